@@ -1,0 +1,53 @@
+/* Growable arrays for any element type.
+ *
+ *     KIN_VEC(uint32_t) v = {0};
+ *     if (kin_vec_push(&v, 7u) != KIN_OK) ...
+ *     for (uint32_t i = 0; i < v.len; i++) use(v.at[i]);
+ *     kin_vec_deinit(&v);
+ *
+ * A zeroed vector is a valid empty one. Growth doubles; a failed growth leaves the vector as it was.
+ */
+#ifndef KIN_BASE_VEC_H
+#define KIN_BASE_VEC_H
+
+#include <stdint.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "core/base/status.h"
+
+#define KIN_VEC(T)         \
+    struct {               \
+        T *at;             \
+        uint32_t len, cap; \
+    }
+
+/* Makes room for `more` further elements of `size` bytes; returns KIN_NOMEM when it cannot. */
+static inline kin_status
+kin_vec_grow_raw(void **at, uint32_t len, uint32_t *cap, uint32_t more, size_t size)
+{
+    if (*cap - len >= more)
+        return KIN_OK;
+    uint64_t want = *cap ? (uint64_t)*cap * 2 : 8;
+    while (want < (uint64_t)len + more)
+        want *= 2;
+    if (want > UINT32_MAX)
+        return KIN_NOMEM;
+    void *grown = realloc(*at, (size_t)want * size);
+    if (grown == NULL)
+        return KIN_NOMEM;
+    *at = grown;
+    *cap = (uint32_t)want;
+    return KIN_OK;
+}
+
+#define kin_vec_reserve(v, more) \
+    kin_vec_grow_raw((void **)&(v)->at, (v)->len, &(v)->cap, (more), sizeof *(v)->at)
+
+/* Both are expressions of type kin_status. */
+#define kin_vec_push(v, value) \
+    (kin_vec_reserve((v), 1) == KIN_OK ? ((v)->at[(v)->len++] = (value), KIN_OK) : KIN_NOMEM)
+
+#define kin_vec_deinit(v) (free((v)->at), (v)->at = NULL, (v)->len = (v)->cap = 0)
+
+#endif

@@ -1,0 +1,157 @@
+/* A trace: what one recording of a call learnt, as data. Written by the recorder (src/py/record), read by guard
+ * evaluation (src/py/guardeval), replay (src/py/replay) and the reports. docs/design/trace.md explains the model.
+ *
+ * A trace is a tree stored flat. `steps` run in index order until RETURN or EXIT. A CHECK or SEGMENT that fails
+ * goes to its `alt` (first step of a branch recorded later, always at a higher index), or leaves the program at
+ * its snapshot: the real frames are rebuilt and CPython runs the rest of the call.
+ *
+ * Everything refers by index: values by kin_vid (0 = no value), Python objects by kin_ref (0 = none; the table
+ * is src/py/refs), snapshots by number (0 = none). The core never looks behind a kin_ref.
+ */
+#ifndef KIN_TRACE_TRACE_H
+#define KIN_TRACE_TRACE_H
+
+#include <stdbool.h>
+#include <stdint.h>
+
+#include "core/base/status.h"
+#include "core/base/vec.h"
+
+typedef uint32_t kin_vid;
+typedef uint32_t kin_ref;
+
+typedef enum {
+#define STEP(NAME, text, doc) KIN_STEP_##NAME,
+#include "core/trace/steps.def"
+#undef STEP
+    KIN_STEP__COUNT
+} kin_step_kind;
+
+typedef enum {
+#define ACCESS(NAME, text) KIN_ACCESS_##NAME,
+#include "core/trace/access.def"
+#undef ACCESS
+    KIN_ACCESS__COUNT
+} kin_access;
+
+typedef enum {
+#define FACT(NAME, text) KIN_FACT_##NAME,
+#include "core/trace/facts.def"
+#undef FACT
+    KIN_FACT__COUNT
+} kin_fact_kind;
+
+typedef enum { KIN_UNARY_NEGATIVE, KIN_UNARY_POSITIVE, KIN_UNARY_INVERT, KIN_UNARY_NOT } kin_unary;
+
+/* What a CHECK step asks about args[0] at its program point. */
+typedef enum {
+    KIN_CHECK_TRUE,    /* truth(args[0]); may run code, may raise */
+    KIN_CHECK_FALSE,
+    KIN_CHECK_TYPE,    /* exact Py_TYPE is ref */
+    KIN_CHECK_VERSION, /* exact Py_TYPE is ref and its tp_version_tag is num */
+    KIN_CHECK_IS,      /* object is ref */
+    KIN_CHECK_IS_NOT,
+    KIN_CHECK_EQ,      /* exact builtin immutable with the bits of ref */
+    KIN_CHECK_LEN,     /* exact tuple/list/dict/set/str with num entries */
+    KIN_CHECK_NULL,    /* the slot is empty (an exhausted iterator) */
+    KIN_CHECK_NOTNULL,
+    KIN_CHECK_META,    /* tensor metadata record ref */
+    KIN_CHECK_SAME,    /* args[0] is args[1] */
+    KIN_CHECK_NOT_SAME,
+} kin_check;
+
+typedef enum { KIN_VAL_NONE, KIN_VAL_CONST, KIN_VAL_SRC, KIN_VAL_STEP } kin_val_kind;
+
+typedef struct {
+    uint8_t kind;     /* kin_val_kind */
+    uint8_t access;   /* SRC: kin_access */
+    uint16_t seg;     /* SRC: the segment at whose start it is loaded */
+    kin_vid parent;   /* SRC: what it is read from (0 for LOCAL, FUNC) */
+    uint32_t key;     /* SRC: kin_ref or number; CONST: kin_ref of the object */
+    uint32_t step;    /* STEP: index of the step that makes it */
+} kin_val;
+
+enum {
+    KIN_STEP_TORCH = 1,   /* a node of the call graph */
+    KIN_STEP_OPAQUE = 2,  /* may run any Python code: frames are linked while it runs; facts end with it */
+    KIN_STEP_BREAK = 4,   /* a graph break: the graph before it ends here */
+    KIN_STEP_EFFECT = 8,  /* visible effect: never dropped */
+    KIN_STEP_PURE = 16,   /* makes a fresh object or number and does nothing else: dropped or sunk when unused */
+    KIN_STEP_MUTATES = 32,/* changes only args[0]; sunk with it while args[0] is a fresh object nobody needs */
+    KIN_STEP_SUNK = 64,   /* set by kin_trace_finish: not run in sequence, only when an exit needs its object */
+    KIN_STEP_RAISES = 128 /* expected to raise: out is the exception; not raising leaves after the instruction */
+};
+
+typedef struct {
+    uint8_t kind;      /* kin_step_kind */
+    uint8_t imm;       /* as steps.def says */
+    uint16_t flags;
+    uint32_t num;      /* number argument of checks; segment number of SEGMENT */
+    uint32_t args;     /* first operand in trace.vids */
+    uint16_t nargs;
+    uint16_t why;      /* KIN_STEP_BREAK: row of breaks.def + 1 */
+    kin_ref ref;
+    kin_vid out;
+    uint32_t snap;     /* state before the instruction: exits and exceptions land there */
+    uint32_t alt;      /* CHECK, SEGMENT: step to go on with when it fails; 0 = none */
+    uint32_t frees;    /* set by kin_trace_finish: vids whose slots are released after this step */
+    uint16_t nfrees;
+    uint16_t graph;    /* TORCH: number of the graph it belongs to, from 1 (set by kin_trace_finish) */
+} kin_step;
+
+/* How the value returned by a callee frame enters the frame that called it. */
+typedef enum {
+    KIN_RESUME_PUSH,   /* push it, go on at the instruction after `offset` */
+    KIN_RESUME_DROP,   /* ignore it (STORE_ATTR through __setattr__, ...) */
+    KIN_RESUME_INIT,   /* __init__: ignore it, push the instance `extra` */
+    KIN_RESUME_NEVER   /* a C function in between wants it: no exit may land below this frame */
+} kin_resume;
+
+/* One frame's state between two instructions. The frames of an inlined chain are linked by `parent`. */
+typedef struct {
+    uint32_t parent;    /* the caller's snapshot at its call instruction; 0 for the compiled function itself */
+    kin_vid func;       /* function object of the frame */
+    kin_ref code;
+    uint32_t offset;    /* byte offset of the instruction to execute (for a parent: of the call in progress) */
+    uint32_t vals;      /* first of nlocals + nstack vids in trace.vids: localsplus, then the stack */
+    uint16_t nlocals, nstack;
+    uint8_t resume;     /* parent snapshots: kin_resume for the callee's result */
+    kin_vid extra;      /* RESUME_INIT: the instance */
+    kin_vid exc;        /* exception being handled in the inlined frames here; 0 = the one at entry */
+    uint32_t line;
+} kin_snap;
+
+typedef struct {
+    uint8_t kind;       /* kin_fact_kind */
+    uint16_t seg;
+    kin_vid vid, vid2;
+    kin_ref ref;
+    uint32_t num;
+    kin_ref code;       /* the place that needed it: code object and byte offset */
+    uint32_t offset;
+} kin_fact;
+
+typedef struct {
+    KIN_VEC(kin_val) vals;      /* [0] is unused */
+    KIN_VEC(kin_step) steps;    /* [0] is always the SEGMENT 0 step */
+    KIN_VEC(kin_vid) vids;      /* pool for operands, snapshots and free lists */
+    KIN_VEC(kin_snap) snaps;    /* [0] is unused */
+    KIN_VEC(kin_fact) facts;    /* in the order in which they were needed: parents before children */
+    uint32_t nsegments;
+    uint32_t ngraphs;
+    uint32_t nbreaks;
+    uint32_t neffects;          /* deferred effects */
+} kin_trace;
+
+kin_status kin_trace_init(kin_trace *t) KIN_MUST_CHECK;
+void kin_trace_deinit(kin_trace *t);
+
+/* Marks steps that nothing needs as SUNK, numbers the graphs, and computes where slots are released. Call again
+ * after a branch was added. */
+kin_status kin_trace_finish(kin_trace *t) KIN_MUST_CHECK;
+
+const char *kin_step_name(kin_step_kind kind);
+const char *kin_access_name(kin_access access);
+const char *kin_fact_name(kin_fact_kind kind);
+
+#endif

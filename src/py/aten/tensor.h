@@ -1,0 +1,35 @@
+/* Tensors seen through PyTorch's C ABI: type tests and metadata, without running Python.
+ * The library is found with dlopen(RTLD_NOLOAD) after `import torch`; nothing here links to it.
+ */
+#ifndef KIN_PY_TENSOR_H
+#define KIN_PY_TENSOR_H
+
+#include "core/base/status.h"
+#include <Python.h>
+#include <stdbool.h>
+
+enum { /* which metadata a record speaks about */
+    KIN_META_DTYPE = 1, KIN_META_DEVICE = 2, KIN_META_SIZES = 4, KIN_META_STRIDES = 8,
+    KIN_META_REQUIRES_GRAD = 16, KIN_META_DIM = 32, KIN_META_LAYOUT = 64, KIN_META_KEYS = 128,
+    KIN_META_OFFSET = 256, KIN_META_NUMEL = 512
+};
+
+/* Finds symbols and calibrates the handle's offset inside a Tensor object; KIN_PYERR when torch is unusable. */
+kin_status kin_aten_init(PyObject *torch_module) KIN_MUST_CHECK;
+
+/* Exact torch.Tensor or torch.nn.Parameter (no subclasses with __torch_function__/__torch_dispatch__). */
+bool kin_is_plain_tensor(PyObject *obj);
+/* Any instance of torch.Tensor. */
+bool kin_is_tensor(PyObject *obj);
+
+/* A bytes object describing the parts of `tensor` named by `mask` (new reference), and the test against it. */
+PyObject *kin_meta_make(PyObject *tensor, unsigned mask);
+bool kin_meta_match(PyObject *tensor, PyObject *record);
+/* First difference in words, e.g. "size mismatch at index 0. expected 3, actual 4" (new str). */
+PyObject *kin_meta_explain(PyObject *tensor, PyObject *record);
+
+int64_t kin_tensor_dim(PyObject *tensor);
+const int64_t *kin_tensor_sizes(PyObject *tensor);
+const int64_t *kin_tensor_strides(PyObject *tensor);
+
+#endif

@@ -1,0 +1,40 @@
+/* Real CPython frames made by us: for side exits (CPython runs the rest of a call) and for steps that can observe
+ * frames. The frame lives in memory of our own, not on the interpreter's data stack; it is linked as the thread's
+ * current frame while it must be visible, and handed to _PyEval_EvalFrameDefault to continue.
+ *
+ * Version differences live in frame_<version>.c; nothing above this header knows the layout.
+ */
+#ifndef KIN_PY_FRAME_H
+#define KIN_PY_FRAME_H
+
+#include "core/base/status.h"
+#include <Python.h>
+#include <stdbool.h>
+
+typedef struct kin_frame kin_frame;
+
+/* A frame for `func` running `code` (both kept alive by it), with empty locals and stack. NULL + exception. */
+kin_frame *kin_frame_new(PyThreadState *ts, PyObject *func, PyCodeObject *code);
+/* Steals `value` (may be NULL: unbound) into localsplus[i]; pushes `value` (steals; NULL is a NULL entry). */
+void kin_frame_set_local(kin_frame *f, int i, PyObject *value);
+void kin_frame_push(kin_frame *f, PyObject *value);
+PyObject *kin_frame_local(kin_frame *f, int i); /* borrowed */
+
+/* Makes the frame the thread's current one, executing the instruction at byte `offset`; and undoes it. Frames are
+ * linked outermost first and unlinked innermost first. */
+void kin_frame_link(PyThreadState *ts, kin_frame *f, uint32_t offset);
+void kin_frame_unlink(PyThreadState *ts, kin_frame *f);
+/* Adds a traceback entry for the linked frame to the pending exception. */
+void kin_frame_traceback(PyThreadState *ts, kin_frame *f);
+
+/* Runs the (unlinked) frame to its end in CPython from byte `offset`; with `throwing`, the pending exception is
+ * raised at that instruction instead. Returns the function's result or NULL. The frame stays to be freed. */
+PyObject *kin_frame_eval(PyThreadState *ts, kin_frame *f, uint32_t offset, bool throwing);
+
+/* Drops the frame; if somebody holds its frame object, that takes the contents over, as CPython does. */
+void kin_frame_free(PyThreadState *ts, kin_frame *f);
+
+/* For recording a continuation: asks for opcode events in this frame (3.11). */
+kin_status kin_frame_trace_opcodes(PyThreadState *ts, kin_frame *f) KIN_MUST_CHECK;
+
+#endif

@@ -1,0 +1,44 @@
+/* Guard evaluation: the facts of one segment against live objects.
+ *
+ * Runs no Python code, allocates nothing, sets no exception and clears none (rule 13). Values are read from the
+ * root down, so that nothing is dereferenced before the fact that makes it valid has held (rule 83).
+ */
+#ifndef KIN_PY_GUARD_H
+#define KIN_PY_GUARD_H
+
+#include "py/replay/variant.h"
+#include <stdbool.h>
+
+typedef struct {
+    uint32_t fact; /* index in trace.facts that failed, or UINT32_MAX when a path could not be read */
+    kin_vid vid;   /* the value it is about */
+} kin_guard_miss;
+
+/* Builds or rebuilds v->guards from v->trace (after kin_trace_finish). */
+kin_status kin_guard_build(kin_variant *v) KIN_MUST_CHECK;
+void kin_guard_free(struct kin_guard_prog *p);
+
+/* Evaluates segment `seg`. slots[vid] holds owned references of values made so far (NULL = none). For segment 0
+ * the caller has filled the LOCAL and FUNC roots. On success every SRC value of the segment that a step or a
+ * snapshot uses has been loaded into slots (new references). On a miss nothing is left in slots by this call. */
+bool kin_guard_eval(kin_variant *v, uint32_t seg, PyObject **slots, kin_guard_miss *miss);
+
+/* Reads one SRC value from its parent object as the guard would; borrowed, NULL when absent. The recorder uses it
+ * to check that a path leads to the object it saw. Sets no exception. */
+PyObject *kin_guard_read(const kin_refs *refs, const kin_val *val, PyObject *parent);
+/* Does `obj` satisfy the fact now? (SAME/NOT_SAME: obj2.) */
+bool kin_guard_holds(const kin_refs *refs, const kin_fact *fact, PyObject *obj, PyObject *obj2);
+
+/* Exact comparison of builtin immutables: type pointer and bits (rule 6): int, float, complex, str, bytes, bool,
+ * None, Ellipsis, NotImplemented; tuple, slice, range, frozenset element by element; anything else by identity. */
+bool kin_exact_equal(PyObject *a, PyObject *b);
+/* Is obj of a type that kin_exact_equal compares by content (all the way down)? */
+bool kin_is_exact_immutable(PyObject *obj);
+
+/* Instance attribute without the type's help: the dict's or the inline value's entry for the interned `name`.
+ * Borrowed; NULL when absent. Never creates the dict. */
+PyObject *kin_instance_attr(PyObject *obj, PyObject *name);
+/* The materialised instance dict, or NULL when the object has none (yet). Borrowed. */
+PyObject *kin_instance_dict(PyObject *obj);
+
+#endif

@@ -1,0 +1,35 @@
+/* Replay: runs a variant's step program for one call.
+ *
+ * slots is an array of trace.vals.len owned references (NULL = empty). Steps run in order; a step that fails, a
+ * CHECK that fails and EXIT leave the program: the frames of the snapshot are rebuilt and CPython finishes the
+ * call (with the exception raised at that instruction where there is one).
+ */
+#ifndef KIN_PY_REPLAY_H
+#define KIN_PY_REPLAY_H
+
+#include "py/replay/variant.h"
+
+/* Called when a replay leaves at `step` through CHECK/SEGMENT/EXIT, before CPython continues. Lets the recorder
+ * watch the continuation; `resume` runs it. May be NULL. Returns the call's result (new reference) or NULL. */
+typedef struct kin_exit kin_exit;
+typedef PyObject *(*kin_exit_hook)(kin_variant *v, uint32_t step, kin_exit *exit, void *arg);
+
+/* Runs the program after segment 0's guards have passed (slots filled). Consumes everything in slots. */
+PyObject *kin_replay_run(kin_variant *v, PyObject **slots, kin_exit_hook hook, void *hook_arg);
+
+/* The rebuilt frames of an exit, innermost last, not yet running. */
+uint32_t kin_exit_snap(const kin_exit *exit);
+/* Object in local/stack slot i of frame depth d (0 = the compiled function itself); borrowed. */
+PyObject *kin_exit_value(const kin_exit *exit, uint32_t depth, uint32_t i);
+/* Continues the frames in CPython to the end of the call. Calls `entered(arg, depth, frame)` for each frame just
+ * before it is evaluated, innermost first (for the recorder); entered may be NULL. */
+PyObject *kin_exit_resume(kin_exit *exit, void (*entered)(void *arg, uint32_t depth, struct kin_frame *f), void *arg);
+
+/* For tests: leave (as if a CHECK had failed) before executed step number k of each replay; UINT32_MAX = off. */
+extern uint32_t kin_replay_force_exit;
+
+/* Executes one step's operation on live operands, as recording saw CPython do it; new reference or NULL with an
+ * exception (NEXT: NULL without one when exhausted). `slots` is indexed by vid. */
+PyObject *kin_step_execute(const kin_trace *t, const kin_refs *refs, const kin_step *s, PyObject **slots);
+
+#endif

@@ -1,0 +1,25 @@
+/* One variant: a trace, the objects it names, its guard program and its counters. Owned by the compiled function's
+ * cache entry; freed when that dies. Never freed while `running` > 0.
+ */
+#ifndef KIN_PY_VARIANT_H
+#define KIN_PY_VARIANT_H
+
+#include "core/trace/trace.h"
+#include "py/refs/refs.h"
+
+struct kin_guard_prog; /* py/guardeval: built from trace.vals + trace.facts, one part per segment */
+
+typedef struct kin_variant {
+    kin_trace trace;
+    kin_refs refs;
+    struct kin_guard_prog *guards;
+    PyObject *func;          /* the recorded function (strong) */
+    uint64_t hits;           /* replays that ran to RETURN */
+    uint64_t exits;          /* replays that left at a side exit or EXIT */
+    uint64_t misses;         /* guard misses of segment 0 */
+    uint32_t running;        /* replays in progress (recursion, threads) */
+    uint32_t *exit_counts;   /* by step: how often this CHECK/SEGMENT left the program; NULL until needed */
+    double record_ns;
+} kin_variant;
+
+#endif
