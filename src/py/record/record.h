@@ -1,0 +1,33 @@
+/* Recording: runs a call in CPython under the watcher and writes its trace. */
+#ifndef KIN_PY_RECORD_H
+#define KIN_PY_RECORD_H
+
+#include "py/replay/replay.h"
+#include "py/replay/variant.h"
+
+typedef struct {
+    bool fullgraph;        /* the first graph break raises (kin_record_call returns NULL with the exception set) */
+    bool strict_breaks;    /* report deferred effects as breaks */
+    PyObject *unstable;    /* set of str: paths whose value changed between calls; read as free values (rule 12) */
+    PyObject *error_class; /* exception class for fullgraph */
+} kin_record_options;
+
+typedef struct {
+    kin_variant *variant;  /* NULL: nothing usable was recorded */
+    char reason[200];      /* why not, or why the recording ends early (empty: complete) */
+    uint32_t ninstr;       /* instructions watched */
+    double time_ns;        /* the whole recording call */
+} kin_record_result;
+
+/* Calls func(args...) exactly as PyObject_Vectorcall would, watched. `func` is a Python function. */
+PyObject *kin_record_call(const kin_record_options *options, PyObject *func, PyObject *const *args, size_t nargsf,
+                          PyObject *kwnames, kin_record_result *result);
+
+/* Continues an exit under the watcher and adds what is seen to v->trace as a new branch behind `step`. */
+PyObject *kin_record_exit(const kin_record_options *options, kin_variant *v, uint32_t step, kin_exit *exit,
+                          kin_record_result *result);
+
+/* Is a recording in progress (in this process)? is_compiling() answers true then. */
+bool kin_record_active(void);
+
+#endif

@@ -1,0 +1,54 @@
+/* The watcher: tells a client what CPython does, instruction by instruction, in the current thread. It knows nothing
+ * of what the instructions mean. 3.11: PyEval_SetTrace with opcode events (watch_311.c); 3.12+: sys.monitoring
+ * INSTRUCTION events through a C vectorcall callback (watch_monitoring.c).
+ *
+ *     kin_watch w = {.client = {call, instr, ret}, .arg = self};
+ *     if (kin_watch_start(&w) == KIN_OK) { result = PyObject_Vectorcall(...); kin_watch_stop(&w); }
+ *
+ * Callbacks run with the GIL, must not raise, and may stop the watch at any time by kin_watch_abandon (no further
+ * callbacks; the program goes on unwatched). `offset` is a byte offset into the code's plain bytecode; an
+ * EXTENDED_ARG-prefixed instruction is reported once, at its first prefix. Frames of other threads are not reported.
+ */
+#ifndef KIN_PY_WATCH_H
+#define KIN_PY_WATCH_H
+
+#include "core/base/status.h"
+#include <Python.h>
+#include <stdbool.h>
+
+struct _PyInterpreterFrame;
+
+typedef struct {
+    /* A frame starts (or a generator frame is resumed); its arguments are bound. Return false to skip the
+     * instructions of this frame (its return is still reported). */
+    bool (*call)(void *arg, struct _PyInterpreterFrame *frame);
+    /* The instruction at `offset` is about to execute; the operand stack is as it finds it. */
+    void (*instr)(void *arg, struct _PyInterpreterFrame *frame, uint32_t offset);
+    /* The frame returns or yields `value` (borrowed), or is unwound by an exception (value == NULL). */
+    void (*ret)(void *arg, struct _PyInterpreterFrame *frame, PyObject *value);
+} kin_watch_client;
+
+typedef struct {
+    kin_watch_client client;
+    void *arg;
+    bool active;
+    void *priv;
+} kin_watch;
+
+/* KIN_BREAK: another tracer, profiler-with-opcodes or debugger is active in this thread: do not record. */
+kin_status kin_watch_start(kin_watch *w) KIN_MUST_CHECK;
+void kin_watch_stop(kin_watch *w);
+void kin_watch_abandon(kin_watch *w);
+/* Is a tracing or profiling tool of somebody else active in this thread? (policy 8 of cpython-frames.md) */
+bool kin_watch_foreign_tool(PyThreadState *ts);
+
+/* Views of a frame, the same on all versions. Borrowed references. */
+PyCodeObject *kin_watch_code(struct _PyInterpreterFrame *frame);
+PyObject *kin_watch_func(struct _PyInterpreterFrame *frame);
+PyObject **kin_watch_localsplus(struct _PyInterpreterFrame *frame); /* 3.14: see the version file */
+int kin_watch_stack_depth(struct _PyInterpreterFrame *frame);      /* entries on the operand stack; -1 = not saved */
+struct _PyInterpreterFrame *kin_watch_previous(struct _PyInterpreterFrame *frame);
+struct _PyInterpreterFrame *kin_watch_current(PyThreadState *ts);
+bool kin_watch_entered_from_c(struct _PyInterpreterFrame *frame);
+
+#endif
