@@ -1,0 +1,64 @@
+# make build | test | demo | lint | models | bench-overhead | sanitize | clean
+#
+# PYTHON names an interpreter that already has torch and the tools (`make test PYTHON=python3.11`); without it a
+# virtual environment .venv is made with everything needed. BUILD is the build folder, so that several builds can
+# live side by side.
+
+BUILD ?= build
+BASE_PYTHON ?= python3.11
+PACKAGES = torch==2.13.0 numpy transformers pytest hypothesis rich meson ninja meson-python
+
+ifdef PYTHON
+ENV_READY =
+else
+PYTHON = $(CURDIR)/.venv/bin/python
+ENV_READY = .venv/ready
+endif
+
+# Tools such as ninja are looked for beside the interpreter first.
+export PATH := $(dir $(PYTHON)):$(PATH)
+export PYTHONPATH := $(CURDIR)/python
+MESON = $(PYTHON) -m mesonbuild.mesonmain
+
+.PHONY: build test test-c test-py test-watch demo models bench-overhead lint sanitize clean
+
+build: $(ENV_READY)
+	@PYTHON=$(PYTHON) tools/dev_build.sh $(BUILD)
+
+.venv/ready:
+	$(BASE_PYTHON) -m venv .venv
+	.venv/bin/python -m pip install --quiet --upgrade pip
+	.venv/bin/python -m pip install --quiet $(PACKAGES)
+	touch $@
+
+test: lint test-c build
+	@tools/run_tests.sh $(PYTHON) $(BUILD)
+
+test-c: $(ENV_READY)
+	@PYTHON=$(PYTHON) tools/test_c.sh $(BUILD)-c
+
+test-py: build
+	$(PYTHON) -m pytest -q $(wildcard tests/py tests/corpus tests/diff)
+
+test-watch: $(ENV_READY)
+	@$(PYTHON) tests/watch/run.py $(BUILD)-watch
+
+demo: build
+	$(PYTHON) -m kintsugi.demo
+
+models: build
+	$(PYTHON) bench/models.py
+
+bench-overhead: build
+	$(PYTHON) bench/overhead.py
+
+lint: $(ENV_READY)
+	$(PYTHON) tools/check_layers.py
+	$(PYTHON) tools/gen_opcodes.py --check
+
+# The extension under ASan and UBSan; the interpreter needs the sanitizer's library loaded first.
+sanitize: $(ENV_READY)
+	@PYTHON=$(PYTHON) tools/sanitize.sh $(BUILD)-asan
+
+clean:
+	rm -rf $(BUILD) $(BUILD)-c $(BUILD)-watch $(BUILD)-asan python/kintsugi/*.so

@@ -1,0 +1,102 @@
+/* CPython bytecode as data: decoding, stack depths, exception handlers. Knows no Python objects; every CPython version
+ * listed here is understood in every build.
+ *
+ *     kin_code c;
+ *     KIN_TRY(kin_code_init(&c, KIN_PY311, bytes, nbytes, table, ntable));   // co_code, co_exceptiontable
+ *     const kin_instr *in = kin_code_at(&c, offset);                         // offset as the watcher reports it
+ *     if (in->op == KIN_OP_LOAD_FAST) ... in->oparg ...
+ *     offset = in->next;
+ *     kin_code_deinit(&c);
+ *
+ * `bytes` is the plain bytecode (what `co_code` shows), never the specialised one. Nothing keeps a pointer to the
+ * input. Opcode names are one enum over all versions; only the numbers differ between them.
+ */
+#ifndef KIN_BYTECODE_BYTECODE_H
+#define KIN_BYTECODE_BYTECODE_H
+
+#include <stdbool.h>
+#include <stdint.h>
+
+#include "core/base/status.h"
+
+typedef enum {
+    KIN_OP_NONE, /* not an opcode of this version */
+#define NAME(N) KIN_OP_##N,
+#include "core/bytecode/gen/names.inc"
+#undef NAME
+    KIN_OP__COUNT
+} kin_op;
+
+typedef enum { KIN_PY311 = 311, KIN_PY312 = 312, KIN_PY313 = 313 } kin_py_version;
+
+typedef struct {
+    uint16_t op;        /* kin_op */
+    uint8_t native;     /* number in this version */
+    uint32_t oparg;     /* EXTENDED_ARG folded in */
+    uint32_t offset;    /* byte offset of the first prefix, or of the opcode when there is none */
+    uint32_t op_offset; /* byte offset of the opcode itself */
+    uint32_t next;      /* byte offset after the inline caches */
+    int32_t depth;      /* operand stack entries before it executes; -1 = unreachable */
+} kin_instr;
+
+/* One row of the exception table: offsets in [start, end) are handled at `target` with the stack cut to `depth`. */
+typedef struct {
+    uint32_t start, end, target;
+    uint32_t depth;
+    bool lasti; /* the offset that raised is pushed below the exception */
+} kin_handler;
+
+typedef struct {
+    kin_py_version version;
+    uint32_t ninstr, nbytes, nhandlers;
+    kin_instr *instrs;
+    uint32_t *by_unit; /* code unit -> index of the instruction it belongs to (prefixes and caches included) */
+    kin_handler *handlers;
+} kin_code;
+
+/* KIN_BREAK: the bytes are no bytecode of that version, or depths contradict each other. `c` needs no deinit then. */
+kin_status kin_code_init(kin_code *c, kin_py_version version, const uint8_t *bytes, uint32_t nbytes,
+                         const uint8_t *table, uint32_t ntable) KIN_MUST_CHECK;
+void kin_code_deinit(kin_code *c);
+
+/* The instruction that the byte offset belongs to (its prefixes and caches included); NULL behind the end. */
+static inline const kin_instr *
+kin_code_at(const kin_code *c, uint32_t offset)
+{
+    return offset < c->nbytes ? &c->instrs[c->by_unit[offset / 2]] : 0;
+}
+
+/* Offset of the next instruction in the text; nbytes at the end. */
+static inline uint32_t
+kin_code_next(const kin_code *c, uint32_t offset)
+{
+    const kin_instr *in = kin_code_at(c, offset);
+    return in ? in->next : c->nbytes;
+}
+
+/* Operand stack entries before the instruction at `offset`; -1 when no path leads to it. */
+static inline int
+kin_code_depth(const kin_code *c, uint32_t offset)
+{
+    const kin_instr *in = kin_code_at(c, offset);
+    return in ? in->depth : -1;
+}
+
+/* Who handles an exception raised at `offset`; NULL when it leaves the frame. */
+const kin_handler *kin_code_handler(const kin_code *c, uint32_t offset);
+
+/* Where the instruction jumps to when it does not fall through; UINT32_MAX when it is no jump. */
+uint32_t kin_instr_target(const kin_instr *in, kin_py_version version);
+/* Can execution go on at in->next? (false: return, raise, unconditional jump) */
+bool kin_op_falls_through(kin_op op);
+
+/* Change of the stack depth; `jump`: along the branch of kin_instr_target. INT32_MIN when unknown. */
+int kin_op_effect(kin_py_version version, kin_op op, uint32_t oparg, bool jump);
+
+const char *kin_op_name(kin_op op);
+/* kin_op of a native opcode number; KIN_OP_NONE when there is none. */
+kin_op kin_op_from_native(kin_py_version version, uint8_t native);
+/* Code units of inline caches behind it. */
+unsigned kin_op_caches(kin_py_version version, uint8_t native);
+
+#endif
