@@ -32,6 +32,7 @@ typedef struct {
     kin_watch_client client;
     void *arg;
     bool active;
+    bool lost; /* somebody took the tracer away: the end of the program was not seen */
     void *priv;
 } kin_watch;
 

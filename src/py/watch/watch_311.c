@@ -1,0 +1,179 @@
+/* The watcher on CPython 3.11: a C trace function with opcode events.
+ *
+ * The trace function is put into the thread state directly instead of through PyEval_SetTrace: that raises an audit
+ * event, and with no trace object set sys.gettrace() keeps answering None, so the watched program sees no tracer. The
+ * trace function therefore finds its watch in a thread-local.
+ *
+ * Opcode events are asked for frame by frame, on the frame object, when its `call` event comes. The flags are put back
+ * when the frame returns or yields (a generator may outlive the watch) and, for frames that are still running when
+ * the watch ends, by a walk up the stack.
+ *
+ * CPython hands EXTENDED_ARG to the trace function but not the instruction behind it, which is the reporting rule of
+ * watch.h already.
+ */
+#include <Python.h>
+
+#if PY_VERSION_HEX < 0x030C0000
+
+#define Py_BUILD_CORE 1
+#include <internal/pycore_frame.h>
+/* The header defines its tables where it is asked to; under names of our own they cannot clash with another copy. */
+#define NEED_OPCODE_TABLES 1
+#define _PyOpcode_Caches kin_watch_caches
+#define _PyOpcode_Deopt kin_watch_deopt
+#include <internal/pycore_opcode.h>
+
+#include "py/watch/watch.h"
+
+static _Thread_local kin_watch *current_watch;
+/* What sys.settrace is, so that a call of it is noticed before it takes the trace function away. */
+static PyMethodDef *settrace_method;
+
+static int on_trace(PyObject *unused, PyFrameObject *frame, int what, PyObject *arg);
+
+/* Same as CPython's own bookkeeping after a change of the trace function. */
+static void
+update_tracing(PyThreadState *ts)
+{
+    bool on = ts->tracing <= 0 && (ts->c_tracefunc != NULL || ts->c_profilefunc != NULL);
+    ts->cframe->use_tracing = on ? 255 : 0;
+}
+
+static void
+set_flags(PyFrameObject *frame, bool opcodes, bool lines)
+{
+    frame->f_trace_opcodes = opcodes;
+    frame->f_trace_lines = lines;
+}
+
+static void
+find_settrace(void)
+{
+    PyObject *settrace = PySys_GetObject("settrace");
+    if (settrace_method == NULL && settrace != NULL && PyCFunction_Check(settrace))
+        settrace_method = ((PyCFunctionObject *)settrace)->m_ml;
+}
+
+bool
+kin_watch_foreign_tool(PyThreadState *ts)
+{
+    return (ts->c_tracefunc != NULL && ts->c_tracefunc != on_trace) || ts->c_profilefunc != NULL;
+}
+
+kin_status
+kin_watch_start(kin_watch *w)
+{
+    PyThreadState *ts = PyThreadState_Get();
+    if (current_watch != NULL || ts->tracing > 0 || ts->c_tracefunc != NULL || ts->c_profilefunc != NULL)
+        return KIN_BREAK;
+    find_settrace();
+    w->priv = ts;
+    w->lost = false;
+    w->active = true;
+    current_watch = w;
+    ts->c_traceobj = NULL;
+    ts->c_tracefunc = on_trace;
+    update_tracing(ts);
+    return KIN_OK;
+}
+
+/* Gives frames that go on running their flags back. Frames below the start of the watch have the defaults already. */
+static void
+reset_running_frames(PyThreadState *ts)
+{
+    for (_PyInterpreterFrame *f = ts->cframe->current_frame; f != NULL; f = f->previous)
+        if (f->frame_obj != NULL && f->frame_obj->f_trace_opcodes)
+            set_flags(f->frame_obj, false, true);
+}
+
+void
+kin_watch_abandon(kin_watch *w)
+{
+    if (!w->active)
+        return;
+    PyThreadState *ts = w->priv;
+    w->active = false;
+    current_watch = NULL;
+    if (ts->c_tracefunc == on_trace) {
+        ts->c_tracefunc = NULL;
+        update_tracing(ts);
+    }
+    else {
+        w->lost = true;
+    }
+    reset_running_frames(ts);
+}
+
+void
+kin_watch_stop(kin_watch *w)
+{
+    kin_watch_abandon(w);
+}
+
+static bool
+is_settrace(PyObject *callable)
+{
+    return callable != NULL && PyCFunction_CheckExact(callable)
+           && ((PyCFunctionObject *)callable)->m_ml == settrace_method;
+}
+
+/* sys.settrace() would end the watch without a word and hand its frames, flags included, to a debugger. */
+static bool
+calls_settrace(_PyInterpreterFrame *f)
+{
+    _Py_CODEUNIT unit = *f->prev_instr;
+    PyObject **top = f->localsplus + f->stacktop;
+    switch (_PyOpcode_Deopt[_Py_OPCODE(unit)]) {
+    case PRECALL:
+        return is_settrace(top[-1 - (int)_Py_OPARG(unit)]) || is_settrace(top[-2 - (int)_Py_OPARG(unit)]);
+    case CALL_FUNCTION_EX:
+        return is_settrace(top[_Py_OPARG(unit) & 1 ? -3 : -2]);
+    default:
+        return false;
+    }
+}
+
+static void
+on_call(kin_watch *w, PyFrameObject *frame)
+{
+    bool wanted = w->client.call(w->arg, frame->f_frame);
+    if (w->active)
+        set_flags(frame, wanted, false);
+}
+
+static void
+on_instr(kin_watch *w, PyFrameObject *frame)
+{
+    _PyInterpreterFrame *f = frame->f_frame;
+    if (calls_settrace(f)) {
+        kin_watch_abandon(w);
+        w->lost = true;
+        return;
+    }
+    w->client.instr(w->arg, f, (uint32_t)_PyInterpreterFrame_LASTI(f) * sizeof(_Py_CODEUNIT));
+}
+
+static int
+on_trace(PyObject *Py_UNUSED(unused), PyFrameObject *frame, int what, PyObject *arg)
+{
+    kin_watch *w = current_watch;
+    if (w == NULL)
+        return 0;
+    switch (what) {
+    case PyTrace_OPCODE:
+        on_instr(w, frame);
+        break;
+    case PyTrace_CALL:
+        on_call(w, frame);
+        break;
+    case PyTrace_RETURN:
+        set_flags(frame, false, true);
+        w->client.ret(w->arg, frame->f_frame, arg);
+        break;
+    default: /* lines and exceptions: seen through the instructions */
+        break;
+    }
+    return 0;
+}
+
+#endif
