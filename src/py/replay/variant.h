@@ -22,4 +22,9 @@ typedef struct kin_variant {
     double record_ns;
 } kin_variant;
 
+/* An empty variant (trace and refs initialised), made with calloc; NULL without memory. */
+kin_variant *kin_variant_new(void);
+/* Frees it and everything it owns; NULL is allowed. Only when `running` is 0. */
+void kin_variant_free(kin_variant *v);
+
 #endif

@@ -1,0 +1,36 @@
+/* Making and freeing a variant. */
+#include "py/replay/variant.h"
+
+#include "py/guardeval/guard.h"
+
+kin_variant *
+kin_variant_new(void)
+{
+    kin_variant *v = calloc(1, sizeof *v);
+    if (v == NULL)
+        return NULL;
+    if (kin_trace_init(&v->trace) != KIN_OK) {
+        free(v);
+        return NULL;
+    }
+    if (kin_refs_init(&v->refs) != KIN_OK) {
+        PyErr_Clear();
+        kin_trace_deinit(&v->trace);
+        free(v);
+        return NULL;
+    }
+    return v;
+}
+
+void
+kin_variant_free(kin_variant *v)
+{
+    if (v == NULL)
+        return;
+    kin_guard_free(v->guards);
+    kin_trace_deinit(&v->trace);
+    free(v->exit_counts);
+    kin_refs_deinit(&v->refs);
+    Py_XDECREF(v->func);
+    free(v);
+}
