@@ -82,7 +82,7 @@ static void
 reset_running_frames(PyThreadState *ts)
 {
     for (_PyInterpreterFrame *f = ts->cframe->current_frame; f != NULL; f = f->previous)
-        if (f->frame_obj != NULL && f->frame_obj->f_trace_opcodes)
+        if (f->frame_obj != NULL && (f->frame_obj->f_trace_opcodes || !f->frame_obj->f_trace_lines))
             set_flags(f->frame_obj, false, true);
 }
 

@@ -1,0 +1,10 @@
+/* Between the files of this folder. */
+#ifndef KIN_BYTECODE_BYTECODE_PRIV_H
+#define KIN_BYTECODE_BYTECODE_PRIV_H
+
+#include "core/bytecode/bytecode.h"
+
+/* Fills in kin_instr.depth of decoded code; KIN_BREAK when two paths disagree or a jump misses. */
+kin_status kin_code_compute_depths(kin_code *c) KIN_MUST_CHECK;
+
+#endif
