@@ -17,6 +17,14 @@ typedef enum {
     KIN_WHY__COUNT
 } kin_why;
 
+/* The same rows counted from 0. */
+enum {
+#define BREAK(ID, NAME, STOCK, CATEGORY, TYPE, EXPLANATION, HINTS, MEND) KIN_ROW_##NAME = KIN_WHY_##NAME - 1,
+#include "core/diag/breaks.def"
+#undef BREAK
+    KIN_ROW__COUNT = KIN_WHY__COUNT - 1
+};
+
 typedef enum {
     KIN_BREAK_DATA,        /* needs tensor data: rewrite with tensor operations */
     KIN_BREAK_OPAQUE,      /* code that cannot be looked into */
