@@ -13,6 +13,10 @@ enum { /* which metadata a record speaks about */
     KIN_META_REQUIRES_GRAD = 16, KIN_META_DIM = 32, KIN_META_LAYOUT = 64, KIN_META_KEYS = 128,
     KIN_META_OFFSET = 256, KIN_META_NUMEL = 512
 };
+/* What a graph that is called again with the tensor depends on. */
+#define KIN_META_CALL                                                                                    \
+    (KIN_META_DTYPE | KIN_META_DEVICE | KIN_META_SIZES | KIN_META_STRIDES | KIN_META_REQUIRES_GRAD | \
+     KIN_META_DIM | KIN_META_LAYOUT | KIN_META_KEYS)
 
 /* Finds symbols and calibrates the handle's offset inside a Tensor object; KIN_PYERR when torch is unusable. */
 kin_status kin_aten_init(PyObject *torch_module) KIN_MUST_CHECK;
@@ -28,8 +32,12 @@ bool kin_meta_match(PyObject *tensor, PyObject *record);
 /* First difference in words, e.g. "size mismatch at index 0. expected 3, actual 4" (new str). */
 PyObject *kin_meta_explain(PyObject *tensor, PyObject *record);
 
+/* A tensor in a few characters: "f32[3, 4][4, 1]cpu" (new str). */
+PyObject *kin_tensor_note(PyObject *tensor);
+
 int64_t kin_tensor_dim(PyObject *tensor);
 const int64_t *kin_tensor_sizes(PyObject *tensor);
+/* NULL for a layout that has no strides. */
 const int64_t *kin_tensor_strides(PyObject *tensor);
 
 #endif

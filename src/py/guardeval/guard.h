@@ -20,7 +20,8 @@ void kin_guard_free(struct kin_guard_prog *p);
 
 /* Evaluates segment `seg`. slots[vid] holds owned references of values made so far (NULL = none). For segment 0
  * the caller has filled the LOCAL and FUNC roots. On success every SRC value of the segment that a step or a
- * snapshot uses has been loaded into slots (new references). On a miss nothing is left in slots by this call. */
+ * snapshot uses, or that a later segment reads from, has been loaded into slots (new references). On a miss nothing
+ * is left in slots by this call. */
 bool kin_guard_eval(kin_variant *v, uint32_t seg, PyObject **slots, kin_guard_miss *miss);
 
 /* Reads one SRC value from its parent object as the guard would; borrowed, NULL when absent. The recorder uses it
@@ -40,5 +41,16 @@ bool kin_is_exact_immutable(PyObject *obj);
 PyObject *kin_instance_attr(PyObject *obj, PyObject *name);
 /* The materialised instance dict, or NULL when the object has none (yet). Borrowed. */
 PyObject *kin_instance_dict(PyObject *obj);
+
+/* Tells how COMPILED_FUNC reads a compiled wrapper: its exact type and the byte offset of the original callable. */
+void kin_guard_set_compiled(PyTypeObject *type, Py_ssize_t offset);
+
+/* Counters of segment 0's fast array, for tests and reports. */
+typedef struct {
+    uint32_t words;    /* compares in the fast array, 0 = not armed */
+    uint32_t explicit_ops; /* loads and tests that run one by one beside it */
+    uint64_t fast_hits, explicit_hits, rearms;
+} kin_guard_stats;
+void kin_guard_get_stats(const kin_variant *v, kin_guard_stats *out);
 
 #endif

@@ -11,7 +11,8 @@
 
 typedef struct {
     KIN_VEC(PyObject *) objs; /* [0] is NULL */
-    PyObject *by_id;          /* dict id -> ref, so that one object gets one number */
+    kin_ref *index;           /* open-addressed table from address to number, so that one object gets one number */
+    uint32_t index_size;      /* a power of two, or 0 */
 } kin_refs;
 
 kin_status kin_refs_init(kin_refs *r) KIN_MUST_CHECK;

@@ -1,0 +1,540 @@
+/* Tensor metadata through PyTorch's C ABI.
+ *
+ * A Tensor object holds a `TensorImpl *`; the address of that word serves as the C ABI's tensor handle. Where the
+ * word lies differs between builds, so it is found at start by comparing with `tensor._cdata`, as is the dispatch
+ * key set inside the TensorImpl (no getter exists for it; it is compared with what torch says about tensors whose
+ * key sets differ). Everything found is checked against torch's own answers before it is believed.
+ */
+#define _GNU_SOURCE
+#include "py/aten/tensor.h"
+#include <dlfcn.h>
+#include <stdint.h>
+#include <stdio.h>
+#include <string.h>
+
+typedef int32_t (*int32_fn)(void);
+typedef int (*get_int32)(void *, int32_t *);
+typedef int (*get_int64)(void *, int64_t *);
+typedef int (*get_array)(void *, int64_t **);
+
+static struct {
+    get_int64 dim, numel, storage_offset;
+    get_array sizes, strides;
+    get_int32 dtype, device_type, device_index, layout;
+    bool (*requires_grad)(const void *impl);
+    int32_t layout_strided;
+    Py_ssize_t impl_offset; /* of the TensorImpl pointer in the Tensor object */
+    Py_ssize_t keys_offset; /* of the key set in the TensorImpl; 0 = unknown */
+    PyTypeObject *tensor, *parameter;
+    bool ready;
+} aten;
+
+/* ---- start ---------------------------------------------------------------------------------------------------- */
+
+static void *
+open_loaded(PyObject *torch_module, const char *name)
+{
+    void *lib = dlopen(name, RTLD_NOLOAD | RTLD_LAZY);
+    if (lib)
+        return lib;
+    PyObject *file = PyObject_GetAttrString(torch_module, "__file__");
+    const char *path = file ? PyUnicode_AsUTF8(file) : NULL;
+    const char *slash = path ? strrchr(path, '/') : NULL;
+    char full[4096];
+    if (slash && snprintf(full, sizeof full, "%.*s/lib/%s", (int)(slash - path), path, name) < (int)sizeof full)
+        lib = dlopen(full, RTLD_NOLOAD | RTLD_LAZY);
+    Py_XDECREF(file);
+    PyErr_Clear();
+    return lib;
+}
+
+static kin_status
+fail(const char *what)
+{
+    PyErr_Format(PyExc_RuntimeError, "kintsugi cannot use this build of torch: %s", what);
+    return KIN_PYERR;
+}
+
+/* dlsym gives an object pointer; the copy avoids a cast that ISO C does not define. */
+static bool
+find_symbol(void *lib, const char *name, void *fn)
+{
+    void *at = lib ? dlsym(lib, name) : NULL;
+    memcpy(fn, &at, sizeof at);
+    return at != NULL;
+}
+
+static kin_status
+find_symbols(PyObject *torch_module)
+{
+    void *cpu = open_loaded(torch_module, "libtorch_cpu.so");
+    void *c10 = open_loaded(torch_module, "libc10.so");
+    int32_fn strided;
+    if (!find_symbol(cpu, "aoti_torch_get_dim", &aten.dim) || !find_symbol(cpu, "aoti_torch_get_numel", &aten.numel) ||
+        !find_symbol(cpu, "aoti_torch_get_storage_offset", &aten.storage_offset) ||
+        !find_symbol(cpu, "aoti_torch_get_sizes", &aten.sizes) ||
+        !find_symbol(cpu, "aoti_torch_get_strides", &aten.strides) ||
+        !find_symbol(cpu, "aoti_torch_get_dtype", &aten.dtype) ||
+        !find_symbol(cpu, "aoti_torch_get_device_type", &aten.device_type) ||
+        !find_symbol(cpu, "aoti_torch_get_device_index", &aten.device_index) ||
+        !find_symbol(cpu, "aoti_torch_get_layout", &aten.layout) ||
+        !find_symbol(cpu, "aoti_torch_layout_strided", &strided))
+        return fail("a function of its C interface is missing");
+    if (!find_symbol(c10, "_ZNK3c1010TensorImpl13requires_gradEv", &aten.requires_grad) &&
+        !find_symbol(cpu, "_ZNK3c1010TensorImpl13requires_gradEv", &aten.requires_grad))
+        return fail("TensorImpl::requires_grad is missing");
+    aten.layout_strided = strided();
+    return KIN_OK;
+}
+
+/* An attribute that is an int, or the int that a method returns; -1 with an exception on failure. */
+static int
+read_address(PyObject *obj, const char *attr, uintptr_t *out)
+{
+    PyObject *value = PyObject_GetAttrString(obj, attr);
+    if (value == NULL)
+        return -1;
+    *out = (uintptr_t)PyLong_AsVoidPtr(value);
+    Py_DECREF(value);
+    return PyErr_Occurred() ? -1 : 0;
+}
+
+static kin_status
+calibrate_handle(PyObject *tensor)
+{
+    uintptr_t cdata, word;
+    if (read_address(tensor, "_cdata", &cdata) < 0)
+        return KIN_PYERR;
+    Py_ssize_t size = Py_TYPE(tensor)->tp_basicsize;
+    for (Py_ssize_t at = (Py_ssize_t)sizeof(PyObject); at + (Py_ssize_t)sizeof word <= size; at += (Py_ssize_t)sizeof word) {
+        memcpy(&word, (char *)tensor + at, sizeof word);
+        if (word == cdata) {
+            aten.impl_offset = at;
+            return KIN_OK;
+        }
+    }
+    return fail("the handle was not found in a Tensor object");
+}
+
+static void *
+handle_of(PyObject *tensor)
+{
+    return (char *)tensor + aten.impl_offset;
+}
+
+static void *
+impl_of(PyObject *tensor)
+{
+    return *(void **)handle_of(tensor);
+}
+
+/* torch's own answer; false (no exception left) when it gives none. */
+static bool
+ask_keys(PyObject *torch_c, PyObject *tensor, uint64_t *out)
+{
+    PyObject *set = PyObject_CallMethod(torch_c, "_dispatch_keys", "O", tensor);
+    PyObject *raw = set ? PyObject_CallMethod(set, "raw_repr", NULL) : NULL;
+    *out = raw ? PyLong_AsUnsignedLongLong(raw) : 0;
+    Py_XDECREF(raw);
+    Py_XDECREF(set);
+    bool ok = !PyErr_Occurred();
+    PyErr_Clear();
+    return ok;
+}
+
+/* The offset at which all samples hold their own key set; their sets must differ, or nothing is proved. */
+static void
+calibrate_keys(PyObject *torch_c, PyObject *const *samples, int n)
+{
+    enum { MAX = 4, REACH = 256 };
+    uint64_t want[MAX];
+    bool differ = false;
+    aten.keys_offset = 0;
+    for (int i = 0; i < n; i++) {
+        if (!ask_keys(torch_c, samples[i], &want[i]))
+            return;
+        differ |= want[i] != want[0];
+    }
+    for (Py_ssize_t at = 8; differ && at < REACH && aten.keys_offset == 0; at += 8) {
+        int same = 0;
+        for (int i = 0; i < n; i++)
+            same += memcmp((char *)impl_of(samples[i]) + at, &want[i], 8) == 0;
+        if (same == n)
+            aten.keys_offset = at;
+    }
+}
+
+static kin_status
+self_check(PyObject *plain, PyObject *grad)
+{
+    const int64_t *sizes = kin_tensor_sizes(plain), *strides = kin_tensor_strides(plain);
+    if (kin_tensor_dim(plain) != 2 || !sizes || sizes[0] != 3 || sizes[1] != 4 || !strides || strides[0] != 4)
+        return fail("sizes read through the C interface are wrong");
+    if (aten.requires_grad(impl_of(plain)) || !aten.requires_grad(impl_of(grad)))
+        return fail("requires_grad read through the C interface is wrong");
+    return KIN_OK;
+}
+
+static kin_status
+calibrate(PyObject *torch_module)
+{
+    kin_status status = KIN_PYERR;
+    PyObject *samples[3] = {0};
+    PyObject *c = PyObject_GetAttrString(torch_module, "_C");
+    samples[0] = c ? PyObject_CallMethod(torch_module, "zeros", "ii", 3, 4) : NULL;
+    samples[1] = samples[0] ? PyObject_CallFunction((PyObject *)aten.parameter, "O", samples[0]) : NULL;
+    PyObject *meta = samples[1] ? PyUnicode_FromString("meta") : NULL;
+    samples[2] = meta ? PyObject_CallMethod(samples[0], "to", "O", meta) : NULL;
+    if (samples[2]) {
+        status = calibrate_handle(samples[0]);
+        if (status == KIN_OK)
+            status = self_check(samples[0], samples[1]);
+        if (status == KIN_OK)
+            calibrate_keys(c, samples, 3);
+    }
+    Py_XDECREF(meta);
+    for (int i = 0; i < 3; i++)
+        Py_XDECREF(samples[i]);
+    Py_XDECREF(c);
+    return status;
+}
+
+static PyTypeObject *
+find_class(PyObject *from, const char *name)
+{
+    PyObject *cls = PyObject_GetAttrString(from, name);
+    if (cls && !PyType_Check(cls)) {
+        Py_DECREF(cls);
+        PyErr_Format(PyExc_TypeError, "torch's %s is not a class", name);
+        return NULL;
+    }
+    return (PyTypeObject *)cls;
+}
+
+kin_status
+kin_aten_init(PyObject *torch_module)
+{
+    if (aten.ready)
+        return KIN_OK;
+    KIN_TRY(find_symbols(torch_module));
+    PyObject *nn = PyObject_GetAttrString(torch_module, "nn");
+    if (nn == NULL)
+        return KIN_PYERR;
+    /* The two classes are kept for the life of the process: torch is never unloaded. */
+    aten.tensor = find_class(torch_module, "Tensor");
+    aten.parameter = aten.tensor ? find_class(nn, "Parameter") : NULL;
+    Py_DECREF(nn);
+    kin_status status = aten.parameter ? calibrate(torch_module) : KIN_PYERR;
+    if (status != KIN_OK) {
+        Py_CLEAR(aten.tensor);
+        Py_CLEAR(aten.parameter);
+        return status;
+    }
+    aten.ready = true;
+    return KIN_OK;
+}
+
+/* ---- type tests and getters ----------------------------------------------------------------------------------- */
+
+bool
+kin_is_plain_tensor(PyObject *obj)
+{
+    return obj != NULL && (Py_TYPE(obj) == aten.tensor || Py_TYPE(obj) == aten.parameter) && aten.tensor != NULL;
+}
+
+bool
+kin_is_tensor(PyObject *obj)
+{
+    return obj != NULL && aten.tensor != NULL &&
+           (kin_is_plain_tensor(obj) || PyType_IsSubtype(Py_TYPE(obj), aten.tensor));
+}
+
+int64_t
+kin_tensor_dim(PyObject *tensor)
+{
+    int64_t dim;
+    return aten.dim(handle_of(tensor), &dim) == 0 ? dim : -1;
+}
+
+const int64_t *
+kin_tensor_sizes(PyObject *tensor)
+{
+    int64_t *sizes;
+    return aten.sizes(handle_of(tensor), &sizes) == 0 ? sizes : NULL;
+}
+
+const int64_t *
+kin_tensor_strides(PyObject *tensor)
+{
+    int64_t *strides;
+    int32_t layout;
+    /* Asking a sparse tensor for strides throws inside the library. */
+    if (aten.layout(handle_of(tensor), &layout) != 0 || layout != aten.layout_strided)
+        return NULL;
+    return aten.strides(handle_of(tensor), &strides) == 0 ? strides : NULL;
+}
+
+/* ---- records -------------------------------------------------------------------------------------------------- */
+
+/* What a record holds; fields that the mask does not name are zero. Sizes, then strides, follow. */
+typedef struct {
+    uint32_t mask;
+    int32_t dim;
+    int32_t dtype;
+    int32_t layout;
+    int32_t device_type;
+    int32_t device_index;
+    int32_t requires_grad;
+    int32_t has_strides;
+    uint64_t keys;
+    int64_t storage_offset;
+    int64_t numel;
+    int64_t dims[];
+} meta_record;
+
+static uint64_t
+keys_of(PyObject *tensor)
+{
+    uint64_t keys = 0;
+    if (aten.keys_offset)
+        memcpy(&keys, (char *)impl_of(tensor) + aten.keys_offset, sizeof keys);
+    return keys;
+}
+
+/* Records and matches need a live TensorImpl: a Tensor whose class was made by hand may hold none. */
+static bool
+is_readable(PyObject *tensor)
+{
+    return kin_is_tensor(tensor) && impl_of(tensor) != NULL;
+}
+
+static bool
+is_wanted(unsigned mask, unsigned bit)
+{
+    return (mask & bit) != 0;
+}
+
+/* Reads the fixed fields; false when the library refuses one. */
+static bool
+read_fields(PyObject *tensor, unsigned mask, meta_record *m)
+{
+    void *h = handle_of(tensor);
+    int64_t dim;
+    memset(m, 0, sizeof *m);
+    m->mask = mask;
+    if (aten.dim(h, &dim) != 0)
+        return false;
+    if (is_wanted(mask, KIN_META_DIM | KIN_META_SIZES | KIN_META_STRIDES))
+        m->dim = (int32_t)dim;
+    if (is_wanted(mask, KIN_META_DTYPE) && aten.dtype(h, &m->dtype) != 0)
+        return false;
+    if (is_wanted(mask, KIN_META_LAYOUT | KIN_META_STRIDES) && aten.layout(h, &m->layout) != 0)
+        return false;
+    m->has_strides = is_wanted(mask, KIN_META_STRIDES) && m->layout == aten.layout_strided;
+    if (is_wanted(mask, KIN_META_DEVICE) &&
+        (aten.device_type(h, &m->device_type) != 0 || aten.device_index(h, &m->device_index) != 0))
+        return false;
+    if (is_wanted(mask, KIN_META_REQUIRES_GRAD))
+        m->requires_grad = aten.requires_grad(impl_of(tensor));
+    if (is_wanted(mask, KIN_META_KEYS))
+        m->keys = keys_of(tensor);
+    if (is_wanted(mask, KIN_META_OFFSET) && aten.storage_offset(h, &m->storage_offset) != 0)
+        return false;
+    return !is_wanted(mask, KIN_META_NUMEL) || aten.numel(h, &m->numel) == 0;
+}
+
+static size_t
+count_dims(const meta_record *m)
+{
+    return (size_t)m->dim * ((is_wanted(m->mask, KIN_META_SIZES) ? 1u : 0u) + (m->has_strides ? 1u : 0u));
+}
+
+PyObject *
+kin_meta_make(PyObject *tensor, unsigned mask)
+{
+    meta_record head;
+    if (!is_readable(tensor) || !read_fields(tensor, mask, &head)) {
+        PyErr_SetString(PyExc_TypeError, "the metadata of this object cannot be read");
+        return NULL;
+    }
+    size_t bytes = sizeof head + count_dims(&head) * sizeof(int64_t);
+    PyObject *record = PyBytes_FromStringAndSize(NULL, (Py_ssize_t)bytes);
+    if (record == NULL)
+        return NULL;
+    char *at = PyBytes_AS_STRING(record);
+    memcpy(at, &head, sizeof head);
+    at += sizeof head;
+    size_t row = (size_t)head.dim * sizeof(int64_t);
+    if (is_wanted(mask, KIN_META_SIZES) && row) {
+        memcpy(at, kin_tensor_sizes(tensor), row);
+        at += row;
+    }
+    if (head.has_strides && row)
+        memcpy(at, kin_tensor_strides(tensor), row);
+    return record;
+}
+
+static bool
+match_row(const int64_t *have, const int64_t *want, int32_t dim)
+{
+    if (have == NULL)
+        return dim == 0;
+    for (int32_t i = 0; i < dim; i++)
+        if (have[i] != want[i])
+            return false;
+    return true;
+}
+
+bool
+kin_meta_match(PyObject *tensor, PyObject *record)
+{
+    /* A bytes object's payload is as aligned as its header: 8 bytes behind an 8-byte boundary. */
+    const meta_record *want = (const meta_record *)(const void *)PyBytes_AS_STRING(record);
+    meta_record have;
+    if (!is_readable(tensor) || !read_fields(tensor, want->mask, &have) || memcmp(&have, want, sizeof have) != 0)
+        return false;
+    const int64_t *row = want->dims;
+    if (is_wanted(want->mask, KIN_META_SIZES)) {
+        if (!match_row(kin_tensor_sizes(tensor), row, want->dim))
+            return false;
+        row += want->dim;
+    }
+    return !want->has_strides || match_row(kin_tensor_strides(tensor), row, want->dim);
+}
+
+/* ---- words ---------------------------------------------------------------------------------------------------- */
+
+/* By torch's scalar type number: the name in messages and the short name in graph text. */
+static const char *const dtype_names[][2] = {
+    {"Byte", "u8"}, {"Char", "i8"}, {"Short", "i16"}, {"Int", "i32"}, {"Long", "i64"}, {"Half", "f16"},
+    {"Float", "f32"}, {"Double", "f64"}, {"ComplexHalf", "c32"}, {"ComplexFloat", "c64"}, {"ComplexDouble", "c128"},
+    {"Bool", "b8"}, {"QInt8", "qi8"}, {"QUInt8", "qu8"}, {"QInt32", "qi32"}, {"BFloat16", "bf16"},
+    {"QUInt4x2", "qu4x2"}, {"QUInt2x4", "qu2x4"}, {"Bits1x8", "bits1x8"}, {"Bits2x4", "bits2x4"},
+    {"Bits4x2", "bits4x2"}, {"Bits8", "bits8"}, {"Bits16", "bits16"}, {"Float8_e5m2", "f8e5m2"},
+    {"Float8_e4m3fn", "f8e4m3fn"}, {"Float8_e5m2fnuz", "f8e5m2fnuz"}, {"Float8_e4m3fnuz", "f8e4m3fnuz"},
+    {"UInt16", "u16"}, {"UInt32", "u32"}, {"UInt64", "u64"}};
+static const char *const device_names[] = {"cpu", "cuda", "mkldnn", "opengl", "opencl", "ideep", "hip", "fpga",
+                                           "maia", "xla", "vulkan", "metal", "xpu", "mps", "meta", "hpu",
+                                           "ve", "lazy", "ipu", "mtia", "privateuseone"};
+
+#define COUNT(a) ((int32_t)(sizeof(a) / sizeof(a)[0]))
+
+static const char *
+dtype_text(int32_t dtype, int column)
+{
+    return dtype >= 0 && dtype < COUNT(dtype_names) ? dtype_names[dtype][column] : "?";
+}
+
+/* "cpu", "cuda:0": the index only where the device has one. */
+static const char *
+device_text(int32_t type, int32_t index, char *buf, size_t size)
+{
+    const char *name = type >= 0 && type < COUNT(device_names) ? device_names[type] : "device";
+    if (type == 0 || index < 0)
+        snprintf(buf, size, "%s", name);
+    else
+        snprintf(buf, size, "%s:%d", name, (int)index);
+    return buf;
+}
+
+static PyObject *
+explain_row(const char *what, const int64_t *have, const int64_t *want, int32_t dim)
+{
+    for (int32_t i = 0; have && i < dim; i++)
+        if (have[i] != want[i])
+            return PyUnicode_FromFormat("%s mismatch at index %d. expected %lld, actual %lld", what, (int)i,
+                                        (long long)want[i], (long long)have[i]);
+    return NULL;
+}
+
+static PyObject *
+explain_device(const meta_record *want, const meta_record *have)
+{
+    char a[40], b[40];
+    return PyUnicode_FromFormat("device mismatch. expected %s, actual %s",
+                                device_text(want->device_type, want->device_index, a, sizeof a),
+                                device_text(have->device_type, have->device_index, b, sizeof b));
+}
+
+/* The fixed fields; NULL without an exception when they agree. */
+static PyObject *
+explain_fields(const meta_record *want, const meta_record *have)
+{
+    if (have->dtype != want->dtype)
+        return PyUnicode_FromFormat("dtype mismatch. expected %s, actual %s", dtype_text(want->dtype, 0),
+                                    dtype_text(have->dtype, 0));
+    if (have->device_type != want->device_type || have->device_index != want->device_index)
+        return explain_device(want, have);
+    if (have->requires_grad != want->requires_grad)
+        return PyUnicode_FromFormat("requires_grad mismatch. expected requires_grad=%d", (int)want->requires_grad);
+    if (have->layout != want->layout)
+        return PyUnicode_FromFormat("layout mismatch. expected %d, actual %d", (int)want->layout, (int)have->layout);
+    if (have->dim != want->dim)
+        return PyUnicode_FromFormat("rank mismatch. expected %d, actual %d", (int)want->dim, (int)have->dim);
+    return NULL;
+}
+
+static PyObject *
+explain_rest(const meta_record *want, const meta_record *have)
+{
+    if (have->numel != want->numel)
+        return PyUnicode_FromFormat("numel mismatch. expected %lld, actual %lld", (long long)want->numel,
+                                    (long long)have->numel);
+    if (have->storage_offset != want->storage_offset)
+        return PyUnicode_FromFormat("storage offset mismatch. expected %lld, actual %lld",
+                                    (long long)want->storage_offset, (long long)have->storage_offset);
+    if (have->keys != want->keys)
+        return PyUnicode_FromFormat("dispatch key set mismatch. expected %llx, actual %llx",
+                                    (unsigned long long)want->keys, (unsigned long long)have->keys);
+    return PyUnicode_FromString("no difference");
+}
+
+PyObject *
+kin_meta_explain(PyObject *tensor, PyObject *record)
+{
+    const meta_record *want = (const meta_record *)(const void *)PyBytes_AS_STRING(record);
+    meta_record have;
+    if (!is_readable(tensor) || !read_fields(tensor, want->mask, &have))
+        return PyUnicode_FromFormat("type mismatch. expected a tensor, actual %s", Py_TYPE(tensor)->tp_name);
+    PyObject *text = explain_fields(want, &have);
+    const int64_t *row = want->dims;
+    if (text == NULL && !PyErr_Occurred() && is_wanted(want->mask, KIN_META_SIZES)) {
+        text = explain_row("size", kin_tensor_sizes(tensor), row, want->dim);
+        row += want->dim;
+    }
+    if (text == NULL && !PyErr_Occurred() && want->has_strides)
+        text = explain_row("stride", kin_tensor_strides(tensor), row, want->dim);
+    if (text == NULL && !PyErr_Occurred())
+        text = explain_rest(want, &have);
+    return text;
+}
+
+/* Appends "[3, 4]"; returns how far the buffer is filled. */
+static size_t
+append_row(char *buf, size_t len, size_t size, const int64_t *row, int64_t dim)
+{
+    buf[len++] = '[';
+    for (int64_t i = 0; i < dim && len + 32 < size; i++)
+        len += (size_t)snprintf(buf + len, size - len, i ? ", %lld" : "%lld", (long long)row[i]);
+    buf[len++] = ']';
+    return len;
+}
+
+PyObject *
+kin_tensor_note(PyObject *tensor)
+{
+    meta_record m;
+    char buf[1024], device[40];
+    const unsigned mask = KIN_META_DTYPE | KIN_META_DEVICE | KIN_META_DIM;
+    if (!is_readable(tensor) || !read_fields(tensor, mask, &m))
+        return PyUnicode_FromString("tensor");
+    const int64_t *strides = kin_tensor_strides(tensor), *sizes = kin_tensor_sizes(tensor);
+    size_t len = (size_t)snprintf(buf, sizeof buf, "%s", dtype_text(m.dtype, 1));
+    len = append_row(buf, len, sizeof buf / 2, sizes, sizes ? m.dim : 0);
+    if (strides)
+        len = append_row(buf, len, sizeof buf - sizeof device, strides, m.dim);
+    const char *where = device_text(m.device_type, m.device_index, device, sizeof device);
+    size_t rest = strlen(where);
+    memcpy(buf + len, where, rest);
+    return PyUnicode_FromStringAndSize(buf, (Py_ssize_t)(len + rest));
+}

@@ -1,0 +1,426 @@
+/* Raw views of CPython's heap (3.11 to 3.13, default builds). See heap.h.
+ *
+ * The table walk follows the layout documented in pycore_dict.h; it exists because the public lookups may call a
+ * user's __eq__ and may set an exception, and because the fast guard array needs the address of an entry.
+ */
+#define Py_BUILD_CORE 1
+#include "py/compat/heap.h"
+#include "internal/pycore_dict.h"
+#include "internal/pycore_object.h"
+#include <stddef.h>
+#include <string.h>
+
+#if PY_VERSION_HEX < 0x030B0000 || PY_VERSION_HEX >= 0x030E0000
+#error "the heap views know CPython 3.11, 3.12 and 3.13"
+#endif
+
+/* ---- keys ---------------------------------------------------------------------------------------------------- */
+
+/* Does equality of this type mean identity? */
+static bool
+is_identity_type(PyTypeObject *type)
+{
+    return type->tp_richcompare == PyBaseObject_Type.tp_richcompare && type->tp_hash == PyBaseObject_Type.tp_hash;
+}
+
+static bool
+is_scalar(PyTypeObject *type)
+{
+    return type == &PyUnicode_Type || type == &PyLong_Type || type == &PyBytes_Type || type == &PyFloat_Type ||
+           type == &PyBool_Type || type == &PyComplex_Type || type == Py_TYPE(Py_None) || type == Py_TYPE(Py_Ellipsis);
+}
+
+bool
+kin_heap_key_hash(PyObject *key, Py_hash_t *hash)
+{
+    PyTypeObject *type = Py_TYPE(key);
+    if (type == &PyTuple_Type) {
+        for (Py_ssize_t i = 0; i < PyTuple_GET_SIZE(key); i++)
+            if (!kin_heap_key_hash(PyTuple_GET_ITEM(key, i), hash))
+                return false;
+    }
+    else if (!is_scalar(type) && !is_identity_type(type))
+        return false;
+    *hash = type->tp_hash(key);
+    return true;
+}
+
+static bool
+str_equal(PyObject *a, PyObject *b)
+{
+    if (PyUnicode_GET_LENGTH(a) != PyUnicode_GET_LENGTH(b) || PyUnicode_KIND(a) != PyUnicode_KIND(b))
+        return false;
+    return memcmp(PyUnicode_DATA(a), PyUnicode_DATA(b), (size_t)PyUnicode_GET_LENGTH(a) * PyUnicode_KIND(a)) == 0;
+}
+
+static bool
+is_number(PyTypeObject *type)
+{
+    return type == &PyLong_Type || type == &PyFloat_Type || type == &PyBool_Type || type == &PyComplex_Type;
+}
+
+static bool
+compare_numbers(PyObject *a, PyObject *b)
+{
+    PyObject *res = Py_TYPE(a)->tp_richcompare(a, b, Py_EQ); /* C code of builtin numbers: cannot fail */
+    bool equal = res == Py_True;
+    Py_XDECREF(res);
+    return equal;
+}
+
+/* Each slot knows the types below its own (bool, int, float, complex), so one of the two directions answers. */
+static bool
+numbers_equal(PyObject *a, PyObject *b)
+{
+    return compare_numbers(a, b) || compare_numbers(b, a);
+}
+
+/* Are two different objects with the same hash equal keys? */
+static kin_find
+compare_keys(PyObject *mine, PyObject *theirs)
+{
+    PyTypeObject *a = Py_TYPE(mine), *b = Py_TYPE(theirs);
+    if (a == &PyUnicode_Type && b == &PyUnicode_Type)
+        return str_equal(mine, theirs) ? KIN_FIND_HIT : KIN_FIND_ABSENT;
+    if (is_identity_type(a) && (is_identity_type(b) || is_scalar(b)))
+        return KIN_FIND_ABSENT;
+    if (is_identity_type(b) && is_scalar(a))
+        return KIN_FIND_ABSENT;
+    if (is_number(a) && is_number(b)) /* of different types perhaps: 1 == True == 1.0 */
+        return numbers_equal(mine, theirs) ? KIN_FIND_HIT : KIN_FIND_ABSENT;
+    if (a == &PyBytes_Type && b == &PyBytes_Type)
+        return PyBytes_GET_SIZE(mine) == PyBytes_GET_SIZE(theirs) &&
+                       memcmp(PyBytes_AS_STRING(mine), PyBytes_AS_STRING(theirs), (size_t)PyBytes_GET_SIZE(mine)) == 0
+                   ? KIN_FIND_HIT
+                   : KIN_FIND_ABSENT;
+    if (is_scalar(a) && is_scalar(b))
+        return KIN_FIND_ABSENT;
+    return KIN_FIND_UNSURE;
+}
+
+/* ---- dict tables ---------------------------------------------------------------------------------------------- */
+
+static Py_ssize_t
+table_index(const PyDictKeysObject *keys, size_t i)
+{
+    if (keys->dk_log2_size < 8)
+        return ((const int8_t *)keys->dk_indices)[i];
+    if (keys->dk_log2_size < 16)
+        return ((const int16_t *)keys->dk_indices)[i];
+    if (keys->dk_log2_size < 32)
+        return ((const int32_t *)keys->dk_indices)[i];
+    return (Py_ssize_t)((const int64_t *)keys->dk_indices)[i];
+}
+
+static kin_find
+test_entry(PyDictKeysObject *keys, Py_ssize_t ix, PyObject *key, Py_hash_t hash)
+{
+    if (DK_IS_UNICODE(keys)) {
+        PyObject *theirs = DK_UNICODE_ENTRIES(keys)[ix].me_key;
+        if (theirs == key)
+            return KIN_FIND_HIT;
+        return ((PyASCIIObject *)theirs)->hash == hash && str_equal(theirs, key) ? KIN_FIND_HIT : KIN_FIND_ABSENT;
+    }
+    PyDictKeyEntry *entry = &DK_ENTRIES(keys)[ix];
+    if (entry->me_key == key)
+        return KIN_FIND_HIT;
+    return entry->me_hash == hash ? compare_keys(key, entry->me_key) : KIN_FIND_ABSENT;
+}
+
+/* Position of the key in the entry array; UNSURE as soon as one comparison on the way is not ours to make. */
+static kin_find
+find_in_keys(PyDictKeysObject *keys, PyObject *key, Py_hash_t hash, Py_ssize_t *pos)
+{
+    if (DK_IS_UNICODE(keys) && !PyUnicode_CheckExact(key))
+        return KIN_FIND_ABSENT; /* such a table holds exact str keys only, and nothing else equals those */
+    size_t mask = ((size_t)1 << keys->dk_log2_size) - 1;
+    size_t perturb = (size_t)hash;
+    for (size_t i = (size_t)hash & mask;;) {
+        Py_ssize_t ix = table_index(keys, i);
+        if (ix == DKIX_EMPTY)
+            return KIN_FIND_ABSENT;
+        if (ix >= 0) {
+            kin_find found = test_entry(keys, ix, key, hash);
+            if (found != KIN_FIND_ABSENT) {
+                *pos = ix;
+                return found;
+            }
+        }
+        perturb >>= 5;
+        i = (i * 5 + perturb + 1) & mask;
+    }
+}
+
+kin_find
+kin_heap_dict_find(PyObject *dict, PyObject *key, Py_hash_t hash, kin_dict_entry *entry)
+{
+    PyDictObject *mp = (PyDictObject *)dict;
+    PyDictKeysObject *keys = mp->ma_keys;
+    Py_ssize_t ix = -1;
+    kin_find found = find_in_keys(keys, key, hash, &ix);
+    if (found != KIN_FIND_HIT)
+        return found;
+    if (DK_IS_UNICODE(keys)) {
+        PyDictUnicodeEntry *at = &DK_UNICODE_ENTRIES(keys)[ix];
+        entry->key_slot = &at->me_key;
+        entry->value_slot = mp->ma_values ? &mp->ma_values->values[ix] : &at->me_value;
+    }
+    else {
+        PyDictKeyEntry *at = &DK_ENTRIES(keys)[ix];
+        entry->key_slot = &at->me_key;
+        entry->value_slot = &at->me_value;
+    }
+    entry->value = *entry->value_slot;
+    return entry->value ? KIN_FIND_HIT : KIN_FIND_ABSENT;
+}
+
+static kin_word
+word_at(const void *addr)
+{
+    return (kin_word){(const uint64_t *)addr, *(const uint64_t *)addr};
+}
+
+const uint64_t *
+kin_heap_dict_version(PyObject *dict)
+{
+    PyDictObject *mp = (PyDictObject *)dict;
+#if PY_VERSION_HEX >= 0x030D0000
+    /* A dict over the values inside its object does not see stores that go to the object. */
+    if (mp->ma_values && mp->ma_values->embedded)
+        return NULL;
+#endif
+    return &mp->ma_version_tag;
+}
+
+int
+kin_heap_dict_entry_words(PyObject *dict, const kin_dict_entry *entry, kin_word *out)
+{
+    PyDictObject *mp = (PyDictObject *)dict;
+    out[0] = word_at(&mp->ma_keys);
+    out[1] = word_at(&mp->ma_values);
+    /* A table freed and made again at the same address may be smaller: nothing behind its end may be read. */
+    out[2] = word_at(&mp->ma_keys->dk_nentries);
+    out[3] = word_at(entry->key_slot);
+    return 4;
+}
+
+/* ---- instances ------------------------------------------------------------------------------------------------ */
+
+static PyDictKeysObject *
+shared_keys(PyObject *obj)
+{
+    return ((PyHeapTypeObject *)Py_TYPE(obj))->ht_cached_keys;
+}
+
+#if PY_VERSION_HEX < 0x030C0000
+
+static PyObject **
+inline_values(PyObject *obj)
+{
+    if (!(Py_TYPE(obj)->tp_flags & Py_TPFLAGS_MANAGED_DICT))
+        return NULL;
+    PyDictValues *values = *_PyObject_ValuesPointer(obj);
+    return values ? values->values : NULL;
+}
+
+static PyObject *
+managed_dict(PyObject *obj)
+{
+    return *_PyObject_ManagedDictPointer(obj);
+}
+
+static int
+managed_words(PyObject *obj, kin_word *out)
+{
+    out[0] = word_at(_PyObject_ValuesPointer(obj));
+    out[1] = word_at(_PyObject_ManagedDictPointer(obj));
+    return 2;
+}
+
+#elif PY_VERSION_HEX < 0x030D0000
+
+static PyObject **
+inline_values(PyObject *obj)
+{
+    if (!(Py_TYPE(obj)->tp_flags & Py_TPFLAGS_MANAGED_DICT))
+        return NULL;
+    PyDictOrValues both = *_PyObject_DictOrValuesPointer(obj);
+    return _PyDictOrValues_IsValues(both) ? _PyDictOrValues_GetValues(both)->values : NULL;
+}
+
+static PyObject *
+managed_dict(PyObject *obj)
+{
+    PyDictOrValues both = *_PyObject_DictOrValuesPointer(obj);
+    return _PyDictOrValues_IsValues(both) ? NULL : _PyDictOrValues_GetDict(both);
+}
+
+static int
+managed_words(PyObject *obj, kin_word *out)
+{
+    out[0] = word_at(_PyObject_DictOrValuesPointer(obj));
+    return 1;
+}
+
+#else
+
+static PyObject *
+managed_dict(PyObject *obj)
+{
+    return (PyObject *)_PyObject_GetManagedDict(obj);
+}
+
+/* Values inside the object count only while there is no dict: with one, the dict answers (it may sit over them). */
+static PyObject **
+inline_values(PyObject *obj)
+{
+    if (!(Py_TYPE(obj)->tp_flags & Py_TPFLAGS_INLINE_VALUES) || managed_dict(obj))
+        return NULL;
+    PyDictValues *values = _PyObject_InlineValues(obj);
+    return values->valid ? values->values : NULL;
+}
+
+static int
+managed_words(PyObject *obj, kin_word *out)
+{
+    out[0] = word_at(_PyObject_ManagedDictPointer(obj));
+    if (!(Py_TYPE(obj)->tp_flags & Py_TPFLAGS_INLINE_VALUES))
+        return 1;
+    out[1] = word_at(_PyObject_InlineValues(obj)); /* holds the valid flag */
+    return 2;
+}
+
+#endif
+
+/* Address of the dict pointer of an object whose dict is not managed; NULL when instances have no dict. */
+static PyObject **
+plain_dict_address(PyObject *obj)
+{
+    PyTypeObject *type = Py_TYPE(obj);
+    Py_ssize_t offset = type->tp_dictoffset;
+    if (offset == 0)
+        return NULL;
+    if (offset < 0) {
+        Py_ssize_t items = Py_ABS(Py_SIZE(obj));
+        offset += (Py_ssize_t)_PyObject_VAR_SIZE(type, items);
+    }
+    return (PyObject **)((char *)obj + offset);
+}
+
+static bool
+has_managed_dict(PyObject *obj)
+{
+    return (Py_TYPE(obj)->tp_flags & Py_TPFLAGS_MANAGED_DICT) != 0;
+}
+
+PyObject *
+kin_heap_instance_dict(PyObject *obj)
+{
+    if (has_managed_dict(obj))
+        return managed_dict(obj);
+    PyObject **addr = plain_dict_address(obj);
+    return addr && *addr && PyDict_Check(*addr) ? *addr : NULL;
+}
+
+static kin_find
+find_instance_attr(PyObject *obj, PyObject *name, PyObject **value)
+{
+    Py_hash_t hash;
+    *value = NULL;
+    if (!PyUnicode_CheckExact(name) || !kin_heap_key_hash(name, &hash))
+        return KIN_FIND_UNSURE;
+    PyObject **values = inline_values(obj);
+    if (values) {
+        Py_ssize_t ix = -1;
+        kin_find found = find_in_keys(shared_keys(obj), name, hash, &ix);
+        if (found == KIN_FIND_HIT)
+            *value = values[ix];
+        return *value ? KIN_FIND_HIT : found == KIN_FIND_UNSURE ? found : KIN_FIND_ABSENT;
+    }
+    PyObject *dict = kin_heap_instance_dict(obj);
+    if (dict == NULL)
+        return KIN_FIND_ABSENT;
+    kin_dict_entry entry;
+    kin_find found = kin_heap_dict_find(dict, name, hash, &entry);
+    if (found == KIN_FIND_HIT)
+        *value = entry.value;
+    return found;
+}
+
+PyObject *
+kin_heap_instance_attr(PyObject *obj, PyObject *name)
+{
+    PyObject *value;
+    find_instance_attr(obj, name, &value);
+    return value;
+}
+
+bool
+kin_heap_instance_lacks(PyObject *obj, PyObject *name)
+{
+    PyObject *value;
+    return find_instance_attr(obj, name, &value) == KIN_FIND_ABSENT;
+}
+
+int
+kin_heap_instance_dict_words(PyObject *obj, kin_word *out)
+{
+    if (has_managed_dict(obj))
+        return managed_words(obj, out);
+    PyObject **addr = plain_dict_address(obj);
+    if (addr == NULL)
+        return 0; /* the type says that there is none */
+    if (Py_TYPE(obj)->tp_dictoffset < 0)
+        return -1; /* the place depends on the object's size */
+    out[0] = word_at(addr);
+    return 1;
+}
+
+int
+kin_heap_inline_words(PyObject *obj, PyObject *name, kin_word *out)
+{
+    Py_hash_t hash;
+    PyObject **values = inline_values(obj);
+    if (values == NULL || !PyUnicode_CheckExact(name) || !kin_heap_key_hash(name, &hash))
+        return -1;
+    int n = managed_words(obj, out);
+    PyDictKeysObject *keys = shared_keys(obj);
+    Py_ssize_t ix = -1;
+    if (find_in_keys(keys, name, hash, &ix) == KIN_FIND_HIT) {
+        /* A shared key keeps its index for as long as the class has this table. */
+        out[n++] = word_at(&((PyHeapTypeObject *)Py_TYPE(obj))->ht_cached_keys);
+        out[n++] = word_at(&values[ix]);
+        return n;
+    }
+    out[n++] = word_at(&((PyHeapTypeObject *)Py_TYPE(obj))->ht_cached_keys);
+    out[n++] = word_at(&keys->dk_nentries); /* the name would be a new entry */
+    return n;
+}
+
+/* ---- classes -------------------------------------------------------------------------------------------------- */
+
+const uint64_t *
+kin_heap_type_version(PyTypeObject *type)
+{
+    _Static_assert(offsetof(PyTypeObject, tp_version_tag) % 8 == 0, "the tag begins a word");
+    return (const uint64_t *)(const void *)&type->tp_version_tag;
+}
+
+unsigned int
+kin_heap_type_tag(PyTypeObject *type)
+{
+    static PyObject *name; /* interned for the life of the process */
+    if (type->tp_version_tag == 0) {
+        if (name == NULL)
+            name = PyUnicode_InternFromString("__doc__");
+        if (name)
+            _PyType_Lookup(type, name); /* a lookup assigns the tag */
+    }
+    return type->tp_version_tag;
+}
+
+bool
+kin_heap_type_is_static(PyTypeObject *type)
+{
+    return !(type->tp_flags & Py_TPFLAGS_HEAPTYPE) && (type->tp_flags & Py_TPFLAGS_IMMUTABLETYPE);
+}

@@ -1,0 +1,191 @@
+/* Exact comparison of builtin immutables: by type pointer and bits, never by ==, so that 1 and True, 0.0 and -0.0,
+ * two NaNs with the same bits come out right (rule 6). Runs no user code.
+ */
+#define PY_SSIZE_T_CLEAN
+#include "py/guardeval/guard.h"
+#include "py/guardeval/guard_priv.h"
+#include <structmember.h>
+
+/* range keeps its parts to itself; its members are three consecutive objects that begin where `start` says. */
+PyObject *const *
+kin_range_parts(PyObject *range)
+{
+    static Py_ssize_t offset;
+    if (offset == 0) {
+        PyObject *name = PyUnicode_InternFromString("start");
+        PyObject *descr = name ? _PyType_Lookup(&PyRange_Type, name) : NULL;
+        if (descr && Py_TYPE(descr) == &PyMemberDescr_Type)
+            offset = ((PyMemberDescrObject *)descr)->d_member->offset;
+        Py_XDECREF(name);
+        if (offset == 0) {
+            PyErr_Clear();
+            return NULL;
+        }
+    }
+    return (PyObject *const *)((char *)range + offset);
+}
+
+static bool
+all_equal(PyObject *const *a, PyObject *const *b, Py_ssize_t n)
+{
+    for (Py_ssize_t i = 0; i < n; i++)
+        if (!kin_exact_equal(a[i], b[i]))
+            return false;
+    return true;
+}
+
+static bool
+ints_equal(PyObject *a, PyObject *b)
+{
+    PyObject *res = PyLong_Type.tp_richcompare(a, b, Py_EQ);
+    bool equal = res == Py_True;
+    Py_XDECREF(res);
+    return equal;
+}
+
+static bool
+strings_equal(PyObject *a, PyObject *b)
+{
+    Py_ssize_t n = PyUnicode_GET_LENGTH(a);
+    return n == PyUnicode_GET_LENGTH(b) && PyUnicode_KIND(a) == PyUnicode_KIND(b) &&
+           memcmp(PyUnicode_DATA(a), PyUnicode_DATA(b), (size_t)n * PyUnicode_KIND(a)) == 0;
+}
+
+static bool
+bytes_equal(PyObject *a, PyObject *b)
+{
+    Py_ssize_t n = PyBytes_GET_SIZE(a);
+    return n == PyBytes_GET_SIZE(b) && memcmp(PyBytes_AS_STRING(a), PyBytes_AS_STRING(b), (size_t)n) == 0;
+}
+
+/* Equal sets may iterate differently, and whoever consumed the content may have iterated: compare in table order. */
+static bool
+frozensets_equal(PyObject *a, PyObject *b)
+{
+    Py_ssize_t i = 0, j = 0;
+    PyObject *x, *y;
+    Py_hash_t hash;
+    if (PySet_GET_SIZE(a) != PySet_GET_SIZE(b))
+        return false;
+    while (_PySet_NextEntry(a, &i, &x, &hash))
+        if (!_PySet_NextEntry(b, &j, &y, &hash) || !kin_exact_equal(x, y))
+            return false;
+    return true;
+}
+
+static bool
+ranges_equal(PyObject *a, PyObject *b)
+{
+    PyObject *const *x = kin_range_parts(a), *const *y = kin_range_parts(b);
+    return x && y && all_equal(x, y, 3);
+}
+
+bool
+kin_exact_equal(PyObject *a, PyObject *b)
+{
+    if (a == b)
+        return true;
+    PyTypeObject *type = Py_TYPE(a);
+    if (type != Py_TYPE(b))
+        return false;
+    if (type == &PyLong_Type)
+        return ints_equal(a, b);
+    if (type == &PyUnicode_Type)
+        return strings_equal(a, b);
+    if (type == &PyFloat_Type)
+        return memcmp(&((PyFloatObject *)a)->ob_fval, &((PyFloatObject *)b)->ob_fval, sizeof(double)) == 0;
+    if (type == &PyComplex_Type)
+        return memcmp(&((PyComplexObject *)a)->cval, &((PyComplexObject *)b)->cval, sizeof(Py_complex)) == 0;
+    if (type == &PyBytes_Type)
+        return bytes_equal(a, b);
+    if (type == &PyTuple_Type)
+        return PyTuple_GET_SIZE(a) == PyTuple_GET_SIZE(b) &&
+               all_equal(((PyTupleObject *)a)->ob_item, ((PyTupleObject *)b)->ob_item, PyTuple_GET_SIZE(a));
+    if (type == &PySlice_Type)
+        return all_equal(&((PySliceObject *)a)->start, &((PySliceObject *)b)->start, 3);
+    if (type == &PyRange_Type)
+        return ranges_equal(a, b);
+    if (type == &PyFrozenSet_Type)
+        return frozensets_equal(a, b);
+    return false;
+}
+
+static bool
+all_immutable(PyObject *const *items, Py_ssize_t n)
+{
+    for (Py_ssize_t i = 0; i < n; i++)
+        if (!kin_is_exact_immutable(items[i]))
+            return false;
+    return true;
+}
+
+static bool
+is_immutable_set(PyObject *set)
+{
+    Py_ssize_t pos = 0;
+    PyObject *item;
+    Py_hash_t hash;
+    while (_PySet_NextEntry(set, &pos, &item, &hash))
+        if (!kin_is_exact_immutable(item))
+            return false;
+    return true;
+}
+
+bool
+kin_is_exact_immutable(PyObject *obj)
+{
+    PyTypeObject *type = Py_TYPE(obj);
+    if (type == &PyLong_Type || type == &PyUnicode_Type || type == &PyFloat_Type || type == &PyComplex_Type ||
+        type == &PyBytes_Type || type == &PyBool_Type || obj == Py_None || obj == Py_Ellipsis ||
+        obj == Py_NotImplemented)
+        return true;
+    if (type == &PyTuple_Type)
+        return all_immutable(((PyTupleObject *)obj)->ob_item, PyTuple_GET_SIZE(obj));
+    if (type == &PySlice_Type)
+        return all_immutable(&((PySliceObject *)obj)->start, 3);
+    if (type == &PyRange_Type)
+        return kin_range_parts(obj) != NULL && all_immutable(kin_range_parts(obj), 3);
+    return type == &PyFrozenSet_Type && is_immutable_set(obj);
+}
+
+/* ---- length and truth ----------------------------------------------------------------------------------------- */
+
+Py_ssize_t
+kin_exact_len(PyObject *obj)
+{
+    PyTypeObject *type = Py_TYPE(obj);
+    if (type == &PyList_Type || type == &PyTuple_Type || type == &PyBytes_Type || type == &PyByteArray_Type)
+        return Py_SIZE(obj);
+    if (type == &PyDict_Type || type == &PyODict_Type)
+        return ((PyDictObject *)obj)->ma_used;
+    if (type == &PySet_Type || type == &PyFrozenSet_Type)
+        return PySet_GET_SIZE(obj);
+    if (type == &PyUnicode_Type)
+        return PyUnicode_GET_LENGTH(obj);
+    if (type == &PyRange_Type && kin_range_parts(obj)) {
+        int overflow;
+        long long n = PyLong_AsLongLongAndOverflow(kin_range_parts(obj)[3], &overflow);
+        return overflow ? -1 : (Py_ssize_t)n;
+    }
+    return -1;
+}
+
+int
+kin_exact_truth(PyObject *obj)
+{
+    PyTypeObject *type = Py_TYPE(obj);
+    if (obj == Py_None)
+        return 0;
+    if (type == &PyBool_Type)
+        return obj == Py_True;
+    if (type == &PyLong_Type)
+        return PyObject_IsTrue(obj);
+    if (type == &PyFloat_Type)
+        return PyFloat_AS_DOUBLE(obj) != 0.0;
+    if (type == &PyComplex_Type) {
+        Py_complex z = ((PyComplexObject *)obj)->cval;
+        return z.real != 0.0 || z.imag != 0.0;
+    }
+    Py_ssize_t len = kin_exact_len(obj);
+    return len < 0 ? -1 : len != 0;
+}
