@@ -143,14 +143,25 @@ typedef struct {
     uint32_t ngraphs;
     uint32_t nbreaks;
     uint32_t neffects;          /* deferred effects */
+    uint32_t depth;             /* most frames of one chain (set by kin_trace_finish) */
 } kin_trace;
 
+/* Steps first..last (inclusive) that run one after the other. */
+typedef struct {
+    uint32_t first, last;
+} kin_range;
+typedef KIN_VEC(kin_range) kin_path;
+
+/* An empty trace: vals[0], snaps[0], segment 0 and its step. */
 kin_status kin_trace_init(kin_trace *t) KIN_MUST_CHECK;
 void kin_trace_deinit(kin_trace *t);
 
 /* Marks steps that nothing needs as SUNK, numbers the graphs, and computes where slots are released. Call again
  * after a branch was added. */
 kin_status kin_trace_finish(kin_trace *t) KIN_MUST_CHECK;
+
+/* The ranges that lead from step 0 to `step` (inclusive), in order; a zeroed path is a valid empty one. */
+kin_status kin_trace_path(const kin_trace *t, uint32_t step, kin_path *path) KIN_MUST_CHECK;
 
 const char *kin_step_name(kin_step_kind kind);
 const char *kin_access_name(kin_access access);

@@ -1,0 +1,283 @@
+/* Where slots are released: a backward walk over the tree, alts (higher indices) before the tests that lead to them.
+ *
+ * A value is used by the steps that take it, by the snapshots of the steps that can leave (all frames of the chain),
+ * and by SEGMENT steps whose facts and paths start from it. A snapshot that mentions a sunk object also uses what the
+ * sunk steps of that object will need when the exit runs them. When in doubt a value is kept longer.
+ *
+ * A test with an alt releases only when it passes; what the alternative does not need is released after the
+ * alternative's first step.
+ */
+#include "core/trace/trace_priv.h"
+
+typedef struct {
+    uint32_t step;
+    kin_vid vid;
+} release;
+
+typedef struct {
+    kin_trace *t;
+    uint32_t nwords;
+    uint64_t *now;         /* vids live before the step being walked */
+    uint64_t **at_alt;     /* by step: vids live before the first step of a branch */
+    uint32_t *seg_first;   /* SRC values by segment: vid, linked through seg_next; 0 ends */
+    uint32_t *seg_next;
+    uint32_t *own_first;   /* sunk steps by object: step + 1, linked through own_next; 0 ends */
+    uint32_t *own_next;
+    KIN_VEC(release) releases;
+    kin_status status;
+} live;
+
+static bool
+test(const uint64_t *set, kin_vid vid)
+{
+    return (set[vid / 64] >> (vid % 64) & 1) != 0;
+}
+
+static void
+note(live *l, uint32_t step, kin_vid vid)
+{
+    if (kin_vec_push(&l->releases, ((release){step, vid})) != KIN_OK)
+        l->status = KIN_NOMEM;
+}
+
+/* -- preparation ------------------------------------------------------------------------------------------------ */
+
+static bool
+allocate(live *l)
+{
+    const kin_trace *t = l->t;
+    l->nwords = t->vals.len / 64 + 1;
+    l->now = calloc(l->nwords, sizeof *l->now);
+    l->at_alt = calloc(t->steps.len, sizeof *l->at_alt);
+    l->seg_first = calloc((size_t)UINT16_MAX + 1, sizeof *l->seg_first);
+    l->seg_next = calloc(t->vals.len, sizeof *l->seg_next);
+    l->own_first = calloc(t->vals.len, sizeof *l->own_first);
+    l->own_next = calloc(t->steps.len, sizeof *l->own_next);
+    return l->now && l->at_alt && l->seg_first && l->seg_next && l->own_first && l->own_next;
+}
+
+static void
+release_all(live *l)
+{
+    for (uint32_t i = 0; l->at_alt != NULL && i < l->t->steps.len; i++)
+        free(l->at_alt[i]);
+    free(l->now);
+    free(l->at_alt);
+    free(l->seg_first);
+    free(l->seg_next);
+    free(l->own_first);
+    free(l->own_next);
+    kin_vec_deinit(&l->releases);
+}
+
+static void
+own(live *l, kin_vid vid, uint32_t step)
+{
+    l->own_next[step] = l->own_first[vid];
+    l->own_first[vid] = step + 1;
+}
+
+/* A sunk step belongs to the object it makes, or to the one it changes. One that does both belongs to the latter and
+ * links the former to it through its operands. */
+static void
+index_parts(live *l)
+{
+    const kin_trace *t = l->t;
+    for (uint32_t i = 1; i < t->vals.len; i++)
+        if (t->vals.at[i].kind == KIN_VAL_SRC) {
+            l->seg_next[i] = l->seg_first[t->vals.at[i].seg];
+            l->seg_first[t->vals.at[i].seg] = i;
+        }
+    for (uint32_t i = 0; i < t->steps.len; i++) {
+        const kin_step *s = &t->steps.at[i];
+        if (!(s->flags & KIN_STEP_SUNK))
+            continue;
+        if ((s->flags & KIN_STEP_MUTATES) && s->nargs > 0)
+            own(l, t->vids.at[s->args], i);
+        else if (s->out)
+            own(l, s->out, i);
+    }
+}
+
+/* -- uses ------------------------------------------------------------------------------------------------------- */
+
+/* The value is needed at `step`; if it was not needed later, it is released behind it. */
+static void
+use(live *l, uint32_t step, kin_vid vid)
+{
+    const kin_trace *t = l->t;
+    if (vid == 0 || t->vals.at[vid].kind == KIN_VAL_CONST || t->vals.at[vid].kind == KIN_VAL_NONE || test(l->now, vid))
+        return;
+    l->now[vid / 64] |= UINT64_C(1) << (vid % 64);
+    note(l, step, vid);
+    if (t->vals.at[vid].kind != KIN_VAL_STEP)
+        return;
+    for (uint32_t o = l->own_first[vid]; o != 0; o = l->own_next[o - 1]) {
+        const kin_step *s = &t->steps.at[o - 1];
+        for (uint32_t a = 0; o - 1 < step && a < s->nargs; a++)
+            use(l, step, t->vids.at[s->args + a]);
+    }
+    const kin_step *maker = &t->steps.at[t->vals.at[vid].step];
+    if ((maker->flags & KIN_STEP_SUNK) && (maker->flags & KIN_STEP_MUTATES))
+        for (uint32_t a = 0; a < maker->nargs; a++)
+            use(l, step, t->vids.at[maker->args + a]);
+}
+
+static void
+use_snapshot(live *l, uint32_t step, uint32_t snap)
+{
+    const kin_trace *t = l->t;
+    for (; snap != 0; snap = t->snaps.at[snap].parent) {
+        const kin_snap *p = &t->snaps.at[snap];
+        use(l, step, p->func);
+        use(l, step, p->extra);
+        use(l, step, p->exc);
+        for (uint32_t i = 0; i < (uint32_t)p->nlocals + p->nstack; i++)
+            use(l, step, t->vids.at[p->vals + i]);
+    }
+}
+
+/* What a segment's guards start from: parents and subjects that are not read by the segment itself. */
+static void
+use_segment(live *l, uint32_t step, uint32_t seg)
+{
+    const kin_trace *t = l->t;
+    for (kin_vid v = l->seg_first[seg]; v != 0; v = l->seg_next[v]) {
+        kin_vid parent = t->vals.at[v].parent;
+        if (t->vals.at[parent].kind != KIN_VAL_SRC || t->vals.at[parent].seg != seg)
+            use(l, step, parent);
+    }
+    for (uint32_t i = 0; i < t->facts.len; i++) {
+        const kin_fact *f = &t->facts.at[i];
+        kin_vid subjects[2] = {f->vid, f->vid2};
+        for (int k = 0; f->seg == seg && k < 2; k++)
+            if (t->vals.at[subjects[k]].kind != KIN_VAL_SRC || t->vals.at[subjects[k]].seg != seg)
+                use(l, step, subjects[k]);
+    }
+}
+
+/* -- the walk --------------------------------------------------------------------------------------------------- */
+
+/* The value comes into being at `step`; when nothing needs it, it dies there at once. */
+static void
+define(live *l, uint32_t step, kin_vid vid)
+{
+    if (vid == 0)
+        return;
+    if (!test(l->now, vid))
+        note(l, step, vid);
+    l->now[vid / 64] &= ~(UINT64_C(1) << (vid % 64));
+}
+
+static void
+define_segment(live *l, uint32_t step, uint32_t seg)
+{
+    for (kin_vid v = l->seg_first[seg]; v != 0; v = l->seg_next[v])
+        define(l, step, v);
+}
+
+static void
+walk_step(live *l, uint32_t i)
+{
+    const kin_step *s = &l->t->steps.at[i];
+    if (s->kind == KIN_STEP_SEGMENT)
+        define_segment(l, i, s->num);
+    if (s->flags & KIN_STEP_SUNK) {
+        if (s->out)
+            l->now[s->out / 64] &= ~(UINT64_C(1) << (s->out % 64));
+        return;
+    }
+    define(l, i, s->out);
+    for (uint32_t a = 0; a < s->nargs; a++)
+        use(l, i, l->t->vids.at[s->args + a]);
+    if (s->kind == KIN_STEP_SEGMENT)
+        use_segment(l, i, s->num);
+    use_snapshot(l, i, s->snap);
+}
+
+/* Joins the two ways on from the test at i: `now` holds what the passing way and the test itself need. */
+static void
+join_alt(live *l, uint32_t i)
+{
+    uint32_t alt = l->t->steps.at[i].alt;
+    const uint64_t *other = l->at_alt[alt];
+    for (uint32_t w = 0; w < l->nwords && l->status == KIN_OK; w++) {
+        uint64_t only_here = l->now[w] & ~other[w], only_there = other[w] & ~l->now[w];
+        for (uint32_t b = 0; b < 64 && (only_here | only_there) >> b != 0; b++) {
+            if (only_here >> b & 1)
+                note(l, alt, w * 64 + b);
+            else if (only_there >> b & 1)
+                note(l, i, w * 64 + b);
+        }
+        l->now[w] |= other[w];
+    }
+}
+
+static void
+remember_branch(live *l, uint32_t i)
+{
+    l->at_alt[i] = malloc(l->nwords * sizeof *l->now);
+    if (l->at_alt[i] == NULL)
+        l->status = KIN_NOMEM;
+    else
+        memcpy(l->at_alt[i], l->now, l->nwords * sizeof *l->now);
+}
+
+static void
+walk(live *l)
+{
+    const kin_trace *t = l->t;
+    for (uint32_t i = t->steps.len; i-- > 0 && l->status == KIN_OK;) {
+        if (kin_step_is_end(&t->steps.at[i]))
+            memset(l->now, 0, l->nwords * sizeof *l->now);
+        walk_step(l, i);
+        if (t->steps.at[i].alt != 0)
+            join_alt(l, i);
+        if (i > 0 && kin_step_is_end(&t->steps.at[i - 1]))
+            remember_branch(l, i);
+    }
+}
+
+/* Lists by step, in the pool of vids. */
+static kin_status
+store(live *l)
+{
+    kin_trace *t = l->t;
+    for (uint32_t i = 0; i < t->steps.len; i++)
+        t->steps.at[i].nfrees = 0;
+    KIN_TRY(kin_vec_reserve(&t->vids, l->releases.len));
+    uint32_t *count = calloc((size_t)t->steps.len + 1, sizeof *count);
+    if (count == NULL)
+        return KIN_NOMEM;
+    for (uint32_t i = 0; i < l->releases.len; i++)
+        count[l->releases.at[i].step]++;
+    uint32_t next = t->vids.len;
+    for (uint32_t i = 0; i < t->steps.len; i++) {
+        t->steps.at[i].frees = next;
+        next += count[i];
+    }
+    t->vids.len = next;
+    for (uint32_t i = 0; i < l->releases.len; i++) {
+        kin_step *s = &t->steps.at[l->releases.at[i].step];
+        if (s->nfrees < UINT16_MAX) /* the rest is released when the replay ends */
+            t->vids.at[s->frees + s->nfrees++] = l->releases.at[i].vid;
+    }
+    free(count);
+    return KIN_OK;
+}
+
+kin_status
+kin_trace_live(kin_trace *t)
+{
+    live l = {.t = t};
+    if (!allocate(&l))
+        l.status = KIN_NOMEM;
+    else {
+        index_parts(&l);
+        walk(&l);
+        if (l.status == KIN_OK)
+            l.status = store(&l);
+    }
+    release_all(&l);
+    return l.status;
+}

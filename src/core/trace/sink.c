@@ -1,0 +1,180 @@
+/* Which steps need not run in sequence: builds of objects that no running step uses, and changes of such objects.
+ *
+ * A sunk step runs late (at an exit) or never, so it must not depend on anything that may change in between. A step
+ * that only stores its operands (a new tuple, list.append) is always free to wait. A step that *reads* an object
+ * (tuple(list), list.extend(other)) may wait only while every object it reads is sunk as well (then the exit repeats
+ * its history in order) or can never change. Operators flagged PURE are on exact builtin immutables by contract.
+ */
+#include "core/trace/trace_priv.h"
+
+/* Which operands of a PURE or MUTATES step have their contents read when it runs; bit n = operand n. */
+static unsigned
+reads(const kin_step *s)
+{
+    switch ((kin_step_kind)s->kind) {
+    case KIN_STEP_BUILD_TUPLE:
+    case KIN_STEP_BUILD_LIST:
+    case KIN_STEP_BUILD_SET:
+    case KIN_STEP_BUILD_MAP:
+    case KIN_STEP_BUILD_SLICE:
+    case KIN_STEP_BUILD_STRING:
+    case KIN_STEP_BUILD_METHOD:
+    case KIN_STEP_BUILD_CELL:
+    case KIN_STEP_BUILD_FUNCTION:
+    case KIN_STEP_BUILD_OBJECT:
+    case KIN_STEP_BINARY:
+    case KIN_STEP_UNARY:
+    case KIN_STEP_COMPARE:
+    case KIN_STEP_IS:
+    case KIN_STEP_FORMAT:
+    case KIN_STEP_CELL_SET:
+    case KIN_STEP_LIST_APPEND:
+    case KIN_STEP_SET_ADD:
+    case KIN_STEP_SET_SUBSCR:
+    case KIN_STEP_DEL_SUBSCR:
+    case KIN_STEP_SETATTR:
+    case KIN_STEP_DELATTR:
+        return 0;
+    case KIN_STEP_LIST_EXTEND:
+    case KIN_STEP_SET_UPDATE:
+    case KIN_STEP_DICT_UPDATE:
+    case KIN_STEP_DICT_MERGE:
+        return ~1u;
+    default:
+        return ~0u;
+    }
+}
+
+static bool
+never_changes(const kin_step *maker)
+{
+    switch ((kin_step_kind)maker->kind) {
+    case KIN_STEP_BUILD_TUPLE:
+    case KIN_STEP_BUILD_SLICE:
+    case KIN_STEP_BUILD_STRING:
+    case KIN_STEP_BUILD_METHOD:
+    case KIN_STEP_LIST_TO_TUPLE:
+    case KIN_STEP_FORMAT:
+    case KIN_STEP_LEN:
+    case KIN_STEP_TRUTH:
+    case KIN_STEP_IS:
+    case KIN_STEP_CONTAINS:
+        return true;
+    default:
+        return false;
+    }
+}
+
+typedef struct {
+    uint32_t step, next; /* next: link number + 1 */
+} link;
+
+typedef struct {
+    kin_trace *t;
+    uint32_t *maker; /* vid -> step + 1 */
+    uint32_t *users; /* vid -> link + 1: steps that must run if the object exists for real */
+    KIN_VEC(link) links;
+    KIN_VEC(uint32_t) todo;
+    kin_status status;
+} sink;
+
+/* The step runs in sequence. Steps start out SUNK when they could be. */
+static void
+keep(sink *k, uint32_t i)
+{
+    kin_step *s = &k->t->steps.at[i];
+    if (!(s->flags & KIN_STEP_SUNK))
+        return;
+    s->flags &= (uint16_t)~KIN_STEP_SUNK;
+    if (kin_vec_push(&k->todo, i) != KIN_OK)
+        k->status = KIN_NOMEM;
+}
+
+static bool
+could_sink(const kin_step *s)
+{
+    const unsigned forced = KIN_STEP_TORCH | KIN_STEP_OPAQUE | KIN_STEP_EFFECT | KIN_STEP_BREAK | KIN_STEP_RAISES;
+    if (s->flags & forced)
+        return false;
+    return (s->flags & KIN_STEP_PURE) != 0 || ((s->flags & KIN_STEP_MUTATES) != 0 && s->nargs > 0);
+}
+
+static void
+use(sink *k, kin_vid vid, uint32_t step)
+{
+    if (kin_vec_push(&k->links, ((link){step, k->users[vid]})) != KIN_OK)
+        k->status = KIN_NOMEM;
+    else
+        k->users[vid] = k->links.len;
+}
+
+/* Notes what would force the sinkable step i to run; false when something does already. */
+static bool
+watch_operands(sink *k, uint32_t i)
+{
+    const kin_step *s = &k->t->steps.at[i];
+    const kin_vid *args = k->t->vids.at + s->args;
+    unsigned read = reads(s);
+    for (uint32_t a = 0; a < s->nargs; a++) {
+        bool reads_it = args[a] != 0 && (read >> (a < 31 ? a : 31) & 1) != 0;
+        bool changes_it = a == 0 && (s->flags & KIN_STEP_MUTATES) != 0;
+        if (!reads_it && !changes_it)
+            continue;
+        if (k->maker[args[a]] == 0) {
+            if (changes_it || k->t->vals.at[args[a]].kind != KIN_VAL_CONST)
+                return false;
+            continue; /* constants that are read are immutable or guarded */
+        }
+        if (changes_it || !never_changes(&k->t->steps.at[k->maker[args[a]] - 1]))
+            use(k, args[a], i);
+    }
+    return true;
+}
+
+static void
+start(sink *k)
+{
+    kin_trace *t = k->t;
+    for (uint32_t i = 0; i < t->steps.len; i++) {
+        t->steps.at[i].flags |= KIN_STEP_SUNK;
+        if (t->steps.at[i].out)
+            k->maker[t->steps.at[i].out] = i + 1;
+    }
+    for (uint32_t i = 0; i < t->steps.len; i++)
+        if (!could_sink(&t->steps.at[i]) || !watch_operands(k, i))
+            keep(k, i);
+}
+
+static void
+spread(sink *k)
+{
+    while (k->todo.len > 0 && k->status == KIN_OK) {
+        const kin_step *s = &k->t->steps.at[k->todo.at[--k->todo.len]];
+        for (uint32_t a = 0; a < s->nargs; a++) {
+            uint32_t maker = k->maker[k->t->vids.at[s->args + a]];
+            if (maker)
+                keep(k, maker - 1);
+        }
+        for (uint32_t l = s->out ? k->users[s->out] : 0; l != 0; l = k->links.at[l - 1].next)
+            keep(k, k->links.at[l - 1].step);
+    }
+}
+
+kin_status
+kin_trace_sink(kin_trace *t)
+{
+    sink k = {.t = t};
+    k.maker = calloc(t->vals.len, sizeof *k.maker);
+    k.users = calloc(t->vals.len, sizeof *k.users);
+    if (k.maker == NULL || k.users == NULL)
+        k.status = KIN_NOMEM;
+    else {
+        start(&k);
+        spread(&k);
+    }
+    free(k.maker);
+    free(k.users);
+    kin_vec_deinit(&k.links);
+    kin_vec_deinit(&k.todo);
+    return k.status;
+}

@@ -1,0 +1,24 @@
+/* The passes of kin_trace_finish, in the order in which they run. Each reads the whole trace and keeps nothing. */
+#ifndef KIN_TRACE_TRACE_PRIV_H
+#define KIN_TRACE_TRACE_PRIV_H
+
+#include "core/trace/trace.h"
+
+#include <stddef.h>
+
+/* check.c: every index in range, every range of steps ended, alts upwards. KIN_BUG when not. */
+kin_status kin_trace_check(const kin_trace *t) KIN_MUST_CHECK;
+/* sink.c: sets KIN_STEP_SUNK. */
+kin_status kin_trace_sink(kin_trace *t) KIN_MUST_CHECK;
+/* graphs.c: sets step.graph, ngraphs, nbreaks, neffects. */
+kin_status kin_trace_number(kin_trace *t) KIN_MUST_CHECK;
+/* live.c: sets step.frees. Requires: SUNK set. */
+kin_status kin_trace_live(kin_trace *t) KIN_MUST_CHECK;
+
+static inline bool
+kin_step_is_end(const kin_step *s)
+{
+    return s->kind == KIN_STEP_RETURN || s->kind == KIN_STEP_EXIT;
+}
+
+#endif
