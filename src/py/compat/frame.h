@@ -12,13 +12,15 @@
 #include <stdbool.h>
 
 typedef struct kin_frame kin_frame;
+struct _PyInterpreterFrame;
 
 /* A frame for `func` running `code` (both kept alive by it), with empty locals and stack. NULL + exception. */
 kin_frame *kin_frame_new(PyThreadState *ts, PyObject *func, PyCodeObject *code);
 /* Steals `value` (may be NULL: unbound) into localsplus[i]; pushes `value` (steals; NULL is a NULL entry). */
 void kin_frame_set_local(kin_frame *f, int i, PyObject *value);
 void kin_frame_push(kin_frame *f, PyObject *value);
-PyObject *kin_frame_local(kin_frame *f, int i); /* borrowed */
+PyObject *kin_frame_local(kin_frame *f, int i); /* borrowed; stack entries follow the locals */
+void kin_frame_pop(kin_frame *f, int n);        /* drops the n topmost stack entries */
 
 /* Makes the frame the thread's current one, executing the instruction at byte `offset`; and undoes it. Frames are
  * linked outermost first and unlinked innermost first. */
@@ -31,10 +33,14 @@ void kin_frame_traceback(PyThreadState *ts, kin_frame *f);
  * raised at that instruction instead. Returns the function's result or NULL. The frame stays to be freed. */
 PyObject *kin_frame_eval(PyThreadState *ts, kin_frame *f, uint32_t offset, bool throwing);
 
-/* Drops the frame; if somebody holds its frame object, that takes the contents over, as CPython does. */
+/* Drops the frame; if somebody holds its frame object, that takes the contents over, as CPython does, and its caller's
+ * frame object becomes f_back: so free a frame right after it was unlinked or evaluated, while its caller is the
+ * current frame. NULL is allowed. */
 void kin_frame_free(PyThreadState *ts, kin_frame *f);
 
 /* For recording a continuation: asks for opcode events in this frame (3.11). */
 kin_status kin_frame_trace_opcodes(PyThreadState *ts, kin_frame *f) KIN_MUST_CHECK;
+/* CPython's own frame inside, for the watcher's views. */
+struct _PyInterpreterFrame *kin_frame_raw(kin_frame *f);
 
 #endif
