@@ -1,0 +1,140 @@
+"""Exact comparison of results: two structures are the same only if every tensor is, bit for bit, and sharing agrees.
+
+`difference(a, b)` returns None, or one line that says where and how the structures first differ. Values are walked in parallel:
+containers, dataclasses and plain objects (such as caches) by their parts. Tensors must agree in type, dtype, shape,
+strides, requires_grad and bytes, so that NaN equals the same NaN and -0.0 is not 0.0. An object met twice on one side
+must be met at the same two places on the other.
+"""
+import struct
+import types
+
+import torch
+
+ATOMS = (int, str, bytes, bool, type(None), type(...), type(NotImplemented), torch.dtype, torch.device, torch.layout,
+         torch.memory_format)
+BY_NAME = (type, types.FunctionType, types.BuiltinFunctionType, types.MethodType, types.ModuleType, torch.nn.Module)
+
+
+def tensor_bytes(tensor):
+    tensor = tensor.detach().resolve_conj().resolve_neg().contiguous()
+    return tensor.reshape(-1).view(torch.uint8) if tensor.numel() else tensor.reshape(-1)
+
+
+def tensor_difference(a, b):
+    if type(a) is not type(b):
+        return f"{type(a).__name__} against {type(b).__name__}"
+    for what in ("dtype", "device", "layout", "shape", "requires_grad", "is_leaf"):
+        x, y = getattr(a, what), getattr(b, what)
+        if x != y:
+            return f"{what} {x} against {y}"
+    if a.layout != torch.strided:
+        return None if torch.equal(a.to_dense(), b.to_dense()) else "different values"
+    if a.stride() != b.stride():
+        return f"strides {a.stride()} against {b.stride()}"
+    x, y = tensor_bytes(a), tensor_bytes(b)
+    if torch.equal(x, y):
+        return None
+    unequal = (x != y).reshape(a.numel(), -1).any(1)
+    first = int(unequal.nonzero()[0])
+    values = a.detach().reshape(-1)[first].item(), b.detach().reshape(-1)[first].item()
+    return f"{int(unequal.sum())} of {a.numel()} elements differ, the first is number {first}: {values[0]!r} against {values[1]!r}"
+
+
+def parts(value):
+    """The named parts of a container or object, in order; None for a value that has none we know."""
+    if isinstance(value, dict):
+        named = [(f"[{key!r}]", item) for key, item in value.items()]
+    elif isinstance(value, (list, tuple)):
+        named = [(f"[{i}]", item) for i, item in enumerate(value)]
+    elif isinstance(value, (set, frozenset)):
+        named = [(f"{{{key!r}}}", None) for key in sorted(value, key=repr)]
+    elif hasattr(value, "__dict__"):
+        named = []
+    else:
+        return None
+    if isinstance(value, torch.Tensor) or not hasattr(value, "__dict__"):
+        return named
+    return named + [(f".{name}", item) for name, item in vars(value).items()]
+
+
+class Walk:
+    def __init__(self):
+        self.seen_a, self.seen_b, self.keep = {}, {}, []
+
+    def sharing(self, a, b):
+        """Have these objects been met? (True, message or None) when the walk need not go in again."""
+        at_a, at_b = self.seen_a.get(id(a)), self.seen_b.get(id(b))
+        if at_a is None and at_b is None:
+            number = len(self.seen_a)
+            self.seen_a[id(a)] = self.seen_b[id(b)] = number
+            self.keep += [a, b]
+            return False, None
+        return True, None if at_a == at_b else "objects are shared differently"
+
+    def compare(self, a, b, path):
+        if isinstance(a, ATOMS) or isinstance(b, ATOMS):
+            same = type(a) is type(b) and a == b
+            return None if same else f"{path}: {a!r} against {b!r}"
+        if isinstance(a, (float, complex)):
+            return self.numbers(a, b, path)
+        if isinstance(a, BY_NAME):
+            same = type(a) is type(b)
+            return None if same else f"{path}: {type(a).__name__} against {type(b).__name__}"
+        known, message = self.sharing(a, b) if a != () else (False, None)
+        if known:
+            return f"{path}: {message}" if message else None
+        if isinstance(a, torch.Tensor) or isinstance(b, torch.Tensor):
+            message = tensor_difference(a, b)
+            return f"{path}: {message}" if message else None
+        return self.containers(a, b, path)
+
+    def numbers(self, a, b, path):
+        if type(a) is not type(b):
+            return f"{path}: {a!r} against {b!r}"
+        bits = [struct.pack("dd", complex(v).real, complex(v).imag) for v in (a, b)]
+        return None if bits[0] == bits[1] else f"{path}: {a!r} against {b!r}"
+
+    def containers(self, a, b, path):
+        if type(a) is not type(b):
+            return f"{path}: {type(a).__name__} against {type(b).__name__}"
+        parts_a, parts_b = parts(a), parts(b)
+        if parts_a is None:
+            return None if a == b else f"{path}: {a!r} against {b!r}"
+        if [name for name, _ in parts_a] != [name for name, _ in parts_b]:
+            return f"{path}: parts {[n for n, _ in parts_a]} against {[n for n, _ in parts_b]}"
+        for (name, x), (_, y) in zip(parts_a, parts_b):
+            message = self.compare(x, y, path + name)
+            if message:
+                return message
+        return None
+
+
+def difference(a, b, name="result"):
+    return Walk().compare(a, b, name)
+
+
+def module_state(module):
+    """What a call may change on a module: parameters, gradients, buffers, and plain attributes that are numbers."""
+    state = {}
+    for name, parameter in module.named_parameters():
+        state[name] = parameter.detach()
+        state[name + ".grad"] = parameter.grad
+    state.update(module.named_buffers())
+    for name, child in module.named_modules():
+        state.update({f"{name}.{key}": value for key, value in vars(child).items()
+                      if isinstance(value, (int, float, str, bool))})
+    return state
+
+
+def count_tensors(value):
+    """How many tensors the structure holds: a comparison that sees none would prove nothing."""
+    seen, total, todo = set(), 0, [value]
+    while todo:
+        item = todo.pop()
+        if isinstance(item, ATOMS + BY_NAME) or id(item) in seen:
+            continue
+        seen.add(id(item))
+        total += isinstance(item, torch.Tensor)
+        if not isinstance(item, torch.Tensor):
+            todo += [part for _, part in parts(item) or ()]
+    return total

@@ -1,0 +1,112 @@
+"""The engines a model run can use: what compiles, and where its numbers come from.
+
+kintsugi: the one under test. stock: torch.compile(backend="eager"), for comparison and to prove that the runner itself
+works without the extension. eager: no engine at all. stale, ulp, skip_state: engines that are wrong on purpose; the
+runner's own tests use them.
+"""
+import torch
+
+
+def size(value):
+    """Numbers may come as such or as the list of things counted."""
+    return value if isinstance(value, (int, float)) else len(value)
+
+
+class Eager:
+    name = "eager"
+
+    def compile(self, function):
+        return function
+
+    def stats(self, compiled):
+        return {}
+
+
+class Kintsugi:
+    name = "kintsugi"
+
+    def __init__(self):
+        import kintsugi
+        self.kintsugi = kintsugi
+
+    def compile(self, function):
+        return self.kintsugi.compile(function)
+
+    def stats(self, compiled):
+        stats = self.kintsugi.stats(compiled)
+        variants = stats["variants"]
+        row = {key: sum(size(v[key]) for v in variants) for key in ("graphs", "breaks", "guards", "ops", "bytes")}
+        row["record_ms"] = sum(v["record_ms"] for v in variants)
+        row["variants"] = len(variants)
+        row["exits"] = size(stats["bail_outs"])
+        for key in ("calls", "recordings", "replays", "guard_misses", "eager_calls", "deferred_effects"):
+            row[key] = size(stats[key])
+        return row
+
+
+class Stock:
+    name = "stock"
+
+    def compile(self, function):
+        torch._dynamo.reset()
+        torch._dynamo.utils.counters.clear()
+        return torch.compile(function, backend="eager")
+
+    def stats(self, compiled):
+        counters = torch._dynamo.utils.counters
+        return {"graphs": counters["stats"]["unique_graphs"], "breaks": sum(counters["graph_break"].values())}
+
+
+class Stale(Eager):
+    """Answers the second call with the first call's result."""
+    name = "stale"
+
+    def compile(self, function):
+        kept = []
+
+        def call(*args, **kwargs):
+            if not kept:
+                kept.append(function(*args, **kwargs))
+            return kept[0]
+        return call
+
+
+class Ulp(Eager):
+    """The last bit of one element of one tensor is wrong from the second call on."""
+    name = "ulp"
+
+    def compile(self, function):
+        calls = []
+
+        def call(*args, **kwargs):
+            out = function(*args, **kwargs)
+            calls.append(1)
+            tensor = out if isinstance(out, torch.Tensor) else out[0]
+            if len(calls) > 1:
+                with torch.no_grad():
+                    flat = tensor.view(torch.int32) if tensor.dim() else tensor.reshape(1).view(torch.int32)
+                    flat.reshape(-1)[-1] ^= 1
+            return out
+        return call
+
+
+class SkipState(Eager):
+    """Right results, but what the call does to the module is lost from the second call on."""
+    name = "skip_state"
+
+    def compile(self, function):
+        calls = []
+
+        def call(*args, **kwargs):
+            calls.append(1)
+            if len(calls) == 1:
+                return function(*args, **kwargs)
+            before = {name: value.clone() for name, value in function.named_buffers()}
+            out = function(*args, **kwargs)
+            for name, value in function.named_buffers():
+                value.data.copy_(before[name])   # through .data: autograd must not notice
+            return out
+        return call
+
+
+ENGINES = {cls.name: cls for cls in (Kintsugi, Stock, Eager, Stale, Ulp, SkipState)}
