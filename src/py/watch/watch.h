@@ -32,7 +32,7 @@ typedef struct {
     kin_watch_client client;
     void *arg;
     bool active;
-    bool lost; /* somebody took the tracer away: the end of the program was not seen */
+    bool lost; /* the watch ended by itself before the program did (somebody else's tracer, a frame CPython hides) */
     void *priv;
 } kin_watch;
 

@@ -26,6 +26,8 @@
 #include "py/watch/watch.h"
 
 static _Thread_local kin_watch *current_watch;
+/* The frame that started the watch. */
+static _Thread_local _PyInterpreterFrame *base_frame;
 /* What sys.settrace is, so that a call of it is noticed before it takes the trace function away. */
 static PyMethodDef *settrace_method;
 
@@ -71,10 +73,18 @@ kin_watch_start(kin_watch *w)
     w->lost = false;
     w->active = true;
     current_watch = w;
+    base_frame = ts->cframe->current_frame;
     ts->c_traceobj = NULL;
     ts->c_tracefunc = on_trace;
     update_tracing(ts);
     return KIN_OK;
+}
+
+/* Has this frame had its `call` event, or been handed to the watch as a continuation? */
+static bool
+is_open(_PyInterpreterFrame *f)
+{
+    return f->frame_obj != NULL && (f->frame_obj->f_trace_opcodes || !f->frame_obj->f_trace_lines);
 }
 
 /* Gives frames that go on running their flags back. Frames below the start of the watch have the defaults already. */
@@ -82,7 +92,7 @@ static void
 reset_running_frames(PyThreadState *ts)
 {
     for (_PyInterpreterFrame *f = ts->cframe->current_frame; f != NULL; f = f->previous)
-        if (f->frame_obj != NULL && (f->frame_obj->f_trace_opcodes || !f->frame_obj->f_trace_lines))
+        if (is_open(f))
             set_flags(f->frame_obj, false, true);
 }
 
@@ -110,6 +120,13 @@ kin_watch_stop(kin_watch *w)
     kin_watch_abandon(w);
 }
 
+static void
+lose(kin_watch *w)
+{
+    kin_watch_abandon(w);
+    w->lost = true;
+}
+
 static bool
 is_settrace(PyObject *callable)
 {
@@ -133,9 +150,22 @@ calls_settrace(_PyInterpreterFrame *f)
     }
 }
 
+/* throw() into a generator that waits in `yield from` starts the inner frame on top of it, and may then go on with the
+ * waiting frame without any event. */
+static bool
+starts_on_waiting_frame(_PyInterpreterFrame *f)
+{
+    _PyInterpreterFrame *caller = f->previous;
+    return caller != NULL && caller->owner == FRAME_OWNED_BY_GENERATOR && caller != base_frame && !is_open(caller);
+}
+
 static void
 on_call(kin_watch *w, PyFrameObject *frame)
 {
+    if (starts_on_waiting_frame(frame->f_frame)) {
+        lose(w);
+        return;
+    }
     bool wanted = w->client.call(w->arg, frame->f_frame);
     if (w->active)
         set_flags(frame, wanted, false);
@@ -146,8 +176,7 @@ on_instr(kin_watch *w, PyFrameObject *frame)
 {
     _PyInterpreterFrame *f = frame->f_frame;
     if (calls_settrace(f)) {
-        kin_watch_abandon(w);
-        w->lost = true;
+        lose(w);
         return;
     }
     w->client.instr(w->arg, f, (uint32_t)_PyInterpreterFrame_LASTI(f) * sizeof(_Py_CODEUNIT));
