@@ -1,0 +1,42 @@
+/* The Compiled type: what kintsugi.compile returns. A call goes through kin_dispatch (dispatch.c); everything else
+ * looks like the function behind it: names, docs, method binding, attributes, copying, pickling.
+ */
+#ifndef KIN_MODULE_COMPILED_H
+#define KIN_MODULE_COMPILED_H
+
+#include "py/module/cache.h"
+#include "py/module/state.h"
+
+typedef struct {
+    uint64_t calls;
+    uint64_t recordings;   /* calls that ran under the watcher */
+    uint64_t replays;      /* calls whose guards held */
+    uint64_t guard_misses; /* variants whose guards did not hold */
+    uint64_t bail_outs;    /* replays that CPython finished */
+    uint64_t extended;     /* ... of which became a branch */
+    uint64_t eager[KIN_EAGER__COUNT];
+} kin_counters;
+
+typedef struct kin_compiled {
+    PyObject_HEAD
+    vectorcallfunc vectorcall;
+    kin_state *state;
+    PyObject *fn;     /* strong; never a Compiled */
+    PyObject *name;   /* str, for reports */
+    PyObject *kwargs; /* dict of the arguments of Compiled(), for copies */
+    PyObject *dict, *weakrefs;
+    bool fullgraph, disabled;
+    kin_cache cache;
+    kin_counters count;
+    struct kin_compiled *next, **link; /* in state->first */
+} kin_compiled;
+
+PyType_Spec *kin_compiled_type_spec(void);
+/* {calls, recordings, ..., variants: [...]}: new dict. */
+PyObject *kin_compiled_stats(kin_compiled *self);
+/* List of strong references to all live compiled functions. */
+PyObject *kin_compiled_all(kin_state *st);
+/* Compiled(fn, **kwargs), through kintsugi.compile when the package is importable. */
+PyObject *kin_compiled_rebuild(PyObject *fn, PyObject *kwargs);
+
+#endif

@@ -1,0 +1,521 @@
+/* Dispatch of a call (dispatch.h). On a hit it runs no Python code of its own, looks up no dict and allocates nothing
+ * for programs of ordinary size: resolve the callable, find the call's shape, evaluate guards, replay.
+ */
+#include "py/module/dispatch.h"
+
+#include <time.h>
+
+#include "py/aten/tensor.h"
+#include "py/compat/recursion.h"
+#include "py/guardeval/guard.h"
+#include "py/module/log.h"
+#include "py/module/target.h"
+#include "py/record/record.h"
+#include "py/replay/replay.h"
+#include "py/watch/watch.h"
+
+enum { SMALL_SLOTS = 128, MAX_ATTEMPTS = 3 };
+
+/* One call on its way. */
+typedef struct {
+    kin_compiled *self;
+    PyThreadState *ts;
+    PyObject *const *args; /* as the caller passed them, for eager runs */
+    size_t nargsf;
+    PyObject *kwnames;
+    kin_bind_call bind;
+    kin_shape *shape;
+    kin_eager why; /* of TRY_EAGER */
+    bool pinned;   /* the cache may not free `shape` */
+} call_state;
+
+/* What the exit hook needs. */
+typedef struct {
+    kin_compiled *self;
+    kin_variant_object *variant;
+    PyThreadState *ts;
+} exit_context;
+
+typedef enum { TRY_HIT, TRY_MISS, TRY_EAGER } try_result;
+
+static void
+unpin(call_state *c)
+{
+    if (c->pinned)
+        kin_cache_unpin(&c->self->cache);
+    c->pinned = false;
+}
+
+/* -- eager ------------------------------------------------------------------------------------------------- */
+
+static PyObject *
+run_eager(call_state *c, kin_eager why)
+{
+    kin_compiled *self = c->self;
+    if (self->count.eager[why]++ == 0 && why != KIN_EAGER_RECORDING && why != KIN_EAGER_LIMIT) {
+        PyObject *code = PyFunction_Check(self->fn) ? PyFunction_GET_CODE(self->fn) : NULL;
+        kin_log_fallback(self->state, self->name, (PyCodeObject *)code, kin_eager_text(why));
+    }
+    unpin(c);
+    return PyObject_Vectorcall(self->fn, c->args, c->nargsf, c->kwnames);
+}
+
+/* Reasons that hold whatever the function is. */
+static kin_eager
+find_obstacle(const kin_compiled *self, PyThreadState *ts)
+{
+    if (self->disabled || self->state->options.disable)
+        return KIN_EAGER_DISABLED;
+    if (kin_record_active())
+        return KIN_EAGER_RECORDING;
+    if (kin_watch_foreign_tool(ts))
+        return KIN_EAGER_TOOL;
+    return KIN_EAGER_NO;
+}
+
+/* -- side exits -------------------------------------------------------------------------------------------- */
+
+static bool
+may_extend(const exit_context *x, uint32_t step)
+{
+    const kin_variant_object *variant = x->variant;
+    const kin_variant *v = variant->v;
+    const kin_options *options = &x->self->state->options;
+    kin_step_kind kind = (kin_step_kind)v->trace.steps.at[step].kind;
+    if ((kind != KIN_STEP_CHECK && kind != KIN_STEP_SEGMENT) || v->trace.steps.at[step].alt != 0)
+        return false;
+    /* A forced exit is no failed check: what follows is not the other branch. */
+    if (kin_replay_force_exit != UINT32_MAX || x->self->fullgraph)
+        return false;
+    if (v->running > 1 || variant->branches >= options->branch_limit || step >= variant->attempts.len ||
+        variant->attempts.at[step] >= MAX_ATTEMPTS)
+        return false;
+    if (v->exit_counts != NULL && v->exit_counts[step] > options->exit_limit)
+        return false;
+    return !kin_record_active() && !kin_watch_foreign_tool(x->ts);
+}
+
+static void
+fill_record_options(const kin_compiled *self, const kin_code_entry *entry, kin_record_options *out)
+{
+    const kin_options *options = &self->state->options;
+    *out = (kin_record_options){
+        .fullgraph = self->fullgraph,
+        .strict_breaks = options->strict_breaks,
+        .unstable = entry == NULL ? NULL : entry->unstable,
+        .error_class = options->error_class == NULL ? PyExc_RuntimeError : options->error_class,
+    };
+}
+
+/* Takes the grown trace into account; a failure makes the variant one that is not extended again. */
+static void
+adopt_branch(exit_context *x, uint32_t step, uint32_t old_steps, const kin_record_result *result)
+{
+    kin_variant_object *variant = x->variant;
+    kin_variant *v = variant->v;
+    PyCodeObject *code = (PyCodeObject *)((PyFunctionObject *)v->func)->func_code;
+    if (v->trace.steps.len == old_steps) {
+        variant->attempts.at[step]++;
+        return;
+    }
+    variant->branches++;
+    x->self->count.extended++;
+    uint32_t nparams = (uint32_t)(code->co_argcount + code->co_kwonlyargcount) +
+                       ((code->co_flags & CO_VARARGS) != 0) + ((code->co_flags & CO_VARKEYWORDS) != 0);
+    if (kin_variant_object_refresh(variant, nparams) != KIN_OK) {
+        variant->broken = true;
+        kin_log_bug(x->self->state, x->self->name, "branch", "the variant cannot be used with its new branch");
+        return;
+    }
+    kin_log_extend(x->self->state, code, variant, step, old_steps, result);
+}
+
+static PyObject *
+extend(exit_context *x, uint32_t step, kin_exit *exit)
+{
+    kin_record_options options;
+    kin_record_result result = {0};
+    kin_variant *v = x->variant->v;
+    uint32_t old_steps = v->trace.steps.len;
+    fill_record_options(x->self, NULL, &options);
+    PyObject *value = kin_record_exit(&options, v, step, exit, &result);
+    PyObject *type, *error, *traceback;
+    PyErr_Fetch(&type, &error, &traceback);
+    adopt_branch(x, step, old_steps, &result);
+    PyErr_Restore(type, error, traceback);
+    return value;
+}
+
+/* kin_exit_hook. The frame that replay stood for becomes a real one, which counts itself. */
+static PyObject *
+leave(kin_variant *v, uint32_t step, kin_exit *exit, void *arg)
+{
+    exit_context *x = arg;
+    PyObject *value;
+    if (x->self->count.bail_outs++ < 64 || may_extend(x, step))
+        kin_log_exit(x->self->state, x->variant, step);
+    kin_recursion_take(x->ts, -1);
+    if (may_extend(x, step))
+        value = extend(x, step, exit);
+    else
+        value = kin_exit_resume(exit, NULL, NULL);
+    kin_recursion_take(x->ts, 1);
+    return value;
+}
+
+/* -- hits -------------------------------------------------------------------------------------------------- */
+
+static void
+drop_roots(const kin_variant_object *variant, PyObject **slots)
+{
+    for (uint32_t i = 0; i < variant->roots.len; i++)
+        Py_CLEAR(slots[variant->roots.at[i].vid]);
+}
+
+static bool
+fill_roots(const kin_variant_object *variant, const call_state *c, PyObject **slots)
+{
+    for (uint32_t i = 0; i < variant->roots.len; i++) {
+        kin_root root = variant->roots.at[i];
+        PyObject *value = root.local == KIN_ROOT_FUNC ? Py_NewRef((PyObject *)c->bind.func)
+                                                      : kin_bind_value(c->shape->plan, &c->bind, root.local);
+        if (value == NULL) {
+            PyErr_Clear();
+            drop_roots(variant, slots);
+            return false;
+        }
+        slots[root.vid] = value;
+    }
+    return true;
+}
+
+/* Tries variant i of the shape. After the guards have held anything may happen, the end of the shape included. */
+static try_result
+try_with_slots(call_state *c, uint32_t i, PyObject **slots, PyObject **result)
+{
+    kin_variant_object *variant = c->shape->variants.at[i];
+    exit_context x = {c->self, variant, c->ts};
+    if (!fill_roots(variant, c, slots))
+        return TRY_EAGER;
+    if (!kin_guard_eval(variant->v, 0, slots, &variant->last_miss)) {
+        drop_roots(variant, slots);
+        variant->v->misses++;
+        c->self->count.guard_misses++;
+        return TRY_MISS;
+    }
+    if (i > 0)
+        kin_shape_promote(c->shape, i);
+    c->self->count.replays++;
+    unpin(c);
+    kin_recursion_take(c->ts, 1);
+    *result = kin_replay_run(variant->v, slots, leave, &x);
+    kin_recursion_take(c->ts, -1);
+    return TRY_HIT;
+}
+
+static try_result
+try_small(call_state *c, uint32_t i, PyObject **result)
+{
+    PyObject *slots[SMALL_SLOTS];
+    memset(slots, 0, c->shape->variants.at[i]->nslots * sizeof *slots);
+    return try_with_slots(c, i, slots, result);
+}
+
+static try_result
+try_large(call_state *c, uint32_t i, PyObject **result)
+{
+    kin_variant_object *variant = c->shape->variants.at[i];
+    uint32_t count = variant->nslots; /* it may grow while it runs */
+    PyObject **slots = kin_variant_slots_take(variant);
+    if (slots == NULL)
+        return TRY_EAGER;
+    try_result outcome = try_with_slots(c, i, slots, result);
+    kin_variant_slots_give(variant, slots, count);
+    return outcome;
+}
+
+static try_result
+try_variant(call_state *c, uint32_t i, PyObject **result)
+{
+    kin_variant_object *variant = c->shape->variants.at[i];
+    if (variant->v == NULL || variant->broken)
+        return TRY_MISS;
+    c->why = KIN_EAGER_RECURSION;
+    if (kin_recursion_left(c->ts) < (int)variant->depth)
+        return TRY_EAGER;
+    c->why = KIN_EAGER_INTERNAL;
+    Py_INCREF(variant); /* a step may drop all variants */
+    try_result outcome = variant->nslots <= SMALL_SLOTS ? try_small(c, i, result) : try_large(c, i, result);
+    Py_DECREF(variant);
+    return outcome;
+}
+
+/* -- recording --------------------------------------------------------------------------------------------- */
+
+static bool
+prepare_torch(kin_state *st, PyObject *name)
+{
+    if (st->aten_ready || st->aten_failed)
+        return st->aten_ready;
+    PyObject *torch = PyImport_ImportModule("torch");
+    st->aten_ready = torch != NULL && kin_aten_init(torch) == KIN_OK;
+    st->aten_failed = !st->aten_ready;
+    if (st->aten_failed)
+        kin_log_bug(st, name, "torch", "PyTorch cannot be used");
+    Py_XDECREF(torch);
+    return st->aten_ready;
+}
+
+/* One line for each variant that did not fit; new str or NULL (no exception). Remembers paths that move. */
+static PyObject *
+explain_misses(kin_shape *shape)
+{
+    PyObject *lines = PyList_New(0), *newline = PyUnicode_FromString("\n"), *text = NULL;
+    for (uint32_t i = 0; lines != NULL && i < shape->variants.len; i++) {
+        kin_variant_object *variant = shape->variants.at[i];
+        if (variant->v == NULL || variant->broken)
+            continue;
+        PyObject *line = kin_log_miss_text(variant->v, &variant->last_miss);
+        if (line != NULL && PyList_Append(lines, line) < 0)
+            PyErr_Clear();
+        Py_XDECREF(line);
+        kin_log_note_unstable(variant->v, &variant->last_miss, &shape->owner->unstable);
+    }
+    if (lines != NULL && newline != NULL)
+        text = PyUnicode_Join(newline, lines);
+    Py_XDECREF(lines);
+    Py_XDECREF(newline);
+    if (text == NULL)
+        PyErr_Clear();
+    return text;
+}
+
+/* A program that leaves at once is no use. */
+static bool
+is_useful(const kin_variant *v)
+{
+    return !(v->trace.steps.len == 2 && v->trace.steps.at[1].kind == KIN_STEP_EXIT);
+}
+
+/* Puts the recorded variant into the cache, which may have been emptied meanwhile; frees it otherwise. */
+static kin_variant_object *
+adopt(call_state *c, PyCodeObject *code, PyObject *cause, const kin_record_result *result)
+{
+    kin_variant *v = result->variant;
+    kin_variant_object *variant = NULL;
+    kin_shape *shape = kin_cache_add(&c->self->cache, code, c->bind.nargs, c->bind.kwnames);
+    if (v == NULL || !is_useful(v) || shape == NULL || shape->plan == NULL) {
+        if (shape != NULL)
+            shape->failures++;
+        kin_variant_free(v);
+        return NULL;
+    }
+    kin_status status = KIN_OK;
+    if (v->guards == NULL)
+        status = kin_trace_finish(&v->trace) == KIN_OK ? kin_guard_build(v) : KIN_BUG;
+    if (status == KIN_OK)
+        status = kin_variant_object_new(c->self->state, v, shape->plan, c->self->name, cause, result->reason, &variant);
+    if (status != KIN_OK) {
+        kin_variant_free(v);
+    } else if ((status = kin_shape_push(shape, variant)) != KIN_OK) {
+        Py_CLEAR(variant);
+    }
+    if (status != KIN_OK) {
+        shape->failures++;
+        kin_log_bug(c->self->state, c->self->name, "adopt", "a recorded variant cannot be used");
+        return NULL;
+    }
+    variant->ninstr = result->ninstr;
+    return variant;
+}
+
+/* The call's arguments with self in front: borrowed references in a new array. */
+static PyObject **
+flatten_arguments(const kin_bind_call *bind, PyObject *const *args)
+{
+    Py_ssize_t nself = bind->self != NULL;
+    Py_ssize_t count = bind->nargs + (bind->kwnames == NULL ? 0 : PyTuple_GET_SIZE(bind->kwnames));
+    PyObject **flat = malloc((size_t)(count + 1) * sizeof *flat);
+    if (flat == NULL)
+        return NULL;
+    if (nself)
+        flat[0] = bind->self;
+    memcpy(flat + nself, args, (size_t)(count - nself) * sizeof *flat);
+    return flat;
+}
+
+static PyObject *
+record(call_state *c, PyObject *cause)
+{
+    kin_compiled *self = c->self;
+    kin_record_options options;
+    kin_record_result result = {0};
+    PyObject **flat = flatten_arguments(&c->bind, c->args);
+    if (flat == NULL)
+        return run_eager(c, KIN_EAGER_INTERNAL);
+    PyObject *func = Py_NewRef((PyObject *)c->bind.func), *first = Py_XNewRef(c->bind.self);
+    PyCodeObject *code = (PyCodeObject *)Py_NewRef(c->bind.func->func_code);
+    fill_record_options(self, c->shape->owner, &options);
+    Py_XINCREF(options.unstable);
+    self->count.recordings++;
+    unpin(c);
+    PyObject *value = kin_record_call(&options, func, flat, (size_t)c->bind.nargs, c->bind.kwnames, &result);
+    PyObject *type, *error, *traceback;
+    PyErr_Fetch(&type, &error, &traceback);
+    kin_variant_object *variant = adopt(c, code, cause, &result);
+    kin_log_record(self->state, self->name, code, variant, &result);
+    PyErr_Restore(type, error, traceback);
+    Py_XDECREF(options.unstable);
+    Py_XDECREF(first);
+    Py_DECREF(func);
+    Py_DECREF(code);
+    free(flat);
+    return value;
+}
+
+/* Nothing recorded fits this call. */
+static PyObject *
+run_unknown(call_state *c)
+{
+    kin_compiled *self = c->self;
+    const kin_options *options = &self->state->options;
+    kin_code_entry *entry = c->shape->owner;
+    if (c->shape->failures >= options->failure_limit && !self->fullgraph)
+        return run_eager(c, KIN_EAGER_UNRECORDABLE);
+    if (entry->nvariants >= options->recompile_limit && entry->told_limit)
+        return run_eager(c, KIN_EAGER_LIMIT);
+    if (!prepare_torch(self->state, self->name))
+        return run_eager(c, KIN_EAGER_NO_TORCH);
+    if (kin_record_active()) /* importing torch let other threads run */
+        return run_eager(c, KIN_EAGER_RECORDING);
+    PyObject *cause = c->shape->variants.len == 0 ? NULL : explain_misses(c->shape);
+    const char *text = cause == NULL ? "another kind of call" : PyUnicode_AsUTF8(cause);
+    if (text == NULL)
+        PyErr_Clear();
+    PyObject *result;
+    if (entry->nvariants >= options->recompile_limit) {
+        entry->told_limit = true;
+        kin_log_limit(self->state, self->name, entry->code, options->recompile_limit, text == NULL ? "?" : text);
+        result = run_eager(c, KIN_EAGER_LIMIT);
+    } else {
+        if (cause != NULL)
+            kin_log_recompile(self->state, self->name, entry->code, text == NULL ? "?" : text);
+        result = record(c, cause);
+    }
+    Py_XDECREF(cause);
+    return result;
+}
+
+/* -- the call ---------------------------------------------------------------------------------------------- */
+
+/* Fills bind and shape. */
+static kin_eager
+prepare(call_state *c)
+{
+    kin_target target;
+    kin_eager why = kin_target_find(c->self->state, c->self->fn, &target);
+    if (why != KIN_EAGER_NO)
+        return why;
+    kin_cache_pin(&c->self->cache);
+    c->pinned = true;
+    c->bind.func = target.func;
+    c->bind.self = target.self;
+    c->bind.args = c->args;
+    c->bind.nargs = PyVectorcall_NARGS(c->nargsf) + (target.self != NULL);
+    c->bind.kwnames = c->kwnames != NULL && PyTuple_GET_SIZE(c->kwnames) == 0 ? NULL : c->kwnames;
+    PyCodeObject *code = (PyCodeObject *)target.func->func_code;
+    c->shape = kin_cache_find(&c->self->cache, code, c->bind.nargs, c->bind.kwnames);
+    if (c->shape == NULL)
+        c->shape = kin_cache_add(&c->self->cache, code, c->bind.nargs, c->bind.kwnames);
+    if (c->shape == NULL)
+        return KIN_EAGER_LIMIT;
+    if (c->shape->plan == NULL || !kin_bind_fits(c->shape->plan, &c->bind))
+        return KIN_EAGER_BINDING;
+    return KIN_EAGER_NO;
+}
+
+PyObject *
+kin_dispatch(PyObject *obj, PyObject *const *args, size_t nargsf, PyObject *kwnames)
+{
+    kin_compiled *self = (kin_compiled *)obj;
+    call_state c = {.self = self, .ts = PyThreadState_Get(), .args = args, .nargsf = nargsf, .kwnames = kwnames};
+    if (self->fn == NULL) {
+        PyErr_SetString(PyExc_ReferenceError, "the compiled function was cleared");
+        return NULL;
+    }
+    self->count.calls++;
+    kin_eager why = find_obstacle(self, c.ts);
+    if (why == KIN_EAGER_NO)
+        why = prepare(&c);
+    if (why != KIN_EAGER_NO)
+        return run_eager(&c, why);
+    for (uint32_t i = 0; i < c.shape->variants.len; i++) {
+        PyObject *result = NULL;
+        switch (try_variant(&c, i, &result)) {
+        case TRY_HIT:
+            return result;
+        case TRY_EAGER:
+            return run_eager(&c, c.why);
+        case TRY_MISS:
+            break;
+        }
+    }
+    return run_unknown(&c);
+}
+
+/* -- measuring --------------------------------------------------------------------------------------------- */
+
+static double
+now_ns(void)
+{
+    struct timespec now;
+    timespec_get(&now, TIME_UTC);
+    return (double)now.tv_sec * 1e9 + (double)now.tv_nsec;
+}
+
+/* Evaluates the guards `count` times; the values that they load are released between evaluations. */
+static double
+time_variant(const call_state *c, kin_variant_object *variant, Py_ssize_t count)
+{
+    kin_guard_miss miss;
+    PyObject **slots = kin_variant_slots_take(variant);
+    if (slots == NULL || !fill_roots(variant, c, slots)) {
+        kin_variant_slots_give(variant, slots, variant->nslots);
+        PyErr_NoMemory();
+        return -1;
+    }
+    double start = now_ns();
+    Py_ssize_t done = 0;
+    while (done < count && kin_guard_eval(variant->v, 0, slots, &miss)) {
+        done++;
+        for (uint32_t vid = 0; vid < variant->nslots; vid++)
+            Py_CLEAR(slots[vid]);
+        if (!fill_roots(variant, c, slots))
+            break;
+    }
+    double elapsed = now_ns() - start;
+    for (uint32_t vid = 0; vid < variant->nslots; vid++)
+        Py_CLEAR(slots[vid]);
+    kin_variant_slots_give(variant, slots, variant->nslots);
+    return done < count ? -2 : elapsed / (double)count;
+}
+
+double
+kin_dispatch_time_guards(kin_compiled *self, PyObject *args, Py_ssize_t count)
+{
+    call_state c = {.self = self, .ts = PyThreadState_Get(), .args = &PyTuple_GET_ITEM(args, 0),
+                    .nargsf = (size_t)PyTuple_GET_SIZE(args)};
+    double result = -2;
+    bool ready = count >= 1 && self->fn != NULL && prepare(&c) == KIN_EAGER_NO;
+    for (uint32_t i = 0; ready && result == -2 && i < c.shape->variants.len; i++) {
+        kin_variant_object *variant = c.shape->variants.at[i];
+        if (variant->v != NULL && !variant->broken)
+            result = time_variant(&c, variant, count);
+    }
+    unpin(&c);
+    if (result == -2) {
+        PyErr_SetString(PyExc_ValueError, "no variant fits this call");
+        return -1;
+    }
+    return result;
+}

@@ -1,0 +1,13 @@
+/* One call of a compiled function: replay a variant whose guards hold, else record, else run the function. */
+#ifndef KIN_MODULE_DISPATCH_H
+#define KIN_MODULE_DISPATCH_H
+
+#include "py/module/compiled.h"
+
+/* vectorcall of Compiled objects. */
+PyObject *kin_dispatch(PyObject *self, PyObject *const *args, size_t nargsf, PyObject *kwnames);
+
+/* Nanoseconds per evaluation of the guards of the variant that would be hit by fn(*args); -1 with an exception. */
+double kin_dispatch_time_guards(kin_compiled *self, PyObject *args, Py_ssize_t count);
+
+#endif

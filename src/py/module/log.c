@@ -1,0 +1,197 @@
+/* Events written by dispatch (log.h). */
+#include "py/module/log.h"
+
+#include "core/diag/breaks.h"
+#include "core/diag/text.h"
+
+/* UTF-8 of a str; borrowed. Keeps a pending exception and raises none. */
+static const char *
+utf8(PyObject *text)
+{
+    PyObject *type, *error, *traceback;
+    if (text == NULL || !PyUnicode_Check(text))
+        return "?";
+    PyErr_Fetch(&type, &error, &traceback);
+    const char *chars = PyUnicode_AsUTF8(text);
+    PyErr_Restore(type, error, traceback);
+    return chars == NULL ? "?" : chars;
+}
+
+static void
+begin(kin_state *st, kin_event_kind kind, PyObject *name)
+{
+    kin_event_begin(st->log, kind);
+    if (name != NULL)
+        kin_event_str(st->log, "name", utf8(name));
+}
+
+static void
+add_place(kin_state *st, PyCodeObject *code, uint32_t line)
+{
+    if (code == NULL)
+        return;
+    kin_event_str(st->log, "filename", utf8(code->co_filename));
+    kin_event_int(st->log, "line", line != 0 ? (int64_t)line : code->co_firstlineno);
+}
+
+/* File, line and function of the instruction behind a step, where it has a snapshot. */
+static void
+add_step_place(kin_state *st, const kin_variant_object *variant, const kin_step *step)
+{
+    const kin_trace *t = &variant->v->trace;
+    if (step->snap == 0 || step->snap >= t->snaps.len)
+        return;
+    const kin_snap *snap = &t->snaps.at[step->snap];
+    PyObject *code = kin_refs_get(&variant->v->refs, snap->code);
+    if (code == NULL || !PyCode_Check(code))
+        return;
+    add_place(st, (PyCodeObject *)code, snap->line);
+    kin_event_str(st->log, "function", utf8(((PyCodeObject *)code)->co_qualname));
+}
+
+static void
+log_step(kin_state *st, const kin_variant_object *variant, const kin_step *step)
+{
+    if (step->flags & KIN_STEP_BREAK) {
+        const kin_break_row *row = kin_break_find(step->why);
+        begin(st, KIN_EVENT_BREAK, variant->name);
+        add_step_place(st, variant, step);
+        kin_event_str(st->log, "why", row == NULL ? "" : row->name);
+        kin_event_str(st->log, "type", row == NULL ? "" : row->type);
+    } else if ((step->flags & KIN_STEP_EFFECT) && !(step->flags & (KIN_STEP_SUNK | KIN_STEP_TORCH))) {
+        begin(st, KIN_EVENT_EFFECT, variant->name);
+        add_step_place(st, variant, step);
+        kin_event_str(st->log, "text", kin_step_name((kin_step_kind)step->kind));
+    } else {
+        return;
+    }
+    kin_event_int(st->log, "variant", variant->number);
+    kin_event_end(st->log);
+}
+
+static void
+log_steps(kin_state *st, const kin_variant_object *variant, uint32_t first)
+{
+    for (uint32_t i = first; i < variant->v->trace.steps.len; i++)
+        log_step(st, variant, &variant->v->trace.steps.at[i]);
+}
+
+void
+kin_log_record(kin_state *st, PyObject *name, PyCodeObject *code, const kin_variant_object *variant,
+               const kin_record_result *result)
+{
+    begin(st, KIN_EVENT_RECORD, name);
+    add_place(st, code, 0);
+    if (variant != NULL) {
+        kin_event_int(st->log, "variant", variant->number);
+        kin_event_int(st->log, "graphs", variant->v->trace.ngraphs);
+        kin_event_int(st->log, "breaks", variant->v->trace.nbreaks);
+        kin_event_int(st->log, "effects", variant->v->trace.neffects);
+    }
+    kin_event_int(st->log, "instructions", result->ninstr);
+    kin_event_num(st->log, "record_ns", result->time_ns);
+    kin_event_str(st->log, "reason", result->reason);
+    kin_event_end(st->log);
+    if (variant != NULL)
+        log_steps(st, variant, 0);
+}
+
+void
+kin_log_extend(kin_state *st, PyCodeObject *code, const kin_variant_object *variant, uint32_t step, uint32_t first,
+               const kin_record_result *result)
+{
+    begin(st, KIN_EVENT_EXTEND, variant->name);
+    add_place(st, code, 0);
+    kin_event_int(st->log, "variant", variant->number);
+    kin_event_int(st->log, "step", step);
+    kin_event_num(st->log, "record_ns", result->time_ns);
+    kin_event_str(st->log, "reason", result->reason);
+    kin_event_end(st->log);
+    log_steps(st, variant, first);
+}
+
+void
+kin_log_exit(kin_state *st, const kin_variant_object *variant, uint32_t step)
+{
+    begin(st, KIN_EVENT_EXIT, variant->name);
+    kin_event_int(st->log, "variant", variant->number);
+    kin_event_int(st->log, "step", step);
+    add_step_place(st, variant, &variant->v->trace.steps.at[step]);
+    kin_event_end(st->log);
+}
+
+void
+kin_log_recompile(kin_state *st, PyObject *name, PyCodeObject *code, const char *failures)
+{
+    begin(st, KIN_EVENT_RECOMPILE, name);
+    add_place(st, code, 0);
+    kin_event_str(st->log, "failures", failures);
+    kin_event_end(st->log);
+}
+
+void
+kin_log_limit(kin_state *st, PyObject *name, PyCodeObject *code, uint32_t limit, const char *last)
+{
+    begin(st, KIN_EVENT_LIMIT, name);
+    add_place(st, code, 0);
+    kin_event_int(st->log, "limit", limit);
+    kin_event_str(st->log, "last", last);
+    kin_event_end(st->log);
+}
+
+void
+kin_log_fallback(kin_state *st, PyObject *name, PyCodeObject *code, const char *reason)
+{
+    begin(st, KIN_EVENT_FALLBACK, name);
+    add_place(st, code, 0);
+    kin_event_str(st->log, "reason", reason);
+    kin_event_end(st->log);
+}
+
+void
+kin_log_bug(kin_state *st, PyObject *name, const char *where, const char *message)
+{
+    PyObject *type, *error, *traceback, *text = NULL;
+    PyErr_Fetch(&type, &error, &traceback);
+    if (type != NULL)
+        text = PyObject_Str(error == NULL ? type : error);
+    PyErr_Clear();
+    begin(st, KIN_EVENT_BUG, name);
+    kin_event_str(st->log, "where", where);
+    kin_event_str(st->log, "message", text == NULL ? message : utf8(text));
+    kin_event_end(st->log);
+    Py_XDECREF(text);
+    Py_XDECREF(type);
+    Py_XDECREF(error);
+    Py_XDECREF(traceback);
+}
+
+void
+kin_log_reset(kin_state *st)
+{
+    begin(st, KIN_EVENT_RESET, NULL);
+    kin_event_end(st->log);
+}
+
+/* -- misses ------------------------------------------------------------------------------------------------ */
+
+PyObject *
+kin_log_miss_text(kin_variant *v, const kin_guard_miss *miss)
+{
+    PyObject *text;
+    if (miss->fact >= v->trace.facts.len) {
+        text = PyUnicode_FromFormat("value %u cannot be read", miss->vid);
+    } else {
+        const kin_fact *fact = &v->trace.facts.at[miss->fact];
+        text = PyUnicode_FromFormat("%s of value %u changed", kin_fact_name((kin_fact_kind)fact->kind), fact->vid);
+    }
+    if (text == NULL)
+        PyErr_Clear();
+    return text;
+}
+
+void
+kin_log_note_unstable(kin_variant *v, const kin_guard_miss *miss, PyObject **set)
+{
+    (void)v, (void)miss, (void)set;
+}

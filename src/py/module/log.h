@@ -1,0 +1,31 @@
+/* What dispatch writes into the event log (events.def names the fields). Never raises, and leaves a pending exception
+ * alone. `name` is the compiled function's name (str).
+ */
+#ifndef KIN_MODULE_LOG_H
+#define KIN_MODULE_LOG_H
+
+#include "py/guardeval/guard.h"
+#include "py/module/variant_object.h"
+#include "py/record/record.h"
+
+/* A recording ended; `variant` is NULL when it left nothing. Its breaks and deferred effects are logged as well. */
+void kin_log_record(kin_state *st, PyObject *name, PyCodeObject *code, const kin_variant_object *variant,
+                    const kin_record_result *result);
+/* A branch was added behind `step`; `first` is the first new step. */
+void kin_log_extend(kin_state *st, PyCodeObject *code, const kin_variant_object *variant, uint32_t step,
+                    uint32_t first, const kin_record_result *result);
+void kin_log_exit(kin_state *st, const kin_variant_object *variant, uint32_t step);
+void kin_log_recompile(kin_state *st, PyObject *name, PyCodeObject *code, const char *failures);
+void kin_log_limit(kin_state *st, PyObject *name, PyCodeObject *code, uint32_t limit, const char *last);
+/* `code` may be NULL. */
+void kin_log_fallback(kin_state *st, PyObject *name, PyCodeObject *code, const char *reason);
+/* A pending exception, if any, is put into the message and dropped. */
+void kin_log_bug(kin_state *st, PyObject *name, const char *where, const char *message);
+void kin_log_reset(kin_state *st);
+
+/* Why the guards of `v` did not hold, in words: new str, or NULL (no exception) without memory. */
+PyObject *kin_log_miss_text(kin_variant *v, const kin_guard_miss *miss);
+/* When the miss is about content that may well change again, adds the path to the set (made when NULL; rule 12). */
+void kin_log_note_unstable(kin_variant *v, const kin_guard_miss *miss, PyObject **set);
+
+#endif

@@ -1,0 +1,330 @@
+/* The extension module kintsugi._kintsugi: state, types, options, and the functions that reports need. Multi-phase
+ * initialisation; nothing Python is static.
+ */
+#include <Python.h>
+
+#include <stddef.h>
+#include <string.h>
+
+#include "py/module/compiled.h"
+#include "py/module/dispatch.h"
+#include "py/module/dump.h"
+#include "py/module/log.h"
+#include "py/module/state.h"
+#include "py/record/record.h"
+#include "py/replay/replay.h"
+
+enum { EVENTS_KEPT = 8192 };
+
+static kin_state *
+state_of(PyObject *module)
+{
+    return PyModule_GetState(module);
+}
+
+const char *
+kin_eager_text(kin_eager why)
+{
+    static const char *const texts[] = {
+        "",
+#define EAGER(NAME, text) text,
+#include "py/module/eager.def"
+#undef EAGER
+    };
+    return texts[why];
+}
+
+/* -- options ----------------------------------------------------------------------------------------------- */
+
+typedef enum { OPTION_COUNT, OPTION_FLAG, OPTION_CLASS } option_kind;
+
+static const struct {
+    const char *name;
+    option_kind kind;
+    size_t offset;
+} option_rows[] = {
+    {"recompile_limit", OPTION_COUNT, offsetof(kin_options, recompile_limit)},
+    {"branch_limit", OPTION_COUNT, offsetof(kin_options, branch_limit)},
+    {"exit_limit", OPTION_COUNT, offsetof(kin_options, exit_limit)},
+    {"failure_limit", OPTION_COUNT, offsetof(kin_options, failure_limit)},
+    {"strict_breaks", OPTION_FLAG, offsetof(kin_options, strict_breaks)},
+    {"disable", OPTION_FLAG, offsetof(kin_options, disable)},
+    {"error_class", OPTION_CLASS, offsetof(kin_options, error_class)},
+};
+enum { NOPTIONS = sizeof option_rows / sizeof *option_rows };
+
+static int
+store_option(char *at, option_kind kind, PyObject *value)
+{
+    if (kind == OPTION_COUNT) {
+        long long count = PyLong_AsLongLong(value);
+        if (count == -1 && PyErr_Occurred())
+            return -1;
+        if (count < 0 || count > INT32_MAX) {
+            PyErr_SetString(PyExc_ValueError, "a limit is a number from 0 to 2147483647");
+            return -1;
+        }
+        *(uint32_t *)(void *)at = (uint32_t)count;
+    } else if (kind == OPTION_FLAG) {
+        int truth = PyObject_IsTrue(value);
+        if (truth < 0)
+            return -1;
+        *(bool *)at = truth;
+    } else {
+        if (!PyExceptionClass_Check(value)) {
+            PyErr_SetString(PyExc_TypeError, "error_class is a subclass of BaseException");
+            return -1;
+        }
+        Py_XSETREF(*(PyObject **)(void *)at, Py_NewRef(value));
+    }
+    return 0;
+}
+
+static PyObject *
+set_option(PyObject *module, PyObject *args)
+{
+    const char *name;
+    PyObject *value;
+    if (!PyArg_ParseTuple(args, "sO:set_option", &name, &value))
+        return NULL;
+    for (int i = 0; i < NOPTIONS; i++)
+        if (strcmp(option_rows[i].name, name) == 0) {
+            char *at = (char *)&state_of(module)->options + option_rows[i].offset;
+            if (store_option(at, option_rows[i].kind, value) < 0)
+                return NULL;
+            Py_RETURN_NONE;
+        }
+    return PyErr_Format(PyExc_KeyError, "no option named '%s'", name);
+}
+
+static PyObject *
+load_option(const char *at, option_kind kind)
+{
+    PyObject *object;
+    switch (kind) {
+    case OPTION_COUNT:
+        return PyLong_FromUnsignedLong(*(const uint32_t *)(const void *)at);
+    case OPTION_FLAG:
+        return PyBool_FromLong(*(const bool *)at);
+    case OPTION_CLASS:
+        break;
+    }
+    object = *(PyObject *const *)(const void *)at;
+    return Py_NewRef(object == NULL ? PyExc_RuntimeError : object);
+}
+
+static PyObject *
+get_options(PyObject *module, PyObject *unused)
+{
+    PyObject *dict = PyDict_New();
+    for (int i = 0; dict != NULL && i < NOPTIONS; i++) {
+        PyObject *value = load_option((const char *)&state_of(module)->options + option_rows[i].offset,
+                                      option_rows[i].kind);
+        if (value == NULL || PyDict_SetItemString(dict, option_rows[i].name, value) < 0)
+            Py_CLEAR(dict);
+        Py_XDECREF(value);
+    }
+    return dict;
+}
+
+/* -- reports ----------------------------------------------------------------------------------------------- */
+
+static PyObject *
+stats(PyObject *module, PyObject *unused)
+{
+    PyObject *all = kin_compiled_all(state_of(module));
+    for (Py_ssize_t i = 0; all != NULL && i < PyList_GET_SIZE(all); i++) {
+        PyObject *one = kin_compiled_stats((kin_compiled *)PyList_GET_ITEM(all, i));
+        if (one == NULL)
+            Py_CLEAR(all);
+        else
+            PyList_SetItem(all, i, one);
+    }
+    return all;
+}
+
+static PyObject *
+reset(PyObject *module, PyObject *unused)
+{
+    kin_state *st = state_of(module);
+    PyObject *all = kin_compiled_all(st);
+    if (all == NULL)
+        return NULL;
+    for (Py_ssize_t i = 0; i < PyList_GET_SIZE(all); i++) {
+        kin_compiled *self = (kin_compiled *)PyList_GET_ITEM(all, i);
+        kin_cache_clear(&self->cache);
+        memset(&self->count, 0, sizeof self->count);
+    }
+    Py_DECREF(all);
+    st->aten_failed = false;
+    kin_log_reset(st);
+    Py_RETURN_NONE;
+}
+
+static PyObject *
+is_recording(PyObject *module, PyObject *unused)
+{
+    return PyBool_FromLong(kin_record_active());
+}
+
+static PyObject *
+force_exit(PyObject *module, PyObject *step)
+{
+    if (step == Py_None) {
+        kin_replay_force_exit = UINT32_MAX;
+        Py_RETURN_NONE;
+    }
+    long long k = PyLong_AsLongLong(step);
+    if (k == -1 && PyErr_Occurred())
+        return NULL;
+    kin_replay_force_exit = k < 0 || k > UINT32_MAX ? UINT32_MAX : (uint32_t)k;
+    Py_RETURN_NONE;
+}
+
+static PyObject *
+events(PyObject *module, PyObject *unused)
+{
+    kin_state *st = state_of(module);
+    PyObject *json = PyImport_ImportModule("json"), *list = PyList_New(0);
+    char *line = NULL;
+    while (json != NULL && list != NULL && (line = kin_event_take(st->log)) != NULL) {
+        PyObject *event = PyObject_CallMethod(json, "loads", "s", line);
+        free(line);
+        if (event == NULL || PyList_Append(list, event) < 0)
+            Py_CLEAR(list);
+        Py_XDECREF(event);
+    }
+    if (json == NULL)
+        Py_CLEAR(list);
+    Py_XDECREF(json);
+    return list;
+}
+
+static PyObject *
+log_file(PyObject *module, PyObject *path)
+{
+    PyObject *bytes = NULL;
+    if (path != Py_None && !PyUnicode_FSConverter(path, &bytes))
+        return NULL;
+    const char *name = bytes == NULL ? NULL : PyBytes_AS_STRING(bytes);
+    bool opened = kin_event_log_open(state_of(module)->log, name);
+    Py_XDECREF(bytes);
+    if (!opened && path != Py_None)
+        return PyErr_Format(PyExc_OSError, "cannot write events to %R", path);
+    Py_RETURN_NONE;
+}
+
+static PyObject *
+time_guards(PyObject *module, PyObject *args)
+{
+    PyObject *compiled, *call_args;
+    Py_ssize_t count = 1000;
+    if (!PyArg_ParseTuple(args, "O!O!|n:time_guards", state_of(module)->compiled_type, &compiled, &PyTuple_Type,
+                          &call_args, &count))
+        return NULL;
+    double ns = kin_dispatch_time_guards((kin_compiled *)compiled, call_args, count);
+    return PyErr_Occurred() ? NULL : PyFloat_FromDouble(ns);
+}
+
+static PyObject *
+rebuild(PyObject *module, PyObject *args)
+{
+    PyObject *fn, *kwargs;
+    if (!PyArg_ParseTuple(args, "OO!:_rebuild", &fn, &PyDict_Type, &kwargs))
+        return NULL;
+    return kin_compiled_rebuild(fn, kwargs);
+}
+
+static PyMethodDef module_methods[] = {
+    {"set_option", set_option, METH_VARARGS, "set_option(name, value): see options() for the names."},
+    {"options", get_options, METH_NOARGS, "All options as a dict."},
+    {"stats", stats, METH_NOARGS, "The stats() of every live compiled function."},
+    {"reset", reset, METH_NOARGS, "Drops all variants and counters of all compiled functions."},
+    {"is_recording", is_recording, METH_NOARGS, "Is a recording in progress?"},
+    {"force_exit", force_exit, METH_O, "For tests: leave before executed step k of each replay; None = never."},
+    {"events", events, METH_NOARGS, "The events since the last call, as dicts, oldest first."},
+    {"log_file", log_file, METH_O, "Also appends events to this file as JSON lines; None closes it."},
+    {"time_guards", time_guards, METH_VARARGS,
+     "time_guards(compiled, args, n=1000): nanoseconds per guard evaluation of the variant that fits."},
+    {"_rebuild", rebuild, METH_VARARGS, "For pickle: kintsugi.compile(fn, **kwargs)."},
+    {NULL, NULL, 0, NULL},
+};
+
+/* -- the module -------------------------------------------------------------------------------------------- */
+
+static int
+add_type(PyObject *module, PyType_Spec *spec, PyTypeObject **out)
+{
+    *out = (PyTypeObject *)PyType_FromModuleAndSpec(module, spec, NULL);
+    return *out == NULL ? -1 : PyModule_AddType(module, *out);
+}
+
+static int
+exec_module(PyObject *module)
+{
+    kin_state *st = state_of(module);
+    st->options = (kin_options){.recompile_limit = 8, .branch_limit = 32, .exit_limit = 64, .failure_limit = 3};
+    st->next_variant = 1;
+    st->log = kin_event_log_new(EVENTS_KEPT);
+    st->str_call = PyUnicode_InternFromString("__call__");
+    if (st->str_call == NULL || add_type(module, kin_compiled_type_spec(), &st->compiled_type) < 0 ||
+        add_type(module, kin_variant_type_spec(), &st->variant_type) < 0)
+        return -1;
+    return PyModule_AddFunctions(module, kin_dump_methods);
+}
+
+static int
+traverse_module(PyObject *module, visitproc visit, void *arg)
+{
+    kin_state *st = state_of(module);
+    Py_VISIT(st->compiled_type);
+    Py_VISIT(st->variant_type);
+    Py_VISIT(st->options.error_class);
+    return 0;
+}
+
+static int
+clear_module(PyObject *module)
+{
+    kin_state *st = state_of(module);
+    Py_CLEAR(st->options.error_class);
+    return 0;
+}
+
+/* All Compiled and Variant objects are gone: their types keep the module alive. */
+static void
+free_module(void *module)
+{
+    kin_state *st = state_of(module);
+    Py_CLEAR(st->options.error_class);
+    Py_CLEAR(st->compiled_type);
+    Py_CLEAR(st->variant_type);
+    Py_CLEAR(st->str_call);
+    kin_event_log_free(st->log);
+    st->log = NULL;
+}
+
+static PyModuleDef_Slot module_slots[] = {
+    {Py_mod_exec, exec_module},
+    {0, NULL},
+};
+
+static struct PyModuleDef module_def = {
+    PyModuleDef_HEAD_INIT,
+    .m_name = "kintsugi._kintsugi",
+    .m_doc = "The engine: records calls, replays them under guards.",
+    .m_size = sizeof(kin_state),
+    .m_methods = module_methods,
+    .m_slots = module_slots,
+    .m_traverse = traverse_module,
+    .m_clear = clear_module,
+    .m_free = free_module,
+};
+
+PyMODINIT_FUNC PyInit__kintsugi(void);
+
+PyMODINIT_FUNC
+PyInit__kintsugi(void)
+{
+    return PyModuleDef_Init(&module_def);
+}

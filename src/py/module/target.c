@@ -1,0 +1,33 @@
+/* Reduction of a callable to a function (target.h). */
+#include "py/module/target.h"
+
+/* `Py_TYPE(callable).__call__` when the type calls it by the ordinary slot; borrowed. */
+static PyObject *
+find_call_method(const kin_state *st, PyObject *callable)
+{
+    PyTypeObject *type = Py_TYPE(callable);
+    if (!(type->tp_flags & Py_TPFLAGS_HEAPTYPE) || PyType_Check(callable))
+        return NULL;
+    return _PyType_Lookup(type, st->str_call);
+}
+
+kin_eager
+kin_target_find(const kin_state *st, PyObject *callable, kin_target *out)
+{
+    PyObject *func = callable;
+    out->self = NULL;
+    if (PyMethod_Check(callable)) {
+        func = PyMethod_GET_FUNCTION(callable);
+        out->self = PyMethod_GET_SELF(callable);
+    } else if (!PyFunction_Check(callable)) {
+        func = find_call_method(st, callable);
+        out->self = callable;
+    }
+    if (func == NULL || !PyFunction_Check(func))
+        return KIN_EAGER_NOT_PYTHON;
+    out->func = (PyFunctionObject *)func;
+    int flags = ((PyCodeObject *)out->func->func_code)->co_flags;
+    if (flags & (CO_GENERATOR | CO_COROUTINE | CO_ASYNC_GENERATOR | CO_ITERABLE_COROUTINE))
+        return KIN_EAGER_GENERATOR;
+    return KIN_EAGER_NO;
+}

@@ -1,0 +1,16 @@
+/* What a call of some callable comes down to: a Python function and, perhaps, a first argument. */
+#ifndef KIN_MODULE_TARGET_H
+#define KIN_MODULE_TARGET_H
+
+#include "py/module/state.h"
+
+typedef struct {
+    PyFunctionObject *func; /* borrowed */
+    PyObject *self;         /* borrowed; NULL for a plain function */
+} kin_target;
+
+/* Functions, bound methods of functions, and objects whose class has a function as __call__. KIN_EAGER_NO on success.
+ * Runs no Python code. */
+kin_eager kin_target_find(const kin_state *st, PyObject *callable, kin_target *out);
+
+#endif
