@@ -258,12 +258,13 @@ kin_graph_set_place(kin_graph *g, uint32_t node, const char *file, uint32_t line
 {
     if (g->failed || node == 0)
         return;
-    kin_node before = g->nodes.at[node - 1];
+    kin_node before = g->nodes.at[g->placed];
     kin_node *n = &g->nodes.at[node];
     n->file = keep_shared(g, before.file, file);
     n->function = keep_shared(g, before.function, function);
     n->code = keep_shared(g, before.code, code);
     n->line = line;
+    g->placed = node;
 }
 
 static void

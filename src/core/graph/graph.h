@@ -59,6 +59,7 @@ typedef struct {
     kin_text pool;           /* texts, each with its NUL; offset 0 is "" */
     KIN_VEC(uint32_t) taken; /* hash table of texts that no further node may be named */
     uint32_t ntaken;
+    uint32_t placed;         /* node whose place was set last: neighbours share its texts */
     bool failed;
 } kin_graph;
 

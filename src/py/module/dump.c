@@ -1,0 +1,301 @@
+/* Describes a variant as plain Python objects (dump.h): guards, graphs, breaks, effects, steps. */
+#include "py/module/dump_priv.h"
+
+#include "py/module/variant_object.h"
+
+#include <string.h>
+
+static int
+start_dump(dumper *d, kin_variant *v)
+{
+    *d = (dumper){.v = v, .t = &v->trace, .refs = &v->refs, .lines = PyDict_New()};
+    uint32_t n = v->trace.vals.len + 1;
+    d->paths = calloc(n, sizeof *d->paths);
+    d->names = calloc(n, sizeof *d->names);
+    d->use = calloc(n, sizeof *d->use);
+    d->first_use = calloc(n, sizeof *d->first_use);
+    PyObject *linecache = PyImport_ImportModule("linecache");
+    d->getline = linecache != NULL ? PyObject_GetAttrString(linecache, "getline") : NULL;
+    Py_XDECREF(linecache);
+    if (d->paths == NULL || d->names == NULL || d->use == NULL || d->first_use == NULL)
+        PyErr_NoMemory();
+    else if (d->lines != NULL && d->getline != NULL)
+        return 0;
+    return -1;
+}
+
+static void
+end_dump(dumper *d)
+{
+    uint32_t n = d->t->vals.len + 1;
+    for (uint32_t i = 0; i < n; i++) {
+        if (d->paths != NULL)
+            Py_XDECREF(d->paths[i]);
+        if (d->names != NULL)
+            Py_XDECREF(d->names[i]);
+    }
+    free(d->paths);
+    free(d->names);
+    free(d->use);
+    free(d->first_use);
+    Py_XDECREF(d->lines);
+    Py_XDECREF(d->getline);
+}
+
+/* Takes over `entry`; 0 or -1. */
+static int
+append(PyObject *list, PyObject *entry)
+{
+    if (entry == NULL)
+        return -1;
+    int status = PyList_Append(list, entry);
+    Py_DECREF(entry);
+    return status;
+}
+
+/* ---- guards ---- */
+
+static PyObject *
+describe_fact(dumper *d, const kin_fact *fact)
+{
+    PyObject *code = fact->code ? kin_refs_get(d->refs, fact->code) : NULL, *entry = PyDict_New();
+    dump_place place = {0};
+    if (code != NULL && PyCode_Check(code)) {
+        place.code = (PyCodeObject *)code;
+        place.line = PyCode_Addr2Line(place.code, (int)fact->offset);
+    }
+    if (entry == NULL)
+        return NULL;
+    PyObject *source = fact->vid ? dump_path(d, fact->vid) : PyUnicode_FromString("");
+    if (dump_set(entry, "source", source) < 0 || dump_set(entry, "text", dump_fact_text(d, fact)) < 0
+        || dump_set(entry, "kind", PyUnicode_FromString(kin_fact_name((kin_fact_kind)fact->kind))) < 0
+        || dump_set(entry, "segment", PyLong_FromLong(fact->seg)) < 0 || dump_set_place(entry, place) < 0)
+        Py_CLEAR(entry);
+    return entry;
+}
+
+static PyObject *
+list_facts(dumper *d)
+{
+    PyObject *list = PyList_New(0);
+    for (uint32_t i = 0; list != NULL && i < d->t->facts.len; i++)
+        if (append(list, describe_fact(d, &d->t->facts.at[i])) < 0)
+            Py_CLEAR(list);
+    return list;
+}
+
+/* ---- graphs ---- */
+
+static PyObject *
+list_graphs(dumper *d)
+{
+    PyObject *list = PyList_New(0);
+    if (dump_find_uses(d) != KIN_OK)
+        Py_CLEAR(list);
+    for (uint32_t i = 1; list != NULL && i <= d->t->ngraphs; i++)
+        if (append(list, dump_graph(d, i)) < 0)
+            Py_CLEAR(list);
+    return list;
+}
+
+/* ---- breaks and effects ---- */
+
+/* A str with separators as a list of str. */
+static PyObject *
+split_text(const char *text, char separator)
+{
+    PyObject *list = PyList_New(0);
+    while (list != NULL && *text != '\0') {
+        const char *end = strchr(text, separator);
+        size_t len = end != NULL ? (size_t)(end - text) : strlen(text);
+        if (append(list, PyUnicode_FromStringAndSize(text, (Py_ssize_t)len)) < 0)
+            Py_CLEAR(list);
+        text += len + (end != NULL);
+    }
+    return list;
+}
+
+static PyObject *
+describe_row(unsigned why)
+{
+    const kin_break_row *row = kin_break_find(why);
+    if (row == NULL)
+        row = kin_break_find(KIN_WHY_INTERNAL);
+    PyObject *entry = PyDict_New();
+    if (entry == NULL)
+        return NULL;
+    if (dump_set(entry, "id", PyUnicode_FromFormat("KIN%04d", row->id)) < 0
+        || dump_set(entry, "row", PyLong_FromLong((long)why - 1)) < 0
+        || dump_set(entry, "why", PyUnicode_FromString(row->name)) < 0
+        || dump_set(entry, "stock", split_text(row->stock, ' ')) < 0
+        || dump_set(entry, "category", PyUnicode_FromString(kin_break_category_name(row->category))) < 0
+        || dump_set(entry, "type", PyUnicode_FromString(row->type)) < 0
+        || dump_set(entry, "explanation", PyUnicode_FromString(row->explanation)) < 0
+        || dump_set(entry, "hints", split_text(row->hints, '\n')) < 0
+        || dump_set(entry, "mend", PyUnicode_FromString(row->mend)) < 0)
+        Py_CLEAR(entry);
+    return entry;
+}
+
+static PyObject *
+describe_break(dumper *d, uint32_t index)
+{
+    const kin_step *s = &d->t->steps.at[index];
+    PyObject *entry = describe_row(s->why);
+    if (entry == NULL)
+        return NULL;
+    if (dump_set_place(entry, dump_snap_place(d, s->snap)) < 0
+        || dump_set(entry, "user_stack", dump_user_stack(d, s->snap)) < 0
+        || dump_set(entry, "context", dump_step_text(d, s)) < 0
+        || dump_set(entry, "step", PyLong_FromUnsignedLong(index)) < 0)
+        Py_CLEAR(entry);
+    return entry;
+}
+
+static PyObject *
+describe_effect(dumper *d, uint32_t index)
+{
+    const kin_step *s = &d->t->steps.at[index];
+    PyObject *entry = PyDict_New();
+    if (entry == NULL)
+        return NULL;
+    if (dump_set(entry, "text", dump_step_text(d, s)) < 0
+        || dump_set(entry, "kind", PyUnicode_FromString(kin_step_name((kin_step_kind)s->kind))) < 0
+        || dump_set_place(entry, dump_snap_place(d, s->snap)) < 0)
+        Py_CLEAR(entry);
+    return entry;
+}
+
+static bool
+is_break(const kin_step *s)
+{
+    return s->flags & KIN_STEP_BREAK;
+}
+
+static bool
+is_effect(const kin_step *s)
+{
+    return s->flags & KIN_STEP_EFFECT && !(s->flags & (KIN_STEP_BREAK | KIN_STEP_TORCH | KIN_STEP_SUNK));
+}
+
+static PyObject *
+list_steps_where(dumper *d, bool (*wanted)(const kin_step *), PyObject *(*describe)(dumper *, uint32_t))
+{
+    PyObject *list = PyList_New(0);
+    for (uint32_t i = 0; list != NULL && i < d->t->steps.len; i++)
+        if (wanted(&d->t->steps.at[i]) && append(list, describe(d, i)) < 0)
+            Py_CLEAR(list);
+    return list;
+}
+
+/* ---- steps ---- */
+
+static PyObject *
+flag_names(unsigned flags)
+{
+    static const struct { unsigned flag; const char *name; } names[] = {
+        {KIN_STEP_TORCH, "torch"}, {KIN_STEP_OPAQUE, "opaque"}, {KIN_STEP_BREAK, "break"}, {KIN_STEP_EFFECT, "effect"},
+        {KIN_STEP_PURE, "pure"}, {KIN_STEP_MUTATES, "mutates"}, {KIN_STEP_SUNK, "sunk"}, {KIN_STEP_RAISES, "raises"},
+    };
+    PyObject *list = PyList_New(0);
+    for (size_t i = 0; list != NULL && i < sizeof names / sizeof *names; i++)
+        if (flags & names[i].flag && append(list, PyUnicode_FromString(names[i].name)) < 0)
+            Py_CLEAR(list);
+    return list;
+}
+
+static PyObject *
+describe_step(dumper *d, uint32_t index)
+{
+    const kin_step *s = &d->t->steps.at[index];
+    PyObject *entry = PyDict_New();
+    if (entry == NULL)
+        return NULL;
+    if (dump_set(entry, "kind", PyUnicode_FromString(kin_step_name((kin_step_kind)s->kind))) < 0
+        || dump_set(entry, "text", dump_step_text(d, s)) < 0 || dump_set(entry, "flags", flag_names(s->flags)) < 0
+        || dump_set(entry, "line", PyLong_FromLong(dump_snap_place(d, s->snap).line)) < 0
+        || dump_set(entry, "out", PyLong_FromUnsignedLong(s->out)) < 0
+        || dump_set(entry, "alt", PyLong_FromUnsignedLong(s->alt)) < 0
+        || dump_set(entry, "graph", PyLong_FromLong(s->graph)) < 0)
+        Py_CLEAR(entry);
+    return entry;
+}
+
+static bool
+is_any(const kin_step *s)
+{
+    (void)s;
+    return true;
+}
+
+/* ---- the whole ---- */
+
+static int
+fill_head(dumper *d, PyObject *dict)
+{
+    PyObject *func = d->v->func;
+    bool known = func != NULL && PyFunction_Check(func);
+    PyCodeObject *code = known ? (PyCodeObject *)PyFunction_GET_CODE(func) : NULL;
+    PyObject *empty = PyUnicode_FromString("");
+    if (empty == NULL)
+        return -1;
+    int status = PyDict_SetItemString(dict, "name", known ? code->co_name : empty) < 0
+                         || PyDict_SetItemString(dict, "qualname", known ? code->co_qualname : empty) < 0
+                         || PyDict_SetItemString(dict, "filename", known ? code->co_filename : empty) < 0
+                         || dump_set(dict, "firstlineno", PyLong_FromLong(known ? code->co_firstlineno : 0)) < 0
+                         || dump_set(dict, "segments", PyLong_FromUnsignedLong(d->t->nsegments)) < 0
+                         || dump_set(dict, "record_ns", PyFloat_FromDouble(d->v->record_ns)) < 0
+                         || dump_set(dict, "hits", PyLong_FromUnsignedLongLong(d->v->hits)) < 0
+                         || dump_set(dict, "exits", PyLong_FromUnsignedLongLong(d->v->exits)) < 0
+                     ? -1 : 0;
+    Py_DECREF(empty);
+    return status;
+}
+
+PyObject *
+kin_dump_variant(kin_variant *v)
+{
+    dumper d;
+    PyObject *dict = PyDict_New();
+    /* Graphs first: they name the values that later texts mention. */
+    if (start_dump(&d, v) < 0 || dict == NULL || fill_head(&d, dict) < 0 || dump_set(dict, "graphs", list_graphs(&d)) < 0
+        || dump_set(dict, "facts", list_facts(&d)) < 0
+        || dump_set(dict, "breaks", list_steps_where(&d, is_break, describe_break)) < 0
+        || dump_set(dict, "effects", list_steps_where(&d, is_effect, describe_effect)) < 0
+        || dump_set(dict, "steps", list_steps_where(&d, is_any, describe_step)) < 0)
+        Py_CLEAR(dict);
+    end_dump(&d);
+    return dict;
+}
+
+PyObject *
+kin_dump_break_rows(void)
+{
+    PyObject *list = PyList_New(0);
+    for (unsigned why = 1; list != NULL && why < KIN_WHY__COUNT; why++)
+        if (append(list, describe_row(why)) < 0)
+            Py_CLEAR(list);
+    return list;
+}
+
+static PyObject *
+dump_method(PyObject *module, PyObject *arg)
+{
+    (void)module;
+    kin_variant *v = kin_variant_from_object(arg);
+    return v != NULL ? kin_dump_variant(v) : NULL;
+}
+
+static PyObject *
+break_rows_method(PyObject *module, PyObject *unused)
+{
+    (void)module;
+    (void)unused;
+    return kin_dump_break_rows();
+}
+
+PyMethodDef kin_dump_methods[] = {
+    {"dump", dump_method, METH_O, "dump(variant): what a variant holds, as plain objects."},
+    {"break_rows", break_rows_method, METH_NOARGS, "All known reasons for graph breaks."},
+    {NULL, NULL, 0, NULL},
+};
