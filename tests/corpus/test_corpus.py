@@ -1,0 +1,90 @@
+"""Every case of the corpus behaves under the engine as in eager, and is replayed as often as it promises.
+
+    pytest tests/corpus                         the engine
+    pytest tests/corpus --engine=eager          the corpus against itself
+    pytest tests/corpus --every-k               and leave before every k-th step of each replay
+"""
+import pytest
+
+from kincorpus import engines, run
+
+ALL = [(path, c) for path in run.topics() for c in run.cases_of(path)]
+IDS = [f"{path.stem}-{c.name}" for path, c in ALL]
+VISIBLE = ("exception", "result", "stdout", "stderr", "warnings", "logs", "after", "arguments")
+every_case = pytest.mark.parametrize("path,case", ALL, ids=IDS)
+_actual = {}
+
+
+def engine_run(engine, path, name):
+    key = (engine.name, path, name)
+    if key not in _actual:
+        _actual[key] = run.run_case(path, name, engine)
+    return _actual[key]
+
+
+def fail_if_different(expected, actual):
+    differences = run.compare(expected, actual)
+    if differences:
+        pytest.fail("\n".join(differences[:12]), pytrace=False)
+
+
+def test_size_of_the_corpus():
+    changing = [c for _, c in ALL if c.mutate or c.again]   # by mutate, or by arguments and state that vary
+    assert len(ALL) >= 170
+    assert 2 * len(changing) >= len(ALL), (len(changing), len(ALL))
+    assert all(c.calls >= 5 for _, c in ALL)
+
+
+@every_case
+def test_case_is_what_it_says(path, case):
+    """Eager alone: raises only where declared, and what changes between calls can be seen in a result."""
+    expected = run.eager_run(path, case.name)
+    raised = tuple(i for i, o in enumerate(expected.observations) if o["exception"])
+    assert raised == case.raises, [expected.observations[i]["exception"] for i in raised]
+    if case.mutate:
+        unchanged = run.run_case(path, case.name, engines.Eager(), mutate=False)
+        seen = any(a.get(k) != b.get(k) for a, b in zip(expected.observations, unchanged.observations) for k in VISIBLE)
+        assert seen != case.inert
+
+
+@every_case
+def test_behaves_as_eager(engine, path, case):
+    fail_if_different(run.eager_run(path, case.name), engine_run(engine, path, case.name))
+
+
+@every_case
+def test_replays(engine, path, case):
+    if not engine.counts:
+        pytest.skip("the stand-in counts nothing")
+    stats = engine_run(engine, path, case.name).stats
+    assert stats["replays"] >= case.min_replays, stats
+
+
+def test_replays_of_the_whole_corpus(engine):
+    if not engine.counts:
+        pytest.skip("the stand-in counts nothing")
+    possible = sum(c.could_replay for _, c in ALL)
+    done = sum(min(c.could_replay, engine_run(engine, p, c.name).stats["replays"]) for p, c in ALL)
+    assert done >= 0.9 * possible, f"{done} of {possible} later calls that could be replays were"
+
+
+def forced_exits(stats):
+    return stats.get("forced_exits", stats.get("bail_outs", 0))
+
+
+@every_case
+def test_forced_exits(engine, request, path, case):
+    """Leaves before step k = 0, 1, 2, ... of each replay until no exit happens any more (--every-k: of all cases)."""
+    sweep = request.config.getoption("--every-k", False)
+    if not sweep and IDS.index(f"{path.stem}-{case.name}") % 9:
+        pytest.skip("without --every-k only every ninth case")
+    expected, natural = run.eager_run(path, case.name), forced_exits(engine_run(engine, path, case.name).stats)
+    last, quiet = request.config.getoption("--max-k", None) or (150 if sweep else 12), 0
+    for k in range(last):
+        actual = run.run_case(path, case.name, engine, force_exit=k)
+        differences = run.compare(expected, actual)
+        if differences:
+            pytest.fail(f"exit before step {k}\n" + "\n".join(differences[:12]), pytrace=False)
+        quiet = quiet + 1 if forced_exits(actual.stats) <= natural else 0
+        if quiet >= 3:   # a case may also leave by itself, so one quiet k proves little
+            break
