@@ -57,6 +57,15 @@ def parts(value):
     return named + [(f".{name}", item) for name, item in vars(value).items()]
 
 
+def unlike_names(a, b, most=4):
+    missing, extra = [n for n in a if n not in b], [n for n in b if n not in a]
+    if not missing and not extra:
+        return "the parts come in another order"
+    said = [f"{what} {', '.join(names[:most])}{' ...' if len(names) > most else ''}"
+            for what, names in (("misses", missing), ("has in addition", extra)) if names]
+    return " and ".join(said)
+
+
 class Walk:
     def __init__(self):
         self.seen_a, self.seen_b, self.keep = {}, {}, []
@@ -100,8 +109,9 @@ class Walk:
         parts_a, parts_b = parts(a), parts(b)
         if parts_a is None:
             return None if a == b else f"{path}: {a!r} against {b!r}"
-        if [name for name, _ in parts_a] != [name for name, _ in parts_b]:
-            return f"{path}: parts {[n for n, _ in parts_a]} against {[n for n, _ in parts_b]}"
+        names = [name for name, _ in parts_a], [name for name, _ in parts_b]
+        if names[0] != names[1]:
+            return f"{path}: {unlike_names(*names)}"
         for (name, x), (_, y) in zip(parts_a, parts_b):
             message = self.compare(x, y, path + name)
             if message:
@@ -113,7 +123,7 @@ def difference(a, b, name="result"):
     return Walk().compare(a, b, name)
 
 
-def module_state(module):
+def module_state(module, without=()):
     """What a call may change on a module: parameters, gradients, buffers, and plain attributes that are numbers."""
     state = {}
     for name, parameter in module.named_parameters():
@@ -123,6 +133,8 @@ def module_state(module):
     for name, child in module.named_modules():
         state.update({f"{name}.{key}": value for key, value in vars(child).items()
                       if isinstance(value, (int, float, str, bool))})
+    for name in without:
+        state.pop(name, None)
     return state
 
 
