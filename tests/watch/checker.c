@@ -8,6 +8,7 @@
  * depth is the real one where CPython saves it; what the instruction had to leave on the stack is there; frames start
  * and end in order. Pointers from an earlier event are compared, never followed.
  */
+#define PY_SSIZE_T_CLEAN
 #include <Python.h>
 
 #include "core/base/vec.h"
@@ -525,14 +526,17 @@ foreign_tool(PyObject *Py_UNUSED(module), PyObject *Py_UNUSED(unused))
     return PyBool_FromLong(kin_watch_foreign_tool(PyThreadState_Get()));
 }
 
-/* decode(code) -> [(name, offset, op_offset, oparg, next, depth)], [(start, end, target, depth, lasti)] */
+/* decode(bytes, table) -> [(name, offset, op_offset, oparg, next, depth)], [(start, end, target, depth, lasti)] */
 static PyObject *
-decode_code(PyObject *Py_UNUSED(module), PyObject *object)
+decode_code(PyObject *Py_UNUSED(module), PyObject *args)
 {
-    if (!PyCode_Check(object))
-        return PyErr_Format(PyExc_TypeError, "a code object is needed");
-    code_entry e = {.object = (PyCodeObject *)object};
-    if (!decode(&e))
+    code_entry e = {0};
+    const char *bytes, *table;
+    Py_ssize_t nbytes, ntable;
+    if (!PyArg_ParseTuple(args, "y#y#", &bytes, &nbytes, &table, &ntable))
+        return NULL;
+    if (kin_code_init(&e.code, VERSION, (const uint8_t *)bytes, (uint32_t)nbytes, (const uint8_t *)table,
+                      (uint32_t)ntable) != KIN_OK)
         return PyErr_Format(PyExc_ValueError, "code that cannot be decoded");
     PyObject *instrs = PyList_New(0), *handlers = PyList_New(0);
     for (uint32_t i = 0; i < e.code.ninstr; i++) {
@@ -565,7 +569,7 @@ effect(PyObject *Py_UNUSED(module), PyObject *args)
 static PyMethodDef methods[] = {
     {"run", run, METH_O, NULL},
     {"foreign_tool", foreign_tool, METH_NOARGS, NULL},
-    {"decode", decode_code, METH_O, NULL},
+    {"decode", decode_code, METH_VARARGS, NULL},
     {"effect", effect, METH_VARARGS, NULL},
     {0},
 };

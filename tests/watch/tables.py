@@ -47,7 +47,7 @@ def dis_instructions(code):
 
 
 def check_code(watchcheck, code, wrong):
-    instrs, handlers = watchcheck.decode(code)
+    instrs, handlers = watchcheck.decode(code.co_code, code.co_exceptiontable)
     where = f"{code.co_filename}:{code.co_firstlineno} {code.co_qualname}"
     takes_arg = {n for n, o in opcode.opmap.items() if o >= opcode.HAVE_ARGUMENT}
     if [(n, o, at, a if n in takes_arg else 0) for n, o, at, a, _, _ in instrs] != list(dis_instructions(code)):
@@ -75,14 +75,14 @@ def check_modules(watchcheck):
 
 def check_bad_code(watchcheck):
     """Bytes that are no program are refused, not read past."""
-    good = check_effects.__code__
+    good = check_effects.__code__.co_code
     wrong = []
-    for n in range(0, len(good.co_code) - 2, 2):
+    for n in range(0, len(good) - 2, 2):
         try:
-            watchcheck.decode(good.replace(co_code=good.co_code[: n + 2]))
+            watchcheck.decode(good[: n + 2], b"")
         except ValueError:
             continue
-        last = good.co_code[n]
+        last = good[n]
         if opcode.opname[last] not in ("RETURN_VALUE", "RETURN_CONST", "RERAISE", "JUMP_BACKWARD", "RAISE_VARARGS", "JUMP_FORWARD"):
             wrong.append(f"a program cut off at {n} is accepted")
     return wrong
