@@ -57,14 +57,17 @@ kin_op_caches(kin_py_version version, uint8_t native)
     return native_of(version, native)->caches;
 }
 
-/* Offset reached by `units` code units from `from`; UINT32_MAX when that leaves the range of offsets. */
+/* A jump out of the range of offsets: behind the end of any code, and yet not "no jump". */
+enum { NOWHERE = 0x7ffffffe };
+
+/* Offset reached by `units` code units from `from`. */
 static uint32_t
 jump_offset(uint32_t from, uint32_t units, bool backward)
 {
     uint64_t bytes = (uint64_t)units * 2;
     if (backward)
-        return bytes <= from ? from - (uint32_t)bytes : UINT32_MAX;
-    return from + bytes < UINT32_MAX ? from + (uint32_t)bytes : UINT32_MAX;
+        return bytes <= from ? from - (uint32_t)bytes : NOWHERE;
+    return from + bytes < NOWHERE ? from + (uint32_t)bytes : NOWHERE;
 }
 
 /* All jumps of 3.11 and later are relative to the end of the instruction, caches included. */
@@ -240,7 +243,7 @@ kin_code_init(kin_code *c, kin_py_version version, const uint8_t *bytes, uint32_
               uint32_t ntable)
 {
     *c = (kin_code){.version = version, .nbytes = nbytes};
-    if (version < KIN_PY311 || version > KIN_PY313 || nbytes == 0 || nbytes % 2)
+    if (version < KIN_PY311 || version > KIN_PY313 || nbytes == 0 || nbytes % 2 || nbytes >= NOWHERE)
         return KIN_BREAK;
     kin_status status = fill(c, bytes, table, ntable);
     if (status != KIN_OK)

@@ -1,0 +1,29 @@
+#!/usr/bin/env bash
+# Builds src/core alone with the address and undefined-behaviour sanitizers, runs tests/c, and checks that the library
+# needs nothing of Python and keeps no state of its own. Usage: PYTHON=... tools/test_c.sh BUILD
+set -euo pipefail
+cd "$(dirname "$0")/.."
+build=$1
+python=${PYTHON:-python3}
+export PATH="$(dirname "$(command -v "$python")"):$PATH"
+meson() { "$python" -m mesonbuild.mesonmain "$@"; }
+export UBSAN_OPTIONS=print_stacktrace=1:halt_on_error=1
+
+mkdir -p "$build"
+"$python" tools/list_sources.py src/core >"$build/sources.new"
+"$python" tools/list_sources.py tests/c >>"$build/sources.new"
+if [ ! -f "$build/build.ninja" ]; then
+    meson setup "$build" -Dcore_only=true -Db_sanitize=address,undefined -Db_lundef=false -Doptimization=1 \
+        >"$build/setup.log" 2>&1 || { cat "$build/setup.log"; exit 1; }
+elif ! cmp -s "$build/sources.new" "$build/sources.txt"; then
+    meson setup --reconfigure "$build" >"$build/setup.log" 2>&1 || { cat "$build/setup.log"; exit 1; }
+fi
+mv "$build/sources.new" "$build/sources.txt"
+meson compile -C "$build" >"$build/compile.log" 2>&1 || { grep -v '^\[' "$build/compile.log"; exit 1; }
+grep -A4 'warning:' "$build/compile.log" || true
+meson test -C "$build" --print-errorlogs --no-rebuild | sed '/^$/d'
+
+if nm -u "$build/src/libkincore.a" | grep -E ' _?Py'; then
+    echo "src/core uses Python (above)" >&2
+    exit 1
+fi
