@@ -226,6 +226,36 @@ time_guards(PyObject *module, PyObject *args)
     return PyErr_Occurred() ? NULL : PyFloat_FromDouble(ns);
 }
 
+/* For tests: what dispatch would bind; None when it leaves the call to CPython. */
+static PyObject *
+bind(PyObject *module, PyObject *const *args, Py_ssize_t nargs, PyObject *kwnames)
+{
+    kin_bind_plan *plan = NULL;
+    PyObject *list = NULL;
+    if (nargs < 1 || !PyFunction_Check(args[0])) {
+        PyErr_SetString(PyExc_TypeError, "_bind(function, ...)");
+        return NULL;
+    }
+    kin_bind_call call = {.func = (PyFunctionObject *)args[0], .args = args + 1, .nargs = nargs - 1,
+                          .kwnames = kwnames};
+    kin_status status = kin_bind_plan_make((PyCodeObject *)call.func->func_code, call.nargs, kwnames, &plan);
+    if (status == KIN_NOMEM)
+        return PyErr_NoMemory();
+    if (status != KIN_OK || !kin_bind_fits(plan, &call)) {
+        kin_bind_plan_free(plan);
+        Py_RETURN_NONE;
+    }
+    list = PyList_New(0);
+    for (uint32_t i = 0; list != NULL && i < kin_bind_count(plan); i++) {
+        PyObject *value = kin_bind_value(plan, &call, i);
+        if (value == NULL || PyList_Append(list, value) < 0)
+            Py_CLEAR(list);
+        Py_XDECREF(value);
+    }
+    kin_bind_plan_free(plan);
+    return list;
+}
+
 static PyObject *
 rebuild(PyObject *module, PyObject *args)
 {
@@ -246,6 +276,8 @@ static PyMethodDef module_methods[] = {
     {"log_file", log_file, METH_O, "Also appends events to this file as JSON lines; None closes it."},
     {"time_guards", time_guards, METH_VARARGS,
      "time_guards(compiled, args, n=1000): nanoseconds per guard evaluation of the variant that fits."},
+    {"_bind", (PyCFunction)(void (*)(void))bind, METH_FASTCALL | METH_KEYWORDS,
+     "For tests: _bind(function, ...) lists its parameters as a call binds them; None = CPython refuses."},
     {"_rebuild", rebuild, METH_VARARGS, "For pickle: kintsugi.compile(fn, **kwargs)."},
     {NULL, NULL, 0, NULL},
 };
