@@ -17,7 +17,10 @@ struct kin_event_log {
     int64_t start_ns;
     kin_text open;     /* the event being written */
     bool writing;
+    kin_event_kind kind;
     FILE *file;
+    void (*heard)(void *arg, kin_event_kind kind);
+    void *heard_arg;
 };
 
 static const char *const names[] = {
@@ -88,6 +91,7 @@ kin_event_begin(kin_event_log *log, kin_event_kind kind)
     if (log->writing)
         kin_event_end(log);
     kin_text_clear(&log->open);
+    log->kind = kind;
     log->writing = true;
     kin_text_addf(&log->open, "{\"event\": \"%s\", \"seq\": %" PRIu64 ", \"time_ns\": %" PRId64, kin_event_name(kind),
                   log->seq++, read_clock() - log->start_ns);
@@ -156,6 +160,23 @@ kin_event_end(kin_event_log *log)
     }
     log->ring[(log->first + log->count++) % log->capacity] = log->open.at;
     log->open = (kin_text){0};
+    if (log->heard != NULL)
+        log->heard(log->heard_arg, log->kind);
+}
+
+void
+kin_event_log_listen(kin_event_log *log, void (*heard)(void *arg, kin_event_kind kind), void *arg)
+{
+    if (log == NULL)
+        return;
+    log->heard = heard;
+    log->heard_arg = arg;
+}
+
+const char *
+kin_event_at(const kin_event_log *log, uint32_t i)
+{
+    return log == NULL || i >= log->count ? NULL : log->ring[(log->first + i) % log->capacity];
 }
 
 char *

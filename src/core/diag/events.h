@@ -39,9 +39,14 @@ void kin_event_end(kin_event_log *log);
 
 /* Takes the oldest event out: a malloc'ed JSON line (the caller frees it), or NULL when the log is empty. */
 char *kin_event_take(kin_event_log *log);
+/* The i-th oldest event still kept, NULL past the end; valid until the next change of the log. */
+const char *kin_event_at(const kin_event_log *log, uint32_t i);
 uint32_t kin_event_count(const kin_event_log *log);
 /* Events lost because the ring was full or memory short. */
 uint64_t kin_event_dropped(const kin_event_log *log);
+
+/* `heard` is called at the end of each event; it must not write events itself. NULL: nobody listens. */
+void kin_event_log_listen(kin_event_log *log, void (*heard)(void *arg, kin_event_kind kind), void *arg);
 
 const char *kin_event_name(kin_event_kind kind);
 

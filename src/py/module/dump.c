@@ -1,8 +1,10 @@
 /* Describes a variant as plain Python objects (dump.h): guards, graphs, breaks, effects, steps. */
 #include "py/module/dump_priv.h"
 
+#include "core/diag/events.h"
 #include "py/module/variant_object.h"
 
+#include <stdlib.h>
 #include <string.h>
 
 static int
@@ -294,7 +296,105 @@ break_rows_method(PyObject *module, PyObject *unused)
     return kin_dump_break_rows();
 }
 
+/* ---- listening to events ---- */
+
+/* Kept in a capsule that is an attribute of the module. */
+typedef struct {
+    PyObject *module; /* borrowed: the module owns the capsule */
+    PyObject *callable;
+    bool scheduled;
+} listener;
+
+#define LISTENER_NAME "kintsugi.listener"
+
+static void
+free_listener(PyObject *capsule)
+{
+    listener *l = PyCapsule_GetPointer(capsule, LISTENER_NAME);
+    kin_state *st = l != NULL ? PyModule_GetState(l->module) : NULL;
+    if (st != NULL && st->log != NULL)
+        kin_event_log_listen(st->log, NULL, NULL);
+    if (l != NULL)
+        Py_XDECREF(l->callable);
+    PyMem_Free(l);
+}
+
+/* Runs where the interpreter next looks for pending calls: right after the call that was recorded has returned. */
+static int
+call_listener(void *arg)
+{
+    PyObject *capsule = arg;
+    listener *l = PyCapsule_GetPointer(capsule, LISTENER_NAME);
+    PyObject *result = NULL;
+    if (l != NULL) {
+        l->scheduled = false;
+        result = PyObject_CallNoArgs(l->callable);
+    }
+    Py_DECREF(capsule);
+    Py_XDECREF(result);
+    return result != NULL ? 0 : -1;
+}
+
+static void
+hear_event(void *arg, kin_event_kind kind)
+{
+    PyObject *capsule = arg;
+    listener *l = PyCapsule_GetPointer(capsule, LISTENER_NAME);
+    if (l == NULL || l->scheduled || kind == KIN_EVENT_EXIT)
+        return;
+    Py_INCREF(capsule);
+    l->scheduled = Py_AddPendingCall(call_listener, capsule) == 0;
+    if (!l->scheduled)
+        Py_DECREF(capsule);
+}
+
+static PyObject *
+set_listener(PyObject *module, PyObject *callable)
+{
+    kin_state *st = PyModule_GetState(module);
+    if (callable == Py_None) {
+        kin_event_log_listen(st->log, NULL, NULL);
+        Py_RETURN_NONE;
+    }
+    listener *l = PyMem_Calloc(1, sizeof *l);
+    if (l == NULL)
+        return PyErr_NoMemory();
+    *l = (listener){.module = module, .callable = Py_NewRef(callable)};
+    PyObject *capsule = PyCapsule_New(l, LISTENER_NAME, free_listener);
+    if (capsule == NULL) {
+        Py_DECREF(callable);
+        PyMem_Free(l);
+        return NULL;
+    }
+    int status = PyObject_SetAttrString(module, "_listener", capsule);
+    Py_DECREF(capsule);
+    if (status < 0)
+        return NULL;
+    kin_event_log_listen(st->log, hear_event, capsule);
+    Py_RETURN_NONE;
+}
+
+/* Events with a number of at least `seq`, as JSON texts; they stay in the log. */
+static PyObject *
+events_since(PyObject *module, PyObject *arg)
+{
+    kin_state *st = PyModule_GetState(module);
+    unsigned long long seq = PyLong_AsUnsignedLongLong(arg), number;
+    if (PyErr_Occurred())
+        return NULL;
+    PyObject *list = PyList_New(0);
+    for (uint32_t i = 0; list != NULL && i < kin_event_count(st->log); i++) {
+        const char *line = kin_event_at(st->log, i), *at = strstr(line, "\"seq\": ");
+        number = at != NULL ? strtoull(at + 7, NULL, 10) : 0;
+        if (number >= seq && append(list, PyUnicode_FromString(line)) < 0)
+            Py_CLEAR(list);
+    }
+    return list;
+}
+
 PyMethodDef kin_dump_methods[] = {
+    {"set_listener", set_listener, METH_O, "set_listener(f): f() is called soon after something was recorded."},
+    {"events_since", events_since, METH_O, "events_since(n): JSON texts of the kept events from number n on."},
     {"dump", dump_method, METH_O, "dump(variant): what a variant holds, as plain objects."},
     {"break_rows", break_rows_method, METH_NOARGS, "All known reasons for graph breaks."},
     {NULL, NULL, 0, NULL},
