@@ -47,7 +47,7 @@ demo: build
 	$(PYTHON) -m kintsugi.demo
 
 models: build
-	$(PYTHON) bench/models.py
+	$(PYTHON) tests/models/run_models.py
 
 bench-overhead: build
 	$(PYTHON) bench/overhead.py

@@ -86,9 +86,9 @@ test_depth_along_jumps(void)
     put(&p, "NOP", 0);                        /* 14: nothing leads here */
     kin_code c;
     CHECK_EQ(decode(&c, &p, NULL, 0), KIN_OK);
-    CHECK_EQ(kin_instr_target(kin_code_at(&c, 4)), 10);
-    CHECK_EQ(kin_instr_target(kin_code_at(&c, 8)), 4);
-    CHECK_EQ(kin_instr_target(kin_code_at(&c, 0)), UINT32_MAX);
+    CHECK_EQ(kin_instr_target(kin_code_at(&c, 4), KIN_PY311), 10);
+    CHECK_EQ(kin_instr_target(kin_code_at(&c, 8), KIN_PY311), 4);
+    CHECK_EQ(kin_instr_target(kin_code_at(&c, 0), KIN_PY311), UINT32_MAX);
     CHECK_EQ(kin_code_depth(&c, 6), 2);
     CHECK_EQ(kin_code_depth(&c, 10), 0);
     CHECK_EQ(kin_code_depth(&c, 14), -1);

@@ -165,7 +165,7 @@ is_throw_resume(const kin_code *c, const kin_instr *last, uint32_t offset)
     if (last->op != KIN_OP_YIELD_VALUE || last->offset < 2)
         return false;
     const kin_instr *send = kin_code_at(c, last->offset - 2);
-    return send->op == KIN_OP_SEND && kin_instr_target(send) == offset;
+    return send->op == KIN_OP_SEND && kin_instr_target(send, VERSION) == offset;
 }
 
 static bool
@@ -181,7 +181,7 @@ is_legal(const checker *k, const frame_entry *f, uint32_t offset)
     const kin_code *c = &f->code->code;
     if (f->last == NULL)
         return f->unknown || leads_to(k, c, f->code->start, offset);
-    uint32_t target = kin_instr_target(f->last);
+    uint32_t target = kin_instr_target(f->last, VERSION);
     return (kin_op_falls_through(f->last->op) && leads_to(k, c, f->last->next, offset))
            || (target != UINT32_MAX && leads_to(k, c, target, offset)) || is_handler(f, offset)
            || is_throw_resume(c, f->last, offset);
@@ -328,7 +328,7 @@ check_values(checker *k, frame_entry *f, uint32_t offset, PyObject **locals, PyO
 {
     const kin_instr *last = f->last;
     if (is_handler(f, offset) && offset != last->next) {
-        if (kin_instr_target(last) == offset)
+        if (kin_instr_target(last, VERSION) == offset)
             return;
         PyObject *top = depth > 0 ? stack[depth - 1] : NULL;
         k->values++;
@@ -336,7 +336,7 @@ check_values(checker *k, frame_entry *f, uint32_t offset, PyObject **locals, PyO
             mismatch(k, f, offset, "no exception on top at a handler");
         return;
     }
-    uint32_t target = kin_instr_target(last);
+    uint32_t target = kin_instr_target(last, VERSION);
     void *operand = f->depth > 0 && f->depth <= MAX_SAVED ? f->stack[f->depth - 1] : NULL;
     if (target != UINT32_MAX && operand != NULL && target != last->next
         && !jump_agrees(f, leads_to(k, &f->code->code, target, offset), operand))

@@ -70,10 +70,11 @@ jump_offset(uint32_t from, uint32_t units, bool backward)
     return from + bytes < NOWHERE ? from + (uint32_t)bytes : NOWHERE;
 }
 
-/* All jumps of 3.11 and later are relative to the end of the instruction, caches included. */
+/* The jumps of all versions so far are alike: relative to the end of the instruction, caches included. */
 uint32_t
-kin_instr_target(const kin_instr *in)
+kin_instr_target(const kin_instr *in, kin_py_version version)
 {
+    (void)version;
     switch ((kin_op)in->op) {
     case KIN_OP_FOR_ITER:
     case KIN_OP_JUMP_FORWARD:

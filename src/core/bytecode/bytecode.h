@@ -86,7 +86,7 @@ kin_code_depth(const kin_code *c, uint32_t offset)
 const kin_handler *kin_code_handler(const kin_code *c, uint32_t offset);
 
 /* Where the instruction jumps to when it does not fall through; UINT32_MAX when it is no jump. */
-uint32_t kin_instr_target(const kin_instr *in);
+uint32_t kin_instr_target(const kin_instr *in, kin_py_version version);
 /* Can execution go on at in->next? (false: return, raise, unconditional jump) */
 bool kin_op_falls_through(kin_op op);
 

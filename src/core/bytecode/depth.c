@@ -51,7 +51,7 @@ static kin_status
 follow(walk *w, const kin_instr *in)
 {
     kin_py_version version = w->code->version;
-    uint32_t target = kin_instr_target(in);
+    uint32_t target = kin_instr_target(in, version);
     if (target != UINT32_MAX)
         KIN_TRY(reach(w, target, (int64_t)in->depth + kin_op_effect(version, in->op, in->oparg, true)));
     if (kin_op_falls_through(in->op))
