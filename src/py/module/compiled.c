@@ -46,11 +46,13 @@ name_of(PyObject *fn)
     return name;
 }
 
-/* What generic lookup would find on the type instead. */
+/* What generic lookup would find on the type instead, and what inspect looks for; all may be assigned later. */
 static int
 copy_identity(kin_compiled *self)
 {
     static const char *const names[] = {"__module__", "__doc__"};
+    if (PyDict_SetItemString(self->dict, "__wrapped__", self->fn) < 0)
+        return -1;
     for (size_t i = 0; i < sizeof names / sizeof *names; i++) {
         PyObject *value = PyObject_GetAttrString(self->fn, names[i]);
         if (value == NULL) {
@@ -150,7 +152,13 @@ get_attribute(PyObject *obj, PyObject *name)
     if (value != NULL || self->fn == NULL || !PyErr_ExceptionMatches(PyExc_AttributeError))
         return value;
     PyErr_Clear();
-    return PyObject_GetAttr(self->fn, name);
+    value = PyObject_GetAttr(self->fn, name);
+    if (value == NULL && PyErr_ExceptionMatches(PyExc_AttributeError) && PyUnicode_Check(name) &&
+        PyUnicode_CompareWithASCIIString(name, "__name__") == 0) {
+        PyErr_Clear();
+        return Py_NewRef(self->name);
+    }
+    return value;
 }
 
 /* A compiled plain function binds as a function does; a compiled method or object does not, as those do not. */
@@ -175,17 +183,6 @@ get_fn(PyObject *obj, void *unused)
 {
     PyObject *fn = ((kin_compiled *)obj)->fn;
     return Py_NewRef(fn == NULL ? Py_None : fn);
-}
-
-static PyObject *
-get_name(PyObject *obj, void *unused)
-{
-    kin_compiled *self = (kin_compiled *)obj;
-    PyObject *name = self->fn == NULL ? NULL : PyObject_GetAttrString(self->fn, "__name__");
-    if (name != NULL || (self->fn != NULL && !PyErr_ExceptionMatches(PyExc_AttributeError)))
-        return name;
-    PyErr_Clear();
-    return Py_NewRef(self->name);
 }
 
 /* -- copies ------------------------------------------------------------------------------------------------ */
@@ -244,7 +241,7 @@ make_copy(kin_compiled *self, PyObject *fn)
     PyObject *copy = NULL, *args = fn == NULL ? NULL : PyTuple_Pack(1, fn), *kwargs = PyDict_Copy(self->kwargs);
     if (args != NULL && kwargs != NULL && PyDict_SetItemString(kwargs, "name", self->name) == 0)
         copy = PyObject_Call((PyObject *)Py_TYPE(self), args, kwargs);
-    if (copy != NULL && PyDict_Update(((kin_compiled *)copy)->dict, self->dict) < 0)
+    if (copy != NULL && PyDict_Merge(((kin_compiled *)copy)->dict, self->dict, 0) < 0)
         Py_CLEAR(copy);
     Py_XDECREF(args);
     Py_XDECREF(kwargs);
@@ -352,8 +349,6 @@ kin_compiled_all(kin_state *st)
 
 static PyGetSetDef compiled_getset[] = {
     {"__dict__", PyObject_GenericGetDict, PyObject_GenericSetDict, NULL, NULL},
-    {"__name__", get_name, NULL, NULL, NULL},
-    {"__wrapped__", get_fn, NULL, NULL, NULL},
     {"fn", get_fn, NULL, "the original callable", NULL},
     {NULL, NULL, NULL, NULL, NULL},
 };

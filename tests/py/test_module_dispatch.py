@@ -1,0 +1,381 @@
+"""Which way a call takes: replay, recording, or the original function; and what is counted and logged about it."""
+
+import asyncio
+import gc
+import sys
+import threading
+
+import pytest
+
+from kintsugi import _kintsugi
+from kintsugi._kintsugi import Compiled
+
+
+@pytest.fixture(autouse=True)
+def fresh():
+    options = _kintsugi.options()
+    _kintsugi.events()
+    yield
+    for name, value in options.items():
+        _kintsugi.set_option(name, value)
+    _kintsugi.force_exit(None)
+
+
+def events(kind):
+    return [event for event in _kintsugi.events() if event["event"] == kind]
+
+
+def pair(x, y=1):
+    return (x, y)
+
+
+def test_first_call_records_and_later_calls_replay():
+    compiled = Compiled(pair)
+    assert [compiled(1), compiled(1), compiled(1)] == [(1, 1)] * 3
+    stats = compiled.stats()
+    assert (stats["calls"], stats["recordings"], stats["replays"], stats["eager_calls"]) == (3, 1, 2, {})
+    (variant,) = stats["variants"]
+    assert variant["hits"] == 2
+    assert variant["reason"] == ""
+    assert variant["bytes"] > 0
+    (event,) = events("record")
+    assert event["name"] == "pair"
+    assert event["line"] == pair.__code__.co_firstlineno
+    assert event["variant"] == variant["number"]
+
+
+def test_each_call_shape_has_its_own_variant():
+    compiled = Compiled(pair)
+    for _ in range(2):
+        assert compiled(1) == (1, 1)
+        assert compiled(1, 2) == (1, 2)
+        assert compiled(1, y=3) == (1, 3)
+        assert compiled(y=4, x=5) == (5, 4)
+    assert compiled.stats()["recordings"] == 4
+    assert compiled.stats()["replays"] == 4
+
+
+def test_replaced_code_finds_no_variant():
+    def f(x):
+        return (x, "old")
+
+    def g(x):
+        return (x, "new")
+
+    compiled = Compiled(f)
+    assert compiled(1) == compiled(1) == (1, "old")
+    old = f.__code__
+    f.__code__ = g.__code__
+    assert compiled(1) == compiled(1) == (1, "new")
+    f.__code__ = old
+    assert compiled(1) == (1, "old")
+    assert compiled.stats()["recordings"] == 2
+
+
+def test_changed_defaults_are_seen():
+    def f(x, y=1, *, z=2):
+        return (x, y, z)
+
+    compiled = Compiled(f)
+    assert compiled(0) == compiled(0) == (0, 1, 2)
+    f.__defaults__ = (5,)
+    assert compiled(0) == (0, 5, 2)
+    f.__kwdefaults__ = {"z": 6}
+    assert compiled(0) == (0, 5, 6)
+    f.__defaults__ = None
+    with pytest.raises(TypeError, match="missing 1 required positional argument: 'y'"):
+        compiled(0)
+    f.__defaults__ = (7,)
+    del f.__kwdefaults__["z"]
+    with pytest.raises(TypeError, match="missing 1 required keyword-only argument: 'z'"):
+        compiled(0)
+
+
+def test_methods_and_callable_objects():
+    class Adder:
+        def __init__(self, n):
+            self.n = n
+
+        def add(self, x):
+            return self.n + x
+
+        def __call__(self, x):
+            return self.n - x
+
+    adder = Adder(5)
+    for compiled, want in ((Compiled(adder.add), 7), (Compiled(adder), 3)):
+        assert [compiled(2) for _ in range(3)] == [want] * 3
+        assert compiled.stats()["recordings"] == 1
+        assert compiled.stats()["replays"] == 2
+    compiled = Compiled(adder)
+    assert compiled(2) == 3
+    Adder.__call__ = lambda self, x: "patched"
+    assert compiled(2) == compiled(2) == "patched"
+
+
+class Slotted:
+    __call__ = len
+
+    def __len__(self):
+        return 3
+
+
+@pytest.mark.parametrize("fn, args, reason", [
+    (len, ([1, 2],), "not a Python function"),
+    (int, ("5",), "not a Python function"),
+    ([].append, (1,), "not a Python function"),
+    (lambda: (yield 1), (), "a generator or coroutine function"),
+])
+def test_calls_that_stay_eager(fn, args, reason):
+    compiled = Compiled(fn)
+    results = [compiled(*args) for _ in range(2)]
+    assert [type(result) for result in results] == [type(fn(*args))] * 2
+    assert compiled.stats()["eager_calls"] == {reason: 2}
+    assert [event["reason"] for event in events("fallback")] == [reason]
+
+
+def test_coroutine_function():
+    async def f(x):
+        return x + 1
+
+    compiled = Compiled(f)
+    assert asyncio.run(compiled(1)) == 2
+    assert compiled.stats()["eager_calls"] == {"a generator or coroutine function": 1}
+
+
+def test_disabled():
+    compiled = Compiled(pair, disable=True)
+    assert compiled(1) == (1, 1)
+    assert compiled.stats()["eager_calls"] == {"disabled": 1}
+    compiled = Compiled(pair)
+    _kintsugi.set_option("disable", True)
+    assert compiled(1) == (1, 1)
+    _kintsugi.set_option("disable", False)
+    assert compiled(1) == (1, 1)
+    assert compiled.stats()["eager_calls"] == {"disabled": 1}
+    assert compiled.stats()["recordings"] == 1
+
+
+@pytest.mark.parametrize("install, remove", [
+    (lambda: sys.settrace(lambda *args: None), lambda: sys.settrace(None)),
+    (lambda: sys.setprofile(lambda *args: None), lambda: sys.setprofile(None)),
+])
+def test_tools_see_an_eager_call(install, remove):
+    compiled = Compiled(pair)
+    compiled(1)
+    install()
+    try:
+        result = compiled(1)
+    finally:
+        remove()
+    assert result == (1, 1)
+    assert compiled.stats()["eager_calls"] == {"a tracing or profiling tool is active": 1}
+    assert compiled(1) == (1, 1)
+    assert compiled.stats()["replays"] == 1
+
+
+def test_trace_function_sees_the_lines_of_the_function():
+    compiled = Compiled(pair)
+    compiled(1)
+    seen = []
+
+    def trace(frame, event, arg):
+        seen.append((frame.f_code.co_name, event))
+        return trace
+
+    old = sys.gettrace()
+    sys.settrace(trace)
+    try:
+        compiled(1)
+    finally:
+        sys.settrace(old)
+    assert ("pair", "call") in seen
+    assert ("pair", "line") in seen
+
+
+def test_compiled_inside_compiled():
+    inner = Compiled(pair)
+
+    def outer(x):
+        return inner(x)
+
+    compiled = Compiled(outer)
+    assert [compiled(1) for _ in range(3)] == [(1, 1)] * 3
+    assert inner.stats()["eager_calls"] == {"inside a recording": 1}
+
+
+def test_user_exceptions_pass_through():
+    def f(x):
+        raise KeyError(x)
+
+    compiled = Compiled(f)
+    for _ in range(3):
+        with pytest.raises(KeyError, match="5") as caught:
+            compiled(5)
+        assert caught.value.__context__ is None
+        assert caught.traceback[-1].name == "f"
+
+
+def test_recompile_limit_keeps_the_good_variants():
+    def f(x):
+        return (x, "number") if x > 0 else (x, "other")
+
+    compiled = Compiled(f)
+    _kintsugi.set_option("recompile_limit", 2)
+    values = [1, 1.0, True]
+    for value in values:
+        compiled(value)
+    for value in values * 2:
+        assert compiled(value) == f(value)
+    stats = compiled.stats()
+    assert len(stats["variants"]) == 2
+    assert stats["eager_calls"] == {"the recompile limit is reached": 3}
+    (limit,) = events("limit")
+    assert limit["limit"] == 2
+    assert limit["last"]
+
+
+def test_a_recompile_says_why():
+    def f(x):
+        return (x, "number") if x > 0 else (x, "other")
+
+    compiled = Compiled(f)
+    compiled(1)
+    compiled(1.5)
+    (event,) = events("recompile")
+    assert "x" in event["failures"]
+    assert compiled.stats()["variants"][0]["cause"] == event["failures"]
+    assert compiled.stats()["guard_misses"] == 1
+
+
+def test_reset_in_the_middle_of_a_call():
+    def f(x, action):
+        action()
+        return (x, action)
+
+    compiled = Compiled(f)
+    actions = [lambda: None, compiled.reset, _kintsugi.reset]
+    for action in actions:
+        for _ in range(3):
+            assert compiled(1, action) == (1, action)
+    gc.collect()
+
+
+def test_module_reset_drops_everything():
+    compiled = Compiled(pair)
+    compiled(1)
+    _kintsugi.reset()
+    assert compiled.stats()["calls"] == 0
+    assert compiled.variants() == []
+    assert compiled(1) == (1, 1)
+    assert compiled.stats()["recordings"] == 1
+
+
+def test_recursion_error_comes_where_eager_has_it():
+    def depth_of(call):
+        deepest = 0
+
+        def f(n):
+            nonlocal deepest
+            deepest = n
+            return max(map(call(f), [n + 1]))
+
+        with pytest.raises(RecursionError):
+            f(0)
+        return deepest
+
+    def compiled(f):
+        cache = compiled.__dict__
+        if "c" not in cache:
+            cache["c"] = Compiled(f)
+        return cache["c"]
+
+    assert depth_of(lambda f: f) > 100
+    assert depth_of(compiled) > 100
+
+
+def test_threads_share_one_compiled_function():
+    compiled = Compiled(lambda x, *rest, **more: (x, rest, more))
+    failures = []
+
+    def work(number):
+        for i in range(300):
+            got = compiled(i, number, key=number)
+            if got != (i, (number,), {"key": number}):
+                failures.append(got)
+
+    old = sys.getswitchinterval()
+    sys.setswitchinterval(1e-5)
+    try:
+        threads = [threading.Thread(target=work, args=(n,)) for n in range(4)]
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join()
+    finally:
+        sys.setswitchinterval(old)
+    assert failures == []
+    assert compiled.stats()["calls"] == 1200
+
+
+def test_no_leak_over_many_calls():
+    compiled = Compiled(lambda x, y=2, *rest, **more: (x, y))
+    token = object()
+
+    def run(count):
+        for _ in range(count):
+            compiled(token)
+            compiled(token, 1, 2, z=token)
+
+    run(100)
+    gc.collect()
+    before = sys.getallocatedblocks(), sys.getrefcount(token), sys.getrefcount(compiled.fn)
+    run(50_000)
+    gc.collect()
+    after = sys.getallocatedblocks(), sys.getrefcount(token), sys.getrefcount(compiled.fn)
+    assert after[1:] == before[1:]
+    assert after[0] - before[0] < 50
+    assert compiled.stats()["replays"] > 99_000
+
+
+def test_options():
+    assert _kintsugi.options()["recompile_limit"] == 8
+    _kintsugi.set_option("recompile_limit", 3)
+    _kintsugi.set_option("strict_breaks", 1)
+    _kintsugi.set_option("error_class", ValueError)
+    options = _kintsugi.options()
+    assert (options["recompile_limit"], options["strict_breaks"], options["error_class"]) == (3, True, ValueError)
+    with pytest.raises(KeyError):
+        _kintsugi.set_option("nothing", 1)
+    with pytest.raises(ValueError):
+        _kintsugi.set_option("recompile_limit", -1)
+    with pytest.raises(TypeError):
+        _kintsugi.set_option("error_class", 5)
+
+
+def test_events_are_drained_and_written(tmp_path):
+    path = tmp_path / "events.jsonl"
+    _kintsugi.log_file(path)
+    try:
+        Compiled(pair)(1)
+    finally:
+        _kintsugi.log_file(None)
+    assert [event["event"] for event in _kintsugi.events()] == ["record"]
+    assert _kintsugi.events() == []
+    assert '"record"' in path.read_text()
+    with pytest.raises(OSError):
+        _kintsugi.log_file(tmp_path / "missing" / "x")
+
+
+def test_time_guards():
+    compiled = Compiled(pair)
+    with pytest.raises(ValueError):
+        _kintsugi.time_guards(compiled, (1,))
+    compiled(1)
+    assert 0 < _kintsugi.time_guards(compiled, (1,), 100) < 1e6
+    with pytest.raises(ValueError):
+        _kintsugi.time_guards(compiled, (1, 2), 100)
+
+
+def test_nothing_is_recording_now():
+    assert _kintsugi.is_recording() is False
