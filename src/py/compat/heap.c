@@ -7,6 +7,9 @@
 #include "py/compat/heap.h"
 #include "internal/pycore_dict.h"
 #include "internal/pycore_object.h"
+#if PY_VERSION_HEX >= 0x030D0000
+#include "internal/pycore_setobject.h"
+#endif
 #include <stddef.h>
 #include <string.h>
 
@@ -202,6 +205,13 @@ kin_heap_dict_entry_words(PyObject *dict, const kin_dict_entry *entry, kin_word 
     out[2] = word_at(&mp->ma_keys->dk_nentries);
     out[3] = word_at(entry->key_slot);
     return 4;
+}
+
+bool
+kin_heap_set_next(PyObject *set, Py_ssize_t *pos, PyObject **item)
+{
+    Py_hash_t hash;
+    return _PySet_NextEntry(set, pos, item, &hash) != 0;
 }
 
 /* ---- instances ------------------------------------------------------------------------------------------------ */

@@ -51,6 +51,9 @@ int kin_heap_instance_dict_words(PyObject *obj, kin_word *out);
  * included; up to 5; returns their number, or -1 when the object does not use inline values. */
 int kin_heap_inline_words(PyObject *obj, PyObject *name, kin_word *out);
 
+/* Next element of a set in table order; false at the end. */
+bool kin_heap_set_next(PyObject *set, Py_ssize_t *pos, PyObject **item);
+
 /* The word that holds tp_version_tag. */
 const uint64_t *kin_heap_type_version(PyTypeObject *type);
 /* Gives the class a version tag if it has none; 0 when it cannot get one. */

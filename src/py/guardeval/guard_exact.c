@@ -1,9 +1,8 @@
 /* Exact comparison of builtin immutables: by type pointer and bits, never by ==, so that 1 and True, 0.0 and -0.0,
  * two NaNs with the same bits come out right (rule 6). Runs no user code.
  */
-#define PY_SSIZE_T_CLEAN
-#include "py/guardeval/guard.h"
 #include "py/guardeval/guard_priv.h"
+#include "py/compat/heap.h"
 #include <structmember.h>
 
 /* range keeps its parts to itself; its members are three consecutive objects that begin where `start` says. */
@@ -64,11 +63,10 @@ frozensets_equal(PyObject *a, PyObject *b)
 {
     Py_ssize_t i = 0, j = 0;
     PyObject *x, *y;
-    Py_hash_t hash;
     if (PySet_GET_SIZE(a) != PySet_GET_SIZE(b))
         return false;
-    while (_PySet_NextEntry(a, &i, &x, &hash))
-        if (!_PySet_NextEntry(b, &j, &y, &hash) || !kin_exact_equal(x, y))
+    while (kin_heap_set_next(a, &i, &x))
+        if (!kin_heap_set_next(b, &j, &y) || !kin_exact_equal(x, y))
             return false;
     return true;
 }
@@ -124,8 +122,7 @@ is_immutable_set(PyObject *set)
 {
     Py_ssize_t pos = 0;
     PyObject *item;
-    Py_hash_t hash;
-    while (_PySet_NextEntry(set, &pos, &item, &hash))
+    while (kin_heap_set_next(set, &pos, &item))
         if (!kin_is_exact_immutable(item))
             return false;
     return true;

@@ -1,9 +1,77 @@
-/* What the files of guard evaluation share. */
+/* What the files of guard evaluation share.
+ *
+ * A segment's explicit program is a list of operations in the order of the values: each value is loaded, then its
+ * facts are tested, so that a parent's facts precede its children. It is the meaning of the guard. Segment 0 has in
+ * addition up to KIN_FAST_SETS fast arrays (guard_fast.c), each made from one passing run of the explicit program.
+ */
 #ifndef KIN_PY_GUARD_PRIV_H
 #define KIN_PY_GUARD_PRIV_H
 
 #include "py/guardeval/guard.h"
+#include "py/compat/heap.h"
 
+enum { KIN_FAST_SETS = 16 };
+
+typedef enum { KIN_GOP_ROOT, KIN_GOP_LOAD, KIN_GOP_FACT } kin_guard_op_kind;
+
+typedef struct {
+    uint8_t kind;  /* kin_guard_op_kind */
+    kin_vid vid;   /* loaded, or tested */
+    uint32_t fact; /* FACT: index in trace.facts */
+} kin_guard_op;
+
+typedef struct {
+    KIN_VEC(kin_guard_op) ops;
+    KIN_VEC(uint32_t) calls; /* CALL_IS facts: first, since they run C code */
+    KIN_VEC(kin_vid) keep;   /* loaded values that go to slots */
+} kin_guard_seg;
+
+/* Why a word is in the fast array: what is given up when it changes all the time. */
+enum {
+    KIN_SITE_LOC,   /* the place where the value lies: load it on each call */
+    KIN_SITE_SHAPE, /* the value's own table (dict version, list array): look its items up */
+    KIN_SITE_IDICT, /* the version of its instance dict: look its attributes up */
+    KIN_SITE_FACT,  /* lengths and the like: test explicitly */
+    KIN_SITE__COUNT
+};
+
+typedef struct {
+    kin_vid vid;
+    PyObject *obj; /* compared by address only */
+} kin_guard_root;
+
+typedef struct {
+    bool armed;
+    uint64_t last_used;
+    KIN_VEC(kin_guard_root) roots;
+    KIN_VEC(kin_word) words;
+    KIN_VEC(uint32_t) sites;    /* by word: vid * KIN_SITE__COUNT + site */
+    KIN_VEC(kin_guard_op) ops;  /* what has no words, in order */
+    PyObject **at;              /* by vid: borrowed; valid while the words hold */
+} kin_guard_fast;
+
+struct kin_guard_prog {
+    uint32_t nvals, nsegs;
+    kin_guard_seg *segs;
+    PyObject **cur;     /* by vid: borrowed values of the explicit run in progress */
+    uint8_t *traits;    /* by vid: KIN_TRAIT_* */
+    uint8_t *drops;     /* by vid: bits 1 << KIN_SITE_*, given up */
+    uint8_t *strikes;   /* by site: changes in close succession */
+    uint64_t evals, last_change;
+    kin_guard_fast *fast[KIN_FAST_SETS];
+    kin_guard_fast *changed; /* the array in which this evaluation met a difference, and where */
+    uint32_t changed_site;
+    kin_guard_stats stats;
+};
+
+enum {
+    KIN_TRAIT_PARENT = 1, /* other values of segment 0 are read from it */
+    KIN_TRAIT_TYPED = 2,  /* a fact of segment 0 names its exact type, which refs keeps alive */
+    KIN_TRAIT_FIRM = 4,   /* has facts in segment 0 that words can express */
+    KIN_TRAIT_LAYOUT = 8  /* some fact fixes its layout, so that a byte offset means something */
+};
+
+/* guard_exact.c */
 /* The objects start, stop, step, length of a range; NULL when its layout is unknown. */
 PyObject *const *kin_range_parts(PyObject *range);
 /* len() of an exact builtin, -1 for anything else. */
@@ -11,9 +79,24 @@ Py_ssize_t kin_exact_len(PyObject *obj);
 /* bool() of an exact builtin, -1 for anything else. */
 int kin_exact_truth(PyObject *obj);
 
+/* guard_read.c */
 /* Byte offset in `obj` of the pointer that the access reads, for accesses that are one fixed word of the object
  * (function fields, method and partial parts, cell contents, __slots__); 0 when the access is of another sort or
  * the object of another type. */
 Py_ssize_t kin_guard_field(const kin_val *val, PyObject *obj);
+
+/* guard_eval.c: runs operations, reading and writing values in at[] (and older ones in slots). */
+bool kin_guard_run_ops(const kin_variant *v, uint32_t seg, const kin_guard_op *ops, uint32_t nops, PyObject **at,
+                       PyObject **slots, kin_guard_miss *miss);
+
+/* guard_fast.c */
+typedef enum { KIN_FAST_PASS, KIN_FAST_UNKNOWN } kin_fast_result;
+/* Tries the fast arrays of segment 0. On PASS *at is where the values are. UNKNOWN: run the explicit program. */
+kin_fast_result kin_fast_eval(kin_variant *v, PyObject **slots, PyObject ***at);
+/* Makes a fast array from the values of the explicit run that just passed. Failing is not an error. */
+void kin_fast_arm(kin_variant *v, PyObject **slots);
+/* Gives up in advance what the variant's own steps change (rule 30). */
+void kin_fast_expect_writes(kin_variant *v);
+void kin_fast_free(kin_guard_fast *f);
 
 #endif

@@ -1,0 +1,262 @@
+/* Building the explicit guard programs from a trace.
+ *
+ * All SRC values of a segment are loaded, used or not: that a path could be read is itself something the recording
+ * relied on. Facts stand behind the load of the value they test; facts about two values behind the later one.
+ */
+#include "py/guardeval/guard_priv.h"
+
+/* Facts of one segment in the order of the values they wait for. */
+typedef struct {
+    uint32_t *first; /* by vid: head of a list of facts, UINT32_MAX = none */
+    uint32_t *next;  /* by fact */
+} fact_lists;
+
+static kin_vid
+last_vid(const kin_fact *f)
+{
+    return f->vid2 > f->vid ? f->vid2 : f->vid;
+}
+
+static void
+link_facts(const kin_trace *t, uint32_t seg, fact_lists *lists)
+{
+    for (uint32_t i = 0; i < t->vals.len; i++)
+        lists->first[i] = UINT32_MAX;
+    for (uint32_t i = t->facts.len; i-- > 0;) {
+        const kin_fact *f = &t->facts.at[i];
+        if (f->seg != seg)
+            continue;
+        lists->next[i] = lists->first[last_vid(f)];
+        lists->first[last_vid(f)] = i;
+    }
+}
+
+static kin_status
+add_value(const kin_trace *t, uint32_t seg, kin_vid vid, kin_guard_seg *out)
+{
+    const kin_val *val = &t->vals.at[vid];
+    if (val->kind != KIN_VAL_SRC || val->seg != seg)
+        return KIN_OK;
+    bool root = val->access == KIN_ACCESS_LOCAL || val->access == KIN_ACCESS_FUNC;
+    if (!root && (val->parent == 0 || val->parent >= vid))
+        return KIN_BUG; /* a parent is always an earlier value */
+    kin_guard_op op = {.kind = root ? KIN_GOP_ROOT : KIN_GOP_LOAD, .vid = vid};
+    return kin_vec_push(&out->ops, op);
+}
+
+static kin_status
+add_facts(const kin_trace *t, const fact_lists *lists, kin_vid vid, kin_guard_seg *out)
+{
+    for (uint32_t i = lists->first[vid]; i != UINT32_MAX; i = lists->next[i]) {
+        if (t->facts.at[i].kind == KIN_FACT_CALL_IS) {
+            KIN_TRY(kin_vec_push(&out->calls, i));
+            continue;
+        }
+        kin_guard_op op = {.kind = KIN_GOP_FACT, .vid = t->facts.at[i].vid, .fact = i};
+        KIN_TRY(kin_vec_push(&out->ops, op));
+    }
+    return KIN_OK;
+}
+
+/* ---- which values leave the guard ----------------------------------------------------------------------------- */
+
+static void
+mark(uint8_t *used, const kin_trace *t, kin_vid vid)
+{
+    if (vid < t->vals.len)
+        used[vid] = 1;
+}
+
+static void
+mark_range(uint8_t *used, const kin_trace *t, uint32_t first, uint32_t n)
+{
+    for (uint32_t i = first; i < first + n && i < t->vids.len; i++)
+        mark(used, t, t->vids.at[i]);
+}
+
+static bool
+is_older(const kin_trace *t, kin_vid vid, uint32_t seg)
+{
+    return vid < t->vals.len && t->vals.at[vid].kind == KIN_VAL_SRC && t->vals.at[vid].seg != seg;
+}
+
+static void
+mark_used(const kin_trace *t, uint8_t *used)
+{
+    for (uint32_t i = 0; i < t->steps.len; i++)
+        mark_range(used, t, t->steps.at[i].args, t->steps.at[i].nargs);
+    for (uint32_t i = 1; i < t->snaps.len; i++) {
+        const kin_snap *s = &t->snaps.at[i];
+        mark_range(used, t, s->vals, (uint32_t)s->nlocals + s->nstack);
+        mark(used, t, s->func);
+        mark(used, t, s->extra);
+        mark(used, t, s->exc);
+    }
+    for (uint32_t i = 1; i < t->vals.len; i++)
+        if (t->vals.at[i].kind == KIN_VAL_SRC && is_older(t, t->vals.at[i].parent, t->vals.at[i].seg))
+            mark(used, t, t->vals.at[i].parent);
+    for (uint32_t i = 0; i < t->facts.len; i++) {
+        const kin_fact *f = &t->facts.at[i];
+        if (is_older(t, f->vid, f->seg))
+            mark(used, t, f->vid);
+        if (is_older(t, f->vid2, f->seg))
+            mark(used, t, f->vid2);
+    }
+}
+
+static kin_status
+list_kept(const kin_trace *t, uint32_t seg, const uint8_t *used, kin_guard_seg *out)
+{
+    for (uint32_t i = 0; i < out->ops.len; i++) {
+        kin_vid vid = out->ops.at[i].vid;
+        if (out->ops.at[i].kind == KIN_GOP_LOAD && used[vid] && t->vals.at[vid].seg == seg)
+            KIN_TRY(kin_vec_push(&out->keep, vid));
+    }
+    return KIN_OK;
+}
+
+/* ---- traits --------------------------------------------------------------------------------------------------- */
+
+/* A byte offset means nothing without the exact type of the object. */
+static bool
+members_are_typed(const kin_trace *t, const uint8_t *traits)
+{
+    for (uint32_t i = 1; i < t->vals.len; i++) {
+        const kin_val *val = &t->vals.at[i];
+        if (val->kind == KIN_VAL_SRC && val->access == KIN_ACCESS_MEMBER &&
+            t->vals.at[val->parent].kind == KIN_VAL_SRC && !(traits[val->parent] & KIN_TRAIT_LAYOUT))
+            return false;
+    }
+    return true;
+}
+
+static void
+find_traits(const kin_trace *t, uint8_t *traits)
+{
+    for (uint32_t i = 1; i < t->vals.len; i++)
+        if (t->vals.at[i].kind == KIN_VAL_SRC && t->vals.at[i].seg == 0)
+            traits[t->vals.at[i].parent] |= KIN_TRAIT_PARENT;
+    for (uint32_t i = 0; i < t->facts.len; i++) {
+        const kin_fact *f = &t->facts.at[i];
+        kin_fact_kind kind = (kin_fact_kind)f->kind;
+        bool typed = kind == KIN_FACT_TYPE || kind == KIN_FACT_TYPE_VERSION;
+        if (typed || kind == KIN_FACT_ID || kind == KIN_FACT_EQ)
+            traits[f->vid] |= KIN_TRAIT_LAYOUT;
+        if (f->seg != 0)
+            continue;
+        if (typed)
+            traits[f->vid] |= KIN_TRAIT_TYPED;
+        if (kind != KIN_FACT_T_META && kind != KIN_FACT_SAME && kind != KIN_FACT_NOT_SAME)
+            traits[f->vid] |= KIN_TRAIT_FIRM;
+    }
+}
+
+/* ---- the whole program ---------------------------------------------------------------------------------------- */
+
+static bool
+is_well_formed(const kin_trace *t)
+{
+    for (uint32_t i = 1; i < t->vals.len; i++)
+        if (t->vals.at[i].kind == KIN_VAL_SRC && (t->vals.at[i].seg >= t->nsegments || t->vals.at[i].parent >= i))
+            return false;
+    for (uint32_t i = 0; i < t->facts.len; i++) {
+        const kin_fact *f = &t->facts.at[i];
+        if (f->vid >= t->vals.len || f->vid2 >= t->vals.len || f->seg >= t->nsegments)
+            return false;
+    }
+    return true;
+}
+
+static kin_status
+build_segment(const kin_trace *t, uint32_t seg, const uint8_t *used, fact_lists *lists, kin_guard_seg *out)
+{
+    link_facts(t, seg, lists);
+    for (kin_vid vid = 0; vid < t->vals.len; vid++) {
+        if (vid != 0)
+            KIN_TRY(add_value(t, seg, vid, out));
+        KIN_TRY(add_facts(t, lists, vid, out));
+    }
+    return list_kept(t, seg, used, out);
+}
+
+static kin_status
+build_segments(const kin_trace *t, struct kin_guard_prog *p)
+{
+    uint32_t nvals = t->vals.len;
+    uint8_t *used = calloc(nvals + 1, 1);
+    fact_lists lists = {.first = malloc((nvals + 1) * sizeof(uint32_t)),
+                        .next = malloc((t->facts.len + 1) * sizeof(uint32_t))};
+    kin_status status = KIN_NOMEM;
+    if (used && lists.first && lists.next) {
+        mark_used(t, used);
+        status = KIN_OK;
+        for (uint32_t seg = 0; seg < p->nsegs && status == KIN_OK; seg++)
+            status = build_segment(t, seg, used, &lists, &p->segs[seg]);
+    }
+    free(used);
+    free(lists.first);
+    free(lists.next);
+    return status;
+}
+
+static struct kin_guard_prog *
+new_program(const kin_trace *t)
+{
+    struct kin_guard_prog *p = calloc(1, sizeof *p);
+    if (p == NULL)
+        return NULL;
+    p->nvals = t->vals.len;
+    p->segs = calloc(t->nsegments + 1, sizeof *p->segs);
+    p->cur = calloc(p->nvals + 1, sizeof *p->cur);
+    p->traits = calloc(p->nvals + 1, 1);
+    p->drops = calloc(p->nvals + 1, 1);
+    p->strikes = calloc((size_t)(p->nvals + 1) * KIN_SITE__COUNT, 1);
+    if (p->segs)
+        p->nsegs = t->nsegments;
+    if (!p->segs || !p->cur || !p->traits || !p->drops || !p->strikes) {
+        kin_guard_free(p);
+        return NULL;
+    }
+    return p;
+}
+
+kin_status
+kin_guard_build(kin_variant *v)
+{
+    const kin_trace *t = &v->trace;
+    if (!is_well_formed(t))
+        return KIN_BUG;
+    struct kin_guard_prog *p = new_program(t);
+    if (p == NULL)
+        return KIN_NOMEM;
+    find_traits(t, p->traits);
+    kin_status status = members_are_typed(t, p->traits) ? build_segments(t, p) : KIN_BUG;
+    if (status != KIN_OK) {
+        kin_guard_free(p);
+        return status;
+    }
+    kin_guard_free(v->guards);
+    v->guards = p;
+    kin_fast_expect_writes(v);
+    return KIN_OK;
+}
+
+void
+kin_guard_free(struct kin_guard_prog *p)
+{
+    if (p == NULL)
+        return;
+    for (uint32_t i = 0; i < p->nsegs; i++) {
+        kin_vec_deinit(&p->segs[i].ops);
+        kin_vec_deinit(&p->segs[i].calls);
+        kin_vec_deinit(&p->segs[i].keep);
+    }
+    for (int i = 0; i < KIN_FAST_SETS; i++)
+        kin_fast_free(p->fast[i]);
+    free(p->segs);
+    free(p->cur);
+    free(p->traits);
+    free(p->drops);
+    free(p->strikes);
+    free(p);
+}

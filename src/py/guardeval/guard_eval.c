@@ -1,0 +1,103 @@
+/* Evaluating a segment: ambient state, then the fast array (segment 0), then the explicit program.
+ *
+ * Between reading a value and taking a reference to it nothing runs that could free it: the calls of CALL_IS facts
+ * come first, and everything after them is plain memory reads.
+ */
+#include "py/guardeval/guard_priv.h"
+
+static PyObject *
+value_of(const kin_variant *v, uint32_t seg, kin_vid vid, PyObject *const *at, PyObject *const *slots)
+{
+    if (vid == 0)
+        return NULL;
+    const kin_val *val = &v->trace.vals.at[vid];
+    if (val->kind == KIN_VAL_CONST)
+        return kin_refs_get(&v->refs, val->key);
+    return val->kind == KIN_VAL_SRC && val->seg == seg ? at[vid] : slots[vid];
+}
+
+static bool
+fail_at(kin_guard_miss *miss, uint32_t fact, kin_vid vid)
+{
+    if (miss)
+        *miss = (kin_guard_miss){.fact = fact, .vid = vid};
+    return false;
+}
+
+bool
+kin_guard_run_ops(const kin_variant *v, uint32_t seg, const kin_guard_op *ops, uint32_t nops, PyObject **at,
+                  PyObject **slots, kin_guard_miss *miss)
+{
+    for (uint32_t i = 0; i < nops; i++) {
+        const kin_guard_op *op = &ops[i];
+        const kin_val *val = &v->trace.vals.at[op->vid];
+        if (op->kind == KIN_GOP_FACT) {
+            const kin_fact *f = &v->trace.facts.at[op->fact];
+            PyObject *obj = value_of(v, seg, f->vid, at, slots);
+            if (!kin_guard_holds(&v->refs, f, obj, value_of(v, seg, f->vid2, at, slots)))
+                return fail_at(miss, op->fact, op->vid);
+            continue;
+        }
+        at[op->vid] = op->kind == KIN_GOP_ROOT ? slots[op->vid]
+                                               : kin_guard_read(&v->refs, val, value_of(v, seg, val->parent, at, slots));
+        if (at[op->vid] == NULL)
+            return fail_at(miss, UINT32_MAX, op->vid);
+    }
+    return true;
+}
+
+static bool
+test_ambient(const kin_variant *v, const kin_guard_seg *s, kin_guard_miss *miss)
+{
+    for (uint32_t i = 0; i < s->calls.len; i++)
+        if (!kin_guard_holds(&v->refs, &v->trace.facts.at[s->calls.at[i]], NULL, NULL))
+            return fail_at(miss, s->calls.at[i], 0);
+    return true;
+}
+
+static void
+fill_slots(const kin_guard_seg *s, PyObject *const *at, PyObject **slots)
+{
+    for (uint32_t i = 0; i < s->keep.len; i++)
+        slots[s->keep.at[i]] = Py_NewRef(at[s->keep.at[i]]);
+}
+
+bool
+kin_guard_eval(kin_variant *v, uint32_t seg, PyObject **slots, kin_guard_miss *miss)
+{
+    struct kin_guard_prog *p = v->guards;
+    if (p == NULL || seg >= p->nsegs)
+        return fail_at(miss, UINT32_MAX, 0);
+    const kin_guard_seg *s = &p->segs[seg];
+    if (!test_ambient(v, s, miss))
+        return false;
+    PyObject **at;
+    if (seg == 0 && kin_fast_eval(v, slots, &at) == KIN_FAST_PASS) {
+        fill_slots(s, at, slots);
+        return true;
+    }
+    if (!kin_guard_run_ops(v, seg, s->ops.at, s->ops.len, p->cur, slots, miss))
+        return false;
+    fill_slots(s, p->cur, slots);
+    if (seg == 0) {
+        p->stats.explicit_hits++;
+        kin_fast_arm(v, slots);
+    }
+    return true;
+}
+
+void
+kin_guard_get_stats(const kin_variant *v, kin_guard_stats *out)
+{
+    *out = (kin_guard_stats){0};
+    if (v->guards == NULL)
+        return;
+    *out = v->guards->stats;
+    for (int i = 0; i < KIN_FAST_SETS; i++) {
+        const kin_guard_fast *f = v->guards->fast[i];
+        if (f && f->armed) {
+            out->words = f->words.len;
+            out->explicit_ops = f->ops.len;
+        }
+    }
+}

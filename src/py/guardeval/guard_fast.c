@@ -1,0 +1,213 @@
+/* The fast arrays of segment 0: trying them, choosing which to make again, giving up what always changes.
+ *
+ * An array belongs to one set of root objects (several modules may share one variant, each then has its own). A word
+ * that differs says nothing yet (rule 29): the explicit program decides, and if it passes the array is made again.
+ * A word that differs on call after call costs more than it saves: its site is given up (rule 30).
+ */
+#include "py/guardeval/guard_arm.h"
+
+enum {
+    CLOSE = 64, /* changes closer than this many evaluations count as repeated */
+    LIMIT = 4   /* repeated changes that make a site be given up */
+};
+
+/* ---- trying --------------------------------------------------------------------------------------------------- */
+
+static bool
+match_roots(const kin_guard_fast *f, PyObject *const *slots)
+{
+    for (uint32_t i = 0; i < f->roots.len; i++)
+        if (slots[f->roots.at[i].vid] != f->roots.at[i].obj)
+            return false;
+    return true;
+}
+
+/* Number of the first word that differs. Words are ordered from the root down: none is read before the words that
+ * keep its memory alive have matched. */
+static uint32_t
+first_difference(const kin_guard_fast *f)
+{
+    const kin_word *w = f->words.at;
+    uint32_t n = f->words.len;
+    for (uint32_t i = 0; i < n; i++)
+        if (*w[i].addr != w[i].word)
+            return i;
+    return n;
+}
+
+kin_fast_result
+kin_fast_eval(kin_variant *v, PyObject **slots, PyObject ***at)
+{
+    struct kin_guard_prog *p = v->guards;
+    p->evals++;
+    p->changed = NULL;
+    for (int i = 0; i < KIN_FAST_SETS; i++) {
+        kin_guard_fast *f = p->fast[i];
+        if (f == NULL || !f->armed || !match_roots(f, slots))
+            continue;
+        uint32_t differs = first_difference(f);
+        if (differs < f->words.len) {
+            p->changed = f;
+            p->changed_site = f->sites.at[differs];
+            return KIN_FAST_UNKNOWN;
+        }
+        if (!kin_guard_run_ops(v, 0, f->ops.at, f->ops.len, f->at, slots, NULL))
+            return KIN_FAST_UNKNOWN; /* the explicit program says which fact it is */
+        f->last_used = p->evals;
+        p->stats.fast_hits++;
+        *at = f->at;
+        return KIN_FAST_PASS;
+    }
+    return KIN_FAST_UNKNOWN;
+}
+
+/* ---- giving up ------------------------------------------------------------------------------------------------ */
+
+static void
+drop_site(struct kin_guard_prog *p, uint32_t site)
+{
+    p->drops[site / KIN_SITE__COUNT] |= (uint8_t)(1u << site % KIN_SITE__COUNT);
+    for (int i = 0; i < KIN_FAST_SETS; i++)
+        if (p->fast[i])
+            p->fast[i]->armed = false;
+}
+
+static void
+strike_site(struct kin_guard_prog *p, uint32_t site)
+{
+    bool close = p->evals - p->last_change <= CLOSE;
+    p->last_change = p->evals;
+    p->strikes[site] = close ? (uint8_t)(p->strikes[site] + 1) : 1;
+    if (p->strikes[site] < LIMIT)
+        return;
+    p->strikes[site] = 0;
+    drop_site(p, site);
+}
+
+static bool
+is_attr_of(const kin_trace *t, const kin_val *val, kin_vid obj)
+{
+    if (val->kind != KIN_VAL_SRC)
+        return false;
+    if (val->access == KIN_ACCESS_IATTR || val->access == KIN_ACCESS_DICT_ITEM)
+        if (val->parent == obj)
+            return true;
+    return val->access == KIN_ACCESS_DICT_ITEM && t->vals.at[val->parent].access == KIN_ACCESS_INSTDICT &&
+           t->vals.at[val->parent].parent == obj;
+}
+
+/* obj gets a new attribute or item `name` (0: unknown) on each call. */
+static void
+expect_store(const kin_trace *t, struct kin_guard_prog *p, kin_vid obj, kin_ref name)
+{
+    p->drops[obj] |= 1u << KIN_SITE_SHAPE | 1u << KIN_SITE_IDICT;
+    for (kin_vid i = 1; i < t->vals.len; i++) {
+        const kin_val *val = &t->vals.at[i];
+        if (val->kind == KIN_VAL_SRC && val->access == KIN_ACCESS_INSTDICT && val->parent == obj)
+            p->drops[i] |= 1u << KIN_SITE_SHAPE;
+        if (name != 0 && val->key == name && is_attr_of(t, val, obj))
+            p->drops[i] |= 1u << KIN_SITE_LOC;
+    }
+}
+
+void
+kin_fast_expect_writes(kin_variant *v)
+{
+    const kin_trace *t = &v->trace;
+    for (uint32_t i = 0; i < t->steps.len; i++) {
+        const kin_step *s = &t->steps.at[i];
+        kin_step_kind kind = (kin_step_kind)s->kind;
+        bool named = kind == KIN_STEP_SETATTR || kind == KIN_STEP_DELATTR || kind == KIN_STEP_GLOBAL_SET;
+        bool stores = named || kind == KIN_STEP_SET_SUBSCR || kind == KIN_STEP_DEL_SUBSCR ||
+                      (s->flags & KIN_STEP_MUTATES) != 0;
+        if (!stores || s->nargs == 0 || s->args >= t->vids.len)
+            continue;
+        kin_vid obj = t->vids.at[s->args];
+        if (obj < t->vals.len && (t->vals.at[obj].kind == KIN_VAL_SRC || t->vals.at[obj].kind == KIN_VAL_CONST))
+            expect_store(t, v->guards, obj, named ? s->ref : 0);
+    }
+}
+
+/* ---- arming --------------------------------------------------------------------------------------------------- */
+
+static void
+clear_fast(kin_guard_fast *f)
+{
+    f->armed = false;
+    f->roots.len = f->words.len = f->sites.len = f->ops.len = 0;
+}
+
+void
+kin_fast_free(kin_guard_fast *f)
+{
+    if (f == NULL)
+        return;
+    kin_vec_deinit(&f->roots);
+    kin_vec_deinit(&f->words);
+    kin_vec_deinit(&f->sites);
+    kin_vec_deinit(&f->ops);
+    free(f->at);
+    free(f);
+}
+
+static kin_guard_fast *
+new_fast(const struct kin_guard_prog *p)
+{
+    kin_guard_fast *f = calloc(1, sizeof *f);
+    if (f)
+        f->at = calloc(p->nvals + 1, sizeof *f->at);
+    if (f && f->at == NULL) {
+        free(f);
+        return NULL;
+    }
+    return f;
+}
+
+/* Root objects that are new on each call never match again: their sets only push one another out. */
+static void
+strike_roots(struct kin_guard_prog *p, const kin_guard_fast *f, PyObject *const *slots)
+{
+    for (uint32_t i = 0; i < f->roots.len; i++)
+        if (slots[f->roots.at[i].vid] != f->roots.at[i].obj)
+            strike_site(p, f->roots.at[i].vid * KIN_SITE__COUNT + KIN_SITE_LOC);
+}
+
+static kin_guard_fast *
+choose_fast(struct kin_guard_prog *p, PyObject *const *slots)
+{
+    int oldest = 0;
+    if (p->changed)
+        return p->changed;
+    for (int i = 0; i < KIN_FAST_SETS; i++) {
+        if (p->fast[i] == NULL)
+            return p->fast[i] = new_fast(p);
+        if (!p->fast[i]->armed)
+            return p->fast[i];
+        if (match_roots(p->fast[i], slots))
+            return p->fast[i];
+        if (p->fast[i]->last_used < p->fast[oldest]->last_used)
+            oldest = i;
+    }
+    strike_roots(p, p->fast[oldest], slots);
+    return p->fast[oldest];
+}
+
+void
+kin_fast_arm(kin_variant *v, PyObject **slots)
+{
+    struct kin_guard_prog *p = v->guards;
+    if (p->changed)
+        strike_site(p, p->changed_site);
+    kin_guard_fast *f = choose_fast(p, slots);
+    if (f == NULL)
+        return;
+    clear_fast(f);
+    kin_arm arm;
+    if (kin_arm_init(&arm, v, f) && kin_arm_run(&arm)) {
+        memcpy(f->at, p->cur, p->nvals * sizeof *f->at);
+        f->last_used = p->evals;
+        f->armed = true;
+        p->stats.rearms++;
+    }
+    kin_arm_deinit(&arm);
+}
