@@ -9,23 +9,29 @@
 
 #include "py/replay/variant.h"
 
+struct kin_frame;
+
 /* Called when a replay leaves at `step` through CHECK/SEGMENT/EXIT, before CPython continues. Lets the recorder
  * watch the continuation; `resume` runs it. May be NULL. Returns the call's result (new reference) or NULL. */
 typedef struct kin_exit kin_exit;
 typedef PyObject *(*kin_exit_hook)(kin_variant *v, uint32_t step, kin_exit *exit, void *arg);
 
-/* Runs the program after segment 0's guards have passed (slots filled). Consumes everything in slots. */
+/* Runs the program after segment 0's guards have passed (slots filled). Consumes everything in slots: they are all
+ * NULL again when the hook is called and on return. The caller counts one frame of recursion depth for the function
+ * (compat/recursion.h) and has made sure that trace.depth frames are left; the hook gives the frame back before it
+ * calls kin_exit_resume, whose frames count themselves. A hook may add a branch to the trace only while v->running is 1. */
 PyObject *kin_replay_run(kin_variant *v, PyObject **slots, kin_exit_hook hook, void *hook_arg);
 
 /* The rebuilt frames of an exit, innermost last, not yet running. */
 uint32_t kin_exit_snap(const kin_exit *exit);
 /* Object in local/stack slot i of frame depth d (0 = the compiled function itself); borrowed. */
 PyObject *kin_exit_value(const kin_exit *exit, uint32_t depth, uint32_t i);
-/* Continues the frames in CPython to the end of the call. Calls `entered(arg, depth, frame)` for each frame just
+/* Continues the frames in CPython to the end of the call; must be called once. Calls `entered(arg, depth, frame)` for each frame just
  * before it is evaluated, innermost first (for the recorder); entered may be NULL. */
 PyObject *kin_exit_resume(kin_exit *exit, void (*entered)(void *arg, uint32_t depth, struct kin_frame *f), void *arg);
 
-/* For tests: leave (as if a CHECK had failed) before executed step number k of each replay; UINT32_MAX = off. */
+/* For tests: leave (as if a CHECK had failed) before the k-th point of each replay at which that is possible: the first
+ * step of an instruction that runs in sequence and has a snapshot. UINT32_MAX = off. */
 extern uint32_t kin_replay_force_exit;
 
 /* Executes one step's operation on live operands, as recording saw CPython do it; new reference or NULL with an

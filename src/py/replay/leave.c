@@ -1,0 +1,235 @@
+/* Leaving the program: rebuild the frames of the step's snapshot, give up the slots, let CPython run the rest.
+ *
+ * The frames are evaluated innermost first. While one runs, its callers are linked below it, each at the instruction
+ * that made the call, so everything that looks at frames sees what it would see in an ordinary run.
+ */
+#include "py/compat/recursion.h"
+#include "py/record/codes.h"
+#include "py/replay/replay_priv.h"
+
+struct kin_exit {
+    kin_run *run;
+    kin_chain chain;
+    uint32_t offset; /* where the innermost frame goes on */
+    bool throwing;
+};
+
+/* -- the state after an instruction ----------------------------------------------------------------------------- */
+
+typedef enum { PUSHES_ONE, PUSHES_NOTHING, PUSHES_NULL_FIRST, PUSHES_UNKNOWN } push_kind;
+
+/* What the instruction leaves above the operands that stay. */
+static push_kind
+push_of(const kin_instr *in, kin_py_version version)
+{
+    switch ((kin_op)in->op) {
+    case KIN_OP_STORE_ATTR:
+    case KIN_OP_STORE_SUBSCR:
+    case KIN_OP_DELETE_ATTR:
+    case KIN_OP_DELETE_SUBSCR:
+    case KIN_OP_STORE_GLOBAL:
+    case KIN_OP_DELETE_GLOBAL:
+    case KIN_OP_DELETE_DEREF:
+    case KIN_OP_LIST_APPEND:
+    case KIN_OP_LIST_EXTEND:
+    case KIN_OP_SET_ADD:
+    case KIN_OP_SET_UPDATE:
+    case KIN_OP_MAP_ADD:
+    case KIN_OP_DICT_UPDATE:
+    case KIN_OP_DICT_MERGE:
+        return PUSHES_NOTHING;
+    case KIN_OP_LOAD_METHOD:
+        return PUSHES_NULL_FIRST;
+    case KIN_OP_LOAD_GLOBAL:
+        return in->oparg & 1 ? PUSHES_NULL_FIRST : PUSHES_ONE;
+    case KIN_OP_UNPACK_SEQUENCE:
+    case KIN_OP_UNPACK_EX:
+    case KIN_OP_BEFORE_WITH:
+        return PUSHES_UNKNOWN;
+    default:
+        return kin_instr_target(in, version) == UINT32_MAX || in->op == KIN_OP_FOR_ITER ? PUSHES_ONE : PUSHES_UNKNOWN;
+    }
+}
+
+/* Moves the frame behind its instruction; false when that cannot be done from the result alone. Steals result. */
+static bool
+move_behind(kin_link *l, PyObject *result)
+{
+    const kin_code *code = rec_code_of(l->code);
+    const kin_instr *in = code ? kin_code_at(code, l->at) : NULL;
+    push_kind push = in ? push_of(in, code->version) : PUSHES_UNKNOWN;
+    int effect = in ? kin_op_effect(code->version, (kin_op)in->op, in->oparg, false) : INT32_MIN;
+    if (push == PUSHES_UNKNOWN || effect == INT32_MIN) {
+        Py_DECREF(result);
+        return false;
+    }
+    int pushed = push == PUSHES_NOTHING ? 0 : push == PUSHES_ONE ? 1 : 2;
+    kin_frame_pop(l->frame, pushed - effect);
+    if (push == PUSHES_NULL_FIRST)
+        kin_frame_push(l->frame, NULL);
+    if (push == PUSHES_NOTHING)
+        Py_DECREF(result);
+    else
+        kin_frame_push(l->frame, result);
+    return true;
+}
+
+/* -- running the frames ----------------------------------------------------------------------------------------- */
+
+/* Puts the callee's result into its caller and says how the caller goes on. Steals result. */
+static void
+give_result(kin_exit *e, kin_link *caller, PyObject *result)
+{
+    e->throwing = result == NULL;
+    e->offset = e->throwing ? caller->at : caller->next;
+    if (e->throwing)
+        return;
+    switch ((kin_resume)caller->resume) {
+    case KIN_RESUME_PUSH:
+        kin_frame_push(caller->frame, result);
+        return;
+    case KIN_RESUME_INIT:
+        if (result == Py_None && caller->extra != NULL) {
+            kin_frame_push(caller->frame, caller->extra);
+            caller->extra = NULL;
+        }
+        else {
+            PyErr_Format(PyExc_TypeError, "__init__() should return None, not '%.200s'", Py_TYPE(result)->tp_name);
+            e->throwing = true;
+            e->offset = caller->at;
+        }
+        break;
+    case KIN_RESUME_DROP:
+        break;
+    case KIN_RESUME_NEVER:
+        PyErr_SetString(PyExc_SystemError, "kintsugi: a call left below a C function");
+        e->throwing = true;
+        e->offset = caller->at;
+        break;
+    }
+    Py_DECREF(result);
+}
+
+PyObject *
+kin_exit_resume(kin_exit *e, void (*entered)(void *arg, uint32_t depth, struct kin_frame *f), void *arg)
+{
+    kin_chain *c = &e->chain;
+    PyThreadState *ts = e->run->ts;
+    kin_chain_link(e->run, c, c->n - 1);
+    for (;;) {
+        kin_link *l = &c->at[c->n - 1];
+        if (entered != NULL)
+            entered(arg, c->n - 1, l->frame);
+        PyObject *result = kin_frame_eval(ts, l->frame, e->offset, e->throwing);
+        kin_frame_free(ts, l->frame);
+        Py_CLEAR(l->extra);
+        if (--c->n == 0) {
+            kin_chain_drop(ts, c);
+            return result;
+        }
+        kin_chain_unlink(ts, c);
+        give_result(e, &c->at[c->n - 1], result);
+    }
+}
+
+uint32_t
+kin_exit_snap(const kin_exit *exit)
+{
+    return exit->chain.at[exit->chain.n - 1].snap;
+}
+
+PyObject *
+kin_exit_value(const kin_exit *exit, uint32_t depth, uint32_t i)
+{
+    return kin_frame_local(exit->chain.at[depth].frame, (int)i);
+}
+
+/* -- leaving ---------------------------------------------------------------------------------------------------- */
+
+static void
+count_exit(kin_variant *v, uint32_t step)
+{
+    v->exits++;
+    uint32_t n = v->trace.steps.len;
+    /* Step 0 never leaves; its counter holds the length of the array, which a new branch outgrows. */
+    if (v->exit_counts == NULL || v->exit_counts[0] < n) {
+        uint32_t old = v->exit_counts ? v->exit_counts[0] : 0;
+        uint32_t *counts = realloc(v->exit_counts, n * sizeof *counts);
+        if (counts == NULL)
+            return;
+        memset(counts + old, 0, (n - old) * sizeof *counts);
+        counts[0] = n;
+        v->exit_counts = counts;
+    }
+    v->exit_counts[step]++;
+}
+
+/* Frames with everything in them, the innermost not linked. Keeps the pending exception. */
+static kin_status
+prepare(kin_exit *e, uint32_t step, kin_chain *chain)
+{
+    kin_run *r = e->run;
+    uint32_t snap = r->t->steps.at[step].snap;
+    PyObject *type, *value, *tb;
+    PyErr_Fetch(&type, &value, &tb);
+    kin_status status;
+    if (chain != NULL) {
+        e->chain = *chain;
+        if (chain->at == chain->small)
+            e->chain.at = e->chain.small;
+        status = kin_chain_fill(r, &e->chain, step, KIN_FILL_ALL);
+        if (status == KIN_OK)
+            kin_chain_unlink(r->ts, &e->chain);
+        else
+            kin_chain_drop(r->ts, &e->chain);
+    }
+    else {
+        status = kin_chain_build(r, snap, &e->chain);
+        if (status == KIN_OK && (status = kin_chain_fill(r, &e->chain, step, KIN_FILL_ALL)) != KIN_OK)
+            kin_chain_drop(r->ts, &e->chain);
+    }
+    if (status == KIN_OK) {
+        kin_run_handle(r, r->t->snaps.at[snap].exc);
+        PyErr_Restore(type, value, tb);
+        return KIN_OK;
+    }
+    Py_XDECREF(type);
+    Py_XDECREF(value);
+    Py_XDECREF(tb);
+    return status;
+}
+
+static void
+release_slots_quietly(kin_run *r)
+{
+    PyObject *type, *value, *tb;
+    PyErr_Fetch(&type, &value, &tb);
+    kin_run_release_slots(r);
+    PyErr_Restore(type, value, tb);
+}
+
+PyObject *
+kin_run_leave(kin_run *r, uint32_t step, kin_leave how, PyObject *result, kin_chain *chain, bool offer)
+{
+    kin_exit e = {.run = r};
+    if (prepare(&e, step, chain) != KIN_OK) {
+        Py_XDECREF(result);
+        return NULL;
+    }
+    kin_link *last = &e.chain.at[e.chain.n - 1];
+    e.throwing = how == KIN_LEAVE_THROW;
+    e.offset = e.throwing ? last->at : last->start;
+    if (how == KIN_LEAVE_AFTER && move_behind(last, result))
+        e.offset = last->next;
+    /* Stands at its instruction also for those who look before it runs. */
+    kin_frame_link(r->ts, last->frame, e.offset);
+    kin_frame_unlink(r->ts, last->frame);
+    count_exit(r->v, step);
+    release_slots_quietly(r);
+    if (offer && r->hook != NULL)
+        return r->hook(r->v, step, &e, r->hook_arg);
+    kin_recursion_take(r->ts, -1);
+    PyObject *value = kin_exit_resume(&e, NULL, NULL);
+    kin_recursion_take(r->ts, 1);
+    return value;
+}

@@ -1,0 +1,349 @@
+/* Executes one step: gathers the operands, calls the operation of its kind. Calls, operators and access live here;
+ * ops_build.c makes and changes objects, ops_state.c does imports, globals and raise.
+ */
+#include "py/replay/ops_priv.h"
+#include "py/replay/replay.h"
+
+#include <opcode.h>
+
+/* -- calls ------------------------------------------------------------------------------------------------------ */
+
+static PyObject *
+do_call(const kin_op_args *o)
+{
+    Py_ssize_t nkw = o->ref ? PyTuple_GET_SIZE(o->ref) : 0;
+    size_t npos = (size_t)(o->nargs - 1 - nkw);
+    return PyObject_Vectorcall(o->arg[0], o->arg + 1, npos | PY_VECTORCALL_ARGUMENTS_OFFSET, nkw ? o->ref : NULL);
+}
+
+static PyObject *
+do_call_ex(const kin_op_args *o)
+{
+    PyObject *callee = o->arg[0], *args = o->arg[1], *kwargs = o->nargs > 2 ? o->arg[2] : NULL;
+    if (PyTuple_CheckExact(args))
+        return PyObject_Call(callee, args, kwargs);
+    if (Py_TYPE(args)->tp_iter == NULL && !PySequence_Check(args)) {
+        PyObject *text = kin_op_callee_text(callee);
+        if (text != NULL)
+            PyErr_Format(PyExc_TypeError, "%U argument after * must be an iterable, not %.200s", text,
+                         Py_TYPE(args)->tp_name);
+        Py_XDECREF(text);
+        return NULL;
+    }
+    PyObject *tuple = PySequence_Tuple(args);
+    PyObject *result = tuple ? PyObject_Call(callee, tuple, kwargs) : NULL;
+    Py_XDECREF(tuple);
+    return result;
+}
+
+/* -- operators -------------------------------------------------------------------------------------------------- */
+
+static PyObject *
+power(PyObject *a, PyObject *b)
+{
+    return PyNumber_Power(a, b, Py_None);
+}
+
+static PyObject *
+power_in_place(PyObject *a, PyObject *b)
+{
+    return PyNumber_InPlacePower(a, b, Py_None);
+}
+
+static const binaryfunc binary_table[] = {
+    [NB_ADD] = PyNumber_Add,
+    [NB_AND] = PyNumber_And,
+    [NB_FLOOR_DIVIDE] = PyNumber_FloorDivide,
+    [NB_LSHIFT] = PyNumber_Lshift,
+    [NB_MATRIX_MULTIPLY] = PyNumber_MatrixMultiply,
+    [NB_MULTIPLY] = PyNumber_Multiply,
+    [NB_REMAINDER] = PyNumber_Remainder,
+    [NB_OR] = PyNumber_Or,
+    [NB_POWER] = power,
+    [NB_RSHIFT] = PyNumber_Rshift,
+    [NB_SUBTRACT] = PyNumber_Subtract,
+    [NB_TRUE_DIVIDE] = PyNumber_TrueDivide,
+    [NB_XOR] = PyNumber_Xor,
+    [NB_INPLACE_ADD] = PyNumber_InPlaceAdd,
+    [NB_INPLACE_AND] = PyNumber_InPlaceAnd,
+    [NB_INPLACE_FLOOR_DIVIDE] = PyNumber_InPlaceFloorDivide,
+    [NB_INPLACE_LSHIFT] = PyNumber_InPlaceLshift,
+    [NB_INPLACE_MATRIX_MULTIPLY] = PyNumber_InPlaceMatrixMultiply,
+    [NB_INPLACE_MULTIPLY] = PyNumber_InPlaceMultiply,
+    [NB_INPLACE_REMAINDER] = PyNumber_InPlaceRemainder,
+    [NB_INPLACE_OR] = PyNumber_InPlaceOr,
+    [NB_INPLACE_POWER] = power_in_place,
+    [NB_INPLACE_RSHIFT] = PyNumber_InPlaceRshift,
+    [NB_INPLACE_SUBTRACT] = PyNumber_InPlaceSubtract,
+    [NB_INPLACE_TRUE_DIVIDE] = PyNumber_InPlaceTrueDivide,
+    [NB_INPLACE_XOR] = PyNumber_InPlaceXor,
+};
+
+/* Traces keep the numbers of 3.11; another version must not change their meaning. */
+_Static_assert(NB_ADD == 0 && NB_REMAINDER == 6 && NB_XOR == 12 && NB_INPLACE_ADD == 13 && NB_INPLACE_XOR == 25,
+               "BINARY_OP numbers");
+
+static PyObject *
+new_bool(int truth)
+{
+    return truth < 0 ? NULL : Py_NewRef(truth ? Py_True : Py_False);
+}
+
+static PyObject *
+none_unless(int failed)
+{
+    return failed < 0 ? NULL : Py_NewRef(Py_None);
+}
+
+static PyObject *
+do_binary(const kin_op_args *o)
+{
+    if ((size_t)o->imm >= sizeof binary_table / sizeof *binary_table) {
+        PyErr_BadInternalCall();
+        return NULL;
+    }
+    return binary_table[o->imm](o->arg[0], o->arg[1]);
+}
+
+static PyObject *
+do_unary(const kin_op_args *o)
+{
+    switch ((kin_unary)o->imm) {
+    case KIN_UNARY_NEGATIVE:
+        return PyNumber_Negative(o->arg[0]);
+    case KIN_UNARY_POSITIVE:
+        return PyNumber_Positive(o->arg[0]);
+    case KIN_UNARY_INVERT:
+        return PyNumber_Invert(o->arg[0]);
+    case KIN_UNARY_NOT:
+        break;
+    }
+    int truth = PyObject_IsTrue(o->arg[0]);
+    return new_bool(truth < 0 ? -1 : !truth);
+}
+
+static PyObject *
+do_compare(const kin_op_args *o)
+{
+    return PyObject_RichCompare(o->arg[0], o->arg[1], o->imm);
+}
+
+static PyObject *
+do_contains(const kin_op_args *o)
+{
+    int found = PySequence_Contains(o->arg[1], o->arg[0]);
+    return new_bool(found < 0 ? -1 : found != o->imm);
+}
+
+static PyObject *
+do_is(const kin_op_args *o)
+{
+    return new_bool((o->arg[0] == o->arg[1]) != (o->imm != 0));
+}
+
+/* -- access ----------------------------------------------------------------------------------------------------- */
+
+static PyObject *
+do_subscr(const kin_op_args *o)
+{
+    return PyObject_GetItem(o->arg[0], o->arg[1]);
+}
+
+static PyObject *
+do_set_subscr(const kin_op_args *o)
+{
+    return none_unless(PyObject_SetItem(o->arg[0], o->arg[1], o->arg[2]));
+}
+
+static PyObject *
+do_del_subscr(const kin_op_args *o)
+{
+    return none_unless(PyObject_DelItem(o->arg[0], o->arg[1]));
+}
+
+static PyObject *
+do_getattr(const kin_op_args *o)
+{
+    return PyObject_GetAttr(o->arg[0], o->ref);
+}
+
+static PyObject *
+do_setattr(const kin_op_args *o)
+{
+    return none_unless(PyObject_SetAttr(o->arg[0], o->ref, o->arg[1]));
+}
+
+static PyObject *
+do_delattr(const kin_op_args *o)
+{
+    return none_unless(PyObject_SetAttr(o->arg[0], o->ref, NULL));
+}
+
+static PyObject *
+do_iter(const kin_op_args *o)
+{
+    return PyObject_GetIter(o->arg[0]);
+}
+
+static PyObject *
+do_next(const kin_op_args *o)
+{
+    return PyIter_Next(o->arg[0]);
+}
+
+static PyObject *
+do_len(const kin_op_args *o)
+{
+    Py_ssize_t n = PyObject_Size(o->arg[0]);
+    return n < 0 ? NULL : PyLong_FromSsize_t(n);
+}
+
+static PyObject *
+do_truth(const kin_op_args *o)
+{
+    return new_bool(PyObject_IsTrue(o->arg[0]));
+}
+
+/* imm: low two bits 0 none, 1 str(), 2 repr(), 3 ascii(); bit 2: a format spec is given. */
+static PyObject *
+do_format(const kin_op_args *o)
+{
+    PyObject *spec = (o->imm & 4) && o->nargs > 1 ? o->arg[1] : NULL, *value = o->arg[0];
+    switch (o->imm & 3) {
+    case 1:
+        value = PyObject_Str(value);
+        break;
+    case 2:
+        value = PyObject_Repr(value);
+        break;
+    case 3:
+        value = PyObject_ASCII(value);
+        break;
+    default:
+        Py_INCREF(value);
+    }
+    if (value == NULL || (PyUnicode_CheckExact(value) && spec == NULL))
+        return value;
+    PyObject *text = PyObject_Format(value, spec);
+    Py_DECREF(value);
+    return text;
+}
+
+static PyObject *
+do_return(const kin_op_args *o)
+{
+    return Py_NewRef(o->arg[0]);
+}
+
+/* -- dispatch --------------------------------------------------------------------------------------------------- */
+
+typedef struct {
+    kin_op_func run;
+    uint8_t needs; /* the first operands, which must be there */
+} op_row;
+
+static const op_row op_table[KIN_STEP__COUNT] = {
+    [KIN_STEP_CALL] = {do_call, 1},
+    [KIN_STEP_CALL_EX] = {do_call_ex, 2},
+    [KIN_STEP_BINARY] = {do_binary, 2},
+    [KIN_STEP_UNARY] = {do_unary, 1},
+    [KIN_STEP_COMPARE] = {do_compare, 2},
+    [KIN_STEP_CONTAINS] = {do_contains, 2},
+    [KIN_STEP_IS] = {do_is, 2},
+    [KIN_STEP_SUBSCR] = {do_subscr, 2},
+    [KIN_STEP_SET_SUBSCR] = {do_set_subscr, 3},
+    [KIN_STEP_DEL_SUBSCR] = {do_del_subscr, 2},
+    [KIN_STEP_GETATTR] = {do_getattr, 1},
+    [KIN_STEP_SETATTR] = {do_setattr, 2},
+    [KIN_STEP_DELATTR] = {do_delattr, 1},
+    [KIN_STEP_ITER] = {do_iter, 1},
+    [KIN_STEP_NEXT] = {do_next, 1},
+    [KIN_STEP_LEN] = {do_len, 1},
+    [KIN_STEP_TRUTH] = {do_truth, 1},
+    [KIN_STEP_FORMAT] = {do_format, 1},
+    [KIN_STEP_BUILD_TUPLE] = {kin_op_build_tuple, 0},
+    [KIN_STEP_BUILD_LIST] = {kin_op_build_list, 0},
+    [KIN_STEP_BUILD_SET] = {kin_op_build_set, 0},
+    [KIN_STEP_BUILD_MAP] = {kin_op_build_map, 0},
+    [KIN_STEP_BUILD_SLICE] = {kin_op_build_slice, 2},
+    [KIN_STEP_BUILD_STRING] = {kin_op_build_string, 0},
+    [KIN_STEP_BUILD_METHOD] = {kin_op_build_method, 2},
+    [KIN_STEP_BUILD_CELL] = {kin_op_build_cell, 0},
+    [KIN_STEP_BUILD_FUNCTION] = {kin_op_build_function, 2},
+    [KIN_STEP_BUILD_OBJECT] = {kin_op_build_object, 1},
+    [KIN_STEP_LIST_TO_TUPLE] = {kin_op_list_to_tuple, 1},
+    [KIN_STEP_CELL_SET] = {kin_op_cell_set, 1},
+    [KIN_STEP_CELL_GET] = {kin_op_cell_get, 1},
+    [KIN_STEP_LIST_APPEND] = {kin_op_list_append, 2},
+    [KIN_STEP_LIST_EXTEND] = {kin_op_list_extend, 2},
+    [KIN_STEP_SET_ADD] = {kin_op_set_add, 2},
+    [KIN_STEP_SET_UPDATE] = {kin_op_set_update, 2},
+    [KIN_STEP_DICT_UPDATE] = {kin_op_dict_update, 2},
+    [KIN_STEP_DICT_MERGE] = {kin_op_dict_merge, 2},
+    [KIN_STEP_GLOBAL_SET] = {kin_op_global_set, 1},
+    [KIN_STEP_IMPORT] = {kin_op_import, 3},
+    [KIN_STEP_IMPORT_FROM] = {kin_op_import_from, 1},
+    [KIN_STEP_RAISE] = {kin_op_raise, 0},
+    [KIN_STEP_RETURN] = {do_return, 1},
+};
+
+static PyObject *
+report_missing(const kin_step *s, uint32_t operand)
+{
+    PyErr_Format(PyExc_SystemError, "kintsugi: operand %u of step '%s' has no value", (unsigned)operand,
+                 kin_step_name((kin_step_kind)s->kind));
+    return NULL;
+}
+
+static PyObject *
+execute_with(const kin_trace *t, const kin_refs *refs, const kin_step *s, PyObject **slots, PyObject **arg)
+{
+    const op_row *row = &op_table[s->kind];
+    const kin_vid *vids = t->vids.at + s->args;
+    for (uint32_t i = 0; i < s->nargs; i++) {
+        PyObject *obj = slots[vids[i]];
+        if (obj == NULL && vids[i] != 0 && t->vals.at[vids[i]].kind == KIN_VAL_CONST)
+            obj = kin_refs_get(refs, t->vals.at[vids[i]].key);
+        if (obj == NULL && (vids[i] != 0 || i < row->needs))
+            return report_missing(s, i);
+        arg[i] = obj;
+    }
+    if (s->nargs < row->needs)
+        return report_missing(s, s->nargs);
+    kin_op_args o = {arg, s->nargs, s->imm, kin_refs_get(refs, s->ref)};
+    return row->run(&o);
+}
+
+static PyObject *
+execute_check(const kin_trace *t, const kin_refs *refs, const kin_step *s, PyObject **slots)
+{
+    PyObject *operand[2] = {NULL, NULL};
+    for (int i = 0; i < 2 && i < s->nargs; i++) {
+        kin_vid vid = t->vids.at[s->args + (uint32_t)i];
+        operand[i] = slots[vid];
+        if (operand[i] == NULL && t->vals.at[vid].kind == KIN_VAL_CONST)
+            operand[i] = kin_refs_get(refs, t->vals.at[vid].key);
+    }
+    return new_bool(kin_check_holds(refs, s, operand[0], operand[1]));
+}
+
+PyObject *
+kin_step_execute(const kin_trace *t, const kin_refs *refs, const kin_step *s, PyObject **slots)
+{
+    enum { SMALL = 24 };
+    if (s->kind == KIN_STEP_CHECK)
+        return execute_check(t, refs, s, slots);
+    if (op_table[s->kind].run == NULL) {
+        PyErr_Format(PyExc_SystemError, "kintsugi: '%s' is no operation", kin_step_name((kin_step_kind)s->kind));
+        return NULL;
+    }
+    PyObject *small[SMALL];
+    if (s->nargs <= SMALL)
+        return execute_with(t, refs, s, slots, small);
+    PyObject **large = PyMem_Malloc(s->nargs * sizeof *large);
+    if (large == NULL)
+        return PyErr_NoMemory();
+    PyObject *result = execute_with(t, refs, s, slots, large);
+    PyMem_Free(large);
+    return result;
+}

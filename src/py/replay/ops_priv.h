@@ -1,0 +1,53 @@
+/* The operations behind steps: one small function per kind, all of one type. */
+#ifndef KIN_PY_OPS_PRIV_H
+#define KIN_PY_OPS_PRIV_H
+
+#include "core/trace/trace.h"
+#include "py/refs/refs.h"
+#include <Python.h>
+
+/* A step with its operands at hand. All references are borrowed; arg[i] is NULL for vid 0. */
+typedef struct {
+    PyObject **arg;
+    int nargs;
+    int imm;
+    PyObject *ref;
+} kin_op_args;
+
+/* New reference (None for operations without a result), or NULL with an exception. */
+typedef PyObject *(*kin_op_func)(const kin_op_args *o);
+
+/* ops_build.c */
+PyObject *kin_op_build_tuple(const kin_op_args *o);
+PyObject *kin_op_build_list(const kin_op_args *o);
+PyObject *kin_op_build_set(const kin_op_args *o);
+PyObject *kin_op_build_map(const kin_op_args *o);
+PyObject *kin_op_build_slice(const kin_op_args *o);
+PyObject *kin_op_build_string(const kin_op_args *o);
+PyObject *kin_op_build_method(const kin_op_args *o);
+PyObject *kin_op_build_cell(const kin_op_args *o);
+PyObject *kin_op_build_function(const kin_op_args *o);
+PyObject *kin_op_build_object(const kin_op_args *o);
+PyObject *kin_op_list_to_tuple(const kin_op_args *o);
+PyObject *kin_op_cell_set(const kin_op_args *o);
+PyObject *kin_op_cell_get(const kin_op_args *o);
+PyObject *kin_op_list_append(const kin_op_args *o);
+PyObject *kin_op_list_extend(const kin_op_args *o);
+PyObject *kin_op_set_add(const kin_op_args *o);
+PyObject *kin_op_set_update(const kin_op_args *o);
+PyObject *kin_op_dict_update(const kin_op_args *o);
+PyObject *kin_op_dict_merge(const kin_op_args *o);
+
+/* ops_state.c */
+PyObject *kin_op_global_set(const kin_op_args *o);
+PyObject *kin_op_import(const kin_op_args *o);
+PyObject *kin_op_import_from(const kin_op_args *o);
+PyObject *kin_op_raise(const kin_op_args *o);
+
+/* ops_check.c: 1 holds, 0 fails, -1 exception (truth of a user's object). A missing operand is a NULL. */
+int kin_check_holds(const kin_refs *refs, const kin_step *s, PyObject *a, PyObject *b);
+
+/* "module.f()" as CPython names a callee in messages; new str or NULL. */
+PyObject *kin_op_callee_text(PyObject *callee);
+
+#endif

@@ -1,0 +1,417 @@
+/* Runs a step program (replay.h). The loop goes over steps in index order; tests may jump to a branch; everything that
+ * is not as recorded leaves through leave.c.
+ *
+ * Frames. OPAQUE steps, and torch functions written in Python, run with the chain of inlined frames linked. When
+ * such a step raises, the same frames go on in CPython, so that tracebacks and f_back meet the objects the callee saw.
+ *
+ * Handled exception. snap.exc is installed in the thread while a step runs, so that sys.exc_info() and __context__ are
+ * right; the caller's comes back at the end.
+ *
+ * Signals are polled before SEGMENT steps (facts are tested afterwards, so a handler may change anything) and at
+ * the end. A handler that raises does so at that snapshot.
+ */
+#include "py/compat/recursion.h"
+#include "py/guardeval/guard.h"
+#include "py/record/codes.h"
+#include "py/replay/ops_priv.h"
+#include "py/replay/replay_priv.h"
+#include "py/watch/watch.h"
+
+uint32_t kin_replay_force_exit = UINT32_MAX;
+
+/* -- state ------------------------------------------------------------------------------------------------------ */
+
+void
+kin_run_release_slots(kin_run *r)
+{
+    for (uint32_t i = 0; i < r->nslots; i++)
+        Py_CLEAR(r->slots[i]);
+}
+
+void
+kin_run_handle(kin_run *r, kin_vid exc)
+{
+    if (r->exc == exc)
+        return;
+    _PyErr_StackItem *item = r->ts->exc_info;
+    PyObject *old = item->exc_value;
+    r->exc = exc;
+    if (exc == 0) {
+        item->exc_value = r->entry_exc;
+        r->entry_exc = NULL;
+        r->has_exc = false;
+    }
+    else {
+        item->exc_value = Py_XNewRef(kin_run_value(r, exc));
+        if (!r->has_exc) {
+            r->entry_exc = old;
+            old = NULL;
+            r->has_exc = true;
+        }
+    }
+    Py_XDECREF(old);
+}
+
+static inline void
+release(kin_run *r, const kin_step *s)
+{
+    const kin_vid *vids = r->t->vids.at + s->frees;
+    for (uint32_t i = 0; i < s->nfrees; i++)
+        Py_CLEAR(r->slots[vids[i]]);
+}
+
+static inline void
+store(kin_run *r, const kin_step *s, PyObject *result)
+{
+    if (s->out != 0)
+        Py_XSETREF(r->slots[s->out], result);
+    else
+        Py_XDECREF(result);
+}
+
+/* -- expected exceptions ---------------------------------------------------------------------------------------- */
+
+/* The depth of the frame that handles an exception raised at the chain's instructions; 0 when none does. */
+static uint32_t
+find_handler(const kin_chain *c)
+{
+    for (uint32_t d = c->n; d-- > 0;) {
+        const kin_code *code = rec_code_of(c->at[d].code);
+        if (code != NULL && kin_code_handler(code, c->at[d].at) != NULL)
+            return d;
+    }
+    return 0;
+}
+
+/* Adds what unwinding adds to the traceback: one entry for each frame from the raising one to the handling one. A bare
+ * `raise` adds none in its own frame. Unlinks and frees all frames. */
+static void
+unwind(kin_run *r, kin_chain *c, bool again)
+{
+    uint32_t handler = find_handler(c), innermost = c->n - 1;
+    for (uint32_t d = c->n; d-- > handler;) {
+        if (!(again && d == innermost))
+            kin_frame_traceback(r->ts, c->at[d].frame);
+        if (d > handler) {
+            PyObject *type, *value, *tb;
+            PyErr_Fetch(&type, &value, &tb);
+            kin_chain_unlink(r->ts, c);
+            kin_frame_free(r->ts, c->at[d].frame);
+            Py_CLEAR(c->at[d].extra);
+            c->n--;
+            PyErr_Restore(type, value, tb);
+        }
+    }
+    kin_chain_drop(r->ts, c);
+}
+
+/* Torch functions look at lines (warnings), not at locals: those are filled in when something is raised. */
+static kin_status
+link_chain(kin_run *r, uint32_t step, bool locals, kin_chain *c)
+{
+    KIN_TRY(kin_chain_build(r, r->t->steps.at[step].snap, c));
+    if (locals && kin_chain_fill(r, c, step, KIN_FILL_LOCALS) != KIN_OK) {
+        kin_chain_drop(r->ts, c);
+        return KIN_PYERR;
+    }
+    kin_recursion_take(r->ts, -1); /* the caller has counted the outermost one */
+    kin_chain_link(r, c, c->n);
+    return KIN_OK;
+}
+
+static void
+drop_chain(kin_run *r, kin_chain *c)
+{
+    kin_chain_drop(r->ts, c);
+    kin_recursion_take(r->ts, 1);
+}
+
+/* Turns the pending exception into the value of the step's result: new reference. `chain`: linked, or NULL. */
+static PyObject *
+catch_exception(kin_run *r, uint32_t step, kin_chain *chain)
+{
+    const kin_step *s = &r->t->steps.at[step];
+    kin_chain own;
+    PyObject *type, *value, *tb;
+    PyErr_Fetch(&type, &value, &tb);
+    if (chain == NULL && s->snap != 0) {
+        if (link_chain(r, step, true, &own) == KIN_OK)
+            chain = &own;
+        else
+            PyErr_Clear(); /* without memory: no entries */
+    }
+    else if (chain != NULL && kin_chain_fill(r, chain, step, KIN_FILL_LOCALS) != KIN_OK)
+        PyErr_Clear();
+    PyErr_NormalizeException(&type, &value, &tb);
+    PyErr_Restore(type, value, tb);
+    if (chain != NULL) {
+        unwind(r, chain, s->kind == KIN_STEP_RAISE && (s->nargs == 0 || r->t->vids.at[s->args] == 0));
+        kin_recursion_take(r->ts, 1);
+    }
+    PyErr_Fetch(&type, &value, &tb);
+    if (tb != NULL)
+        PyException_SetTraceback(value, tb);
+    Py_XDECREF(type);
+    Py_XDECREF(tb);
+    return value;
+}
+
+/* -- steps ------------------------------------------------------------------------------------------------------ */
+
+typedef enum { GO_ON, JUMP, LEFT } outcome;
+
+/* Does the step run with frames linked? */
+static bool
+needs_frames(const kin_run *r, const kin_step *s)
+{
+    if (s->snap == 0)
+        return false;
+    if (s->flags & KIN_STEP_OPAQUE)
+        return true;
+    if (!(s->flags & KIN_STEP_TORCH) || s->nargs == 0)
+        return false;
+    PyObject *callee = kin_run_value(r, r->t->vids.at[s->args]);
+    return callee != NULL && PyFunction_Check(callee);
+}
+
+/* The step raised, and was not expected to. */
+static PyObject *
+leave_raising(kin_run *r, uint32_t step, kin_chain *chain)
+{
+    const kin_step *s = &r->t->steps.at[step];
+    if (chain != NULL)
+        kin_recursion_take(r->ts, 1);
+    if (s->snap == 0)
+        return NULL;
+    if (s->kind == KIN_STEP_CELL_GET) { /* CPython knows the words; it changes nothing to ask again */
+        PyErr_Clear();
+        if (chain != NULL)
+            kin_chain_drop(r->ts, chain);
+        return kin_run_leave(r, step, KIN_LEAVE_BEFORE, NULL, NULL, false);
+    }
+    return kin_run_leave(r, step, KIN_LEAVE_THROW, NULL, chain, false);
+}
+
+/* The step was expected to raise. */
+static outcome
+settle_raises(kin_run *r, uint32_t step, PyObject *result, kin_chain *chain, PyObject **value)
+{
+    if (result == NULL && PyErr_Occurred()) {
+        store(r, &r->t->steps.at[step], catch_exception(r, step, chain));
+        return GO_ON;
+    }
+    if (chain != NULL)
+        kin_recursion_take(r->ts, 1);
+    if (result == NULL || r->t->steps.at[step].snap == 0) {
+        Py_XDECREF(result);
+        if (chain != NULL)
+            kin_chain_drop(r->ts, chain);
+        PyErr_SetString(PyExc_SystemError, "kintsugi: a step that should have raised cannot be left");
+        *value = NULL;
+        return LEFT;
+    }
+    *value = kin_run_leave(r, step, KIN_LEAVE_AFTER, result, chain, true);
+    return LEFT;
+}
+
+static outcome
+settle(kin_run *r, uint32_t step, PyObject *result, kin_chain *chain, PyObject **value)
+{
+    const kin_step *s = &r->t->steps.at[step];
+    if (s->flags & KIN_STEP_RAISES)
+        return settle_raises(r, step, result, chain, value);
+    if (result == NULL && (s->kind != KIN_STEP_NEXT || PyErr_Occurred())) {
+        *value = leave_raising(r, step, chain);
+        return LEFT;
+    }
+    if (chain != NULL)
+        drop_chain(r, chain);
+    store(r, s, result);
+    return GO_ON;
+}
+
+static outcome
+run_framed(kin_run *r, uint32_t step, PyObject **value)
+{
+    kin_chain chain;
+    if (link_chain(r, step, (r->t->steps.at[step].flags & KIN_STEP_OPAQUE) != 0, &chain) != KIN_OK) {
+        *value = leave_raising(r, step, NULL);
+        return LEFT;
+    }
+    PyObject *result = kin_step_execute(r->t, r->refs, &r->t->steps.at[step], r->slots);
+    return settle(r, step, result, &chain, value);
+}
+
+static outcome
+run_plain(kin_run *r, uint32_t step, PyObject **value)
+{
+    PyObject *result = kin_step_execute(r->t, r->refs, &r->t->steps.at[step], r->slots);
+    if (result != NULL && !(r->t->steps.at[step].flags & KIN_STEP_RAISES)) {
+        store(r, &r->t->steps.at[step], result);
+        return GO_ON;
+    }
+    return settle(r, step, result, NULL, value);
+}
+
+/* -- tests and ends --------------------------------------------------------------------------------------------- */
+
+/* The test did not pass: another branch, or out. */
+static outcome
+fail_test(kin_run *r, uint32_t step, PyObject **value)
+{
+    if (r->t->steps.at[step].alt != 0)
+        return JUMP;
+    if (r->t->steps.at[step].snap == 0) {
+        PyErr_SetString(PyExc_SystemError, "kintsugi: a test without a snapshot failed");
+        *value = NULL;
+    }
+    else
+        *value = kin_run_leave(r, step, KIN_LEAVE_BEFORE, NULL, NULL, true);
+    return LEFT;
+}
+
+static outcome
+run_check(kin_run *r, uint32_t step, PyObject **value)
+{
+    const kin_step *s = &r->t->steps.at[step];
+    const kin_vid *args = r->t->vids.at + s->args;
+    PyObject *second = s->nargs > 1 ? kin_run_value(r, args[1]) : NULL;
+    kin_chain chain;
+    bool framed = (s->flags & KIN_STEP_OPAQUE) && s->snap != 0;
+    int holds = framed && link_chain(r, step, true, &chain) != KIN_OK ? -2
+                                                                : kin_check_holds(r->refs, s, kin_run_value(r, args[0]),
+                                                                                  second);
+    if (holds < 0) {
+        *value = leave_raising(r, step, framed && holds == -1 ? &chain : NULL);
+        return LEFT;
+    }
+    if (framed)
+        drop_chain(r, &chain);
+    return holds ? GO_ON : fail_test(r, step, value);
+}
+
+static outcome
+run_segment(kin_run *r, uint32_t step, PyObject **value)
+{
+    if (step == 0) /* its facts held before the program began */
+        return GO_ON;
+    if (PyErr_CheckSignals() < 0) {
+        *value = leave_raising(r, step, NULL);
+        return LEFT;
+    }
+    /* A debugger or profiler that an opaque step switched on wants to see every instruction from here. */
+    if (kin_watch_foreign_tool(r->ts) && r->t->steps.at[step].snap != 0) {
+        *value = kin_run_leave(r, step, KIN_LEAVE_BEFORE, NULL, NULL, false);
+        return LEFT;
+    }
+    kin_guard_miss miss;
+    return kin_guard_eval(r->v, r->t->steps.at[step].num, r->slots, &miss) ? GO_ON : fail_test(r, step, value);
+}
+
+static outcome
+run_return(kin_run *r, uint32_t step, PyObject **value)
+{
+    const kin_step *s = &r->t->steps.at[step];
+    PyObject *result = kin_run_value(r, r->t->vids.at[s->args]);
+    if (result == NULL)
+        PyErr_SetString(PyExc_SystemError, "kintsugi: the result has no value");
+    else if (PyErr_CheckSignals() == 0) {
+        r->v->hits++;
+        *value = Py_NewRef(result);
+        return LEFT;
+    }
+    *value = leave_raising(r, step, NULL);
+    return LEFT;
+}
+
+/* -- the loop --------------------------------------------------------------------------------------------------- */
+
+/* May a test leave before this step? Only at the first step of an instruction; a test of an iterator's end describes
+ * the other outcome in its snapshot. */
+static bool
+is_forced(kin_run *r, const kin_step *s)
+{
+    if (s->snap == 0 || s->snap == r->last_snap)
+        return false;
+    if (s->kind == KIN_STEP_CHECK && (s->imm == KIN_CHECK_NULL || s->imm == KIN_CHECK_NOTNULL))
+        return false;
+    return r->nforced++ == kin_replay_force_exit;
+}
+
+static outcome
+run_step(kin_run *r, uint32_t step, PyObject **value)
+{
+    const kin_step *s = &r->t->steps.at[step];
+    if (s->snap != 0)
+        kin_run_handle(r, r->t->snaps.at[s->snap].exc);
+    switch ((kin_step_kind)s->kind) {
+    case KIN_STEP_CHECK:
+        return run_check(r, step, value);
+    case KIN_STEP_SEGMENT:
+        return run_segment(r, step, value);
+    case KIN_STEP_RETURN:
+        return run_return(r, step, value);
+    case KIN_STEP_EXIT:
+        return fail_test(r, step, value);
+    case KIN_STEP_RAISE:
+        if (!(s->flags & KIN_STEP_RAISES) && s->snap != 0) { /* CPython's own raise is the most exact one */
+            *value = kin_run_leave(r, step, KIN_LEAVE_BEFORE, NULL, NULL, false);
+            return LEFT;
+        }
+        break;
+    default:
+        break;
+    }
+    return needs_frames(r, s) ? run_framed(r, step, value) : run_plain(r, step, value);
+}
+
+static PyObject *
+run_steps(kin_run *r)
+{
+    const kin_trace *t = r->t;
+    PyObject *value = NULL;
+    for (uint32_t i = 0;;) {
+        const kin_step *s = &t->steps.at[i];
+        outcome next = GO_ON;
+        if (s->flags & KIN_STEP_SUNK) {
+            if (r->built_sunk && kin_sunk_pass(r, i) != KIN_OK)
+                return NULL; /* only without memory */
+        }
+        else {
+            if (kin_replay_force_exit != UINT32_MAX && is_forced(r, s))
+                return kin_run_leave(r, i, KIN_LEAVE_BEFORE, NULL, NULL, true);
+            if (s->snap != 0)
+                r->last_snap = s->snap;
+            next = run_step(r, i, &value);
+        }
+        if (next == LEFT)
+            return value;
+        if (next == JUMP) {
+            i = s->alt;
+            continue;
+        }
+        if (s->nfrees != 0)
+            release(r, s);
+        i++;
+    }
+}
+
+PyObject *
+kin_replay_run(kin_variant *v, PyObject **slots, kin_exit_hook hook, void *hook_arg)
+{
+    kin_run r = {.v = v, .t = &v->trace, .refs = &v->refs, .ts = PyThreadState_Get(), .slots = slots,
+                 .nslots = v->trace.vals.len, .hook = hook, .hook_arg = hook_arg};
+    v->running++;
+    PyObject *value = run_steps(&r);
+    PyObject *type, *error, *tb;
+    PyErr_Fetch(&type, &error, &tb);
+    if (r.has_exc) {
+        PyObject *ours = r.ts->exc_info->exc_value;
+        r.ts->exc_info->exc_value = r.entry_exc;
+        Py_XDECREF(ours);
+    }
+    kin_run_release_slots(&r);
+    PyErr_Restore(type, error, tb);
+    v->running--;
+    return value;
+}

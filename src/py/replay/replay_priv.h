@@ -1,0 +1,98 @@
+/* Private to src/py/replay: one replay in progress, and the frames it builds. */
+#ifndef KIN_PY_REPLAY_PRIV_H
+#define KIN_PY_REPLAY_PRIV_H
+
+#include "py/compat/frame.h"
+#include "py/replay/replay.h"
+
+typedef struct {
+    kin_variant *v;
+    const kin_trace *t;
+    const kin_refs *refs;
+    PyThreadState *ts;
+    PyObject **slots;   /* by vid, owned */
+    uint32_t nslots;
+    kin_exit_hook hook;
+    void *hook_arg;
+    bool built_sunk;    /* some sunk object exists: its later changes run in sequence */
+    bool has_exc;       /* the handled exception of the thread is ours */
+    kin_vid exc;        /* ... this one */
+    PyObject *entry_exc;/* ... and this was there before (owned while has_exc) */
+    uint32_t last_snap; /* of the last step run, for forced exits */
+    uint32_t nforced;
+} kin_run;
+
+/* One frame of a chain, with all that is needed to go on in it: the trace may grow while the frames run. */
+typedef struct {
+    kin_frame *frame;
+    PyCodeObject *code;  /* borrowed from the frame */
+    uint32_t snap;
+    uint32_t at;         /* byte offset of the instruction itself, behind its prefixes */
+    uint32_t start;      /* as the snapshot has it */
+    uint32_t next;       /* of the instruction after it */
+    uint16_t nlocals, nstack;
+    uint8_t resume;      /* kin_resume */
+    PyObject *extra;     /* owned */
+} kin_link;
+
+/* How much of a chain's frames has been filled in. */
+typedef enum { KIN_FILL_NOTHING, KIN_FILL_LOCALS, KIN_FILL_ALL } kin_fill;
+
+typedef struct {
+    kin_fill filled;
+    uint32_t n;          /* outermost first */
+    uint32_t linked;     /* how many, from the outermost, CPython can see */
+    kin_link *at;
+    kin_link small[6];
+} kin_chain;
+
+/* -- sunk.c: objects that were not built because no step needed them -------------------------------------------- */
+
+/* Builds what the chain of `snap` mentions (its locals only, unless `stack`) as it is just before step `upto`. */
+kin_status kin_sunk_build(kin_run *r, uint32_t upto, uint32_t snap, bool stack) KIN_MUST_CHECK;
+/* A sunk step that was passed: repeats it if the object it changes has been built. */
+kin_status kin_sunk_pass(kin_run *r, uint32_t step) KIN_MUST_CHECK;
+
+/* -- chain.c: real frames --------------------------------------------------------------------------------------- */
+
+/* Frames for the chain of `snap`, empty and not linked. KIN_PYERR: nothing is left. Neither function may be called
+ * with an exception pending. */
+kin_status kin_chain_build(kin_run *r, uint32_t snap, kin_chain *c) KIN_MUST_CHECK;
+/* Fills locals, or locals and stacks, as they are before step `upto`; builds the sunk objects among them. */
+kin_status kin_chain_fill(kin_run *r, kin_chain *c, uint32_t upto, kin_fill fill) KIN_MUST_CHECK;
+/* Links the frames up to (not including) depth n, each at its instruction, and counts them as recursion depth. */
+void kin_chain_link(kin_run *r, kin_chain *c, uint32_t n);
+/* Unlinks the innermost linked frame. */
+void kin_chain_unlink(PyThreadState *ts, kin_chain *c);
+/* Unlinks what is linked and frees all frames, innermost first. Keeps the pending exception. */
+void kin_chain_drop(PyThreadState *ts, kin_chain *c);
+
+/* -- leave.c: going on in CPython ------------------------------------------------------------------------------- */
+
+typedef enum {
+    KIN_LEAVE_BEFORE, /* execute the instruction of the snapshot */
+    KIN_LEAVE_THROW,  /* raise the pending exception there */
+    KIN_LEAVE_AFTER   /* the instruction is done, `result` is what it gave */
+} kin_leave;
+
+/* Leaves at the snapshot of step `step`. Steals `result` and the chain (if not NULL: linked, locals only). Returns
+ * the call's result. `offer`: let the hook have the exit. */
+PyObject *kin_run_leave(kin_run *r, uint32_t step, kin_leave how, PyObject *result, kin_chain *chain, bool offer);
+
+/* -- replay.c --------------------------------------------------------------------------------------------------- */
+
+/* Borrowed; NULL for vid 0 and for values that do not exist. */
+static inline PyObject *
+kin_run_value(const kin_run *r, kin_vid vid)
+{
+    PyObject *obj = r->slots[vid];
+    if (obj == NULL && vid != 0 && r->t->vals.at[vid].kind == KIN_VAL_CONST)
+        obj = kin_refs_get(r->refs, r->t->vals.at[vid].key);
+    return obj;
+}
+
+void kin_run_release_slots(kin_run *r);
+/* Makes the value the thread's handled exception (0: the one at entry). */
+void kin_run_handle(kin_run *r, kin_vid exc);
+
+#endif
