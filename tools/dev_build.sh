@@ -20,7 +20,7 @@ elif ! cmp -s "$build/sources.new" "$build/sources.txt"; then
 fi
 mv "$build/sources.new" "$build/sources.txt"
 
-meson compile -C "$build" >"$build/compile.log" 2>&1 || { grep -v '^\[' "$build/compile.log"; exit 1; }
+meson compile -C "$build" --ninja-args=-k0 >"$build/compile.log" 2>&1 || { grep -vE '^(\[|cc |FAILED|INFO|ninja: Ent)' "$build/compile.log"; exit 1; }
 grep -A4 'warning:' "$build/compile.log" || true
 mkdir -p "$place"
 for so in "$build"/src/_kintsugi.*.so; do

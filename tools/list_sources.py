@@ -1,6 +1,6 @@
-"""Prints the files with a suffix below a folder, one per line, relative to that folder.
+"""Prints the files with given suffixes below a folder, one per line, relative to that folder.
 
-Usage: list_sources.py FOLDER [SUFFIX]
+Usage: list_sources.py FOLDER [SUFFIX ...]
 The build calls this when it configures, so that a new source file needs no edit of a meson.build.
 """
 
@@ -8,13 +8,13 @@ import os
 import sys
 
 
-def sources(folder, suffix):
+def sources(folder, suffixes):
     found = []
     for path, folders, names in os.walk(folder):
         folders[:] = sorted(f for f in folders if f != "__pycache__")
-        found += [os.path.relpath(os.path.join(path, n), folder) for n in names if n.endswith(suffix)]
+        found += [os.path.relpath(os.path.join(path, n), folder) for n in names if n.endswith(suffixes)]
     return sorted(found)
 
 
 if __name__ == "__main__":
-    print("\n".join(sources(sys.argv[1], sys.argv[2] if len(sys.argv) > 2 else ".c")))
+    print("\n".join(sources(sys.argv[1], tuple(sys.argv[2:]) or ".c")))

@@ -19,7 +19,7 @@ elif ! cmp -s "$build/sources.new" "$build/sources.txt"; then
     meson setup --reconfigure "$build" >"$build/setup.log" 2>&1 || { cat "$build/setup.log"; exit 1; }
 fi
 mv "$build/sources.new" "$build/sources.txt"
-meson compile -C "$build" >"$build/compile.log" 2>&1 || { grep -v '^\[' "$build/compile.log"; exit 1; }
+meson compile -C "$build" --ninja-args=-k0 >"$build/compile.log" 2>&1 || { grep -vE '^(\[|cc |FAILED|INFO|ninja: Ent)' "$build/compile.log"; exit 1; }
 grep -A4 'warning:' "$build/compile.log" || true
 meson test -C "$build" --print-errorlogs --no-rebuild | sed '/^$/d'
 
