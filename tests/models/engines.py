@@ -8,8 +8,18 @@ import torch
 
 
 def size(value):
-    """Numbers may come as such or as the list of things counted."""
+    """A number, whether it comes as such, by reason in a dict, or as the list of the things counted."""
+    if isinstance(value, dict):
+        return sum(value.values())
     return value if isinstance(value, (int, float)) else len(value)
+
+
+def reasons(stats):
+    """Why calls ran eagerly and why recordings ended early, each once, in order."""
+    found = [f"{count} eager: {why}" for why, count in stats["eager_calls"].items()]
+    found += [f"variant {v.get('number', i)} ends early: {v['reason']}"
+              for i, v in enumerate(stats["variants"]) if v.get("reason")]
+    return list(dict.fromkeys(found))
 
 
 class Eager:
@@ -34,13 +44,14 @@ class Kintsugi:
 
     def stats(self, compiled):
         stats = self.kintsugi.stats(compiled)
-        variants = stats["variants"]
+        variants = [v for v in stats["variants"] if v]   # a dropped variant has no numbers
         row = {key: sum(size(v[key]) for v in variants) for key in ("graphs", "breaks", "guards", "ops", "bytes")}
         row["record_ms"] = sum(v["record_ms"] for v in variants)
         row["variants"] = len(variants)
         row["exits"] = size(stats["bail_outs"])
         for key in ("calls", "recordings", "replays", "guard_misses", "eager_calls", "deferred_effects"):
             row[key] = size(stats[key])
+        row["reasons"] = reasons(stats)
         return row
 
 

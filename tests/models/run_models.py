@@ -114,8 +114,8 @@ def print_table(rows, engine):
     console = Console(width=None if sys.stdout.isatty() else 140)
     console.print(table)
     for row in rows:
-        if row.get("detail"):
-            console.print(f"{row['model']} ({row['mode']}), {row['verdict']}: {row['detail']}", markup=False)
+        for text in filter(None, [row.get("detail"), *row.get("reasons", ())]):
+            console.print(f"{row['model']} ({row['mode']}), {row['verdict']}: {text}", markup=False, highlight=False)
 
 
 def summary(rows):
