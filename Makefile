@@ -54,6 +54,7 @@ bench-overhead: build
 
 lint: $(ENV_READY)
 	$(PYTHON) tools/check_layers.py
+	$(PYTHON) tools/check_headers.py
 	$(PYTHON) tools/gen_opcodes.py --check
 
 # The extension under ASan and UBSan; the interpreter needs the sanitizer's library loaded first.

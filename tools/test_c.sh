@@ -27,3 +27,14 @@ if nm -u "$build/src/libkincore.a" | grep -E ' _?Py'; then
     echo "src/core uses Python (above)" >&2
     exit 1
 fi
+
+# All state belongs to callers: a plain build of each file holds no variable of its own.
+mkdir -p "$build/plain"
+while read -r file; do
+    object="$build/plain/${file//\//_}.o"
+    cc -std=c11 -D_GNU_SOURCE= -O1 -fPIC -Isrc -c "src/core/$file" -o "$object"
+    if objdump -t "$object" | grep -E '^[0-9a-f]+ .{6}O (\.data|\.bss|\*COM\*)\s'; then
+        echo "src/core/$file keeps state of its own (above)" >&2
+        exit 1
+    fi
+done < <("$python" tools/list_sources.py src/core)
