@@ -1,0 +1,174 @@
+"""compile() and the small functions around it."""
+
+import functools
+import sys
+import weakref
+
+from ._config import config
+
+MODES = ("default", "reduce-overhead", "max-autotune", "max-autotune-no-cudagraphs", "lite")
+
+# Every compiled function that is alive, for stats() and reports.
+_compiled = weakref.WeakSet()
+_started = False
+
+
+def compile(fn_or_module=None, *, fullgraph=False, dynamic=None, backend=None, mode=None, options=None, name=None,
+            disable=False):
+    """Compiles a function or module; usable as a decorator with and without arguments.
+
+    fullgraph  the first graph break raises kintsugi.Unsupported
+    dynamic    None: sizes are fixed until they change; True: free from the start; False: always fixed
+    backend    a name (see kintsugi.list_backends()) or a function (gm, example_inputs)
+    mode       "default", "reduce-overhead", "max-autotune", "max-autotune-no-cudagraphs"
+    options    dict of backend options; not together with mode
+    disable    True: the function runs as it is
+    """
+    _check_arguments(fullgraph, dynamic, mode, options, name, disable)
+    from .backends import lookup_backend
+
+    kwargs = {"fullgraph": fullgraph, "dynamic": dynamic, "backend": lookup_backend(backend), "options": options,
+              "disable": disable}
+    if fn_or_module is None:
+        return functools.partial(_compile_one, kwargs=kwargs, name=name)
+    return _compile_one(fn_or_module, kwargs=kwargs, name=name)
+
+
+def _compile_one(fn, *, kwargs, name):
+    if _is_module(fn):
+        from ._module import OptimizedModule
+
+        return OptimizedModule(fn, kwargs, name)
+    if not callable(fn):
+        raise TypeError(
+            f"compile({fn!r}): expected a function or a torch.nn.Module, got {type(fn).__name__}; "
+            "compile options are keyword arguments"
+        )
+    return make_compiled(fn, kwargs, name)
+
+
+def make_compiled(fn, kwargs, name=None):
+    """The engine's callable for `fn`, listed for reports."""
+    engine = start_engine()
+    compiled = engine.Compiled(fn, name=name or "", **kwargs)
+    _compiled.add(compiled)
+    from . import _logs
+
+    _logs.note_new(compiled)
+    return compiled
+
+
+def start_engine():
+    """The engine with the settings and the listener in place."""
+    global _started
+    from ._engine import engine
+
+    if not _started:
+        _started = True
+        config._attach(engine)
+        from . import _errors, _logs
+
+        engine.set_option("error_class", _errors.EngineError)
+        _logs.start(engine)
+    return engine
+
+
+def _is_module(fn):
+    nn = sys.modules.get("torch.nn")  # nobody has a module before torch.nn is imported
+    return nn is not None and isinstance(fn, nn.Module)
+
+
+def _check_arguments(fullgraph, dynamic, mode, options, name, disable):
+    for argument, value in (("fullgraph", fullgraph), ("disable", disable)):
+        if not isinstance(value, bool):
+            raise TypeError(f"compile({argument}={value!r}): expected True or False")
+    if dynamic not in (None, True, False):
+        raise TypeError(f"compile(dynamic={dynamic!r}): expected None, True or False")
+    if mode is not None and options is not None:
+        raise RuntimeError(
+            f"compile(mode={mode!r}, options={options!r}): Either mode or options can be specified, "
+            "but both can't be specified at the same time; drop one of them"
+        )
+    if mode is not None and mode not in MODES:
+        raise RuntimeError(f"compile(mode={mode!r}): Unrecognized mode={mode}, should be one of: {', '.join(MODES)}")
+    if options is not None and not (isinstance(options, dict) and all(isinstance(k, str) for k in options)):
+        raise TypeError(f"compile(options={options!r}): expected a dict with option names as keys")
+    if name is not None and not isinstance(name, str):
+        raise TypeError(f"compile(name={name!r}): expected a str")
+
+
+def disable(fn=None, recursive=True, *, reason=None):
+    """Keeps a function out of compiled code: it runs as it is, at the price of a graph break."""
+    if fn is None:
+        return functools.partial(disable, recursive=recursive, reason=reason)
+    if _is_module(fn):
+        fn.forward = disable(fn.forward, recursive, reason=reason)
+        return fn
+    if not callable(fn):
+        raise TypeError(f"disable({fn!r}): expected a function or a torch.nn.Module")
+
+    @functools.wraps(fn)
+    def call_disabled(*args, **kwargs):
+        return fn(*args, **kwargs)
+
+    # The names PyTorch's own decorator uses: other tools ask for them, and so does the recorder.
+    call_disabled._torchdynamo_disable = True
+    call_disabled._torchdynamo_disable_msg = reason
+    call_disabled._torchdynamo_orig_callable = fn
+    return call_disabled
+
+
+def graph_break(msg=""):
+    """Ends the graph here. Does nothing in code that is not compiled."""
+
+
+graph_break._kintsugi_graph_break = True
+
+
+def is_compiling():
+    """True while a call is being recorded."""
+    from ._engine import engine
+
+    return engine.is_recording()
+
+
+def reset():
+    """Drops everything recorded so far."""
+    start_engine().reset()
+    from . import _logs
+
+    _logs.forget()
+
+
+def engine_of(fn):
+    """The engine's object behind a compiled function or module; None for anything else."""
+    from ._engine import engine
+
+    if isinstance(fn, engine.Compiled):
+        return fn
+    inner = getattr(fn, "_kintsugi_compiled", None)
+    if inner is None and _is_module(fn):
+        inner = getattr(fn, "_compiled_call_impl", None)
+    return inner if isinstance(inner, engine.Compiled) else None
+
+
+def stats(fn=None):
+    """Counters of one compiled function as a dict; without `fn` a dict by name of all that are alive."""
+    if fn is None:
+        start_engine()
+        result = {}
+        for compiled in list(_compiled):
+            name, number = compiled.__name__, 2
+            while name in result:
+                name, number = f"{compiled.__name__}#{number}", number + 1
+            result[name] = compiled.stats()
+        return result
+    compiled = engine_of(fn)
+    if compiled is None:
+        raise TypeError(f"stats({fn!r}): expected what kintsugi.compile returned")
+    return compiled.stats()
+
+
+def live_compiled():
+    """All compiled functions that are alive."""
+    return list(_compiled)

@@ -1,0 +1,101 @@
+"""Settings, checked when they are set.
+
+>>> from kintsugi import config
+>>> with config.patch(recompile_limit=4):
+...     config.recompile_limit
+4
+"""
+
+import contextlib
+import os
+
+
+def _count(value):
+    return isinstance(value, int) and not isinstance(value, bool) and value >= 0
+
+
+def _flag(value):
+    return isinstance(value, bool)
+
+
+def _path(value):
+    return isinstance(value, (str, os.PathLike))
+
+
+def _default_cache_dir():
+    base = os.environ.get("XDG_CACHE_HOME") or os.path.join(os.path.expanduser("~"), ".cache")
+    return os.environ.get("KINTSUGI_CACHE_DIR") or os.path.join(base, "kintsugi")
+
+
+# name: (default, check, what is accepted, known to the engine, meaning)
+_ROWS = {
+    "strict_breaks": (False, _flag, "True or False", True, "report deferred effects (print, logging) as graph breaks"),
+    "recompile_limit": (8, _count, "a number from 0 on", True, "recordings of one function before calls run eagerly"),
+    "branch_limit": (32, _count, "a number from 0 on", True, "branches added to one recording"),
+    "exit_limit": (64, _count, "a number from 0 on", True, "side exits at one place that may still be recorded"),
+    "failure_limit": (3, _count, "a number from 0 on", True, "recordings that may leave nothing usable"),
+    "disable": (False, _flag, "True or False", True, "run everything eagerly"),
+    "verbose": (False, _flag, "True or False", False, "longer reports: nothing is left out as a duplicate"),
+    "suppress_errors": (False, _flag, "True or False", False, "backend errors become warnings; the call stays eager"),
+    "cache_dir": (_default_cache_dir(), _path, "a path", False, "folder for compiled kernels"),
+}
+
+
+class Config:
+    """The settings as attributes; `patch` changes some of them for a while."""
+
+    def __init__(self):
+        values = {name: row[0] for name, row in _ROWS.items()}
+        values["verbose"] = os.environ.get("TORCHDYNAMO_VERBOSE") == "1"
+        values["disable"] = "1" in (os.environ.get("TORCH_COMPILE_DISABLE"), os.environ.get("TORCHDYNAMO_DISABLE"))
+        object.__setattr__(self, "_values", values)
+        object.__setattr__(self, "_engine", None)
+
+    def __getattr__(self, name):
+        try:
+            return self._values[name]
+        except KeyError:
+            raise AttributeError(_unknown(name)) from None
+
+    def __setattr__(self, name, value):
+        if name not in _ROWS:
+            raise AttributeError(_unknown(name))
+        _, check, accepted, in_engine, _ = _ROWS[name]
+        if not check(value):
+            raise ValueError(f"kintsugi.config.{name} = {value!r}: expected {accepted}")
+        self._values[name] = value
+        if in_engine and self._engine is not None:
+            self._engine.set_option(name, value)
+
+    def __dir__(self):
+        return [*_ROWS, "patch", "describe"]
+
+    def _attach(self, engine):
+        """Passes the settings on to the engine, now and at every change."""
+        object.__setattr__(self, "_engine", engine)
+        for name, row in _ROWS.items():
+            if row[3]:
+                engine.set_option(name, self._values[name])
+
+    @contextlib.contextmanager
+    def patch(self, **changes):
+        """Changes settings for the `with` block or the decorated function."""
+        before = {name: getattr(self, name) for name in changes}
+        try:
+            for name, value in changes.items():
+                setattr(self, name, value)
+            yield self
+        finally:
+            for name, value in before.items():
+                setattr(self, name, value)
+
+    def describe(self):
+        """All settings with their values and meanings, one per line."""
+        return "\n".join(f"{name} = {self._values[name]!r}  # {row[4]}" for name, row in _ROWS.items())
+
+
+def _unknown(name):
+    return f"kintsugi.config has no setting '{name}'; it has: {', '.join(_ROWS)}"
+
+
+config = Config()

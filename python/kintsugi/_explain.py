@@ -1,0 +1,151 @@
+"""explain(fn)(*args): what one call becomes when it is compiled."""
+
+import dataclasses
+import functools
+
+from . import _api, _messages
+
+
+@dataclasses.dataclass
+class GraphCompileReason:
+    """One graph break: the whole reason text and the user's frames, innermost last."""
+
+    reason: str
+    user_stack: list
+    graph_break: bool = True
+    entry: dict = dataclasses.field(default_factory=dict, repr=False)
+
+    def __str__(self):
+        where = self.user_stack[-1] if self.user_stack else None
+        place = f" ({where.filename}:{where.lineno} in {where.name})" if where else ""
+        return self.reason.partition("\n")[0] + place
+
+
+@dataclasses.dataclass(frozen=True)
+class Guard:
+    """One entry test."""
+
+    name: str
+    kind: str
+    text: str
+    filename: str
+    line: int
+    function: str
+
+    def __str__(self):
+        return (f'Name: "{self.name}"\n    Create Function: {self.kind}\n    Check: {self.text}\n'
+                f"    Needed by: {self.filename}:{self.line} in {self.function}\n")
+
+
+class ExplainOutput:
+    """The answer of explain(). `graphs` are torch.fx.GraphModules, made when they are asked for.
+
+    graph_count, graph_break_count, op_count, break_reasons, ops_per_graph, out_guards, compile_times,
+    deferred_effects, frames, graph_texts.
+    """
+
+    def __init__(self, dumps, frames):
+        self._graphs = [graph for dump in dumps for graph in dump["graphs"]]
+        self.frames = frames
+        self.graph_count = len(self._graphs)
+        self.op_count = sum(len(graph["nodes"]) for graph in self._graphs)
+        self.ops_per_graph = [[node["callable"] or node["target"] for node in graph["nodes"]] for graph in self._graphs]
+        self.graph_texts = [graph["code"] for graph in self._graphs]
+        breaks = [entry for dump in dumps for entry in dump["breaks"]]
+        self.graph_break_count = len(breaks)
+        self.break_reasons = [_reason(entry) for entry in breaks]
+        self.out_guards = [_guard(fact) for dump in dumps for fact in dump["facts"]]
+        self.deferred_effects = [effect for dump in dumps for effect in dump["effects"]]
+        self.compile_times = _times(dumps)
+
+    @functools.cached_property
+    def graphs(self):
+        from . import fx
+
+        return [fx.to_graph_module(graph) for graph in self._graphs]
+
+    def __str__(self):
+        lines = [f"Graph Count: {self.graph_count}", f"Graph Break Count: {self.graph_break_count}",
+                 f"Op Count: {self.op_count}", "Break Reasons:"]
+        for number, reason in enumerate(self.break_reasons, 1):
+            lines += [f"  Break Reason {number}:", f"    Reason: {reason.reason}", "    User Stack:"]
+            lines += [f"      {frame}" for frame in reason.user_stack]
+        if self.deferred_effects:
+            lines.append("Deferred Effects (replayed without ending a graph):")
+            lines += [f"  {e['text']}  # {e['filename']}:{e['line']} in {e['function']}" for e in self.deferred_effects]
+        lines.append("Ops per Graph:")
+        for number, ops in enumerate(self.ops_per_graph, 1):
+            lines += [f"  Ops {number}:", *(f"    {op}" for op in ops)]
+        lines.append("Out Guards:")
+        for number, guard in enumerate(self.out_guards, 1):
+            lines += [f"  Guard {number}:", f"    {guard}".rstrip("\n")]
+        lines.append("Frames:")
+        lines += [f"  {frame['name']} ({frame['filename']}:{frame['line']}): {frame['outcome']}" for frame in self.frames]
+        lines.append(f"Compile Times: {self.compile_times}")
+        return "\n".join(lines) + "\n"
+
+    def __repr__(self):
+        return (f"<kintsugi.ExplainOutput: {self.graph_count} graphs, {self.graph_break_count} graph breaks, "
+                f"{self.op_count} ops>")
+
+
+def _reason(entry):
+    return GraphCompileReason(_messages.break_block(entry, entry.get("context", "")),
+                              list(_messages.frames(entry["user_stack"])), entry=entry)
+
+
+def _guard(fact):
+    return Guard(fact["source"], _messages.guard_name(fact), fact["text"], fact["filename"], fact["line"],
+                 fact["function"])
+
+
+def _times(dumps):
+    lines = ["Kintsugi recording times:", "Function, Runtimes (s)"]
+    lines += [f"{dump['name']}, {dump['record_ns'] / 1e9:.6f}" for dump in dumps]
+    return "\n".join(lines)
+
+
+def explain(fn, *extra_args, **extra_kwargs):
+    """explain(fn)(*args, **kwargs) runs one call and says what it becomes. explain(fn, *args) works as well.
+
+    Effects of the call happen; recordings of `fn` made elsewhere are not touched.
+    """
+
+    def run(*args, **kwargs):
+        engine = _api.start_engine()
+        inner = _api.engine_of(fn)
+        target = inner.fn if inner is not None else fn
+        if not callable(target):
+            raise TypeError(f"explain({fn!r}): expected a function or a torch.nn.Module")
+        compiled = engine.Compiled(target)
+        compiled(*args, **kwargs)
+        variants = compiled.variants()
+        dumps = [engine.dump(variant) for variant in variants]
+        return ExplainOutput(dumps, _frames(compiled, variants, dumps))
+
+    return run(*extra_args, **extra_kwargs) if extra_args or extra_kwargs else run
+
+
+def _frames(compiled, variants, dumps):
+    """What happened to the compiled function: recorded, partly recorded, or run eagerly and why."""
+    found = []
+    for variant, dump in zip(variants, dumps):
+        reason = variant.reason
+        outcome = f"recorded up to: {reason}" if reason else "recorded"
+        found.append({"name": dump["name"], "filename": dump["filename"], "line": dump["firstlineno"],
+                      "outcome": outcome, "reason": reason})
+    if not found:
+        code = getattr(compiled.fn, "__code__", None)
+        reasons = _fallback_reasons(compiled)
+        found.append({"name": compiled.__name__, "filename": code.co_filename if code else "?",
+                      "line": code.co_firstlineno if code else 0, "outcome": "ran eagerly: " + reasons, "reason": reasons})
+    return found
+
+
+def _fallback_reasons(compiled):
+    from . import _logs
+
+    for event in reversed(_logs.events()):
+        if event["event"] in ("record", "fallback") and event.get("name") == compiled.__name__ and event.get("reason"):
+            return event["reason"]
+    return "nothing was recorded"

@@ -1,0 +1,152 @@
+"""install(): torch.compile and its relatives are served by Kintsugi until uninstall().
+
+torch._dynamo is patched when it is imported, so that install() does not have to import it.
+"""
+
+import importlib.abc
+import importlib.util
+import logging
+import sys
+
+from . import _api
+from ._config import config
+
+_saved = []  # (owner, name, original), undone in reverse
+_MISSING = object()
+# Settings of torch._dynamo.config that have a counterpart here.
+_SAME = {"recompile_limit": "recompile_limit", "cache_size_limit": "recompile_limit", "verbose": "verbose",
+         "suppress_errors": "suppress_errors", "disable": "disable"}
+
+
+def install():
+    """Serves torch.compile, Module.compile, torch._dynamo.explain and reset. Calling it again changes nothing."""
+    if _saved:
+        return
+    import torch
+
+    _api.start_engine()
+    _replace(torch, "compile", _compile)
+    _replace(torch.compiler, "reset", _api.reset)
+    _replace(torch.compiler, "disable", _api.disable)
+    _replace(torch.compiler, "list_backends", _list_backends)
+    if "torch._dynamo" in sys.modules:
+        _patch_dynamo(sys.modules["torch._dynamo"])
+    else:
+        sys.meta_path.insert(0, _finder)
+
+
+def uninstall():
+    """Gives torch.compile back to PyTorch."""
+    if _finder in sys.meta_path:
+        sys.meta_path.remove(_finder)
+    while _saved:
+        owner, name, original = _saved.pop()
+        if original is _MISSING:
+            delattr(owner, name)
+        else:
+            setattr(owner, name, original)
+
+
+def is_installed():
+    return bool(_saved)
+
+
+def _replace(owner, name, value):
+    _saved.append((owner, name, owner.__dict__.get(name, _MISSING) if hasattr(owner, "__dict__") else getattr(owner, name)))
+    setattr(owner, name, value)
+
+
+def _compile(model=None, *, fullgraph=False, dynamic=None, backend=None, mode=None, options=None, name=None, disable=False,
+             recompile_limit=None, isolate_recompiles=False, dynamic_shapes=None, shapes_spec=None):
+    """torch.compile, served by Kintsugi (kintsugi.uninstall() gives PyTorch's own back)."""
+    if isinstance(backend, str):
+        backend = _stock_backend(backend)
+    return _api.compile(model, fullgraph=fullgraph, dynamic=dynamic, backend=backend, mode=mode, options=options,
+                        name=name, disable=disable)
+
+
+def _stock_backend(name):
+    """Backends that a program registered with PyTorch are used as callables."""
+    from .backends import list_backends
+
+    registry = sys.modules.get("torch._dynamo.backends.registry")
+    if name not in list_backends() and registry is not None and registry._COMPILER_FNS.get(name) is not None:
+        return registry._COMPILER_FNS[name]
+    return name
+
+
+def _list_backends(exclude_tags=("debug", "experimental")):
+    from .backends import list_backends
+
+    return list_backends()
+
+
+# ---- torch._dynamo ----
+
+
+def _patch_dynamo(dynamo):
+    import torch._dynamo.config as dynamo_config
+    import torch._dynamo.utils as dynamo_utils
+
+    from . import _explain, _profiler
+
+    for name, value in (("explain", _explain.explain), ("reset", _api.reset), ("disable", _api.disable)):
+        _replace(dynamo, name, value)
+    _replace(dynamo_utils, "CompileProfiler", _profiler.CompileProfiler)
+    original = type(dynamo_config)
+    _saved.append((dynamo_config, "__class__", original))
+    dynamo_config.__class__ = _make_config_class(original)
+
+
+def _make_config_class(original):
+    """torch._dynamo.config with the names that scripts use but no version has: log_level and cache_dir."""
+
+    class DynamoConfig(original):
+        def __getattr__(self, name):
+            if name == "log_level":
+                return logging.getLevelName(logging.getLogger("torch._dynamo").getEffectiveLevel())
+            if name == "cache_dir":
+                return str(config.cache_dir)
+            return super().__getattr__(name)
+
+        def __setattr__(self, name, value):
+            if name == "log_level":
+                return _set_log_level(value)
+            if name == "cache_dir":
+                config.cache_dir = value
+                return None
+            super().__setattr__(name, value)
+            if name in _SAME:
+                setattr(config, _SAME[name], value)
+            return None
+
+    return DynamoConfig
+
+
+def _set_log_level(level):
+    number = logging.getLevelName(level) if isinstance(level, str) else level
+    if not isinstance(number, int):
+        raise ValueError(f"torch._dynamo.config.log_level = {level!r}: expected a level such as \"INFO\" or logging.INFO")
+    logging.getLogger("torch._dynamo").setLevel(number)
+
+
+class _DynamoFinder(importlib.abc.MetaPathFinder):
+    """Finds torch._dynamo as usual, and patches it once it has been executed."""
+
+    def find_spec(self, fullname, path, target=None):
+        if fullname != "torch._dynamo":
+            return None
+        sys.meta_path.remove(self)
+        spec = importlib.util.find_spec(fullname)
+        if spec is not None and spec.loader is not None:
+            run = spec.loader.exec_module
+
+            def exec_module(module):
+                run(module)
+                _patch_dynamo(module)
+
+            spec.loader.exec_module = exec_module
+        return spec
+
+
+_finder = _DynamoFinder()

@@ -1,0 +1,192 @@
+"""TORCH_LOGS views of what the engine did: graph_breaks, recompiles, graph_code, guards.
+
+The engine calls `_look` soon after it has recorded something, from the frame that made the compiled call. Records go
+through PyTorch's own artifact loggers, so TORCH_LOGS, torch._logging.set_logs and their formats apply.
+"""
+
+import json
+import logging
+import os
+import sys
+import uuid
+from collections import deque
+
+_engine = None
+_next_seq = 0
+_kept = deque(maxlen=10000)
+_frames = {}  # id of a Compiled -> frame number in trace ids
+_told_breaks = set()
+_shown = {}  # variant number -> graphs and breaks already shown
+_graph_number = 0
+_loggers = {}
+
+_HOMES = {"graph_breaks": "torch._dynamo.symbolic_convert", "recompiles": "torch._dynamo.guards",
+          "guards": "torch._dynamo.guards", "graph_code": "torch._dynamo.output_graph"}
+
+
+def start(engine):
+    """Begins to listen; logs are printed when somebody has asked for them."""
+    global _engine
+    _engine = engine
+    engine.set_listener(_look)
+
+
+def note_new(compiled):
+    """A new compile() call: its graph breaks are reported in full again, as PyTorch does."""
+    _told_breaks.clear()
+
+
+def forget():
+    _told_breaks.clear()
+    _shown.clear()
+
+
+def events():
+    """All events of this process so far (the newest 10000), as dicts, oldest first."""
+    _collect()
+    return list(_kept)
+
+
+def _collect():
+    global _next_seq
+    if _engine is None:
+        from . import _api
+
+        _api.start_engine()
+    new = [json.loads(line) for line in _engine.events_since(_next_seq)]
+    if new:
+        _next_seq = new[-1]["seq"] + 1
+        _kept.extend(new)
+    return new
+
+
+def _look():
+    """Shows what is new. Only an error of a custom backend gets out."""
+    try:
+        new = _collect()
+        outer = _outer_frames() if any(e["event"] in ("record", "extend") for e in new) else ()
+        for event in new:
+            _show(event, outer)
+    except Exception as error:  # a report must never cost the program its result
+        if _is_backend_error(error):
+            raise
+        sys.stderr.write(f"kintsugi: a report failed: {error!r}\n")
+
+
+def _is_backend_error(error):
+    exc = sys.modules.get("torch._dynamo.exc")
+    return exc is not None and isinstance(error, exc.BackendCompilerFailed)
+
+
+def _enabled(artifact):
+    """The artifact's logger when somebody wants it, else None."""
+    internal = sys.modules.get("torch._logging._internal")
+    if internal is None or not internal.log_state.is_artifact_enabled(artifact):
+        return None
+    if artifact not in _loggers:
+        _loggers[artifact] = internal.getArtifactLogger(_HOMES[artifact], artifact)
+    return _loggers[artifact]
+
+
+def _log(artifact, text, ids):
+    log = _enabled(artifact)
+    if log is None:
+        return
+    from torch._guards import CompileContext, CompileId, compile_context
+
+    with compile_context(CompileContext(CompileId(frame_id=ids[0], frame_compile_id=ids[1]))):
+        log.debug("%s", text)
+
+
+def _find(number):
+    """The compiled function and the variant with that number, and its place among the variants."""
+    from . import _api
+
+    for compiled in _api.live_compiled():
+        numbers = sorted(v.number for v in compiled.variants())
+        for variant in compiled.variants():
+            if variant.number == number:
+                return compiled, variant, numbers.index(number)
+    return None, None, 0
+
+
+def _show(event, outer):
+    kind = event["event"]
+    if kind in ("record", "extend") and "variant" in event:
+        compiled, variant, index = _find(event["variant"])
+        if compiled is not None:
+            frame = _frames.setdefault(id(compiled), len(_frames))
+            _show_variant(compiled, variant, event["variant"], (frame, index), outer, kind)
+    elif kind == "recompile":
+        if _enabled("recompiles"):
+            from . import _messages
+
+            _log("recompiles", _messages.recompile_record(event), (len(_frames) - 1 if _frames else 0, 1))
+    elif kind == "limit":
+        from . import _messages
+
+        logging.getLogger("torch._dynamo").warning("%s", _messages.limit_record(event))
+
+
+def _show_variant(compiled, variant, number, ids, outer, kind):
+    global _graph_number
+    backend = compiled.kwargs.get("backend")
+    wanted = [name for name in ("graph_breaks", "graph_code", "guards") if _enabled(name)]
+    if not wanted and backend is None:
+        return
+    from . import _messages
+
+    dump = _engine.dump(variant)
+    graphs_seen, breaks_seen = _shown.get(number, (0, 0))
+    new_graphs = dump["graphs"][graphs_seen:]
+    _shown[number] = (len(dump["graphs"]), len(dump["breaks"]))
+    for graph in new_graphs:
+        _graph_number += 1
+        if "graph_code" in wanted:
+            name = f"__compiled_fn_{_graph_number}_{str(uuid.uuid4()).replace('-', '_')}"
+            _log("graph_code", _messages.traced_graph(graph, name), ids)
+    if "graph_breaks" in wanted:
+        for entry in dump["breaks"][breaks_seen:]:
+            _log("graph_breaks", _messages.break_record(entry, outer, _is_told(entry)), ids)
+    if "guards" in wanted and kind == "record":
+        _log("guards", "GUARDS:\n" + _messages.guard_tree(dump), ids)
+    if backend is not None:
+        _call_backend(backend, new_graphs)
+
+
+def _is_told(entry):
+    from ._config import config
+
+    key = (entry["type"], tuple(map(tuple, entry["user_stack"])))
+    told = key in _told_breaks and not config.verbose
+    _told_breaks.add(key)
+    return told
+
+
+def _call_backend(backend, graphs):
+    from . import fx
+    from ._config import config
+
+    for graph in graphs:
+        gm = fx.to_graph_module(graph)
+        try:
+            backend(gm, fx.example_inputs(graph))
+        except Exception as error:
+            if config.suppress_errors:
+                logging.getLogger("torch._dynamo").warning("backend=%r raised: %r", backend, error)
+                continue
+            from torch._dynamo.exc import BackendCompilerFailed
+
+            raise BackendCompilerFailed(backend, error) from error
+
+
+def _outer_frames():
+    """(file, line, function) of the frames around the compiled call, outermost first, without ours."""
+    here = os.path.dirname(__file__)
+    found = []
+    frame = sys._getframe(2)
+    while frame is not None:
+        if not frame.f_code.co_filename.startswith(here):
+            found.insert(0, (frame.f_code.co_filename, frame.f_lineno, frame.f_code.co_name))
+        frame = frame.f_back
+    return found

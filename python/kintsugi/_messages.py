@@ -1,0 +1,126 @@
+"""The texts users know from torch.compile: one place for errors, logs, explain() and reports."""
+
+import linecache
+import traceback
+
+BREAK_PAGE = "https://meta-pytorch.github.io/compile-graph-break-site/gb/{}.html"
+_rows = None
+
+
+def rows():
+    """All reasons for graph breaks, as dicts."""
+    global _rows
+    if _rows is None:
+        from ._engine import engine
+
+        _rows = engine.break_rows()
+    return _rows
+
+
+def find_row(key):
+    """The row with that number or stable name; None when there is none."""
+    if isinstance(key, int) and not isinstance(key, bool):
+        return rows()[key] if 0 <= key < len(rows()) else None
+    return next((row for row in rows() if key in (row["why"], row["id"])), None)
+
+
+def _indent(text):
+    return text.replace("\n", "\n    ")
+
+
+def break_block(row, context=""):
+    """The reason as PyTorch lays it out, the type string first."""
+    lines = [row["type"], "  Explanation: " + _indent(row["explanation"])]
+    lines += ["  Hint: " + _indent(hint) for hint in row["hints"]]
+    if row["mend"] and row["mend"] != "defer":
+        lines.append("  Mend: " + row["mend"])
+    lines += ["", f"  Developer debug context: {row['id']} {row['why']} {context}".rstrip()]
+    if row["stock"]:
+        page = BREAK_PAGE.format(row["stock"][0].lower())
+        lines += ["", " For more details about this graph break, please visit: " + page]
+    return "\n".join(lines)
+
+
+def frames(stack):
+    """[(file, line, function)] as traceback.FrameSummary objects."""
+    return traceback.StackSummary.from_list([
+        traceback.FrameSummary(file, line, function, lookup_line=False, line=linecache.getline(file, line).strip())
+        for file, line, function in stack
+    ])
+
+
+def format_stack(stack):
+    return "".join(frames(stack).format()).rstrip("\n")
+
+
+def break_record(entry, outer=(), duplicate=False):
+    """One record of TORCH_LOGS=graph_breaks; `entry` is a break of a dump."""
+    note = " (user stack suppressed due to duplicate graph break)" if duplicate else ""
+    text = (f"Graph break{note} in user code at {entry['filename']}:{entry['line']}\n"
+            f"Graph Break Reason: {break_block(entry, entry.get('context', ''))}\n")
+    if not duplicate:
+        text += "\nUser code traceback:\n" + format_stack([*outer, *entry["user_stack"]]) + "\n"
+    return text
+
+
+def unsupported_message(row, stack, context=""):
+    """The text of the fullgraph=True error."""
+    text = break_block(row, context)
+    if stack:
+        text += "\n\nfrom user code:\n " + format_stack(stack).replace("\n", "\n ") + "\n"
+    return text + '\nSet TORCH_LOGS="graph_breaks" to see every graph break of the program.\n'
+
+
+GUARD_NAMES = {
+    "tensor": "TENSOR_MATCH", "identity": "ID_MATCH", "value": "EQUALS_MATCH", "type": "TYPE_MATCH",
+    "type version": "TYPE_MATCH", "class version": "CLASS_MATCH", "length": "SEQUENCE_LENGTH", "true": "BOOL_MATCH",
+    "has key": "DICT_CONTAINS", "lacks key": "DICT_CONTAINS", "keys in order": "DICT_KEYS_MATCH",
+    "__code__": "CLOSURE_MATCH", "same object": "DUPLICATE_INPUT", "other object": "NO_TENSOR_ALIASING",
+    "state": "GLOBAL_STATE", "lacks attribute": "NOT_PRESENT_IN_GENERIC_DICT",
+}
+
+
+def guard_name(fact):
+    return GUARD_NAMES.get(fact["kind"], fact["kind"].upper().replace(" ", "_"))
+
+
+def guard_place(fact):
+    if not fact["line"]:
+        return ""
+    code = linecache.getline(fact["filename"], fact["line"]).strip()
+    return f"  # {code}  # {fact['filename']}:{fact['line']} in {fact['function']}"
+
+
+def guard_tree(dump):
+    """The guards of a variant by source, each with the line that needed it."""
+    lines = ["", "TREE_GUARD_MANAGER:", "+- RootGuardManager"]
+    by_source = {}
+    for fact in dump["facts"]:
+        by_source.setdefault(fact["source"], []).append(fact)
+    for source, facts in by_source.items():
+        indent = "| +- "
+        if source:
+            lines.append(f"| +- GuardManager: source={source}")
+            indent = "| | +- "
+        lines += [f"{indent}{guard_name(fact)}: {fact['text']}{guard_place(fact)}" for fact in facts]
+    return "\n".join(lines) + "\n"
+
+
+def traced_graph(graph, name):
+    """One record of TORCH_LOGS=graph_code."""
+    return f"TRACED GRAPH\n ===== {name} =====\n {__file__} {graph['code']}"
+
+
+def recompile_record(event):
+    failures = [line.strip().removeprefix("- ") for line in event.get("failures", "").splitlines() if line.strip()]
+    lines = [f"Recompiling function {event['name']} in {event.get('filename', '?')}:{event.get('line', 0)}",
+             "    triggered by the following guard failure(s):"]
+    return "\n".join(lines + [f"    - {failure}" for failure in failures])
+
+
+def limit_record(event):
+    return (f"torch._dynamo hit config.recompile_limit ({event.get('limit')})\n"
+            f"   function: '{event['name']}' ({event.get('filename', '?')}:{event.get('line', 0)})\n"
+            f"   last reason: {event.get('last', '')}\n"
+            'To log all recompilation reasons, use TORCH_LOGS="recompiles".\n'
+            "What was recorded stays fast; other calls of this function run eagerly.")

@@ -1,0 +1,53 @@
+"""Backends by name. All built-in names mean the same engine; a callable gets graphs as torch.fx modules."""
+
+# name -> meaning; the names of PyTorch's own backends are accepted so that existing scripts run.
+_BUILTIN = {
+    "kintsugi": "the default",
+    "eager": "replays the recorded torch calls as they are",
+    "inductor": "alias of kintsugi",
+    "aot_eager": "alias of eager",
+    "cudagraphs": "alias of kintsugi",
+}
+_registered = {}
+
+
+def list_backends(exclude_tags=()):
+    """Names that compile(backend=...) accepts.
+
+    >>> "kintsugi" in list_backends()
+    True
+    """
+    return sorted([*_BUILTIN, *_registered])
+
+
+def register_backend(compiler_fn=None, name=None, tags=()):
+    """Makes a callable `(gm, example_inputs) -> callable` known by name; usable as a decorator."""
+    if compiler_fn is None:
+        return lambda fn: register_backend(fn, name, tags)
+    if not callable(compiler_fn):
+        raise TypeError(f"register_backend(compiler_fn={compiler_fn!r}): expected a function (gm, example_inputs)")
+    _registered[name or compiler_fn.__name__] = compiler_fn
+    return compiler_fn
+
+
+def lookup_backend(backend):
+    """None for the engine itself, else the callable behind a name or the callable itself."""
+    if backend is None or (isinstance(backend, str) and backend in _BUILTIN):
+        return None
+    if isinstance(backend, str):
+        if backend in _registered:
+            return _registered[backend]
+        raise ValueError(_unknown(backend))
+    if callable(backend):
+        return backend
+    raise TypeError(
+        f"compile(backend={backend!r}): expected a name ({', '.join(list_backends())}) or a function (gm, example_inputs)"
+    )
+
+
+def _unknown(name):
+    from difflib import get_close_matches
+
+    close = get_close_matches(name, list_backends(), 1)
+    guess = f", did you mean: '{close[0]}'?" if close else "."
+    return f"Invalid backend: '{name}'{guess} Known backends: {', '.join(list_backends())}"

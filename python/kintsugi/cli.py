@@ -1,0 +1,76 @@
+"""python -m kintsugi: run a script with torch.compile served by Kintsugi, or show what is known about breaks.
+
+    python -m kintsugi run script.py args...
+    python -m kintsugi breaks [NAME]
+    python -m kintsugi backends
+"""
+
+import argparse
+import runpy
+import sys
+
+
+def main(argv=None):
+    """Runs one command; returns the exit status."""
+    parser = argparse.ArgumentParser(prog="kintsugi", description=__doc__, formatter_class=argparse.RawTextHelpFormatter)
+    commands = parser.add_subparsers(dest="command", required=True)
+    run = commands.add_parser("run", help="run a script with torch.compile served by Kintsugi")
+    run.add_argument("--strict-breaks", action="store_true", help="report print, logging, ... as graph breaks")
+    run.add_argument("--events", metavar="FILE", help="append the event log to FILE as JSON lines")
+    run.add_argument("--stats", action="store_true", help="print the counters of all compiled functions at the end")
+    run.add_argument("script")
+    run.add_argument("args", nargs=argparse.REMAINDER)
+    breaks = commands.add_parser("breaks", help="explain the reasons for graph breaks")
+    breaks.add_argument("name", nargs="?", help="stable name, KIN number or PyTorch id")
+    commands.add_parser("backends", help="list the names compile(backend=...) accepts")
+    options = parser.parse_args(argv)
+    return {"run": _run, "breaks": _breaks, "backends": _backends}[options.command](options)
+
+
+def _run(options):
+    import kintsugi
+    from kintsugi._engine import engine
+
+    if options.strict_breaks:
+        kintsugi.config.strict_breaks = True
+    kintsugi.install()
+    if options.events:
+        engine.log_file(options.events)
+    sys.argv = [options.script, *options.args]
+    sys.path[0:1] = [options.script.rpartition("/")[0] or "."]
+    try:
+        runpy.run_path(options.script, run_name="__main__")
+    finally:
+        if options.stats:
+            _print_stats(kintsugi.stats())
+    return 0
+
+
+def _print_stats(stats):
+    for name, numbers in stats.items():
+        counts = ", ".join(f"{key} {value}" for key, value in numbers.items() if isinstance(value, int) and value)
+        sys.stderr.write(f"kintsugi: {name}: {counts}\n")
+
+
+def _breaks(options):
+    from . import _messages
+
+    rows = _messages.rows()
+    if options.name:
+        wanted = options.name.upper()
+        rows = [row for row in rows if wanted in (row["why"], row["id"], *row["stock"])]
+        if not rows:
+            sys.stderr.write(f"kintsugi: no reason is called {options.name}; see `python -m kintsugi breaks`\n")
+            return 1
+        print("\n\n".join(_messages.break_block(row) for row in rows))
+        return 0
+    for row in rows:
+        print(f"{row['id']}  {row['why']:27} {row['category']:11} {' '.join(row['stock']):20} {row['type']}")
+    return 0
+
+
+def _backends(options):
+    from .backends import list_backends
+
+    print("\n".join(list_backends()))
+    return 0

@@ -1,0 +1,112 @@
+"""Graphs of a dump as torch.fx.GraphModules: what custom backends and explain().graphs get."""
+
+import re
+
+import torch
+import torch.fx
+
+
+class ConversionError(RuntimeError):
+    """A graph holds a call that torch.fx cannot express."""
+
+
+def to_graph_module(graph):
+    """A runnable GraphModule: takes the values of graph["inputs"], returns a tuple of graph["outputs"]."""
+    return _Converter(graph).convert()
+
+
+class _Converter:
+    def __init__(self, source):
+        self.source = source
+        self.root = torch.nn.Module()
+        self.graph = torch.fx.Graph()
+        self.values = {}
+        self.constants = {}
+
+    def convert(self):
+        for entry in self.source["inputs"]:
+            node = self.graph.placeholder(entry["name"])
+            node.meta["note"] = entry["note"]
+            self.values[entry["vid"]] = node
+        for entry in self.source["nodes"]:
+            self.values[entry["vid"]] = self.add(entry)
+        self.graph.output(tuple(self.values[vid] for vid in self.source["outputs"]))
+        module = torch.fx.GraphModule(self.root, self.graph, class_name="GraphModule")
+        module.meta["kintsugi_code"] = self.source["code"]
+        return module
+
+    def add(self, entry):
+        args = tuple(self.value(arg) for arg in entry["args"])
+        kwargs = {name: self.value(arg) for name, arg in entry["kwargs"].items()}
+        if entry["op"] == "call_method":
+            node = self.graph.create_node("call_method", entry["target"], args, kwargs, name=entry["name"])
+        elif entry["callable"] is None:
+            raise ConversionError(f"{entry['target']} at {entry['filename']}:{entry['line']} is not a known function")
+        else:
+            node = self.graph.create_node("call_function", entry["callable"], args, kwargs, name=entry["name"])
+        node.meta["note"] = entry["note"]
+        if entry["line"]:
+            node.meta["stack_trace"] = (
+                f'  File "{entry["filename"]}", line {entry["line"]}, in {entry["function"]}\n    {entry["code_line"]}\n'
+            )
+        return node
+
+    def value(self, arg):
+        if isinstance(arg, dict):
+            if "vid" in arg:
+                return self.values[arg["vid"]]
+            return {key: self.value(item) for key, item in arg["dict"]}
+        if type(arg) is tuple:
+            return tuple(self.value(item) for item in arg)
+        if type(arg) is list:
+            return [self.value(item) for item in arg]
+        if type(arg) is slice:
+            return slice(self.value(arg.start), self.value(arg.stop), self.value(arg.step))
+        if isinstance(arg, torch.Tensor):
+            return self.constant(arg)
+        return arg
+
+    def constant(self, tensor):
+        """A tensor that the program holds on to becomes an attribute of the module."""
+        if id(tensor) not in self.constants:
+            name = f"_tensor_constant{len(self.constants)}"
+            if isinstance(tensor, torch.nn.Parameter):
+                self.root.register_parameter(name, tensor)
+            else:
+                self.root.register_buffer(name, tensor)
+            self.constants[id(tensor)] = name
+        return self.graph.get_attr(self.constants[id(tensor)])
+
+
+_DTYPES = {
+    "f64": torch.float64, "f32": torch.float32, "f16": torch.float16, "bf16": torch.bfloat16, "i64": torch.int64,
+    "i32": torch.int32, "i16": torch.int16, "i8": torch.int8, "u8": torch.uint8, "b8": torch.bool,
+    "c64": torch.complex64, "c128": torch.complex128,
+}
+_NOTE = re.compile(r"^(\w+?)\[([\d, ]*)\]\[([\d, ]*)\](.+)$")
+
+
+def parse_note(note):
+    """dtype, sizes, strides and device of a note such as "f32[3, 4][4, 1]cpu"; None for anything else."""
+    match = _NOTE.match(note or "")
+    if match is None or match[1] not in _DTYPES:
+        return None
+    sizes, strides = ([int(n) for n in part.split(",") if n.strip()] for part in (match[2], match[3]))
+    return _DTYPES[match[1]], sizes, strides, match[4]
+
+
+def example_inputs(graph):
+    """Fake tensors that look like the recorded inputs (no memory behind them); None where one was no tensor."""
+    from torch._subclasses.fake_tensor import FakeTensorMode
+
+    mode = FakeTensorMode(allow_non_fake_inputs=True)
+    found = []
+    for entry in graph["inputs"]:
+        parts = parse_note(entry["note"])
+        if parts is None:
+            found.append(None)
+            continue
+        dtype, sizes, strides, device = parts
+        with mode:
+            found.append(torch.empty_strided(sizes, strides, dtype=dtype, device=device))
+    return found
