@@ -8,6 +8,7 @@
 #include "py/aten/tensor.h"
 #include "py/compat/recursion.h"
 #include "py/guardeval/guard.h"
+#include "py/guardeval/guard_text.h"
 #include "py/module/log.h"
 #include "py/module/target.h"
 #include "py/record/record.h"
@@ -197,7 +198,8 @@ try_with_slots(call_state *c, uint32_t i, PyObject **slots, PyObject **result)
     exit_context x = {c->self, variant, c->ts};
     if (!fill_roots(variant, c, slots))
         return TRY_EAGER;
-    if (!kin_guard_eval(variant->v, 0, slots, &variant->last_miss)) {
+    kin_guard_miss miss;
+    if (!kin_guard_eval(variant->v, 0, slots, &miss)) {
         drop_roots(variant, slots);
         variant->v->misses++;
         c->self->count.guard_misses++;
@@ -241,7 +243,7 @@ try_variant(call_state *c, uint32_t i, PyObject **result)
     if (variant->v == NULL || variant->broken)
         return TRY_MISS;
     c->why = KIN_EAGER_RECURSION;
-    if (kin_recursion_left(c->ts) < (int)variant->depth)
+    if (kin_recursion_left(c->ts) < (int)variant->v->trace.depth)
         return TRY_EAGER;
     c->why = KIN_EAGER_INTERNAL;
     Py_INCREF(variant); /* a step may drop all variants */
@@ -266,20 +268,57 @@ prepare_torch(kin_state *st, PyObject *name)
     return st->aten_ready;
 }
 
-/* One line for each variant that did not fit; new str or NULL (no exception). Remembers paths that move. */
+/* Is the missed fact about content that may well change again (rule 12)? Then its path is remembered. */
+static void
+note_unstable(const kin_variant *v, const kin_guard_miss *miss, PyObject **set)
+{
+    if (miss->fact >= v->trace.facts.len)
+        return;
+    const kin_fact *fact = &v->trace.facts.at[miss->fact];
+    if (fact->kind != KIN_FACT_EQ && fact->kind != KIN_FACT_LEN && fact->kind != KIN_FACT_T_META)
+        return;
+    PyObject *path = kin_source_text(v, fact->vid);
+    if (*set == NULL)
+        *set = PySet_New(NULL);
+    if (path == NULL || *set == NULL || PySet_Add(*set, path) < 0)
+        PyErr_Clear();
+    Py_XDECREF(path);
+}
+
+/* Why the variant does not fit this call: new str, or NULL (no exception). */
 static PyObject *
-explain_misses(kin_shape *shape)
+explain_miss(const call_state *c, kin_variant_object *variant)
+{
+    kin_guard_miss miss = {UINT32_MAX, 0};
+    PyObject *text = NULL, **slots = kin_variant_slots_take(variant);
+    uint32_t count = variant->nslots;
+    if (slots != NULL && fill_roots(variant, c, slots)) {
+        if (!kin_guard_eval(variant->v, 0, slots, &miss)) {
+            text = kin_miss_text(variant->v, &miss, slots, true);
+            note_unstable(variant->v, &miss, &c->shape->owner->unstable);
+        }
+        for (uint32_t vid = 0; vid < count; vid++)
+            Py_CLEAR(slots[vid]);
+    }
+    if (text == NULL)
+        PyErr_Clear();
+    kin_variant_slots_give(variant, slots, count);
+    return text;
+}
+
+/* One line for each variant that did not fit; new str or NULL (no exception). */
+static PyObject *
+explain_misses(const call_state *c)
 {
     PyObject *lines = PyList_New(0), *newline = PyUnicode_FromString("\n"), *text = NULL;
-    for (uint32_t i = 0; lines != NULL && i < shape->variants.len; i++) {
-        kin_variant_object *variant = shape->variants.at[i];
+    for (uint32_t i = 0; lines != NULL && i < c->shape->variants.len; i++) {
+        kin_variant_object *variant = c->shape->variants.at[i];
         if (variant->v == NULL || variant->broken)
             continue;
-        PyObject *line = kin_log_miss_text(variant->v, &variant->last_miss);
+        PyObject *line = explain_miss(c, variant);
         if (line != NULL && PyList_Append(lines, line) < 0)
             PyErr_Clear();
         Py_XDECREF(line);
-        kin_log_note_unstable(variant->v, &variant->last_miss, &shape->owner->unstable);
     }
     if (lines != NULL && newline != NULL)
         text = PyUnicode_Join(newline, lines);
@@ -290,10 +329,12 @@ explain_misses(kin_shape *shape)
     return text;
 }
 
-/* A program that leaves at once is no use. */
+/* A program that leaves at once is no use; one with breaks must not be replayed where each call has to raise. */
 static bool
-is_useful(const kin_variant *v)
+is_useful(const kin_compiled *self, const kin_variant *v)
 {
+    if (self->fullgraph && v->trace.nbreaks > 0)
+        return false;
     return !(v->trace.steps.len == 2 && v->trace.steps.at[1].kind == KIN_STEP_EXIT);
 }
 
@@ -304,7 +345,7 @@ adopt(call_state *c, PyCodeObject *code, PyObject *cause, const kin_record_resul
     kin_variant *v = result->variant;
     kin_variant_object *variant = NULL;
     kin_shape *shape = kin_cache_add(&c->self->cache, code, c->bind.nargs, c->bind.kwnames);
-    if (v == NULL || !is_useful(v) || shape == NULL || shape->plan == NULL) {
+    if (v == NULL || !is_useful(c->self, v) || shape == NULL || shape->plan == NULL) {
         if (shape != NULL)
             shape->failures++;
         kin_variant_free(v);
@@ -364,6 +405,8 @@ record(call_state *c, PyObject *cause)
     PyErr_Fetch(&type, &error, &traceback);
     kin_variant_object *variant = adopt(c, code, cause, &result);
     kin_log_record(self->state, self->name, code, variant, &result);
+    if (strncmp(result.reason, "BUG", 3) == 0)
+        kin_log_bug(self->state, self->name, "record", result.reason);
     PyErr_Restore(type, error, traceback);
     Py_XDECREF(options.unstable);
     Py_XDECREF(first);
@@ -388,7 +431,7 @@ run_unknown(call_state *c)
         return run_eager(c, KIN_EAGER_NO_TORCH);
     if (kin_record_active()) /* importing torch let other threads run */
         return run_eager(c, KIN_EAGER_RECORDING);
-    PyObject *cause = c->shape->variants.len == 0 ? NULL : explain_misses(c->shape);
+    PyObject *cause = c->shape->variants.len == 0 ? NULL : explain_misses(c);
     const char *text = cause == NULL ? "another kind of call" : PyUnicode_AsUTF8(cause);
     if (text == NULL)
         PyErr_Clear();

@@ -58,7 +58,8 @@ log_step(kin_state *st, const kin_variant_object *variant, const kin_step *step)
         add_step_place(st, variant, step);
         kin_event_str(st->log, "why", row == NULL ? "" : row->name);
         kin_event_str(st->log, "type", row == NULL ? "" : row->type);
-    } else if ((step->flags & KIN_STEP_EFFECT) && !(step->flags & (KIN_STEP_SUNK | KIN_STEP_TORCH))) {
+    } else if ((step->flags & KIN_STEP_EFFECT) && !(step->flags & (KIN_STEP_SUNK | KIN_STEP_TORCH)) &&
+               step->kind < KIN_STEP_CHECK) { /* control steps come last in steps.def */
         begin(st, KIN_EVENT_EFFECT, variant->name);
         add_step_place(st, variant, step);
         kin_event_str(st->log, "text", kin_step_name((kin_step_kind)step->kind));
@@ -171,27 +172,4 @@ kin_log_reset(kin_state *st)
 {
     begin(st, KIN_EVENT_RESET, NULL);
     kin_event_end(st->log);
-}
-
-/* -- misses ------------------------------------------------------------------------------------------------ */
-
-PyObject *
-kin_log_miss_text(kin_variant *v, const kin_guard_miss *miss)
-{
-    PyObject *text;
-    if (miss->fact >= v->trace.facts.len) {
-        text = PyUnicode_FromFormat("value %u cannot be read", miss->vid);
-    } else {
-        const kin_fact *fact = &v->trace.facts.at[miss->fact];
-        text = PyUnicode_FromFormat("%s of value %u changed", kin_fact_name((kin_fact_kind)fact->kind), fact->vid);
-    }
-    if (text == NULL)
-        PyErr_Clear();
-    return text;
-}
-
-void
-kin_log_note_unstable(kin_variant *v, const kin_guard_miss *miss, PyObject **set)
-{
-    (void)v, (void)miss, (void)set;
 }

@@ -4,7 +4,6 @@
 #ifndef KIN_MODULE_LOG_H
 #define KIN_MODULE_LOG_H
 
-#include "py/guardeval/guard.h"
 #include "py/module/variant_object.h"
 #include "py/record/record.h"
 
@@ -22,10 +21,5 @@ void kin_log_fallback(kin_state *st, PyObject *name, PyCodeObject *code, const c
 /* A pending exception, if any, is put into the message and dropped. */
 void kin_log_bug(kin_state *st, PyObject *name, const char *where, const char *message);
 void kin_log_reset(kin_state *st);
-
-/* Why the guards of `v` did not hold, in words: new str, or NULL (no exception) without memory. */
-PyObject *kin_log_miss_text(kin_variant *v, const kin_guard_miss *miss);
-/* When the miss is about content that may well change again, adds the path to the set (made when NULL; rule 12). */
-void kin_log_note_unstable(kin_variant *v, const kin_guard_miss *miss, PyObject **set);
 
 #endif

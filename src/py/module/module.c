@@ -6,6 +6,7 @@
 #include <stddef.h>
 #include <string.h>
 
+#include "py/guardeval/guard.h"
 #include "py/module/compiled.h"
 #include "py/module/dispatch.h"
 #include "py/module/dump.h"
@@ -302,6 +303,7 @@ exec_module(PyObject *module)
     if (st->str_call == NULL || add_type(module, kin_compiled_type_spec(), &st->compiled_type) < 0 ||
         add_type(module, kin_variant_type_spec(), &st->variant_type) < 0)
         return -1;
+    kin_guard_set_compiled(st->compiled_type, offsetof(kin_compiled, fn));
     return PyModule_AddFunctions(module, kin_dump_methods);
 }
 

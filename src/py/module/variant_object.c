@@ -72,25 +72,10 @@ find_roots(kin_variant_object *self, uint32_t nparams)
     return KIN_OK;
 }
 
-static uint32_t
-find_depth(const kin_trace *t)
-{
-    uint32_t deepest = 1;
-    for (uint32_t s = 1; s < t->snaps.len; s++) {
-        uint32_t depth = 1, snap = t->snaps.at[s].parent;
-        for (; snap != 0 && depth < t->snaps.len; depth++)
-            snap = t->snaps.at[snap].parent;
-        if (depth > deepest)
-            deepest = depth;
-    }
-    return deepest;
-}
-
 kin_status
 kin_variant_object_refresh(kin_variant_object *self, uint32_t nparams)
 {
     KIN_TRY(find_roots(self, nparams));
-    self->depth = find_depth(&self->v->trace);
     if (self->nslots != self->v->trace.vals.len) {
         self->nslots = self->v->trace.vals.len;
         free(self->spare);
@@ -132,7 +117,6 @@ kin_variant_slots_take(kin_variant_object *self)
     if (slots == NULL)
         return calloc(self->nslots, sizeof *slots);
     self->spare = NULL;
-    memset(slots, 0, self->nslots * sizeof *slots);
     return slots;
 }
 
@@ -172,15 +156,19 @@ kin_variant_stats(kin_variant_object *self)
     if (v == NULL)
         return PyDict_New();
     const kin_trace *t = &v->trace;
+    kin_guard_stats guards = {0};
+    kin_guard_get_stats(v, &guards);
     PyObject *cause = self->cause == NULL ? Py_None : self->cause;
-    return Py_BuildValue("{s:I,s:I,s:I,s:I,s:I,s:I,s:I,s:I,s:I,s:I,s:d,s:n,s:K,s:K,s:K,s:O,s:O}",
+    return Py_BuildValue("{s:I,s:I,s:I,s:I,s:I,s:I,s:I,s:I,s:I,s:I,s:d,s:n,s:K,s:K,s:K,s:I,s:K,s:O,s:O}",
                          "number", self->number, "graphs", t->ngraphs, "breaks", t->nbreaks, "guards", t->facts.len,
                          "ops", count_steps(t, KIN_STEP_TORCH), "steps", t->steps.len,
                          "effects", t->neffects, "segments", t->nsegments, "branches", self->branches,
                          "instructions", self->ninstr,
                          "record_ms", v->record_ns / 1e6, "bytes", (Py_ssize_t)count_bytes(self),
                          "hits", (unsigned long long)v->hits, "exits", (unsigned long long)v->exits,
-                         "misses", (unsigned long long)v->misses, "reason", self->reason, "cause", cause);
+                         "misses", (unsigned long long)v->misses, "guard_words", guards.words,
+                         "fast_guard_hits", (unsigned long long)guards.fast_hits,
+                         "reason", self->reason, "cause", cause);
 }
 
 /* -- the type ---------------------------------------------------------------------------------------------- */

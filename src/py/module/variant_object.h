@@ -4,7 +4,6 @@
 #ifndef KIN_MODULE_VARIANT_OBJECT_H
 #define KIN_MODULE_VARIANT_OBJECT_H
 
-#include "py/guardeval/guard.h"
 #include "py/module/bind.h"
 #include "py/module/state.h"
 #include "py/replay/variant.h"
@@ -22,11 +21,9 @@ typedef struct {
     KIN_VEC(kin_root) roots;
     uint32_t number;   /* in events and dumps */
     uint32_t nslots;   /* trace.vals.len */
-    uint32_t depth;    /* frames in the deepest snapshot */
     uint32_t ninstr;   /* instructions watched */
     uint32_t branches; /* recorded behind exits so far */
     KIN_VEC(uint8_t) attempts; /* by step: recordings of its exit that added nothing */
-    kin_guard_miss last_miss;
     bool broken;       /* its last branch left it in a state that cannot be used */
     PyObject **spare;  /* slots kept for the next call; NULL while in use */
     PyObject *name;    /* str: of the compiled function */
@@ -42,7 +39,7 @@ kin_status kin_variant_object_new(kin_state *st, kin_variant *v, const kin_bind_
 /* After the trace has grown by a branch. */
 kin_status kin_variant_object_refresh(kin_variant_object *self, uint32_t nparams) KIN_MUST_CHECK;
 
-/* Zeroed slots for one run, and their return (all entries must be NULL by then or are ignored). */
+/* Slots for one run, all NULL, and their return, all NULL again. `len` is the number that was taken. */
 PyObject **kin_variant_slots_take(kin_variant_object *self);
 void kin_variant_slots_give(kin_variant_object *self, PyObject **slots, uint32_t len);
 
