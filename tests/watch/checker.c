@@ -5,7 +5,7 @@
  *     {'result': ..., 'instructions': n, 'values': n, 'depths': n, 'frames': n, 'mismatches': n, 'first': [text, ...]}
  *
  * Checked: the offset begins an instruction; it is a legal successor of the last one in that frame; the static stack
- * depth is the real one where CPython saves it; what the instruction had to leave on the stack is there; frames start
+ * depth is the real one where CPython saves it; frames of functions called skipped* stay silent; what the instruction had to leave on the stack is there; frames start
  * and end in order. Pointers from an earlier event are compared, never followed.
  */
 #define PY_SSIZE_T_CLEAN
@@ -30,6 +30,7 @@ typedef struct {
     struct _PyInterpreterFrame *frame;
     code_entry *code;
     const kin_instr *last; /* NULL: nothing seen yet in this frame */
+    bool skipped;          /* the client did not want its instructions */
     bool unknown;          /* was already running when the watch started */
     int depth;             /* stack before `last` */
     void *stack[MAX_SAVED];
@@ -411,9 +412,10 @@ on_call(void *arg, struct _PyInterpreterFrame *frame)
         if (!f.code->usable)
             mismatch(k, NULL, 0, PyUnicode_AsUTF8(f.code->object->co_qualname));
     }
+    f.skipped = !f.code->usable || strncmp(PyUnicode_AsUTF8(f.code->object->co_name), "skipped", 7) == 0;
     if (kin_vec_push(&k->open, f) != KIN_OK)
         abort();
-    return f.code->usable;
+    return !f.skipped;
 }
 
 static void
@@ -435,6 +437,10 @@ on_instr(void *arg, struct _PyInterpreterFrame *frame, uint32_t offset)
     k->instructions++;
     if (f == NULL || f->frame != frame) {
         mismatch(k, f, offset, "instruction of a frame that is not the innermost");
+        return;
+    }
+    if (f->skipped) {
+        mismatch(k, f, offset, "instruction of a frame that was not wanted");
         return;
     }
     const kin_instr *in = kin_code_at(&f->code->code, offset);

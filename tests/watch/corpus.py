@@ -610,6 +610,32 @@ def classes():
 
 
 @case
+def frames_not_wanted():
+    """Functions called skipped* report no instruction; what they call does, and so do generators in between."""
+
+    def skipped(n):
+        total = 0
+        for i in range(n):
+            total += wanted(i) + sum(skipped_generator(i))
+        return total
+
+    def skipped_generator(n):
+        for i in range(n):
+            yield wanted(i)
+
+    def skipped_raise():
+        raise KeyError(wanted(1))
+
+    def wanted(i):
+        return i * 2 if i % 2 else i
+
+    try:
+        skipped_raise()
+    except KeyError as e:
+        return skipped(5), wanted(3), e.args
+
+
+@case
 def deep_recursion():
     def fib(n):
         return n if n < 2 else fib(n - 1) + fib(n - 2)
@@ -958,11 +984,35 @@ def check_debugger_inside(watchcheck):
         sys.settrace(None)
         return events, y
 
-    plain = program()
-    report = watchcheck.run(program)
-    wrong = [] if report["result"] == plain else [f"events {report['result']} instead of {plain}"]
-    if sys.version_info < (3, 12) and not report["lost"]:
-        wrong.append("the taken-away tracer was not noticed")
+    def program_below():
+        """The same with the call of sys.settrace() out of the watcher's sight, as under a breakpoint()."""
+        events = []
+
+        def tracer(frame, event, arg):
+            events.append(event)
+            return tracer
+
+        def skipped_start(frame):
+            frame.f_trace = tracer
+            sys.settrace(tracer)
+
+        def skipped_stop():
+            sys.settrace(None)
+
+        skipped_start(sys._getframe())
+        y = len("ab")
+        y += 1
+        skipped_stop()
+        return events, y
+
+    wrong = []
+    for function in (program, program_below):
+        plain = function()
+        report = watchcheck.run(function)
+        if report["result"] != plain:
+            wrong.append(f"{function.__name__}: events {report['result']} instead of {plain}")
+        if sys.version_info < (3, 12) and not report["lost"]:
+            wrong.append(f"{function.__name__}: the taken-away tracer was not noticed")
     return wrong
 
 

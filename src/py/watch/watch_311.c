@@ -30,6 +30,7 @@ static _Thread_local kin_watch *current_watch;
 static _Thread_local _PyInterpreterFrame *base_frame;
 /* What sys.settrace is, so that a call of it is noticed before it takes the trace function away. */
 static PyMethodDef *settrace_method;
+static PyObject *settrace_name; /* interned; kept for the life of the process */
 
 static int on_trace(PyObject *unused, PyFrameObject *frame, int what, PyObject *arg);
 
@@ -54,6 +55,9 @@ find_settrace(void)
     PyObject *settrace = PySys_GetObject("settrace");
     if (settrace_method == NULL && settrace != NULL && PyCFunction_Check(settrace))
         settrace_method = ((PyCFunctionObject *)settrace)->m_ml;
+    if (settrace_name == NULL)
+        settrace_name = PyUnicode_InternFromString("settrace");
+    PyErr_Clear();
 }
 
 bool
@@ -159,6 +163,16 @@ starts_on_waiting_frame(_PyInterpreterFrame *f)
     return caller != NULL && caller->owner == FRAME_OWNED_BY_GENERATOR && caller != base_frame && !is_open(caller);
 }
 
+/* In frames without instruction events the call of sys.settrace() itself cannot be seen. */
+static bool
+mentions_settrace(PyCodeObject *code)
+{
+    for (Py_ssize_t i = 0; i < PyTuple_GET_SIZE(code->co_names); i++)
+        if (PyTuple_GET_ITEM(code->co_names, i) == settrace_name)
+            return true;
+    return false;
+}
+
 static void
 on_call(kin_watch *w, PyFrameObject *frame)
 {
@@ -167,8 +181,11 @@ on_call(kin_watch *w, PyFrameObject *frame)
         return;
     }
     bool wanted = w->client.call(w->arg, frame->f_frame);
-    if (w->active)
-        set_flags(frame, wanted, false);
+    if (!w->active)
+        return;
+    set_flags(frame, wanted, false);
+    if (!wanted && mentions_settrace(frame->f_frame->f_code))
+        lose(w);
 }
 
 static void
