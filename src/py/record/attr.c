@@ -1,0 +1,560 @@
+/* Attribute reads and writes: which of instance, class, metaclass, descriptor or __getattr__ answers, and what has to
+ * stay true for the same one to answer again (rules 7, 15-26).
+ */
+#include "py/record/rec.h"
+
+#include <structmember.h>
+
+/* -- pieces --------------------------------------------------------------------------------------------------- */
+
+kin_vid
+rec_dict_item(rec *r, kin_vid dict, PyObject *key, PyObject *obj)
+{
+    if (rec_is_compiling_flag(O(r, dict), key))
+        return rec_const(r, Py_True); /* answers the same on every path (rule 67) */
+    rec_need_type(r, dict);
+    return rec_src_key(r, dict, KIN_ACCESS_DICT_ITEM, key, obj);
+}
+
+/* The instance dict as a value; 0 when the object has none at this moment. */
+static kin_vid
+instance_dict(rec *r, kin_vid base)
+{
+    PyObject *dict = kin_instance_dict(O(r, base));
+    if (dict == NULL || !PyDict_CheckExact(dict))
+        return 0;
+    if (r->t->vals.at[base].kind == KIN_VAL_CONST && (PyModule_Check(O(r, base)) || PyFunction_Check(O(r, base))))
+        return rec_const(r, dict);
+    return rec_src(r, base, KIN_ACCESS_INSTDICT, 0, dict);
+}
+
+static bool
+has_instance_dict(PyTypeObject *tp)
+{
+    return tp->tp_dictoffset != 0;
+}
+
+static kin_vid
+fresh_attr(rec *r, kin_vid base, PyObject *name)
+{
+    rec_fresh *f = FRESH(r, base);
+    for (uint32_t i = 0; i + 1 < f->n; i += 2)
+        if (PyUnicode_Compare(O(r, f->items[i]), name) == 0)
+            return f->items[i + 1];
+    return 0;
+}
+
+kin_vid
+rec_instance_item(rec *r, kin_vid base, PyObject *name)
+{
+    PyObject *obj = O(r, base);
+    rec_fresh *f = FRESH(r, base);
+    if (f != NULL && f->kind == FRESH_OBJECT && f->known)
+        return fresh_attr(r, base, name);
+    PyObject *found = kin_instance_attr(obj, name);
+    rec_root(r, base);
+    kin_vid dict = instance_dict(r, base);
+    if (dict != 0) {
+        if (found != NULL)
+            return rec_dict_item(r, dict, name, found);
+        rec_need_type(r, dict);
+        rec_fact(r, KIN_FACT_LACKS_KEY, dict, name, 0);
+        return 0;
+    }
+    if (found != NULL)
+        return rec_src_key(r, base, KIN_ACCESS_IATTR, name, found);
+    rec_fact(r, KIN_FACT_LACKS_ATTR, base, name, 0);
+    return 0;
+}
+
+/* A class attribute that is not bound: fixed by the class's version. */
+static kin_vid
+class_value(rec *r, PyTypeObject *tp, PyObject *name, PyObject *value)
+{
+    if (kin_is_exact_immutable(value) || rec_pinnable(value) || PyFunction_Check(value))
+        return rec_const(r, value);
+    return rec_src_key(r, rec_const(r, (PyObject *)tp), KIN_ACCESS_TYPEATTR, name, value);
+}
+
+static void
+set_step(attr_result *out, unsigned flags)
+{
+    out->kind = ATTR_STEP;
+    out->flags = flags;
+}
+
+static void
+set_value(attr_result *out, kin_vid value)
+{
+    out->kind = ATTR_VALUE;
+    out->value = value;
+}
+
+static void
+set_method(attr_result *out, kin_vid func, kin_vid self)
+{
+    out->kind = ATTR_METHOD;
+    out->value = func;
+    out->self = self;
+}
+
+static void
+set_call(attr_result *out, kin_vid func, kin_vid a0, kin_vid a1, kin_vid a2)
+{
+    out->kind = ATTR_CALL;
+    out->func = func;
+    out->args[0] = a0;
+    out->args[1] = a1;
+    out->args[2] = a2;
+    out->nargs = a2 ? 3 : a1 ? 2 : 1;
+}
+
+/* Binding of a class attribute to `self` (rules 4, 25). False: no binding, it is a plain value. */
+static bool
+bind_descriptor(rec *r, PyTypeObject *tp, PyObject *name, PyObject *descr, kin_vid self, attr_result *out)
+{
+    PyTypeObject *dt = Py_TYPE(descr);
+    if (dt == &PyFunction_Type || dt == &PyMethodDescr_Type || dt == &PyWrapperDescr_Type) {
+        set_method(out, rec_const(r, descr), self);
+        return true;
+    }
+    if (dt == &PyClassMethod_Type || dt == &PyStaticMethod_Type) {
+        PyObject *func = PyObject_GetAttrString(descr, "__func__");
+        if (func == NULL) {
+            PyErr_Clear();
+            set_step(out, KIN_STEP_OPAQUE);
+            return true;
+        }
+        kin_vid f = rec_const(r, func);
+        Py_DECREF(func);
+        if (!PyFunction_Check(O(r, f)) && !PyCFunction_Check(O(r, f)))
+            set_step(out, KIN_STEP_OPAQUE);
+        else if (dt == &PyStaticMethod_Type)
+            set_value(out, f);
+        else
+            set_method(out, f, rec_const(r, (PyObject *)tp));
+        return true;
+    }
+    if (dt->tp_descr_get == NULL)
+        return false;
+    PyObject *get = dt->tp_flags & Py_TPFLAGS_HEAPTYPE ? _PyType_Lookup(dt, REC_STR("__get__")) : NULL;
+    if (get != NULL && PyFunction_Check(get) && self != 0) {
+        rec_class_version(r, dt);
+        kin_vid d = rec_src_key(r, rec_const(r, (PyObject *)tp), KIN_ACCESS_TYPEATTR, name, descr);
+        rec_need_type(r, d);
+        set_call(out, rec_const(r, get), d, self, rec_const(r, (PyObject *)tp));
+        return true;
+    }
+    set_step(out, KIN_STEP_OPAQUE);
+    return true;
+}
+
+static void
+data_descriptor(rec *r, kin_vid base, PyObject *name, PyObject *descr, attr_result *out)
+{
+    PyTypeObject *dt = Py_TYPE(descr);
+    PyObject *obj = O(r, base);
+    if (kin_is_tensor(obj) && rec_tensor_attr(r, base, descr, name, out))
+        return;
+    if (dt == &PyProperty_Type) {
+        PyObject *get = ((struct { PyObject_HEAD PyObject *get; } *)descr)->get;
+        if (get != NULL && PyFunction_Check(get))
+            set_call(out, rec_const(r, get), base, 0, 0);
+        else
+            set_step(out, KIN_STEP_OPAQUE);
+        return;
+    }
+    if (dt == &PyMemberDescr_Type && FRESH(r, base) == NULL) {
+        struct PyMemberDef *m = ((PyMemberDescrObject *)descr)->d_member;
+        if (m->type == T_OBJECT_EX || m->type == T_OBJECT) {
+            PyObject *value = *(PyObject **)((char *)obj + m->offset);
+            if (value != NULL) {
+                rec_root(r, base);
+                set_value(out, rec_src(r, base, KIN_ACCESS_MEMBER, (uint32_t)m->offset, value));
+                return;
+            }
+        }
+        set_step(out, 0);
+        return;
+    }
+    if (dt == &PyGetSetDescr_Type) {
+        if (PyUnicode_CompareWithASCIIString(name, "__class__") == 0) {
+            set_value(out, rec_const(r, (PyObject *)Py_TYPE(obj)));
+            return;
+        }
+        if (PyUnicode_CompareWithASCIIString(name, "__dict__") == 0 && FRESH(r, base) == NULL) {
+            rec_root(r, base);
+            kin_vid dict = instance_dict(r, base);
+            if (dict != 0) {
+                set_value(out, dict);
+                return;
+            }
+        }
+        set_step(out, 0);
+        return;
+    }
+    PyObject *get = dt->tp_flags & Py_TPFLAGS_HEAPTYPE ? _PyType_Lookup(dt, REC_STR("__get__")) : NULL;
+    if (get == NULL || !bind_descriptor(r, Py_TYPE(obj), name, descr, base, out))
+        set_step(out, KIN_STEP_OPAQUE);
+}
+
+/* -- per kind of object ----------------------------------------------------------------------------------------- */
+
+/* Does the type look attributes up the generic way, perhaps with a __getattr__ behind it? */
+static bool
+is_generic(PyTypeObject *tp, PyObject **fallback)
+{
+    *fallback = NULL;
+    if (tp->tp_getattro == PyObject_GenericGetAttr || tp->tp_getattro == PyModule_Type.tp_getattro)
+        return true;
+    if (!(tp->tp_flags & Py_TPFLAGS_HEAPTYPE))
+        return false;
+    PyObject *basic = _PyType_Lookup(tp, REC_STR("__getattribute__"));
+    PyObject *hook = _PyType_Lookup(tp, REC_STR("__getattr__"));
+    if (basic == NULL || Py_TYPE(basic) != &PyWrapperDescr_Type)
+        return false;
+    void *wrapped = ((PyWrapperDescrObject *)basic)->d_wrapped;
+    if (wrapped != (void *)PyObject_GenericGetAttr && wrapped != (void *)PyModule_Type.tp_getattro)
+        return false;
+    *fallback = hook;
+    return hook != NULL && PyFunction_Check(hook);
+}
+
+static void generic_attr(rec *r, kin_vid base, PyObject *name, PyObject *fallback, attr_result *out);
+
+static void
+instance_attr(rec *r, kin_vid base, PyObject *name, attr_result *out)
+{
+    PyObject *fallback;
+    PyTypeObject *tp = rec_need_version(r, base);
+    if (!is_generic(tp, &fallback)) {
+        PyObject *own = tp->tp_flags & Py_TPFLAGS_HEAPTYPE ? _PyType_Lookup(tp, REC_STR("__getattribute__")) : NULL;
+        if (own != NULL && PyFunction_Check(own))
+            set_call(out, rec_const(r, own), base, rec_const(r, name), 0);
+        else
+            set_step(out, KIN_STEP_OPAQUE);
+        return;
+    }
+    generic_attr(r, base, name, fallback, out);
+}
+
+/* What object.__getattribute__ does (and, with a fallback, __getattr__ behind it). */
+static void
+generic_attr(rec *r, kin_vid base, PyObject *name, PyObject *fallback, attr_result *out)
+{
+    PyTypeObject *tp = Py_TYPE(O(r, base));
+    PyObject *descr = _PyType_Lookup(tp, name);
+    if (descr != NULL && Py_TYPE(descr)->tp_descr_get != NULL && Py_TYPE(descr)->tp_descr_set != NULL) {
+        data_descriptor(r, base, name, descr, out);
+        return;
+    }
+    rec_fresh *f = FRESH(r, base);
+    PyObject *obj = O(r, base);
+    bool bare = kin_is_tensor(obj) && r->info.at[base].graph && kin_instance_dict(obj) == NULL;
+    if (has_instance_dict(tp) && !bare) { /* results of torch calls have no attributes of their own (rule 50) */
+        if (f != NULL && !(f->kind == FRESH_OBJECT && f->known)) {
+            /* made here, contents no longer known: ask again at that point */
+            set_step(out, fallback || (descr && Py_TYPE(descr)->tp_descr_get) ? KIN_STEP_OPAQUE : 0);
+            return;
+        }
+        kin_vid item = rec_instance_item(r, base, name);
+        if (item != 0) {
+            set_value(out, item);
+            return;
+        }
+    }
+    if (descr != NULL) {
+        if (!bind_descriptor(r, tp, name, descr, base, out))
+            set_value(out, class_value(r, tp, name, descr));
+    } else if (fallback != NULL) {
+        set_call(out, rec_const(r, fallback), base, rec_const(r, name), 0);
+    } else {
+        out->kind = ATTR_ABSENT;
+    }
+}
+
+static void
+module_attr(rec *r, kin_vid base, PyObject *name, attr_result *out)
+{
+    kin_vid mod = rec_need_const(r, base);
+    PyObject *dict = mod ? PyModule_GetDict(O(r, mod)) : NULL;
+    PyObject *value = dict ? PyDict_GetItemWithError(dict, name) : NULL;
+    PyObject *descr = _PyType_Lookup(&PyModule_Type, name);
+    PyErr_Clear();
+    if (dict == NULL || descr != NULL) {
+        set_step(out, KIN_STEP_OPAQUE);
+        return;
+    }
+    if (value == NULL) {
+        kin_vid d = rec_const(r, dict);
+        if (PyDict_GetItemWithError(dict, REC_STR("__getattr__")) != NULL) {
+            set_step(out, KIN_STEP_OPAQUE);
+            return;
+        }
+        rec_fact(r, KIN_FACT_LACKS_KEY, d, name, 0);
+        rec_fact(r, KIN_FACT_LACKS_KEY, d, REC_STR("__getattr__"), 0);
+        out->kind = ATTR_ABSENT;
+        return;
+    }
+    set_value(out, rec_dict_item(r, rec_const(r, dict), name, value));
+}
+
+static void
+class_attr(rec *r, kin_vid base, PyObject *name, attr_result *out)
+{
+    kin_vid cls = rec_need_const(r, base);
+    PyTypeObject *tp = (PyTypeObject *)O(r, cls), *meta = Py_TYPE(tp);
+    if (meta->tp_getattro != PyType_Type.tp_getattro) {
+        set_step(out, KIN_STEP_OPAQUE);
+        return;
+    }
+    rec_class_version(r, tp);
+    rec_class_version(r, meta);
+    PyObject *meta_attr = _PyType_Lookup(meta, name);
+    if (meta_attr != NULL && Py_TYPE(meta_attr)->tp_descr_set != NULL) {
+        set_step(out, Py_TYPE(meta_attr) == &PyGetSetDescr_Type || Py_TYPE(meta_attr) == &PyMemberDescr_Type
+                          ? 0 : KIN_STEP_OPAQUE);
+        return;
+    }
+    PyObject *attr = _PyType_Lookup(tp, name);
+    if (attr != NULL) {
+        PyTypeObject *dt = Py_TYPE(attr);
+        if (dt == &PyClassMethod_Type || dt == &PyStaticMethod_Type)
+            bind_descriptor(r, tp, name, attr, cls, out);
+        else if (dt == &PyFunction_Type || dt == &PyMethodDescr_Type || dt == &PyWrapperDescr_Type ||
+                 dt->tp_descr_get == NULL || dt == &PyGetSetDescr_Type || dt == &PyMemberDescr_Type ||
+                 dt == &PyProperty_Type)
+            set_value(out, class_value(r, tp, name, attr));
+        else
+            set_step(out, KIN_STEP_OPAQUE);
+        return;
+    }
+    if (meta_attr != NULL && PyFunction_Check(meta_attr))
+        set_method(out, rec_const(r, meta_attr), cls);
+    else if (meta_attr != NULL && Py_TYPE(meta_attr) == &PyMethodDescr_Type)
+        set_method(out, rec_const(r, meta_attr), cls);
+    else
+        set_step(out, KIN_STEP_OPAQUE);
+}
+
+/* super().name: items = class, object; found behind the class in the object's MRO. */
+static void
+super_attr(rec *r, kin_vid base, PyObject *name, attr_result *out)
+{
+    rec_fresh *f = FRESH(r, base);
+    kin_vid self = f->items[1];
+    PyTypeObject *after = (PyTypeObject *)O(r, f->items[0]);
+    PyObject *obj = O(r, self);
+    bool on_class = PyType_Check(obj) && PyType_IsSubtype((PyTypeObject *)obj, after);
+    PyTypeObject *tp = on_class ? (PyTypeObject *)obj : rec_need_version(r, self);
+    if (on_class) {
+        if (rec_need_const(r, self) == 0) {
+            set_step(out, KIN_STEP_OPAQUE);
+            return;
+        }
+        rec_class_version(r, tp);
+    }
+    PyObject *mro = tp->tp_mro;
+    Py_ssize_t i = 0, n = PyTuple_GET_SIZE(mro);
+    while (i < n && PyTuple_GET_ITEM(mro, i) != (PyObject *)after)
+        i++;
+    for (i++; i < n; i++) {
+        PyTypeObject *cls = (PyTypeObject *)PyTuple_GET_ITEM(mro, i);
+        PyObject *attr = PyDict_GetItemWithError(cls->tp_dict, name);
+        if (attr == NULL)
+            continue;
+        PyTypeObject *dt = Py_TYPE(attr);
+        if (dt == &PyFunction_Type || dt == &PyMethodDescr_Type || dt == &PyWrapperDescr_Type) {
+            set_method(out, rec_const(r, attr), self);
+        } else if (dt == &PyStaticMethod_Type) {
+            bind_descriptor(r, cls, name, attr, self, out);
+        } else if (dt == &PyClassMethod_Type) {
+            bind_descriptor(r, tp, name, attr, self, out);
+        } else if (dt == &PyProperty_Type && !on_class) {
+            data_descriptor(r, self, name, attr, out);
+        } else {
+            set_step(out, KIN_STEP_OPAQUE);
+        }
+        return;
+    }
+    PyErr_Clear();
+    set_step(out, KIN_STEP_OPAQUE);
+}
+
+/* object.__getattribute__(base, name) called by name. */
+void
+rec_attr_generic(rec *r, kin_vid base, PyObject *name, attr_result *out)
+{
+    memset(out, 0, sizeof *out);
+    rec_need_version(r, base);
+    if (!r->stopped)
+        generic_attr(r, base, name, NULL, out);
+}
+
+void
+rec_attr_find(rec *r, kin_vid base, PyObject *name, attr_result *out)
+{
+    memset(out, 0, sizeof *out);
+    PyObject *obj = O(r, base);
+    rec_fresh *f = FRESH(r, base);
+    if (f != NULL && f->kind == FRESH_SUPER)
+        super_attr(r, base, name, out);
+    else if (PyType_Check(obj))
+        class_attr(r, base, name, out);
+    else if (Py_TYPE(obj) == &PyModule_Type)
+        module_attr(r, base, name, out);
+    else
+        instance_attr(r, base, name, out);
+}
+
+/* -- the instructions ------------------------------------------------------------------------------------------- */
+
+static void
+push_bound_method(rec *r, kin_vid func, kin_vid self, bool method)
+{
+    if (method) {
+        rec_push(r, func);
+        rec_push(r, self);
+        return;
+    }
+    kin_vid args[2] = {func, self};
+    kin_vid out = rec_step_out(r, KIN_STEP_BUILD_METHOD, KIN_STEP_PURE, args, 2);
+    r->info.at[out].type = Py_TYPE(O(r, func)) == &PyFunction_Type ? &PyMethod_Type : NULL;
+    rec_make_fresh(r, out, FRESH_METHOD, args, 2, true);
+    rec_await_result(r, out, r->t->vals.at[out].step);
+}
+
+/* A C method looked up on its exact type: LOAD_METHOD pushes descriptor and self; a class method's self is the class,
+ * for which LOAD_METHOD makes a bound object. */
+static bool
+is_method_pair(rec *r, kin_vid func, kin_vid self, kin_vid base)
+{
+    return self == base && (PyFunction_Check(O(r, func)) || Py_TYPE(O(r, func)) == &PyMethodDescr_Type ||
+                            Py_TYPE(O(r, func)) == &PyWrapperDescr_Type);
+}
+
+void
+rec_op_load_attr(rec *r, PyObject *name, bool method)
+{
+    kin_vid base = rec_peek(r, 0);
+    const kin_vid null = 0;
+    attr_result a;
+    rec_attr_find(r, base, name, &a);
+    if (r->stopped)
+        return;
+    if (a.kind == ATTR_CALL && rec_can_inline(r, O(r, a.func))) {
+        if (rec_inline(r, a.func, a.args, a.nargs, 0, NULL, 1, &null, method ? 1 : 0, KIN_RESUME_PUSH, 0))
+            return;
+        if (r->stopped)
+            return;
+    }
+    bool pair = false;
+    if (a.kind == ATTR_METHOD) {
+        rec_fresh *f = FRESH(r, base);
+        bool is_super = f != NULL && f->kind == FRESH_SUPER;
+        /* super objects and classes do not use the pair form: LOAD_METHOD binds */
+        pair = method && !is_super && !PyType_Check(O(r, base)) && is_method_pair(r, a.value, a.self, base);
+    }
+    kin_vid step = 0;
+    if (a.kind == ATTR_CALL || a.kind == ATTR_STEP || a.kind == ATTR_ABSENT) {
+        unsigned flags = a.kind == ATTR_STEP ? a.flags : KIN_STEP_OPAQUE;
+        step = rec_step_out(r, KIN_STEP_GETATTR, flags, &base, 1);
+        kin_ref ref = rec_ref(r, name);
+        r->t->steps.at[r->t->vals.at[step].step].ref = ref;
+        if (flags & KIN_STEP_OPAQUE)
+            rec_forget_contents(r);
+        r->skip_expected = (flags & KIN_STEP_OPAQUE) != 0;
+    }
+    rec_drop(r, 1);
+    if (method && !pair)
+        rec_push(r, 0);
+    switch (a.kind) {
+    case ATTR_VALUE:
+        rec_push(r, a.value);
+        break;
+    case ATTR_METHOD:
+        push_bound_method(r, a.value, a.self, pair);
+        break;
+    case ATTR_AWAIT_CONST:
+        rec_await_const(r);
+        break;
+    case ATTR_CALL:
+    case ATTR_STEP:
+    case ATTR_ABSENT:
+        rec_await_result(r, step, r->t->vals.at[step].step);
+        break;
+    }
+}
+
+/* Is the store a plain one into the instance dict (rule 68)? Otherwise user code may run. */
+static bool
+is_plain_store(PyTypeObject *tp, PyObject *name, PyObject **hook)
+{
+    *hook = NULL;
+    PyObject *descr = _PyType_Lookup(tp, name);
+    if (tp->tp_flags & Py_TPFLAGS_HEAPTYPE) {
+        PyObject *set = _PyType_Lookup(tp, REC_STR("__setattr__"));
+        if (set != NULL && PyFunction_Check(set)) {
+            *hook = set;
+            return false;
+        }
+    }
+    if (tp->tp_setattro != PyObject_GenericSetAttr)
+        return false;
+    return descr == NULL || Py_TYPE(descr)->tp_descr_set == NULL || Py_TYPE(descr) == &PyMemberDescr_Type;
+}
+
+static void
+store_on_fresh(rec *r, kin_vid obj, PyObject *name, kin_vid value)
+{
+    rec_fresh *f = FRESH(r, obj);
+    if (f == NULL || f->kind != FRESH_OBJECT || !f->known)
+        return;
+    for (uint32_t i = 0; i + 1 < f->n; i += 2)
+        if (PyUnicode_Compare(O(r, f->items[i]), name) == 0) {
+            f->items[i + 1] = value;
+            return;
+        }
+    if (!rec_fresh_push(f, rec_const(r, name)) || !rec_fresh_push(FRESH(r, obj), value))
+        r->status = KIN_NOMEM;
+}
+
+void
+rec_op_store_attr(rec *r, PyObject *name, bool delete)
+{
+    kin_vid obj = rec_peek(r, 0), value = delete ? 0 : rec_peek(r, 1);
+    int n = delete ? 1 : 2;
+    PyObject *hook = NULL;
+    PyTypeObject *tp = rec_need_version(r, obj);
+    if (r->stopped)
+        return;
+    bool plain = is_plain_store(tp, name, &hook);
+    if (!plain && !delete && hook != NULL && rec_can_inline(r, hook)) {
+        kin_vid args[3] = {obj, rec_const(r, name), value};
+        if (rec_inline(r, rec_const(r, hook), args, 3, 0, NULL, n, NULL, 0, KIN_RESUME_DROP, 0))
+            return;
+        if (r->stopped)
+            return;
+    }
+    rec_fresh *f = FRESH(r, obj);
+    bool fresh = plain && f != NULL && f->kind == FRESH_OBJECT;
+    bool tensor = kin_is_tensor(O(r, obj));
+    kin_vid args[2] = {obj, value};
+    unsigned flags = fresh ? KIN_STEP_MUTATES : plain || tensor ? KIN_STEP_EFFECT : KIN_STEP_OPAQUE | KIN_STEP_EFFECT;
+    uint32_t s = rec_step(r, delete ? KIN_STEP_DELATTR : KIN_STEP_SETATTR, flags, args, delete ? 1 : 2);
+    kin_ref ref = rec_ref(r, name);
+    r->t->steps.at[s].ref = ref;
+    if (fresh && !delete && !(f->escaped && !f->known))
+        store_on_fresh(r, obj, name, value);
+    if (fresh && delete)
+        f->known = false;
+    if (flags & KIN_STEP_OPAQUE) {
+        rec_forget_contents(r);
+        r->skip_expected = true;
+    } else if (!fresh) {
+        rec_forget_contents(r); /* an escaped fresh object may be this one */
+    } else if (f->escaped) {
+        rec_end_segment(r);
+    }
+    rec_drop(r, n);
+}

@@ -1,0 +1,824 @@
+/* Models of C callables: what they do to shadows, so that they need no step, a quiet step, or a change of a fresh
+ * object. Found by identity of the callable (rule 89). A callable without a model is opaque.
+ */
+#include "py/record/rec.h"
+
+#include "py/record/models.h"
+
+typedef bool (*model_fn)(rec *r, const rec_args *a);
+
+typedef struct {
+    const char *name; /* "len", "dict.get", "math.sqrt" */
+    model_fn fn;
+} model_row;
+
+/* -- helpers ------------------------------------------------------------------------------------------------------------ */
+
+bool
+rec_model_value(rec *r, const rec_args *a, kin_vid value)
+{
+    rec_drop(r, a->ndrop);
+    if (O(r, value) != NULL)
+        rec_push(r, value);
+    else
+        rec_await_result(r, value, 0);
+    return true;
+}
+
+bool
+rec_model_bool(rec *r, const rec_args *a, bool value)
+{
+    return rec_model_value(r, a, rec_const(r, value ? Py_True : Py_False));
+}
+
+/* Leaves the call as a step that runs no Python code. */
+kin_vid
+rec_model_step(rec *r, const rec_args *a, unsigned flags)
+{
+    kin_vid all[256];
+    all[0] = a->callee;
+    memcpy(all + 1, a->args, (a->npos + a->nkw) * sizeof *all);
+    kin_vid out = rec_step_out(r, KIN_STEP_CALL, flags, all, a->npos + a->nkw + 1);
+    uint32_t s = r->t->vals.at[out].step;
+    kin_ref ref = a->nkw ? rec_ref(r, a->kwnames) : 0;
+    r->t->steps.at[s].ref = ref;
+    rec_drop(r, a->ndrop);
+    rec_await_result(r, out, s);
+    return out;
+}
+
+static bool
+all_const(rec *r, const rec_args *a)
+{
+    for (uint32_t i = 0; i < a->npos + a->nkw; i++)
+        if (!rec_can_const(r, a->args[i]))
+            return false;
+    for (uint32_t i = 0; i < a->npos + a->nkw; i++)
+        rec_need_const(r, a->args[i]);
+    return true;
+}
+
+/* Pure on constants; else asked again at replay when every operand is a builtin value. */
+static bool
+model_pure(rec *r, const rec_args *a)
+{
+    if (all_const(r, a)) {
+        rec_drop(r, a->ndrop);
+        rec_await_const(r);
+        return true;
+    }
+    for (uint32_t i = 0; i < a->npos + a->nkw; i++) {
+        if (!rec_is_plain_value(O(r, a->args[i])))
+            return false;
+        if (FRESH(r, a->args[i]) == NULL)
+            rec_need_type(r, a->args[i]);
+    }
+    rec_model_step(r, a, 0);
+    return true;
+}
+
+/* Like model_pure, but the result is a new mutable object each time. */
+static bool
+model_fresh(rec *r, const rec_args *a)
+{
+    if (!all_const(r, a))
+        return false;
+    kin_vid out = rec_model_step(r, a, KIN_STEP_PURE);
+    rec_make_fresh(r, out, FRESH_OTHER, NULL, 0, false);
+    return true;
+}
+
+/* Reads the outside world or hidden state; runs no Python code. */
+static bool
+model_ask(rec *r, const rec_args *a)
+{
+    if (rec_any_tensor(r, a->args, a->npos + a->nkw))
+        return false;
+    rec_model_step(r, a, KIN_STEP_EFFECT);
+    return true;
+}
+
+/* -- types ------------------------------------------------------------------------------------------------------------------ */
+
+enum { CHECK_PLAIN, CHECK_ABC, CHECK_TORCH, CHECK_OWN };
+
+static int
+instance_check_kind(PyTypeObject *cls)
+{
+    PyTypeObject *meta = Py_TYPE(cls);
+    PyObject *own = _PyType_Lookup(meta, REC_STR("__instancecheck__"));
+    if (own == NULL || !PyFunction_Check(own))
+        return CHECK_PLAIN;
+    const char *name = meta->tp_name;
+    if (strcmp(name, "ABCMeta") == 0)
+        return CHECK_ABC;
+    PyObject *mod = ((PyFunctionObject *)own)->func_module;
+    const char *text = mod && PyUnicode_Check(mod) ? PyUnicode_AsUTF8(mod) : "";
+    if (strcmp(text, "abc") == 0)
+        return CHECK_ABC;
+    return strncmp(text, "torch.", 6) == 0 ? CHECK_TORCH : CHECK_OWN;
+}
+
+/* Registration with an ABC changes answers: its token is a fact. */
+static void
+abc_fact(rec *r)
+{
+    static PyObject *token;
+    if (token == NULL) {
+        PyObject *abc = PyImport_ImportModule("abc");
+        token = abc ? PyObject_GetAttrString(abc, "get_cache_token") : NULL;
+        Py_XDECREF(abc);
+    }
+    PyObject *value = token ? PyObject_CallNoArgs(token) : NULL;
+    uint32_t *seen = rec_map_at(r->facts_seen, rec_seg(r), 0xABC, 0, 0);
+    PyObject *fact = value && seen && *seen == 0 ? PyTuple_Pack(2, token, value) : NULL;
+    if (fact != NULL) {
+        rec_fact(r, KIN_FACT_CALL_IS, 0, fact, 0);
+        *seen = 1;
+    }
+    Py_XDECREF(fact);
+    Py_XDECREF(value);
+    PyErr_Clear();
+}
+
+/* Collects classes from a class, a tuple of them or a union; false when one has a check of its own. */
+static bool
+collect_classes(rec *r, kin_vid vid, PyObject **list, int *n)
+{
+    PyObject *obj = O(r, vid);
+    rec_fresh *f = FRESH(r, vid);
+    if (PyType_Check(obj)) {
+        if (*n >= 32 || instance_check_kind((PyTypeObject *)obj) == CHECK_OWN || rec_need_const(r, vid) == 0)
+            return false;
+        list[(*n)++] = obj;
+        return true;
+    }
+    if (!PyTuple_CheckExact(obj) && f == NULL)
+        return false;
+    kin_vid *items = NULL;
+    uint32_t count;
+    bool ok = rec_items_of(r, vid, &items, &count);
+    for (uint32_t i = 0; ok && i < count; i++)
+        ok = collect_classes(r, items[i], list, n);
+    free(items);
+    return ok;
+}
+
+static bool
+model_isinstance(rec *r, const rec_args *a)
+{
+    PyObject *classes[32];
+    int n = 0, answer = 0;
+    if (a->npos != 2 || a->nkw)
+        return false;
+    PyObject *obj = O(r, a->args[0]);
+    PyObject *cls = _PyType_Lookup(Py_TYPE(obj), REC_STR("__class__"));
+    if (cls == NULL || Py_TYPE(cls) != &PyGetSetDescr_Type || !collect_classes(r, a->args[1], classes, &n))
+        return false;
+    rec_need_version(r, a->args[0]);
+    for (int i = 0; i < n; i++) {
+        int kind = instance_check_kind((PyTypeObject *)classes[i]);
+        if (kind == CHECK_TORCH && kin_is_tensor(obj) && !kin_is_plain_tensor(obj))
+            return false;
+        if (kind == CHECK_ABC)
+            abc_fact(r);
+    }
+    for (int i = 0; i < n && !answer; i++)
+        answer = PyObject_IsInstance(obj, classes[i]);
+    if (answer < 0) {
+        PyErr_Clear();
+        return false;
+    }
+    r->skip_expected = true;
+    return rec_model_bool(r, a, answer);
+}
+
+static bool
+model_issubclass(rec *r, const rec_args *a)
+{
+    PyObject *classes[32];
+    int n = 0, answer = 0;
+    if (a->npos != 2 || a->nkw || !PyType_Check(O(r, a->args[0])) || rec_need_const(r, a->args[0]) == 0 ||
+        !collect_classes(r, a->args[1], classes, &n))
+        return false;
+    rec_class_version(r, (PyTypeObject *)O(r, a->args[0]));
+    abc_fact(r);
+    for (int i = 0; i < n && !answer; i++)
+        answer = PyObject_IsSubclass(O(r, a->args[0]), classes[i]);
+    if (answer < 0) {
+        PyErr_Clear();
+        return false;
+    }
+    r->skip_expected = true;
+    return rec_model_bool(r, a, answer);
+}
+
+static bool
+model_type(rec *r, const rec_args *a)
+{
+    if (a->npos != 1 || a->nkw)
+        return false;
+    return rec_model_value(r, a, rec_const(r, (PyObject *)rec_need_type(r, a->args[0])));
+}
+
+static bool
+model_callable(rec *r, const rec_args *a)
+{
+    if (a->npos != 1)
+        return false;
+    PyTypeObject *tp = rec_need_version(r, a->args[0]);
+    return rec_model_bool(r, a, tp->tp_call != NULL);
+}
+
+/* -- attributes ------------------------------------------------------------------------------------------------------------- */
+
+static bool
+push_attribute(rec *r, const rec_args *a, const attr_result *at)
+{
+    if (at->kind == ATTR_VALUE)
+        return rec_model_value(r, a, at->value);
+    if (at->kind == ATTR_METHOD) {
+        kin_vid parts[2] = {at->value, at->self};
+        kin_vid out = rec_step_out(r, KIN_STEP_BUILD_METHOD, KIN_STEP_PURE, parts, 2);
+        rec_make_fresh(r, out, FRESH_METHOD, parts, 2, true);
+        rec_drop(r, a->ndrop);
+        rec_await_result(r, out, r->t->vals.at[out].step);
+        return true;
+    }
+    if (at->kind == ATTR_AWAIT_CONST) {
+        rec_drop(r, a->ndrop);
+        rec_await_const(r);
+        return true;
+    }
+    return false;
+}
+
+static bool
+get_attribute(rec *r, const rec_args *a, bool generic)
+{
+    attr_result at;
+    PyObject *name = a->npos >= 2 ? O(r, a->args[1]) : NULL;
+    if (a->npos < 2 || a->nkw || !PyUnicode_CheckExact(name) || rec_need_const(r, a->args[1]) == 0)
+        return false;
+    PyUnicode_InternInPlace(&name);
+    if (generic)
+        rec_attr_generic(r, a->args[0], name, &at);
+    else
+        rec_attr_find(r, a->args[0], name, &at);
+    if (r->stopped || push_attribute(r, a, &at))
+        return true;
+    if (at.kind == ATTR_ABSENT && a->npos == 3)
+        return rec_model_value(r, a, a->args[2]);
+    if (at.kind == ATTR_CALL && a->npos == 2 && rec_can_inline(r, O(r, at.func)))
+        return rec_inline(r, at.func, at.args, at.nargs, 0, NULL, a->ndrop, NULL, 0, KIN_RESUME_PUSH, 0);
+    if (at.kind == ATTR_STEP && !(at.flags & KIN_STEP_OPAQUE)) {
+        rec_model_step(r, a, at.flags);
+        return true;
+    }
+    return false;
+}
+
+static bool
+model_getattr(rec *r, const rec_args *a)
+{
+    return get_attribute(r, a, false);
+}
+
+static bool
+model_object_getattribute(rec *r, const rec_args *a)
+{
+    return get_attribute(r, a, true);
+}
+
+static bool
+model_hasattr(rec *r, const rec_args *a)
+{
+    attr_result at;
+    PyObject *name = a->npos == 2 ? O(r, a->args[1]) : NULL;
+    if (a->npos != 2 || a->nkw || !PyUnicode_CheckExact(name) || rec_need_const(r, a->args[1]) == 0)
+        return false;
+    rec_attr_find(r, a->args[0], name, &at);
+    if (r->stopped)
+        return true;
+    if (at.kind == ATTR_VALUE || at.kind == ATTR_METHOD || at.kind == ATTR_AWAIT_CONST)
+        return rec_model_bool(r, a, true);
+    return at.kind == ATTR_ABSENT && rec_model_bool(r, a, false);
+}
+
+/* super() and super(cls, self) */
+static kin_vid
+frame_class(rec *r)
+{
+    rec_frame *f = r->top;
+    for (int i = 0; i < f->nlocals; i++) {
+        PyObject *name = PyTuple_GET_ITEM(f->code->co_localsplusnames, i);
+        if (PyUnicode_CompareWithASCIIString(name, "__class__") != 0)
+            continue;
+        PyObject *cell = kin_watch_localsplus(f->f)[i], *cls = cell && PyCell_Check(cell) ? PyCell_GET(cell) : NULL;
+        rec_fresh *fresh = FRESH(r, f->slots[i]);
+        if (cls == NULL || fresh != NULL)
+            return 0;
+        rec_root(r, f->slots[i]);
+        return rec_need_const(r, rec_src(r, f->slots[i], KIN_ACCESS_CELL, 0, cls));
+    }
+    return 0;
+}
+
+static bool
+model_super(rec *r, const rec_args *a)
+{
+    rec_frame *f = r->top;
+    kin_vid cls, self;
+    if (a->npos == 0) {
+        self = f->slots[0];
+        cls = frame_class(r);
+        if (self && FRESH(r, self) && FRESH(r, self)->kind == FRESH_CELL && FRESH(r, self)->known)
+            self = FRESH(r, self)->items[0];
+    } else if (a->npos == 2) {
+        cls = rec_need_const(r, a->args[0]);
+        self = a->args[1];
+    } else {
+        return false;
+    }
+    if (cls == 0 || self == 0 || (FRESH(r, self) && FRESH(r, self)->kind == FRESH_CELL))
+        return false;
+    kin_vid parts[2] = {cls, self}, call[3] = {a->callee, cls, self};
+    kin_vid out = rec_step_out(r, KIN_STEP_CALL, KIN_STEP_PURE, call, 3);
+    rec_make_fresh(r, out, FRESH_SUPER, parts, 2, true);
+    rec_drop(r, a->ndrop);
+    rec_await_result(r, out, r->t->vals.at[out].step);
+    return true;
+}
+
+/* object.__init__(self) without arguments does nothing. */
+static bool
+model_object_init(rec *r, const rec_args *a)
+{
+    return a->npos == 1 && a->nkw == 0 && rec_model_value(r, a, rec_const(r, Py_None));
+}
+
+static bool
+model_object_setattr(rec *r, const rec_args *a)
+{
+    PyObject *name = a->npos == 3 ? O(r, a->args[1]) : NULL;
+    if (name == NULL || !PyUnicode_CheckExact(name) || rec_need_const(r, a->args[1]) == 0)
+        return false;
+    PyTypeObject *tp = rec_need_version(r, a->args[0]);
+    PyObject *descr = _PyType_Lookup(tp, name);
+    if (r->stopped || (descr != NULL && Py_TYPE(descr)->tp_descr_set != NULL))
+        return false;
+    rec_fresh *f = FRESH(r, a->args[0]);
+    rec_model_step(r, a, KIN_STEP_EFFECT);
+    if (f != NULL && f->kind == FRESH_OBJECT && f->known) {
+        for (uint32_t i = 0; i + 1 < f->n; i += 2)
+            if (PyUnicode_Compare(O(r, f->items[i]), name) == 0) {
+                f->items[i + 1] = a->args[2];
+                return true;
+            }
+        rec_fresh_push(f, rec_const(r, name));
+        rec_fresh_push(f, a->args[2]);
+        rec_end_segment(r);
+    } else {
+        rec_forget_contents(r);
+    }
+    return true;
+}
+
+/* -- sizes and iteration ------------------------------------------------------------------------------------------------------ */
+
+static bool
+model_len(rec *r, const rec_args *a)
+{
+    if (a->npos != 1 || a->nkw)
+        return false;
+    kin_vid v = a->args[0];
+    PyObject *obj = O(r, v);
+    rec_fresh *f = FRESH(r, v);
+    if (f != NULL && f->known && (f->kind == FRESH_TUPLE || f->kind == FRESH_LIST || f->kind == FRESH_DICT)) {
+        rec_drop(r, a->ndrop);
+        rec_await_const(r);
+        return true;
+    }
+    if (kin_is_plain_tensor(obj)) {
+        rec_need_type(r, v);
+        if (!rec_meta(r, v, KIN_META_SIZES))
+            return false;
+        r->skip_expected = true;
+        rec_drop(r, a->ndrop);
+        rec_await_const(r);
+        return true;
+    }
+    if (rec_can_const(r, v) && rec_is_plain_value(obj)) {
+        rec_need_const(r, v);
+        rec_drop(r, a->ndrop);
+        rec_await_const(r);
+        return true;
+    }
+    PyTypeObject *tp = Py_TYPE(obj);
+    bool path = tp == &PyList_Type || tp == &PyTuple_Type || tp == &PyDict_Type || tp == &PySet_Type ||
+                tp == &PyFrozenSet_Type;
+    if (f == NULL && path && !rec_is_unstable(r, v)) {
+        rec_root(r, v);
+        rec_need_type(r, v);
+        rec_need_len(r, v, PyObject_Size(obj));
+        rec_drop(r, a->ndrop);
+        rec_await_const(r);
+        return true;
+    }
+    PyObject *own = tp->tp_flags & Py_TPFLAGS_HEAPTYPE ? _PyType_Lookup(tp, REC_STR("__len__")) : NULL;
+    if (own != NULL && PyFunction_Check(own) && rec_can_inline(r, own)) {
+        rec_need_version(r, v);
+        return !r->stopped && rec_inline(r, rec_const(r, own), &v, 1, 0, NULL, a->ndrop, NULL, 0, KIN_RESUME_PUSH, 0);
+    }
+    if (own != NULL && PyFunction_Check(own))
+        return false;
+    if (f == NULL)
+        rec_need_type(r, v);
+    rec_model_step(r, a, 0);
+    return true;
+}
+
+static bool
+model_iter(rec *r, const rec_args *a)
+{
+    return a->npos == 1 && rec_iter_of(r, a->args[0], a->ndrop);
+}
+
+static bool
+model_next(rec *r, const rec_args *a)
+{
+    rec_fresh *f = a->npos ? FRESH(r, a->args[0]) : NULL;
+    if (f == NULL || f->kind != FRESH_ITER || !f->known)
+        return false;
+    if (f->pos >= f->n)
+        return a->npos == 2 && rec_model_value(r, a, a->args[1]);
+    kin_vid item = f->items[f->pos++];
+    rec_step(r, KIN_STEP_NEXT, KIN_STEP_MUTATES, a->args, 1);
+    return rec_model_value(r, a, item);
+}
+
+static bool
+fresh_iterator(rec *r, const rec_args *a, const kin_vid *items, uint32_t n)
+{
+    kin_vid out = rec_model_step(r, a, KIN_STEP_PURE);
+    rec_make_fresh(r, out, FRESH_ITER, items, n, true);
+    return true;
+}
+
+static bool
+model_enumerate(rec *r, const rec_args *a)
+{
+    kin_vid *items = NULL;
+    uint32_t n;
+    if (a->npos != 1 || a->nkw || !rec_items_of(r, a->args[0], &items, &n))
+        return false;
+    for (uint32_t i = 0; i < n; i++) {
+        PyObject *number = PyLong_FromLong((long)i);
+        kin_vid pair[2] = {rec_const(r, number), items[i]};
+        Py_XDECREF(number);
+        items[i] = rec_build_tuple(r, pair, 2, NULL);
+    }
+    fresh_iterator(r, a, items, n);
+    free(items);
+    return true;
+}
+
+static bool
+model_zip(rec *r, const rec_args *a)
+{
+    kin_vid *lists[8] = {0};
+    uint32_t n = UINT32_MAX, count, k = 0;
+    bool ok = a->npos > 0 && a->npos <= 8 && a->nkw == 0;
+    for (; ok && k < a->npos; k++) {
+        ok = rec_items_of(r, a->args[k], &lists[k], &count);
+        n = ok && count < n ? count : n;
+    }
+    for (uint32_t i = 0; ok && i < n; i++) {
+        kin_vid row[8];
+        for (uint32_t j = 0; j < a->npos; j++)
+            row[j] = lists[j][i];
+        lists[0][i] = rec_build_tuple(r, row, a->npos, NULL);
+    }
+    if (ok)
+        fresh_iterator(r, a, lists[0], n);
+    for (uint32_t j = 0; j < 8; j++)
+        free(lists[j]);
+    return ok;
+}
+
+static bool
+model_reversed(rec *r, const rec_args *a)
+{
+    kin_vid *items = NULL;
+    uint32_t n;
+    PyObject *obj = a->npos == 1 ? O(r, a->args[0]) : NULL;
+    if (obj == NULL || (!PyList_CheckExact(obj) && !PyTuple_CheckExact(obj)) || !rec_items_of(r, a->args[0], &items, &n))
+        return false;
+    for (uint32_t i = 0; i < n / 2; i++) {
+        kin_vid t = items[i];
+        items[i] = items[n - 1 - i];
+        items[n - 1 - i] = t;
+    }
+    fresh_iterator(r, a, items, n);
+    free(items);
+    return true;
+}
+
+static bool
+model_all_any(rec *r, const rec_args *a, bool all)
+{
+    kin_vid *items = NULL;
+    uint32_t n;
+    if (a->npos != 1 || a->nkw || FRESH(r, a->args[0]) == NULL || !rec_items_of(r, a->args[0], &items, &n))
+        return false;
+    bool answer = all, known = true;
+    for (uint32_t i = 0; known && i < n && answer == all; i++) {
+        int truth = O(r, items[i]) ? rec_truth(r, items[i]) : -1;
+        known = truth >= 0;
+        answer = truth > 0;
+    }
+    free(items);
+    return known && rec_model_bool(r, a, answer);
+}
+
+static bool
+model_all(rec *r, const rec_args *a)
+{
+    return model_all_any(r, a, true);
+}
+
+static bool
+model_any(rec *r, const rec_args *a)
+{
+    return model_all_any(r, a, false);
+}
+
+/* sum() of tensors: the additions it makes are nodes of the graph. */
+static bool
+model_sum(rec *r, const rec_args *a)
+{
+    kin_vid *items = NULL;
+    uint32_t n;
+    if (model_pure(r, a))
+        return true;
+    if (a->npos < 1 || a->npos > 2 || a->nkw || !rec_items_of(r, a->args[0], &items, &n) || n == 0 || n > 500) {
+        free(items);
+        return false;
+    }
+    bool ok = true;
+    for (uint32_t i = 0; i < n; i++)
+        ok = ok && O(r, items[i]) && kin_is_plain_tensor(O(r, items[i]));
+    PyObject *zero = PyLong_FromLong(0);
+    kin_vid acc = a->npos == 2 ? a->args[1] : rec_const(r, zero);
+    Py_XDECREF(zero);
+    ok = ok && (rec_can_const(r, acc) || kin_is_plain_tensor(O(r, acc)));
+    for (uint32_t i = 0; ok && i < n; i++) {
+        rec_need_type(r, items[i]);
+        kin_vid pair[2] = {acc, items[i]};
+        acc = rec_step_out(r, KIN_STEP_BINARY, KIN_STEP_TORCH, pair, 2);
+    }
+    free(items);
+    if (!ok)
+        return false;
+    r->skip_expected = true;
+    rec_drop(r, a->ndrop);
+    rec_await_result(r, acc, r->t->vals.at[acc].step);
+    return true;
+}
+
+/* -- constructors ------------------------------------------------------------------------------------------------------------------ */
+
+static bool
+model_sequence(rec *r, const rec_args *a, fresh_kind kind, PyTypeObject *tp)
+{
+    kin_vid *items = NULL;
+    uint32_t n = 0;
+    if (a->npos > 1 || a->nkw)
+        return false;
+    if (a->npos == 1 && Py_TYPE(O(r, a->args[0])) == &PyTuple_Type && kind == FRESH_TUPLE) {
+        rec_need_type(r, a->args[0]);
+        return rec_model_value(r, a, a->args[0]);
+    }
+    if (a->npos == 1 && !rec_items_of(r, a->args[0], &items, &n)) {
+        if (!rec_is_plain_value(O(r, a->args[0])))
+            return false;
+        if (FRESH(r, a->args[0]) == NULL)
+            rec_need_type(r, a->args[0]);
+        kin_vid out = rec_model_step(r, a, 0);
+        rec_make_fresh(r, out, kind, NULL, 0, false);
+        r->info.at[out].type = tp;
+        return true;
+    }
+    kin_vid out = rec_model_step(r, a, KIN_STEP_PURE);
+    rec_make_fresh(r, out, kind, items, n, true);
+    r->info.at[out].type = tp;
+    free(items);
+    return true;
+}
+
+static bool
+model_tuple(rec *r, const rec_args *a)
+{
+    return model_sequence(r, a, FRESH_TUPLE, &PyTuple_Type);
+}
+
+static bool
+model_list(rec *r, const rec_args *a)
+{
+    return model_sequence(r, a, FRESH_LIST, &PyList_Type);
+}
+
+static bool
+model_dict(rec *r, const rec_args *a)
+{
+    if (a->npos != 0 || a->nkw > 100)
+        return false;
+    kin_vid pairs[200];
+    for (uint32_t i = 0; i < a->nkw; i++) {
+        pairs[2 * i] = rec_const(r, PyTuple_GET_ITEM(a->kwnames, i));
+        pairs[2 * i + 1] = a->args[i];
+    }
+    kin_vid out = rec_step_out(r, KIN_STEP_BUILD_MAP, KIN_STEP_PURE, pairs, 2 * a->nkw);
+    rec_make_fresh(r, out, FRESH_DICT, pairs, 2 * a->nkw, true);
+    r->info.at[out].type = &PyDict_Type;
+    rec_drop(r, a->ndrop);
+    rec_await_result(r, out, r->t->vals.at[out].step);
+    return true;
+}
+
+static bool
+model_set(rec *r, const rec_args *a)
+{
+    if (a->npos > 1 || a->nkw)
+        return false;
+    if (a->npos == 1 && FRESH(r, a->args[0]) == NULL) {
+        if (!rec_is_plain_value(O(r, a->args[0])))
+            return false;
+        rec_need_type(r, a->args[0]);
+    }
+    kin_vid out = rec_model_step(r, a, 0);
+    rec_make_fresh(r, out, FRESH_SET, NULL, 0, false);
+    r->info.at[out].type = &PySet_Type;
+    return true;
+}
+
+static bool
+model_bool(rec *r, const rec_args *a)
+{
+    if (a->npos != 1 || a->nkw)
+        return false;
+    int truth = rec_truth(r, a->args[0]);
+    return truth >= 0 && rec_model_bool(r, a, truth);
+}
+
+static bool
+model_exception(rec *r, const rec_args *a)
+{
+    rec_model_step(r, a, KIN_STEP_PURE);
+    return true;
+}
+
+/* -- table ---------------------------------------------------------------------------------------------------------------------------- */
+
+static const model_row builtin_rows[] = {
+    {"isinstance", model_isinstance}, {"issubclass", model_issubclass}, {"type", model_type},
+    {"callable", model_callable}, {"getattr", model_getattr}, {"hasattr", model_hasattr}, {"super", model_super},
+    {"len", model_len}, {"iter", model_iter}, {"next", model_next}, {"enumerate", model_enumerate},
+    {"zip", model_zip}, {"reversed", model_reversed}, {"all", model_all}, {"any", model_any}, {"sum", model_sum},
+    {"tuple", model_tuple}, {"list", model_list}, {"dict", model_dict}, {"set", model_set}, {"bool", model_bool},
+    {"abs", model_pure}, {"min", model_pure}, {"max", model_pure}, {"round", model_pure}, {"divmod", model_pure},
+    {"pow", model_pure}, {"ord", model_pure}, {"chr", model_pure}, {"int", model_pure}, {"float", model_pure},
+    {"str", model_pure}, {"complex", model_pure}, {"range", model_pure}, {"slice", model_pure}, {"hex", model_pure},
+    {"bin", model_pure}, {"oct", model_pure}, {"repr", model_pure}, {"format", model_pure}, {"ascii", model_pure},
+    {"frozenset", model_pure}, {"bytes", model_pure}, {"sorted", model_fresh}, {"id", model_ask},
+    {"object.__init__", model_object_init}, {"object.__getattribute__", model_object_getattribute},
+    {"object.__setattr__", model_object_setattr}, {NULL, NULL}};
+
+static const char *const pure_modules[] = {"math", "cmath", NULL};
+static const char *const ask_modules[] = {"time", "_random", "posix", NULL};
+static PyObject *models; /* dict: id of callable -> row number */
+static model_fn functions[512];
+static int nfunctions;
+
+static void
+add_model(PyObject *callable, model_fn fn)
+{
+    PyObject *key = PyLong_FromVoidPtr(callable), *value = PyLong_FromLong(nfunctions);
+    if (key != NULL && value != NULL && nfunctions < 512 && PyDict_SetItem(models, key, value) == 0) {
+        Py_INCREF(callable); /* its address must stay its own */
+        functions[nfunctions++] = fn;
+    }
+    Py_XDECREF(key);
+    Py_XDECREF(value);
+}
+
+static void
+add_path(PyObject *builtins, const char *path, model_fn fn)
+{
+    const char *dot = strchr(path, '.');
+    char head[64];
+    snprintf(head, sizeof head, "%.*s", (int)(dot ? dot - path : (long)strlen(path)), path);
+    PyObject *obj = PyObject_GetAttrString(builtins, head);
+    if (obj != NULL && dot != NULL)
+        Py_SETREF(obj, PyType_Check(obj) ? Py_XNewRef(PyDict_GetItemString(((PyTypeObject *)obj)->tp_dict, dot + 1))
+                                         : PyObject_GetAttrString(obj, dot + 1));
+    if (obj != NULL)
+        add_model(obj, fn);
+    Py_XDECREF(obj);
+    PyErr_Clear();
+}
+
+static void
+add_module(const char *name, model_fn fn)
+{
+    PyObject *mod = PyImport_ImportModule(name), *key, *value;
+    Py_ssize_t pos = 0;
+    while (mod != NULL && PyDict_Next(PyModule_GetDict(mod), &pos, &key, &value))
+        if (PyCFunction_Check(value))
+            add_model(value, fn);
+    Py_XDECREF(mod);
+    PyErr_Clear();
+}
+
+static void
+make_models(void)
+{
+    models = PyDict_New();
+    PyObject *builtins = PyImport_ImportModule("builtins");
+    if (models == NULL || builtins == NULL) {
+        PyErr_Clear();
+        return;
+    }
+    for (const model_row *m = builtin_rows; m->name; m++)
+        add_path(builtins, m->name, m->fn);
+    for (const rec_method_row *m = rec_method_rows; m->name; m++)
+        add_path(builtins, m->name, m->fn);
+    for (int i = 0; pure_modules[i]; i++)
+        add_module(pure_modules[i], model_pure);
+    for (int i = 0; ask_modules[i]; i++)
+        add_module(ask_modules[i], model_ask);
+    Py_DECREF(builtins);
+}
+
+static model_fn
+find_model(PyObject *callable)
+{
+    if (models == NULL)
+        make_models();
+    PyObject *key = PyLong_FromVoidPtr(callable);
+    PyObject *row = key && models ? PyDict_GetItemWithError(models, key) : NULL;
+    Py_XDECREF(key);
+    return row ? functions[PyLong_AsLong(row)] : NULL;
+}
+
+/* Methods of immutable builtins do not look at anything but their operands. */
+static bool
+is_immutable_method(PyObject *obj)
+{
+    if (Py_TYPE(obj) != &PyMethodDescr_Type && Py_TYPE(obj) != &PyWrapperDescr_Type)
+        return false;
+    PyTypeObject *tp = PyDescr_TYPE(obj);
+    return tp == &PyUnicode_Type || tp == &PyLong_Type || tp == &PyFloat_Type || tp == &PyBytes_Type ||
+           tp == &PyTuple_Type || tp == &PyRange_Type || tp == &PyComplex_Type || tp == &PySlice_Type;
+}
+
+/* str.split and its like return new lists. */
+static bool
+returns_list(PyObject *obj)
+{
+    const char *name = ((PyMethodDescrObject *)obj)->d_method->ml_name;
+    return strcmp(name, "split") == 0 || strcmp(name, "rsplit") == 0 || strcmp(name, "splitlines") == 0;
+}
+
+static bool
+call_type(rec *r, const rec_args *a)
+{
+    PyTypeObject *tp = (PyTypeObject *)O(r, a->callee);
+    static const char *const value_types[] = {"torch.device", "torch.finfo", "torch.iinfo", "torch.Size", NULL};
+    for (int i = 0; value_types[i]; i++)
+        if (strcmp(tp->tp_name, value_types[i]) == 0)
+            return model_pure(r, a);
+    if (PyExceptionClass_Check(tp) && !(tp->tp_flags & Py_TPFLAGS_HEAPTYPE))
+        return model_exception(r, a);
+    return false;
+}
+
+bool
+rec_call_builtin(rec *r, kin_vid callee, const kin_vid *args, uint32_t npos, uint32_t nkw, PyObject *kwnames, int ndrop)
+{
+    rec_args a = {.callee = callee, .args = args, .npos = npos, .nkw = nkw, .kwnames = kwnames, .ndrop = ndrop};
+    PyObject *obj = O(r, callee);
+    if (npos + nkw > 250)
+        return false;
+    model_fn fn = find_model(obj);
+    if (fn != NULL)
+        return fn(r, &a);
+    if (PyType_Check(obj))
+        return call_type(r, &a);
+    if (is_immutable_method(obj)) {
+        if (Py_TYPE(obj) == &PyMethodDescr_Type && returns_list(obj))
+            return model_fresh(r, &a);
+        return model_pure(r, &a);
+    }
+    return false;
+}

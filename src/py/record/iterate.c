@@ -1,0 +1,372 @@
+/* Iteration and unpacking: over known contents without a step that runs, over anything else by asking the iterator. */
+#include "py/record/rec.h"
+
+#include "core/diag/breaks.h"
+
+/* -- contents of a sequence -------------------------------------------------------------------------------------------- */
+
+static bool
+copy_items(const kin_vid *from, uint32_t count, uint32_t stride, uint32_t first, kin_vid **items, uint32_t *n)
+{
+    *items = malloc((count + 1) * sizeof **items);
+    if (*items == NULL)
+        return false;
+    *n = 0;
+    for (uint32_t i = first; i < count; i += stride)
+        (*items)[(*n)++] = from[i];
+    return true;
+}
+
+static bool
+const_items(rec *r, PyObject *tuple, kin_vid **items, uint32_t *n)
+{
+    Py_ssize_t size = PyTuple_GET_SIZE(tuple);
+    *items = malloc(((size_t)size + 1) * sizeof **items);
+    if (*items == NULL)
+        return false;
+    for (Py_ssize_t i = 0; i < size; i++)
+        (*items)[i] = rec_const(r, PyTuple_GET_ITEM(tuple, i));
+    *n = (uint32_t)size;
+    return true;
+}
+
+static bool
+path_items(rec *r, kin_vid vid, kin_vid **items, uint32_t *n)
+{
+    PyObject *obj = O(r, vid);
+    bool list = PyList_CheckExact(obj);
+    Py_ssize_t size = list ? PyList_GET_SIZE(obj) : PyTuple_GET_SIZE(obj);
+    if (size > 2000)
+        return false;
+    *items = malloc(((size_t)size + 1) * sizeof **items);
+    if (*items == NULL)
+        return false;
+    rec_root(r, vid);
+    rec_need_type(r, vid);
+    rec_need_len(r, vid, size);
+    for (Py_ssize_t i = 0; i < size; i++)
+        (*items)[i] = rec_src(r, vid, list ? KIN_ACCESS_LIST_ITEM : KIN_ACCESS_TUPLE_ITEM, (uint32_t)i,
+                              list ? PyList_GET_ITEM(obj, i) : PyTuple_GET_ITEM(obj, i));
+    *n = (uint32_t)size;
+    return true;
+}
+
+/* Keys, values or (key, value) tuples of a dict in its order. */
+static bool
+dict_items(rec *r, kin_vid dict, char which, kin_vid **items, uint32_t *n)
+{
+    PyObject *obj = O(r, dict), *key, *value;
+    rec_fresh *f = FRESH(r, dict);
+    Py_ssize_t pos = 0, size = PyDict_GET_SIZE(obj), i = 0;
+    if (f != NULL && !(f->kind == FRESH_DICT && f->known))
+        return false;
+    if (f == NULL && (!PyDict_CheckExact(obj) || size > 2000))
+        return false;
+    *items = malloc(((size_t)size + 1) * sizeof **items);
+    if (*items == NULL)
+        return false;
+    *n = 0;
+    if (f == NULL) {
+        while (PyDict_Next(obj, &pos, &key, &value))
+            if (!kin_is_exact_immutable(key)) {
+                free(*items);
+                *items = NULL;
+                return false;
+            }
+        rec_root(r, dict);
+        rec_need_type(r, dict);
+        PyObject *keys = PyTuple_New(size);
+        if (keys == NULL) {
+            PyErr_Clear();
+            return false;
+        }
+        for (pos = 0; PyDict_Next(obj, &pos, &key, &value);)
+            PyTuple_SET_ITEM(keys, i++, Py_NewRef(key));
+        rec_fact(r, KIN_FACT_DICT_KEYS, dict, keys, 0);
+        rec_ref(r, keys);
+        Py_DECREF(keys);
+    }
+    for (i = 0, pos = 0; PyDict_Next(obj, &pos, &key, &value); i++) {
+        kin_vid k = f ? f->items[2 * i] : rec_const(r, key);
+        kin_vid v = f ? f->items[2 * i + 1] : which == 'k' ? 0 : rec_dict_item(r, dict, key, value);
+        kin_vid pair[2] = {k, v};
+        (*items)[(*n)++] = which == 'k' ? k : which == 'v' ? v : rec_build_tuple(r, pair, 2, NULL);
+    }
+    return true;
+}
+
+bool
+rec_items_of(rec *r, kin_vid vid, kin_vid **items, uint32_t *n)
+{
+    PyObject *obj = O(r, vid);
+    rec_fresh *f = FRESH(r, vid);
+    *items = NULL;
+    *n = 0;
+    if (f != NULL) {
+        if (!f->known)
+            return false;
+        switch (f->kind) {
+        case FRESH_TUPLE: case FRESH_LIST:
+            return copy_items(f->items, f->n, 1, 0, items, n);
+        case FRESH_ITER:
+            return copy_items(f->items, f->n, 1, f->pos, items, n);
+        case FRESH_DICT:
+            return copy_items(f->items, f->n, 2, 0, items, n);
+        case FRESH_VIEW:
+            return dict_items(r, f->items[0], (char)f->pos, items, n);
+        default:
+            return false;
+        }
+    }
+    if (obj == NULL)
+        return false;
+    if (rec_is_const(r, vid) && PyTuple_Check(obj))
+        return const_items(r, obj, items, n);
+    if (PyList_CheckExact(obj) || PyTuple_CheckExact(obj))
+        return path_items(r, vid, items, n);
+    if (PyDict_CheckExact(obj))
+        return dict_items(r, vid, 'k', items, n);
+    return false;
+}
+
+/* -- iter() ---------------------------------------------------------------------------------------------------------------- */
+
+/* Rows of a tensor: x.unbind(0), then one item each. */
+static bool
+tensor_rows(rec *r, kin_vid vid, kin_vid **items, uint32_t *n)
+{
+    PyObject *obj = O(r, vid);
+    if (!kin_is_plain_tensor(obj) || kin_tensor_dim(obj) < 1 || kin_tensor_sizes(obj)[0] > 2000)
+        return false;
+    rec_need_type(r, vid);
+    if (!rec_meta(r, vid, KIN_META_SIZES))
+        return false;
+    PyObject *unbind = _PyType_Lookup(Py_TYPE(obj), REC_STR("unbind"));
+    if (unbind == NULL || Py_TYPE(unbind) != &PyMethodDescr_Type)
+        return false;
+    *n = (uint32_t)kin_tensor_sizes(obj)[0];
+    *items = malloc((*n + 1) * sizeof **items);
+    if (*items == NULL)
+        return false;
+    kin_vid args[2] = {rec_const(r, unbind), vid};
+    kin_vid rows = rec_step_out(r, KIN_STEP_CALL, KIN_STEP_TORCH, args, 2);
+    for (uint32_t i = 0; i < *n; i++) {
+        PyObject *index = PyLong_FromLong((long)i);
+        kin_vid pair[2] = {rows, rec_const(r, index)};
+        Py_XDECREF(index);
+        (*items)[i] = rec_step_out(r, KIN_STEP_SUBSCR, KIN_STEP_TORCH, pair, 2);
+        r->info.at[(*items)[i]].type = NULL;
+    }
+    return true;
+}
+
+static bool
+push_known_iter(rec *r, kin_vid vid, int ndrop)
+{
+    kin_vid *items = NULL;
+    uint32_t n = 0;
+    PyObject *obj = O(r, vid);
+    bool tensor = FRESH(r, vid) == NULL && kin_is_tensor(obj);
+    if (tensor ? !tensor_rows(r, vid, &items, &n) : !rec_items_of(r, vid, &items, &n))
+        return false;
+    kin_vid out = rec_step_out(r, KIN_STEP_ITER, KIN_STEP_PURE, &vid, 1);
+    rec_make_fresh(r, out, FRESH_ITER, items, n, true);
+    free(items);
+    if (tensor)
+        r->skip_expected = true;
+    rec_drop(r, ndrop);
+    rec_await_result(r, out, r->t->vals.at[out].step);
+    return true;
+}
+
+static bool
+push_range_iter(rec *r, kin_vid vid, int ndrop)
+{
+    PyObject *obj = O(r, vid);
+    if (Py_TYPE(obj) != &PyRange_Type || !rec_is_const(r, vid))
+        return false;
+    Py_ssize_t n = PyObject_Size(obj);
+    if (n < 0 || n > 5000) {
+        PyErr_Clear();
+        return false;
+    }
+    kin_vid out = rec_step_out(r, KIN_STEP_ITER, KIN_STEP_PURE, &vid, 1);
+    rec_fresh *f = rec_make_fresh(r, out, FRESH_ITER, NULL, 0, true);
+    for (Py_ssize_t i = 0; f && i < n; i++) {
+        PyObject *item = PySequence_GetItem(obj, i);
+        if (item != NULL)
+            rec_fresh_push(f, rec_const(r, item));
+        Py_XDECREF(item);
+    }
+    rec_drop(r, ndrop);
+    rec_await_result(r, out, r->t->vals.at[out].step);
+    return true;
+}
+
+bool
+rec_iter_of(rec *r, kin_vid vid, int ndrop)
+{
+    PyObject *obj = O(r, vid);
+    rec_fresh *f = FRESH(r, vid);
+    if ((f != NULL && f->kind == FRESH_ITER) || PyGen_CheckExact(obj)) {
+        rec_drop(r, ndrop);
+        rec_push(r, vid);
+        return true;
+    }
+    return push_range_iter(r, vid, ndrop) || push_known_iter(r, vid, ndrop);
+}
+
+void
+rec_op_get_iter(rec *r)
+{
+    kin_vid vid = rec_peek(r, 0);
+    if (rec_iter_of(r, vid, 1) || r->stopped)
+        return;
+    PyObject *obj = O(r, vid);
+    PyTypeObject *tp = rec_need_version(r, vid);
+    if (r->stopped)
+        return;
+    PyObject *func = tp->tp_flags & Py_TPFLAGS_HEAPTYPE ? _PyType_Lookup(tp, REC_STR("__iter__")) : NULL;
+    if (func != NULL && PyFunction_Check(func) && rec_can_inline(r, func) &&
+        rec_inline(r, rec_const(r, func), &vid, 1, 0, NULL, 1, NULL, 0, KIN_RESUME_PUSH, 0))
+        return;
+    if (r->stopped)
+        return;
+    bool quiet = !(tp->tp_flags & Py_TPFLAGS_HEAPTYPE) && !kin_is_tensor(obj);
+    kin_vid out = rec_step_out(r, KIN_STEP_ITER, quiet ? 0 : KIN_STEP_OPAQUE | KIN_STEP_EFFECT, &vid, 1);
+    uint32_t s = r->t->vals.at[out].step;
+    if (!quiet) {
+        rec_forget_contents(r);
+        r->skip_expected = true;
+    }
+    rec_drop(r, 1);
+    rec_await_result(r, out, s);
+}
+
+/* -- FOR_ITER ---------------------------------------------------------------------------------------------------------------- */
+
+/* Iterators whose next() cannot reach user code. */
+static bool
+is_quiet_iterator(PyObject *obj)
+{
+    const char *name = Py_TYPE(obj)->tp_name;
+    static const char *const quiet[] = {"list_iterator", "tuple_iterator", "range_iterator", "str_iterator",
+        "str_ascii_iterator", "dict_keyiterator", "dict_valueiterator", "dict_itemiterator", "set_iterator",
+        "bytes_iterator", "list_reverseiterator", "itertools.count", "itertools.repeat", "longrange_iterator", NULL};
+    for (int i = 0; quiet[i]; i++)
+        if (strcmp(quiet[i], name) == 0)
+            return true;
+    return false;
+}
+
+void
+rec_op_for_iter(rec *r)
+{
+    rec_frame *f = r->top;
+    kin_vid it = rec_peek(r, 0);
+    rec_fresh *fresh = FRESH(r, it);
+    if (fresh != NULL && fresh->kind == FRESH_ITER && fresh->known) {
+        if (fresh->pos >= fresh->n) {
+            rec_drop(r, 1);
+            f->next = f->jump;
+            f->jump = UINT32_MAX;
+            return;
+        }
+        kin_vid item = fresh->items[fresh->pos++];
+        rec_step(r, KIN_STEP_NEXT, KIN_STEP_MUTATES, &it, 1);
+        f->jump = UINT32_MAX;
+        if (O(r, item) != NULL)
+            rec_push(r, item);
+        else
+            rec_await_result(r, item, 0);
+        return;
+    }
+    bool quiet = is_quiet_iterator(O(r, it));
+    if (quiet && fresh == NULL)
+        rec_need_type(r, it);
+    kin_vid out = rec_step_out(r, KIN_STEP_NEXT, quiet ? KIN_STEP_EFFECT : KIN_STEP_OPAQUE | KIN_STEP_EFFECT, &it, 1);
+    if (PyGen_CheckExact(O(r, it)))
+        rec_break(r, r->t->vals.at[out].step, KIN_ROW_GENERATOR);
+    if (!quiet) {
+        rec_forget_contents(r);
+        r->skip_expected = true;
+    }
+    f->await = AWAIT_ITER;
+    f->await_vid = out;
+}
+
+/* The iterator has answered: the value (or its end) was one of two outcomes; the check leaves to the other one. */
+void
+rec_finish_iter(rec *r, rec_frame *f, bool exhausted, PyObject **stack)
+{
+    kin_vid out = f->await_vid;
+    int sp = f->sp;
+    uint32_t other;
+    if (exhausted) {
+        f->slots[f->nlocals + f->sp++] = out;
+        other = rec_snapshot_of(r, f, f->next, f->sp);
+        f->sp = sp - 1;
+    } else {
+        other = rec_snapshot_of(r, f, f->jump, sp - 1);
+        rec_set_obj(r, out, stack[sp]);
+        f->slots[f->nlocals + f->sp++] = out;
+    }
+    kin_step check = {.kind = KIN_STEP_CHECK, .imm = exhausted ? KIN_CHECK_NULL : KIN_CHECK_NOTNULL, .nargs = 1,
+                      .snap = other, .args = r->t->vids.len};
+    if (kin_vec_push(&r->t->vids, out) != KIN_OK || kin_vec_push(&r->t->steps, check) != KIN_OK)
+        r->status = KIN_NOMEM;
+}
+
+/* -- unpacking ----------------------------------------------------------------------------------------------------------------- */
+
+/* Items of an exact tuple or list made by a step: its length is checked, then each is read. */
+static bool
+step_items(rec *r, kin_vid vid, int n, kin_vid *items)
+{
+    PyObject *obj = O(r, vid);
+    bool tuple = PyTuple_Check(obj), list = PyList_CheckExact(obj);
+    if ((!tuple && !list) || (tuple ? PyTuple_GET_SIZE(obj) : PyList_GET_SIZE(obj)) != n)
+        return false;
+    rec_need_type(r, vid);
+    if (Py_TYPE(obj) == &PyTuple_Type || list)
+        rec_need_len(r, vid, n);
+    for (int i = 0; i < n; i++) {
+        PyObject *index = PyLong_FromLong(i);
+        kin_vid pair[2] = {vid, rec_const(r, index)};
+        Py_XDECREF(index);
+        bool graph = r->info.at[vid].graph;
+        items[i] = rec_step_out(r, KIN_STEP_SUBSCR, graph ? KIN_STEP_TORCH : 0, pair, 2);
+        rec_set_obj(r, items[i], tuple ? PyTuple_GET_ITEM(obj, i) : PyList_GET_ITEM(obj, i));
+    }
+    return true;
+}
+
+void
+rec_op_unpack(rec *r, int n)
+{
+    kin_vid vid = rec_peek(r, 0), *items = NULL, local[256];
+    uint32_t count = 0;
+    PyObject *obj = O(r, vid);
+    if (n > 250) {
+        rec_stop(r, "unpacking very many values");
+        return;
+    }
+    bool tensor = FRESH(r, vid) == NULL && kin_is_tensor(obj);
+    bool made_here = r->t->vals.at[vid].kind == KIN_VAL_STEP && FRESH(r, vid) == NULL && !rec_is_const(r, vid);
+    if (tensor ? tensor_rows(r, vid, &items, &count) : !made_here && rec_items_of(r, vid, &items, &count)) {
+        if (count != (uint32_t)n) {
+            free(items);
+            rec_stop(r, "unpacking raises");
+            return;
+        }
+        memcpy(local, items, count * sizeof *items);
+        free(items);
+        r->skip_expected = tensor;
+    } else if (!made_here || !step_items(r, vid, n, local)) {
+        rec_stop(r, "unpacking of an iterable that is not known");
+        return;
+    }
+    rec_drop(r, 1);
+    for (int i = n; i-- > 0;)
+        rec_push(r, local[i]);
+}

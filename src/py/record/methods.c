@@ -1,0 +1,213 @@
+/* Models of methods of list, dict and set. */
+#include "py/record/models.h"
+
+static bool
+is_known(rec *r, kin_vid v, fresh_kind kind)
+{
+    rec_fresh *f = FRESH(r, v);
+    return f != NULL && f->kind == kind && f->known;
+}
+
+/* A change that replay repeats: of a fresh object (contents no longer known), or of one that others see. */
+static bool
+mutate(rec *r, const rec_args *a)
+{
+    rec_fresh *f = a->npos ? FRESH(r, a->args[0]) : NULL;
+    if (a->npos == 0 || !rec_is_plain_value(O(r, a->args[0])))
+        return false;
+    if (f == NULL)
+        rec_need_type(r, a->args[0]);
+    rec_model_step(r, a, KIN_STEP_EFFECT);
+    if (f != NULL && !f->escaped) {
+        f->known = false;
+        return true;
+    }
+    rec_forget_contents(r);
+    return true;
+}
+
+/* A question that is asked again at replay. */
+static bool
+ask(rec *r, const rec_args *a)
+{
+    for (uint32_t i = 0; i < a->npos; i++) {
+        if (!rec_is_plain_value(O(r, a->args[i])))
+            return false;
+        if (FRESH(r, a->args[i]) == NULL && !rec_is_const(r, a->args[i]))
+            rec_need_type(r, a->args[i]);
+    }
+    rec_model_step(r, a, 0);
+    return true;
+}
+
+static bool
+list_append(rec *r, const rec_args *a)
+{
+    if (a->npos != 2 || a->nkw || !PyList_CheckExact(O(r, a->args[0])))
+        return false;
+    rec_fresh *f = FRESH(r, a->args[0]);
+    if (f == NULL || f->kind != FRESH_LIST)
+        return mutate(r, a);
+    rec_step(r, KIN_STEP_LIST_APPEND, KIN_STEP_MUTATES, a->args, 2);
+    if (f->known)
+        rec_fresh_push(f, a->args[1]);
+    if (f->escaped)
+        rec_end_segment(r);
+    return rec_model_value(r, a, rec_const(r, Py_None));
+}
+
+static bool
+list_extend(rec *r, const rec_args *a)
+{
+    kin_vid *items = NULL;
+    uint32_t n;
+    if (a->npos != 2 || a->nkw || !is_known(r, a->args[0], FRESH_LIST) || !rec_items_of(r, a->args[1], &items, &n))
+        return a->npos == 2 && rec_is_plain_value(O(r, a->args[1])) && mutate(r, a);
+    rec_step(r, KIN_STEP_LIST_EXTEND, KIN_STEP_MUTATES, a->args, 2);
+    for (uint32_t i = 0; i < n; i++)
+        rec_fresh_push(FRESH(r, a->args[0]), items[i]);
+    if (FRESH(r, a->args[0])->escaped)
+        rec_end_segment(r);
+    free(items);
+    return rec_model_value(r, a, rec_const(r, Py_None));
+}
+
+/* -- dict ------------------------------------------------------------------------------------------------------------------ */
+
+static bool
+is_key(rec *r, kin_vid v)
+{
+    return kin_is_exact_immutable(O(r, v)) && rec_can_const(r, v);
+}
+
+/* Looks a constant key up: *item is the value, 0 when absent (a fact). False: not known. */
+static bool
+look_up(rec *r, kin_vid dict, kin_vid key, kin_vid *item)
+{
+    PyObject *obj = O(r, dict);
+    rec_fresh *f = FRESH(r, dict);
+    *item = 0;
+    if (!PyDict_CheckExact(obj) || !is_key(r, key))
+        return false;
+    if (f != NULL) {
+        if (f->kind != FRESH_DICT || !f->known)
+            return false;
+        kin_vid c = rec_need_const(r, key);
+        for (uint32_t i = 0; i < f->n; i += 2)
+            if (kin_exact_equal(O(r, f->items[i]), O(r, c)))
+                *item = f->items[i + 1];
+        return true;
+    }
+    kin_vid c = rec_need_const(r, key);
+    PyObject *value = PyDict_GetItemWithError(obj, O(r, c));
+    PyErr_Clear();
+    rec_root(r, dict);
+    if (value != NULL) {
+        *item = rec_dict_item(r, dict, O(r, c), value);
+    } else {
+        rec_need_type(r, dict);
+        rec_fact(r, KIN_FACT_LACKS_KEY, dict, O(r, c), 0);
+    }
+    return true;
+}
+
+static bool
+dict_get(rec *r, const rec_args *a)
+{
+    kin_vid item;
+    if (a->npos < 2 || a->npos > 3 || a->nkw)
+        return false;
+    if (!look_up(r, a->args[0], a->args[1], &item))
+        return ask(r, a);
+    return rec_model_value(r, a, item ? item : a->npos == 3 ? a->args[2] : rec_const(r, Py_None));
+}
+
+static bool
+dict_pop(rec *r, const rec_args *a)
+{
+    kin_vid item;
+    if (a->npos < 2 || a->nkw || !is_known(r, a->args[0], FRESH_DICT) || !look_up(r, a->args[0], a->args[1], &item))
+        return mutate(r, a);
+    if (item == 0)
+        return a->npos == 3 && rec_model_value(r, a, a->args[2]);
+    rec_fresh *f = FRESH(r, a->args[0]);
+    rec_step(r, KIN_STEP_DEL_SUBSCR, KIN_STEP_MUTATES, a->args, 2);
+    for (uint32_t i = 0; i < f->n; i += 2)
+        if (kin_exact_equal(O(r, f->items[i]), O(r, a->args[1]))) {
+            memmove(f->items + i, f->items + i + 2, (f->n - i - 2) * sizeof *f->items);
+            f->n -= 2;
+            break;
+        }
+    if (f->escaped)
+        rec_end_segment(r);
+    return rec_model_value(r, a, item);
+}
+
+static bool
+dict_setdefault(rec *r, const rec_args *a)
+{
+    kin_vid item;
+    if (a->npos == 3 && !a->nkw && look_up(r, a->args[0], a->args[1], &item) && item != 0)
+        return rec_model_value(r, a, item);
+    return mutate(r, a);
+}
+
+static bool
+dict_view(rec *r, const rec_args *a, char which)
+{
+    if (a->npos != 1 || !PyDict_CheckExact(O(r, a->args[0])))
+        return false;
+    if (FRESH(r, a->args[0]) == NULL)
+        rec_need_type(r, a->args[0]);
+    kin_vid out = rec_model_step(r, a, KIN_STEP_PURE);
+    rec_fresh *f = rec_make_fresh(r, out, FRESH_VIEW, a->args, 1, true);
+    if (f != NULL)
+        f->pos = (uint32_t)which;
+    return true;
+}
+
+static bool
+dict_keys(rec *r, const rec_args *a)
+{
+    return dict_view(r, a, 'k');
+}
+
+static bool
+dict_values(rec *r, const rec_args *a)
+{
+    return dict_view(r, a, 'v');
+}
+
+static bool
+dict_items(rec *r, const rec_args *a)
+{
+    return dict_view(r, a, 'i');
+}
+
+static bool
+dict_copy(rec *r, const rec_args *a)
+{
+    if (a->npos != 1 || !is_known(r, a->args[0], FRESH_DICT))
+        return a->npos == 1 && ask(r, a);
+    kin_vid out = rec_model_step(r, a, KIN_STEP_PURE);
+    rec_fresh *f = FRESH(r, a->args[0]);
+    rec_make_fresh(r, out, FRESH_DICT, f->items, f->n, true);
+    r->info.at[out].type = &PyDict_Type;
+    return true;
+}
+
+static bool
+dict_contains(rec *r, const rec_args *a)
+{
+    kin_vid item;
+    return a->npos == 2 && look_up(r, a->args[0], a->args[1], &item) && rec_model_bool(r, a, item != 0);
+}
+
+const rec_method_row rec_method_rows[] = {
+    {"list.append", list_append}, {"list.extend", list_extend}, {"list.insert", mutate}, {"list.pop", mutate},
+    {"list.clear", mutate}, {"list.reverse", mutate}, {"list.copy", ask}, {"list.__len__", ask},
+    {"dict.get", dict_get}, {"dict.pop", dict_pop}, {"dict.setdefault", dict_setdefault}, {"dict.keys", dict_keys},
+    {"dict.values", dict_values}, {"dict.items", dict_items}, {"dict.copy", dict_copy}, {"dict.clear", mutate},
+    {"dict.update", mutate}, {"dict.popitem", mutate}, {"dict.__contains__", dict_contains},
+    {"set.add", mutate}, {"set.discard", mutate}, {"set.clear", mutate}, {"set.update", mutate}, {"set.copy", ask},
+    {NULL, NULL}};

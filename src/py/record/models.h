@@ -1,0 +1,26 @@
+/* Shared by the model files: one call of a C callable. */
+#ifndef KIN_PY_RECORD_MODELS_H
+#define KIN_PY_RECORD_MODELS_H
+
+#include "py/record/rec.h"
+
+typedef struct {
+    kin_vid callee;
+    const kin_vid *args; /* positional, then keyword values */
+    uint32_t npos, nkw;
+    PyObject *kwnames;
+    int ndrop;
+} rec_args;
+
+typedef struct {
+    const char *name;
+    bool (*fn)(rec *r, const rec_args *a);
+} rec_method_row;
+
+extern const rec_method_row rec_method_rows[]; /* methods.c: methods of builtin containers */
+
+bool rec_model_value(rec *r, const rec_args *a, kin_vid value);
+bool rec_model_bool(rec *r, const rec_args *a, bool value);
+kin_vid rec_model_step(rec *r, const rec_args *a, unsigned flags);
+
+#endif

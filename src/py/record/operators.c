@@ -1,0 +1,628 @@
+/* Operators, identity, membership, truth and subscripts: folded on constants and known contents, facts on what is
+ * read by path, executed again on everything else.
+ */
+#include "py/record/rec.h"
+
+#include "core/diag/breaks.h"
+
+/* Exact builtin values whose operators run no user code, save through the elements they hold. */
+bool
+rec_is_plain_value(PyObject *obj)
+{
+    PyTypeObject *tp = Py_TYPE(obj);
+    return kin_is_exact_immutable(obj) || tp == &PyList_Type || tp == &PyTuple_Type || tp == &PyDict_Type ||
+           tp == &PySet_Type || tp == &PyFrozenSet_Type || tp == &PyRange_Type || tp == &PySlice_Type ||
+           tp == &PyByteArray_Type || tp == &PyDictKeys_Type || tp == &PyDictItems_Type || tp == &PyDictValues_Type ||
+           strcmp(tp->tp_name, "torch.Size") == 0 || strcmp(tp->tp_name, "torch.device") == 0;
+}
+
+static bool
+has_tensor(rec *r, const kin_vid *args, int n)
+{
+    for (int i = 0; i < n; i++)
+        if (O(r, args[i]) != NULL && kin_is_tensor(O(r, args[i])))
+            return true;
+    return false;
+}
+
+/* Constant, or immutable by construction (torch.Size and friends folded from metadata). */
+static bool
+can_fold(rec *r, kin_vid vid)
+{
+    return rec_can_const(r, vid) && !PyFunction_Check(O(r, vid)) && !PyModule_Check(O(r, vid));
+}
+
+/* Leaves the operator as a step; new containers are fresh, contents unknown. */
+static void
+operator_step(rec *r, kin_step_kind kind, int imm, const kin_vid *args, int n, PyTypeObject *result)
+{
+    bool quiet = true;
+    for (int i = 0; i < n; i++)
+        quiet = quiet && rec_is_plain_value(O(r, args[i]));
+    for (int i = 0; quiet && i < n; i++)
+        if (FRESH(r, args[i]) == NULL)
+            rec_need_type(r, args[i]);
+    kin_vid out = rec_step_out(r, kind, quiet ? 0 : KIN_STEP_OPAQUE | KIN_STEP_EFFECT, args, (uint32_t)n);
+    uint32_t s = r->t->vals.at[out].step;
+    r->t->steps.at[s].imm = (uint8_t)imm;
+    if (quiet)
+        r->info.at[out].type = result;
+    else {
+        if (rec_any_tensor(r, args, (uint32_t)n))
+            rec_break(r, s, KIN_ROW_OPAQUE_CALL);
+        rec_forget_contents(r);
+        r->skip_expected = true;
+    }
+    rec_drop(r, n);
+    rec_await_result(r, out, s);
+}
+
+/* a + b of known lists or tuples: a new one with both contents. */
+static bool
+concatenate(rec *r, int imm, const kin_vid *args)
+{
+    rec_fresh *a = FRESH(r, args[0]), *b = FRESH(r, args[1]);
+    PyTypeObject *tp = Py_TYPE(O(r, args[0]));
+    if (imm != 0 || tp != Py_TYPE(O(r, args[1])) || (tp != &PyTuple_Type && tp != &PyList_Type) || (!a && !b))
+        return false;
+    kin_vid *x = NULL, *y = NULL;
+    uint32_t nx, ny;
+    bool known = rec_items_of(r, args[0], &x, &nx) && rec_items_of(r, args[1], &y, &ny);
+    if (known) {
+        kin_vid out = rec_step_out(r, KIN_STEP_BINARY, KIN_STEP_PURE, args, 2);
+        rec_fresh *f = rec_make_fresh(r, out, tp == &PyTuple_Type ? FRESH_TUPLE : FRESH_LIST, x, nx, true);
+        for (uint32_t i = 0; f && i < ny; i++)
+            rec_fresh_push(f, y[i]);
+        r->info.at[out].type = tp;
+        rec_drop(r, 2);
+        rec_await_result(r, out, r->t->vals.at[out].step);
+    }
+    free(x);
+    free(y);
+    return known;
+}
+
+/* list += ..., dict |= ... change the left operand and return it. */
+static bool
+inplace_container(rec *r, int imm, const kin_vid *args)
+{
+    PyTypeObject *tp = Py_TYPE(O(r, args[0]));
+    bool mutable_left = tp == &PyList_Type || tp == &PyDict_Type || tp == &PySet_Type;
+    if (imm < 13 || !mutable_left)
+        return false;
+    rec_fresh *f = FRESH(r, args[0]);
+    kin_vid *items = NULL;
+    uint32_t n;
+    bool known = f && f->known && tp == &PyList_Type && imm == 13 && rec_items_of(r, args[1], &items, &n);
+    bool quiet = f != NULL && rec_is_plain_value(O(r, args[1]));
+    uint32_t s = rec_step(r, KIN_STEP_BINARY, quiet ? KIN_STEP_MUTATES : KIN_STEP_OPAQUE | KIN_STEP_EFFECT, args, 2);
+    r->t->steps.at[s].imm = (uint8_t)imm;
+    if (known)
+        for (uint32_t i = 0; i < n; i++)
+            rec_fresh_push(f, items[i]);
+    else if (f)
+        f->known = false;
+    if (!quiet) {
+        rec_forget_contents(r);
+        r->skip_expected = true;
+    }
+    free(items);
+    rec_drop(r, 2);
+    rec_push(r, args[0]);
+    return true;
+}
+
+/* Comparing by identity: operands whose type keeps object's own comparison. */
+static bool
+compares_by_identity(PyObject *a, PyObject *b)
+{
+    richcmpfunc base = PyBaseObject_Type.tp_richcompare;
+    return Py_TYPE(a)->tp_richcompare == base && Py_TYPE(b)->tp_richcompare == base;
+}
+
+void
+rec_op_binary(rec *r, kin_step_kind kind, int imm, int n)
+{
+    kin_vid args[2] = {rec_peek(r, n - 1), n == 2 ? rec_peek(r, 0) : 0};
+    if (kind == KIN_STEP_UNARY && imm == KIN_UNARY_NOT) {
+        int truth = rec_truth(r, args[0]);
+        if (r->stopped)
+            return;
+        if (truth >= 0) {
+            rec_drop(r, 1);
+            rec_push(r, rec_const(r, truth ? Py_False : Py_True));
+            return;
+        }
+        bool tensor = has_tensor(r, args, 1);
+        kin_vid out = rec_step_out(r, kind, tensor ? 0 : KIN_STEP_OPAQUE | KIN_STEP_EFFECT, args, 1);
+        uint32_t s = r->t->vals.at[out].step;
+        r->t->steps.at[s].imm = (uint8_t)imm;
+        if (tensor)
+            rec_break(r, s, KIN_ROW_DATA_DEPENDENT_BRANCH);
+        else
+            rec_forget_contents(r);
+        r->info.at[out].type = &PyBool_Type;
+        r->skip_expected = true;
+        rec_drop(r, 1);
+        rec_await_result(r, out, s);
+        return;
+    }
+    if (has_tensor(r, args, n)) {
+        rec_torch_operator(r, kind, imm, args, (uint32_t)n, n);
+        return;
+    }
+    if (kind == KIN_STEP_BINARY && inplace_container(r, imm, args))
+        return;
+    bool fold = true;
+    for (int i = 0; i < n; i++)
+        fold = fold && can_fold(r, args[i]);
+    if (fold) {
+        for (int i = 0; i < n; i++)
+            rec_need_const(r, args[i]);
+        rec_drop(r, n);
+        rec_await_const(r);
+        return;
+    }
+    if (kind == KIN_STEP_BINARY && concatenate(r, imm, args))
+        return;
+    (void)compares_by_identity;
+    operator_step(r, kind, imm, args, n, kind == KIN_STEP_COMPARE ? &PyBool_Type : NULL);
+}
+
+/* -- identity ------------------------------------------------------------------------------------------------------------ */
+
+static bool
+is_entry(rec *r, kin_vid v)
+{
+    const kin_val *val = &r->t->vals.at[v];
+    return val->kind != KIN_VAL_STEP || r->info.at[v].born_seg < rec_seg(r);
+}
+
+/* Decides `a is b`, making a fact or a check of the outcome. */
+static bool
+decide_is(rec *r, kin_vid a, kin_vid b)
+{
+    PyObject *x = O(r, a), *y = O(r, b);
+    bool same = x == y;
+    if (a == b)
+        return true;
+    if (r->t->vals.at[a].kind == KIN_VAL_CONST) {
+        kin_vid t = a;
+        a = b;
+        b = t;
+    }
+    if (r->t->vals.at[b].kind == KIN_VAL_CONST) {
+        if (r->t->vals.at[a].kind == KIN_VAL_CONST || (FRESH(r, a) && !same))
+            return same;
+        PyObject *c = O(r, b);
+        if (r->info.at[a].type != NULL && is_entry(r, a) == false && Py_TYPE(c) != r->info.at[a].type && !same)
+            return false;
+        if (is_entry(r, a))
+            rec_fact(r, same ? KIN_FACT_ID : KIN_FACT_NOT_ID, a, c, 0);
+        else
+            rec_check(r, same ? KIN_CHECK_IS : KIN_CHECK_IS_NOT, a, c, 0);
+        return same;
+    }
+    if ((FRESH(r, a) || FRESH(r, b)) && !same)
+        return false;
+    if (is_entry(r, a) && is_entry(r, b)) {
+        rec_fact(r, same ? KIN_FACT_SAME : KIN_FACT_NOT_SAME, a, NULL, b);
+        for (uint32_t i = r->t->facts.len; i-- > 0;)
+            if (r->t->facts.at[i].vid == a && r->t->facts.at[i].num == b &&
+                r->t->facts.at[i].kind == (same ? KIN_FACT_SAME : KIN_FACT_NOT_SAME)) {
+                r->t->facts.at[i].vid2 = b;
+                break;
+            }
+        return same;
+    }
+    kin_vid pair[2] = {a, b};
+    uint32_t s = rec_step(r, KIN_STEP_CHECK, 0, pair, 2);
+    r->t->steps.at[s].imm = same ? KIN_CHECK_SAME : KIN_CHECK_NOT_SAME;
+    return same;
+}
+
+void
+rec_op_is(rec *r, int invert)
+{
+    bool same = decide_is(r, rec_peek(r, 1), rec_peek(r, 0));
+    rec_drop(r, 2);
+    rec_push(r, rec_const(r, same != (invert != 0) ? Py_True : Py_False));
+}
+
+/* -- membership ------------------------------------------------------------------------------------------------------------ */
+
+static int
+known_member(rec *r, kin_vid container, kin_vid item)
+{
+    PyObject *obj = O(r, container), *key = O(r, item);
+    rec_fresh *f = FRESH(r, container);
+    if (!kin_is_exact_immutable(key) || !rec_can_const(r, item))
+        return -1;
+    if (f != NULL) {
+        if (f->kind != FRESH_DICT || !f->known || !PyUnicode_CheckExact(key))
+            return -1;
+        rec_need_const(r, item);
+        for (uint32_t i = 0; i < f->n; i += 2)
+            if (kin_exact_equal(O(r, f->items[i]), key))
+                return 1;
+        return 0;
+    }
+    if (PyDict_CheckExact(obj)) {
+        int found = PyDict_Contains(obj, key);
+        rec_need_const(r, item);
+        rec_root(r, container);
+        rec_need_type(r, container);
+        rec_fact(r, found ? KIN_FACT_HAS_KEY : KIN_FACT_LACKS_KEY, container, key, 0);
+        return found;
+    }
+    return -1;
+}
+
+/* Elements of a list or tuple that are all constants: membership follows from them. */
+static bool
+fold_elements(rec *r, kin_vid container)
+{
+    PyObject *obj = O(r, container);
+    if (!PyList_CheckExact(obj) && !PyTuple_CheckExact(obj))
+        return false;
+    kin_vid *items = NULL;
+    uint32_t n;
+    bool ok = rec_items_of(r, container, &items, &n) && n <= 64;
+    for (uint32_t i = 0; ok && i < n; i++)
+        ok = kin_is_exact_immutable(O(r, items[i])) && rec_can_const(r, items[i]);
+    for (uint32_t i = 0; ok && i < n; i++)
+        rec_need_const(r, items[i]);
+    free(items);
+    return ok;
+}
+
+void
+rec_op_contains(rec *r, int invert)
+{
+    kin_vid args[2] = {rec_peek(r, 1), rec_peek(r, 0)};
+    int found = known_member(r, args[1], args[0]);
+    if (r->stopped)
+        return;
+    if (found >= 0) {
+        rec_drop(r, 2);
+        rec_push(r, rec_const(r, (found != 0) != (invert != 0) ? Py_True : Py_False));
+        return;
+    }
+    bool consts = can_fold(r, args[0]) && kin_is_exact_immutable(O(r, args[0]));
+    if (consts && ((can_fold(r, args[1]) && !PyType_Check(O(r, args[1]))) || fold_elements(r, args[1]))) {
+        rec_need_const(r, args[0]);
+        if (can_fold(r, args[1]))
+            rec_need_const(r, args[1]);
+        rec_drop(r, 2);
+        rec_await_const(r);
+        return;
+    }
+    if (has_tensor(r, args + 1, 1)) {
+        operator_step(r, KIN_STEP_CONTAINS, invert, args, 2, &PyBool_Type);
+        return;
+    }
+    operator_step(r, KIN_STEP_CONTAINS, invert, args, 2, &PyBool_Type);
+}
+
+/* -- truth ------------------------------------------------------------------------------------------------------------------- */
+
+static bool
+has_own_truth(PyTypeObject *tp)
+{
+    return (tp->tp_as_number && tp->tp_as_number->nb_bool) || (tp->tp_as_mapping && tp->tp_as_mapping->mp_length) ||
+           (tp->tp_as_sequence && tp->tp_as_sequence->sq_length);
+}
+
+int
+rec_truth(rec *r, kin_vid vid)
+{
+    PyObject *obj = O(r, vid);
+    rec_fresh *f = FRESH(r, vid);
+    PyTypeObject *tp = Py_TYPE(obj);
+    if (rec_is_const(r, vid) && (rec_is_plain_value(obj) || !has_own_truth(tp)))
+        return PyObject_IsTrue(obj);
+    if (kin_is_tensor(obj))
+        return -1;
+    if (f != NULL) {
+        if (f->known && (f->kind == FRESH_TUPLE || f->kind == FRESH_LIST || f->kind == FRESH_DICT))
+            return f->n != 0;
+        if (f->kind == FRESH_FUNCTION || f->kind == FRESH_METHOD)
+            return 1;
+    }
+    if (!has_own_truth(tp)) {
+        rec_need_version(r, vid);
+        return 1;
+    }
+    if (f != NULL || !rec_is_plain_value(obj))
+        return -1;
+    if (obj == Py_None || PyBool_Check(obj)) {
+        if (rec_is_unstable(r, vid))
+            return -1;
+        rec_need_const(r, vid);
+        return obj == Py_True;
+    }
+    int truth = PyObject_IsTrue(obj);
+    rec_root(r, vid);
+    rec_need_type(r, vid);
+    rec_fact(r, KIN_FACT_TRUE, vid, NULL, (uint32_t)truth);
+    return truth;
+}
+
+/* Which outcome of the condition takes the jump, and is the operand kept when it does? */
+static void
+branch_kind(kin_op op, bool *on_none, bool *jump_if, bool *keep)
+{
+    *on_none = op == KIN_OP_POP_JUMP_FORWARD_IF_NONE || op == KIN_OP_POP_JUMP_BACKWARD_IF_NONE ||
+               op == KIN_OP_POP_JUMP_FORWARD_IF_NOT_NONE || op == KIN_OP_POP_JUMP_BACKWARD_IF_NOT_NONE;
+    *keep = op == KIN_OP_JUMP_IF_TRUE_OR_POP || op == KIN_OP_JUMP_IF_FALSE_OR_POP;
+    *jump_if = op == KIN_OP_POP_JUMP_FORWARD_IF_TRUE || op == KIN_OP_POP_JUMP_BACKWARD_IF_TRUE ||
+               op == KIN_OP_POP_JUMP_FORWARD_IF_NONE || op == KIN_OP_POP_JUMP_BACKWARD_IF_NONE ||
+               op == KIN_OP_JUMP_IF_TRUE_OR_POP;
+}
+
+static void
+take_branch(rec *r, bool outcome)
+{
+    bool on_none, jump_if, keep;
+    rec_frame *f = r->top;
+    branch_kind((kin_op)f->op, &on_none, &jump_if, &keep);
+    bool jumps = outcome == jump_if;
+    if (!(keep && jumps))
+        rec_drop(r, 1);
+    if (jumps)
+        f->next = f->jump;
+    f->jump = UINT32_MAX;
+}
+
+void
+rec_finish_branch(rec *r, rec_frame *f, bool jumped)
+{
+    bool on_none, jump_if, keep;
+    branch_kind((kin_op)f->op, &on_none, &jump_if, &keep);
+    bool outcome = jumped == jump_if;
+    r->t->steps.at[f->await_step].imm = outcome ? KIN_CHECK_TRUE : KIN_CHECK_FALSE;
+    if (!(keep && jumped))
+        rec_drop(r, 1);
+}
+
+void
+rec_op_branch(rec *r)
+{
+    bool on_none, jump_if, keep;
+    kin_vid v = rec_peek(r, 0);
+    rec_frame *f = r->top;
+    branch_kind((kin_op)f->op, &on_none, &jump_if, &keep);
+    if (on_none) {
+        take_branch(r, decide_is(r, v, rec_const(r, Py_None)));
+        return;
+    }
+    int truth = rec_truth(r, v);
+    if (r->stopped)
+        return;
+    if (truth >= 0) {
+        take_branch(r, truth != 0);
+        return;
+    }
+    PyObject *obj = O(r, v);
+    bool tensor = kin_is_tensor(obj), quiet = tensor || rec_is_plain_value(obj);
+    if (quiet && FRESH(r, v) == NULL)
+        rec_need_type(r, v);
+    uint32_t s = rec_check(r, KIN_CHECK_TRUE, v, NULL, 0);
+    if (tensor)
+        rec_break(r, s, f->jump < f->offset ? KIN_ROW_DATA_DEPENDENT_LOOP : KIN_ROW_DATA_DEPENDENT_BRANCH);
+    if (!quiet) {
+        r->t->steps.at[s].flags |= KIN_STEP_OPAQUE;
+        rec_forget_contents(r);
+        r->skip_expected = true;
+    }
+    r->skip_expected = true;
+    f->await = AWAIT_BRANCH;
+    f->await_step = s;
+}
+
+/* -- subscripts ---------------------------------------------------------------------------------------------------------------- */
+
+/* container[key] answered from known contents, or by path. 0: not possible. */
+static kin_vid
+known_item(rec *r, kin_vid container, kin_vid key)
+{
+    PyObject *obj = O(r, container), *k = O(r, key);
+    rec_fresh *f = FRESH(r, container);
+    if (!kin_is_exact_immutable(k) || !rec_can_const(r, key))
+        return 0;
+    if (f != NULL && f->known && (f->kind == FRESH_TUPLE || f->kind == FRESH_LIST) && PyLong_CheckExact(k)) {
+        Py_ssize_t i = PyLong_AsSsize_t(k);
+        if (i < 0)
+            i += f->n;
+        if (i < 0 || i >= (Py_ssize_t)f->n)
+            return 0;
+        rec_need_const(r, key);
+        return f->items[i];
+    }
+    if (f != NULL && f->known && f->kind == FRESH_DICT && PyUnicode_CheckExact(k)) {
+        rec_need_const(r, key);
+        for (uint32_t i = 0; i < f->n; i += 2)
+            if (kin_exact_equal(O(r, f->items[i]), k))
+                return f->items[i + 1];
+        return 0;
+    }
+    if (f != NULL)
+        return 0;
+    bool list = PyList_CheckExact(obj), tuple = PyTuple_CheckExact(obj);
+    if ((list || tuple) && PyLong_CheckExact(k)) {
+        Py_ssize_t n = list ? PyList_GET_SIZE(obj) : PyTuple_GET_SIZE(obj), i = PyLong_AsSsize_t(k);
+        bool negative = i < 0;
+        if (negative)
+            i += n;
+        if (i < 0 || i >= n)
+            return 0;
+        rec_need_const(r, key);
+        rec_root(r, container);
+        rec_need_type(r, container);
+        if (negative)
+            rec_need_len(r, container, n);
+        return list ? rec_src(r, container, KIN_ACCESS_LIST_ITEM, (uint32_t)i, PyList_GET_ITEM(obj, i))
+                    : rec_src(r, container, KIN_ACCESS_TUPLE_ITEM, (uint32_t)i, PyTuple_GET_ITEM(obj, i));
+    }
+    if (PyDict_CheckExact(obj)) {
+        PyObject *value = PyDict_GetItemWithError(obj, k);
+        if (value == NULL) {
+            PyErr_Clear();
+            return 0;
+        }
+        kin_vid c = rec_need_const(r, key);
+        rec_root(r, container);
+        return rec_dict_item(r, container, O(r, c), value);
+    }
+    return 0;
+}
+
+/* A slice with constant bounds of a known list or tuple. */
+static bool
+slice_known(rec *r, kin_vid container, kin_vid key)
+{
+    PyObject *k = O(r, key), *obj = O(r, container);
+    PyTypeObject *tp = Py_TYPE(obj);
+    if (!PySlice_Check(k) || !rec_is_const(r, key) || (tp != &PyTuple_Type && tp != &PyList_Type))
+        return false;
+    kin_vid *items = NULL;
+    uint32_t n;
+    Py_ssize_t start, stop, step;
+    if (!rec_items_of(r, container, &items, &n) || PySlice_Unpack(k, &start, &stop, &step) < 0) {
+        PyErr_Clear();
+        free(items);
+        return false;
+    }
+    Py_ssize_t len = PySlice_AdjustIndices(n, &start, &stop, step);
+    kin_vid args[2] = {container, key};
+    kin_vid out = rec_step_out(r, KIN_STEP_SUBSCR, KIN_STEP_PURE, args, 2);
+    rec_fresh *f = rec_make_fresh(r, out, tp == &PyTuple_Type ? FRESH_TUPLE : FRESH_LIST, NULL, 0, true);
+    for (Py_ssize_t i = 0; f && i < len; i++)
+        rec_fresh_push(f, items[start + i * step]);
+    r->info.at[out].type = tp;
+    free(items);
+    rec_drop(r, 2);
+    rec_await_result(r, out, r->t->vals.at[out].step);
+    return true;
+}
+
+static bool
+subscr_python(rec *r, kin_vid container, kin_vid key)
+{
+    PyTypeObject *tp = Py_TYPE(O(r, container));
+    if (!(tp->tp_flags & Py_TPFLAGS_HEAPTYPE))
+        return false;
+    PyObject *get = _PyType_Lookup(tp, REC_STR("__getitem__"));
+    if (get == NULL || !PyFunction_Check(get) || !rec_can_inline(r, get))
+        return false;
+    rec_need_version(r, container);
+    kin_vid args[2] = {container, key};
+    return !r->stopped &&
+           rec_inline(r, rec_const(r, get), args, 2, 0, NULL, 2, NULL, 0, KIN_RESUME_PUSH, 0);
+}
+
+void
+rec_op_subscr(rec *r)
+{
+    kin_vid args[2] = {rec_peek(r, 1), rec_peek(r, 0)};
+    if (has_tensor(r, args, 1)) {
+        rec_torch_operator(r, KIN_STEP_SUBSCR, 0, args, 2, 2);
+        return;
+    }
+    kin_vid item = known_item(r, args[0], args[1]);
+    if (item != 0) {
+        bool known = O(r, item) != NULL;
+        rec_drop(r, 2);
+        if (known)
+            rec_push(r, item);
+        else
+            rec_await_result(r, item, 0);
+        return;
+    }
+    if (r->stopped || slice_known(r, args[0], args[1]))
+        return;
+    if (can_fold(r, args[0]) && can_fold(r, args[1]) && rec_is_plain_value(O(r, args[0])) &&
+        !PyType_Check(O(r, args[0]))) {
+        rec_need_const(r, args[0]);
+        rec_need_const(r, args[1]);
+        rec_drop(r, 2);
+        rec_await_const(r);
+        return;
+    }
+    if (subscr_python(r, args[0], args[1]) || r->stopped)
+        return;
+    operator_step(r, KIN_STEP_SUBSCR, 0, args, 2, NULL);
+}
+
+static void
+update_fresh(rec *r, rec_fresh *f, kin_vid key, kin_vid value, bool delete)
+{
+    PyObject *k = O(r, key);
+    if (!f->known)
+        return;
+    if (f->kind == FRESH_DICT && PyUnicode_CheckExact(k) && rec_is_const(r, key)) {
+        uint32_t i = 0;
+        while (i < f->n && !kin_exact_equal(O(r, f->items[i]), k))
+            i += 2;
+        if (i < f->n && !delete)
+            f->items[i + 1] = value;
+        else if (i < f->n) {
+            memmove(f->items + i, f->items + i + 2, (f->n - i - 2) * sizeof *f->items);
+            f->n -= 2;
+        } else if (!delete && rec_fresh_push(f, rec_as_const(r, key)))
+            rec_fresh_push(f, value);
+        return;
+    }
+    if (f->kind == FRESH_LIST && !delete && PyLong_CheckExact(k) && rec_is_const(r, key)) {
+        Py_ssize_t i = PyLong_AsSsize_t(k);
+        i += i < 0 ? (Py_ssize_t)f->n : 0;
+        if (i >= 0 && i < (Py_ssize_t)f->n) {
+            f->items[i] = value;
+            return;
+        }
+    }
+    f->known = false;
+}
+
+void
+rec_op_store_subscr(rec *r, bool delete)
+{
+    kin_vid key = rec_peek(r, 0), container = rec_peek(r, 1), value = delete ? 0 : rec_peek(r, 2);
+    kin_vid args[3] = {container, key, value};
+    int n = delete ? 2 : 3;
+    kin_step_kind kind = delete ? KIN_STEP_DEL_SUBSCR : KIN_STEP_SET_SUBSCR;
+    if (has_tensor(r, args, 1) && !delete) {
+        rec_torch_operator(r, kind, 0, args, 3, 3);
+        r->inplace = true;
+        return;
+    }
+    PyTypeObject *tp = Py_TYPE(O(r, container));
+    PyObject *set = tp->tp_flags & Py_TPFLAGS_HEAPTYPE && !delete ? _PyType_Lookup(tp, REC_STR("__setitem__")) : NULL;
+    if (set != NULL && PyFunction_Check(set) && rec_can_inline(r, set)) {
+        rec_need_version(r, container);
+        if (!r->stopped && rec_inline(r, rec_const(r, set), args, 3, 0, NULL, 3, NULL, 0, KIN_RESUME_DROP, 0))
+            return;
+    }
+    rec_fresh *f = FRESH(r, container);
+    PyObject *k = O(r, key);
+    if (f != NULL && rec_can_const(r, key) && kin_is_exact_immutable(k))
+        rec_need_const(r, key);
+    bool plain = rec_is_plain_value(O(r, container)) && kin_is_exact_immutable(k);
+    if (plain && f == NULL) {
+        rec_need_type(r, container);
+        if (!rec_is_const(r, key))
+            rec_need_type(r, key);
+    }
+    bool fresh = f != NULL && (f->kind == FRESH_DICT || f->kind == FRESH_LIST || f->kind == FRESH_OTHER) && plain;
+    unsigned flags = fresh ? KIN_STEP_MUTATES : plain ? KIN_STEP_EFFECT : KIN_STEP_OPAQUE | KIN_STEP_EFFECT;
+    rec_step(r, kind, flags, args, (uint32_t)n);
+    if (fresh) {
+        update_fresh(r, f, key, value, delete);
+        if (f->escaped)
+            rec_end_segment(r);
+    } else {
+        rec_forget_contents(r);
+        r->skip_expected = !plain;
+    }
+    rec_drop(r, n);
+}

@@ -1,0 +1,257 @@
+/* Private to src/py/record: the recorder's state and the helpers its rule files share.
+ *
+ * The recorder mirrors each watched frame with a shadow frame: one kin_vid per local and stack slot. A rule (one per
+ * opcode) runs just before its instruction: it reads operand vids, emits facts, checks and at most one visible
+ * step, and moves the shadow stack to the state after the instruction. Results that do not exist yet are
+ * "awaited": their objects are taken from the real stack at the frame's next event.
+ *
+ * Order inside a rule: all checks and facts first, then pure steps, then at most one step with effects. Every
+ * step's snapshot is the state before the instruction.
+ */
+#ifndef KIN_PY_REC_H
+#define KIN_PY_REC_H
+
+#include "core/bytecode/bytecode.h"
+#include "py/aten/tensor.h"
+#include "py/guardeval/guard.h"
+#include "py/record/record.h"
+#include "py/watch/watch.h"
+#include <Python.h>
+
+/* What the recording made itself and knows the contents of. */
+typedef enum {
+    FRESH_NONE, FRESH_TUPLE, FRESH_LIST, FRESH_DICT, FRESH_SET, FRESH_METHOD, FRESH_CELL, FRESH_FUNCTION, FRESH_SUPER,
+    FRESH_ITER,   /* iterator over items[pos..n) */
+    FRESH_RANGE, FRESH_SLICE, FRESH_VIEW, FRESH_OBJECT, FRESH_OTHER
+} fresh_kind;
+
+typedef struct {
+    fresh_kind kind;
+    bool known;       /* items are exactly the contents (dict: keys and values alternate) */
+    bool escaped;     /* code that is not watched may reach it */
+    uint32_t n, cap, pos;
+    kin_vid *items;
+    PyObject *aux;    /* CONST detail: METHOD/FUNCTION/SUPER: borrowed object kept by refs */
+} rec_fresh;
+
+typedef struct {
+    PyObject *obj;        /* as seen while recording; may dangle when !held: use only from a live slot */
+    PyTypeObject *type;   /* exact type, when known by fact, check or construction */
+    uint32_t type_seg;    /* ... for heap types valid in this segment only */
+    uint32_t tag_seg;     /* segment + 1 in which the type's version was also made a fact */
+    uint32_t born_seg;    /* segment in which the value came into being */
+    kin_vid as_const;     /* the CONST it was specialised to */
+    uint32_t meta_epoch;  /* tensors: meta epoch + 1 for which meta_mask holds */
+    unsigned meta_mask;
+    rec_fresh *fresh;
+    bool held, graph;     /* graph: result of a torch call */
+} rec_info;
+
+typedef enum { AWAIT_NONE, AWAIT_RESULT, AWAIT_CONST, AWAIT_BRANCH, AWAIT_FRAME, AWAIT_ITER } await_kind;
+
+typedef struct rec_frame {
+    struct rec_frame *back;
+    struct _PyInterpreterFrame *f;
+    PyCodeObject *code;
+    const kin_code *kc;
+    kin_ref code_ref;
+    kin_vid func;
+    kin_vid *slots;          /* nlocalsplus + stack */
+    int nlocals, sp, sp0;    /* sp0: depth before the current instruction */
+    uint32_t parent_snap;
+    uint32_t offset, next;   /* current instruction and its fall-through successor (byte offsets) */
+    int op, arg;
+    uint32_t exit_offset;    /* where an exit before this instruction resumes (KW_NAMES for a CALL with keywords) */
+    uint32_t kw_offset;      /* offset of the KW_NAMES in effect, UINT32_MAX = none */
+    uint32_t jump;           /* other legal successor, or UINT32_MAX */
+    await_kind await;
+    int await_slot;          /* stack index of the awaited value */
+    kin_vid await_vid;
+    uint32_t await_step;
+    uint32_t steps0;         /* trace.steps.len when the instruction began */
+    uint32_t snap;           /* snapshot before the instruction, 0 = not made yet */
+    PyObject *kwnames;       /* borrowed from the code's constants, for the next CALL */
+    bool started;            /* cells and free variables have their shadows */
+    bool ran;                /* an instruction was dispatched */
+    bool inlined;            /* the current instruction called an inlined frame */
+    uint32_t parent_for_call;/* snapshot of this frame during the inlined call */
+    kin_resume call_resume;
+    kin_vid call_extra;
+    kin_vid exc;             /* exception being handled */
+    int nundo;               /* stack slots overwritten by the current instruction, for late snapshots */
+    struct { int slot; kin_vid old; } undo[16];
+} rec_frame;
+
+/* A Python call that the next frame event must be (inlined): its parameters, bound. */
+typedef struct {
+    bool active;
+    PyObject *func;          /* function object the frame must have */
+    kin_vid func_vid;
+    kin_vid *locals;
+    uint32_t nlocals, cap;
+} rec_call;
+
+typedef struct rec {
+    kin_variant *v;
+    kin_trace *t;
+    kin_refs *refs;
+    const kin_record_options *opt;
+    kin_record_result *result;
+    KIN_VEC(rec_info) info;  /* by vid */
+    rec_frame *top;
+    rec_call call;
+    uint32_t seg;            /* current segment */
+    uint32_t skip;           /* depth of frames being ignored below a leaf */
+    bool skip_expected;      /* Python frames below the current instruction are accounted for */
+    bool foreign;            /* unexpected Python code ran below the current instruction */
+    bool seg_ended;          /* heap knowledge ended: the next fact or path begins a new segment */
+    bool ambient;            /* the recording itself has changed ambient state */
+    bool inplace;            /* a torch call changed some tensor in place in this segment */
+    uint32_t meta_epoch;     /* bumped whenever tensor metadata may have changed */
+    bool stopped;            /* no more recording; the watch was abandoned */
+    bool failed;             /* nothing usable */
+    bool done;
+    kin_watch watch;
+    struct rec_map *facts_seen, *value_numbers, *consts;
+    kin_status status;
+    uint32_t ninstr;
+    kin_vid returned;        /* value of the RETURN_VALUE in progress */
+    PyObject *fullgraph_error; /* set when fullgraph met a break */
+    uint32_t first_step;     /* of this recording (branches) */
+    uint32_t depth;
+} rec;
+
+/* An interned string, made once. */
+#define REC_STR(text)                                        \
+    ({                                                       \
+        static PyObject *rec_str_;                           \
+        if (rec_str_ == NULL)                                \
+            rec_str_ = PyUnicode_InternFromString(text);     \
+        rec_str_;                                            \
+    })
+
+#define O(r, vid) ((r)->info.at[vid].obj)
+#define FRESH(r, vid) ((r)->info.at[vid].fresh)
+
+/* ---- values.c ---- */
+kin_vid rec_value(rec *r, kin_val val, PyObject *obj);
+kin_vid rec_const(rec *r, PyObject *obj);
+kin_vid rec_src(rec *r, kin_vid parent, kin_access access, uint32_t key, PyObject *obj);
+kin_vid rec_src_key(rec *r, kin_vid parent, kin_access access, PyObject *key, PyObject *obj);
+kin_ref rec_ref(rec *r, PyObject *obj);
+void rec_set_obj(rec *r, kin_vid vid, PyObject *obj); /* an awaited object arrived */
+bool rec_is_const(rec *r, kin_vid vid);               /* CONST already (or specialised) */
+kin_vid rec_as_const(rec *r, kin_vid vid);            /* vid or its constant form */
+void rec_fact(rec *r, kin_fact_kind kind, kin_vid vid, PyObject *ref, uint32_t num);
+uint32_t rec_check(rec *r, kin_check check, kin_vid vid, PyObject *ref, uint32_t num);
+PyTypeObject *rec_need_type(rec *r, kin_vid vid);     /* fixes the exact type */
+PyTypeObject *rec_need_version(rec *r, kin_vid vid);  /* ... and its attributes (tp_version_tag) */
+void rec_class_version(rec *r, PyTypeObject *type);   /* a class reached as a constant: its version is a fact */
+bool rec_can_const(rec *r, kin_vid vid);              /* may be specialised (immutable content or pinnable) */
+kin_vid rec_need_const(rec *r, kin_vid vid);          /* specialises; 0 when it cannot be */
+void rec_need_len(rec *r, kin_vid vid, Py_ssize_t n);
+kin_vid rec_root(rec *r, kin_vid vid);                /* makes contents of `vid` readable by path from here */
+bool rec_pinnable(PyObject *obj);
+rec_fresh *rec_make_fresh(rec *r, kin_vid vid, fresh_kind kind, const kin_vid *items, uint32_t n, bool known);
+bool rec_fresh_push(rec_fresh *f, kin_vid vid);
+void rec_escape(rec *r, kin_vid vid);
+bool rec_meta(rec *r, kin_vid tensor, unsigned mask); /* makes tensor metadata a fact or a check */
+bool rec_is_unstable(rec *r, kin_vid vid);
+
+/* ---- steps.c ---- */
+uint32_t rec_snapshot(rec *r);                        /* state before the current instruction */
+uint32_t rec_snapshot_of(rec *r, rec_frame *f, uint32_t offset, int sp);
+uint32_t rec_step(rec *r, kin_step_kind kind, unsigned flags, const kin_vid *args, uint32_t n);
+kin_vid rec_step_out(rec *r, kin_step_kind kind, unsigned flags, const kin_vid *args, uint32_t n);
+uint32_t rec_seg(rec *r);                             /* current segment; begins a new one when the last has ended */
+void rec_end_segment(rec *r);                         /* heap knowledge ends with the current instruction */
+void rec_forget_contents(rec *r);                     /* ... and escaped fresh objects may have changed */
+void rec_stop(rec *r, const char *why);               /* EXIT at the current instruction, give up watching */
+void rec_stop_fmt(rec *r, const char *fmt, ...) __attribute__((format(printf, 2, 3)));
+void rec_bug(rec *r, const char *what);               /* an invariant failed: nothing of this recording is used */
+void rec_break(rec *r, uint32_t step, int row);
+
+/* ---- stack of the current shadow frame ---- */
+static inline kin_vid rec_peek(rec *r, int i) { return r->top->slots[r->top->nlocals + r->top->sp - 1 - i]; }
+static inline void rec_drop(rec *r, int n) { r->top->sp -= n; }
+void rec_push(rec *r, kin_vid vid);
+PyObject *rec_stack_obj(rec *r, int i);               /* real object i below the top, before the instruction */
+void rec_await_result(rec *r, kin_vid vid, uint32_t step); /* pushes vid; its object comes with the next event */
+void rec_await_const(rec *r);                         /* pushes a constant to come */
+void rec_push_step(rec *r, kin_step_kind kind, unsigned flags, const kin_vid *args, uint32_t n);
+
+/* ---- attr.c ---- */
+typedef enum { ATTR_VALUE, ATTR_METHOD, ATTR_CALL, ATTR_STEP, ATTR_AWAIT_CONST, ATTR_ABSENT } attr_kind;
+typedef struct {
+    attr_kind kind;
+    kin_vid value;      /* VALUE; METHOD: function */
+    kin_vid self;       /* METHOD: receiver */
+    kin_vid func;       /* CALL: Python function to inline */
+    kin_vid args[3];
+    uint32_t nargs;
+    unsigned flags;     /* STEP: step flags */
+} attr_result;
+void rec_attr_find(rec *r, kin_vid base, PyObject *name, attr_result *out);
+void rec_attr_generic(rec *r, kin_vid base, PyObject *name, attr_result *out);
+kin_vid rec_instance_item(rec *r, kin_vid base, PyObject *name); /* SRC of an instance attribute; 0 = absent (made a fact) */
+kin_vid rec_dict_item(rec *r, kin_vid dict, PyObject *key, PyObject *obj);
+void rec_op_load_attr(rec *r, PyObject *name, bool method);
+void rec_op_store_attr(rec *r, PyObject *name, bool delete);
+
+/* ---- call.c ---- */
+void rec_do_call(rec *r, kin_vid callee, const kin_vid *args, uint32_t npos, uint32_t nkw, PyObject *kwnames, int ndrop);
+bool rec_inline(rec *r, kin_vid func, const kin_vid *args, uint32_t npos, uint32_t nkw, PyObject *kwnames, int ndrop,
+                const kin_vid *under, int nunder, kin_resume resume, kin_vid extra);
+kin_vid rec_closure_cell(rec *r, kin_vid func, int i, PyObject *cell);
+bool rec_can_inline(rec *r, PyObject *func);
+void rec_call_step(rec *r, kin_vid callee, const kin_vid *args, uint32_t npos, uint32_t nkw, PyObject *kwnames, int ndrop,
+                   unsigned flags, int break_row);
+kin_vid rec_build_tuple(rec *r, const kin_vid *items, uint32_t n, PyObject *obj);
+
+/* ---- builtins.c ---- */
+/* A C callable with a model: true when it took care of the whole call. */
+bool rec_call_builtin(rec *r, kin_vid callee, const kin_vid *args, uint32_t npos, uint32_t nkw, PyObject *kwnames, int ndrop);
+bool rec_iter_of(rec *r, kin_vid vid, int ndrop);     /* pushes iter(vid) when modelled */
+bool rec_items_of(rec *r, kin_vid vid, kin_vid **items, uint32_t *n); /* elements of a known sequence (malloc'ed) */
+
+/* ---- torch.c ---- */
+kin_status rec_torch_init(void);
+bool rec_is_torch_callable(PyObject *callee);
+bool rec_any_tensor(rec *r, const kin_vid *args, uint32_t n);
+bool rec_tensor_attr(rec *r, kin_vid base, PyObject *descr, PyObject *name, attr_result *out);
+/* A call of something in torch: true when recorded. */
+bool rec_call_torch(rec *r, kin_vid callee, const kin_vid *args, uint32_t npos, uint32_t nkw, PyObject *kwnames, int ndrop);
+void rec_torch_operator(rec *r, kin_step_kind kind, int imm, const kin_vid *args, uint32_t n, int ndrop);
+
+int rec_opaque_row(rec *r, kin_vid callee, const kin_vid *args, uint32_t n); /* row of breaks.def, -1 = no break */
+bool rec_is_compiled(PyObject *obj);
+PyObject *rec_compiled_fn(PyObject *obj); /* borrowed */
+bool rec_set_compiling(bool on); /* torch.compiler's flag; returns what it was */
+bool rec_is_compiling_flag(PyObject *dict, PyObject *key);
+
+/* ---- truth.c, subscript.c, iterate.c ---- */
+void rec_op_branch(rec *r);
+int rec_truth(rec *r, kin_vid vid); /* 0, 1 when known or made a fact; -1 when it must be decided at replay */
+void rec_op_subscr(rec *r);
+void rec_op_store_subscr(rec *r, bool delete);
+void rec_op_contains(rec *r, int invert);
+void rec_op_is(rec *r, int invert);
+void rec_op_binary(rec *r, kin_step_kind kind, int imm, int n);
+void rec_op_get_iter(rec *r);
+void rec_op_for_iter(rec *r);
+void rec_op_unpack(rec *r, int n);
+bool rec_is_plain_value(PyObject *obj);  /* exact builtin immutable or container: operators on it run no user code */
+kin_vid rec_frame_globals(rec *r);
+
+/* ---- ops.c ---- */
+void rec_dispatch(rec *r);
+void rec_finish_branch(rec *r, rec_frame *f, bool jumped);
+void rec_finish_iter(rec *r, rec_frame *f, bool exhausted, PyObject **stack);
+
+/* ---- map ---- */
+struct rec_map *rec_map_new(void);
+void rec_map_free(struct rec_map *m);
+/* Slot for the key (zero when new); NULL without memory. */
+uint32_t *rec_map_at(struct rec_map *m, uint32_t a, uint32_t b, uint32_t c, uint32_t d);
+
+#endif

@@ -1,0 +1,450 @@
+/* The recording driver: runs the call under the watcher, keeps shadow frames in step with the real ones, and turns
+ * what the rules wrote into a finished variant.
+ */
+#include "py/record/rec.h"
+
+#include "py/record/codes.h"
+#include <time.h>
+
+/* Bits of co_localspluskinds, the same on 3.11-3.14. */
+enum { KIND_CELL = 0x40, KIND_FREE = 0x80 };
+
+static rec *active;
+
+bool
+kin_record_active(void)
+{
+    return active != NULL;
+}
+
+static double
+now_ns(void)
+{
+    struct timespec t;
+    clock_gettime(CLOCK_MONOTONIC, &t);
+    return (double)t.tv_sec * 1e9 + (double)t.tv_nsec;
+}
+
+/* -- shadow frames -------------------------------------------------------------------------------------------- */
+
+static rec_frame *
+push_frame(rec *r, struct _PyInterpreterFrame *f)
+{
+    PyCodeObject *code = kin_watch_code(f);
+    const kin_code *kc = rec_code_of(code);
+    if (kc == NULL)
+        return NULL;
+    int nslots = code->co_nlocalsplus + code->co_stacksize;
+    rec_frame *rf = calloc(1, sizeof *rf + (size_t)nslots * sizeof(kin_vid));
+    if (rf == NULL)
+        return NULL;
+    rf->slots = (kin_vid *)(rf + 1);
+    rf->f = f;
+    rf->code = code;
+    rf->kc = kc;
+    rf->code_ref = rec_ref(r, (PyObject *)code);
+    rf->nlocals = code->co_nlocalsplus;
+    rf->jump = rf->kw_offset = UINT32_MAX;
+    rf->back = r->top;
+    if (r->top != NULL)
+        rf->exc = r->top->exc;
+    r->top = rf;
+    r->depth++;
+    return rf;
+}
+
+static void
+pop_frame(rec *r)
+{
+    rec_frame *rf = r->top;
+    r->top = rf->back;
+    r->depth--;
+    free(rf);
+}
+
+/* Cells and free variables: what the prologue did before the first instruction is reported. */
+static void
+enter_frame(rec *r, rec_frame *f)
+{
+    PyCodeObject *code = f->code;
+    PyObject **real = kin_watch_localsplus(f->f);
+    int nfree = 0;
+    f->started = true;
+    for (int i = 0; i < f->nlocals; i++) {
+        unsigned kind = ((unsigned char *)PyBytes_AS_STRING(code->co_localspluskinds))[i];
+        if (kind & KIND_CELL) {
+            kin_vid content = f->slots[i];
+            kin_vid cell = rec_step_out(r, KIN_STEP_BUILD_CELL, KIN_STEP_PURE, &content, 1);
+            rec_set_obj(r, cell, real[i]);
+            r->info.at[cell].type = &PyCell_Type;
+            rec_make_fresh(r, cell, FRESH_CELL, &content, 1, true);
+            f->slots[i] = cell;
+        } else if (kind & KIND_FREE) {
+            f->slots[i] = rec_closure_cell(r, f->func, nfree++, real[i]);
+        }
+    }
+}
+
+static bool
+same_as_shadow(rec *r, kin_vid vid, PyObject *obj)
+{
+    if (vid == 0)
+        return obj == NULL;
+    if (O(r, vid) == NULL || O(r, vid) == obj)
+        return true;
+    /* a folded number may be another object of the same value */
+    return r->t->vals.at[vid].kind == KIN_VAL_CONST && obj != NULL && kin_exact_equal(O(r, vid), obj);
+}
+
+static bool
+enter_root(rec *r, struct _PyInterpreterFrame *f)
+{
+    rec_frame *rf = push_frame(r, f);
+    if (rf == NULL)
+        return false;
+    PyObject *func = kin_watch_func(f);
+    rf->func = rec_src(r, 0, KIN_ACCESS_FUNC, 0, func);
+    r->info.at[rf->func].type = &PyFunction_Type;
+    PyObject **real = kin_watch_localsplus(f);
+    PyCodeObject *code = rf->code;
+    int n = code->co_argcount + code->co_kwonlyargcount + !!(code->co_flags & CO_VARARGS) +
+            !!(code->co_flags & CO_VARKEYWORDS);
+    for (int i = 0; i < n; i++) {
+        PyObject *obj = real[i];
+        rf->slots[i] = rec_src(r, 0, KIN_ACCESS_LOCAL, (uint32_t)i, obj);
+    }
+    return true;
+}
+
+static bool
+enter_inlined(rec *r, struct _PyInterpreterFrame *f)
+{
+    rec_call *c = &r->call;
+    uint32_t parent = r->top->parent_for_call;
+    rec_frame *rf = push_frame(r, f);
+    c->active = false;
+    if (rf == NULL) {
+        rec_bug(r, "no memory for a shadow frame");
+        return false;
+    }
+    rf->func = c->func_vid;
+    rf->parent_snap = parent;
+    PyObject **real = kin_watch_localsplus(f);
+    for (uint32_t i = 0; i < c->nlocals; i++) {
+        rf->slots[i] = c->locals[i];
+        if (c->locals[i] && O(r, c->locals[i]) == NULL)
+            rec_set_obj(r, c->locals[i], real[i]);
+        if (!same_as_shadow(r, c->locals[i], real[i])) {
+            rec_bug(r, "argument differs from its shadow");
+            return false;
+        }
+    }
+    return true;
+}
+
+/* -- watcher callbacks ------------------------------------------------------------------------------------------ */
+
+static bool
+on_call(void *arg, struct _PyInterpreterFrame *f)
+{
+    rec *r = arg;
+    if (r->stopped)
+        return false;
+    if (r->skip == 0 && !r->done) {
+        if (r->top == NULL && kin_watch_func(f) == r->v->func && enter_root(r, f))
+            return true;
+        if (r->call.active && kin_watch_func(f) == r->call.func && enter_inlined(r, f))
+            return true;
+        if (r->stopped)
+            return false;
+        if (!r->skip_expected)
+            r->foreign = true;
+    }
+    r->skip++;
+    return false;
+}
+
+/* Result objects and branch outcomes of the instruction that has just finished. */
+static void
+finish_instruction(rec *r, rec_frame *f, uint32_t offset)
+{
+    if (r->foreign) {
+        r->foreign = false;
+        for (uint32_t i = r->t->steps.len; i-- > f->steps0;)
+            if (r->t->steps.at[i].kind != KIN_STEP_CHECK && r->t->steps.at[i].kind != KIN_STEP_SEGMENT &&
+                !(r->t->steps.at[i].flags & KIN_STEP_TORCH)) {
+                r->t->steps.at[i].flags |= KIN_STEP_OPAQUE | KIN_STEP_EFFECT;
+                r->t->steps.at[i].flags &= (uint16_t)~(KIN_STEP_PURE | KIN_STEP_MUTATES);
+                if (r->t->steps.at[i].snap == 0)
+                    r->t->steps.at[i].snap = rec_snapshot(r);
+                break;
+            }
+        if (f->steps0 == r->t->steps.len && f->await == AWAIT_CONST) {
+            rec_stop(r, "Python code ran inside an operation taken for constant");
+            return;
+        }
+        rec_forget_contents(r);
+    }
+    if (offset != f->next && offset != f->jump) {
+        if (f->inlined)
+            r->failed = true;
+        rec_stop(r, "an exception was raised and handled here");
+        return;
+    }
+    PyObject **stack = kin_watch_localsplus(f->f) + f->nlocals;
+    switch (f->await) {
+    case AWAIT_RESULT:
+        rec_set_obj(r, f->await_vid, stack[f->await_slot]);
+        break;
+    case AWAIT_CONST:
+        f->slots[f->nlocals + f->await_slot] = rec_const(r, stack[f->await_slot]);
+        break;
+    case AWAIT_BRANCH:
+        rec_finish_branch(r, f, offset == f->jump && offset != f->next);
+        break;
+    case AWAIT_ITER:
+        rec_finish_iter(r, f, offset == f->jump, stack);
+        break;
+    case AWAIT_FRAME:
+        rec_bug(r, "an expected frame did not come");
+        break;
+    case AWAIT_NONE:
+        break;
+    }
+    f->await = AWAIT_NONE;
+    r->skip_expected = false;
+}
+
+static bool
+agrees_with_stack(rec *r, rec_frame *f)
+{
+    if (kin_watch_stack_depth(f->f) >= 0 && kin_watch_stack_depth(f->f) != f->sp)
+        return false;
+    PyObject **stack = kin_watch_localsplus(f->f) + f->nlocals;
+    for (int i = f->sp; i-- > 0;) {
+        kin_vid vid = f->slots[f->nlocals + i];
+        if (vid != 0 && O(r, vid) == NULL)
+            rec_set_obj(r, vid, stack[i]);
+        if (!same_as_shadow(r, vid, stack[i]))
+            return false;
+    }
+    return true;
+}
+
+static void
+on_instr(void *arg, struct _PyInterpreterFrame *frame, uint32_t offset)
+{
+    rec *r = arg;
+    if (r->stopped || r->skip || r->done || r->top == NULL)
+        return;
+    rec_frame *f = r->top;
+    if (f->f != frame) {
+        rec_bug(r, "instruction in another frame");
+        return;
+    }
+    r->ninstr++;
+    if (f->ran)
+        finish_instruction(r, f, offset);
+    if (r->stopped)
+        return;
+    const kin_instr *in = kin_code_at(f->kc, offset);
+    f->ran = true;
+    f->offset = in->offset;
+    f->next = in->next;
+    f->op = in->op;
+    f->arg = (int)in->oparg;
+    f->jump = kin_instr_target(in, f->kc->version);
+    f->exit_offset = in->offset;
+    if (f->op == KIN_OP_KW_NAMES)
+        f->kw_offset = in->offset;
+    else if ((f->op == KIN_OP_PRECALL || f->op == KIN_OP_CALL) && f->kw_offset != UINT32_MAX)
+        f->exit_offset = f->kw_offset; /* the keyword names live in the evaluator between these instructions */
+    else
+        f->kw_offset = UINT32_MAX;
+    f->sp0 = f->sp;
+    f->nundo = 0;
+    f->snap = 0;
+    f->inlined = false;
+    f->steps0 = r->t->steps.len;
+    if (!f->started)
+        enter_frame(r, f);
+    if (!agrees_with_stack(r, f)) {
+        rec_bug(r, "the stack differs from its shadow");
+        return;
+    }
+    rec_dispatch(r);
+    if (r->status != KIN_OK)
+        rec_bug(r, "no memory");
+}
+
+static void
+on_return(void *arg, struct _PyInterpreterFrame *frame, PyObject *value)
+{
+    rec *r = arg;
+    if (r->stopped || r->done)
+        return;
+    if (r->skip) {
+        r->skip--;
+        return;
+    }
+    rec_frame *f = r->top;
+    if (f == NULL)
+        return;
+    if (f->f != frame) {
+        rec_bug(r, "return from another frame");
+        return;
+    }
+    if (value == NULL) {
+        if (f->inlined)
+            r->failed = true;
+        rec_stop(r, "an exception left the frame here");
+        return;
+    }
+    kin_vid result = r->returned;
+    if (f->back == NULL) {
+        r->done = true;
+        return;
+    }
+    pop_frame(r);
+    f = r->top;
+    f->await = AWAIT_NONE;
+    f->inlined = true;
+    f->jump = UINT32_MAX;
+    if (f->call_resume == KIN_RESUME_PUSH)
+        rec_push(r, result);
+    else if (f->call_resume == KIN_RESUME_INIT)
+        rec_push(r, f->call_extra);
+}
+
+/* -- beginning and end of a recording ----------------------------------------------------------------------------- */
+
+static void
+free_rec(rec *r)
+{
+    while (r->top != NULL)
+        pop_frame(r);
+    for (uint32_t i = 0; i < r->info.len; i++) {
+        if (r->info.at[i].held)
+            Py_DECREF(r->info.at[i].obj);
+        if (r->info.at[i].fresh != NULL) {
+            free(r->info.at[i].fresh->items);
+            free(r->info.at[i].fresh);
+        }
+    }
+    kin_vec_deinit(&r->info);
+    rec_map_free(r->facts_seen);
+    rec_map_free(r->value_numbers);
+    rec_map_free(r->consts);
+    free(r->call.locals);
+    free(r);
+}
+
+static kin_variant *
+new_variant(PyObject *func)
+{
+    kin_variant *v = kin_variant_new();
+    if (v != NULL)
+        v->func = Py_NewRef(func);
+    return v;
+}
+
+static rec *
+new_rec(const kin_record_options *opt, kin_variant *v, kin_record_result *result)
+{
+    rec *r = calloc(1, sizeof *r);
+    if (r == NULL)
+        return NULL;
+    r->v = v;
+    r->t = &v->trace;
+    r->refs = &v->refs;
+    r->opt = opt;
+    r->result = result;
+    r->facts_seen = rec_map_new();
+    r->value_numbers = rec_map_new();
+    r->consts = rec_map_new();
+    rec_info none = {0};
+    if (!r->facts_seen || !r->value_numbers || !r->consts || kin_vec_push(&r->info, none) != KIN_OK) {
+        free_rec(r);
+        return NULL;
+    }
+    r->watch.client = (kin_watch_client){on_call, on_instr, on_return};
+    r->watch.arg = r;
+    return r;
+}
+
+/* Finishes the variant; drops it when it is of no use. */
+static void
+complete_recording(rec *r)
+{
+    kin_variant *v = r->v;
+    if (!r->failed && !r->done && !r->stopped)
+        r->failed = true; /* the watched frame never came, or the watch was taken over */
+    if (!r->failed && (kin_trace_finish(&v->trace) != KIN_OK || kin_guard_build(v) != KIN_OK))
+        r->failed = true;
+    if (r->failed && r->result->reason[0] == '\0')
+        snprintf(r->result->reason, sizeof r->result->reason, "the recording could not be completed");
+    r->result->ninstr = r->ninstr;
+}
+
+static PyObject *
+call_watched(rec *r, PyObject *func, PyObject *const *args, size_t nargsf, PyObject *kwnames)
+{
+    kin_status st = kin_watch_start(&r->watch);
+    if (st != KIN_OK) {
+        r->failed = true;
+        snprintf(r->result->reason, sizeof r->result->reason, "a tracing tool is active");
+        return PyObject_Vectorcall(func, args, nargsf, kwnames);
+    }
+    active = r;
+    bool flag = rec_set_compiling(true);
+    PyObject *value = PyObject_Vectorcall(func, args, nargsf, kwnames);
+    kin_watch_stop(&r->watch);
+    PyObject *type, *exc, *tb;
+    PyErr_Fetch(&type, &exc, &tb);
+    rec_set_compiling(flag);
+    active = NULL;
+    complete_recording(r);
+    PyErr_Restore(type, exc, tb);
+    return value;
+}
+
+PyObject *
+kin_record_call(const kin_record_options *options, PyObject *func, PyObject *const *args, size_t nargsf,
+                PyObject *kwnames, kin_record_result *result)
+{
+    memset(result, 0, sizeof *result);
+    double begin = now_ns();
+    kin_variant *v = active == NULL && rec_torch_init() == KIN_OK ? new_variant(func) : NULL;
+    rec *r = v ? new_rec(options, v, result) : NULL;
+    if (r == NULL) {
+        PyErr_Clear();
+        kin_variant_free(v);
+        snprintf(result->reason, sizeof result->reason, "recording is not possible now");
+        return PyObject_Vectorcall(func, args, nargsf, kwnames);
+    }
+    PyObject *value = call_watched(r, func, args, nargsf, kwnames);
+    bool keep = !r->failed && (value != NULL || r->stopped);
+    PyObject *error = r->fullgraph_error;
+    free_rec(r);
+    result->time_ns = v->record_ns = now_ns() - begin;
+    if (keep)
+        result->variant = v;
+    else
+        kin_variant_free(v);
+    if (error != NULL) {
+        Py_XDECREF(value);
+        PyErr_SetObject((PyObject *)Py_TYPE(error), error);
+        Py_DECREF(error);
+        return NULL;
+    }
+    return value;
+}
+
+PyObject *
+kin_record_exit(const kin_record_options *options, kin_variant *v, uint32_t step, kin_exit *exit,
+                kin_record_result *result)
+{
+    memset(result, 0, sizeof *result);
+    snprintf(result->reason, sizeof result->reason, "branches are not recorded yet");
+    return kin_exit_resume(exit, NULL, NULL);
+}

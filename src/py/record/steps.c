@@ -1,0 +1,221 @@
+/* Steps, snapshots and segments of a recording, and the shadow operand stack. */
+#include "py/record/rec.h"
+
+#include <stdarg.h>
+
+/* -- snapshots ------------------------------------------------------------------------------------------------ */
+
+uint32_t
+rec_snapshot_of(rec *r, rec_frame *f, uint32_t offset, int sp)
+{
+    kin_snap s = {.parent = f->parent_snap, .func = f->func, .code = f->code_ref, .offset = offset,
+                  .nlocals = (uint16_t)f->nlocals, .nstack = (uint16_t)sp, .exc = f->exc};
+    s.vals = r->t->vids.len;
+    uint32_t n = (uint32_t)(f->nlocals + sp);
+    if (kin_vec_reserve(&r->t->vids, n) != KIN_OK || kin_vec_push(&r->t->snaps, s) != KIN_OK) {
+        r->status = KIN_NOMEM;
+        return 0;
+    }
+    memcpy(r->t->vids.at + s.vals, f->slots, n * sizeof(kin_vid));
+    r->t->vids.len += n;
+    return r->t->snaps.len - 1;
+}
+
+/* State before the current instruction, also when its rule has already moved the shadow stack. */
+uint32_t
+rec_snapshot(rec *r)
+{
+    rec_frame *f = r->top;
+    if (f->snap == 0) {
+        f->snap = rec_snapshot_of(r, f, f->exit_offset, f->sp0);
+        if (f->snap != 0) {
+            kin_vid *vals = r->t->vids.at + r->t->snaps.at[f->snap].vals;
+            for (int i = f->nundo; i-- > 0;)
+                vals[f->undo[i].slot] = f->undo[i].old;
+        }
+    }
+    return f->snap;
+}
+
+/* -- steps ------------------------------------------------------------------------------------------------------ */
+
+uint32_t
+rec_step(rec *r, kin_step_kind kind, unsigned flags, const kin_vid *args, uint32_t n)
+{
+    kin_step s = {.kind = (uint8_t)kind, .flags = (uint16_t)flags, .nargs = (uint16_t)n};
+    if (!(flags & KIN_STEP_PURE))
+        s.snap = rec_snapshot(r);
+    s.args = r->t->vids.len;
+    if (kin_vec_reserve(&r->t->vids, n) != KIN_OK || kin_vec_push(&r->t->steps, s) != KIN_OK) {
+        r->status = KIN_NOMEM;
+        return 0;
+    }
+    if (n)
+        memcpy(r->t->vids.at + s.args, args, n * sizeof *args);
+    r->t->vids.len += n;
+    if (!(flags & (KIN_STEP_PURE | KIN_STEP_MUTATES)) && kind != KIN_STEP_CHECK)
+        for (uint32_t i = 0; i < n; i++)
+            rec_escape(r, args[i]);
+    if ((flags & KIN_STEP_MUTATES) && n && FRESH(r, args[0]) && FRESH(r, args[0])->escaped)
+        for (uint32_t i = 1; i < n; i++)
+            rec_escape(r, args[i]);
+    return r->t->steps.len - 1;
+}
+
+kin_vid
+rec_step_out(rec *r, kin_step_kind kind, unsigned flags, const kin_vid *args, uint32_t n)
+{
+    uint32_t s = rec_step(r, kind, flags, args, n);
+    kin_vid out = rec_value(r, (kin_val){.kind = KIN_VAL_STEP, .step = s}, NULL);
+    r->t->steps.at[s].out = out;
+    r->info.at[out].graph = (flags & KIN_STEP_TORCH) != 0;
+    return out;
+}
+
+/* -- segments ----------------------------------------------------------------------------------------------------- */
+
+uint32_t
+rec_seg(rec *r)
+{
+    if (r->seg_ended) {
+        r->seg_ended = false;
+        uint32_t s = rec_step(r, KIN_STEP_SEGMENT, 0, NULL, 0);
+        r->seg = r->t->nsegments++;
+        r->t->steps.at[s].num = r->seg;
+        r->t->steps.at[s].imm = 0;
+        r->inplace = false;
+        r->meta_epoch++;
+    }
+    return r->seg;
+}
+
+void
+rec_end_segment(rec *r)
+{
+    r->seg_ended = true;
+    r->meta_epoch++;
+}
+
+void
+rec_forget_contents(rec *r)
+{
+    rec_end_segment(r);
+    for (uint32_t i = 1; i < r->info.len; i++) {
+        rec_fresh *f = r->info.at[i].fresh;
+        if (f != NULL && f->escaped && f->kind != FRESH_TUPLE && f->kind != FRESH_METHOD && f->kind != FRESH_SUPER &&
+            f->kind != FRESH_SLICE && f->kind != FRESH_RANGE && f->kind != FRESH_VIEW)
+            f->known = false;
+    }
+}
+
+/* -- ending ------------------------------------------------------------------------------------------------------- */
+
+static void
+truncate_steps(rec *r, uint32_t len)
+{
+    for (uint32_t i = len; i < r->t->steps.len; i++)
+        if (r->t->steps.at[i].out)
+            r->t->vals.at[r->t->steps.at[i].out].kind = KIN_VAL_NONE;
+    if (r->t->steps.len > len)
+        r->t->steps.len = len;
+}
+
+void
+rec_stop(rec *r, const char *why)
+{
+    if (r->stopped)
+        return;
+    r->stopped = true;
+    snprintf(r->result->reason, sizeof r->result->reason, "%s", why);
+    kin_watch_abandon(&r->watch);
+    if (r->top == NULL) {
+        r->failed = true;
+        return;
+    }
+    uint32_t snap = rec_snapshot(r);
+    truncate_steps(r, r->top->steps0);
+    kin_step exit = {.kind = KIN_STEP_EXIT, .snap = snap};
+    if (kin_vec_push(&r->t->steps, exit) != KIN_OK)
+        r->status = KIN_NOMEM;
+}
+
+void
+rec_stop_fmt(rec *r, const char *fmt, ...)
+{
+    char text[200];
+    va_list ap;
+    va_start(ap, fmt);
+    vsnprintf(text, sizeof text, fmt, ap);
+    va_end(ap);
+    rec_stop(r, text);
+}
+
+void
+rec_bug(rec *r, const char *what)
+{
+    if (r->failed)
+        return;
+    r->failed = true;
+    r->stopped = true;
+    kin_watch_abandon(&r->watch);
+    int line = r->top ? PyCode_Addr2Line(r->top->code, (int)r->top->offset) : 0;
+    snprintf(r->result->reason, sizeof r->result->reason, "BUG: %s at %s:%d op %s", what,
+             r->top ? PyUnicode_AsUTF8(r->top->code->co_qualname) : "?", line,
+             r->top ? kin_op_name((kin_op)r->top->op) : "?");
+}
+
+void
+rec_break(rec *r, uint32_t step, int row)
+{
+    kin_step *s = &r->t->steps.at[step];
+    s->flags |= KIN_STEP_BREAK;
+    s->why = (uint16_t)(row + 1);
+    if (s->snap)
+        r->t->snaps.at[s->snap].line = (uint32_t)PyCode_Addr2Line(r->top->code, (int)r->top->offset);
+}
+
+/* -- the shadow stack ------------------------------------------------------------------------------------------- */
+
+void
+rec_push(rec *r, kin_vid vid)
+{
+    rec_frame *f = r->top;
+    int slot = f->nlocals + f->sp;
+    if (f->sp < f->sp0 && f->nundo < 16) {
+        f->undo[f->nundo].slot = slot;
+        f->undo[f->nundo++].old = f->slots[slot];
+    }
+    f->slots[slot] = vid;
+    f->sp++;
+}
+
+PyObject *
+rec_stack_obj(rec *r, int i)
+{
+    return kin_watch_localsplus(r->top->f)[r->top->nlocals + r->top->sp0 - 1 - i];
+}
+
+void
+rec_await_result(rec *r, kin_vid vid, uint32_t step)
+{
+    rec_push(r, vid);
+    r->top->await = AWAIT_RESULT;
+    r->top->await_vid = vid;
+    r->top->await_step = step;
+    r->top->await_slot = r->top->sp - 1;
+}
+
+void
+rec_await_const(rec *r)
+{
+    rec_push(r, 0);
+    r->top->await = AWAIT_CONST;
+    r->top->await_slot = r->top->sp - 1;
+}
+
+void
+rec_push_step(rec *r, kin_step_kind kind, unsigned flags, const kin_vid *args, uint32_t n)
+{
+    kin_vid out = rec_step_out(r, kind, flags, args, n);
+    rec_await_result(r, out, r->t->vals.at[out].step);
+}

@@ -1,0 +1,632 @@
+/* Torch calls: which callables are nodes of the call graph, which only read metadata or ambient state, which hand
+ * tensor data to Python.
+ */
+#include "py/record/rec.h"
+
+#include "core/diag/breaks.h"
+#include "py/record/skip.h"
+
+static struct {
+    bool ready, failed;
+    PyObject *leaves;          /* set of Python functions that are graph nodes */
+    PyObject *graph_break;
+    PyObject *compiler_dict;   /* namespace of torch.compiler */
+    PyObject *flag_name;
+    PyTypeObject *base;        /* torch._C.TensorBase */
+    PyObject *c_module;        /* torch._C */
+    PyObject *functions_class; /* torch._C._VariableFunctionsClass */
+} torch_state;
+
+/* -- finding torch ------------------------------------------------------------------------------------------------ */
+
+static PyObject *
+get_path(PyObject *root, const char *path)
+{
+    char part[64];
+    PyObject *obj = Py_NewRef(root);
+    while (*path && obj != NULL) {
+        size_t n = strcspn(path, ".");
+        snprintf(part, sizeof part, "%.*s", (int)n, path);
+        Py_SETREF(obj, PyObject_GetAttrString(obj, part));
+        path += n + (path[n] == '.');
+    }
+    if (obj == NULL)
+        PyErr_Clear();
+    return obj;
+}
+
+static bool
+is_stock_function(PyObject *func)
+{
+    PyObject *mod = ((PyFunctionObject *)func)->func_module;
+    return mod != NULL && PyUnicode_Check(mod) && strncmp(PyUnicode_AsUTF8(mod), "torch", 5) == 0;
+}
+
+static void
+add_leaves(PyObject *namespace)
+{
+    PyObject *key, *value;
+    Py_ssize_t pos = 0;
+    PyObject *dict = namespace ? PyObject_GetAttrString(namespace, "__dict__") : NULL;
+    PyObject *plain = dict ? PyDict_New() : NULL;
+    if (plain != NULL && PyDict_Update(plain, dict) == 0)
+        while (PyDict_Next(plain, &pos, &key, &value)) {
+            const char *name = PyUnicode_AsUTF8(key);
+            if (PyFunction_Check(value) && is_stock_function(value) && name[0] != '_')
+                PySet_Add(torch_state.leaves, value);
+        }
+    Py_XDECREF(plain);
+    Py_XDECREF(dict);
+    PyErr_Clear();
+}
+
+/* Methods of torch.Tensor written in Python that run torch calls and nothing else. */
+static void
+add_tensor_methods(PyObject *tensor)
+{
+    static const char *const not_leaves[] = {"backward", "__len__", "__iter__", "__repr__", "__format__", "__array__",
+        "__deepcopy__", "__reduce_ex__", "__contains__", "__hash__", "register_hook", "__torch_function__", "__dir__",
+        "register_post_accumulate_grad_hook", "share_memory_", "__setstate__", "module_load", "__dlpack__",
+        "__dlpack_device__", "storage", "is_shared", "reinforce", "dim_order", "storage_type", NULL};
+    PyObject *key, *value;
+    Py_ssize_t pos = 0;
+    while (PyDict_Next(((PyTypeObject *)tensor)->tp_dict, &pos, &key, &value)) {
+        if (!PyFunction_Check(value) || !is_stock_function(value))
+            continue;
+        bool is_leaf = true;
+        for (int i = 0; not_leaves[i]; i++)
+            is_leaf = is_leaf && PyUnicode_CompareWithASCIIString(key, not_leaves[i]) != 0;
+        if (is_leaf)
+            PySet_Add(torch_state.leaves, value);
+    }
+    PyErr_Clear();
+}
+
+static kin_status
+find_torch(void)
+{
+    PyObject *torch = PyImport_ImportModule("torch");
+    if (torch == NULL)
+        return KIN_PYERR;
+    kin_status st = kin_aten_init(torch);
+    PyObject *tensor = get_path(torch, "Tensor"), *compiler = get_path(torch, "compiler");
+    torch_state.leaves = PySet_New(NULL);
+    torch_state.c_module = get_path(torch, "_C");
+    torch_state.base = (PyTypeObject *)get_path(torch, "_C.TensorBase");
+    torch_state.functions_class = get_path(torch, "_C._VariableFunctionsClass");
+    torch_state.flag_name = PyUnicode_InternFromString("_is_compiling_flag");
+    torch_state.compiler_dict = compiler ? Py_XNewRef(PyModule_GetDict(compiler)) : NULL;
+    if (st == KIN_OK && tensor && torch_state.base && torch_state.leaves && torch_state.compiler_dict) {
+        PyObject *f = get_path(torch, "nn.functional"), *g = get_path(torch, "functional");
+        add_leaves(f);
+        add_leaves(g);
+        add_tensor_methods(tensor);
+        Py_XDECREF(f);
+        Py_XDECREF(g);
+        torch_state.ready = true;
+    } else if (st == KIN_OK) {
+        st = KIN_BUG;
+    }
+    Py_XDECREF(tensor);
+    Py_XDECREF(compiler);
+    Py_DECREF(torch);
+    return st;
+}
+
+kin_status
+rec_torch_init(void)
+{
+    if (torch_state.ready)
+        return KIN_OK;
+    if (torch_state.failed)
+        return KIN_BUG;
+    kin_status st = find_torch();
+    torch_state.failed = st != KIN_OK;
+    return st;
+}
+
+bool
+rec_set_compiling(bool on)
+{
+    PyObject *old = PyDict_GetItem(torch_state.compiler_dict, torch_state.flag_name);
+    bool was = old == Py_True;
+    if (PyDict_SetItem(torch_state.compiler_dict, torch_state.flag_name, on ? Py_True : Py_False) < 0)
+        PyErr_Clear();
+    return was;
+}
+
+bool
+rec_is_compiling_flag(PyObject *dict, PyObject *key)
+{
+    return dict == torch_state.compiler_dict && PyUnicode_Check(key) &&
+           PyUnicode_Compare(key, torch_state.flag_name) == 0;
+}
+
+/* -- functions that are not looked into --------------------------------------------------------------------------- */
+
+static bool
+has_attr(PyObject *func, PyObject *name)
+{
+    PyObject *dict = ((PyFunctionObject *)func)->func_dict;
+    return dict != NULL && PyDict_GetItemWithError(dict, name) != NULL;
+}
+
+static bool
+module_is(PyObject *func, const char *name)
+{
+    PyObject *mod = ((PyFunctionObject *)func)->func_module;
+    return mod != NULL && PyUnicode_Check(mod) && PyUnicode_CompareWithASCIIString(mod, name) == 0;
+}
+
+skip_kind
+rec_skip_kind(PyObject *func)
+{
+    if (!PyFunction_Check(func))
+        return SKIP_NO;
+    if (PySet_Contains(torch_state.leaves, func) > 0)
+        return SKIP_TORCH;
+    if (has_attr(func, REC_STR("_torchdynamo_disable")))
+        return SKIP_DISABLED;
+    if (module_is(func, "logging") || module_is(func, "warnings"))
+        return SKIP_EFFECT;
+    if (module_is(func, "torch._dynamo.decorators") &&
+        PyUnicode_CompareWithASCIIString(((PyFunctionObject *)func)->func_name, "graph_break") == 0)
+        return SKIP_GRAPH_BREAK;
+    if (module_is(func, "torch.autograd") || module_is(func, "torch._tensor") || module_is(func, "torch._ops") ||
+        module_is(func, "torch._tensor_str") || module_is(func, "copy"))
+        return SKIP_PLAIN;
+    return SKIP_NO;
+}
+
+/* -- metadata ------------------------------------------------------------------------------------------------------- */
+
+typedef struct {
+    const char *name;
+    unsigned mask;
+} meta_row;
+
+static const meta_row meta_rows[] = {
+    {"shape", KIN_META_SIZES}, {"size", KIN_META_SIZES}, {"numel", KIN_META_SIZES}, {"nelement", KIN_META_SIZES},
+    {"dim", KIN_META_DIM}, {"ndimension", KIN_META_DIM}, {"ndim", KIN_META_DIM},
+    {"stride", KIN_META_STRIDES | KIN_META_SIZES}, {"is_contiguous", KIN_META_STRIDES | KIN_META_SIZES},
+    {"dtype", KIN_META_DTYPE}, {"is_floating_point", KIN_META_DTYPE}, {"is_complex", KIN_META_DTYPE},
+    {"is_signed", KIN_META_DTYPE}, {"element_size", KIN_META_DTYPE}, {"itemsize", KIN_META_DTYPE},
+    {"nbytes", KIN_META_DTYPE | KIN_META_SIZES}, {"device", KIN_META_DEVICE}, {"is_cuda", KIN_META_DEVICE},
+    {"is_cpu", KIN_META_DEVICE}, {"is_xpu", KIN_META_DEVICE}, {"is_mps", KIN_META_DEVICE},
+    {"is_meta", KIN_META_DEVICE}, {"get_device", KIN_META_DEVICE}, {"requires_grad", KIN_META_REQUIRES_GRAD},
+    {"storage_offset", KIN_META_OFFSET}, {"__len__", KIN_META_SIZES}, {NULL, 0}};
+
+static unsigned
+meta_mask_of(const char *name)
+{
+    for (const meta_row *m = meta_rows; m->name; m++)
+        if (strcmp(m->name, name) == 0)
+            return m->mask;
+    return 0;
+}
+
+bool
+rec_tensor_attr(rec *r, kin_vid base, PyObject *descr, PyObject *name, attr_result *out)
+{
+    const char *text = PyUnicode_AsUTF8(name);
+    if (!kin_is_plain_tensor(O(r, base)))
+        return false;
+    unsigned mask = meta_mask_of(text);
+    if (mask != 0 && rec_meta(r, base, mask)) {
+        out->kind = ATTR_AWAIT_CONST;
+        return true;
+    }
+    static const char *const views[] = {"T", "mT", "H", "mH", "real", "imag", "data", "grad", NULL};
+    for (int i = 0; views[i]; i++)
+        if (strcmp(views[i], text) == 0) {
+            out->kind = ATTR_STEP;
+            out->flags = i < 7 ? KIN_STEP_TORCH : 0;
+            return true;
+        }
+    if (Py_TYPE(descr) != &PyGetSetDescr_Type)
+        return false;
+    out->kind = ATTR_STEP;
+    out->flags = 0;
+    return true;
+}
+
+/* -- operands ------------------------------------------------------------------------------------------------------- */
+
+static bool
+holds_tensor(rec *r, kin_vid vid, int depth)
+{
+    if (vid == 0 || depth > 4)
+        return false;
+    rec_fresh *f = FRESH(r, vid);
+    if (f != NULL && f->kind != FRESH_FUNCTION) {
+        for (uint32_t i = 0; i < f->n; i++)
+            if (holds_tensor(r, f->items[i], depth + 1))
+                return true;
+        return false;
+    }
+    PyObject *obj = O(r, vid);
+    if (obj == NULL)
+        return false;
+    if (kin_is_tensor(obj))
+        return true;
+    if (PyList_CheckExact(obj))
+        for (Py_ssize_t i = 0; i < PyList_GET_SIZE(obj); i++)
+            if (kin_is_tensor(PyList_GET_ITEM(obj, i)))
+                return true;
+    if (PyTuple_Check(obj))
+        for (Py_ssize_t i = 0; i < PyTuple_GET_SIZE(obj); i++)
+            if (kin_is_tensor(PyTuple_GET_ITEM(obj, i)))
+                return true;
+    return false;
+}
+
+bool
+rec_any_tensor(rec *r, const kin_vid *args, uint32_t n)
+{
+    for (uint32_t i = 0; i < n; i++)
+        if (holds_tensor(r, args[i], 0))
+            return true;
+    return false;
+}
+
+/* Fixes an operand of a torch call: tensors by type, numbers and the like by value. False: it may run user code. */
+static bool
+fix_operand(rec *r, kin_vid *vid, int depth)
+{
+    PyObject *obj = O(r, *vid);
+    rec_fresh *f = FRESH(r, *vid);
+    if (f != NULL) {
+        for (uint32_t i = 0; depth < 4 && f->known && i < f->n; i++) {
+            kin_vid item = f->items[i];
+            if (item && O(r, item) && !fix_operand(r, &item, depth + 1))
+                return false;
+        }
+        return true;
+    }
+    if (obj == NULL)
+        return true;
+    if (kin_is_tensor(obj)) {
+        rec_need_type(r, *vid);
+        return kin_is_plain_tensor(obj);
+    }
+    if (rec_can_const(r, *vid)) {
+        kin_vid c = rec_need_const(r, *vid);
+        if (c != 0 && depth == 0)
+            *vid = c;
+        return true;
+    }
+    PyTypeObject *tp = rec_need_type(r, *vid);
+    return !(tp->tp_flags & Py_TPFLAGS_HEAPTYPE) || _PyType_Lookup(tp, REC_STR("__torch_function__")) == NULL;
+}
+
+/* -- kinds of torch callables --------------------------------------------------------------------------------------- */
+
+static const char *
+callable_name(PyObject *obj)
+{
+    if (PyCFunction_Check(obj))
+        return ((PyCFunctionObject *)obj)->m_ml->ml_name;
+    if (Py_TYPE(obj) == &PyMethodDescr_Type)
+        return ((PyMethodDescrObject *)obj)->d_method->ml_name;
+    if (Py_TYPE(obj) == &PyWrapperDescr_Type)
+        return ((PyWrapperDescrObject *)obj)->d_base->name;
+    if (PyFunction_Check(obj))
+        return PyUnicode_AsUTF8(((PyFunctionObject *)obj)->func_name);
+    return "";
+}
+
+static bool
+module_starts(PyObject *self, const char *prefix)
+{
+    if (self == NULL || !PyModule_Check(self))
+        return false;
+    const char *name = PyModule_GetName(self);
+    if (name == NULL)
+        PyErr_Clear();
+    return name != NULL && strncmp(name, prefix, strlen(prefix)) == 0;
+}
+
+/* A C function that belongs to torch. */
+static bool
+is_torch_c(PyObject *obj)
+{
+    if (PyCFunction_Check(obj)) {
+        PyObject *self = PyCFunction_GET_SELF(obj);
+        if (self != NULL && PyType_Check(self) &&
+            strncmp(((PyTypeObject *)self)->tp_name, "torch._C.", 9) == 0)
+            return true;
+        if (module_starts(self, "torch._C"))
+            return true;
+        PyObject *mod = ((PyCFunctionObject *)obj)->m_module;
+        return mod != NULL && PyUnicode_Check(mod) && strncmp(PyUnicode_AsUTF8(mod), "torch._C", 8) == 0;
+    }
+    if (Py_TYPE(obj) == &PyMethodDescr_Type || Py_TYPE(obj) == &PyWrapperDescr_Type)
+        return PyType_IsSubtype(torch_state.base, PyDescr_TYPE(obj)) && PyDescr_TYPE(obj) != &PyBaseObject_Type;
+    return false;
+}
+
+bool
+rec_is_torch_callable(PyObject *obj)
+{
+    return is_torch_c(obj) || (PyFunction_Check(obj) && rec_skip_kind(obj) == SKIP_TORCH);
+}
+
+static bool
+in_list(const char *name, const char *const *list)
+{
+    for (; *list; list++)
+        if (strcmp(name, *list) == 0)
+            return true;
+    return false;
+}
+
+/* Rows for calls that hand tensor data to Python. */
+static int
+data_row(const char *name)
+{
+    static const char *const numbers[] = {"__float__", "__int__", "__index__", "__bool__", "__complex__", NULL};
+    static const char *const equal[] = {"equal", "allclose", "is_nonzero", "_is_zerotensor", NULL};
+    if (strcmp(name, "item") == 0)
+        return KIN_ROW_TENSOR_ITEM;
+    if (strcmp(name, "tolist") == 0)
+        return KIN_ROW_TENSOR_TOLIST;
+    if (strcmp(name, "numpy") == 0 || strcmp(name, "__array__") == 0)
+        return KIN_ROW_TENSOR_NUMPY;
+    if (strcmp(name, "data_ptr") == 0)
+        return KIN_ROW_DATA_POINTER;
+    if (in_list(name, numbers))
+        return KIN_ROW_TENSOR_TO_NUMBER;
+    return in_list(name, equal) ? KIN_ROW_DATA_DEPENDENT_OP : -1;
+}
+
+static bool
+is_inplace(const char *name)
+{
+    size_t n = strlen(name);
+    return n > 1 && name[n - 1] == '_' && name[n - 2] != '_';
+}
+
+/* -- ambient state ---------------------------------------------------------------------------------------------------- */
+
+static const char *const ambient_getters[] = {"_get_tracing_state", "is_grad_enabled", "is_inference_mode_enabled",
+    "_is_tracing", "is_autocast_enabled", "is_autocast_cpu_enabled", "get_autocast_dtype", "get_autocast_cpu_dtype",
+    "get_autocast_gpu_dtype", "is_autocast_cache_enabled", "_get_cudnn_enabled", "_get_deterministic_algorithms",
+    "_is_torch_function_enabled", "_is_torch_function_all_disabled", "_get_cudnn_benchmark", "get_default_dtype",
+    "_get_mkldnn_enabled", "_get_flash_sdp_enabled", "_get_math_sdp_enabled", "_get_mem_efficient_sdp_enabled",
+    "_is_any_autocast_enabled", "is_anomaly_enabled", "_get_cudnn_deterministic", "_get_cudnn_allow_tf32",
+    "_get_cublas_allow_tf32", "is_any_autocast_enabled", "_len_torch_function_stack", "_len_torch_dispatch_stack",
+    "_functorch_stack_depth", "get_num_threads", NULL};
+
+/* Ambient state not yet changed by the recording is an entry fact: the getter, its arguments and its answer. */
+static bool
+call_getter(rec *r, kin_vid callee, const kin_vid *args, uint32_t npos, int ndrop)
+{
+    if (r->ambient || npos > 4)
+        return false;
+    PyObject *objs[8];
+    for (uint32_t i = 0; i < npos; i++) {
+        kin_vid c = rec_need_const(r, args[i]);
+        if (c == 0)
+            return false;
+        objs[i] = O(r, c);
+    }
+    PyObject *answer = PyObject_Vectorcall(O(r, callee), objs, npos, NULL);
+    if (answer == NULL) {
+        PyErr_Clear();
+        return false;
+    }
+    uint32_t key = rec_ref(r, O(r, callee)) ^ (npos ? rec_ref(r, objs[0]) << 12 : 0);
+    uint32_t *seen = rec_map_at(r->facts_seen, rec_seg(r), key, 0xA3B1, npos);
+    if (seen != NULL && *seen == 0) {
+        PyObject *fact = PyTuple_New(npos + 2);
+        if (fact != NULL) {
+            PyTuple_SET_ITEM(fact, 0, Py_NewRef(O(r, callee)));
+            for (uint32_t i = 0; i < npos; i++)
+                PyTuple_SET_ITEM(fact, i + 1, Py_NewRef(objs[i]));
+            PyTuple_SET_ITEM(fact, npos + 1, Py_NewRef(answer));
+            rec_fact(r, KIN_FACT_CALL_IS, 0, fact, 0);
+            Py_DECREF(fact);
+            *seen = 1;
+        }
+    }
+    kin_vid value = rec_const(r, answer);
+    Py_DECREF(answer);
+    rec_drop(r, ndrop);
+    rec_push(r, value);
+    return true;
+}
+
+/* -- calls ---------------------------------------------------------------------------------------------------------- */
+
+static bool
+call_metadata(rec *r, PyObject *obj, const kin_vid *args, uint32_t npos, uint32_t nkw, int ndrop)
+{
+    if (Py_TYPE(obj) != &PyMethodDescr_Type && strcmp(callable_name(obj), "__len__") != 0)
+        return false;
+    unsigned mask = meta_mask_of(callable_name(obj));
+    if (mask == 0 || npos == 0 || !kin_is_plain_tensor(O(r, args[0])))
+        return false;
+    for (uint32_t i = 1; i < npos + nkw; i++)
+        if (rec_need_const(r, args[i]) == 0)
+            return false;
+    rec_need_type(r, args[0]);
+    if (!rec_meta(r, args[0], mask))
+        return false;
+    rec_drop(r, ndrop);
+    rec_await_const(r);
+    return true;
+}
+
+static void
+call_node(rec *r, kin_vid callee, const kin_vid *args, uint32_t npos, uint32_t nkw, PyObject *kwnames, int ndrop)
+{
+    kin_vid fixed[256];
+    const char *name = callable_name(O(r, callee));
+    bool plain = true;
+    uint32_t n = npos + nkw;
+    if (n > 250) {
+        rec_stop(r, "torch call with very many arguments");
+        return;
+    }
+    memcpy(fixed, args, n * sizeof *args);
+    for (uint32_t i = 0; i < n; i++)
+        plain = fix_operand(r, &fixed[i], 0) && plain;
+    if (!plain) {
+        rec_call_step(r, callee, args, npos, nkw, kwnames, ndrop, KIN_STEP_OPAQUE | KIN_STEP_EFFECT,
+                      KIN_ROW_TENSOR_SUBCLASS);
+        return;
+    }
+    int row = data_row(name);
+    if (row >= 0 && r->opt->fullgraph && row == KIN_ROW_TENSOR_ITEM)
+        row = -1;
+    rec_call_step(r, callee, fixed, npos, nkw, kwnames, ndrop, row >= 0 ? 0 : KIN_STEP_TORCH, row);
+    bool out_arg = false;
+    for (uint32_t i = 0; i < nkw; i++)
+        out_arg = out_arg || PyUnicode_CompareWithASCIIString(PyTuple_GET_ITEM(kwnames, i), "out") == 0;
+    if (is_inplace(name) || out_arg) {
+        r->inplace = true;
+        r->meta_epoch++;
+    }
+}
+
+static bool
+is_ambient_function(PyObject *obj, rec *r, const kin_vid *args, uint32_t n)
+{
+    if (!PyCFunction_Check(obj) || rec_any_tensor(r, args, n))
+        return false;
+    PyObject *self = PyCFunction_GET_SELF(obj);
+    return !(self != NULL && PyType_Check(self)) &&
+           !module_starts(self, "torch._C._nn") && !module_starts(self, "torch._C._linalg");
+}
+
+static bool
+call_torch_c(rec *r, kin_vid callee, const kin_vid *args, uint32_t npos, uint32_t nkw, PyObject *kwnames, int ndrop)
+{
+    PyObject *obj = O(r, callee);
+    const char *name = callable_name(obj);
+    if (in_list(name, ambient_getters) && nkw == 0 && call_getter(r, callee, args, npos, ndrop))
+        return true;
+    if (strncmp(name, "_has_torch_function", 19) == 0) {
+        for (uint32_t i = 0; i < npos; i++)
+            if (FRESH(r, args[i]) == NULL && !rec_is_const(r, args[i]))
+                rec_need_type(r, args[i]);
+        rec_drop(r, ndrop);
+        rec_await_const(r);
+        return true;
+    }
+    if (is_ambient_function(obj, r, args, npos + nkw)) {
+        r->ambient = r->ambient || strncmp(name, "_log_api", 8) != 0;
+        rec_call_step(r, callee, args, npos, nkw, kwnames, ndrop, KIN_STEP_EFFECT, -1);
+        return true;
+    }
+    if (call_metadata(r, obj, args, npos, nkw, ndrop))
+        return true;
+    call_node(r, callee, args, npos, nkw, kwnames, ndrop);
+    return true;
+}
+
+bool
+rec_call_torch(rec *r, kin_vid callee, const kin_vid *args, uint32_t npos, uint32_t nkw, PyObject *kwnames, int ndrop)
+{
+    PyObject *obj = O(r, callee);
+    unsigned opaque = KIN_STEP_OPAQUE | KIN_STEP_EFFECT;
+    if (is_torch_c(obj))
+        return rec_is_const(r, callee) && call_torch_c(r, callee, args, npos, nkw, kwnames, ndrop);
+    switch (rec_skip_kind(obj)) {
+    case SKIP_NO:
+    case SKIP_PLAIN:
+        return false;
+    case SKIP_TORCH: {
+        kin_vid c = rec_const(r, obj);
+        if (!rec_is_const(r, callee))
+            rec_fact(r, KIN_FACT_ID, callee, obj, 0);
+        call_node(r, c, args, npos, nkw, kwnames, ndrop);
+        return true;
+    }
+    case SKIP_EFFECT:
+        rec_call_step(r, callee, args, npos, nkw, kwnames, ndrop, opaque,
+                      r->opt->strict_breaks ? KIN_ROW_LOGGING : -1);
+        return true;
+    case SKIP_DISABLED:
+        rec_call_step(r, callee, args, npos, nkw, kwnames, ndrop, opaque, KIN_ROW_DISABLED_CALL);
+        return true;
+    case SKIP_GRAPH_BREAK:
+        rec_call_step(r, callee, args, npos, nkw, kwnames, ndrop, opaque, KIN_ROW_EXPLICIT_BREAK);
+        return true;
+    }
+    return false;
+}
+
+/* x + y, -x, x[i], x < y with a tensor among the operands. */
+void
+rec_torch_operator(rec *r, kin_step_kind kind, int imm, const kin_vid *args, uint32_t n, int ndrop)
+{
+    kin_vid fixed[3];
+    bool plain = true;
+    memcpy(fixed, args, n * sizeof *args);
+    for (uint32_t i = 0; i < n; i++)
+        plain = fix_operand(r, &fixed[i], 0) && plain;
+    bool stores = kind == KIN_STEP_SET_SUBSCR;
+    unsigned flags = plain ? KIN_STEP_TORCH | (stores ? KIN_STEP_EFFECT : 0u) : KIN_STEP_OPAQUE | KIN_STEP_EFFECT;
+    kin_vid out = 0;
+    uint32_t s;
+    if (stores) {
+        s = rec_step(r, kind, flags, fixed, n);
+    } else {
+        out = rec_step_out(r, kind, flags, fixed, n);
+        s = r->t->vals.at[out].step;
+    }
+    r->t->steps.at[s].imm = (uint8_t)imm;
+    r->skip_expected = true;
+    if (!plain) {
+        rec_break(r, s, KIN_ROW_TENSOR_SUBCLASS);
+        rec_forget_contents(r);
+    }
+    rec_drop(r, ndrop);
+    if (out != 0)
+        rec_await_result(r, out, s);
+}
+
+/* -- opaque calls ----------------------------------------------------------------------------------------------------- */
+
+int
+rec_opaque_row(rec *r, kin_vid callee, const kin_vid *args, uint32_t n)
+{
+    PyObject *obj = O(r, callee);
+    const char *name = callable_name(obj);
+    if (PyCFunction_Check(obj) && strcmp(name, "print") == 0)
+        return r->opt->strict_breaks ? KIN_ROW_PRINT : -1;
+    if (PyFunction_Check(obj)) {
+        int flags = ((PyCodeObject *)((PyFunctionObject *)obj)->func_code)->co_flags;
+        if (flags & CO_GENERATOR)
+            return rec_any_tensor(r, args, n) ? KIN_ROW_GENERATOR : -1;
+        if (strcmp(name, "backward") == 0)
+            return KIN_ROW_BACKWARD_CALL;
+    }
+    if (!rec_any_tensor(r, args, n) && !(FRESH(r, callee) && holds_tensor(r, callee, 0)))
+        return -1;
+    if (PyFunction_Check(obj))
+        return KIN_ROW_OPAQUE_PYTHON;
+    if (Py_TYPE(obj) == &PyMethodDescr_Type)
+        return KIN_ROW_OPAQUE_METHOD;
+    return PyCFunction_Check(obj) && module_starts(PyCFunction_GET_SELF(obj), "builtins") ? KIN_ROW_BUILTIN_CALL
+                                                                                       : KIN_ROW_OPAQUE_CALL;
+}
+
+/* -- our own wrappers --------------------------------------------------------------------------------------------------- */
+
+bool
+rec_is_compiled(PyObject *obj)
+{
+    return strcmp(Py_TYPE(obj)->tp_name, "kintsugi._kintsugi.Compiled") == 0;
+}
+
+PyObject *
+rec_compiled_fn(PyObject *obj)
+{
+    PyObject *fn = PyObject_GetAttrString(obj, "fn");
+    if (fn == NULL)
+        PyErr_Clear();
+    Py_XDECREF(fn); /* the wrapper holds it */
+    return fn;
+}
