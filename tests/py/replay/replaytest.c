@@ -1,0 +1,313 @@
+/* A small extension for tests of src/py/replay without the recorder: programs are written down in Python (see
+ * program.py) and run against real functions. Guards and tensors are replaced by stand-ins at the end of this file.
+ */
+#include "py/compat/frame.h"
+#include "py/compat/recursion.h"
+#include "py/guardeval/guard.h"
+#include "py/aten/tensor.h"
+#include "py/replay/replay.h"
+#include "py/watch/watch.h"
+
+static PyObject *segment_hook; /* called for segments > 0: truth = the facts hold */
+
+/* -- building --------------------------------------------------------------------------------------------------- */
+
+static uint32_t
+number(PyObject *row, const char *key)
+{
+    PyObject *value = PyDict_GetItemString(row, key);
+    return value ? (uint32_t)PyLong_AsUnsignedLong(value) : 0;
+}
+
+static kin_ref
+object(kin_variant *v, PyObject *row, const char *key)
+{
+    PyObject *value = PyDict_GetItemString(row, key);
+    kin_ref ref = 0;
+    if (value != NULL && kin_refs_add(&v->refs, value, &ref) != KIN_OK)
+        return 0;
+    return ref;
+}
+
+static uint32_t
+vids(kin_variant *v, PyObject *row, const char *key, uint32_t *n)
+{
+    PyObject *list = PyDict_GetItemString(row, key);
+    uint32_t first = v->trace.vids.len;
+    *n = list ? (uint32_t)PyList_GET_SIZE(list) : 0;
+    for (uint32_t i = 0; i < *n; i++)
+        if (kin_vec_push(&v->trace.vids, (uint32_t)PyLong_AsUnsignedLong(PyList_GET_ITEM(list, i))) != KIN_OK)
+            return 0;
+    return first;
+}
+
+static kin_status
+add_value(kin_variant *v, PyObject *row)
+{
+    kin_val val = {.kind = (uint8_t)number(row, "kind"), .access = (uint8_t)number(row, "access"),
+                   .key = number(row, "key"), .step = number(row, "step")};
+    if (val.kind == KIN_VAL_CONST)
+        val.key = object(v, row, "obj");
+    return kin_vec_push(&v->trace.vals, val);
+}
+
+static kin_status
+add_step(kin_variant *v, PyObject *row)
+{
+    kin_step s = {.imm = (uint8_t)number(row, "imm"), .flags = (uint16_t)number(row, "flags"),
+                  .num = number(row, "num"), .out = number(row, "out"), .snap = number(row, "snap"),
+                  .alt = number(row, "alt"), .ref = object(v, row, "ref")};
+    const char *name = PyUnicode_AsUTF8(PyDict_GetItemString(row, "kind"));
+    for (int k = 0; k < KIN_STEP__COUNT; k++)
+        if (strcmp(name, kin_step_name((kin_step_kind)k)) == 0)
+            s.kind = (uint8_t)k;
+    uint32_t n;
+    s.args = vids(v, row, "args", &n);
+    s.nargs = (uint16_t)n;
+    return kin_vec_push(&v->trace.steps, s);
+}
+
+static kin_status
+add_snap(kin_variant *v, PyObject *row)
+{
+    kin_snap s = {.parent = number(row, "parent"), .func = number(row, "func"), .code = object(v, row, "code"),
+                  .offset = number(row, "offset"), .resume = (uint8_t)number(row, "resume"),
+                  .extra = number(row, "extra"), .exc = number(row, "exc")};
+    uint32_t n;
+    s.vals = vids(v, row, "vals", &n);
+    s.nlocals = (uint16_t)number(row, "nlocals");
+    s.nstack = (uint16_t)(n - s.nlocals);
+    return kin_vec_push(&v->trace.snaps, s);
+}
+
+static kin_status
+add_all(kin_variant *v, PyObject *rows, kin_status (*add)(kin_variant *, PyObject *))
+{
+    for (Py_ssize_t i = 0; i < PyList_GET_SIZE(rows); i++)
+        KIN_TRY(add(v, PyList_GET_ITEM(rows, i)));
+    return KIN_OK;
+}
+
+static void
+free_capsule(PyObject *capsule)
+{
+    kin_variant_free(PyCapsule_GetPointer(capsule, "variant"));
+}
+
+/* make(func, vals, steps, snaps): rows without the ones numbered 0. */
+static PyObject *
+make(PyObject *self, PyObject *args)
+{
+    PyObject *func, *vals, *steps, *snaps;
+    if (!PyArg_ParseTuple(args, "OO!O!O!", &func, &PyList_Type, &vals, &PyList_Type, &steps, &PyList_Type, &snaps))
+        return NULL;
+    kin_variant *v = kin_variant_new();
+    if (v == NULL)
+        return PyErr_NoMemory();
+    v->func = Py_NewRef(func);
+    kin_status status = add_all(v, vals, add_value);
+    if (status == KIN_OK)
+        status = add_all(v, steps, add_step);
+    if (status == KIN_OK)
+        status = add_all(v, snaps, add_snap);
+    v->trace.nsegments = 8;
+    if (status == KIN_OK)
+        status = kin_trace_finish(&v->trace);
+    if (status != KIN_OK || PyErr_Occurred()) {
+        kin_variant_free(v);
+        if (!PyErr_Occurred())
+            PyErr_Format(PyExc_ValueError, "the trace is not well formed: status %d", (int)status);
+        return NULL;
+    }
+    return PyCapsule_New(v, "variant", free_capsule);
+}
+
+/* -- running ---------------------------------------------------------------------------------------------------- */
+
+typedef struct {
+    PyObject *log; /* list or NULL */
+    PyThreadState *ts;
+} exit_log;
+
+static void
+note_entered(void *arg, uint32_t depth, struct kin_frame *frame)
+{
+    exit_log *log = arg;
+    PyObject *entry = Py_BuildValue("(sI)", "entered", (unsigned)depth);
+    if (entry == NULL || PyList_Append(log->log, entry) < 0)
+        PyErr_Clear();
+    Py_XDECREF(entry);
+    if (kin_frame_trace_opcodes(log->ts, frame) != KIN_OK)
+        Py_FatalError("trace_opcodes");
+}
+
+static PyObject *
+watch_exit(kin_variant *v, uint32_t step, kin_exit *exit, void *arg)
+{
+    exit_log *log = arg;
+    const kin_snap *s = &v->trace.snaps.at[kin_exit_snap(exit)];
+    uint32_t depth = 0;
+    for (uint32_t p = s->parent; p != 0; p = v->trace.snaps.at[p].parent)
+        depth++;
+    PyObject *values = PyList_New(0);
+    for (uint32_t i = 0; i < (uint32_t)s->nlocals + s->nstack; i++) {
+        PyObject *value = kin_exit_value(exit, depth, i);
+        PyList_Append(values, value ? value : Py_Ellipsis);
+    }
+    PyObject *entry = Py_BuildValue("(sIN)", "exit", (unsigned)step, values);
+    PyList_Append(log->log, entry);
+    Py_XDECREF(entry);
+    kin_recursion_take(log->ts, -1);
+    PyObject *result = kin_exit_resume(exit, note_entered, log);
+    kin_recursion_take(log->ts, 1);
+    return result;
+}
+
+static PyObject *
+run_variant(kin_variant *v, PyObject *args, PyObject *log)
+{
+    PyThreadState *ts = PyThreadState_Get();
+    uint32_t n = v->trace.vals.len;
+    PyObject **slots = calloc(n, sizeof *slots);
+    for (uint32_t i = 1; i < n; i++) {
+        const kin_val *val = &v->trace.vals.at[i];
+        if (val->kind == KIN_VAL_SRC && val->seg == 0)
+            slots[i] = Py_NewRef(val->access == KIN_ACCESS_FUNC ? v->func : PyTuple_GetItem(args, val->key));
+    }
+    exit_log exits = {log, ts};
+    kin_recursion_take(ts, 1);
+    PyObject *result = kin_replay_run(v, slots, log ? watch_exit : NULL, &exits);
+    kin_recursion_take(ts, -1);
+    for (uint32_t i = 0; i < n; i++)
+        if (slots[i] != NULL)
+            Py_FatalError("a slot was not released");
+    free(slots);
+    return result;
+}
+
+/* run(variant, args, force=-1, log=None) */
+static PyObject *
+run(PyObject *self, PyObject *args)
+{
+    PyObject *capsule, *values, *log = Py_None;
+    int force = -1;
+    if (!PyArg_ParseTuple(args, "OO!|iO", &capsule, &PyTuple_Type, &values, &force, &log))
+        return NULL;
+    kin_variant *v = PyCapsule_GetPointer(capsule, "variant");
+    if (v == NULL)
+        return NULL;
+    uint32_t before = kin_replay_force_exit;
+    kin_replay_force_exit = (uint32_t)force;
+    PyObject *result = run_variant(v, values, log == Py_None ? NULL : log);
+    kin_replay_force_exit = before;
+    return result;
+}
+
+static PyObject *
+counters(PyObject *self, PyObject *capsule)
+{
+    kin_variant *v = PyCapsule_GetPointer(capsule, "variant");
+    return v ? Py_BuildValue("{sKsKsIsI}", "hits", (unsigned long long)v->hits, "exits", (unsigned long long)v->exits,
+                             "running", (unsigned)v->running, "depth", (unsigned)v->trace.depth) : NULL;
+}
+
+static PyObject *
+flags(PyObject *self, PyObject *capsule)
+{
+    kin_variant *v = PyCapsule_GetPointer(capsule, "variant");
+    PyObject *list = v ? PyList_New(0) : NULL;
+    for (uint32_t i = 0; list != NULL && i < v->trace.steps.len; i++) {
+        PyObject *flag = PyLong_FromLong(v->trace.steps.at[i].flags);
+        if (flag == NULL || PyList_Append(list, flag) < 0)
+            Py_CLEAR(list);
+        Py_XDECREF(flag);
+    }
+    return list;
+}
+
+static PyObject *
+set_segment_hook(PyObject *self, PyObject *hook)
+{
+    Py_XSETREF(segment_hook, hook == Py_None ? NULL : Py_NewRef(hook));
+    Py_RETURN_NONE;
+}
+
+/* A bare frame, dropped without running while somebody holds its frame object: hold(func, offset) -> frame object. */
+static PyObject *
+hold(PyObject *self, PyObject *args)
+{
+    PyObject *func, *values;
+    unsigned offset;
+    if (!PyArg_ParseTuple(args, "OIO!", &func, &offset, &PyTuple_Type, &values))
+        return NULL;
+    PyThreadState *ts = PyThreadState_Get();
+    kin_frame *frame = kin_frame_new(ts, func, (PyCodeObject *)PyFunction_GET_CODE(func));
+    if (frame == NULL)
+        return NULL;
+    for (Py_ssize_t i = 0; i < PyTuple_GET_SIZE(values); i++)
+        kin_frame_set_local(frame, (int)i, Py_NewRef(PyTuple_GET_ITEM(values, i)));
+    kin_frame_link(ts, frame, offset);
+    PyObject *object = (PyObject *)PyThreadState_GetFrame(ts);
+    kin_frame_unlink(ts, frame);
+    kin_frame_free(ts, frame);
+    return object;
+}
+
+/* -- stand-ins -------------------------------------------------------------------------------------------------- */
+
+bool
+kin_guard_eval(kin_variant *v, uint32_t seg, PyObject **slots, kin_guard_miss *miss)
+{
+    PyObject *result = segment_hook ? PyObject_CallFunction(segment_hook, "I", (unsigned)seg) : Py_NewRef(Py_True);
+    bool holds = result != NULL && PyObject_IsTrue(result) == 1;
+    Py_XDECREF(result);
+    PyErr_Clear();
+    return holds;
+}
+
+void
+kin_guard_free(struct kin_guard_prog *p)
+{
+}
+
+bool
+kin_exact_equal(PyObject *a, PyObject *b)
+{
+    return Py_TYPE(a) == Py_TYPE(b) && PyObject_RichCompareBool(a, b, Py_EQ) == 1;
+}
+
+bool
+kin_is_tensor(PyObject *obj)
+{
+    return false;
+}
+
+bool
+kin_meta_match(PyObject *tensor, PyObject *record)
+{
+    return false;
+}
+
+bool
+kin_watch_foreign_tool(PyThreadState *ts)
+{
+    return false;
+}
+
+static PyMethodDef methods[] = {
+    {"make", make, METH_VARARGS, NULL},
+    {"run", run, METH_VARARGS, NULL},
+    {"counters", counters, METH_O, NULL},
+    {"flags", flags, METH_O, NULL},
+    {"set_segment_hook", set_segment_hook, METH_O, NULL},
+    {"hold", hold, METH_VARARGS, NULL},
+    {NULL, NULL, 0, NULL},
+};
+
+static struct PyModuleDef definition = {PyModuleDef_HEAD_INIT, "replaytest", NULL, -1, methods, NULL, NULL, NULL, NULL};
+
+PyMODINIT_FUNC
+PyInit_replaytest(void)
+{
+    return PyModule_Create(&definition);
+}
