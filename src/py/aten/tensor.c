@@ -5,7 +5,9 @@
  * key set inside the TensorImpl (no getter exists for it; it is compared with what torch says about tensors whose
  * key sets differ). Everything found is checked against torch's own answers before it is believed.
  */
-#define _GNU_SOURCE
+#ifndef _GNU_SOURCE
+#define _GNU_SOURCE /* RTLD_NOLOAD */
+#endif
 #include "py/aten/tensor.h"
 #include <dlfcn.h>
 #include <stdint.h>
