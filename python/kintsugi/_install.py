@@ -43,6 +43,8 @@ def uninstall():
         owner, name, original = _saved.pop()
         if original is _MISSING:
             delattr(owner, name)
+        elif name == "__class__":
+            object.__setattr__(owner, name, original)
         else:
             setattr(owner, name, original)
 
@@ -95,7 +97,8 @@ def _patch_dynamo(dynamo):
     _replace(dynamo_utils, "CompileProfiler", _profiler.CompileProfiler)
     original = type(dynamo_config)
     _saved.append((dynamo_config, "__class__", original))
-    dynamo_config.__class__ = _make_config_class(original)
+    # The module's own __setattr__ takes only settings.
+    object.__setattr__(dynamo_config, "__class__", _make_config_class(original))
 
 
 def _make_config_class(original):

@@ -177,7 +177,7 @@ def _call_backend(backend, graphs):
                 continue
             from torch._dynamo.exc import BackendCompilerFailed
 
-            raise BackendCompilerFailed(backend, error) from error
+            raise BackendCompilerFailed(backend, error, None) from error
 
 
 def _outer_frames():

@@ -1,0 +1,100 @@
+"""A stand-in for kintsugi._kintsugi in tests of the package alone: same names, runs everything eagerly.
+
+`use()` installs it in sys.modules under the extension's name and returns it; the graphs it dumps are given by tests.
+"""
+
+import json
+import sys
+import types
+
+ROW = {"id": "KIN0001", "row": 0, "why": "DATA_DEPENDENT_BRANCH", "stock": ["GB0170"], "category": "data",
+       "type": "Data-dependent branching", "explanation": "Python must know.", "hints": ["Use `torch.where`."],
+       "mend": "use `torch.where`"}
+
+
+class Variant:
+    def __init__(self, number, dump):
+        self.number = number
+        self.reason = ""
+        self.dump = dump
+
+
+class Compiled:
+    def __init__(self, fn, *, fullgraph=False, dynamic=None, backend=None, name="", options=None, disable=False):
+        self.fn = fn
+        self.kwargs = {"fullgraph": fullgraph, "dynamic": dynamic, "backend": backend, "options": options,
+                       "disable": disable}
+        self.__name__ = name or getattr(fn, "__qualname__", type(fn).__name__)
+        self._variants = []
+        self.calls = 0
+
+    def __call__(self, *args, **kwargs):
+        self.calls += 1
+        result = self.fn(*args, **kwargs)
+        if not self._variants and engine.next_dump is not None:
+            engine.numbers += 1
+            self._variants.append(Variant(engine.numbers, engine.next_dump))
+            engine.log(event="record", name=self.__name__, variant=engine.numbers, reason="", record_ns=1e6)
+            if engine.listener is not None:
+                engine.listener()
+        return result
+
+    def stats(self):
+        return {"calls": self.calls}
+
+    def variants(self):
+        return list(self._variants)
+
+    def reset(self):
+        self._variants.clear()
+
+
+class Engine(types.ModuleType):
+    Compiled = Compiled
+
+    def __init__(self):
+        super().__init__("kintsugi._kintsugi")
+        self.options_set = {}
+        self.lines = []
+        self.listener = None
+        self.next_dump = None
+        self.numbers = 0
+        self.recording = False
+        self.resets = 0
+
+    def set_option(self, name, value):
+        self.options_set[name] = value
+
+    def set_listener(self, listener):
+        self.listener = listener
+
+    def log(self, **event):
+        self.lines.append(json.dumps({**event, "seq": len(self.lines)}))
+
+    def events_since(self, seq):
+        return self.lines[seq:]
+
+    def break_rows(self):
+        return [ROW]
+
+    def dump(self, variant):
+        return variant.dump
+
+    def is_recording(self):
+        return self.recording
+
+    def reset(self):
+        self.resets += 1
+
+
+engine = None
+
+
+def use():
+    """Puts a fresh fake in place of the extension; call before kintsugi is imported."""
+    global engine
+    engine = Engine()
+    for name in [name for name in sys.modules if name == "kintsugi" or name.startswith("kintsugi.")]:
+        del sys.modules[name]
+    sys.modules["kintsugi._kintsugi"] = engine
+    return engine
