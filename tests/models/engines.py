@@ -14,9 +14,12 @@ def size(value):
     return value if isinstance(value, (int, float)) else len(value)
 
 
-def reasons(stats):
-    """Why calls ran eagerly and why recordings ended early, each once, in order."""
+def reasons(stats, events):
+    """Why calls ran eagerly, why recordings failed or ended early: each once, in order."""
     found = [f"{count} eager: {why}" for why, count in stats["eager_calls"].items()]
+    found += [f"nothing recorded: {e['reason']}" for e in events
+              if e.get("event") == "record" and e.get("reason") and "variant" not in e]
+    found += [f"bug in {e.get('where')}: {e.get('message')}" for e in events if e.get("event") == "bug"]
     found += [f"variant {v.get('number', i)} ends early: {v['reason']}"
               for i, v in enumerate(stats["variants"]) if v.get("reason")]
     return list(dict.fromkeys(found))
@@ -37,9 +40,11 @@ class Kintsugi:
 
     def __init__(self):
         import kintsugi
+        import kintsugi._kintsugi
         self.kintsugi = kintsugi
 
     def compile(self, function):
+        self.kintsugi._kintsugi.events()   # those of earlier models
         return self.kintsugi.compile(function)
 
     def stats(self, compiled):
@@ -51,7 +56,7 @@ class Kintsugi:
         row["exits"] = size(stats["bail_outs"])
         for key in ("calls", "recordings", "replays", "guard_misses", "eager_calls", "deferred_effects"):
             row[key] = size(stats[key])
-        row["reasons"] = reasons(stats)
+        row["reasons"] = reasons(stats, self.kintsugi._kintsugi.events())
         return row
 
 

@@ -25,9 +25,9 @@ from check import check  # noqa: E402
 from engines import ENGINES  # noqa: E402
 
 BAD = ("wrong", "raised", "crashed", "hung")
-COLUMNS = [("variants", "variants"), ("graphs", "graphs"), ("breaks", "breaks"), ("deferred_effects", "deferred"),
+COLUMNS = [("recordings", "recorded"), ("variants", "variants"), ("graphs", "graphs"), ("breaks", "breaks"), ("deferred_effects", "deferred"),
            ("guards", "guards"), ("ops", "ops"), ("record_ms", "record ms"), ("replays", "replays"),
-           ("exits", "exits"), ("eager_calls", "eager")]
+           ("exits", "exits"), ("guard_misses", "misses"), ("eager_calls", "eager")]
 
 
 def read_all(fd, deadline):
@@ -111,7 +111,7 @@ def print_table(rows, engine):
         style = "red" if row["verdict"] in BAD else "yellow" if row["verdict"] == "not replayed" else "green"
         table.add_row(row["model"], row["mode"], *(cell(row, key) for key, _ in COLUMNS),
                       f"[{style}]{row['verdict']}[/{style}]")
-    console = Console(width=None if sys.stdout.isatty() else 140)
+    console = Console(width=None if sys.stdout.isatty() else 170)
     console.print(table)
     for row in rows:
         for text in filter(None, [row.get("detail"), *row.get("reasons", ())]):
