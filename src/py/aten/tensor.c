@@ -19,6 +19,8 @@ typedef int (*get_int32)(void *, int32_t *);
 typedef int (*get_int64)(void *, int64_t *);
 typedef int (*get_array)(void *, int64_t **);
 
+enum { DEVICE_CPU = 0, DEVICE_META = 14 }; /* torch's device type numbers */
+
 static struct {
     get_int64 dim, numel, storage_offset;
     get_array sizes, strides;
@@ -379,29 +381,69 @@ kin_meta_make(PyObject *tensor, unsigned mask)
 static bool
 match_row(const int64_t *have, const int64_t *want, int32_t dim)
 {
-    if (have == NULL)
-        return dim == 0;
     for (int32_t i = 0; i < dim; i++)
         if (have[i] != want[i])
             return false;
     return true;
 }
 
+/* The key set names the backend and the kind of storage: an equal one settles layout and device type, and CPU and
+ * meta tensors have no index that could differ. */
+static bool
+match_place(PyObject *tensor, const meta_record *want)
+{
+    void *h = handle_of(tensor);
+    int32_t value;
+    bool keys = is_wanted(want->mask, KIN_META_KEYS) && aten.keys_offset != 0;
+    if (keys && keys_of(tensor) != want->keys)
+        return false;
+    if (is_wanted(want->mask, KIN_META_LAYOUT | KIN_META_STRIDES) && !(keys && want->layout == aten.layout_strided) &&
+        (aten.layout(h, &value) != 0 || value != want->layout))
+        return false;
+    if (!is_wanted(want->mask, KIN_META_DEVICE))
+        return true;
+    if (keys && (want->device_type == DEVICE_CPU || want->device_type == DEVICE_META))
+        return true;
+    return aten.device_type(h, &value) == 0 && value == want->device_type && aten.device_index(h, &value) == 0 &&
+           value == want->device_index;
+}
+
+static bool
+match_scalars(PyObject *tensor, const meta_record *want)
+{
+    void *h = handle_of(tensor);
+    unsigned mask = want->mask;
+    int64_t wide;
+    int32_t value;
+    if (is_wanted(mask, KIN_META_DIM | KIN_META_SIZES | KIN_META_STRIDES) &&
+        (aten.dim(h, &wide) != 0 || wide != want->dim))
+        return false;
+    if (is_wanted(mask, KIN_META_DTYPE) && (aten.dtype(h, &value) != 0 || value != want->dtype))
+        return false;
+    if (is_wanted(mask, KIN_META_REQUIRES_GRAD) && aten.requires_grad(impl_of(tensor)) != (want->requires_grad != 0))
+        return false;
+    if (is_wanted(mask, KIN_META_OFFSET) && (aten.storage_offset(h, &wide) != 0 || wide != want->storage_offset))
+        return false;
+    return !is_wanted(mask, KIN_META_NUMEL) || (aten.numel(h, &wide) == 0 && wide == want->numel);
+}
+
 bool
 kin_meta_match(PyObject *tensor, PyObject *record)
 {
-    /* A bytes object's payload is as aligned as its header: 8 bytes behind an 8-byte boundary. */
+    /* A bytes object's payload is as aligned as its header. */
     const meta_record *want = (const meta_record *)(const void *)PyBytes_AS_STRING(record);
-    meta_record have;
-    if (!is_readable(tensor) || !read_fields(tensor, want->mask, &have) || memcmp(&have, want, sizeof have) != 0)
+    if (!is_readable(tensor) || !match_place(tensor, want) || !match_scalars(tensor, want))
         return false;
     const int64_t *row = want->dims;
+    int64_t *have;
     if (is_wanted(want->mask, KIN_META_SIZES)) {
-        if (!match_row(kin_tensor_sizes(tensor), row, want->dim))
+        if (aten.sizes(handle_of(tensor), &have) != 0 || !match_row(have, row, want->dim))
             return false;
         row += want->dim;
     }
-    return !want->has_strides || match_row(kin_tensor_strides(tensor), row, want->dim);
+    /* The layout is the recorded one by now: asking a sparse tensor for strides would throw inside the library. */
+    return !want->has_strides ||
+           (aten.strides(handle_of(tensor), &have) == 0 && match_row(have, row, want->dim));
 }
 
 /* ---- words ---------------------------------------------------------------------------------------------------- */
@@ -411,10 +453,13 @@ static const char *const dtype_names[][2] = {
     {"Byte", "u8"}, {"Char", "i8"}, {"Short", "i16"}, {"Int", "i32"}, {"Long", "i64"}, {"Half", "f16"},
     {"Float", "f32"}, {"Double", "f64"}, {"ComplexHalf", "c32"}, {"ComplexFloat", "c64"}, {"ComplexDouble", "c128"},
     {"Bool", "b8"}, {"QInt8", "qi8"}, {"QUInt8", "qu8"}, {"QInt32", "qi32"}, {"BFloat16", "bf16"},
-    {"QUInt4x2", "qu4x2"}, {"QUInt2x4", "qu2x4"}, {"Bits1x8", "bits1x8"}, {"Bits2x4", "bits2x4"},
-    {"Bits4x2", "bits4x2"}, {"Bits8", "bits8"}, {"Bits16", "bits16"}, {"Float8_e5m2", "f8e5m2"},
+    {"QUInt4x2", "qu4x2"}, {"QUInt2x4", "qu2x4"}, {"Bits1x8", "b1x8"}, {"Bits2x4", "b2x4"},
+    {"Bits4x2", "b4x2"}, {"Bits8", "b8x1"}, {"Bits16", "b16x1"}, {"Float8_e5m2", "f8e5m2"},
     {"Float8_e4m3fn", "f8e4m3fn"}, {"Float8_e5m2fnuz", "f8e5m2fnuz"}, {"Float8_e4m3fnuz", "f8e4m3fnuz"},
-    {"UInt16", "u16"}, {"UInt32", "u32"}, {"UInt64", "u64"}};
+    {"UInt16", "u16"}, {"UInt32", "u32"}, {"UInt64", "u64"},
+    {"UInt1", "u1"}, {"UInt2", "u2"}, {"UInt3", "u3"}, {"UInt4", "u4"}, {"UInt5", "u5"}, {"UInt6", "u6"},
+    {"UInt7", "u7"}, {"Int1", "i1"}, {"Int2", "i2"}, {"Int3", "i3"}, {"Int4", "i4"}, {"Int5", "i5"}, {"Int6", "i6"},
+    {"Int7", "i7"}, {"Float8_e8m0fnu", "f8e8m0fnu"}, {"Float4_e2m1fn_x2", "f4e2m1fnx2"}};
 static const char *const device_names[] = {"cpu", "cuda", "mkldnn", "opengl", "opencl", "ideep", "hip", "fpga",
                                            "maia", "xla", "vulkan", "metal", "xpu", "mps", "meta", "hpu",
                                            "ve", "lazy", "ipu", "mtia", "privateuseone"};
@@ -432,7 +477,7 @@ static const char *
 device_text(int32_t type, int32_t index, char *buf, size_t size)
 {
     const char *name = type >= 0 && type < COUNT(device_names) ? device_names[type] : "device";
-    if (type == 0 || index < 0)
+    if (type == DEVICE_CPU || type == DEVICE_META || index < 0)
         snprintf(buf, size, "%s", name);
     else
         snprintf(buf, size, "%s:%d", name, (int)index);
