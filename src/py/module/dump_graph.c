@@ -73,6 +73,14 @@ is_container(const kin_step *s)
            || s->kind == KIN_STEP_BUILD_SLICE || s->kind == KIN_STEP_LIST_TO_TUPLE || s->kind == KIN_STEP_BUILD_METHOD;
 }
 
+/* Does the check ask for more than what kind of object it is? */
+static bool
+is_decision(const kin_step *s)
+{
+    return s->imm == KIN_CHECK_TRUE || s->imm == KIN_CHECK_FALSE || s->imm == KIN_CHECK_EQ || s->imm == KIN_CHECK_IS
+           || s->imm == KIN_CHECK_IS_NOT || s->imm == KIN_CHECK_LEN;
+}
+
 kin_status
 dump_find_uses(dumper *d)
 {
@@ -81,6 +89,8 @@ dump_find_uses(dumper *d)
         kin_vid target = s->nargs ? d->t->vids.at[s->args] : 0;
         if (s->flags & KIN_STEP_TORCH)
             mark_args(d, s, 0, s->graph, i);
+        else if (s->kind == KIN_STEP_CHECK && !is_decision(s))
+            continue;
         else if (s->kind == KIN_STEP_EXIT)
             mark_snapshot(d, s->snap, i);
         else if (is_container(s) || s->flags & KIN_STEP_PURE)

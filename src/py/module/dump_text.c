@@ -27,17 +27,16 @@ get_str(PyObject *obj, const char *attr)
     return value;
 }
 
-/* torch.sin and its like are methods of a class that stands for the module. */
-static bool
-is_torch_variable_function(PyObject *callable)
+/* torch.sin and its like are static methods of a class that stands for the module: their names without that class. */
+static PyObject *
+variable_function_name(PyObject *callable)
 {
-    if (!PyCFunction_Check(callable))
-        return false;
-    PyObject *self = PyCFunction_GET_SELF(callable);
-    if (self == NULL)
-        return false;
-    const char *type_name = PyType_Check(self) ? ((PyTypeObject *)self)->tp_name : Py_TYPE(self)->tp_name;
-    return strstr(type_name, "_VariableFunctions") != NULL;
+    PyObject *name = PyCFunction_Check(callable) ? get_str(callable, "__qualname__") : NULL;
+    const char *chars = name != NULL ? PyUnicode_AsUTF8(name) : NULL;
+    const char *dot = chars != NULL && strncmp(chars, "_VariableFunctions", 18) == 0 ? strchr(chars, '.') : NULL;
+    PyObject *text = dot != NULL ? PyUnicode_FromFormat("torch.%s", dot + 1) : NULL;
+    Py_XDECREF(name);
+    return text;
 }
 
 static bool
@@ -74,12 +73,10 @@ join_module_name(PyObject *callable)
 PyObject *
 dump_dotted_name(PyObject *callable)
 {
-    PyObject *text = NULL;
-    if (is_torch_variable_function(callable)) {
-        PyObject *name = get_str(callable, "__name__");
-        text = name != NULL ? PyUnicode_FromFormat("torch.%U", name) : NULL;
-        Py_XDECREF(name);
-    } else if (is_operator_overload(callable)) {
+    PyObject *text = variable_function_name(callable);
+    if (text != NULL || PyErr_Occurred())
+        return text;
+    if (is_operator_overload(callable)) {
         PyObject *name = PyObject_Str(callable);
         text = name != NULL ? PyUnicode_FromFormat("torch.ops.%U", name) : NULL;
         Py_XDECREF(name);
@@ -98,11 +95,39 @@ has_name_of_its_own(PyObject *value)
            || Py_TYPE(value) == &PyMethodDescr_Type;
 }
 
+/* Name of the module whose namespace this is; borrowed, NULL for any other object. */
+static PyObject *
+namespace_name(PyObject *value)
+{
+    if (value == NULL || !PyDict_CheckExact(value) || PyDict_GetItemString(value, "__spec__") == NULL)
+        return NULL;
+    PyObject *name = PyDict_GetItemString(value, "__name__");
+    return name != NULL && PyUnicode_Check(name) ? name : NULL;
+}
+
+/* Containers are shown by their elements only while they are small. */
+static PyObject *
+large_container_text(PyObject *value)
+{
+    enum { SHOWN = 16 };
+    Py_ssize_t n = 0;
+    if (PyDict_CheckExact(value))
+        n = PyDict_GET_SIZE(value);
+    else if (PyList_CheckExact(value) || PyTuple_CheckExact(value))
+        n = Py_SIZE(value);
+    else if (PyAnySet_CheckExact(value))
+        n = PySet_GET_SIZE(value);
+    return n > SHOWN ? PyUnicode_FromFormat("<%s of %zd>", Py_TYPE(value)->tp_name, n) : NULL;
+}
+
 PyObject *
 dump_constant_text(PyObject *value)
 {
     if (value == NULL)
         return PyUnicode_FromString("<missing>");
+    PyObject *module = namespace_name(value);
+    if (module != NULL)
+        return PyUnicode_FromFormat("%U.__dict__", module);
     if (value == Py_Ellipsis)
         return PyUnicode_FromString("Ellipsis");
     if (PyModule_Check(value)) {
@@ -121,7 +146,10 @@ dump_constant_text(PyObject *value)
         return PyUnicode_FromString("self._tensor_constant");
     if (Py_TYPE(value)->tp_flags & Py_TPFLAGS_HEAPTYPE)
         return PyUnicode_FromFormat("<%s object>", type_name);
-    PyObject *text = PyObject_Repr(value);
+    PyObject *text = large_container_text(value);
+    if (text != NULL || PyErr_Occurred())
+        return text;
+    text = PyObject_Repr(value);
     if (text == NULL) {
         PyErr_Clear();
         return PyUnicode_FromFormat("<%s object>", type_name);
@@ -193,6 +221,9 @@ static PyObject *
 dict_item_text(dumper *d, const kin_val *val, PyObject *parent)
 {
     const kin_val *owner = &d->t->vals.at[val->parent];
+    PyObject *module = owner->kind == KIN_VAL_CONST ? namespace_name(kin_refs_get(d->refs, owner->key)) : NULL;
+    if (module != NULL)
+        return attribute_text(d, module, val->key);
     if (owner->kind != KIN_VAL_SRC || owner->access != KIN_ACCESS_INSTDICT)
         return keyed_text(d, parent, val->key);
     PyObject *object = dump_path(d, owner->parent);
@@ -371,21 +402,25 @@ dump_fact_text(dumper *d, const kin_fact *fact)
 PyObject *
 dump_step_text(dumper *d, const kin_step *step)
 {
-    PyObject *args = PyUnicode_FromString("");
-    for (uint32_t i = 0; args != NULL && i < step->nargs; i++) {
+    bool is_call = step->kind == KIN_STEP_CALL && step->nargs > 0;
+    PyObject *head = is_call ? dump_path(d, d->t->vids.at[step->args])
+                             : PyUnicode_FromString(kin_step_name((kin_step_kind)step->kind));
+    PyObject *args = head != NULL ? PyUnicode_FromString("") : NULL;
+    for (uint32_t i = is_call; args != NULL && i < step->nargs; i++) {
         PyObject *arg = dump_path(d, d->t->vids.at[step->args + i]);
-        Py_SETREF(args, arg != NULL ? PyUnicode_FromFormat(i ? "%U, %U" : "%U%U", args, arg) : NULL);
+        Py_SETREF(args, arg != NULL ? PyUnicode_FromFormat(i > is_call ? "%U, %U" : "%U%U", args, arg) : NULL);
         Py_XDECREF(arg);
     }
     PyObject *ref = args == NULL || step->ref == 0 ? NULL : ref_text(d, step->ref);
     PyObject *text = NULL;
     if (args != NULL && !PyErr_Occurred()) {
-        PyObject *call = PyUnicode_FromFormat("%s(%U%s%V)", kin_step_name((kin_step_kind)step->kind), args,
-                                              ref != NULL && step->nargs ? ", " : "", ref, "");
+        PyObject *call = PyUnicode_FromFormat("%U(%U%s%V)", head, args, ref != NULL && step->nargs > is_call ? ", " : "",
+                                              ref, "");
         if (call != NULL)
             text = step->out ? PyUnicode_FromFormat("%%%u = %U", step->out, call) : Py_NewRef(call);
         Py_XDECREF(call);
     }
+    Py_XDECREF(head);
     Py_XDECREF(args);
     Py_XDECREF(ref);
     return text;
