@@ -227,10 +227,8 @@ static int
 refuse_duplicate(PyObject *key, PyObject *callee)
 {
     PyObject *text = kin_op_callee_text(callee);
-    if (text != NULL && PyUnicode_Check(key))
+    if (text != NULL)
         PyErr_Format(PyExc_TypeError, "%U got multiple values for keyword argument '%S'", text, key);
-    else if (text != NULL)
-        PyErr_Format(PyExc_TypeError, "%U keywords must be strings", text);
     Py_XDECREF(text);
     return -1;
 }
