@@ -113,13 +113,6 @@ def test_methods_and_callable_objects():
     assert compiled(2) == compiled(2) == "patched"
 
 
-class Slotted:
-    __call__ = len
-
-    def __len__(self):
-        return 3
-
-
 @pytest.mark.parametrize("fn, args, reason", [
     (len, ([1, 2],), "not a Python function"),
     (int, ("5",), "not a Python function"),
@@ -271,27 +264,93 @@ def test_module_reset_drops_everything():
     assert compiled.stats()["recordings"] == 1
 
 
-def test_recursion_error_comes_where_eager_has_it():
-    def depth_of(call):
-        deepest = 0
+def recursion_depths(wrap):
+    """How deep three runs into a RecursionError get, calling through C each time."""
+    seen = []
 
-        def f(n):
-            nonlocal deepest
-            deepest = n
-            return max(map(call(f), [n + 1]))
+    def f(n, stop):
+        seen[:] = [n]
+        if n is stop:
+            return 0
+        return max(map(call, [[n]], [stop]))
 
+    call = wrap(f)
+    depths = []
+    for _ in range(3):
         with pytest.raises(RecursionError):
-            f(0)
-        return deepest
+            call([], None)
+        depth, n = 0, seen.pop()
+        while n:
+            depth, n = depth + 1, n[0]
+        depths.append(depth)
+    return depths
 
-    def compiled(f):
-        cache = compiled.__dict__
-        if "c" not in cache:
-            cache["c"] = Compiled(f)
-        return cache["c"]
 
-    assert depth_of(lambda f: f) > 100
-    assert depth_of(compiled) > 100
+def test_recursion_error_comes_where_eager_has_it():
+    assert recursion_depths(Compiled) == recursion_depths(lambda f: f)
+
+
+def test_forced_exits_give_the_same_result_and_are_counted():
+    def f(x, items):
+        items.append(x)
+        total = sum(items)
+        return (total, [x, total], {"x": x})
+
+    compiled = Compiled(f)
+    assert compiled(1, [2]) == f(1, [2])
+    assert compiled(1, [2]) == f(1, [2])
+    left = 0
+    for k in range(8):
+        _kintsugi.force_exit(k)
+        before = compiled.stats()["bail_outs"]
+        items = [2]
+        assert compiled(1, items) == f(1, [2])
+        assert items == [2, 1]
+        left += compiled.stats()["bail_outs"] - before
+    assert left >= 1
+    _kintsugi.force_exit(None)
+    before = compiled.stats()["bail_outs"]
+    assert compiled(1, [2]) == f(1, [2])
+    assert compiled.stats()["bail_outs"] == before
+    assert compiled.stats()["branches"] == 0
+
+
+def test_a_branch_on_tensor_data_is_decided_at_each_call():
+    torch = pytest.importorskip("torch")
+
+    def f(x):
+        if x.sum() > 0:
+            return x + 1
+        return x - 1
+
+    compiled = Compiled(f)
+    up, down = torch.ones(3), -torch.ones(3)
+    for x in (up, up, down, down, up, down):
+        assert torch.equal(compiled(x), f(x))
+    stats = compiled.stats()
+    assert stats["recordings"] == 1
+    assert stats["bail_outs"] >= 1
+    assert stats["breaks"] >= 1
+
+
+def test_fullgraph_raises_at_every_call():
+    torch = pytest.importorskip("torch")
+
+    class Refused(Exception):
+        pass
+
+    def f(x):
+        return x + 1 if x.sum() > 0 else x - 1
+
+    _kintsugi.set_option("error_class", Refused)
+    compiled = Compiled(f, fullgraph=True)
+    for _ in range(5):
+        with pytest.raises(Refused):
+            compiled(torch.ones(3))
+    whole = Compiled(lambda x: x.sin() + 1, fullgraph=True)
+    for _ in range(3):
+        assert torch.equal(whole(torch.ones(3)), torch.ones(3).sin() + 1)
+    assert whole.stats()["replays"] == 2
 
 
 def test_threads_share_one_compiled_function():

@@ -287,7 +287,7 @@ eager_dict(const kin_compiled *self)
 PyObject *
 kin_compiled_stats(kin_compiled *self)
 {
-    unsigned long long breaks = 0, effects = 0;
+    unsigned long long breaks = 0, effects = 0, exits = 0;
     PyObject *variants = PyList_New(0), *all = kin_cache_list(&self->cache);
     for (Py_ssize_t i = 0; variants != NULL && all != NULL && i < PyList_GET_SIZE(all); i++) {
         kin_variant_object *variant = (kin_variant_object *)PyList_GET_ITEM(all, i);
@@ -297,6 +297,7 @@ kin_compiled_stats(kin_compiled *self)
         Py_XDECREF(stats);
         breaks += variant->v == NULL ? 0 : variant->v->trace.nbreaks;
         effects += variant->v == NULL ? 0 : variant->v->trace.neffects;
+        exits += variant->v == NULL ? 0 : variant->v->exits;
     }
     Py_XDECREF(all);
     PyObject *eager = eager_dict(self);
@@ -310,7 +311,7 @@ kin_compiled_stats(kin_compiled *self)
                          "calls", (unsigned long long)n->calls, "recordings", (unsigned long long)n->recordings,
                          "replays", (unsigned long long)n->replays,
                          "guard_misses", (unsigned long long)n->guard_misses,
-                         "bail_outs", (unsigned long long)n->bail_outs, "branches", (unsigned long long)n->extended,
+                         "bail_outs", exits, "branches", (unsigned long long)n->extended,
                          "eager_calls", eager, "breaks", breaks, "deferred_effects", effects, "variants", variants);
 }
 

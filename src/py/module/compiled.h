@@ -12,8 +12,8 @@ typedef struct {
     uint64_t recordings;   /* calls that ran under the watcher */
     uint64_t replays;      /* calls whose guards held */
     uint64_t guard_misses; /* variants whose guards did not hold */
-    uint64_t bail_outs;    /* replays that CPython finished */
-    uint64_t extended;     /* ... of which became a branch */
+    uint64_t offered;      /* side exits that could have become a branch */
+    uint64_t extended;     /* ... and did */
     uint64_t eager[KIN_EAGER__COUNT];
 } kin_counters;
 

@@ -9,13 +9,14 @@
 #include "py/compat/recursion.h"
 #include "py/guardeval/guard.h"
 #include "py/guardeval/guard_text.h"
+#include "py/module/fullgraph.h"
 #include "py/module/log.h"
 #include "py/module/target.h"
 #include "py/record/record.h"
 #include "py/replay/replay.h"
 #include "py/watch/watch.h"
 
-enum { SMALL_SLOTS = 128, MAX_ATTEMPTS = 3 };
+enum { SMALL_SLOTS = 128, MAX_ATTEMPTS = 3, MAX_LOGGED_EXITS = 64 };
 
 /* One call on its way. */
 typedef struct {
@@ -153,10 +154,11 @@ leave(kin_variant *v, uint32_t step, kin_exit *exit, void *arg)
 {
     exit_context *x = arg;
     PyObject *value;
-    if (x->self->count.bail_outs++ < 64 || may_extend(x, step))
+    bool extending = may_extend(x, step);
+    if (x->self->count.offered++ < MAX_LOGGED_EXITS || extending)
         kin_log_exit(x->self->state, x->variant, step);
     kin_recursion_take(x->ts, -1);
-    if (may_extend(x, step))
+    if (extending)
         value = extend(x, step, exit);
     else
         value = kin_exit_resume(exit, NULL, NULL);
@@ -402,6 +404,9 @@ record(call_state *c, PyObject *cause)
     unpin(c);
     PyObject *value = kin_record_call(&options, func, flat, (size_t)c->bind.nargs, c->bind.kwnames, &result);
     PyObject *type, *error, *traceback;
+    if (value != NULL && self->fullgraph && result.variant != NULL &&
+        kin_fullgraph_refuse(result.variant, options.error_class))
+        Py_CLEAR(value);
     PyErr_Fetch(&type, &error, &traceback);
     kin_variant_object *variant = adopt(c, code, cause, &result);
     kin_log_record(self->state, self->name, code, variant, &result);

@@ -1,0 +1,12 @@
+/* fullgraph=True: a recording that met a graph break becomes an error. */
+#ifndef KIN_MODULE_FULLGRAPH_H
+#define KIN_MODULE_FULLGRAPH_H
+
+#include "py/replay/variant.h"
+#include <stdbool.h>
+
+/* Raises error_class(name of the first break's row, [(file, line, function)...] outermost first, "") when the trace
+ * has a break. Returns whether it raised. */
+bool kin_fullgraph_refuse(const kin_variant *v, PyObject *error_class);
+
+#endif
