@@ -424,13 +424,13 @@ push_bound_method(rec *r, kin_vid func, kin_vid self, bool method)
     rec_await_result(r, out, r->t->vals.at[out].step);
 }
 
-/* A C method looked up on its exact type: LOAD_METHOD pushes descriptor and self; a class method's self is the class,
- * for which LOAD_METHOD makes a bound object. */
+/* LOAD_METHOD pushes function and self only where the type looks attributes up in the generic way. */
 static bool
 is_method_pair(rec *r, kin_vid func, kin_vid self, kin_vid base)
 {
-    return self == base && (PyFunction_Check(O(r, func)) || Py_TYPE(O(r, func)) == &PyMethodDescr_Type ||
-                            Py_TYPE(O(r, func)) == &PyWrapperDescr_Type);
+    return self == base && Py_TYPE(O(r, base))->tp_getattro == PyObject_GenericGetAttr &&
+           (PyFunction_Check(O(r, func)) || Py_TYPE(O(r, func)) == &PyMethodDescr_Type ||
+            Py_TYPE(O(r, func)) == &PyWrapperDescr_Type);
 }
 
 void
@@ -450,10 +450,7 @@ rec_op_load_attr(rec *r, PyObject *name, bool method)
     }
     bool pair = false;
     if (a.kind == ATTR_METHOD) {
-        rec_fresh *f = FRESH(r, base);
-        bool is_super = f != NULL && f->kind == FRESH_SUPER;
-        /* super objects and classes do not use the pair form: LOAD_METHOD binds */
-        pair = method && !is_super && !PyType_Check(O(r, base)) && is_method_pair(r, a.value, a.self, base);
+        pair = method && is_method_pair(r, a.value, a.self, base);
     }
     kin_vid step = 0;
     if (a.kind == ATTR_CALL || a.kind == ATTR_STEP || a.kind == ATTR_ABSENT) {

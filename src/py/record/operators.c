@@ -12,7 +12,7 @@ rec_is_plain_value(PyObject *obj)
     PyTypeObject *tp = Py_TYPE(obj);
     return kin_is_exact_immutable(obj) || tp == &PyList_Type || tp == &PyTuple_Type || tp == &PyDict_Type ||
            tp == &PySet_Type || tp == &PyFrozenSet_Type || tp == &PyRange_Type || tp == &PySlice_Type ||
-           tp == &PyByteArray_Type || tp == &PyDictKeys_Type || tp == &PyDictItems_Type || tp == &PyDictValues_Type ||
+           tp == &PyByteArray_Type || tp == &PyODict_Type || tp == &PyDictKeys_Type || tp == &PyDictItems_Type || tp == &PyDictValues_Type ||
            strcmp(tp->tp_name, "torch.Size") == 0 || strcmp(tp->tp_name, "torch.device") == 0;
 }
 

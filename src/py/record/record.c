@@ -96,6 +96,16 @@ same_as_shadow(rec *r, kin_vid vid, PyObject *obj)
     return r->t->vals.at[vid].kind == KIN_VAL_CONST && obj != NULL && kin_exact_equal(O(r, vid), obj);
 }
 
+/* The argument in slot i: the frame's first event comes after its cells were made. */
+static PyObject *
+bound_argument(PyCodeObject *code, PyObject **real, uint32_t i)
+{
+    unsigned kind = ((unsigned char *)PyBytes_AS_STRING(code->co_localspluskinds))[i];
+    if (kind & KIND_FREE)
+        return NULL;
+    return (kind & KIND_CELL) && real[i] != NULL ? PyCell_GET(real[i]) : real[i];
+}
+
 static bool
 enter_root(rec *r, struct _PyInterpreterFrame *f)
 {
@@ -110,7 +120,7 @@ enter_root(rec *r, struct _PyInterpreterFrame *f)
     int n = code->co_argcount + code->co_kwonlyargcount + !!(code->co_flags & CO_VARARGS) +
             !!(code->co_flags & CO_VARKEYWORDS);
     for (int i = 0; i < n; i++) {
-        PyObject *obj = real[i];
+        PyObject *obj = bound_argument(code, real, (uint32_t)i);
         rf->slots[i] = rec_src(r, 0, KIN_ACCESS_LOCAL, (uint32_t)i, obj);
     }
     return true;
@@ -132,9 +142,10 @@ enter_inlined(rec *r, struct _PyInterpreterFrame *f)
     PyObject **real = kin_watch_localsplus(f);
     for (uint32_t i = 0; i < c->nlocals; i++) {
         rf->slots[i] = c->locals[i];
+        PyObject *obj = bound_argument(rf->code, real, i);
         if (c->locals[i] && O(r, c->locals[i]) == NULL)
-            rec_set_obj(r, c->locals[i], real[i]);
-        if (!same_as_shadow(r, c->locals[i], real[i])) {
+            rec_set_obj(r, c->locals[i], obj);
+        if (!same_as_shadow(r, c->locals[i], obj)) {
             rec_bug(r, "argument differs from its shadow");
             return false;
         }
@@ -225,8 +236,13 @@ agrees_with_stack(rec *r, rec_frame *f)
         kin_vid vid = f->slots[f->nlocals + i];
         if (vid != 0 && O(r, vid) == NULL)
             rec_set_obj(r, vid, stack[i]);
-        if (!same_as_shadow(r, vid, stack[i]))
+        if (!same_as_shadow(r, vid, stack[i])) {
+            if (getenv("KIN_DEBUG"))
+                fprintf(stderr, "slot %d vid %u kind %d: shadow %s real %s\n", i, vid, r->t->vals.at[vid].kind,
+                        vid && O(r, vid) ? Py_TYPE(O(r, vid))->tp_name : "NULL",
+                        stack[i] ? Py_TYPE(stack[i])->tp_name : "NULL");
             return false;
+        }
     }
     return true;
 }

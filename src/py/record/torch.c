@@ -331,7 +331,7 @@ static bool
 is_torch_c(PyObject *obj)
 {
     if (PyCFunction_Check(obj)) {
-        PyObject *self = PyCFunction_GET_SELF(obj);
+        PyObject *self = ((PyCFunctionObject *)obj)->m_self; /* torch's functions are static methods of a class */
         if (self != NULL && PyType_Check(self) &&
             strncmp(((PyTypeObject *)self)->tp_name, "torch._C.", 9) == 0)
             return true;
@@ -494,7 +494,7 @@ is_ambient_function(PyObject *obj, rec *r, const kin_vid *args, uint32_t n)
 {
     if (!PyCFunction_Check(obj) || rec_any_tensor(r, args, n))
         return false;
-    PyObject *self = PyCFunction_GET_SELF(obj);
+    PyObject *self = ((PyCFunctionObject *)obj)->m_self;
     return !(self != NULL && PyType_Check(self)) &&
            !module_starts(self, "torch._C._nn") && !module_starts(self, "torch._C._linalg");
 }

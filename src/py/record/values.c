@@ -229,7 +229,8 @@ rec_pinnable(PyObject *obj)
         return PyFunction_GET_CLOSURE(obj) == NULL;
     if (PyCFunction_Check(obj)) {
         PyObject *self = PyCFunction_GET_SELF(obj);
-        return self == NULL || PyModule_Check(self) || PyType_Check(self);
+        return self == NULL || PyModule_Check(self) || PyType_Check(self) ||
+               strncmp(Py_TYPE(self)->tp_name, "pybind11_", 9) == 0;
     }
     PyTypeObject *tp = Py_TYPE(obj);
     if (PyType_Check(obj) || PyModule_Check(obj) || PyCode_Check(obj) || tp == &PyMethodDescr_Type ||
@@ -238,7 +239,8 @@ rec_pinnable(PyObject *obj)
         return true;
     const char *name = tp->tp_name;
     return strcmp(name, "torch.dtype") == 0 || strcmp(name, "torch.layout") == 0 ||
-           strcmp(name, "torch.memory_format") == 0 || is_enum_member(obj);
+           strcmp(name, "torch.memory_format") == 0 ||
+           strcmp(name, "torch.device") == 0 || is_enum_member(obj);
 }
 
 bool
