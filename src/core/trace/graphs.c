@@ -33,7 +33,7 @@ kin_trace_number(kin_trace *t)
                 graph = ++t->ngraphs;
             s->graph = (uint16_t)graph;
         }
-        else if (s->flags & KIN_STEP_EFFECT)
+        else if ((s->flags & KIN_STEP_EFFECT) && !kin_step_is_end(s))
             t->neffects++;
         enter(open, s, graph);
     }

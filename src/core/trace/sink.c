@@ -11,6 +11,8 @@
 static unsigned
 reads(const kin_step *s)
 {
+    if (s->kind == KIN_STEP_BINARY && (s->flags & KIN_STEP_MUTATES))
+        return ~1u; /* list += other */
     switch ((kin_step_kind)s->kind) {
     case KIN_STEP_BUILD_TUPLE:
     case KIN_STEP_BUILD_LIST:
