@@ -53,6 +53,7 @@ class Kintsugi:
         row = {key: sum(size(v[key]) for v in variants) for key in ("graphs", "breaks", "guards", "ops", "bytes")}
         row["record_ms"] = sum(v["record_ms"] for v in variants)
         row["variants"] = len(variants)
+        row["whole"] = sum(v.get("hits", 0) for v in variants)   # replays that ran to the end
         row["exits"] = size(stats["bail_outs"])
         for key in ("calls", "recordings", "replays", "guard_misses", "eager_calls", "deferred_effects"):
             row[key] = size(stats[key])

@@ -27,7 +27,7 @@ from engines import ENGINES  # noqa: E402
 BAD = ("wrong", "raised", "crashed", "hung")
 COLUMNS = [("recordings", "recorded"), ("variants", "variants"), ("graphs", "graphs"), ("breaks", "breaks"), ("deferred_effects", "deferred"),
            ("guards", "guards"), ("ops", "ops"), ("record_ms", "record ms"), ("replays", "replays"),
-           ("exits", "exits"), ("guard_misses", "misses"), ("eager_calls", "eager")]
+           ("whole", "whole"), ("exits", "exits"), ("guard_misses", "misses"), ("eager_calls", "eager")]
 
 
 def read_all(fd, deadline):
