@@ -558,6 +558,42 @@ def test_cells_and_functions():
         assert got.__closure__[0].cell_contents == 16
 
 
+def table(n):
+    return [i * n for i in n.pair]
+
+
+def test_frames_of_a_sunk_function():
+    class Pair:
+        pair = (3, 4)
+
+    def shown(self, n):
+        seen.append([name for name, _, _ in stack_of(3)])
+        return self
+
+    seen = []
+    Pair.__rmul__ = shown
+    p = Program(table)
+    n, three, four = p.local(0), p.const(3), p.const(4)
+    code = [c for c in table.__code__.co_consts if hasattr(c, "co_code")][0]
+    cell = p.step("cell", n, flags="pure")
+    closure = p.step("tuple", cell, flags="pure")
+    inner = p.step("function", p.const(code), p.const(globals()), 0, 0, 0, closure, flags="pure", ref=code.co_qualname)
+    it = p.step("iter", p.const(Pair.pair))
+    out = p.step("list", flags="pure")
+    call = p.at(table, "CALL", locals=[cell])
+    for i in (three, four):
+        here = p.snap(inner, code, program.offset_of(code, "BINARY_OP"), [it, i, cell], [out, it, i, n], parent=call)
+        got = p.step("next", it)
+        new = p.step("binary", i, n, imm=MUL, flags="opaque effect", snap=here)
+        p.step("list_append", out, new, flags="mutates", out=False)
+    p.step("return", out, out=False)
+    assert Program.ext.flags(p.make())[3] & 64 and got
+    for force in (-1, 0, 1):
+        pair = Pair()
+        assert p.run(pair, force=force) == [pair, pair]
+    assert seen[:2] == [["<listcomp>", "table", "run"]] * 2 and len(seen) == 6
+
+
 def deep(n, f):
     return f(n)
 

@@ -38,7 +38,7 @@ build_link(kin_run *r, kin_link *l, uint32_t snap)
     const kin_snap *s = &r->t->snaps.at[snap];
     PyObject *func = kin_run_value(r, s->func), *code = kin_refs_get(r->refs, s->code);
     if (func == NULL || code == NULL || !PyFunction_Check(func)) {
-        PyErr_SetString(PyExc_SystemError, "kintsugi: a snapshot has no function");
+        PyErr_Format(PyExc_SystemError, "kintsugi: a snapshot has no function (vid %u kind %d step %u flags %x code %R)", s->func, r->t->vals.at[s->func].kind, r->t->vals.at[s->func].step, r->t->vals.at[s->func].kind==3?r->t->steps.at[r->t->vals.at[s->func].step].flags:0,code);
         return false;
     }
     l->code = (PyCodeObject *)code;
@@ -54,8 +54,10 @@ build_link(kin_run *r, kin_link *l, uint32_t snap)
 }
 
 kin_status
-kin_chain_build(kin_run *r, uint32_t snap, kin_chain *c)
+kin_chain_build(kin_run *r, uint32_t step, kin_chain *c)
 {
+    uint32_t snap = r->t->steps.at[step].snap;
+    KIN_TRY(kin_sunk_build(r, step, snap, KIN_FILL_NOTHING));
     c->n = c->linked = 0;
     c->filled = KIN_FILL_NOTHING;
     for (uint32_t s = snap; s != 0; s = r->t->snaps.at[s].parent)
@@ -79,16 +81,16 @@ kin_chain_build(kin_run *r, uint32_t snap, kin_chain *c)
 kin_status
 kin_chain_fill(kin_run *r, kin_chain *c, uint32_t upto, kin_fill fill)
 {
-    if (fill <= c->filled)
+    if (fill <= (kin_fill)c->filled)
         return KIN_OK;
-    KIN_TRY(kin_sunk_build(r, upto, c->at[c->n - 1].snap, fill == KIN_FILL_ALL));
+    KIN_TRY(kin_sunk_build(r, upto, c->at[c->n - 1].snap, fill));
     for (uint32_t d = 0; d < c->n; d++) {
         kin_link *l = &c->at[d];
         fill_values(r, l, c->filled < KIN_FILL_LOCALS, fill == KIN_FILL_ALL);
         if (fill == KIN_FILL_ALL)
             l->extra = Py_XNewRef(kin_run_value(r, r->t->snaps.at[l->snap].extra));
     }
-    c->filled = fill;
+    c->filled = (uint8_t)fill;
     return KIN_OK;
 }
 

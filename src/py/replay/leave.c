@@ -184,7 +184,7 @@ prepare(kin_exit *e, uint32_t step, kin_chain *chain)
             kin_chain_drop(r->ts, &e->chain);
     }
     else {
-        status = kin_chain_build(r, snap, &e->chain);
+        status = kin_chain_build(r, step, &e->chain);
         if (status == KIN_OK && (status = kin_chain_fill(r, &e->chain, step, KIN_FILL_ALL)) != KIN_OK)
             kin_chain_drop(r->ts, &e->chain);
     }

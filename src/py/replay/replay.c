@@ -109,7 +109,7 @@ unwind(kin_run *r, kin_chain *c, bool again)
 static kin_status
 link_chain(kin_run *r, uint32_t step, bool locals, kin_chain *c)
 {
-    KIN_TRY(kin_chain_build(r, r->t->steps.at[step].snap, c));
+    KIN_TRY(kin_chain_build(r, step, c));
     if (locals && kin_chain_fill(r, c, step, KIN_FILL_LOCALS) != KIN_OK) {
         kin_chain_drop(r->ts, c);
         return KIN_PYERR;

@@ -35,11 +35,8 @@ typedef struct {
     PyObject *extra;     /* owned */
 } kin_link;
 
-/* How much of a chain's frames has been filled in. */
-typedef enum { KIN_FILL_NOTHING, KIN_FILL_LOCALS, KIN_FILL_ALL } kin_fill;
-
 typedef struct {
-    kin_fill filled;
+    uint8_t filled;      /* kin_fill */
     uint32_t n;          /* outermost first */
     uint32_t linked;     /* how many, from the outermost, CPython can see */
     kin_link *at;
@@ -48,16 +45,19 @@ typedef struct {
 
 /* -- sunk.c: objects that were not built because no step needed them -------------------------------------------- */
 
-/* Builds what the chain of `snap` mentions (its locals only, unless `stack`) as it is just before step `upto`. */
-kin_status kin_sunk_build(kin_run *r, uint32_t upto, uint32_t snap, bool stack) KIN_MUST_CHECK;
+/* How much of a chain's frames is filled in; their functions exist in any case. */
+typedef enum { KIN_FILL_NOTHING, KIN_FILL_LOCALS, KIN_FILL_ALL } kin_fill;
+
+/* Builds what so much of the chain of `snap` mentions, as it is just before step `upto`. */
+kin_status kin_sunk_build(kin_run *r, uint32_t upto, uint32_t snap, kin_fill fill) KIN_MUST_CHECK;
 /* A sunk step that was passed: repeats it if the object it changes has been built. */
 kin_status kin_sunk_pass(kin_run *r, uint32_t step) KIN_MUST_CHECK;
 
 /* -- chain.c: real frames --------------------------------------------------------------------------------------- */
 
-/* Frames for the chain of `snap`, empty and not linked. KIN_PYERR: nothing is left. Neither function may be called
+/* Frames for the chain of the snapshot of `step`, empty and not linked. KIN_PYERR: nothing is left. Neither function may be called
  * with an exception pending. */
-kin_status kin_chain_build(kin_run *r, uint32_t snap, kin_chain *c) KIN_MUST_CHECK;
+kin_status kin_chain_build(kin_run *r, uint32_t step, kin_chain *c) KIN_MUST_CHECK;
 /* Fills locals, or locals and stacks, as they are before step `upto`; builds the sunk objects among them. */
 kin_status kin_chain_fill(kin_run *r, kin_chain *c, uint32_t upto, kin_fill fill) KIN_MUST_CHECK;
 /* Links the frames up to (not including) depth n, each at its instruction, and counts them as recursion depth. */

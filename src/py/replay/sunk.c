@@ -33,15 +33,16 @@ want(const kin_run *r, plan *p, kin_vid vid)
 }
 
 static kin_status
-want_snapshot(const kin_run *r, plan *p, uint32_t snap, bool stack)
+want_snapshot(const kin_run *r, plan *p, uint32_t snap, kin_fill fill)
 {
     const kin_trace *t = r->t;
     for (; snap != 0; snap = t->snaps.at[snap].parent) {
         const kin_snap *s = &t->snaps.at[snap];
+        uint32_t n = fill == KIN_FILL_NOTHING ? 0 : fill == KIN_FILL_LOCALS ? s->nlocals : s->nlocals + (uint32_t)s->nstack;
         KIN_TRY(want(r, p, s->func));
-        KIN_TRY(want(r, p, s->extra));
-        KIN_TRY(want(r, p, s->exc));
-        for (uint32_t i = 0; i < (uint32_t)s->nlocals + (stack ? s->nstack : 0); i++)
+        if (fill == KIN_FILL_ALL)
+            KIN_TRY(want(r, p, s->extra));
+        for (uint32_t i = 0; i < n; i++)
             KIN_TRY(want(r, p, t->vids.at[s->vals + i]));
     }
     return KIN_OK;
@@ -124,10 +125,10 @@ end_plan(plan *p, kin_status status)
 }
 
 kin_status
-kin_sunk_build(kin_run *r, uint32_t upto, uint32_t snap, bool stack)
+kin_sunk_build(kin_run *r, uint32_t upto, uint32_t snap, kin_fill fill)
 {
     plan p = {0};
-    kin_status status = want_snapshot(r, &p, snap, stack);
+    kin_status status = want_snapshot(r, &p, snap, fill);
     if (status == KIN_OK)
         status = carry_out(r, &p, upto);
     return end_plan(&p, status);
