@@ -121,11 +121,22 @@ def _show(event, outer):
         if _enabled("recompiles"):
             from . import _messages
 
-            _log("recompiles", _messages.recompile_record(event), (len(_frames) - 1 if _frames else 0, 1))
+            frame, count = _frame_of(event["name"])
+            _log("recompiles", _messages.recompile_record(event, frame), (frame, count))
     elif kind == "limit":
         from . import _messages
 
         logging.getLogger("torch._dynamo").warning("%s", _messages.limit_record(event))
+
+
+def _frame_of(name):
+    """Frame number of the compiled function with that name, and how many recordings it has."""
+    from . import _api
+
+    for compiled in _api.live_compiled():
+        if compiled.__name__ == name and id(compiled) in _frames:
+            return _frames[id(compiled)], len(compiled.variants())
+    return 0, 1
 
 
 def _show_variant(compiled, variant, number, ids, outer, kind):

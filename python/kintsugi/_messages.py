@@ -111,11 +111,14 @@ def traced_graph(graph, name):
     return f"TRACED GRAPH\n ===== {name} =====\n {__file__} {graph['code']}"
 
 
-def recompile_record(event):
+def recompile_record(event, frame=0):
+    """One line per recording that did not fit, newest first."""
     failures = [line.strip().removeprefix("- ") for line in event.get("failures", "").splitlines() if line.strip()]
     lines = [f"Recompiling function {event['name']} in {event.get('filename', '?')}:{event.get('line', 0)}",
              "    triggered by the following guard failure(s):"]
-    return "\n".join(lines + [f"    - {failure}" for failure in failures])
+    for number, failure in zip(range(len(failures) - 1, -1, -1), failures):
+        lines.append(f"    - {frame}/{number}: {failure}")
+    return "\n".join(lines)
 
 
 def limit_record(event):

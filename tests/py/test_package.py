@@ -274,10 +274,10 @@ def test_nothing_is_printed_unasked():
 def test_recompile_log():
     done = run("""
         kintsugi.compile(lambda: 0)
-        engine.log(event="recompile", name="f", filename="m.py", line=2, failures="0/0: n == 3")
+        engine.log(event="recompile", name="f", filename="m.py", line=2, failures="- n == 4\\nn == 3")
         engine.listener()
     """, TORCH_LOGS="recompiles")
-    assert "Recompiling function f in m.py:2" in done.stderr and "    - 0/0: n == 3" in done.stderr
+    assert "Recompiling function f in m.py:2" in done.stderr and "    - 0/1: n == 4" in done.stderr and "    - 0/0: n == 3" in done.stderr
 
 
 def test_install():

@@ -16,7 +16,7 @@ seen = []
 
 
 def f(x):
-    return (x.sin() + 1).as_subclass(torch.Tensor)
+    return x.sin()
 
 
 def main():
