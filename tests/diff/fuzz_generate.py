@@ -226,7 +226,7 @@ class Maker:
     def expr_tensors(self, env, d):
         e = lambda kind=TENSOR: self.expr(env, kind, d)   # noqa: E731
         return self.pick(lambda: f"[{e()}, {e()}]", lambda: f"[t * {e(INT)} for t in {e(TENSORS)}]",
-                         lambda: f"list({e()}.view(2, 2).repeat(1, 2).unbind(0))", lambda: f"[{e()}] * 2")
+                         lambda: f"list({e()}.view(2, 2).repeat(1, 2).unbind(0))", lambda: f"([{e()}] * 2)")
 
     def call(self, env, kind, d):
         fits = [h for h in self.helpers + env["closures"] if h[2] == kind]

@@ -8,6 +8,7 @@ Every check runs in a forked child, so that a crash or a hang of the engine is a
 """
 import argparse
 import copy
+import functools
 import os
 import pathlib
 import pickle
@@ -81,8 +82,16 @@ def collect(pid, reader):
     return pickle.loads(data)
 
 
+@functools.lru_cache(maxsize=None)
+def warm_up():
+    """One eager program in this process: torch imports a lot at first use, which each child would do again."""
+    describe(generate(0))
+
+
 def check(program, engine, exits=(), isolate=True):
     """The differences that this program shows; an empty list means equal."""
+    if isolate:
+        warm_up()
     with tempfile.TemporaryDirectory(prefix="fuzz_") as folder:
         path = write_program(program, folder)
         action = lambda: compare_program(path, engine, exits)   # noqa: E731
