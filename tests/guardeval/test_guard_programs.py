@@ -1,56 +1,14 @@
 """Whole guard programs: loading, order, misses, the fast array against the explicit program."""
 
 import gc
-import random
+import os
 import sys
 import types
 import weakref
 
 import pytest
 
-
-class Build:
-    """Collects vals and facts; numbers are the vids of the trace."""
-
-    def __init__(self, probe, func=None):
-        self.probe, self.func, self.vals, self.facts, self.nsegments = probe, func, [], [], 1
-
-    def const(self, obj):
-        self.vals.append(("const", obj))
-        return len(self.vals)
-
-    def src(self, access, parent=0, key=0, seg=0):
-        self.vals.append(("src", access, seg, parent, key))
-        return len(self.vals)
-
-    def fact(self, kind, vid, ref=None, num=0, vid2=0, seg=0):
-        self.facts.append((kind, seg, vid, vid2, ref, num))
-        return len(self.facts) - 1
-
-    def type_version(self, vid, cls):
-        return self.fact("TYPE_VERSION", vid, cls, self.probe.type_tag(cls))
-
-    def make(self, used=(), writes=()):
-        return self.probe.Variant(self.func, self.vals, self.facts, list(used), list(writes), self.nsegments)
-
-
-def passes(v, slots, seg=0):
-    ok, _, _, loaded, _ = v.eval(seg, slots)
-    assert ok, v.eval(seg, slots)
-    return loaded
-
-
-def misses(v, slots, fact=None, vid=None, seg=0):
-    ok, failed, at, loaded, text = v.eval(seg, slots)
-    assert not ok and not loaded
-    assert isinstance(text, str) and text
-    if fact is not None or vid is not None:
-        assert (failed, at) == (fact, vid if vid is not None else at)
-    return text
-
-
-class Node:
-    pass
+from guard_builder import Build, Node, misses, passes
 
 
 # ---- programs ----
@@ -195,8 +153,9 @@ def test_tree_of_modules(probe):
         loaded = passes(v, {x: root})
         assert [loaded[i] for i in leaves] == want
     stats = v.stats()
-    assert stats["fast"] == 9 and stats["rearms"] == 1 and stats["ops"] == 0
-    assert stats["words"] <= 5 * len(nodes) + 3
+    assert stats["fast"] == 9 and stats["rearms"] == 1
+    if sys.version_info < (3, 13):  # later, dicts over inline values have no version that sees all stores
+        assert stats["ops"] == 0 and stats["words"] <= 5 * len(nodes) + 3
     for node in nodes:
         node.training = False
         misses(v, {x: root})
@@ -352,7 +311,8 @@ def test_equal_value_at_the_same_address_is_not_trusted(probe):
         holder.cell_contents = int("1000001")
         reused += id(holder.cell_contents) == address
         misses(v, {cell: holder}, 0, n)
-    assert reused or sys.version_info >= (3, 12)
+    # Only a plain build's own allocator hands the address out again at once.
+    assert reused or sys.version_info >= (3, 12) or "PYTHONMALLOC" in os.environ
 
 
 def test_dying_objects_are_not_read(probe):
@@ -436,273 +396,119 @@ def test_no_leaks_over_many_evaluations(probe):
     assert abs(sys.getallocatedblocks() - blocks) < 200
 
 
-# ---- changes of each kind, against a fresh explicit run ----
+def test_class_of_a_pinned_leaf(probe):
+    """The pointer stays, the class behind it changes."""
+
+    class Other(Node):
+        pass
+
+    items = [Node()]
+    b = Build(probe)
+    x = b.src("LOCAL")
+    b.fact("TYPE", x, list)
+    item = b.src("LIST_ITEM", x, 0)
+    b.fact("TYPE", item, Node)
+    v = b.make(used=[item])
+    for _ in range(3):
+        passes(v, {x: items})
+    items[0].__class__ = Other
+    misses(v, {x: items}, 1, item)
+    items[0].__class__ = Node
+    passes(v, {x: items})
 
 
-class Meta(type):
-    pass
+def test_another_dict_while_the_old_one_lives(probe):
+    """The old dict keeps its memory and version: only the object's own pointer tells."""
+    node = Node()
+    node.mode, node.free = "a", [1]
+    node.__dict__
+    b = Build(probe)
+    x = b.src("LOCAL")
+    b.type_version(x, Node)
+    b.fact("EQ", b.src("IATTR", x, "mode"), "a")
+    free = b.src("IATTR", x, "free")
+    v = b.make(used=[free])
+    for _ in range(3):
+        passes(v, {x: node})
+    old = node.__dict__
+    node.__dict__ = {"mode": "b", "free": [2]}
+    misses(v, {x: node}, 1)
+    node.__dict__ = {"mode": "a", "free": [3]}
+    assert passes(v, {x: node})[free] == [3]
+    node.__dict__ = old
+    assert passes(v, {x: node})[free] == [1]
 
 
-class Part(metaclass=Meta):
-    shared = ["class attribute"]
+@pytest.mark.parametrize("known", [False, True])
+def test_absence_in_inline_values(probe, known):
+    class Lean:
+        def __init__(self):
+            self.a = 1
 
-    def __init__(self, n):
-        self.n = n
-        self.name = "part"
-
-
-class SlotPart:
-    __slots__ = ("left", "right")
-
-
-def other_code(a, b=1, *, k=2):
-    return k
-
-
-class World:
-    """Objects, a guard about their first state, and changes that can be undone."""
-
-    def __init__(self, probe, rng):
-        self.rng = rng
-        self.one, self.two = ["one"], ["two"]
-        captured = {"deep": (1, ["x"])}
-
-        def fn(a, b=1, *, k=2):
-            return captured, a, b, k
-
-        self.fn = types.FunctionType(fn.__code__, {"part": None, "mode": "fast"}, "fn", (7,), fn.__closure__)
-        self.fn.__kwdefaults__ = {"k": 2.5}
-        self.cell = fn.__closure__[0]
-        self.inline, self.dicted = Part(1), Part(2)
-        self.dicted.__dict__["tail"] = {1: "a", "b": (2, 3)}
-        self.slotted = SlotPart()
-        self.slotted.left, self.slotted.right = self.one, {"k": self.inline}
-        self.items = [self.inline, {"a": self.dicted, "b": None}, (self.one, 5)]
-        self.fn.__globals__["part"] = self.slotted
-        self.empty = types.CellType()
-        self.describe(probe)
-
-    def describe(self, probe):
-        b = self.b = Build(probe, self.fn)
-        f = b.src("FUNC")
-        b.fact("CODE", f, self.fn.__code__)
-        b.fact("NDEFAULTS", f, None, 1)
-        b.fact("KWDEFAULT_LACKS", f, "other")
-        b.fact("EQ", b.src("DEFAULT", f, 0), 7)
-        b.fact("EQ", b.src("KWDEFAULT", f, "k"), 2.5)
-        captured = b.src("CELL", b.src("CLOSURE", f, 0))
-        b.fact("TYPE", captured, dict)
-        deep = b.src("DICT_ITEM", captured, "deep")
-        b.fact("LEN", deep, None, 2)
-        self.used = [b.src("TUPLE_ITEM", deep, 1)]
-        g = b.src("GLOBALS", f)
-        b.fact("EQ", b.src("DICT_ITEM", g, "mode"), "fast")
-        b.fact("LACKS_KEY", g, "late")
-        slotted = b.src("DICT_ITEM", g, "part")
-        b.fact("TYPE", slotted, SlotPart)
-        offset = SlotPart.__basicsize__ - 16
-        left, right = b.src("MEMBER", slotted, offset), b.src("MEMBER", slotted, offset + 8)
-        self.used.append(left)
-        b.fact("TYPE", right, dict)
-        b.fact("HAS_KEY", right, "k")
-        self.guard_part(b.src("DICT_ITEM", right, "k"), self.inline)
-        items = b.src("LOCAL", key=0)
-        b.fact("TYPE", items, list)
-        b.fact("LEN", items, None, 3)
-        inline = b.src("LIST_ITEM", items, 0)
-        self.guard_part(inline, self.inline)
-        table = b.src("LIST_ITEM", items, 1)
-        b.fact("TYPE", table, dict)
-        b.fact("DICT_KEYS", table, ("a", "b"))
-        dicted = b.src("DICT_ITEM", table, "a")
-        self.guard_part(dicted, self.dicted)
-        b.fact("NOT_SAME", inline, vid2=dicted)
-        b.fact("ID", b.src("DICT_ITEM", table, "b"), None)
-        tail = b.src("DICT_ITEM", b.src("INSTDICT", dicted), "tail")
-        b.fact("TYPE", tail, dict)
-        b.fact("TRUE", tail, None, 1)
-        b.fact("LACKS_KEY", tail, 2)
-        self.used.append(b.src("DICT_KEY", tail, 1))
-        pair = b.src("LIST_ITEM", items, 2)
-        b.fact("TYPE", pair, tuple)
-        first = b.src("TUPLE_ITEM", pair, 0)
-        b.fact("SAME", first, vid2=left)
-        b.fact("EQ", b.src("TUPLE_ITEM", pair, 1), 5)
-        empty = b.src("LOCAL", key=1)
-        b.fact("CELL_EMPTY", empty)
-        self.slots = lambda: {f: self.fn, items: self.items, empty: self.empty}
-        self.make = lambda: b.make(used=self.used)
-
-    def guard_part(self, vid, part):
-        b = self.b
-        b.type_version(vid, Part)
-        n = b.src("IATTR", vid, "n")
-        b.fact("EQ", n, part.n)
-        b.fact("LACKS_ATTR", vid, "hook")
-        cls = b.src("TYPE", vid)
-        b.fact("TYPE_TAG", cls, None, b.probe.type_tag(Part))
-        b.fact("TYPE_VERSION", cls, Meta, b.probe.type_tag(Meta))
-        self.used += [b.src("IATTR", vid, "name"), b.src("TYPEATTR", cls, "shared")]
-
-    def set_attr(self):
-        obj, value = self.rng.choice([self.inline, self.dicted]), self.rng.choice(["x", ["y"], 4])
-        name = self.rng.choice(["n", "name", "hook", "free"])
-        old = obj.__dict__.get(name, self) if self.rng.random() < 0.3 else getattr(obj, name, self)
-        setattr(obj, name, value)
-        return lambda: delattr(obj, name) if old is self else setattr(obj, name, old)
-
-    def same_value(self):
-        """Another equal int, str, float: the guard still holds."""
-        self.inline.n, self.dicted.n = int("1"), int("2")
-        self.fn.__defaults__ = (int("7"),)
-        self.fn.__kwdefaults__ = {"k": float("2.5")}
-        return lambda: None
-
-    def materialise(self):
-        self.inline.__dict__
-        return lambda: None
-
-    def swap_dict(self):
-        obj = self.rng.choice([self.inline, self.dicted])
-        obj.__dict__ = dict(obj.__dict__)
-        return lambda: None
-
-    def change_class(self):
-        obj = self.rng.choice([self.inline, self.dicted])
-        obj.__class__ = Meta("Fake", (Part,), {})
-        return lambda: setattr(obj, "__class__", Part)
-
-    def change_item(self):
-        i = self.rng.randrange(3)
-        old, self.items[i] = self.items[i], self.rng.choice([None, {}, ["one"], Part(1)])
-        return lambda: self.items.__setitem__(i, old)
-
-    def resize(self):
-        self.items.append(1)
-        return lambda: self.items.pop()
-
-    def fresh_list(self):
-        self.items = list(self.items)
-        return lambda: None
-
-    def fresh_tuple(self):
-        self.items[2] = tuple([self.one, int("5")])
-        return lambda: None
-
-    def order(self):
-        table = self.items[1]
-        if not isinstance(table, dict) or "a" not in table:
-            return lambda: None
-        table["a"] = table.pop("a")
-        if self.rng.random() < 0.5:
-            table["b"] = table.pop("b", None)
-            return lambda: None
-        return lambda: table.__setitem__("b", table.pop("b", None))
-
-    def fill_cell(self):
-        self.empty.cell_contents = self.rng.choice([None, 3])
-        return lambda: delattr(self.empty, "cell_contents")
-
-    def change_captured(self):
-        old = self.cell.cell_contents
-        self.cell.cell_contents = self.rng.choice([{"deep": (1, ["z"])}, {"deep": (1, 2, 3)}, {}, dict(old), None])
-        return lambda: setattr(self.cell, "cell_contents", old)
-
-    def change_function(self):
-        which = self.rng.randrange(5)
-        fn, code, defaults, kw = self.fn, self.fn.__code__, self.fn.__defaults__, self.fn.__kwdefaults__
-        if which == 0:
-            fn.__code__ = code.replace(co_name="other")
-        elif which == 1:
-            fn.__defaults__ = self.rng.choice([None, (8,), (7, 7)])
-        elif which == 2:
-            fn.__kwdefaults__ = self.rng.choice([None, {"k": 3.5}, {"k": 2.5, "other": 1}])
-        elif which == 3:
-            kw["other"] = 1
-            return lambda: kw.pop("other", None)
-        else:
-            kw["free"] = 1
-            return lambda: kw.pop("free", None)
-
-        def undo():
-            fn.__code__, fn.__defaults__, fn.__kwdefaults__ = code, defaults, kw
-
-        return undo
-
-    def change_global(self):
-        table = self.fn.__globals__
-        name = self.rng.choice(["late", "unrelated", "mode", "part"])
-        old = table.get(name, self)
-        table[name] = self.rng.choice(["fast", "slow", None])
-        return lambda: table.pop(name, None) if old is self else table.__setitem__(name, old)
-
-    def change_slot(self):
-        name = self.rng.choice(["left", "right"])
-        old = getattr(self.slotted, name)
-        if self.rng.random() < 0.3:
-            delattr(self.slotted, name)
-        else:
-            setattr(self.slotted, name, self.rng.choice([["one"], {"k": self.inline}, {"k": self.dicted}, {}]))
-        return lambda: setattr(self.slotted, name, old)
-
-    def change_tail(self):
-        tail = self.dicted.__dict__.get("tail")
-        which = self.rng.randrange(3)
-        if which == 0:
-            tail[2] = 1
-            return lambda: tail.pop(2, None)
-        if which == 1:
-            self.dicted.__dict__["tail"] = dict(tail)
-            return lambda: None
-        self.dicted.__dict__["tail"] = {}
-        return lambda: self.dicted.__dict__.__setitem__("tail", tail)
-
-    def nothing(self):
-        return lambda: None
-
-    CHANGES = [
-        set_attr, same_value, materialise, swap_dict, change_class, change_item, resize, fresh_list, fresh_tuple, order,
-        fill_cell, change_captured, change_function, change_global, change_slot, change_tail, nothing,
-    ]
+    if known:  # the class has seen the name in another instance
+        Lean().hook = 1
+    node = Lean()
+    b = Build(probe)
+    x = b.src("LOCAL")
+    b.type_version(x, Lean)
+    b.fact("LACKS_ATTR", x, "hook")
+    a = b.src("IATTR", x, "a")
+    v = b.make(used=[a])
+    for _ in range(3):
+        passes(v, {x: node})
+    assert v.stats()["fast"] == 2 and v.stats()["words"] > 1
+    node.hook = 1
+    misses(v, {x: node}, 1, x)
+    del node.hook
+    passes(v, {x: node})
+    node.__dict__["hook"] = 1
+    misses(v, {x: node}, 1, x)
+    del node.__dict__["hook"]
+    passes(v, {x: node})
 
 
-def outcome(v, slots):
-    ok, fact, vid, loaded, _ = v.eval(0, slots)
-    return ok, fact, vid, {k: id(o) for k, o in loaded.items()}
+def test_class_version_alone(probe):
+    class C:
+        pass
+
+    objs = [C()]
+    b = Build(probe)
+    x = b.src("LOCAL")
+    b.fact("TYPE", x, list)
+    item = b.src("LIST_ITEM", x, 0)
+    b.type_version(item, C)
+    v = b.make(used=[item])
+    for _ in range(3):
+        passes(v, {x: objs})
+    C.__call__ = lambda self: 1
+    misses(v, {x: objs}, 1, item)
 
 
-@pytest.mark.parametrize("seed", range(40))
-def test_fast_array_agrees_with_explicit_program(probe, seed):
-    rng = random.Random(seed)
-    world = World(probe, rng)
-    v = world.make()
-    assert outcome(v, world.slots())[0]
-    held = failed = 0
-    for _ in range(150):
-        undo = []
-        for _ in range(rng.choice([1, 1, 1, 2, 3])):
-            try:
-                undo.append(rng.choice(World.CHANGES)(world))
-            except (AttributeError, KeyError, TypeError):
-                pass  # an earlier change of this round is in the way
-            # Between the changes too: arrays are made in states of every sort.
-            fast, explicit = outcome(v, world.slots()), outcome(world.make(), world.slots())
-            assert fast == explicit
-        if rng.random() < 0.2:
-            junk = [bytearray(b"\xa5" * rng.randrange(16, 600)) for _ in range(50)]
-            del junk
-        assert outcome(v, world.slots()) == fast
-        failed += not fast[0]
-        for step in reversed(undo):
-            step()
-        world.items[:] = world.items[:3]
-        fast, explicit = outcome(v, world.slots()), outcome(world.make(), world.slots())
-        assert fast == explicit
-        held += fast[0]
-        if not fast[0]:
-            world = World(probe, rng)
-            v = world.make()
-    assert held > 100 and failed > 20
+def test_items_of_a_tuple_made_again_at_its_address(probe):
+    good, bad = Node(), [1]
+    holder = types.CellType()
+    b = Build(probe)
+    cell = b.src("LOCAL")
+    pair = b.src("CELL", cell)
+    b.fact("TYPE", pair, tuple)
+    b.fact("LEN", pair, None, 2)
+    item = b.src("TUPLE_ITEM", pair, 0)
+    b.fact("TYPE", item, Node)
+    v = b.make(used=[item])
+    reused = 0
+    for i in range(20):
+        holder.cell_contents = tuple([good, i])
+        address = id(holder.cell_contents)
+        passes(v, {cell: holder})
+        passes(v, {cell: holder})
+        holder.cell_contents = None
+        holder.cell_contents = tuple([bad, i])
+        reused += id(holder.cell_contents) == address
+        misses(v, {cell: holder}, 2, item)
+        holder.cell_contents = None
+        holder.cell_contents = tuple([good, i, i])
+        misses(v, {cell: holder}, 1, pair)
+    assert reused
 
 
 def test_class_changes(probe):

@@ -1,0 +1,45 @@
+"""Describing guards by hand, and asking them."""
+
+
+class Build:
+    """Collects vals and facts; numbers are the vids of the trace."""
+
+    def __init__(self, probe, func=None):
+        self.probe, self.func, self.vals, self.facts, self.nsegments = probe, func, [], [], 1
+
+    def const(self, obj):
+        self.vals.append(("const", obj))
+        return len(self.vals)
+
+    def src(self, access, parent=0, key=0, seg=0):
+        self.vals.append(("src", access, seg, parent, key))
+        return len(self.vals)
+
+    def fact(self, kind, vid, ref=None, num=0, vid2=0, seg=0):
+        self.facts.append((kind, seg, vid, vid2, ref, num))
+        return len(self.facts) - 1
+
+    def type_version(self, vid, cls):
+        return self.fact("TYPE_VERSION", vid, cls, self.probe.type_tag(cls))
+
+    def make(self, used=(), writes=()):
+        return self.probe.Variant(self.func, self.vals, self.facts, list(used), list(writes), self.nsegments)
+
+
+def passes(v, slots, seg=0):
+    ok, _, _, loaded, _ = v.eval(seg, slots)
+    assert ok, v.eval(seg, slots)
+    return loaded
+
+
+def misses(v, slots, fact=None, vid=None, seg=0):
+    ok, failed, at, loaded, text = v.eval(seg, slots)
+    assert not ok and not loaded
+    assert isinstance(text, str) and text
+    if fact is not None or vid is not None:
+        assert (failed, at) == (fact, vid if vid is not None else at)
+    return text
+
+
+class Node:
+    pass
