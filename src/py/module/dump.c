@@ -7,6 +7,22 @@
 #include <stdlib.h>
 #include <string.h>
 
+/* The name of the first local variable, in any frame, that holds each value. */
+static void
+find_locals(dumper *d)
+{
+    for (uint32_t i = 1; i < d->t->snaps.len; i++) {
+        const kin_snap *s = &d->t->snaps.at[i];
+        PyObject *code = kin_refs_get(d->refs, s->code);
+        PyObject *names = code != NULL && PyCode_Check(code) ? ((PyCodeObject *)code)->co_localsplusnames : NULL;
+        for (uint32_t k = 0; names != NULL && k < s->nlocals && k < (uint32_t)PyTuple_GET_SIZE(names); k++) {
+            kin_vid vid = d->t->vids.at[s->vals + k];
+            if (d->locals[vid] == NULL && PyUnicode_IsIdentifier(PyTuple_GET_ITEM(names, k)) == 1)
+                d->locals[vid] = PyTuple_GET_ITEM(names, k);
+        }
+    }
+}
+
 static int
 start_dump(dumper *d, kin_variant *v)
 {
@@ -14,12 +30,15 @@ start_dump(dumper *d, kin_variant *v)
     uint32_t n = v->trace.vals.len + 1;
     d->paths = calloc(n, sizeof *d->paths);
     d->names = calloc(n, sizeof *d->names);
+    d->locals = calloc(n, sizeof *d->locals);
     d->use = calloc(n, sizeof *d->use);
     d->first_use = calloc(n, sizeof *d->first_use);
     PyObject *linecache = PyImport_ImportModule("linecache");
     d->getline = linecache != NULL ? PyObject_GetAttrString(linecache, "getline") : NULL;
     Py_XDECREF(linecache);
-    if (d->paths == NULL || d->names == NULL || d->use == NULL || d->first_use == NULL)
+    if (d->locals != NULL)
+        find_locals(d);
+    if (d->paths == NULL || d->names == NULL || d->locals == NULL || d->use == NULL || d->first_use == NULL)
         PyErr_NoMemory();
     else if (d->lines != NULL && d->getline != NULL)
         return 0;
@@ -38,6 +57,7 @@ end_dump(dumper *d)
     }
     free(d->paths);
     free(d->names);
+    free(d->locals);
     free(d->use);
     free(d->first_use);
     Py_XDECREF(d->lines);

@@ -115,25 +115,6 @@ make_vid_leaf(kin_vid vid)
     return Py_BuildValue("{s:I}", "vid", (unsigned)vid);
 }
 
-/* The parameter or local that holds the value in some inlined frame, for values that came in through *args. Borrowed;
- * NULL without an exception. */
-static PyObject *
-find_local_name(dumper *d, kin_vid vid)
-{
-    for (uint32_t i = 1; i < d->t->snaps.len; i++) {
-        const kin_snap *s = &d->t->snaps.at[i];
-        PyObject *code = kin_refs_get(d->refs, s->code);
-        for (uint32_t k = 0; s->parent != 0 && k < s->nlocals; k++) {
-            if (d->t->vids.at[s->vals + k] != vid || code == NULL || !PyCode_Check(code))
-                continue;
-            PyObject *names = ((PyCodeObject *)code)->co_localsplusnames;
-            if ((Py_ssize_t)k < PyTuple_GET_SIZE(names))
-                return PyTuple_GET_ITEM(names, k);
-        }
-    }
-    return NULL;
-}
-
 static PyObject *
 input_source(grapher *x, kin_vid vid)
 {
@@ -146,8 +127,8 @@ input_source(grapher *x, kin_vid vid)
     PyObject *name = val->name ? kin_refs_get(d->refs, val->name) : NULL;
     bool packed = strncmp(chars, "L['args']", 9) == 0 || strncmp(chars, "L['kwargs']", 11) == 0;
     PyObject *shown = NULL;
-    if (packed && name == NULL)
-        name = find_local_name(d, vid);
+    if (name == NULL && (packed || val->kind != KIN_VAL_SRC))
+        name = d->locals[vid];
     if (val->kind != KIN_VAL_SRC && d->names[vid] != NULL)
         shown = PyUnicode_FromFormat("L['%U']", d->names[vid]);
     else if (val->kind != KIN_VAL_SRC && name == NULL)

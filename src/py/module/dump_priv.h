@@ -16,6 +16,7 @@ typedef struct {
     PyObject **paths;     /* by vid: text of a SRC value's path, made when needed */
     uint32_t *use;        /* by vid: 0 unused, graph number when only that graph uses it, USED_OUTSIDE */
     uint32_t *first_use;  /* by vid: the first step that uses it from outside its graph */
+    PyObject **locals;    /* by vid: name of the first local variable that holds it; borrowed from code objects */
     PyObject **names;     /* by vid: name of the node that made it in its graph */
 } dumper;
 

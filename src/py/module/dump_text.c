@@ -274,7 +274,9 @@ make_path(dumper *d, kin_vid vid)
         PyObject *name = val->name ? kin_refs_get(d->refs, val->name) : NULL;
         if (d->names[vid] != NULL)
             return Py_NewRef(d->names[vid]);
-        return name != NULL && PyUnicode_Check(name) ? Py_NewRef(name) : PyUnicode_FromFormat("%%%u", vid);
+        if (name != NULL && PyUnicode_Check(name))
+            return Py_NewRef(name);
+        return d->locals[vid] != NULL ? PyUnicode_FromFormat("L['%U']", d->locals[vid]) : PyUnicode_FromFormat("%%%u", vid);
     }
     PyObject *parent = NULL, *text = NULL;
     if (val->parent != 0 && (parent = dump_path(d, val->parent)) == NULL)
