@@ -4,9 +4,13 @@
     pytest tests/corpus --engine=eager          the corpus against itself
     pytest tests/corpus --every-k               and leave before every k-th step of each replay
 """
+import functools
+import os
+
 import pytest
 
-from kincorpus import engines, run
+from kincorpus import run
+from kincorpus.isolate import Died, in_child
 
 ALL = [(path, c) for path in run.topics() for c in run.cases_of(path)]
 IDS = [f"{path.stem}-{c.name}" for path, c in ALL]
@@ -15,11 +19,30 @@ every_case = pytest.mark.parametrize("path,case", ALL, ids=IDS)
 _actual = {}
 
 
+def safe_run(engine, path, name, force_exit=-1):
+    """run_case in a child (KIN_ISOLATE=0: in this process, for a debugger); a crash fails only this test."""
+    run.eager_run(path, name)   # also loads here what torch imports at first use
+    action = functools.partial(run.run_case, path, name, engine, force_exit)
+    return in_child(action) if engine.counts and os.environ.get("KIN_ISOLATE", "1") != "0" else action()
+
+
 def engine_run(engine, path, name):
     key = (engine.name, path, name)
     if key not in _actual:
-        _actual[key] = run.run_case(path, name, engine)
+        try:
+            _actual[key] = safe_run(engine, path, name)
+        except Died as e:
+            _actual[key] = e
+    if isinstance(_actual[key], Died):
+        pytest.fail(str(_actual[key]), pytrace=False)
     return _actual[key]
+
+
+def replays_of(engine, path, name):
+    try:
+        return engine_run(engine, path, name).stats["replays"]
+    except pytest.fail.Exception:
+        return 0   # it died; test_behaves_as_eager says so
 
 
 def fail_if_different(expected, actual):
@@ -42,7 +65,7 @@ def test_case_is_what_it_says(path, case):
     raised = tuple(i for i, o in enumerate(expected.observations) if o["exception"])
     assert raised == case.raises, [expected.observations[i]["exception"] for i in raised]
     if case.mutate:
-        unchanged = run.run_case(path, case.name, engines.Eager(), mutate=False)
+        unchanged = run.run_case(path, case.name, run.engines.Eager(), mutate=False)
         seen = any(a.get(k) != b.get(k) for a, b in zip(expected.observations, unchanged.observations) for k in VISIBLE)
         assert seen != case.inert
 
@@ -64,7 +87,7 @@ def test_replays_of_the_whole_corpus(engine):
     if not engine.counts:
         pytest.skip("the stand-in counts nothing")
     possible = sum(c.could_replay for _, c in ALL)
-    done = sum(min(c.could_replay, engine_run(engine, p, c.name).stats["replays"]) for p, c in ALL)
+    done = sum(min(c.could_replay, replays_of(engine, p, c.name)) for p, c in ALL)
     assert done >= 0.9 * possible, f"{done} of {possible} later calls that could be replays were"
 
 
@@ -81,7 +104,10 @@ def test_forced_exits(engine, request, path, case):
     expected, natural = run.eager_run(path, case.name), forced_exits(engine_run(engine, path, case.name).stats)
     last, quiet = request.config.getoption("--max-k", None) or (150 if sweep else 12), 0
     for k in range(last):
-        actual = run.run_case(path, case.name, engine, force_exit=k)
+        try:
+            actual = safe_run(engine, path, case.name, k)
+        except Died as e:
+            pytest.fail(f"exit before step {k}: {e}", pytrace=False)
         differences = run.compare(expected, actual)
         if differences:
             pytest.fail(f"exit before step {k}\n" + "\n".join(differences[:12]), pytrace=False)

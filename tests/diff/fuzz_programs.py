@@ -11,20 +11,16 @@ import copy
 import functools
 import os
 import pathlib
-import pickle
-import select
-import signal
 import sys
 import tempfile
-import time
 
 HERE = pathlib.Path(__file__).resolve().parent
 sys.path[:0] = [str(HERE), str(HERE.parent / "corpus")]
 
 from fuzz_generate import generate   # noqa: E402
 from kincorpus import engines, run   # noqa: E402
+from kincorpus.isolate import Died, in_child   # noqa: E402
 
-LIMIT_SECONDS = 30
 MAX_EXITS = 60
 
 
@@ -45,43 +41,6 @@ def compare_program(path, engine, exits=()):
     return found
 
 
-def in_child(action):
-    """action() in a forked child; a signal or the time limit becomes a finding."""
-    reader, writer = os.pipe()
-    sys.stdout.flush()
-    pid = os.fork()
-    if pid == 0:
-        os.close(reader)
-        try:
-            result = action()
-        except BaseException as e:   # noqa: BLE001
-            result = [f"the harness raised {type(e).__name__}: {e}"]
-        with os.fdopen(writer, "wb") as f:
-            pickle.dump(result, f)
-        os._exit(0)
-    os.close(writer)
-    return collect(pid, reader)
-
-
-def collect(pid, reader):
-    data, deadline = b"", time.monotonic() + LIMIT_SECONDS
-    with os.fdopen(reader, "rb", buffering=0) as f:
-        while time.monotonic() < deadline:
-            ready, _, _ = select.select([f], [], [], 0.5)
-            chunk = f.read(65536) if ready else None
-            if chunk:
-                data += chunk
-            elif ready:
-                break
-        else:
-            os.kill(pid, signal.SIGKILL)
-    status = os.waitpid(pid, 0)[1]
-    if os.WIFSIGNALED(status):
-        number = os.WTERMSIG(status)
-        return ["hang" if number == signal.SIGKILL else f"crash: signal {signal.Signals(number).name}"]
-    return pickle.loads(data)
-
-
 @functools.lru_cache(maxsize=None)
 def warm_up():
     """One eager program in this process: torch imports a lot at first use, which each child would do again."""
@@ -95,7 +54,10 @@ def check(program, engine, exits=(), isolate=True):
     with tempfile.TemporaryDirectory(prefix="fuzz_") as folder:
         path = write_program(program, folder)
         action = lambda: compare_program(path, engine, exits)   # noqa: E731
-        return in_child(action) if isolate else action()
+        try:
+            return in_child(action) if isolate else action()
+        except Died as e:
+            return [str(e)]
 
 
 # -- shrinking ------------------------------------------------------------------------------------------------------

@@ -6,7 +6,7 @@ import pytest
 
 import fuzz_programs
 from fuzz_generate import generate
-from kincorpus import engines
+from kincorpus import engines, isolate
 
 FIRST = int(os.environ.get("KIN_FUZZ_SEED", "0"))
 COUNT = int(os.environ.get("KIN_FUZZ_COUNT", "40"))
@@ -64,4 +64,8 @@ def test_shrinks_to_the_cause():
 
 
 def test_crash_is_a_finding():
-    assert fuzz_programs.in_child(lambda: os.abort()) == ["crash: signal SIGABRT"]
+    with pytest.raises(isolate.Died, match="crash: signal SIGABRT"):
+        isolate.in_child(os.abort)
+    with pytest.raises(isolate.Died, match="the harness raised ZeroDivisionError"):
+        isolate.in_child(lambda: 1 // 0)
+    assert isolate.in_child(lambda: [1] * 100_000) == [1] * 100_000
