@@ -94,7 +94,7 @@ model_ask(rec *r, const rec_args *a)
 {
     if (rec_any_tensor(r, a->args, a->npos + a->nkw))
         return false;
-    rec_model_step(r, a, KIN_STEP_EFFECT);
+    rec_model_step(r, a, 0);
     return true;
 }
 
@@ -253,6 +253,15 @@ push_attribute(rec *r, const rec_args *a, const attr_result *at)
     return false;
 }
 
+/* Hands the reference over to the recording's table. */
+static PyObject *
+keep_const(rec *r, PyObject *obj)
+{
+    kin_vid vid = rec_const(r, obj);
+    Py_DECREF(obj);
+    return O(r, vid);
+}
+
 static bool
 get_attribute(rec *r, const rec_args *a, bool generic)
 {
@@ -260,7 +269,9 @@ get_attribute(rec *r, const rec_args *a, bool generic)
     PyObject *name = a->npos >= 2 ? O(r, a->args[1]) : NULL;
     if (a->npos < 2 || a->nkw || !PyUnicode_CheckExact(name) || rec_need_const(r, a->args[1]) == 0)
         return false;
-    PyUnicode_InternInPlace(&name);
+    Py_INCREF(name);
+    PyUnicode_InternInPlace(&name); /* attribute names are compared by identity in dicts */
+    name = keep_const(r, name);
     if (generic)
         rec_attr_generic(r, a->args[0], name, &at);
     else

@@ -233,7 +233,7 @@ rec_op_get_iter(rec *r)
     if (r->stopped)
         return;
     bool quiet = !(tp->tp_flags & Py_TPFLAGS_HEAPTYPE) && !kin_is_tensor(obj);
-    kin_vid out = rec_step_out(r, KIN_STEP_ITER, quiet ? 0 : KIN_STEP_OPAQUE | KIN_STEP_EFFECT, &vid, 1);
+    kin_vid out = rec_step_out(r, KIN_STEP_ITER, quiet ? 0 : KIN_STEP_OPAQUE, &vid, 1);
     uint32_t s = r->t->vals.at[out].step;
     if (!quiet) {
         rec_forget_contents(r);
@@ -284,7 +284,7 @@ rec_op_for_iter(rec *r)
     bool quiet = is_quiet_iterator(O(r, it));
     if (quiet && fresh == NULL)
         rec_need_type(r, it);
-    kin_vid out = rec_step_out(r, KIN_STEP_NEXT, quiet ? KIN_STEP_EFFECT : KIN_STEP_OPAQUE | KIN_STEP_EFFECT, &it, 1);
+    kin_vid out = rec_step_out(r, KIN_STEP_NEXT, quiet ? 0 : KIN_STEP_OPAQUE, &it, 1);
     if (PyGen_CheckExact(O(r, it)))
         rec_break(r, r->t->vals.at[out].step, KIN_ROW_GENERATOR);
     if (!quiet) {

@@ -42,7 +42,7 @@ operator_step(rec *r, kin_step_kind kind, int imm, const kin_vid *args, int n, P
     for (int i = 0; quiet && i < n; i++)
         if (FRESH(r, args[i]) == NULL)
             rec_need_type(r, args[i]);
-    kin_vid out = rec_step_out(r, kind, quiet ? 0 : KIN_STEP_OPAQUE | KIN_STEP_EFFECT, args, (uint32_t)n);
+    kin_vid out = rec_step_out(r, kind, quiet ? 0 : KIN_STEP_OPAQUE, args, (uint32_t)n);
     uint32_t s = r->t->vals.at[out].step;
     r->t->steps.at[s].imm = (uint8_t)imm;
     if (quiet)
@@ -69,7 +69,8 @@ concatenate(rec *r, int imm, const kin_vid *args)
     uint32_t nx, ny;
     bool known = rec_items_of(r, args[0], &x, &nx) && rec_items_of(r, args[1], &y, &ny);
     if (known) {
-        kin_vid out = rec_step_out(r, KIN_STEP_BINARY, KIN_STEP_PURE, args, 2);
+        /* a list read late could have changed by then: only tuples may be sunk */
+        kin_vid out = rec_step_out(r, KIN_STEP_BINARY, tp == &PyTuple_Type ? KIN_STEP_PURE : 0u, args, 2);
         rec_fresh *f = rec_make_fresh(r, out, tp == &PyTuple_Type ? FRESH_TUPLE : FRESH_LIST, x, nx, true);
         for (uint32_t i = 0; f && i < ny; i++)
             rec_fresh_push(f, y[i]);
@@ -134,7 +135,7 @@ rec_op_binary(rec *r, kin_step_kind kind, int imm, int n)
             return;
         }
         bool tensor = has_tensor(r, args, 1);
-        kin_vid out = rec_step_out(r, kind, tensor ? 0 : KIN_STEP_OPAQUE | KIN_STEP_EFFECT, args, 1);
+        kin_vid out = rec_step_out(r, kind, tensor ? 0 : KIN_STEP_OPAQUE, args, 1);
         uint32_t s = r->t->vals.at[out].step;
         r->t->steps.at[s].imm = (uint8_t)imm;
         if (tensor)
@@ -495,7 +496,7 @@ slice_known(rec *r, kin_vid container, kin_vid key)
     }
     Py_ssize_t len = PySlice_AdjustIndices(n, &start, &stop, step);
     kin_vid args[2] = {container, key};
-    kin_vid out = rec_step_out(r, KIN_STEP_SUBSCR, KIN_STEP_PURE, args, 2);
+    kin_vid out = rec_step_out(r, KIN_STEP_SUBSCR, tp == &PyTuple_Type ? KIN_STEP_PURE : 0u, args, 2);
     rec_fresh *f = rec_make_fresh(r, out, tp == &PyTuple_Type ? FRESH_TUPLE : FRESH_LIST, NULL, 0, true);
     for (Py_ssize_t i = 0; f && i < len; i++)
         rec_fresh_push(f, items[start + i * step]);

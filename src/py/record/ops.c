@@ -58,7 +58,7 @@ op_return(rec *r)
     kin_vid v = rec_peek(r, 0);
     r->returned = v;
     if (r->top->back == NULL)
-        rec_step(r, KIN_STEP_RETURN, KIN_STEP_EFFECT, &v, 1);
+        rec_step(r, KIN_STEP_RETURN, 0, &v, 1);
 }
 
 /* -- globals ---------------------------------------------------------------------------------------------------------- */
