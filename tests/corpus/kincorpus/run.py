@@ -13,6 +13,8 @@ from . import engines, world
 from .case import Args, State
 from .freeze import Freezer, differences, type_name
 
+torch.set_num_threads(1)   # a forked child cannot use the thread pool that its parent has started
+
 CASES_DIR = pathlib.Path(__file__).resolve().parent.parent / "cases"
 HIDDEN = {"CASES", "__builtins__", "__file__", "__name__", "__doc__", "__package__", "__loader__", "__spec__",
           "__warningregistry__"}
