@@ -248,7 +248,7 @@ def decorated(x, y=1):
     return x / 2 + y
 
 
-@case(after=lambda i, s, r: decorated.calls)
+@case(after=lambda i, s, r: decorated.calls, again=1)
 def decorator_with_counter(x):
     return decorated(x, y=2), decorated.__name__, decorated.__wrapped__ is not None
 

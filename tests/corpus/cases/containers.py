@@ -253,7 +253,7 @@ def float_argument(x, f):
     return x * f, f / 2
 
 
-@case(args=lambda i, s: (T(i, 2), i + 300))
+@case(args=lambda i, s: (T(i, 2), i + 300), again=1)   # the second call finds out that it varies
 def integer_argument_varies(x, n):
     return x + n
 
