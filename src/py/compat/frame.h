@@ -42,5 +42,6 @@ void kin_frame_free(PyThreadState *ts, kin_frame *f);
 kin_status kin_frame_trace_opcodes(PyThreadState *ts, kin_frame *f) KIN_MUST_CHECK;
 /* CPython's own frame inside, for the watcher's views. */
 struct _PyInterpreterFrame *kin_frame_raw(kin_frame *f);
+PyObject *kin_frame_func(kin_frame *f); /* borrowed */
 
 #endif

@@ -192,4 +192,10 @@ kin_frame_raw(kin_frame *frame)
     return &frame->f;
 }
 
+PyObject *
+kin_frame_func(kin_frame *frame)
+{
+    return (PyObject *)frame->f.f_func;
+}
+
 #endif

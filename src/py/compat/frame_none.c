@@ -93,4 +93,11 @@ kin_frame_raw(kin_frame *frame)
     return NULL;
 }
 
+PyObject *
+kin_frame_func(kin_frame *frame)
+{
+    (void)frame;
+    return NULL;
+}
+
 #endif

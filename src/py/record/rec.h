@@ -117,7 +117,8 @@ typedef struct rec {
     uint32_t ninstr;
     kin_vid returned;        /* value of the RETURN_VALUE in progress */
     PyObject *fullgraph_error; /* set when fullgraph met a break */
-    uint32_t first_step;     /* of this recording (branches) */
+    uint32_t first_step;     /* a branch: its first step ... */
+    uint32_t join;           /* ... and the step whose failure leads to it; 0 = no branch */
     uint32_t depth;
 } rec;
 
@@ -132,6 +133,12 @@ typedef struct rec {
 
 #define O(r, vid) ((r)->info.at[vid].obj)
 #define FRESH(r, vid) ((r)->info.at[vid].fresh)
+
+/* ---- record.c ---- */
+rec *rec_new(const kin_record_options *opt, kin_variant *v, kin_record_result *result);
+void rec_free(rec *r);
+rec_frame *rec_push_frame(rec *r, struct _PyInterpreterFrame *f, PyCodeObject *code);
+PyObject *rec_run_watched(rec *r, PyObject *(*body)(void *arg), void *arg);
 
 /* ---- values.c ---- */
 kin_vid rec_value(rec *r, kin_val val, PyObject *obj);

@@ -27,10 +27,9 @@ now_ns(void)
 
 /* -- shadow frames -------------------------------------------------------------------------------------------- */
 
-static rec_frame *
-push_frame(rec *r, struct _PyInterpreterFrame *f)
+rec_frame *
+rec_push_frame(rec *r, struct _PyInterpreterFrame *f, PyCodeObject *code)
 {
-    PyCodeObject *code = kin_watch_code(f);
     const kin_code *kc = rec_code_of(code);
     if (kc == NULL)
         return NULL;
@@ -109,7 +108,7 @@ bound_argument(PyCodeObject *code, PyObject **real, uint32_t i)
 static bool
 enter_root(rec *r, struct _PyInterpreterFrame *f)
 {
-    rec_frame *rf = push_frame(r, f);
+    rec_frame *rf = rec_push_frame(r, f, kin_watch_code(f));
     if (rf == NULL)
         return false;
     PyObject *func = kin_watch_func(f);
@@ -131,7 +130,7 @@ enter_inlined(rec *r, struct _PyInterpreterFrame *f)
 {
     rec_call *c = &r->call;
     uint32_t parent = r->top->parent_for_call;
-    rec_frame *rf = push_frame(r, f);
+    rec_frame *rf = rec_push_frame(r, f, kin_watch_code(f));
     c->active = false;
     if (rf == NULL) {
         rec_bug(r, "no memory for a shadow frame");
@@ -334,8 +333,8 @@ on_return(void *arg, struct _PyInterpreterFrame *frame, PyObject *value)
 
 /* -- beginning and end of a recording ----------------------------------------------------------------------------- */
 
-static void
-free_rec(rec *r)
+void
+rec_free(rec *r)
 {
     while (r->top != NULL)
         pop_frame(r);
@@ -364,8 +363,8 @@ new_variant(PyObject *func)
     return v;
 }
 
-static rec *
-new_rec(const kin_record_options *opt, kin_variant *v, kin_record_result *result)
+rec *
+rec_new(const kin_record_options *opt, kin_variant *v, kin_record_result *result)
 {
     rec *r = calloc(1, sizeof *r);
     if (r == NULL)
@@ -380,12 +379,21 @@ new_rec(const kin_record_options *opt, kin_variant *v, kin_record_result *result
     r->consts = rec_map_new();
     rec_info none = {0};
     if (!r->facts_seen || !r->value_numbers || !r->consts || kin_vec_push(&r->info, none) != KIN_OK) {
-        free_rec(r);
+        rec_free(r);
         return NULL;
     }
     r->watch.client = (kin_watch_client){on_call, on_instr, on_return};
     r->watch.arg = r;
     return r;
+}
+
+/* Joins a branch to the last step that failed on the way to it. */
+static void
+join_branch(rec *r)
+{
+    while (r->t->steps.at[r->join].alt != 0)
+        r->join = r->t->steps.at[r->join].alt;
+    r->t->steps.at[r->join].alt = r->first_step;
 }
 
 /* Finishes the variant; drops it when it is of no use. */
@@ -395,6 +403,8 @@ complete_recording(rec *r)
     kin_variant *v = r->v;
     if (!r->failed && !r->done && !r->stopped)
         r->failed = true; /* the watched frame never came, or the watch was taken over */
+    if (!r->failed && r->join != 0)
+        join_branch(r);
     if (!r->failed && (kin_trace_finish(&v->trace) != KIN_OK || kin_guard_build(v) != KIN_OK))
         r->failed = true;
     if (r->failed && r->result->reason[0] == '\0')
@@ -402,18 +412,18 @@ complete_recording(rec *r)
     r->result->ninstr = r->ninstr;
 }
 
-static PyObject *
-call_watched(rec *r, PyObject *func, PyObject *const *args, size_t nargsf, PyObject *kwnames)
+/* Runs `body` watched. */
+PyObject *
+rec_run_watched(rec *r, PyObject *(*body)(void *arg), void *arg)
 {
-    kin_status st = kin_watch_start(&r->watch);
-    if (st != KIN_OK) {
+    if (kin_watch_start(&r->watch) != KIN_OK) {
         r->failed = true;
         snprintf(r->result->reason, sizeof r->result->reason, "a tracing tool is active");
-        return PyObject_Vectorcall(func, args, nargsf, kwnames);
+        return body(arg);
     }
     active = r;
     bool flag = rec_set_compiling(true);
-    PyObject *value = PyObject_Vectorcall(func, args, nargsf, kwnames);
+    PyObject *value = body(arg);
     kin_watch_stop(&r->watch);
     PyObject *type, *exc, *tb;
     PyErr_Fetch(&type, &exc, &tb);
@@ -424,6 +434,18 @@ call_watched(rec *r, PyObject *func, PyObject *const *args, size_t nargsf, PyObj
     return value;
 }
 
+typedef struct {
+    PyObject *func, *const *args, *kwnames;
+    size_t nargsf;
+} watched_call;
+
+static PyObject *
+run_call(void *arg)
+{
+    const watched_call *c = arg;
+    return PyObject_Vectorcall(c->func, c->args, c->nargsf, c->kwnames);
+}
+
 PyObject *
 kin_record_call(const kin_record_options *options, PyObject *func, PyObject *const *args, size_t nargsf,
                 PyObject *kwnames, kin_record_result *result)
@@ -431,17 +453,18 @@ kin_record_call(const kin_record_options *options, PyObject *func, PyObject *con
     memset(result, 0, sizeof *result);
     double begin = now_ns();
     kin_variant *v = active == NULL && rec_torch_init() == KIN_OK ? new_variant(func) : NULL;
-    rec *r = v ? new_rec(options, v, result) : NULL;
+    rec *r = v ? rec_new(options, v, result) : NULL;
     if (r == NULL) {
         PyErr_Clear();
         kin_variant_free(v);
         snprintf(result->reason, sizeof result->reason, "recording is not possible now");
         return PyObject_Vectorcall(func, args, nargsf, kwnames);
     }
-    PyObject *value = call_watched(r, func, args, nargsf, kwnames);
+    watched_call call = {.func = func, .args = args, .kwnames = kwnames, .nargsf = nargsf};
+    PyObject *value = rec_run_watched(r, run_call, &call);
     bool keep = !r->failed && (value != NULL || r->stopped);
     PyObject *error = r->fullgraph_error;
-    free_rec(r);
+    rec_free(r);
     result->time_ns = v->record_ns = now_ns() - begin;
     if (keep)
         result->variant = v;
@@ -454,13 +477,4 @@ kin_record_call(const kin_record_options *options, PyObject *func, PyObject *con
         return NULL;
     }
     return value;
-}
-
-PyObject *
-kin_record_exit(const kin_record_options *options, kin_variant *v, uint32_t step, kin_exit *exit,
-                kin_record_result *result)
-{
-    memset(result, 0, sizeof *result);
-    snprintf(result->reason, sizeof result->reason, "branches are not recorded yet");
-    return kin_exit_resume(exit, NULL, NULL);
 }

@@ -289,6 +289,11 @@ fix_operand(rec *r, kin_vid *vid, int depth)
         rec_need_type(r, *vid);
         return kin_is_plain_tensor(obj);
     }
+    bool made_here = r->t->vals.at[*vid].kind == KIN_VAL_STEP && !rec_is_const(r, *vid);
+    if (made_here && (PyLong_CheckExact(obj) || PyFloat_CheckExact(obj) || PyComplex_CheckExact(obj))) {
+        rec_need_type(r, *vid); /* a number from data or from outside: it flows into the graph as it comes */
+        return true;
+    }
     if (rec_can_const(r, *vid)) {
         kin_vid c = rec_need_const(r, *vid);
         if (c != 0 && depth == 0)

@@ -144,6 +144,18 @@ kin_exit_value(const kin_exit *exit, uint32_t depth, uint32_t i)
     return kin_frame_local(exit->chain.at[depth].frame, (int)i);
 }
 
+PyObject *
+kin_exit_func(const kin_exit *exit, uint32_t depth)
+{
+    return kin_frame_func(exit->chain.at[depth].frame);
+}
+
+PyObject *
+kin_exit_extra(const kin_exit *exit, uint32_t depth)
+{
+    return exit->chain.at[depth].extra;
+}
+
 /* -- leaving ---------------------------------------------------------------------------------------------------- */
 
 static void

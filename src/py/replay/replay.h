@@ -26,6 +26,9 @@ PyObject *kin_replay_run(kin_variant *v, PyObject **slots, kin_exit_hook hook, v
 uint32_t kin_exit_snap(const kin_exit *exit);
 /* Object in local/stack slot i of frame depth d (0 = the compiled function itself); borrowed. */
 PyObject *kin_exit_value(const kin_exit *exit, uint32_t depth, uint32_t i);
+/* Function of frame depth d, and the instance its callee's __init__ is for (NULL: none); borrowed. */
+PyObject *kin_exit_func(const kin_exit *exit, uint32_t depth);
+PyObject *kin_exit_extra(const kin_exit *exit, uint32_t depth);
 /* Continues the frames in CPython to the end of the call; must be called once. Calls `entered(arg, depth, frame)` for each frame just
  * before it is evaluated, innermost first (for the recorder); entered may be NULL. */
 PyObject *kin_exit_resume(kin_exit *exit, void (*entered)(void *arg, uint32_t depth, struct kin_frame *f), void *arg);
