@@ -16,6 +16,7 @@ typedef struct {
     uint32_t *nodes;       /* by vid: node in g; 0 = not yet */
     PyObject *inputs;      /* list of dicts */
     PyObject *operators;   /* module operator */
+    bool inexact;          /* some node is not shown with all that it is handed */
 } grapher;
 
 /* ---- who uses what ---- */
@@ -225,93 +226,174 @@ add_graph_value(grapher *x, uint32_t node, uint32_t parent, const char *key, kin
     return make_vid_leaf(vid);
 }
 
-/* Appends the values of vids [from, to) of a step to `list`, below argument `parent`. */
-static int
-add_values(grapher *x, uint32_t node, uint32_t parent, const kin_step *s, uint32_t from, uint32_t to, PyObject *list)
+/* An element of a container: a value of the program, or an object that is known without one. */
+typedef struct {
+    kin_vid vid;
+    PyObject *known; /* borrowed; used when not NULL */
+} element;
+
+typedef KIN_VEC(element) elements;
+
+enum { MAX_NESTING = 12 };
+
+static bool find_elements(grapher *x, kin_vid vid, elements *out, int depth);
+
+static bool
+push_element(elements *out, kin_vid vid, PyObject *known)
 {
-    for (uint32_t i = from; i < to; i++) {
-        PyObject *value = add_value(x, node, parent, NULL, x->d->t->vids.at[s->args + i]);
-        if (value == NULL || PyList_Append(list, value) < 0) {
-            Py_XDECREF(value);
-            return -1;
+    return kin_vec_push(out, ((element){vid, known})) == KIN_OK;
+}
+
+/* The elements of another sequence or dict, which the step being followed takes in. */
+static bool
+take_in(grapher *x, kin_vid vid, elements *out, int depth)
+{
+    PyObject *known = dump_maker(x->d, vid) == UINT32_MAX ? dump_known_object(x->d, vid) : NULL;
+    if (known == NULL)
+        return find_elements(x, vid, out, depth + 1);
+    bool ok = PyTuple_CheckExact(known);
+    for (Py_ssize_t i = 0; ok && i < PyTuple_GET_SIZE(known); i++)
+        ok = push_element(out, 0, PyTuple_GET_ITEM(known, i));
+    return ok;
+}
+
+/* Sets a key of a dict whose entries alternate in `out`. False when it cannot be told which entry that is. */
+static bool
+set_entry(grapher *x, elements *out, element key, element value)
+{
+    PyObject *name = key.known != NULL ? key.known : dump_known_object(x->d, key.vid);
+    if (name == NULL || !PyUnicode_CheckExact(name))
+        return false;
+    for (uint32_t i = 0; i + 1 < out->len; i += 2)
+        if (PyUnicode_Compare(out->at[i].known, name) == 0) {
+            out->at[i + 1] = value;
+            return true;
         }
-        Py_DECREF(value);
-    }
-    return 0;
+    return push_element(out, 0, name) && push_element(out, value.vid, value.known);
 }
 
-static const kin_step *
-maker_of_kind(grapher *x, kin_vid vid, kin_step_kind kind)
+static bool
+merge_entries(grapher *x, kin_vid vid, elements *out, int depth)
 {
-    uint32_t maker = dump_maker(x->d, vid);
-    if (maker == UINT32_MAX || x->d->t->steps.at[maker].kind != kind)
-        return NULL;
-    return &x->d->t->steps.at[maker];
+    elements more = {0};
+    bool ok = find_elements(x, vid, &more, depth + 1);
+    for (uint32_t i = 0; ok && i + 1 < more.len; i += 2)
+        ok = set_entry(x, out, more.at[i], more.at[i + 1]);
+    kin_vec_deinit(&more);
+    return ok;
 }
 
-/* The elements of a list as they are at the current step; -1 when the list was changed in a way not followed here. */
-static int
-add_list_items(grapher *x, uint32_t node, uint32_t parent, kin_vid list_vid, PyObject *list)
+/* Follows a step that has the container among its operands; false when it may do something else than is known here. */
+static bool
+follow_step(grapher *x, const kin_step *s, kin_vid vid, bool is_dict, elements *out, int depth)
+{
+    const kin_vid *args = x->d->t->vids.at + s->args;
+    if (!(s->flags & KIN_STEP_MUTATES) || args[0] != vid)
+        return s->flags & (KIN_STEP_TORCH | KIN_STEP_PURE | KIN_STEP_MUTATES) || s->kind == KIN_STEP_CHECK;
+    switch ((kin_step_kind)s->kind) {
+    case KIN_STEP_LIST_APPEND: return !is_dict && s->nargs == 2 && push_element(out, args[1], NULL);
+    case KIN_STEP_LIST_EXTEND: return !is_dict && s->nargs == 2 && take_in(x, args[1], out, depth);
+    case KIN_STEP_DICT_MERGE:
+    case KIN_STEP_DICT_UPDATE: return is_dict && merge_entries(x, args[1], out, depth);
+    case KIN_STEP_SET_SUBSCR:
+        return is_dict && set_entry(x, out, (element){args[1], NULL}, (element){args[2], NULL});
+    default: return false;
+    }
+}
+
+static bool
+has_operand(grapher *x, const kin_step *s, kin_vid vid)
+{
+    for (uint32_t a = 0; a < s->nargs; a++)
+        if (x->d->t->vids.at[s->args + a] == vid)
+            return true;
+    return false;
+}
+
+/* What a container built in this recording holds at the current step; the entries of a dict as keys and values in
+ * turn. False when that is not known: then it is shown as a value of its own. */
+static bool
+find_elements(grapher *x, kin_vid vid, elements *out, int depth)
 {
     const kin_trace *t = x->d->t;
-    uint32_t maker = dump_maker(x->d, list_vid);
-    if (add_values(x, node, parent, &t->steps.at[maker], 0, t->steps.at[maker].nargs, list) < 0)
-        return -1;
-    for (uint32_t i = maker + 1; i < x->step; i++) {
-        const kin_step *s = &t->steps.at[i];
-        if (!(s->flags & KIN_STEP_MUTATES) || s->nargs < 2 || t->vids.at[s->args] != list_vid)
-            continue;
-        kin_vid more = t->vids.at[s->args + 1];
-        const kin_step *tuple = s->kind == KIN_STEP_LIST_EXTEND ? maker_of_kind(x, more, KIN_STEP_BUILD_TUPLE) : NULL;
-        if (s->kind == KIN_STEP_LIST_APPEND ? add_values(x, node, parent, s, 1, 2, list) < 0
-            : tuple != NULL                 ? add_values(x, node, parent, tuple, 0, tuple->nargs, list) < 0
-                                            : true)
-            return -1;
+    uint32_t maker = dump_maker(x->d, vid);
+    if (maker == UINT32_MAX || depth > MAX_NESTING)
+        return false;
+    const kin_step *s = &t->steps.at[maker];
+    bool is_dict = s->kind == KIN_STEP_BUILD_MAP, ok = true;
+    if (s->kind == KIN_STEP_LIST_TO_TUPLE)
+        return take_in(x, t->vids.at[s->args], out, depth);
+    if (!is_dict && s->kind != KIN_STEP_BUILD_TUPLE && s->kind != KIN_STEP_BUILD_LIST && s->kind != KIN_STEP_BUILD_SLICE)
+        return false;
+    for (uint32_t i = 0; ok && i < s->nargs; i += is_dict ? 2 : 1) {
+        kin_vid first = t->vids.at[s->args + i];
+        ok = is_dict ? i + 1 < s->nargs && set_entry(x, out, (element){first, NULL},
+                                                     (element){t->vids.at[s->args + i + 1], NULL})
+                     : push_element(out, first, NULL);
     }
-    return 0;
+    if (s->kind == KIN_STEP_BUILD_TUPLE || s->kind == KIN_STEP_BUILD_SLICE)
+        return ok;
+    bool stored = false; /* in another object, through which unknown code may reach it */
+    for (uint32_t i = maker + 1; ok && i < x->step; i++) {
+        const kin_step *next = &t->steps.at[i];
+        ok = !(stored && next->flags & (KIN_STEP_OPAQUE | KIN_STEP_EFFECT) && !(next->flags & KIN_STEP_TORCH));
+        if (!ok || !has_operand(x, next, vid))
+            continue;
+        stored = stored || next->flags & (KIN_STEP_PURE | KIN_STEP_MUTATES);
+        ok = follow_step(x, next, vid, is_dict, out, depth);
+    }
+    return ok;
 }
 
 static PyObject *
-add_sequence(grapher *x, uint32_t node, uint32_t parent, const char *key, const kin_step *s)
+add_element(grapher *x, uint32_t node, uint32_t parent, const char *key, element e)
 {
-    bool is_list = s->kind == KIN_STEP_BUILD_LIST;
-    kin_arg_kind kind = is_list                               ? KIN_ARG_LIST
+    return e.known != NULL ? add_constant(x, node, parent, key, e.known) : add_value(x, node, parent, key, e.vid);
+}
+
+static PyObject *
+list_elements(grapher *x, uint32_t node, uint32_t parent, const elements *found)
+{
+    PyObject *list = PyList_New(0);
+    for (uint32_t i = 0; list != NULL && i < found->len; i++) {
+        PyObject *value = add_element(x, node, parent, NULL, found->at[i]);
+        if (value == NULL || PyList_Append(list, value) < 0)
+            Py_CLEAR(list);
+        Py_XDECREF(value);
+    }
+    return list;
+}
+
+static PyObject *
+add_sequence(grapher *x, uint32_t node, uint32_t parent, const char *key, const kin_step *s, const elements *found)
+{
+    kin_arg_kind kind = s->kind == KIN_STEP_BUILD_LIST    ? KIN_ARG_LIST
                         : s->kind == KIN_STEP_BUILD_SLICE ? KIN_ARG_SLICE
-                                                              : KIN_ARG_TUPLE;
+                                                          : KIN_ARG_TUPLE;
     uint32_t arg = kin_graph_add_arg(x->g, node, parent, key, (kin_arg){.kind = (uint8_t)kind});
-    PyObject *list = PyList_New(0), *value = NULL;
-    int status = -1;
-    if (list != NULL && s->kind == KIN_STEP_LIST_TO_TUPLE) {
-        kin_vid source = x->d->t->vids.at[s->args];
-        if (maker_of_kind(x, source, KIN_STEP_BUILD_LIST) != NULL)
-            status = add_list_items(x, node, arg, source, list);
-    } else if (list != NULL) {
-        status = is_list ? add_list_items(x, node, arg, s->out, list) : add_values(x, node, arg, s, 0, s->nargs, list);
-    }
-    if (status == 0 && kind == KIN_ARG_SLICE) {
-        Py_ssize_t n = PyList_GET_SIZE(list);
-        value = PySlice_New(PyList_GET_ITEM(list, 0), n > 1 ? PyList_GET_ITEM(list, 1) : NULL,
+    PyObject *list = list_elements(x, node, arg, found), *value = NULL;
+    if (list == NULL || kind == KIN_ARG_LIST)
+        return list;
+    Py_ssize_t n = PyList_GET_SIZE(list);
+    if (kind == KIN_ARG_TUPLE)
+        value = PyList_AsTuple(list);
+    else
+        value = PySlice_New(n > 0 ? PyList_GET_ITEM(list, 0) : NULL, n > 1 ? PyList_GET_ITEM(list, 1) : NULL,
                             n > 2 ? PyList_GET_ITEM(list, 2) : NULL);
-    } else if (status == 0) {
-        value = is_list ? Py_NewRef(list) : PyList_AsTuple(list);
-    }
-    Py_XDECREF(list);
-    if (value == NULL && !PyErr_Occurred())
-        PyErr_SetString(PyExc_NotImplementedError, "an argument of a torch call has a form that cannot be shown");
+    Py_DECREF(list);
     return value;
 }
 
 static PyObject *
-add_dict(grapher *x, uint32_t node, uint32_t parent, const char *key, const kin_step *s)
+add_dict(grapher *x, uint32_t node, uint32_t parent, const char *key, const elements *found)
 {
     uint32_t arg = kin_graph_add_arg(x->g, node, parent, key, (kin_arg){.kind = KIN_ARG_DICT});
     PyObject *pairs = PyList_New(0);
-    for (uint32_t i = 0; pairs != NULL && i + 1 < s->nargs; i += 2) {
-        PyObject *name = dump_known_object(x->d, x->d->t->vids.at[s->args + i]);
-        PyObject *text = dump_constant_text(name);
-        PyObject *value = text == NULL ? NULL
-                                       : add_value(x, node, arg, PyUnicode_AsUTF8(text), x->d->t->vids.at[s->args + i + 1]);
-        PyObject *pair = value != NULL ? PyTuple_Pack(2, name != NULL ? name : Py_None, value) : NULL;
+    for (uint32_t i = 0; pairs != NULL && i + 1 < found->len; i += 2) {
+        PyObject *text = dump_constant_text(found->at[i].known);
+        const char *chars = chars_or_null(text);
+        PyObject *value = chars != NULL ? add_element(x, node, arg, chars, found->at[i + 1]) : NULL;
+        PyObject *pair = value != NULL ? PyTuple_Pack(2, found->at[i].known, value) : NULL;
         if (pair == NULL || PyList_Append(pairs, pair) < 0)
             Py_CLEAR(pairs);
         Py_XDECREF(pair);
@@ -332,10 +414,16 @@ add_value_inner(grapher *x, uint32_t node, uint32_t parent, const char *key, kin
     if (x->nodes[vid] != 0)
         return add_graph_value(x, node, parent, key, vid);
     uint32_t maker = dump_maker(x->d, vid);
-    if (maker != UINT32_MAX && is_container(&t->steps.at[maker]) && t->steps.at[maker].kind != KIN_STEP_BUILD_METHOD) {
-        const kin_step *s = &t->steps.at[maker];
-        return s->kind == KIN_STEP_BUILD_MAP ? add_dict(x, node, parent, key, s) : add_sequence(x, node, parent, key, s);
-    }
+    elements found = {0};
+    PyObject *value = NULL;
+    bool shown = maker != UINT32_MAX && find_elements(x, vid, &found, 0);
+    if (shown)
+        value = t->steps.at[maker].kind == KIN_STEP_BUILD_MAP
+                    ? add_dict(x, node, parent, key, &found)
+                    : add_sequence(x, node, parent, key, &t->steps.at[maker], &found);
+    kin_vec_deinit(&found);
+    if (shown)
+        return value;
     PyObject *known = dump_known_object(x->d, vid);
     if (known != NULL)
         return add_constant(x, node, parent, key, known);
@@ -550,35 +638,50 @@ append_keyword(grapher *x, uint32_t node, PyObject *name, kin_vid vid, PyObject 
     return status;
 }
 
-/* f(*args, **kwargs) whose operands were built in this recording; others are shown as one argument. */
+/* f(*args): its elements where they are known, else the tuple as one argument, which the node then is not exact about. */
+static int
+add_star(grapher *x, uint32_t node, kin_vid star, PyObject *args)
+{
+    elements found = {0};
+    bool known = take_in(x, star, &found, 0);
+    int status = 0;
+    if (!known) {
+        x->inexact = true;
+        status = append_arg(x, node, star, args);
+    }
+    PyObject *list = known ? list_elements(x, node, 0, &found) : NULL;
+    if (known)
+        status = list == NULL ? -1 : PyList_SetSlice(args, PY_SSIZE_T_MAX, PY_SSIZE_T_MAX, list);
+    Py_XDECREF(list);
+    kin_vec_deinit(&found);
+    return status;
+}
+
+static int
+add_starkw(grapher *x, uint32_t node, kin_vid starkw, PyObject *kwargs)
+{
+    elements found = {0};
+    int status = 0;
+    if (!find_elements(x, starkw, &found, 0)) {
+        x->inexact = true;
+        found.len = 0;
+    }
+    for (uint32_t i = 0; status == 0 && i + 1 < found.len; i += 2) {
+        const char *key = chars_or_null(found.at[i].known);
+        PyObject *value = key != NULL ? add_element(x, node, 0, key, found.at[i + 1]) : NULL;
+        status = value != NULL ? PyDict_SetItem(kwargs, found.at[i].known, value) : -1;
+        Py_XDECREF(value);
+    }
+    kin_vec_deinit(&found);
+    return status;
+}
+
 static int
 add_star_args(grapher *x, uint32_t node, const callee *c, PyObject *args, PyObject *kwargs)
 {
-    const kin_trace *t = x->d->t;
-    const kin_step *tuple = maker_of_kind(x, c->star, KIN_STEP_BUILD_TUPLE);
-    const kin_step *map = maker_of_kind(x, c->starkw, KIN_STEP_BUILD_MAP);
-    PyObject *fixed = c->star ? dump_known_object(x->d, c->star) : NULL;
-    if (fixed != NULL && PyTuple_Check(fixed)) {
-        for (Py_ssize_t i = 0; i < PyTuple_GET_SIZE(fixed); i++) {
-            PyObject *value = add_constant(x, node, 0, NULL, PyTuple_GET_ITEM(fixed, i));
-            if (value == NULL || PyList_Append(args, value) < 0) {
-                Py_XDECREF(value);
-                return -1;
-            }
-            Py_DECREF(value);
-        }
-    } else if (tuple != NULL) {
-        if (add_values(x, node, 0, tuple, 0, tuple->nargs, args) < 0)
-            return -1;
-    } else if (c->star != 0 && append_arg(x, node, c->star, args) < 0) {
+    if (c->star != 0 && add_star(x, node, c->star, args) < 0)
         return -1;
-    }
-    for (uint32_t i = 0; map != NULL && i + 1 < map->nargs; i += 2) {
-        PyObject *name = dump_known_object(x->d, t->vids.at[map->args + i]);
-        if (name == NULL || append_keyword(x, node, name, t->vids.at[map->args + i + 1], kwargs) < 0)
-            return -1;
-    }
-    return 0;
+    return c->starkw != 0 ? add_starkw(x, node, c->starkw, kwargs) : 0;
 }
 
 static int
@@ -764,6 +867,7 @@ dump_graph(dumper *d, uint32_t graph)
     else if (result != NULL && x.inputs != NULL && x.operators != NULL && reserve_names(x.g, "builtins", NULL) == 0
              && reserve_names(x.g, "keyword", "kwlist") == 0 && (nodes = list_nodes(&x)) != NULL
              && dump_set(result, "outputs", list_outputs(&x)) == 0
+             && dump_set(result, "exact", PyBool_FromLong(!x.inexact)) == 0
              && PyDict_SetItemString(result, "inputs", x.inputs) == 0
              && PyDict_SetItemString(result, "nodes", nodes) == 0 && dump_set(result, "code", print_code(x.g)) == 0)
         status = 0;
