@@ -174,25 +174,46 @@ on_call(void *arg, struct _PyInterpreterFrame *f)
     return false;
 }
 
+/* May this kind of step reach code of the program? Builds cannot: what ran beside them was a finaliser or the like. */
+static bool
+can_run_code(const kin_step *s)
+{
+    switch ((kin_step_kind)s->kind) {
+    case KIN_STEP_CHECK: case KIN_STEP_SEGMENT: case KIN_STEP_LIST_APPEND: case KIN_STEP_CELL_SET:
+        return false;
+    default:
+        return !(s->flags & (KIN_STEP_TORCH | KIN_STEP_PURE));
+    }
+}
+
+/* Python code ran where none was expected: the instruction's last step is one that may run any code (rule 98). */
+static void
+blame_foreign_code(rec *r, rec_frame *f)
+{
+    for (uint32_t i = r->t->steps.len; i-- > f->steps0;) {
+        if (!can_run_code(&r->t->steps.at[i]))
+            continue;
+        r->t->steps.at[i].flags |= KIN_STEP_OPAQUE;
+        r->t->steps.at[i].flags &= (uint16_t)~KIN_STEP_MUTATES;
+        if (r->t->steps.at[i].snap == 0) {
+            uint32_t snap = rec_snapshot(r);
+            r->t->steps.at[i].snap = snap;
+        }
+        return;
+    }
+}
+
 /* Result objects and branch outcomes of the instruction that has just finished. */
 static void
 finish_instruction(rec *r, rec_frame *f, uint32_t offset)
 {
     if (r->foreign) {
         r->foreign = false;
-        for (uint32_t i = r->t->steps.len; i-- > f->steps0;)
-            if (r->t->steps.at[i].kind != KIN_STEP_CHECK && r->t->steps.at[i].kind != KIN_STEP_SEGMENT &&
-                !(r->t->steps.at[i].flags & KIN_STEP_TORCH)) {
-                r->t->steps.at[i].flags |= KIN_STEP_OPAQUE | KIN_STEP_EFFECT;
-                r->t->steps.at[i].flags &= (uint16_t)~(KIN_STEP_PURE | KIN_STEP_MUTATES);
-                if (r->t->steps.at[i].snap == 0)
-                    r->t->steps.at[i].snap = rec_snapshot(r);
-                break;
-            }
         if (f->steps0 == r->t->steps.len && f->await == AWAIT_CONST) {
             rec_stop(r, "Python code ran inside an operation taken for constant");
             return;
         }
+        blame_foreign_code(r, f);
         rec_forget_contents(r);
     }
     if (offset != f->next && offset != f->jump) {
