@@ -284,6 +284,7 @@ on_instr(void *arg, struct _PyInterpreterFrame *frame, uint32_t offset)
     if (r->stopped)
         return;
     const kin_instr *in = kin_code_at(f->kc, offset);
+    int before = f->ran ? f->op : KIN_OP_NONE;
     f->ran = true;
     f->offset = in->offset;
     f->next = in->next;
@@ -293,7 +294,8 @@ on_instr(void *arg, struct _PyInterpreterFrame *frame, uint32_t offset)
     f->exit_offset = in->offset;
     if (f->op == KIN_OP_KW_NAMES)
         f->kw_offset = in->offset;
-    else if ((f->op == KIN_OP_PRECALL || f->op == KIN_OP_CALL) && f->kw_offset != UINT32_MAX)
+    else if (((f->op == KIN_OP_PRECALL && before == KIN_OP_KW_NAMES) || f->op == KIN_OP_CALL) &&
+             f->kw_offset != UINT32_MAX)
         f->exit_offset = f->kw_offset; /* the keyword names live in the evaluator between these instructions */
     else
         f->kw_offset = UINT32_MAX;
