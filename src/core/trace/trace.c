@@ -46,9 +46,12 @@ kin_trace_deinit(kin_trace *t)
 static void
 inherit_exceptions(kin_trace *t)
 {
-    for (uint32_t i = 1; i < t->snaps.len; i++)
+    t->handles = false;
+    for (uint32_t i = 1; i < t->snaps.len; i++) {
         for (uint32_t p = i; t->snaps.at[i].exc == 0 && p != 0; p = t->snaps.at[p].parent)
             t->snaps.at[i].exc = t->snaps.at[p].exc;
+        t->handles |= t->snaps.at[i].exc != 0;
+    }
 }
 
 static void

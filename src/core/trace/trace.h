@@ -144,6 +144,7 @@ typedef struct {
     uint32_t nbreaks;
     uint32_t neffects;          /* deferred effects */
     uint32_t depth;             /* most frames of one chain (set by kin_trace_finish) */
+    bool handles;               /* some snapshot has an exception being handled (set by kin_trace_finish) */
 } kin_trace;
 
 /* Steps first..last (inclusive) that run one after the other. */

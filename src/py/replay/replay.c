@@ -342,7 +342,7 @@ static outcome
 run_step(kin_run *r, uint32_t step, PyObject **value)
 {
     const kin_step *s = &r->t->steps.at[step];
-    if (s->snap != 0)
+    if (r->t->handles && s->snap != 0)
         kin_run_handle(r, r->t->snaps.at[s->snap].exc);
     switch ((kin_step_kind)s->kind) {
     case KIN_STEP_CHECK:
@@ -378,10 +378,12 @@ run_steps(kin_run *r)
                 return NULL; /* only without memory */
         }
         else {
-            if (kin_replay_force_exit != UINT32_MAX && is_forced(r, s))
-                return kin_run_leave(r, i, KIN_LEAVE_BEFORE, NULL, NULL, true);
-            if (s->snap != 0)
-                r->last_snap = s->snap;
+            if (kin_replay_force_exit != UINT32_MAX) {
+                if (is_forced(r, s))
+                    return kin_run_leave(r, i, KIN_LEAVE_BEFORE, NULL, NULL, true);
+                if (s->snap != 0)
+                    r->last_snap = s->snap;
+            }
             next = run_step(r, i, &value);
         }
         if (next == LEFT)
@@ -403,15 +405,17 @@ kin_replay_run(kin_variant *v, PyObject **slots, kin_exit_hook hook, void *hook_
                  .nslots = v->trace.vals.len, .hook = hook, .hook_arg = hook_arg};
     v->running++;
     PyObject *value = run_steps(&r);
-    PyObject *type, *error, *tb;
-    PyErr_Fetch(&type, &error, &tb);
+    PyObject *type = NULL, *error = NULL, *tb = NULL;
+    if (value == NULL)
+        PyErr_Fetch(&type, &error, &tb);
     if (r.has_exc) {
         PyObject *ours = r.ts->exc_info->exc_value;
         r.ts->exc_info->exc_value = r.entry_exc;
         Py_XDECREF(ours);
     }
     kin_run_release_slots(&r);
-    PyErr_Restore(type, error, tb);
+    if (value == NULL)
+        PyErr_Restore(type, error, tb);
     v->running--;
     return value;
 }
