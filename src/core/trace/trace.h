@@ -81,14 +81,15 @@ enum {
     KIN_STEP_PURE = 16,   /* makes a fresh object or number and does nothing else: dropped or sunk when unused */
     KIN_STEP_MUTATES = 32,/* changes only args[0]; sunk with it while args[0] is a fresh object nobody needs */
     KIN_STEP_SUNK = 64,   /* set by kin_trace_finish: not run in sequence, only when an exit needs its object */
-    KIN_STEP_RAISES = 128 /* expected to raise: out is the exception; not raising leaves after the instruction */
+    KIN_STEP_RAISES = 128,/* expected to raise: out is the exception; not raising leaves after the instruction */
+    KIN_STEP_AGAIN = 256  /* all since snap can be done again: raising forgets the exception and leaves before snap */
 };
 
 typedef struct {
     uint8_t kind;      /* kin_step_kind */
     uint8_t imm;       /* as steps.def says */
     uint16_t flags;
-    uint32_t num;      /* number argument of checks; segment number of SEGMENT */
+    uint32_t num;      /* number argument of checks; segment number of SEGMENT; RAISES: kin_ref of the exact type, 0 = any */
     uint32_t args;     /* first operand in trace.vids */
     uint16_t nargs;
     uint16_t why;      /* KIN_STEP_BREAK: row of breaks.def + 1 */
@@ -106,6 +107,10 @@ typedef enum {
     KIN_RESUME_PUSH,   /* push it, go on at the instruction after `offset` */
     KIN_RESUME_DROP,   /* ignore it (STORE_ATTR through __setattr__, ...) */
     KIN_RESUME_INIT,   /* __init__: ignore it, push the instance `extra` */
+    KIN_RESUME_DEFAULT,/* push it; an AttributeError is dropped and `extra` pushed (getattr with a default) */
+    KIN_RESUME_HASATTR,/* push True; an AttributeError is dropped and False pushed */
+    KIN_RESUME_TRUTH,  /* push bool(result): `in` through __contains__ */
+    KIN_RESUME_FALSITY,/* push not result: `not in` */
     KIN_RESUME_NEVER   /* a C function in between wants it: no exit may land below this frame */
 } kin_resume;
 

@@ -233,6 +233,7 @@ instance_attr(rec *r, kin_vid base, PyObject *name, attr_result *out)
             set_call(out, rec_const(r, own), base, rec_const(r, name), 0);
         else
             set_step(out, KIN_STEP_OPAQUE);
+        out->fallback = own != NULL && _PyType_Lookup(tp, REC_STR("__getattr__")) != NULL;
         return;
     }
     generic_attr(r, base, name, fallback, out);
@@ -244,8 +245,14 @@ generic_attr(rec *r, kin_vid base, PyObject *name, PyObject *fallback, attr_resu
 {
     PyTypeObject *tp = Py_TYPE(O(r, base));
     PyObject *descr = _PyType_Lookup(tp, name);
+    if (descr != NULL && (Py_TYPE(descr)->tp_flags & Py_TPFLAGS_HEAPTYPE)) {
+        rec_class_version(r, Py_TYPE(descr)); /* whether it is a descriptor may change with its class (rules 4, 18) */
+        if (r->stopped)
+            return;
+    }
     if (descr != NULL && Py_TYPE(descr)->tp_descr_get != NULL && Py_TYPE(descr)->tp_descr_set != NULL) {
         data_descriptor(r, base, name, descr, out);
+        out->fallback = fallback != NULL;
         return;
     }
     rec_fresh *f = FRESH(r, base);
@@ -266,6 +273,7 @@ generic_attr(rec *r, kin_vid base, PyObject *name, PyObject *fallback, attr_resu
     if (descr != NULL) {
         if (!bind_descriptor(r, tp, name, descr, base, out))
             set_value(out, class_value(r, tp, name, descr));
+        out->fallback = fallback != NULL;
     } else if (fallback != NULL) {
         set_call(out, rec_const(r, fallback), base, rec_const(r, name), 0);
     } else {
@@ -319,6 +327,8 @@ class_attr(rec *r, kin_vid base, PyObject *name, attr_result *out)
     PyObject *attr = _PyType_Lookup(tp, name);
     if (attr != NULL) {
         PyTypeObject *dt = Py_TYPE(attr);
+        if (dt->tp_flags & Py_TPFLAGS_HEAPTYPE)
+            rec_class_version(r, dt);
         if (dt == &PyClassMethod_Type || dt == &PyStaticMethod_Type)
             bind_descriptor(r, tp, name, attr, cls, out);
         else if (dt == &PyFunction_Type || dt == &PyMethodDescr_Type || dt == &PyWrapperDescr_Type ||
@@ -454,7 +464,7 @@ rec_op_load_attr(rec *r, PyObject *name, bool method)
     }
     kin_vid step = 0;
     if (a.kind == ATTR_CALL || a.kind == ATTR_STEP || a.kind == ATTR_ABSENT) {
-        unsigned flags = a.kind == ATTR_STEP ? a.flags : KIN_STEP_OPAQUE;
+        unsigned flags = a.kind == ATTR_STEP ? a.flags : a.kind == ATTR_ABSENT ? 0 : KIN_STEP_OPAQUE;
         step = rec_step_out(r, KIN_STEP_GETATTR, flags, &base, 1);
         kin_ref ref = rec_ref(r, name);
         r->t->steps.at[r->t->vals.at[step].step].ref = ref;

@@ -47,6 +47,27 @@ rec_model_step(rec *r, const rec_args *a, unsigned flags)
     return out;
 }
 
+/* A call that stores `value` into its first argument and does nothing else. */
+void
+rec_model_store(rec *r, const rec_args *a, kin_vid value)
+{
+    rec_fresh *f = FRESH(r, a->args[0]);
+    bool inside = f != NULL && !f->escaped;
+    r->keep_inside = inside;
+    rec_model_step(r, a, KIN_STEP_EFFECT);
+    r->keep_inside = false;
+    if (inside) {
+        if (f->kind != FRESH_OBJECT || !f->known) { /* reachable through it from now on */
+            if (!rec_fresh_push(f, value))
+                r->status = KIN_NOMEM;
+        }
+    } else if (f != NULL) {
+        rec_end_segment(r);
+    } else {
+        rec_forget_contents(r);
+    }
+}
+
 static bool
 all_const(rec *r, const rec_args *a)
 {
@@ -282,8 +303,14 @@ get_attribute(rec *r, const rec_args *a, bool generic)
         return rec_model_value(r, a, a->args[2]);
     if (at.kind == ATTR_CALL && a->npos == 2 && rec_can_inline(r, O(r, at.func)))
         return rec_inline(r, at.func, at.args, at.nargs, 0, NULL, a->ndrop, NULL, 0, KIN_RESUME_PUSH, 0);
+    if (at.kind == ATTR_CALL && a->npos == 3 && !at.fallback && rec_can_inline(r, O(r, at.func)))
+        return rec_inline(r, at.func, at.args, at.nargs, 0, NULL, a->ndrop, NULL, 0, KIN_RESUME_DEFAULT, a->args[2]);
     if (at.kind == ATTR_STEP && !(at.flags & KIN_STEP_OPAQUE)) {
         rec_model_step(r, a, at.flags);
+        return true;
+    }
+    if (at.kind == ATTR_ABSENT) {
+        rec_model_step(r, a, 0); /* raises */
         return true;
     }
     return false;
@@ -313,6 +340,8 @@ model_hasattr(rec *r, const rec_args *a)
         return true;
     if (at.kind == ATTR_VALUE || at.kind == ATTR_METHOD || at.kind == ATTR_AWAIT_CONST)
         return rec_model_bool(r, a, true);
+    if (at.kind == ATTR_CALL && !at.fallback && rec_can_inline(r, O(r, at.func)))
+        return rec_inline(r, at.func, at.args, at.nargs, 0, NULL, a->ndrop, NULL, 0, KIN_RESUME_HASATTR, 0);
     return at.kind == ATTR_ABSENT && rec_model_bool(r, a, false);
 }
 
@@ -378,20 +407,34 @@ model_object_setattr(rec *r, const rec_args *a)
     PyObject *descr = _PyType_Lookup(tp, name);
     if (r->stopped || (descr != NULL && Py_TYPE(descr)->tp_descr_set != NULL))
         return false;
+    rec_model_store(r, a, a->args[2]);
     rec_fresh *f = FRESH(r, a->args[0]);
-    rec_model_step(r, a, KIN_STEP_EFFECT);
-    if (f != NULL && f->kind == FRESH_OBJECT && f->known) {
-        for (uint32_t i = 0; i + 1 < f->n; i += 2)
-            if (PyUnicode_Compare(O(r, f->items[i]), name) == 0) {
-                f->items[i + 1] = a->args[2];
-                return true;
-            }
-        rec_fresh_push(f, rec_const(r, name));
-        rec_fresh_push(f, a->args[2]);
-        rec_end_segment(r);
-    } else {
-        rec_forget_contents(r);
-    }
+    if (f == NULL || f->kind != FRESH_OBJECT || !f->known)
+        return true;
+    for (uint32_t i = 0; i + 1 < f->n; i += 2)
+        if (PyUnicode_Compare(O(r, f->items[i]), name) == 0) {
+            f->items[i + 1] = a->args[2];
+            return true;
+        }
+    if (!rec_fresh_push(f, rec_const(r, name)) || !rec_fresh_push(f, a->args[2]))
+        r->status = KIN_NOMEM;
+    return true;
+}
+
+/* OrderedDict.__setitem__(self, key, value), dict.__setitem__: with a builtin key no user code runs. */
+static bool
+model_dict_setitem(rec *r, const rec_args *a)
+{
+    if (a->npos != 3 || a->nkw || !kin_is_exact_immutable(O(r, a->args[1])))
+        return false;
+    if (!rec_is_const(r, a->args[1]))
+        rec_need_type(r, a->args[1]);
+    if (FRESH(r, a->args[0]) == NULL)
+        rec_need_type(r, a->args[0]);
+    rec_fresh *f = FRESH(r, a->args[0]);
+    rec_model_store(r, a, a->args[2]);
+    if (f != NULL && f->kind != FRESH_OBJECT)
+        f->known = false;
     return true;
 }
 
@@ -449,6 +492,15 @@ model_len(rec *r, const rec_args *a)
     return true;
 }
 
+/* Frame objects follow their frame as it runs: the rest of such a call is CPython's. */
+static bool
+model_frame(rec *r, const rec_args *a)
+{
+    (void)a;
+    rec_stop(r, "the program looks at its own frames");
+    return true;
+}
+
 static bool
 model_iter(rec *r, const rec_args *a)
 {
@@ -473,6 +525,8 @@ fresh_iterator(rec *r, const rec_args *a, const kin_vid *items, uint32_t n)
 {
     kin_vid out = rec_model_step(r, a, KIN_STEP_PURE);
     rec_make_fresh(r, out, FRESH_ITER, items, n, true);
+    if (kin_vec_push(&r->iters, out) != KIN_OK) /* over one or several containers: any change ends its use */
+        r->status = KIN_NOMEM;
     return true;
 }
 
@@ -703,7 +757,7 @@ static const model_row builtin_rows[] = {
     {"bin", model_pure}, {"oct", model_pure}, {"repr", model_pure}, {"format", model_pure}, {"ascii", model_pure},
     {"frozenset", model_pure}, {"bytes", model_pure}, {"sorted", model_fresh}, {"id", model_ask},
     {"object.__init__", model_object_init}, {"object.__getattribute__", model_object_getattribute},
-    {"object.__setattr__", model_object_setattr}, {NULL, NULL}};
+    {"object.__setattr__", model_object_setattr}, {"dict.__setitem__", model_dict_setitem}, {NULL, NULL}};
 
 static const char *const pure_modules[] = {"math", "cmath", NULL};
 static const char *const ask_modules[] = {"time", "_random", "posix", NULL};
@@ -764,6 +818,12 @@ make_models(void)
         add_path(builtins, m->name, m->fn);
     for (const rec_method_row *m = rec_method_rows; m->name; m++)
         add_path(builtins, m->name, m->fn);
+    PyObject *setitem = PyDict_GetItemString(PyODict_Type.tp_dict, "__setitem__");
+    if (setitem != NULL)
+        add_model(setitem, model_dict_setitem);
+    PyObject *frame = PySys_GetObject("_getframe"); /* borrowed */
+    if (frame != NULL)
+        add_model(frame, model_frame);
     for (int i = 0; pure_modules[i]; i++)
         add_module(pure_modules[i], model_pure);
     for (int i = 0; ask_modules[i]; i++)

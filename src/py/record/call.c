@@ -204,6 +204,13 @@ rec_can_inline(rec *r, PyObject *func)
     return (code->co_flags & CO_OPTIMIZED) && !rec_skips_function(func);
 }
 
+bool
+rec_bind(rec *r, kin_vid *func, const kin_vid *args, uint32_t npos, uint32_t nkw, PyObject *kwnames)
+{
+    fix_function(r, func);
+    return !r->stopped && bind_call(r, *func, args, npos, nkw, kwnames);
+}
+
 /* Expects the next frame to be `func` with these arguments. `ndrop` operands leave the caller's stack, the values
  * `under` come in their place; the result goes where `resume` says. */
 bool
@@ -259,11 +266,53 @@ rec_call_step(rec *r, kin_vid callee, const kin_vid *args, uint32_t npos, uint32
     rec_await_result(r, out, s);
 }
 
-static void
-opaque_call(rec *r, kin_vid callee, const kin_vid *args, uint32_t npos, uint32_t nkw, PyObject *kwnames, int ndrop)
+void
+rec_opaque_call(rec *r, kin_vid callee, const kin_vid *args, uint32_t npos, uint32_t nkw, PyObject *kwnames, int ndrop)
 {
     int row = rec_opaque_row(r, callee, args, npos + nkw);
     rec_call_step(r, callee, args, npos, nkw, kwnames, ndrop, KIN_STEP_OPAQUE | KIN_STEP_EFFECT, row);
+}
+
+/* The C function that makes instances of the class, when it is one that only allocates: object.__new__, or that of a
+ * builtin container or exception. NULL: user code decides. */
+static PyObject *
+allocator(PyTypeObject *tp, bool *takes_args)
+{
+    *takes_args = false;
+    PyTypeObject *base = tp;
+    while (base != NULL && (base->tp_flags & Py_TPFLAGS_HEAPTYPE))
+        base = base->tp_base;
+    if (base == NULL || tp->tp_new != base->tp_new)
+        return NULL;
+    *takes_args = PyExceptionClass_Check(base);
+    if (base != &PyBaseObject_Type && base != &PyDict_Type && base != &PyList_Type && base != &PySet_Type &&
+        base != &PyODict_Type && !*takes_args)
+        return NULL;
+    PyTypeObject *owner = base;
+    PyObject *fn = NULL;
+    for (; owner != NULL && fn == NULL; owner = owner->tp_base)
+        fn = PyDict_GetItemString(owner->tp_dict, "__new__");
+    return fn != NULL && PyCFunction_Check(fn) ? fn : NULL;
+}
+
+static kin_vid
+new_instance(rec *r, kin_vid cls, PyObject *alloc, const kin_vid *args, uint32_t npos)
+{
+    kin_vid all[256];
+    PyTypeObject *tp = (PyTypeObject *)O(r, cls);
+    kin_vid obj;
+    if (tp->tp_new == PyBaseObject_Type.tp_new) {
+        obj = rec_step_out(r, KIN_STEP_BUILD_OBJECT, KIN_STEP_PURE, &cls, 1);
+    } else {
+        all[0] = rec_const(r, alloc);
+        all[1] = cls;
+        memcpy(all + 2, args, npos * sizeof *args);
+        obj = rec_step_out(r, KIN_STEP_CALL, KIN_STEP_PURE, all, npos + 2);
+    }
+    rec_make_fresh(r, obj, FRESH_OBJECT, NULL, 0, true);
+    r->info.at[obj].type = tp;
+    r->info.at[obj].type_seg = rec_seg(r) + 1;
+    return obj;
 }
 
 /* A Python class: type.__call__ = __new__ + __init__. */
@@ -271,18 +320,17 @@ static bool
 call_class(rec *r, kin_vid cls, const kin_vid *args, uint32_t npos, uint32_t nkw, PyObject *kwnames, int ndrop)
 {
     PyTypeObject *tp = (PyTypeObject *)O(r, cls);
-    if (Py_TYPE(tp)->tp_call != PyType_Type.tp_call || !(tp->tp_flags & Py_TPFLAGS_HEAPTYPE))
+    bool takes_args;
+    PyObject *alloc = allocator(tp, &takes_args);
+    if (Py_TYPE(tp)->tp_call != PyType_Type.tp_call || !(tp->tp_flags & Py_TPFLAGS_HEAPTYPE) || alloc == NULL)
         return false;
-    if (tp->tp_new != PyBaseObject_Type.tp_new || tp->tp_flags & Py_TPFLAGS_IS_ABSTRACT || tp->tp_finalize || tp->tp_del)
+    if ((tp->tp_flags & Py_TPFLAGS_IS_ABSTRACT) || tp->tp_finalize || tp->tp_del || npos + nkw > 200)
         return false;
     PyObject *init = _PyType_Lookup(tp, REC_STR("__init__"));
-    if (init == NULL || !PyFunction_Check(init) || !rec_can_inline(r, init) || npos + nkw > 200)
+    if (init == NULL || !PyFunction_Check(init) || !rec_can_inline(r, init))
         return false;
     rec_class_version(r, tp);
-    kin_vid all[256], obj = rec_step_out(r, KIN_STEP_BUILD_OBJECT, KIN_STEP_PURE, &cls, 1);
-    rec_make_fresh(r, obj, FRESH_OBJECT, NULL, 0, true);
-    r->info.at[obj].type = tp;
-    r->info.at[obj].type_seg = rec_seg(r) + 1;
+    kin_vid all[256], obj = new_instance(r, cls, alloc, args, takes_args ? npos : 0);
     all[0] = obj;
     memcpy(all + 1, args, (npos + nkw) * sizeof *args);
     return rec_inline(r, rec_const(r, init), all, npos + 1, nkw, kwnames, ndrop, NULL, 0, KIN_RESUME_INIT, obj);
@@ -383,10 +431,14 @@ rec_do_call(rec *r, kin_vid callee, const kin_vid *args, uint32_t npos, uint32_t
     if (rec_call_torch(r, callee, args, npos, nkw, kwnames, ndrop) || r->stopped)
         return;
     if (PyFunction_Check(obj)) {
+        if (rec_generator_call(r, callee, args, npos, nkw, kwnames, ndrop))
+            return;
         if (rec_can_inline(r, obj) &&
             rec_inline(r, callee, args, npos, nkw, kwnames, ndrop, NULL, 0, KIN_RESUME_PUSH, 0))
             return;
     } else if (rec_is_const(r, callee)) {
+        if (rec_consume_call(r, callee, args, npos, nkw, kwnames, ndrop) || r->stopped)
+            return;
         if (rec_call_builtin(r, callee, args, npos, nkw, kwnames, ndrop) || r->stopped)
             return;
         if (PyType_Check(obj) && call_class(r, callee, args, npos, nkw, kwnames, ndrop))
@@ -396,5 +448,5 @@ rec_do_call(rec *r, kin_vid callee, const kin_vid *args, uint32_t npos, uint32_t
         return;
     }
     if (!r->stopped)
-        opaque_call(r, callee, args, npos, nkw, kwnames, ndrop);
+        rec_opaque_call(r, callee, args, npos, nkw, kwnames, ndrop);
 }

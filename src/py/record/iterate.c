@@ -170,7 +170,12 @@ push_known_iter(rec *r, kin_vid vid, int ndrop)
     if (tensor ? !tensor_rows(r, vid, &items, &n) : !rec_items_of(r, vid, &items, &n))
         return false;
     kin_vid out = rec_step_out(r, KIN_STEP_ITER, KIN_STEP_PURE, &vid, 1);
-    rec_make_fresh(r, out, FRESH_ITER, items, n, true);
+    rec_fresh *f = rec_make_fresh(r, out, FRESH_ITER, items, n, true);
+    if (f != NULL && !tensor && !PyTuple_Check(obj)) {
+        f->of = FRESH(r, vid) && FRESH(r, vid)->kind == FRESH_VIEW ? FRESH(r, vid)->items[0] : vid;
+        if (kin_vec_push(&r->iters, out) != KIN_OK)
+            r->status = KIN_NOMEM;
+    }
     free(items);
     if (tensor)
         r->skip_expected = true;
@@ -265,6 +270,8 @@ rec_op_for_iter(rec *r)
     rec_frame *f = r->top;
     kin_vid it = rec_peek(r, 0);
     rec_fresh *fresh = FRESH(r, it);
+    if (rec_consume_for(r, it))
+        return;
     if (fresh != NULL && fresh->kind == FRESH_ITER && fresh->known) {
         if (fresh->pos >= fresh->n) {
             rec_drop(r, 1);
@@ -281,6 +288,14 @@ rec_op_for_iter(rec *r)
             rec_await_result(r, item, 0);
         return;
     }
+    rec_ask_iter(r, it);
+}
+
+void
+rec_ask_iter(rec *r, kin_vid it)
+{
+    rec_frame *f = r->top;
+    rec_fresh *fresh = FRESH(r, it);
     bool quiet = is_quiet_iterator(O(r, it));
     if (quiet && fresh == NULL)
         rec_need_type(r, it);

@@ -298,9 +298,14 @@ rec_op_contains(rec *r, int invert)
         rec_await_const(r);
         return;
     }
-    if (has_tensor(r, args + 1, 1)) {
-        operator_step(r, KIN_STEP_CONTAINS, invert, args, 2, &PyBool_Type);
-        return;
+    PyTypeObject *tp = Py_TYPE(O(r, args[1]));
+    PyObject *own = tp->tp_flags & Py_TPFLAGS_HEAPTYPE ? _PyType_Lookup(tp, REC_STR("__contains__")) : NULL;
+    if (own != NULL && PyFunction_Check(own) && rec_can_inline(r, own)) {
+        kin_vid call[2] = {args[1], args[0]};
+        rec_need_version(r, args[1]);
+        if (r->stopped || rec_inline(r, rec_const(r, own), call, 2, 0, NULL, 2, NULL, 0,
+                                     invert ? KIN_RESUME_FALSITY : KIN_RESUME_TRUTH, 0))
+            return;
     }
     operator_step(r, KIN_STEP_CONTAINS, invert, args, 2, &PyBool_Type);
 }

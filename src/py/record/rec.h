@@ -22,7 +22,8 @@
 typedef enum {
     FRESH_NONE, FRESH_TUPLE, FRESH_LIST, FRESH_DICT, FRESH_SET, FRESH_METHOD, FRESH_CELL, FRESH_FUNCTION, FRESH_SUPER,
     FRESH_ITER,   /* iterator over items[pos..n) */
-    FRESH_RANGE, FRESH_SLICE, FRESH_VIEW, FRESH_OBJECT, FRESH_OTHER
+    FRESH_RANGE, FRESH_SLICE, FRESH_VIEW, FRESH_OBJECT, FRESH_OTHER,
+    FRESH_GENERATOR /* items = function, locals and stack; its frame is in rec.gens */
 } fresh_kind;
 
 typedef struct {
@@ -31,6 +32,7 @@ typedef struct {
     bool escaped;     /* code that is not watched may reach it */
     uint32_t n, cap, pos;
     kin_vid *items;
+    kin_vid of;       /* FRESH_ITER: the container it runs over */
     PyObject *aux;    /* CONST detail: METHOD/FUNCTION/SUPER: borrowed object kept by refs */
 } rec_fresh;
 
@@ -44,10 +46,18 @@ typedef struct {
     uint32_t meta_epoch;  /* tensors: meta epoch + 1 for which meta_mask holds */
     unsigned meta_mask;
     rec_fresh *fresh;
+    uint32_t raised;      /* number in rec.raises from which on the exception (or its traceback) exists; 0 = none */
     bool held, graph;     /* graph: result of a torch call */
 } rec_info;
 
-typedef enum { AWAIT_NONE, AWAIT_RESULT, AWAIT_CONST, AWAIT_BRANCH, AWAIT_FRAME, AWAIT_ITER } await_kind;
+/* How long the trace was before an instruction that raised, to go back to when the exception gets out. */
+typedef struct {
+    uint32_t vals, steps, vids, snaps, facts, nsegments;
+    uint32_t snap;        /* state before the instruction */
+} rec_raise;
+
+typedef enum { AWAIT_NONE, AWAIT_RESULT, AWAIT_CONST, AWAIT_BRANCH, AWAIT_FRAME, AWAIT_ITER,
+               AWAIT_CONSUMER } await_kind;
 
 typedef struct rec_frame {
     struct rec_frame *back;
@@ -78,6 +88,9 @@ typedef struct rec_frame {
     kin_resume call_resume;
     kin_vid call_extra;
     kin_vid exc;             /* exception being handled */
+    struct rec_consumer *consumer; /* the current instruction has C code call watched frames */
+    struct rec_gen *gen;     /* the generator whose frame this is */
+    bool from_c;             /* called by C code: the result goes to back->consumer */
     int nundo;               /* stack slots overwritten by the current instruction, for late snapshots */
     struct { int slot; kin_vid old; } undo[16];
 } rec_frame;
@@ -99,11 +112,13 @@ typedef struct rec {
     kin_record_result *result;
     KIN_VEC(rec_info) info;  /* by vid */
     rec_frame *top;
+    KIN_VEC(kin_vid) iters;  /* iterators over containers that can change */
     rec_call call;
     uint32_t seg;            /* current segment */
     uint32_t skip;           /* depth of frames being ignored below a leaf */
     bool skip_expected;      /* Python frames below the current instruction are accounted for */
     bool foreign;            /* unexpected Python code ran below the current instruction */
+    bool keep_inside;        /* the step being written hands its operands to nobody */
     bool seg_ended;          /* heap knowledge ended: the next fact or path begins a new segment */
     bool ambient;            /* the recording itself has changed ambient state */
     bool inplace;            /* a torch call changed some tensor in place in this segment */
@@ -115,11 +130,18 @@ typedef struct rec {
     struct rec_map *facts_seen, *value_numbers, *consts;
     kin_status status;
     uint32_t ninstr;
+    KIN_VEC(rec_raise) raises;
+    kin_vid pending;         /* the exception that is looking for its handler */
+    kin_vid handled;         /* the exception handled when the call began (or None), when it was asked for */
+    uint32_t escaped;        /* an exception got where its traceback can be seen: rec_info.raised of it */
     kin_vid returned;        /* value of the RETURN_VALUE in progress */
     PyObject *fullgraph_error; /* set when fullgraph met a break */
     uint32_t first_step;     /* a branch: its first step ... */
     uint32_t join;           /* ... and the step whose failure leads to it; 0 = no branch */
     uint32_t depth;
+    struct rec_gen *gens;    /* generators made by the recording */
+    struct rec_region *region; /* generator.c: instructions that are recorded to be done as a whole, or again */
+    bool refused;            /* the region cannot be recorded; undone at the end of the watcher's callback */
 } rec;
 
 /* An interned string, made once. */
@@ -137,6 +159,7 @@ typedef struct rec {
 /* ---- record.c ---- */
 rec *rec_new(const kin_record_options *opt, kin_variant *v, kin_record_result *result);
 void rec_free(rec *r);
+void rec_pop_frame(rec *r);
 rec_frame *rec_push_frame(rec *r, struct _PyInterpreterFrame *f, PyCodeObject *code);
 PyObject *rec_run_watched(rec *r, PyObject *(*body)(void *arg), void *arg);
 
@@ -162,6 +185,7 @@ bool rec_pinnable(PyObject *obj);
 rec_fresh *rec_make_fresh(rec *r, kin_vid vid, fresh_kind kind, const kin_vid *items, uint32_t n, bool known);
 bool rec_fresh_push(rec_fresh *f, kin_vid vid);
 void rec_escape(rec *r, kin_vid vid);
+void rec_touch_iterators(rec *r, kin_vid container);
 bool rec_meta(rec *r, kin_vid tensor, unsigned mask); /* makes tensor metadata a fact or a check */
 bool rec_is_unstable(rec *r, kin_vid vid);
 
@@ -173,6 +197,7 @@ kin_vid rec_step_out(rec *r, kin_step_kind kind, unsigned flags, const kin_vid *
 uint32_t rec_seg(rec *r);                             /* current segment; begins a new one when the last has ended */
 void rec_end_segment(rec *r);                         /* heap knowledge ends with the current instruction */
 void rec_forget_contents(rec *r);                     /* ... and escaped fresh objects may have changed */
+void rec_truncate(rec *r, uint32_t len);              /* drops the steps from `len` on */
 void rec_stop(rec *r, const char *why);               /* EXIT at the current instruction, give up watching */
 void rec_stop_fmt(rec *r, const char *fmt, ...) __attribute__((format(printf, 2, 3)));
 void rec_bug(rec *r, const char *what);               /* an invariant failed: nothing of this recording is used */
@@ -197,6 +222,7 @@ typedef struct {
     kin_vid args[3];
     uint32_t nargs;
     unsigned flags;     /* STEP: step flags */
+    bool fallback;      /* CALL: an AttributeError goes on to the type's __getattr__ */
 } attr_result;
 void rec_attr_find(rec *r, kin_vid base, PyObject *name, attr_result *out);
 void rec_attr_generic(rec *r, kin_vid base, PyObject *name, attr_result *out);
@@ -211,6 +237,8 @@ bool rec_inline(rec *r, kin_vid func, const kin_vid *args, uint32_t npos, uint32
                 const kin_vid *under, int nunder, kin_resume resume, kin_vid extra);
 kin_vid rec_closure_cell(rec *r, kin_vid func, int i, PyObject *cell);
 bool rec_can_inline(rec *r, PyObject *func);
+bool rec_bind(rec *r, kin_vid *func, const kin_vid *args, uint32_t npos, uint32_t nkw, PyObject *kwnames); /* to r->call.locals */
+void rec_opaque_call(rec *r, kin_vid callee, const kin_vid *args, uint32_t npos, uint32_t nkw, PyObject *kwnames, int ndrop);
 void rec_call_step(rec *r, kin_vid callee, const kin_vid *args, uint32_t npos, uint32_t nkw, PyObject *kwnames, int ndrop,
                    unsigned flags, int break_row);
 kin_vid rec_build_tuple(rec *r, const kin_vid *items, uint32_t n, PyObject *obj);
@@ -246,9 +274,32 @@ void rec_op_is(rec *r, int invert);
 void rec_op_binary(rec *r, kin_step_kind kind, int imm, int n);
 void rec_op_get_iter(rec *r);
 void rec_op_for_iter(rec *r);
+void rec_ask_iter(rec *r, kin_vid it);  /* FOR_ITER as a step */
 void rec_op_unpack(rec *r, int n);
 bool rec_is_plain_value(PyObject *obj);  /* exact builtin immutable or container: operators on it run no user code */
 kin_vid rec_frame_globals(rec *r);
+
+/* ---- raise.c ---- */
+bool rec_always_raises(const rec_frame *f);
+void rec_catch(rec *r, rec_frame *f, uint32_t offset);  /* f goes on at a handler */
+void rec_unwind(rec *r, PyObject *exc);                 /* the top frame is left by an exception (NULL: not known) */
+bool rec_op_exception(rec *r);                          /* rule of the current instruction, if it is about exceptions */
+void rec_exception_escapes(rec *r, uint32_t raised);    /* ends the recording before the exception was raised */
+bool rec_lets_escape(rec *r, kin_step_kind kind, const kin_vid *args); /* may the step keep an operand? */
+
+/* ---- generator.c: generators, and regions of steps that can be done again ---- */
+bool rec_generator_call(rec *r, kin_vid callee, const kin_vid *args, uint32_t npos, uint32_t nkw, PyObject *kwnames, int ndrop);
+bool rec_consume_for(rec *r, kin_vid it);             /* FOR_ITER over a generator of ours */
+bool rec_consume_call(rec *r, kin_vid callee, const kin_vid *args, uint32_t npos, uint32_t nkw, PyObject *kwnames, int ndrop);
+bool rec_enter_from_c(rec *r, struct _PyInterpreterFrame *f, bool *skip); /* a frame starts: one that a consumer waits for? */
+bool rec_leave_to_c(rec *r, rec_frame *f, PyObject *value);   /* a frame returns or yields; true: taken care of */
+bool rec_finish_consumer(rec *r, rec_frame *f, uint32_t offset); /* false: nothing else is to be done with the event */
+void rec_op_yield(rec *r);
+void rec_refuse(rec *r);
+void rec_settle(rec *r);                              /* undoes a refused region */
+bool rec_region_step(rec *r, kin_step_kind kind, unsigned *flags, const kin_vid *args, uint32_t n);
+uint32_t rec_region_snap(rec *r);
+void rec_free_generators(rec *r);
 
 /* ---- ops.c ---- */
 void rec_dispatch(rec *r);

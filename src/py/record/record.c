@@ -52,8 +52,8 @@ rec_push_frame(rec *r, struct _PyInterpreterFrame *f, PyCodeObject *code)
     return rf;
 }
 
-static void
-pop_frame(rec *r)
+void
+rec_pop_frame(rec *r)
 {
     rec_frame *rf = r->top;
     r->top = rf->back;
@@ -149,6 +149,7 @@ enter_inlined(rec *r, struct _PyInterpreterFrame *f)
             return false;
         }
     }
+    rf->from_c = rf->back->consumer != NULL;
     return true;
 }
 
@@ -165,9 +166,12 @@ on_call(void *arg, struct _PyInterpreterFrame *f)
             return true;
         if (r->call.active && kin_watch_func(f) == r->call.func && enter_inlined(r, f))
             return true;
+        bool known = false;
+        if (!r->stopped && rec_enter_from_c(r, f, &known))
+            return true;
         if (r->stopped)
             return false;
-        if (!r->skip_expected)
+        if (!r->skip_expected && !known)
             r->foreign = true;
     }
     r->skip++;
@@ -207,6 +211,15 @@ blame_foreign_code(rec *r, rec_frame *f)
 static void
 finish_instruction(rec *r, rec_frame *f, uint32_t offset)
 {
+    if (r->pending != 0 || rec_always_raises(f) || (offset != f->next && offset != f->jump)) {
+        rec_catch(r, f, offset);
+        return;
+    }
+    if (r->foreign && r->region != NULL) {
+        r->foreign = false;
+        rec_refuse(r);
+        return;
+    }
     if (r->foreign) {
         r->foreign = false;
         if (f->steps0 == r->t->steps.len && f->await == AWAIT_CONST) {
@@ -215,12 +228,6 @@ finish_instruction(rec *r, rec_frame *f, uint32_t offset)
         }
         blame_foreign_code(r, f);
         rec_forget_contents(r);
-    }
-    if (offset != f->next && offset != f->jump) {
-        if (f->inlined)
-            r->failed = true;
-        rec_stop(r, "an exception was raised and handled here");
-        return;
     }
     PyObject **stack = kin_watch_localsplus(f->f) + f->nlocals;
     switch (f->await) {
@@ -240,6 +247,7 @@ finish_instruction(rec *r, rec_frame *f, uint32_t offset)
         rec_bug(r, "an expected frame did not come");
         break;
     case AWAIT_NONE:
+    case AWAIT_CONSUMER:
         break;
     }
     f->await = AWAIT_NONE;
@@ -279,10 +287,16 @@ on_instr(void *arg, struct _PyInterpreterFrame *frame, uint32_t offset)
         return;
     }
     r->ninstr++;
+    if (f->ran && !rec_finish_consumer(r, f, offset)) {
+        rec_settle(r);
+        return;
+    }
     if (f->ran)
         finish_instruction(r, f, offset);
-    if (r->stopped)
+    if (r->stopped) {
+        rec_settle(r);
         return;
+    }
     const kin_instr *in = kin_code_at(f->kc, offset);
     int before = f->ran ? f->op : KIN_OP_NONE;
     f->ran = true;
@@ -311,8 +325,27 @@ on_instr(void *arg, struct _PyInterpreterFrame *frame, uint32_t offset)
         return;
     }
     rec_dispatch(r);
+    rec_settle(r);
+    if (r->escaped != 0 && !r->stopped)
+        rec_exception_escapes(r, r->escaped);
     if (r->status != KIN_OK)
         rec_bug(r, "no memory");
+}
+
+/* What `in` makes of the result of __contains__. A result that is not known to be a bool has no rule: the instruction
+ * cannot be taken back any more, so nothing of the recording is kept. */
+static void
+push_membership(rec *r, rec_frame *f, kin_vid result)
+{
+    bool invert = f->call_resume == KIN_RESUME_FALSITY;
+    if (rec_is_const(r, result) && PyBool_Check(O(r, result)))
+        rec_push(r, rec_const(r, (O(r, result) == Py_True) != invert ? Py_True : Py_False));
+    else if (!invert && r->info.at[result].type == &PyBool_Type)
+        rec_push(r, result);
+    else {
+        r->failed = true;
+        rec_stop(r, "__contains__ returned something that is not known to be a bool");
+    }
 }
 
 static void
@@ -332,10 +365,10 @@ on_return(void *arg, struct _PyInterpreterFrame *frame, PyObject *value)
         rec_bug(r, "return from another frame");
         return;
     }
+    if (rec_leave_to_c(r, f, value))
+        return;
     if (value == NULL) {
-        if (f->inlined)
-            r->failed = true;
-        rec_stop(r, "an exception left the frame here");
+        rec_unwind(r, r->watch.exception);
         return;
     }
     kin_vid result = r->returned;
@@ -343,15 +376,19 @@ on_return(void *arg, struct _PyInterpreterFrame *frame, PyObject *value)
         r->done = true;
         return;
     }
-    pop_frame(r);
+    rec_pop_frame(r);
     f = r->top;
     f->await = AWAIT_NONE;
     f->inlined = true;
     f->jump = UINT32_MAX;
-    if (f->call_resume == KIN_RESUME_PUSH)
+    if (f->call_resume == KIN_RESUME_PUSH || f->call_resume == KIN_RESUME_DEFAULT)
         rec_push(r, result);
     else if (f->call_resume == KIN_RESUME_INIT)
         rec_push(r, f->call_extra);
+    else if (f->call_resume == KIN_RESUME_HASATTR)
+        rec_push(r, rec_const(r, Py_True));
+    else if (f->call_resume == KIN_RESUME_TRUTH || f->call_resume == KIN_RESUME_FALSITY)
+        push_membership(r, f, result);
 }
 
 /* -- beginning and end of a recording ----------------------------------------------------------------------------- */
@@ -360,7 +397,8 @@ void
 rec_free(rec *r)
 {
     while (r->top != NULL)
-        pop_frame(r);
+        rec_pop_frame(r);
+    rec_free_generators(r);
     for (uint32_t i = 0; i < r->info.len; i++) {
         if (r->info.at[i].held)
             Py_DECREF(r->info.at[i].obj);
@@ -370,6 +408,8 @@ rec_free(rec *r)
         }
     }
     kin_vec_deinit(&r->info);
+    kin_vec_deinit(&r->iters);
+    kin_vec_deinit(&r->raises);
     rec_map_free(r->facts_seen);
     rec_map_free(r->value_numbers);
     rec_map_free(r->consts);

@@ -26,6 +26,8 @@ uint32_t
 rec_snapshot(rec *r)
 {
     rec_frame *f = r->top;
+    if (r->region != NULL)
+        return rec_region_snap(r);
     if (f->snap == 0) {
         f->snap = rec_snapshot_of(r, f, f->exit_offset, f->sp0);
         if (f->snap != 0) {
@@ -42,6 +44,8 @@ rec_snapshot(rec *r)
 uint32_t
 rec_step(rec *r, kin_step_kind kind, unsigned flags, const kin_vid *args, uint32_t n)
 {
+    if (r->region != NULL && !rec_region_step(r, kind, &flags, args, n))
+        return 0;
     kin_step s = {.kind = (uint8_t)kind, .flags = (uint16_t)flags, .nargs = (uint16_t)n};
     if (!(flags & KIN_STEP_PURE))
         s.snap = rec_snapshot(r);
@@ -53,12 +57,17 @@ rec_step(rec *r, kin_step_kind kind, unsigned flags, const kin_vid *args, uint32
     if (n)
         memcpy(r->t->vids.at + s.args, args, n * sizeof *args);
     r->t->vids.len += n;
-    if (!(flags & (KIN_STEP_PURE | KIN_STEP_MUTATES)) && kind != KIN_STEP_CHECK)
+    uint32_t escaped = r->escaped;
+    if (!(flags & (KIN_STEP_PURE | KIN_STEP_MUTATES)) && kind != KIN_STEP_CHECK && !r->keep_inside)
         for (uint32_t i = 0; i < n; i++)
             rec_escape(r, args[i]);
+    if ((flags & KIN_STEP_MUTATES) && n && kind != KIN_STEP_NEXT && r->iters.len)
+        rec_touch_iterators(r, args[0]);
     if ((flags & KIN_STEP_MUTATES) && n && FRESH(r, args[0]) && FRESH(r, args[0])->escaped)
         for (uint32_t i = 1; i < n; i++)
             rec_escape(r, args[i]);
+    if (r->escaped != escaped && !rec_lets_escape(r, kind, args))
+        r->escaped = escaped;
     return r->t->steps.len - 1;
 }
 
@@ -77,7 +86,9 @@ rec_step_out(rec *r, kin_step_kind kind, unsigned flags, const kin_vid *args, ui
 uint32_t
 rec_seg(rec *r)
 {
-    if (r->seg_ended) {
+    if (r->seg_ended && r->region != NULL) {
+        rec_refuse(r);
+    } else if (r->seg_ended) {
         r->seg_ended = false;
         uint32_t s = rec_step(r, KIN_STEP_SEGMENT, 0, NULL, 0);
         r->seg = r->t->nsegments++;
@@ -100,6 +111,7 @@ void
 rec_forget_contents(rec *r)
 {
     rec_end_segment(r);
+    rec_touch_iterators(r, 0);
     for (uint32_t i = 1; i < r->info.len; i++) {
         rec_fresh *f = r->info.at[i].fresh;
         if (f != NULL && f->escaped && f->kind != FRESH_TUPLE && f->kind != FRESH_METHOD && f->kind != FRESH_SUPER &&
@@ -110,8 +122,8 @@ rec_forget_contents(rec *r)
 
 /* -- ending ------------------------------------------------------------------------------------------------------- */
 
-static void
-truncate_steps(rec *r, uint32_t len)
+void
+rec_truncate(rec *r, uint32_t len)
 {
     for (uint32_t i = len; i < r->t->steps.len; i++)
         if (r->t->steps.at[i].out)
@@ -125,6 +137,10 @@ rec_stop(rec *r, const char *why)
 {
     if (r->stopped)
         return;
+    if (r->region != NULL) {
+        rec_refuse(r);
+        return;
+    }
     r->stopped = true;
     snprintf(r->result->reason, sizeof r->result->reason, "%s", why);
     kin_watch_abandon(&r->watch);
@@ -133,7 +149,7 @@ rec_stop(rec *r, const char *why)
         return;
     }
     uint32_t snap = rec_snapshot(r);
-    truncate_steps(r, r->top->steps0);
+    rec_truncate(r, r->top->steps0);
     kin_step exit = {.kind = KIN_STEP_EXIT, .snap = snap};
     if (kin_vec_push(&r->t->steps, exit) != KIN_OK)
         r->status = KIN_NOMEM;

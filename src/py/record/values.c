@@ -19,13 +19,12 @@ map_slot(rec *r, struct rec_map *m, uint32_t a, uint32_t b, uint32_t c, uint32_t
 
 /* -- making values ------------------------------------------------------------------------------------------ */
 
-/* Holding an object keeps its address from being used again while we compare by address. Tensors (memory) and
- * objects whose death can be seen are not held (rule 84). */
+/* Only atoms are held: holding anything else could delay a death that the program sees (rule 84). Other objects are
+ * looked at only while the program itself keeps them: they lie on a watched stack or in what a watched value holds. */
 static bool
 may_hold(PyObject *obj)
 {
-    PyTypeObject *tp = Py_TYPE(obj);
-    return !kin_is_tensor(obj) && tp->tp_finalize == NULL && tp->tp_del == NULL;
+    return kin_is_exact_immutable(obj);
 }
 
 void
@@ -91,6 +90,8 @@ kin_vid
 rec_src(rec *r, kin_vid parent, kin_access access, uint32_t key, PyObject *obj)
 {
     uint32_t seg = rec_seg(r);
+    if (r->refused)
+        return rec_value(r, (kin_val){.kind = KIN_VAL_NONE}, obj);
     uint32_t *slot = map_slot(r, r->value_numbers, seg, parent, (uint32_t)access, key);
     if (*slot != 0)
         return *slot;
@@ -121,6 +122,8 @@ void
 rec_fact(rec *r, kin_fact_kind kind, kin_vid vid, PyObject *ref, uint32_t num)
 {
     uint32_t seg = rec_seg(r);
+    if (r->refused)
+        return;
     kin_ref number = rec_ref(r, ref);
     uint32_t *slot = map_slot(r, r->facts_seen, seg, vid, (uint32_t)kind, number ^ (num << 20) ^ (num >> 12));
     if (*slot != 0) {
@@ -170,6 +173,8 @@ rec_need_type(rec *r, kin_vid vid)
     PyTypeObject *tp = Py_TYPE(O(r, vid));
     if (r->t->vals.at[vid].kind == KIN_VAL_CONST)
         return tp;
+    if (r->info.at[vid].type == tp && FRESH(r, vid) != NULL && !FRESH(r, vid)->escaped)
+        return tp; /* made here and out of everybody's reach; it may not even exist when facts are tested */
     if (r->info.at[vid].type == tp && (is_fixed_type(tp) || r->info.at[vid].type_seg == rec_seg(r) + 1))
         return tp;
     if (is_entry_value(r, vid))
@@ -372,11 +377,24 @@ void
 rec_escape(rec *r, kin_vid vid)
 {
     rec_fresh *f = vid ? FRESH(r, vid) : NULL;
+    if (vid && r->info.at[vid].raised)
+        r->escaped = r->info.at[vid].raised;
     if (f == NULL || f->escaped)
         return;
     f->escaped = true;
     for (uint32_t i = 0; i < f->n; i++)
         rec_escape(r, f->items[i]);
+}
+
+/* A container changed: iterators over it may not go on from what was known (0: any container may have). */
+void
+rec_touch_iterators(rec *r, kin_vid container)
+{
+    for (uint32_t i = 0; i < r->iters.len; i++) {
+        rec_fresh *f = FRESH(r, r->iters.at[i]);
+        if (f != NULL && f->kind == FRESH_ITER && (container == 0 || f->of == container))
+            f->known = false;
+    }
 }
 
 /* -- tensor metadata -------------------------------------------------------------------------------------------- */

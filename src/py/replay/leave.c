@@ -76,15 +76,43 @@ move_behind(kin_link *l, PyObject *result)
 
 /* -- running the frames ----------------------------------------------------------------------------------------- */
 
+/* `in` and `not in` turn what __contains__ returned into a bool. Steals result. */
+static void
+give_truth(kin_exit *e, kin_link *caller, PyObject *result, bool invert)
+{
+    int truth = PyObject_IsTrue(result);
+    Py_DECREF(result);
+    e->throwing = truth < 0;
+    e->offset = e->throwing ? caller->at : caller->next;
+    if (!e->throwing)
+        kin_frame_push(caller->frame, Py_NewRef((truth != 0) != invert ? Py_True : Py_False));
+}
+
 /* Puts the callee's result into its caller and says how the caller goes on. Steals result. */
 static void
 give_result(kin_exit *e, kin_link *caller, PyObject *result)
 {
-    e->throwing = result == NULL;
+    kin_resume resume = (kin_resume)caller->resume;
+    bool catches = resume == KIN_RESUME_DEFAULT || resume == KIN_RESUME_HASATTR;
+    bool absent = result == NULL && catches && PyErr_ExceptionMatches(PyExc_AttributeError);
+    e->throwing = result == NULL && !absent;
     e->offset = e->throwing ? caller->at : caller->next;
     if (e->throwing)
         return;
-    switch ((kin_resume)caller->resume) {
+    if (absent)
+        PyErr_Clear();
+    switch (resume) {
+    case KIN_RESUME_DEFAULT:
+        kin_frame_push(caller->frame, absent ? Py_XNewRef(caller->extra) : result);
+        return;
+    case KIN_RESUME_HASATTR:
+        Py_XDECREF(result);
+        kin_frame_push(caller->frame, Py_NewRef(absent ? Py_False : Py_True));
+        return;
+    case KIN_RESUME_TRUTH:
+    case KIN_RESUME_FALSITY:
+        give_truth(e, caller, result, resume == KIN_RESUME_FALSITY);
+        return;
     case KIN_RESUME_PUSH:
         kin_frame_push(caller->frame, result);
         return;
