@@ -777,6 +777,7 @@ rec_dispatch(rec *r)
     case KIN_OP_CALL: op_call(r); break;
     case KIN_OP_CALL_FUNCTION_EX: op_call_function_ex(r); break;
     case KIN_OP_RETURN_VALUE: op_return(r); break;
+    case KIN_OP_YIELD_VALUE: rec_op_yield(r); break;
     default:
         dispatch_values(r);
     }

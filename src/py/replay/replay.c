@@ -183,7 +183,8 @@ leave_raising(kin_run *r, uint32_t step, kin_chain *chain)
         kin_recursion_take(r->ts, 1);
     if (s->snap == 0)
         return NULL;
-    if (s->kind == KIN_STEP_CELL_GET) { /* CPython knows the words; it changes nothing to ask again */
+    /* CPython knows the words; it changes nothing to ask again */
+    if (s->kind == KIN_STEP_CELL_GET || (s->flags & KIN_STEP_AGAIN)) {
         PyErr_Clear();
         if (chain != NULL)
             kin_chain_drop(r->ts, chain);
@@ -331,7 +332,7 @@ run_return(kin_run *r, uint32_t step, PyObject **value)
 static bool
 is_forced(kin_run *r, const kin_step *s)
 {
-    if (s->snap == 0 || s->snap == r->last_snap)
+    if (s->snap == 0 || (s->snap == r->last_snap && !(s->flags & KIN_STEP_AGAIN)))
         return false;
     if (s->kind == KIN_STEP_CHECK && (s->imm == KIN_CHECK_NULL || s->imm == KIN_CHECK_NOTNULL))
         return false;

@@ -1,0 +1,24 @@
+/* Generator objects from the inside: the frame they hold, and putting one into a state it has not run to. */
+#ifndef KIN_PY_GENERATOR_H
+#define KIN_PY_GENERATOR_H
+
+#include "core/base/status.h"
+#include <Python.h>
+#include <stdbool.h>
+#include <stdbool.h>
+#include <stdint.h>
+
+struct _PyInterpreterFrame;
+
+/* Can this version's generators be put into a state? Where not, generators are never inlined. */
+bool kin_generator_supported(void);
+
+/* The frame inside the generator; NULL where unsupported. */
+struct _PyInterpreterFrame *kin_generator_frame(PyObject *gen);
+
+/* Makes `gen`, which is new or suspended, a generator of `code` suspended at the yield at byte offset `offset`, with
+ * `values` (borrowed, NULL allowed) as localsplus and stack. */
+kin_status kin_generator_suspend(PyObject *gen, PyCodeObject *code, uint32_t offset, PyObject **values, int n)
+    KIN_MUST_CHECK;
+
+#endif

@@ -1,0 +1,25 @@
+/* Generators as steps: a new one, and the state one would be suspended in. They exist for real only where an exit or
+ * code that is not watched wants them; their bodies never run in a replay. */
+#include "py/compat/generator.h"
+#include "py/replay/ops_priv.h"
+
+/* Calling a generator function runs none of its code. */
+PyObject *
+kin_op_build_generator(const kin_op_args *o)
+{
+    Py_ssize_t nkw = o->ref ? PyTuple_GET_SIZE(o->ref) : 0;
+    return PyObject_Vectorcall(o->arg[0], o->arg + 1, (size_t)(o->nargs - 1 - nkw), nkw ? o->ref : NULL);
+}
+
+/* Without a state the generator has ended. It is new or suspended where no handler is, so close() runs no code of it. */
+PyObject *
+kin_op_generator_state(const kin_op_args *o)
+{
+    if (o->ref == NULL)
+        return PyObject_CallMethod(o->arg[0], "close", NULL);
+    PyCodeObject *code = (PyCodeObject *)PyTuple_GET_ITEM(o->ref, 0);
+    uint32_t offset = (uint32_t)PyLong_AsUnsignedLong(PyTuple_GET_ITEM(o->ref, 1));
+    if (kin_generator_suspend(o->arg[0], code, offset, o->arg + 1, o->nargs - 1) != KIN_OK)
+        return NULL;
+    return Py_NewRef(Py_None);
+}
