@@ -54,6 +54,18 @@ grow_seen(kin_arm *a)
     return true;
 }
 
+const kin_word *
+kin_arm_find(const kin_arm *a, const void *addr)
+{
+    if (a->seen_size == 0)
+        return NULL;
+    uint32_t mask = a->seen_size - 1, at = hash_word(addr, mask);
+    for (; a->seen[at]; at = (at + 1) & mask)
+        if (a->f->words.at[a->seen[at] - 1].addr == addr)
+            return &a->f->words.at[a->seen[at] - 1];
+    return NULL;
+}
+
 void
 kin_arm_word(kin_arm *a, const void *addr, kin_vid vid, uint32_t site)
 {

@@ -21,6 +21,8 @@ void kin_arm_deinit(kin_arm *a);
 /* Expresses segment 0 as roots, words and remaining operations, from the values in p->cur. */
 bool kin_arm_run(kin_arm *a);
 
+/* The word at the address, if it has been added; NULL otherwise. */
+const kin_word *kin_arm_find(const kin_arm *a, const void *addr);
 /* Adds the word as it is now, unless it is there already. */
 void kin_arm_word(kin_arm *a, const void *addr, kin_vid vid, uint32_t site);
 void kin_arm_words(kin_arm *a, const kin_word *words, int n, kin_vid vid, uint32_t site);

@@ -45,10 +45,8 @@ kin_fast_eval(kin_variant *v, PyObject **slots, PyObject ***at)
         kin_guard_fast *f = p->fast[i];
         if (f == NULL || !f->armed || !match_roots(f, slots))
             continue;
-        uint32_t differs = first_difference(f);
-        if (differs < f->words.len) {
+        if (first_difference(f) < f->words.len) {
             p->changed = f;
-            p->changed_site = f->sites.at[differs];
             return KIN_FAST_UNKNOWN;
         }
         if (!kin_guard_run_ops(v, 0, f->ops.at, f->ops.len, f->at, slots, NULL))
@@ -72,16 +70,24 @@ drop_site(struct kin_guard_prog *p, uint32_t site)
             p->fast[i]->armed = false;
 }
 
-static void
-strike_site(struct kin_guard_prog *p, uint32_t site)
+/* `weight` strikes for the site; true when that gave it up. */
+static bool
+strike_site(struct kin_guard_prog *p, uint32_t site, bool close, unsigned weight)
+{
+    p->strikes[site] = (uint8_t)(close ? p->strikes[site] + weight : 1);
+    if (p->strikes[site] < LIMIT)
+        return false;
+    p->strikes[site] = 0;
+    drop_site(p, site);
+    return true;
+}
+
+static bool
+note_change(struct kin_guard_prog *p)
 {
     bool close = p->evals - p->last_change <= CLOSE;
     p->last_change = p->evals;
-    p->strikes[site] = close ? (uint8_t)(p->strikes[site] + 1) : 1;
-    if (p->strikes[site] < LIMIT)
-        return;
-    p->strikes[site] = 0;
-    drop_site(p, site);
+    return close;
 }
 
 static bool
@@ -110,10 +116,27 @@ expect_store(const kin_trace *t, struct kin_guard_prog *p, kin_vid obj, kin_ref 
     }
 }
 
+/* The tuple of *args and the dict of **kwargs are new on each call. */
+static void
+expect_new_roots(const kin_variant *v)
+{
+    if (v->func == NULL || !PyFunction_Check(v->func))
+        return;
+    const PyCodeObject *code = (const PyCodeObject *)PyFunction_GET_CODE(v->func);
+    uint32_t first = (uint32_t)(code->co_argcount + code->co_kwonlyargcount);
+    uint32_t end = first + ((code->co_flags & CO_VARARGS) != 0) + ((code->co_flags & CO_VARKEYWORDS) != 0);
+    for (kin_vid i = 1; i < v->trace.vals.len; i++) {
+        const kin_val *val = &v->trace.vals.at[i];
+        if (val->kind == KIN_VAL_SRC && val->access == KIN_ACCESS_LOCAL && val->key >= first && val->key < end)
+            v->guards->drops[i] |= 1u << KIN_SITE_LOC;
+    }
+}
+
 void
 kin_fast_expect_writes(kin_variant *v)
 {
     const kin_trace *t = &v->trace;
+    expect_new_roots(v);
     for (uint32_t i = 0; i < t->steps.len; i++) {
         const kin_step *s = &t->steps.at[i];
         kin_step_kind kind = (kin_step_kind)s->kind;
@@ -167,9 +190,10 @@ new_fast(const struct kin_guard_prog *p)
 static void
 strike_roots(struct kin_guard_prog *p, const kin_guard_fast *f, PyObject *const *slots)
 {
+    bool close = note_change(p);
     for (uint32_t i = 0; i < f->roots.len; i++)
         if (slots[f->roots.at[i].vid] != f->roots.at[i].obj)
-            strike_site(p, f->roots.at[i].vid * KIN_SITE__COUNT + KIN_SITE_LOC);
+            strike_site(p, f->roots.at[i].vid * KIN_SITE__COUNT + KIN_SITE_LOC, close, 1);
 }
 
 static kin_guard_fast *
@@ -192,22 +216,58 @@ choose_fast(struct kin_guard_prog *p, PyObject *const *slots)
     return p->fast[oldest];
 }
 
+/* Strikes the sites of all words that lie where they lay and differ. (A word that is no longer asked for belongs to
+ * something that moved, and the word that says so is struck.) What differs at once after it was noted is most likely
+ * changed by the call itself, and will be again. True when something was given up. */
+static bool
+strike_changes(const kin_arm *a, const kin_guard_fast *old)
+{
+    struct kin_guard_prog *p = a->p;
+    bool close = note_change(p), gave_up = false;
+    unsigned weight = p->evals - old->armed_at == 1 ? 2 : 1;
+    for (uint32_t i = 0; i < old->words.len; i++) {
+        const kin_word *now = kin_arm_find(a, old->words.at[i].addr);
+        if (now != NULL && now->word != old->words.at[i].word)
+            gave_up |= strike_site(p, old->sites.at[i], close, weight);
+    }
+    return gave_up;
+}
+
+static bool
+make_words(kin_variant *v, kin_guard_fast *f, const kin_guard_fast *old, bool *again)
+{
+    kin_arm arm;
+    clear_fast(f);
+    bool made = kin_arm_init(&arm, v, f) && kin_arm_run(&arm);
+    *again = made && old != NULL && strike_changes(&arm, old);
+    kin_arm_deinit(&arm);
+    return made;
+}
+
 void
 kin_fast_arm(kin_variant *v, PyObject **slots)
 {
     struct kin_guard_prog *p = v->guards;
-    if (p->changed)
-        strike_site(p, p->changed_site);
-    kin_guard_fast *f = choose_fast(p, slots);
+    kin_guard_fast *f = choose_fast(p, slots), old = {0};
+    bool again, changed = f != NULL && f == p->changed;
     if (f == NULL)
         return;
-    clear_fast(f);
-    kin_arm arm;
-    if (kin_arm_init(&arm, v, f) && kin_arm_run(&arm)) {
-        memcpy(f->at, p->cur, p->nvals * sizeof *f->at);
-        f->last_used = p->evals;
-        f->armed = true;
-        p->stats.rearms++;
+    if (changed) { /* the words as they were, to see which differ */
+        old = *f;
+        memset(&f->words, 0, sizeof f->words);
+        memset(&f->sites, 0, sizeof f->sites);
     }
-    kin_arm_deinit(&arm);
+    bool made = make_words(v, f, changed ? &old : NULL, &again);
+    if (made && again)
+        made = make_words(v, f, NULL, &again);
+    if (changed) {
+        kin_vec_deinit(&old.words);
+        kin_vec_deinit(&old.sites);
+    }
+    if (!made)
+        return;
+    memcpy(f->at, p->cur, p->nvals * sizeof *f->at);
+    f->last_used = f->armed_at = p->evals;
+    f->armed = true;
+    p->stats.rearms++;
 }

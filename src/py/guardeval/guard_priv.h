@@ -42,7 +42,7 @@ typedef struct {
 
 typedef struct {
     bool armed;
-    uint64_t last_used;
+    uint64_t last_used, armed_at; /* numbers of evaluations */
     KIN_VEC(kin_guard_root) roots;
     KIN_VEC(kin_word) words;
     KIN_VEC(uint32_t) sites;    /* by word: vid * KIN_SITE__COUNT + site */
@@ -60,7 +60,6 @@ struct kin_guard_prog {
     uint64_t evals, last_change;
     kin_guard_fast *fast[KIN_FAST_SETS];
     kin_guard_fast *changed; /* the array in which this evaluation met a difference, and where */
-    uint32_t changed_site;
     kin_guard_stats stats;
 };
 
