@@ -708,6 +708,8 @@ dispatch_builds(rec *r)
     case KIN_OP_IMPORT_FROM: op_import_from(r); break;
     case KIN_OP_BEFORE_WITH: op_before_with(r); break;
     default:
+        if (rec_op_exception(r))
+            break;
         rec_stop_fmt(r, "opcode %s is not understood", kin_op_name((kin_op)r->top->op));
     }
 }

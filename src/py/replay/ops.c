@@ -316,6 +316,7 @@ static const op_row op_table[KIN_STEP__COUNT] = {
     [KIN_STEP_IMPORT] = {kin_op_import, 3},
     [KIN_STEP_IMPORT_FROM] = {kin_op_import_from, 1},
     [KIN_STEP_RAISE] = {kin_op_raise, 0},
+    [KIN_STEP_HANDLED] = {kin_op_handled, 0},
     [KIN_STEP_RETURN] = {do_return, 1},
 };
 

@@ -47,6 +47,7 @@ PyObject *kin_op_global_set(const kin_op_args *o);
 PyObject *kin_op_import(const kin_op_args *o);
 PyObject *kin_op_import_from(const kin_op_args *o);
 PyObject *kin_op_raise(const kin_op_args *o);
+PyObject *kin_op_handled(const kin_op_args *o);
 
 /* ops_check.c: 1 holds, 0 fails, -1 exception (truth of a user's object). A missing operand is a NULL. */
 int kin_check_holds(const kin_refs *refs, const kin_step *s, PyObject *a, PyObject *b);

@@ -104,10 +104,19 @@ kin_op_import_from(const kin_op_args *o)
 
 /* -- raise ------------------------------------------------------------------------------------------------------ */
 
-static PyObject *
-raise_again(void)
+/* What PUSH_EXC_INFO saves: the innermost entry only, None when it is empty. */
+PyObject *
+kin_op_handled(const kin_op_args *o)
 {
-    PyObject *value = PyErr_GetHandledException();
+    (void)o;
+    PyObject *value = PyThreadState_Get()->exc_info->exc_value;
+    return Py_NewRef(value ? value : Py_None);
+}
+
+/* Steals value. */
+static PyObject *
+raise_again(PyObject *value)
+{
     if (value == NULL || value == Py_None) {
         Py_XDECREF(value);
         PyErr_SetString(PyExc_RuntimeError, "No active exception to reraise");
@@ -141,7 +150,9 @@ kin_op_raise(const kin_op_args *o)
 {
     PyObject *given = o->nargs > 0 ? o->arg[0] : NULL, *cause = o->nargs > 1 ? o->arg[1] : NULL;
     if (given == NULL)
-        return raise_again();
+        return raise_again(PyErr_GetHandledException());
+    if (o->imm == 1)
+        return raise_again(Py_NewRef(given));
     PyObject *value = make_exception(given, "exceptions must derive from BaseException");
     if (value == NULL)
         return NULL;

@@ -145,7 +145,7 @@ catch_exception(kin_run *r, uint32_t step, kin_chain *chain)
     PyErr_NormalizeException(&type, &value, &tb);
     PyErr_Restore(type, value, tb);
     if (chain != NULL) {
-        unwind(r, chain, s->kind == KIN_STEP_RAISE && (s->nargs == 0 || r->t->vids.at[s->args] == 0));
+        unwind(r, chain, s->kind == KIN_STEP_RAISE && (s->imm == 1 || s->nargs == 0 || r->t->vids.at[s->args] == 0));
         kin_recursion_take(r->ts, 1);
     }
     PyErr_Fetch(&type, &value, &tb);
@@ -193,13 +193,29 @@ leave_raising(kin_run *r, uint32_t step, kin_chain *chain)
     return kin_run_leave(r, step, KIN_LEAVE_THROW, NULL, chain, false);
 }
 
+/* Is the pending exception of the type that was recorded? */
+static bool
+is_expected(const kin_run *r, const kin_step *s)
+{
+    PyObject *type, *value, *tb;
+    PyErr_Fetch(&type, &value, &tb);
+    PyErr_NormalizeException(&type, &value, &tb);
+    bool expected = s->num == 0 || (PyObject *)Py_TYPE(value) == kin_refs_get(r->refs, s->num);
+    PyErr_Restore(type, value, tb);
+    return expected;
+}
+
 /* The step was expected to raise. */
 static outcome
 settle_raises(kin_run *r, uint32_t step, PyObject *result, kin_chain *chain, PyObject **value)
 {
     if (result == NULL && PyErr_Occurred()) {
-        store(r, &r->t->steps.at[step], catch_exception(r, step, chain));
-        return GO_ON;
+        if (is_expected(r, &r->t->steps.at[step])) {
+            store(r, &r->t->steps.at[step], catch_exception(r, step, chain));
+            return GO_ON;
+        }
+        *value = leave_raising(r, step, chain);
+        return LEFT;
     }
     if (chain != NULL)
         kin_recursion_take(r->ts, 1);

@@ -32,6 +32,7 @@ typedef struct {
     kin_watch_client client;
     void *arg;
     bool active;
+    PyObject *exception; /* borrowed, during `ret` with value == NULL: what unwinds the frame; NULL = not known */
     bool lost; /* the watch ended by itself before the program did (somebody else's tracer, a frame CPython hides) */
     void *priv;
 } kin_watch;

@@ -207,16 +207,21 @@ on_trace(PyObject *Py_UNUSED(unused), PyFrameObject *frame, int what, PyObject *
         return 0;
     switch (what) {
     case PyTrace_OPCODE:
+        w->exception = NULL;
         on_instr(w, frame);
         break;
     case PyTrace_CALL:
+        w->exception = NULL;
         on_call(w, frame);
+        break;
+    case PyTrace_EXCEPTION: /* type, value, traceback; stays pending until it is caught or has left the frame */
+        w->exception = PyTuple_GET_ITEM(arg, 1);
         break;
     case PyTrace_RETURN:
         set_flags(frame, false, true);
         w->client.ret(w->arg, frame->f_frame, arg);
         break;
-    default: /* lines and exceptions: seen through the instructions */
+    default: /* lines: seen through the instructions */
         break;
     }
     return 0;

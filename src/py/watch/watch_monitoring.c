@@ -146,7 +146,9 @@ on_event(PyObject *self, PyObject *const *args, size_t nargsf, PyObject *Py_UNUS
         on_leave(w, frame, args[2]);
         break;
     case ON_UNWIND:
+        w->exception = PyVectorcall_NARGS(nargsf) > 2 ? args[2] : NULL;
         on_leave(w, frame, NULL);
+        w->exception = NULL;
         break;
     case ON__COUNT:
         break;
