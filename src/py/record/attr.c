@@ -259,11 +259,7 @@ generic_attr(rec *r, kin_vid base, PyObject *name, PyObject *fallback, attr_resu
     PyObject *obj = O(r, base);
     bool bare = kin_is_tensor(obj) && r->info.at[base].graph && kin_instance_dict(obj) == NULL;
     if (has_instance_dict(tp) && !bare) { /* results of torch calls have no attributes of their own (rule 50) */
-        if (f != NULL && !(f->kind == FRESH_OBJECT && f->known)) {
-            /* made here, contents no longer known: ask again at that point */
-            set_step(out, fallback || (descr && Py_TYPE(descr)->tp_descr_get) ? KIN_STEP_OPAQUE : 0);
-            return;
-        }
+        (void)f; /* made here and no longer known: rec_instance_item reads it by path, in a segment of its own */
         kin_vid item = rec_instance_item(r, base, name);
         if (item != 0) {
             set_value(out, item);

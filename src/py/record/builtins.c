@@ -431,9 +431,20 @@ model_dict_setitem(rec *r, const rec_args *a)
         rec_need_type(r, a->args[1]);
     if (FRESH(r, a->args[0]) == NULL)
         rec_need_type(r, a->args[0]);
-    rec_fresh *f = FRESH(r, a->args[0]);
+    rec_fresh *f = FRESH(r, a->args[0]), *map = rec_mapping(r, a->args[0]);
     rec_model_store(r, a, a->args[2]);
-    if (f != NULL && f->kind != FRESH_OBJECT)
+    if (map != NULL && rec_is_const(r, a->args[1]) && PyUnicode_CheckExact(O(r, a->args[1]))) {
+        uint32_t i = 0;
+        while (i < map->n && !kin_exact_equal(O(r, map->items[i]), O(r, a->args[1])))
+            i += 2;
+        if (i < map->n)
+            map->items[i + 1] = a->args[2];
+        else if (!rec_fresh_push(map, rec_as_const(r, a->args[1])) || !rec_fresh_push(map, a->args[2]))
+            r->status = KIN_NOMEM;
+    } else if (map != NULL) {
+        map->known = false;
+    }
+    if (f != NULL && f->kind != FRESH_OBJECT && f->kind != FRESH_DICT)
         f->known = false;
     return true;
 }
@@ -448,7 +459,8 @@ model_len(rec *r, const rec_args *a)
     kin_vid v = a->args[0];
     PyObject *obj = O(r, v);
     rec_fresh *f = FRESH(r, v);
-    if (f != NULL && f->known && (f->kind == FRESH_TUPLE || f->kind == FRESH_LIST || f->kind == FRESH_DICT)) {
+    if ((f != NULL && f->known && (f->kind == FRESH_TUPLE || f->kind == FRESH_LIST || f->kind == FRESH_DICT)) ||
+        (rec_mapping(r, v) != NULL && Py_TYPE(obj)->tp_as_mapping->mp_length == PyDict_Type.tp_as_mapping->mp_length)) {
         rec_drop(r, a->ndrop);
         rec_await_const(r);
         return true;
@@ -693,9 +705,46 @@ model_list(rec *r, const rec_args *a)
     return model_sequence(r, a, FRESH_LIST, &PyList_Type);
 }
 
+/* dict(mapping) and dict(mapping.items()) of known pairs. */
+static bool
+copy_mapping(rec *r, const rec_args *a)
+{
+    rec_fresh *f = FRESH(r, a->args[0]);
+    kin_vid from = f != NULL && f->kind == FRESH_VIEW && f->pos == 'i' ? f->items[0] : a->args[0], *pairs;
+    rec_fresh *map = rec_mapping(r, from);
+    uint32_t n = map ? map->n : 0;
+    if (map == NULL && !rec_pairs_of(r, from, &pairs, &n))
+        return false;
+    if (map != NULL) {
+        pairs = malloc((n + 1) * sizeof *pairs);
+        if (pairs == NULL)
+            return false;
+        memcpy(pairs, map->items, n * sizeof *pairs);
+    }
+    kin_vid out = rec_model_step(r, a, KIN_STEP_PURE);
+    rec_make_fresh(r, out, FRESH_DICT, pairs, n, true);
+    r->info.at[out].type = &PyDict_Type;
+    free(pairs);
+    return true;
+}
+
+/* OrderedDict() */
+static bool
+model_ordered_dict(rec *r, const rec_args *a)
+{
+    if (a->npos || a->nkw)
+        return false;
+    kin_vid out = rec_model_step(r, a, KIN_STEP_PURE);
+    rec_make_fresh(r, out, FRESH_OTHER, NULL, 0, false);
+    r->info.at[out].type = &PyODict_Type;
+    return true;
+}
+
 static bool
 model_dict(rec *r, const rec_args *a)
 {
+    if (a->npos == 1 && a->nkw == 0)
+        return copy_mapping(r, a);
     if (a->npos != 0 || a->nkw > 100)
         return false;
     kin_vid pairs[200];
@@ -759,7 +808,7 @@ static const model_row builtin_rows[] = {
     {"object.__init__", model_object_init}, {"object.__getattribute__", model_object_getattribute},
     {"object.__setattr__", model_object_setattr}, {"dict.__setitem__", model_dict_setitem}, {NULL, NULL}};
 
-static const char *const pure_modules[] = {"math", "cmath", NULL};
+static const char *const pure_modules[] = {"math", "cmath", "_operator", NULL};
 static const char *const ask_modules[] = {"time", "_random", "posix", NULL};
 static PyObject *models; /* dict: id of callable -> row number */
 static model_fn functions[512];
@@ -821,6 +870,12 @@ make_models(void)
     PyObject *setitem = PyDict_GetItemString(PyODict_Type.tp_dict, "__setitem__");
     if (setitem != NULL)
         add_model(setitem, model_dict_setitem);
+    add_model((PyObject *)&PyODict_Type, model_ordered_dict);
+    for (const rec_method_row *m = rec_ordered_rows; m->name; m++) {
+        PyObject *method = PyDict_GetItemString(PyODict_Type.tp_dict, m->name);
+        if (method != NULL)
+            add_model(method, m->fn);
+    }
     PyObject *frame = PySys_GetObject("_getframe"); /* borrowed */
     if (frame != NULL)
         add_model(frame, model_frame);

@@ -309,7 +309,12 @@ new_instance(rec *r, kin_vid cls, PyObject *alloc, const kin_vid *args, uint32_t
         memcpy(all + 2, args, npos * sizeof *args);
         obj = rec_step_out(r, KIN_STEP_CALL, KIN_STEP_PURE, all, npos + 2);
     }
-    rec_make_fresh(r, obj, FRESH_OBJECT, NULL, 0, true);
+    rec_fresh *f = rec_make_fresh(r, obj, FRESH_OBJECT, NULL, 0, true);
+    if (f != NULL && PyType_IsSubtype(tp, &PyDict_Type)) {
+        kin_vid mapping = rec_value(r, (kin_val){.kind = KIN_VAL_NONE}, NULL);
+        rec_make_fresh(r, mapping, FRESH_DICT, NULL, 0, true);
+        FRESH(r, obj)->of = mapping;
+    }
     r->info.at[obj].type = tp;
     r->info.at[obj].type_seg = rec_seg(r) + 1;
     return obj;

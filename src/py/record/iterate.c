@@ -58,8 +58,11 @@ dict_items(rec *r, kin_vid dict, char which, kin_vid **items, uint32_t *n)
     PyObject *obj = O(r, dict), *key, *value;
     rec_fresh *f = FRESH(r, dict);
     Py_ssize_t pos = 0, size = PyDict_GET_SIZE(obj), i = 0;
-    if (f != NULL && !(f->kind == FRESH_DICT && f->known))
-        return false;
+    if (f != NULL) {
+        f = rec_mapping(r, dict);
+        if (f == NULL || (Py_ssize_t)f->n != 2 * size)
+            return false;
+    }
     if (f == NULL && (!PyDict_CheckExact(obj) || size > 2000))
         return false;
     *items = malloc(((size_t)size + 1) * sizeof **items);
@@ -257,7 +260,8 @@ is_quiet_iterator(PyObject *obj)
     const char *name = Py_TYPE(obj)->tp_name;
     static const char *const quiet[] = {"list_iterator", "tuple_iterator", "range_iterator", "str_iterator",
         "str_ascii_iterator", "dict_keyiterator", "dict_valueiterator", "dict_itemiterator", "set_iterator",
-        "bytes_iterator", "list_reverseiterator", "itertools.count", "itertools.repeat", "longrange_iterator", NULL};
+        "bytes_iterator", "list_reverseiterator", "itertools.count", "itertools.repeat", "longrange_iterator",
+        "odict_iterator", NULL};
     for (int i = 0; quiet[i]; i++)
         if (strcmp(quiet[i], name) == 0)
             return true;

@@ -17,6 +17,7 @@ typedef struct {
     bool (*fn)(rec *r, const rec_args *a);
 } rec_method_row;
 
+extern const rec_method_row rec_ordered_rows[]; /* methods of OrderedDict, by bare name */
 extern const rec_method_row rec_method_rows[]; /* methods.c: methods of builtin containers */
 
 bool rec_model_value(rec *r, const rec_args *a, kin_vid value);

@@ -13,6 +13,7 @@ rec_is_plain_value(PyObject *obj)
     return kin_is_exact_immutable(obj) || tp == &PyList_Type || tp == &PyTuple_Type || tp == &PyDict_Type ||
            tp == &PySet_Type || tp == &PyFrozenSet_Type || tp == &PyRange_Type || tp == &PySlice_Type ||
            tp == &PyByteArray_Type || tp == &PyODict_Type || tp == &PyDictKeys_Type || tp == &PyDictItems_Type || tp == &PyDictValues_Type ||
+           tp == &PyODictKeys_Type || tp == &PyODictItems_Type || tp == &PyODictValues_Type ||
            strcmp(tp->tp_name, "torch.Size") == 0 || strcmp(tp->tp_name, "torch.device") == 0;
 }
 
@@ -270,7 +271,9 @@ fold_elements(rec *r, kin_vid container)
     uint32_t n;
     bool ok = rec_items_of(r, container, &items, &n) && n <= 64;
     for (uint32_t i = 0; ok && i < n; i++)
-        ok = kin_is_exact_immutable(O(r, items[i])) && rec_can_const(r, items[i]);
+        ok = (kin_is_exact_immutable(O(r, items[i])) ||
+              Py_TYPE(O(r, items[i]))->tp_richcompare == PyBaseObject_Type.tp_richcompare) &&
+             rec_can_const(r, items[i]);
     for (uint32_t i = 0; ok && i < n; i++)
         rec_need_const(r, items[i]);
     free(items);
@@ -289,7 +292,9 @@ rec_op_contains(rec *r, int invert)
         rec_push(r, rec_const(r, (found != 0) != (invert != 0) ? Py_True : Py_False));
         return;
     }
-    bool consts = can_fold(r, args[0]) && kin_is_exact_immutable(O(r, args[0]));
+    bool consts = can_fold(r, args[0]) &&
+                  (kin_is_exact_immutable(O(r, args[0])) ||
+                   Py_TYPE(O(r, args[0]))->tp_richcompare == PyBaseObject_Type.tp_richcompare);
     if (consts && ((can_fold(r, args[1]) && !PyType_Check(O(r, args[1]))) || fold_elements(r, args[1]))) {
         rec_need_const(r, args[0]);
         if (can_fold(r, args[1]))

@@ -351,8 +351,8 @@ op_map_add(rec *r)
 }
 
 /* Pairs of a dict whose keys are known strings; false when they are not. */
-static bool
-pairs_of(rec *r, kin_vid dict, kin_vid **pairs, uint32_t *n)
+bool
+rec_pairs_of(rec *r, kin_vid dict, kin_vid **pairs, uint32_t *n)
 {
     PyObject *obj = O(r, dict);
     rec_fresh *f = FRESH(r, dict);
@@ -407,7 +407,7 @@ op_dict_grow(rec *r, kin_step_kind kind)
     if (kind == KIN_STEP_DICT_MERGE)
         args[2] = rec_peek(r, r->top->arg + 2);
     rec_fresh *f = FRESH(r, dict);
-    bool known = f && f->known && pairs_of(r, v, &pairs, &n);
+    bool known = f && f->known && rec_pairs_of(r, v, &pairs, &n);
     bool quiet = known || PyDict_CheckExact(O(r, v));
     rec_step(r, kind, quiet ? KIN_STEP_MUTATES : KIN_STEP_OPAQUE | KIN_STEP_EFFECT, args,
              kind == KIN_STEP_DICT_MERGE ? 3 : 2);
@@ -564,7 +564,7 @@ op_call_function_ex(rec *r)
     kin_vid *items = NULL, *pairs = NULL, all[256];
     uint32_t n = 0, npairs = 0;
     PyObject *kwnames = NULL;
-    bool known = rec_items_of(r, pos, &items, &n) && (!has_kw || pairs_of(r, kw, &pairs, &npairs)) &&
+    bool known = rec_items_of(r, pos, &items, &n) && (!has_kw || rec_pairs_of(r, kw, &pairs, &npairs)) &&
                  n + npairs / 2 < 200;
     if (known && npairs) {
         kwnames = PyTuple_New(npairs / 2);

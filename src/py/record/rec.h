@@ -32,7 +32,8 @@ typedef struct {
     bool escaped;     /* code that is not watched may reach it */
     uint32_t n, cap, pos;
     kin_vid *items;
-    kin_vid of;       /* FRESH_ITER: the container it runs over */
+    kin_vid of;       /* FRESH_ITER: the container it runs over. FRESH_OBJECT of a dict class: a value without an
+                         object whose FRESH_DICT is the mapping part */
     PyObject *aux;    /* CONST detail: METHOD/FUNCTION/SUPER: borrowed object kept by refs */
 } rec_fresh;
 
@@ -185,6 +186,8 @@ bool rec_pinnable(PyObject *obj);
 rec_fresh *rec_make_fresh(rec *r, kin_vid vid, fresh_kind kind, const kin_vid *items, uint32_t n, bool known);
 bool rec_fresh_push(rec_fresh *f, kin_vid vid);
 void rec_escape(rec *r, kin_vid vid);
+rec_fresh *rec_mapping(rec *r, kin_vid vid); /* key, value pairs of a fresh dict or dict-like instance; NULL = unknown */
+bool rec_pairs_of(rec *r, kin_vid dict, kin_vid **pairs, uint32_t *n); /* malloc'ed; keys are known strings */
 void rec_touch_iterators(rec *r, kin_vid container);
 bool rec_meta(rec *r, kin_vid tensor, unsigned mask); /* makes tensor metadata a fact or a check */
 bool rec_is_unstable(rec *r, kin_vid vid);

@@ -373,6 +373,15 @@ rec_make_fresh(rec *r, kin_vid vid, fresh_kind kind, const kin_vid *items, uint3
     return f;
 }
 
+rec_fresh *
+rec_mapping(rec *r, kin_vid vid)
+{
+    rec_fresh *f = FRESH(r, vid);
+    if (f != NULL && f->kind == FRESH_OBJECT && f->of != 0)
+        f = FRESH(r, f->of);
+    return f != NULL && f->kind == FRESH_DICT && f->known ? f : NULL;
+}
+
 void
 rec_escape(rec *r, kin_vid vid)
 {
@@ -384,6 +393,8 @@ rec_escape(rec *r, kin_vid vid)
     f->escaped = true;
     for (uint32_t i = 0; i < f->n; i++)
         rec_escape(r, f->items[i]);
+    if (f->kind == FRESH_OBJECT)
+        rec_escape(r, f->of);
 }
 
 /* A container changed: iterators over it may not go on from what was known (0: any container may have). */
