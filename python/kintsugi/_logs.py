@@ -61,21 +61,14 @@ def _collect():
 
 
 def _look():
-    """Shows what is new. Only an error of a custom backend gets out."""
+    """Shows what is new."""
     try:
         new = _collect()
         outer = _outer_frames() if any(e["event"] in ("record", "extend") for e in new) else ()
         for event in new:
             _show(event, outer)
     except Exception as error:  # a report must never cost the program its result
-        if _is_backend_error(error):
-            raise
         sys.stderr.write(f"kintsugi: a report failed: {error!r}\n")
-
-
-def _is_backend_error(error):
-    exc = sys.modules.get("torch._dynamo.exc")
-    return exc is not None and isinstance(error, exc.BackendCompilerFailed)
 
 
 def _enabled(artifact):
@@ -141,9 +134,8 @@ def _frame_of(name):
 
 def _show_variant(compiled, variant, number, ids, outer, kind):
     global _graph_number
-    backend = compiled.kwargs.get("backend")
     wanted = [name for name in ("graph_breaks", "graph_code", "guards") if _enabled(name)]
-    if not wanted and backend is None:
+    if not wanted:
         return
     from . import _messages
 
@@ -161,8 +153,6 @@ def _show_variant(compiled, variant, number, ids, outer, kind):
             _log("graph_breaks", _messages.break_record(entry, outer, _is_told(entry)), ids)
     if "guards" in wanted and kind == "record":
         _log("guards", "GUARDS:\n" + _messages.guard_tree(dump), ids)
-    if backend is not None:
-        _call_backend(backend, new_graphs)
 
 
 def _is_told(entry):
@@ -172,23 +162,6 @@ def _is_told(entry):
     told = key in _told_breaks and not config.verbose
     _told_breaks.add(key)
     return told
-
-
-def _call_backend(backend, graphs):
-    from . import fx
-    from ._config import config
-
-    for graph in graphs:
-        gm = fx.to_graph_module(graph)
-        try:
-            backend(gm, fx.example_inputs(graph))
-        except Exception as error:
-            if config.suppress_errors:
-                logging.getLogger("torch._dynamo").warning("backend=%r raised: %r", backend, error)
-                continue
-            from torch._dynamo.exc import BackendCompilerFailed
-
-            raise BackendCompilerFailed(backend, error, None) from error
 
 
 def _outer_frames():

@@ -206,28 +206,6 @@ def test_fx_structures():
     """)
 
 
-def test_custom_backend_gets_the_graph():
-    run(GRAPH + """
-seen = []
-def backend(gm, example_inputs):
-    seen.append((gm, example_inputs))
-    return gm.forward
-kintsugi.compile(f, backend=backend)(torch.ones(3))
-gm, inputs = seen[0]
-assert isinstance(gm, torch.fx.GraphModule) and inputs[0].shape == (3,)
-def bad(gm, inputs): raise RuntimeError("boom")
-import torch._dynamo.exc
-try:
-    kintsugi.compile(f, backend=bad)(torch.ones(3))
-except torch._dynamo.exc.BackendCompilerFailed as error:
-    assert "boom" in str(error)
-else:
-    raise AssertionError
-with kintsugi.config.patch(suppress_errors=True):
-    assert kintsugi.compile(f, backend=bad)(1) == 2
-""")
-
-
 def test_unsupported_is_also_the_stock_error():
     run("""
         import torch._dynamo.exc

@@ -253,6 +253,12 @@ kin_is_tensor(PyObject *obj)
            (kin_is_plain_tensor(obj) || PyType_IsSubtype(Py_TYPE(obj), aten.tensor));
 }
 
+bool
+kin_is_tensor_type(PyObject *type)
+{
+    return type != NULL && type == (PyObject *)aten.tensor;
+}
+
 int64_t
 kin_tensor_dim(PyObject *tensor)
 {

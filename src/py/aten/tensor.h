@@ -25,6 +25,8 @@ kin_status kin_aten_init(PyObject *torch_module) KIN_MUST_CHECK;
 bool kin_is_plain_tensor(PyObject *obj);
 /* Any instance of torch.Tensor. */
 bool kin_is_tensor(PyObject *obj);
+/* torch.Tensor itself. */
+bool kin_is_tensor_type(PyObject *type);
 
 /* A bytes object describing the parts of `tensor` named by `mask` (new reference), and the test against it. */
 PyObject *kin_meta_make(PyObject *tensor, unsigned mask);

@@ -11,6 +11,7 @@
 #include "py/guardeval/guard_text.h"
 #include "py/module/fullgraph.h"
 #include "py/module/log.h"
+#include "py/module/lower.h"
 #include "py/module/target.h"
 #include "py/record/record.h"
 #include "py/replay/replay.h"
@@ -130,6 +131,8 @@ adopt_branch(exit_context *x, uint32_t step, uint32_t old_steps, const kin_recor
         return;
     }
     kin_log_extend(x->self->state, code, variant, step, old_steps, result);
+    if (!kin_lower(x->self, variant, NULL))
+        PyErr_Clear();
 }
 
 static PyObject *
@@ -387,6 +390,35 @@ flatten_arguments(const kin_bind_call *bind, PyObject *const *args)
     return flat;
 }
 
+/* Gives the graphs of a new variant to a custom backend, with the values of this call as examples. False with an
+ * exception when the backend's error is to be raised. */
+static bool
+lower(call_state *c, PyCodeObject *code, kin_variant_object *variant)
+{
+    if (variant == NULL || !kin_lower_wanted(c->self))
+        return true;
+    kin_guard_miss miss;
+    kin_cache_pin(&c->self->cache);
+    c->pinned = true;
+    c->shape = kin_cache_find(&c->self->cache, code, c->bind.nargs, c->bind.kwnames);
+    Py_INCREF(variant);
+    uint32_t count = variant->nslots;
+    PyObject **slots = c->shape == NULL || c->shape->plan == NULL ? NULL : kin_variant_slots_take(variant);
+    bool filled = slots != NULL && kin_bind_fits(c->shape->plan, &c->bind) && fill_roots(variant, c, slots) &&
+                  kin_guard_eval(variant->v, 0, slots, &miss);
+    bool ok = kin_lower(c->self, variant, filled ? slots : NULL);
+    PyObject *type, *error, *traceback;
+    PyErr_Fetch(&type, &error, &traceback);
+    for (uint32_t vid = 0; slots != NULL && vid < count; vid++)
+        Py_CLEAR(slots[vid]);
+    if (slots != NULL)
+        kin_variant_slots_give(variant, slots, count);
+    Py_DECREF(variant);
+    PyErr_Restore(type, error, traceback);
+    unpin(c);
+    return ok;
+}
+
 static PyObject *
 record(call_state *c, PyObject *cause)
 {
@@ -412,7 +444,10 @@ record(call_state *c, PyObject *cause)
     kin_log_record(self->state, self->name, code, variant, &result);
     if (strncmp(result.reason, "BUG", 3) == 0)
         kin_log_bug(self->state, self->name, "record", result.reason);
-    PyErr_Restore(type, error, traceback);
+    if (type == NULL && !lower(c, code, variant))
+        Py_CLEAR(value);
+    else
+        PyErr_Restore(type, error, traceback);
     Py_XDECREF(options.unstable);
     Py_XDECREF(first);
     Py_DECREF(func);
@@ -548,11 +583,34 @@ time_variant(const call_state *c, kin_variant_object *variant, Py_ssize_t count)
     return done < count ? -2 : elapsed / (double)count;
 }
 
-double
-kin_dispatch_time_guards(kin_compiled *self, PyObject *args, Py_ssize_t count)
+/* Positional arguments, then the values of the keywords: borrowed references in a new array; *names gets a new tuple. */
+static PyObject **
+lay_out_arguments(PyObject *args, PyObject *kwargs, PyObject **names)
 {
-    call_state c = {.self = self, .ts = PyThreadState_Get(), .args = &PyTuple_GET_ITEM(args, 0),
-                    .nargsf = (size_t)PyTuple_GET_SIZE(args)};
+    Py_ssize_t npos = PyTuple_GET_SIZE(args), nkw = kwargs == NULL ? 0 : PyDict_GET_SIZE(kwargs), pos = 0, i = 0;
+    PyObject **flat = malloc((size_t)(npos + nkw + 1) * sizeof *flat), *key, *value;
+    *names = flat == NULL || nkw == 0 ? NULL : PyTuple_New(nkw);
+    if (flat == NULL || (nkw > 0 && *names == NULL)) {
+        free(flat);
+        PyErr_NoMemory();
+        return NULL;
+    }
+    memcpy(flat, &PyTuple_GET_ITEM(args, 0), (size_t)npos * sizeof *flat);
+    for (; nkw > 0 && i < nkw && PyDict_Next(kwargs, &pos, &key, &value); i++) {
+        PyTuple_SET_ITEM(*names, i, Py_NewRef(key));
+        flat[npos + i] = value;
+    }
+    return flat;
+}
+
+double
+kin_dispatch_time_guards(kin_compiled *self, PyObject *args, PyObject *kwargs, Py_ssize_t count)
+{
+    PyObject *names, **flat = lay_out_arguments(args, kwargs, &names);
+    if (flat == NULL)
+        return -1;
+    call_state c = {.self = self, .ts = PyThreadState_Get(), .args = flat, .nargsf = (size_t)PyTuple_GET_SIZE(args),
+                    .kwnames = names};
     double result = -2;
     bool ready = count >= 1 && self->fn != NULL && prepare(&c) == KIN_EAGER_NO;
     for (uint32_t i = 0; ready && result == -2 && i < c.shape->variants.len; i++) {
@@ -561,6 +619,8 @@ kin_dispatch_time_guards(kin_compiled *self, PyObject *args, Py_ssize_t count)
             result = time_variant(&c, variant, count);
     }
     unpin(&c);
+    free(flat);
+    Py_XDECREF(names);
     if (result == -2) {
         PyErr_SetString(PyExc_ValueError, "no variant fits this call");
         return -1;

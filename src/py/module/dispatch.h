@@ -7,7 +7,8 @@
 /* vectorcall of Compiled objects. */
 PyObject *kin_dispatch(PyObject *self, PyObject *const *args, size_t nargsf, PyObject *kwnames);
 
-/* Nanoseconds per evaluation of the guards of the variant that would be hit by fn(*args); -1 with an exception. */
-double kin_dispatch_time_guards(kin_compiled *self, PyObject *args, Py_ssize_t count);
+/* Nanoseconds per evaluation of the guards of the variant that would be hit by fn(*args, **kwargs); -1 with an exception.
+ * `kwargs` may be NULL. */
+double kin_dispatch_time_guards(kin_compiled *self, PyObject *args, PyObject *kwargs, Py_ssize_t count);
 
 #endif

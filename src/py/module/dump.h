@@ -3,7 +3,7 @@
  * The dict of kin_dump_variant:
  *   name, filename, firstlineno, segments, reason-free counts (ngraphs, nbreaks, neffects)
  *   facts:   {text, source, kind, filename, line, function}
- *   graphs:  {inputs: [{vid, source, path, name, note}], nodes: [...], outputs: [vid], code: str}
+ *   graphs:  {inputs: [{vid, source, path, name, note}], nodes: [...], outputs: [vid], code: str, exact: bool}
  *   node:    {vid, op, target, callable, args, kwargs, name, note, filename, line, function, code_line}
  *            op is call_function, call_method (args[0] is the receiver) or operator (target is its symbol).
  *            args and kwargs are nested tuples, lists, slices; a value is {"vid": n}, a real dict {"dict": [(k, v)]}.
@@ -20,6 +20,8 @@
 
 /* New dict, or NULL with an exception. Runs Python code (repr, linecache). */
 PyObject *kin_dump_variant(kin_variant *v);
+/* The units of a variant (py/replay/units.h) as graphs: new list of dicts; `n` of them. */
+PyObject *kin_dump_units(kin_variant *v, const uint32_t *unit_of, const uint8_t *needed, uint32_t n);
 /* All rows of breaks.def: new list of dicts. */
 PyObject *kin_dump_break_rows(void);
 

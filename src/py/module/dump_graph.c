@@ -34,7 +34,7 @@ static uint32_t
 home_graph(dumper *d, kin_vid vid)
 {
     uint32_t maker = dump_maker(d, vid);
-    return maker != UINT32_MAX && d->t->steps.at[maker].flags & KIN_STEP_TORCH ? d->t->steps.at[maker].graph : 0;
+    return maker != UINT32_MAX && d->t->steps.at[maker].flags & KIN_STEP_TORCH ? dump_graph_of(d, maker) : 0;
 }
 
 static void
@@ -89,7 +89,7 @@ dump_find_uses(dumper *d)
         const kin_step *s = &d->t->steps.at[i];
         kin_vid target = s->nargs ? d->t->vids.at[s->args] : 0;
         if (s->flags & KIN_STEP_TORCH)
-            mark_args(d, s, 0, s->graph, i);
+            mark_args(d, s, 0, dump_graph_of(d, i), i);
         else if (s->kind == KIN_STEP_CHECK && !is_decision(s))
             continue;
         else if (s->kind == KIN_STEP_EXIT)
@@ -802,7 +802,7 @@ list_nodes(grapher *x)
     PyObject *nodes = PyList_New(0);
     for (uint32_t i = 0; nodes != NULL && i < x->d->t->steps.len; i++) {
         const kin_step *s = &x->d->t->steps.at[i];
-        if (!(s->flags & KIN_STEP_TORCH) || s->graph != x->number)
+        if (!(s->flags & KIN_STEP_TORCH) || dump_graph_of(x->d, i) != x->number)
             continue;
         PyObject *entry = add_step(x, i);
         if (entry == NULL || PyList_Append(nodes, entry) < 0)
@@ -822,9 +822,10 @@ list_outputs(grapher *x)
     KIN_VEC(kin_vid) found = {0};
     for (uint32_t i = 0; i < nsteps; i++) {
         const kin_step *s = &d->t->steps.at[i];
-        if (!(s->flags & KIN_STEP_TORCH) || s->graph != x->number || s->out == 0)
+        if (!(s->flags & KIN_STEP_TORCH) || dump_graph_of(d, i) != x->number || s->out == 0)
             continue;
-        if (d->use[s->out] != 0 && d->use[s->out] != x->number && kin_vec_push(&found, s->out) != KIN_OK)
+        bool outside = d->needed != NULL ? d->needed[s->out] != 0 : d->use[s->out] != 0 && d->use[s->out] != x->number;
+        if (outside && kin_vec_push(&found, s->out) != KIN_OK)
             break;
     }
     for (uint32_t i = 1; i < found.len; i++) /* insertion sort: few outputs, mostly in order */

@@ -150,6 +150,17 @@ kin_log_fallback(kin_state *st, PyObject *name, PyCodeObject *code, const char *
 }
 
 void
+kin_log_lower(kin_state *st, PyObject *name, uint32_t variant, uint32_t graph, const char *backend, double time_ns)
+{
+    begin(st, KIN_EVENT_LOWER, name);
+    kin_event_int(st->log, "variant", variant);
+    kin_event_int(st->log, "graph", graph);
+    kin_event_str(st->log, "backend", backend);
+    kin_event_num(st->log, "time_ns", time_ns);
+    kin_event_end(st->log);
+}
+
+void
 kin_log_bug(kin_state *st, PyObject *name, const char *where, const char *message)
 {
     PyObject *type, *error, *traceback, *text = NULL;

@@ -216,15 +216,40 @@ log_file(PyObject *module, PyObject *path)
 }
 
 static PyObject *
-time_guards(PyObject *module, PyObject *args)
+time_guards(PyObject *module, PyObject *args, PyObject *kwargs)
 {
-    PyObject *compiled, *call_args;
+    static char *names[] = {"compiled", "args", "n", "kwargs", NULL};
+    PyObject *compiled, *call_args, *call_kwargs = NULL;
     Py_ssize_t count = 1000;
-    if (!PyArg_ParseTuple(args, "O!O!|n:time_guards", state_of(module)->compiled_type, &compiled, &PyTuple_Type,
-                          &call_args, &count))
+    if (!PyArg_ParseTupleAndKeywords(args, kwargs, "O!O!|nO!:time_guards", names, state_of(module)->compiled_type,
+                                     &compiled, &PyTuple_Type, &call_args, &count, &PyDict_Type, &call_kwargs))
         return NULL;
-    double ns = kin_dispatch_time_guards((kin_compiled *)compiled, call_args, count);
+    double ns = kin_dispatch_time_guards((kin_compiled *)compiled, call_args, call_kwargs, count);
     return PyErr_Occurred() ? NULL : PyFloat_FromDouble(ns);
+}
+
+static PyObject *
+log_fallback(PyObject *module, PyObject *args)
+{
+    PyObject *name;
+    const char *reason;
+    if (!PyArg_ParseTuple(args, "Us:_log_fallback", &name, &reason))
+        return NULL;
+    kin_log_fallback(state_of(module), name, NULL, reason);
+    Py_RETURN_NONE;
+}
+
+static PyObject *
+log_lower(PyObject *module, PyObject *args)
+{
+    PyObject *name;
+    unsigned variant, graph;
+    const char *backend;
+    double time_ns;
+    if (!PyArg_ParseTuple(args, "UIIsd:_log_lower", &name, &variant, &graph, &backend, &time_ns))
+        return NULL;
+    kin_log_lower(state_of(module), name, variant, graph, backend, time_ns);
+    Py_RETURN_NONE;
 }
 
 /* For tests: what dispatch would bind; None when it leaves the call to CPython. */
@@ -275,10 +300,12 @@ static PyMethodDef module_methods[] = {
     {"force_exit", force_exit, METH_O, "For tests: leave before executed step k of each replay; None = never."},
     {"events", events, METH_NOARGS, "The events since the last call, as dicts, oldest first."},
     {"log_file", log_file, METH_O, "Also appends events to this file as JSON lines; None closes it."},
-    {"time_guards", time_guards, METH_VARARGS,
-     "time_guards(compiled, args, n=1000): nanoseconds per guard evaluation of the variant that fits."},
+    {"time_guards", (PyCFunction)(void (*)(void))time_guards, METH_VARARGS | METH_KEYWORDS,
+     "time_guards(compiled, args, n=1000, kwargs=None): nanoseconds per guard evaluation of the variant that fits."},
     {"_bind", (PyCFunction)(void (*)(void))bind, METH_FASTCALL | METH_KEYWORDS,
      "For tests: _bind(function, ...) lists its parameters as a call binds them; None = CPython refuses."},
+    {"_log_fallback", log_fallback, METH_VARARGS, "_log_fallback(name, reason)"},
+    {"_log_lower", log_lower, METH_VARARGS, "_log_lower(name, variant, graph, backend, time_ns)"},
     {"_rebuild", rebuild, METH_VARARGS, "For pickle: kintsugi.compile(fn, **kwargs)."},
     {NULL, NULL, 0, NULL},
 };

@@ -5,6 +5,7 @@
 #include <structmember.h>
 
 #include "py/guardeval/guard.h"
+#include "py/replay/units.h"
 
 /* -- life -------------------------------------------------------------------------------------------------- */
 
@@ -16,6 +17,8 @@ traverse_variant(PyObject *obj, visitproc visit, void *arg)
     Py_VISIT(self->cause);
     if (self->v != NULL) {
         Py_VISIT(self->v->func);
+        for (uint32_t u = 0; self->v->units != NULL && u < self->v->units->at.len; u++)
+            Py_VISIT(self->v->units->at.at[u].callable);
         return kin_refs_traverse(&self->v->refs, visit, arg);
     }
     return 0;

@@ -332,7 +332,7 @@ run_return(kin_run *r, uint32_t step, PyObject **value)
     PyObject *result = kin_run_value(r, r->t->vids.at[s->args]);
     if (result == NULL)
         PyErr_SetString(PyExc_SystemError, "kintsugi: the result has no value");
-    else if (PyErr_CheckSignals() == 0) {
+    else if (r->dropped || PyErr_CheckSignals() == 0) {
         r->v->hits++;
         *value = Py_NewRef(result);
         return LEFT;
@@ -382,6 +382,46 @@ run_step(kin_run *r, uint32_t step, PyObject **value)
     return needs_frames(r, s) ? run_framed(r, step, value) : run_plain(r, step, value);
 }
 
+/* Launches the unit that begins at *step, with the frames of its first call linked; *step is then its last one. */
+static outcome
+launch_unit(kin_run *r, uint32_t *step, PyObject **value)
+{
+    const kin_step *s = &r->t->steps.at[*step];
+    uint32_t first = *step, last = first;
+    kin_chain chain;
+    bool framed = s->snap != 0;
+    if (r->t->handles && framed)
+        kin_run_handle(r, r->t->snaps.at[s->snap].exc);
+    if (framed && link_chain(r, first, false, &chain) != KIN_OK) {
+        *value = leave_raising(r, first, NULL);
+        return LEFT;
+    }
+    kin_launch done = kin_run_launch(r, first, &last);
+    if (done == KIN_LAUNCH_RAISED) {
+        *value = leave_raising(r, first, framed ? &chain : NULL);
+        return LEFT;
+    }
+    if (framed)
+        drop_chain(r, &chain);
+    if (done == KIN_LAUNCH_NOT)
+        return GO_ON;
+    for (uint32_t i = first; i < last; i++)
+        release(r, &r->t->steps.at[i]);
+    *step = last;
+    return JUMP;
+}
+
+/* Is there something to launch at this step? */
+static inline bool
+begins_unit(const kin_run *r, uint32_t step)
+{
+    const kin_units *units = r->units;
+    if (units == NULL || step >= units->nsteps || units->by_step[step] == 0 || kin_replay_force_exit != UINT32_MAX)
+        return false;
+    const kin_unit *unit = &units->at.at[units->by_step[step] - 1];
+    return unit->first == step && unit->callable != NULL;
+}
+
 static PyObject *
 run_steps(kin_run *r)
 {
@@ -393,6 +433,10 @@ run_steps(kin_run *r)
         if (s->flags & KIN_STEP_SUNK) {
             if (r->built_sunk && kin_sunk_pass(r, i) != KIN_OK)
                 return NULL; /* only without memory */
+        }
+        else if (begins_unit(r, i) && (next = launch_unit(r, &i, &value)) != GO_ON) {
+            s = &t->steps.at[i];
+            next = next == JUMP ? GO_ON : next;
         }
         else {
             if (kin_replay_force_exit != UINT32_MAX) {
@@ -421,6 +465,9 @@ kin_replay_run(kin_variant *v, PyObject **slots, kin_exit_hook hook, void *hook_
     kin_run r = {.v = v, .t = &v->trace, .refs = &v->refs, .ts = PyThreadState_Get(), .slots = slots,
                  .nslots = v->trace.vals.len, .hook = hook, .hook_arg = hook_arg};
     v->running++;
+    r.units = v->units;
+    if (r.units != NULL)
+        r.units->refs++;
     PyObject *value = run_steps(&r);
     PyObject *type = NULL, *error = NULL, *tb = NULL;
     if (value == NULL)
@@ -431,6 +478,7 @@ kin_replay_run(kin_variant *v, PyObject **slots, kin_exit_hook hook, void *hook_
         Py_XDECREF(ours);
     }
     kin_run_release_slots(&r);
+    kin_units_release(r.units);
     if (value == NULL)
         PyErr_Restore(type, error, tb);
     v->running--;

@@ -4,6 +4,7 @@
 
 #include "py/compat/frame.h"
 #include "py/replay/replay.h"
+#include "py/replay/units.h"
 
 typedef struct {
     kin_variant *v;
@@ -20,6 +21,8 @@ typedef struct {
     PyObject *entry_exc;/* ... and this was there before (owned while has_exc) */
     uint32_t last_snap; /* of the last step run, for forced exits */
     uint32_t nforced;
+    kin_units *units;   /* held while the run lasts; NULL: none */
+    bool dropped;       /* a unit did not make values that only a handler of signals at the end could see */
 } kin_run;
 
 /* One frame of a chain, with all that is needed to go on in it: the trace may grow while the frames run. */
@@ -78,6 +81,13 @@ typedef enum {
 /* Leaves at the snapshot of step `step`. Steals `result` and the chain (if not NULL: linked, locals only). Returns
  * the call's result. `offer`: let the hook have the exit. */
 PyObject *kin_run_leave(kin_run *r, uint32_t step, kin_leave how, PyObject *result, kin_chain *chain, bool offer);
+
+/* -- launch.c: graphs compiled by a custom backend ------------------------------------------------------------- */
+
+typedef enum { KIN_LAUNCH_NOT, KIN_LAUNCH_DONE, KIN_LAUNCH_RAISED } kin_launch;
+
+/* Runs the unit that begins at `step`, if there is one; *last is its last step. NOT: run the step itself. */
+kin_launch kin_run_launch(kin_run *r, uint32_t step, uint32_t *last);
 
 /* -- replay.c --------------------------------------------------------------------------------------------------- */
 

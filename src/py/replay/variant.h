@@ -7,6 +7,7 @@
 #include "core/trace/trace.h"
 #include "py/refs/refs.h"
 
+struct kin_units;      /* units.h */
 struct kin_guard_prog; /* py/guardeval: built from trace.vals + trace.facts, one part per segment */
 
 typedef struct kin_variant {
@@ -20,6 +21,7 @@ typedef struct kin_variant {
     uint32_t running;        /* replays in progress (recursion, threads) */
     uint32_t *exit_counts;   /* by step: how often this CHECK/SEGMENT left the program; NULL until needed */
     double record_ns;
+    struct kin_units *units; /* what a custom backend compiled; NULL: step by step */
 } kin_variant;
 
 /* An empty variant (trace and refs initialised), made with calloc; NULL without memory. */

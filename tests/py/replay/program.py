@@ -13,7 +13,8 @@ import subprocess
 import sysconfig
 
 ROOT = os.path.dirname(os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__)))))
-SOURCES = ["core/trace/*.c", "core/bytecode/*.c", "py/replay/*.c", "py/compat/frame_*.c", "py/refs/*.c", "py/record/codes.c"]
+SOURCES = ["core/trace/*.c", "core/bytecode/*.c", "py/replay/*.c", "py/compat/frame_*.c", "py/compat/generator*.c",
+           "py/refs/*.c", "py/record/codes.c"]
 
 FLAGS = {"torch": 1, "opaque": 2, "break": 4, "effect": 8, "pure": 16, "mutates": 32, "raises": 128}
 PUSH, DROP, INIT, NEVER = range(4)

@@ -294,6 +294,14 @@ kin_watch_foreign_tool(PyThreadState *ts)
     return false;
 }
 
+bool kin_is_tensor_type(PyObject *type);
+
+bool
+kin_is_tensor_type(PyObject *type)
+{
+    return false;
+}
+
 static PyMethodDef methods[] = {
     {"make", make, METH_VARARGS, NULL},
     {"run", run, METH_VARARGS, NULL},

@@ -1,0 +1,174 @@
+"""Graphs compiled by a custom backend, as replay launches them.
+
+The engine asks `make_unit` for a callable for every graph of a new recording (a graph between whose calls something
+else happens, such as a test of a shape, comes in several pieces). A backend is a function (gm, example_inputs); it gets
+a torch.fx.GraphModule and real tensors: the ones of the recorded call, or zeros of the same kind where those are gone
+(results of earlier graphs). It is called again when the metadata of the inputs changes, up to eight times per graph.
+
+A backend that raises costs an event and a warning, and the graph runs step by step; under fullgraph=True the error is
+raised, as torch._dynamo.exc.BackendCompilerFailed, unless config.suppress_errors is on.
+"""
+
+import logging
+import time
+
+import torch
+
+from . import fx
+from ._config import config
+
+LIMIT = 8
+_NOTHING = object()
+_len_function_modes = torch._C._len_torch_function_stack
+_len_dispatch_modes = torch._C._len_torch_dispatch_stack
+
+
+def make_unit(backend, graph, examples, fullgraph, name, variant, number):
+    """The engine's callable for one graph, or None when it has to run step by step."""
+    unit = Unit(backend, graph, fullgraph, name, variant, number)
+    if not graph["exact"]:
+        unit.note("it has a call whose arguments are not known before they are there")
+        return None
+    try:
+        unit.gm = fx.to_graph_module(graph)
+    except Exception as error:
+        unit.note(f"it cannot be written as a torch.fx graph: {error}")
+        return None
+    unit.build_example(graph, examples)
+    return unit
+
+
+class Unit:
+    """One graph: what the backend made of it, by the metadata of its inputs. Answers None to be run step by step."""
+
+    __slots__ = ("backend", "gm", "fullgraph", "name", "variant", "number", "count", "pure", "made", "waiting")
+
+    def __init__(self, backend, graph, fullgraph, name, variant, number):
+        self.backend, self.fullgraph, self.name = backend, fullgraph, name
+        self.variant, self.number = variant, number
+        self.gm = None
+        self.count = len(graph["outputs"])
+        self.pure = not any(map(_changes_something, graph["nodes"]))
+        self.made = {}
+        self.waiting = None  # made for example inputs of which requires_grad is not known
+
+    def __call__(self, *inputs):
+        if _len_function_modes() or _len_dispatch_modes():
+            return None
+        key = tuple(map(_describe, inputs))
+        fn = self.made.get(key, _NOTHING)
+        if fn is _NOTHING:
+            fn = self._find(key, inputs)
+        if fn is None:
+            return None
+        try:
+            return self._outputs(fn(*inputs))
+        except Exception as error:
+            if not self.pure:
+                raise
+            self.made[key] = None
+            self.note(f"what {_name(self.backend)} made of it raised {type(error).__name__}: {error}")
+            return None
+
+    def _outputs(self, result):
+        if isinstance(result, torch.Tensor):
+            result = (result,)
+        result = tuple(result)
+        if len(result) != self.count:
+            raise RuntimeError(f"{len(result)} results where the graph has {self.count}")
+        return result
+
+    def _find(self, key, inputs):
+        if self.waiting is not None:
+            waiting_key, fn = self.waiting
+            self.waiting = None
+            if waiting_key == _without_grad(key):
+                self.made[key] = fn
+                return fn
+        if len(self.made) >= LIMIT:
+            self.note(f"its inputs changed their metadata more than {LIMIT} times")
+            return None
+        fn = self.made[key] = self.build(inputs)
+        return fn
+
+    def build_example(self, graph, examples):
+        inputs = [examples[entry["vid"]] if entry["vid"] in examples else _imitate(entry["note"])
+                  for entry in graph["inputs"]]
+        if any(value is _NOTHING for value in inputs):
+            return  # built at the first launch
+        fn = self.build(inputs)
+        key = tuple(map(_describe, inputs))
+        if all(entry["vid"] in examples for entry in graph["inputs"]):
+            self.made[key] = fn
+        else:
+            self.waiting = _without_grad(key), fn
+
+    def build(self, inputs):
+        """Calls the backend; None when it raised."""
+        start = time.perf_counter_ns()
+        try:
+            fn = self.backend(self.gm, list(inputs))
+            if not callable(fn):
+                raise TypeError(f"the backend returned {type(fn).__name__}, expected a callable")
+        except Exception as error:
+            if self.fullgraph and not config.suppress_errors:
+                from torch._dynamo.exc import BackendCompilerFailed
+
+                raise BackendCompilerFailed(self.backend, error, None) from error
+            self.note(f"backend {_name(self.backend)} raised {type(error).__name__}: {error}")
+            logging.getLogger("torch._dynamo").warning("backend=%r raised: %r; the graph runs step by step",
+                                                       _name(self.backend), error)
+            return None
+        from ._engine import engine
+
+        engine._log_lower(self.name, self.variant, self.number, _name(self.backend), time.perf_counter_ns() - start)
+        return fn
+
+    def note(self, reason):
+        from ._engine import engine
+
+        engine._log_fallback(self.name, f"graph {self.number} of recording {self.variant} runs step by step: {reason}")
+
+
+def _name(backend):
+    return getattr(backend, "__name__", type(backend).__name__)
+
+
+def _describe(value):
+    """What a compiled graph may depend on, apart from the data."""
+    if not isinstance(value, torch.Tensor):
+        return (type(value), value) if type(value) in (int, float, bool, str) else type(value)
+    strides = value.stride() if value.layout is torch.strided else None
+    return type(value), value.shape, strides, value.dtype, value.device, value.requires_grad
+
+
+def _without_grad(key):
+    return tuple(part[:5] if type(part) is tuple and len(part) == 6 else part for part in key)
+
+
+def _imitate(note):
+    """A tensor of zeros that looks like the recorded one."""
+    parts = fx.parse_note(note)
+    if parts is None:
+        return _NOTHING
+    dtype, sizes, strides, device = parts
+    with torch.no_grad():
+        return torch.empty_strided(sizes, strides, dtype=dtype, device=device).zero_()
+
+
+_CHANGING = ("setitem", "delitem", "iadd", "iand", "ifloordiv", "ilshift", "imatmul", "imul", "imod", "ior", "ipow",
+             "irshift", "isub", "itruediv", "ixor", "setattr")
+
+
+def _changes_something(node):
+    """Could running the call twice differ from running it once? In doubt, yes."""
+    name = node["target"].rpartition(".")[2] if node["op"] != "operator" else ""
+    known = getattr(node["callable"], "__name__", name)
+    return (name.endswith("_") and not name.endswith("__")) or name in _CHANGING or known in _CHANGING or \
+        "out" in node["kwargs"] or "inplace" in node["kwargs"] or any(arg is True for arg in node["args"]) or \
+        (node["op"] == "call_function" and (node["callable"] is None or not _is_torch(node["callable"])))
+
+
+def _is_torch(fn):
+    module = getattr(fn, "__module__", None) or getattr(getattr(fn, "__self__", None), "__name__", "") or ""
+    return module.partition(".")[0] in ("torch", "_operator", "operator", "builtins") or "torch" in str(type(fn))

@@ -1,0 +1,157 @@
+/* Custom backends (lower.h): the meeting of units (py/replay/units.h), dumps and kintsugi._launch. */
+#include "py/module/lower.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+#include "py/module/dump.h"
+#include "py/module/log.h"
+#include "py/replay/units.h"
+
+bool
+kin_lower_wanted(const kin_compiled *self)
+{
+    PyObject *backend = self->kwargs == NULL ? NULL : PyDict_GetItemString(self->kwargs, "backend");
+    return backend != NULL && backend != Py_None;
+}
+
+/* Values named by a list of ints, or of dicts with an int "vid": malloc'ed, NULL with an exception. */
+static kin_vid *
+read_vids(PyObject *list, uint32_t *n)
+{
+    if (list == NULL || !PyList_Check(list))
+        return NULL;
+    *n = (uint32_t)PyList_GET_SIZE(list);
+    kin_vid *vids = calloc(*n + 1, sizeof *vids);
+    for (uint32_t i = 0; vids != NULL && i < *n; i++) {
+        PyObject *item = PyList_GET_ITEM(list, i);
+        if (PyDict_Check(item))
+            item = PyDict_GetItemString(item, "vid");
+        vids[i] = item == NULL ? 0 : (kin_vid)PyLong_AsUnsignedLong(item);
+    }
+    return vids;
+}
+
+/* {vid: object} of the inputs that are at hand. */
+static PyObject *
+collect_examples(const kin_vid *in, uint32_t nin, PyObject *const *slots)
+{
+    PyObject *examples = PyDict_New();
+    for (uint32_t i = 0; examples != NULL && slots != NULL && i < nin; i++) {
+        PyObject *key = slots[in[i]] == NULL ? NULL : PyLong_FromUnsignedLong(in[i]);
+        if (key != NULL && PyDict_SetItem(examples, key, slots[in[i]]) < 0)
+            Py_CLEAR(examples);
+        Py_XDECREF(key);
+    }
+    return examples;
+}
+
+/* The callable that an earlier plan of the same variant has for the same unit; borrowed or NULL. */
+static PyObject *
+find_same(const kin_units *old, const kin_unit *unit, const kin_vid *in, uint32_t nin, const kin_vid *out, uint32_t nout)
+{
+    for (uint32_t u = 0; old != NULL && u < old->at.len; u++) {
+        const kin_unit *o = &old->at.at[u];
+        if (o->first == unit->first && o->last == unit->last && o->nin == nin && o->nout == nout && o->callable != NULL &&
+            memcmp(o->in, in, nin * sizeof *in) == 0 && memcmp(o->out, out, nout * sizeof *out) == 0)
+            return o->callable;
+    }
+    return NULL;
+}
+
+typedef struct {
+    kin_compiled *self;
+    kin_variant_object *variant;
+    kin_units *units;
+    PyObject *make; /* kintsugi._launch.make_unit */
+    PyObject *const *slots;
+} lowering;
+
+/* kintsugi._launch.make_unit(backend, graph, examples, fullgraph, name, variant, number): callable or None. */
+static PyObject *
+make_callable(const lowering *l, uint32_t u, PyObject *graph, const kin_vid *in, uint32_t nin)
+{
+    PyObject *examples = collect_examples(in, nin, l->slots), *made = NULL;
+    if (examples != NULL)
+        made = PyObject_CallFunction(l->make, "OOOOOII", PyDict_GetItemString(l->self->kwargs, "backend"), graph, examples,
+                                     l->self->fullgraph ? Py_True : Py_False, l->self->name, l->variant->number, u + 1);
+    Py_XDECREF(examples);
+    return made;
+}
+
+static bool
+lower_unit(const lowering *l, uint32_t u, PyObject *graph)
+{
+    uint32_t nin = 0, nout = 0;
+    kin_unit *unit = &l->units->at.at[u];
+    kin_vid *in = read_vids(PyDict_GetItemString(graph, "inputs"), &nin);
+    kin_vid *out = read_vids(PyDict_GetItemString(graph, "outputs"), &nout);
+    PyObject *made = NULL;
+    bool ok = in != NULL && out != NULL && !PyErr_Occurred();
+    if (ok) {
+        made = Py_XNewRef(find_same(l->variant->v->units, unit, in, nin, out, nout));
+        if (made == NULL)
+            made = make_callable(l, u, graph, in, nin);
+        ok = made != NULL;
+    }
+    if (ok && made != Py_None) {
+        kin_status status = kin_unit_set(l->variant->v, l->units, u, in, nin, out, nout, made);
+        if (status != KIN_OK)
+            kin_log_fallback(l->self->state, l->self->name, NULL,
+                             "a graph runs step by step: one of its inputs is made between its calls");
+    }
+    Py_XDECREF(made);
+    free(in);
+    free(out);
+    return ok;
+}
+
+static PyObject *
+find_make_unit(void)
+{
+    PyObject *module = PyImport_ImportModule("kintsugi._launch");
+    PyObject *make = module == NULL ? NULL : PyObject_GetAttrString(module, "make_unit");
+    Py_XDECREF(module);
+    return make;
+}
+
+/* A failure of our own: an event, and the variant runs step by step. */
+static bool
+give_up(kin_compiled *self, kin_units *units)
+{
+    kin_log_bug(self->state, self->name, "backend", "graphs could not be handed to the backend");
+    PyErr_Clear();
+    kin_units_release(units);
+    return true;
+}
+
+bool
+kin_lower(kin_compiled *self, kin_variant_object *variant, PyObject *const *slots)
+{
+    kin_variant *v = variant->v;
+    if (!kin_lower_wanted(self) || v == NULL)
+        return true;
+    kin_units *units = kin_units_find(v);
+    PyObject *graphs = units == NULL ? NULL : kin_dump_units(v, units->by_step, units->needed, units->at.len);
+    PyObject *make = graphs == NULL ? NULL : find_make_unit();
+    if (make == NULL) {
+        Py_XDECREF(graphs);
+        return give_up(self, units);
+    }
+    lowering l = {self, variant, units, make, slots};
+    bool ok = true;
+    for (uint32_t u = 0; ok && u < units->at.len; u++)
+        ok = lower_unit(&l, u, PyList_GET_ITEM(graphs, u));
+    Py_DECREF(graphs);
+    Py_DECREF(make);
+    if (!ok && !self->fullgraph)
+        return give_up(self, units);
+    if (!ok || variant->v == NULL) { /* dropped by the backend itself */
+        kin_units_release(units);
+        return ok;
+    }
+    kin_units *old = v->units;
+    v->units = units;
+    kin_units_release(old);
+    return true;
+}

@@ -1,0 +1,288 @@
+/* Finding units in a trace (units.h), and their memory. */
+#include "py/replay/units.h"
+
+#include "py/aten/tensor.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+/* -- ranges ----------------------------------------------------------------------------------------------------- */
+
+static bool
+is_call(const kin_step *s)
+{
+    return s->graph != 0 && (s->flags & KIN_STEP_TORCH) && !(s->flags & (KIN_STEP_BREAK | KIN_STEP_RAISES | KIN_STEP_OPAQUE));
+}
+
+static bool
+is_build(const kin_step *s)
+{
+    return s->kind == KIN_STEP_BUILD_TUPLE || s->kind == KIN_STEP_BUILD_LIST || s->kind == KIN_STEP_BUILD_MAP ||
+           s->kind == KIN_STEP_BUILD_SLICE || s->kind == KIN_STEP_LIST_TO_TUPLE || s->kind == KIN_STEP_BUILD_METHOD ||
+           s->kind == KIN_STEP_BUILD_CELL;
+}
+
+static bool
+made_inside(const kin_trace *t, kin_vid vid, uint32_t first, uint32_t last)
+{
+    const kin_val *val = &t->vals.at[vid];
+    return vid != 0 && val->kind == KIN_VAL_STEP && val->step >= first && val->step <= last;
+}
+
+/* A test that a call of this unit gave an exact torch.Tensor, as it always does on plain tensors. */
+static bool
+is_tensor_test(const kin_variant *v, const kin_step *s, uint32_t first)
+{
+    const kin_trace *t = &v->trace;
+    if (s->kind != KIN_STEP_CHECK || s->imm != KIN_CHECK_TYPE || s->flags & KIN_STEP_BREAK || s->nargs == 0)
+        return false;
+    kin_vid vid = t->vids.at[s->args];
+    PyObject *type = kin_refs_get(&v->refs, s->ref);
+    return type != NULL && kin_is_tensor_type(type) && t->vals.at[vid].kind == KIN_VAL_STEP &&
+           t->vals.at[vid].step >= first && is_call(&t->steps.at[t->vals.at[vid].step]);
+}
+
+/* May the step stand between two calls of a unit that began at `first`? */
+static bool
+passes(const kin_variant *v, const kin_step *s, uint32_t first)
+{
+    if (s->flags & KIN_STEP_SUNK)
+        return true;
+    if (s->flags & KIN_STEP_PURE && !(s->flags & (KIN_STEP_OPAQUE | KIN_STEP_BREAK | KIN_STEP_RAISES)))
+        return is_build(s);
+    if (s->flags & KIN_STEP_MUTATES && !(s->flags & (KIN_STEP_OPAQUE | KIN_STEP_BREAK | KIN_STEP_RAISES)))
+        return (s->kind == KIN_STEP_NEXT && s->out == 0) || /* a loop over known items goes on */
+               (s->kind == KIN_STEP_LIST_APPEND && made_inside(&v->trace, v->trace.vids.at[s->args], first, UINT32_MAX));
+    return is_tensor_test(v, s, first);
+}
+
+static kin_status
+find_ranges(const kin_variant *v, kin_units *units)
+{
+    const kin_trace *t = &v->trace;
+    bool open = false;
+    uint32_t graph = 0;
+    for (uint32_t i = 0; i < t->steps.len; i++) {
+        const kin_step *s = &t->steps.at[i];
+        if (i > 0 && (t->steps.at[i - 1].kind == KIN_STEP_RETURN || t->steps.at[i - 1].kind == KIN_STEP_EXIT))
+            open = false;
+        if (!is_call(s)) {
+            open = open && passes(v, s, units->at.at[units->at.len - 1].first);
+            continue;
+        }
+        if (!open || s->graph != graph)
+            KIN_TRY(kin_vec_push(&units->at, ((kin_unit){.first = i})));
+        open = true;
+        graph = s->graph;
+        units->at.at[units->at.len - 1].last = i;
+        units->by_step[i] = units->at.len;
+    }
+    return KIN_OK;
+}
+
+/* -- who needs what --------------------------------------------------------------------------------------------- */
+
+static void
+need(const kin_trace *t, kin_units *units, kin_vid vid)
+{
+    if (vid != 0 && vid < t->vals.len)
+        units->needed[vid] = 1;
+}
+
+static void
+need_snapshot(const kin_trace *t, kin_units *units, uint32_t snap)
+{
+    for (; snap != 0; snap = t->snaps.at[snap].parent) {
+        const kin_snap *s = &t->snaps.at[snap];
+        need(t, units, s->func);
+        need(t, units, s->extra);
+        need(t, units, s->exc);
+        for (uint32_t i = 0; i < (uint32_t)s->nlocals + s->nstack; i++)
+            need(t, units, t->vids.at[s->vals + i]);
+    }
+}
+
+/* The unit whose range holds the step, from 1; 0 = none. */
+static uint32_t
+unit_around(const kin_units *units, uint32_t step)
+{
+    for (uint32_t u = 0; u < units->at.len; u++)
+        if (step >= units->at.at[u].first && step <= units->at.at[u].last)
+            return u + 1;
+    return 0;
+}
+
+/* What a step that runs outside of all units uses, and what the calls of a unit take from elsewhere. RETURN's snapshot
+ * serves only handlers of signals, which may as well run right behind the call. */
+static void
+need_of_step(const kin_trace *t, kin_units *units, uint32_t i)
+{
+    const kin_step *s = &t->steps.at[i];
+    uint32_t unit = unit_around(units, i);
+    if (s->flags & KIN_STEP_SUNK)
+        return;
+    for (uint32_t a = 0; a < s->nargs; a++) {
+        kin_vid vid = t->vids.at[s->args + a];
+        if (unit == 0 || !made_inside(t, vid, units->at.at[unit - 1].first, units->at.at[unit - 1].last))
+            need(t, units, vid);
+    }
+    if (s->kind != KIN_STEP_RETURN && unit == 0)
+        need_snapshot(t, units, s->snap);
+}
+
+/* A call that may run step by step has snapshots that mention values of earlier units. */
+static void
+need_of_snapshots(const kin_trace *t, kin_units *units, uint32_t u)
+{
+    const kin_unit *unit = &units->at.at[u];
+    for (uint32_t i = unit->first; i <= unit->last; i++)
+        for (uint32_t snap = t->steps.at[i].snap; snap != 0; snap = t->snaps.at[snap].parent) {
+            const kin_snap *s = &t->snaps.at[snap];
+            kin_vid more[3] = {s->func, s->extra, s->exc};
+            for (uint32_t k = 0; k < 3u + s->nlocals + s->nstack; k++) {
+                kin_vid vid = k < 3 ? more[k] : t->vids.at[s->vals + k - 3];
+                if (!made_inside(t, vid, unit->first, unit->last))
+                    need(t, units, vid);
+            }
+        }
+}
+
+/* Objects that are built late, or inside a unit, need their parts as well. */
+static void
+need_parts(const kin_trace *t, kin_units *units)
+{
+    for (bool more = true; more;) {
+        more = false;
+        for (uint32_t i = t->steps.len; i-- > 0;) {
+            const kin_step *s = &t->steps.at[i];
+            bool changes = s->flags & KIN_STEP_MUTATES && s->nargs > 0 && units->needed[t->vids.at[s->args]];
+            if (is_call(s) || !((s->out != 0 && units->needed[s->out]) || changes))
+                continue;
+            for (uint32_t a = 0; a < s->nargs; a++) {
+                kin_vid vid = t->vids.at[s->args + a];
+                if (vid == 0 || units->needed[vid])
+                    continue;
+                units->needed[vid] = 1;
+                more = true;
+            }
+        }
+    }
+}
+
+static void
+find_needs(const kin_trace *t, kin_units *units)
+{
+    for (uint32_t i = 0; i < t->steps.len; i++)
+        need_of_step(t, units, i);
+    for (uint32_t u = 0; u < units->at.len; u++)
+        need_of_snapshots(t, units, u);
+    for (kin_vid vid = 1; vid < t->vals.len; vid++)
+        if (t->vals.at[vid].kind == KIN_VAL_SRC)
+            need(t, units, t->vals.at[vid].parent);
+    for (uint32_t i = 0; i < t->facts.len; i++) {
+        need(t, units, t->facts.at[i].vid);
+        need(t, units, t->facts.at[i].vid2);
+    }
+    need_parts(t, units);
+}
+
+static kin_status
+find_builds(const kin_trace *t, const kin_units *units, kin_unit *unit)
+{
+    KIN_VEC(uint32_t) builds = {0};
+    for (uint32_t i = unit->first; i <= unit->last; i++) {
+        const kin_step *s = &t->steps.at[i];
+        unit->drops = unit->drops || (is_call(s) && s->out != 0 && !units->needed[s->out]);
+        if (s->flags & KIN_STEP_SUNK) {
+            unit->changes_sunk = unit->changes_sunk || s->flags & KIN_STEP_MUTATES;
+            continue;
+        }
+        bool changes = s->flags & KIN_STEP_MUTATES && units->needed[t->vids.at[s->args]];
+        if (!is_call(s) && s->kind != KIN_STEP_CHECK && ((s->out != 0 && units->needed[s->out]) || changes) &&
+            kin_vec_push(&builds, i) != KIN_OK) {
+            kin_vec_deinit(&builds);
+            return KIN_NOMEM;
+        }
+    }
+    unit->builds = builds.at;
+    unit->nbuilds = builds.len;
+    return KIN_OK;
+}
+
+kin_units *
+kin_units_find(const kin_variant *v)
+{
+    kin_units *units = calloc(1, sizeof *units);
+    if (units == NULL)
+        return NULL;
+    units->refs = 1;
+    units->nsteps = v->trace.steps.len;
+    units->by_step = calloc(v->trace.steps.len, sizeof *units->by_step);
+    units->needed = calloc(v->trace.vals.len, 1);
+    kin_status status = units->by_step == NULL || units->needed == NULL ? KIN_NOMEM : find_ranges(v, units);
+    if (status == KIN_OK)
+        find_needs(&v->trace, units);
+    for (uint32_t u = 0; status == KIN_OK && u < units->at.len; u++)
+        status = find_builds(&v->trace, units, &units->at.at[u]);
+    if (status == KIN_OK)
+        return units;
+    kin_units_release(units);
+    return NULL;
+}
+
+/* -- memory ----------------------------------------------------------------------------------------------------- */
+
+static kin_vid *
+copy_vids(const kin_vid *vids, uint32_t n)
+{
+    kin_vid *copy = malloc((n + 1) * sizeof *copy);
+    if (copy != NULL)
+        memcpy(copy, vids, n * sizeof *copy);
+    return copy;
+}
+
+static bool
+changed_inside(const kin_trace *t, kin_vid vid, const kin_unit *unit)
+{
+    for (uint32_t i = unit->first; i <= unit->last; i++)
+        if (t->steps.at[i].flags & KIN_STEP_MUTATES && t->steps.at[i].nargs > 0 &&
+            t->vids.at[t->steps.at[i].args] == vid)
+            return true;
+    return false;
+}
+
+kin_status
+kin_unit_set(const kin_variant *v, kin_units *units, uint32_t u, const kin_vid *in, uint32_t nin, const kin_vid *out,
+             uint32_t nout, PyObject *callable)
+{
+    kin_unit *unit = &units->at.at[u];
+    for (uint32_t i = 0; i < nin; i++)
+        if (made_inside(&v->trace, in[i], unit->first, unit->last) || changed_inside(&v->trace, in[i], unit))
+            return KIN_BREAK;
+    unit->in = copy_vids(in, nin);
+    unit->out = copy_vids(out, nout);
+    if (unit->in == NULL || unit->out == NULL)
+        return KIN_NOMEM;
+    unit->nin = nin;
+    unit->nout = nout;
+    unit->callable = Py_NewRef(callable);
+    return KIN_OK;
+}
+
+void
+kin_units_release(kin_units *units)
+{
+    if (units == NULL || --units->refs > 0)
+        return;
+    for (uint32_t u = 0; u < units->at.len; u++) {
+        kin_unit *unit = &units->at.at[u];
+        free(unit->in);
+        free(unit->out);
+        free(unit->builds);
+        Py_CLEAR(unit->callable);
+    }
+    kin_vec_deinit(&units->at);
+    free(units->by_step);
+    free(units->needed);
+    free(units);
+}

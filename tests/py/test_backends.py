@@ -1,0 +1,315 @@
+"""Custom backends with the real engine: what they are handed, that replay launches what they return, and that every
+way out of a compiled graph gives what eager gives."""
+
+import gc
+import logging
+import weakref
+
+import pytest
+import torch
+
+kintsugi = pytest.importorskip("kintsugi")
+try:
+    from kintsugi import _kintsugi as engine
+except ImportError:
+    pytest.skip("the C extension is not built", allow_module_level=True)
+
+
+class Backend:
+    """Counts what it is asked for and what is launched."""
+
+    def __init__(self):
+        self.graphs, self.inputs, self.launches = [], [], 0
+
+    def __call__(self, gm, example_inputs):
+        self.graphs.append(gm)
+        self.inputs.append(example_inputs)
+
+        def launch(*args):
+            self.launches += 1
+            return gm(*args)
+
+        return launch
+
+
+@pytest.fixture(autouse=True)
+def fresh():
+    kintsugi.reset()
+    yield
+    kintsugi.reset()
+
+
+def compiled(fn, **kwargs):
+    backend = Backend()
+    return kintsugi.compile(fn, backend=backend, **kwargs), backend
+
+
+def fallbacks():
+    return [e["reason"] for e in kintsugi.events() if e["event"] == "fallback"]
+
+
+def test_one_graph():
+    def f(x, y):
+        return (x.sin() + y).sum(dim=0)
+
+    c, backend = compiled(f)
+    x, y = torch.randn(3, 4), torch.randn(4)
+    assert torch.equal(c(x, y), f(x, y))
+    assert len(backend.graphs) == 1 and backend.launches == 0
+    gm, inputs = backend.graphs[0], backend.inputs[0]
+    assert isinstance(gm, torch.fx.GraphModule)
+    assert [t.shape for t in inputs] == [x.shape, y.shape] and type(inputs[0]) is torch.Tensor
+    assert torch.equal(gm(x, y)[0], f(x, y))
+    for _ in range(3):
+        x, y = torch.randn(3, 4), torch.randn(4)
+        assert torch.equal(c(x, y), f(x, y))
+    assert len(backend.graphs) == 1 and backend.launches == 3 and c.stats()["replays"] == 3
+
+
+def test_the_callable_decides_the_result():
+    def f(x):
+        y = x * 2
+        return y, y.shape
+
+    c = kintsugi.compile(f, backend=lambda gm, inputs: lambda *args: tuple(t + 100 for t in gm(*args)))
+    x = torch.arange(3.0)
+    c(x)
+    assert torch.equal(c(x)[0], x * 2 + 100)
+
+
+def test_graph_break_gives_two_graphs():
+    def f(x):
+        y = x + 1
+        if y.sum() > 0:
+            return y * 2
+        return y - 1
+
+    c, backend = compiled(f)
+    up, down = torch.ones(3), -torch.ones(3) * 5
+    assert torch.equal(c(up), f(up))
+    assert len(backend.graphs) == 2
+    for x in (up, down, up, down, down, up):
+        assert torch.equal(c(x), f(x))
+    assert len(backend.graphs) == 3 and backend.launches >= 8
+    assert {n.op for gm in backend.graphs for n in gm.graph.nodes} >= {"placeholder", "output"}
+
+
+def test_modules_training_and_gradients():
+    torch.manual_seed(0)
+    m = torch.nn.Sequential(torch.nn.Linear(4, 8), torch.nn.GELU(), torch.nn.Linear(8, 2))
+    c, backend = compiled(m)
+    for _ in range(3):
+        x = torch.randn(5, 4)
+        m.zero_grad()
+        m(x).sum().backward()
+        expected = [p.grad.clone() for p in m.parameters()]
+        m.zero_grad()
+        c(x).sum().backward()
+        assert all(torch.equal(p.grad, e) for p, e in zip(m.parameters(), expected))
+    assert len(backend.graphs) == 1 and backend.launches == 2
+    assert len(backend.inputs[0]) == 5 and any(isinstance(t, torch.nn.Parameter) for t in backend.inputs[0])
+
+
+def test_other_metadata_asks_the_backend_again():
+    def f(x):
+        return (x * 2).relu()
+
+    c, backend = compiled(f)
+    for n in (3, 4, 5, 4, 3, 5):
+        x = torch.randn(n)
+        assert torch.equal(c(x), f(x))
+    x = torch.randn(3, requires_grad=True)
+    assert c(x).requires_grad
+    sizes = [tuple(i[0].shape) + (i[0].requires_grad,) for i in backend.inputs]
+    assert len(sizes) == len(set(sizes)) and {(3, False), (4, False), (5, False), (3, True)} <= set(sizes)
+
+
+def test_effects_and_order():
+    def f(x, log):
+        y = x + 1
+        log.append(y)
+        y.mul_(2)
+        log.append("between")
+        z = y + x
+        log.append(z)
+        return z
+
+    c, _ = compiled(f)
+    for _ in range(4):
+        ours, theirs = [], []
+        x = torch.randn(3)
+        assert torch.equal(c(x, ours), f(x, theirs))
+        assert len(ours) == 3 and ours[1] == "between"
+        assert torch.equal(ours[0], theirs[0]) and torch.equal(ours[2], theirs[2])
+
+
+def test_shapes_and_changes_in_place():
+    def f(x, table):
+        h = x.view(-1, 2)
+        table[: h.shape[0]] += h
+        parts = [h, h * 2]
+        parts.append(torch.cat(parts, dim=-1).sum(-1, keepdim=True))
+        return torch.cat(parts, dim=-1), parts[2], h.shape
+
+    c, backend = compiled(f)
+    for _ in range(3):
+        x = torch.randn(4, 2)
+        ours, theirs = torch.zeros(6, 2), torch.zeros(6, 2)
+        mine, his = c(x, ours), f(x, theirs)
+        assert torch.equal(mine[0], his[0]) and torch.equal(mine[1], his[1]) and mine[2] == his[2]
+        assert torch.equal(ours, theirs)
+    assert backend.launches > 0
+
+
+@pytest.mark.parametrize("k", range(12))
+def test_forced_exits(k):
+    def g(t):
+        u = t * 3
+        return u + 1
+
+    def f(x):
+        a = g(x)
+        pair = (a, x)
+        b = a.relu()
+        return pair[0] + b
+
+    c, _ = compiled(f)
+    x = torch.randn(4)
+    c(x)
+    c(x)
+    engine.force_exit(k)
+    try:
+        assert torch.equal(c(x), f(x))
+    finally:
+        engine.force_exit(None)
+    assert torch.equal(c(x), f(x))
+
+
+def test_locals_of_an_exit():
+    def f(x, flag):
+        y = x.cos()
+        z = y + 1
+        if flag["on"]:
+            return sorted(k for k, v in locals().items() if v is not None), y * z
+        return y, z
+
+    c, _ = compiled(f)
+    x = torch.randn(3)
+    flag = {"on": False}
+    for on in (False, False, True, True, False):
+        flag["on"] = on
+        mine, his = c(x, flag), f(x, flag)
+        assert (mine[0] == his[0] if on else torch.equal(mine[0], his[0])) and torch.equal(mine[1], his[1])
+
+
+def test_backend_that_raises(caplog):
+    def f(x):
+        return x.sin() + 1
+
+    def backend(gm, inputs):
+        raise RuntimeError("no such kernel")
+
+    c = kintsugi.compile(f, backend=backend)
+    x = torch.randn(3)
+    with caplog.at_level(logging.WARNING, logger="torch._dynamo"):
+        assert torch.equal(c(x), f(x)) and torch.equal(c(x), f(x))
+    assert c.stats()["replays"] == 1
+    assert any("no such kernel" in reason for reason in fallbacks())
+
+
+def test_backend_that_raises_under_fullgraph():
+    from torch._dynamo.exc import BackendCompilerFailed
+
+    def backend(gm, inputs):
+        raise RuntimeError("no such kernel")
+
+    c = kintsugi.compile(lambda x: x.sin() + 1, backend=backend, fullgraph=True)
+    with pytest.raises(BackendCompilerFailed, match="no such kernel"):
+        c(torch.randn(3))
+    with kintsugi.config.patch(suppress_errors=True):
+        c = kintsugi.compile(lambda x: x.sin() + 1, backend=backend, fullgraph=True)
+        assert torch.equal(c(torch.zeros(3)), torch.ones(3))
+
+
+def test_launch_that_raises():
+    def f(x):
+        return x.sin() + 1
+
+    def backend(gm, inputs):
+        def launch(*args):
+            raise ValueError("device lost")
+
+        return launch
+
+    c = kintsugi.compile(f, backend=backend)
+    x = torch.randn(3)
+    for _ in range(3):
+        assert torch.equal(c(x), f(x))
+    assert any("device lost" in reason for reason in fallbacks())
+
+
+def test_error_of_the_program_itself():
+    def f(x, y):
+        try:
+            return torch.mm(x, y) + 1
+        except RuntimeError as error:
+            return str(error)
+
+    c, backend = compiled(f)
+    good, bad = torch.randn(2, 2), torch.randn(3, 3)
+    for y in (good, good, bad, good, bad):
+        mine, his = c(good, y), f(good, y)
+        assert type(mine) is type(his) and (torch.equal(mine, his) if torch.is_tensor(his) else mine == his)
+
+
+def test_lowering_is_an_event_and_aot_eager_works():
+    from torch._dynamo.backends.debugging import aot_eager
+
+    def f(x):
+        return (x.sin() * 2).sum()
+
+    c = kintsugi.compile(f, backend=aot_eager)
+    for _ in range(3):
+        x = torch.randn(4, requires_grad=True)
+        value = c(x)
+        value.backward()
+        assert torch.allclose(x.grad, 2 * x.detach().cos())
+    assert any(e["event"] == "lower" and e["backend"] == "aot_eager" for e in kintsugi.events())
+
+
+def test_compile_profiler():
+    from kintsugi import CompileProfiler
+
+    with CompileProfiler() as prof:
+        c = kintsugi.compile(lambda x: x.sin() + 1, backend=prof)
+        x = torch.randn(3)
+        assert torch.equal(c(x), x.sin() + 1) and torch.equal(c(x), x.sin() + 1)
+    assert prof.frame_count == 1 and prof.op_count == 2 and "No graph breaks detected." in prof.report()
+
+
+def test_everything_is_let_go():
+    def f(x):
+        return x + 1
+
+    c, backend = compiled(f)
+    x = torch.randn(3)
+    c(x)
+    c(x)
+    dead = weakref.ref(backend)
+    backend.inputs.clear()
+    backend.keep = c  # a cycle through the callable
+    watch = weakref.ref(x)
+    del x
+    assert watch() is None
+    del c, backend, f
+    gc.collect()
+    assert dead() is None
+
+
+def test_time_guards_accepts_keywords():
+    c, _ = compiled(lambda x, scale=1: x * scale)
+    x = torch.randn(3)
+    c(x, scale=2)
+    assert engine.time_guards(c, (x,), n=10, kwargs={"scale": 2}) > 0
+    with pytest.raises(ValueError):
+        engine.time_guards(c, args=(x,), n=10, kwargs={"scale": 3})
