@@ -3,6 +3,8 @@
  */
 #include "py/record/rec.h"
 
+#include "py/compat/heap.h"
+
 #include "core/diag/breaks.h"
 
 /* Exact builtin values whose operators run no user code, save through the elements they hold. */
@@ -396,6 +398,39 @@ rec_finish_branch(rec *r, rec_frame *f, bool jumped)
         rec_drop(r, 1);
 }
 
+/* Does one way on from the branch begin with the AssertionError of an assert statement? */
+static bool
+is_assert(const rec_frame *f)
+{
+    uint32_t ways[2] = {f->next, f->jump};
+    for (int i = 0; i < 2; i++) {
+        const kin_instr *in = ways[i] == UINT32_MAX ? NULL : kin_code_at(f->kc, ways[i]);
+        if (in != NULL && in->op == KIN_OP_LOAD_ASSERTION_ERROR)
+            return true;
+    }
+    return false;
+}
+
+/* Does the class's own __bool__ or __len__ mention an attribute of the object that is a tensor? */
+static bool
+looks_at_tensor(rec *r, kin_vid v)
+{
+    PyObject *const names[] = {REC_STR("__bool__"), REC_STR("__len__")};
+    for (int i = 0; i < 2; i++) {
+        PyObject *method = _PyType_Lookup(Py_TYPE(O(r, v)), names[i]);
+        if (method == NULL || !PyFunction_Check(method))
+            continue;
+        PyObject *used = ((PyCodeObject *)PyFunction_GET_CODE(method))->co_names;
+        for (Py_ssize_t k = 0; k < PyTuple_GET_SIZE(used); k++) {
+            PyObject *value = kin_heap_instance_attr(O(r, v), PyTuple_GET_ITEM(used, k));
+            if (value != NULL && kin_is_tensor(value))
+                return true;
+        }
+        return false;
+    }
+    return false;
+}
+
 void
 rec_op_branch(rec *r)
 {
@@ -420,9 +455,13 @@ rec_op_branch(rec *r)
         rec_need_type(r, v);
     uint32_t s = rec_check(r, KIN_CHECK_TRUE, v, NULL, 0);
     if (tensor)
-        rec_break(r, s, f->jump < f->offset ? KIN_ROW_DATA_DEPENDENT_LOOP : KIN_ROW_DATA_DEPENDENT_BRANCH);
+        rec_break(r, s, f->jump < f->offset ? KIN_ROW_DATA_DEPENDENT_LOOP
+                        : is_assert(f)      ? KIN_ROW_DATA_DEPENDENT_ASSERT
+                                            : KIN_ROW_DATA_DEPENDENT_BRANCH);
     if (!quiet) {
         r->t->steps.at[s].flags |= KIN_STEP_OPAQUE;
+        if (looks_at_tensor(r, v))
+            rec_break(r, s, KIN_ROW_DATA_DEPENDENT_BOOL_METHOD);
         rec_forget_contents(r);
         r->skip_expected = true;
     }

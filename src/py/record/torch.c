@@ -365,10 +365,14 @@ in_list(const char *name, const char *const *list)
     return false;
 }
 
-/* Rows for calls that hand tensor data to Python. */
+/* Rows for calls that hand tensor data to Python, or change a tensor in a way that no graph can hold. */
 static int
 data_row(const char *name)
 {
+    if (strcmp(name, "resize_") == 0 || strcmp(name, "resize_as_") == 0)
+        return KIN_ROW_RESIZE;
+    if (strcmp(name, "set_") == 0)
+        return KIN_ROW_SET_DATA;
     static const char *const numbers[] = {"__float__", "__int__", "__index__", "__bool__", "__complex__", NULL};
     static const char *const equal[] = {"equal", "allclose", "is_nonzero", "_is_zerotensor", NULL};
     if (strcmp(name, "item") == 0)
@@ -594,11 +598,54 @@ rec_torch_operator(rec *r, kin_step_kind kind, int imm, const kin_vid *args, uin
 
 /* -- opaque calls ----------------------------------------------------------------------------------------------------- */
 
+/* Rows for what is called, whatever it is handed. */
+static int
+row_of_callee(PyObject *obj, const char *name)
+{
+    if (PyCFunction_Check(obj) && module_starts(PyCFunction_GET_SELF(obj), "builtins"))
+        return strcmp(name, "__build_class__") == 0 ? KIN_ROW_CLASS_STATEMENT : -1;
+    return PyCFunction_Check(obj) && strcmp(name, "_getframe") == 0 ? KIN_ROW_FRAME_INSPECTION : -1;
+}
+
+/* Rows for calls that are handed tensors, by what is called. */
+static int
+row_with_tensors(PyObject *obj, const char *name)
+{
+    static const char *const texts[] = {"repr", "format", "ascii", NULL}, *const sorts[] = {"sorted", "sort", NULL},
+                             *const codes[] = {"exec", "eval", NULL}, *const pickles[] = {"dumps", "dump", NULL};
+    PyTypeObject *const numbers[] = {&PyLong_Type, &PyFloat_Type, &PyComplex_Type, &PyBool_Type, &PyRange_Type};
+    for (size_t i = 0; i < sizeof numbers / sizeof *numbers; i++)
+        if (obj == (PyObject *)numbers[i])
+            return KIN_ROW_TENSOR_TO_NUMBER;
+    if (obj == (PyObject *)&PyUnicode_Type)
+        return KIN_ROW_TENSOR_REPR;
+    if (PyFunction_Check(obj) && module_is(obj, "copy") && strcmp(name, "deepcopy") == 0)
+        return KIN_ROW_TENSOR_DEEPCOPY;
+    if (PyFunction_Check(obj) && (module_is(obj, "torch.serialization") || module_is(obj, "pickle")))
+        return KIN_ROW_SERIALIZATION;
+    if (Py_TYPE(obj) == &PyMethodDescr_Type && PyDescr_TYPE(obj) == &PyList_Type && in_list(name, sorts))
+        return KIN_ROW_SORT_KEYS;
+    if (!PyCFunction_Check(obj))
+        return -1;
+    PyObject *self = PyCFunction_GET_SELF(obj);
+    if (module_starts(self, "_operator") && strcmp(name, "index") == 0)
+        return KIN_ROW_TENSOR_TO_NUMBER;
+    if (module_starts(self, "_pickle") && in_list(name, pickles))
+        return KIN_ROW_SERIALIZATION;
+    if (!module_starts(self, "builtins"))
+        return -1;
+    return in_list(name, texts) ? KIN_ROW_TENSOR_REPR : in_list(name, sorts) ? KIN_ROW_SORT_KEYS
+         : in_list(name, codes) ? KIN_ROW_EXEC_EVAL : -1;
+}
+
 int
 rec_opaque_row(rec *r, kin_vid callee, const kin_vid *args, uint32_t n)
 {
     PyObject *obj = O(r, callee);
     const char *name = callable_name(obj);
+    int row = row_of_callee(obj, name);
+    if (row >= 0)
+        return row;
     if (PyCFunction_Check(obj) && strcmp(name, "print") == 0)
         return r->opt->strict_breaks ? KIN_ROW_PRINT : -1;
     if (PyFunction_Check(obj)) {
@@ -610,6 +657,9 @@ rec_opaque_row(rec *r, kin_vid callee, const kin_vid *args, uint32_t n)
     }
     if (!rec_any_tensor(r, args, n) && !(FRESH(r, callee) && holds_tensor(r, callee, 0)))
         return -1;
+    row = row_with_tensors(obj, name);
+    if (row >= 0)
+        return row;
     if (PyFunction_Check(obj))
         return KIN_ROW_OPAQUE_PYTHON;
     if (Py_TYPE(obj) == &PyMethodDescr_Type)
