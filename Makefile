@@ -38,7 +38,7 @@ test-c: $(ENV_READY)
 	@PYTHON=$(PYTHON) tools/test_c.sh $(BUILD)-c
 
 test-py: build
-	$(PYTHON) -m pytest -q $(wildcard tests/py tests/corpus tests/diff)
+	$(PYTHON) -m pytest -q $(wildcard tests/py tests/guardeval tests/corpus tests/diff tests/models tests/seeds)
 
 test-watch: $(ENV_READY)
 	@$(PYTHON) tests/watch/run.py $(BUILD)-watch
@@ -56,6 +56,7 @@ lint: $(ENV_READY)
 	$(PYTHON) tools/check_layers.py
 	$(PYTHON) tools/check_headers.py
 	$(PYTHON) tools/gen_opcodes.py --check
+	$(PYTHON) tools/check_breaks.py
 
 # The extension under ASan and UBSan; the interpreter needs the sanitizer's library loaded first.
 sanitize: $(ENV_READY)

@@ -10,7 +10,7 @@ status=0
 "$python" tests/watch/run.py "$build-watch" || status=1
 
 folders=()
-for folder in tests/py tests/corpus tests/diff; do
+for folder in tests/py tests/guardeval tests/corpus tests/diff tests/models tests/seeds; do
     [ -d "$folder" ] && folders+=("$folder")
 done
 PYTHONPATH="$PWD/python" "$python" -m pytest -q "${folders[@]}" || status=1

@@ -1,22 +1,20 @@
-"""BUILTIN_CALL: sorted() compares tensor data; mended with torch.sort."""
+"""BUILTIN_CALL: A builtin without a rule is handed tensors; mended with torch.maximum."""
 
 import torch
 
 import kintsugi
 
 
-def f(a, b):
-    first, last = sorted([a.sum(), b.sum()])
-    return last - first
+def f(x, y):
+    return max(x * 2, y * 2) + 1
 
 
-def mended(a, b):
-    values = torch.stack([a.sum(), b.sum()]).sort().values
-    return values[1] - values[0]
+def mended(x, y):
+    return torch.maximum(x * 2, y * 2) + 1
 
 
 def main():
-    for args in [(torch.ones(3), torch.zeros(3))]:
+    for args in [(torch.tensor(3.0), torch.tensor(1.0))]:
         kintsugi.reset()
         expected, compiled = f(*args), kintsugi.compile(f)
         assert torch.equal(compiled(*args), expected) and torch.equal(compiled(*args), expected)

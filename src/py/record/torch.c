@@ -602,9 +602,7 @@ rec_torch_operator(rec *r, kin_step_kind kind, int imm, const kin_vid *args, uin
 static int
 row_of_callee(PyObject *obj, const char *name)
 {
-    if (PyCFunction_Check(obj) && module_starts(PyCFunction_GET_SELF(obj), "builtins"))
-        return strcmp(name, "__build_class__") == 0 ? KIN_ROW_CLASS_STATEMENT : -1;
-    return PyCFunction_Check(obj) && strcmp(name, "_getframe") == 0 ? KIN_ROW_FRAME_INSPECTION : -1;
+    return PyCFunction_Check(obj) && strcmp(name, "__build_class__") == 0 ? KIN_ROW_CLASS_STATEMENT : -1;
 }
 
 /* Rows for calls that are handed tensors, by what is called. */
