@@ -1,4 +1,7 @@
-"""Generators that live inside a compiled call leave no generator in the program, and exits find them as they were."""
+"""Generators that live inside a compiled call leave no generator in the program, and exits find them as they were; C
+functions that call back leave nothing but what the callbacks did."""
+
+import functools
 
 import pytest
 import torch
@@ -166,6 +169,95 @@ def over_random(xs):
 OTHERS = [returned, handed_on, over_handler, over_effects, over_in_place, over_random]
 
 
+class Scorer:
+    def __init__(self, sign):
+        self.sign = sign
+
+    def score(self, pair):
+        return self.sign * pair[1]
+
+
+def sorted_by_key(xs):
+    order = sorted(enumerate([3, 1, 2]), key=lambda pair: pair[1])
+    return [xs[i] + rank for rank, (i, _) in enumerate(order)]
+
+
+def sorted_backwards(xs):
+    order = sorted([(0, 1), (1, 2), (2, 1)], key=lambda pair: pair[1], reverse=True)
+    return [xs[i] + rank for rank, (i, _) in enumerate(order)]
+
+
+def sorted_by_method(xs):
+    scorer = Scorer(-1)
+    return [xs[i] * 2 for i, _ in sorted([(0, 1), (1, 3), (2, 2)], key=scorer.score)]
+
+
+def sorted_by_shape(xs):
+    return [x + 1 for x in sorted(xs + [xs[0][:1]], key=lambda x: x.shape[0])]
+
+
+def extremes(xs):
+    big = max(xs, key=lambda x: x.dim())
+    small = min(range(3), key=lambda i: (i - 1) ** 2)
+    return big + small
+
+
+def reduced(xs):
+    return functools.reduce(lambda a, b: a * 2 + b, xs), functools.reduce(lambda a, b: a + b, xs, xs[0])
+
+
+def list_of_map(xs):
+    return list(map(lambda x: x * 2, xs)), tuple(map(lambda a, b: a - b, xs, xs[1:]))
+
+
+def sum_of_map(xs):
+    return sum(map(lambda x: x * x, xs)), all(map(lambda x: x.dim() == 1, xs))
+
+
+def list_of_filter(xs):
+    return [x + 1 for x in list(filter(lambda x: x.shape[0] == 3, xs))]
+
+
+def text_of_map(xs):
+    return xs[0] + len(" ".join(map(lambda i: str(i), range(3))))
+
+
+def pairs_of_map(xs):
+    return list(map(lambda pair: pair[0] * pair[1], zip(xs, xs[1:])))
+
+
+CALLBACKS = [sorted_by_key, sorted_backwards, sorted_by_method, sorted_by_shape, extremes, reduced, list_of_map,
+             sum_of_map, list_of_filter, text_of_map, pairs_of_map]
+
+
+def sorted_by_data(xs):
+    return sorted(xs, key=lambda x: float(x.sum()))
+
+
+def loop_over_map(xs):
+    return [y + 1 for y in map(lambda x: x * 2, xs)]
+
+
+def map_kept(xs):
+    m = map(lambda x: x * 2, xs)
+    a = next(m)
+    return a, list(m)
+
+
+def callback_with_effect(xs):
+    return list(map(lambda x: LOG.append(1) or x + 1, xs))
+
+
+def callback_raises(xs):
+    try:
+        return list(map(lambda x: x[7], xs))
+    except IndexError as e:
+        return xs[0], str(e)
+
+
+OTHER_CALLBACKS = [sorted_by_data, loop_over_map, map_kept, callback_with_effect, callback_raises]
+
+
 def tensors():
     return [torch.arange(3.0), torch.ones(3), torch.full((3,), 5.0)]
 
@@ -196,7 +288,7 @@ def steps(compiled):
     return [s for v in compiled.variants() for s in _kintsugi.dump(v)["steps"]]
 
 
-@pytest.mark.parametrize("fn", INLINED + OTHERS, ids=lambda f: f.__name__)
+@pytest.mark.parametrize("fn", INLINED + OTHERS + CALLBACKS + OTHER_CALLBACKS, ids=lambda f: f.__name__)
 def test_replay_is_like_eager(fn):
     compiled = Compiled(fn)
     expected = run(fn)
@@ -218,7 +310,7 @@ def test_no_generator_runs(fn):
     assert compiled.stats()["breaks"] == 0
 
 
-@pytest.mark.parametrize("fn", INLINED + OTHERS, ids=lambda f: f.__name__)
+@pytest.mark.parametrize("fn", INLINED + OTHERS + CALLBACKS + OTHER_CALLBACKS, ids=lambda f: f.__name__)
 def test_every_exit(fn):
     expected = run(fn)
     compiled = Compiled(fn)
@@ -229,6 +321,14 @@ def test_every_exit(fn):
             assert run(fn, compiled) == expected, k
     finally:
         _kintsugi.force_exit(None)
+
+
+@pytest.mark.parametrize("fn", CALLBACKS, ids=lambda f: f.__name__)
+def test_no_callback_is_opaque(fn):
+    compiled = Compiled(fn)
+    run(fn, compiled)
+    assert [s["text"] for s in steps(compiled) if "opaque" in s["flags"] or "break" in s["flags"]] == []
+    assert compiled.stats()["breaks"] == 0
 
 
 def test_effects_refuse_the_region():

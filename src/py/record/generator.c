@@ -22,6 +22,7 @@
 
 #include "core/diag/breaks.h"
 #include "py/compat/generator.h"
+#include "py/record/consume.h"
 #include "py/record/skip.h"
 
 typedef enum { GEN_NEW, GEN_SUSPENDED, GEN_RUNNING, GEN_DONE, GEN_LOST } gen_state;
@@ -36,27 +37,6 @@ typedef struct rec_gen {
     void *raw;             /* the real frame, once started */
     kin_vid *locals;       /* parameters, bound */
 } rec_gen;
-
-/* What a consumer does with an item. */
-typedef enum { TAKE_ONE, TAKE_ALL, TAKE_WHILE_TRUE, TAKE_WHILE_FALSE } take_rule;
-
-typedef struct {
-    const char *name;
-    take_rule rule;
-    bool (*finish)(rec *r, struct rec_consumer *c);
-} consumer_row;
-
-typedef struct rec_consumer {
-    const consumer_row *row; /* NULL: FOR_ITER */
-    rec_gen *gen;
-    bool wants, ended;
-    kin_vid *items;
-    PyObject **held;       /* the objects, alive until the end: C code may drop them at once */
-    uint32_t n, cap;
-    kin_vid callee, args[3];
-    uint32_t npos;
-    int ndrop;
-} rec_consumer;
 
 typedef struct {
     rec_fresh *fresh;
@@ -97,8 +77,8 @@ free_region(rec_region *g)
     free(g);
 }
 
-static void
-free_consumer(rec_frame *f)
+void
+rec_free_consumer(rec_frame *f)
 {
     rec_consumer *c = f->consumer;
     f->consumer = NULL;
@@ -107,6 +87,7 @@ free_consumer(rec_frame *f)
     if (c != NULL) {
         free(c->items);
         free(c->held);
+        free(c->inputs);
     }
     free(c);
 }
@@ -215,7 +196,7 @@ do_opaquely(rec *r, const rec_consumer *c)
     if (c->row == NULL)
         rec_ask_iter(r, rec_peek(r, 0));
     else
-        rec_opaque_call(r, c->callee, c->args, c->npos, 0, NULL, c->ndrop);
+        rec_opaque_call(r, c->callee, c->args, c->npos, c->nkw, c->kwnames, c->ndrop);
 }
 
 static void
@@ -226,7 +207,7 @@ undo_region(rec *r)
     r->region = NULL;
     r->refused = r->stopped = r->call.active = false;
     while (r->top != f) {
-        free_consumer(r->top);
+        rec_free_consumer(r->top);
         rec_pop_frame(r);
         r->skip++;
     }
@@ -242,7 +223,7 @@ undo_region(rec *r)
     f->consumer = NULL;
     do_opaquely(r, c);
     f->consumer = c;
-    free_consumer(f);
+    rec_free_consumer(f);
     r->foreign = false;
     r->skip_expected = true;
 }
@@ -561,7 +542,7 @@ bool
 rec_enter_from_c(rec *r, struct _PyInterpreterFrame *f, bool *known)
 {
     rec_consumer *c = r->top ? r->top->consumer : NULL;
-    if (c != NULL && c->wants && kin_generator_frame(O(r, c->gen->vid)) == f)
+    if (c != NULL && c->wants && c->gen != NULL && kin_generator_frame(O(r, c->gen->vid)) == f)
         return resume(r, c->gen, f);
     for (rec_gen *gen = r->gens; gen != NULL; gen = gen->next)
         if (gen->state == GEN_SUSPENDED && gen->raw == (void *)f)
@@ -619,6 +600,12 @@ push_item(rec_consumer *c, kin_vid vid, PyObject *obj)
 }
 
 static void
+rec_unpush_item(rec_consumer *c)
+{
+    Py_DECREF(c->held[--c->n]);
+}
+
+static void
 take(rec *r, rec_consumer *c, kin_vid vid, PyObject *obj)
 {
     if (O(r, vid) == NULL)
@@ -626,6 +613,15 @@ take(rec *r, rec_consumer *c, kin_vid vid, PyObject *obj)
     if (c->n >= 2000 || !push_item(c, vid, obj)) {
         rec_refuse(r);
         return;
+    }
+    if (c->select) {
+        int truth = rec_truth(r, vid);
+        if (truth < 0)
+            rec_refuse(r);
+        rec_unpush_item(c);
+        if (truth <= 0 || !push_item(c, c->inputs[c->at], O(r, c->inputs[c->at])))
+            return;
+        vid = c->inputs[c->at];
     }
     take_rule rule = c->row ? c->row->rule : TAKE_ONE;
     if (rule == TAKE_ONE)
@@ -670,6 +666,8 @@ rec_leave_to_c(rec *r, rec_frame *f, PyObject *value)
     rec_consumer *c = base->consumer;
     if (c == NULL)
         rec_refuse(r);
+    else if (c->gen == NULL)
+        take(r, c, result, value), rec_next_callback(r, c);
     else if (yielded)
         take(r, c, result, value);
     else
@@ -678,10 +676,11 @@ rec_leave_to_c(rec *r, rec_frame *f, PyObject *value)
     return true;
 }
 
-static rec_consumer *
-begin(rec *r, rec_gen *gen)
+/* `gen`: NULL when callbacks are waited for. */
+rec_consumer *
+rec_begin_consumer(rec *r, struct rec_gen *gen)
 {
-    if (gen->state == GEN_NEW && r->depth >= 100)
+    if (r->depth >= 100)
         return NULL;
     bool opened = r->region == NULL;
     if (opened && !open_region(r))
@@ -695,8 +694,8 @@ begin(rec *r, rec_gen *gen)
         return NULL;
     }
     c->gen = gen;
-    c->wants = gen->state != GEN_DONE;
-    c->ended = gen->state == GEN_DONE;
+    c->wants = gen == NULL || gen->state != GEN_DONE;
+    c->ended = !c->wants;
     r->top->consumer = c;
     r->top->await = AWAIT_CONSUMER;
     return c;
@@ -706,7 +705,7 @@ bool
 rec_consume_for(rec *r, kin_vid it)
 {
     rec_gen *gen = usable_generator(r, it);
-    return gen != NULL && begin(r, gen) != NULL;
+    return gen != NULL && rec_begin_consumer(r, gen) != NULL;
 }
 
 static bool
@@ -723,8 +722,8 @@ finish_for(rec *r, rec_consumer *c, rec_frame *f, uint32_t offset)
 
 /* -- what the C functions make of the items -------------------------------------------------------------------- */
 
-static bool
-all_constant(rec *r, rec_consumer *c)
+bool
+rec_items_constant(rec *r, rec_consumer *c)
 {
     for (uint32_t i = 0; i < c->n; i++)
         if (!kin_is_exact_immutable(O(r, c->items[i])) || rec_need_const(r, c->items[i]) == 0)
@@ -744,10 +743,10 @@ static bool
 finish_constant(rec *r, rec_consumer *c)
 {
     for (uint32_t i = 0; i < c->npos; i++)
-        if (c->args[i] != c->gen->vid &&
+        if (c->args[i] != c->source &&
             (!kin_is_exact_immutable(O(r, c->args[i])) || rec_need_const(r, c->args[i]) == 0))
             return false;
-    if (!all_constant(r, c))
+    if (!rec_items_constant(r, c))
         return false;
     rec_drop(r, c->ndrop);
     rec_await_const(r);
@@ -796,8 +795,8 @@ finish_tuple(rec *r, rec_consumer *c)
     return true;
 }
 
-static bool
-finish_list(rec *r, rec_consumer *c)
+bool
+rec_finish_list(rec *r, rec_consumer *c)
 {
     kin_vid out = rec_step_out(r, KIN_STEP_BUILD_LIST, KIN_STEP_PURE, c->items, c->n);
     rec_make_fresh(r, out, FRESH_LIST, c->items, c->n, true);
@@ -812,17 +811,17 @@ finish_sorted(rec *r, rec_consumer *c)
 {
     rec_frame *f = r->top;
     PyObject *list = kin_watch_localsplus(f->f)[f->nlocals + f->sp - c->ndrop];
-    if (!all_constant(r, c) || !PyList_CheckExact(list) || PyList_GET_SIZE(list) != (Py_ssize_t)c->n)
+    if (!rec_items_constant(r, c) || !PyList_CheckExact(list) || PyList_GET_SIZE(list) != (Py_ssize_t)c->n)
         return false;
     for (uint32_t i = 0; i < c->n; i++)
         c->items[i] = rec_const(r, PyList_GET_ITEM(list, i));
-    return finish_list(r, c);
+    return rec_finish_list(r, c);
 }
 
 static bool
 finish_set(rec *r, rec_consumer *c)
 {
-    if (!all_constant(r, c))
+    if (!rec_items_constant(r, c))
         return false;
     kin_vid call[2] = {c->callee, rec_build_tuple(r, c->items, c->n, NULL)};
     kin_vid out = rec_step_out(r, KIN_STEP_CALL, KIN_STEP_PURE, call, 2);
@@ -871,14 +870,14 @@ finish_next(rec *r, rec_consumer *c)
 
 static const consumer_row rows[] = {
     {"all", TAKE_WHILE_TRUE, finish_answer}, {"any", TAKE_WHILE_FALSE, finish_answer}, {"next", TAKE_ONE, finish_next},
-    {"tuple", TAKE_ALL, finish_tuple}, {"list", TAKE_ALL, finish_list}, {"sum", TAKE_ALL, finish_sum},
+    {"tuple", TAKE_ALL, finish_tuple}, {"list", TAKE_ALL, rec_finish_list}, {"sum", TAKE_ALL, finish_sum},
     {"min", TAKE_ALL, finish_constant}, {"max", TAKE_ALL, finish_constant}, {"set", TAKE_ALL, finish_set},
     {"frozenset", TAKE_ALL, finish_constant}, {"dict", TAKE_ALL, finish_dict}, {"sorted", TAKE_ALL, finish_sorted},
     {"join", TAKE_ALL, finish_constant}, {NULL, TAKE_ALL, NULL}};
 
 /* The row of a builtin function, a builtin class or str.join, found by identity. */
-static const consumer_row *
-find_row(PyObject *callee)
+const consumer_row *
+rec_consumer_row(PyObject *callee)
 {
     PyObject *builtins = PyEval_GetBuiltins();
     if (!PyCFunction_Check(callee) && !PyType_Check(callee) && Py_TYPE(callee) != &PyMethodDescr_Type)
@@ -895,22 +894,24 @@ bool
 rec_consume_call(rec *r, kin_vid callee, const kin_vid *args, uint32_t npos, uint32_t nkw, PyObject *kwnames, int ndrop)
 {
     uint32_t at = npos;
-    (void)kwnames;
+    if (rec_consume_callbacks(r, callee, args, npos, nkw, kwnames, ndrop))
+        return true;
     if (nkw != 0 || npos == 0 || npos > 2 || r->gens == NULL)
         return false;
     for (uint32_t i = 0; i < npos; i++)
         if (FRESH(r, args[i]) != NULL && FRESH(r, args[i])->kind == FRESH_GENERATOR)
             at = i;
-    const consumer_row *row = at < npos ? find_row(O(r, callee)) : NULL;
+    const consumer_row *row = at < npos ? rec_consumer_row(O(r, callee)) : NULL;
     if (row == NULL || at != (strcmp(row->name, "join") == 0 ? 1u : 0u))
         return false;
     if (npos == 2 && at == 0 && row->finish != finish_sum && row->finish != finish_next)
         return false;
     rec_gen *gen = usable_generator(r, args[at]);
-    rec_consumer *c = gen ? begin(r, gen) : NULL;
+    rec_consumer *c = gen ? rec_begin_consumer(r, gen) : NULL;
     if (c == NULL)
         return false;
     c->row = row;
+    c->source = args[at];
     c->callee = callee;
     c->npos = npos;
     c->ndrop = ndrop;
@@ -945,7 +946,7 @@ rec_finish_consumer(rec *r, rec_frame *f, uint32_t offset)
         f->await = AWAIT_NONE;
     if (c->row == NULL && c->ended)
         f->next = offset;
-    free_consumer(f);
+    rec_free_consumer(f);
     if (base)
         commit_region(r);
     return true;

@@ -1,0 +1,371 @@
+/* C functions that call back: sorted, min and max with a key, functools.reduce, and map and filter used up at once by
+ * a consumer of generator.c. The elements must be known and the callback a function that can be inlined; how often,
+ * in which order and with what it is called then follows. The calls are a region (generator.c): nothing of them can
+ * be seen before the end, and an exit leaves before the whole C call.
+ *
+ * A map or filter object is consumed only where nobody else holds it, so no exit has to find it half used.
+ */
+#include "py/record/consume.h"
+
+/* -- elements ------------------------------------------------------------------------------------------------------- */
+
+static bool
+range_items(rec *r, PyObject *range, kin_vid **items, uint32_t *n)
+{
+    Py_ssize_t size = PyObject_Size(range);
+    *items = size >= 0 && size <= 2000 ? malloc(((size_t)size + 1) * sizeof **items) : NULL;
+    PyErr_Clear();
+    if (*items == NULL)
+        return false;
+    for (*n = 0; *n < size;) {
+        PyObject *item = PySequence_GetItem(range, *n);
+        if (item == NULL) {
+            PyErr_Clear();
+            free(*items);
+            return false;
+        }
+        (*items)[(*n)++] = rec_const(r, item);
+        Py_DECREF(item);
+    }
+    return true;
+}
+
+/* Elements of an iterable that a C function uses up; an iterator only if nobody sees afterwards how far it got. */
+static bool
+known_elements(rec *r, kin_vid vid, kin_vid **items, uint32_t *n)
+{
+    rec_fresh *f = FRESH(r, vid);
+    PyObject *obj = O(r, vid);
+    *items = NULL;
+    if (obj == NULL || (f != NULL && f->kind == FRESH_ITER && Py_REFCNT(obj) != 1))
+        return false;
+    if (Py_TYPE(obj) == &PyRange_Type && rec_is_const(r, vid))
+        return range_items(r, obj, items, n);
+    return rec_items_of(r, vid, items, n);
+}
+
+/* -- calling back --------------------------------------------------------------------------------------------------- */
+
+/* Expects the next call, or ends. The consumer's frame is the top one. */
+void
+rec_next_callback(rec *r, rec_consumer *c)
+{
+    if (r->refused || !c->wants)
+        return;
+    if (c->next >= c->ninputs) {
+        c->wants = false;
+        c->ended = true;
+        return;
+    }
+    kin_vid args[16], func = c->callback;
+    uint32_t n = 0;
+    if (c->self)
+        args[n++] = c->self;
+    if (c->fold)
+        args[n++] = c->n ? c->items[c->n - 1] : c->inputs[c->next++];
+    memcpy(args + n, c->inputs + c->next, c->width * sizeof *args);
+    n += c->width;
+    c->at = c->next;
+    c->next += c->width;
+    if (!rec_bind(r, &func, args, n, 0, NULL)) {
+        rec_refuse(r);
+        return;
+    }
+    r->top->parent_for_call = rec_snapshot(r);
+    r->call.active = true;
+    r->call.func = O(r, func);
+    r->call.func_vid = func;
+}
+
+/* A function, or a bound method of one, that can be inlined. */
+static bool
+find_callback(rec *r, kin_vid callback, kin_vid *func, kin_vid *self)
+{
+    rec_fresh *f = callback ? FRESH(r, callback) : NULL;
+    *func = callback;
+    *self = 0;
+    if (callback == 0 || O(r, callback) == NULL)
+        return false;
+    if (f != NULL && f->kind == FRESH_METHOD) {
+        *func = f->items[0];
+        *self = f->items[1];
+    }
+    PyObject *obj = O(r, *func);
+    return obj != NULL && PyFunction_Check(obj) && rec_can_inline(r, obj);
+}
+
+static rec_consumer *
+begin(rec *r, const consumer_row *row, kin_vid callback, kin_vid *inputs, uint32_t n, uint32_t width)
+{
+    kin_vid func, self;
+    rec_consumer *c = find_callback(r, callback, &func, &self) ? rec_begin_consumer(r, NULL) : NULL;
+    if (c == NULL) {
+        free(inputs);
+        return NULL;
+    }
+    c->row = row;
+    c->callback = func;
+    c->self = self;
+    c->inputs = inputs;
+    c->ninputs = n;
+    c->width = width;
+    return c;
+}
+
+static void
+set_call(rec_consumer *c, kin_vid callee, const kin_vid *args, uint32_t npos, uint32_t nkw, PyObject *kwnames, int ndrop)
+{
+    c->callee = callee;
+    c->npos = npos;
+    c->nkw = nkw;
+    c->kwnames = kwnames;
+    c->ndrop = ndrop;
+    memcpy(c->args, args, (npos + nkw) * sizeof *args);
+}
+
+/* -- sorted, min, max with a key ------------------------------------------------------------------------------------ */
+
+static PyObject *
+real_result(rec *r, rec_consumer *c)
+{
+    rec_frame *f = r->top;
+    return kin_watch_localsplus(f->f)[f->nlocals + f->sp - c->ndrop];
+}
+
+static bool
+comes_before(rec *r, rec_consumer *c, uint32_t a, uint32_t b)
+{
+    if (c->reverse) {
+        uint32_t t = a;
+        a = b;
+        b = t;
+    }
+    int less = PyObject_RichCompareBool(O(r, c->items[a]), O(r, c->items[b]), Py_LT);
+    if (less < 0)
+        PyErr_Clear();
+    return less > 0;
+}
+
+/* The keys are constants, so the order is one. What really came out must be that order. */
+static bool
+finish_sorted(rec *r, rec_consumer *c)
+{
+    PyObject *list = real_result(r, c);
+    uint32_t n = c->n;
+    if (!rec_items_constant(r, c) || n != c->ninputs || !PyList_CheckExact(list) || PyList_GET_SIZE(list) != (Py_ssize_t)n)
+        return false;
+    uint32_t *order = malloc((n + 1) * sizeof *order);
+    if (order == NULL)
+        return false;
+    for (uint32_t i = 0; i < n; i++) {
+        uint32_t k = i;
+        for (; k > 0 && comes_before(r, c, i, order[k - 1]); k--)
+            order[k] = order[k - 1];
+        order[k] = i;
+    }
+    bool ok = true;
+    for (uint32_t i = 0; ok && i < n; i++) {
+        ok = PyList_GET_ITEM(list, i) == O(r, c->inputs[order[i]]);
+        c->items[i] = c->inputs[order[i]];
+    }
+    free(order);
+    return ok && rec_finish_list(r, c);
+}
+
+static bool
+finish_extreme(rec *r, rec_consumer *c)
+{
+    if (c->n == 0 || !rec_items_constant(r, c))
+        return false;
+    uint32_t best = 0;
+    for (uint32_t i = 1; i < c->n; i++)
+        if (comes_before(r, c, i, best))
+            best = i;
+    if (O(r, c->inputs[best]) != real_result(r, c))
+        return false;
+    rec_drop(r, c->ndrop);
+    rec_push(r, c->inputs[best]);
+    return true;
+}
+
+static const consumer_row key_rows[] = {{"sorted", TAKE_ALL, finish_sorted}, {"min", TAKE_ALL, finish_extreme},
+                                        {"max", TAKE_ALL, finish_extreme}, {NULL, TAKE_ALL, NULL}};
+
+static const consumer_row *
+key_row(PyObject *callee)
+{
+    const consumer_row *plain = rec_consumer_row(callee), *row = key_rows;
+    while (plain != NULL && row->name != NULL && strcmp(row->name, plain->name) != 0)
+        row++;
+    return plain != NULL && row->name != NULL ? row : NULL;
+}
+
+/* `key` and, for sorted, a constant `reverse`. */
+static bool
+read_keywords(rec *r, const consumer_row *row, const kin_vid *values, uint32_t nkw, PyObject *kwnames, kin_vid *key,
+              bool *reverse)
+{
+    *key = 0;
+    *reverse = strcmp(row->name, "max") == 0;
+    for (uint32_t i = 0; i < nkw; i++) {
+        PyObject *name = PyTuple_GET_ITEM(kwnames, i);
+        if (PyUnicode_CompareWithASCIIString(name, "key") == 0) {
+            *key = values[i];
+        } else if (row->finish == finish_sorted && PyUnicode_CompareWithASCIIString(name, "reverse") == 0 &&
+                   PyBool_Check(O(r, values[i])) && rec_need_const(r, values[i]) != 0) {
+            *reverse = O(r, values[i]) == Py_True;
+        } else {
+            return false;
+        }
+    }
+    return *key != 0;
+}
+
+static bool
+call_with_key(rec *r, kin_vid callee, const kin_vid *args, uint32_t npos, uint32_t nkw, PyObject *kwnames, int ndrop)
+{
+    const consumer_row *row = nkw && npos == 1 && nkw <= 2 ? key_row(O(r, callee)) : NULL;
+    kin_vid key, func, self, *inputs = NULL;
+    uint32_t n;
+    bool reverse;
+    if (row == NULL || !read_keywords(r, row, args + npos, nkw, kwnames, &key, &reverse) ||
+        !find_callback(r, key, &func, &self) ||
+        !known_elements(r, args[0], &inputs, &n))
+        return false;
+    rec_consumer *c = begin(r, row, key, inputs, n, 1);
+    if (c == NULL)
+        return false;
+    set_call(c, callee, args, npos, nkw, kwnames, ndrop);
+    c->reverse = reverse;
+    rec_next_callback(r, c);
+    return true;
+}
+
+/* -- functools.reduce ------------------------------------------------------------------------------------------------- */
+
+static bool
+finish_reduce(rec *r, rec_consumer *c)
+{
+    if (c->n == 0)
+        return false;
+    rec_drop(r, c->ndrop);
+    rec_push(r, c->items[c->n - 1]);
+    return true;
+}
+
+static const consumer_row reduce_row = {"reduce", TAKE_ALL, finish_reduce};
+
+static bool
+is_reduce(PyObject *callee)
+{
+    static PyObject *reduce; /* kept for the life of the process */
+    if (reduce == NULL) {
+        PyObject *mod = PyImport_ImportModule("functools");
+        reduce = mod ? PyObject_GetAttrString(mod, "reduce") : NULL;
+        Py_XDECREF(mod);
+        PyErr_Clear();
+    }
+    return callee == reduce;
+}
+
+static bool
+call_reduce(rec *r, kin_vid callee, const kin_vid *args, uint32_t npos, uint32_t nkw, int ndrop)
+{
+    kin_vid *items = NULL, *inputs, func, self;
+    uint32_t n, ninit = npos == 3;
+    if (nkw != 0 || npos < 2 || npos > 3 || !is_reduce(O(r, callee)) || !find_callback(r, args[0], &func, &self) ||
+        !known_elements(r, args[1], &items, &n))
+        return false;
+    inputs = n + ninit >= 2 ? malloc((n + ninit) * sizeof *inputs) : NULL;
+    if (inputs != NULL) {
+        inputs[0] = args[2 * ninit];
+        memcpy(inputs + ninit, items, n * sizeof *items);
+    }
+    free(items);
+    rec_consumer *c = inputs ? begin(r, &reduce_row, args[0], inputs, n + ninit, 1) : NULL;
+    if (c == NULL)
+        return false;
+    set_call(c, callee, args, npos, 0, NULL, ndrop);
+    c->fold = true;
+    rec_next_callback(r, c);
+    return true;
+}
+
+/* -- map and filter ------------------------------------------------------------------------------------------------------ */
+
+/* Rows of inputs for each call: item i of every iterable. */
+static kin_vid *
+zip_inputs(rec *r, const kin_vid *iterables, uint32_t width, uint32_t *n)
+{
+    kin_vid *lists[4] = {0}, *inputs = NULL;
+    uint32_t count, shortest = UINT32_MAX;
+    bool ok = width > 0 && width <= 4;
+    for (uint32_t k = 0; ok && k < width; k++) {
+        ok = known_elements(r, iterables[k], &lists[k], &count);
+        shortest = ok && count < shortest ? count : shortest;
+    }
+    if (ok && (inputs = malloc((shortest * width + 1) * sizeof *inputs)) != NULL)
+        for (uint32_t i = 0; i < shortest * width; i++)
+            inputs[i] = lists[i % width][i / width];
+    for (uint32_t k = 0; k < 4; k++)
+        free(lists[k]);
+    *n = shortest * width;
+    return inputs;
+}
+
+/* map(f, xs), filter(f, xs): an iterator that has not begun. Its items are what it was made of. */
+static bool
+make_lazy(rec *r, kin_vid callee, const kin_vid *args, uint32_t npos, uint32_t nkw, int ndrop)
+{
+    PyObject *cls = O(r, callee);
+    kin_vid func, self, all[6];
+    uint32_t n;
+    if ((cls != (PyObject *)&PyMap_Type && cls != (PyObject *)&PyFilter_Type) || nkw != 0 || npos < 2 || npos > 5 ||
+        (cls == (PyObject *)&PyFilter_Type && npos != 2) || !find_callback(r, args[0], &func, &self))
+        return false;
+    kin_vid *inputs = zip_inputs(r, args + 1, npos - 1, &n);
+    free(inputs);
+    if (inputs == NULL || r->stopped)
+        return false;
+    all[0] = callee;
+    memcpy(all + 1, args, npos * sizeof *args);
+    kin_vid out = rec_step_out(r, KIN_STEP_CALL, KIN_STEP_PURE, all, npos + 1);
+    rec_make_fresh(r, out, FRESH_OTHER, all, npos + 1, true);
+    r->info.at[out].type = (PyTypeObject *)cls;
+    rec_drop(r, ndrop);
+    rec_await_result(r, out, r->t->vals.at[out].step);
+    return true;
+}
+
+/* list(map(f, xs)) and the like. */
+static bool
+consume_lazy(rec *r, kin_vid callee, const kin_vid *args, uint32_t npos, uint32_t nkw, int ndrop)
+{
+    kin_vid lazy = npos ? args[npos - 1] : 0, func, self;
+    rec_fresh *f = lazy && nkw == 0 && npos <= 2 ? FRESH(r, lazy) : NULL;
+    PyTypeObject *tp = f != NULL && f->kind == FRESH_OTHER && f->known && !f->escaped ? r->info.at[lazy].type : NULL;
+    const consumer_row *row = tp == &PyMap_Type || tp == &PyFilter_Type ? rec_consumer_row(O(r, callee)) : NULL;
+    if (row == NULL || row->rule == TAKE_ONE || (npos == 2) != (strcmp(row->name, "join") == 0) ||
+        Py_REFCNT(O(r, lazy)) != 1 || !find_callback(r, f->items[1], &func, &self))
+        return false;
+    uint32_t n, width = f->n - 2;
+    kin_vid callback = f->items[1], *inputs = zip_inputs(r, f->items + 2, width, &n);
+    rec_consumer *c = inputs ? begin(r, row, callback, inputs, n, width) : NULL;
+    if (c == NULL)
+        return false;
+    set_call(c, callee, args, npos, 0, NULL, ndrop);
+    c->source = lazy;
+    c->select = tp == &PyFilter_Type;
+    rec_next_callback(r, c);
+    return true;
+}
+
+bool
+rec_consume_callbacks(rec *r, kin_vid callee, const kin_vid *args, uint32_t npos, uint32_t nkw, PyObject *kwnames,
+                      int ndrop)
+{
+    return npos + nkw <= 5 && (call_with_key(r, callee, args, npos, nkw, kwnames, ndrop) ||
+                               call_reduce(r, callee, args, npos, nkw, ndrop) ||
+                               make_lazy(r, callee, args, npos, nkw, ndrop) ||
+                               consume_lazy(r, callee, args, npos, nkw, ndrop));
+}

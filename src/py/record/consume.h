@@ -1,0 +1,49 @@
+/* Shared by generator.c and callbacks.c: an instruction whose C code runs watched frames. */
+#ifndef KIN_PY_RECORD_CONSUME_H
+#define KIN_PY_RECORD_CONSUME_H
+
+#include "py/record/rec.h"
+
+struct rec_gen;
+
+/* What a consumer does with an item. */
+typedef enum { TAKE_ONE, TAKE_ALL, TAKE_WHILE_TRUE, TAKE_WHILE_FALSE } take_rule;
+
+typedef struct {
+    const char *name;
+    take_rule rule;
+    bool (*finish)(rec *r, struct rec_consumer *c); /* pushes the result; false: not understood */
+} consumer_row;
+
+typedef struct rec_consumer {
+    const consumer_row *row; /* NULL: FOR_ITER */
+    struct rec_gen *gen;     /* what is resumed for items; NULL: `callback` is called for them */
+    bool wants, ended;
+    kin_vid *items;
+    PyObject **held;         /* the objects, alive until the end: C code may drop them at once */
+    uint32_t n, cap;
+    kin_vid callee, source, args[4];
+    uint32_t npos, nkw;
+    PyObject *kwnames;
+    int ndrop;
+    /* callbacks */
+    kin_vid callback, self;  /* self: 0, or the first argument of a method */
+    kin_vid *inputs;         /* `width` arguments for each call */
+    uint32_t ninputs, width, at, next;
+    bool select;             /* filter: the inputs with a true answer are the items */
+    bool fold;               /* reduce: the last result is the first argument */
+    bool reverse;
+} rec_consumer;
+
+rec_consumer *rec_begin_consumer(rec *r, struct rec_gen *gen);
+void rec_free_consumer(rec_frame *f);
+const consumer_row *rec_consumer_row(PyObject *callee);
+bool rec_items_constant(rec *r, rec_consumer *c);
+bool rec_finish_list(rec *r, rec_consumer *c);
+
+/* callbacks.c */
+void rec_next_callback(rec *r, rec_consumer *c);
+bool rec_consume_callbacks(rec *r, kin_vid callee, const kin_vid *args, uint32_t npos, uint32_t nkw, PyObject *kwnames,
+                           int ndrop);
+
+#endif
