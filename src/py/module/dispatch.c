@@ -311,19 +311,47 @@ explain_miss(const call_state *c, kin_variant_object *variant)
     return text;
 }
 
-/* One line for each variant that did not fit; new str or NULL (no exception). */
+/* The newest variant of the shape that is older than number `before`; NULL: none. */
+static kin_variant_object *
+next_older(const call_state *c, uint32_t before)
+{
+    kin_variant_object *found = NULL;
+    for (uint32_t i = 0; i < c->shape->variants.len; i++) {
+        kin_variant_object *variant = c->shape->variants.at[i];
+        if (variant->v != NULL && !variant->broken && variant->number < before &&
+            (found == NULL || variant->number > found->number))
+            found = variant;
+    }
+    return found;
+}
+
+/* The text on one line: new str or NULL (no exception). Steals text. */
+static PyObject *
+join_lines(PyObject *text)
+{
+    PyObject *parts = text == NULL ? NULL : PyUnicode_Splitlines(text, 0), *comma = PyUnicode_FromString("; ");
+    PyObject *line = parts == NULL || comma == NULL ? NULL : PyUnicode_Join(comma, parts);
+    Py_XDECREF(text);
+    Py_XDECREF(parts);
+    Py_XDECREF(comma);
+    if (line == NULL)
+        PyErr_Clear();
+    return line;
+}
+
+/* One line for each variant that did not fit, newest first; new str or NULL (no exception). */
 static PyObject *
 explain_misses(const call_state *c)
 {
     PyObject *lines = PyList_New(0), *newline = PyUnicode_FromString("\n"), *text = NULL;
-    for (uint32_t i = 0; lines != NULL && i < c->shape->variants.len; i++) {
-        kin_variant_object *variant = c->shape->variants.at[i];
-        if (variant->v == NULL || variant->broken)
-            continue;
-        PyObject *line = explain_miss(c, variant);
+    kin_variant_object *variant = lines == NULL ? NULL : next_older(c, UINT32_MAX);
+    while (variant != NULL) {
+        uint32_t number = variant->number;
+        PyObject *line = join_lines(explain_miss(c, variant));
         if (line != NULL && PyList_Append(lines, line) < 0)
             PyErr_Clear();
         Py_XDECREF(line);
+        variant = next_older(c, number);
     }
     if (lines != NULL && newline != NULL)
         text = PyUnicode_Join(newline, lines);
@@ -340,7 +368,8 @@ is_useful(const kin_compiled *self, const kin_variant *v)
 {
     if (self->fullgraph && v->trace.nbreaks > 0)
         return false;
-    return !(v->trace.steps.len == 2 && v->trace.steps.at[1].kind == KIN_STEP_EXIT);
+    /* one that leaves at once is still good for telling when that may change: by its facts */
+    return !(v->trace.steps.len == 2 && v->trace.steps.at[1].kind == KIN_STEP_EXIT && v->trace.facts.len == 0);
 }
 
 /* Puts the recorded variant into the cache, which may have been emptied meanwhile; frees it otherwise. */

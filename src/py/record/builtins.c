@@ -141,8 +141,8 @@ instance_check_kind(PyTypeObject *cls)
 }
 
 /* Registration with an ABC changes answers: its token is a fact. */
-static void
-abc_fact(rec *r)
+void
+rec_abc_fact(rec *r)
 {
     static PyObject *token;
     if (token == NULL) {
@@ -202,7 +202,7 @@ model_isinstance(rec *r, const rec_args *a)
         if (kind == CHECK_TORCH && kin_is_tensor(obj) && !kin_is_plain_tensor(obj))
             return false;
         if (kind == CHECK_ABC)
-            abc_fact(r);
+            rec_abc_fact(r);
     }
     for (int i = 0; i < n && !answer; i++)
         answer = PyObject_IsInstance(obj, classes[i]);
@@ -223,7 +223,7 @@ model_issubclass(rec *r, const rec_args *a)
         !collect_classes(r, a->args[1], classes, &n))
         return false;
     rec_class_version(r, (PyTypeObject *)O(r, a->args[0]));
-    abc_fact(r);
+    rec_abc_fact(r);
     for (int i = 0; i < n && !answer; i++)
         answer = PyObject_IsSubclass(O(r, a->args[0]), classes[i]);
     if (answer < 0) {
@@ -301,8 +301,10 @@ get_attribute(rec *r, const rec_args *a, bool generic)
         return true;
     if (at.kind == ATTR_ABSENT && a->npos == 3)
         return rec_model_value(r, a, a->args[2]);
-    if (at.kind == ATTR_CALL && a->npos == 2 && rec_can_inline(r, O(r, at.func)))
-        return rec_inline(r, at.func, at.args, at.nargs, 0, NULL, a->ndrop, NULL, 0, KIN_RESUME_PUSH, 0);
+    kin_vid extra = at.kind == ATTR_CALL && at.fallback && a->npos == 2 ? rec_fallback(r, a->args[0], name) : 0;
+    if (at.kind == ATTR_CALL && a->npos == 2 && at.fallback == (extra != 0) && rec_can_inline(r, O(r, at.func)))
+        return rec_inline(r, at.func, at.args, at.nargs, 0, NULL, a->ndrop, NULL, 0,
+                          extra ? KIN_RESUME_FALLBACK : KIN_RESUME_PUSH, extra);
     if (at.kind == ATTR_CALL && a->npos == 3 && !at.fallback && rec_can_inline(r, O(r, at.func)))
         return rec_inline(r, at.func, at.args, at.nargs, 0, NULL, a->ndrop, NULL, 0, KIN_RESUME_DEFAULT, a->args[2]);
     if (at.kind == ATTR_STEP && !(at.flags & KIN_STEP_OPAQUE)) {

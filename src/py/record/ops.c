@@ -106,6 +106,8 @@ load_global_name(rec *r, PyObject *name, bool null)
         value = PyDict_CheckExact(dict) ? PyDict_GetItemWithError(dict, name) : NULL;
         if (value == NULL) {
             PyErr_Clear();
+            rec_fact(r, KIN_FACT_LACKS_KEY, globals, name, 0);
+            rec_fact(r, KIN_FACT_LACKS_KEY, builtins, name, 0);
             rec_stop(r, "name is not defined");
             return;
         }
@@ -707,6 +709,11 @@ dispatch_builds(rec *r)
     case KIN_OP_IMPORT_NAME: op_import_name(r); break;
     case KIN_OP_IMPORT_FROM: op_import_from(r); break;
     case KIN_OP_BEFORE_WITH: op_before_with(r); break;
+    case KIN_OP_GET_LEN: rec_op_get_len(r); break;
+    case KIN_OP_MATCH_MAPPING: rec_op_match_kind(r, Py_TPFLAGS_MAPPING); break;
+    case KIN_OP_MATCH_SEQUENCE: rec_op_match_kind(r, Py_TPFLAGS_SEQUENCE); break;
+    case KIN_OP_MATCH_KEYS: rec_op_match_keys(r); break;
+    case KIN_OP_MATCH_CLASS: rec_op_match_class(r, r->top->arg); break;
     default:
         if (rec_op_exception(r))
             break;

@@ -227,6 +227,7 @@ typedef struct {
     unsigned flags;     /* STEP: step flags */
     bool fallback;      /* CALL: an AttributeError goes on to the type's __getattr__ */
 } attr_result;
+kin_vid rec_fallback(rec *r, kin_vid base, PyObject *name); /* `extra` of KIN_RESUME_FALLBACK; 0 = cannot be had */
 void rec_attr_find(rec *r, kin_vid base, PyObject *name, attr_result *out);
 void rec_attr_generic(rec *r, kin_vid base, PyObject *name, attr_result *out);
 kin_vid rec_instance_item(rec *r, kin_vid base, PyObject *name); /* SRC of an instance attribute; 0 = absent (made a fact) */
@@ -251,6 +252,8 @@ kin_vid rec_build_tuple(rec *r, const kin_vid *items, uint32_t n, PyObject *obj)
 bool rec_call_builtin(rec *r, kin_vid callee, const kin_vid *args, uint32_t npos, uint32_t nkw, PyObject *kwnames, int ndrop);
 bool rec_iter_of(rec *r, kin_vid vid, int ndrop);     /* pushes iter(vid) when modelled */
 bool rec_items_of(rec *r, kin_vid vid, kin_vid **items, uint32_t *n); /* elements of a known sequence (malloc'ed) */
+
+void rec_abc_fact(rec *r); /* registrations with abstract base classes are as they were */
 
 /* ---- torch.c ---- */
 kin_status rec_torch_init(void);
@@ -303,6 +306,12 @@ void rec_settle(rec *r);                              /* undoes a refused region
 bool rec_region_step(rec *r, kin_step_kind kind, unsigned *flags, const kin_vid *args, uint32_t n);
 uint32_t rec_region_snap(rec *r);
 void rec_free_generators(rec *r);
+
+/* ---- match.c ---- */
+void rec_op_match_kind(rec *r, unsigned long flag);
+void rec_op_get_len(rec *r);
+void rec_op_match_class(rec *r, int npos);
+void rec_op_match_keys(rec *r);
 
 /* ---- ops.c ---- */
 void rec_dispatch(rec *r);
