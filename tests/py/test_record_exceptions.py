@@ -366,9 +366,13 @@ class Config:
 
 class Lazy:
     def __getattr__(self, name):
-        if name == "known":
+        if name.startswith("known"):
             return 6
         raise AttributeError(name)
+
+    @property
+    def known_broken(self):
+        return self.nothing
 
     @property
     def broken(self):
@@ -406,6 +410,24 @@ def property_raises_other(x, broken):
 
 def property_falls_back(x, lazy):
     return x + getattr(lazy, "broken", 3)
+
+
+def property_falls_back_by_name(x, lazy):
+    try:
+        return x + lazy.broken
+    except AttributeError as e:
+        return x + len(str(e))
+
+
+def getattr_falls_back(x, lazy):
+    try:
+        return x + getattr(lazy, "broken")
+    except AttributeError as e:
+        return x - len(str(e))
+
+
+def property_answered_by_fallback(x, lazy):
+    return x + lazy.known_broken + getattr(lazy, "known_broken")
 
 
 def environment(x):
@@ -462,7 +484,9 @@ CASES = [
     (attributes, lambda: (torch.ones(2), Config())), (lazy_attributes, lambda: (torch.ones(2), Lazy())),
     (property_with_default, lambda: (torch.ones(2), Broken())),
     (property_raises_other, lambda: (torch.ones(2), Broken())),
-    (property_falls_back, lambda: (torch.ones(2), Lazy())), (environment, tensor), (next_default, tensor),
+    (property_falls_back, lambda: (torch.ones(2), Lazy())),
+    (property_falls_back_by_name, lambda: (torch.ones(2), Lazy())), (getattr_falls_back, lambda: (torch.ones(2), Lazy())),
+    (property_answered_by_fallback, lambda: (torch.ones(2), Lazy())), (environment, tensor), (next_default, tensor),
     (next_stops, tensor), (own_iterator, tensor),
 ]
 

@@ -109,6 +109,7 @@ typedef enum {
     KIN_RESUME_INIT,   /* __init__: ignore it, push the instance `extra` */
     KIN_RESUME_DEFAULT,/* push it; an AttributeError is dropped and `extra` pushed (getattr with a default) */
     KIN_RESUME_HASATTR,/* push True; an AttributeError is dropped and False pushed */
+    KIN_RESUME_FALLBACK,/* push it; after an AttributeError call `extra` = (__getattr__, object, name) instead */
     KIN_RESUME_TRUTH,  /* push bool(result): `in` through __contains__ */
     KIN_RESUME_FALSITY,/* push not result: `not in` */
     KIN_RESUME_NEVER   /* a C function in between wants it: no exit may land below this frame */

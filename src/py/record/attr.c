@@ -182,7 +182,8 @@ data_descriptor(rec *r, kin_vid base, PyObject *name, PyObject *descr, attr_resu
             set_value(out, rec_const(r, (PyObject *)Py_TYPE(obj)));
             return;
         }
-        if (PyUnicode_CompareWithASCIIString(name, "__dict__") == 0 && FRESH(r, base) == NULL) {
+        if (PyUnicode_CompareWithASCIIString(name, "__dict__") == 0 &&
+            (FRESH(r, base) == NULL || (FRESH(r, base)->escaped && !FRESH(r, base)->known))) {
             rec_root(r, base);
             kin_vid dict = instance_dict(r, base);
             if (dict != 0) {
@@ -439,6 +440,17 @@ is_method_pair(rec *r, kin_vid func, kin_vid self, kin_vid base)
             Py_TYPE(O(r, func)) == &PyWrapperDescr_Type);
 }
 
+/* What is called when the Python code that looks for the attribute raises AttributeError. */
+kin_vid
+rec_fallback(rec *r, kin_vid base, PyObject *name)
+{
+    PyObject *hook = _PyType_Lookup(Py_TYPE(O(r, base)), REC_STR("__getattr__"));
+    if (hook == NULL || !PyFunction_Check(hook))
+        return 0;
+    kin_vid parts[3] = {rec_const(r, hook), base, rec_const(r, name)};
+    return rec_build_tuple(r, parts, 3, NULL);
+}
+
 void
 rec_op_load_attr(rec *r, PyObject *name, bool method)
 {
@@ -448,8 +460,10 @@ rec_op_load_attr(rec *r, PyObject *name, bool method)
     rec_attr_find(r, base, name, &a);
     if (r->stopped)
         return;
-    if (a.kind == ATTR_CALL && rec_can_inline(r, O(r, a.func))) {
-        if (rec_inline(r, a.func, a.args, a.nargs, 0, NULL, 1, &null, method ? 1 : 0, KIN_RESUME_PUSH, 0))
+    kin_vid extra = a.kind == ATTR_CALL && a.fallback ? rec_fallback(r, base, name) : 0;
+    if (a.kind == ATTR_CALL && a.fallback == (extra != 0) && rec_can_inline(r, O(r, a.func))) {
+        if (rec_inline(r, a.func, a.args, a.nargs, 0, NULL, 1, &null, method ? 1 : 0,
+                       extra ? KIN_RESUME_FALLBACK : KIN_RESUME_PUSH, extra))
             return;
         if (r->stopped)
             return;

@@ -333,17 +333,38 @@ rec_catch(rec *r, rec_frame *f, uint32_t offset)
     r->skip_expected = false;
 }
 
-/* Does the C function that called the frame drop the exception? Then the caller's instruction ends well. */
+/* Does the C function that called the frame drop the exception? Then the caller's instruction goes on. */
 static bool
 is_swallowed(rec *r, rec_frame *caller, PyObject *exc)
 {
-    bool catches = caller->call_resume == KIN_RESUME_DEFAULT || caller->call_resume == KIN_RESUME_HASATTR;
+    bool catches = caller->call_resume == KIN_RESUME_DEFAULT || caller->call_resume == KIN_RESUME_HASATTR ||
+                   (caller->call_resume == KIN_RESUME_FALLBACK && !r->seg_ended);
     if (!catches || exc == NULL || !PyErr_GivenExceptionMatches(exc, PyExc_AttributeError))
         return false;
     if (!(Py_TYPE(exc)->tp_flags & Py_TPFLAGS_IMMUTABLETYPE) && r->seg_ended)
         return false; /* no segment can begin in the middle of an instruction */
     rec_class_version(r, Py_TYPE(exc));
     return !r->stopped;
+}
+
+/* What a failed lookup gives instead: a default, False, or what the type's __getattr__ will return. */
+static void
+go_on_without(rec *r, rec_frame *f)
+{
+    uint32_t raised = r->info.at[r->pending].raised;
+    r->pending = 0;
+    if (f->call_resume == KIN_RESUME_DEFAULT) {
+        rec_push(r, f->call_extra);
+        return;
+    }
+    if (f->call_resume == KIN_RESUME_HASATTR) {
+        rec_push(r, rec_const(r, Py_False));
+        return;
+    }
+    const kin_vid *parts = FRESH(r, f->call_extra) ? FRESH(r, f->call_extra)->items : NULL;
+    if (parts == NULL || !rec_can_inline(r, O(r, parts[0])) ||
+        !rec_inline(r, parts[0], parts + 1, 2, 0, NULL, 0, NULL, 0, KIN_RESUME_PUSH, 0))
+        rec_exception_escapes(r, raised);
 }
 
 /* The exception that an instruction raises again; NULL for others. */
@@ -383,10 +404,8 @@ rec_unwind(rec *r, PyObject *exc)
     f->await = AWAIT_NONE;
     f->inlined = true;
     f->jump = UINT32_MAX;
-    if (is_swallowed(r, f, exc)) {
-        r->pending = 0;
-        rec_push(r, f->call_resume == KIN_RESUME_DEFAULT ? f->call_extra : rec_const(r, Py_False));
-    }
+    if (is_swallowed(r, f, exc))
+        go_on_without(r, f);
 }
 
 /* -- handlers ---------------------------------------------------------------------------------------------------------------- */

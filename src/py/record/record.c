@@ -381,7 +381,8 @@ on_return(void *arg, struct _PyInterpreterFrame *frame, PyObject *value)
     f->await = AWAIT_NONE;
     f->inlined = true;
     f->jump = UINT32_MAX;
-    if (f->call_resume == KIN_RESUME_PUSH || f->call_resume == KIN_RESUME_DEFAULT)
+    if (f->call_resume == KIN_RESUME_PUSH || f->call_resume == KIN_RESUME_DEFAULT ||
+        f->call_resume == KIN_RESUME_FALLBACK)
         rec_push(r, result);
     else if (f->call_resume == KIN_RESUME_INIT)
         rec_push(r, f->call_extra);

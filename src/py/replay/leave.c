@@ -88,12 +88,28 @@ give_truth(kin_exit *e, kin_link *caller, PyObject *result, bool invert)
         kin_frame_push(caller->frame, Py_NewRef((truth != 0) != invert ? Py_True : Py_False));
 }
 
+/* Asks the type's __getattr__, from the caller's frame, after a lookup has failed. New reference, NULL: it raised. */
+static PyObject *
+ask_fallback(kin_exit *e, kin_link *caller)
+{
+    PyObject *parts = caller->extra;
+    PyErr_Clear();
+    kin_frame_link(e->run->ts, caller->frame, caller->at);
+    PyObject *result = PyObject_CallFunctionObjArgs(PyTuple_GET_ITEM(parts, 0), PyTuple_GET_ITEM(parts, 1),
+                                                    PyTuple_GET_ITEM(parts, 2), NULL);
+    kin_frame_unlink(e->run->ts, caller->frame);
+    return result;
+}
+
 /* Puts the callee's result into its caller and says how the caller goes on. Steals result. */
 static void
 give_result(kin_exit *e, kin_link *caller, PyObject *result)
 {
     kin_resume resume = (kin_resume)caller->resume;
     bool catches = resume == KIN_RESUME_DEFAULT || resume == KIN_RESUME_HASATTR;
+    if (result == NULL && resume == KIN_RESUME_FALLBACK && caller->extra != NULL &&
+        PyErr_ExceptionMatches(PyExc_AttributeError))
+        result = ask_fallback(e, caller);
     bool absent = result == NULL && catches && PyErr_ExceptionMatches(PyExc_AttributeError);
     e->throwing = result == NULL && !absent;
     e->offset = e->throwing ? caller->at : caller->next;
@@ -114,6 +130,7 @@ give_result(kin_exit *e, kin_link *caller, PyObject *result)
         give_truth(e, caller, result, resume == KIN_RESUME_FALSITY);
         return;
     case KIN_RESUME_PUSH:
+    case KIN_RESUME_FALLBACK:
         kin_frame_push(caller->frame, result);
         return;
     case KIN_RESUME_INIT:
