@@ -450,6 +450,7 @@ run_steps(kin_run *r)
         if (next == LEFT)
             return value;
         if (next == JUMP) {
+            r->jumped = true;
             i = s->alt;
             continue;
         }
@@ -477,6 +478,7 @@ kin_replay_run(kin_variant *v, PyObject **slots, kin_exit_hook hook, void *hook_
         r.ts->exc_info->exc_value = r.entry_exc;
         Py_XDECREF(ours);
     }
+    free(r.looked);
     kin_run_release_slots(&r);
     kin_units_release(r.units);
     if (value == NULL)

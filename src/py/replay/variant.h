@@ -8,12 +8,14 @@
 #include "py/refs/refs.h"
 
 struct kin_units;      /* units.h */
+struct kin_sunk_index; /* py/replay/sunk.c: which sunk steps belong to which value; one block of memory */
 struct kin_guard_prog; /* py/guardeval: built from trace.vals + trace.facts, one part per segment */
 
 typedef struct kin_variant {
     kin_trace trace;
     kin_refs refs;
     struct kin_guard_prog *guards;
+    struct kin_sunk_index *sunk; /* NULL until an exit or a frame needed it */
     PyObject *func;          /* the recorded function (strong) */
     uint64_t hits;           /* replays that ran to RETURN */
     uint64_t exits;          /* replays that left at a side exit or EXIT */
