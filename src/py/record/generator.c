@@ -431,6 +431,8 @@ commit_region(rec *r)
 void
 rec_free_generators(rec *r)
 {
+    for (rec_frame *f = r->top; f != NULL; f = f->back)
+        rec_free_consumer(f);
     while (r->gens != NULL) {
         rec_gen *gen = r->gens;
         r->gens = gen->next;

@@ -397,9 +397,9 @@ on_return(void *arg, struct _PyInterpreterFrame *frame, PyObject *value)
 void
 rec_free(rec *r)
 {
+    rec_free_generators(r);
     while (r->top != NULL)
         rec_pop_frame(r);
-    rec_free_generators(r);
     for (uint32_t i = 0; i < r->info.len; i++) {
         if (r->info.at[i].held)
             Py_DECREF(r->info.at[i].obj);
