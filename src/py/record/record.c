@@ -340,8 +340,14 @@ push_membership(rec *r, rec_frame *f, kin_vid result)
     bool invert = f->call_resume == KIN_RESUME_FALSITY;
     if (rec_is_const(r, result) && PyBool_Check(O(r, result)))
         rec_push(r, rec_const(r, (O(r, result) == Py_True) != invert ? Py_True : Py_False));
-    else if (!invert && r->info.at[result].type == &PyBool_Type)
+    else if (r->info.at[result].type == &PyBool_Type && !invert)
         rec_push(r, result);
+    else if (r->info.at[result].type == &PyBool_Type) {
+        kin_vid out = rec_step_out(r, KIN_STEP_UNARY, KIN_STEP_PURE, &result, 1);
+        r->t->steps.at[r->t->vals.at[out].step].imm = KIN_UNARY_NOT;
+        r->info.at[out].type = &PyBool_Type;
+        rec_push(r, out);
+    }
     else {
         r->failed = true;
         rec_stop(r, "__contains__ returned something that is not known to be a bool");
