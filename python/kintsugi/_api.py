@@ -97,8 +97,11 @@ def _check_arguments(fullgraph, dynamic, mode, options, name, disable):
         raise TypeError(f"compile(name={name!r}): expected a str")
 
 
-def disable(fn=None, recursive=True, *, reason=None):
-    """Keeps a function out of compiled code: it runs as it is, at the price of a graph break."""
+def disable(fn=None, recursive=True, *, reason=None, wrapping=True):
+    """Keeps a function out of compiled code: it runs as it is, at the price of a graph break.
+
+    `wrapping` is accepted because PyTorch's own modules pass it to the function that install() replaces.
+    """
     if fn is None:
         return functools.partial(disable, recursive=recursive, reason=reason)
     if _is_module(fn):

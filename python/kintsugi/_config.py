@@ -41,6 +41,11 @@ _ROWS = {
 }
 
 
+def _for_engine(value):
+    """Limits beyond what the engine counts to (sys.maxsize, say) mean the same as the highest one it knows."""
+    return value if isinstance(value, bool) else min(value, 2**31 - 1)
+
+
 class Config:
     """The settings as attributes; `patch` changes some of them for a while."""
 
@@ -65,7 +70,7 @@ class Config:
             raise ValueError(f"kintsugi.config.{name} = {value!r}: expected {accepted}")
         self._values[name] = value
         if in_engine and self._engine is not None:
-            self._engine.set_option(name, value)
+            self._engine.set_option(name, _for_engine(value))
 
     def __dir__(self):
         return [*_ROWS, "patch", "describe"]
@@ -75,7 +80,7 @@ class Config:
         object.__setattr__(self, "_engine", engine)
         for name, row in _ROWS.items():
             if row[3]:
-                engine.set_option(name, self._values[name])
+                engine.set_option(name, _for_engine(self._values[name]))
 
     @contextlib.contextmanager
     def patch(self, **changes):

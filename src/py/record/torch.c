@@ -655,6 +655,8 @@ rec_opaque_row(rec *r, kin_vid callee, const kin_vid *args, uint32_t n)
     }
     if (!rec_any_tensor(r, args, n) && !(FRESH(r, callee) && holds_tensor(r, callee, 0)))
         return -1;
+    if (PyFunction_Check(obj) && module_is(obj, "torch._ops")) /* an operator, perhaps one of the user's: it ends no graph */
+        return -1;
     row = row_with_tensors(obj, name);
     if (row >= 0)
         return row;
