@@ -151,6 +151,18 @@ extend(exit_context *x, uint32_t step, kin_exit *exit)
     return value;
 }
 
+static PyObject *
+resume_eagerly(kin_exit *exit)
+{
+    bool flag = kin_record_set_compiling(true);
+    PyObject *value = kin_exit_resume(exit, NULL, NULL);
+    PyObject *type, *error, *traceback;
+    PyErr_Fetch(&type, &error, &traceback);
+    kin_record_set_compiling(flag);
+    PyErr_Restore(type, error, traceback);
+    return value;
+}
+
 /* kin_exit_hook. The frame that replay stood for becomes a real one, which counts itself. */
 static PyObject *
 leave(kin_variant *v, uint32_t step, kin_exit *exit, void *arg)
@@ -164,7 +176,7 @@ leave(kin_variant *v, uint32_t step, kin_exit *exit, void *arg)
     if (extending)
         value = extend(x, step, exit);
     else
-        value = kin_exit_resume(exit, NULL, NULL);
+        value = resume_eagerly(exit);
     kin_recursion_take(x->ts, 1);
     return value;
 }

@@ -17,6 +17,12 @@ kin_record_active(void)
     return active != NULL;
 }
 
+bool
+kin_record_set_compiling(bool on)
+{
+    return rec_set_compiling(on);
+}
+
 static double
 now_ns(void)
 {

@@ -271,7 +271,7 @@ class Square(torch.autograd.Function):
         return g * 2 * x * ctx.k * Square.factor, None
 
 
-@case(args=lambda i, s: (T(i, 3, grad=True),), mutate=attr(3, lambda s: Square, factor=2.0), again=0,
+@case(args=lambda i, s: (T(i, 3, grad=True),), mutate=attr(3, lambda s: Square, factor=2.0), again=1,
       after=lambda i, s, r: r.sum().backward())
 def custom_autograd_function(x):
     return Square.apply(x * 2, 3.0)
