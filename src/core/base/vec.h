@@ -44,6 +44,21 @@ kin_vec_grow_raw(void **at, uint32_t len, uint32_t *cap, uint32_t more, size_t s
 #define kin_vec_reserve(v, more) \
     kin_vec_grow_raw((void **)&(v)->at, (v)->len, &(v)->cap, (more), sizeof *(v)->at)
 
+/* Gives back the room for elements that are not there. */
+static inline void
+kin_vec_trim_raw(void **at, uint32_t len, uint32_t *cap, size_t size)
+{
+    if (len == *cap || len == 0)
+        return;
+    void *smaller = realloc(*at, (size_t)len * size);
+    if (smaller == NULL)
+        return;
+    *at = smaller;
+    *cap = len;
+}
+
+#define kin_vec_trim(v) kin_vec_trim_raw((void **)&(v)->at, (v)->len, &(v)->cap, sizeof *(v)->at)
+
 /* Both are expressions of type kin_status. */
 #define kin_vec_push(v, value) \
     (kin_vec_reserve((v), 1) == KIN_OK ? ((v)->at[(v)->len++] = (value), KIN_OK) : KIN_NOMEM)

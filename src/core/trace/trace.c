@@ -67,6 +67,17 @@ measure_depth(kin_trace *t)
     }
 }
 
+/* A finished trace rarely grows again. */
+static void
+trim(kin_trace *t)
+{
+    kin_vec_trim(&t->vals);
+    kin_vec_trim(&t->steps);
+    kin_vec_trim(&t->vids);
+    kin_vec_trim(&t->snaps);
+    kin_vec_trim(&t->facts);
+}
+
 kin_status
 kin_trace_finish(kin_trace *t)
 {
@@ -75,7 +86,9 @@ kin_trace_finish(kin_trace *t)
     measure_depth(t);
     KIN_TRY(kin_trace_sink(t));
     KIN_TRY(kin_trace_number(t));
-    return kin_trace_live(t);
+    KIN_TRY(kin_trace_live(t));
+    trim(t);
+    return KIN_OK;
 }
 
 /* First step of the range that contains `step`, and the step whose alt leads there. */

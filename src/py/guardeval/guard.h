@@ -50,6 +50,7 @@ typedef struct {
     uint32_t words;    /* compares in the fast array, 0 = not armed */
     uint32_t explicit_ops; /* loads and tests that run one by one beside it */
     uint64_t fast_hits, explicit_hits, rearms;
+    size_t bytes;      /* of memory, for all segments */
 } kin_guard_stats;
 void kin_guard_get_stats(const kin_variant *v, kin_guard_stats *out);
 

@@ -86,6 +86,24 @@ kin_guard_eval(kin_variant *v, uint32_t seg, PyObject **slots, kin_guard_miss *m
     return true;
 }
 
+static size_t
+count_bytes(const struct kin_guard_prog *p)
+{
+    size_t bytes = sizeof *p + p->nvals * (sizeof *p->cur + 2 + KIN_SITE__COUNT) + p->nsegs * sizeof *p->segs;
+    for (uint32_t i = 0; i < p->nsegs; i++) {
+        const kin_guard_seg *s = &p->segs[i];
+        bytes += s->ops.cap * sizeof *s->ops.at + s->calls.cap * sizeof *s->calls.at + s->keep.cap * sizeof *s->keep.at;
+    }
+    for (int i = 0; i < KIN_FAST_SETS; i++) {
+        const kin_guard_fast *f = p->fast[i];
+        if (f != NULL)
+            bytes += sizeof *f + p->nvals * sizeof *f->at + f->roots.cap * sizeof *f->roots.at +
+                     f->words.cap * sizeof *f->words.at + f->sites.cap * sizeof *f->sites.at +
+                     f->ops.cap * sizeof *f->ops.at;
+    }
+    return bytes;
+}
+
 void
 kin_guard_get_stats(const kin_variant *v, kin_guard_stats *out)
 {
@@ -93,6 +111,7 @@ kin_guard_get_stats(const kin_variant *v, kin_guard_stats *out)
     if (v->guards == NULL)
         return;
     *out = v->guards->stats;
+    out->bytes = count_bytes(v->guards);
     for (int i = 0; i < KIN_FAST_SETS; i++) {
         const kin_guard_fast *f = v->guards->fast[i];
         if (f && f->armed) {

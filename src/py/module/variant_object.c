@@ -143,13 +143,20 @@ count_steps(const kin_trace *t, unsigned flag)
     return count;
 }
 
+/* Memory that goes with the variant; objects that it only refers to belong to others. */
 static size_t
-count_bytes(const kin_variant_object *self)
+count_bytes(const kin_variant_object *self, const kin_guard_stats *guards)
 {
-    const kin_trace *t = &self->v->trace;
-    return sizeof *self + sizeof *self->v + t->vals.cap * sizeof *t->vals.at + t->steps.cap * sizeof *t->steps.at +
-           t->vids.cap * sizeof *t->vids.at + t->snaps.cap * sizeof *t->snaps.at + t->facts.cap * sizeof *t->facts.at +
-           self->v->refs.objs.cap * sizeof(PyObject *) + self->nslots * sizeof(PyObject *);
+    const kin_variant *v = self->v;
+    const kin_trace *t = &v->trace;
+    size_t trace = t->vals.cap * sizeof *t->vals.at + t->steps.cap * sizeof *t->steps.at +
+                   t->vids.cap * sizeof *t->vids.at + t->snaps.cap * sizeof *t->snaps.at +
+                   t->facts.cap * sizeof *t->facts.at;
+    size_t refs = v->refs.objs.cap * sizeof *v->refs.objs.at + v->refs.index_size * sizeof *v->refs.index;
+    size_t counts = (v->exit_counts != NULL ? v->exit_counts[0] * sizeof *v->exit_counts : 0) +
+                    self->attempts.cap * sizeof *self->attempts.at + self->roots.cap * sizeof *self->roots.at;
+    return sizeof *self + sizeof *v + trace + refs + counts + guards->bytes + kin_sunk_bytes(v) +
+           (self->spare != NULL ? self->nslots * sizeof *self->spare : 0);
 }
 
 PyObject *
@@ -167,7 +174,7 @@ kin_variant_stats(kin_variant_object *self)
                          "ops", count_steps(t, KIN_STEP_TORCH), "steps", t->steps.len,
                          "effects", t->neffects, "segments", t->nsegments, "branches", self->branches,
                          "instructions", self->ninstr,
-                         "record_ms", v->record_ns / 1e6, "bytes", (Py_ssize_t)count_bytes(self),
+                         "record_ms", v->record_ns / 1e6, "bytes", (Py_ssize_t)count_bytes(self, &guards),
                          "hits", (unsigned long long)v->hits, "exits", (unsigned long long)v->exits,
                          "misses", (unsigned long long)v->misses, "guard_words", guards.words,
                          "fast_guard_hits", (unsigned long long)guards.fast_hits,

@@ -78,6 +78,13 @@ index_of(const kin_run *r)
     return r->v->sunk = x;
 }
 
+size_t
+kin_sunk_bytes(const kin_variant *v)
+{
+    const struct kin_sunk_index *x = v->sunk;
+    return x == NULL ? 0 : sizeof *x + (x->nvals + 2 + (size_t)x->first[x->nvals]) * sizeof *x->first;
+}
+
 /* -- what is missing -------------------------------------------------------------------------------------------- */
 
 static bool

@@ -28,6 +28,8 @@ typedef struct kin_variant {
 
 /* An empty variant (trace and refs initialised), made with calloc; NULL without memory. */
 kin_variant *kin_variant_new(void);
+/* Memory of v->sunk. */
+size_t kin_sunk_bytes(const kin_variant *v);
 /* Frees it and everything it owns; NULL is allowed. Only when `running` is 0. */
 void kin_variant_free(kin_variant *v);
 
