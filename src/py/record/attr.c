@@ -137,6 +137,10 @@ bind_descriptor(rec *r, PyTypeObject *tp, PyObject *name, PyObject *descr, kin_v
     }
     if (dt->tp_descr_get == NULL)
         return false;
+    if ((dt->tp_flags & Py_TPFLAGS_METHOD_DESCRIPTOR) && self != 0) { /* lru_cache wrappers and the like */
+        set_method(out, class_value(r, tp, name, descr), self);
+        return true;
+    }
     PyObject *get = dt->tp_flags & Py_TPFLAGS_HEAPTYPE ? _PyType_Lookup(dt, REC_STR("__get__")) : NULL;
     if (get != NULL && PyFunction_Check(get) && self != 0) {
         rec_class_version(r, dt);
@@ -182,8 +186,7 @@ data_descriptor(rec *r, kin_vid base, PyObject *name, PyObject *descr, attr_resu
             set_value(out, rec_const(r, (PyObject *)Py_TYPE(obj)));
             return;
         }
-        if (PyUnicode_CompareWithASCIIString(name, "__dict__") == 0 &&
-            (FRESH(r, base) == NULL || (FRESH(r, base)->escaped && !FRESH(r, base)->known))) {
+        if (PyUnicode_CompareWithASCIIString(name, "__dict__") == 0 && FRESH(r, base) == NULL) {
             rec_root(r, base);
             kin_vid dict = instance_dict(r, base);
             if (dict != 0) {
@@ -436,8 +439,7 @@ static bool
 is_method_pair(rec *r, kin_vid func, kin_vid self, kin_vid base)
 {
     return self == base && Py_TYPE(O(r, base))->tp_getattro == PyObject_GenericGetAttr &&
-           (PyFunction_Check(O(r, func)) || Py_TYPE(O(r, func)) == &PyMethodDescr_Type ||
-            Py_TYPE(O(r, func)) == &PyWrapperDescr_Type);
+           (Py_TYPE(O(r, func))->tp_flags & Py_TPFLAGS_METHOD_DESCRIPTOR);
 }
 
 /* What is called when the Python code that looks for the attribute raises AttributeError. */
