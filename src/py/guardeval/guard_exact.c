@@ -78,6 +78,35 @@ ranges_equal(PyObject *a, PyObject *b)
     return x && y && all_equal(x, y, 3);
 }
 
+/* Torch's own small immutables: devices are compared by content (a new object is made whenever one is asked for),
+ * sizes like tuples, dtypes and the like are singletons. */
+typedef enum { NO_TORCH_VALUE, TORCH_DEVICE, TORCH_SIZE, TORCH_SINGLETON } torch_value;
+
+static torch_value
+torch_value_of(PyTypeObject *type)
+{
+    const char *name = type->tp_name;
+    if ((type->tp_flags & Py_TPFLAGS_HEAPTYPE) || strncmp(name, "torch.", 6) != 0)
+        return NO_TORCH_VALUE;
+    if (strcmp(name + 6, "device") == 0)
+        return TORCH_DEVICE;
+    if (strcmp(name + 6, "Size") == 0 && PyType_IsSubtype(type, &PyTuple_Type))
+        return TORCH_SIZE;
+    return strcmp(name + 6, "dtype") == 0 || strcmp(name + 6, "layout") == 0 || strcmp(name + 6, "memory_format") == 0
+               ? TORCH_SINGLETON
+               : NO_TORCH_VALUE;
+}
+
+static bool
+torch_values_equal(PyObject *a, PyObject *b)
+{
+    torch_value kind = torch_value_of(Py_TYPE(a));
+    if (kind == TORCH_DEVICE) /* type and index lie behind the object head */
+        return memcmp((char *)a + sizeof(PyObject), (char *)b + sizeof(PyObject), 2) == 0;
+    return kind == TORCH_SIZE && PyTuple_GET_SIZE(a) == PyTuple_GET_SIZE(b) &&
+           all_equal(((PyTupleObject *)a)->ob_item, ((PyTupleObject *)b)->ob_item, PyTuple_GET_SIZE(a));
+}
+
 bool
 kin_exact_equal(PyObject *a, PyObject *b)
 {
@@ -105,7 +134,7 @@ kin_exact_equal(PyObject *a, PyObject *b)
         return ranges_equal(a, b);
     if (type == &PyFrozenSet_Type)
         return frozensets_equal(a, b);
-    return false;
+    return torch_values_equal(a, b);
 }
 
 static bool
@@ -142,7 +171,9 @@ kin_is_exact_immutable(PyObject *obj)
         return all_immutable(&((PySliceObject *)obj)->start, 3);
     if (type == &PyRange_Type)
         return kin_range_parts(obj) != NULL && all_immutable(kin_range_parts(obj), 3);
-    return type == &PyFrozenSet_Type && is_immutable_set(obj);
+    if (type == &PyFrozenSet_Type)
+        return is_immutable_set(obj);
+    return torch_value_of(type) != NO_TORCH_VALUE;
 }
 
 /* ---- length and truth ----------------------------------------------------------------------------------------- */
