@@ -245,7 +245,7 @@ rec_pinnable(PyObject *obj)
     const char *name = tp->tp_name;
     return strcmp(name, "torch.dtype") == 0 || strcmp(name, "torch.layout") == 0 ||
            strcmp(name, "torch.memory_format") == 0 ||
-           strcmp(name, "torch.device") == 0 || is_enum_member(obj);
+           is_enum_member(obj);
 }
 
 bool
