@@ -4,6 +4,7 @@
  * that only stores its operands (a new tuple, list.append) is always free to wait. A step that *reads* an object
  * (tuple(list), list.extend(other)) may wait only while every object it reads is sunk as well (then the exit repeats
  * its history in order) or can never change. Operators flagged PURE are on exact builtin immutables by contract.
+ * Objects that guards of later segments look at exist for real.
  */
 #include "core/trace/trace_priv.h"
 
@@ -150,6 +151,27 @@ start(sink *k)
 }
 
 static void
+keep_value(sink *k, kin_vid vid)
+{
+    if (vid != 0 && k->maker[vid] != 0)
+        keep(k, k->maker[vid] - 1);
+}
+
+/* Guards of later segments read live objects: what a path starts from or a fact is about must exist. */
+static void
+keep_guarded(sink *k)
+{
+    const kin_trace *t = k->t;
+    for (kin_vid v = 1; v < t->vals.len; v++)
+        if (t->vals.at[v].kind == KIN_VAL_SRC)
+            keep_value(k, t->vals.at[v].parent);
+    for (uint32_t i = 0; i < t->facts.len; i++) {
+        keep_value(k, t->facts.at[i].vid);
+        keep_value(k, t->facts.at[i].vid2);
+    }
+}
+
+static void
 spread(sink *k)
 {
     while (k->todo.len > 0 && k->status == KIN_OK) {
@@ -174,6 +196,7 @@ kin_trace_sink(kin_trace *t)
         k.status = KIN_NOMEM;
     else {
         start(&k);
+        keep_guarded(&k);
         spread(&k);
     }
     free(k.maker);
