@@ -1,11 +1,22 @@
-"""make demo: a transformers model with random weights, compiled; prints its graphs, graph breaks and guards."""
+"""make demo: a transformers model with random weights and a small function that breaks, as Kintsugi sees them.
+
+Shows what a recording found (graphs, graph breaks, guards), that results are bitwise those of eager, what a call costs
+against eager, and what happens to calls that differ. Lines fit a terminal; the full texts are in explain().
+"""
 
 import collections
+import itertools
+import os
+import shutil
+import statistics
+import sys
 import time
 
 import torch
 
 import kintsugi
+
+TURNS = 60
 
 
 def make_model():
@@ -16,46 +27,155 @@ def make_model():
     return BertModel(config).eval(), {"input_ids": torch.randint(0, 1000, (2, 32))}
 
 
-def time_calls(fn, inputs, calls=30):
-    """Median milliseconds of one call."""
-    times = []
-    for _ in range(calls):
-        start = time.perf_counter()
-        fn(**inputs)
-        times.append(time.perf_counter() - start)
-    return sorted(times)[calls // 2] * 1e3
+def scale(x, y):
+    x = torch.sin(x)
+    print("   (the function prints: shape", tuple(x.shape), end=")\n")
+    if y.sum() < 0:
+        y = y * -1
+    return x * y
 
 
-def show_explanation(output):
-    print(f"graphs {output.graph_count}, graph breaks {output.graph_break_count}, torch calls {output.op_count}, "
-          f"guards {len(output.out_guards)}, deferred effects {len(output.deferred_effects)}")
+# -- printing ---------------------------------------------------------------------------------------------------------
+
+
+def title(text):
+    print(f"\n== {text} " + "=" * max(0, width() - len(text) - 4))
+
+
+def width():
+    return min(120, shutil.get_terminal_size((110, 24)).columns)
+
+
+def show(text, indent=2):
+    """One line, cut at the edge of the terminal."""
+    line = " " * indent + text
+    print(line if len(line) <= width() else line[:width() - 3] + "...")
+
+
+def show_counts(output):
+    show(f"graphs {output.graph_count}   graph breaks {output.graph_break_count}   torch calls {output.op_count}   "
+         f"guards {len(output.out_guards)}   deferred effects {len(output.deferred_effects)}")
     for frame in output.frames:
-        print(f"  {frame['name']}: {frame['outcome']}")
-    for reason in output.break_reasons:
-        print(f"  graph break: {reason}")
+        show(f"{frame['name']}: {frame['outcome']}")
+
+
+def show_graph(graph, most):
+    """The calls of a graph by source line: place, then the source, then what torch is asked to do."""
+    rows = [(place, [node["target"].split(".")[-1] for node in nodes])
+            for place, nodes in itertools.groupby(graph["nodes"], lambda n: (n["filename"], n["line"], n["code_line"]))]
+    for (filename, line, source), calls in rows[:most]:
+        show(f"{os.path.basename(filename) + ':' + str(line):<22} {', '.join(calls):<28} {source}", 4)
+    if len(rows) > most:
+        show(f"... and {len(rows) - most} more source lines", 4)
+
+
+def show_guards(output, most):
     kinds = collections.Counter(guard.kind for guard in output.out_guards)
-    print("guards by kind:", ", ".join(f"{kind} {count}" for kind, count in kinds.most_common()))
-    for text in output.graph_texts[:1]:
-        lines = text.splitlines()
-        print("\n".join(lines[:40]))
-        if len(lines) > 40:
-            print(f"        ... {len(lines) - 40} more lines")
+    show("by kind: " + ", ".join(f"{kind} {count}" for kind, count in kinds.most_common(6)) + ", ...")
+    seen = set()
+    for guard in output.out_guards:
+        if guard.kind not in seen and len(seen) < most:
+            seen.add(guard.kind)
+            show(f"{guard.text}    # {os.path.basename(guard.filename)}:{guard.line}", 4)
 
 
-def main():
+def show_breaks(output):
+    for reason in output.break_reasons:
+        frame = reason.user_stack[-1]
+        show(f"graph break at {os.path.basename(frame.filename)}:{frame.lineno}  {frame.line}")
+        for line in reason.reason.splitlines():
+            if line.strip().startswith(("Data", "Explanation:", "Mend:")):
+                show(line.strip(), 4)
+
+
+# -- measuring --------------------------------------------------------------------------------------------------------
+
+
+def time_turns(calls):
+    """Median milliseconds of each; they take turns, so a slow moment of the machine hits all alike."""
+    times = {name: [] for name in calls}
+    for turn in range(TURNS):
+        for name in sorted(calls, reverse=turn % 2 == 1):
+            start = time.perf_counter()
+            calls[name]()
+            times[name].append(1e3 * (time.perf_counter() - start))
+    return {name: statistics.median(values) for name, values in times.items()}
+
+
+# -- the parts --------------------------------------------------------------------------------------------------------
+
+
+def show_model():
     model, inputs = make_model()
     with torch.no_grad():
         expected = model(**inputs).last_hidden_state
-        show_explanation(kintsugi.explain(model)(**inputs))
+        output = kintsugi.explain(model)(**inputs)
+        title("BERT (2 layers, random weights): explain(model)(**inputs)")
+        show_counts(output)
+        show("graph 1, by source line:")
+        show_graph(output._graphs[0], 14)
+        title("its guards: what a later call has to satisfy, and the line that needs it")
+        show_guards(output, 8)
         compiled = kintsugi.compile(model)
         start = time.perf_counter()
         first = compiled(**inputs).last_hidden_state
-        print(f"first call {1e3 * (time.perf_counter() - start):.1f} ms")
+        first_ms = 1e3 * (time.perf_counter() - start)
         again = compiled(**inputs).last_hidden_state
         assert torch.equal(first, expected) and torch.equal(again, expected), "compiled and eager results differ"
-        print(f"eager {time_calls(model, inputs):.2f} ms, compiled {time_calls(compiled, inputs):.2f} ms per call; "
-              "results are bitwise equal")
-    print({key: value for key, value in kintsugi.stats(compiled).items() if isinstance(value, int)})
+        times = time_turns({"eager": lambda: model(**inputs), "compiled": lambda: compiled(**inputs)})
+    title("its cost (one torch thread; the same kernels run, Python between them does not)")
+    stats = kintsugi.stats(compiled)
+    show(f"first call {first_ms:.1f} ms, recording included; later: eager {times['eager']:.2f} ms, "
+         f"compiled {times['compiled']:.2f} ms per call")
+    show(f"results bitwise equal; {stats['calls']} calls, {stats['replays']} of them replays, "
+         f"{stats['guard_misses']} guard misses")
+    assert stats["replays"] >= stats["calls"] - 1
+
+
+def show_function():
+    title("a function that breaks: explain(scale)(x, y)")
+    x, y = torch.ones(3), torch.ones(3)
+    output = kintsugi.explain(scale)(x, y)
+    show_counts(output)
+    for number, graph in enumerate(output._graphs, 1):
+        show(f"graph {number}:")
+        show_graph(graph, 10)
+    show_breaks(output)
+    show("The print is a deferred effect: replayed, and the graph goes on.")
+
+
+def power(x, n):
+    for _ in range(n):
+        x = x * x
+    return x
+
+
+def show_changes():
+    title("later calls that differ")
+    compiled = kintsugi.compile(scale)
+    calls = [("recorded", 3, 1), ("another size: a branch from where it matters (the print)", 5, 1), ("the other side of the if: a branch behind the break", 3, -1),
+             ("and replayed from then on", 3, -1)]
+    for what, size, sign in calls:
+        x, y = torch.ones(size), sign * torch.ones(size)
+        assert torch.equal(compiled(x, y), torch.sin(x))
+        stats = kintsugi.stats(compiled)
+        show(f"{what}   [recordings {stats['recordings']}, replays {stats['replays']}, branches {stats['branches']}]")
+    compiled = kintsugi.compile(power)
+    compiled(torch.ones(3), 2)
+    compiled(torch.ones(3), 3)
+    show("power(x, 2), then power(x, 3): recompiled, because")
+    for variant in kintsugi.stats(compiled)["variants"]:
+        for line in (variant["cause"] or "").splitlines():
+            show(line, 4)
+
+
+def main():
+    sys.stdout.reconfigure(line_buffering=True)
+    torch.set_num_threads(1)  # this model is too small for more; idle threads would only spin
+    show_model()
+    show_function()
+    show_changes()
+    print("\nNext: kintsugi.explain(fn)(*args) on your own code; python -m kintsugi breaks lists every reason for a graph break.")
 
 
 if __name__ == "__main__":
