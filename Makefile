@@ -38,7 +38,7 @@ test-c: $(ENV_READY)
 	@PYTHON=$(PYTHON) tools/test_c.sh $(BUILD)-c
 
 test-py: build
-	$(PYTHON) -m pytest -q $(wildcard tests/py tests/guardeval tests/corpus tests/diff tests/models tests/seeds)
+	OMP_NUM_THREADS=1 $(PYTHON) -m pytest -q $(wildcard $(addprefix tests/,py guardeval corpus diff models rules oracle seeds))
 
 test-watch: $(ENV_READY)
 	@$(PYTHON) tests/watch/run.py $(BUILD)-watch
@@ -57,6 +57,7 @@ lint: $(ENV_READY)
 	$(PYTHON) tools/check_headers.py
 	$(PYTHON) tools/gen_opcodes.py --check
 	$(PYTHON) tools/check_breaks.py
+	$(PYTHON) tools/check_tree.py
 
 # The extension under ASan and UBSan; the interpreter needs the sanitizer's library loaded first.
 sanitize: $(ENV_READY)

@@ -1,17 +1,50 @@
 #!/usr/bin/env bash
-# The Python side of `make test`: the watcher's test, then pytest over every test folder there is. pytest comes last, so that
-# its closing line is the last one. Usage: tools/run_tests.sh PYTHON BUILD
+# The Python side of `make test`, after lint, the C tests and the build: the watcher's test, the examples of graph breaks,
+# random programs, then pytest over every test folder there is. pytest comes last, so that its closing line is the last one;
+# a part that failed before it still fails the run. Usage: tools/run_tests.sh PYTHON BUILD
+#
+# KIN_FUZZ_COUNT  random programs in all, two processes (default 300, with CI=true 2000)
+# KIN_FUZZ_SEED   the first one (default 1000)
 set -uo pipefail
 cd "$(dirname "$0")/.."
 python=$1
 build=$2
-status=0
+export PYTHONPATH="$PWD/python${PYTHONPATH:+:$PYTHONPATH}"
+export OMP_NUM_THREADS=${OMP_NUM_THREADS:-1} # the tensors here are small: more threads would only spin
+count=${KIN_FUZZ_COUNT:-$([ "${CI:-}" = true ] && echo 2000 || echo 300)}
+seed=${KIN_FUZZ_SEED:-1000}
+unset KIN_FUZZ_COUNT KIN_FUZZ_SEED # pytest runs a few programs of its own
+failed=()
 
-"$python" tests/watch/run.py "$build-watch" || status=1
+part() { # part NAME COMMAND...
+    local name=$1 start=$SECONDS
+    shift
+    echo "-- $name"
+    "$@" || failed+=("$name")
+    echo "-- $name: $((SECONDS - start)) s"
+}
+
+fuzz() {
+    local half=$((count / 2)) first second status=0
+    "$python" tests/diff/fuzz_programs.py --seed "$seed" --count "$half" &
+    first=$!
+    "$python" tests/diff/fuzz_programs.py --seed $((seed + half)) --count $((count - half)) &
+    second=$!
+    wait "$first" || status=1
+    wait "$second" || status=1
+    return $status
+}
 
 folders=()
-for folder in tests/py tests/guardeval tests/corpus tests/diff tests/models tests/seeds; do
+for folder in tests/{py,guardeval,corpus,diff,models,rules,oracle,seeds}; do
     [ -d "$folder" ] && folders+=("$folder")
 done
-PYTHONPATH="$PWD/python" "$python" -m pytest -q "${folders[@]}" || status=1
-exit $status
+
+part "watcher" "$python" tests/watch/run.py "$build-watch"
+part "examples of graph breaks" "$python" tools/check_breaks.py --run "$python"
+part "$count random programs" fuzz
+[ ${#failed[@]} -eq 0 ] || printf 'FAILED before pytest: %s\n' "${failed[@]}"
+"$python" -m pytest -q "${folders[@]}"
+status=$?
+[ ${#failed[@]} -eq 0 ] && exit $status
+exit 1

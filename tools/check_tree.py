@@ -1,0 +1,40 @@
+"""Checks what every tracked file has to keep to: a length that can be read, and no path of somebody's machine."""
+
+import pathlib
+import re
+import subprocess
+import sys
+
+ROOT = pathlib.Path(__file__).resolve().parent.parent
+MOST_LINES = 1200
+GENERATED = "/gen/"
+MACHINE_PATH = re.compile(r"(?<![\w.}])/(?:work|root|home|Users|tmp|opt|mnt)/\w")
+
+
+def tracked():
+    """Paths from the root; None where this is no git checkout."""
+    done = subprocess.run(["git", "-C", str(ROOT), "ls-files", "-z"], capture_output=True, text=True)
+    return done.stdout.split("\0")[:-1] if done.returncode == 0 else None
+
+
+def problems_in(name, text):
+    lines = text.splitlines()
+    if len(lines) > MOST_LINES and GENERATED not in name and name.startswith(("src/", "tests/", "python/", "tools/", "bench/")):
+        yield f"{name}: {len(lines)} lines, more than {MOST_LINES}: split it"
+    for number, line in enumerate(lines, 1):
+        if MACHINE_PATH.search(line):
+            yield f"{name}:{number}: a path of some machine"
+
+
+def problems(names):
+    for name in names:
+        path = ROOT / name
+        if path.is_file():  # one that was just deleted is tracked still
+            yield from problems_in(name, path.read_text(errors="replace"))
+
+
+if __name__ == "__main__":
+    names = tracked()
+    found = list(problems(names or []))
+    print("\n".join(found) or ("tree: ok" if names is not None else "tree: not checked, this is no git checkout"))
+    sys.exit(1 if found else 0)
