@@ -37,11 +37,8 @@ has_instance_dict(PyTypeObject *tp)
 static kin_vid
 fresh_attr(rec *r, kin_vid base, PyObject *name)
 {
-    rec_fresh *f = FRESH(r, base);
-    for (uint32_t i = 0; i + 1 < f->n; i += 2)
-        if (PyUnicode_Compare(O(r, f->items[i]), name) == 0)
-            return f->items[i + 1];
-    return 0;
+    kin_vid *found = rec_pairs_find(r, FRESH(r, base), name);
+    return found ? *found : 0;
 }
 
 kin_vid
@@ -263,7 +260,6 @@ generic_attr(rec *r, kin_vid base, PyObject *name, PyObject *fallback, attr_resu
     PyObject *obj = O(r, base);
     bool bare = kin_is_tensor(obj) && r->info.at[base].graph && kin_instance_dict(obj) == NULL;
     if (has_instance_dict(tp) && !bare) { /* results of torch calls have no attributes of their own (rule 50) */
-        (void)f; /* made here and no longer known: rec_instance_item reads it by path, in a segment of its own */
         kin_vid item = rec_instance_item(r, base, name);
         if (item != 0) {
             set_value(out, item);
@@ -527,15 +523,8 @@ static void
 store_on_fresh(rec *r, kin_vid obj, PyObject *name, kin_vid value)
 {
     rec_fresh *f = FRESH(r, obj);
-    if (f == NULL || f->kind != FRESH_OBJECT || !f->known)
-        return;
-    for (uint32_t i = 0; i + 1 < f->n; i += 2)
-        if (PyUnicode_Compare(O(r, f->items[i]), name) == 0) {
-            f->items[i + 1] = value;
-            return;
-        }
-    if (!rec_fresh_push(f, rec_const(r, name)) || !rec_fresh_push(FRESH(r, obj), value))
-        r->status = KIN_NOMEM;
+    if (f != NULL && f->kind == FRESH_OBJECT && f->known)
+        rec_pairs_put(r, f, rec_const(r, name), value);
 }
 
 void

@@ -411,15 +411,8 @@ model_object_setattr(rec *r, const rec_args *a)
         return false;
     rec_model_store(r, a, a->args[2]);
     rec_fresh *f = FRESH(r, a->args[0]);
-    if (f == NULL || f->kind != FRESH_OBJECT || !f->known)
-        return true;
-    for (uint32_t i = 0; i + 1 < f->n; i += 2)
-        if (PyUnicode_Compare(O(r, f->items[i]), name) == 0) {
-            f->items[i + 1] = a->args[2];
-            return true;
-        }
-    if (!rec_fresh_push(f, rec_const(r, name)) || !rec_fresh_push(f, a->args[2]))
-        r->status = KIN_NOMEM;
+    if (f != NULL && f->kind == FRESH_OBJECT && f->known)
+        rec_pairs_put(r, f, rec_const(r, name), a->args[2]);
     return true;
 }
 
@@ -436,13 +429,7 @@ model_dict_setitem(rec *r, const rec_args *a)
     rec_fresh *f = FRESH(r, a->args[0]), *map = rec_mapping(r, a->args[0]);
     rec_model_store(r, a, a->args[2]);
     if (map != NULL && rec_is_const(r, a->args[1]) && PyUnicode_CheckExact(O(r, a->args[1]))) {
-        uint32_t i = 0;
-        while (i < map->n && !kin_exact_equal(O(r, map->items[i]), O(r, a->args[1])))
-            i += 2;
-        if (i < map->n)
-            map->items[i + 1] = a->args[2];
-        else if (!rec_fresh_push(map, rec_as_const(r, a->args[1])) || !rec_fresh_push(map, a->args[2]))
-            r->status = KIN_NOMEM;
+        rec_pairs_put(r, map, rec_as_const(r, a->args[1]), a->args[2]);
     } else if (map != NULL) {
         map->known = false;
     }

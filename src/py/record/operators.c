@@ -116,14 +116,6 @@ inplace_container(rec *r, int imm, const kin_vid *args)
     return true;
 }
 
-/* Comparing by identity: operands whose type keeps object's own comparison. */
-static bool
-compares_by_identity(PyObject *a, PyObject *b)
-{
-    richcmpfunc base = PyBaseObject_Type.tp_richcompare;
-    return Py_TYPE(a)->tp_richcompare == base && Py_TYPE(b)->tp_richcompare == base;
-}
-
 void
 rec_op_binary(rec *r, kin_step_kind kind, int imm, int n)
 {
@@ -169,7 +161,6 @@ rec_op_binary(rec *r, kin_step_kind kind, int imm, int n)
     }
     if (kind == KIN_STEP_BINARY && concatenate(r, imm, args))
         return;
-    (void)compares_by_identity;
     operator_step(r, kind, imm, args, n, kind == KIN_STEP_COMPARE ? &PyBool_Type : NULL);
 }
 

@@ -633,8 +633,7 @@ op_import_name(rec *r)
         module = PyDict_GetItemWithError(modules, name);
         const char *text = PyUnicode_AsUTF8(name), *dot = strchr(text, '.');
         if (module != NULL && fromlist == Py_None && dot != NULL) {
-            kin_vid whole = rec_dict_item(r, rec_const(r, modules), name, module);
-            (void)whole;
+            rec_dict_item(r, rec_const(r, modules), name, module); /* it is there */
             PyObject *top = PyUnicode_FromStringAndSize(text, dot - text);
             module = top ? PyDict_GetItemWithError(modules, top) : NULL;
             if (module != NULL)

@@ -373,6 +373,25 @@ rec_make_fresh(rec *r, kin_vid vid, fresh_kind kind, const kin_vid *items, uint3
     return f;
 }
 
+kin_vid *
+rec_pairs_find(rec *r, const rec_fresh *f, PyObject *key)
+{
+    for (uint32_t i = 0; i + 1 < f->n; i += 2)
+        if (kin_exact_equal(O(r, f->items[i]), key))
+            return &f->items[i + 1];
+    return NULL;
+}
+
+void
+rec_pairs_put(rec *r, rec_fresh *f, kin_vid key, kin_vid value)
+{
+    kin_vid *found = rec_pairs_find(r, f, O(r, key));
+    if (found != NULL)
+        *found = value;
+    else if (!rec_fresh_push(f, key) || !rec_fresh_push(f, value))
+        r->status = KIN_NOMEM;
+}
+
 rec_fresh *
 rec_mapping(rec *r, kin_vid vid)
 {
