@@ -256,7 +256,6 @@ generic_attr(rec *r, kin_vid base, PyObject *name, PyObject *fallback, attr_resu
         out->fallback = fallback != NULL;
         return;
     }
-    rec_fresh *f = FRESH(r, base);
     PyObject *obj = O(r, base);
     bool bare = kin_is_tensor(obj) && r->info.at[base].graph && kin_instance_dict(obj) == NULL;
     if (has_instance_dict(tp) && !bare) { /* results of torch calls have no attributes of their own (rule 50) */
