@@ -64,12 +64,12 @@ def start_engine():
     from ._engine import engine
 
     if not _started:
-        _started = True
         config._attach(engine)
         from . import _errors, _logs
 
         engine.set_option("error_class", _errors.EngineError)
         _logs.start(engine)
+        _started = True
     return engine
 
 

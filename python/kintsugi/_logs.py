@@ -9,12 +9,14 @@ import logging
 import os
 import sys
 import uuid
+import weakref
 from collections import deque
 
 _engine = None
 _next_seq = 0
 _kept = deque(maxlen=10000)
-_frames = {}  # id of a Compiled -> frame number in trace ids
+_frames = weakref.WeakKeyDictionary()  # Compiled -> frame number in trace ids
+_next_frame = 0
 _told_breaks = set()
 _shown = {}  # variant number -> graphs and breaks already shown
 _graph_number = 0
@@ -108,7 +110,7 @@ def _show(event, outer):
     if kind in ("record", "extend") and "variant" in event:
         compiled, variant, index = _find(event["variant"])
         if compiled is not None:
-            frame = _frames.setdefault(id(compiled), len(_frames))
+            frame = _number_frame(compiled)
             _show_variant(compiled, variant, event["variant"], (frame, index), outer, kind)
     elif kind == "recompile":
         if _enabled("recompiles"):
@@ -122,13 +124,21 @@ def _show(event, outer):
         logging.getLogger("torch._dynamo").warning("%s", _messages.limit_record(event))
 
 
+def _number_frame(compiled):
+    global _next_frame
+    if compiled not in _frames:
+        _frames[compiled] = _next_frame
+        _next_frame += 1
+    return _frames[compiled]
+
+
 def _frame_of(name):
     """Frame number of the compiled function with that name, and how many recordings it has."""
     from . import _api
 
     for compiled in _api.live_compiled():
-        if compiled.__name__ == name and id(compiled) in _frames:
-            return _frames[id(compiled)], len(compiled.variants())
+        if compiled.__name__ == name and compiled in _frames:
+            return _frames[compiled], len(compiled.variants())
     return 0, 1
 
 

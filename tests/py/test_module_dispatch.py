@@ -210,16 +210,16 @@ def test_user_exceptions_pass_through():
 
 
 def test_recompile_limit_keeps_the_good_variants():
-    def f(x):
-        return (x, "number") if x > 0 else (x, "other")
+    def f(x, **names):
+        return x, sorted(names)
 
     compiled = Compiled(f)
     _kintsugi.set_option("recompile_limit", 2)
-    values = [1, 1.0, True]
-    for value in values:
-        compiled(value)
-    for value in values * 2:
-        assert compiled(value) == f(value)
+    kinds = [{"a": 1}, {"b": 1}, {"c": 1}]
+    for names in kinds:
+        compiled(1, **names)
+    for names in kinds * 2:
+        assert compiled(1, **names) == f(1, **names)
     stats = compiled.stats()
     assert len(stats["variants"]) == 2
     assert stats["eager_calls"] == {"the recompile limit is reached": 3}

@@ -1,48 +1,40 @@
+/* Decoded code objects live in the code objects themselves ("extra" data), which free them when they die: programs that
+ * make functions all the time leave nothing behind. */
 #include "py/record/codes.h"
 
-#include "core/base/vec.h"
+#include <stdlib.h>
 
-static struct {
-    PyCodeObject **keys;
-    kin_code **values;
-    uint32_t mask, used;
-} cache;
+#if PY_VERSION_HEX >= 0x030C0000
+#define request_index PyUnstable_Eval_RequestCodeExtraIndex
+#define get_extra PyUnstable_Code_GetExtra
+#define set_extra PyUnstable_Code_SetExtra
+#else
+#define request_index _PyEval_RequestCodeExtraIndex
+#define get_extra _PyCode_GetExtra
+#define set_extra _PyCode_SetExtra
+#endif
 
-static uint32_t
-find_slot(PyCodeObject *code)
+/* One number per process, asked for once; -1: not yet, -2: CPython has none left. */
+static Py_ssize_t extra_index = -1;
+
+static void
+free_decoded(void *decoded)
 {
-    uint32_t i = (uint32_t)(((uintptr_t)code >> 4) * 0x9E3779B1u) & cache.mask;
-    while (cache.keys[i] != NULL && cache.keys[i] != code)
-        i = (i + 1) & cache.mask;
-    return i;
+    if (decoded == NULL)
+        return;
+    kin_code_deinit(decoded);
+    free(decoded);
 }
 
 static bool
-grow_cache(void)
+have_index(void)
 {
-    uint32_t n = cache.mask ? (cache.mask + 1) * 2 : 256;
-    PyCodeObject **keys = cache.keys;
-    kin_code **values = cache.values;
-    uint32_t old = cache.mask ? cache.mask + 1 : 0;
-    PyCodeObject **new_keys = calloc(n, sizeof *new_keys);
-    kin_code **new_values = calloc(n, sizeof *new_values);
-    if (new_keys == NULL || new_values == NULL) {
-        free(new_keys);
-        free(new_values);
-        return false;
+    if (extra_index == -1) {
+        extra_index = request_index(free_decoded);
+        if (extra_index < 0)
+            extra_index = -2;
     }
-    cache.keys = new_keys;
-    cache.values = new_values;
-    cache.mask = n - 1;
-    for (uint32_t i = 0; i < old; i++)
-        if (keys[i] != NULL) {
-            uint32_t j = find_slot(keys[i]);
-            cache.keys[j] = keys[i];
-            cache.values[j] = values[i];
-        }
-    free(keys);
-    free(values);
-    return true;
+    return extra_index >= 0;
 }
 
 static kin_code *
@@ -68,16 +60,18 @@ decode(PyCodeObject *code)
 const kin_code *
 rec_code_of(PyCodeObject *code)
 {
-    if (cache.used * 3 >= cache.mask * 2 && !grow_cache())
+    void *found = NULL;
+    if (!have_index() || get_extra((PyObject *)code, extra_index, &found) < 0) {
+        PyErr_Clear();
         return NULL;
-    uint32_t i = find_slot(code);
-    if (cache.keys[i] == NULL) {
-        kin_code *kc = decode(code);
-        if (kc == NULL)
-            return NULL;
-        cache.keys[i] = (PyCodeObject *)Py_NewRef(code);
-        cache.values[i] = kc;
-        cache.used++;
     }
-    return cache.values[i];
+    if (found != NULL)
+        return found;
+    kin_code *kc = decode(code);
+    if (kc != NULL && set_extra((PyObject *)code, extra_index, kc) < 0) {
+        PyErr_Clear();
+        free_decoded(kc);
+        kc = NULL;
+    }
+    return kc;
 }
