@@ -35,6 +35,7 @@ _ROWS = {
     "exit_limit": (64, _count, "a number from 0 on", True, "side exits at one place that may still be recorded"),
     "failure_limit": (3, _count, "a number from 0 on", True, "recordings that may leave nothing usable"),
     "disable": (False, _flag, "True or False", True, "run everything eagerly"),
+    "witness": (False, _flag, "True or False", True, "check recordings against a torch-function mode"),
     "verbose": (False, _flag, "True or False", False, "longer reports: nothing is left out as a duplicate"),
     "suppress_errors": (False, _flag, "True or False", False, "backend errors become warnings; the call stays eager"),
     "cache_dir": (_default_cache_dir(), _path, "a path", False, "folder for compiled kernels"),
@@ -52,6 +53,7 @@ class Config:
     def __init__(self):
         values = {name: row[0] for name, row in _ROWS.items()}
         values["verbose"] = os.environ.get("TORCHDYNAMO_VERBOSE") == "1"
+        values["witness"] = os.environ.get("KIN_WITNESS") == "1"
         values["disable"] = "1" in (os.environ.get("TORCH_COMPILE_DISABLE"), os.environ.get("TORCHDYNAMO_DISABLE"))
         object.__setattr__(self, "_values", values)
         object.__setattr__(self, "_engine", None)

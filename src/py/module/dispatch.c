@@ -105,6 +105,7 @@ fill_record_options(const kin_compiled *self, const kin_code_entry *entry, kin_r
     *out = (kin_record_options){
         .fullgraph = self->fullgraph,
         .strict_breaks = options->strict_breaks,
+        .witness = options->witness,
         .unstable = entry == NULL ? NULL : entry->unstable,
         .error_class = options->error_class == NULL ? PyExc_RuntimeError : options->error_class,
     };
@@ -119,6 +120,8 @@ adopt_branch(exit_context *x, uint32_t step, uint32_t old_steps, const kin_recor
     PyCodeObject *code = (PyCodeObject *)((PyFunctionObject *)v->func)->func_code;
     if (v->trace.steps.len == old_steps) {
         variant->attempts.at[step]++;
+        if (strncmp(result->reason, "BUG", 3) == 0)
+            kin_log_bug(x->self->state, x->self->name, "branch", result->reason);
         return;
     }
     variant->branches++;

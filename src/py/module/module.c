@@ -49,6 +49,7 @@ static const struct {
     {"exit_limit", OPTION_COUNT, offsetof(kin_options, exit_limit)},
     {"failure_limit", OPTION_COUNT, offsetof(kin_options, failure_limit)},
     {"strict_breaks", OPTION_FLAG, offsetof(kin_options, strict_breaks)},
+    {"witness", OPTION_FLAG, offsetof(kin_options, witness)},
     {"disable", OPTION_FLAG, offsetof(kin_options, disable)},
     {"error_class", OPTION_CLASS, offsetof(kin_options, error_class)},
 };

@@ -25,6 +25,7 @@ typedef struct {
     uint32_t exit_limit;      /* exits at one step that may still be recorded */
     uint32_t failure_limit;   /* recordings of one call shape that may leave nothing usable */
     bool strict_breaks;
+    bool witness;             /* check recordings against a torch-function mode */
     bool disable;
     PyObject *error_class;    /* strong; raised by fullgraph; NULL = RuntimeError */
 } kin_options;

@@ -79,7 +79,8 @@ all_const(rec *r, const rec_args *a)
     return true;
 }
 
-/* Pure on constants; else asked again at replay when every operand is a builtin value. */
+/* Pure on constants; else asked again at replay when every operand is a builtin value. Tensors in a container are
+ * computed with (sum, max): not asked. */
 static bool
 model_pure(rec *r, const rec_args *a)
 {
@@ -88,6 +89,8 @@ model_pure(rec *r, const rec_args *a)
         rec_await_const(r);
         return true;
     }
+    if (rec_any_tensor(r, a->args, a->npos + a->nkw))
+        return false;
     for (uint32_t i = 0; i < a->npos + a->nkw; i++) {
         if (!rec_is_plain_value(O(r, a->args[i])))
             return false;

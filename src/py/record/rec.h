@@ -143,6 +143,9 @@ typedef struct rec {
     struct rec_gen *gens;    /* generators made by the recording */
     struct rec_region *region; /* generator.c: instructions that are recorded to be done as a whole, or again */
     bool refused;            /* the region cannot be recorded; undone at the end of the watcher's callback */
+    struct rec_witness *witness; /* witness.h; NULL: off */
+    bool unwitnessed;        /* the current instruction asks for modes, or changes them */
+    bool meta_asked;         /* the current instruction's rule made tensor metadata a fact */
 } rec;
 
 /* An interned string, made once. */
@@ -261,6 +264,8 @@ void rec_abc_fact(rec *r); /* registrations with abstract base classes are as th
 /* ---- torch.c ---- */
 kin_status rec_torch_init(void);
 bool rec_is_torch_callable(PyObject *callee);
+const char *rec_callable_name(PyObject *callable);    /* bare name; "" when it has none */
+unsigned rec_meta_mask(const char *name);             /* what a metadata method or attribute reads; 0 = it is none */
 bool rec_any_tensor(rec *r, const kin_vid *args, uint32_t n);
 bool rec_tensor_attr(rec *r, kin_vid base, PyObject *descr, PyObject *name, attr_result *out);
 /* A call of something in torch: true when recorded. */

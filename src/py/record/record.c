@@ -4,6 +4,7 @@
 #include "py/record/rec.h"
 
 #include "py/record/codes.h"
+#include "py/record/witness.h"
 #include <time.h>
 
 /* Bits of co_localspluskinds, the same on 3.11-3.14. */
@@ -293,12 +294,16 @@ on_instr(void *arg, struct _PyInterpreterFrame *frame, uint32_t offset)
         return;
     }
     r->ninstr++;
+    if (r->witness != NULL)
+        rec_witness_look_away(r);
     if (f->ran && !rec_finish_consumer(r, f, offset)) {
         rec_settle(r);
         return;
     }
     if (f->ran)
         finish_instruction(r, f, offset);
+    if (r->witness != NULL)
+        rec_witness_compare(r);
     if (r->stopped) {
         rec_settle(r);
         return;
@@ -336,6 +341,8 @@ on_instr(void *arg, struct _PyInterpreterFrame *frame, uint32_t offset)
         rec_exception_escapes(r, r->escaped);
     if (r->status != KIN_OK)
         rec_bug(r, "no memory");
+    if (r->witness != NULL)
+        rec_witness_look(r);
 }
 
 /* What `in` makes of the result of __contains__. A result that is not known to be a bool has no rule: the instruction
@@ -361,15 +368,8 @@ push_membership(rec *r, rec_frame *f, kin_vid result)
 }
 
 static void
-on_return(void *arg, struct _PyInterpreterFrame *frame, PyObject *value)
+leave_frame(rec *r, struct _PyInterpreterFrame *frame, PyObject *value)
 {
-    rec *r = arg;
-    if (r->stopped || r->done)
-        return;
-    if (r->skip) {
-        r->skip--;
-        return;
-    }
     rec_frame *f = r->top;
     if (f == NULL)
         return;
@@ -404,6 +404,23 @@ on_return(void *arg, struct _PyInterpreterFrame *frame, PyObject *value)
         push_membership(r, f, result);
 }
 
+static void
+on_return(void *arg, struct _PyInterpreterFrame *frame, PyObject *value)
+{
+    rec *r = arg;
+    if (r->stopped || r->done)
+        return;
+    if (r->skip) {
+        r->skip--;
+        return;
+    }
+    if (r->witness != NULL)
+        rec_witness_look_away(r);
+    leave_frame(r, frame, value);
+    if (r->witness != NULL && r->region != NULL && r->top != NULL && r->top->consumer != NULL)
+        rec_witness_look(r); /* the C function that called the frame goes on */
+}
+
 /* -- beginning and end of a recording ----------------------------------------------------------------------------- */
 
 void
@@ -426,6 +443,7 @@ rec_free(rec *r)
     rec_map_free(r->facts_seen);
     rec_map_free(r->value_numbers);
     rec_map_free(r->consts);
+    rec_witness_free(r->witness);
     free(r->call.locals);
     free(r);
 }
@@ -499,10 +517,13 @@ rec_run_watched(rec *r, PyObject *(*body)(void *arg), void *arg)
     }
     active = r;
     bool flag = rec_set_compiling(true);
+    r->witness = r->opt->witness ? rec_witness_new(r) : NULL;
     PyObject *value = body(arg);
     kin_watch_stop(&r->watch);
     PyObject *type, *exc, *tb;
     PyErr_Fetch(&type, &exc, &tb);
+    if (r->witness != NULL)
+        rec_witness_look_away(r);
     rec_set_compiling(flag);
     active = NULL;
     complete_recording(r);

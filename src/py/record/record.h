@@ -10,6 +10,7 @@ typedef struct {
     bool strict_breaks;    /* report deferred effects as breaks */
     PyObject *unstable;    /* set of str: paths whose value changed between calls; read as free values (rule 12) */
     PyObject *error_class; /* exception class for fullgraph */
+    bool witness;          /* check the recording against a torch-function mode */
 } kin_record_options;
 
 typedef struct {

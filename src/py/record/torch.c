@@ -196,8 +196,8 @@ static const meta_row meta_rows[] = {
     {"is_meta", KIN_META_DEVICE}, {"get_device", KIN_META_DEVICE}, {"requires_grad", KIN_META_REQUIRES_GRAD},
     {"storage_offset", KIN_META_OFFSET}, {"__len__", KIN_META_SIZES}, {NULL, 0}};
 
-static unsigned
-meta_mask_of(const char *name)
+unsigned
+rec_meta_mask(const char *name)
 {
     for (const meta_row *m = meta_rows; m->name; m++)
         if (strcmp(m->name, name) == 0)
@@ -211,7 +211,7 @@ rec_tensor_attr(rec *r, kin_vid base, PyObject *descr, PyObject *name, attr_resu
     const char *text = PyUnicode_AsUTF8(name);
     if (!kin_is_plain_tensor(O(r, base)))
         return false;
-    unsigned mask = meta_mask_of(text);
+    unsigned mask = rec_meta_mask(text);
     if (mask != 0 && rec_meta(r, base, mask)) {
         out->kind = ATTR_AWAIT_CONST;
         return true;
@@ -306,8 +306,8 @@ fix_operand(rec *r, kin_vid *vid, int depth)
 
 /* -- kinds of torch callables --------------------------------------------------------------------------------------- */
 
-static const char *
-callable_name(PyObject *obj)
+const char *
+rec_callable_name(PyObject *obj)
 {
     if (PyCFunction_Check(obj))
         return ((PyCFunctionObject *)obj)->m_ml->ml_name;
@@ -450,9 +450,9 @@ call_getter(rec *r, kin_vid callee, const kin_vid *args, uint32_t npos, int ndro
 static bool
 call_metadata(rec *r, PyObject *obj, const kin_vid *args, uint32_t npos, uint32_t nkw, int ndrop)
 {
-    if (Py_TYPE(obj) != &PyMethodDescr_Type && strcmp(callable_name(obj), "__len__") != 0)
+    if (Py_TYPE(obj) != &PyMethodDescr_Type && strcmp(rec_callable_name(obj), "__len__") != 0)
         return false;
-    unsigned mask = meta_mask_of(callable_name(obj));
+    unsigned mask = rec_meta_mask(rec_callable_name(obj));
     if (mask == 0 || npos == 0 || !kin_is_plain_tensor(O(r, args[0])))
         return false;
     for (uint32_t i = 1; i < npos + nkw; i++)
@@ -470,7 +470,7 @@ static void
 call_node(rec *r, kin_vid callee, const kin_vid *args, uint32_t npos, uint32_t nkw, PyObject *kwnames, int ndrop)
 {
     kin_vid fixed[256];
-    const char *name = callable_name(O(r, callee));
+    const char *name = rec_callable_name(O(r, callee));
     bool plain = true;
     uint32_t n = npos + nkw;
     if (n > 250) {
@@ -512,7 +512,8 @@ static bool
 call_torch_c(rec *r, kin_vid callee, const kin_vid *args, uint32_t npos, uint32_t nkw, PyObject *kwnames, int ndrop)
 {
     PyObject *obj = O(r, callee);
-    const char *name = callable_name(obj);
+    const char *name = rec_callable_name(obj);
+    r->unwitnessed = strstr(name, "torch_function") != NULL;
     if (in_list(name, ambient_getters) && nkw == 0 && call_getter(r, callee, args, npos, ndrop))
         return true;
     if (strncmp(name, "_has_torch_function", 19) == 0) {
@@ -640,7 +641,7 @@ int
 rec_opaque_row(rec *r, kin_vid callee, const kin_vid *args, uint32_t n)
 {
     PyObject *obj = O(r, callee);
-    const char *name = callable_name(obj);
+    const char *name = rec_callable_name(obj);
     int row = row_of_callee(obj, name);
     if (row >= 0)
         return row;

@@ -432,6 +432,7 @@ rec_touch_iterators(rec *r, kin_vid container)
 bool
 rec_meta(rec *r, kin_vid tensor, unsigned mask)
 {
+    r->meta_asked = true;
     (void)rec_seg(r);
     rec_info *i = &r->info.at[tensor];
     if (i->meta_epoch == r->meta_epoch + 1) {
