@@ -106,6 +106,17 @@ set_call(attr_result *out, kin_vid func, kin_vid a0, kin_vid a1, kin_vid a2)
     out->nargs = a2 ? 3 : a1 ? 2 : 1;
 }
 
+/* The function in a property, classmethod or staticmethod, which its __init__ can replace in place without the class
+ * knowing of it (rule 18). It is the first word behind the object's head in all three.
+ */
+static kin_vid
+wrapped_function(rec *r, PyObject *descr, PyObject *func)
+{
+    kin_vid member = rec_src(r, rec_const(r, descr), KIN_ACCESS_MEMBER, sizeof(PyObject), func);
+    rec_fact(r, KIN_FACT_ID, member, func, 0);
+    return rec_const(r, func);
+}
+
 /* Binding of a class attribute to `self` (rules 4, 25). False: no binding, it is a plain value. */
 static bool
 bind_descriptor(rec *r, PyTypeObject *tp, PyObject *name, PyObject *descr, kin_vid self, attr_result *out)
@@ -122,7 +133,7 @@ bind_descriptor(rec *r, PyTypeObject *tp, PyObject *name, PyObject *descr, kin_v
             set_step(out, KIN_STEP_OPAQUE);
             return true;
         }
-        kin_vid f = rec_const(r, func);
+        kin_vid f = wrapped_function(r, descr, func);
         Py_DECREF(func);
         if (!PyFunction_Check(O(r, f)) && !PyCFunction_Check(O(r, f)))
             set_step(out, KIN_STEP_OPAQUE);
@@ -160,7 +171,7 @@ data_descriptor(rec *r, kin_vid base, PyObject *name, PyObject *descr, attr_resu
     if (dt == &PyProperty_Type) {
         PyObject *get = ((struct { PyObject_HEAD PyObject *get; } *)descr)->get;
         if (get != NULL && PyFunction_Check(get))
-            set_call(out, rec_const(r, get), base, 0, 0);
+            set_call(out, wrapped_function(r, descr, get), base, 0, 0);
         else
             set_step(out, KIN_STEP_OPAQUE);
         return;

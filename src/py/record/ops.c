@@ -292,12 +292,21 @@ op_make_function(rec *r)
 
 /* -- growing displays: LIST_APPEND, LIST_EXTEND, SET_ADD, MAP_ADD, DICT_UPDATE, DICT_MERGE ---------------------------- */
 
+/* In a branch, what the steps before it made is read by path like any object: a change ends what was read. */
+static void
+end_if_read(rec *r, kin_vid changed)
+{
+    if (FRESH(r, changed) == NULL)
+        rec_end_segment(r);
+}
+
 static void
 op_list_append(rec *r)
 {
     kin_vid v = rec_peek(r, 0), list = rec_peek(r, r->top->arg);
     kin_vid args[2] = {list, v};
     rec_step(r, KIN_STEP_LIST_APPEND, KIN_STEP_MUTATES, args, 2);
+    end_if_read(r, list);
     if (FRESH(r, list) && !rec_fresh_push(FRESH(r, list), v))
         r->status = KIN_NOMEM;
     rec_drop(r, 1);
@@ -313,6 +322,7 @@ op_list_extend(rec *r)
     bool known = f != NULL && f->known && rec_items_of(r, v, &items, &n);
     bool quiet = known || rec_is_plain_value(O(r, v));
     rec_step(r, KIN_STEP_LIST_EXTEND, quiet ? KIN_STEP_MUTATES : KIN_STEP_OPAQUE | KIN_STEP_EFFECT, args, 2);
+    end_if_read(r, list);
     if (known)
         for (uint32_t i = 0; i < n; i++)
             rec_fresh_push(f, items[i]);
@@ -331,6 +341,7 @@ op_set_grow(rec *r, kin_step_kind kind)
 {
     kin_vid args[2] = {rec_peek(r, r->top->arg), rec_peek(r, 0)};
     rec_step(r, kind, KIN_STEP_MUTATES, args, 2);
+    end_if_read(r, args[0]);
     if (FRESH(r, args[0]))
         FRESH(r, args[0])->known = false;
     rec_drop(r, 1);
@@ -345,6 +356,7 @@ op_map_add(rec *r)
     for (uint32_t i = 0; known && i < f->n; i += 2)
         known = !kin_exact_equal(O(r, f->items[i]), O(r, args[1]));
     rec_step(r, KIN_STEP_SET_SUBSCR, KIN_STEP_MUTATES, args, 3);
+    end_if_read(r, args[0]);
     if (known && rec_fresh_push(f, args[1]))
         rec_fresh_push(f, args[2]);
     else if (f)
@@ -413,6 +425,7 @@ op_dict_grow(rec *r, kin_step_kind kind)
     bool quiet = known || PyDict_CheckExact(O(r, v));
     rec_step(r, kind, quiet ? KIN_STEP_MUTATES : KIN_STEP_OPAQUE | KIN_STEP_EFFECT, args,
              kind == KIN_STEP_DICT_MERGE ? 3 : 2);
+    end_if_read(r, dict);
     for (uint32_t i = 0; known && i < n; i += 2) {
         uint32_t j = 0;
         while (j < f->n && !kin_exact_equal(O(r, f->items[j]), O(r, pairs[i])))
@@ -624,12 +637,43 @@ op_before_with(rec *r)
 
 /* -- imports --------------------------------------------------------------------------------------------------------------- */
 
+/* Is __import__ the one of the interpreter? Otherwise it is user code. */
+static bool
+is_stock_import(rec *r)
+{
+    kin_vid builtins = frame_builtins(r);
+    PyObject *dict = O(r, builtins), *hook = NULL;
+    if (PyDict_CheckExact(dict))
+        hook = PyDict_GetItemWithError(dict, REC_STR("__import__"));
+    if (hook == NULL || !PyCFunction_CheckExact(hook) ||
+        strcmp(((PyCFunctionObject *)hook)->m_ml->ml_name, "__import__") != 0)
+        return false;
+    return rec_need_const(r, rec_dict_item(r, builtins, REC_STR("__import__"), hook)) != 0;
+}
+
+/* `from module import names`: a package is asked for each name, and imports a submodule for one that it lacks. Nothing
+ * runs when all are there, and IMPORT_FROM makes that a fact.
+ */
+static bool
+has_names(PyObject *module, PyObject *fromlist)
+{
+    if (fromlist == Py_None)
+        return true;
+    PyObject *dict = PyModule_Check(module) ? PyModule_GetDict(module) : NULL;
+    if (dict == NULL || !PyTuple_CheckExact(fromlist))
+        return false;
+    for (Py_ssize_t i = 0; i < PyTuple_GET_SIZE(fromlist); i++)
+        if (PyDict_GetItemWithError(dict, PyTuple_GET_ITEM(fromlist, i)) == NULL)
+            return false;
+    return true;
+}
+
 static void
 op_import_name(rec *r)
 {
     PyObject *name = name_at(r, r->top->arg), *fromlist = rec_stack_obj(r, 0), *level = rec_stack_obj(r, 1);
     PyObject *modules = PyImport_GetModuleDict(), *module = NULL;
-    if (PyDict_CheckExact(modules) && PyLong_CheckExact(level) && PyLong_AsLong(level) == 0) {
+    if (PyDict_CheckExact(modules) && PyLong_CheckExact(level) && PyLong_AsLong(level) == 0 && is_stock_import(r)) {
         module = PyDict_GetItemWithError(modules, name);
         const char *text = PyUnicode_AsUTF8(name), *dot = strchr(text, '.');
         if (module != NULL && fromlist == Py_None && dot != NULL) {
@@ -642,7 +686,7 @@ op_import_name(rec *r)
         }
     }
     PyErr_Clear();
-    if (module == NULL || module == Py_None) {
+    if (module == NULL || module == Py_None || !has_names(module, fromlist)) {
         kin_vid args[3] = {rec_peek(r, 0), 0, 0};
         args[0] = rec_peek(r, 1);
         args[1] = rec_peek(r, 0);
