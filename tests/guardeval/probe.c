@@ -298,8 +298,9 @@ variant_stats(PyObject *op, PyObject *unused)
     kin_guard_stats s;
     (void)unused;
     kin_guard_get_stats(&((variant_object *)op)->v, &s);
-    return Py_BuildValue("{s:I,s:I,s:K,s:K,s:K}", "words", s.words, "ops", s.explicit_ops, "fast", s.fast_hits,
-                         "explicit", s.explicit_hits, "rearms", s.rearms);
+    return Py_BuildValue("{s:I,s:I,s:K,s:K,s:K,s:I,s:I,s:K,s:K}", "words", s.words, "ops", s.explicit_ops, "fast",
+                         s.fast_hits, "explicit", s.explicit_hits, "rearms", s.rearms, "later_words", s.later_words,
+                         "later_ops", s.later_ops, "later_fast", s.later_fast, "later_explicit", s.later_explicit);
 }
 
 static PyObject *

@@ -45,11 +45,13 @@ PyObject *kin_instance_dict(PyObject *obj);
 /* Tells how COMPILED_FUNC reads a compiled wrapper: its exact type and the byte offset of the original callable. */
 void kin_guard_set_compiled(PyTypeObject *type, Py_ssize_t offset);
 
-/* Counters of segment 0's fast array, for tests and reports. */
+/* Counters of segment 0's fast array, for tests and reports, and sums over the later segments. */
 typedef struct {
     uint32_t words;    /* compares in the fast array, 0 = not armed */
     uint32_t explicit_ops; /* loads and tests that run one by one beside it */
     uint64_t fast_hits, explicit_hits, rearms;
+    uint32_t later_words, later_ops;
+    uint64_t later_fast, later_explicit;
     size_t bytes;      /* of memory, for all segments */
 } kin_guard_stats;
 void kin_guard_get_stats(const kin_variant *v, kin_guard_stats *out);

@@ -5,6 +5,7 @@
  *         held there all the time), or it is a constant. Immutable contents need no further test.
  *   ADDR  the word that holds the pointer is unchanged. Another object may have taken that address, so
  *         everything asked about it must again be words of the object (or explicit operations).
+ * Roots are the arguments, and in later segments what older slots hold: owned, so alive, and compared by address.
  * A pinned value's words come after the words that pin it, so no word is read before its memory is known to be
  * there. Before a field of a type is read, the type word is compared, unless the place can hold that layout only.
  * What is not worth a word, or changes all the time, stays an explicit operation on the live value.
@@ -12,18 +13,43 @@
 #include "py/guardeval/guard_arm.h"
 #include <stddef.h>
 
-bool
-kin_arm_init(kin_arm *a, kin_variant *v, kin_guard_fast *f)
+enum { LISTED = 128 }; /* in traits: is among the known values */
+
+static void
+find_traits(kin_arm *a)
 {
-    *a = (kin_arm){.v = v, .p = v->guards, .f = f, .ok = true};
+    const kin_trace *t = &a->v->trace;
+    const kin_guard_seg *s = &a->p->segs[a->seg];
+    for (uint32_t i = 0; i < s->ops.len; i++) {
+        const kin_guard_op *op = &s->ops.at[i];
+        if (op->kind != KIN_GOP_FACT) {
+            a->traits[t->vals.at[op->vid].parent] |= KIN_TRAIT_PARENT;
+            continue;
+        }
+        kin_fact_kind kind = (kin_fact_kind)t->facts.at[op->fact].kind;
+        if (kind == KIN_FACT_TYPE || kind == KIN_FACT_TYPE_VERSION)
+            a->traits[op->vid] |= KIN_TRAIT_TYPED;
+        if (kind != KIN_FACT_T_META && kind != KIN_FACT_SAME && kind != KIN_FACT_NOT_SAME)
+            a->traits[op->vid] |= KIN_TRAIT_FIRM;
+    }
+}
+
+bool
+kin_arm_init(kin_arm *a, kin_variant *v, uint32_t seg, PyObject *const *slots, kin_guard_fast *f)
+{
+    *a = (kin_arm){.v = v, .p = v->guards, .f = f, .seg = seg, .slots = slots, .ok = true};
     a->pin = calloc(a->p->nvals + 1, 1);
-    return a->pin != NULL;
+    a->traits = calloc(a->p->nvals + 1, 1);
+    if (a->traits != NULL)
+        find_traits(a);
+    return a->pin != NULL && a->traits != NULL;
 }
 
 void
 kin_arm_deinit(kin_arm *a)
 {
     free(a->pin);
+    free(a->traits);
     free(a->seen);
 }
 
@@ -117,7 +143,7 @@ bool
 kin_arm_type(kin_arm *a, kin_vid vid, PyObject *obj)
 {
     bool fixed = kin_heap_type_is_static(Py_TYPE(obj));
-    if (!fixed && !(a->p->traits[vid] & KIN_TRAIT_TYPED))
+    if (!fixed && !(a->traits[vid] & KIN_TRAIT_TYPED))
         return false; /* a class nobody keeps alive: another one may take its address */
     if (kin_arm_type_is_fixed(a, vid, obj))
         return true;
@@ -172,7 +198,7 @@ kin_arm_instance_dict(kin_arm *a, kin_vid vid, PyObject *obj)
 static bool
 is_worth_pinning(const kin_arm *a, kin_vid vid)
 {
-    return (a->p->traits[vid] & (KIN_TRAIT_PARENT | KIN_TRAIT_FIRM)) != 0 && !kin_arm_dropped(a, vid, KIN_SITE_LOC);
+    return (a->traits[vid] & (KIN_TRAIT_PARENT | KIN_TRAIT_FIRM)) != 0 && !kin_arm_dropped(a, vid, KIN_SITE_LOC);
 }
 
 static uint8_t
@@ -183,7 +209,7 @@ pin_field(kin_arm *a, kin_vid vid, PyObject *parent, Py_ssize_t offset)
         return KIN_PIN_NO;
     kin_arm_word(a, (char *)parent + offset, vid, KIN_SITE_LOC);
     /* The class of a typed value is kept alive by refs, so its address is its identity. */
-    if (val->access == KIN_ACCESS_TYPE && (a->p->traits[val->parent] & KIN_TRAIT_TYPED))
+    if (val->access == KIN_ACCESS_TYPE && (a->traits[val->parent] & KIN_TRAIT_TYPED))
         return KIN_PIN_SAME;
     return KIN_PIN_ADDR;
 }
@@ -311,7 +337,7 @@ pin_value(kin_arm *a, kin_vid vid, PyObject *parent)
 static bool
 pin_root(kin_arm *a, kin_vid vid, PyObject *obj)
 {
-    if (!(a->p->traits[vid] & KIN_TRAIT_PARENT) || kin_arm_dropped(a, vid, KIN_SITE_LOC))
+    if (obj == NULL || !(a->traits[vid] & KIN_TRAIT_PARENT) || kin_arm_dropped(a, vid, KIN_SITE_LOC))
         return false;
     kin_guard_root root = {vid, obj};
     a->pin[vid] = KIN_PIN_ADDR;
@@ -319,7 +345,8 @@ pin_root(kin_arm *a, kin_vid vid, PyObject *obj)
     return true;
 }
 
-/* The parent as pinned so far; constants are pinned from the beginning. NULL = not pinned. */
+/* The parent as pinned so far; constants are pinned from the beginning, older values when first asked for.
+ * NULL = not pinned. */
 static PyObject *
 pinned_value(kin_arm *a, kin_vid vid)
 {
@@ -328,7 +355,11 @@ pinned_value(kin_arm *a, kin_vid vid)
         a->pin[vid] = KIN_PIN_SAME;
         return kin_refs_get(&a->v->refs, val->key);
     }
-    return a->pin[vid] == KIN_PIN_NO ? NULL : a->p->cur[vid];
+    if (val->kind == KIN_VAL_SRC && val->seg == a->seg)
+        return a->pin[vid] == KIN_PIN_NO ? NULL : a->p->cur[vid];
+    if (vid == 0 || (a->pin[vid] == KIN_PIN_NO && !pin_root(a, vid, a->slots[vid])))
+        return NULL;
+    return a->slots[vid];
 }
 
 /* ---- all operations ------------------------------------------------------------------------------------------- */
@@ -352,12 +383,45 @@ express_op(kin_arm *a, const kin_guard_op *op)
     return false;
 }
 
+/* The segment's own value is an operand of an operation that runs: has to be known there if words prove it. */
+static void
+list_operand(kin_arm *a, kin_vid vid)
+{
+    const kin_val *val = &a->v->trace.vals.at[vid];
+    if (val->kind != KIN_VAL_SRC || val->seg != a->seg || a->pin[vid] == KIN_PIN_NO || (a->traits[vid] & LISTED))
+        return;
+    a->traits[vid] |= LISTED;
+    kin_guard_root known = {vid, a->p->cur[vid]};
+    a->ok = a->ok && kin_vec_push(&a->f->known, known) == KIN_OK;
+}
+
+static void
+list_values(kin_arm *a)
+{
+    const kin_guard_seg *s = &a->p->segs[a->seg];
+    for (uint32_t i = 0; i < a->f->ops.len && a->ok; i++) {
+        const kin_guard_op *op = &a->f->ops.at[i];
+        if (op->kind == KIN_GOP_LOAD)
+            list_operand(a, a->v->trace.vals.at[op->vid].parent);
+        if (op->kind == KIN_GOP_FACT) {
+            list_operand(a, a->v->trace.facts.at[op->fact].vid);
+            list_operand(a, a->v->trace.facts.at[op->fact].vid2);
+        }
+    }
+    for (uint32_t i = 0; i < s->keep.len && a->ok; i++) {
+        kin_vid vid = s->keep.at[i];
+        kin_guard_root kept = {vid, a->p->cur[vid]};
+        a->ok = (a->pin[vid] == KIN_PIN_NO ? kin_vec_push(&a->f->loaded, vid) : kin_vec_push(&a->f->kept, kept)) == KIN_OK;
+    }
+}
+
 bool
 kin_arm_run(kin_arm *a)
 {
-    const kin_guard_seg *s = &a->p->segs[0];
+    const kin_guard_seg *s = &a->p->segs[a->seg];
     for (uint32_t i = 0; i < s->ops.len && a->ok; i++)
         if (!express_op(a, &s->ops.at[i]) && a->ok)
             a->ok = kin_vec_push(&a->f->ops, s->ops.at[i]) == KIN_OK;
+    list_values(a);
     return a->ok;
 }

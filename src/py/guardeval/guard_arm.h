@@ -10,15 +10,18 @@ typedef struct {
     kin_variant *v;
     struct kin_guard_prog *p;
     kin_guard_fast *f;
+    uint32_t seg;
+    PyObject *const *slots; /* older values */
     uint8_t *pin;       /* by vid: KIN_PIN_* */
+    uint8_t *traits;    /* by vid: KIN_TRAIT_*, by the segment's own operations; what held elsewhere says nothing about now */
     uint32_t *seen;     /* open-addressed: word number + 1, by address */
     uint32_t seen_size;
     bool ok;            /* false after an allocation failed */
 } kin_arm;
 
-bool kin_arm_init(kin_arm *a, kin_variant *v, kin_guard_fast *f);
+bool kin_arm_init(kin_arm *a, kin_variant *v, uint32_t seg, PyObject *const *slots, kin_guard_fast *f);
 void kin_arm_deinit(kin_arm *a);
-/* Expresses segment 0 as roots, words and remaining operations, from the values in p->cur. */
+/* Expresses the segment as roots, words and remaining operations, from the values in p->cur and in slots. */
 bool kin_arm_run(kin_arm *a);
 
 /* The word at the address, if it has been added; NULL otherwise. */

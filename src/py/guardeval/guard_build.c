@@ -115,40 +115,26 @@ list_kept(const kin_trace *t, uint32_t seg, const uint8_t *used, kin_guard_seg *
     return KIN_OK;
 }
 
-/* ---- traits --------------------------------------------------------------------------------------------------- */
+/* ---- layouts -------------------------------------------------------------------------------------------------- */
 
 /* A byte offset means nothing without the exact type of the object. */
 static bool
-members_are_typed(const kin_trace *t, const uint8_t *traits)
+members_are_typed(const kin_trace *t)
 {
-    for (uint32_t i = 1; i < t->vals.len; i++) {
+    uint8_t *typed = calloc(t->vals.len + 1, 1);
+    bool all = typed != NULL;
+    for (uint32_t i = 0; all && i < t->facts.len; i++) {
+        kin_fact_kind kind = (kin_fact_kind)t->facts.at[i].kind;
+        if (kind == KIN_FACT_TYPE || kind == KIN_FACT_TYPE_VERSION || kind == KIN_FACT_ID || kind == KIN_FACT_EQ)
+            typed[t->facts.at[i].vid] = 1;
+    }
+    for (uint32_t i = 1; all && i < t->vals.len; i++) {
         const kin_val *val = &t->vals.at[i];
-        if (val->kind == KIN_VAL_SRC && val->access == KIN_ACCESS_MEMBER &&
-            t->vals.at[val->parent].kind == KIN_VAL_SRC && !(traits[val->parent] & KIN_TRAIT_LAYOUT))
-            return false;
+        if (val->kind == KIN_VAL_SRC && val->access == KIN_ACCESS_MEMBER && t->vals.at[val->parent].kind == KIN_VAL_SRC)
+            all = typed[val->parent];
     }
-    return true;
-}
-
-static void
-find_traits(const kin_trace *t, uint8_t *traits)
-{
-    for (uint32_t i = 1; i < t->vals.len; i++)
-        if (t->vals.at[i].kind == KIN_VAL_SRC && t->vals.at[i].seg == 0)
-            traits[t->vals.at[i].parent] |= KIN_TRAIT_PARENT;
-    for (uint32_t i = 0; i < t->facts.len; i++) {
-        const kin_fact *f = &t->facts.at[i];
-        kin_fact_kind kind = (kin_fact_kind)f->kind;
-        bool typed = kind == KIN_FACT_TYPE || kind == KIN_FACT_TYPE_VERSION;
-        if (typed || kind == KIN_FACT_ID || kind == KIN_FACT_EQ)
-            traits[f->vid] |= KIN_TRAIT_LAYOUT;
-        if (f->seg != 0)
-            continue;
-        if (typed)
-            traits[f->vid] |= KIN_TRAIT_TYPED;
-        if (kind != KIN_FACT_T_META && kind != KIN_FACT_SAME && kind != KIN_FACT_NOT_SAME)
-            traits[f->vid] |= KIN_TRAIT_FIRM;
-    }
+    free(typed);
+    return all;
 }
 
 /* ---- the whole program ---------------------------------------------------------------------------------------- */
@@ -208,12 +194,13 @@ new_program(const kin_trace *t)
     p->nvals = t->vals.len;
     p->segs = calloc(t->nsegments + 1, sizeof *p->segs);
     p->cur = calloc(p->nvals + 1, sizeof *p->cur);
-    p->traits = calloc(p->nvals + 1, 1);
     p->drops = calloc(p->nvals + 1, 1);
     p->strikes = calloc((size_t)(p->nvals + 1) * KIN_SITE__COUNT, 1);
     if (p->segs)
         p->nsegs = t->nsegments;
-    if (!p->segs || !p->cur || !p->traits || !p->drops || !p->strikes) {
+    for (uint32_t i = 0; i < p->nsegs; i++)
+        p->segs[i].nsets = i == 0 ? KIN_FAST_SETS : KIN_FAST_LATER;
+    if (!p->segs || !p->cur || !p->drops || !p->strikes) {
         kin_guard_free(p);
         return NULL;
     }
@@ -229,8 +216,7 @@ kin_guard_build(kin_variant *v)
     struct kin_guard_prog *p = new_program(t);
     if (p == NULL)
         return KIN_NOMEM;
-    find_traits(t, p->traits);
-    kin_status status = members_are_typed(t, p->traits) ? build_segments(t, p) : KIN_BUG;
+    kin_status status = members_are_typed(t) ? build_segments(t, p) : KIN_BUG;
     if (status != KIN_OK) {
         kin_guard_free(p);
         return status;
@@ -250,12 +236,11 @@ kin_guard_free(struct kin_guard_prog *p)
         kin_vec_deinit(&p->segs[i].ops);
         kin_vec_deinit(&p->segs[i].calls);
         kin_vec_deinit(&p->segs[i].keep);
+        for (uint32_t k = 0; k < p->segs[i].nsets; k++)
+            kin_fast_free(p->segs[i].fast[k]);
     }
-    for (int i = 0; i < KIN_FAST_SETS; i++)
-        kin_fast_free(p->fast[i]);
     free(p->segs);
     free(p->cur);
-    free(p->traits);
     free(p->drops);
     free(p->strikes);
     free(p);

@@ -1,4 +1,4 @@
-/* Evaluating a segment: ambient state, then the fast array (segment 0), then the explicit program.
+/* Evaluating a segment: ambient state, then the fast array, then the explicit program.
  *
  * Between reading a value and taking a reference to it nothing runs that could free it: the calls of CALL_IS facts
  * come first, and everything after them is plain memory reads.
@@ -71,35 +71,38 @@ kin_guard_eval(kin_variant *v, uint32_t seg, PyObject **slots, kin_guard_miss *m
     const kin_guard_seg *s = &p->segs[seg];
     if (!test_ambient(v, s, miss))
         return false;
-    PyObject **at;
-    if (seg == 0 && kin_fast_eval(v, slots, &at) == KIN_FAST_PASS) {
-        fill_slots(s, at, slots);
+    bool armable = s->ops.len != 0;
+    if (armable && kin_fast_eval(v, seg, slots) == KIN_FAST_PASS) {
+        (*(seg == 0 ? &p->stats.fast_hits : &p->stats.later_fast))++;
         return true;
     }
     if (!kin_guard_run_ops(v, seg, s->ops.at, s->ops.len, p->cur, slots, miss))
         return false;
-    fill_slots(s, p->cur, slots);
-    if (seg == 0) {
-        p->stats.explicit_hits++;
-        kin_fast_arm(v, slots);
+    (*(seg == 0 ? &p->stats.explicit_hits : &p->stats.later_explicit))++;
+    if (armable) {
+        kin_fast_arm(v, seg, slots);
+        p->stats.rearms += seg == 0;
     }
+    fill_slots(s, p->cur, slots);
     return true;
+}
+
+static size_t
+count_fast(const kin_guard_fast *f)
+{
+    return sizeof *f + (f->roots.cap + f->known.cap + f->kept.cap) * sizeof *f->roots.at + f->words.cap * sizeof *f->words.at +
+           f->sites.cap * sizeof *f->sites.at + f->ops.cap * sizeof *f->ops.at + f->loaded.cap * sizeof *f->loaded.at;
 }
 
 static size_t
 count_bytes(const struct kin_guard_prog *p)
 {
-    size_t bytes = sizeof *p + p->nvals * (sizeof *p->cur + 2 + KIN_SITE__COUNT) + p->nsegs * sizeof *p->segs;
+    size_t bytes = sizeof *p + p->nvals * (sizeof *p->cur + 1 + KIN_SITE__COUNT) + p->nsegs * sizeof *p->segs;
     for (uint32_t i = 0; i < p->nsegs; i++) {
         const kin_guard_seg *s = &p->segs[i];
         bytes += s->ops.cap * sizeof *s->ops.at + s->calls.cap * sizeof *s->calls.at + s->keep.cap * sizeof *s->keep.at;
-    }
-    for (int i = 0; i < KIN_FAST_SETS; i++) {
-        const kin_guard_fast *f = p->fast[i];
-        if (f != NULL)
-            bytes += sizeof *f + p->nvals * sizeof *f->at + f->roots.cap * sizeof *f->roots.at +
-                     f->words.cap * sizeof *f->words.at + f->sites.cap * sizeof *f->sites.at +
-                     f->ops.cap * sizeof *f->ops.at;
+        for (uint32_t k = 0; k < s->nsets; k++)
+            bytes += s->fast[k] != NULL ? count_fast(s->fast[k]) : 0;
     }
     return bytes;
 }
@@ -112,11 +115,12 @@ kin_guard_get_stats(const kin_variant *v, kin_guard_stats *out)
         return;
     *out = v->guards->stats;
     out->bytes = count_bytes(v->guards);
-    for (int i = 0; i < KIN_FAST_SETS; i++) {
-        const kin_guard_fast *f = v->guards->fast[i];
-        if (f && f->armed) {
-            out->words = f->words.len;
-            out->explicit_ops = f->ops.len;
+    for (uint32_t i = 0; i < v->guards->nsegs; i++)
+        for (uint32_t k = 0; k < v->guards->segs[i].nsets; k++) {
+            const kin_guard_fast *f = v->guards->segs[i].fast[k];
+            if (f == NULL || !f->armed)
+                continue;
+            *(i == 0 ? &out->words : &out->later_words) = f->words.len + (i == 0 ? 0 : out->later_words);
+            *(i == 0 ? &out->explicit_ops : &out->later_ops) = f->ops.len + (i == 0 ? 0 : out->later_ops);
         }
-    }
 }

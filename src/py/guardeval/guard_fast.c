@@ -1,4 +1,4 @@
-/* The fast arrays of segment 0: trying them, choosing which to make again, giving up what always changes.
+/* The fast arrays of a segment: trying them, choosing which to make again, giving up what always changes.
  *
  * An array belongs to one set of root objects (several modules may share one variant, each then has its own). A word
  * that differs says nothing yet (rule 29): the explicit program decides, and if it passes the array is made again.
@@ -35,25 +35,39 @@ first_difference(const kin_guard_fast *f)
     return n;
 }
 
-kin_fast_result
-kin_fast_eval(kin_variant *v, PyObject **slots, PyObject ***at)
+/* Runs what has no words and fills slots. */
+static bool
+finish(kin_variant *v, uint32_t seg, const kin_guard_fast *f, PyObject **slots)
 {
-    struct kin_guard_prog *p = v->guards;
-    p->evals++;
-    p->changed = NULL;
-    for (int i = 0; i < KIN_FAST_SETS; i++) {
-        kin_guard_fast *f = p->fast[i];
+    PyObject **cur = v->guards->cur;
+    for (uint32_t i = 0; i < f->known.len; i++)
+        cur[f->known.at[i].vid] = f->known.at[i].obj;
+    if (!kin_guard_run_ops(v, seg, f->ops.at, f->ops.len, cur, slots, NULL))
+        return false; /* the explicit program says which fact it is */
+    for (uint32_t i = 0; i < f->kept.len; i++)
+        slots[f->kept.at[i].vid] = Py_NewRef(f->kept.at[i].obj);
+    for (uint32_t i = 0; i < f->loaded.len; i++)
+        slots[f->loaded.at[i]] = Py_NewRef(cur[f->loaded.at[i]]);
+    return true;
+}
+
+kin_fast_result
+kin_fast_eval(kin_variant *v, uint32_t seg, PyObject **slots)
+{
+    kin_guard_seg *s = &v->guards->segs[seg];
+    s->evals++;
+    s->changed = NULL;
+    for (uint32_t i = 0; i < s->nsets; i++) {
+        kin_guard_fast *f = s->fast[i];
         if (f == NULL || !f->armed || !match_roots(f, slots))
             continue;
         if (first_difference(f) < f->words.len) {
-            p->changed = f;
+            s->changed = f;
             return KIN_FAST_UNKNOWN;
         }
-        if (!kin_guard_run_ops(v, 0, f->ops.at, f->ops.len, f->at, slots, NULL))
-            return KIN_FAST_UNKNOWN; /* the explicit program says which fact it is */
-        f->last_used = p->evals;
-        p->stats.fast_hits++;
-        *at = f->at;
+        if (!finish(v, seg, f, slots))
+            return KIN_FAST_UNKNOWN;
+        f->last_used = s->evals;
         return KIN_FAST_PASS;
     }
     return KIN_FAST_UNKNOWN;
@@ -62,31 +76,31 @@ kin_fast_eval(kin_variant *v, PyObject **slots, PyObject ***at)
 /* ---- giving up ------------------------------------------------------------------------------------------------ */
 
 static void
-drop_site(struct kin_guard_prog *p, uint32_t site)
+drop_site(struct kin_guard_prog *p, kin_guard_seg *s, uint32_t site)
 {
     p->drops[site / KIN_SITE__COUNT] |= (uint8_t)(1u << site % KIN_SITE__COUNT);
-    for (int i = 0; i < KIN_FAST_SETS; i++)
-        if (p->fast[i])
-            p->fast[i]->armed = false;
+    for (uint32_t i = 0; i < s->nsets; i++)
+        if (s->fast[i])
+            s->fast[i]->armed = false;
 }
 
 /* `weight` strikes for the site; true when that gave it up. */
 static bool
-strike_site(struct kin_guard_prog *p, uint32_t site, bool close, unsigned weight)
+strike_site(struct kin_guard_prog *p, kin_guard_seg *s, uint32_t site, bool close, unsigned weight)
 {
     p->strikes[site] = (uint8_t)(close ? p->strikes[site] + weight : 1);
     if (p->strikes[site] < LIMIT)
         return false;
     p->strikes[site] = 0;
-    drop_site(p, site);
+    drop_site(p, s, site);
     return true;
 }
 
 static bool
-note_change(struct kin_guard_prog *p)
+note_change(kin_guard_seg *s)
 {
-    bool close = p->evals - p->last_change <= CLOSE;
-    p->last_change = p->evals;
+    bool close = s->evals - s->last_change <= CLOSE;
+    s->last_change = s->evals;
     return close;
 }
 
@@ -157,7 +171,7 @@ static void
 clear_fast(kin_guard_fast *f)
 {
     f->armed = false;
-    f->roots.len = f->words.len = f->sites.len = f->ops.len = 0;
+    f->roots.len = f->words.len = f->sites.len = f->ops.len = f->known.len = f->kept.len = f->loaded.len = 0;
 }
 
 void
@@ -169,51 +183,40 @@ kin_fast_free(kin_guard_fast *f)
     kin_vec_deinit(&f->words);
     kin_vec_deinit(&f->sites);
     kin_vec_deinit(&f->ops);
-    free(f->at);
+    kin_vec_deinit(&f->known);
+    kin_vec_deinit(&f->kept);
+    kin_vec_deinit(&f->loaded);
     free(f);
-}
-
-static kin_guard_fast *
-new_fast(const struct kin_guard_prog *p)
-{
-    kin_guard_fast *f = calloc(1, sizeof *f);
-    if (f)
-        f->at = calloc(p->nvals + 1, sizeof *f->at);
-    if (f && f->at == NULL) {
-        free(f);
-        return NULL;
-    }
-    return f;
 }
 
 /* Root objects that are new on each call never match again: their sets only push one another out. */
 static void
-strike_roots(struct kin_guard_prog *p, const kin_guard_fast *f, PyObject *const *slots)
+strike_roots(struct kin_guard_prog *p, kin_guard_seg *s, const kin_guard_fast *f, PyObject *const *slots)
 {
-    bool close = note_change(p);
+    bool close = note_change(s);
     for (uint32_t i = 0; i < f->roots.len; i++)
         if (slots[f->roots.at[i].vid] != f->roots.at[i].obj)
-            strike_site(p, f->roots.at[i].vid * KIN_SITE__COUNT + KIN_SITE_LOC, close, 1);
+            strike_site(p, s, f->roots.at[i].vid * KIN_SITE__COUNT + KIN_SITE_LOC, close, 1);
 }
 
 static kin_guard_fast *
-choose_fast(struct kin_guard_prog *p, PyObject *const *slots)
+choose_fast(struct kin_guard_prog *p, kin_guard_seg *s, PyObject *const *slots)
 {
-    int oldest = 0;
-    if (p->changed)
-        return p->changed;
-    for (int i = 0; i < KIN_FAST_SETS; i++) {
-        if (p->fast[i] == NULL)
-            return p->fast[i] = new_fast(p);
-        if (!p->fast[i]->armed)
-            return p->fast[i];
-        if (match_roots(p->fast[i], slots))
-            return p->fast[i];
-        if (p->fast[i]->last_used < p->fast[oldest]->last_used)
+    uint32_t oldest = 0;
+    if (s->changed)
+        return s->changed;
+    for (uint32_t i = 0; i < s->nsets; i++) {
+        if (s->fast[i] == NULL)
+            return s->fast[i] = calloc(1, sizeof **s->fast);
+        if (!s->fast[i]->armed)
+            return s->fast[i];
+        if (match_roots(s->fast[i], slots))
+            return s->fast[i];
+        if (s->fast[i]->last_used < s->fast[oldest]->last_used)
             oldest = i;
     }
-    strike_roots(p, p->fast[oldest], slots);
-    return p->fast[oldest];
+    strike_roots(p, s, s->fast[oldest], slots);
+    return s->fast[oldest];
 }
 
 /* Strikes the sites of all words that lie where they lay and differ. (A word that is no longer asked for belongs to
@@ -222,34 +225,34 @@ choose_fast(struct kin_guard_prog *p, PyObject *const *slots)
 static bool
 strike_changes(const kin_arm *a, const kin_guard_fast *old)
 {
-    struct kin_guard_prog *p = a->p;
-    bool close = note_change(p), gave_up = false;
-    unsigned weight = p->evals - old->armed_at == 1 ? 2 : 1;
+    kin_guard_seg *s = &a->p->segs[a->seg];
+    bool close = note_change(s), gave_up = false;
+    unsigned weight = s->evals - old->armed_at == 1 ? 2 : 1;
     for (uint32_t i = 0; i < old->words.len; i++) {
         const kin_word *now = kin_arm_find(a, old->words.at[i].addr);
         if (now != NULL && now->word != old->words.at[i].word)
-            gave_up |= strike_site(p, old->sites.at[i], close, weight);
+            gave_up |= strike_site(a->p, s, old->sites.at[i], close, weight);
     }
     return gave_up;
 }
 
 static bool
-make_words(kin_variant *v, kin_guard_fast *f, const kin_guard_fast *old, bool *again)
+make_words(kin_variant *v, uint32_t seg, PyObject *const *slots, kin_guard_fast *f, const kin_guard_fast *old, bool *again)
 {
     kin_arm arm;
     clear_fast(f);
-    bool made = kin_arm_init(&arm, v, f) && kin_arm_run(&arm);
+    bool made = kin_arm_init(&arm, v, seg, slots, f) && kin_arm_run(&arm);
     *again = made && old != NULL && strike_changes(&arm, old);
     kin_arm_deinit(&arm);
     return made;
 }
 
 void
-kin_fast_arm(kin_variant *v, PyObject **slots)
+kin_fast_arm(kin_variant *v, uint32_t seg, PyObject **slots)
 {
-    struct kin_guard_prog *p = v->guards;
-    kin_guard_fast *f = choose_fast(p, slots), old = {0};
-    bool again, changed = f != NULL && f == p->changed;
+    kin_guard_seg *s = &v->guards->segs[seg];
+    kin_guard_fast *f = choose_fast(v->guards, s, slots), old = {0};
+    bool again, changed = f != NULL && f == s->changed;
     if (f == NULL)
         return;
     if (changed) { /* the words as they were, to see which differ */
@@ -257,17 +260,15 @@ kin_fast_arm(kin_variant *v, PyObject **slots)
         memset(&f->words, 0, sizeof f->words);
         memset(&f->sites, 0, sizeof f->sites);
     }
-    bool made = make_words(v, f, changed ? &old : NULL, &again);
+    bool made = make_words(v, seg, slots, f, changed ? &old : NULL, &again);
     if (made && again)
-        made = make_words(v, f, NULL, &again);
+        made = make_words(v, seg, slots, f, NULL, &again);
     if (changed) {
         kin_vec_deinit(&old.words);
         kin_vec_deinit(&old.sites);
     }
     if (!made)
         return;
-    memcpy(f->at, p->cur, p->nvals * sizeof *f->at);
-    f->last_used = f->armed_at = p->evals;
+    f->last_used = f->armed_at = s->evals;
     f->armed = true;
-    p->stats.rearms++;
 }

@@ -1,7 +1,7 @@
 /* What the files of guard evaluation share.
  *
  * A segment's explicit program is a list of operations in the order of the values: each value is loaded, then its
- * facts are tested, so that a parent's facts precede its children. It is the meaning of the guard. Segment 0 has in
+ * facts are tested, so that a parent's facts precede its children. It is the meaning of the guard. A segment has in
  * addition up to KIN_FAST_SETS fast arrays (guard_fast.c), each made from one passing run of the explicit program.
  */
 #ifndef KIN_PY_GUARD_PRIV_H
@@ -10,7 +10,7 @@
 #include "py/guardeval/guard.h"
 #include "py/compat/heap.h"
 
-enum { KIN_FAST_SETS = 16 };
+enum { KIN_FAST_SETS = 16, KIN_FAST_LATER = 4 /* ... of segments after the first */ };
 
 typedef enum { KIN_GOP_ROOT, KIN_GOP_LOAD, KIN_GOP_FACT } kin_guard_op_kind;
 
@@ -19,12 +19,6 @@ typedef struct {
     kin_vid vid;   /* loaded, or tested */
     uint32_t fact; /* FACT: index in trace.facts */
 } kin_guard_op;
-
-typedef struct {
-    KIN_VEC(kin_guard_op) ops;
-    KIN_VEC(uint32_t) calls; /* CALL_IS facts: first, since they run C code */
-    KIN_VEC(kin_vid) keep;   /* loaded values that go to slots */
-} kin_guard_seg;
 
 /* Why a word is in the fast array: what is given up when it changes all the time. */
 enum {
@@ -47,27 +41,34 @@ typedef struct {
     KIN_VEC(kin_word) words;
     KIN_VEC(uint32_t) sites;    /* by word: vid * KIN_SITE__COUNT + site */
     KIN_VEC(kin_guard_op) ops;  /* what has no words, in order */
-    PyObject **at;              /* by vid: borrowed; valid while the words hold */
+    KIN_VEC(kin_guard_root) known; /* values the words prove, for ops; borrowed, valid while the words hold */
+    KIN_VEC(kin_guard_root) kept;  /* values the words prove, for slots */
+    KIN_VEC(kin_vid) loaded;       /* values that ops load, for slots */
 } kin_guard_fast;
+
+typedef struct {
+    KIN_VEC(kin_guard_op) ops;
+    KIN_VEC(uint32_t) calls; /* CALL_IS facts: first, since they run C code */
+    KIN_VEC(kin_vid) keep;   /* loaded values that go to slots */
+    uint64_t evals, last_change;
+    uint32_t nsets;          /* how many arrays it may have */
+    kin_guard_fast *fast[KIN_FAST_SETS];
+    kin_guard_fast *changed; /* the array in which this evaluation met a difference, and where */
+} kin_guard_seg;
 
 struct kin_guard_prog {
     uint32_t nvals, nsegs;
     kin_guard_seg *segs;
     PyObject **cur;     /* by vid: borrowed values of the explicit run in progress */
-    uint8_t *traits;    /* by vid: KIN_TRAIT_* */
     uint8_t *drops;     /* by vid: bits 1 << KIN_SITE_*, given up */
     uint8_t *strikes;   /* by site: changes in close succession */
-    uint64_t evals, last_change;
-    kin_guard_fast *fast[KIN_FAST_SETS];
-    kin_guard_fast *changed; /* the array in which this evaluation met a difference, and where */
     kin_guard_stats stats;
 };
 
 enum {
-    KIN_TRAIT_PARENT = 1, /* other values of segment 0 are read from it */
-    KIN_TRAIT_TYPED = 2,  /* a fact of segment 0 names its exact type, which refs keeps alive */
-    KIN_TRAIT_FIRM = 4,   /* has facts in segment 0 that words can express */
-    KIN_TRAIT_LAYOUT = 8  /* some fact fixes its layout, so that a byte offset means something */
+    KIN_TRAIT_PARENT = 1, /* other values of the segment are read from it */
+    KIN_TRAIT_TYPED = 2,  /* a fact of the segment names its exact type, which refs keeps alive */
+    KIN_TRAIT_FIRM = 4    /* has facts in the segment that words can express */
 };
 
 /* guard_exact.c */
@@ -90,10 +91,10 @@ bool kin_guard_run_ops(const kin_variant *v, uint32_t seg, const kin_guard_op *o
 
 /* guard_fast.c */
 typedef enum { KIN_FAST_PASS, KIN_FAST_UNKNOWN } kin_fast_result;
-/* Tries the fast arrays of segment 0. On PASS *at is where the values are. UNKNOWN: run the explicit program. */
-kin_fast_result kin_fast_eval(kin_variant *v, PyObject **slots, PyObject ***at);
+/* Tries the fast arrays of the segment. PASS: the values are in slots. UNKNOWN: run the explicit program. */
+kin_fast_result kin_fast_eval(kin_variant *v, uint32_t seg, PyObject **slots);
 /* Makes a fast array from the values of the explicit run that just passed. Failing is not an error. */
-void kin_fast_arm(kin_variant *v, PyObject **slots);
+void kin_fast_arm(kin_variant *v, uint32_t seg, PyObject **slots);
 /* Gives up in advance what the variant's own steps change (rule 30). */
 void kin_fast_expect_writes(kin_variant *v);
 void kin_fast_free(kin_guard_fast *f);
