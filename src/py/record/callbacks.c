@@ -113,9 +113,11 @@ begin(rec *r, const consumer_row *row, kin_vid callback, kin_vid *inputs, uint32
 }
 
 static void
-set_call(rec_consumer *c, kin_vid callee, const kin_vid *args, uint32_t npos, uint32_t nkw, PyObject *kwnames, int ndrop)
+set_call(rec *r, rec_consumer *c, kin_vid callee, const kin_vid *args, uint32_t npos, uint32_t nkw, PyObject *kwnames,
+         int ndrop)
 {
     c->callee = callee;
+    c->opaque_row = rec_opaque_row(r, callee, args, npos + nkw);
     c->npos = npos;
     c->nkw = nkw;
     c->kwnames = kwnames;
@@ -235,7 +237,7 @@ call_with_key(rec *r, kin_vid callee, const kin_vid *args, uint32_t npos, uint32
     rec_consumer *c = begin(r, row, key, inputs, n, 1);
     if (c == NULL)
         return false;
-    set_call(c, callee, args, npos, nkw, kwnames, ndrop);
+    set_call(r, c, callee, args, npos, nkw, kwnames, ndrop);
     c->reverse = reverse;
     rec_next_callback(r, c);
     return true;
@@ -285,7 +287,7 @@ call_reduce(rec *r, kin_vid callee, const kin_vid *args, uint32_t npos, uint32_t
     rec_consumer *c = inputs ? begin(r, &reduce_row, args[0], inputs, n + ninit, 1) : NULL;
     if (c == NULL)
         return false;
-    set_call(c, callee, args, npos, 0, NULL, ndrop);
+    set_call(r, c, callee, args, npos, 0, NULL, ndrop);
     c->fold = true;
     rec_next_callback(r, c);
     return true;
@@ -353,7 +355,7 @@ consume_lazy(rec *r, kin_vid callee, const kin_vid *args, uint32_t npos, uint32_
     rec_consumer *c = inputs ? begin(r, row, callback, inputs, n, width) : NULL;
     if (c == NULL)
         return false;
-    set_call(c, callee, args, npos, 0, NULL, ndrop);
+    set_call(r, c, callee, args, npos, 0, NULL, ndrop);
     c->source = lazy;
     c->select = tp == &PyFilter_Type;
     rec_next_callback(r, c);

@@ -26,6 +26,7 @@ typedef struct rec_consumer {
     uint32_t npos, nkw;
     PyObject *kwnames;
     int ndrop;
+    int opaque_row;          /* of the call left as a step; asked while its operands are there */
     /* callbacks */
     kin_vid callback, self;  /* self: 0, or the first argument of a method */
     kin_vid *inputs;         /* `width` arguments for each call */

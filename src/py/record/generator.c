@@ -189,14 +189,15 @@ lose_generators(rec *r)
     }
 }
 
-/* The consuming instruction as an opaque step. */
+/* The consuming instruction as an opaque step. Its operands may be gone by now: nothing looks at their objects. */
 static void
 do_opaquely(rec *r, const rec_consumer *c)
 {
     if (c->row == NULL)
         rec_ask_iter(r, rec_peek(r, 0));
     else
-        rec_opaque_call(r, c->callee, c->args, c->npos, c->nkw, c->kwnames, c->ndrop);
+        rec_call_step(r, c->callee, c->args, c->npos, c->nkw, c->kwnames, c->ndrop, KIN_STEP_OPAQUE | KIN_STEP_EFFECT,
+                      c->opaque_row);
 }
 
 static void
@@ -915,6 +916,7 @@ rec_consume_call(rec *r, kin_vid callee, const kin_vid *args, uint32_t npos, uin
     c->row = row;
     c->source = args[at];
     c->callee = callee;
+    c->opaque_row = rec_opaque_row(r, callee, args, npos + nkw);
     c->npos = npos;
     c->ndrop = ndrop;
     memcpy(c->args, args, npos * sizeof *args);

@@ -300,11 +300,13 @@ rec_ask_iter(rec *r, kin_vid it)
 {
     rec_frame *f = r->top;
     rec_fresh *fresh = FRESH(r, it);
-    bool quiet = is_quiet_iterator(O(r, it));
+    /* One of ours may be gone already when its region is undone. */
+    bool ours = fresh != NULL && fresh->kind == FRESH_GENERATOR;
+    bool generator = ours || PyGen_CheckExact(O(r, it)), quiet = !generator && is_quiet_iterator(O(r, it));
     if (quiet && fresh == NULL)
         rec_need_type(r, it);
     kin_vid out = rec_step_out(r, KIN_STEP_NEXT, quiet ? 0 : KIN_STEP_OPAQUE, &it, 1);
-    if (PyGen_CheckExact(O(r, it)))
+    if (generator)
         rec_break(r, r->t->vals.at[out].step, KIN_ROW_GENERATOR);
     if (!quiet) {
         rec_forget_contents(r);
