@@ -4,18 +4,27 @@
 class Build:
     """Collects vals and facts; numbers are the vids of the trace."""
 
-    def __init__(self, probe, func=None):
-        self.probe, self.func, self.vals, self.facts, self.nsegments = probe, func, [], [], 1
+    def __init__(self, probe, func=None, seg=0):
+        """`seg`: where values and facts belong that do not say it; roots are then older values."""
+        self.probe, self.func, self.vals, self.facts, self.nsegments, self.seg = probe, func, [], [], seg + 1, seg
 
     def const(self, obj):
         self.vals.append(("const", obj))
         return len(self.vals)
 
-    def src(self, access, parent=0, key=0, seg=0):
+    def src(self, access, parent=0, key=0, seg=None):
+        if seg is None:
+            seg = 0 if access in ("LOCAL", "FUNC") else self.seg
         self.vals.append(("src", access, seg, parent, key))
         return len(self.vals)
 
-    def fact(self, kind, vid, ref=None, num=0, vid2=0, seg=0):
+    def step(self):
+        """A value that a step makes."""
+        self.vals.append(("step",))
+        return len(self.vals)
+
+    def fact(self, kind, vid, ref=None, num=0, vid2=0, seg=None):
+        seg = self.seg if seg is None else seg
         self.facts.append((kind, seg, vid, vid2, ref, num))
         return len(self.facts) - 1
 

@@ -134,6 +134,51 @@ def guard_tree(b, vid, node, leaves):
         guard_tree(b, b.src("DICT_ITEM", modules, name), child, leaves)
 
 
+def test_later_segments_have_arrays(probe):
+    root = module_tree(2, 3)
+    b = Build(probe, seg=2)
+    x, leaves = b.src("LOCAL"), []
+    guard_tree(b, x, root, leaves)
+    v = b.make(used=leaves)
+    want = [n.weight for n in all_nodes(root)]
+    for _ in range(10):
+        loaded = passes(v, {x: root}, seg=2)
+        assert [loaded[i] for i in leaves] == want
+    stats = v.stats()
+    assert stats["later_fast"] == 9 and stats["later_explicit"] == 1 and stats["later_words"] > len(want)
+    assert stats["fast"] == stats["explicit"] == 0
+    other = module_tree(2, 3)  # another root: its own array
+    for _ in range(3):
+        assert [passes(v, {x: other}, seg=2)[i] for i in leaves] == [n.weight for n in all_nodes(other)]
+    assert v.stats()["later_explicit"] == 2
+    for node in all_nodes(root):
+        node.training = False
+        misses(v, {x: root}, seg=2)
+        node.training = True
+        passes(v, {x: root}, seg=2)
+    assert passes(v, {x: other}, seg=2)
+    misses(v, {}, seg=2)
+
+
+def test_new_roots_are_given_up(probe):
+    b = Build(probe, seg=1)
+    made = b.step()
+    b.fact("TYPE", made, list)
+    item = b.src("LIST_ITEM", made, 0)
+    b.fact("EQ", item, 5)
+    fixed = b.const({"mode": 1})
+    mode = b.src("DICT_ITEM", fixed, "mode")
+    b.fact("EQ", mode, 1)
+    v = b.make(used=[item, mode])
+    kept = []
+    for _ in range(40):
+        kept.append([5])
+        assert passes(v, {made: kept[-1]}, seg=1) == {item: 5, mode: 1}
+        misses(v, {made: [6]}, seg=1)
+        misses(v, {made: (5,)}, seg=1)
+    assert v.stats()["later_explicit"] < 15 and v.stats()["later_fast"] > 25
+
+
 def all_nodes(node):
     yield node
     for child in node._modules.values():
