@@ -220,10 +220,22 @@ flag_names(unsigned flags)
     static const struct { unsigned flag; const char *name; } names[] = {
         {KIN_STEP_TORCH, "torch"}, {KIN_STEP_OPAQUE, "opaque"}, {KIN_STEP_BREAK, "break"}, {KIN_STEP_EFFECT, "effect"},
         {KIN_STEP_PURE, "pure"}, {KIN_STEP_MUTATES, "mutates"}, {KIN_STEP_SUNK, "sunk"}, {KIN_STEP_RAISES, "raises"},
+        {KIN_STEP_AGAIN, "again"},
     };
     PyObject *list = PyList_New(0);
     for (size_t i = 0; list != NULL && i < sizeof names / sizeof *names; i++)
         if (flags & names[i].flag && append(list, PyUnicode_FromString(names[i].name)) < 0)
+            Py_CLEAR(list);
+    return list;
+}
+
+/* Numbers of the values a step works on. */
+static PyObject *
+operand_numbers(dumper *d, const kin_step *s)
+{
+    PyObject *list = PyList_New(0);
+    for (uint32_t i = 0; list != NULL && i < s->nargs; i++)
+        if (append(list, PyLong_FromUnsignedLong(d->t->vids.at[s->args + i])) < 0)
             Py_CLEAR(list);
     return list;
 }
@@ -240,6 +252,7 @@ describe_step(dumper *d, uint32_t index)
         || dump_set(entry, "line", PyLong_FromLong(dump_snap_place(d, s->snap).line)) < 0
         || dump_set(entry, "out", PyLong_FromUnsignedLong(s->out)) < 0
         || dump_set(entry, "alt", PyLong_FromUnsignedLong(s->alt)) < 0
+        || dump_set(entry, "imm", PyLong_FromLong(s->imm)) < 0 || dump_set(entry, "operands", operand_numbers(d, s)) < 0
         || dump_set(entry, "graph", PyLong_FromLong(s->graph)) < 0)
         Py_CLEAR(entry);
     return entry;
