@@ -155,7 +155,7 @@ test_random_bytes(void)
 {
     uint32_t state = 12345, accepted = 0;
     for (int round = 0; round < 20000; round++) {
-        program p = {.version = (kin_py_version)(KIN_PY311 + round % 3)};
+        program p = {.version = (kin_py_version)(KIN_PY311 + round % 4)};
         uint8_t table[16];
         state = state * 1664525u + 1013904223u;
         p.n = state >> 24 & 62;
@@ -187,6 +187,8 @@ test_versions_agree_on_names(void)
     CHECK_EQ(kin_op_effect(KIN_PY311, KIN_OP_CALL, 2, false), -3);
     CHECK_EQ(kin_op_effect(KIN_PY311, KIN_OP_PRECALL, 2, false), 0);
     CHECK_EQ(kin_op_effect(KIN_PY312, KIN_OP_SEND, 0, true), 0);
+    CHECK_EQ(kin_op_from_native(KIN_PY314, native(KIN_PY314, "LOAD_FAST_BORROW")), KIN_OP_LOAD_FAST_BORROW);
+    CHECK_EQ(kin_op_effect(KIN_PY314, KIN_OP_CALL_FUNCTION_EX, 0, false), -3);
     CHECK_STR(kin_op_name(KIN_OP_NONE), "<none>");
     for (int op = 1; op < KIN_OP__COUNT; op++)
         CHECK(kin_op_effect(KIN_PY311, (kin_op)op, 1, false) != INT32_MIN);

@@ -229,6 +229,8 @@ kept_entries(const kin_instr *in, int depth)
     switch ((kin_op)in->op) {
     case KIN_OP_LOAD_CONST:
     case KIN_OP_LOAD_FAST:
+    case KIN_OP_LOAD_FAST_BORROW:
+    case KIN_OP_LOAD_SMALL_INT:
     case KIN_OP_LOAD_GLOBAL:
     case KIN_OP_LOAD_DEREF:
     case KIN_OP_LOAD_NAME:
@@ -285,7 +287,10 @@ top_agrees(const frame_entry *f, PyObject **locals, PyObject **stack, int depth,
     case KIN_OP_LOAD_CONST:
         return top == PyTuple_GET_ITEM(f->code->object->co_consts, arg);
     case KIN_OP_LOAD_FAST:
+    case KIN_OP_LOAD_FAST_BORROW:
         return top == f->local && top != NULL;
+    case KIN_OP_LOAD_SMALL_INT:
+        return top != NULL && PyLong_CheckExact(top) && PyLong_AsLong(top) == arg;
     case KIN_OP_STORE_FAST:
         return f->depth > MAX_SAVED || locals[arg] == f->stack[f->depth - 1];
     case KIN_OP_COPY:
@@ -426,7 +431,7 @@ remember(frame_entry *f, const kin_instr *in, int depth, PyObject **locals, PyOb
     int n = depth < MAX_SAVED ? depth : MAX_SAVED;
     if (n > 0)
         memcpy(f->stack, stack, (size_t)n * sizeof *stack);
-    f->local = in->op == KIN_OP_LOAD_FAST ? locals[in->oparg] : NULL;
+    f->local = in->op == KIN_OP_LOAD_FAST || in->op == KIN_OP_LOAD_FAST_BORROW ? locals[in->oparg] : NULL;
 }
 
 static void

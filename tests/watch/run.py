@@ -1,6 +1,6 @@
-"""Builds the checker for every CPython 3.11-3.13 found on this machine and lets it watch the corpus.
+"""Builds the checker for every CPython 3.11-3.14 found on this machine and lets it watch the corpus.
 
-Usage: run.py BUILD_FOLDER. Interpreters: this one, python3.11 ... python3.13 on the PATH, and those of pyenv. A
+Usage: run.py BUILD_FOLDER. Interpreters: this one, python3.11 ... python3.14 on the PATH, and those of pyenv. A
 version that is not found is named and skipped. Ends with status 1 when a mismatch is found anywhere.
 """
 
@@ -11,7 +11,7 @@ import subprocess
 import sys
 
 ROOT = os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__))))
-VERSIONS = ("3.11", "3.12", "3.13")
+VERSIONS = ("3.11", "3.12", "3.13", "3.14")
 FLAGS = ("-std=c11 -O2 -g -shared -fPIC -fvisibility=hidden -Wall -Wextra -Wshadow -Wstrict-prototypes -Wmissing-prototypes "
          "-Wvla -Wno-unused-parameter -Wno-missing-field-initializers").split()
 ASK = "import sys, sysconfig as s; print('%d.%d' % sys.version_info[:2], s.get_path('include'), s.get_config_var('EXT_SUFFIX'))"
@@ -57,7 +57,7 @@ def main():
         folder = os.path.join(os.path.abspath(sys.argv[1]), version)
         build(folder, include, suffix)
         for script in ("corpus.py", "tables.py"):
-            done = subprocess.run([python, "-B", os.path.join(ROOT, "tests/watch", script), folder])
+            done = subprocess.run([python, "-B", "-W", "ignore::SyntaxWarning", os.path.join(ROOT, "tests/watch", script), folder])
             if done.returncode != 0:
                 failed.append(f"{script} on {version}")
     if failed:

@@ -3,15 +3,27 @@
 #define Py_BUILD_CORE 1
 #include <Python.h>
 #include <internal/pycore_frame.h>
+#if PY_VERSION_HEX >= 0x030E0000
+#include <internal/pycore_interpframe.h>
+#include <internal/pycore_stackref.h>
+#endif
+
+#include <stdlib.h>
 
 #include "py/watch/watch.h"
+
+#if PY_VERSION_HEX >= 0x030E0000
+#define IS_SHIM(f) ((f)->owner >= FRAME_OWNED_BY_INTERPRETER)
+#elif PY_VERSION_HEX >= 0x030C0000
+#define IS_SHIM(f) ((f)->owner == FRAME_OWNED_BY_CSTACK)
+#endif
 
 /* 3.12+ puts a frame of its own between Python frames when C code is in between. */
 static struct _PyInterpreterFrame *
 skip_shims(struct _PyInterpreterFrame *f)
 {
 #if PY_VERSION_HEX >= 0x030C0000
-    while (f != NULL && f->owner == FRAME_OWNED_BY_CSTACK)
+    while (f != NULL && IS_SHIM(f))
         f = f->previous;
 #endif
     return f;
@@ -20,7 +32,9 @@ skip_shims(struct _PyInterpreterFrame *f)
 PyCodeObject *
 kin_watch_code(struct _PyInterpreterFrame *f)
 {
-#if PY_VERSION_HEX >= 0x030D0000
+#if PY_VERSION_HEX >= 0x030E0000
+    return (PyCodeObject *)PyStackRef_AsPyObjectBorrow(f->f_executable);
+#elif PY_VERSION_HEX >= 0x030D0000
     return (PyCodeObject *)f->f_executable;
 #else
     return f->f_code;
@@ -30,12 +44,47 @@ kin_watch_code(struct _PyInterpreterFrame *f)
 PyObject *
 kin_watch_func(struct _PyInterpreterFrame *f)
 {
-#if PY_VERSION_HEX >= 0x030C0000
+#if PY_VERSION_HEX >= 0x030E0000
+    return PyStackRef_AsPyObjectBorrow(f->f_funcobj);
+#elif PY_VERSION_HEX >= 0x030C0000
     return f->f_funcobj;
 #else
     return (PyObject *)f->f_func;
 #endif
 }
+
+#if PY_VERSION_HEX >= 0x030E0000
+
+/* References carry tag bits: what is given out is a copy without them, good until the next call. Small integers that
+ * stand for themselves (the offset below an exception) are no objects: NULL. */
+PyObject **
+kin_watch_localsplus(struct _PyInterpreterFrame *f)
+{
+    static PyObject **copy;
+    static int room;
+    PyCodeObject *code = kin_watch_code(f);
+    int n = code->co_nlocalsplus + code->co_stacksize;
+    if (n > room) {
+        PyObject **grown = realloc(copy, (size_t)n * sizeof *copy);
+        if (grown == NULL)
+            Py_FatalError("no memory for the view of a frame");
+        copy = grown;
+        room = n;
+    }
+    for (int i = 0; i < n; i++) {
+        uintptr_t bits = f->localsplus[i].bits;
+        copy[i] = (bits & 3) == 3 ? NULL : (PyObject *)(bits & ~(uintptr_t)3);
+    }
+    return copy;
+}
+
+int
+kin_watch_stack_depth(struct _PyInterpreterFrame *f)
+{
+    return f->stackpointer == NULL ? -1 : (int)(f->stackpointer - f->localsplus) - kin_watch_code(f)->co_nlocalsplus;
+}
+
+#else
 
 PyObject **
 kin_watch_localsplus(struct _PyInterpreterFrame *f)
@@ -48,6 +97,8 @@ kin_watch_stack_depth(struct _PyInterpreterFrame *f)
 {
     return f->stacktop < 0 ? -1 : f->stacktop - kin_watch_code(f)->co_nlocalsplus;
 }
+
+#endif
 
 struct _PyInterpreterFrame *
 kin_watch_previous(struct _PyInterpreterFrame *f)
@@ -69,7 +120,7 @@ bool
 kin_watch_entered_from_c(struct _PyInterpreterFrame *f)
 {
 #if PY_VERSION_HEX >= 0x030C0000
-    return f->previous == NULL || f->previous->owner == FRAME_OWNED_BY_CSTACK;
+    return f->previous == NULL || IS_SHIM(f->previous);
 #else
     return f->is_entry;
 #endif

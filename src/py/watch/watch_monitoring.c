@@ -15,6 +15,8 @@
 #define Py_BUILD_CORE 1
 #include <internal/pycore_frame.h>
 #include <opcode.h>
+#include <stddef.h>
+#include <stdlib.h>
 
 #include "core/base/vec.h"
 #include "py/watch/watch.h"
