@@ -13,6 +13,7 @@ import contextlib
 import functools
 import io
 import os
+import sys
 
 import torch
 
@@ -28,10 +29,16 @@ class World:
         self.compiled, self.module = compiled, module
         self.caught, self.handler = caught, handler
         self.protocol = []
-        self.quiet = 0
+        self.functions = []
 
     def compile(self, fn, **options):
-        return kintsugi.compile(fn, **options) if self.compiled else fn
+        if self.compiled:
+            fn = kintsugi.compile(fn, **options)
+            self.functions.append(fn)
+        return fn
+
+    def replays(self):
+        return sum(kintsugi.stats(fn)["replays"] for fn in self.functions)
 
     def see(self, *values):
         """Puts values into the protocol; aliasing among them counts."""
@@ -101,6 +108,13 @@ def _protocol(program, compiled):
     with fresh_ambient("always") as (caught, handler):
         world = World(compiled, program.__module__, caught, handler)
         program(world)
+        assert not compiled or world.replays() > 0, "nothing was replayed"
+        if compiled and os.environ.get("KIN_RULES_COUNT"):
+            rows = [kintsugi.stats(fn) for fn in world.functions]
+            print(program.__name__, {k: sum(r[k] for r in rows) for k in (
+                "calls", "recordings", "replays", "guard_misses", "bail_outs", "branches")},
+                [r["eager_calls"] for r in rows if r["eager_calls"]],
+                {v["reason"] for r in rows for v in r["variants"] if v["reason"]}, file=sys.__stdout__)
         return world.protocol
 
 
