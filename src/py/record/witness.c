@@ -321,6 +321,7 @@ rec_witness_compare(rec *r)
         snprintf(text, sizeof text, "witness: %s %s", w->calls + w->reads ? w->name : "nothing", wrong);
         rec_bug(r, text);
     }
+    r->result->witnessed += w->calls + w->reads;
     w->mark = r->t->steps.len;
     w->calls = w->reads = 0;
     w->blind = r->meta_asked = false;
