@@ -10,6 +10,7 @@
  * Signals are polled before SEGMENT steps (facts are tested afterwards, so a handler may change anything) and at
  * the end. A handler that raises does so at that snapshot.
  */
+#include "py/compat/heap.h"
 #include "py/compat/recursion.h"
 #include "py/guardeval/guard.h"
 #include "py/record/codes.h"
@@ -126,6 +127,21 @@ drop_chain(kin_run *r, kin_chain *c)
     kin_recursion_take(r->ts, 1);
 }
 
+/* Can nothing look at the exception? Then whether unwinding noted its frames in it cannot be told: the step releases its own
+ * result, nothing else holds the object but slots released with it, and its class runs no code when it goes. */
+static bool
+dies_at_once(const kin_run *r, const kin_step *s, PyObject *exc)
+{
+    const kin_vid *vids = r->t->vids.at + s->frees;
+    bool unused = s->out == 0;
+    Py_ssize_t held = 1;
+    for (uint32_t i = 0; i < s->nfrees; i++) {
+        unused = unused || vids[i] == s->out;
+        held += r->slots[vids[i]] == exc;
+    }
+    return unused && Py_REFCNT(exc) == held && kin_heap_type_is_static(Py_TYPE(exc));
+}
+
 /* Turns the pending exception into the value of the step's result: new reference. `chain`: linked, or NULL. */
 static PyObject *
 catch_exception(kin_run *r, uint32_t step, kin_chain *chain)
@@ -134,6 +150,14 @@ catch_exception(kin_run *r, uint32_t step, kin_chain *chain)
     kin_chain own;
     PyObject *type, *value, *tb;
     PyErr_Fetch(&type, &value, &tb);
+    PyErr_NormalizeException(&type, &value, &tb);
+    if (dies_at_once(r, s, value)) {
+        if (chain != NULL)
+            drop_chain(r, chain);
+        Py_XDECREF(type);
+        Py_XDECREF(tb);
+        return value;
+    }
     if (chain == NULL && s->snap != 0) {
         if (link_chain(r, step, true, &own) == KIN_OK)
             chain = &own;
@@ -142,7 +166,6 @@ catch_exception(kin_run *r, uint32_t step, kin_chain *chain)
     }
     else if (chain != NULL && kin_chain_fill(r, chain, step, KIN_FILL_LOCALS) != KIN_OK)
         PyErr_Clear();
-    PyErr_NormalizeException(&type, &value, &tb);
     PyErr_Restore(type, value, tb);
     if (chain != NULL) {
         unwind(r, chain, s->kind == KIN_STEP_RAISE && (s->imm == 1 || s->nargs == 0 || r->t->vids.at[s->args] == 0));
