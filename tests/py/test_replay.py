@@ -689,3 +689,39 @@ def test_tensors_would_die_early():
     seen = []
     assert p.run(1, lambda x: seen.append(sorted(alive))) == 1
     assert seen == [["a"], []]
+
+
+# -- failures of our own ------------------------------------------------------------------------------------------------
+
+
+def failing(x, log):
+    log(x)
+    return x + 1
+
+
+def failing_program(effect, snapshot):
+    """A program whose addition has an operand that nothing makes."""
+    p = Program(failing)
+    x, log, one = p.local(0), p.local(1), p.const(1)
+    if effect:
+        p.step("call", log, x, flags="opaque effect", snap=p.at(failing, "PRECALL", locals=[x, log], stack=[0, log, x]))
+    nothing = p._value(kind=3, step=1)
+    snap = p.at(failing, "BINARY_OP", locals=[x, log], stack=[x, one]) if snapshot else 0
+    p.step("return", p.step("binary", x, nothing, imm=ADD, snap=snap), out=False)
+    return p
+
+
+def test_failure_with_a_snapshot_goes_on_in_cpython():
+    calls = []
+    assert failing_program(True, True).run(4, calls.append) == 5
+    assert calls == [4]
+
+
+def test_failure_without_a_snapshot():
+    calls = []
+    # nothing has happened: no result and no exception, the caller runs the function
+    with pytest.raises(SystemError, match="without setting an exception"):
+        failing_program(False, False).run(4, calls.append)
+    with pytest.raises(SystemError, match="kintsugi: operand 1"):
+        failing_program(True, False).run(4, calls.append)
+    assert calls == [4]

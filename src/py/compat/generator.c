@@ -4,6 +4,8 @@
 #define Py_BUILD_CORE 1
 #include "py/compat/generator.h"
 
+#include "py/compat/failure.h"
+
 #if PY_VERSION_HEX >= 0x030B0000 && PY_VERSION_HEX < 0x030C0000
 
 #include <internal/pycore_frame.h>
@@ -27,7 +29,7 @@ kin_generator_suspend(PyObject *gen, PyCodeObject *code, uint32_t offset, PyObje
     int state = f ? ((PyGenObject *)gen)->gi_frame_state : FRAME_CLEARED;
     if ((state != FRAME_CREATED && state != FRAME_SUSPENDED) || f->f_code != code ||
         n > code->co_nlocalsplus + code->co_stacksize || n < code->co_nlocalsplus) {
-        PyErr_SetString(PyExc_SystemError, "kintsugi: a generator cannot be put into its state");
+        kin_failure_raise("kintsugi: a generator cannot be put into its state");
         return KIN_PYERR;
     }
     int nold = f->stacktop;
@@ -67,7 +69,7 @@ kin_status
 kin_generator_suspend(PyObject *gen, PyCodeObject *code, uint32_t offset, PyObject **values, int n)
 {
     (void)gen, (void)code, (void)offset, (void)values, (void)n;
-    PyErr_SetString(PyExc_SystemError, "kintsugi: generators cannot be put into a state on this version");
+    kin_failure_raise("kintsugi: generators cannot be put into a state on this version");
     return KIN_PYERR;
 }
 

@@ -336,6 +336,16 @@ reset_method(PyObject *obj, PyObject *unused)
     Py_RETURN_NONE;
 }
 
+void
+kin_compiled_forget_state(kin_state *st)
+{
+    while (st->first != NULL) {
+        kin_compiled *self = st->first;
+        unlink_from(self);
+        self->state = NULL;
+    }
+}
+
 PyObject *
 kin_compiled_all(kin_state *st)
 {

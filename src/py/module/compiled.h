@@ -36,6 +36,8 @@ PyType_Spec *kin_compiled_type_spec(void);
 PyObject *kin_compiled_stats(kin_compiled *self);
 /* List of strong references to all live compiled functions. */
 PyObject *kin_compiled_all(kin_state *st);
+/* The state goes away: what is still alive runs eagerly. */
+void kin_compiled_forget_state(kin_state *st);
 /* Compiled(fn, **kwargs), through kintsugi.compile when the package is importable. */
 PyObject *kin_compiled_rebuild(PyObject *fn, PyObject *kwargs);
 

@@ -55,7 +55,7 @@ static PyObject *
 run_eager(call_state *c, kin_eager why)
 {
     kin_compiled *self = c->self;
-    if (self->count.eager[why]++ == 0 && why != KIN_EAGER_RECORDING && why != KIN_EAGER_LIMIT) {
+    if (self->count.eager[why]++ == 0 && self->state != NULL && why != KIN_EAGER_RECORDING && why != KIN_EAGER_LIMIT) {
         PyObject *code = PyFunction_Check(self->fn) ? PyFunction_GET_CODE(self->fn) : NULL;
         kin_log_fallback(self->state, self->name, (PyCodeObject *)code, kin_eager_text(why));
     }
@@ -67,7 +67,7 @@ run_eager(call_state *c, kin_eager why)
 static kin_eager
 find_obstacle(const kin_compiled *self, PyThreadState *ts)
 {
-    if (self->disabled || self->state->options.disable)
+    if (self->disabled || self->state == NULL || self->state->options.disable)
         return KIN_EAGER_DISABLED;
     if (kin_record_active())
         return KIN_EAGER_RECORDING;
@@ -150,6 +150,10 @@ extend(exit_context *x, uint32_t step, kin_exit *exit)
     PyObject *type, *error, *traceback;
     PyErr_Fetch(&type, &error, &traceback);
     adopt_branch(x, step, old_steps, &result);
+    if (strncmp(result.reason, "BUG", 3) == 0) {
+        kin_log_bug(x->self->state, x->self->name, "branch", result.reason);
+        x->variant->broken |= strstr(result.reason, "restored") != NULL;
+    }
     PyErr_Restore(type, error, traceback);
     return value;
 }
@@ -210,6 +214,20 @@ fill_roots(const kin_variant_object *variant, const call_state *c, PyObject **sl
     return true;
 }
 
+/* A variant that met a failure of our own is not replayed again. */
+static void
+retire(kin_compiled *self, kin_variant_object *variant, kin_variant *v)
+{
+    PyObject *type, *error, *traceback;
+    PyErr_Fetch(&type, &error, &traceback);
+    if (self->state != NULL)
+        kin_log_bug(self->state, self->name, "replay", v->failure);
+    PyErr_Restore(type, error, traceback);
+    variant->broken = true;
+    free(v->failure);
+    v->failure = NULL;
+}
+
 /* Tries variant i of the shape. After the guards have held anything may happen, the end of the shape included. */
 static try_result
 try_with_slots(call_state *c, uint32_t i, PyObject **slots, PyObject **result)
@@ -230,9 +248,12 @@ try_with_slots(call_state *c, uint32_t i, PyObject **slots, PyObject **result)
     c->self->count.replays++;
     unpin(c);
     kin_recursion_take(c->ts, 1);
-    *result = kin_replay_run(variant->v, slots, leave, &x);
+    kin_variant *v = variant->v;
+    *result = kin_replay_run(v, slots, leave, &x);
     kin_recursion_take(c->ts, -1);
-    return TRY_HIT;
+    if (v->failure != NULL)
+        retire(c->self, variant, v);
+    return *result == NULL && !PyErr_Occurred() ? TRY_EAGER : TRY_HIT;
 }
 
 static try_result

@@ -353,11 +353,12 @@ clear_module(PyObject *module)
     return 0;
 }
 
-/* All Compiled and Variant objects are gone: their types keep the module alive. */
+/* At the end of the process the module may go before compiled functions do: these run eagerly from now on. */
 static void
 free_module(void *module)
 {
     kin_state *st = state_of(module);
+    kin_compiled_forget_state(st);
     Py_CLEAR(st->options.error_class);
     Py_CLEAR(st->compiled_type);
     Py_CLEAR(st->variant_type);

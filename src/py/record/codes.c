@@ -2,17 +2,8 @@
  * make functions all the time leave nothing behind. */
 #include "py/record/codes.h"
 
+#include "py/compat/extra.h"
 #include <stdlib.h>
-
-#if PY_VERSION_HEX >= 0x030C0000
-#define request_index PyUnstable_Eval_RequestCodeExtraIndex
-#define get_extra PyUnstable_Code_GetExtra
-#define set_extra PyUnstable_Code_SetExtra
-#else
-#define request_index _PyEval_RequestCodeExtraIndex
-#define get_extra _PyCode_GetExtra
-#define set_extra _PyCode_SetExtra
-#endif
 
 /* One number per process, asked for once; -1: not yet, -2: CPython has none left. */
 static Py_ssize_t extra_index = -1;
@@ -30,7 +21,7 @@ static bool
 have_index(void)
 {
     if (extra_index == -1) {
-        extra_index = request_index(free_decoded);
+        extra_index = kin_extra_index(free_decoded);
         if (extra_index < 0)
             extra_index = -2;
     }
@@ -61,14 +52,14 @@ const kin_code *
 rec_code_of(PyCodeObject *code)
 {
     void *found = NULL;
-    if (!have_index() || get_extra((PyObject *)code, extra_index, &found) < 0) {
+    if (!have_index() || kin_extra_get((PyObject *)code, extra_index, &found) < 0) {
         PyErr_Clear();
         return NULL;
     }
     if (found != NULL)
         return found;
     kin_code *kc = decode(code);
-    if (kc != NULL && set_extra((PyObject *)code, extra_index, kc) < 0) {
+    if (kc != NULL && kin_extra_set((PyObject *)code, extra_index, kc) < 0) {
         PyErr_Clear();
         free_decoded(kc);
         kc = NULL;

@@ -335,6 +335,11 @@ on_instr(void *arg, struct _PyInterpreterFrame *frame, uint32_t offset)
         rec_bug(r, "the stack differs from its shadow");
         return;
     }
+    r->unwitnessed = false;
+    if (kin_watch_foreign_tool(r->watch.priv)) {
+        rec_stop(r, "a tracing or profiling tool was switched on");
+        return;
+    }
     rec_dispatch(r);
     rec_settle(r);
     if (r->escaped != 0 && !r->stopped)
@@ -351,6 +356,9 @@ static void
 push_membership(rec *r, rec_frame *f, kin_vid result)
 {
     bool invert = f->call_resume == KIN_RESUME_FALSITY;
+    if (r->t->vals.at[result].kind == KIN_VAL_SRC && !r->seg_ended && kin_is_exact_immutable(O(r, result)) &&
+        rec_can_const(r, result))
+        result = rec_need_const(r, result); /* a fact: nothing has to be decided here */
     if (rec_is_const(r, result) && PyBool_Check(O(r, result)))
         rec_push(r, rec_const(r, (O(r, result) == Py_True) != invert ? Py_True : Py_False));
     else if (r->info.at[result].type == &PyBool_Type && !invert)

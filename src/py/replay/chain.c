@@ -1,6 +1,7 @@
 /* The frames of a snapshot's chain: built from the snapshot, linked outermost first, freed innermost first. */
 #include "py/compat/recursion.h"
 #include "py/record/codes.h"
+#include "py/compat/failure.h"
 #include "py/replay/replay_priv.h"
 
 /* An offset may name the first prefix of an instruction, or KW_NAMES or PRECALL before the CALL they belong to; while
@@ -38,7 +39,7 @@ build_link(kin_run *r, kin_link *l, uint32_t snap)
     const kin_snap *s = &r->t->snaps.at[snap];
     PyObject *func = kin_run_value(r, s->func), *code = kin_refs_get(r->refs, s->code);
     if (func == NULL || code == NULL || !PyFunction_Check(func)) {
-        PyErr_Format(PyExc_SystemError, "kintsugi: a snapshot has no function (vid %u kind %d step %u flags %x code %R)", s->func, r->t->vals.at[s->func].kind, r->t->vals.at[s->func].step, r->t->vals.at[s->func].kind==3?r->t->steps.at[r->t->vals.at[s->func].step].flags:0,code);
+        kin_failure_raise("kintsugi: snapshot %u has no function", (unsigned)snap);
         return false;
     }
     l->code = (PyCodeObject *)code;

@@ -1,4 +1,5 @@
 /* Launching a unit (units.h): one call of what the backend made of it, in place of its steps. */
+#include "py/compat/failure.h"
 #include "py/replay/replay_priv.h"
 
 static PyObject *
@@ -63,7 +64,7 @@ kin_run_launch(kin_run *r, uint32_t step, uint32_t *last)
     }
     if (result != NULL && (!PyTuple_CheckExact(result) || PyTuple_GET_SIZE(result) != (Py_ssize_t)unit->nout)) {
         Py_CLEAR(result);
-        PyErr_SetString(PyExc_SystemError, "kintsugi: a compiled graph did not give what was asked of it");
+        kin_failure_raise("kintsugi: a compiled graph did not give what was asked of it");
     }
     if (result == NULL)
         return KIN_LAUNCH_RAISED;

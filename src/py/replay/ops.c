@@ -1,6 +1,7 @@
 /* Executes one step: gathers the operands, calls the operation of its kind. Calls, operators and access live here;
  * ops_build.c makes and changes objects, ops_state.c does imports, globals and raise.
  */
+#include "py/compat/failure.h"
 #include "py/replay/ops_priv.h"
 #include "py/replay/replay.h"
 
@@ -323,8 +324,8 @@ static const op_row op_table[KIN_STEP__COUNT] = {
 static PyObject *
 report_missing(const kin_step *s, uint32_t operand)
 {
-    PyErr_Format(PyExc_SystemError, "kintsugi: operand %u of step '%s' has no value", (unsigned)operand,
-                 kin_step_name((kin_step_kind)s->kind));
+    kin_failure_raise("kintsugi: operand %u of step '%s' has no value", (unsigned)operand,
+                      kin_step_name((kin_step_kind)s->kind));
     return NULL;
 }
 
@@ -367,7 +368,7 @@ kin_step_execute(const kin_trace *t, const kin_refs *refs, const kin_step *s, Py
     if (s->kind == KIN_STEP_CHECK)
         return execute_check(t, refs, s, slots);
     if (op_table[s->kind].run == NULL) {
-        PyErr_Format(PyExc_SystemError, "kintsugi: '%s' is no operation", kin_step_name((kin_step_kind)s->kind));
+        kin_failure_raise("kintsugi: '%s' is no operation", kin_step_name((kin_step_kind)s->kind));
         return NULL;
     }
     PyObject *small[SMALL];

@@ -14,6 +14,7 @@
 #include "py/compat/recursion.h"
 #include "py/guardeval/guard.h"
 #include "py/record/codes.h"
+#include "py/compat/failure.h"
 #include "py/replay/ops_priv.h"
 #include "py/replay/replay_priv.h"
 #include "py/watch/watch.h"
@@ -197,6 +198,33 @@ needs_frames(const kin_run *r, const kin_step *s)
     return callee != NULL && PyFunction_Check(callee);
 }
 
+/* Remembers the pending failure of our own and takes it away. */
+static void
+note_failure(kin_run *r)
+{
+    char text[200];
+    kin_failure_take(text, sizeof text);
+    free(r->v->failure);
+    r->v->failure = strdup(text);
+}
+
+/* May running the call from its beginning be told from going on before this step? */
+static bool
+is_untouched(const kin_run *r, uint32_t step)
+{
+    kin_path path = {0};
+    bool untouched = kin_trace_path(r->t, step, &path) == KIN_OK;
+    for (uint32_t k = 0; untouched && k < path.len; k++)
+        for (uint32_t i = path.at[k].first; i <= path.at[k].last && i < step; i++) {
+            const kin_step *s = &r->t->steps.at[i];
+            bool quiet = (s->flags & (KIN_STEP_SUNK | KIN_STEP_PURE)) != 0 || s->kind == KIN_STEP_SEGMENT ||
+                         s->kind == KIN_STEP_CHECK;
+            untouched = untouched && quiet && !(s->flags & KIN_STEP_OPAQUE);
+        }
+    kin_vec_deinit(&path);
+    return untouched;
+}
+
 /* The step raised, and was not expected to. */
 static PyObject *
 leave_raising(kin_run *r, uint32_t step, kin_chain *chain)
@@ -204,10 +232,15 @@ leave_raising(kin_run *r, uint32_t step, kin_chain *chain)
     const kin_step *s = &r->t->steps.at[step];
     if (chain != NULL)
         kin_recursion_take(r->ts, 1);
+    bool ours = kin_failure_pending();
+    if (ours)
+        r->failed_at = step;
     if (s->snap == 0)
         return NULL;
+    if (ours && !(s->flags & KIN_STEP_AGAIN))
+        note_failure(r);
     /* CPython knows the words; it changes nothing to ask again */
-    if (s->kind == KIN_STEP_CELL_GET || (s->flags & KIN_STEP_AGAIN)) {
+    if (ours || s->kind == KIN_STEP_CELL_GET || (s->flags & KIN_STEP_AGAIN)) {
         PyErr_Clear();
         if (chain != NULL)
             kin_chain_drop(r->ts, chain);
@@ -246,7 +279,8 @@ settle_raises(kin_run *r, uint32_t step, PyObject *result, kin_chain *chain, PyO
         Py_XDECREF(result);
         if (chain != NULL)
             kin_chain_drop(r->ts, chain);
-        PyErr_SetString(PyExc_SystemError, "kintsugi: a step that should have raised cannot be left");
+        kin_failure_raise("kintsugi: a step that should have raised cannot be left");
+        r->failed_at = step + 1;
         *value = NULL;
         return LEFT;
     }
@@ -302,7 +336,8 @@ fail_test(kin_run *r, uint32_t step, PyObject **value)
     if (r->t->steps.at[step].alt != 0)
         return JUMP;
     if (r->t->steps.at[step].snap == 0) {
-        PyErr_SetString(PyExc_SystemError, "kintsugi: a test without a snapshot failed");
+        kin_failure_raise("kintsugi: a test without a snapshot failed");
+        r->failed_at = step;
         *value = NULL;
     }
     else
@@ -354,7 +389,7 @@ run_return(kin_run *r, uint32_t step, PyObject **value)
     const kin_step *s = &r->t->steps.at[step];
     PyObject *result = kin_run_value(r, r->t->vids.at[s->args]);
     if (result == NULL)
-        PyErr_SetString(PyExc_SystemError, "kintsugi: the result has no value");
+        kin_failure_raise("kintsugi: the result has no value");
     else if (r->dropped || PyErr_CheckSignals() == 0) {
         r->v->hits++;
         *value = Py_NewRef(result);
@@ -454,8 +489,10 @@ run_steps(kin_run *r)
         const kin_step *s = &t->steps.at[i];
         outcome next = GO_ON;
         if (s->flags & KIN_STEP_SUNK) {
-            if (r->built_sunk && kin_sunk_pass(r, i) != KIN_OK)
-                return NULL; /* only without memory */
+            if (r->built_sunk && kin_sunk_pass(r, i) != KIN_OK) {
+                r->failed_at = i;
+                return NULL;
+            }
         }
         else if (begins_unit(r, i) && (next = launch_unit(r, &i, &value)) != GO_ON) {
             s = &t->steps.at[i];
@@ -483,6 +520,16 @@ run_steps(kin_run *r)
     }
 }
 
+/* A failure of our own that could not be left by a snapshot. The caller of this call may be a replay as well: it must
+ * not take the failure for one of its own. */
+static void
+end_failed(kin_run *r)
+{
+    note_failure(r);
+    if (!is_untouched(r, r->failed_at))
+        PyErr_SetString(PyExc_SystemError, r->v->failure == NULL ? "kintsugi: internal failure" : r->v->failure);
+}
+
 PyObject *
 kin_replay_run(kin_variant *v, PyObject **slots, kin_exit_hook hook, void *hook_arg)
 {
@@ -494,6 +541,8 @@ kin_replay_run(kin_variant *v, PyObject **slots, kin_exit_hook hook, void *hook_
         r.units->refs++;
     PyObject *value = run_steps(&r);
     PyObject *type = NULL, *error = NULL, *tb = NULL;
+    if (value == NULL && kin_failure_pending())
+        end_failed(&r);
     if (value == NULL)
         PyErr_Fetch(&type, &error, &tb);
     if (r.has_exc) {

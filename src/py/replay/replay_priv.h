@@ -24,6 +24,7 @@ typedef struct {
     uint32_t last_snap; /* of the last step run, for forced exits */
     uint32_t nforced;
     kin_units *units;   /* held while the run lasts; NULL: none */
+    uint32_t failed_at; /* the step that met a failure of our own */
     bool dropped;       /* a unit did not make values that only a handler of signals at the end could see */
 } kin_run;
 

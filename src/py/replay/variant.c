@@ -32,6 +32,7 @@ kin_variant_free(kin_variant *v)
     kin_guard_free(v->guards);
     kin_trace_deinit(&v->trace);
     free(v->exit_counts);
+    free(v->failure);
     free(v->sunk);
     kin_refs_deinit(&v->refs);
     Py_XDECREF(v->func);

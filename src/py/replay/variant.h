@@ -23,6 +23,7 @@ typedef struct kin_variant {
     uint32_t running;        /* replays in progress (recursion, threads) */
     uint32_t *exit_counts;   /* by step: how often this CHECK/SEGMENT left the program; NULL until needed */
     double record_ns;
+    char *failure;           /* a replay met a failure of our own (failure.h): its text, made with malloc */
     struct kin_units *units; /* what a custom backend compiled; NULL: step by step */
 } kin_variant;
 

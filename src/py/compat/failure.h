@@ -1,0 +1,21 @@
+/* Failures of our own (a program that is not well formed, not an error of the program's or missing memory).
+ *
+ * They are raised as a class of their own. Replay meets one by going on in CPython where the failing step has a
+ * snapshot; where it has none and nothing visible has happened yet, the whole call runs eagerly. What is left: a
+ * step without a snapshot fails after visible effects, or a frame cannot be built then. Such a call can neither be
+ * continued nor begun again, and the error (a SystemError) is raised.
+ */
+#ifndef KIN_PY_FAILURE_H
+#define KIN_PY_FAILURE_H
+
+#include <Python.h>
+#include <stdbool.h>
+
+/* Raises one; the arguments are those of PyErr_Format. */
+void kin_failure_raise(const char *format, ...);
+/* Is the pending exception one? */
+bool kin_failure_pending(void);
+/* Takes the pending exception away; its message goes to text. */
+void kin_failure_take(char *text, size_t size);
+
+#endif
