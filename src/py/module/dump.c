@@ -82,6 +82,8 @@ describe_fact(dumper *d, const kin_fact *fact)
 {
     PyObject *code = fact->code ? kin_refs_get(d->refs, fact->code) : NULL, *entry = PyDict_New();
     dump_place place = {0};
+    /* What exactly is asked of a tensor; the text shows all that was known of it. */
+    PyObject *record = fact->kind == KIN_FACT_T_META ? kin_refs_get(d->refs, fact->ref) : NULL;
     if (code != NULL && PyCode_Check(code)) {
         place.code = (PyCodeObject *)code;
         place.line = PyCode_Addr2Line(place.code, (int)fact->offset);
@@ -91,7 +93,8 @@ describe_fact(dumper *d, const kin_fact *fact)
     PyObject *source = fact->vid ? dump_path(d, fact->vid) : PyUnicode_FromString("");
     if (dump_set(entry, "source", source) < 0 || dump_set(entry, "text", dump_fact_text(d, fact)) < 0
         || dump_set(entry, "kind", PyUnicode_FromString(kin_fact_name((kin_fact_kind)fact->kind))) < 0
-        || dump_set(entry, "segment", PyLong_FromLong(fact->seg)) < 0 || dump_set_place(entry, place) < 0)
+        || dump_set(entry, "segment", PyLong_FromLong(fact->seg)) < 0 || dump_set_place(entry, place) < 0
+        || (record != NULL && PyDict_SetItemString(entry, "record", record) < 0))
         Py_CLEAR(entry);
     return entry;
 }

@@ -1,0 +1,262 @@
+"""The shadow oracle: where the guards of a recording hold, recording the call afresh must say the same.
+
+A guard claims that Python would take the same decisions and make the same calls again. So a sequence of calls is made
+in two worlds. In the first one the engine records and replays. In the second one every call that was a replay in the
+first is recorded from scratch, by a compiled object of its own, and the two recordings are compared (trace_diff.py):
+steps, facts, graphs, breaks, effects. Where a replay left its recording on the way, what lies before the exit is
+compared. Results are compared too.
+
+    python tests/oracle/oracle.py containers dict_order      one case of the corpus, all changes
+    python tests/oracle/oracle.py --seed 7                   one random program
+"""
+import contextlib
+import dataclasses
+import io
+import pathlib
+import random
+import sys
+import tempfile
+
+HERE = pathlib.Path(__file__).resolve().parent
+sys.path[:0] = [str(HERE), str(HERE.parent / "diff"), str(HERE.parent / "corpus")]
+
+import kintsugi   # noqa: E402
+from kincorpus import freeze, run, world   # noqa: E402
+from kincorpus.case import Args, State   # noqa: E402
+
+import trace_diff   # noqa: E402
+import variations   # noqa: E402
+
+
+@dataclasses.dataclass
+class Report:
+    """What the oracle saw: differences as (call, text), and how much it could compare."""
+    differences: list = dataclasses.field(default_factory=list)
+    calls: int = 0
+    replays: int = 0    # compared to the end
+    exits: int = 0      # compared up to where the replay left
+
+    def add(self, other):
+        self.differences += other.differences
+        self.calls, self.replays, self.exits = (self.calls + other.calls, self.replays + other.replays,
+                                                self.exits + other.exits)
+        return self
+
+
+def call(fn, args, kwargs):
+    """Result and type of the exception, as plain data."""
+    with contextlib.redirect_stdout(io.StringIO()), contextlib.redirect_stderr(io.StringIO()):
+        try:
+            result, error = fn(*args, **kwargs), None
+        except Exception as e:
+            result, error = None, f"{type(e).__name__}: {trace_diff.plain(str(e))}"
+    return result, error
+
+
+class Watched:
+    """A compiled object whose calls say what became of them: ("replay", dump), ("exit", dump, step) or None."""
+
+    def __init__(self, fn):
+        self.compiled = kintsugi.compile(fn)
+        self.engine = kintsugi._api.engine_of(self.compiled)
+        self.missed = False     # by the last call
+
+    def counts(self):
+        stats = self.engine.stats()
+        return stats["recordings"], [(v["hits"], v["exits"]) for v in stats["variants"]]
+
+    def __call__(self, args, kwargs):
+        before = self.counts()
+        kintsugi._kintsugi.events()
+        seen = call(self.compiled, args, kwargs)
+        after = self.counts()
+        self.missed = after == before
+        return seen, self.outcome(before, after)
+
+    def outcome(self, before, after):
+        if before[0] != after[0] or len(before[1]) != len(after[1]):
+            return None
+        moved = [(i, b[0] - a[0], b[1] - a[1]) for i, (a, b) in enumerate(zip(before[1], after[1])) if a != b]
+        if len(moved) != 1 or sum(moved[0][1:]) != 1:
+            return None    # not one run of one recording: it called itself, say
+        dump = kintsugi._kintsugi.dump(self.engine.variants()[moved[0][0]])
+        if moved[0][1]:
+            return "replay", dump
+        left = [e for e in kintsugi._kintsugi.events() if e["event"] == "exit"]
+        return ("exit", dump, left[-1]["step"]) if left else None
+
+
+def record(fn, args, kwargs):
+    """The call, recorded from scratch: ((result, error), dump or None)."""
+    fresh = Watched(fn)
+    seen = call(fresh.compiled, args, kwargs)
+    variants = fresh.engine.variants()
+    return seen, kintsugi._kintsugi.dump(variants[0]) if variants else None
+
+
+@contextlib.contextmanager
+def fresh_case(path, name):
+    """(module, case, state, function) in a world of its own."""
+    with world.fresh_ambient("ignore"):
+        module = world.load(pathlib.Path(path), "world_" + pathlib.Path(path).stem)
+        case = module.CASES[name]
+        state = State()
+        if case.setup:
+            case.setup(state)
+        yield module, case, state, case.fn(state) if case.build else case.fn
+
+
+def arguments(case, i, state):
+    made = case.args(i, state)
+    return made if isinstance(made, Args) else Args(*made)
+
+
+# A plan says what call number k is: prepare(k, module, case, state, fn) -> (args, kwargs, name, undo)
+
+class Declared:
+    """The calls of a case as the corpus makes them."""
+
+    def __call__(self, k, module, case, state, fn):
+        if case.mutate:
+            case.mutate(k, state)
+        made = arguments(case, k, state)
+        return list(made.args), made.kwargs, f"call {k}", lambda: None
+
+    def outdated(self, k, watched):
+        return watched.missed
+
+
+class Changed:
+    """Call 0 again and again with one change each; chosen: numbers of changes, None = no change."""
+
+    def __init__(self, chosen):
+        self.chosen = chosen
+
+    def outdated(self, k, watched):
+        return watched.missed and k > 0 and self.chosen[k - 1] is None
+
+    def __call__(self, k, module, case, state, fn):
+        if k == 0 and case.mutate:
+            case.mutate(0, state)
+        made = arguments(case, 0, state)
+        args, kwargs, number = list(made.args), made.kwargs, self.chosen[k]
+        changes = variations.all_changes(module, fn, args, kwargs) if number is not None else []
+        if number is None or number >= len(changes):
+            return args, kwargs, "unchanged", lambda: None
+        try:
+            undo = changes[number].apply()
+        except Exception as e:
+            return args, kwargs, f"unchanged ({type(e).__name__} from {changes[number].name})", lambda: None
+        return args, kwargs, changes[number].name, undo
+
+
+def count_changes(path, name):
+    with fresh_case(path, name) as (module, case, state, fn):
+        args, kwargs, _, _ = Declared()(0, module, case, state, fn)
+        return len(variations.all_changes(module, fn, args, kwargs))
+
+
+def calls_in_a_world(path, name, plan, count, make_call):
+    """make_call(k, fn, args, kwargs) -> ((result, error), more) for each call; a list of (name, seen, more)."""
+    out = []
+    kintsugi.reset()
+    with fresh_case(path, name) as (module, case, state, fn):
+        for k in range(count):
+            args, kwargs, label, undo = plan(k, module, case, state, fn)
+            (result, error), more = make_call(k, fn, args, kwargs)
+            seen = freeze.Freezer(module.__name__)((result, error))
+            with contextlib.suppress(Exception):
+                undo()
+            out.append((label, seen, more))
+    return out
+
+
+def consult(path, name, plan, count):
+    """A Report about `count` calls of a case."""
+    watched = []
+
+    def engine_call(k, fn, args, kwargs):
+        # A compiled object remembers values that changed between its recordings, which a fresh one cannot: so each one
+        # records once, and when it no longer fits, the next takes over.
+        if not watched or plan.outdated(k, watched[-1]):
+            watched.append(Watched(fn))
+        return watched[-1](args, kwargs)
+
+    def afresh(k, fn, args, kwargs):
+        if first[k][2] is None:
+            return call(fn, args, kwargs), None
+        return record(fn, args, kwargs)
+
+    with kintsugi.config.patch(branch_limit=0, recompile_limit=1):
+        first = calls_in_a_world(path, name, plan, count, engine_call)
+        second = calls_in_a_world(path, name, plan, count, afresh)
+    report = Report(calls=count)
+    for k, ((label, seen, outcome), (_, seen_now, dump)) in enumerate(zip(first, second)):
+        judge(report, f"{label} (call {k})", outcome, dump, seen, seen_now)
+    return report
+
+
+def judge(report, label, outcome, dump, seen, seen_now):
+    if outcome is None:
+        return
+    if seen != seen_now:
+        x = freeze.differences(seen, seen_now)[0]
+        report.differences.append((label, f"results differ: {x!r:.500}"))
+    if dump is None:
+        if outcome[0] == "replay":
+            report.differences.append((label, "was replayed, but cannot be recorded"))
+        return
+    if outcome[0] == "replay":
+        report.replays += 1
+        found = trace_diff.compare(outcome[1], dump)
+    else:
+        report.exits += 1
+        found = trace_diff.compare_until(outcome[1], dump, outcome[2])
+    report.differences += [(label, text) for text in found]
+
+
+def choose(total, limit, seed):
+    """Which changes to make; unchanged calls in between show whether the state has moved on. limit 0: all."""
+    numbers = list(range(total))
+    if limit and total > limit:
+        numbers = sorted(random.Random(seed).sample(numbers, limit))
+    out = [None, None]
+    for i, n in enumerate(numbers):
+        out += [n] if i % 8 else [n, None]
+    return out
+
+
+def consult_case(path, name, calls, limit=0):
+    """The declared calls of a case, then the changed ones."""
+    report = consult(path, name, Declared(), calls)
+    chosen = choose(count_changes(path, name), limit, name)
+    return report.add(consult(path, name, Changed(chosen), len(chosen)))
+
+
+def consult_program(program, limit=0):
+    """A random program of tests/diff."""
+    with tempfile.TemporaryDirectory(prefix="oracle_") as folder:
+        path = pathlib.Path(folder) / "fuzz_program.py"
+        path.write_text(program.source(), encoding="utf-8")
+        return consult_case(path, "f", len(program.rows), limit)
+
+
+def main(argv):
+    if argv[:1] == ["--seed"]:
+        from fuzz_generate import generate
+        program = generate(int(argv[1]))
+        report = consult_program(program)
+        print(program.source().split("OBJ = Obj(1)\n", 1)[-1])
+    else:
+        path = run.CASES_DIR / f"{argv[0]}.py"
+        calls = {c.name: c.calls for c in run.cases_of(path)}[argv[1]]
+        report = consult_case(path, argv[1], calls)
+    for label, text in report.differences:
+        print(f"{label}: {text}")
+    print(f"{report.calls} calls, {report.replays} replays and {report.exits} exits compared, "
+          f"{len(report.differences)} differences")
+    return 1 if report.differences else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))

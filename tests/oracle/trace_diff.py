@@ -1,0 +1,124 @@
+"""Compares two recordings as `_kintsugi.dump` describes them, without what may differ between two worlds.
+
+Left out: addresses, counters and times, the numbers of values (they only have to correspond one to one), and notes on
+tensors (what a recording depends on is a fact or a check, and those are compared).
+"""
+import re
+
+ADDRESS = re.compile(r"0x[0-9a-fA-F]+")
+NUMBER = re.compile(r"%\d+")
+
+
+class Numbers:
+    """A one-to-one correspondence between the value numbers of two recordings, built up while they are compared."""
+
+    def __init__(self):
+        self.there, self.back = {}, {}
+
+    def same(self, a, b):
+        return self.there.setdefault(a, b) == b and self.back.setdefault(b, a) == a
+
+
+def plain(text):
+    return NUMBER.sub("%", ADDRESS.sub("ADDRESS", text))
+
+
+def constant(value):
+    """An operand of a graph node as text that two worlds share."""
+    if isinstance(value, dict) and set(value) == {"vid"}:
+        return "%"
+    if type(value) in (tuple, list):
+        return type(value).__name__ + "(" + ", ".join(map(constant, value)) + ")"
+    if type(value) is dict:
+        return "{" + ", ".join(f"{constant(k)}: {constant(v)}" for k, v in value.items()) + "}"
+    if type(value) in (int, float, complex, bool, str, bytes, type(None), slice, range, type):
+        return ADDRESS.sub("ADDRESS", repr(value))
+    return f"<{type(value).__name__}>"
+
+
+def step(entry):
+    """(what has to be equal, value numbers that have to correspond)"""
+    key = (entry["kind"], plain(entry["text"]), tuple(sorted(entry["flags"])), entry["line"], entry["imm"],
+           entry["alt"], entry["graph"])
+    return key, (entry["out"], *entry["operands"])
+
+
+def fact(entry):
+    # the text on a tensor is the note on it; what the guard asks is the record
+    said = (entry["source"], entry["record"]) if "record" in entry else plain(entry["text"])
+    return (entry["kind"], said, entry["segment"], entry["line"], entry["function"])
+
+
+def graph(entry):
+    nodes = tuple((n["name"], n["op"], n["target"], constant(n["args"]), constant(n["kwargs"]), n["line"])
+                  for n in entry["nodes"])
+    return (("inputs", tuple((i["name"], plain(i["source"])) for i in entry["inputs"])), ("nodes", nodes),
+            ("outputs", len(entry["outputs"])))
+
+
+def graph_break(entry):
+    return (entry["id"], plain(entry["context"]), entry["line"], tuple(entry["user_stack"]), entry["step"])
+
+
+def effect(entry):
+    return (entry["kind"], plain(entry["text"]), entry["line"])
+
+
+def first_difference(a, b):
+    """Index at which two sequences stop being equal; None when they are equal."""
+    for i, (x, y) in enumerate(zip(a, b)):
+        if x != y:
+            return i
+    return None if len(a) == len(b) else min(len(a), len(b))
+
+
+def side(rows, i):
+    return repr(rows[i]) if i < len(rows) else "nothing"
+
+
+def first_step_difference(a, b, loose=False):
+    """(index, text) of the first step in which two lists of steps differ, or None. loose: only what was done counts,
+    not what finishing the trace concluded from later steps."""
+    numbers = Numbers()
+
+    def key(entry):
+        (kind, text, flags, line, imm, alt, number), vids = step(entry)
+        if loose:
+            return (kind, text, tuple(f for f in flags if f != "sunk"), line, imm), vids
+        return (kind, text, flags, line, imm, alt, number), vids
+
+    rows = [list(map(key, side)) for side in (a, b)]
+    for i in range(max(map(len, rows))):
+        if i >= len(rows[0]) or i >= len(rows[1]):
+            return i, f"step {i}:\n    recorded first: {side(rows[0], i)}\n    recorded now:   {side(rows[1], i)}"
+        (x, xs), (y, ys) = rows[0][i], rows[1][i]
+        if x != y or len(xs) != len(ys):
+            return i, f"step {i}:\n    recorded first: {x}\n    recorded now:   {y}"
+        if not all(map(numbers.same, xs, ys)):
+            return i, f"step {i} works on other values: {x}\n    recorded first: {xs}\n    recorded now:   {ys}"
+    return None
+
+
+def compare(a, b):
+    """Readable differences between two dumps; an empty list means that they say the same."""
+    out = []
+    found = first_step_difference(a["steps"], b["steps"])
+    if found is not None:
+        out.append(found[1])
+    for key, row in (("facts", fact), ("graphs", graph), ("breaks", graph_break), ("effects", effect)):
+        left, right = list(map(row, a[key])), list(map(row, b[key]))
+        i = first_difference(left, right)
+        if i is not None:
+            out.append(f"{key}[{i}]:\n    recorded first: {side(left, i)}\n    recorded now:   {side(right, i)}")
+    if a["segments"] != b["segments"]:
+        out.append(f"segments: {a['segments']} and {b['segments']}")
+    return out
+
+
+def compare_until(a, b, left_at):
+    """Differences between the steps of `a` before `left_at`, where a replay left it, and the recording `b` of the same
+    call. What was done up to there must be the same; from there on the call went another way."""
+    found = first_step_difference(a["steps"], b["steps"], loose=True)
+    if found is not None and found[0] < left_at:
+        return [f"before the exit at step {left_at}, {found[1]}"]
+    return []
