@@ -1,5 +1,6 @@
 """Section 10: C code."""
 import bisect
+import enum
 import functools
 import heapq
 import itertools
@@ -50,6 +51,62 @@ def test_rule_88_pure_by_content(w):
     w.call(g, T(), odd, items)
     items.append(4)
     w.call(g, T(), odd, items)
+
+
+@rule
+def test_rule_88_text_of_constants(w):
+    mode = ["one"]
+
+    class Kind(enum.Enum):
+        A = 1
+
+        def __str__(self):
+            return mode[0]
+
+    class Meta(type):
+        def __repr__(cls):
+            return mode[0]
+
+    class Made(metaclass=Meta):
+        pass
+
+    def fn():
+        pass
+
+    texts = [
+        lambda x: (x, str(Kind.A), f"{Kind.A}"),
+        lambda x: (x, format(Kind.A), "".join([str(Kind.A)])),
+        lambda x: (x, repr(Made), repr([Made])),
+        lambda x: (x, repr(fn).split(" at ")[0]),
+        lambda x: (x, "%s" % Kind.A, "{}".format(Kind.A)),
+        lambda x: (x, "%s" % (Kind.A,), str((Kind.A, 1))),
+    ]
+    for text in texts:
+        mode[0], fn.__qualname__ = "one", "fn"
+        g = w.compile(text)
+        w.call(g, T())
+        w.call(g, T())
+        mode[0], fn.__qualname__ = "three", "other"
+        w.call(g, T())
+
+
+@rule
+def test_rule_88_members_compared(w):
+    class Kind(enum.Enum):
+        A = 1
+        B = 2
+
+    def f(x, kind):
+        return x * 2 if kind == Kind.A else x * 3
+
+    g = w.compile(f)
+    w.call(g, T(), Kind.B)
+    w.hit(g, T(), Kind.B)
+    w.call(g, T(), Kind.A)
+    Kind.__eq__ = lambda self, other: True
+    w.call(g, T(), Kind.B)
+    del Kind.__eq__
+    w.call(g, T(), Kind.B)
 
 
 @rule

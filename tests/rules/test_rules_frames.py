@@ -113,7 +113,7 @@ def test_rule_96_exit_below_c_code(w):
     class Node:
         def __init__(self, x):
             log.append("init")
-            self.big = bool(x.sum() > 10)
+            self.big = True if x.sum() > 10 else False
 
         def __len__(self):
             return 3 if self.big else 2

@@ -72,7 +72,7 @@ static bool
 all_const(rec *r, const rec_args *a)
 {
     for (uint32_t i = 0; i < a->npos + a->nkw; i++)
-        if (!rec_can_const(r, a->args[i]))
+        if (!rec_can_const(r, a->args[i]) || !rec_is_value(O(r, a->args[i])))
             return false;
     for (uint32_t i = 0; i < a->npos + a->nkw; i++)
         rec_need_const(r, a->args[i]);

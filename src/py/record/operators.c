@@ -35,6 +35,18 @@ can_fold(rec *r, kin_vid vid)
     return rec_can_const(r, vid) && !PyFunction_Check(O(r, vid)) && !PyModule_Check(O(r, vid));
 }
 
+/* Is == of the object, and of its class from now on, that of object or type? */
+static bool
+compares_by_identity(rec *r, kin_vid vid)
+{
+    PyObject *obj = O(r, vid);
+    PyTypeObject *tp = Py_TYPE(obj);
+    if (tp->tp_richcompare != PyBaseObject_Type.tp_richcompare && tp->tp_richcompare != PyType_Type.tp_richcompare)
+        return kin_is_exact_immutable(obj);
+    rec_class_version(r, tp);
+    return true;
+}
+
 /* Leaves the operator as a step; new containers are fresh, contents unknown. */
 static void
 operator_step(rec *r, kin_step_kind kind, int imm, const kin_vid *args, int n, PyTypeObject *result)
@@ -151,7 +163,10 @@ rec_op_binary(rec *r, kin_step_kind kind, int imm, int n)
         return;
     bool fold = true;
     for (int i = 0; i < n; i++)
-        fold = fold && can_fold(r, args[i]);
+        fold = fold && can_fold(r, args[i]) &&
+               (rec_is_value(O(r, args[i])) || (kind == KIN_STEP_COMPARE && compares_by_identity(r, args[i])));
+    if (r->stopped)
+        return;
     if (fold) {
         for (int i = 0; i < n; i++)
             rec_need_const(r, args[i]);

@@ -186,6 +186,7 @@ kin_vid rec_need_const(rec *r, kin_vid vid);          /* specialises; 0 when it 
 void rec_need_len(rec *r, kin_vid vid, Py_ssize_t n);
 kin_vid rec_root(rec *r, kin_vid vid);                /* makes contents of `vid` readable by path from here */
 bool rec_pinnable(PyObject *obj);
+bool rec_is_value(PyObject *obj);                    /* what C code computes from it is constant as it is */
 rec_fresh *rec_make_fresh(rec *r, kin_vid vid, fresh_kind kind, const kin_vid *items, uint32_t n, bool known);
 bool rec_fresh_push(rec_fresh *f, kin_vid vid);
 void rec_escape(rec *r, kin_vid vid);

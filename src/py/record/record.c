@@ -359,8 +359,8 @@ push_membership(rec *r, rec_frame *f, kin_vid result)
     if (r->t->vals.at[result].kind == KIN_VAL_SRC && !r->seg_ended && kin_is_exact_immutable(O(r, result)) &&
         rec_can_const(r, result))
         result = rec_need_const(r, result); /* a fact: nothing has to be decided here */
-    if (rec_is_const(r, result) && PyBool_Check(O(r, result)))
-        rec_push(r, rec_const(r, (O(r, result) == Py_True) != invert ? Py_True : Py_False));
+    if (rec_is_const(r, result) && kin_is_exact_immutable(O(r, result)))
+        rec_push(r, rec_const(r, (PyObject_IsTrue(O(r, result)) > 0) != invert ? Py_True : Py_False));
     else if (r->info.at[result].type == &PyBool_Type && !invert)
         rec_push(r, result);
     else if (r->info.at[result].type == &PyBool_Type) {

@@ -278,6 +278,35 @@ rec_is_unstable(rec *r, kin_vid vid)
     return found > 0;
 }
 
+/* More digits than sys.set_int_max_str_digits() lets through at its strictest: whether text can be made of such a number,
+ * or a number of such a text, is a matter of the moment (rule 88).
+ */
+static bool
+is_huge(PyObject *obj)
+{
+    enum { MIN_DIGITS = 640 };
+    if (PyLong_CheckExact(obj))
+        return _PyLong_NumBits(obj) > MIN_DIGITS * 3;
+    if (PyUnicode_CheckExact(obj))
+        return PyUnicode_GET_LENGTH(obj) > MIN_DIGITS;
+    for (Py_ssize_t i = 0; PyTuple_CheckExact(obj) && i < PyTuple_GET_SIZE(obj); i++)
+        if (is_huge(PyTuple_GET_ITEM(obj, i)))
+            return true;
+    return false;
+}
+
+/* Is what C code computes from the constant a constant too? Text of an enum member is made by code of its class, that of a
+ * function or class by names that can be assigned.
+ */
+bool
+rec_is_value(PyObject *obj)
+{
+    if (kin_is_exact_immutable(obj))
+        return !is_huge(obj);
+    return is_fixed_type(Py_TYPE(obj)) && !PyType_Check(obj) && !PyFunction_Check(obj) && !PyCFunction_Check(obj) &&
+           !PyModule_Check(obj);
+}
+
 bool
 rec_can_const(rec *r, kin_vid vid)
 {
