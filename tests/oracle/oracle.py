@@ -14,18 +14,24 @@ import dataclasses
 import io
 import pathlib
 import random
+import signal
 import sys
 import tempfile
 
 HERE = pathlib.Path(__file__).resolve().parent
 sys.path[:0] = [str(HERE), str(HERE.parent / "diff"), str(HERE.parent / "corpus")]
 
+import torch   # noqa: E402
+
 import kintsugi   # noqa: E402
 from kincorpus import freeze, run, world   # noqa: E402
 from kincorpus.case import Args, State   # noqa: E402
+from kincorpus.isolate import in_child   # noqa: E402
 
 import trace_diff   # noqa: E402
 import variations   # noqa: E402
+
+CALL_SECONDS = 2
 
 
 @dataclasses.dataclass
@@ -51,6 +57,23 @@ def call(fn, args, kwargs):
         except Exception as e:
             result, error = None, f"{type(e).__name__}: {trace_diff.plain(str(e))}"
     return result, error
+
+
+class TooLong(BaseException):
+    """A call did not end."""
+
+
+@contextlib.contextmanager
+def deadline():
+    def too_long(*_):
+        raise TooLong
+    before = signal.signal(signal.SIGALRM, too_long)
+    signal.setitimer(signal.ITIMER_REAL, CALL_SECONDS)
+    try:
+        yield
+    finally:
+        signal.setitimer(signal.ITIMER_REAL, 0)
+        signal.signal(signal.SIGALRM, before)
 
 
 class Watched:
@@ -79,7 +102,7 @@ class Watched:
         moved = [(i, b[0] - a[0], b[1] - a[1]) for i, (a, b) in enumerate(zip(before[1], after[1])) if a != b]
         if len(moved) != 1 or sum(moved[0][1:]) != 1:
             return None    # not one run of one recording: it called itself, say
-        dump = kintsugi._kintsugi.dump(self.engine.variants()[moved[0][0]])
+        dump = trace_diff.simplify(kintsugi._kintsugi.dump(self.engine.variants()[moved[0][0]]))
         if moved[0][1]:
             return "replay", dump
         left = [e for e in kintsugi._kintsugi.events() if e["event"] == "exit"]
@@ -91,7 +114,7 @@ def record(fn, args, kwargs):
     fresh = Watched(fn)
     seen = call(fresh.compiled, args, kwargs)
     variants = fresh.engine.variants()
-    return seen, kintsugi._kintsugi.dump(variants[0]) if variants else None
+    return seen, trace_diff.simplify(kintsugi._kintsugi.dump(variants[0])) if variants else None
 
 
 @contextlib.contextmanager
@@ -116,6 +139,9 @@ def arguments(case, i, state):
 class Declared:
     """The calls of a case as the corpus makes them."""
 
+    def __init__(self, count):
+        self.count = count
+
     def __call__(self, k, module, case, state, fn):
         if case.mutate:
             case.mutate(k, state)
@@ -127,20 +153,25 @@ class Declared:
 
 
 class Changed:
-    """Call 0 again and again with one change each; chosen: numbers of changes, None = no change."""
+    """Call 0 again and again with one change each. `limit` bounds the changes (0: all there are)."""
 
-    def __init__(self, chosen):
-        self.chosen = chosen
+    def __init__(self, limit, seed):
+        self.limit, self.seed, self.chosen, self.count = limit, seed, [None], 1
 
     def outdated(self, k, watched):
-        return watched.missed and k > 0 and self.chosen[k - 1] is None
+        return watched.missed and self.chosen[k - 1] is None
 
     def __call__(self, k, module, case, state, fn):
         if k == 0 and case.mutate:
             case.mutate(0, state)
         made = arguments(case, 0, state)
-        args, kwargs, number = list(made.args), made.kwargs, self.chosen[k]
-        changes = variations.all_changes(module, fn, args, kwargs) if number is not None else []
+        args, kwargs = list(made.args), made.kwargs
+        # Listing the changes reads every __dict__, which the program can tell: so always, also where none is made.
+        changes = variations.all_changes(module, fn, args, kwargs)
+        if k == 0:
+            self.chosen = choose(len(changes), self.limit, self.seed)
+            self.count = len(self.chosen)
+        number = self.chosen[k]
         if number is None or number >= len(changes):
             return args, kwargs, "unchanged", lambda: None
         try:
@@ -150,29 +181,46 @@ class Changed:
         return args, kwargs, changes[number].name, undo
 
 
-def count_changes(path, name):
-    with fresh_case(path, name) as (module, case, state, fn):
-        args, kwargs, _, _ = Declared()(0, module, case, state, fn)
-        return len(variations.all_changes(module, fn, args, kwargs))
-
-
-def calls_in_a_world(path, name, plan, count, make_call):
-    """make_call(k, fn, args, kwargs) -> ((result, error), more) for each call; a list of (name, seen, more)."""
-    out = []
-    kintsugi.reset()
-    with fresh_case(path, name) as (module, case, state, fn):
-        for k in range(count):
-            args, kwargs, label, undo = plan(k, module, case, state, fn)
-            (result, error), more = make_call(k, fn, args, kwargs)
-            seen = freeze.Freezer(module.__name__)((result, error))
-            with contextlib.suppress(Exception):
-                undo()
-            out.append((label, seen, more))
+def choose(total, limit, seed):
+    """Which changes to make; None, an unchanged call, in between shows whether the state has moved on."""
+    numbers = list(range(total))
+    if limit and total > limit:
+        numbers = sorted(random.Random(seed).sample(numbers, limit))
+    out = [None, None]
+    for i, n in enumerate(numbers):
+        out += [n] if i % 8 else [n, None]
     return out
 
 
-def consult(path, name, plan, count):
-    """A Report about `count` calls of a case."""
+def frozen(name, value):
+    try:
+        return freeze.Freezer(name)(value)
+    except Exception as e:
+        return f"cannot be read: {type(e).__name__}"
+
+
+def calls_in_a_world(path, name, plan, make_call):
+    """make_call(k, fn, args, kwargs) -> ((result, error), more) for each call; a list of (label, seen, more)."""
+    out = []
+    kintsugi.reset()
+    with fresh_case(path, name) as (module, case, state, fn):
+        k = 0
+        while k < plan.count:
+            args, kwargs, label, undo = plan(k, module, case, state, fn)
+            try:
+                with deadline():
+                    seen, more = make_call(k, fn, args, kwargs)
+            except TooLong:   # a change made it run for ever
+                break
+            out.append((label, frozen(module.__name__, seen), more))
+            with contextlib.suppress(Exception):
+                undo()
+            k += 1
+    return out
+
+
+def first_world(path, name, plan):
+    """The calls as the engine replays them."""
     watched = []
 
     def engine_call(k, fn, args, kwargs):
@@ -182,17 +230,34 @@ def consult(path, name, plan, count):
             watched.append(Watched(fn))
         return watched[-1](args, kwargs)
 
+    return calls_in_a_world(path, name, plan, engine_call)
+
+
+def second_world(path, name, plan, first):
+    """The same calls, recorded afresh where the first world replayed."""
     def afresh(k, fn, args, kwargs):
-        if first[k][2] is None:
+        if k >= len(first) or first[k][2] is None:
             return call(fn, args, kwargs), None
         return record(fn, args, kwargs)
 
-    with kintsugi.config.patch(branch_limit=0, recompile_limit=1):
-        first = calls_in_a_world(path, name, plan, count, engine_call)
-        second = calls_in_a_world(path, name, plan, count, afresh)
-    report = Report(calls=count)
-    for k, ((label, seen, outcome), (_, seen_now, dump)) in enumerate(zip(first, second)):
-        judge(report, f"{label} (call {k})", outcome, dump, seen, seen_now)
+    return calls_in_a_world(path, name, plan, afresh)
+
+
+def consult(path, name, plans, isolate=True):
+    """A Report about a case. plans() lists what is done in each world; each world is a process of its own, since
+    cases also change what belongs to the process. isolate=False is for a debugger."""
+    def in_order(world_of, more):
+        with kintsugi.config.patch(branch_limit=0, recompile_limit=1):
+            return [world_of(path, name, plan, *rest) for plan, *rest in zip(plans(), *more)]
+
+    here = in_child if isolate else lambda action: action()
+    first = here(lambda: in_order(first_world, []))
+    second = here(lambda: in_order(second_world, [first]))
+    report = Report()
+    for x, y in zip(first, second):
+        report.calls += len(x)
+        for k, ((label, seen, outcome), (_, seen_now, dump)) in enumerate(zip(x, y)):
+            judge(report, f"{label} (call {k})", outcome, dump, seen, seen_now)
     return report
 
 
@@ -215,22 +280,9 @@ def judge(report, label, outcome, dump, seen, seen_now):
     report.differences += [(label, text) for text in found]
 
 
-def choose(total, limit, seed):
-    """Which changes to make; unchanged calls in between show whether the state has moved on. limit 0: all."""
-    numbers = list(range(total))
-    if limit and total > limit:
-        numbers = sorted(random.Random(seed).sample(numbers, limit))
-    out = [None, None]
-    for i, n in enumerate(numbers):
-        out += [n] if i % 8 else [n, None]
-    return out
-
-
 def consult_case(path, name, calls, limit=0):
     """The declared calls of a case, then the changed ones."""
-    report = consult(path, name, Declared(), calls)
-    chosen = choose(count_changes(path, name), limit, name)
-    return report.add(consult(path, name, Changed(chosen), len(chosen)))
+    return consult(path, name, lambda: [Declared(calls), Changed(limit, name)])
 
 
 def consult_program(program, limit=0):
@@ -241,8 +293,44 @@ def consult_program(program, limit=0):
         return consult_case(path, "f", len(program.rows), limit)
 
 
+def consult_model(entry, calls=3):
+    """A model of bench/models.py, other data in each call."""
+    def run_model(make_call):
+        out = []
+        kintsugi.reset()
+        with kintsugi.config.patch(branch_limit=0, recompile_limit=1), torch.no_grad(), world.fresh_ambient("ignore"):
+            fn = entry.call(entry.make())
+            for i in range(calls):
+                args, kwargs = entry.inputs(i)
+                seen, more = make_call(i, fn, args, kwargs)
+                out.append((f"call {i}", frozen("", seen), more))
+        return out
+
+    def first_calls():
+        watched = []
+
+        def engine_call(i, fn, args, kwargs):
+            if not watched:
+                watched.append(Watched(fn))
+            return watched[0](args, kwargs)
+        return run_model(engine_call)
+
+    first = in_child(first_calls)
+    second = in_child(lambda: run_model(
+        lambda i, fn, args, kwargs: record(fn, args, kwargs) if first[i][2] else (call(fn, args, kwargs), None)))
+    report = Report(calls=calls)
+    for (label, seen, outcome), (_, seen_now, dump) in zip(first, second):
+        judge(report, label, outcome, dump, seen, seen_now)
+    return report
+
+
 def main(argv):
-    if argv[:1] == ["--seed"]:
+    if argv[:1] == ["--model"]:
+        sys.path.append(str(HERE.parents[1] / "bench"))
+        import models
+        entry, = models.find(argv[1:])
+        report = consult_model(entry)
+    elif argv[:1] == ["--seed"]:
         from fuzz_generate import generate
         program = generate(int(argv[1]))
         report = consult_program(program)

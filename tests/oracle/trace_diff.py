@@ -5,7 +5,7 @@ tensors (what a recording depends on is a fact or a check, and those are compare
 """
 import re
 
-ADDRESS = re.compile(r"0x[0-9a-fA-F]+")
+ADDRESS = re.compile(r"0x[0-9a-fA-F]+|\b\d{14,15}\b")   # also as id() shows it
 NUMBER = re.compile(r"%\d+")
 
 
@@ -82,7 +82,7 @@ def first_step_difference(a, b, loose=False):
     numbers = Numbers()
 
     def key(entry):
-        (kind, text, flags, line, imm, alt, number), vids = step(entry)
+        (kind, text, flags, line, imm, alt, number), vids = entry
         if loose:
             return (kind, text, tuple(f for f in flags if f != "sunk"), line, imm), vids
         return (kind, text, flags, line, imm, alt, number), vids
@@ -99,14 +99,22 @@ def first_step_difference(a, b, loose=False):
     return None
 
 
+def simplify(dump):
+    """A dump as plain data that can be sent between processes; compare takes these."""
+    out = {key: [row(entry) for entry in dump[key]] for key, row in (
+        ("steps", step), ("facts", fact), ("graphs", graph), ("breaks", graph_break), ("effects", effect))}
+    out["segments"] = dump["segments"]
+    return out
+
+
 def compare(a, b):
-    """Readable differences between two dumps; an empty list means that they say the same."""
+    """Readable differences between two recordings; an empty list means that they say the same."""
     out = []
     found = first_step_difference(a["steps"], b["steps"])
     if found is not None:
         out.append(found[1])
-    for key, row in (("facts", fact), ("graphs", graph), ("breaks", graph_break), ("effects", effect)):
-        left, right = list(map(row, a[key])), list(map(row, b[key]))
+    for key in ("facts", "graphs", "breaks", "effects"):
+        left, right = a[key], b[key]
         i = first_difference(left, right)
         if i is not None:
             out.append(f"{key}[{i}]:\n    recorded first: {side(left, i)}\n    recorded now:   {side(right, i)}")
