@@ -17,7 +17,8 @@ def compile(fn_or_module=None, *, fullgraph=False, dynamic=None, backend=None, m
             disable=False):
     """Compiles a function or module; usable as a decorator with and without arguments.
 
-    fullgraph  the first graph break raises kintsugi.Unsupported
+    fullgraph  the first graph break raises kintsugi.Unsupported, also a torch._dynamo.exc.Unsupported. The call that
+               meets it is the one that is recorded: what it did before the error stays done, nothing is replayed
     dynamic    None: sizes are fixed until they change; True: free from the start; False: always fixed
     backend    a name (see kintsugi.list_backends()) or a function (gm, example_inputs)
     mode       "default", "reduce-overhead", "max-autotune", "max-autotune-no-cudagraphs"

@@ -895,3 +895,24 @@ assert os.waitpid(child, 0)[1] == 0
 @pytest.mark.parametrize("ending", ENDINGS)
 def test_the_process_ends_quietly(ending):
     run_script(COMMON + ENDINGS[ending])
+
+
+# ---- fullgraph ----
+
+
+def test_fullgraph_error_is_the_stock_one_too():
+    import torch._dynamo.exc
+
+    log = []
+
+    def fn(x):
+        log.append("before")
+        kintsugi.graph_break()
+        return x + 1
+
+    compiled = kintsugi.compile(fn, fullgraph=True)
+    for count in (1, 2, 3):
+        with pytest.raises(torch._dynamo.exc.Unsupported):
+            compiled(X)
+        assert log == ["before"] * count  # each call is recorded again, up to the break at least
+    assert kintsugi.stats(compiled)["replays"] == 0

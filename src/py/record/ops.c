@@ -378,7 +378,8 @@ rec_pairs_of(rec *r, kin_vid dict, kin_vid **pairs, uint32_t *n)
         *pairs = malloc((f->n + 1) * sizeof **pairs);
         if (*pairs == NULL)
             return false;
-        memcpy(*pairs, f->items, f->n * sizeof **pairs);
+        if (f->n > 0)
+            memcpy(*pairs, f->items, f->n * sizeof **pairs);
         *n = f->n;
         return true;
     }

@@ -172,6 +172,8 @@ rec_skip_kind(PyObject *func)
     if (module_is(func, "torch._dynamo.decorators") &&
         PyUnicode_CompareWithASCIIString(((PyFunctionObject *)func)->func_name, "graph_break") == 0)
         return SKIP_GRAPH_BREAK;
+    if (has_attr(func, REC_STR("_kintsugi_graph_break")))
+        return SKIP_GRAPH_BREAK;
     if (module_is(func, "torch.autograd") || module_is(func, "torch._tensor") || module_is(func, "torch._ops") ||
         module_is(func, "torch._tensor_str") || module_is(func, "copy"))
         return SKIP_PLAIN;

@@ -218,6 +218,10 @@ on_trace(PyObject *Py_UNUSED(unused), PyFrameObject *frame, int what, PyObject *
         w->exception = PyTuple_GET_ITEM(arg, 1);
         break;
     case PyTrace_RETURN:
+        if (!is_open(frame->f_frame)) { /* an asynchronous exception got in before the frame's `call` event */
+            lose(w);
+            break;
+        }
         set_flags(frame, false, true);
         w->client.ret(w->arg, frame->f_frame, arg);
         break;
