@@ -46,7 +46,10 @@ def step(entry):
 def fact(entry):
     # the text on a tensor is the note on it; what the guard asks is the record
     said = (entry["source"], entry["record"]) if "record" in entry else plain(entry["text"])
-    return (entry["kind"], said, entry["segment"], entry["line"], entry["function"])
+    kind, owner = entry["kind"], entry["source"].removesuffix(".__dict__")
+    if kind == "lacks key" and owner != entry["source"]:   # see is_about_materialised_dict
+        kind, said = "lacks attribute", said.replace(f"not in {owner}.__dict__", f"not in vars({owner})")
+    return (kind, said, entry["segment"], entry["line"], entry["function"])
 
 
 def graph(entry):
@@ -99,12 +102,37 @@ def first_step_difference(a, b, loose=False):
     return None
 
 
+def is_about_materialised_dict(entry):
+    """CPython makes an instance's __dict__ when somebody looks at it, which the program cannot tell. Attributes are read
+    from either form, so a recording notes the type of the dict only where there happened to be one."""
+    return entry["kind"] == "type" and entry["text"] == f"type({entry['source']}) is dict" \
+        and entry["source"].endswith(".__dict__")
+
+
 def simplify(dump):
     """A dump as plain data that can be sent between processes; compare takes these."""
+    dump = {**dump, "facts": [f for f in dump["facts"] if not is_about_materialised_dict(f)]}
     out = {key: [row(entry) for entry in dump[key]] for key, row in (
         ("steps", step), ("facts", fact), ("graphs", graph), ("breaks", graph_break), ("effects", effect))}
     out["segments"] = dump["segments"]
     return out
+
+
+def does_it_really(a, b):
+    """Is the first different step an opaque call in `a`, and the call modelled or inlined in `b`? What executes the call
+    asks no facts about callee and operands and stays right for all of them; which calls can be modelled may depend on
+    them. (The other way round is a difference: a model without the facts that it depends on.)"""
+    found = first_step_difference(a["steps"], b["steps"], loose=True)
+    if found is None or found[0] >= min(len(a["steps"]), len(b["steps"])):
+        return False
+    (kind, text, flags, *_), _ = a["steps"][found[0]]
+    (kind_now, text_now, flags_now, *_), _ = b["steps"][found[0]]
+    if "opaque" not in flags or (kind, text) == (kind_now, text_now):
+        return "opaque" in flags and "opaque" not in flags_now
+    # inlined now: only the new recording knows what is called
+    callee = text.removeprefix("% = ").split("(")[0]
+    about = [{f[1] for f in side["facts"] if type(f[1]) is str and f"type({callee}) is" in f[1]} for side in (a, b)]
+    return kind == "call" and not about[0] and bool(about[1])
 
 
 def compare(a, b):
@@ -127,6 +155,8 @@ def compare_until(a, b, left_at):
     """Differences between the steps of `a` before `left_at`, where a replay left it, and the recording `b` of the same
     call. What was done up to there must be the same; from there on the call went another way."""
     found = first_step_difference(a["steps"], b["steps"], loose=True)
-    if found is not None and found[0] < left_at:
+    # a recording that had to stop early says nothing about what comes then
+    stopped = found is not None and found[0] == len(b["steps"]) - 1 and b["steps"][-1][0][0] == "exit"
+    if found is not None and found[0] < left_at and not stopped:
         return [f"before the exit at step {left_at}, {found[1]}"]
     return []
