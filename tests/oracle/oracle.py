@@ -232,6 +232,7 @@ def first_world(path, name, plan):
         # A compiled object remembers values that changed between its recordings, which a fresh one cannot: so each one
         # records once, and when it no longer fits, the next takes over.
         if not watched or watched[-1].useless or plan.outdated(k, watched[-1]):
+            watched.clear()
             kintsugi.reset()
             watched.append(Watched(fn))
         return watched[-1](args, kwargs)

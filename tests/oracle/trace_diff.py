@@ -119,9 +119,8 @@ def simplify(dump):
 
 
 def does_it_really(a, b):
-    """Is the first different step an opaque call in `a`, and the call modelled or inlined in `b`? What executes the call
-    asks no facts about callee and operands and stays right for all of them; which calls can be modelled may depend on
-    them. (The other way round is a difference: a model without the facts that it depends on.)"""
+    """Is the first different step opaque in `a`, and modelled, folded or inlined in `b`? What executes the instruction asks
+    no facts about callee and operands and stays right for all of them; which can be modelled may depend on them. (The other way round is a difference: a model without the facts that it depends on.)"""
     found = first_step_difference(a["steps"], b["steps"], loose=True)
     if found is None or found[0] >= min(len(a["steps"]), len(b["steps"])):
         return False
@@ -129,10 +128,14 @@ def does_it_really(a, b):
     (kind_now, text_now, flags_now, *_), _ = b["steps"][found[0]]
     if "opaque" not in flags or (kind, text) == (kind_now, text_now):
         return "opaque" in flags and "opaque" not in flags_now
-    # inlined now: only the new recording knows what is called
-    callee = text.removeprefix("% = ").split("(")[0]
-    about = [{f[1] for f in side["facts"] if type(f[1]) is str and f"type({callee}) is" in f[1]} for side in (a, b)]
-    return kind == "call" and not about[0] and bool(about[1])
+    # folded or inlined now: only the new recording knows what is called, or one of the operands
+    segment = sum(key[0] == "segment" for key, _ in a["steps"][:found[0]]) - 1
+    head, _, rest = text.removeprefix("% = ").partition("(")
+    for value in filter(lambda v: v[:2] in ("L[", "G["), [head, *rest.removesuffix(")").split(", ")]):
+        known = [any(type(f[1]) is str and value in f[1] and f[2] <= segment for f in side["facts"]) for side in (a, b)]
+        if known == [False, True]:
+            return True
+    return False
 
 
 def compare(a, b):
