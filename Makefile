@@ -20,7 +20,7 @@ export PATH := $(dir $(PYTHON)):$(PATH)
 export PYTHONPATH := $(CURDIR)/python
 MESON = $(PYTHON) -m mesonbuild.mesonmain
 
-.PHONY: build test test-c test-py test-watch demo models bench-overhead lint sanitize clean
+.PHONY: build oracle test test-c test-py test-watch demo models bench-overhead lint sanitize clean
 
 build: $(ENV_READY)
 	@PYTHON=$(PYTHON) tools/dev_build.sh $(BUILD)
@@ -42,6 +42,9 @@ test-py: build
 
 test-watch: $(ENV_READY)
 	@$(PYTHON) tests/watch/run.py $(BUILD)-watch
+
+oracle: build
+	OMP_NUM_THREADS=1 $(PYTHON) -m pytest -q tests/oracle
 
 demo: build
 	$(PYTHON) -m kintsugi.demo

@@ -161,11 +161,11 @@ extend(exit_context *x, uint32_t step, kin_exit *exit)
 static PyObject *
 resume_eagerly(kin_exit *exit)
 {
-    bool flag = kin_record_set_compiling(true);
+    kin_record_set_compiling(true);
     PyObject *value = kin_exit_resume(exit, NULL, NULL);
     PyObject *type, *error, *traceback;
     PyErr_Fetch(&type, &error, &traceback);
-    kin_record_set_compiling(flag);
+    kin_record_set_compiling(false);
     PyErr_Restore(type, error, traceback);
     return value;
 }

@@ -276,7 +276,7 @@ void rec_torch_operator(rec *r, kin_step_kind kind, int imm, const kin_vid *args
 int rec_opaque_row(rec *r, kin_vid callee, const kin_vid *args, uint32_t n); /* row of breaks.def, -1 = no break */
 bool rec_is_compiled(PyObject *obj);
 PyObject *rec_compiled_fn(PyObject *obj); /* borrowed */
-bool rec_set_compiling(bool on); /* torch.compiler's flag; returns what it was */
+void rec_set_compiling(bool on); /* torch.compiler's flag: enters (true) or leaves, calls nest */
 bool rec_is_compiling_flag(PyObject *dict, PyObject *key);
 
 /* ---- truth.c, subscript.c, iterate.c ---- */

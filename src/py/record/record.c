@@ -18,10 +18,10 @@ kin_record_active(void)
     return active != NULL;
 }
 
-bool
+void
 kin_record_set_compiling(bool on)
 {
-    return rec_set_compiling(on);
+    rec_set_compiling(on);
 }
 
 static double
@@ -524,7 +524,7 @@ rec_run_watched(rec *r, PyObject *(*body)(void *arg), void *arg)
         return body(arg);
     }
     active = r;
-    bool flag = rec_set_compiling(true);
+    rec_set_compiling(true);
     r->witness = r->opt->witness ? rec_witness_new(r) : NULL;
     PyObject *value = body(arg);
     kin_watch_stop(&r->watch);
@@ -532,7 +532,7 @@ rec_run_watched(rec *r, PyObject *(*body)(void *arg), void *arg)
     PyErr_Fetch(&type, &exc, &tb);
     if (r->witness != NULL)
         rec_witness_look_away(r);
-    rec_set_compiling(flag);
+    rec_set_compiling(false);
     active = NULL;
     complete_recording(r);
     PyErr_Restore(type, exc, tb);

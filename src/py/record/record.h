@@ -29,9 +29,9 @@ PyObject *kin_record_call(const kin_record_options *options, PyObject *func, PyO
 PyObject *kin_record_exit(const kin_record_options *options, kin_variant *v, uint32_t step, kin_exit *exit,
                           kin_record_result *result);
 
-/* Sets what torch.compiler.is_compiling() answers and returns what it answered before. True while recording and while
+/* Enters (true) or leaves a stretch in which torch.compiler.is_compiling() answers true; stretches nest. So it is while recording and while
  * CPython finishes a call that replay has left, so that one call sees one answer (rule 67). */
-bool kin_record_set_compiling(bool on);
+void kin_record_set_compiling(bool on);
 
 /* Is a recording in progress (in this process)? is_compiling() answers true then. */
 bool kin_record_active(void);

@@ -125,14 +125,19 @@ rec_torch_init(void)
     return st;
 }
 
-bool
+void
 rec_set_compiling(bool on)
 {
-    PyObject *old = PyDict_GetItem(torch_state.compiler_dict, torch_state.flag_name);
-    bool was = old == Py_True;
-    if (PyDict_SetItem(torch_state.compiler_dict, torch_state.flag_name, on ? Py_True : Py_False) < 0)
+    /* A count, not a value to save and restore: calls of several threads end in any order. */
+    static uint32_t inside;
+    static bool outside;
+    if (on ? inside++ != 0 : --inside != 0)
+        return;
+    if (on)
+        outside = PyDict_GetItem(torch_state.compiler_dict, torch_state.flag_name) == Py_True;
+    bool value = on || outside;
+    if (PyDict_SetItem(torch_state.compiler_dict, torch_state.flag_name, value ? Py_True : Py_False) < 0)
         PyErr_Clear();
-    return was;
 }
 
 bool
