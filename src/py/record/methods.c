@@ -104,9 +104,8 @@ look_up(rec *r, kin_vid dict, kin_vid key, kin_vid *item)
         if (f->kind != FRESH_DICT || !f->known)
             return false;
         kin_vid c = rec_need_const(r, key);
-        for (uint32_t i = 0; i < f->n; i += 2)
-            if (kin_exact_equal(O(r, f->items[i]), O(r, c)))
-                *item = f->items[i + 1];
+        kin_vid *found = rec_pairs_find(r, f, O(r, c));
+        *item = found ? *found : 0;
         return true;
     }
     kin_vid c = rec_need_const(r, key);
@@ -143,12 +142,7 @@ dict_pop(rec *r, const rec_args *a)
         return a->npos == 3 && rec_model_value(r, a, a->args[2]);
     rec_fresh *f = FRESH(r, a->args[0]);
     rec_step(r, KIN_STEP_DEL_SUBSCR, KIN_STEP_MUTATES, a->args, 2);
-    for (uint32_t i = 0; i < f->n; i += 2)
-        if (kin_exact_equal(O(r, f->items[i]), O(r, a->args[1]))) {
-            memmove(f->items + i, f->items + i + 2, (f->n - i - 2) * sizeof *f->items);
-            f->n -= 2;
-            break;
-        }
+    rec_pairs_drop(r, f, O(r, a->args[1]));
     if (f->escaped)
         rec_end_segment(r);
     return rec_model_value(r, a, item);

@@ -252,10 +252,7 @@ known_member(rec *r, kin_vid container, kin_vid item)
         if (f->kind != FRESH_DICT || !f->known || !PyUnicode_CheckExact(key))
             return -1;
         rec_need_const(r, item);
-        for (uint32_t i = 0; i < f->n; i += 2)
-            if (kin_exact_equal(O(r, f->items[i]), key))
-                return 1;
-        return 0;
+        return rec_pairs_find(r, f, key) != NULL;
     }
     if (PyDict_CheckExact(obj)) {
         int found = PyDict_Contains(obj, key);
@@ -497,10 +494,8 @@ known_item(rec *r, kin_vid container, kin_vid key)
     }
     if (f != NULL && f->known && f->kind == FRESH_DICT && PyUnicode_CheckExact(k)) {
         rec_need_const(r, key);
-        for (uint32_t i = 0; i < f->n; i += 2)
-            if (kin_exact_equal(O(r, f->items[i]), k))
-                return f->items[i + 1];
-        return 0;
+        kin_vid *found = rec_pairs_find(r, f, k);
+        return found ? *found : 0;
     }
     if (f != NULL)
         return 0;

@@ -193,6 +193,7 @@ void rec_escape(rec *r, kin_vid vid);
 /* Known contents as key, value pairs (dict items, instance attributes) with constant keys. */
 kin_vid *rec_pairs_find(rec *r, const rec_fresh *f, PyObject *key); /* place of the value; NULL = absent */
 void rec_pairs_put(rec *r, rec_fresh *f, kin_vid key, kin_vid value);
+void rec_pairs_drop(rec *r, rec_fresh *f, PyObject *key);
 rec_fresh *rec_mapping(rec *r, kin_vid vid); /* key, value pairs of a fresh dict or dict-like instance; NULL = unknown */
 bool rec_pairs_of(rec *r, kin_vid dict, kin_vid **pairs, uint32_t *n); /* malloc'ed; keys are known strings */
 void rec_touch_iterators(rec *r, kin_vid container);

@@ -421,6 +421,16 @@ rec_pairs_put(rec *r, rec_fresh *f, kin_vid key, kin_vid value)
         r->status = KIN_NOMEM;
 }
 
+void
+rec_pairs_drop(rec *r, rec_fresh *f, PyObject *key)
+{
+    kin_vid *found = rec_pairs_find(r, f, key);
+    if (found == NULL)
+        return;
+    memmove(found - 1, found + 1, (size_t)(f->items + f->n - (found + 1)) * sizeof *found);
+    f->n -= 2;
+}
+
 rec_fresh *
 rec_mapping(rec *r, kin_vid vid)
 {
