@@ -612,16 +612,10 @@ update_fresh(rec *r, rec_fresh *f, kin_vid key, kin_vid value, bool delete)
     if (!f->known)
         return;
     if (f->kind == FRESH_DICT && PyUnicode_CheckExact(k) && rec_is_const(r, key)) {
-        uint32_t i = 0;
-        while (i < f->n && !kin_exact_equal(O(r, f->items[i]), k))
-            i += 2;
-        if (i < f->n && !delete)
-            f->items[i + 1] = value;
-        else if (i < f->n) {
-            memmove(f->items + i, f->items + i + 2, (f->n - i - 2) * sizeof *f->items);
-            f->n -= 2;
-        } else if (!delete && rec_fresh_push(f, rec_as_const(r, key)))
-            rec_fresh_push(f, value);
+        if (delete)
+            rec_pairs_drop(r, f, k);
+        else
+            rec_pairs_put(r, f, rec_as_const(r, key), value);
         return;
     }
     if (f->kind == FRESH_LIST && !delete && PyLong_CheckExact(k) && rec_is_const(r, key)) {
