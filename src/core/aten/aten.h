@@ -1,0 +1,82 @@
+/* The ATen graph: operator calls in the order in which they were captured, with what each returned. Built by py/capture
+ * or by the parser; read by core/lower. docs/design/kernels.md shows its text. Values are numbered from 1. A failed
+ * allocation makes it sticky (`failed`).
+ */
+#ifndef KIN_ATEN_ATEN_H
+#define KIN_ATEN_ATEN_H
+
+#include "core/ir/ir.h"
+
+typedef uint32_t kin_aten_val;
+
+typedef enum {
+    KIN_ATEN_NONE,   /* None */
+    KIN_ATEN_BOOL, KIN_ATEN_INT, KIN_ATEN_FLOAT,
+    KIN_ATEN_STR,    /* text, in double quotes */
+    KIN_ATEN_DTYPE,  /* i = kin_dtype; printed f32, i64, ... */
+    KIN_ATEN_WORD,   /* anything else that does not matter to lowering (a device, layout, memory format): text */
+    KIN_ATEN_VALUE,  /* a tensor */
+    KIN_ATEN_LIST    /* count arguments follow, from `child` on, in aten.args */
+} kin_aten_arg_kind;
+
+typedef struct {
+    uint8_t kind;
+    union {
+        int64_t i;      /* BOOL, INT, DTYPE */
+        double f;       /* FLOAT */
+        uint32_t text;  /* STR, WORD: offset in aten.texts */
+        kin_aten_val value;
+        struct { uint32_t child, count; } list;
+    };
+    uint32_t name;      /* keyword: offset in aten.texts; 0 = by position */
+} kin_aten_arg;
+
+typedef struct {
+    uint32_t op;        /* offset of "aten.add.Tensor" in aten.texts */
+    uint32_t args, nargs;         /* in aten.args */
+    kin_aten_val results;         /* first of nresults, numbered in a row */
+    uint32_t nresults;
+} kin_aten_call;
+
+typedef struct {
+    uint8_t dtype, ndim;
+    uint32_t sizes, strides; /* first of ndim in aten.ints; strides in elements */
+    uint32_t storage;        /* values with the same number share memory */
+    int64_t offset;          /* in elements */
+    uint32_t call;           /* its call; UINT32_MAX: input number `input` */
+    uint32_t input;
+} kin_aten_value;
+
+typedef struct {
+    KIN_VEC(kin_aten_value) values;  /* [0] is unused */
+    KIN_VEC(kin_aten_call) calls;
+    KIN_VEC(kin_aten_arg) args;
+    KIN_VEC(int64_t) ints;
+    KIN_VEC(kin_aten_val) outputs;
+    kin_text texts;                  /* each with its NUL; offset 0 is "" */
+    uint32_t ninputs, nstorages;
+    bool failed;
+} kin_aten;
+
+kin_aten *kin_aten_new(void);
+void kin_aten_free(kin_aten *g);
+
+/* Inputs come first, in order. storage: number from 1, chosen by the caller (also below). */
+kin_aten_val kin_aten_input(kin_aten *g, kin_dtype dtype, unsigned ndim, const int64_t *sizes, const int64_t *strides,
+                            uint32_t storage, int64_t offset);
+/* A call; then its arguments in order, then its results. Returns its number. */
+uint32_t kin_aten_add_call(kin_aten *g, const char *op);
+/* Appends an argument to the newest call. For a LIST: its `count` elements are appended next (elements of lists may be
+ * lists). keyword: NULL by position. text: of STR and WORD. */
+void kin_aten_add_arg(kin_aten *g, kin_aten_arg arg, const char *keyword, const char *text);
+kin_aten_val kin_aten_add_result(kin_aten *g, kin_dtype dtype, unsigned ndim, const int64_t *sizes, const int64_t *strides,
+                                 uint32_t storage, int64_t offset);
+void kin_aten_output(kin_aten *g, kin_aten_val value);
+
+static inline const char *kin_aten_text(const kin_aten *g, uint32_t offset) { return g->texts.at ? g->texts.at + offset : ""; }
+
+bool kin_aten_print(const kin_aten *g, kin_text *out);
+kin_aten *kin_aten_parse(const char *text, kin_text *why);
+bool kin_aten_verify(const kin_aten *g, kin_text *why);
+
+#endif

@@ -1,0 +1,40 @@
+/* From ATen calls to the tensor program: functionalisation, then one rule per operator (rules.def). An operator without
+ * a rule, or whose rule does not cover these arguments, becomes an EXTERN node whose number is the call's.
+ */
+#ifndef KIN_LOWER_LOWER_H
+#define KIN_LOWER_LOWER_H
+
+#include "core/aten/aten.h"
+
+/* What an output of the graph is. */
+typedef enum {
+    KIN_OUT_FRESH,  /* output `index` of the tensor program, in the strides noted there */
+    KIN_OUT_INPUT,  /* the input number `index` itself, or a view of its memory */
+    KIN_OUT_SHARED, /* a view of the memory of output number `index` of the tensor program */
+    KIN_OUT_EXTERN  /* the tensor that the extern call gave, as it is: output `index` of the tensor program */
+} kin_out_kind;
+
+typedef struct {
+    uint8_t kind;
+    bool whole;        /* INPUT: the very same tensor, not a view */
+    uint32_t index;
+    uint32_t sizes, strides; /* of the ATen graph's value, first of ndim in its ints */
+    uint8_t ndim;
+    int64_t offset;    /* elements from the start of the base's storage (INPUT), of the base (SHARED) */
+} kin_lower_out;
+
+typedef struct {
+    kin_ir *ir;
+    KIN_VEC(kin_lower_out) outs; /* one for each output of the ATen graph */
+    uint32_t nnative, nextern;   /* calls by what became of them; views count as native */
+} kin_lowered;
+
+typedef struct {
+    bool fast_math;              /* do not round half precision between operators */
+} kin_lower_options;
+
+/* KIN_BREAK with `why` when the graph cannot be lowered as a whole (it writes to an input, ...). */
+kin_status kin_lower(const kin_aten *g, const kin_lower_options *options, kin_lowered *out, kin_text *why) KIN_MUST_CHECK;
+void kin_lowered_deinit(kin_lowered *l);
+
+#endif

@@ -1,0 +1,102 @@
+/* A compiled tensor program: buffers and the operations on them, in order. Made by core/codegen from a kin_ir, run by
+ * py/launch (or by a test). Everything here is read-only once made and may run in several threads at once; memory for
+ * a run belongs to the runner.
+ */
+#ifndef KIN_PROGRAM_PROGRAM_H
+#define KIN_PROGRAM_PROGRAM_H
+
+#include "core/ir/ir.h"
+
+typedef enum {
+    KIN_BUF_INPUT,   /* input `index` of the tensor program */
+    KIN_BUF_OUTPUT,  /* output `index`: fresh memory that the caller keeps */
+    KIN_BUF_TEMP,    /* in the arena at `offset` */
+    KIN_BUF_EXTERN,  /* a result of an extern call */
+    KIN_BUF_CONST    /* bytes of the program (`data`) */
+} kin_buf_kind;
+
+typedef struct {
+    uint8_t kind, dtype, ndim;
+    uint32_t index;
+    const int64_t *sizes, *strides; /* owned by the program */
+    size_t bytes;                   /* from the first to the last element */
+    size_t offset;                  /* TEMP */
+    const void *data;               /* CONST */
+} kin_buf;
+
+/* buffers: the data pointers of the kernel's buffers, in its order. [begin, end) of the outer iteration space. Returns
+ * 0, or 1 for an index out of bounds or an integer division by zero: what it wrote is then undefined. */
+typedef int (*kin_kernel_fn)(void *const *buffers, int64_t begin, int64_t end);
+
+typedef struct {
+    kin_kernel_fn fn;
+    uint32_t *buffers;  /* numbers of program buffers */
+    uint32_t nbuffers;
+    int64_t range;      /* size of the outer iteration space */
+    int64_t grain;      /* at least so much of it is worth a thread; ranges are split at multiples of this */
+    double cost;        /* estimated nanoseconds on one core, for the decision about threads */
+    char *name;         /* "fused_add_tanh_sum": for traces and reports */
+} kin_kernel;
+
+/* A tensor handed to an extern call: all or part of a buffer. */
+typedef struct {
+    uint32_t buffer;
+    uint8_t ndim;
+    const int64_t *sizes, *strides; /* in elements */
+    int64_t offset;                 /* in elements from the buffer's first */
+    bool whole;                     /* the buffer as it is */
+} kin_extern_arg;
+
+typedef struct {
+    uint32_t number;    /* as given to kin_ir_extern */
+    const char *name;
+    kin_extern_arg *args;
+    uint32_t nargs;
+    uint32_t *results;  /* buffer for each result, UINT32_MAX = not used */
+    uint32_t nresults;
+} kin_extern_call;
+
+typedef struct {
+    bool is_extern;
+    uint32_t index;     /* in kernels or externs */
+} kin_op;
+
+typedef struct kin_program {
+    KIN_VEC(kin_buf) buffers;
+    KIN_VEC(kin_op) ops;
+    KIN_VEC(kin_kernel) kernels;
+    KIN_VEC(kin_extern_call) externs;
+    uint32_t *outputs;  /* buffer of each output of the tensor program (may be an INPUT or EXTERN buffer) */
+    uint32_t noutputs;
+    uint32_t *last_use; /* by buffer: the op after which it is not needed; UINT32_MAX = an output */
+    size_t arena;       /* bytes for all TEMP buffers, 64-byte aligned */
+    void *owner;        /* memory and machine code; internal */
+} kin_program;
+
+/* The JIT: LLVM's target machine and what was compiled so far (kernels that are equal are compiled once). One per
+ * process; every function takes a lock. */
+typedef struct kin_jit kin_jit;
+typedef struct {
+    const char *cpu;       /* NULL: this machine; else LLVM's name, "x86-64" for the baseline */
+    const char *cache_dir; /* NULL: no cache on disk */
+} kin_jit_options;
+/* NULL with `why` when LLVM cannot be used. */
+kin_jit *kin_jit_new(const kin_jit_options *options, kin_text *why);
+void kin_jit_free(kin_jit *jit);
+
+typedef struct {
+    uint32_t kernels;      /* of the program */
+    uint32_t compiled;     /* by LLVM, just now */
+    uint32_t from_memory, from_disk;
+    double fuse_ns, codegen_ns, llvm_ns;
+} kin_compile_stats;
+
+/* notes: one line per fusion that was refused, with the reason. KIN_BREAK with `why` in notes: a node has no code
+ * generation. `ir` may be freed afterwards. */
+kin_status kin_program_compile(kin_jit *jit, const kin_ir *ir, kin_program **out, kin_compile_stats *stats,
+                               kin_text *notes) KIN_MUST_CHECK;
+void kin_program_free(kin_program *p);
+/* The operations in text: kernels with their loops, extern calls, buffers and where they lie. */
+bool kin_program_print(const kin_program *p, kin_text *out);
+
+#endif
