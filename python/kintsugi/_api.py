@@ -22,7 +22,8 @@ def compile(fn_or_module=None, *, fullgraph=False, dynamic=None, backend=None, m
     dynamic    None: sizes are fixed until they change; True: free from the start; False: always fixed
     backend    a name (see kintsugi.list_backends()) or a function (gm, example_inputs)
     mode       "default", "reduce-overhead", "max-autotune", "max-autotune-no-cudagraphs"
-    options    dict of backend options; not together with mode
+    options    dict of backend options; not together with mode. The engine itself has none: accepted for scripts that
+               were written for other backends
     disable    True: the function runs as it is
     """
     _check_arguments(fullgraph, dynamic, mode, options, name, disable)
@@ -40,12 +41,14 @@ def _compile_one(fn, *, kwargs, name):
         from ._module import OptimizedModule
 
         return OptimizedModule(fn, kwargs, name)
-    if not callable(fn):
-        raise TypeError(
-            f"compile({fn!r}): expected a function or a torch.nn.Module, got {type(fn).__name__}; "
-            "compile options are keyword arguments"
-        )
+    check_callable("compile", fn, "; compile options are keyword arguments")
     return make_compiled(fn, kwargs, name)
+
+
+def check_callable(where, fn, advice=""):
+    """The error of every function here that wants something to call."""
+    if not callable(fn):
+        raise TypeError(f"{where}({fn!r}): expected a function or a torch.nn.Module, got {type(fn).__name__}{advice}")
 
 
 def make_compiled(fn, kwargs, name=None):
@@ -83,8 +86,10 @@ def _check_arguments(fullgraph, dynamic, mode, options, name, disable):
     for argument, value in (("fullgraph", fullgraph), ("disable", disable)):
         if not isinstance(value, bool):
             raise TypeError(f"compile({argument}={value!r}): expected True or False")
-    if dynamic not in (None, True, False):
+    if not (dynamic is None or isinstance(dynamic, bool)):
         raise TypeError(f"compile(dynamic={dynamic!r}): expected None, True or False")
+    if mode is not None and not isinstance(mode, str):
+        raise TypeError(f"compile(mode={mode!r}): expected one of: {', '.join(MODES)}")
     if mode is not None and options is not None:
         raise RuntimeError(
             f"compile(mode={mode!r}, options={options!r}): Either mode or options can be specified, "
@@ -93,9 +98,9 @@ def _check_arguments(fullgraph, dynamic, mode, options, name, disable):
     if mode is not None and mode not in MODES:
         raise RuntimeError(f"compile(mode={mode!r}): Unrecognized mode={mode}, should be one of: {', '.join(MODES)}")
     if options is not None and not (isinstance(options, dict) and all(isinstance(k, str) for k in options)):
-        raise TypeError(f"compile(options={options!r}): expected a dict with option names as keys")
+        raise TypeError(f"compile(options={options!r}): expected a dict with option names as keys, or None")
     if name is not None and not isinstance(name, str):
-        raise TypeError(f"compile(name={name!r}): expected a str")
+        raise TypeError(f"compile(name={name!r}): expected a str, or None for the function's own name")
 
 
 def disable(fn=None, recursive=True, *, reason=None, wrapping=True):
@@ -103,13 +108,17 @@ def disable(fn=None, recursive=True, *, reason=None, wrapping=True):
 
     `wrapping` is accepted because PyTorch's own modules pass it to the function that install() replaces.
     """
+    if not isinstance(recursive, bool):
+        raise TypeError(f"disable(recursive={recursive!r}): expected True or False; "
+                        "arguments of the function belong to its call, not to disable()")
+    if reason is not None and not isinstance(reason, str):
+        raise TypeError(f"disable(reason={reason!r}): expected a str that tells readers why, or None")
     if fn is None:
         return functools.partial(disable, recursive=recursive, reason=reason)
     if _is_module(fn):
         fn.forward = disable(fn.forward, recursive, reason=reason)
         return fn
-    if not callable(fn):
-        raise TypeError(f"disable({fn!r}): expected a function or a torch.nn.Module")
+    check_callable("disable", fn)
 
     @functools.wraps(fn)
     def call_disabled(*args, **kwargs):
@@ -124,6 +133,8 @@ def disable(fn=None, recursive=True, *, reason=None, wrapping=True):
 
 def graph_break(msg=""):
     """Ends the graph here. Does nothing in code that is not compiled."""
+    if not isinstance(msg, str):
+        raise TypeError(f"graph_break(msg={msg!r}): expected a str")
 
 
 graph_break._kintsugi_graph_break = True
@@ -169,7 +180,7 @@ def stats(fn=None):
         return result
     compiled = engine_of(fn)
     if compiled is None:
-        raise TypeError(f"stats({fn!r}): expected what kintsugi.compile returned")
+        raise TypeError(f"stats({fn!r}): expected what kintsugi.compile returned, or nothing for all compiled functions")
     return compiled.stats()
 
 

@@ -111,12 +111,12 @@ def explain(fn, *extra_args, **extra_kwargs):
     Effects of the call happen; recordings of `fn` made elsewhere are not touched.
     """
 
+    _api.check_callable("explain", fn)
+
     def run(*args, **kwargs):
         engine = _api.start_engine()
         inner = _api.engine_of(fn)
         target = inner.fn if inner is not None else fn
-        if not callable(target):
-            raise TypeError(f"explain({fn!r}): expected a function or a torch.nn.Module")
         compiled = engine.Compiled(target)
         compiled(*args, **kwargs)
         variants = compiled.variants()

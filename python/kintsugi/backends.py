@@ -26,7 +26,11 @@ def register_backend(compiler_fn=None, name=None, tags=()):
         return lambda fn: register_backend(fn, name, tags)
     if not callable(compiler_fn):
         raise TypeError(f"register_backend(compiler_fn={compiler_fn!r}): expected a function (gm, example_inputs)")
-    _registered[name or compiler_fn.__name__] = compiler_fn
+    name = name if name is not None else getattr(compiler_fn, "__name__", None)
+    if not isinstance(name, str) or not name:
+        raise TypeError(f"register_backend(name={name!r}): expected a str that is not empty; "
+                        f"pass one for a {type(compiler_fn).__name__} without a name")
+    _registered[name] = compiler_fn
     return compiler_fn
 
 
@@ -50,4 +54,5 @@ def _unknown(name):
 
     close = get_close_matches(name, list_backends(), 1)
     guess = f", did you mean: '{close[0]}'?" if close else "."
-    return f"Invalid backend: '{name}'{guess} Known backends: {', '.join(list_backends())}"
+    return (f"compile(backend={name!r}): Invalid backend: '{name}'{guess} "
+            f"Expected one of: {', '.join(list_backends())}; or a function (gm, example_inputs)")

@@ -6,6 +6,7 @@
 """
 
 import argparse
+import os
 import runpy
 import sys
 
@@ -31,11 +32,18 @@ def _run(options):
     import kintsugi
     from kintsugi._engine import engine
 
+    if not os.path.isfile(options.script) and not os.path.isdir(options.script):
+        sys.stderr.write(f"kintsugi: run: there is no script {options.script!r}\n")
+        return 2
     if options.strict_breaks:
         kintsugi.config.strict_breaks = True
     kintsugi.install()
     if options.events:
-        engine.log_file(options.events)
+        try:
+            engine.log_file(options.events)
+        except OSError as error:
+            sys.stderr.write(f"kintsugi: run: --events: {error}\n")
+            return 2
     sys.argv = [options.script, *options.args]
     sys.path[0:1] = [options.script.rpartition("/")[0] or "."]
     try:

@@ -80,10 +80,16 @@ def test_arguments_are_checked():
         for kwargs, error, words in [
             (dict(fullgraph=1), TypeError, "compile(fullgraph=1): expected True or False"),
             (dict(dynamic="yes"), TypeError, "compile(dynamic='yes')"),
+            (dict(dynamic=1), TypeError, "compile(dynamic=1): expected None, True or False"),
+            (dict(disable="yes"), TypeError, "compile(disable='yes'): expected True or False"),
+            (dict(mode=3), TypeError, "compile(mode=3): expected one of: default, reduce-overhead"),
+            (dict(mode="bogus"), RuntimeError, "compile(mode='bogus'): Unrecognized"),
             (dict(mode="bogus"), RuntimeError, "Unrecognized mode=bogus, should be one of: default"),
             (dict(mode="default", options={}), RuntimeError, "Either mode or options can be specified"),
             (dict(options=3), TypeError, "compile(options=3): expected a dict"),
-            (dict(backend="inductr"), ValueError, "did you mean: 'inductor'?"),
+            (dict(options={1: 2}), TypeError, "compile(options={1: 2}): expected a dict with option names as keys"),
+            (dict(backend="inductr"), ValueError, "compile(backend='inductr'): Invalid backend: 'inductr', did you mean: 'inductor'?"),
+            (dict(backend="foo"), ValueError, "compile(backend='foo'): Invalid backend: 'foo'. Expected one of: aot_eager, "),
             (dict(backend=3), TypeError, "compile(backend=3): expected a name (aot_eager"),
             (dict(name=3), TypeError, "compile(name=3)"),
         ]:
@@ -94,6 +100,39 @@ def test_arguments_are_checked():
             kintsugi.compile(3)
         for name in ("kintsugi", "eager", "inductor", "aot_eager", "cudagraphs"):
             assert kintsugi.compile(lambda x: x, backend=name).kwargs["backend"] is None
+    """)
+
+
+def test_other_functions_check_their_arguments(tmp_path):
+    run("""
+        import functools, pytest
+        from kintsugi import backends
+        from kintsugi.cli import main
+        for call, error, words in [
+            (lambda: kintsugi.explain(3), TypeError, "explain(3): expected a function or a torch.nn.Module, got int"),
+            (lambda: kintsugi.stats(3), TypeError, "stats(3): expected what kintsugi.compile returned, or nothing"),
+            (lambda: kintsugi.stats(print), TypeError, "): expected what kintsugi.compile returned, or nothing"),
+            (lambda: kintsugi.disable(3), TypeError, "disable(3): expected a function or a torch.nn.Module, got int"),
+            (lambda: kintsugi.disable(print, 3), TypeError, "disable(recursive=3): expected True or False"),
+            (lambda: kintsugi.disable(print, reason=3), TypeError, "disable(reason=3): expected a str"),
+            (lambda: kintsugi.disable(reason=3), TypeError, "disable(reason=3): expected a str"),
+            (lambda: kintsugi.graph_break(3), TypeError, "graph_break(msg=3): expected a str"),
+            (lambda: kintsugi.reset(3), TypeError, "reset() takes 0 positional arguments but 1 was given"),
+            (lambda: backends.register_backend(3), TypeError, "register_backend(compiler_fn=3): expected a function"),
+            (lambda: backends.register_backend(functools.partial(print)), TypeError, "register_backend(name=None): expected a str"),
+            (lambda: backends.register_backend(print, name=3), TypeError, "register_backend(name=3): expected a str"),
+            (lambda: setattr(kintsugi.config, "recompile_limit", "8"), ValueError,
+             "kintsugi.config.recompile_limit = '8': expected a number from 0 on"),
+            (lambda: setattr(kintsugi.config, "disable", 1), ValueError, "kintsugi.config.disable = 1: expected True or False"),
+            (lambda: kintsugi.config.patch(disabled=True).__enter__(), AttributeError, "no setting 'disabled'; it has: strict_breaks"),
+            (lambda: kintsugi.nothing, AttributeError, "module 'kintsugi' has no attribute 'nothing'"),
+        ]:
+            with pytest.raises(error) as caught:
+                call()
+            assert words in str(caught.value), caught.value
+        assert kintsugi.config.disable is False
+        assert main(["run", "no such script.py"]) == 2
+        assert main(["breaks", "nope"]) == 1
     """)
 
 
