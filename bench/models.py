@@ -114,6 +114,11 @@ SWIN = dict(image_size=IMAGE, patch_size=2, embed_dim=24, depths=[2, 2], num_hea
 CONVNEXT = dict(hidden_sizes=[24, 48, 64, 96], depths=[1, 1, 2, 1], num_labels=10, patch_size=2, image_size=IMAGE)
 
 
+def dropouts(*names):
+    """Configuration entries that make these kinds of dropout active, for the models whose default is none."""
+    return dict.fromkeys(names, 0.1)
+
+
 def text_inputs(i):
     return (), {"input_ids": tokens(i), "attention_mask": padding(i)}
 
@@ -153,10 +158,19 @@ def whisper_inputs(i):
                 "use_cache": False}
 
 
+def whisper_train_inputs(i):
+    return (), {"input_features": features(i, BATCH, 16, 80), "labels": tokens(i, (BATCH, 8), 5)}
+
+
 def clip_inputs(i):
     ids = tokens(i)
     ids[:, -1] = 2
     return (), {"input_ids": ids, "pixel_values": images(i), "attention_mask": torch.ones_like(ids)}
+
+
+def clip_train_inputs(i):
+    args, kwargs = clip_inputs(i)
+    return args, kwargs | {"return_loss": True}
 
 
 def greedy(module, steps=6):
@@ -291,14 +305,19 @@ ENTRIES = [
           train=True, train_inputs=image_class_inputs),
     Entry("vit", "vision", hf("ViTForImageClassification", "ViTConfig", **VIT), image_inputs, train=True,
           train_inputs=image_class_inputs,
-          build_train=hf("ViTForImageClassification", "ViTConfig", **VIT, hidden_dropout_prob=0.1,
-                         attention_probs_dropout_prob=0.1)),
-    Entry("swin", "vision", hf("SwinForImageClassification", "SwinConfig", **SWIN), image_inputs),
-    Entry("convnext", "vision", hf("ConvNextForImageClassification", "ConvNextConfig", **CONVNEXT), image_inputs),
+          build_train=hf("ViTForImageClassification", "ViTConfig", **VIT, **dropouts(
+              "hidden_dropout_prob", "attention_probs_dropout_prob"))),
+    Entry("swin", "vision", hf("SwinForImageClassification", "SwinConfig", **SWIN), image_inputs, train=True,
+          train_inputs=image_class_inputs,
+          build_train=hf("SwinForImageClassification", "SwinConfig", **SWIN, **dropouts(
+              "hidden_dropout_prob", "attention_probs_dropout_prob", "drop_path_rate"))),
+    Entry("convnext", "vision", hf("ConvNextForImageClassification", "ConvNextConfig", **CONVNEXT), image_inputs,
+          train=True, train_inputs=image_class_inputs,
+          build_train=hf("ConvNextForImageClassification", "ConvNextConfig", **CONVNEXT, drop_path_rate=0.5)),
     Entry("bert", "encoder", hf("BertForSequenceClassification", "BertConfig", **ENCODER, num_labels=3), text_inputs,
           train=True, train_inputs=text_class_inputs),
     Entry("roberta", "encoder", hf("RobertaForSequenceClassification", "RobertaConfig", **ENCODER, num_labels=3),
-          text_inputs),
+          text_inputs, train=True, train_inputs=text_class_inputs),
     Entry("gpt2", "decoder", hf("GPT2LMHeadModel", "GPT2Config", **GPT2), lm_inputs, train=True,
           train_inputs=lm_train_inputs),
     Entry("gpt2_greedy", "generate", hf("GPT2LMHeadModel", "GPT2Config", **GPT2),
@@ -307,14 +326,29 @@ ENTRIES = [
           lambda i: ((tokens(i, (BATCH, 8)), torch.ones(BATCH, 8, dtype=torch.long)), {}), call=library_generate),
     Entry("llama", "decoder", hf("LlamaForCausalLM", "LlamaConfig", **DECODER), lm_inputs, train=True,
           train_inputs=lm_train_inputs,
-          build_train=hf("LlamaForCausalLM", "LlamaConfig", **DECODER, attention_dropout=0.1)),
-    Entry("mistral", "decoder", hf("MistralForCausalLM", "MistralConfig", **DECODER, sliding_window=8), lm_inputs),
-    Entry("qwen2", "decoder", hf("Qwen2ForCausalLM", "Qwen2Config", **DECODER), lm_inputs),
+          build_train=hf("LlamaForCausalLM", "LlamaConfig", **DECODER, **dropouts("attention_dropout"))),
+    Entry("mistral", "decoder", hf("MistralForCausalLM", "MistralConfig", **DECODER, sliding_window=8), lm_inputs,
+          train=True, train_inputs=lm_train_inputs,
+          build_train=hf("MistralForCausalLM", "MistralConfig", **DECODER, sliding_window=8,
+                         **dropouts("attention_dropout"))),
+    Entry("qwen2", "decoder", hf("Qwen2ForCausalLM", "Qwen2Config", **DECODER), lm_inputs, train=True,
+          train_inputs=lm_train_inputs,
+          build_train=hf("Qwen2ForCausalLM", "Qwen2Config", **DECODER, **dropouts("attention_dropout"))),
     Entry("t5", "seq2seq", hf("T5ForConditionalGeneration", "T5Config", **T5), seq2seq_inputs, train=True,
           train_inputs=seq2seq_train_inputs),
-    Entry("bart", "seq2seq", hf("BartForConditionalGeneration", "BartConfig", **BART), seq2seq_inputs),
-    Entry("whisper", "speech", hf("WhisperForConditionalGeneration", "WhisperConfig", **WHISPER), whisper_inputs),
-    Entry("clip", "two towers", hf("CLIPModel", "CLIPConfig", **CLIP), clip_inputs),
+    Entry("bart", "seq2seq", hf("BartForConditionalGeneration", "BartConfig", **BART), seq2seq_inputs, train=True,
+          train_inputs=seq2seq_train_inputs,
+          build_train=hf("BartForConditionalGeneration", "BartConfig", **BART, **dropouts(
+              "dropout", "attention_dropout", "activation_dropout", "encoder_layerdrop"))),
+    Entry("whisper", "speech", hf("WhisperForConditionalGeneration", "WhisperConfig", **WHISPER), whisper_inputs,
+          train=True, train_inputs=whisper_train_inputs,
+          build_train=hf("WhisperForConditionalGeneration", "WhisperConfig", **WHISPER, **dropouts(
+              "dropout", "attention_dropout", "activation_dropout"))),
+    Entry("clip", "two towers", hf("CLIPModel", "CLIPConfig", **CLIP), clip_inputs, train=True,
+          train_inputs=clip_train_inputs,
+          build_train=hf("CLIPModel", "CLIPConfig", **{part: config | dropouts("attention_dropout")
+                                                       if isinstance(config, dict) else config
+                                                       for part, config in CLIP.items()})),
     Entry("mixtral", "mixture", hf("MixtralForCausalLM", "MixtralConfig", **DECODER, num_local_experts=4,
                                    num_experts_per_tok=2), lm_inputs),
 ]
