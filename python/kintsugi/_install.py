@@ -61,10 +61,20 @@ def _replace(owner, name, value):
 def _compile(model=None, *, fullgraph=False, dynamic=None, backend=None, mode=None, options=None, name=None, disable=False,
              recompile_limit=None, isolate_recompiles=False, dynamic_shapes=None, shapes_spec=None):
     """torch.compile, served by Kintsugi (kintsugi.uninstall() gives PyTorch's own back)."""
+    if "torch._higher_order_ops.utils" in sys.modules:
+        from . import _operators
+
+        if _operators.in_operator():
+            return _operators.compile_operator(_stock("compile"), model, fullgraph=fullgraph, backend=backend)
     if isinstance(backend, str):
         backend = _stock_backend(backend)
     return _api.compile(model, fullgraph=fullgraph, dynamic=dynamic, backend=backend, mode=mode, options=options,
                         name=name, disable=disable)
+
+
+def _stock(name):
+    """What `name` of torch was before install()."""
+    return next(original for owner, saved, original in _saved if saved == name and owner is sys.modules["torch"])
 
 
 def _stock_backend(name):

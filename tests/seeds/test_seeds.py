@@ -258,22 +258,156 @@ def test_d7_d9_bar(program):
     """)
 
 
-@pytest.mark.xfail(strict=True, reason="torch.cond is recorded call by call, with a break in its own checks")
-def test_d10_cond_in_one_graph(program):
+def test_d10_cond(program):
+    _, err = program("""
+        from functorch.experimental.control_flow import cond
+        torch._logging.set_logs(graph_code=True)
+        @torch.compile(fullgraph=True)
+        def bar_fixed(a, b):
+            x = a / (torch.abs(a) + 1)
+            def true_branch(y):
+                return y * -1
+            def false_branch(y):
+                return y.clone()
+            x = cond(b.sum() < 0, true_branch, false_branch, (b,))
+            return x * b
+        up, down = torch.ones(10), -torch.ones(10)
+        for _ in range(2):
+            assert torch.equal(bar_fixed(up, up), up) and torch.equal(bar_fixed(up, down), down)
+        assert kintsugi.stats(bar_fixed)["replays"] == 3
+    """)
+    assert err.count("TRACED GRAPH") == 1 and "torch.cond(lt, " in err
+
+
+def test_d10_cond_gradients_methods_and_errors(program):
     program("""
-        def f(b):
-            return torch.cond(b.sum() < 0, lambda b: b * -1, lambda b: b + 0, (b,))
-        c = torch.compile(f, fullgraph=True)
-        for b in (torch.ones(3), -torch.ones(3)):
-            assert torch.equal(c(b), b.abs())
+        class Model(torch.nn.Module):
+            def __init__(self):
+                super().__init__()
+                self.lin = torch.nn.Linear(4, 4)
+            def up(self, x):
+                return self.lin(x).sin()
+            def down(self, x):
+                return self.lin(x) * 2
+            def forward(self, x):
+                return torch.cond(x.sum() > 0, self.up, self.down, (x,))
+        ours, same = Model(), Model()
+        same.load_state_dict(ours.state_dict())
+        c = torch.compile(ours, fullgraph=True)
+        for sign in (1, -1, 1):
+            x = torch.rand(4) * sign
+            a, b = c(x), same(x)
+            assert torch.equal(a, b)
+            a.sum().backward(), b.sum().backward()
+        assert torch.equal(ours.lin.weight.grad, same.lin.weight.grad)
+
+        def alias(x):
+            return torch.cond(x.sum() > 0, lambda x: x, lambda x: x - 1, (x,))
+        def shapes(x):
+            return torch.cond(x.sum() > 0, lambda x: x[:1], lambda x: x - 1, (x,))
+        for f in (alias, shapes):
+            for run in (f, torch.compile(f), torch.compile(f, fullgraph=True)):
+                try:
+                    run(torch.ones(2))
+                except torch._dynamo.exc.UncapturedHigherOrderOpError as error:
+                    assert "Higher Order Operator: torch.cond" in str(error)
+                else:
+                    raise AssertionError("no error")
+        # A predicate that Python knows chooses at once.
+        def known(x):
+            return torch.cond(x.shape[0] > 2, lambda x: x + 1, lambda x: x - 1, (x,))
+        k = torch.compile(known, fullgraph=True)
+        for n in (2, 3, 2, 3):
+            assert torch.equal(k(torch.ones(n)), known(torch.ones(n)))
     """)
 
 
-def test_d10_cond(program):
+def test_c12_other_operators(program):
     program("""
-        def f(b):
-            return torch.cond(b.sum() < 0, lambda b: b * -1, lambda b: b + 0, (b,))
-        c = torch.compile(f)
-        for b in (torch.ones(3), -torch.ones(3)):
-            assert torch.equal(c(b), b.abs())
+        from torch._higher_order_ops import while_loop
+        def f(x):
+            return while_loop(lambda i, x: i < 3, lambda i, x: (i + 1, x * 2), (torch.tensor(0), x))[1]
+        x = torch.randn(3)
+        c = torch.compile(f, fullgraph=True)
+        assert torch._dynamo.explain(f)(x).graph_break_count == 0
+        for _ in range(3):
+            assert torch.equal(c(x), x * 8)
+    """)
+
+
+def test_c4_print_operator(program):
+    out, _ = program("""
+        def f(x):
+            h = x.relu()
+            torch._higher_order_ops.print("shape {}", h.shape)
+            torch._higher_order_ops.print("value {}", h)
+            return h + 1
+        c = torch.compile(f, fullgraph=True)
+        assert all(torch.equal(c(torch.ones(2)), torch.ones(2) + 1) for _ in range(3))
+        found = torch._dynamo.explain(f)(torch.ones(2))
+        assert (found.graph_count, found.graph_break_count) == (1, 0)
+    """)
+    assert out == "shape (2,)\nvalue tensor([1., 1.])\n" * 4
+
+
+def test_c7_c8_leaf_function(program):
+    program("""
+        seen = []
+        @torch._dynamo.decorators.leaf_function
+        def my_function(x):
+            seen.append(x.sum().item())
+            return (x * 2,)
+        @my_function.register_fake
+        def my_function_fake(x):
+            return (torch.empty_like(x),)
+        def f(x):
+            return my_function(x + 1)[0] + 1
+        c = torch.compile(f, fullgraph=True)
+        for i in range(3):
+            assert torch.equal(c(torch.full((2,), float(i))), torch.full((2,), (i + 1) * 2 + 1.0))
+        assert seen == [2.0, 4.0, 6.0]
+
+        @torch._dynamo.decorators.leaf_function(mutates_args={"buf"})
+        def count(x, buf):
+            buf.add_(1)
+            return (x + buf,)
+        @count.register_fake
+        def count_fake(x, buf):
+            buf.add_(1)
+            return (torch.empty_like(x),)
+        def g(x, buf):
+            return count(x, buf)[0] * buf
+        buf, c = torch.zeros(1), torch.compile(g, fullgraph=True)
+        for i in (1, 2, 3):
+            assert c(torch.ones(1), buf).item() == (1 + i) * i and buf.item() == i
+
+        @torch._dynamo.decorators.leaf_function
+        def unfinished(x):
+            return (x,)
+        try:
+            torch.compile(lambda x: unfinished(x)[0] + 1)(torch.ones(1))
+        except ValueError as error:
+            assert "requires a fake implementation" in str(error)
+        else:
+            raise AssertionError("no error")
+    """)
+
+
+def test_c9_nonstrict_trace_and_allow_in_graph(program):
+    program("""
+        @torch._dynamo.decorators.nonstrict_trace
+        def plain(x):
+            torch._dynamo.graph_break()
+            return x.relu()
+        @torch.compiler.allow_in_graph
+        def allowed(x):
+            return x * 2 if x.sum() > 0 else x * 3
+        def f(x):
+            return allowed(plain(x) + 1) + 1
+        found = torch._dynamo.explain(f)(torch.ones(2))
+        assert (found.graph_count, found.graph_break_count) == (1, 0), found
+        c = torch.compile(f, fullgraph=True)
+        for x in (torch.ones(2), -torch.ones(2), torch.full((2,), 3.0)):
+            assert torch.equal(c(x), f(x))
+        assert kintsugi.stats(c)["replays"] == 2
     """)

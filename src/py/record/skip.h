@@ -8,6 +8,7 @@
 typedef enum {
     SKIP_NO,
     SKIP_TORCH,       /* torch.nn.functional and the like: one node of the call graph */
+    SKIP_OPERATOR,    /* higher order operators, and what the program put into graphs as it is (allow_in_graph) */
     SKIP_EFFECT,      /* logging, warnings: a deferred effect */
     SKIP_DISABLED,    /* torch.compiler.disable, kintsugi.disable */
     SKIP_GRAPH_BREAK, /* torch._dynamo.graph_break() */

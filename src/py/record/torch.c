@@ -163,6 +163,34 @@ module_is(PyObject *func, const char *name)
     return mod != NULL && PyUnicode_Check(mod) && PyUnicode_CompareWithASCIIString(mod, name) == 0;
 }
 
+/* allow_in_graph, nonstrict_trace and leaf_function note the ids of their functions, in a set of torch._dynamo that
+ * exists once one of them was used. */
+static bool
+is_allowed(PyObject *func)
+{
+    PyObject *rules = PyDict_GetItemString(PyImport_GetModuleDict(), "torch._dynamo.trace_rules");
+    PyObject *ids = rules && PyModule_Check(rules) ? PyDict_GetItemString(PyModule_GetDict(rules), "_allowed_callable_ids") : NULL;
+    PyObject *set = ids ? PyObject_GetAttrString(ids, "function_ids") : NULL;
+    PyObject *id = set && PyAnySet_Check(set) ? PyLong_FromVoidPtr(func) : NULL;
+    bool found = id && PySet_Contains(set, id) > 0;
+    Py_XDECREF(id);
+    Py_XDECREF(set);
+    PyErr_Clear();
+    return found;
+}
+
+/* torch.cond, while_loop, scan, ...: what they do around the functions they are handed is torch's business, and ends
+ * no graph. */
+static bool
+is_operator(PyObject *func)
+{
+    static const char prefix[] = "torch._higher_order_ops.";
+    PyObject *mod = ((PyFunctionObject *)func)->func_globals;
+    mod = PyDict_GetItemWithError(mod, REC_STR("__name__"));
+    return (mod != NULL && PyUnicode_Check(mod) && strncmp(PyUnicode_AsUTF8(mod), prefix, sizeof prefix - 1) == 0) ||
+           is_allowed(func);
+}
+
 skip_kind
 rec_skip_kind(PyObject *func)
 {
@@ -170,6 +198,8 @@ rec_skip_kind(PyObject *func)
         return SKIP_NO;
     if (PySet_Contains(torch_state.leaves, func) > 0)
         return SKIP_TORCH;
+    if (is_operator(func))
+        return SKIP_OPERATOR;
     if (has_attr(func, REC_STR("_torchdynamo_disable")))
         return SKIP_DISABLED;
     if (module_is(func, "logging") || module_is(func, "warnings"))
@@ -560,6 +590,11 @@ rec_call_torch(rec *r, kin_vid callee, const kin_vid *args, uint32_t npos, uint3
         call_node(r, c, args, npos, nkw, kwnames, ndrop);
         return true;
     }
+    case SKIP_OPERATOR:
+        if (rec_can_const(r, callee))
+            callee = rec_need_const(r, callee);
+        rec_call_step(r, callee, args, npos, nkw, kwnames, ndrop, opaque | KIN_STEP_TORCH, -1);
+        return true;
     case SKIP_EFFECT:
         rec_call_step(r, callee, args, npos, nkw, kwnames, ndrop, opaque,
                       r->opt->strict_breaks ? KIN_ROW_LOGGING : -1);
