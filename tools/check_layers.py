@@ -17,6 +17,7 @@ MAY_INCLUDE = {
     "core/trace": [],
     "core/graph": ["core/trace"],
     "core/ir": [],
+    "core/track": [],
     "core/aten": ["core/ir"],
     "core/lower": ["core/aten", "core/ir"],
     "core/program": ["core/ir"],
