@@ -681,8 +681,10 @@ op_import_name(rec *r)
             rec_dict_item(r, rec_const(r, modules), name, module); /* it is there */
             PyObject *top = PyUnicode_FromStringAndSize(text, dot - text);
             module = top ? PyDict_GetItemWithError(modules, top) : NULL;
-            if (module != NULL)
-                name = O(r, rec_const(r, top));
+            if (module != NULL) {
+                kin_vid known = rec_const(r, top); /* keeps it; may move r->info */
+                name = O(r, known);
+            }
             Py_XDECREF(top);
         }
     }
