@@ -2,6 +2,7 @@
 #include "py/record/rec.h"
 
 #include "core/diag/breaks.h"
+#include "py/compat/generator.h"
 
 /* -- contents of a sequence -------------------------------------------------------------------------------------------- */
 
@@ -235,8 +236,9 @@ rec_op_get_iter(rec *r)
     if (r->stopped)
         return;
     PyObject *func = tp->tp_flags & Py_TPFLAGS_HEAPTYPE ? _PyType_Lookup(tp, REC_STR("__iter__")) : NULL;
-    if (func != NULL && PyFunction_Check(func) && rec_can_inline(r, func) &&
-        rec_inline(r, rec_const(r, func), &vid, 1, 0, NULL, 1, NULL, 0, KIN_RESUME_PUSH, 0))
+    if (func != NULL && PyFunction_Check(func) &&
+        (rec_generator_call(r, rec_const(r, func), &vid, 1, 0, NULL, 1) ||
+         (rec_can_inline(r, func) && rec_inline(r, rec_const(r, func), &vid, 1, 0, NULL, 1, NULL, 0, KIN_RESUME_PUSH, 0))))
         return;
     if (r->stopped)
         return;
@@ -295,6 +297,45 @@ rec_op_for_iter(rec *r)
     rec_ask_iter(r, it);
 }
 
+static bool
+is_tensor_or_cell(PyObject *obj)
+{
+    if (obj != NULL && PyCell_Check(obj))
+        obj = PyCell_GET(obj);
+    return obj != NULL && kin_is_tensor(obj);
+}
+
+/* Has a suspended generator that is not ours a tensor at hand? One that delegates to another counts as having. */
+static bool
+frame_has_tensor(PyObject *gen)
+{
+    struct _PyInterpreterFrame *frame = kin_generator_frame(gen);
+    PyObject *inner = PyObject_GetAttrString(gen, "gi_yieldfrom"), *code = PyObject_GetAttrString(gen, "gi_code");
+    bool found = frame == NULL || inner != Py_None || code == NULL;
+    for (int i = 0; !found && i < ((PyCodeObject *)code)->co_nlocalsplus; i++)
+        found = is_tensor_or_cell(kin_watch_localsplus(frame)[i]);
+    Py_XDECREF(inner);
+    Py_XDECREF(code);
+    PyErr_Clear();
+    return found;
+}
+
+/* ... one of ours: in its parameters or its closure. The object may be gone. */
+static bool
+ours_has_tensor(rec *r, kin_vid gen)
+{
+    kin_vid func = FRESH(r, gen)->n ? FRESH(r, gen)->items[0] : 0;
+    PyObject *fn = func && FRESH(r, func) == NULL ? O(r, func) : NULL;
+    if (fn == NULL || !PyFunction_Check(fn) || rec_any_tensor(r, &gen, 1))
+        return true;
+    PyObject *closure = ((PyFunctionObject *)fn)->func_closure;
+    for (Py_ssize_t i = 0; closure != NULL && i < PyTuple_GET_SIZE(closure); i++)
+        if (is_tensor_or_cell(PyTuple_GET_ITEM(closure, i)))
+            return true;
+    return false;
+}
+
+/* A generator that has tensors, or gives some (rec_finish_iter), ends the graph. */
 void
 rec_ask_iter(rec *r, kin_vid it)
 {
@@ -306,7 +347,7 @@ rec_ask_iter(rec *r, kin_vid it)
     if (quiet && fresh == NULL)
         rec_need_type(r, it);
     kin_vid out = rec_step_out(r, KIN_STEP_NEXT, quiet ? 0 : KIN_STEP_OPAQUE, &it, 1);
-    if (generator)
+    if (generator && (ours ? ours_has_tensor(r, it) : frame_has_tensor(O(r, it))))
         rec_break(r, r->t->vals.at[out].step, KIN_ROW_GENERATOR);
     if (!quiet) {
         rec_forget_contents(r);
@@ -331,6 +372,11 @@ rec_finish_iter(rec *r, rec_frame *f, bool exhausted, PyObject **stack)
         other = rec_snapshot_of(r, f, f->jump, sp - 1);
         rec_set_obj(r, out, stack[sp]);
         f->slots[f->nlocals + f->sp++] = out;
+        uint32_t s = r->t->vals.at[out].step;
+        kin_vid it = r->t->vids.at[r->t->steps.at[s].args];
+        bool generator = FRESH(r, it) ? FRESH(r, it)->kind == FRESH_GENERATOR : PyGen_CheckExact(stack[sp - 1]);
+        if (generator && !(r->t->steps.at[s].flags & KIN_STEP_BREAK) && rec_any_tensor(r, &out, 1))
+            rec_break(r, s, KIN_ROW_GENERATOR);
     }
     kin_step check = {.kind = KIN_STEP_CHECK, .imm = exhausted ? KIN_CHECK_NULL : KIN_CHECK_NOTNULL, .nargs = 1,
                       .snap = other, .args = r->t->vids.len};
