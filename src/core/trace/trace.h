@@ -58,6 +58,8 @@ typedef enum {
     KIN_CHECK_META,    /* tensor metadata record ref */
     KIN_CHECK_SAME,    /* args[0] is args[1] */
     KIN_CHECK_NOT_SAME,
+    KIN_CHECK_WAS_TRUE, /* after a TRUTH step that must not run twice: its result; snap is the state of the other outcome */
+    KIN_CHECK_WAS_FALSE,
 } kin_check;
 
 typedef enum { KIN_VAL_NONE, KIN_VAL_CONST, KIN_VAL_SRC, KIN_VAL_STEP } kin_val_kind;

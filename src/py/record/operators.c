@@ -390,13 +390,30 @@ take_branch(rec *r, bool outcome)
     f->jump = UINT32_MAX;
 }
 
+/* The operand's own __bool__ or __len__ has answered and must not be asked again: who gets another answer goes on behind
+ * the instruction, the other way. */
+static void
+check_answer(rec *r, rec_frame *f, bool jumped, bool outcome, bool keep)
+{
+    bool other_jumps = !jumped;
+    uint32_t other = rec_snapshot_of(r, f, other_jumps ? f->jump : f->next, other_jumps && keep ? f->sp : f->sp - 1);
+    kin_step check = {.kind = KIN_STEP_CHECK, .imm = outcome ? KIN_CHECK_WAS_TRUE : KIN_CHECK_WAS_FALSE, .nargs = 1,
+                      .snap = other, .args = r->t->vids.len};
+    kin_vid answer = r->t->steps.at[f->await_step].out;
+    if (kin_vec_push(&r->t->vids, answer) != KIN_OK || kin_vec_push(&r->t->steps, check) != KIN_OK)
+        r->status = KIN_NOMEM;
+}
+
 void
 rec_finish_branch(rec *r, rec_frame *f, bool jumped)
 {
     bool on_none, jump_if, keep;
     branch_kind((kin_op)f->op, &on_none, &jump_if, &keep);
     bool outcome = jumped == jump_if;
-    r->t->steps.at[f->await_step].imm = outcome ? KIN_CHECK_TRUE : KIN_CHECK_FALSE;
+    if (r->t->steps.at[f->await_step].kind == KIN_STEP_CHECK)
+        r->t->steps.at[f->await_step].imm = outcome ? KIN_CHECK_TRUE : KIN_CHECK_FALSE;
+    else
+        check_answer(r, f, jumped, outcome, keep);
     if (!(keep && jumped))
         rec_drop(r, 1);
 }
@@ -456,17 +473,16 @@ rec_op_branch(rec *r)
     bool tensor = kin_is_tensor(obj), quiet = tensor || rec_is_plain_value(obj);
     if (quiet && FRESH(r, v) == NULL)
         rec_need_type(r, v);
-    uint32_t s = rec_check(r, KIN_CHECK_TRUE, v, NULL, 0);
+    kin_vid answer = quiet ? 0 : rec_step_out(r, KIN_STEP_TRUTH, KIN_STEP_OPAQUE, &v, 1);
+    uint32_t s = quiet ? rec_check(r, KIN_CHECK_TRUE, v, NULL, 0) : r->t->vals.at[answer].step;
     if (tensor)
         rec_break(r, s, f->jump < f->offset ? KIN_ROW_DATA_DEPENDENT_LOOP
                         : is_assert(f)      ? KIN_ROW_DATA_DEPENDENT_ASSERT
                                             : KIN_ROW_DATA_DEPENDENT_BRANCH);
     if (!quiet) {
-        r->t->steps.at[s].flags |= KIN_STEP_OPAQUE;
         if (looks_at_tensor(r, v))
             rec_break(r, s, KIN_ROW_DATA_DEPENDENT_BOOL_METHOD);
         rec_forget_contents(r);
-        r->skip_expected = true;
     }
     r->skip_expected = true;
     f->await = AWAIT_BRANCH;

@@ -136,6 +136,57 @@ first_action(rec *r)
     return first == UINT32_MAX ? t->steps.len : first;
 }
 
+/* Does the call step call what the instruction calls, with its operands? A torch function may get them as constants. */
+static bool
+calls_the_operands(rec *r, const kin_step *s)
+{
+    if (s->flags & KIN_STEP_TORCH)
+        return true;
+    raising_step own = {0};
+    describe_call(r, &own);
+    bool same = own.n == s->nargs;
+    for (uint32_t i = 0; same && i < own.n; i++)
+        same = rec_as_const(r, own.args[i]) == rec_as_const(r, r->t->vids.at[s->args + i]);
+    return same;
+}
+
+/* Is the step's result, or what it does, that of the whole instruction? Many rules end in a step that is only a part: the
+ * __enter__ of BEFORE_WITH, an __init__, an attribute of a pattern. */
+static bool
+does_it_all(rec *r, const kin_step *s)
+{
+    kin_step_kind kind = (kin_step_kind)s->kind;
+    switch ((kin_op)r->top->op) {
+    case KIN_OP_BINARY_SUBSCR: return kind == KIN_STEP_SUBSCR;
+    case KIN_OP_STORE_SUBSCR: return kind == KIN_STEP_SET_SUBSCR;
+    case KIN_OP_DELETE_SUBSCR: return kind == KIN_STEP_DEL_SUBSCR;
+    case KIN_OP_BINARY_OP: return kind == KIN_STEP_BINARY;
+    case KIN_OP_COMPARE_OP: return kind == KIN_STEP_COMPARE;
+    case KIN_OP_CONTAINS_OP: return kind == KIN_STEP_CONTAINS;
+    case KIN_OP_UNARY_NEGATIVE: case KIN_OP_UNARY_POSITIVE: case KIN_OP_UNARY_INVERT: case KIN_OP_UNARY_NOT:
+        return kind == KIN_STEP_UNARY;
+    case KIN_OP_GET_ITER: return kind == KIN_STEP_ITER;
+    case KIN_OP_FOR_ITER: return kind == KIN_STEP_NEXT;
+    case KIN_OP_LOAD_ATTR: case KIN_OP_LOAD_METHOD: return kind == KIN_STEP_GETATTR;
+    case KIN_OP_STORE_ATTR: return kind == KIN_STEP_SETATTR;
+    case KIN_OP_DELETE_ATTR: return kind == KIN_STEP_DELATTR;
+    case KIN_OP_STORE_GLOBAL: case KIN_OP_DELETE_GLOBAL: return kind == KIN_STEP_GLOBAL_SET;
+    case KIN_OP_LOAD_DEREF: return kind == KIN_STEP_CELL_GET;
+    case KIN_OP_FORMAT_VALUE: return kind == KIN_STEP_FORMAT;
+    case KIN_OP_LIST_EXTEND: return kind == KIN_STEP_LIST_EXTEND;
+    case KIN_OP_SET_UPDATE: return kind == KIN_STEP_SET_UPDATE;
+    case KIN_OP_DICT_UPDATE: return kind == KIN_STEP_DICT_UPDATE;
+    case KIN_OP_DICT_MERGE: return kind == KIN_STEP_DICT_MERGE;
+    case KIN_OP_BUILD_SET: return kind == KIN_STEP_BUILD_SET;
+    case KIN_OP_BUILD_MAP: return kind == KIN_STEP_BUILD_MAP;
+    case KIN_OP_IMPORT_NAME: return kind == KIN_STEP_IMPORT;
+    case KIN_OP_IMPORT_FROM: return kind == KIN_STEP_IMPORT_FROM;
+    case KIN_OP_CALL_FUNCTION_EX: return kind == KIN_STEP_CALL_EX;
+    case KIN_OP_CALL: return kind == KIN_STEP_CALL && calls_the_operands(r, s);
+    default: return false;
+    }
+}
+
 /* The rule's last step is the instruction itself, not a part of it or a change of a known object. */
 static bool
 is_instruction(rec *r, uint32_t first)
@@ -146,7 +197,8 @@ is_instruction(rec *r, uint32_t first)
     for (uint32_t i = first; i + 1 < t->steps.len; i++)
         if (!(t->steps.at[i].flags & KIN_STEP_PURE))
             return false;
-    return !(t->steps.at[t->steps.len - 1].flags & (KIN_STEP_PURE | KIN_STEP_MUTATES));
+    const kin_step *last = &t->steps.at[t->steps.len - 1];
+    return !(last->flags & (KIN_STEP_PURE | KIN_STEP_MUTATES)) && does_it_all(r, last);
 }
 
 /* A change that did not happen: what the recorder noted about the object is no longer sure. */
@@ -165,6 +217,8 @@ write_step(rec *r, uint32_t first)
 {
     raising_step s = {0};
     s.flags = r->top->await == AWAIT_FRAME ? KIN_STEP_OPAQUE | KIN_STEP_EFFECT : 0;
+    for (uint32_t i = first; i < r->t->steps.len; i++)
+        s.flags |= r->t->steps.at[i].flags & (KIN_STEP_OPAQUE | KIN_STEP_EFFECT);
     distrust_changes(r, first);
     rec_truncate(r, first);
     if (!describe(r, &s) || r->stopped)
@@ -270,7 +324,7 @@ record_raise(rec *r)
     f->kwnames = NULL;
     rec_snapshot(r);
     restore_operands(f);
-    uint32_t first = first_action(r);
+    uint32_t first = kin_leave_can_pass(kin_code_at(f->kc, f->offset), f->kc->version) ? first_action(r) : UINT32_MAX;
     bool known = first != UINT32_MAX && (is_instruction(r, first) || write_step(r, first));
     if (!known || r->stopped) {
         f->sp0 = f->sp;

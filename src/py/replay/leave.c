@@ -16,7 +16,7 @@ struct kin_exit {
 
 /* -- the state after an instruction ----------------------------------------------------------------------------- */
 
-typedef enum { PUSHES_ONE, PUSHES_NOTHING, PUSHES_NULL_FIRST, PUSHES_UNKNOWN } push_kind;
+typedef enum { PUSHES_ONE, PUSHES_NOTHING, PUSHES_NULL_FIRST, PUSHES_OR_JUMPS, PUSHES_UNKNOWN } push_kind;
 
 /* What the instruction leaves above the operands that stay. */
 static push_kind
@@ -42,28 +42,39 @@ push_of(const kin_instr *in, kin_py_version version)
         return PUSHES_NULL_FIRST;
     case KIN_OP_LOAD_GLOBAL:
         return in->oparg & 1 ? PUSHES_NULL_FIRST : PUSHES_ONE;
+    case KIN_OP_FOR_ITER:
+        return PUSHES_OR_JUMPS;
     case KIN_OP_UNPACK_SEQUENCE:
     case KIN_OP_UNPACK_EX:
     case KIN_OP_BEFORE_WITH:
         return PUSHES_UNKNOWN;
     default:
-        return kin_instr_target(in, version) == UINT32_MAX || in->op == KIN_OP_FOR_ITER ? PUSHES_ONE : PUSHES_UNKNOWN;
+        return kin_instr_target(in, version) == UINT32_MAX ? PUSHES_ONE : PUSHES_UNKNOWN;
     }
 }
 
-/* Moves the frame behind its instruction; false when that cannot be done from the result alone. Steals result. */
-static bool
+bool
+kin_leave_can_pass(const kin_instr *in, kin_py_version version)
+{
+    return push_of(in, version) != PUSHES_UNKNOWN &&
+           kin_op_effect(version, (kin_op)in->op, in->oparg, false) != INT32_MIN;
+}
+
+/* Moves the frame behind its instruction, which the recorder has asked kin_leave_can_pass about. Steals result; NULL
+ * (FOR_ITER): the iterator has ended. */
+static void
 move_behind(kin_link *l, PyObject *result)
 {
     const kin_code *code = rec_code_of(l->code);
-    const kin_instr *in = code ? kin_code_at(code, l->at) : NULL;
-    push_kind push = in ? push_of(in, code->version) : PUSHES_UNKNOWN;
-    int effect = in ? kin_op_effect(code->version, (kin_op)in->op, in->oparg, false) : INT32_MIN;
-    if (push == PUSHES_UNKNOWN || effect == INT32_MIN) {
-        Py_DECREF(result);
-        return false;
+    const kin_instr *in = kin_code_at(code, l->at);
+    push_kind push = push_of(in, code->version);
+    int effect = kin_op_effect(code->version, (kin_op)in->op, in->oparg, false);
+    if (result == NULL) {
+        kin_frame_pop(l->frame, 1);
+        l->next = kin_instr_target(in, code->version);
+        return;
     }
-    int pushed = push == PUSHES_NOTHING ? 0 : push == PUSHES_ONE ? 1 : 2;
+    int pushed = push == PUSHES_NOTHING ? 0 : push == PUSHES_NULL_FIRST ? 2 : 1;
     kin_frame_pop(l->frame, pushed - effect);
     if (push == PUSHES_NULL_FIRST)
         kin_frame_push(l->frame, NULL);
@@ -71,7 +82,6 @@ move_behind(kin_link *l, PyObject *result)
         Py_DECREF(result);
     else
         kin_frame_push(l->frame, result);
-    return true;
 }
 
 /* -- running the frames ----------------------------------------------------------------------------------------- */
@@ -277,8 +287,10 @@ kin_run_leave(kin_run *r, uint32_t step, kin_leave how, PyObject *result, kin_ch
     kin_link *last = &e.chain.at[e.chain.n - 1];
     e.throwing = how == KIN_LEAVE_THROW;
     e.offset = e.throwing ? last->at : last->start;
-    if (how == KIN_LEAVE_AFTER && move_behind(last, result))
+    if (how == KIN_LEAVE_AFTER) {
+        move_behind(last, result);
         e.offset = last->next;
+    }
     /* Stands at its instruction also for those who look before it runs. */
     kin_frame_link(r->ts, last->frame, e.offset);
     kin_frame_unlink(r->ts, last->frame);

@@ -64,6 +64,10 @@ kin_check_holds(const kin_refs *refs, const kin_step *s, PyObject *a, PyObject *
         return a == b;
     case KIN_CHECK_NOT_SAME:
         return a != b;
+    case KIN_CHECK_WAS_TRUE:
+        return a == Py_True;
+    case KIN_CHECK_WAS_FALSE:
+        return a == Py_False;
     case KIN_CHECK_NULL:
     case KIN_CHECK_NOTNULL:
         break;

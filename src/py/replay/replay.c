@@ -275,7 +275,8 @@ settle_raises(kin_run *r, uint32_t step, PyObject *result, kin_chain *chain, PyO
     }
     if (chain != NULL)
         kin_recursion_take(r->ts, 1);
-    if (result == NULL || r->t->steps.at[step].snap == 0) {
+    bool ended = result == NULL && r->t->steps.at[step].kind == KIN_STEP_NEXT;
+    if ((result == NULL && !ended) || r->t->steps.at[step].snap == 0) {
         Py_XDECREF(result);
         if (chain != NULL)
             kin_chain_drop(r->ts, chain);
@@ -351,17 +352,11 @@ run_check(kin_run *r, uint32_t step, PyObject **value)
     const kin_step *s = &r->t->steps.at[step];
     const kin_vid *args = r->t->vids.at + s->args;
     PyObject *second = s->nargs > 1 ? kin_run_value(r, args[1]) : NULL;
-    kin_chain chain;
-    bool framed = (s->flags & KIN_STEP_OPAQUE) && s->snap != 0;
-    int holds = framed && link_chain(r, step, true, &chain) != KIN_OK ? -2
-                                                                : kin_check_holds(r->refs, s, kin_run_value(r, args[0]),
-                                                                                  second);
+    int holds = kin_check_holds(r->refs, s, kin_run_value(r, args[0]), second);
     if (holds < 0) {
-        *value = leave_raising(r, step, framed && holds == -1 ? &chain : NULL);
+        *value = leave_raising(r, step, NULL);
         return LEFT;
     }
-    if (framed)
-        drop_chain(r, &chain);
     return holds ? GO_ON : fail_test(r, step, value);
 }
 
@@ -401,14 +396,19 @@ run_return(kin_run *r, uint32_t step, PyObject **value)
 
 /* -- the loop --------------------------------------------------------------------------------------------------- */
 
-/* May a test leave before this step? Only at the first step of an instruction; a test of an iterator's end describes
- * the other outcome in its snapshot. */
+/* Does the snapshot describe the state behind the instruction, for the outcome that was not recorded? */
+static bool
+is_of_other_outcome(const kin_step *s)
+{
+    return s->kind == KIN_STEP_CHECK && (s->imm == KIN_CHECK_NULL || s->imm == KIN_CHECK_NOTNULL ||
+                                         s->imm == KIN_CHECK_WAS_TRUE || s->imm == KIN_CHECK_WAS_FALSE);
+}
+
+/* May a test leave before this step? Only at the first step of an instruction. */
 static bool
 is_forced(kin_run *r, const kin_step *s)
 {
-    if (s->snap == 0 || (s->snap == r->last_snap && !(s->flags & KIN_STEP_AGAIN)))
-        return false;
-    if (s->kind == KIN_STEP_CHECK && (s->imm == KIN_CHECK_NULL || s->imm == KIN_CHECK_NOTNULL))
+    if (s->snap == 0 || (s->snap == r->last_snap && !(s->flags & KIN_STEP_AGAIN)) || is_of_other_outcome(s))
         return false;
     return r->nforced++ == kin_replay_force_exit;
 }

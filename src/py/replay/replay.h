@@ -7,6 +7,7 @@
 #ifndef KIN_PY_REPLAY_H
 #define KIN_PY_REPLAY_H
 
+#include "core/bytecode/bytecode.h"
 #include "py/replay/variant.h"
 
 struct kin_frame;
@@ -37,6 +38,10 @@ PyObject *kin_exit_resume(kin_exit *exit, void (*entered)(void *arg, uint32_t de
 /* For tests: leave (as if a CHECK had failed) before the k-th point of each replay at which that is possible: the first
  * step of an instruction that runs in sequence and has a snapshot. UINT32_MAX = off. */
 extern uint32_t kin_replay_force_exit;
+
+/* May a step with KIN_STEP_RAISES stand for this instruction? When it does not raise, the frame has to be moved behind the
+ * instruction, knowing nothing but the result. */
+bool kin_leave_can_pass(const kin_instr *in, kin_py_version version);
 
 /* Executes one step's operation on live operands, as recording saw CPython do it; new reference or NULL with an
  * exception (NEXT: NULL without one when exhausted). `slots` is indexed by vid. */
