@@ -47,12 +47,15 @@ typedef struct {
     uint32_t input;
 } kin_aten_value;
 
+typedef struct { uint32_t next, left; } kin_aten_hole;
+
 typedef struct {
     KIN_VEC(kin_aten_value) values;  /* [0] is unused */
     KIN_VEC(kin_aten_call) calls;
     KIN_VEC(kin_aten_arg) args;
     KIN_VEC(int64_t) ints;
     KIN_VEC(kin_aten_val) outputs;
+    KIN_VEC(kin_aten_hole) holes;    /* while building: lists of the newest call that want elements, innermost last */
     kin_text texts;                  /* each with its NUL; offset 0 is "" */
     uint32_t ninputs, nstorages;
     bool failed;
@@ -66,15 +69,19 @@ kin_aten_val kin_aten_input(kin_aten *g, kin_dtype dtype, unsigned ndim, const i
                             uint32_t storage, int64_t offset);
 /* A call; then its arguments in order, then its results. Returns its number. */
 uint32_t kin_aten_add_call(kin_aten *g, const char *op);
-/* Appends an argument to the newest call. For a LIST: its `count` elements are appended next (elements of lists may be
- * lists). keyword: NULL by position. text: of STR and WORD. */
+/* Appends an argument to the newest call. For a LIST: only its `count` is read, its elements are appended next (elements
+ * of lists may be lists). keyword: NULL by position. text: of STR and WORD. */
 void kin_aten_add_arg(kin_aten *g, kin_aten_arg arg, const char *keyword, const char *text);
 kin_aten_val kin_aten_add_result(kin_aten *g, kin_dtype dtype, unsigned ndim, const int64_t *sizes, const int64_t *strides,
                                  uint32_t storage, int64_t offset);
 void kin_aten_output(kin_aten *g, kin_aten_val value);
 
+static inline const kin_aten_value *kin_aten_at(const kin_aten *g, kin_aten_val v) { return &g->values.at[v]; }
+static inline const int64_t *kin_aten_sizes(const kin_aten *g, kin_aten_val v) { return g->ints.at + g->values.at[v].sizes; }
+static inline const int64_t *kin_aten_strides(const kin_aten *g, kin_aten_val v) { return g->ints.at + g->values.at[v].strides; }
 static inline const char *kin_aten_text(const kin_aten *g, uint32_t offset) { return g->texts.at ? g->texts.at + offset : ""; }
 
+/* Text as docs/design/kernels.md shows it; a WORD is printed bare, so it should hold letters, digits and "_.:/" only. */
 bool kin_aten_print(const kin_aten *g, kin_text *out);
 kin_aten *kin_aten_parse(const char *text, kin_text *why);
 bool kin_aten_verify(const kin_aten *g, kin_text *why);

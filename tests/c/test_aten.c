@@ -1,0 +1,83 @@
+/* ATen graphs: built, printed, read back, refused. */
+#include "core/aten/aten.h"
+#include "check.h"
+
+static const char *const graph_text =
+    "%1 = input 0 : f32[2, 3]{3, 1}@1+0\n"
+    "%2 = input 1 : i64[]{}@2+4\n"
+    "%3 = aten.t.default(%1) : f32[3, 2]{1, 3}@1+0\n"
+    "%4 = aten.add.Tensor(%3, 1.0, alpha=2) : f32[3, 2]{1, 3}@3+0\n"
+    "%5, %6 = aten.split.Tensor(%4, 2) : f32[2, 2]{1, 3}@3+0, f32[1, 2]{1, 3}@3+2\n"
+    "%7 = aten.index.Tensor(%4, [None, %2]) : f32[3]{1}@4+0\n"
+    "%8 = aten.full.default([2, 3], nan, dtype=f64, device=cpu, pin_memory=False) : f64[2, 3]{3, 1}@5+0\n"
+    "%9 = prims.nest.default([[1, 2], [], [%1, -inf]], [True, None], \"a, [b]\", 1e-05, -3) : f32[]{}@6+0\n"
+    "aten._assert.default(%1, \"x\")\n"
+    "return %5, %6, %1\n";
+
+static void
+test_round_trip(void)
+{
+    kin_text why = {0}, out = {0};
+    kin_aten *g = kin_aten_parse(graph_text, &why);
+    if (!CHECK(g != NULL)) {
+        fprintf(stderr, "    %s\n", why.at);
+        return;
+    }
+    CHECK(kin_aten_verify(g, &why));
+    CHECK(kin_aten_print(g, &out));
+    CHECK_STR(out.at, graph_text);
+    CHECK_EQ(g->nstorages, 6);
+    CHECK_EQ(g->ninputs, 2);
+    const kin_aten_call *nest = &g->calls.at[5];
+    CHECK_EQ(nest->nargs, 5);
+    const kin_aten_arg *outer = &g->args.at[nest->args];
+    CHECK_EQ(outer->list.count, 3);
+    CHECK_EQ(g->args.at[g->args.at[outer->list.child].list.child + 1].i, 2);
+    CHECK_EQ(g->args.at[nest->args + 4].i, -3);
+    kin_text_deinit(&why);
+    kin_text_deinit(&out);
+    kin_aten_free(g);
+}
+
+static void
+refuse_text(const char *text, const char *message)
+{
+    kin_text why = {0};
+    kin_aten *g = kin_aten_parse(text, &why);
+    CHECK(g == NULL);
+    CHECK_STR(why.at, message);
+    kin_aten_free(g);
+    kin_text_deinit(&why);
+}
+
+static void
+refuse(const char *text, const char *message)
+{
+    kin_text why = {0};
+    kin_aten *g = kin_aten_parse(text, &why);
+    if (CHECK(g != NULL))
+        CHECK(!kin_aten_verify(g, &why));
+    CHECK_STR(why.at, message);
+    kin_aten_free(g);
+    kin_text_deinit(&why);
+}
+
+int
+main(void)
+{
+    test_round_trip();
+    refuse_text("%1 = input 1 : f32[]{}@1+0\nreturn\n", "line 1: inputs come first, in order");
+    refuse_text("%1 = input 0 : f32[2]{}@1+0\nreturn\n", "line 1: as many strides as sizes expected");
+    refuse_text("%1 = input 0 : f32[2]{1}+0\nreturn\n", "line 1: '@' expected");
+    refuse_text("%1 = a.b(, 1) : f32[]{}@1+0\nreturn\n", "line 1: argument expected");
+    refuse_text("%1 = a.b([1, 2) : f32[]{}@1+0\nreturn\n", "line 1: ']' expected");
+    refuse_text("%1, %3 = a.b() : f32[]{}@1+0\nreturn\n", "line 1: values are numbered in order, from %1");
+    refuse_text("%1 = a.b()\nreturn\n", "line 1: ':' expected");
+    refuse_text("a.b() : f32[]{}@1+0\nreturn\n", "line 1: end of line expected");
+    refuse("%1 = a.b(%1) : f32[]{}@1+0\nreturn\n", "call 0 a.b: arguments come earlier");
+    refuse("%1 = a.b([[%2]]) : f32[]{}@1+0\nreturn\n", "call 0 a.b: arguments come earlier");
+    refuse("%1 = a.b() : f32[]{}@0+0\nreturn\n", "%1: impossible dtype, sizes, strides or storage");
+    refuse("%1 = a.b() : f32[2]{-1}@1+0\nreturn\n", "%1: impossible dtype, sizes, strides or storage");
+    refuse("%1 = a.b() : f32[2]{1}@1+0\nreturn %2\n", "output 0 is no value");
+    return check_report("aten");
+}
