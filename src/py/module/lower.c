@@ -4,6 +4,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "py/compat/failure.h"
 #include "py/module/dump.h"
 #include "py/module/log.h"
 #include "py/replay/units.h"
@@ -46,15 +47,68 @@ collect_examples(const kin_vid *in, uint32_t nin, PyObject *const *slots)
     return examples;
 }
 
-/* The callable that an earlier plan of the same variant has for the same unit; borrowed or NULL. */
-static PyObject *
+/* -- launching a callable ----------------------------------------------------------------------------------------- */
+
+typedef struct {
+    kin_launcher base;
+    PyObject *callable; /* gives a tuple of the outputs, or None: it has nothing for these inputs */
+} callable_launcher;
+
+static kin_launch
+run_callable(kin_launcher *self, kin_variant *v, const kin_unit *unit, PyObject *const *in, PyObject **out)
+{
+    PyObject *result = PyObject_Vectorcall(((callable_launcher *)self)->callable, in, unit->nin, NULL);
+    if (result == Py_None) {
+        Py_DECREF(result);
+        return KIN_LAUNCH_NOT;
+    }
+    if (result != NULL && (!PyTuple_CheckExact(result) || PyTuple_GET_SIZE(result) != (Py_ssize_t)unit->nout)) {
+        Py_CLEAR(result);
+        kin_failure_raise("kintsugi: a compiled graph did not give what was asked of it");
+    }
+    for (uint32_t i = 0; result != NULL && i < unit->nout; i++)
+        out[i] = Py_NewRef(PyTuple_GET_ITEM(result, i));
+    Py_XDECREF(result);
+    return result == NULL ? KIN_LAUNCH_RAISED : KIN_LAUNCH_DONE;
+}
+
+static int
+traverse_callable(kin_launcher *self, visitproc visit, void *arg)
+{
+    Py_VISIT(((callable_launcher *)self)->callable);
+    return 0;
+}
+
+static void
+free_callable(kin_launcher *self)
+{
+    Py_DECREF(((callable_launcher *)self)->callable);
+    free(self);
+}
+
+static kin_launcher *
+new_callable_launcher(PyObject *callable)
+{
+    callable_launcher *launcher = calloc(1, sizeof *launcher);
+    if (launcher == NULL)
+        return NULL;
+    launcher->base = (kin_launcher){.refs = 1, .framed = true, .run = run_callable, .traverse = traverse_callable,
+                                    .free = free_callable};
+    launcher->callable = Py_NewRef(callable);
+    return &launcher->base;
+}
+
+/* -- units of a variant ------------------------------------------------------------------------------------------- */
+
+/* What an earlier plan of the same variant has for the same unit; borrowed or NULL. */
+static kin_launcher *
 find_same(const kin_units *old, const kin_unit *unit, const kin_vid *in, uint32_t nin, const kin_vid *out, uint32_t nout)
 {
     for (uint32_t u = 0; old != NULL && u < old->at.len; u++) {
         const kin_unit *o = &old->at.at[u];
-        if (o->first == unit->first && o->last == unit->last && o->nin == nin && o->nout == nout && o->callable != NULL &&
+        if (o->first == unit->first && o->last == unit->last && o->nin == nin && o->nout == nout && o->launcher != NULL &&
             memcmp(o->in, in, nin * sizeof *in) == 0 && memcmp(o->out, out, nout * sizeof *out) == 0)
-            return o->callable;
+            return o->launcher;
     }
     return NULL;
 }
@@ -67,16 +121,23 @@ typedef struct {
     PyObject *const *slots;
 } lowering;
 
-/* kintsugi._launch.make_unit(backend, graph, examples, fullgraph, name, variant, number): callable or None. */
-static PyObject *
-make_callable(const lowering *l, uint32_t u, PyObject *graph, const kin_vid *in, uint32_t nin)
+/* kintsugi._launch.make_unit(backend, graph, examples, fullgraph, name, variant, number): callable or None. False with
+ * an exception; *made is NULL when there is none. */
+static bool
+make_launcher(const lowering *l, uint32_t u, PyObject *graph, const kin_vid *in, uint32_t nin, kin_launcher **made)
 {
-    PyObject *examples = collect_examples(in, nin, l->slots), *made = NULL;
+    PyObject *examples = collect_examples(in, nin, l->slots), *callable = NULL;
     if (examples != NULL)
-        made = PyObject_CallFunction(l->make, "OOOOOII", PyDict_GetItemString(l->self->kwargs, "backend"), graph, examples,
-                                     l->self->fullgraph ? Py_True : Py_False, l->self->name, l->variant->number, u + 1);
+        callable = PyObject_CallFunction(l->make, "OOOOOII", PyDict_GetItemString(l->self->kwargs, "backend"), graph,
+                                         examples, l->self->fullgraph ? Py_True : Py_False, l->self->name,
+                                         l->variant->number, u + 1);
     Py_XDECREF(examples);
-    return made;
+    if (callable != NULL && callable != Py_None && (*made = new_callable_launcher(callable)) == NULL) {
+        Py_CLEAR(callable);
+        PyErr_NoMemory();
+    }
+    Py_XDECREF(callable);
+    return callable != NULL;
 }
 
 static bool
@@ -86,21 +147,22 @@ lower_unit(const lowering *l, uint32_t u, PyObject *graph)
     kin_unit *unit = &l->units->at.at[u];
     kin_vid *in = read_vids(PyDict_GetItemString(graph, "inputs"), &nin);
     kin_vid *out = read_vids(PyDict_GetItemString(graph, "outputs"), &nout);
-    PyObject *made = NULL;
+    kin_launcher *made = NULL;
     bool ok = in != NULL && out != NULL && !PyErr_Occurred();
     if (ok) {
-        made = Py_XNewRef(find_same(l->variant->v->units, unit, in, nin, out, nout));
-        if (made == NULL)
-            made = make_callable(l, u, graph, in, nin);
-        ok = made != NULL;
+        made = find_same(l->variant->v->units, unit, in, nin, out, nout);
+        if (made != NULL)
+            made->refs++;
+        else
+            ok = make_launcher(l, u, graph, in, nin, &made);
     }
-    if (ok && made != Py_None) {
+    if (made != NULL) {
         kin_status status = kin_unit_set(l->variant->v, l->units, u, in, nin, out, nout, made);
         if (status != KIN_OK)
             kin_log_fallback(l->self->state, l->self->name, NULL,
                              "a graph runs step by step: one of its inputs is made between its calls");
     }
-    Py_XDECREF(made);
+    kin_launcher_release(made);
     free(in);
     free(out);
     return ok;
@@ -131,7 +193,7 @@ kin_lower(kin_compiled *self, kin_variant_object *variant, PyObject *const *slot
     kin_variant *v = variant->v;
     if (!kin_lower_wanted(self) || v == NULL)
         return true;
-    kin_units *units = kin_units_find(v);
+    kin_units *units = kin_units_find(v, false);
     PyObject *graphs = units == NULL ? NULL : kin_dump_units(v, units->by_step, units->needed, units->at.len);
     PyObject *make = graphs == NULL ? NULL : find_make_unit();
     if (make == NULL) {

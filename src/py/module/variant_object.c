@@ -17,8 +17,12 @@ traverse_variant(PyObject *obj, visitproc visit, void *arg)
     Py_VISIT(self->cause);
     if (self->v != NULL) {
         Py_VISIT(self->v->func);
-        for (uint32_t u = 0; self->v->units != NULL && u < self->v->units->at.len; u++)
-            Py_VISIT(self->v->units->at.at[u].callable);
+        for (uint32_t u = 0; self->v->units != NULL && u < self->v->units->at.len; u++) {
+            kin_launcher *launcher = self->v->units->at.at[u].launcher;
+            int stop = launcher != NULL && launcher->traverse != NULL ? launcher->traverse(launcher, visit, arg) : 0;
+            if (stop != 0)
+                return stop;
+        }
         return kin_refs_traverse(&self->v->refs, visit, arg);
     }
     return 0;

@@ -1,35 +1,34 @@
 /* Launching a unit (units.h): one call of what the backend made of it, in place of its steps. */
-#include "py/compat/failure.h"
 #include "py/replay/replay_priv.h"
 
-static PyObject *
+/* Runs the launcher on the inputs; its outputs go to the slots. */
+static kin_launch
 call_unit(kin_run *r, const kin_unit *unit)
 {
-    PyObject *small[32], **args = unit->nin <= 32 ? small : malloc(unit->nin * sizeof *args);
-    PyObject *result = NULL;
-    if (args == NULL)
-        return PyErr_NoMemory();
+    PyObject *small[64], **values = unit->nin + unit->nout <= 64 ? small : calloc(unit->nin + unit->nout, sizeof *values);
+    kin_launch done = KIN_LAUNCH_NOT;
+    if (values == NULL)
+        return KIN_LAUNCH_NOT;
+    PyObject **out = values + unit->nin;
     bool complete = true;
     for (uint32_t i = 0; i < unit->nin; i++) {
-        args[i] = kin_run_value(r, unit->in[i]);
-        complete = complete && args[i] != NULL;
+        values[i] = kin_run_value(r, unit->in[i]);
+        complete = complete && values[i] != NULL;
     }
-    /* The callee may drop the last other reference to an input. */
-    for (uint32_t i = 0; complete && i < unit->nin; i++)
-        Py_INCREF(args[i]);
-    result = complete ? PyObject_Vectorcall(unit->callable, args, unit->nin, NULL) : Py_NewRef(Py_None);
-    for (uint32_t i = 0; complete && i < unit->nin; i++)
-        Py_DECREF(args[i]);
-    if (args != small)
-        free(args);
-    return result;
-}
-
-static void
-store_outputs(kin_run *r, const kin_unit *unit, PyObject *result)
-{
     for (uint32_t i = 0; i < unit->nout; i++)
-        Py_XSETREF(r->slots[unit->out[i]], Py_NewRef(PyTuple_GET_ITEM(result, i)));
+        out[i] = NULL;
+    /* What runs may drop the last other reference to an input. */
+    for (uint32_t i = 0; complete && i < unit->nin; i++)
+        Py_INCREF(values[i]);
+    if (complete)
+        done = unit->launcher->run(unit->launcher, r->v, unit, values, out);
+    for (uint32_t i = 0; complete && i < unit->nin; i++)
+        Py_DECREF(values[i]);
+    for (uint32_t i = 0; done == KIN_LAUNCH_DONE && i < unit->nout; i++)
+        Py_XSETREF(r->slots[unit->out[i]], out[i]);
+    if (values != small)
+        free(values);
+    return done;
 }
 
 static kin_status
@@ -55,21 +54,11 @@ kin_run_launch(kin_run *r, uint32_t step, uint32_t *last)
     if (step >= units->nsteps || units->by_step[step] == 0)
         return KIN_LAUNCH_NOT;
     const kin_unit *unit = &units->at.at[units->by_step[step] - 1];
-    if (unit->first != step || unit->callable == NULL || (r->built_sunk && unit->changes_sunk))
+    if (unit->first != step || unit->launcher == NULL || (r->built_sunk && unit->changes_sunk))
         return KIN_LAUNCH_NOT;
-    PyObject *result = call_unit(r, unit);
-    if (result == Py_None) {
-        Py_DECREF(result);
-        return KIN_LAUNCH_NOT;
-    }
-    if (result != NULL && (!PyTuple_CheckExact(result) || PyTuple_GET_SIZE(result) != (Py_ssize_t)unit->nout)) {
-        Py_CLEAR(result);
-        kin_failure_raise("kintsugi: a compiled graph did not give what was asked of it");
-    }
-    if (result == NULL)
-        return KIN_LAUNCH_RAISED;
-    store_outputs(r, unit, result);
-    Py_DECREF(result);
+    kin_launch done = call_unit(r, unit);
+    if (done != KIN_LAUNCH_DONE)
+        return done;
     if (build_containers(r, unit) != KIN_OK)
         return KIN_LAUNCH_RAISED; /* only without memory */
     r->dropped = r->dropped || unit->drops;

@@ -447,8 +447,8 @@ launch_unit(kin_run *r, uint32_t *step, PyObject **value)
     const kin_step *s = &r->t->steps.at[*step];
     uint32_t first = *step, last = first;
     kin_chain chain;
-    bool framed = s->snap != 0;
-    if (r->t->handles && framed)
+    bool framed = s->snap != 0 && r->units->at.at[r->units->by_step[first] - 1].launcher->framed;
+    if (r->t->handles && s->snap != 0)
         kin_run_handle(r, r->t->snaps.at[s->snap].exc);
     if (framed && link_chain(r, first, false, &chain) != KIN_OK) {
         *value = leave_raising(r, first, NULL);
@@ -477,7 +477,7 @@ begins_unit(const kin_run *r, uint32_t step)
     if (units == NULL || step >= units->nsteps || units->by_step[step] == 0 || kin_replay_force_exit != UINT32_MAX)
         return false;
     const kin_unit *unit = &units->at.at[units->by_step[step] - 1];
-    return unit->first == step && unit->callable != NULL;
+    return unit->first == step && unit->launcher != NULL;
 }
 
 static PyObject *

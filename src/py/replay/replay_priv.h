@@ -85,9 +85,7 @@ typedef enum {
  * the call's result. `offer`: let the hook have the exit. */
 PyObject *kin_run_leave(kin_run *r, uint32_t step, kin_leave how, PyObject *result, kin_chain *chain, bool offer);
 
-/* -- launch.c: graphs compiled by a custom backend ------------------------------------------------------------- */
-
-typedef enum { KIN_LAUNCH_NOT, KIN_LAUNCH_DONE, KIN_LAUNCH_RAISED } kin_launch;
+/* -- launch.c: graphs compiled by a backend --------------------------------------------------------------------- */
 
 /* Runs the unit that begins at `step`, if there is one; *last is its last step. NOT: run the step itself. */
 kin_launch kin_run_launch(kin_run *r, uint32_t step, uint32_t *last);

@@ -8,22 +8,22 @@
 
 /* -- ranges ----------------------------------------------------------------------------------------------------- */
 
-static bool
-is_call(const kin_step *s)
+bool
+kin_unit_calls(const kin_step *s)
 {
     return s->graph != 0 && (s->flags & KIN_STEP_TORCH) && !(s->flags & (KIN_STEP_BREAK | KIN_STEP_RAISES | KIN_STEP_OPAQUE));
 }
 
-static bool
-is_build(const kin_step *s)
+bool
+kin_unit_builds(const kin_step *s)
 {
     return s->kind == KIN_STEP_BUILD_TUPLE || s->kind == KIN_STEP_BUILD_LIST || s->kind == KIN_STEP_BUILD_MAP ||
            s->kind == KIN_STEP_BUILD_SLICE || s->kind == KIN_STEP_LIST_TO_TUPLE || s->kind == KIN_STEP_BUILD_METHOD ||
            s->kind == KIN_STEP_BUILD_CELL;
 }
 
-static bool
-made_inside(const kin_trace *t, kin_vid vid, uint32_t first, uint32_t last)
+bool
+kin_unit_made(const kin_trace *t, kin_vid vid, uint32_t first, uint32_t last)
 {
     const kin_val *val = &t->vals.at[vid];
     return vid != 0 && val->kind == KIN_VAL_STEP && val->step >= first && val->step <= last;
@@ -39,25 +39,46 @@ is_tensor_test(const kin_variant *v, const kin_step *s, uint32_t first)
     kin_vid vid = t->vids.at[s->args];
     PyObject *type = kin_refs_get(&v->refs, s->ref);
     return type != NULL && kin_is_tensor_type(type) && t->vals.at[vid].kind == KIN_VAL_STEP &&
-           t->vals.at[vid].step >= first && is_call(&t->steps.at[t->vals.at[vid].step]);
+           t->vals.at[vid].step >= first && kin_unit_calls(&t->steps.at[t->vals.at[vid].step]);
+}
+
+/* A test whose outcome follows from the kind of inputs, whatever their data: of something that this unit made. */
+static bool
+is_decided_test(const kin_variant *v, const kin_step *s, uint32_t first)
+{
+    const kin_trace *t = &v->trace;
+    if (s->kind != KIN_STEP_CHECK || s->flags & (KIN_STEP_BREAK | KIN_STEP_OPAQUE | KIN_STEP_RAISES) || s->nargs != 1 ||
+        !kin_unit_made(t, t->vids.at[s->args], first, UINT32_MAX))
+        return false;
+    return s->imm == KIN_CHECK_TYPE || s->imm == KIN_CHECK_VERSION || s->imm == KIN_CHECK_LEN ||
+           s->imm == KIN_CHECK_META || s->imm == KIN_CHECK_IS || s->imm == KIN_CHECK_IS_NOT;
+}
+
+static bool
+is_apart(const kin_variant *v, uint32_t step)
+{
+    for (uint32_t i = 0; i < v->apart.len; i++)
+        if (v->apart.at[i] == step)
+            return true;
+    return false;
 }
 
 /* May the step stand between two calls of a unit that began at `first`? */
 static bool
-passes(const kin_variant *v, const kin_step *s, uint32_t first)
+passes(const kin_variant *v, const kin_step *s, uint32_t first, bool wide)
 {
     if (s->flags & KIN_STEP_SUNK)
         return true;
     if (s->flags & KIN_STEP_PURE && !(s->flags & (KIN_STEP_OPAQUE | KIN_STEP_BREAK | KIN_STEP_RAISES)))
-        return is_build(s);
+        return kin_unit_builds(s);
     if (s->flags & KIN_STEP_MUTATES && !(s->flags & (KIN_STEP_OPAQUE | KIN_STEP_BREAK | KIN_STEP_RAISES)))
         return (s->kind == KIN_STEP_NEXT && s->out == 0) || /* a loop over known items goes on */
-               (s->kind == KIN_STEP_LIST_APPEND && made_inside(&v->trace, v->trace.vids.at[s->args], first, UINT32_MAX));
-    return is_tensor_test(v, s, first);
+               (s->kind == KIN_STEP_LIST_APPEND && kin_unit_made(&v->trace, v->trace.vids.at[s->args], first, UINT32_MAX));
+    return is_tensor_test(v, s, first) || (wide && is_decided_test(v, s, first));
 }
 
 static kin_status
-find_ranges(const kin_variant *v, kin_units *units)
+find_ranges(const kin_variant *v, kin_units *units, bool wide)
 {
     const kin_trace *t = &v->trace;
     bool open = false;
@@ -66,8 +87,12 @@ find_ranges(const kin_variant *v, kin_units *units)
         const kin_step *s = &t->steps.at[i];
         if (i > 0 && (t->steps.at[i - 1].kind == KIN_STEP_RETURN || t->steps.at[i - 1].kind == KIN_STEP_EXIT))
             open = false;
-        if (!is_call(s)) {
-            open = open && passes(v, s, units->at.at[units->at.len - 1].first);
+        if (!kin_unit_calls(s)) {
+            open = open && passes(v, s, units->at.at[units->at.len - 1].first, wide);
+            continue;
+        }
+        if (wide && is_apart(v, i)) {
+            open = false;
             continue;
         }
         if (!open || s->graph != graph)
@@ -123,7 +148,7 @@ need_of_step(const kin_trace *t, kin_units *units, uint32_t i)
         return;
     for (uint32_t a = 0; a < s->nargs; a++) {
         kin_vid vid = t->vids.at[s->args + a];
-        if (unit == 0 || !made_inside(t, vid, units->at.at[unit - 1].first, units->at.at[unit - 1].last))
+        if (unit == 0 || !kin_unit_made(t, vid, units->at.at[unit - 1].first, units->at.at[unit - 1].last))
             need(t, units, vid);
     }
     if (s->kind != KIN_STEP_RETURN && unit == 0)
@@ -141,7 +166,7 @@ need_of_snapshots(const kin_trace *t, kin_units *units, uint32_t u)
             kin_vid more[3] = {s->func, s->extra, s->exc};
             for (uint32_t k = 0; k < 3u + s->nlocals + s->nstack; k++) {
                 kin_vid vid = k < 3 ? more[k] : t->vids.at[s->vals + k - 3];
-                if (!made_inside(t, vid, unit->first, unit->last))
+                if (!kin_unit_made(t, vid, unit->first, unit->last))
                     need(t, units, vid);
             }
         }
@@ -156,7 +181,7 @@ need_parts(const kin_trace *t, kin_units *units)
         for (uint32_t i = t->steps.len; i-- > 0;) {
             const kin_step *s = &t->steps.at[i];
             bool changes = s->flags & KIN_STEP_MUTATES && s->nargs > 0 && units->needed[t->vids.at[s->args]];
-            if (is_call(s) || !((s->out != 0 && units->needed[s->out]) || changes))
+            if (kin_unit_calls(s) || !((s->out != 0 && units->needed[s->out]) || changes))
                 continue;
             for (uint32_t a = 0; a < s->nargs; a++) {
                 kin_vid vid = t->vids.at[s->args + a];
@@ -192,13 +217,13 @@ find_builds(const kin_trace *t, const kin_units *units, kin_unit *unit)
     KIN_VEC(uint32_t) builds = {0};
     for (uint32_t i = unit->first; i <= unit->last; i++) {
         const kin_step *s = &t->steps.at[i];
-        unit->drops = unit->drops || (is_call(s) && s->out != 0 && !units->needed[s->out]);
+        unit->drops = unit->drops || (kin_unit_calls(s) && s->out != 0 && !units->needed[s->out]);
         if (s->flags & KIN_STEP_SUNK) {
             unit->changes_sunk = unit->changes_sunk || s->flags & KIN_STEP_MUTATES;
             continue;
         }
         bool changes = s->flags & KIN_STEP_MUTATES && units->needed[t->vids.at[s->args]];
-        if (!is_call(s) && s->kind != KIN_STEP_CHECK && ((s->out != 0 && units->needed[s->out]) || changes) &&
+        if (!kin_unit_calls(s) && s->kind != KIN_STEP_CHECK && ((s->out != 0 && units->needed[s->out]) || changes) &&
             kin_vec_push(&builds, i) != KIN_OK) {
             kin_vec_deinit(&builds);
             return KIN_NOMEM;
@@ -210,7 +235,7 @@ find_builds(const kin_trace *t, const kin_units *units, kin_unit *unit)
 }
 
 kin_units *
-kin_units_find(const kin_variant *v)
+kin_units_find(const kin_variant *v, bool wide)
 {
     kin_units *units = calloc(1, sizeof *units);
     if (units == NULL)
@@ -219,7 +244,7 @@ kin_units_find(const kin_variant *v)
     units->nsteps = v->trace.steps.len;
     units->by_step = calloc(v->trace.steps.len, sizeof *units->by_step);
     units->needed = calloc(v->trace.vals.len, 1);
-    kin_status status = units->by_step == NULL || units->needed == NULL ? KIN_NOMEM : find_ranges(v, units);
+    kin_status status = units->by_step == NULL || units->needed == NULL ? KIN_NOMEM : find_ranges(v, units, wide);
     if (status == KIN_OK)
         find_needs(&v->trace, units);
     for (uint32_t u = 0; status == KIN_OK && u < units->at.len; u++)
@@ -253,11 +278,11 @@ changed_inside(const kin_trace *t, kin_vid vid, const kin_unit *unit)
 
 kin_status
 kin_unit_set(const kin_variant *v, kin_units *units, uint32_t u, const kin_vid *in, uint32_t nin, const kin_vid *out,
-             uint32_t nout, PyObject *callable)
+             uint32_t nout, kin_launcher *launcher)
 {
     kin_unit *unit = &units->at.at[u];
     for (uint32_t i = 0; i < nin; i++)
-        if (made_inside(&v->trace, in[i], unit->first, unit->last) || changed_inside(&v->trace, in[i], unit))
+        if (kin_unit_made(&v->trace, in[i], unit->first, unit->last) || changed_inside(&v->trace, in[i], unit))
             return KIN_BREAK;
     unit->in = copy_vids(in, nin);
     unit->out = copy_vids(out, nout);
@@ -265,8 +290,16 @@ kin_unit_set(const kin_variant *v, kin_units *units, uint32_t u, const kin_vid *
         return KIN_NOMEM;
     unit->nin = nin;
     unit->nout = nout;
-    unit->callable = Py_NewRef(callable);
+    unit->launcher = launcher;
+    launcher->refs++;
     return KIN_OK;
+}
+
+void
+kin_launcher_release(kin_launcher *launcher)
+{
+    if (launcher != NULL && --launcher->refs == 0)
+        launcher->free(launcher);
 }
 
 void
@@ -279,7 +312,7 @@ kin_units_release(kin_units *units)
         free(unit->in);
         free(unit->out);
         free(unit->builds);
-        Py_CLEAR(unit->callable);
+        kin_launcher_release(unit->launcher);
     }
     kin_vec_deinit(&units->at);
     free(units->by_step);

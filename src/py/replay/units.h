@@ -1,25 +1,42 @@
-/* Units: runs of torch calls that a custom backend has compiled, launched by replay in one call.
+/* Units: runs of torch calls that a backend has compiled, launched by replay in one call.
  *
  * A unit is a range of steps of one graph between which nothing runs that could leave the program or see their
  * results: only sunk steps, builds of containers, known steps of a loop, and tests that a torch call gave a tensor. So launching it at its
  * first step is the same as running its steps one after the other, and no exit ever lands inside it. A graph with
- * other steps in between (a test of a shape, say) has several units.
+ * other steps in between has several units.
  *
- * A unit's callable answers None when it has nothing for these inputs; then the steps run one by one.
+ * Wide units go on over every test of what their own calls gave (a shape, a length): their launcher must show, once for
+ * each kind of inputs, that these tests pass.
  */
 #ifndef KIN_PY_UNITS_H
 #define KIN_PY_UNITS_H
 
 #include "py/replay/variant.h"
 
-typedef struct {
+struct kin_unit;
+
+typedef enum { KIN_LAUNCH_NOT, KIN_LAUNCH_DONE, KIN_LAUNCH_RAISED } kin_launch;
+
+/* What runs a unit: made by a backend, shared by the plans of a growing variant. */
+typedef struct kin_launcher {
+    uint32_t refs;
+    bool framed; /* it may run code that looks at frames: they are linked meanwhile */
+    /* in: the unit's inputs, borrowed, all there. Done: new references in out[0..nout); NOT: it has nothing for these
+     * inputs, and nothing happened. */
+    kin_launch (*run)(struct kin_launcher *self, kin_variant *v, const struct kin_unit *unit, PyObject *const *in,
+                      PyObject **out);
+    int (*traverse)(struct kin_launcher *self, visitproc visit, void *arg);
+    void (*free)(struct kin_launcher *self);
+} kin_launcher;
+
+typedef struct kin_unit {
     uint32_t first, last;  /* steps */
     uint32_t nin, nout, nbuilds;
     kin_vid *in, *out;
     uint32_t *builds;      /* builds of containers inside that somebody outside wants */
     bool drops;            /* values that only the snapshot of RETURN mentions are not made */
     bool changes_sunk;     /* steps inside would change sunk objects, had these been built */
-    PyObject *callable;    /* NULL: never launched */
+    kin_launcher *launcher; /* NULL: never launched */
 } kin_unit;
 
 typedef struct kin_units {
@@ -30,12 +47,20 @@ typedef struct kin_units {
     KIN_VEC(kin_unit) at;
 } kin_units;
 
-/* The units of a finished trace, without callables; NULL without memory. Inputs and outputs come with kin_unit_set. */
-kin_units *kin_units_find(const kin_variant *v);
-/* Values handed over and given back, and what to call (all copied, the callable gets a new reference). KIN_BREAK: an
+/* The units of a finished trace, without launchers; NULL without memory. Inputs and outputs come with kin_unit_set. */
+kin_units *kin_units_find(const kin_variant *v, bool wide);
+/* Values handed over and given back, and what to call (copied; the launcher gets a new reference). KIN_BREAK: an
  * input comes into being, or is changed, inside the unit, so it cannot be launched. */
 kin_status kin_unit_set(const kin_variant *v, kin_units *units, uint32_t unit, const kin_vid *in, uint32_t nin,
-                        const kin_vid *out, uint32_t nout, PyObject *callable) KIN_MUST_CHECK;
+                        const kin_vid *out, uint32_t nout, kin_launcher *launcher) KIN_MUST_CHECK;
 void kin_units_release(kin_units *units);
+void kin_launcher_release(kin_launcher *launcher);
+
+/* Is it a build of a container, or another step that only moves values about? */
+bool kin_unit_builds(const kin_step *s);
+/* Is it one of the calls that units are made of? */
+bool kin_unit_calls(const kin_step *s);
+/* Did a step from `first` to `last` make the value? */
+bool kin_unit_made(const kin_trace *t, kin_vid vid, uint32_t first, uint32_t last);
 
 #endif

@@ -34,6 +34,7 @@ kin_variant_free(kin_variant *v)
     free(v->exit_counts);
     free(v->failure);
     free(v->sunk);
+    kin_vec_deinit(&v->apart);
     kin_refs_deinit(&v->refs);
     Py_XDECREF(v->func);
     free(v);

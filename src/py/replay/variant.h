@@ -24,7 +24,8 @@ typedef struct kin_variant {
     uint32_t *exit_counts;   /* by step: how often this CHECK/SEGMENT left the program; NULL until needed */
     double record_ns;
     char *failure;           /* a replay met a failure of our own (failure.h): its text, made with malloc */
-    struct kin_units *units; /* what a custom backend compiled; NULL: step by step */
+    struct kin_units *units; /* what a backend compiled; NULL: step by step */
+    KIN_VEC(uint32_t) apart; /* calls that cannot be compiled together with others */
 } kin_variant;
 
 /* An empty variant (trace and refs initialised), made with calloc; NULL without memory. */
