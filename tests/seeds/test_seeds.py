@@ -1,34 +1,6 @@
 """The programs of four published texts on graph breaks (a how-to on regressions, a debugging lesson, a skill for agents,
 the compile tutorial), in our own words: each asserts what a reader of the text should get from Kintsugi."""
 
-import os
-import pathlib
-import subprocess
-import sys
-import textwrap
-
-import pytest
-
-pytest.importorskip("torch")
-PYTHON_DIR = pathlib.Path(__file__).resolve().parents[2] / "python"
-
-
-def run(code, status=0, **env):
-    """Runs a program with torch.compile served by Kintsugi; (stdout, stderr)."""
-    body = "import torch, kintsugi\nkintsugi.install()\ntorch.manual_seed(0)\n" + textwrap.dedent(code)
-    path = os.pathsep.join(filter(None, [os.environ.get("PYTHONPATH"), str(PYTHON_DIR)]))
-    program = pathlib.Path(env.pop("folder")) / "program.py"
-    program.write_text(body)
-    done = subprocess.run([sys.executable, str(program)], capture_output=True, text=True,
-                          env={**os.environ, "PYTHONPATH": path, **env})
-    assert done.returncode == status, done.stderr
-    return done.stdout, done.stderr
-
-
-@pytest.fixture
-def program(tmp_path):
-    return lambda code, **env: run(code, folder=tmp_path, **env)
-
 
 def test_a1_a5_print(program):
     out, _ = program("""
