@@ -30,7 +30,7 @@ def _make_class():
             self.user_stack = frames
             self.context = context
 
-    Unsupported.__module__ = "kintsugi"
+    Unsupported.__module__ = "torch._dynamo.exc"  # how tracebacks and the tools that read them spell it
     Unsupported.__qualname__ = "Unsupported"
     return Unsupported
 

@@ -100,11 +100,12 @@ def _patch_dynamo(dynamo):
     import torch._dynamo.config as dynamo_config
     import torch._dynamo.utils as dynamo_utils
 
-    from . import _explain, _profiler
+    from . import _counters, _explain, _profiler
 
     for name, value in (("explain", _explain.explain), ("reset", _api.reset), ("disable", _api.disable)):
         _replace(dynamo, name, value)
     _replace(dynamo_utils, "CompileProfiler", _profiler.CompileProfiler)
+    _counters.flush(dynamo_utils)
     original = type(dynamo_config)
     _saved.append((dynamo_config, "__class__", original))
     # The module's own __setattr__ takes only settings.

@@ -12,6 +12,8 @@ import uuid
 import weakref
 from collections import deque
 
+from . import _counters
+
 _engine = None
 _next_seq = 0
 _kept = deque(maxlen=10000)
@@ -68,7 +70,9 @@ def _look():
         new = _collect()
         outer = _outer_frames() if any(e["event"] in ("record", "extend") for e in new) else ()
         for event in new:
-            _show(event, outer)
+            found = _find(event["variant"]) if "variant" in event else (None, None, 0)
+            _counters.note(event, found[1])
+            _show(event, found, outer)
     except Exception as error:  # a report must never cost the program its result
         sys.stderr.write(f"kintsugi: a report failed: {error!r}\n")
 
@@ -105,10 +109,10 @@ def _find(number):
     return None, None, 0
 
 
-def _show(event, outer):
+def _show(event, found, outer):
     kind = event["event"]
-    if kind in ("record", "extend") and "variant" in event:
-        compiled, variant, index = _find(event["variant"])
+    if kind in ("record", "extend"):
+        compiled, variant, index = found
         if compiled is not None:
             frame = _number_frame(compiled)
             _show_variant(compiled, variant, event["variant"], (frame, index), outer, kind)
@@ -175,12 +179,15 @@ def _is_told(entry):
 
 
 def _outer_frames():
-    """(file, line, function) of the frames around the compiled call, outermost first, without ours."""
+    """(file, line, function) of the frames around the compiled call, outermost first, without ours and those of
+    `python -m kintsugi run`."""
     here = os.path.dirname(__file__)
     found = []
     frame = sys._getframe(2)
-    while frame is not None:
+    while frame is not None and frame.f_globals.get("__name__") != "kintsugi.cli":
         if not frame.f_code.co_filename.startswith(here):
             found.insert(0, (frame.f_code.co_filename, frame.f_lineno, frame.f_code.co_name))
         frame = frame.f_back
+    while frame is not None and found and found[0][0] == "<frozen runpy>":
+        del found[0]
     return found

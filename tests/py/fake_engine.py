@@ -18,6 +18,9 @@ class Variant:
         self.reason = ""
         self.dump = dump
 
+    def stats(self):
+        return {"graphs": len(self.dump["graphs"]), "ops": sum(len(graph["nodes"]) for graph in self.dump["graphs"])}
+
 
 class Compiled:
     def __init__(self, fn, *, fullgraph=False, dynamic=None, backend=None, name="", options=None, disable=False):

@@ -383,3 +383,85 @@ def test_c9_nonstrict_trace_and_allow_in_graph(program):
             assert torch.equal(c(x), f(x))
         assert kintsugi.stats(c)["replays"] == 2
     """)
+
+
+def test_c5_reordered_and_c6_ignored_functions(program):
+    out, err = program("""
+        import logging
+        log = logging.getLogger("model")
+        logging.basicConfig(level=logging.INFO, format="%(message)s")
+        def custom(x, *, tag):
+            print("custom", x.item(), tag)
+        def f(x):
+            h = x.relu()
+            print(f"value {h}", end="!\\n")
+            custom(h.sum(), tag="s")
+            log.info("info %s", h.shape)
+            log.warning("warning")
+            print(*["more", 1])
+            return h + 1
+        x, settings = torch.ones(2), torch._dynamo.config
+        kintsugi.config.strict_breaks = True
+        assert torch._dynamo.explain(f)(x).graph_break_count > 2
+        settings.reorderable_logging_functions |= {print, custom, logging.Logger.info, logging.Logger.warning}
+        found = torch._dynamo.explain(f)(x)
+        assert (found.graph_count, found.graph_break_count) == (1, 0), found
+        print("=" * 3)
+        c = torch.compile(f, fullgraph=True)
+        assert all(torch.equal(c(x), x + 1) for _ in range(3))
+        print("=" * 3)
+        settings.ignore_logging_functions = [print, custom, log.info]
+        c = torch.compile(f, fullgraph=True)
+        assert all(torch.equal(c(x), x + 1) for _ in range(3)) and c.stats()["replays"] == 2
+        settings.ignore_logging_functions = set()
+    """)
+    once = "value tensor([1., 1.])!\ncustom 2.0 s\nmore 1\n"
+    assert out == once * 2 + "===\n" + once * 3 + "===\n"
+    assert err.count("warning") == 8 and err.count("info torch.Size([2])") == 5
+
+
+def test_c20_breaks_are_counted_once_per_place(program):
+    _, err = program("""
+        def bar(a, b):
+            x = a / (torch.abs(a) + 1)
+            if b.sum() < 0:
+                b = b * -1
+            torch._dynamo.graph_break()
+            return x * b
+        c = torch.compile(bar)
+        for b in (torch.ones(3), -torch.ones(3), torch.ones(3)):
+            c(b, b)
+        from torch._dynamo.utils import compile_times, counters
+        breaks = {message.partition("\\n")[0]: n for message, n in counters["graph_break"].items()}
+        assert breaks == {"Data-dependent branching": 1, "Call to `torch._dynamo.graph_break()`": 2}, breaks
+        assert counters["frames"] == {"total": 1, "ok": 1} and counters["stats"]["unique_graphs"] == 4, counters
+        assert compile_times().startswith("TorchDynamo compilation metrics:") and "kintsugi.record" in compile_times()
+    """, TORCH_LOGS="graph_breaks")
+    assert err.count("Graph break in user code at") == 2
+    assert err.count("in user code") == 3  # and the explicit break again on the other side of the branch
+
+
+def test_d8_d9_logs_and_error_of_a_script(program):
+    _, err = program("""
+        import traceback as tb
+        import torch
+        torch._logging.set_logs(graph_breaks=True)
+        def bar(a, b):
+            x = a / (torch.abs(a) + 1)
+            if b.sum() < 0:
+                b = b * -1
+            return x * b
+        torch.compile(bar)(torch.ones(10), torch.ones(10))
+        torch._dynamo.reset()
+        try:
+            torch.compile(bar, fullgraph=True)(torch.randn(10), torch.randn(10))
+        except:
+            tb.print_exc()
+    """, head="", command=("-m", "kintsugi", "run"))
+    record, _, error = err.partition("Traceback (most recent call last):")
+    assert "TRACED GRAPH" not in err and "runpy" not in err
+    for line in ("Graph break in user code at", "Graph Break Reason: Data-dependent branching", "User code traceback:",
+                 "in <module>", "in bar", "if b.sum() < 0:", "/gb/gb0170.html"):
+        assert line in record
+    assert "\ntorch._dynamo.exc.Unsupported: Data-dependent branching\n  Explanation: " in error
+    assert "from user code:\n   File" in error and "/gb/gb0170.html" in error

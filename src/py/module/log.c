@@ -158,7 +158,7 @@ kin_log_lower(kin_state *st, PyObject *name, uint32_t variant, uint32_t graph, c
     kin_event_int(st->log, "variant", variant);
     kin_event_int(st->log, "graph", graph);
     kin_event_str(st->log, "backend", backend);
-    kin_event_num(st->log, "time_ns", time_ns);
+    kin_event_num(st->log, "compile_ns", time_ns);
     kin_event_end(st->log);
 }
 

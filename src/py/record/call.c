@@ -433,7 +433,8 @@ rec_do_call(rec *r, kin_vid callee, const kin_vid *args, uint32_t npos, uint32_t
     PyObject *obj = O(r, callee);
     if (!PyFunction_Check(obj) && rec_can_const(r, callee))
         callee = rec_need_const(r, callee);
-    if (rec_call_torch(r, callee, args, npos, nkw, kwnames, ndrop) || r->stopped)
+    if (rec_call_report(r, callee, args, npos, nkw, kwnames, ndrop) ||
+        rec_call_torch(r, callee, args, npos, nkw, kwnames, ndrop) || r->stopped)
         return;
     if (PyFunction_Check(obj)) {
         if (rec_generator_call(r, callee, args, npos, nkw, kwnames, ndrop))

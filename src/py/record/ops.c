@@ -554,6 +554,8 @@ op_call(rec *r)
     }
     kin_vid args[256];
     memcpy(args, f->slots + base + (method ? 1 : 2), (npos + nkw) * sizeof *args);
+    if (r->dropped_functions != NULL && rec_drop_report(r, callee, n + (method ? 1 : 0), args, npos, n + 2))
+        return;
     rec_do_call(r, callee, args, npos, nkw, kwnames, n + 2);
 }
 
@@ -596,7 +598,8 @@ op_call_function_ex(rec *r)
         }
         if (kwnames != NULL)
             rec_ref(r, kwnames);
-        rec_do_call(r, func, all, n, npairs / 2, kwnames, ndrop);
+        if (r->dropped_functions == NULL || !rec_drop_report(r, func, 1 + has_kw, all, n, ndrop))
+            rec_do_call(r, func, all, n, npairs / 2, kwnames, ndrop);
     }
     Py_XDECREF(kwnames);
     free(items);

@@ -143,6 +143,7 @@ typedef struct rec {
     struct rec_gen *gens;    /* generators made by the recording */
     struct rec_region *region; /* generator.c: instructions that are recorded to be done as a whole, or again */
     bool refused;            /* the region cannot be recorded; undone at the end of the watcher's callback */
+    PyObject *dropped_functions, *report_functions; /* logging.c; NULL: none */
     struct rec_witness *witness; /* witness.h; NULL: off */
     bool unwitnessed;        /* the current instruction asks for modes, or changes them */
     bool meta_asked;         /* the current instruction's rule made tensor metadata a fact */
@@ -302,6 +303,12 @@ void rec_unwind(rec *r, PyObject *exc);                 /* the top frame is left
 bool rec_op_exception(rec *r);                          /* rule of the current instruction, if it is about exceptions */
 void rec_exception_escapes(rec *r, uint32_t raised);    /* ends the recording before the exception was raised */
 bool rec_lets_escape(rec *r, kin_step_kind kind, const kin_vid *args); /* may the step keep an operand? */
+
+/* ---- logging.c ---- */
+void rec_logging_load(rec *r);
+void rec_logging_free(rec *r);
+bool rec_call_report(rec *r, kin_vid callee, const kin_vid *args, uint32_t npos, uint32_t nkw, PyObject *kwnames, int ndrop);
+bool rec_drop_report(rec *r, kin_vid callee, int below, const kin_vid *args, uint32_t npos, int ndrop); /* callee lies `below` the top */
 
 /* ---- generator.c: generators, and regions of steps that can be done again ---- */
 bool rec_generator_call(rec *r, kin_vid callee, const kin_vid *args, uint32_t npos, uint32_t nkw, PyObject *kwnames, int ndrop);

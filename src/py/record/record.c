@@ -452,6 +452,7 @@ rec_free(rec *r)
     rec_map_free(r->value_numbers);
     rec_map_free(r->consts);
     rec_witness_free(r->witness);
+    rec_logging_free(r);
     free(r->call.locals);
     free(r);
 }
@@ -486,6 +487,7 @@ rec_new(const kin_record_options *opt, kin_variant *v, kin_record_result *result
     }
     r->watch.client = (kin_watch_client){on_call, on_instr, on_return};
     r->watch.arg = r;
+    rec_logging_load(r);
     return r;
 }
 

@@ -180,10 +180,23 @@ rec_bug(rec *r, const char *what)
              r->top ? kin_op_name((kin_op)r->top->op) : "?");
 }
 
+/* A branch begins with the instruction whose check failed: that graph has ended already. */
+static bool
+repeats_join(rec *r, uint32_t step, int row)
+{
+    if (r->join == 0 || step > r->first_step + 1)
+        return false;
+    const kin_step *join = &r->t->steps.at[r->join], *s = &r->t->steps.at[step];
+    const kin_snap *there = &r->t->snaps.at[join->snap], *here = &r->t->snaps.at[s->snap];
+    return join->why == row + 1 && join->snap && s->snap && there->code == here->code && there->offset == here->offset;
+}
+
 void
 rec_break(rec *r, uint32_t step, int row)
 {
     kin_step *s = &r->t->steps.at[step];
+    if (repeats_join(r, step, row))
+        return;
     s->flags |= KIN_STEP_BREAK;
     s->why = (uint16_t)(row + 1);
     if (s->snap)

@@ -226,6 +226,17 @@ is_enum_member(PyObject *obj)
     return PyType_IsSubtype(Py_TYPE(Py_TYPE(obj)), (PyTypeObject *)enum_type);
 }
 
+/* logging keeps every logger that it hands out. */
+static bool
+is_logger(PyObject *obj)
+{
+    PyTypeObject *tp = Py_TYPE(obj);
+    if (!(tp->tp_flags & Py_TPFLAGS_HEAPTYPE) || (strcmp(tp->tp_name, "Logger") != 0 && strcmp(tp->tp_name, "RootLogger") != 0))
+        return false;
+    PyObject *module = PyDict_GetItemWithError(tp->tp_dict, REC_STR("__module__"));
+    return module != NULL && PyUnicode_Check(module) && PyUnicode_CompareWithASCIIString(module, "logging") == 0;
+}
+
 /* Objects that live as long as their module or class: safe to keep and to compare by identity (rule 82). */
 bool
 rec_pinnable(PyObject *obj)
@@ -245,7 +256,7 @@ rec_pinnable(PyObject *obj)
     const char *name = tp->tp_name;
     return strcmp(name, "torch.dtype") == 0 || strcmp(name, "torch.layout") == 0 ||
            strcmp(name, "torch.memory_format") == 0 ||
-           is_enum_member(obj);
+           is_enum_member(obj) || is_logger(obj);
 }
 
 bool

@@ -1,0 +1,56 @@
+"""torch._dynamo.utils.counters and compile_times(): what the engine did, where programs look for it.
+
+PyTorch's compiler package is not imported for this; what happened before the program imports it is added then.
+"""
+
+import sys
+
+LIMIT = 10000
+_waiting = []  # events from before torch._dynamo.utils was there
+_counted = {}  # variant number -> (graphs, operations) already counted
+
+
+def note(event, variant):
+    """Counts one event; `variant` is the recording it belongs to, None when there is none."""
+    utils = sys.modules.get("torch._dynamo.utils")
+    entries = list(_entries(event, variant))
+    if utils is not None and hasattr(utils, "compile_times"):
+        flush(utils)
+        _add(utils, entries)
+    elif len(_waiting) < LIMIT:
+        _waiting.extend(entries)
+
+
+def flush(utils):
+    _add(utils, _waiting)
+    _waiting.clear()
+
+
+def _add(utils, entries):
+    for group, name, number in entries:
+        if group == "seconds":
+            utils.compilation_time_metrics.setdefault(name, []).append(number)
+        elif number:
+            utils.counters[group][name] += number
+
+
+def _entries(event, variant):
+    kind = event["event"]
+    if kind == "break":
+        from . import _messages
+
+        row = _messages.find_row(event["why"])
+        yield "graph_break", _messages.break_block(row) if row else event["type"], 1
+    elif kind == "lower":
+        yield "seconds", "kintsugi.backend", event["compile_ns"] / 1e9
+    elif kind in ("record", "extend"):
+        yield "seconds", "kintsugi.record", event["record_ns"] / 1e9
+        if kind == "record":
+            yield "frames", "total", 1
+            yield "frames", "ok", int(variant is not None)
+        if variant is not None:
+            graphs, ops = _counted.get(variant.number, (0, 0))
+            numbers = variant.stats()
+            _counted[variant.number] = numbers["graphs"], numbers["ops"]
+            yield "stats", "unique_graphs", numbers["graphs"] - graphs
+            yield "stats", "calls_captured", numbers["ops"] - ops
