@@ -12,6 +12,7 @@ static const char *const graph_text =
     "%8 = aten.full.default([2, 3], nan, dtype=f64, device=cpu, pin_memory=False) : f64[2, 3]{3, 1}@5+0\n"
     "%9 = prims.nest.default([[1, 2], [], [%1, -inf]], [True, None], \"a, [b]\", 1e-05, -3) : f32[]{}@6+0\n"
     "aten._assert.default(%1, \"x\")\n"
+    "%10 = aten.add_.Tensor(%4!, %3) : f32[3, 2]{1, 3}@3+0\n"
     "return %5, %6, %1\n";
 
 static void

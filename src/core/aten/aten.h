@@ -21,6 +21,7 @@ typedef enum {
 
 typedef struct {
     uint8_t kind;
+    bool written;       /* VALUE: the call writes to it (the schema's "!"); printed %3! */
     union {
         int64_t i;      /* BOOL, INT, DTYPE */
         double f;       /* FLOAT */

@@ -133,9 +133,11 @@ read_plain(reader *r, const char *keyword)
         read_list(r, keyword);
         return;
     }
-    if (*r->s.at == '%')
+    if (*r->s.at == '%') {
         arg = (kin_aten_arg){.kind = KIN_ATEN_VALUE, .value = read_ref(r)};
-    else if (*r->s.at == '-' || isdigit((unsigned char)*r->s.at))
+        arg.written = *r->s.at == '!';
+        r->s.at += arg.written;
+    } else if (*r->s.at == '-' || isdigit((unsigned char)*r->s.at))
         arg = read_number(r);
     else if (*r->s.at == '"') {
         kin_text text = {0};

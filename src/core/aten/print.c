@@ -15,7 +15,7 @@ print_arg(const kin_aten *g, const kin_aten_arg *a, kin_text *out)
     case KIN_ATEN_STR: kin_text_add_json(out, kin_aten_text(g, a->text)); break;
     case KIN_ATEN_DTYPE: kin_text_add(out, kin_dtype_name((kin_dtype)a->i)); break;
     case KIN_ATEN_WORD: kin_text_add(out, kin_aten_text(g, a->text)); break;
-    case KIN_ATEN_VALUE: kin_text_addf(out, "%%%u", a->value); break;
+    case KIN_ATEN_VALUE: kin_text_addf(out, "%%%u%s", a->value, a->written ? "!" : ""); break;
     case KIN_ATEN_LIST:
         kin_text_add(out, "[");
         for (uint32_t i = 0; i < a->list.count; i++) {

@@ -1,5 +1,6 @@
 /* From ATen calls to the tensor program: functionalisation, then one rule per operator (rules.def). An operator without
- * a rule, or whose rule does not cover these arguments, becomes an EXTERN node whose number is the call's.
+ * a rule, or whose rule does not cover these arguments, becomes an EXTERN node whose number is the call's and whose
+ * arguments are the tensors among the call's arguments in order, those of lists included.
  */
 #ifndef KIN_LOWER_LOWER_H
 #define KIN_LOWER_LOWER_H
@@ -8,7 +9,7 @@
 
 /* What an output of the graph is. */
 typedef enum {
-    KIN_OUT_FRESH,  /* output `index` of the tensor program, in the strides noted there */
+    KIN_OUT_FRESH,  /* output `index` of the tensor program, in the strides noted there (twice the same index: one tensor) */
     KIN_OUT_INPUT,  /* the input number `index` itself, or a view of its memory */
     KIN_OUT_SHARED, /* a view of the memory of output number `index` of the tensor program */
     KIN_OUT_EXTERN  /* the tensor that the extern call gave, as it is: output `index` of the tensor program */
@@ -31,6 +32,7 @@ typedef struct {
 
 typedef struct {
     bool fast_math;              /* do not round half precision between operators */
+    bool default_f64;            /* torch.get_default_dtype(): f64 instead of f32 */
 } kin_lower_options;
 
 /* KIN_BREAK with `why` when the graph cannot be lowered as a whole (it writes to an input, ...). */
