@@ -1,4 +1,4 @@
-# make build | test | demo | lint | models | bench-overhead | sanitize | clean
+# make build | test | demo | lint | models | bench | bench-overhead | sanitize | clean
 #
 # PYTHON names an interpreter that already has torch and the tools (`make test PYTHON=python3.11`); without it a
 # virtual environment .venv is made with everything needed. BUILD is the build folder, so that several builds can
@@ -20,7 +20,7 @@ export PATH := $(dir $(PYTHON)):$(PATH)
 export PYTHONPATH := $(CURDIR)/python
 MESON = $(PYTHON) -m mesonbuild.mesonmain
 
-.PHONY: build oracle test test-c test-py test-watch demo models bench-overhead lint sanitize clean
+.PHONY: build oracle test test-c test-py test-watch demo models bench bench-overhead lint sanitize clean
 
 build: $(ENV_READY)
 	@PYTHON=$(PYTHON) tools/dev_build.sh $(BUILD)
@@ -51,6 +51,9 @@ demo: build
 
 models: build
 	$(PYTHON) tests/models/run_models.py
+
+bench: build
+	$(PYTHON) -m kintsugi bench
 
 bench-overhead: build
 	$(PYTHON) bench/overhead.py

@@ -3,6 +3,7 @@
     python -m kintsugi run script.py args...
     python -m kintsugi breaks [NAME]
     python -m kintsugi backends
+    python -m kintsugi bench [MODEL ...]
 """
 
 import argparse
@@ -24,8 +25,26 @@ def main(argv=None):
     breaks = commands.add_parser("breaks", help="explain the reasons for graph breaks")
     breaks.add_argument("name", nargs="?", help="stable name, KIN number or PyTorch id")
     commands.add_parser("backends", help="list the names compile(backend=...) accepts")
+    _add_bench(commands)
     options = parser.parse_args(argv)
-    return {"run": _run, "breaks": _breaks, "backends": _backends}[options.command](options)
+    return {"run": _run, "breaks": _breaks, "backends": _backends, "bench": _bench}[options.command](options)
+
+
+def _add_bench(commands):
+    bench = commands.add_parser("bench", help="time real models: eager, Kintsugi, stock torch.compile")
+    bench.add_argument("models", nargs="*", help="names of models; all when none is given")
+    bench.add_argument("--no-stock", action="store_true", help="leave stock torch.compile out (it takes most of the time)")
+    bench.add_argument("--no-first", action="store_true", help="leave first calls out")
+    bench.add_argument("--seconds", type=float, default=5.0, help="time for each model's steady state")
+    bench.add_argument("--threads", type=int, default=None, help="threads of PyTorch (its own choice by default)")
+    bench.add_argument("--json", metavar="FILE", help="write all numbers to FILE")
+    bench.add_argument("--svg", metavar="FILE", help="write a picture to FILE")
+
+
+def _bench(options):
+    from . import bench
+
+    return bench.main(options)
 
 
 def _run(options):

@@ -1,0 +1,169 @@
+/* Splitting a program by frozen inputs (hoist.h). One forward pass finds what depends on them alone, one backward pass what
+ * each half needs, then both are copied out. */
+#include "core/ir/hoist.h"
+
+#include "core/ir/ir_priv.h"
+
+enum { MAX_GROWTH = 4, FREE_BYTES = 1 << 16 };
+
+typedef struct {
+    bool frozen;       /* depends on frozen inputs and constants alone, and on one input at least */
+    bool constant;     /* depends on no input */
+    bool output;
+    bool in_once, in_rest, handed;
+    int64_t from;      /* bytes of the frozen inputs it was made from, repetitions counted */
+    kin_irn once, rest;
+} node_info;
+
+static int64_t
+bytes_of(const kin_ir *p, kin_irn n)
+{
+    return kin_ir_numel(p, n) * kin_dtype_bytes(kin_ir_at(p, n)->dtype);
+}
+
+static void
+find_frozen(const kin_ir *p, const bool *frozen, node_info *info)
+{
+    for (kin_irn n = 1; n < p->nodes.len; n++) {
+        const kin_ir_node *node = kin_ir_at(p, n);
+        node_info *i = &info[n];
+        if (node->op == KIN_IR_INPUT) {
+            i->frozen = frozen[kin_ir_attrs(p, n)[0]];
+            i->from = bytes_of(p, n);
+            continue;
+        }
+        bool effect = node->op == KIN_IR_EXTERN && kin_ir_attrs(p, n)[1] & KIN_IR_EXTERN_EFFECT, all = true, any = false;
+        for (unsigned a = 0; a < node->nargs; a++) {
+            const node_info *arg = &info[kin_ir_arg(p, n, a)];
+            all = all && (arg->frozen || arg->constant);
+            any = any || arg->frozen;
+            i->from += arg->from;
+        }
+        i->frozen = all && any && !effect;
+        i->constant = all && !any && !effect && node->op != KIN_IR_EXTERN;
+    }
+    for (uint32_t o = 0; o < p->outputs.len; o++)
+        info[p->outputs.at[o].node].output = true;
+}
+
+/* A view that costs its reader nothing: not one that has to be copied to be handed to an extern call. */
+static bool
+is_free_view(const kin_ir *p, kin_irn n)
+{
+    const kin_ir_node *node = kin_ir_at(p, n);
+    if (node->op == KIN_IR_EXPAND || node->op == KIN_IR_PERMUTE || node->op == KIN_IR_SLICE)
+        return true;
+    if (node->op != KIN_IR_RESHAPE)
+        return false;
+    for (n = kin_ir_arg(p, n, 0); kin_ir_at(p, n)->op == KIN_IR_RESHAPE;)
+        n = kin_ir_arg(p, n, 0);
+    kin_ir_op op = kin_ir_at(p, n)->op;
+    return op != KIN_IR_PERMUTE && op != KIN_IR_SLICE && op != KIN_IR_EXPAND;
+}
+
+static bool
+may_hand_over(const kin_ir *p, const node_info *info, kin_irn n)
+{
+    kin_ir_op op = kin_ir_at(p, n)->op;
+    return info[n].frozen && !info[n].output && op != KIN_IR_INPUT && op != KIN_IR_EXTERN && !is_free_view(p, n) &&
+           bytes_of(p, n) <= MAX_GROWTH * info[n].from + FREE_BYTES;
+}
+
+static void
+find_halves(const kin_ir *p, node_info *info)
+{
+    for (kin_irn n = p->nodes.len - 1; n > 0; n--) {
+        const kin_ir_node *node = kin_ir_at(p, n);
+        node_info *i = &info[n];
+        bool effect = node->op == KIN_IR_EXTERN && kin_ir_attrs(p, n)[1] & KIN_IR_EXTERN_EFFECT;
+        i->in_rest = i->in_rest || i->output || effect;
+        if (i->in_rest && may_hand_over(p, info, n)) {
+            i->handed = i->in_once = true;
+            i->in_rest = false;
+        }
+        for (unsigned a = 0; a < node->nargs; a++) {
+            info[kin_ir_arg(p, n, a)].in_rest |= i->in_rest;
+            info[kin_ir_arg(p, n, a)].in_once |= i->in_once;
+        }
+    }
+}
+
+static kin_irn
+copy_node(kin_ir *to, const kin_ir *p, kin_irn n, const node_info *info, bool once)
+{
+    kin_irn small[16], *args = small;
+    kin_ir_node like = *kin_ir_at(p, n);
+    if (like.nargs > 16 && (args = malloc(like.nargs * sizeof *args)) == NULL) {
+        to->failed = true;
+        return 0;
+    }
+    for (unsigned a = 0; a < like.nargs; a++)
+        args[a] = once ? info[kin_ir_arg(p, n, a)].once : info[kin_ir_arg(p, n, a)].rest;
+    if (like.name != 0)
+        like.name = kin_ir_add_text(to, kin_ir_name(p, n));
+    kin_irn copy = kin_ir_push(to, &like, args, kin_ir_sizes(p, n), kin_ir_attrs(p, n));
+    if (kin_ir_at(p, n)->strides != 0)
+        kin_ir_set_strides(to, copy, p->ints.at + kin_ir_at(p, n)->strides);
+    if (args != small)
+        free(args);
+    return copy;
+}
+
+static kin_irn
+add_handed_input(const kin_ir *p, kin_irn n, kin_ir_hoisted *out)
+{
+    const kin_ir_node *node = kin_ir_at(p, n);
+    return kin_ir_input(out->rest, out->first + out->count++, node->dtype, node->ndim, kin_ir_sizes(p, n));
+}
+
+static void
+copy_halves(const kin_ir *p, node_info *info, kin_ir_hoisted *out)
+{
+    for (kin_irn n = 1; n < p->nodes.len; n++)
+        if (info[n].handed)
+            info[n].rest = add_handed_input(p, n, out);
+    for (kin_irn n = 1; n < p->nodes.len; n++) {
+        if (info[n].in_once)
+            info[n].once = copy_node(out->once, p, n, info, true);
+        if (info[n].in_rest && !info[n].handed)
+            info[n].rest = copy_node(out->rest, p, n, info, false);
+        if (info[n].handed)
+            kin_ir_output(out->once, info[n].once, NULL);
+    }
+    for (uint32_t o = 0; o < p->outputs.len; o++) {
+        const kin_ir_out *old = &p->outputs.at[o];
+        kin_ir_output(out->rest, info[old->node].rest, old->strides != 0 ? p->ints.at + old->strides : NULL);
+    }
+    out->once->ninputs = p->ninputs;
+    out->rest->ninputs = p->ninputs + out->count;
+}
+
+kin_status
+kin_ir_hoist(const kin_ir *p, const bool *frozen, kin_ir_hoisted *out)
+{
+    *out = (kin_ir_hoisted){.once = kin_ir_new(), .rest = kin_ir_new(), .first = p->ninputs};
+    node_info *info = calloc(p->nodes.len, sizeof *info);
+    bool ok = out->once != NULL && out->rest != NULL && info != NULL;
+    if (ok) {
+        find_frozen(p, frozen, info);
+        find_halves(p, info);
+        copy_halves(p, info, out);
+        ok = !out->once->failed && !out->rest->failed;
+    }
+    free(info);
+    if (!ok)
+        kin_ir_hoisted_deinit(out);
+    else if (out->count == 0) {
+        kin_ir_free(out->once);
+        out->once = NULL;
+    }
+    return ok ? KIN_OK : KIN_NOMEM;
+}
+
+void
+kin_ir_hoisted_deinit(kin_ir_hoisted *h)
+{
+    kin_ir_free(h->once);
+    kin_ir_free(h->rest);
+    h->once = h->rest = NULL;
+}

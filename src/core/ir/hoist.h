@@ -1,0 +1,21 @@
+/* Splits a program in what has to be computed once and what has to be computed in each call, when some inputs (weights)
+ * stay as they are between calls: `once` computes from frozen inputs what `rest` needs of them, as inputs of their own.
+ */
+#ifndef KIN_IR_HOIST_H
+#define KIN_IR_HOIST_H
+
+#include "core/ir/ir.h"
+
+typedef struct {
+    kin_ir *once;    /* outputs: the values handed over; NULL when there are none */
+    kin_ir *rest;    /* the same outputs as before; input numbers kept, value i is input first + i */
+    uint32_t first;  /* the program's number of inputs */
+    uint32_t count;
+} kin_ir_hoisted;
+
+/* frozen[i]: input i. Both programs keep the numbers of inputs and of extern calls. Not handed over: what is an output
+ * (a call gives a tensor of its own), plain views of inputs, and what is much larger than what it is made from. */
+kin_status kin_ir_hoist(const kin_ir *p, const bool *frozen, kin_ir_hoisted *out) KIN_MUST_CHECK;
+void kin_ir_hoisted_deinit(kin_ir_hoisted *h);
+
+#endif
