@@ -18,7 +18,8 @@ from . import models, report
 def _run_job(job, cache, timeout):
     """The worker's answer, or {"error": text}."""
     environment = os.environ | {"TORCHINDUCTOR_CACHE_DIR": os.path.join(cache, "stock"),
-                                "KINTSUGI_CACHE_DIR": os.path.join(cache, "kintsugi")}
+                                "KINTSUGI_CACHE_DIR": os.path.join(cache, "kintsugi"),
+                                "PYTHONPATH": os.pathsep.join(path for path in sys.path if path)}
     try:
         done = subprocess.run([sys.executable, "-m", "kintsugi.bench.worker", json.dumps(job)], capture_output=True,
                               text=True, timeout=timeout, env=environment, check=False)
