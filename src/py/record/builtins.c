@@ -101,6 +101,28 @@ model_pure(rec *r, const rec_args *a)
     return true;
 }
 
+/* abs() and pow() of plain tensors: an operator of theirs, part of the graph. */
+static bool
+model_number(rec *r, const rec_args *a)
+{
+    bool tensor = false, plain = a->nkw == 0;
+    for (uint32_t i = 0; plain && i < a->npos; i++) {
+        PyObject *obj = O(r, a->args[i]);
+        tensor = tensor || kin_is_tensor(obj);
+        plain = kin_is_tensor(obj) ? kin_is_plain_tensor(obj) : rec_can_const(r, a->args[i]) && rec_is_value(obj);
+    }
+    if (!tensor || !plain)
+        return model_pure(r, a);
+    for (uint32_t i = 0; i < a->npos; i++)
+        if (kin_is_tensor(O(r, a->args[i])))
+            rec_need_type(r, a->args[i]);
+        else
+            rec_need_const(r, a->args[i]);
+    rec_model_step(r, a, KIN_STEP_TORCH);
+    r->skip_expected = true;
+    return true;
+}
+
 /* Like model_pure, but the result is a new mutable object each time. */
 static bool
 model_fresh(rec *r, const rec_args *a)
@@ -792,8 +814,8 @@ static const model_row builtin_rows[] = {
     {"len", model_len}, {"iter", model_iter}, {"next", model_next}, {"enumerate", model_enumerate},
     {"zip", model_zip}, {"reversed", model_reversed}, {"all", model_all}, {"any", model_any}, {"sum", model_sum},
     {"tuple", model_tuple}, {"list", model_list}, {"dict", model_dict}, {"set", model_set}, {"bool", model_bool},
-    {"abs", model_pure}, {"min", model_pure}, {"max", model_pure}, {"round", model_pure}, {"divmod", model_pure},
-    {"pow", model_pure}, {"ord", model_pure}, {"chr", model_pure}, {"int", model_pure}, {"float", model_pure},
+    {"abs", model_number}, {"min", model_pure}, {"max", model_pure}, {"round", model_pure}, {"divmod", model_pure},
+    {"pow", model_number}, {"ord", model_pure}, {"chr", model_pure}, {"int", model_pure}, {"float", model_pure},
     {"str", model_pure}, {"complex", model_pure}, {"range", model_pure}, {"slice", model_pure}, {"hex", model_pure},
     {"bin", model_pure}, {"oct", model_pure}, {"repr", model_pure}, {"format", model_pure}, {"ascii", model_pure},
     {"frozenset", model_pure}, {"bytes", model_pure}, {"sorted", model_fresh}, {"id", model_ask},

@@ -384,6 +384,38 @@ call_unwrapped(rec *r, kin_vid callee, const kin_vid *args, uint32_t npos, uint3
     return false;
 }
 
+/* Keywords of a partial object and of the call: names in the order of the partial's, the call's values win. */
+static PyObject *
+join_keywords(rec *r, const kin_vid *pairs, uint32_t npairs, const kin_vid *values, uint32_t nkw, PyObject *kwnames,
+              kin_vid *joined)
+{
+    PyObject *names = PyList_New(0);
+    uint32_t n = 0;
+    bool ok = names != NULL;
+    for (uint32_t i = 0; ok && i < npairs; i += 2) {
+        joined[n] = pairs[i + 1];
+        for (uint32_t k = 0; k < nkw; k++)
+            if (PyUnicode_Compare(PyTuple_GET_ITEM(kwnames, k), O(r, pairs[i])) == 0)
+                joined[n] = values[k];
+        n++;
+        ok = PyList_Append(names, O(r, pairs[i])) == 0;
+    }
+    for (uint32_t k = 0; ok && k < nkw; k++) {
+        int known = PySequence_Contains(names, PyTuple_GET_ITEM(kwnames, k));
+        if (known == 0) {
+            joined[n++] = values[k];
+            ok = PyList_Append(names, PyTuple_GET_ITEM(kwnames, k)) == 0;
+        }
+    }
+    PyObject *tuple = ok ? PyList_AsTuple(names) : NULL;
+    Py_XDECREF(names);
+    PyErr_Clear();
+    if (tuple != NULL)
+        rec_ref(r, tuple); /* as long as the recording */
+    Py_XDECREF(tuple);
+    return tuple;
+}
+
 /* functools.partial: its parts are read by path and joined with the call's own arguments. */
 static bool
 call_partial(rec *r, kin_vid callee, const kin_vid *args, uint32_t npos, uint32_t nkw, PyObject *kwnames, int ndrop)
@@ -392,23 +424,29 @@ call_partial(rec *r, kin_vid callee, const kin_vid *args, uint32_t npos, uint32_
     if (FRESH(r, callee) != NULL || strcmp(Py_TYPE(obj)->tp_name, "functools.partial") != 0)
         return false;
     struct { PyObject_HEAD PyObject *fn, *args, *kw; } *p = (void *)obj;
-    if (PyDict_GET_SIZE(p->kw) != 0 || !PyTuple_CheckExact(p->args) || npos + nkw + PyTuple_GET_SIZE(p->args) > 200)
+    if (!PyDict_CheckExact(p->kw) || !PyTuple_CheckExact(p->args) ||
+        npos + nkw + PyTuple_GET_SIZE(p->args) + PyDict_GET_SIZE(p->kw) > 200)
         return false;
     rec_root(r, callee);
     rec_need_type(r, callee);
     kin_vid fn = rec_src(r, callee, KIN_ACCESS_PARTIAL_FUNC, 0, p->fn);
     kin_vid pa = rec_src(r, callee, KIN_ACCESS_PARTIAL_ARGS, 0, p->args);
-    kin_vid kw = rec_src(r, callee, KIN_ACCESS_PARTIAL_KW, 0, p->kw);
+    kin_vid kw = rec_src(r, callee, KIN_ACCESS_PARTIAL_KW, 0, p->kw), *pairs = NULL, all[256];
+    uint32_t n = 0, npairs = 0;
     rec_need_type(r, pa);
-    rec_need_type(r, kw);
     rec_need_len(r, pa, PyTuple_GET_SIZE(p->args));
-    rec_need_len(r, kw, 0);
-    kin_vid all[256];
-    uint32_t n = 0;
+    if (!rec_pairs_of(r, kw, &pairs, &npairs))
+        return false;
     for (Py_ssize_t i = 0; i < PyTuple_GET_SIZE(p->args); i++)
         all[n++] = rec_src(r, pa, KIN_ACCESS_TUPLE_ITEM, (uint32_t)i, PyTuple_GET_ITEM(p->args, i));
-    memcpy(all + n, args, (npos + nkw) * sizeof *args);
-    rec_do_call(r, fn, all, npos + n, nkw, kwnames, ndrop);
+    memcpy(all + n, args, npos * sizeof *args);
+    n += npos;
+    PyObject *names = join_keywords(r, pairs, npairs, args + npos, nkw, kwnames, all + n);
+    free(pairs);
+    if (names == NULL)
+        return false;
+    uint32_t nnames = (uint32_t)PyTuple_GET_SIZE(names);
+    rec_do_call(r, fn, all, n, nnames, nnames ? names : NULL, ndrop);
     return true;
 }
 

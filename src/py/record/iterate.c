@@ -408,32 +408,71 @@ step_items(rec *r, kin_vid vid, int n, kin_vid *items)
     return true;
 }
 
+/* The elements of what is unpacked into `n` names, or into `least` of them and a starred one. False: stopped. */
+static bool
+unpacked_items(rec *r, kin_vid vid, int least, bool starred, kin_vid *local, uint32_t *count)
+{
+    kin_vid *items = NULL;
+    PyObject *obj = O(r, vid);
+    bool tensor = FRESH(r, vid) == NULL && kin_is_tensor(obj);
+    bool made_here = r->t->vals.at[vid].kind == KIN_VAL_STEP && FRESH(r, vid) == NULL && !rec_is_const(r, vid);
+    int n = least;
+    if (starred && made_here && (PyTuple_Check(obj) || PyList_CheckExact(obj)))
+        n = PyTuple_Check(obj) ? (int)PyTuple_GET_SIZE(obj) : (int)PyList_GET_SIZE(obj);
+    if (tensor ? tensor_rows(r, vid, &items, count) : !made_here && rec_items_of(r, vid, &items, count)) {
+        if (starred ? *count < (uint32_t)least || *count > 250 : *count != (uint32_t)least) {
+            free(items);
+            rec_stop(r, "unpacking raises");
+            return false;
+        }
+        memcpy(local, items, *count * sizeof *items);
+        free(items);
+        r->skip_expected = tensor;
+    } else if (!made_here || n < least || n > 250 || !step_items(r, vid, n, local)) {
+        rec_stop(r, "unpacking of an iterable that is not known");
+        return false;
+    } else {
+        *count = (uint32_t)n;
+    }
+    return true;
+}
+
 void
 rec_op_unpack(rec *r, int n)
 {
-    kin_vid vid = rec_peek(r, 0), *items = NULL, local[256];
+    kin_vid local[256];
     uint32_t count = 0;
-    PyObject *obj = O(r, vid);
     if (n > 250) {
         rec_stop(r, "unpacking very many values");
         return;
     }
-    bool tensor = FRESH(r, vid) == NULL && kin_is_tensor(obj);
-    bool made_here = r->t->vals.at[vid].kind == KIN_VAL_STEP && FRESH(r, vid) == NULL && !rec_is_const(r, vid);
-    if (tensor ? tensor_rows(r, vid, &items, &count) : !made_here && rec_items_of(r, vid, &items, &count)) {
-        if (count != (uint32_t)n) {
-            free(items);
-            rec_stop(r, "unpacking raises");
-            return;
-        }
-        memcpy(local, items, count * sizeof *items);
-        free(items);
-        r->skip_expected = tensor;
-    } else if (!made_here || !step_items(r, vid, n, local)) {
-        rec_stop(r, "unpacking of an iterable that is not known");
+    if (!unpacked_items(r, rec_peek(r, 0), n, false, local, &count))
         return;
-    }
     rec_drop(r, 1);
     for (int i = n; i-- > 0;)
+        rec_push(r, local[i]);
+}
+
+/* a, *b, c = ...: the starred name gets a new list. */
+void
+rec_op_unpack_ex(rec *r, int before, int after)
+{
+    kin_vid local[256];
+    uint32_t count = 0;
+    if (before + after > 250) {
+        rec_stop(r, "unpacking very many values");
+        return;
+    }
+    if (!unpacked_items(r, rec_peek(r, 0), before + after, true, local, &count))
+        return;
+    uint32_t middle = count - (uint32_t)(before + after);
+    kin_vid rest = rec_step_out(r, KIN_STEP_BUILD_LIST, KIN_STEP_PURE, local + before, middle);
+    rec_make_fresh(r, rest, FRESH_LIST, local + before, middle, true);
+    r->info.at[rest].type = &PyList_Type;
+    rec_drop(r, 1);
+    for (int i = after; i-- > 0;)
+        rec_push(r, local[(uint32_t)before + middle + (uint32_t)i]);
+    rec_push(r, rest);
+    for (int i = before; i-- > 0;)
         rec_push(r, local[i]);
 }

@@ -128,6 +128,32 @@ inplace_container(rec *r, int imm, const kin_vid *args)
     return true;
 }
 
+static bool
+is_size(rec *r, kin_vid vid)
+{
+    return strcmp(Py_TYPE(O(r, vid))->tp_name, "torch.Size") == 0 && can_fold(r, vid);
+}
+
+/* x.shape[:-1] + (a, b), with constants in the tuple: a constant like the shape. */
+static bool
+fold_size(rec *r, const kin_vid *args)
+{
+    int at = is_size(r, args[0]) ? 1 : 0;
+    rec_fresh *f = FRESH(r, args[at]);
+    if (!is_size(r, args[1 - at]) || f == NULL || f->kind != FRESH_TUPLE || !f->known ||
+        Py_TYPE(O(r, args[at])) != &PyTuple_Type)
+        return false;
+    for (uint32_t i = 0; i < f->n; i++)
+        if (O(r, f->items[i]) == NULL || !PyLong_CheckExact(O(r, f->items[i])) || !can_fold(r, f->items[i]))
+            return false;
+    for (uint32_t i = 0; i < f->n; i++)
+        rec_need_const(r, f->items[i]);
+    rec_need_const(r, args[1 - at]);
+    rec_drop(r, 2);
+    rec_await_const(r);
+    return true;
+}
+
 void
 rec_op_binary(rec *r, kin_step_kind kind, int imm, int n)
 {
@@ -174,7 +200,7 @@ rec_op_binary(rec *r, kin_step_kind kind, int imm, int n)
         rec_await_const(r);
         return;
     }
-    if (kind == KIN_STEP_BINARY && concatenate(r, imm, args))
+    if (kind == KIN_STEP_BINARY && (fold_size(r, args) || concatenate(r, imm, args)))
         return;
     operator_step(r, kind, imm, args, n, kind == KIN_STEP_COMPARE ? &PyBool_Type : NULL);
 }
@@ -588,6 +614,27 @@ subscr_python(rec *r, kin_vid container, kin_vid key)
            rec_inline(r, rec_const(r, get), args, 2, 0, NULL, 2, NULL, 0, KIN_RESUME_PUSH, 0);
 }
 
+/* An element of a named tuple, such as what torch.max returns: part of the graph if the tuple is. */
+static bool
+subscr_tuple(rec *r, kin_vid container, kin_vid key)
+{
+    PyObject *obj = O(r, container);
+    PyTypeObject *tp = Py_TYPE(obj);
+    if (!PyTuple_Check(obj) || tp == &PyTuple_Type || FRESH(r, container) != NULL || !PyLong_CheckExact(O(r, key)) ||
+        tp->tp_as_mapping->mp_subscript != PyTuple_Type.tp_as_mapping->mp_subscript)
+        return false;
+    rec_need_version(r, container);
+    if (r->stopped)
+        return true;
+    if (!rec_is_const(r, key))
+        rec_need_type(r, key);
+    kin_vid args[2] = {container, key};
+    kin_vid out = rec_step_out(r, KIN_STEP_SUBSCR, r->info.at[container].graph ? KIN_STEP_TORCH : 0, args, 2);
+    rec_drop(r, 2);
+    rec_await_result(r, out, r->t->vals.at[out].step);
+    return true;
+}
+
 void
 rec_op_subscr(rec *r)
 {
@@ -616,7 +663,7 @@ rec_op_subscr(rec *r)
         rec_await_const(r);
         return;
     }
-    if (subscr_python(r, args[0], args[1]) || r->stopped)
+    if (subscr_python(r, args[0], args[1]) || r->stopped || subscr_tuple(r, args[0], args[1]))
         return;
     operator_step(r, KIN_STEP_SUBSCR, 0, args, 2, NULL);
 }

@@ -264,6 +264,7 @@ def cached_function(x, n):
 
 
 part = functools.partial(scaled, factor=4.0)
+base_part = functools.partial(scaled, shift=2.0, factor=3.0)
 
 
 @case(mutate=do(3, lambda s: part.keywords.__setitem__("factor", 6.0)))
@@ -352,3 +353,8 @@ def delete_local(x):
 def lambda_defaults(x):
     f = lambda v, k=3, *, s=2: v * k + s   # noqa: E731
     return f(x), f(x, 1, s=0)
+
+
+@case(mutate=do(3, lambda s: base_part.keywords.pop("shift")))
+def partial_keywords_joined(x):
+    return base_part(x), base_part(x, factor=1.5), functools.partial(base_part, x)(shift=0.25)

@@ -325,3 +325,46 @@ def dict_changes_during_iteration(x):
     for k in d:
         d[k + 1] = x
     return d
+
+
+SHAPES = {"tail": (2, 3)}
+
+
+@case(mutate=do(3, lambda s: SHAPES.update(tail=(3, 2))))
+def shape_and_tuple(x):
+    y = x.view(*(x.shape[:-1] + (1, 3)))
+    return y, x.size()[:1] + SHAPES["tail"], y.view(*(y.size()[:1] + (y.shape[-1],)))
+
+
+def _rows(i, s):
+    return ([T(i, 2), T(i + 10, 2)] + [T(i + 20 + k, 2) for k in range(1 + (i > 2))], T(i, 3, 2))
+
+
+@case(args=_rows, again=1)
+def starred_unpacking(parts, x):
+    first, *rest = parts
+    *head, last = x.shape
+    a, *middle, b = x
+    rest.append(last)
+    return first * 2, rest, head, middle, a + b, parts
+
+
+@case(args=lambda i, s: ((T(i, 3) if i < 3 else [],),))
+def starred_unpacking_raises_late(parts):
+    try:
+        first, *rest = parts
+    except ValueError as e:
+        return str(e)
+    return first, rest
+
+
+@case()
+def named_results(x):
+    best = x.max(-1)
+    values, where = x.topk(2, -1)
+    return best[0] + best.values, best[1], best[-1], values, where, torch.linalg.slogdet(x[:, :3] @ x[:, :3].T)[1]
+
+
+@case()
+def numbers_of_tensors(x):
+    return abs(x), pow(x, 2), pow(2.0, x)

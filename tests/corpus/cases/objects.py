@@ -671,3 +671,56 @@ def callable_object_through_function(s):
     s.cls = Gain
     g = Gain()
     return lambda x: g(x)
+
+
+class View:
+    """As collections.abc.Sequence iterates: by index, until IndexError."""
+
+    def __init__(self, items):
+        self.items = items
+
+    def __getitem__(self, i):
+        if i >= len(self.items):
+            raise IndexError(i)
+        return self.items[i]
+
+    def __iter__(self):
+        i = 0
+        try:
+            while True:
+                yield self[i]
+                i += 1
+        except IndexError:
+            return
+
+
+class Rows:
+    def __init__(self, *rows):
+        self.rows = rows
+
+    def __iter__(self):
+        for row in self.rows:
+            yield row
+
+
+VIEW = View([1.0, 2.0])
+ROWS = Rows(3.0, 4.0)
+
+
+@case(mutate=do(3, lambda s: VIEW.items.append(5.0)))
+def iterates_a_view(x):
+    for v in VIEW:
+        x = x * v
+    return x, [v for v in View([x, x + 1])]
+
+
+@case(mutate=do(3, lambda s: setattr(ROWS, "rows", (7.0,))))
+def iterates_by_generator_method(x):
+    total = x
+    for row in ROWS:
+        total = total + row
+    for row in Rows(x, x * 2):
+        total = total * row
+        if row is not x:
+            break
+    return total

@@ -1,0 +1,88 @@
+"""Everyday code around tensors that must stay one graph, with no breaks and replayed whole."""
+import functools
+import pathlib
+import sys
+
+import pytest
+import torch
+from torch import nn
+
+sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[1] / "models"))
+kintsugi = pytest.importorskip("kintsugi", reason="the extension is not built", exc_type=ImportError)
+
+from bitwise import difference  # noqa: E402
+
+gelu = functools.partial(nn.functional.gelu, approximate="tanh")
+
+
+class View:
+    def __init__(self, n):
+        self.n = n
+
+    def __getitem__(self, i):
+        if i >= self.n:
+            raise IndexError(i)
+        return i * 0.5
+
+    def __iter__(self):
+        i = 0
+        try:
+            while True:
+                yield self[i]
+                i += 1
+        except IndexError:
+            return
+
+
+def merge_heads(x):
+    y = x.view(2, 3, 2, 2).permute(0, 2, 1, 3).contiguous()
+    return y.view(*(y.size()[:-2] + (6,))) + 1
+
+
+def partial_activation(x):
+    return gelu(x) * 2
+
+
+def by_number(x):
+    return x.max(-1)[0] + x.topk(1, -1)[0].sum() + abs(x)[:, 0]
+
+
+def starred(x):
+    batch, *rest = x.shape
+    return x.reshape(batch * rest[0]) * rest[-1]
+
+
+def over_a_view(x):
+    for v in View(3):
+        x = x + v
+    return x.relu()
+
+
+@pytest.mark.parametrize("fn", [merge_heads, partial_activation, by_number, starred, over_a_view])
+def test_one_graph(fn):
+    compiled = kintsugi.compile(fn)
+    for i in range(4):
+        x = torch.randn(2, 12 if fn is merge_heads else 5, generator=torch.Generator().manual_seed(i))
+        assert difference(fn(x), compiled(x)) is None
+    stats = kintsugi.stats(compiled)
+    variant, = stats["variants"]
+    assert (variant["graphs"], stats["breaks"], variant["hits"]) == (1, 0, 3), stats
+
+
+def test_generator_with_tensors_is_a_break():
+    """What it computes is not in the graph, so the graph has to end there."""
+    def halves(x):
+        try:
+            yield x * 0.5
+        finally:
+            pass
+
+    def fn(x):
+        for h in halves(x):
+            x = x + h
+        return x
+    compiled = kintsugi.compile(fn)
+    x = torch.arange(4.0)
+    for _ in range(3):
+        assert torch.equal(fn(x), compiled(x))
+    assert kintsugi.stats(compiled)["breaks"] >= 1
