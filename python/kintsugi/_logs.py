@@ -69,8 +69,9 @@ def _look():
     try:
         new = _collect()
         outer = _outer_frames() if any(e["event"] in ("record", "extend") for e in new) else ()
+        taken = {variant.number: variant for variant in _engine.take_recorded()}
         for event in new:
-            found = _find(event["variant"]) if "variant" in event else (None, None, 0)
+            found = _find(event["variant"], taken) if "variant" in event and "record_ns" in event else (None, None, 0)
             _counters.note(event, found[1])
             _show(event, found, outer)
     except Exception as error:  # a report must never cost the program its result
@@ -97,8 +98,8 @@ def _log(artifact, text, ids):
         log.debug("%s", text)
 
 
-def _find(number):
-    """The compiled function and the variant with that number, and its place among the variants."""
+def _find(number, taken):
+    """The compiled function (None when it is gone) and the variant with that number, and its place among the variants."""
     from . import _api
 
     for compiled in _api.live_compiled():
@@ -106,16 +107,15 @@ def _find(number):
         for variant in compiled.variants():
             if variant.number == number:
                 return compiled, variant, numbers.index(number)
-    return None, None, 0
+    return None, taken.get(number), 0
 
 
 def _show(event, found, outer):
     kind = event["event"]
     if kind in ("record", "extend"):
         compiled, variant, index = found
-        if compiled is not None:
-            frame = _number_frame(compiled)
-            _show_variant(compiled, variant, event["variant"], (frame, index), outer, kind)
+        if variant is not None:
+            _show_variant(variant, (_number_frame(compiled), index), outer, kind)
     elif kind == "recompile":
         if _enabled("recompiles"):
             from . import _messages
@@ -130,10 +130,13 @@ def _show(event, found, outer):
 
 def _number_frame(compiled):
     global _next_frame
-    if compiled not in _frames:
-        _frames[compiled] = _next_frame
+    number = _frames.get(compiled) if compiled is not None else None
+    if number is None:
+        number = _next_frame
         _next_frame += 1
-    return _frames[compiled]
+        if compiled is not None:
+            _frames[compiled] = number
+    return number
 
 
 def _frame_of(name):
@@ -146,7 +149,7 @@ def _frame_of(name):
     return 0, 1
 
 
-def _show_variant(compiled, variant, number, ids, outer, kind):
+def _show_variant(variant, ids, outer, kind):
     global _graph_number
     wanted = [name for name in ("graph_breaks", "graph_code", "guards") if _enabled(name)]
     if not wanted:
@@ -154,6 +157,7 @@ def _show_variant(compiled, variant, number, ids, outer, kind):
     from . import _messages
 
     dump = _engine.dump(variant)
+    number = variant.number
     graphs_seen, breaks_seen = _shown.get(number, (0, 0))
     new_graphs = dump["graphs"][graphs_seen:]
     _shown[number] = (len(dump["graphs"]), len(dump["breaks"]))

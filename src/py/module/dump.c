@@ -423,7 +423,21 @@ set_listener(PyObject *module, PyObject *callable)
     if (status < 0)
         return NULL;
     kin_event_log_listen(st->log, hear_event, capsule);
+    if (st->recorded == NULL && (st->recorded = PyList_New(0)) == NULL)
+        return NULL;
     Py_RETURN_NONE;
+}
+
+static PyObject *
+take_recorded(PyObject *module, PyObject *unused)
+{
+    (void)unused;
+    kin_state *st = PyModule_GetState(module);
+    PyObject *taken = st->recorded, *fresh = PyList_New(0);
+    if (taken == NULL || fresh == NULL)
+        return fresh;
+    st->recorded = fresh;
+    return taken;
 }
 
 /* Events with a number of at least `seq`, as JSON texts; they stay in the log. */
@@ -446,6 +460,7 @@ events_since(PyObject *module, PyObject *arg)
 
 PyMethodDef kin_dump_methods[] = {
     {"set_listener", set_listener, METH_O, "set_listener(f): f() is called soon after something was recorded."},
+    {"take_recorded", take_recorded, METH_NOARGS, "Variants recorded or extended since the last time this was asked."},
     {"events_since", events_since, METH_O, "events_since(n): JSON texts of the kept events from number n on."},
     {"dump", dump_method, METH_O, "dump(variant): what a variant holds, as plain objects."},
     {"break_rows", break_rows_method, METH_NOARGS, "All known reasons for graph breaks."},

@@ -77,10 +77,22 @@ log_steps(kin_state *st, const kin_variant_object *variant, uint32_t first)
         log_step(st, variant, &variant->v->trace.steps.at[i]);
 }
 
+/* The compiled function may be gone when the listener runs; what was recorded of it is kept that long. */
+static void
+keep_for_listener(kin_state *st, const kin_variant_object *variant)
+{
+    enum { MOST = 256 };
+    if (variant == NULL || st->recorded == NULL || PyList_GET_SIZE(st->recorded) >= MOST)
+        return;
+    if (PyList_Append(st->recorded, (PyObject *)variant) < 0)
+        PyErr_Clear();
+}
+
 void
 kin_log_record(kin_state *st, PyObject *name, PyCodeObject *code, const kin_variant_object *variant,
                const kin_record_result *result)
 {
+    keep_for_listener(st, variant);
     begin(st, KIN_EVENT_RECORD, name);
     add_place(st, code, 0);
     if (variant != NULL) {
@@ -103,6 +115,7 @@ void
 kin_log_extend(kin_state *st, PyCodeObject *code, const kin_variant_object *variant, uint32_t step, uint32_t first,
                const kin_record_result *result)
 {
+    keep_for_listener(st, variant);
     begin(st, KIN_EVENT_EXTEND, variant->name);
     add_place(st, code, 0);
     kin_event_int(st->log, "variant", variant->number);

@@ -342,6 +342,7 @@ traverse_module(PyObject *module, visitproc visit, void *arg)
     Py_VISIT(st->compiled_type);
     Py_VISIT(st->variant_type);
     Py_VISIT(st->options.error_class);
+    Py_VISIT(st->recorded);
     return 0;
 }
 
@@ -350,6 +351,7 @@ clear_module(PyObject *module)
 {
     kin_state *st = state_of(module);
     Py_CLEAR(st->options.error_class);
+    Py_CLEAR(st->recorded);
     return 0;
 }
 
@@ -360,6 +362,7 @@ free_module(void *module)
     kin_state *st = state_of(module);
     kin_compiled_forget_state(st);
     Py_CLEAR(st->options.error_class);
+    Py_CLEAR(st->recorded);
     Py_CLEAR(st->compiled_type);
     Py_CLEAR(st->variant_type);
     Py_CLEAR(st->str_call);

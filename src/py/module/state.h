@@ -38,6 +38,7 @@ typedef struct kin_state {
     PyObject *str_call;         /* interned "__call__" */
     kin_options options;
     kin_event_log *log;         /* may be NULL: then nothing is logged */
+    PyObject *recorded;         /* list of variants that the listener has not seen; NULL: nobody listens */
     uint32_t next_variant;      /* number of the next variant, in events and dumps */
     bool aten_ready, aten_failed;
     struct kin_compiled *first; /* all live compiled functions, newest first */
