@@ -11,6 +11,7 @@ compared. Results are compared too.
 """
 import contextlib
 import dataclasses
+import gc
 import io
 import pathlib
 import random
@@ -52,9 +53,22 @@ class Report:
         return self
 
 
+@contextlib.contextmanager
+def no_collection():
+    """A collection may run a finaliser of somebody else at any instruction; the recording then knows less from there on
+    (a segment more). That is right, but when it happens depends on all that was allocated before."""
+    was = gc.isenabled()
+    gc.disable()
+    try:
+        yield
+    finally:
+        if was:
+            gc.enable()
+
+
 def call(fn, args, kwargs):
     """Result and type of the exception, as plain data."""
-    with contextlib.redirect_stdout(io.StringIO()), contextlib.redirect_stderr(io.StringIO()):
+    with no_collection(), contextlib.redirect_stdout(io.StringIO()), contextlib.redirect_stderr(io.StringIO()):
         try:
             result, error = fn(*args, **kwargs), None
         except Exception as e:
