@@ -111,11 +111,24 @@ def is_about_materialised_dict(entry):
 
 def simplify(dump):
     """A dump as plain data that can be sent between processes; compare takes these."""
-    dump = {**dump, "facts": [f for f in dump["facts"] if not is_about_materialised_dict(f)]}
+    # what a region asked before it was undone depends on how far it came; the steps do without it
+    dump = {**dump, "facts": [f for f in dump["facts"] if not f["undone"] and not is_about_materialised_dict(f)]}
     out = {key: [row(entry) for entry in dump[key]] for key, row in (
         ("steps", step), ("facts", fact), ("graphs", graph), ("breaks", graph_break), ("effects", effect))}
     out["segments"] = dump["segments"]
     return out
+
+
+def has_consumed_now(a, b, at):
+    """Is step number `at` of `a` a call that is handed a generator made before, and is that generator resumed by the
+    recorder itself in `b`? Then `b` shows what happens below the same call."""
+    made = {vids[0] for (kind, *_), vids in a[:at] if kind == "generator"} & set(a[at][1][1:])
+    if a[at][0][0] != "call" or not made:
+        return False
+    place = next(i for i, (key, vids) in enumerate(a[:at]) if vids[0] in made)
+    twin = b[place][1][0]    # up to `at` the two do the same
+    uses = [key for key, vids in b[at:] if twin in vids[1:]]
+    return bool(uses) and not any("opaque" in key[2] for key in uses)
 
 
 def does_it_really(a, b):
@@ -128,6 +141,8 @@ def does_it_really(a, b):
     (kind_now, text_now, flags_now, *_), _ = b["steps"][found[0]]
     if "opaque" not in flags or (kind, text) == (kind_now, text_now):
         return "opaque" in flags and "opaque" not in flags_now
+    if has_consumed_now(a["steps"], b["steps"], found[0]):
+        return True
     # folded or inlined now: only the new recording knows what is called, or one of the operands
     segment = sum(key[0] == "segment" for key, _ in a["steps"][:found[0]]) - 1
     head, _, rest = text.removeprefix("% = ").partition("(")

@@ -139,6 +139,7 @@ typedef struct {
     uint32_t num;
     kin_ref code;       /* the place that needed it: code object and byte offset */
     uint32_t offset;
+    bool undone;        /* asked for a region that was undone; kept, for values may be read by paths it makes safe */
 } kin_fact;
 
 typedef struct {

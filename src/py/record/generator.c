@@ -51,7 +51,7 @@ typedef struct {
 
 typedef struct rec_region {
     rec_frame *base;
-    uint32_t snap, steps, nvals;
+    uint32_t snap, steps, nvals, nfacts;
     rec_info *infos;
     saved_fresh *fresh;
     kin_vid *slots;
@@ -116,6 +116,7 @@ open_region(rec *r)
     g->snap = rec_snapshot(r);
     g->steps = r->t->steps.len;
     g->nvals = r->info.len;
+    g->nfacts = r->t->facts.len;
     g->infos = malloc(g->nvals * sizeof *g->infos);
     g->fresh = calloc(g->nvals, sizeof *g->fresh);
     g->slots = malloc((size_t)(f->nlocals + f->sp + 1) * sizeof *g->slots);
@@ -213,6 +214,8 @@ undo_region(rec *r)
         r->skip++;
     }
     lose_generators(r);
+    for (uint32_t i = g->nfacts; i < r->t->facts.len; i++)
+        r->t->facts.at[i].undone = true;
     rec_truncate(r, g->steps);
     restore_fresh(r, g);
     memcpy(f->slots, g->slots, (size_t)(f->nlocals + f->sp0) * sizeof *g->slots);

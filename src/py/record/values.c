@@ -127,9 +127,11 @@ rec_fact(rec *r, kin_fact_kind kind, kin_vid vid, PyObject *ref, uint32_t num)
     kin_ref number = rec_ref(r, ref);
     uint32_t *slot = map_slot(r, r->facts_seen, seg, vid, (uint32_t)kind, number ^ (num << 20) ^ (num >> 12));
     if (*slot != 0) {
-        const kin_fact *old = &r->t->facts.at[*slot - 1];
-        if (old->ref == number && old->num == num)
+        kin_fact *old = &r->t->facts.at[*slot - 1];
+        if (old->ref == number && old->num == num) {
+            old->undone = false;
             return;
+        }
     }
     kin_fact fact = {.kind = (uint8_t)kind, .seg = (uint16_t)seg, .vid = vid, .ref = number, .num = num};
     if (r->top != NULL) {
