@@ -44,7 +44,8 @@ test-watch: $(ENV_READY)
 	@$(PYTHON) tests/watch/run.py $(BUILD)-watch
 
 oracle: build
-	OMP_NUM_THREADS=1 $(PYTHON) -m pytest -q tests/oracle
+	OMP_NUM_THREADS=1 KIN_ORACLE_CHANGES=$${KIN_ORACLE_CHANGES:-0} KIN_ORACLE_FUZZ=$${KIN_ORACLE_FUZZ:-50} \
+	KIN_ORACLE_MODELS="$${KIN_ORACLE_MODELS:-all}" $(PYTHON) -m pytest -q tests/oracle
 
 demo: build
 	$(PYTHON) -m kintsugi.demo

@@ -33,6 +33,7 @@ import trace_diff   # noqa: E402
 import variations   # noqa: E402
 
 CALL_SECONDS = 2
+WORLD_SECONDS = 300   # all calls of a case, with every change there is, on a busy machine
 
 
 @dataclasses.dataclass
@@ -271,7 +272,7 @@ def consult(path, name, plans, isolate=True):
         with kintsugi.config.patch(branch_limit=0, recompile_limit=1):
             return [world_of(path, name, plan, *rest) for plan, *rest in zip(plans(), *more)]
 
-    here = in_child if isolate else lambda action: action()
+    here = (lambda action: in_child(action, WORLD_SECONDS)) if isolate else lambda action: action()
     first = here(lambda: in_order(first_world, []))
     second = here(lambda: in_order(second_world, [first]))
     report = Report()

@@ -1,7 +1,9 @@
 """Whatever a guard lets through would be recorded the same: over the corpus, random programs and models (oracle.py).
 
-KIN_ORACLE_CHANGES   changed calls per case (default 10; 0: all there are)
-KIN_ORACLE_FUZZ      random programs (default 25), from KIN_ORACLE_SEED (default 0)
+The defaults take about a minute; `make oracle` asks for everything.
+
+KIN_ORACLE_CHANGES   changed calls per case (default 5; 0: all there are)
+KIN_ORACLE_FUZZ      random programs (default 10), from KIN_ORACLE_SEED (default 0)
 KIN_ORACLE_MODELS    names of models, or "all"
 """
 import copy
@@ -19,9 +21,9 @@ from fuzz_generate import generate   # noqa: E402
 from kincorpus import run   # noqa: E402
 from kincorpus.isolate import Died   # noqa: E402
 
-CHANGES = int(os.environ.get("KIN_ORACLE_CHANGES", "10"))
+CHANGES = int(os.environ.get("KIN_ORACLE_CHANGES", "5"))
 FIRST = int(os.environ.get("KIN_ORACLE_SEED", "0"))
-COUNT = int(os.environ.get("KIN_ORACLE_FUZZ", "25"))
+COUNT = int(os.environ.get("KIN_ORACLE_FUZZ", "10"))
 
 ALL = [(path, c) for path in run.topics() for c in run.cases_of(path)]
 MODELS = os.environ.get("KIN_ORACLE_MODELS", "mlp lstm_cell_loop cnn breaks gpt2").split()

@@ -79,6 +79,44 @@ def test_stored_instance_keeps_its_traceback():
         assert depth(error.__traceback__) == eager == ["f", "part"]
 
 
+class Deeper(Stored):
+    @property
+    def part(self):
+        try:
+            return self.deeper()
+        except KeyError:
+            return 0
+
+    def deeper(self):
+        raise self.error
+
+    def __getattr__(self, name):
+        return 5
+
+
+@pytest.mark.parametrize("ask, kind, frames", [
+    (lambda obj: getattr(obj, "part", 5), Stored, []),
+    (lambda obj: 5 if not hasattr(obj, "part") else 6, Stored, []),
+    (lambda obj: obj.part, Deeper, ["part", "deeper"]),
+    (lambda obj: getattr(obj, "part"), Deeper, ["part", "deeper"])], ids=["default", "hasattr", "fallback", "getattr"])
+def test_stored_instance_dropped_in_c(ask, kind, frames):
+    """C drops the exception before its object has got the frames since the last handler."""
+    def f(x, obj):
+        return x + ask(obj)
+
+    def traced(fn):
+        out = []
+        obj = kind(AttributeError("kept"))
+        for _ in range(4):
+            assert torch.equal(fn(torch.ones(3), obj), torch.ones(3) + 5)
+            out.append(depth(obj.error.__traceback__))    # grows: raised again, it keeps the old entries
+        return out
+
+    eager, compiled = traced(f), kintsugi.compile(f)
+    assert eager[0] == frames
+    assert traced(compiled) == eager
+
+
 def test_finalizer_sees_what_eager_shows():
     def f(x, obj):
         try:

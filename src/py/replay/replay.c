@@ -73,21 +73,34 @@ store(kin_run *r, const kin_step *s, PyObject *result)
 
 /* -- expected exceptions ---------------------------------------------------------------------------------------- */
 
-/* The depth of the frame that handles an exception raised at the chain's instructions; 0 when none does. */
+/* Does the C function that called this link's callee drop an AttributeError: getattr with a default, hasattr, a lookup that
+ * goes on to __getattr__? */
+static bool
+drops_attribute_errors(const kin_link *caller)
+{
+    return caller->resume == KIN_RESUME_DEFAULT || caller->resume == KIN_RESUME_HASATTR ||
+           caller->resume == KIN_RESUME_FALLBACK;
+}
+
+/* The depth of the frame that handles the pending exception, raised at the chain's instructions. UINT32_MAX: C code does,
+ * and forgets the traceback before the exception object has got it. */
 static uint32_t
 find_handler(const kin_chain *c)
 {
+    bool attribute = PyErr_ExceptionMatches(PyExc_AttributeError);
     for (uint32_t d = c->n; d-- > 0;) {
         const kin_code *code = rec_code_of(c->at[d].code);
         if (code != NULL && kin_code_handler(code, c->at[d].at) != NULL)
             return d;
+        if (attribute && d > 0 && drops_attribute_errors(&c->at[d - 1]))
+            return UINT32_MAX;
     }
     return 0;
 }
 
 /* Adds what unwinding adds to the traceback: one entry for each frame from the raising one to the handling one. A bare
- * `raise` adds none in its own frame. Unlinks and frees all frames. */
-static void
+ * `raise` adds none in its own frame. Unlinks and frees all frames. False: nothing is to be noted. */
+static bool
 unwind(kin_run *r, kin_chain *c, bool again)
 {
     uint32_t handler = find_handler(c), innermost = c->n - 1;
@@ -105,6 +118,7 @@ unwind(kin_run *r, kin_chain *c, bool again)
         }
     }
     kin_chain_drop(r->ts, c);
+    return handler != UINT32_MAX;
 }
 
 /* Torch functions look at lines (warnings), not at locals: those are filled in when something is raised. */
@@ -168,12 +182,13 @@ catch_exception(kin_run *r, uint32_t step, kin_chain *chain)
     else if (chain != NULL && kin_chain_fill(r, chain, step, KIN_FILL_LOCALS) != KIN_OK)
         PyErr_Clear();
     PyErr_Restore(type, value, tb);
+    bool noted = true;
     if (chain != NULL) {
-        unwind(r, chain, s->kind == KIN_STEP_RAISE && (s->imm == 1 || s->nargs == 0 || r->t->vids.at[s->args] == 0));
+        noted = unwind(r, chain, s->kind == KIN_STEP_RAISE && (s->imm == 1 || s->nargs == 0 || r->t->vids.at[s->args] == 0));
         kin_recursion_take(r->ts, 1);
     }
     PyErr_Fetch(&type, &value, &tb);
-    if (tb != NULL)
+    if (tb != NULL && noted)
         PyException_SetTraceback(value, tb);
     Py_XDECREF(type);
     Py_XDECREF(tb);

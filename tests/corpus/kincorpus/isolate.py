@@ -13,7 +13,7 @@ class Died(Exception):
     """The child crashed, hung, or raised; the text says which."""
 
 
-def in_child(action):
+def in_child(action, seconds=LIMIT_SECONDS):
     """The (picklable) result of action() in a forked child; raises Died where there is none."""
     reader, writer = os.pipe()
     sys.stdout.flush()
@@ -29,10 +29,10 @@ def in_child(action):
             pickle.dump(message, f)
         os._exit(0)
     os.close(writer)
-    data, hung = read_all(pid, reader)
+    data, hung = read_all(reader, pid, seconds)
     status = os.waitpid(pid, 0)[1]
     if hung:
-        raise Died(f"hang: nothing after {LIMIT_SECONDS} s")
+        raise Died(f"hang: nothing after {seconds} s")
     if os.WIFSIGNALED(status):
         raise Died(f"crash: signal {signal.Signals(os.WTERMSIG(status)).name}")
     if not data:
@@ -43,9 +43,9 @@ def in_child(action):
     return result
 
 
-def read_all(pid, reader):
+def read_all(reader, pid, seconds):
     """What the child writes until it closes its end; kills it when the time is over."""
-    data, deadline = b"", time.monotonic() + LIMIT_SECONDS
+    data, deadline = b"", time.monotonic() + seconds
     with os.fdopen(reader, "rb", buffering=0) as f:
         while time.monotonic() < deadline:
             if select.select([f], [], [], 0.5)[0]:
