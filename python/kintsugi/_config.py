@@ -36,6 +36,7 @@ _ROWS = {
     "failure_limit": (3, _count, "a number from 0 on", True, "recordings that may leave nothing usable"),
     "disable": (False, _flag, "True or False", True, "run everything eagerly"),
     "witness": (False, _flag, "True or False", True, "check recordings against a torch-function mode"),
+    "kernels": (False, _flag, "True or False", True, "compile graphs to machine code (KINTSUGI_KERNELS)"),
     "verbose": (False, _flag, "True or False", False, "longer reports: nothing is left out as a duplicate"),
     "suppress_errors": (False, _flag, "True or False", False, "backend errors become warnings; the call stays eager"),
     "cache_dir": (_default_cache_dir(), _path, "a path", False, "folder for compiled kernels"),
@@ -55,6 +56,7 @@ class Config:
         values["verbose"] = os.environ.get("TORCHDYNAMO_VERBOSE") == "1"
         values["witness"] = os.environ.get("KIN_WITNESS") == "1"
         values["disable"] = "1" in (os.environ.get("TORCH_COMPILE_DISABLE"), os.environ.get("TORCHDYNAMO_DISABLE"))
+        values["kernels"] = os.environ.get("KINTSUGI_KERNELS", "0") == "1"
         object.__setattr__(self, "_values", values)
         object.__setattr__(self, "_engine", None)
 

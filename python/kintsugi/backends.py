@@ -8,6 +8,7 @@ _BUILTIN = {
     "aot_eager": "alias of eager",
     "cudagraphs": "alias of kintsugi",
 }
+_EAGER = ("eager", "aot_eager")
 _registered = {}
 
 
@@ -35,9 +36,9 @@ def register_backend(compiler_fn=None, name=None, tags=()):
 
 
 def lookup_backend(backend):
-    """None for the engine itself, else the callable behind a name or the callable itself."""
+    """None for the engine with its kernels, "eager" without, else the callable behind a name or the callable itself."""
     if backend is None or (isinstance(backend, str) and backend in _BUILTIN):
-        return None
+        return "eager" if backend in _EAGER else None
     if isinstance(backend, str):
         if backend in _registered:
             return _registered[backend]

@@ -98,8 +98,9 @@ def test_arguments_are_checked():
             assert words in str(caught.value), caught.value
         with pytest.raises(TypeError, match="expected a function or a torch.nn.Module, got int"):
             kintsugi.compile(3)
-        for name in ("kintsugi", "eager", "inductor", "aot_eager", "cudagraphs"):
-            assert kintsugi.compile(lambda x: x, backend=name).kwargs["backend"] is None
+        for name, meaning in [("kintsugi", None), ("inductor", None), ("cudagraphs", None), ("eager", "eager"),
+                              ("aot_eager", "eager")]:
+            assert kintsugi.compile(lambda x: x, backend=name).kwargs["backend"] == meaning
     """)
 
 

@@ -8,7 +8,9 @@
 #ifndef _GNU_SOURCE
 #define _GNU_SOURCE /* RTLD_NOLOAD */
 #endif
+#include "py/aten/make.h"
 #include "py/aten/tensor.h"
+#include "py/aten/tensor_priv.h"
 #include <dlfcn.h>
 #include <stdint.h>
 #include <stdio.h>
@@ -35,8 +37,8 @@ static struct {
 
 /* ---- start ---------------------------------------------------------------------------------------------------- */
 
-static void *
-open_loaded(PyObject *torch_module, const char *name)
+void *
+kin_aten_library(PyObject *torch_module, const char *name)
 {
     void *lib = dlopen(name, RTLD_NOLOAD | RTLD_LAZY);
     if (lib)
@@ -60,8 +62,8 @@ fail(const char *what)
 }
 
 /* dlsym gives an object pointer; the copy avoids a cast that ISO C does not define. */
-static bool
-find_symbol(void *lib, const char *name, void *fn)
+bool
+kin_aten_symbol(void *lib, const char *name, void *fn)
 {
     void *at = lib ? dlsym(lib, name) : NULL;
     memcpy(fn, &at, sizeof at);
@@ -71,21 +73,21 @@ find_symbol(void *lib, const char *name, void *fn)
 static kin_status
 find_symbols(PyObject *torch_module)
 {
-    void *cpu = open_loaded(torch_module, "libtorch_cpu.so");
-    void *c10 = open_loaded(torch_module, "libc10.so");
+    void *cpu = kin_aten_library(torch_module, "libtorch_cpu.so");
+    void *c10 = kin_aten_library(torch_module, "libc10.so");
     int32_fn strided;
-    if (!find_symbol(cpu, "aoti_torch_get_dim", &aten.dim) || !find_symbol(cpu, "aoti_torch_get_numel", &aten.numel) ||
-        !find_symbol(cpu, "aoti_torch_get_storage_offset", &aten.storage_offset) ||
-        !find_symbol(cpu, "aoti_torch_get_sizes", &aten.sizes) ||
-        !find_symbol(cpu, "aoti_torch_get_strides", &aten.strides) ||
-        !find_symbol(cpu, "aoti_torch_get_dtype", &aten.dtype) ||
-        !find_symbol(cpu, "aoti_torch_get_device_type", &aten.device_type) ||
-        !find_symbol(cpu, "aoti_torch_get_device_index", &aten.device_index) ||
-        !find_symbol(cpu, "aoti_torch_get_layout", &aten.layout) ||
-        !find_symbol(cpu, "aoti_torch_layout_strided", &strided))
+    if (!kin_aten_symbol(cpu, "aoti_torch_get_dim", &aten.dim) || !kin_aten_symbol(cpu, "aoti_torch_get_numel", &aten.numel) ||
+        !kin_aten_symbol(cpu, "aoti_torch_get_storage_offset", &aten.storage_offset) ||
+        !kin_aten_symbol(cpu, "aoti_torch_get_sizes", &aten.sizes) ||
+        !kin_aten_symbol(cpu, "aoti_torch_get_strides", &aten.strides) ||
+        !kin_aten_symbol(cpu, "aoti_torch_get_dtype", &aten.dtype) ||
+        !kin_aten_symbol(cpu, "aoti_torch_get_device_type", &aten.device_type) ||
+        !kin_aten_symbol(cpu, "aoti_torch_get_device_index", &aten.device_index) ||
+        !kin_aten_symbol(cpu, "aoti_torch_get_layout", &aten.layout) ||
+        !kin_aten_symbol(cpu, "aoti_torch_layout_strided", &strided))
         return fail("a function of its C interface is missing");
-    if (!find_symbol(c10, "_ZNK3c1010TensorImpl13requires_gradEv", &aten.requires_grad) &&
-        !find_symbol(cpu, "_ZNK3c1010TensorImpl13requires_gradEv", &aten.requires_grad))
+    if (!kin_aten_symbol(c10, "_ZNK3c1010TensorImpl13requires_gradEv", &aten.requires_grad) &&
+        !kin_aten_symbol(cpu, "_ZNK3c1010TensorImpl13requires_gradEv", &aten.requires_grad))
         return fail("TensorImpl::requires_grad is missing");
     aten.layout_strided = strided();
     return KIN_OK;
@@ -120,16 +122,16 @@ calibrate_handle(PyObject *tensor)
     return fail("the handle was not found in a Tensor object");
 }
 
-static void *
-handle_of(PyObject *tensor)
+void *
+kin_aten_handle(PyObject *tensor)
 {
     return (char *)tensor + aten.impl_offset;
 }
 
-static void *
-impl_of(PyObject *tensor)
+void *
+kin_aten_impl(PyObject *tensor)
 {
-    return *(void **)handle_of(tensor);
+    return *(void **)kin_aten_handle(tensor);
 }
 
 /* torch's own answer; false (no exception left) when it gives none. */
@@ -162,7 +164,7 @@ calibrate_keys(PyObject *torch_c, PyObject *const *samples, int n)
     for (Py_ssize_t at = 8; differ && at < REACH && aten.keys_offset == 0; at += 8) {
         int same = 0;
         for (int i = 0; i < n; i++)
-            same += memcmp((char *)impl_of(samples[i]) + at, &want[i], 8) == 0;
+            same += memcmp((char *)kin_aten_impl(samples[i]) + at, &want[i], 8) == 0;
         if (same == n)
             aten.keys_offset = at;
     }
@@ -174,7 +176,7 @@ self_check(PyObject *plain, PyObject *grad)
     const int64_t *sizes = kin_tensor_sizes(plain), *strides = kin_tensor_strides(plain);
     if (kin_tensor_dim(plain) != 2 || !sizes || sizes[0] != 3 || sizes[1] != 4 || !strides || strides[0] != 4)
         return fail("sizes read through the C interface are wrong");
-    if (aten.requires_grad(impl_of(plain)) || !aten.requires_grad(impl_of(grad)))
+    if (aten.requires_grad(kin_aten_impl(plain)) || !aten.requires_grad(kin_aten_impl(grad)))
         return fail("requires_grad read through the C interface is wrong");
     return KIN_OK;
 }
@@ -263,14 +265,14 @@ int64_t
 kin_tensor_dim(PyObject *tensor)
 {
     int64_t dim;
-    return aten.dim(handle_of(tensor), &dim) == 0 ? dim : -1;
+    return aten.dim(kin_aten_handle(tensor), &dim) == 0 ? dim : -1;
 }
 
 const int64_t *
 kin_tensor_sizes(PyObject *tensor)
 {
     int64_t *sizes;
-    return aten.sizes(handle_of(tensor), &sizes) == 0 ? sizes : NULL;
+    return aten.sizes(kin_aten_handle(tensor), &sizes) == 0 ? sizes : NULL;
 }
 
 const int64_t *
@@ -279,9 +281,36 @@ kin_tensor_strides(PyObject *tensor)
     int64_t *strides;
     int32_t layout;
     /* Asking a sparse tensor for strides throws inside the library. */
-    if (aten.layout(handle_of(tensor), &layout) != 0 || layout != aten.layout_strided)
+    if (aten.layout(kin_aten_handle(tensor), &layout) != 0 || layout != aten.layout_strided)
         return NULL;
-    return aten.strides(handle_of(tensor), &strides) == 0 ? strides : NULL;
+    return aten.strides(kin_aten_handle(tensor), &strides) == 0 ? strides : NULL;
+}
+
+int64_t
+kin_tensor_offset(PyObject *tensor)
+{
+    int64_t offset;
+    return aten.storage_offset(kin_aten_handle(tensor), &offset) == 0 ? offset : -1;
+}
+
+bool
+kin_tensor_requires_grad(PyObject *tensor)
+{
+    return aten.requires_grad(kin_aten_impl(tensor));
+}
+
+int32_t
+kin_aten_dtype(PyObject *tensor)
+{
+    int32_t value;
+    return aten.dtype(kin_aten_handle(tensor), &value) == 0 ? value : -1;
+}
+
+int32_t
+kin_aten_device(PyObject *tensor)
+{
+    int32_t value;
+    return aten.device_type(kin_aten_handle(tensor), &value) == 0 ? value : -1;
 }
 
 /* ---- records -------------------------------------------------------------------------------------------------- */
@@ -302,12 +331,12 @@ typedef struct {
     int64_t dims[];
 } meta_record;
 
-static uint64_t
-keys_of(PyObject *tensor)
+uint64_t
+kin_tensor_keys(PyObject *tensor)
 {
     uint64_t keys = 0;
     if (aten.keys_offset)
-        memcpy(&keys, (char *)impl_of(tensor) + aten.keys_offset, sizeof keys);
+        memcpy(&keys, (char *)kin_aten_impl(tensor) + aten.keys_offset, sizeof keys);
     return keys;
 }
 
@@ -315,7 +344,7 @@ keys_of(PyObject *tensor)
 static bool
 is_readable(PyObject *tensor)
 {
-    return kin_is_tensor(tensor) && impl_of(tensor) != NULL;
+    return kin_is_tensor(tensor) && kin_aten_impl(tensor) != NULL;
 }
 
 static bool
@@ -328,7 +357,7 @@ is_wanted(unsigned mask, unsigned bit)
 static bool
 read_fields(PyObject *tensor, unsigned mask, meta_record *m)
 {
-    void *h = handle_of(tensor);
+    void *h = kin_aten_handle(tensor);
     int64_t dim;
     memset(m, 0, sizeof *m);
     m->mask = mask;
@@ -345,9 +374,9 @@ read_fields(PyObject *tensor, unsigned mask, meta_record *m)
         (aten.device_type(h, &m->device_type) != 0 || aten.device_index(h, &m->device_index) != 0))
         return false;
     if (is_wanted(mask, KIN_META_REQUIRES_GRAD))
-        m->requires_grad = aten.requires_grad(impl_of(tensor));
+        m->requires_grad = aten.requires_grad(kin_aten_impl(tensor));
     if (is_wanted(mask, KIN_META_KEYS))
-        m->keys = keys_of(tensor);
+        m->keys = kin_tensor_keys(tensor);
     if (is_wanted(mask, KIN_META_OFFSET) && aten.storage_offset(h, &m->storage_offset) != 0)
         return false;
     return !is_wanted(mask, KIN_META_NUMEL) || aten.numel(h, &m->numel) == 0;
@@ -398,10 +427,10 @@ match_row(const int64_t *have, const int64_t *want, int32_t dim)
 static bool
 match_place(PyObject *tensor, const meta_record *want)
 {
-    void *h = handle_of(tensor);
+    void *h = kin_aten_handle(tensor);
     int32_t value;
     bool keys = is_wanted(want->mask, KIN_META_KEYS) && aten.keys_offset != 0;
-    if (keys && keys_of(tensor) != want->keys)
+    if (keys && kin_tensor_keys(tensor) != want->keys)
         return false;
     if (is_wanted(want->mask, KIN_META_LAYOUT | KIN_META_STRIDES) && !(keys && want->layout == aten.layout_strided) &&
         (aten.layout(h, &value) != 0 || value != want->layout))
@@ -417,7 +446,7 @@ match_place(PyObject *tensor, const meta_record *want)
 static bool
 match_scalars(PyObject *tensor, const meta_record *want)
 {
-    void *h = handle_of(tensor);
+    void *h = kin_aten_handle(tensor);
     unsigned mask = want->mask;
     int64_t wide;
     int32_t value;
@@ -426,11 +455,25 @@ match_scalars(PyObject *tensor, const meta_record *want)
         return false;
     if (is_wanted(mask, KIN_META_DTYPE) && (aten.dtype(h, &value) != 0 || value != want->dtype))
         return false;
-    if (is_wanted(mask, KIN_META_REQUIRES_GRAD) && aten.requires_grad(impl_of(tensor)) != (want->requires_grad != 0))
+    if (is_wanted(mask, KIN_META_REQUIRES_GRAD) && aten.requires_grad(kin_aten_impl(tensor)) != (want->requires_grad != 0))
         return false;
     if (is_wanted(mask, KIN_META_OFFSET) && (aten.storage_offset(h, &wide) != 0 || wide != want->storage_offset))
         return false;
     return !is_wanted(mask, KIN_META_NUMEL) || (aten.numel(h, &wide) == 0 && wide == want->numel);
+}
+
+static bool
+match_rows(PyObject *tensor, const meta_record *want, const int64_t *row)
+{
+    int64_t *have;
+    if (is_wanted(want->mask, KIN_META_SIZES)) {
+        if (aten.sizes(kin_aten_handle(tensor), &have) != 0 || !match_row(have, row, want->dim))
+            return false;
+        row += want->dim;
+    }
+    /* The layout is the recorded one by now: asking a sparse tensor for strides would throw inside the library. */
+    return !want->has_strides ||
+           (aten.strides(kin_aten_handle(tensor), &have) == 0 && match_row(have, row, want->dim));
 }
 
 bool
@@ -438,18 +481,19 @@ kin_meta_match(PyObject *tensor, PyObject *record)
 {
     /* A bytes object's payload is as aligned as its header. */
     const meta_record *want = (const meta_record *)(const void *)PyBytes_AS_STRING(record);
-    if (!is_readable(tensor) || !match_place(tensor, want) || !match_scalars(tensor, want))
-        return false;
-    const int64_t *row = want->dims;
-    int64_t *have;
-    if (is_wanted(want->mask, KIN_META_SIZES)) {
-        if (aten.sizes(handle_of(tensor), &have) != 0 || !match_row(have, row, want->dim))
-            return false;
-        row += want->dim;
-    }
-    /* The layout is the recorded one by now: asking a sparse tensor for strides would throw inside the library. */
-    return !want->has_strides ||
-           (aten.strides(handle_of(tensor), &have) == 0 && match_row(have, row, want->dim));
+    return is_readable(tensor) && match_place(tensor, want) && match_scalars(tensor, want) &&
+           match_rows(tensor, want, want->dims);
+}
+
+bool
+kin_meta_match_kind(PyObject *tensor, PyObject *record)
+{
+    const meta_record *want = (const meta_record *)(const void *)PyBytes_AS_STRING(record);
+    meta_record head;
+    memcpy(&head, want, sizeof head);
+    head.mask &= ~(unsigned)KIN_META_KEYS;
+    return is_readable(tensor) && match_place(tensor, &head) && match_scalars(tensor, &head) &&
+           match_rows(tensor, &head, want->dims);
 }
 
 /* ---- words ---------------------------------------------------------------------------------------------------- */

@@ -31,6 +31,8 @@ bool kin_is_tensor_type(PyObject *type);
 /* A bytes object describing the parts of `tensor` named by `mask` (new reference), and the test against it. */
 PyObject *kin_meta_make(PyObject *tensor, unsigned mask);
 bool kin_meta_match(PyObject *tensor, PyObject *record);
+/* ... but for the dispatch keys, which stand-ins for tensors have of their own. */
+bool kin_meta_match_kind(PyObject *tensor, PyObject *record);
 /* First difference in words, e.g. "size mismatch at index 0. expected 3, actual 4" (new str). */
 PyObject *kin_meta_explain(PyObject *tensor, PyObject *record);
 

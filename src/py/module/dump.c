@@ -1,4 +1,5 @@
 /* Describes a variant as plain Python objects (dump.h): guards, graphs, breaks, effects, steps. */
+#include "py/launch/launch.h"
 #include "py/module/dump_priv.h"
 
 #include "core/diag/events.h"
@@ -342,6 +343,13 @@ dump_method(PyObject *module, PyObject *arg)
 }
 
 static PyObject *
+kernels_method(PyObject *module, PyObject *arg)
+{
+    kin_variant *v = kin_variant_from_object(arg);
+    return v != NULL ? kin_launch_describe(v) : NULL;
+}
+
+static PyObject *
 break_rows_method(PyObject *module, PyObject *unused)
 {
     (void)module;
@@ -464,6 +472,7 @@ PyMethodDef kin_dump_methods[] = {
     {"take_recorded", take_recorded, METH_NOARGS, "Variants recorded or extended since the last time this was asked."},
     {"events_since", events_since, METH_O, "events_since(n): JSON texts of the kept events from number n on."},
     {"dump", dump_method, METH_O, "dump(variant): what a variant holds, as plain objects."},
+    {"kernels", kernels_method, METH_O, "kernels(variant): what became of its graphs, as plain objects."},
     {"break_rows", break_rows_method, METH_NOARGS, "All known reasons for graph breaks."},
     {NULL, NULL, 0, NULL},
 };

@@ -6,14 +6,23 @@
 
 #include "py/compat/failure.h"
 #include "py/module/dump.h"
+#include "py/launch/launch.h"
 #include "py/module/log.h"
 #include "py/replay/units.h"
 
+static PyObject *
+backend_of(const kin_compiled *self)
+{
+    PyObject *backend = self->kwargs == NULL ? NULL : PyDict_GetItemString(self->kwargs, "backend");
+    return backend == NULL ? Py_None : backend;
+}
+
+/* A str means that steps run as they are. */
 bool
 kin_lower_wanted(const kin_compiled *self)
 {
-    PyObject *backend = self->kwargs == NULL ? NULL : PyDict_GetItemString(self->kwargs, "backend");
-    return backend != NULL && backend != Py_None;
+    PyObject *backend = backend_of(self);
+    return backend == Py_None ? self->state->options.kernels : !PyUnicode_Check(backend);
 }
 
 /* Values named by a list of ints, or of dicts with an int "vid": malloc'ed, NULL with an exception. */
@@ -193,6 +202,12 @@ kin_lower(kin_compiled *self, kin_variant_object *variant, PyObject *const *slot
     kin_variant *v = variant->v;
     if (!kin_lower_wanted(self) || v == NULL)
         return true;
+    if (backend_of(self) == Py_None) {
+        kin_launch_context context = {self->state->log, self->name, variant->number};
+        if (kin_launch_plan(v, &context) == KIN_NOMEM)
+            kin_log_fallback(self->state, self->name, NULL, "no memory for kernels");
+        return true;
+    }
     kin_units *units = kin_units_find(v, false);
     PyObject *graphs = units == NULL ? NULL : kin_dump_units(v, units->by_step, units->needed, units->at.len);
     PyObject *make = graphs == NULL ? NULL : find_make_unit();

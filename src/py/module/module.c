@@ -51,6 +51,7 @@ static const struct {
     {"strict_breaks", OPTION_FLAG, offsetof(kin_options, strict_breaks)},
     {"witness", OPTION_FLAG, offsetof(kin_options, witness)},
     {"disable", OPTION_FLAG, offsetof(kin_options, disable)},
+    {"kernels", OPTION_FLAG, offsetof(kin_options, kernels)},
     {"error_class", OPTION_CLASS, offsetof(kin_options, error_class)},
 };
 enum { NOPTIONS = sizeof option_rows / sizeof *option_rows };

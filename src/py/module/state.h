@@ -27,6 +27,7 @@ typedef struct {
     bool strict_breaks;
     bool witness;             /* check recordings against a torch-function mode */
     bool disable;
+    bool kernels;             /* compile graphs to machine code */
     PyObject *error_class;    /* strong; raised by fullgraph; NULL = RuntimeError */
 } kin_options;
 

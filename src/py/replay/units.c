@@ -255,6 +255,74 @@ kin_units_find(const kin_variant *v, bool wide)
     return NULL;
 }
 
+/* -- what goes in and out ---------------------------------------------------------------------------------------- */
+
+static bool
+uses(const kin_trace *t, const kin_step *s, kin_vid vid)
+{
+    for (uint32_t i = 0; i < s->nargs; i++)
+        if (t->vids.at[s->args + i] == vid)
+            return true;
+    return false;
+}
+
+/* Does the container hold at `first` what it was built from? Only torch calls have seen it since, and they change none. */
+static bool
+is_as_built(const kin_trace *t, kin_vid vid, uint32_t first)
+{
+    const kin_val *val = &t->vals.at[vid];
+    if (val->kind != KIN_VAL_STEP || val->step >= first || !kin_unit_builds(&t->steps.at[val->step]))
+        return false;
+    uint8_t kind = t->steps.at[val->step].kind;
+    if (kind == KIN_STEP_BUILD_TUPLE || kind == KIN_STEP_BUILD_SLICE || kind == KIN_STEP_BUILD_METHOD)
+        return true;
+    for (uint32_t i = val->step + 1; i < first; i++)
+        if (!(t->steps.at[i].flags & KIN_STEP_TORCH) && uses(t, &t->steps.at[i], vid))
+            return false;
+    return kind == KIN_STEP_BUILD_LIST || kind == KIN_STEP_BUILD_MAP;
+}
+
+static kin_status
+push_once(kin_vids *list, kin_vid vid)
+{
+    for (uint32_t i = 0; i < list->len; i++)
+        if (list->at[i] == vid)
+            return KIN_OK;
+    return kin_vec_push(list, vid);
+}
+
+static kin_status
+add_inputs(const kin_trace *t, const kin_unit *unit, const kin_step *s, kin_vids *in, int depth)
+{
+    for (uint32_t a = 0; a < s->nargs; a++) {
+        kin_vid vid = t->vids.at[s->args + a];
+        if (vid == 0 || t->vals.at[vid].kind == KIN_VAL_CONST || kin_unit_made(t, vid, unit->first, unit->last))
+            continue;
+        if (depth < 12 && is_as_built(t, vid, unit->first))
+            KIN_TRY(add_inputs(t, unit, &t->steps.at[t->vals.at[vid].step], in, depth + 1));
+        else
+            KIN_TRY(push_once(in, vid));
+    }
+    return KIN_OK;
+}
+
+kin_status
+kin_unit_bounds(const kin_variant *v, const kin_units *units, uint32_t u, kin_vids *in, kin_vids *out)
+{
+    const kin_trace *t = &v->trace;
+    const kin_unit *unit = &units->at.at[u];
+    for (uint32_t i = unit->first; i <= unit->last; i++) {
+        const kin_step *s = &t->steps.at[i];
+        bool advances = s->kind == KIN_STEP_NEXT && s->out == 0;
+        if (s->flags & KIN_STEP_SUNK || s->kind == KIN_STEP_CHECK || advances)
+            continue;
+        KIN_TRY(add_inputs(t, unit, s, in, 0));
+        if (kin_unit_calls(s) && s->out != 0 && units->needed[s->out])
+            KIN_TRY(kin_vec_push(out, s->out));
+    }
+    return KIN_OK;
+}
+
 /* -- memory ----------------------------------------------------------------------------------------------------- */
 
 static kin_vid *

@@ -55,6 +55,10 @@ kin_status kin_unit_set(const kin_variant *v, kin_units *units, uint32_t unit, c
                         const kin_vid *out, uint32_t nout, kin_launcher *launcher) KIN_MUST_CHECK;
 void kin_units_release(kin_units *units);
 void kin_launcher_release(kin_launcher *launcher);
+/* Adds the vids that the unit's calls take from elsewhere and that something elsewhere needs of them; containers that are
+ * built just to be arguments count as their parts. */
+typedef KIN_VEC(kin_vid) kin_vids;
+kin_status kin_unit_bounds(const kin_variant *v, const kin_units *units, uint32_t unit, kin_vids *in, kin_vids *out) KIN_MUST_CHECK;
 
 /* Is it a build of a container, or another step that only moves values about? */
 bool kin_unit_builds(const kin_step *s);

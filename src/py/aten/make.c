@@ -1,0 +1,235 @@
+/* Making tensors (make.h). Symbols are found with dlsym; where a tensor keeps its storage is found by comparing with
+ * torch's own answer, and checked, as tensor.c does for the rest.
+ */
+#include "py/aten/make.h"
+
+#include <string.h>
+
+#include "py/aten/tensor.h"
+#include "py/aten/tensor_priv.h"
+
+enum { DEVICE_CPU = 0, DEVICE_META = 14 };
+
+typedef int (*new_fn)(int64_t, const int64_t *, const int64_t *, int32_t, int32_t, int32_t, void **);
+typedef int (*over_fn)(void *, int64_t, const int64_t *, const int64_t *, int64_t, int32_t, int32_t, int32_t, void **);
+typedef int (*delete_fn)(void *);
+typedef int (*data_fn)(void *, void **);
+typedef int (*parallel_fn)(int64_t, int64_t, int64_t, void (*)(int64_t, int64_t, void *), void *);
+typedef PyObject *(*wrap_fn)(const void *);
+
+static struct {
+    new_fn new_strided;
+    over_fn over;
+    delete_fn delete;
+    data_fn data;
+    parallel_fn parallel;
+    wrap_fn wrap;
+    bool (*grad_enabled)(void);
+    void (*grad_set)(bool);
+    int64_t (*function_modes)(void), (*dispatch_modes)(void);
+    Py_ssize_t storage_offset; /* of the StorageImpl pointer in the TensorImpl */
+    uint64_t keys[2];          /* of tensors made outside and inside of inference mode */
+    bool ready, failed;
+} make;
+
+/* torch's numbers of the dtypes that graphs know. */
+static const int32_t dtype_numbers[KIN_DTYPE__COUNT] = {
+    [KIN_BOOL] = 11, [KIN_U8] = 0, [KIN_I8] = 1, [KIN_I16] = 2, [KIN_I32] = 3, [KIN_I64] = 4, [KIN_F16] = 5,
+    [KIN_BF16] = 15, [KIN_F32] = 6, [KIN_F64] = 7, [KIN_C64] = 9, [KIN_C128] = 10};
+
+/* -- start ------------------------------------------------------------------------------------------------------ */
+
+static bool
+find_functions(PyObject *torch_module)
+{
+    void *cpu = kin_aten_library(torch_module, "libtorch_cpu.so");
+    void *c10 = kin_aten_library(torch_module, "libc10.so");
+    void *python = kin_aten_library(torch_module, "libtorch_python.so");
+    return kin_aten_symbol(cpu, "aoti_torch_empty_strided", &make.new_strided) &&
+           kin_aten_symbol(cpu, "aoti_torch_create_tensor_from_blob", &make.over) &&
+           kin_aten_symbol(cpu, "aoti_torch_delete_tensor_object", &make.delete) &&
+           kin_aten_symbol(cpu, "aoti_torch_get_data_ptr", &make.data) &&
+           kin_aten_symbol(cpu, "torch_parallel_for", &make.parallel) &&
+           kin_aten_symbol(cpu, "aoti_torch_grad_mode_is_enabled", &make.grad_enabled) &&
+           kin_aten_symbol(cpu, "aoti_torch_grad_mode_set_enabled", &make.grad_set) &&
+           kin_aten_symbol(cpu, "_ZN2at4impl22PythonTorchFunctionTLS9stack_lenEv", &make.function_modes) &&
+           kin_aten_symbol(c10, "_ZN3c104impl20TorchDispatchModeTLS9stack_lenEv", &make.dispatch_modes) &&
+           kin_aten_symbol(python, "_Z16THPVariable_WrapRKN2at10TensorBaseE", &make.wrap);
+}
+
+/* torch's own name of a tensor's storage; 0 when it gives none. */
+static uintptr_t
+ask_storage(PyObject *tensor)
+{
+    PyObject *storage = PyObject_CallMethod(tensor, "untyped_storage", NULL);
+    PyObject *word = storage == NULL ? NULL : PyObject_GetAttrString(storage, "_cdata");
+    uintptr_t address = word == NULL ? 0 : (uintptr_t)PyLong_AsVoidPtr(word);
+    Py_XDECREF(word);
+    Py_XDECREF(storage);
+    PyErr_Clear();
+    return address;
+}
+
+/* The offset at which each sample holds its own storage. */
+static bool
+calibrate_storage(PyObject *const *samples, int n)
+{
+    enum { REACH = 128 };
+    for (Py_ssize_t at = 8; at < REACH; at += 8) {
+        int same = 0;
+        for (int i = 0; i < n; i++) {
+            uintptr_t want = ask_storage(samples[i]);
+            same += want != 0 && memcmp((char *)kin_aten_impl(samples[i]) + at, &want, sizeof want) == 0;
+        }
+        if (same == n) {
+            make.storage_offset = at;
+            return true;
+        }
+    }
+    return false;
+}
+
+static bool
+check_samples(void)
+{
+    static const int64_t sizes[2] = {3, 4}, strides[2] = {1, 3};
+    float memory[12];
+    PyObject *samples[3] = {kin_tensor_new(KIN_F32, 2, sizes, strides, false), kin_tensor_new(KIN_I64, 2, sizes, strides, true),
+                            kin_tensor_over(memory, KIN_F32, 2, sizes, strides)};
+    bool ok = samples[0] != NULL && samples[1] != NULL && samples[2] != NULL && calibrate_storage(samples, 3) &&
+              kin_tensor_data(samples[2]) == memory && kin_tensor_is_dense(samples[0], false) &&
+              kin_tensor_is_dense(samples[1], true) && kin_tensor_strides(samples[0])[1] == 3;
+    for (int i = 0; i < 3; i++)
+        Py_XDECREF(samples[i]);
+    PyErr_Clear();
+    return ok;
+}
+
+/* Keys of tensors of both kinds, whatever mode is on just now. */
+static bool
+find_keys(PyObject *torch_module)
+{
+    for (int inference = 0; inference < 2; inference++) {
+        PyObject *guard = PyObject_CallMethod(torch_module, "inference_mode", "O", inference ? Py_True : Py_False);
+        PyObject *entered = guard == NULL ? NULL : PyObject_CallMethod(guard, "__enter__", NULL);
+        PyObject *sample = entered == NULL ? NULL : kin_tensor_new(KIN_F32, 0, NULL, NULL, false);
+        PyObject *left = entered == NULL ? NULL : PyObject_CallMethod(guard, "__exit__", "OOO", Py_None, Py_None, Py_None);
+        make.keys[inference] = sample == NULL ? 0 : kin_tensor_keys(sample);
+        Py_XDECREF(left);
+        Py_XDECREF(sample);
+        Py_XDECREF(entered);
+        Py_XDECREF(guard);
+        if (PyErr_Occurred())
+            PyErr_Clear();
+    }
+    return make.keys[0] != 0 && make.keys[1] != 0 && make.keys[0] != make.keys[1];
+}
+
+kin_status
+kin_make_init(PyObject *torch_module)
+{
+    if (!make.ready && !make.failed) {
+        make.ready = find_functions(torch_module) && check_samples() && find_keys(torch_module);
+        make.failed = !make.ready;
+    }
+    return make.ready ? KIN_OK : KIN_BREAK;
+}
+
+/* -- making ----------------------------------------------------------------------------------------------------- */
+
+/* The Tensor object of a handle, which is given up. */
+static PyObject *
+wrap(int failed, void *handle)
+{
+    if (failed) {
+        PyErr_SetString(PyExc_RuntimeError, "kintsugi: torch could not make a tensor");
+        return NULL;
+    }
+    PyObject *tensor = make.wrap(handle);
+    make.delete(handle);
+    return tensor;
+}
+
+PyObject *
+kin_tensor_new(kin_dtype dtype, unsigned ndim, const int64_t *sizes, const int64_t *strides, bool meta)
+{
+    void *handle = NULL;
+    int failed = make.new_strided(ndim, sizes, strides, dtype_numbers[dtype], meta ? DEVICE_META : DEVICE_CPU,
+                                  meta ? -1 : 0, &handle);
+    return wrap(failed, handle);
+}
+
+PyObject *
+kin_tensor_over(void *data, kin_dtype dtype, unsigned ndim, const int64_t *sizes, const int64_t *strides)
+{
+    void *handle = NULL;
+    int failed = make.over(data, ndim, sizes, strides, 0, dtype_numbers[dtype], DEVICE_CPU, 0, &handle);
+    return wrap(failed, handle);
+}
+
+void *
+kin_tensor_data(PyObject *tensor)
+{
+    void *data;
+    return make.data(kin_aten_handle(tensor), &data) == 0 ? data : NULL;
+}
+
+const void *
+kin_tensor_storage(PyObject *tensor)
+{
+    const void *storage;
+    memcpy(&storage, (char *)kin_aten_impl(tensor) + make.storage_offset, sizeof storage);
+    return storage;
+}
+
+bool
+kin_tensor_dtype(PyObject *tensor, kin_dtype *out)
+{
+    int32_t number = kin_aten_dtype(tensor);
+    for (int i = 0; i < KIN_DTYPE__COUNT; i++)
+        if (dtype_numbers[i] == number) {
+            *out = (kin_dtype)i;
+            return true;
+        }
+    return false;
+}
+
+bool
+kin_tensor_is_dense(PyObject *tensor, bool meta)
+{
+    return kin_tensor_strides(tensor) != NULL && kin_aten_device(tensor) == (meta ? DEVICE_META : DEVICE_CPU);
+}
+
+bool
+kin_grad_enabled(void)
+{
+    return make.grad_enabled();
+}
+
+void
+kin_grad_set(bool enabled)
+{
+    make.grad_set(enabled);
+}
+
+bool
+kin_modes_active(void)
+{
+    return make.function_modes() != 0 || make.dispatch_modes() != 0;
+}
+
+bool
+kin_tensor_is_ordinary(PyObject *tensor)
+{
+    if (!kin_is_plain_tensor(tensor))
+        return false;
+    uint64_t keys = kin_tensor_keys(tensor);
+    return (keys == make.keys[0] || keys == make.keys[1]) && kin_tensor_is_dense(tensor, false);
+}
+
+void
+kin_parallel_for(int64_t n, int64_t grain, void (*fn)(int64_t, int64_t, void *), void *arg)
+{
+    if (make.parallel(0, n, grain, fn, arg) != 0)
+        fn(0, n, arg);
+}

@@ -1,0 +1,40 @@
+/* Tensors made and taken apart through PyTorch's C ABI: what capture and launching need beyond metadata. */
+#ifndef KIN_PY_ATEN_MAKE_H
+#define KIN_PY_ATEN_MAKE_H
+
+#include "core/base/status.h"
+#include "core/ir/ir.h"
+#include <Python.h>
+
+/* After kin_aten_init. KIN_BREAK: this build of torch lacks something, so graphs are not compiled. */
+kin_status kin_make_init(PyObject *torch_module) KIN_MUST_CHECK;
+
+/* A new tensor with undefined contents; strides in elements. NULL with an exception. */
+PyObject *kin_tensor_new(kin_dtype dtype, unsigned ndim, const int64_t *sizes, const int64_t *strides, bool meta);
+/* A tensor over memory that the caller keeps alive and at its place. */
+PyObject *kin_tensor_over(void *data, kin_dtype dtype, unsigned ndim, const int64_t *sizes, const int64_t *strides);
+/* First element; NULL on failure (also of empty tensors). */
+void *kin_tensor_data(PyObject *tensor);
+int64_t kin_tensor_offset(PyObject *tensor);
+/* Names the memory of a strided tensor: equal for two tensors alive at the same time if they share it. */
+const void *kin_tensor_storage(PyObject *tensor);
+/* False for a dtype that graphs do not know. */
+bool kin_tensor_dtype(PyObject *tensor, kin_dtype *out);
+/* Is it on the CPU (meta: on the meta device) and strided? */
+bool kin_tensor_is_dense(PyObject *tensor, bool meta);
+/* torch.Tensor or Parameter, on the CPU, strided, and nothing special about it (no transform, no lazy conjugate): the
+ * dispatch keys tell. */
+bool kin_tensor_is_ordinary(PyObject *tensor);
+uint64_t kin_tensor_keys(PyObject *tensor);
+bool kin_tensor_requires_grad(PyObject *tensor);
+
+/* Is a gradient recorded for what requires one? */
+bool kin_grad_enabled(void);
+void kin_grad_set(bool enabled);
+/* Does a torch-function or dispatch mode see calls in this thread? */
+bool kin_modes_active(void);
+
+/* Splits [0, n) over torch's threads: at least `grain` each. `fn` must not touch Python. */
+void kin_parallel_for(int64_t n, int64_t grain, void (*fn)(int64_t begin, int64_t end, void *arg), void *arg);
+
+#endif

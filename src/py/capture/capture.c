@@ -1,0 +1,356 @@
+/* Runs a unit's steps on stand-ins (capture.h) and leaves no trace of it: the mode is taken off again, inference mode is
+ * as before, and warnings that the program has seen already are not shown again.
+ */
+#include <stdlib.h>
+
+#include "py/capture/capture_priv.h"
+#include "py/compat/failure.h"
+#include "py/replay/replay.h"
+
+#define T kin_capture_torch
+
+/* -- start ------------------------------------------------------------------------------------------------------ */
+
+kin_status
+kin_capture_init(void)
+{
+    if (T.ready || T.failed)
+        return T.ready ? KIN_OK : KIN_BREAK;
+    PyObject *torch = PyImport_ImportModule("torch");
+    bool ok = torch != NULL && kin_aten_init(torch) == KIN_OK && kin_make_init(torch) == KIN_OK &&
+              kin_stand_in_init(torch) == KIN_OK && kin_mode_init() == KIN_OK;
+    Py_XDECREF(torch);
+    PyErr_Clear();
+    T.ready = ok;
+    T.failed = !ok;
+    return ok ? KIN_OK : KIN_BREAK;
+}
+
+/* -- surroundings ----------------------------------------------------------------------------------------------- */
+
+/* What is changed while steps run, to be put back. */
+typedef struct {
+    PyObject *mode;
+    PyObject *inference;  /* guard that leaves inference mode; NULL: not in it */
+    PyObject *warnings, *show; /* the module, and how it shows a warning */
+} surroundings;
+
+/* In place of warnings._showwarnmsg: a unit that warns is run by its steps. */
+static PyObject *
+catch_warning(PyObject *self, PyObject *message)
+{
+    *(bool *)PyCapsule_GetPointer(self, NULL) = true;
+    Py_RETURN_NONE;
+}
+
+static PyMethodDef catch_method = {"_showwarnmsg", catch_warning, METH_O, NULL};
+
+static bool
+hide_warnings(surroundings *s, bool *warned)
+{
+    PyObject *capsule = PyCapsule_New(warned, NULL, NULL);
+    PyObject *hook = capsule == NULL ? NULL : PyCFunction_New(&catch_method, capsule);
+    s->warnings = hook == NULL ? NULL : PyImport_ImportModule("warnings");
+    s->show = s->warnings == NULL ? NULL : PyObject_GetAttrString(s->warnings, "_showwarnmsg");
+    bool ok = s->show != NULL && PyObject_SetAttrString(s->warnings, "_showwarnmsg", hook) == 0;
+    Py_XDECREF(hook);
+    Py_XDECREF(capsule);
+    return ok;
+}
+
+/* Operators come undecomposed to modes in inference mode. */
+static bool
+leave_inference(surroundings *s)
+{
+    PyObject *torch = PyImport_ImportModule("torch");
+    PyObject *on = torch == NULL ? NULL : PyObject_CallMethod(torch, "is_inference_mode_enabled", NULL);
+    bool ok = on != NULL;
+    if (on == Py_True) {
+        s->inference = PyObject_CallMethod(torch, "inference_mode", "O", Py_False);
+        PyObject *entered = s->inference == NULL ? NULL : PyObject_CallMethod(s->inference, "__enter__", NULL);
+        ok = entered != NULL;
+        if (ok)
+            kin_grad_set(false); /* leaving inference mode would switch gradients on */
+        Py_XDECREF(entered);
+        if (!ok)
+            Py_CLEAR(s->inference);
+    }
+    Py_XDECREF(on);
+    Py_XDECREF(torch);
+    return ok;
+}
+
+static bool
+push_mode(surroundings *s, capturing *c)
+{
+    PyObject *mode = kin_mode_new(c);
+    PyObject *pushed = mode == NULL ? NULL : PyObject_CallOneArg(T.push, mode);
+    if (pushed != NULL)
+        s->mode = Py_NewRef(mode);
+    Py_XDECREF(pushed);
+    Py_XDECREF(mode);
+    return s->mode != NULL;
+}
+
+static void
+restore(surroundings *s)
+{
+    PyObject *type, *error, *tb, *done;
+    PyErr_Fetch(&type, &error, &tb);
+    if (s->mode != NULL) {
+        done = PyObject_CallOneArg(T.pop, Py_None);
+        Py_XDECREF(done);
+        kin_mode_end(s->mode);
+        Py_DECREF(s->mode);
+    }
+    if (s->inference != NULL) {
+        done = PyObject_CallMethod(s->inference, "__exit__", "OOO", Py_None, Py_None, Py_None);
+        Py_XDECREF(done);
+        Py_DECREF(s->inference);
+    }
+    if (s->show != NULL && PyObject_SetAttrString(s->warnings, "_showwarnmsg", s->show) < 0)
+        PyErr_Clear();
+    Py_XDECREF(s->show);
+    Py_XDECREF(s->warnings);
+    PyErr_Clear();
+    PyErr_Restore(type, error, tb);
+}
+
+/* -- inputs ----------------------------------------------------------------------------------------------------- */
+
+typedef struct {
+    capturing c;
+    const kin_variant *v;
+    const kin_trace *t;
+    const kin_unit *unit;
+    PyObject **slots;
+} stepper;
+
+/* A stand-in for an input: on storage of its own, from its own first element. */
+static PyObject *
+stand_for_input(capturing *c, PyObject *tensor)
+{
+    kin_dtype dtype;
+    if (!kin_tensor_dtype(tensor, &dtype)) {
+        kin_capture_refuse(c, "an input has a dtype that graphs do not know");
+        return NULL;
+    }
+    unsigned dim = (unsigned)kin_tensor_dim(tensor);
+    const int64_t *sizes = kin_tensor_sizes(tensor), *strides = kin_tensor_strides(tensor);
+    PyObject *twin = kin_tensor_new(dtype, dim, sizes, strides, true), *made = NULL;
+    uint32_t storage = twin == NULL ? 0 : kin_stand_in_storage(c, twin);
+    if (storage != 0) {
+        kin_aten_val val = kin_aten_input(c->out->graph, dtype, dim, sizes, strides, storage, 0);
+        made = kin_stand_in_new(c, twin, 0, kin_tensor_requires_grad(tensor), val);
+    }
+    Py_XDECREF(twin);
+    return made;
+}
+
+static bool
+fill_inputs(stepper *x, PyObject *const *in)
+{
+    for (uint32_t i = 0; i < x->unit->nin; i++) {
+        PyObject *obj = kin_is_tensor(in[i]) ? stand_for_input(&x->c, in[i]) : Py_NewRef(in[i]);
+        if (obj == NULL)
+            return false;
+        Py_XSETREF(x->slots[x->unit->in[i]], obj);
+    }
+    x->c.out->ninputs = x->c.entries.len;
+    return true;
+}
+
+/* -- steps ------------------------------------------------------------------------------------------------------ */
+
+static bool
+run_one(stepper *x, const kin_step *s)
+{
+    PyObject *result = kin_step_execute(x->t, &x->v->refs, s, x->slots);
+    if (result == NULL)
+        return false;
+    if (s->out != 0)
+        Py_XSETREF(x->slots[s->out], result);
+    else
+        Py_DECREF(result);
+    return true;
+}
+
+/* A container that was built before the unit, to be an argument in it, is built again with stand-ins. */
+static bool
+provide(stepper *x, const kin_step *s, int depth)
+{
+    for (uint32_t i = 0; i < s->nargs; i++) {
+        kin_vid vid = x->t->vids.at[s->args + i];
+        const kin_val *val = &x->t->vals.at[vid];
+        if (vid == 0 || x->slots[vid] != NULL || val->kind != KIN_VAL_STEP || val->step >= x->unit->first)
+            continue;
+        const kin_step *maker = &x->t->steps.at[val->step];
+        if (depth > 12 || !kin_unit_builds(maker) || !provide(x, maker, depth + 1) || !run_one(x, maker))
+            return false;
+    }
+    return true;
+}
+
+/* A test of something that a stand-in is part of. */
+static bool
+holds(const stepper *x, const kin_step *s)
+{
+    PyObject *obj = x->slots[x->t->vids.at[s->args]], *ref = kin_refs_get(&x->v->refs, s->ref);
+    if (kin_capture_number(obj) == UINT32_MAX) {
+        PyObject *answer = kin_step_execute(x->t, &x->v->refs, s, x->slots);
+        Py_XDECREF(answer);
+        return answer == Py_True;
+    }
+    switch ((kin_check)s->imm) {
+    case KIN_CHECK_TYPE:
+        return kin_is_tensor_type(ref);
+    case KIN_CHECK_VERSION:
+        return kin_is_tensor_type(ref) && ((PyTypeObject *)ref)->tp_version_tag == s->num;
+    case KIN_CHECK_META:
+        return kin_meta_match_kind(obj, ref);
+    case KIN_CHECK_IS:
+        return false;
+    case KIN_CHECK_IS_NOT:
+        return true;
+    default:
+        return false;
+    }
+}
+
+/* A test that fails leaves these steps: whoever runs them one by one finds out. */
+static bool
+run_test(stepper *x, const kin_step *s)
+{
+    if (holds(x, s))
+        return true;
+    kin_capture_refuse(&x->c, "a test between its calls does not pass");
+    return false;
+}
+
+static bool
+run_steps(stepper *x)
+{
+    for (uint32_t i = x->unit->first; i <= x->unit->last; i++) {
+        const kin_step *s = &x->t->steps.at[i];
+        /* Loops over what others hold: their iterators move on only when the unit is launched. */
+        if (s->flags & KIN_STEP_SUNK || (s->kind == KIN_STEP_NEXT && s->out == 0))
+            continue;
+        if (s->kind == KIN_STEP_CHECK) {
+            if (!run_test(x, s))
+                return false;
+            continue;
+        }
+        if (!provide(x, s, 0) || !run_one(x, s)) {
+            x->c.out->step = kin_unit_calls(s) ? i : UINT32_MAX;
+            return false;
+        }
+    }
+    return true;
+}
+
+/* -- outputs ---------------------------------------------------------------------------------------------------- */
+
+static bool
+is_plain_output(stepper *x, PyObject *obj, int depth)
+{
+    uint32_t number = kin_capture_number(obj);
+    if (number != UINT32_MAX)
+        return number < x->c.out->ninputs || !kin_tensor_requires_grad(obj);
+    if (obj == Py_None)
+        return true;
+    bool sequence = PyTuple_Check(obj) || PyList_CheckExact(obj);
+    for (Py_ssize_t i = 0; sequence && depth < 12 && i < PySequence_Fast_GET_SIZE(obj); i++)
+        if (!is_plain_output(x, PySequence_Fast_GET_ITEM(obj, i), depth + 1))
+            return false;
+    return sequence && depth < 12;
+}
+
+static bool
+keep_outputs(stepper *x)
+{
+    kin_capture *out = x->c.out;
+    for (uint32_t i = 0; i < x->unit->nout; i++) {
+        PyObject *obj = x->slots[x->unit->out[i]];
+        if (obj == NULL || !is_plain_output(x, obj, 0)) {
+            kin_capture_refuse(&x->c, "it gives a %s", obj == NULL ? "value that is not there" : Py_TYPE(obj)->tp_name);
+            out->step = x->t->vals.at[x->unit->out[i]].step;
+            return false;
+        }
+        out->out[out->nout++] = Py_NewRef(obj);
+    }
+    out->values = calloc(x->c.entries.len + 1, sizeof *out->values);
+    for (uint32_t i = 0; out->values != NULL && i < x->c.entries.len; i++)
+        out->values[i] = x->c.entries.at[i].val;
+    return out->values != NULL && !out->graph->failed;
+}
+
+/* -- all of it -------------------------------------------------------------------------------------------------- */
+
+/* Puts the pending exception into the reason, unless something better is there. */
+static void
+explain(stepper *x)
+{
+    PyObject *type, *error, *tb;
+    PyErr_Fetch(&type, &error, &tb);
+    PyObject *text = error == NULL ? NULL : PyObject_Str(error);
+    const char *chars = text == NULL ? NULL : PyUnicode_AsUTF8(text);
+    kin_capture_refuse(&x->c, "%s", chars == NULL ? "it cannot be captured" : chars);
+    Py_XDECREF(text);
+    Py_XDECREF(type);
+    Py_XDECREF(error);
+    Py_XDECREF(tb);
+    PyErr_Clear();
+}
+
+static void
+end(stepper *x)
+{
+    for (uint32_t i = 0; x->slots != NULL && i < x->t->vals.len; i++)
+        Py_XDECREF(x->slots[i]);
+    free(x->slots);
+    for (uint32_t i = 0; i < x->c.entries.len; i++)
+        Py_DECREF(x->c.entries.at[i].twin);
+    kin_vec_deinit(&x->c.entries);
+    kin_vec_deinit(&x->c.storages);
+}
+
+kin_status
+kin_capture_run(const kin_variant *v, const kin_unit *unit, PyObject *const *in, kin_capture *out)
+{
+    stepper x = {.c.out = out, .v = v, .t = &v->trace, .unit = unit};
+    surroundings around = {0};
+    bool warned = false, ok = false;
+    *out = (kin_capture){.step = UINT32_MAX, .graph = kin_aten_new(), .stand_ins = PyList_New(0)};
+    out->out = calloc(unit->nout + 1, sizeof *out->out);
+    x.slots = calloc(v->trace.vals.len, sizeof *x.slots);
+    if (out->graph != NULL && out->stand_ins != NULL && out->out != NULL && x.slots != NULL &&
+        hide_warnings(&around, &warned) && leave_inference(&around) && fill_inputs(&x, in) && push_mode(&around, &x.c))
+        ok = run_steps(&x) && keep_outputs(&x);
+    restore(&around);
+    if (ok && warned) {
+        ok = false;
+        kin_capture_refuse(&x.c, "it warns");
+    }
+    if (!ok)
+        explain(&x);
+    end(&x);
+    return ok ? KIN_OK : KIN_BREAK;
+}
+
+void
+kin_capture_deinit(kin_capture *c)
+{
+    kin_aten_free(c->graph);
+    for (uint32_t i = 0; i < c->calls.len; i++) {
+        Py_DECREF(c->calls.at[i].op);
+        Py_DECREF(c->calls.at[i].args);
+        Py_XDECREF(c->calls.at[i].kwargs);
+    }
+    kin_vec_deinit(&c->calls);
+    for (uint32_t i = 0; i < c->nout; i++)
+        Py_DECREF(c->out[i]);
+    free(c->out);
+    free(c->values);
+    Py_XDECREF(c->stand_ins);
+    *c = (kin_capture){0};
+}

@@ -1,0 +1,40 @@
+/* Capture: what a unit's steps ask of ATen, found by running them once on stand-ins for its tensors.
+ *
+ * A stand-in looks like a CPU tensor and has no data. Behind it is a twin on the meta device, on which the operators
+ * that reach the dispatch mode (mode.c) are called to learn what they return. Nothing of the program is touched: steps
+ * run on slots of their own, with stand-ins for all tensors, and an operator that needs data fails.
+ */
+#ifndef KIN_PY_CAPTURE_H
+#define KIN_PY_CAPTURE_H
+
+#include "core/aten/aten.h"
+#include "py/replay/units.h"
+
+/* An operator as it was called, stand-ins in place of tensors. By number of the call in the graph. */
+typedef struct {
+    PyObject *op;      /* the overload's C function */
+    PyObject *args;    /* tuple */
+    PyObject *kwargs;  /* dict or NULL */
+} kin_capture_call;
+
+typedef struct {
+    kin_aten *graph;      /* without outputs; inputs are the tensors among the unit's, in order */
+    KIN_VEC(kin_capture_call) calls;
+    PyObject **out;       /* what the steps gave for the unit's outputs: stand-ins, containers with some, None */
+    uint32_t nout;
+    PyObject *stand_ins;  /* list: all of them, by number */
+    uint32_t ninputs;     /* the first of them stand for inputs */
+    kin_aten_val *values; /* by stand-in: its value in the graph at the end */
+    uint32_t step;        /* failed: the call that cannot be captured; UINT32_MAX = it is not a matter of one call */
+    char reason[200];     /* failed: why */
+} kin_capture;
+
+/* Finds what is needed in torch; KIN_BREAK: it is not there. */
+kin_status kin_capture_init(void) KIN_MUST_CHECK;
+/* in: the unit's inputs. KIN_BREAK: see reason. Never leaves an exception. */
+kin_status kin_capture_run(const kin_variant *v, const kin_unit *unit, PyObject *const *in, kin_capture *out) KIN_MUST_CHECK;
+void kin_capture_deinit(kin_capture *c);
+/* Number of a stand-in; UINT32_MAX: it is none. */
+uint32_t kin_capture_number(PyObject *obj);
+
+#endif

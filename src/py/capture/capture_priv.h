@@ -1,0 +1,53 @@
+/* Private to src/py/capture. */
+#ifndef KIN_PY_CAPTURE_PRIV_H
+#define KIN_PY_CAPTURE_PRIV_H
+
+#include "py/aten/make.h"
+#include "py/aten/tensor.h"
+#include "py/capture/capture.h"
+
+/* What was found in torch; kept for the life of the process. */
+typedef struct {
+    PyTypeObject *stand_in, *mode;
+    Py_ssize_t number_at;     /* of a stand-in's number (an int object) in it */
+    PyObject *make_subclass;  /* torch.Tensor._make_wrapper_subclass */
+    PyObject *push, *pop;     /* of dispatch modes */
+    PyObject *cpu, *meta;     /* devices */
+    PyObject *strided;
+    PyTypeObject *dtype, *device, *layout, *memory_format;
+    PyObject *dtypes[KIN_DTYPE__COUNT];
+    PyObject *op_rows;        /* overload -> (its C function, "aten.add.Tensor", does it change arguments it does not return) */
+    PyObject *s_strides, *s_dtype, *s_device, *s_offset, *s_requires_grad;
+    bool ready, failed;
+} capture_torch;
+extern capture_torch kin_capture_torch;
+
+typedef struct {
+    PyObject *twin;   /* owned */
+    kin_aten_val val; /* newest value with its contents */
+} capture_entry;
+
+/* One capture in progress. */
+typedef struct {
+    kin_capture *out;
+    KIN_VEC(capture_entry) entries;      /* by number of the stand-in */
+    KIN_VEC(const void *) storages;      /* storage number - 1 -> its name */
+} capturing;
+
+/* -- stand_in.c -- */
+kin_status kin_stand_in_init(PyObject *torch_module) KIN_MUST_CHECK;
+/* A stand-in for what the twin is the twin of: new reference. */
+PyObject *kin_stand_in_new(capturing *c, PyObject *twin, int64_t offset, bool requires_grad, kin_aten_val val);
+/* Number of the storage, a new one if it has none. */
+uint32_t kin_stand_in_storage(capturing *c, PyObject *twin);
+/* Why there is no capture, unless that is known already. */
+void kin_capture_refuse(capturing *c, const char *format, ...) __attribute__((format(printf, 2, 3)));
+
+/* -- mode.c -- */
+kin_status kin_mode_init(void) KIN_MUST_CHECK;
+/* The object that sees operators while it is pushed: new reference. */
+PyObject *kin_mode_new(capturing *c);
+/* The capture is over: whatever still reaches the mode is refused. */
+void kin_mode_end(PyObject *mode);
+
+#endif

@@ -1,0 +1,178 @@
+/* Stand-ins for tensors (capture.h): a subclass of torch.Tensor whose instances say they are on the CPU and have no
+ * storage. Each keeps its number in the capture in a slot of its class.
+ */
+#include <Python.h>
+#include <stdarg.h>
+#include <stdio.h>
+#include <structmember.h>
+
+#include "py/capture/capture_priv.h"
+
+capture_torch kin_capture_torch;
+
+#define T kin_capture_torch
+
+/* -- the class -------------------------------------------------------------------------------------------------- */
+
+/* Operators on stand-ins outside of their capture. */
+static PyObject *
+refuse_dispatch(PyObject *self, PyObject *args)
+{
+    PyErr_SetString(PyExc_RuntimeError, "kintsugi: a stand-in for a tensor was used outside of its capture");
+    return NULL;
+}
+
+static PyMethodDef dispatch_method = {"__torch_dispatch__", refuse_dispatch, METH_VARARGS, NULL};
+
+/* type(torch.Tensor)("KintsugiTensor", (torch.Tensor,), {...}) */
+static PyTypeObject *
+make_class(PyObject *tensor, PyObject *disabled)
+{
+    PyObject *function = PyCFunction_New(&dispatch_method, NULL);
+    PyObject *dispatch = function == NULL ? NULL : PyStaticMethod_New(function);
+    PyObject *type = dispatch == NULL ? NULL
+                     : PyObject_CallFunction((PyObject *)Py_TYPE(tensor), "s(O){s:O,s:O,s:(s),s:s}", "KintsugiTensor",
+                                             tensor, "__torch_function__", disabled, "__torch_dispatch__", dispatch,
+                                             "__slots__", "_kintsugi_number", "__module__", "kintsugi");
+    Py_XDECREF(function);
+    Py_XDECREF(dispatch);
+    return (PyTypeObject *)type;
+}
+
+static Py_ssize_t
+find_slot(PyTypeObject *type)
+{
+    PyObject *descr = PyDict_GetItemString(type->tp_dict, "_kintsugi_number");
+    bool ok = descr != NULL && Py_IS_TYPE(descr, &PyMemberDescr_Type) &&
+              ((PyMemberDescrObject *)descr)->d_member->type == T_OBJECT_EX;
+    return ok ? ((PyMemberDescrObject *)descr)->d_member->offset : 0;
+}
+
+static const char *const dtype_attrs[KIN_DTYPE__COUNT] = {
+    [KIN_BOOL] = "bool", [KIN_U8] = "uint8", [KIN_I8] = "int8", [KIN_I16] = "int16", [KIN_I32] = "int32",
+    [KIN_I64] = "int64", [KIN_F16] = "float16", [KIN_BF16] = "bfloat16", [KIN_F32] = "float32", [KIN_F64] = "float64",
+    [KIN_C64] = "complex64", [KIN_C128] = "complex128"};
+
+static bool
+find_constants(PyObject *torch)
+{
+    for (int i = 0; i < KIN_DTYPE__COUNT; i++)
+        if ((T.dtypes[i] = PyObject_GetAttrString(torch, dtype_attrs[i])) == NULL)
+            return false;
+    T.dtype = (PyTypeObject *)PyObject_GetAttrString(torch, "dtype");
+    T.device = (PyTypeObject *)PyObject_GetAttrString(torch, "device");
+    T.layout = (PyTypeObject *)PyObject_GetAttrString(torch, "layout");
+    T.memory_format = (PyTypeObject *)PyObject_GetAttrString(torch, "memory_format");
+    T.strided = PyObject_GetAttrString(torch, "strided");
+    T.cpu = T.device == NULL ? NULL : PyObject_CallFunction((PyObject *)T.device, "s", "cpu");
+    T.meta = T.cpu == NULL ? NULL : PyObject_CallFunction((PyObject *)T.device, "s", "meta");
+    T.s_strides = PyUnicode_InternFromString("strides");
+    T.s_dtype = PyUnicode_InternFromString("dtype");
+    T.s_device = PyUnicode_InternFromString("device");
+    T.s_offset = PyUnicode_InternFromString("storage_offset");
+    T.s_requires_grad = PyUnicode_InternFromString("requires_grad");
+    return T.dtype && T.layout && T.memory_format && T.strided && T.meta && T.s_strides && T.s_dtype && T.s_device &&
+           T.s_offset && T.s_requires_grad;
+}
+
+kin_status
+kin_stand_in_init(PyObject *torch)
+{
+    PyObject *tensor = PyObject_GetAttrString(torch, "Tensor"), *c = PyObject_GetAttrString(torch, "_C");
+    PyObject *disabled = c == NULL ? NULL : PyObject_GetAttrString(c, "_disabled_torch_function_impl");
+    bool ok = tensor != NULL && disabled != NULL && find_constants(torch) &&
+              (T.make_subclass = PyObject_GetAttrString(tensor, "_make_wrapper_subclass")) != NULL &&
+              (T.push = PyObject_GetAttrString(c, "_push_on_torch_dispatch_stack")) != NULL &&
+              (T.pop = PyObject_GetAttrString(c, "_pop_torch_dispatch_stack")) != NULL &&
+              (T.op_rows = PyDict_New()) != NULL && (T.stand_in = make_class(tensor, disabled)) != NULL &&
+              (T.number_at = find_slot(T.stand_in)) != 0;
+    Py_XDECREF(disabled);
+    Py_XDECREF(c);
+    Py_XDECREF(tensor);
+    return ok ? KIN_OK : KIN_BREAK;
+}
+
+/* -- instances -------------------------------------------------------------------------------------------------- */
+
+static PyObject *
+tuple_of(const int64_t *numbers, Py_ssize_t n)
+{
+    PyObject *tuple = PyTuple_New(n);
+    for (Py_ssize_t i = 0; tuple != NULL && i < n; i++) {
+        PyObject *number = PyLong_FromLongLong(numbers[i]);
+        if (number == NULL)
+            Py_CLEAR(tuple);
+        else
+            PyTuple_SET_ITEM(tuple, i, number);
+    }
+    return tuple;
+}
+
+/* torch.Tensor._make_wrapper_subclass(class, sizes, strides=, storage_offset=, dtype=, device=, requires_grad=) */
+static PyObject *
+make_instance(PyObject *twin, int64_t offset, bool requires_grad)
+{
+    kin_dtype dtype;
+    int64_t dim = kin_tensor_dim(twin);
+    PyObject *names = PyTuple_Pack(5, T.s_strides, T.s_offset, T.s_dtype, T.s_device, T.s_requires_grad);
+    PyObject *sizes = tuple_of(kin_tensor_sizes(twin), dim), *strides = tuple_of(kin_tensor_strides(twin), dim);
+    PyObject *at = PyLong_FromLongLong(offset), *made = NULL;
+    if (names != NULL && sizes != NULL && strides != NULL && at != NULL && kin_tensor_dtype(twin, &dtype)) {
+        PyObject *args[] = {(PyObject *)T.stand_in, sizes, strides, at, T.dtypes[dtype], T.cpu,
+                            requires_grad ? Py_True : Py_False};
+        made = PyObject_Vectorcall(T.make_subclass, args, 2, names);
+    }
+    Py_XDECREF(names);
+    Py_XDECREF(sizes);
+    Py_XDECREF(strides);
+    Py_XDECREF(at);
+    return made;
+}
+
+PyObject *
+kin_stand_in_new(capturing *c, PyObject *twin, int64_t offset, bool requires_grad, kin_aten_val val)
+{
+    PyObject *made = make_instance(twin, offset, requires_grad);
+    PyObject *number = made == NULL ? NULL : PyLong_FromUnsignedLong(c->entries.len);
+    if (number == NULL || PyList_Append(c->out->stand_ins, made) < 0 ||
+        kin_vec_push(&c->entries, ((capture_entry){twin, val})) != KIN_OK) {
+        Py_XDECREF(number);
+        Py_XDECREF(made);
+        if (!PyErr_Occurred())
+            PyErr_SetString(PyExc_RuntimeError, "kintsugi: no stand-in for a tensor");
+        return NULL;
+    }
+    Py_INCREF(twin);
+    *(PyObject **)((char *)made + T.number_at) = number;
+    return made;
+}
+
+uint32_t
+kin_capture_number(PyObject *obj)
+{
+    if (obj == NULL || T.stand_in == NULL || !Py_IS_TYPE(obj, T.stand_in))
+        return UINT32_MAX;
+    PyObject *number = *(PyObject **)((char *)obj + T.number_at);
+    return number == NULL ? UINT32_MAX : (uint32_t)PyLong_AsUnsignedLong(number);
+}
+
+uint32_t
+kin_stand_in_storage(capturing *c, PyObject *twin)
+{
+    const void *name = kin_tensor_storage(twin);
+    for (uint32_t i = c->storages.len; i-- > 0;)
+        if (c->storages.at[i] == name)
+            return i + 1;
+    return kin_vec_push(&c->storages, name) == KIN_OK ? c->storages.len : 0;
+}
+
+void
+kin_capture_refuse(capturing *c, const char *format, ...)
+{
+    va_list args;
+    if (c->out->reason[0] != 0)
+        return;
+    va_start(args, format);
+    vsnprintf(c->out->reason, sizeof c->out->reason, format, args);
+    va_end(args);
+}

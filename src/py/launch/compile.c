@@ -1,0 +1,86 @@
+/* From a unit and its inputs to a version that can be launched (launch_priv.h). */
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "py/aten/tensor.h"
+#include "py/launch/launch_priv.h"
+
+/* -- what stands in the way ------------------------------------------------------------------------------------- */
+
+/* The input cannot be described (a list, say): the calls that use it are set apart. */
+static kin_status
+set_users_apart(kernel_launcher *self, kin_variant *v, const kin_unit *unit, kin_vid vid)
+{
+    const kin_trace *t = &v->trace;
+    for (uint32_t i = unit->first; i <= unit->last; i++)
+        for (uint32_t a = 0; a < t->steps.at[i].nargs; a++)
+            if (t->vids.at[t->steps.at[i].args + a] == vid && kin_unit_calls(&t->steps.at[i]))
+                return launch_set_apart(self, v, i);
+    return KIN_BREAK;
+}
+
+static void
+refuse(kernel_launcher *self, launch_version *version, const char *reason)
+{
+    snprintf(version->reason, sizeof version->reason, "%s", reason);
+    launch_say(&self->context, self->unit, version->reason);
+}
+
+/* -- outputs ---------------------------------------------------------------------------------------------------- */
+
+static void
+keep_text(launch_version *version, const kin_aten *graph)
+{
+    kin_text text = {0};
+    if (kin_aten_print(graph, &text))
+        version->aten = text.at;
+    else
+        kin_text_deinit(&text);
+}
+
+static void
+compile_capture(kernel_launcher *self, launch_version *version, kin_capture *capture)
+{
+    keep_text(version, capture->graph);
+    refuse(self, version, "there are no kernels yet");
+}
+
+/* -- all of it -------------------------------------------------------------------------------------------------- */
+
+launch_version *
+launch_compile(kernel_launcher *self, kin_variant *v, const kin_unit *unit, PyObject *const *in)
+{
+    launch_version *version = calloc(1, sizeof *version);
+    uint32_t which = 0;
+    kin_status status = version == NULL ? KIN_NOMEM : launch_signature_make(in, unit->nin, &version->signature, &which);
+    if (status == KIN_BREAK) {
+        if (kin_is_tensor(in[which]) || set_users_apart(self, v, unit, unit->in[which]) != KIN_OK)
+            launch_say(&self->context, self->unit, "an input is of a kind that is not compiled");
+        self->gone = "an input is of a kind that is not compiled";
+    }
+    if (status != KIN_OK || kin_vec_push(&self->versions, version) != KIN_OK) {
+        launch_version_free(version);
+        return NULL;
+    }
+    kin_capture capture;
+    if (kin_capture_run(v, unit, in, &capture) == KIN_OK)
+        compile_capture(self, version, &capture);
+    else {
+        refuse(self, version, capture.reason);
+        if (capture.step != UINT32_MAX && launch_set_apart(self, v, capture.step) != KIN_OK)
+            self->full = true;
+    }
+    kin_capture_deinit(&capture);
+    return version;
+}
+
+void
+launch_version_free(launch_version *version)
+{
+    if (version == NULL)
+        return;
+    launch_signature_deinit(&version->signature);
+    free(version->aten);
+    free(version);
+}

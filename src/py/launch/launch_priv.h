@@ -1,0 +1,67 @@
+/* Private to src/py/launch. */
+#ifndef KIN_PY_LAUNCH_PRIV_H
+#define KIN_PY_LAUNCH_PRIV_H
+
+#include "py/capture/capture.h"
+#include "py/launch/launch.h"
+
+/* -- signature.c: what a compiled unit may depend on, apart from data ------------------------------------------ */
+
+typedef struct {
+    PyObject *value;  /* not a tensor: an equal one is asked for (owned); NULL: a tensor */
+    uint64_t keys;
+    int32_t dtype, ndim;
+    bool requires_grad;
+    uint32_t dims;    /* first of its sizes, then strides, in signature.dims */
+} launch_input;
+
+typedef struct {
+    uint32_t n;
+    launch_input *inputs;
+    KIN_VEC(int64_t) dims;
+} launch_signature;
+
+/* KIN_BREAK: input *which cannot be described. */
+kin_status launch_signature_make(PyObject *const *in, uint32_t n, launch_signature *out, uint32_t *which) KIN_MUST_CHECK;
+bool launch_signature_fits(const launch_signature *s, PyObject *const *in);
+void launch_signature_deinit(launch_signature *s);
+
+/* -- compile.c -------------------------------------------------------------------------------------------------- */
+
+typedef struct launch_code launch_code; /* run.c: a program and how to run it */
+
+typedef struct {
+    launch_signature signature;
+    launch_code *code;    /* NULL: the steps run one by one */
+    char reason[200];     /* why */
+    char *aten;           /* text of the graph, for reports; malloc'ed */
+} launch_version;
+
+typedef struct {
+    kin_launcher base;
+    kin_launch_context context;
+    uint32_t unit;        /* number in its variant, for events */
+    KIN_VEC(launch_version *) versions;
+    bool full;            /* too many signatures: it was said */
+    const char *gone;     /* nothing is compiled any more: why */
+} kernel_launcher;
+
+enum { LAUNCH_LIMIT = 8 };
+
+/* Compiles the unit for these inputs; a version without code when that cannot be. NULL without memory. May plan the units of
+ * the variant anew (the caller holds the unit). */
+launch_version *launch_compile(kernel_launcher *self, kin_variant *v, const kin_unit *unit, PyObject *const *in);
+void launch_version_free(launch_version *version);
+
+/* -- plan.c ----------------------------------------------------------------------------------------------------- */
+
+/* The call cannot be compiled with others: plans the units anew without it. */
+kin_status launch_set_apart(kernel_launcher *self, kin_variant *v, uint32_t step) KIN_MUST_CHECK;
+/* The unit runs step by step: an event. */
+void launch_say(const kin_launch_context *context, uint32_t unit, const char *reason);
+
+/* -- run.c ------------------------------------------------------------------------------------------------------ */
+
+kin_launch launch_run(launch_version *version, const kin_unit *unit, PyObject *const *in, PyObject **out);
+
+#endif

@@ -1,0 +1,227 @@
+/* Plans units (launch.h): finds them, gives each a launcher, and finds them again when one call turns out to be one that
+ * cannot be compiled with the others.
+ */
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "py/aten/make.h"
+#include "py/aten/tensor.h"
+#include "py/capture/capture.h"
+#include "py/launch/launch_priv.h"
+
+enum { APART_LIMIT = 200 /* calls of one variant that are set apart */ };
+
+/* -- the launcher ------------------------------------------------------------------------------------------------ */
+
+static bool
+wants_gradient(const kin_unit *unit, PyObject *const *in)
+{
+    if (!kin_grad_enabled())
+        return false;
+    for (uint32_t i = 0; i < unit->nin; i++)
+        if (kin_is_tensor(in[i]) && kin_tensor_requires_grad(in[i]))
+            return true;
+    return false;
+}
+
+static launch_version *
+find_version(const kernel_launcher *self, PyObject *const *in)
+{
+    for (uint32_t i = 0; i < self->versions.len; i++)
+        if (launch_signature_fits(&self->versions.at[i]->signature, in))
+            return self->versions.at[i];
+    return NULL;
+}
+
+static void
+say_full(kernel_launcher *self)
+{
+    self->full = true;
+    launch_say(&self->context, self->unit, "its inputs changed their kind too often");
+}
+
+static kin_launch
+run_kernels(kin_launcher *base, kin_variant *v, const kin_unit *unit, PyObject *const *in, PyObject **out)
+{
+    kernel_launcher *self = (kernel_launcher *)base;
+    if (self->gone != NULL || kin_modes_active() || wants_gradient(unit, in))
+        return KIN_LAUNCH_NOT;
+    launch_version *version = find_version(self, in);
+    if (version == NULL && self->versions.len < LAUNCH_LIMIT)
+        version = launch_compile(self, v, unit, in);
+    else if (version == NULL && !self->full)
+        say_full(self);
+    if (version == NULL || version->code == NULL)
+        return KIN_LAUNCH_NOT;
+    return launch_run(version, unit, in, out);
+}
+
+static int
+traverse_kernels(kin_launcher *base, visitproc visit, void *arg)
+{
+    kernel_launcher *self = (kernel_launcher *)base;
+    for (uint32_t i = 0; i < self->versions.len; i++)
+        for (uint32_t k = 0; k < self->versions.at[i]->signature.n; k++)
+            Py_VISIT(self->versions.at[i]->signature.inputs[k].value);
+    return 0;
+}
+
+static void
+free_kernels(kin_launcher *base)
+{
+    kernel_launcher *self = (kernel_launcher *)base;
+    for (uint32_t i = 0; i < self->versions.len; i++)
+        launch_version_free(self->versions.at[i]);
+    kin_vec_deinit(&self->versions);
+    Py_XDECREF(self->context.name);
+    free(self);
+}
+
+static kin_launcher *
+new_launcher(const kin_launch_context *context, uint32_t unit)
+{
+    kernel_launcher *self = calloc(1, sizeof *self);
+    if (self == NULL)
+        return NULL;
+    self->base = (kin_launcher){.refs = 1, .run = run_kernels, .traverse = traverse_kernels, .free = free_kernels};
+    self->context = *context;
+    self->unit = unit;
+    Py_XINCREF(self->context.name);
+    return &self->base;
+}
+
+/* -- the plan ----------------------------------------------------------------------------------------------------- */
+
+/* What an earlier plan has for the same unit; borrowed or NULL. */
+static kin_launcher *
+find_same(const kin_units *old, const kin_unit *unit, const kin_vids *in, const kin_vids *out)
+{
+    for (uint32_t u = 0; old != NULL && u < old->at.len; u++) {
+        const kin_unit *o = &old->at.at[u];
+        if (o->first == unit->first && o->last == unit->last && o->nin == in->len && o->nout == out->len &&
+            o->launcher != NULL && o->launcher->run == run_kernels &&
+            (in->len == 0 || memcmp(o->in, in->at, in->len * sizeof *in->at) == 0) &&
+            (out->len == 0 || memcmp(o->out, out->at, out->len * sizeof *out->at) == 0))
+            return o->launcher;
+    }
+    return NULL;
+}
+
+/* One call is done as fast by torch itself. */
+static bool
+is_worth_it(const kin_trace *t, const kin_unit *unit)
+{
+    uint32_t calls = 0;
+    for (uint32_t i = unit->first; i <= unit->last; i++)
+        calls += kin_unit_calls(&t->steps.at[i]) && !(t->steps.at[i].flags & KIN_STEP_SUNK);
+    return calls > 1;
+}
+
+static kin_status
+plan_unit(kin_variant *v, kin_units *units, uint32_t u, const kin_launch_context *context)
+{
+    kin_vids in = {0}, out = {0};
+    kin_unit *unit = &units->at.at[u];
+    kin_status status = is_worth_it(&v->trace, unit) ? kin_unit_bounds(v, units, u, &in, &out) : KIN_BREAK;
+    if (status == KIN_OK) {
+        kin_launcher *launcher = find_same(v->units, unit, &in, &out);
+        if (launcher != NULL)
+            launcher->refs++;
+        else
+            launcher = new_launcher(context, u + 1);
+        status = launcher == NULL ? KIN_NOMEM : kin_unit_set(v, units, u, in.at, in.len, out.at, out.len, launcher);
+        kin_launcher_release(launcher);
+    }
+    kin_vec_deinit(&in);
+    kin_vec_deinit(&out);
+    return status == KIN_BREAK ? KIN_OK : status; /* its steps run one by one */
+}
+
+kin_status
+kin_launch_plan(kin_variant *v, const kin_launch_context *context)
+{
+    KIN_TRY(kin_capture_init());
+    kin_units *units = kin_units_find(v, true);
+    kin_status status = units == NULL ? KIN_NOMEM : KIN_OK;
+    for (uint32_t u = 0; status == KIN_OK && u < units->at.len; u++)
+        status = plan_unit(v, units, u, context);
+    if (status != KIN_OK) {
+        kin_units_release(units);
+        return status;
+    }
+    kin_units *old = v->units;
+    v->units = units;
+    kin_units_release(old);
+    return KIN_OK;
+}
+
+kin_status
+launch_set_apart(kernel_launcher *self, kin_variant *v, uint32_t step)
+{
+    if (v->apart.len >= APART_LIMIT)
+        return KIN_BREAK;
+    KIN_TRY(kin_vec_push(&v->apart, step));
+    kin_launch_context context = self->context; /* this launcher may go with its unit */
+    Py_XINCREF(context.name);
+    kin_status status = kin_launch_plan(v, &context);
+    Py_XDECREF(context.name);
+    return status;
+}
+
+/* -- words -------------------------------------------------------------------------------------------------------- */
+
+void
+launch_say(const kin_launch_context *context, uint32_t unit, const char *reason)
+{
+    char text[320];
+    const char *name = context->name == NULL ? NULL : PyUnicode_AsUTF8(context->name);
+    if (name == NULL)
+        PyErr_Clear();
+    snprintf(text, sizeof text, "graph %u of recording %u runs step by step: %s", unit, context->variant, reason);
+    kin_event_begin(context->log, KIN_EVENT_FALLBACK);
+    kin_event_str(context->log, "name", name == NULL ? "?" : name);
+    kin_event_str(context->log, "reason", text);
+    kin_event_end(context->log);
+}
+
+static PyObject *
+describe_version(const launch_version *version)
+{
+    return Py_BuildValue("{s:O,s:s,s:z}", "compiled", version->code != NULL ? Py_True : Py_False, "reason", version->reason,
+                         "aten", version->aten);
+}
+
+static PyObject *
+describe_unit(const kin_unit *unit)
+{
+    const kernel_launcher *self = (const kernel_launcher *)unit->launcher;
+    PyObject *list = PyList_New(0);
+    for (uint32_t i = 0; list != NULL && i < self->versions.len; i++) {
+        PyObject *one = describe_version(self->versions.at[i]);
+        if (one == NULL || PyList_Append(list, one) < 0)
+            Py_CLEAR(list);
+        Py_XDECREF(one);
+    }
+    PyObject *dict = list == NULL ? NULL
+                                  : Py_BuildValue("{s:I,s:I,s:I,s:I,s:O}", "first", unit->first, "last", unit->last,
+                                                  "inputs", unit->nin, "outputs", unit->nout, "versions", list);
+    Py_XDECREF(list);
+    return dict;
+}
+
+PyObject *
+kin_launch_describe(const kin_variant *v)
+{
+    PyObject *list = PyList_New(0);
+    for (uint32_t u = 0; list != NULL && v->units != NULL && u < v->units->at.len; u++) {
+        const kin_unit *unit = &v->units->at.at[u];
+        if (unit->launcher == NULL || unit->launcher->run != run_kernels)
+            continue;
+        PyObject *one = describe_unit(unit);
+        if (one == NULL || PyList_Append(list, one) < 0)
+            Py_CLEAR(list);
+        Py_XDECREF(one);
+    }
+    return list;
+}

@@ -1,0 +1,92 @@
+/* Signatures of inputs (launch_priv.h). Matching runs at every launch: no Python code, no allocation. */
+#include <stdlib.h>
+#include <string.h>
+
+#include "py/aten/make.h"
+#include "py/aten/tensor.h"
+#include "py/guardeval/guard.h"
+#include "py/launch/launch_priv.h"
+
+/* Objects that nobody watches die and that are what they are by identity. */
+static bool
+is_fixed(PyObject *obj)
+{
+    return PyCFunction_Check(obj) || PyFunction_Check(obj) || PyType_Check(obj) || Py_IS_TYPE(obj, &PyMethodDescr_Type) ||
+           Py_IS_TYPE(obj, &PyWrapperDescr_Type) || PyModule_Check(obj) || strncmp(Py_TYPE(obj)->tp_name, "torch.", 6) == 0;
+}
+
+static bool
+is_same_value(PyObject *a, PyObject *b)
+{
+    return a == b || kin_exact_equal(a, b);
+}
+
+static kin_status
+describe_tensor(PyObject *tensor, launch_input *in, launch_signature *s)
+{
+    kin_dtype dtype;
+    if (!kin_tensor_is_ordinary(tensor) || !kin_tensor_dtype(tensor, &dtype))
+        return KIN_BREAK;
+    int64_t dim = kin_tensor_dim(tensor);
+    *in = (launch_input){.keys = kin_tensor_keys(tensor), .dtype = (int32_t)dtype, .ndim = (int32_t)dim,
+                         .requires_grad = kin_tensor_requires_grad(tensor), .dims = s->dims.len};
+    const int64_t *sizes = kin_tensor_sizes(tensor), *strides = kin_tensor_strides(tensor);
+    for (int64_t d = 0; d < dim; d++)
+        KIN_TRY(kin_vec_push(&s->dims, sizes[d]));
+    for (int64_t d = 0; d < dim; d++)
+        KIN_TRY(kin_vec_push(&s->dims, strides[d]));
+    return KIN_OK;
+}
+
+kin_status
+launch_signature_make(PyObject *const *in, uint32_t n, launch_signature *out, uint32_t *which)
+{
+    *out = (launch_signature){.inputs = calloc(n + 1, sizeof *out->inputs)};
+    kin_status status = out->inputs == NULL ? KIN_NOMEM : KIN_OK;
+    for (uint32_t i = 0; status == KIN_OK && i < n; i++) {
+        *which = i;
+        if (kin_is_tensor(in[i]))
+            status = describe_tensor(in[i], &out->inputs[i], out);
+        else if (kin_is_exact_immutable(in[i]) || is_fixed(in[i]))
+            out->inputs[i].value = Py_NewRef(in[i]);
+        else
+            status = KIN_BREAK;
+        out->n = i + 1;
+    }
+    if (status != KIN_OK)
+        launch_signature_deinit(out);
+    return status;
+}
+
+static bool
+fits_tensor(const launch_input *want, const int64_t *dims, PyObject *tensor)
+{
+    kin_dtype dtype;
+    size_t row = (size_t)want->ndim * sizeof *dims;
+    return kin_is_plain_tensor(tensor) && kin_tensor_keys(tensor) == want->keys && kin_tensor_dim(tensor) == want->ndim &&
+           kin_tensor_dtype(tensor, &dtype) && (int32_t)dtype == want->dtype &&
+           kin_tensor_requires_grad(tensor) == want->requires_grad &&
+           memcmp(kin_tensor_sizes(tensor), dims, row) == 0 &&
+           memcmp(kin_tensor_strides(tensor), dims + want->ndim, row) == 0;
+}
+
+bool
+launch_signature_fits(const launch_signature *s, PyObject *const *in)
+{
+    for (uint32_t i = 0; i < s->n; i++) {
+        const launch_input *want = &s->inputs[i];
+        if (want->value != NULL ? !is_same_value(want->value, in[i]) : !fits_tensor(want, s->dims.at + want->dims, in[i]))
+            return false;
+    }
+    return true;
+}
+
+void
+launch_signature_deinit(launch_signature *s)
+{
+    for (uint32_t i = 0; i < s->n; i++)
+        Py_XDECREF(s->inputs[i].value);
+    free(s->inputs);
+    kin_vec_deinit(&s->dims);
+    *s = (launch_signature){0};
+}
