@@ -76,7 +76,7 @@ GUARD_NAMES = {
     "type version": "TYPE_MATCH", "class version": "CLASS_MATCH", "length": "SEQUENCE_LENGTH", "true": "BOOL_MATCH",
     "has key": "DICT_CONTAINS", "lacks key": "DICT_CONTAINS", "keys in order": "DICT_KEYS_MATCH",
     "__code__": "CLOSURE_MATCH", "same object": "DUPLICATE_INPUT", "other object": "NO_TENSOR_ALIASING",
-    "state": "GLOBAL_STATE", "lacks attribute": "NOT_PRESENT_IN_GENERIC_DICT",
+    "state": "GLOBAL_STATE", "lacks attribute": "NOT_PRESENT_IN_GENERIC_DICT", "class lacks": "NOT_PRESENT_IN_GENERIC_DICT",
 }
 
 

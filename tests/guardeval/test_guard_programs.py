@@ -581,6 +581,26 @@ def test_class_changes(probe):
     misses(v, {x: obj}, 0, x)
 
 
+def test_name_that_no_class_of_the_mro_has(probe):
+    class Base:
+        pass
+
+    class Child(Base):
+        pass
+
+    b = Build(probe)
+    child = b.const(Child)
+    b.fact("CLASS_LACKS", child, "hook")
+    v = b.make(used=[])
+    for i in range(20):
+        Base.other = i   # the class's version changes, the fact does not
+        assert passes(v, {}) == {}
+    Base.hook = 1
+    misses(v, {}, 0, child)
+    del Base.hook
+    assert passes(v, {}) == {}
+
+
 def test_class_attribute_through_its_version(probe):
     class C:
         limit = [1]

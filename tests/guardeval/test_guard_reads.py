@@ -325,7 +325,11 @@ def test_type_facts(probe):
     assert probe.holds(fact("TYPE_VERSION", C, tag), obj)
     assert probe.holds(fact("TYPE_TAG", None, tag), C)
     assert not probe.holds(fact("TYPE_TAG", None, tag), obj)
+    assert probe.holds(fact("CLASS_LACKS", "attr"), C)
+    assert not probe.holds(fact("CLASS_LACKS", "__init__"), C)
+    assert not probe.holds(fact("CLASS_LACKS", "attr"), obj)
     C.attr = 1
+    assert not probe.holds(fact("CLASS_LACKS", "attr"), C)
     assert not probe.holds(fact("TYPE_VERSION", C, tag), obj)
     assert not probe.holds(fact("TYPE_TAG", None, tag), C)
     assert not probe.holds(fact("TYPE_VERSION", C, 0), obj)

@@ -91,6 +91,7 @@ def test_sources(probe, chain, text):
         ("HAS_KEY", "a", 0, "'a' in L['x']"),
         ("LACKS_KEY", "a", 0, "'a' not in L['x']"),
         ("LACKS_ATTR", "hooks", 0, "'hooks' not in L['x'].__dict__"),
+        ("CLASS_LACKS", "hooks", 0, "L['x'] has no attribute 'hooks'"),
         ("DICT_KEYS", ("a", 2), 0, "list(L['x']) == ['a', 2]"),
         ("CODE", FN.__code__, 0, "L['x'].__code__ is <code fn>"),
         ("NDEFAULTS", None, 2, "len(L['x'].__defaults__) == 2"),

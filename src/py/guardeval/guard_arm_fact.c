@@ -117,7 +117,7 @@ kin_arm_fact(kin_arm *a, const kin_fact *fact, PyObject *obj)
         return true;
     case KIN_FACT_TYPE_VERSION:
         return arm_type_version(a, fact, obj);
-    case KIN_FACT_TYPE_TAG:
+    case KIN_FACT_TYPE_TAG: case KIN_FACT_CLASS_LACKS:
         return kin_arm_class(a, fact->vid, obj);
     case KIN_FACT_ID: case KIN_FACT_NOT_ID:
         return true; /* the object of the fact keeps its address: refs holds it */

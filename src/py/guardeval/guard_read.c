@@ -277,6 +277,8 @@ kin_guard_holds(const kin_refs *refs, const kin_fact *fact, PyObject *obj, PyObj
         return test_key(obj, ref, KIN_FIND_ABSENT);
     case KIN_FACT_LACKS_ATTR:
         return kin_heap_instance_lacks(obj, ref);
+    case KIN_FACT_CLASS_LACKS:
+        return PyType_Check(obj) && _PyType_Lookup((PyTypeObject *)obj, ref) == NULL;
     case KIN_FACT_DICT_KEYS:
         return test_key_order(obj, ref);
     case KIN_FACT_CODE:

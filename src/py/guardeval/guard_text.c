@@ -112,6 +112,8 @@ fact_body(const kin_variant *v, const kin_fact *f, PyObject *path, bool brief)
         return with_object("%U not in %U", path, ref, true);
     case KIN_FACT_LACKS_ATTR:
         return with_object("%U not in %U.__dict__", path, ref, true);
+    case KIN_FACT_CLASS_LACKS:
+        return with_object("%U has no attribute %U", path, ref, false);
     case KIN_FACT_DICT_KEYS:
         return keys_text(path, ref);
     case KIN_FACT_CODE:

@@ -27,7 +27,7 @@ typedef struct {
 
 typedef struct kin_code_entry {
     PyCodeObject *code;  /* strong */
-    PyObject *unstable;  /* set of str: paths whose content changed between calls; NULL: none yet */
+    PyObject *unstable;  /* set of str: places where something changed between calls (unstable.h); NULL: none yet */
     KIN_VEC(kin_shape *) shapes;
     uint32_t nvariants;
     bool told_limit;

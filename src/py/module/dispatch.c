@@ -13,6 +13,7 @@
 #include "py/module/log.h"
 #include "py/module/lower.h"
 #include "py/module/target.h"
+#include "py/module/unstable.h"
 #include "py/record/record.h"
 #include "py/replay/replay.h"
 #include "py/watch/watch.h"
@@ -99,14 +100,14 @@ may_extend(const exit_context *x, uint32_t step)
 }
 
 static void
-fill_record_options(const kin_compiled *self, const kin_code_entry *entry, kin_record_options *out)
+fill_record_options(const kin_compiled *self, PyObject *unstable, kin_record_options *out)
 {
     const kin_options *options = &self->state->options;
     *out = (kin_record_options){
         .fullgraph = self->fullgraph,
         .strict_breaks = options->strict_breaks,
         .witness = options->witness,
-        .unstable = entry == NULL ? NULL : entry->unstable,
+        .unstable = unstable,
         .error_class = options->error_class == NULL ? PyExc_RuntimeError : options->error_class,
     };
 }
@@ -145,7 +146,8 @@ extend(exit_context *x, uint32_t step, kin_exit *exit)
     kin_record_result result = {0};
     kin_variant *v = x->variant->v;
     uint32_t old_steps = v->trace.steps.len;
-    fill_record_options(x->self, NULL, &options);
+    kin_unstable_note_exit(v, step, x->variant->unstable);
+    fill_record_options(x->self, x->variant->unstable, &options);
     PyObject *value = kin_record_exit(&options, v, step, exit, &result);
     PyObject *type, *error, *traceback;
     PyErr_Fetch(&type, &error, &traceback);
@@ -309,23 +311,6 @@ prepare_torch(kin_state *st, PyObject *name)
     return st->aten_ready;
 }
 
-/* Is the missed fact about content that may well change again (rule 12)? Then its path is remembered. */
-static void
-note_unstable(const kin_variant *v, const kin_guard_miss *miss, PyObject **set)
-{
-    if (miss->fact >= v->trace.facts.len)
-        return;
-    const kin_fact *fact = &v->trace.facts.at[miss->fact];
-    if (fact->kind != KIN_FACT_EQ && fact->kind != KIN_FACT_LEN && fact->kind != KIN_FACT_T_META)
-        return;
-    PyObject *path = kin_source_text(v, fact->vid);
-    if (*set == NULL)
-        *set = PySet_New(NULL);
-    if (path == NULL || *set == NULL || PySet_Add(*set, path) < 0)
-        PyErr_Clear();
-    Py_XDECREF(path);
-}
-
 /* Why the variant does not fit this call: new str, or NULL (no exception). */
 static PyObject *
 explain_miss(const call_state *c, kin_variant_object *variant)
@@ -336,7 +321,7 @@ explain_miss(const call_state *c, kin_variant_object *variant)
     if (slots != NULL && fill_roots(variant, c, slots)) {
         if (!kin_guard_eval(variant->v, 0, slots, &miss)) {
             text = kin_miss_text(variant->v, &miss, slots, true);
-            note_unstable(variant->v, &miss, &c->shape->owner->unstable);
+            kin_unstable_note_miss(variant->v, &miss, variant->unstable);
         }
         for (uint32_t vid = 0; vid < count; vid++)
             Py_CLEAR(slots[vid]);
@@ -437,6 +422,9 @@ adopt(call_state *c, PyCodeObject *code, PyObject *cause, const kin_record_resul
         return NULL;
     }
     variant->ninstr = result->ninstr;
+    if (shape->owner->unstable == NULL && (shape->owner->unstable = PySet_New(NULL)) == NULL)
+        PyErr_Clear();
+    variant->unstable = Py_XNewRef(shape->owner->unstable);
     return variant;
 }
 
@@ -495,7 +483,7 @@ record(call_state *c, PyObject *cause)
         return run_eager(c, KIN_EAGER_INTERNAL);
     PyObject *func = Py_NewRef((PyObject *)c->bind.func), *first = Py_XNewRef(c->bind.self);
     PyCodeObject *code = (PyCodeObject *)Py_NewRef(c->bind.func->func_code);
-    fill_record_options(self, c->shape->owner, &options);
+    fill_record_options(self, c->shape->owner->unstable, &options);
     Py_XINCREF(options.unstable);
     self->count.recordings++;
     unpin(c);

@@ -3,6 +3,7 @@
 #include "py/module/dump_priv.h"
 
 #include "core/diag/events.h"
+#include "py/record/record.h"
 #include "py/module/variant_object.h"
 
 #include <stdlib.h>
@@ -380,20 +381,24 @@ free_listener(PyObject *capsule)
     PyMem_Free(l);
 }
 
-/* Runs where the interpreter next looks for pending calls: right after the call that was recorded has returned. */
+/* Runs where the interpreter next looks for pending calls: right after the call that was recorded has returned, or in the
+ * first frame of the next recording. There the listener's code would be taken for the program's; the event at the end of that
+ * recording schedules it again.
+ */
 static int
 call_listener(void *arg)
 {
     PyObject *capsule = arg;
     listener *l = PyCapsule_GetPointer(capsule, LISTENER_NAME);
+    bool wait = l != NULL && kin_record_active();
     PyObject *result = NULL;
-    if (l != NULL) {
+    if (l != NULL)
         l->scheduled = false;
+    if (l != NULL && !wait)
         result = PyObject_CallNoArgs(l->callable);
-    }
     Py_DECREF(capsule);
     Py_XDECREF(result);
-    return result != NULL ? 0 : -1;
+    return result != NULL || wait ? 0 : -1;
 }
 
 static void

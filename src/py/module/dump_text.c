@@ -338,6 +338,7 @@ format_fact(dumper *d, const kin_fact *fact, PyObject *source, PyObject *ref)
     case KIN_FACT_HAS_KEY: return PyUnicode_FromFormat("%U in %U", ref, source);
     case KIN_FACT_LACKS_KEY: return PyUnicode_FromFormat("%U not in %U", ref, source);
     case KIN_FACT_LACKS_ATTR: return PyUnicode_FromFormat("%U not in vars(%U)", ref, source);
+    case KIN_FACT_CLASS_LACKS: return PyUnicode_FromFormat("%U has no attribute %U", source, ref);
     case KIN_FACT_DICT_KEYS: return PyUnicode_FromFormat("tuple(%U) == %U", source, ref);
     case KIN_FACT_CODE: return PyUnicode_FromFormat("%U.__code__ is %U", source, ref);
     case KIN_FACT_NDEFAULTS: return PyUnicode_FromFormat("%U has %u defaults", source, fact->num);

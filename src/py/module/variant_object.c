@@ -51,6 +51,7 @@ dealloc_variant(PyObject *obj)
     kin_vec_deinit(&self->roots);
     kin_vec_deinit(&self->attempts);
     Py_XDECREF(self->name);
+    Py_XDECREF(self->unstable);
     Py_XDECREF(self->cause);
     Py_XDECREF(self->reason);
     type->tp_free(obj);

@@ -64,15 +64,6 @@ rec_instance_item(rec *r, kin_vid base, PyObject *name)
     return 0;
 }
 
-/* A class attribute that is not bound: fixed by the class's version. */
-static kin_vid
-class_value(rec *r, PyTypeObject *tp, PyObject *name, PyObject *value)
-{
-    if (kin_is_exact_immutable(value) || rec_pinnable(value) || PyFunction_Check(value))
-        return rec_const(r, value);
-    return rec_src_key(r, rec_const(r, (PyObject *)tp), KIN_ACCESS_TYPEATTR, name, value);
-}
-
 static void
 set_step(attr_result *out, unsigned flags)
 {
@@ -110,20 +101,24 @@ set_call(attr_result *out, kin_vid func, kin_vid a0, kin_vid a1, kin_vid a2)
  * knowing of it (rule 18). It is the first word behind the object's head in all three.
  */
 static kin_vid
-wrapped_function(rec *r, PyObject *descr, PyObject *func)
+wrapped_function(rec *r, kin_vid descr, PyObject *func)
 {
-    kin_vid member = rec_src(r, rec_const(r, descr), KIN_ACCESS_MEMBER, sizeof(PyObject), func);
+    kin_vid member = rec_src(r, descr, KIN_ACCESS_MEMBER, sizeof(PyObject), func);
+    if (PyFunction_Check(func) && rec_is_unstable(r, member)) {
+        rec_need_type(r, member);
+        return member;
+    }
     rec_fact(r, KIN_FACT_ID, member, func, 0);
     return rec_const(r, func);
 }
 
-/* Binding of a class attribute to `self` (rules 4, 25). False: no binding, it is a plain value. */
+/* Binding of what `owner` gives for the name to `self`, of class tp (rules 4, 25). False: no binding, it is a plain value. */
 static bool
-bind_descriptor(rec *r, PyTypeObject *tp, PyObject *name, PyObject *descr, kin_vid self, attr_result *out)
+bind_descriptor(rec *r, PyTypeObject *owner, PyTypeObject *tp, PyObject *name, PyObject *descr, kin_vid self, attr_result *out)
 {
     PyTypeObject *dt = Py_TYPE(descr);
     if (dt == &PyFunction_Type || dt == &PyMethodDescr_Type || dt == &PyWrapperDescr_Type) {
-        set_method(out, rec_const(r, descr), self);
+        set_method(out, rec_found(r, owner, name, descr), self);
         return true;
     }
     if (dt == &PyClassMethod_Type || dt == &PyStaticMethod_Type) {
@@ -133,7 +128,7 @@ bind_descriptor(rec *r, PyTypeObject *tp, PyObject *name, PyObject *descr, kin_v
             set_step(out, KIN_STEP_OPAQUE);
             return true;
         }
-        kin_vid f = wrapped_function(r, descr, func);
+        kin_vid f = wrapped_function(r, rec_found(r, owner, name, descr), func);
         Py_DECREF(func);
         if (!PyFunction_Check(O(r, f)) && !PyCFunction_Check(O(r, f)))
             set_step(out, KIN_STEP_OPAQUE);
@@ -146,13 +141,13 @@ bind_descriptor(rec *r, PyTypeObject *tp, PyObject *name, PyObject *descr, kin_v
     if (dt->tp_descr_get == NULL)
         return false;
     if ((dt->tp_flags & Py_TPFLAGS_METHOD_DESCRIPTOR) && self != 0) { /* lru_cache wrappers and the like */
-        set_method(out, class_value(r, tp, name, descr), self);
+        set_method(out, rec_found_value(r, owner, name, descr), self);
         return true;
     }
     PyObject *get = dt->tp_flags & Py_TPFLAGS_HEAPTYPE ? _PyType_Lookup(dt, REC_STR("__get__")) : NULL;
     if (get != NULL && PyFunction_Check(get) && self != 0) {
         rec_class_version(r, dt);
-        kin_vid d = rec_src_key(r, rec_const(r, (PyObject *)tp), KIN_ACCESS_TYPEATTR, name, descr);
+        kin_vid d = rec_src_key(r, rec_const(r, (PyObject *)owner), KIN_ACCESS_TYPEATTR, name, descr);
         rec_need_type(r, d);
         set_call(out, rec_const(r, get), d, self, rec_const(r, (PyObject *)tp));
         return true;
@@ -162,7 +157,7 @@ bind_descriptor(rec *r, PyTypeObject *tp, PyObject *name, PyObject *descr, kin_v
 }
 
 static void
-data_descriptor(rec *r, kin_vid base, PyObject *name, PyObject *descr, attr_result *out)
+data_descriptor(rec *r, kin_vid base, PyTypeObject *owner, PyObject *name, PyObject *descr, attr_result *out)
 {
     PyTypeObject *dt = Py_TYPE(descr);
     PyObject *obj = O(r, base);
@@ -171,7 +166,7 @@ data_descriptor(rec *r, kin_vid base, PyObject *name, PyObject *descr, attr_resu
     if (dt == &PyProperty_Type) {
         PyObject *get = ((struct { PyObject_HEAD PyObject *get; } *)descr)->get;
         if (get != NULL && PyFunction_Check(get))
-            set_call(out, wrapped_function(r, descr, get), base, 0, 0);
+            set_call(out, wrapped_function(r, rec_found(r, owner, name, descr), get), base, 0, 0);
         else
             set_step(out, KIN_STEP_OPAQUE);
         return;
@@ -206,7 +201,7 @@ data_descriptor(rec *r, kin_vid base, PyObject *name, PyObject *descr, attr_resu
         return;
     }
     PyObject *get = dt->tp_flags & Py_TPFLAGS_HEAPTYPE ? _PyType_Lookup(dt, REC_STR("__get__")) : NULL;
-    if (get == NULL || !bind_descriptor(r, Py_TYPE(obj), name, descr, base, out))
+    if (get == NULL || !bind_descriptor(r, owner, Py_TYPE(obj), name, descr, base, out))
         set_step(out, KIN_STEP_OPAQUE);
 }
 
@@ -214,15 +209,14 @@ data_descriptor(rec *r, kin_vid base, PyObject *name, PyObject *descr, attr_resu
 
 /* Does the type look attributes up the generic way, perhaps with a __getattr__ behind it? */
 static bool
-is_generic(PyTypeObject *tp, PyObject **fallback)
+is_generic(rec *r, PyTypeObject *tp, PyObject **fallback)
 {
+    PyObject *basic = rec_lookup(r, tp, REC_STR("__getattribute__")), *hook = rec_lookup(r, tp, REC_STR("__getattr__"));
     *fallback = NULL;
     if (tp->tp_getattro == PyObject_GenericGetAttr || tp->tp_getattro == PyModule_Type.tp_getattro)
         return true;
     if (!(tp->tp_flags & Py_TPFLAGS_HEAPTYPE))
         return false;
-    PyObject *basic = _PyType_Lookup(tp, REC_STR("__getattribute__"));
-    PyObject *hook = _PyType_Lookup(tp, REC_STR("__getattr__"));
     if (basic == NULL || Py_TYPE(basic) != &PyWrapperDescr_Type)
         return false;
     void *wrapped = ((PyWrapperDescrObject *)basic)->d_wrapped;
@@ -238,11 +232,11 @@ static void
 instance_attr(rec *r, kin_vid base, PyObject *name, attr_result *out)
 {
     PyObject *fallback;
-    PyTypeObject *tp = rec_need_version(r, base);
-    if (!is_generic(tp, &fallback)) {
+    PyTypeObject *tp = rec_need_attrs(r, base);
+    if (!is_generic(r, tp, &fallback)) {
         PyObject *own = tp->tp_flags & Py_TPFLAGS_HEAPTYPE ? _PyType_Lookup(tp, REC_STR("__getattribute__")) : NULL;
         if (own != NULL && PyFunction_Check(own))
-            set_call(out, rec_const(r, own), base, rec_const(r, name), 0);
+            set_call(out, rec_found(r, tp, REC_STR("__getattribute__"), own), base, rec_const(r, name), 0);
         else
             set_step(out, KIN_STEP_OPAQUE);
         out->fallback = own != NULL && _PyType_Lookup(tp, REC_STR("__getattr__")) != NULL;
@@ -256,14 +250,14 @@ static void
 generic_attr(rec *r, kin_vid base, PyObject *name, PyObject *fallback, attr_result *out)
 {
     PyTypeObject *tp = Py_TYPE(O(r, base));
-    PyObject *descr = _PyType_Lookup(tp, name);
+    PyObject *descr = rec_lookup(r, tp, name);
     if (descr != NULL && (Py_TYPE(descr)->tp_flags & Py_TPFLAGS_HEAPTYPE)) {
         rec_class_version(r, Py_TYPE(descr)); /* whether it is a descriptor may change with its class (rules 4, 18) */
         if (r->stopped)
             return;
     }
     if (descr != NULL && Py_TYPE(descr)->tp_descr_get != NULL && Py_TYPE(descr)->tp_descr_set != NULL) {
-        data_descriptor(r, base, name, descr, out);
+        data_descriptor(r, base, tp, name, descr, out);
         out->fallback = fallback != NULL;
         return;
     }
@@ -277,11 +271,11 @@ generic_attr(rec *r, kin_vid base, PyObject *name, PyObject *fallback, attr_resu
         }
     }
     if (descr != NULL) {
-        if (!bind_descriptor(r, tp, name, descr, base, out))
-            set_value(out, class_value(r, tp, name, descr));
+        if (!bind_descriptor(r, tp, tp, name, descr, base, out))
+            set_value(out, rec_found_value(r, tp, name, descr));
         out->fallback = fallback != NULL;
     } else if (fallback != NULL) {
-        set_call(out, rec_const(r, fallback), base, rec_const(r, name), 0);
+        set_call(out, rec_found(r, tp, REC_STR("__getattr__"), fallback), base, rec_const(r, name), 0);
     } else {
         out->kind = ATTR_ABSENT;
     }
@@ -322,33 +316,39 @@ class_attr(rec *r, kin_vid base, PyObject *name, attr_result *out)
         set_step(out, KIN_STEP_OPAQUE);
         return;
     }
-    rec_class_version(r, tp);
-    rec_class_version(r, meta);
-    PyObject *meta_attr = _PyType_Lookup(meta, name);
+    rec_attrs_of(r, tp);
+    rec_attrs_of(r, meta);
+    rec_lookup(r, meta, REC_STR("__getattribute__"));
+    rec_lookup(r, meta, REC_STR("__getattr__"));
+    PyObject *meta_attr = rec_lookup(r, meta, name);
+    if (r->stopped)
+        return;
+    if (meta_attr != NULL && (Py_TYPE(meta_attr)->tp_flags & Py_TPFLAGS_HEAPTYPE))
+        rec_class_version(r, Py_TYPE(meta_attr));
     if (meta_attr != NULL && Py_TYPE(meta_attr)->tp_descr_set != NULL) {
         set_step(out, Py_TYPE(meta_attr) == &PyGetSetDescr_Type || Py_TYPE(meta_attr) == &PyMemberDescr_Type
                           ? 0 : KIN_STEP_OPAQUE);
         return;
     }
-    PyObject *attr = _PyType_Lookup(tp, name);
+    PyObject *attr = rec_lookup(r, tp, name);
     if (attr != NULL) {
         PyTypeObject *dt = Py_TYPE(attr);
         if (dt->tp_flags & Py_TPFLAGS_HEAPTYPE)
             rec_class_version(r, dt);
         if (dt == &PyClassMethod_Type || dt == &PyStaticMethod_Type)
-            bind_descriptor(r, tp, name, attr, cls, out);
+            bind_descriptor(r, tp, tp, name, attr, cls, out);
         else if (dt == &PyFunction_Type || dt == &PyMethodDescr_Type || dt == &PyWrapperDescr_Type ||
                  dt->tp_descr_get == NULL || dt == &PyGetSetDescr_Type || dt == &PyMemberDescr_Type ||
                  dt == &PyProperty_Type)
-            set_value(out, class_value(r, tp, name, attr));
+            set_value(out, rec_found_value(r, tp, name, attr));
         else
             set_step(out, KIN_STEP_OPAQUE);
         return;
     }
-    if (meta_attr != NULL && PyFunction_Check(meta_attr))
-        set_method(out, rec_const(r, meta_attr), cls);
-    else if (meta_attr != NULL && Py_TYPE(meta_attr) == &PyMethodDescr_Type)
-        set_method(out, rec_const(r, meta_attr), cls);
+    if (meta_attr != NULL && (PyFunction_Check(meta_attr) || Py_TYPE(meta_attr) == &PyMethodDescr_Type))
+        set_method(out, rec_found(r, meta, name, meta_attr), cls);
+    else if (meta_attr != NULL && kin_is_exact_immutable(meta_attr))
+        set_value(out, rec_found_value(r, meta, name, meta_attr));
     else
         set_step(out, KIN_STEP_OPAQUE);
 }
@@ -362,20 +362,22 @@ super_attr(rec *r, kin_vid base, PyObject *name, attr_result *out)
     PyTypeObject *after = (PyTypeObject *)O(r, f->items[0]);
     PyObject *obj = O(r, self);
     bool on_class = PyType_Check(obj) && PyType_IsSubtype((PyTypeObject *)obj, after);
-    PyTypeObject *tp = on_class ? (PyTypeObject *)obj : rec_need_version(r, self);
+    PyTypeObject *tp = on_class ? (PyTypeObject *)obj : rec_need_type(r, self);
     if (on_class) {
         if (rec_need_const(r, self) == 0) {
             set_step(out, KIN_STEP_OPAQUE);
             return;
         }
-        rec_class_version(r, tp);
     }
+    rec_bases_of(r, tp);
     PyObject *mro = tp->tp_mro;
     Py_ssize_t i = 0, n = PyTuple_GET_SIZE(mro);
     while (i < n && PyTuple_GET_ITEM(mro, i) != (PyObject *)after)
         i++;
     for (i++; i < n; i++) {
         PyTypeObject *cls = (PyTypeObject *)PyTuple_GET_ITEM(mro, i);
+        if (rec_class_is_unstable(r, tp))
+            rec_class_version(r, cls); /* else the version of tp speaks for its bases */
         PyObject *attr = PyDict_GetItemWithError(cls->tp_dict, name);
         if (attr == NULL)
             continue;
@@ -383,11 +385,11 @@ super_attr(rec *r, kin_vid base, PyObject *name, attr_result *out)
         if (dt == &PyFunction_Type || dt == &PyMethodDescr_Type || dt == &PyWrapperDescr_Type) {
             set_method(out, rec_const(r, attr), self);
         } else if (dt == &PyStaticMethod_Type) {
-            bind_descriptor(r, cls, name, attr, self, out);
+            bind_descriptor(r, cls, cls, name, attr, self, out);
         } else if (dt == &PyClassMethod_Type) {
-            bind_descriptor(r, tp, name, attr, self, out);
+            bind_descriptor(r, cls, tp, name, attr, self, out);
         } else if (dt == &PyProperty_Type && !on_class) {
-            data_descriptor(r, self, name, attr, out);
+            data_descriptor(r, self, cls, name, attr, out);
         } else {
             set_step(out, KIN_STEP_OPAQUE);
         }
@@ -402,7 +404,7 @@ void
 rec_attr_generic(rec *r, kin_vid base, PyObject *name, attr_result *out)
 {
     memset(out, 0, sizeof *out);
-    rec_need_version(r, base);
+    rec_need_attrs(r, base);
     if (!r->stopped)
         generic_attr(r, base, name, NULL, out);
 }
@@ -452,10 +454,11 @@ is_method_pair(rec *r, kin_vid func, kin_vid self, kin_vid base)
 kin_vid
 rec_fallback(rec *r, kin_vid base, PyObject *name)
 {
-    PyObject *hook = _PyType_Lookup(Py_TYPE(O(r, base)), REC_STR("__getattr__"));
+    PyTypeObject *tp = Py_TYPE(O(r, base));
+    PyObject *hook = rec_lookup(r, tp, REC_STR("__getattr__"));
     if (hook == NULL || !PyFunction_Check(hook))
         return 0;
-    kin_vid parts[3] = {rec_const(r, hook), base, rec_const(r, name)};
+    kin_vid parts[3] = {rec_found(r, tp, REC_STR("__getattr__"), hook), base, rec_const(r, name)};
     return rec_build_tuple(r, parts, 3, NULL);
 }
 
@@ -513,12 +516,15 @@ rec_op_load_attr(rec *r, PyObject *name, bool method)
 
 /* Is the store a plain one into the instance dict (rule 68)? Otherwise user code may run. */
 static bool
-is_plain_store(PyTypeObject *tp, PyObject *name, PyObject **hook)
+is_plain_store(rec *r, PyTypeObject *tp, PyObject *name, PyObject **hook)
 {
     *hook = NULL;
-    PyObject *descr = _PyType_Lookup(tp, name);
+    PyObject *descr = rec_lookup(r, tp, name);
+    if (descr != NULL && (Py_TYPE(descr)->tp_flags & Py_TPFLAGS_HEAPTYPE))
+        rec_class_version(r, Py_TYPE(descr)); /* it may gain a __set__ (rule 18) */
     if (tp->tp_flags & Py_TPFLAGS_HEAPTYPE) {
-        PyObject *set = _PyType_Lookup(tp, REC_STR("__setattr__"));
+        PyObject *set = rec_lookup(r, tp, REC_STR("__setattr__"));
+        rec_lookup(r, tp, REC_STR("__delattr__"));
         if (set != NULL && PyFunction_Check(set)) {
             *hook = set;
             return false;
@@ -543,13 +549,14 @@ rec_op_store_attr(rec *r, PyObject *name, bool delete)
     kin_vid obj = rec_peek(r, 0), value = delete ? 0 : rec_peek(r, 1);
     int n = delete ? 1 : 2;
     PyObject *hook = NULL;
-    PyTypeObject *tp = rec_need_version(r, obj);
+    PyTypeObject *tp = rec_need_attrs(r, obj);
+    bool plain = !r->stopped && is_plain_store(r, tp, name, &hook);
     if (r->stopped)
         return;
-    bool plain = is_plain_store(tp, name, &hook);
     if (!plain && !delete && hook != NULL && rec_can_inline(r, hook)) {
         kin_vid args[3] = {obj, rec_const(r, name), value};
-        if (rec_inline(r, rec_const(r, hook), args, 3, 0, NULL, n, NULL, 0, KIN_RESUME_DROP, 0))
+        kin_vid func = rec_found(r, tp, REC_STR("__setattr__"), hook);
+        if (rec_inline(r, func, args, 3, 0, NULL, n, NULL, 0, KIN_RESUME_DROP, 0))
             return;
         if (r->stopped)
             return;

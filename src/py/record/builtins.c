@@ -221,7 +221,9 @@ model_isinstance(rec *r, const rec_args *a)
     PyObject *cls = _PyType_Lookup(Py_TYPE(obj), REC_STR("__class__"));
     if (cls == NULL || Py_TYPE(cls) != &PyGetSetDescr_Type || !collect_classes(r, a->args[1], classes, &n))
         return false;
-    rec_need_version(r, a->args[0]);
+    PyTypeObject *tp = rec_need_attrs(r, a->args[0]);
+    rec_lookup(r, tp, REC_STR("__class__"));
+    rec_bases_of(r, tp);
     for (int i = 0; i < n; i++) {
         int kind = instance_check_kind((PyTypeObject *)classes[i]);
         if (kind == CHECK_TORCH && kin_is_tensor(obj) && !kin_is_plain_tensor(obj))
@@ -272,7 +274,8 @@ model_callable(rec *r, const rec_args *a)
 {
     if (a->npos != 1)
         return false;
-    PyTypeObject *tp = rec_need_version(r, a->args[0]);
+    PyTypeObject *tp = rec_need_attrs(r, a->args[0]);
+    rec_lookup(r, tp, REC_STR("__call__"));
     return rec_model_bool(r, a, tp->tp_call != NULL);
 }
 
@@ -430,8 +433,8 @@ model_object_setattr(rec *r, const rec_args *a)
     PyObject *name = a->npos == 3 ? O(r, a->args[1]) : NULL;
     if (name == NULL || !PyUnicode_CheckExact(name) || rec_need_const(r, a->args[1]) == 0)
         return false;
-    PyTypeObject *tp = rec_need_version(r, a->args[0]);
-    PyObject *descr = _PyType_Lookup(tp, name);
+    PyTypeObject *tp = rec_need_attrs(r, a->args[0]);
+    PyObject *descr = rec_lookup(r, tp, name);
     if (r->stopped || (descr != NULL && Py_TYPE(descr)->tp_descr_set != NULL))
         return false;
     rec_model_store(r, a, a->args[2]);
@@ -507,8 +510,9 @@ model_len(rec *r, const rec_args *a)
     }
     PyObject *own = tp->tp_flags & Py_TPFLAGS_HEAPTYPE ? _PyType_Lookup(tp, REC_STR("__len__")) : NULL;
     if (own != NULL && PyFunction_Check(own) && rec_can_inline(r, own)) {
-        rec_need_version(r, v);
-        return !r->stopped && rec_inline(r, rec_const(r, own), &v, 1, 0, NULL, a->ndrop, NULL, 0, KIN_RESUME_PUSH, 0);
+        rec_need_attrs(r, v);
+        rec_lookup(r, tp, REC_STR("__len__"));
+        return !r->stopped && rec_inline(r, rec_found(r, tp, REC_STR("__len__"), own), &v, 1, 0, NULL, a->ndrop, NULL, 0, KIN_RESUME_PUSH, 0);
     }
     if (own != NULL && PyFunction_Check(own))
         return false;

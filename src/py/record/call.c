@@ -320,6 +320,24 @@ new_instance(rec *r, kin_vid cls, PyObject *alloc, const kin_vid *args, uint32_t
     return obj;
 }
 
+/* A class that changes between calls: what its constructors are, name by name. False: its version has to tell. */
+static bool
+look_up_constructors(rec *r, PyTypeObject *tp)
+{
+    if (_PyType_Lookup(tp, REC_STR("__abstractmethods__")) != NULL) /* what it says also depends on a flag */
+        return false;
+    PyTypeObject *meta = Py_TYPE(tp);
+    rec_attrs_of(r, tp);
+    rec_attrs_of(r, meta);
+    rec_lookup(r, meta, REC_STR("__call__"));
+    rec_lookup(r, tp, REC_STR("__new__"));
+    rec_lookup(r, tp, REC_STR("__init__"));
+    rec_lookup(r, tp, REC_STR("__del__"));
+    rec_lookup(r, tp, REC_STR("__abstractmethods__"));
+    rec_bases_of(r, tp);
+    return true;
+}
+
 /* A Python class: type.__call__ = __new__ + __init__. */
 static bool
 call_class(rec *r, kin_vid cls, const kin_vid *args, uint32_t npos, uint32_t nkw, PyObject *kwnames, int ndrop)
@@ -334,11 +352,12 @@ call_class(rec *r, kin_vid cls, const kin_vid *args, uint32_t npos, uint32_t nkw
     PyObject *init = _PyType_Lookup(tp, REC_STR("__init__"));
     if (init == NULL || !PyFunction_Check(init) || !rec_can_inline(r, init))
         return false;
-    rec_class_version(r, tp);
+    if (!rec_class_is_unstable(r, tp) || !look_up_constructors(r, tp))
+        rec_class_version(r, tp);
     kin_vid all[256], obj = new_instance(r, cls, alloc, args, takes_args ? npos : 0);
     all[0] = obj;
     memcpy(all + 1, args, (npos + nkw) * sizeof *args);
-    return rec_inline(r, rec_const(r, init), all, npos + 1, nkw, kwnames, ndrop, NULL, 0, KIN_RESUME_INIT, obj);
+    return rec_inline(r, rec_found(r, tp, REC_STR("__init__"), init), all, npos + 1, nkw, kwnames, ndrop, NULL, 0, KIN_RESUME_INIT, obj);
 }
 
 /* -- the call itself -------------------------------------------------------------------------------------------------- */
@@ -459,8 +478,9 @@ call_instance(rec *r, kin_vid callee, const kin_vid *args, uint32_t npos, uint32
     PyObject *call = _PyType_Lookup(tp, REC_STR("__call__"));
     if (call == NULL || !PyFunction_Check(call))
         return false;
-    rec_need_version(r, callee);
-    return !r->stopped && call_with_self(r, rec_const(r, call), callee, args, npos, nkw, kwnames, ndrop);
+    rec_need_attrs(r, callee);
+    rec_lookup(r, tp, REC_STR("__call__"));
+    return !r->stopped && call_with_self(r, rec_found(r, tp, REC_STR("__call__"), call), callee, args, npos, nkw, kwnames, ndrop);
 }
 
 void

@@ -232,13 +232,13 @@ rec_op_get_iter(rec *r)
     if (rec_iter_of(r, vid, 1) || r->stopped)
         return;
     PyObject *obj = O(r, vid);
-    PyTypeObject *tp = rec_need_version(r, vid);
+    PyTypeObject *tp = rec_need_attrs(r, vid);
+    PyObject *func = tp->tp_flags & Py_TPFLAGS_HEAPTYPE ? rec_lookup(r, tp, REC_STR("__iter__")) : NULL;
     if (r->stopped)
         return;
-    PyObject *func = tp->tp_flags & Py_TPFLAGS_HEAPTYPE ? _PyType_Lookup(tp, REC_STR("__iter__")) : NULL;
-    if (func != NULL && PyFunction_Check(func) &&
-        (rec_generator_call(r, rec_const(r, func), &vid, 1, 0, NULL, 1) ||
-         (rec_can_inline(r, func) && rec_inline(r, rec_const(r, func), &vid, 1, 0, NULL, 1, NULL, 0, KIN_RESUME_PUSH, 0))))
+    kin_vid iter = func != NULL && PyFunction_Check(func) ? rec_found(r, tp, REC_STR("__iter__"), func) : 0;
+    if (iter != 0 && (rec_generator_call(r, iter, &vid, 1, 0, NULL, 1) ||
+                      (rec_can_inline(r, func) && rec_inline(r, iter, &vid, 1, 0, NULL, 1, NULL, 0, KIN_RESUME_PUSH, 0))))
         return;
     if (r->stopped)
         return;

@@ -338,8 +338,9 @@ rec_op_contains(rec *r, int invert)
     PyObject *own = tp->tp_flags & Py_TPFLAGS_HEAPTYPE ? _PyType_Lookup(tp, REC_STR("__contains__")) : NULL;
     if (own != NULL && PyFunction_Check(own) && rec_can_inline(r, own)) {
         kin_vid call[2] = {args[1], args[0]};
-        rec_need_version(r, args[1]);
-        if (r->stopped || rec_inline(r, rec_const(r, own), call, 2, 0, NULL, 2, NULL, 0,
+        rec_need_attrs(r, args[1]);
+        rec_lookup(r, tp, REC_STR("__contains__"));
+        if (r->stopped || rec_inline(r, rec_found(r, tp, REC_STR("__contains__"), own), call, 2, 0, NULL, 2, NULL, 0,
                                      invert ? KIN_RESUME_FALSITY : KIN_RESUME_TRUTH, 0))
             return;
     }
@@ -372,7 +373,9 @@ rec_truth(rec *r, kin_vid vid)
             return 1;
     }
     if (!has_own_truth(tp)) {
-        rec_need_version(r, vid);
+        rec_need_attrs(r, vid);
+        rec_lookup(r, tp, REC_STR("__bool__"));
+        rec_lookup(r, tp, REC_STR("__len__"));
         return 1;
     }
     if (f != NULL || !rec_is_plain_value(obj))
@@ -608,10 +611,11 @@ subscr_python(rec *r, kin_vid container, kin_vid key)
     PyObject *get = _PyType_Lookup(tp, REC_STR("__getitem__"));
     if (get == NULL || !PyFunction_Check(get) || !rec_can_inline(r, get))
         return false;
-    rec_need_version(r, container);
+    rec_need_attrs(r, container);
+    rec_lookup(r, tp, REC_STR("__getitem__"));
     kin_vid args[2] = {container, key};
     return !r->stopped &&
-           rec_inline(r, rec_const(r, get), args, 2, 0, NULL, 2, NULL, 0, KIN_RESUME_PUSH, 0);
+           rec_inline(r, rec_found(r, tp, REC_STR("__getitem__"), get), args, 2, 0, NULL, 2, NULL, 0, KIN_RESUME_PUSH, 0);
 }
 
 /* An element of a named tuple, such as what torch.max returns: part of the graph if the tuple is. */
@@ -707,8 +711,9 @@ rec_op_store_subscr(rec *r, bool delete)
     PyTypeObject *tp = Py_TYPE(O(r, container));
     PyObject *set = tp->tp_flags & Py_TPFLAGS_HEAPTYPE && !delete ? _PyType_Lookup(tp, REC_STR("__setitem__")) : NULL;
     if (set != NULL && PyFunction_Check(set) && rec_can_inline(r, set)) {
-        rec_need_version(r, container);
-        if (!r->stopped && rec_inline(r, rec_const(r, set), args, 3, 0, NULL, 3, NULL, 0, KIN_RESUME_DROP, 0))
+        rec_need_attrs(r, container);
+        rec_lookup(r, tp, REC_STR("__setitem__"));
+        if (!r->stopped && rec_inline(r, rec_found(r, tp, REC_STR("__setitem__"), set), args, 3, 0, NULL, 3, NULL, 0, KIN_RESUME_DROP, 0))
             return;
     }
     rec_fresh *f = FRESH(r, container);

@@ -612,8 +612,8 @@ static void
 op_before_with(rec *r)
 {
     kin_vid mgr = rec_peek(r, 0);
-    PyTypeObject *tp = rec_need_version(r, mgr);
-    PyObject *enter = _PyType_Lookup(tp, REC_STR("__enter__")), *leave = _PyType_Lookup(tp, REC_STR("__exit__"));
+    PyTypeObject *tp = rec_need_attrs(r, mgr);
+    PyObject *enter = rec_lookup(r, tp, REC_STR("__enter__")), *leave = rec_lookup(r, tp, REC_STR("__exit__"));
     if (r->stopped)
         return;
     bool python = enter && leave && PyFunction_Check(enter) && PyFunction_Check(leave);
@@ -622,15 +622,15 @@ op_before_with(rec *r)
         rec_stop(r, "context manager that is not understood");
         return;
     }
-    kin_vid parts[2] = {rec_const(r, leave), mgr};
+    kin_vid first = rec_found(r, tp, REC_STR("__enter__"), enter), parts[2] = {rec_found(r, tp, REC_STR("__exit__"), leave), mgr};
     kin_vid exit = rec_step_out(r, KIN_STEP_BUILD_METHOD, KIN_STEP_PURE, parts, 2);
     rec_make_fresh(r, exit, FRESH_METHOD, parts, 2, true);
     if (python && rec_can_inline(r, enter) &&
-        rec_inline(r, rec_const(r, enter), &mgr, 1, 0, NULL, 1, &exit, 1, KIN_RESUME_PUSH, 0))
+        rec_inline(r, first, &mgr, 1, 0, NULL, 1, &exit, 1, KIN_RESUME_PUSH, 0))
         return;
     if (r->stopped)
         return;
-    kin_vid args[2] = {rec_const(r, enter), mgr};
+    kin_vid args[2] = {first, mgr};
     kin_vid out = rec_step_out(r, KIN_STEP_CALL, KIN_STEP_OPAQUE | KIN_STEP_EFFECT, args, 2);
     rec_forget_contents(r);
     r->skip_expected = true;

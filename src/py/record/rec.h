@@ -200,6 +200,7 @@ bool rec_pairs_of(rec *r, kin_vid dict, kin_vid **pairs, uint32_t *n); /* malloc
 void rec_touch_iterators(rec *r, kin_vid container);
 bool rec_meta(rec *r, kin_vid tensor, unsigned mask); /* makes tensor metadata a fact or a check */
 bool rec_is_unstable(rec *r, kin_vid vid);
+bool rec_class_is_unstable(rec *r, PyTypeObject *tp);
 
 /* ---- steps.c ---- */
 uint32_t rec_snapshot(rec *r);                        /* state before the current instruction */
@@ -223,6 +224,14 @@ PyObject *rec_stack_obj(rec *r, int i);               /* real object i below the
 void rec_await_result(rec *r, kin_vid vid, uint32_t step); /* pushes vid; its object comes with the next event */
 void rec_await_const(rec *r);                         /* pushes a constant to come */
 void rec_push_step(rec *r, kin_step_kind kind, unsigned flags, const kin_vid *args, uint32_t n);
+
+/* ---- lookup.c: attributes of classes ---- */
+void rec_attrs_of(rec *r, PyTypeObject *tp);          /* begins: what rec_lookup answers for the class will be facts */
+PyTypeObject *rec_need_attrs(rec *r, kin_vid vid);    /* ... for the class of the value, which becomes a fact */
+PyObject *rec_lookup(rec *r, PyTypeObject *tp, PyObject *name); /* _PyType_Lookup; borrowed, NULL = absent */
+kin_vid rec_found(rec *r, PyTypeObject *tp, PyObject *name, PyObject *found); /* what rec_lookup found, as a callable or descriptor */
+kin_vid rec_found_value(rec *r, PyTypeObject *tp, PyObject *name, PyObject *found); /* ... as a value */
+void rec_bases_of(rec *r, PyTypeObject *tp);          /* makes the MRO a fact */
 
 /* ---- attr.c ---- */
 typedef enum { ATTR_VALUE, ATTR_METHOD, ATTR_CALL, ATTR_STEP, ATTR_AWAIT_CONST, ATTR_ABSENT } attr_kind;

@@ -8,7 +8,7 @@
 typedef struct {
     bool fullgraph;        /* the first graph break raises (kin_record_call returns NULL with the exception set) */
     bool strict_breaks;    /* report deferred effects as breaks */
-    PyObject *unstable;    /* set of str: paths whose value changed between calls; read as free values (rule 12) */
+    PyObject *unstable;    /* set of str: places where something changed between calls (module/unstable.h); less is assumed of them (rule 12) */
     PyObject *error_class; /* exception class for fullgraph */
     bool witness;          /* check the recording against a torch-function mode */
 } kin_record_options;

@@ -273,22 +273,33 @@ rec_as_const(rec *r, kin_vid vid)
     return r->info.at[vid].as_const ? r->info.at[vid].as_const : vid;
 }
 
-/* Did this path change between earlier calls? Then it is read as a free value from now on (rule 12). */
+/* Steals `place`. */
+static bool
+is_noted(rec *r, PyObject *place)
+{
+    int found = place == NULL ? -1 : PySet_Contains(r->opt->unstable, place);
+    Py_XDECREF(place);
+    if (found < 0)
+        PyErr_Clear();
+    return found > 0;
+}
+
+/* Did the value change between earlier calls? Then it is a free one from now on (rule 12). */
 bool
 rec_is_unstable(rec *r, kin_vid vid)
 {
     if (r->opt->unstable == NULL || PySet_GET_SIZE(r->opt->unstable) == 0)
         return false;
-    PyObject *text = kin_source_text(r->v, vid);
-    if (text == NULL) {
-        PyErr_Clear();
+    return is_noted(r, kin_value_place(r->v, vid));
+}
+
+/* Did anything of the class? Then each lookup in it is a fact of its own. */
+bool
+rec_class_is_unstable(rec *r, PyTypeObject *tp)
+{
+    if (r->opt->unstable == NULL || PySet_GET_SIZE(r->opt->unstable) == 0 || (tp->tp_flags & Py_TPFLAGS_IMMUTABLETYPE))
         return false;
-    }
-    int found = PySet_Contains(r->opt->unstable, text);
-    Py_DECREF(text);
-    if (found < 0)
-        PyErr_Clear();
-    return found > 0;
+    return is_noted(r, kin_class_place(tp));
 }
 
 /* More digits than sys.set_int_max_str_digits() lets through at its strictest: whether text can be made of such a number,
@@ -328,9 +339,12 @@ rec_can_const(rec *r, kin_vid vid)
     if (rec_is_const(r, vid))
         return true;
     PyObject *obj = O(r, vid);
-    if (r->t->vals.at[vid].kind == KIN_VAL_STEP && FRESH(r, vid) != NULL)
+    bool made = r->t->vals.at[vid].kind == KIN_VAL_STEP;
+    if (made && (FRESH(r, vid) != NULL || PyFloat_CheckExact(obj))) /* a float of a clock, a generator, data: never the same again */
         return false;
-    return kin_is_exact_immutable(obj) ? !rec_is_unstable(r, vid) : rec_pinnable(obj);
+    if (!kin_is_exact_immutable(obj) && !rec_pinnable(obj))
+        return false;
+    return !(kin_is_exact_immutable(obj) || PyFunction_Check(obj)) || !rec_is_unstable(r, vid);
 }
 
 kin_vid

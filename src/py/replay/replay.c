@@ -390,7 +390,10 @@ run_segment(kin_run *r, uint32_t step, PyObject **value)
         return LEFT;
     }
     kin_guard_miss miss;
-    return kin_guard_eval(r->v, r->t->steps.at[step].num, r->slots, &miss) ? GO_ON : fail_test(r, step, value);
+    if (kin_guard_eval(r->v, r->t->steps.at[step].num, r->slots, &miss))
+        return GO_ON;
+    r->v->missed = miss.fact;
+    return fail_test(r, step, value);
 }
 
 static outcome

@@ -21,6 +21,7 @@ typedef struct kin_variant {
     uint64_t exits;          /* replays that left at a side exit or EXIT */
     uint64_t misses;         /* guard misses of segment 0 */
     uint32_t running;        /* replays in progress (recursion, threads) */
+    uint32_t missed;         /* the fact that failed in the segment at which a replay last left; UINT32_MAX: a path */
     uint32_t *exit_counts;   /* by step: how often this CHECK/SEGMENT left the program; NULL until needed */
     double record_ns;
     char *failure;           /* a replay met a failure of our own (failure.h): its text, made with malloc */

@@ -313,7 +313,7 @@ def helper_with_attr():
 helper_with_attr.rate = 0.25
 
 
-@case(args=lambda i, s: (T(i, 2, 3), T(i + 50, 3)))
+@case(args=lambda i, s: (T(i, 2, 3), T(i + 50, 3)), replays=0)
 def inner_class_and_function(x, y):
     class Local:
         weight = 2

@@ -48,7 +48,7 @@ def ternary_on_argument(x, flag):
     return x.relu() if flag else x.neg()
 
 
-@case(args=lambda i, s: (T(i, 4), (0, 1, 5, 2, 0, 7)[i]), again=2)
+@case(args=lambda i, s: (T(i, 4), (0, 1, 5, 2, 0, 7)[i]), again=2, replays=2)
 def chained_comparison(x, n):
     if 0 < n < 4:
         return x + n
@@ -101,7 +101,7 @@ def tolist_decides(x):
     return x + len(values), max(values) > 2, sorted(values)[0]
 
 
-@case(args=lambda i, s: (T(i, 4, 4), i % 2 == 0 and "a" or "b"), again=1)
+@case(args=lambda i, s: (T(i, 4, 4), i % 2 == 0 and "a" or "b"), again=1, replays=3)
 def match_strings(x, kind):
     match kind:
         case "a":
@@ -156,7 +156,7 @@ def comprehension_scoping(x):
     return x + n + sum(squares), sorted(pairs), table
 
 
-@case(mutate=do(3, lambda s: FLAGS.__setitem__("relu", False)))
+@case(mutate=do(3, lambda s: FLAGS.__setitem__("relu", False)), replays=3)
 def comprehension_over_tensors(x):
     parts = [t.relu() if FLAGS["relu"] else t for t in x.unbind(0)]
     return torch.stack(parts), {i: p.sum() for i, p in enumerate(parts)}

@@ -104,7 +104,7 @@ def return_in_finally(x):
     return x
 
 
-@case(args=lambda i, s: (T(i, 3), i % 3), again=2)
+@case(args=lambda i, s: (T(i, 3), i % 3), again=2, replays=2)
 def except_chain(x, which):
     try:
         if which == 0:
@@ -143,7 +143,7 @@ def torch_error_caught(x, y):
         return type(e).__name__, x.sum()
 
 
-@case()
+@case(replays=0)
 def reraise(x):
     try:
         try:
@@ -328,7 +328,7 @@ def catches_warnings(x):
     return x, len(got), str(got[0].message)
 
 
-@case(mutate=do(3, lambda s: LOG.setLevel(logging.ERROR)), again=0)
+@case(mutate=do(3, lambda s: LOG.setLevel(logging.ERROR)), again=0, replays=4)
 def logs(x):
     LOG.info("shape %s", tuple(x.shape))
     if LOG.isEnabledFor(logging.DEBUG):
@@ -346,7 +346,7 @@ def logs_exception(x):
     return x - 1
 
 
-@case()
+@case(replays=0)
 def traceback_lines(x):
     try:
         deep(

@@ -140,7 +140,7 @@ class Props:
 PROPS = Props()
 
 
-@changes(lambda s: setattr(PROPS, "_v", 6))
+@changes(lambda s: setattr(PROPS, "_v", 6), replays=3)
 def property_read(x):
     return x + PROPS.v
 
@@ -151,7 +151,7 @@ def property_write(x):
     return x * PROPS._v
 
 
-@changes(lambda s: setattr(Props, "v", property(lambda self: -1)))
+@changes(lambda s: setattr(Props, "v", property(lambda self: -1)), replays=3)
 def property_replaced(x):
     return x + PROPS.v
 
@@ -365,7 +365,7 @@ def metaclass_property(x):
     return x + len(Meta1.label), "m" in Meta1, Meta1().stamp
 
 
-@case(replays=1)
+@case(replays=0)
 def class_made_in_function(x):
     class Made(metaclass=Reg, tag="in"):
         k = 3
@@ -385,7 +385,7 @@ class Base:
         return (cls.__name__, item)
 
 
-@case(replays=1)
+@case(replays=0)
 def init_subclass_and_class_getitem(x):
     class Heavy(Base, weight=4):
         pass
@@ -595,7 +595,7 @@ class Counter2:
 COUNTER = Counter2()
 
 
-@case(again=1)
+@case(again=2, replays=1)
 def counts_in_class_and_instance(x):
     Counter2.total += 1
     COUNTER.n += 2
@@ -640,7 +640,7 @@ class Del:
         Del.log.append(self.n)
 
 
-@case(replays=3)
+@case(replays=0)
 def finaliser_runs_in_time(x):
     a = Del(1)
     before = len(Del.log)

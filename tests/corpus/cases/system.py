@@ -80,7 +80,7 @@ def module_attribute_appears(x):
     return x * math.kin_tau
 
 
-@case()
+@case(replays=0)
 def weak_references(x):
     class Node:
         pass
@@ -205,14 +205,14 @@ def function_by_name(s):
     return lambda x: getattr(torch.nn.functional, s.act)(x)
 
 
-@case()
+@case(replays=4)
 def builtins_of_many_kinds(x):
     return (x + ord("a"), chr(98), bin(5), hex(255), oct(8), callable(len), id(x) == id(x), type(x).__name__,
             isinstance(x, object), hash("a") == hash("a"), vars(types.SimpleNamespace(a=1)), bool([]), int(3.9),
             float("2.5"), complex(1, 2), str(1), list("ab"), dict(a=1), set([1]), tuple([1]), iter([1]) is not None)
 
 
-@case(args=lambda i, s: (T(i, 3), s), again=0)
+@case(args=lambda i, s: (T(i, 3), s), again=0, replays=2)
 def writes_into_namespace(x, ns):
     ns.last = x * 2
     ns.count = getattr(ns, "count", 0) + 1

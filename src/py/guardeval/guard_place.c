@@ -1,0 +1,76 @@
+/* Names for values that are the same in each recording of a function: where a value is read from or made. What changed between
+ * calls is remembered under them (rule 12). Two places under one name cost speed only: the recorder then assumes less of both.
+ */
+#include "py/guardeval/guard_text_priv.h"
+
+static bool
+is_named(kin_access access)
+{
+    return access == KIN_ACCESS_KWDEFAULT || access == KIN_ACCESS_IATTR || access == KIN_ACCESS_TYPEATTR ||
+           access == KIN_ACCESS_DICT_ITEM;
+}
+
+/* The instruction that made it. */
+static PyObject *
+step_place(const kin_variant *v, const kin_val *val)
+{
+    uint32_t snap = val->step < v->trace.steps.len ? v->trace.steps.at[val->step].snap : 0;
+    if (snap == 0)
+        return PyUnicode_FromString("<made here>");
+    const kin_snap *s = &v->trace.snaps.at[snap];
+    return PyUnicode_FromFormat("<%p+%u>", (void *)kin_refs_get(&v->refs, s->code), s->offset);
+}
+
+/* An attribute is in one place, whether the instance has a dict already or not. */
+static bool
+is_dict_of_instance(const kin_variant *v, kin_vid vid)
+{
+    const kin_val *val = &v->trace.vals.at[vid];
+    return val->kind == KIN_VAL_SRC && val->access == KIN_ACCESS_INSTDICT;
+}
+
+static PyObject *
+source_place(const kin_variant *v, const kin_val *val)
+{
+    kin_access access = (kin_access)val->access;
+    kin_vid from = val->parent;
+    if (access == KIN_ACCESS_DICT_ITEM && is_dict_of_instance(v, from)) {
+        access = KIN_ACCESS_IATTR;
+        from = v->trace.vals.at[from].parent;
+    }
+    PyObject *parent = from != 0 ? kin_value_place(v, from) : PyUnicode_FromString(""), *out = NULL;
+    if (parent == NULL)
+        return NULL;
+    if (is_named(access)) {
+        PyObject *key = kin_object_text(kin_refs_get(&v->refs, val->key));
+        out = key != NULL ? PyUnicode_FromFormat("%U/%u:%U", parent, access, key) : NULL;
+        Py_XDECREF(key);
+    } else {
+        out = PyUnicode_FromFormat("%U/%u:%u", parent, access, val->key);
+    }
+    Py_DECREF(parent);
+    return out;
+}
+
+PyObject *
+kin_value_place(const kin_variant *v, kin_vid vid)
+{
+    const kin_val *val = &v->trace.vals.at[vid];
+    switch ((kin_val_kind)val->kind) {
+    case KIN_VAL_CONST:
+        return PyUnicode_FromFormat("<%p>", (void *)kin_refs_get(&v->refs, val->key));
+    case KIN_VAL_SRC:
+        return source_place(v, val);
+    case KIN_VAL_STEP:
+        return step_place(v, val);
+    case KIN_VAL_NONE:
+        break;
+    }
+    return PyUnicode_FromString("<nothing>");
+}
+
+PyObject *
+kin_class_place(PyTypeObject *cls)
+{
+    return PyUnicode_FromFormat("class <%p>", (void *)cls);
+}
