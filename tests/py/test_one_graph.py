@@ -47,6 +47,11 @@ def by_number(x):
     return x.max(-1)[0] + x.topk(1, -1)[0].sum() + abs(x)[:, 0]
 
 
+def by_name(x):
+    best = x.max(-1, keepdim=True)
+    return (x - best.values) * x.sort(-1).values + best.indices
+
+
 def starred(x):
     batch, *rest = x.shape
     return x.reshape(batch * rest[0]) * rest[-1]
@@ -58,7 +63,7 @@ def over_a_view(x):
     return x.relu()
 
 
-@pytest.mark.parametrize("fn", [merge_heads, partial_activation, by_number, starred, over_a_view])
+@pytest.mark.parametrize("fn", [merge_heads, partial_activation, by_number, by_name, starred, over_a_view])
 def test_one_graph(fn):
     compiled = kintsugi.compile(fn)
     for i in range(4):

@@ -171,6 +171,10 @@ data_descriptor(rec *r, kin_vid base, PyTypeObject *owner, PyObject *name, PyObj
             set_step(out, KIN_STEP_OPAQUE);
         return;
     }
+    if (dt == &PyMemberDescr_Type && PyTuple_Check(obj)) { /* a field of a named result: no offset in the fixed part */
+        set_step(out, r->info.at[base].graph ? KIN_STEP_TORCH : 0);
+        return;
+    }
     if (dt == &PyMemberDescr_Type && FRESH(r, base) == NULL) {
         struct PyMemberDef *m = ((PyMemberDescrObject *)descr)->d_member;
         if (m->type == T_OBJECT_EX || m->type == T_OBJECT) {
