@@ -57,13 +57,18 @@ def starred(x):
     return x.reshape(batch * rest[0]) * rest[-1]
 
 
+def unpacked_generator(x):
+    a, b = (y.relu() for y in (x, x * 2))
+    return a + b
+
+
 def over_a_view(x):
     for v in View(3):
         x = x + v
     return x.relu()
 
 
-@pytest.mark.parametrize("fn", [merge_heads, partial_activation, by_number, by_name, starred, over_a_view])
+@pytest.mark.parametrize("fn", [merge_heads, partial_activation, by_number, by_name, starred, unpacked_generator, over_a_view])
 def test_one_graph(fn):
     compiled = kintsugi.compile(fn)
     for i in range(4):

@@ -190,12 +190,16 @@ lose_generators(rec *r)
     }
 }
 
+static const consumer_row unpack_row;
+
 /* The consuming instruction as an opaque step. Its operands may be gone by now: nothing looks at their objects. */
 static void
 do_opaquely(rec *r, const rec_consumer *c)
 {
     if (c->row == NULL)
         rec_ask_iter(r, rec_peek(r, 0));
+    else if (c->row == &unpack_row)
+        rec_stop(r, "unpacking of a generator that is not understood");
     else
         rec_call_step(r, c->callee, c->args, c->npos, c->nkw, c->kwnames, c->ndrop, KIN_STEP_OPAQUE | KIN_STEP_EFFECT,
                       c->opaque_row);
@@ -871,6 +875,33 @@ finish_next(rec *r, rec_consumer *c)
     kin_vid value = c->ended ? c->args[1] : c->items[0];
     rec_drop(r, c->ndrop);
     rec_push(r, value);
+    return true;
+}
+
+/* a, b = generator */
+static bool
+finish_unpack(rec *r, rec_consumer *c)
+{
+    if (!c->ended || c->n != c->npos)
+        return false;
+    rec_drop(r, 1);
+    for (uint32_t i = c->n; i-- > 0;)
+        rec_push(r, c->items[i]);
+    return true;
+}
+
+static const consumer_row unpack_row = {"", TAKE_ALL, finish_unpack};
+
+bool
+rec_consume_unpack(rec *r, kin_vid vid, int n)
+{
+    rec_gen *gen = usable_generator(r, vid);
+    rec_consumer *c = gen ? rec_begin_consumer(r, gen) : NULL;
+    if (c == NULL)
+        return false;
+    c->row = &unpack_row;
+    c->source = vid;
+    c->npos = (uint32_t)n;
     return true;
 }
 

@@ -446,7 +446,7 @@ rec_op_unpack(rec *r, int n)
         rec_stop(r, "unpacking very many values");
         return;
     }
-    if (!unpacked_items(r, rec_peek(r, 0), n, false, local, &count))
+    if (rec_consume_unpack(r, rec_peek(r, 0), n) || !unpacked_items(r, rec_peek(r, 0), n, false, local, &count))
         return;
     rec_drop(r, 1);
     for (int i = n; i-- > 0;)

@@ -323,6 +323,7 @@ bool rec_drop_report(rec *r, kin_vid callee, int below, const kin_vid *args, uin
 /* ---- generator.c: generators, and regions of steps that can be done again ---- */
 bool rec_generator_call(rec *r, kin_vid callee, const kin_vid *args, uint32_t npos, uint32_t nkw, PyObject *kwnames, int ndrop);
 bool rec_consume_for(rec *r, kin_vid it);             /* FOR_ITER over a generator of ours */
+bool rec_consume_unpack(rec *r, kin_vid vid, int n);  /* UNPACK_SEQUENCE of one */
 bool rec_consume_call(rec *r, kin_vid callee, const kin_vid *args, uint32_t npos, uint32_t nkw, PyObject *kwnames, int ndrop);
 bool rec_enter_from_c(rec *r, struct _PyInterpreterFrame *f, bool *skip); /* a frame starts: one that a consumer waits for? */
 bool rec_leave_to_c(rec *r, rec_frame *f, PyObject *value);   /* a frame returns or yields; true: taken care of */

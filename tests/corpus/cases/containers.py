@@ -368,3 +368,22 @@ def named_results(x):
 @case()
 def numbers_of_tensors(x):
     return abs(x), pow(x, 2), pow(2.0, x)
+
+
+@case()
+def unpacked_generators(x):
+    a, b = (y * 2 for y in (x, x + 1))
+    (c,) = (n for n in [3.0] if n)
+    p, q = (i for i in range(2))
+    return a - b, c, p, q
+
+
+@case()
+def unpacked_generators_of_other_lengths(x):
+    errors = []
+    for n in (1, 3):
+        try:
+            a, b = (x + i for i in range(n))
+        except ValueError as e:
+            errors.append(str(e))
+    return x * 2, errors
