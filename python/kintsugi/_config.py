@@ -33,6 +33,7 @@ _ROWS = {
     "recompile_limit": (8, _count, "a number from 0 on", True, "recordings of one function before calls run eagerly"),
     "branch_limit": (32, _count, "a number from 0 on", True, "branches added to one recording"),
     "exit_limit": (64, _count, "a number from 0 on", True, "side exits at one place that may still be recorded"),
+    "trace_limit": (10_000_000, _count, "a number from 0 on", True, "instructions that one recording may hold"),
     "failure_limit": (3, _count, "a number from 0 on", True, "recordings that may leave nothing usable"),
     "disable": (False, _flag, "True or False", True, "run everything eagerly"),
     "witness": (False, _flag, "True or False", True, "check recordings against a torch-function mode"),

@@ -9,6 +9,7 @@
 #define _GNU_SOURCE /* RTLD_NOLOAD */
 #endif
 #include "py/aten/make.h"
+#include "py/aten/modes.h"
 #include "py/aten/tensor.h"
 #include "py/aten/tensor_priv.h"
 #include <dlfcn.h>
@@ -90,7 +91,7 @@ find_symbols(PyObject *torch_module)
         !kin_aten_symbol(cpu, "_ZNK3c1010TensorImpl13requires_gradEv", &aten.requires_grad))
         return fail("TensorImpl::requires_grad is missing");
     aten.layout_strided = strided();
-    return KIN_OK;
+    return kin_modes_init(torch_module, cpu, c10);
 }
 
 /* An attribute that is an int, or the int that a method returns; -1 with an exception on failure. */

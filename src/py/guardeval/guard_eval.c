@@ -5,6 +5,8 @@
  */
 #include "py/guardeval/guard_priv.h"
 
+#include "py/aten/modes.h"
+
 static PyObject *
 value_of(const kin_variant *v, uint32_t seg, kin_vid vid, PyObject *const *at, PyObject *const *slots)
 {
@@ -47,8 +49,10 @@ kin_guard_run_ops(const kin_variant *v, uint32_t seg, const kin_guard_op *ops, u
 }
 
 static bool
-test_ambient(const kin_variant *v, const kin_guard_seg *s, kin_guard_miss *miss)
+test_ambient(const kin_variant *v, uint32_t seg, const kin_guard_seg *s, kin_guard_miss *miss)
 {
+    if (seg != 0 && kin_modes_active()) /* what was opaque has entered one; dispatch asks at entry */
+        return fail_at(miss, UINT32_MAX, 0);
     for (uint32_t i = 0; i < s->calls.len; i++)
         if (!kin_guard_holds(&v->refs, &v->trace.facts.at[s->calls.at[i]], NULL, NULL))
             return fail_at(miss, s->calls.at[i], 0);
@@ -69,7 +73,7 @@ kin_guard_eval(kin_variant *v, uint32_t seg, PyObject **slots, kin_guard_miss *m
     if (p == NULL || seg >= p->nsegs)
         return fail_at(miss, UINT32_MAX, 0);
     const kin_guard_seg *s = &p->segs[seg];
-    if (!test_ambient(v, s, miss))
+    if (!test_ambient(v, seg, s, miss))
         return false;
     bool armable = s->ops.len != 0;
     if (armable && kin_fast_eval(v, seg, slots) == KIN_FAST_PASS) {

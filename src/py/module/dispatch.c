@@ -5,6 +5,7 @@
 
 #include <time.h>
 
+#include "py/aten/modes.h"
 #include "py/aten/tensor.h"
 #include "py/compat/recursion.h"
 #include "py/guardeval/guard.h"
@@ -74,6 +75,8 @@ find_obstacle(const kin_compiled *self, PyThreadState *ts)
         return KIN_EAGER_RECORDING;
     if (kin_watch_foreign_tool(ts))
         return KIN_EAGER_TOOL;
+    if (kin_modes_active())
+        return KIN_EAGER_MODE;
     return KIN_EAGER_NO;
 }
 
@@ -96,7 +99,7 @@ may_extend(const exit_context *x, uint32_t step)
         return false;
     if (v->exit_counts != NULL && v->exit_counts[step] > options->exit_limit)
         return false;
-    return !kin_record_active() && !kin_watch_foreign_tool(x->ts);
+    return !kin_record_active() && !kin_watch_foreign_tool(x->ts) && !kin_modes_active();
 }
 
 static void
@@ -106,6 +109,7 @@ fill_record_options(const kin_compiled *self, PyObject *unstable, kin_record_opt
     *out = (kin_record_options){
         .fullgraph = self->fullgraph,
         .strict_breaks = options->strict_breaks,
+        .trace_limit = options->trace_limit,
         .witness = options->witness,
         .unstable = unstable,
         .error_class = options->error_class == NULL ? PyExc_RuntimeError : options->error_class,
@@ -524,6 +528,8 @@ run_unknown(call_state *c)
         return run_eager(c, KIN_EAGER_NO_TORCH);
     if (kin_record_active()) /* importing torch let other threads run */
         return run_eager(c, KIN_EAGER_RECORDING);
+    if (kin_modes_active()) /* not known before torch was there */
+        return run_eager(c, KIN_EAGER_MODE);
     PyObject *cause = c->shape->variants.len == 0 ? NULL : explain_misses(c);
     const char *text = cause == NULL ? "another kind of call" : PyUnicode_AsUTF8(cause);
     if (text == NULL)

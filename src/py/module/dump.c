@@ -165,6 +165,14 @@ describe_row(unsigned why)
     return entry;
 }
 
+/* What exactly it was: the step, or for the end of a recording the reason. */
+static PyObject *
+describe_context(dumper *d, const kin_step *s)
+{
+    PyObject *reason = s->kind == KIN_STEP_EXIT && s->ref ? kin_refs_get(d->refs, s->ref) : NULL;
+    return reason != NULL && PyUnicode_Check(reason) ? Py_NewRef(reason) : dump_step_text(d, s);
+}
+
 static PyObject *
 describe_break(dumper *d, uint32_t index)
 {
@@ -174,7 +182,7 @@ describe_break(dumper *d, uint32_t index)
         return NULL;
     if (dump_set_place(entry, dump_snap_place(d, s->snap)) < 0
         || dump_set(entry, "user_stack", dump_user_stack(d, s->snap)) < 0
-        || dump_set(entry, "context", dump_step_text(d, s)) < 0
+        || dump_set(entry, "context", describe_context(d, s)) < 0
         || dump_set(entry, "step", PyLong_FromUnsignedLong(index)) < 0)
         Py_CLEAR(entry);
     return entry;

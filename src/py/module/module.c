@@ -47,6 +47,7 @@ static const struct {
     {"recompile_limit", OPTION_COUNT, offsetof(kin_options, recompile_limit)},
     {"branch_limit", OPTION_COUNT, offsetof(kin_options, branch_limit)},
     {"exit_limit", OPTION_COUNT, offsetof(kin_options, exit_limit)},
+    {"trace_limit", OPTION_COUNT, offsetof(kin_options, trace_limit)},
     {"failure_limit", OPTION_COUNT, offsetof(kin_options, failure_limit)},
     {"strict_breaks", OPTION_FLAG, offsetof(kin_options, strict_breaks)},
     {"witness", OPTION_FLAG, offsetof(kin_options, witness)},
@@ -325,7 +326,8 @@ static int
 exec_module(PyObject *module)
 {
     kin_state *st = state_of(module);
-    st->options = (kin_options){.recompile_limit = 8, .branch_limit = 32, .exit_limit = 64, .failure_limit = 3};
+    st->options = (kin_options){.recompile_limit = 8, .branch_limit = 32, .exit_limit = 64, .failure_limit = 3,
+                                .trace_limit = 10000000};
     st->next_variant = 1;
     st->log = kin_event_log_new(EVENTS_KEPT);
     st->str_call = PyUnicode_InternFromString("__call__");

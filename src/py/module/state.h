@@ -23,6 +23,7 @@ typedef struct {
     uint32_t recompile_limit; /* variants of one code object */
     uint32_t branch_limit;    /* branches added to one variant */
     uint32_t exit_limit;      /* exits at one step that may still be recorded */
+    uint32_t trace_limit;     /* instructions that one recording may hold */
     uint32_t failure_limit;   /* recordings of one call shape that may leave nothing usable */
     bool strict_breaks;
     bool witness;             /* check recordings against a torch-function mode */

@@ -3,6 +3,7 @@
  */
 #include "py/record/rec.h"
 
+#include "core/diag/breaks.h"
 #include "py/record/models.h"
 
 typedef bool (*model_fn)(rec *r, const rec_args *a);
@@ -134,13 +135,18 @@ model_fresh(rec *r, const rec_args *a)
     return true;
 }
 
-/* Reads the outside world or hidden state; runs no Python code. */
+/* Reads the outside world or hidden state, or acts on it; runs no Python code. */
 static bool
 model_ask(rec *r, const rec_args *a)
 {
     if (rec_any_tensor(r, a->args, a->npos + a->nkw))
         return false;
-    rec_model_step(r, a, 0);
+    PyObject *obj = O(r, a->callee);
+    int row = rec_effect_row(obj);
+    bool acts = row == KIN_ROW_FILE_ACCESS || strcmp(rec_callable_name(obj), "sleep") == 0;
+    kin_vid out = rec_model_step(r, a, acts ? KIN_STEP_EFFECT : 0);
+    if (row >= 0 && r->opt->strict_breaks)
+        rec_break(r, r->t->vals.at[out].step, row);
     return true;
 }
 
@@ -527,7 +533,7 @@ static bool
 model_frame(rec *r, const rec_args *a)
 {
     (void)a;
-    rec_stop(r, "the program looks at its own frames");
+    rec_stop_row(r, KIN_ROW_FRAME_INSPECTION, "the program looks at its own frames");
     return true;
 }
 

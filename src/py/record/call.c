@@ -270,7 +270,8 @@ void
 rec_opaque_call(rec *r, kin_vid callee, const kin_vid *args, uint32_t npos, uint32_t nkw, PyObject *kwnames, int ndrop)
 {
     int row = rec_opaque_row(r, callee, args, npos + nkw);
-    rec_call_step(r, callee, args, npos, nkw, kwnames, ndrop, KIN_STEP_OPAQUE | KIN_STEP_EFFECT, row);
+    unsigned flags = rec_opaque_flags(r, callee, args, npos + nkw);
+    rec_call_step(r, callee, args, npos, nkw, kwnames, ndrop, flags, row);
 }
 
 /* The C function that makes instances of the class, when it is one that only allocates: object.__new__, or that of a

@@ -422,7 +422,7 @@ unpacked_items(rec *r, kin_vid vid, int least, bool starred, kin_vid *local, uin
     if (tensor ? tensor_rows(r, vid, &items, count) : !made_here && rec_items_of(r, vid, &items, count)) {
         if (starred ? *count < (uint32_t)least || *count > 250 : *count != (uint32_t)least) {
             free(items);
-            rec_stop(r, "unpacking raises");
+            rec_stop_row(r, KIN_ROW_EXCEPTION_ESCAPED, "unpacking raises");
             return false;
         }
         memcpy(local, items, *count * sizeof *items);

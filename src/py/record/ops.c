@@ -24,7 +24,7 @@ op_load_fast(rec *r)
 {
     kin_vid v = r->top->slots[r->top->arg];
     if (v == 0)
-        rec_stop(r, "unbound local");
+        rec_stop_row(r, KIN_ROW_EXCEPTION_ESCAPED, "unbound local");
     else
         rec_push(r, v);
 }
@@ -108,7 +108,7 @@ load_global_name(rec *r, PyObject *name, bool null)
             PyErr_Clear();
             rec_fact(r, KIN_FACT_LACKS_KEY, globals, name, 0);
             rec_fact(r, KIN_FACT_LACKS_KEY, builtins, name, 0);
-            rec_stop(r, "name is not defined");
+            rec_stop_row(r, KIN_ROW_EXCEPTION_ESCAPED, "name is not defined");
             return;
         }
         rec_need_type(r, globals);
@@ -141,7 +141,7 @@ op_load_deref(rec *r)
     PyObject *value = PyCell_GET(kin_watch_localsplus(f->f)[f->arg]);
     rec_fresh *fresh = FRESH(r, cell);
     if (value == NULL) {
-        rec_stop(r, "unbound free variable");
+        rec_stop_row(r, KIN_ROW_EXCEPTION_ESCAPED, "unbound free variable");
     } else if (fresh != NULL && fresh->known) {
         rec_push(r, fresh->items[0]);
     } else if (fresh != NULL) {
@@ -565,8 +565,9 @@ call_ex_step(rec *r, kin_vid func, kin_vid pos, kin_vid kw, int ndrop)
     kin_vid args[3] = {func, pos, kw};
     kin_vid out = rec_step_out(r, KIN_STEP_CALL_EX, KIN_STEP_OPAQUE | KIN_STEP_EFFECT, args, 3);
     uint32_t s = r->t->vals.at[out].step;
-    if (rec_any_tensor(r, args, 3))
-        rec_break(r, s, KIN_ROW_OPAQUE_CALL);
+    int row = rec_opaque_row(r, func, args + 1, 2);
+    if (row >= 0)
+        rec_break(r, s, row);
     rec_forget_contents(r);
     r->skip_expected = true;
     rec_drop(r, ndrop);

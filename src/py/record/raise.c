@@ -10,6 +10,8 @@
  */
 #include "py/record/rec.h"
 
+#include "core/diag/breaks.h"
+
 /* -- operands of the instruction that raised ------------------------------------------------------------------------- */
 
 bool
@@ -317,7 +319,7 @@ record_raise(rec *r)
     rec_frame *f = r->top;
     if (f->inlined) { /* between a callee's return and the instruction's end: no snapshot stands there */
         r->failed = true;
-        rec_stop(r, "an exception was raised behind an inlined call");
+        rec_stop_row(r, KIN_ROW_EXCEPTION_ESCAPED, "an exception was raised behind an inlined call");
         return false;
     }
     r->call.active = false;
@@ -328,7 +330,7 @@ record_raise(rec *r)
     bool known = first != UINT32_MAX && (is_instruction(r, first) || write_step(r, first));
     if (!known || r->stopped) {
         f->sp0 = f->sp;
-        rec_stop(r, "an exception was raised and handled here");
+        rec_stop_row(r, KIN_ROW_EXCEPTION_ESCAPED, "an exception was raised and handled here");
         return false;
     }
     f->await = AWAIT_NONE;
@@ -442,7 +444,7 @@ rec_unwind(rec *r, PyObject *exc)
             exc = raised_again(r, f);
         if (!f->ran || !record_raise(r)) {
             r->failed = r->failed || !f->ran;
-            rec_stop(r, "an exception left the frame here");
+            rec_stop_row(r, -1, "an exception left the frame here");
             return;
         }
         if (exc != NULL)

@@ -130,7 +130,7 @@ typedef struct rec {
     kin_watch watch;
     struct rec_map *facts_seen, *value_numbers, *consts;
     kin_status status;
-    uint32_t ninstr;
+    uint32_t ninstr, nbreaks;
     KIN_VEC(rec_raise) raises;
     kin_vid pending;         /* the exception that is looking for its handler */
     kin_vid handled;         /* the exception handled when the call began (or None), when it was asked for */
@@ -211,7 +211,8 @@ uint32_t rec_seg(rec *r);                             /* current segment; begins
 void rec_end_segment(rec *r);                         /* heap knowledge ends with the current instruction */
 void rec_forget_contents(rec *r);                     /* ... and escaped fresh objects may have changed */
 void rec_truncate(rec *r, uint32_t len);              /* drops the steps from `len` on */
-void rec_stop(rec *r, const char *why);               /* EXIT at the current instruction, give up watching */
+void rec_stop(rec *r, const char *why);               /* EXIT at the current instruction, give up watching: a break */
+void rec_stop_row(rec *r, int row, const char *why);  /* ... with a row of its own; -1: the call ends here anyway */
 void rec_stop_fmt(rec *r, const char *fmt, ...) __attribute__((format(printf, 2, 3)));
 void rec_bug(rec *r, const char *what);               /* an invariant failed: nothing of this recording is used */
 void rec_break(rec *r, uint32_t step, int row);
@@ -284,11 +285,15 @@ bool rec_tensor_attr(rec *r, kin_vid base, PyObject *descr, PyObject *name, attr
 bool rec_call_torch(rec *r, kin_vid callee, const kin_vid *args, uint32_t npos, uint32_t nkw, PyObject *kwnames, int ndrop);
 void rec_torch_operator(rec *r, kin_step_kind kind, int imm, const kin_vid *args, uint32_t n, int ndrop);
 
-int rec_opaque_row(rec *r, kin_vid callee, const kin_vid *args, uint32_t n); /* row of breaks.def, -1 = no break */
 bool rec_is_compiled(PyObject *obj);
 PyObject *rec_compiled_fn(PyObject *obj); /* borrowed */
 void rec_set_compiling(bool on); /* torch.compiler's flag: enters (true) or leaves, calls nest */
 bool rec_is_compiling_flag(PyObject *dict, PyObject *key);
+
+/* ---- rows.c: rows of breaks.def, -1 = no break ---- */
+int rec_opaque_row(rec *r, kin_vid callee, const kin_vid *args, uint32_t n);
+int rec_effect_row(PyObject *callee); /* of what is a break under strict_breaks only */
+unsigned rec_opaque_flags(rec *r, kin_vid callee, const kin_vid *args, uint32_t n); /* step flags */
 
 /* ---- truth.c, subscript.c, iterate.c ---- */
 void rec_op_branch(rec *r);

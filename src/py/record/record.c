@@ -3,6 +3,8 @@
  */
 #include "py/record/rec.h"
 
+#include "core/diag/breaks.h"
+#include "py/aten/modes.h"
 #include "py/record/codes.h"
 #include "py/record/witness.h"
 #include <time.h>
@@ -282,6 +284,14 @@ agrees_with_stack(rec *r, rec_frame *f)
     return true;
 }
 
+/* Segments and graphs are counted in 16 bits; the rest of the bound is memory and patience. */
+static bool
+is_too_long(const rec *r)
+{
+    const uint32_t most = UINT16_MAX - 100;
+    return r->ninstr > r->opt->trace_limit || r->t->vids.len > 1u << 26 || r->t->nsegments > most || r->t->ngraphs + r->nbreaks > most;
+}
+
 static void
 on_instr(void *arg, struct _PyInterpreterFrame *frame, uint32_t offset)
 {
@@ -337,7 +347,15 @@ on_instr(void *arg, struct _PyInterpreterFrame *frame, uint32_t offset)
     }
     r->unwitnessed = false;
     if (kin_watch_foreign_tool(r->watch.priv)) {
-        rec_stop(r, "a tracing or profiling tool was switched on");
+        rec_stop_row(r, KIN_ROW_FOREIGN_TOOL, "a tracing or profiling tool was switched on");
+        return;
+    }
+    if (kin_modes_active()) {
+        rec_stop_row(r, KIN_ROW_TORCH_FUNCTION_MODE, "a torch-function or dispatch mode was entered");
+        return;
+    }
+    if (is_too_long(r)) {
+        rec_stop_row(r, KIN_ROW_TRACE_LIMIT, "the recording became too long");
         return;
     }
     rec_dispatch(r);

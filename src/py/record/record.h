@@ -10,6 +10,7 @@ typedef struct {
     bool strict_breaks;    /* report deferred effects as breaks */
     PyObject *unstable;    /* set of str: places where something changed between calls (module/unstable.h); less is assumed of them (rule 12) */
     PyObject *error_class; /* exception class for fullgraph */
+    uint32_t trace_limit;  /* instructions that one recording may hold */
     bool witness;          /* check the recording against a torch-function mode */
 } kin_record_options;
 

@@ -11,6 +11,7 @@ typedef enum {
     SKIP_OPERATOR,    /* higher order operators, and what the program put into graphs as it is (allow_in_graph) */
     SKIP_EFFECT,      /* logging, warnings: a deferred effect */
     SKIP_DISABLED,    /* torch.compiler.disable, kintsugi.disable */
+    SKIP_COMPILED,    /* compiled by PyTorch's own compiler */
     SKIP_GRAPH_BREAK, /* torch._dynamo.graph_break() */
     SKIP_PLAIN        /* runs Python of its own that is not worth watching */
 } skip_kind;

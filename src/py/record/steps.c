@@ -1,6 +1,8 @@
 /* Steps, snapshots and segments of a recording, and the shadow operand stack. */
 #include "py/record/rec.h"
 
+#include "core/diag/breaks.h"
+
 #include <stdarg.h>
 
 /* -- snapshots ------------------------------------------------------------------------------------------------ */
@@ -133,7 +135,7 @@ rec_truncate(rec *r, uint32_t len)
 }
 
 void
-rec_stop(rec *r, const char *why)
+rec_stop_row(rec *r, int row, const char *why)
 {
     if (r->stopped)
         return;
@@ -150,9 +152,19 @@ rec_stop(rec *r, const char *why)
     }
     uint32_t snap = rec_snapshot(r);
     rec_truncate(r, r->top->steps0);
-    kin_step exit = {.kind = KIN_STEP_EXIT, .snap = snap};
+    PyObject *text = PyUnicode_FromString(why);
+    kin_step exit = {.kind = KIN_STEP_EXIT, .snap = snap, .ref = text ? rec_ref(r, text) : 0};
+    Py_XDECREF(text);
     if (kin_vec_push(&r->t->steps, exit) != KIN_OK)
         r->status = KIN_NOMEM;
+    else if (row >= 0)
+        rec_break(r, r->t->steps.len - 1, row);
+}
+
+void
+rec_stop(rec *r, const char *why)
+{
+    rec_stop_row(r, KIN_ROW_UNSUPPORTED_INSTRUCTION, why);
 }
 
 void
@@ -163,7 +175,7 @@ rec_stop_fmt(rec *r, const char *fmt, ...)
     va_start(ap, fmt);
     vsnprintf(text, sizeof text, fmt, ap);
     va_end(ap);
-    rec_stop(r, text);
+    rec_stop_row(r, KIN_ROW_UNSUPPORTED_INSTRUCTION, text);
 }
 
 void
@@ -197,6 +209,7 @@ rec_break(rec *r, uint32_t step, int row)
     kin_step *s = &r->t->steps.at[step];
     if (repeats_join(r, step, row))
         return;
+    r->nbreaks++;
     s->flags |= KIN_STEP_BREAK;
     s->why = (uint16_t)(row + 1);
     if (s->snap)

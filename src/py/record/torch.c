@@ -202,6 +202,8 @@ rec_skip_kind(PyObject *func)
         return SKIP_OPERATOR;
     if (has_attr(func, REC_STR("_torchdynamo_disable")))
         return SKIP_DISABLED;
+    if (has_attr(func, REC_STR("_torchdynamo_orig_callable")))
+        return SKIP_COMPILED;
     if (module_is(func, "logging") || module_is(func, "warnings"))
         return SKIP_EFFECT;
     if (module_is(func, "torch._dynamo.decorators") &&
@@ -306,8 +308,9 @@ rec_any_tensor(rec *r, const kin_vid *args, uint32_t n)
     return false;
 }
 
-/* Fixes an operand of a torch call: tensors by type, numbers and the like by value. False: it may run user code. */
-static bool
+/* Fixes an operand of a torch call: tensors by type, numbers and the like by value. When it may run user code: the row
+ * that says so; else -1. */
+static int
 fix_operand(rec *r, kin_vid *vid, int depth)
 {
     PyObject *obj = O(r, *vid);
@@ -315,30 +318,44 @@ fix_operand(rec *r, kin_vid *vid, int depth)
     if (f != NULL) {
         for (uint32_t i = 0; depth < 4 && f->known && i < f->n; i++) {
             kin_vid item = f->items[i];
-            if (item && O(r, item) && !fix_operand(r, &item, depth + 1))
-                return false;
+            int row = item && O(r, item) ? fix_operand(r, &item, depth + 1) : -1;
+            if (row >= 0)
+                return row;
         }
-        return true;
+        return -1;
     }
     if (obj == NULL)
-        return true;
+        return -1;
     if (kin_is_tensor(obj)) {
         rec_need_type(r, *vid);
-        return kin_is_plain_tensor(obj);
+        return kin_is_plain_tensor(obj) ? -1 : KIN_ROW_TENSOR_SUBCLASS;
     }
     bool made_here = r->t->vals.at[*vid].kind == KIN_VAL_STEP && !rec_is_const(r, *vid);
     if (made_here && (PyLong_CheckExact(obj) || PyFloat_CheckExact(obj) || PyComplex_CheckExact(obj))) {
         rec_need_type(r, *vid); /* a number from data or from outside: it flows into the graph as it comes */
-        return true;
+        return -1;
     }
     if (rec_can_const(r, *vid)) {
         kin_vid c = rec_need_const(r, *vid);
         if (c != 0 && depth == 0)
             *vid = c;
-        return true;
+        return -1;
     }
     PyTypeObject *tp = rec_need_type(r, *vid);
-    return !(tp->tp_flags & Py_TPFLAGS_HEAPTYPE) || _PyType_Lookup(tp, REC_STR("__torch_function__")) == NULL;
+    bool overrides = tp->tp_flags & Py_TPFLAGS_HEAPTYPE && _PyType_Lookup(tp, REC_STR("__torch_function__")) != NULL;
+    return overrides ? KIN_ROW_UNKNOWN_OPERAND : -1;
+}
+
+/* The operands of a torch call or operator: the first row that is found, -1 when the call runs no user code. */
+static int
+fix_operands(rec *r, kin_vid *args, uint32_t n)
+{
+    int found = -1;
+    for (uint32_t i = 0; i < n; i++) {
+        int row = fix_operand(r, &args[i], 0);
+        found = found < 0 ? row : found;
+    }
+    return found;
 }
 
 /* -- kinds of torch callables --------------------------------------------------------------------------------------- */
@@ -508,21 +525,18 @@ call_node(rec *r, kin_vid callee, const kin_vid *args, uint32_t npos, uint32_t n
 {
     kin_vid fixed[256];
     const char *name = rec_callable_name(O(r, callee));
-    bool plain = true;
     uint32_t n = npos + nkw;
     if (n > 250) {
         rec_stop(r, "torch call with very many arguments");
         return;
     }
     memcpy(fixed, args, n * sizeof *args);
-    for (uint32_t i = 0; i < n; i++)
-        plain = fix_operand(r, &fixed[i], 0) && plain;
-    if (!plain) {
-        rec_call_step(r, callee, args, npos, nkw, kwnames, ndrop, KIN_STEP_OPAQUE | KIN_STEP_EFFECT,
-                      KIN_ROW_TENSOR_SUBCLASS);
+    int row = fix_operands(r, fixed, n);
+    if (row >= 0) {
+        rec_call_step(r, callee, args, npos, nkw, kwnames, ndrop, KIN_STEP_OPAQUE | KIN_STEP_EFFECT, row);
         return;
     }
-    int row = data_row(name);
+    row = data_row(name);
     if (row >= 0 && r->opt->fullgraph && row == KIN_ROW_TENSOR_ITEM)
         row = -1;
     rec_call_step(r, callee, fixed, npos, nkw, kwnames, ndrop, row >= 0 ? 0 : KIN_STEP_TORCH, row);
@@ -572,6 +586,18 @@ call_torch_c(rec *r, kin_vid callee, const kin_vid *args, uint32_t npos, uint32_
     return true;
 }
 
+/* disable() called by the program itself; PyTorch's own modules call it to set themselves up. */
+static bool
+is_disable(rec *r, PyObject *obj)
+{
+    if (!PyFunction_Check(obj) || PyUnicode_CompareWithASCIIString(((PyFunctionObject *)obj)->func_name, "disable") != 0)
+        return false;
+    PyObject *caller = O(r, r->top->func);
+    return (module_is(obj, "torch.compiler") || module_is(obj, "torch._dynamo.decorators") ||
+            module_is(obj, "kintsugi._api")) &&
+           !(caller != NULL && PyFunction_Check(caller) && is_stock_function(caller));
+}
+
 bool
 rec_call_torch(rec *r, kin_vid callee, const kin_vid *args, uint32_t npos, uint32_t nkw, PyObject *kwnames, int ndrop)
 {
@@ -579,6 +605,10 @@ rec_call_torch(rec *r, kin_vid callee, const kin_vid *args, uint32_t npos, uint3
     unsigned opaque = KIN_STEP_OPAQUE | KIN_STEP_EFFECT;
     if (is_torch_c(obj))
         return rec_is_const(r, callee) && call_torch_c(r, callee, args, npos, nkw, kwnames, ndrop);
+    if (is_disable(r, obj)) {
+        rec_call_step(r, callee, args, npos, nkw, kwnames, ndrop, opaque, KIN_ROW_DISABLE_INSIDE);
+        return true;
+    }
     switch (rec_skip_kind(obj)) {
     case SKIP_NO:
     case SKIP_PLAIN:
@@ -597,7 +627,10 @@ rec_call_torch(rec *r, kin_vid callee, const kin_vid *args, uint32_t npos, uint3
         return true;
     case SKIP_EFFECT:
         rec_call_step(r, callee, args, npos, nkw, kwnames, ndrop, opaque,
-                      r->opt->strict_breaks ? KIN_ROW_LOGGING : -1);
+                      r->opt->strict_breaks ? rec_effect_row(obj) : -1);
+        return true;
+    case SKIP_COMPILED:
+        rec_call_step(r, callee, args, npos, nkw, kwnames, ndrop, opaque, KIN_ROW_NESTED_COMPILE);
         return true;
     case SKIP_DISABLED:
         rec_call_step(r, callee, args, npos, nkw, kwnames, ndrop, opaque, KIN_ROW_DISABLED_CALL);
@@ -614,10 +647,9 @@ void
 rec_torch_operator(rec *r, kin_step_kind kind, int imm, const kin_vid *args, uint32_t n, int ndrop)
 {
     kin_vid fixed[3];
-    bool plain = true;
     memcpy(fixed, args, n * sizeof *args);
-    for (uint32_t i = 0; i < n; i++)
-        plain = fix_operand(r, &fixed[i], 0) && plain;
+    int row = fix_operands(r, fixed, n);
+    bool plain = row < 0;
     bool stores = kind == KIN_STEP_SET_SUBSCR;
     unsigned flags = plain ? KIN_STEP_TORCH | (stores ? KIN_STEP_EFFECT : 0u) : KIN_STEP_OPAQUE | KIN_STEP_EFFECT;
     kin_vid out = 0;
@@ -631,84 +663,12 @@ rec_torch_operator(rec *r, kin_step_kind kind, int imm, const kin_vid *args, uin
     r->t->steps.at[s].imm = (uint8_t)imm;
     r->skip_expected = true;
     if (!plain) {
-        rec_break(r, s, KIN_ROW_TENSOR_SUBCLASS);
+        rec_break(r, s, row);
         rec_forget_contents(r);
     }
     rec_drop(r, ndrop);
     if (out != 0)
         rec_await_result(r, out, s);
-}
-
-/* -- opaque calls ----------------------------------------------------------------------------------------------------- */
-
-/* Rows for what is called, whatever it is handed. */
-static int
-row_of_callee(PyObject *obj, const char *name)
-{
-    return PyCFunction_Check(obj) && strcmp(name, "__build_class__") == 0 ? KIN_ROW_CLASS_STATEMENT : -1;
-}
-
-/* Rows for calls that are handed tensors, by what is called. */
-static int
-row_with_tensors(PyObject *obj, const char *name)
-{
-    static const char *const texts[] = {"repr", "format", "ascii", NULL}, *const sorts[] = {"sorted", "sort", NULL},
-                             *const codes[] = {"exec", "eval", NULL}, *const pickles[] = {"dumps", "dump", NULL};
-    PyTypeObject *const numbers[] = {&PyLong_Type, &PyFloat_Type, &PyComplex_Type, &PyBool_Type, &PyRange_Type};
-    for (size_t i = 0; i < sizeof numbers / sizeof *numbers; i++)
-        if (obj == (PyObject *)numbers[i])
-            return KIN_ROW_TENSOR_TO_NUMBER;
-    if (obj == (PyObject *)&PyUnicode_Type)
-        return KIN_ROW_TENSOR_REPR;
-    if (PyFunction_Check(obj) && module_is(obj, "copy") && strcmp(name, "deepcopy") == 0)
-        return KIN_ROW_TENSOR_DEEPCOPY;
-    if (PyFunction_Check(obj) && (module_is(obj, "torch.serialization") || module_is(obj, "pickle")))
-        return KIN_ROW_SERIALIZATION;
-    if (Py_TYPE(obj) == &PyMethodDescr_Type && PyDescr_TYPE(obj) == &PyList_Type && in_list(name, sorts))
-        return KIN_ROW_SORT_KEYS;
-    if (!PyCFunction_Check(obj))
-        return -1;
-    PyObject *self = PyCFunction_GET_SELF(obj);
-    if (module_starts(self, "_operator") && strcmp(name, "index") == 0)
-        return KIN_ROW_TENSOR_TO_NUMBER;
-    if (module_starts(self, "_pickle") && in_list(name, pickles))
-        return KIN_ROW_SERIALIZATION;
-    if (!module_starts(self, "builtins"))
-        return -1;
-    return in_list(name, texts) ? KIN_ROW_TENSOR_REPR : in_list(name, sorts) ? KIN_ROW_SORT_KEYS
-         : in_list(name, codes) ? KIN_ROW_EXEC_EVAL : -1;
-}
-
-int
-rec_opaque_row(rec *r, kin_vid callee, const kin_vid *args, uint32_t n)
-{
-    PyObject *obj = O(r, callee);
-    const char *name = rec_callable_name(obj);
-    int row = row_of_callee(obj, name);
-    if (row >= 0)
-        return row;
-    if (PyCFunction_Check(obj) && strcmp(name, "print") == 0)
-        return r->opt->strict_breaks ? KIN_ROW_PRINT : -1;
-    if (PyFunction_Check(obj)) {
-        int flags = ((PyCodeObject *)((PyFunctionObject *)obj)->func_code)->co_flags;
-        if (flags & CO_GENERATOR)
-            return rec_any_tensor(r, args, n) ? KIN_ROW_GENERATOR : -1;
-        if (strcmp(name, "backward") == 0)
-            return KIN_ROW_BACKWARD_CALL;
-    }
-    if (!rec_any_tensor(r, args, n) && !(FRESH(r, callee) && holds_tensor(r, callee, 0)))
-        return -1;
-    if (PyFunction_Check(obj) && module_is(obj, "torch._ops")) /* an operator, perhaps one of the user's: it ends no graph */
-        return -1;
-    row = row_with_tensors(obj, name);
-    if (row >= 0)
-        return row;
-    if (PyFunction_Check(obj))
-        return KIN_ROW_OPAQUE_PYTHON;
-    if (Py_TYPE(obj) == &PyMethodDescr_Type)
-        return KIN_ROW_OPAQUE_METHOD;
-    return PyCFunction_Check(obj) && module_starts(PyCFunction_GET_SELF(obj), "builtins") ? KIN_ROW_BUILTIN_CALL
-                                                                                       : KIN_ROW_OPAQUE_CALL;
 }
 
 /* -- our own wrappers --------------------------------------------------------------------------------------------------- */

@@ -1,0 +1,74 @@
+/* Asks torch's thread-local stacks of modes (modes.h) through its C++ functions, a few nanoseconds each. */
+#include "py/aten/modes.h"
+
+#include "py/aten/tensor_priv.h"
+
+#include <stdint.h>
+#include <string.h>
+
+static struct {
+    int64_t (*count_functions)(void); /* torch-function modes */
+    bool (*any_dispatch)(bool skip_infra);
+    PyObject *function_at;            /* torch._C._get_function_stack_at */
+} modes;
+
+kin_status
+kin_modes_init(PyObject *torch_module, void *torch_cpu, void *c10)
+{
+    PyObject *c = PyObject_GetAttrString(torch_module, "_C");
+    PyObject *at = c ? PyObject_GetAttrString(c, "_get_function_stack_at") : NULL;
+    Py_XDECREF(c);
+    if (at == NULL)
+        return KIN_PYERR;
+    Py_XSETREF(modes.function_at, at);
+    if (!kin_aten_symbol(torch_cpu, "_ZN2at4impl22PythonTorchFunctionTLS9stack_lenEv", &modes.count_functions) ||
+        !kin_aten_symbol(c10, "_ZN3c104impl20TorchDispatchModeTLS13any_modes_setEb", &modes.any_dispatch)) {
+        PyErr_SetString(PyExc_RuntimeError, "kintsugi cannot use this build of torch: its stacks of modes are not found");
+        return KIN_PYERR;
+    }
+    return KIN_OK;
+}
+
+/* The mode of default devices, and the recorder's own witness. */
+static bool
+is_harmless(PyObject *mode)
+{
+    static const char *const names[][2] = {{"DeviceContext", "torch.utils._device"}, {"Witness", "kintsugi._kintsugi"}};
+    PyTypeObject *type = Py_TYPE(mode);
+    const char *dot = strrchr(type->tp_name, '.'), *name = dot ? dot + 1 : type->tp_name;
+    PyObject *module = PyDict_GetItemString(type->tp_dict, "__module__"); /* borrowed */
+    for (int i = 0; i < 2; i++)
+        if (strcmp(name, names[i][0]) == 0 && module != NULL && PyUnicode_Check(module) &&
+            PyUnicode_CompareWithASCIIString(module, names[i][1]) == 0)
+            return true;
+    return false;
+}
+
+static bool
+any_function_mode(int64_t count)
+{
+    bool found = false;
+    PyObject *type, *error, *traceback;
+    PyErr_Fetch(&type, &error, &traceback);
+    for (int64_t i = 0; i < count && !found; i++) {
+        PyObject *number = PyLong_FromLongLong(i);
+        PyObject *mode = number ? PyObject_CallOneArg(modes.function_at, number) : NULL;
+        found = mode == NULL || !is_harmless(mode);
+        Py_XDECREF(mode);
+        Py_XDECREF(number);
+    }
+    PyErr_Clear();
+    PyErr_Restore(type, error, traceback);
+    return found;
+}
+
+bool
+kin_modes_active(void)
+{
+    if (modes.any_dispatch == NULL)
+        return false;
+    if (modes.any_dispatch(false))
+        return true;
+    int64_t count = modes.count_functions();
+    return count > 0 && any_function_mode(count);
+}
