@@ -335,6 +335,12 @@ ours_has_tensor(rec *r, kin_vid gen)
     return false;
 }
 
+bool
+rec_generator_has_tensor(rec *r, kin_vid gen)
+{
+    return FRESH(r, gen) != NULL ? ours_has_tensor(r, gen) : frame_has_tensor(O(r, gen));
+}
+
 /* A generator that has tensors, or gives some (rec_finish_iter), ends the graph. */
 void
 rec_ask_iter(rec *r, kin_vid it)
@@ -347,7 +353,7 @@ rec_ask_iter(rec *r, kin_vid it)
     if (quiet && fresh == NULL)
         rec_need_type(r, it);
     kin_vid out = rec_step_out(r, KIN_STEP_NEXT, quiet ? 0 : KIN_STEP_OPAQUE, &it, 1);
-    if (generator && (ours ? ours_has_tensor(r, it) : frame_has_tensor(O(r, it))))
+    if (generator && rec_generator_has_tensor(r, it))
         rec_break(r, r->t->vals.at[out].step, KIN_ROW_GENERATOR);
     if (!quiet) {
         rec_forget_contents(r);

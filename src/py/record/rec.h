@@ -306,6 +306,7 @@ void rec_op_binary(rec *r, kin_step_kind kind, int imm, int n);
 void rec_op_get_iter(rec *r);
 void rec_op_for_iter(rec *r);
 void rec_ask_iter(rec *r, kin_vid it);  /* FOR_ITER as a step */
+bool rec_generator_has_tensor(rec *r, kin_vid gen); /* at hand in its frame */
 void rec_op_unpack(rec *r, int n);
 void rec_op_unpack_ex(rec *r, int before, int after);
 bool rec_is_plain_value(PyObject *obj);  /* exact builtin immutable or container: operators on it run no user code */

@@ -142,11 +142,11 @@ row_of_suspended(rec *r, PyObject *callee, const char *name, const kin_vid *args
     for (uint32_t i = 0; i < n; i++) {
         PyObject *obj = args[i] ? O(r, args[i]) : NULL;
         rec_fresh *f = args[i] ? FRESH(r, args[i]) : NULL;
-        if (f != NULL && f->kind == FRESH_GENERATOR)
+        if (f != NULL && f->kind == FRESH_GENERATOR && rec_generator_has_tensor(r, args[i]))
             return KIN_ROW_GENERATOR_ESCAPES;
         if (f != NULL || obj == NULL)
             continue;
-        if (PyGen_CheckExact(obj))
+        if (PyGen_CheckExact(obj) && rec_generator_has_tensor(r, args[i]))
             return KIN_ROW_GENERATOR;
         if (PyCoro_CheckExact(obj) || PyAsyncGen_CheckExact(obj))
             return KIN_ROW_COROUTINE;
