@@ -63,7 +63,7 @@ any_function_mode(int64_t count)
 }
 
 bool
-kin_modes_active(void)
+kin_foreign_modes(void)
 {
     if (modes.any_dispatch == NULL)
         return false;

@@ -13,6 +13,6 @@ kin_status kin_modes_init(PyObject *torch_module, void *torch_cpu, void *c10) KI
 
 /* Is a mode of the program on? False before kin_aten_init. The one behind torch.set_default_device() and
  * `with torch.device(...)` does not count: it runs code of torch alone, and replay's calls meet it as eager's do. */
-bool kin_modes_active(void);
+bool kin_foreign_modes(void);
 
 #endif

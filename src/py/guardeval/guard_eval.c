@@ -51,7 +51,7 @@ kin_guard_run_ops(const kin_variant *v, uint32_t seg, const kin_guard_op *ops, u
 static bool
 test_ambient(const kin_variant *v, uint32_t seg, const kin_guard_seg *s, kin_guard_miss *miss)
 {
-    if (seg != 0 && kin_modes_active()) /* what was opaque has entered one; dispatch asks at entry */
+    if (seg != 0 && kin_foreign_modes()) /* what was opaque has entered one; dispatch asks at entry */
         return fail_at(miss, UINT32_MAX, 0);
     for (uint32_t i = 0; i < s->calls.len; i++)
         if (!kin_guard_holds(&v->refs, &v->trace.facts.at[s->calls.at[i]], NULL, NULL))

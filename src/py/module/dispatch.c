@@ -75,7 +75,7 @@ find_obstacle(const kin_compiled *self, PyThreadState *ts)
         return KIN_EAGER_RECORDING;
     if (kin_watch_foreign_tool(ts))
         return KIN_EAGER_TOOL;
-    if (kin_modes_active())
+    if (kin_foreign_modes())
         return KIN_EAGER_MODE;
     return KIN_EAGER_NO;
 }
@@ -99,7 +99,7 @@ may_extend(const exit_context *x, uint32_t step)
         return false;
     if (v->exit_counts != NULL && v->exit_counts[step] > options->exit_limit)
         return false;
-    return !kin_record_active() && !kin_watch_foreign_tool(x->ts) && !kin_modes_active();
+    return !kin_record_active() && !kin_watch_foreign_tool(x->ts) && !kin_foreign_modes();
 }
 
 static void
@@ -528,7 +528,7 @@ run_unknown(call_state *c)
         return run_eager(c, KIN_EAGER_NO_TORCH);
     if (kin_record_active()) /* importing torch let other threads run */
         return run_eager(c, KIN_EAGER_RECORDING);
-    if (kin_modes_active()) /* not known before torch was there */
+    if (kin_foreign_modes()) /* not known before torch was there */
         return run_eager(c, KIN_EAGER_MODE);
     PyObject *cause = c->shape->variants.len == 0 ? NULL : explain_misses(c);
     const char *text = cause == NULL ? "another kind of call" : PyUnicode_AsUTF8(cause);

@@ -350,7 +350,7 @@ on_instr(void *arg, struct _PyInterpreterFrame *frame, uint32_t offset)
         rec_stop_row(r, KIN_ROW_FOREIGN_TOOL, "a tracing or profiling tool was switched on");
         return;
     }
-    if (kin_modes_active()) {
+    if (kin_foreign_modes()) {
         rec_stop_row(r, KIN_ROW_TORCH_FUNCTION_MODE, "a torch-function or dispatch mode was entered");
         return;
     }
