@@ -18,6 +18,7 @@ MAY_INCLUDE = {
     "core/graph": ["core/trace"],
     "core/ir": [],
     "core/track": [],
+    "core/library": ["core/aten", "core/ir"],
     "core/aten": ["core/ir"],
     "core/lower": ["core/aten", "core/ir"],
     "core/program": ["core/ir"],

@@ -7,8 +7,7 @@
 enum { MAX_GROWTH = 4, FREE_BYTES = 1 << 16 };
 
 typedef struct {
-    bool frozen;       /* depends on frozen inputs and constants alone, and on one input at least */
-    bool constant;     /* depends on no input */
+    bool frozen;       /* kin_ir_find_frozen */
     bool output;
     bool in_once, in_rest, handed;
     int64_t from;      /* bytes of the frozen inputs it was made from, repetitions counted */
@@ -21,26 +20,51 @@ bytes_of(const kin_ir *p, kin_irn n)
     return kin_ir_numel(p, n) * kin_dtype_bytes(kin_ir_at(p, n)->dtype);
 }
 
+static bool
+has_effect(const kin_ir *p, kin_irn n)
+{
+    return kin_ir_at(p, n)->op == KIN_IR_EXTERN && kin_ir_attrs(p, n)[1] & KIN_IR_EXTERN_EFFECT;
+}
+
+/* Depends on no input and on nothing that is not known to be the same in each call. */
+static bool
+is_constant(const kin_ir *p, kin_irn n, const bool *constant)
+{
+    kin_ir_op op = kin_ir_at(p, n)->op;
+    bool all = op != KIN_IR_INPUT && op != KIN_IR_EXTERN;
+    for (unsigned a = 0; a < kin_ir_at(p, n)->nargs; a++)
+        all = all && constant[kin_ir_arg(p, n, a)];
+    return all;
+}
+
+void
+kin_ir_find_frozen(const kin_ir *p, const bool *frozen, bool *result)
+{
+    bool *constant = calloc(p->nodes.len, sizeof *constant);
+    result[0] = false;
+    for (kin_irn n = 1; n < p->nodes.len; n++) {
+        if (constant != NULL)
+            constant[n] = is_constant(p, n, constant);
+        bool all = !has_effect(p, n), any = false;
+        for (unsigned a = 0; a < kin_ir_at(p, n)->nargs; a++) {
+            kin_irn arg = kin_ir_arg(p, n, a);
+            all = all && (result[arg] || (constant != NULL && constant[arg]));
+            any = any || result[arg];
+        }
+        result[n] = kin_ir_at(p, n)->op == KIN_IR_INPUT ? frozen[kin_ir_attrs(p, n)[0]] : all && any;
+    }
+    free(constant);
+}
+
 static void
-find_frozen(const kin_ir *p, const bool *frozen, node_info *info)
+find_origins(const kin_ir *p, const bool *frozen, node_info *info)
 {
     for (kin_irn n = 1; n < p->nodes.len; n++) {
-        const kin_ir_node *node = kin_ir_at(p, n);
-        node_info *i = &info[n];
-        if (node->op == KIN_IR_INPUT) {
-            i->frozen = frozen[kin_ir_attrs(p, n)[0]];
-            i->from = bytes_of(p, n);
-            continue;
-        }
-        bool effect = node->op == KIN_IR_EXTERN && kin_ir_attrs(p, n)[1] & KIN_IR_EXTERN_EFFECT, all = true, any = false;
-        for (unsigned a = 0; a < node->nargs; a++) {
-            const node_info *arg = &info[kin_ir_arg(p, n, a)];
-            all = all && (arg->frozen || arg->constant);
-            any = any || arg->frozen;
-            i->from += arg->from;
-        }
-        i->frozen = all && any && !effect;
-        i->constant = all && !any && !effect && node->op != KIN_IR_EXTERN;
+        info[n].frozen = frozen[n];
+        if (kin_ir_at(p, n)->op == KIN_IR_INPUT)
+            info[n].from = bytes_of(p, n);
+        for (unsigned a = 0; a < kin_ir_at(p, n)->nargs; a++)
+            info[n].from += info[kin_ir_arg(p, n, a)].from;
     }
     for (uint32_t o = 0; o < p->outputs.len; o++)
         info[p->outputs.at[o].node].output = true;
@@ -75,8 +99,7 @@ find_halves(const kin_ir *p, node_info *info)
     for (kin_irn n = p->nodes.len - 1; n > 0; n--) {
         const kin_ir_node *node = kin_ir_at(p, n);
         node_info *i = &info[n];
-        bool effect = node->op == KIN_IR_EXTERN && kin_ir_attrs(p, n)[1] & KIN_IR_EXTERN_EFFECT;
-        i->in_rest = i->in_rest || i->output || effect;
+        i->in_rest = i->in_rest || i->output || has_effect(p, n);
         if (i->in_rest && may_hand_over(p, info, n)) {
             i->handed = i->in_once = true;
             i->in_rest = false;
@@ -143,14 +166,17 @@ kin_ir_hoist(const kin_ir *p, const bool *frozen, kin_ir_hoisted *out)
 {
     *out = (kin_ir_hoisted){.once = kin_ir_new(), .rest = kin_ir_new(), .first = p->ninputs};
     node_info *info = calloc(p->nodes.len, sizeof *info);
-    bool ok = out->once != NULL && out->rest != NULL && info != NULL;
+    bool *per_node = calloc(p->nodes.len, sizeof *per_node);
+    bool ok = out->once != NULL && out->rest != NULL && info != NULL && per_node != NULL;
     if (ok) {
-        find_frozen(p, frozen, info);
+        kin_ir_find_frozen(p, frozen, per_node);
+        find_origins(p, per_node, info);
         find_halves(p, info);
         copy_halves(p, info, out);
         ok = !out->once->failed && !out->rest->failed;
     }
     free(info);
+    free(per_node);
     if (!ok)
         kin_ir_hoisted_deinit(out);
     else if (out->count == 0) {

@@ -13,6 +13,9 @@ typedef struct {
     uint32_t count;
 } kin_ir_hoisted;
 
+/* Per node (result[n], nodes.len of them): it depends on frozen inputs and constants alone, and on one input at least. */
+void kin_ir_find_frozen(const kin_ir *p, const bool *frozen, bool *result);
+
 /* frozen[i]: input i. Both programs keep the numbers of inputs and of extern calls. Not handed over: what is an output
  * (a call gives a tensor of its own), plain views of inputs, and what is much larger than what it is made from. */
 kin_status kin_ir_hoist(const kin_ir *p, const bool *frozen, kin_ir_hoisted *out) KIN_MUST_CHECK;

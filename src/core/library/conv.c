@@ -1,0 +1,226 @@
+/* Convolutions: what follows one and can be done in the same go. The values multiplied and added per channel go into weights
+ * and bias (a batch norm in evaluation); a sum with a value of the same sizes and a relu behind are the library's.
+ */
+#include "core/library/library_priv.h"
+
+#include <stdio.h>
+#include <string.h>
+
+void
+kin_library_channels_last(const int64_t *sizes, unsigned ndim, int64_t *strides)
+{
+    int64_t step = sizes[1];
+    strides[1] = 1;
+    for (unsigned d = ndim; d-- > 2;) {
+        strides[d] = step;
+        step *= sizes[d];
+    }
+    strides[0] = step;
+}
+
+/* -- reading the captured call ------------------------------------------------------------------------------------ */
+
+static bool
+read_ints(const rewriting *r, const kin_aten_arg *arg, unsigned n, int64_t *out)
+{
+    if (arg->kind != KIN_ATEN_LIST || (arg->list.count != n && arg->list.count != 1))
+        return false;
+    for (unsigned i = 0; i < n; i++) {
+        const kin_aten_arg *element = &r->g->args.at[arg->list.child + (arg->list.count == 1 ? 0 : i)];
+        if (element->kind != KIN_ATEN_INT)
+            return false;
+        out[i] = element->i;
+    }
+    return true;
+}
+
+/* aten.convolution(input, weight, bias, stride, padding, dilation, transposed, output_padding, groups) */
+static bool
+read_conv(const rewriting *r, kin_irn call, kin_library_call *conv)
+{
+    const kin_aten_call *captured = kin_library_captured(r, call);
+    if (!kin_library_is(r, call, "aten.convolution.default") || captured->nargs != 9)
+        return false;
+    const kin_aten_arg *args = &r->g->args.at[captured->args];
+    kin_irn x = kin_ir_arg(r->p, call, 0), weight = kin_ir_arg(r->p, call, 1);
+    unsigned n = kin_ir_at(r->p, x)->ndim - 2u;
+    *conv = (kin_library_call){.kind = KIN_LIBRARY_CONV, .has_bias = args[2].kind == KIN_ATEN_VALUE, .frozen = true,
+                               .nspatial = (uint8_t)n, .groups = args[8].i,
+                               .call = (uint32_t)kin_ir_attrs(r->p, call)[0]};
+    bool frozen = r->frozen[weight] && (!conv->has_bias || r->frozen[kin_ir_arg(r->p, call, 2)]);
+    return frozen && n == 2 && kin_ir_at(r->p, x)->dtype == KIN_F32 && kin_ir_at(r->p, weight)->dtype == KIN_F32 &&
+           args[6].kind == KIN_ATEN_BOOL && !args[6].i && args[8].kind == KIN_ATEN_INT &&
+           read_ints(r, &args[3], n, conv->stride) && read_ints(r, &args[4], n, conv->padding) &&
+           read_ints(r, &args[5], n, conv->dilation);
+}
+
+/* -- planning ------------------------------------------------------------------------------------------------------ */
+
+static bool
+is_const(const kin_ir *p, kin_irn n, double value)
+{
+    while (kin_ir_at(p, n)->op == KIN_IR_EXPAND || kin_ir_at(p, n)->op == KIN_IR_RESHAPE)
+        n = kin_ir_arg(p, n, 0);
+    return kin_ir_at(p, n)->op == KIN_IR_CONST && kin_ir_at(p, n)->dtype == KIN_F32 && kin_ir_at(p, n)->value.f == value;
+}
+
+/* The value per channel (channels elements, or one) that an [N, C, H, W] operand repeats; 0: it is not of that kind. */
+static kin_irn
+per_channel(const rewriting *r, kin_irn n, int64_t channels)
+{
+    const kin_ir *p = r->p;
+    if (!r->frozen[n] && kin_ir_at(p, n)->op != KIN_IR_EXPAND)
+        return 0;
+    if (kin_ir_at(p, n)->op != KIN_IR_EXPAND)
+        return 0;
+    kin_irn a = kin_ir_arg(p, n, 0);
+    const kin_ir_node *node = kin_ir_at(p, a);
+    if (!r->frozen[a] || node->dtype != KIN_F32)
+        return 0;
+    if (kin_ir_numel(p, a) == 1)
+        return a;
+    /* aligned at the right: the channel is the third dim from there */
+    const int64_t *sizes = kin_ir_sizes(p, a);
+    return node->ndim >= 3 && sizes[node->ndim - 3] == channels && kin_ir_numel(p, a) == channels ? a : 0;
+}
+
+static bool
+same_sizes(const kin_ir *p, kin_irn a, kin_irn b)
+{
+    return kin_ir_at(p, a)->ndim == kin_ir_at(p, b)->ndim &&
+           memcmp(kin_ir_sizes(p, a), kin_ir_sizes(p, b), kin_ir_at(p, a)->ndim * sizeof(int64_t)) == 0;
+}
+
+/* What else the node takes beside `n`, when `n` is an argument that the operation allows there; 0 = not. */
+static kin_irn
+other_operand(const kin_ir *p, kin_irn node, kin_irn n)
+{
+    kin_ir_op op = kin_ir_at(p, node)->op;
+    bool commutes = op == KIN_IR_ADD || op == KIN_IR_MUL || op == KIN_IR_MAX;
+    if (!commutes && op != KIN_IR_SUB && op != KIN_IR_DIV)
+        return 0;
+    kin_irn a = kin_ir_arg(p, node, 0), b = kin_ir_arg(p, node, 1);
+    if (a == b)
+        return 0;
+    return a == n ? b : commutes && b == n ? a : 0;
+}
+
+/* Takes the next node in, when it can be; false: the plan ends. */
+static bool
+extend(rewriting *r, conv_plan *plan)
+{
+    const kin_ir *p = r->p;
+    if (r->users[plan->end] != 1 || r->user[plan->end] == 0 || plan->conv.post != KIN_POST_NONE)
+        return false;
+    kin_irn next = r->user[plan->end], other = other_operand(p, next, plan->end);
+    if (other == 0 || r->inside[next] || r->fused[next] != 0)
+        return false;
+    kin_ir_op op = kin_ir_at(p, next)->op;
+    if (op == KIN_IR_MAX && is_const(p, other, 0)) {
+        plan->conv.post = KIN_POST_RELU;
+    } else if (op != KIN_IR_MAX && !plan->conv.has_add && per_channel(r, other, kin_ir_sizes(p, plan->result)[1]) != 0) {
+        if (kin_vec_push(&plan->affine, next) != KIN_OK)
+            return false;
+    } else if (op == KIN_IR_ADD && !plan->conv.has_add && !r->frozen[other] && same_sizes(p, other, next) &&
+               kin_ir_at(p, other)->op != KIN_IR_EXPAND) {
+        plan->conv.has_add = true;
+        plan->added = other;
+    } else {
+        return false;
+    }
+    r->inside[plan->end] = true;
+    plan->end = next;
+    return true;
+}
+
+kin_status
+kin_library_plan_convs(rewriting *r, conv_plans *plans)
+{
+    const kin_ir *p = r->p;
+    for (kin_irn n = 1; n < p->nodes.len; n++) {
+        conv_plan plan = {.result = n, .end = n};
+        if (kin_ir_at(p, n)->op != KIN_IR_RESULT)
+            continue;
+        plan.call = kin_ir_arg(p, n, 0);
+        if (!read_conv(r, plan.call, &plan.conv))
+            continue;
+        while (extend(r, &plan))
+            ;
+        if (kin_vec_push(plans, plan) != KIN_OK) {
+            kin_vec_deinit(&plan.affine);
+            return KIN_NOMEM;
+        }
+        r->fused[plan.end] = plans->len;
+    }
+    return KIN_OK;
+}
+
+void
+kin_library_free_plans(conv_plans *plans)
+{
+    for (uint32_t i = 0; i < plans->len; i++)
+        kin_vec_deinit(&plans->at[i].affine);
+    kin_vec_deinit(plans);
+}
+
+/* -- emitting ------------------------------------------------------------------------------------------------------- */
+
+static kin_irn
+as_vector(rewriting *r, kin_irn n, int64_t channels)
+{
+    kin_ir *q = r->out->ir;
+    kin_irn copy = kin_library_copy(r, n);
+    int64_t size = kin_ir_numel(q, copy);
+    return kin_ir_expand(q, kin_ir_reshape(q, copy, 1, &size), 1, &channels);
+}
+
+/* scale * conv + shift = conv with other weights and another bias. `bias` may be 0. */
+static void
+fold_affine(rewriting *r, const conv_plan *plan, kin_irn *weight, kin_irn *bias)
+{
+    kin_ir *q = r->out->ir;
+    int64_t channels = kin_ir_sizes(r->p, plan->result)[1];
+    kin_irn scale = 0, previous = plan->result;
+    for (uint32_t i = 0; i < plan->affine.len; i++) {
+        kin_irn node = plan->affine.at[i];
+        kin_ir_op op = kin_ir_at(r->p, node)->op;
+        kin_irn e = as_vector(r, per_channel(r, other_operand(r->p, node, previous), channels), channels);
+        if (op == KIN_IR_MUL || op == KIN_IR_DIV) {
+            scale = scale != 0 ? kin_ir_binary(q, op, scale, e) : op == KIN_IR_MUL ? e : kin_ir_unary(q, KIN_IR_RECIPROCAL, e);
+            *bias = *bias != 0 ? kin_ir_binary(q, op, *bias, e) : 0;
+        } else if (*bias != 0) {
+            *bias = kin_ir_binary(q, op, *bias, e);
+        } else {
+            *bias = op == KIN_IR_SUB ? kin_ir_unary(q, KIN_IR_NEG, e) : e;
+        }
+        previous = node;
+    }
+    if (scale == 0)
+        return;
+    int64_t column[4] = {channels, 1, 1, 1}, sizes[4];
+    memcpy(sizes, kin_ir_sizes(q, *weight), sizeof sizes);
+    *weight = kin_ir_binary(q, KIN_IR_MUL, *weight, kin_ir_expand(q, kin_ir_reshape(q, scale, 4, column), 4, sizes));
+}
+
+kin_irn
+kin_library_conv(rewriting *r, const conv_plan *plan)
+{
+    kin_library_call conv = plan->conv;
+    kin_irn weight = kin_library_copy(r, kin_ir_arg(r->p, plan->call, 1));
+    kin_irn bias = conv.has_bias ? kin_library_copy(r, kin_ir_arg(r->p, plan->call, 2)) : 0;
+    fold_affine(r, plan, &weight, &bias);
+    kin_irn args[4] = {kin_library_copy(r, kin_ir_arg(r->p, plan->call, 0)), weight};
+    unsigned nargs = 2;
+    conv.has_bias = bias != 0;
+    if (bias != 0)
+        args[nargs++] = bias;
+    if (conv.has_add)
+        args[nargs++] = kin_library_copy(r, plan->added);
+    char name[64];
+    snprintf(name, sizeof name, "library.conv%s%s%s", bias != 0 ? "+bias" : "", conv.has_add ? "+add" : "",
+             conv.post == KIN_POST_RELU ? "+relu" : "");
+    int64_t sizes[4], strides[4];
+    memcpy(sizes, kin_ir_sizes(r->p, plan->end), sizeof sizes);
+    kin_library_channels_last(sizes, 4, strides);
+    return kin_library_emit(r, &conv, name, args, nargs, KIN_F32, 4, sizes, strides);
+}

@@ -1,0 +1,40 @@
+/* Which extern calls a library does better than the ATen operator as it stands: a pass over tensor programs.
+ *
+ * - A product with few rows becomes a reduction, so that it fuses with what is around it (one token, a small MLP).
+ * - addmm is taken apart: the bias fuses into what follows. The product itself becomes a MATMUL call.
+ * - A convolution with frozen weights takes in what follows it: batch norm (into the weights), an added value, relu.
+ *   Such calls like channels-last memory; values between them are given such strides.
+ */
+#ifndef KIN_LIBRARY_LIBRARY_H
+#define KIN_LIBRARY_LIBRARY_H
+
+#include "core/aten/aten.h"
+
+typedef enum {
+    KIN_LIBRARY_MATMUL, /* args: a [M, K], b [K, N] */
+    KIN_LIBRARY_CONV    /* args: x [N, C, H, W], weight, then bias when has_bias, then what is added when has_add */
+} kin_library_kind;
+
+typedef enum { KIN_POST_NONE, KIN_POST_RELU } kin_library_post;
+
+typedef struct {
+    uint8_t kind;      /* kin_library_kind */
+    uint8_t post;      /* kin_library_post: after everything else */
+    bool has_bias, has_add;
+    bool frozen;       /* b, or the weight and the bias, stay as they are between calls */
+    uint8_t nspatial;  /* CONV: numbers below that count */
+    int64_t stride[3], padding[3], dilation[3], groups;
+    uint32_t call;     /* the captured call it comes from */
+} kin_library_call;
+
+typedef struct {
+    kin_ir *ir;
+    uint32_t first;    /* EXTERN nodes with the number first + i are calls.at[i]; smaller numbers: captured calls */
+    KIN_VEC(kin_library_call) calls;
+} kin_library;
+
+/* g: what `p` was lowered from (extern numbers are its calls). frozen[i]: input i stays as it is between calls. */
+kin_status kin_library_rewrite(const kin_ir *p, const kin_aten *g, const bool *frozen, kin_library *out) KIN_MUST_CHECK;
+void kin_library_deinit(kin_library *l);
+
+#endif

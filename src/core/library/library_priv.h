@@ -1,0 +1,49 @@
+/* The rewriting of one program, shared by the files of this folder. */
+#ifndef KIN_LIBRARY_LIBRARY_PRIV_H
+#define KIN_LIBRARY_LIBRARY_PRIV_H
+
+#include "core/library/library.h"
+
+typedef struct {
+    const kin_ir *p;
+    const kin_aten *g;
+    kin_library *out;
+    bool *frozen;      /* by node of p */
+    uint32_t *users;   /* by node of p: uses as argument or output */
+    kin_irn *user;     /* by node of p: the newest node that uses it */
+    kin_irn *map;      /* by node of p: its node in out->ir; 0: not copied, or not yet */
+    uint32_t *fused;   /* by node of p: number of the conv plan that ends here, from 1 */
+    bool *inside;      /* by node of p: it became part of a conv plan */
+} rewriting;
+
+/* The captured call behind an EXTERN node, NULL for one that is none, and its name. */
+const kin_aten_call *kin_library_captured(const rewriting *r, kin_irn call);
+bool kin_library_is(const rewriting *r, kin_irn call, const char *name);
+/* Copies what the node needs, and itself; its number in the new program. */
+kin_irn kin_library_copy(rewriting *r, kin_irn n);
+/* Adds an EXTERN for `call` and its only result. */
+kin_irn kin_library_emit(rewriting *r, const kin_library_call *call, const char *name, const kin_irn *args, unsigned nargs,
+                         kin_dtype dtype, unsigned ndim, const int64_t *sizes, const int64_t *strides);
+
+/* matmul.c: the new node for RESULT `n` of an addmm, mm or bmm; 0: stays as it is. */
+kin_irn kin_library_matmul(rewriting *r, kin_irn n);
+
+/* conv.c: plans what each convolution takes in, and emits the plan whose last node is `n`. */
+typedef struct {
+    kin_irn call, result, end;
+    kin_library_call conv;
+    KIN_VEC(kin_irn) affine;   /* MUL, ADD, SUB, DIV nodes of p with a value per channel, in order */
+    kin_irn added;             /* node of p; 0 = none */
+} conv_plan;
+typedef KIN_VEC(conv_plan) conv_plans;
+
+kin_status kin_library_plan_convs(rewriting *r, conv_plans *plans) KIN_MUST_CHECK;
+void kin_library_free_plans(conv_plans *plans);
+kin_irn kin_library_conv(rewriting *r, const conv_plan *plan);
+/* Strides of channels-last memory. */
+void kin_library_channels_last(const int64_t *sizes, unsigned ndim, int64_t *strides);
+
+/* layout.c: gives values between such calls channels-last strides. */
+void kin_library_spread_layout(kin_library *l);
+
+#endif

@@ -1,0 +1,119 @@
+/* Matrix products: small ones as reductions, others as MATMUL calls with the bias taken out. */
+#include "core/library/library_priv.h"
+
+enum { SMALL_PRODUCT = 32768 }; /* multiplications: below, a call costs more than the arithmetic */
+
+typedef struct {
+    kin_irn a, b, bias;     /* nodes of p; bias 0 = none */
+    int64_t batch, m, k, n; /* batch 0: two dims */
+} product;
+
+/* beta and alpha are 1: they are then not given, or 1. */
+static bool
+is_plain(const rewriting *r, const kin_aten_call *call)
+{
+    for (uint32_t i = 0; i < call->nargs; i++) {
+        const kin_aten_arg *arg = &r->g->args.at[call->args + i];
+        if (arg->kind == KIN_ATEN_VALUE)
+            continue;
+        if ((arg->kind == KIN_ATEN_INT && arg->i == 1) || (arg->kind == KIN_ATEN_FLOAT && arg->f == 1.0))
+            continue;
+        return false;
+    }
+    return true;
+}
+
+static bool
+read_product(const rewriting *r, kin_irn call, product *out)
+{
+    bool bmm = kin_library_is(r, call, "aten.bmm.default"), add = kin_library_is(r, call, "aten.addmm.default");
+    if (!bmm && !add && !kin_library_is(r, call, "aten.mm.default"))
+        return false;
+    unsigned nargs = kin_ir_at(r->p, call)->nargs, first = add ? 1 : 0;
+    if (nargs != first + 2 || !is_plain(r, kin_library_captured(r, call)))
+        return false;
+    *out = (product){.a = kin_ir_arg(r->p, call, first), .b = kin_ir_arg(r->p, call, first + 1),
+                     .bias = add ? kin_ir_arg(r->p, call, 0) : 0};
+    const int64_t *a = kin_ir_sizes(r->p, out->a) + bmm, *b = kin_ir_sizes(r->p, out->b) + bmm;
+    out->batch = bmm ? a[-1] : 0;
+    out->m = a[0];
+    out->k = a[1];
+    out->n = b[1];
+    return kin_ir_at(r->p, out->a)->dtype == KIN_F32 && kin_ir_at(r->p, out->b)->dtype == KIN_F32 &&
+           (!add || kin_ir_at(r->p, out->bias)->dtype == KIN_F32);
+}
+
+static bool
+is_small(const product *x)
+{
+    int64_t all = (x->batch ? x->batch : 1) * x->m * x->k * x->n;
+    return x->m == 1 || x->n == 1 || all <= SMALL_PRODUCT;
+}
+
+/* Are neighbours along the last dim neighbours in memory? Looks through transposes to what is stored. */
+static bool
+is_row_major(const rewriting *r, kin_irn n)
+{
+    int64_t dims[KIN_IR_MAX_DIMS];
+    unsigned ndim = kin_ir_at(r->p, n)->ndim;
+    for (unsigned d = 0; d < ndim; d++)
+        dims[d] = d;
+    for (; kin_ir_at(r->p, n)->op == KIN_IR_PERMUTE; n = kin_ir_arg(r->p, n, 0))
+        for (unsigned d = 0; d < ndim; d++)
+            dims[d] = kin_ir_attrs(r->p, n)[dims[d]];
+    return dims[ndim - 1] == ndim - 1;
+}
+
+/* sum over k of a[.., m, k] * b[.., k, n]. With b stored along n its rows are added up, else each element is a dot product. */
+static kin_irn
+emit_reduction(rewriting *r, const product *x)
+{
+    kin_ir *q = r->out->ir;
+    bool rows = is_row_major(r, x->b) && x->n > 1;
+    unsigned d = x->batch ? 1 : 0, ndim = 3 + d;
+    int64_t full[4] = {x->batch, 0, 0, 0}, one_a[4] = {x->batch, 0, 0, 0}, one_b[4] = {x->batch, 1, 0, 0}, to[3];
+    full[d] = one_a[d] = x->m;
+    full[d + 1] = rows ? x->k : x->n;
+    full[d + 2] = rows ? x->n : x->k;
+    one_a[d + 1] = rows ? x->k : 1;
+    one_a[d + 2] = rows ? 1 : x->k;
+    one_b[d] = 1;
+    one_b[d + 1] = full[d + 1];
+    one_b[d + 2] = full[d + 2];
+    kin_irn b = kin_library_copy(r, x->b);
+    if (!rows)
+        b = kin_ir_permute(q, b, d ? (int64_t[]){0, 2, 1} : (int64_t[]){1, 0});
+    kin_irn left = kin_ir_expand(q, kin_ir_reshape(q, kin_library_copy(r, x->a), ndim, one_a), ndim, full);
+    kin_irn right = kin_ir_expand(q, kin_ir_reshape(q, b, ndim, one_b), ndim, full);
+    kin_irn sum = kin_ir_reduce(q, KIN_IR_REDUCE_SUM, kin_ir_binary(q, KIN_IR_MUL, left, right), 1,
+                                (int64_t[]){rows ? d + 1 : d + 2});
+    to[0] = x->batch;
+    to[d] = x->m;
+    to[d + 1] = x->n;
+    return kin_ir_reshape(q, sum, 2 + d, to);
+}
+
+static kin_irn
+emit_call(rewriting *r, const product *x, uint32_t number)
+{
+    kin_library_call call = {.kind = KIN_LIBRARY_MATMUL, .frozen = r->frozen[x->b], .call = number};
+    kin_irn args[2] = {kin_library_copy(r, x->a), kin_library_copy(r, x->b)};
+    return kin_library_emit(r, &call, "library.matmul", args, 2, KIN_F32, 2, (int64_t[]){x->m, x->n}, NULL);
+}
+
+kin_irn
+kin_library_matmul(rewriting *r, kin_irn n)
+{
+    kin_irn call = kin_ir_arg(r->p, n, 0);
+    product x;
+    if (!read_product(r, call, &x) || x.k == 0 || kin_ir_numel(r->p, n) == 0)
+        return 0;
+    if (!is_small(&x) && x.batch != 0)
+        return 0;
+    kin_irn made = is_small(&x) ? emit_reduction(r, &x) : emit_call(r, &x, (uint32_t)kin_ir_attrs(r->p, call)[0]);
+    if (x.bias == 0)
+        return made;
+    kin_ir *q = r->out->ir;
+    kin_irn bias = kin_ir_expand(q, kin_library_copy(r, x.bias), 2, (int64_t[]){x.m, x.n});
+    return kin_ir_binary(q, KIN_IR_ADD, made, bias);
+}

@@ -1,0 +1,152 @@
+/* The pass itself: copies a program front to back, asking matmul.c and conv.c about each extern call. */
+#include "core/library/library_priv.h"
+
+#include <string.h>
+
+#include "core/ir/hoist.h"
+#include "core/ir/ir_priv.h"
+
+const kin_aten_call *
+kin_library_captured(const rewriting *r, kin_irn call)
+{
+    const kin_ir_node *node = kin_ir_at(r->p, call);
+    uint32_t number = node->op == KIN_IR_EXTERN ? (uint32_t)kin_ir_attrs(r->p, call)[0] : UINT32_MAX;
+    return number < r->g->calls.len ? &r->g->calls.at[number] : NULL;
+}
+
+bool
+kin_library_is(const rewriting *r, kin_irn call, const char *name)
+{
+    const kin_aten_call *captured = kin_library_captured(r, call);
+    return captured != NULL && strcmp(kin_aten_text(r->g, captured->op), name) == 0;
+}
+
+static kin_irn
+copy_as_it_is(rewriting *r, kin_irn n)
+{
+    kin_irn small[16], *args = small;
+    kin_ir_node like = *kin_ir_at(r->p, n);
+    if (like.nargs > 16 && (args = malloc(like.nargs * sizeof *args)) == NULL) {
+        r->out->ir->failed = true;
+        return 0;
+    }
+    for (unsigned a = 0; a < like.nargs; a++)
+        args[a] = kin_library_copy(r, kin_ir_arg(r->p, n, a));
+    if (like.name != 0)
+        like.name = kin_ir_add_text(r->out->ir, kin_ir_name(r->p, n));
+    kin_irn copy = kin_ir_push(r->out->ir, &like, args, kin_ir_sizes(r->p, n), kin_ir_attrs(r->p, n));
+    if (kin_ir_at(r->p, n)->strides != 0)
+        kin_ir_set_strides(r->out->ir, copy, r->p->ints.at + kin_ir_at(r->p, n)->strides);
+    if (args != small)
+        free(args);
+    return copy;
+}
+
+/* Arguments of a node were visited before it, except for those that a plan left out: the depth of calls is small. */
+kin_irn
+kin_library_copy(rewriting *r, kin_irn n)
+{
+    if (r->map[n] == 0)
+        r->map[n] = copy_as_it_is(r, n);
+    return r->map[n];
+}
+
+kin_irn
+kin_library_emit(rewriting *r, const kin_library_call *call, const char *name, const kin_irn *args, unsigned nargs,
+                 kin_dtype dtype, unsigned ndim, const int64_t *sizes, const int64_t *strides)
+{
+    kin_ir *q = r->out->ir;
+    uint32_t number = r->out->first + r->out->calls.len;
+    if (kin_vec_push(&r->out->calls, *call) != KIN_OK)
+        q->failed = true;
+    return kin_ir_result(q, kin_ir_extern(q, name, number, 0, args, nargs), 0, dtype, ndim, sizes, strides);
+}
+
+static void
+count_users(rewriting *r)
+{
+    const kin_ir *p = r->p;
+    for (kin_irn n = 1; n < p->nodes.len; n++)
+        for (unsigned a = 0; a < kin_ir_at(p, n)->nargs; a++) {
+            r->users[kin_ir_arg(p, n, a)]++;
+            r->user[kin_ir_arg(p, n, a)] = n;
+        }
+    for (uint32_t o = 0; o < p->outputs.len; o++) {
+        r->users[p->outputs.at[o].node]++;
+        r->user[p->outputs.at[o].node] = 0;
+    }
+}
+
+static void
+rewrite_nodes(rewriting *r, const conv_plans *plans)
+{
+    const kin_ir *p = r->p;
+    for (kin_irn n = 1; n < p->nodes.len; n++) {
+        if (r->fused[n] != 0)
+            r->map[n] = kin_library_conv(r, &plans->at[r->fused[n] - 1]);
+        if (r->map[n] != 0 || r->inside[n])
+            continue;
+        /* An extern call is copied with its result, when that was not rewritten, or for its effect. */
+        kin_ir_op op = kin_ir_at(p, n)->op;
+        if (op == KIN_IR_EXTERN && !(kin_ir_attrs(p, n)[1] & KIN_IR_EXTERN_EFFECT))
+            continue;
+        if (op == KIN_IR_RESULT)
+            r->map[n] = kin_library_matmul(r, n);
+        kin_library_copy(r, n);
+    }
+    for (uint32_t o = 0; o < p->outputs.len; o++) {
+        const kin_ir_out *old = &p->outputs.at[o];
+        kin_ir_output(r->out->ir, r->map[old->node], old->strides != 0 ? p->ints.at + old->strides : NULL);
+    }
+    r->out->ir->ninputs = p->ninputs;
+}
+
+static bool
+make_room(rewriting *r)
+{
+    uint32_t n = r->p->nodes.len;
+    r->frozen = calloc(n, sizeof *r->frozen);
+    r->users = calloc(n, sizeof *r->users);
+    r->user = calloc(n, sizeof *r->user);
+    r->map = calloc(n, sizeof *r->map);
+    r->fused = calloc(n, sizeof *r->fused);
+    r->inside = calloc(n, sizeof *r->inside);
+    return r->frozen && r->users && r->user && r->map && r->fused && r->inside;
+}
+
+kin_status
+kin_library_rewrite(const kin_ir *p, const kin_aten *g, const bool *frozen, kin_library *out)
+{
+    *out = (kin_library){.ir = kin_ir_new(), .first = g->calls.len};
+    rewriting r = {.p = p, .g = g, .out = out};
+    conv_plans plans = {0};
+    kin_status status = out->ir == NULL || !make_room(&r) ? KIN_NOMEM : KIN_OK;
+    if (status == KIN_OK) {
+        kin_ir_find_frozen(p, frozen, r.frozen);
+        count_users(&r);
+        status = kin_library_plan_convs(&r, &plans);
+    }
+    if (status == KIN_OK) {
+        rewrite_nodes(&r, &plans);
+        kin_library_spread_layout(out);
+        status = out->ir->failed ? KIN_NOMEM : KIN_OK;
+    }
+    kin_library_free_plans(&plans);
+    free(r.frozen);
+    free(r.users);
+    free(r.user);
+    free(r.map);
+    free(r.fused);
+    free(r.inside);
+    if (status != KIN_OK)
+        kin_library_deinit(out);
+    return status;
+}
+
+void
+kin_library_deinit(kin_library *l)
+{
+    kin_ir_free(l->ir);
+    l->ir = NULL;
+    kin_vec_deinit(&l->calls);
+}
