@@ -350,6 +350,18 @@ kin_ir_result(kin_ir *p, kin_irn call, unsigned which, kin_dtype dtype, unsigned
     return node;
 }
 
+kin_irn
+kin_ir_copy(kin_ir *p, const kin_ir *from, kin_irn n, const kin_irn *args)
+{
+    kin_ir_node like = *kin_ir_at(from, n);
+    if (like.name != 0)
+        like.name = kin_ir_add_text(p, kin_ir_name(from, n));
+    kin_irn copy = kin_ir_push(p, &like, args, kin_ir_sizes(from, n), kin_ir_attrs(from, n));
+    if (kin_ir_at(from, n)->strides != 0)
+        kin_ir_set_strides(p, copy, from->ints.at + kin_ir_at(from, n)->strides);
+    return copy;
+}
+
 void
 kin_ir_output(kin_ir *p, kin_irn node, const int64_t *strides)
 {

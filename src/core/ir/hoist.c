@@ -2,8 +2,6 @@
  * each half needs, then both are copied out. */
 #include "core/ir/hoist.h"
 
-#include "core/ir/ir_priv.h"
-
 enum { MAX_GROWTH = 4, FREE_BYTES = 1 << 16 };
 
 typedef struct {
@@ -114,19 +112,14 @@ find_halves(const kin_ir *p, node_info *info)
 static kin_irn
 copy_node(kin_ir *to, const kin_ir *p, kin_irn n, const node_info *info, bool once)
 {
-    kin_irn small[16], *args = small;
-    kin_ir_node like = *kin_ir_at(p, n);
-    if (like.nargs > 16 && (args = malloc(like.nargs * sizeof *args)) == NULL) {
-        to->failed = true;
-        return 0;
-    }
-    for (unsigned a = 0; a < like.nargs; a++)
+    unsigned nargs = kin_ir_at(p, n)->nargs;
+    kin_irn small[16], *args = nargs <= 16 ? small : malloc(nargs * sizeof *args), copy = 0;
+    for (unsigned a = 0; args != NULL && a < nargs; a++)
         args[a] = once ? info[kin_ir_arg(p, n, a)].once : info[kin_ir_arg(p, n, a)].rest;
-    if (like.name != 0)
-        like.name = kin_ir_add_text(to, kin_ir_name(p, n));
-    kin_irn copy = kin_ir_push(to, &like, args, kin_ir_sizes(p, n), kin_ir_attrs(p, n));
-    if (kin_ir_at(p, n)->strides != 0)
-        kin_ir_set_strides(to, copy, p->ints.at + kin_ir_at(p, n)->strides);
+    if (args != NULL)
+        copy = kin_ir_copy(to, p, n, args);
+    else
+        to->failed = true;
     if (args != small)
         free(args);
     return copy;

@@ -113,6 +113,8 @@ kin_irn kin_ir_scan(kin_ir *p, kin_ir_op op, kin_irn a, unsigned dim);
 kin_irn kin_ir_extern(kin_ir *p, const char *name, uint32_t number, unsigned flags, const kin_irn *args, unsigned nargs);
 kin_irn kin_ir_result(kin_ir *p, kin_irn call, unsigned which, kin_dtype dtype, unsigned ndim, const int64_t *sizes,
                       const int64_t *strides);
+/* Node n of another program with these arguments, everything else as it is there. */
+kin_irn kin_ir_copy(kin_ir *p, const kin_ir *from, kin_irn n, const kin_irn *args);
 /* strides: NULL = row-major. */
 void kin_ir_output(kin_ir *p, kin_irn node, const int64_t *strides);
 

@@ -4,7 +4,6 @@
 #include <string.h>
 
 #include "core/ir/hoist.h"
-#include "core/ir/ir_priv.h"
 
 const kin_aten_call *
 kin_library_captured(const rewriting *r, kin_irn call)
@@ -24,19 +23,14 @@ kin_library_is(const rewriting *r, kin_irn call, const char *name)
 static kin_irn
 copy_as_it_is(rewriting *r, kin_irn n)
 {
-    kin_irn small[16], *args = small;
-    kin_ir_node like = *kin_ir_at(r->p, n);
-    if (like.nargs > 16 && (args = malloc(like.nargs * sizeof *args)) == NULL) {
-        r->out->ir->failed = true;
-        return 0;
-    }
-    for (unsigned a = 0; a < like.nargs; a++)
+    unsigned nargs = kin_ir_at(r->p, n)->nargs;
+    kin_irn small[16], *args = nargs <= 16 ? small : malloc(nargs * sizeof *args), copy = 0;
+    for (unsigned a = 0; args != NULL && a < nargs; a++)
         args[a] = kin_library_copy(r, kin_ir_arg(r->p, n, a));
-    if (like.name != 0)
-        like.name = kin_ir_add_text(r->out->ir, kin_ir_name(r->p, n));
-    kin_irn copy = kin_ir_push(r->out->ir, &like, args, kin_ir_sizes(r->p, n), kin_ir_attrs(r->p, n));
-    if (kin_ir_at(r->p, n)->strides != 0)
-        kin_ir_set_strides(r->out->ir, copy, r->p->ints.at + kin_ir_at(r->p, n)->strides);
+    if (args != NULL)
+        copy = kin_ir_copy(r->out->ir, r->p, n, args);
+    else
+        r->out->ir->failed = true;
     if (args != small)
         free(args);
     return copy;
