@@ -96,3 +96,28 @@ def test_generator_with_tensors_is_a_break():
     for _ in range(3):
         assert torch.equal(fn(x), compiled(x))
     assert kintsugi.stats(compiled)["breaks"] >= 1
+
+
+class Double(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx, x):
+        return x * 2
+
+    @staticmethod
+    def backward(ctx, grad):
+        return grad * 2
+
+
+def test_autograd_function_is_replayed_whole():
+    """Each access to `apply` through super() makes a new bound method: it must not be asked whether it is the old one."""
+    def fn(x):
+        return Double.apply(x + 1) * 3
+    compiled = kintsugi.compile(fn)
+    for i in range(4):
+        x, y = (torch.full((3,), float(i), requires_grad=True) for _ in range(2))
+        a, b = fn(x), compiled(y)
+        a.sum().backward()
+        b.sum().backward()
+        assert torch.equal(a, b) and torch.equal(x.grad, y.grad)
+    variant, = kintsugi.stats(compiled)["variants"]
+    assert (variant["hits"], variant["exits"]) == (3, 0)

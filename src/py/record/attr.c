@@ -394,6 +394,8 @@ super_attr(rec *r, kin_vid base, PyObject *name, attr_result *out)
             bind_descriptor(r, cls, tp, name, attr, self, out);
         } else if (dt == &PyProperty_Type && !on_class) {
             data_descriptor(r, self, cls, name, attr, out);
+        } else if (dt == &PyClassMethodDescr_Type) { /* a new bound method; runs no Python code */
+            set_step(out, 0);
         } else {
             set_step(out, KIN_STEP_OPAQUE);
         }

@@ -331,6 +331,14 @@ rec_is_value(PyObject *obj)
            !PyModule_Check(obj);
 }
 
+/* A method of C code bound to an object or class: what a step gives is another one each time. */
+static bool
+is_bound_builtin(PyObject *obj)
+{
+    PyObject *self = PyCFunction_Check(obj) ? PyCFunction_GET_SELF(obj) : NULL;
+    return self != NULL && !PyModule_Check(self);
+}
+
 bool
 rec_can_const(rec *r, kin_vid vid)
 {
@@ -340,6 +348,8 @@ rec_can_const(rec *r, kin_vid vid)
         return true;
     PyObject *obj = O(r, vid);
     bool made = r->t->vals.at[vid].kind == KIN_VAL_STEP;
+    if (made && is_bound_builtin(obj))
+        return false;
     if (made && (FRESH(r, vid) != NULL || PyFloat_CheckExact(obj))) /* a float of a clock, a generator, data: never the same again */
         return false;
     if (!kin_is_exact_immutable(obj) && !rec_pinnable(obj))
