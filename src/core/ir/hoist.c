@@ -113,7 +113,7 @@ static kin_irn
 copy_node(kin_ir *to, const kin_ir *p, kin_irn n, const node_info *info, bool once)
 {
     unsigned nargs = kin_ir_at(p, n)->nargs;
-    kin_irn small[16], *args = nargs <= 16 ? small : malloc(nargs * sizeof *args), copy = 0;
+    kin_irn small[16] = {0}, *args = nargs <= 16 ? small : malloc(nargs * sizeof *args), copy = 0;
     for (unsigned a = 0; args != NULL && a < nargs; a++)
         args[a] = once ? info[kin_ir_arg(p, n, a)].once : info[kin_ir_arg(p, n, a)].rest;
     if (args != NULL)

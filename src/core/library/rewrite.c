@@ -24,7 +24,7 @@ static kin_irn
 copy_as_it_is(rewriting *r, kin_irn n)
 {
     unsigned nargs = kin_ir_at(r->p, n)->nargs;
-    kin_irn small[16], *args = nargs <= 16 ? small : malloc(nargs * sizeof *args), copy = 0;
+    kin_irn small[16] = {0}, *args = nargs <= 16 ? small : malloc(nargs * sizeof *args), copy = 0;
     for (unsigned a = 0; args != NULL && a < nargs; a++)
         args[a] = kin_library_copy(r, kin_ir_arg(r->p, n, a));
     if (args != NULL)
