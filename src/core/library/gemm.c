@@ -1,0 +1,100 @@
+/* Products through BLAS (gemm.h): which of its entry points, and how a matrix's strides are said in its terms. */
+#include "core/library/gemm.h"
+
+#include <limits.h>
+#include <stdlib.h>
+
+enum { ROW_MAJOR = 101, NO_TRANS = 111, TRANS = 112, PACKED = 151, B_MATRIX = 162 }; /* CBLAS's numbers */
+enum { FEW_ROWS = 4 }; /* up to here a product is bound by reading b, and its own layout is as good */
+
+struct kin_packed {
+    int m;
+    size_t bytes;
+    float *data;
+};
+
+static bool
+is_dense_rows(const kin_matrix *x)
+{
+    return (x->column_stride == 1 || x->columns == 1) && (x->row_stride >= x->columns || x->rows == 1);
+}
+
+static int64_t
+leading(const kin_matrix *x)
+{
+    int64_t ld = is_dense_rows(x) ? x->row_stride : x->column_stride, least = is_dense_rows(x) ? x->columns : x->rows;
+    return ld > least ? ld : least > 0 ? least : 1; /* one row has any stride: BLAS wants a valid one */
+}
+
+bool
+kin_gemm_reads(const kin_matrix *x)
+{
+    bool columns = (x->row_stride == 1 || x->rows == 1) && (x->column_stride >= x->rows || x->columns == 1);
+    return (is_dense_rows(x) || columns) && leading(x) <= INT_MAX && x->rows <= INT_MAX && x->columns <= INT_MAX;
+}
+
+bool
+kin_gemm_wants_packed(const kin_blas *blas, int64_t m)
+{
+    return blas->pack != NULL && m > FEW_ROWS && m <= INT_MAX;
+}
+
+kin_packed *
+kin_gemm_pack(const kin_blas *blas, int64_t m, const kin_matrix *b)
+{
+    kin_packed *packed = calloc(1, sizeof *packed);
+    if (packed == NULL)
+        return NULL;
+    packed->m = (int)m;
+    packed->bytes = (blas->pack_size(B_MATRIX, (int)m, (int)b->columns, (int)b->rows) + 63) / 64 * 64;
+    packed->data = aligned_alloc(64, packed->bytes);
+    if (packed->data == NULL) {
+        free(packed);
+        return NULL;
+    }
+    kin_gemm_pack_again(blas, packed, b);
+    return packed;
+}
+
+void
+kin_gemm_pack_again(const kin_blas *blas, kin_packed *packed, const kin_matrix *b)
+{
+    blas->pack(ROW_MAJOR, B_MATRIX, is_dense_rows(b) ? NO_TRANS : TRANS, packed->m, (int)b->columns, (int)b->rows, 1.0f,
+               b->data, (int)leading(b), packed->data);
+}
+
+size_t
+kin_gemm_packed_bytes(const kin_packed *packed)
+{
+    return packed->bytes;
+}
+
+void
+kin_gemm_free(kin_packed *packed)
+{
+    if (packed == NULL)
+        return;
+    free(packed->data);
+    free(packed);
+}
+
+/* Row-major c = a b is column-major c' = b' a'. */
+static void
+plain(const kin_blas *blas, const kin_matrix *a, const kin_matrix *b, float *c)
+{
+    int m = (int)b->columns, n = (int)a->rows, k = (int)a->columns, ldb = (int)leading(b), lda = (int)leading(a);
+    float one = 1, zero = 0;
+    blas->gemm(is_dense_rows(b) ? "N" : "T", is_dense_rows(a) ? "N" : "T", &m, &n, &k, &one, b->data, &ldb, a->data, &lda,
+               &zero, c, &m);
+}
+
+void
+kin_gemm(const kin_blas *blas, const kin_matrix *a, const kin_matrix *b, const kin_packed *packed, float *c)
+{
+    if (packed == NULL) {
+        plain(blas, a, b, c);
+        return;
+    }
+    blas->compute(ROW_MAJOR, is_dense_rows(a) ? NO_TRANS : TRANS, PACKED, (int)a->rows, (int)b->columns, (int)a->columns,
+                  a->data, (int)leading(a), packed->data, (int)b->columns, 0.0f, c, (int)b->columns);
+}

@@ -1,0 +1,44 @@
+/* Matrix products in float through the BLAS that PyTorch brings (the caller finds its entry points), with b packed once when
+ * it stays as it is between calls.
+ */
+#ifndef KIN_LIBRARY_GEMM_H
+#define KIN_LIBRARY_GEMM_H
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include "core/base/status.h"
+
+/* Entry points as CBLAS and MKL declare them, 32-bit integers. The packing three may be NULL together. */
+typedef struct {
+    void (*gemm)(const char *trans_a, const char *trans_b, const int *m, const int *n, const int *k, const float *alpha,
+                 const float *a, const int *lda, const float *b, const int *ldb, const float *beta, float *c,
+                 const int *ldc); /* sgemm_, column-major */
+    size_t (*pack_size)(int which, int m, int n, int k);
+    void (*pack)(int layout, int which, int trans, int m, int n, int k, float alpha, const float *src, int ld, float *dest);
+    void (*compute)(int layout, int trans_a, int trans_b, int m, int n, int k, const float *a, int lda, const float *b,
+                    int ldb, float beta, float *c, int ldc);
+} kin_blas;
+
+/* A matrix in memory; strides in elements. */
+typedef struct {
+    const float *data;
+    int64_t rows, columns, row_stride, column_stride;
+} kin_matrix;
+
+typedef struct kin_packed kin_packed; /* b, in the library's own form, for products with m rows */
+
+/* Can the library read it as it lies? One stride has to be 1, the other at least the length of what lies together. */
+bool kin_gemm_reads(const kin_matrix *x);
+/* Is packing worth it for so many rows? */
+bool kin_gemm_wants_packed(const kin_blas *blas, int64_t m);
+/* NULL without memory. It does not change when b does: pack again. */
+kin_packed *kin_gemm_pack(const kin_blas *blas, int64_t m, const kin_matrix *b);
+void kin_gemm_pack_again(const kin_blas *blas, kin_packed *packed, const kin_matrix *b);
+size_t kin_gemm_packed_bytes(const kin_packed *packed);
+void kin_gemm_free(kin_packed *packed);
+/* c [m, n], row-major without gaps, = a b. With `packed`, only the sizes of b are read. */
+void kin_gemm(const kin_blas *blas, const kin_matrix *a, const kin_matrix *b, const kin_packed *packed, float *c);
+
+#endif
