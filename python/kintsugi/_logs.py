@@ -80,12 +80,13 @@ def _look():
 
 def _enabled(artifact):
     """The artifact's logger when somebody wants it, else None."""
-    internal = sys.modules.get("torch._logging._internal")
-    if internal is None or not internal.log_state.is_artifact_enabled(artifact):
-        return None
     if artifact not in _loggers:
+        internal = sys.modules.get("torch._logging._internal")
+        if internal is None:
+            return None
         _loggers[artifact] = internal.getArtifactLogger(_HOMES[artifact], artifact)
-    return _loggers[artifact]
+    log = _loggers[artifact]
+    return log if log.isEnabledFor(logging.DEBUG) else None  # named itself, or its component is at DEBUG
 
 
 def _log(artifact, text, ids):

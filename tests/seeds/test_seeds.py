@@ -465,3 +465,380 @@ def test_d8_d9_logs_and_error_of_a_script(program):
         assert line in record
     assert "\ntorch._dynamo.exc.Unsupported: Data-dependent branching\n  Explanation: " in error
     assert "from user code:\n   File" in error and "/gb/gb0170.html" in error
+
+
+def test_a2_dynamo_component_and_what_is_silent(program):
+    body = """
+        def inner(x):
+            print("hi")
+            return x.relu()
+        @torch.compile(backend="eager")
+        def f(x, y):
+            x = torch.sin(x)
+            if y.sum() < 0:
+                y = y * -1
+            return inner(x) * y
+        f(torch.ones(3), torch.ones(3))
+    """
+    out, err = program(body, TORCH_LOGS="+dynamo")
+    for artifact in ("graph_breaks] Graph break in user code at", "graph_code] TRACED GRAPH", "guards] GUARDS:"):
+        assert "[0/0] [__" + artifact in err
+    assert out == "hi\n" and "TRACED GRAPH" not in program(body, TORCH_LOGS="recompiles")[1]
+    assert program(body, TORCH_LOGS="graph_breaks", TORCH_LOGS_OUT="log.txt")[1].count("Graph break in user code") == 1
+    assert program(body) == ("hi\n", "")
+
+
+def test_a9_clone_is_no_break_and_the_profiler_sees_the_calls(program):
+    out, _ = program("""
+        from torch.profiler import ProfilerActivity, profile
+        class Slow(torch.nn.Module):
+            def __init__(self):
+                super().__init__()
+                self.layers = torch.nn.ModuleList([torch.nn.Linear(16, 16) for _ in range(10)])
+            def forward(self, x):
+                for i, layer in enumerate(self.layers):
+                    x = layer(x)
+                    if i % 2 == 0:
+                        x = x.clone()
+                return x
+        model, x = Slow(), torch.randn(4, 16)
+        c = torch.compile(model)
+        for _ in range(3):
+            c(x)
+        with profile(activities=[ProfilerActivity.CPU], record_shapes=True) as prof:
+            for _ in range(5):
+                c(x)
+        print(prof.key_averages().table(sort_by="cuda_time_total", row_limit=40))
+        found = torch._dynamo.explain(model)(x)
+        assert (found.graph_count, found.graph_break_count) == (1, 0)
+    """)
+    assert [line.split()[-1] for line in out.splitlines() if line.split()[:1] == ["aten::addmm"]] == ["50"]
+
+
+def test_a10_workflow_script(program):
+    out, err = program("""
+        import torch
+        import torch.nn as nn
+        from contextlib import contextmanager
+        import time
+
+        @contextmanager
+        def compile_diagnostics():
+            before = torch._dynamo.config.verbose, torch._dynamo.config.suppress_errors
+            torch._dynamo.config.verbose = True
+            torch._dynamo.config.suppress_errors = False
+            torch._dynamo.config.log_level = "DEBUG"
+            try:
+                yield
+            finally:
+                torch._dynamo.config.verbose, torch._dynamo.config.suppress_errors = before
+
+        class TestModel(nn.Module):
+            def __init__(self):
+                super().__init__()
+                self.net = nn.Sequential(nn.Linear(256, 512), nn.ReLU(), nn.Linear(512, 256))
+            def forward(self, x):
+                return self.net(x)
+
+        def benchmark(model, x, warmup=3, iterations=10):
+            for _ in range(warmup):
+                model(x)
+            start = time.perf_counter()
+            for _ in range(iterations):
+                model(x)
+            return (time.perf_counter() - start) / iterations
+
+        model, x = TestModel(), torch.randn(128, 256)
+        eager = benchmark(model, x)
+        print(f"Eager mode: {eager * 1000:.3f} ms")
+        with compile_diagnostics():
+            compiled = benchmark(torch.compile(model, mode="max-autotune"), x)
+            print(f"Compiled mode: {compiled * 1000:.3f} ms")
+        print(f"Speedup: {eager / compiled:.2f}x")
+        explanation = torch._dynamo.explain(model)(x)
+        if explanation.graph_break_count > 0:
+            print("Warning: graph breaks detected!")
+    """, head="", command=("-m", "kintsugi", "run"))
+    lines = out.splitlines()
+    assert [line.split(":")[0] for line in lines] == ["Eager mode", "Compiled mode", "Speedup"]
+    assert lines[2].endswith("x") and "Graph break" not in err
+
+
+def test_a16_export_is_left_alone(program):
+    program("""
+        from torch.export import export
+        class Straight(torch.nn.Module):
+            def forward(self, x):
+                return x + 1
+        class Branch(torch.nn.Module):
+            def forward(self, x):
+                if x.sum() > 0:
+                    return x + 1
+                return x - 1
+        x = torch.ones(3)
+        for strict in (False, True):
+            assert torch.equal(export(Straight(), (x,), strict=strict).module()(x), x + 1)
+            try:
+                export(Branch(), (x,), strict=strict)
+            except Exception as error:
+                assert type(error).__name__ == ("Unsupported" if strict else "GuardOnDataDependentSymNode")
+            else:
+                raise AssertionError("no error")
+            assert torch.equal(torch.compile(Branch())(x), x + 1)
+    """)
+
+
+def test_b2_b3_b4_error_text_eager_backend_and_strict_check(program):
+    program("""
+        def breaks(x):
+            if x.sum() > 0:
+                return x + 1
+            return x - 1
+        x = torch.ones(3)
+        for kind in (Exception, RuntimeError, torch._dynamo.exc.TorchDynamoException):
+            try:
+                torch.compile(breaks, fullgraph=True)(x)
+            except kind as e:
+                assert f"{type(e).__name__}: {str(e)[:100]}".startswith("Unsupported: Data-dependent branching")
+            else:
+                raise AssertionError("no error")
+        c = torch.compile(breaks, backend="eager")
+        for y in (x, -x, x):
+            assert torch.allclose(c(y), breaks(y), atol=1e-4)
+        assert torch._dynamo.explain(c)(x).graph_count == 2
+    """)
+
+
+def test_c3_overridden_method_of_a_library_class(program):
+    program("""
+        class Library(torch.nn.Module):
+            def __init__(self):
+                super().__init__()
+                self.lin = torch.nn.Linear(4, 4)
+            def scale(self, x):
+                return x * (2 if x.sum().item() > 0 else 3)
+            def forward(self, x):
+                return self.scale(self.lin(x)).relu()
+        class Ours(Library):
+            def scale(self, x):
+                return x * torch.where(x.sum() > 0, 2, 3)
+        model, fixed, x = Library(), Ours(), torch.randn(4)
+        fixed.load_state_dict(model.state_dict())
+        assert torch._dynamo.explain(model)(x).graph_break_count == 1
+        c = torch.compile(fixed, fullgraph=True)
+        for y in (x, -x, x * 3):
+            assert torch.equal(c(y), model(y))
+    """)
+
+
+def test_c11_custom_op_that_returns_no_tensor(program):
+    program("""
+        @torch.library.custom_op("mylib::my_op", mutates_args=())
+        def my_op(x: torch.Tensor) -> torch.Tensor:
+            return x.numpy().copy()
+        @my_op.register_fake
+        def _(x):
+            return torch.empty_like(x)
+        def f(x):
+            return my_op(x + 1) + 1
+        c = torch.compile(f)
+        for run in (f, c, c, c):
+            try:
+                run(torch.ones(2))
+            except RuntimeError as error:
+                assert "Unable to cast" in str(error)
+            else:
+                raise AssertionError("no error")
+    """)
+
+
+def test_c12_to_c17_recipes(program):
+    program("""
+        import threading
+        x = torch.randn(4)
+        class Manager:
+            def __enter__(self):
+                return self
+            def __exit__(self, *error):
+                return False
+        class Decides:
+            def __init__(self, t):
+                self.t = t
+            def __bool__(self):
+                return bool((self.t.sum() > 0).item())
+        lock = threading.Lock()
+        def tolist(x): return sum((x * 2).tolist()) + 1
+        def item(x): return x + 1 if x.sum().item() > 0 else x - 1
+        def branch(x): return x + 1 if x.sum() else x - 1
+        def truth(x): return x + 1 if Decides(x) else x - 1
+        def ordered(x): return torch.stack(sorted([x[0], x[1]]))
+        def manager(x):
+            with Manager(), lock:
+                y = x.sin()
+            return y + 1
+        def inference(x):
+            with torch.inference_mode():
+                y = x.sin()
+            return y + 1
+        def no_grad(x):
+            with torch.no_grad():
+                y = x.sin()
+            return y + 1
+        def checked(x, n):
+            k = n.item()
+            torch._check(k >= 0)
+            return x[:k]
+        def where(x): return torch.where(x.sum() > 0, x + 1, x - 1)
+        def builtin(x): return abs(x) + torch.max(x) + x[torch.argsort(x)]
+        def loop(x):
+            for _ in range(3):
+                x = x + 1
+                torch._dynamo.graph_break()
+            return x
+        expected = {tolist: ["GB0109"], item: ["GB0124"], branch: ["GB0170"], truth: ["GB0035"], ordered: ["GB0207"],
+                    manager: [], inference: [], no_grad: [], where: [], builtin: [], loop: ["GB0025"] * 3}
+        for f, ids in expected.items():
+            found = [reason.entry["stock"][0] for reason in torch._dynamo.explain(f)(x).break_reasons]
+            assert found == ids, (f.__name__, found)
+            c = torch.compile(f)
+            for y in (x, -x, x, x.abs(), -x.abs()):
+                a, b = c(y), f(y)
+                assert a == b if isinstance(a, float) else torch.equal(a, b), f.__name__
+        assert torch.compile(checked, fullgraph=True)(x, torch.tensor(3)).shape == (3,)
+
+        def generator(x):
+            yield x + 1
+        assert torch.equal(next(torch.compile(generator)(x)), x + 1)
+        try:
+            torch.compile(generator, fullgraph=True)(x)
+        except torch._dynamo.exc.Unsupported as error:
+            assert str(error).startswith("Attempt to trace generator") and "gb0003" in str(error)
+        else:
+            raise AssertionError("no error")
+    """)
+
+
+def test_c13_captured_numbers(program):
+    program("""
+        torch._dynamo.config.capture_scalar_outputs = True
+        def f(x):
+            return x * x.sum().item() + x.max().item()
+        c = torch.compile(f, fullgraph=True)
+        for x in (torch.ones(3), torch.randn(3), -torch.ones(3)):
+            assert torch.equal(c(x), f(x))
+        assert c.stats()["recordings"] == 1
+    """)
+
+
+def test_c16_hooks_and_autograd_functions(program):
+    program("""
+        class Square(torch.autograd.Function):
+            @staticmethod
+            def forward(ctx, x):
+                ctx.save_for_backward(x)
+                return x * x
+            @staticmethod
+            def backward(ctx, grad):
+                x, = ctx.saved_tensors
+                return grad * 2 * x
+        torch._dynamo.config.compiled_autograd = True
+        seen = []
+        lin = torch.nn.Linear(4, 4)
+        lin.register_full_backward_hook(lambda m, gi, go: seen.append("module"))
+        def f(x):
+            y = Square.apply(x * 2)
+            y.register_hook(lambda g: seen.append("tensor") or g * 2)
+            return (lin(y) * 3).sum()
+        x = torch.randn(4, requires_grad=True)
+        assert torch._dynamo.explain(f)(x).graph_break_count == 0
+        c = torch.compile(f, fullgraph=True)
+        grads = []
+        for run in (f, c, c, c):
+            del seen[:]
+            x.grad = None
+            run(x).backward()
+            grads.append(x.grad)
+            assert seen == ["module", "tensor"]
+        assert all(torch.equal(grads[0], g) for g in grads)
+    """)
+
+
+def test_c19_timing_loop(program):
+    out, _ = program("""
+        import time
+        c = torch.compile(lambda x: x.sin() + 1)
+        x = torch.randn(8)
+        for _ in range(3):
+            c(x)
+        start = time.perf_counter()
+        for _ in range(100):
+            c(x)
+        print(f"Average iteration: {(time.perf_counter() - start) / 100 * 1000:.2f}ms")
+    """)
+    assert out.startswith("Average iteration: 0.")
+
+
+def test_c21_files_named_by_the_skill(program):
+    program("""
+        import torch._dynamo.graph_break_hints, torch._dynamo.decorators, torch._higher_order_ops.print
+        from torch._dynamo.utils import CompileProfiler
+        from torch._dynamo.decorators import disable, error_on_graph_break, leaf_function, nonstrict_trace
+    """)
+
+
+def test_d2_modules(program):
+    out, err = program("""
+        torch._logging.set_logs(graph_code=True)
+        class MyModule(torch.nn.Module):
+            def __init__(self):
+                super().__init__()
+                self.lin = torch.nn.Linear(3, 3)
+            def forward(self, x):
+                return torch.nn.functional.relu(self.lin(x))
+        mod1, mod2 = MyModule(), MyModule()
+        mod1.compile()
+        wrapped = torch.compile(mod2)
+        x = torch.randn(3, 3)
+        for _ in range(2):
+            assert torch.equal(mod1(x), mod1.lin(x).relu()) and torch.equal(wrapped(x), mod2.lin(x).relu())
+    """)
+    assert "torch._C._nn.linear(l_x_, l_self_modules_lin_parameters_weight_" in err
+    assert "L_self_modules_lin_parameters_bias_" in err
+
+
+def test_d6_scripting_and_numbers(program):
+    _, err = program("""
+        torch._logging.set_logs(graph_code=True)
+        def f2(x, y):
+            return x + y
+        x = torch.randn(5, 5)
+        scripted = torch.jit.script(f2)
+        try:
+            scripted(x, 3)
+        except RuntimeError as error:
+            assert "Expected a value of type" in str(error)
+        else:
+            raise AssertionError("no error")
+        assert torch.allclose(torch.compile(f2)(x, 3), f2(x, 3))
+    """)
+    assert "add: \"f32[5, 5][5, 1]cpu\" = l_x_ + 3;  l_x_ = None" in err
+
+
+def test_d7_three_graphs(program):
+    out, err = program("""
+        import sys
+        torch._logging.set_logs(graph_code=True)
+        def bar(a, b):
+            x = a / (torch.abs(a) + 1)
+            if b.sum() < 0:
+                b = b * -1
+            return x * b
+        c = torch.compile(bar)
+        for b in (torch.ones(10), -torch.ones(10), torch.ones(10), -torch.ones(10)):
+            assert torch.equal(c(torch.ones(10), b), bar(torch.ones(10), b))
+            sys.stderr.write("=== call\\n")
+    """)
+    first, second, *rest = err.split("=== call\n")
+    assert first.count("TRACED GRAPH") == 2 and "return (lt, x)" in first and "mul" in first
+    assert second.count("TRACED GRAPH") == 1 and "l_b_ * -1" in second and "abs" not in second
+    assert rest == ["", "", ""]

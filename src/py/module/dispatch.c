@@ -576,6 +576,12 @@ prepare(call_state *c)
     return KIN_EAGER_NO;
 }
 
+static bool
+is_plain_generator(PyObject *fn)
+{
+    return PyFunction_Check(fn) && ((PyCodeObject *)PyFunction_GET_CODE(fn))->co_flags & CO_GENERATOR;
+}
+
 PyObject *
 kin_dispatch(PyObject *obj, PyObject *const *args, size_t nargsf, PyObject *kwnames)
 {
@@ -589,6 +595,8 @@ kin_dispatch(PyObject *obj, PyObject *const *args, size_t nargsf, PyObject *kwna
     kin_eager why = find_obstacle(self, c.ts);
     if (why == KIN_EAGER_NO)
         why = prepare(&c);
+    if (why == KIN_EAGER_GENERATOR && self->fullgraph && is_plain_generator(self->fn) && self->state->options.error_class)
+        return kin_fullgraph_refuse_generator(self->fn, self->state->options.error_class);
     if (why != KIN_EAGER_NO)
         return run_eager(&c, why);
     for (uint32_t i = 0; i < c.shape->variants.len; i++) {

@@ -32,6 +32,25 @@ make_stack(const kin_variant *v, uint32_t snap)
     return stack;
 }
 
+static void
+raise_error(PyObject *error_class, const char *name, PyObject *stack)
+{
+    PyObject *error = stack == NULL ? NULL : PyObject_CallFunction(error_class, "sOs", name, stack, "");
+    if (error != NULL)
+        PyErr_SetObject((PyObject *)Py_TYPE(error), error);
+    Py_XDECREF(error);
+}
+
+PyObject *
+kin_fullgraph_refuse_generator(PyObject *function, PyObject *error_class)
+{
+    PyCodeObject *code = (PyCodeObject *)PyFunction_GET_CODE(function);
+    PyObject *stack = Py_BuildValue("[(OiO)]", code->co_filename, code->co_firstlineno, code->co_name);
+    raise_error(error_class, "GENERATOR", stack);
+    Py_XDECREF(stack);
+    return NULL;
+}
+
 bool
 kin_fullgraph_refuse(const kin_variant *v, PyObject *error_class)
 {
@@ -40,12 +59,7 @@ kin_fullgraph_refuse(const kin_variant *v, PyObject *error_class)
         return false;
     const kin_break_row *row = kin_break_find(step->why);
     PyObject *stack = make_stack(v, step->snap);
-    PyObject *error = NULL;
-    if (stack != NULL)
-        error = PyObject_CallFunction(error_class, "sOs", row == NULL ? "" : row->name, stack, "");
-    if (error != NULL)
-        PyErr_SetObject((PyObject *)Py_TYPE(error), error);
+    raise_error(error_class, row == NULL ? "" : row->name, stack);
     Py_XDECREF(stack);
-    Py_XDECREF(error);
     return true;
 }

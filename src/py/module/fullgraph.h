@@ -9,4 +9,7 @@
  * has a break. Returns whether it raised. */
 bool kin_fullgraph_refuse(const kin_variant *v, PyObject *error_class);
 
+/* A generator function under fullgraph: sets the error, returns NULL. */
+PyObject *kin_fullgraph_refuse_generator(PyObject *function, PyObject *error_class);
+
 #endif

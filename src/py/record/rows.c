@@ -163,6 +163,8 @@ row_of_type(PyTypeObject *tp)
             return KIN_ROW_TENSOR_TO_NUMBER;
     if (tp == &PyUnicode_Type)
         return KIN_ROW_TENSOR_REPR;
+    if (tp == &PyZip_Type || tp == &PyEnum_Type || tp == &PyReversed_Type)
+        return -1; /* looks at nothing before it is asked for its items */
     if (starts_with(tp->tp_name, "weakref.") || starts_with(tp->tp_name, "weakproxy"))
         return KIN_ROW_WEAK_REFERENCE;
     bool builtin = !(tp->tp_flags & Py_TPFLAGS_HEAPTYPE) && strchr(tp->tp_name, '.') == NULL;
@@ -195,8 +197,6 @@ row_of_c_function(PyObject *obj, const char *name)
         return KIN_ROW_SERIALIZATION;
     if (strcmp(home, "_weakref") == 0 && in_list(name, weak))
         return KIN_ROW_WEAK_REFERENCE;
-    if (strcmp(name, "apply") == 0 && strstr(home, "BackwardHookFunction") != NULL)
-        return KIN_ROW_MODULE_BACKWARD_HOOK;
     if (!is_builtin(obj))
         return KIN_ROW_OPAQUE_CALL;
     return in_list(name, texts) ? KIN_ROW_TENSOR_REPR : strcmp(name, "sorted") == 0 ? KIN_ROW_SORT_KEYS

@@ -179,16 +179,24 @@ is_allowed(PyObject *func)
     return found;
 }
 
-/* torch.cond, while_loop, scan, ...: what they do around the functions they are handed is torch's business, and ends
- * no graph. */
+/* Functions that are handed code of the program to run inside, or at a later time: torch.cond, while_loop, scan, an
+ * autograd.Function's apply, hooks of tensors. What they do is torch's business, and ends no graph. */
 static bool
 is_operator(PyObject *func)
 {
     static const char prefix[] = "torch._higher_order_ops.";
-    PyObject *mod = ((PyFunctionObject *)func)->func_globals;
-    mod = PyDict_GetItemWithError(mod, REC_STR("__name__"));
-    return (mod != NULL && PyUnicode_Check(mod) && strncmp(PyUnicode_AsUTF8(mod), prefix, sizeof prefix - 1) == 0) ||
-           is_allowed(func);
+    static const struct { const char *module, *name; } others[] = {
+        {"torch.autograd.function", "apply"}, {"torch._tensor", "register_hook"},
+        {"torch._tensor", "register_post_accumulate_grad_hook"}, {"torch.nn.attention.flex_attention", "flex_attention"}};
+    PyObject *home = PyDict_GetItemWithError(((PyFunctionObject *)func)->func_globals, REC_STR("__name__"));
+    const char *module = home != NULL && PyUnicode_Check(home) ? PyUnicode_AsUTF8(home) : NULL;
+    if (module == NULL || strncmp(module, "torch.", 6) != 0)
+        return is_allowed(func);
+    for (size_t i = 0; i < sizeof others / sizeof *others; i++)
+        if (strcmp(module, others[i].module) == 0 &&
+            PyUnicode_CompareWithASCIIString(((PyFunctionObject *)func)->func_name, others[i].name) == 0)
+            return true;
+    return strncmp(module, prefix, sizeof prefix - 1) == 0 || is_allowed(func);
 }
 
 skip_kind
@@ -598,6 +606,21 @@ is_disable(rec *r, PyObject *obj)
            !(caller != NULL && PyFunction_Check(caller) && is_stock_function(caller));
 }
 
+/* The autograd function around a module with full backward hooks. PyTorch's setting for such programs says that no
+ * graph ends there. */
+static bool
+is_backward_hook(PyObject *cls)
+{
+    if (cls == NULL || !PyType_Check(cls) || strcmp(((PyTypeObject *)cls)->tp_name, "BackwardHookFunction") != 0)
+        return false;
+    PyObject *config = PyDict_GetItemString(PyImport_GetModuleDict(), "torch._dynamo.config");
+    PyObject *allowed = config != NULL ? PyObject_GetAttrString(config, "compiled_autograd") : NULL;
+    bool ends = allowed != Py_True;
+    Py_XDECREF(allowed);
+    PyErr_Clear();
+    return ends;
+}
+
 bool
 rec_call_torch(rec *r, kin_vid callee, const kin_vid *args, uint32_t npos, uint32_t nkw, PyObject *kwnames, int ndrop)
 {
@@ -623,7 +646,10 @@ rec_call_torch(rec *r, kin_vid callee, const kin_vid *args, uint32_t npos, uint3
     case SKIP_OPERATOR:
         if (rec_can_const(r, callee))
             callee = rec_need_const(r, callee);
-        rec_call_step(r, callee, args, npos, nkw, kwnames, ndrop, opaque | KIN_STEP_TORCH, -1);
+        if (npos > 0 && is_backward_hook(O(r, args[0])))
+            rec_call_step(r, callee, args, npos, nkw, kwnames, ndrop, opaque, KIN_ROW_MODULE_BACKWARD_HOOK);
+        else
+            rec_call_step(r, callee, args, npos, nkw, kwnames, ndrop, opaque | KIN_STEP_TORCH, -1);
         return true;
     case SKIP_EFFECT:
         rec_call_step(r, callee, args, npos, nkw, kwnames, ndrop, opaque,
