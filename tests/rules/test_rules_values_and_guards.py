@@ -198,6 +198,23 @@ def test_rule_06_scalars_by_type_and_bits(w):
 
 
 @rule
+def test_rule_06_two_nans_are_two_keys(w):
+    """Containers ask for identity before they ask for equality."""
+    def f(x, n, table, row):
+        return x + table.get(n, 5), n in row, row.count(n), (n, 1) == (row[0], 1), {n: 1} == table, n in table, [
+            table[k] for k in table]
+
+    g = w.compile(f)
+    one, two = float("nan"), float("nan")
+    for n, key in ((one, one), (one, one), (two, one), (two, two), (one, two), (one, one)):
+        w.call(g, T(), n, {key: 1}, [key])
+    pair = w.compile(lambda x, n, keys: (x, n in keys, keys.index(n) if n in keys else -1))
+    for n in (one, one, two, two, one):
+        w.call(pair, T(), n, (0.0, one))
+        w.call(pair, T(), complex(n, 1), (0.0, one))
+
+
+@rule
 def test_rule_06_compound_constants(w):
     def f(x, key):
         return x + 1, {(1, 2): "ints", "s": "str"}.get(key, "none"), repr(key)

@@ -36,6 +36,10 @@ bool kin_exact_equal(PyObject *a, PyObject *b);
 /* Is obj of a type that kin_exact_equal compares by content (all the way down)? */
 bool kin_is_exact_immutable(PyObject *obj);
 
+/* Is there a NaN in such an object? Two of them with the same bits are told apart by containers, which ask for identity
+ * first: 1 in (1,) follows from values, nan in (nan,) does not. */
+bool kin_exact_has_nan(PyObject *obj);
+
 /* Instance attribute without the type's help: the dict's or the inline value's entry for the interned `name`.
  * Borrowed; NULL when absent. Never creates the dict. */
 PyObject *kin_instance_attr(PyObject *obj, PyObject *name);

@@ -3,6 +3,7 @@
  */
 #include "py/guardeval/guard_priv.h"
 #include "py/compat/heap.h"
+#include <math.h>
 #include <structmember.h>
 
 /* range keeps its parts to itself; its members are three consecutive objects that begin where `start` says. */
@@ -135,6 +136,27 @@ kin_exact_equal(PyObject *a, PyObject *b)
     if (type == &PyFrozenSet_Type)
         return frozensets_equal(a, b);
     return torch_values_equal(a, b);
+}
+
+bool
+kin_exact_has_nan(PyObject *obj)
+{
+    PyTypeObject *type = Py_TYPE(obj);
+    if (type == &PyFloat_Type)
+        return isnan(PyFloat_AS_DOUBLE(obj));
+    if (type == &PyComplex_Type)
+        return isnan(((PyComplexObject *)obj)->cval.real) || isnan(((PyComplexObject *)obj)->cval.imag);
+    if (type == &PySlice_Type)
+        return kin_exact_has_nan(((PySliceObject *)obj)->start) || kin_exact_has_nan(((PySliceObject *)obj)->stop) ||
+               kin_exact_has_nan(((PySliceObject *)obj)->step);
+    bool found = false;
+    for (Py_ssize_t i = 0; type == &PyTuple_Type && !found && i < PyTuple_GET_SIZE(obj); i++)
+        found = kin_exact_has_nan(PyTuple_GET_ITEM(obj, i));
+    Py_ssize_t pos = 0;
+    PyObject *item;
+    while (type == &PyFrozenSet_Type && !found && kin_heap_set_next(obj, &pos, &item))
+        found = kin_exact_has_nan(item);
+    return found;
 }
 
 static bool

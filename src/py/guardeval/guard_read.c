@@ -198,7 +198,8 @@ test_key_order(PyObject *dict, PyObject *keys)
     if (!PyDict_CheckExact(dict) || PyDict_GET_SIZE(dict) != PyTuple_GET_SIZE(keys))
         return false;
     for (Py_ssize_t i = 0; i < PyTuple_GET_SIZE(keys); i++)
-        if (!PyDict_Next(dict, &pos, &key, &value) || !kin_exact_equal(key, PyTuple_GET_ITEM(keys, i)))
+        if (!PyDict_Next(dict, &pos, &key, &value) || !kin_exact_equal(key, PyTuple_GET_ITEM(keys, i)) ||
+            (key != PyTuple_GET_ITEM(keys, i) && kin_exact_has_nan(key)))
             return false;
     return true;
 }

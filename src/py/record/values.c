@@ -367,7 +367,8 @@ rec_need_const(rec *r, kin_vid vid)
     if (!rec_can_const(r, vid))
         return 0;
     PyObject *obj = O(r, vid);
-    bool by_id = !kin_is_exact_immutable(obj) || obj == Py_None || PyBool_Check(obj) || obj == Py_Ellipsis;
+    bool by_id = !kin_is_exact_immutable(obj) || obj == Py_None || PyBool_Check(obj) || obj == Py_Ellipsis ||
+                 kin_exact_has_nan(obj);
     if (is_entry_value(r, vid))
         rec_fact(r, by_id ? KIN_FACT_ID : KIN_FACT_EQ, vid, obj, 0);
     else
