@@ -14,6 +14,7 @@ SOURCES = [
     "src/core/trace/trace.c",
     "src/py/refs/refs.c",
     "src/py/aten/tensor.c",
+    "src/py/aten/modes.c",
     "src/py/compat/heap.c",
 ]
 WARNINGS = ["-Wall", "-Wextra", "-Wshadow", "-Wstrict-prototypes", "-Wmissing-prototypes", "-Wvla", "-Werror"]
