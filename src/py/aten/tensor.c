@@ -497,6 +497,12 @@ kin_meta_match_kind(PyObject *tensor, PyObject *record)
            match_rows(tensor, &head, want->dims);
 }
 
+unsigned
+kin_meta_mask(PyObject *record)
+{
+    return ((const meta_record *)(const void *)PyBytes_AS_STRING(record))->mask;
+}
+
 /* ---- words ---------------------------------------------------------------------------------------------------- */
 
 /* By torch's scalar type number: the name in messages and the short name in graph text. */

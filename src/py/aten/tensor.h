@@ -33,6 +33,7 @@ PyObject *kin_meta_make(PyObject *tensor, unsigned mask);
 bool kin_meta_match(PyObject *tensor, PyObject *record);
 /* ... but for the dispatch keys, which stand-ins for tensors have of their own. */
 bool kin_meta_match_kind(PyObject *tensor, PyObject *record);
+unsigned kin_meta_mask(PyObject *record);
 /* First difference in words, e.g. "size mismatch at index 0. expected 3, actual 4" (new str). */
 PyObject *kin_meta_explain(PyObject *tensor, PyObject *record);
 

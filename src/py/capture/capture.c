@@ -124,6 +124,7 @@ typedef struct {
     const kin_trace *t;
     const kin_unit *unit;
     PyObject **slots;
+    PyObject *const *in;
 } stepper;
 
 /* A stand-in for an input: on storage of its own, from its own first element. */
@@ -195,7 +196,11 @@ provide(stepper *x, const kin_step *s, int depth)
 static bool
 holds(const stepper *x, const kin_step *s)
 {
-    PyObject *obj = x->slots[x->t->vids.at[s->args]], *ref = kin_refs_get(&x->v->refs, s->ref);
+    kin_vid vid = x->t->vids.at[s->args];
+    PyObject *obj = x->slots[vid], *ref = kin_refs_get(&x->v->refs, s->ref);
+    for (uint32_t i = 0; i < x->unit->nin; i++)
+        if (x->unit->in[i] == vid) /* the signature decides */
+            return kin_check_holds(&x->v->refs, s, x->in[i], NULL) == 1;
     if (kin_capture_number(obj) == UINT32_MAX) {
         PyObject *answer = kin_step_execute(x->t, &x->v->refs, s, x->slots);
         Py_XDECREF(answer);
@@ -232,8 +237,7 @@ run_steps(stepper *x)
 {
     for (uint32_t i = x->unit->first; i <= x->unit->last; i++) {
         const kin_step *s = &x->t->steps.at[i];
-        /* Loops over what others hold: their iterators move on only when the unit is launched. */
-        if (s->flags & KIN_STEP_SUNK || (s->kind == KIN_STEP_NEXT && s->out == 0))
+        if (!x->unit->runs[i - x->unit->first])
             continue;
         if (s->kind == KIN_STEP_CHECK) {
             if (!run_test(x, s))
@@ -317,7 +321,7 @@ end(stepper *x)
 kin_status
 kin_capture_run(const kin_variant *v, const kin_unit *unit, PyObject *const *in, kin_capture *out)
 {
-    stepper x = {.c.out = out, .v = v, .t = &v->trace, .unit = unit};
+    stepper x = {.c.out = out, .v = v, .t = &v->trace, .unit = unit, .in = in};
     surroundings around = {0};
     bool warned = false, ok = false;
     *out = (kin_capture){.step = UINT32_MAX, .graph = kin_aten_new(), .stand_ins = PyList_New(0)};

@@ -218,6 +218,15 @@ find_argument(capturing *c, PyObject *obj, PyObject *twin, uint32_t *number)
     return found;
 }
 
+static bool
+has_same_layout(PyObject *a, PyObject *b)
+{
+    size_t row = (size_t)kin_tensor_dim(a) * sizeof(int64_t);
+    return kin_tensor_offset(a) == kin_tensor_offset(b) &&
+           (row == 0 || (memcmp(kin_tensor_sizes(a), kin_tensor_sizes(b), row) == 0 &&
+                         memcmp(kin_tensor_strides(a), kin_tensor_strides(b), row) == 0));
+}
+
 static PyObject *
 wrap_tensor(capturing *c, const kin_capture_call *call, PyObject *twin)
 {
@@ -232,6 +241,8 @@ wrap_tensor(capturing *c, const kin_capture_call *call, PyObject *twin)
         same = find_argument(c, call->kwargs, twin, &number);
     if (same == NULL)
         return kin_stand_in_new(c, twin, kin_tensor_offset(twin), false, val);
+    if (kin_tensor_dim(same) != kin_tensor_dim(twin) || !has_same_layout(same, twin))
+        return refused(c, "%s", "an operator changes the sizes of its argument");
     c->entries.at[number].val = val;
     return Py_NewRef(same);
 }

@@ -46,6 +46,15 @@ compile_capture(kernel_launcher *self, launch_version *version, kin_capture *cap
     refuse(self, version, "there are no kernels yet");
 }
 
+/* An input cannot be described. */
+static void
+give_up(kernel_launcher *self, kin_variant *v, const kin_unit *unit, uint32_t which, PyObject *obj)
+{
+    snprintf(self->gone, sizeof self->gone, "input %u is a %.80s", which, Py_TYPE(obj)->tp_name);
+    if (kin_is_tensor(obj) || set_users_apart(self, v, unit, unit->in[which]) != KIN_OK)
+        launch_say(&self->context, self->unit, self->gone);
+}
+
 /* -- all of it -------------------------------------------------------------------------------------------------- */
 
 launch_version *
@@ -54,11 +63,8 @@ launch_compile(kernel_launcher *self, kin_variant *v, const kin_unit *unit, PyOb
     launch_version *version = calloc(1, sizeof *version);
     uint32_t which = 0;
     kin_status status = version == NULL ? KIN_NOMEM : launch_signature_make(in, unit->nin, &version->signature, &which);
-    if (status == KIN_BREAK) {
-        if (kin_is_tensor(in[which]) || set_users_apart(self, v, unit, unit->in[which]) != KIN_OK)
-            launch_say(&self->context, self->unit, "an input is of a kind that is not compiled");
-        self->gone = "an input is of a kind that is not compiled";
-    }
+    if (status == KIN_BREAK)
+        give_up(self, v, unit, which, in[which]);
     if (status != KIN_OK || kin_vec_push(&self->versions, version) != KIN_OK) {
         launch_version_free(version);
         return NULL;

@@ -9,6 +9,7 @@
 
 typedef struct {
     PyObject *value;  /* not a tensor: an equal one is asked for (owned); NULL: a tensor */
+    PyTypeObject *type; /* of a tensor: torch.Tensor or Parameter */
     uint64_t keys;
     int32_t dtype, ndim;
     bool requires_grad;
@@ -43,7 +44,7 @@ typedef struct {
     uint32_t unit;        /* number in its variant, for events */
     KIN_VEC(launch_version *) versions;
     bool full;            /* too many signatures: it was said */
-    const char *gone;     /* nothing is compiled any more: why */
+    char gone[120];       /* nothing is compiled any more: why */
 } kernel_launcher;
 
 enum { LAUNCH_LIMIT = 8 };

@@ -45,7 +45,7 @@ static kin_launch
 run_kernels(kin_launcher *base, kin_variant *v, const kin_unit *unit, PyObject *const *in, PyObject **out)
 {
     kernel_launcher *self = (kernel_launcher *)base;
-    if (self->gone != NULL || kin_modes_active() || wants_gradient(unit, in))
+    if (self->gone[0] != 0 || kin_modes_active() || wants_gradient(unit, in))
         return KIN_LAUNCH_NOT;
     launch_version *version = find_version(self, in);
     if (version == NULL && self->versions.len < LAUNCH_LIMIT)
@@ -204,8 +204,9 @@ describe_unit(const kin_unit *unit)
         Py_XDECREF(one);
     }
     PyObject *dict = list == NULL ? NULL
-                                  : Py_BuildValue("{s:I,s:I,s:I,s:I,s:O}", "first", unit->first, "last", unit->last,
-                                                  "inputs", unit->nin, "outputs", unit->nout, "versions", list);
+                                  : Py_BuildValue("{s:I,s:I,s:I,s:I,s:s,s:O}", "first", unit->first, "last", unit->last,
+                                                  "inputs", unit->nin, "outputs", unit->nout, "reason", self->gone,
+                                                  "versions", list);
     Py_XDECREF(list);
     return dict;
 }

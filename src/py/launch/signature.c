@@ -28,7 +28,7 @@ describe_tensor(PyObject *tensor, launch_input *in, launch_signature *s)
     if (!kin_tensor_is_ordinary(tensor) || !kin_tensor_dtype(tensor, &dtype))
         return KIN_BREAK;
     int64_t dim = kin_tensor_dim(tensor);
-    *in = (launch_input){.keys = kin_tensor_keys(tensor), .dtype = (int32_t)dtype, .ndim = (int32_t)dim,
+    *in = (launch_input){.type = Py_TYPE(tensor), .keys = kin_tensor_keys(tensor), .dtype = (int32_t)dtype, .ndim = (int32_t)dim,
                          .requires_grad = kin_tensor_requires_grad(tensor), .dims = s->dims.len};
     const int64_t *sizes = kin_tensor_sizes(tensor), *strides = kin_tensor_strides(tensor);
     for (int64_t d = 0; d < dim; d++)
@@ -63,7 +63,7 @@ fits_tensor(const launch_input *want, const int64_t *dims, PyObject *tensor)
 {
     kin_dtype dtype;
     size_t row = (size_t)want->ndim * sizeof *dims;
-    return kin_is_plain_tensor(tensor) && kin_tensor_keys(tensor) == want->keys && kin_tensor_dim(tensor) == want->ndim &&
+    return Py_IS_TYPE(tensor, want->type) && kin_tensor_keys(tensor) == want->keys && kin_tensor_dim(tensor) == want->ndim &&
            kin_tensor_dtype(tensor, &dtype) && (int32_t)dtype == want->dtype &&
            kin_tensor_requires_grad(tensor) == want->requires_grad &&
            memcmp(kin_tensor_sizes(tensor), dims, row) == 0 &&

@@ -31,11 +31,29 @@ call_unit(kin_run *r, const kin_unit *unit)
     return done;
 }
 
+/* Sunk objects that have been built change as the steps from `from` to `to` say. */
+static kin_status
+pass_sunk(kin_run *r, uint32_t from, uint32_t to)
+{
+    for (uint32_t i = from; i < to; i++)
+        if (r->t->steps.at[i].flags & KIN_STEP_SUNK)
+            KIN_TRY(kin_sunk_pass(r, i));
+    return KIN_OK;
+}
+
 static kin_status
 build_containers(kin_run *r, const kin_unit *unit)
 {
-    for (uint32_t i = 0; i < unit->nbuilds; i++) {
-        const kin_step *s = &r->t->steps.at[unit->builds[i]];
+    bool sunk = r->built_sunk && unit->passes_sunk;
+    uint32_t at = unit->first;
+    for (uint32_t i = 0; i <= unit->nbuilds; i++) {
+        uint32_t next = i < unit->nbuilds ? unit->builds[i] : unit->last;
+        if (sunk && pass_sunk(r, at, next) != KIN_OK)
+            return KIN_PYERR;
+        at = next;
+        if (i == unit->nbuilds)
+            break;
+        const kin_step *s = &r->t->steps.at[next];
         PyObject *built = kin_step_execute(r->t, r->refs, s, r->slots);
         if (built == NULL && PyErr_Occurred())
             return KIN_PYERR;

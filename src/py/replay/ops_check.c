@@ -2,6 +2,7 @@
 #include "py/aten/tensor.h"
 #include "py/guardeval/guard.h"
 #include "py/replay/ops_priv.h"
+#include "py/replay/replay.h"
 
 /* Length of an exact builtin container; -1 for any other object. */
 static Py_ssize_t

@@ -49,9 +49,6 @@ PyObject *kin_op_import_from(const kin_op_args *o);
 PyObject *kin_op_raise(const kin_op_args *o);
 PyObject *kin_op_handled(const kin_op_args *o);
 
-/* ops_check.c: 1 holds, 0 fails, -1 exception (truth of a user's object). A missing operand is a NULL. */
-int kin_check_holds(const kin_refs *refs, const kin_step *s, PyObject *a, PyObject *b);
-
 /* "module.f()" as CPython names a callee in messages; new str or NULL. */
 PyObject *kin_op_callee_text(PyObject *callee);
 

@@ -46,5 +46,7 @@ bool kin_leave_can_pass(const kin_instr *in, kin_py_version version);
 /* Executes one step's operation on live operands, as recording saw CPython do it; new reference or NULL with an
  * exception (NEXT: NULL without one when exhausted). `slots` is indexed by vid. */
 PyObject *kin_step_execute(const kin_trace *t, const kin_refs *refs, const kin_step *s, PyObject **slots);
+/* What a CHECK step asks: 1 holds, 0 fails, -1 exception (truth of a user's object). A missing operand is a NULL. */
+int kin_check_holds(const kin_refs *refs, const kin_step *s, PyObject *a, PyObject *b);
 
 #endif

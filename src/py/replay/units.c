@@ -42,15 +42,21 @@ is_tensor_test(const kin_variant *v, const kin_step *s, uint32_t first)
            t->vals.at[vid].step >= first && kin_unit_calls(&t->steps.at[t->vals.at[vid].step]);
 }
 
-/* A test whose outcome follows from the kind of inputs, whatever their data: of something that this unit made. */
+/* A test whose outcome follows from the kind of inputs, whatever their data: of something that this unit made, or of a
+ * tensor that will be one of its inputs. */
 static bool
 is_decided_test(const kin_variant *v, const kin_step *s, uint32_t first)
 {
     const kin_trace *t = &v->trace;
-    if (s->kind != KIN_STEP_CHECK || s->flags & (KIN_STEP_BREAK | KIN_STEP_OPAQUE | KIN_STEP_RAISES) || s->nargs != 1 ||
-        !kin_unit_made(t, t->vids.at[s->args], first, UINT32_MAX))
+    if (s->kind != KIN_STEP_CHECK || s->flags & (KIN_STEP_BREAK | KIN_STEP_OPAQUE | KIN_STEP_RAISES) || s->nargs != 1)
         return false;
-    return s->imm == KIN_CHECK_TYPE || s->imm == KIN_CHECK_VERSION || s->imm == KIN_CHECK_LEN ||
+    kin_vid vid = t->vids.at[s->args];
+    if (t->vals.at[vid].note != 0 && s->imm == KIN_CHECK_META && kin_meta_mask(kin_refs_get(&v->refs, s->ref)) & KIN_META_OFFSET)
+        return false;
+    if (!kin_unit_made(t, vid, first, UINT32_MAX))
+        return t->vals.at[vid].note != 0 &&
+               (s->imm == KIN_CHECK_TYPE || s->imm == KIN_CHECK_META);
+    return s->imm == KIN_CHECK_TYPE || s->imm == KIN_CHECK_LEN ||
            s->imm == KIN_CHECK_META || s->imm == KIN_CHECK_IS || s->imm == KIN_CHECK_IS_NOT;
 }
 
@@ -69,11 +75,14 @@ passes(const kin_variant *v, const kin_step *s, uint32_t first, bool wide)
 {
     if (s->flags & KIN_STEP_SUNK)
         return true;
-    if (s->flags & KIN_STEP_PURE && !(s->flags & (KIN_STEP_OPAQUE | KIN_STEP_BREAK | KIN_STEP_RAISES)))
-        return kin_unit_builds(s);
-    if (s->flags & KIN_STEP_MUTATES && !(s->flags & (KIN_STEP_OPAQUE | KIN_STEP_BREAK | KIN_STEP_RAISES)))
+    if (s->flags & (KIN_STEP_OPAQUE | KIN_STEP_BREAK | KIN_STEP_RAISES | KIN_STEP_EFFECT))
+        return false;
+    if (s->flags & KIN_STEP_PURE)
+        return wide || kin_unit_builds(s);
+    if (s->flags & KIN_STEP_MUTATES)
         return (s->kind == KIN_STEP_NEXT && s->out == 0) || /* a loop over known items goes on */
-               (s->kind == KIN_STEP_LIST_APPEND && kin_unit_made(&v->trace, v->trace.vids.at[s->args], first, UINT32_MAX));
+               ((wide || s->kind == KIN_STEP_LIST_APPEND) && s->out == 0 &&
+                kin_unit_made(&v->trace, v->trace.vids.at[s->args], first, UINT32_MAX));
     return is_tensor_test(v, s, first) || (wide && is_decided_test(v, s, first));
 }
 
@@ -211,6 +220,19 @@ find_needs(const kin_trace *t, kin_units *units)
     need_parts(t, units);
 }
 
+/* Is the value there when the unit was launched, or can it be built then? */
+static bool
+is_at_hand(const kin_trace *t, const kin_units *units, const kin_unit *unit, kin_vid vid, int depth)
+{
+    if (!kin_unit_made(t, vid, unit->first, unit->last) || units->needed[vid])
+        return true;
+    const kin_step *maker = &t->steps.at[t->vals.at[vid].step];
+    bool ok = !kin_unit_calls(maker) && depth < 12;
+    for (uint32_t a = 0; ok && a < maker->nargs; a++)
+        ok = is_at_hand(t, units, unit, t->vids.at[maker->args + a], depth + 1);
+    return ok;
+}
+
 static kin_status
 find_builds(const kin_trace *t, const kin_units *units, kin_unit *unit)
 {
@@ -219,7 +241,9 @@ find_builds(const kin_trace *t, const kin_units *units, kin_unit *unit)
         const kin_step *s = &t->steps.at[i];
         unit->drops = unit->drops || (kin_unit_calls(s) && s->out != 0 && !units->needed[s->out]);
         if (s->flags & KIN_STEP_SUNK) {
-            unit->changes_sunk = unit->changes_sunk || s->flags & KIN_STEP_MUTATES;
+            for (uint32_t a = 0; s->flags & KIN_STEP_MUTATES && a < s->nargs; a++)
+                unit->changes_sunk |= !is_at_hand(t, units, unit, t->vids.at[s->args + a], 0);
+            unit->passes_sunk |= (s->flags & KIN_STEP_MUTATES) != 0;
             continue;
         }
         bool changes = s->flags & KIN_STEP_MUTATES && units->needed[t->vids.at[s->args]];
@@ -306,15 +330,39 @@ add_inputs(const kin_trace *t, const kin_unit *unit, const kin_step *s, kin_vids
     return KIN_OK;
 }
 
+/* Which steps have a part in what the calls get: the others are done behind the unit, or not at all. */
+static kin_status
+find_parts(const kin_trace *t, kin_unit *unit)
+{
+    uint8_t *used = calloc(t->vals.len, 1);
+    free(unit->runs);
+    unit->runs = calloc(unit->last - unit->first + 1, 1);
+    bool ok = used != NULL && unit->runs != NULL;
+    for (uint32_t i = unit->last + 1; ok && i-- > unit->first;) {
+        const kin_step *s = &t->steps.at[i];
+        const kin_vid *args = t->vids.at + s->args;
+        bool advances = s->kind == KIN_STEP_NEXT && s->out == 0;
+        bool runs = kin_unit_calls(s) || s->kind == KIN_STEP_CHECK || (s->out != 0 && used[s->out]) ||
+                    (s->flags & KIN_STEP_MUTATES && s->nargs > 0 && used[args[0]]);
+        if (s->flags & KIN_STEP_SUNK || advances || !runs)
+            continue;
+        unit->runs[i - unit->first] = 1;
+        for (uint32_t a = 0; a < s->nargs; a++)
+            used[args[a]] = 1;
+    }
+    free(used);
+    return ok ? KIN_OK : KIN_NOMEM;
+}
+
 kin_status
-kin_unit_bounds(const kin_variant *v, const kin_units *units, uint32_t u, kin_vids *in, kin_vids *out)
+kin_unit_bounds(const kin_variant *v, kin_units *units, uint32_t u, kin_vids *in, kin_vids *out)
 {
     const kin_trace *t = &v->trace;
-    const kin_unit *unit = &units->at.at[u];
+    kin_unit *unit = &units->at.at[u];
+    KIN_TRY(find_parts(t, unit));
     for (uint32_t i = unit->first; i <= unit->last; i++) {
         const kin_step *s = &t->steps.at[i];
-        bool advances = s->kind == KIN_STEP_NEXT && s->out == 0;
-        if (s->flags & KIN_STEP_SUNK || s->kind == KIN_STEP_CHECK || advances)
+        if (!unit->runs[i - unit->first])
             continue;
         KIN_TRY(add_inputs(t, unit, s, in, 0));
         if (kin_unit_calls(s) && s->out != 0 && units->needed[s->out])
@@ -380,6 +428,7 @@ kin_units_release(kin_units *units)
         free(unit->in);
         free(unit->out);
         free(unit->builds);
+        free(unit->runs);
         kin_launcher_release(unit->launcher);
     }
     kin_vec_deinit(&units->at);

@@ -34,8 +34,10 @@ typedef struct kin_unit {
     uint32_t nin, nout, nbuilds;
     kin_vid *in, *out;
     uint32_t *builds;      /* builds of containers inside that somebody outside wants */
+    uint8_t *runs;         /* by step, from first: does it have a part in what the calls get? Set by kin_unit_bounds */
     bool drops;            /* values that only the snapshot of RETURN mentions are not made */
-    bool changes_sunk;     /* steps inside would change sunk objects, had these been built */
+    bool passes_sunk;      /* steps inside would change sunk objects, had these been built */
+    bool changes_sunk;     /* ... to hold values that are not made by a launch */
     kin_launcher *launcher; /* NULL: never launched */
 } kin_unit;
 
@@ -58,7 +60,7 @@ void kin_launcher_release(kin_launcher *launcher);
 /* Adds the vids that the unit's calls take from elsewhere and that something elsewhere needs of them; containers that are
  * built just to be arguments count as their parts. */
 typedef KIN_VEC(kin_vid) kin_vids;
-kin_status kin_unit_bounds(const kin_variant *v, const kin_units *units, uint32_t unit, kin_vids *in, kin_vids *out) KIN_MUST_CHECK;
+kin_status kin_unit_bounds(const kin_variant *v, kin_units *units, uint32_t unit, kin_vids *in, kin_vids *out) KIN_MUST_CHECK;
 
 /* Is it a build of a container, or another step that only moves values about? */
 bool kin_unit_builds(const kin_step *s);
