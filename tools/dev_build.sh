@@ -10,6 +10,7 @@ python=${PYTHON:-python3}
 export PATH="$(dirname "$(command -v "$python")"):$PATH"
 meson() { "$python" -m mesonbuild.mesonmain "$@"; }
 
+tools/need_llvm.sh
 mkdir -p "$build"
 "$python" tools/list_sources.py src >"$build/sources.new"
 "$python" tools/list_sources.py python .py >>"$build/sources.new"

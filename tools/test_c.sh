@@ -9,6 +9,7 @@ export PATH="$(dirname "$(command -v "$python")"):$PATH"
 meson() { "$python" -m mesonbuild.mesonmain "$@"; }
 export UBSAN_OPTIONS=print_stacktrace=1:halt_on_error=1
 
+tools/need_llvm.sh
 mkdir -p "$build"
 "$python" tools/list_sources.py src/core >"$build/sources.new"
 "$python" tools/list_sources.py tests/c >>"$build/sources.new"

@@ -1,0 +1,741 @@
+/* The loops of a kernel: the range given by the caller, phases, inner loops with their accumulators, and the vector's loop
+ * with a masked last step. Instructions are computed by value.c where an action asks for them.
+ */
+#include "core/codegen/emit.h"
+
+#include <stdio.h>
+
+#ifdef KIN_LLVM
+
+/* -- shape of the run -------------------------------------------------------------------------------------------- */
+
+static unsigned
+widest_lanes(const kin_loops *k, const kin_target *t)
+{
+    unsigned bytes = 1;
+    for (uint32_t i = 1; i < k->insts.len; i++) {
+        const kin_loop_inst *in = &k->insts.at[i];
+        unsigned b = kin_dtype_bytes(in->dtype);
+        if (in->kind != KIN_LI_INDEX && in->kind != KIN_LI_CONST && in->kind != KIN_LI_CHECK)
+            bytes = b > bytes ? b : bytes;
+    }
+    if (bytes < 4) /* half precision is float in registers */
+        bytes = 4;
+    unsigned lanes = t->vector_bytes / bytes;
+    return lanes < 4 ? 4 : lanes;
+}
+
+/* Cheap bodies that reduce want several vectors in flight: wider vectors, which LLVM divides up. */
+static unsigned
+unrolled(const kin_loops *k, unsigned lanes)
+{
+    bool reduces = false;
+    for (uint32_t i = 0; i < k->actions.len; i++)
+        reduces |= k->actions.at[i].kind == KIN_LA_REDUCE;
+    if (reduces && k->insts.len < 24)
+        return lanes * 4 > 64 ? 64 : lanes * 4;
+    return k->insts.len < 24 ? lanes * 2 : lanes;
+}
+
+static int64_t
+ceil_div(int64_t a, int64_t b)
+{
+    return (a + b - 1) / b;
+}
+
+static double
+cost_of(const kin_loops *k, int64_t elements)
+{
+    double one = 0;
+    for (uint32_t i = 1; i < k->insts.len; i++) {
+        const kin_loop_inst *in = &k->insts.at[i];
+        bool heavy = in->kind == KIN_LI_OP && ((in->op >= KIN_IR_EXP && in->op <= KIN_IR_SIGMOID) || in->op == KIN_IR_POW);
+        one += heavy ? 0.8 : in->kind == KIN_LI_LOAD ? 0.12 : 0.04;
+    }
+    return (one + 0.1 * k->actions.len) * (double)elements;
+}
+
+kin_run
+kin_emit_plan(const kin_loops *k, const kin_target *t)
+{
+    kin_run r = {.kind = KIN_RUN_ROWS, .lanes = 1, .range = 1};
+    int64_t elements = 1;
+    unsigned outer = 0, inner = 0;
+    for (uint32_t v = 0; v < k->vars.len; v++) {
+        const kin_loop_var *var = &k->vars.at[v];
+        elements *= var->size;
+        if (var->size > 1 && var->inner)
+            inner++;
+        else if (var->size > 1)
+            outer++, r.range *= var->size;
+    }
+    bool reduces = false;
+    for (uint32_t i = 0; i < k->actions.len; i++)
+        reduces |= k->actions.at[i].kind != KIN_LA_STORE;
+    if (k->vector_var != KIN_LOOP_NO_VAR) {
+        const kin_loop_var *v = &k->vars.at[k->vector_var];
+        unsigned base = widest_lanes(k, t);
+        r.lanes = unrolled(k, base);
+        while (r.lanes > 2 && r.lanes / 2 >= v->size)
+            r.lanes /= 2;
+        while (r.lanes > base && v->size % r.lanes)
+            r.lanes /= 2;
+        if (!v->inner) {
+            r.kind = KIN_RUN_COLUMNS;
+            r.range = r.range / v->size * ceil_div(v->size, r.lanes);
+        } else if (outer == 0 && inner == 1 && !reduces) {
+            r.kind = KIN_RUN_LINEAR;
+            r.range = v->size;
+        }
+    }
+    double cost = cost_of(k, elements);
+    int64_t grain = cost > 0 ? (int64_t)(20000.0 * (double)r.range / cost) : r.range;
+    grain = grain < 1 ? 1 : grain;
+    r.grain = r.kind == KIN_RUN_LINEAR ? ceil_div(grain, 256) * 256 : grain;
+    r.cost = cost;
+    return r;
+}
+
+/* -- accumulators ------------------------------------------------------------------------------------------------ */
+
+static bool
+is_arg(unsigned op)
+{
+    return op == KIN_IR_ARGMAX || op == KIN_IR_ARGMIN;
+}
+
+static bool
+vector_inner(const kin_em *e)
+{
+    return e->run->lanes > 1 && e->k->vars.at[e->k->vector_var].inner;
+}
+
+/* Half precision accumulates in float; the values in registers are floats anyway. */
+static kin_scalar
+identity(unsigned op, unsigned dtype)
+{
+    bool f = kin_dtype_is_float(dtype);
+    static const int64_t lowest[] = {[KIN_I8] = INT8_MIN, [KIN_I16] = INT16_MIN, [KIN_I32] = INT32_MIN, [KIN_I64] = INT64_MIN};
+    static const int64_t highest[] = {[KIN_BOOL] = 1, [KIN_U8] = UINT8_MAX, [KIN_I8] = INT8_MAX, [KIN_I16] = INT16_MAX,
+                                      [KIN_I32] = INT32_MAX, [KIN_I64] = INT64_MAX};
+    kin_scalar s = {.i = 0};
+    switch (op) {
+    case KIN_IR_REDUCE_PROD: case KIN_IR_CUMPROD:
+        if (f)
+            s.f = 1;
+        else
+            s.i = 1;
+        break;
+    case KIN_IR_REDUCE_ALL: s.i = 1; break;
+    case KIN_IR_REDUCE_MAX: case KIN_IR_ARGMAX: case KIN_IR_CUMMAX:
+        if (f)
+            s.f = -__builtin_inf();
+        else
+            s.i = lowest[dtype];
+        break;
+    case KIN_IR_REDUCE_MIN: case KIN_IR_ARGMIN: case KIN_IR_CUMMIN:
+        if (f)
+            s.f = __builtin_inf();
+        else
+            s.i = highest[dtype];
+        break;
+    case KIN_IR_REDUCE_SUM: case KIN_IR_CUMSUM:
+        if (f)
+            s.f = -0.0;
+        break;
+    default: break;
+    }
+    return s;
+}
+
+static unsigned
+value_dtype(const kin_em *e, const kin_loop_action *a)
+{
+    return e->k->insts.at[a->value].dtype;
+}
+
+static bool
+state_is_vector(const kin_em *e, const kin_loop_action *a)
+{
+    return e->run->lanes > 1 && (vector_inner(e) || kin_em_is_vector(e, a->value));
+}
+
+static void
+start_state(kin_em *e, const kin_loop_action *a)
+{
+    unsigned dtype = value_dtype(e, a);
+    bool vector = state_is_vector(e, a);
+    kin_emit_state *s = &e->states[a->acc];
+    s->value = kin_em_const_like(e, kin_em_type(e, dtype, vector), dtype, identity(a->op, dtype));
+    s->position = is_arg(a->op) ? LLVMConstAllOnes(kin_em_type(e, KIN_I64, vector)) : NULL;
+}
+
+/* Is b (at pb) to be kept rather than a (at pa)? Equal ones: the first. A position of -1 is "nothing yet". */
+static LLVMValueRef
+better(kin_em *e, const kin_loop_action *a, LLVMValueRef va, LLVMValueRef pa, LLVMValueRef vb, LLVMValueRef pb)
+{
+    unsigned dtype = value_dtype(e, a);
+    bool max = a->op == KIN_IR_ARGMAX, f = kin_dtype_is_float(dtype);
+    bool uns = dtype == KIN_BOOL || dtype == KIN_U8;
+    LLVMValueRef wins, same;
+    if (f) {
+        wins = LLVMBuildFCmp(e->b, max ? LLVMRealOGT : LLVMRealOLT, vb, va, "");
+        LLVMValueRef na = LLVMBuildFCmp(e->b, LLVMRealUNO, va, va, ""), nb = LLVMBuildFCmp(e->b, LLVMRealUNO, vb, vb, "");
+        wins = LLVMBuildOr(e->b, wins, LLVMBuildAnd(e->b, nb, LLVMBuildNot(e->b, na, ""), ""), "");
+        same = LLVMBuildOr(e->b, LLVMBuildFCmp(e->b, LLVMRealOEQ, va, vb, ""), LLVMBuildAnd(e->b, na, nb, ""), "");
+    } else {
+        LLVMIntPredicate p = max ? (uns ? LLVMIntUGT : LLVMIntSGT) : (uns ? LLVMIntULT : LLVMIntSLT);
+        wins = LLVMBuildICmp(e->b, p, vb, va, "");
+        same = LLVMBuildICmp(e->b, LLVMIntEQ, va, vb, "");
+    }
+    LLVMValueRef earlier = LLVMBuildICmp(e->b, LLVMIntULT, pb, pa, ""); /* -1 is the last */
+    return LLVMBuildOr(e->b, wins, LLVMBuildAnd(e->b, same, earlier, ""), "");
+}
+
+static kin_emit_state
+merge_states(kin_em *e, const kin_loop_action *a, kin_emit_state s, kin_emit_state with)
+{
+    if (!is_arg(a->op)) {
+        s.value = kin_em_combine(e, a->op, value_dtype(e, a), s.value, with.value);
+        return s;
+    }
+    LLVMValueRef b = better(e, a, s.value, s.position, with.value, with.position);
+    s.value = LLVMBuildSelect(e->b, b, with.value, s.value, "");
+    s.position = LLVMBuildSelect(e->b, b, with.position, s.position, "");
+    return s;
+}
+
+static void
+run_reduce(kin_em *e, const kin_loop_action *a)
+{
+    kin_emit_state with = {.value = kin_em_value(e, a->value)}, old = e->states[a->acc];
+    if (is_arg(a->op))
+        with.position = kin_em_value(e, a->position);
+    LLVMPositionBuilderAtEnd(e->b, e->here);
+    bool vector = state_is_vector(e, a);
+    if (vector) {
+        with.value = kin_em_widen(e, with.value, value_dtype(e, a));
+        with.position = with.position ? kin_em_widen(e, with.position, KIN_I64) : NULL;
+    }
+    kin_emit_state s = merge_states(e, a, old, with);
+    if (vector && e->lanes && vector_inner(e)) {
+        s.value = LLVMBuildSelect(e->b, e->lanes, s.value, old.value, "");
+        s.position = s.position ? LLVMBuildSelect(e->b, e->lanes, s.position, old.position, "") : NULL;
+    }
+    e->states[a->acc] = s;
+}
+
+/* The upper half of the lanes, beside the lower one. */
+static LLVMValueRef
+half_of(kin_em *e, LLVMValueRef v, unsigned lanes, bool upper)
+{
+    LLVMValueRef which[64];
+    for (unsigned i = 0; i < lanes / 2; i++)
+        which[i] = LLVMConstInt(LLVMInt32TypeInContext(e->context), i + (upper ? lanes / 2 : 0), false);
+    return LLVMBuildShuffleVector(e->b, v, LLVMGetPoison(LLVMTypeOf(v)), LLVMConstVector(which, lanes / 2), "");
+}
+
+static kin_emit_state
+across_lanes(kin_em *e, const kin_loop_action *a, kin_emit_state s)
+{
+    for (unsigned n = e->run->lanes; n > 1; n /= 2) {
+        kin_emit_state low = {.value = half_of(e, s.value, n, false)}, high = {.value = half_of(e, s.value, n, true)};
+        if (s.position) {
+            low.position = half_of(e, s.position, n, false);
+            high.position = half_of(e, s.position, n, true);
+        }
+        s = merge_states(e, a, low, high);
+    }
+    LLVMValueRef zero = LLVMConstInt(LLVMInt32TypeInContext(e->context), 0, false);
+    s.value = LLVMBuildExtractElement(e->b, s.value, zero, "");
+    s.position = s.position ? LLVMBuildExtractElement(e->b, s.position, zero, "") : NULL;
+    return s;
+}
+
+/* The accumulator's result, of the action's dtype. */
+static void
+finish_state(kin_em *e, const kin_loop_action *a)
+{
+    kin_emit_state s = e->states[a->acc];
+    LLVMPositionBuilderAtEnd(e->b, e->here);
+    if (state_is_vector(e, a) && vector_inner(e))
+        s = across_lanes(e, a, s);
+    if (is_arg(a->op)) {
+        e->accs[a->acc] = s.position;
+        return;
+    }
+    e->accs[a->acc] = a->dtype == KIN_F16 || a->dtype == KIN_BF16 ? kin_em_round_half(e, s.value, a->dtype) : s.value;
+}
+
+/* -- actions ----------------------------------------------------------------------------------------------------- */
+
+static void
+run_scan(kin_em *e, const kin_loop_action *a)
+{
+    run_reduce(e, a);
+    LLVMValueRef v = e->states[a->acc].value;
+    if (a->dtype == KIN_F16 || a->dtype == KIN_BF16)
+        v = kin_em_round_half(e, v, a->dtype);
+    kin_em_store(e, a, v, state_is_vector(e, a));
+}
+
+static void
+run_update(kin_em *e, const kin_loop_action *a)
+{
+    static const unsigned ops[] = {0, KIN_IR_REDUCE_SUM, KIN_IR_REDUCE_PROD, KIN_IR_REDUCE_MAX, KIN_IR_REDUCE_MIN};
+    LLVMValueRef v = kin_em_value(e, a->value);
+    bool vector = e->run->lanes > 1;
+    LLVMPositionBuilderAtEnd(e->b, e->here);
+    if (vector)
+        v = kin_em_widen(e, v, a->dtype);
+    if (a->op != KIN_IR_SCATTER_SET) {
+        LLVMValueRef old = kin_em_load_for_update(e, a, vector);
+        if (a->dtype == KIN_BOOL)
+            v = a->op == KIN_IR_SCATTER_ADD || a->op == KIN_IR_SCATTER_MAX ? LLVMBuildOr(e->b, old, v, "")
+                                                                           : LLVMBuildAnd(e->b, old, v, "");
+        else
+            v = kin_em_combine(e, ops[a->op], a->dtype, old, v);
+        if (a->dtype == KIN_F16 || a->dtype == KIN_BF16)
+            v = kin_em_round_half(e, v, a->dtype);
+    }
+    kin_em_store(e, a, v, vector);
+}
+
+static void
+run_action(kin_em *e, const kin_loop_action *a)
+{
+    switch ((kin_loop_action_kind)a->kind) {
+    case KIN_LA_STORE: {
+        LLVMValueRef v = kin_em_value(e, a->value);
+        kin_em_store(e, a, v, kin_em_is_vector(e, a->value));
+        break;
+    }
+    case KIN_LA_REDUCE: run_reduce(e, a); break;
+    case KIN_LA_SCAN: run_scan(e, a); break;
+    case KIN_LA_UPDATE: run_update(e, a); break;
+    }
+}
+
+static void
+run_phase_actions(kin_em *e, uint32_t phase)
+{
+    for (uint32_t i = 0; i < e->k->actions.len; i++)
+        if (e->k->actions.at[i].phase == phase && !e->k->actions.at[i].row)
+            run_action(e, &e->k->actions.at[i]);
+}
+
+/* -- loops ------------------------------------------------------------------------------------------------------- */
+
+static void
+forget(kin_em *e, unsigned level)
+{
+    for (uint32_t i = 1; i < e->k->insts.len; i++)
+        if (e->memo[i] && e->memo_level[i] >= level)
+            e->memo[i] = NULL;
+}
+
+static LLVMBasicBlockRef
+new_block(kin_em *e)
+{
+    return LLVMAppendBasicBlockInContext(e->context, e->fn, "");
+}
+
+static LLVMTypeRef
+i64(const kin_em *e)
+{
+    return LLVMInt64TypeInContext(e->context);
+}
+
+static LLVMValueRef
+int_of(const kin_em *e, int64_t v)
+{
+    return LLVMConstInt(i64(e), (unsigned long long)v, true);
+}
+
+static LLVMValueRef
+start_phi(kin_em *e, LLVMValueRef first, LLVMBasicBlockRef from)
+{
+    LLVMValueRef phi = LLVMBuildPhi(e->b, LLVMTypeOf(first), "");
+    LLVMAddIncoming(phi, &first, &from, 1);
+    return phi;
+}
+
+typedef struct {
+    LLVMBasicBlockRef body;
+    LLVMValueRef i;
+    kin_emit_state *phis; /* by accumulator */
+} loop;
+
+/* A loop whose body runs at least once; the counter is var's value. Opens level depth + 1. */
+static bool
+open_loop(kin_em *e, loop *l, LLVMValueRef first)
+{
+    LLVMBasicBlockRef from = e->here;
+    l->phis = calloc(e->k->naccs + 1, sizeof *l->phis);
+    if (l->phis == NULL) {
+        kin_em_fail(e, "memory");
+        return false;
+    }
+    l->body = new_block(e);
+    LLVMPositionBuilderAtEnd(e->b, from);
+    LLVMBuildBr(e->b, l->body);
+    e->before[++e->depth] = from;
+    e->here = l->body;
+    LLVMPositionBuilderAtEnd(e->b, l->body);
+    l->i = start_phi(e, first, from);
+    for (uint32_t a = 0; a < e->k->naccs; a++) {
+        if (e->states[a].value)
+            e->states[a].value = l->phis[a].value = start_phi(e, e->states[a].value, from);
+        if (e->states[a].position)
+            e->states[a].position = l->phis[a].position = start_phi(e, e->states[a].position, from);
+    }
+    return true;
+}
+
+/* Goes round while i + step < end. */
+static void
+close_loop(kin_em *e, loop *l, int64_t step, LLVMValueRef end)
+{
+    LLVMBasicBlockRef last = e->here, after = new_block(e);
+    LLVMPositionBuilderAtEnd(e->b, last);
+    LLVMValueRef next = LLVMBuildAdd(e->b, l->i, int_of(e, step), "");
+    LLVMBuildCondBr(e->b, LLVMBuildICmp(e->b, LLVMIntSLT, next, end, ""), l->body, after);
+    LLVMAddIncoming(l->i, &next, &last, 1);
+    for (uint32_t a = 0; a < e->k->naccs; a++) {
+        if (l->phis[a].value)
+            LLVMAddIncoming(l->phis[a].value, &e->states[a].value, &last, 1);
+        if (l->phis[a].position)
+            LLVMAddIncoming(l->phis[a].position, &e->states[a].position, &last, 1);
+    }
+    free(l->phis);
+    forget(e, e->depth);
+    e->depth--;
+    e->here = after;
+    LLVMPositionBuilderAtEnd(e->b, after);
+}
+
+static LLVMValueRef
+first_lanes(kin_em *e, int64_t n)
+{
+    LLVMValueRef lanes[128];
+    for (unsigned i = 0; i < e->run->lanes; i++)
+        lanes[i] = LLVMConstInt(LLVMInt1TypeInContext(e->context), i < n, false);
+    return LLVMConstVector(lanes, e->run->lanes);
+}
+
+/* One step of the vector's loop with only some lanes; a level of its own, in front of which is a block that can take what
+ * does not depend on it. */
+static void
+masked_step(kin_em *e, uint32_t phase, uint32_t var, LLVMValueRef at, LLVMValueRef lanes)
+{
+    LLVMBasicBlockRef body = new_block(e);
+    LLVMPositionBuilderAtEnd(e->b, e->here);
+    LLVMBuildBr(e->b, body);
+    e->before[++e->depth] = e->here;
+    e->here = body;
+    e->vars[var] = at;
+    e->lanes = lanes;
+    run_phase_actions(e, phase);
+    e->lanes = NULL;
+    forget(e, e->depth);
+    e->depth--;
+}
+
+static void
+vector_loop(kin_em *e, uint32_t phase, uint32_t var)
+{
+    int64_t size = e->k->vars.at[var].size, lanes = e->run->lanes, full = size / lanes * lanes;
+    loop l;
+    if (full && open_loop(e, &l, int_of(e, 0))) {
+        e->vars[var] = l.i;
+        run_phase_actions(e, phase);
+        close_loop(e, &l, lanes, int_of(e, full));
+    }
+    if (full < size)
+        masked_step(e, phase, var, int_of(e, full), first_lanes(e, size - full));
+}
+
+static void
+inner_loops(kin_em *e, uint32_t phase, unsigned from)
+{
+    loop l;
+    if (from == e->ninner) {
+        run_phase_actions(e, phase);
+        return;
+    }
+    uint32_t var = e->inner[from];
+    if (e->run->lanes > 1 && var == e->k->vector_var) {
+        vector_loop(e, phase, var);
+    } else if (open_loop(e, &l, int_of(e, 0))) {
+        e->vars[var] = l.i;
+        inner_loops(e, phase, from + 1);
+        close_loop(e, &l, 1, int_of(e, e->k->vars.at[var].size));
+    }
+}
+
+/* Everything for one combination of the outer variables. */
+static void
+run_row(kin_em *e)
+{
+    const kin_loops *k = e->k;
+    for (uint32_t phase = 0; phase < k->nphases && !e->failed; phase++) {
+        memset(e->states, 0, k->naccs * sizeof *e->states);
+        for (uint32_t i = 0; i < k->actions.len; i++)
+            if (k->actions.at[i].phase == phase && (k->actions.at[i].kind == KIN_LA_REDUCE || k->actions.at[i].kind == KIN_LA_SCAN))
+                start_state(e, &k->actions.at[i]);
+        inner_loops(e, phase, 0);
+        for (uint32_t i = 0; i < k->actions.len; i++)
+            if (k->actions.at[i].phase == phase && k->actions.at[i].kind == KIN_LA_REDUCE)
+                finish_state(e, &k->actions.at[i]);
+    }
+    memset(e->states, 0, k->naccs * sizeof *e->states);
+    for (uint32_t i = 0; i < k->actions.len && !e->failed; i++)
+        if (k->actions.at[i].row)
+            run_action(e, &k->actions.at[i]);
+}
+
+/* -- the range --------------------------------------------------------------------------------------------------- */
+
+static void
+start_row(kin_em *e)
+{
+    forget(e, 0);
+    memset(e->accs, 0, e->k->naccs * sizeof *e->accs);
+}
+
+/* Divides the number of a row into outer variables, the last one quickest. `skip`: not of them. */
+static void
+divide_row(kin_em *e, LLVMValueRef row, uint32_t skip)
+{
+    uint32_t first = UINT32_MAX;
+    for (uint32_t v = 0; v < e->k->vars.len; v++)
+        if (!e->k->vars.at[v].inner && e->k->vars.at[v].size > 1 && v != skip && first == UINT32_MAX)
+            first = v;
+    for (uint32_t v = e->k->vars.len; v-- > 0;) {
+        const kin_loop_var *var = &e->k->vars.at[v];
+        if (var->inner || var->size == 1 || v == skip)
+            continue;
+        e->vars[v] = v == first ? row : LLVMBuildURem(e->b, row, int_of(e, var->size), "");
+        if (v != first)
+            row = LLVMBuildUDiv(e->b, row, int_of(e, var->size), "");
+    }
+}
+
+/* [begin, end) may be empty. */
+static LLVMBasicBlockRef
+enter_if(kin_em *e, LLVMValueRef condition)
+{
+    LLVMBasicBlockRef then = new_block(e), after = new_block(e);
+    LLVMBuildCondBr(e->b, condition, then, after);
+    e->here = then;
+    LLVMPositionBuilderAtEnd(e->b, then);
+    return after;
+}
+
+static void
+leave_to(kin_em *e, LLVMBasicBlockRef after)
+{
+    LLVMPositionBuilderAtEnd(e->b, e->here);
+    LLVMBuildBr(e->b, after);
+    e->here = after;
+    LLVMPositionBuilderAtEnd(e->b, after);
+}
+
+/* A chunk of lanes: whole, or the last one of a size that is no multiple. */
+static void
+run_chunk(kin_em *e, LLVMValueRef at)
+{
+    int64_t size = e->k->vars.at[e->k->vector_var].size, full = size / e->run->lanes * e->run->lanes;
+    e->vars[e->k->vector_var] = at;
+    if (full == size || full == 0) {
+        start_row(e);
+        e->lanes = full ? NULL : first_lanes(e, size);
+        run_row(e);
+        e->lanes = NULL;
+        return;
+    }
+    LLVMBasicBlockRef whole = new_block(e), part = new_block(e), after = new_block(e);
+    LLVMBuildCondBr(e->b, LLVMBuildICmp(e->b, LLVMIntSLT, at, int_of(e, full), ""), whole, part);
+    e->here = whole;
+    LLVMPositionBuilderAtEnd(e->b, whole);
+    start_row(e);
+    run_row(e);
+    LLVMPositionBuilderAtEnd(e->b, e->here);
+    LLVMBuildBr(e->b, after);
+    e->here = part;
+    LLVMPositionBuilderAtEnd(e->b, part);
+    start_row(e);
+    e->lanes = first_lanes(e, size - full);
+    run_row(e);
+    e->lanes = NULL;
+    leave_to(e, after);
+}
+
+static void
+run_range(kin_em *e, LLVMValueRef begin, LLVMValueRef end)
+{
+    LLVMBasicBlockRef after = enter_if(e, LLVMBuildICmp(e->b, LLVMIntSLT, begin, end, "")), from = e->here;
+    LLVMBasicBlockRef body = new_block(e);
+    LLVMBuildBr(e->b, body);
+    e->here = body;
+    LLVMPositionBuilderAtEnd(e->b, body);
+    LLVMValueRef row = start_phi(e, begin, from), rest = row;
+    uint32_t vector = e->run->kind == KIN_RUN_COLUMNS ? e->k->vector_var : UINT32_MAX;
+    if (vector != UINT32_MAX) {
+        int64_t chunks = ceil_div(e->k->vars.at[vector].size, e->run->lanes);
+        LLVMValueRef chunk = LLVMBuildURem(e->b, row, int_of(e, chunks), "");
+        divide_row(e, LLVMBuildUDiv(e->b, row, int_of(e, chunks), ""), vector);
+        run_chunk(e, LLVMBuildMul(e->b, chunk, int_of(e, e->run->lanes), ""));
+    } else {
+        divide_row(e, rest, UINT32_MAX);
+        start_row(e);
+        run_row(e);
+    }
+    LLVMPositionBuilderAtEnd(e->b, e->here);
+    LLVMValueRef next = LLVMBuildAdd(e->b, row, int_of(e, 1), "");
+    LLVMAddIncoming(row, &next, &e->here, 1);
+    LLVMBuildCondBr(e->b, LLVMBuildICmp(e->b, LLVMIntSLT, next, end, ""), body, after);
+    e->here = after;
+    LLVMPositionBuilderAtEnd(e->b, after);
+}
+
+/* One variable, [begin, end) of it. */
+static void
+run_linear(kin_em *e, LLVMValueRef begin, LLVMValueRef end)
+{
+    uint32_t var = e->k->vector_var;
+    int64_t lanes = e->run->lanes;
+    loop l;
+    start_row(e);
+    LLVMValueRef count = LLVMBuildSub(e->b, end, begin, "");
+    LLVMValueRef whole = LLVMBuildAnd(e->b, count, int_of(e, -lanes), ""); /* a power of two */
+    LLVMValueRef stop = LLVMBuildAdd(e->b, begin, whole, "");
+    LLVMBasicBlockRef after = enter_if(e, LLVMBuildICmp(e->b, LLVMIntSLT, begin, stop, ""));
+    if (open_loop(e, &l, begin)) {
+        e->vars[var] = l.i;
+        run_phase_actions(e, 0);
+        close_loop(e, &l, lanes, stop);
+    }
+    leave_to(e, after);
+    start_row(e);
+    if (e->k->vars.at[var].size % lanes == 0)
+        return;
+    LLVMValueRef some = LLVMBuildICmp(e->b, LLVMIntSLT, stop, end, "");
+    after = enter_if(e, some);
+    LLVMValueRef numbers[128];
+    for (unsigned i = 0; i < lanes; i++)
+        numbers[i] = int_of(e, i);
+    LLVMValueRef left = kin_em_widen(e, LLVMBuildSub(e->b, end, stop, ""), KIN_I64);
+    LLVMValueRef mask = LLVMBuildICmp(e->b, LLVMIntSLT, LLVMConstVector(numbers, (unsigned)lanes), left, "");
+    masked_step(e, 0, var, stop, mask);
+    leave_to(e, after);
+}
+
+/* -- the function ------------------------------------------------------------------------------------------------ */
+
+static void
+add_attribute(kin_em *e, const char *name, const char *value)
+{
+    LLVMAttributeRef a = LLVMCreateStringAttribute(e->context, name, (unsigned)strlen(name), value, (unsigned)strlen(value));
+    LLVMAddAttributeAtIndex(e->fn, (LLVMAttributeIndex)LLVMAttributeFunctionIndex, a);
+}
+
+static void
+make_function(kin_em *e)
+{
+    LLVMTypeRef params[] = {LLVMPointerTypeInContext(e->context, 0), i64(e), i64(e)};
+    LLVMTypeRef type = LLVMFunctionType(LLVMInt32TypeInContext(e->context), params, 3, false);
+    char width[16];
+    snprintf(width, sizeof width, "%u", 8 * e->target->vector_bytes);
+    e->fn = LLVMAddFunction(e->module, "kernel", type);
+    add_attribute(e, "target-cpu", e->target->cpu);
+    add_attribute(e, "target-features", e->target->features);
+    add_attribute(e, "min-legal-vector-width", width);
+    add_attribute(e, "prefer-vector-width", width);
+    add_attribute(e, "frame-pointer", "all");
+    unsigned nounwind = LLVMGetEnumAttributeKindForName("nounwind", 8);
+    LLVMAddAttributeAtIndex(e->fn, (LLVMAttributeIndex)LLVMAttributeFunctionIndex, LLVMCreateEnumAttribute(e->context, nounwind, 0));
+}
+
+static void
+load_bases(kin_em *e)
+{
+    LLVMTypeRef pointer = LLVMPointerTypeInContext(e->context, 0);
+    unsigned given = 0;
+    for (uint32_t i = 0; i < e->k->buffers.len; i++) {
+        const kin_loop_buffer *b = &e->k->buffers.at[i];
+        if (b->local) {
+            uint64_t n = (uint64_t)b->elements * kin_dtype_bytes(b->dtype) * (e->run->kind == KIN_RUN_COLUMNS ? e->run->lanes : 1);
+            e->bases[i] = kin_em_alloca(e, LLVMArrayType2(LLVMInt8TypeInContext(e->context), n), 64);
+            continue;
+        }
+        LLVMValueRef at = LLVMConstInt(i64(e), given++, false);
+        LLVMValueRef slot = LLVMBuildGEP2(e->b, pointer, LLVMGetParam(e->fn, 0), &at, 1, "");
+        e->bases[i] = LLVMBuildLoad2(e->b, pointer, slot, "");
+    }
+}
+
+static void
+find_inner(kin_em *e)
+{
+    const kin_loops *k = e->k;
+    for (uint32_t v = 0; v < k->vars.len; v++)
+        if (k->vars.at[v].inner && k->vars.at[v].size > 1 && v != k->vector_var) {
+            if (e->ninner == KIN_EMIT_MAX_INNER - 1)
+                kin_em_fail(e, "too many loops");
+            else
+                e->inner[e->ninner++] = v;
+        }
+    if (k->vector_var != KIN_LOOP_NO_VAR && k->vars.at[k->vector_var].inner)
+        e->inner[e->ninner++] = k->vector_var;
+}
+
+static void
+emit_function(kin_em *e)
+{
+    make_function(e);
+    e->entry = new_block(e);
+    LLVMBasicBlockRef first = e->here = new_block(e);
+    e->error = kin_em_alloca(e, LLVMInt32TypeInContext(e->context), 4);
+    LLVMPositionBuilderAtEnd(e->b, first);
+    LLVMBuildStore(e->b, LLVMConstNull(LLVMInt32TypeInContext(e->context)), e->error);
+    load_bases(e);
+    kin_loops_deps(e->k, e->deps);
+    find_inner(e);
+    for (uint32_t v = 0; v < e->k->vars.len; v++)
+        e->vars[v] = int_of(e, 0);
+    if (e->run->kind == KIN_RUN_LINEAR)
+        run_linear(e, LLVMGetParam(e->fn, 1), LLVMGetParam(e->fn, 2));
+    else
+        run_range(e, LLVMGetParam(e->fn, 1), LLVMGetParam(e->fn, 2));
+    LLVMPositionBuilderAtEnd(e->b, e->here);
+    LLVMBuildRet(e->b, LLVMBuildLoad2(e->b, LLVMInt32TypeInContext(e->context), e->error, ""));
+    LLVMPositionBuilderAtEnd(e->b, e->entry);
+    LLVMBuildBr(e->b, first);
+}
+
+bool
+kin_emit(const kin_loops *k, const kin_target *t, const kin_run *run, LLVMModuleRef module, kin_text *why)
+{
+    kin_em e = {.k = k, .target = t, .run = run, .why = why, .module = module, .context = LLVMGetModuleContext(module)};
+    e.bases = calloc(k->buffers.len + 1, sizeof *e.bases);
+    e.vars = calloc(k->vars.len + 1, sizeof *e.vars);
+    e.deps = calloc(k->insts.len + 1, sizeof *e.deps);
+    e.memo = calloc(k->insts.len + 1, sizeof *e.memo);
+    e.memo_level = calloc(k->insts.len + 1, 1);
+    e.accs = calloc(k->naccs + 1, sizeof *e.accs);
+    e.states = calloc(k->naccs + 1, sizeof *e.states);
+    if (e.bases && e.vars && e.deps && e.memo && e.memo_level && e.accs && e.states) {
+        e.b = LLVMCreateBuilderInContext(e.context);
+        emit_function(&e);
+        LLVMDisposeBuilder(e.b);
+    } else {
+        kin_em_fail(&e, "memory");
+    }
+    void *all[] = {e.bases, e.vars, e.deps, e.memo, e.memo_level, e.accs, e.states};
+    for (unsigned i = 0; i < sizeof all / sizeof *all; i++)
+        free(all[i]);
+    return !e.failed;
+}
+
+#endif

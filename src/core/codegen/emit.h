@@ -1,0 +1,85 @@
+/* A kernel's loops as an LLVM module: internal to core/codegen. Present only in builds with LLVM. */
+#ifndef KIN_CODEGEN_EMIT_H
+#define KIN_CODEGEN_EMIT_H
+
+#include "core/codegen/object.h"
+#include "core/fuse/loops.h"
+
+#ifdef KIN_LLVM
+#include <llvm-c/Core.h>
+
+/* What the machine can do, as far as the emitter cares. */
+typedef struct {
+    const char *cpu, *features;
+    unsigned vector_bytes; /* 64, 32, 16 */
+    bool f16;              /* converts half precision in hardware */
+} kin_target;
+
+/* Loops run as: LINEAR: [begin, end) are elements of the only variable. ROWS: [begin, end) number the outer variables'
+ * combinations; the vector's variable is an inner one, or there is none. COLUMNS: the vector's variable is an outer one;
+ * the range numbers (combination of the others, chunk of lanes). */
+typedef enum { KIN_RUN_LINEAR, KIN_RUN_ROWS, KIN_RUN_COLUMNS } kin_run_kind;
+typedef struct {
+    kin_run_kind kind;
+    unsigned lanes;
+    int64_t range, grain;
+    double cost; /* of all of it, nanoseconds */
+} kin_run;
+
+kin_run kin_emit_plan(const kin_loops *k, const kin_target *t);
+/* Adds the function `kernel` to the module; false with `why` for what has no code. */
+bool kin_emit(const kin_loops *k, const kin_target *t, const kin_run *run, LLVMModuleRef module, kin_text *why);
+
+enum { KIN_EMIT_MAX_INNER = 24 };
+
+typedef struct {
+    LLVMValueRef value, position; /* of an accumulator while its loops run; position: ARGMAX, ARGMIN */
+} kin_emit_state;
+
+/* One emission; see emit.c for the loops and value.c for instructions. */
+typedef struct {
+    const kin_loops *k;
+    const kin_target *target;
+    const kin_run *run;
+    kin_text *why;
+    LLVMContextRef context;
+    LLVMModuleRef module;
+    LLVMBuilderRef b;
+    LLVMValueRef fn, error;
+    LLVMBasicBlockRef entry;       /* allocas go to its end; it is closed last */
+    LLVMValueRef *bases;           /* of buffers */
+    LLVMValueRef *vars;            /* value of each variable, at lane 0 */
+    LLVMValueRef lanes;            /* <N x i1>: which lanes count, NULL = all */
+    uint64_t *deps;
+    LLVMValueRef *memo;            /* by instruction */
+    uint8_t *memo_level;
+    LLVMValueRef *accs;
+    kin_emit_state *states;        /* by accumulator */
+    uint32_t inner[KIN_EMIT_MAX_INNER]; /* variables of the inner loops, outermost first */
+    unsigned ninner;
+    unsigned depth;                /* loops that are open */
+    LLVMBasicBlockRef here;        /* where code of the innermost open loop goes */
+    LLVMBasicBlockRef before[KIN_EMIT_MAX_INNER + 2]; /* [d]: the block in front of loop d, d >= 1 */
+    bool failed;
+} kin_em;
+
+/* -- value.c */
+LLVMValueRef kin_em_value(kin_em *e, uint32_t inst);
+void kin_em_store(kin_em *e, const kin_loop_action *a, LLVMValueRef value, bool vector);
+LLVMValueRef kin_em_load_for_update(kin_em *e, const kin_loop_action *a, bool vector);
+LLVMValueRef kin_em_combine(kin_em *e, unsigned op, unsigned dtype, LLVMValueRef a, LLVMValueRef b);
+bool kin_em_is_vector(const kin_em *e, uint32_t inst);
+LLVMValueRef kin_em_widen(kin_em *e, LLVMValueRef v, unsigned dtype);
+LLVMTypeRef kin_em_type(const kin_em *e, unsigned dtype, bool vector); /* of values in registers */
+LLVMValueRef kin_em_const_like(kin_em *e, LLVMTypeRef type, unsigned dtype, kin_scalar value);
+LLVMValueRef kin_em_round_half(kin_em *e, LLVMValueRef v, unsigned dtype);
+LLVMValueRef kin_em_intrinsic(kin_em *e, const char *name, LLVMTypeRef *types, unsigned ntypes, LLVMValueRef *args, unsigned nargs);
+LLVMValueRef kin_em_alloca(kin_em *e, LLVMTypeRef type, unsigned align);
+void kin_em_fail(kin_em *e, const char *what);
+void kin_em_error_if(kin_em *e, LLVMValueRef condition);
+
+/* -- math.c */
+LLVMValueRef kin_em_math(kin_em *e, unsigned op, unsigned dtype, LLVMValueRef a, LLVMValueRef b);
+
+#endif
+#endif

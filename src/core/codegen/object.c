@@ -1,0 +1,208 @@
+/* A loader for the small ELF objects of one kernel: sections side by side in one mapping, then a table of outside
+ * functions with a jump for each, relocations applied, pages made executable. */
+#include "core/codegen/object.h"
+
+#include <elf.h>
+#include <string.h>
+#include <sys/mman.h>
+
+enum { STUB = 16 /* address, then jmp *[address] */ };
+
+typedef struct {
+    const unsigned char *bytes;
+    size_t len;
+    const Elf64_Ehdr *header;
+    const Elf64_Shdr *sections;
+    const Elf64_Sym *symbols;
+    uint32_t nsymbols;
+    const char *names;
+    size_t *places;          /* of each section from the start of the mapping; SIZE_MAX = not loaded */
+    size_t stubs, total;     /* where the stubs begin; one for each symbol */
+    unsigned char *base;
+    kin_text *why;
+} loading;
+
+static kin_status
+refuse(loading *l, const char *what)
+{
+    kin_text_addf(l->why, "object: %s", what);
+    return KIN_BREAK;
+}
+
+static bool
+section_fits(const loading *l, const Elf64_Shdr *s)
+{
+    return s->sh_type == SHT_NOBITS || (s->sh_offset <= l->len && s->sh_size <= l->len - s->sh_offset);
+}
+
+static kin_status
+read_headers(loading *l)
+{
+    l->header = (const Elf64_Ehdr *)l->bytes;
+    if (l->len < sizeof *l->header || memcmp(l->bytes, ELFMAG, SELFMAG) || l->header->e_machine != EM_X86_64
+        || l->header->e_type != ET_REL)
+        return refuse(l, "not an x86-64 object");
+    if (l->header->e_shoff > l->len || (l->len - l->header->e_shoff) / sizeof(Elf64_Shdr) < l->header->e_shnum)
+        return refuse(l, "cut off");
+    l->sections = (const Elf64_Shdr *)(l->bytes + l->header->e_shoff);
+    for (unsigned i = 0; i < l->header->e_shnum; i++) {
+        const Elf64_Shdr *s = &l->sections[i];
+        if (!section_fits(l, s))
+            return refuse(l, "cut off");
+        if (s->sh_type != SHT_SYMTAB)
+            continue;
+        l->symbols = (const Elf64_Sym *)(l->bytes + s->sh_offset);
+        l->nsymbols = (uint32_t)(s->sh_size / sizeof *l->symbols);
+        l->names = (const char *)l->bytes + l->sections[s->sh_link].sh_offset;
+    }
+    return l->symbols ? KIN_OK : refuse(l, "no symbols");
+}
+
+static kin_status
+place_sections(loading *l)
+{
+    l->places = malloc((l->header->e_shnum + 1u) * sizeof *l->places);
+    if (l->places == NULL)
+        return KIN_NOMEM;
+    for (unsigned i = 0; i < l->header->e_shnum; i++) {
+        const Elf64_Shdr *s = &l->sections[i];
+        l->places[i] = SIZE_MAX;
+        if (!(s->sh_flags & SHF_ALLOC) || s->sh_type == SHT_X86_64_UNWIND || s->sh_size == 0)
+            continue;
+        size_t align = s->sh_addralign > 1 ? s->sh_addralign : 1;
+        l->places[i] = (l->total + align - 1) / align * align;
+        l->total = l->places[i] + s->sh_size;
+    }
+    l->stubs = (l->total + 15) / 16 * 16;
+    l->total = l->stubs + (size_t)l->nsymbols * STUB;
+    return KIN_OK;
+}
+
+static void
+copy_sections(loading *l)
+{
+    for (unsigned i = 0; i < l->header->e_shnum; i++)
+        if (l->places[i] != SIZE_MAX && l->sections[i].sh_type != SHT_NOBITS)
+            memcpy(l->base + l->places[i], l->bytes + l->sections[i].sh_offset, l->sections[i].sh_size);
+}
+
+/* Fills the stub of symbol n; *address is where the symbol lies, or its jump for an outside function. */
+static kin_status
+resolve(loading *l, uint32_t n, uint64_t *address)
+{
+    if (n >= l->nsymbols)
+        return refuse(l, "no such symbol");
+    const Elf64_Sym *s = &l->symbols[n];
+    unsigned char *stub = l->base + l->stubs + (size_t)n * STUB;
+    uint64_t target;
+    if (s->st_shndx == SHN_UNDEF) {
+        target = (uint64_t)(uintptr_t)kin_runtime_find(l->names + s->st_name);
+        if (target == 0) {
+            kin_text_addf(l->why, "object: calls %s", l->names + s->st_name);
+            return KIN_BREAK;
+        }
+        *address = (uint64_t)(uintptr_t)(stub + 8);
+    } else if (s->st_shndx < l->header->e_shnum && l->places[s->st_shndx] != SIZE_MAX) {
+        target = *address = (uint64_t)(uintptr_t)(l->base + l->places[s->st_shndx] + s->st_value);
+    } else {
+        return refuse(l, "a symbol in a section that is not loaded");
+    }
+    static const unsigned char jump[8] = {0xff, 0x25, 0xf2, 0xff, 0xff, 0xff, 0xcc, 0xcc}; /* jmp *-14(%rip) */
+    memcpy(stub, &target, 8);
+    memcpy(stub + 8, jump, 8);
+    return KIN_OK;
+}
+
+static kin_status
+relocate(loading *l, unsigned char *at, const Elf64_Rela *r)
+{
+    uint64_t symbol, place = (uint64_t)(uintptr_t)at;
+    uint32_t n = (uint32_t)ELF64_R_SYM(r->r_info);
+    KIN_TRY(resolve(l, n, &symbol));
+    uint64_t value = symbol + (uint64_t)r->r_addend;
+    int32_t word;
+    switch (ELF64_R_TYPE(r->r_info)) {
+    case R_X86_64_64:
+        memcpy(at, &value, 8);
+        return KIN_OK;
+    case R_X86_64_PC32:
+    case R_X86_64_PLT32:
+        word = (int32_t)(value - place);
+        break;
+    case R_X86_64_GOTPCREL:
+    case R_X86_64_GOTPCRELX:
+    case R_X86_64_REX_GOTPCRELX:
+        word = (int32_t)((uint64_t)(uintptr_t)(l->base + l->stubs + (size_t)n * STUB) + (uint64_t)r->r_addend - place);
+        break;
+    default:
+        return refuse(l, "a kind of relocation");
+    }
+    memcpy(at, &word, 4);
+    return KIN_OK;
+}
+
+static kin_status
+relocate_all(loading *l)
+{
+    for (unsigned i = 0; i < l->header->e_shnum; i++) {
+        const Elf64_Shdr *s = &l->sections[i];
+        if (s->sh_type != SHT_RELA || s->sh_info >= l->header->e_shnum || l->places[s->sh_info] == SIZE_MAX)
+            continue;
+        for (size_t at = 0; at + sizeof(Elf64_Rela) <= s->sh_size; at += sizeof(Elf64_Rela)) {
+            Elf64_Rela r;
+            memcpy(&r, l->bytes + s->sh_offset + at, sizeof r);
+            if (r.r_offset + 8 > l->sections[s->sh_info].sh_size + 4)
+                return refuse(l, "a relocation outside its section");
+            KIN_TRY(relocate(l, l->base + l->places[s->sh_info] + r.r_offset, &r));
+        }
+    }
+    return KIN_OK;
+}
+
+static void *
+find_kernel(const loading *l)
+{
+    for (uint32_t n = 0; n < l->nsymbols; n++)
+        if (l->symbols[n].st_shndx < l->header->e_shnum && l->places[l->symbols[n].st_shndx] != SIZE_MAX
+            && strcmp(l->names + l->symbols[n].st_name, "kernel") == 0)
+            return l->base + l->places[l->symbols[n].st_shndx] + l->symbols[n].st_value;
+    return NULL;
+}
+
+static kin_status
+load(loading *l, kin_object *out)
+{
+    KIN_TRY(read_headers(l));
+    KIN_TRY(place_sections(l));
+    void *memory = mmap(NULL, l->total, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+    if (memory == MAP_FAILED)
+        return KIN_NOMEM;
+    l->base = memory;
+    *out = (kin_object){.memory = memory, .bytes = l->total};
+    copy_sections(l);
+    KIN_TRY(relocate_all(l));
+    out->entry = find_kernel(l);
+    if (out->entry == NULL || mprotect(memory, l->total, PROT_READ | PROT_EXEC) != 0)
+        return refuse(l, "no entry, or memory that may not be executed");
+    return KIN_OK;
+}
+
+kin_status
+kin_object_load(const void *bytes, size_t len, kin_object *out, kin_text *why)
+{
+    loading l = {.bytes = bytes, .len = len, .why = why};
+    *out = (kin_object){0};
+    kin_status s = load(&l, out);
+    free(l.places);
+    if (s != KIN_OK)
+        kin_object_unload(out);
+    return s;
+}
+
+void
+kin_object_unload(kin_object *o)
+{
+    if (o->memory)
+        munmap(o->memory, o->bytes);
+    *o = (kin_object){0};
+}

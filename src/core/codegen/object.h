@@ -1,0 +1,24 @@
+/* Relocatable x86-64 ELF objects, as LLVM writes them, put into executable memory. Only what code generation produces is
+ * understood: code, constants, references among them, calls of the functions in runtime.def.
+ */
+#ifndef KIN_CODEGEN_OBJECT_H
+#define KIN_CODEGEN_OBJECT_H
+
+#include <stddef.h>
+
+#include "core/program/program.h"
+
+typedef struct {
+    void *memory;
+    size_t bytes;
+    void *entry; /* of the function `kernel` */
+} kin_object;
+
+/* KIN_BREAK with `why` for what is not understood. */
+kin_status kin_object_load(const void *bytes, size_t len, kin_object *out, kin_text *why) KIN_MUST_CHECK;
+void kin_object_unload(kin_object *o);
+
+/* The address of a function that generated code may call, or NULL (runtime.c). */
+void *kin_runtime_find(const char *name);
+
+#endif

@@ -1,0 +1,236 @@
+/* Loops in the order and shape that runs fastest: variables that every index uses like one are merged, the variable that
+ * most accesses have as their neighbour direction becomes the vector's. */
+#include "core/fuse/loops.h"
+
+void
+kin_loops_init(kin_loops *k)
+{
+    *k = (kin_loops){.vector_var = KIN_LOOP_NO_VAR};
+    kin_ix_init(&k->ix);
+    kin_loop_inst none = {0};
+    if (kin_vec_push(&k->insts, none) != KIN_OK)
+        k->ix.failed = true;
+}
+
+void
+kin_loops_deinit(kin_loops *k)
+{
+    kin_vec_deinit(&k->vars);
+    kin_vec_deinit(&k->insts);
+    kin_vec_deinit(&k->actions);
+    kin_vec_deinit(&k->buffers);
+    kin_ix_deinit(&k->ix);
+}
+
+uint64_t
+kin_loops_index_deps(const kin_loops *k, kin_ix e, const uint64_t *deps)
+{
+    uint64_t d = 0;
+    const kin_ix_expr *x = kin_ix_at(&k->ix, e);
+    for (uint32_t i = 0; i < x->nterms; i++) {
+        const kin_ix_atom *a = &k->ix.atoms.at[k->ix.terms.at[x->terms + i].atom];
+        if (a->kind == KIN_IX_VAR)
+            d |= 1ull << (a->of > 63 ? 63 : a->of);
+        else if (a->kind == KIN_IX_VALUE)
+            d |= deps[a->of];
+        else
+            d |= kin_loops_index_deps(k, a->of, deps);
+    }
+    return d;
+}
+
+void
+kin_loops_deps(const kin_loops *k, uint64_t *deps)
+{
+    deps[0] = 0;
+    for (uint32_t i = 1; i < k->insts.len; i++) {
+        const kin_loop_inst *in = &k->insts.at[i];
+        uint64_t d = in->mask ? deps[in->mask] : 0;
+        for (int a = 0; a < 3; a++)
+            d |= in->args[a] ? deps[in->args[a]] : 0;
+        if (in->kind == KIN_LI_INDEX || in->kind == KIN_LI_LOAD)
+            d |= kin_loops_index_deps(k, in->index, deps);
+        if (in->kind == KIN_LI_ACC) /* whatever the row depends on */
+            for (uint32_t v = 0; v < k->vars.len; v++)
+                d |= k->vars.at[v].inner ? 0 : 1ull << (v > 63 ? 63 : v);
+        deps[i] = d;
+    }
+}
+
+/* -- merging ----------------------------------------------------------------------------------------------------- */
+
+/* Which expressions anything uses, their sub-expressions included. */
+static void
+mark_used(const kin_loops *k, kin_ix e, bool *used)
+{
+    if (used[e])
+        return;
+    used[e] = true;
+    const kin_ix_expr *x = kin_ix_at(&k->ix, e);
+    for (uint32_t i = 0; i < x->nterms; i++) {
+        const kin_ix_atom *a = &k->ix.atoms.at[k->ix.terms.at[x->terms + i].atom];
+        if (a->kind == KIN_IX_DIV || a->kind == KIN_IX_MOD)
+            mark_used(k, a->of, used);
+    }
+}
+
+static int64_t
+coef_of(const kin_loops *k, kin_ix e, uint32_t var)
+{
+    const kin_ix_expr *x = kin_ix_at(&k->ix, e);
+    for (uint32_t i = 0; i < x->nterms; i++) {
+        const kin_ix_term *t = &k->ix.terms.at[x->terms + i];
+        const kin_ix_atom *a = &k->ix.atoms.at[t->atom];
+        if (a->kind == KIN_IX_VAR && a->of == var)
+            return t->coef;
+    }
+    return 0;
+}
+
+/* Terms of `var` go: its neighbour's now count for both. */
+static void
+drop_terms(kin_loops *k, kin_ix e, uint32_t var)
+{
+    kin_ix_expr *x = &k->ix.exprs.at[e];
+    for (uint32_t i = 0; i < x->nterms; i++) {
+        kin_ix_term *t = &k->ix.terms.at[x->terms + i];
+        const kin_ix_atom *a = &k->ix.atoms.at[t->atom];
+        if (a->kind == KIN_IX_VAR && a->of == var) {
+            memmove(t, t + 1, (x->nterms - i - 1) * sizeof *t);
+            x->nterms--;
+            return;
+        }
+    }
+}
+
+static bool
+can_merge(const kin_loops *k, const bool *used, uint32_t a, uint32_t b)
+{
+    const kin_loop_var *va = &k->vars.at[a], *vb = &k->vars.at[b];
+    if (va->size == 1 || vb->size == 1 || va->inner != vb->inner || (k->ordered && va->inner))
+        return false;
+    for (kin_ix e = 0; e < k->ix.exprs.len; e++)
+        if (used[e] && coef_of(k, e, a) != coef_of(k, e, b) * vb->size)
+            return false;
+    return true;
+}
+
+static void
+merge(kin_loops *k, const bool *used, uint32_t a, uint32_t b)
+{
+    for (kin_ix e = 0; e < k->ix.exprs.len; e++)
+        if (used[e])
+            drop_terms(k, e, a);
+    k->vars.at[b].size *= k->vars.at[a].size;
+    k->vars.at[a].size = 1;
+    for (uint32_t i = 0; i < k->ix.atoms.len; i++) {
+        kin_ix_atom *atom = &k->ix.atoms.at[i];
+        if (atom->kind == KIN_IX_VAR && atom->of == b)
+            atom->hi = k->vars.at[b].size - 1;
+    }
+}
+
+static void
+merge_all(kin_loops *k, bool *used)
+{
+    for (uint32_t i = 1; i < k->insts.len; i++)
+        if (k->insts.at[i].kind == KIN_LI_INDEX || k->insts.at[i].kind == KIN_LI_LOAD)
+            mark_used(k, k->insts.at[i].index, used);
+    for (uint32_t i = 0; i < k->actions.len; i++)
+        mark_used(k, k->actions.at[i].index, used);
+    for (uint32_t b = k->vars.len; b-- > 0;)
+        for (uint32_t a = k->vars.len; a-- > 0;)
+            if (a != b && can_merge(k, used, a, b)) {
+                merge(k, used, a, b);
+                a = k->vars.len;
+            }
+}
+
+/* -- the vector's variable ---------------------------------------------------------------------------------------- */
+
+/* Does the index use var in other ways than as a plain multiple? */
+static bool
+irregular(const kin_loops *k, kin_ix e, uint32_t var, const uint64_t *deps)
+{
+    const kin_ix_expr *x = kin_ix_at(&k->ix, e);
+    for (uint32_t i = 0; i < x->nterms; i++) {
+        const kin_ix_atom *a = &k->ix.atoms.at[k->ix.terms.at[x->terms + i].atom];
+        uint64_t d = a->kind == KIN_IX_VALUE ? deps[a->of] : a->kind == KIN_IX_VAR ? 0 : kin_loops_index_deps(k, a->of, deps);
+        if (d >> (var > 63 ? 63 : var) & 1)
+            return true;
+    }
+    return false;
+}
+
+static int64_t
+score_access(const kin_loops *k, kin_ix e, uint32_t var, const uint64_t *deps)
+{
+    if (irregular(k, e, var, deps))
+        return -12;
+    int64_t c = coef_of(k, e, var);
+    return c == 1 ? 4 : c == 0 ? 1 : -8;
+}
+
+static bool
+may_be_vector(const kin_loops *k, uint32_t v)
+{
+    return k->vars.at[v].size > 1 && !(k->ordered && k->vars.at[v].inner);
+}
+
+static int64_t
+score_var(const kin_loops *k, uint32_t v, const uint64_t *deps)
+{
+    int64_t score = 0;
+    for (uint32_t i = 1; i < k->insts.len; i++)
+        if (k->insts.at[i].kind == KIN_LI_LOAD)
+            score += score_access(k, k->insts.at[i].index, v, deps);
+    for (uint32_t i = 0; i < k->actions.len; i++) {
+        const kin_loop_action *a = &k->actions.at[i];
+        if (a->kind != KIN_LA_REDUCE && !(a->row && k->vars.at[v].inner))
+            score += 2 * score_access(k, a->index, v, deps);
+    }
+    if (k->vars.at[v].size < 4)
+        score -= 20;
+    if (k->vars.at[v].size >= 16)
+        score += 2;
+    return score;
+}
+
+static void
+choose_vector(kin_loops *k, const uint64_t *deps)
+{
+    int64_t best = 0;
+    k->vector_var = KIN_LOOP_NO_VAR;
+    for (uint32_t v = k->vars.len; v-- > 0;) {
+        if (!may_be_vector(k, v))
+            continue;
+        int64_t score = score_var(k, v, deps);
+        if (k->vector_var == KIN_LOOP_NO_VAR || score > best) {
+            best = score;
+            k->vector_var = v;
+        }
+    }
+}
+
+bool
+kin_loops_arrange(kin_loops *k)
+{
+    bool *used = calloc(k->ix.exprs.len + 1, sizeof *used);
+    uint64_t *deps = calloc(k->insts.len + 1, sizeof *deps);
+    if (used && deps) {
+        merge_all(k, used);
+        kin_loops_deps(k, deps);
+        choose_vector(k, deps);
+        if (k->vector_var != KIN_LOOP_NO_VAR) { /* without a reduction the vector's loop is the inner one */
+            bool inner = false;
+            for (uint32_t v = 0; v < k->vars.len; v++)
+                inner |= k->vars.at[v].inner;
+            if (!inner)
+                k->vars.at[k->vector_var].inner = true;
+        }
+    }
+    bool ok = used && deps && !k->ix.failed;
+    free(used);
+    free(deps);
+    return ok;
+}

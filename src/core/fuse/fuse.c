@@ -1,0 +1,469 @@
+/* What is stored, and which statements share a kernel. Groups stand in the order in which they will run; a statement may
+ * join any group that is not before one it reads from, so no cycle can arise. Among the groups that fit, the one
+ * it reads from comes first, then later ones that read the same memory.
+ */
+#include "core/fuse/fuse_priv.h"
+
+enum { MOST_TRIES = 6 };
+
+bool
+fuse_in_memory(const fuse *f, kin_irn n)
+{
+    unsigned op = fuse_node(f, n)->op;
+    return f->nodes[n].stored || op == KIN_IR_INPUT || op == KIN_IR_RESULT;
+}
+
+/* -- what is stored ---------------------------------------------------------------------------------------------- */
+
+static bool
+has_effect(const fuse *f, kin_irn n)
+{
+    const kin_ir_node *node = fuse_node(f, n);
+    return node->op == KIN_IR_EXTERN && node->nattrs > 1 && kin_ir_attrs(f->ir, n)[1] & KIN_IR_EXTERN_EFFECT;
+}
+
+static void
+find_live(fuse *f)
+{
+    for (uint32_t i = 0; i < f->ir->outputs.len; i++) {
+        f->nodes[f->ir->outputs.at[i].node].live = true;
+        f->nodes[f->ir->outputs.at[i].node].uses++;
+    }
+    for (kin_irn n = f->ir->nodes.len; n-- > 1;) {
+        f->nodes[n].live |= has_effect(f, n);
+        for (unsigned a = 0; f->nodes[n].live && a < fuse_node(f, n)->nargs; a++) {
+            f->nodes[kin_ir_arg(f->ir, n, a)].live = true;
+            f->nodes[kin_ir_arg(f->ir, n, a)].uses++;
+        }
+    }
+}
+
+static void
+claim_outputs(fuse *f)
+{
+    for (uint32_t i = 0; i < f->ir->outputs.len; i++) {
+        const kin_ir_out *o = &f->ir->outputs.at[i];
+        node_info *info = &f->nodes[o->node];
+        unsigned op = fuse_node(f, o->node)->op;
+        info->needed = true;
+        if (op == KIN_IR_RESULT || info->output != FUSE_NONE)
+            continue;
+        info->stored = true;
+        info->output = i;
+        if (op != KIN_IR_INPUT)
+            fuse_lay_out(f, o->node, o->strides ? f->ir->ints.at + o->strides : NULL);
+    }
+}
+
+static void
+store(fuse *f, kin_irn n)
+{
+    unsigned op = fuse_node(f, n)->op;
+    if (op == KIN_IR_INPUT || op == KIN_IR_RESULT)
+        return;
+    f->nodes[n].stored = true;
+    if (f->nodes[n].strides == 0)
+        fuse_lay_out(f, n, NULL);
+}
+
+/* Arguments of extern calls: the value that the argument is a view of, or the argument itself. */
+static void
+store_arguments(fuse *f)
+{
+    for (kin_irn n = 1; n < f->ir->nodes.len; n++) {
+        if (!f->nodes[n].live || fuse_node(f, n)->op != KIN_IR_EXTERN)
+            continue;
+        for (unsigned a = 0; a < fuse_node(f, n)->nargs; a++) {
+            kin_irn arg = kin_ir_arg(f->ir, n, a), base;
+            int64_t strides[KIN_IR_MAX_DIMS], offset;
+            if (!fuse_view(f, arg, &base, strides, &offset))
+                base = arg;
+            store(f, base);
+            f->nodes[base].needed = true;
+        }
+    }
+}
+
+static double
+own_cost(const kin_ir_node *node)
+{
+    switch (kin_ir_op_class(node->op)) {
+    case KIN_IR_CLASS_POINTWISE:
+        if (node->op == KIN_IR_CAST || node->op == KIN_IR_NEG || node->op == KIN_IR_ABS)
+            return 0.5;
+        return (node->op >= KIN_IR_EXP && node->op <= KIN_IR_SIGMOID) || node->op == KIN_IR_POW || node->op == KIN_IR_ATAN2 ? 12
+             : node->op == KIN_IR_DIV || node->op == KIN_IR_REM || node->op == KIN_IR_FLOOR_DIV ? 4 : 1;
+    case KIN_IR_CLASS_COMPARE: return 1;
+    case KIN_IR_CLASS_VIEW: return node->op == KIN_IR_INDEX ? 3 : node->op == KIN_IR_CAT || node->op == KIN_IR_PAD ? 1.5 : 0;
+    default: return 0;
+    }
+}
+
+static bool
+always_stored(const kin_ir_node *node)
+{
+    kin_ir_class c = kin_ir_op_class(node->op);
+    return c == KIN_IR_CLASS_REDUCE || c == KIN_IR_CLASS_SCAN || c == KIN_IR_CLASS_SCATTER;
+}
+
+/* A value that is repeated many times, or read at places that repeat it, and that costs something. */
+static void
+store_repeated(fuse *f, kin_irn n)
+{
+    const kin_ir_node *node = fuse_node(f, n);
+    if (node->op != KIN_IR_EXPAND && node->op != KIN_IR_INDEX)
+        return;
+    kin_irn a = kin_ir_arg(f->ir, n, 0);
+    if (!fuse_in_memory(f, a) && f->nodes[a].cost >= 8 && kin_ir_numel(f->ir, n) >= 4 * kin_ir_numel(f->ir, a))
+        store(f, a);
+}
+
+static void
+choose_stored(fuse *f)
+{
+    for (kin_irn n = 1; n < f->ir->nodes.len; n++) {
+        const kin_ir_node *node = fuse_node(f, n);
+        node_info *info = &f->nodes[n];
+        if (!info->live || node->op == KIN_IR_EXTERN)
+            continue;
+        store_repeated(f, n);
+        info->cost = own_cost(node);
+        for (unsigned a = 0; a < node->nargs; a++) {
+            kin_irn arg = kin_ir_arg(f->ir, n, a);
+            info->cost += fuse_in_memory(f, arg) ? 1 : f->nodes[arg].cost;
+        }
+        bool leaf = kin_ir_op_class(node->op) == KIN_IR_CLASS_LEAF || kin_ir_op_class(node->op) == KIN_IR_CLASS_VIEW;
+        bool many_parts = node->op == KIN_IR_CAT && node->nargs > 4;
+        if (always_stored(node) || many_parts || (info->uses > 1 && info->cost > 3 && !leaf) || info->cost > 200)
+            store(f, n);
+    }
+}
+
+/* -- groups ------------------------------------------------------------------------------------------------------ */
+
+static void
+note(fuse *f, const char *what, kin_irn n, const char *why)
+{
+    if (f->notes)
+        kin_text_addf(f->notes, "%%%u %s: %s: %s\n", n, kin_ir_op_name(fuse_node(f, n)->op), what, why);
+}
+
+static uint32_t
+new_group(fuse *f, bool is_extern, kin_irn call)
+{
+    group g = {.is_extern = is_extern, .closed = is_extern, .call = call};
+    if (kin_vec_push(&f->groups, g) != KIN_OK)
+        f->failed = true;
+    return f->groups.len - 1;
+}
+
+/* What a value is computed from: the latest group among those, and the memory itself. */
+typedef struct {
+    uint32_t latest; /* group + 1, 0 = none */
+    kin_irn_list reads;
+} sources;
+
+static void
+find_sources(fuse *f, kin_irn n, sources *s)
+{
+    if (f->visited[n] == f->visit)
+        return;
+    f->visited[n] = f->visit;
+    if (fuse_in_memory(f, n)) {
+        if (f->nodes[n].group != FUSE_NONE && f->nodes[n].group + 1 > s->latest)
+            s->latest = f->nodes[n].group + 1;
+        f->failed |= kin_vec_push(&s->reads, n) != KIN_OK;
+        return;
+    }
+    for (unsigned a = 0; a < fuse_node(f, n)->nargs; a++)
+        find_sources(f, kin_ir_arg(f->ir, n, a), s);
+}
+
+static void
+sources_of(fuse *f, const statement *s, sources *out)
+{
+    *out = (sources){0};
+    f->visit++;
+    if (s->kind == ST_VALUE && s->value == s->node) {
+        f->visited[s->node] = f->visit;
+        for (unsigned a = 0; a < fuse_node(f, s->node)->nargs; a++)
+            find_sources(f, kin_ir_arg(f->ir, s->node, a), out);
+    } else if (s->kind == ST_UPDATE) {
+        find_sources(f, s->node, out); /* after its base */
+        for (unsigned a = 1; a < fuse_node(f, s->node)->nargs; a++)
+            find_sources(f, kin_ir_arg(f->ir, s->node, a), out);
+    } else if (s->kind == ST_REDUCE || s->kind == ST_SCAN) {
+        find_sources(f, kin_ir_arg(f->ir, s->node, 0), out);
+    } else {
+        find_sources(f, s->value, out);
+    }
+}
+
+static bool
+shares(const group *g, const sources *s)
+{
+    for (uint32_t i = 0; i < s->reads.len; i++)
+        for (uint32_t j = 0; j < g->reads.len; j++)
+            if (g->reads.at[j] == s->reads.at[i])
+                return true;
+    return false;
+}
+
+static bool
+writes(const fuse *f, const group *g, const sources *s)
+{
+    for (uint32_t i = 0; i < s->reads.len; i++)
+        for (uint32_t j = 0; j < g->statements.len; j++)
+            if (g->statements.at[j].node == s->reads.at[i])
+                return true;
+    return false;
+}
+
+/* NULL when s became part of group g. */
+static const char *
+try_join(fuse *f, uint32_t g, const statement *s)
+{
+    group *to = &f->groups.at[g];
+    kin_loops k;
+    kin_irn_list of = {0};
+    if (kin_vec_push(&to->statements, *s) != KIN_OK)
+        return "memory";
+    const char *why = fuse_build(f, to->statements.at, to->statements.len, false, &k, &of);
+    kin_loops_deinit(&k);
+    kin_vec_deinit(&of);
+    if (why)
+        to->statements.len--;
+    return why;
+}
+
+static void
+joined(fuse *f, uint32_t g, const statement *s, const sources *from)
+{
+    group *to = &f->groups.at[g];
+    for (uint32_t i = 0; i < from->reads.len; i++)
+        f->failed |= kin_vec_push(&to->reads, from->reads.at[i]) != KIN_OK;
+    uint32_t *of = &f->nodes[s->node].group;
+    if (*of == FUSE_NONE || *of < g)
+        *of = g;
+    if (s->kind == ST_SCAN || s->kind == ST_UPDATE)
+        to->closed = true;
+}
+
+static kin_status
+place(fuse *f, statement s)
+{
+    sources from;
+    sources_of(f, &s, &from);
+    uint32_t first = from.latest ? from.latest - 1 : 0, tries = 0, g = f->groups.len;
+    bool alone = s.kind == ST_SCAN || s.kind == ST_UPDATE, found = false;
+    for (uint32_t i = 0; !alone && !found && i < f->groups.len - first && f->groups.len && tries < MOST_TRIES; i++) {
+        g = i == 0 ? first : f->groups.len - i; /* the one it reads from, then from the end */
+        const group *to = &f->groups.at[g];
+        bool reads = writes(f, to, &from);
+        if (to->closed || g < first || (!reads && !shares(to, &from)))
+            continue;
+        tries++;
+        const char *why = try_join(f, g, &s);
+        found = why == NULL;
+        if (why && reads)
+            note(f, "not fused with what it reads", s.node, why);
+    }
+    if (!found) {
+        g = new_group(f, false, 0);
+        const char *why = f->failed ? "memory" : try_join(f, g, &s);
+        if (why) {
+            note(f, "no code", s.node, why);
+            kin_vec_deinit(&from.reads);
+            return f->failed ? KIN_NOMEM : KIN_BREAK;
+        }
+    }
+    joined(f, g, &s, &from);
+    kin_vec_deinit(&from.reads);
+    return f->failed ? KIN_NOMEM : KIN_OK;
+}
+
+static kin_status
+place_cat(fuse *f, kin_irn n)
+{
+    unsigned dim = (unsigned)kin_ir_attrs(f->ir, n)[0];
+    int64_t offset = 0;
+    for (unsigned a = 0; a < fuse_node(f, n)->nargs; a++) {
+        kin_irn part = kin_ir_arg(f->ir, n, a);
+        statement s = {.kind = ST_PART, .node = n, .value = part, .dim = dim, .offset = offset};
+        offset += fuse_sizes(f, part)[dim];
+        if (kin_ir_numel(f->ir, part))
+            KIN_TRY(place(f, s));
+    }
+    return KIN_OK;
+}
+
+static kin_status
+place_scatter(fuse *f, kin_irn n)
+{
+    statement base = {.kind = ST_BASE, .node = n, .value = kin_ir_arg(f->ir, n, 0)};
+    statement update = {.kind = ST_UPDATE, .node = n, .value = n};
+    KIN_TRY(place(f, base));
+    if (kin_ir_numel(f->ir, kin_ir_arg(f->ir, n, 1)) == 0)
+        return KIN_OK;
+    return place(f, update);
+}
+
+static kin_status
+place_node(fuse *f, kin_irn n)
+{
+    kin_ir_class c = kin_ir_op_class(fuse_node(f, n)->op);
+    statement s = {.kind = c == KIN_IR_CLASS_REDUCE ? ST_REDUCE : c == KIN_IR_CLASS_SCAN ? ST_SCAN : ST_VALUE, .node = n, .value = n};
+    if (kin_ir_numel(f->ir, n) == 0)
+        return KIN_OK;
+    if (c == KIN_IR_CLASS_REDUCE && kin_ir_numel(f->ir, kin_ir_arg(f->ir, n, 0)) == 0) {
+        note(f, "no code", n, "reduces nothing");
+        return KIN_BREAK;
+    }
+    if (fuse_node(f, n)->op == KIN_IR_CAT && fuse_node(f, n)->nargs > 1)
+        return place_cat(f, n);
+    return c == KIN_IR_CLASS_SCATTER ? place_scatter(f, n) : place(f, s);
+}
+
+static kin_status
+place_extern(fuse *f, kin_irn n)
+{
+    uint32_t g = new_group(f, true, n);
+    f->nodes[n].group = g;
+    return f->failed ? KIN_NOMEM : KIN_OK;
+}
+
+static kin_status
+place_all(fuse *f)
+{
+    for (kin_irn n = 1; n < f->ir->nodes.len; n++) {
+        unsigned op = fuse_node(f, n)->op;
+        if (!f->nodes[n].live)
+            continue;
+        if (op == KIN_IR_EXTERN)
+            KIN_TRY(place_extern(f, n));
+        else if (op == KIN_IR_RESULT)
+            f->nodes[n].group = f->nodes[kin_ir_arg(f->ir, n, 0)].group;
+        else if (f->nodes[n].stored && op != KIN_IR_INPUT)
+            KIN_TRY(place_node(f, n));
+    }
+    return KIN_OK;
+}
+
+/* Read by another group than the one that makes it: it needs memory. */
+static void
+find_needed(fuse *f)
+{
+    for (uint32_t g = 0; g < f->groups.len; g++) {
+        const group *x = &f->groups.at[g];
+        for (uint32_t i = 0; i < x->reads.len; i++)
+            if (f->nodes[x->reads.at[i]].group != g)
+                f->nodes[x->reads.at[i]].needed = true;
+    }
+    for (kin_irn n = 1; n < f->ir->nodes.len; n++) {
+        kin_ir_class c = kin_ir_op_class(fuse_node(f, n)->op);
+        if (f->nodes[n].stored && (c == KIN_IR_CLASS_SCAN || c == KIN_IR_CLASS_SCATTER || fuse_node(f, n)->op == KIN_IR_CAT))
+            f->nodes[n].needed = true;
+    }
+}
+
+/* -- outputs that need a copy ------------------------------------------------------------------------------------ */
+
+/* A program of our own, in which every output that must be fresh memory has a node of its own. */
+static kin_ir *
+with_copies(const kin_ir *ir, kin_text *notes)
+{
+    kin_ir *p = kin_ir_new();
+    if (p == NULL)
+        return NULL;
+    p->nodes.len = p->args.len = p->ints.len = p->outputs.len = 0;
+#define COPY(v) \
+    if (kin_vec_reserve(&p->v, ir->v.len + 64) == KIN_OK && ir->v.len) \
+        memcpy(p->v.at, ir->v.at, (p->v.len = ir->v.len) * sizeof *ir->v.at); \
+    else if (ir->v.len) \
+        p->failed = true
+    COPY(nodes);
+    COPY(args);
+    COPY(ints);
+    COPY(outputs);
+#undef COPY
+    kin_text_clear(&p->texts);
+    kin_text_add_len(&p->texts, ir->texts.at ? ir->texts.at : "", ir->texts.len);
+    p->ninputs = ir->ninputs;
+    for (uint32_t i = 0; i < p->outputs.len && !p->failed; i++) {
+        kin_ir_out *o = &p->outputs.at[i];
+        kin_ir_node copy = p->nodes.at[o->node];
+        bool again = false;
+        for (uint32_t j = 0; j < i; j++)
+            again |= p->outputs.at[j].node == o->node;
+        if (copy.op != KIN_IR_INPUT && !again)
+            continue;
+        copy = (kin_ir_node){.op = KIN_IR_EXPAND, .dtype = copy.dtype, .ndim = copy.ndim, .nargs = 1, .args = p->args.len,
+                             .sizes = copy.sizes};
+        p->failed |= kin_vec_push(&p->args, o->node) != KIN_OK || kin_vec_push(&p->nodes, copy) != KIN_OK;
+        o->node = p->nodes.len - 1;
+    }
+    if (p->failed || p->texts.failed) {
+        kin_ir_free(p);
+        return NULL;
+    }
+    return p;
+}
+
+static kin_status
+run(fuse *f, kin_fused *out)
+{
+    find_live(f);
+    claim_outputs(f);
+    store_arguments(f);
+    choose_stored(f);
+    if (f->failed)
+        return KIN_NOMEM;
+    KIN_TRY(place_all(f));
+    find_needed(f);
+    return fuse_program(f, out);
+}
+
+kin_status
+kin_fuse(const kin_ir *ir, kin_fused *out, kin_text *notes)
+{
+    kin_ir *own = with_copies(ir, notes);
+    fuse f = {.ir = own, .notes = notes};
+    *out = (kin_fused){0};
+    kin_status s = KIN_NOMEM;
+    if (own) {
+        f.nodes = calloc(own->nodes.len, sizeof *f.nodes);
+        f.visited = calloc(own->nodes.len, sizeof *f.visited);
+        f.failed = kin_vec_push(&f.ints, (int64_t)0) != KIN_OK;
+    }
+    if (own && f.nodes && f.visited && !f.failed) {
+        for (kin_irn n = 0; n < own->nodes.len; n++)
+            f.nodes[n].group = f.nodes[n].buffer = f.nodes[n].output = FUSE_NONE;
+        for (kin_irn n = 1; n < own->nodes.len; n++)
+            if (own->nodes.at[n].op == KIN_IR_INPUT || own->nodes.at[n].op == KIN_IR_RESULT)
+                fuse_lay_out(&f, n, own->nodes.at[n].strides ? own->ints.at + own->nodes.at[n].strides : NULL);
+        s = run(&f, out);
+    }
+    for (uint32_t g = 0; g < f.groups.len; g++) {
+        kin_vec_deinit(&f.groups.at[g].statements);
+        kin_vec_deinit(&f.groups.at[g].reads);
+    }
+    kin_vec_deinit(&f.groups);
+    kin_vec_deinit(&f.ints);
+    free(f.nodes);
+    free(f.visited);
+    kin_ir_free(own);
+    if (s != KIN_OK) {
+        kin_fused_deinit(out);
+        kin_program_free(out->program);
+        out->program = NULL;
+    }
+    return s;
+}
+
+void
+kin_fused_deinit(kin_fused *f)
+{
+    for (uint32_t i = 0; i < f->kernels.len; i++)
+        kin_loops_deinit(&f->kernels.at[i].loops);
+    kin_vec_deinit(&f->kernels);
+}

@@ -1,0 +1,28 @@
+/* Fusion: which nodes share a kernel. Takes a tensor program, gives a program whose kernels are still loops.
+ *
+ * Values are either *stored* (they get memory: outputs, arguments of extern calls, results of reductions, values that
+ * several readers want and that are not cheap) or computed wherever they are read. Each stored value is made by one or more
+ * statements; statements form groups, and each group becomes a kernel. A value that only its own group reads is not
+ * stored after all.
+ */
+#ifndef KIN_FUSE_FUSE_H
+#define KIN_FUSE_FUSE_H
+
+#include "core/fuse/loops.h"
+#include "core/program/make.h"
+
+typedef struct {
+    kin_loops loops; /* arranged */
+    uint32_t kernel; /* of the program: buffers and name are set, the rest is for code generation */
+} kin_fused_kernel;
+
+typedef struct {
+    kin_program *program;
+    KIN_VEC(kin_fused_kernel) kernels;
+} kin_fused;
+
+/* KIN_BREAK with the node in `notes` when something cannot be expressed as loops. */
+kin_status kin_fuse(const kin_ir *ir, kin_fused *out, kin_text *notes) KIN_MUST_CHECK;
+void kin_fused_deinit(kin_fused *f); /* not the program */
+
+#endif

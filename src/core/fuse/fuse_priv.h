@@ -1,0 +1,69 @@
+/* Shared by fuse.c (what is stored, groups), walk.c (a group as loops), layout.c (buffers, extern calls). */
+#ifndef KIN_FUSE_FUSE_PRIV_H
+#define KIN_FUSE_FUSE_PRIV_H
+
+#include "core/fuse/fuse.h"
+
+enum { FUSE_NONE = UINT32_MAX, FUSE_MOST_INSTS = 600, FUSE_MOST_BUFFERS = 48, FUSE_MOST_VARS = 24 };
+
+typedef enum {
+    ST_VALUE,  /* elements of `value` go to node's memory */
+    ST_PART,   /* the same, into the part of it that begins at `offset` along dim `dim` (CAT) */
+    ST_BASE,   /* SCATTER's base into its memory, before ST_UPDATE */
+    ST_REDUCE, ST_SCAN, ST_UPDATE
+} statement_kind;
+
+typedef struct {
+    uint8_t kind;
+    kin_irn node;      /* whose memory is written */
+    kin_irn value;     /* whose elements are computed */
+    unsigned dim;
+    int64_t offset;
+} statement;
+
+typedef struct {
+    KIN_VEC(statement) statements;
+    KIN_VEC(kin_irn) reads;  /* stored values of others and inputs that it loads */
+    bool is_extern, closed;  /* closed: takes no more statements */
+    kin_irn call;
+} group;
+
+typedef struct {
+    bool live, stored, needed; /* stored: see fuse.h; needed: somebody outside its group reads it, or it is an output */
+    uint32_t uses;
+    uint32_t group;            /* the last one that writes it */
+    uint32_t buffer;           /* of the program */
+    uint32_t output;           /* output number whose memory it is */
+    uint32_t strides;          /* of its memory: first in fuse.ints; 0 = none yet */
+    double cost;               /* to compute one element where it is read */
+} node_info;
+
+typedef struct {
+    const kin_ir *ir;
+    node_info *nodes;
+    KIN_VEC(int64_t) ints;     /* [0] unused */
+    KIN_VEC(group) groups;
+    kin_text *notes;
+    bool failed;               /* memory */
+    uint32_t *visited, visit;  /* by node: for searches */
+} fuse;
+
+static inline const kin_ir_node *fuse_node(const fuse *f, kin_irn n) { return &f->ir->nodes.at[n]; }
+static inline const int64_t *fuse_sizes(const fuse *f, kin_irn n) { return kin_ir_sizes(f->ir, n); }
+static inline const int64_t *fuse_strides(const fuse *f, kin_irn n) { return f->ints.at + f->nodes[n].strides; }
+/* Has memory of its own: stored, an input or an extern call's result. */
+bool fuse_in_memory(const fuse *f, kin_irn n);
+
+/* -- walk.c: the statements as loops. NULL = they are; else why not. reads (may be NULL) collects what is loaded. final: values
+ * that nobody outside needs are not stored, and loops are arranged. of_buffers: the node behind each buffer of the kernel. */
+typedef KIN_VEC(kin_irn) kin_irn_list;
+const char *fuse_build(fuse *f, const statement *s, uint32_t n, bool final, kin_loops *k, kin_irn_list *of_buffers);
+
+/* -- layout.c */
+/* Decides where a stored value's elements lie; strides NULL = as the node wishes. */
+void fuse_lay_out(fuse *f, kin_irn n, const int64_t *strides);
+/* A value as strided view of one in memory, through index maps; false when it is none. sizes are the node's own. */
+bool fuse_view(fuse *f, kin_irn n, kin_irn *base, int64_t *strides, int64_t *offset);
+kin_status fuse_program(fuse *f, kin_fused *out) KIN_MUST_CHECK;
+
+#endif

@@ -1,0 +1,270 @@
+/* Index expressions in a canonical form: terms sorted by atom, no zero coefficients, equal ones numbered once. */
+#include "core/fuse/index.h"
+
+enum { MOST_TERMS = 64 };
+
+typedef struct {
+    int64_t constant;
+    kin_ix_term terms[MOST_TERMS];
+    uint32_t nterms;
+} sum;
+
+void
+kin_ix_init(kin_ix_space *s)
+{
+    *s = (kin_ix_space){0};
+    (void)kin_ix_const(s, 0);
+}
+
+void
+kin_ix_clear(kin_ix_space *s)
+{
+    s->exprs.len = s->terms.len = s->atoms.len = 0;
+    kin_intern_clear(&s->expr_keys);
+    kin_intern_clear(&s->atom_keys);
+    s->split = false;
+    (void)kin_ix_const(s, 0);
+}
+
+void
+kin_ix_deinit(kin_ix_space *s)
+{
+    kin_vec_deinit(&s->exprs);
+    kin_vec_deinit(&s->terms);
+    kin_vec_deinit(&s->atoms);
+    kin_intern_deinit(&s->expr_keys);
+    kin_intern_deinit(&s->atom_keys);
+}
+
+static void
+range_of(const kin_ix_space *s, kin_ix_expr *e, const sum *from)
+{
+    e->lo = e->hi = from->constant;
+    for (uint32_t i = 0; i < from->nterms; i++) {
+        const kin_ix_atom *a = &s->atoms.at[from->terms[i].atom];
+        int64_t c = from->terms[i].coef;
+        e->lo += c * (c > 0 ? a->lo : a->hi);
+        e->hi += c * (c > 0 ? a->hi : a->lo);
+    }
+}
+
+static kin_ix
+intern_sum(kin_ix_space *s, const sum *from)
+{
+    struct {
+        int64_t constant;
+        kin_ix_term terms[MOST_TERMS];
+    } key;
+    key.constant = from->constant;
+    memcpy(key.terms, from->terms, from->nterms * sizeof *from->terms);
+    bool fresh;
+    uint32_t n = kin_intern_put(&s->expr_keys, &key, sizeof key.constant + from->nterms * sizeof *key.terms, &fresh);
+    if (!fresh) {
+        s->failed |= s->expr_keys.failed;
+        return n;
+    }
+    kin_ix_expr e = {.constant = from->constant, .terms = s->terms.len, .nterms = from->nterms};
+    range_of(s, &e, from);
+    for (uint32_t i = 0; i < from->nterms; i++)
+        s->failed |= kin_vec_push(&s->terms, from->terms[i]) != KIN_OK;
+    s->failed |= kin_vec_push(&s->exprs, e) != KIN_OK;
+    return s->failed ? 0 : n;
+}
+
+static void
+sum_of(const kin_ix_space *s, kin_ix e, sum *out)
+{
+    const kin_ix_expr *x = kin_ix_at(s, e);
+    out->constant = x->constant;
+    out->nterms = x->nterms;
+    if (x->nterms)
+        memcpy(out->terms, s->terms.at + x->terms, x->nterms * sizeof *out->terms);
+}
+
+static kin_ix
+one_term(kin_ix_space *s, uint64_t atom)
+{
+    if (s->failed)
+        return 0;
+    sum one = {.terms = {{.coef = 1, .atom = atom}}, .nterms = 1};
+    return intern_sum(s, &one);
+}
+
+static uint64_t
+intern_atom(kin_ix_space *s, uint32_t kind, uint32_t of, int64_t by, int64_t lo, int64_t hi)
+{
+    struct {
+        uint32_t kind, of;
+        int64_t by;
+    } key = {kind, of, by};
+    bool fresh;
+    uint32_t n = kin_intern_put(&s->atom_keys, &key, sizeof key, &fresh);
+    kin_ix_atom a = {.kind = kind, .of = of, .by = by, .lo = lo, .hi = hi};
+    if (fresh)
+        s->failed |= kin_vec_push(&s->atoms, a) != KIN_OK;
+    s->failed |= s->atom_keys.failed;
+    return n;
+}
+
+kin_ix
+kin_ix_const(kin_ix_space *s, int64_t c)
+{
+    sum one = {.constant = c};
+    return intern_sum(s, &one);
+}
+
+kin_ix
+kin_ix_var(kin_ix_space *s, uint32_t var, int64_t size)
+{
+    return size <= 1 ? 0 : one_term(s, intern_atom(s, KIN_IX_VAR, var, 0, 0, size - 1));
+}
+
+kin_ix
+kin_ix_value(kin_ix_space *s, uint32_t inst, int64_t lo, int64_t hi)
+{
+    return one_term(s, intern_atom(s, KIN_IX_VALUE, inst, 0, lo, hi));
+}
+
+kin_ix
+kin_ix_add(kin_ix_space *s, kin_ix a, kin_ix b)
+{
+    sum x, y, z = {0};
+    sum_of(s, a, &x);
+    sum_of(s, b, &y);
+    z.constant = x.constant + y.constant;
+    uint32_t i = 0, j = 0;
+    while (i < x.nterms || j < y.nterms) {
+        if (z.nterms == MOST_TERMS) {
+            s->failed = true;
+            return 0;
+        }
+        kin_ix_term t;
+        if (j == y.nterms || (i < x.nterms && x.terms[i].atom < y.terms[j].atom)) {
+            t = x.terms[i++];
+        } else if (i == x.nterms || y.terms[j].atom < x.terms[i].atom) {
+            t = y.terms[j++];
+        } else {
+            t = x.terms[i++];
+            t.coef += y.terms[j++].coef;
+        }
+        if (t.coef)
+            z.terms[z.nterms++] = t;
+    }
+    return intern_sum(s, &z);
+}
+
+kin_ix
+kin_ix_affine(kin_ix_space *s, kin_ix a, int64_t factor, int64_t c)
+{
+    sum x;
+    sum_of(s, a, &x);
+    if (factor == 0)
+        x.nterms = 0;
+    x.constant = x.constant * factor + c;
+    for (uint32_t i = 0; i < x.nterms; i++)
+        x.terms[i].coef *= factor;
+    return intern_sum(s, &x);
+}
+
+static int64_t
+floor_mod(int64_t a, int64_t by)
+{
+    int64_t r = a % by;
+    return r < 0 ? r + by : r;
+}
+
+/* a = *multiple * by + *rest, with terms divided up by whether their coefficient is a multiple. */
+static void
+divide(kin_ix_space *s, kin_ix a, int64_t by, kin_ix *multiple, kin_ix *rest)
+{
+    sum x, m = {0}, r = {0};
+    sum_of(s, a, &x);
+    r.constant = floor_mod(x.constant, by);
+    m.constant = (x.constant - r.constant) / by;
+    for (uint32_t i = 0; i < x.nterms; i++) {
+        kin_ix_term t = x.terms[i];
+        if (t.coef % by == 0) {
+            t.coef /= by;
+            m.terms[m.nterms++] = t;
+        } else {
+            r.terms[r.nterms++] = t;
+        }
+    }
+    *multiple = intern_sum(s, &m);
+    *rest = intern_sum(s, &r);
+}
+
+/* rest / by or rest % by remains. When rest = k*v + small with k dividing by and 0 <= small < k, only v matters. */
+static kin_ix
+leading_var(kin_ix_space *s, kin_ix rest, int64_t by, int64_t *k, kin_ix *small)
+{
+    sum x;
+    sum_of(s, rest, &x);
+    uint32_t best = 0;
+    for (uint32_t i = 1; i < x.nterms; i++)
+        best = x.terms[i].coef > x.terms[best].coef ? i : best;
+    if (x.nterms == 0 || x.terms[best].coef <= 0 || by % x.terms[best].coef)
+        return 0;
+    *k = x.terms[best].coef;
+    uint64_t atom = x.terms[best].atom;
+    memmove(x.terms + best, x.terms + best + 1, (x.nterms - best - 1) * sizeof *x.terms);
+    x.nterms--;
+    *small = intern_sum(s, &x);
+    const kin_ix_expr *e = kin_ix_at(s, *small);
+    return e->lo >= 0 && e->hi < *k ? one_term(s, atom) : 0;
+}
+
+static void
+ask_for_split(kin_ix_space *s, kin_ix e, int64_t by)
+{
+    const kin_ix_expr *x = kin_ix_at(s, e);
+    if (s->split || x->nterms != 1 || x->constant || s->terms.at[x->terms].coef != 1)
+        return;
+    const kin_ix_atom *a = &s->atoms.at[s->terms.at[x->terms].atom];
+    if (a->kind != KIN_IX_VAR || (a->hi + 1) % by)
+        return;
+    s->split = true;
+    s->split_var = a->of;
+    s->split_at = by;
+}
+
+kin_ix
+kin_ix_div(kin_ix_space *s, kin_ix a, int64_t by)
+{
+    kin_ix multiple, rest, small = 0;
+    int64_t k = 1;
+    if (by == 1)
+        return a;
+    divide(s, a, by, &multiple, &rest);
+    if (kin_ix_at(s, rest)->lo >= 0 && kin_ix_at(s, rest)->hi < by)
+        return multiple;
+    kin_ix v = leading_var(s, rest, by, &k, &small);
+    if (v && k > 1)
+        return kin_ix_add(s, multiple, kin_ix_div(s, v, by / k));
+    if (kin_ix_at(s, rest)->lo < 0) { /* the multiples matter for the sign: one quotient of the whole */
+        rest = a;
+        multiple = 0;
+    }
+    ask_for_split(s, rest, by);
+    kin_ix_expr e = *kin_ix_at(s, rest);
+    return kin_ix_add(s, multiple, one_term(s, intern_atom(s, KIN_IX_DIV, rest, by, e.lo / by, e.hi / by)));
+}
+
+kin_ix
+kin_ix_mod(kin_ix_space *s, kin_ix a, int64_t by)
+{
+    kin_ix multiple, rest, small = 0;
+    int64_t k = 1;
+    if (by == 1)
+        return 0;
+    divide(s, a, by, &multiple, &rest);
+    if (kin_ix_at(s, rest)->lo >= 0 && kin_ix_at(s, rest)->hi < by)
+        return rest;
+    kin_ix v = leading_var(s, rest, by, &k, &small);
+    if (v && k > 1)
+        return kin_ix_add(s, small, kin_ix_affine(s, kin_ix_mod(s, v, by / k), k, 0));
+    if (kin_ix_at(s, rest)->lo < 0)
+        rest = a;
+    ask_for_split(s, rest, by);
+    return one_term(s, intern_atom(s, KIN_IX_MOD, rest, by, 0, by - 1));
+}

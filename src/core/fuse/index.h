@@ -1,0 +1,64 @@
+/* Index expressions: where an element lies, as a function of loop variables. An expression is a constant plus multiples
+ * of atoms; an atom is a loop variable, the quotient or remainder of an expression by a constant, or an I64 value computed
+ * by the kernel. Equal expressions have the same number; 0 is the constant 0. Every expression knows its range,
+ * which is what simplifies quotients: (i*128 + j) / 128 is i when 0 <= j < 128.
+ *
+ * A quotient or remainder of a plain variable that cannot be simplified asks for the variable to be split
+ * (`split_var`, `split_at`): the kernel is then described again with two variables in its place.
+ */
+#ifndef KIN_FUSE_INDEX_H
+#define KIN_FUSE_INDEX_H
+
+#include "core/base/intern.h"
+
+typedef uint32_t kin_ix;
+
+typedef enum { KIN_IX_VAR, KIN_IX_DIV, KIN_IX_MOD, KIN_IX_VALUE } kin_ix_atom_kind;
+
+typedef struct {
+    uint32_t kind;   /* kin_ix_atom_kind */
+    uint32_t of;     /* variable, expression, instruction */
+    int64_t by;      /* DIV, MOD */
+    int64_t lo, hi;  /* smallest and largest value */
+} kin_ix_atom;
+
+typedef struct {
+    int64_t coef;
+    uint64_t atom;
+} kin_ix_term;
+
+typedef struct {
+    int64_t constant, lo, hi;
+    uint32_t terms, nterms; /* in order of their atoms */
+} kin_ix_expr;
+
+typedef struct {
+    KIN_VEC(kin_ix_expr) exprs;
+    KIN_VEC(kin_ix_term) terms;
+    KIN_VEC(kin_ix_atom) atoms;
+    kin_intern expr_keys, atom_keys;
+    bool split;            /* wanted: split_var into quotient and remainder by split_at */
+    uint32_t split_var;
+    int64_t split_at;
+    bool failed;
+} kin_ix_space;
+
+void kin_ix_init(kin_ix_space *s);
+void kin_ix_clear(kin_ix_space *s);
+void kin_ix_deinit(kin_ix_space *s);
+
+kin_ix kin_ix_const(kin_ix_space *s, int64_t c);
+kin_ix kin_ix_var(kin_ix_space *s, uint32_t var, int64_t size);
+/* A value in [lo, hi]. */
+kin_ix kin_ix_value(kin_ix_space *s, uint32_t inst, int64_t lo, int64_t hi);
+kin_ix kin_ix_add(kin_ix_space *s, kin_ix a, kin_ix b);
+/* a * factor + c */
+kin_ix kin_ix_affine(kin_ix_space *s, kin_ix a, int64_t factor, int64_t c);
+/* Of expressions that are never negative. */
+kin_ix kin_ix_div(kin_ix_space *s, kin_ix a, int64_t by);
+kin_ix kin_ix_mod(kin_ix_space *s, kin_ix a, int64_t by);
+
+static inline const kin_ix_expr *kin_ix_at(const kin_ix_space *s, kin_ix e) { return &s->exprs.at[e]; }
+static inline bool kin_ix_is_const(const kin_ix_space *s, kin_ix e) { return s->exprs.at[e].nterms == 0; }
+
+#endif

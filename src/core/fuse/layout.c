@@ -1,0 +1,315 @@
+/* Memory: how stored values lie, which buffers the program has, what extern calls get. */
+#include "core/fuse/fuse_priv.h"
+
+/* Do these strides number the elements 0 to n - 1, each once? */
+static bool
+is_dense(unsigned ndim, const int64_t *sizes, const int64_t *strides)
+{
+    int64_t next = 1;
+    for (unsigned done = 0; done < ndim; done++) {
+        bool found = false;
+        for (unsigned d = 0; d < ndim && !found; d++)
+            if (sizes[d] > 1 && strides[d] == next) {
+                next *= sizes[d];
+                found = true;
+            }
+        if (!found)
+            break;
+    }
+    int64_t numel = 1;
+    for (unsigned d = 0; d < ndim; d++)
+        numel *= sizes[d];
+    return next == numel;
+}
+
+void
+fuse_lay_out(fuse *f, kin_irn n, const int64_t *strides)
+{
+    const kin_ir_node *node = fuse_node(f, n);
+    const int64_t *sizes = fuse_sizes(f, n);
+    bool own = node->op != KIN_IR_INPUT && node->op != KIN_IR_RESULT;
+    if (strides == NULL && own && node->strides && is_dense(node->ndim, sizes, f->ir->ints.at + node->strides))
+        strides = f->ir->ints.at + node->strides;
+    if (kin_vec_reserve(&f->ints, node->ndim + 1u) != KIN_OK) {
+        f->failed = true;
+        return;
+    }
+    int64_t *at = f->ints.at + f->ints.len, below = 1;
+    f->nodes[n].strides = f->ints.len;
+    for (unsigned d = node->ndim; d-- > 0;) {
+        at[d] = strides ? strides[d] : below;
+        below *= sizes[d] > 1 ? sizes[d] : 1;
+    }
+    f->ints.len += node->ndim + 1u;
+}
+
+/* -- views ------------------------------------------------------------------------------------------------------- */
+
+/* Strides for a reshape of something strided; false when there are none. */
+static bool
+reshape_strides(unsigned from, const int64_t *sizes, const int64_t *strides, unsigned to, const int64_t *want, int64_t *out)
+{
+    int d = (int)from - 1, t = (int)to - 1;
+    while (d >= 0 && t >= 0) {
+        if (sizes[d] == 1) {
+            d--;
+            continue;
+        }
+        int64_t stride = strides[d], have = sizes[d], need = 1;
+        while (d > 0 && (sizes[d - 1] == 1 || strides[d - 1] == strides[d] * sizes[d])) { /* as far as it goes on */
+            if (sizes[d - 1] == 1) {
+                int64_t keep = strides[d], size = sizes[d];
+                int e = d - 1;
+                while (e > 0 && sizes[e] == 1)
+                    e--;
+                if (sizes[e] == 1 || strides[e] != keep * size)
+                    break;
+                have *= sizes[e];
+                d = e;
+                continue;
+            }
+            have *= sizes[--d];
+        }
+        for (; t >= 0 && need < have; t--) {
+            out[t] = stride * need;
+            need *= want[t];
+        }
+        if (need != have)
+            return false;
+        d--;
+    }
+    for (; t >= 0; t--) {
+        if (want[t] != 1)
+            return false;
+        out[t] = 1;
+    }
+    return true;
+}
+
+static bool
+view_step(fuse *f, kin_irn n, const int64_t *from, int64_t *strides, int64_t *offset)
+{
+    const kin_ir_node *node = fuse_node(f, n);
+    const int64_t *attrs = kin_ir_attrs(f->ir, n), *sizes = fuse_sizes(f, n);
+    kin_irn a = kin_ir_arg(f->ir, n, 0);
+    unsigned ndim = fuse_node(f, a)->ndim;
+    switch (node->op) {
+    case KIN_IR_EXPAND:
+        for (unsigned d = 0; d < node->ndim; d++) {
+            int old = (int)d + (int)ndim - (int)node->ndim;
+            strides[d] = old < 0 || fuse_sizes(f, a)[old] != sizes[d] ? 0 : from[old];
+        }
+        return true;
+    case KIN_IR_PERMUTE:
+        for (unsigned d = 0; d < node->ndim; d++)
+            strides[d] = from[attrs[d]];
+        return true;
+    case KIN_IR_SLICE:
+        for (unsigned d = 0; d < node->ndim; d++) {
+            if (attrs[node->ndim + d] < 0 && sizes[d] > 1)
+                return false;
+            *offset += attrs[d] * from[d];
+            strides[d] = from[d] * attrs[node->ndim + d];
+        }
+        return true;
+    case KIN_IR_RESHAPE: return reshape_strides(ndim, fuse_sizes(f, a), from, node->ndim, sizes, strides);
+    default: return false;
+    }
+}
+
+bool
+fuse_view(fuse *f, kin_irn n, kin_irn *base, int64_t *strides, int64_t *offset)
+{
+    const kin_ir_node *node = fuse_node(f, n);
+    if (kin_ir_op_class(node->op) == KIN_IR_CLASS_VIEW && f->nodes[n].strides == 0 && kin_ir_numel(f->ir, n)) {
+        int64_t from[KIN_IR_MAX_DIMS];
+        return fuse_view(f, kin_ir_arg(f->ir, n, 0), base, from, offset) && view_step(f, n, from, strides, offset);
+    }
+    if (f->nodes[n].strides == 0)
+        fuse_lay_out(f, n, NULL);
+    if (f->failed)
+        return false;
+    *base = n;
+    *offset = 0;
+    memcpy(strides, fuse_strides(f, n), node->ndim * sizeof *strides);
+    return true;
+}
+
+/* -- buffers ----------------------------------------------------------------------------------------------------- */
+
+static const int64_t *
+keep_ints(kin_program *p, const int64_t *from, unsigned n)
+{
+    int64_t *at = kin_program_alloc(p, (n + 1u) * sizeof *at);
+    if (at && n)
+        memcpy(at, from, n * sizeof *at);
+    return at;
+}
+
+static size_t
+bytes_of(const kin_buf *b)
+{
+    int64_t last = 0;
+    for (unsigned d = 0; d < b->ndim; d++) {
+        if (b->sizes[d] == 0)
+            return 0;
+        last += (b->sizes[d] - 1) * b->strides[d];
+    }
+    return (size_t)(last + 1) * kin_dtype_bytes(b->dtype);
+}
+
+static kin_status
+add_buffer(fuse *f, kin_program *p, kin_irn n)
+{
+    const kin_ir_node *node = fuse_node(f, n);
+    kin_buf b = {.kind = KIN_BUF_TEMP, .dtype = node->dtype, .ndim = node->ndim};
+    b.sizes = keep_ints(p, fuse_sizes(f, n), node->ndim);
+    b.strides = keep_ints(p, fuse_strides(f, n), node->ndim);
+    if (b.sizes == NULL || b.strides == NULL)
+        return KIN_NOMEM;
+    b.bytes = bytes_of(&b);
+    if (node->op == KIN_IR_INPUT) {
+        b.kind = KIN_BUF_INPUT;
+        b.index = (uint32_t)kin_ir_attrs(f->ir, n)[0];
+    } else if (node->op == KIN_IR_RESULT) {
+        b.kind = KIN_BUF_EXTERN;
+        b.index = (uint32_t)kin_ir_attrs(f->ir, n)[0];
+    } else if (f->nodes[n].output != FUSE_NONE) {
+        b.kind = KIN_BUF_OUTPUT;
+        b.index = f->nodes[n].output;
+    }
+    f->nodes[n].buffer = p->buffers.len;
+    return kin_vec_push(&p->buffers, b);
+}
+
+static kin_status
+add_buffers(fuse *f, kin_program *p)
+{
+    for (kin_irn n = 1; n < f->ir->nodes.len; n++) {
+        unsigned op = fuse_node(f, n)->op;
+        bool given = op == KIN_IR_INPUT || op == KIN_IR_RESULT;
+        if (given ? f->nodes[n].live : f->nodes[n].stored && f->nodes[n].needed)
+            KIN_TRY(add_buffer(f, p, n));
+    }
+    p->noutputs = f->ir->outputs.len;
+    p->outputs = kin_program_alloc(p, (p->noutputs + 1) * sizeof *p->outputs);
+    if (p->outputs == NULL)
+        return KIN_NOMEM;
+    for (uint32_t i = 0; i < p->noutputs; i++)
+        p->outputs[i] = f->nodes[f->ir->outputs.at[i].node].buffer;
+    return KIN_OK;
+}
+
+/* -- operations -------------------------------------------------------------------------------------------------- */
+
+static kin_status
+add_argument(fuse *f, kin_program *p, kin_irn n, kin_extern_arg *out)
+{
+    kin_irn base;
+    int64_t strides[KIN_IR_MAX_DIMS], offset;
+    if (!fuse_view(f, n, &base, strides, &offset))
+        return KIN_BUG;
+    out->buffer = f->nodes[base].buffer;
+    out->ndim = fuse_node(f, n)->ndim;
+    out->sizes = keep_ints(p, fuse_sizes(f, n), out->ndim);
+    out->strides = keep_ints(p, strides, out->ndim);
+    out->offset = offset;
+    out->whole = base == n;
+    if (out->buffer == FUSE_NONE)
+        return KIN_BUG;
+    return out->sizes && out->strides ? KIN_OK : KIN_NOMEM;
+}
+
+static uint32_t
+count_results(const fuse *f, kin_irn call)
+{
+    uint32_t n = 0;
+    for (kin_irn r = call + 1; r < f->ir->nodes.len; r++)
+        if (fuse_node(f, r)->op == KIN_IR_RESULT && kin_ir_arg(f->ir, r, 0) == call && kin_ir_attrs(f->ir, r)[0] >= n)
+            n = (uint32_t)kin_ir_attrs(f->ir, r)[0] + 1;
+    return n;
+}
+
+static kin_status
+add_extern(fuse *f, kin_program *p, kin_irn n)
+{
+    const char *name = kin_ir_name(f->ir, n);
+    kin_extern_call c = {.number = (uint32_t)kin_ir_attrs(f->ir, n)[0], .nargs = fuse_node(f, n)->nargs};
+    char *copy = kin_program_alloc(p, strlen(name) + 1);
+    c.nresults = count_results(f, n);
+    c.args = kin_program_alloc(p, (c.nargs + 1) * sizeof *c.args);
+    c.results = kin_program_alloc(p, (c.nresults + 1) * sizeof *c.results);
+    if (copy == NULL || c.args == NULL || c.results == NULL)
+        return KIN_NOMEM;
+    c.name = strcpy(copy, name);
+    for (uint32_t a = 0; a < c.nargs; a++)
+        KIN_TRY(add_argument(f, p, kin_ir_arg(f->ir, n, a), &c.args[a]));
+    memset(c.results, 0xff, c.nresults * sizeof *c.results);
+    for (kin_irn r = n + 1; r < f->ir->nodes.len; r++)
+        if (fuse_node(f, r)->op == KIN_IR_RESULT && kin_ir_arg(f->ir, r, 0) == n && f->nodes[r].live)
+            c.results[kin_ir_attrs(f->ir, r)[0]] = f->nodes[r].buffer;
+    KIN_TRY(kin_vec_push(&p->externs, c));
+    kin_op op = {.is_extern = true, .index = p->externs.len - 1};
+    return kin_vec_push(&p->ops, op);
+}
+
+static char *
+name_of(fuse *f, kin_program *p, const group *g)
+{
+    kin_text t = {0};
+    kin_text_add(&t, "fused");
+    for (uint32_t i = 0; i < g->statements.len && i < 5; i++) {
+        const statement *s = &g->statements.at[i];
+        kin_text_addf(&t, "_%s", s->kind == ST_BASE ? "copy" : kin_ir_op_name(fuse_node(f, s->value)->op));
+    }
+    char *name = t.failed ? NULL : kin_program_alloc(p, t.len + 1);
+    if (name)
+        memcpy(name, t.at, t.len + 1);
+    kin_text_deinit(&t);
+    return name;
+}
+
+static kin_status
+add_kernel(fuse *f, kin_fused *out, const group *g)
+{
+    kin_program *p = out->program;
+    kin_fused_kernel made = {.kernel = p->kernels.len};
+    kin_irn_list of = {0};
+    kin_kernel k = {.name = name_of(f, p, g)};
+    const char *why = fuse_build(f, g->statements.at, g->statements.len, true, &made.loops, &of);
+    if (why && f->notes)
+        kin_text_addf(f->notes, "%s: %s\n", k.name ? k.name : "", why);
+    if (why || made.loops.actions.len == 0) {
+        kin_loops_deinit(&made.loops);
+        kin_vec_deinit(&of);
+        return why ? KIN_BREAK : KIN_OK; /* a group that nobody needs */
+    }
+    uint32_t n = 0;
+    k.buffers = kin_program_alloc(p, (of.len + 1) * sizeof *k.buffers);
+    for (uint32_t i = 0; k.buffers && i < of.len; i++)
+        if (!made.loops.buffers.at[i].local)
+            k.buffers[n++] = f->nodes[of.at[i]].buffer;
+    k.nbuffers = n;
+    kin_vec_deinit(&of);
+    if (k.buffers == NULL || k.name == NULL || kin_vec_push(&out->kernels, made) != KIN_OK) {
+        kin_loops_deinit(&made.loops);
+        return KIN_NOMEM;
+    }
+    KIN_TRY(kin_vec_push(&p->kernels, k));
+    kin_op op = {.index = p->kernels.len - 1};
+    return kin_vec_push(&p->ops, op);
+}
+
+kin_status
+fuse_program(fuse *f, kin_fused *out)
+{
+    out->program = kin_program_new();
+    if (out->program == NULL)
+        return KIN_NOMEM;
+    KIN_TRY(add_buffers(f, out->program));
+    for (uint32_t g = 0; g < f->groups.len; g++) {
+        const group *x = &f->groups.at[g];
+        KIN_TRY(x->is_extern ? add_extern(f, out->program, x->call) : add_kernel(f, out, x));
+    }
+    return kin_program_plan(out->program);
+}

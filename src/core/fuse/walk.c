@@ -1,0 +1,696 @@
+/* A group of statements as loops. Each statement's elements are followed from the coordinates of its result back to
+ * memory; index maps become arithmetic on coordinates. Coordinates that need a variable divided ask for a split, and
+ * the group is walked again with two variables in its place.
+ */
+#include "core/fuse/fuse_priv.h"
+
+typedef struct {
+    kin_irn node;
+    uint32_t inst;
+    kin_ix coords[KIN_IR_MAX_DIMS];
+} known;
+
+typedef struct {
+    fuse *f;
+    kin_loops *k;
+    kin_irn_list *of_buffers;
+    KIN_VEC(known) known;      /* values of this group made so far */
+    kin_intern inst_keys;
+    kin_intern memo_keys;
+    KIN_VEC(uint32_t) memo;    /* instruction by memo key; 0 = being computed */
+    KIN_VEC(uint32_t) phases;  /* by instruction */
+    const char *why;           /* the first thing that went wrong */
+    uint32_t depth;
+} walk;
+
+static uint32_t
+fail(walk *w, const char *why)
+{
+    if (w->why == NULL)
+        w->why = why;
+    return 0;
+}
+
+/* -- instructions ------------------------------------------------------------------------------------------------ */
+
+static uint32_t
+index_phase(const walk *w, kin_ix e)
+{
+    uint32_t phase = 0;
+    const kin_ix_expr *x = kin_ix_at(&w->k->ix, e);
+    for (uint32_t i = 0; i < x->nterms; i++) {
+        const kin_ix_atom *a = &w->k->ix.atoms.at[w->k->ix.terms.at[x->terms + i].atom];
+        uint32_t p = a->kind == KIN_IX_VAR ? 0 : a->kind == KIN_IX_VALUE ? w->phases.at[a->of] : index_phase(w, a->of);
+        phase = p > phase ? p : phase;
+    }
+    return phase;
+}
+
+static uint32_t
+add_inst(walk *w, kin_loop_inst in, uint32_t phase)
+{
+    bool fresh;
+    if (w->why)
+        return 0;
+    uint32_t n = kin_intern_put(&w->inst_keys, &in, sizeof in, &fresh) + 1;
+    if (!fresh)
+        return w->inst_keys.failed ? fail(w, "memory") : n;
+    for (int a = 0; a < 3; a++)
+        if (in.args[a] && w->phases.at[in.args[a]] > phase)
+            phase = w->phases.at[in.args[a]];
+    if (in.mask && w->phases.at[in.mask] > phase)
+        phase = w->phases.at[in.mask];
+    uint32_t p = in.kind == KIN_LI_LOAD || in.kind == KIN_LI_INDEX ? index_phase(w, in.index) : 0;
+    phase = p > phase ? p : phase;
+    if (kin_vec_push(&w->k->insts, in) != KIN_OK || kin_vec_push(&w->phases, phase) != KIN_OK)
+        return fail(w, "memory");
+    if (n > FUSE_MOST_INSTS)
+        return fail(w, "too much for one kernel");
+    return n;
+}
+
+static uint32_t
+add_op(walk *w, unsigned op, unsigned dtype, uint32_t a, uint32_t b, uint32_t c)
+{
+    kin_loop_inst in = {.kind = KIN_LI_OP, .op = (uint8_t)op, .dtype = (uint8_t)dtype, .args = {a, b, c}};
+    return add_inst(w, in, 0);
+}
+
+static uint32_t
+add_const(walk *w, unsigned dtype, kin_scalar value)
+{
+    return add_inst(w, (kin_loop_inst){.kind = KIN_LI_CONST, .dtype = (uint8_t)dtype, .value = value}, 0);
+}
+
+static uint32_t
+add_index(walk *w, kin_ix e)
+{
+    if (kin_ix_is_const(&w->k->ix, e))
+        return add_const(w, KIN_I64, (kin_scalar){.i = kin_ix_at(&w->k->ix, e)->constant});
+    return add_inst(w, (kin_loop_inst){.kind = KIN_LI_INDEX, .dtype = KIN_I64, .index = e}, 0);
+}
+
+static uint32_t
+both(walk *w, uint32_t a, uint32_t b)
+{
+    return a == 0 ? b : b == 0 || a == b ? a : add_op(w, KIN_IR_AND, KIN_BOOL, a, b, 0);
+}
+
+/* The number of the kernel's buffer for a value in memory. */
+static uint32_t
+buffer_of(walk *w, kin_irn n, bool written)
+{
+    for (uint32_t i = 0; i < w->of_buffers->len; i++)
+        if (w->of_buffers->at[i] == n) {
+            w->k->buffers.at[i].written |= written;
+            return i;
+        }
+    kin_loop_buffer b = {.dtype = fuse_node(w->f, n)->dtype, .written = written};
+    if (kin_vec_push(w->of_buffers, n) != KIN_OK || kin_vec_push(&w->k->buffers, b) != KIN_OK)
+        return fail(w, "memory");
+    if (w->of_buffers->len > FUSE_MOST_BUFFERS)
+        return fail(w, "too many buffers");
+    return w->of_buffers->len - 1;
+}
+
+static kin_ix
+memory_index(walk *w, kin_irn n, const kin_ix *coords)
+{
+    kin_ix sum = 0;
+    const int64_t *strides = fuse_strides(w->f, n);
+    for (unsigned d = 0; d < fuse_node(w->f, n)->ndim; d++)
+        sum = kin_ix_add(&w->k->ix, sum, kin_ix_affine(&w->k->ix, coords[d], strides[d], 0));
+    return sum;
+}
+
+/* -- coordinates ------------------------------------------------------------------------------------------------- */
+
+/* The row-major number, back into coordinates of these sizes. */
+static void
+delinearise(kin_ix_space *s, kin_ix number, unsigned ndim, const int64_t *sizes, kin_ix *coords)
+{
+    int64_t below = 1;
+    for (unsigned d = ndim; d-- > 0;) {
+        coords[d] = sizes[d] <= 1 ? 0 : kin_ix_mod(s, kin_ix_div(s, number, below), sizes[d]);
+        below *= sizes[d];
+    }
+}
+
+static kin_ix
+linearise(kin_ix_space *s, unsigned ndim, const int64_t *sizes, const kin_ix *coords)
+{
+    kin_ix number = 0;
+    int64_t below = 1;
+    for (unsigned d = ndim; d-- > 0;) {
+        number = kin_ix_add(s, number, kin_ix_affine(s, coords[d], below, 0));
+        below *= sizes[d];
+    }
+    return number;
+}
+
+/* -- values ------------------------------------------------------------------------------------------------------ */
+
+static uint32_t value(walk *w, kin_irn n, const kin_ix *coords, uint32_t mask);
+
+static uint32_t
+load(walk *w, kin_irn n, const kin_ix *coords, uint32_t mask)
+{
+    for (uint32_t i = 0; i < w->known.len; i++) {
+        const known *k = &w->known.at[i];
+        if (k->node != n)
+            continue;
+        if (memcmp(k->coords, coords, fuse_node(w->f, n)->ndim * sizeof *coords) == 0)
+            return k->inst;
+        return fail(w, "a value of the same kernel is read at other places than it is made at");
+    }
+    kin_loop_inst in = {.kind = KIN_LI_LOAD, .dtype = fuse_node(w->f, n)->dtype, .mask = mask};
+    in.buffer = buffer_of(w, n, false);
+    in.index = memory_index(w, n, coords);
+    return add_inst(w, in, 0);
+}
+
+/* lo <= coordinate < hi, as an instruction; 0 when that is always so. */
+static uint32_t
+within(walk *w, kin_ix c, int64_t lo, int64_t hi)
+{
+    const kin_ix_expr x = *kin_ix_at(&w->k->ix, c);
+    uint32_t v, a = 0, b = 0;
+    if (x.lo >= lo && x.hi < hi)
+        return 0;
+    v = add_index(w, c);
+    if (x.lo < lo)
+        a = add_op(w, KIN_IR_GE, KIN_BOOL, v, add_const(w, KIN_I64, (kin_scalar){.i = lo}), 0);
+    if (x.hi >= hi)
+        b = add_op(w, KIN_IR_LT, KIN_BOOL, v, add_const(w, KIN_I64, (kin_scalar){.i = hi}), 0);
+    return both(w, a, b);
+}
+
+static uint32_t
+value_pad(walk *w, kin_irn n, const kin_ix *coords, uint32_t mask)
+{
+    const int64_t *low = kin_ir_attrs(w->f->ir, n);
+    kin_irn a = kin_ir_arg(w->f->ir, n, 0), fill = kin_ir_arg(w->f->ir, n, 1);
+    const int64_t *sizes = fuse_sizes(w->f, a);
+    kin_ix in[KIN_IR_MAX_DIMS];
+    uint32_t inside = 0;
+    bool never = false;
+    for (unsigned d = 0; d < fuse_node(w->f, n)->ndim; d++) {
+        in[d] = kin_ix_affine(&w->k->ix, coords[d], 1, -low[d]);
+        const kin_ix_expr x = *kin_ix_at(&w->k->ix, in[d]);
+        never |= x.hi < 0 || x.lo >= sizes[d];
+        inside = both(w, inside, within(w, in[d], 0, sizes[d]));
+    }
+    if (never)
+        return value(w, fill, NULL, mask);
+    uint32_t v = value(w, a, in, both(w, mask, inside));
+    return inside ? add_op(w, KIN_IR_WHERE, fuse_node(w->f, n)->dtype, inside, v, value(w, fill, NULL, mask)) : v;
+}
+
+static uint32_t
+value_cat(walk *w, kin_irn n, const kin_ix *coords, uint32_t mask)
+{
+    unsigned dim = (unsigned)kin_ir_attrs(w->f->ir, n)[0], ndim = fuse_node(w->f, n)->ndim;
+    int64_t end = fuse_sizes(w->f, n)[dim];
+    uint32_t result = 0;
+    kin_ix in[KIN_IR_MAX_DIMS];
+    memcpy(in, coords, ndim * sizeof *in);
+    for (unsigned i = fuse_node(w->f, n)->nargs; i-- > 0 && !w->why;) {
+        kin_irn part = kin_ir_arg(w->f->ir, n, i);
+        int64_t size = fuse_sizes(w->f, part)[dim], start = end - size;
+        const kin_ix_expr x = *kin_ix_at(&w->k->ix, coords[dim]);
+        end = start;
+        if (size == 0 || x.hi < start || x.lo >= start + size)
+            continue;
+        uint32_t here = within(w, coords[dim], start, start + size);
+        in[dim] = kin_ix_affine(&w->k->ix, coords[dim], 1, -start);
+        uint32_t v = value(w, part, in, both(w, mask, here));
+        result = result ? add_op(w, KIN_IR_WHERE, fuse_node(w->f, n)->dtype, here, v, result) : v;
+        if (here == 0)
+            break;
+    }
+    return result ? result : fail(w, "cat of nothing");
+}
+
+/* The coordinate that an index value gives: as an expression when it is one. */
+static kin_ix
+indexed(walk *w, uint32_t inst, int64_t size, uint32_t mask)
+{
+    if (w->why)
+        return 0;
+    const kin_loop_inst *in = &w->k->insts.at[inst];
+    if (in->kind == KIN_LI_CONST && in->value.i >= 0 && in->value.i < size)
+        return kin_ix_const(&w->k->ix, in->value.i);
+    if (in->kind == KIN_LI_INDEX && kin_ix_at(&w->k->ix, in->index)->lo >= 0 && kin_ix_at(&w->k->ix, in->index)->hi < size)
+        return in->index;
+    kin_loop_inst check = {.kind = KIN_LI_CHECK, .dtype = KIN_I64, .args = {inst}, .mask = mask, .value.i = size};
+    w->k->checks = true;
+    uint32_t v = add_inst(w, check, 0);
+    return v ? kin_ix_value(&w->k->ix, v, 0, size - 1) : 0;
+}
+
+static void
+index_coords(walk *w, kin_irn n, const int64_t *map, kin_irn target, const kin_ix *coords, uint32_t mask, unsigned first,
+             kin_ix *in)
+{
+    for (unsigned d = 0; d < fuse_node(w->f, target)->ndim; d++) {
+        if (map[d] >= 0) {
+            in[d] = coords[map[d]];
+            continue;
+        }
+        kin_irn index = kin_ir_arg(w->f->ir, n, first + (unsigned)(-1 - map[d]));
+        in[d] = indexed(w, value(w, index, coords, mask), fuse_sizes(w->f, target)[d], mask);
+    }
+}
+
+static uint32_t
+value_view(walk *w, kin_irn n, const kin_ix *coords, uint32_t mask)
+{
+    const kin_ir_node *node = fuse_node(w->f, n);
+    const int64_t *attrs = kin_ir_attrs(w->f->ir, n);
+    kin_irn a = kin_ir_arg(w->f->ir, n, 0);
+    const kin_ir_node *from = fuse_node(w->f, a);
+    const int64_t *sizes = fuse_sizes(w->f, a);
+    kin_ix in[KIN_IR_MAX_DIMS];
+    kin_ix_space *s = &w->k->ix;
+    switch (node->op) {
+    case KIN_IR_EXPAND:
+        for (unsigned d = 0; d < from->ndim; d++)
+            in[d] = sizes[d] == 1 ? 0 : coords[d + node->ndim - from->ndim];
+        break;
+    case KIN_IR_PERMUTE:
+        for (unsigned d = 0; d < node->ndim; d++)
+            in[attrs[d]] = coords[d];
+        break;
+    case KIN_IR_RESHAPE: delinearise(s, linearise(s, node->ndim, fuse_sizes(w->f, n), coords), from->ndim, sizes, in); break;
+    case KIN_IR_SLICE:
+        for (unsigned d = 0; d < node->ndim; d++)
+            in[d] = kin_ix_affine(s, coords[d], attrs[node->ndim + d], attrs[d]);
+        break;
+    case KIN_IR_PAD: return value_pad(w, n, coords, mask);
+    case KIN_IR_CAT: return value_cat(w, n, coords, mask);
+    case KIN_IR_INDEX: index_coords(w, n, attrs, a, coords, mask, 1, in); break;
+    default: return fail(w, "an index map without code");
+    }
+    return value(w, a, in, mask);
+}
+
+static bool
+divides_ints(const kin_ir_node *node)
+{
+    return !kin_dtype_is_float(node->dtype)
+        && (node->op == KIN_IR_DIV || node->op == KIN_IR_FLOOR_DIV || node->op == KIN_IR_REM || node->op == KIN_IR_FMOD);
+}
+
+static uint32_t
+value_pointwise(walk *w, kin_irn n, const kin_ix *coords, uint32_t mask)
+{
+    const kin_ir_node *node = fuse_node(w->f, n);
+    kin_loop_inst in = {.kind = KIN_LI_OP, .op = node->op, .dtype = node->dtype};
+    for (unsigned a = 0; a < node->nargs; a++)
+        in.args[a] = value(w, kin_ir_arg(w->f->ir, n, a), coords, mask);
+    if (w->why)
+        return 0;
+    if (divides_ints(node)) {
+        in.mask = mask;
+        w->k->checks = true;
+    }
+    if (node->op == KIN_IR_POW && kin_dtype_is_float(node->dtype)) { /* squares are most of them */
+        const kin_loop_inst *power = &w->k->insts.at[in.args[1]];
+        if (power->kind == KIN_LI_CONST && power->value.f == 2.0)
+            return add_op(w, KIN_IR_MUL, node->dtype, in.args[0], in.args[0], 0);
+    }
+    return add_inst(w, in, 0);
+}
+
+static uint32_t
+value_inline(walk *w, kin_irn n, const kin_ix *coords, uint32_t mask)
+{
+    const kin_ir_node *node = fuse_node(w->f, n);
+    if (node->dtype == KIN_C64 || node->dtype == KIN_C128)
+        return fail(w, "complex values");
+    switch (kin_ir_op_class(node->op)) {
+    case KIN_IR_CLASS_POINTWISE:
+    case KIN_IR_CLASS_COMPARE: return value_pointwise(w, n, coords, mask);
+    case KIN_IR_CLASS_VIEW: return value_view(w, n, coords, mask);
+    case KIN_IR_CLASS_LEAF: break;
+    default: return fail(w, "a value that has no code");
+    }
+    if (node->op == KIN_IR_CONST)
+        return add_const(w, node->dtype, node->value);
+    uint32_t i = add_index(w, coords[kin_ir_attrs(w->f->ir, n)[0]]);
+    return node->dtype == KIN_I64 ? i : add_op(w, KIN_IR_CAST, node->dtype, i, 0, 0);
+}
+
+/* The instruction for one element; each (node, place, condition) is computed once. */
+static uint32_t
+value(walk *w, kin_irn n, const kin_ix *coords, uint32_t mask)
+{
+    struct {
+        uint32_t node, mask;
+        kin_ix coords[KIN_IR_MAX_DIMS];
+    } key = {n, mask, {0}};
+    unsigned ndim = fuse_node(w->f, n)->ndim;
+    bool fresh;
+    if (w->why)
+        return 0;
+    if (ndim)
+        memcpy(key.coords, coords, ndim * sizeof *coords);
+    uint32_t m = kin_intern_put(&w->memo_keys, &key, 2 * sizeof(uint32_t) + ndim * sizeof *coords, &fresh);
+    if (w->memo_keys.failed || (fresh && kin_vec_push(&w->memo, 0u) != KIN_OK))
+        return fail(w, "memory");
+    if (!fresh)
+        return w->memo.at[m];
+    if (++w->depth > 4000)
+        return fail(w, "too deep");
+    uint32_t v = fuse_in_memory(w->f, n) ? load(w, n, coords, mask) : value_inline(w, n, coords, mask);
+    w->depth--;
+    return w->memo.at[m] = v;
+}
+
+/* -- statements -------------------------------------------------------------------------------------------------- */
+
+/* The space of a kernel: variables of the statement that has the most, in row-major order. */
+static kin_ix
+all_vars(walk *w, bool with_inner)
+{
+    kin_ix number = 0;
+    int64_t below = 1;
+    for (uint32_t v = w->k->vars.len; v-- > 0;) {
+        const kin_loop_var *var = &w->k->vars.at[v];
+        if (var->inner && !with_inner)
+            continue;
+        kin_ix x = kin_ix_var(&w->k->ix, v, var->size);
+        number = kin_ix_add(&w->k->ix, number, kin_ix_affine(&w->k->ix, x, below, 0));
+        below *= var->size;
+    }
+    return number;
+}
+
+static int64_t
+numel_of_vars(const walk *w, bool with_inner)
+{
+    int64_t n = 1;
+    for (uint32_t v = 0; v < w->k->vars.len; v++)
+        n *= w->k->vars.at[v].inner && !with_inner ? 1 : w->k->vars.at[v].size;
+    return n;
+}
+
+/* Does it consist of plain variables, all inner or all outer? */
+static bool
+only(const walk *w, kin_ix e, bool inner)
+{
+    const kin_ix_expr *x = kin_ix_at(&w->k->ix, e);
+    for (uint32_t i = 0; i < x->nterms; i++) {
+        const kin_ix_atom *a = &w->k->ix.atoms.at[w->k->ix.terms.at[x->terms + i].atom];
+        if (a->kind != KIN_IX_VAR || w->k->vars.at[a->of].inner != inner)
+            return false;
+    }
+    return true;
+}
+
+static bool
+plain(const walk *w, kin_ix e)
+{
+    const kin_ix_expr *x = kin_ix_at(&w->k->ix, e);
+    for (uint32_t i = 0; i < x->nterms; i++)
+        if (w->k->ix.atoms.at[w->k->ix.terms.at[x->terms + i].atom].kind != KIN_IX_VAR)
+            return false;
+    return true;
+}
+
+static void
+remember(walk *w, kin_irn n, uint32_t inst, const kin_ix *coords)
+{
+    known k = {.node = n, .inst = inst};
+    memcpy(k.coords, coords, fuse_node(w->f, n)->ndim * sizeof *coords);
+    if (kin_vec_push(&w->known, k) != KIN_OK)
+        fail(w, "memory");
+}
+
+static void
+act(walk *w, kin_loop_action a)
+{
+    if (w->why == NULL && kin_vec_push(&w->k->actions, a) != KIN_OK)
+        fail(w, "memory");
+}
+
+/* The coordinates of a whole value in the kernel's space, by its number of elements. */
+static bool
+coords_of(walk *w, kin_irn n, kin_ix *coords, bool *row, bool alone)
+{
+    const kin_ir_node *node = fuse_node(w->f, n);
+    int64_t numel = kin_ir_numel(w->f->ir, n);
+    *row = numel != numel_of_vars(w, true);
+    if (*row && numel != numel_of_vars(w, false)) {
+        fail(w, "another number of elements");
+        return false;
+    }
+    delinearise(&w->k->ix, all_vars(w, !*row), node->ndim, fuse_sizes(w->f, n), coords);
+    for (unsigned d = 0; d < node->ndim && !alone; d++)
+        if (!plain(w, coords[d]) && !w->k->ix.split) {
+            fail(w, "sizes that do not divide up alike");
+            return false;
+        }
+    return w->why == NULL;
+}
+
+static void
+do_value(walk *w, const statement *s, bool final, bool alone)
+{
+    kin_ix coords[KIN_IR_MAX_DIMS];
+    bool row;
+    if (!coords_of(w, s->value, coords, &row, alone))
+        return;
+    const kin_ir_node *node = fuse_node(w->f, s->value);
+    /* the value itself is in memory only after this */
+    uint32_t v = s->value == s->node ? value_inline(w, s->value, coords, 0) : value(w, s->value, coords, 0);
+    if (w->why)
+        return;
+    if (s->kind == ST_VALUE)
+        remember(w, s->node, v, coords);
+    if (final && !w->f->nodes[s->node].needed)
+        return;
+    if (s->kind == ST_PART)
+        coords[s->dim] = kin_ix_affine(&w->k->ix, coords[s->dim], 1, s->offset);
+    kin_loop_action a = {.kind = KIN_LA_STORE, .dtype = node->dtype, .row = row, .phase = w->phases.at[v], .value = v};
+    a.buffer = buffer_of(w, s->node, true);
+    a.index = memory_index(w, s->node, coords);
+    act(w, a);
+}
+
+static bool
+is_arg(unsigned op)
+{
+    return op == KIN_IR_ARGMAX || op == KIN_IR_ARGMIN;
+}
+
+static bool
+has_dim(const fuse *f, kin_irn n, unsigned d)
+{
+    for (unsigned i = 0; i < fuse_node(f, n)->nattrs; i++)
+        if (kin_ir_attrs(f->ir, n)[i] == (int64_t)d)
+            return true;
+    return false;
+}
+
+/* Which number an element has among those that are reduced together. */
+static uint32_t
+position_of(walk *w, kin_irn n, kin_irn from, const kin_ix *coords)
+{
+    kin_ix number = 0;
+    int64_t below = 1;
+    for (unsigned d = fuse_node(w->f, from)->ndim; d-- > 0;)
+        if (has_dim(w->f, n, d)) {
+            number = kin_ix_add(&w->k->ix, number, kin_ix_affine(&w->k->ix, coords[d], below, 0));
+            below *= fuse_sizes(w->f, from)[d];
+        }
+    return add_index(w, number);
+}
+
+static void
+do_reduce(walk *w, const statement *s, bool final)
+{
+    kin_irn from = kin_ir_arg(w->f->ir, s->node, 0);
+    const kin_ir_node *node = fuse_node(w->f, s->node);
+    kin_ix coords[KIN_IR_MAX_DIMS];
+    bool row;
+    if (!coords_of(w, from, coords, &row, false))
+        return;
+    for (unsigned d = 0; d < fuse_node(w->f, from)->ndim; d++)
+        if (!only(w, coords[d], has_dim(w->f, s->node, d)) && !w->k->ix.split) {
+            fail(w, "reduces over other dimensions");
+            return;
+        }
+    uint32_t v = value(w, from, coords, 0);
+    if (w->why)
+        return;
+    kin_loop_action a = {.kind = KIN_LA_REDUCE, .op = node->op, .dtype = node->dtype, .phase = w->phases.at[v], .value = v};
+    a.acc = w->k->naccs++;
+    if (is_arg(node->op))
+        a.position = position_of(w, s->node, from, coords);
+    act(w, a);
+    uint32_t r = add_inst(w, (kin_loop_inst){.kind = KIN_LI_ACC, .dtype = node->dtype, .buffer = a.acc}, a.phase + 1);
+    for (unsigned d = 0; d < node->ndim; d++)
+        if (has_dim(w->f, s->node, d))
+            coords[d] = 0;
+    if (w->why)
+        return;
+    remember(w, s->node, r, coords);
+    if (final && !w->f->nodes[s->node].needed)
+        return;
+    kin_loop_action store = {.kind = KIN_LA_STORE, .dtype = node->dtype, .row = true, .phase = a.phase + 1, .value = r};
+    store.buffer = buffer_of(w, s->node, true);
+    store.index = memory_index(w, s->node, coords);
+    act(w, store);
+}
+
+static void
+do_scan(walk *w, const statement *s)
+{
+    kin_irn from = kin_ir_arg(w->f->ir, s->node, 0);
+    const kin_ir_node *node = fuse_node(w->f, s->node);
+    kin_ix coords[KIN_IR_MAX_DIMS];
+    bool row;
+    if (!coords_of(w, from, coords, &row, false))
+        return;
+    uint32_t v = value(w, from, coords, 0);
+    kin_loop_action a = {.kind = KIN_LA_SCAN, .op = node->op, .dtype = node->dtype, .value = v};
+    a.acc = w->k->naccs++;
+    a.buffer = buffer_of(w, s->node, true);
+    a.index = memory_index(w, s->node, coords);
+    w->k->ordered = true;
+    act(w, a);
+}
+
+static void
+do_update(walk *w, const statement *s)
+{
+    const kin_ir_node *node = fuse_node(w->f, s->node);
+    const int64_t *attrs = kin_ir_attrs(w->f->ir, s->node);
+    kin_irn source = kin_ir_arg(w->f->ir, s->node, 1);
+    kin_ix coords[KIN_IR_MAX_DIMS], to[KIN_IR_MAX_DIMS];
+    bool row;
+    if (!coords_of(w, source, coords, &row, false))
+        return;
+    index_coords(w, s->node, attrs + 1, s->node, coords, 0, 2, to);
+    uint32_t v = value(w, source, coords, 0);
+    kin_loop_action a = {.kind = KIN_LA_UPDATE, .op = (uint8_t)attrs[0], .dtype = node->dtype, .value = v};
+    a.buffer = buffer_of(w, s->node, true);
+    a.index = memory_index(w, s->node, to);
+    w->k->ordered = true;
+    act(w, a);
+}
+
+static void
+do_statement(walk *w, const statement *s, bool final, bool alone)
+{
+    switch ((statement_kind)s->kind) {
+    case ST_VALUE:
+    case ST_PART:
+    case ST_BASE: do_value(w, s, final, alone); break;
+    case ST_REDUCE: do_reduce(w, s, final); break;
+    case ST_SCAN: do_scan(w, s); break;
+    case ST_UPDATE: do_update(w, s); break;
+    }
+}
+
+/* -- the group --------------------------------------------------------------------------------------------------- */
+
+static bool
+updates_along(const fuse *f, kin_irn n, unsigned d)
+{
+    const int64_t *map = kin_ir_attrs(f->ir, n) + 1;
+    for (unsigned i = 0; i < fuse_node(f, n)->ndim; i++)
+        if (map[i] == (int64_t)d)
+            return false;
+    return true;
+}
+
+/* The variables come from the first statement that reduces, else the first. */
+static void
+start_vars(walk *w, const statement *all, uint32_t n)
+{
+    const statement *lead = all;
+    for (uint32_t i = n; i-- > 0;)
+        if (all[i].kind >= ST_REDUCE)
+            lead = &all[i];
+    kin_irn of = lead->kind == ST_UPDATE ? kin_ir_arg(w->f->ir, lead->node, 1)
+               : lead->kind >= ST_REDUCE ? kin_ir_arg(w->f->ir, lead->node, 0) : lead->value;
+    for (unsigned d = 0; d < fuse_node(w->f, of)->ndim; d++) {
+        kin_loop_var v = {.size = fuse_sizes(w->f, of)[d]};
+        v.inner = lead->kind == ST_UPDATE ? updates_along(w->f, lead->node, d)
+                : lead->kind >= ST_REDUCE ? has_dim(w->f, lead->node, d) : false;
+        if (v.size > 1 && kin_vec_push(&w->k->vars, v) != KIN_OK)
+            fail(w, "memory");
+    }
+}
+
+static void
+split_var(walk *w)
+{
+    kin_ix_space *s = &w->k->ix;
+    uint32_t at = s->split_var;
+    if (kin_vec_push(&w->k->vars, w->k->vars.at[at]) != KIN_OK) {
+        fail(w, "memory");
+        return;
+    }
+    memmove(w->k->vars.at + at + 1, w->k->vars.at + at, (w->k->vars.len - 1 - at) * sizeof *w->k->vars.at);
+    w->k->vars.at[at].size /= s->split_at;
+    w->k->vars.at[at + 1].size = s->split_at;
+    if (w->k->vars.len > FUSE_MOST_VARS)
+        fail(w, "too many loops");
+}
+
+static void
+forget(walk *w)
+{
+    kin_loops *k = w->k;
+    k->insts.len = 1;
+    k->actions.len = k->buffers.len = k->naccs = w->of_buffers->len = 0;
+    k->checks = k->ordered = false;
+    kin_ix_clear(&k->ix);
+    kin_intern_clear(&w->inst_keys);
+    kin_intern_clear(&w->memo_keys);
+    w->memo.len = w->known.len = w->depth = 0;
+    w->phases.len = 0;
+    if (kin_vec_push(&w->phases, 0u) != KIN_OK)
+        fail(w, "memory");
+}
+
+static uint32_t
+count_phases(const kin_loops *k)
+{
+    uint32_t n = 0;
+    for (uint32_t i = 0; i < k->actions.len; i++)
+        if (!k->actions.at[i].row && k->actions.at[i].phase >= n)
+            n = k->actions.at[i].phase + 1;
+    return n;
+}
+
+const char *
+fuse_build(fuse *f, const statement *s, uint32_t n, bool final, kin_loops *k, kin_irn_list *of_buffers)
+{
+    walk w = {.f = f, .k = k, .of_buffers = of_buffers};
+    kin_loops_init(k);
+    start_vars(&w, s, n);
+    for (int round = 0; round < 40 && w.why == NULL; round++) {
+        forget(&w);
+        for (uint32_t i = 0; i < n && w.why == NULL; i++)
+            do_statement(&w, &s[i], final, n == 1);
+        if (w.k->ix.failed)
+            fail(&w, "indices with too many terms");
+        if (!k->ix.split)
+            break;
+        w.why = NULL; /* whatever it was, the next round decides */
+        split_var(&w);
+    }
+    k->nphases = count_phases(k);
+    if (final && w.why == NULL && !kin_loops_arrange(k))
+        fail(&w, "memory");
+    kin_vec_deinit(&w.known);
+    kin_vec_deinit(&w.memo);
+    kin_vec_deinit(&w.phases);
+    kin_intern_deinit(&w.inst_keys);
+    kin_intern_deinit(&w.memo_keys);
+    return w.why;
+}

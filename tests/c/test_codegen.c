@@ -1,0 +1,84 @@
+/* Programs compiled and run against the oracle, kin_ir_eval. */
+#include <math.h>
+
+#include "core/program/program.h"
+#include "check.h"
+#include "run_program.h"
+
+static kin_jit *jit;
+
+static void
+check_program(const char *text)
+{
+    kin_text why = {0};
+    kin_ir *p = kin_ir_parse(text, &why);
+    if (!CHECK(p != NULL) || !CHECK(kin_ir_verify(p, &why))) {
+        fprintf(stderr, "%s\n%s\n", text, why.at);
+        kin_text_deinit(&why);
+        kin_ir_free(p);
+        return;
+    }
+    if (!CHECK(run_against_oracle(jit, p, 1, &why)))
+        fprintf(stderr, "%s\n%s\n", text, why.at);
+    kin_text_deinit(&why);
+    kin_ir_free(p);
+}
+
+#include "codegen_cases.inc"
+
+/* Every pointwise operator on every dtype that it takes, with a tail. */
+static void
+check_operators(void)
+{
+    static const kin_dtype dtypes[] = {KIN_BOOL, KIN_U8, KIN_I8, KIN_I16, KIN_I32, KIN_I64, KIN_F16, KIN_BF16, KIN_F32, KIN_F64};
+    for (unsigned op = KIN_IR_CAST + 1; op < KIN_IR_WHERE; op++)
+        for (unsigned d = 0; d < sizeof dtypes / sizeof *dtypes; d++) {
+            kin_text why = {0};
+            kin_ir *p = kin_ir_new();
+            kin_irn a = kin_ir_input(p, 0, dtypes[d], 1, (int64_t[]){41}), b = kin_ir_input(p, 1, dtypes[d], 1, (int64_t[]){41});
+            kin_irn r = op < KIN_IR_ADD ? kin_ir_unary(p, op, a) : kin_ir_binary(p, op, a, b);
+            kin_ir_output(p, r, NULL);
+            if (!p->failed && kin_ir_verify(p, &why) && !CHECK(run_against_oracle(jit, p, op, &why)))
+                fprintf(stderr, "%s %s: %s\n", kin_ir_op_name(op), kin_dtype_name(dtypes[d]), why.at);
+            kin_text_deinit(&why);
+            kin_ir_free(p);
+        }
+}
+
+static void
+check_casts(void)
+{
+    for (unsigned from = KIN_BOOL; from <= KIN_F64; from++)
+        for (unsigned to = KIN_BOOL; to <= KIN_F64; to++) {
+            kin_text why = {0};
+            kin_ir *p = kin_ir_new();
+            kin_irn a = kin_ir_input(p, 0, from, 1, (int64_t[]){41});
+            if (kin_dtype_is_float(from) && !kin_dtype_is_float(to) && to != KIN_BOOL) /* in range, and not NaN */
+                a = kin_ir_where(p, kin_ir_binary(p, KIN_IR_LT, kin_ir_unary(p, KIN_IR_ABS, a),
+                                                  kin_ir_const(p, from, (kin_scalar){.f = 4}, 1, (int64_t[]){41})),
+                                 kin_ir_unary(p, KIN_IR_ABS, a), kin_ir_const(p, from, (kin_scalar){.f = 1.5}, 1, (int64_t[]){41}));
+            kin_ir_output(p, kin_ir_cast(p, a, to), NULL);
+            if (!CHECK(run_against_oracle(jit, p, to, &why)))
+                fprintf(stderr, "%s to %s: %s\n", kin_dtype_name(from), kin_dtype_name(to), why.at);
+            kin_text_deinit(&why);
+            kin_ir_free(p);
+        }
+}
+
+int
+main(void)
+{
+    kin_text why = {0};
+    jit = kin_jit_new(NULL, &why);
+    if (jit == NULL) {
+        printf("codegen: skipped, %s\n", why.at);
+        kin_text_deinit(&why);
+        return 77;
+    }
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++)
+        check_program(cases[i]);
+    check_operators();
+    check_casts();
+    kin_jit_free(jit);
+    return check_report("codegen");
+}
