@@ -778,6 +778,49 @@ def test_c19_timing_loop(program):
     assert out.startswith("Average iteration: 0.")
 
 
+def test_c21_error_on_graph_break(program):
+    program("""
+        strict = torch._dynamo.error_on_graph_break
+        def inside(x):
+            torch._dynamo.graph_break()
+            with strict(True):
+                y = x + 1
+                print(y.sum().item() > 0, end="")
+                if y.sum() > 0:
+                    y = y + 1
+            return y * 2
+        def outside(x):
+            with strict(True):
+                y = x + 1
+            torch._dynamo.graph_break()
+            return y * 2
+        def lenient(x):
+            with strict(True):
+                with strict(False):
+                    torch._dynamo.graph_break()
+            return x + 1
+        x = torch.ones(2)
+        c = torch.compile(inside)
+        for _ in range(5):
+            try:
+                c(x)
+            except torch._dynamo.exc.Unsupported as error:
+                assert "in inside" in str(error) and "y.sum()" in str(error)
+            else:
+                raise AssertionError("no error")
+        for f in (outside, lenient):
+            c = torch.compile(f)
+            assert all(torch.equal(c(x), f(x)) for _ in range(3)) and c.stats()["replays"] == 2
+        with strict(True):
+            try:
+                torch.compile(outside)(x)
+            except torch._dynamo.exc.Unsupported:
+                pass
+            else:
+                raise AssertionError("no error")
+    """)
+
+
 def test_c21_files_named_by_the_skill(program):
     program("""
         import torch._dynamo.graph_break_hints, torch._dynamo.decorators, torch._higher_order_ops.print

@@ -23,6 +23,7 @@ typedef struct {
     kin_bind_plan *plan; /* NULL: CPython refuses such calls */
     KIN_VEC(kin_variant_object *) variants;
     uint32_t failures;  /* recordings that left nothing usable */
+    bool refuses;       /* the last of them because a break was to be an error */
 } kin_shape;
 
 typedef struct kin_code_entry {

@@ -389,9 +389,10 @@ explain_misses(const call_state *c)
 
 /* A program that leaves at once is no use; one with breaks must not be replayed where each call has to raise. */
 static bool
-is_useful(const kin_compiled *self, const kin_variant *v)
+is_useful(const kin_compiled *self, const kin_record_result *result)
 {
-    if (self->fullgraph && v->trace.nbreaks > 0)
+    const kin_variant *v = result->variant;
+    if (result->refused != 0 || (self->fullgraph && v->trace.nbreaks > 0))
         return false;
     /* one that leaves at once is still good for telling when that may change: by its facts */
     return !(v->trace.steps.len == 2 && v->trace.steps.at[1].kind == KIN_STEP_EXIT && v->trace.facts.len == 0);
@@ -404,9 +405,9 @@ adopt(call_state *c, PyCodeObject *code, PyObject *cause, const kin_record_resul
     kin_variant *v = result->variant;
     kin_variant_object *variant = NULL;
     kin_shape *shape = kin_cache_add(&c->self->cache, code, c->bind.nargs, c->bind.kwnames);
-    if (v == NULL || !is_useful(c->self, v) || shape == NULL || shape->plan == NULL) {
+    if (v == NULL || !is_useful(c->self, result) || shape == NULL || shape->plan == NULL) {
         if (shape != NULL)
-            shape->failures++;
+            shape->failures++, shape->refuses = result->refused != 0;
         kin_variant_free(v);
         return NULL;
     }
@@ -493,8 +494,8 @@ record(call_state *c, PyObject *cause)
     unpin(c);
     PyObject *value = kin_record_call(&options, func, flat, (size_t)c->bind.nargs, c->bind.kwnames, &result);
     PyObject *type, *error, *traceback;
-    if (value != NULL && self->fullgraph && result.variant != NULL &&
-        kin_fullgraph_refuse(result.variant, options.error_class))
+    if (value != NULL && (self->fullgraph || result.refused != 0) && result.variant != NULL &&
+        kin_fullgraph_refuse(result.variant, result.refused, options.error_class))
         Py_CLEAR(value);
     PyErr_Fetch(&type, &error, &traceback);
     kin_variant_object *variant = adopt(c, code, cause, &result);
@@ -520,7 +521,7 @@ run_unknown(call_state *c)
     kin_compiled *self = c->self;
     const kin_options *options = &self->state->options;
     kin_code_entry *entry = c->shape->owner;
-    if (c->shape->failures >= options->failure_limit && !self->fullgraph)
+    if (c->shape->failures >= options->failure_limit && !self->fullgraph && !c->shape->refuses)
         return run_eager(c, KIN_EAGER_UNRECORDABLE);
     if (entry->nvariants >= options->recompile_limit && entry->told_limit)
         return run_eager(c, KIN_EAGER_LIMIT);

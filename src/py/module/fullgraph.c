@@ -4,8 +4,10 @@
 #include "core/diag/breaks.h"
 
 static const kin_step *
-find_break(const kin_trace *t)
+find_break(const kin_trace *t, uint32_t refused)
 {
+    if (refused != 0 && refused < t->steps.len && t->steps.at[refused].flags & KIN_STEP_BREAK)
+        return &t->steps.at[refused];
     for (uint32_t i = 0; i < t->steps.len; i++)
         if (t->steps.at[i].flags & KIN_STEP_BREAK)
             return &t->steps.at[i];
@@ -52,9 +54,9 @@ kin_fullgraph_refuse_generator(PyObject *function, PyObject *error_class)
 }
 
 bool
-kin_fullgraph_refuse(const kin_variant *v, PyObject *error_class)
+kin_fullgraph_refuse(const kin_variant *v, uint32_t refused, PyObject *error_class)
 {
-    const kin_step *step = find_break(&v->trace);
+    const kin_step *step = find_break(&v->trace, refused);
     if (step == NULL)
         return false;
     const kin_break_row *row = kin_break_find(step->why);

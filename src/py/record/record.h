@@ -18,6 +18,7 @@ typedef struct {
     kin_variant *variant;  /* NULL: nothing usable was recorded */
     char reason[200];      /* why not, or why the recording ends early (empty: complete) */
     uint32_t ninstr;       /* instructions watched */
+    uint32_t refused;      /* step of the first break inside torch._dynamo.error_on_graph_break(True); 0 = none */
     uint32_t witnessed;    /* torch calls that the second witness saw and found recorded */
     double time_ns;        /* the whole recording call */
 } kin_record_result;

@@ -127,6 +127,8 @@ rec_forget_contents(rec *r)
 void
 rec_truncate(rec *r, uint32_t len)
 {
+    if (r->result != NULL && r->result->refused >= len)
+        r->result->refused = 0;
     for (uint32_t i = len; i < r->t->steps.len; i++)
         if (r->t->steps.at[i].out)
             r->t->vals.at[r->t->steps.at[i].out].kind = KIN_VAL_NONE;
@@ -192,6 +194,15 @@ rec_bug(rec *r, const char *what)
              r->top ? kin_op_name((kin_op)r->top->op) : "?");
 }
 
+/* Where the program is, torch._dynamo.error_on_graph_break(True) is on. */
+static bool
+breaks_are_errors(void)
+{
+    PyObject *utils = PyDict_GetItemString(PyImport_GetModuleDict(), "torch._dynamo.utils");
+    return utils != NULL && PyModule_Check(utils) &&
+           PyDict_GetItemString(PyModule_GetDict(utils), "_error_on_graph_break") == Py_True;
+}
+
 /* A branch begins with the instruction whose check failed: that graph has ended already. */
 static bool
 repeats_join(rec *r, uint32_t step, int row)
@@ -212,6 +223,8 @@ rec_break(rec *r, uint32_t step, int row)
     r->nbreaks++;
     s->flags |= KIN_STEP_BREAK;
     s->why = (uint16_t)(row + 1);
+    if (r->result != NULL && r->result->refused == 0 && breaks_are_errors())
+        r->result->refused = step;
     if (s->snap)
         r->t->snaps.at[s->snap].line = (uint32_t)PyCode_Addr2Line(r->top->code, (int)r->top->offset);
 }
