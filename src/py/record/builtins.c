@@ -275,6 +275,18 @@ model_type(rec *r, const rec_args *a)
     return rec_model_value(r, a, rec_const(r, (PyObject *)rec_need_type(r, a->args[0])));
 }
 
+/* str() of a class whose metaclass leaves it to type: asked again, since names of classes can change. */
+static bool
+model_str(rec *r, const rec_args *a)
+{
+    PyObject *obj = a->npos == 1 && a->nkw == 0 ? O(r, a->args[0]) : NULL;
+    if (obj == NULL || !PyType_Check(obj) || Py_TYPE(obj)->tp_repr != PyType_Type.tp_repr ||
+        Py_TYPE(obj)->tp_str != PyType_Type.tp_str || rec_need_const(r, a->args[0]) == 0)
+        return model_pure(r, a);
+    rec_model_step(r, a, 0);
+    return true;
+}
+
 static bool
 model_callable(rec *r, const rec_args *a)
 {
@@ -566,15 +578,35 @@ fresh_iterator(rec *r, const rec_args *a, const kin_vid *items, uint32_t n)
     return true;
 }
 
+/* The value of the one keyword `name`, constant and of this type; NULL: the call has others. */
+static PyObject *
+only_keyword(rec *r, const rec_args *a, const char *name, PyTypeObject *tp)
+{
+    if (a->nkw != 1 || PyUnicode_CompareWithASCIIString(PyTuple_GET_ITEM(a->kwnames, 0), name) != 0)
+        return NULL;
+    kin_vid value = a->args[a->npos];
+    return Py_TYPE(O(r, value)) == tp && rec_need_const(r, value) != 0 ? O(r, value) : NULL;
+}
+
 static bool
 model_enumerate(rec *r, const rec_args *a)
 {
     kin_vid *items = NULL;
     uint32_t n;
-    if (a->npos != 1 || a->nkw || !rec_items_of(r, a->args[0], &items, &n))
+    long start = 0;
+    if (a->nkw != 0 || a->npos == 2) {
+        PyObject *first = a->nkw ? only_keyword(r, a, "start", &PyLong_Type) : O(r, a->args[1]);
+        if (first == NULL || !PyLong_CheckExact(first) || (a->npos == 2 && rec_need_const(r, a->args[1]) == 0))
+            return false;
+        start = PyLong_AsLong(first);
+        PyErr_Clear();
+        if (start < -1000000 || start > 1000000) /* errors included */
+            return false;
+    }
+    if (a->npos + a->nkw > 2 || a->npos < 1 || !rec_items_of(r, a->args[0], &items, &n))
         return false;
     for (uint32_t i = 0; i < n; i++) {
-        PyObject *number = PyLong_FromLong((long)i);
+        PyObject *number = PyLong_FromLong(start + (long)i);
         kin_vid pair[2] = {rec_const(r, number), items[i]};
         Py_XDECREF(number);
         items[i] = rec_build_tuple(r, pair, 2, NULL);
@@ -589,9 +621,10 @@ model_zip(rec *r, const rec_args *a)
 {
     kin_vid *lists[8] = {0};
     uint32_t n = UINT32_MAX, count, k = 0;
-    bool ok = a->npos > 0 && a->npos <= 8 && a->nkw == 0;
+    PyObject *strict = a->nkw ? only_keyword(r, a, "strict", &PyBool_Type) : Py_False;
+    bool ok = a->npos > 0 && a->npos <= 8 && strict != NULL;
     for (; ok && k < a->npos; k++) {
-        ok = rec_items_of(r, a->args[k], &lists[k], &count);
+        ok = rec_items_of(r, a->args[k], &lists[k], &count) && (strict == Py_False || k == 0 || count == n);
         n = ok && count < n ? count : n;
     }
     for (uint32_t i = 0; ok && i < n; i++) {
@@ -826,7 +859,7 @@ static const model_row builtin_rows[] = {
     {"tuple", model_tuple}, {"list", model_list}, {"dict", model_dict}, {"set", model_set}, {"bool", model_bool},
     {"abs", model_number}, {"min", model_pure}, {"max", model_pure}, {"round", model_pure}, {"divmod", model_pure},
     {"pow", model_number}, {"ord", model_pure}, {"chr", model_pure}, {"int", model_pure}, {"float", model_pure},
-    {"str", model_pure}, {"complex", model_pure}, {"range", model_pure}, {"slice", model_pure}, {"hex", model_pure},
+    {"str", model_str}, {"complex", model_pure}, {"range", model_pure}, {"slice", model_pure}, {"hex", model_pure},
     {"bin", model_pure}, {"oct", model_pure}, {"repr", model_pure}, {"format", model_pure}, {"ascii", model_pure},
     {"frozenset", model_pure}, {"bytes", model_pure}, {"sorted", model_fresh}, {"id", model_ask},
     {"object.__init__", model_object_init}, {"object.__getattribute__", model_object_getattribute},

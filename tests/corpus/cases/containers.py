@@ -387,3 +387,27 @@ def unpacked_generators_of_other_lengths(x):
         except ValueError as e:
             errors.append(str(e))
     return x * 2, errors
+
+
+PAIRS = [1.0, 2.0]
+
+
+@case(mutate=do(3, lambda s: PAIRS.append(3.0)))
+def numbered_and_strict(x):
+    rows = [x, x + 1]
+    total = 0
+    try:
+        for i, (row, w) in enumerate(zip(rows, PAIRS, strict=True), start=1):
+            total = total + row * w * i
+    except ValueError as e:
+        total = str(e)
+    return total, [i for i, _ in enumerate(rows, 5)], list(zip(rows, (1, 2), strict=False))
+
+
+class Named:
+    pass
+
+
+@case(mutate=do(3, lambda s: setattr(Named, "__qualname__", "Renamed")))
+def text_of_classes(x):
+    return x * 2, str(Named), str(type(x)), str(torch.float32)
