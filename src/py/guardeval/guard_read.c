@@ -52,6 +52,8 @@ static Py_ssize_t
 member_field(const kin_val *val, PyObject *obj)
 {
     Py_ssize_t offset = (Py_ssize_t)val->key, size = Py_TYPE(obj)->tp_basicsize;
+    if (PyTuple_Check(obj)) /* the fields of a named result are its items */
+        size += PyTuple_GET_SIZE(obj) * Py_TYPE(obj)->tp_itemsize;
     bool fits = offset >= (Py_ssize_t)sizeof(PyObject) && offset % (Py_ssize_t)sizeof(PyObject *) == 0 &&
                 offset + (Py_ssize_t)sizeof(PyObject *) <= size;
     return fits ? offset : 0;

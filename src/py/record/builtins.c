@@ -171,6 +171,17 @@ instance_check_kind(PyTypeObject *cls)
     return strncmp(text, "torch.", 6) == 0 ? CHECK_TORCH : CHECK_OWN;
 }
 
+/* The metaclass answers isinstance and issubclass: which one it is, and that it gains no answer of its own. */
+void
+rec_need_metaclass(rec *r, PyTypeObject *cls)
+{
+    PyTypeObject *meta = Py_TYPE(cls);
+    if (meta->tp_flags & Py_TPFLAGS_IMMUTABLETYPE)
+        return;
+    rec_fact(r, KIN_FACT_TYPE, rec_const(r, (PyObject *)cls), (PyObject *)meta, 0);
+    rec_class_version(r, meta);
+}
+
 /* Registration with an ABC changes answers: its token is a fact. */
 void
 rec_abc_fact(rec *r)
@@ -234,6 +245,7 @@ model_isinstance(rec *r, const rec_args *a)
         int kind = instance_check_kind((PyTypeObject *)classes[i]);
         if (kind == CHECK_TORCH && kin_is_tensor(obj) && !kin_is_plain_tensor(obj))
             return false;
+        rec_need_metaclass(r, (PyTypeObject *)classes[i]);
         if (kind == CHECK_ABC)
             rec_abc_fact(r);
     }
@@ -257,6 +269,8 @@ model_issubclass(rec *r, const rec_args *a)
         return false;
     rec_class_version(r, (PyTypeObject *)O(r, a->args[0]));
     rec_abc_fact(r);
+    for (int i = 0; i < n; i++)
+        rec_need_metaclass(r, (PyTypeObject *)classes[i]);
     for (int i = 0; i < n && !answer; i++)
         answer = PyObject_IsSubclass(O(r, a->args[0]), classes[i]);
     if (answer < 0) {

@@ -102,12 +102,14 @@ rec_op_match_class(rec *r, int npos)
     bool plain = PyType_Check(type) && Py_TYPE(type)->tp_getattro == PyType_Type.tp_getattro &&
                  _PyType_Lookup(Py_TYPE(type), REC_STR("__instancecheck__")) ==
                      _PyType_Lookup(&PyType_Type, REC_STR("__instancecheck__"));
-    if (!plain || rec_need_const(r, cls) == 0 || npos + PyTuple_GET_SIZE(names) > 60) {
+    PyObject *own = _PyType_Lookup(Py_TYPE(O(r, subject)), REC_STR("__class__")); /* a property may lie */
+    if (!plain || own == NULL || Py_TYPE(own) != &PyGetSetDescr_Type || rec_need_const(r, cls) == 0 || npos + PyTuple_GET_SIZE(names) > 60) {
         rec_stop(r, "class pattern that is not understood");
         return;
     }
     rec_need_version(r, subject);
     rec_class_version(r, (PyTypeObject *)type);
+    rec_need_metaclass(r, (PyTypeObject *)type);
     int matched = !r->stopped && PyType_IsSubtype(Py_TYPE(O(r, subject)), (PyTypeObject *)type);
     if (matched)
         matched = collect_attributes(r, subject, (PyTypeObject *)type, npos, names, items, &n);

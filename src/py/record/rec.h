@@ -272,6 +272,7 @@ bool rec_call_builtin(rec *r, kin_vid callee, const kin_vid *args, uint32_t npos
 bool rec_iter_of(rec *r, kin_vid vid, int ndrop);     /* pushes iter(vid) when modelled */
 bool rec_items_of(rec *r, kin_vid vid, kin_vid **items, uint32_t *n); /* elements of a known sequence (malloc'ed) */
 
+void rec_need_metaclass(rec *r, PyTypeObject *cls); /* isinstance with the class is answered by the same code */
 void rec_abc_fact(rec *r); /* registrations with abstract base classes are as they were */
 
 /* ---- torch.c ---- */

@@ -331,12 +331,13 @@ rec_is_value(PyObject *obj)
            !PyModule_Check(obj);
 }
 
-/* A method of C code bound to an object or class: what a step gives is another one each time. */
+/* Result of a step that the next run will not give again: a float of a clock, a generator or data, a method of C code bound to an
+ * object or class. */
 static bool
-is_bound_builtin(PyObject *obj)
+is_new_each_time(PyObject *obj)
 {
     PyObject *self = PyCFunction_Check(obj) ? PyCFunction_GET_SELF(obj) : NULL;
-    return self != NULL && !PyModule_Check(self);
+    return PyFloat_CheckExact(obj) || (self != NULL && !PyModule_Check(self));
 }
 
 bool
@@ -347,10 +348,7 @@ rec_can_const(rec *r, kin_vid vid)
     if (rec_is_const(r, vid))
         return true;
     PyObject *obj = O(r, vid);
-    bool made = r->t->vals.at[vid].kind == KIN_VAL_STEP;
-    if (made && is_bound_builtin(obj))
-        return false;
-    if (made && (FRESH(r, vid) != NULL || PyFloat_CheckExact(obj))) /* a float of a clock, a generator, data: never the same again */
+    if (r->t->vals.at[vid].kind == KIN_VAL_STEP && (FRESH(r, vid) != NULL || is_new_each_time(obj)))
         return false;
     if (!kin_is_exact_immutable(obj) && !rec_pinnable(obj))
         return false;

@@ -229,7 +229,7 @@ def string_methods(x):
             s.partition("."), s.encode(), "a" < "b", "abc".find("c"), s.title(), "x" * 3, "é".encode("utf-8"))
 
 
-@case(replays=0)
+@case()
 def bytes_and_bytearrays(x):
     b = bytearray(b"abc")
     b[0] = 120

@@ -248,7 +248,7 @@ def out_argument(x):
     return r, r is out, BUF
 
 
-@case(args=lambda i, s: (T(i, 4, 3),), replays=0)
+@case(args=lambda i, s: (T(i, 4, 3),))
 def multiple_results(x):
     v, idx = x.max(dim=1)
     s = torch.sort(x, dim=0)
@@ -272,7 +272,7 @@ class Square(torch.autograd.Function):
 
 
 @case(args=lambda i, s: (T(i, 3, grad=True),), mutate=attr(3, lambda s: Square, factor=2.0), again=1,
-      after=lambda i, s, r: r.sum().backward(), replays=0)
+      after=lambda i, s, r: r.sum().backward())
 def custom_autograd_function(x):
     return Square.apply(x * 2, 3.0)
 

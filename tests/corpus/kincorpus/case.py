@@ -31,6 +31,8 @@ class Case:
     raises: tuple          # calls that raise in eager; all others must not
     inert: bool            # the mutation must change nothing that can be seen in results (only state)
 
+    state: bool            # state outside of the arguments changes between the calls, and a result shows it
+
     @property
     def could_replay(self):
         return self.calls - 1 - self.again
@@ -111,7 +113,9 @@ def _register(build, fn, options):
         args=options.pop("args", lambda i, s: (T(i, 4, 3),)),
         setup=options.pop("setup", None), after=options.pop("after", None),
         min_replays=options.pop("replays", calls - 1 - again), warn=options.pop("warn", "always"),
-        raises=tuple(options.pop("raises", ())), inert=options.pop("inert", False))
+        raises=tuple(options.pop("raises", ())), inert=options.pop("inert", False),
+        state=False)
+    record.state = mutate is not None and not record.inert
     if options:
         raise TypeError(f"unknown case options {sorted(options)}")
     cases = namespace.setdefault("CASES", {})
