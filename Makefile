@@ -20,7 +20,7 @@ export PATH := $(dir $(PYTHON)):$(PATH)
 export PYTHONPATH := $(CURDIR)/python
 MESON = $(PYTHON) -m mesonbuild.mesonmain
 
-.PHONY: build oracle test test-c test-py test-watch demo models bench bench-overhead lint sanitize clean
+.PHONY: build oracle every-k test test-c test-py test-watch demo models bench bench-overhead lint sanitize clean
 
 build: $(ENV_READY)
 	@PYTHON=$(PYTHON) tools/dev_build.sh $(BUILD)
@@ -42,6 +42,10 @@ test-py: build
 
 test-watch: $(ENV_READY)
 	@$(PYTHON) tests/watch/run.py $(BUILD)-watch
+
+# Each case of the corpus, left before every step in turn (`make test` tries two steps of each); SHARD=2/8 is the second eighth.
+every-k: build
+	OMP_NUM_THREADS=1 KIN_SHARD=$(SHARD) $(PYTHON) -m pytest -q tests/corpus/test_corpus.py --every-k -k forced_exits
 
 oracle: build
 	OMP_NUM_THREADS=1 KIN_ORACLE_CHANGES=$${KIN_ORACLE_CHANGES:-0} KIN_ORACLE_FUZZ=$${KIN_ORACLE_FUZZ:-50} \

@@ -4,6 +4,7 @@
     pytest tests/corpus --engine=eager          the corpus against itself
     pytest tests/corpus --every-k               and leave before every k-th step of each replay
 """
+import datetime
 import functools
 import os
 
@@ -16,6 +17,7 @@ ALL = [(path, c) for path in run.topics() for c in run.cases_of(path)]
 IDS = [f"{path.stem}-{c.name}" for path, c in ALL]
 VISIBLE = ("exception", "result", "stdout", "stderr", "warnings", "logs", "after", "arguments")
 every_case = pytest.mark.parametrize("path,case", ALL, ids=IDS)
+PER_CHILD = 6   # forced exits tried in one child
 _actual = {}
 
 
@@ -104,22 +106,48 @@ def forced_exits(stats):
     return stats.get("forced_exits", stats.get("bail_outs", 0))
 
 
+def exits_at(engine, path, name, ks):
+    """For each k: how many exits were forced, and where the outcome differs from eager."""
+    expected, out = run.eager_run(path, name), []
+    for k in ks:
+        actual = run.run_case(path, name, engine, k)
+        out.append((k, forced_exits(actual.stats), run.compare(expected, actual)[:12]))
+    return out
+
+
+def safe_exits_at(engine, path, name, ks):
+    """exits_at in one child; when that dies, k by k, to find the one that is to blame."""
+    action = functools.partial(exits_at, engine, path, name)
+    if not engine.counts or os.environ.get("KIN_ISOLATE", "1") == "0":
+        return action(ks)
+    try:
+        return in_child(functools.partial(action, ks))
+    except Died as e:
+        if len(ks) == 1:
+            pytest.fail(f"exit before step {ks[0]}: {e}", pytrace=False)
+    return [row for k in ks for row in safe_exits_at(engine, path, name, [k])]
+
+
+def fail_if_any_differs(rows):
+    for k, _, differences in rows:
+        if differences:
+            pytest.fail(f"exit before step {k}\n" + "\n".join(differences), pytrace=False)
+
+
 @every_case
 def test_forced_exits(engine, request, path, case):
-    """Leaves before step k = 0, 1, 2, ... of each replay until no exit happens any more (--every-k: of all cases)."""
-    sweep = request.config.getoption("--every-k", False)
-    if not sweep and IDS.index(f"{path.stem}-{case.name}") % 9:
-        pytest.skip("without --every-k only every ninth case")
-    expected, natural = run.eager_run(path, case.name), forced_exits(engine_run(engine, path, case.name).stats)
-    last, quiet = request.config.getoption("--max-k", None) or (150 if sweep else 12), 0
-    for k in range(last):
-        try:
-            actual = safe_run(engine, path, case.name, k)
-        except Died as e:
-            pytest.fail(f"exit before step {k}: {e}", pytrace=False)
-        differences = run.compare(expected, actual)
-        if differences:
-            pytest.fail(f"exit before step {k}\n" + "\n".join(differences[:12]), pytrace=False)
-        quiet = quiet + 1 if forced_exits(actual.stats) <= natural else 0
+    """Leaves before step k of each replay: two k for each case, others each day (KIN_TURN names a day); with --every-k before
+    steps 0, 1, 2, ... until no exit happens any more."""
+    if not request.config.getoption("--every-k", False):
+        turn = int(os.environ.get("KIN_TURN", datetime.date.today().toordinal())) + IDS.index(f"{path.stem}-{case.name}")
+        fail_if_any_differs(safe_exits_at(engine, path, case.name, [turn % 4, 4 + turn % 13]))
+        return
+    natural = forced_exits(engine_run(engine, path, case.name).stats)
+    last, quiet = request.config.getoption("--max-k", None) or 150, 0
+    for first in range(0, last, PER_CHILD):
+        rows = safe_exits_at(engine, path, case.name, list(range(first, min(first + PER_CHILD, last))))
+        fail_if_any_differs(rows)
+        for _, exits, _ in rows:
+            quiet = quiet + 1 if exits <= natural else 0
         if quiet >= 3:   # a case may also leave by itself, so one quiet k proves little
             break
