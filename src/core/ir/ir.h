@@ -142,6 +142,11 @@ kin_ir *kin_ir_parse(const char *text, kin_text *why);
 /* Every rule of ops.def (verify.c); false with `why` = "%4 add: ...". */
 bool kin_ir_verify(const kin_ir *p, kin_text *why);
 
+/* The same program with less in it (simplify.c): nothing unused, equal nodes once, constants folded, views and casts merged
+ * where that is exact; fast_math: also without the rounding to half precision between operations. A CAST to the same
+ * dtype is a copy: it stays where an output or an EXTERN wants it. NULL when memory was short. */
+kin_ir *kin_ir_simplify(const kin_ir *p, bool fast_math);
+
 /* The oracle (eval.c): one element at a time, double or int64 arithmetic, rounded to each node's dtype. Inputs, results
  * of EXTERN nodes (KIN_BREAK: cannot be evaluated) and outputs are row-major arrays of the node's dtype. KIN_BREAK also
  * when an index is out of bounds or an integer is divided by zero. outputs[i] are made with malloc. */

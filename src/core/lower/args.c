@@ -1,0 +1,272 @@
+/* Arguments of calls, PyTorch's type promotion, and the small builders that rules share. */
+#include "core/lower/lower_priv.h"
+
+/* -- arguments ---------------------------------------------------------------------------------------------------- */
+
+const kin_aten_arg *
+low_arg(const low_call *c, unsigned at, const char *keyword)
+{
+    const kin_aten *g = c->l->g;
+    const kin_aten_arg *found = NULL;
+    for (unsigned i = 0; i < c->call->nargs; i++) {
+        const kin_aten_arg *a = &g->args.at[c->call->args + i];
+        if (a->name == 0 ? i == at : strcmp(kin_aten_text(g, a->name), keyword) == 0)
+            found = a;
+    }
+    return found != NULL && found->kind != KIN_ATEN_NONE ? found : NULL;
+}
+
+bool
+low_is_value(const kin_aten_arg *a)
+{
+    return a != NULL && a->kind == KIN_ATEN_VALUE;
+}
+
+bool
+low_is_number(const kin_aten_arg *a)
+{
+    return a != NULL && (a->kind == KIN_ATEN_INT || a->kind == KIN_ATEN_BOOL || a->kind == KIN_ATEN_FLOAT);
+}
+
+static double
+number_of(const kin_aten_arg *a)
+{
+    return a->kind == KIN_ATEN_FLOAT ? a->f : (double)a->i;
+}
+
+double
+low_float_or(const low_call *c, unsigned at, const char *keyword, double otherwise)
+{
+    const kin_aten_arg *a = low_arg(c, at, keyword);
+    return low_is_number(a) ? number_of(a) : otherwise;
+}
+
+int64_t
+low_int_or(const low_call *c, unsigned at, const char *keyword, int64_t otherwise)
+{
+    const kin_aten_arg *a = low_arg(c, at, keyword);
+    return a != NULL && (a->kind == KIN_ATEN_INT || a->kind == KIN_ATEN_BOOL) ? a->i : otherwise;
+}
+
+const kin_aten_arg *
+low_item(const low_call *c, const kin_aten_arg *list, unsigned i)
+{
+    return &c->l->g->args.at[list->list.child + i];
+}
+
+int
+low_ints(const low_call *c, const kin_aten_arg *a, int64_t *out)
+{
+    if (a != NULL && a->kind == KIN_ATEN_INT) {
+        out[0] = a->i;
+        return 1;
+    }
+    if (a == NULL || a->kind != KIN_ATEN_LIST || a->list.count > KIN_IR_MAX_DIMS)
+        return -1;
+    for (unsigned i = 0; i < a->list.count; i++) {
+        if (low_item(c, a, i)->kind != KIN_ATEN_INT)
+            return -1;
+        out[i] = low_item(c, a, i)->i;
+    }
+    return (int)a->list.count;
+}
+
+const char *
+low_str(const low_call *c, const kin_aten_arg *a)
+{
+    return a != NULL && a->kind == KIN_ATEN_STR ? kin_aten_text(c->l->g, a->text) : "";
+}
+
+kin_irn
+low_read(low_call *c, const kin_aten_arg *a)
+{
+    return low_is_value(a) ? low_current(c->l, a->value) : 0;
+}
+
+kin_dtype
+low_dtype(const low_call *c, unsigned k)
+{
+    return (kin_dtype)kin_aten_at(c->l->g, c->call->results + k)->dtype;
+}
+
+unsigned
+low_ndim(const low_call *c, unsigned k)
+{
+    return kin_aten_at(c->l->g, c->call->results + k)->ndim;
+}
+
+const int64_t *
+low_sizes(const low_call *c, unsigned k)
+{
+    return kin_aten_sizes(c->l->g, c->call->results + k);
+}
+
+const int64_t *
+low_strides(const low_call *c, unsigned k)
+{
+    return kin_aten_strides(c->l->g, c->call->results + k);
+}
+
+int
+low_dim(int64_t dim, unsigned ndim)
+{
+    int64_t count = ndim ? ndim : 1;
+    if (dim < 0)
+        dim += count;
+    return dim >= 0 && dim < count ? (int)dim : -1;
+}
+
+/* -- dtypes ------------------------------------------------------------------------------------------------------- */
+
+kin_dtype
+low_promote(kin_dtype a, kin_dtype b)
+{
+    if (a == b)
+        return a;
+    if (a > b) {
+        kin_dtype t = a;
+        a = b;
+        b = t;
+    }
+    if (a == KIN_F16 && b == KIN_BF16)
+        return KIN_F32;
+    if (a == KIN_U8 && b == KIN_I8)
+        return KIN_I16;
+    return b; /* the table of dtypes is in this order otherwise */
+}
+
+/* 0: nothing yet (BOOL otherwise), as `none` tells. */
+typedef struct {
+    kin_dtype dtype;
+    bool some;
+} category;
+
+static void
+join(category *to, kin_dtype dtype)
+{
+    to->dtype = to->some ? low_promote(to->dtype, dtype) : dtype;
+    to->some = true;
+}
+
+/* A tensor with dims decides before one without, that before a number, unless the lower one is of a higher kind. */
+static category
+below(category higher, category lower)
+{
+    if (!higher.some || !lower.some)
+        return higher.some ? higher : lower;
+    if (kin_dtype_is_float(higher.dtype))
+        return higher;
+    if (higher.dtype == KIN_BOOL || kin_dtype_is_float(lower.dtype))
+        higher.dtype = low_promote(higher.dtype, lower.dtype);
+    return higher;
+}
+
+kin_dtype
+low_common(const low_call *c, const kin_aten_arg *const *args, unsigned count)
+{
+    category dims = {0}, zero = {0}, number = {0};
+    for (unsigned i = 0; i < count; i++) {
+        const kin_aten_arg *a = args[i];
+        if (low_is_value(a)) {
+            const kin_aten_value *v = kin_aten_at(c->l->g, a->value);
+            join(v->ndim > 0 ? &dims : &zero, (kin_dtype)v->dtype);
+        } else if (low_is_number(a))
+            join(&number, a->kind == KIN_ATEN_BOOL ? KIN_BOOL : a->kind == KIN_ATEN_INT ? KIN_I64
+                          : c->l->options->default_f64 ? KIN_F64 : KIN_F32);
+    }
+    return below(dims, below(zero, number)).dtype;
+}
+
+kin_dtype
+low_wide(kin_dtype dtype)
+{
+    return dtype == KIN_F16 || dtype == KIN_BF16 ? KIN_F32 : dtype;
+}
+
+/* -- building ----------------------------------------------------------------------------------------------------- */
+
+kin_irn
+low_number(low_call *c, kin_dtype dtype, double value, unsigned ndim, const int64_t *sizes)
+{
+    kin_scalar s = {.f = value};
+    if (!kin_dtype_is_float(dtype))
+        s.i = dtype == KIN_BOOL ? value != 0 : value >= -9.2e18 && value <= 9.2e18 ? (int64_t)value : 0;
+    return kin_ir_const(c->ir, dtype, s, ndim, sizes);
+}
+
+kin_irn
+low_integer(low_call *c, kin_dtype dtype, int64_t value, unsigned ndim, const int64_t *sizes)
+{
+    kin_scalar s = {.i = dtype == KIN_BOOL ? value != 0 : value};
+    if (kin_dtype_is_float(dtype))
+        s.f = (double)value;
+    return kin_ir_const(c->ir, dtype, s, ndim, sizes);
+}
+
+kin_irn
+low_scalar(low_call *c, const kin_aten_arg *a, kin_dtype dtype, unsigned ndim, const int64_t *sizes)
+{
+    if (a->kind == KIN_ATEN_FLOAT)
+        return low_number(c, dtype, a->f, ndim, sizes);
+    return low_integer(c, dtype, a->i, ndim, sizes);
+}
+
+kin_irn
+low_operand(low_call *c, const kin_aten_arg *a, kin_dtype dtype)
+{
+    if (low_is_number(a))
+        return low_scalar(c, a, dtype, low_ndim(c, 0), low_sizes(c, 0));
+    kin_irn x = low_read(c, a);
+    if (x == 0)
+        return 0;
+    return kin_ir_expand(c->ir, kin_ir_cast(c->ir, x, dtype), low_ndim(c, 0), low_sizes(c, 0));
+}
+
+kin_irn
+low_like(low_call *c, kin_irn a, double value)
+{
+    return low_number(c, low_dtype_of(c, a), value, low_ndim_of(c, a), low_sizes_of(c, a));
+}
+
+kin_irn
+low_expand_like(low_call *c, kin_irn a, kin_irn like)
+{
+    return kin_ir_expand(c->ir, a, low_ndim_of(c, like), low_sizes_of(c, like));
+}
+
+kin_irn
+low_reshape_like(low_call *c, kin_irn a, unsigned k)
+{
+    int64_t count = 1;
+    for (unsigned d = 0; d < low_ndim(c, k); d++)
+        count *= low_sizes(c, k)[d];
+    if (a == 0 || count != kin_ir_numel(c->ir, a))
+        return 0;
+    return kin_ir_reshape(c->ir, a, low_ndim(c, k), low_sizes(c, k));
+}
+
+kin_irn
+low_compare(low_call *c, kin_ir_op op, kin_irn a, double value)
+{
+    return low_bin(c, op, a, value);
+}
+
+kin_irn
+low_copy(low_call *c, kin_irn a)
+{
+    /* A cast to the same dtype: kin_ir_cast would give `a` itself. */
+    kin_irn twice = kin_ir_unary(c->ir, KIN_IR_CAST, a);
+    return twice;
+}
+
+bool
+low_done(low_call *c, unsigned k, kin_irn node)
+{
+    if (node == 0 || k >= c->call->nresults || low_ndim_of(c, node) != low_ndim(c, k))
+        return false;
+    for (unsigned d = 0; d < low_ndim(c, k); d++)
+        if (low_sizes_of(c, node)[d] != low_sizes(c, k)[d])
+            return false;
+    c->results[k] = kin_ir_cast(c->ir, node, low_dtype(c, k));
+    return c->results[k] != 0;
+}

@@ -1,0 +1,375 @@
+/* Lowers an ATen graph: each call by its rule or as an EXTERN, then what the outputs are. */
+#include "core/lower/lower_priv.h"
+
+/* -- externs ------------------------------------------------------------------------------------------------------ */
+
+/* Operators of aten that are more than a function of their arguments: they use a generator. */
+static bool
+is_random(const char *name)
+{
+    static const char *const words[] = {"rand", "bernoulli", "dropout", "multinomial", "normal", "poisson", "uniform",
+                                        "exponential", "geometric", "cauchy", "gamma", "dirichlet", "binomial", "rrelu"};
+    for (unsigned i = 0; i < sizeof words / sizeof *words; i++)
+        if (strstr(name, words[i]) != NULL)
+            return true;
+    return false;
+}
+
+static bool
+has_effect(const low *l, const kin_aten_call *call)
+{
+    const char *name = kin_aten_text(l->g, call->op);
+    if (strncmp(name, "aten.", 5) != 0 || call->nresults == 0 || is_random(name))
+        return true;
+    /* attention draws random numbers when it is to drop some */
+    return strstr(name, "attention") != NULL && strstr(name, "_for_cpu") == NULL;
+}
+
+typedef KIN_VEC(kin_irn) nodes;
+
+static kin_status
+collect_args(low *l, uint32_t first, uint32_t count, nodes *out)
+{
+    for (uint32_t i = first; i < first + count; i++) {
+        const kin_aten_arg *a = &l->g->args.at[i];
+        if (a->kind == KIN_ATEN_LIST)
+            KIN_TRY(collect_args(l, a->list.child, a->list.count, out));
+        if (a->kind != KIN_ATEN_VALUE)
+            continue;
+        kin_irn node = low_current(l, a->value);
+        if (node == 0)
+            return KIN_BREAK;
+        KIN_TRY(kin_vec_push(out, node));
+    }
+    return KIN_OK;
+}
+
+static kin_status
+lower_extern(low *l, uint32_t number)
+{
+    const kin_aten_call *call = &l->g->calls.at[number];
+    nodes args = {0};
+    kin_status status = collect_args(l, call->args, call->nargs, &args);
+    unsigned flags = has_effect(l, call) ? KIN_IR_EXTERN_EFFECT : 0;
+    kin_irn node = status == KIN_OK ? kin_ir_extern(l->ir, kin_aten_text(l->g, call->op), number, flags, args.at, args.len) : 0;
+    kin_vec_deinit(&args);
+    l->out->nextern++;
+    for (uint32_t k = 0; k < call->nresults && status == KIN_OK; k++) {
+        kin_aten_val v = call->results + k;
+        const kin_aten_value *a = kin_aten_at(l->g, v);
+        kin_irn result = kin_ir_result(l->ir, node, k, (kin_dtype)a->dtype, a->ndim, kin_aten_sizes(l->g, v),
+                                       kin_aten_strides(l->g, v));
+        status = low_place(l, v, result, 0);
+    }
+    return status;
+}
+
+/* -- calls -------------------------------------------------------------------------------------------------------- */
+
+/* The first argument that the call writes to; NULL when there is none. */
+static const kin_aten_arg *
+written_arg(const low *l, uint32_t first, uint32_t count)
+{
+    for (uint32_t i = first; i < first + count; i++) {
+        const kin_aten_arg *a = &l->g->args.at[i];
+        if (a->kind == KIN_ATEN_LIST) {
+            const kin_aten_arg *inside = written_arg(l, a->list.child, a->list.count);
+            if (inside != NULL)
+                return inside;
+        }
+        if (a->kind == KIN_ATEN_VALUE && a->written)
+            return a;
+    }
+    return NULL;
+}
+
+static bool
+is_complex(const low *l, kin_aten_val v)
+{
+    return kin_aten_at(l->g, v)->dtype >= KIN_C64;
+}
+
+static bool
+has_complex(const low *l, uint32_t first, uint32_t count)
+{
+    for (uint32_t i = first; i < first + count; i++) {
+        const kin_aten_arg *a = &l->g->args.at[i];
+        if (a->kind == KIN_ATEN_VALUE ? is_complex(l, a->value)
+            : a->kind == KIN_ATEN_LIST ? has_complex(l, a->list.child, a->list.count) : false)
+            return true;
+    }
+    return false;
+}
+
+/* True when the call's rule made every result (c->results). */
+static bool
+run_rule(low_call *c, int row)
+{
+    const kin_aten_call *call = c->call;
+    if (row < 0 || has_complex(c->l, call->args, call->nargs))
+        return false;
+    for (uint32_t k = 0; k < call->nresults; k++) {
+        c->results[k] = 0;
+        if (is_complex(c->l, call->results + k))
+            return false;
+    }
+    if (!low_rule_run(c, row))
+        return false;
+    for (uint32_t k = 0; k < call->nresults; k++)
+        if (c->results[k] == 0)
+            return false;
+    return true;
+}
+
+/* The argument whose memory the result looks at. */
+static kin_aten_val
+parent_of(const low *l, const kin_aten_call *call, kin_aten_val result)
+{
+    for (uint32_t i = 0; i < call->nargs; i++) {
+        const kin_aten_arg *a = &l->g->args.at[call->args + i];
+        if (a->kind == KIN_ATEN_VALUE && kin_aten_at(l->g, a->value)->storage == kin_aten_at(l->g, result)->storage)
+            return a->value;
+    }
+    return 0;
+}
+
+/* "aten.add_.Tensor" -> the row of "aten.add.Tensor". */
+static int
+row_out_of_place(const low *l, const char *name)
+{
+    kin_text plain = {0};
+    const char *mark = strstr(name, "_.");
+    int row = -1;
+    if (mark != NULL) {
+        kin_text_add_len(&plain, name, (uint32_t)(mark - name));
+        kin_text_add(&plain, mark + 1);
+        row = plain.failed ? -1 : low_rule_find(l, plain.at, plain.len);
+        kin_text_deinit(&plain);
+    }
+    return row;
+}
+
+static kin_status
+lower_write(low *l, uint32_t number, const kin_aten_arg *written)
+{
+    const kin_aten_call *call = &l->g->calls.at[number];
+    const char *name = kin_aten_text(l->g, call->op);
+    low_call c = {.l = l, .ir = l->ir, .call = call, .results = l->results};
+    bool plain = call->nresults == 1 && call->nargs > 0 && written == &l->g->args.at[call->args]
+                 && low_same_layout(l->g, written->value, call->results);
+    if (!plain || !run_rule(&c, row_out_of_place(l, name))) {
+        if (l->why->len == 0)
+            kin_text_addf(l->why, "%s writes to an argument", name);
+        return KIN_BREAK;
+    }
+    KIN_TRY(low_write(l, written->value, c.results[0]));
+    l->out->nnative++;
+    l->values[call->results] = (low_value){.node = c.results[0], .parent = written->value,
+                                           .version = l->storages[kin_aten_at(l->g, written->value)->storage].version,
+                                           .by_strides = true};
+    return KIN_OK;
+}
+
+static void
+wish_strides(low *l, kin_aten_val v, kin_irn node, kin_irn first)
+{
+    const kin_aten_value *a = kin_aten_at(l->g, v);
+    int64_t expected = 1;
+    for (unsigned d = a->ndim; d-- > 0; expected *= kin_aten_sizes(l->g, v)[d])
+        if (kin_aten_sizes(l->g, v)[d] != 1 && kin_aten_strides(l->g, v)[d] != expected) {
+            if (node >= first) /* one of the call's own */
+                kin_ir_set_strides(l->ir, node, kin_aten_strides(l->g, v));
+            return;
+        }
+}
+
+static kin_status
+lower_call(low *l, uint32_t number)
+{
+    const kin_aten_call *call = &l->g->calls.at[number];
+    const char *name = kin_aten_text(l->g, call->op);
+    const kin_aten_arg *written = written_arg(l, call->args, call->nargs);
+    if (written != NULL)
+        return lower_write(l, number, written);
+    low_call c = {.l = l, .ir = l->ir, .call = call, .results = l->results};
+    kin_irn first = l->ir->nodes.len;
+    bool covered = run_rule(&c, low_rule_find(l, name, strlen(name)));
+    if (l->why->len > 0)
+        return KIN_BREAK;
+    if (!covered && (call->nresults == 0 || parent_of(l, call, call->results) == 0))
+        return lower_extern(l, number);
+    l->out->nnative++;
+    for (uint32_t k = 0; k < call->nresults; k++) {
+        kin_aten_val v = call->results + k;
+        bool is_new = l->storages[kin_aten_at(l->g, v)->storage].base == 0;
+        KIN_TRY(low_place(l, v, covered ? c.results[k] : 0, parent_of(l, call, v)));
+        if (is_new)
+            wish_strides(l, v, l->values[v].node, first);
+    }
+    return KIN_OK;
+}
+
+/* -- outputs ------------------------------------------------------------------------------------------------------ */
+
+/* The only value of its storage among the outputs? */
+static bool
+is_alone(const kin_aten *g, kin_aten_val v)
+{
+    for (uint32_t i = 0; i < g->outputs.len; i++)
+        if (g->outputs.at[i] != v && kin_aten_at(g, g->outputs.at[i])->storage == kin_aten_at(g, v)->storage)
+            return false;
+    return true;
+}
+
+/* The program's output for a value; made when there is none. A fresh one must have memory of its own. */
+static kin_status
+program_output(low *l, kin_aten_val v, uint32_t *made, bool fresh, uint32_t *index)
+{
+    kin_irn node = low_current(l, v);
+    if (node == 0)
+        return KIN_BREAK;
+    if (made[v] == 0) {
+        bool taken = kin_ir_at(l->ir, node)->op == KIN_IR_INPUT || kin_ir_at(l->ir, node)->op == KIN_IR_RESULT;
+        for (uint32_t i = 0; i < l->ir->outputs.len; i++)
+            taken |= l->ir->outputs.at[i].node == node;
+        if (taken && fresh) {
+            low_call c = {.l = l, .ir = l->ir};
+            node = low_copy(&c, node);
+        }
+        kin_ir_output(l->ir, node, kin_aten_strides(l->g, v));
+        made[v] = l->ir->outputs.len;
+    }
+    *index = made[v] - 1;
+    return KIN_OK;
+}
+
+static kin_status
+lower_output(low *l, kin_aten_val v, uint32_t *made)
+{
+    const kin_aten_value *a = kin_aten_at(l->g, v);
+    const low_storage *s = &l->storages[a->storage];
+    const kin_aten_value *base = kin_aten_at(l->g, low_root(l, v));
+    kin_lower_out out = {.sizes = a->sizes, .strides = a->strides, .ndim = a->ndim, .offset = a->offset};
+    if (s->of_input) {
+        if (a->dtype != base->dtype) {
+            kin_text_addf(l->why, "output %%%u is an input with another dtype", v);
+            return KIN_BREAK;
+        }
+        out.kind = KIN_OUT_INPUT;
+        out.index = base->input;
+        out.whole = a == base;
+        return kin_vec_push(&l->out->outs, out);
+    }
+    kin_irn node = low_current(l, v), whole = low_current(l, s->base);
+    if (node == 0 || whole == 0)
+        return KIN_BREAK;
+    bool is_result = kin_ir_at(l->ir, whole)->op == KIN_IR_RESULT && s->version == 0;
+    out.offset = a->offset - base->offset;
+    if (is_result) {
+        out.kind = low_same_layout(l->g, v, s->base) ? KIN_OUT_EXTERN : KIN_OUT_SHARED;
+        KIN_TRY(program_output(l, s->base, made, false, &out.index));
+    } else if (is_alone(l->g, v) && low_is_dense(l->g, v) && kin_ir_numel(l->ir, node) == kin_ir_numel(l->ir, whole)) {
+        out.kind = KIN_OUT_FRESH;
+        out.offset = 0;
+        KIN_TRY(program_output(l, v, made, true, &out.index));
+    } else {
+        out.kind = KIN_OUT_SHARED;
+        KIN_TRY(program_output(l, s->base, made, true, &out.index));
+    }
+    if (a->dtype != base->dtype) {
+        kin_text_addf(l->why, "output %%%u looks at memory of another dtype", v);
+        return KIN_BREAK;
+    }
+    return kin_vec_push(&l->out->outs, out);
+}
+
+/* -- all together ------------------------------------------------------------------------------------------------- */
+
+static kin_status
+lower_inputs(low *l)
+{
+    for (kin_aten_val v = 1; v <= l->g->ninputs; v++) {
+        const kin_aten_value *a = kin_aten_at(l->g, v);
+        kin_irn node = kin_ir_input(l->ir, a->input, (kin_dtype)a->dtype, a->ndim, kin_aten_sizes(l->g, v));
+        kin_ir_set_strides(l->ir, node, kin_aten_strides(l->g, v));
+        low_storage *s = &l->storages[a->storage];
+        s->of_input = true;
+        if (s->base == 0)
+            s->base = v;
+        l->values[v].node = node;
+    }
+    return KIN_OK;
+}
+
+static kin_status
+lower_all(low *l)
+{
+    uint32_t *made = calloc(l->g->values.len + 1, sizeof *made);
+    if (made == NULL)
+        return KIN_NOMEM;
+    kin_status status = lower_inputs(l);
+    for (uint32_t i = 0; i < l->g->calls.len && status == KIN_OK; i++)
+        status = lower_call(l, i);
+    for (uint32_t i = 0; i < l->g->outputs.len && status == KIN_OK; i++)
+        status = lower_output(l, l->g->outputs.at[i], made);
+    free(made);
+    if (status == KIN_OK && l->ir->failed)
+        status = KIN_NOMEM;
+    return status;
+}
+
+static bool
+make_room(low *l)
+{
+    uint32_t most = 1;
+    for (uint32_t i = 0; i < l->g->calls.len; i++)
+        if (l->g->calls.at[i].nresults > most)
+            most = l->g->calls.at[i].nresults;
+    l->ir = kin_ir_new();
+    l->values = calloc(l->g->values.len + 1, sizeof *l->values);
+    l->storages = calloc((size_t)l->g->nstorages + 1, sizeof *l->storages);
+    l->results = calloc(most, sizeof *l->results);
+    return l->ir != NULL && l->values != NULL && l->storages != NULL && l->results != NULL && low_rules_index(l);
+}
+
+/* Drops what failed rules left behind, merges what is equal; then the result must be a right program. */
+static kin_status
+finish(low *l)
+{
+    kin_ir *clean = kin_ir_simplify(l->ir, l->options->fast_math);
+    if (clean == NULL)
+        return KIN_NOMEM;
+    kin_ir_free(l->ir);
+    l->ir = NULL;
+    l->out->ir = clean;
+    return kin_ir_verify(clean, l->why) ? KIN_OK : KIN_BUG;
+}
+
+kin_status
+kin_lower(const kin_aten *g, const kin_lower_options *options, kin_lowered *out, kin_text *why)
+{
+    kin_text unasked = {0};
+    low l = {.g = g, .options = options, .out = out, .why = why != NULL ? why : &unasked};
+    *out = (kin_lowered){0};
+    kin_text_clear(l.why);
+    kin_status status = make_room(&l) ? lower_all(&l) : KIN_NOMEM;
+    if (status == KIN_OK)
+        status = finish(&l);
+    kin_ir_free(l.ir);
+    free(l.values);
+    free(l.storages);
+    free(l.results);
+    free(l.rules);
+    kin_text_deinit(&unasked);
+    if (status != KIN_OK)
+        kin_lowered_deinit(out);
+    return status;
+}
+
+void
+kin_lowered_deinit(kin_lowered *l)
+{
+    kin_ir_free(l->ir);
+    kin_vec_deinit(&l->outs);
+    *l = (kin_lowered){0};
+}

@@ -1,0 +1,418 @@
+/* Rules for normalisation, pooling and resampling. */
+#include "core/lower/lower_priv.h"
+
+#include <math.h>
+
+enum { MAX = KIN_IR_MAX_DIMS };
+
+static kin_irn
+wide_of(low_call *c, const kin_aten_arg *a)
+{
+    kin_irn x = low_read(c, a);
+    return x != 0 && kin_dtype_is_float(low_dtype_of(c, x)) ? kin_ir_cast(c->ir, x, low_wide(low_dtype_of(c, x))) : 0;
+}
+
+/* A value along one dim of x, everywhere in x. */
+static kin_irn
+along(low_call *c, kin_irn a, unsigned dim, kin_irn x)
+{
+    int64_t sizes[MAX];
+    for (unsigned d = 0; d < low_ndim_of(c, x); d++)
+        sizes[d] = d == dim ? low_sizes_of(c, x)[d] : 1;
+    if (kin_ir_numel(c->ir, a) != low_sizes_of(c, x)[dim])
+        return 0;
+    a = kin_ir_cast(c->ir, kin_ir_reshape(c->ir, a, low_ndim_of(c, x), sizes), low_dtype_of(c, x));
+    return low_expand_like(c, a, x);
+}
+
+/* -- normalisation ------------------------------------------------------------------------------------------------ */
+
+typedef struct {
+    kin_irn mean, rstd, normal; /* the first two with size 1 where they were reduced */
+} normalised;
+
+static normalised
+normalise(low_call *c, kin_irn x, const int64_t *dims, unsigned count, double eps)
+{
+    double elements = 1;
+    for (unsigned k = 0; k < count; k++)
+        elements *= (double)low_sizes_of(c, x)[dims[k]];
+    kin_irn mean = low_bin(c, KIN_IR_DIV, kin_ir_reduce(c->ir, KIN_IR_REDUCE_SUM, x, count, dims), elements);
+    kin_irn away = low_bi(c, KIN_IR_SUB, x, low_expand_like(c, mean, x));
+    kin_irn square = kin_ir_reduce(c->ir, KIN_IR_REDUCE_SUM, low_bi(c, KIN_IR_MUL, away, away), count, dims);
+    kin_irn var = low_bin(c, KIN_IR_DIV, square, elements);
+    kin_irn rstd = low_un(c, KIN_IR_RSQRT, low_bin(c, KIN_IR_ADD, var, eps));
+    return (normalised){mean, rstd, low_bi(c, KIN_IR_MUL, away, low_expand_like(c, rstd, x))};
+}
+
+static bool
+done_statistics(low_call *c, const normalised *n)
+{
+    return low_done(c, 1, low_reshape_like(c, n->mean, 1)) && low_done(c, 2, low_reshape_like(c, n->rstd, 2));
+}
+
+/* (x - mean) * rstd * weight + bias over the last dims; weight and bias have their sizes. */
+bool
+rule_layer_norm(low_call *c, int row)
+{
+    kin_irn x = wide_of(c, low_arg(c, 0, "input"));
+    int64_t shape[MAX], dims[MAX];
+    int count = low_ints(c, low_arg(c, 1, "normalized_shape"), shape);
+    const kin_aten_arg *weight = low_arg(c, 2, "weight"), *bias = low_arg(c, 3, "bias");
+    if (x == 0 || count < 1 || count > (int)low_ndim_of(c, x))
+        return false;
+    for (int k = 0; k < count; k++)
+        dims[k] = (int)low_ndim_of(c, x) - count + k;
+    normalised n = normalise(c, x, dims, (unsigned)count, low_float_or(c, 4, "eps", 1e-5));
+    kin_irn y = n.normal;
+    if (weight != NULL)
+        y = low_bi(c, KIN_IR_MUL, y, low_operand(c, weight, low_dtype_of(c, x)));
+    if (bias != NULL)
+        y = low_bi(c, KIN_IR_ADD, y, low_operand(c, bias, low_dtype_of(c, x)));
+    return low_done(c, 0, y) && done_statistics(c, &n);
+}
+
+bool
+rule_rms_norm(low_call *c, int row)
+{
+    kin_irn x = wide_of(c, low_arg(c, 0, "input"));
+    int64_t shape[MAX], dims[MAX];
+    int count = low_ints(c, low_arg(c, 1, "normalized_shape"), shape);
+    const kin_aten_arg *weight = low_arg(c, 2, "weight");
+    if (x == 0 || count < 1 || count > (int)low_ndim_of(c, x) || low_arg(c, 3, "eps") == NULL)
+        return false;
+    double elements = 1;
+    for (int k = 0; k < count; k++) {
+        dims[k] = (int)low_ndim_of(c, x) - count + k;
+        elements *= (double)low_sizes_of(c, x)[dims[k]];
+    }
+    kin_irn square = kin_ir_reduce(c->ir, KIN_IR_REDUCE_SUM, low_bi(c, KIN_IR_MUL, x, x), (unsigned)count, dims);
+    kin_irn mean = low_bin(c, KIN_IR_ADD, low_bin(c, KIN_IR_DIV, square, elements), low_float_or(c, 3, "eps", 0));
+    kin_irn rstd = low_un(c, KIN_IR_RSQRT, mean), y = low_bi(c, KIN_IR_MUL, x, low_expand_like(c, rstd, x));
+    if (weight != NULL)
+        y = low_bi(c, KIN_IR_MUL, y, low_operand(c, weight, low_dtype_of(c, x)));
+    return low_done(c, 0, y) && low_done(c, 1, low_reshape_like(c, rstd, 1));
+}
+
+/* Over the channels of a group and all positions; weight and bias are per channel. */
+bool
+rule_group_norm(low_call *c, int row)
+{
+    kin_irn x = wide_of(c, low_arg(c, 0, "input"));
+    const kin_aten_arg *weight = low_arg(c, 1, "weight"), *bias = low_arg(c, 2, "bias");
+    int64_t groups = low_int_or(c, 6, "group", 0);
+    if (x == 0 || low_ndim_of(c, x) < 2 || groups < 1 || low_sizes_of(c, x)[1] % groups || kin_ir_numel(c->ir, x) == 0)
+        return false;
+    int64_t batch = low_sizes_of(c, x)[0], sizes[3] = {batch, groups, kin_ir_numel(c->ir, x) / (batch * groups)};
+    normalised n = normalise(c, kin_ir_reshape(c->ir, x, 3, sizes), (int64_t[]){2}, 1, low_float_or(c, 7, "eps", 1e-5));
+    kin_irn y = kin_ir_reshape(c->ir, n.normal, low_ndim_of(c, x), low_sizes_of(c, x));
+    kin_irn w = low_read(c, weight), b = low_read(c, bias);
+    if ((w != 0 && (w = along(c, w, 1, x)) == 0) || (b != 0 && (b = along(c, b, 1, x)) == 0))
+        return false;
+    if (w != 0)
+        y = low_bi(c, KIN_IR_MUL, y, w);
+    if (b != 0)
+        y = low_bi(c, KIN_IR_ADD, y, b);
+    return low_done(c, 0, y) && done_statistics(c, &n);
+}
+
+/* In eval mode: x * alpha + beta per channel, alpha and beta from the running statistics. row: 1 = training is an argument,
+ * then the statistics of the batch would be used. */
+bool
+rule_batch_norm(low_call *c, int has_training)
+{
+    kin_irn x = wide_of(c, low_arg(c, 0, "input"));
+    kin_irn mean = wide_of(c, low_arg(c, 3, "running_mean")), var = wide_of(c, low_arg(c, 4, "running_var"));
+    kin_irn w = wide_of(c, low_arg(c, 1, "weight")), b = wide_of(c, low_arg(c, 2, "bias"));
+    double eps = low_float_or(c, has_training ? 7 : 6, "eps", 1e-5);
+    if (x == 0 || mean == 0 || var == 0 || low_ndim_of(c, x) < 2 || (has_training && low_int_or(c, 5, "training", 1)))
+        return false;
+    kin_dtype dtype = low_dtype_of(c, x);
+    if (low_dtype_of(c, mean) != dtype || low_dtype_of(c, var) != dtype || (w && low_dtype_of(c, w) != dtype)
+        || (b && low_dtype_of(c, b) != dtype))
+        return false;
+    kin_irn alpha = low_un(c, KIN_IR_RSQRT, low_bin(c, KIN_IR_ADD, var, eps));
+    if (w != 0)
+        alpha = low_bi(c, KIN_IR_MUL, alpha, w);
+    kin_irn beta = low_un(c, KIN_IR_NEG, low_bi(c, KIN_IR_MUL, mean, alpha));
+    if (b != 0)
+        beta = low_bi(c, KIN_IR_ADD, b, beta);
+    alpha = along(c, alpha, 1, x);
+    beta = along(c, beta, 1, x);
+    if (alpha == 0 || beta == 0 || !low_done(c, 0, low_bi(c, KIN_IR_ADD, low_bi(c, KIN_IR_MUL, x, alpha), beta)))
+        return false;
+    for (unsigned k = 1; k < c->call->nresults; k++) { /* what training would save: empty */
+        kin_irn none = low_number(c, low_dtype(c, k), 0, low_ndim(c, k), low_sizes(c, k));
+        if (kin_ir_numel(c->ir, none) != 0 || !low_done(c, k, none))
+            return false;
+    }
+    return true;
+}
+
+bool
+rule_glu(low_call *c, int row)
+{
+    kin_irn x = wide_of(c, low_arg(c, 0, "self"));
+    if (x == 0 || low_ndim_of(c, x) == 0)
+        return false;
+    int dim = low_dim(low_int_or(c, 1, "dim", -1), low_ndim_of(c, x));
+    int64_t starts[MAX] = {0}, steps[MAX], sizes[MAX];
+    for (unsigned d = 0; d < low_ndim_of(c, x); d++) {
+        steps[d] = 1;
+        sizes[d] = low_sizes_of(c, x)[d];
+    }
+    if (dim < 0 || sizes[dim] % 2)
+        return false;
+    sizes[dim] /= 2;
+    kin_irn first = kin_ir_slice(c->ir, x, starts, steps, sizes);
+    starts[dim] = sizes[dim];
+    kin_irn second = kin_ir_slice(c->ir, x, starts, steps, sizes);
+    return low_done(c, 0, low_bi(c, KIN_IR_MUL, first, low_un(c, KIN_IR_SIGMOID, second)));
+}
+
+/* -- pooling: a window's elements are shifted slices of the padded input ----------------------------------------------- */
+
+enum { MOST_SHIFTS = 25 };
+
+typedef struct {
+    int64_t kernel[2], stride[2], pad[2], dilation[2];
+} window;
+
+/* One number for both, or two; `otherwise` when none is given. */
+static bool
+read_pair(low_call *c, unsigned at, const char *keyword, const int64_t *otherwise, int64_t *out)
+{
+    int64_t given[MAX];
+    const kin_aten_arg *a = low_arg(c, at, keyword);
+    int count = a != NULL ? low_ints(c, a, given) : 0;
+    if (count < 0 || count > 2)
+        return false;
+    out[0] = count > 0 ? given[0] : otherwise[0];
+    out[1] = count > 0 ? given[count - 1] : otherwise[1];
+    return out[0] >= 0 && out[1] >= 0;
+}
+
+static bool
+read_window(low_call *c, window *w, bool has_dilation)
+{
+    static const int64_t ones[] = {1, 1}, zeros[] = {0, 0};
+    w->dilation[0] = w->dilation[1] = 1;
+    return read_pair(c, 1, "kernel_size", ones, w->kernel) && read_pair(c, 2, "stride", w->kernel, w->stride)
+           && read_pair(c, 3, "padding", zeros, w->pad) && (!has_dilation || read_pair(c, 4, "dilation", ones, w->dilation))
+           && w->kernel[0] * w->kernel[1] >= 1 && w->kernel[0] * w->kernel[1] <= MOST_SHIFTS && w->stride[0] > 0 && w->stride[1] > 0
+           && w->dilation[0] > 0 && w->dilation[1] > 0;
+}
+
+/* Padded so far that every window of the result lies inside. */
+static kin_irn
+pad_for(low_call *c, kin_irn x, const window *w, double value)
+{
+    unsigned ndim = low_ndim_of(c, x);
+    int64_t below[MAX] = {0}, sizes[MAX];
+    bool same = true;
+    for (unsigned d = 0; d < ndim; d++) {
+        sizes[d] = low_sizes_of(c, x)[d];
+        if (d + 2 < ndim)
+            continue;
+        unsigned k = d + 2 - ndim;
+        int64_t reach = (low_sizes(c, 0)[d] - 1) * w->stride[k] + (w->kernel[k] - 1) * w->dilation[k] + 1;
+        below[d] = w->pad[k];
+        sizes[d] = reach > sizes[d] + w->pad[k] ? reach : sizes[d] + w->pad[k];
+        same &= sizes[d] == low_sizes_of(c, x)[d];
+    }
+    return same ? x : kin_ir_pad(c->ir, x, low_number(c, low_dtype_of(c, x), value, 0, NULL), below, sizes);
+}
+
+/* What each window has at (i, j). */
+static kin_irn
+shifted(low_call *c, kin_irn padded, const window *w, int64_t i, int64_t j)
+{
+    unsigned ndim = low_ndim_of(c, padded);
+    int64_t starts[MAX] = {0}, steps[MAX];
+    for (unsigned d = 0; d < ndim; d++)
+        steps[d] = d + 2 < ndim ? 1 : w->stride[d + 2 - ndim];
+    starts[ndim - 2] = i * w->dilation[0];
+    starts[ndim - 1] = j * w->dilation[1];
+    return kin_ir_slice(c->ir, padded, starts, steps, low_sizes(c, 0));
+}
+
+/* The place in the unpadded plane of what each window has at (i, j). */
+static kin_irn
+place_of(low_call *c, const window *w, int64_t i, int64_t j, int64_t width)
+{
+    unsigned ndim = low_ndim(c, 0);
+    const int64_t *sizes = low_sizes(c, 0);
+    kin_irn line = kin_ir_iota(c->ir, KIN_I64, ndim - 2, ndim, sizes), column = kin_ir_iota(c->ir, KIN_I64, ndim - 1, ndim, sizes);
+    line = low_bin(c, KIN_IR_ADD, low_bin(c, KIN_IR_MUL, line, (double)w->stride[0]), (double)(i * w->dilation[0] - w->pad[0]));
+    column = low_bin(c, KIN_IR_ADD, low_bin(c, KIN_IR_MUL, column, (double)w->stride[1]), (double)(j * w->dilation[1] - w->pad[1]));
+    return low_bi(c, KIN_IR_ADD, low_bin(c, KIN_IR_MUL, line, (double)width), column);
+}
+
+/* Whether what the window has at (i, j) lies in the plane: padding is never chosen, even among -inf. */
+static kin_irn
+inside_of(low_call *c, kin_irn x, const window *w, int64_t i, int64_t j)
+{
+    unsigned ndim = low_ndim(c, 0);
+    kin_irn all = 0;
+    for (unsigned k = 0; k < 2; k++) {
+        unsigned d = ndim - 2 + k;
+        kin_irn at = kin_ir_iota(c->ir, KIN_I64, d, ndim, low_sizes(c, 0));
+        at = low_bin(c, KIN_IR_ADD, low_bin(c, KIN_IR_MUL, at, (double)w->stride[k]),
+                     (double)((k ? j : i) * w->dilation[k] - w->pad[k]));
+        kin_irn in = low_bi(c, KIN_IR_AND, low_compare(c, KIN_IR_GE, at, 0), low_compare(c, KIN_IR_LT, at, (double)low_sizes_of(c, x)[d]));
+        all = all ? low_bi(c, KIN_IR_AND, all, in) : in;
+    }
+    return all;
+}
+
+/* Values by maxima of shifted slices; the places, wanted by few, by choosing again. */
+bool
+rule_max_pool2d(low_call *c, int row)
+{
+    kin_irn x = low_read(c, low_arg(c, 0, "self")), best = 0, value = 0, place = 0;
+    window w;
+    if (x == 0 || !kin_dtype_is_float(low_dtype_of(c, x)) || low_ndim_of(c, x) < 3 || low_ndim(c, 0) != low_ndim_of(c, x)
+        || !read_window(c, &w, true))
+        return false;
+    kin_irn padded = pad_for(c, x, &w, -INFINITY);
+    for (int64_t i = 0; i < w.kernel[0]; i++)
+        for (int64_t j = 0; j < w.kernel[1]; j++) {
+            kin_irn here = shifted(c, padded, &w, i, j), at = place_of(c, &w, i, j, low_sizes_of(c, x)[low_ndim_of(c, x) - 1]);
+            kin_irn in = inside_of(c, x, &w, i, j);
+            value = value ? low_bi(c, KIN_IR_MAX, value, here) : here;
+            if (place == 0) {
+                /* Before anything was seen the place is that of the first inside: -1 marks it. */
+                place = kin_ir_where(c->ir, in, at, low_like(c, at, -1));
+                best = here;
+                continue;
+            }
+            kin_irn better = low_bi(c, KIN_IR_OR, low_bi(c, KIN_IR_GT, here, best), low_bi(c, KIN_IR_NE, here, here));
+            better = low_bi(c, KIN_IR_AND, low_bi(c, KIN_IR_OR, better, low_compare(c, KIN_IR_LT, place, 0)), in);
+            best = kin_ir_where(c->ir, better, here, best);
+            place = kin_ir_where(c->ir, better, at, place);
+        }
+    return low_done(c, 0, value) && (c->call->nresults < 2 || low_done(c, 1, place));
+}
+
+/* Where every window divides by the same number. */
+bool
+rule_avg_pool2d(low_call *c, int row)
+{
+    kin_irn x = wide_of(c, low_arg(c, 0, "self")), sum = 0;
+    window w;
+    if (x == 0 || low_ndim_of(c, x) < 3 || low_ndim(c, 0) != low_ndim_of(c, x) || !read_window(c, &w, false)
+        || low_int_or(c, 4, "ceil_mode", 0) || ((w.pad[0] || w.pad[1]) && !low_int_or(c, 5, "count_include_pad", 1)))
+        return false;
+    double divisor = low_float_or(c, 6, "divisor_override", (double)(w.kernel[0] * w.kernel[1]));
+    kin_irn padded = pad_for(c, x, &w, 0);
+    for (int64_t i = 0; i < w.kernel[0]; i++)
+        for (int64_t j = 0; j < w.kernel[1]; j++) {
+            kin_irn here = shifted(c, padded, &w, i, j);
+            sum = sum ? low_bi(c, KIN_IR_ADD, sum, here) : here;
+        }
+    return low_done(c, 0, low_bin(c, KIN_IR_DIV, sum, divisor));
+}
+
+/* Windows of one size: the last dims taken apart into (window, element), then reduced. */
+bool
+rule_adaptive_avg_pool2d(low_call *c, int row)
+{
+    kin_irn x = wide_of(c, low_arg(c, 0, "self"));
+    unsigned ndim = low_ndim(c, 0);
+    if (x == 0 || ndim < 3 || ndim + 2 > MAX || low_ndim_of(c, x) != ndim)
+        return false;
+    int64_t sizes[MAX], dims[2] = {ndim - 1, ndim + 1}, high = low_sizes_of(c, x)[ndim - 2], wide = low_sizes_of(c, x)[ndim - 1];
+    int64_t lines = low_sizes(c, 0)[ndim - 2], columns = low_sizes(c, 0)[ndim - 1];
+    if (lines < 1 || columns < 1 || high % lines || wide % columns || high == 0 || wide == 0)
+        return false;
+    memcpy(sizes, low_sizes_of(c, x), (ndim - 2) * sizeof *sizes);
+    sizes[ndim - 2] = lines;
+    sizes[ndim - 1] = high / lines;
+    sizes[ndim] = columns;
+    sizes[ndim + 1] = wide / columns;
+    kin_irn sum = kin_ir_reduce(c->ir, KIN_IR_REDUCE_SUM, kin_ir_reshape(c->ir, x, ndim + 2, sizes), 2, dims);
+    kin_irn mean = low_bin(c, KIN_IR_DIV, sum, (double)(high / lines * (wide / columns)));
+    return low_done(c, 0, low_reshape_like(c, mean, 0));
+}
+
+/* -- resampling --------------------------------------------------------------------------------------------------- */
+
+/* The scale of a dim as eager computes it, in float. `at`: of the argument scales_h or scales_w. */
+static double
+scale_of(low_call *c, unsigned at, const char *keyword, int64_t from, int64_t to)
+{
+    double given = low_float_or(c, at, keyword, 0);
+    return given > 0 ? (float)(1.0 / given) : (float)from / (float)to;
+}
+
+static kin_irn
+position(low_call *c, unsigned dim, kin_dtype dtype)
+{
+    return kin_ir_cast(c->ir, kin_ir_iota(c->ir, KIN_I64, dim, low_ndim(c, 0), low_sizes(c, 0)), dtype);
+}
+
+bool
+rule_upsample_nearest2d(low_call *c, int row)
+{
+    kin_irn x = low_read(c, low_arg(c, 0, "self")), index[2];
+    if (x == 0 || low_ndim_of(c, x) != 4 || low_ndim(c, 0) != 4)
+        return false;
+    for (unsigned k = 0; k < 2; k++) {
+        int64_t from = low_sizes_of(c, x)[2 + k];
+        double scale = scale_of(c, 2 + k, k ? "scales_w" : "scales_h", from, low_sizes(c, 0)[2 + k]);
+        kin_irn at = low_un(c, KIN_IR_FLOOR, low_bin(c, KIN_IR_MUL, position(c, 2 + k, KIN_F32), scale));
+        index[k] = low_bin(c, KIN_IR_MIN, kin_ir_cast(c->ir, at, KIN_I64), (double)(from - 1));
+    }
+    return low_done(c, 0, kin_ir_index(c->ir, x, (int64_t[]){0, 1, -1, -2}, index, 2, 4, low_sizes(c, 0)));
+}
+
+/* The two neighbours of each position along a dim, and how near the second is. */
+typedef struct {
+    kin_irn first, second, near;
+} neighbours;
+
+static neighbours
+find_neighbours(low_call *c, unsigned dim, int64_t from, double scale, bool corners)
+{
+    kin_irn at = position(c, dim, KIN_F32);
+    if (!corners)
+        at = low_bin(c, KIN_IR_ADD, at, 0.5);
+    at = low_bin(c, KIN_IR_MUL, at, scale);
+    if (!corners)
+        at = low_bin(c, KIN_IR_MAX, low_bin(c, KIN_IR_SUB, at, 0.5), 0);
+    kin_irn first = low_bin(c, KIN_IR_MIN, kin_ir_cast(c->ir, at, KIN_I64), (double)(from - 1));
+    kin_irn second = low_bin(c, KIN_IR_MIN, low_bin(c, KIN_IR_ADD, first, 1), (double)(from - 1));
+    kin_irn near = low_bi(c, KIN_IR_SUB, at, kin_ir_cast(c->ir, first, KIN_F32));
+    return (neighbours){first, second, low_bin(c, KIN_IR_MIN, low_bin(c, KIN_IR_MAX, near, 0), 1)};
+}
+
+static kin_irn
+mix(low_call *c, kin_irn a, kin_irn b, kin_irn near)
+{
+    kin_irn far = low_bi(c, KIN_IR_SUB, low_like(c, near, 1), near);
+    return low_bi(c, KIN_IR_ADD, low_bi(c, KIN_IR_MUL, a, far), low_bi(c, KIN_IR_MUL, b, near));
+}
+
+bool
+rule_upsample_bilinear2d(low_call *c, int row)
+{
+    kin_irn x = wide_of(c, low_arg(c, 0, "self")), corner[2][2];
+    bool corners = low_int_or(c, 2, "align_corners", 0);
+    neighbours n[2];
+    if (x == 0 || low_dtype_of(c, x) != KIN_F32 || low_ndim_of(c, x) != 4 || low_ndim(c, 0) != 4)
+        return false;
+    for (unsigned k = 0; k < 2; k++) {
+        int64_t from = low_sizes_of(c, x)[2 + k], to = low_sizes(c, 0)[2 + k];
+        double scale = scale_of(c, 3 + k, k ? "scales_w" : "scales_h", from, to);
+        if (corners)
+            scale = to > 1 ? (float)(from - 1) / (float)(to - 1) : 0;
+        n[k] = find_neighbours(c, 2 + k, from, scale, corners);
+    }
+    for (unsigned i = 0; i < 2; i++)
+        for (unsigned j = 0; j < 2; j++) {
+            kin_irn index[2] = {i ? n[0].second : n[0].first, j ? n[1].second : n[1].first};
+            corner[i][j] = kin_ir_index(c->ir, x, (int64_t[]){0, 1, -1, -2}, index, 2, 4, low_sizes(c, 0));
+        }
+    kin_irn top = mix(c, corner[0][0], corner[0][1], n[1].near), bottom = mix(c, corner[1][0], corner[1][1], n[1].near);
+    return low_done(c, 0, mix(c, top, bottom, n[0].near));
+}
