@@ -1,10 +1,11 @@
 """Checks the table of graph breaks against its examples and its users.
 
     check_breaks.py                every row has an example, or says in docs/breaks/README.md why not
-    check_breaks.py --unraised     lists rows that no C code mentions
+    check_breaks.py --unraised     lists rows that no code raises
     check_breaks.py --run PYTHON   runs every example alone
 
-An example is docs/breaks/examples/NAME.py: it compares compiled with eager and asserts that the break is reported.
+An example is docs/breaks/examples/NAME.py: it compares compiled with eager and asserts that the break is reported, at the
+line that a comment marks.
 """
 
 import concurrent.futures
@@ -18,6 +19,8 @@ ROOT = pathlib.Path(__file__).resolve().parent.parent
 TABLE = ROOT / "src/core/diag/breaks.def"
 EXAMPLES = ROOT / "docs/breaks/examples"
 
+MARK = "# <- break"
+
 # Rows without an example are named there, in backquotes, with the reason.
 README = ROOT / "docs/breaks/README.md"
 
@@ -27,27 +30,34 @@ def rows():
     return re.findall(r'^BREAK\((\d+), (\w+), "([^"]*)"', TABLE.read_text(), re.MULTILINE)
 
 
+def examples():
+    """Their files; support.py is what they share."""
+    return sorted(path for path in EXAMPLES.glob("*.py") if path.stem.isupper())
+
+
 def check_examples():
     names = {name for _, name, _ in rows()}
-    files = {path.stem for path in EXAMPLES.glob("*.py")}
+    files = {path.stem for path in examples()}
     problems = [f"{name}.py is an example of no row" for name in sorted(files - names)]
     excused = set(re.findall(r"`([A-Z_]+)`", README.read_text()))
     problems += [f"{name} has no example, and docs/breaks/README.md does not say why" for name in sorted(names - files - excused)]
     problems += [f"{name} has an example now: take it out of docs/breaks/README.md" for name in sorted(files & excused)]
     for name in sorted(files & names):
         text = (EXAMPLES / f"{name}.py").read_text()
-        if "torch.equal" not in text or f'breaks.count("{name}")' not in text:
-            problems.append(f"{name}.py must compare with eager and assert that the break is reported")
+        shown = f'check("{name}", ' in text and MARK in text
+        if not shown and f'check_event("{name}", ' not in text:
+            problems.append(f"{name}.py must mark the line of the break and call check() or check_event() of support.py")
     ids = [int(number) for number, _, _ in rows()]
-    if len(set(ids)) != len(ids):
+    gone = {int(number) for number in re.findall(r"\d+", re.search(r"gone: ([\d, ]+)", TABLE.read_text()).group(1))}
+    if len(set(ids)) != len(ids) or gone & set(ids):
         problems.append("an id is used twice")
     return problems
 
 
 def list_unraised():
-    sources = [p for p in (ROOT / "src").rglob("*.c") if "core/diag" not in str(p)]
-    text = "\n".join(path.read_text() for path in sources)
-    return [name for _, name, _ in rows() if not re.search(rf"\bKIN_(ROW|WHY)_{name}\b", text)]
+    sources = [p for p in (ROOT / "src").rglob("*.[cd]*") if "core/diag" not in str(p) and p.suffix in (".c", ".def")]
+    text = "\n".join(path.read_text() for path in [*sources, *(ROOT / "python").rglob("*.py")])
+    return [name for _, name, _ in rows() if not re.search(rf"\b(KIN_ROW_|KIN_WHY_)?{name}\b", text)]
 
 
 def run_examples(python):
@@ -56,7 +66,7 @@ def run_examples(python):
         return "" if done.returncode == 0 else f"{path.stem}: {(done.stderr.strip().splitlines() or ['no output'])[-1]}"
 
     with concurrent.futures.ThreadPoolExecutor(os.cpu_count() or 1) as pool:
-        return list(filter(None, pool.map(run, sorted(EXAMPLES.glob("*.py")))))
+        return list(filter(None, pool.map(run, examples())))
 
 
 def main(argv):

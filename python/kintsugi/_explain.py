@@ -80,7 +80,9 @@ class ExplainOutput:
         for number, guard in enumerate(self.out_guards, 1):
             lines += [f"  Guard {number}:", f"    {guard}".rstrip("\n")]
         lines.append("Frames:")
-        lines += [f"  {frame['name']} ({frame['filename']}:{frame['line']}): {frame['outcome']}" for frame in self.frames]
+        for frame in self.frames:
+            lines.append(f"  {frame['name']} ({frame['filename']}:{frame['line']}): {frame['outcome']}")
+            lines += [f"    {line}".rstrip() for line in frame.get("details", "").splitlines()]
         lines.append(f"Compile Times: {self.compile_times}")
         return "\n".join(lines) + "\n"
 
@@ -136,16 +138,19 @@ def _frames(compiled, variants, dumps):
                       "outcome": outcome, "reason": reason})
     if not found:
         code = getattr(compiled.fn, "__code__", None)
-        reasons = _fallback_reasons(compiled)
+        reason, why = _fallback_reason(compiled)
+        row = _messages.find_row(why) if why else None
         found.append({"name": compiled.__name__, "filename": code.co_filename if code else "?",
-                      "line": code.co_firstlineno if code else 0, "outcome": "ran eagerly: " + reasons, "reason": reasons})
+                      "line": code.co_firstlineno if code else 0, "outcome": "ran eagerly: " + reason, "reason": reason,
+                      "why": why, "details": _messages.break_block(row, reason) if row else ""})
     return found
 
 
-def _fallback_reasons(compiled):
+def _fallback_reason(compiled):
+    """The reason in words and the stable name of the row that explains it ("" = none)."""
     from . import _logs
 
     for event in reversed(_logs.events()):
         if event["event"] in ("record", "fallback") and event.get("name") == compiled.__name__ and event.get("reason"):
-            return event["reason"]
-    return "nothing was recorded"
+            return event["reason"], event.get("why", "")
+    return "nothing was recorded", ""

@@ -67,7 +67,7 @@ class Unit:
             if not self.pure:
                 raise
             self.made[key] = None
-            self.note(f"what {_name(self.backend)} made of it raised {type(error).__name__}: {error}")
+            self.note(f"what {_name(self.backend)} made of it raised {type(error).__name__}: {error}", "BACKEND_FAILED")
             return None
 
     def _outputs(self, result):
@@ -115,7 +115,7 @@ class Unit:
                 from torch._dynamo.exc import BackendCompilerFailed
 
                 raise BackendCompilerFailed(self.backend, error, None) from error
-            self.note(f"backend {_name(self.backend)} raised {type(error).__name__}: {error}")
+            self.note(f"backend {_name(self.backend)} raised {type(error).__name__}: {error}", "BACKEND_FAILED")
             logging.getLogger("torch._dynamo").warning("backend=%r raised: %r; the graph runs step by step",
                                                        _name(self.backend), error)
             return None
@@ -124,10 +124,10 @@ class Unit:
         engine._log_lower(self.name, self.variant, self.number, _name(self.backend), time.perf_counter_ns() - start)
         return fn
 
-    def note(self, reason):
+    def note(self, reason, why=""):
         from ._engine import engine
 
-        engine._log_fallback(self.name, f"graph {self.number} of recording {self.variant} runs step by step: {reason}")
+        engine._log_fallback(self.name, f"graph {self.number} of recording {self.variant} runs step by step: {reason}", why)
 
 
 def _name(backend):

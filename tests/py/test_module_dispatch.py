@@ -117,7 +117,7 @@ def test_methods_and_callable_objects():
     (len, ([1, 2],), "not a Python function"),
     (int, ("5",), "not a Python function"),
     ([].append, (1,), "not a Python function"),
-    (lambda: (yield 1), (), "a generator or coroutine function"),
+    (lambda: (yield 1), (), "a generator function"),
 ])
 def test_calls_that_stay_eager(fn, args, reason):
     compiled = Compiled(fn)
@@ -133,7 +133,7 @@ def test_coroutine_function():
 
     compiled = Compiled(f)
     assert asyncio.run(compiled(1)) == 2
-    assert compiled.stats()["eager_calls"] == {"a generator or coroutine function": 1}
+    assert compiled.stats()["eager_calls"] == {"a coroutine function": 1}
 
 
 def test_disabled():

@@ -2,7 +2,7 @@
 
 import torch
 
-import kintsugi
+from support import check
 
 
 class Outside:
@@ -12,7 +12,7 @@ class Outside:
 def f(x):
     y = x + 1
 
-    class Inside:
+    class Inside:  # <- break
         factor = 3
 
     return y * Inside.factor
@@ -23,17 +23,5 @@ def mended(x):
     return y * Outside.factor
 
 
-def main():
-    for args in [(torch.ones(3),)]:
-        kintsugi.reset()
-        expected, compiled = f(*args), kintsugi.compile(f)
-        assert torch.equal(compiled(*args), expected) and torch.equal(compiled(*args), expected)
-        assert torch.equal(kintsugi.compile(mended)(*args), expected)
-    breaks = [reason.entry["why"] for reason in kintsugi.explain(f)(*args).break_reasons]
-    assert breaks.count("CLASS_STATEMENT") == 1, breaks
-    assert kintsugi.explain(mended)(*args).graph_break_count == 0
-    print("CLASS_STATEMENT: ok")
-
-
 if __name__ == "__main__":
-    main()
+    check("CLASS_STATEMENT", f, lambda: (torch.ones(3),), mended)

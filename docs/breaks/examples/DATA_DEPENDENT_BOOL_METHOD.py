@@ -2,7 +2,7 @@
 
 import torch
 
-import kintsugi
+from support import check
 
 
 class Mask:
@@ -10,12 +10,12 @@ class Mask:
         self.t = t
 
     def __bool__(self):
-        return bool(self.t.any())
+        return bool(self.t.any())  # <- break
 
 
 def f(x):
     y = x.relu()
-    if Mask(y > 0):
+    if Mask(y > 0):  # <- break
         y = y * 2
     return y
 
@@ -25,17 +25,5 @@ def mended(x):
     return torch.where((y > 0).any(), y * 2, y)
 
 
-def main():
-    for args in [(torch.ones(3),)]:
-        kintsugi.reset()
-        expected, compiled = f(*args), kintsugi.compile(f)
-        assert torch.equal(compiled(*args), expected) and torch.equal(compiled(*args), expected)
-        assert torch.equal(kintsugi.compile(mended)(*args), expected)
-    breaks = [reason.entry["why"] for reason in kintsugi.explain(f)(*args).break_reasons]
-    assert breaks.count("DATA_DEPENDENT_BOOL_METHOD") == 1, breaks
-    assert kintsugi.explain(mended)(*args).graph_break_count == 0
-    print("DATA_DEPENDENT_BOOL_METHOD: ok")
-
-
 if __name__ == "__main__":
-    main()
+    check("DATA_DEPENDENT_BOOL_METHOD", f, lambda: (torch.ones(3),), mended)

@@ -2,12 +2,12 @@
 
 import torch
 
-import kintsugi
+from support import check
 
 
 def f(x):
     y = x.sin()
-    if y.sum() > 0:
+    if y.sum() > 0:  # <- break
         y = y * 2
     return y + 1
 
@@ -18,17 +18,5 @@ def mended(x):
     return y + 1
 
 
-def main():
-    for args in [(torch.ones(3),), (-torch.ones(3),)]:
-        kintsugi.reset()
-        expected, compiled = f(*args), kintsugi.compile(f)
-        assert torch.equal(compiled(*args), expected) and torch.equal(compiled(*args), expected)
-        assert torch.equal(kintsugi.compile(mended)(*args), expected)
-    breaks = [reason.entry["why"] for reason in kintsugi.explain(f)(*args).break_reasons]
-    assert breaks.count("DATA_DEPENDENT_BRANCH") == 1, breaks
-    assert kintsugi.explain(mended)(*args).graph_break_count == 0
-    print("DATA_DEPENDENT_BRANCH: ok")
-
-
 if __name__ == "__main__":
-    main()
+    check("DATA_DEPENDENT_BRANCH", f, lambda: (torch.ones(3),), mended)

@@ -3,6 +3,7 @@
 import torch
 
 import kintsugi
+from support import check
 
 
 @kintsugi.disable
@@ -11,24 +12,12 @@ def outside(x):
 
 
 def f(x):
-    return outside(x.sin()).cos()
+    return outside(x.sin()).cos()  # <- break
 
 
 def mended(x):
     return (x.sin() * 2).cos()
 
 
-def main():
-    for args in [(torch.ones(3),)]:
-        kintsugi.reset()
-        expected, compiled = f(*args), kintsugi.compile(f)
-        assert torch.equal(compiled(*args), expected) and torch.equal(compiled(*args), expected)
-        assert torch.equal(kintsugi.compile(mended)(*args), expected)
-    breaks = [reason.entry["why"] for reason in kintsugi.explain(f)(*args).break_reasons]
-    assert breaks.count("DISABLED_CALL") == 1, breaks
-    assert kintsugi.explain(mended)(*args).graph_break_count == 0
-    print("DISABLED_CALL: ok")
-
-
 if __name__ == "__main__":
-    main()
+    check("DISABLED_CALL", f, lambda: (torch.ones(3),), mended)

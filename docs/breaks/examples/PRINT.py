@@ -3,11 +3,12 @@
 import torch
 
 import kintsugi
+from support import check
 
 
 def f(x):
     y = x.sin()
-    print("shape", tuple(y.shape))
+    print("shape", tuple(y.shape))  # <- break
     return y.cos()
 
 
@@ -18,18 +19,5 @@ def mended(x):
     return y.cos()
 
 
-def main():
-    kintsugi.config.strict_breaks = True
-    for args in [(torch.ones(3),)]:
-        kintsugi.reset()
-        expected, compiled = f(*args), kintsugi.compile(f)
-        assert torch.equal(compiled(*args), expected) and torch.equal(compiled(*args), expected)
-        assert torch.equal(kintsugi.compile(mended)(*args), expected)
-    breaks = [reason.entry["why"] for reason in kintsugi.explain(f)(*args).break_reasons]
-    assert breaks.count("PRINT") == 1, breaks
-    assert kintsugi.explain(mended)(*args).graph_break_count == 0
-    print("PRINT: ok")
-
-
 if __name__ == "__main__":
-    main()
+    check("PRINT", f, lambda: (torch.ones(3),), mended, strict=True)

@@ -2,12 +2,12 @@
 
 import torch
 
-import kintsugi
+from support import check
 
 
 def f(x):
     total = 0.0
-    for value in x.tolist():
+    for value in x.tolist():  # <- break
         if value > 1:
             total += value
     return x * total
@@ -20,17 +20,5 @@ def mended(x):
     return x * total
 
 
-def main():
-    for args in [(torch.arange(4.0),)]:
-        kintsugi.reset()
-        expected, compiled = f(*args), kintsugi.compile(f)
-        assert torch.equal(compiled(*args), expected) and torch.equal(compiled(*args), expected)
-        assert torch.equal(kintsugi.compile(mended)(*args), expected)
-    breaks = [reason.entry["why"] for reason in kintsugi.explain(f)(*args).break_reasons]
-    assert breaks.count("TENSOR_TOLIST") == 1, breaks
-    assert kintsugi.explain(mended)(*args).graph_break_count == 0
-    print("TENSOR_TOLIST: ok")
-
-
 if __name__ == "__main__":
-    main()
+    check("TENSOR_TOLIST", f, lambda: (torch.arange(4.0),), mended)

@@ -59,7 +59,8 @@ run_eager(call_state *c, kin_eager why)
     kin_compiled *self = c->self;
     if (self->count.eager[why]++ == 0 && self->state != NULL && why != KIN_EAGER_RECORDING && why != KIN_EAGER_LIMIT) {
         PyObject *code = PyFunction_Check(self->fn) ? PyFunction_GET_CODE(self->fn) : NULL;
-        kin_log_fallback(self->state, self->name, (PyCodeObject *)code, kin_eager_text(why));
+        kin_log_fallback(self->state, self->name, (PyCodeObject *)code, kin_eager_text(why),
+                         kin_eager_row(why));
     }
     unpin(c);
     return PyObject_Vectorcall(self->fn, c->args, c->nargsf, c->kwnames);

@@ -49,6 +49,15 @@ add_step_place(kin_state *st, const kin_variant_object *variant, const kin_step 
     kin_event_str(st->log, "function", utf8(((PyCodeObject *)code)->co_qualname));
 }
 
+/* The row of breaks.def that explains the event, where there is one. */
+static void
+add_why(kin_state *st, unsigned why)
+{
+    const kin_break_row *row = kin_break_find(why);
+    if (row != NULL)
+        kin_event_str(st->log, "why", row->name);
+}
+
 static void
 log_step(kin_state *st, const kin_variant_object *variant, const kin_step *step)
 {
@@ -152,15 +161,17 @@ kin_log_limit(kin_state *st, PyObject *name, PyCodeObject *code, uint32_t limit,
     add_place(st, code, 0);
     kin_event_int(st->log, "limit", limit);
     kin_event_str(st->log, "last", last);
+    add_why(st, KIN_WHY_RECOMPILE_LIMIT);
     kin_event_end(st->log);
 }
 
 void
-kin_log_fallback(kin_state *st, PyObject *name, PyCodeObject *code, const char *reason)
+kin_log_fallback(kin_state *st, PyObject *name, PyCodeObject *code, const char *reason, unsigned why)
 {
     begin(st, KIN_EVENT_FALLBACK, name);
     add_place(st, code, 0);
     kin_event_str(st->log, "reason", reason);
+    add_why(st, why);
     kin_event_end(st->log);
 }
 
@@ -185,6 +196,7 @@ kin_log_bug(kin_state *st, PyObject *name, const char *where, const char *messag
     PyErr_Clear();
     begin(st, KIN_EVENT_BUG, name);
     kin_event_str(st->log, "where", where);
+    add_why(st, KIN_WHY_INTERNAL);
     kin_event_str(st->log, "message", text == NULL ? message : utf8(text));
     kin_event_end(st->log);
     Py_XDECREF(text);

@@ -17,7 +17,8 @@ void kin_log_exit(kin_state *st, const kin_variant_object *variant, uint32_t ste
 void kin_log_recompile(kin_state *st, PyObject *name, PyCodeObject *code, const char *failures);
 void kin_log_limit(kin_state *st, PyObject *name, PyCodeObject *code, uint32_t limit, const char *last);
 /* `code` may be NULL. */
-void kin_log_fallback(kin_state *st, PyObject *name, PyCodeObject *code, const char *reason);
+void kin_log_fallback(kin_state *st, PyObject *name, PyCodeObject *code, const char *reason,
+                      unsigned why);
 void kin_log_lower(kin_state *st, PyObject *name, uint32_t variant, uint32_t graph, const char *backend, double time_ns);
 /* A pending exception, if any, is put into the message and dropped. */
 void kin_log_bug(kin_state *st, PyObject *name, const char *where, const char *message);

@@ -1,6 +1,8 @@
 /* Custom backends (lower.h): the meeting of units (py/replay/units.h), dumps and kintsugi._launch. */
 #include "py/module/lower.h"
 
+#include "core/diag/breaks.h"
+
 #include <stdlib.h>
 #include <string.h>
 
@@ -169,7 +171,7 @@ lower_unit(const lowering *l, uint32_t u, PyObject *graph)
         kin_status status = kin_unit_set(l->variant->v, l->units, u, in, nin, out, nout, made);
         if (status != KIN_OK)
             kin_log_fallback(l->self->state, l->self->name, NULL,
-                             "a graph runs step by step: one of its inputs is made between its calls");
+                             "a graph runs step by step: one of its inputs is made between its calls", KIN_WHY_NONE);
     }
     kin_launcher_release(made);
     free(in);
@@ -205,7 +207,7 @@ kin_lower(kin_compiled *self, kin_variant_object *variant, PyObject *const *slot
     if (backend_of(self) == Py_None) {
         kin_launch_context context = {self->state->log, self->name, variant->number};
         if (kin_launch_plan(v, &context) == KIN_NOMEM)
-            kin_log_fallback(self->state, self->name, NULL, "no memory for kernels");
+            kin_log_fallback(self->state, self->name, NULL, "no memory for kernels", KIN_WHY_NONE);
         return true;
     }
     kin_units *units = kin_units_find(v, false);

@@ -6,6 +6,7 @@
 #include <stddef.h>
 #include <string.h>
 
+#include "core/diag/breaks.h"
 #include "py/guardeval/guard.h"
 #include "py/module/compiled.h"
 #include "py/module/dispatch.h"
@@ -28,11 +29,23 @@ kin_eager_text(kin_eager why)
 {
     static const char *const texts[] = {
         "",
-#define EAGER(NAME, text) text,
+#define EAGER(NAME, WHY, text) text,
 #include "py/module/eager.def"
 #undef EAGER
     };
     return texts[why];
+}
+
+unsigned
+kin_eager_row(kin_eager why)
+{
+    static const unsigned rows[] = {
+        KIN_WHY_NONE,
+#define EAGER(NAME, WHY, text) WHY,
+#include "py/module/eager.def"
+#undef EAGER
+    };
+    return rows[why];
 }
 
 /* -- options ----------------------------------------------------------------------------------------------- */
@@ -235,10 +248,10 @@ static PyObject *
 log_fallback(PyObject *module, PyObject *args)
 {
     PyObject *name;
-    const char *reason;
-    if (!PyArg_ParseTuple(args, "Us:_log_fallback", &name, &reason))
+    const char *reason, *row = "";
+    if (!PyArg_ParseTuple(args, "Us|s:_log_fallback", &name, &reason, &row))
         return NULL;
-    kin_log_fallback(state_of(module), name, NULL, reason);
+    kin_log_fallback(state_of(module), name, NULL, reason, kin_break_by_name(row));
     Py_RETURN_NONE;
 }
 
@@ -307,7 +320,7 @@ static PyMethodDef module_methods[] = {
      "time_guards(compiled, args, n=1000, kwargs=None): nanoseconds per guard evaluation of the variant that fits."},
     {"_bind", (PyCFunction)(void (*)(void))bind, METH_FASTCALL | METH_KEYWORDS,
      "For tests: _bind(function, ...) lists its parameters as a call binds them; None = CPython refuses."},
-    {"_log_fallback", log_fallback, METH_VARARGS, "_log_fallback(name, reason)"},
+    {"_log_fallback", log_fallback, METH_VARARGS, "_log_fallback(name, reason, row='')"},
     {"_log_lower", log_lower, METH_VARARGS, "_log_lower(name, variant, graph, backend, time_ns)"},
     {"_rebuild", rebuild, METH_VARARGS, "For pickle: kintsugi.compile(fn, **kwargs)."},
     {NULL, NULL, 0, NULL},

@@ -13,7 +13,7 @@
 
 typedef enum {
     KIN_EAGER_NO, /* the call need not be eager */
-#define EAGER(NAME, text) KIN_EAGER_##NAME,
+#define EAGER(NAME, WHY, text) KIN_EAGER_##NAME,
 #include "py/module/eager.def"
 #undef EAGER
     KIN_EAGER__COUNT
@@ -48,5 +48,7 @@ typedef struct kin_state {
 
 /* "" for KIN_EAGER_NO. */
 const char *kin_eager_text(kin_eager why);
+/* The reason's kin_why. */
+unsigned kin_eager_row(kin_eager why);
 
 #endif

@@ -27,7 +27,9 @@ kin_target_find(const kin_state *st, PyObject *callable, kin_target *out)
         return KIN_EAGER_NOT_PYTHON;
     out->func = (PyFunctionObject *)func;
     int flags = ((PyCodeObject *)out->func->func_code)->co_flags;
-    if (flags & (CO_GENERATOR | CO_COROUTINE | CO_ASYNC_GENERATOR | CO_ITERABLE_COROUTINE))
+    if (flags & (CO_COROUTINE | CO_ASYNC_GENERATOR | CO_ITERABLE_COROUTINE))
+        return KIN_EAGER_COROUTINE;
+    if (flags & CO_GENERATOR)
         return KIN_EAGER_GENERATOR;
     return KIN_EAGER_NO;
 }

@@ -316,6 +316,13 @@ rec_any_tensor(rec *r, const kin_vid *args, uint32_t n)
     return false;
 }
 
+/* Does torch hand calls with such an operand to Python code? */
+static bool
+overrides_calls(PyTypeObject *type)
+{
+    return type != NULL && type->tp_flags & Py_TPFLAGS_HEAPTYPE && _PyType_Lookup(type, REC_STR("__torch_function__")) != NULL;
+}
+
 /* Fixes an operand of a torch call: tensors by type, numbers and the like by value. When it may run user code: the row
  * that says so; else -1. */
 static int
@@ -323,6 +330,8 @@ fix_operand(rec *r, kin_vid *vid, int depth)
 {
     PyObject *obj = O(r, *vid);
     rec_fresh *f = FRESH(r, *vid);
+    if (f != NULL && f->kind == FRESH_OBJECT && overrides_calls(r->info.at[*vid].type))
+        return KIN_ROW_UNKNOWN_OPERAND;
     if (f != NULL) {
         for (uint32_t i = 0; depth < 4 && f->known && i < f->n; i++) {
             kin_vid item = f->items[i];
@@ -349,9 +358,7 @@ fix_operand(rec *r, kin_vid *vid, int depth)
             *vid = c;
         return -1;
     }
-    PyTypeObject *tp = rec_need_type(r, *vid);
-    bool overrides = tp->tp_flags & Py_TPFLAGS_HEAPTYPE && _PyType_Lookup(tp, REC_STR("__torch_function__")) != NULL;
-    return overrides ? KIN_ROW_UNKNOWN_OPERAND : -1;
+    return overrides_calls(rec_need_type(r, *vid)) ? KIN_ROW_UNKNOWN_OPERAND : -1;
 }
 
 /* The operands of a torch call or operator: the first row that is found, -1 when the call runs no user code. */

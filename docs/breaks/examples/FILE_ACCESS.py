@@ -1,0 +1,23 @@
+"""FILE_ACCESS: a file is read, a break only under strict_breaks; mended by reading it outside."""
+
+import os
+
+import torch
+
+from support import check
+
+
+def f(x):
+    y = x.sin()
+    file = open(os.devnull)  # <- break
+    text = file.read()  # <- break
+    file.close()  # <- break
+    return y.cos() + len(text)
+
+
+def mended(x):
+    return x.sin().cos()
+
+
+if __name__ == "__main__":
+    check("FILE_ACCESS", f, lambda: (torch.ones(3),), mended, count=3, strict=True)

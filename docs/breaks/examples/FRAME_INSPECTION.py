@@ -1,0 +1,30 @@
+"""FRAME_INSPECTION: the program looks at its own running frames; mended by passing what it looks for."""
+
+import sys
+
+import torch
+
+from support import check
+
+
+def name_of_caller():
+    return sys._getframe(1).f_code.co_name  # <- break
+
+
+def f(x):
+    y = x.sin()
+    return y.cos() if name_of_caller() == "f" else y
+
+
+def locals_of(x):
+    y = x.sin()
+    return y.cos() if "y" in locals() else y  # <- break
+
+
+def mended(x):
+    return x.sin().cos()
+
+
+if __name__ == "__main__":
+    check("FRAME_INSPECTION", f, lambda: (torch.ones(3),), mended)
+    check("FRAME_INSPECTION", locals_of, lambda: (torch.ones(3),), mended)
