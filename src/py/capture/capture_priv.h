@@ -16,7 +16,7 @@ typedef struct {
     PyObject *strided;
     PyTypeObject *dtype, *device, *layout, *memory_format;
     PyObject *dtypes[KIN_DTYPE__COUNT];
-    PyObject *op_rows;        /* overload -> (its C function, "aten.add.Tensor", does it change arguments it does not return) */
+    PyObject *op_rows;        /* overload -> (its C function, "aten.add.Tensor", the arguments it writes to) */
     PyObject *s_strides, *s_dtype, *s_device, *s_offset, *s_requires_grad;
     bool ready, failed;
 } capture_torch;

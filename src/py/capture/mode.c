@@ -14,23 +14,36 @@ typedef struct {
 
 /* -- operators -------------------------------------------------------------------------------------------------- */
 
-/* Does the operator change an argument without returning it? Such a change would not be seen in the graph. */
-static int
-changes_silently(PyObject *func, const char *name)
+/* Names of the arguments that the overload writes to, by the schema; a tuple of their places among all arguments and
+ * their names alternate. NULL with an exception. */
+static PyObject *
+list_written(PyObject *func)
 {
     PyObject *schema = PyObject_GetAttrString(func, "_schema");
-    PyObject *is_mutable = schema == NULL ? NULL : PyObject_GetAttrString(schema, "is_mutable");
-    int mutable = is_mutable == NULL ? -1 : PyObject_IsTrue(is_mutable);
+    PyObject *args = schema == NULL ? NULL : PyObject_GetAttrString(schema, "arguments"), *list = PyList_New(0);
+    for (Py_ssize_t i = 0; args != NULL && list != NULL && i < PySequence_Size(args); i++) {
+        PyObject *arg = PySequence_GetItem(args, i), *info = arg == NULL ? NULL : PyObject_GetAttrString(arg, "alias_info");
+        PyObject *write = info == NULL || info == Py_None ? Py_XNewRef(info) : PyObject_GetAttrString(info, "is_write");
+        PyObject *name = write == Py_True ? PyObject_GetAttrString(arg, "name") : NULL;
+        PyObject *place = name == NULL ? NULL : PyLong_FromSsize_t(i);
+        bool ok = write != NULL && (write != Py_True || (place != NULL && PyList_Append(list, place) == 0 &&
+                                                         PyList_Append(list, name) == 0));
+        Py_XDECREF(place);
+        Py_XDECREF(name);
+        Py_XDECREF(write);
+        Py_XDECREF(info);
+        Py_XDECREF(arg);
+        if (!ok)
+            Py_CLEAR(list);
+    }
+    PyObject *tuple = args == NULL || list == NULL ? NULL : PyList_AsTuple(list);
+    Py_XDECREF(list);
+    Py_XDECREF(args);
     Py_XDECREF(schema);
-    Py_XDECREF(is_mutable);
-    if (mutable <= 0)
-        return mutable;
-    const char *dot = strrchr(name, '.');
-    bool in_place = dot != NULL && dot > name && dot[-1] == '_';
-    return !(in_place || strstr(name, ".out") != NULL || strstr(name, "_out") != NULL);
+    return tuple;
 }
 
-/* (C function, name, changes silently): borrowed, made once for each overload. */
+/* (C function, name, written arguments): borrowed, made once for each overload. */
 static PyObject *
 find_row(PyObject *func)
 {
@@ -38,21 +51,40 @@ find_row(PyObject *func)
     if (row != NULL || PyErr_Occurred())
         return row;
     PyObject *op = PyObject_GetAttrString(func, "_op"), *name = op == NULL ? NULL : PyObject_Str(func);
-    const char *text = name == NULL ? NULL : PyUnicode_AsUTF8(name);
-    int silent = text == NULL ? -1 : changes_silently(func, text);
-    if (silent >= 0)
-        row = Py_BuildValue("(OOO)", op, name, silent ? Py_True : Py_False);
+    PyObject *written = name == NULL ? NULL : list_written(func);
+    if (written != NULL)
+        row = PyTuple_Pack(3, op, name, written);
     Py_XDECREF(op);
     Py_XDECREF(name);
+    Py_XDECREF(written);
     if (row != NULL && PyDict_SetItem(T.op_rows, func, row) < 0)
         Py_CLEAR(row);
     Py_XDECREF(row);
     return row; /* the dict keeps it */
 }
 
+/* Is the argument at this place, or of this name, written to? */
+static bool
+is_written(PyObject *written, Py_ssize_t place, PyObject *name)
+{
+    for (Py_ssize_t i = 0; i + 1 < PyTuple_GET_SIZE(written); i += 2)
+        if (name == NULL ? PyLong_AsSsize_t(PyTuple_GET_ITEM(written, i)) == place
+                         : PyUnicode_Compare(PyTuple_GET_ITEM(written, i + 1), name) == 0)
+            return true;
+    return false;
+}
+
+/* Operators that change arguments without a word in their schema: batch norm in training writes the running statistics. */
+static bool
+writes_secretly(const char *name, PyObject *args)
+{
+    return strncmp(name, "aten.native_batch_norm.", 23) == 0 && PyTuple_GET_SIZE(args) > 5 &&
+           PyTuple_GET_ITEM(args, 3) != Py_None && PyTuple_GET_ITEM(args, 5) == Py_True;
+}
+
 /* -- arguments -------------------------------------------------------------------------------------------------- */
 
-static PyObject *convert(capturing *c, PyObject *obj, const char *keyword);
+static PyObject *convert(capturing *c, PyObject *obj, const char *keyword, bool written);
 
 static PyObject *
 refused(capturing *c, const char *format, const char *what)
@@ -63,14 +95,14 @@ refused(capturing *c, const char *format, const char *what)
 }
 
 static PyObject *
-convert_sequence(capturing *c, PyObject *obj, const char *keyword)
+convert_sequence(capturing *c, PyObject *obj, const char *keyword, bool written)
 {
     Py_ssize_t n = PySequence_Fast_GET_SIZE(obj);
     kin_aten_arg arg = {.kind = KIN_ATEN_LIST, .list = {.count = (uint32_t)n}};
     kin_aten_add_arg(c->out->graph, arg, keyword, NULL);
     PyObject *list = PyList_New(n);
     for (Py_ssize_t i = 0; list != NULL && i < n; i++) {
-        PyObject *item = convert(c, PySequence_Fast_GET_ITEM(obj, i), NULL);
+        PyObject *item = convert(c, PySequence_Fast_GET_ITEM(obj, i), NULL, written);
         if (item == NULL)
             Py_CLEAR(list);
         else
@@ -135,12 +167,16 @@ convert_torch(capturing *c, PyObject *obj, const char *keyword)
 
 /* Adds the argument to the newest call; returns what the twins' call gets for it. */
 static PyObject *
-convert(capturing *c, PyObject *obj, const char *keyword)
+convert(capturing *c, PyObject *obj, const char *keyword, bool written)
 {
     uint32_t number = kin_capture_number(obj);
     if (number < c->entries.len) {
         const capture_entry *e = &c->entries.at[number];
-        kin_aten_add_arg(c->out->graph, (kin_aten_arg){.kind = KIN_ATEN_VALUE, .value = e->val}, keyword, NULL);
+        /* Storages are numbered from the inputs on. */
+        if (written && c->out->graph->values.at[e->val].storage <= c->out->ninputs)
+            return refused(c, "%s", "an input is written to");
+        kin_aten_arg arg = {.kind = KIN_ATEN_VALUE, .written = written, .value = e->val};
+        kin_aten_add_arg(c->out->graph, arg, keyword, NULL);
         return Py_NewRef(e->twin);
     }
     if (obj == Py_None) {
@@ -154,7 +190,7 @@ convert(capturing *c, PyObject *obj, const char *keyword)
         return PyErr_Occurred() ? NULL : Py_NewRef(obj);
     }
     if (PyTuple_Check(obj) || PyList_Check(obj))
-        return convert_sequence(c, obj, keyword);
+        return convert_sequence(c, obj, keyword, written);
     if (PyComplex_CheckExact(obj))
         return convert_word(c, obj, keyword);
     PyObject *made = convert_torch(c, obj, keyword);
@@ -166,12 +202,12 @@ convert(capturing *c, PyObject *obj, const char *keyword)
 }
 
 static PyObject *
-convert_args(capturing *c, PyObject *args)
+convert_args(capturing *c, PyObject *args, PyObject *written)
 {
     Py_ssize_t n = PyTuple_GET_SIZE(args);
     PyObject *tuple = PyTuple_New(n);
     for (Py_ssize_t i = 0; tuple != NULL && i < n; i++) {
-        PyObject *item = convert(c, PyTuple_GET_ITEM(args, i), NULL);
+        PyObject *item = convert(c, PyTuple_GET_ITEM(args, i), NULL, is_written(written, i, NULL));
         if (item == NULL)
             Py_CLEAR(tuple);
         else
@@ -181,13 +217,13 @@ convert_args(capturing *c, PyObject *args)
 }
 
 static PyObject *
-convert_kwargs(capturing *c, PyObject *kwargs)
+convert_kwargs(capturing *c, PyObject *kwargs, PyObject *written)
 {
     PyObject *dict = PyDict_New(), *key, *value;
     Py_ssize_t pos = 0;
     while (dict != NULL && kwargs != NULL && PyDict_Next(kwargs, &pos, &key, &value)) {
         const char *name = PyUnicode_AsUTF8(key);
-        PyObject *item = name == NULL ? NULL : convert(c, value, name);
+        PyObject *item = name == NULL ? NULL : convert(c, value, name, is_written(written, 0, key));
         if (item == NULL || PyDict_SetItem(dict, key, item) < 0)
             Py_CLEAR(dict);
         Py_XDECREF(item);
@@ -291,8 +327,9 @@ note_call(capturing *c, PyObject *func, PyObject *args, PyObject *kwargs)
     if (row == NULL)
         return NULL;
     const char *name = PyUnicode_AsUTF8(PyTuple_GET_ITEM(row, 1));
-    if (PyTuple_GET_ITEM(row, 2) == Py_True)
-        return refused(c, "%s changes an argument that it does not return", name);
+    PyObject *written = PyTuple_GET_ITEM(row, 2);
+    if (writes_secretly(name, args))
+        return refused(c, "%s changes an argument", name);
     uint32_t before = c->out->graph->values.len;
     kin_capture_call call = {PyTuple_GET_ITEM(row, 0), args, kwargs != NULL && PyDict_GET_SIZE(kwargs) ? kwargs : NULL};
     kin_aten_add_call(c->out->graph, name);
@@ -301,15 +338,17 @@ note_call(capturing *c, PyObject *func, PyObject *args, PyObject *kwargs)
     Py_INCREF(call.op);
     Py_INCREF(call.args);
     Py_XINCREF(call.kwargs);
-    PyObject *twins = convert_args(c, args), *twin_kwargs = twins == NULL ? NULL : convert_kwargs(c, kwargs);
+    PyObject *twins = convert_args(c, args, written);
+    PyObject *twin_kwargs = twins == NULL ? NULL : convert_kwargs(c, kwargs, written);
     PyObject *result = NULL, *made = NULL;
     if (twin_kwargs != NULL && place_on_meta(c, twin_kwargs))
         result = PyObject_Call(call.op, twins, twin_kwargs);
     if (result != NULL)
         made = wrap_result(c, &call, result);
-    if (made != NULL && c->out->graph->values.len == before) {
+    uint32_t results = c->out->graph->values.len - before;
+    if (made != NULL && (results == 0 || (PyTuple_GET_SIZE(written) != 0 && results != 1))) {
         Py_CLEAR(made);
-        refused(c, "%s gives no tensor", name);
+        refused(c, "%s changes an argument that it does not return", name);
     }
     if (made == NULL)
         kin_capture_refuse(c, "%s cannot be captured", name);

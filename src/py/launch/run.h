@@ -1,0 +1,51 @@
+/* A compiled program with what is needed to run it on tensors: the operators behind its extern calls, and what each output of
+ * the unit is made of. Private to src/py/launch.
+ */
+#ifndef KIN_PY_LAUNCH_RUN_H
+#define KIN_PY_LAUNCH_RUN_H
+
+#include "core/lower/lower.h"
+#include "core/program/program.h"
+#include "py/launch/launch_priv.h"
+
+/* The operator of an extern call, with the tensors of its arguments marked. */
+typedef struct {
+    PyObject *op, *args, *kwargs; /* as in kin_capture_call, owned */
+    bool effect;                  /* does more than compute its results */
+    uint32_t ndies, *dies;        /* unused here; see code.dies */
+} launch_extern;
+
+/* One tensor that the graph gives. */
+typedef struct {
+    uint8_t kind;      /* kin_out_kind */
+    bool whole;
+    uint32_t index;    /* INPUT: of the unit's inputs; else of the program's outputs */
+    int64_t offset;
+    PyObject *sizes, *strides; /* tuples; of views */
+} launch_out;
+
+/* What a value handed out consists of. */
+typedef enum { LAUNCH_GIVE_INPUT, LAUNCH_GIVE_OUT, LAUNCH_GIVE_OTHER } launch_give_kind;
+typedef struct {
+    uint8_t kind;
+    uint32_t index;     /* INPUT: of the unit's inputs; OUT: of code.outs */
+    PyObject *shape;    /* OTHER: as captured; owned */
+} launch_give;
+
+struct launch_code {
+    kin_program *program;
+    launch_extern *externs;   /* by extern call of the program */
+    uint32_t nouts, ngive;
+    launch_out *outs;         /* the different tensors that the graph gives */
+    launch_give *give;        /* by output of the unit */
+    uint32_t nstand_ins;
+    launch_give *by_stand_in; /* for what is inside of OTHER */
+    uint32_t *input_of;       /* tensor input of the graph -> input of the unit */
+    uint32_t **dies, *ndies;  /* by op: buffers that nothing needs afterwards */
+    void *arena;              /* not in use; NULL: none, or a run has it */
+    uint64_t runs;
+};
+
+void launch_code_free(launch_code *code);
+
+#endif
