@@ -2,9 +2,10 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <time.h>
 
 #include "py/aten/tensor.h"
-#include "py/launch/launch_priv.h"
+#include "py/launch/run.h"
 
 /* -- what stands in the way ------------------------------------------------------------------------------------- */
 
@@ -40,10 +41,45 @@ keep_text(launch_version *version, const kin_aten *graph)
 }
 
 static void
-compile_capture(kernel_launcher *self, launch_version *version, kin_capture *capture)
+say_compiled(const kernel_launcher *self, const launch_version *version)
 {
+    kin_event_log *log = self->context.log;
+    const char *name = self->context.name == NULL ? NULL : PyUnicode_AsUTF8(self->context.name);
+    if (name == NULL)
+        PyErr_Clear();
+    kin_event_begin(log, KIN_EVENT_LOWER);
+    kin_event_str(log, "name", name == NULL ? "?" : name);
+    kin_event_int(log, "variant", self->context.variant);
+    kin_event_int(log, "graph", self->unit);
+    kin_event_str(log, "backend", "kintsugi");
+    kin_event_num(log, "compile_ns", version->total_ns);
+    kin_event_num(log, "capture_ns", version->capture_ns);
+    kin_event_num(log, "llvm_ns", version->stats.llvm_ns);
+    kin_event_int(log, "kernels", version->stats.kernels);
+    kin_event_int(log, "compiled", version->stats.compiled);
+    kin_event_int(log, "native", version->nnative);
+    kin_event_int(log, "extern", version->nextern);
+    kin_event_end(log);
+}
+
+static void
+compile_capture(kernel_launcher *self, launch_version *version, const kin_capture *capture, const kin_unit *unit,
+                PyObject *const *in)
+{
+    kin_text why = {0};
+    kin_status status = launch_code_make(capture, unit, in, version, &why);
     keep_text(version, capture->graph);
-    refuse(self, version, "there are no kernels yet");
+    if (status != KIN_OK)
+        refuse(self, version, why.len > 0 ? why.at : status == KIN_NOMEM ? "out of memory" : "it cannot be compiled");
+    kin_text_deinit(&why);
+}
+
+static double
+now_ns(void)
+{
+    struct timespec t;
+    clock_gettime(CLOCK_MONOTONIC, &t);
+    return (double)t.tv_sec * 1e9 + (double)t.tv_nsec;
 }
 
 /* An input cannot be described. */
@@ -70,9 +106,14 @@ launch_compile(kernel_launcher *self, kin_variant *v, const kin_unit *unit, PyOb
         return NULL;
     }
     kin_capture capture;
-    if (kin_capture_run(v, unit, in, &capture) == KIN_OK)
-        compile_capture(self, version, &capture);
-    else {
+    double start = now_ns();
+    if (kin_capture_run(v, unit, in, &capture) == KIN_OK) {
+        version->capture_ns = now_ns() - start;
+        compile_capture(self, version, &capture, unit, in);
+        version->total_ns = now_ns() - start;
+        if (version->code != NULL)
+            say_compiled(self, version);
+    } else {
         refuse(self, version, capture.reason);
         if (capture.step != UINT32_MAX && launch_set_apart(self, v, capture.step) != KIN_OK)
             self->full = true;
@@ -87,6 +128,7 @@ launch_version_free(launch_version *version)
     if (version == NULL)
         return;
     launch_signature_deinit(&version->signature);
+    launch_code_free(version->code);
     free(version->aten);
     free(version);
 }

@@ -3,6 +3,7 @@
 #define KIN_PY_LAUNCH_PRIV_H
 
 #include "py/capture/capture.h"
+#include "core/program/program.h"
 #include "py/launch/launch.h"
 
 /* -- signature.c: what a compiled unit may depend on, apart from data ------------------------------------------ */
@@ -36,6 +37,9 @@ typedef struct {
     launch_code *code;    /* NULL: the steps run one by one */
     char reason[200];     /* why */
     char *aten;           /* text of the graph, for reports; malloc'ed */
+    uint32_t nnative, nextern, failures;
+    kin_compile_stats stats;
+    double capture_ns, total_ns; /* of compiling */
 } launch_version;
 
 typedef struct {

@@ -8,7 +8,7 @@
 #include "py/aten/make.h"
 #include "py/aten/tensor.h"
 #include "py/capture/capture.h"
-#include "py/launch/launch_priv.h"
+#include "py/launch/run.h"
 
 enum { APART_LIMIT = 200 /* calls of one variant that are set apart */ };
 
@@ -188,8 +188,12 @@ launch_say(const kin_launch_context *context, uint32_t unit, const char *reason)
 static PyObject *
 describe_version(const launch_version *version)
 {
-    return Py_BuildValue("{s:O,s:s,s:z}", "compiled", version->code != NULL ? Py_True : Py_False, "reason", version->reason,
-                         "aten", version->aten);
+    const launch_code *code = version->code;
+    return Py_BuildValue("{s:O,s:s,s:z,s:I,s:I,s:I,s:I,s:K,s:d,s:d,s:d,s:d}", "compiled", code != NULL ? Py_True : Py_False,
+                         "reason", version->reason, "aten", version->aten, "kernels", version->stats.kernels, "native",
+                         version->nnative, "extern", version->nextern, "failures", version->failures, "runs",
+                         code == NULL ? 0ull : (unsigned long long)code->runs, "capture_ns", version->capture_ns, "fuse_ns",
+                         version->stats.fuse_ns, "llvm_ns", version->stats.llvm_ns, "total_ns", version->total_ns);
 }
 
 static PyObject *

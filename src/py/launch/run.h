@@ -12,7 +12,6 @@
 typedef struct {
     PyObject *op, *args, *kwargs; /* as in kin_capture_call, owned */
     bool effect;                  /* does more than compute its results */
-    uint32_t ndies, *dies;        /* unused here; see code.dies */
 } launch_extern;
 
 /* One tensor that the graph gives. */
@@ -47,5 +46,8 @@ struct launch_code {
 };
 
 void launch_code_free(launch_code *code);
+/* Gives the version its code. KIN_BREAK with `why`. */
+kin_status launch_code_make(const kin_capture *capture, const kin_unit *unit, PyObject *const *in, launch_version *version,
+                            kin_text *why) KIN_MUST_CHECK;
 
 #endif
