@@ -140,7 +140,7 @@ adopt_branch(exit_context *x, uint32_t step, uint32_t old_steps, const kin_recor
         return;
     }
     kin_log_extend(x->self->state, code, variant, step, old_steps, result);
-    if (!kin_lower(x->self, variant, NULL))
+    if (!kin_lower_variant(x->self, variant, NULL))
         PyErr_Clear();
 }
 
@@ -465,7 +465,7 @@ lower(call_state *c, PyCodeObject *code, kin_variant_object *variant)
     PyObject **slots = c->shape == NULL || c->shape->plan == NULL ? NULL : kin_variant_slots_take(variant);
     bool filled = slots != NULL && kin_bind_fits(c->shape->plan, &c->bind) && fill_roots(variant, c, slots) &&
                   kin_guard_eval(variant->v, 0, slots, &miss);
-    bool ok = kin_lower(c->self, variant, filled ? slots : NULL);
+    bool ok = kin_lower_variant(c->self, variant, filled ? slots : NULL);
     PyObject *type, *error, *traceback;
     PyErr_Fetch(&type, &error, &traceback);
     for (uint32_t vid = 0; slots != NULL && vid < count; vid++)

@@ -199,7 +199,7 @@ give_up(kin_compiled *self, kin_units *units)
 }
 
 bool
-kin_lower(kin_compiled *self, kin_variant_object *variant, PyObject *const *slots)
+kin_lower_variant(kin_compiled *self, kin_variant_object *variant, PyObject *const *slots)
 {
     kin_variant *v = variant->v;
     if (!kin_lower_wanted(self) || v == NULL)

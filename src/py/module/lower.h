@@ -8,6 +8,6 @@ bool kin_lower_wanted(const kin_compiled *self);
 /* Describes the units of a new or grown variant and asks the backend for their callables; what had been compiled
  * before stays. `slots`: values by vid, for example inputs; may be NULL. Whatever cannot be compiled runs step by step
  * and leaves an event; false, with an exception, only when the backend raised under fullgraph. */
-bool kin_lower(kin_compiled *self, kin_variant_object *variant, PyObject *const *slots);
+bool kin_lower_variant(kin_compiled *self, kin_variant_object *variant, PyObject *const *slots);
 
 #endif
