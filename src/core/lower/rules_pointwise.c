@@ -566,7 +566,10 @@ rule_copy(low_call *c, int row)
 bool
 rule_alias(low_call *c, int row)
 {
-    return low_done(c, 0, low_read(c, low_arg(c, 0, "self")));
+    const kin_aten_arg *a = low_arg(c, 0, "self");
+    if (low_is_number(a))
+        return low_done(c, 0, low_scalar(c, a, low_dtype(c, 0), low_ndim(c, 0), low_sizes(c, 0)));
+    return low_done(c, 0, low_read(c, a));
 }
 
 /* copy(self, src): src with self's dtype and sizes */
