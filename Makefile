@@ -38,7 +38,7 @@ test-c: $(ENV_READY)
 	@PYTHON=$(PYTHON) tools/test_c.sh $(BUILD)-c
 
 test-py: build
-	OMP_NUM_THREADS=1 $(PYTHON) -m pytest -q $(wildcard $(addprefix tests/,py guardeval corpus diff models rules oracle seeds))
+	OMP_NUM_THREADS=1 $(PYTHON) -m pytest -q $(wildcard $(addprefix tests/,py lower guardeval corpus diff models rules oracle seeds))
 
 test-watch: $(ENV_READY)
 	@$(PYTHON) tests/watch/run.py $(BUILD)-watch

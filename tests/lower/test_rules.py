@@ -190,10 +190,10 @@ REARRANGE = {
     "cat promotes": lambda x: torch.cat([x, x.double(), torch.ones(2, 6, dtype=torch.int64)]), "stack": lambda x: torch.stack([x, x * 2], 1),
     "pad": lambda x: F.pad(x, (1, 2, 0, 3), value=0.5), "pad negative": lambda x: F.pad(x, (-1, 1)), "tril": lambda x: x.tril(1), "triu": lambda x: x.triu(-1),
     "cat empty": lambda x: torch.cat([torch.empty(0), x]), "repeat_interleave": lambda x: x.unsqueeze(1).expand(4, 2, 6).reshape(8, 6),
-    "hstack": lambda x: torch.hstack([x, x]), "rot90": lambda x: x.rot90(), "kron": lambda x: torch.kron(x, x),
+    "hstack": lambda x: torch.hstack([x, x]), "kron": lambda x: torch.kron(x, x),
     "slice_scatter": lambda x: torch.slice_scatter(x, x[:2] * 2, 0, 1, 3), "select_scatter": lambda x: torch.select_scatter(x, x[0] * 2, 0, -1),
     "outer": lambda x: torch.outer(x[0], x[1]), "meshgrid": lambda x: torch.meshgrid(x[0] + 0, x[1, :3] + 0, indexing="ij"),
-    "pixel_shuffle": lambda x: F.pixel_shuffle(x.view(1, 4, 2, 3), 2), "channel_shuffle": lambda x: F.channel_shuffle(x.view(1, 4, 2, 3), 2),
+    "pixel_shuffle": lambda x: F.pixel_shuffle(x.view(1, 4, 2, 3), 2), "pixel_unshuffle": lambda x: F.pixel_unshuffle(x.view(1, 2, 2, 6), 2), "channel_shuffle": lambda x: F.channel_shuffle(x.view(1, 4, 2, 3), 2),
 }
 
 
@@ -220,7 +220,6 @@ def test_gathering():
     check(lambda x, i, j: (x[i, :, j], x[:, i, j], x[i[:, None], :, j], x[i, 1:, j]), floats(4, 4, 4), torch.tensor([1, 2]), torch.tensor([0, -1]))
     check(lambda x, i: x[:, i.int()], X, rows)
     check(lambda w, i: F.embedding(i, w), floats(10, 3), ints(2, 5, low=0, high=10))
-    check(lambda x: x[[0, 2]], X) if False else None
     check(lambda x, b: x[b], X, B, externs=1)
 
 
@@ -241,7 +240,6 @@ def test_scattering():
     check(lambda x, i, v: (x.index_add(0, i, v), x.index_add(0, i, v, alpha=2)), X, i, floats(3, 6))
     check(lambda x, i, v: x.index_copy(0, i, v), X, torch.tensor([2, 0]), floats(2, 6))
     check(lambda x, i, v: x.scatter_reduce(0, i, v, "mean"), X, index, floats(4, 6), externs=1)
-    check(lambda i: F.one_hot(i, 5), i)
 
 
 REDUCE = {
@@ -252,7 +250,7 @@ REDUCE = {
     "cumprod": lambda x: x.cumprod(1), "logsumexp": lambda x: (x.logsumexp(0), x.logsumexp((0, 1), True)), "var": lambda x: (x.var(), x.var(1), x.var(0, unbiased=False)),
     "std": lambda x: (x.std(), x.std(1, keepdim=True), x.std((0, 1), correction=2)), "var_mean": lambda x: (*torch.var_mean(x, 1), *torch.std_mean(x)),
     "norm": lambda x: (x.norm(), x.norm(dim=1), x.norm(1), x.norm(3, dim=0), torch.linalg.vector_norm(x, inf, 1), torch.linalg.vector_norm(x, 0)),
-    "count": lambda x: (x > 0).sum(1), "nansum": lambda x: x.nansum(), "median like": lambda x: x.sum().sqrt() if False else x.abs().sum(),
+    "count": lambda x: (x > 0).sum(1), "nansum": lambda x: x.nansum(),
     "count_nonzero": lambda x: torch.count_nonzero(x > 0, 1),
 }
 

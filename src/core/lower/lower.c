@@ -25,6 +25,18 @@ has_effect(const low *l, const kin_aten_call *call)
     return strstr(name, "attention") != NULL && strstr(name, "_for_cpu") == NULL;
 }
 
+/* Batch norms in training change the running statistics, which their schemas do not say. */
+static bool
+writes_unsaid(low *l, const kin_aten_call *call)
+{
+    const char *name = kin_aten_text(l->g, call->op);
+    low_call c = {.l = l, .ir = l->ir, .call = call};
+    if (strstr(name, "batch_norm") == NULL || strstr(name, "no_training") != NULL || strstr(name, "no_stats") != NULL
+        || strstr(name, "backward") != NULL)
+        return false;
+    return low_arg(&c, 3, "running_mean") != NULL && low_int_or(&c, 5, "training", 1);
+}
+
 typedef KIN_VEC(kin_irn) nodes;
 
 static kin_status
@@ -49,6 +61,10 @@ lower_extern(low *l, uint32_t number)
 {
     const kin_aten_call *call = &l->g->calls.at[number];
     nodes args = {0};
+    if (writes_unsaid(l, call)) {
+        kin_text_addf(l->why, "%s writes to the running statistics", kin_aten_text(l->g, call->op));
+        return KIN_BREAK;
+    }
     kin_status status = collect_args(l, call->args, call->nargs, &args);
     unsigned flags = has_effect(l, call) ? KIN_IR_EXTERN_EFFECT : 0;
     kin_irn node = status == KIN_OK ? kin_ir_extern(l->ir, kin_aten_text(l->g, call->op), number, flags, args.at, args.len) : 0;

@@ -12,6 +12,13 @@ wide(low_call *c, unsigned at, const char *keyword)
     return low_operand(c, low_arg(c, at, keyword), low_wide(low_dtype(c, 0)));
 }
 
+/* Rounded to the result's dtype: where eager stores a step in half precision. */
+static kin_irn
+stored(low_call *c, kin_irn x)
+{
+    return kin_ir_cast(c->ir, kin_ir_cast(c->ir, x, low_dtype(c, 0)), low_dtype_of(c, x));
+}
+
 static bool
 is_float(const low_call *c)
 {
@@ -114,51 +121,74 @@ common_of_two(const low_call *c)
     return low_common(c, args, 2);
 }
 
+/* An operand for arithmetic in `dtype`: eager first brings it to that dtype, so a number may be rounded to half precision. */
+static kin_irn
+rounded(low_call *c, const kin_aten_arg *a, kin_dtype dtype)
+{
+    kin_irn x = low_operand(c, a, dtype);
+    return x != 0 ? kin_ir_cast(c->ir, x, low_wide(dtype)) : 0;
+}
+
+/* Multiplications and divisions take numbers (and tensors without dims) as they are. */
 bool
 rule_binary(low_call *c, int op)
 {
-    kin_dtype dtype = low_wide(common_of_two(c));
-    kin_irn a = low_operand(c, low_arg(c, 0, "self"), dtype), b = low_operand(c, low_arg(c, 1, "other"), dtype);
+    kin_dtype dtype = common_of_two(c);
+    bool exact = op == KIN_IR_MUL || op == KIN_IR_FLOOR_DIV;
+    kin_irn a = rounded(c, low_arg(c, 0, "self"), exact ? low_wide(dtype) : dtype);
+    kin_irn b = rounded(c, low_arg(c, 1, "other"), exact ? low_wide(dtype) : dtype);
     if (a == 0 || b == 0 || (dtype == KIN_BOOL && op != KIN_IR_MUL))
         return false;
     return low_done(c, 0, low_bi(c, (kin_ir_op)op, a, b));
 }
 
+/* Integers become floating numbers first. */
 bool
 rule_float_binary(low_call *c, int op)
 {
-    return kin_dtype_is_float(common_of_two(c)) && rule_binary(c, op);
+    kin_dtype dtype = common_of_two(c);
+    if (!kin_dtype_is_float(dtype))
+        dtype = c->l->options->default_f64 ? KIN_F64 : KIN_F32;
+    kin_irn a = rounded(c, low_arg(c, 0, "self"), dtype), b = rounded(c, low_arg(c, 1, "other"), dtype);
+    return a != 0 && b != 0 && low_done(c, 0, low_bi(c, (kin_ir_op)op, a, b));
 }
 
 /* add, sub and rsub have a factor for the second operand. */
+static kin_irn
+times_alpha(low_call *c, kin_irn x, kin_dtype dtype)
+{
+    const kin_aten_arg *alpha = low_arg(c, 2, "alpha");
+    if (alpha == NULL || x == 0)
+        return x;
+    if (!low_is_number(alpha) || dtype == KIN_BOOL)
+        return low_is_number(alpha) && low_float_or(c, 2, "alpha", 0) == 1 ? x : 0;
+    kin_irn factor = low_scalar(c, alpha, dtype, low_ndim_of(c, x), low_sizes_of(c, x));
+    return low_bi(c, KIN_IR_MUL, x, kin_ir_cast(c->ir, factor, low_dtype_of(c, x)));
+}
+
 bool
 rule_add(low_call *c, int op)
 {
-    kin_dtype dtype = low_wide(common_of_two(c));
-    kin_irn a = low_operand(c, low_arg(c, 0, "self"), dtype), b = low_operand(c, low_arg(c, 1, "other"), dtype);
-    const kin_aten_arg *alpha = low_arg(c, 2, "alpha");
-    double factor = low_float_or(c, 2, "alpha", 1);
-    if (a == 0 || b == 0 || (dtype == KIN_BOOL && (factor != 1 || op != KIN_IR_ADD)))
+    kin_dtype dtype = common_of_two(c);
+    kin_irn a = rounded(c, low_arg(c, 0, "self"), dtype), b = times_alpha(c, rounded(c, low_arg(c, 1, "other"), dtype), dtype);
+    if (a == 0 || b == 0 || (dtype == KIN_BOOL && op != KIN_IR_ADD))
         return false;
-    if (factor != 1) {
-        if (!low_is_number(alpha))
-            return false;
-        b = low_bi(c, KIN_IR_MUL, b, low_scalar(c, alpha, dtype, low_ndim_of(c, b), low_sizes_of(c, b)));
-    }
     return low_done(c, 0, low_bi(c, (kin_ir_op)op, a, b));
 }
 
 bool
 rule_rsub(low_call *c, int row)
 {
-    kin_dtype dtype = low_wide(common_of_two(c));
-    kin_irn a = low_operand(c, low_arg(c, 0, "self"), dtype), b = low_operand(c, low_arg(c, 1, "other"), dtype);
-    const kin_aten_arg *alpha = low_arg(c, 2, "alpha");
-    if (a == 0 || b == 0 || dtype == KIN_BOOL)
-        return false;
-    if (alpha != NULL)
-        a = low_bi(c, KIN_IR_MUL, a, low_scalar(c, alpha, dtype, low_ndim_of(c, a), low_sizes_of(c, a)));
-    return low_done(c, 0, low_bi(c, KIN_IR_SUB, b, a));
+    kin_dtype dtype = common_of_two(c);
+    kin_irn a = times_alpha(c, rounded(c, low_arg(c, 0, "self"), dtype), dtype), b = rounded(c, low_arg(c, 1, "other"), dtype);
+    return a != 0 && b != 0 && dtype != KIN_BOOL && low_done(c, 0, low_bi(c, KIN_IR_SUB, b, a));
+}
+
+/* A number, or a tensor with one element: eager keeps such a divisor in float. */
+static bool
+is_single(low_call *c, const kin_aten_arg *a)
+{
+    return !low_is_value(a) || kin_ir_numel(c->ir, low_read(c, a)) == 1;
 }
 
 bool
@@ -177,6 +207,8 @@ rule_div(low_call *c, int row)
     kin_irn quotient = low_bi(c, KIN_IR_DIV, a, b);
     if (*mode == '\0')
         return low_done(c, 0, quotient);
+    if (!is_single(c, low_arg(c, 1, "other")))
+        quotient = stored(c, quotient);
     return strcmp(mode, "trunc") == 0
            && low_done(c, 0, kin_dtype_is_float(dtype) ? low_un(c, KIN_IR_TRUNC, quotient) : quotient);
 }
@@ -222,6 +254,8 @@ power_by_number(low_call *c, kin_irn x, double exponent)
     kin_irn square = low_bi(c, KIN_IR_MUL, x, x);
     if (exponent == 2)
         return square;
+    if (low_dtype(c, 0) == KIN_BF16) /* measured: the square is rounded, which f16 does not do */
+        square = stored(c, square);
     if (exponent == 3)
         return low_bi(c, KIN_IR_MUL, square, x);
     if (exponent == 1)
@@ -236,7 +270,7 @@ power_by_number(low_call *c, kin_irn x, double exponent)
         return low_un(c, KIN_IR_RECIPROCAL, x);
     if (exponent == -2)
         return low_un(c, KIN_IR_RECIPROCAL, square);
-    return low_bin(c, KIN_IR_POW, x, exponent);
+    return low_bi(c, KIN_IR_POW, x, stored(c, low_like(c, x, exponent)));
 }
 
 bool
@@ -244,8 +278,8 @@ rule_pow(low_call *c, int row)
 {
     const kin_aten_arg *base = low_arg(c, 0, "self"), *exponent = low_arg(c, 1, "exponent");
     const kin_aten_arg *args[] = {base, exponent};
-    kin_dtype dtype = low_wide(low_common(c, args, 2));
-    kin_irn x = low_operand(c, base, dtype);
+    kin_dtype dtype = low_common(c, args, 2);
+    kin_irn x = rounded(c, base, dtype);
     if (x == 0 || exponent == NULL || dtype == KIN_BOOL)
         return false;
     if (low_is_number(exponent)) {
@@ -253,7 +287,7 @@ rule_pow(low_call *c, int row)
         return low_done(c, 0, e == 0 ? low_like(c, x, 1) : power_by_number(c, x, e));
     }
     /* A negative integer exponent known only at run time is eager's business. */
-    kin_irn y = kin_dtype_is_float(dtype) ? low_operand(c, exponent, dtype) : 0;
+    kin_irn y = kin_dtype_is_float(dtype) ? rounded(c, exponent, dtype) : 0;
     return y != 0 && low_done(c, 0, low_bi(c, KIN_IR_POW, x, y));
 }
 
@@ -408,14 +442,16 @@ rule_softplus(low_call *c, int row)
     return low_done(c, 0, kin_ir_where(c->ir, low_compare(c, KIN_IR_GT, scaled, threshold), x, soft));
 }
 
+/* elu, and celu(alpha), which is elu(alpha, 1, 1 / alpha) */
 bool
-rule_elu(low_call *c, int row)
+rule_elu(low_call *c, int is_celu)
 {
-    double alpha = low_float_or(c, 1, "alpha", 1), scale = low_float_or(c, 2, "scale", 1);
+    double alpha = low_float_or(c, 1, "alpha", 1), scale = is_celu ? 1 : low_float_or(c, 2, "scale", 1);
+    double inside = is_celu ? 1 / alpha : low_float_or(c, 3, "input_scale", 1);
     kin_irn x = wide(c, 0, "self");
-    if (x == 0 || !is_float(c))
+    if (x == 0 || !is_float(c) || alpha == 0)
         return false;
-    kin_irn below = low_un(c, KIN_IR_EXPM1, low_bin(c, KIN_IR_MUL, x, low_float_or(c, 3, "input_scale", 1)));
+    kin_irn below = low_un(c, KIN_IR_EXPM1, low_bin(c, KIN_IR_MUL, x, inside));
     below = low_bin(c, KIN_IR_MUL, below, alpha * scale);
     kin_irn y = kin_ir_where(c->ir, low_compare(c, KIN_IR_LE, x, 0), below, low_bin(c, KIN_IR_MUL, x, scale));
     return low_done(c, 0, y);
@@ -465,23 +501,28 @@ rule_logit(low_call *c, int row)
     if (x == 0 || !is_float(c))
         return false;
     if (eps != NULL) {
-        double e = low_float_or(c, 1, "eps", 0);
-        x = low_bin(c, KIN_IR_MIN, low_bin(c, KIN_IR_MAX, x, e), 1 - e);
+        kin_irn least = stored(c, low_like(c, x, low_float_or(c, 1, "eps", 0)));
+        kin_irn most = stored(c, low_bi(c, KIN_IR_SUB, low_like(c, x, 1), least));
+        x = low_bi(c, KIN_IR_MIN, low_bi(c, KIN_IR_MAX, x, least), most);
     }
-    kin_irn odds = low_bi(c, KIN_IR_DIV, x, low_bi(c, KIN_IR_SUB, low_like(c, x, 1), x));
-    return low_done(c, 0, low_un(c, KIN_IR_LOG, odds));
+    kin_irn rest = stored(c, low_bi(c, KIN_IR_SUB, low_like(c, x, 1), x));
+    return low_done(c, 0, low_un(c, KIN_IR_LOG, stored(c, low_bi(c, KIN_IR_DIV, x, rest))));
 }
 
-/* min(x, 0) - log1p(exp(-|x|)); the second result is what eager keeps for the backward pass. */
+/* min(x, 0) - log1p(exp(-|x|)) */
+static kin_irn
+log_sigmoid(low_call *c, kin_irn x, kin_irn *e)
+{
+    *e = low_un(c, KIN_IR_EXP, low_un(c, KIN_IR_NEG, low_un(c, KIN_IR_ABS, x)));
+    return low_bi(c, KIN_IR_SUB, low_bin(c, KIN_IR_MIN, x, 0), low_un(c, KIN_IR_LOG1P, *e));
+}
+
+/* The second result is what eager keeps for the backward pass. */
 bool
 rule_log_sigmoid(low_call *c, int row)
 {
-    kin_irn x = wide(c, 0, "self");
-    if (x == 0 || !is_float(c))
-        return false;
-    kin_irn e = low_un(c, KIN_IR_EXP, low_un(c, KIN_IR_NEG, low_un(c, KIN_IR_ABS, x)));
-    kin_irn y = low_bi(c, KIN_IR_SUB, low_bin(c, KIN_IR_MIN, x, 0), low_un(c, KIN_IR_LOG1P, e));
-    return low_done(c, 0, y) && low_done(c, 1, e);
+    kin_irn x = wide(c, 0, "self"), e;
+    return x != 0 && is_float(c) && low_done(c, 0, log_sigmoid(c, x, &e)) && low_done(c, 1, e);
 }
 
 /* reduction: 0 none, 1 mean, 2 sum */
@@ -525,6 +566,19 @@ rule_mse_loss(low_call *c, int row)
         return false;
     kin_irn d = low_bi(c, KIN_IR_SUB, a, b);
     return reduce_loss(c, low_bi(c, KIN_IR_MUL, d, d), low_int_or(c, 2, "reduction", 1));
+}
+
+/* (1 - target) * x - log_sigmoid(x), in single precision and above */
+bool
+rule_bce_with_logits(low_call *c, int row)
+{
+    kin_irn x, target, e;
+    if (low_arg(c, 2, "weight") != NULL || low_arg(c, 3, "pos_weight") != NULL || !loss_operands(c, &x, &target)
+        || low_dtype(c, 0) != low_dtype_of(c, x))
+        return false;
+    kin_irn rest = low_bi(c, KIN_IR_SUB, low_like(c, x, 1), target);
+    kin_irn loss = low_bi(c, KIN_IR_SUB, low_bi(c, KIN_IR_MUL, rest, x), log_sigmoid(c, x, &e));
+    return reduce_loss(c, loss, low_int_or(c, 4, "reduction", 1));
 }
 
 /* Smooth L1 (row 0) and Huber (row 1): quadratic near zero. */

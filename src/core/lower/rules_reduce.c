@@ -47,6 +47,13 @@ done(low_call *c, unsigned k, kin_irn x)
     return low_done(c, k, low_reshape_like(c, x, k));
 }
 
+/* Rounded to the result's dtype: where eager stores a step in half precision. */
+static kin_irn
+stored(low_call *c, kin_irn x)
+{
+    return kin_ir_cast(c->ir, kin_ir_cast(c->ir, x, low_dtype(c, 0)), low_dtype_of(c, x));
+}
+
 /* max, min and their places need something to choose from. */
 static bool
 is_empty(const reduced *r)
@@ -63,6 +70,18 @@ rule_sum(low_call *c, int op)
     if (x == 0 || !read_dims(c, x, low_arg(c, 1, "dim"), &r) || low_dtype(c, 0) == KIN_BOOL)
         return false;
     return done(c, 0, reduce(c, (kin_ir_op)op, kin_ir_cast(c->ir, x, low_dtype(c, 0)), &r));
+}
+
+/* Without NaNs. */
+bool
+rule_nansum(low_call *c, int row)
+{
+    kin_irn x = low_read(c, low_arg(c, 0, "self"));
+    reduced r;
+    if (x == 0 || !read_dims(c, x, low_arg(c, 1, "dim"), &r) || !kin_dtype_is_float(low_dtype_of(c, x)))
+        return false;
+    x = kin_ir_where(c->ir, low_bi(c, KIN_IR_NE, x, x), low_like(c, x, 0), x);
+    return done(c, 0, reduce(c, KIN_IR_REDUCE_SUM, kin_ir_cast(c->ir, x, low_dtype(c, 0)), &r));
 }
 
 bool
@@ -156,11 +175,13 @@ rule_logsumexp(low_call *c, int row)
     if (x == 0 || !read_dims(c, x, low_arg(c, 1, "dim"), &r) || is_empty(&r) || !kin_dtype_is_float(low_dtype(c, 0)))
         return false;
     x = kin_ir_cast(c->ir, x, low_wide(low_dtype(c, 0)));
+    /* A chain of operators in eager: each stores its result. */
     kin_irn most = reduce(c, KIN_IR_REDUCE_MAX, x, &r);
     kin_irn infinite = low_compare(c, KIN_IR_EQ, low_un(c, KIN_IR_ABS, most), INFINITY);
     most = kin_ir_where(c->ir, infinite, low_like(c, most, 0), most);
-    kin_irn e = low_un(c, KIN_IR_EXP, low_bi(c, KIN_IR_SUB, x, low_expand_like(c, most, x)));
-    return done(c, 0, low_bi(c, KIN_IR_ADD, low_un(c, KIN_IR_LOG, reduce(c, KIN_IR_REDUCE_SUM, e, &r)), most));
+    kin_irn e = stored(c, low_un(c, KIN_IR_EXP, stored(c, low_bi(c, KIN_IR_SUB, x, low_expand_like(c, most, x)))));
+    kin_irn sum = stored(c, reduce(c, KIN_IR_REDUCE_SUM, e, &r));
+    return done(c, 0, low_bi(c, KIN_IR_ADD, stored(c, low_un(c, KIN_IR_LOG, sum)), most));
 }
 
 static kin_irn
@@ -226,6 +247,8 @@ rule_softmax(low_call *c, int row)
         return low_done(c, 0, x);
     kin_irn away = low_bi(c, KIN_IR_SUB, x, low_expand_like(c, reduce(c, KIN_IR_REDUCE_MAX, x, &r), x));
     kin_irn e = low_un(c, KIN_IR_EXP, away), sum = reduce(c, KIN_IR_REDUCE_SUM, e, &r);
+    if (row == LOG_SOFTMAX && r.dims[0] + 1 == low_ndim_of(c, x)) /* along the last dim eager stores sums and logarithms */
+        return low_done(c, 0, low_bi(c, KIN_IR_SUB, away, low_expand_like(c, stored(c, low_un(c, KIN_IR_LOG, stored(c, sum))), x)));
     if (row == LOG_SOFTMAX)
         return low_done(c, 0, low_bi(c, KIN_IR_SUB, away, low_expand_like(c, low_un(c, KIN_IR_LOG, sum), x)));
     kin_irn y = low_bi(c, KIN_IR_DIV, e, low_expand_like(c, sum, x));

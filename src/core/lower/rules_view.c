@@ -351,3 +351,46 @@ rule_put_slice(low_call *c, int is_select)
                         take(c, x, (unsigned)dim, start + count, 1, size - start - count)};
     return parts[0] && parts[2] && low_done(c, 0, kin_ir_cat(c->ir, parts, 3, (unsigned)dim));
 }
+
+/* -- channels and pixels ------------------------------------------------------------------------------------------ */
+
+/* [.., c * r * r, h, w] -> [.., c, h * r, w * r] (row 0), and back (row 1) */
+bool
+rule_pixel_shuffle(low_call *c, int back)
+{
+    kin_irn x = self(c);
+    int64_t r = low_int_or(c, 1, back ? "downscale_factor" : "upscale_factor", 0), sizes[MAX], dims[MAX];
+    unsigned ndim = low_ndim(c, 0), lead = ndim - 3;
+    if (x == 0 || r < 1 || ndim < 3 || ndim + 2 > MAX || low_ndim_of(c, x) != ndim)
+        return false;
+    const int64_t *small = back ? low_sizes(c, 0) : low_sizes_of(c, x); /* channels, height, width on the fine side of c */
+    int64_t channels = small[lead] / (r * r), high = small[lead + 1], wide = small[lead + 2];
+    for (unsigned d = 0; d < lead; d++) {
+        sizes[d] = small[d];
+        dims[d] = d;
+    }
+    const int64_t apart[] = {channels, r, r, high, wide}, joined[] = {channels, high, r, wide, r};
+    const int to_joined[] = {0, 3, 1, 4, 2}, to_apart[] = {0, 2, 4, 1, 3};
+    for (unsigned k = 0; k < 5; k++) {
+        sizes[lead + k] = back ? joined[k] : apart[k];
+        dims[lead + k] = lead + (unsigned)(back ? to_apart[k] : to_joined[k]);
+    }
+    if (channels * r * r * high * wide != small[lead] * high * wide)
+        return false;
+    x = kin_ir_permute(c->ir, kin_ir_reshape(c->ir, x, ndim + 2, sizes), dims);
+    return low_done(c, 0, low_reshape_like(c, x, 0));
+}
+
+/* Channels in groups, the two exchanged. */
+bool
+rule_channel_shuffle(low_call *c, int row)
+{
+    kin_irn x = self(c);
+    int64_t groups = low_int_or(c, 1, "groups", 0);
+    if (x == 0 || groups < 1 || low_ndim_of(c, x) < 2 || low_sizes_of(c, x)[1] % groups || kin_ir_numel(c->ir, x) == 0)
+        return false;
+    int64_t batch = low_sizes_of(c, x)[0], channels = low_sizes_of(c, x)[1];
+    int64_t sizes[4] = {batch, groups, channels / groups, kin_ir_numel(c->ir, x) / (batch * channels)};
+    x = kin_ir_permute(c->ir, kin_ir_reshape(c->ir, x, 4, sizes), (int64_t[]){0, 2, 1, 3});
+    return low_done(c, 0, low_reshape_like(c, x, 0));
+}
