@@ -68,7 +68,8 @@ class ExplainOutput:
         lines = [f"Graph Count: {self.graph_count}", f"Graph Break Count: {self.graph_break_count}",
                  f"Op Count: {self.op_count}", "Break Reasons:"]
         for number, reason in enumerate(self.break_reasons, 1):
-            lines += [f"  Break Reason {number}:", f"    Reason: {reason.reason}", "    User Stack:"]
+            block = "\n".join("    " + line if line else "" for line in reason.reason.splitlines())
+            lines += [f"  Break Reason {number}:", "    Reason: " + block.lstrip(), "    User Stack:"]
             lines += [f"      {frame}" for frame in reason.user_stack]
         if self.deferred_effects:
             lines.append("Deferred Effects (replayed without ending a graph):")
@@ -130,20 +131,27 @@ def explain(fn, *extra_args, **extra_kwargs):
 
 def _frames(compiled, variants, dumps):
     """What happened to the compiled function: recorded, partly recorded, or run eagerly and why."""
+    code = getattr(_function_of(compiled.fn), "__code__", None)
+    place = {"name": compiled.__name__, "filename": code.co_filename if code else "?",
+             "line": code.co_firstlineno if code else 0}
     found = []
     for variant, dump in zip(variants, dumps):
         reason = variant.reason
         outcome = f"recorded up to: {reason}" if reason else "recorded"
-        found.append({"name": dump["name"], "filename": dump["filename"], "line": dump["firstlineno"],
-                      "outcome": outcome, "reason": reason})
+        found.append({**place, "outcome": outcome, "reason": reason})
     if not found:
-        code = getattr(compiled.fn, "__code__", None)
         reason, why = _fallback_reason(compiled)
         row = _messages.find_row(why) if why else None
-        found.append({"name": compiled.__name__, "filename": code.co_filename if code else "?",
-                      "line": code.co_firstlineno if code else 0, "outcome": "ran eagerly: " + reason, "reason": reason,
-                      "why": why, "details": _messages.break_block(row, reason) if row else ""})
+        found.append({**place, "outcome": "ran eagerly: " + reason, "reason": reason, "why": why,
+                      "details": _messages.break_block(row, reason) if row else ""})
     return found
+
+
+def _function_of(fn):
+    """What its author wrote: of a module that is forward, not the __call__ around it."""
+    if isinstance(fn, type) or hasattr(fn, "__code__"):
+        return fn
+    return getattr(fn, "forward", None) or getattr(type(fn), "__call__", fn)
 
 
 def _fallback_reason(compiled):
