@@ -11,6 +11,7 @@ import run_models  # noqa: E402
 
 EVAL = ["mlp", "lstm_cell_loop", "cnn", "breaks", "vit", "bert", "gpt2"]
 TRAIN = ["mlp", "cnn", "gpt2"]
+ONE_GRAPH = {"mlp", "lstm_cell_loop", "cnn", "vit", "bert", "gpt2"}   # whole and replayed whole, in eval mode
 
 
 def verdict(name, mode, engine, fork=True):
@@ -23,6 +24,8 @@ def test_model_is_right(mode, name):
     pytest.importorskip("kintsugi._kintsugi", reason="the extension is not built", exc_type=ImportError)
     row = verdict(name, mode, "kintsugi")
     assert row["verdict"] in ("ok", "not replayed"), row["detail"]
+    if mode == "eval" and name in ONE_GRAPH:
+        assert (row["graphs"], row["breaks"], row["whole"]) == (1, 0, row["replays"]), row["reasons"]
 
 
 @pytest.mark.parametrize("mode, name", [("eval", "mlp"), ("eval", "breaks"), ("train", "mlp"), ("train", "cnn")])

@@ -197,7 +197,7 @@ static void
 do_opaquely(rec *r, const rec_consumer *c)
 {
     if (c->row == NULL)
-        rec_ask_iter(r, rec_peek(r, 0));
+        rec_ask_iter(r, rec_peek(r, 0), c->opaque_row);
     else if (c->row == &unpack_row)
         rec_stop(r, "unpacking of a generator that is not understood");
     else
@@ -715,7 +715,11 @@ bool
 rec_consume_for(rec *r, kin_vid it)
 {
     rec_gen *gen = usable_generator(r, it);
-    return gen != NULL && rec_begin_consumer(r, gen) != NULL;
+    int row = gen ? rec_iter_row(r, it) : -1;
+    rec_consumer *c = gen ? rec_begin_consumer(r, gen) : NULL;
+    if (c != NULL)
+        c->opaque_row = row;
+    return c != NULL;
 }
 
 static bool

@@ -294,7 +294,7 @@ rec_op_for_iter(rec *r)
             rec_await_result(r, item, 0);
         return;
     }
-    rec_ask_iter(r, it);
+    rec_ask_iter(r, it, rec_iter_row(r, it));
 }
 
 static bool
@@ -320,19 +320,40 @@ frame_has_tensor(PyObject *gen)
     return found;
 }
 
-/* ... one of ours: in its parameters or its closure. The object may be gone. */
+/* Is a tensor in the cells of a closure made here? What its objects hold in their attributes is not at hand. */
+static bool
+fresh_closure_has_tensor(rec *r, const rec_fresh *fn)
+{
+    enum { CLOSURE = 2 }; /* as in call.c */
+    rec_fresh *cells = fn->n > CLOSURE && fn->items[CLOSURE] ? FRESH(r, fn->items[CLOSURE]) : NULL;
+    if (cells == NULL)
+        return fn->n <= CLOSURE || fn->items[CLOSURE] != 0;
+    for (uint32_t i = 0; i < cells->n; i++) {
+        rec_fresh *cell = FRESH(r, cells->items[i]);
+        kin_vid held = cell != NULL && cell->kind == FRESH_CELL && cell->known && cell->n ? cell->items[0] : 0;
+        if (cell == NULL ? is_tensor_or_cell(O(r, cells->items[i])) : !cell->known)
+            return true;
+        if (held != 0 && !(FRESH(r, held) && FRESH(r, held)->kind == FRESH_OBJECT) && rec_any_tensor(r, &held, 1))
+            return true;
+    }
+    return false;
+}
+
+/* ... one of ours: in its parameters or its closure. */
 static bool
 ours_has_tensor(rec *r, kin_vid gen)
 {
     kin_vid func = FRESH(r, gen)->n ? FRESH(r, gen)->items[0] : 0;
-    PyObject *fn = func && FRESH(r, func) == NULL ? O(r, func) : NULL;
-    if (fn == NULL || !PyFunction_Check(fn) || rec_any_tensor(r, &gen, 1))
+    rec_fresh *made = func ? FRESH(r, func) : NULL;
+    if (func == 0 || rec_any_tensor(r, &gen, 1))
         return true;
-    PyObject *closure = ((PyFunctionObject *)fn)->func_closure;
+    if (made != NULL)
+        return made->kind != FRESH_FUNCTION || fresh_closure_has_tensor(r, made);
+    PyObject *fn = O(r, func), *closure = fn && PyFunction_Check(fn) ? ((PyFunctionObject *)fn)->func_closure : NULL;
     for (Py_ssize_t i = 0; closure != NULL && i < PyTuple_GET_SIZE(closure); i++)
         if (is_tensor_or_cell(PyTuple_GET_ITEM(closure, i)))
             return true;
-    return false;
+    return fn == NULL || !PyFunction_Check(fn);
 }
 
 bool
@@ -341,9 +362,17 @@ rec_generator_has_tensor(rec *r, kin_vid gen)
     return FRESH(r, gen) != NULL ? ours_has_tensor(r, gen) : frame_has_tensor(O(r, gen));
 }
 
-/* A generator that has tensors, or gives some (rec_finish_iter), ends the graph. */
+int
+rec_iter_row(rec *r, kin_vid it)
+{
+    rec_fresh *fresh = FRESH(r, it);
+    bool generator = fresh ? fresh->kind == FRESH_GENERATOR : PyGen_CheckExact(O(r, it));
+    return generator && rec_generator_has_tensor(r, it) ? KIN_ROW_GENERATOR : -1;
+}
+
+/* A generator that has tensors (`row`), or gives some (rec_finish_iter), ends the graph. */
 void
-rec_ask_iter(rec *r, kin_vid it)
+rec_ask_iter(rec *r, kin_vid it, int row)
 {
     rec_frame *f = r->top;
     rec_fresh *fresh = FRESH(r, it);
@@ -353,8 +382,8 @@ rec_ask_iter(rec *r, kin_vid it)
     if (quiet && fresh == NULL)
         rec_need_type(r, it);
     kin_vid out = rec_step_out(r, KIN_STEP_NEXT, quiet ? 0 : KIN_STEP_OPAQUE, &it, 1);
-    if (generator && rec_generator_has_tensor(r, it))
-        rec_break(r, r->t->vals.at[out].step, KIN_ROW_GENERATOR);
+    if (row >= 0)
+        rec_break(r, r->t->vals.at[out].step, row);
     if (!quiet) {
         rec_forget_contents(r);
         r->skip_expected = true;

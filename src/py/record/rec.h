@@ -306,7 +306,8 @@ void rec_op_is(rec *r, int invert);
 void rec_op_binary(rec *r, kin_step_kind kind, int imm, int n);
 void rec_op_get_iter(rec *r);
 void rec_op_for_iter(rec *r);
-void rec_ask_iter(rec *r, kin_vid it);  /* FOR_ITER as a step */
+int rec_iter_row(rec *r, kin_vid it);    /* of breaks.def, for FOR_ITER as a step; asked while its operand is there */
+void rec_ask_iter(rec *r, kin_vid it, int row); /* FOR_ITER as a step */
 bool rec_generator_has_tensor(rec *r, kin_vid gen); /* at hand in its frame */
 void rec_op_unpack(rec *r, int n);
 void rec_op_unpack_ex(rec *r, int before, int after);
