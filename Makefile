@@ -20,7 +20,7 @@ export PATH := $(dir $(PYTHON)):$(PATH)
 export PYTHONPATH := $(CURDIR)/python
 MESON = $(PYTHON) -m mesonbuild.mesonmain
 
-.PHONY: build oracle every-k test test-c test-py test-watch demo models bench bench-overhead lint sanitize clean
+.PHONY: build oracle every-k test fuzz-kernels bench-kernels test-c test-py test-watch demo models bench bench-overhead lint sanitize clean
 
 build: $(ENV_READY)
 	@PYTHON=$(PYTHON) tools/dev_build.sh $(BUILD)
@@ -36,6 +36,12 @@ test: lint test-c build
 
 test-c: $(ENV_READY)
 	@PYTHON=$(PYTHON) tools/test_c.sh $(BUILD)-c
+
+# Random tensor programs, compiled, against the interpreter: make fuzz-kernels SEED=7 COUNT=2000
+SEED ?= 1
+COUNT ?= 1000
+fuzz-kernels: test-c
+	$(BUILD)-c/tests/c/test_fuzz_kernels $(SEED) $(COUNT)
 
 test-py: build
 	OMP_NUM_THREADS=1 $(PYTHON) -m pytest -q $(wildcard $(addprefix tests/,py lower guardeval corpus diff models rules oracle seeds))
@@ -62,6 +68,10 @@ bench: build
 
 bench-overhead: build
 	$(PYTHON) bench/overhead.py
+
+bench-kernels: build
+	$(PYTHON) -m ninja -C $(BUILD) bench/bench_kernels >/dev/null || ninja -C $(BUILD) bench/bench_kernels >/dev/null
+	$(BUILD)/bench/bench_kernels
 
 lint: $(ENV_READY)
 	$(PYTHON) tools/check_layers.py

@@ -64,16 +64,232 @@ call_libm(kin_em *e, unsigned op, unsigned dtype, LLVMValueRef a, LLVMValueRef b
     return LLVMBuildLoad2(e->b, t, x, "");
 }
 
+/* -- written out for float ---------------------------------------------------------------------------------------- */
+
+static LLVMValueRef
+number(LLVMValueRef like, double v)
+{
+    LLVMTypeRef t = LLVMTypeOf(like);
+    if (LLVMGetTypeKind(t) != LLVMVectorTypeKind)
+        return LLVMConstReal(t, v);
+    LLVMValueRef lanes[128];
+    unsigned n = LLVMGetVectorSize(t);
+    for (unsigned i = 0; i < n; i++)
+        lanes[i] = LLVMConstReal(LLVMGetElementType(t), v);
+    return LLVMConstVector(lanes, n);
+}
+
+static LLVMTypeRef
+like_with(LLVMValueRef like, LLVMTypeRef element)
+{
+    LLVMTypeRef t = LLVMTypeOf(like);
+    return LLVMGetTypeKind(t) == LLVMVectorTypeKind ? LLVMVectorType(element, LLVMGetVectorSize(t)) : element;
+}
+
+static LLVMTypeRef
+bits_like(kin_em *e, LLVMValueRef like)
+{
+    return like_with(like, LLVMInt32TypeInContext(e->context));
+}
+
+static LLVMValueRef
+whole(kin_em *e, LLVMValueRef like, int64_t v)
+{
+    return kin_em_const_like(e, bits_like(e, like), KIN_I32, (kin_scalar){.i = v});
+}
+
+/* a * b + c */
+static LLVMValueRef
+multiply_add(kin_em *e, LLVMValueRef a, LLVMValueRef b, LLVMValueRef c)
+{
+    LLVMTypeRef t = LLVMTypeOf(a);
+    LLVMValueRef args[] = {a, b, c};
+    return kin_em_intrinsic(e, "llvm.fmuladd", &t, 1, args, 3);
+}
+
+static LLVMValueRef
+apply(kin_em *e, const char *name, LLVMValueRef a)
+{
+    LLVMTypeRef t = LLVMTypeOf(a);
+    return kin_em_intrinsic(e, name, &t, 1, &a, 1);
+}
+
+/* c[0] + c[1] x + ... + c[n - 1] x^(n - 1) */
+static LLVMValueRef
+polynomial(kin_em *e, LLVMValueRef x, const double *c, unsigned n)
+{
+    LLVMValueRef sum = number(x, c[n - 1]);
+    for (unsigned i = n - 1; i-- > 0;)
+        sum = multiply_add(e, sum, x, number(x, c[i]));
+    return sum;
+}
+
+static LLVMValueRef
+choose(kin_em *e, LLVMRealPredicate p, LLVMValueRef a, double limit, LLVMValueRef yes, LLVMValueRef no)
+{
+    return LLVMBuildSelect(e->b, LLVMBuildFCmp(e->b, p, a, number(a, limit), ""), yes, no, "");
+}
+
+/* 2^n for whole n in [-126, 127], as floats. */
+static LLVMValueRef
+power_of_two(kin_em *e, LLVMValueRef n)
+{
+    LLVMValueRef bits = LLVMBuildAdd(e->b, n, whole(e, n, 127), "");
+    bits = LLVMBuildShl(e->b, bits, whole(e, n, 23), "");
+    return LLVMBuildBitCast(e->b, bits, like_with(n, LLVMFloatTypeInContext(e->context)), "");
+}
+
+/* x = n ln 2 + r, |r| <= ln 2 / 2: e^x = 2^n e^r; the power in two steps, so that small results are rounded once. 1 ulp. */
+static LLVMValueRef
+exp_f32(kin_em *e, LLVMValueRef x)
+{
+    static const double c[] = {0.50000001, 0.166665183, 0.0416662042, 0.00836895371, 0.00139506003};
+    x = choose(e, LLVMRealOGT, x, 89, number(x, 89), x); /* NaN stays */
+    x = choose(e, LLVMRealOLT, x, -105, number(x, -105), x);
+    LLVMValueRef n = apply(e, "llvm.rint", LLVMBuildFMul(e->b, x, number(x, 1.44269504088896340736), ""));
+    LLVMValueRef r = multiply_add(e, n, number(x, -0.693145751953125), x); /* so few bits that n times it is exact */
+    r = multiply_add(e, n, number(x, -1.42860682030941723212e-6), r);
+    LLVMValueRef p = multiply_add(e, polynomial(e, r, c, 5), LLVMBuildFMul(e->b, r, r, ""), r);
+    p = LLVMBuildFAdd(e->b, p, number(x, 1), "");
+    LLVMValueRef k = LLVMBuildFPToSI(e->b, n, bits_like(e, x), ""), half = LLVMBuildAShr(e->b, k, whole(e, x, 1), "");
+    p = LLVMBuildFMul(e->b, p, power_of_two(e, half), "");
+    return LLVMBuildFMul(e->b, p, power_of_two(e, LLVMBuildSub(e->b, k, half, "")), "");
+}
+
+/* x = 2^k (1 + f), sqrt(1/2) <= 1 + f < sqrt(2). 1 ulp. */
+static LLVMValueRef
+log_f32(kin_em *e, LLVMValueRef x)
+{
+    static const double c[] = {0.333333167, -0.250008104, 0.200022861, -0.166245531, 0.141811961, -0.131287676, 0.128816224,
+                               -0.0785954587};
+    LLVMTypeRef t = LLVMTypeOf(x);
+    LLVMValueRef tiny = LLVMBuildFCmp(e->b, LLVMRealOLT, x, number(x, 1.17549435e-38), "");
+    LLVMValueRef y = LLVMBuildSelect(e->b, tiny, LLVMBuildFMul(e->b, x, number(x, 8388608), ""), x, "");
+    LLVMValueRef bits = LLVMBuildBitCast(e->b, y, bits_like(e, x), "");
+    bits = LLVMBuildSub(e->b, bits, whole(e, x, 0x3f3504f3), ""); /* of sqrt(1/2): the exponent's bits now say k */
+    LLVMValueRef k = LLVMBuildAShr(e->b, bits, whole(e, x, 23), "");
+    bits = LLVMBuildAdd(e->b, LLVMBuildAnd(e->b, bits, whole(e, x, 0x7fffff), ""), whole(e, x, 0x3f3504f3), "");
+    LLVMValueRef f = LLVMBuildFSub(e->b, LLVMBuildBitCast(e->b, bits, t, ""), number(x, 1), "");
+    LLVMValueRef n = LLVMBuildSIToFP(e->b, k, t, "");
+    n = LLVMBuildSelect(e->b, tiny, LLVMBuildFSub(e->b, n, number(x, 23), ""), n, "");
+    LLVMValueRef f2 = LLVMBuildFMul(e->b, f, f, "");
+    LLVMValueRef p = LLVMBuildFMul(e->b, LLVMBuildFMul(e->b, f2, f, ""), polynomial(e, f, c, 8), "");
+    p = multiply_add(e, n, number(x, -2.12194440e-4), p);
+    p = multiply_add(e, f2, number(x, -0.5), p);
+    p = multiply_add(e, n, number(x, 0.693359375), LLVMBuildFAdd(e->b, f, p, ""));
+    p = choose(e, LLVMRealOEQ, x, __builtin_inf(), x, p);
+    p = choose(e, LLVMRealOEQ, x, 0, number(x, -__builtin_inf()), p);
+    return choose(e, LLVMRealULT, x, 0, number(x, __builtin_nan("")), p);
+}
+
+static LLVMValueRef
+with_sign(kin_em *e, LLVMValueRef a, LLVMValueRef sign)
+{
+    LLVMTypeRef t = LLVMTypeOf(a);
+    LLVMValueRef args[] = {a, sign};
+    return kin_em_intrinsic(e, "llvm.copysign", &t, 1, args, 2);
+}
+
+/* Near 0 a polynomial, else 1 - 2 / (e^2x + 1). 2 ulp. */
+static LLVMValueRef
+tanh_f32(kin_em *e, LLVMValueRef x)
+{
+    static const double c[] = {-0.333332839, 0.133314912, -0.0537434953, 0.020650579, -0.00571703656};
+    LLVMValueRef a = apply(e, "llvm.fabs", x), z = LLVMBuildFMul(e->b, x, x, ""), one = number(x, 1);
+    LLVMValueRef small = multiply_add(e, LLVMBuildFMul(e->b, polynomial(e, z, c, 5), z, ""), x, x);
+    LLVMValueRef big = LLVMBuildFAdd(e->b, exp_f32(e, LLVMBuildFAdd(e->b, a, a, "")), one, "");
+    big = LLVMBuildFSub(e->b, one, LLVMBuildFDiv(e->b, number(x, 2), big, ""), "");
+    return choose(e, LLVMRealOLT, a, 0.625, small, with_sign(e, big, x));
+}
+
+/* Below 1 a polynomial, above it 1 - e^Q(|x|) with Q near log(erfc). 2 ulp. */
+static LLVMValueRef
+erf_f32(kin_em *e, LLVMValueRef x)
+{
+    static const double c[] = {1.12837917, -0.376126271, 0.112836002, -0.0268544446, 0.00518953533, -0.000802084122,
+                               7.88911935e-05};
+    static const double q[] = {0.000188040233, -1.12957842, -0.633219893, -0.108418577, 0.0252082568, -0.00420456188,
+                               0.000441336378, -2.168685e-05};
+    LLVMValueRef a = apply(e, "llvm.fabs", x);
+    a = choose(e, LLVMRealOGT, a, 4, number(x, 4), a);
+    LLVMValueRef small = LLVMBuildFMul(e->b, x, polynomial(e, LLVMBuildFMul(e->b, x, x, ""), c, 7), "");
+    LLVMValueRef big = LLVMBuildFSub(e->b, number(x, 1), exp_f32(e, polynomial(e, a, q, 8)), "");
+    return choose(e, LLVMRealOLT, a, 1, small, with_sign(e, big, x));
+}
+
+/* x = n pi/2 + r, in double; good to where n has 26 bits. 1 ulp. */
+static LLVMValueRef
+circle_f32(kin_em *e, LLVMValueRef x, bool cosine)
+{
+    static const double s[] = {-0.166666666, 0.00833332936, -0.000198393271, 2.71823718e-06};
+    static const double c[] = {0.0416666666, -0.00138888837, 2.47995117e-05, -2.72095448e-07};
+    LLVMTypeRef t = LLVMTypeOf(x), wide = like_with(x, LLVMDoubleTypeInContext(e->context));
+    LLVMValueRef d = LLVMBuildFPExt(e->b, x, wide, "");
+    LLVMValueRef n = apply(e, "llvm.rint", LLVMBuildFMul(e->b, d, number(d, 0.63661977236758134308), ""));
+    d = multiply_add(e, n, number(d, -1.57079632679489655800), d);
+    d = multiply_add(e, n, number(d, -6.12323399573676603587e-17), d);
+    LLVMValueRef r = LLVMBuildFPTrunc(e->b, d, t, ""), z = LLVMBuildFMul(e->b, r, r, "");
+    LLVMValueRef k = LLVMBuildFPToSI(e->b, n, bits_like(e, x), "");
+    if (cosine)
+        k = LLVMBuildAdd(e->b, k, whole(e, x, 1), "");
+    LLVMValueRef sine = multiply_add(e, LLVMBuildFMul(e->b, polynomial(e, z, s, 4), z, ""), r, r);
+    LLVMValueRef cos = LLVMBuildFMul(e->b, LLVMBuildFMul(e->b, z, z, ""), polynomial(e, z, c, 4), "");
+    cos = LLVMBuildFAdd(e->b, number(x, 1), multiply_add(e, z, number(x, -0.5), cos), "");
+    LLVMValueRef odd = LLVMBuildICmp(e->b, LLVMIntNE, LLVMBuildAnd(e->b, k, whole(e, x, 1), ""), whole(e, x, 0), "");
+    LLVMValueRef v = LLVMBuildBitCast(e->b, LLVMBuildSelect(e->b, odd, cos, sine, ""), bits_like(e, x), "");
+    LLVMValueRef flip = LLVMBuildShl(e->b, LLVMBuildAnd(e->b, k, whole(e, x, 2), ""), whole(e, x, 30), "");
+    return LLVMBuildBitCast(e->b, LLVMBuildXor(e->b, v, flip, ""), t, "");
+}
+
+/* Where an angle is huge all lanes go to libm; that needs a branch, so only code of the innermost loop can do it. */
+static LLVMValueRef
+circle_or_libm(kin_em *e, unsigned op, LLVMValueRef x)
+{
+    LLVMTypeRef bits = LLVMIntTypeInContext(e->context, LLVMGetVectorSize(LLVMTypeOf(x)));
+    LLVMBasicBlockRef slow = LLVMAppendBasicBlockInContext(e->context, e->fn, "");
+    LLVMBasicBlockRef fast = LLVMAppendBasicBlockInContext(e->context, e->fn, "");
+    LLVMBasicBlockRef after = LLVMAppendBasicBlockInContext(e->context, e->fn, "");
+    LLVMValueRef huge = LLVMBuildFCmp(e->b, LLVMRealOGT, apply(e, "llvm.fabs", x), number(x, 1e8), "");
+    huge = LLVMBuildICmp(e->b, LLVMIntNE, LLVMBuildBitCast(e->b, huge, bits, ""), LLVMConstNull(bits), "");
+    LLVMBuildCondBr(e->b, huge, slow, fast);
+    LLVMPositionBuilderAtEnd(e->b, slow);
+    LLVMValueRef values[2] = {call_libm(e, op, KIN_F32, x, NULL)};
+    LLVMBuildBr(e->b, after);
+    LLVMPositionBuilderAtEnd(e->b, fast);
+    values[1] = circle_f32(e, x, op == KIN_IR_COS);
+    LLVMBuildBr(e->b, after);
+    e->here = after;
+    LLVMPositionBuilderAtEnd(e->b, after);
+    LLVMValueRef v = LLVMBuildPhi(e->b, LLVMTypeOf(x), "");
+    LLVMBasicBlockRef from[2] = {slow, fast};
+    LLVMAddIncoming(v, values, from, 2);
+    return v;
+}
+
+static LLVMValueRef
+written_out(kin_em *e, unsigned op, LLVMValueRef a)
+{
+    switch (op) {
+    case KIN_IR_EXP: return exp_f32(e, a);
+    case KIN_IR_LOG: return log_f32(e, a);
+    case KIN_IR_TANH: return tanh_f32(e, a);
+    case KIN_IR_ERF: return erf_f32(e, a);
+    case KIN_IR_SIN:
+    case KIN_IR_COS: return LLVMGetInsertBlock(e->b) == e->here ? circle_or_libm(e, op, a) : NULL;
+    default: return NULL;
+    }
+}
+
 LLVMValueRef
 kin_em_math(kin_em *e, unsigned op, unsigned dtype, LLVMValueRef a, LLVMValueRef b)
 {
+    bool vector = LLVMGetTypeKind(LLVMTypeOf(a)) == LLVMVectorTypeKind;
     if (op == KIN_IR_SIGMOID) {
-        LLVMTypeRef t = LLVMTypeOf(a);
-        LLVMValueRef one = kin_em_const_like(e, t, dtype, (kin_scalar){.f = 1});
-        LLVMValueRef x = kin_em_math(e, KIN_IR_EXP, dtype, LLVMBuildFNeg(e->b, a, ""), NULL);
+        LLVMValueRef one = number(a, 1), x = kin_em_math(e, KIN_IR_EXP, dtype, LLVMBuildFNeg(e->b, a, ""), NULL);
         return x ? LLVMBuildFDiv(e->b, one, LLVMBuildFAdd(e->b, one, x, ""), "") : NULL;
     }
-    return call_libm(e, op, dtype, a, b);
+    LLVMValueRef v = vector && dtype != KIN_F64 ? written_out(e, op, a) : NULL;
+    return v ? v : call_libm(e, op, dtype, a, b);
 }
 
 #endif

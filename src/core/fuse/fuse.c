@@ -308,6 +308,17 @@ place_scatter(fuse *f, kin_irn n)
     return place(f, update);
 }
 
+/* Reductions and scans over dimensions of one element: their argument, then. */
+static bool
+keeps_all(const fuse *f, kin_irn n)
+{
+    const kin_ir_node *node = fuse_node(f, n);
+    for (unsigned i = 0; i < node->nattrs; i++)
+        if (fuse_sizes(f, kin_ir_arg(f->ir, n, 0))[kin_ir_attrs(f->ir, n)[i]] != 1)
+            return false;
+    return node->op != KIN_IR_ARGMAX && node->op != KIN_IR_ARGMIN;
+}
+
 static kin_status
 place_node(fuse *f, kin_irn n)
 {
@@ -319,6 +330,8 @@ place_node(fuse *f, kin_irn n)
         note(f, "no code", n, "reduces nothing");
         return KIN_BREAK;
     }
+    if (s.kind != ST_VALUE && keeps_all(f, n))
+        s = (statement){.kind = ST_VALUE, .node = n, .value = kin_ir_arg(f->ir, n, 0)};
     if (fuse_node(f, n)->op == KIN_IR_CAT && fuse_node(f, n)->nargs > 1)
         return place_cat(f, n);
     return c == KIN_IR_CLASS_SCATTER ? place_scatter(f, n) : place(f, s);

@@ -525,11 +525,16 @@ do_reduce(walk *w, const statement *s, bool final)
     if (w->why)
         return;
     kin_loop_action a = {.kind = KIN_LA_REDUCE, .op = node->op, .dtype = node->dtype, .phase = w->phases.at[v], .value = v};
-    a.acc = w->k->naccs++;
-    if (is_arg(node->op))
-        a.position = position_of(w, s->node, from, coords);
-    act(w, a);
-    uint32_t r = add_inst(w, (kin_loop_inst){.kind = KIN_LI_ACC, .dtype = node->dtype, .buffer = a.acc}, a.phase + 1);
+    uint32_t r;
+    if (kin_ir_numel(w->f->ir, from) == kin_ir_numel(w->f->ir, s->node)) { /* the first of one */
+        r = add_const(w, KIN_I64, (kin_scalar){.i = 0});
+    } else {
+        a.acc = w->k->naccs++;
+        if (is_arg(node->op))
+            a.position = position_of(w, s->node, from, coords);
+        act(w, a);
+        r = add_inst(w, (kin_loop_inst){.kind = KIN_LI_ACC, .dtype = node->dtype, .buffer = a.acc}, a.phase + 1);
+    }
     for (unsigned d = 0; d < node->ndim; d++)
         if (has_dim(w->f, s->node, d))
             coords[d] = 0;
@@ -538,7 +543,8 @@ do_reduce(walk *w, const statement *s, bool final)
     remember(w, s->node, r, coords);
     if (final && !w->f->nodes[s->node].needed)
         return;
-    kin_loop_action store = {.kind = KIN_LA_STORE, .dtype = node->dtype, .row = true, .phase = a.phase + 1, .value = r};
+    bool one = numel_of_vars(w, true) == numel_of_vars(w, false);
+    kin_loop_action store = {.kind = KIN_LA_STORE, .dtype = node->dtype, .row = !one, .phase = w->phases.at[r], .value = r};
     store.buffer = buffer_of(w, s->node, true);
     store.index = memory_index(w, s->node, coords);
     act(w, store);

@@ -1,0 +1,30 @@
+/* Random programs, compiled, against the oracle. Arguments: first seed, count (1, 60). A program that fails is printed. */
+#include "random_ir.h"
+#include "check.h"
+
+int
+main(int argc, char **argv)
+{
+    kin_text why = {0};
+    uint64_t seed = argc > 1 ? strtoull(argv[1], NULL, 10) : 1, count = argc > 2 ? strtoull(argv[2], NULL, 10) : 60;
+    kin_jit *jit = kin_jit_new(NULL, &why);
+    if (jit == NULL) {
+        printf("fuzz_kernels: skipped, %s\n", why.at);
+        kin_text_deinit(&why);
+        return 77;
+    }
+    for (uint64_t s = seed; s < seed + count; s++) {
+        kin_text text = {0};
+        kin_ir *p = random_ir(s);
+        kin_text_clear(&why);
+        if (!CHECK(!p->failed && kin_ir_verify(p, &why)) || !CHECK(run_against_oracle(jit, p, s, &why))) {
+            kin_ir_print(p, &text);
+            fprintf(stderr, "seed %llu\n%s\n%s\n", (unsigned long long)s, text.at ? text.at : "", why.at ? why.at : "");
+        }
+        kin_text_deinit(&text);
+        kin_ir_free(p);
+    }
+    kin_text_deinit(&why);
+    kin_jit_free(jit);
+    return check_report("fuzz_kernels");
+}
