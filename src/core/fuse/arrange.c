@@ -50,7 +50,7 @@ kin_loops_deps(const kin_loops *k, uint64_t *deps)
             d |= in->args[a] ? deps[in->args[a]] : 0;
         if (in->kind == KIN_LI_INDEX || in->kind == KIN_LI_LOAD)
             d |= kin_loops_index_deps(k, in->index, deps);
-        if (in->kind == KIN_LI_ACC) /* whatever the row depends on */
+        if (in->kind == KIN_LI_ACC || (in->kind == KIN_LI_LOAD && k->buffers.at[in->buffer].local)) /* whatever the row depends on */
             for (uint32_t v = 0; v < k->vars.len; v++)
                 d |= k->vars.at[v].inner ? 0 : 1ull << (v > 63 ? 63 : v);
         deps[i] = d;

@@ -87,6 +87,8 @@ void kin_loops_deps(const kin_loops *k, uint64_t *deps);
 uint64_t kin_loops_index_deps(const kin_loops *k, kin_ix e, const uint64_t *deps);
 /* Merges variables that always go together, chooses the one to vectorise (arrange.c). False: out of memory. */
 bool kin_loops_arrange(kin_loops *k);
+/* Keeps what several phases need and what is dear to compute, in local buffers (spill.c). After arranging. */
+bool kin_loops_spill(kin_loops *k);
 bool kin_loops_print(const kin_loops *k, kin_text *out);
 
 #endif
