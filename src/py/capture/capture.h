@@ -17,6 +17,14 @@ typedef struct {
     PyObject *kwargs;  /* dict or NULL */
 } kin_capture_call;
 
+/* How a result really lies in memory, where the twins' call says otherwise. */
+typedef struct {
+    uint32_t call, which;     /* number of the call, of the tensor among its results */
+    unsigned ndim;
+    int64_t strides[8];
+} kin_capture_hint;
+typedef KIN_VEC(kin_capture_hint) kin_capture_hints;
+
 typedef struct {
     kin_aten *graph;      /* without outputs; inputs are the tensors among the unit's, in order */
     KIN_VEC(kin_capture_call) calls;
@@ -32,7 +40,8 @@ typedef struct {
 /* Finds what is needed in torch; KIN_BREAK: it is not there. */
 kin_status kin_capture_init(void) KIN_MUST_CHECK;
 /* in: the unit's inputs. KIN_BREAK: see reason. Never leaves an exception. */
-kin_status kin_capture_run(const kin_variant *v, const kin_unit *unit, PyObject *const *in, kin_capture *out) KIN_MUST_CHECK;
+kin_status kin_capture_run(const kin_variant *v, const kin_unit *unit, PyObject *const *in, const kin_capture_hints *hints,
+                           kin_capture *out) KIN_MUST_CHECK;
 void kin_capture_deinit(kin_capture *c);
 /* Number of a stand-in; UINT32_MAX: it is none. */
 uint32_t kin_capture_number(PyObject *obj);

@@ -31,6 +31,7 @@ typedef struct {
 typedef struct {
     kin_capture *out;
     KIN_VEC(capture_entry) entries;      /* by number of the stand-in */
+    const kin_capture_hints *hints;
     KIN_VEC(const void *) storages;      /* storage number - 1 -> its name */
 } capturing;
 

@@ -82,6 +82,20 @@ writes_secretly(const char *name, PyObject *args)
            PyTuple_GET_ITEM(args, 3) != Py_None && PyTuple_GET_ITEM(args, 5) == Py_True;
 }
 
+/* Does the operator take a generator of random numbers? */
+static bool
+is_random(PyObject *func)
+{
+    PyObject *schema = PyObject_GetAttrString(func, "_schema"), *text = schema == NULL ? NULL : PyObject_Str(schema);
+    const char *chars = text == NULL ? NULL : PyUnicode_AsUTF8(text);
+    bool random = chars == NULL || strstr(chars, "Generator?") != NULL;
+    Py_XDECREF(text);
+    Py_XDECREF(schema);
+    if (chars == NULL)
+        PyErr_Clear();
+    return random;
+}
+
 /* -- arguments -------------------------------------------------------------------------------------------------- */
 
 static PyObject *convert(capturing *c, PyObject *obj, const char *keyword, bool written);
@@ -263,6 +277,21 @@ has_same_layout(PyObject *a, PyObject *b)
                          memcmp(kin_tensor_strides(a), kin_tensor_strides(b), row) == 0));
 }
 
+/* The twin as a hint says it lies, or itself: new reference. */
+static PyObject *
+lay_out(capturing *c, PyObject *twin)
+{
+    const kin_aten *g = c->out->graph;
+    uint32_t number = g->calls.len - 1, which = g->calls.at[number].nresults;
+    kin_dtype dtype;
+    for (uint32_t i = 0; i < c->hints->len; i++) {
+        const kin_capture_hint *h = &c->hints->at[i];
+        if (h->call == number && h->which == which && h->ndim == kin_tensor_dim(twin) && kin_tensor_dtype(twin, &dtype))
+            return kin_tensor_new(dtype, h->ndim, kin_tensor_sizes(twin), h->strides, true);
+    }
+    return Py_NewRef(twin);
+}
+
 static PyObject *
 wrap_tensor(capturing *c, const kin_capture_call *call, PyObject *twin)
 {
@@ -287,8 +316,11 @@ wrap_tensor(capturing *c, const kin_capture_call *call, PyObject *twin)
 static PyObject *
 wrap_result(capturing *c, const kin_capture_call *call, PyObject *result)
 {
-    if (kin_is_tensor(result))
-        return wrap_tensor(c, call, result);
+    if (kin_is_tensor(result)) {
+        PyObject *twin = lay_out(c, result), *made = twin == NULL ? NULL : wrap_tensor(c, call, twin);
+        Py_XDECREF(twin);
+        return made;
+    }
     if (!PyTuple_CheckExact(result) && !PyList_CheckExact(result))
         return result == Py_None ? Py_NewRef(result) : refused(c, "a result is a %s", Py_TYPE(result)->tp_name);
     bool is_list = PyList_CheckExact(result);
@@ -328,7 +360,7 @@ note_call(capturing *c, PyObject *func, PyObject *args, PyObject *kwargs)
         return NULL;
     const char *name = PyUnicode_AsUTF8(PyTuple_GET_ITEM(row, 1));
     PyObject *written = PyTuple_GET_ITEM(row, 2);
-    if (writes_secretly(name, args))
+    if (writes_secretly(name, args) || (PyTuple_GET_SIZE(written) != 0 && is_random(func)))
         return refused(c, "%s changes an argument", name);
     uint32_t before = c->out->graph->values.len;
     kin_capture_call call = {PyTuple_GET_ITEM(row, 0), args, kwargs != NULL && PyDict_GET_SIZE(kwargs) ? kwargs : NULL};

@@ -93,6 +93,25 @@ give_up(kernel_launcher *self, kin_variant *v, const kin_unit *unit, uint32_t wh
 
 /* -- all of it -------------------------------------------------------------------------------------------------- */
 
+static void
+compile_version(kernel_launcher *self, launch_version *version, kin_variant *v, const kin_unit *unit, PyObject *const *in)
+{
+    kin_capture capture;
+    double start = now_ns();
+    if (kin_capture_run(v, unit, in, &version->hints, &capture) == KIN_OK) {
+        version->capture_ns = now_ns() - start;
+        compile_capture(self, version, &capture, unit, in);
+        version->total_ns = now_ns() - start;
+        if (version->code != NULL)
+            say_compiled(self, version);
+    } else {
+        refuse(self, version, capture.reason);
+        if (capture.step != UINT32_MAX && launch_set_apart(self, v, capture.step) != KIN_OK)
+            self->full = true;
+    }
+    kin_capture_deinit(&capture);
+}
+
 launch_version *
 launch_compile(kernel_launcher *self, kin_variant *v, const kin_unit *unit, PyObject *const *in)
 {
@@ -105,21 +124,19 @@ launch_compile(kernel_launcher *self, kin_variant *v, const kin_unit *unit, PyOb
         launch_version_free(version);
         return NULL;
     }
-    kin_capture capture;
-    double start = now_ns();
-    if (kin_capture_run(v, unit, in, &capture) == KIN_OK) {
-        version->capture_ns = now_ns() - start;
-        compile_capture(self, version, &capture, unit, in);
-        version->total_ns = now_ns() - start;
-        if (version->code != NULL)
-            say_compiled(self, version);
-    } else {
-        refuse(self, version, capture.reason);
-        if (capture.step != UINT32_MAX && launch_set_apart(self, v, capture.step) != KIN_OK)
-            self->full = true;
-    }
-    kin_capture_deinit(&capture);
+    compile_version(self, version, v, unit, in);
     return version;
+}
+
+void
+launch_compile_again(kernel_launcher *self, launch_version *version, kin_variant *v, const kin_unit *unit,
+                     PyObject *const *in)
+{
+    version->again = false;
+    version->reason[0] = 0;
+    free(version->aten);
+    version->aten = NULL;
+    compile_version(self, version, v, unit, in);
 }
 
 void
@@ -129,6 +146,7 @@ launch_version_free(launch_version *version)
         return;
     launch_signature_deinit(&version->signature);
     launch_code_free(version->code);
+    kin_vec_deinit(&version->hints);
     free(version->aten);
     free(version);
 }

@@ -37,6 +37,8 @@ typedef struct {
     launch_code *code;    /* NULL: the steps run one by one */
     char reason[200];     /* why */
     char *aten;           /* text of the graph, for reports; malloc'ed */
+    kin_capture_hints hints; /* what results turned out to be */
+    bool again;           /* compile again, with the hints */
     uint32_t nnative, nextern, failures;
     kin_compile_stats stats;
     double capture_ns, total_ns; /* of compiling */
@@ -56,6 +58,9 @@ enum { LAUNCH_LIMIT = 8 };
 /* Compiles the unit for these inputs; a version without code when that cannot be. NULL without memory. May plan the units of
  * the variant anew (the caller holds the unit). */
 launch_version *launch_compile(kernel_launcher *self, kin_variant *v, const kin_unit *unit, PyObject *const *in);
+/* The same for a version that is there, with what has been learned since. */
+void launch_compile_again(kernel_launcher *self, launch_version *version, kin_variant *v, const kin_unit *unit,
+                          PyObject *const *in);
 void launch_version_free(launch_version *version);
 
 /* -- plan.c ----------------------------------------------------------------------------------------------------- */
@@ -67,6 +72,6 @@ void launch_say(const kin_launch_context *context, uint32_t unit, const char *re
 
 /* -- run.c ------------------------------------------------------------------------------------------------------ */
 
-kin_launch launch_run(launch_version *version, const kin_unit *unit, PyObject *const *in, PyObject **out);
+kin_launch launch_run(const kernel_launcher *self, launch_version *version, PyObject *const *in, PyObject **out);
 
 #endif

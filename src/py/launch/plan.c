@@ -52,9 +52,11 @@ run_kernels(kin_launcher *base, kin_variant *v, const kin_unit *unit, PyObject *
         version = launch_compile(self, v, unit, in);
     else if (version == NULL && !self->full)
         say_full(self);
+    if (version != NULL && version->again)
+        launch_compile_again(self, version, v, unit, in);
     if (version == NULL || version->code == NULL)
         return KIN_LAUNCH_NOT;
-    return launch_run(version, unit, in, out);
+    return launch_run(self, version, in, out);
 }
 
 static int

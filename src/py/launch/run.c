@@ -7,6 +7,7 @@
 #include "py/launch/run.h"
 
 #include <stdatomic.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -25,6 +26,8 @@ typedef struct {
     PyObject **tensors; /* by buffer, owned */
     void *arena;
     bool acted;         /* an operator with effects ran */
+    char foreign[80];   /* name of an operator whose result is not as foreseen */
+    kin_capture_hints hints; /* ... how such results lie */
 } running;
 
 /* -- buffers ---------------------------------------------------------------------------------------------------- */
@@ -198,7 +201,7 @@ is_as_foreseen(const kin_buf *buf, PyObject *tensor)
     return empty || same;
 }
 
-/* A result that lies otherwise than foreseen, after an effect: copied. */
+/* A result that lies otherwise than foreseen: copied. */
 static PyObject *
 lay_out_again(const kin_buf *buf, PyObject *tensor)
 {
@@ -222,6 +225,24 @@ shares_argument(PyObject *tensor, PyObject *args)
     return false;
 }
 
+/* Whoever compiles the unit again will know better. False: the result is another one altogether. */
+static bool
+note_foreign(running *r, const kin_extern_call *call, uint32_t which, PyObject *result)
+{
+    const kin_buf *buf = &r->p->buffers.at[call->results[which]];
+    kin_dtype dtype;
+    size_t row = buf->ndim * sizeof(int64_t);
+    snprintf(r->foreign, sizeof r->foreign, "%s", call->name);
+    bool same = kin_tensor_is_ordinary(result) && kin_tensor_dtype(result, &dtype) && (uint8_t)dtype == buf->dtype &&
+                kin_tensor_dim(result) == buf->ndim && buf->ndim <= 8 &&
+                memcmp(kin_tensor_sizes(result), buf->sizes, row) == 0;
+    kin_capture_hint hint = {.call = call->number, .which = which, .ndim = buf->ndim};
+    if (!same)
+        return false;
+    memcpy(hint.strides, kin_tensor_strides(result), row);
+    return kin_vec_push(&r->hints, hint) == KIN_OK;
+}
+
 /* Takes the `*next`-th and following results out of what the operator gave. */
 static bool
 take_results(running *r, const kin_extern_call *call, PyObject *args, PyObject *result, uint32_t *next)
@@ -240,7 +261,7 @@ take_results(running *r, const kin_extern_call *call, PyObject *args, PyObject *
     const kin_buf *buf = &r->p->buffers.at[b];
     if (is_as_foreseen(buf, result) && !shares_argument(result, args))
         r->tensors[b] = Py_NewRef(result);
-    else if (!r->acted || (r->tensors[b] = lay_out_again(buf, result)) == NULL)
+    else if (!note_foreign(r, call, which, result) || (r->tensors[b] = lay_out_again(buf, result)) == NULL)
         return false;
     r->data[b] = kin_tensor_data(r->tensors[b]);
     return true;
@@ -362,9 +383,27 @@ run_ops(running *r)
     return true;
 }
 
+/* Is there something to be gained from compiling again? */
+static bool
+learn(launch_version *version, const kin_capture_hints *hints)
+{
+    enum { MOST = 1000 };
+    if (version->hints.len + hints->len > MOST)
+        return false;
+    for (uint32_t k = 0; k < hints->len; k++) {
+        const kin_capture_hint *hint = &hints->at[k];
+        for (uint32_t i = 0; i < version->hints.len; i++)
+            if (version->hints.at[i].call == hint->call && version->hints.at[i].which == hint->which)
+                return false;
+        if (kin_vec_push(&version->hints, *hint) != KIN_OK)
+            return false;
+    }
+    return hints->len > 0;
+}
+
 /* The run came to nothing. */
 static kin_launch
-fail(running *r, launch_version *version)
+fail(running *r, const kernel_launcher *self, launch_version *version)
 {
     if (r->acted) {
         if (!PyErr_Occurred())
@@ -373,11 +412,19 @@ fail(running *r, launch_version *version)
     }
     PyErr_Clear();
     version->failures++;
+    if (r->foreign[0] != 0 && version->code != NULL && version->code->running == 0) {
+        launch_code_free(version->code);
+        version->code = NULL;
+        version->again = learn(version, &r->hints);
+        snprintf(version->reason, sizeof version->reason, "%s gave something else than foreseen", r->foreign);
+        if (!version->again)
+            launch_say(&self->context, self->unit, version->reason);
+    }
     return KIN_LAUNCH_NOT;
 }
 
 kin_launch
-launch_run(launch_version *version, const kin_unit *unit, PyObject *const *in, PyObject **out)
+launch_run(const kernel_launcher *self, launch_version *version, PyObject *const *in, PyObject **out)
 {
     launch_code *code = version->code;
     uint32_t nbuffers = code->program->buffers.len;
@@ -388,14 +435,17 @@ launch_run(launch_version *version, const kin_unit *unit, PyObject *const *in, P
     memset(words, 0, 2 * nbuffers * sizeof *words);
     r.data = words;
     r.tensors = (PyObject **)(void *)(words + nbuffers);
-    bool ok = take_arena(&r, code) && run_ops(&r) && hand_out(&r, out);
-    kin_launch done = ok ? KIN_LAUNCH_DONE : fail(&r, version);
+    code->running++;
+    bool ok = take_arena(&r, code) && run_ops(&r) && (r.foreign[0] == 0 || r.acted) && hand_out(&r, out);
     for (uint32_t b = 0; b < nbuffers; b++)
         Py_XDECREF(r.tensors[b]);
     give_arena(&r, code);
     if (words != small)
         free(words);
     code->runs += ok;
+    code->running--;
+    kin_launch done = ok ? KIN_LAUNCH_DONE : fail(&r, self, version);
+    kin_vec_deinit(&r.hints);
     return done;
 }
 

@@ -43,6 +43,7 @@ struct launch_code {
     uint32_t **dies, *ndies;  /* by op: buffers that nothing needs afterwards */
     void *arena;              /* not in use; NULL: none, or a run has it */
     uint64_t runs;
+    uint32_t running;         /* at this moment: threads, recursion */
 };
 
 void launch_code_free(launch_code *code);

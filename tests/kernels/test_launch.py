@@ -1,0 +1,361 @@
+"""Graphs through our own kernels: results, strides and sharing as eager has them, whatever happens around a launch."""
+
+import gc
+import threading
+import warnings
+import weakref
+
+import pytest
+import torch
+
+kintsugi = pytest.importorskip("kintsugi")
+try:
+    from kintsugi import _kintsugi as engine
+except ImportError:
+    pytest.skip("the C extension is not built", allow_module_level=True)
+
+
+@pytest.fixture(autouse=True)
+def kernels():
+    kintsugi.reset()
+    kintsugi.events()
+    with kintsugi.config.patch(kernels=True):
+        yield
+    kintsugi.reset()
+
+
+def versions(compiled):
+    return [v for variant in compiled.variants() for unit in engine.kernels(variant) for v in unit["versions"]]
+
+
+def runs(compiled):
+    return sum(v["runs"] for v in versions(compiled))
+
+
+def same(a, b):
+    if isinstance(a, torch.Tensor):
+        torch.testing.assert_close(a, b, rtol=1e-4, atol=1e-5, equal_nan=True)
+        assert a.stride() == b.stride() and a.requires_grad == b.requires_grad and type(a) is type(b)
+    elif isinstance(a, (tuple, list)):
+        assert type(a) is type(b) and len(a) == len(b)
+        for x, y in zip(a, b):
+            same(x, y)
+    elif isinstance(a, dict):
+        assert list(a) == list(b)
+        for key in a:
+            same(a[key], b[key])
+    else:
+        assert a == b
+
+
+def check(fn, *make, calls=3, launched=True):
+    """Compares fresh calls of both; what is left of the arguments as well."""
+    compiled = kintsugi.compile(fn)
+    for i in range(calls + 1):
+        torch.manual_seed(i)
+        args = [m() for m in make]
+        others = [a.clone() if isinstance(a, torch.Tensor) else a for a in args]
+        torch.manual_seed(i + 50)
+        expected = fn(*others)
+        after = torch.get_rng_state()
+        torch.manual_seed(i + 50)
+        same(compiled(*args), expected)
+        assert torch.equal(torch.get_rng_state(), after)
+        same(args, others)
+    if launched:
+        assert runs(compiled) == calls, versions(compiled)
+    return compiled
+
+
+def vec():
+    return torch.randn(5)
+
+
+def mat():
+    return torch.randn(4, 6)
+
+
+linear = torch.nn.Linear(6, 3).requires_grad_(False)
+FUNCTIONS = [
+    lambda x: (x.sin() + 1) * x,
+    lambda x: (x.softmax(-1), x.sum(dim=0), x.mean()),
+    lambda x: torch.nn.functional.layer_norm(x, (6,)) * 2,
+    lambda x: torch.nn.functional.gelu(linear(x)),
+    lambda x: (x @ x.T).relu().tanh(),
+    lambda x: torch.cat([x, x * 2], dim=1)[:, ::2] + 1,
+    lambda x: (x.max(dim=1), x.argmin()),
+    lambda x: torch.where(x > 0, x, x.exp()).T * 2,
+    lambda x: x.view(2, 2, 6).permute(2, 0, 1) * torch.arange(2.0) + 1,
+    lambda x: (x.double() * 2).to(torch.float16) + 1,
+    lambda x: (x > 0).sum() + (x < 0).any(),
+    lambda x: x.expand(3, 4, 6).contiguous().view(-1).sort(),
+    lambda x: torch.nn.functional.scaled_dot_product_attention(x[None, None], x[None, None], x[None, None]) + 1,
+    lambda x: {"a": x + 1, "b": [x * 2, (x - 1).neg()]},
+    lambda x: (torch.nn.functional.dropout(x, 0.5, True) * 2 + 1).sin(),
+    lambda x: torch.rand(4, 6) + x + torch.randn_like(x),
+    lambda x: torch.nn.functional.pad(x, (1, 2)).roll(1, 1).flip(0),
+    lambda x: (x * 3).long() // 2 + torch.tensor([1]).sum(),
+    lambda x: torch.stack(list((x + 1).unbind(1)), 0).cumsum(0),
+    lambda x: torch.einsum("ij,kj->ik", x, x).add(1).clamp(min=0),
+]
+
+
+@pytest.mark.parametrize("number", range(len(FUNCTIONS)))
+def test_function(number):
+    compiled = check(FUNCTIONS[number], mat, launched=False)
+    assert any(v["compiled"] for v in versions(compiled)), versions(compiled)
+
+
+def test_module():
+    module = torch.nn.Sequential(torch.nn.Conv2d(3, 4, 3), torch.nn.BatchNorm2d(4), torch.nn.ReLU(), torch.nn.MaxPool2d(2),
+                                 torch.nn.Flatten(), torch.nn.Linear(36, 2)).eval()
+    compiled = kintsugi.compile(module)
+    with torch.no_grad():
+        for _ in range(3):
+            x = torch.randn(2, 3, 8, 8)
+            same(compiled(x), module(x))
+    from kintsugi._api import engine_of
+
+    assert runs(engine_of(compiled)) == 2
+
+
+def test_gradients_are_left_to_eager():
+    def f(x):
+        return (x.sin() * 2).sum()
+
+    compiled = kintsugi.compile(f)
+    for _ in range(3):
+        x = torch.randn(3, requires_grad=True)
+        compiled(x).backward()
+        same(x.grad, x.detach().cos() * 2)
+    assert runs(compiled) == 0
+    with torch.no_grad():
+        for _ in range(3):
+            compiled(x)
+    assert runs(compiled) > 0
+
+
+def test_inference_mode():
+    compiled = kintsugi.compile(lambda x: linear(x).relu() + 1)
+    with torch.inference_mode():
+        for _ in range(3):
+            result = compiled(torch.randn(4, 6))
+            assert result.is_inference() and not result.requires_grad
+    assert runs(compiled) == 2
+
+
+def test_views_of_inputs_share_memory():
+    def f(x):
+        y = x.view(-1)
+        return y[1:3], x, (x * 2).view(-1)
+
+    compiled = kintsugi.compile(f)
+    for _ in range(3):
+        x = mat()
+        part, whole, fresh = compiled(x)
+        assert whole is x and part._base is x and part.storage_offset() == 1
+        part.zero_()
+        assert x.flatten()[1:3].eq(0).all() and fresh.shape == (24,)
+        offset = mat()[1:]
+        same(compiled(offset)[0], offset.reshape(-1)[1:3])
+
+
+def test_outputs_share_memory_as_in_eager():
+    def f(x):
+        y = x + 1
+        return y, y.view(-1), y.T, y
+
+    compiled = kintsugi.compile(f)
+    for _ in range(3):
+        a, b, c, d = compiled(mat())
+        assert a is d
+        a[0, 0] = 77
+        assert b[0] == 77 and c[0, 0] == 77
+
+
+def test_results_are_not_reused():
+    compiled = kintsugi.compile(lambda x: ((x + 1) * 2).exp())
+    kept = [(x, compiled(x)) for x in (vec() for _ in range(5))]
+    for x, result in kept:
+        same(result, ((x + 1) * 2).exp())
+        result.zero_()
+
+
+def test_writing_to_inputs():
+    def f(x, y):
+        a = x * 2
+        x.add_(1)
+        b = x * 3 + a
+        b.mul_(2)
+        y[0] = 5
+        return a, b, (b + y[0]).sqrt()
+
+    check(f, mat, mat, launched=False)
+
+
+def test_other_sizes_and_dtypes():
+    def f(x):
+        return (x * 2 + 1).sum(-1)
+
+    compiled = kintsugi.compile(f)
+    for x in [torch.randn(3), torch.randn(4, 4), torch.randn(4, 4).T, torch.randn(4, 4).double(), torch.arange(5),
+              torch.randn(0, 3), torch.randn(3)] * 2:
+        same(compiled(x), f(x))
+
+
+def test_too_many_kinds_of_inputs():
+    compiled = kintsugi.compile(lambda x: (x * 2).sin())
+    for n in list(range(1, 15)) * 2:
+        x = torch.randn(n)
+        same(compiled(x), (x * 2).sin())
+
+
+def test_operators_that_need_data():
+    def f(x):
+        y = (x * 2).abs()
+        index = torch.nonzero(y > 1)
+        z = y.sum() * 2 + index.sum()
+        return index, z.sin()
+
+    check(f, mat, launched=False)
+
+
+def test_errors_are_eagers():
+    def f(x, i):
+        return (x * 2)[i] + 1
+
+    compiled = kintsugi.compile(f)
+    good = torch.tensor([0, 1])
+    for _ in range(3):
+        x = mat()
+        same(compiled(x, good), f(x, good))
+    with pytest.raises(IndexError, match="out of"):
+        compiled(mat(), torch.tensor([0, 99]))
+    same(compiled(x, good), f(x, good))
+
+
+def test_integer_division_by_zero():
+    compiled = kintsugi.compile(lambda x, y: (x + 1) // y + 1)
+    one = torch.tensor([1, 2])
+    for _ in range(3):
+        same(compiled(one, one), (one + 1) // one + 1)
+    with pytest.raises(RuntimeError, match="ZeroDivisionError"):
+        compiled(one, torch.tensor([1, 0]))
+
+
+def test_exits_behind_and_inside():
+    def f(x):
+        y = x * 2 + 1
+        if y.sum() > 0:
+            return y.sin() + 1
+        return y.cos() - 1
+
+    check(f, mat, calls=12, launched=False)
+    for k in range(12):
+        kintsugi.reset()
+        compiled = kintsugi.compile(f)
+        x = mat().abs()
+        compiled(x)
+        engine.force_exit(k)
+        try:
+            same(compiled(x), f(x))
+        finally:
+            engine.force_exit(None)
+        same(compiled(x), f(x))
+
+
+def test_modes_see_every_call():
+    from torch.utils._python_dispatch import TorchDispatchMode
+
+    seen = []
+
+    class Mode(TorchDispatchMode):
+        def __torch_dispatch__(self, func, types, args=(), kwargs=None):
+            seen.append(str(func))
+            return func(*args, **(kwargs or {}))
+
+    compiled = kintsugi.compile(lambda x: x.sin() + 1)
+    for _ in range(3):
+        compiled(vec())
+    x = vec()
+    with Mode():
+        compiled(x)
+    assert seen == ["aten.sin.default", "aten.add.Tensor"]
+
+
+def test_subclasses_are_left_to_eager():
+    class Mine(torch.Tensor):
+        pass
+
+    compiled = kintsugi.compile(lambda x: (x + 1) * 2)
+    for _ in range(3):
+        x = vec().as_subclass(Mine)
+        result = compiled(x)
+        assert type(result) is Mine and torch.equal(result, (x + 1) * 2)
+
+
+def test_threads():
+    def f(x):
+        return torch.nn.functional.layer_norm((x @ x.T).softmax(-1), (64,)) * 2
+
+    compiled, wrong = kintsugi.compile(f), []
+    compiled(torch.randn(64, 64))
+
+    def work(seed):
+        x = torch.randn(64, 64, generator=torch.Generator().manual_seed(seed))
+        expected = f(x)
+        for _ in range(20):
+            if not torch.allclose(compiled(x), expected, rtol=1e-4, atol=1e-5):
+                wrong.append(seed)
+
+    threads = [threading.Thread(target=work, args=(i,)) for i in range(4)]
+    for t in threads:
+        t.start()
+    for t in threads:
+        t.join()
+    assert not wrong
+
+
+def test_nothing_is_kept_alive():
+    compiled = kintsugi.compile(lambda x: (x + 1) * 2)
+    for _ in range(3):
+        x = vec()
+        result = compiled(x)
+    here, there = weakref.ref(x), weakref.ref(result)
+    del x, result
+    gc.collect()
+    assert here() is None and there() is None
+
+
+def test_capture_leaves_no_trace():
+    def f(x):
+        return torch.nn.functional.dropout(x * 2, 0.3, True) + 1
+
+    compiled = kintsugi.compile(f)
+    x = vec()
+    version = x._version
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        for _ in range(3):
+            compiled(x)
+    assert x._version == version and torch._C._len_torch_dispatch_stack() == 0
+    assert not torch.compiler.is_compiling() and torch.is_grad_enabled()
+
+
+def test_eager_backend_has_no_kernels():
+    compiled = kintsugi.compile(lambda x: (x + 1).sin(), backend="eager")
+    for _ in range(3):
+        x = vec()
+        assert torch.equal(compiled(x), (x + 1).sin())
+    assert versions(compiled) == []
+
+
+def test_autocast():
+    compiled = kintsugi.compile(lambda x: linear(x) + 1)
+    for _ in range(3):
+        x = mat()
+        with torch.autocast("cpu", dtype=torch.bfloat16):
+            result, expected = compiled(x), linear(x) + 1
+        assert result.dtype == expected.dtype
+        torch.testing.assert_close(result, expected, rtol=2e-2, atol=2e-2)
+        same(compiled(x), linear(x) + 1)
