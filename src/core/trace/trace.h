@@ -60,6 +60,8 @@ typedef enum {
     KIN_CHECK_NOT_SAME,
     KIN_CHECK_WAS_TRUE, /* after a TRUTH step that must not run twice: its result; snap is the state of the other outcome */
     KIN_CHECK_WAS_FALSE,
+    KIN_CHECK_QUIET,   /* what it contains runs no code of the program when it is compared or hashed; num 1: nor when it is used
+                          in any other way */
 } kin_check;
 
 typedef enum { KIN_VAL_NONE, KIN_VAL_CONST, KIN_VAL_SRC, KIN_VAL_STEP } kin_val_kind;

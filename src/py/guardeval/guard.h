@@ -40,6 +40,11 @@ bool kin_is_exact_immutable(PyObject *obj);
  * first: 1 in (1,) follows from values, nan in (nan,) does not. */
 bool kin_exact_has_nan(PyObject *obj);
 
+/* Does comparing and hashing obj, and what it contains, run no code of the program? An exact builtin container of builtin
+ * immutables, of objects that are compared by identity, of plain tensors, or of such containers. `all`: of builtin
+ * immutables only, so nothing else that is done with them runs any either. */
+bool kin_exact_is_quiet(PyObject *obj, bool all);
+
 /* Instance attribute without the type's help: the dict's or the inline value's entry for the interned `name`.
  * Borrowed; NULL when absent. Never creates the dict. */
 PyObject *kin_instance_attr(PyObject *obj, PyObject *name);

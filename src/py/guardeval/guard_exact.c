@@ -2,6 +2,7 @@
  * two NaNs with the same bits come out right (rule 6). Runs no user code.
  */
 #include "py/guardeval/guard_priv.h"
+#include "py/aten/tensor.h"
 #include "py/compat/heap.h"
 #include <math.h>
 #include <structmember.h>
@@ -196,6 +197,82 @@ kin_is_exact_immutable(PyObject *obj)
     if (type == &PyFrozenSet_Type)
         return is_immutable_set(obj);
     return torch_value_of(type) != NO_TORCH_VALUE;
+}
+
+/* ---- what can be reached from a container --------------------------------------------------------------------- */
+
+enum { QUIET_DEPTH = 6 }; /* deeper, or in a circle: not known */
+
+static bool is_quiet(PyObject *obj, bool all, int depth);
+
+static bool
+compares_by_identity(PyTypeObject *type)
+{
+    return type->tp_hash == PyBaseObject_Type.tp_hash && type->tp_richcompare == PyBaseObject_Type.tp_richcompare;
+}
+
+static bool
+items_quiet(PyObject *const *items, Py_ssize_t n, bool all, int depth)
+{
+    for (Py_ssize_t i = 0; i < n; i++)
+        if (items[i] != NULL && !is_quiet(items[i], all, depth))
+            return false;
+    return true;
+}
+
+static bool
+set_quiet(PyObject *set, bool all, int depth)
+{
+    Py_ssize_t pos = 0;
+    PyObject *item;
+    while (kin_heap_set_next(set, &pos, &item))
+        if (!is_quiet(item, all, depth))
+            return false;
+    return true;
+}
+
+static bool
+dict_quiet(PyObject *dict, bool all, int depth)
+{
+    Py_ssize_t pos = 0;
+    PyObject *key, *value;
+    while (PyDict_Next(dict, &pos, &key, &value))
+        if (!is_quiet(key, all, depth) || !is_quiet(value, all, depth))
+            return false;
+    return true;
+}
+
+static bool
+is_view(PyTypeObject *type)
+{
+    return type == &PyDictKeys_Type || type == &PyDictValues_Type || type == &PyDictItems_Type;
+}
+
+static bool
+is_quiet(PyObject *obj, bool all, int depth)
+{
+    PyTypeObject *type = Py_TYPE(obj);
+    if (depth > QUIET_DEPTH)
+        return false;
+    if (type == &PyTuple_Type)
+        return items_quiet(((PyTupleObject *)obj)->ob_item, PyTuple_GET_SIZE(obj), all, depth + 1);
+    if (type == &PyList_Type)
+        return items_quiet(((PyListObject *)obj)->ob_item, PyList_GET_SIZE(obj), all, depth + 1);
+    if (type == &PySet_Type || type == &PyFrozenSet_Type)
+        return set_quiet(obj, all, depth + 1);
+    if (type == &PyDict_Type || type == &PyODict_Type)
+        return dict_quiet(obj, all, depth + 1);
+    if (is_view(type))
+        return dict_quiet((PyObject *)((_PyDictViewObject *)obj)->dv_dict, all, depth + 1);
+    if (type == &PyByteArray_Type || kin_is_exact_immutable(obj))
+        return true;
+    return !all && (compares_by_identity(type) || PyType_Check(obj) || kin_is_plain_tensor(obj));
+}
+
+bool
+kin_exact_is_quiet(PyObject *obj, bool all)
+{
+    return is_quiet(obj, all, 0);
 }
 
 /* ---- length and truth ----------------------------------------------------------------------------------------- */

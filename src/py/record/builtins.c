@@ -93,7 +93,7 @@ model_pure(rec *r, const rec_args *a)
     if (rec_any_tensor(r, a->args, a->npos + a->nkw))
         return false;
     for (uint32_t i = 0; i < a->npos + a->nkw; i++) {
-        if (!rec_is_plain_value(O(r, a->args[i])))
+        if (!rec_is_plain_value(O(r, a->args[i])) || !rec_need_quiet(r, a->args[i], true))
             return false;
         if (FRESH(r, a->args[i]) == NULL)
             rec_need_type(r, a->args[i]);
@@ -836,10 +836,11 @@ model_set(rec *r, const rec_args *a)
 {
     if (a->npos > 1 || a->nkw)
         return false;
-    if (a->npos == 1 && FRESH(r, a->args[0]) == NULL) {
-        if (!rec_is_plain_value(O(r, a->args[0])))
+    if (a->npos == 1) {
+        if (!rec_is_plain_value(O(r, a->args[0])) || !rec_need_quiet(r, a->args[0], false))
             return false;
-        rec_need_type(r, a->args[0]);
+        if (FRESH(r, a->args[0]) == NULL)
+            rec_need_type(r, a->args[0]);
     }
     kin_vid out = rec_model_step(r, a, 0);
     rec_make_fresh(r, out, FRESH_SET, NULL, 0, false);

@@ -8,12 +8,24 @@ is_known(rec *r, kin_vid v, fresh_kind kind)
     return f != NULL && f->kind == kind && f->known;
 }
 
+/* An operand of another type could run code: its type is asked for. */
+static bool
+holds_type(rec *r, kin_vid vid)
+{
+    if (FRESH(r, vid) == NULL && !rec_is_const(r, vid))
+        rec_need_type(r, vid);
+    return !r->stopped;
+}
+
 /* A change that replay repeats: of a fresh object (contents no longer known), or of one that others see. */
 static bool
 mutate(rec *r, const rec_args *a)
 {
     rec_fresh *f = a->npos ? FRESH(r, a->args[0]) : NULL;
     if (a->npos == 0 || !rec_is_plain_value(O(r, a->args[0])))
+        return false;
+    /* keys and indices; what is stored behind them is not looked at */
+    if (a->npos > 1 && (!rec_need_quiet(r, a->args[1], PyList_CheckExact(O(r, a->args[0]))) || !holds_type(r, a->args[1])))
         return false;
     if (f == NULL)
         rec_need_type(r, a->args[0]);
@@ -44,11 +56,20 @@ ask(rec *r, const rec_args *a)
         /* C methods of dict look into a subclass's table without asking the subclass */
         if (!rec_is_plain_value(obj) && !(i == 0 ? PyDict_Check(obj) : hashes_by_identity(obj)))
             return false;
+        if (i > 0 && !rec_need_quiet(r, a->args[i], false)) /* a key is hashed and compared */
+            return false;
         if (FRESH(r, a->args[i]) == NULL && !rec_is_const(r, a->args[i]))
             rec_need_type(r, a->args[i]);
     }
     rec_model_step(r, a, 0);
     return true;
+}
+
+/* The same, where elements are compared. */
+static bool
+ask_elements(rec *r, const rec_args *a)
+{
+    return a->npos > 0 && rec_need_quiet(r, a->args[0], false) && ask(r, a);
 }
 
 static bool
@@ -216,7 +237,7 @@ const rec_method_row rec_ordered_rows[] = {
 const rec_method_row rec_method_rows[] = {
     {"list.append", list_append}, {"list.extend", list_extend}, {"list.insert", mutate}, {"list.pop", mutate},
     {"list.clear", mutate}, {"list.reverse", mutate}, {"list.copy", ask}, {"list.__len__", ask},
-    {"list.index", ask}, {"list.count", ask},
+    {"list.index", ask_elements}, {"list.count", ask_elements},
     {"dict.get", dict_get}, {"dict.pop", dict_pop}, {"dict.setdefault", dict_setdefault}, {"dict.keys", dict_keys},
     {"dict.values", dict_values}, {"dict.items", dict_items}, {"dict.copy", dict_copy}, {"dict.clear", mutate},
     {"dict.update", mutate}, {"dict.popitem", mutate}, {"dict.__contains__", dict_contains},

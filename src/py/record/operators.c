@@ -52,8 +52,11 @@ static void
 operator_step(rec *r, kin_step_kind kind, int imm, const kin_vid *args, int n, PyTypeObject *result)
 {
     bool quiet = true;
+    bool format = kind == KIN_STEP_BINARY && PyUnicode_Check(O(r, args[0]));
     for (int i = 0; i < n; i++)
         quiet = quiet && rec_is_plain_value(O(r, args[i]));
+    for (int i = kind == KIN_STEP_SUBSCR; quiet && i < n; i++)
+        quiet = rec_need_quiet(r, args[i], format);
     for (int i = 0; quiet && i < n; i++)
         if (FRESH(r, args[i]) == NULL)
             rec_need_type(r, args[i]);

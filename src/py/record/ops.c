@@ -203,11 +203,34 @@ keys_known(rec *r, const kin_vid *pairs, uint32_t n)
     return true;
 }
 
+/* Are the values hashed and compared without code of the program, and will be at replay? */
+static bool
+hash_quietly(rec *r, const kin_vid *vids, uint32_t n, uint32_t stride)
+{
+    for (uint32_t i = 0; i < n; i += stride) {
+        if (!rec_need_quiet(r, vids[i], false))
+            return false;
+        if (FRESH(r, vids[i]) == NULL && !rec_is_const(r, vids[i]))
+            rec_need_type(r, vids[i]);
+    }
+    return true;
+}
+
+/* Code of the program ran below the current instruction, or may at replay. */
+static void
+expect_code(rec *r)
+{
+    rec_forget_contents(r);
+    r->skip_expected = true;
+}
+
 static void
 build_map(rec *r, kin_vid *pairs, uint32_t n, int ndrop)
 {
-    bool known = keys_known(r, pairs, n);
-    kin_vid out = rec_step_out(r, KIN_STEP_BUILD_MAP, known ? KIN_STEP_PURE : 0, pairs, n);
+    bool known = keys_known(r, pairs, n), quiet = known || hash_quietly(r, pairs, n, 2);
+    kin_vid out = rec_step_out(r, KIN_STEP_BUILD_MAP, known ? KIN_STEP_PURE : quiet ? 0u : KIN_STEP_OPAQUE, pairs, n);
+    if (!quiet)
+        expect_code(r);
     rec_make_fresh(r, out, FRESH_DICT, pairs, n, known);
     r->info.at[out].type = &PyDict_Type;
     rec_drop(r, ndrop);
@@ -244,7 +267,10 @@ op_build_set(rec *r)
 {
     uint32_t n = (uint32_t)r->top->arg;
     kin_vid *items = r->top->slots + r->top->nlocals + r->top->sp - n;
-    kin_vid out = rec_step_out(r, KIN_STEP_BUILD_SET, 0, items, n);
+    bool quiet = hash_quietly(r, items, n, 1);
+    kin_vid out = rec_step_out(r, KIN_STEP_BUILD_SET, quiet ? 0 : KIN_STEP_OPAQUE, items, n);
+    if (!quiet)
+        expect_code(r);
     rec_make_fresh(r, out, FRESH_SET, items, n, false);
     r->info.at[out].type = &PySet_Type;
     rec_drop(r, (int)n);
@@ -340,10 +366,13 @@ static void
 op_set_grow(rec *r, kin_step_kind kind)
 {
     kin_vid args[2] = {rec_peek(r, r->top->arg), rec_peek(r, 0)};
-    rec_step(r, kind, KIN_STEP_MUTATES, args, 2);
+    bool quiet = (kind == KIN_STEP_SET_ADD || rec_is_plain_value(O(r, args[1]))) && hash_quietly(r, args + 1, 1, 1);
+    rec_step(r, kind, quiet ? KIN_STEP_MUTATES : KIN_STEP_OPAQUE | KIN_STEP_EFFECT, args, 2);
     end_if_read(r, args[0]);
     if (FRESH(r, args[0]))
         FRESH(r, args[0])->known = false;
+    if (!quiet)
+        expect_code(r);
     rec_drop(r, 1);
 }
 
@@ -355,12 +384,15 @@ op_map_add(rec *r)
     bool known = f && f->known && PyUnicode_CheckExact(O(r, args[1])) && rec_need_const(r, args[1]);
     for (uint32_t i = 0; known && i < f->n; i += 2)
         known = !kin_exact_equal(O(r, f->items[i]), O(r, args[1]));
-    rec_step(r, KIN_STEP_SET_SUBSCR, KIN_STEP_MUTATES, args, 3);
+    bool quiet = known || hash_quietly(r, args + 1, 1, 1);
+    rec_step(r, KIN_STEP_SET_SUBSCR, quiet ? KIN_STEP_MUTATES : KIN_STEP_OPAQUE | KIN_STEP_EFFECT, args, 3);
     end_if_read(r, args[0]);
     if (known && rec_fresh_push(f, args[1]))
         rec_fresh_push(f, args[2]);
     else if (f)
         f->known = false;
+    if (!quiet)
+        expect_code(r);
     rec_drop(r, 2);
 }
 
@@ -423,7 +455,7 @@ op_dict_grow(rec *r, kin_step_kind kind)
         args[2] = rec_peek(r, r->top->arg + 2);
     rec_fresh *f = FRESH(r, dict);
     bool known = f && f->known && rec_pairs_of(r, v, &pairs, &n);
-    bool quiet = known || PyDict_CheckExact(O(r, v));
+    bool quiet = known || (PyDict_CheckExact(O(r, v)) && hash_quietly(r, &v, 1, 1));
     rec_step(r, kind, quiet ? KIN_STEP_MUTATES : KIN_STEP_OPAQUE | KIN_STEP_EFFECT, args,
              kind == KIN_STEP_DICT_MERGE ? 3 : 2);
     end_if_read(r, dict);
@@ -473,7 +505,8 @@ op_format_value(rec *r)
         rec_await_const(r);
         return;
     }
-    bool quiet = rec_is_plain_value(O(r, args[0])) && kin_is_exact_immutable(O(r, args[0]));
+    bool quiet = rec_is_plain_value(O(r, args[0])) && kin_is_exact_immutable(O(r, args[0])) &&
+                 rec_need_quiet(r, args[0], true);
     if (quiet)
         rec_need_type(r, args[0]);
     kin_vid out = rec_step_out(r, KIN_STEP_FORMAT, quiet ? 0 : KIN_STEP_OPAQUE, args, (uint32_t)n);

@@ -184,6 +184,7 @@ PyTypeObject *rec_need_version(rec *r, kin_vid vid);  /* ... and its attributes 
 void rec_class_version(rec *r, PyTypeObject *type);   /* a class reached as a constant: its version is a fact */
 bool rec_can_const(rec *r, kin_vid vid);              /* may be specialised (immutable content or pinnable) */
 kin_vid rec_need_const(rec *r, kin_vid vid);          /* specialises; 0 when it cannot be */
+bool rec_need_quiet(rec *r, kin_vid vid, bool all);   /* what it contains runs no code, now (false: it may) and at replay */
 void rec_need_len(rec *r, kin_vid vid, Py_ssize_t n);
 kin_vid rec_root(rec *r, kin_vid vid);                /* makes contents of `vid` readable by path from here */
 bool rec_pinnable(PyObject *obj);

@@ -355,6 +355,19 @@ rec_can_const(rec *r, kin_vid vid)
     return !(kin_is_exact_immutable(obj) || PyFunction_Check(obj)) || !rec_is_unstable(r, vid);
 }
 
+bool
+rec_need_quiet(rec *r, kin_vid vid, bool all)
+{
+    PyObject *obj = O(r, vid);
+    PyTypeObject *tp = Py_TYPE(obj);
+    if (!kin_exact_is_quiet(obj, all))
+        return false;
+    bool contains = tp == &PyTuple_Type || tp == &PySlice_Type || !kin_is_exact_immutable(obj);
+    if (contains && tp != &PyByteArray_Type && !(rec_is_const(r, vid) && kin_is_exact_immutable(obj)))
+        rec_check(r, KIN_CHECK_QUIET, vid, NULL, all);
+    return true;
+}
+
 kin_vid
 rec_need_const(rec *r, kin_vid vid)
 {
