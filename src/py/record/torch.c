@@ -220,8 +220,8 @@ rec_skip_kind(PyObject *func)
     if (has_attr(func, REC_STR("_kintsugi_graph_break")))
         return SKIP_GRAPH_BREAK;
     if (module_is(func, "torch.autograd") || module_is(func, "torch._tensor") || module_is(func, "torch._ops") ||
-        module_is(func, "torch._tensor_str") || module_is(func, "copy"))
-        return SKIP_PLAIN;
+        module_is(func, "torch._tensor_str") || module_is(func, "copy") || module_is(func, "torch.random"))
+        return SKIP_PLAIN; /* torch.random: seeding goes on to devices, with a traceback of the frames for each */
     return SKIP_NO;
 }
 

@@ -337,3 +337,9 @@ PARTICLES = itertools.count()
 def random_number_in_text(x):
     r = random.random()
     return x * r, f"{r:.3f}", [r]
+
+
+@every(_global("SCALE", lambda i: i), misses=2)
+def seeded_inside(x):
+    torch.manual_seed(SCALE)
+    return torch.rand(3) + x, torch.initial_seed()
