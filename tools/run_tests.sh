@@ -36,7 +36,7 @@ fuzz() {
 }
 
 folders=()
-for folder in tests/{py,guardeval,corpus,diff,models,rules,oracle,seeds}; do
+for folder in tests/{py,lower,guardeval,corpus,diff,models,rules,oracle,seeds}; do
     [ -d "$folder" ] && folders+=("$folder")
 done
 

@@ -380,6 +380,14 @@ def strided_write(x):
     return y
 
 
+def layout_in_place(x):
+    y = x * 2
+    y.t_()
+    y.unsqueeze_(0).add_(1)
+    y.squeeze_(0).as_strided_((2, 3), (1, 4), 2).mul_(3)
+    return y + 1
+
+
 def same_twice(x):
     y = x + 1
     return y, y, y.view(-1), x, x.t()
@@ -390,7 +398,7 @@ def equal_but_apart(x):
 
 
 @pytest.mark.parametrize("fn", [write_slice, write_through_chain, write_seen_by_other_views, write_diagonal, write_expanded, accumulate,
-                                promote_in_place, scatter_in_place, strided_write, same_twice, equal_but_apart], ids=lambda f: f.__name__)
+                                promote_in_place, scatter_in_place, strided_write, layout_in_place, same_twice, equal_but_apart], ids=lambda f: f.__name__)
 def test_memory(fn):
     check(fn, X)
 

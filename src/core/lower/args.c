@@ -107,6 +107,12 @@ low_strides(const low_call *c, unsigned k)
     return kin_aten_strides(c->l->g, c->call->results + k);
 }
 
+bool
+low_wanted(const low_call *c, unsigned k)
+{
+    return k < c->call->nresults && c->l->values[c->call->results + k].used;
+}
+
 int
 low_dim(int64_t dim, unsigned ndim)
 {

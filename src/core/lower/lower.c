@@ -132,7 +132,7 @@ run_rule(low_call *c, int row)
     if (!low_rule_run(c, row))
         return false;
     for (uint32_t k = 0; k < call->nresults; k++)
-        if (c->results[k] == 0)
+        if (c->results[k] == 0 && low_wanted(c, k))
             return false;
     return true;
 }
@@ -165,12 +165,29 @@ row_out_of_place(const low *l, const char *name)
     return row;
 }
 
+/* Operators in place that give their argument another layout and leave its memory alone: their result is a view. */
+static bool
+is_layout_only(const char *name)
+{
+    static const char *const names[] = {"as_strided_", "squeeze_", "unsqueeze_", "t_", "transpose_", "swapdims_", "swapaxes_", "detach_"};
+    for (unsigned i = 0; i < sizeof names / sizeof *names; i++) {
+        size_t len = strlen(names[i]);
+        if (strncmp(name, "aten.", 5) == 0 && strncmp(name + 5, names[i], len) == 0 && name[5 + len] == '.')
+            return true;
+    }
+    return false;
+}
+
 static kin_status
 lower_write(low *l, uint32_t number, const kin_aten_arg *written)
 {
     const kin_aten_call *call = &l->g->calls.at[number];
     const char *name = kin_aten_text(l->g, call->op);
     low_call c = {.l = l, .ir = l->ir, .call = call, .results = l->results};
+    if (is_layout_only(name) && call->nresults == 1) {
+        l->out->nnative++;
+        return low_place(l, call->results, 0, written->value);
+    }
     bool plain = call->nresults == 1 && call->nargs > 0 && written == &l->g->args.at[call->args]
                  && low_same_layout(l->g, written->value, call->results);
     if (!plain || !run_rule(&c, row_out_of_place(l, name))) {
@@ -180,10 +197,7 @@ lower_write(low *l, uint32_t number, const kin_aten_arg *written)
     }
     KIN_TRY(low_write(l, written->value, c.results[0]));
     l->out->nnative++;
-    l->values[call->results] = (low_value){.node = c.results[0], .parent = written->value,
-                                           .version = l->storages[kin_aten_at(l->g, written->value)->storage].version,
-                                           .by_strides = true};
-    return KIN_OK;
+    return low_place(l, call->results, 0, written->value);
 }
 
 static void
@@ -218,6 +232,8 @@ lower_call(low *l, uint32_t number)
     for (uint32_t k = 0; k < call->nresults; k++) {
         kin_aten_val v = call->results + k;
         bool is_new = l->storages[kin_aten_at(l->g, v)->storage].base == 0;
+        if (is_new && !l->values[v].used && covered && c.results[k] == 0)
+            continue;
         KIN_TRY(low_place(l, v, covered ? c.results[k] : 0, parent_of(l, call, v)));
         if (is_new)
             wish_strides(l, v, l->values[v].node, first);
@@ -301,6 +317,27 @@ lower_output(low *l, kin_aten_val v, uint32_t *made)
 
 /* -- all together ------------------------------------------------------------------------------------------------- */
 
+static void
+mark_used(low *l, uint32_t first, uint32_t count)
+{
+    for (uint32_t i = first; i < first + count; i++) {
+        const kin_aten_arg *a = &l->g->args.at[i];
+        if (a->kind == KIN_ATEN_VALUE)
+            l->values[a->value].used = true;
+        if (a->kind == KIN_ATEN_LIST)
+            mark_used(l, a->list.child, a->list.count);
+    }
+}
+
+static void
+mark_all_used(low *l)
+{
+    for (uint32_t i = 0; i < l->g->calls.len; i++)
+        mark_used(l, l->g->calls.at[i].args, l->g->calls.at[i].nargs);
+    for (uint32_t i = 0; i < l->g->outputs.len; i++)
+        l->values[l->g->outputs.at[i]].used = true;
+}
+
 static kin_status
 lower_inputs(low *l)
 {
@@ -323,6 +360,7 @@ lower_all(low *l)
     uint32_t *made = calloc(l->g->values.len + 1, sizeof *made);
     if (made == NULL)
         return KIN_NOMEM;
+    mark_all_used(l);
     kin_status status = lower_inputs(l);
     for (uint32_t i = 0; i < l->g->calls.len && status == KIN_OK; i++)
         status = lower_call(l, i);

@@ -13,6 +13,7 @@ typedef struct {
     kin_irn node;           /* what it held when its storage had `version` */
     uint32_t version;
     kin_aten_val parent;    /* the value of the same storage that it is a view of; 0 = it is the base */
+    bool used;              /* an argument of a call, or an output */
     bool by_strides;        /* the view follows from the layouts alone, not from the call's rule */
 } low_value;
 
@@ -62,6 +63,8 @@ kin_dtype low_dtype(const low_call *c, unsigned k);
 unsigned low_ndim(const low_call *c, unsigned k);
 const int64_t *low_sizes(const low_call *c, unsigned k);
 const int64_t *low_strides(const low_call *c, unsigned k);
+/* Whether anybody uses result k: rules leave out what nobody does. */
+bool low_wanted(const low_call *c, unsigned k);
 /* From 0 on; -1 when there is no such dim. Scalars count as having one dim. */
 int low_dim(int64_t dim, unsigned ndim);
 

@@ -48,7 +48,8 @@ normalise(low_call *c, kin_irn x, const int64_t *dims, unsigned count, double ep
 static bool
 done_statistics(low_call *c, const normalised *n)
 {
-    return low_done(c, 1, low_reshape_like(c, n->mean, 1)) && low_done(c, 2, low_reshape_like(c, n->rstd, 2));
+    return (!low_wanted(c, 1) || low_done(c, 1, low_reshape_like(c, n->mean, 1)))
+           && (!low_wanted(c, 2) || low_done(c, 2, low_reshape_like(c, n->rstd, 2)));
 }
 
 /* (x - mean) * rstd * weight + bias over the last dims; weight and bias have their sizes. */
@@ -91,7 +92,7 @@ rule_rms_norm(low_call *c, int row)
     kin_irn rstd = low_un(c, KIN_IR_RSQRT, mean), y = low_bi(c, KIN_IR_MUL, x, low_expand_like(c, rstd, x));
     if (weight != NULL)
         y = low_bi(c, KIN_IR_MUL, y, low_operand(c, weight, low_dtype_of(c, x)));
-    return low_done(c, 0, y) && low_done(c, 1, low_reshape_like(c, rstd, 1));
+    return low_done(c, 0, y) && (!low_wanted(c, 1) || low_done(c, 1, low_reshape_like(c, rstd, 1)));
 }
 
 /* Over the channels of a group and all positions; weight and bias are per channel. */
@@ -143,7 +144,7 @@ rule_batch_norm(low_call *c, int has_training)
         return false;
     for (unsigned k = 1; k < c->call->nresults; k++) { /* what training would save: empty */
         kin_irn none = low_number(c, low_dtype(c, k), 0, low_ndim(c, k), low_sizes(c, k));
-        if (kin_ir_numel(c->ir, none) != 0 || !low_done(c, k, none))
+        if (low_wanted(c, k) && (kin_ir_numel(c->ir, none) != 0 || !low_done(c, k, none)))
             return false;
     }
     return true;
@@ -265,23 +266,16 @@ inside_of(low_call *c, kin_irn x, const window *w, int64_t i, int64_t j)
     return all;
 }
 
-/* Values by maxima of shifted slices; the places, wanted by few, by choosing again. */
-bool
-rule_max_pool2d(low_call *c, int row)
+/* Where the maximum of each window lies: the first of equals, the last NaN, as eager chooses. */
+static kin_irn
+find_places(low_call *c, kin_irn x, kin_irn padded, const window *w)
 {
-    kin_irn x = low_read(c, low_arg(c, 0, "self")), best = 0, value = 0, place = 0;
-    window w;
-    if (x == 0 || !kin_dtype_is_float(low_dtype_of(c, x)) || low_ndim_of(c, x) < 3 || low_ndim(c, 0) != low_ndim_of(c, x)
-        || !read_window(c, &w, true))
-        return false;
-    kin_irn padded = pad_for(c, x, &w, -INFINITY);
-    for (int64_t i = 0; i < w.kernel[0]; i++)
-        for (int64_t j = 0; j < w.kernel[1]; j++) {
-            kin_irn here = shifted(c, padded, &w, i, j), at = place_of(c, &w, i, j, low_sizes_of(c, x)[low_ndim_of(c, x) - 1]);
-            kin_irn in = inside_of(c, x, &w, i, j);
-            value = value ? low_bi(c, KIN_IR_MAX, value, here) : here;
-            if (place == 0) {
-                /* Before anything was seen the place is that of the first inside: -1 marks it. */
+    kin_irn best = 0, place = 0;
+    int64_t width = low_sizes_of(c, x)[low_ndim_of(c, x) - 1];
+    for (int64_t i = 0; i < w->kernel[0]; i++)
+        for (int64_t j = 0; j < w->kernel[1]; j++) {
+            kin_irn here = shifted(c, padded, w, i, j), at = place_of(c, w, i, j, width), in = inside_of(c, x, w, i, j);
+            if (place == 0) { /* -1: nothing inside was seen yet */
                 place = kin_ir_where(c->ir, in, at, low_like(c, at, -1));
                 best = here;
                 continue;
@@ -291,7 +285,24 @@ rule_max_pool2d(low_call *c, int row)
             best = kin_ir_where(c->ir, better, here, best);
             place = kin_ir_where(c->ir, better, at, place);
         }
-    return low_done(c, 0, value) && (c->call->nresults < 2 || low_done(c, 1, place));
+    return place;
+}
+
+bool
+rule_max_pool2d(low_call *c, int row)
+{
+    kin_irn x = low_read(c, low_arg(c, 0, "self")), value = 0;
+    window w;
+    if (x == 0 || !kin_dtype_is_float(low_dtype_of(c, x)) || low_ndim_of(c, x) < 3 || low_ndim(c, 0) != low_ndim_of(c, x)
+        || !read_window(c, &w, true))
+        return false;
+    kin_irn padded = pad_for(c, x, &w, -INFINITY);
+    for (int64_t i = 0; i < w.kernel[0]; i++)
+        for (int64_t j = 0; j < w.kernel[1]; j++) {
+            kin_irn here = shifted(c, padded, &w, i, j);
+            value = value ? low_bi(c, KIN_IR_MAX, value, here) : here;
+        }
+    return low_done(c, 0, value) && (!low_wanted(c, 1) || low_done(c, 1, find_places(c, x, padded, &w)));
 }
 
 /* Where every window divides by the same number. */

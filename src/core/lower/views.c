@@ -354,7 +354,7 @@ low_place(low *l, kin_aten_val v, kin_irn node, kin_aten_val parent)
 {
     low_storage *s = &l->storages[kin_aten_at(l->g, v)->storage];
     low_value *value = &l->values[v];
-    *value = (low_value){.node = node, .version = s->version};
+    *value = (low_value){.node = node, .version = s->version, .used = value->used};
     if (s->base == 0) {
         s->base = v;
         if (node == 0)
