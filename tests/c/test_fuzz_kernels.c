@@ -1,4 +1,5 @@
-/* Random programs, compiled, against the oracle. Arguments: first seed, count (1, 60). A program that fails is printed. */
+/* Random programs, compiled, against the oracle. Arguments: first seed, count (1, 60), processor (this
+ * one; x86-64-v3, x86-64). A program that fails is printed. */
 #include "random_ir.h"
 #include "check.h"
 
@@ -7,7 +8,8 @@ main(int argc, char **argv)
 {
     kin_text why = {0};
     uint64_t seed = argc > 1 ? strtoull(argv[1], NULL, 10) : 1, count = argc > 2 ? strtoull(argv[2], NULL, 10) : 60;
-    kin_jit *jit = kin_jit_new(NULL, &why);
+    kin_jit_options options = {.cpu = argc > 3 ? argv[3] : NULL};
+    kin_jit *jit = kin_jit_new(&options, &why);
     if (jit == NULL) {
         printf("fuzz_kernels: skipped, %s\n", why.at);
         kin_text_deinit(&why);

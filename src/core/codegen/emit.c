@@ -80,6 +80,8 @@ kin_emit_plan(const kin_loops *k, const kin_target *t)
             r.lanes /= 2;
         while (r.lanes > base && v->size % r.lanes)
             r.lanes /= 2;
+        if (!v->inner && inner && !reduces && r.lanes > 8) /* a tile: its lines must fit one set of the cache */
+            r.lanes = 8;
         if (!v->inner) {
             r.kind = KIN_RUN_COLUMNS;
             r.range = r.range / v->size * ceil_div(v->size, r.lanes);

@@ -212,6 +212,86 @@ choose_vector(kin_loops *k, const uint64_t *deps)
     }
 }
 
+/* -- tiles ------------------------------------------------------------------------------------------------------- */
+
+/* The variable in whose direction an access that jumps from lane to lane has its neighbours, or KIN_LOOP_NO_VAR. */
+static uint32_t
+neighbour_of(const kin_loops *k, const uint64_t *deps)
+{
+    for (uint32_t i = 1; i < k->insts.len; i++) {
+        const kin_loop_inst *in = &k->insts.at[i];
+        if (in->kind != KIN_LI_LOAD || irregular(k, in->index, k->vector_var, deps) || coef_of(k, in->index, k->vector_var) < 8)
+            continue;
+        for (uint32_t v = 0; v < k->vars.len; v++)
+            if (v != k->vector_var && k->vars.at[v].size >= 8 && coef_of(k, in->index, v) == 1)
+                return v;
+    }
+    return KIN_LOOP_NO_VAR;
+}
+
+static int64_t
+tile_size(int64_t size)
+{
+    for (int64_t t = 16; t <= 32; t++)
+        if (size % t == 0)
+            return t;
+    for (int64_t t = 15; t >= 4; t--)
+        if (size % t == 0)
+            return t;
+    return size <= 64 ? size : 1;
+}
+
+/* var counts in steps of `by`; the new last variable counts within one. */
+static bool
+split_in_place(kin_loops *k, uint32_t var, int64_t by)
+{
+    kin_loop_var low = {.size = by, .inner = true};
+    kin_ix_atom atom = {.kind = KIN_IX_VAR, .of = k->vars.len, .hi = by - 1};
+    k->vars.at[var].size /= by;
+    if (kin_vec_push(&k->vars, low) != KIN_OK || kin_vec_push(&k->ix.atoms, atom) != KIN_OK)
+        return false;
+    for (kin_ix e = 0; e < k->ix.exprs.len; e++) {
+        kin_ix_expr *x = &k->ix.exprs.at[e];
+        int64_t c = coef_of(k, e, var);
+        if (c == 0)
+            continue;
+        if (kin_vec_reserve(&k->ix.terms, x->nterms + 1) != KIN_OK)
+            return false;
+        kin_ix_term *to = k->ix.terms.at + k->ix.terms.len;
+        memcpy(to, k->ix.terms.at + x->terms, x->nterms * sizeof *to);
+        for (uint32_t i = 0; i < x->nterms; i++) {
+            const kin_ix_atom *a = &k->ix.atoms.at[to[i].atom];
+            if (a->kind == KIN_IX_VAR && a->of == var)
+                to[i].coef *= by;
+        }
+        to[x->nterms] = (kin_ix_term){.coef = c, .atom = k->ix.atoms.len - 1};
+        x->terms = k->ix.terms.len;
+        x->nterms++;
+        k->ix.terms.len += x->nterms;
+    }
+    return true;
+}
+
+/* Transposing: a tile's lines of memory are read once, whichever way they are turned. */
+static bool
+tile(kin_loops *k, const uint64_t *deps)
+{
+    uint32_t v = neighbour_of(k, deps);
+    if (v == KIN_LOOP_NO_VAR)
+        return false;
+    int64_t by = tile_size(k->vars.at[v].size);
+    return by > 1 && split_in_place(k, v, by);
+}
+
+static bool
+has_inner(const kin_loops *k)
+{
+    for (uint32_t v = 0; v < k->vars.len; v++)
+        if (k->vars.at[v].inner && k->vars.at[v].size > 1)
+            return true;
+    return false;
+}
+
 bool
 kin_loops_arrange(kin_loops *k)
 {
@@ -221,13 +301,9 @@ kin_loops_arrange(kin_loops *k)
         merge_all(k, used);
         kin_loops_deps(k, deps);
         choose_vector(k, deps);
-        if (k->vector_var != KIN_LOOP_NO_VAR) { /* without a reduction the vector's loop is the inner one */
-            bool inner = false;
-            for (uint32_t v = 0; v < k->vars.len; v++)
-                inner |= k->vars.at[v].inner;
-            if (!inner)
-                k->vars.at[k->vector_var].inner = true;
-        }
+        /* without a reduction the vector's loop is the inner one, or a tile's */
+        if (k->vector_var != KIN_LOOP_NO_VAR && !has_inner(k) && (k->ordered || !tile(k, deps)))
+            k->vars.at[k->vector_var].inner = true;
     }
     bool ok = used && deps && !k->ix.failed;
     free(used);

@@ -15,8 +15,8 @@ fuse_in_memory(const fuse *f, kin_irn n)
 
 /* -- what is stored ---------------------------------------------------------------------------------------------- */
 
-static bool
-has_effect(const fuse *f, kin_irn n)
+bool
+fuse_has_effect(const fuse *f, kin_irn n)
 {
     const kin_ir_node *node = fuse_node(f, n);
     return node->op == KIN_IR_EXTERN && node->nattrs > 1 && kin_ir_attrs(f->ir, n)[1] & KIN_IR_EXTERN_EFFECT;
@@ -30,7 +30,7 @@ find_live(fuse *f)
         f->nodes[f->ir->outputs.at[i].node].uses++;
     }
     for (kin_irn n = f->ir->nodes.len; n-- > 1;) {
-        f->nodes[n].live |= has_effect(f, n);
+        f->nodes[n].live |= fuse_has_effect(f, n);
         for (unsigned a = 0; f->nodes[n].live && a < fuse_node(f, n)->nargs; a++) {
             f->nodes[kin_ir_arg(f->ir, n, a)].live = true;
             f->nodes[kin_ir_arg(f->ir, n, a)].uses++;

@@ -53,6 +53,7 @@ static inline const int64_t *fuse_sizes(const fuse *f, kin_irn n) { return kin_i
 static inline const int64_t *fuse_strides(const fuse *f, kin_irn n) { return f->ints.at + f->nodes[n].strides; }
 /* Has memory of its own: stored, an input or an extern call's result. */
 bool fuse_in_memory(const fuse *f, kin_irn n);
+bool fuse_has_effect(const fuse *f, kin_irn call);
 
 /* -- walk.c: the statements as loops. NULL = they are; else why not. reads (may be NULL) collects what is loaded. final: values
  * that nobody outside needs are not stored, and loops are arranged. of_buffers: the node behind each buffer of the kernel. */

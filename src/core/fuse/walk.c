@@ -3,6 +3,7 @@
  * the group is walked again with two variables in its place.
  */
 #include "core/fuse/fuse_priv.h"
+#include "core/ir/scalar.h"
 
 typedef struct {
     kin_irn node;
@@ -336,7 +337,7 @@ value_inline(walk *w, kin_irn n, const kin_ix *coords, uint32_t mask)
     default: return fail(w, "a value that has no code");
     }
     if (node->op == KIN_IR_CONST)
-        return add_const(w, node->dtype, node->value);
+        return add_const(w, node->dtype, kin_scalar_settle(node->dtype, node->value));
     uint32_t i = add_index(w, coords[kin_ir_attrs(w->f->ir, n)[0]]);
     return node->dtype == KIN_I64 ? i : add_op(w, KIN_IR_CAST, node->dtype, i, 0, 0);
 }
