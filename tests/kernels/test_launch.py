@@ -19,8 +19,10 @@ except ImportError:
 def kernels():
     kintsugi.reset()
     kintsugi.events()
+    engine.set_option("trials", 0)
     with kintsugi.config.patch(kernels=True):
         yield
+    engine.set_option("trials", 7)
     kintsugi.reset()
 
 
@@ -359,3 +361,15 @@ def test_autocast():
         assert result.dtype == expected.dtype
         torch.testing.assert_close(result, expected, rtol=2e-2, atol=2e-2)
         same(compiled(x), linear(x) + 1)
+
+
+def test_slower_versions_are_dropped():
+    engine.set_option("trials", 3)
+    compiled = kintsugi.compile(lambda x: (x + 1).sin() * 2)
+    for _ in range(6):
+        x = vec()
+        same(compiled(x), (x + 1).sin() * 2)
+    (version,) = versions(compiled)
+    assert version["steps_ns"] > 0 and version["launch_ns"] > 0
+    assert version["compiled"] == (version["launch_ns"] <= version["steps_ns"])
+    assert version["compiled"] or "faster" in version["reason"]

@@ -342,6 +342,23 @@ kin_capture_run(const kin_variant *v, const kin_unit *unit, PyObject *const *in,
     return ok ? KIN_OK : KIN_BREAK;
 }
 
+bool
+kin_capture_repeat(const kin_variant *v, const kin_unit *unit, PyObject *const *in)
+{
+    stepper x = {.v = v, .t = &v->trace, .unit = unit, .in = in};
+    bool ok = (x.slots = calloc(v->trace.vals.len, sizeof *x.slots)) != NULL;
+    for (uint32_t i = 0; ok && i < unit->nin; i++)
+        Py_XSETREF(x.slots[unit->in[i]], Py_NewRef(in[i]));
+    for (uint32_t i = unit->first; ok && i <= unit->last; i++) {
+        const kin_step *s = &x.t->steps.at[i];
+        if (unit->runs[i - unit->first] && s->kind != KIN_STEP_CHECK)
+            ok = provide(&x, s, 0) && run_one(&x, s);
+    }
+    PyErr_Clear();
+    end(&x);
+    return ok;
+}
+
 void
 kin_capture_deinit(kin_capture *c)
 {

@@ -74,8 +74,8 @@ compile_capture(kernel_launcher *self, launch_version *version, const kin_captur
     kin_text_deinit(&why);
 }
 
-static double
-now_ns(void)
+double
+launch_now(void)
 {
     struct timespec t;
     clock_gettime(CLOCK_MONOTONIC, &t);
@@ -97,11 +97,11 @@ static void
 compile_version(kernel_launcher *self, launch_version *version, kin_variant *v, const kin_unit *unit, PyObject *const *in)
 {
     kin_capture capture;
-    double start = now_ns();
+    double start = launch_now();
     if (kin_capture_run(v, unit, in, &version->hints, &capture) == KIN_OK) {
-        version->capture_ns = now_ns() - start;
+        version->capture_ns = launch_now() - start;
         compile_capture(self, version, &capture, unit, in);
-        version->total_ns = now_ns() - start;
+        version->total_ns = launch_now() - start;
         if (version->code != NULL)
             say_compiled(self, version);
     } else {

@@ -12,6 +12,7 @@ typedef struct {
     kin_event_log *log;
     PyObject *name;   /* of the compiled function */
     uint32_t variant;
+    uint32_t trials;  /* comparisons with the steps before a version is trusted */
 } kin_launch_context;
 
 /* Plans the units of a new or grown variant; what had been compiled stays. */

@@ -42,6 +42,8 @@ typedef struct {
     uint32_t nnative, nextern, failures;
     kin_compile_stats stats;
     double capture_ns, total_ns; /* of compiling */
+    uint32_t tried;       /* comparisons made */
+    double launch_ns, steps_ns; /* the best of them */
 } launch_version;
 
 typedef struct {
@@ -70,8 +72,14 @@ kin_status launch_set_apart(kernel_launcher *self, kin_variant *v, uint32_t step
 /* The unit runs step by step: an event. */
 void launch_say(const kin_launch_context *context, uint32_t unit, const char *reason);
 
+double launch_now(void);
+
 /* -- run.c ------------------------------------------------------------------------------------------------------ */
 
+/* Forgets the code, for this reason; false when it is running. */
+bool launch_drop(launch_version *version);
+/* Does it draw random numbers, or do anything else than compute its results? */
+bool launch_acts(const launch_version *version);
 kin_launch launch_run(const kernel_launcher *self, launch_version *version, PyObject *const *in, PyObject **out);
 
 #endif

@@ -401,6 +401,25 @@ learn(launch_version *version, const kin_capture_hints *hints)
     return hints->len > 0;
 }
 
+bool
+launch_drop(launch_version *version)
+{
+    if (version->code == NULL || version->code->running != 0)
+        return false;
+    launch_code_free(version->code);
+    version->code = NULL;
+    return true;
+}
+
+bool
+launch_acts(const launch_version *version)
+{
+    for (uint32_t i = 0; i < version->code->program->externs.len; i++)
+        if (version->code->externs[i].effect)
+            return true;
+    return false;
+}
+
 /* The run came to nothing. */
 static kin_launch
 fail(running *r, const kernel_launcher *self, launch_version *version)
@@ -412,9 +431,7 @@ fail(running *r, const kernel_launcher *self, launch_version *version)
     }
     PyErr_Clear();
     version->failures++;
-    if (r->foreign[0] != 0 && version->code != NULL && version->code->running == 0) {
-        launch_code_free(version->code);
-        version->code = NULL;
+    if (r->foreign[0] != 0 && launch_drop(version)) {
         version->again = learn(version, &r->hints);
         snprintf(version->reason, sizeof version->reason, "%s gave something else than foreseen", r->foreign);
         if (!version->again)

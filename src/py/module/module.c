@@ -65,6 +65,7 @@ static const struct {
     {"strict_breaks", OPTION_FLAG, offsetof(kin_options, strict_breaks)},
     {"witness", OPTION_FLAG, offsetof(kin_options, witness)},
     {"disable", OPTION_FLAG, offsetof(kin_options, disable)},
+    {"trials", OPTION_COUNT, offsetof(kin_options, trials)},
     {"kernels", OPTION_FLAG, offsetof(kin_options, kernels)},
     {"error_class", OPTION_CLASS, offsetof(kin_options, error_class)},
 };
@@ -339,7 +340,7 @@ static int
 exec_module(PyObject *module)
 {
     kin_state *st = state_of(module);
-    st->options = (kin_options){.recompile_limit = 8, .branch_limit = 32, .exit_limit = 64, .failure_limit = 3,
+    st->options = (kin_options){.recompile_limit = 8, .branch_limit = 32, .exit_limit = 64, .failure_limit = 3, .trials = 7,
                                 .trace_limit = 10000000};
     st->next_variant = 1;
     st->log = kin_event_log_new(EVENTS_KEPT);

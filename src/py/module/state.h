@@ -27,6 +27,7 @@ typedef struct {
     uint32_t failure_limit;   /* recordings of one call shape that may leave nothing usable */
     bool strict_breaks;
     bool witness;             /* check recordings against a torch-function mode */
+    uint32_t trials;          /* launches of a compiled graph that are compared with its steps */
     bool disable;
     bool kernels;             /* compile graphs to machine code */
     PyObject *error_class;    /* strong; raised by fullgraph; NULL = RuntimeError */
