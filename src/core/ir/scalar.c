@@ -38,10 +38,14 @@ kin_scalar_settle(kin_dtype dtype, kin_scalar value)
     return (kin_scalar){.i = wrap_to(dtype, value.i)};
 }
 
-/* Truncates; what does not fit (C leaves it open) becomes the smallest number, as x86 has it. */
+/* Truncates; what does not fit (C leaves it open) becomes the smallest number, as x86 has it. Narrow dtypes go through 32
+ * bits there.
+ */
 static int64_t
-truncate_to_int(double f)
+truncate_to_int(double f, kin_dtype to)
 {
+    if (to != KIN_I64)
+        return f > -2147483649.0 && f < 2147483648.0 ? (int64_t)f : INT32_MIN;
     return f >= -9223372036854775808.0 && f < 9223372036854775808.0 ? (int64_t)f : INT64_MIN;
 }
 
@@ -52,7 +56,7 @@ kin_scalar_cast(kin_dtype from, kin_dtype to, kin_scalar value)
     if (kin_dtype_is_float(from) && kin_dtype_is_float(to))
         out.f = value.f;
     else if (kin_dtype_is_float(from))
-        out.i = to == KIN_BOOL ? value.f != 0 : truncate_to_int(value.f);
+        out.i = to == KIN_BOOL ? value.f != 0 : truncate_to_int(value.f, to);
     else if (kin_dtype_is_float(to)) /* rounded once, to float, on the way to float and half */
         out.f = to == KIN_F64 ? (double)value.i : (float)value.i;
     else
