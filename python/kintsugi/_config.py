@@ -38,6 +38,7 @@ _ROWS = {
     "disable": (False, _flag, "True or False", True, "run everything eagerly"),
     "witness": (False, _flag, "True or False", True, "check recordings against a torch-function mode"),
     "kernels": (False, _flag, "True or False", True, "compile graphs to machine code (KINTSUGI_KERNELS)"),
+    "freezing": (True, _flag, "True or False", True, "pack weights, fold them; made again when they change"),
     "verbose": (False, _flag, "True or False", False, "longer reports: nothing is left out as a duplicate"),
     "suppress_errors": (False, _flag, "True or False", False, "backend errors become warnings; the call stays eager"),
     "cache_dir": (_default_cache_dir(), _path, "a path", False, "folder for compiled kernels"),

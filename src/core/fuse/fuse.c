@@ -22,6 +22,13 @@ fuse_has_effect(const fuse *f, kin_irn n)
     return node->op == KIN_IR_EXTERN && node->nattrs > 1 && kin_ir_attrs(f->ir, n)[1] & KIN_IR_EXTERN_EFFECT;
 }
 
+bool
+fuse_is_into(const fuse *f, kin_irn n)
+{
+    return fuse_node(f, n)->op == KIN_IR_RESULT &&
+           kin_ir_attrs(f->ir, kin_ir_arg(f->ir, n, 0))[1] & KIN_IR_EXTERN_INTO;
+}
+
 static void
 find_live(fuse *f)
 {
@@ -46,11 +53,11 @@ claim_outputs(fuse *f)
         node_info *info = &f->nodes[o->node];
         unsigned op = fuse_node(f, o->node)->op;
         info->needed = true;
-        if (op == KIN_IR_RESULT || info->output != FUSE_NONE)
+        if ((op == KIN_IR_RESULT && !fuse_is_into(f, o->node)) || info->output != FUSE_NONE)
             continue;
-        info->stored = true;
+        info->stored = op != KIN_IR_RESULT;
         info->output = i;
-        if (op != KIN_IR_INPUT)
+        if (op != KIN_IR_INPUT && op != KIN_IR_RESULT)
             fuse_lay_out(f, o->node, o->strides ? f->ir->ints.at + o->strides : NULL);
     }
 }
@@ -381,6 +388,24 @@ find_needed(fuse *f)
 
 /* -- outputs that need a copy ------------------------------------------------------------------------------------ */
 
+/* A result of an extern call that lies otherwise than the output must. */
+static bool
+lies_otherwise(const kin_ir *p, const kin_ir_out *o)
+{
+    const kin_ir_node *n = kin_ir_at(p, o->node);
+    const int64_t *sizes = kin_ir_sizes(p, o->node);
+    int64_t below = 1;
+    bool differs = false;
+    if (n->op != KIN_IR_RESULT || kin_ir_numel(p, o->node) == 0)
+        return false;
+    for (unsigned d = n->ndim; d-- > 0;) {
+        int64_t has = n->strides != 0 ? p->ints.at[n->strides + d] : below;
+        differs |= sizes[d] > 1 && has != (o->strides != 0 ? p->ints.at[o->strides + d] : below);
+        below *= sizes[d];
+    }
+    return differs;
+}
+
 /* A program of our own, in which every output that must be fresh memory has a node of its own. */
 static kin_ir *
 with_copies(const kin_ir *ir, kin_text *notes)
@@ -408,7 +433,7 @@ with_copies(const kin_ir *ir, kin_text *notes)
         bool again = false;
         for (uint32_t j = 0; j < i; j++)
             again |= p->outputs.at[j].node == o->node;
-        if (copy.op != KIN_IR_INPUT && !again)
+        if (copy.op != KIN_IR_INPUT && !again && !lies_otherwise(p, o))
             continue;
         copy = (kin_ir_node){.op = KIN_IR_EXPAND, .dtype = copy.dtype, .ndim = copy.ndim, .nargs = 1, .args = p->args.len,
                              .sizes = copy.sizes};

@@ -54,6 +54,8 @@ static inline const int64_t *fuse_strides(const fuse *f, kin_irn n) { return f->
 /* Has memory of its own: stored, an input or an extern call's result. */
 bool fuse_in_memory(const fuse *f, kin_irn n);
 bool fuse_has_effect(const fuse *f, kin_irn call);
+/* Result of an extern call that writes into memory it is given. */
+bool fuse_is_into(const fuse *f, kin_irn n);
 
 /* -- walk.c: the statements as loops. NULL = they are; else why not. reads (may be NULL) collects what is loaded. final: values
  * that nobody outside needs are not stored, and loops are arranged. of_buffers: the node behind each buffer of the kernel. */

@@ -171,7 +171,7 @@ add_buffer(fuse *f, kin_program *p, kin_irn n)
     if (node->op == KIN_IR_INPUT) {
         b.kind = KIN_BUF_INPUT;
         b.index = (uint32_t)kin_ir_attrs(f->ir, n)[0];
-    } else if (node->op == KIN_IR_RESULT) {
+    } else if (node->op == KIN_IR_RESULT && !fuse_is_into(f, n)) {
         b.kind = KIN_BUF_EXTERN;
         b.index = (uint32_t)kin_ir_attrs(f->ir, n)[0];
     } else if (f->nodes[n].output != FUSE_NONE) {

@@ -41,7 +41,8 @@ typedef enum {
 typedef enum { KIN_IR_SCATTER_SET, KIN_IR_SCATTER_ADD, KIN_IR_SCATTER_MUL, KIN_IR_SCATTER_MAX, KIN_IR_SCATTER_MIN } kin_ir_scatter;
 
 enum { /* of EXTERN */
-    KIN_IR_EXTERN_EFFECT = 1 /* does more than compute its results: never dropped, done again or moved */
+    KIN_IR_EXTERN_EFFECT = 1, /* does more than compute its results: never dropped, done again or moved */
+    KIN_IR_EXTERN_INTO = 2    /* writes its results into memory that it is given: they lie as their strides say */
 };
 
 enum { KIN_IR_MAX_DIMS = 16 };

@@ -222,5 +222,12 @@ kin_library_conv(rewriting *r, const conv_plan *plan)
     int64_t sizes[4], strides[4];
     memcpy(sizes, kin_ir_sizes(r->p, plan->end), sizeof sizes);
     kin_library_channels_last(sizes, 4, strides);
-    return kin_library_emit(r, &conv, name, args, nargs, KIN_F32, 4, sizes, strides);
+    kin_irn result = kin_library_emit(r, &conv, name, args, nargs, KIN_F32, 4, sizes, strides);
+    if (!r->fixed[plan->end])
+        return result;
+    kin_irn copy = kin_ir_unary(r->out->ir, KIN_IR_CAST, result); /* to the same dtype: as it lay before */
+    const kin_ir_node *old = kin_ir_at(r->p, plan->result);
+    if (copy != 0 && old->strides != 0)
+        kin_ir_set_strides(r->out->ir, copy, r->p->ints.at + old->strides);
+    return copy;
 }

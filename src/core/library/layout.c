@@ -18,6 +18,29 @@ keeps_layout(const kin_library *l, kin_irn call)
     return strcmp(kin_ir_name(l->ir, call), "aten.max_pool2d_with_indices.default") == 0;
 }
 
+/* Products give the same whatever their operands' layout. */
+static bool
+stays(const rewriting *r, kin_irn call)
+{
+    return !kin_library_is(r, call, "aten.max_pool2d_with_indices.default") && !kin_library_is(r, call, "aten.mm.default") &&
+           !kin_library_is(r, call, "aten.addmm.default");
+}
+
+void
+kin_library_find_fixed(rewriting *r, const conv_plans *plans)
+{
+    const kin_ir *p = r->p;
+    for (kin_irn n = p->nodes.len - 1; n > 0; n--) {
+        const kin_ir_node *node = kin_ir_at(p, n);
+        bool fixes = node->op == KIN_IR_EXTERN ? stays(r, n)
+                                               : kin_ir_op_class(node->op) == KIN_IR_CLASS_VIEW && r->fixed[n];
+        for (uint32_t i = 0; fixes && i < plans->len; i++)
+            fixes = plans->at[i].call != n;
+        for (unsigned a = 0; a < node->nargs; a++)
+            r->fixed[kin_ir_arg(p, n, a)] |= fixes;
+    }
+}
+
 static void
 find_fixed(const kin_library *l, bool *fixed)
 {

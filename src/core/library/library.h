@@ -11,7 +11,7 @@
 #include "core/aten/aten.h"
 
 typedef enum {
-    KIN_LIBRARY_MATMUL, /* args: a [M, K], b [K, N] */
+    KIN_LIBRARY_MATMUL, /* args: a [M, K], b [K, N]; writes INTO its result, row-major */
     KIN_LIBRARY_CONV    /* args: x [N, C, H, W], weight, then bias when has_bias, then what is added when has_add */
 } kin_library_kind;
 

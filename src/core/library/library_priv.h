@@ -14,6 +14,7 @@ typedef struct {
     kin_irn *map;      /* by node of p: its node in out->ir; 0: not copied, or not yet */
     uint32_t *fused;   /* by node of p: number of the conv plan that ends here, from 1 */
     bool *inside;      /* by node of p: it became part of a conv plan */
+    bool *fixed;       /* by node of p: a captured call that stays depends on how it lies */
 } rewriting;
 
 /* The captured call behind an EXTERN node, NULL for one that is none, and its name. */
@@ -45,5 +46,7 @@ void kin_library_channels_last(const int64_t *sizes, unsigned ndim, int64_t *str
 
 /* layout.c: gives values between such calls channels-last strides. */
 void kin_library_spread_layout(kin_library *l);
+/* Fills r->fixed, after the plans were made. */
+void kin_library_find_fixed(rewriting *r, const conv_plans *plans);
 
 #endif

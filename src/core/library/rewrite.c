@@ -53,7 +53,8 @@ kin_library_emit(rewriting *r, const kin_library_call *call, const char *name, c
     uint32_t number = r->out->first + r->out->calls.len;
     if (kin_vec_push(&r->out->calls, *call) != KIN_OK)
         q->failed = true;
-    return kin_ir_result(q, kin_ir_extern(q, name, number, 0, args, nargs), 0, dtype, ndim, sizes, strides);
+    unsigned flags = call->kind == KIN_LIBRARY_MATMUL ? KIN_IR_EXTERN_INTO : 0;
+    return kin_ir_result(q, kin_ir_extern(q, name, number, flags, args, nargs), 0, dtype, ndim, sizes, strides);
 }
 
 static void
@@ -105,7 +106,8 @@ make_room(rewriting *r)
     r->map = calloc(n, sizeof *r->map);
     r->fused = calloc(n, sizeof *r->fused);
     r->inside = calloc(n, sizeof *r->inside);
-    return r->frozen && r->users && r->user && r->map && r->fused && r->inside;
+    r->fixed = calloc(n, sizeof *r->fixed);
+    return r->frozen && r->users && r->user && r->map && r->fused && r->inside && r->fixed;
 }
 
 kin_status
@@ -121,6 +123,7 @@ kin_library_rewrite(const kin_ir *p, const kin_aten *g, const bool *frozen, kin_
         status = kin_library_plan_convs(&r, &plans);
     }
     if (status == KIN_OK) {
+        kin_library_find_fixed(&r, &plans);
         rewrite_nodes(&r, &plans);
         kin_library_spread_layout(out);
         status = out->ir->failed ? KIN_NOMEM : KIN_OK;
@@ -132,6 +135,7 @@ kin_library_rewrite(const kin_ir *p, const kin_aten *g, const bool *frozen, kin_
     free(r.map);
     free(r.fused);
     free(r.inside);
+    free(r.fixed);
     if (status != KIN_OK)
         kin_library_deinit(out);
     return status;

@@ -11,7 +11,7 @@ typedef enum {
     KIN_BUF_INPUT,   /* input `index` of the tensor program */
     KIN_BUF_OUTPUT,  /* output `index`: fresh memory that the caller keeps */
     KIN_BUF_TEMP,    /* in the arena at `offset` */
-    KIN_BUF_EXTERN,  /* a result of an extern call */
+    KIN_BUF_EXTERN,  /* what an extern call returns; calls that write INTO memory have OUTPUT and TEMP buffers */
     KIN_BUF_CONST    /* bytes of the program (`data`) */
 } kin_buf_kind;
 

@@ -18,6 +18,7 @@ typedef int (*parallel_fn)(int64_t, int64_t, int64_t, void (*)(int64_t, int64_t,
 typedef PyObject *(*wrap_fn)(const void *);
 
 static struct {
+    void *cpu;
     new_fn new_strided;
     over_fn over;
     delete_fn delete;
@@ -27,6 +28,8 @@ static struct {
     bool (*grad_enabled)(void);
     void (*grad_set)(bool);
     int64_t (*function_modes)(void), (*dispatch_modes)(void);
+    bool (*autocast_on)(int8_t device);
+    int8_t (*autocast_dtype)(int8_t device), (*default_dtype)(void);
     Py_ssize_t storage_offset; /* of the StorageImpl pointer in the TensorImpl */
     uint64_t keys[2];          /* of tensors made outside and inside of inference mode */
     bool ready, failed;
@@ -42,7 +45,7 @@ static const int32_t dtype_numbers[KIN_DTYPE__COUNT] = {
 static bool
 find_functions(PyObject *torch_module)
 {
-    void *cpu = kin_aten_library(torch_module, "libtorch_cpu.so");
+    void *cpu = make.cpu = kin_aten_library(torch_module, "libtorch_cpu.so");
     void *c10 = kin_aten_library(torch_module, "libc10.so");
     void *python = kin_aten_library(torch_module, "libtorch_python.so");
     return kin_aten_symbol(cpu, "aoti_torch_empty_strided", &make.new_strided) &&
@@ -53,6 +56,9 @@ find_functions(PyObject *torch_module)
            kin_aten_symbol(cpu, "aoti_torch_grad_mode_is_enabled", &make.grad_enabled) &&
            kin_aten_symbol(cpu, "aoti_torch_grad_mode_set_enabled", &make.grad_set) &&
            kin_aten_symbol(cpu, "_ZN2at4impl22PythonTorchFunctionTLS9stack_lenEv", &make.function_modes) &&
+           kin_aten_symbol(cpu, "_ZN2at8autocast19is_autocast_enabledEN3c1010DeviceTypeE", &make.autocast_on) &&
+           kin_aten_symbol(cpu, "_ZN2at8autocast18get_autocast_dtypeEN3c1010DeviceTypeE", &make.autocast_dtype) &&
+           kin_aten_symbol(c10, "_ZN3c1031get_default_dtype_as_scalartypeEv", &make.default_dtype) &&
            kin_aten_symbol(c10, "_ZN3c104impl20TorchDispatchModeTLS9stack_lenEv", &make.dispatch_modes) &&
            kin_aten_symbol(python, "_Z16THPVariable_WrapRKN2at10TensorBaseE", &make.wrap);
 }
@@ -212,6 +218,19 @@ kin_grad_set(bool enabled)
     make.grad_set(enabled);
 }
 
+uint32_t
+kin_ambient_state(void)
+{
+    uint32_t autocast = make.autocast_on(DEVICE_CPU) ? 1 + (uint32_t)(uint8_t)make.autocast_dtype(DEVICE_CPU) : 0;
+    return autocast << 8 | (uint8_t)make.default_dtype();
+}
+
+bool
+kin_default_is_f64(void)
+{
+    return make.default_dtype() == dtype_numbers[KIN_F64];
+}
+
 bool
 kin_modes_active(void)
 {
@@ -232,4 +251,11 @@ kin_parallel_for(int64_t n, int64_t grain, void (*fn)(int64_t, int64_t, void *),
 {
     if (make.parallel(0, n, grain, fn, arg) != 0)
         fn(0, n, arg);
+}
+
+void *
+kin_torch_symbol(const char *name)
+{
+    void *at;
+    return kin_aten_symbol(make.cpu, name, &at) ? at : NULL;
 }

@@ -31,10 +31,16 @@ bool kin_tensor_requires_grad(PyObject *tensor);
 /* Is a gradient recorded for what requires one? */
 bool kin_grad_enabled(void);
 void kin_grad_set(bool enabled);
+/* What the results of operators depend on beside their operands: autocast on the CPU and the default dtype, in one number. */
+uint32_t kin_ambient_state(void);
+bool kin_default_is_f64(void);
 /* Does a torch-function or dispatch mode see calls in this thread? */
 bool kin_modes_active(void);
 
 /* Splits [0, n) over torch's threads: at least `grain` each. `fn` must not touch Python. */
 void kin_parallel_for(int64_t n, int64_t grain, void (*fn)(int64_t begin, int64_t end, void *arg), void *arg);
+
+/* An entry point of torch's CPU library (data, to be copied into a function pointer); NULL: there is none of that name. */
+void *kin_torch_symbol(const char *name);
 
 #endif

@@ -63,11 +63,11 @@ say_compiled(const kernel_launcher *self, const launch_version *version)
 }
 
 static void
-compile_capture(kernel_launcher *self, launch_version *version, const kin_capture *capture, const kin_unit *unit,
-                PyObject *const *in)
+compile_capture(kernel_launcher *self, const kin_variant *v, launch_version *version, const kin_capture *capture,
+                const kin_unit *unit, PyObject *const *in)
 {
     kin_text why = {0};
-    kin_status status = launch_code_make(capture, unit, in, version, &why);
+    kin_status status = launch_code_make(self, v, capture, unit, in, version, &why);
     keep_text(version, capture->graph);
     if (status != KIN_OK)
         refuse(self, version, why.len > 0 ? why.at : status == KIN_NOMEM ? "out of memory" : "it cannot be compiled");
@@ -100,7 +100,7 @@ compile_version(kernel_launcher *self, launch_version *version, kin_variant *v, 
     double start = launch_now();
     if (kin_capture_run(v, unit, in, &version->hints, &capture) == KIN_OK) {
         version->capture_ns = launch_now() - start;
-        compile_capture(self, version, &capture, unit, in);
+        compile_capture(self, v, version, &capture, unit, in);
         version->total_ns = launch_now() - start;
         if (version->code != NULL)
             say_compiled(self, version);

@@ -13,6 +13,7 @@ typedef struct {
     PyObject *name;   /* of the compiled function */
     uint32_t variant;
     uint32_t trials;  /* comparisons with the steps before a version is trusted */
+    bool freezing;    /* weights may be packed and computed with ahead of calls */
 } kin_launch_context;
 
 /* Plans the units of a new or grown variant; what had been compiled stays. */

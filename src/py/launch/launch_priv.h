@@ -19,6 +19,7 @@ typedef struct {
 
 typedef struct {
     uint32_t n;
+    uint32_t ambient; /* kin_ambient_state */
     launch_input *inputs;
     KIN_VEC(int64_t) dims;
 } launch_signature;
@@ -30,7 +31,9 @@ void launch_signature_deinit(launch_signature *s);
 
 /* -- compile.c -------------------------------------------------------------------------------------------------- */
 
-typedef struct launch_code launch_code; /* run.c: a program and how to run it */
+typedef struct launch_code launch_code;     /* run.c: a program and how to run it */
+typedef struct launch_frozen launch_frozen; /* frozen.c: what is kept of weights between calls */
+typedef KIN_VEC(uint32_t) launch_numbers;
 
 typedef struct {
     launch_signature signature;
@@ -51,6 +54,7 @@ typedef struct {
     kin_launch_context context;
     uint32_t unit;        /* number in its variant, for events */
     KIN_VEC(launch_version *) versions;
+    launch_numbers thawed; /* inputs that cannot be taken to stay as they are */
     bool full;            /* too many signatures: it was said */
     char gone[120];       /* nothing is compiled any more: why */
 } kernel_launcher;
@@ -80,6 +84,8 @@ double launch_now(void);
 bool launch_drop(launch_version *version);
 /* Does it draw random numbers, or do anything else than compute its results? */
 bool launch_acts(const launch_version *version);
-kin_launch launch_run(const kernel_launcher *self, launch_version *version, PyObject *const *in, PyObject **out);
+/* How often something was made of weights ahead of a run. */
+uint64_t launch_renewals(const launch_version *version);
+kin_launch launch_run(kernel_launcher *self, launch_version *version, PyObject *const *in, PyObject **out);
 
 #endif

@@ -2,8 +2,10 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "core/ir/hoist.h"
+#include "py/aten/make.h"
 #include "py/aten/tensor.h"
-#include "py/launch/run.h"
+#include "py/launch/frozen.h"
 
 /* The JIT of this process; kept until its end, as machine code may be running at any time. */
 static kin_jit *the_jit;
@@ -19,6 +21,8 @@ get_jit(kin_text *why)
 /* -- outputs of the unit ---------------------------------------------------------------------------------------- */
 
 typedef struct {
+    const kernel_launcher *self;
+    const kin_variant *v;
     const kin_capture *capture;
     const kin_unit *unit;
     PyObject *const *in;
@@ -66,6 +70,7 @@ plan_gives(maker *m)
             code->by_stand_in[tensor] = (launch_give){.kind = LAUNCH_GIVE_INPUT, .index = i};
             code->input_of[tensor++] = i;
         }
+    code->ninputs = tensor;
     for (uint32_t i = 0; i < m->capture->nout; i++) {
         PyObject *obj = m->capture->out[i];
         uint32_t number = kin_capture_number(obj);
@@ -129,62 +134,166 @@ has_effect(const kin_ir *ir, uint32_t number)
     return true;
 }
 
-static kin_status
-tie_externs(maker *m, const kin_ir *ir)
+static kin_matrix
+shape_of(const kin_extern_arg *arg)
 {
-    launch_code *code = m->code;
-    const kin_program *p = code->program;
-    code->externs = calloc(p->externs.len + 1, sizeof *code->externs);
-    if (code->externs == NULL)
-        return KIN_NOMEM;
-    for (uint32_t i = 0; i < p->externs.len; i++) {
-        uint32_t number = p->externs.at[i].number;
-        if (number >= m->capture->calls.len)
-            return KIN_BUG;
-        const kin_capture_call *call = &m->capture->calls.at[number];
-        code->externs[i] = (launch_extern){.op = Py_NewRef(call->op), .args = Py_NewRef(call->args),
-                                           .kwargs = Py_XNewRef(call->kwargs), .effect = has_effect(ir, number)};
+    return (kin_matrix){NULL, arg->sizes[0], arg->sizes[1], arg->strides[0], arg->strides[1]};
+}
+
+/* Is the second argument, a frozen one, there before the program runs, and better packed? */
+static bool
+wants_packed(const kin_program *p, const kin_extern_call *c, const kin_library_call *call)
+{
+    if (!call->frozen || p->buffers.at[c->args[1].buffer].kind != KIN_BUF_INPUT)
+        return false;
+    kin_matrix a = shape_of(&c->args[0]), b = shape_of(&c->args[1]);
+    return call->kind == KIN_LIBRARY_CONV || launch_matmul_packs(&a, &b);
+}
+
+static kin_status
+tie_extern(const maker *m, const kin_library *library, const kin_ir *ir, const kin_program *p, uint32_t i, launch_extern *out)
+{
+    const kin_extern_call *c = &p->externs.at[i];
+    if (library != NULL && c->number >= library->first) {
+        const kin_library_call *call = &library->calls.at[c->number - library->first];
+        *out = (launch_extern){.library = launch_library_new(call), .packs = wants_packed(p, c, call)};
+        return out->library == NULL ? KIN_NOMEM : KIN_OK;
     }
+    if (c->number >= m->capture->calls.len)
+        return KIN_BUG;
+    const kin_capture_call *call = &m->capture->calls.at[c->number];
+    *out = (launch_extern){.op = Py_NewRef(call->op), .args = Py_NewRef(call->args), .kwargs = Py_XNewRef(call->kwargs),
+                           .effect = has_effect(ir, c->number)};
     return KIN_OK;
 }
 
 /* By op, the buffers whose tensors can go after it. */
 static kin_status
-plan_deaths(launch_code *code)
+plan_deaths(launch_program *lp)
 {
-    const kin_program *p = code->program;
-    code->dies = calloc(p->ops.len + 1, sizeof *code->dies);
-    code->ndies = calloc(p->ops.len + 1, sizeof *code->ndies);
-    if (code->dies == NULL || code->ndies == NULL)
+    const kin_program *p = lp->program;
+    lp->dies = calloc(p->ops.len + 1, sizeof *lp->dies);
+    lp->ndies = calloc(p->ops.len + 1, sizeof *lp->ndies);
+    if (lp->dies == NULL || lp->ndies == NULL)
         return KIN_NOMEM;
     for (uint32_t b = 0; b < p->buffers.len; b++) {
         uint32_t op = p->last_use[b];
         if (op >= p->ops.len || p->buffers.at[b].kind != KIN_BUF_EXTERN)
             continue;
-        uint32_t *grown = realloc(code->dies[op], (code->ndies[op] + 1) * sizeof *grown);
+        uint32_t *grown = realloc(lp->dies[op], (lp->ndies[op] + 1) * sizeof *grown);
         if (grown == NULL)
             return KIN_NOMEM;
-        code->dies[op] = grown;
-        grown[code->ndies[op]++] = b;
+        lp->dies[op] = grown;
+        grown[lp->ndies[op]++] = b;
     }
     return KIN_OK;
 }
 
+static void
+add_stats(kin_compile_stats *to, const kin_compile_stats *s)
+{
+    to->kernels += s->kernels;
+    to->compiled += s->compiled;
+    to->from_memory += s->from_memory;
+    to->from_disk += s->from_disk;
+    to->fuse_ns += s->fuse_ns;
+    to->codegen_ns += s->codegen_ns;
+    to->llvm_ns += s->llvm_ns;
+}
+
 static kin_status
-compile_lowered(maker *m, const kin_lowered *lowered, launch_version *version, kin_text *why)
+compile_program(const maker *m, const kin_library *library, const kin_ir *ir, launch_program *out, kin_compile_stats *stats,
+                kin_text *why)
 {
     kin_jit *jit = get_jit(why);
     if (jit == NULL)
         return KIN_BREAK;
     kin_text notes = {0};
-    kin_status status = kin_program_compile(jit, lowered->ir, &m->code->program, &version->stats, &notes);
+    kin_compile_stats own = {0};
+    kin_status status = kin_program_compile(jit, ir, &out->program, &own, &notes);
     if (status != KIN_OK && notes.len > 0)
         kin_text_addf(why, "%.150s", notes.at);
     kin_text_deinit(&notes);
     KIN_TRY(status);
-    KIN_TRY(tie_externs(m, lowered->ir));
-    KIN_TRY(plan_outs(m, lowered));
-    return plan_deaths(m->code);
+    add_stats(stats, &own);
+    out->externs = calloc(out->program->externs.len + 1, sizeof *out->externs);
+    if (out->externs == NULL)
+        return KIN_NOMEM;
+    for (uint32_t i = 0; i < out->program->externs.len; i++)
+        KIN_TRY(tie_extern(m, library, ir, out->program, i, &out->externs[i]));
+    return plan_deaths(out);
+}
+
+/* -- frozen weights and library calls ---------------------------------------------------------------------------- */
+
+/* Buffers that are read as second argument of packing calls and by nothing else. */
+static kin_status
+find_only_packed(launch_code *code)
+{
+    const kin_program *p = code->main.program;
+    code->only_packed = calloc(p->buffers.len + 1, sizeof *code->only_packed);
+    if (code->only_packed == NULL)
+        return KIN_NOMEM;
+    for (uint32_t b = 0; b < p->buffers.len; b++)
+        code->only_packed[b] = p->buffers.at[b].kind == KIN_BUF_INPUT;
+    for (uint32_t k = 0; k < p->kernels.len; k++)
+        for (uint32_t b = 0; b < p->kernels.at[k].nbuffers; b++)
+            code->only_packed[p->kernels.at[k].buffers[b]] = false;
+    for (uint32_t i = 0; i < p->externs.len; i++)
+        for (uint32_t a = 0; a < p->externs.at[i].nargs; a++)
+            if (a != 1 || !code->main.externs[i].packs)
+                code->only_packed[p->externs.at[i].args[a].buffer] = false;
+    for (uint32_t o = 0; o < p->noutputs; o++)
+        code->only_packed[p->outputs[o]] = false;
+    return KIN_OK;
+}
+
+/* Library calls in place of operators, what frozen inputs give in a program of its own. */
+static kin_status
+compile_rewritten(maker *m, const kin_lowered *lowered, const bool *frozen, launch_version *version, kin_text *why)
+{
+    kin_library library = {0};
+    kin_ir_hoisted hoisted = {0};
+    KIN_TRY(kin_library_rewrite(lowered->ir, m->capture->graph, frozen, &library));
+    kin_ir *clean = kin_ir_simplify(library.ir, false);
+    kin_status status = clean == NULL ? KIN_NOMEM : kin_ir_hoist(clean, frozen, &hoisted);
+    if (status == KIN_OK)
+        status = compile_program(m, &library, hoisted.rest, &m->code->main, &version->stats, why);
+    if (status == KIN_OK && hoisted.once != NULL)
+        status = compile_program(m, &library, hoisted.once, &m->code->once, &version->stats, why);
+    for (uint32_t i = 0; status == KIN_OK && hoisted.once != NULL && i < m->code->once.program->externs.len; i++)
+        m->code->once.externs[i].packs = false; /* it runs once */
+    if (status == KIN_OK)
+        status = find_only_packed(m->code);
+    if (status == KIN_OK)
+        status = launch_frozen_new(m->code, &m->code->frozen);
+    kin_ir_hoisted_deinit(&hoisted);
+    kin_ir_free(clean);
+    kin_library_deinit(&library);
+    return status;
+}
+
+static kin_status
+compile_lowered(maker *m, const kin_lowered *lowered, launch_version *version, kin_text *why)
+{
+    bool *frozen = calloc(m->code->ninputs + 1, sizeof *frozen);
+    if (frozen == NULL)
+        return KIN_NOMEM;
+    if (m->self->context.freezing && launch_library_has(KIN_LIBRARY_CONV))
+        launch_find_frozen(m->v, m->unit, m->in, m->capture->graph, &m->self->thawed, frozen);
+    kin_status status = KIN_BREAK;
+    if (launch_library_has(KIN_LIBRARY_MATMUL))
+        status = compile_rewritten(m, lowered, frozen, version, why);
+    free(frozen);
+    if (status == KIN_BREAK) { /* as it was captured, then */
+        launch_program_deinit(&m->code->main);
+        launch_program_deinit(&m->code->once);
+        kin_text_clear(why);
+        version->stats = (kin_compile_stats){0};
+        status = compile_program(m, NULL, lowered->ir, &m->code->main, &version->stats, why);
+    }
+    KIN_TRY(status);
+    return plan_outs(m, lowered);
 }
 
 static kin_status
@@ -192,7 +301,7 @@ make_code(maker *m, launch_version *version, kin_text *why)
 {
     kin_lowered lowered = {0};
     KIN_TRY(plan_gives(m));
-    KIN_TRY(kin_lower(m->capture->graph, &(kin_lower_options){0}, &lowered, why));
+    KIN_TRY(kin_lower(m->capture->graph, &(kin_lower_options){.default_f64 = kin_default_is_f64()}, &lowered, why));
     version->nnative = lowered.nnative;
     version->nextern = lowered.nextern;
     kin_status status = compile_lowered(m, &lowered, version, why);
@@ -201,9 +310,10 @@ make_code(maker *m, launch_version *version, kin_text *why)
 }
 
 kin_status
-launch_code_make(const kin_capture *capture, const kin_unit *unit, PyObject *const *in, launch_version *version, kin_text *why)
+launch_code_make(const kernel_launcher *self, const kin_variant *v, const kin_capture *capture, const kin_unit *unit,
+                 PyObject *const *in, launch_version *version, kin_text *why)
 {
-    maker m = {.capture = capture, .unit = unit, .in = in, .code = calloc(1, sizeof *m.code)};
+    maker m = {.self = self, .v = v, .capture = capture, .unit = unit, .in = in, .code = calloc(1, sizeof *m.code)};
     kin_status status = m.code == NULL ? KIN_NOMEM : make_code(&m, version, why);
     kin_vec_deinit(&m.outs);
     if (status != KIN_OK) {

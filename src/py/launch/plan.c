@@ -8,7 +8,7 @@
 #include "py/aten/make.h"
 #include "py/aten/tensor.h"
 #include "py/capture/capture.h"
-#include "py/launch/run.h"
+#include "py/launch/frozen.h"
 
 enum { APART_LIMIT = 200 /* calls of one variant that are set apart */ };
 
@@ -55,10 +55,11 @@ try_out(kernel_launcher *self, launch_version *version, kin_variant *v, const ki
     double steps = 0, start = launch_now();
     if (steps_first && kin_capture_repeat(v, unit, in))
         steps = launch_now() - start;
+    uint64_t renewals = launch_renewals(version);
     start = launch_now();
     kin_launch done = launch_run(self, version, in, out);
     double launch = launch_now() - start;
-    if (done != KIN_LAUNCH_DONE)
+    if (done != KIN_LAUNCH_DONE || (version->tried > 0 && renewals != launch_renewals(version)))
         return done;
     start = launch_now();
     if (!steps_first && kin_capture_repeat(v, unit, in))
@@ -114,6 +115,7 @@ free_kernels(kin_launcher *base)
     for (uint32_t i = 0; i < self->versions.len; i++)
         launch_version_free(self->versions.at[i]);
     kin_vec_deinit(&self->versions);
+    kin_vec_deinit(&self->thawed);
     Py_XDECREF(self->context.name);
     free(self);
 }
@@ -229,7 +231,10 @@ static PyObject *
 describe_version(const launch_version *version)
 {
     const launch_code *code = version->code;
-    return Py_BuildValue("{s:O,s:s,s:z,s:I,s:I,s:I,s:I,s:K,s:d,s:d,s:d,s:d,s:d,s:d}", "compiled", code != NULL ? Py_True : Py_False,
+    PyObject *frozen = code == NULL || code->frozen == NULL ? Py_NewRef(Py_None) : launch_frozen_describe(code->frozen);
+    if (frozen == NULL)
+        return NULL;
+    return Py_BuildValue("{s:N,s:O,s:s,s:z,s:I,s:I,s:I,s:I,s:K,s:d,s:d,s:d,s:d,s:d,s:d}", "frozen", frozen, "compiled", code != NULL ? Py_True : Py_False,
                          "reason", version->reason, "aten", version->aten, "kernels", version->stats.kernels, "native",
                          version->nnative, "extern", version->nextern, "failures", version->failures, "runs",
                          code == NULL ? 0ull : (unsigned long long)code->runs, "capture_ns", version->capture_ns, "fuse_ns",

@@ -14,14 +14,15 @@
 #include "py/aten/make.h"
 #include "py/aten/tensor.h"
 #include "py/compat/failure.h"
+#include "py/launch/frozen.h"
 
 /* Estimated time on one core from which more of them, and letting other Python threads run, pay. */
 static const double SHARE_NS = 30e3, THREAD_NS = 15e3;
 
 typedef struct {
-    const launch_code *code;
+    launch_program *lp;
     const kin_program *p;
-    PyObject *const *in;
+    const launch_inputs *inputs;
     void **data;        /* by buffer */
     PyObject **tensors; /* by buffer, owned */
     void *arena;
@@ -32,13 +33,22 @@ typedef struct {
 
 /* -- buffers ---------------------------------------------------------------------------------------------------- */
 
+/* Borrowed; NULL: nothing reads it. */
+static PyObject *
+input_tensor(const launch_inputs *inputs, uint32_t index)
+{
+    return index < inputs->n ? inputs->in[inputs->input_of[index]] : inputs->values[index - inputs->n];
+}
+
 static bool
 open_buffer(running *r, uint32_t b)
 {
     const kin_buf *buf = &r->p->buffers.at[b];
     switch ((kin_buf_kind)buf->kind) {
     case KIN_BUF_INPUT:
-        r->tensors[b] = Py_NewRef(r->in[r->code->input_of[buf->index]]);
+        r->tensors[b] = Py_XNewRef(input_tensor(r->inputs, buf->index));
+        if (r->tensors[b] == NULL)
+            return true;
         break;
     case KIN_BUF_OUTPUT:
         r->tensors[b] = kin_tensor_new((kin_dtype)buf->dtype, buf->ndim, buf->sizes, buf->strides, false);
@@ -59,22 +69,22 @@ open_buffer(running *r, uint32_t b)
 }
 
 static bool
-take_arena(running *r, launch_code *code)
+take_arena(running *r)
 {
     if (r->p->arena == 0)
         return true;
-    r->arena = code->arena;
-    code->arena = NULL;
+    r->arena = r->lp->arena;
+    r->lp->arena = NULL;
     if (r->arena == NULL)
         r->arena = aligned_alloc(64, (r->p->arena + 63) & ~(size_t)63);
     return r->arena != NULL;
 }
 
 static void
-give_arena(running *r, launch_code *code)
+give_arena(running *r)
 {
-    if (code->arena == NULL)
-        code->arena = r->arena;
+    if (r->lp->arena == NULL)
+        r->lp->arena = r->arena;
     else
         free(r->arena);
 }
@@ -267,10 +277,79 @@ take_results(running *r, const kin_extern_call *call, PyObject *args, PyObject *
     return true;
 }
 
+/* -- library calls ---------------------------------------------------------------------------------------------- */
+
+static kin_matrix
+matrix_of(const running *r, const kin_extern_arg *arg)
+{
+    const float *data = r->data[arg->buffer];
+    return (kin_matrix){data == NULL ? NULL : data + arg->offset, arg->sizes[0], arg->sizes[1], arg->strides[0], arg->strides[1]};
+}
+
+static bool
+run_matmul(running *r, const kin_extern_call *call, const launch_packed *packed)
+{
+    kin_matrix a = matrix_of(r, &call->args[0]), b = matrix_of(r, &call->args[1]);
+    return call->results[0] == UINT32_MAX || launch_matmul(&a, &b, packed, r->data[call->results[0]]);
+}
+
+static bool
+run_conv(running *r, const launch_library *l, const kin_extern_call *call, const launch_packed *packed)
+{
+    uint32_t b = call->results[0];
+    if (b == UINT32_MAX)
+        return true;
+    unsigned n = 2;
+    PyObject *x = make_argument(r, &call->args[0]);
+    PyObject *weight = packed != NULL && packed->weight != NULL ? Py_NewRef(packed->weight) : make_argument(r, &call->args[1]);
+    PyObject *bias = l->call.has_bias ? make_argument(r, &call->args[n++]) : NULL;
+    PyObject *added = l->call.has_add ? make_argument(r, &call->args[n]) : NULL;
+    bool complete = x != NULL && weight != NULL && (bias != NULL || !l->call.has_bias) && (added != NULL || !l->call.has_add);
+    PyObject *result = complete ? launch_conv(l, x, weight, bias, added) : NULL;
+    const kin_buf *buf = &r->p->buffers.at[b];
+    if (result != NULL && !is_as_foreseen(buf, result))
+        Py_SETREF(result, lay_out_again(buf, result));
+    r->tensors[b] = result;
+    r->data[b] = result == NULL ? NULL : kin_tensor_data(result);
+    Py_XDECREF(x);
+    Py_XDECREF(weight);
+    Py_XDECREF(bias);
+    Py_XDECREF(added);
+    return result != NULL;
+}
+
+static bool
+run_library(running *r, uint32_t index)
+{
+    const launch_library *l = r->lp->externs[index].library;
+    const kin_extern_call *call = &r->p->externs.at[index];
+    const launch_packed *packed = r->inputs->packed == NULL ? NULL : &r->inputs->packed[index];
+    return l->call.kind == KIN_LIBRARY_MATMUL ? run_matmul(r, call, packed) : run_conv(r, l, call, packed);
+}
+
+static bool
+pack(running *r, uint32_t index, launch_packed *out, size_t *bytes)
+{
+    const launch_library *l = r->lp->externs[index].library;
+    const kin_extern_call *call = &r->p->externs.at[index];
+    if (l->call.kind == KIN_LIBRARY_MATMUL) {
+        kin_matrix b = matrix_of(r, &call->args[1]);
+        return launch_pack_matrix(call->args[0].sizes[0], &b, out, bytes);
+    }
+    PyObject *weight = make_argument(r, &call->args[1]);
+    bool ok = weight != NULL && launch_pack_weight(l, call->args[0].sizes, weight, out, bytes);
+    Py_XDECREF(weight);
+    return ok;
+}
+
+/* -- operators -------------------------------------------------------------------------------------------------- */
+
 static bool
 run_extern(running *r, uint32_t index)
 {
-    const launch_extern *e = &r->code->externs[index];
+    const launch_extern *e = &r->lp->externs[index];
+    if (e->library != NULL)
+        return run_library(r, index);
     filler f = {.r = r, .call = &r->p->externs.at[index]};
     PyObject *args = fill_argument(&f, e->args), *result = NULL;
     PyObject *kwargs = args == NULL || e->kwargs == NULL ? NULL : fill_keywords(&f, e->kwargs);
@@ -300,8 +379,9 @@ view_of(PyObject *base, const launch_out *o)
 static PyObject *
 make_out(running *r, const launch_out *o)
 {
+    PyObject *const *in = r->inputs->in;
     if (o->kind == KIN_OUT_INPUT)
-        return o->whole ? Py_NewRef(r->in[o->index]) : view_of(r->in[o->index], o);
+        return o->whole ? Py_NewRef(in[o->index]) : view_of(in[o->index], o);
     PyObject *tensor = r->tensors[r->p->outputs[o->index]];
     if (tensor == NULL) {
         PyErr_SetString(PyExc_RuntimeError, "kintsugi: an output has no tensor");
@@ -313,22 +393,22 @@ make_out(running *r, const launch_out *o)
 static PyObject *
 give(running *r, const launch_give *g, PyObject *const *made)
 {
-    return g->kind == LAUNCH_GIVE_INPUT ? Py_NewRef(r->in[g->index]) : Py_NewRef(made[g->index]);
+    return g->kind == LAUNCH_GIVE_INPUT ? Py_NewRef(r->inputs->in[g->index]) : Py_NewRef(made[g->index]);
 }
 
 /* A container as captured, with the tensors of this run. */
 static PyObject *
-give_shape(running *r, PyObject *obj, PyObject *const *made)
+give_shape(running *r, const launch_code *code, PyObject *obj, PyObject *const *made)
 {
     uint32_t number = kin_capture_number(obj);
-    if (number < r->code->nstand_ins)
-        return give(r, &r->code->by_stand_in[number], made);
+    if (number < code->nstand_ins)
+        return give(r, &code->by_stand_in[number], made);
     if (!PyTuple_Check(obj) && !PyList_CheckExact(obj))
         return Py_NewRef(obj);
     Py_ssize_t n = PySequence_Fast_GET_SIZE(obj);
     PyObject *list = PyList_New(n);
     for (Py_ssize_t i = 0; list != NULL && i < n; i++) {
-        PyObject *item = give_shape(r, PySequence_Fast_GET_ITEM(obj, i), made);
+        PyObject *item = give_shape(r, code, PySequence_Fast_GET_ITEM(obj, i), made);
         if (item == NULL)
             Py_CLEAR(list);
         else
@@ -343,9 +423,8 @@ give_shape(running *r, PyObject *obj, PyObject *const *made)
 }
 
 static bool
-hand_out(running *r, PyObject **out)
+hand_out(running *r, const launch_code *code, PyObject **out)
 {
-    const launch_code *code = r->code;
     PyObject *small[16], **made = code->nouts <= 16 ? small : malloc(code->nouts * sizeof *made);
     bool ok = made != NULL;
     uint32_t n = 0, given = 0;
@@ -353,7 +432,7 @@ hand_out(running *r, PyObject **out)
         ok = (made[n] = make_out(r, &code->outs[n])) != NULL && ++n > 0;
     while (ok && given < code->ngive) {
         const launch_give *g = &code->give[given];
-        out[given] = g->kind == LAUNCH_GIVE_OTHER ? give_shape(r, g->shape, made) : give(r, g, made);
+        out[given] = g->kind == LAUNCH_GIVE_OTHER ? give_shape(r, code, g->shape, made) : give(r, g, made);
         ok = out[given] != NULL && ++given > 0;
     }
     for (uint32_t i = 0; !ok && i < given; i++)
@@ -377,10 +456,34 @@ run_ops(running *r)
         const kin_op *op = &r->p->ops.at[i];
         if (op->is_extern ? !run_extern(r, op->index) : !run_kernel(r, &r->p->kernels.at[op->index]))
             return false;
-        for (uint32_t k = 0; k < r->code->ndies[i]; k++)
-            Py_CLEAR(r->tensors[r->code->dies[i][k]]);
+        for (uint32_t k = 0; k < r->lp->ndies[i]; k++)
+            Py_CLEAR(r->tensors[r->lp->dies[i][k]]);
     }
     return true;
+}
+
+/* Opens a run: memory for its buffers, in `small` when it fits. */
+static bool
+start(running *r, launch_program *lp, const launch_inputs *inputs, void **small, uint32_t room)
+{
+    uint32_t nbuffers = lp->program->buffers.len;
+    void **words = 2 * nbuffers <= room ? small : malloc(2 * nbuffers * sizeof *words);
+    *r = (running){.lp = lp, .p = lp->program, .inputs = inputs, .data = words};
+    if (words == NULL)
+        return false;
+    memset(words, 0, 2 * nbuffers * sizeof *words);
+    r->tensors = (PyObject **)(void *)(words + nbuffers);
+    return take_arena(r);
+}
+
+static void
+finish(running *r, void **small)
+{
+    for (uint32_t b = 0; r->data != NULL && b < r->p->buffers.len; b++)
+        Py_XDECREF(r->tensors[b]);
+    give_arena(r);
+    if (r->data != small)
+        free(r->data);
 }
 
 /* Is there something to be gained from compiling again? */
@@ -414,10 +517,17 @@ launch_drop(launch_version *version)
 bool
 launch_acts(const launch_version *version)
 {
-    for (uint32_t i = 0; i < version->code->program->externs.len; i++)
-        if (version->code->externs[i].effect)
+    const launch_program *p = &version->code->main;
+    for (uint32_t i = 0; i < p->program->externs.len; i++)
+        if (p->externs[i].effect)
             return true;
     return false;
+}
+
+uint64_t
+launch_renewals(const launch_version *version)
+{
+    return version->code == NULL || version->code->frozen == NULL ? 0 : launch_frozen_renewals(version->code->frozen);
 }
 
 /* The run came to nothing. */
@@ -440,30 +550,78 @@ fail(running *r, const kernel_launcher *self, launch_version *version)
     return KIN_LAUNCH_NOT;
 }
 
+/* Weights did not stay as they were: compiled anew at the next call, without counting on that. */
+static void
+give_up_frozen(kernel_launcher *self, launch_version *version)
+{
+    if (version->code->running > 0 || !launch_frozen_lost(version->code->frozen, &self->thawed) || !launch_drop(version))
+        return;
+    version->again = true;
+    version->tried = 0;
+}
+
 kin_launch
-launch_run(const kernel_launcher *self, launch_version *version, PyObject *const *in, PyObject **out)
+launch_run(kernel_launcher *self, launch_version *version, PyObject *const *in, PyObject **out)
 {
     launch_code *code = version->code;
-    uint32_t nbuffers = code->program->buffers.len;
-    void *small[128], **words = 2 * nbuffers <= 128 ? small : malloc(2 * nbuffers * sizeof *words);
-    running r = {.code = code, .p = code->program, .in = in};
-    if (words == NULL)
-        return KIN_LAUNCH_NOT;
-    memset(words, 0, 2 * nbuffers * sizeof *words);
-    r.data = words;
-    r.tensors = (PyObject **)(void *)(words + nbuffers);
     code->running++;
-    bool ok = take_arena(&r, code) && run_ops(&r) && (r.foreign[0] == 0 || r.acted) && hand_out(&r, out);
-    for (uint32_t b = 0; b < nbuffers; b++)
-        Py_XDECREF(r.tensors[b]);
-    give_arena(&r, code);
-    if (words != small)
-        free(words);
+    launch_prepared *prepared = code->frozen == NULL ? NULL : launch_frozen_take(code->frozen, code, in);
+    if (code->frozen != NULL && prepared == NULL) {
+        code->running--;
+        give_up_frozen(self, version);
+        return KIN_LAUNCH_NOT;
+    }
+    launch_inputs inputs = {.in = in, .input_of = code->input_of, .n = code->ninputs,
+                            .values = prepared == NULL ? NULL : prepared->values,
+                            .packed = prepared == NULL ? NULL : prepared->packed};
+    void *small[256];
+    running r;
+    bool ok = start(&r, &code->main, &inputs, small, 256) && run_ops(&r) && (r.foreign[0] == 0 || r.acted) &&
+              hand_out(&r, code, out);
+    finish(&r, small);
+    launch_prepared_release(prepared);
     code->runs += ok;
     code->running--;
     kin_launch done = ok ? KIN_LAUNCH_DONE : fail(&r, self, version);
     kin_vec_deinit(&r.hints);
     return done;
+}
+
+bool
+launch_program_run(launch_program *p, const launch_inputs *inputs, PyObject **outputs)
+{
+    void *small[64];
+    running r;
+    bool ok = start(&r, p, inputs, small, 64) && run_ops(&r) && r.foreign[0] == 0;
+    for (uint32_t i = 0; ok && i < p->program->noutputs; i++)
+        ok = r.tensors[p->program->outputs[i]] != NULL;
+    for (uint32_t i = 0; ok && i < p->program->noutputs; i++)
+        outputs[i] = Py_NewRef(r.tensors[p->program->outputs[i]]);
+    PyErr_Clear();
+    finish(&r, small);
+    kin_vec_deinit(&r.hints);
+    return ok;
+}
+
+bool
+launch_program_pack(const launch_program *p, const launch_inputs *inputs, launch_packed *packed, size_t *bytes)
+{
+    launch_program inputs_only = {.program = p->program, .externs = p->externs};
+    uint32_t nbuffers = p->program->buffers.len;
+    running r = {.lp = &inputs_only, .p = p->program, .inputs = inputs, .data = calloc(2 * nbuffers + 1, sizeof *r.data)};
+    bool ok = r.data != NULL;
+    if (ok)
+        r.tensors = (PyObject **)(void *)(r.data + nbuffers);
+    for (uint32_t b = 0; ok && b < nbuffers; b++)
+        ok = p->program->buffers.at[b].kind != KIN_BUF_INPUT || open_buffer(&r, b);
+    for (uint32_t i = 0; ok && i < p->program->externs.len; i++) {
+        size_t more = 0;
+        ok = !p->externs[i].packs || pack(&r, i, &packed[i], &more);
+        *bytes += more;
+    }
+    PyErr_Clear();
+    finish(&r, NULL);
+    return ok;
 }
 
 static void
@@ -475,30 +633,42 @@ free_gives(launch_give *gives, uint32_t n)
 }
 
 void
+launch_program_deinit(launch_program *p)
+{
+    if (p->program == NULL)
+        return;
+    for (uint32_t i = 0; p->externs != NULL && i < p->program->externs.len; i++) {
+        Py_XDECREF(p->externs[i].op);
+        Py_XDECREF(p->externs[i].args);
+        Py_XDECREF(p->externs[i].kwargs);
+        launch_library_free(p->externs[i].library);
+    }
+    for (uint32_t i = 0; p->dies != NULL && i < p->program->ops.len; i++)
+        free(p->dies[i]);
+    free(p->externs);
+    free(p->dies);
+    free(p->ndies);
+    free(p->arena);
+    kin_program_free(p->program);
+    *p = (launch_program){0};
+}
+
+void
 launch_code_free(launch_code *code)
 {
     if (code == NULL)
         return;
-    uint32_t nexterns = code->program == NULL ? 0 : code->program->externs.len;
-    for (uint32_t i = 0; code->externs != NULL && i < nexterns; i++) {
-        Py_XDECREF(code->externs[i].op);
-        Py_XDECREF(code->externs[i].args);
-        Py_XDECREF(code->externs[i].kwargs);
-    }
+    launch_frozen_free(code->frozen);
+    launch_program_deinit(&code->main);
+    launch_program_deinit(&code->once);
     for (uint32_t i = 0; code->outs != NULL && i < code->nouts; i++) {
         Py_XDECREF(code->outs[i].sizes);
         Py_XDECREF(code->outs[i].strides);
     }
-    for (uint32_t i = 0; code->dies != NULL && i < code->program->ops.len; i++)
-        free(code->dies[i]);
     free_gives(code->give, code->ngive);
     free_gives(code->by_stand_in, code->nstand_ins);
-    free(code->externs);
+    free(code->only_packed);
     free(code->outs);
     free(code->input_of);
-    free(code->dies);
-    free(code->ndies);
-    free(code->arena);
-    kin_program_free(code->program);
     free(code);
 }

@@ -7,12 +7,31 @@
 #include "core/lower/lower.h"
 #include "core/program/program.h"
 #include "py/launch/launch_priv.h"
+#include "py/launch/library.h"
 
 /* The operator of an extern call, with the tensors of its arguments marked. */
 typedef struct {
     PyObject *op, *args, *kwargs; /* as in kin_capture_call, owned */
     bool effect;                  /* does more than compute its results */
+    launch_library *library;      /* instead of these; owned */
+    bool packs;                   /* its second argument is used in packed form */
 } launch_extern;
+
+typedef struct {
+    kin_program *program;
+    launch_extern *externs; /* by extern call */
+    uint32_t **dies, *ndies;/* by op: buffers that nothing needs afterwards */
+    void *arena;            /* not in use; NULL: none, or a run has it */
+} launch_program;
+
+/* What a program is run on: tensors of the unit's inputs, then values that were made before. */
+typedef struct {
+    PyObject *const *in;          /* of the unit */
+    const uint32_t *input_of;     /* program input -> input of the unit, n of them */
+    uint32_t n;
+    PyObject *const *values;      /* program inputs from n on; NULL inside: not needed */
+    const launch_packed *packed;  /* by extern call; NULL: none */
+} launch_inputs;
 
 /* One tensor that the graph gives. */
 typedef struct {
@@ -32,23 +51,32 @@ typedef struct {
 } launch_give;
 
 struct launch_code {
-    kin_program *program;
-    launch_extern *externs;   /* by extern call of the program */
+    launch_program main;
+    launch_program once;      /* from frozen inputs to values that `main` has as inputs; no program: there are none */
+    launch_frozen *frozen;    /* NULL: nothing is kept between calls */
+    bool *only_packed;        /* by buffer of `main`: read in packed form and no other */
     uint32_t nouts, ngive;
     launch_out *outs;         /* the different tensors that the graph gives */
     launch_give *give;        /* by output of the unit */
     uint32_t nstand_ins;
     launch_give *by_stand_in; /* for what is inside of OTHER */
     uint32_t *input_of;       /* tensor input of the graph -> input of the unit */
-    uint32_t **dies, *ndies;  /* by op: buffers that nothing needs afterwards */
-    void *arena;              /* not in use; NULL: none, or a run has it */
+    uint32_t ninputs;
     uint64_t runs;
     uint32_t running;         /* at this moment: threads, recursion */
 };
 
 void launch_code_free(launch_code *code);
+void launch_program_deinit(launch_program *p);
+
+/* Runs a program that gives tensors of its own: new references in outputs[]. False, with nothing given and no exception:
+ * it failed. */
+bool launch_program_run(launch_program *p, const launch_inputs *inputs, PyObject **outputs);
+/* Packs what the program's calls want packed, into packed[] by extern call; adds to *bytes. False: not all of it. */
+bool launch_program_pack(const launch_program *p, const launch_inputs *inputs, launch_packed *packed, size_t *bytes);
+
 /* Gives the version its code. KIN_BREAK with `why`. */
-kin_status launch_code_make(const kin_capture *capture, const kin_unit *unit, PyObject *const *in, launch_version *version,
-                            kin_text *why) KIN_MUST_CHECK;
+kin_status launch_code_make(const kernel_launcher *self, const kin_variant *v, const kin_capture *capture, const kin_unit *unit,
+                            PyObject *const *in, launch_version *version, kin_text *why) KIN_MUST_CHECK;
 
 #endif

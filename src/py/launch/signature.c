@@ -41,7 +41,7 @@ describe_tensor(PyObject *tensor, launch_input *in, launch_signature *s)
 kin_status
 launch_signature_make(PyObject *const *in, uint32_t n, launch_signature *out, uint32_t *which)
 {
-    *out = (launch_signature){.inputs = calloc(n + 1, sizeof *out->inputs)};
+    *out = (launch_signature){.ambient = kin_ambient_state(), .inputs = calloc(n + 1, sizeof *out->inputs)};
     kin_status status = out->inputs == NULL ? KIN_NOMEM : KIN_OK;
     for (uint32_t i = 0; status == KIN_OK && i < n; i++) {
         *which = i;
@@ -73,6 +73,8 @@ fits_tensor(const launch_input *want, const int64_t *dims, PyObject *tensor)
 bool
 launch_signature_fits(const launch_signature *s, PyObject *const *in)
 {
+    if (s->ambient != kin_ambient_state())
+        return false;
     for (uint32_t i = 0; i < s->n; i++) {
         const launch_input *want = &s->inputs[i];
         if (want->value != NULL ? !is_same_value(want->value, in[i]) : !fits_tensor(want, s->dims.at + want->dims, in[i]))

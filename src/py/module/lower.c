@@ -206,7 +206,7 @@ kin_lower_variant(kin_compiled *self, kin_variant_object *variant, PyObject *con
         return true;
     if (backend_of(self) == Py_None) {
         kin_launch_context context = {self->state->log, self->name, variant->number,
-                                      self->state->options.trials};
+                                      self->state->options.trials, self->state->options.freezing};
         if (kin_launch_plan(v, &context) == KIN_NOMEM)
             kin_log_fallback(self->state, self->name, NULL, "no memory for kernels", KIN_WHY_NONE);
         return true;

@@ -67,6 +67,7 @@ static const struct {
     {"disable", OPTION_FLAG, offsetof(kin_options, disable)},
     {"trials", OPTION_COUNT, offsetof(kin_options, trials)},
     {"kernels", OPTION_FLAG, offsetof(kin_options, kernels)},
+    {"freezing", OPTION_FLAG, offsetof(kin_options, freezing)},
     {"error_class", OPTION_CLASS, offsetof(kin_options, error_class)},
 };
 enum { NOPTIONS = sizeof option_rows / sizeof *option_rows };

@@ -1,0 +1,522 @@
+/* Keeps what was made of frozen weights (frozen.h). There is a set of it for each group of tensors that the graph is called
+ * with in turn (the layers of a model that share their code); a set goes when one of its tensors dies.
+ */
+#include "py/launch/frozen.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "core/track/track.h"
+#include "py/aten/make.h"
+#include "py/aten/tensor.h"
+
+enum {
+    COMPARE_LIMIT = 1 << 16, /* bytes of one tensor that are compared where the kernel does not watch memory */
+    SET_LIMIT = 64,
+    PATIENCE = 8,            /* changes of one weight before their frequency counts */
+    RARELY = 4               /* calls per change from which keeping things pays */
+};
+
+typedef struct {
+    launch_frozen *owner;
+    PyObject **objects;      /* by watched input: the tensor itself, not owned: tells sets apart */
+    PyObject **refs;         /* weak references that end the set */
+    const void **data;       /* where its elements were */
+    kin_watch **watches;
+    kin_watch_group *group;
+    launch_prepared *prepared;
+    bool busy;               /* being made: another thread has to wait its turn elsewhere */
+    bool dead;
+} weights;
+
+struct launch_frozen {
+    uint32_t nwatched;
+    uint32_t *watched;       /* tensor inputs of the graph */
+    uint32_t *unit_input;    /* the same as inputs of the unit */
+    size_t *bytes;           /* of each, from the first to the last element */
+    uint32_t *changes;       /* of each */
+    bool *lost;
+    bool any_lost;
+    char why[120];           /* why one was lost */
+    KIN_VEC(weights *) sets;
+    uint64_t runs, renewals;
+};
+
+/* The tracker of this process; watches may exist until its end. */
+static kin_track *the_track;
+
+static kin_track *
+get_track(void)
+{
+    if (the_track == NULL)
+        the_track = kin_track_new(COMPARE_LIMIT, NULL);
+    return the_track;
+}
+
+/* -- which inputs ----------------------------------------------------------------------------------------------- */
+
+static bool
+is_name(PyObject *obj, const char *name)
+{
+    return obj != NULL && PyUnicode_Check(obj) && PyUnicode_CompareWithASCIIString(obj, name) == 0;
+}
+
+/* Is the value read out of a module's dict of parameters or buffers? */
+static bool
+belongs_to_module(const kin_variant *v, kin_vid vid)
+{
+    while (vid != 0 && v->trace.vals.at[vid].kind == KIN_VAL_SRC) {
+        const kin_val *val = &v->trace.vals.at[vid];
+        if (val->access == KIN_ACCESS_IATTR || val->access == KIN_ACCESS_DICT_ITEM) {
+            PyObject *key = kin_refs_get(&v->refs, val->key);
+            if (is_name(key, "_parameters") || is_name(key, "_buffers"))
+                return true;
+        }
+        vid = val->parent;
+    }
+    return false;
+}
+
+static bool
+contains(const launch_numbers *numbers, uint32_t n)
+{
+    for (uint32_t i = 0; i < numbers->len; i++)
+        if (numbers->at[i] == n)
+            return true;
+    return false;
+}
+
+/* What the graph itself writes to changes with each call. */
+static void
+thaw_written(const kin_aten *g, bool *frozen)
+{
+    for (uint32_t a = 0; a < g->args.len; a++) {
+        const kin_aten_arg *arg = &g->args.at[a];
+        if (arg->kind != KIN_ATEN_VALUE || !arg->written)
+            continue;
+        for (kin_aten_val v = 1; v <= g->ninputs; v++)
+            if (kin_aten_at(g, v)->storage == kin_aten_at(g, arg->value)->storage)
+                frozen[kin_aten_at(g, v)->input] = false;
+    }
+}
+
+void
+launch_find_frozen(const kin_variant *v, const kin_unit *unit, PyObject *const *in, const kin_aten *graph,
+                   const launch_numbers *thawed, bool *frozen)
+{
+    uint32_t tensor = 0;
+    for (uint32_t i = 0; i < unit->nin; i++) {
+        if (!kin_is_tensor(in[i]))
+            continue;
+        bool parameter = kin_is_plain_tensor(in[i]) && !kin_is_tensor_type((PyObject *)Py_TYPE(in[i]));
+        frozen[tensor++] = (parameter || belongs_to_module(v, unit->in[i])) && !contains(thawed, i);
+    }
+    thaw_written(graph, frozen);
+}
+
+/* -- prepared values -------------------------------------------------------------------------------------------- */
+
+void
+launch_prepared_release(launch_prepared *p)
+{
+    if (p == NULL || --p->refs > 0)
+        return;
+    for (uint32_t i = 0; i < p->nvalues; i++)
+        Py_XDECREF(p->values[i]);
+    for (uint32_t i = 0; i < p->npacked; i++)
+        launch_packed_free(&p->packed[i]);
+    free(p->values);
+    free(p->packed);
+    free(p);
+}
+
+static launch_prepared *
+new_prepared(const launch_code *code)
+{
+    launch_prepared *p = calloc(1, sizeof *p);
+    if (p == NULL)
+        return NULL;
+    p->refs = 1;
+    p->nvalues = code->once.program == NULL ? 0 : code->once.program->noutputs;
+    p->npacked = code->main.program->externs.len;
+    p->values = calloc(p->nvalues + 1, sizeof *p->values);
+    p->packed = calloc(p->npacked + 1, sizeof *p->packed);
+    if (p->values != NULL && p->packed != NULL)
+        return p;
+    launch_prepared_release(p);
+    return NULL;
+}
+
+/* Values whose packed form is all that is needed go. */
+static void
+drop_packed_values(const launch_code *code, launch_prepared *p)
+{
+    const kin_program *program = code->main.program;
+    for (uint32_t b = 0; b < program->buffers.len; b++) {
+        const kin_buf *buf = &program->buffers.at[b];
+        if (buf->kind == KIN_BUF_INPUT && buf->index >= code->ninputs && code->only_packed[b])
+            Py_CLEAR(p->values[buf->index - code->ninputs]);
+    }
+    for (uint32_t i = 0; i < p->nvalues; i++) {
+        const kin_buf *buf = &code->once.program->buffers.at[code->once.program->outputs[i]];
+        p->bytes += p->values[i] != NULL ? buf->bytes : 0;
+    }
+}
+
+static launch_prepared *
+prepare(launch_code *code, PyObject *const *in)
+{
+    launch_prepared *p = new_prepared(code);
+    launch_inputs inputs = {.in = in, .input_of = code->input_of, .n = code->ninputs};
+    bool ok = p != NULL && (p->nvalues == 0 || launch_program_run(&code->once, &inputs, p->values));
+    if (ok) {
+        inputs.values = p->values;
+        ok = launch_program_pack(&code->main, &inputs, p->packed, &p->bytes);
+    }
+    if (!ok) {
+        launch_prepared_release(p);
+        return NULL;
+    }
+    drop_packed_values(code, p);
+    return p;
+}
+
+/* -- sets of weights -------------------------------------------------------------------------------------------- */
+
+static void
+drop_contents(weights *w)
+{
+    kin_watch_group_free(w->group);
+    w->group = NULL;
+    for (uint32_t k = 0; w->watches != NULL && k < w->owner->nwatched; k++) {
+        kin_watch_free(w->watches[k]);
+        w->watches[k] = NULL;
+        w->data[k] = NULL;
+    }
+    launch_prepared_release(w->prepared);
+    w->prepared = NULL;
+}
+
+static void
+free_weights(weights *w)
+{
+    if (w == NULL)
+        return;
+    if (w->data != NULL)
+        drop_contents(w);
+    for (uint32_t k = 0; w->refs != NULL && k < w->owner->nwatched; k++)
+        Py_XDECREF(w->refs[k]);
+    free(w->objects);
+    free(w->refs);
+    free(w->data);
+    free(w->watches);
+    free(w);
+}
+
+/* Called when a tensor of the set dies; the set itself goes later, as its maker may be at work. */
+static PyObject *
+end_set(PyObject *capsule, PyObject *ref)
+{
+    weights *w = PyCapsule_GetPointer(capsule, NULL);
+    if (w != NULL) {
+        w->dead = true;
+        if (!w->busy)
+            drop_contents(w);
+    }
+    PyErr_Clear();
+    Py_RETURN_NONE;
+}
+
+static PyMethodDef end_set_def = {"end_set", end_set, METH_O, NULL};
+
+static bool
+take_references(weights *w, const launch_code *code, PyObject *const *in)
+{
+    PyObject *capsule = PyCapsule_New(w, NULL, NULL);
+    PyObject *callback = capsule == NULL ? NULL : PyCFunction_New(&end_set_def, capsule);
+    bool ok = callback != NULL;
+    for (uint32_t k = 0; ok && k < w->owner->nwatched; k++) {
+        w->objects[k] = in[code->input_of[w->owner->watched[k]]];
+        w->refs[k] = PyWeakref_NewRef(w->objects[k], callback);
+        ok = w->refs[k] != NULL;
+    }
+    Py_XDECREF(callback);
+    Py_XDECREF(capsule);
+    PyErr_Clear();
+    return ok;
+}
+
+static weights *
+new_weights(launch_frozen *f, const launch_code *code, PyObject *const *in)
+{
+    weights *w = calloc(1, sizeof *w);
+    if (w == NULL)
+        return NULL;
+    w->owner = f;
+    w->objects = calloc(f->nwatched + 1, sizeof *w->objects);
+    w->refs = calloc(f->nwatched + 1, sizeof *w->refs);
+    w->data = calloc(f->nwatched + 1, sizeof *w->data);
+    w->watches = calloc(f->nwatched + 1, sizeof *w->watches);
+    if (w->objects != NULL && w->refs != NULL && w->data != NULL && w->watches != NULL && take_references(w, code, in) &&
+        kin_vec_push(&f->sets, w) == KIN_OK)
+        return w;
+    free_weights(w);
+    return NULL;
+}
+
+static void
+remove_set(launch_frozen *f, uint32_t i)
+{
+    weights *w = f->sets.at[i];
+    memmove(&f->sets.at[i], &f->sets.at[i + 1], (f->sets.len - i - 1) * sizeof *f->sets.at);
+    f->sets.len--;
+    free_weights(w);
+}
+
+/* Dead sets, and when there are too many the one that was used longest ago. */
+static void
+make_room(launch_frozen *f)
+{
+    for (uint32_t i = f->sets.len; i-- > 0;)
+        if (f->sets.at[i]->dead && !f->sets.at[i]->busy)
+            remove_set(f, i);
+    for (uint32_t i = 0; f->sets.len >= SET_LIMIT && i < f->sets.len; i++)
+        if (!f->sets.at[i]->busy) {
+            remove_set(f, i);
+            break;
+        }
+}
+
+static bool
+is_set_of(const weights *w, const launch_code *code, PyObject *const *in)
+{
+    for (uint32_t k = 0; k < w->owner->nwatched; k++)
+        if (w->objects[k] != in[code->input_of[w->owner->watched[k]]])
+            return false;
+    return !w->dead;
+}
+
+/* The one used last stands last. */
+static weights *
+find_set(launch_frozen *f, const launch_code *code, PyObject *const *in)
+{
+    for (uint32_t i = f->sets.len; i-- > 0;) {
+        weights *w = f->sets.at[i];
+        if (!is_set_of(w, code, in))
+            continue;
+        memmove(&f->sets.at[i], &f->sets.at[i + 1], (f->sets.len - i - 1) * sizeof *f->sets.at);
+        f->sets.at[f->sets.len - 1] = w;
+        return w;
+    }
+    make_room(f);
+    return new_weights(f, code, in);
+}
+
+/* -- changes ---------------------------------------------------------------------------------------------------- */
+
+static void
+lose(launch_frozen *f, uint32_t k, const char *why)
+{
+    f->lost[k] = f->any_lost = true;
+    snprintf(f->why, sizeof f->why, "input %u: %.100s", f->unit_input[k], why);
+}
+
+static void
+count_change(launch_frozen *f, uint32_t k)
+{
+    f->changes[k]++;
+    if (f->changes[k] > PATIENCE && (uint64_t)f->changes[k] * RARELY > f->runs)
+        lose(f, k, "it changes too often");
+}
+
+/* Watches what lies elsewhere than before. *changed: there is such. False: it cannot be watched. */
+static bool
+watch_moved(weights *w, const launch_code *code, PyObject *const *in, bool *changed)
+{
+    launch_frozen *f = w->owner;
+    bool ok = true;
+    for (uint32_t k = 0; k < f->nwatched; k++) {
+        const void *data = kin_tensor_data(in[code->input_of[f->watched[k]]]);
+        if (data == w->data[k] && w->watches[k] != NULL)
+            continue;
+        kin_watch_group_free(w->group);
+        w->group = NULL;
+        kin_watch_free(w->watches[k]);
+        if (w->data[k] != NULL)
+            count_change(f, k);
+        kin_text why = {0};
+        w->data[k] = data;
+        w->watches[k] = data == NULL || get_track() == NULL ? NULL : kin_watch_new(get_track(), data, f->bytes[k], &why);
+        if (w->watches[k] == NULL)
+            lose(f, k, why.len > 0 ? why.at : "it cannot be watched");
+        ok = ok && w->watches[k] != NULL;
+        kin_text_deinit(&why);
+        *changed = true;
+    }
+    if (ok && w->group == NULL)
+        w->group = kin_watch_group_new(get_track(), w->watches, f->nwatched);
+    return ok && w->group != NULL;
+}
+
+static bool
+notice_writes(weights *w)
+{
+    launch_frozen *f = w->owner;
+    bool small[64], *which = f->nwatched <= 64 ? small : malloc(f->nwatched * sizeof *which);
+    if (which == NULL)
+        return true;
+    unsigned changes = kin_watch_group_changed(w->group, which);
+    for (uint32_t k = 0; changes > 0 && k < f->nwatched; k++)
+        if (which[k])
+            count_change(f, k);
+    if (which != small)
+        free(which);
+    return changes > 0;
+}
+
+/* Watched first, then read: what is written from now on is noticed the next time. */
+static bool
+bring_up_to_date(weights *w, launch_code *code, PyObject *const *in)
+{
+    bool changed = w->prepared == NULL;
+    if (!watch_moved(w, code, in, &changed)) {
+        drop_contents(w);
+        return false;
+    }
+    changed = notice_writes(w) || changed;
+    if (!changed)
+        return true;
+    w->owner->renewals++;
+    launch_prepared_release(w->prepared);
+    w->prepared = prepare(code, in);
+    for (uint32_t k = 0; w->prepared == NULL && k < w->owner->nwatched; k++)
+        lose(w->owner, k, "what is kept of it could not be made");
+    return w->prepared != NULL;
+}
+
+launch_prepared *
+launch_frozen_take(launch_frozen *f, launch_code *code, PyObject *const *in)
+{
+    weights *w = f->any_lost ? NULL : find_set(f, code, in);
+    if (w == NULL || w->busy)
+        return NULL;
+    f->runs++;
+    w->busy = true;
+    bool ok = bring_up_to_date(w, code, in);
+    w->busy = false;
+    launch_prepared *p = ok ? w->prepared : NULL;
+    if (p != NULL)
+        p->refs++;
+    return p;
+}
+
+/* -- the whole -------------------------------------------------------------------------------------------------- */
+
+static size_t
+bytes_of_input(const kin_program *p, uint32_t input)
+{
+    for (uint32_t b = 0; p != NULL && b < p->buffers.len; b++)
+        if (p->buffers.at[b].kind == KIN_BUF_INPUT && p->buffers.at[b].index == input)
+            return p->buffers.at[b].bytes;
+    return 0;
+}
+
+/* Is it, or a part of it, packed for a call of the main program? */
+static bool
+is_packed(const launch_code *code, uint32_t input)
+{
+    const kin_program *p = code->main.program;
+    for (uint32_t i = 0; i < p->externs.len; i++) {
+        const launch_extern *e = &code->main.externs[i];
+        if (e->packs && p->buffers.at[p->externs.at[i].args[1].buffer].kind == KIN_BUF_INPUT &&
+            p->buffers.at[p->externs.at[i].args[1].buffer].index == input)
+            return true;
+    }
+    return false;
+}
+
+static bool
+packs_anything(const launch_code *code)
+{
+    for (uint32_t i = 0; i < code->main.program->externs.len; i++)
+        if (code->main.externs[i].packs)
+            return true;
+    return false;
+}
+
+kin_status
+launch_frozen_new(const launch_code *code, launch_frozen **out)
+{
+    *out = NULL;
+    if (code->once.program == NULL && !packs_anything(code))
+        return KIN_OK;
+    launch_frozen *f = calloc(1, sizeof *f);
+    if (f == NULL)
+        return KIN_NOMEM;
+    f->watched = calloc(code->ninputs + 1, sizeof *f->watched);
+    f->unit_input = calloc(code->ninputs + 1, sizeof *f->unit_input);
+    f->bytes = calloc(code->ninputs + 1, sizeof *f->bytes);
+    f->changes = calloc(code->ninputs + 1, sizeof *f->changes);
+    f->lost = calloc(code->ninputs + 1, sizeof *f->lost);
+    if (f->watched == NULL || f->unit_input == NULL || f->bytes == NULL || f->changes == NULL || f->lost == NULL) {
+        launch_frozen_free(f);
+        return KIN_NOMEM;
+    }
+    for (uint32_t i = 0; i < code->ninputs; i++) {
+        size_t bytes = bytes_of_input(code->once.program, i);
+        if (bytes == 0 && !is_packed(code, i))
+            continue;
+        f->watched[f->nwatched] = i;
+        f->unit_input[f->nwatched] = code->input_of[i];
+        f->bytes[f->nwatched++] = bytes > 0 ? bytes : bytes_of_input(code->main.program, i);
+    }
+    *out = f;
+    return KIN_OK;
+}
+
+void
+launch_frozen_free(launch_frozen *f)
+{
+    if (f == NULL)
+        return;
+    for (uint32_t i = 0; i < f->sets.len; i++)
+        free_weights(f->sets.at[i]);
+    kin_vec_deinit(&f->sets);
+    free(f->watched);
+    free(f->unit_input);
+    free(f->bytes);
+    free(f->changes);
+    free(f->lost);
+    free(f);
+}
+
+bool
+launch_frozen_lost(const launch_frozen *f, launch_numbers *lost)
+{
+    for (uint32_t k = 0; f->any_lost && k < f->nwatched; k++)
+        if (f->lost[k] && kin_vec_push(lost, f->unit_input[k]) != KIN_OK)
+            return false;
+    return f->any_lost;
+}
+
+uint64_t
+launch_frozen_renewals(const launch_frozen *f)
+{
+    return f->renewals;
+}
+
+PyObject *
+launch_frozen_describe(const launch_frozen *f)
+{
+    unsigned long long bytes = 0;
+    uint32_t sets = 0;
+    for (uint32_t i = 0; i < f->sets.len; i++)
+        if (f->sets.at[i]->prepared != NULL) {
+            bytes += f->sets.at[i]->prepared->bytes;
+            sets++;
+        }
+    return Py_BuildValue("{s:I,s:K,s:I,s:K,s:O,s:s}", "watched", f->nwatched, "bytes", bytes, "sets", sets, "renewals",
+                         (unsigned long long)f->renewals, "kernel", the_track != NULL && kin_track_has_kernel(the_track) ? Py_True : Py_False,
+                         "lost", f->why);
+}
