@@ -1,5 +1,7 @@
 /* Keeps what was made of frozen weights (frozen.h). There is a set of it for each group of tensors that the graph is called
- * with in turn (the layers of a model that share their code); a set goes when one of its tensors dies.
+ * with in turn (the layers of a model that share their code). A set goes when the memory of a weight was given back; that is
+ * asked for now and then, through weak references to storages: a program can see and minds those to tensors
+ * (torch.utils.swap_tensors refuses).
  */
 #include "py/launch/frozen.h"
 
@@ -15,19 +17,19 @@ enum {
     COMPARE_LIMIT = 1 << 16, /* bytes of one tensor that are compared where the kernel does not watch memory */
     SET_LIMIT = 64,
     PATIENCE = 8,            /* changes of one weight before their frequency counts */
-    RARELY = 4               /* calls per change from which keeping things pays */
+    RARELY = 4,              /* calls per change from which keeping things pays */
+    OFTEN = 16               /* calls after which other sets are looked at */
 };
 
 typedef struct {
     launch_frozen *owner;
-    PyObject **objects;      /* by watched input: the tensor itself, not owned: tells sets apart */
-    PyObject **refs;         /* weak references that end the set */
+    const void **objects;    /* by watched input: address of the tensor object, to tell sets apart */
+    PyObject **refs;         /* weak reference to the storage, as torch gives them out: a number */
     const void **data;       /* where its elements were */
     kin_watch **watches;
     kin_watch_group *group;
     launch_prepared *prepared;
-    bool busy;               /* being made: another thread has to wait its turn elsewhere */
-    bool dead;
+    bool busy;               /* being made: another thread has to do without */
 } weights;
 
 struct launch_frozen {
@@ -182,6 +184,43 @@ prepare(launch_code *code, PyObject *const *in)
     return p;
 }
 
+/* -- weak references to storages ---------------------------------------------------------------------------------- */
+
+/* torch.UntypedStorage.<name>(ref), which knows what it handed out; false on failure too. */
+static bool
+ask_storage(const char *name, PyObject *ref)
+{
+    static PyObject *class;
+    if (class == NULL) {
+        PyObject *torch = PyImport_ImportModule("torch");
+        class = torch == NULL ? NULL : PyObject_GetAttrString(torch, "UntypedStorage");
+        Py_XDECREF(torch);
+    }
+    PyObject *answer = class == NULL ? NULL : PyObject_CallMethod(class, name, "O", ref);
+    bool yes = answer == Py_True;
+    Py_XDECREF(answer);
+    PyErr_Clear();
+    return yes;
+}
+
+static PyObject *
+storage_ref(PyObject *tensor)
+{
+    PyObject *storage = PyObject_CallMethod(tensor, "untyped_storage", NULL);
+    PyObject *ref = storage == NULL ? NULL : PyObject_CallMethod(storage, "_weak_ref", NULL);
+    Py_XDECREF(storage);
+    PyErr_Clear();
+    return ref;
+}
+
+static void
+free_ref(PyObject **ref)
+{
+    if (*ref != NULL)
+        (void)ask_storage("_free_weak_ref", *ref);
+    Py_CLEAR(*ref);
+}
+
 /* -- sets of weights -------------------------------------------------------------------------------------------- */
 
 static void
@@ -189,8 +228,9 @@ drop_contents(weights *w)
 {
     kin_watch_group_free(w->group);
     w->group = NULL;
-    for (uint32_t k = 0; w->watches != NULL && k < w->owner->nwatched; k++) {
+    for (uint32_t k = 0; k < w->owner->nwatched; k++) {
         kin_watch_free(w->watches[k]);
+        free_ref(&w->refs[k]);
         w->watches[k] = NULL;
         w->data[k] = NULL;
     }
@@ -203,48 +243,13 @@ free_weights(weights *w)
 {
     if (w == NULL)
         return;
-    if (w->data != NULL)
+    if (w->data != NULL && w->refs != NULL && w->watches != NULL)
         drop_contents(w);
-    for (uint32_t k = 0; w->refs != NULL && k < w->owner->nwatched; k++)
-        Py_XDECREF(w->refs[k]);
     free(w->objects);
     free(w->refs);
     free(w->data);
     free(w->watches);
     free(w);
-}
-
-/* Called when a tensor of the set dies; the set itself goes later, as its maker may be at work. */
-static PyObject *
-end_set(PyObject *capsule, PyObject *ref)
-{
-    weights *w = PyCapsule_GetPointer(capsule, NULL);
-    if (w != NULL) {
-        w->dead = true;
-        if (!w->busy)
-            drop_contents(w);
-    }
-    PyErr_Clear();
-    Py_RETURN_NONE;
-}
-
-static PyMethodDef end_set_def = {"end_set", end_set, METH_O, NULL};
-
-static bool
-take_references(weights *w, const launch_code *code, PyObject *const *in)
-{
-    PyObject *capsule = PyCapsule_New(w, NULL, NULL);
-    PyObject *callback = capsule == NULL ? NULL : PyCFunction_New(&end_set_def, capsule);
-    bool ok = callback != NULL;
-    for (uint32_t k = 0; ok && k < w->owner->nwatched; k++) {
-        w->objects[k] = in[code->input_of[w->owner->watched[k]]];
-        w->refs[k] = PyWeakref_NewRef(w->objects[k], callback);
-        ok = w->refs[k] != NULL;
-    }
-    Py_XDECREF(callback);
-    Py_XDECREF(capsule);
-    PyErr_Clear();
-    return ok;
 }
 
 static weights *
@@ -258,11 +263,22 @@ new_weights(launch_frozen *f, const launch_code *code, PyObject *const *in)
     w->refs = calloc(f->nwatched + 1, sizeof *w->refs);
     w->data = calloc(f->nwatched + 1, sizeof *w->data);
     w->watches = calloc(f->nwatched + 1, sizeof *w->watches);
-    if (w->objects != NULL && w->refs != NULL && w->data != NULL && w->watches != NULL && take_references(w, code, in) &&
-        kin_vec_push(&f->sets, w) == KIN_OK)
+    bool ok = w->objects != NULL && w->refs != NULL && w->data != NULL && w->watches != NULL;
+    for (uint32_t k = 0; ok && k < f->nwatched; k++)
+        w->objects[k] = in[code->input_of[f->watched[k]]];
+    if (ok && kin_vec_push(&f->sets, w) == KIN_OK)
         return w;
     free_weights(w);
     return NULL;
+}
+
+static bool
+is_outlived(const weights *w)
+{
+    for (uint32_t k = 0; k < w->owner->nwatched; k++)
+        if (w->refs[k] == NULL || ask_storage("_expired", w->refs[k]))
+            return true;
+    return false;
 }
 
 static void
@@ -274,18 +290,13 @@ remove_set(launch_frozen *f, uint32_t i)
     free_weights(w);
 }
 
-/* Dead sets, and when there are too many the one that was used longest ago. */
+/* Removes sets whose weights are gone. */
 static void
-make_room(launch_frozen *f)
+sweep(launch_frozen *f, const weights *current)
 {
     for (uint32_t i = f->sets.len; i-- > 0;)
-        if (f->sets.at[i]->dead && !f->sets.at[i]->busy)
+        if (f->sets.at[i] != current && !f->sets.at[i]->busy && is_outlived(f->sets.at[i]))
             remove_set(f, i);
-    for (uint32_t i = 0; f->sets.len >= SET_LIMIT && i < f->sets.len; i++)
-        if (!f->sets.at[i]->busy) {
-            remove_set(f, i);
-            break;
-        }
 }
 
 static bool
@@ -294,7 +305,7 @@ is_set_of(const weights *w, const launch_code *code, PyObject *const *in)
     for (uint32_t k = 0; k < w->owner->nwatched; k++)
         if (w->objects[k] != in[code->input_of[w->owner->watched[k]]])
             return false;
-    return !w->dead;
+    return true;
 }
 
 /* The one used last stands last. */
@@ -307,9 +318,13 @@ find_set(launch_frozen *f, const launch_code *code, PyObject *const *in)
             continue;
         memmove(&f->sets.at[i], &f->sets.at[i + 1], (f->sets.len - i - 1) * sizeof *f->sets.at);
         f->sets.at[f->sets.len - 1] = w;
+        if (f->sets.len > 1 && f->runs % OFTEN == 0)
+            sweep(f, w);
         return w;
     }
-    make_room(f);
+    sweep(f, NULL);
+    if (f->sets.len >= SET_LIMIT && !f->sets.at[0]->busy)
+        remove_set(f, 0); /* the one used longest ago */
     return new_weights(f, code, in);
 }
 
@@ -343,6 +358,8 @@ watch_moved(weights *w, const launch_code *code, PyObject *const *in, bool *chan
         kin_watch_group_free(w->group);
         w->group = NULL;
         kin_watch_free(w->watches[k]);
+        free_ref(&w->refs[k]);
+        w->refs[k] = storage_ref(in[code->input_of[f->watched[k]]]);
         if (w->data[k] != NULL)
             count_change(f, k);
         kin_text why = {0};
@@ -507,8 +524,9 @@ launch_frozen_renewals(const launch_frozen *f)
 }
 
 PyObject *
-launch_frozen_describe(const launch_frozen *f)
+launch_frozen_describe(launch_frozen *f)
 {
+    sweep(f, NULL);
     unsigned long long bytes = 0;
     uint32_t sets = 0;
     for (uint32_t i = 0; i < f->sets.len; i++)
