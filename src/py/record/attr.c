@@ -175,7 +175,16 @@ data_descriptor(rec *r, kin_vid base, PyTypeObject *owner, PyObject *name, PyObj
         set_step(out, r->info.at[base].graph ? KIN_STEP_TORCH : 0);
         return;
     }
-    if (dt == &PyMemberDescr_Type && FRESH(r, base) == NULL) {
+    rec_fresh *fresh = FRESH(r, base);
+    if (dt == &PyMemberDescr_Type && fresh != NULL && fresh->kind == FRESH_OBJECT && fresh->known &&
+        ((PyMemberDescrObject *)descr)->d_member->type == T_OBJECT_EX) {
+        kin_vid value = fresh_attr(r, base, name); /* a slot and an entry of __dict__ of one name: the slot always wins */
+        if (value != 0) {
+            set_value(out, value);
+            return;
+        }
+    }
+    if (dt == &PyMemberDescr_Type && fresh == NULL) {
         struct PyMemberDef *m = ((PyMemberDescrObject *)descr)->d_member;
         if (m->type == T_OBJECT_EX || m->type == T_OBJECT) {
             PyObject *value = *(PyObject **)((char *)obj + m->offset);
@@ -394,6 +403,8 @@ super_attr(rec *r, kin_vid base, PyObject *name, attr_result *out)
             bind_descriptor(r, cls, tp, name, attr, self, out);
         } else if (dt == &PyProperty_Type && !on_class) {
             data_descriptor(r, self, cls, name, attr, out);
+        } else if (dt == &PyCFunction_Type) { /* __new__ of a class made by C */
+            set_value(out, rec_const(r, attr));
         } else if (dt == &PyClassMethodDescr_Type) { /* a new bound method; runs no Python code */
             set_step(out, 0);
         } else {

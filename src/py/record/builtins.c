@@ -878,7 +878,8 @@ static const model_row builtin_rows[] = {
     {"bin", model_pure}, {"oct", model_pure}, {"repr", model_pure}, {"format", model_pure}, {"ascii", model_pure},
     {"frozenset", model_pure}, {"bytes", model_pure}, {"sorted", model_fresh}, {"id", model_ask},
     {"object.__init__", model_object_init}, {"object.__getattribute__", model_object_getattribute},
-    {"object.__setattr__", model_object_setattr}, {"dict.__setitem__", model_dict_setitem}, {NULL, NULL}};
+    {"object.__setattr__", model_object_setattr}, {"dict.__setitem__", model_dict_setitem},
+    {"type.__call__", rec_model_type_call}, {NULL, NULL}};
 
 static const char *const pure_modules[] = {"math", "cmath", "_operator", NULL};
 static const char *const ask_modules[] = {"time", "_random", "posix", NULL};
@@ -1013,6 +1014,8 @@ rec_call_builtin(rec *r, kin_vid callee, const kin_vid *args, uint32_t npos, uin
         return fn(r, &a);
     if (PyType_Check(obj))
         return call_type(r, &a);
+    if (rec_call_new(r, &a))
+        return true;
     if (is_immutable_method(obj)) {
         if (Py_TYPE(obj) == &PyMethodDescr_Type && returns_list(obj))
             return model_fresh(r, &a);

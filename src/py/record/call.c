@@ -274,93 +274,6 @@ rec_opaque_call(rec *r, kin_vid callee, const kin_vid *args, uint32_t npos, uint
     rec_call_step(r, callee, args, npos, nkw, kwnames, ndrop, flags, row);
 }
 
-/* The C function that makes instances of the class, when it is one that only allocates: object.__new__, or that of a
- * builtin container or exception. NULL: user code decides. */
-static PyObject *
-allocator(PyTypeObject *tp, bool *takes_args)
-{
-    *takes_args = false;
-    PyTypeObject *base = tp;
-    while (base != NULL && (base->tp_flags & Py_TPFLAGS_HEAPTYPE))
-        base = base->tp_base;
-    if (base == NULL || tp->tp_new != base->tp_new)
-        return NULL;
-    *takes_args = PyExceptionClass_Check(base);
-    if (base != &PyBaseObject_Type && base != &PyDict_Type && base != &PyList_Type && base != &PySet_Type &&
-        base != &PyODict_Type && !*takes_args)
-        return NULL;
-    PyTypeObject *owner = base;
-    PyObject *fn = NULL;
-    for (; owner != NULL && fn == NULL; owner = owner->tp_base)
-        fn = PyDict_GetItemString(owner->tp_dict, "__new__");
-    return fn != NULL && PyCFunction_Check(fn) ? fn : NULL;
-}
-
-static kin_vid
-new_instance(rec *r, kin_vid cls, PyObject *alloc, const kin_vid *args, uint32_t npos)
-{
-    kin_vid all[256];
-    PyTypeObject *tp = (PyTypeObject *)O(r, cls);
-    kin_vid obj;
-    if (tp->tp_new == PyBaseObject_Type.tp_new) {
-        obj = rec_step_out(r, KIN_STEP_BUILD_OBJECT, KIN_STEP_PURE, &cls, 1);
-    } else {
-        all[0] = rec_const(r, alloc);
-        all[1] = cls;
-        memcpy(all + 2, args, npos * sizeof *args);
-        obj = rec_step_out(r, KIN_STEP_CALL, KIN_STEP_PURE, all, npos + 2);
-    }
-    rec_fresh *f = rec_make_fresh(r, obj, FRESH_OBJECT, NULL, 0, true);
-    if (f != NULL && PyType_IsSubtype(tp, &PyDict_Type)) {
-        kin_vid mapping = rec_value(r, (kin_val){.kind = KIN_VAL_NONE}, NULL);
-        rec_make_fresh(r, mapping, FRESH_DICT, NULL, 0, true);
-        FRESH(r, obj)->of = mapping;
-    }
-    r->info.at[obj].type = tp;
-    r->info.at[obj].type_seg = rec_seg(r) + 1;
-    return obj;
-}
-
-/* A class that changes between calls: what its constructors are, name by name. False: its version has to tell. */
-static bool
-look_up_constructors(rec *r, PyTypeObject *tp)
-{
-    if (_PyType_Lookup(tp, REC_STR("__abstractmethods__")) != NULL) /* what it says also depends on a flag */
-        return false;
-    PyTypeObject *meta = Py_TYPE(tp);
-    rec_attrs_of(r, tp);
-    rec_attrs_of(r, meta);
-    rec_lookup(r, meta, REC_STR("__call__"));
-    rec_lookup(r, tp, REC_STR("__new__"));
-    rec_lookup(r, tp, REC_STR("__init__"));
-    rec_lookup(r, tp, REC_STR("__del__"));
-    rec_lookup(r, tp, REC_STR("__abstractmethods__"));
-    rec_bases_of(r, tp);
-    return true;
-}
-
-/* A Python class: type.__call__ = __new__ + __init__. */
-static bool
-call_class(rec *r, kin_vid cls, const kin_vid *args, uint32_t npos, uint32_t nkw, PyObject *kwnames, int ndrop)
-{
-    PyTypeObject *tp = (PyTypeObject *)O(r, cls);
-    bool takes_args;
-    PyObject *alloc = allocator(tp, &takes_args);
-    if (Py_TYPE(tp)->tp_call != PyType_Type.tp_call || !(tp->tp_flags & Py_TPFLAGS_HEAPTYPE) || alloc == NULL)
-        return false;
-    if ((tp->tp_flags & Py_TPFLAGS_IS_ABSTRACT) || tp->tp_finalize || tp->tp_del || npos + nkw > 200)
-        return false;
-    PyObject *init = _PyType_Lookup(tp, REC_STR("__init__"));
-    if (init == NULL || !PyFunction_Check(init) || !rec_can_inline(r, init))
-        return false;
-    if (!rec_class_is_unstable(r, tp) || !look_up_constructors(r, tp))
-        rec_class_version(r, tp);
-    kin_vid all[256], obj = new_instance(r, cls, alloc, args, takes_args ? npos : 0);
-    all[0] = obj;
-    memcpy(all + 1, args, (npos + nkw) * sizeof *args);
-    return rec_inline(r, rec_found(r, tp, REC_STR("__init__"), init), all, npos + 1, nkw, kwnames, ndrop, NULL, 0, KIN_RESUME_INIT, obj);
-}
-
 /* -- the call itself -------------------------------------------------------------------------------------------------- */
 
 static bool
@@ -506,7 +419,7 @@ rec_do_call(rec *r, kin_vid callee, const kin_vid *args, uint32_t npos, uint32_t
             return;
         if (rec_call_builtin(r, callee, args, npos, nkw, kwnames, ndrop) || r->stopped)
             return;
-        if (PyType_Check(obj) && call_class(r, callee, args, npos, nkw, kwnames, ndrop))
+        if (PyType_Check(obj) && rec_call_class(r, callee, args, npos, nkw, kwnames, ndrop))
             return;
     } else if (call_partial(r, callee, args, npos, nkw, kwnames, ndrop) ||
                call_instance(r, callee, args, npos, nkw, kwnames, ndrop)) {

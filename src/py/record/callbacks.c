@@ -46,6 +46,15 @@ known_elements(rec *r, kin_vid vid, kin_vid **items, uint32_t *n)
 
 /* -- calling back --------------------------------------------------------------------------------------------------- */
 
+void
+rec_await_callback(rec *r, kin_vid func)
+{
+    r->top->parent_for_call = rec_snapshot(r);
+    r->call.active = true;
+    r->call.func = O(r, func);
+    r->call.func_vid = func;
+}
+
 /* Expects the next call, or ends. The consumer's frame is the top one. */
 void
 rec_next_callback(rec *r, rec_consumer *c)
@@ -71,10 +80,7 @@ rec_next_callback(rec *r, rec_consumer *c)
         rec_refuse(r);
         return;
     }
-    r->top->parent_for_call = rec_snapshot(r);
-    r->call.active = true;
-    r->call.func = O(r, func);
-    r->call.func_vid = func;
+    rec_await_callback(r, func);
 }
 
 /* A function, or a bound method of one, that can be inlined. */
@@ -112,9 +118,10 @@ begin(rec *r, const consumer_row *row, kin_vid callback, kin_vid *inputs, uint32
     return c;
 }
 
-static void
-set_call(rec *r, rec_consumer *c, kin_vid callee, const kin_vid *args, uint32_t npos, uint32_t nkw, PyObject *kwnames,
-         int ndrop)
+/* What the instruction is when the region is refused. */
+void
+rec_consume_as(rec *r, rec_consumer *c, kin_vid callee, const kin_vid *args, uint32_t npos, uint32_t nkw,
+               PyObject *kwnames, int ndrop)
 {
     c->callee = callee;
     c->opaque_row = rec_opaque_row(r, callee, args, npos + nkw);
@@ -237,7 +244,7 @@ call_with_key(rec *r, kin_vid callee, const kin_vid *args, uint32_t npos, uint32
     rec_consumer *c = begin(r, row, key, inputs, n, 1);
     if (c == NULL)
         return false;
-    set_call(r, c, callee, args, npos, nkw, kwnames, ndrop);
+    rec_consume_as(r, c, callee, args, npos, nkw, kwnames, ndrop);
     c->reverse = reverse;
     rec_next_callback(r, c);
     return true;
@@ -287,7 +294,7 @@ call_reduce(rec *r, kin_vid callee, const kin_vid *args, uint32_t npos, uint32_t
     rec_consumer *c = inputs ? begin(r, &reduce_row, args[0], inputs, n + ninit, 1) : NULL;
     if (c == NULL)
         return false;
-    set_call(r, c, callee, args, npos, 0, NULL, ndrop);
+    rec_consume_as(r, c, callee, args, npos, 0, NULL, ndrop);
     c->fold = true;
     rec_next_callback(r, c);
     return true;
@@ -355,7 +362,7 @@ consume_lazy(rec *r, kin_vid callee, const kin_vid *args, uint32_t npos, uint32_
     rec_consumer *c = inputs ? begin(r, row, callback, inputs, n, width) : NULL;
     if (c == NULL)
         return false;
-    set_call(r, c, callee, args, npos, 0, NULL, ndrop);
+    rec_consume_as(r, c, callee, args, npos, 0, NULL, ndrop);
     c->source = lazy;
     c->select = tp == &PyFilter_Type;
     rec_next_callback(r, c);

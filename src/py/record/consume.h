@@ -9,10 +9,13 @@ struct rec_gen;
 /* What a consumer does with an item. */
 typedef enum { TAKE_ONE, TAKE_ALL, TAKE_WHILE_TRUE, TAKE_WHILE_FALSE } take_rule;
 
+enum { CONSUMER_ARGS = 32 };
+
 typedef struct {
     const char *name;
     take_rule rule;
     bool (*finish)(rec *r, struct rec_consumer *c); /* pushes the result; false: not understood */
+    void (*then)(rec *r, struct rec_consumer *c);   /* a callback has returned (NULL: the next one is called) */
 } consumer_row;
 
 typedef struct rec_consumer {
@@ -22,7 +25,7 @@ typedef struct rec_consumer {
     kin_vid *items;
     PyObject **held;         /* the objects, alive until the end: C code may drop them at once */
     uint32_t n, cap;
-    kin_vid callee, source, args[4];
+    kin_vid callee, source, args[CONSUMER_ARGS];
     uint32_t npos, nkw;
     PyObject *kwnames;
     int ndrop;
@@ -41,9 +44,13 @@ void rec_free_consumer(rec_frame *f);
 const consumer_row *rec_consumer_row(PyObject *callee);
 bool rec_items_constant(rec *r, rec_consumer *c);
 bool rec_finish_list(rec *r, rec_consumer *c);
+bool rec_end_consumer(rec *r);                        /* its C code calls more Python, which is no part of the region */
 
 /* callbacks.c */
 void rec_next_callback(rec *r, rec_consumer *c);
+void rec_await_callback(rec *r, kin_vid func);        /* the next frame is that of the function, with what rec_bind found */
+void rec_consume_as(rec *r, rec_consumer *c, kin_vid callee, const kin_vid *args, uint32_t npos, uint32_t nkw,
+                    PyObject *kwnames, int ndrop);
 bool rec_consume_callbacks(rec *r, kin_vid callee, const kin_vid *args, uint32_t npos, uint32_t nkw, PyObject *kwnames,
                            int ndrop);
 

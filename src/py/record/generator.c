@@ -677,7 +677,7 @@ rec_leave_to_c(rec *r, rec_frame *f, PyObject *value)
     if (c == NULL)
         rec_refuse(r);
     else if (c->gen == NULL)
-        take(r, c, result, value), rec_next_callback(r, c);
+        take(r, c, result, value), (c->row->then ? c->row->then : rec_next_callback)(r, c);
     else if (yielded)
         take(r, c, result, value);
     else
@@ -958,6 +958,21 @@ rec_consume_call(rec *r, kin_vid callee, const kin_vid *args, uint32_t npos, uin
     c->npos = npos;
     c->ndrop = ndrop;
     memcpy(c->args, args, npos * sizeof *args);
+    return true;
+}
+
+bool
+rec_end_consumer(rec *r)
+{
+    rec_frame *f = r->top;
+    bool base = r->region != NULL && r->region->base == f;
+    if (r->refused || r->foreign || (base && !torch_has_repeated(r))) {
+        rec_refuse(r);
+        return false;
+    }
+    rec_free_consumer(f);
+    if (base)
+        commit_region(r);
     return true;
 }
 

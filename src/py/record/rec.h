@@ -267,6 +267,9 @@ void rec_call_step(rec *r, kin_vid callee, const kin_vid *args, uint32_t npos, u
                    unsigned flags, int break_row);
 kin_vid rec_build_tuple(rec *r, const kin_vid *items, uint32_t n, PyObject *obj);
 
+/* ---- construct.c ---- */
+bool rec_call_class(rec *r, kin_vid cls, const kin_vid *args, uint32_t npos, uint32_t nkw, PyObject *kwnames, int ndrop);
+
 /* ---- builtins.c ---- */
 /* A C callable with a model: true when it took care of the whole call. */
 bool rec_call_builtin(rec *r, kin_vid callee, const kin_vid *args, uint32_t npos, uint32_t nkw, PyObject *kwnames, int ndrop);
