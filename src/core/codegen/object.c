@@ -1,5 +1,5 @@
-/* A loader for the small ELF objects of one kernel: sections side by side in one mapping, then a table of outside
- * functions with a jump for each, relocations applied, pages made executable. */
+/* A loader for small ELF objects of one kernel each, all into one mapping: an object's sections side by side, then a table of
+ * outside functions with a jump for each; relocations applied, pages made executable. */
 #include "core/codegen/object.h"
 
 #include <elf.h>
@@ -17,7 +17,7 @@ typedef struct {
     uint32_t nsymbols;
     const char *names;
     size_t *places;          /* of each section from the start of the mapping; SIZE_MAX = not loaded */
-    size_t stubs, total;     /* where the stubs begin; one for each symbol */
+    size_t stubs, total;     /* where the stubs begin, one for each symbol; where the object ends */
     unsigned char *base;
     kin_text *why;
 } loading;
@@ -169,31 +169,53 @@ find_kernel(const loading *l)
     return NULL;
 }
 
+/* Finds a place for each object, the first at 0. */
 static kin_status
-load(loading *l, kin_object *out)
+place_all(loading *all, uint32_t n, size_t *total)
 {
-    KIN_TRY(read_headers(l));
-    KIN_TRY(place_sections(l));
-    void *memory = mmap(NULL, l->total, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
-    if (memory == MAP_FAILED)
-        return KIN_NOMEM;
-    l->base = memory;
-    *out = (kin_object){.memory = memory, .bytes = l->total};
-    copy_sections(l);
-    KIN_TRY(relocate_all(l));
-    out->entry = find_kernel(l);
-    if (out->entry == NULL || mprotect(memory, l->total, PROT_READ | PROT_EXEC) != 0)
-        return refuse(l, "no entry, or memory that may not be executed");
+    *total = 0;
+    for (uint32_t i = 0; i < n; i++) {
+        all[i].total = (*total + 63) / 64 * 64;
+        KIN_TRY(read_headers(&all[i]));
+        KIN_TRY(place_sections(&all[i]));
+        *total = all[i].total;
+    }
     return KIN_OK;
 }
 
-kin_status
-kin_object_load(const void *bytes, size_t len, kin_object *out, kin_text *why)
+static kin_status
+load(loading *all, kin_object_part *parts, uint32_t n, kin_object *out)
 {
-    loading l = {.bytes = bytes, .len = len, .why = why};
+    size_t total;
+    KIN_TRY(place_all(all, n, &total));
+    void *memory = mmap(NULL, total, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+    if (memory == MAP_FAILED)
+        return KIN_NOMEM;
+    *out = (kin_object){.memory = memory, .bytes = total};
+    for (uint32_t i = 0; i < n; i++) {
+        all[i].base = memory;
+        copy_sections(&all[i]);
+        KIN_TRY(relocate_all(&all[i]));
+        parts[i].entry = find_kernel(&all[i]);
+        if (parts[i].entry == NULL)
+            return refuse(&all[i], "no entry");
+    }
+    return mprotect(memory, total, PROT_READ | PROT_EXEC) == 0 ? KIN_OK : refuse(all, "memory that may not be executed");
+}
+
+kin_status
+kin_object_load(kin_object_part *parts, uint32_t n, kin_object *out, kin_text *why)
+{
     *out = (kin_object){0};
-    kin_status s = load(&l, out);
-    free(l.places);
+    loading *all = calloc(n ? n : 1, sizeof *all);
+    if (all == NULL)
+        return KIN_NOMEM;
+    for (uint32_t i = 0; i < n; i++)
+        all[i] = (loading){.bytes = parts[i].bytes, .len = parts[i].len, .why = why};
+    kin_status s = n ? load(all, parts, n, out) : KIN_OK;
+    for (uint32_t i = 0; i < n; i++)
+        free(all[i].places);
+    free(all);
     if (s != KIN_OK)
         kin_object_unload(out);
     return s;

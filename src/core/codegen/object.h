@@ -9,13 +9,18 @@
 #include "core/program/program.h"
 
 typedef struct {
+    const void *bytes;
+    size_t len;
+    void *entry; /* made: of the function `kernel` */
+} kin_object_part;
+
+typedef struct {
     void *memory;
     size_t bytes;
-    void *entry; /* of the function `kernel` */
 } kin_object;
 
-/* KIN_BREAK with `why` for what is not understood. */
-kin_status kin_object_load(const void *bytes, size_t len, kin_object *out, kin_text *why) KIN_MUST_CHECK;
+/* All parts into one mapping: system calls are what loading costs. KIN_BREAK with `why` for what is not understood. */
+kin_status kin_object_load(kin_object_part *parts, uint32_t n, kin_object *out, kin_text *why) KIN_MUST_CHECK;
 void kin_object_unload(kin_object *o);
 
 /* The address of a function that generated code may call, or NULL (runtime.c). */

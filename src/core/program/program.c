@@ -47,6 +47,17 @@ kin_program_free(kin_program *p)
     free(p);
 }
 
+const char *
+kin_cache_answer_text(kin_cache_answer answer)
+{
+    static const char *const texts[] = {
+#define ANSWER(NAME, text) text,
+#include "core/program/cache_answers.def"
+#undef ANSWER
+    };
+    return (unsigned)answer < KIN_CACHE__COUNT ? texts[answer] : "?";
+}
+
 /* -- lifetimes and places ---------------------------------------------------------------------------------------- */
 
 typedef struct {

@@ -73,22 +73,48 @@ typedef struct kin_program {
     void *owner;        /* memory and machine code; internal */
 } kin_program;
 
-/* The JIT: LLVM's target machine and what was compiled so far (kernels that are equal are compiled once). One per
- * process; every function takes a lock. */
+/* What the cache on disk had for a kernel. */
+typedef enum {
+#define ANSWER(NAME, text) KIN_CACHE_##NAME,
+#include "core/program/cache_answers.def"
+#undef ANSWER
+    KIN_CACHE__COUNT
+} kin_cache_answer;
+const char *kin_cache_answer_text(kin_cache_answer answer);
+
+/* The JIT: what was compiled so far (kernels that are equal are compiled once), and LLVM, which is not touched before a
+ * kernel is neither in memory nor on disk. One per process; every function takes a lock, compiling does not hold it. */
 typedef struct kin_jit kin_jit;
 typedef struct {
     const char *cpu;       /* NULL: this machine; else LLVM's name, "x86-64" for the baseline */
     const char *cache_dir; /* NULL: no cache on disk */
+    uint64_t cache_limit;  /* bytes; 0: no limit */
+    unsigned threads;      /* that compile a program's kernels; 0 is 1 */
 } kin_jit_options;
 /* NULL with `why` when LLVM cannot be used. */
 kin_jit *kin_jit_new(const kin_jit_options *options, kin_text *why);
 void kin_jit_free(kin_jit *jit);
+/* Another folder, NULL for none. False with `why` when it cannot be used: there is no cache then. */
+bool kin_jit_set_cache(kin_jit *jit, const char *folder, uint64_t limit, kin_text *why);
+void kin_jit_set_threads(kin_jit *jit, unsigned threads);
+/* Processor, its features, LLVM and code generation: what kernels on disk are good for. Lines; lives as long as the jit. */
+const char *kin_jit_target(const kin_jit *jit);
+/* Held, nobody is halfway through a change: for fork. */
+void kin_jit_lock(kin_jit *jit);
+void kin_jit_unlock(kin_jit *jit);
+
+/* For tests: what fails from now on. */
+typedef enum { KIN_FAULT_NONE, KIN_FAULT_LLVM, KIN_FAULT_MEMORY } kin_jit_fault;
+void kin_jit_set_fault(kin_jit *jit, kin_jit_fault fault);
 
 typedef struct {
     uint32_t kernels;      /* of the program */
     uint32_t compiled;     /* by LLVM, just now */
     uint32_t from_memory, from_disk;
-    double fuse_ns, codegen_ns, llvm_ns;
+    uint32_t disk[KIN_CACHE__COUNT]; /* answers of the cache on disk */
+    double fuse_ns, key_ns, disk_ns, codegen_ns, llvm_ns, load_ns; /* codegen, llvm: summed over threads */
+    double slowest_ns;     /* of the kernels, in LLVM */
+    char trouble[200];     /* of the cache on disk; empty: none */
 } kin_compile_stats;
 
 /* notes: one line per fusion that was refused, with the reason. KIN_BREAK with `why` in notes: a node has no code

@@ -1,0 +1,468 @@
+/* Kernels on disk (cache.h): names, files, and which ones go when there are too many. */
+#include "core/codegen/cache.h"
+
+#include <dirent.h>
+#include <errno.h>
+#include <fcntl.h>
+#include <pthread.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <time.h>
+#include <unistd.h>
+
+#include "core/base/vec.h"
+
+enum { NAME = 64, MOST_BYTES = 1 << 28, TOUCH_SECONDS = 3600, KEEP_TEMPORARY_SECONDS = 3600 };
+
+struct kin_cache {
+    pthread_mutex_t lock; /* for what changes */
+    int folder;
+    uint64_t limit, unchecked; /* bytes written since the last trim */
+    uint32_t temporaries;
+    bool read_only, trimmed;
+};
+
+typedef struct {
+    char magic[8];
+    uint64_t checksum; /* of all that follows */
+    uint64_t structure_len, target_len, object_len;
+} file_header;
+
+static const char MAGIC[8] = {'K', 'I', 'N', 'K', 'E', 'R', 'N', '1'};
+
+/* -- names ------------------------------------------------------------------------------------------------------- */
+
+static uint64_t
+mix(uint64_t a, uint64_t b)
+{
+    __extension__ typedef unsigned __int128 wide;
+    wide p = (wide)a * b;
+    return (uint64_t)p ^ (uint64_t)(p >> 64);
+}
+
+static uint64_t
+hash(const void *bytes, size_t len, uint64_t seed)
+{
+    const unsigned char *at = bytes;
+    uint64_t h = seed ^ 0x9e3779b97f4a7c15u, word;
+    for (size_t left = len; left > 0; at += 8, left -= left < 8 ? left : 8) {
+        word = 0;
+        memcpy(&word, at, left < 8 ? left : 8);
+        h = mix(h ^ word, 0xd6e8feb86659fd93u) + 0x2545f4914f6cdd1du;
+    }
+    return mix(h ^ len, 0xa0761d6478bd642fu);
+}
+
+typedef struct {
+    char folder[NAME], file[NAME], text[NAME];
+} names;
+
+static names
+names_of(const kin_cache_key *key)
+{
+    names n;
+    size_t len = strlen(key->target);
+    snprintf(n.folder, sizeof n.folder, "%016llx%016llx", (unsigned long long)hash(key->structure, key->len, 1),
+             (unsigned long long)hash(key->structure, key->len, 2));
+    unsigned long long target = hash(key->target, len, 3);
+    snprintf(n.file, sizeof n.file, "%.32s/%016llx.kernel", n.folder, target);
+    snprintf(n.text, sizeof n.text, "%.32s/%016llx.txt", n.folder, target);
+    return n;
+}
+
+/* -- the folder -------------------------------------------------------------------------------------------------- */
+
+/* Like mkdir -p. */
+static void
+make_folders(const char *path)
+{
+    char part[4096];
+    size_t len = strlen(path);
+    if (len >= sizeof part)
+        return;
+    for (size_t i = 1; i <= len; i++) {
+        if (i < len && path[i] != '/')
+            continue;
+        memcpy(part, path, i);
+        part[i] = 0;
+        mkdir(part, 0700);
+    }
+}
+
+static int
+open_folder(const char *path, kin_text *why)
+{
+    struct stat s;
+    make_folders(path);
+    int folder = open(path, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+    if (folder < 0) {
+        kin_text_addf(why, "%s: %s", path, strerror(errno));
+        return -1;
+    }
+    const char *wrong = fstat(folder, &s) != 0 ? strerror(errno)
+                        : s.st_uid != geteuid() ? "it belongs to another user"
+                        : s.st_mode & 022 ? "others may write to it"
+                                          : NULL;
+    if (wrong) {
+        kin_text_addf(why, "%s: %s", path, wrong);
+        close(folder);
+        return -1;
+    }
+    return folder;
+}
+
+kin_cache *
+kin_cache_open(const char *path, uint64_t limit, kin_text *why)
+{
+    kin_cache *c = calloc(1, sizeof *c);
+    if (c == NULL)
+        return NULL;
+    c->folder = open_folder(path, why);
+    if (c->folder < 0) {
+        free(c);
+        return NULL;
+    }
+    c->limit = limit;
+    pthread_mutex_init(&c->lock, NULL);
+    return c;
+}
+
+void
+kin_cache_close(kin_cache *c)
+{
+    if (c == NULL)
+        return;
+    close(c->folder);
+    pthread_mutex_destroy(&c->lock);
+    free(c);
+}
+
+/* -- reading ----------------------------------------------------------------------------------------------------- */
+
+/* Files are read as a whole: they are small, and nobody can change what has been checked. */
+static unsigned char *
+read_file(kin_cache *c, const char *name, size_t *len, struct stat *s, bool *there)
+{
+    unsigned char *bytes = NULL;
+    int file = openat(c->folder, name, O_RDONLY | O_CLOEXEC | O_NOFOLLOW);
+    *there = file >= 0;
+    if (file < 0)
+        return NULL;
+    if (fstat(file, s) == 0 && S_ISREG(s->st_mode) && s->st_uid == geteuid() && s->st_size < MOST_BYTES)
+        bytes = malloc((size_t)s->st_size + 1);
+    for (*len = 0; bytes && *len < (size_t)s->st_size;) {
+        ssize_t n = read(file, bytes + *len, (size_t)s->st_size - *len);
+        if (n < 0 && errno == EINTR)
+            continue;
+        if (n <= 0)
+            break;
+        *len += (size_t)n;
+    }
+    close(file);
+    return bytes;
+}
+
+static bool
+is_whole(const unsigned char *bytes, size_t len, file_header *h)
+{
+    if (bytes == NULL || len < sizeof *h)
+        return false;
+    memcpy(h, bytes, sizeof *h);
+    size_t rest = len - sizeof *h;
+    return memcmp(h->magic, MAGIC, sizeof MAGIC) == 0 && h->structure_len <= rest && h->target_len <= rest - h->structure_len
+           && h->object_len == rest - h->structure_len - h->target_len && h->structure_len % 8 == 0 && h->target_len % 8 == 0
+           && h->checksum == hash(bytes + 16, len - 16, 4);
+}
+
+static bool
+is_for(const unsigned char *bytes, const file_header *h, const kin_cache_key *key)
+{
+    size_t len = strlen(key->target), padded = (len + 8) / 8 * 8, structure = (key->len + 7) / 8 * 8;
+    const unsigned char *at = bytes + sizeof *h;
+    return h->structure_len == structure && memcmp(at, key->structure, key->len) == 0 && h->target_len == padded
+           && memcmp(at + structure, key->target, len + 1) == 0;
+}
+
+/* The part of a target that tells processors apart is before its last line. */
+static size_t
+processor_len(const char *target)
+{
+    const char *last = strrchr(target, '\n');
+    return last ? (size_t)(last - target) : strlen(target);
+}
+
+/* The same loops are there, for other targets: which? */
+static kin_cache_answer
+look_around(kin_cache *c, const names *n, const kin_cache_key *key)
+{
+    kin_cache_answer answer = KIN_CACHE_NOTHING;
+    int folder = openat(c->folder, n->folder, O_RDONLY | O_DIRECTORY | O_CLOEXEC | O_NOFOLLOW);
+    DIR *d = folder < 0 ? NULL : fdopendir(folder);
+    for (struct dirent *e; d && answer != KIN_CACHE_OTHER_VERSION && (e = readdir(d)) != NULL;) {
+        char name[NAME + 300];
+        file_header h;
+        struct stat s;
+        size_t len = strlen(e->d_name);
+        bool there;
+        if (len < 8 || strcmp(e->d_name + len - 7, ".kernel") != 0)
+            continue;
+        snprintf(name, sizeof name, "%s/%s", n->folder, e->d_name);
+        unsigned char *bytes = read_file(c, name, &len, &s, &there);
+        if (is_whole(bytes, len, &h) && h.target_len > 0 && bytes[sizeof h + h.structure_len + h.target_len - 1] == 0) {
+            const char *other = (const char *)bytes + sizeof h + h.structure_len;
+            size_t mine = processor_len(key->target);
+            bool same = processor_len(other) == mine && memcmp(other, key->target, mine) == 0;
+            answer = same ? KIN_CACHE_OTHER_VERSION : KIN_CACHE_OTHER_CPU;
+        }
+        free(bytes);
+    }
+    if (d)
+        closedir(d);
+    else if (folder >= 0)
+        close(folder);
+    return answer;
+}
+
+/* Files are as young as their last use, to the hour. */
+static void
+touch(kin_cache *c, const char *name, const struct stat *s)
+{
+    if (time(NULL) - s->st_mtime > TOUCH_SECONDS)
+        utimensat(c->folder, name, NULL, 0);
+}
+
+kin_cache_answer
+kin_cache_get(kin_cache *c, const kin_cache_key *key, kin_cache_found *out)
+{
+    names n = names_of(key);
+    file_header h;
+    struct stat s;
+    size_t len = 0;
+    bool there;
+    *out = (kin_cache_found){0};
+    unsigned char *bytes = read_file(c, n.file, &len, &s, &there);
+    if (!there)
+        return look_around(c, &n, key);
+    if (!is_whole(bytes, len, &h) || !is_for(bytes, &h, key)) {
+        free(bytes);
+        kin_cache_remove(c, key);
+        return KIN_CACHE_DAMAGED;
+    }
+    touch(c, n.file, &s);
+    *out = (kin_cache_found){.memory = bytes, .object = bytes + (len - h.object_len), .len = h.object_len};
+    return KIN_CACHE_HIT;
+}
+
+void
+kin_cache_remove(kin_cache *c, const kin_cache_key *key)
+{
+    names n = names_of(key);
+    unlinkat(c->folder, n.file, 0);
+    unlinkat(c->folder, n.text, 0);
+}
+
+/* -- writing ----------------------------------------------------------------------------------------------------- */
+
+static bool
+write_all(int file, const void *bytes, size_t len)
+{
+    for (const char *at = bytes; len > 0;) {
+        ssize_t n = write(file, at, len);
+        if (n < 0 && errno == EINTR)
+            continue;
+        if (n <= 0)
+            return false;
+        at += n;
+        len -= (size_t)n;
+    }
+    return true;
+}
+
+static bool
+write_file(kin_cache *c, const char *folder, const char *name, const void *bytes, size_t len)
+{
+    char temporary[2 * NAME];
+    pthread_mutex_lock(&c->lock);
+    uint32_t number = c->temporaries++;
+    pthread_mutex_unlock(&c->lock);
+    snprintf(temporary, sizeof temporary, "%s/.%ld.%u", folder, (long)getpid(), number);
+    int file = openat(c->folder, temporary, O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC | O_NOFOLLOW, 0600);
+    if (file < 0)
+        return false;
+    bool ok = write_all(file, bytes, len);
+    int error = errno;
+    ok = close(file) == 0 && ok && renameat(c->folder, temporary, c->folder, name) == 0;
+    if (!ok) {
+        error = error ? error : errno;
+        unlinkat(c->folder, temporary, 0);
+        errno = error;
+    }
+    return ok;
+}
+
+/* The whole file in memory; *total its length. */
+static unsigned char *
+pack(const kin_cache_key *key, const void *object, size_t len, size_t *total)
+{
+    size_t target = strlen(key->target), structure = (key->len + 7) / 8 * 8, padded = (target + 8) / 8 * 8;
+    *total = sizeof(file_header) + structure + padded + len;
+    unsigned char *bytes = calloc(1, *total);
+    if (bytes == NULL)
+        return NULL;
+    file_header h = {.structure_len = structure, .target_len = padded, .object_len = len};
+    memcpy(h.magic, MAGIC, sizeof MAGIC);
+    memcpy(bytes + sizeof h, key->structure, key->len);
+    memcpy(bytes + sizeof h + structure, key->target, target);
+    memcpy(bytes + sizeof h + structure + padded, object, len);
+    memcpy(bytes, &h, sizeof h);
+    h.checksum = hash(bytes + 16, *total - 16, 4);
+    memcpy(bytes, &h, sizeof h);
+    return bytes;
+}
+
+/* Sees to the limit before much has been written since the last time. */
+static void
+account(kin_cache *c, size_t bytes)
+{
+    pthread_mutex_lock(&c->lock);
+    c->unchecked += bytes;
+    bool due = c->limit > 0 && (!c->trimmed || c->unchecked > c->limit / 16);
+    if (due) {
+        c->trimmed = true;
+        c->unchecked = 0;
+    }
+    pthread_mutex_unlock(&c->lock);
+    if (due)
+        kin_cache_trim(c);
+}
+
+bool
+kin_cache_put(kin_cache *c, const kin_cache_key *key, const void *object, size_t len, kin_text *why)
+{
+    names n = names_of(key);
+    size_t total;
+    if (c->read_only)
+        return true;
+    unsigned char *bytes = pack(key, object, len, &total);
+    if (bytes == NULL)
+        return true; /* whoever needs memory more urgently will say so */
+    errno = 0;
+    bool ok = (mkdirat(c->folder, n.folder, 0700) == 0 || errno == EEXIST)
+              && write_file(c, n.folder, n.text, key->about, strlen(key->about))
+              && write_file(c, n.folder, n.file, bytes, total);
+    free(bytes);
+    if (!ok) {
+        kin_text_addf(why, "kernels cannot be written: %s", strerror(errno));
+        c->read_only = true;
+        return false;
+    }
+    account(c, total + strlen(key->about));
+    return true;
+}
+
+/* -- the limit --------------------------------------------------------------------------------------------------- */
+
+typedef struct {
+    char name[2 * NAME]; /* without .kernel, .txt */
+    int64_t used;
+    uint64_t bytes;
+} entry;
+
+typedef struct {
+    KIN_VEC(entry) all;
+    uint64_t bytes;
+} listing;
+
+static void
+list_file(kin_cache *c, listing *l, const char *folder, const char *name)
+{
+    char path[NAME + 300];
+    struct stat s;
+    size_t len = strlen(name);
+    snprintf(path, sizeof path, "%.32s/%s", folder, name);
+    if (fstatat(c->folder, path, &s, AT_SYMLINK_NOFOLLOW) != 0 || !S_ISREG(s.st_mode))
+        return;
+    l->bytes += (uint64_t)s.st_size;
+    if (name[0] == '.' && time(NULL) - s.st_mtime > KEEP_TEMPORARY_SECONDS)
+        unlinkat(c->folder, path, 0); /* somebody died while writing it */
+    if (len != 16 + 7 || strcmp(name + 16, ".kernel") != 0)
+        return;
+    entry e = {.used = s.st_mtime, .bytes = (uint64_t)s.st_size};
+    snprintf(e.name, sizeof e.name, "%.32s/%.16s", folder, name);
+    (void)!kin_vec_push(&l->all, e);
+}
+
+static void
+list_folder(kin_cache *c, listing *l, const char *name)
+{
+    int folder = openat(c->folder, name, O_RDONLY | O_DIRECTORY | O_CLOEXEC | O_NOFOLLOW);
+    DIR *d = folder < 0 ? NULL : fdopendir(folder);
+    if (d == NULL) {
+        if (folder >= 0)
+            close(folder);
+        return;
+    }
+    for (struct dirent *e; (e = readdir(d)) != NULL;)
+        if (strcmp(e->d_name, ".") != 0 && strcmp(e->d_name, "..") != 0)
+            list_file(c, l, name, e->d_name);
+    closedir(d);
+}
+
+static void
+list_all(kin_cache *c, listing *l)
+{
+    int folder = openat(c->folder, ".", O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+    DIR *d = folder < 0 ? NULL : fdopendir(folder);
+    if (d == NULL) {
+        if (folder >= 0)
+            close(folder);
+        return;
+    }
+    for (struct dirent *e; (e = readdir(d)) != NULL;)
+        if (strlen(e->d_name) == 32)
+            list_folder(c, l, e->d_name);
+    closedir(d);
+}
+
+static int
+by_use(const void *a, const void *b)
+{
+    const entry *x = a, *y = b;
+    return x->used < y->used ? -1 : x->used > y->used;
+}
+
+static uint64_t
+unlink_entry(kin_cache *c, const entry *e)
+{
+    char path[3 * NAME];
+    struct stat s;
+    snprintf(path, sizeof path, "%s.txt", e->name);
+    uint64_t bytes = fstatat(c->folder, path, &s, AT_SYMLINK_NOFOLLOW) == 0 ? (uint64_t)s.st_size : 0;
+    unlinkat(c->folder, path, 0);
+    snprintf(path, sizeof path, "%s.kernel", e->name);
+    unlinkat(c->folder, path, 0);
+    snprintf(path, sizeof path, "%.32s", e->name);
+    unlinkat(c->folder, path, AT_REMOVEDIR); /* when it is empty */
+    return e->bytes + bytes;
+}
+
+uint32_t
+kin_cache_trim(kin_cache *c)
+{
+    listing l = {0};
+    uint32_t removed = 0;
+    if (c->limit == 0)
+        return 0;
+    list_all(c, &l);
+    if (l.bytes > c->limit) {
+        qsort(l.all.at, l.all.len, sizeof *l.all.at, by_use);
+        for (; removed < l.all.len && l.bytes > c->limit / 4 * 3; removed++) {
+            uint64_t gone = unlink_entry(c, &l.all.at[removed]);
+            l.bytes -= gone < l.bytes ? gone : l.bytes;
+        }
+    }
+    kin_vec_deinit(&l.all);
+    return removed;
+}

@@ -1,0 +1,450 @@
+/* From a tensor program to a program that runs. What a kernel is comes from memory, else from the cache on disk, else from
+ * LLVM, on several threads; what is new of a program is then loaded at once.
+ */
+#include <signal.h>
+#include <stdatomic.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <time.h>
+
+#include "core/codegen/jit_priv.h"
+#include "core/codegen/key.h"
+#include "core/fuse/fuse.h"
+
+#ifdef KIN_LLVM
+#include <llvm-c/Analysis.h>
+
+/* A kernel that is not in memory. */
+typedef struct {
+    const kin_loops *loops;
+    kin_run run;
+    uint32_t number;            /* of its key */
+    kin_text key;
+    kin_cache_found found;      /* on disk */
+    LLVMMemoryBufferRef object; /* made by LLVM */
+    kin_status status;
+    kin_text why;
+    bool counted;
+    double codegen_ns, llvm_ns;
+} want;
+
+typedef struct {
+    kin_jit *jit;
+    kin_fused *fused;
+    kin_cache *cache;
+    KIN_VEC(want) wants;
+    uint32_t *want_of;          /* by kernel; UINT32_MAX: in memory */
+    atomic_uint next;           /* want that no thread has looked at */
+    kin_compile_stats *stats;
+    kin_text *why;
+} batch;
+
+static double
+now_ns(void)
+{
+    struct timespec t;
+    clock_gettime(CLOCK_MONOTONIC, &t);
+    return (double)t.tv_sec * 1e9 + (double)t.tv_nsec;
+}
+
+/* -- one kernel -------------------------------------------------------------------------------------------------- */
+
+#ifndef NDEBUG
+static kin_status
+verify(LLVMModuleRef module, kin_text *why)
+{
+    char *message = NULL;
+    bool bad = LLVMVerifyModule(module, LLVMReturnStatusAction, &message);
+    if (bad)
+        kin_text_addf(why, "LLVM: %s", message);
+    LLVMDisposeMessage(message);
+    return bad ? KIN_BUG : KIN_OK;
+}
+#endif
+
+static kin_status
+assemble(LLVMTargetMachineRef machine, LLVMModuleRef module, want *w)
+{
+    char *message = NULL;
+    if (LLVMTargetMachineEmitToMemoryBuffer(machine, module, LLVMObjectFile, &message, &w->object) == 0)
+        return KIN_OK;
+    kin_text_addf(&w->why, "LLVM: %s", message);
+    LLVMDisposeMessage(message);
+    w->object = NULL;
+    return KIN_BREAK;
+}
+
+static kin_status
+compile_kernel(kin_jit *jit, LLVMTargetMachineRef machine, want *w)
+{
+    double start = now_ns();
+    LLVMContextRef context = LLVMContextCreate();
+    LLVMModuleRef module = LLVMModuleCreateWithNameInContext("kernel", context);
+    LLVMSetTarget(module, "x86_64-unknown-linux-gnu");
+    kin_status s = kin_emit(w->loops, &jit->target, &w->run, module, &w->why) ? KIN_OK : KIN_BREAK;
+#ifndef NDEBUG
+    if (s == KIN_OK)
+        s = verify(module, &w->why);
+#endif
+    const char *show = getenv("KIN_SHOW_LLVM");
+    if (show && *show)
+        LLVMDumpModule(module);
+    double made = now_ns();
+    if (s == KIN_OK)
+        s = assemble(machine, module, w);
+    LLVMDisposeModule(module);
+    LLVMContextDispose(context);
+    w->codegen_ns = made - start;
+    w->llvm_ns = now_ns() - made;
+    return s;
+}
+
+/* -- several threads --------------------------------------------------------------------------------------------- */
+
+static void *
+compile_some(void *arg)
+{
+    batch *b = arg;
+    LLVMTargetMachineRef machine = NULL;
+    for (unsigned i; (i = atomic_fetch_add(&b->next, 1)) < b->wants.len;) {
+        want *w = &b->wants.at[i];
+        if (w->found.memory || w->object)
+            continue;
+        if (machine == NULL)
+            machine = kin_jit_take_machine(b->jit, &w->why);
+        w->status = machine ? compile_kernel(b->jit, machine, w) : KIN_BREAK;
+    }
+    if (machine)
+        kin_jit_give_machine(b->jit, machine);
+    return NULL;
+}
+
+/* Signals are for the threads of the program. */
+static bool
+start_helper(pthread_t *thread, batch *b)
+{
+    sigset_t all, before;
+    sigfillset(&all);
+    pthread_sigmask(SIG_SETMASK, &all, &before);
+    bool ok = pthread_create(thread, NULL, compile_some, b) == 0;
+    pthread_sigmask(SIG_SETMASK, &before, NULL);
+    return ok;
+}
+
+static kin_status
+compile_missing(batch *b, uint32_t missing, unsigned threads)
+{
+    pthread_t helpers[63];
+    unsigned n = 0, most = missing < threads ? missing : threads;
+    atomic_store(&b->next, 0);
+    while (n + 1 < most && n < 63 && start_helper(&helpers[n], b))
+        n++;
+    compile_some(b);
+    while (n > 0)
+        pthread_join(helpers[--n], NULL);
+    for (uint32_t i = 0; i < b->wants.len; i++) {
+        want *w = &b->wants.at[i];
+        if (w->found.memory || w->counted)
+            continue;
+        w->counted = true;
+        b->stats->compiled++;
+        b->stats->codegen_ns += w->codegen_ns;
+        b->stats->llvm_ns += w->llvm_ns;
+        if (w->llvm_ns > b->stats->slowest_ns)
+            b->stats->slowest_ns = w->llvm_ns;
+        if (w->status != KIN_OK) {
+            kin_text_add(b->why, w->why.len ? w->why.at : "LLVM: a kernel was not compiled");
+            return w->status;
+        }
+    }
+    return KIN_OK;
+}
+
+/* -- what is there ----------------------------------------------------------------------------------------------- */
+
+static bool
+needs_f16(const kin_loops *k)
+{
+    for (uint32_t i = 1; i < k->insts.len; i++)
+        if (k->insts.at[i].dtype == KIN_F16)
+            return true;
+    return false;
+}
+
+/* Kernel i of the program: in memory, the same as one before, or a new want. */
+static kin_status
+look_up(batch *b, uint32_t i, kin_text *key)
+{
+    kin_jit *jit = b->jit;
+    const kin_loops *k = &b->fused->kernels.at[i].loops;
+    kin_kernel *out = &b->fused->program->kernels.at[b->fused->kernels.at[i].kernel];
+    kin_run run = kin_emit_plan(k, &jit->target);
+    bool fresh;
+    if (needs_f16(k) && !jit->target.f16) {
+        kin_text_add(b->why, "half precision on a processor without F16C");
+        return KIN_BREAK;
+    }
+    if (!kin_loops_key(k, key))
+        return KIN_NOMEM;
+    uint32_t number = kin_intern_put(&jit->keys, key->at, key->len, &fresh);
+    if (jit->keys.failed || (fresh && kin_vec_push(&jit->entries, NULL) != KIN_OK))
+        return KIN_NOMEM;
+    out->range = run.range;
+    out->grain = run.grain;
+    out->cost = run.cost;
+    b->want_of[i] = UINT32_MAX;
+    if (jit->entries.at[number]) {
+        memcpy(&out->fn, &jit->entries.at[number], sizeof out->fn);
+        b->stats->from_memory++;
+        return KIN_OK;
+    }
+    for (uint32_t w = 0; w < b->wants.len; w++)
+        if (b->wants.at[w].number == number)
+            b->want_of[i] = w;
+    if (b->want_of[i] != UINT32_MAX) {
+        b->stats->from_memory++;
+        return KIN_OK;
+    }
+    b->want_of[i] = b->wants.len;
+    want w = {.loops = k, .run = run, .number = number, .key = *key};
+    *key = (kin_text){0};
+    kin_status s = kin_vec_push(&b->wants, w);
+    if (s != KIN_OK)
+        kin_text_deinit(&w.key);
+    return s;
+}
+
+static kin_status
+look_up_all(batch *b)
+{
+    double start = now_ns();
+    kin_status s = KIN_OK;
+    kin_text key = {0};
+    b->stats->kernels = b->fused->kernels.len;
+    kin_jit_lock(b->jit);
+    b->cache = b->jit->cache;
+    for (uint32_t i = 0; s == KIN_OK && i < b->fused->kernels.len; i++) {
+        kin_text_clear(&key);
+        s = look_up(b, i, &key);
+    }
+    kin_jit_unlock(b->jit);
+    kin_text_deinit(&key);
+    b->stats->key_ns = now_ns() - start;
+    return s;
+}
+
+static kin_cache_key
+disk_key(const batch *b, const want *w, const char *about)
+{
+    return (kin_cache_key){.structure = w->key.at, .len = w->key.len, .target = b->jit->text.at, .about = about};
+}
+
+/* How many are not there. */
+static uint32_t
+read_disk(batch *b)
+{
+    uint32_t missing = 0;
+    double start = now_ns();
+    for (uint32_t i = 0; i < b->wants.len; i++) {
+        kin_cache_key key = disk_key(b, &b->wants.at[i], NULL);
+        kin_cache_answer answer = b->cache ? kin_cache_get(b->cache, &key, &b->wants.at[i].found) : KIN_CACHE_NOTHING;
+        b->stats->disk[answer] += b->cache != NULL;
+        b->stats->from_disk += answer == KIN_CACHE_HIT;
+        missing += answer != KIN_CACHE_HIT;
+    }
+    b->stats->disk_ns += now_ns() - start;
+    return missing;
+}
+
+static void
+write_disk(batch *b)
+{
+    double start = now_ns();
+    kin_text trouble = {0};
+    for (uint32_t i = 0; b->cache && i < b->wants.len; i++) {
+        const want *w = &b->wants.at[i];
+        kin_text about = {0};
+        if (w->object == NULL)
+            continue;
+        kin_text_addf(&about, "%s\ncompiled in %.1f ms to %zu bytes\n\n", b->jit->text.at, (w->codegen_ns + w->llvm_ns) / 1e6,
+                      LLVMGetBufferSize(w->object));
+        kin_loops_print(w->loops, &about);
+        kin_cache_key key = disk_key(b, w, about.failed ? "" : about.at);
+        kin_cache_put(b->cache, &key, LLVMGetBufferStart(w->object), LLVMGetBufferSize(w->object), &trouble);
+        kin_text_deinit(&about);
+    }
+    if (trouble.len)
+        snprintf(b->stats->trouble, sizeof b->stats->trouble, "%s", trouble.at);
+    kin_text_deinit(&trouble);
+    b->stats->disk_ns += now_ns() - start;
+}
+
+/* -- loading ----------------------------------------------------------------------------------------------------- */
+
+static kin_status
+load_wants(batch *b, kin_object_part *parts, kin_object *object, kin_text *why)
+{
+    for (uint32_t i = 0; i < b->wants.len; i++) {
+        const want *w = &b->wants.at[i];
+        parts[i] = w->object ? (kin_object_part){.bytes = LLVMGetBufferStart(w->object), .len = LLVMGetBufferSize(w->object)}
+                             : (kin_object_part){.bytes = w->found.object, .len = w->found.len};
+    }
+    return kin_object_load(parts, b->wants.len, object, why);
+}
+
+/* What came from disk was whole and yet cannot be loaded: as if it had not been there. How many. */
+static uint32_t
+disown_disk(batch *b)
+{
+    uint32_t n = 0;
+    for (uint32_t i = 0; i < b->wants.len; i++) {
+        want *w = &b->wants.at[i];
+        if (w->found.memory == NULL)
+            continue;
+        kin_cache_key key = disk_key(b, w, NULL);
+        kin_cache_remove(b->cache, &key);
+        free(w->found.memory);
+        w->found = (kin_cache_found){0};
+        b->stats->disk[KIN_CACHE_HIT]--;
+        b->stats->disk[KIN_CACHE_DAMAGED]++;
+        b->stats->from_disk--;
+        n++;
+    }
+    return n;
+}
+
+/* Enters what is new; somebody else may have been faster, then our copy only takes room. */
+static kin_status
+enter(batch *b, const kin_object_part *parts, kin_object object)
+{
+    kin_jit *jit = b->jit;
+    kin_jit_lock(jit);
+    kin_status s = kin_vec_push(&jit->objects, object);
+    for (uint32_t i = 0; s == KIN_OK && i < b->wants.len; i++)
+        if (jit->entries.at[b->wants.at[i].number] == NULL)
+            jit->entries.at[b->wants.at[i].number] = parts[i].entry;
+    for (uint32_t i = 0; s == KIN_OK && i < b->fused->kernels.len; i++)
+        if (b->want_of[i] != UINT32_MAX)
+            memcpy(&b->fused->program->kernels.at[b->fused->kernels.at[i].kernel].fn,
+                   &jit->entries.at[b->wants.at[b->want_of[i]].number], sizeof(void *));
+    kin_jit_unlock(jit);
+    if (s != KIN_OK)
+        kin_object_unload(&object);
+    return s;
+}
+
+static kin_status
+load_all(batch *b, unsigned threads)
+{
+    double start = now_ns();
+    kin_object object;
+    kin_text why = {0};
+    kin_object_part *parts = malloc((b->wants.len + 1) * sizeof *parts);
+    kin_status s = parts ? load_wants(b, parts, &object, &why) : KIN_NOMEM;
+    b->stats->load_ns = now_ns() - start;
+    uint32_t missing = s == KIN_BREAK ? disown_disk(b) : 0;
+    if (missing) {
+        kin_text_clear(&why);
+        s = compile_missing(b, missing, threads);
+        if (s == KIN_OK)
+            s = load_wants(b, parts, &object, &why);
+    }
+    if (s == KIN_OK)
+        s = enter(b, parts, object);
+    if (why.len)
+        kin_text_add(b->why, why.at);
+    kin_text_deinit(&why);
+    free(parts);
+    return s;
+}
+
+/* -- all of it --------------------------------------------------------------------------------------------------- */
+
+static kin_status
+fault_of(const kin_jit *jit, kin_text *why)
+{
+    if (jit->fault == KIN_FAULT_LLVM)
+        kin_text_add(why, "LLVM: failed for a test");
+    return jit->fault == KIN_FAULT_LLVM ? KIN_BREAK : jit->fault == KIN_FAULT_MEMORY ? KIN_NOMEM : KIN_OK;
+}
+
+static kin_status
+fill(batch *b)
+{
+    KIN_TRY(look_up_all(b));
+    if (b->wants.len == 0)
+        return KIN_OK;
+    uint32_t missing = read_disk(b);
+    unsigned threads = b->jit->threads;
+    if (missing) {
+        KIN_TRY(fault_of(b->jit, b->why));
+        KIN_TRY(compile_missing(b, missing, threads));
+        write_disk(b);
+    }
+    return load_all(b, threads);
+}
+
+static void
+free_batch(batch *b)
+{
+    for (uint32_t i = 0; i < b->wants.len; i++) {
+        want *w = &b->wants.at[i];
+        kin_text_deinit(&w->key);
+        kin_text_deinit(&w->why);
+        free(w->found.memory);
+        if (w->object)
+            LLVMDisposeMemoryBuffer(w->object);
+    }
+    kin_vec_deinit(&b->wants);
+    free(b->want_of);
+}
+
+static kin_status
+compile_all(kin_jit *jit, kin_fused *f, kin_compile_stats *stats, kin_text *why)
+{
+    batch b = {.jit = jit, .fused = f, .stats = stats, .why = why};
+    b.want_of = malloc((f->kernels.len + 1) * sizeof *b.want_of);
+    kin_status s = b.want_of ? fill(&b) : KIN_NOMEM;
+    free_batch(&b);
+    return s;
+}
+
+kin_status
+kin_program_compile(kin_jit *jit, const kin_ir *ir, kin_program **out, kin_compile_stats *stats, kin_text *notes)
+{
+    kin_compile_stats none;
+    kin_text why = {0};
+    kin_fused f;
+    stats = stats ? stats : &none;
+    *stats = (kin_compile_stats){0};
+    *out = NULL;
+    double start = now_ns();
+    kin_status s = kin_fuse(ir, &f, notes);
+    stats->fuse_ns = now_ns() - start;
+    if (s == KIN_OK) {
+        s = compile_all(jit, &f, stats, &why);
+        kin_fused_deinit(&f);
+        if (s == KIN_OK)
+            *out = f.program;
+        else
+            kin_program_free(f.program);
+    }
+    if (notes && why.len) { /* nobody looks for the reason behind what was not fused */
+        kin_text_clear(notes);
+        kin_text_add(notes, why.at);
+    }
+    kin_text_deinit(&why);
+    return s;
+}
+
+#else
+
+kin_status
+kin_program_compile(kin_jit *jit, const kin_ir *ir, kin_program **out, kin_compile_stats *stats, kin_text *notes)
+{
+    *out = NULL;
+    return KIN_BREAK;
+}
+
+#endif

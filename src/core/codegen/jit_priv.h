@@ -1,0 +1,36 @@
+/* Private to src/core/codegen: the JIT's state. Its lock guards all that changes, and is never held while something is
+ * compiled, read or written. */
+#ifndef KIN_CODEGEN_JIT_PRIV_H
+#define KIN_CODEGEN_JIT_PRIV_H
+
+#include <pthread.h>
+
+#include "core/base/intern.h"
+#include "core/codegen/cache.h"
+#include "core/codegen/emit.h"
+
+#ifdef KIN_LLVM
+#include <llvm-c/TargetMachine.h>
+
+struct kin_jit {
+    pthread_mutex_t lock;
+    char *cpu, *features;
+    kin_target target;
+    kin_text text;               /* see kin_jit_target */
+    bool started;                /* LLVM */
+    KIN_VEC(LLVMTargetMachineRef) machines; /* not in use */
+    kin_intern keys;             /* of kernels */
+    KIN_VEC(void *) entries;     /* by key number; NULL: not compiled */
+    KIN_VEC(kin_object) objects; /* what is loaded */
+    kin_cache *cache;            /* in use: one of these, or NULL */
+    KIN_VEC(kin_cache *) caches;
+    unsigned threads;
+    kin_jit_fault fault;
+};
+
+/* A machine is one thread's until it is given back. NULL with `why`. */
+LLVMTargetMachineRef kin_jit_take_machine(kin_jit *jit, kin_text *why);
+void kin_jit_give_machine(kin_jit *jit, LLVMTargetMachineRef machine);
+
+#endif
+#endif

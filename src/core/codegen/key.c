@@ -1,0 +1,68 @@
+/* A kernel's loops as bytes (key.h). Written at every compilation, also of kernels that are in memory already: arrays are
+ * copied whole where they have no padding. Index expressions are spelled out, as their numbers depend on what else was tried
+ * while the kernel was put together.
+ */
+#include "core/codegen/key.h"
+
+#define ADD(v) kin_text_add_len(key, (const char *)&(v), (uint32_t)sizeof(v))
+
+static void
+add_index(const kin_loops *k, kin_ix e, kin_text *key)
+{
+    const kin_ix_expr *x = kin_ix_at(&k->ix, e);
+    int64_t head[4] = {x->constant, x->lo, x->hi, x->nterms};
+    ADD(head);
+    for (uint32_t i = 0; i < x->nterms; i++) {
+        const kin_ix_term *t = &k->ix.terms.at[x->terms + i];
+        const kin_ix_atom *a = &k->ix.atoms.at[t->atom];
+        bool nested = a->kind == KIN_IX_DIV || a->kind == KIN_IX_MOD;
+        int64_t words[6] = {t->coef, a->kind, nested ? -1 : (int64_t)a->of, a->by, a->lo, a->hi};
+        ADD(words);
+        if (nested)
+            add_index(k, a->of, key);
+    }
+}
+
+static void
+add_instructions(const kin_loops *k, kin_text *key)
+{
+    for (uint32_t i = 1; i < k->insts.len; i++) {
+        kin_loop_inst in = k->insts.at[i];
+        in.index = 0;
+        ADD(in);
+        if (k->insts.at[i].kind == KIN_LI_LOAD || k->insts.at[i].kind == KIN_LI_INDEX)
+            add_index(k, k->insts.at[i].index, key);
+    }
+}
+
+static void
+add_actions(const kin_loops *k, kin_text *key)
+{
+    for (uint32_t i = 0; i < k->actions.len; i++) {
+        const kin_loop_action *a = &k->actions.at[i];
+        uint32_t words[9] = {a->kind, a->op, a->dtype, a->row, a->phase, a->value, a->buffer, a->acc, a->position};
+        ADD(words);
+        if (a->kind != KIN_LA_REDUCE)
+            add_index(k, a->index, key);
+    }
+}
+
+bool
+kin_loops_key(const kin_loops *k, kin_text *key)
+{
+    uint32_t head[9] = {k->vars.len, k->insts.len, k->actions.len, k->buffers.len, k->nphases, k->naccs, k->vector_var,
+                        k->ordered, k->checks};
+    ADD(head);
+    for (uint32_t v = 0; v < k->vars.len; v++) {
+        int64_t words[2] = {k->vars.at[v].size, k->vars.at[v].inner};
+        ADD(words);
+    }
+    for (uint32_t b = 0; b < k->buffers.len; b++) {
+        const kin_loop_buffer *f = &k->buffers.at[b];
+        int64_t words[4] = {f->dtype, f->written, f->local, f->elements};
+        ADD(words);
+    }
+    add_instructions(k, key);
+    add_actions(k, key);
+    return !key->failed;
+}
