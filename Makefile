@@ -18,6 +18,8 @@ endif
 # Tools such as ninja are looked for beside the interpreter first.
 export PATH := $(dir $(PYTHON)):$(PATH)
 export PYTHONPATH := $(CURDIR)/python
+# Kernels that tests compile do not belong among the user's.
+export KINTSUGI_CACHE_DIR ?= $(abspath $(BUILD))/kernels
 MESON = $(PYTHON) -m mesonbuild.mesonmain
 
 .PHONY: build oracle every-k test fuzz-kernels bench-kernels test-c test-py test-watch demo models bench bench-overhead lint sanitize clean

@@ -24,10 +24,23 @@ def _path(value):
 
 def _default_cache_dir():
     base = os.environ.get("XDG_CACHE_HOME") or os.path.join(os.path.expanduser("~"), ".cache")
-    return os.environ.get("KINTSUGI_CACHE_DIR") or os.path.join(base, "kintsugi")
+    return os.environ.get("KINTSUGI_CACHE_DIR", os.path.join(base, "kintsugi")) or None
 
 
-# name: (default, check, what is accepted, known to the engine, meaning)
+def _folder(value):
+    return value is None or _path(value)
+
+
+def _set_cache(engine, values):
+    folder = values["cache_dir"]
+    engine._set_cache(None if folder is None else os.path.expanduser(folder), values["cache_limit_mb"] << 20)
+
+
+def _set_threads(engine, values):
+    engine._set_compile_threads(min(values["compile_threads"], 1024))
+
+
+# name: (default, check, what is accepted, known to the engine or the function that tells it, meaning)
 _ROWS = {
     "strict_breaks": (False, _flag, "True or False", True, "report deferred effects (print, logging) as graph breaks"),
     "recompile_limit": (8, _count, "a number from 0 on", True, "recordings of one function before calls run eagerly"),
@@ -41,7 +54,12 @@ _ROWS = {
     "freezing": (True, _flag, "True or False", True, "pack weights, fold them; made again when they change"),
     "verbose": (False, _flag, "True or False", False, "longer reports: nothing is left out as a duplicate"),
     "suppress_errors": (False, _flag, "True or False", False, "backend errors become warnings; the call stays eager"),
-    "cache_dir": (_default_cache_dir(), _path, "a path", False, "folder for compiled kernels"),
+    "cache_dir": (_default_cache_dir(), _folder, "a path, or None for no cache", _set_cache,
+                  "folder for compiled kernels (KINTSUGI_CACHE_DIR; empty: none)"),
+    "cache_limit_mb": (512, _count, "a number from 0 on", _set_cache,
+                       "megabytes of compiled kernels kept on disk, those used last; 0: no limit"),
+    "compile_threads": (0, _count, "a number from 0 on", _set_threads,
+                        "threads that compile kernels; 0: as many as PyTorch computes with"),
 }
 
 
@@ -76,7 +94,13 @@ class Config:
             raise ValueError(f"kintsugi.config.{name} = {value!r}: expected {accepted}")
         self._values[name] = value
         if in_engine and self._engine is not None:
-            self._engine.set_option(name, _for_engine(value))
+            self._tell(name, in_engine)
+
+    def _tell(self, name, how):
+        if how is True:
+            self._engine.set_option(name, _for_engine(self._values[name]))
+        else:
+            how(self._engine, self._values)
 
     def __dir__(self):
         return [*_ROWS, "patch", "describe"]
@@ -86,7 +110,7 @@ class Config:
         object.__setattr__(self, "_engine", engine)
         for name, row in _ROWS.items():
             if row[3]:
-                engine.set_option(name, _for_engine(self._values[name]))
+                self._tell(name, row[3])
 
     @contextlib.contextmanager
     def patch(self, **changes):

@@ -68,6 +68,12 @@ class Engine(types.ModuleType):
     def set_option(self, name, value):
         self.options_set[name] = value
 
+    def _set_cache(self, folder, limit):
+        self.options_set["cache"] = folder, limit
+
+    def _set_compile_threads(self, number):
+        self.options_set["compile_threads"] = number
+
     def set_listener(self, listener):
         self.listener = listener
 

@@ -21,7 +21,7 @@ typedef struct {
     kin_run run;
     uint32_t number;            /* of its key */
     kin_text key;
-    kin_cache_found found;      /* on disk */
+    kin_store_found found;      /* on disk */
     LLVMMemoryBufferRef object; /* made by LLVM */
     kin_status status;
     kin_text why;
@@ -32,7 +32,7 @@ typedef struct {
 typedef struct {
     kin_jit *jit;
     kin_fused *fused;
-    kin_cache *cache;
+    kin_store *cache;
     KIN_VEC(want) wants;
     uint32_t *want_of;          /* by kernel; UINT32_MAX: in memory */
     atomic_uint next;           /* want that no thread has looked at */
@@ -234,10 +234,10 @@ look_up_all(batch *b)
     return s;
 }
 
-static kin_cache_key
+static kin_store_key
 disk_key(const batch *b, const want *w, const char *about)
 {
-    return (kin_cache_key){.structure = w->key.at, .len = w->key.len, .target = b->jit->text.at, .about = about};
+    return (kin_store_key){.structure = w->key.at, .len = w->key.len, .target = b->jit->text.at, .about = about};
 }
 
 /* How many are not there. */
@@ -247,11 +247,11 @@ read_disk(batch *b)
     uint32_t missing = 0;
     double start = now_ns();
     for (uint32_t i = 0; i < b->wants.len; i++) {
-        kin_cache_key key = disk_key(b, &b->wants.at[i], NULL);
-        kin_cache_answer answer = b->cache ? kin_cache_get(b->cache, &key, &b->wants.at[i].found) : KIN_CACHE_NOTHING;
+        kin_store_key key = disk_key(b, &b->wants.at[i], NULL);
+        kin_store_answer answer = b->cache ? kin_store_get(b->cache, &key, &b->wants.at[i].found) : KIN_STORE_NOTHING;
         b->stats->disk[answer] += b->cache != NULL;
-        b->stats->from_disk += answer == KIN_CACHE_HIT;
-        missing += answer != KIN_CACHE_HIT;
+        b->stats->from_disk += answer == KIN_STORE_HIT;
+        missing += answer != KIN_STORE_HIT;
     }
     b->stats->disk_ns += now_ns() - start;
     return missing;
@@ -270,8 +270,8 @@ write_disk(batch *b)
         kin_text_addf(&about, "%s\ncompiled in %.1f ms to %zu bytes\n\n", b->jit->text.at, (w->codegen_ns + w->llvm_ns) / 1e6,
                       LLVMGetBufferSize(w->object));
         kin_loops_print(w->loops, &about);
-        kin_cache_key key = disk_key(b, w, about.failed ? "" : about.at);
-        kin_cache_put(b->cache, &key, LLVMGetBufferStart(w->object), LLVMGetBufferSize(w->object), &trouble);
+        kin_store_key key = disk_key(b, w, about.failed ? "" : about.at);
+        kin_store_put(b->cache, &key, LLVMGetBufferStart(w->object), LLVMGetBufferSize(w->object), &trouble);
         kin_text_deinit(&about);
     }
     if (trouble.len)
@@ -302,12 +302,12 @@ disown_disk(batch *b)
         want *w = &b->wants.at[i];
         if (w->found.memory == NULL)
             continue;
-        kin_cache_key key = disk_key(b, w, NULL);
-        kin_cache_remove(b->cache, &key);
+        kin_store_key key = disk_key(b, w, NULL);
+        kin_store_remove(b->cache, &key);
         free(w->found.memory);
-        w->found = (kin_cache_found){0};
-        b->stats->disk[KIN_CACHE_HIT]--;
-        b->stats->disk[KIN_CACHE_DAMAGED]++;
+        w->found = (kin_store_found){0};
+        b->stats->disk[KIN_STORE_HIT]--;
+        b->stats->disk[KIN_STORE_DAMAGED]++;
         b->stats->from_disk--;
         n++;
     }
@@ -430,6 +430,9 @@ kin_program_compile(kin_jit *jit, const kin_ir *ir, kin_program **out, kin_compi
         else
             kin_program_free(f.program);
     }
+    kin_jit_lock(jit);
+    kin_compile_stats_add(&jit->totals, stats);
+    kin_jit_unlock(jit);
     if (notes && why.len) { /* nobody looks for the reason behind what was not fused */
         kin_text_clear(notes);
         kin_text_add(notes, why.at);

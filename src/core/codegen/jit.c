@@ -75,7 +75,7 @@ kin_jit_free(kin_jit *jit)
     for (uint32_t i = 0; i < jit->machines.len; i++)
         LLVMDisposeTargetMachine(jit->machines.at[i]);
     for (uint32_t i = 0; i < jit->caches.len; i++)
-        kin_cache_close(jit->caches.at[i]);
+        kin_store_close(jit->caches.at[i]);
     kin_vec_deinit(&jit->objects);
     kin_vec_deinit(&jit->machines);
     kin_vec_deinit(&jit->caches);
@@ -139,14 +139,14 @@ kin_jit_give_machine(kin_jit *jit, LLVMTargetMachineRef machine)
 bool
 kin_jit_set_cache(kin_jit *jit, const char *folder, uint64_t limit, kin_text *why)
 {
-    kin_cache *c = folder ? kin_cache_open(folder, limit, why) : NULL;
+    kin_store *c = folder ? kin_store_open(folder, limit, why) : NULL;
     kin_jit_lock(jit);
     jit->cache = NULL;
     /* Some compilation may have the one from before: they stay open. */
     if (c && kin_vec_push(&jit->caches, c) == KIN_OK)
         jit->cache = c;
     else
-        kin_cache_close(c);
+        kin_store_close(c);
     bool ok = jit->cache != NULL || folder == NULL;
     kin_jit_unlock(jit);
     return ok;
@@ -170,6 +170,14 @@ const char *
 kin_jit_target(const kin_jit *jit)
 {
     return jit->text.at;
+}
+
+void
+kin_jit_totals(kin_jit *jit, kin_compile_stats *out)
+{
+    kin_jit_lock(jit);
+    *out = jit->totals;
+    kin_jit_unlock(jit);
 }
 
 void
@@ -218,6 +226,12 @@ const char *
 kin_jit_target(const kin_jit *jit)
 {
     return "";
+}
+
+void
+kin_jit_totals(kin_jit *jit, kin_compile_stats *out)
+{
+    *out = (kin_compile_stats){0};
 }
 
 void

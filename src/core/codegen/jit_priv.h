@@ -6,7 +6,7 @@
 #include <pthread.h>
 
 #include "core/base/intern.h"
-#include "core/codegen/cache.h"
+#include "core/codegen/store.h"
 #include "core/codegen/emit.h"
 
 #ifdef KIN_LLVM
@@ -22,10 +22,11 @@ struct kin_jit {
     kin_intern keys;             /* of kernels */
     KIN_VEC(void *) entries;     /* by key number; NULL: not compiled */
     KIN_VEC(kin_object) objects; /* what is loaded */
-    kin_cache *cache;            /* in use: one of these, or NULL */
-    KIN_VEC(kin_cache *) caches;
+    kin_store *cache;            /* in use: one of these, or NULL */
+    KIN_VEC(kin_store *) caches;
     unsigned threads;
     kin_jit_fault fault;
+    kin_compile_stats totals;
 };
 
 /* A machine is one thread's until it is given back. NULL with `why`. */

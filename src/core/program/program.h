@@ -75,12 +75,12 @@ typedef struct kin_program {
 
 /* What the cache on disk had for a kernel. */
 typedef enum {
-#define ANSWER(NAME, text) KIN_CACHE_##NAME,
-#include "core/program/cache_answers.def"
+#define ANSWER(NAME, text) KIN_STORE_##NAME,
+#include "core/program/store_answers.def"
 #undef ANSWER
-    KIN_CACHE__COUNT
-} kin_cache_answer;
-const char *kin_cache_answer_text(kin_cache_answer answer);
+    KIN_STORE__COUNT
+} kin_store_answer;
+const char *kin_store_answer_text(kin_store_answer answer);
 
 /* The JIT: what was compiled so far (kernels that are equal are compiled once), and LLVM, which is not touched before a
  * kernel is neither in memory nor on disk. One per process; every function takes a lock, compiling does not hold it. */
@@ -111,11 +111,17 @@ typedef struct {
     uint32_t kernels;      /* of the program */
     uint32_t compiled;     /* by LLVM, just now */
     uint32_t from_memory, from_disk;
-    uint32_t disk[KIN_CACHE__COUNT]; /* answers of the cache on disk */
+    uint32_t disk[KIN_STORE__COUNT]; /* answers of the cache on disk */
     double fuse_ns, key_ns, disk_ns, codegen_ns, llvm_ns, load_ns; /* codegen, llvm: summed over threads */
     double slowest_ns;     /* of the kernels, in LLVM */
     char trouble[200];     /* of the cache on disk; empty: none */
 } kin_compile_stats;
+
+/* Everything compiled so far, summed up. */
+void kin_jit_totals(kin_jit *jit, kin_compile_stats *out);
+void kin_compile_stats_add(kin_compile_stats *to, const kin_compile_stats *from);
+/* What came from where: "2 not in the cache, 1 damaged in the cache, removed"; nothing for what was found. */
+void kin_compile_stats_say(const kin_compile_stats *stats, kin_text *out);
 
 /* notes: one line per fusion that was refused, with the reason. KIN_BREAK with `why` in notes: a node has no code
  * generation. `ir` may be freed afterwards. */

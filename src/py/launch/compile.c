@@ -57,6 +57,11 @@ say_compiled(const kernel_launcher *self, const launch_version *version)
     kin_event_num(log, "llvm_ns", version->stats.llvm_ns);
     kin_event_int(log, "kernels", version->stats.kernels);
     kin_event_int(log, "compiled", version->stats.compiled);
+    kin_event_int(log, "from_disk", version->stats.from_disk);
+    kin_text missed = {0};
+    kin_compile_stats_say(&version->stats, &missed);
+    kin_event_str(log, "cache", missed.len > 0 ? missed.at : "");
+    kin_text_deinit(&missed);
     kin_event_int(log, "native", version->nnative);
     kin_event_int(log, "extern", version->nextern);
     kin_event_end(log);

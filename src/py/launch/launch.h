@@ -23,4 +23,15 @@ kin_status kin_launch_plan(kin_variant *v, const kin_launch_context *context) KI
  * NULL with an exception. */
 PyObject *kin_launch_describe(const kin_variant *v);
 
+/* -- jit.c: kernels of the whole process -- */
+
+/* Where kernels are kept; folder NULL: nowhere. Nothing is touched before the first kernel. False without memory. */
+bool kin_launch_set_cache(kin_event_log *log, const char *folder, uint64_t limit);
+/* 0: as many as torch uses. */
+void kin_launch_set_threads(uint32_t threads);
+/* New dict {target, kernels, compiled, from_memory, from_disk, cache, ...} of this process; NULL with an exception. */
+PyObject *kin_launch_totals(void);
+/* For tests: "llvm", "memory" or "" fail from now on. */
+bool kin_launch_set_fault(const char *name);
+
 #endif

@@ -78,6 +78,13 @@ void launch_say(const kin_launch_context *context, uint32_t unit, const char *re
 
 double launch_now(void);
 
+/* -- jit.c ------------------------------------------------------------------------------------------------------ */
+
+/* NULL with `why`. */
+kin_jit *launch_jit(kin_event_log *log, kin_text *why);
+/* Events for what went wrong with the cache on disk. */
+void launch_say_cache(kin_event_log *log, const kin_compile_stats *stats);
+
 /* -- run.c ------------------------------------------------------------------------------------------------------ */
 
 /* Forgets the code, for this reason; false when it is running. */

@@ -7,17 +7,6 @@
 #include "py/aten/tensor.h"
 #include "py/launch/frozen.h"
 
-/* The JIT of this process; kept until its end, as machine code may be running at any time. */
-static kin_jit *the_jit;
-
-static kin_jit *
-get_jit(kin_text *why)
-{
-    if (the_jit == NULL)
-        the_jit = kin_jit_new(&(kin_jit_options){0}, why);
-    return the_jit;
-}
-
 /* -- outputs of the unit ---------------------------------------------------------------------------------------- */
 
 typedef struct {
@@ -189,23 +178,11 @@ plan_deaths(launch_program *lp)
     return KIN_OK;
 }
 
-static void
-add_stats(kin_compile_stats *to, const kin_compile_stats *s)
-{
-    to->kernels += s->kernels;
-    to->compiled += s->compiled;
-    to->from_memory += s->from_memory;
-    to->from_disk += s->from_disk;
-    to->fuse_ns += s->fuse_ns;
-    to->codegen_ns += s->codegen_ns;
-    to->llvm_ns += s->llvm_ns;
-}
-
 static kin_status
 compile_program(const maker *m, const kin_library *library, const kin_ir *ir, launch_program *out, kin_compile_stats *stats,
                 kin_text *why)
 {
-    kin_jit *jit = get_jit(why);
+    kin_jit *jit = launch_jit(m->self->context.log, why);
     if (jit == NULL)
         return KIN_BREAK;
     kin_text notes = {0};
@@ -215,7 +192,8 @@ compile_program(const maker *m, const kin_library *library, const kin_ir *ir, la
         kin_text_addf(why, "%.150s", notes.at);
     kin_text_deinit(&notes);
     KIN_TRY(status);
-    add_stats(stats, &own);
+    kin_compile_stats_add(stats, &own);
+    launch_say_cache(m->self->context.log, &own);
     out->externs = calloc(out->program->externs.len + 1, sizeof *out->externs);
     if (out->externs == NULL)
         return KIN_NOMEM;

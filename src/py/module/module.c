@@ -8,6 +8,7 @@
 
 #include "core/diag/breaks.h"
 #include "py/guardeval/guard.h"
+#include "py/launch/launch.h"
 #include "py/module/compiled.h"
 #include "py/module/dispatch.h"
 #include "py/module/dump.h"
@@ -309,6 +310,49 @@ rebuild(PyObject *module, PyObject *args)
     return kin_compiled_rebuild(fn, kwargs);
 }
 
+/* -- kernels of the whole process -------------------------------------------------------------------------- */
+
+static PyObject *
+set_cache(PyObject *module, PyObject *args)
+{
+    PyObject *path, *bytes = NULL;
+    unsigned long long limit;
+    if (!PyArg_ParseTuple(args, "OK:_set_cache", &path, &limit))
+        return NULL;
+    if (path != Py_None && !PyUnicode_FSConverter(path, &bytes))
+        return NULL;
+    bool ok = kin_launch_set_cache(state_of(module)->log, bytes == NULL ? NULL : PyBytes_AS_STRING(bytes), limit);
+    Py_XDECREF(bytes);
+    if (!ok)
+        return PyErr_NoMemory();
+    Py_RETURN_NONE;
+}
+
+static PyObject *
+set_threads(PyObject *module, PyObject *number)
+{
+    unsigned long threads = PyLong_AsUnsignedLong(number);
+    if (PyErr_Occurred())
+        return NULL;
+    kin_launch_set_threads(threads < 1024 ? (uint32_t)threads : 1024);
+    Py_RETURN_NONE;
+}
+
+static PyObject *
+kernel_totals(PyObject *module, PyObject *unused)
+{
+    return kin_launch_totals();
+}
+
+static PyObject *
+set_fault(PyObject *module, PyObject *name)
+{
+    const char *text = PyUnicode_AsUTF8(name);
+    if (text == NULL)
+        return NULL;
+    return PyBool_FromLong(kin_launch_set_fault(text));
+}
+
 static PyMethodDef module_methods[] = {
     {"set_option", set_option, METH_VARARGS, "set_option(name, value): see options() for the names."},
     {"options", get_options, METH_NOARGS, "All options as a dict."},
@@ -324,6 +368,10 @@ static PyMethodDef module_methods[] = {
      "For tests: _bind(function, ...) lists its parameters as a call binds them; None = CPython refuses."},
     {"_log_fallback", log_fallback, METH_VARARGS, "_log_fallback(name, reason, row='')"},
     {"_log_lower", log_lower, METH_VARARGS, "_log_lower(name, variant, graph, backend, time_ns)"},
+    {"_set_cache", set_cache, METH_VARARGS, "_set_cache(folder or None, limit in bytes, 0 = none)"},
+    {"_set_compile_threads", set_threads, METH_O, "How many threads compile kernels; 0: as many as torch uses."},
+    {"_set_fault", set_fault, METH_O, "For tests: 'llvm' or 'memory' fails from now on; '' nothing."},
+    {"kernel_totals", kernel_totals, METH_NOARGS, "What was compiled in this process, and where kernels came from."},
     {"_rebuild", rebuild, METH_VARARGS, "For pickle: kintsugi.compile(fn, **kwargs)."},
     {NULL, NULL, 0, NULL},
 };

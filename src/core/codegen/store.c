@@ -1,5 +1,5 @@
-/* Kernels on disk (cache.h): names, files, and which ones go when there are too many. */
-#include "core/codegen/cache.h"
+/* Kernels on disk (store.h): names, files, and which ones go when there are too many. */
+#include "core/codegen/store.h"
 
 #include <dirent.h>
 #include <errno.h>
@@ -16,7 +16,7 @@
 
 enum { NAME = 64, MOST_BYTES = 1 << 28, TOUCH_SECONDS = 3600, KEEP_TEMPORARY_SECONDS = 3600 };
 
-struct kin_cache {
+struct kin_store {
     pthread_mutex_t lock; /* for what changes */
     int folder;
     uint64_t limit, unchecked; /* bytes written since the last trim */
@@ -60,7 +60,7 @@ typedef struct {
 } names;
 
 static names
-names_of(const kin_cache_key *key)
+names_of(const kin_store_key *key)
 {
     names n;
     size_t len = strlen(key->target);
@@ -113,10 +113,10 @@ open_folder(const char *path, kin_text *why)
     return folder;
 }
 
-kin_cache *
-kin_cache_open(const char *path, uint64_t limit, kin_text *why)
+kin_store *
+kin_store_open(const char *path, uint64_t limit, kin_text *why)
 {
-    kin_cache *c = calloc(1, sizeof *c);
+    kin_store *c = calloc(1, sizeof *c);
     if (c == NULL)
         return NULL;
     c->folder = open_folder(path, why);
@@ -130,7 +130,7 @@ kin_cache_open(const char *path, uint64_t limit, kin_text *why)
 }
 
 void
-kin_cache_close(kin_cache *c)
+kin_store_close(kin_store *c)
 {
     if (c == NULL)
         return;
@@ -143,7 +143,7 @@ kin_cache_close(kin_cache *c)
 
 /* Files are read as a whole: they are small, and nobody can change what has been checked. */
 static unsigned char *
-read_file(kin_cache *c, const char *name, size_t *len, struct stat *s, bool *there)
+read_file(kin_store *c, const char *name, size_t *len, struct stat *s, bool *there)
 {
     unsigned char *bytes = NULL;
     int file = openat(c->folder, name, O_RDONLY | O_CLOEXEC | O_NOFOLLOW);
@@ -177,7 +177,7 @@ is_whole(const unsigned char *bytes, size_t len, file_header *h)
 }
 
 static bool
-is_for(const unsigned char *bytes, const file_header *h, const kin_cache_key *key)
+is_for(const unsigned char *bytes, const file_header *h, const kin_store_key *key)
 {
     size_t len = strlen(key->target), padded = (len + 8) / 8 * 8, structure = (key->len + 7) / 8 * 8;
     const unsigned char *at = bytes + sizeof *h;
@@ -194,13 +194,13 @@ processor_len(const char *target)
 }
 
 /* The same loops are there, for other targets: which? */
-static kin_cache_answer
-look_around(kin_cache *c, const names *n, const kin_cache_key *key)
+static kin_store_answer
+look_around(kin_store *c, const names *n, const kin_store_key *key)
 {
-    kin_cache_answer answer = KIN_CACHE_NOTHING;
+    kin_store_answer answer = KIN_STORE_NOTHING;
     int folder = openat(c->folder, n->folder, O_RDONLY | O_DIRECTORY | O_CLOEXEC | O_NOFOLLOW);
     DIR *d = folder < 0 ? NULL : fdopendir(folder);
-    for (struct dirent *e; d && answer != KIN_CACHE_OTHER_VERSION && (e = readdir(d)) != NULL;) {
+    for (struct dirent *e; d && answer != KIN_STORE_OTHER_VERSION && (e = readdir(d)) != NULL;) {
         char name[NAME + 300];
         file_header h;
         struct stat s;
@@ -214,7 +214,7 @@ look_around(kin_cache *c, const names *n, const kin_cache_key *key)
             const char *other = (const char *)bytes + sizeof h + h.structure_len;
             size_t mine = processor_len(key->target);
             bool same = processor_len(other) == mine && memcmp(other, key->target, mine) == 0;
-            answer = same ? KIN_CACHE_OTHER_VERSION : KIN_CACHE_OTHER_CPU;
+            answer = same ? KIN_STORE_OTHER_VERSION : KIN_STORE_OTHER_CPU;
         }
         free(bytes);
     }
@@ -227,36 +227,36 @@ look_around(kin_cache *c, const names *n, const kin_cache_key *key)
 
 /* Files are as young as their last use, to the hour. */
 static void
-touch(kin_cache *c, const char *name, const struct stat *s)
+touch(kin_store *c, const char *name, const struct stat *s)
 {
     if (time(NULL) - s->st_mtime > TOUCH_SECONDS)
         utimensat(c->folder, name, NULL, 0);
 }
 
-kin_cache_answer
-kin_cache_get(kin_cache *c, const kin_cache_key *key, kin_cache_found *out)
+kin_store_answer
+kin_store_get(kin_store *c, const kin_store_key *key, kin_store_found *out)
 {
     names n = names_of(key);
     file_header h;
     struct stat s;
     size_t len = 0;
     bool there;
-    *out = (kin_cache_found){0};
+    *out = (kin_store_found){0};
     unsigned char *bytes = read_file(c, n.file, &len, &s, &there);
     if (!there)
         return look_around(c, &n, key);
     if (!is_whole(bytes, len, &h) || !is_for(bytes, &h, key)) {
         free(bytes);
-        kin_cache_remove(c, key);
-        return KIN_CACHE_DAMAGED;
+        kin_store_remove(c, key);
+        return KIN_STORE_DAMAGED;
     }
     touch(c, n.file, &s);
-    *out = (kin_cache_found){.memory = bytes, .object = bytes + (len - h.object_len), .len = h.object_len};
-    return KIN_CACHE_HIT;
+    *out = (kin_store_found){.memory = bytes, .object = bytes + (len - h.object_len), .len = h.object_len};
+    return KIN_STORE_HIT;
 }
 
 void
-kin_cache_remove(kin_cache *c, const kin_cache_key *key)
+kin_store_remove(kin_store *c, const kin_store_key *key)
 {
     names n = names_of(key);
     unlinkat(c->folder, n.file, 0);
@@ -281,7 +281,7 @@ write_all(int file, const void *bytes, size_t len)
 }
 
 static bool
-write_file(kin_cache *c, const char *folder, const char *name, const void *bytes, size_t len)
+write_file(kin_store *c, const char *folder, const char *name, const void *bytes, size_t len)
 {
     char temporary[2 * NAME];
     pthread_mutex_lock(&c->lock);
@@ -304,7 +304,7 @@ write_file(kin_cache *c, const char *folder, const char *name, const void *bytes
 
 /* The whole file in memory; *total its length. */
 static unsigned char *
-pack(const kin_cache_key *key, const void *object, size_t len, size_t *total)
+pack(const kin_store_key *key, const void *object, size_t len, size_t *total)
 {
     size_t target = strlen(key->target), structure = (key->len + 7) / 8 * 8, padded = (target + 8) / 8 * 8;
     *total = sizeof(file_header) + structure + padded + len;
@@ -324,7 +324,7 @@ pack(const kin_cache_key *key, const void *object, size_t len, size_t *total)
 
 /* Sees to the limit before much has been written since the last time. */
 static void
-account(kin_cache *c, size_t bytes)
+account(kin_store *c, size_t bytes)
 {
     pthread_mutex_lock(&c->lock);
     c->unchecked += bytes;
@@ -335,11 +335,11 @@ account(kin_cache *c, size_t bytes)
     }
     pthread_mutex_unlock(&c->lock);
     if (due)
-        kin_cache_trim(c);
+        kin_store_trim(c);
 }
 
 bool
-kin_cache_put(kin_cache *c, const kin_cache_key *key, const void *object, size_t len, kin_text *why)
+kin_store_put(kin_store *c, const kin_store_key *key, const void *object, size_t len, kin_text *why)
 {
     names n = names_of(key);
     size_t total;
@@ -376,7 +376,7 @@ typedef struct {
 } listing;
 
 static void
-list_file(kin_cache *c, listing *l, const char *folder, const char *name)
+list_file(kin_store *c, listing *l, const char *folder, const char *name)
 {
     char path[NAME + 300];
     struct stat s;
@@ -395,7 +395,7 @@ list_file(kin_cache *c, listing *l, const char *folder, const char *name)
 }
 
 static void
-list_folder(kin_cache *c, listing *l, const char *name)
+list_folder(kin_store *c, listing *l, const char *name)
 {
     int folder = openat(c->folder, name, O_RDONLY | O_DIRECTORY | O_CLOEXEC | O_NOFOLLOW);
     DIR *d = folder < 0 ? NULL : fdopendir(folder);
@@ -411,7 +411,7 @@ list_folder(kin_cache *c, listing *l, const char *name)
 }
 
 static void
-list_all(kin_cache *c, listing *l)
+list_all(kin_store *c, listing *l)
 {
     int folder = openat(c->folder, ".", O_RDONLY | O_DIRECTORY | O_CLOEXEC);
     DIR *d = folder < 0 ? NULL : fdopendir(folder);
@@ -434,7 +434,7 @@ by_use(const void *a, const void *b)
 }
 
 static uint64_t
-unlink_entry(kin_cache *c, const entry *e)
+unlink_entry(kin_store *c, const entry *e)
 {
     char path[3 * NAME];
     struct stat s;
@@ -449,7 +449,7 @@ unlink_entry(kin_cache *c, const entry *e)
 }
 
 uint32_t
-kin_cache_trim(kin_cache *c)
+kin_store_trim(kin_store *c)
 {
     listing l = {0};
     uint32_t removed = 0;

@@ -21,7 +21,7 @@ static const char *const text = "%1 = input 0 : f32[64, 96]\n"
                                 "%8 = input 3 : f32[50]\n"
                                 "%9 = neg %8 : f32[50]\n"
                                 "return %5 : {1, 1}, %6 : {33, 1}, %7 : {33, 1}, %9 : {1}\n";
-static char base[] = "/tmp/kin_cache_XXXXXX";
+static char base[] = "/tmp/kin_store_XXXXXX";
 static char folder[64];
 
 static kin_jit *
@@ -127,7 +127,7 @@ check_round_trip(void)
     CHECK_EQ(run_stats.kernels, 4);
     CHECK_EQ(run_stats.compiled, 3);
     CHECK_EQ(run_stats.from_memory, 1);
-    CHECK_EQ(run_stats.disk[KIN_CACHE_NOTHING], 3);
+    CHECK_EQ(run_stats.disk[KIN_STORE_NOTHING], 3);
     CHECK_EQ(each_file(".kernel", NULL), 3);
     CHECK_EQ(each_file(".txt", NULL), 3);
     CHECK(run_anew(NULL, 1));
@@ -145,7 +145,7 @@ check_damage(void)
     for (int i = 0; i < 2; i++) {
         each_file(".kernel", damages[i]);
         CHECK(run_anew(NULL, 1));
-        CHECK_EQ(run_stats.disk[KIN_CACHE_DAMAGED], 3);
+        CHECK_EQ(run_stats.disk[KIN_STORE_DAMAGED], 3);
         CHECK_EQ(run_stats.compiled, 3);
         CHECK(run_anew(NULL, 1));
         CHECK_EQ(run_stats.from_disk, 3);
@@ -160,7 +160,7 @@ check_other_processor(void)
 {
     CHECK(run_anew("x86-64", 1));
     CHECK_EQ(run_stats.compiled, 3);
-    CHECK_EQ(run_stats.disk[KIN_CACHE_OTHER_CPU], 3);
+    CHECK_EQ(run_stats.disk[KIN_STORE_OTHER_CPU], 3);
     CHECK_EQ(each_file(".kernel", NULL), 6);
     CHECK(run_anew(NULL, 1));
     CHECK_EQ(run_stats.from_disk, 3);
@@ -180,7 +180,7 @@ check_folders(void)
     CHECK(!kin_jit_set_cache(jit, "/proc/nowhere", 0, &why) && why.len);
     CHECK(run_with(jit, text));
     CHECK_EQ(run_stats.compiled, 3);
-    CHECK_EQ(run_stats.disk[KIN_CACHE_NOTHING], 0);
+    CHECK_EQ(run_stats.disk[KIN_STORE_NOTHING], 0);
     CHECK(kin_jit_set_cache(jit, NULL, 0, &why));
     kin_jit_free(jit);
     kin_text_deinit(&why);
@@ -275,7 +275,7 @@ main(void)
 {
     kin_jit *jit = kin_jit_new(NULL, &(kin_text){0});
     if (jit == NULL || mkdtemp(base) == NULL) {
-        printf("cache: skipped\n");
+        printf("store: skipped\n");
         return 77;
     }
     kin_jit_free(jit);
@@ -293,5 +293,5 @@ main(void)
     char remove[80];
     snprintf(remove, sizeof remove, "rm -r %s", base);
     CHECK(system(remove) == 0);
-    return check_report("cache");
+    return check_report("store");
 }

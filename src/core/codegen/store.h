@@ -6,8 +6,8 @@
  * Nothing here fails a compilation. Files appear whole (written beside, then renamed), so processes may share a folder.
  * The folder must belong to the user and be closed to others: it holds machine code.
  */
-#ifndef KIN_CODEGEN_CACHE_H
-#define KIN_CODEGEN_CACHE_H
+#ifndef KIN_CODEGEN_STORE_H
+#define KIN_CODEGEN_STORE_H
 
 #include <stddef.h>
 #include <stdint.h>
@@ -20,26 +20,26 @@ typedef struct {
     size_t len;
     const char *target; /* "processor\nfeatures\nversion" */
     const char *about;  /* for people, as written beside the object; only for put */
-} kin_cache_key;
+} kin_store_key;
 
 typedef struct {
     void *memory;       /* free() */
     const void *object; /* in memory */
     size_t len;
-} kin_cache_found;
+} kin_store_found;
 
-typedef struct kin_cache kin_cache;
+typedef struct kin_store kin_store;
 
 /* Makes the folder when it is missing. NULL with `why`. limit: bytes, 0 = no limit. */
-kin_cache *kin_cache_open(const char *folder, uint64_t limit, kin_text *why);
-void kin_cache_close(kin_cache *c);
+kin_store *kin_store_open(const char *folder, uint64_t limit, kin_text *why);
+void kin_store_close(kin_store *c);
 
-/* KIN_CACHE_HIT fills `out`. A damaged file is removed. */
-kin_cache_answer kin_cache_get(kin_cache *c, const kin_cache_key *key, kin_cache_found *out);
+/* KIN_STORE_HIT fills `out`. A damaged file is removed. */
+kin_store_answer kin_store_get(kin_store *c, const kin_store_key *key, kin_store_found *out);
 /* False with `why` the first time that it cannot be written; the cache is then only read. */
-bool kin_cache_put(kin_cache *c, const kin_cache_key *key, const void *object, size_t len, kin_text *why);
+bool kin_store_put(kin_store *c, const kin_store_key *key, const void *object, size_t len, kin_text *why);
 /* Files beyond the limit, those not used for longest first; put does it now and then. How many were removed. */
-uint32_t kin_cache_trim(kin_cache *c);
-void kin_cache_remove(kin_cache *c, const kin_cache_key *key);
+uint32_t kin_store_trim(kin_store *c);
+void kin_store_remove(kin_store *c, const kin_store_key *key);
 
 #endif

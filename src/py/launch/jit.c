@@ -1,0 +1,119 @@
+/* The JIT of this process, made for the first kernel and kept until the end, as machine code may be running at any time; its
+ * settings, wherever they come from, and what it has done.
+ */
+#include <stdlib.h>
+#include <string.h>
+
+#include "py/launch/launch_priv.h"
+
+static struct {
+    kin_jit *jit;
+    char *folder; /* of the cache; NULL: none */
+    uint64_t limit;
+    uint32_t threads; /* 0: torch's */
+} process;
+
+static void
+say_trouble(kin_event_log *log, const char *reason)
+{
+    kin_event_begin(log, KIN_EVENT_CACHE);
+    kin_event_str(log, "path", process.folder == NULL ? "" : process.folder);
+    kin_event_str(log, "reason", reason);
+    kin_event_end(log);
+}
+
+static void
+open_cache(kin_event_log *log)
+{
+    kin_text why = {0};
+    if (!kin_jit_set_cache(process.jit, process.folder, process.limit, &why))
+        say_trouble(log, why.len > 0 ? why.at : "out of memory");
+    kin_text_deinit(&why);
+}
+
+/* torch.get_num_threads(); 1 when it cannot be asked. */
+static unsigned
+torch_threads(void)
+{
+    PyObject *torch = PyImport_ImportModule("torch");
+    PyObject *number = torch == NULL ? NULL : PyObject_CallMethod(torch, "get_num_threads", NULL);
+    long n = number == NULL ? -1 : PyLong_AsLong(number);
+    PyErr_Clear();
+    Py_XDECREF(number);
+    Py_XDECREF(torch);
+    return n > 0 && n < 1024 ? (unsigned)n : 1;
+}
+
+kin_jit *
+launch_jit(kin_event_log *log, kin_text *why)
+{
+    if (process.jit == NULL) {
+        process.jit = kin_jit_new(NULL, why);
+        if (process.jit == NULL)
+            return NULL;
+        open_cache(log);
+    }
+    kin_jit_set_threads(process.jit, process.threads != 0 ? process.threads : torch_threads());
+    return process.jit;
+}
+
+void
+launch_say_cache(kin_event_log *log, const kin_compile_stats *stats)
+{
+    if (stats->trouble[0] != 0)
+        say_trouble(log, stats->trouble);
+    if (stats->disk[KIN_STORE_DAMAGED] != 0)
+        say_trouble(log, "damaged kernels were removed and compiled again");
+}
+
+bool
+kin_launch_set_cache(kin_event_log *log, const char *folder, uint64_t limit)
+{
+    char *copy = folder == NULL ? NULL : strdup(folder);
+    if (copy == NULL && folder != NULL)
+        return false;
+    free(process.folder);
+    process.folder = copy;
+    process.limit = limit;
+    if (process.jit != NULL)
+        open_cache(log);
+    return true;
+}
+
+void
+kin_launch_set_threads(uint32_t threads)
+{
+    process.threads = threads;
+}
+
+PyObject *
+kin_launch_totals(void)
+{
+    kin_compile_stats s = {0};
+    kin_text cache = {0};
+    if (process.jit != NULL)
+        kin_jit_totals(process.jit, &s);
+    kin_compile_stats_say(&s, &cache);
+    PyObject *dict = Py_BuildValue(
+        "{s:z,s:z,s:I,s:I,s:I,s:I,s:s,s:d,s:d,s:d,s:d,s:d,s:d,s:d}", "folder", process.folder, "target",
+        process.jit == NULL ? NULL : kin_jit_target(process.jit), "kernels", s.kernels, "compiled", s.compiled, "from_memory",
+        s.from_memory, "from_disk", s.from_disk, "missed", cache.len > 0 ? cache.at : "", "fuse_ns", s.fuse_ns, "key_ns",
+        s.key_ns, "disk_ns", s.disk_ns, "codegen_ns", s.codegen_ns, "llvm_ns", s.llvm_ns, "load_ns", s.load_ns, "slowest_ns",
+        s.slowest_ns);
+    kin_text_deinit(&cache);
+    return dict;
+}
+
+bool
+kin_launch_set_fault(const char *name)
+{
+    kin_text why = {0};
+    bool llvm = strcmp(name, "llvm") == 0, memory = strcmp(name, "memory") == 0;
+    if (!llvm && !memory && name[0] != 0)
+        return false;
+    kin_jit *jit = launch_jit(NULL, &why);
+    if (jit != NULL)
+        kin_jit_set_fault(jit, llvm ? KIN_FAULT_LLVM : memory ? KIN_FAULT_MEMORY : KIN_FAULT_NONE);
+    kin_text_deinit(&why);
+    return jit != NULL;
+}
