@@ -2,6 +2,7 @@
 
     pytest tests/corpus                         the engine
     pytest tests/corpus --engine=eager          the corpus against itself
+    pytest tests/corpus --engine=kintsugi_kernels   with kernels; last digits of floats may differ
     pytest tests/corpus --every-k               and leave before every k-th step of each replay
 """
 import datetime
@@ -52,8 +53,8 @@ def replays_of(engine, path, name):
         return 0   # it died; test_behaves_as_eager says so
 
 
-def fail_if_different(expected, actual):
-    differences = run.compare(expected, actual)
+def fail_if_different(engine, expected, actual):
+    differences = run.compare(expected, actual, engine.close)
     if differences:
         pytest.fail("\n".join(differences[:12]), pytrace=False)
 
@@ -82,7 +83,7 @@ def test_case_is_what_it_says(path, case):
 
 @every_case
 def test_behaves_as_eager(engine, path, case):
-    fail_if_different(run.eager_run(path, case.name), engine_run(engine, path, case.name))
+    fail_if_different(engine, run.eager_run(path, case.name), engine_run(engine, path, case.name))
 
 
 @every_case
@@ -111,7 +112,7 @@ def exits_at(engine, path, name, ks):
     expected, out = run.eager_run(path, name), []
     for k in ks:
         actual = run.run_case(path, name, engine, k)
-        out.append((k, forced_exits(actual.stats), run.compare(expected, actual)[:12]))
+        out.append((k, forced_exits(actual.stats), run.compare(expected, actual, engine.close)[:12]))
     return out
 
 

@@ -33,11 +33,12 @@ def write_program(program, folder):
 def compare_program(path, engine, exits=()):
     """Differences between eager and the engine, then with a forced exit before each step in `exits`."""
     expected = run.run_case(path, "f", engines.Eager())
-    found = run.compare(expected, run.run_case(path, "f", engine))
+    found = run.compare(expected, run.run_case(path, "f", engine), engine.close)
     for k in exits:
         if found:
             break
-        found = [f"exit before step {k}: {d}" for d in run.compare(expected, run.run_case(path, "f", engine, k))]
+        left = run.run_case(path, "f", engine, k)
+        found = [f"exit before step {k}: {d}" for d in run.compare(expected, left, engine.close)]
     return found
 
 
@@ -163,7 +164,8 @@ def main(argv=None):
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--count", type=int, default=1)
-    parser.add_argument("--engine", default=os.environ.get("KIN_ENGINE", "kintsugi"))
+    parser.add_argument("--engine", default=os.environ.get("KIN_ENGINE", "kintsugi"),
+                        help="kintsugi (without kernels, every bit as in eager), kintsugi_kernels (last digits may differ)")
     parser.add_argument("--show", action="store_true", help="print each program")
     parser.add_argument("--every-k", action="store_true", help=f"also force exits before steps 0..{MAX_EXITS}")
     parser.add_argument("--no-shrink", action="store_true")

@@ -1,5 +1,6 @@
 """Graphs through our own kernels: results, strides and sharing as eager has them, whatever happens around a launch."""
 
+import contextlib
 import gc
 import threading
 import warnings
@@ -373,3 +374,75 @@ def test_slower_versions_are_dropped():
     assert version["steps_ns"] > 0 and version["launch_ns"] > 0
     assert version["compiled"] == (version["launch_ns"] <= version["steps_ns"])
     assert version["compiled"] or "faster" in version["reason"]
+
+
+def check_around(fn, *around, launched):
+    """Compares calls in each of these surroundings, two in each, after a recording outside; `launched` of them by kernels."""
+    compiled = kintsugi.compile(fn)
+    for enter in (warnings.catch_warnings, *around):
+        for _ in range(2):
+            x = mat()
+            with enter():
+                same(compiled(x), fn(x))
+    assert runs(compiled) == 1 + launched, versions(compiled)
+
+
+@contextlib.contextmanager
+def default_dtype(dtype):
+    before = torch.get_default_dtype()
+    torch.set_default_dtype(dtype)
+    try:
+        yield
+    finally:
+        torch.set_default_dtype(before)
+
+
+@contextlib.contextmanager
+def deterministic():
+    torch.use_deterministic_algorithms(True)
+    try:
+        yield
+    finally:
+        torch.use_deterministic_algorithms(False)
+
+
+def test_default_dtype():
+    check_around(lambda x: (torch.ones(3) * x.sum(), x.long() / 2 + 1), lambda: default_dtype(torch.float64),
+                 lambda: default_dtype(torch.float16), lambda: default_dtype(torch.float32), launched=4)
+
+
+def test_deterministic_algorithms_are_torchs():
+    """They fill new memory with NaN."""
+    check_around(lambda x: (torch.empty(3) * 0 + 1).isnan() if torch.are_deterministic_algorithms_enabled() else (x + 1).sin(),
+                 deterministic, launched=0)
+
+
+def test_tangents_are_not_lost():
+    """A tensor with a tangent looks like any other."""
+    fn = lambda x: (x.sin() * 2).exp()   # noqa: E731
+    compiled = kintsugi.compile(fn)
+    for _ in range(2):
+        compiled(vec())
+    assert runs(compiled) == 1
+    x, t = vec(), vec()
+    with torch.autograd.forward_ad.dual_level():
+        wanted, got = (torch.autograd.forward_ad.unpack_dual(f(torch.autograd.forward_ad.make_dual(x, t))).tangent
+                       for f in (fn, compiled))
+    same(got, wanted)
+
+
+def test_warnings_of_torchs_kernels(capfd):
+    """Found only when an operator runs on data; printed by nobody."""
+    fn = lambda x: (x[:1].std(0) + 1).sin()   # noqa: E731
+    for trials in (0, 3):
+        engine.set_option("trials", trials)
+        compiled = kintsugi.compile(fn)
+        for _ in range(4):
+            x, counts = mat(), []
+            for f in (fn, compiled):
+                with warnings.catch_warnings(record=True) as caught:
+                    warnings.simplefilter("always")
+                    f(x)
+                counts.append(len(caught))
+            assert counts == [1, 1]
+    assert "degrees of freedom" not in capfd.readouterr().err

@@ -148,7 +148,7 @@ rule_count_nonzero(low_call *c, int row)
     return done(c, 0, reduce(c, KIN_IR_REDUCE_SUM, kin_ir_cast(c->ir, kin_ir_cast(c->ir, x, KIN_BOOL), KIN_I64), &r));
 }
 
-/* In two passes: the mean, then the squared distances from it. */
+/* In two passes: the mean, then the squared distances from it. Eager warns where no degree of freedom is left. */
 bool
 rule_var(low_call *c, int row)
 {
@@ -156,12 +156,14 @@ rule_var(low_call *c, int row)
     reduced r;
     if (x == 0 || !read_dims(c, x, low_arg(c, 1, "dim"), &r) || !kin_dtype_is_float(low_dtype_of(c, x)))
         return false;
-    x = kin_ir_cast(c->ir, x, low_wide(low_dtype_of(c, x)));
     double left = (double)r.elements - low_float_or(c, 2, "correction", 1);
+    if (left <= 0)
+        return false;
+    x = kin_ir_cast(c->ir, x, low_wide(low_dtype_of(c, x)));
     kin_irn mean = low_bin(c, KIN_IR_DIV, reduce(c, KIN_IR_REDUCE_SUM, x, &r), (double)r.elements);
     kin_irn away = low_bi(c, KIN_IR_SUB, x, low_expand_like(c, mean, x));
     kin_irn sum = reduce(c, KIN_IR_REDUCE_SUM, low_bi(c, KIN_IR_MUL, away, away), &r);
-    kin_irn spread = low_bin(c, KIN_IR_DIV, sum, left > 0 ? left : 0);
+    kin_irn spread = low_bin(c, KIN_IR_DIV, sum, left);
     if (row == STD || row == STD_MEAN)
         spread = low_un(c, KIN_IR_SQRT, spread);
     return done(c, 0, spread) && (row < VAR_MEAN || done(c, 1, mean));

@@ -30,6 +30,9 @@ static struct {
     int64_t (*function_modes)(void), (*dispatch_modes)(void);
     bool (*autocast_on)(int8_t device);
     int8_t (*autocast_dtype)(int8_t device), (*default_dtype)(void);
+    void *context;             /* of torch as a whole */
+    bool (*deterministic)(const void *context);
+    PyObject *forward, *level; /* dict of torch.autograd.forward_ad; the name of its depth in there, -1 = none */
     Py_ssize_t storage_offset; /* of the StorageImpl pointer in the TensorImpl */
     uint64_t keys[2];          /* of tensors made outside and inside of inference mode */
     bool ready, failed;
@@ -48,7 +51,12 @@ find_functions(PyObject *torch_module)
     void *cpu = make.cpu = kin_aten_library(torch_module, "libtorch_cpu.so");
     void *c10 = kin_aten_library(torch_module, "libc10.so");
     void *python = kin_aten_library(torch_module, "libtorch_python.so");
-    return kin_aten_symbol(cpu, "aoti_torch_empty_strided", &make.new_strided) &&
+    void *(*global_context)(void);
+    if (!kin_aten_symbol(cpu, "_ZN2at13globalContextEv", &global_context))
+        return false;
+    make.context = global_context();
+    return kin_aten_symbol(cpu, "_ZNK2at7Context23deterministicAlgorithmsEv", &make.deterministic) &&
+           kin_aten_symbol(cpu, "aoti_torch_empty_strided", &make.new_strided) &&
            kin_aten_symbol(cpu, "aoti_torch_create_tensor_from_blob", &make.over) &&
            kin_aten_symbol(cpu, "aoti_torch_delete_tensor_object", &make.delete) &&
            kin_aten_symbol(cpu, "aoti_torch_get_data_ptr", &make.data) &&
@@ -131,11 +139,22 @@ find_keys(PyObject *torch_module)
     return make.keys[0] != 0 && make.keys[1] != 0 && make.keys[0] != make.keys[1];
 }
 
+static bool
+find_forward(void)
+{
+    PyObject *module = PyImport_ImportModule("torch.autograd.forward_ad");
+    make.level = module == NULL ? NULL : PyUnicode_InternFromString("_current_level");
+    make.forward = make.level == NULL ? NULL : Py_NewRef(PyModule_GetDict(module));
+    Py_XDECREF(module);
+    PyErr_Clear();
+    return make.forward != NULL && PyDict_GetItem(make.forward, make.level) != NULL;
+}
+
 kin_status
 kin_make_init(PyObject *torch_module)
 {
     if (!make.ready && !make.failed) {
-        make.ready = find_functions(torch_module) && check_samples() && find_keys(torch_module);
+        make.ready = find_functions(torch_module) && check_samples() && find_keys(torch_module) && find_forward();
         make.failed = !make.ready;
     }
     return make.ready ? KIN_OK : KIN_BREAK;
@@ -229,6 +248,15 @@ bool
 kin_default_is_f64(void)
 {
     return make.default_dtype() == dtype_numbers[KIN_F64];
+}
+
+bool
+kin_ambient_special(void)
+{
+    PyObject *level = PyDict_GetItem(make.forward, make.level); /* borrowed */
+    bool dual = level == NULL || !PyLong_CheckExact(level) || Py_SIZE(level) >= 0;
+    int8_t dtype = make.default_dtype();
+    return dual || make.deterministic(make.context) || (dtype != dtype_numbers[KIN_F64] && dtype != dtype_numbers[KIN_F32]);
 }
 
 bool

@@ -34,6 +34,9 @@ void kin_grad_set(bool enabled);
 /* What the results of operators depend on beside their operands: autocast on the CPU and the default dtype, in one number. */
 uint32_t kin_ambient_state(void);
 bool kin_default_is_f64(void);
+/* Must all operators be left to torch? Where it promises to repeat every bit (and fills new memory), where tensors carry tangents
+ * of forward differentiation unseen, and with a default dtype of half precision. */
+bool kin_ambient_special(void);
 /* Does a torch-function or dispatch mode see calls in this thread? */
 bool kin_modes_active(void);
 

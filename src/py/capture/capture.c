@@ -2,7 +2,9 @@
  * as before, and warnings that the program has seen already are not shown again.
  */
 #include <stdlib.h>
+#include <time.h>
 
+#include "py/aten/warn.h"
 #include "py/capture/capture_priv.h"
 #include "py/compat/failure.h"
 #include "py/replay/replay.h"
@@ -17,7 +19,7 @@ kin_capture_init(void)
     if (T.ready || T.failed)
         return T.ready ? KIN_OK : KIN_BREAK;
     PyObject *torch = PyImport_ImportModule("torch");
-    bool ok = torch != NULL && kin_aten_init(torch) == KIN_OK && kin_make_init(torch) == KIN_OK &&
+    bool ok = torch != NULL && kin_aten_init(torch) == KIN_OK && kin_make_init(torch) == KIN_OK && kin_warnings_init(torch) &&
               kin_stand_in_init(torch) == KIN_OK && kin_mode_init() == KIN_OK;
     Py_XDECREF(torch);
     PyErr_Clear();
@@ -342,11 +344,22 @@ kin_capture_run(const kin_variant *v, const kin_unit *unit, PyObject *const *in,
     return ok ? KIN_OK : KIN_BREAK;
 }
 
-bool
+static double
+now(void)
+{
+    struct timespec t;
+    clock_gettime(CLOCK_MONOTONIC, &t);
+    return (double)t.tv_sec * 1e9 + (double)t.tv_nsec;
+}
+
+double
 kin_capture_repeat(const kin_variant *v, const kin_unit *unit, PyObject *const *in)
 {
     stepper x = {.v = v, .t = &v->trace, .unit = unit, .in = in};
-    bool ok = (x.slots = calloc(v->trace.vals.len, sizeof *x.slots)) != NULL;
+    surroundings around = {0};
+    bool warned = false; /* a kernel of torch itself may warn: once is enough */
+    bool ok = (x.slots = calloc(v->trace.vals.len, sizeof *x.slots)) != NULL && hide_warnings(&around, &warned);
+    double start = now();
     for (uint32_t i = 0; ok && i < unit->nin; i++)
         Py_XSETREF(x.slots[unit->in[i]], Py_NewRef(in[i]));
     for (uint32_t i = unit->first; ok && i <= unit->last; i++) {
@@ -354,9 +367,11 @@ kin_capture_repeat(const kin_variant *v, const kin_unit *unit, PyObject *const *
         if (unit->runs[i - unit->first] && s->kind != KIN_STEP_CHECK)
             ok = provide(&x, s, 0) && run_one(&x, s);
     }
+    double taken = now() - start;
     PyErr_Clear();
+    restore(&around);
     end(&x);
-    return ok;
+    return ok && !warned ? taken : 0;
 }
 
 void

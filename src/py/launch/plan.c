@@ -52,18 +52,15 @@ try_out(kernel_launcher *self, launch_version *version, kin_variant *v, const ki
         return launch_run(self, version, in, out);
     }
     bool steps_first = version->tried % 2 != 0; /* the second finds the inputs in the caches */
-    double steps = 0, start = launch_now();
-    if (steps_first && kin_capture_repeat(v, unit, in))
-        steps = launch_now() - start;
+    double steps = steps_first ? kin_capture_repeat(v, unit, in) : 0;
     uint64_t renewals = launch_renewals(version);
-    start = launch_now();
+    double start = launch_now();
     kin_launch done = launch_run(self, version, in, out);
     double launch = launch_now() - start;
     if (done != KIN_LAUNCH_DONE || (version->tried > 0 && renewals != launch_renewals(version)))
         return done;
-    start = launch_now();
-    if (!steps_first && kin_capture_repeat(v, unit, in))
-        steps = launch_now() - start;
+    if (!steps_first)
+        steps = kin_capture_repeat(v, unit, in);
     if (version->tried <= 1 || launch < version->launch_ns)
         version->launch_ns = launch;
     if (version->tried <= 1 || steps < version->steps_ns)
@@ -83,7 +80,7 @@ static kin_launch
 run_kernels(kin_launcher *base, kin_variant *v, const kin_unit *unit, PyObject *const *in, PyObject **out)
 {
     kernel_launcher *self = (kernel_launcher *)base;
-    if (self->gone[0] != 0 || kin_modes_active() || wants_gradient(unit, in))
+    if (self->gone[0] != 0 || kin_modes_active() || kin_ambient_special() || wants_gradient(unit, in))
         return KIN_LAUNCH_NOT;
     launch_version *version = find_version(self, in);
     if (version == NULL && self->versions.len < LAUNCH_LIMIT)

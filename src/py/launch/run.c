@@ -13,6 +13,7 @@
 
 #include "py/aten/make.h"
 #include "py/aten/tensor.h"
+#include "py/aten/warn.h"
 #include "py/compat/failure.h"
 #include "py/launch/frozen.h"
 
@@ -27,6 +28,7 @@ typedef struct {
     PyObject **tensors; /* by buffer, owned */
     void *arena;
     bool acted;         /* an operator with effects ran */
+    bool warned;        /* an operator warned, without having been heard */
     char foreign[80];   /* name of an operator whose result is not as foreseen */
     kin_capture_hints hints; /* ... how such results lie */
 } running;
@@ -354,11 +356,14 @@ run_extern(running *r, uint32_t index)
     PyObject *args = fill_argument(&f, e->args), *result = NULL;
     PyObject *kwargs = args == NULL || e->kwargs == NULL ? NULL : fill_keywords(&f, e->kwargs);
     if (args != NULL && (kwargs != NULL || e->kwargs == NULL)) {
+        kin_warning_catch catch;
         r->acted = r->acted || e->effect;
+        kin_warnings_begin(&catch);
         result = PyObject_Call(e->op, args, kwargs);
+        r->warned = kin_warnings_end(&catch) || r->warned;
     }
     uint32_t next = 0;
-    bool ok = result != NULL && take_results(r, f.call, args, result, &next);
+    bool ok = result != NULL && (!r->warned || r->acted) && take_results(r, f.call, args, result, &next);
     Py_XDECREF(result);
     Py_XDECREF(args);
     Py_XDECREF(kwargs);
@@ -541,7 +546,10 @@ fail(running *r, const kernel_launcher *self, launch_version *version)
     }
     PyErr_Clear();
     version->failures++;
-    if (r->foreign[0] != 0 && launch_drop(version)) {
+    if (r->warned && launch_drop(version)) { /* the steps' warnings are heard */
+        snprintf(version->reason, sizeof version->reason, "an operator warns");
+        launch_say(&self->context, self->unit, version->reason);
+    } else if (r->foreign[0] != 0 && launch_drop(version)) {
         version->again = learn(version, &r->hints);
         snprintf(version->reason, sizeof version->reason, "%s gave something else than foreseen", r->foreign);
         if (!version->again)

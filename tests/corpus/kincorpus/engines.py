@@ -5,11 +5,14 @@ import importlib
 import io
 import types
 
+from . import tolerance
+
 
 class Eager:
     """The stand-in: nothing is compiled, so a case compared against it must agree with itself."""
     name = "eager"
     counts = False   # has replay counters
+    close = None     # what may differ from eager (tolerance.py); None: nothing
 
     def reset(self):
         pass
@@ -25,14 +28,19 @@ class Eager:
 
 
 class Kintsugi:
+    """Recording and replay alone, without kernels: every bit is eager's."""
     name = "kintsugi"
     counts = True
+    close = None
+    kernels = False
 
     def __init__(self):
         self.module = importlib.import_module("kintsugi")
 
     def reset(self):
         self.module.reset()
+        self.module.config.kernels = self.kernels
+        self.module._kintsugi.set_option("trials", 0)   # kernels are used even where the steps would be faster
 
     def compile(self, fn):
         return self.module.compile(fn)
@@ -42,6 +50,13 @@ class Kintsugi:
 
     def force_exit(self, k):
         self.module._kintsugi.force_exit(k)
+
+
+class KintsugiKernels(Kintsugi):
+    """With kernels, each graph that can be compiled: last digits may differ."""
+    name = "kintsugi_kernels"
+    close = staticmethod(tolerance.close)
+    kernels = True
 
 
 # -- engines that are wrong ---------------------------------------------------------------------------------------
@@ -170,7 +185,7 @@ BROKEN = (StaleGlobals, StaleDefaults, DropsPrints, RunsTwice, KeepsResult, Wron
 
 
 def make_engine(name):
-    for cls in (Eager, Kintsugi) + BROKEN:
+    for cls in (Eager, Kintsugi, KintsugiKernels) + BROKEN:
         if cls.name == name:
             return cls()
     raise ValueError(f"unknown engine {name!r}")

@@ -102,7 +102,7 @@ class Freezer:
             meta = (str(t.dtype), tuple(t.shape), tuple(t.stride()), t.storage_offset(), str(t.device),
                     ("requires_grad", t.requires_grad), ("is_leaf", t.is_leaf), ("conj", t.is_conj()),
                     ("grad_fn", t.grad_fn.name() if t.grad_fn is not None else None),
-                    ("inference", t.is_inference()), ("storage", storage), ("data", raw))
+                    ("inference", t.is_inference()), ("storage", storage), ("data", str(t.dtype), raw))
             grad = t.grad if t.is_leaf and t.requires_grad else None
         extra = (("grad", self(grad)),) if grad is not None else ()
         attrs = t.__dict__
@@ -192,14 +192,15 @@ class Freezer:
         return any(base.__module__ == self.world for base in cls.__mro__)
 
 
-def differences(a, b, path=""):
-    """Where two frozen values differ: a list of (path, left, right), the outermost place that explains each."""
-    if a == b:
+def differences(a, b, path="", close=None):
+    """Where two frozen values differ: a list of (path, left, right), the outermost place that explains each.
+    close(a, b): may these two parts differ (tolerance.py)?"""
+    if a == b or (close is not None and close(a, b)):
         return []
     if not (isinstance(a, tuple) and isinstance(b, tuple)) or len(a) != len(b):
         return [(path, a, b)]
     out = []
     for i, (x, y) in enumerate(zip(a, b)):
         label = x[0] if isinstance(x, tuple) and x and isinstance(x[0], str) else str(i)
-        out += differences(x, y, f"{path}/{label}" if label != str(i) else f"{path}/{i}")
+        out += differences(x, y, f"{path}/{label}" if label != str(i) else f"{path}/{i}", close)
     return out

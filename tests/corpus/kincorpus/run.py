@@ -131,8 +131,8 @@ def shorten(value, limit=300):
     return text if len(text) <= limit else text[:limit] + "..."
 
 
-def compare(expected, actual):
-    """Readable differences between two runs; an empty list means equal."""
+def compare(expected, actual, close=None):
+    """Readable differences between two runs; an empty list means equal. `close`: of the engine (engines.py)."""
     out = []
     if len(expected.observations) != len(actual.observations):
         out.append("different number of calls")
@@ -140,6 +140,6 @@ def compare(expected, actual):
         for key in a:
             if a[key] == b.get(key):
                 continue
-            for path, x, y in differences(a[key], b.get(key), key)[:3]:
+            for path, x, y in differences(a[key], b.get(key), key, close)[:3]:
                 out.append(f"call {i}: {path}\n    eager:  {shorten(x)}\n    engine: {shorten(y)}")
     return out
