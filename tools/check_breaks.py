@@ -2,14 +2,12 @@
 
     check_breaks.py                every row has an example, or says in docs/breaks/README.md why not
     check_breaks.py --unraised     lists rows that no code raises
-    check_breaks.py --run PYTHON   runs every example alone
+    check_breaks.py --run PYTHON   runs every example, each in a process of its own
 
 An example is docs/breaks/examples/NAME.py: it compares compiled with eager and asserts that the break is reported, at the
 line that a comment marks.
 """
 
-import concurrent.futures
-import os
 import pathlib
 import re
 import subprocess
@@ -61,12 +59,10 @@ def list_unraised():
 
 
 def run_examples(python):
-    def run(path):
-        done = subprocess.run([python, str(path)], capture_output=True, text=True)
-        return "" if done.returncode == 0 else f"{path.stem}: {(done.stderr.strip().splitlines() or ['no output'])[-1]}"
-
-    with concurrent.futures.ThreadPoolExecutor(os.cpu_count() or 1) as pool:
-        return list(filter(None, pool.map(run, examples())))
+    done = subprocess.run([python, str(ROOT / "tools/fork_examples.py"), *map(str, examples())], capture_output=True, text=True)
+    if done.returncode == 0:
+        return []
+    return done.stdout.strip().splitlines() or done.stderr.strip().splitlines()[-1:] or [f"exit status {done.returncode}"]
 
 
 def main(argv):
