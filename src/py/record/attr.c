@@ -156,6 +156,27 @@ bind_descriptor(rec *r, PyTypeObject *owner, PyTypeObject *tp, PyObject *name, P
     return true;
 }
 
+/* A field of a named tuple: the descriptor, which never changes, holds the number of the item. */
+static bool
+field_of_tuple(rec *r, kin_vid base, PyObject *descr, attr_result *out)
+{
+    PyObject *obj = O(r, base);
+    rec_fresh *f = FRESH(r, base);
+    if ((Py_TYPE(descr)->tp_flags & Py_TPFLAGS_HEAPTYPE) ||
+        strcmp(Py_TYPE(descr)->tp_name, "_collections._tuplegetter") != 0 || !PyTuple_Check(obj))
+        return false;
+    Py_ssize_t i = ((struct { PyObject_HEAD Py_ssize_t index; } *)descr)->index;
+    if (i < 0 || i >= PyTuple_GET_SIZE(obj) || (f != NULL && (f->kind != FRESH_TUPLE || !f->known || i >= (Py_ssize_t)f->n)))
+        return false;
+    if (f != NULL) {
+        set_value(out, f->items[i]);
+    } else {
+        rec_root(r, base);
+        set_value(out, rec_src(r, base, KIN_ACCESS_TUPLE_ITEM, (uint32_t)i, PyTuple_GET_ITEM(obj, i)));
+    }
+    return true;
+}
+
 static void
 data_descriptor(rec *r, kin_vid base, PyTypeObject *owner, PyObject *name, PyObject *descr, attr_result *out)
 {
@@ -171,6 +192,8 @@ data_descriptor(rec *r, kin_vid base, PyTypeObject *owner, PyObject *name, PyObj
             set_step(out, KIN_STEP_OPAQUE);
         return;
     }
+    if (field_of_tuple(r, base, descr, out))
+        return;
     if (dt == &PyMemberDescr_Type && PyTuple_Check(obj)) { /* a field of a named result: no offset in the fixed part */
         set_step(out, r->info.at[base].graph ? KIN_STEP_TORCH : 0);
         return;
@@ -320,19 +343,31 @@ module_attr(rec *r, kin_vid base, PyObject *name, attr_result *out)
     set_value(out, rec_dict_item(r, rec_const(r, dict), name, value));
 }
 
+/* Does the metaclass look attributes up as type does, perhaps with a __getattr__ in Python behind it? */
+static bool
+is_plain_metaclass(rec *r, PyTypeObject *meta, PyObject **fallback)
+{
+    PyObject *basic = rec_lookup(r, meta, REC_STR("__getattribute__")), *hook = rec_lookup(r, meta, REC_STR("__getattr__"));
+    *fallback = NULL;
+    if (meta->tp_getattro == PyType_Type.tp_getattro)
+        return true;
+    *fallback = hook;
+    return basic != NULL && Py_TYPE(basic) == &PyWrapperDescr_Type &&
+           ((PyWrapperDescrObject *)basic)->d_wrapped == (void *)PyType_Type.tp_getattro && hook != NULL && PyFunction_Check(hook);
+}
+
 static void
 class_attr(rec *r, kin_vid base, PyObject *name, attr_result *out)
 {
     kin_vid cls = rec_need_const(r, base);
     PyTypeObject *tp = (PyTypeObject *)O(r, cls), *meta = Py_TYPE(tp);
-    if (meta->tp_getattro != PyType_Type.tp_getattro) {
+    PyObject *fallback;
+    rec_attrs_of(r, tp);
+    rec_attrs_of(r, meta);
+    if (!is_plain_metaclass(r, meta, &fallback)) {
         set_step(out, KIN_STEP_OPAQUE);
         return;
     }
-    rec_attrs_of(r, tp);
-    rec_attrs_of(r, meta);
-    rec_lookup(r, meta, REC_STR("__getattribute__"));
-    rec_lookup(r, meta, REC_STR("__getattr__"));
     PyObject *meta_attr = rec_lookup(r, meta, name);
     if (r->stopped)
         return;
@@ -362,6 +397,8 @@ class_attr(rec *r, kin_vid base, PyObject *name, attr_result *out)
         set_method(out, rec_found(r, meta, name, meta_attr), cls);
     else if (meta_attr != NULL && kin_is_exact_immutable(meta_attr))
         set_value(out, rec_found_value(r, meta, name, meta_attr));
+    else if (meta_attr == NULL && fallback != NULL)
+        set_call(out, rec_found(r, meta, REC_STR("__getattr__"), fallback), cls, rec_const(r, name), 0);
     else
         set_step(out, KIN_STEP_OPAQUE);
 }

@@ -864,6 +864,25 @@ model_exception(rec *r, const rec_args *a)
     return true;
 }
 
+/* functools.partial(f, ...). One of a partial object joins the two, and the class of f may change between calls. */
+static bool
+model_partial(rec *r, const rec_args *a)
+{
+    PyObject *func = a->npos ? O(r, a->args[0]) : NULL;
+    if (func == NULL || Py_TYPE(func) == (PyTypeObject *)O(r, a->callee) || a->npos + a->nkw > 32 ||
+        (!PyFunction_Check(func) && Py_TYPE(func) != &PyMethod_Type && !PyCFunction_Check(func) && !PyType_Check(func)))
+        return false;
+    if (FRESH(r, a->args[0]) == NULL)
+        rec_need_type(r, a->args[0]); /* that it can be called */
+    kin_vid out = rec_model_step(r, a, KIN_STEP_PURE);
+    rec_fresh *f = rec_make_fresh(r, out, FRESH_PARTIAL, a->args, a->npos + a->nkw, true);
+    if (f != NULL && a->nkw)
+        f->aux = a->kwnames;
+    if (a->nkw)
+        rec_ref(r, a->kwnames); /* as long as the recording */
+    return true;
+}
+
 /* -- table ---------------------------------------------------------------------------------------------------------------------------- */
 
 static const model_row builtin_rows[] = {
@@ -949,6 +968,13 @@ make_models(void)
         if (method != NULL)
             add_model(method, m->fn);
     }
+    PyObject *functools = PyImport_ImportModule("functools");
+    PyObject *partial = functools ? PyObject_GetAttrString(functools, "partial") : NULL;
+    if (partial != NULL)
+        add_model(partial, model_partial);
+    Py_XDECREF(functools);
+    Py_XDECREF(partial);
+    PyErr_Clear();
     PyObject *frame = PySys_GetObject("_getframe"); /* borrowed */
     if (frame != NULL)
         add_model(frame, model_frame);

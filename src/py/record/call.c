@@ -349,11 +349,38 @@ join_keywords(rec *r, const kin_vid *pairs, uint32_t npairs, const kin_vid *valu
     return tuple;
 }
 
+/* A partial object made here: its function, arguments and keyword values are known. */
+static bool
+call_fresh_partial(rec *r, kin_vid callee, const kin_vid *args, uint32_t npos, uint32_t nkw, PyObject *kwnames, int ndrop)
+{
+    rec_fresh *f = FRESH(r, callee);
+    uint32_t nown = f->aux ? (uint32_t)PyTuple_GET_SIZE(f->aux) : 0, n = f->n - 1 - nown;
+    kin_vid all[256], pairs[64];
+    if (!f->known || f->n + npos + nkw > 200 || nown > 32)
+        return false;
+    kin_vid func = f->items[0];
+    for (uint32_t i = 0; i < nown; i++) {
+        pairs[2 * i] = rec_const(r, PyTuple_GET_ITEM(f->aux, i));
+        pairs[2 * i + 1] = f->items[1 + n + i];
+    }
+    memcpy(all, f->items + 1, n * sizeof *all);
+    memcpy(all + n, args, npos * sizeof *args);
+    n += npos;
+    PyObject *names = join_keywords(r, pairs, 2 * nown, args + npos, nkw, kwnames, all + n);
+    if (names == NULL)
+        return false;
+    uint32_t nnames = (uint32_t)PyTuple_GET_SIZE(names);
+    rec_do_call(r, func, all, n, nnames, nnames ? names : NULL, ndrop);
+    return true;
+}
+
 /* functools.partial: its parts are read by path and joined with the call's own arguments. */
 static bool
 call_partial(rec *r, kin_vid callee, const kin_vid *args, uint32_t npos, uint32_t nkw, PyObject *kwnames, int ndrop)
 {
     PyObject *obj = O(r, callee);
+    if (FRESH(r, callee) != NULL && FRESH(r, callee)->kind == FRESH_PARTIAL)
+        return call_fresh_partial(r, callee, args, npos, nkw, kwnames, ndrop);
     if (FRESH(r, callee) != NULL || strcmp(Py_TYPE(obj)->tp_name, "functools.partial") != 0)
         return false;
     struct { PyObject_HEAD PyObject *fn, *args, *kw; } *p = (void *)obj;

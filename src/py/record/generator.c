@@ -935,7 +935,8 @@ bool
 rec_consume_call(rec *r, kin_vid callee, const kin_vid *args, uint32_t npos, uint32_t nkw, PyObject *kwnames, int ndrop)
 {
     uint32_t at = npos;
-    if (rec_consume_callbacks(r, callee, args, npos, nkw, kwnames, ndrop))
+    if (rec_consume_callbacks(r, callee, args, npos, nkw, kwnames, ndrop) ||
+        rec_consume_iterables(r, callee, args, npos, nkw, kwnames, ndrop))
         return true;
     if (nkw != 0 || npos == 0 || npos > 2 || r->gens == NULL)
         return false;

@@ -112,8 +112,9 @@ rec_items_of(rec *r, kin_vid vid, kin_vid **items, uint32_t *n)
         switch (f->kind) {
         case FRESH_TUPLE: case FRESH_LIST:
             return copy_items(f->items, f->n, 1, 0, items, n);
-        case FRESH_ITER:
-            return copy_items(f->items, f->n, 1, f->pos, items, n);
+        case FRESH_ITER: /* used up by who asks, so nobody may see afterwards how far it got */
+            return (f->given || (obj != NULL && Py_REFCNT(obj) == 1)) &&
+                   copy_items(f->items, f->n, 1, f->pos, items, n);
         case FRESH_DICT:
             return copy_items(f->items, f->n, 2, 0, items, n);
         case FRESH_VIEW:

@@ -23,6 +23,7 @@ typedef enum {
     FRESH_NONE, FRESH_TUPLE, FRESH_LIST, FRESH_DICT, FRESH_SET, FRESH_METHOD, FRESH_CELL, FRESH_FUNCTION, FRESH_SUPER,
     FRESH_ITER,   /* iterator over items[pos..n) */
     FRESH_RANGE, FRESH_SLICE, FRESH_VIEW, FRESH_OBJECT, FRESH_OTHER,
+    FRESH_PARTIAL, /* functools.partial: items = function, arguments, keyword values; aux = tuple of their names or NULL */
     FRESH_GENERATOR /* items = function, locals and stack; its frame is in rec.gens */
 } fresh_kind;
 
@@ -30,6 +31,7 @@ typedef struct {
     fresh_kind kind;
     bool known;       /* items are exactly the contents (dict: keys and values alternate) */
     bool escaped;     /* code that is not watched may reach it */
+    bool given;       /* FRESH_ITER: only the C function that uses it up has it */
     uint32_t n, cap, pos;
     kin_vid *items;
     kin_vid of;       /* FRESH_ITER: the container it runs over. FRESH_OBJECT of a dict class: a value without an
