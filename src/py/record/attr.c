@@ -156,6 +156,27 @@ bind_descriptor(rec *r, PyTypeObject *owner, PyTypeObject *tp, PyObject *name, P
     return true;
 }
 
+/* __dict__ of an object made here: what is known of the object is known of it. */
+static bool
+attributes_of(rec *r, kin_vid base, attr_result *out)
+{
+    rec_fresh *f = FRESH(r, base);
+    PyObject *dict = f != NULL && f->kind == FRESH_OBJECT && f->known && has_instance_dict(Py_TYPE(O(r, base)))
+                         ? PyObject_GenericGetDict(O(r, base), NULL) : NULL;
+    PyErr_Clear();
+    if (dict == NULL)
+        return false;
+    kin_vid vid = rec_step_out(r, KIN_STEP_GETATTR, KIN_STEP_PURE, &base, 1);
+    kin_ref ref = rec_ref(r, REC_STR("__dict__"));
+    r->t->steps.at[r->t->vals.at[vid].step].ref = ref;
+    rec_make_fresh(r, vid, FRESH_ATTRS, &base, 1, true);
+    r->info.at[vid].type = &PyDict_Type;
+    rec_set_obj(r, vid, dict); /* the object keeps it */
+    Py_DECREF(dict);
+    set_value(out, vid);
+    return true;
+}
+
 /* A field of a named tuple: the descriptor, which never changes, holds the number of the item. */
 static bool
 field_of_tuple(rec *r, kin_vid base, PyObject *descr, attr_result *out)
@@ -166,7 +187,7 @@ field_of_tuple(rec *r, kin_vid base, PyObject *descr, attr_result *out)
         strcmp(Py_TYPE(descr)->tp_name, "_collections._tuplegetter") != 0 || !PyTuple_Check(obj))
         return false;
     Py_ssize_t i = ((struct { PyObject_HEAD Py_ssize_t index; } *)descr)->index;
-    if (i < 0 || i >= PyTuple_GET_SIZE(obj) || (f != NULL && (f->kind != FRESH_TUPLE || !f->known || i >= (Py_ssize_t)f->n)))
+    if (i < 0 || i >= PyTuple_GET_SIZE(obj) || (f != NULL && (f->kind != FRESH_NAMED || !f->known || i >= (Py_ssize_t)f->n)))
         return false;
     if (f != NULL) {
         set_value(out, f->items[i]);
@@ -225,6 +246,8 @@ data_descriptor(rec *r, kin_vid base, PyTypeObject *owner, PyObject *name, PyObj
             set_value(out, rec_const(r, (PyObject *)Py_TYPE(obj)));
             return;
         }
+        if (PyUnicode_CompareWithASCIIString(name, "__dict__") == 0 && attributes_of(r, base, out))
+            return;
         if (PyUnicode_CompareWithASCIIString(name, "__dict__") == 0 && FRESH(r, base) == NULL) {
             rec_root(r, base);
             kin_vid dict = instance_dict(r, base);

@@ -378,6 +378,17 @@ get_attribute(rec *r, const rec_args *a, bool generic)
     return false;
 }
 
+/* vars(obj) */
+static bool
+model_vars(rec *r, const rec_args *a)
+{
+    attr_result at;
+    if (a->npos != 1 || a->nkw)
+        return false;
+    rec_attr_find(r, a->args[0], REC_STR("__dict__"), &at);
+    return r->stopped || (at.kind == ATTR_VALUE && rec_model_value(r, a, at.value));
+}
+
 static bool
 model_getattr(rec *r, const rec_args *a)
 {
@@ -509,6 +520,7 @@ model_len(rec *r, const rec_args *a)
     PyObject *obj = O(r, v);
     rec_fresh *f = FRESH(r, v);
     if ((f != NULL && f->known && (f->kind == FRESH_TUPLE || f->kind == FRESH_LIST || f->kind == FRESH_DICT)) ||
+        rec_named_items(r, v) != NULL ||
         (rec_mapping(r, v) != NULL && Py_TYPE(obj)->tp_as_mapping->mp_length == PyDict_Type.tp_as_mapping->mp_length)) {
         rec_drop(r, a->ndrop);
         rec_await_const(r);
@@ -747,7 +759,7 @@ model_sequence(rec *r, const rec_args *a, fresh_kind kind, PyTypeObject *tp)
         rec_need_type(r, a->args[0]);
         return rec_model_value(r, a, a->args[0]);
     }
-    if (a->npos == 1 && !rec_items_of(r, a->args[0], &items, &n)) {
+    if (a->npos == 1 && !rec_use_up(r, a->args[0], &items, &n)) {
         if (!rec_is_plain_value(O(r, a->args[0])))
             return false;
         if (FRESH(r, a->args[0]) == NULL)
@@ -887,7 +899,7 @@ model_partial(rec *r, const rec_args *a)
 
 static const model_row builtin_rows[] = {
     {"isinstance", model_isinstance}, {"issubclass", model_issubclass}, {"type", model_type},
-    {"callable", model_callable}, {"getattr", model_getattr}, {"hasattr", model_hasattr}, {"super", model_super},
+    {"callable", model_callable}, {"vars", model_vars}, {"getattr", model_getattr}, {"hasattr", model_hasattr}, {"super", model_super},
     {"len", model_len}, {"iter", model_iter}, {"next", model_next}, {"enumerate", model_enumerate},
     {"zip", model_zip}, {"reversed", model_reversed}, {"all", model_all}, {"any", model_any}, {"sum", model_sum},
     {"tuple", model_tuple}, {"list", model_list}, {"dict", model_dict}, {"set", model_set}, {"bool", model_bool},

@@ -112,11 +112,33 @@ new_tuple(rec *r, const rec_args *a, PyObject *alloc)
         return false;
     }
     kin_vid obj = rec_step_out(r, KIN_STEP_CALL, KIN_STEP_PURE, all, 1 + a->npos);
-    rec_make_fresh(r, obj, FRESH_TUPLE, items, n, true);
+    rec_make_fresh(r, obj, FRESH_NAMED, items, n, true);
     free(items);
     r->info.at[obj].type = tp;
     r->info.at[obj].type_seg = rec_seg(r) + 1;
     return rec_model_value(r, a, obj);
+}
+
+/* Does the class leave reading of its items to tuple? What it does with them besides is its own affair. */
+static bool
+reads_as_tuple(PyTypeObject *tp)
+{
+    const PySequenceMethods *own = tp->tp_as_sequence, *plain = PyTuple_Type.tp_as_sequence;
+    return tp->tp_iter == PyTuple_Type.tp_iter && own->sq_length == plain->sq_length &&
+           tp->tp_as_mapping->mp_length == PyTuple_Type.tp_as_mapping->mp_length &&
+           tp->tp_as_mapping->mp_subscript == PyTuple_Type.tp_as_mapping->mp_subscript &&
+           (tp->tp_as_number == NULL || tp->tp_as_number->nb_bool == NULL);
+}
+
+rec_fresh *
+rec_named_items(rec *r, kin_vid vid)
+{
+    rec_fresh *f = FRESH(r, vid);
+    PyTypeObject *tp = f != NULL && f->kind == FRESH_NAMED && f->known ? r->info.at[vid].type : NULL;
+    if (tp == NULL || !reads_as_tuple(tp))
+        return NULL;
+    rec_class_version(r, tp);
+    return r->stopped ? NULL : f;
 }
 
 /* Is this the `__new__` of a class made by C? */

@@ -112,6 +112,10 @@ rec_items_of(rec *r, kin_vid vid, kin_vid **items, uint32_t *n)
         switch (f->kind) {
         case FRESH_TUPLE: case FRESH_LIST:
             return copy_items(f->items, f->n, 1, 0, items, n);
+        case FRESH_NAMED:
+            return rec_named_items(r, vid) != NULL && copy_items(f->items, f->n, 1, 0, items, n);
+        case FRESH_ATTRS:
+            return dict_items(r, vid, 'k', items, n);
         case FRESH_ITER: /* used up by who asks, so nobody may see afterwards how far it got */
             return (f->given || (obj != NULL && Py_REFCNT(obj) == 1)) &&
                    copy_items(f->items, f->n, 1, f->pos, items, n);
@@ -132,6 +136,21 @@ rec_items_of(rec *r, kin_vid vid, kin_vid **items, uint32_t *n)
     if (PyDict_CheckExact(obj))
         return dict_items(r, vid, 'k', items, n);
     return false;
+}
+
+bool
+rec_use_up(rec *r, kin_vid vid, kin_vid **items, uint32_t *n)
+{
+    rec_fresh *f = FRESH(r, vid);
+    bool iterator = f != NULL && f->kind == FRESH_ITER, given = iterator && f->given;
+    if (iterator)
+        f->given = true;
+    bool ok = rec_items_of(r, vid, items, n);
+    if (iterator)
+        f->given = given;
+    if (iterator && ok)
+        f->pos = f->n;
+    return ok;
 }
 
 /* -- iter() ---------------------------------------------------------------------------------------------------------------- */
@@ -455,7 +474,8 @@ unpacked_items(rec *r, kin_vid vid, int least, bool starred, kin_vid *local, uin
     int n = least;
     if (starred && made_here && (PyTuple_Check(obj) || PyList_CheckExact(obj)))
         n = PyTuple_Check(obj) ? (int)PyTuple_GET_SIZE(obj) : (int)PyList_GET_SIZE(obj);
-    if (tensor ? tensor_rows(r, vid, &items, count) : !made_here && rec_items_of(r, vid, &items, count)) {
+    bool iterator = FRESH(r, vid) != NULL && FRESH(r, vid)->kind == FRESH_ITER;
+    if (tensor ? tensor_rows(r, vid, &items, count) : !made_here && rec_use_up(r, vid, &items, count)) {
         if (starred ? *count < (uint32_t)least || *count > 250 : *count != (uint32_t)least) {
             free(items);
             rec_stop_row(r, KIN_ROW_EXCEPTION_ESCAPED, "unpacking raises");
@@ -463,6 +483,8 @@ unpacked_items(rec *r, kin_vid vid, int least, bool starred, kin_vid *local, uin
         }
         memcpy(local, items, *count * sizeof *items);
         free(items);
+        for (uint32_t i = 0; iterator && i < *count; i++)
+            rec_step(r, KIN_STEP_NEXT, KIN_STEP_MUTATES, &vid, 1);
         r->skip_expected = tensor;
     } else if (!made_here || n < least || n > 250 || !step_items(r, vid, n, local)) {
         rec_stop(r, "unpacking of an iterable that is not known");

@@ -93,7 +93,7 @@ list_extend(rec *r, const rec_args *a)
 {
     kin_vid *items = NULL;
     uint32_t n;
-    if (a->npos != 2 || a->nkw || !is_known(r, a->args[0], FRESH_LIST) || !rec_items_of(r, a->args[1], &items, &n))
+    if (a->npos != 2 || a->nkw || !is_known(r, a->args[0], FRESH_LIST) || !rec_use_up(r, a->args[1], &items, &n))
         return a->npos == 2 && rec_is_plain_value(O(r, a->args[1])) && mutate(r, a);
     rec_step(r, KIN_STEP_LIST_EXTEND, KIN_STEP_MUTATES, a->args, 2);
     for (uint32_t i = 0; i < n; i++)
@@ -122,7 +122,7 @@ look_up(rec *r, kin_vid dict, kin_vid key, kin_vid *item)
     if (!PyDict_CheckExact(obj) || !is_key(r, key))
         return false;
     if (f != NULL) {
-        if (f->kind != FRESH_DICT || !f->known)
+        if ((f = rec_exact_dict(r, dict)) == NULL)
             return false;
         kin_vid c = rec_need_const(r, key);
         kin_vid *found = rec_pairs_find(r, f, O(r, c));

@@ -112,8 +112,8 @@ inplace_container(rec *r, int imm, const kin_vid *args)
     rec_fresh *f = FRESH(r, args[0]);
     kin_vid *items = NULL;
     uint32_t n;
-    bool known = f && f->known && tp == &PyList_Type && imm == 13 && rec_items_of(r, args[1], &items, &n);
-    bool quiet = f != NULL && rec_is_plain_value(O(r, args[1]));
+    bool known = f && f->known && tp == &PyList_Type && imm == 13 && rec_use_up(r, args[1], &items, &n);
+    bool quiet = f != NULL && f->kind != FRESH_ATTRS && rec_is_plain_value(O(r, args[1]));
     uint32_t s = rec_step(r, KIN_STEP_BINARY, quiet ? KIN_STEP_MUTATES : KIN_STEP_OPAQUE | KIN_STEP_EFFECT, args, 2);
     r->t->steps.at[s].imm = (uint8_t)imm;
     if (known)
@@ -278,7 +278,7 @@ known_member(rec *r, kin_vid container, kin_vid item)
     if (!kin_is_exact_immutable(key) || !rec_can_const(r, item))
         return -1;
     if (f != NULL) {
-        if (f->kind != FRESH_DICT || !f->known || !PyUnicode_CheckExact(key))
+        if ((f = rec_exact_dict(r, container)) == NULL || !PyUnicode_CheckExact(key))
             return -1;
         rec_need_const(r, item);
         return rec_pairs_find(r, f, key) != NULL;
@@ -371,6 +371,8 @@ rec_truth(rec *r, kin_vid vid)
         return -1;
     if (f != NULL) {
         if (f->known && (f->kind == FRESH_TUPLE || f->kind == FRESH_LIST || f->kind == FRESH_DICT))
+            return f->n != 0;
+        if (f->kind == FRESH_NAMED && rec_named_items(r, vid) != NULL)
             return f->n != 0;
         if (f->kind == FRESH_FUNCTION || f->kind == FRESH_METHOD)
             return 1;
@@ -531,7 +533,8 @@ known_item(rec *r, kin_vid container, kin_vid key)
     rec_fresh *f = FRESH(r, container);
     if (!kin_is_exact_immutable(k) || !rec_can_const(r, key))
         return 0;
-    if (f != NULL && f->known && (f->kind == FRESH_TUPLE || f->kind == FRESH_LIST) && PyLong_CheckExact(k)) {
+    if (f != NULL && f->known && PyLong_CheckExact(k) &&
+        (f->kind == FRESH_TUPLE || f->kind == FRESH_LIST || rec_named_items(r, container) != NULL)) {
         Py_ssize_t i = PyLong_AsSsize_t(k);
         if (i < 0)
             i += f->n;
@@ -540,9 +543,10 @@ known_item(rec *r, kin_vid container, kin_vid key)
         rec_need_const(r, key);
         return f->items[i];
     }
-    if (f != NULL && f->known && f->kind == FRESH_DICT && PyUnicode_CheckExact(k)) {
+    rec_fresh *pairs = rec_exact_dict(r, container);
+    if (pairs != NULL && PyUnicode_CheckExact(k)) {
         rec_need_const(r, key);
-        kin_vid *found = rec_pairs_find(r, f, k);
+        kin_vid *found = rec_pairs_find(r, pairs, k);
         return found ? *found : 0;
     }
     if (f != NULL)

@@ -345,7 +345,7 @@ op_list_extend(rec *r)
     kin_vid args[2] = {list, v}, *items = NULL;
     uint32_t n = 0;
     rec_fresh *f = FRESH(r, list);
-    bool known = f != NULL && f->known && rec_items_of(r, v, &items, &n);
+    bool known = f != NULL && f->known && rec_use_up(r, v, &items, &n);
     bool quiet = known || rec_is_plain_value(O(r, v));
     rec_step(r, KIN_STEP_LIST_EXTEND, quiet ? KIN_STEP_MUTATES : KIN_STEP_OPAQUE | KIN_STEP_EFFECT, args, 2);
     end_if_read(r, list);
@@ -405,7 +405,7 @@ rec_pairs_of(rec *r, kin_vid dict, kin_vid **pairs, uint32_t *n)
     *pairs = NULL;
     *n = 0;
     if (f != NULL) {
-        if (f->kind != FRESH_DICT || !f->known)
+        if ((f = rec_exact_dict(r, dict)) == NULL)
             return false;
         *pairs = malloc((f->n + 1) * sizeof **pairs);
         if (*pairs == NULL)

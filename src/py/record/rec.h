@@ -23,6 +23,8 @@ typedef enum {
     FRESH_NONE, FRESH_TUPLE, FRESH_LIST, FRESH_DICT, FRESH_SET, FRESH_METHOD, FRESH_CELL, FRESH_FUNCTION, FRESH_SUPER,
     FRESH_ITER,   /* iterator over items[pos..n) */
     FRESH_RANGE, FRESH_SLICE, FRESH_VIEW, FRESH_OBJECT, FRESH_OTHER,
+    FRESH_NAMED,   /* a tuple of a class of the program: items (rec_named_items) */
+    FRESH_ATTRS,   /* __dict__ of the FRESH_OBJECT items[0], which holds what is known of it */
     FRESH_PARTIAL, /* functools.partial: items = function, arguments, keyword values; aux = tuple of their names or NULL */
     FRESH_GENERATOR /* items = function, locals and stack; its frame is in rec.gens */
 } fresh_kind;
@@ -198,7 +200,8 @@ void rec_escape(rec *r, kin_vid vid);
 kin_vid *rec_pairs_find(rec *r, const rec_fresh *f, PyObject *key); /* place of the value; NULL = absent */
 void rec_pairs_put(rec *r, rec_fresh *f, kin_vid key, kin_vid value);
 void rec_pairs_drop(rec *r, rec_fresh *f, PyObject *key);
-rec_fresh *rec_mapping(rec *r, kin_vid vid); /* key, value pairs of a fresh dict or dict-like instance; NULL = unknown */
+rec_fresh *rec_mapping(rec *r, kin_vid vid); /* key, value pairs of a fresh dict, dict-like instance or __dict__; NULL = unknown */
+rec_fresh *rec_exact_dict(rec *r, kin_vid vid); /* ... where it is an exact dict */
 bool rec_pairs_of(rec *r, kin_vid dict, kin_vid **pairs, uint32_t *n); /* malloc'ed; keys are known strings */
 void rec_touch_iterators(rec *r, kin_vid container);
 bool rec_meta(rec *r, kin_vid tensor, unsigned mask); /* makes tensor metadata a fact or a check */
@@ -270,6 +273,7 @@ void rec_call_step(rec *r, kin_vid callee, const kin_vid *args, uint32_t npos, u
 kin_vid rec_build_tuple(rec *r, const kin_vid *items, uint32_t n, PyObject *obj);
 
 /* ---- construct.c ---- */
+rec_fresh *rec_named_items(rec *r, kin_vid vid);      /* FRESH_NAMED that tuple's own code reads; NULL = not so */
 bool rec_call_class(rec *r, kin_vid cls, const kin_vid *args, uint32_t npos, uint32_t nkw, PyObject *kwnames, int ndrop);
 
 /* ---- builtins.c ---- */
@@ -277,6 +281,7 @@ bool rec_call_class(rec *r, kin_vid cls, const kin_vid *args, uint32_t npos, uin
 bool rec_call_builtin(rec *r, kin_vid callee, const kin_vid *args, uint32_t npos, uint32_t nkw, PyObject *kwnames, int ndrop);
 bool rec_iter_of(rec *r, kin_vid vid, int ndrop);     /* pushes iter(vid) when modelled */
 bool rec_items_of(rec *r, kin_vid vid, kin_vid **items, uint32_t *n); /* elements of a known sequence (malloc'ed) */
+bool rec_use_up(rec *r, kin_vid vid, kin_vid **items, uint32_t *n);   /* ... of an iterator too, which is at its end then */
 
 void rec_need_metaclass(rec *r, PyTypeObject *cls); /* isinstance with the class is answered by the same code */
 void rec_abc_fact(rec *r); /* registrations with abstract base classes are as they were */

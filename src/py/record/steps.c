@@ -116,7 +116,7 @@ rec_forget_contents(rec *r)
     rec_touch_iterators(r, 0);
     for (uint32_t i = 1; i < r->info.len; i++) {
         rec_fresh *f = r->info.at[i].fresh;
-        if (f != NULL && f->escaped && f->kind != FRESH_TUPLE && f->kind != FRESH_METHOD && f->kind != FRESH_SUPER &&
+        if (f != NULL && f->escaped && f->kind != FRESH_TUPLE && f->kind != FRESH_NAMED && f->kind != FRESH_METHOD && f->kind != FRESH_SUPER &&
             f->kind != FRESH_SLICE && f->kind != FRESH_RANGE && f->kind != FRESH_VIEW)
             f->known = false;
     }

@@ -480,13 +480,35 @@ rec_pairs_drop(rec *r, rec_fresh *f, PyObject *key)
     f->n -= 2;
 }
 
+/* What is known of an object made here, if all of it lies in its __dict__: not in slots. */
+static rec_fresh *
+attributes(rec *r, kin_vid obj)
+{
+    rec_fresh *f = FRESH(r, obj);
+    if (f == NULL || f->kind != FRESH_OBJECT || !f->known)
+        return NULL;
+    for (uint32_t i = 0; i < f->n; i += 2) {
+        PyObject *descr = _PyType_Lookup(r->info.at[obj].type, O(r, f->items[i]));
+        if (descr != NULL && Py_TYPE(descr) == &PyMemberDescr_Type)
+            return NULL;
+    }
+    return f;
+}
+
+rec_fresh *
+rec_exact_dict(rec *r, kin_vid vid)
+{
+    rec_fresh *f = FRESH(r, vid);
+    if (f != NULL && f->kind == FRESH_ATTRS)
+        return f->known ? attributes(r, f->items[0]) : NULL;
+    return f != NULL && f->kind == FRESH_DICT && f->known ? f : NULL;
+}
+
 rec_fresh *
 rec_mapping(rec *r, kin_vid vid)
 {
     rec_fresh *f = FRESH(r, vid);
-    if (f != NULL && f->kind == FRESH_OBJECT && f->of != 0)
-        f = FRESH(r, f->of);
-    return f != NULL && f->kind == FRESH_DICT && f->known ? f : NULL;
+    return rec_exact_dict(r, f != NULL && f->kind == FRESH_OBJECT && f->of != 0 ? f->of : vid);
 }
 
 void
