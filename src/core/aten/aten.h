@@ -82,6 +82,13 @@ static inline const int64_t *kin_aten_sizes(const kin_aten *g, kin_aten_val v) {
 static inline const int64_t *kin_aten_strides(const kin_aten *g, kin_aten_val v) { return g->ints.at + g->values.at[v].strides; }
 static inline const char *kin_aten_text(const kin_aten *g, uint32_t offset) { return g->texts.at ? g->texts.at + offset : ""; }
 
+/* The argument of a call at a position or by its keyword; NULL when it is not given, or None (read.c). */
+const kin_aten_arg *kin_aten_find(const kin_aten *g, const kin_aten_call *call, unsigned at, const char *keyword);
+/* The integers of a list (or one integer); -1 when it is something else or there are more than KIN_IR_MAX_DIMS. */
+int kin_aten_ints(const kin_aten *g, const kin_aten_arg *a, int64_t *out);
+/* PyTorch's promotion of two dtypes. */
+kin_dtype kin_aten_promote(kin_dtype a, kin_dtype b);
+
 /* Text as docs/design/kernels.md shows it; a WORD is printed bare, so it should hold letters, digits and "_.:/" only. */
 bool kin_aten_print(const kin_aten *g, kin_text *out);
 kin_aten *kin_aten_parse(const char *text, kin_text *why);

@@ -6,14 +6,7 @@
 const kin_aten_arg *
 low_arg(const low_call *c, unsigned at, const char *keyword)
 {
-    const kin_aten *g = c->l->g;
-    const kin_aten_arg *found = NULL;
-    for (unsigned i = 0; i < c->call->nargs; i++) {
-        const kin_aten_arg *a = &g->args.at[c->call->args + i];
-        if (a->name == 0 ? i == at : strcmp(kin_aten_text(g, a->name), keyword) == 0)
-            found = a;
-    }
-    return found != NULL && found->kind != KIN_ATEN_NONE ? found : NULL;
+    return kin_aten_find(c->l->g, c->call, at, keyword);
 }
 
 bool
@@ -57,18 +50,7 @@ low_item(const low_call *c, const kin_aten_arg *list, unsigned i)
 int
 low_ints(const low_call *c, const kin_aten_arg *a, int64_t *out)
 {
-    if (a != NULL && a->kind == KIN_ATEN_INT) {
-        out[0] = a->i;
-        return 1;
-    }
-    if (a == NULL || a->kind != KIN_ATEN_LIST || a->list.count > KIN_IR_MAX_DIMS)
-        return -1;
-    for (unsigned i = 0; i < a->list.count; i++) {
-        if (low_item(c, a, i)->kind != KIN_ATEN_INT)
-            return -1;
-        out[i] = low_item(c, a, i)->i;
-    }
-    return (int)a->list.count;
+    return kin_aten_ints(c->l->g, a, out);
 }
 
 const char *
@@ -127,18 +109,7 @@ low_dim(int64_t dim, unsigned ndim)
 kin_dtype
 low_promote(kin_dtype a, kin_dtype b)
 {
-    if (a == b)
-        return a;
-    if (a > b) {
-        kin_dtype t = a;
-        a = b;
-        b = t;
-    }
-    if (a == KIN_F16 && b == KIN_BF16)
-        return KIN_F32;
-    if (a == KIN_U8 && b == KIN_I8)
-        return KIN_I16;
-    return b; /* the table of dtypes is in this order otherwise */
+    return kin_aten_promote(a, b);
 }
 
 /* 0: nothing yet (BOOL otherwise), as `none` tells. */

@@ -12,6 +12,7 @@ enum { DEVICE_CPU = 0, DEVICE_META = 14 };
 
 typedef int (*new_fn)(int64_t, const int64_t *, const int64_t *, int32_t, int32_t, int32_t, void **);
 typedef int (*over_fn)(void *, int64_t, const int64_t *, const int64_t *, int64_t, int32_t, int32_t, int32_t, void **);
+typedef int (*view_fn)(void *, int64_t, const int64_t *, const int64_t *, int64_t, void **);
 typedef int (*delete_fn)(void *);
 typedef int (*data_fn)(void *, void **);
 typedef int (*parallel_fn)(int64_t, int64_t, int64_t, void (*)(int64_t, int64_t, void *), void *);
@@ -21,6 +22,7 @@ static struct {
     void *cpu;
     new_fn new_strided;
     over_fn over;
+    view_fn view;
     delete_fn delete;
     data_fn data;
     parallel_fn parallel;
@@ -58,6 +60,7 @@ find_functions(PyObject *torch_module)
     return kin_aten_symbol(cpu, "_ZNK2at7Context23deterministicAlgorithmsEv", &make.deterministic) &&
            kin_aten_symbol(cpu, "aoti_torch_empty_strided", &make.new_strided) &&
            kin_aten_symbol(cpu, "aoti_torch_create_tensor_from_blob", &make.over) &&
+           kin_aten_symbol(cpu, "aoti_torch__reinterpret_tensor", &make.view) &&
            kin_aten_symbol(cpu, "aoti_torch_delete_tensor_object", &make.delete) &&
            kin_aten_symbol(cpu, "aoti_torch_get_data_ptr", &make.data) &&
            kin_aten_symbol(cpu, "torch_parallel_for", &make.parallel) &&
@@ -192,6 +195,14 @@ kin_tensor_over(void *data, kin_dtype dtype, unsigned ndim, const int64_t *sizes
     return wrap(failed, handle);
 }
 
+PyObject *
+kin_tensor_view(PyObject *tensor, unsigned ndim, const int64_t *sizes, const int64_t *strides, int64_t offset)
+{
+    void *handle = NULL; /* offsets are counted from the tensor's own */
+    int failed = make.view(kin_aten_handle(tensor), ndim, sizes, strides, offset - kin_tensor_offset(tensor), &handle);
+    return wrap(failed, handle);
+}
+
 void *
 kin_tensor_data(PyObject *tensor)
 {
@@ -207,16 +218,21 @@ kin_tensor_storage(PyObject *tensor)
     return storage;
 }
 
-bool
-kin_tensor_dtype(PyObject *tensor, kin_dtype *out)
+static bool
+dtype_of_number(int32_t number, kin_dtype *out)
 {
-    int32_t number = kin_aten_dtype(tensor);
     for (int i = 0; i < KIN_DTYPE__COUNT; i++)
         if (dtype_numbers[i] == number) {
             *out = (kin_dtype)i;
             return true;
         }
     return false;
+}
+
+bool
+kin_tensor_dtype(PyObject *tensor, kin_dtype *out)
+{
+    return dtype_of_number(kin_aten_dtype(tensor), out);
 }
 
 bool
@@ -257,6 +273,12 @@ kin_ambient_special(void)
     bool dual = level == NULL || !PyLong_CheckExact(level) || Py_SIZE(level) >= 0;
     int8_t dtype = make.default_dtype();
     return dual || make.deterministic(make.context) || (dtype != dtype_numbers[KIN_F64] && dtype != dtype_numbers[KIN_F32]);
+}
+
+bool
+kin_default_dtype(kin_dtype *out)
+{
+    return dtype_of_number(make.default_dtype(), out);
 }
 
 bool

@@ -37,6 +37,10 @@ bool kin_default_is_f64(void);
 /* Must all operators be left to torch? Where it promises to repeat every bit (and fills new memory), where tensors carry tangents
  * of forward differentiation unseen, and with a default dtype of half precision. */
 bool kin_ambient_special(void);
+/* False for one that graphs do not know. */
+bool kin_default_dtype(kin_dtype *out);
+/* Another tensor over the memory of this one, with its dtype. */
+PyObject *kin_tensor_view(PyObject *tensor, unsigned ndim, const int64_t *sizes, const int64_t *strides, int64_t offset);
 /* Does a torch-function or dispatch mode see calls in this thread? */
 bool kin_modes_active(void);
 

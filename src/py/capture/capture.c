@@ -140,14 +140,9 @@ stand_for_input(capturing *c, PyObject *tensor)
     }
     unsigned dim = (unsigned)kin_tensor_dim(tensor);
     const int64_t *sizes = kin_tensor_sizes(tensor), *strides = kin_tensor_strides(tensor);
-    PyObject *twin = kin_tensor_new(dtype, dim, sizes, strides, true), *made = NULL;
-    uint32_t storage = twin == NULL ? 0 : kin_stand_in_storage(c, twin);
-    if (storage != 0) {
-        kin_aten_val val = kin_aten_input(c->out->graph, dtype, dim, sizes, strides, storage, 0);
-        made = kin_stand_in_new(c, twin, 0, kin_tensor_requires_grad(tensor), val);
-    }
-    Py_XDECREF(twin);
-    return made;
+    uint32_t storage = kin_stand_in_new_storage(c);
+    kin_aten_val val = storage == 0 ? 0 : kin_aten_input(c->out->graph, dtype, dim, sizes, strides, storage, 0);
+    return kin_stand_in_new(c, NULL, kin_tensor_requires_grad(tensor), val);
 }
 
 static bool
@@ -315,8 +310,9 @@ end(stepper *x)
         Py_XDECREF(x->slots[i]);
     free(x->slots);
     for (uint32_t i = 0; i < x->c.entries.len; i++)
-        Py_DECREF(x->c.entries.at[i].twin);
+        Py_XDECREF(x->c.entries.at[i].twin);
     kin_vec_deinit(&x->c.entries);
+    kin_vec_deinit(&x->c.shapes.results);
     kin_vec_deinit(&x->c.storages);
 }
 
@@ -329,6 +325,7 @@ kin_capture_run(const kin_variant *v, const kin_unit *unit, PyObject *const *in,
     bool warned = false, ok = false;
     *out = (kin_capture){.step = UINT32_MAX, .graph = kin_aten_new(), .stand_ins = PyList_New(0)};
     out->out = calloc(unit->nout + 1, sizeof *out->out);
+    x.c.no_rules = !kin_default_dtype(&x.c.options.default_dtype);
     x.slots = calloc(v->trace.vals.len, sizeof *x.slots);
     if (out->graph != NULL && out->stand_ins != NULL && out->out != NULL && x.slots != NULL &&
         hide_warnings(&around, &warned) && leave_inference(&around) && fill_inputs(&x, in) && push_mode(&around, &x.c))

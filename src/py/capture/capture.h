@@ -1,7 +1,7 @@
 /* Capture: what a unit's steps ask of ATen, found by running them once on stand-ins for its tensors.
  *
- * A stand-in looks like a CPU tensor and has no data. Behind it is a twin on the meta device, on which the operators
- * that reach the dispatch mode (mode.c) are called to learn what they return. Nothing of the program is touched: steps
+ * A stand-in looks like a CPU tensor and has no data. What an operator that reaches the dispatch mode (mode.c) returns is told by a
+ * rule (core/shape), or learned by calling it on twins of the stand-ins on the meta device. Nothing of the program is touched: steps
  * run on slots of their own, with stand-ins for all tensors, and an operator that needs data fails.
  */
 #ifndef KIN_PY_CAPTURE_H

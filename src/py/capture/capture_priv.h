@@ -2,6 +2,7 @@
 #ifndef KIN_PY_CAPTURE_PRIV_H
 #define KIN_PY_CAPTURE_PRIV_H
 
+#include "core/shape/shape.h"
 #include "py/aten/make.h"
 #include "py/aten/tensor.h"
 #include "py/capture/capture.h"
@@ -16,14 +17,15 @@ typedef struct {
     PyObject *strided;
     PyTypeObject *dtype, *device, *layout, *memory_format;
     PyObject *dtypes[KIN_DTYPE__COUNT];
-    PyObject *op_rows;        /* overload -> (its C function, "aten.add.Tensor", the arguments it writes to) */
+    PyObject *op_rows;        /* overload -> (its C function, "aten.add.Tensor", the arguments it writes to, shape rule) */
+    PyObject *instance_names; /* keywords of make_subclass */
     PyObject *s_strides, *s_dtype, *s_device, *s_offset, *s_requires_grad;
     bool ready, failed;
 } capture_torch;
 extern capture_torch kin_capture_torch;
 
 typedef struct {
-    PyObject *twin;   /* owned */
+    PyObject *twin;   /* owned; NULL: none was needed yet */
     kin_aten_val val; /* newest value with its contents */
 } capture_entry;
 
@@ -32,15 +34,22 @@ typedef struct {
     kin_capture *out;
     KIN_VEC(capture_entry) entries;      /* by number of the stand-in */
     const kin_capture_hints *hints;
-    KIN_VEC(const void *) storages;      /* storage number - 1 -> its name */
+    KIN_VEC(const void *) storages;      /* storage number - 1 -> its name among twins; NULL: none has it yet */
+    kin_shape_options options;
+    kin_shapes shapes;                   /* of the call at hand */
+    bool no_rules;
 } capturing;
 
 /* -- stand_in.c -- */
 kin_status kin_stand_in_init(PyObject *torch_module) KIN_MUST_CHECK;
-/* A stand-in for what the twin is the twin of: new reference. */
-PyObject *kin_stand_in_new(capturing *c, PyObject *twin, int64_t offset, bool requires_grad, kin_aten_val val);
+/* A stand-in for a value: new reference. twin: NULL when there is none yet. */
+PyObject *kin_stand_in_new(capturing *c, PyObject *twin, bool requires_grad, kin_aten_val val);
+/* The twin of a stand-in, made now if need be; borrowed, NULL with an exception. */
+PyObject *kin_stand_in_twin(capturing *c, uint32_t number);
 /* Number of the storage, a new one if it has none. */
 uint32_t kin_stand_in_storage(capturing *c, PyObject *twin);
+/* A new one that no twin has yet; 0 without memory. */
+uint32_t kin_stand_in_new_storage(capturing *c);
 /* Why there is no capture, unless that is known already. */
 void kin_capture_refuse(capturing *c, const char *format, ...) __attribute__((format(printf, 2, 3)));
 

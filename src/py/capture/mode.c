@@ -1,5 +1,6 @@
 /* The dispatch mode of a capture: a heap type whose __torch_dispatch__ notes each operator in the graph and learns what
- * it returns by calling it on the twins of its arguments. torch takes the mode off while the method runs.
+ * it returns: from a rule (core/shape), or by calling it on the twins of its arguments. torch takes the mode off while the
+ * method runs.
  */
 #include <stddef.h>
 
@@ -43,7 +44,7 @@ list_written(PyObject *func)
     return tuple;
 }
 
-/* (C function, name, written arguments): borrowed, made once for each overload. */
+/* (C function, name, written arguments, number of its shape rule): borrowed, made once for each overload. */
 static PyObject *
 find_row(PyObject *func)
 {
@@ -52,8 +53,11 @@ find_row(PyObject *func)
         return row;
     PyObject *op = PyObject_GetAttrString(func, "_op"), *name = op == NULL ? NULL : PyObject_Str(func);
     PyObject *written = name == NULL ? NULL : list_written(func);
-    if (written != NULL)
-        row = PyTuple_Pack(3, op, name, written);
+    const char *chars = written == NULL ? NULL : PyUnicode_AsUTF8(name);
+    PyObject *rule = chars == NULL ? NULL : PyLong_FromLong(kin_shape_rule(chars));
+    if (rule != NULL)
+        row = PyTuple_Pack(4, op, name, written, rule);
+    Py_XDECREF(rule);
     Py_XDECREF(op);
     Py_XDECREF(name);
     Py_XDECREF(written);
@@ -98,7 +102,7 @@ is_random(PyObject *func)
 
 /* -- arguments -------------------------------------------------------------------------------------------------- */
 
-static PyObject *convert(capturing *c, PyObject *obj, const char *keyword, bool written);
+static bool note_arg(capturing *c, PyObject *obj, const char *keyword, bool written);
 
 static PyObject *
 refused(capturing *c, const char *format, const char *what)
@@ -108,15 +112,205 @@ refused(capturing *c, const char *format, const char *what)
     return NULL;
 }
 
-static PyObject *
-convert_sequence(capturing *c, PyObject *obj, const char *keyword, bool written)
+static bool
+note_sequence(capturing *c, PyObject *obj, const char *keyword, bool written)
 {
     Py_ssize_t n = PySequence_Fast_GET_SIZE(obj);
     kin_aten_arg arg = {.kind = KIN_ATEN_LIST, .list = {.count = (uint32_t)n}};
     kin_aten_add_arg(c->out->graph, arg, keyword, NULL);
+    for (Py_ssize_t i = 0; i < n; i++)
+        if (!note_arg(c, PySequence_Fast_GET_ITEM(obj, i), NULL, written))
+            return false;
+    return true;
+}
+
+static bool
+note_word(capturing *c, PyObject *obj, const char *keyword)
+{
+    PyObject *text = PyObject_Str(obj);
+    const char *chars = text == NULL ? NULL : PyUnicode_AsUTF8(text);
+    if (chars != NULL)
+        kin_aten_add_arg(c->out->graph, (kin_aten_arg){.kind = KIN_ATEN_WORD}, keyword, chars);
+    Py_XDECREF(text);
+    return chars != NULL;
+}
+
+static bool
+note_number(capturing *c, PyObject *obj, const char *keyword)
+{
+    kin_aten_arg arg = {.kind = KIN_ATEN_FLOAT};
+    if (PyFloat_Check(obj))
+        arg.f = PyFloat_AS_DOUBLE(obj);
+    else {
+        arg.kind = PyBool_Check(obj) ? KIN_ATEN_BOOL : KIN_ATEN_INT;
+        arg.i = PyLong_AsLongLong(obj);
+        if (arg.i == -1 && PyErr_Occurred())
+            return false;
+    }
+    kin_aten_add_arg(c->out->graph, arg, keyword, NULL);
+    return true;
+}
+
+/* dtype, device, layout, memory format; false without an exception when it is none of them. */
+static bool
+note_torch(capturing *c, PyObject *obj, const char *keyword)
+{
+    if (Py_IS_TYPE(obj, T.dtype)) {
+        for (int i = 0; i < KIN_DTYPE__COUNT; i++)
+            if (obj == T.dtypes[i]) {
+                kin_aten_add_arg(c->out->graph, (kin_aten_arg){.kind = KIN_ATEN_DTYPE, .i = i}, keyword, NULL);
+                return true;
+            }
+        return refused(c, "%s", "a dtype that graphs do not know") != NULL;
+    }
+    if (Py_IS_TYPE(obj, T.device)) {
+        int same = PyObject_RichCompareBool(obj, T.cpu, Py_EQ);
+        return same == 1 ? note_word(c, obj, keyword)
+                         : same == 0 && refused(c, "%s", "another device than the CPU") != NULL;
+    }
+    if (Py_IS_TYPE(obj, T.layout) && obj != T.strided)
+        return refused(c, "%s", "another layout than strided") != NULL;
+    if (Py_IS_TYPE(obj, T.layout) || Py_IS_TYPE(obj, T.memory_format))
+        return note_word(c, obj, keyword);
+    return false;
+}
+
+static bool
+note_tensor(capturing *c, uint32_t number, const char *keyword, bool written)
+{
+    const capture_entry *e = &c->entries.at[number];
+    /* Storages are numbered from the inputs on. */
+    if (written && kin_aten_at(c->out->graph, e->val)->storage <= c->out->ninputs)
+        return refused(c, "%s", "an input is written to") != NULL;
+    kin_aten_arg arg = {.kind = KIN_ATEN_VALUE, .written = written, .value = e->val};
+    kin_aten_add_arg(c->out->graph, arg, keyword, NULL);
+    return true;
+}
+
+/* Adds the argument to the newest call. False with an exception. */
+static bool
+note_arg(capturing *c, PyObject *obj, const char *keyword, bool written)
+{
+    uint32_t number = kin_capture_number(obj);
+    if (number < c->entries.len)
+        return note_tensor(c, number, keyword, written);
+    if (obj == Py_None) {
+        kin_aten_add_arg(c->out->graph, (kin_aten_arg){.kind = KIN_ATEN_NONE}, keyword, NULL);
+        return true;
+    }
+    if (PyFloat_Check(obj) || PyLong_Check(obj))
+        return note_number(c, obj, keyword);
+    if (PyUnicode_Check(obj)) {
+        const char *text = PyUnicode_AsUTF8(obj);
+        if (text != NULL)
+            kin_aten_add_arg(c->out->graph, (kin_aten_arg){.kind = KIN_ATEN_STR}, keyword, text);
+        return text != NULL;
+    }
+    if (PyTuple_Check(obj) || PyList_Check(obj))
+        return note_sequence(c, obj, keyword, written);
+    if (PyComplex_CheckExact(obj))
+        return note_word(c, obj, keyword);
+    if (note_torch(c, obj, keyword))
+        return true;
+    if (!PyErr_Occurred())
+        refused(c, kin_is_tensor(obj) ? "%s" : "an argument is a %s",
+                kin_is_tensor(obj) ? "it uses a tensor that is not among its inputs" : Py_TYPE(obj)->tp_name);
+    return false;
+}
+
+static bool
+note_args(capturing *c, PyObject *args, PyObject *kwargs, PyObject *written)
+{
+    for (Py_ssize_t i = 0; i < PyTuple_GET_SIZE(args); i++)
+        if (!note_arg(c, PyTuple_GET_ITEM(args, i), NULL, is_written(written, i, NULL)))
+            return false;
+    PyObject *key, *value;
+    Py_ssize_t pos = 0;
+    while (kwargs != NULL && PyDict_Next(kwargs, &pos, &key, &value)) {
+        const char *name = PyUnicode_AsUTF8(key);
+        if (name == NULL || !note_arg(c, value, name, is_written(written, 0, key)))
+            return false;
+    }
+    return true;
+}
+
+/* -- results by rule -------------------------------------------------------------------------------------------- */
+
+/* What is known of a result from running with it before. */
+static const kin_capture_hint *
+find_hint(const capturing *c, int64_t ndim)
+{
+    const kin_aten *g = c->out->graph;
+    uint32_t number = g->calls.len - 1, which = g->calls.at[number].nresults;
+    for (uint32_t i = 0; i < c->hints->len; i++) {
+        const kin_capture_hint *h = &c->hints->at[i];
+        if (h->call == number && h->which == which && h->ndim == ndim)
+            return h;
+    }
+    return NULL;
+}
+
+/* A result as a shape rule foresees it: new reference. */
+static PyObject *
+wrap_shape(capturing *c, PyObject *args, const kin_shape *s)
+{
+    kin_aten *g = c->out->graph;
+    const kin_capture_hint *hint = s->same ? NULL : find_hint(c, s->ndim);
+    bool own = s->of == 0 || hint != NULL;
+    uint32_t storage = own ? kin_stand_in_new_storage(c) : kin_aten_at(g, s->of)->storage;
+    kin_aten_val val = storage == 0 ? 0 : kin_aten_add_result(g, s->dtype, s->ndim, s->sizes, hint != NULL ? hint->strides : s->strides,
+                                                              storage, own ? 0 : s->offset);
+    if (!s->same)
+        return kin_stand_in_new(c, NULL, false, val);
+    PyObject *self = PyTuple_GET_ITEM(args, 0);
+    c->entries.at[kin_capture_number(self)].val = val;
+    return Py_NewRef(self);
+}
+
+/* The call's results by its rule; NULL without an exception when it has none for these arguments. */
+static PyObject *
+results_by_rule(capturing *c, int rule, PyObject *args)
+{
+    kin_shapes *shapes = &c->shapes;
+    kin_status status = kin_shape_call(rule, c->out->graph, c->out->graph->calls.len - 1, &c->options, shapes);
+    if (status != KIN_OK)
+        return status == KIN_NOMEM ? PyErr_NoMemory() : NULL;
+    const kin_shape *first = shapes->results.at;
+    uint32_t n = shapes->results.len;
+    if (n > 0 && first->same && (PyTuple_GET_SIZE(args) == 0 || kin_capture_number(PyTuple_GET_ITEM(args, 0)) >= c->entries.len))
+        return NULL;
+    if (n == 1 && !shapes->list)
+        return wrap_shape(c, args, first);
+    PyObject *made = shapes->list ? PyList_New(n) : PyTuple_New(n);
+    for (uint32_t i = 0; made != NULL && i < n; i++) {
+        PyObject *item = wrap_shape(c, args, &shapes->results.at[i]);
+        if (item == NULL)
+            Py_CLEAR(made);
+        else if (shapes->list)
+            PyList_SET_ITEM(made, i, item);
+        else
+            PyTuple_SET_ITEM(made, i, item);
+    }
+    return made;
+}
+
+/* -- arguments of the twins' call ------------------------------------------------------------------------------- */
+
+/* The same with twins in place of stand-ins, the meta device in place of the CPU: new reference. */
+static PyObject *
+twin_of(capturing *c, PyObject *obj)
+{
+    uint32_t number = kin_capture_number(obj);
+    if (number < c->entries.len)
+        return Py_XNewRef(kin_stand_in_twin(c, number));
+    if (Py_IS_TYPE(obj, T.device))
+        return Py_NewRef(T.meta);
+    if (!PyTuple_Check(obj) && !PyList_Check(obj))
+        return Py_NewRef(obj);
+    Py_ssize_t n = PySequence_Fast_GET_SIZE(obj);
     PyObject *list = PyList_New(n);
     for (Py_ssize_t i = 0; list != NULL && i < n; i++) {
-        PyObject *item = convert(c, PySequence_Fast_GET_ITEM(obj, i), NULL, written);
+        PyObject *item = twin_of(c, PySequence_Fast_GET_ITEM(obj, i));
         if (item == NULL)
             Py_CLEAR(list);
         else
@@ -128,116 +322,12 @@ convert_sequence(capturing *c, PyObject *obj, const char *keyword, bool written)
 }
 
 static PyObject *
-convert_word(capturing *c, PyObject *obj, const char *keyword)
-{
-    PyObject *text = PyObject_Str(obj);
-    const char *chars = text == NULL ? NULL : PyUnicode_AsUTF8(text);
-    if (chars != NULL)
-        kin_aten_add_arg(c->out->graph, (kin_aten_arg){.kind = KIN_ATEN_WORD}, keyword, chars);
-    Py_XDECREF(text);
-    return chars == NULL ? NULL : Py_NewRef(obj);
-}
-
-static PyObject *
-convert_number(capturing *c, PyObject *obj, const char *keyword)
-{
-    kin_aten_arg arg = {.kind = KIN_ATEN_FLOAT};
-    if (PyFloat_Check(obj))
-        arg.f = PyFloat_AS_DOUBLE(obj);
-    else {
-        arg.kind = PyBool_Check(obj) ? KIN_ATEN_BOOL : KIN_ATEN_INT;
-        arg.i = PyLong_AsLongLong(obj);
-        if (arg.i == -1 && PyErr_Occurred())
-            return NULL;
-    }
-    kin_aten_add_arg(c->out->graph, arg, keyword, NULL);
-    return Py_NewRef(obj);
-}
-
-/* dtype, device, layout, memory format; NULL without an exception when it is none of them. */
-static PyObject *
-convert_torch(capturing *c, PyObject *obj, const char *keyword)
-{
-    if (Py_IS_TYPE(obj, T.dtype)) {
-        for (int i = 0; i < KIN_DTYPE__COUNT; i++)
-            if (obj == T.dtypes[i]) {
-                kin_aten_add_arg(c->out->graph, (kin_aten_arg){.kind = KIN_ATEN_DTYPE, .i = i}, keyword, NULL);
-                return Py_NewRef(obj);
-            }
-        return refused(c, "%s", "a dtype that graphs do not know");
-    }
-    if (Py_IS_TYPE(obj, T.device)) {
-        int same = PyObject_RichCompareBool(obj, T.cpu, Py_EQ);
-        PyObject *word = same == 1 ? convert_word(c, obj, keyword) : NULL;
-        Py_XDECREF(word);
-        return word != NULL ? Py_NewRef(T.meta) : same < 0 ? NULL : refused(c, "%s", "another device than the CPU");
-    }
-    if (Py_IS_TYPE(obj, T.layout) && obj != T.strided)
-        return refused(c, "%s", "another layout than strided");
-    if (Py_IS_TYPE(obj, T.layout) || Py_IS_TYPE(obj, T.memory_format))
-        return convert_word(c, obj, keyword);
-    return NULL;
-}
-
-/* Adds the argument to the newest call; returns what the twins' call gets for it. */
-static PyObject *
-convert(capturing *c, PyObject *obj, const char *keyword, bool written)
-{
-    uint32_t number = kin_capture_number(obj);
-    if (number < c->entries.len) {
-        const capture_entry *e = &c->entries.at[number];
-        /* Storages are numbered from the inputs on. */
-        if (written && c->out->graph->values.at[e->val].storage <= c->out->ninputs)
-            return refused(c, "%s", "an input is written to");
-        kin_aten_arg arg = {.kind = KIN_ATEN_VALUE, .written = written, .value = e->val};
-        kin_aten_add_arg(c->out->graph, arg, keyword, NULL);
-        return Py_NewRef(e->twin);
-    }
-    if (obj == Py_None) {
-        kin_aten_add_arg(c->out->graph, (kin_aten_arg){.kind = KIN_ATEN_NONE}, keyword, NULL);
-        return Py_NewRef(obj);
-    }
-    if (PyFloat_Check(obj) || PyLong_Check(obj))
-        return convert_number(c, obj, keyword);
-    if (PyUnicode_Check(obj)) {
-        kin_aten_add_arg(c->out->graph, (kin_aten_arg){.kind = KIN_ATEN_STR}, keyword, PyUnicode_AsUTF8(obj));
-        return PyErr_Occurred() ? NULL : Py_NewRef(obj);
-    }
-    if (PyTuple_Check(obj) || PyList_Check(obj))
-        return convert_sequence(c, obj, keyword, written);
-    if (PyComplex_CheckExact(obj))
-        return convert_word(c, obj, keyword);
-    PyObject *made = convert_torch(c, obj, keyword);
-    if (made != NULL || PyErr_Occurred())
-        return made;
-    if (kin_is_tensor(obj))
-        return refused(c, "%s", "it uses a tensor that is not among its inputs");
-    return refused(c, "an argument is a %s", Py_TYPE(obj)->tp_name);
-}
-
-static PyObject *
-convert_args(capturing *c, PyObject *args, PyObject *written)
-{
-    Py_ssize_t n = PyTuple_GET_SIZE(args);
-    PyObject *tuple = PyTuple_New(n);
-    for (Py_ssize_t i = 0; tuple != NULL && i < n; i++) {
-        PyObject *item = convert(c, PyTuple_GET_ITEM(args, i), NULL, is_written(written, i, NULL));
-        if (item == NULL)
-            Py_CLEAR(tuple);
-        else
-            PyTuple_SET_ITEM(tuple, i, item);
-    }
-    return tuple;
-}
-
-static PyObject *
-convert_kwargs(capturing *c, PyObject *kwargs, PyObject *written)
+twins_of_kwargs(capturing *c, PyObject *kwargs)
 {
     PyObject *dict = PyDict_New(), *key, *value;
     Py_ssize_t pos = 0;
     while (dict != NULL && kwargs != NULL && PyDict_Next(kwargs, &pos, &key, &value)) {
-        const char *name = PyUnicode_AsUTF8(key);
-        PyObject *item = name == NULL ? NULL : convert(c, value, name, is_written(written, 0, key));
+        PyObject *item = twin_of(c, value);
         if (item == NULL || PyDict_SetItem(dict, key, item) < 0)
             Py_CLEAR(dict);
         Py_XDECREF(item);
@@ -245,7 +335,7 @@ convert_kwargs(capturing *c, PyObject *kwargs, PyObject *written)
     return dict;
 }
 
-/* -- results ---------------------------------------------------------------------------------------------------- */
+/* -- results of the twins' call --------------------------------------------------------------------------------- */
 
 /* The stand-in whose twin this is, among the arguments; borrowed or NULL. Operators that write return their argument. */
 static PyObject *
@@ -281,15 +371,11 @@ has_same_layout(PyObject *a, PyObject *b)
 static PyObject *
 lay_out(capturing *c, PyObject *twin)
 {
-    const kin_aten *g = c->out->graph;
-    uint32_t number = g->calls.len - 1, which = g->calls.at[number].nresults;
+    const kin_capture_hint *hint = find_hint(c, kin_tensor_dim(twin));
     kin_dtype dtype;
-    for (uint32_t i = 0; i < c->hints->len; i++) {
-        const kin_capture_hint *h = &c->hints->at[i];
-        if (h->call == number && h->which == which && h->ndim == kin_tensor_dim(twin) && kin_tensor_dtype(twin, &dtype))
-            return kin_tensor_new(dtype, h->ndim, kin_tensor_sizes(twin), h->strides, true);
-    }
-    return Py_NewRef(twin);
+    if (hint == NULL || !kin_tensor_dtype(twin, &dtype))
+        return Py_NewRef(twin);
+    return kin_tensor_new(dtype, hint->ndim, kin_tensor_sizes(twin), hint->strides, true);
 }
 
 static PyObject *
@@ -305,7 +391,7 @@ wrap_tensor(capturing *c, const kin_capture_call *call, PyObject *twin)
     if (same == NULL && call->kwargs != NULL)
         same = find_argument(c, call->kwargs, twin, &number);
     if (same == NULL)
-        return kin_stand_in_new(c, twin, kin_tensor_offset(twin), false, val);
+        return kin_stand_in_new(c, twin, false, val);
     if (kin_tensor_dim(same) != kin_tensor_dim(twin) || !has_same_layout(same, twin))
         return refused(c, "%s", "an operator changes the sizes of its argument");
     c->entries.at[number].val = val;
@@ -352,6 +438,19 @@ place_on_meta(const capturing *c, PyObject *kwargs)
     return PyDict_GetItem(kwargs, T.s_device) != NULL || PyDict_SetItem(kwargs, T.s_device, T.meta) == 0;
 }
 
+/* What the call gives, learned by calling the operator on twins. */
+static PyObject *
+results_by_twins(capturing *c, const kin_capture_call *call)
+{
+    PyObject *args = twin_of(c, call->args), *kwargs = args == NULL ? NULL : twins_of_kwargs(c, call->kwargs);
+    PyObject *result = kwargs != NULL && place_on_meta(c, kwargs) ? PyObject_Call(call->op, args, kwargs) : NULL;
+    PyObject *made = result == NULL ? NULL : wrap_result(c, call, result);
+    Py_XDECREF(result);
+    Py_XDECREF(args);
+    Py_XDECREF(kwargs);
+    return made;
+}
+
 static PyObject *
 note_call(capturing *c, PyObject *func, PyObject *args, PyObject *kwargs)
 {
@@ -359,7 +458,7 @@ note_call(capturing *c, PyObject *func, PyObject *args, PyObject *kwargs)
     if (row == NULL)
         return NULL;
     const char *name = PyUnicode_AsUTF8(PyTuple_GET_ITEM(row, 1));
-    PyObject *written = PyTuple_GET_ITEM(row, 2);
+    PyObject *written = PyTuple_GET_ITEM(row, 2), *made = NULL;
     if (writes_secretly(name, args) || (PyTuple_GET_SIZE(written) != 0 && is_random(func)))
         return refused(c, "%s changes an argument", name);
     uint32_t before = c->out->graph->values.len;
@@ -370,13 +469,12 @@ note_call(capturing *c, PyObject *func, PyObject *args, PyObject *kwargs)
     Py_INCREF(call.op);
     Py_INCREF(call.args);
     Py_XINCREF(call.kwargs);
-    PyObject *twins = convert_args(c, args, written);
-    PyObject *twin_kwargs = twins == NULL ? NULL : convert_kwargs(c, kwargs, written);
-    PyObject *result = NULL, *made = NULL;
-    if (twin_kwargs != NULL && place_on_meta(c, twin_kwargs))
-        result = PyObject_Call(call.op, twins, twin_kwargs);
-    if (result != NULL)
-        made = wrap_result(c, &call, result);
+    if (note_args(c, args, kwargs, written)) {
+        if (!c->no_rules)
+            made = results_by_rule(c, (int)PyLong_AsLong(PyTuple_GET_ITEM(row, 3)), args);
+        if (made == NULL && !PyErr_Occurred())
+            made = results_by_twins(c, &call);
+    }
     uint32_t results = c->out->graph->values.len - before;
     if (made != NULL && (results == 0 || (PyTuple_GET_SIZE(written) != 0 && results != 1))) {
         Py_CLEAR(made);
@@ -384,9 +482,6 @@ note_call(capturing *c, PyObject *func, PyObject *args, PyObject *kwargs)
     }
     if (made == NULL)
         kin_capture_refuse(c, "%s cannot be captured", name);
-    Py_XDECREF(result);
-    Py_XDECREF(twins);
-    Py_XDECREF(twin_kwargs);
     return made;
 }
 

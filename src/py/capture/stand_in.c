@@ -66,13 +66,9 @@ find_constants(PyObject *torch)
     T.strided = PyObject_GetAttrString(torch, "strided");
     T.cpu = T.device == NULL ? NULL : PyObject_CallFunction((PyObject *)T.device, "s", "cpu");
     T.meta = T.cpu == NULL ? NULL : PyObject_CallFunction((PyObject *)T.device, "s", "meta");
-    T.s_strides = PyUnicode_InternFromString("strides");
-    T.s_dtype = PyUnicode_InternFromString("dtype");
     T.s_device = PyUnicode_InternFromString("device");
-    T.s_offset = PyUnicode_InternFromString("storage_offset");
-    T.s_requires_grad = PyUnicode_InternFromString("requires_grad");
-    return T.dtype && T.layout && T.memory_format && T.strided && T.meta && T.s_strides && T.s_dtype && T.s_device &&
-           T.s_offset && T.s_requires_grad;
+    T.instance_names = Py_BuildValue("(sssss)", "strides", "storage_offset", "dtype", "device", "requires_grad");
+    return T.dtype && T.layout && T.memory_format && T.strided && T.meta && T.s_device && T.instance_names;
 }
 
 kin_status
@@ -110,19 +106,16 @@ tuple_of(const int64_t *numbers, Py_ssize_t n)
 
 /* torch.Tensor._make_wrapper_subclass(class, sizes, strides=, storage_offset=, dtype=, device=, requires_grad=) */
 static PyObject *
-make_instance(PyObject *twin, int64_t offset, bool requires_grad)
+make_instance(const kin_aten *g, kin_aten_val val, bool requires_grad)
 {
-    kin_dtype dtype;
-    int64_t dim = kin_tensor_dim(twin);
-    PyObject *names = PyTuple_Pack(5, T.s_strides, T.s_offset, T.s_dtype, T.s_device, T.s_requires_grad);
-    PyObject *sizes = tuple_of(kin_tensor_sizes(twin), dim), *strides = tuple_of(kin_tensor_strides(twin), dim);
-    PyObject *at = PyLong_FromLongLong(offset), *made = NULL;
-    if (names != NULL && sizes != NULL && strides != NULL && at != NULL && kin_tensor_dtype(twin, &dtype)) {
-        PyObject *args[] = {(PyObject *)T.stand_in, sizes, strides, at, T.dtypes[dtype], T.cpu,
+    const kin_aten_value *v = kin_aten_at(g, val);
+    PyObject *sizes = tuple_of(kin_aten_sizes(g, val), v->ndim), *strides = tuple_of(kin_aten_strides(g, val), v->ndim);
+    PyObject *at = PyLong_FromLongLong(v->offset), *made = NULL;
+    if (sizes != NULL && strides != NULL && at != NULL) {
+        PyObject *args[] = {(PyObject *)T.stand_in, sizes, strides, at, T.dtypes[v->dtype], T.cpu,
                             requires_grad ? Py_True : Py_False};
-        made = PyObject_Vectorcall(T.make_subclass, args, 2, names);
+        made = PyObject_Vectorcall(T.make_subclass, args, 2, T.instance_names);
     }
-    Py_XDECREF(names);
     Py_XDECREF(sizes);
     Py_XDECREF(strides);
     Py_XDECREF(at);
@@ -130,9 +123,9 @@ make_instance(PyObject *twin, int64_t offset, bool requires_grad)
 }
 
 PyObject *
-kin_stand_in_new(capturing *c, PyObject *twin, int64_t offset, bool requires_grad, kin_aten_val val)
+kin_stand_in_new(capturing *c, PyObject *twin, bool requires_grad, kin_aten_val val)
 {
-    PyObject *made = make_instance(twin, offset, requires_grad);
+    PyObject *made = val == 0 ? NULL : make_instance(c->out->graph, val, requires_grad);
     PyObject *number = made == NULL ? NULL : PyLong_FromUnsignedLong(c->entries.len);
     if (number == NULL || PyList_Append(c->out->stand_ins, made) < 0 ||
         kin_vec_push(&c->entries, ((capture_entry){twin, val})) != KIN_OK) {
@@ -142,7 +135,7 @@ kin_stand_in_new(capturing *c, PyObject *twin, int64_t offset, bool requires_gra
             PyErr_SetString(PyExc_RuntimeError, "kintsugi: no stand-in for a tensor");
         return NULL;
     }
-    Py_INCREF(twin);
+    Py_XINCREF(twin);
     *(PyObject **)((char *)made + T.number_at) = number;
     return made;
 }
@@ -164,6 +157,49 @@ kin_stand_in_storage(capturing *c, PyObject *twin)
         if (c->storages.at[i] == name)
             return i + 1;
     return kin_vec_push(&c->storages, name) == KIN_OK ? c->storages.len : 0;
+}
+
+uint32_t
+kin_stand_in_new_storage(capturing *c)
+{
+    return kin_vec_push(&c->storages, NULL) == KIN_OK ? c->storages.len : 0;
+}
+
+/* -- twins ------------------------------------------------------------------------------------------------------ */
+
+/* A stand-in with a twin in the same memory, of the same dtype; else the first in this memory, from which all others come. */
+static uint32_t
+find_relative(const capturing *c, const kin_aten_value *v)
+{
+    uint32_t first = UINT32_MAX;
+    for (uint32_t i = c->entries.len; i-- > 0;) {
+        const kin_aten_value *other = kin_aten_at(c->out->graph, c->entries.at[i].val);
+        if (other->storage != v->storage)
+            continue;
+        if (c->entries.at[i].twin != NULL && other->dtype == v->dtype)
+            return i;
+        first = i;
+    }
+    return first;
+}
+
+PyObject *
+kin_stand_in_twin(capturing *c, uint32_t number)
+{
+    capture_entry *e = &c->entries.at[number];
+    if (e->twin != NULL)
+        return e->twin;
+    const kin_aten *g = c->out->graph;
+    const kin_aten_value *v = kin_aten_at(g, e->val);
+    uint32_t relative = find_relative(c, v);
+    if (relative == number) {
+        e->twin = kin_tensor_new((kin_dtype)v->dtype, v->ndim, kin_aten_sizes(g, e->val), kin_aten_strides(g, e->val), true);
+        if (e->twin != NULL)
+            c->storages.at[v->storage - 1] = kin_tensor_storage(e->twin);
+    } else if (kin_stand_in_twin(c, relative) != NULL)
+        e->twin = kin_tensor_view(c->entries.at[relative].twin, v->ndim, kin_aten_sizes(g, e->val),
+                                  kin_aten_strides(g, e->val), v->offset);
+    return e->twin;
 }
 
 void

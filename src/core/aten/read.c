@@ -1,0 +1,49 @@
+/* Reading calls: arguments by place or name, and the promotion of dtypes, for whoever has rules about operators. */
+#include "core/aten/aten.h"
+
+const kin_aten_arg *
+kin_aten_find(const kin_aten *g, const kin_aten_call *call, unsigned at, const char *keyword)
+{
+    const kin_aten_arg *found = NULL;
+    for (unsigned i = 0; i < call->nargs; i++) {
+        const kin_aten_arg *a = &g->args.at[call->args + i];
+        if (a->name == 0 ? i == at : strcmp(kin_aten_text(g, a->name), keyword) == 0)
+            found = a;
+    }
+    return found != NULL && found->kind != KIN_ATEN_NONE ? found : NULL;
+}
+
+int
+kin_aten_ints(const kin_aten *g, const kin_aten_arg *a, int64_t *out)
+{
+    if (a != NULL && a->kind == KIN_ATEN_INT) {
+        out[0] = a->i;
+        return 1;
+    }
+    if (a == NULL || a->kind != KIN_ATEN_LIST || a->list.count > KIN_IR_MAX_DIMS)
+        return -1;
+    for (unsigned i = 0; i < a->list.count; i++) {
+        const kin_aten_arg *item = &g->args.at[a->list.child + i];
+        if (item->kind != KIN_ATEN_INT)
+            return -1;
+        out[i] = item->i;
+    }
+    return (int)a->list.count;
+}
+
+kin_dtype
+kin_aten_promote(kin_dtype a, kin_dtype b)
+{
+    if (a > b) {
+        kin_dtype t = a;
+        a = b;
+        b = t;
+    }
+    if (a == KIN_F16 && b == KIN_BF16)
+        return KIN_F32;
+    if (a == KIN_U8 && b == KIN_I8)
+        return KIN_I16;
+    if (a == KIN_F64 && b == KIN_C64)
+        return KIN_C128;
+    return b; /* the table of dtypes is in this order otherwise */
+}

@@ -1,0 +1,35 @@
+/* What ATen operators return: dtype, sizes, strides and memory of each result, from those of the arguments, as the CPU's
+ * eager kernels answer. Rules (shape.def) cover what programs call most; asking PyTorch's meta kernels costs a hundred
+ * times more, and some of those imports PyTorch's own compiler.
+ */
+#ifndef KIN_SHAPE_SHAPE_H
+#define KIN_SHAPE_SHAPE_H
+
+#include "core/aten/aten.h"
+
+typedef struct {
+    kin_dtype dtype;
+    unsigned ndim;
+    int64_t sizes[KIN_IR_MAX_DIMS], strides[KIN_IR_MAX_DIMS];
+    kin_aten_val of;   /* it lies in this argument's memory; 0: in its own */
+    bool same;         /* it is that argument, which was written to */
+    int64_t offset;
+} kin_shape;
+
+typedef struct {
+    KIN_VEC(kin_shape) results;
+    bool list;         /* they are returned as a list; otherwise several are a tuple */
+} kin_shapes;
+
+typedef struct {
+    kin_dtype default_dtype; /* of floating point numbers */
+} kin_shape_options;
+
+/* The rule of "aten.add.Tensor", for kin_shape_call; -1 when there is none. */
+int kin_shape_rule(const char *op);
+/* What the graph's call, complete with arguments, returns. KIN_BREAK: the rule does not cover these arguments (they
+ * may be wrong). `out` may hold earlier results, which are dropped. */
+kin_status kin_shape_call(int rule, const kin_aten *g, uint32_t call, const kin_shape_options *options,
+                          kin_shapes *out) KIN_MUST_CHECK;
+
+#endif

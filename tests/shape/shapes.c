@@ -1,0 +1,88 @@
+/* What tests/shape needs of src/core, for ctypes: what the rules say about each call of a graph in text. */
+#include "core/shape/shape.h"
+
+static void
+say_layout(kin_text *to, const int64_t *numbers, unsigned n)
+{
+    for (unsigned d = 0; d < n; d++)
+        kin_text_addf(to, "%s%lld", d ? ", " : "", (long long)numbers[d]);
+}
+
+static void
+say_difference(kin_text *to, const kin_aten *g, kin_aten_val v, const kin_shape *s)
+{
+    const kin_aten_value *real = kin_aten_at(g, v);
+    kin_text_addf(to, "differs: eager %s[", kin_dtype_name((kin_dtype)real->dtype));
+    say_layout(to, kin_aten_sizes(g, v), real->ndim);
+    kin_text_add(to, "]{");
+    say_layout(to, kin_aten_strides(g, v), real->ndim);
+    kin_text_addf(to, "}@%u+%lld, rule %s[", real->storage, (long long)real->offset, kin_dtype_name(s->dtype));
+    say_layout(to, s->sizes, s->ndim);
+    kin_text_add(to, "]{");
+    say_layout(to, s->strides, s->ndim);
+    kin_text_addf(to, "} of %%%u+%lld", s->of, (long long)s->offset);
+}
+
+/* Is result `v` of the graph what the rule says? Memory of its own has a number that no earlier value has. */
+static bool
+agrees(const kin_aten *g, kin_aten_val v, const kin_shape *s)
+{
+    const kin_aten_value *real = kin_aten_at(g, v);
+    size_t row = s->ndim * sizeof(int64_t);
+    if (real->dtype != s->dtype || real->ndim != s->ndim || real->offset != s->offset ||
+        (row > 0 && (memcmp(kin_aten_sizes(g, v), s->sizes, row) != 0 || memcmp(kin_aten_strides(g, v), s->strides, row) != 0)))
+        return false;
+    if (s->of != 0)
+        return kin_aten_at(g, s->of)->storage == real->storage;
+    for (kin_aten_val earlier = 1; earlier < v; earlier++)
+        if (kin_aten_at(g, earlier)->storage == real->storage)
+            return false;
+    return true;
+}
+
+static void
+check_call(const kin_aten *g, uint32_t number, const kin_shape_options *options, kin_text *to)
+{
+    const kin_aten_call *call = &g->calls.at[number];
+    kin_shapes shapes = {0};
+    int rule = kin_shape_rule(kin_aten_text(g, call->op));
+    kin_status status = rule < 0 ? KIN_BREAK : kin_shape_call(rule, g, number, options, &shapes);
+    if (rule < 0)
+        kin_text_add(to, "none");
+    else if (status != KIN_OK)
+        kin_text_add(to, "declined");
+    else if (shapes.results.len != call->nresults)
+        kin_text_addf(to, "differs: %u results, rule %u", call->nresults, shapes.results.len);
+    else {
+        uint32_t i = 0;
+        while (i < call->nresults && agrees(g, call->results + i, &shapes.results.at[i]))
+            i++;
+        if (i == call->nresults)
+            kin_text_add(to, shapes.list ? "ok list" : "ok");
+        else
+            say_difference(to, g, call->results + i, &shapes.results.at[i]);
+    }
+    kin_text_add(to, "\n");
+    kin_vec_deinit(&shapes.results);
+}
+
+/* A line for each call; text that is not understood: what the parser says. To be freed. */
+char *shapes_check(const char *text, const char *default_dtype);
+char *
+shapes_check(const char *text, const char *default_dtype)
+{
+    kin_text out = {0}, why = {0};
+    kin_shape_options options = {.default_dtype = KIN_F32};
+    kin_dtype_from_name(default_dtype, strlen(default_dtype), &options.default_dtype);
+    kin_aten *g = kin_aten_parse(text, &why);
+    for (uint32_t i = 0; g != NULL && i < g->calls.len; i++)
+        check_call(g, i, &options, &out);
+    kin_aten_free(g);
+    if (g == NULL)
+        return why.at;
+    kin_text_deinit(&why);
+    return out.at;
+}
+
+void shapes_free(char *text);
+void shapes_free(char *text) { free(text); }
