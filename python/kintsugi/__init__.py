@@ -48,7 +48,7 @@ def __getattr__(name):
 
     if name in _LAZY:
         value = getattr(import_module("." + _LAZY[name], __name__), name)
-    elif name in ("fx", "backends"):
+    elif name in ("fx", "backends", "cache"):
         value = import_module("." + name, __name__)
     else:
         raise AttributeError(f"module 'kintsugi' has no attribute '{name}'")
@@ -57,4 +57,4 @@ def __getattr__(name):
 
 
 def __dir__():
-    return sorted({*globals(), *_LAZY, "fx", "backends"})
+    return sorted({*globals(), *_LAZY, "fx", "backends", "cache"})

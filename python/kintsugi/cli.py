@@ -4,6 +4,7 @@
     python -m kintsugi breaks [NAME]
     python -m kintsugi backends
     python -m kintsugi bench [MODEL ...]
+    python -m kintsugi cache info | clear | export FILE | import FILE
 """
 
 import argparse
@@ -26,8 +27,14 @@ def main(argv=None):
     breaks.add_argument("name", nargs="?", help="stable name, KIN number or PyTorch id")
     commands.add_parser("backends", help="list the names compile(backend=...) accepts")
     _add_bench(commands)
+    cache = commands.add_parser("cache", help="compiled kernels on disk").add_subparsers(dest="action", required=True)
+    cache.add_parser("info", help="folder, number, size, processors")
+    cache.add_parser("clear", help="remove all")
+    cache.add_parser("export", help="write all to an archive").add_argument("file")
+    cache.add_parser("import", help="add those of an archive; only from people you trust").add_argument("file")
     options = parser.parse_args(argv)
-    return {"run": _run, "breaks": _breaks, "backends": _backends, "bench": _bench}[options.command](options)
+    return {"run": _run, "breaks": _breaks, "backends": _backends, "bench": _bench,
+            "cache": _cache}[options.command](options)
 
 
 def _add_bench(commands):
@@ -45,6 +52,33 @@ def _bench(options):
     from . import bench
 
     return bench.main(options)
+
+
+def _cache(options):
+    from . import cache
+
+    try:
+        if options.action == "clear":
+            print(f"{cache.clear()} kernels removed")
+        elif options.action == "export":
+            print(f"{cache.export_to(options.file)} kernels written to {options.file}")
+        elif options.action == "import":
+            print(f"{cache.import_from(options.file)} kernels added")
+        else:
+            _print_cache(cache.info())
+    except cache.CacheError as error:
+        sys.stderr.write(f"kintsugi: cache: {error}\n")
+        return 1
+    return 0
+
+
+def _print_cache(info):
+    limit = f"{info['limit'] >> 20} MB" if info["limit"] else "none"
+    print(f"folder      {info['folder']}\nkernels     {info['kernels']}\nsize        {info['bytes'] / 1e6:.1f} MB, limit {limit}")
+    for title, rows in (("processors", info["processors"]), ("versions", info["versions"])):
+        for name, count in sorted(rows.items()):
+            print(f"{title:11} {name}: {count}")
+            title = ""
 
 
 def _run(options):

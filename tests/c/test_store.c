@@ -21,7 +21,7 @@ static const char *const text = "%1 = input 0 : f32[64, 96]\n"
                                 "%8 = input 3 : f32[50]\n"
                                 "%9 = neg %8 : f32[50]\n"
                                 "return %5 : {1, 1}, %6 : {33, 1}, %7 : {33, 1}, %9 : {1}\n";
-static char base[] = "/tmp/kin_store_XXXXXX";
+static char base[] = "store_test_XXXXXX"; /* where the test runs */
 static char folder[64];
 
 static kin_jit *

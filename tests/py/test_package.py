@@ -315,7 +315,7 @@ def test_install():
         assert torch._dynamo.explain is kintsugi.explain and torch._dynamo.reset is kintsugi.reset
         torch._dynamo.config.log_level = "INFO"
         assert torch._dynamo.config.log_level == "INFO"
-        assert "kintsugi" in torch._dynamo.config.cache_dir
+        assert torch._dynamo.config.cache_dir == kintsugi.config.cache_dir
         torch._dynamo.config.recompile_limit = 5
         assert kintsugi.config.recompile_limit == 5
         import pytest
