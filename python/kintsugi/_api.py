@@ -6,6 +6,7 @@ import weakref
 
 from ._config import config
 
+OPTIONS = ("async", "freezing", "kernels")
 MODES = ("default", "reduce-overhead", "max-autotune", "max-autotune-no-cudagraphs", "lite")
 
 # Every compiled function that is alive, for stats() and reports.
@@ -21,16 +22,24 @@ def compile(fn_or_module=None, *, fullgraph=False, dynamic=None, backend=None, m
                meets it is the one that is recorded: what it did before the error stays done, nothing is replayed
     dynamic    None: sizes are fixed until they change; True: free from the start; False: always fixed
     backend    a name (see kintsugi.list_backends()) or a function (gm, example_inputs)
-    mode       "default", "reduce-overhead", "max-autotune", "max-autotune-no-cudagraphs"
-    options    dict of backend options; not together with mode. The engine itself has none: accepted for scripts that
-               were written for other backends
+    mode       "default", "reduce-overhead", "max-autotune", "max-autotune-no-cudagraphs", "lite": accepted, and the same
+               for Kintsugi: replays have no overhead that could be reduced, kernels are not chosen by trying many, and
+               those slower than their steps are dropped in every mode
+    options    dict; not together with mode. For this function, over kintsugi.config:
+                   "kernels"   compile graphs to machine code
+                   "freezing"  pack weights and compute with them ahead of calls
+                   "async"     compile in the background; calls run step by step until then (config.async_compile)
+               Names of stock's compiler settings are accepted and mean nothing here. With a function as `backend` options
+               are the backend's affair and not looked at
     disable    True: the function runs as it is
     """
     _check_arguments(fullgraph, dynamic, mode, options, name, disable)
     from .backends import lookup_backend
 
-    kwargs = {"fullgraph": fullgraph, "dynamic": dynamic, "backend": lookup_backend(backend), "options": options,
-              "disable": disable}
+    backend = lookup_backend(backend)
+    if options and not callable(backend):
+        _check_options(options)
+    kwargs = {"fullgraph": fullgraph, "dynamic": dynamic, "backend": backend, "options": options, "disable": disable}
     if fn_or_module is None:
         return functools.partial(_compile_one, kwargs=kwargs, name=name)
     return _compile_one(fn_or_module, kwargs=kwargs, name=name)
@@ -101,6 +110,26 @@ def _check_arguments(fullgraph, dynamic, mode, options, name, disable):
         raise TypeError(f"compile(options={options!r}): expected a dict with option names as keys, or None")
     if name is not None and not isinstance(name, str):
         raise TypeError(f"compile(name={name!r}): expected a str, or None for the function's own name")
+
+
+def _check_options(options):
+    for name, value in options.items():
+        if name in OPTIONS:
+            if not isinstance(value, bool):
+                raise TypeError(f"compile(options={{{name!r}: {value!r}}}): expected True or False")
+        elif not _is_stock_option(name):
+            raise RuntimeError(f"compile(options={{{name!r}: ...}}): Unexpected optimization option {name}, "
+                               f"known options are {', '.join(OPTIONS)}, and the settings of torch._inductor.config")
+
+
+def _is_stock_option(name):
+    """Scripts written for stock pass its settings. Its module is only loaded to tell them from mistakes."""
+    try:
+        from torch._inductor import config as stock
+
+        return name.replace("-", "_") in stock.get_config_copy()
+    except Exception:
+        return True
 
 
 def disable(fn=None, recursive=True, *, reason=None, wrapping=True):

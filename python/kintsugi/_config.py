@@ -52,6 +52,8 @@ _ROWS = {
     "witness": (False, _flag, "True or False", True, "check recordings against a torch-function mode"),
     "kernels": (False, _flag, "True or False", True, "compile graphs to machine code (KINTSUGI_KERNELS)"),
     "freezing": (True, _flag, "True or False", True, "pack weights, fold them; made again when they change"),
+    "async_compile": (False, _flag, "True or False", True,
+                      "compile in the background; calls run step by step until then (KINTSUGI_ASYNC)"),
     "verbose": (False, _flag, "True or False", False, "longer reports: nothing is left out as a duplicate"),
     "suppress_errors": (False, _flag, "True or False", False, "backend errors become warnings; the call stays eager"),
     "cache_dir": (_default_cache_dir(), _folder, "a path, or None for no cache", _set_cache,
@@ -77,6 +79,7 @@ class Config:
         values["witness"] = os.environ.get("KIN_WITNESS") == "1"
         values["disable"] = "1" in (os.environ.get("TORCH_COMPILE_DISABLE"), os.environ.get("TORCHDYNAMO_DISABLE"))
         values["kernels"] = os.environ.get("KINTSUGI_KERNELS", "0") == "1"
+        values["async_compile"] = os.environ.get("KINTSUGI_ASYNC") == "1"
         object.__setattr__(self, "_values", values)
         object.__setattr__(self, "_engine", None)
 

@@ -38,6 +38,7 @@ typedef struct {
     atomic_uint next;           /* want that no thread has looked at */
     kin_compile_stats *stats;
     kin_text *why;
+    bool job;                   /* nobody waits: may be cancelled */
 } batch;
 
 static double
@@ -111,6 +112,10 @@ compile_some(void *arg)
         want *w = &b->wants.at[i];
         if (w->found.memory || w->object)
             continue;
+        if (b->job && atomic_load(&b->jit->cancelled)) {
+            w->status = KIN_BREAK;
+            continue;
+        }
         if (machine == NULL)
             machine = kin_jit_take_machine(b->jit, &w->why);
         w->status = machine ? compile_kernel(b->jit, machine, w) : KIN_BREAK;
@@ -369,13 +374,25 @@ fault_of(const kin_jit *jit, kin_text *why)
     return jit->fault == KIN_FAULT_LLVM ? KIN_BREAK : jit->fault == KIN_FAULT_MEMORY ? KIN_NOMEM : KIN_OK;
 }
 
+/* How many kernels are neither in memory nor on disk. */
 static kin_status
-fill(batch *b)
+begin(batch *b, uint32_t *missing)
 {
+    b->want_of = malloc((b->fused->kernels.len + 1) * sizeof *b->want_of);
+    *missing = 0;
+    if (b->want_of == NULL)
+        return KIN_NOMEM;
     KIN_TRY(look_up_all(b));
+    if (b->wants.len > 0)
+        *missing = read_disk(b);
+    return KIN_OK;
+}
+
+static kin_status
+end(batch *b, uint32_t missing)
+{
     if (b->wants.len == 0)
         return KIN_OK;
-    uint32_t missing = read_disk(b);
     unsigned threads = b->jit->threads;
     if (missing) {
         KIN_TRY(fault_of(b->jit, b->why));
@@ -383,6 +400,14 @@ fill(batch *b)
         write_disk(b);
     }
     return load_all(b, threads);
+}
+
+static void
+count(batch *b)
+{
+    kin_jit_lock(b->jit);
+    kin_compile_stats_add(&b->jit->totals, b->stats);
+    kin_jit_unlock(b->jit);
 }
 
 static void
@@ -404,9 +429,12 @@ static kin_status
 compile_all(kin_jit *jit, kin_fused *f, kin_compile_stats *stats, kin_text *why)
 {
     batch b = {.jit = jit, .fused = f, .stats = stats, .why = why};
-    b.want_of = malloc((f->kernels.len + 1) * sizeof *b.want_of);
-    kin_status s = b.want_of ? fill(&b) : KIN_NOMEM;
+    uint32_t missing;
+    kin_status s = begin(&b, &missing);
+    if (s == KIN_OK)
+        s = end(&b, missing);
     free_batch(&b);
+    count(&b);
     return s;
 }
 
@@ -430,15 +458,61 @@ kin_program_compile(kin_jit *jit, const kin_ir *ir, kin_program **out, kin_compi
         else
             kin_program_free(f.program);
     }
-    kin_jit_lock(jit);
-    kin_compile_stats_add(&jit->totals, stats);
-    kin_jit_unlock(jit);
     if (notes && why.len) { /* nobody looks for the reason behind what was not fused */
         kin_text_clear(notes);
         kin_text_add(notes, why.at);
     }
     kin_text_deinit(&why);
     return s;
+}
+
+/* -- apart ------------------------------------------------------------------------------------------------------- */
+
+struct kin_jit_job {
+    batch batch;
+    kin_fused fused;
+    kin_compile_stats stats;
+    kin_text why;
+    uint32_t missing;
+};
+
+void
+kin_jit_job_drop(kin_jit_job *job)
+{
+    free_batch(&job->batch);
+    kin_program_free(job->fused.program);
+    kin_fused_deinit(&job->fused);
+    kin_text_deinit(&job->why);
+    free(job);
+}
+
+kin_jit_job *
+kin_jit_prepare(kin_jit *jit, const kin_ir *ir)
+{
+    kin_jit_job *job = calloc(1, sizeof *job);
+    if (job == NULL || kin_fuse(ir, &job->fused, &job->why) != KIN_OK) {
+        if (job)
+            kin_text_deinit(&job->why);
+        free(job);
+        return NULL;
+    }
+    job->batch = (batch){.jit = jit, .fused = &job->fused, .stats = &job->stats, .why = &job->why, .job = true};
+    kin_status s = begin(&job->batch, &job->missing);
+    if (s == KIN_OK && job->missing > 0)
+        return job;
+    if (s == KIN_OK && end(&job->batch, 0) == KIN_OK)
+        count(&job->batch);
+    kin_jit_job_drop(job);
+    return NULL;
+}
+
+/* What goes wrong is said when the program is compiled, by whoever waits for it. */
+void
+kin_jit_job_run(kin_jit_job *job)
+{
+    if (end(&job->batch, job->missing) == KIN_OK)
+        count(&job->batch);
+    kin_jit_job_drop(job);
 }
 
 #else
@@ -448,6 +522,22 @@ kin_program_compile(kin_jit *jit, const kin_ir *ir, kin_program **out, kin_compi
 {
     *out = NULL;
     return KIN_BREAK;
+}
+
+kin_jit_job *
+kin_jit_prepare(kin_jit *jit, const kin_ir *ir)
+{
+    return NULL;
+}
+
+void
+kin_jit_job_run(kin_jit_job *job)
+{
+}
+
+void
+kin_jit_job_drop(kin_jit_job *job)
+{
 }
 
 #endif

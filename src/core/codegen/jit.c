@@ -166,6 +166,12 @@ kin_jit_set_fault(kin_jit *jit, kin_jit_fault fault)
     jit->fault = fault;
 }
 
+void
+kin_jit_cancel(kin_jit *jit)
+{
+    atomic_store(&jit->cancelled, true);
+}
+
 const char *
 kin_jit_target(const kin_jit *jit)
 {
@@ -219,6 +225,11 @@ kin_jit_set_threads(kin_jit *jit, unsigned threads)
 
 void
 kin_jit_set_fault(kin_jit *jit, kin_jit_fault fault)
+{
+}
+
+void
+kin_jit_cancel(kin_jit *jit)
 {
 }
 

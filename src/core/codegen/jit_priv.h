@@ -4,6 +4,7 @@
 #define KIN_CODEGEN_JIT_PRIV_H
 
 #include <pthread.h>
+#include <stdatomic.h>
 
 #include "core/base/intern.h"
 #include "core/codegen/store.h"
@@ -26,6 +27,7 @@ struct kin_jit {
     KIN_VEC(kin_store *) caches;
     unsigned threads;
     kin_jit_fault fault;
+    atomic_bool cancelled;       /* jobs end without a result */
     kin_compile_stats totals;
 };
 

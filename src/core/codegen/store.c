@@ -4,7 +4,7 @@
 #include <dirent.h>
 #include <errno.h>
 #include <fcntl.h>
-#include <pthread.h>
+#include <stdatomic.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -17,11 +17,11 @@
 enum { NAME = 64, MOST_BYTES = 1 << 28, TOUCH_SECONDS = 3600, KEEP_TEMPORARY_SECONDS = 3600 };
 
 struct kin_store {
-    pthread_mutex_t lock; /* for what changes */
     int folder;
-    uint64_t limit, unchecked; /* bytes written since the last trim */
-    uint32_t temporaries;
-    bool read_only, trimmed;
+    uint64_t limit;
+    _Atomic uint64_t unchecked; /* bytes written since the last trim; there is no lock, which a fork might find taken */
+    atomic_uint temporaries;
+    atomic_bool read_only, trimmed;
 };
 
 typedef struct {
@@ -125,7 +125,6 @@ kin_store_open(const char *path, uint64_t limit, kin_text *why)
         return NULL;
     }
     c->limit = limit;
-    pthread_mutex_init(&c->lock, NULL);
     return c;
 }
 
@@ -135,7 +134,6 @@ kin_store_close(kin_store *c)
     if (c == NULL)
         return;
     close(c->folder);
-    pthread_mutex_destroy(&c->lock);
     free(c);
 }
 
@@ -284,9 +282,7 @@ static bool
 write_file(kin_store *c, const char *folder, const char *name, const void *bytes, size_t len)
 {
     char temporary[2 * NAME];
-    pthread_mutex_lock(&c->lock);
-    uint32_t number = c->temporaries++;
-    pthread_mutex_unlock(&c->lock);
+    unsigned number = atomic_fetch_add(&c->temporaries, 1);
     snprintf(temporary, sizeof temporary, "%s/.%ld.%u", folder, (long)getpid(), number);
     int file = openat(c->folder, temporary, O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC | O_NOFOLLOW, 0600);
     if (file < 0)
@@ -326,16 +322,11 @@ pack(const kin_store_key *key, const void *object, size_t len, size_t *total)
 static void
 account(kin_store *c, size_t bytes)
 {
-    pthread_mutex_lock(&c->lock);
-    c->unchecked += bytes;
-    bool due = c->limit > 0 && (!c->trimmed || c->unchecked > c->limit / 16);
-    if (due) {
-        c->trimmed = true;
-        c->unchecked = 0;
-    }
-    pthread_mutex_unlock(&c->lock);
-    if (due)
-        kin_store_trim(c);
+    uint64_t written = atomic_fetch_add(&c->unchecked, bytes) + bytes;
+    if (c->limit == 0 || (atomic_exchange(&c->trimmed, true) && written <= c->limit / 16))
+        return;
+    atomic_store(&c->unchecked, 0);
+    kin_store_trim(c);
 }
 
 bool

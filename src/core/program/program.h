@@ -127,6 +127,14 @@ void kin_compile_stats_say(const kin_compile_stats *stats, kin_text *out);
  * generation. `ir` may be freed afterwards. */
 kin_status kin_program_compile(kin_jit *jit, const kin_ir *ir, kin_program **out, kin_compile_stats *stats,
                                kin_text *notes) KIN_MUST_CHECK;
+/* Kernels that kin_program_compile would have to compile, apart: any thread may run the job, once, which frees it; after it
+ * kin_program_compile finds them. NULL: there is nothing to wait for (or no memory: compiling will say so). */
+typedef struct kin_jit_job kin_jit_job;
+kin_jit_job *kin_jit_prepare(kin_jit *jit, const kin_ir *ir);
+void kin_jit_job_run(kin_jit_job *job);
+void kin_jit_job_drop(kin_jit_job *job);
+/* Jobs stop soon, those to come as well. */
+void kin_jit_cancel(kin_jit *jit);
 void kin_program_free(kin_program *p);
 /* The operations in text: kernels with their loops, extern calls, buffers and where they lie. */
 bool kin_program_print(const kin_program *p, kin_text *out);

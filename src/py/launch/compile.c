@@ -73,8 +73,10 @@ compile_capture(kernel_launcher *self, const kin_variant *v, launch_version *ver
 {
     kin_text why = {0};
     kin_status status = launch_code_make(self, v, capture, unit, in, version, &why);
+    free(version->aten);
+    version->aten = NULL;
     keep_text(version, capture->graph);
-    if (status != KIN_OK)
+    if (status != KIN_OK && version->ticket == NULL)
         refuse(self, version, why.len > 0 ? why.at : status == KIN_NOMEM ? "out of memory" : "it cannot be compiled");
     kin_text_deinit(&why);
 }
@@ -98,23 +100,76 @@ give_up(kernel_launcher *self, kin_variant *v, const kin_unit *unit, uint32_t wh
 
 /* -- all of it -------------------------------------------------------------------------------------------------- */
 
+/* Keeps what was captured for the time when the kernels are there; without memory it is captured again. */
+static void
+hold(launch_version *version, kin_capture *capture)
+{
+    snprintf(version->reason, sizeof version->reason, "its kernels are being compiled");
+    version->held = malloc(sizeof *version->held);
+    if (version->held != NULL)
+        *version->held = *capture;
+    else
+        kin_capture_deinit(capture);
+}
+
+static void
+let_go(launch_version *version)
+{
+    if (version->held != NULL)
+        kin_capture_deinit(version->held);
+    free(version->held);
+    version->held = NULL;
+}
+
+static void
+compile_captured(kernel_launcher *self, launch_version *version, kin_capture *capture, const kin_variant *v,
+                 const kin_unit *unit, PyObject *const *in)
+{
+    double start = launch_now();
+    compile_capture(self, v, version, capture, unit, in);
+    version->total_ns += launch_now() - start;
+    if (version->ticket != NULL) {
+        hold(version, capture);
+        return;
+    }
+    if (version->code != NULL)
+        say_compiled(self, version);
+    kin_capture_deinit(capture);
+}
+
 static void
 compile_version(kernel_launcher *self, launch_version *version, kin_variant *v, const kin_unit *unit, PyObject *const *in)
 {
     kin_capture capture;
     double start = launch_now();
     if (kin_capture_run(v, unit, in, &version->hints, &capture) == KIN_OK) {
-        version->capture_ns = launch_now() - start;
-        compile_capture(self, v, version, &capture, unit, in);
-        version->total_ns = launch_now() - start;
-        if (version->code != NULL)
-            say_compiled(self, version);
-    } else {
-        refuse(self, version, capture.reason);
-        if (capture.step != UINT32_MAX && launch_set_apart(self, v, capture.step) != KIN_OK)
-            self->full = true;
+        version->total_ns = version->capture_ns = launch_now() - start;
+        compile_captured(self, version, &capture, v, unit, in);
+        return;
     }
+    refuse(self, version, capture.reason);
+    if (capture.step != UINT32_MAX && launch_set_apart(self, v, capture.step) != KIN_OK)
+        self->full = true;
     kin_capture_deinit(&capture);
+}
+
+void
+launch_compile_ready(kernel_launcher *self, launch_version *version, kin_variant *v, const kin_unit *unit,
+                     PyObject *const *in)
+{
+    if (!launch_ticket_done(version->ticket))
+        return;
+    launch_ticket_release(version->ticket);
+    version->ticket = NULL;
+    version->reason[0] = 0;
+    if (version->held == NULL) {
+        compile_version(self, version, v, unit, in);
+        return;
+    }
+    kin_capture capture = *version->held;
+    free(version->held);
+    version->held = NULL;
+    compile_captured(self, version, &capture, v, unit, in);
 }
 
 launch_version *
@@ -152,6 +207,8 @@ launch_version_free(launch_version *version)
     launch_signature_deinit(&version->signature);
     launch_code_free(version->code);
     kin_vec_deinit(&version->hints);
+    launch_ticket_release(version->ticket);
+    let_go(version);
     free(version->aten);
     free(version);
 }

@@ -10,6 +10,7 @@ static struct {
     kin_jit *jit;
     char *folder; /* of the cache; NULL: none */
     uint64_t limit;
+    bool moved;   /* the folder is not the jit's yet */
     uint32_t threads; /* 0: torch's */
 } process;
 
@@ -47,14 +48,31 @@ torch_threads(void)
 kin_jit *
 launch_jit(kin_event_log *log, kin_text *why)
 {
-    if (process.jit == NULL) {
+    if (process.jit == NULL)
         process.jit = kin_jit_new(NULL, why);
-        if (process.jit == NULL)
-            return NULL;
+    if (process.jit == NULL)
+        return NULL;
+    if (process.moved)
         open_cache(log);
-    }
+    process.moved = false;
     kin_jit_set_threads(process.jit, process.threads != 0 ? process.threads : torch_threads());
     return process.jit;
+}
+
+void
+launch_jit_cancel(void)
+{
+    if (process.jit != NULL)
+        kin_jit_cancel(process.jit);
+}
+
+void
+launch_jit_lock(bool lock)
+{
+    if (process.jit != NULL && lock)
+        kin_jit_lock(process.jit);
+    else if (process.jit != NULL)
+        kin_jit_unlock(process.jit);
 }
 
 void
@@ -67,7 +85,7 @@ launch_say_cache(kin_event_log *log, const kin_compile_stats *stats)
 }
 
 bool
-kin_launch_set_cache(kin_event_log *log, const char *folder, uint64_t limit)
+kin_launch_set_cache(const char *folder, uint64_t limit)
 {
     char *copy = folder == NULL ? NULL : strdup(folder);
     if (copy == NULL && folder != NULL)
@@ -75,8 +93,7 @@ kin_launch_set_cache(kin_event_log *log, const char *folder, uint64_t limit)
     free(process.folder);
     process.folder = copy;
     process.limit = limit;
-    if (process.jit != NULL)
-        open_cache(log);
+    process.moved = true;
     return true;
 }
 

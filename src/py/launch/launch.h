@@ -14,6 +14,7 @@ typedef struct {
     uint32_t variant;
     uint32_t trials;  /* comparisons with the steps before a version is trusted */
     bool freezing;    /* weights may be packed and computed with ahead of calls */
+    bool async;       /* kernels are compiled in the background; until then the steps run */
 } kin_launch_context;
 
 /* Plans the units of a new or grown variant; what had been compiled stays. */
@@ -26,7 +27,7 @@ PyObject *kin_launch_describe(const kin_variant *v);
 /* -- jit.c: kernels of the whole process -- */
 
 /* Where kernels are kept; folder NULL: nowhere. Nothing is touched before the first kernel. False without memory. */
-bool kin_launch_set_cache(kin_event_log *log, const char *folder, uint64_t limit);
+bool kin_launch_set_cache(const char *folder, uint64_t limit);
 /* 0: as many as torch uses. */
 void kin_launch_set_threads(uint32_t threads);
 /* New dict {target, kernels, compiled, from_memory, from_disk, cache, ...} of this process; NULL with an exception. */

@@ -33,6 +33,7 @@ void launch_signature_deinit(launch_signature *s);
 
 typedef struct launch_code launch_code;     /* run.c: a program and how to run it */
 typedef struct launch_frozen launch_frozen; /* frozen.c: what is kept of weights between calls */
+typedef struct launch_ticket launch_ticket; /* async.c: kernels that are being compiled */
 typedef KIN_VEC(uint32_t) launch_numbers;
 
 typedef struct {
@@ -42,6 +43,9 @@ typedef struct {
     char *aten;           /* text of the graph, for reports; malloc'ed */
     kin_capture_hints hints; /* what results turned out to be */
     bool again;           /* compile again, with the hints */
+    launch_ticket *ticket; /* there is no code because its kernels are still being compiled; NULL: it is not so */
+    kin_capture *held;    /* until then: what was captured */
+    uint32_t waits;       /* tickets it has had */
     uint32_t nnative, nextern, failures;
     kin_compile_stats stats;
     double capture_ns, total_ns; /* of compiling */
@@ -67,6 +71,9 @@ launch_version *launch_compile(kernel_launcher *self, kin_variant *v, const kin_
 /* The same for a version that is there, with what has been learned since. */
 void launch_compile_again(kernel_launcher *self, launch_version *version, kin_variant *v, const kin_unit *unit,
                           PyObject *const *in);
+/* With kernels that were compiled in the background, if they are there. */
+void launch_compile_ready(kernel_launcher *self, launch_version *version, kin_variant *v, const kin_unit *unit,
+                          PyObject *const *in);
 void launch_version_free(launch_version *version);
 
 /* -- plan.c ----------------------------------------------------------------------------------------------------- */
@@ -82,6 +89,9 @@ double launch_now(void);
 
 /* NULL with `why`. */
 kin_jit *launch_jit(kin_event_log *log, kin_text *why);
+/* For the end of the process, and for fork. */
+void launch_jit_cancel(void);
+void launch_jit_lock(bool lock);
 /* Events for what went wrong with the cache on disk. */
 void launch_say_cache(kin_event_log *log, const kin_compile_stats *stats);
 
@@ -94,5 +104,12 @@ bool launch_acts(const launch_version *version);
 /* How often something was made of weights ahead of a run. */
 uint64_t launch_renewals(const launch_version *version);
 kin_launch launch_run(kernel_launcher *self, launch_version *version, PyObject *const *in, PyObject **out);
+
+/* -- async.c ---------------------------------------------------------------------------------------------------- */
+
+/* Takes the job; NULL: it cannot be, the job is still the caller's. */
+launch_ticket *launch_in_background(kin_jit_job *job);
+bool launch_ticket_done(const launch_ticket *t);
+void launch_ticket_release(launch_ticket *t);
 
 #endif

@@ -15,6 +15,7 @@ typedef struct {
     const kin_capture *capture;
     const kin_unit *unit;
     PyObject *const *in;
+    launch_version *version;
     launch_code *code;
     KIN_VEC(kin_aten_val) outs; /* values that are outputs of the graph, each stand-in once */
 } maker;
@@ -47,6 +48,7 @@ static kin_status
 plan_gives(maker *m)
 {
     launch_code *code = m->code;
+    m->capture->graph->outputs.len = 0; /* a capture may have been held */
     code->nstand_ins = (uint32_t)PyList_GET_SIZE(m->capture->stand_ins);
     code->by_stand_in = calloc(code->nstand_ins + 1, sizeof *code->by_stand_in);
     code->give = calloc(m->capture->nout + 1, sizeof *code->give);
@@ -178,12 +180,27 @@ plan_deaths(launch_program *lp)
     return KIN_OK;
 }
 
+/* Kernels that are not there are compiled in the background: then the version has a ticket. */
+static bool
+is_put_off(const maker *m, kin_jit *jit, const kin_ir *ir)
+{
+    enum { MOST = 4 }; /* parts of a version; what is still not there then has failed, which is to be said */
+    if (!m->self->context.async || m->version->waits >= MOST)
+        return false;
+    kin_jit_job *job = kin_jit_prepare(jit, ir);
+    m->version->ticket = job == NULL ? NULL : launch_in_background(job);
+    if (job != NULL && m->version->ticket == NULL)
+        kin_jit_job_drop(job);
+    m->version->waits += m->version->ticket != NULL;
+    return m->version->ticket != NULL;
+}
+
 static kin_status
 compile_program(const maker *m, const kin_library *library, const kin_ir *ir, launch_program *out, kin_compile_stats *stats,
                 kin_text *why)
 {
     kin_jit *jit = launch_jit(m->self->context.log, why);
-    if (jit == NULL)
+    if (jit == NULL || is_put_off(m, jit, ir))
         return KIN_BREAK;
     kin_text notes = {0};
     kin_compile_stats own = {0};
@@ -263,7 +280,7 @@ compile_lowered(maker *m, const kin_lowered *lowered, launch_version *version, k
     if (launch_library_has(KIN_LIBRARY_MATMUL))
         status = compile_rewritten(m, lowered, frozen, version, why);
     free(frozen);
-    if (status == KIN_BREAK) { /* as it was captured, then */
+    if (status == KIN_BREAK && version->ticket == NULL) { /* as it was captured, then */
         launch_program_deinit(&m->code->main);
         launch_program_deinit(&m->code->once);
         kin_text_clear(why);
@@ -291,7 +308,7 @@ kin_status
 launch_code_make(const kernel_launcher *self, const kin_variant *v, const kin_capture *capture, const kin_unit *unit,
                  PyObject *const *in, launch_version *version, kin_text *why)
 {
-    maker m = {.self = self, .v = v, .capture = capture, .unit = unit, .in = in, .code = calloc(1, sizeof *m.code)};
+    maker m = {.self = self, .v = v, .capture = capture, .unit = unit, .in = in, .version = version, .code = calloc(1, sizeof *m.code)};
     kin_status status = m.code == NULL ? KIN_NOMEM : make_code(&m, version, why);
     kin_vec_deinit(&m.outs);
     if (status != KIN_OK) {

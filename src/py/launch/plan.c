@@ -89,6 +89,8 @@ run_kernels(kin_launcher *base, kin_variant *v, const kin_unit *unit, PyObject *
         say_full(self);
     if (version != NULL && version->again)
         launch_compile_again(self, version, v, unit, in);
+    if (version != NULL && version->ticket != NULL)
+        launch_compile_ready(self, version, v, unit, in);
     if (version == NULL || version->code == NULL)
         return KIN_LAUNCH_NOT;
     return version->tried < self->context.trials ? try_out(self, version, v, unit, in, out)

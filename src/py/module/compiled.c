@@ -67,6 +67,14 @@ copy_identity(kin_compiled *self)
     return 0;
 }
 
+/* The package has checked names and kinds. */
+static int8_t
+read_option(PyObject *options, const char *name)
+{
+    PyObject *value = PyDict_Check(options) ? PyDict_GetItemString(options, name) : NULL;
+    return value == NULL || !PyBool_Check(value) ? -1 : value == Py_True;
+}
+
 static PyObject *
 new_compiled(PyTypeObject *type, PyObject *args, PyObject *kwargs)
 {
@@ -90,6 +98,9 @@ new_compiled(PyTypeObject *type, PyObject *args, PyObject *kwargs)
     self->state = st;
     self->fullgraph = fullgraph;
     self->disabled = disable;
+    self->kernels = read_option(options, "kernels");
+    self->freezing = read_option(options, "freezing");
+    self->async = read_option(options, "async");
     self->fn = Py_NewRef(Py_IS_TYPE(fn, type) ? ((kin_compiled *)fn)->fn : fn);
     self->name = name != NULL && PyUnicode_GET_LENGTH(name) > 0 ? Py_NewRef(name) : name_of(self->fn);
     self->kwargs = Py_BuildValue("{s:O,s:O,s:O,s:O,s:O}", "fullgraph", fullgraph ? Py_True : Py_False, "dynamic",

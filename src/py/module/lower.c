@@ -19,12 +19,18 @@ backend_of(const kin_compiled *self)
     return backend == NULL ? Py_None : backend;
 }
 
+static bool
+choose(int8_t own, bool general)
+{
+    return own < 0 ? general : own != 0;
+}
+
 /* A str means that steps run as they are. */
 bool
 kin_lower_wanted(const kin_compiled *self)
 {
     PyObject *backend = backend_of(self);
-    return backend == Py_None ? self->state->options.kernels : !PyUnicode_Check(backend);
+    return backend == Py_None ? choose(self->kernels, self->state->options.kernels) : !PyUnicode_Check(backend);
 }
 
 /* Values named by a list of ints, or of dicts with an int "vid": malloc'ed, NULL with an exception. */
@@ -205,8 +211,10 @@ kin_lower_variant(kin_compiled *self, kin_variant_object *variant, PyObject *con
     if (!kin_lower_wanted(self) || v == NULL)
         return true;
     if (backend_of(self) == Py_None) {
-        kin_launch_context context = {self->state->log, self->name, variant->number,
-                                      self->state->options.trials, self->state->options.freezing};
+        const kin_options *o = &self->state->options;
+        kin_launch_context context = {.log = self->state->log, .name = self->name, .variant = variant->number,
+                                      .trials = o->trials, .freezing = choose(self->freezing, o->freezing),
+                                      .async = choose(self->async, o->async_compile)};
         if (kin_launch_plan(v, &context) == KIN_NOMEM)
             kin_log_fallback(self->state, self->name, NULL, "no memory for kernels", KIN_WHY_NONE);
         return true;

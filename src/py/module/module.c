@@ -68,6 +68,7 @@ static const struct {
     {"disable", OPTION_FLAG, offsetof(kin_options, disable)},
     {"trials", OPTION_COUNT, offsetof(kin_options, trials)},
     {"kernels", OPTION_FLAG, offsetof(kin_options, kernels)},
+    {"async_compile", OPTION_FLAG, offsetof(kin_options, async_compile)},
     {"freezing", OPTION_FLAG, offsetof(kin_options, freezing)},
     {"error_class", OPTION_CLASS, offsetof(kin_options, error_class)},
 };
@@ -321,7 +322,7 @@ set_cache(PyObject *module, PyObject *args)
         return NULL;
     if (path != Py_None && !PyUnicode_FSConverter(path, &bytes))
         return NULL;
-    bool ok = kin_launch_set_cache(state_of(module)->log, bytes == NULL ? NULL : PyBytes_AS_STRING(bytes), limit);
+    bool ok = kin_launch_set_cache(bytes == NULL ? NULL : PyBytes_AS_STRING(bytes), limit);
     Py_XDECREF(bytes);
     if (!ok)
         return PyErr_NoMemory();

@@ -30,6 +30,7 @@ typedef struct {
     uint32_t trials;          /* launches of a compiled graph that are compared with its steps */
     bool disable;
     bool kernels;             /* compile graphs to machine code */
+    bool async_compile;       /* in the background */
     bool freezing;            /* pack weights and compute with them ahead of calls */
     PyObject *error_class;    /* strong; raised by fullgraph; NULL = RuntimeError */
 } kin_options;
