@@ -288,6 +288,20 @@ kin_meta_match(PyObject *tensor, PyObject *record)
     return false;
 }
 
+
+
+unsigned
+kin_meta_mask(PyObject *record)
+{
+    return 0;
+}
+
+bool
+kin_exact_is_quiet(PyObject *obj, bool all)
+{
+    return false;
+}
+
 bool
 kin_watch_foreign_tool(PyThreadState *ts)
 {
