@@ -110,6 +110,7 @@ typedef struct {
 typedef enum {
     KIN_RESUME_PUSH,   /* push it, go on at the instruction after `offset` */
     KIN_RESUME_DROP,   /* ignore it (STORE_ATTR through __setattr__, ...) */
+    KIN_RESUME_NONE,   /* ignore it, push None (setattr() through __setattr__) */
     KIN_RESUME_INIT,   /* __init__: ignore it, push the instance `extra` */
     KIN_RESUME_DEFAULT,/* push it; an AttributeError is dropped and `extra` pushed (getattr with a default) */
     KIN_RESUME_HASATTR,/* push True; an AttributeError is dropped and False pushed */

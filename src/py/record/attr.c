@@ -3,6 +3,7 @@
  */
 #include "py/record/rec.h"
 
+#include <stddef.h>
 #include <structmember.h>
 
 /* -- pieces --------------------------------------------------------------------------------------------------- */
@@ -287,9 +288,66 @@ is_generic(rec *r, PyTypeObject *tp, PyObject **fallback)
 
 static void generic_attr(rec *r, kin_vid base, PyObject *name, PyObject *fallback, attr_result *out);
 
+/* Attributes of a bound method: its two parts, and everything that its class has not from its function. */
+static bool
+method_attr(rec *r, kin_vid base, PyObject *name, attr_result *out)
+{
+    rec_fresh *f = FRESH(r, base);
+    PyObject *obj = O(r, base);
+    bool func = PyUnicode_CompareWithASCIIString(name, "__func__") == 0;
+    bool self = PyUnicode_CompareWithASCIIString(name, "__self__") == 0;
+    if (Py_TYPE(obj) != &PyMethod_Type || (f != NULL && f->kind != FRESH_METHOD) ||
+        (!func && !self && _PyType_Lookup(&PyMethod_Type, name) != NULL))
+        return false;
+    if (f == NULL) {
+        rec_root(r, base);
+        rec_need_type(r, base);
+    }
+    if (self)
+        set_value(out, f ? f->items[1] : rec_src(r, base, KIN_ACCESS_METHOD_SELF, 0, PyMethod_GET_SELF(obj)));
+    kin_vid inner = self ? 0 : f ? f->items[0] : rec_src(r, base, KIN_ACCESS_METHOD_FUNC, 0, PyMethod_GET_FUNCTION(obj));
+    if (func)
+        set_value(out, inner);
+    else if (!self)
+        rec_attr_find(r, inner, name, out);
+    return true;
+}
+
+/* What a function is made of, and what a code object says: C attributes that are read by path, or are constant. */
+static bool
+function_attr(rec *r, kin_vid base, PyObject *name, attr_result *out)
+{
+    static const struct { const char *name; size_t offset; } parts[] = {
+        {"__code__", offsetof(PyFunctionObject, func_code)}, {"__defaults__", offsetof(PyFunctionObject, func_defaults)},
+        {"__kwdefaults__", offsetof(PyFunctionObject, func_kwdefaults)}, {"__name__", offsetof(PyFunctionObject, func_name)},
+        {"__qualname__", offsetof(PyFunctionObject, func_qualname)}, {NULL, 0}};
+    PyObject *obj = O(r, base);
+    if (PyCode_Check(obj) && strncmp(PyUnicode_AsUTF8(name), "co_", 3) == 0 && rec_need_const(r, base) != 0) {
+        PyObject *value = PyObject_GenericGetAttr(obj, name);
+        PyErr_Clear();
+        bool constant = value != NULL && kin_is_exact_immutable(value);
+        if (constant)
+            set_value(out, rec_const(r, value));
+        Py_XDECREF(value);
+        return constant;
+    }
+    for (int i = 0; PyFunction_Check(obj) && FRESH(r, base) == NULL && parts[i].name; i++) {
+        PyObject *value = *(PyObject **)((char *)obj + parts[i].offset);
+        if (value == NULL || PyUnicode_CompareWithASCIIString(name, parts[i].name) != 0)
+            continue;
+        rec_root(r, base);
+        rec_need_type(r, base);
+        set_value(out, rec_src(r, base, KIN_ACCESS_MEMBER, (uint32_t)parts[i].offset, value));
+        return true;
+    }
+    return false;
+}
+
 static void
 instance_attr(rec *r, kin_vid base, PyObject *name, attr_result *out)
 {
+    if (method_attr(r, base, name, out) || r->stopped || function_attr(r, base, name, out) || r->stopped)
+        return;
     PyObject *fallback;
     PyTypeObject *tp = rec_need_attrs(r, base);
     if (!is_generic(r, tp, &fallback)) {
@@ -593,15 +651,15 @@ rec_op_load_attr(rec *r, PyObject *name, bool method)
 
 /* Is the store a plain one into the instance dict (rule 68)? Otherwise user code may run. */
 static bool
-is_plain_store(rec *r, PyTypeObject *tp, PyObject *name, PyObject **hook)
+is_plain_store(rec *r, PyTypeObject *tp, PyObject *name, bool delete, PyObject **hook)
 {
     *hook = NULL;
     PyObject *descr = rec_lookup(r, tp, name);
     if (descr != NULL && (Py_TYPE(descr)->tp_flags & Py_TPFLAGS_HEAPTYPE))
         rec_class_version(r, Py_TYPE(descr)); /* it may gain a __set__ (rule 18) */
     if (tp->tp_flags & Py_TPFLAGS_HEAPTYPE) {
-        PyObject *set = rec_lookup(r, tp, REC_STR("__setattr__"));
-        rec_lookup(r, tp, REC_STR("__delattr__"));
+        PyObject *set = rec_lookup(r, tp, REC_STR("__setattr__")), *del = rec_lookup(r, tp, REC_STR("__delattr__"));
+        set = delete ? del : set;
         if (set != NULL && PyFunction_Check(set)) {
             *hook = set;
             return false;
@@ -620,24 +678,27 @@ store_on_fresh(rec *r, kin_vid obj, PyObject *name, kin_vid value)
         rec_pairs_put(r, f, rec_const(r, name), value);
 }
 
-void
-rec_op_store_attr(rec *r, PyObject *name, bool delete)
+/* obj.name = value, del obj.name (value 0) by an instruction with `ndrop` operands; `resume` says what a __setattr__ in
+ * Python leaves behind. False: nothing was written. */
+static bool
+store_by_hook(rec *r, kin_vid obj, PyObject *name, kin_vid value, PyObject *hook, int ndrop, kin_resume resume)
 {
-    kin_vid obj = rec_peek(r, 0), value = delete ? 0 : rec_peek(r, 1);
-    int n = delete ? 1 : 2;
+    PyTypeObject *tp = Py_TYPE(O(r, obj));
+    kin_vid args[3] = {obj, rec_const(r, name), value};
+    PyObject *method = value ? REC_STR("__setattr__") : REC_STR("__delattr__");
+    return rec_can_inline(r, hook) && rec_inline(r, rec_found(r, tp, method, hook), args, value ? 3 : 2, 0, NULL, ndrop, NULL,
+                                                 0, resume, 0);
+}
+
+static void
+store_attr(rec *r, kin_vid obj, PyObject *name, kin_vid value, int ndrop, kin_resume resume)
+{
     PyObject *hook = NULL;
+    bool delete = value == 0;
     PyTypeObject *tp = rec_need_attrs(r, obj);
-    bool plain = !r->stopped && is_plain_store(r, tp, name, &hook);
-    if (r->stopped)
+    bool plain = !r->stopped && is_plain_store(r, tp, name, delete, &hook);
+    if (r->stopped || (!plain && hook != NULL && store_by_hook(r, obj, name, value, hook, ndrop, resume)) || r->stopped)
         return;
-    if (!plain && !delete && hook != NULL && rec_can_inline(r, hook)) {
-        kin_vid args[3] = {obj, rec_const(r, name), value};
-        kin_vid func = rec_found(r, tp, REC_STR("__setattr__"), hook);
-        if (rec_inline(r, func, args, 3, 0, NULL, n, NULL, 0, KIN_RESUME_DROP, 0))
-            return;
-        if (r->stopped)
-            return;
-    }
     rec_fresh *f = FRESH(r, obj);
     bool fresh = plain && f != NULL && f->kind == FRESH_OBJECT;
     bool tensor = kin_is_tensor(O(r, obj));
@@ -658,5 +719,20 @@ rec_op_store_attr(rec *r, PyObject *name, bool delete)
     } else if (f->escaped) {
         rec_end_segment(r);
     }
-    rec_drop(r, n);
+    rec_drop(r, ndrop);
+    if (resume == KIN_RESUME_NONE)
+        rec_push(r, rec_const(r, Py_None));
+}
+
+void
+rec_op_store_attr(rec *r, PyObject *name, bool delete)
+{
+    store_attr(r, rec_peek(r, 0), name, delete ? 0 : rec_peek(r, 1), delete ? 1 : 2, KIN_RESUME_DROP);
+}
+
+/* setattr(obj, name, value), delattr(obj, name: value 0) */
+void
+rec_set_attribute(rec *r, kin_vid obj, PyObject *name, kin_vid value, int ndrop)
+{
+    store_attr(r, obj, name, value, ndrop, KIN_RESUME_NONE);
 }

@@ -395,6 +395,33 @@ model_getattr(rec *r, const rec_args *a)
     return get_attribute(r, a, false);
 }
 
+/* setattr(obj, "name", value), delattr(obj, "name") */
+static bool
+model_setattr(rec *r, const rec_args *a)
+{
+    PyObject *name = a->npos >= 2 ? O(r, a->args[1]) : NULL;
+    if (name == NULL || a->npos > 3 || a->nkw || !PyUnicode_CheckExact(name) || PyType_Check(O(r, a->args[0])) ||
+        PyModule_Check(O(r, a->args[0])) || rec_need_const(r, a->args[1]) == 0)
+        return false;
+    Py_INCREF(name);
+    PyUnicode_InternInPlace(&name);
+    name = keep_const(r, name);
+    rec_set_attribute(r, a->args[0], name, a->npos == 3 ? a->args[2] : 0, a->ndrop);
+    return true;
+}
+
+static bool
+model_setattr_three(rec *r, const rec_args *a)
+{
+    return a->npos == 3 && model_setattr(r, a);
+}
+
+static bool
+model_delattr(rec *r, const rec_args *a)
+{
+    return a->npos == 2 && model_setattr(r, a);
+}
+
 static bool
 model_object_getattribute(rec *r, const rec_args *a)
 {
@@ -899,7 +926,8 @@ model_partial(rec *r, const rec_args *a)
 
 static const model_row builtin_rows[] = {
     {"isinstance", model_isinstance}, {"issubclass", model_issubclass}, {"type", model_type},
-    {"callable", model_callable}, {"vars", model_vars}, {"getattr", model_getattr}, {"hasattr", model_hasattr}, {"super", model_super},
+    {"callable", model_callable}, {"vars", model_vars}, {"setattr", model_setattr_three},
+    {"delattr", model_delattr}, {"getattr", model_getattr}, {"hasattr", model_hasattr}, {"super", model_super},
     {"len", model_len}, {"iter", model_iter}, {"next", model_next}, {"enumerate", model_enumerate},
     {"zip", model_zip}, {"reversed", model_reversed}, {"all", model_all}, {"any", model_any}, {"sum", model_sum},
     {"tuple", model_tuple}, {"list", model_list}, {"dict", model_dict}, {"set", model_set}, {"bool", model_bool},
@@ -990,6 +1018,9 @@ make_models(void)
     PyObject *frame = PySys_GetObject("_getframe"); /* borrowed */
     if (frame != NULL)
         add_model(frame, model_frame);
+    PyObject *limit = PySys_GetObject("getrecursionlimit");
+    if (limit != NULL)
+        add_model(limit, model_ask);
     for (int i = 0; pure_modules[i]; i++)
         add_module(pure_modules[i], model_pure);
     for (int i = 0; ask_modules[i]; i++)
@@ -1012,6 +1043,9 @@ find_model(PyObject *callable)
 static bool
 is_immutable_method(PyObject *obj)
 {
+    PyObject *self = PyCFunction_Check(obj) ? PyCFunction_GET_SELF(obj) : NULL;
+    if (self != NULL && kin_is_exact_immutable(self))
+        return true;
     if (Py_TYPE(obj) != &PyMethodDescr_Type && Py_TYPE(obj) != &PyWrapperDescr_Type)
         return false;
     PyTypeObject *tp = PyDescr_TYPE(obj);
@@ -1023,7 +1057,7 @@ is_immutable_method(PyObject *obj)
 static bool
 returns_list(PyObject *obj)
 {
-    const char *name = ((PyMethodDescrObject *)obj)->d_method->ml_name;
+    const char *name = rec_callable_name(obj);
     return strcmp(name, "split") == 0 || strcmp(name, "rsplit") == 0 || strcmp(name, "splitlines") == 0;
 }
 
@@ -1055,7 +1089,7 @@ rec_call_builtin(rec *r, kin_vid callee, const kin_vid *args, uint32_t npos, uin
     if (rec_call_new(r, &a))
         return true;
     if (is_immutable_method(obj)) {
-        if (Py_TYPE(obj) == &PyMethodDescr_Type && returns_list(obj))
+        if (returns_list(obj))
             return model_fresh(r, &a);
         return model_pure(r, &a);
     }

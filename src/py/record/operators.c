@@ -35,16 +35,22 @@ can_fold(rec *r, kin_vid vid)
     return rec_can_const(r, vid) && !PyFunction_Check(O(r, vid)) && !PyModule_Check(O(r, vid));
 }
 
-/* Is == of the object, and of its class from now on, that of object or type? */
+/* Does comparing the object, and others of its class from now on, follow from which object it is? By identity, as object
+ * and type do, or by a value that cannot change, as members of an IntEnum do. */
 static bool
-compares_by_identity(rec *r, kin_vid vid)
+compares_as_constant(rec *r, kin_vid vid)
 {
+    static PyTypeObject *const types[] = {&PyBaseObject_Type, &PyType_Type, &PyLong_Type, &PyUnicode_Type, &PyFloat_Type,
+                                          &PyBytes_Type};
     PyObject *obj = O(r, vid);
     PyTypeObject *tp = Py_TYPE(obj);
-    if (tp->tp_richcompare != PyBaseObject_Type.tp_richcompare && tp->tp_richcompare != PyType_Type.tp_richcompare)
+    bool known = false;
+    for (size_t i = 0; i < sizeof types / sizeof *types; i++)
+        known = known || tp->tp_richcompare == types[i]->tp_richcompare;
+    if (!known)
         return kin_is_exact_immutable(obj);
     rec_class_version(r, tp);
-    return true;
+    return !r->stopped;
 }
 
 /* Leaves the operator as a step; new containers are fresh, contents unknown. */
@@ -193,7 +199,7 @@ rec_op_binary(rec *r, kin_step_kind kind, int imm, int n)
     bool fold = true;
     for (int i = 0; i < n; i++)
         fold = fold && can_fold(r, args[i]) &&
-               (rec_is_value(O(r, args[i])) || (kind == KIN_STEP_COMPARE && compares_by_identity(r, args[i])));
+               (rec_is_value(O(r, args[i])) || (kind == KIN_STEP_COMPARE && compares_as_constant(r, args[i])));
     if (r->stopped)
         return;
     if (fold) {
@@ -305,9 +311,7 @@ fold_elements(rec *r, kin_vid container)
     uint32_t n;
     bool ok = rec_items_of(r, container, &items, &n) && n <= 64;
     for (uint32_t i = 0; ok && i < n; i++)
-        ok = (kin_is_exact_immutable(O(r, items[i])) ||
-              Py_TYPE(O(r, items[i]))->tp_richcompare == PyBaseObject_Type.tp_richcompare) &&
-             rec_can_const(r, items[i]);
+        ok = rec_can_const(r, items[i]) && compares_as_constant(r, items[i]);
     for (uint32_t i = 0; ok && i < n; i++)
         rec_need_const(r, items[i]);
     free(items);
@@ -326,9 +330,7 @@ rec_op_contains(rec *r, int invert)
         rec_push(r, rec_const(r, (found != 0) != (invert != 0) ? Py_True : Py_False));
         return;
     }
-    bool consts = can_fold(r, args[0]) &&
-                  (kin_is_exact_immutable(O(r, args[0])) ||
-                   Py_TYPE(O(r, args[0]))->tp_richcompare == PyBaseObject_Type.tp_richcompare);
+    bool consts = can_fold(r, args[0]) && compares_as_constant(r, args[0]);
     if (consts && ((can_fold(r, args[1]) && !PyType_Check(O(r, args[1]))) || fold_elements(r, args[1]))) {
         rec_need_const(r, args[0]);
         if (can_fold(r, args[1]))

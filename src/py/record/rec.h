@@ -259,6 +259,7 @@ kin_vid rec_instance_item(rec *r, kin_vid base, PyObject *name); /* SRC of an in
 kin_vid rec_dict_item(rec *r, kin_vid dict, PyObject *key, PyObject *obj);
 void rec_op_load_attr(rec *r, PyObject *name, bool method);
 void rec_op_store_attr(rec *r, PyObject *name, bool delete);
+void rec_set_attribute(rec *r, kin_vid obj, PyObject *name, kin_vid value, int ndrop); /* setattr(); value 0: delattr() */
 
 /* ---- call.c ---- */
 void rec_do_call(rec *r, kin_vid callee, const kin_vid *args, uint32_t npos, uint32_t nkw, PyObject *kwnames, int ndrop);

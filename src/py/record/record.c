@@ -424,6 +424,8 @@ leave_frame(rec *r, struct _PyInterpreterFrame *frame, PyObject *value)
         rec_push(r, result);
     else if (f->call_resume == KIN_RESUME_INIT)
         rec_push(r, f->call_extra);
+    else if (f->call_resume == KIN_RESUME_NONE)
+        rec_push(r, rec_const(r, Py_None));
     else if (f->call_resume == KIN_RESUME_HASATTR)
         rec_push(r, rec_const(r, Py_True));
     else if (f->call_resume == KIN_RESUME_TRUTH || f->call_resume == KIN_RESUME_FALSITY)

@@ -247,7 +247,7 @@ rec_pinnable(PyObject *obj)
         return PyFunction_GET_CLOSURE(obj) == NULL;
     if (PyCFunction_Check(obj)) {
         PyObject *self = PyCFunction_GET_SELF(obj);
-        return self == NULL || PyModule_Check(self) || PyType_Check(self) ||
+        return self == NULL || PyModule_Check(self) || PyType_Check(self) || kin_is_exact_immutable(self) ||
                strncmp(Py_TYPE(self)->tp_name, "pybind11_", 9) == 0;
     }
     PyTypeObject *tp = Py_TYPE(obj);
@@ -352,7 +352,7 @@ rec_can_const(rec *r, kin_vid vid)
         return false;
     if (!kin_is_exact_immutable(obj) && !rec_pinnable(obj))
         return false;
-    return !(kin_is_exact_immutable(obj) || PyFunction_Check(obj)) || !rec_is_unstable(r, vid);
+    return !(kin_is_exact_immutable(obj) || PyFunction_Check(obj) || PyCFunction_Check(obj)) || !rec_is_unstable(r, vid);
 }
 
 bool

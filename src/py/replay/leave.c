@@ -154,6 +154,9 @@ give_result(kin_exit *e, kin_link *caller, PyObject *result)
             e->offset = caller->at;
         }
         break;
+    case KIN_RESUME_NONE:
+        kin_frame_push(caller->frame, Py_NewRef(Py_None));
+        break;
     case KIN_RESUME_DROP:
         break;
     case KIN_RESUME_NEVER:

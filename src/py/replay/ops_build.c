@@ -63,10 +63,15 @@ kin_op_build_string(const kin_op_args *o)
     return text;
 }
 
+/* Methods of C classes bind to builtin methods, not to method objects. */
 PyObject *
 kin_op_build_method(const kin_op_args *o)
 {
-    return PyMethod_New(o->arg[0], o->arg[1]);
+    PyObject *func = o->arg[0], *self = o->arg[1];
+    PyTypeObject *tp = Py_TYPE(func);
+    if (tp == &PyMethodDescr_Type || tp == &PyWrapperDescr_Type)
+        return tp->tp_descr_get(func, self, (PyObject *)Py_TYPE(self));
+    return PyMethod_New(func, self);
 }
 
 PyObject *
