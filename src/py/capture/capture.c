@@ -180,7 +180,8 @@ provide(stepper *x, const kin_step *s, int depth)
     for (uint32_t i = 0; i < s->nargs; i++) {
         kin_vid vid = x->t->vids.at[s->args + i];
         const kin_val *val = &x->t->vals.at[vid];
-        if (vid == 0 || x->slots[vid] != NULL || val->kind != KIN_VAL_STEP || val->step >= x->unit->first)
+        if (vid == 0 || x->slots[vid] != NULL || val->kind != KIN_VAL_STEP ||
+            (val->step >= x->unit->first && kin_unit_waits_for(x->unit, x->t, val->step)))
             continue;
         const kin_step *maker = &x->t->steps.at[val->step];
         if (depth > 12 || !kin_unit_builds(maker) || !provide(x, maker, depth + 1) || !run_one(x, maker))
@@ -236,6 +237,7 @@ run_steps(stepper *x)
         const kin_step *s = &x->t->steps.at[i];
         if (!x->unit->runs[i - x->unit->first])
             continue;
+        x->c.step = i;
         if (s->kind == KIN_STEP_CHECK) {
             if (!run_test(x, s))
                 return false;
@@ -381,6 +383,7 @@ kin_capture_deinit(kin_capture *c)
         Py_XDECREF(c->calls.at[i].kwargs);
     }
     kin_vec_deinit(&c->calls);
+    kin_vec_deinit(&c->raising);
     for (uint32_t i = 0; i < c->nout; i++)
         Py_DECREF(c->out[i]);
     free(c->out);

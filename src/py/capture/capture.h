@@ -33,6 +33,7 @@ typedef struct {
     PyObject *stand_ins;  /* list: all of them, by number */
     uint32_t ninputs;     /* the first of them stand for inputs */
     kin_aten_val *values; /* by stand-in: its value in the graph at the end */
+    KIN_VEC(uint32_t) raising; /* steps whose operators may raise, depending on data */
     uint32_t step;        /* failed: the call that cannot be captured; UINT32_MAX = it is not a matter of one call */
     char reason[200];     /* failed: why */
 } kin_capture;

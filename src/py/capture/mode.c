@@ -100,6 +100,35 @@ is_random(PyObject *func)
     return random;
 }
 
+/* Can the operator, once it has been called on the twins, still raise because of what the tensors hold? Those not listed may. */
+static bool
+may_raise(const char *name)
+{
+    static const char quiet[] =
+        " _adaptive_avg_pool2d _scaled_dot_product_flash_attention_for_cpu _softmax _log_softmax _to_copy _unsafe_view abs add addcdiv "
+        "addcmul addmm alias all amax amin any arange as_strided avg_pool2d baddbmm bitwise_and bitwise_not bitwise_or bitwise_xor bmm "
+        "cat ceil clamp clamp_max clamp_min clone constant_pad_nd convolution copy copy_ cos cumsum detach diagonal elu empty "
+        "empty_like eq erf exp expand expm1 fill fill_ flip floor full full_like ge gelu gt hardsigmoid hardswish hardtanh isfinite "
+        "isinf isnan le leaky_relu lift_fresh linear log log1p log2 logical_and logical_not logical_or logical_xor logsumexp lt "
+        "masked_fill matmul max_pool2d_with_indices maximum mean minimum mm mul native_batch_norm native_group_norm "
+        "native_layer_norm ne neg new_empty new_full new_ones new_zeros ones ones_like permute reciprocal relu repeat reshape roll "
+        "round rsqrt rsub select sigmoid sign silu sin slice softplus split split_with_sizes sqrt square squeeze stack sub sum t tan "
+        "tanh to transpose tril triu unbind unfold unsqueeze unsafe_split var var_mean view where zeros zeros_like "
+        "_native_batch_norm_legit_no_training scaled_dot_product_attention upsample_bilinear2d upsample_nearest2d zero_ ";
+    char word[80] = " ";
+    const char *from = strncmp(name, "aten.", 5) == 0 ? name + 5 : name;
+    size_t n = strcspn(from, ".");
+    if (from == name || n + 3 > sizeof word)
+        return true;
+    if (n == 3 && memcmp(from, "div", 3) == 0)
+        return strstr(from, "mode") != NULL; /* rounding: integers may be divided by zero */
+    if (strcmp(from, "pow.Tensor_Scalar") == 0)
+        return false;
+    memcpy(word + 1, from, n);
+    memcpy(word + 1 + n, " ", 2);
+    return strstr(quiet, word) == NULL;
+}
+
 /* -- arguments -------------------------------------------------------------------------------------------------- */
 
 static bool note_arg(capturing *c, PyObject *obj, const char *keyword, bool written);
@@ -464,7 +493,8 @@ note_call(capturing *c, PyObject *func, PyObject *args, PyObject *kwargs)
     uint32_t before = c->out->graph->values.len;
     kin_capture_call call = {PyTuple_GET_ITEM(row, 0), args, kwargs != NULL && PyDict_GET_SIZE(kwargs) ? kwargs : NULL};
     kin_aten_add_call(c->out->graph, name);
-    if (kin_vec_push(&c->out->calls, call) != KIN_OK)
+    if (kin_vec_push(&c->out->calls, call) != KIN_OK ||
+        (may_raise(name) && kin_vec_push(&c->out->raising, c->step) != KIN_OK))
         return PyErr_NoMemory();
     Py_INCREF(call.op);
     Py_INCREF(call.args);

@@ -142,12 +142,15 @@ compile_version(kernel_launcher *self, launch_version *version, kin_variant *v, 
 {
     kin_capture capture;
     double start = launch_now();
-    if (kin_capture_run(v, unit, in, &version->hints, &capture) == KIN_OK) {
+    kin_status status = kin_capture_run(v, unit, in, &version->hints, &capture);
+    if (status == KIN_OK && unit->waits)
+        status = launch_put_walls(self, v, unit, capture.raising.at, capture.raising.len);
+    if (status == KIN_OK) {
         version->total_ns = version->capture_ns = launch_now() - start;
         compile_captured(self, version, &capture, v, unit, in);
         return;
     }
-    refuse(self, version, capture.reason);
+    refuse(self, version, capture.reason[0] != 0 ? capture.reason : "a call may raise after something that follows it");
     if (capture.step != UINT32_MAX && launch_set_apart(self, v, capture.step) != KIN_OK)
         self->full = true;
     kin_capture_deinit(&capture);

@@ -27,6 +27,7 @@ typedef struct {
 /* KIN_BREAK: input *which cannot be described. */
 kin_status launch_signature_make(PyObject *const *in, uint32_t n, launch_signature *out, uint32_t *which) KIN_MUST_CHECK;
 bool launch_signature_fits(const launch_signature *s, PyObject *const *in);
+bool launch_signature_fits_one(const launch_signature *s, uint32_t i, PyObject *obj);
 void launch_signature_deinit(launch_signature *s);
 
 /* -- compile.c -------------------------------------------------------------------------------------------------- */
@@ -59,6 +60,7 @@ typedef struct {
     uint32_t unit;        /* number in its variant, for events */
     KIN_VEC(launch_version *) versions;
     launch_numbers thawed; /* inputs that cannot be taken to stay as they are */
+    bool surprised;       /* a call that waited got an input of another kind: its inputs should be learned */
     bool full;            /* too many signatures: it was said */
     char gone[120];       /* nothing is compiled any more: why */
 } kernel_launcher;
@@ -80,6 +82,9 @@ void launch_version_free(launch_version *version);
 
 /* The call cannot be compiled with others: plans the units anew without it. */
 kin_status launch_set_apart(kernel_launcher *self, kin_variant *v, uint32_t step) KIN_MUST_CHECK;
+/* These calls may raise: nothing risky stands between one of them and the launch. KIN_BREAK: something did; planned anew. */
+kin_status launch_put_walls(kernel_launcher *self, kin_variant *v, const kin_unit *unit, const uint32_t *raising,
+                            uint32_t n) KIN_MUST_CHECK;
 /* The unit runs step by step: an event. */
 void launch_say(const kin_launch_context *context, uint32_t unit, const char *reason);
 

@@ -97,6 +97,86 @@ run_kernels(kin_launcher *base, kin_variant *v, const kin_unit *unit, PyObject *
                                                  : launch_run(self, version, in, out);
 }
 
+/* -- units whose calls wait ---------------------------------------------------------------------------------------- */
+
+/* Does the version want the inputs that are there, and nothing know better? */
+static bool
+fits_so_far(const launch_version *version, const kin_unit *unit, PyObject *const *in)
+{
+    for (uint32_t i = 0; i < unit->nin; i++)
+        if (in[i] != NULL && !launch_signature_fits_one(&version->signature, i, in[i]))
+            return false;
+    return true;
+}
+
+static bool
+wants_no_gradient(PyObject *obj)
+{
+    return !kin_is_tensor(obj) || !kin_tensor_requires_grad(obj) || !kin_grad_enabled();
+}
+
+static void *
+choose_kernels(kin_launcher *base, const kin_unit *unit, PyObject *const *in, void *had, bool *learn)
+{
+    kernel_launcher *self = (kernel_launcher *)base;
+    *learn = false;
+    for (uint32_t i = 0; i < unit->nin; i++)
+        if (in[i] != NULL && !wants_no_gradient(in[i]))
+            return NULL;
+    if (self->gone[0] != 0 || kin_modes_active())
+        return NULL;
+    *learn = !self->full;
+    if (self->surprised) { /* by an input that came later: there may be something to learn */
+        self->surprised = false;
+        return NULL;
+    }
+    bool refused = false;
+    for (uint32_t i = 0; i < self->versions.len; i++) {
+        launch_version *version = self->versions.at[i];
+        if (version == had || !fits_so_far(version, unit, in))
+            continue;
+        if (version->code != NULL && !version->again)
+            return version;
+        refused = refused || !version->again;
+    }
+    self->surprised = had != NULL;
+    *learn = *learn && !refused;
+    return NULL;
+}
+
+static bool
+fits_kernels(kin_launcher *base, void *chosen, uint32_t i, PyObject *obj)
+{
+    return wants_no_gradient(obj) && launch_signature_fits_one(&((launch_version *)chosen)->signature, i, obj);
+}
+
+static void
+learn_kernels(kin_launcher *base, kin_variant *v, const kin_unit *unit, PyObject *const *in)
+{
+    kernel_launcher *self = (kernel_launcher *)base;
+    if (self->gone[0] != 0 || kin_modes_active() || wants_gradient(unit, in))
+        return;
+    launch_version *version = find_version(self, in);
+    if (version == NULL && self->versions.len < LAUNCH_LIMIT)
+        launch_compile(self, v, unit, in);
+    else if (version == NULL && !self->full)
+        say_full(self);
+    else if (version != NULL && version->again)
+        launch_compile_again(self, version, v, unit, in);
+}
+
+static kin_launch
+run_chosen_kernels(kin_launcher *base, void *chosen, kin_variant *v, const kin_unit *unit, PyObject *const *in,
+                   PyObject **out)
+{
+    kernel_launcher *self = (kernel_launcher *)base;
+    launch_version *version = chosen;
+    if (self->gone[0] != 0 || version->code == NULL || version->again || kin_modes_active())
+        return KIN_LAUNCH_NOT;
+    return version->tried < self->context.trials ? try_out(self, version, v, unit, in, out)
+                                                 : launch_run(self, version, in, out);
+}
+
 static int
 traverse_kernels(kin_launcher *base, visitproc visit, void *arg)
 {
@@ -125,7 +205,9 @@ new_launcher(const kin_launch_context *context, uint32_t unit)
     kernel_launcher *self = calloc(1, sizeof *self);
     if (self == NULL)
         return NULL;
-    self->base = (kin_launcher){.refs = 1, .run = run_kernels, .traverse = traverse_kernels, .free = free_kernels};
+    self->base = (kin_launcher){.refs = 1, .run = run_kernels, .choose = choose_kernels, .learn = learn_kernels,
+                                .fits = fits_kernels, .run_chosen = run_chosen_kernels, .traverse = traverse_kernels,
+                                .free = free_kernels};
     self->context = *context;
     self->unit = unit;
     Py_XINCREF(self->context.name);
@@ -197,17 +279,50 @@ kin_launch_plan(kin_variant *v, const kin_launch_context *context)
     return KIN_OK;
 }
 
+static kin_status
+plan_again(kernel_launcher *self, kin_variant *v)
+{
+    kin_launch_context context = self->context; /* this launcher may go with its unit */
+    Py_XINCREF(context.name);
+    kin_status status = kin_launch_plan(v, &context);
+    Py_XDECREF(context.name);
+    return status;
+}
+
 kin_status
 launch_set_apart(kernel_launcher *self, kin_variant *v, uint32_t step)
 {
     if (v->apart.len >= APART_LIMIT)
         return KIN_BREAK;
     KIN_TRY(kin_vec_push(&v->apart, step));
-    kin_launch_context context = self->context; /* this launcher may go with its unit */
-    Py_XINCREF(context.name);
-    kin_status status = kin_launch_plan(v, &context);
-    Py_XDECREF(context.name);
-    return status;
+    return plan_again(self, v);
+}
+
+static bool
+contains(const uint32_t *list, uint32_t n, uint32_t step)
+{
+    for (uint32_t i = 0; i < n; i++)
+        if (list[i] == step)
+            return true;
+    return false;
+}
+
+kin_status
+launch_put_walls(kernel_launcher *self, kin_variant *v, const kin_unit *unit, const uint32_t *raising, uint32_t n)
+{
+    uint32_t before = v->walls.len;
+    bool raises = false;
+    for (uint32_t i = unit->first; i <= unit->last; i++) {
+        raises = raises || contains(raising, n, i);
+        if (!raises || unit->role[i - unit->first] != KIN_ROLE_RISKY || v->trace.steps.at[i].flags & KIN_STEP_SUNK)
+            continue;
+        KIN_TRY(kin_vec_push(&v->walls, i));
+        raises = false;
+    }
+    if (v->walls.len == before)
+        return KIN_OK;
+    KIN_TRY(plan_again(self, v));
+    return KIN_BREAK;
 }
 
 /* -- words -------------------------------------------------------------------------------------------------------- */
@@ -253,7 +368,8 @@ describe_unit(const kin_unit *unit)
         Py_XDECREF(one);
     }
     PyObject *dict = list == NULL ? NULL
-                                  : Py_BuildValue("{s:I,s:I,s:I,s:I,s:s,s:O}", "first", unit->first, "last", unit->last,
+                                  : Py_BuildValue("{s:I,s:I,s:O,s:I,s:I,s:s,s:O}", "first", unit->first, "last", unit->last,
+                                                  "waits", unit->waits ? Py_True : Py_False,
                                                   "inputs", unit->nin, "outputs", unit->nout, "reason", self->gone,
                                                   "versions", list);
     Py_XDECREF(list);

@@ -71,15 +71,20 @@ fits_tensor(const launch_input *want, const int64_t *dims, PyObject *tensor)
 }
 
 bool
+launch_signature_fits_one(const launch_signature *s, uint32_t i, PyObject *obj)
+{
+    const launch_input *want = &s->inputs[i];
+    return want->value != NULL ? is_same_value(want->value, obj) : fits_tensor(want, s->dims.at + want->dims, obj);
+}
+
+bool
 launch_signature_fits(const launch_signature *s, PyObject *const *in)
 {
     if (s->ambient != kin_ambient_state())
         return false;
-    for (uint32_t i = 0; i < s->n; i++) {
-        const launch_input *want = &s->inputs[i];
-        if (want->value != NULL ? !is_same_value(want->value, in[i]) : !fits_tensor(want, s->dims.at + want->dims, in[i]))
+    for (uint32_t i = 0; i < s->n; i++)
+        if (!launch_signature_fits_one(s, i, in[i]))
             return false;
-    }
     return true;
 }
 

@@ -1,29 +1,40 @@
 /* Launching a unit (units.h): one call of what the backend made of it, in place of its steps. */
 #include "py/replay/replay_priv.h"
 
+void
+kin_run_inputs(const kin_run *r, const kin_unit *unit, uint32_t narrived, PyObject **values)
+{
+    for (uint32_t i = 0; i < unit->nin; i++)
+        values[unit->order[i]] = i < narrived ? kin_run_value(r, unit->in[unit->order[i]]) : NULL;
+}
+
+static kin_launch
+call_launcher(kin_run *r, const kin_unit *unit, PyObject *const *in, PyObject **out)
+{
+    for (uint32_t i = 0; i < unit->nin; i++)
+        if (in[i] == NULL)
+            return KIN_LAUNCH_NOT;
+    return unit->waits ? unit->launcher->run_chosen(unit->launcher, r->chosen, r->v, unit, in, out)
+                       : unit->launcher->run(unit->launcher, r->v, unit, in, out);
+}
+
 /* Runs the launcher on the inputs; its outputs go to the slots. */
 static kin_launch
 call_unit(kin_run *r, const kin_unit *unit)
 {
     PyObject *small[64], **values = unit->nin + unit->nout <= 64 ? small : calloc(unit->nin + unit->nout, sizeof *values);
-    kin_launch done = KIN_LAUNCH_NOT;
     if (values == NULL)
         return KIN_LAUNCH_NOT;
     PyObject **out = values + unit->nin;
-    bool complete = true;
-    for (uint32_t i = 0; i < unit->nin; i++) {
-        values[i] = kin_run_value(r, unit->in[i]);
-        complete = complete && values[i] != NULL;
-    }
+    kin_run_inputs(r, unit, unit->nin, values);
     for (uint32_t i = 0; i < unit->nout; i++)
         out[i] = NULL;
     /* What runs may drop the last other reference to an input. */
-    for (uint32_t i = 0; complete && i < unit->nin; i++)
-        Py_INCREF(values[i]);
-    if (complete)
-        done = unit->launcher->run(unit->launcher, r->v, unit, values, out);
-    for (uint32_t i = 0; complete && i < unit->nin; i++)
-        Py_DECREF(values[i]);
+    for (uint32_t i = 0; i < unit->nin; i++)
+        Py_XINCREF(values[i]);
+    kin_launch done = call_launcher(r, unit, values, out);
+    for (uint32_t i = 0; i < unit->nin; i++)
+        Py_XDECREF(values[i]);
     for (uint32_t i = 0; done == KIN_LAUNCH_DONE && i < unit->nout; i++)
         Py_XSETREF(r->slots[unit->out[i]], out[i]);
     if (values != small)
@@ -65,21 +76,30 @@ build_containers(kin_run *r, const kin_unit *unit)
     return KIN_OK;
 }
 
-kin_launch
-kin_run_launch(kin_run *r, uint32_t step, uint32_t *last)
+static kin_launch
+launch(kin_run *r, const kin_unit *unit)
 {
-    const kin_units *units = r->units;
-    if (step >= units->nsteps || units->by_step[step] == 0)
-        return KIN_LAUNCH_NOT;
-    const kin_unit *unit = &units->at.at[units->by_step[step] - 1];
-    if (unit->first != step || unit->launcher == NULL || (r->built_sunk && unit->changes_sunk))
-        return KIN_LAUNCH_NOT;
     kin_launch done = call_unit(r, unit);
     if (done != KIN_LAUNCH_DONE)
         return done;
     if (build_containers(r, unit) != KIN_OK)
         return KIN_LAUNCH_RAISED; /* only without memory */
     r->dropped = r->dropped || unit->drops;
-    *last = unit->last;
     return KIN_LAUNCH_DONE;
+}
+
+kin_launch
+kin_run_launch(kin_run *r, uint32_t step, uint32_t *last)
+{
+    const kin_unit *unit = &r->units->at.at[r->units->by_step[step] - 1];
+    if (r->built_sunk && unit->changes_sunk)
+        return KIN_LAUNCH_NOT;
+    *last = unit->last;
+    return launch(r, unit);
+}
+
+kin_launch
+kin_run_launch_waiting(kin_run *r)
+{
+    return launch(r, r->waiting);
 }

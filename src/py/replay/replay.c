@@ -54,8 +54,8 @@ kin_run_handle(kin_run *r, kin_vid exc)
     Py_XDECREF(old);
 }
 
-static inline void
-release(kin_run *r, const kin_step *s)
+void
+kin_run_free(kin_run *r, const kin_step *s)
 {
     const kin_vid *vids = r->t->vids.at + s->frees;
     for (uint32_t i = 0; i < s->nfrees; i++)
@@ -144,8 +144,8 @@ drop_chain(kin_run *r, kin_chain *c)
 
 /* Can nothing look at the exception? Then whether unwinding noted its frames in it cannot be told: the step releases its own
  * result, nothing else holds the object but slots released with it, and its class runs no code when it goes. */
-static bool
-dies_at_once(const kin_run *r, const kin_step *s, PyObject *exc)
+bool
+kin_run_dies_at_once(const kin_run *r, const kin_step *s, PyObject *exc)
 {
     const kin_vid *vids = r->t->vids.at + s->frees;
     bool unused = s->out == 0;
@@ -166,7 +166,7 @@ catch_exception(kin_run *r, uint32_t step, kin_chain *chain)
     PyObject *type, *value, *tb;
     PyErr_Fetch(&type, &value, &tb);
     PyErr_NormalizeException(&type, &value, &tb);
-    if (dies_at_once(r, s, value)) {
+    if (kin_run_dies_at_once(r, s, value)) {
         if (chain != NULL)
             drop_chain(r, chain);
         Py_XDECREF(type);
@@ -196,8 +196,6 @@ catch_exception(kin_run *r, uint32_t step, kin_chain *chain)
 }
 
 /* -- steps ------------------------------------------------------------------------------------------------------ */
-
-typedef enum { GO_ON, JUMP, LEFT } outcome;
 
 /* Does the step run with frames linked? */
 static bool
@@ -265,8 +263,8 @@ leave_raising(kin_run *r, uint32_t step, kin_chain *chain)
 }
 
 /* Is the pending exception of the type that was recorded? */
-static bool
-is_expected(const kin_run *r, const kin_step *s)
+bool
+kin_run_is_expected(const kin_run *r, const kin_step *s)
 {
     PyObject *type, *value, *tb;
     PyErr_Fetch(&type, &value, &tb);
@@ -277,16 +275,16 @@ is_expected(const kin_run *r, const kin_step *s)
 }
 
 /* The step was expected to raise. */
-static outcome
+static kin_outcome
 settle_raises(kin_run *r, uint32_t step, PyObject *result, kin_chain *chain, PyObject **value)
 {
     if (result == NULL && PyErr_Occurred()) {
-        if (is_expected(r, &r->t->steps.at[step])) {
+        if (kin_run_is_expected(r, &r->t->steps.at[step])) {
             store(r, &r->t->steps.at[step], catch_exception(r, step, chain));
-            return GO_ON;
+            return KIN_GO_ON;
         }
         *value = leave_raising(r, step, chain);
-        return LEFT;
+        return KIN_LEFT;
     }
     if (chain != NULL)
         kin_recursion_take(r->ts, 1);
@@ -298,13 +296,13 @@ settle_raises(kin_run *r, uint32_t step, PyObject *result, kin_chain *chain, PyO
         kin_failure_raise("kintsugi: a step that should have raised cannot be left");
         r->failed_at = step + 1;
         *value = NULL;
-        return LEFT;
+        return KIN_LEFT;
     }
     *value = kin_run_leave(r, step, KIN_LEAVE_AFTER, result, chain, true);
-    return LEFT;
+    return KIN_LEFT;
 }
 
-static outcome
+static kin_outcome
 settle(kin_run *r, uint32_t step, PyObject *result, kin_chain *chain, PyObject **value)
 {
     const kin_step *s = &r->t->steps.at[step];
@@ -312,33 +310,39 @@ settle(kin_run *r, uint32_t step, PyObject *result, kin_chain *chain, PyObject *
         return settle_raises(r, step, result, chain, value);
     if (result == NULL && (s->kind != KIN_STEP_NEXT || PyErr_Occurred())) {
         *value = leave_raising(r, step, chain);
-        return LEFT;
+        return KIN_LEFT;
     }
     if (chain != NULL)
         drop_chain(r, chain);
     store(r, s, result);
-    return GO_ON;
+    return KIN_GO_ON;
 }
 
-static outcome
+kin_outcome
+kin_run_settle(kin_run *r, uint32_t step, PyObject *result, PyObject **value)
+{
+    return settle(r, step, result, NULL, value);
+}
+
+static kin_outcome
 run_framed(kin_run *r, uint32_t step, PyObject **value)
 {
     kin_chain chain;
     if (link_chain(r, step, (r->t->steps.at[step].flags & KIN_STEP_OPAQUE) != 0, &chain) != KIN_OK) {
         *value = leave_raising(r, step, NULL);
-        return LEFT;
+        return KIN_LEFT;
     }
     PyObject *result = kin_step_execute(r->t, r->refs, &r->t->steps.at[step], r->slots);
     return settle(r, step, result, &chain, value);
 }
 
-static outcome
+static kin_outcome
 run_plain(kin_run *r, uint32_t step, PyObject **value)
 {
     PyObject *result = kin_step_execute(r->t, r->refs, &r->t->steps.at[step], r->slots);
     if (result != NULL && !(r->t->steps.at[step].flags & KIN_STEP_RAISES)) {
         store(r, &r->t->steps.at[step], result);
-        return GO_ON;
+        return KIN_GO_ON;
     }
     return settle(r, step, result, NULL, value);
 }
@@ -346,11 +350,11 @@ run_plain(kin_run *r, uint32_t step, PyObject **value)
 /* -- tests and ends --------------------------------------------------------------------------------------------- */
 
 /* The test did not pass: another branch, or out. */
-static outcome
+static kin_outcome
 fail_test(kin_run *r, uint32_t step, PyObject **value)
 {
     if (r->t->steps.at[step].alt != 0)
-        return JUMP;
+        return KIN_JUMP;
     if (r->t->steps.at[step].snap == 0) {
         kin_failure_raise("kintsugi: a test without a snapshot failed");
         r->failed_at = step;
@@ -358,10 +362,10 @@ fail_test(kin_run *r, uint32_t step, PyObject **value)
     }
     else
         *value = kin_run_leave(r, step, KIN_LEAVE_BEFORE, NULL, NULL, true);
-    return LEFT;
+    return KIN_LEFT;
 }
 
-static outcome
+static kin_outcome
 run_check(kin_run *r, uint32_t step, PyObject **value)
 {
     const kin_step *s = &r->t->steps.at[step];
@@ -370,33 +374,33 @@ run_check(kin_run *r, uint32_t step, PyObject **value)
     int holds = kin_check_holds(r->refs, s, kin_run_value(r, args[0]), second);
     if (holds < 0) {
         *value = leave_raising(r, step, NULL);
-        return LEFT;
+        return KIN_LEFT;
     }
-    return holds ? GO_ON : fail_test(r, step, value);
+    return holds ? KIN_GO_ON : fail_test(r, step, value);
 }
 
-static outcome
+static kin_outcome
 run_segment(kin_run *r, uint32_t step, PyObject **value)
 {
     if (step == 0) /* its facts held before the program began */
-        return GO_ON;
+        return KIN_GO_ON;
     if (PyErr_CheckSignals() < 0) {
         *value = leave_raising(r, step, NULL);
-        return LEFT;
+        return KIN_LEFT;
     }
     /* A debugger or profiler that an opaque step switched on wants to see every instruction from here. */
     if (kin_watch_foreign_tool(r->ts) && r->t->steps.at[step].snap != 0) {
         *value = kin_run_leave(r, step, KIN_LEAVE_BEFORE, NULL, NULL, false);
-        return LEFT;
+        return KIN_LEFT;
     }
     kin_guard_miss miss;
     if (kin_guard_eval(r->v, r->t->steps.at[step].num, r->slots, &miss))
-        return GO_ON;
+        return KIN_GO_ON;
     r->v->missed = miss.fact;
     return fail_test(r, step, value);
 }
 
-static outcome
+static kin_outcome
 run_return(kin_run *r, uint32_t step, PyObject **value)
 {
     const kin_step *s = &r->t->steps.at[step];
@@ -406,10 +410,10 @@ run_return(kin_run *r, uint32_t step, PyObject **value)
     else if (r->dropped || PyErr_CheckSignals() == 0) {
         r->v->hits++;
         *value = Py_NewRef(result);
-        return LEFT;
+        return KIN_LEFT;
     }
     *value = leave_raising(r, step, NULL);
-    return LEFT;
+    return KIN_LEFT;
 }
 
 /* -- the loop --------------------------------------------------------------------------------------------------- */
@@ -423,16 +427,16 @@ is_of_other_outcome(const kin_step *s)
 }
 
 /* May a test leave before this step? Only at the first step of an instruction. */
-static bool
-is_forced(kin_run *r, const kin_step *s)
+bool
+kin_run_is_forced(kin_run *r, const kin_step *s)
 {
     if (s->snap == 0 || (s->snap == r->last_snap && !(s->flags & KIN_STEP_AGAIN)) || is_of_other_outcome(s))
         return false;
     return r->nforced++ == kin_replay_force_exit;
 }
 
-static outcome
-run_step(kin_run *r, uint32_t step, PyObject **value)
+kin_outcome
+kin_run_step(kin_run *r, uint32_t step, PyObject **value)
 {
     const kin_step *s = &r->t->steps.at[step];
     if (r->t->handles && s->snap != 0)
@@ -449,7 +453,7 @@ run_step(kin_run *r, uint32_t step, PyObject **value)
     case KIN_STEP_RAISE:
         if (!(s->flags & KIN_STEP_RAISES) && s->snap != 0) { /* CPython's own raise is the most exact one */
             *value = kin_run_leave(r, step, KIN_LEAVE_BEFORE, NULL, NULL, false);
-            return LEFT;
+            return KIN_LEFT;
         }
         break;
     default:
@@ -459,7 +463,7 @@ run_step(kin_run *r, uint32_t step, PyObject **value)
 }
 
 /* Launches the unit that begins at *step, with the frames of its first call linked; *step is then its last one. */
-static outcome
+static kin_outcome
 launch_unit(kin_run *r, uint32_t *step, PyObject **value)
 {
     const kin_step *s = &r->t->steps.at[*step];
@@ -470,32 +474,66 @@ launch_unit(kin_run *r, uint32_t *step, PyObject **value)
         kin_run_handle(r, r->t->snaps.at[s->snap].exc);
     if (framed && link_chain(r, first, false, &chain) != KIN_OK) {
         *value = leave_raising(r, first, NULL);
-        return LEFT;
+        return KIN_LEFT;
     }
     kin_launch done = kin_run_launch(r, first, &last);
     if (done == KIN_LAUNCH_RAISED) {
         *value = leave_raising(r, first, framed ? &chain : NULL);
-        return LEFT;
+        return KIN_LEFT;
     }
     if (framed)
         drop_chain(r, &chain);
     if (done == KIN_LAUNCH_NOT)
-        return GO_ON;
+        return KIN_GO_ON;
     for (uint32_t i = first; i < last; i++)
-        release(r, &r->t->steps.at[i]);
+        kin_run_free(r, &r->t->steps.at[i]);
     *step = last;
-    return JUMP;
+    return KIN_JUMP;
 }
 
-/* Is there something to launch at this step? */
-static inline bool
-begins_unit(const kin_run *r, uint32_t step)
+/* The unit to launch, or whose calls wait, from this step on; NULL: none. */
+static inline const kin_unit *
+unit_from(const kin_run *r, uint32_t step)
 {
     const kin_units *units = r->units;
-    if (units == NULL || step >= units->nsteps || units->by_step[step] == 0 || kin_replay_force_exit != UINT32_MAX)
-        return false;
+    if (units == NULL || step >= units->nsteps || units->by_step[step] == 0 || r->learning != NULL)
+        return NULL;
     const kin_unit *unit = &units->at.at[units->by_step[step] - 1];
-    return unit->first == step && unit->launcher != NULL;
+    bool ours = unit->first == step && unit->launcher != NULL;
+    return ours && (unit->waits || kin_replay_force_exit == UINT32_MAX) ? unit : NULL;
+}
+
+/* The next step, in sequence. */
+static kin_outcome
+go_on(kin_run *r, uint32_t *step, PyObject **value)
+{
+    const kin_step *s = &r->t->steps.at[*step];
+    const kin_unit *unit = NULL;
+    if (r->waiting == NULL && !(s->flags & KIN_STEP_SUNK) && (unit = unit_from(r, *step)) != NULL && unit->waits)
+        kin_pending_begin(r, unit);
+    if (r->waiting != NULL)
+        return kin_pending_step(r, step, value);
+    if (s->flags & KIN_STEP_SUNK) {
+        if (!r->built_sunk || kin_sunk_pass(r, *step) == KIN_OK)
+            return KIN_GO_ON;
+        r->failed_at = *step;
+        *value = NULL;
+        return KIN_LEFT;
+    }
+    if (unit != NULL && !unit->waits) {
+        kin_outcome out = launch_unit(r, step, value);
+        if (out != KIN_GO_ON)
+            return out == KIN_JUMP ? KIN_GO_ON : out;
+    }
+    if (kin_replay_force_exit != UINT32_MAX) {
+        if (kin_run_is_forced(r, s)) {
+            *value = kin_run_leave(r, *step, KIN_LEAVE_BEFORE, NULL, NULL, true);
+            return KIN_LEFT;
+        }
+        if (s->snap != 0)
+            r->last_snap = s->snap;
+    }
+    return kin_run_step(r, *step, value);
 }
 
 static PyObject *
@@ -504,36 +542,19 @@ run_steps(kin_run *r)
     const kin_trace *t = r->t;
     PyObject *value = NULL;
     for (uint32_t i = 0;;) {
+        kin_outcome next = go_on(r, &i, &value);
         const kin_step *s = &t->steps.at[i];
-        outcome next = GO_ON;
-        if (s->flags & KIN_STEP_SUNK) {
-            if (r->built_sunk && kin_sunk_pass(r, i) != KIN_OK) {
-                r->failed_at = i;
-                return NULL;
-            }
-        }
-        else if (begins_unit(r, i) && (next = launch_unit(r, &i, &value)) != GO_ON) {
-            s = &t->steps.at[i];
-            next = next == JUMP ? GO_ON : next;
-        }
-        else {
-            if (kin_replay_force_exit != UINT32_MAX) {
-                if (is_forced(r, s))
-                    return kin_run_leave(r, i, KIN_LEAVE_BEFORE, NULL, NULL, true);
-                if (s->snap != 0)
-                    r->last_snap = s->snap;
-            }
-            next = run_step(r, i, &value);
-        }
-        if (next == LEFT)
+        if (next == KIN_LEFT)
             return value;
-        if (next == JUMP) {
+        if (r->learning != NULL && (next == KIN_JUMP || i == r->learning->last))
+            kin_pending_end_learning(r, i, next != KIN_JUMP);
+        if (next == KIN_JUMP) {
             r->jumped = true;
             i = s->alt;
             continue;
         }
-        if (s->nfrees != 0)
-            release(r, s);
+        if (s->nfrees != 0 && r->waiting == NULL && r->learning == NULL)
+            kin_run_free(r, s);
         i++;
     }
 }

@@ -25,6 +25,10 @@ typedef struct {
     uint32_t nforced;
     kin_units *units;   /* held while the run lasts; NULL: none */
     uint32_t failed_at; /* the step that met a failure of our own */
+    const kin_unit *waiting; /* its calls are put off until the last one; NULL: none */
+    void *chosen;       /* ... what its launcher has for the inputs so far */
+    uint32_t narrived;  /* ... of its inputs */
+    const kin_unit *learning; /* its steps run one by one, and its inputs are kept to the end */
     bool dropped;       /* a unit did not make values that only a handler of signals at the end could see */
 } kin_run;
 
@@ -85,10 +89,26 @@ typedef enum {
  * the call's result. `offer`: let the hook have the exit. */
 PyObject *kin_run_leave(kin_run *r, uint32_t step, kin_leave how, PyObject *result, kin_chain *chain, bool offer);
 
+/* GO_ON: the step is done; JUMP: to its alt; LEFT: the program was left with *value. */
+typedef enum { KIN_GO_ON, KIN_JUMP, KIN_LEFT } kin_outcome;
+
 /* -- launch.c: graphs compiled by a backend --------------------------------------------------------------------- */
 
 /* Runs the unit that begins at `step`, if there is one; *last is its last step. NOT: run the step itself. */
 kin_launch kin_run_launch(kin_run *r, uint32_t step, uint32_t *last);
+/* Runs what was chosen for the unit that waits. */
+kin_launch kin_run_launch_waiting(kin_run *r);
+/* The unit's inputs that are there go to values[0..nin), borrowed. */
+void kin_run_inputs(const kin_run *r, const kin_unit *unit, uint32_t narrived, PyObject **values);
+
+/* -- pending.c: units whose calls wait while the steps in between run ------------------------------------------- */
+
+/* At the first step of such a unit: from here its calls wait, or its inputs are kept to learn from. */
+void kin_pending_begin(kin_run *r, const kin_unit *unit);
+/* The next step while a unit waits. GO_ON: *step is done; what r->waiting says may have changed. */
+kin_outcome kin_pending_step(kin_run *r, uint32_t *step, PyObject **value);
+/* Has run all steps of the unit it learns from, or goes elsewhere: releases what it kept, but for what `step` releases. */
+void kin_pending_end_learning(kin_run *r, uint32_t step, bool complete);
 
 /* -- replay.c --------------------------------------------------------------------------------------------------- */
 
@@ -103,6 +123,17 @@ kin_run_value(const kin_run *r, kin_vid vid)
 }
 
 void kin_run_release_slots(kin_run *r);
+/* Runs one step as recorded. */
+kin_outcome kin_run_step(kin_run *r, uint32_t step, PyObject **value);
+/* Settles what a step gave that does not run with frames linked: steals result; NULL: the pending exception, if any. */
+kin_outcome kin_run_settle(kin_run *r, uint32_t step, PyObject *result, PyObject **value);
+/* Can nothing look at the exception that the step raised? */
+bool kin_run_dies_at_once(const kin_run *r, const kin_step *s, PyObject *exc);
+bool kin_run_is_expected(const kin_run *r, const kin_step *s);
+/* Releases the slots that end with the step. */
+void kin_run_free(kin_run *r, const kin_step *s);
+/* Must the program be left before the step, for a test? */
+bool kin_run_is_forced(kin_run *r, const kin_step *s);
 /* Makes the value the thread's handled exception (0: the one at entry). */
 void kin_run_handle(kin_run *r, kin_vid exc);
 

@@ -1,5 +1,5 @@
 /* Finding units in a trace (units.h), and their memory. */
-#include "py/replay/units.h"
+#include "py/replay/spread.h"
 
 #include "py/aten/tensor.h"
 
@@ -23,10 +23,26 @@ kin_unit_builds(const kin_step *s)
 }
 
 bool
-kin_unit_made(const kin_trace *t, kin_vid vid, uint32_t first, uint32_t last)
+kin_unit_waits_for(const kin_unit *unit, const kin_trace *t, uint32_t step)
+{
+    uint8_t role = unit->role[step - unit->first];
+    return !(t->steps.at[step].flags & KIN_STEP_SUNK) && role != KIN_ROLE_PLACE && role != KIN_ROLE_RISKY;
+}
+
+static bool
+made_since(const kin_trace *t, kin_vid vid, uint32_t first)
 {
     const kin_val *val = &t->vals.at[vid];
-    return vid != 0 && val->kind == KIN_VAL_STEP && val->step >= first && val->step <= last;
+    return vid != 0 && val->kind == KIN_VAL_STEP && val->step >= first;
+}
+
+/* Does the unit make the value, at its launch or behind it? */
+static bool
+made_by(const kin_trace *t, const kin_units *units, const kin_unit *unit, kin_vid vid)
+{
+    const kin_val *val = &t->vals.at[vid];
+    return made_since(t, vid, unit->first) && val->step <= unit->last && units->role[val->step] != KIN_ROLE_PLACE &&
+           units->role[val->step] != KIN_ROLE_RISKY;
 }
 
 /* A test that a call of this unit gave an exact torch.Tensor, as it always does on plain tensors. */
@@ -42,24 +58,6 @@ is_tensor_test(const kin_variant *v, const kin_step *s, uint32_t first)
            t->vals.at[vid].step >= first && kin_unit_calls(&t->steps.at[t->vals.at[vid].step]);
 }
 
-/* A test whose outcome follows from the kind of inputs, whatever their data: of something that this unit made, or of a
- * tensor that will be one of its inputs. */
-static bool
-is_decided_test(const kin_variant *v, const kin_step *s, uint32_t first)
-{
-    const kin_trace *t = &v->trace;
-    if (s->kind != KIN_STEP_CHECK || s->flags & (KIN_STEP_BREAK | KIN_STEP_OPAQUE | KIN_STEP_RAISES) || s->nargs != 1)
-        return false;
-    kin_vid vid = t->vids.at[s->args];
-    if (t->vals.at[vid].note != 0 && s->imm == KIN_CHECK_META && kin_meta_mask(kin_refs_get(&v->refs, s->ref)) & KIN_META_OFFSET)
-        return false;
-    if (!kin_unit_made(t, vid, first, UINT32_MAX))
-        return t->vals.at[vid].note != 0 &&
-               (s->imm == KIN_CHECK_TYPE || s->imm == KIN_CHECK_META);
-    return s->imm == KIN_CHECK_TYPE || s->imm == KIN_CHECK_LEN ||
-           s->imm == KIN_CHECK_META || s->imm == KIN_CHECK_IS || s->imm == KIN_CHECK_IS_NOT;
-}
-
 static bool
 is_apart(const kin_variant *v, uint32_t step)
 {
@@ -69,49 +67,97 @@ is_apart(const kin_variant *v, uint32_t step)
     return false;
 }
 
-/* May the step stand between two calls of a unit that began at `first`? */
+/* May the step stand between two calls of a plain unit that began at `first`? */
 static bool
-passes(const kin_variant *v, const kin_step *s, uint32_t first, bool wide)
+passes(const kin_variant *v, const kin_step *s, uint32_t first)
 {
     if (s->flags & KIN_STEP_SUNK)
         return true;
     if (s->flags & (KIN_STEP_OPAQUE | KIN_STEP_BREAK | KIN_STEP_RAISES | KIN_STEP_EFFECT))
         return false;
     if (s->flags & KIN_STEP_PURE)
-        return wide || kin_unit_builds(s);
+        return kin_unit_builds(s);
     if (s->flags & KIN_STEP_MUTATES)
-        return (s->kind == KIN_STEP_NEXT && s->out == 0) || /* a loop over known items goes on */
-               ((wide || s->kind == KIN_STEP_LIST_APPEND) && s->out == 0 &&
-                kin_unit_made(&v->trace, v->trace.vids.at[s->args], first, UINT32_MAX));
-    return is_tensor_test(v, s, first) || (wide && is_decided_test(v, s, first));
+        return s->out == 0 && (s->kind == KIN_STEP_NEXT /* a loop over known items goes on */ ||
+                               (s->kind == KIN_STEP_LIST_APPEND && made_since(&v->trace, v->trace.vids.at[s->args], first)));
+    return is_tensor_test(v, s, first);
+}
+
+typedef struct {
+    const kin_variant *v;
+    kin_units *units;
+    bool wide, open;
+    kin_spread spread;
+} finder;
+
+static bool
+is_wall(const kin_variant *v, uint32_t step)
+{
+    for (uint32_t i = 0; i < v->walls.len; i++)
+        if (v->walls.at[i] == step)
+            return true;
+    return false;
+}
+
+static bool
+goes_on_over(finder *f, uint32_t i)
+{
+    const kin_step *s = &f->v->trace.steps.at[i];
+    const kin_unit *unit = &f->units->at.at[f->units->at.len - 1];
+    if (f->wide)
+        return !is_wall(f->v, i) && kin_spread_pass(&f->spread, i);
+    f->units->role[i] = s->kind == KIN_STEP_CHECK ? KIN_ROLE_TEST : KIN_ROLE_LATER;
+    return passes(f->v, s, unit->first);
 }
 
 static kin_status
-find_ranges(const kin_variant *v, kin_units *units, bool wide)
+add_call(finder *f, uint32_t i)
 {
-    const kin_trace *t = &v->trace;
-    bool open = false;
-    uint32_t graph = 0;
+    const kin_trace *t = &f->v->trace;
+    kin_units *units = f->units;
+    uint32_t n = units->at.len;
+    f->open = f->open && t->steps.at[i].graph == t->steps.at[units->at.at[n - 1].first].graph;
+    if (f->open && f->wide)
+        f->open = kin_spread_call(&f->spread, i);
+    if (!f->open) {
+        KIN_TRY(kin_vec_push(&units->at, ((kin_unit){.first = i})));
+        kin_spread_begin(&f->spread, ++n, i);
+        if (f->wide)
+            kin_spread_call(&f->spread, i);
+    }
+    f->open = true;
+    units->role[i] = KIN_ROLE_CALL;
+    units->at.at[n - 1].last = i;
+    units->by_step[i] = n;
+    return KIN_OK;
+}
+
+static kin_status
+find_ranges(finder *f)
+{
+    const kin_trace *t = &f->v->trace;
     for (uint32_t i = 0; i < t->steps.len; i++) {
-        const kin_step *s = &t->steps.at[i];
         if (i > 0 && (t->steps.at[i - 1].kind == KIN_STEP_RETURN || t->steps.at[i - 1].kind == KIN_STEP_EXIT))
-            open = false;
-        if (!kin_unit_calls(s)) {
-            open = open && passes(v, s, units->at.at[units->at.len - 1].first, wide);
-            continue;
-        }
-        if (wide && is_apart(v, i)) {
-            open = false;
-            continue;
-        }
-        if (!open || s->graph != graph)
-            KIN_TRY(kin_vec_push(&units->at, ((kin_unit){.first = i})));
-        open = true;
-        graph = s->graph;
-        units->at.at[units->at.len - 1].last = i;
-        units->by_step[i] = units->at.len;
+            f->open = false;
+        if (!kin_unit_calls(&t->steps.at[i]))
+            f->open = f->open && goes_on_over(f, i);
+        else if (f->wide && is_apart(f->v, i))
+            f->open = false;
+        else
+            KIN_TRY(add_call(f, i));
     }
     return KIN_OK;
+}
+
+static void
+note_roles(const kin_trace *t, kin_units *units)
+{
+    for (uint32_t u = 0; u < units->at.len; u++) {
+        kin_unit *unit = &units->at.at[u];
+        unit->role = units->role + unit->first;
+        for (uint32_t i = unit->first; i <= unit->last; i++)
+            unit->waits = unit->waits || (!(t->steps.at[i].flags & KIN_STEP_SUNK) && !kin_unit_waits_for(unit, t, i));
+    }
 }
 
 /* -- who needs what --------------------------------------------------------------------------------------------- */
@@ -157,7 +203,7 @@ need_of_step(const kin_trace *t, kin_units *units, uint32_t i)
         return;
     for (uint32_t a = 0; a < s->nargs; a++) {
         kin_vid vid = t->vids.at[s->args + a];
-        if (unit == 0 || !kin_unit_made(t, vid, units->at.at[unit - 1].first, units->at.at[unit - 1].last))
+        if (unit == 0 || !made_by(t, units, &units->at.at[unit - 1], vid))
             need(t, units, vid);
     }
     if (s->kind != KIN_STEP_RETURN && unit == 0)
@@ -175,7 +221,7 @@ need_of_snapshots(const kin_trace *t, kin_units *units, uint32_t u)
             kin_vid more[3] = {s->func, s->extra, s->exc};
             for (uint32_t k = 0; k < 3u + s->nlocals + s->nstack; k++) {
                 kin_vid vid = k < 3 ? more[k] : t->vids.at[s->vals + k - 3];
-                if (!kin_unit_made(t, vid, unit->first, unit->last))
+                if (!made_by(t, units, unit, vid))
                     need(t, units, vid);
             }
         }
@@ -224,7 +270,7 @@ find_needs(const kin_trace *t, kin_units *units)
 static bool
 is_at_hand(const kin_trace *t, const kin_units *units, const kin_unit *unit, kin_vid vid, int depth)
 {
-    if (!kin_unit_made(t, vid, unit->first, unit->last) || units->needed[vid])
+    if (!made_by(t, units, unit, vid) || units->needed[vid])
         return true;
     const kin_step *maker = &t->steps.at[t->vals.at[vid].step];
     bool ok = !kin_unit_calls(maker) && depth < 12;
@@ -247,7 +293,7 @@ find_builds(const kin_trace *t, const kin_units *units, kin_unit *unit)
             continue;
         }
         bool changes = s->flags & KIN_STEP_MUTATES && units->needed[t->vids.at[s->args]];
-        if (!kin_unit_calls(s) && s->kind != KIN_STEP_CHECK && ((s->out != 0 && units->needed[s->out]) || changes) &&
+        if (kin_unit_waits_for(unit, t, i) && !kin_unit_calls(s) && s->kind != KIN_STEP_CHECK && ((s->out != 0 && units->needed[s->out]) || changes) &&
             kin_vec_push(&builds, i) != KIN_OK) {
             kin_vec_deinit(&builds);
             return KIN_NOMEM;
@@ -268,9 +314,18 @@ kin_units_find(const kin_variant *v, bool wide)
     units->nsteps = v->trace.steps.len;
     units->by_step = calloc(v->trace.steps.len, sizeof *units->by_step);
     units->needed = calloc(v->trace.vals.len, 1);
-    kin_status status = units->by_step == NULL || units->needed == NULL ? KIN_NOMEM : find_ranges(v, units, wide);
+    units->role = calloc(v->trace.steps.len, 1);
+    finder f = {.v = v, .units = units, .wide = wide};
+    kin_status status = kin_spread_init(&f.spread, v, units->role);
+    if (units->by_step == NULL || units->needed == NULL || units->role == NULL)
+        status = KIN_NOMEM;
     if (status == KIN_OK)
+        status = find_ranges(&f);
+    kin_spread_deinit(&f.spread);
+    if (status == KIN_OK) {
+        note_roles(&v->trace, units);
         find_needs(&v->trace, units);
+    }
     for (uint32_t u = 0; status == KIN_OK && u < units->at.len; u++)
         status = find_builds(&v->trace, units, &units->at.at[u]);
     if (status == KIN_OK)
@@ -290,12 +345,13 @@ uses(const kin_trace *t, const kin_step *s, kin_vid vid)
     return false;
 }
 
-/* Does the container hold at `first` what it was built from? Only torch calls have seen it since, and they change none. */
+/* Does the container hold what it was built from, when the unit's calls get it? Only torch calls have seen it until `first`, and
+ * they change none; nothing inside the unit changes what its calls get. */
 static bool
 is_as_built(const kin_trace *t, kin_vid vid, uint32_t first)
 {
     const kin_val *val = &t->vals.at[vid];
-    if (val->kind != KIN_VAL_STEP || val->step >= first || !kin_unit_builds(&t->steps.at[val->step]))
+    if (val->kind != KIN_VAL_STEP || !kin_unit_builds(&t->steps.at[val->step]))
         return false;
     uint8_t kind = t->steps.at[val->step].kind;
     if (kind == KIN_STEP_BUILD_TUPLE || kind == KIN_STEP_BUILD_SLICE || kind == KIN_STEP_BUILD_METHOD)
@@ -316,14 +372,14 @@ push_once(kin_vids *list, kin_vid vid)
 }
 
 static kin_status
-add_inputs(const kin_trace *t, const kin_unit *unit, const kin_step *s, kin_vids *in, int depth)
+add_inputs(const kin_trace *t, const kin_units *units, const kin_unit *unit, const kin_step *s, kin_vids *in, int depth)
 {
     for (uint32_t a = 0; a < s->nargs; a++) {
         kin_vid vid = t->vids.at[s->args + a];
-        if (vid == 0 || t->vals.at[vid].kind == KIN_VAL_CONST || kin_unit_made(t, vid, unit->first, unit->last))
+        if (vid == 0 || t->vals.at[vid].kind == KIN_VAL_CONST || made_by(t, units, unit, vid))
             continue;
         if (depth < 12 && is_as_built(t, vid, unit->first))
-            KIN_TRY(add_inputs(t, unit, &t->steps.at[t->vals.at[vid].step], in, depth + 1));
+            KIN_TRY(add_inputs(t, units, unit, &t->steps.at[t->vals.at[vid].step], in, depth + 1));
         else
             KIN_TRY(push_once(in, vid));
     }
@@ -344,7 +400,7 @@ find_parts(const kin_trace *t, kin_unit *unit)
         bool advances = s->kind == KIN_STEP_NEXT && s->out == 0;
         bool runs = kin_unit_calls(s) || s->kind == KIN_STEP_CHECK || (s->out != 0 && used[s->out]) ||
                     (s->flags & KIN_STEP_MUTATES && s->nargs > 0 && used[args[0]]);
-        if (s->flags & KIN_STEP_SUNK || advances || !runs)
+        if (!kin_unit_waits_for(unit, t, i) || advances || !runs)
             continue;
         unit->runs[i - unit->first] = 1;
         for (uint32_t a = 0; a < s->nargs; a++)
@@ -364,7 +420,7 @@ kin_unit_bounds(const kin_variant *v, kin_units *units, uint32_t u, kin_vids *in
         const kin_step *s = &t->steps.at[i];
         if (!unit->runs[i - unit->first])
             continue;
-        KIN_TRY(add_inputs(t, unit, s, in, 0));
+        KIN_TRY(add_inputs(t, units, unit, s, in, 0));
         if (kin_unit_calls(s) && s->out != 0 && units->needed[s->out])
             KIN_TRY(kin_vec_push(out, s->out));
     }
@@ -392,17 +448,51 @@ changed_inside(const kin_trace *t, kin_vid vid, const kin_unit *unit)
     return false;
 }
 
+/* The step behind which the value is there; the unit's first one if it is there before. */
+static uint32_t
+arrival(const kin_trace *t, const kin_unit *unit, kin_vid vid)
+{
+    const kin_val *val = &t->vals.at[vid];
+    if (val->kind == KIN_VAL_STEP)
+        return val->step > unit->first ? val->step : unit->first;
+    for (uint32_t i = unit->first; i <= unit->last; i++)
+        if (t->steps.at[i].kind == KIN_STEP_SEGMENT && t->steps.at[i].num == val->seg)
+            return i;
+    return unit->first;
+}
+
+static bool
+order_inputs(const kin_trace *t, kin_unit *unit, uint32_t nin)
+{
+    uint32_t n = 0;
+    unit->order = malloc((nin + 1) * sizeof *unit->order);
+    unit->arrives = malloc((nin + 1) * sizeof *unit->arrives);
+    if (unit->order == NULL || unit->arrives == NULL)
+        return false;
+    for (uint32_t i = 0; i < nin; i++) { /* insertion sort: mostly in order */
+        uint32_t at = arrival(t, unit, unit->in[i]), k = n++;
+        for (; k > 0 && unit->arrives[k - 1] > at; k--) {
+            unit->arrives[k] = unit->arrives[k - 1];
+            unit->order[k] = unit->order[k - 1];
+        }
+        unit->arrives[k] = at;
+        unit->order[k] = i;
+        unit->nearly += at == unit->first;
+    }
+    return true;
+}
+
 kin_status
 kin_unit_set(const kin_variant *v, kin_units *units, uint32_t u, const kin_vid *in, uint32_t nin, const kin_vid *out,
              uint32_t nout, kin_launcher *launcher)
 {
     kin_unit *unit = &units->at.at[u];
     for (uint32_t i = 0; i < nin; i++)
-        if (kin_unit_made(&v->trace, in[i], unit->first, unit->last) || changed_inside(&v->trace, in[i], unit))
+        if (made_by(&v->trace, units, unit, in[i]) || changed_inside(&v->trace, in[i], unit))
             return KIN_BREAK;
     unit->in = copy_vids(in, nin);
     unit->out = copy_vids(out, nout);
-    if (unit->in == NULL || unit->out == NULL)
+    if (unit->in == NULL || unit->out == NULL || !order_inputs(&v->trace, unit, nin))
         return KIN_NOMEM;
     unit->nin = nin;
     unit->nout = nout;
@@ -429,10 +519,13 @@ kin_units_release(kin_units *units)
         free(unit->out);
         free(unit->builds);
         free(unit->runs);
+        free(unit->order);
+        free(unit->arrives);
         kin_launcher_release(unit->launcher);
     }
     kin_vec_deinit(&units->at);
     free(units->by_step);
+    free(units->role);
     free(units->needed);
     free(units);
 }

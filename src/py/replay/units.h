@@ -1,12 +1,14 @@
 /* Units: runs of torch calls that a backend has compiled, launched by replay in one call.
  *
- * A unit is a range of steps of one graph between which nothing runs that could leave the program or see their
- * results: only sunk steps, builds of containers, known steps of a loop, and tests that a torch call gave a tensor. So launching it at its
- * first step is the same as running its steps one after the other, and no exit ever lands inside it. A graph with
- * other steps in between has several units.
+ * A unit is a range of steps of one graph. Between the calls of a *plain* one nothing runs that could leave the program or see
+ * their results: only sunk steps, builds of containers, known steps of a loop, and tests that a torch call gave a tensor. So
+ * launching it at its first step is the same as running its steps one after the other, and no exit ever lands inside it. A
+ * graph with other steps in between has several units.
  *
- * Wide units go on over every test of what their own calls gave (a shape, a length): their launcher must show, once for
- * each kind of inputs, that these tests pass.
+ * *Wide* units (spread.h) go on over tests of what their own calls gave (a shape, a length): their launcher must show, once for
+ * each kind of inputs, that these tests pass. They also go on over steps that have nothing to do with the calls: these run at
+ * their place while the calls wait, and the unit is launched at its last call. When such a step leaves the program, what waits
+ * runs first, step by step (pending.c), so that everything has happened in the order of the program.
  */
 #ifndef KIN_PY_UNITS_H
 #define KIN_PY_UNITS_H
@@ -17,6 +19,10 @@ struct kin_unit;
 
 typedef enum { KIN_LAUNCH_NOT, KIN_LAUNCH_DONE, KIN_LAUNCH_RAISED } kin_launch;
 
+/* The part of a step of a unit. LATER: waits for the launch, if anybody wants it at all; TEST: of something the unit makes; PLACE: runs
+ * where it stands, between calls that wait; RISKY: so does this one, and an earlier call must not raise afterwards. */
+typedef enum { KIN_ROLE_NONE, KIN_ROLE_CALL, KIN_ROLE_LATER, KIN_ROLE_TEST, KIN_ROLE_PLACE, KIN_ROLE_RISKY } kin_role;
+
 /* What runs a unit: made by a backend, shared by the plans of a growing variant. */
 typedef struct kin_launcher {
     uint32_t refs;
@@ -25,6 +31,14 @@ typedef struct kin_launcher {
      * inputs, and nothing happened. */
     kin_launch (*run)(struct kin_launcher *self, kin_variant *v, const struct kin_unit *unit, PyObject *const *in,
                       PyObject **out);
+    /* For units that wait; NULL: none do. The code for these inputs, as far as they are there (NULL: not yet): asked again with
+     * more of them, and with `had` to prefer. NULL: there is none; *learn: the steps should run one by one and `learn` be called. */
+    void *(*choose)(struct kin_launcher *self, const struct kin_unit *unit, PyObject *const *in, void *had, bool *learn);
+    void (*learn)(struct kin_launcher *self, kin_variant *v, const struct kin_unit *unit, PyObject *const *in);
+    kin_launch (*run_chosen)(struct kin_launcher *self, void *chosen, kin_variant *v, const struct kin_unit *unit,
+                             PyObject *const *in, PyObject **out);
+    /* Does input i fit what was chosen? */
+    bool (*fits)(struct kin_launcher *self, void *chosen, uint32_t i, PyObject *obj);
     int (*traverse)(struct kin_launcher *self, visitproc visit, void *arg);
     void (*free)(struct kin_launcher *self);
 } kin_launcher;
@@ -34,6 +48,11 @@ typedef struct kin_unit {
     uint32_t nin, nout, nbuilds;
     kin_vid *in, *out;
     uint32_t *builds;      /* builds of containers inside that somebody outside wants */
+    const uint8_t *role;   /* by step, from first: kin_role; the units' own */
+    bool waits;            /* something runs at its place between its calls */
+    uint32_t nearly;       /* so many inputs are there at its first call: in[order[0]], ... */
+    uint32_t *order;       /* numbers of inputs as they come into being */
+    uint32_t *arrives;     /* by place in `order`: the step behind which it is there */
     uint8_t *runs;         /* by step, from first: does it have a part in what the calls get? Set by kin_unit_bounds */
     bool drops;            /* values that only the snapshot of RETURN mentions are not made */
     bool passes_sunk;      /* steps inside would change sunk objects, had these been built */
@@ -45,6 +64,7 @@ typedef struct kin_units {
     uint32_t refs;         /* the variant and replays in progress */
     uint32_t nsteps;
     uint32_t *by_step;     /* unit number of every step that is one of its calls, from 1 */
+    uint8_t *role;         /* by step: kin_role */
     uint8_t *needed;       /* by vid: something outside of its unit uses it */
     KIN_VEC(kin_unit) at;
 } kin_units;
@@ -66,7 +86,9 @@ kin_status kin_unit_bounds(const kin_variant *v, kin_units *units, uint32_t unit
 bool kin_unit_builds(const kin_step *s);
 /* Is it one of the calls that units are made of? */
 bool kin_unit_calls(const kin_step *s);
-/* Did a step from `first` to `last` make the value? */
-bool kin_unit_made(const kin_trace *t, kin_vid vid, uint32_t first, uint32_t last);
+/* Is it one of the steps of the unit, no sunk one, that wait until the launch? */
+bool kin_unit_waits_for(const kin_unit *unit, const kin_trace *t, uint32_t step);
+/* Does the step, with effects, call torch._C._set_grad_enabled? */
+bool kin_unit_sets_grad(const kin_variant *v, const kin_step *s);
 
 #endif

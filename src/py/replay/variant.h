@@ -27,6 +27,7 @@ typedef struct kin_variant {
     char *failure;           /* a replay met a failure of our own (failure.h): its text, made with malloc */
     struct kin_units *units; /* what a backend compiled; NULL: step by step */
     KIN_VEC(uint32_t) apart; /* calls that cannot be compiled together with others */
+    KIN_VEC(uint32_t) walls; /* steps that no unit goes on over */
 } kin_variant;
 
 /* An empty variant (trace and refs initialised), made with calloc; NULL without memory. */

@@ -1,0 +1,274 @@
+/* Units with steps between their calls (units.h): the calls wait while those steps run at their place, and are launched
+ * together at the last one.
+ *
+ * Nothing may be told from the order in which things were done. Whenever a step in between does not go as recorded, when an input
+ * is of another kind than what was compiled, or when gradients are switched, all that waits runs first, one by one. Slots are
+ * released only then, as it may need them.
+ *
+ * What is to be launched was learned from calls that ran step by step: their inputs are kept up to the last step.
+ */
+#include "py/replay/replay_priv.h"
+
+#include "py/aten/make.h"
+#include "py/guardeval/guard.h"
+#include "py/watch/watch.h"
+
+/* -- inputs ----------------------------------------------------------------------------------------------------- */
+
+typedef struct {
+    PyObject *small[64], **values;
+} inputs;
+
+/* Borrowed objects, NULL for those that are not there yet; false without memory, or when one is missing. */
+static bool
+take_inputs(const kin_run *r, const kin_unit *unit, uint32_t narrived, inputs *in)
+{
+    in->values = unit->nin <= 64 ? in->small : calloc(unit->nin, sizeof *in->values);
+    if (in->values == NULL)
+        return false;
+    kin_run_inputs(r, unit, narrived, in->values);
+    for (uint32_t k = 0; k < narrived; k++)
+        if (in->values[unit->order[k]] == NULL)
+            return false;
+    return true;
+}
+
+static void
+drop_inputs(inputs *in)
+{
+    if (in->values != in->small)
+        free(in->values);
+}
+
+void
+kin_pending_begin(kin_run *r, const kin_unit *unit)
+{
+    inputs in;
+    bool learn = false;
+    if (r->built_sunk && (unit->passes_sunk || unit->changes_sunk))
+        return;
+    if (take_inputs(r, unit, unit->nearly, &in))
+        r->chosen = unit->launcher->choose(unit->launcher, unit, in.values, NULL, &learn);
+    else
+        r->chosen = NULL;
+    drop_inputs(&in);
+    r->narrived = unit->nearly;
+    if (r->chosen != NULL)
+        r->waiting = unit;
+    else if (learn)
+        r->learning = unit;
+}
+
+/* The step has made inputs. False: they are of another kind than what was chosen for the others. */
+static bool
+arrive(kin_run *r, uint32_t step)
+{
+    const kin_unit *unit = r->waiting;
+    bool fit = true;
+    for (; r->narrived < unit->nin && unit->arrives[r->narrived] == step; r->narrived++) {
+        uint32_t i = unit->order[r->narrived];
+        PyObject *obj = kin_run_value(r, unit->in[i]);
+        if (obj == NULL)
+            return false;
+        fit = fit && unit->launcher->fits(unit->launcher, r->chosen, i, obj);
+    }
+    if (fit)
+        return true;
+    inputs in;
+    bool learn;
+    r->chosen = take_inputs(r, unit, r->narrived, &in)
+                    ? unit->launcher->choose(unit->launcher, unit, in.values, r->chosen, &learn) : NULL;
+    drop_inputs(&in);
+    return r->chosen != NULL;
+}
+
+/* -- running what waits ----------------------------------------------------------------------------------------- */
+
+/* Runs what waits before `upto`. Not GO_ON: *step is the one that went elsewhere. */
+static kin_outcome
+catch_up(kin_run *r, uint32_t upto, uint32_t *step, PyObject **value)
+{
+    const kin_unit *unit = r->waiting;
+    r->waiting = NULL;
+    for (uint32_t i = unit->first; i < upto; i++) {
+        const kin_step *s = &r->t->steps.at[i];
+        kin_outcome out = kin_unit_waits_for(unit, r->t, i) ? kin_run_step(r, i, value) : KIN_GO_ON;
+        if (out != KIN_GO_ON) {
+            *step = i;
+            return out;
+        }
+        if (s->nfrees != 0)
+            kin_run_free(r, s);
+    }
+    return KIN_GO_ON;
+}
+
+/* The same, then the step as if nothing had waited. */
+static kin_outcome
+catch_up_and_run(kin_run *r, uint32_t *step, PyObject **value)
+{
+    kin_outcome out = catch_up(r, *step, step, value);
+    return out == KIN_GO_ON ? kin_run_step(r, *step, value) : out;
+}
+
+static kin_outcome
+launch(kin_run *r, uint32_t *step, PyObject **value)
+{
+    const kin_unit *unit = r->waiting;
+    kin_launch done = kin_run_launch_waiting(r);
+    if (done == KIN_LAUNCH_NOT)
+        return catch_up_and_run(r, step, value);
+    r->waiting = NULL;
+    if (done == KIN_LAUNCH_RAISED)
+        return kin_run_settle(r, unit->first, NULL, value);
+    for (uint32_t i = unit->first; i < unit->last; i++)
+        kin_run_free(r, &r->t->steps.at[i]);
+    return KIN_GO_ON;
+}
+
+/* -- steps in between ------------------------------------------------------------------------------------------- */
+
+/* Does the test pass? What it asks can be asked again. */
+static bool
+passes(kin_run *r, uint32_t step)
+{
+    const kin_step *s = &r->t->steps.at[step];
+    const kin_vid *args = r->t->vids.at + s->args;
+    if (s->kind == KIN_STEP_SEGMENT) {
+        kin_guard_miss miss;
+        return !kin_watch_foreign_tool(r->ts) && kin_guard_eval(r->v, s->num, r->slots, &miss);
+    }
+    int holds = kin_check_holds(r->refs, s, kin_run_value(r, args[0]), s->nargs > 1 ? kin_run_value(r, args[1]) : NULL);
+    if (holds < 0)
+        PyErr_Clear();
+    return holds > 0;
+}
+
+/* Results nobody looks at closely need no frames: stored. False: whatever waits has to run first. */
+static bool
+keep_exception(kin_run *r, const kin_step *s)
+{
+    PyObject *type, *value, *tb;
+    if (!kin_run_is_expected(r, s))
+        return false;
+    PyErr_Fetch(&type, &value, &tb);
+    PyErr_NormalizeException(&type, &value, &tb);
+    if (!kin_run_dies_at_once(r, s, value)) {
+        PyErr_Restore(type, value, tb);
+        return false;
+    }
+    Py_XDECREF(type);
+    Py_XDECREF(tb);
+    if (s->out != 0)
+        Py_XSETREF(r->slots[s->out], value);
+    else
+        Py_DECREF(value);
+    return true;
+}
+
+/* The step did not give what it mostly does. Steals result. */
+static kin_outcome
+settle(kin_run *r, uint32_t *step, PyObject *result, PyObject **value)
+{
+    const kin_step *s = &r->t->steps.at[*step];
+    PyObject *type, *error, *tb;
+    if (result == NULL && PyErr_Occurred() && s->flags & KIN_STEP_RAISES && keep_exception(r, s))
+        return KIN_GO_ON;
+    uint32_t at = *step;
+    PyErr_Fetch(&type, &error, &tb);
+    kin_outcome out = catch_up(r, at, step, value);
+    if (out != KIN_GO_ON) {
+        Py_XDECREF(result);
+        Py_XDECREF(type);
+        Py_XDECREF(error);
+        Py_XDECREF(tb);
+        return out;
+    }
+    if (r->t->handles && s->snap != 0)
+        kin_run_handle(r, r->t->snaps.at[s->snap].exc);
+    PyErr_Restore(type, error, tb);
+    return kin_run_settle(r, at, result, value);
+}
+
+/* Does it switch gradients on or off? Calls that wait want them as they were. */
+static bool
+switches_gradients(kin_run *r, const kin_step *s)
+{
+    if (!(s->flags & KIN_STEP_EFFECT) || !kin_unit_sets_grad(r->v, s))
+        return false;
+    PyObject *on = kin_run_value(r, r->t->vids.at[s->args + 1]);
+    return !(on == Py_True || on == Py_False) || (on == Py_True) != kin_grad_enabled();
+}
+
+static kin_outcome
+run_between(kin_run *r, uint32_t *step, PyObject **value)
+{
+    const kin_step *s = &r->t->steps.at[*step];
+    if (r->t->handles && s->snap != 0)
+        kin_run_handle(r, r->t->snaps.at[s->snap].exc);
+    if (s->kind == KIN_STEP_CHECK || s->kind == KIN_STEP_SEGMENT)
+        return passes(r, *step) ? KIN_GO_ON : catch_up_and_run(r, step, value);
+    if (switches_gradients(r, s))
+        return catch_up_and_run(r, step, value);
+    PyObject *result = kin_step_execute(r->t, r->refs, s, r->slots);
+    bool ended = result == NULL && s->kind == KIN_STEP_NEXT && !PyErr_Occurred();
+    if ((result == NULL && !ended) || s->flags & KIN_STEP_RAISES)
+        return settle(r, step, result, value);
+    if (s->out != 0)
+        Py_XSETREF(r->slots[s->out], result);
+    else
+        Py_XDECREF(result);
+    return KIN_GO_ON;
+}
+
+/* A test wants the program to be left before the step. */
+static bool
+is_forced(kin_run *r, const kin_step *s)
+{
+    if (kin_replay_force_exit == UINT32_MAX || s->flags & KIN_STEP_SUNK)
+        return false;
+    if (kin_run_is_forced(r, s))
+        return true;
+    if (s->snap != 0)
+        r->last_snap = s->snap;
+    return false;
+}
+
+kin_outcome
+kin_pending_step(kin_run *r, uint32_t *step, PyObject **value)
+{
+    const kin_unit *unit = r->waiting;
+    uint32_t at = *step;
+    const kin_step *s = &r->t->steps.at[at];
+    if (is_forced(r, s)) {
+        kin_outcome out = catch_up(r, at, step, value);
+        if (out == KIN_GO_ON)
+            *value = kin_run_leave(r, at, KIN_LEAVE_BEFORE, NULL, NULL, true);
+        return out == KIN_GO_ON ? KIN_LEFT : out;
+    }
+    if (at == unit->last)
+        return launch(r, step, value);
+    if (s->flags & KIN_STEP_SUNK || kin_unit_waits_for(unit, r->t, at))
+        return KIN_GO_ON;
+    kin_outcome out = run_between(r, step, value);
+    if (out == KIN_GO_ON && r->waiting != NULL && !arrive(r, at))
+        out = catch_up(r, at, step, value);
+    return out;
+}
+
+/* -- learning --------------------------------------------------------------------------------------------------- */
+
+void
+kin_pending_end_learning(kin_run *r, uint32_t step, bool complete)
+{
+    const kin_unit *unit = r->learning;
+    inputs in;
+    r->learning = NULL;
+    if (complete) {
+        if (take_inputs(r, unit, unit->nin, &in))
+            unit->launcher->learn(unit->launcher, r->v, unit, in.values);
+        drop_inputs(&in);
+    }
+    for (uint32_t i = unit->first; i < step; i++)
+        kin_run_free(r, &r->t->steps.at[i]);
+}

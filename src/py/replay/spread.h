@@ -1,0 +1,34 @@
+/* Which part each step has between the calls of a unit (units.h), decided while the unit grows.
+ *
+ * A unit is launched at its last call. Until then a step in between either runs at its place (it uses nothing that the
+ * unit makes, and neither sees nor changes what its calls work on), or it is put off until the launch with what it is made of.
+ * A step that can be neither ends the unit.
+ */
+#ifndef KIN_PY_SPREAD_H
+#define KIN_PY_SPREAD_H
+
+#include "py/replay/units.h"
+
+typedef struct {
+    uint32_t unit;   /* the rest is about this one; another: as if it were zero */
+    uint8_t made;    /* kin_made */
+    bool reached;    /* a call gets it, perhaps inside of something else */
+    bool changed;    /* a step at its place changed it */
+} kin_spread_val;
+
+typedef struct {
+    const kin_variant *v;
+    uint8_t *role;          /* by step: kin_role */
+    uint32_t unit, first, last_call;
+    kin_spread_val *vals;   /* by vid */
+} kin_spread;
+
+kin_status kin_spread_init(kin_spread *s, const kin_variant *v, uint8_t *role) KIN_MUST_CHECK;
+void kin_spread_deinit(kin_spread *s);
+void kin_spread_begin(kin_spread *s, uint32_t unit, uint32_t first);
+/* The next call of the unit; false: it is not one, as a step in between changed what it gets. */
+bool kin_spread_call(kin_spread *s, uint32_t step);
+/* A step that is no call of the unit; false: the unit ended before it. */
+bool kin_spread_pass(kin_spread *s, uint32_t step);
+
+#endif
