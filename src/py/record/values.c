@@ -163,6 +163,15 @@ is_entry_value(rec *r, kin_vid vid)
     return v->kind != KIN_VAL_STEP || r->info.at[vid].born_seg < rec_seg(r);
 }
 
+/* What a torch call gave is tested where it is used: a graph can go on over a test, but not over a guard of its own values. */
+static bool
+is_asked_by_fact(rec *r, kin_vid vid)
+{
+    const kin_val *v = &r->t->vals.at[vid];
+    bool by_torch = v->kind == KIN_VAL_STEP && r->t->steps.at[v->step].flags & KIN_STEP_TORCH;
+    return !by_torch && is_entry_value(r, vid);
+}
+
 static bool
 is_fixed_type(PyTypeObject *tp)
 {
@@ -179,7 +188,8 @@ rec_need_type(rec *r, kin_vid vid)
         return tp; /* made here and out of everybody's reach; it may not even exist when facts are tested */
     if (r->info.at[vid].type == tp && (is_fixed_type(tp) || r->info.at[vid].type_seg == rec_seg(r) + 1))
         return tp;
-    if (is_entry_value(r, vid))
+    (void)rec_seg(r);
+    if (is_asked_by_fact(r, vid))
         rec_fact(r, KIN_FACT_TYPE, vid, (PyObject *)tp, 0);
     else
         rec_check(r, KIN_CHECK_TYPE, vid, (PyObject *)tp, 0);
@@ -380,7 +390,7 @@ rec_need_const(rec *r, kin_vid vid)
     PyObject *obj = O(r, vid);
     bool by_id = !kin_is_exact_immutable(obj) || obj == Py_None || PyBool_Check(obj) || obj == Py_Ellipsis ||
                  kin_exact_has_nan(obj);
-    if (is_entry_value(r, vid))
+    if (is_asked_by_fact(r, vid))
         rec_fact(r, by_id ? KIN_FACT_ID : KIN_FACT_EQ, vid, obj, 0);
     else
         rec_check(r, by_id ? KIN_CHECK_IS : KIN_CHECK_EQ, vid, obj, 0);
@@ -395,7 +405,7 @@ rec_need_len(rec *r, kin_vid vid, Py_ssize_t n)
 {
     if (r->t->vals.at[vid].kind == KIN_VAL_CONST && !PyDict_Check(O(r, vid)) && !PyList_Check(O(r, vid)))
         return;
-    if (is_entry_value(r, vid))
+    if (is_asked_by_fact(r, vid))
         rec_fact(r, KIN_FACT_LEN, vid, NULL, (uint32_t)n);
     else
         rec_check(r, KIN_CHECK_LEN, vid, NULL, (uint32_t)n);
@@ -557,7 +567,7 @@ rec_meta(rec *r, kin_vid tensor, unsigned mask)
         PyErr_Clear();
         return false;
     }
-    if (is_entry_value(r, tensor) && !r->inplace)
+    if (is_asked_by_fact(r, tensor) && !r->inplace)
         rec_fact(r, KIN_FACT_T_META, tensor, record, 0);
     else
         rec_check(r, KIN_CHECK_META, tensor, record, 0);

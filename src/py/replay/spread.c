@@ -205,20 +205,36 @@ pass_late(kin_spread *s, uint32_t step)
     return true;
 }
 
-static bool
-is_function(const kin_spread *s, const kin_step *st, const char *name)
+/* Name of the C function that the step calls, if that is a constant. */
+static const char *
+function_name(const kin_variant *v, const kin_step *st)
 {
-    const kin_trace *t = &s->v->trace;
-    const kin_val *val = st->nargs == 0 ? NULL : &t->vals.at[t->vids.at[st->args]];
-    PyObject *obj = val == NULL || val->kind != KIN_VAL_CONST ? NULL : kin_refs_get(&s->v->refs, val->key);
-    return obj != NULL && PyCFunction_Check(obj) && strcmp(((PyCFunctionObject *)obj)->m_ml->ml_name, name) == 0;
+    const kin_val *val = st->kind != KIN_STEP_CALL || st->nargs == 0 ? NULL : &v->trace.vals.at[v->trace.vids.at[st->args]];
+    PyObject *obj = val == NULL || val->kind != KIN_VAL_CONST ? NULL : kin_refs_get(&v->refs, val->key);
+    return obj != NULL && PyCFunction_Check(obj) ? ((PyCFunctionObject *)obj)->m_ml->ml_name : NULL;
 }
 
 bool
 kin_unit_sets_grad(const kin_variant *v, const kin_step *st)
 {
-    kin_spread s = {.v = v};
-    return st->kind == KIN_STEP_CALL && st->nargs == 2 && is_function(&s, st, "_set_grad_enabled");
+    const char *name = function_name(v, st);
+    return name != NULL && st->nargs == 2 && strcmp(name, "_set_grad_enabled") == 0;
+}
+
+/* Does it ask torch for its settings? Random numbers are none. */
+static bool
+asks_settings(kin_spread *s, const kin_step *st)
+{
+    static const char *const starts[] = {"is_", "_is_", "get_", "_get_", "_len_"};
+    const char *name = function_name(s->v, st);
+    bool asks = false;
+    for (unsigned i = 0; name != NULL && i < sizeof starts / sizeof *starts; i++)
+        asks = asks || strncmp(name, starts[i], strlen(starts[i])) == 0;
+    if (!asks || strstr(name, "rng") != NULL || strstr(name, "seed") != NULL)
+        return false;
+    for (uint32_t a = 1; a < st->nargs; a++)
+        asks = asks && s->v->trace.vals.at[s->v->trace.vids.at[st->args + a]].kind == KIN_VAL_CONST;
+    return asks;
 }
 
 /* Effects that no call of a unit can notice. */
@@ -228,8 +244,7 @@ pass_effect(kin_spread *s, uint32_t step)
     const kin_trace *t = &s->v->trace;
     const kin_step *st = &t->steps.at[step];
     if (st->kind == KIN_STEP_CALL)
-        return (kin_unit_sets_grad(s->v, st) && place(s, step, true)) ||
-               (st->nargs == 1 && is_function(s, st, "is_grad_enabled") && place(s, step, false));
+        return (kin_unit_sets_grad(s->v, st) && place(s, step, true)) || (asks_settings(s, st) && place(s, step, false));
     if (st->kind != KIN_STEP_SETATTR || st->nargs != 2)
         return false;
     kin_vid owner = t->vids.at[st->args];
@@ -275,6 +290,8 @@ only_looks(const kin_step *st)
     case KIN_STEP_CELL_GET:
     case KIN_STEP_CHECK:
         return true;
+    case KIN_STEP_HANDLED:
+        return st->snap != 0; /* which says what is being handled */
     default:
         return false;
     }
@@ -290,6 +307,17 @@ asks_for_data(const kin_spread *s, const kin_step *st)
     return tensors && (st->kind == KIN_STEP_CHECK ? st->imm == KIN_CHECK_TRUE || st->imm == KIN_CHECK_FALSE ||
                                                         st->imm == KIN_CHECK_EQ || st->imm == KIN_CHECK_QUIET
                                                   : st->kind != KIN_STEP_IS && st->kind != KIN_STEP_GETATTR);
+}
+
+/* Is the exception gone with the step that raised it? One that is looked at holds frames, and what waits is not in them. */
+static bool
+dies_at_once(const kin_spread *s, const kin_step *st)
+{
+    const kin_vid *frees = s->v->trace.vids.at + st->frees;
+    bool dies = st->out == 0;
+    for (uint32_t i = 0; i < st->nfrees; i++)
+        dies = dies || frees[i] == st->out;
+    return dies;
 }
 
 /* What the guards of the segment start from. */
@@ -331,7 +359,7 @@ kin_spread_pass(kin_spread *s, uint32_t step)
     if (st->flags & KIN_STEP_MUTATES)
         return !(st->flags & KIN_STEP_RAISES) && pass_change(s, step);
     if (st->flags & KIN_STEP_RAISES)
-        return place(s, step, false);
+        return dies_at_once(s, st) && place(s, step, false);
     if (st->flags & KIN_STEP_PURE && kin_unit_builds(st) && st->kind != KIN_STEP_LIST_TO_TUPLE) {
         put_off(s, step, KIN_ROLE_LATER, MADE_SOFT);
         return true;

@@ -1,0 +1,258 @@
+"""Units whose calls wait while other steps run at their place: nothing of that can be told from what a program does."""
+
+import pytest
+import torch
+import torch.nn.functional as F
+
+kintsugi = pytest.importorskip("kintsugi")
+try:
+    from kintsugi import _kintsugi as engine
+except ImportError:
+    pytest.skip("the C extension is not built", allow_module_level=True)
+
+
+@pytest.fixture(autouse=True)
+def kernels():
+    kintsugi.reset()
+    engine.set_option("trials", 0)
+    with kintsugi.config.patch(kernels=True):
+        yield
+    engine.force_exit(None)
+    engine.set_option("trials", 7)
+    kintsugi.reset()
+
+
+class Box:
+    def __init__(self, **entries):
+        self.__dict__.update(entries)
+
+
+def units(compiled):
+    return [u for variant in compiled.variants() for u in engine.kernels(variant)]
+
+
+def waiting_runs(compiled):
+    return sum(v["runs"] for u in units(compiled) if u["waits"] for v in u["versions"])
+
+
+def outcome(fn, args):
+    """What a call gives or raises, and what is left of its arguments."""
+    try:
+        with torch.no_grad():
+            result = fn(*args)
+    except Exception as error:
+        lines, tb = [], error.__traceback__
+        while tb is not None:
+            lines.append((tb.tb_frame.f_code.co_name, tb.tb_lineno - tb.tb_frame.f_code.co_firstlineno))
+            tb = tb.tb_next
+        result = (type(error).__name__, str(error), lines[1:])
+    return result, [vars(a) if isinstance(a, Box) else a for a in args]
+
+
+def same(a, b):
+    assert type(a) is type(b)
+    if isinstance(a, torch.Tensor):
+        torch.testing.assert_close(a, b, rtol=1e-4, atol=1e-5, equal_nan=True)
+        assert a.stride() == b.stride() and a.requires_grad == b.requires_grad
+    elif isinstance(a, (tuple, list)):
+        assert len(a) == len(b), (a, b)
+        for x, y in zip(a, b):
+            same(x, y)
+    elif isinstance(a, dict):
+        assert list(a) == list(b)
+        for key in a:
+            same(a[key], b[key])
+    elif isinstance(a, Box):
+        same(vars(a), vars(b))
+    else:
+        assert a == b
+
+
+def agree(fn, compiled, make, i=0):
+    torch.manual_seed(i)
+    expected = outcome(fn, make())
+    torch.manual_seed(i)
+    same(outcome(compiled, make()), expected)
+
+
+def check(fn, make, *others, exits=True):
+    """Launches that wait; other arguments afterwards; and forced exits before each step."""
+    compiled = kintsugi.compile(fn)
+    for i in range(5):
+        agree(fn, compiled, make, i)
+    assert waiting_runs(compiled) >= 2, units(compiled)
+    for other in others:
+        for i in range(3):
+            agree(fn, compiled, other, i)
+            agree(fn, compiled, make, i)
+    for k in range(40 if exits else 0):
+        engine.force_exit(k)
+        agree(fn, compiled, make, k)
+        engine.force_exit(None)
+        agree(fn, compiled, make, k)
+
+
+def effects(x, box):
+    """Stores, and what is read again after them."""
+    y = x.sin() + 1
+    box.steps = box.steps + 1
+    z = y * box.scale
+    box.last = "b"
+    w = z.relu() - y
+    box.done = True
+    return w * 2, box.last
+
+
+def lists(x, box):
+    seen = []
+    y = x * 2
+    seen.append(box.name)
+    z = y.exp()
+    seen.append(len(seen))
+    w = (z + 1).tanh()
+    seen.append(y)
+    return w + z, seen
+
+
+def parts(x, box):
+    """A list that is an argument grows between two calls that get it."""
+    pieces = [x, x + 1]
+    a = torch.cat(pieces).cos()
+    pieces.append(box.more)
+    b = torch.cat(pieces).sin()
+    box.count = 1
+    return a.sum() + b.sum(), len(pieces)
+
+
+def caught(x, box):
+    y = x * 3
+    missed = False
+    try:
+        box.nothing
+    except AttributeError:
+        missed = True
+    z = y.sigmoid() + x
+    try:
+        {}["key"]
+    except KeyError:
+        pass
+    return (z * y).cos(), z, missed
+
+
+def late_inputs(x, box):
+    y = x + 1
+    box.n = box.n + 1
+    z = y * box.inner.weight
+    box.n = box.n + 1
+    return z.relu() + box.inner.bias, box.n
+
+
+def index_error(x, box):
+    y = F.embedding(box.index, x)
+    box.after = True
+    z = y.sin() * 2
+    box.end = True
+    return z + 1
+
+
+def gradients(x, box):
+    y = x.sin() * 2
+    torch._C._set_grad_enabled(box.on)
+    z = y.cos() + box.weight
+    torch._C._set_grad_enabled(False)
+    return z, y
+
+
+def gradients_stay_off(x, box):
+    y = x.sin() * 2
+    with torch.no_grad():
+        box.on = torch.is_grad_enabled()
+        z = y.cos() + x
+    return z * z, y
+
+
+def raises_between(x, box):
+    y = x.sin() * 2
+    box.before = True
+    n = 10 // box.zero
+    z = y.cos() + n
+    return z * 2
+
+
+def handler_sees(x, box):
+    """A handler gets the values of calls that waited."""
+    y = x.sin() * 2
+    box.before = 1
+    try:
+        w = y + 1
+        box.table[box.key]
+        z = w.cos()
+    except KeyError:
+        return y, w
+    return z * 2, y
+
+
+def box(**entries):
+    return lambda: (torch.randn(4, 5), Box(**{k: v() if callable(v) else v for k, v in entries.items()}))
+
+
+def weights(*shape, dtype=torch.float32):
+    return lambda: Box(weight=torch.randn(*shape, dtype=dtype), bias=torch.randn(5, dtype=dtype))
+
+
+CASES = {
+    "effects": (effects, box(steps=0, scale=1.5), box(steps=0, scale=2.5), box(steps=3, scale=2)),
+    "lists": (lists, box(name="a"), box(name=7)),
+    "parts": (parts, box(more=lambda: torch.randn(4, 5)), box(more=lambda: torch.randn(2, 5))),
+    "caught": (caught, box(), box(nothing=1)),
+    "late_inputs": (late_inputs, box(n=0, inner=weights(5)), box(n=0, inner=weights(4, 5)),
+                    box(n=0, inner=weights(5, dtype=torch.float64)), box(n=0, inner=weights(3))),
+    "index_error": (index_error, box(index=lambda: torch.tensor([0, 3])), box(index=lambda: torch.tensor([0, 9])),
+                    box(index=lambda: torch.tensor([1, 2, 3]))),
+    "gradients_stay_off": (gradients_stay_off, box()),
+    "raises_between": (raises_between, box(zero=3), box(zero=0)),
+    "handler_sees": (handler_sees, box(table=lambda: {"a": 1}, key="a"), box(table=lambda: {}, key="a")),
+}
+
+
+@pytest.mark.parametrize("name", CASES)
+def test_nothing_can_be_told(name):
+    fn, make, *others = CASES[name]
+    check(fn, make, *others)
+
+
+def test_gradients_switched_on_between():
+    """Calls before the switch have run without gradients, those behind it with them."""
+    compiled = kintsugi.compile(gradients)
+    for on in [False] * 4 + [True, False] * 3:
+        x, weight = torch.randn(4, 5), torch.randn(5, requires_grad=True)
+        got, expected = (outcome(f, (x, Box(weight=weight, on=on))) for f in (compiled, gradients))
+        same(got, expected)
+        assert got[0][0].requires_grad == on and not got[0][1].requires_grad
+    assert waiting_runs(compiled) >= 2
+
+
+def test_values_die_with_the_call():
+    import gc
+    import weakref
+    died = []
+
+    def fn(x, box):
+        y = x + 1
+        box.n = 1
+        z = y * box.weight
+        box.n = box.n + 1
+        return z.relu()
+
+    compiled = kintsugi.compile(fn)
+    with torch.no_grad():
+        for i in range(5):
+            x = torch.randn(8)
+            weakref.finalize(x, died.append, i)
+            b = Box(weight=torch.randn(8))
+            weakref.finalize(b.weight, died.append, -i)
+            compiled(x, b)
+            del x, b
+            gc.collect()
+    assert waiting_runs(compiled) >= 2
+    assert sorted(died) == [-4, -3, -2, -1, 0, 0, 1, 2, 3, 4]
