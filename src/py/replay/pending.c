@@ -45,7 +45,7 @@ kin_pending_begin(kin_run *r, const kin_unit *unit)
 {
     inputs in;
     bool learn = false;
-    if (r->built_sunk && (unit->passes_sunk || unit->changes_sunk))
+    if (r->built_sunk && unit->changes_sunk)
         return;
     if (take_inputs(r, unit, unit->nearly, &in))
         r->chosen = unit->launcher->choose(unit->launcher, unit, in.values, NULL, &learn);
@@ -84,6 +84,18 @@ arrive(kin_run *r, uint32_t step)
 
 /* -- running what waits ----------------------------------------------------------------------------------------- */
 
+static kin_outcome
+run_waiting(kin_run *r, const kin_unit *unit, uint32_t step, PyObject **value)
+{
+    if (kin_unit_waits_for(unit, r->t, step))
+        return kin_run_step(r, step, value);
+    if (!(r->t->steps.at[step].flags & KIN_STEP_SUNK) || !r->built_sunk || kin_sunk_pass(r, step) == KIN_OK)
+        return KIN_GO_ON;
+    r->failed_at = step;
+    *value = NULL;
+    return KIN_LEFT;
+}
+
 /* Runs what waits before `upto`. Not GO_ON: *step is the one that went elsewhere. */
 static kin_outcome
 catch_up(kin_run *r, uint32_t upto, uint32_t *step, PyObject **value)
@@ -92,7 +104,7 @@ catch_up(kin_run *r, uint32_t upto, uint32_t *step, PyObject **value)
     r->waiting = NULL;
     for (uint32_t i = unit->first; i < upto; i++) {
         const kin_step *s = &r->t->steps.at[i];
-        kin_outcome out = kin_unit_waits_for(unit, r->t, i) ? kin_run_step(r, i, value) : KIN_GO_ON;
+        kin_outcome out = run_waiting(r, unit, i, value);
         if (out != KIN_GO_ON) {
             *step = i;
             return out;

@@ -31,6 +31,7 @@ kin_spread_begin(kin_spread *s, uint32_t unit, uint32_t first)
 {
     s->unit = unit;
     s->first = s->last_call = first;
+    s->reads = 0;
 }
 
 /* -- values ----------------------------------------------------------------------------------------------------- */
@@ -74,6 +75,14 @@ want_here(kin_spread *s, kin_vid vid)
     return true;
 }
 
+/* The containers that the object was built of, if it holds them. */
+static const kin_step *
+holder_of(const kin_spread *s, kin_vid vid)
+{
+    const kin_step *maker = maker_of(s, vid);
+    return maker != NULL && kin_unit_builds(maker) && maker->kind != KIN_STEP_LIST_TO_TUPLE ? maker : NULL;
+}
+
 /* A call gets the value, and with it what it was built of. */
 static void
 reach(kin_spread *s, kin_vid vid, int depth)
@@ -81,8 +90,8 @@ reach(kin_spread *s, kin_vid vid, int depth)
     if (vid == 0 || val_of(s, vid)->reached || depth > 40)
         return;
     val_of(s, vid)->reached = true;
-    const kin_step *maker = maker_of(s, vid);
-    for (uint32_t a = 0; maker != NULL && kin_unit_builds(maker) && a < maker->nargs; a++)
+    const kin_step *maker = holder_of(s, vid);
+    for (uint32_t a = 0; maker != NULL && a < maker->nargs; a++)
         reach(s, s->v->trace.vids.at[maker->args + a], depth + 1);
 }
 
@@ -93,8 +102,8 @@ holds_changed(kin_spread *s, kin_vid vid, int depth)
         return false;
     if (val_of(s, vid)->changed || depth > 40)
         return true;
-    const kin_step *maker = maker_of(s, vid);
-    for (uint32_t a = 0; maker != NULL && kin_unit_builds(maker) && a < maker->nargs; a++)
+    const kin_step *maker = holder_of(s, vid);
+    for (uint32_t a = 0; maker != NULL && a < maker->nargs; a++)
         if (holds_changed(s, s->v->trace.vids.at[maker->args + a], depth + 1))
             return true;
     return false;
@@ -174,6 +183,14 @@ is_decided(kin_spread *s, const kin_step *st)
            st->imm == KIN_CHECK_IS || st->imm == KIN_CHECK_IS_NOT;
 }
 
+/* Was the object made after the last step that waits for the launch to read a container? Others may be that container. */
+static bool
+is_not_read(const kin_spread *s, kin_vid owner)
+{
+    const kin_val *val = &s->v->trace.vals.at[owner];
+    return s->reads == 0 || (val->kind == KIN_VAL_STEP && val->step > s->reads);
+}
+
 /* A step that uses something late. */
 static bool
 pass_late(kin_spread *s, uint32_t step)
@@ -197,9 +214,12 @@ pass_late(kin_spread *s, uint32_t step)
     if (!(st->flags & KIN_STEP_MUTATES) || st->out != 0 || st->nargs == 0)
         return false;
     bool ours = val_of(s, args[0])->made != MADE_ELSEWHERE;
+    bool merges = st->kind == KIN_STEP_DICT_MERGE || st->kind == KIN_STEP_DICT_UPDATE;
     bool advances = st->kind == KIN_STEP_NEXT;
-    if (!ours || (!advances && !only_stores(st) && !all_stay(s, st, 1)))
+    if (!ours || (!advances && !only_stores(st) && !merges && !all_stay(s, st, 1)))
         return false;
+    if (merges && !all_stay(s, st, 1))
+        s->reads = step;
     val_of(s, args[0])->made = MADE_LATE;
     put_off(s, step, KIN_ROLE_LATER, MADE_LATE);
     return true;
@@ -249,7 +269,7 @@ pass_effect(kin_spread *s, uint32_t step)
         return false;
     kin_vid owner = t->vids.at[st->args];
     return t->vals.at[owner].kind != KIN_VAL_CONST && t->vals.at[owner].note == 0 && !val_of(s, owner)->reached &&
-           place(s, step, true);
+           is_not_read(s, owner) && place(s, step, true);
 }
 
 static bool
@@ -266,13 +286,15 @@ pass_change(kin_spread *s, uint32_t step)
         return true;
     }
     bool fresh = t->vals.at[owner].kind == KIN_VAL_STEP && t->vals.at[owner].step > s->last_call;
+    if (st->kind != KIN_STEP_NEXT && !is_not_read(s, owner))
+        return false;
     if (!place(s, step, !fresh))
         return false;
     val_of(s, owner)->changed = true;
     return true;
 }
 
-/* Steps without flags that look at nothing but their operands. */
+/* Steps without flags that do nothing but look at their operands. */
 static bool
 only_looks(const kin_step *st)
 {
@@ -288,6 +310,7 @@ only_looks(const kin_step *st)
     case KIN_STEP_TRUTH:
     case KIN_STEP_FORMAT:
     case KIN_STEP_CELL_GET:
+    case KIN_STEP_BUILD_SET:
     case KIN_STEP_CHECK:
         return true;
     case KIN_STEP_HANDLED:

@@ -20,6 +20,7 @@ typedef struct {
     const kin_variant *v;
     uint8_t *role;          /* by step: kin_role */
     uint32_t unit, first, last_call;
+    uint32_t reads;         /* the last step that waits and looks into a container that was there before; 0: none */
     kin_spread_val *vals;   /* by vid */
 } kin_spread;
 
