@@ -99,10 +99,12 @@ run_kernels(kin_launcher *base, kin_variant *v, const kin_unit *unit, PyObject *
 
 /* -- units whose calls wait ---------------------------------------------------------------------------------------- */
 
-/* Does the version want the inputs that are there, and nothing know better? */
+/* Is the version for inputs like those that are there? */
 static bool
 fits_so_far(const launch_version *version, const kin_unit *unit, PyObject *const *in)
 {
+    if (version->signature.ambient != kin_ambient_state())
+        return false;
     for (uint32_t i = 0; i < unit->nin; i++)
         if (in[i] != NULL && !launch_signature_fits_one(&version->signature, i, in[i]))
             return false;
@@ -123,7 +125,7 @@ choose_kernels(kin_launcher *base, const kin_unit *unit, PyObject *const *in, vo
     for (uint32_t i = 0; i < unit->nin; i++)
         if (in[i] != NULL && !wants_no_gradient(in[i]))
             return NULL;
-    if (self->gone[0] != 0 || kin_modes_active())
+    if (self->gone[0] != 0 || kin_modes_active() || kin_ambient_special())
         return NULL;
     *learn = !self->full;
     if (self->surprised) { /* by an input that came later: there may be something to learn */
@@ -154,7 +156,7 @@ static void
 learn_kernels(kin_launcher *base, kin_variant *v, const kin_unit *unit, PyObject *const *in)
 {
     kernel_launcher *self = (kernel_launcher *)base;
-    if (self->gone[0] != 0 || kin_modes_active() || wants_gradient(unit, in))
+    if (self->gone[0] != 0 || kin_modes_active() || kin_ambient_special() || wants_gradient(unit, in))
         return;
     launch_version *version = find_version(self, in);
     if (version == NULL && self->versions.len < LAUNCH_LIMIT)
@@ -171,7 +173,7 @@ run_chosen_kernels(kin_launcher *base, void *chosen, kin_variant *v, const kin_u
 {
     kernel_launcher *self = (kernel_launcher *)base;
     launch_version *version = chosen;
-    if (self->gone[0] != 0 || version->code == NULL || version->again || kin_modes_active())
+    if (self->gone[0] != 0 || version->code == NULL || version->again || kin_modes_active() || kin_ambient_special())
         return KIN_LAUNCH_NOT;
     return version->tried < self->context.trials ? try_out(self, version, v, unit, in, out)
                                                  : launch_run(self, version, in, out);
