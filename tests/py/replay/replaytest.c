@@ -308,6 +308,28 @@ kin_watch_foreign_tool(PyThreadState *ts)
     return false;
 }
 
+bool
+kin_exact_is_quiet(PyObject *obj, bool all)
+{
+    return true;
+}
+
+unsigned kin_meta_mask(PyObject *record);
+
+unsigned
+kin_meta_mask(PyObject *record)
+{
+    return 0;
+}
+
+bool kin_grad_enabled(void);
+
+bool
+kin_grad_enabled(void)
+{
+    return false;
+}
+
 bool kin_is_tensor_type(PyObject *type);
 
 bool
