@@ -139,7 +139,7 @@ choose_kernels(kin_launcher *base, const kin_unit *unit, PyObject *const *in, vo
             continue;
         if (version->code != NULL && !version->again)
             return version;
-        refused = refused || !version->again;
+        refused = refused || !(version->again || (version->ticket != NULL && launch_ticket_done(version->ticket)));
     }
     self->surprised = had != NULL;
     *learn = *learn && !refused;
@@ -165,6 +165,8 @@ learn_kernels(kin_launcher *base, kin_variant *v, const kin_unit *unit, PyObject
         say_full(self);
     else if (version != NULL && version->again)
         launch_compile_again(self, version, v, unit, in);
+    else if (version != NULL && version->ticket != NULL)
+        launch_compile_ready(self, version, v, unit, in);
 }
 
 static kin_launch
