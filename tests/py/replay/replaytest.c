@@ -308,20 +308,6 @@ kin_watch_foreign_tool(PyThreadState *ts)
     return false;
 }
 
-bool
-kin_exact_is_quiet(PyObject *obj, bool all)
-{
-    return true;
-}
-
-unsigned kin_meta_mask(PyObject *record);
-
-unsigned
-kin_meta_mask(PyObject *record)
-{
-    return 0;
-}
-
 bool kin_grad_enabled(void);
 
 bool
