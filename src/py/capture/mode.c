@@ -407,10 +407,27 @@ lay_out(capturing *c, PyObject *twin)
     return kin_tensor_new(dtype, hint->ndim, kin_tensor_sizes(twin), hint->strides, true);
 }
 
+/* Does the tensor only say that its elements are other ones than those in memory? */
+static bool
+is_lazy(PyObject *twin)
+{
+    static const char *const questions[] = {"is_conj", "is_neg", "_is_zerotensor"};
+    bool lazy = false;
+    for (int i = 0; i < 3 && !lazy; i++) {
+        PyObject *answer = PyObject_CallMethod(twin, questions[i], NULL);
+        lazy = answer != Py_False;
+        Py_XDECREF(answer);
+    }
+    PyErr_Clear();
+    return lazy;
+}
+
 static PyObject *
 wrap_tensor(capturing *c, const kin_capture_call *call, PyObject *twin)
 {
     kin_dtype dtype;
+    if (is_lazy(twin))
+        return refused(c, "%s", "a result is conjugated or negated later");
     if (!kin_tensor_is_dense(twin, true) || !kin_tensor_dtype(twin, &dtype))
         return refused(c, "%s", "a result of a kind that graphs do not know");
     kin_aten_val val = kin_aten_add_result(c->out->graph, dtype, (unsigned)kin_tensor_dim(twin), kin_tensor_sizes(twin),
