@@ -76,6 +76,41 @@ test_large_product(void)
     discard(&w);
 }
 
+/* Two products of one matrix, the second with a bias: one call when both right sides are frozen. */
+static void
+test_products_of_one_matrix(void)
+{
+    const char *aten = "%1 = input 0 : f32[128, 64]{64, 1}@1+0\n"
+                       "%2 = input 1 : f32[64, 32]{32, 1}@2+0\n"
+                       "%3 = input 2 : f32[64, 96]{96, 1}@3+0\n"
+                       "%4 = input 3 : f32[96]{1}@4+0\n"
+                       "%5 = aten.mm.default(%1, %2) : f32[128, 32]{32, 1}@5+0\n"
+                       "%6 = aten.addmm.default(%4, %1, %3) : f32[128, 96]{96, 1}@6+0\n"
+                       "return %5, %6\n";
+    const char *program = "%1 = input 0 : f32[128, 64]\n"
+                          "%2 = input 1 : f32[64, 32]\n"
+                          "%3 = input 2 : f32[64, 96]\n"
+                          "%4 = input 3 : f32[96]\n"
+                          "%5 = extern \"aten.mm.default\" %1, %2 number=0 flags=0\n"
+                          "%6 = result %5 which=0 : f32[128, 32]\n"
+                          "%7 = extern \"aten.addmm.default\" %4, %1, %3 number=1 flags=0\n"
+                          "%8 = result %7 which=0 : f32[128, 96]\n"
+                          "return %6, %8\n";
+    rewritten w;
+    if (rewrite(aten, program, (bool[]){false, true, true, true}, &w)) {
+        CHECK_EQ(w.made.calls.len, 1);
+        CHECK_EQ(count(w.text.at, " cat "), 1);
+        CHECK_EQ(count(w.text.at, "f32[128, 128]"), 1);
+        CHECK_EQ(count(w.text.at, " slice "), 2);
+        CHECK_EQ(count(w.text.at, " add "), 1);
+        CHECK(w.made.ir->outputs.len == 2);
+    }
+    discard(&w);
+    if (rewrite(aten, program, (bool[]){false, true, false, true}, &w))
+        CHECK_EQ(w.made.calls.len, 2);
+    discard(&w);
+}
+
 static void
 compare(const rewritten *w, const void *const *inputs, unsigned elements)
 {
@@ -217,15 +252,42 @@ test_conv_with_other_users(void)
     discard(&w);
 }
 
+/* A call that stays gets the layout with which it was captured. */
+static void
+test_conv_in_front_of_another_call(void)
+{
+    rewritten w;
+    const char *aten = "%1 = input 0 : f32[1, 8, 5, 5]{200, 25, 5, 1}@1+0\n"
+                       "%2 = input 1 : f32[8, 8, 3, 3]{72, 9, 3, 1}@2+0\n"
+                       "%3 = aten.convolution.default(%1, %2, None, [1, 1], [1, 1], [1, 1], False, [0, 0], 1) : f32[1, 8, 5, 5]{200, 25, 5, 1}@3+0\n"
+                       "%4 = aten.some_call.default(%3) : f32[1, 8, 5, 5]{200, 25, 5, 1}@4+0\n"
+                       "return %4\n";
+    const char *program = "%1 = input 0 : f32[1, 8, 5, 5]\n"
+                          "%2 = input 1 : f32[8, 8, 3, 3]\n"
+                          "%3 = extern \"aten.convolution.default\" %1, %2 number=0 flags=0\n"
+                          "%4 = result %3 which=0 : f32[1, 8, 5, 5]\n"
+                          "%5 = extern \"aten.some_call.default\" %4 number=1 flags=0\n"
+                          "%6 = result %5 which=0 : f32[1, 8, 5, 5]\n"
+                          "return %6\n";
+    if (rewrite(aten, program, (bool[]){false, true}, &w)) {
+        CHECK_EQ(count(w.text.at, "library.conv"), 1);
+        CHECK_EQ(count(w.text.at, " cast "), 1);
+        CHECK_EQ(count(w.text.at, "{200, 1, 40, 8}"), 1);
+    }
+    discard(&w);
+}
+
 int
 main(void)
 {
     test_large_product();
+    test_products_of_one_matrix();
     test_small_product();
     test_small_batch();
     test_scaled_product_stays();
     test_conv_takes_in_what_follows();
     test_conv_without_frozen_weights();
     test_conv_with_other_users();
+    test_conv_in_front_of_another_call();
     return check_report("library");
 }

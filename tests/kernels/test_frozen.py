@@ -84,6 +84,21 @@ def linear():
     return nn.Sequential(nn.Linear(256, 128), nn.Tanh()), torch.randn(16, 256), "0.weight"
 
 
+class Together(nn.Module):
+    """Products of one matrix: computed as one."""
+
+    def __init__(self):
+        super().__init__()
+        self.q, self.k, self.v = (nn.Linear(128, n, bias=n != 96) for n in (64, 96, 128))
+
+    def forward(self, x):
+        return torch.cat([torch.tanh(self.q(x)), self.k(x) * 2, self.v(x)], -1)
+
+
+def together():
+    return Together(), torch.randn(2, 12, 128), "k.weight"
+
+
 def constant():
     return Constant(256), torch.randn(5, 64), "weight"
 
@@ -92,7 +107,7 @@ def small_constant():
     return Constant(3), torch.randn(5, 64), "weight"
 
 
-KEPT = [conv, small_conv, folded, folded_weight, folded_buffer, linear, constant, small_constant]
+KEPT = [conv, small_conv, folded, folded_weight, folded_buffer, linear, together, constant, small_constant]
 
 
 def parts(model, path):

@@ -1,7 +1,8 @@
 /* Which extern calls a library does better than the ATen operator as it stands: a pass over tensor programs.
  *
  * - A product with few rows becomes a reduction, so that it fuses with what is around it (one token, a small MLP).
- * - addmm is taken apart: the bias fuses into what follows. The product itself becomes a MATMUL call.
+ * - addmm is taken apart: the bias fuses into what follows. The product itself becomes a MATMUL call; several products of one
+ *   matrix with frozen ones (query, key and value) become one call, their results slices of its.
  * - A convolution with frozen weights takes in what follows it: batch norm (into the weights), an added value, relu.
  *   Such calls like channels-last memory; values between them are given such strides.
  */

@@ -1,7 +1,11 @@
 /* Matrix products: small ones as reductions, others as MATMUL calls with the bias taken out. */
 #include "core/library/library_priv.h"
 
-enum { SMALL_PRODUCT = 32768 }; /* multiplications: below, a call costs more than the arithmetic */
+enum {
+    SMALL_PRODUCT = 32768, /* multiplications: below, a call costs more than the arithmetic */
+    FEW_ROWS = 4,          /* up to here b is read as it lies (gemm.c) */
+    MOST_TOGETHER = 8
+};
 
 typedef struct {
     kin_irn a, b, bias;     /* nodes of p; bias 0 = none */
@@ -101,6 +105,65 @@ emit_call(rewriting *r, const product *x, uint32_t number)
     return kin_library_emit(r, &call, "library.matmul", args, 2, KIN_F32, 2, (int64_t[]){x->m, x->n}, NULL);
 }
 
+static kin_irn
+add_bias(rewriting *r, const product *x, kin_irn made)
+{
+    kin_ir *q = r->out->ir;
+    if (x->bias == 0)
+        return made;
+    return kin_ir_binary(q, KIN_IR_ADD, made, kin_ir_expand(q, kin_library_copy(r, x->bias), 2, (int64_t[]){x->m, x->n}));
+}
+
+/* -- several products of one matrix ------------------------------------------------------------------------------- */
+
+typedef struct {
+    kin_irn result;
+    product x;
+} member;
+
+/* Is `n` a product that can be a part of one wider product, apart from what is multiplied? */
+static bool
+read_member(const rewriting *r, kin_irn n, member *out)
+{
+    out->result = n;
+    return kin_ir_at(r->p, n)->op == KIN_IR_RESULT && read_product(r, kin_ir_arg(r->p, n, 0), &out->x) && out->x.batch == 0 &&
+           !is_small(&out->x) && out->x.m > FEW_ROWS && r->frozen[out->x.b] && !r->frozen[out->x.a] &&
+           (out->x.bias == 0 || r->frozen[out->x.bias]);
+}
+
+/* The product `n` and later ones with the same left side, as slices of one with the right sides (all frozen, so put together
+ * ahead of calls) side by side; 0: there are none. */
+static kin_irn
+emit_together(rewriting *r, kin_irn n, uint32_t number)
+{
+    member all[MOST_TOGETHER];
+    unsigned count = 1;
+    if (!read_member(r, n, &all[0]))
+        return 0;
+    for (kin_irn next = n + 1; next < r->p->nodes.len && count < MOST_TOGETHER; next++)
+        if (read_member(r, next, &all[count]) && all[count].x.a == all[0].x.a)
+            count++;
+    if (count == 1)
+        return 0;
+    kin_ir *q = r->out->ir;
+    kin_irn parts[MOST_TOGETHER];
+    int64_t width = 0, m = all[0].x.m, at = 0;
+    for (unsigned i = 0; i < count; i++) {
+        parts[i] = kin_library_copy(r, all[i].x.b);
+        width += all[i].x.n;
+    }
+    kin_library_call call = {.kind = KIN_LIBRARY_MATMUL, .frozen = true, .call = number};
+    kin_irn args[2] = {kin_library_copy(r, all[0].x.a), kin_ir_cat(q, parts, count, 1)};
+    kin_irn wide = kin_library_emit(r, &call, "library.matmul", args, 2, KIN_F32, 2, (int64_t[]){m, width}, NULL);
+    for (unsigned i = 0; i < count; i++) {
+        const product *x = &all[i].x;
+        kin_irn slice = kin_ir_slice(q, wide, (int64_t[]){0, at}, (int64_t[]){1, 1}, (int64_t[]){m, x->n});
+        r->map[all[i].result] = add_bias(r, x, slice);
+        at += x->n;
+    }
+    return r->map[n];
+}
+
 kin_irn
 kin_library_matmul(rewriting *r, kin_irn n)
 {
@@ -110,10 +173,9 @@ kin_library_matmul(rewriting *r, kin_irn n)
         return 0;
     if (!is_small(&x) && x.batch != 0)
         return 0;
-    kin_irn made = is_small(&x) ? emit_reduction(r, &x) : emit_call(r, &x, (uint32_t)kin_ir_attrs(r->p, call)[0]);
-    if (x.bias == 0)
-        return made;
-    kin_ir *q = r->out->ir;
-    kin_irn bias = kin_ir_expand(q, kin_library_copy(r, x.bias), 2, (int64_t[]){x.m, x.n});
-    return kin_ir_binary(q, KIN_IR_ADD, made, bias);
+    uint32_t number = (uint32_t)kin_ir_attrs(r->p, call)[0];
+    kin_irn together = emit_together(r, n, number);
+    if (together != 0)
+        return together;
+    return add_bias(r, &x, is_small(&x) ? emit_reduction(r, &x) : emit_call(r, &x, number));
 }
