@@ -112,7 +112,7 @@ typedef struct {
     uint32_t compiled;     /* by LLVM, just now */
     uint32_t from_memory, from_disk;
     uint32_t disk[KIN_STORE__COUNT]; /* answers of the cache on disk */
-    double fuse_ns, key_ns, disk_ns, codegen_ns, llvm_ns, load_ns; /* codegen, llvm: summed over threads */
+    double fuse_ns, key_ns, disk_ns, codegen_ns, llvm_ns, load_ns; /* codegen, llvm: of the processor, over all threads */
     double slowest_ns;     /* of the kernels, in LLVM */
     char trouble[200];     /* of the cache on disk; empty: none */
 } kin_compile_stats;
