@@ -1,6 +1,7 @@
 """Compiled kernels on disk: what is there, and taking it elsewhere.
 
     kintsugi.cache.info()           a dict: folder, kernels, bytes, limit, processors, versions
+    kintsugi.cache.stats()          a dict: where the kernels of this process came from, and what was missed
     kintsugi.cache.clear()          removes them all; returns how many
     kintsugi.cache.export_to(file)  one archive for other machines with the same processor and the same Kintsugi
     kintsugi.cache.import_from(file)
@@ -95,6 +96,13 @@ def info():
             versions[version] += 1
     return {"folder": folder, "kernels": kernels, "bytes": total, "limit": config.cache_limit_mb << 20,
             "processors": dict(processors), "versions": dict(versions)}
+
+
+def stats():
+    """Kernels of this process: how many, compiled, from memory and from disk, what was missed and why, times."""
+    from ._api import start_engine
+
+    return start_engine().kernel_totals()
 
 
 def clear():

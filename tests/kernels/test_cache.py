@@ -81,6 +81,7 @@ def test_kernels_are_written_and_the_event_says_that_they_were_missed(folder):
     kintsugi.reset()
     run(size)
     assert change(before, "compiled", "from_memory") == [1, 1]
+    assert "not in the cache" in cache.stats()["missed"] and cache.stats()["folder"] == str(folder)
 
 
 def test_a_folder_that_cannot_be_used_is_an_event(tmp_path):
