@@ -221,6 +221,10 @@ data_descriptor(rec *r, kin_vid base, PyTypeObject *owner, PyObject *name, PyObj
         return;
     }
     rec_fresh *fresh = FRESH(r, base);
+    if (fresh != NULL && fresh->kind == FRESH_PARTIAL && fresh->known && PyUnicode_CompareWithASCIIString(name, "func") == 0) {
+        set_value(out, fresh->items[0]);
+        return;
+    }
     if (dt == &PyMemberDescr_Type && fresh != NULL && fresh->kind == FRESH_OBJECT && fresh->known &&
         ((PyMemberDescrObject *)descr)->d_member->type == T_OBJECT_EX) {
         kin_vid value = fresh_attr(r, base, name); /* a slot and an entry of __dict__ of one name: the slot always wins */
@@ -229,7 +233,11 @@ data_descriptor(rec *r, kin_vid base, PyTypeObject *owner, PyObject *name, PyObj
             return;
         }
     }
-    if (dt == &PyMemberDescr_Type && fresh == NULL) {
+    if (dt == &PyMemberDescr_Type && fresh != NULL) {
+        set_step(out, 0);
+        return;
+    }
+    if (dt == &PyMemberDescr_Type) {
         struct PyMemberDef *m = ((PyMemberDescrObject *)descr)->d_member;
         if (m->type == T_OBJECT_EX || m->type == T_OBJECT) {
             PyObject *value = *(PyObject **)((char *)obj + m->offset);

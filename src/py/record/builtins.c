@@ -514,6 +514,24 @@ model_object_setattr(rec *r, const rec_args *a)
     return true;
 }
 
+static bool
+model_object_delattr(rec *r, const rec_args *a)
+{
+    PyObject *name = a->npos == 2 && a->nkw == 0 ? O(r, a->args[1]) : NULL;
+    if (name == NULL || !PyUnicode_CheckExact(name) || rec_need_const(r, a->args[1]) == 0)
+        return false;
+    PyTypeObject *tp = rec_need_attrs(r, a->args[0]);
+    PyObject *descr = rec_lookup(r, tp, name);
+    if (r->stopped || (descr != NULL && Py_TYPE(descr)->tp_descr_set != NULL))
+        return false;
+    rec_fresh *f = FRESH(r, a->args[0]);
+    rec_model_step(r, a, KIN_STEP_EFFECT);
+    if (f != NULL)
+        f->known = false;
+    rec_forget_contents(r);
+    return true;
+}
+
 /* OrderedDict.__setitem__(self, key, value), dict.__setitem__: with a builtin key no user code runs. */
 static bool
 model_dict_setitem(rec *r, const rec_args *a)
@@ -937,7 +955,7 @@ static const model_row builtin_rows[] = {
     {"bin", model_pure}, {"oct", model_pure}, {"repr", model_pure}, {"format", model_pure}, {"ascii", model_pure},
     {"frozenset", model_pure}, {"bytes", model_pure}, {"sorted", model_fresh}, {"id", model_ask},
     {"object.__init__", model_object_init}, {"object.__getattribute__", model_object_getattribute},
-    {"object.__setattr__", model_object_setattr}, {"dict.__setitem__", model_dict_setitem},
+    {"object.__setattr__", model_object_setattr}, {"object.__delattr__", model_object_delattr}, {"dict.__setitem__", model_dict_setitem},
     {"type.__call__", rec_model_type_call}, {NULL, NULL}};
 
 static const char *const pure_modules[] = {"math", "cmath", "_operator", NULL};
