@@ -430,3 +430,42 @@ def test_shared_memory_is_left_alone():
             os._exit(0)
     os.waitpid(child, 0)
     same(compiled(x), model(x))
+
+
+def holed(x, at, value):
+    x = x.clone()
+    x.view(-1)[at * x.numel() // 8 + 7] = value # so that each thread has one in turn
+    return x
+
+
+@pytest.mark.parametrize("value", [float("nan"), float("inf"), 1e38])
+@pytest.mark.parametrize("shape", [(3, 16, 3, 1), (64, 64, 1, 1), (32, 32, 3, 32), (64, 64, 3, 1)], ids=str)
+def test_nan_goes_through_relu(shape, value):
+    """What a library call would lose is found and computed by the steps; from many on, relu stays outside."""
+    inputs, outputs, size, groups = shape
+    torch.manual_seed(1)
+    model = nn.Sequential(nn.Conv2d(inputs, outputs, size, groups=groups), nn.BatchNorm2d(outputs), nn.ReLU(),
+                          nn.Conv2d(outputs, 16, 1), nn.ReLU()).eval()
+    compiled = kintsugi.compile(model)
+    x = torch.randn(2, inputs, 12, 12)
+    for _ in range(3):
+        same(compiled(x), model(x))
+    assert sum(v["runs"] for v in versions(compiled)) > 0
+    for i in range(8):
+        bad = holed(x, i, value)
+        torch.testing.assert_close(compiled(bad), model(bad), rtol=1e-4, atol=1e-4, equal_nan=True)
+        same(compiled(x), model(x))
+    assert sum(v["runs"] for v in versions(compiled)) > 0
+
+
+def test_giving_up_is_said():
+    model, x, _ = linear()
+    model.share_memory()
+    compiled = kintsugi.compile(model)
+    before = len(kintsugi.events())
+    for _ in range(3):
+        compiled(x)
+    thaws = [e for e in kintsugi.events()[before:] if e["event"] == "thaw"]
+    assert len(thaws) == 1 and "other processes" in thaws[0]["reason"]
+    variant, = engine_of(compiled).variants()
+    assert [u["thawed"] for u in engine.kernels(variant)] == [thaws[0]["reason"]]

@@ -34,8 +34,9 @@ typedef struct {
     KIN_VEC(kin_library_call) calls;
 } kin_library;
 
-/* g: what `p` was lowered from (extern numbers are its calls). frozen[i]: input i stays as it is between calls. */
-kin_status kin_library_rewrite(const kin_ir *p, const kin_aten *g, const bool *frozen, kin_library *out) KIN_MUST_CHECK;
+/* g: what `p` was lowered from (extern numbers are its calls). frozen[i]: input i stays as it is between calls. post: calls may
+ * take in a relu; libraries make 0 of a NaN there, so who runs them has to notice NaNs otherwise. */
+kin_status kin_library_rewrite(const kin_ir *p, const kin_aten *g, const bool *frozen, bool post, kin_library *out) KIN_MUST_CHECK;
 void kin_library_deinit(kin_library *l);
 
 #endif

@@ -8,6 +8,7 @@ typedef struct {
     const kin_ir *p;
     const kin_aten *g;
     kin_library *out;
+    bool post;         /* a relu may be taken in */
     bool *frozen;      /* by node of p */
     uint32_t *users;   /* by node of p: uses as argument or output */
     kin_irn *user;     /* by node of p: the newest node that uses it */

@@ -111,10 +111,10 @@ make_room(rewriting *r)
 }
 
 kin_status
-kin_library_rewrite(const kin_ir *p, const kin_aten *g, const bool *frozen, kin_library *out)
+kin_library_rewrite(const kin_ir *p, const kin_aten *g, const bool *frozen, bool post, kin_library *out)
 {
     *out = (kin_library){.ir = kin_ir_new(), .first = g->calls.len};
-    rewriting r = {.p = p, .g = g, .out = out};
+    rewriting r = {.p = p, .g = g, .out = out, .post = post};
     conv_plans plans = {0};
     kin_status status = out->ir == NULL || !make_room(&r) ? KIN_NOMEM : KIN_OK;
     if (status == KIN_OK) {

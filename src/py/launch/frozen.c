@@ -517,6 +517,12 @@ launch_frozen_lost(const launch_frozen *f, launch_numbers *lost)
     return f->any_lost;
 }
 
+const char *
+launch_frozen_why(const launch_frozen *f)
+{
+    return f->why;
+}
+
 uint64_t
 launch_frozen_renewals(const launch_frozen *f)
 {
@@ -534,7 +540,7 @@ launch_frozen_describe(launch_frozen *f)
             bytes += f->sets.at[i]->prepared->bytes;
             sets++;
         }
-    return Py_BuildValue("{s:I,s:K,s:I,s:K,s:O,s:s}", "watched", f->nwatched, "bytes", bytes, "sets", sets, "renewals",
-                         (unsigned long long)f->renewals, "kernel", the_track != NULL && kin_track_has_kernel(the_track) ? Py_True : Py_False,
-                         "lost", f->why);
+    bool kernel = the_track != NULL && kin_track_has_kernel(the_track);
+    return Py_BuildValue("{s:I,s:K,s:I,s:K,s:O}", "watched", f->nwatched, "bytes", bytes, "sets", sets, "renewals",
+                         (unsigned long long)f->renewals, "kernel", kernel ? Py_True : Py_False);
 }

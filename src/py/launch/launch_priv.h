@@ -47,7 +47,7 @@ typedef struct {
     launch_ticket *ticket; /* there is no code because its kernels are still being compiled; NULL: it is not so */
     kin_capture *held;    /* until then: what was captured */
     uint32_t waits;       /* tickets it has had */
-    uint32_t nnative, nextern, failures;
+    uint32_t nnative, nextern, failures, nans;
     kin_compile_stats stats;
     double capture_ns, total_ns; /* of compiling */
     uint32_t tried;       /* comparisons made */
@@ -59,6 +59,8 @@ typedef struct {
     kin_launch_context context;
     uint32_t unit;        /* number in its variant, for events */
     KIN_VEC(launch_version *) versions;
+    bool exact_nan;       /* NaNs are common here: calls leave out what would lose them */
+    char thaw[160];       /* why the last of these was given up */
     launch_numbers thawed; /* inputs that cannot be taken to stay as they are */
     bool surprised;       /* a call that waited got an input of another kind: its inputs should be learned */
     bool full;            /* too many signatures: it was said */
@@ -87,6 +89,8 @@ kin_status launch_put_walls(kernel_launcher *self, kin_variant *v, const kin_uni
                             uint32_t n) KIN_MUST_CHECK;
 /* The unit runs step by step: an event. */
 void launch_say(const kin_launch_context *context, uint32_t unit, const char *reason);
+/* It is compiled with less that is made ahead of calls: an event, and for reports. */
+void launch_say_thawed(kernel_launcher *self, const char *reason);
 
 double launch_now(void);
 

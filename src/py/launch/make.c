@@ -243,13 +243,33 @@ find_only_packed(launch_code *code)
     return KIN_OK;
 }
 
+/* A run that did something cannot be done again. */
+static bool
+acts(const kin_ir *ir)
+{
+    for (kin_irn n = 1; n < ir->nodes.len; n++)
+        if (ir->nodes.at[n].op == KIN_IR_EXTERN && kin_ir_attrs(ir, n)[1] & KIN_IR_EXTERN_EFFECT)
+            return true;
+    return false;
+}
+
+static bool
+loses_nan(const launch_program *p)
+{
+    for (uint32_t i = 0; i < p->program->externs.len; i++)
+        if (p->externs[i].library != NULL && p->externs[i].library->call.post != KIN_POST_NONE)
+            return true;
+    return false;
+}
+
 /* Library calls in place of operators, what frozen inputs give in a program of its own. */
 static kin_status
 compile_rewritten(maker *m, const kin_lowered *lowered, const bool *frozen, launch_version *version, kin_text *why)
 {
     kin_library library = {0};
     kin_ir_hoisted hoisted = {0};
-    KIN_TRY(kin_library_rewrite(lowered->ir, m->capture->graph, frozen, &library));
+    bool post = !m->self->exact_nan && !acts(lowered->ir);
+    KIN_TRY(kin_library_rewrite(lowered->ir, m->capture->graph, frozen, post, &library));
     kin_ir *clean = kin_ir_simplify(library.ir, false);
     kin_status status = clean == NULL ? KIN_NOMEM : kin_ir_hoist(clean, frozen, &hoisted);
     if (status == KIN_OK)
@@ -260,6 +280,8 @@ compile_rewritten(maker *m, const kin_lowered *lowered, const bool *frozen, laun
         m->code->once.externs[i].packs = false; /* it runs once */
     if (status == KIN_OK)
         status = find_only_packed(m->code);
+    if (status == KIN_OK)
+        m->code->loses_nan = loses_nan(&m->code->main);
     if (status == KIN_OK)
         status = launch_frozen_new(m->code, &m->code->frozen);
     kin_ir_hoisted_deinit(&hoisted);

@@ -345,6 +345,22 @@ launch_say(const kin_launch_context *context, uint32_t unit, const char *reason)
     kin_event_end(context->log);
 }
 
+void
+launch_say_thawed(kernel_launcher *self, const char *reason)
+{
+    const kin_launch_context *context = &self->context;
+    const char *name = context->name == NULL ? NULL : PyUnicode_AsUTF8(context->name);
+    if (name == NULL)
+        PyErr_Clear();
+    snprintf(self->thaw, sizeof self->thaw, "%s", reason);
+    kin_event_begin(context->log, KIN_EVENT_THAW);
+    kin_event_str(context->log, "name", name == NULL ? "?" : name);
+    kin_event_int(context->log, "variant", context->variant);
+    kin_event_int(context->log, "graph", self->unit);
+    kin_event_str(context->log, "reason", self->thaw);
+    kin_event_end(context->log);
+}
+
 static PyObject *
 describe_version(const launch_version *version)
 {
@@ -372,9 +388,10 @@ describe_unit(const kin_unit *unit)
         Py_XDECREF(one);
     }
     PyObject *dict = list == NULL ? NULL
-                                  : Py_BuildValue("{s:I,s:I,s:O,s:I,s:I,s:s,s:O}", "first", unit->first, "last", unit->last,
+                                  : Py_BuildValue("{s:I,s:I,s:O,s:I,s:I,s:s,s:s,s:O}", "first", unit->first, "last", unit->last,
                                                   "waits", unit->waits ? Py_True : Py_False,
                                                   "inputs", unit->nin, "outputs", unit->nout, "reason", self->gone,
+                                                  "thawed", self->thaw,
                                                   "versions", list);
     Py_XDECREF(list);
     return dict;

@@ -6,6 +6,7 @@
  */
 #include "py/launch/run.h"
 
+#include <fenv.h>
 #include <stdatomic.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -29,6 +30,7 @@ typedef struct {
     void *arena;
     bool acted;         /* an operator with effects ran */
     bool warned;        /* an operator warned, without having been heard */
+    bool invalid;       /* a NaN may have been lost */
     char foreign[80];   /* name of an operator whose result is not as foreseen */
     kin_capture_hints hints; /* ... how such results lie */
 } running;
@@ -491,6 +493,40 @@ finish(running *r, void **small)
         free(r->data);
 }
 
+/* -- NaNs ------------------------------------------------------------------------------------------------------- */
+
+/* A relu inside of a library call makes 0 of a NaN where eager keeps it. The comparison is an invalid operation, which the
+ * processor notes, for each thread: the run is then given up and its steps give the NaN. */
+
+static void
+forget_invalid(int64_t begin, int64_t end, void *arg)
+{
+    feclearexcept(FE_INVALID);
+}
+
+static void
+look_for_invalid(int64_t begin, int64_t end, void *arg)
+{
+    if (fetestexcept(FE_INVALID))
+        atomic_store((atomic_int *)arg, 1);
+}
+
+enum { EVERY_THREAD = 4096 /* more than there are: each gets a part */ };
+
+static bool
+run_noting_nans(running *r)
+{
+    fexcept_t before;
+    atomic_int found = 0;
+    fegetexceptflag(&before, FE_INVALID);
+    kin_parallel_for(EVERY_THREAD, 1, forget_invalid, NULL);
+    bool ok = run_ops(r);
+    kin_parallel_for(EVERY_THREAD, 1, look_for_invalid, &found);
+    fesetexceptflag(&before, FE_INVALID);
+    r->invalid = atomic_load(&found) != 0;
+    return ok && !r->invalid;
+}
+
 /* Is there something to be gained from compiling again? */
 static bool
 learn(launch_version *version, const kin_capture_hints *hints)
@@ -537,7 +573,7 @@ launch_renewals(const launch_version *version)
 
 /* The run came to nothing. */
 static kin_launch
-fail(running *r, const kernel_launcher *self, launch_version *version)
+fail(running *r, kernel_launcher *self, launch_version *version)
 {
     if (r->acted) {
         if (!PyErr_Occurred())
@@ -546,7 +582,11 @@ fail(running *r, const kernel_launcher *self, launch_version *version)
     }
     PyErr_Clear();
     version->failures++;
-    if (r->warned && launch_drop(version)) { /* the steps' warnings are heard */
+    enum { MANY_NANS = 4 };
+    if (r->invalid && ++version->nans >= MANY_NANS && launch_drop(version)) {
+        self->exact_nan = version->again = true;
+        launch_say_thawed(self, "NaNs are common in it");
+    } else if (r->warned && launch_drop(version)) { /* the steps' warnings are heard */
         snprintf(version->reason, sizeof version->reason, "an operator warns");
         launch_say(&self->context, self->unit, version->reason);
     } else if (r->foreign[0] != 0 && launch_drop(version)) {
@@ -562,7 +602,10 @@ fail(running *r, const kernel_launcher *self, launch_version *version)
 static void
 give_up_frozen(kernel_launcher *self, launch_version *version)
 {
-    if (version->code->running > 0 || !launch_frozen_lost(version->code->frozen, &self->thawed) || !launch_drop(version))
+    if (version->code->running > 0 || !launch_frozen_lost(version->code->frozen, &self->thawed))
+        return;
+    launch_say_thawed(self, launch_frozen_why(version->code->frozen));
+    if (!launch_drop(version))
         return;
     version->again = true;
     version->tried = 0;
@@ -584,8 +627,8 @@ launch_run(kernel_launcher *self, launch_version *version, PyObject *const *in, 
                             .packed = prepared == NULL ? NULL : prepared->packed};
     void *small[256];
     running r;
-    bool ok = start(&r, &code->main, &inputs, small, 256) && run_ops(&r) && (r.foreign[0] == 0 || r.acted) &&
-              hand_out(&r, code, out);
+    bool ok = start(&r, &code->main, &inputs, small, 256) && (code->loses_nan ? run_noting_nans(&r) : run_ops(&r));
+    ok = ok && (r.foreign[0] == 0 || r.acted) && hand_out(&r, code, out);
     finish(&r, small);
     launch_prepared_release(prepared);
     code->runs += ok;
