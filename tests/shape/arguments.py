@@ -380,7 +380,8 @@ def repeat(m):
 
 def pad(m):
     a = m.tensor(m.sizes(1, 5))
-    return (a, [m.pick(0, 1, 2, -1) for _ in range(2 * m.rng.randint(1, a.dim()))], m.number()), {}
+    choices = m.pick([0, 1, 2, -1], [0, 0, -1])
+    return (a, [m.pick(*choices) for _ in range(2 * m.rng.randint(1, a.dim()))], m.number()), {}
 
 
 def roll(m):
@@ -585,10 +586,12 @@ def bilinear(m):
 def flash(m):
     dtype = m.pick(torch.float32, torch.float32, *FLOATS)
     b, h, lq, lk, d = m.size(), m.size(), m.size(), m.size(), m.pick(1, 4, 8)
-    def heads(length):
+    kv = m.pick(h, h, 1)
+
+    def heads(length, h=kv):
         return m.tensor([b, h, length, d], dtype) if m.chance(0.3) else m.fill([b, length, h, d], dtype).transpose(1, 2)
     mask = m.pick(None, torch.zeros([b, 1, lq, lk], dtype=dtype))
-    return (heads(lq), heads(lk), heads(lk), 0.0, m.chance(0.3) and mask is None), {"attn_mask": mask} if mask is not None else {}
+    return (heads(lq, h), heads(lk), heads(lk), 0.0, m.chance(0.3) and mask is None), {"attn_mask": mask} if mask is not None else {}
 
 
 UNARY = """exp exp2 expm1 log log2 log10 log1p sqrt rsqrt reciprocal sin cos tan asin acos atan sinh cosh tanh asinh acosh atanh

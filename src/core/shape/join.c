@@ -129,9 +129,11 @@ shape_pad(shape_call *c, int row)
             return false;
         *size += pads[i] + pads[i + 1];
     }
+    if (!grows) /* a copy of a part */
+        return shape_add_like(c, &t, t.dtype, SHAPE_PRESERVE);
     shape_tensor before;
     shape_read(c, 0, "self", &before);
-    kin_shape *out = grows ? shape_add(c, t.dtype, t.ndim, t.sizes) : NULL;
+    kin_shape *out = shape_add(c, t.dtype, t.ndim, t.sizes);
     return out != NULL && shape_format_strides(shape_suggested(&before), out->ndim, out->sizes, out->strides);
 }
 

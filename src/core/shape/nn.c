@@ -279,8 +279,8 @@ shape_flash_attention(shape_call *c, int row)
     shape_tensor q, k, v;
     if (!shape_read(c, 0, "", &q) || !shape_read(c, 1, "", &k) || !shape_read(c, 2, "", &v) || q.ndim != 4 || k.ndim != 4 ||
         v.ndim != 4 || !kin_dtype_is_float(q.dtype) || q.dtype != k.dtype || q.dtype != v.dtype ||
-        q.sizes[3] != k.sizes[3] || q.sizes[3] != v.sizes[3] || q.sizes[0] != k.sizes[0] || q.sizes[1] != k.sizes[1] ||
-        memcmp(k.sizes, v.sizes, sizeof k.sizes) != 0 || shape_numel(4, q.sizes) == 0 || shape_numel(4, k.sizes) == 0)
+        q.sizes[3] != k.sizes[3] || q.sizes[0] != k.sizes[0] || memcmp(k.sizes, v.sizes, sizeof k.sizes) != 0 ||
+        shape_numel(4, q.sizes) == 0 || shape_numel(4, k.sizes) == 0 || q.sizes[1] % k.sizes[1] != 0)
         return false;
     int64_t batch = q.sizes[0], heads = q.sizes[1], length = q.sizes[2];
     kin_shape *out = shape_add(c, q.dtype, 4, q.sizes);

@@ -49,7 +49,7 @@ typedef struct {
     uint32_t waits;       /* tickets it has had */
     uint32_t nnative, nextern, failures, nans;
     kin_compile_stats stats;
-    double capture_ns, total_ns; /* of compiling */
+    double capture_ns, lower_ns, total_ns; /* of compiling */
     uint32_t tried;       /* comparisons made */
     double launch_ns, steps_ns; /* the best of them */
 } launch_version;

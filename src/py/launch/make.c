@@ -318,7 +318,9 @@ make_code(maker *m, launch_version *version, kin_text *why)
 {
     kin_lowered lowered = {0};
     KIN_TRY(plan_gives(m));
+    double start = launch_now();
     KIN_TRY(kin_lower(m->capture->graph, &(kin_lower_options){.default_f64 = kin_default_is_f64()}, &lowered, why));
+    version->lower_ns = launch_now() - start;
     version->nnative = lowered.nnative;
     version->nextern = lowered.nextern;
     kin_status status = compile_lowered(m, &lowered, version, why);

@@ -368,10 +368,10 @@ describe_version(const launch_version *version)
     PyObject *frozen = code == NULL || code->frozen == NULL ? Py_NewRef(Py_None) : launch_frozen_describe(code->frozen);
     if (frozen == NULL)
         return NULL;
-    return Py_BuildValue("{s:N,s:O,s:s,s:z,s:I,s:I,s:I,s:I,s:K,s:d,s:d,s:d,s:d,s:d,s:d}", "frozen", frozen, "compiled", code != NULL ? Py_True : Py_False,
+    return Py_BuildValue("{s:N,s:O,s:s,s:z,s:I,s:I,s:I,s:I,s:K,s:d,s:d,s:d,s:d,s:d,s:d,s:d}", "frozen", frozen, "compiled", code != NULL ? Py_True : Py_False,
                          "reason", version->reason, "aten", version->aten, "kernels", version->stats.kernels, "native",
                          version->nnative, "extern", version->nextern, "failures", version->failures, "runs",
-                         code == NULL ? 0ull : (unsigned long long)code->runs, "capture_ns", version->capture_ns, "fuse_ns",
+                         code == NULL ? 0ull : (unsigned long long)code->runs, "capture_ns", version->capture_ns, "lower_ns", version->lower_ns, "fuse_ns",
                          version->stats.fuse_ns, "llvm_ns", version->stats.llvm_ns, "total_ns", version->total_ns, "launch_ns",
                          version->launch_ns, "steps_ns", version->steps_ns);
 }
