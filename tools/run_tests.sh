@@ -5,6 +5,9 @@
 #
 # KIN_FUZZ_COUNT  random programs in all, two processes (default 300, with CI=true 2000)
 # KIN_FUZZ_SEED   the first one (default 1000)
+#
+# Recording and replay are compared with eager bit by bit, without kernels. With kernels, a share of the same runs again, another one
+# each day, with tolerances (tests/corpus/kincorpus/tolerance.py).
 set -uo pipefail
 cd "$(dirname "$0")/.."
 python=$1
@@ -14,6 +17,8 @@ export OMP_NUM_THREADS=${OMP_NUM_THREADS:-1} # the tensors here are small: more 
 count=${KIN_FUZZ_COUNT:-$([ "${CI:-}" = true ] && echo 2000 || echo 300)}
 seed=${KIN_FUZZ_SEED:-1000}
 unset KIN_FUZZ_COUNT KIN_FUZZ_SEED # pytest runs a few programs of its own
+export KINTSUGI_KERNELS=0
+today=$(($(date +%s) / 86400))
 failed=()
 
 part() { # part NAME COMMAND...
@@ -36,6 +41,16 @@ fuzz() {
 }
 
 folders=()
+with_kernels() {
+    local first=$((1000 + today % 1000 * 40)) status=0
+    KIN_SHARD=$((today % 8 + 1))/8 "$python" -m pytest -q tests/corpus/test_corpus.py --engine=kintsugi_kernels -k behaves_as_eager &
+    local corpus=$!
+    "$python" tests/diff/fuzz_programs.py --engine kintsugi_kernels --seed "$first" --count 40 || status=1
+    wait "$corpus" || status=1
+    "$python" tests/kernels/op_suite.py --samples 1 --shard $((today % 60))/60 || status=1
+    return $status
+}
+
 for folder in tests/{py,lower,guardeval,corpus,diff,models,rules,oracle,seeds}; do
     [ -d "$folder" ] && folders+=("$folder")
 done
@@ -43,6 +58,7 @@ done
 part "watcher" "$python" tests/watch/run.py "$build-watch"
 part "examples of graph breaks" "$python" tools/check_breaks.py --run "$python"
 part "$count random programs" fuzz
+part "with kernels" with_kernels
 [ ${#failed[@]} -eq 0 ] || printf 'FAILED before pytest: %s\n' "${failed[@]}"
 "$python" -m pytest -q "${folders[@]}"
 status=$?

@@ -205,12 +205,18 @@ def stats(fn=None):
             name, number = compiled.__name__, 2
             while name in result:
                 name, number = f"{compiled.__name__}#{number}", number + 1
-            result[name] = compiled.stats()
+            result[name] = _stats_of(compiled)
         return result
     compiled = engine_of(fn)
     if compiled is None:
         raise TypeError(f"stats({fn!r}): expected what kintsugi.compile returned, or nothing for all compiled functions")
-    return compiled.stats()
+    return _stats_of(compiled)
+
+
+def _stats_of(compiled):
+    from . import _kernels
+
+    return {**compiled.stats(), "kernels": _kernels.rows(start_engine(), compiled)}
 
 
 def live_compiled():

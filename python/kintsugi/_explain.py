@@ -3,7 +3,7 @@
 import dataclasses
 import functools
 
-from . import _api, _messages
+from . import _api, _kernels, _messages
 
 
 @dataclasses.dataclass
@@ -41,12 +41,13 @@ class ExplainOutput:
     """The answer of explain(). `graphs` are torch.fx.GraphModules, made when they are asked for.
 
     graph_count, graph_break_count, op_count, break_reasons, ops_per_graph, out_guards, compile_times,
-    deferred_effects, frames, graph_texts.
+    deferred_effects, frames, graph_texts, kernels (of the function as compiled before: graphs are compiled when replayed).
     """
 
-    def __init__(self, dumps, frames):
+    def __init__(self, dumps, frames, kernels=()):
         self._graphs = [graph for dump in dumps for graph in dump["graphs"]]
         self.frames = frames
+        self.kernels = list(kernels)
         self.graph_count = len(self._graphs)
         self.op_count = sum(len(graph["nodes"]) for graph in self._graphs)
         self.ops_per_graph = [[node["callable"] or node["target"] for node in graph["nodes"]] for graph in self._graphs]
@@ -84,6 +85,9 @@ class ExplainOutput:
         for frame in self.frames:
             lines.append(f"  {frame['name']} ({frame['filename']}:{frame['line']}): {frame['outcome']}")
             lines += [f"    {line}".rstrip() for line in frame.get("details", "").splitlines()]
+        if self.kernels:
+            lines.append("Kernels:")
+            lines += [f"  {_kernels.describe(row)}" for row in self.kernels]
         lines.append(f"Compile Times: {self.compile_times}")
         return "\n".join(lines) + "\n"
 
@@ -124,7 +128,8 @@ def explain(fn, *extra_args, **extra_kwargs):
         compiled(*args, **kwargs)
         variants = compiled.variants()
         dumps = [engine.dump(variant) for variant in variants]
-        return ExplainOutput(dumps, _frames(compiled, variants, dumps))
+        kernels = _kernels.rows(engine, inner) if inner is not None else ()
+        return ExplainOutput(dumps, _frames(compiled, variants, dumps), kernels)
 
     return run(*extra_args, **extra_kwargs) if extra_args or extra_kwargs else run
 

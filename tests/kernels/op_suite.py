@@ -25,6 +25,10 @@ UNDEFINED = ("empty", "new_empty", "empty_like", "new_empty_strided", "empty_str
              "random", "svd_lowrank", "pca_lowrank", "gumbel")
 
 
+# Eager's vectorised gelu gives NaN for infinity and the scalar one infinity; eager's eigenvalues of NaN crash.
+NO_SPECIAL_VALUES = ("gelu", "linalg.eig")
+
+
 def database():
     """{name: OpInfo}, names with their variant."""
     with warnings.catch_warnings():
@@ -72,7 +76,7 @@ def samples_of(torch, op, dtype, count):
     for i, sample in enumerate(made[:2] if made else []):
         if isinstance(sample.input, torch.Tensor) and sample.input.layout is torch.strided:
             yield f"{i} non-contiguous", spread_out(torch, sample.input), sample.args, sample.kwargs
-            if dtype.is_floating_point:
+            if dtype.is_floating_point and not any(part in op.name for part in NO_SPECIAL_VALUES):
                 yield f"{i} special values", special_values(torch, sample.input.contiguous()), sample.args, sample.kwargs
 
 

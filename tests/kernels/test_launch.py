@@ -431,6 +431,18 @@ def test_tangents_are_not_lost():
     same(got, wanted)
 
 
+def test_reports():
+    fn = lambda x: (x + 1).sin() * 2   # noqa: E731
+    compiled = check(fn, vec)
+    row, = kintsugi.stats(compiled)["kernels"]
+    assert row["compiled"] and row["kernels"] == 1 and row["native_calls"] == 3 and row["library_calls"] == 0
+    assert row["launches"] == 3 and row["compile_ms"] > 0 and row["reason"] == ""
+    found = kintsugi.explain(compiled)(vec())
+    assert [{**k, "launches": 3} for k in found.kernels] == [row]
+    assert "Kernels:\n  graph 1 of recording 0: 3 calls in 1 kernels, 0 calls of PyTorch's, compiled in " in str(found)
+    assert "Kernels:" not in str(kintsugi.explain(fn)(vec()))
+
+
 def test_warnings_of_torchs_kernels(capfd):
     """Found only when an operator runs on data; printed by nobody."""
     fn = lambda x: (x[:1].std(0) + 1).sin()   # noqa: E731

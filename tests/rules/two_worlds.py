@@ -18,6 +18,7 @@ import sys
 import torch
 
 import kintsugi
+from kincorpus import tolerance
 from kincorpus.freeze import Freezer, differences, type_name
 from kincorpus.world import ambient, fresh_ambient, rng
 
@@ -128,7 +129,7 @@ def rule(program):
         actual = _protocol(program, True)
         assert len(expected) == len(actual)
         for i, (a, b) in enumerate(zip(expected, actual)):
-            found = differences(a, b)
+            found = differences(a, b, close=tolerance.close if kintsugi.config.kernels else None)
             assert not found, f"observation {i + 1}: " + "; ".join(
                 f"{path}: eager {x!r:.300} compiled {y!r:.300}" for path, x, y in found[:3])
         assert expected, "the program showed nothing"

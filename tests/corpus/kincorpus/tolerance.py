@@ -8,9 +8,9 @@ import re
 
 import torch
 
-# dtype: relative to the largest number of the tensor, for each element
-_BOUNDS = {"torch.float64": 1e-9, "torch.float32": 1e-4, "torch.float16": 1e-2, "torch.bfloat16": 2e-2,
-           "torch.complex64": 1e-4, "torch.complex128": 1e-9}
+# dtype: relative to the largest number of the tensor, for each element. What is in float64 may have been computed in float32.
+_BOUNDS = {"torch.float64": 1e-5, "torch.float32": 1e-4, "torch.float16": 1e-2, "torch.bfloat16": 2e-2,
+           "torch.complex64": 1e-4, "torch.complex128": 1e-5}
 _PYTHON_BOUND = 1e-4   # a Python float may come from a tensor of any dtype
 _NUMBER = re.compile(r"[-+]?(?:\d+\.\d*|\.\d+|\d+)(?:[eE][-+]?\d+)?")
 
