@@ -182,8 +182,7 @@ def test_processes_share_kernels_without_any_compiler_at_hand(folder):
         path.write_bytes(path.read_bytes()[:-100])
     totals, said = finish(start(folder))
     assert totals["compiled"] == len(kernels) and "damaged in the cache" in totals["missed"]
-    assert "damaged" in said[0]["reason"]
-    assert finish(start(folder))[0]["compiled"] == 0
+    assert "damaged" in said[0]["reason"] and len(list(folder.glob("*/*.kernel"))) == len(kernels)
 
 
 def test_compilation_in_the_background():
