@@ -150,7 +150,10 @@ compile_version(kernel_launcher *self, launch_version *version, kin_variant *v, 
         compile_captured(self, version, &capture, v, unit, in);
         return;
     }
-    refuse(self, version, capture.reason[0] != 0 ? capture.reason : "a call may raise after something that follows it");
+    if (capture.reason[0] != 0)
+        refuse(self, version, capture.reason);
+    else
+        snprintf(version->reason, sizeof version->reason, "in parts: a call may raise after a step that follows it has run");
     if (capture.step != UINT32_MAX && launch_set_apart(self, v, capture.step) != KIN_OK)
         self->full = true;
     kin_capture_deinit(&capture);
