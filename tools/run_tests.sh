@@ -51,7 +51,7 @@ with_kernels() {
     return $status
 }
 
-for folder in tests/{py,lower,guardeval,corpus,diff,models,rules,oracle,seeds}; do
+for folder in tests/{py,kernels,lower,guardeval,corpus,diff,models,rules,oracle,seeds}; do
     [ -d "$folder" ] && folders+=("$folder")
 done
 
