@@ -5,9 +5,9 @@ PyTorch's compiler package is not imported for this; what happened before the pr
 
 import sys
 
-LIMIT = 10000
-_waiting = []  # events from before torch._dynamo.utils was there
-_counted = {}  # variant number -> (graphs, operations) already counted
+LIMIT = 256
+_waiting = {}  # (group, name) -> number, from before torch._dynamo.utils was there
+_counted = {}  # variant number -> (graphs, operations) already counted; the newest ones
 
 
 def note(event, variant):
@@ -17,12 +17,13 @@ def note(event, variant):
     if utils is not None and hasattr(utils, "compile_times"):
         flush(utils)
         _add(utils, entries)
-    elif len(_waiting) < LIMIT:
-        _waiting.extend(entries)
+        return
+    for group, name, number in entries:
+        _waiting[group, name] = _waiting.get((group, name), 0) + number
 
 
 def flush(utils):
-    _add(utils, _waiting)
+    _add(utils, [(*key, number) for key, number in _waiting.items()])
     _waiting.clear()
 
 
@@ -52,5 +53,7 @@ def _entries(event, variant):
             graphs, ops = _counted.get(variant.number, (0, 0))
             numbers = variant.stats()
             _counted[variant.number] = numbers["graphs"], numbers["ops"]
+            if len(_counted) > LIMIT:
+                del _counted[next(iter(_counted))]
             yield "stats", "unique_graphs", numbers["graphs"] - graphs
             yield "stats", "calls_captured", numbers["ops"] - ops

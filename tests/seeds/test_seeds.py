@@ -56,9 +56,10 @@ def test_a4_a15_settings(program):
         torch._dynamo.config.verbose = True
         torch._dynamo.config.log_level = "INFO"
         torch._dynamo.reset()
-        print(torch._dynamo.config.cache_dir)
+        import kintsugi
+        print(torch._dynamo.config.cache_dir == kintsugi.config.cache_dir != "")
     """)
-    assert "kintsugi" in out
+    assert out.split() == ["True"]
 
 
 def test_a7_item(program):

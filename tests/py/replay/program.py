@@ -18,7 +18,7 @@ SOURCES = ["core/trace/*.c", "core/bytecode/*.c", "py/replay/*.c", "py/compat/fr
            "py/refs/*.c", "py/record/codes.c"]
 
 FLAGS = {"torch": 1, "opaque": 2, "break": 4, "effect": 8, "pure": 16, "mutates": 32, "raises": 128}
-PUSH, DROP, INIT, NEVER = range(4)
+PUSH, DROP, NONE, INIT, DEFAULT, HASATTR, FALLBACK, TRUTH, FALSITY, NEVER = range(10)
 TRUE, FALSE, TYPE, VERSION, IS, IS_NOT, EQ, LEN, NULL, NOTNULL, META, SAME, NOT_SAME = range(13)
 _CONST, _SRC, _STEP = 1, 2, 3
 
