@@ -146,6 +146,14 @@ def test_opaque_call_covers_a_modelled_one(recording):
     assert not trace_diff.does_it_really(recording, recording)
 
 
+def test_called_class_covers_an_instance_made_step_by_step(recording):
+    line = recording["steps"][0][0][3:]
+    called = {**recording, "steps": [(("call", "% = mod.C(%)", ("opaque",), *line), (5, 1))]}
+    made, other = ({**recording, "steps": [(("object", f"% = object({name})", ("pure",), *line), (5, 1))]} for name in ("mod.C", "mod.D"))
+    assert trace_diff.does_it_really(called, made) and not trace_diff.does_it_really(made, called)
+    assert not trace_diff.does_it_really(called, other)
+
+
 def test_opaque_consumer_covers_a_recorded_one():
     class Number(int):
         def __gt__(self, other):

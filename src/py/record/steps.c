@@ -203,12 +203,15 @@ breaks_are_errors(void)
            PyDict_GetItemString(PyModule_GetDict(utils), "_error_on_graph_break") == Py_True;
 }
 
-/* A branch begins with the instruction whose check failed: that graph has ended already. */
+/* A branch begins with the instruction whose check failed, perhaps after tests of what it reads: that graph has ended already. */
 static bool
 repeats_join(rec *r, uint32_t step, int row)
 {
-    if (r->join == 0 || step > r->first_step + 1)
+    if (r->join == 0)
         return false;
+    for (uint32_t i = r->first_step; i < step; i++)
+        if (r->t->steps.at[i].kind != KIN_STEP_SEGMENT && r->t->steps.at[i].kind != KIN_STEP_CHECK)
+            return false;
     const kin_step *join = &r->t->steps.at[r->join], *s = &r->t->steps.at[step];
     const kin_snap *there = &r->t->snaps.at[join->snap], *here = &r->t->snaps.at[s->snap];
     return join->why == row + 1 && join->snap && s->snap && there->code == here->code && there->offset == here->offset;
