@@ -6,8 +6,8 @@
 # KIN_FUZZ_COUNT  random programs in all, two processes (default 300, with CI=true 2000)
 # KIN_FUZZ_SEED   the first one (default 1000)
 #
-# Recording and replay are compared with eager bit by bit, without kernels. With kernels, a share of the same runs again, another one
-# each day, with tolerances (tests/corpus/kincorpus/tolerance.py).
+# Recording and replay are compared with eager bit by bit, without kernels. With kernels, a share of the same runs again, with
+# tolerances (tests/corpus/kincorpus/tolerance.py); KIN_TURN=N takes another share than the usual one.
 set -uo pipefail
 cd "$(dirname "$0")/.."
 python=$1
@@ -18,7 +18,7 @@ count=${KIN_FUZZ_COUNT:-$([ "${CI:-}" = true ] && echo 2000 || echo 300)}
 seed=${KIN_FUZZ_SEED:-1000}
 unset KIN_FUZZ_COUNT KIN_FUZZ_SEED # pytest runs a few programs of its own
 export KINTSUGI_KERNELS=0
-today=$(($(date +%s) / 86400))
+turn=${KIN_TURN:-20778}
 failed=()
 
 part() { # part NAME COMMAND...
@@ -40,18 +40,18 @@ fuzz() {
     return $status
 }
 
-folders=()
 with_kernels() {
-    local first=$((1000 + today % 1000 * 40)) status=0
-    KIN_SHARD=$((today % 8 + 1))/8 "$python" -m pytest -q tests/corpus/test_corpus.py --engine=kintsugi_kernels -k behaves_as_eager &
+    local first=$((1000 + turn % 1000 * 40)) status=0
+    KIN_SHARD=$((turn % 8 + 1))/8 "$python" -m pytest -q tests/corpus/test_corpus.py --engine=kintsugi_kernels -k behaves_as_eager &
     local corpus=$!
     "$python" tests/diff/fuzz_programs.py --engine kintsugi_kernels --seed "$first" --count 40 || status=1
     wait "$corpus" || status=1
-    "$python" tests/kernels/op_suite.py --samples 1 --shard $((today % 60))/60 || status=1
+    "$python" tests/kernels/op_suite.py --samples 1 --shard $((turn % 60))/60 || status=1
     return $status
 }
 
-for folder in tests/{py,kernels,lower,guardeval,corpus,diff,models,rules,oracle,seeds}; do
+folders=()
+for folder in tests/{py,kernels,shape,lower,guardeval,corpus,diff,models,rules,oracle,seeds}; do
     [ -d "$folder" ] && folders+=("$folder")
 done
 
