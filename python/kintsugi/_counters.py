@@ -4,10 +4,10 @@ PyTorch's compiler package is not imported for this; what happened before the pr
 """
 
 import sys
+import weakref
 
-LIMIT = 16
 _waiting = {}  # (group, name) -> number, from before torch._dynamo.utils was there
-_counted = {}  # variant number -> (graphs, operations) already counted; the newest ones
+_counted = weakref.WeakKeyDictionary()  # variant -> (graphs, operations) already counted
 
 
 def note(event, variant):
@@ -51,10 +51,8 @@ def _entries(event, variant):
             yield "frames", "total", 1
             yield "frames", "ok", int(variant is not None)
         if variant is not None:
-            graphs, ops = _counted.get(variant.number, (0, 0))
+            graphs, ops = _counted.get(variant, (0, 0))
             numbers = variant.stats()
-            _counted[variant.number] = numbers["graphs"], numbers["ops"]
-            if len(_counted) > LIMIT:
-                del _counted[next(iter(_counted))]
+            _counted[variant] = numbers["graphs"], numbers["ops"]
             yield "stats", "unique_graphs", numbers["graphs"] - graphs
             yield "stats", "calls_captured", numbers["ops"] - ops

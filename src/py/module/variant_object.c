@@ -46,6 +46,8 @@ dealloc_variant(PyObject *obj)
     kin_variant_object *self = (kin_variant_object *)obj;
     PyTypeObject *type = Py_TYPE(obj);
     PyObject_GC_UnTrack(obj);
+    if (self->weakrefs != NULL)
+        PyObject_ClearWeakRefs(obj);
     clear_variant(obj);
     free(self->spare);
     kin_vec_deinit(&self->roots);
@@ -229,6 +231,7 @@ show_variant(PyObject *obj)
 
 static PyMemberDef variant_members[] = {
     {"name", T_OBJECT_EX, offsetof(kin_variant_object, name), READONLY, "name of the compiled function"},
+    {"__weaklistoffset__", T_PYSSIZET, offsetof(kin_variant_object, weakrefs), READONLY, NULL},
     {NULL, 0, 0, 0, NULL},
 };
 

@@ -30,6 +30,7 @@ typedef struct {
     PyObject *unstable;/* set: the code's kin_code_entry.unstable; NULL: none could be made */
     PyObject *cause;   /* str: why it was recorded although others existed; NULL for the first */
     PyObject *reason;  /* str: why its recording ended early; empty when complete */
+    PyObject *weakrefs;
 } kin_variant_object;
 
 PyType_Spec *kin_variant_type_spec(void);
