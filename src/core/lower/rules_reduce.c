@@ -95,7 +95,7 @@ rule_mean(low_call *c, int row)
     return done(c, 0, low_bin(c, KIN_IR_DIV, sum, (double)r.elements));
 }
 
-/* amax, amin, max, min of everything */
+/* amax, amin, max, min of everything, argmax, argmin */
 bool
 rule_extreme_of(low_call *c, int op)
 {
@@ -116,16 +116,6 @@ rule_extreme_dim(low_call *c, int op)
         return false;
     kin_ir_op places = op == KIN_IR_REDUCE_MAX ? KIN_IR_ARGMAX : KIN_IR_ARGMIN;
     return done(c, 0, reduce(c, (kin_ir_op)op, x, &r)) && done(c, 1, reduce(c, places, x, &r));
-}
-
-bool
-rule_argmax(low_call *c, int op)
-{
-    kin_irn x = low_read(c, low_arg(c, 0, "self"));
-    reduced r;
-    if (x == 0 || !read_dims(c, x, low_arg(c, 1, "dim"), &r) || is_empty(&r))
-        return false;
-    return done(c, 0, reduce(c, (kin_ir_op)op, x, &r));
 }
 
 bool
