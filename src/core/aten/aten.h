@@ -88,6 +88,14 @@ const kin_aten_arg *kin_aten_find(const kin_aten *g, const kin_aten_call *call, 
 int kin_aten_ints(const kin_aten *g, const kin_aten_arg *a, int64_t *out);
 /* PyTorch's promotion of two dtypes. */
 kin_dtype kin_aten_promote(kin_dtype a, kin_dtype b);
+/* Its promotion of several arguments together: zeroed, then one join for each, then the dtype of all (BOOL for none). */
+typedef enum { KIN_ATEN_WITH_DIMS, KIN_ATEN_WITHOUT_DIMS, KIN_ATEN_NUMBER, KIN_ATEN_CATEGORIES } kin_aten_category;
+typedef struct {
+    kin_dtype dtypes[KIN_ATEN_CATEGORIES];
+    bool some[KIN_ATEN_CATEGORIES];
+} kin_aten_mixed;
+void kin_aten_join(kin_aten_mixed *m, kin_aten_category category, kin_dtype dtype);
+kin_dtype kin_aten_common(const kin_aten_mixed *m);
 
 /* Text as docs/design/kernels.md shows it; a WORD is printed bare, so it should hold letters, digits and "_.:/" only. */
 bool kin_aten_print(const kin_aten *g, kin_text *out);

@@ -47,3 +47,28 @@ kin_aten_promote(kin_dtype a, kin_dtype b)
         return KIN_C128;
     return b; /* the table of dtypes is in this order otherwise */
 }
+
+void
+kin_aten_join(kin_aten_mixed *m, kin_aten_category category, kin_dtype dtype)
+{
+    m->dtypes[category] = m->some[category] ? kin_aten_promote(m->dtypes[category], dtype) : dtype;
+    m->some[category] = true;
+}
+
+/* A tensor with dims decides before one without, that before a number, unless the lower one is of a higher kind. */
+kin_dtype
+kin_aten_common(const kin_aten_mixed *m)
+{
+    kin_dtype common = KIN_BOOL;
+    bool some = false;
+    for (int i = KIN_ATEN_CATEGORIES - 1; i >= 0; i--) {
+        kin_dtype higher = m->dtypes[i];
+        if (!m->some[i])
+            continue;
+        if (some && !kin_dtype_is_float(higher) && (higher == KIN_BOOL || kin_dtype_is_float(common)))
+            higher = kin_aten_promote(higher, common);
+        common = higher;
+        some = true;
+    }
+    return common;
+}

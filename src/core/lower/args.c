@@ -107,51 +107,19 @@ low_dim(int64_t dim, unsigned ndim)
 /* -- dtypes ------------------------------------------------------------------------------------------------------- */
 
 kin_dtype
-low_promote(kin_dtype a, kin_dtype b)
-{
-    return kin_aten_promote(a, b);
-}
-
-/* 0: nothing yet (BOOL otherwise), as `none` tells. */
-typedef struct {
-    kin_dtype dtype;
-    bool some;
-} category;
-
-static void
-join(category *to, kin_dtype dtype)
-{
-    to->dtype = to->some ? low_promote(to->dtype, dtype) : dtype;
-    to->some = true;
-}
-
-/* A tensor with dims decides before one without, that before a number, unless the lower one is of a higher kind. */
-static category
-below(category higher, category lower)
-{
-    if (!higher.some || !lower.some)
-        return higher.some ? higher : lower;
-    if (kin_dtype_is_float(higher.dtype))
-        return higher;
-    if (higher.dtype == KIN_BOOL || kin_dtype_is_float(lower.dtype))
-        higher.dtype = low_promote(higher.dtype, lower.dtype);
-    return higher;
-}
-
-kin_dtype
 low_common(const low_call *c, const kin_aten_arg *const *args, unsigned count)
 {
-    category dims = {0}, zero = {0}, number = {0};
+    kin_aten_mixed all = {0};
     for (unsigned i = 0; i < count; i++) {
         const kin_aten_arg *a = args[i];
         if (low_is_value(a)) {
             const kin_aten_value *v = kin_aten_at(c->l->g, a->value);
-            join(v->ndim > 0 ? &dims : &zero, (kin_dtype)v->dtype);
+            kin_aten_join(&all, v->ndim > 0 ? KIN_ATEN_WITH_DIMS : KIN_ATEN_WITHOUT_DIMS, (kin_dtype)v->dtype);
         } else if (low_is_number(a))
-            join(&number, a->kind == KIN_ATEN_BOOL ? KIN_BOOL : a->kind == KIN_ATEN_INT ? KIN_I64
+            kin_aten_join(&all, KIN_ATEN_NUMBER, a->kind == KIN_ATEN_BOOL ? KIN_BOOL : a->kind == KIN_ATEN_INT ? KIN_I64
                           : c->l->options->default_f64 ? KIN_F64 : KIN_F32);
     }
-    return below(dims, below(zero, number)).dtype;
+    return kin_aten_common(&all);
 }
 
 kin_dtype

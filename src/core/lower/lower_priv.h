@@ -69,7 +69,6 @@ bool low_wanted(const low_call *c, unsigned k);
 int low_dim(int64_t dim, unsigned ndim);
 
 /* -- dtypes (args.c) ---------------------------------------------------------------------------------------------- */
-kin_dtype low_promote(kin_dtype a, kin_dtype b);
 /* The dtype in which PyTorch computes on these arguments (tensors and numbers) together. */
 kin_dtype low_common(const low_call *c, const kin_aten_arg *const *args, unsigned count);
 /* f32 for half precision: what eager computes in. */

@@ -122,43 +122,18 @@ shape_is_complex(kin_dtype dtype)
     return dtype == KIN_C64 || dtype == KIN_C128;
 }
 
-typedef struct {
-    kin_dtype dtype;
-    bool some;
-} category;
-
-static void
-join(category *to, kin_dtype dtype)
-{
-    to->dtype = to->some ? kin_aten_promote(to->dtype, dtype) : dtype;
-    to->some = true;
-}
-
-/* A tensor with dims decides before one without, that before a number, unless the lower one is of a higher kind. */
-static category
-below(category higher, category lower)
-{
-    if (!higher.some || !lower.some)
-        return higher.some ? higher : lower;
-    if (kin_dtype_is_float(higher.dtype))
-        return higher;
-    if (higher.dtype == KIN_BOOL || kin_dtype_is_float(lower.dtype))
-        higher.dtype = kin_aten_promote(higher.dtype, lower.dtype);
-    return higher;
-}
-
 bool
 shape_common(const shape_tensor *t, unsigned count, kin_dtype *out)
 {
-    category dims = {0}, zero = {0}, number = {0};
+    kin_aten_mixed all = {0};
     bool equal = true;
     for (unsigned i = 0; i < count; i++) {
         equal = equal && t[i].val != 0 && t[i].dtype == t[0].dtype;
-        join(t[i].val == 0 ? &number : t[i].ndim > 0 ? &dims : &zero, t[i].dtype);
+        kin_aten_join(&all, t[i].val == 0 ? KIN_ATEN_NUMBER : t[i].ndim > 0 ? KIN_ATEN_WITH_DIMS : KIN_ATEN_WITHOUT_DIMS, t[i].dtype);
     }
     for (unsigned i = 0; i < count; i++)
         if (shape_is_complex(t[i].dtype) && !equal)
             return false;
-    *out = below(dims, below(zero, number)).dtype;
+    *out = kin_aten_common(&all);
     return true;
 }
