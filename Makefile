@@ -50,7 +50,7 @@ op-suite: build
 	OMP_NUM_THREADS=1 $(PYTHON) tests/kernels/op_suite.py --samples $(or $(SAMPLES),3) --shard $(or $(SHARD),0/1)
 
 test-py: build
-	KINTSUGI_KERNELS=0 OMP_NUM_THREADS=1 $(PYTHON) -m pytest -q $(wildcard $(addprefix tests/,py kernels lower guardeval corpus diff models rules oracle seeds shape))
+	OMP_NUM_THREADS=1 $(PYTHON) -m pytest -q $(wildcard $(addprefix tests/,py kernels lower guardeval corpus diff models rules oracle seeds shape))
 
 test-watch: $(ENV_READY)
 	@$(PYTHON) tests/watch/run.py $(BUILD)-watch

@@ -6,8 +6,8 @@
 # KIN_FUZZ_COUNT  random programs in all, two processes (default 300, with CI=true 2000)
 # KIN_FUZZ_SEED   the first one (default 1000)
 #
-# Recording and replay are compared with eager bit by bit, without kernels. With kernels, a share of the same runs again, with
-# tolerances (tests/corpus/kincorpus/tolerance.py); KIN_TURN=N takes another share than the usual one.
+# Recording and replay are compared with eager bit by bit, without kernels (tests/conftest.py). With kernels, a share of the same runs
+# again, with tolerances (tests/corpus/kincorpus/tolerance.py); KIN_TURN=N takes another share than the usual one.
 set -uo pipefail
 cd "$(dirname "$0")/.."
 python=$1
@@ -17,7 +17,7 @@ export OMP_NUM_THREADS=${OMP_NUM_THREADS:-1} # the tensors here are small: more 
 count=${KIN_FUZZ_COUNT:-$([ "${CI:-}" = true ] && echo 2000 || echo 300)}
 seed=${KIN_FUZZ_SEED:-1000}
 unset KIN_FUZZ_COUNT KIN_FUZZ_SEED # pytest runs a few programs of its own
-export KINTSUGI_KERNELS=0
+export KINTSUGI_KERNELS=0 # tests/conftest.py says why
 turn=${KIN_TURN:-20778}
 failed=()
 

@@ -21,7 +21,7 @@ def compile(fn_or_module=None, *, fullgraph=False, dynamic=None, backend=None, m
     fullgraph  the first graph break raises kintsugi.Unsupported, also a torch._dynamo.exc.Unsupported. The call that
                meets it is the one that is recorded: what it did before the error stays done, nothing is replayed
     dynamic    None: sizes are fixed until they change; True: free from the start; False: always fixed
-    backend    a name (see kintsugi.list_backends()) or a function (gm, example_inputs)
+    backend    a name (see kintsugi.list_backends(); "eager" means no kernels) or a function (gm, example_inputs)
     mode       "default", "reduce-overhead", "max-autotune", "max-autotune-no-cudagraphs", "lite": accepted, and the same
                for Kintsugi: replays have no overhead that could be reduced, kernels are not chosen by trying many, and
                those slower than their steps are dropped in every mode

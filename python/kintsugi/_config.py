@@ -50,7 +50,7 @@ _ROWS = {
     "failure_limit": (3, _count, "a number from 0 on", True, "recordings that may leave nothing usable"),
     "disable": (False, _flag, "True or False", True, "run everything eagerly"),
     "witness": (False, _flag, "True or False", True, "check recordings against a torch-function mode"),
-    "kernels": (False, _flag, "True or False", True, "compile graphs to machine code (KINTSUGI_KERNELS)"),
+    "kernels": (True, _flag, "True or False", True, "compile graphs to machine code (KINTSUGI_KERNELS=0: not)"),
     "freezing": (True, _flag, "True or False", True, "pack weights, fold them; made again when they change"),
     "async_compile": (False, _flag, "True or False", True,
                       "compile in the background; calls run step by step until then (KINTSUGI_ASYNC)"),
@@ -78,7 +78,7 @@ class Config:
         values["verbose"] = os.environ.get("TORCHDYNAMO_VERBOSE") == "1"
         values["witness"] = os.environ.get("KIN_WITNESS") == "1"
         values["disable"] = "1" in (os.environ.get("TORCH_COMPILE_DISABLE"), os.environ.get("TORCHDYNAMO_DISABLE"))
-        values["kernels"] = os.environ.get("KINTSUGI_KERNELS", "0") == "1"
+        values["kernels"] = os.environ.get("KINTSUGI_KERNELS") != "0"
         values["async_compile"] = os.environ.get("KINTSUGI_ASYNC") == "1"
         object.__setattr__(self, "_values", values)
         object.__setattr__(self, "_engine", None)

@@ -20,11 +20,15 @@ def _row(variant, graph, version):
             "launch_us": version.get("launch_ns", 0.0) / 1e3, "steps_us": version.get("steps_ns", 0.0) / 1e3}
 
 
+def _count(number, noun):
+    return f"{number} {noun}" if number == 1 else f"{number} {noun}s"
+
+
 def describe(row):
     """A row as one line."""
     where = f"graph {row['graph']} of recording {row['recording']}: "
     if not row["compiled"]:
         return where + "runs step by step" + (f": {row['reason']}" if row["reason"] else "")
-    calls = f"{row['native_calls']} calls in {row['kernels']} kernels, {row['library_calls']} calls of PyTorch's"
+    calls = f"{_count(row['native_calls'], 'call')} in {_count(row['kernels'], 'kernel')}, {row['library_calls']} of PyTorch's"
     tried = f", {row['launch_us']:.1f} us against {row['steps_us']:.1f} us step by step" if row["steps_us"] else ""
     return f"{where}{calls}, compiled in {row['compile_ms']:.1f} ms{tried}"

@@ -1,9 +1,9 @@
-"""Backends by name. All built-in names mean the same engine; a callable gets graphs as torch.fx modules."""
+"""Backends by name. Built-in names mean the engine, with or without kernels; a callable gets graphs as torch.fx modules."""
 
 # name -> meaning; the names of PyTorch's own backends are accepted so that existing scripts run.
 _BUILTIN = {
-    "kintsugi": "the default",
-    "eager": "replays the recorded torch calls as they are",
+    "kintsugi": "the default: recorded calls, graphs of them as kernels where no gradient is wanted",
+    "eager": "replays the recorded torch calls as they are, without kernels: bitwise eager's results",
     "inductor": "alias of kintsugi",
     "aot_eager": "alias of eager",
     "cudagraphs": "alias of kintsugi",

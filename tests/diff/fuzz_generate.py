@@ -3,6 +3,10 @@
 A program is a tree of statements (so that the shrinker can drop parts) that renders to a topic file as in
 tests/corpus: `f` is the compiled function, `arguments(i)` makes the arguments of call i, `mutate(i)` runs before it.
 Expressions are typed, so most programs do not raise; those that do are compared like all others.
+
+No decision hangs on the last digit of a float, so that programs do the same with kernels, which sum in another order: what a
+float is compared with, truncated or rounded to is a bit (MARGIN) away from the round numbers that come out of these
+programs, and no function is asked where it jumps.
 """
 import dataclasses
 import random
@@ -121,6 +125,8 @@ def walk(n):
 OBJ = Obj(1)
 '''
 
+MARGIN = 0.0137
+
 GLOBALS = ("G0", "G1", "GF", "GS", "GT", "GL", "GD", "helper0", "helper1")
 TENSOR, INT, FLOAT, BOOL, STR, LIST, DICT, TENSORS = "tensor int float bool str list dict tensors".split()
 
@@ -167,9 +173,10 @@ class Maker:
         return self.pick(
             lambda: f"({e()} {r.choice('+-*')} {e()})", lambda: f"({e()} {r.choice('+-*')} {e(INT)})",
             lambda: f"({e(FLOAT)} {r.choice('+-*')} {e()})",
-            lambda: f"{e()}.{r.choice(['sin()', 'tanh()', 'neg()', 'relu()', 'abs()', 'clone()', 'flip(0)', 'detach()'])}",
-            lambda: f"torch.{r.choice(['maximum', 'minimum', 'add', 'atan2'])}({e()}, {e()})",
-            lambda: f"torch.where({e()} > {e(INT)}, {e()}, {e()})", lambda: f"torch.full((4,), float({e(INT)}))",
+            lambda: f"{e()}.{r.choice(['clamp(-40, 40).sin()', 'tanh()', 'neg()', 'relu()', 'abs()', 'clone()', 'flip(0)', 'detach()'])}",
+            lambda: r.choice([f"torch.{f}({{}}, {{}})" for f in ("maximum", "minimum", "add")]
+                             + ["torch.atan2({}, 0.5 + {}.abs())"]).format(e(), e()),
+            lambda: f"torch.where({e()} > {MARGIN} + {e(INT)}, {e()}, {e()})", lambda: f"torch.full((4,), float({e(INT)}))",
             lambda: f"({e()} if {e(BOOL)} else {e()})", lambda: f"torch.stack({e(TENSORS)}).sum(0)",
             lambda: f"sum({e(TENSORS)})", lambda: f"functools.reduce(torch.add, {e(TENSORS)})",
             lambda: f"{e()}.view(2, 2).t().reshape(4)", lambda: f"({e()} / (1 + {e()}.abs()))", lambda: "torch.rand(4)",
@@ -185,7 +192,7 @@ class Maker:
             lambda: f"len({e(LIST)})", lambda: f"sum({e(LIST)})", lambda: f"{e(DICT)}.get({e(STR)}, {e()})",
             lambda: f"({e()} if {e(BOOL)} else {e()})", lambda: f"int({e(BOOL)})", lambda: f"len({e(STR)})",
             lambda: f"{e(TENSOR)}.{r.choice(['dim()', 'shape[0]', 'numel()'])}", lambda: f"min({e()}, {e()})",
-            lambda: f"int({e(TENSOR)}.sum().clamp(-9, 9).nan_to_num().item())", lambda: f"max({e(LIST)}, default={e()})",
+            lambda: f"int({e(TENSOR)}.sum().clamp(-9, 9).nan_to_num().item() + {MARGIN})", lambda: f"max({e(LIST)}, default={e()})",
             lambda: f"sum(q for q in {e(LIST)} if q > {e()})", lambda: f"sum(walk({e()} % 4))",
             lambda: f"sorted({e(LIST)} + [1], key=lambda q: -q)[0]", lambda: f"(({e()}) % 5)",
             lambda: self.call(env, INT, d) or e(), lambda: self.attribute(env, INT, d))
@@ -194,7 +201,7 @@ class Maker:
         e = lambda kind=FLOAT: self.expr(env, kind, d)   # noqa: E731
         return self.pick(
             lambda: f"({e()} {self.r.choice('+-*')} {e()})", lambda: f"({e(INT)} / 4)", lambda: f"abs({e()})",
-            lambda: f"{e(TENSOR)}.mean().item()", lambda: f"round({e()}, 2)", lambda: f"float({e(INT)})")
+            lambda: f"{e(TENSOR)}.mean().item()", lambda: f"round({e()} + {MARGIN / 10}, 2)", lambda: f"float({e(INT)})")
 
     def expr_bool(self, env, d):
         e = lambda kind=BOOL: self.expr(env, kind, d)   # noqa: E731
@@ -203,7 +210,7 @@ class Maker:
             lambda: f"({e(INT)} {op} {e(INT)})", lambda: f"(not {e()})",
             lambda: f"({e()} {self.r.choice(['and', 'or'])} {e()})", lambda: f"bool({e(LIST)})",
             lambda: f"({e(STR)} in {e(DICT)})", lambda: f"({e(INT)} in {e(LIST)})", lambda: f"({e(STR)} == {e(STR)})",
-            lambda: f"bool({e(TENSOR)}.sum() > {e(INT)})", lambda: f"(0 <= {e(INT)} < 3)",
+            lambda: f"bool({e(TENSOR)}.sum() > {MARGIN} + {e(INT)})", lambda: f"(0 <= {e(INT)} < 3)",
             lambda: f"isinstance({e(INT)}, int)", lambda: f"any(q > 1 for q in {e(LIST)})",
             lambda: f"hasattr(obj, {self.r.choice(['late', 'k'])!r})" if self.top_level else e(INT) + " > 1")
 
@@ -277,13 +284,13 @@ class Maker:
         e = self.expr(env, TENSOR, 1)
         return Stmt(self.r.choice([
             f"{t}.data.add_({e}.detach().clamp(-2, 2))", f"{t}.detach().mul_(0.5)", f"{t}.detach()[1] = {self.expr(env, INT, 1)}",
-            f"{t}.detach()[{t}.detach() > 2] = 0", f"{t}.detach()[:2].sub_(1)", "GT.copy_(GT.cos())"]))
+            f"{t}.detach()[{t}.detach() > 2 + {MARGIN}] = 0", f"{t}.detach()[:2].sub_(1)", "GT.copy_(GT.cos())"]))
 
     def effect(self, env, depth):
         e = lambda kind: self.expr(env, kind, 2)   # noqa: E731
         obj = "obj" if self.top_level else "OBJ"
         options = [
-            f"print('p', {e(INT)}, {e(STR)})", f"print(f'{{{self.leaf(env, FLOAT)}:.3f}} {{{self.leaf(env, BOOL)}}}')",
+            f"print('p', {e(INT)}, {e(STR)})", f"print(f'{{{self.leaf(env, FLOAT)}:.6f}} {{{self.leaf(env, BOOL)}}}')",
             f"print({e(TENSOR)}.sum().item())", f"LOG.append({e(INT)})", f"LOG.append({e(TENSOR)})", "del LOG[:-4]",
             f"GL.append({e(INT)})", "GL[:] = GL[-5:]", f"GD[{e(STR)}] = {e(INT)}", "GD.pop('a', None)",
             f"{obj}.k = {e(INT)}", f"{obj}.t = {e(TENSOR)}.detach()", f"{obj}.items.append({e(INT)})",
@@ -297,7 +304,7 @@ class Maker:
 
     def condition(self, env):
         if self.r.random() < 0.25:
-            return f"{self.expr(env, TENSOR, 1)}.sum() > {self.r.choice(['0', '1', '-1'])}"
+            return f"{self.expr(env, TENSOR, 1)}.sum() > {MARGIN} + {self.r.choice(['0', '1', '-1'])}"
         return self.expr(env, BOOL, 2)
 
     def branch(self, env, depth):

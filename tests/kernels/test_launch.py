@@ -2,6 +2,9 @@
 
 import contextlib
 import gc
+import os
+import subprocess
+import sys
 import threading
 import warnings
 import weakref
@@ -458,3 +461,26 @@ def test_warnings_of_torchs_kernels(capfd):
                 counts.append(len(caught))
             assert counts == [1, 1]
     assert "degrees of freedom" not in capfd.readouterr().err
+
+
+# -- on by default -------------------------------------------------------------------------------------------------
+
+
+ASK = """
+import torch, kintsugi
+for options in {}, {"backend": "inductor"}, {"backend": "eager"}, {"options": {"kernels": True}}:
+    f = kintsugi.compile(lambda x: (x * 2 + 1).relu() - x, **options)
+    for _ in range(3):
+        f(torch.ones(64, 64))
+    print(len(kintsugi.stats(f)["kernels"]), end=" ")
+"""
+
+
+@pytest.mark.parametrize("setting, printed", [(None, "1 1 0 1"), ("0", "0 0 0 1")])
+def test_on_unless_switched_off(setting, printed):
+    env = {name: value for name, value in os.environ.items() if name != "KINTSUGI_KERNELS"}
+    env["PYTHONPATH"] = os.pathsep.join(filter(None, sys.path))
+    if setting is not None:
+        env["KINTSUGI_KERNELS"] = setting
+    done = subprocess.run([sys.executable, "-c", ASK], capture_output=True, text=True, env=env)
+    assert done.stdout.strip() == printed, done.stderr

@@ -1,4 +1,5 @@
-"""Checks one model: an eager copy and a compiled copy of the same weights, the same data, compared bitwise.
+"""Checks one model: an eager copy and a compiled copy of the same weights, the same data, compared
+as closely as the engine promises (mostly: bit by bit).
 
 Evaluation: several calls with different data. Training: several optimizer steps with dropout active; loss, outputs,
 gradients, parameters after the step, and buffers are compared. In both, the state of the random number generator and
@@ -21,11 +22,11 @@ def seeded(call):
     return result, torch.get_rng_state()
 
 
-def call_both(eager, compiled, args_eager, args_compiled):
+def call_both(eager, compiled, args_eager, args_compiled, close):
     """One call of each; the first difference of results, arguments or random numbers, and how many tensors were seen."""
     (a, rng_a) = seeded(lambda: eager(*args_eager[0], **args_eager[1]))
     (b, rng_b) = seeded(lambda: compiled(*args_compiled[0], **args_compiled[1]))
-    wrong = (difference(a, b) or difference(args_eager, args_compiled, "arguments")
+    wrong = (difference(a, b, close=close) or difference(args_eager, args_compiled, "arguments", close)
              or difference(rng_a, rng_b, "random numbers"))
     return a, b, wrong, count_tensors(a)
 
@@ -44,8 +45,8 @@ def check_eval(entry, engine, calls=CALLS):
     wrong, tensors = None, 0
     with torch.no_grad():
         for i in range(calls):
-            _, _, wrong, seen = call_both(eager, compiled, entry.inputs(i), entry.inputs(i))
-            wrong = wrong or difference(module_state(eager_module), module_state(module, added), "module")
+            _, _, wrong, seen = call_both(eager, compiled, entry.inputs(i), entry.inputs(i), engine.close)
+            wrong = wrong or difference(module_state(eager_module), module_state(module, added), "module", engine.close)
             tensors += seen
             if wrong:
                 wrong = f"call {i}: {wrong}"
@@ -68,14 +69,14 @@ def check_train(entry, engine, steps=STEPS):
     optimizers = [torch.optim.SGD(m.parameters(), lr=0.05, momentum=0.9) for m in modules]
     wrong, tensors = None, 0
     for i in range(steps):
-        a, b, wrong, _ = call_both(modules[0], compiled, entry.training_inputs(i), entry.training_inputs(i))
+        a, b, wrong, _ = call_both(modules[0], compiled, entry.training_inputs(i), entry.training_inputs(i), engine.close)
         losses = take_step(optimizers[0], a), take_step(optimizers[1], b)
         states = [module_state(m, added) for m in modules]
         tensors += sum(isinstance(v, torch.Tensor) for v in states[0].values())
-        wrong = wrong or difference(*losses, "loss") or difference(*states, "module")
+        wrong = wrong or difference(*losses, "loss", engine.close) or difference(*states, "module", engine.close)
         for optimizer in optimizers:
             optimizer.step()
-        wrong = wrong or difference(*(module_state(m, added) for m in modules), "after the step")
+        wrong = wrong or difference(*(module_state(m, added) for m in modules), "after the step", engine.close)
         if wrong:
             wrong = f"step {i}: {wrong}"
             break

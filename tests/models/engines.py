@@ -1,10 +1,13 @@
 """The engines a model run can use: what compiles, and where its numbers come from.
 
-kintsugi: the one under test. stock: torch.compile(backend="eager"), for comparison and to prove that the runner itself
+kintsugi: the one under test, recording and replay alone, every bit as in eager. kintsugi_kernels: with kernels, which sum in another
+order; used even where they are slower. stock: torch.compile(backend="eager"), for comparison and to prove that the runner itself
 works without the extension. eager: no engine at all. stale, ulp, skip_state: engines that are wrong on purpose; the
 runner's own tests use them.
 """
 import torch
+
+import bitwise
 
 
 def size(value):
@@ -27,6 +30,7 @@ def reasons(stats, events):
 
 class Eager:
     name = "eager"
+    close = None   # may floats differ, and by what (bitwise.py); None: not in a bit
 
     def compile(self, function):
         return function
@@ -37,6 +41,8 @@ class Eager:
 
 class Kintsugi:
     name = "kintsugi"
+    close = None
+    kernels = False
 
     def __init__(self):
         import kintsugi
@@ -45,6 +51,8 @@ class Kintsugi:
 
     def compile(self, function):
         self.kintsugi._kintsugi.events()   # those of earlier models
+        self.kintsugi.config.kernels = self.kernels
+        self.kintsugi._kintsugi.set_option("trials", 0)
         return self.kintsugi.compile(function)
 
     def stats(self, compiled):
@@ -61,8 +69,23 @@ class Kintsugi:
         return row
 
 
+class KintsugiKernels(Kintsugi):
+    name = "kintsugi_kernels"
+    close = staticmethod(bitwise.nearly)
+    kernels = True
+
+    def stats(self, compiled):
+        row = super().stats(compiled)
+        rows = self.kintsugi.stats(compiled)["kernels"]
+        row["launches"] = sum(r["launches"] for r in rows)
+        row["native"], row["extern"] = (sum(r[key] for r in rows) for key in ("native_calls", "library_calls"))
+        row["reasons"] += sorted({f"step by step: {r['reason']}" for r in rows if r["reason"]})
+        return row
+
+
 class Stock:
     name = "stock"
+    close = None
 
     def compile(self, function):
         torch._dynamo.reset()
@@ -126,4 +149,4 @@ class SkipState(Eager):
         return call
 
 
-ENGINES = {cls.name: cls for cls in (Kintsugi, Stock, Eager, Stale, Ulp, SkipState)}
+ENGINES = {cls.name: cls for cls in (Kintsugi, KintsugiKernels, Stock, Eager, Stale, Ulp, SkipState)}

@@ -28,6 +28,8 @@ BAD = ("wrong", "raised", "crashed", "hung")
 COLUMNS = [("recordings", "recorded"), ("variants", "variants"), ("graphs", "graphs"), ("breaks", "breaks"), ("deferred_effects", "deferred"),
            ("guards", "guards"), ("ops", "ops"), ("record_ms", "record ms"), ("replays", "replays"),
            ("whole", "whole"), ("exits", "exits"), ("guard_misses", "misses"), ("eager_calls", "eager")]
+# With kernels: calls that are part of kernels, calls that stayed PyTorch's, how often compiled graphs ran.
+KERNEL_COLUMNS = [("native", "native"), ("extern", "extern"), ("launches", "launched")]
 
 
 def read_all(fd, deadline):
@@ -104,12 +106,13 @@ def print_table(rows, engine):
     table = Table(title=f"Models, engine {engine}", box=box.SIMPLE_HEAD)
     table.add_column("model")
     table.add_column("mode")
-    for _, title in COLUMNS:
+    columns = COLUMNS + [column for column in KERNEL_COLUMNS if any(column[0] in row for row in rows)]
+    for _, title in columns:
         table.add_column(title, justify="right")
     table.add_column("verdict")
     for row in rows:
         style = "red" if row["verdict"] in BAD else "yellow" if row["verdict"] == "not replayed" else "green"
-        table.add_row(row["model"], row["mode"], *(cell(row, key) for key, _ in COLUMNS),
+        table.add_row(row["model"], row["mode"], *(cell(row, key) for key, _ in columns),
                       f"[{style}]{row['verdict']}[/{style}]")
     console = Console(width=None if sys.stdout.isatty() else 170)
     console.print(table)
