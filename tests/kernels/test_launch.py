@@ -442,7 +442,7 @@ def test_reports():
     assert row["launches"] == 3 and row["compile_ms"] > 0 and row["reason"] == ""
     found = kintsugi.explain(compiled)(vec())
     assert [{**k, "launches": 3} for k in found.kernels] == [row]
-    assert "Kernels:\n  graph 1 of recording 0: 3 calls in 1 kernels, 0 calls of PyTorch's, compiled in " in str(found)
+    assert "Kernels:\n  graph 1 of recording 0: 3 calls in 1 kernel, 0 of PyTorch's, compiled in " in str(found)
     assert "Kernels:" not in str(kintsugi.explain(fn)(vec()))
 
 
