@@ -40,6 +40,10 @@ def _set_threads(engine, values):
     engine._set_compile_threads(min(values["compile_threads"], 1024))
 
 
+def _set_memory(engine, values):
+    engine._set_kept_memory(min(values["kept_memory_mb"], 1 << 40) << 20)
+
+
 # name: (default, check, what is accepted, known to the engine or the function that tells it, meaning)
 _ROWS = {
     "strict_breaks": (False, _flag, "True or False", True, "report deferred effects (print, logging) as graph breaks"),
@@ -60,6 +64,8 @@ _ROWS = {
                   "folder for compiled kernels (KINTSUGI_CACHE_DIR; empty: none)"),
     "cache_limit_mb": (512, _count, "a number from 0 on", _set_cache,
                        "megabytes of compiled kernels kept on disk, those used last; 0: no limit"),
+    "kept_memory_mb": (1024, _count, "a number from 0 on", _set_memory,
+                       "megabytes of large outputs and intermediates kept for the next call; 0: none"),
     "compile_threads": (0, _count, "a number from 0 on", _set_threads,
                         "threads that compile kernels; 0: as many as PyTorch computes with"),
 }

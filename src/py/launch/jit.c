@@ -4,6 +4,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "core/blocks/blocks.h"
 #include "py/launch/launch_priv.h"
 
 static struct {
@@ -101,6 +102,16 @@ void
 kin_launch_set_threads(uint32_t threads)
 {
     process.threads = threads;
+}
+
+PyObject *
+kin_launch_memory(void)
+{
+    kin_blocks_stats s;
+    kin_blocks_count(&s);
+    return Py_BuildValue("{s:n,s:I,s:n,s:I,s:K,s:K,s:K}", "kept_bytes", (Py_ssize_t)s.kept, "kept", s.nkept, "used_bytes",
+                         (Py_ssize_t)s.used, "used", s.nused, "taken", (unsigned long long)s.taken, "reused",
+                         (unsigned long long)s.reused, "given_back", (unsigned long long)s.dropped);
 }
 
 PyObject *

@@ -32,6 +32,8 @@ bool kin_launch_set_cache(const char *folder, uint64_t limit);
 void kin_launch_set_threads(uint32_t threads);
 /* New dict {target, kernels, compiled, from_memory, from_disk, cache, ...} of this process; NULL with an exception. */
 PyObject *kin_launch_totals(void);
+/* Large blocks that this process keeps and uses, as a dict (core/blocks). */
+PyObject *kin_launch_memory(void);
 /* For tests: "llvm", "memory" or "" fail from now on. */
 bool kin_launch_set_fault(const char *name);
 

@@ -12,6 +12,8 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "core/blocks/blocks.h"
+#include "py/aten/block.h"
 #include "py/aten/make.h"
 #include "py/aten/tensor.h"
 #include "py/aten/warn.h"
@@ -27,7 +29,7 @@ typedef struct {
     const launch_inputs *inputs;
     void **data;        /* by buffer */
     PyObject **tensors; /* by buffer, owned */
-    void *arena;
+    void *arena, *block; /* block: the arena, when it is one of core/blocks */
     bool acted;         /* an operator with effects ran */
     bool warned;        /* an operator warned, without having been heard */
     bool invalid;       /* a NaN may have been lost */
@@ -44,6 +46,15 @@ input_tensor(const launch_inputs *inputs, uint32_t index)
     return index < inputs->n ? inputs->in[inputs->input_of[index]] : inputs->values[index - inputs->n];
 }
 
+/* In a block that was used before, if it is large. */
+static PyObject *
+new_output(const kin_buf *buf)
+{
+    kin_dtype dtype = (kin_dtype)buf->dtype;
+    PyObject *tensor = kin_tensor_in_block(dtype, buf->ndim, buf->sizes, buf->strides, buf->bytes);
+    return tensor != NULL ? tensor : kin_tensor_new(dtype, buf->ndim, buf->sizes, buf->strides, false);
+}
+
 static bool
 open_buffer(running *r, uint32_t b)
 {
@@ -54,9 +65,7 @@ open_buffer(running *r, uint32_t b)
         if (r->tensors[b] == NULL)
             return true;
         break;
-    case KIN_BUF_OUTPUT:
-        r->tensors[b] = kin_tensor_new((kin_dtype)buf->dtype, buf->ndim, buf->sizes, buf->strides, false);
-        break;
+    case KIN_BUF_OUTPUT: r->tensors[b] = new_output(buf); break;
     case KIN_BUF_TEMP:
         r->data[b] = (char *)r->arena + buf->offset;
         return true;
@@ -77,6 +86,9 @@ take_arena(running *r)
 {
     if (r->p->arena == 0)
         return true;
+    r->arena = r->block = kin_block_take(r->p->arena);
+    if (r->arena != NULL)
+        return true;
     r->arena = r->lp->arena;
     r->lp->arena = NULL;
     if (r->arena == NULL)
@@ -84,10 +96,13 @@ take_arena(running *r)
     return r->arena != NULL;
 }
 
+/* A large one may serve the next program that runs. */
 static void
 give_arena(running *r)
 {
-    if (r->lp->arena == NULL)
+    if (r->block != NULL)
+        kin_block_give(r->block);
+    else if (r->lp->arena == NULL)
         r->lp->arena = r->arena;
     else
         free(r->arena);

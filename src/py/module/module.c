@@ -6,6 +6,7 @@
 #include <stddef.h>
 #include <string.h>
 
+#include "core/blocks/blocks.h"
 #include "core/diag/breaks.h"
 #include "py/guardeval/guard.h"
 #include "py/launch/launch.h"
@@ -178,6 +179,7 @@ reset(PyObject *module, PyObject *unused)
     }
     Py_DECREF(all);
     st->aten_failed = false;
+    kin_blocks_clear();
     kin_log_reset(st);
     Py_RETURN_NONE;
 }
@@ -346,6 +348,22 @@ kernel_totals(PyObject *module, PyObject *unused)
 }
 
 static PyObject *
+memory_totals(PyObject *module, PyObject *unused)
+{
+    return kin_launch_memory();
+}
+
+static PyObject *
+set_kept_memory(PyObject *module, PyObject *number)
+{
+    unsigned long long bytes = PyLong_AsUnsignedLongLong(number);
+    if (PyErr_Occurred())
+        return NULL;
+    kin_blocks_set_limit((size_t)bytes);
+    Py_RETURN_NONE;
+}
+
+static PyObject *
 set_fault(PyObject *module, PyObject *name)
 {
     const char *text = PyUnicode_AsUTF8(name);
@@ -372,6 +390,8 @@ static PyMethodDef module_methods[] = {
     {"_set_cache", set_cache, METH_VARARGS, "_set_cache(folder or None, limit in bytes, 0 = none)"},
     {"_set_compile_threads", set_threads, METH_O, "How many threads compile kernels; 0: as many as torch uses."},
     {"_set_fault", set_fault, METH_O, "For tests: 'llvm' or 'memory' fails from now on; '' nothing."},
+    {"memory_totals", memory_totals, METH_NOARGS, "Large blocks of memory: kept for the next call, in use."},
+    {"_set_kept_memory", set_kept_memory, METH_O, "Bytes of large blocks that may be kept."},
     {"kernel_totals", kernel_totals, METH_NOARGS, "What was compiled in this process, and where kernels came from."},
     {"_rebuild", rebuild, METH_VARARGS, "For pickle: kintsugi.compile(fn, **kwargs)."},
     {NULL, NULL, 0, NULL},

@@ -1,0 +1,34 @@
+/* Large blocks of memory, kept when they are given back: the pages of a fresh one cost several times what a kernel needs to
+ * fill it. Any thread may call; nothing here runs anybody else's code.
+ *
+ * What is kept is bounded (`limit`, and a small share for blocks whose pages cannot cheaply be offered to the kernel), goes after
+ * some seconds without use, and is the kernel's to take when memory is short (MADV_FREE). A block comes back by the address it was
+ * taken at.
+ */
+#ifndef KIN_BLOCKS_BLOCKS_H
+#define KIN_BLOCKS_BLOCKS_H
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+enum { KIN_BLOCK_LEAST = 1 << 20 /* below it malloc keeps pages well enough */ };
+
+/* At least `bytes`, at a multiple of 64, contents undefined. NULL: bytes is less than KIN_BLOCK_LEAST, keeping is switched
+ * off (limit 0), or there is no memory. */
+void *kin_block_take(size_t bytes);
+/* Of kin_block_take. */
+void kin_block_give(void *block);
+/* Bytes that may be kept; what is too much goes. */
+void kin_blocks_set_limit(size_t limit);
+/* All that is not in use goes. */
+void kin_blocks_clear(void);
+
+typedef struct {
+    uint64_t taken, reused, dropped; /* takes, those that found a block, blocks unmapped */
+    size_t kept, used;               /* bytes */
+    uint32_t nkept, nused;
+} kin_blocks_stats;
+void kin_blocks_count(kin_blocks_stats *out);
+
+#endif

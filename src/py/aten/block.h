@@ -1,0 +1,15 @@
+/* Tensors over large blocks that are kept (core/blocks): outputs of compiled graphs. To everybody they are tensors as torch makes
+ * them: their storage can be resized, shared, moved; when it lets go of its memory, whenever and in whichever thread, the
+ * block comes back.
+ */
+#ifndef KIN_PY_ATEN_BLOCK_H
+#define KIN_PY_ATEN_BLOCK_H
+
+#include "core/ir/ir.h"
+#include <Python.h>
+
+/* A new tensor with undefined contents, `bytes` from its first to its last element. NULL without an exception: there is no such
+ * block, or this build of torch keeps its storages otherwise than expected. */
+PyObject *kin_tensor_in_block(kin_dtype dtype, unsigned ndim, const int64_t *sizes, const int64_t *strides, size_t bytes);
+
+#endif
