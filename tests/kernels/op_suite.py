@@ -80,18 +80,44 @@ def samples_of(torch, op, dtype, count):
                 yield f"{i} special values", special_values(torch, sample.input.contiguous()), sample.args, sample.kwargs
 
 
-def make_function(op):
+def copies(value, name):
+    """The text of an expression that copies every tensor in `name`, which is built as `value` is."""
     import torch
 
-    def copied(value):
-        # A second call, so that there is a graph to compile even where the operator is one call.
-        if isinstance(value, torch.Tensor):
-            return value.clone()
-        return [copied(part) for part in value] if isinstance(value, (tuple, list)) else value
+    # A second call, so that there is a graph to compile even where the operator is one call.
+    if isinstance(value, torch.Tensor):
+        return f"{name}.clone()"
+    if isinstance(value, (tuple, list)):
+        return "(" + "".join(copies(part, f"{name}[{i}]") + ", " for i, part in enumerate(value)) + ")"
+    return name
 
-    def call(input, args, kwargs):
-        return copied(op(input, *args, **kwargs))
-    return call
+
+def spelled(value, names, tensors):
+    """The text of an expression for a sample's argument: tensors become parameters, other things constants of `names`."""
+    import torch
+
+    if isinstance(value, torch.Tensor):
+        tensors.append(value)
+        return f"t{len(tensors) - 1}"
+    if type(value) in (tuple, list):
+        inside = "".join(spelled(part, names, tensors) + ", " for part in value)
+        return f"({inside})" if type(value) is tuple else f"[{inside}]"
+    if value is None or type(value) in (bool, int, str):
+        return repr(value)
+    name = f"c{len(names)}"
+    names[name] = value
+    return name
+
+
+def make_function(op, input, args, kwargs, result):
+    """(the operator and copies of what it gives as a function of tensors, without a loop; the tensors).
+    `result` is an example."""
+    names, tensors = {"op": op}, []
+    words = [spelled(value, names, tensors) for value in (input, *args)]
+    words += [f"{key}={spelled(value, names, tensors)}" for key, value in kwargs.items()]
+    parameters = ", ".join(f"t{i}" for i in range(len(tensors)))
+    exec(f"def call({parameters}):\n    r = op({', '.join(words)})\n    return {copies(result, 'r')}\n", names)
+    return names["call"], tensors
 
 
 def kernel_state(compiled):
@@ -106,7 +132,7 @@ def kernel_state(compiled):
     reasons = sorted({version["reason"] for version in made if not version["compiled"]})
     if reasons:
         return "steps", reasons[0]
-    return ("library" if any(version.get("externs") for version in made) else "native"), ""
+    return ("library" if any(version.get("extern") for version in made) else "native"), ""
 
 
 def same(torch, wanted, got):
@@ -144,11 +170,14 @@ def check_sample(op, name, input, args, kwargs):
     import kintsugi
     import torch
 
-    fn = make_function(op)
     undefined = any(part in name for part in UNDEFINED)
     try:
         torch.manual_seed(3)
-        wanted = tensors_of(fn(*fresh((input, args, kwargs))))
+        again = fresh((input, args, kwargs))
+        result = op(again[0], *again[1], **again[2])
+        fn, tensors = make_function(op, input, args, kwargs, result)
+        torch.manual_seed(3)
+        wanted = tensors_of(fn(*fresh(tensors)))
     except Exception:
         return None
     kintsugi.reset()
@@ -156,7 +185,7 @@ def check_sample(op, name, input, args, kwargs):
     for turn in range(3):
         torch.manual_seed(3)
         try:
-            got = tensors_of(compiled(*fresh((input, args, kwargs))))
+            got = tensors_of(compiled(*fresh(tensors)))
         except Exception as error:
             return "raised", "", f"call {turn}: {type(error).__name__}: {str(error)[:150]}"
         wrong = None if undefined else same(torch, wanted, got)

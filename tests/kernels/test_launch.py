@@ -484,3 +484,16 @@ def test_on_unless_switched_off(setting, printed):
         env["KINTSUGI_KERNELS"] = setting
     done = subprocess.run([sys.executable, "-c", ASK], capture_output=True, text=True, env=env)
     assert done.stdout.strip() == printed, done.stderr
+
+
+SIZE, OTHER = 2, torch.randn(4, 6)
+
+
+@pytest.mark.parametrize("fn", [
+    lambda x: x.view((SIZE, 12)).sin() + 1,
+    lambda x: x.view([SIZE, 12]).sin() + 1,
+    lambda x: torch.cat([OTHER, x], SIZE - 1).sin() + 1,
+])
+def test_arguments_built_before_the_graph_of_values_used_nowhere_else(fn):
+    with torch.no_grad():
+        check(fn, mat)

@@ -484,10 +484,26 @@ place_on_meta(const capturing *c, PyObject *kwargs)
     return PyDict_GetItem(kwargs, T.s_device) != NULL || PyDict_SetItem(kwargs, T.s_device, T.meta) == 0;
 }
 
+/* Meta kernels would import torch._dynamo for nothing (kintsugi/_meta.py). */
+static void
+prepare_kernels(void)
+{
+    static bool prepared;
+    if (prepared)
+        return;
+    prepared = true;
+    PyObject *module = PyImport_ImportModule("kintsugi._meta");
+    PyObject *done = module == NULL ? NULL : PyObject_CallMethod(module, "prepare", NULL);
+    Py_XDECREF(done);
+    Py_XDECREF(module);
+    PyErr_Clear();
+}
+
 /* What the call gives, learned by calling the operator on twins. */
 static PyObject *
 results_by_twins(capturing *c, const kin_capture_call *call)
 {
+    prepare_kernels();
     PyObject *args = twin_of(c, call->args), *kwargs = args == NULL ? NULL : twins_of_kwargs(c, call->kwargs);
     PyObject *result = kwargs != NULL && place_on_meta(c, kwargs) ? PyObject_Call(call->op, args, kwargs) : NULL;
     PyObject *made = result == NULL ? NULL : wrap_result(c, call, result);

@@ -1,11 +1,24 @@
 /* Launching a unit (units.h): one call of what the backend made of it, in place of its steps. */
 #include "py/replay/replay_priv.h"
 
+static PyObject *
+held_value(const kin_run *r, const kin_held *held)
+{
+    PyObject *holder = held->in == 0 ? NULL : kin_run_value(r, held->in);
+    if (holder == NULL || !(PyTuple_CheckExact(holder) || PyList_CheckExact(holder)))
+        return NULL;
+    return held->at < (size_t)PySequence_Fast_GET_SIZE(holder) ? PySequence_Fast_GET_ITEM(holder, held->at) : NULL;
+}
+
 void
 kin_run_inputs(const kin_run *r, const kin_unit *unit, uint32_t narrived, PyObject **values)
 {
-    for (uint32_t i = 0; i < unit->nin; i++)
-        values[unit->order[i]] = i < narrived ? kin_run_value(r, unit->in[unit->order[i]]) : NULL;
+    for (uint32_t i = 0; i < unit->nin; i++) {
+        uint32_t k = unit->order[i];
+        values[k] = i < narrived ? kin_run_value(r, unit->in[k]) : NULL;
+        if (i < narrived && values[k] == NULL)
+            values[k] = held_value(r, &unit->held[k]);
+    }
 }
 
 static kin_launch

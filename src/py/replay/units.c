@@ -482,6 +482,23 @@ order_inputs(const kin_trace *t, kin_unit *unit, uint32_t nin)
     return true;
 }
 
+/* The last use of a value may be that it became part of an argument, before the unit begins. */
+static bool
+find_holders(const kin_trace *t, kin_unit *unit, uint32_t nin)
+{
+    unit->held = calloc(nin + 1, sizeof *unit->held);
+    for (uint32_t i = 0; unit->held != NULL && i < unit->first; i++) {
+        const kin_step *s = &t->steps.at[i];
+        if ((s->kind != KIN_STEP_BUILD_TUPLE && s->kind != KIN_STEP_BUILD_LIST) || !is_as_built(t, s->out, unit->first))
+            continue;
+        for (uint32_t k = 0; k < nin; k++)
+            for (uint32_t a = 0; a < s->nargs; a++)
+                if (t->vids.at[s->args + a] == unit->in[k])
+                    unit->held[k] = (kin_held){s->out, a};
+    }
+    return unit->held != NULL;
+}
+
 kin_status
 kin_unit_set(const kin_variant *v, kin_units *units, uint32_t u, const kin_vid *in, uint32_t nin, const kin_vid *out,
              uint32_t nout, kin_launcher *launcher)
@@ -492,7 +509,8 @@ kin_unit_set(const kin_variant *v, kin_units *units, uint32_t u, const kin_vid *
             return KIN_BREAK;
     unit->in = copy_vids(in, nin);
     unit->out = copy_vids(out, nout);
-    if (unit->in == NULL || unit->out == NULL || !order_inputs(&v->trace, unit, nin))
+    if (unit->in == NULL || unit->out == NULL || !order_inputs(&v->trace, unit, nin) ||
+        !find_holders(&v->trace, unit, nin))
         return KIN_NOMEM;
     unit->nin = nin;
     unit->nout = nout;
@@ -521,6 +539,7 @@ kin_units_release(kin_units *units)
         free(unit->runs);
         free(unit->order);
         free(unit->arrives);
+        free(unit->held);
         kin_launcher_release(unit->launcher);
     }
     kin_vec_deinit(&units->at);

@@ -43,6 +43,12 @@ typedef struct kin_launcher {
     void (*free)(struct kin_launcher *self);
 } kin_launcher;
 
+/* A list or tuple that was built before the unit has the value. */
+typedef struct kin_held {
+    kin_vid in; /* 0: none */
+    uint32_t at;
+} kin_held;
+
 typedef struct kin_unit {
     uint32_t first, last;  /* steps */
     uint32_t nin, nout, nbuilds;
@@ -53,6 +59,7 @@ typedef struct kin_unit {
     uint32_t nearly;       /* so many inputs are there at its first call: in[order[0]], ... */
     uint32_t *order;       /* numbers of inputs as they come into being */
     uint32_t *arrives;     /* by place in `order`: the step behind which it is there */
+    struct kin_held *held; /* by input: where else it is found, if its slot was released */
     uint8_t *runs;         /* by step, from first: does it have a part in what the calls get? Set by kin_unit_bounds */
     bool drops;            /* values that only the snapshot of RETURN mentions are not made */
     bool passes_sunk;      /* steps inside would change sunk objects, had these been built */
