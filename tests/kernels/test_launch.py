@@ -370,13 +370,46 @@ def test_autocast():
 def test_slower_versions_are_dropped():
     engine.set_option("trials", 3)
     compiled = kintsugi.compile(lambda x: (x + 1).sin() * 2)
-    for _ in range(6):
+    for _ in range(9):
         x = vec()
         same(compiled(x), (x + 1).sin() * 2)
     (version,) = versions(compiled)
     assert version["steps_ns"] > 0 and version["launch_ns"] > 0
     assert version["compiled"] == (version["launch_ns"] <= version["steps_ns"])
     assert version["compiled"] or "faster" in version["reason"]
+
+
+def test_trials_run_nothing_twice():
+    """Steps and launches take turns: what is compared is the work of different calls."""
+    engine.set_option("trials", 3)
+    compiled = kintsugi.compile(lambda x: x.cumprod(0).sin().sort(0).values)
+    x, counts = mat(), []
+    for _ in range(12):
+        with torch.profiler.profile() as profile:
+            result = compiled(x)
+        counts.append(sum(row.count for row in profile.key_averages() if row.key == "aten::sort"))
+        same(result, x.cumprod(0).sin().sort(0).values)
+    assert counts[2:] == [1] * 10, counts   # the second call captures
+    (version,) = versions(compiled)
+    assert "aten.sort" in version["aten"] and version["steps_ns"] > 0
+
+
+def test_steps_in_place_of_a_launch_give_the_same_objects():
+    engine.set_option("trials", 50)
+
+    def fn(x):
+        parts = (x + 1).split(2)
+        same_again = parts[0].contiguous()
+        return parts, same_again, x.view(-1), (x * 2).sin()
+    compiled = kintsugi.compile(fn)
+    for _ in range(9):
+        x = mat()
+        parts, again, view, double = compiled(x)
+        same(parts, fn(x)[0])
+        assert again is parts[0] and view.data_ptr() == x.data_ptr()
+        assert parts[1].data_ptr() == parts[0].data_ptr() + 4 * parts[0].numel()
+        same(double, (x * 2).sin())
+    assert any(version["steps_ns"] > 0 for version in versions(compiled)), versions(compiled)
 
 
 def check_around(fn, *around, launched):

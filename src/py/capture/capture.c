@@ -351,26 +351,69 @@ now(void)
     return (double)t.tv_sec * 1e9 + (double)t.tv_nsec;
 }
 
-double
-kin_capture_repeat(const kin_variant *v, const kin_unit *unit, PyObject *const *in)
+/* Values that are made inside and that nobody wants behind the unit go as soon as they do in a replay: the peak is eager's. */
+static void
+free_dead(stepper *x, const kin_step *s, const uint8_t *keep)
+{
+    const kin_vid *vids = x->t->vids.at + s->frees;
+    for (uint32_t i = 0; i < s->nfrees; i++) {
+        const kin_val *val = &x->t->vals.at[vids[i]];
+        if (!keep[vids[i]] && val->kind == KIN_VAL_STEP && val->step >= x->unit->first)
+            Py_CLEAR(x->slots[vids[i]]);
+    }
+}
+
+static bool
+do_steps(stepper *x)
+{
+    uint8_t *keep = calloc(x->t->vals.len, 1);
+    bool ok = keep != NULL;
+    for (uint32_t i = 0; ok && i < x->unit->nout; i++)
+        keep[x->unit->out[i]] = 1;
+    for (uint32_t i = 0; ok && i < x->unit->nin; i++)
+        Py_XSETREF(x->slots[x->unit->in[i]], Py_NewRef(x->in[i]));
+    for (uint32_t i = x->unit->first; ok && i <= x->unit->last; i++) {
+        const kin_step *s = &x->t->steps.at[i];
+        if (x->unit->runs[i - x->unit->first] && s->kind != KIN_STEP_CHECK)
+            ok = provide(x, s, 0) && run_one(x, s);
+        free_dead(x, s, keep);
+    }
+    free(keep);
+    return ok;
+}
+
+static bool
+give_outputs(stepper *x, PyObject **out)
+{
+    bool ok = true;
+    for (uint32_t i = 0; i < x->unit->nout; i++)
+        ok = ok && x->slots[x->unit->out[i]] != NULL;
+    for (uint32_t i = 0; ok && i < x->unit->nout; i++)
+        out[i] = Py_NewRef(x->slots[x->unit->out[i]]);
+    return ok;
+}
+
+kin_launch
+kin_capture_do(const kin_variant *v, const kin_unit *unit, PyObject *const *in, PyObject **out, double *ns)
 {
     stepper x = {.v = v, .t = &v->trace, .unit = unit, .in = in};
     surroundings around = {0};
-    bool warned = false; /* a kernel of torch itself may warn: once is enough */
+    kin_warning_catch catch;
+    bool warned = false;
+    kin_warnings_begin(&catch);
     bool ok = (x.slots = calloc(v->trace.vals.len, sizeof *x.slots)) != NULL && hide_warnings(&around, &warned);
     double start = now();
-    for (uint32_t i = 0; ok && i < unit->nin; i++)
-        Py_XSETREF(x.slots[unit->in[i]], Py_NewRef(in[i]));
-    for (uint32_t i = unit->first; ok && i <= unit->last; i++) {
-        const kin_step *s = &x.t->steps.at[i];
-        if (unit->runs[i - unit->first] && s->kind != KIN_STEP_CHECK)
-            ok = provide(&x, s, 0) && run_one(&x, s);
-    }
-    double taken = now() - start;
-    PyErr_Clear();
+    ok = ok && do_steps(&x);
+    *ns = now() - start;
+    warned = kin_warnings_end(&catch) || warned; /* heard when the steps run at their place */
+    kin_launch done = ok && !warned && give_outputs(&x, out) ? KIN_LAUNCH_DONE : KIN_LAUNCH_NOT;
+    if (PyErr_Occurred() && !PyErr_ExceptionMatches(PyExc_Exception))
+        done = KIN_LAUNCH_RAISED; /* the user interrupts */
+    else
+        PyErr_Clear();
     restore(&around);
     end(&x);
-    return ok && !warned ? taken : 0;
+    return done;
 }
 
 void

@@ -43,9 +43,10 @@ kin_status kin_capture_init(void) KIN_MUST_CHECK;
 /* in: the unit's inputs. KIN_BREAK: see reason. Never leaves an exception. */
 kin_status kin_capture_run(const kin_variant *v, const kin_unit *unit, PyObject *const *in, const kin_capture_hints *hints,
                            kin_capture *out) KIN_MUST_CHECK;
-/* Runs the steps on the inputs themselves and drops what they give: what a launch has to be faster than, in nanoseconds. 0: it
- * cannot be done. For units that were captured and draw no random numbers. */
-double kin_capture_repeat(const kin_variant *v, const kin_unit *unit, PyObject *const *in);
+/* Runs the steps on the inputs themselves, one after the other, in place of a launch, and says how long they took: what a launch
+ * has to be faster than. NOT: something stands in the way (a warning, an error), to be met by the steps at their place. For
+ * units that were captured and have no effects. */
+kin_launch kin_capture_do(const kin_variant *v, const kin_unit *unit, PyObject *const *in, PyObject **out, double *ns);
 void kin_capture_deinit(kin_capture *c);
 /* Number of a stand-in; UINT32_MAX: it is none. */
 uint32_t kin_capture_number(PyObject *obj);

@@ -50,7 +50,8 @@ typedef struct {
     uint32_t nnative, nextern, failures, nans;
     kin_compile_stats stats;
     double capture_ns, lower_ns, total_ns; /* of compiling */
-    uint32_t tried;       /* comparisons made */
+    bool warm, trusted;   /* it was launched once; it is not compared with the steps any more */
+    uint32_t nlaunches, nsteps; /* so many were timed */
     double launch_ns, steps_ns; /* the best of them */
 } launch_version;
 

@@ -41,39 +41,77 @@ say_full(kernel_launcher *self)
     launch_say(&self->context, self->unit, "its inputs changed their kind too often");
 }
 
-/* The launches of the first calls are compared with the steps, which are run as well; whichever is slower is not used any
- * more. The first comparison only warms up. */
-static kin_launch
-try_out(kernel_launcher *self, launch_version *version, kin_variant *v, const kin_unit *unit, PyObject *const *in,
-        PyObject **out)
+/* Launches of the first calls take turns with the steps, done as a launch would do them, so that nothing runs twice; whichever is
+ * slower is not used any more. The first launch only warms up. */
+
+static void
+keep_least(double *least, uint32_t *n, double ns)
 {
-    if (launch_acts(version)) {
-        version->tried = self->context.trials;
-        return launch_run(self, version, in, out);
-    }
-    bool steps_first = version->tried % 2 != 0; /* the second finds the inputs in the caches */
-    double steps = steps_first ? kin_capture_repeat(v, unit, in) : 0;
-    uint64_t renewals = launch_renewals(version);
-    double start = launch_now();
-    kin_launch done = launch_run(self, version, in, out);
-    double launch = launch_now() - start;
-    if (done != KIN_LAUNCH_DONE || (version->tried > 0 && renewals != launch_renewals(version)))
-        return done;
-    if (!steps_first)
-        steps = kin_capture_repeat(v, unit, in);
-    if (version->tried <= 1 || launch < version->launch_ns)
-        version->launch_ns = launch;
-    if (version->tried <= 1 || steps < version->steps_ns)
-        version->steps_ns = steps;
-    version->tried++;
-    if (steps == 0)
-        version->tried = self->context.trials; /* they cannot be compared */
-    if (version->tried < self->context.trials || steps == 0 || version->launch_ns <= version->steps_ns || !launch_drop(version))
-        return done;
+    *least = *n == 0 || ns < *least ? ns : *least;
+    (*n)++;
+}
+
+/* Is there no doubt any more? A machine that is busy may spoil single numbers, so that what is lost by a wrong answer counts:
+ * nothing much if the launch was clearly ahead. */
+static bool
+is_decided(const kernel_launcher *self, const launch_version *version)
+{
+    enum { FEW = 2 };
+    uint32_t n = version->nsteps < version->nlaunches ? version->nsteps : version->nlaunches;
+    return n >= self->context.trials || (n >= FEW && version->launch_ns < 0.9 * version->steps_ns);
+}
+
+static void
+decide(kernel_launcher *self, launch_version *version)
+{
+    if (!is_decided(self, version))
+        return;
+    version->trusted = true;
+    if (version->launch_ns <= version->steps_ns || !launch_drop(version))
+        return;
     snprintf(version->reason, sizeof version->reason, "its steps are faster: %.1f us, launched %.1f us",
              version->steps_ns / 1e3, version->launch_ns / 1e3);
     launch_say(&self->context, self->unit, version->reason);
+}
+
+static kin_launch
+try_steps(kernel_launcher *self, launch_version *version, kin_variant *v, const kin_unit *unit, PyObject *const *in,
+          PyObject **out)
+{
+    double ns;
+    kin_launch done = kin_capture_do(v, unit, in, out, &ns);
+    if (done == KIN_LAUNCH_DONE)
+        keep_least(&version->steps_ns, &version->nsteps, ns);
+    else
+        version->trusted = true; /* they cannot be compared */
+    decide(self, version);
     return done;
+}
+
+static kin_launch
+try_launch(kernel_launcher *self, launch_version *version, PyObject *const *in, PyObject **out)
+{
+    uint64_t renewals = launch_renewals(version);
+    double start = launch_now();
+    kin_launch done = launch_run(self, version, in, out);
+    double ns = launch_now() - start;
+    if (done != KIN_LAUNCH_DONE || (version->warm && renewals != launch_renewals(version)))
+        return done;
+    if (version->warm)
+        keep_least(&version->launch_ns, &version->nlaunches, ns);
+    version->warm = true;
+    decide(self, version);
+    return done;
+}
+
+static kin_launch
+launch_or_try(kernel_launcher *self, launch_version *version, kin_variant *v, const kin_unit *unit, PyObject *const *in,
+              PyObject **out)
+{
+    if (version->trusted || self->context.trials == 0 || launch_acts(version))
+        return launch_run(self, version, in, out);
+    return version->warm && version->nsteps <= version->nlaunches ? try_steps(self, version, v, unit, in, out)
+                                                                  : try_launch(self, version, in, out);
 }
 
 static kin_launch
@@ -93,8 +131,7 @@ run_kernels(kin_launcher *base, kin_variant *v, const kin_unit *unit, PyObject *
         launch_compile_ready(self, version, v, unit, in);
     if (version == NULL || version->code == NULL)
         return KIN_LAUNCH_NOT;
-    return version->tried < self->context.trials ? try_out(self, version, v, unit, in, out)
-                                                 : launch_run(self, version, in, out);
+    return launch_or_try(self, version, v, unit, in, out);
 }
 
 /* -- units whose calls wait ---------------------------------------------------------------------------------------- */
@@ -177,8 +214,7 @@ run_chosen_kernels(kin_launcher *base, void *chosen, kin_variant *v, const kin_u
     launch_version *version = chosen;
     if (self->gone[0] != 0 || version->code == NULL || version->again || kin_modes_active() || kin_ambient_special())
         return KIN_LAUNCH_NOT;
-    return version->tried < self->context.trials ? try_out(self, version, v, unit, in, out)
-                                                 : launch_run(self, version, in, out);
+    return launch_or_try(self, version, v, unit, in, out);
 }
 
 static int

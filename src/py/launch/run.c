@@ -613,6 +613,14 @@ fail(running *r, kernel_launcher *self, launch_version *version)
     return KIN_LAUNCH_NOT;
 }
 
+static void
+forget_trials(launch_version *version)
+{
+    version->warm = version->trusted = false;
+    version->nlaunches = version->nsteps = 0;
+    version->launch_ns = version->steps_ns = 0;
+}
+
 /* Weights did not stay as they were: compiled anew at the next call, without counting on that. */
 static void
 give_up_frozen(kernel_launcher *self, launch_version *version)
@@ -623,7 +631,7 @@ give_up_frozen(kernel_launcher *self, launch_version *version)
     if (!launch_drop(version))
         return;
     version->again = true;
-    version->tried = 0;
+    forget_trials(version);
 }
 
 kin_launch
