@@ -82,8 +82,8 @@ all_const(rec *r, const rec_args *a)
 
 /* Pure on constants; else asked again at replay when every operand is a builtin value. Tensors in a container are
  * computed with (sum, max): not asked. */
-static bool
-model_pure(rec *r, const rec_args *a)
+bool
+rec_model_pure(rec *r, const rec_args *a)
 {
     if (all_const(r, a)) {
         rec_drop(r, a->ndrop);
@@ -113,7 +113,7 @@ model_number(rec *r, const rec_args *a)
         plain = kin_is_tensor(obj) ? kin_is_plain_tensor(obj) : rec_can_const(r, a->args[i]) && rec_is_value(obj);
     }
     if (!tensor || !plain)
-        return model_pure(r, a);
+        return rec_model_pure(r, a);
     for (uint32_t i = 0; i < a->npos; i++)
         if (kin_is_tensor(O(r, a->args[i])))
             rec_need_type(r, a->args[i]);
@@ -124,7 +124,7 @@ model_number(rec *r, const rec_args *a)
     return true;
 }
 
-/* Like model_pure, but the result is a new mutable object each time. */
+/* Like rec_model_pure, but the result is a new mutable object each time. */
 static bool
 model_fresh(rec *r, const rec_args *a)
 {
@@ -132,21 +132,6 @@ model_fresh(rec *r, const rec_args *a)
         return false;
     kin_vid out = rec_model_step(r, a, KIN_STEP_PURE);
     rec_make_fresh(r, out, FRESH_OTHER, NULL, 0, false);
-    return true;
-}
-
-/* Reads the outside world or hidden state, or acts on it; runs no Python code. */
-static bool
-model_ask(rec *r, const rec_args *a)
-{
-    if (rec_any_tensor(r, a->args, a->npos + a->nkw))
-        return false;
-    PyObject *obj = O(r, a->callee);
-    int row = rec_effect_row(obj);
-    bool acts = row == KIN_ROW_FILE_ACCESS || strcmp(rec_callable_name(obj), "sleep") == 0;
-    kin_vid out = rec_model_step(r, a, acts ? KIN_STEP_EFFECT : 0);
-    if (row >= 0 && r->opt->strict_breaks)
-        rec_break(r, r->t->vals.at[out].step, row);
     return true;
 }
 
@@ -296,7 +281,7 @@ model_str(rec *r, const rec_args *a)
     PyObject *obj = a->npos == 1 && a->nkw == 0 ? O(r, a->args[0]) : NULL;
     if (obj == NULL || !PyType_Check(obj) || Py_TYPE(obj)->tp_repr != PyType_Type.tp_repr ||
         Py_TYPE(obj)->tp_str != PyType_Type.tp_str || rec_need_const(r, a->args[0]) == 0)
-        return model_pure(r, a);
+        return rec_model_pure(r, a);
     rec_model_step(r, a, 0);
     return true;
 }
@@ -764,7 +749,7 @@ model_sum(rec *r, const rec_args *a)
 {
     kin_vid *items = NULL;
     uint32_t n;
-    if (model_pure(r, a))
+    if (rec_model_pure(r, a))
         return true;
     if (a->npos < 1 || a->npos > 2 || a->nkw || !rec_items_of(r, a->args[0], &items, &n) || n == 0 || n > 500) {
         free(items);
@@ -949,11 +934,11 @@ static const model_row builtin_rows[] = {
     {"len", model_len}, {"iter", model_iter}, {"next", model_next}, {"enumerate", model_enumerate},
     {"zip", model_zip}, {"reversed", model_reversed}, {"all", model_all}, {"any", model_any}, {"sum", model_sum},
     {"tuple", model_tuple}, {"list", model_list}, {"dict", model_dict}, {"set", model_set}, {"bool", model_bool},
-    {"abs", model_number}, {"min", model_pure}, {"max", model_pure}, {"round", model_pure}, {"divmod", model_pure},
-    {"pow", model_number}, {"ord", model_pure}, {"chr", model_pure}, {"int", model_pure}, {"float", model_pure},
-    {"str", model_str}, {"complex", model_pure}, {"range", model_pure}, {"slice", model_pure}, {"hex", model_pure},
-    {"bin", model_pure}, {"oct", model_pure}, {"repr", model_pure}, {"format", model_pure}, {"ascii", model_pure},
-    {"frozenset", model_pure}, {"bytes", model_pure}, {"sorted", model_fresh}, {"id", model_ask},
+    {"abs", model_number}, {"min", rec_model_pure}, {"max", rec_model_pure}, {"round", rec_model_pure}, {"divmod", rec_model_pure},
+    {"pow", model_number}, {"ord", rec_model_pure}, {"chr", rec_model_pure}, {"int", rec_model_pure}, {"float", rec_model_pure},
+    {"str", model_str}, {"complex", rec_model_pure}, {"range", rec_model_pure}, {"slice", rec_model_pure}, {"hex", rec_model_pure},
+    {"bin", rec_model_pure}, {"oct", rec_model_pure}, {"repr", rec_model_pure}, {"format", rec_model_pure}, {"ascii", rec_model_pure},
+    {"frozenset", rec_model_pure}, {"bytes", rec_model_pure}, {"sorted", model_fresh}, {"id", rec_model_id}, {"hash", rec_model_hash},
     {"object.__init__", model_object_init}, {"object.__getattribute__", model_object_getattribute},
     {"object.__setattr__", model_object_setattr}, {"object.__delattr__", model_object_delattr}, {"dict.__setitem__", model_dict_setitem},
     {"type.__call__", rec_model_type_call}, {NULL, NULL}};
@@ -1038,11 +1023,11 @@ make_models(void)
         add_model(frame, model_frame);
     PyObject *limit = PySys_GetObject("getrecursionlimit");
     if (limit != NULL)
-        add_model(limit, model_ask);
+        add_model(limit, rec_model_ask);
     for (int i = 0; pure_modules[i]; i++)
-        add_module(pure_modules[i], model_pure);
+        add_module(pure_modules[i], rec_model_pure);
     for (int i = 0; ask_modules[i]; i++)
-        add_module(ask_modules[i], model_ask);
+        add_module(ask_modules[i], rec_model_ask);
     Py_DECREF(builtins);
 }
 
@@ -1086,7 +1071,7 @@ call_type(rec *r, const rec_args *a)
     static const char *const value_types[] = {"torch.device", "torch.finfo", "torch.iinfo", "torch.Size", NULL};
     for (int i = 0; value_types[i]; i++)
         if (strcmp(tp->tp_name, value_types[i]) == 0)
-            return model_pure(r, a);
+            return rec_model_pure(r, a);
     if (PyExceptionClass_Check(tp) && !(tp->tp_flags & Py_TPFLAGS_HEAPTYPE))
         return model_exception(r, a);
     return false;
@@ -1109,7 +1094,7 @@ rec_call_builtin(rec *r, kin_vid callee, const kin_vid *args, uint32_t npos, uin
     if (is_immutable_method(obj)) {
         if (returns_list(obj))
             return model_fresh(r, &a);
-        return model_pure(r, &a);
+        return rec_model_pure(r, &a);
     }
     return false;
 }

@@ -53,6 +53,7 @@ typedef struct {
     rec_fresh *fresh;
     uint32_t raised;      /* number in rec.raises from which on the exception (or its traceback) exists; 0 = none */
     bool held, graph;     /* graph: result of a torch call */
+    bool varies;          /* an address, a time, a random number, or computed from one: differs from call to call */
 } rec_info;
 
 /* How long the trace was before an instruction that raised, to go back to when the exception gets out. */
@@ -186,6 +187,7 @@ uint32_t rec_check(rec *r, kin_check check, kin_vid vid, PyObject *ref, uint32_t
 PyTypeObject *rec_need_type(rec *r, kin_vid vid);     /* fixes the exact type */
 PyTypeObject *rec_need_version(rec *r, kin_vid vid);  /* ... and its attributes (tp_version_tag) */
 void rec_class_version(rec *r, PyTypeObject *type);   /* a class reached as a constant: its version is a fact */
+bool rec_varies(rec *r, kin_vid vid);                 /* hidden.c: will differ in the next call */
 bool rec_can_const(rec *r, kin_vid vid);              /* may be specialised (immutable content or pinnable) */
 kin_vid rec_need_const(rec *r, kin_vid vid);          /* specialises; 0 when it cannot be */
 bool rec_need_quiet(rec *r, kin_vid vid, bool all);   /* what it contains runs no code, now (false: it may) and at replay */

@@ -10,6 +10,7 @@ import operator
 import re
 import sys
 import threading
+import time
 import types
 import weakref
 
@@ -267,3 +268,22 @@ def patched_torch_namespace(x):
       after=lambda i, s, r: delattr(builtins, "kin_builtin") if i == 5 else None)
 def builtin_added(x):
     return x * kin_builtin   # noqa: F821
+
+
+class ByAddress:
+    pass
+
+
+@case(replays=4)
+def addresses_are_free(x):
+    a, b = ByAddress(), ByAddress()
+    names = {id(a): "a", id(b): "b"}
+    text = f"{id(x)}/{hash(a)}"
+    return (x + 1, names[id(b)], id(x) in names, hash(x) == id(x), hash(a) == hash(b), text == str(id(x)) + "/" + str(hash(a)),
+            min(id(a), id(b)) < max(id(a), id(b)), {a: 1}[a], hash((1, "k", 2.5)) == hash((1, "k", 2.5)), hash(ByAddress) != 0)
+
+
+@case(replays=4)
+def clocks_are_free(x):
+    seconds, parts = time.time_ns() // 10 ** 18, time.monotonic_ns()
+    return x * seconds, f"{seconds}", parts <= time.monotonic_ns(), (parts + 1) % 1 == 0, str(parts).isdigit()
