@@ -1,10 +1,12 @@
-/* Products: every way in which two matrices can lie in memory, against a BLAS written out here. */
+/* Products: every way in which two matrices can lie in memory, through a BLAS written out here and by ourselves. */
 #include "core/library/gemm.h"
 
 #include <stdlib.h>
 #include <string.h>
 
 #include "check.h"
+#include "core/library/product.h"
+#include "core/library/tile.h"
 
 /* -- a BLAS for the test -------------------------------------------------------------------------------------------- */
 
@@ -52,7 +54,7 @@ test_compute(int layout, int ta, int tb, int m, int n, int k, const float *a, in
         }
 }
 
-static const kin_blas blas = {test_gemm, test_pack_size, test_pack, test_compute};
+static const kin_blas blas = {test_gemm, test_pack_size, test_pack, test_compute, false, NULL};
 
 /* -- the tests ------------------------------------------------------------------------------------------------------ */
 
@@ -123,8 +125,87 @@ test_what_cannot_be_read(void)
 static void
 test_when_to_pack(void)
 {
-    kin_blas without = {test_gemm, NULL, NULL, NULL};
+    kin_blas without = {test_gemm, NULL, NULL, NULL, false, NULL}, own = {.gemm = test_gemm, .own = true};
     CHECK(kin_gemm_wants_packed(&blas, 128) && !kin_gemm_wants_packed(&blas, 1) && !kin_gemm_wants_packed(&without, 128));
+    CHECK(kin_gemm_wants_packed(&own, 128) && !kin_gemm_wants_packed(&own, 1) && !kin_gemm_is_own(&blas, 128));
+}
+
+/* -- our own products ----------------------------------------------------------------------------------------------- */
+
+/* Parts of uneven sizes, the last one first. */
+static void
+run_in_parts(int64_t n, int64_t grain, void (*fn)(int64_t, int64_t, void *), void *arg)
+{
+    CHECK(n > 0 && grain > 0);
+    int64_t cut = n / 3 + 1 < n ? n / 3 + 1 : n;
+    if (cut < n)
+        fn(cut, n, arg);
+    fn(0, cut, arg);
+}
+
+/* How a matrix lies: rows, columns, with a gap, or neither way. */
+static kin_matrix
+lay_out(float *room, int64_t rows, int64_t columns, int way)
+{
+    kin_matrix x = matrix(room, rows, columns, way % 2 == 0, way / 2 % 2 * 3);
+    if (way < 4)
+        return x;
+    x.row_stride = 2 * columns + 1;
+    x.column_stride = 2;
+    for (int64_t i = 0; i < rows; i++)
+        for (int64_t j = 0; j < columns; j++)
+            room[i * x.row_stride + j * 2] = (float)((i * 7 + j * 3) % 11 - 5);
+    return x;
+}
+
+static void
+test_own(int64_t m, int64_t k, int64_t n, int way_a, int way_b)
+{
+    enum { COUNT = 2 };
+    size_t room_a_len = (size_t)(2 * m * k + 4 * (m + k) + 8), room_b_len = (size_t)(2 * k * n + 4 * (k + n) + 8);
+    float *room_a = calloc(COUNT * room_a_len, sizeof(float)), *room_b = calloc(COUNT * room_b_len, sizeof(float));
+    float *c = malloc((size_t)(m * n) * COUNT * sizeof(float)), *dense = malloc((size_t)(m * n) * sizeof(float));
+    kin_matrix a = lay_out(room_a, m, k, way_a), b = lay_out(room_b, k, n, way_b);
+    memcpy(room_a + room_a_len, room_a, room_a_len * sizeof(float));
+    memcpy(room_b + room_b_len, room_b, room_b_len * sizeof(float));
+    room_a[room_a_len] += 2;
+    kin_product p = {.a = a, .b = b, .c = c, .ldc = n, .count = COUNT, .a_step = (int64_t)room_a_len, .b_step = (int64_t)room_b_len,
+                     .c_step = m * n};
+    for (int parts = 0; parts < 2; parts++) {
+        memset(c, 0xff, (size_t)(m * n) * COUNT * sizeof(float));
+        kin_product_run(&p, parts ? run_in_parts : NULL);
+        check_product(&a, &b, c);
+        kin_matrix second = a;
+        second.data = room_a + room_a_len;
+        check_product(&second, &b, c + m * n);
+    }
+    kin_blas own = {.own = true, .parallel = run_in_parts};
+    kin_packed *packed = kin_gemm_pack(&own, m, &b);
+    kin_gemm(&own, &a, &b, packed, dense);
+    check_product(&a, &b, dense);
+    kin_gemm_free(packed);
+    free(room_a);
+    free(room_b);
+    free(c);
+    free(dense);
+}
+
+static void
+test_own_products(void)
+{
+    if (!kin_tile_here())
+        return;
+    for (int way = 0; way < 25; way++) {
+        test_own(5, 3, 1, way % 5, way / 5);
+        test_own(15, 17, 33, way % 5, way / 5);
+        test_own(31, 70, 47, way % 5, way / 5);
+    }
+    for (int64_t m = 5; m < 30; m++)
+        test_own(m, 16, 32 + m, 0, 1);
+    test_own(9, 1100, 65, 1, 1); /* several blocks of b, of a, panels, threads' worth of work */
+    test_own(420, 520, 40, 0, 0);
+    test_own(120, 520, 40, 1, 0);
+    test_own(33, 300, 700, 0, 1);
 }
 
 int
@@ -135,5 +216,6 @@ main(void)
         test_layouts(sizes[i][0], sizes[i][1], sizes[i][2]);
     test_what_cannot_be_read();
     test_when_to_pack();
+    test_own_products();
     return check_report("gemm");
 }

@@ -1,13 +1,16 @@
-/* Products through BLAS (gemm.h): which of its entry points, and how a matrix's strides are said in its terms. */
+/* Products (gemm.h): who does them; for BLAS, which of its entry points, and how a matrix's strides are said in its terms. */
 #include "core/library/gemm.h"
 
 #include <limits.h>
 #include <stdlib.h>
 
+#include "core/library/product.h"
+
 enum { ROW_MAJOR = 101, NO_TRANS = 111, TRANS = 112, PACKED = 151, B_MATRIX = 162 }; /* CBLAS's numbers */
 enum { FEW_ROWS = 4 }; /* up to here a product is bound by reading b, and its own layout is as good */
 
 struct kin_packed {
+    bool own;    /* panels of product.h */
     int m;
     size_t bytes;
     float *data;
@@ -34,9 +37,15 @@ kin_gemm_reads(const kin_matrix *x)
 }
 
 bool
+kin_gemm_is_own(const kin_blas *blas, int64_t m)
+{
+    return blas->own && m > FEW_ROWS;
+}
+
+bool
 kin_gemm_wants_packed(const kin_blas *blas, int64_t m)
 {
-    return blas->pack != NULL && m > FEW_ROWS && m <= INT_MAX;
+    return kin_gemm_is_own(blas, m) || (blas->pack != NULL && m > FEW_ROWS && m <= INT_MAX);
 }
 
 kin_packed *
@@ -45,8 +54,11 @@ kin_gemm_pack(const kin_blas *blas, int64_t m, const kin_matrix *b)
     kin_packed *packed = calloc(1, sizeof *packed);
     if (packed == NULL)
         return NULL;
+    packed->own = kin_gemm_is_own(blas, m);
     packed->m = (int)m;
-    packed->bytes = (blas->pack_size(B_MATRIX, (int)m, (int)b->columns, (int)b->rows) + 63) / 64 * 64;
+    packed->bytes = packed->own ? kin_product_panels_len(b->rows, b->columns) * sizeof(float)
+                                : blas->pack_size(B_MATRIX, (int)m, (int)b->columns, (int)b->rows);
+    packed->bytes = (packed->bytes + 63) / 64 * 64;
     packed->data = aligned_alloc(64, packed->bytes);
     if (packed->data == NULL) {
         free(packed);
@@ -59,6 +71,10 @@ kin_gemm_pack(const kin_blas *blas, int64_t m, const kin_matrix *b)
 void
 kin_gemm_pack_again(const kin_blas *blas, kin_packed *packed, const kin_matrix *b)
 {
+    if (packed->own) {
+        kin_product_make_panels(b, packed->data);
+        return;
+    }
     blas->pack(ROW_MAJOR, B_MATRIX, is_dense_rows(b) ? NO_TRANS : TRANS, packed->m, (int)b->columns, (int)b->rows, 1.0f,
                b->data, (int)leading(b), packed->data);
 }
@@ -91,6 +107,11 @@ plain(const kin_blas *blas, const kin_matrix *a, const kin_matrix *b, float *c)
 void
 kin_gemm(const kin_blas *blas, const kin_matrix *a, const kin_matrix *b, const kin_packed *packed, float *c)
 {
+    if (packed == NULL ? kin_gemm_is_own(blas, a->rows) : packed->own) {
+        kin_product_run(&(kin_product){.a = *a, .b = *b, .panels = packed == NULL ? NULL : packed->data, .c = c,
+                                       .ldc = b->columns, .count = 1}, blas->parallel);
+        return;
+    }
     if (packed == NULL) {
         plain(blas, a, b, c);
         return;

@@ -1,5 +1,5 @@
-/* Matrix products in float through the BLAS that PyTorch brings (the caller finds its entry points), with b packed once when
- * it stays as it is between calls.
+/* Matrix products in float: our own (product.h) where the processor has what they need, else through the BLAS that PyTorch brings
+ * (the caller finds its entry points). b is packed once when it stays as it is between calls.
  */
 #ifndef KIN_LIBRARY_GEMM_H
 #define KIN_LIBRARY_GEMM_H
@@ -10,6 +10,9 @@
 
 #include "core/base/status.h"
 
+/* Runs fn on parts of [0, n), each of at least `grain` if there are several, in threads. */
+typedef void (*kin_parallel)(int64_t n, int64_t grain, void (*fn)(int64_t begin, int64_t end, void *arg), void *arg);
+
 /* Entry points as CBLAS and MKL declare them, 32-bit integers. The packing three may be NULL together. */
 typedef struct {
     void (*gemm)(const char *trans_a, const char *trans_b, const int *m, const int *n, const int *k, const float *alpha,
@@ -19,6 +22,8 @@ typedef struct {
     void (*pack)(int layout, int which, int trans, int m, int n, int k, float alpha, const float *src, int ld, float *dest);
     void (*compute)(int layout, int trans_a, int trans_b, int m, int n, int k, const float *a, int lda, const float *b,
                     int ldb, float beta, float *c, int ldc);
+    bool own;              /* products of more than a few rows are done by ourselves */
+    kin_parallel parallel; /* for these; NULL: one thread */
 } kin_blas;
 
 /* A matrix in memory; strides in elements. */
@@ -27,10 +32,12 @@ typedef struct {
     int64_t rows, columns, row_stride, column_stride;
 } kin_matrix;
 
-typedef struct kin_packed kin_packed; /* b, in the library's own form, for products with m rows */
+typedef struct kin_packed kin_packed; /* b, in a form of its own, for products with m rows */
 
-/* Can the library read it as it lies? One stride has to be 1, the other at least the length of what lies together. */
+/* Can BLAS read it as it lies? One stride has to be 1, the other at least the length of what lies together. */
 bool kin_gemm_reads(const kin_matrix *x);
+/* Do we do a product with so many rows ourselves? Then matrices may lie in any way. */
+bool kin_gemm_is_own(const kin_blas *blas, int64_t m);
 /* Is packing worth it for so many rows? */
 bool kin_gemm_wants_packed(const kin_blas *blas, int64_t m);
 /* NULL without memory. It does not change when b does: pack again. */

@@ -1,10 +1,14 @@
 /* Finds BLAS in the library that torch has loaded (blas.h). What is found is tried on a small product first: entry points
- * carry no types, and some builds use 64-bit integers under the same names.
+ * carry no types, and some builds use 64-bit integers under the same names. Who does larger products, BLAS or our own code, is
+ * measured: MKL takes its best way on Intel's processors only.
  */
 #include "py/launch/blas.h"
 
+#include <stdlib.h>
 #include <string.h>
+#include <time.h>
 
+#include "core/library/tile.h"
 #include "py/aten/make.h"
 
 static kin_blas found;
@@ -45,6 +49,55 @@ computes(bool packed, bool by_rows)
     return same;
 }
 
+static double
+seconds_of(clockid_t clock)
+{
+    struct timespec t;
+    clock_gettime(clock, &t);
+    return (double)t.tv_sec + (double)t.tv_nsec * 1e-9;
+}
+
+/* The best of a few products with b packed as it is done for frozen weights; 0 without memory. */
+static double
+time_product(const kin_blas *blas, clockid_t clock)
+{
+    enum { M = 96, K = 256, N = 256, TIMES = 5 };
+    float *room = calloc(M * K + K * N + M * N, sizeof *room);
+    if (room == NULL)
+        return 0;
+    kin_matrix a = {room, M, K, K, 1}, b = {room + M * K, K, N, N, 1};
+    kin_packed *form = kin_gemm_wants_packed(blas, M) ? kin_gemm_pack(blas, M, &b) : NULL;
+    double best = 1;
+    for (int i = 0; i < TIMES; i++) {
+        double start = seconds_of(clock);
+        kin_gemm(blas, &a, &b, form, room + M * K + K * N);
+        double seconds = seconds_of(clock) - start;
+        best = seconds < best ? seconds : best;
+    }
+    kin_gemm_free(form);
+    free(room);
+    return best;
+}
+
+/* Ours where BLAS is not clearly faster. Processor time of one thread, where BLAS can be kept to one: other work does not count. */
+static bool
+is_own_better(void)
+{
+    static const double CLEARLY = 1.15;
+    int (*set_threads)(int) = NULL;
+    kin_blas own = found;
+    own.own = true;
+    if (!kin_tile_here())
+        return false;
+    bool one = find_symbol("MKL_Set_Num_Threads_Local", &set_threads);
+    int before = one ? set_threads(1) : 0;
+    clockid_t clock = one ? CLOCK_THREAD_CPUTIME_ID : CLOCK_PROCESS_CPUTIME_ID;
+    bool better = time_product(&own, clock) < CLEARLY * time_product(&found, clock);
+    if (one)
+        set_threads(before);
+    return better;
+}
+
 const kin_blas *
 launch_blas(void)
 {
@@ -58,5 +111,9 @@ launch_blas(void)
                  find_symbol("cblas_sgemm_pack", &found.pack) && find_symbol("cblas_sgemm_compute", &found.compute);
     if (!packs || !computes(true, false) || !computes(true, true))
         found.pack = NULL;
+    if (found.gemm != NULL && is_own_better()) {
+        found.own = true;
+        found.parallel = kin_parallel_for;
+    }
     return found.gemm != NULL ? &found : NULL;
 }

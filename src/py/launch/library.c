@@ -147,7 +147,9 @@ launch_matmul(const kin_matrix *a, const kin_matrix *b, const launch_packed *pac
     kin_packed *form = packed != NULL ? packed->matrix : NULL;
     kin_matrix left, right = *b;
     float *left_copy = NULL, *right_copy = NULL;
-    bool ok = make_readable(a, &left, &left_copy) && (form != NULL || make_readable(b, &right, &right_copy));
+    bool own = kin_gemm_is_own(blas, a->rows);
+    left = *a;
+    bool ok = own || (make_readable(a, &left, &left_copy) && (form != NULL || make_readable(b, &right, &right_copy)));
     if (ok && (double)a->rows * (double)a->columns * (double)b->columns >= LONG_PRODUCT) {
         Py_BEGIN_ALLOW_THREADS
         kin_gemm(blas, &left, &right, form, c);
@@ -163,7 +165,7 @@ launch_matmul(const kin_matrix *a, const kin_matrix *b, const launch_packed *pac
 bool
 launch_matmul_packs(const kin_matrix *a, const kin_matrix *b)
 {
-    return kin_gemm_wants_packed(launch_blas(), a->rows) && kin_gemm_reads(b);
+    return kin_gemm_wants_packed(launch_blas(), a->rows) && (kin_gemm_is_own(launch_blas(), a->rows) || kin_gemm_reads(b));
 }
 
 bool

@@ -1,0 +1,187 @@
+/* The loops around tiles (product.h). b is cut into panels of 32 columns and blocks of rows: [block][panel][row][32]. A block of a stays
+ * in the second cache while the panels of b go by.
+ */
+#include "core/library/product.h"
+
+#include "core/library/tile.h"
+
+enum {
+    DEEP = 512,           /* rows of a block of b, at most */
+    TALL = 196,           /* rows of a block of a: DEEP * TALL floats are 400 kB */
+    TALL_COPY = 56,       /* ... that is copied first */
+    THREAD_WORK = 1 << 21 /* multiplications that are worth a thread */
+};
+
+static int64_t
+divide_up(int64_t n, int64_t by)
+{
+    return (n + by - 1) / by;
+}
+
+/* Parts of nearly the same size, none larger than `most`. */
+static int64_t
+part_of(int64_t n, int64_t most)
+{
+    return divide_up(n, divide_up(n, most));
+}
+
+static int64_t
+padded(int64_t n)
+{
+    return divide_up(n, KIN_TILE_COLUMNS) * KIN_TILE_COLUMNS;
+}
+
+size_t
+kin_product_panels_len(int64_t k, int64_t n)
+{
+    return (size_t)(k * padded(n));
+}
+
+static unsigned
+columns_at(int64_t n, int64_t panel)
+{
+    int64_t left = n - panel * KIN_TILE_COLUMNS;
+    return (unsigned)(left < KIN_TILE_COLUMNS ? left : KIN_TILE_COLUMNS);
+}
+
+/* Rows [from, from + deep) of one panel. */
+static void
+make_panel(const kin_matrix *b, int64_t from, int64_t deep, int64_t panel, float *to)
+{
+    kin_tile_pack(deep, columns_at(b->columns, panel),
+                  b->data + from * b->row_stride + panel * KIN_TILE_COLUMNS * b->column_stride, b->row_stride, b->column_stride, to);
+}
+
+void
+kin_product_make_panels(const kin_matrix *b, float *panels)
+{
+    int64_t block = part_of(b->rows, DEEP), npanels = divide_up(b->columns, KIN_TILE_COLUMNS);
+    for (int64_t from = 0; from < b->rows; from += block) {
+        int64_t deep = b->rows - from < block ? b->rows - from : block;
+        for (int64_t j = 0; j < npanels; j++)
+            make_panel(b, from, deep, j, panels + from * padded(b->columns) + j * deep * KIN_TILE_COLUMNS);
+    }
+}
+
+/* -- one thread --------------------------------------------------------------------------------------------------- */
+
+/* A part of one product: all of k, rows and panels in ranges. */
+typedef struct {
+    const kin_product *p;
+    const float *a, *b;
+    float *c;
+    int64_t row, rows, panel, panels;
+} part;
+
+static void
+copy_block(const float *a, int64_t row_stride, int64_t column_stride, int64_t rows, int64_t deep, float *to)
+{
+    for (int64_t l = 0; l < deep; l++)
+        for (int64_t i = 0; i < rows; i++)
+            to[i * deep + l] = a[i * row_stride + l * column_stride];
+}
+
+/* A block of a times one panel. */
+static void
+multiply_panel(const float *a, int64_t lda, int64_t rows, int64_t deep, unsigned columns, const float *panel, float *c, int64_t ldc,
+               bool add)
+{
+    int64_t tiles = divide_up(rows, KIN_TILE_ROWS);
+    for (int64_t t = 0, i = 0; t < tiles; t++) {
+        int64_t n = divide_up(rows - i, tiles - t);
+        kin_tile_multiply((unsigned)n, columns, deep, a + i * lda, lda, panel, c + i * ldc, ldc, add);
+        i += n;
+    }
+}
+
+static void
+multiply_block(const part *x, int64_t row, int64_t rows, int64_t from, int64_t deep)
+{
+    _Alignas(64) float panel_room[DEEP * KIN_TILE_COLUMNS], a_room[DEEP * TALL_COPY];
+    const kin_product *p = x->p;
+    const float *a = x->a + row * p->a.row_stride + from * p->a.column_stride;
+    int64_t lda = p->a.row_stride;
+    if (p->a.column_stride != 1 && p->a.columns > 1) {
+        copy_block(a, lda, p->a.column_stride, rows, deep, a_room);
+        a = a_room;
+        lda = deep;
+    }
+    kin_matrix b = p->b;
+    b.data = x->b;
+    for (int64_t j = x->panel; j < x->panel + x->panels; j++) {
+        const float *panel = panel_room;
+        if (p->panels != NULL)
+            panel = p->panels + from * padded(b.columns) + j * deep * KIN_TILE_COLUMNS;
+        else
+            make_panel(&b, from, deep, j, panel_room);
+        multiply_panel(a, lda, rows, deep, columns_at(b.columns, j), panel, x->c + row * p->ldc + j * KIN_TILE_COLUMNS, p->ldc,
+                       from > 0);
+    }
+}
+
+static void
+multiply_part(const part *x)
+{
+    const kin_product *p = x->p;
+    bool copies = p->a.column_stride != 1 && p->a.columns > 1;
+    int64_t k = p->b.rows, deep = part_of(k, DEEP), tall = part_of(x->rows, copies ? TALL_COPY : TALL);
+    for (int64_t row = x->row; row < x->row + x->rows; row += tall) {
+        int64_t left = x->row + x->rows - row;
+        for (int64_t from = 0; from < k; from += deep)
+            multiply_block(x, row, left < tall ? left : tall, from, k - from < deep ? k - from : deep);
+    }
+}
+
+/* -- threads -------------------------------------------------------------------------------------------------------- */
+
+/* Each product is cut into `units` along its columns or its rows. */
+typedef struct {
+    const kin_product *p;
+    bool by_rows;
+    int64_t units, unit_rows;
+} sharing;
+
+/* Units [begin, end) of product i. */
+static void
+multiply_units(const sharing *s, int64_t i, int64_t begin, int64_t end)
+{
+    const kin_product *p = s->p;
+    part x = {.p = p, .a = p->a.data + i * p->a_step, .b = p->b.data == NULL ? NULL : p->b.data + i * p->b_step,
+              .c = p->c + i * p->c_step, .rows = p->a.rows, .panels = divide_up(p->b.columns, KIN_TILE_COLUMNS)};
+    if (s->by_rows) {
+        x.row = begin * s->unit_rows;
+        x.rows = end * s->unit_rows < p->a.rows ? end * s->unit_rows - x.row : p->a.rows - x.row;
+    } else {
+        x.panel = begin;
+        x.panels = end - begin;
+    }
+    multiply_part(&x);
+}
+
+static void
+run_share(int64_t begin, int64_t end, void *arg)
+{
+    const sharing *s = arg;
+    while (begin < end) {
+        int64_t i = begin / s->units, last = (i + 1) * s->units < end ? (i + 1) * s->units : end;
+        multiply_units(s, i, begin - i * s->units, last - i * s->units);
+        begin = last;
+    }
+}
+
+void
+kin_product_run(const kin_product *p, kin_parallel parallel)
+{
+    int64_t m = p->a.rows, n = p->b.columns, k = p->b.rows;
+    int64_t panels = divide_up(n, KIN_TILE_COLUMNS), tiles = divide_up(m, KIN_TILE_ROWS);
+    enum { ENOUGH = 16 /* panels: they come out even on most numbers of threads */ };
+    sharing s = {.p = p, .by_rows = panels < ENOUGH && tiles > panels};
+    s.unit_rows = divide_up(m, tiles);
+    s.units = s.by_rows ? divide_up(m, s.unit_rows) : panels;
+    double work = (double)m * (double)n * (double)k / (double)s.units;
+    int64_t grain = work >= THREAD_WORK ? 1 : (int64_t)(THREAD_WORK / work) + 1;
+    if (parallel != NULL && p->count * s.units > grain)
+        parallel(p->count * s.units, grain, run_share, &s);
+    else
+        run_share(0, p->count * s.units, &s);
+}

@@ -1,0 +1,22 @@
+/* Matrix products of our own, from tiles (tile.h): blocks that fit the caches, panels of b, threads. */
+#ifndef KIN_LIBRARY_PRODUCT_H
+#define KIN_LIBRARY_PRODUCT_H
+
+#include "core/library/gemm.h"
+
+/* Floats that b takes as panels; they have to be 64-byte aligned. */
+size_t kin_product_panels_len(int64_t k, int64_t n);
+void kin_product_make_panels(const kin_matrix *b, float *panels);
+
+/* count products: c[i] (ldc apart) = a[i] b[i], where operands i lie the given strides apart; strides of any kind. panels: of b, NULL: they
+ * are made as needed. */
+typedef struct {
+    kin_matrix a, b;
+    const float *panels;
+    float *c;
+    int64_t ldc, count;
+    int64_t a_step, b_step, c_step;
+} kin_product;
+void kin_product_run(const kin_product *p, kin_parallel parallel);
+
+#endif

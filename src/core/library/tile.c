@@ -1,0 +1,161 @@
+/* Tiles of products (tile.h). One function for each number of rows, so that the compiler keeps the sums in registers: 28 of
+ * the 32 for 14 rows, two for a row of b, one for an element of a.
+ */
+#include "core/library/tile.h"
+
+#if defined(__x86_64__)
+
+#include <immintrin.h>
+
+#define AVX512 __attribute__((target("avx512f")))
+
+bool
+kin_tile_here(void)
+{
+    return __builtin_cpu_supports("avx512f");
+}
+
+enum { AHEAD = 16 /* rows of b that are fetched before they are needed */ };
+
+__attribute__((always_inline)) AVX512 static inline void
+multiply(const int rows, unsigned columns, int64_t k, const float *a, int64_t lda, const float *b, float *c, int64_t ldc, bool add)
+{
+    __m512 sums[KIN_TILE_ROWS][2];
+    __mmask16 low = (__mmask16)(columns >= 16 ? 0xffff : (1u << columns) - 1);
+    __mmask16 high = (__mmask16)(columns >= 32 ? 0xffff : columns <= 16 ? 0 : (1u << (columns - 16)) - 1);
+#pragma GCC unroll 14
+    for (int i = 0; i < rows; i++) {
+        sums[i][0] = add ? _mm512_maskz_loadu_ps(low, c + i * ldc) : _mm512_setzero_ps();
+        sums[i][1] = add ? _mm512_maskz_loadu_ps(high, c + i * ldc + 16) : _mm512_setzero_ps();
+    }
+    /* Three pointers, and few multiples of lda from each: enough registers for all. */
+    const float *a0 = a, *a5 = rows > 5 ? a + 5 * lda : a, *a10 = rows > 10 ? a + 10 * lda : a;
+    for (int64_t l = 0; l < k; l++) {
+        __m512 b0 = _mm512_load_ps(b), b1 = _mm512_load_ps(b + 16);
+        b += KIN_TILE_COLUMNS;
+        _mm_prefetch((const char *)(b + AHEAD * KIN_TILE_COLUMNS), _MM_HINT_T0);
+        _mm_prefetch((const char *)(b + AHEAD * KIN_TILE_COLUMNS + 16), _MM_HINT_T0);
+#pragma GCC unroll 14
+        for (int i = 0; i < rows; i++) {
+            const float *row = i < 5 ? a0 : i < 10 ? a5 : a10;
+            __m512 x = _mm512_set1_ps(row[i % 5 * lda + l]);
+            sums[i][0] = _mm512_fmadd_ps(x, b0, sums[i][0]);
+            sums[i][1] = _mm512_fmadd_ps(x, b1, sums[i][1]);
+        }
+    }
+#pragma GCC unroll 14
+    for (int i = 0; i < rows; i++) {
+        _mm512_mask_storeu_ps(c + i * ldc, low, sums[i][0]);
+        _mm512_mask_storeu_ps(c + i * ldc + 16, high, sums[i][1]);
+    }
+}
+
+#define TILE(ROWS) \
+    AVX512 static void \
+    multiply_##ROWS(unsigned columns, int64_t k, const float *a, int64_t lda, const float *b, float *c, int64_t ldc, bool add) \
+    { \
+        multiply(ROWS, columns, k, a, lda, b, c, ldc, add); \
+    }
+TILE(1) TILE(2) TILE(3) TILE(4) TILE(5) TILE(6) TILE(7) TILE(8) TILE(9) TILE(10) TILE(11) TILE(12) TILE(13) TILE(14)
+#undef TILE
+
+typedef void (*tile)(unsigned columns, int64_t k, const float *a, int64_t lda, const float *b, float *c, int64_t ldc, bool add);
+static const tile tiles[KIN_TILE_ROWS + 1] = {NULL, multiply_1, multiply_2, multiply_3, multiply_4, multiply_5, multiply_6, multiply_7,
+                                              multiply_8, multiply_9, multiply_10, multiply_11, multiply_12, multiply_13, multiply_14};
+
+void
+kin_tile_multiply(unsigned rows, unsigned columns, int64_t k, const float *a, int64_t lda, const float *b, float *c, int64_t ldc,
+                  bool add)
+{
+    tiles[rows](columns, k, a, lda, b, c, ldc, add);
+}
+
+/* -- panels ----------------------------------------------------------------------------------------------------- */
+
+/* rows[j][l] becomes to[l * KIN_TILE_COLUMNS + j], 16 x 16. */
+AVX512 static void
+transpose_block(const float *rows, int64_t stride, float *to)
+{
+    __m512 x[16], y[16];
+#pragma GCC unroll 16
+    for (int j = 0; j < 16; j++)
+        x[j] = _mm512_loadu_ps(rows + j * stride);
+#pragma GCC unroll 8
+    for (int j = 0; j < 16; j += 2) {
+        y[j] = _mm512_unpacklo_ps(x[j], x[j + 1]);
+        y[j + 1] = _mm512_unpackhi_ps(x[j], x[j + 1]);
+    }
+#pragma GCC unroll 4
+    for (int j = 0; j < 16; j += 4)
+#pragma GCC unroll 2
+        for (int h = 0; h < 2; h++) {
+            __m512d p = _mm512_castps_pd(y[j + h]), q = _mm512_castps_pd(y[j + h + 2]);
+            x[j + 2 * h] = _mm512_castpd_ps(_mm512_unpacklo_pd(p, q));
+            x[j + 2 * h + 1] = _mm512_castpd_ps(_mm512_unpackhi_pd(p, q));
+        }
+    /* x[4 g + h] has, in each lane of four, column h of that lane for rows 4 g to 4 g + 3. */
+#pragma GCC unroll 4
+    for (int h = 0; h < 4; h++) {
+        __m512 p0 = _mm512_shuffle_f32x4(x[h], x[4 + h], 0x88), p1 = _mm512_shuffle_f32x4(x[h], x[4 + h], 0xdd);
+        __m512 q0 = _mm512_shuffle_f32x4(x[8 + h], x[12 + h], 0x88), q1 = _mm512_shuffle_f32x4(x[8 + h], x[12 + h], 0xdd);
+        _mm512_store_ps(to + h * KIN_TILE_COLUMNS, _mm512_shuffle_f32x4(p0, q0, 0x88));
+        _mm512_store_ps(to + (4 + h) * KIN_TILE_COLUMNS, _mm512_shuffle_f32x4(p1, q1, 0x88));
+        _mm512_store_ps(to + (8 + h) * KIN_TILE_COLUMNS, _mm512_shuffle_f32x4(p0, q0, 0xdd));
+        _mm512_store_ps(to + (12 + h) * KIN_TILE_COLUMNS, _mm512_shuffle_f32x4(p1, q1, 0xdd));
+    }
+}
+
+AVX512 static void
+copy_row(unsigned columns, const float *row, float *to)
+{
+    _mm512_store_ps(to, columns >= 16 ? _mm512_loadu_ps(row) : _mm512_maskz_loadu_ps((__mmask16)((1u << columns) - 1), row));
+    if (columns >= 32)
+        _mm512_store_ps(to + 16, _mm512_loadu_ps(row + 16));
+    else
+        _mm512_store_ps(to + 16, columns <= 16 ? _mm512_setzero_ps()
+                                               : _mm512_maskz_loadu_ps((__mmask16)((1u << (columns - 16)) - 1), row + 16));
+}
+
+#else
+
+bool
+kin_tile_here(void)
+{
+    return false;
+}
+
+void
+kin_tile_multiply(unsigned rows, unsigned columns, int64_t k, const float *a, int64_t lda, const float *b, float *c, int64_t ldc,
+                  bool add)
+{
+}
+
+static void
+transpose_block(const float *rows, int64_t stride, float *to)
+{
+}
+
+static void
+copy_row(unsigned columns, const float *row, float *to)
+{
+}
+
+#endif
+
+void
+kin_tile_pack(int64_t k, unsigned columns, const float *b, int64_t row_stride, int64_t column_stride, float *panel)
+{
+    int64_t done = 0;
+    if (column_stride == 1) {
+        for (; done < k; done++)
+            copy_row(columns, b + done * row_stride, panel + done * KIN_TILE_COLUMNS);
+        return;
+    }
+    for (; row_stride == 1 && columns == KIN_TILE_COLUMNS && done + 16 <= k; done += 16) {
+        transpose_block(b + done, column_stride, panel + done * KIN_TILE_COLUMNS);
+        transpose_block(b + done + 16 * column_stride, column_stride, panel + done * KIN_TILE_COLUMNS + 16);
+    }
+    for (; done < k; done++)
+        for (unsigned j = 0; j < KIN_TILE_COLUMNS; j++)
+            panel[done * KIN_TILE_COLUMNS + j] = j < columns ? b[done * row_stride + j * column_stride] : 0;
+}
