@@ -121,7 +121,7 @@ measure(kin_jit *jit, const bench *b, int64_t r, int64_t c)
         return;
     }
     void *memory[64] = {0};
-    char *arena = malloc(p->arena + 1);
+    char *arena = aligned_alloc(64, p->arena + 64);
     for (uint32_t i = 0; i < p->buffers.len; i++) {
         const kin_buf *buf = &p->buffers.at[i];
         memory[i] = buf->kind == KIN_BUF_TEMP ? arena + buf->offset : aligned_alloc(64, (buf->bytes + 63) / 64 * 64);

@@ -112,7 +112,7 @@ static inline void
 run_memory(const kin_program *p, run_data *d)
 {
     d->memory = calloc(p->buffers.len + 1, sizeof *d->memory);
-    d->arena = malloc(p->arena + 1);
+    d->arena = aligned_alloc(64, p->arena + 64);
     memset(d->arena, 0x7f, p->arena + 1);
     for (uint32_t b = 0; b < p->buffers.len; b++) {
         const kin_buf *buf = &p->buffers.at[b];
@@ -120,7 +120,7 @@ run_memory(const kin_program *p, run_data *d)
             d->memory[b] = d->arena + buf->offset;
             continue;
         }
-        d->memory[b] = malloc(buf->bytes + 1);
+        d->memory[b] = aligned_alloc(64, buf->bytes / 64 * 64 + 64);
         memset(d->memory[b], 0x7f, buf->bytes + 1);
         for (int64_t i = 0; buf->kind == KIN_BUF_INPUT && i < run_numel(buf); i++)
             kin_scalar_store(buf->dtype, d->memory[b], run_place(buf, i), kin_scalar_load(buf->dtype, d->dense[buf->index], i));

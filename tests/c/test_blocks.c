@@ -10,39 +10,41 @@
 
 enum { MB = 1 << 20 };
 
+static kin_blocks *pool;
+
 static kin_blocks_stats
 count(void)
 {
     kin_blocks_stats s;
-    kin_blocks_count(&s);
+    kin_blocks_count(pool, &s);
     return s;
 }
 
 static void
 test_reuse(void)
 {
-    CHECK(kin_block_take(KIN_BLOCK_LEAST - 1) == NULL);
-    CHECK(kin_block_take(SIZE_MAX - 5) == NULL);
-    char *a = kin_block_take(8 * MB), *b = kin_block_take(8 * MB);
+    CHECK(kin_block_take(pool, KIN_BLOCK_LEAST - 1) == NULL);
+    CHECK(kin_block_take(pool, SIZE_MAX - 5) == NULL);
+    char *a = kin_block_take(pool, 8 * MB), *b = kin_block_take(pool, 8 * MB);
     CHECK(a && b && a != b && (uintptr_t)a % (2 * MB) == 0 && (uintptr_t)b % (2 * MB) == 0);
     memset(a, 1, 8 * MB);
     memset(b, 2, 8 * MB);
     CHECK(a[0] == 1 && a[8 * MB - 1] == 1 && b[0] == 2);
     CHECK_EQ(count().used, 16 * MB);
-    kin_block_give(a);
+    kin_block_give(pool, a);
     CHECK_EQ(count().used, 8 * MB);
     CHECK_EQ(count().kept, 8 * MB);
-    kin_blocks_clear();
+    kin_blocks_clear(pool);
     CHECK_EQ(count().kept, 0);
-    kin_block_give(b);
-    char *c = kin_block_take(8 * MB - 100);
+    kin_block_give(pool, b);
+    char *c = kin_block_take(pool, 8 * MB - 100);
     CHECK(c == b && count().kept == 0);
-    kin_block_give(c);
-    char *d = kin_block_take(4 * MB); /* too small for it */
+    kin_block_give(pool, c);
+    char *d = kin_block_take(pool, 4 * MB); /* too small for it */
     CHECK(d && d != c);
-    kin_block_give(d);
+    kin_block_give(pool, d);
     CHECK_EQ(count().nkept, 2);
-    kin_blocks_clear();
+    kin_blocks_clear(pool);
     CHECK_EQ(count().nkept, 0);
 }
 
@@ -51,40 +53,40 @@ static void
 test_limit(void)
 {
     void *all[10];
-    kin_blocks_set_limit(24 * MB);
+    kin_blocks_set_limit(pool, 24 * MB);
     for (int i = 0; i < 10; i++)
-        all[i] = kin_block_take(8 * MB);
+        all[i] = kin_block_take(pool, 8 * MB);
     for (int i = 0; i < 10; i++) {
-        kin_block_give(all[i]);
+        kin_block_give(pool, all[i]);
         CHECK(count().kept <= 24 * MB);
     }
     CHECK_EQ(count().nkept, 3);
-    CHECK(kin_block_take(8 * MB) == all[9]);
-    kin_block_give(all[9]);
-    kin_blocks_set_limit(8 * MB);
+    CHECK(kin_block_take(pool, 8 * MB) == all[9]);
+    kin_block_give(pool, all[9]);
+    kin_blocks_set_limit(pool, 8 * MB);
     CHECK_EQ(count().nkept, 1);
-    kin_blocks_set_limit(0);
-    CHECK(count().nkept == 0 && kin_block_take(8 * MB) == NULL);
-    kin_blocks_set_limit((size_t)1 << 30);
+    kin_blocks_set_limit(pool, 0);
+    CHECK(count().nkept == 0 && kin_block_take(pool, 8 * MB) == NULL);
+    kin_blocks_set_limit(pool, (size_t)1 << 30);
     for (int i = 0; i < 10; i++) /* small ones have a bound of their own */
-        all[i] = kin_block_take(3 * MB);
+        all[i] = kin_block_take(pool, 3 * MB);
     CHECK_EQ(count().nused, 10);
     for (int i = 0; i < 10; i++)
-        kin_block_give(all[i]);
+        kin_block_give(pool, all[i]);
     CHECK_EQ(count().kept, 30 * MB);
-    kin_blocks_clear();
+    kin_blocks_clear(pool);
 }
 
 /* Switched off while blocks are in use: they still come back. */
 static void
 test_off_in_use(void)
 {
-    void *a = kin_block_take(5 * MB);
+    void *a = kin_block_take(pool, 5 * MB);
     CHECK(a != NULL);
-    kin_blocks_set_limit(0);
-    kin_block_give(a);
+    kin_blocks_set_limit(pool, 0);
+    kin_block_give(pool, a);
     CHECK(count().nkept == 0 && count().nused == 0);
-    kin_blocks_set_limit((size_t)1 << 30);
+    kin_blocks_set_limit(pool, (size_t)1 << 30);
 }
 
 static void *
@@ -96,17 +98,17 @@ work(void *arg)
         unsigned slot = (seed = seed * 1103515245u + 12345u) >> 16 & 7, mark = (unsigned)(uintptr_t)arg * 16 + slot;
         if (mine[slot]) {
             CHECK(mine[slot][0] == mark && mine[slot][MB - 1] == mark);
-            kin_block_give(mine[slot]);
+            kin_block_give(pool, mine[slot]);
             mine[slot] = NULL;
             continue;
         }
-        mine[slot] = kin_block_take((size_t)(1 + slot) * MB);
+        mine[slot] = kin_block_take(pool, (size_t)(1 + slot) * MB);
         if (mine[slot])
             mine[slot][0] = mine[slot][MB - 1] = (unsigned char)mark;
     }
     for (int i = 0; i < 8; i++)
         if (mine[i])
-            kin_block_give(mine[i]);
+            kin_block_give(pool, mine[i]);
     return NULL;
 }
 
@@ -119,38 +121,42 @@ test_threads(void)
     for (int i = 0; i < 4; i++)
         pthread_join(threads[i], NULL);
     CHECK_EQ(count().nused, 0);
-    kin_blocks_clear();
+    kin_blocks_clear(pool);
 }
 
 static void
 test_fork(void)
 {
-    char *a = kin_block_take(6 * MB), *b = kin_block_take(6 * MB);
+    char *a = kin_block_take(pool, 6 * MB), *b = kin_block_take(pool, 6 * MB);
     a[5] = 1;
-    kin_block_give(b);
+    kin_block_give(pool, b);
     pid_t child = fork();
     if (child == 0) {
-        char *c = kin_block_take(6 * MB);
+        char *c = kin_block_take(pool, 6 * MB);
         bool ok = c == b && a[5] == 1;
         memset(c, 9, 6 * MB);
         a[5] = 2;
-        kin_block_give(a);
+        kin_block_give(pool, a);
         _exit(ok ? 0 : 1);
     }
     int status = -1;
     waitpid(child, &status, 0);
     CHECK(status == 0 && a[5] == 1);
-    kin_block_give(a);
-    kin_blocks_clear();
+    kin_block_give(pool, a);
+    kin_blocks_clear(pool);
 }
 
 int
 main(void)
 {
+    pool = kin_blocks_new((size_t)1 << 30);
+    if (!CHECK(pool != NULL))
+        return check_report("blocks");
     test_reuse();
     test_limit();
     test_off_in_use();
     test_threads();
     test_fork();
+    kin_blocks_free(pool);
     return check_report("blocks");
 }

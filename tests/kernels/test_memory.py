@@ -240,3 +240,27 @@ def test_sent_to_another_process():
     queue.put(out)
     assert back.get(timeout=60) == float((x + 1).mul(2).sub(3).sum())
     process.join()
+
+
+BIG = 9 << 20  # elements: 36 MB of floats are written past the caches
+
+
+@pytest.mark.parametrize("shape", [(BIG + 77,), (9 << 10, 1030), (3, 3 << 10, 1 << 10)])
+@pytest.mark.parametrize("fn", [
+    lambda x: torch.relu(x + 1) * 2,
+    lambda x: ((x * 2).to(torch.bfloat16).repeat(2) if x.dim() == 1 else (x * 2).to(torch.float64)),
+    lambda x: (x > 0) | (x < -1),
+    lambda x: torch.softmax(x + 1, -1),
+    lambda x: (x.transpose(0, -1) + 1).contiguous() * 2,
+    lambda x: (x + 1, (x + 2).double() * 3),
+    lambda x: (x + 1)[..., 1:] * 2,
+])
+def test_written_past_the_caches(shape, fn):
+    x = torch.randn(shape)
+    compiled = kintsugi.compile(fn)
+    for _ in range(3):
+        out = compiled(x)
+    want = fn(x)
+    for a, b in zip(out if isinstance(out, tuple) else [out], want if isinstance(want, tuple) else [want]):
+        torch.testing.assert_close(a, b, rtol=1e-6, atol=1e-6)
+        assert a.stride() == b.stride()

@@ -29,84 +29,105 @@ struct block {
     block *newer, *older; /* kept */
 };
 
-static struct {
+struct kin_blocks {
     pthread_mutex_t lock;
-    bool prepared;
     block **rows;
     size_t nrows, nblocks;
     block *newest, *oldest;
     size_t limit, kept_small;
     kin_blocks_stats stats;
-} pool = {.lock = PTHREAD_MUTEX_INITIALIZER, .limit = (size_t)1 << 30};
+};
 
-/* -- fork: nobody is halfway through a change --------------------------------------------------------------------- */
-
-static void
-before_fork(void)
+kin_blocks *
+kin_blocks_new(size_t limit)
 {
-    pthread_mutex_lock(&pool.lock);
+    kin_blocks *p = calloc(1, sizeof *p);
+    if (p && pthread_mutex_init(&p->lock, NULL) != 0) {
+        free(p);
+        p = NULL;
+    }
+    if (p)
+        p->limit = limit;
+    return p;
 }
 
-static void
-after_fork(void)
+void
+kin_blocks_free(kin_blocks *p)
 {
-    pthread_mutex_unlock(&pool.lock);
+    if (p == NULL)
+        return;
+    kin_blocks_clear(p);
+    pthread_mutex_destroy(&p->lock);
+    free(p->rows);
+    free(p);
+}
+
+void
+kin_blocks_lock(kin_blocks *p)
+{
+    pthread_mutex_lock(&p->lock);
+}
+
+void
+kin_blocks_unlock(kin_blocks *p)
+{
+    pthread_mutex_unlock(&p->lock);
 }
 
 /* -- by address ---------------------------------------------------------------------------------------------------- */
 
 static size_t
-row_of(const void *at)
+row_of(const kin_blocks *p, const void *at)
 {
-    return ((uintptr_t)at >> 16) * 0x9e3779b97f4a7c15u >> 32 & (pool.nrows - 1);
+    return ((uintptr_t)at >> 16) * 0x9e3779b97f4a7c15u >> 32 & (p->nrows - 1);
 }
 
 static bool
-grow(void)
+grow(kin_blocks *p)
 {
-    size_t n = pool.nrows ? 2 * pool.nrows : 64, before = pool.nrows;
-    block **rows = calloc(n, sizeof *rows), **old = pool.rows;
+    size_t n = p->nrows ? 2 * p->nrows : 64, before = p->nrows;
+    block **rows = calloc(n, sizeof *rows), **old = p->rows;
     if (rows == NULL)
-        return pool.rows != NULL; /* longer rows */
-    pool.rows = rows;
-    pool.nrows = n;
+        return p->rows != NULL; /* longer rows */
+    p->rows = rows;
+    p->nrows = n;
     for (size_t r = 0; r < before; r++)
         while (old[r]) {
             block *b = old[r];
             old[r] = b->next;
-            b->next = rows[row_of(b->at)];
-            rows[row_of(b->at)] = b;
+            b->next = rows[row_of(p, b->at)];
+            rows[row_of(p, b->at)] = b;
         }
     free(old);
     return true;
 }
 
 static bool
-enter(block *b)
+enter(kin_blocks *p, block *b)
 {
-    if (pool.nblocks >= pool.nrows && !grow())
+    if (p->nblocks >= p->nrows && !grow(p))
         return false;
-    block **row = &pool.rows[row_of(b->at)];
+    block **row = &p->rows[row_of(p, b->at)];
     b->next = *row;
     *row = b;
-    pool.nblocks++;
+    p->nblocks++;
     return true;
 }
 
 static void
-forget(block *b)
+forget(kin_blocks *p, block *b)
 {
-    block **at = &pool.rows[row_of(b->at)];
+    block **at = &p->rows[row_of(p, b->at)];
     while (*at != b)
         at = &(*at)->next;
     *at = b->next;
-    pool.nblocks--;
+    p->nblocks--;
 }
 
 static block *
-find(const void *at)
+find(const kin_blocks *p, const void *at)
 {
-    block *b = pool.nrows ? pool.rows[row_of(at)] : NULL;
+    block *b = p->nrows ? p->rows[row_of(p, at)] : NULL;
     while (b && b->at != at)
         b = b->next;
     return b;
@@ -151,33 +172,33 @@ unmap(block *b)
 /* -- those that are kept ------------------------------------------------------------------------------------------- */
 
 static void
-unlink_kept(block *b)
+unlink_kept(kin_blocks *p, block *b)
 {
-    *(b->newer ? &b->newer->older : &pool.newest) = b->older;
-    *(b->older ? &b->older->newer : &pool.oldest) = b->newer;
+    *(b->newer ? &b->newer->older : &p->newest) = b->older;
+    *(b->older ? &b->older->newer : &p->oldest) = b->newer;
     b->newer = b->older = NULL;
-    pool.stats.kept -= b->bytes;
-    pool.stats.nkept--;
-    pool.kept_small -= is_huge(b) ? 0 : b->bytes;
+    p->stats.kept -= b->bytes;
+    p->stats.nkept--;
+    p->kept_small -= is_huge(b) ? 0 : b->bytes;
 }
 
 static void
-link_kept(block *b)
+link_kept(kin_blocks *p, block *b)
 {
-    b->older = pool.newest;
-    *(pool.newest ? &pool.newest->newer : &pool.oldest) = b;
-    pool.newest = b;
-    pool.stats.kept += b->bytes;
-    pool.stats.nkept++;
-    pool.kept_small += is_huge(b) ? 0 : b->bytes;
+    b->older = p->newest;
+    *(p->newest ? &p->newest->newer : &p->oldest) = b;
+    p->newest = b;
+    p->stats.kept += b->bytes;
+    p->stats.nkept++;
+    p->kept_small += is_huge(b) ? 0 : b->bytes;
 }
 
 static void
-drop(block *b, block **gone)
+drop(kin_blocks *p, block *b, block **gone)
 {
-    unlink_kept(b);
-    forget(b);
-    pool.stats.dropped++;
+    unlink_kept(p, b);
+    forget(p, b);
+    p->stats.dropped++;
     b->next = *gone;
     *gone = b;
 }
@@ -192,15 +213,15 @@ seconds(void)
 
 /* Takes out what is too much or too old; the caller unmaps it without the lock. */
 static block *
-excess(size_t limit, time_t now)
+excess(kin_blocks *p, size_t limit, time_t now)
 {
     block *gone = NULL;
-    while (pool.oldest && (pool.stats.kept > limit || now - pool.oldest->since > OLD_SECONDS))
-        drop(pool.oldest, &gone);
-    for (block *b = pool.oldest, *newer; b && pool.kept_small > SMALL_KEPT; b = newer) {
+    while (p->oldest && (p->stats.kept > limit || now - p->oldest->since > OLD_SECONDS))
+        drop(p, p->oldest, &gone);
+    for (block *b = p->oldest, *newer; b && p->kept_small > SMALL_KEPT; b = newer) {
         newer = b->newer;
         if (!is_huge(b))
-            drop(b, &gone);
+            drop(p, b, &gone);
     }
     return gone;
 }
@@ -217,10 +238,10 @@ unmap_all(block *gone)
 
 /* The smallest that is large enough, and not by more than an eighth. */
 static block *
-best_kept(size_t bytes)
+best_kept(const kin_blocks *p, size_t bytes)
 {
     block *best = NULL;
-    for (block *b = pool.newest; b && !(best && best->bytes == bytes); b = b->older)
+    for (block *b = p->newest; b && !(best && best->bytes == bytes); b = b->older)
         if (b->bytes >= bytes && b->bytes - bytes <= bytes / 8 && (best == NULL || b->bytes < best->bytes))
             best = b;
     return best;
@@ -229,96 +250,94 @@ best_kept(size_t bytes)
 /* -- taking and giving --------------------------------------------------------------------------------------------- */
 
 static void
-use(block *b)
+use(kin_blocks *p, block *b)
 {
-    pool.stats.used += b->bytes;
-    pool.stats.nused++;
+    p->stats.used += b->bytes;
+    p->stats.nused++;
 }
 
 static void *
-take_new(size_t bytes)
+take_new(kin_blocks *p, size_t bytes)
 {
     block *b = map_block(bytes);
     if (b == NULL) { /* memory is short: what is kept is in the way */
-        kin_blocks_clear();
+        kin_blocks_clear(p);
         b = map_block(bytes);
     }
     if (b == NULL)
         return NULL;
-    pthread_mutex_lock(&pool.lock);
-    bool ok = enter(b);
+    pthread_mutex_lock(&p->lock);
+    bool ok = enter(p, b);
     if (ok)
-        use(b);
-    pthread_mutex_unlock(&pool.lock);
+        use(p, b);
+    pthread_mutex_unlock(&p->lock);
     if (!ok)
         unmap(b);
     return ok ? b->at : NULL;
 }
 
 void *
-kin_block_take(size_t bytes)
+kin_block_take(kin_blocks *p, size_t bytes)
 {
     if (bytes < KIN_BLOCK_LEAST || bytes > SIZE_MAX / 4)
         return NULL;
     bytes = (bytes + ROUND - 1) / ROUND * ROUND;
-    pthread_mutex_lock(&pool.lock);
-    if (!pool.prepared)
-        pool.prepared = pthread_atfork(before_fork, after_fork, after_fork) == 0;
-    bool on = pool.limit > 0 && pool.prepared;
-    block *b = on ? best_kept(bytes) : NULL;
+    pthread_mutex_lock(&p->lock);
+    bool on = p->limit > 0;
+    block *b = on ? best_kept(p, bytes) : NULL;
     if (b) {
-        unlink_kept(b);
-        use(b);
+        unlink_kept(p, b);
+        use(p, b);
     }
-    pool.stats.taken += on;
-    pool.stats.reused += b != NULL;
-    pthread_mutex_unlock(&pool.lock);
-    return b ? b->at : on ? take_new(bytes) : NULL;
+    p->stats.taken += on;
+    p->stats.reused += b != NULL;
+    pthread_mutex_unlock(&p->lock);
+    return b ? b->at : on ? take_new(p, bytes) : NULL;
 }
 
 void
-kin_block_give(void *at)
+kin_block_give(kin_blocks *p, void *at)
 {
-    pthread_mutex_lock(&pool.lock);
-    block *b = find(at), *gone = NULL;
-    pthread_mutex_unlock(&pool.lock);
+    pthread_mutex_lock(&p->lock);
+    block *b = find(p, at), *gone = NULL;
+    pthread_mutex_unlock(&p->lock);
     if (b == NULL)
         return;
     if (is_huge(b)) /* by large pages it takes 70 us for 64 MB, by small ones milliseconds */
         madvise(b->at, b->bytes, MADV_FREE);
-    pthread_mutex_lock(&pool.lock);
-    pool.stats.used -= b->bytes;
-    pool.stats.nused--;
+    pthread_mutex_lock(&p->lock);
+    p->stats.used -= b->bytes;
+    p->stats.nused--;
     b->since = seconds();
-    link_kept(b);
-    gone = excess(pool.limit, b->since);
-    pthread_mutex_unlock(&pool.lock);
+    link_kept(p, b);
+    gone = excess(p, p->limit, b->since);
+    pthread_mutex_unlock(&p->lock);
     unmap_all(gone);
 }
 
 void
-kin_blocks_set_limit(size_t limit)
+kin_blocks_set_limit(kin_blocks *p, size_t limit)
 {
-    pthread_mutex_lock(&pool.lock);
-    pool.limit = limit;
-    block *gone = excess(limit, seconds());
-    pthread_mutex_unlock(&pool.lock);
+    pthread_mutex_lock(&p->lock);
+    p->limit = limit;
+    block *gone = excess(p, limit, seconds());
+    pthread_mutex_unlock(&p->lock);
     unmap_all(gone);
 }
 
 void
-kin_blocks_clear(void)
+kin_blocks_clear(kin_blocks *p)
 {
-    pthread_mutex_lock(&pool.lock);
-    block *gone = excess(0, seconds());
-    pthread_mutex_unlock(&pool.lock);
+    pthread_mutex_lock(&p->lock);
+    block *gone = excess(p, 0, seconds());
+    pthread_mutex_unlock(&p->lock);
     unmap_all(gone);
 }
 
 void
-kin_blocks_count(kin_blocks_stats *out)
+kin_blocks_count(kin_blocks *p, kin_blocks_stats *out)
 {
-    pthread_mutex_lock(&pool.lock);
-    *out = pool.stats;
-    pthread_mutex_unlock(&pool.lock);
+    pthread_mutex_lock(&p->lock);
+    *out = p->stats;
+    pthread_mutex_unlock(&p->lock);
 }

@@ -14,21 +14,29 @@
 
 enum { KIN_BLOCK_LEAST = 1 << 20 /* below it malloc keeps pages well enough */ };
 
+typedef struct kin_blocks kin_blocks;
+/* limit: bytes that may be kept. NULL without memory. */
+kin_blocks *kin_blocks_new(size_t limit);
+/* When nothing is in use. */
+void kin_blocks_free(kin_blocks *p);
+
 /* At least `bytes`, at a multiple of 64, contents undefined. NULL: bytes is less than KIN_BLOCK_LEAST, keeping is switched
  * off (limit 0), or there is no memory. */
-void *kin_block_take(size_t bytes);
-/* Of kin_block_take. */
-void kin_block_give(void *block);
-/* Bytes that may be kept; what is too much goes. */
-void kin_blocks_set_limit(size_t limit);
+void *kin_block_take(kin_blocks *p, size_t bytes);
+void kin_block_give(kin_blocks *p, void *block);
+/* What is too much goes. */
+void kin_blocks_set_limit(kin_blocks *p, size_t limit);
 /* All that is not in use goes. */
-void kin_blocks_clear(void);
+void kin_blocks_clear(kin_blocks *p);
+/* Held, nobody is halfway through a change: for fork. */
+void kin_blocks_lock(kin_blocks *p);
+void kin_blocks_unlock(kin_blocks *p);
 
 typedef struct {
     uint64_t taken, reused, dropped; /* takes, those that found a block, blocks unmapped */
     size_t kept, used;               /* bytes */
     uint32_t nkept, nused;
 } kin_blocks_stats;
-void kin_blocks_count(kin_blocks_stats *out);
+void kin_blocks_count(kin_blocks *p, kin_blocks_stats *out);
 
 #endif

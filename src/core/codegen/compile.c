@@ -207,6 +207,8 @@ look_up(batch *b, uint32_t i, kin_text *key)
     out->range = run.range;
     out->grain = run.grain;
     out->cost = run.cost;
+    for (uint32_t n = 0; n < k->buffers.len; n++)
+        out->streams |= k->buffers.at[n].streams;
     b->want_of[i] = UINT32_MAX;
     if (jit->entries.at[number]) {
         memcpy(&out->fn, &jit->entries.at[number], sizeof out->fn);

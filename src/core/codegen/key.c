@@ -59,7 +59,7 @@ kin_loops_key(const kin_loops *k, kin_text *key)
     }
     for (uint32_t b = 0; b < k->buffers.len; b++) {
         const kin_loop_buffer *f = &k->buffers.at[b];
-        int64_t words[4] = {f->dtype, f->written, f->local, f->elements};
+        int64_t words[4] = {f->dtype, f->written | f->streams << 1, f->local, f->elements};
         ADD(words);
     }
     add_instructions(k, key);

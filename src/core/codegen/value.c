@@ -511,6 +511,36 @@ store_scatter(kin_em *e, const kin_loop_action *a, LLVMValueRef v, LLVMValueRef 
     kin_em_intrinsic(e, "llvm.masked.scatter", types, 2, args, 4);
 }
 
+/* What every vector that is stored is a multiple of, at most 64; the base is a multiple of 64. 0: of nothing useful. */
+static unsigned
+alignment_of(const kin_em *e, const kin_loop_action *a)
+{
+    int64_t bytes = (int64_t)e->run->lanes * kin_dtype_bytes(a->dtype), unit = bytes < 64 ? bytes : 64;
+    const kin_ix_expr *x = kin_ix_at(&e->k->ix, a->index);
+    bool aligned = x->constant * kin_dtype_bytes(a->dtype) % unit == 0;
+    for (uint32_t i = 0; i < x->nterms && aligned; i++) {
+        const kin_ix_term *t = &e->k->ix.terms.at[x->terms + i];
+        const kin_ix_atom *atom = &e->k->ix.atoms.at[t->atom];
+        int64_t step = t->coef * kin_dtype_bytes(a->dtype);
+        if (atom->kind == KIN_IX_VAR && atom->of == e->k->vector_var)
+            step *= e->run->lanes;
+        aligned = step % unit == 0;
+    }
+    return aligned && unit >= 16 ? (unsigned)unit : 0;
+}
+
+/* Past the caches, which would read the memory first and then hold what nobody asks for. */
+static void
+mark_streaming(kin_em *e, LLVMValueRef store, unsigned align)
+{
+    LLVMMetadataRef one = LLVMValueAsMetadata(LLVMConstInt(LLVMInt32TypeInContext(e->context), 1, false));
+    LLVMMetadataRef node = LLVMMDNodeInContext2(e->context, &one, 1);
+    unsigned kind = LLVMGetMDKindIDInContext(e->context, "nontemporal", 11);
+    LLVMSetMetadata(store, kind, LLVMMetadataAsValue(e->context, node));
+    LLVMSetAlignment(store, align);
+    e->streamed = true;
+}
+
 static void
 store_run(kin_em *e, const kin_loop_action *a, LLVMValueRef v, LLVMValueRef mask)
 {
@@ -521,7 +551,12 @@ store_run(kin_em *e, const kin_loop_action *a, LLVMValueRef v, LLVMValueRef mask
         kin_em_intrinsic(e, "llvm.masked.store", types, 2, args, 4);
         return;
     }
-    LLVMSetAlignment(LLVMBuildStore(e->b, v, p), kin_dtype_bytes(a->dtype));
+    LLVMValueRef store = LLVMBuildStore(e->b, v, p);
+    LLVMSetAlignment(store, kin_dtype_bytes(a->dtype));
+    bool may = e->k->buffers.at[a->buffer].streams && e->run->lanes > 1 && is_vector_type(LLVMTypeOf(v));
+    unsigned align = may ? alignment_of(e, a) : 0;
+    if (align)
+        mark_streaming(e, store, align);
 }
 
 void

@@ -1,6 +1,9 @@
 /* Memory: how stored values lie, which buffers the program has, what extern calls get. */
 #include "core/fuse/fuse_priv.h"
 
+/* Written past the caches from here on: with half as much, whoever reads it next would still have found it there. */
+static const size_t STREAM_LEAST = 32 << 20;
+
 /* Do these strides number the elements 0 to n - 1, each once? */
 static bool
 is_dense(unsigned ndim, const int64_t *sizes, const int64_t *strides)
@@ -269,6 +272,24 @@ name_of(fuse *f, kin_program *p, const group *g)
     return name;
 }
 
+/* Outputs and temporary buffers that no cache holds, which the kernel itself does not read. */
+static void
+mark_streams(const kin_program *p, const kin_kernel *k, kin_loops *loops)
+{
+    uint32_t n = 0;
+    for (uint32_t i = 0; i < loops->buffers.len; i++) {
+        kin_loop_buffer *b = &loops->buffers.at[i];
+        if (b->local)
+            continue;
+        const kin_buf *buf = &p->buffers.at[k->buffers[n++]];
+        b->streams = b->written && buf->bytes >= STREAM_LEAST && (buf->kind == KIN_BUF_OUTPUT || buf->kind == KIN_BUF_TEMP);
+        for (uint32_t a = 0; a < loops->actions.len; a++)
+            b->streams &= loops->actions.at[a].buffer != i || loops->actions.at[a].kind == KIN_LA_STORE;
+        for (uint32_t a = 1; a < loops->insts.len; a++)
+            b->streams &= loops->insts.at[a].buffer != i || loops->insts.at[a].kind != KIN_LI_LOAD;
+    }
+}
+
 static kin_status
 add_kernel(fuse *f, kin_fused *out, const group *g)
 {
@@ -291,6 +312,8 @@ add_kernel(fuse *f, kin_fused *out, const group *g)
             k.buffers[n++] = f->nodes[of.at[i]].buffer;
     k.nbuffers = n;
     kin_vec_deinit(&of);
+    if (k.buffers)
+        mark_streams(p, &k, &made.loops);
     if (k.buffers == NULL || k.name == NULL || kin_vec_push(&out->kernels, made) != KIN_OK) {
         kin_loops_deinit(&made.loops);
         return KIN_NOMEM;

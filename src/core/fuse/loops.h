@@ -62,6 +62,7 @@ typedef struct {
 typedef struct {
     uint8_t dtype;
     bool written;
+    bool streams;    /* large, at a multiple of 64 and not read again soon: may be written past the caches */
     bool local;      /* memory of the kernel's own, for one row: elements numbered by the inner variables */
     int64_t elements; /* local */
 } kin_loop_buffer;

@@ -35,6 +35,7 @@ typedef struct {
     int64_t range;      /* size of the outer iteration space */
     int64_t grain;      /* at least so much of it is worth a thread; ranges are split at multiples of this */
     double cost;        /* estimated nanoseconds on one core, for the decision about threads */
+    bool streams;       /* wants the buffers it writes at multiples of 64 */
     char *name;         /* "fused_add_tanh_sum": for traces and reports */
 } kin_kernel;
 

@@ -5,12 +5,49 @@
  */
 #include "py/aten/block.h"
 
+#include <pthread.h>
 #include <string.h>
 
-#include "core/blocks/blocks.h"
 #include "py/aten/make.h"
 #include "py/aten/tensor.h"
 #include "py/aten/tensor_priv.h"
+
+/* -- the process's blocks: there to the end, as storages may outlive everything ------------------------------------- */
+
+static kin_blocks *blocks;
+
+static void
+before_fork(void)
+{
+    kin_blocks_lock(blocks);
+}
+
+static void
+after_fork(void)
+{
+    kin_blocks_unlock(blocks);
+}
+
+kin_blocks *
+kin_process_blocks(void)
+{
+    static bool looked;
+    if (!looked) {
+        looked = true;
+        blocks = kin_blocks_new((size_t)1 << 30);
+        if (blocks != NULL && pthread_atfork(before_fork, after_fork, after_fork) != 0) {
+            kin_blocks_free(blocks);
+            blocks = NULL;
+        }
+    }
+    return blocks;
+}
+
+static void
+give(void *block)
+{
+    kin_block_give(blocks, block);
+}
 
 enum { WORDS = 16 /* of a storage that are looked at */ };
 
@@ -163,6 +200,7 @@ kin_tensor_in_block(kin_dtype dtype, unsigned ndim, const int64_t *sizes, const 
         at.looked = true;
         at.works = look();
     }
-    void *block = at.works ? kin_block_take(bytes) : NULL;
-    return block == NULL ? NULL : make_over(block, kin_block_give, dtype, ndim, sizes, strides, bytes);
+    kin_blocks *all = at.works ? kin_process_blocks() : NULL;
+    void *block = all == NULL ? NULL : kin_block_take(all, bytes);
+    return block == NULL ? NULL : make_over(block, give, dtype, ndim, sizes, strides, bytes);
 }

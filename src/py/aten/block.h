@@ -5,8 +5,12 @@
 #ifndef KIN_PY_ATEN_BLOCK_H
 #define KIN_PY_ATEN_BLOCK_H
 
+#include "core/blocks/blocks.h"
 #include "core/ir/ir.h"
 #include <Python.h>
+
+/* Those of this process; NULL: there are none. */
+kin_blocks *kin_process_blocks(void);
 
 /* A new tensor with undefined contents, `bytes` from its first to its last element. NULL without an exception: there is no such
  * block, or this build of torch keeps its storages otherwise than expected. */

@@ -4,7 +4,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "core/blocks/blocks.h"
+#include "py/aten/block.h"
 #include "py/launch/launch_priv.h"
 
 static struct {
@@ -107,8 +107,9 @@ kin_launch_set_threads(uint32_t threads)
 PyObject *
 kin_launch_memory(void)
 {
-    kin_blocks_stats s;
-    kin_blocks_count(&s);
+    kin_blocks_stats s = {0};
+    if (kin_process_blocks() != NULL)
+        kin_blocks_count(kin_process_blocks(), &s);
     return Py_BuildValue("{s:n,s:I,s:n,s:I,s:K,s:K,s:K}", "kept_bytes", (Py_ssize_t)s.kept, "kept", s.nkept, "used_bytes",
                          (Py_ssize_t)s.used, "used", s.nused, "taken", (unsigned long long)s.taken, "reused",
                          (unsigned long long)s.reused, "given_back", (unsigned long long)s.dropped);

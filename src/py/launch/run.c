@@ -12,7 +12,6 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "core/blocks/blocks.h"
 #include "py/aten/block.h"
 #include "py/aten/make.h"
 #include "py/aten/tensor.h"
@@ -86,7 +85,8 @@ take_arena(running *r)
 {
     if (r->p->arena == 0)
         return true;
-    r->arena = r->block = kin_block_take(r->p->arena);
+    kin_blocks *blocks = kin_process_blocks();
+    r->arena = r->block = blocks == NULL ? NULL : kin_block_take(blocks, r->p->arena);
     if (r->arena != NULL)
         return true;
     r->arena = r->lp->arena;
@@ -101,7 +101,7 @@ static void
 give_arena(running *r)
 {
     if (r->block != NULL)
-        kin_block_give(r->block);
+        kin_block_give(kin_process_blocks(), r->block);
     else if (r->lp->arena == NULL)
         r->lp->arena = r->arena;
     else
@@ -126,9 +126,23 @@ run_share(int64_t begin, int64_t end, void *arg)
         atomic_store(&s->failed, 1);
 }
 
+/* Writing past the caches takes aligned memory, which everybody has who makes buffers here. */
+static bool
+is_aligned(const running *r, const kin_kernel *k)
+{
+    for (uint32_t i = 0; i < k->nbuffers; i++) {
+        const kin_buf *buf = &r->p->buffers.at[k->buffers[i]];
+        if ((buf->kind == KIN_BUF_OUTPUT || buf->kind == KIN_BUF_TEMP) && (uintptr_t)r->data[k->buffers[i]] % 64 != 0)
+            return false;
+    }
+    return true;
+}
+
 static bool
 run_kernel(running *r, const kin_kernel *k)
 {
+    if (k->streams && !is_aligned(r, k))
+        return false;
     void *small[32], **buffers = k->nbuffers <= 32 ? small : malloc(k->nbuffers * sizeof *buffers);
     if (buffers == NULL)
         return false;

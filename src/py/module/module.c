@@ -6,8 +6,8 @@
 #include <stddef.h>
 #include <string.h>
 
-#include "core/blocks/blocks.h"
 #include "core/diag/breaks.h"
+#include "py/aten/block.h"
 #include "py/guardeval/guard.h"
 #include "py/launch/launch.h"
 #include "py/module/compiled.h"
@@ -179,7 +179,8 @@ reset(PyObject *module, PyObject *unused)
     }
     Py_DECREF(all);
     st->aten_failed = false;
-    kin_blocks_clear();
+    if (kin_process_blocks() != NULL)
+        kin_blocks_clear(kin_process_blocks());
     kin_log_reset(st);
     Py_RETURN_NONE;
 }
@@ -359,7 +360,8 @@ set_kept_memory(PyObject *module, PyObject *number)
     unsigned long long bytes = PyLong_AsUnsignedLongLong(number);
     if (PyErr_Occurred())
         return NULL;
-    kin_blocks_set_limit((size_t)bytes);
+    if (kin_process_blocks() != NULL)
+        kin_blocks_set_limit(kin_process_blocks(), (size_t)bytes);
     Py_RETURN_NONE;
 }
 
