@@ -264,6 +264,61 @@ check_faults(void)
     kin_text_deinit(&why);
 }
 
+/* LLVM is not used again where it had no memory. */
+static int
+lose_memory(void)
+{
+    kin_text why = {0};
+    kin_program *p = NULL;
+    kin_jit *jit = kin_jit_new(NULL, &why);
+    kin_ir *ir = kin_ir_parse(text, &why);
+    kin_jit_set_fault(jit, KIN_FAULT_LLVM_MEMORY);
+    bool ok = kin_program_compile(jit, ir, &p, NULL, &why) == KIN_BREAK && p == NULL && strstr(why.at, "no memory");
+    kin_jit_set_fault(jit, KIN_FAULT_NONE);
+    kin_text_clear(&why);
+    ok = ok && kin_program_compile(jit, ir, &p, NULL, &why) == KIN_BREAK && strstr(why.at, "before");
+    kin_ir_free(ir);
+    kin_jit_free(jit);
+    kin_text_deinit(&why);
+    return ok ? 0 : 1;
+}
+
+static int
+fail_fatally(void)
+{
+    kin_text why = {0};
+    kin_program *p = NULL;
+    kin_jit *jit = kin_jit_new(&(kin_jit_options){.threads = 3}, &why);
+    kin_ir *ir = kin_ir_parse(text, &why);
+    kin_jit_set_fault(jit, KIN_FAULT_FATAL);
+    bool ok = kin_program_compile(jit, ir, &p, NULL, &why) == KIN_BREAK && p == NULL && strstr(why.at, "fatally");
+    kin_jit_set_fault(jit, KIN_FAULT_NONE);
+    ok = ok && run_with(jit, text) && run_stats.compiled == 3;
+    kin_ir_free(ir);
+    kin_jit_free(jit);
+    kin_text_deinit(&why);
+    return ok ? 0 : 1;
+}
+
+/* What makes LLVM end the process; in children, as LLVM's memory is lost then. */
+static void
+check_fatal(void)
+{
+    static int (*const tries[])(void) = {fail_fatally, lose_memory};
+#ifdef __SANITIZE_ADDRESS__ /* which has an end of its own for a lack of memory */
+    unsigned n = 1;
+#else
+    unsigned n = 2;
+#endif
+    for (unsigned i = 0; i < n; i++) {
+        pid_t child = fork();
+        if (child == 0)
+            _exit(tries[i]());
+        int status = -1;
+        CHECK(waitpid(child, &status, 0) == child && status == 0);
+    }
+}
+
 static void
 use_folder(const char *name)
 {
@@ -290,6 +345,7 @@ main(void)
     use_folder("processes");
     check_processes();
     check_faults();
+    check_fatal();
     char remove[80];
     snprintf(remove, sizeof remove, "rm -r %s", base);
     CHECK(system(remove) == 0);

@@ -105,12 +105,34 @@ def test_no_cache(tmp_path):
     assert not (tmp_path / "kernels").exists()
 
 
-@pytest.mark.parametrize("fault, reason", [("llvm", "LLVM: failed for a test"), ("memory", "out of memory")])
+@pytest.mark.parametrize("fault, reason", [("llvm", "LLVM: failed for a test"), ("memory", "out of memory"),
+                                           ("fatal", "LLVM: failed fatally for a test")])
 def test_compilation_fails(fault, reason):
     assert engine._set_fault(fault)
     version, = run(next(sizes))
     assert not version["compiled"] and reason in version["reason"]
     assert any(reason in e["reason"] for e in events("fallback"))
+
+
+def test_llvm_without_memory():
+    program = """
+import kintsugi, torch
+from kintsugi import _kintsugi as engine
+torch.set_grad_enabled(False)
+engine.set_option("trials", 0)
+assert engine._set_fault("llvm memory")
+reasons = []
+for fault in ("llvm memory", ""):
+    assert engine._set_fault(fault)
+    compiled = kintsugi.compile(lambda x: (x + 1) * 2)
+    x = torch.arange(3.0)
+    assert all(torch.equal(compiled(x), (x + 1) * 2) for i in range(3))
+    reasons += [e["reason"] for e in kintsugi.events() if e["event"] == "fallback"][-1:]
+assert len(reasons) == 2 and all("no memory" in r for r in reasons), reasons
+"""
+    done = subprocess.run([sys.executable, "-c", program], env=os.environ | {"KINTSUGI_KERNELS": "1"}, capture_output=True, text=True,
+                          check=False)
+    assert done.returncode == 0, done.stderr
 
 
 def test_info_export_clear_import(folder, tmp_path, capsys):

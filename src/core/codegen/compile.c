@@ -10,6 +10,7 @@
 
 #include "core/codegen/jit_priv.h"
 #include "core/codegen/key.h"
+#include "core/codegen/rescue.h"
 #include "core/fuse/fuse.h"
 
 #ifdef KIN_LLVM
@@ -73,26 +74,63 @@ verify(LLVMModuleRef module, kin_text *why)
 }
 #endif
 
+/* LLVM would end the process over an error in the code that nobody listens to. */
+static void
+listen(LLVMDiagnosticInfoRef info, void *arg)
+{
+    want *w = arg;
+    if (LLVMGetDiagInfoSeverity(info) != LLVMDSError)
+        return;
+    char *message = LLVMGetDiagInfoDescription(info);
+    if (w->status == KIN_OK)
+        kin_text_addf(&w->why, "LLVM: %s", message);
+    LLVMDisposeMessage(message);
+    w->status = KIN_BREAK;
+}
+
 static kin_status
 assemble(LLVMTargetMachineRef machine, LLVMModuleRef module, want *w)
 {
     char *message = NULL;
-    if (LLVMTargetMachineEmitToMemoryBuffer(machine, module, LLVMObjectFile, &message, &w->object) == 0)
+    LLVMMemoryBufferRef object = NULL;
+    bool failed = LLVMTargetMachineEmitToMemoryBuffer(machine, module, LLVMObjectFile, &message, &object) != 0;
+    if (failed) {
+        kin_text_addf(&w->why, "LLVM: %s", message);
+        LLVMDisposeMessage(message);
+    }
+    if (!failed && w->status == KIN_OK) {
+        w->object = object;
         return KIN_OK;
-    kin_text_addf(&w->why, "LLVM: %s", message);
-    LLVMDisposeMessage(message);
-    w->object = NULL;
+    }
+    if (object)
+        LLVMDisposeMemoryBuffer(object);
     return KIN_BREAK;
 }
 
-static kin_status
-compile_kernel(kin_jit *jit, LLVMTargetMachineRef machine, want *w)
+/* What one thread has to compile with. */
+typedef struct {
+    kin_jit *jit;
+    LLVMTargetMachineRef machine;
+    want *w;
+} worker;
+
+static void
+compile_kernel(void *arg)
 {
+    worker *k = arg;
+    want *w = k->w;
     double start = cpu_ns();
+    if (k->machine == NULL)
+        k->machine = kin_jit_take_machine(k->jit, &w->why);
+    if (k->machine == NULL) {
+        w->status = KIN_BREAK;
+        return;
+    }
     LLVMContextRef context = LLVMContextCreate();
+    LLVMContextSetDiagnosticHandler(context, listen, w);
     LLVMModuleRef module = LLVMModuleCreateWithNameInContext("kernel", context);
     LLVMSetTarget(module, "x86_64-unknown-linux-gnu");
-    kin_status s = kin_emit(w->loops, &jit->target, &w->run, module, &w->why) ? KIN_OK : KIN_BREAK;
+    kin_status s = kin_emit(w->loops, &k->jit->target, &w->run, module, &w->why) ? KIN_OK : KIN_BREAK;
 #ifndef NDEBUG
     if (s == KIN_OK)
         s = verify(module, &w->why);
@@ -100,14 +138,16 @@ compile_kernel(kin_jit *jit, LLVMTargetMachineRef machine, want *w)
     const char *show = getenv("KIN_SHOW_LLVM");
     if (show && *show)
         LLVMDumpModule(module);
+    kin_rescue_provoke(k->jit->fault == KIN_FAULT_FATAL ? KIN_RESCUE_FAILED
+                       : k->jit->fault == KIN_FAULT_LLVM_MEMORY ? KIN_RESCUE_MEMORY : KIN_RESCUE_DONE);
     double made = cpu_ns();
     if (s == KIN_OK)
-        s = assemble(machine, module, w);
+        s = assemble(k->machine, module, w);
     LLVMDisposeModule(module);
     LLVMContextDispose(context);
     w->codegen_ns = made - start;
     w->llvm_ns = cpu_ns() - made;
-    return s;
+    w->status = s;
 }
 
 /* -- several threads --------------------------------------------------------------------------------------------- */
@@ -116,7 +156,7 @@ static void *
 compile_some(void *arg)
 {
     batch *b = arg;
-    LLVMTargetMachineRef machine = NULL;
+    worker k = {.jit = b->jit};
     for (unsigned i; (i = atomic_fetch_add(&b->next, 1)) < b->wants.len;) {
         want *w = &b->wants.at[i];
         if (w->found.memory || w->object)
@@ -125,12 +165,14 @@ compile_some(void *arg)
             w->status = KIN_BREAK;
             continue;
         }
-        if (machine == NULL)
-            machine = kin_jit_take_machine(b->jit, &w->why);
-        w->status = machine ? compile_kernel(b->jit, machine, w) : KIN_BREAK;
+        k.w = w;
+        if (kin_rescue_run(compile_kernel, &k, &w->why) == KIN_RESCUE_DONE)
+            continue;
+        w->status = KIN_BREAK;
+        k.machine = NULL; /* in an unknown state */
     }
-    if (machine)
-        kin_jit_give_machine(b->jit, machine);
+    if (k.machine)
+        kin_jit_give_machine(b->jit, k.machine);
     return NULL;
 }
 

@@ -105,7 +105,7 @@ void kin_jit_lock(kin_jit *jit);
 void kin_jit_unlock(kin_jit *jit);
 
 /* For tests: what fails from now on. */
-typedef enum { KIN_FAULT_NONE, KIN_FAULT_LLVM, KIN_FAULT_MEMORY } kin_jit_fault;
+typedef enum { KIN_FAULT_NONE, KIN_FAULT_LLVM, KIN_FAULT_MEMORY, KIN_FAULT_FATAL, KIN_FAULT_LLVM_MEMORY } kin_jit_fault;
 void kin_jit_set_fault(kin_jit *jit, kin_jit_fault fault);
 
 typedef struct {

@@ -136,13 +136,15 @@ kin_launch_totals(void)
 bool
 kin_launch_set_fault(const char *name)
 {
+    static const char *const names[] = {"", "llvm", "memory", "fatal", "llvm memory"}; /* as kin_jit_fault */
     kin_text why = {0};
-    bool llvm = strcmp(name, "llvm") == 0, memory = strcmp(name, "memory") == 0;
-    if (!llvm && !memory && name[0] != 0)
-        return false;
+    unsigned fault = 0;
+    while (strcmp(names[fault], name) != 0)
+        if (++fault == sizeof names / sizeof *names)
+            return false;
     kin_jit *jit = launch_jit(NULL, &why);
     if (jit != NULL)
-        kin_jit_set_fault(jit, llvm ? KIN_FAULT_LLVM : memory ? KIN_FAULT_MEMORY : KIN_FAULT_NONE);
+        kin_jit_set_fault(jit, (kin_jit_fault)fault);
     kin_text_deinit(&why);
     return jit != NULL;
 }

@@ -391,7 +391,7 @@ static PyMethodDef module_methods[] = {
     {"_log_lower", log_lower, METH_VARARGS, "_log_lower(name, variant, graph, backend, time_ns)"},
     {"_set_cache", set_cache, METH_VARARGS, "_set_cache(folder or None, limit in bytes, 0 = none)"},
     {"_set_compile_threads", set_threads, METH_O, "How many threads compile kernels; 0: as many as torch uses."},
-    {"_set_fault", set_fault, METH_O, "For tests: 'llvm' or 'memory' fails from now on; '' nothing."},
+    {"_set_fault", set_fault, METH_O, "For tests: 'llvm', 'memory', 'fatal' or 'llvm memory' fails from now on; '' nothing."},
     {"memory_totals", memory_totals, METH_NOARGS, "Large blocks of memory: kept for the next call, in use."},
     {"_set_kept_memory", set_kept_memory, METH_O, "Bytes of large blocks that may be kept."},
     {"kernel_totals", kernel_totals, METH_NOARGS, "What was compiled in this process, and where kernels came from."},
