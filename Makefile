@@ -69,8 +69,9 @@ demo: build
 models: build
 	$(PYTHON) tests/models/run_models.py
 
+# Everything, with stock: about 25 minutes on two idle cores. ARGS="--resume" goes on where a run ended, ARGS="--rows mlp --quick" is short.
 bench: build
-	$(PYTHON) -m kintsugi bench
+	$(PYTHON) -m kintsugi bench --json docs/bench.json --docs docs $(ARGS)
 
 bench-overhead: build
 	$(PYTHON) bench/overhead.py

@@ -39,12 +39,19 @@ def main(argv=None):
 
 def _add_bench(commands):
     bench = commands.add_parser("bench", help="time real models: eager, Kintsugi, stock torch.compile")
-    bench.add_argument("models", nargs="*", help="names of models; all when none is given")
+    bench.add_argument("models", nargs="*", help="names or patterns of rows (`bert-*`); all when none is given")
+    bench.add_argument("--rows", metavar="NAMES", action="append", default=[], help="the same, separated by commas")
+    bench.add_argument("--quick", action="store_true", help="half a second for each row, no processes for first calls")
     bench.add_argument("--no-stock", action="store_true", help="leave stock torch.compile out (it takes most of the time)")
-    bench.add_argument("--no-first", action="store_true", help="leave first calls out")
-    bench.add_argument("--seconds", type=float, default=5.0, help="time for each model's steady state")
+    bench.add_argument("--no-first", action="store_true", help="no processes for first calls")
+    bench.add_argument("--seconds", type=float, default=None, help="time for each row's steady state (3)")
     bench.add_argument("--threads", type=int, default=None, help="threads of PyTorch (its own choice by default)")
-    bench.add_argument("--json", metavar="FILE", help="write all numbers to FILE")
+    bench.add_argument("--timeout", type=float, default=240.0, help="seconds that one process may take (240)")
+    bench.add_argument("--minutes", type=float, default=None, help="after so many, rows that are left are not measured")
+    bench.add_argument("--json", metavar="FILE", help="write all numbers to FILE, after each row")
+    bench.add_argument("--resume", action="store_true", help="keep the rows that FILE has from this machine")
+    bench.add_argument("--report", metavar="FILE", help="measure nothing, report what FILE has")
+    bench.add_argument("--docs", metavar="FOLDER", help="write FOLDER/bench.md and its pictures")
     bench.add_argument("--svg", metavar="FILE", help="write a picture to FILE")
 
 

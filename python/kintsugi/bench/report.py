@@ -1,7 +1,24 @@
-"""Results of `kintsugi bench` as a table in the terminal, and as an SVG picture."""
+"""Results of `kintsugi bench`: a table in the terminal, a page with pictures for the documentation.
+
+Everything here is computed from the file of results, so that a page can be written again without measuring.
+"""
 
 import math
+import os
 from html import escape
+
+# What a row is held to; `misses` says which of these it does not reach.
+TARGETS = {
+    "eager": "not slower than eager",
+    "stock": "not slower than stock's default mode",
+    "first": "first calls add at most 1 s, with nothing on disk",
+    "warm": "with the disk caches of an earlier process, first calls add at most a fifth of what stock's do",
+    "copy": "at least 85% of the bandwidth of copying the same tensor",
+    "digits": "results within 1e-5 of eager's, relative to the largest element",
+    "kernels": "at least one graph runs as kernels",
+    "noise": "not a target: times spread by more than a quarter, so that the row's ratios mean little",
+}
+NOT_SLOWER, MOST_ADDED, WARM_RATIO, COPY_SHARE, MOST_DIFFERENT, MOST_SPREAD = 0.995, 1.0, 5.0, 0.85, 1e-5, 0.25
 
 
 def geomean(values):
@@ -10,20 +27,42 @@ def geomean(values):
     return math.exp(sum(map(math.log, values)) / len(values)) if values else None
 
 
-def ratios(row):
-    """Of one model: speed-up over eager, over stock, over the better of both; what first calls add, stock's to ours."""
-    times = {name: t["median"] for name, t in row.get("times", {}).items()}
-    ours, eager, stock = times.get("kintsugi"), times.get("eager"), times.get("stock")
-    first = row.get("first", {})
-    added = {key: value["added"] for key, value in first.items()}
+def _per(a, b):
+    return a / b if a and b else None
 
-    def per(a, b):
-        return a / b if a and b else None
-    return {"over_eager": per(eager, ours), "over_stock": per(stock, ours),
-            "over_best": per(min(t for t in (eager, stock) if t), ours) if ours and eager else None,
-            "first_cold": per(added.get("stock cold"), added.get("kintsugi cold")),
-            "first_headers": per(added.get("stock headers"), added.get("kintsugi cold")),
-            "first_warm": per(added.get("stock warm"), added.get("kintsugi warm"))}
+
+def ratios(row, headers=0.0):
+    """Of one model: speed-up over eager, over stock, over the better of both; what first calls add, stock's to ours (cold: with
+    `headers`, the seconds stock's own headers take; headers: without); bandwidth to that of copying."""
+    times = {name: t["median"] for name, t in row.get("times", {}).items()}
+    ours, eager, stock, copy = (times.get(name) for name in ("kintsugi", "eager", "stock", "copy"))
+    added = {key: value["added"] for key, value in row.get("first", {}).items()}
+    cold = added.get("stock cold")
+    return {"over_eager": _per(eager, ours), "over_stock": _per(stock, ours),
+            "over_best": _per(min(t for t in (eager, stock) if t), ours) if ours and eager else None,
+            "first_cold": _per(cold and cold + (headers or 0.0), added.get("kintsugi cold")),
+            "first_headers": _per(cold, added.get("kintsugi cold")),
+            "first_warm": _per(added.get("stock warm"), added.get("kintsugi warm")),
+            "copy": _per(copy, ours)}
+
+
+def misses(row):
+    """Names of the targets that the row does not reach; nothing is said of what was not measured."""
+    if "error" in row:
+        return []
+    r, first, times = ratios(row), row.get("first", {}), row.get("times", {})
+    found = {"eager": r["over_eager"] is not None and r["over_eager"] < NOT_SLOWER,
+             "stock": r["over_stock"] is not None and r["over_stock"] < NOT_SLOWER,
+             "first": "kintsugi cold" in first and first["kintsugi cold"]["added"] > MOST_ADDED,
+             "warm": r["first_warm"] is not None and r["first_warm"] < WARM_RATIO,
+             "copy": r["copy"] is not None and r["copy"] < COPY_SHARE,
+             "digits": not row.get("difference", {}).get("kintsugi", 0.0) <= MOST_DIFFERENT,
+             "kernels": row.get("kernels") == 0,
+             "noise": any(t["high"] - t["low"] > MOST_SPREAD * t["median"] for t in times.values())}
+    return [name for name, missed in found.items() if missed]
+
+
+# -- text ----------------------------------------------------------------------------------------------------------
 
 
 def _ms(entry):
@@ -36,53 +75,210 @@ def _times(value, digits=2):
     return "-" if value is None else f"{value:.{digits}f}x"
 
 
+def _added(first, key, digits=2):
+    return f"+{first[key]['added']:.{digits}f}" if key in first else "-"
+
+
+def _mb(value):
+    return "-" if not value else f"{value / 1e6:.0f}"
+
+
+def _failed(row):
+    return [f"{name}: {text}" for name, text in row.get("errors", {}).items()]
+
+
+def _means(results):
+    headers = results.get("machine", {}).get("stock_headers")
+    rows = [ratios(row, headers) for row in results["models"].values() if "error" not in row]
+    return {key: geomean([r[key] for r in rows]) for key in rows[0]} if rows else {}
+
+
 def table(results):
-    """The rows as text, widths fitted; the last line holds geometric means."""
+    """The rows as text, widths fitted; a line of geometric means, then what else there is to say."""
     head = ["model", "eager ms", "kintsugi ms", "stock ms", "vs eager", "vs stock", "vs best", "first call s", "stock's",
-            "difference"]
-    lines = [head]
+            "warm", "stock's", "kernels", "difference", "misses"]
+    lines, notes = [head], []
     for name, row in results["models"].items():
+        notes += [f"{name}: {text}" for text in _failed(row)]
         if "error" in row:
             lines.append([name, row["error"]])
             continue
         r, times, first = ratios(row), row["times"], row.get("first", {})
         lines.append([name, _ms(times.get("eager")), _ms(times.get("kintsugi")), _ms(times.get("stock")),
                       _times(r["over_eager"]), _times(r["over_stock"]), _times(r["over_best"]),
-                      f"+{first['kintsugi cold']['added']:.3f}" if "kintsugi cold" in first else "-",
-                      f"+{first['stock cold']['added']:.1f}" if "stock cold" in first else "-",
-                      f"{row['difference'].get('kintsugi', math.nan):.1e}"])
-    rows = [ratios(row) for row in results["models"].values() if "error" not in row]
-    mean = {key: geomean([r[key] for r in rows]) for key in rows[0]} if rows else {}
+                      _added(first, "kintsugi cold"), _added(first, "stock cold", 1), _added(first, "kintsugi warm"),
+                      _added(first, "stock warm", 1), str(row.get("kernels", "-")),
+                      f"{row.get('difference', {}).get('kintsugi', math.nan):.1e}", " ".join(misses(row))])
+        notes += [f"{name}: {text}" for text in _bandwidth(row)]
+    mean = _means(results)
     lines.append(["geomean", "", "", "", *(_times(mean.get(key)) for key in ("over_eager", "over_stock", "over_best")),
-                  "", _times(mean.get("first_cold"), 0), ""])
+                  "", _times(mean.get("first_cold"), 0), "", _times(mean.get("first_warm"), 1), "", "", ""])
     widths = [max(len(line[i]) for line in lines if i < len(line) and len(line) > 2) for i in range(len(head))]
-    return "\n".join("  ".join(text.ljust(w) if i == 0 else text.rjust(w) for i, (text, w) in enumerate(zip(line, widths)))
-                     .rstrip() if len(line) > 2 else f"{line[0].ljust(widths[0])}  {line[1]}" for line in lines)
+    text = ["  ".join(text.ljust(w) if i in (0, len(head) - 1) else text.rjust(w)
+                      for i, (text, w) in enumerate(zip(line, widths))).rstrip()
+            if len(line) > 2 else f"{line[0].ljust(widths[0])}  {line[1]}" for line in lines]
+    headers = results.get("machine", {}).get("stock_headers")
+    if headers:
+        notes.append(f"stock's headers, once for a machine: {headers:.1f} s more; its geometric mean has them")
+    return "\n".join([*text, *notes])
 
 
-def svg(results):
-    """Bars of the speed-up over eager, one row a model: Kintsugi and stock."""
-    rows = [(name, ratios(row), row) for name, row in results["models"].items() if "error" not in row]
-    most = max([1.0, *(r["over_eager"] or 0 for _, r, _ in rows)])
-    scale, left, step = 440 / math.log2(max(most, 2) * 2), 130, 34
+def _bandwidth(row):
+    if not row.get("bytes"):
+        return []
+    return ["GB/s: " + ", ".join(f"{name} {row['bytes'] / t['median'] / 1e9:.1f}" for name, t in row["times"].items())]
+
+
+# -- the page --------------------------------------------------------------------------------------------------------
+
+
+def _lines(head, rows):
+    return ["| " + " | ".join(head) + " |", "|" + "---|" * len(head), *("| " + " | ".join(row) + " |" for row in rows), ""]
+
+
+def _good(results):
+    return [(name, row) for name, row in results["models"].items() if "error" not in row]
+
+
+def _steady_lines(results):
+    head = ["model", "what", "eager ms", "Kintsugi ms", "stock ms", "over eager", "over stock", "kernels", "library calls",
+            "difference", "misses"]
+    rows = []
+    for name, row in _good(results):
+        r, times = ratios(row), row["times"]
+        rows.append([name, row.get("about", ""), *(_ms(times.get(key)) for key in ("eager", "kintsugi", "stock")),
+                     _times(r["over_eager"]), _times(r["over_stock"]), str(row.get("kernels", "-")),
+                     str(row.get("library_calls", "-")), f"{row.get('difference', {}).get('kintsugi', math.nan):.1e}",
+                     ", ".join(misses(row))])
+    mean = _means(results)
+    rows.append(["geometric mean", "", "", "", "", _times(mean.get("over_eager")), _times(mean.get("over_stock")), "", "", "", ""])
+    return _lines(head, rows)
+
+
+def _first_lines(results):
+    headers = results["machine"].get("stock_headers")
+    head = ["model", "Kintsugi cold", "stock cold, headers there", "stock cold", "Kintsugi warm", "stock warm", "stock / Kintsugi, warm",
+            "peak MB: eager", "Kintsugi", "stock"]
+    rows = []
+    for name, row in _good(results):
+        first = row.get("first", {})
+        if not row.get("alone"):
+            continue
+        cold = first.get("stock cold")
+        rows.append([name, _added(first, "kintsugi cold"), _added(first, "stock cold", 1),
+                     f"+{cold['added'] + headers:.1f}" if cold and headers else "-", _added(first, "kintsugi warm"),
+                     _added(first, "stock warm", 1), _times(ratios(row)["first_warm"], 1),
+                     _mb(first.get("kintsugi cold", {}).get("eager_peak_bytes")),
+                     _mb(first.get("kintsugi cold", {}).get("peak_bytes")), _mb(first.get("stock cold", {}).get("peak_bytes"))])
+    return _lines(head, rows) if rows else ["Not measured.", ""]
+
+
+def _miss_lines(results):
+    by_name = {}
+    for name, row in _good(results):
+        for miss in misses(row):
+            by_name.setdefault(miss, []).append(name)
+    lines = [f"* {TARGETS[miss]}: **{len(by_name[miss])}** of {len(_good(results))} rows ({', '.join(by_name[miss])})"
+             if miss in by_name else f"* {text}: all rows" for miss, text in TARGETS.items() if miss != "noise"]
+    if "noise" in by_name:
+        lines.append(f"* Spread by more than a quarter: {', '.join(by_name['noise'])}")
+    return [*lines, ""]
+
+
+def page(results):
+    """The page of the documentation, in Markdown."""
+    machine = results["machine"]
+    failed = [f"* {name}: {text}" for name, row in results["models"].items()
+              for text in [*([row["error"]] if "error" in row else []), *_failed(row)]]
+    bandwidth = [f"* {name}: {text}" for name, row in _good(results) for text in _bandwidth(row)]
+    headers = f" Its headers take {machine['stock_headers']:.1f} s, once for a machine." if machine.get("stock_headers") else ""
+    parts = ["# Benchmark", "",
+             "Written by `make bench`; `python -m kintsugi bench --report docs/bench.json --docs docs` writes it again from the numbers.", "",
+             f"{machine['cpu']}, {machine['threads']} threads, PyTorch {machine['torch']}, Python {machine['python']}, load "
+             f"{machine.get('load', 0):.1f} at the start. Inference, float32, random weights. Milliseconds: median and half of the distance between "
+             f"the 10% and 90% quantiles, eager, Kintsugi and stock's default mode taking turns in one process for {results.get('seconds', 0):g} s.", "",
+             "![speed-up over eager](bench-speed.svg)", "", "## Calls", "", *_steady_lines(results)]
+    parts += [*bandwidth, ""] if bandwidth else []
+    parts += ["## Targets", "", *_miss_lines(results), "## First calls", "",
+              f"Seconds that importing and the first six calls take beyond eager calls. Cold: a fresh process with empty disk caches. Warm: a "
+              f"fresh process with those of the cold ones.{headers}", "", "![first calls](bench-first.svg)", "",
+              *_first_lines(results), "![memory](bench-memory.svg)", ""]
+    if failed:
+        parts += ["## What went wrong", "", *failed, ""]
+    return "\n".join(parts)
+
+
+def write_docs(results, folder):
+    """bench.md and its pictures."""
+    os.makedirs(folder, exist_ok=True)
+    files = {"bench.md": page(results), **{f"bench-{kind}.svg": picture(results, kind) for kind in PICTURES}}
+    for name, text in files.items():
+        with open(os.path.join(folder, name), "w") as file:
+            file.write(text)
+
+
+# -- pictures --------------------------------------------------------------------------------------------------------
+
+_GOLD, _GREY, _LIGHT = "#b8860b", "#7d8a97", "#c9d0d6"
+
+
+def _speed_bars(row):
+    times = row.get("times", {})
+    eager = times.get("eager", {}).get("median")
+    return [_per(eager, times.get(name, {}).get("median")) for name in ("kintsugi", "stock")]
+
+
+def _first_bars(row):
+    first = row.get("first", {}) if row.get("alone") else {}
+    return [first.get(key, {}).get("added") for key in ("kintsugi cold", "kintsugi warm", "stock cold", "stock warm")]
+
+
+def _memory_bars(row):
+    first = row.get("first", {}) if row.get("alone") else {}
+    eager = first.get("kintsugi cold", {}).get("eager_peak_bytes")
+    return [_per(first.get(key, {}).get("peak_bytes"), eager) for key in ("kintsugi cold", "stock cold")]
+
+
+# kind: (title, bars of a row, their names and colours, what is written on one, where the axis begins, a line to compare with)
+PICTURES = {
+    "speed": ("Speed-up over eager (logarithmic; the line is eager itself)", _speed_bars,
+              [("Kintsugi", _GOLD), ("torch.compile (default mode)", _GREY)], "{:.2f}x", 0.5, 1.0),
+    "first": ("Seconds that the first calls add (logarithmic; the line is one second)", _first_bars,
+              [("Kintsugi cold", _GOLD), ("warm", "#e0c068"), ("stock cold, headers there", _GREY), ("warm", _LIGHT)],
+              "{:.2f} s", 0.01, 1.0),
+    "memory": ("Peak memory of a process, over eager's (logarithmic; the line is eager's)", _memory_bars,
+               [("Kintsugi", _GOLD), ("torch.compile (default mode)", _GREY)], "{:.2f}x", 0.5, 1.0),
+}
+
+
+def picture(results, kind):
+    """An SVG picture: bars for each row."""
+    title, bars_of, series, text, begin, line = PICTURES[kind]
+    rows = [(name, bars_of(row)) for name, row in _good(results)]
+    rows = [(name, bars) for name, bars in rows if any(bars)]
+    most = max([line * 2, *(bar or 0 for _, bars in rows for bar in bars)])
+    left, width, bar_height = 130, 440, 11
+    scale = width / math.log(most / begin)
+    step = len(series) * (bar_height + 2) + 8
 
     def length(value):
-        return max(2.0, math.log2(max(value, 0.5) * 2) * scale)
-    parts = [f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 680 {len(rows) * step + 60}" font-family="sans-serif" '
-             'font-size="12">', '<rect width="100%" height="100%" fill="white"/>',
-             '<text x="10" y="20" font-size="14">Speed-up over eager (logarithmic; the line is eager itself)</text>']
-    for i, (name, r, row) in enumerate(rows):
-        y = 36 + i * step
-        stock = row["times"]["eager"]["median"] / row["times"]["stock"]["median"] if "stock" in row["times"] else None
-        parts.append(f'<text x="{left - 8}" y="{y + 17}" text-anchor="end">{escape(name)}</text>')
-        for value, color, dy in ((r["over_eager"], "#b8860b", 0), (stock, "#9aa5b1", 13)):
-            if value:
-                parts.append(f'<rect x="{left}" y="{y + dy}" width="{length(value):.1f}" height="11" fill="{color}"/>'
-                             f'<text x="{left + length(value) + 4:.1f}" y="{y + dy + 10}">{value:.2f}x</text>')
-    line = left + scale
+        return max(2.0, math.log(max(value, begin) / begin) * scale)
     bottom = 36 + len(rows) * step
-    parts.append(f'<line x1="{line:.1f}" x2="{line:.1f}" y1="30" y2="{bottom}" stroke="#444" stroke-dasharray="3 3"/>')
-    parts.append(f'<rect x="{left}" y="{bottom + 6}" width="11" height="11" fill="#b8860b"/><text x="{left + 16}" '
-                 f'y="{bottom + 16}">Kintsugi</text><rect x="{left + 90}" y="{bottom + 6}" width="11" height="11" '
-                 f'fill="#9aa5b1"/><text x="{left + 106}" y="{bottom + 16}">torch.compile (default mode)</text>')
+    parts = [f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 680 {bottom + 24}" font-family="sans-serif" font-size="11">',
+             '<rect width="100%" height="100%" fill="white"/>', f'<text x="10" y="20" font-size="14">{escape(title)}</text>']
+    for i, (name, bars) in enumerate(rows):
+        y = 36 + i * step
+        parts.append(f'<text x="{left - 8}" y="{y + step / 2 - 1:.0f}" text-anchor="end">{escape(name)}</text>')
+        for k, (value, (_, color)) in enumerate(zip(bars, series)):
+            at = y + k * (bar_height + 2)
+            if value:
+                parts.append(f'<rect x="{left}" y="{at}" width="{length(value):.1f}" height="{bar_height}" fill="{color}"/>'
+                             f'<text x="{left + length(value) + 4:.1f}" y="{at + bar_height - 1}">{text.format(value)}</text>')
+    x = left + length(line)
+    parts.append(f'<line x1="{x:.1f}" x2="{x:.1f}" y1="30" y2="{bottom}" stroke="#444" stroke-dasharray="3 3"/>')
+    at = left
+    for name, color in series:
+        parts.append(f'<rect x="{at}" y="{bottom + 6}" width="11" height="11" fill="{color}"/>'
+                     f'<text x="{at + 15}" y="{bottom + 15}">{escape(name)}</text>')
+        at += 24 + 6 * len(name)
     return "\n".join([*parts, "</svg>\n"])

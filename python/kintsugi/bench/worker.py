@@ -1,5 +1,7 @@
 """One measurement in a process of its own: `python -m kintsugi.bench.worker '{"model": ..., "task": ...}'` prints a JSON
-line. Tasks: "steady" (eager, Kintsugi and stock take turns in one process) and "first" (the first calls of one engine).
+line. Tasks: "steady" (eager, Kintsugi and stock take turns in one process), "first" (the first calls of one engine), "headers".
+
+What an engine raises is told beside what the others did, so that one failure costs one column.
 """
 
 import gc
@@ -15,7 +17,10 @@ import torch
 from . import models
 
 
-WARM = 24  # calls: recordings, kernels and their trials against the steps come to an end in them
+FIRST = 6            # calls whose times count as first calls: recording, compiling, first launch, comparisons with the steps
+WARM = 24            # calls before anything is timed: in them recordings, kernels and trials come to an end
+WARM_SECONDS = 4.0   # ... or so long, but not fewer than LEAST
+LEAST = 8
 
 
 def _compile(engine, fn):
@@ -79,54 +84,134 @@ def _interleave(calls, seconds, inner):
     return samples
 
 
+def _eager_seconds(call):
+    """A typical call; fewer of them where they take long."""
+    start = time.perf_counter()
+    call()
+    call()
+    times = [_seconds(call)]
+    while len(times) < 5 and time.perf_counter() - start < 2.0:
+        times.append(_seconds(call))
+    return statistics.median(times)
+
+
+def _peak():
+    return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024
+
+
+def _first_calls(engine, fn, call_of, eager):
+    """(what torch.compile or kintsugi.compile gave, what setting up and the first calls took beyond eager ones)."""
+    start = time.perf_counter()
+    made = _compile(engine, fn)
+    setup = time.perf_counter() - start
+    call = call_of(made)
+    times = [_seconds(call) for _ in range(FIRST)]
+    return made, {"eager": eager, "setup": setup, "calls": times,
+                  "added": setup + sum(max(0.0, t - eager) for t in times), "peak_bytes": _peak()}
+
+
+def _warm_up(call):
+    start = time.perf_counter()
+    for done in range(WARM):
+        if done >= LEAST and time.perf_counter() - start > WARM_SECONDS:
+            return
+        call()
+
+
+def _copying(x):
+    """For comparison: what copying the argument takes, into memory that is there."""
+    y = torch.empty_like(x).zero_()
+    return lambda: y.copy_(x)
+
+
+def _kintsugi_rows(compiled):
+    import kintsugi
+    from kintsugi._engine import engine
+
+    stats = kintsugi.stats(compiled)
+    numbers = {key: value for key, value in stats.items() if isinstance(value, (int, float))}
+    graphs = stats.get("kernels") or []
+    launched = [row for row in graphs if row["compiled"]]
+    totals = {key: value for key, value in engine.kernel_totals().items() if isinstance(value, (int, float))}
+    return {"stats": numbers, "totals": totals, "graphs": len(launched), "kernels": sum(row["kernels"] for row in launched),
+            "library_calls": sum(row["library_calls"] for row in launched),
+            "not_compiled": sorted({row["reason"] for row in graphs if not row["compiled"] and row["reason"]})}
+
+
 def steady(model, engines, seconds):
-    """Medians and spread of eager and each engine, in seconds, and how far results are from eager's."""
+    """Medians and spread of eager and each engine, in seconds, how far results are from eager's, and the first calls here."""
     entry = models.find([model])[0]
     fn, args, kwargs = entry.make()
+    calls, first, errors, compiled, difference = {}, {}, {}, {}, {}
+
+    def call_of(made):
+        return lambda: made(*args, **kwargs)
     with torch.no_grad():
         wanted = fn(*args, **kwargs)
-        compiled = {engine: _compile(engine, fn) for engine in engines}
-        calls = {"eager": lambda: fn(*args, **kwargs)}
-        first, difference = {}, {}
-        for engine, made in compiled.items():
-            calls[engine] = lambda made=made: made(*args, **kwargs)
-            first[engine] = [_seconds(calls[engine]) for _ in range(4)]
+        calls["eager"] = call_of(fn)
+        eager = _eager_seconds(calls["eager"])
+        for engine in engines:
+            try:
+                compiled[engine], first[engine] = _first_calls(engine, fn, call_of, eager)
+                calls[engine] = call_of(compiled[engine])
+            except Exception as error:
+                errors[engine] = _text(error)
         # Warm only now: an engine that is set up may make another one record again (stock changes PyTorch's own globals).
-        for engine in compiled:
-            for _ in range(WARM):
-                calls[engine]()
+        for engine in list(calls):
+            _warm_up(calls[engine])
             difference[engine] = _difference(wanted, calls[engine]())
+        if entry.copies:
+            calls["copy"] = _copying(args[0])
         samples = _interleave(calls, seconds, 100 if entry.small else 1)
-    result = {"times": {name: _summary(values) for name, values in samples.items()}, "difference": difference}
+    result = {"times": {name: _summary(values) for name, values in samples.items()}, "difference": difference,
+              "first": first, "errors": errors}
+    if entry.copies:
+        result["bytes"] = 2 * args[0].numel() * args[0].element_size()
     if "kintsugi" in compiled:
-        import kintsugi
-
-        stats = kintsugi.stats(compiled["kintsugi"])
-        result["stats"] = {key: value for key, value in stats.items() if isinstance(value, (int, float))}
+        result |= _kintsugi_rows(compiled["kintsugi"])
     return result
 
 
-def first(model, engine, warm):
-    """What the first calls of an engine add to eager calls, in seconds, in this fresh process. warm: another small
-    function was compiled before (stock then has its headers)."""
+def _text(error):
+    lines = str(error).strip().splitlines() or [""]
+    return f"{type(error).__name__}: {lines[0]}"[:300]
+
+
+def headers(**ignored):
+    """How long stock's C++ headers take to be compiled, which is paid once for a machine: the job gets an empty folder for them."""
+    from torch._inductor import codecache
+
+    compile_header, taken = codecache._precompile_header, []
+
+    def timed(*args, **kwargs):
+        start = time.perf_counter()
+        try:
+            return compile_header(*args, **kwargs)
+        finally:
+            taken.append(time.perf_counter() - start)
+    codecache._precompile_header = timed
+    with torch.no_grad():
+        torch.compile(lambda x: x.sin() + 1)(torch.ones(64))
+    return {"seconds": sum(taken)}
+
+
+def first(model, engine):
+    """What the first calls of an engine add to eager calls, in seconds, in this fresh process, and the most memory it had."""
     entry = models.find([model])[0]
     fn, args, kwargs = entry.make()
+
+    def call_of(made):
+        return lambda: made(*args, **kwargs)
     with torch.no_grad():
-        for _ in range(3):
-            fn(*args, **kwargs)
-        eager = statistics.median(_seconds(lambda: fn(*args, **kwargs)) for _ in range(5))
-        if warm:
-            _compile(engine, lambda x: x.exp().sum(-1) + 3)(torch.randn(64, 1000))
-        made = _compile(engine, fn)
-        times = [_seconds(lambda: made(*args, **kwargs)) for _ in range(4)]
-    added = sum(max(0.0, t - eager) for t in times)
-    peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024
-    return {"eager": eager, "calls": times, "added": added, "peak_bytes": peak}
+        eager = _eager_seconds(call_of(fn))
+        peak = _peak()
+        _, result = _first_calls(engine, fn, call_of, eager)
+    return result | {"eager_peak_bytes": peak}
 
 
 def main(job):
     torch.set_num_threads(job.pop("threads"))
-    task = {"steady": steady, "first": first}[job.pop("task")]
+    task = {"steady": steady, "first": first, "headers": headers}[job.pop("task")]
     return task(**job)
 
 
