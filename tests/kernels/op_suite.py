@@ -112,7 +112,7 @@ def spelled(value, names, tensors):
 def make_function(op, input, args, kwargs, result):
     """(the operator and copies of what it gives as a function of tensors, without a loop; the tensors).
     `result` is an example."""
-    names, tensors = {"op": op}, []
+    names, tensors = {"op": op.op}, []
     words = [spelled(value, names, tensors) for value in (input, *args)]
     words += [f"{key}={spelled(value, names, tensors)}" for key, value in kwargs.items()]
     parameters = ", ".join(f"t{i}" for i in range(len(tensors)))

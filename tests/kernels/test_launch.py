@@ -526,6 +526,8 @@ SIZE, OTHER = 2, torch.randn(4, 6)
     lambda x: x.view((SIZE, 12)).sin() + 1,
     lambda x: x.view([SIZE, 12]).sin() + 1,
     lambda x: torch.cat([OTHER, x], SIZE - 1).sin() + 1,
+    lambda x: torch.nn.functional.pad(x, [1, 2, 3, 4]).sin() + 1,
+    lambda x: (lambda *args: torch.cat(*args))([x, x], 1).sin() + 1,
 ])
 def test_arguments_built_before_the_graph_of_values_used_nowhere_else(fn):
     with torch.no_grad():

@@ -338,12 +338,40 @@ op_list_append(rec *r)
     rec_drop(r, 1);
 }
 
+/* [1, 2, 3] is an empty list that gets a constant tuple: one step, as it is for shorter lists, which graphs know as an argument. */
+static bool
+fill_new_list(rec *r, kin_vid list, kin_vid v)
+{
+    enum { MOST = 64 };
+    kin_vid items[MOST];
+    PyObject *tuple = O(r, v);
+    if (!PyTuple_CheckExact(tuple) || PyTuple_GET_SIZE(tuple) > MOST || !rec_is_const(r, v) || r->t->steps.len == 0)
+        return false;
+    uint32_t n = (uint32_t)PyTuple_GET_SIZE(tuple);
+    kin_step *last = &r->t->steps.at[r->t->steps.len - 1];
+    rec_fresh *f = FRESH(r, list);
+    if (last->kind != KIN_STEP_BUILD_LIST || last->out != list || last->nargs != 0 || f == NULL || !f->known || f->n != 0)
+        return false;
+    for (uint32_t i = 0; i < n; i++)
+        items[i] = rec_const(r, PyTuple_GET_ITEM(tuple, i));
+    last->args = r->t->vids.len;
+    last->nargs = (uint16_t)n;
+    for (uint32_t i = 0; i < n; i++)
+        if (!rec_fresh_push(FRESH(r, list), items[i]) || kin_vec_push(&r->t->vids, items[i]) != KIN_OK)
+            r->status = KIN_NOMEM;
+    return true;
+}
+
 static void
 op_list_extend(rec *r)
 {
     kin_vid v = rec_peek(r, 0), list = rec_peek(r, r->top->arg);
     kin_vid args[2] = {list, v}, *items = NULL;
     uint32_t n = 0;
+    if (fill_new_list(r, list, v)) {
+        rec_drop(r, 1);
+        return;
+    }
     rec_fresh *f = FRESH(r, list);
     bool known = f != NULL && f->known && rec_use_up(r, v, &items, &n);
     bool quiet = known || rec_is_plain_value(O(r, v));

@@ -356,9 +356,12 @@ is_as_built(const kin_trace *t, kin_vid vid, uint32_t first)
     uint8_t kind = t->steps.at[val->step].kind;
     if (kind == KIN_STEP_BUILD_TUPLE || kind == KIN_STEP_BUILD_SLICE || kind == KIN_STEP_BUILD_METHOD)
         return true;
-    for (uint32_t i = val->step + 1; i < first; i++)
-        if (!(t->steps.at[i].flags & KIN_STEP_TORCH) && uses(t, &t->steps.at[i], vid))
+    for (uint32_t i = val->step + 1; i < first; i++) {
+        const kin_step *s = &t->steps.at[i];
+        bool not_run = s->flags & KIN_STEP_SUNK && kin_unit_builds(s);
+        if (!(s->flags & KIN_STEP_TORCH) && !not_run && uses(t, s, vid))
             return false;
+    }
     return kind == KIN_STEP_BUILD_LIST || kind == KIN_STEP_BUILD_MAP;
 }
 
