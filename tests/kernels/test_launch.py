@@ -3,6 +3,7 @@
 import contextlib
 import gc
 import os
+import signal
 import subprocess
 import sys
 import threading
@@ -494,6 +495,40 @@ def test_warnings_of_torchs_kernels(capfd):
                 counts.append(len(caught))
             assert counts == [1, 1]
     assert "degrees of freedom" not in capfd.readouterr().err
+
+
+# -- signals -------------------------------------------------------------------------------------------------------
+
+
+class Stop(Exception):
+    pass
+
+
+def test_signal_while_compiling_is_not_lost(monkeypatch):
+    """A handler that raises in the middle of Python functions that only compiling calls: the program gets what it raises."""
+    def stop(number, frame):
+        raise Stop
+
+    def loud(self):
+        signal.raise_signal(signal.SIGUSR1)
+        return text(self)
+
+    def fn(x):
+        return torch.special.bessel_j1(x) + torch.special.modified_bessel_k0(x).exp2()
+
+    text, old = torch._ops.OpOverload.__str__, signal.signal(signal.SIGUSR1, stop)
+    try:
+        compiled = kintsugi.compile(fn)
+        compiled(vec().abs())
+        monkeypatch.setattr(torch._ops.OpOverload, "__str__", loud)
+        with pytest.raises(Stop):
+            compiled(vec().abs())
+    finally:
+        signal.signal(signal.SIGUSR1, old)
+    monkeypatch.undo()
+    x = vec().abs()
+    same(compiled(x), fn(x))
+    assert runs(compiled) >= 1
 
 
 # -- on by default -------------------------------------------------------------------------------------------------

@@ -8,6 +8,7 @@
 #include "py/aten/make.h"
 #include "py/aten/tensor.h"
 #include "py/capture/capture.h"
+#include "py/compat/signals.h"
 #include "py/launch/frozen.h"
 
 enum { APART_LIMIT = 200 /* calls of one variant that are set apart */ };
@@ -114,10 +115,11 @@ launch_or_try(kernel_launcher *self, launch_version *version, kin_variant *v, co
                                                                   : try_launch(self, version, in, out);
 }
 
+/* Handlers of signals wait in what follows (py/compat/signals.h), so that what they raise is not taken for a failure of a launch. */
+
 static kin_launch
-run_kernels(kin_launcher *base, kin_variant *v, const kin_unit *unit, PyObject *const *in, PyObject **out)
+run_held(kernel_launcher *self, kin_variant *v, const kin_unit *unit, PyObject *const *in, PyObject **out)
 {
-    kernel_launcher *self = (kernel_launcher *)base;
     if (self->gone[0] != 0 || kin_modes_active() || kin_ambient_special() || wants_gradient(unit, in))
         return KIN_LAUNCH_NOT;
     launch_version *version = find_version(self, in);
@@ -132,6 +134,16 @@ run_kernels(kin_launcher *base, kin_variant *v, const kin_unit *unit, PyObject *
     if (version == NULL || version->code == NULL)
         return KIN_LAUNCH_NOT;
     return launch_or_try(self, version, v, unit, in, out);
+}
+
+static kin_launch
+run_kernels(kin_launcher *base, kin_variant *v, const kin_unit *unit, PyObject *const *in, PyObject **out)
+{
+    bool held = kin_signals_hold();
+    kin_launch done = run_held((kernel_launcher *)base, v, unit, in, out);
+    if (held)
+        kin_signals_release();
+    return done;
 }
 
 /* -- units whose calls wait ---------------------------------------------------------------------------------------- */
@@ -190,9 +202,8 @@ fits_kernels(kin_launcher *base, void *chosen, uint32_t i, PyObject *obj)
 }
 
 static void
-learn_kernels(kin_launcher *base, kin_variant *v, const kin_unit *unit, PyObject *const *in)
+learn_held(kernel_launcher *self, kin_variant *v, const kin_unit *unit, PyObject *const *in)
 {
-    kernel_launcher *self = (kernel_launcher *)base;
     if (self->gone[0] != 0 || kin_modes_active() || kin_ambient_special() || wants_gradient(unit, in))
         return;
     launch_version *version = find_version(self, in);
@@ -206,6 +217,15 @@ learn_kernels(kin_launcher *base, kin_variant *v, const kin_unit *unit, PyObject
         launch_compile_ready(self, version, v, unit, in);
 }
 
+static void
+learn_kernels(kin_launcher *base, kin_variant *v, const kin_unit *unit, PyObject *const *in)
+{
+    bool held = kin_signals_hold();
+    learn_held((kernel_launcher *)base, v, unit, in);
+    if (held)
+        kin_signals_release();
+}
+
 static kin_launch
 run_chosen_kernels(kin_launcher *base, void *chosen, kin_variant *v, const kin_unit *unit, PyObject *const *in,
                    PyObject **out)
@@ -214,7 +234,11 @@ run_chosen_kernels(kin_launcher *base, void *chosen, kin_variant *v, const kin_u
     launch_version *version = chosen;
     if (self->gone[0] != 0 || version->code == NULL || version->again || kin_modes_active() || kin_ambient_special())
         return KIN_LAUNCH_NOT;
-    return launch_or_try(self, version, v, unit, in, out);
+    bool held = kin_signals_hold();
+    kin_launch done = launch_or_try(self, version, v, unit, in, out);
+    if (held)
+        kin_signals_release();
+    return done;
 }
 
 static int
@@ -304,7 +328,11 @@ plan_unit(kin_variant *v, kin_units *units, uint32_t u, const kin_launch_context
 kin_status
 kin_launch_plan(kin_variant *v, const kin_launch_context *context)
 {
-    KIN_TRY(kin_capture_init());
+    bool held = kin_signals_hold();
+    kin_status ready = kin_capture_init();
+    if (held)
+        kin_signals_release();
+    KIN_TRY(ready);
     kin_units *units = kin_units_find(v, true);
     kin_status status = units == NULL ? KIN_NOMEM : KIN_OK;
     for (uint32_t u = 0; status == KIN_OK && u < units->at.len; u++)

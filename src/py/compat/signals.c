@@ -1,0 +1,24 @@
+/* Handlers run in the main thread only (signals.h): which one that is, is a number in the runtime. While it names no thread, tripped
+ * signals are kept, and the evaluator asks again as soon as it may.
+ */
+#define Py_BUILD_CORE 1
+#include <Python.h>
+
+#include "py/compat/signals.h"
+
+#include <internal/pycore_runtime.h>
+
+bool
+kin_signals_hold(void)
+{
+    if (_PyRuntime.main_thread != PyThread_get_thread_ident())
+        return false;
+    _PyRuntime.main_thread = 0;
+    return true;
+}
+
+void
+kin_signals_release(void)
+{
+    _PyRuntime.main_thread = PyThread_get_thread_ident();
+}
