@@ -74,6 +74,9 @@ class Engine(types.ModuleType):
     def _set_compile_threads(self, number):
         self.options_set["compile_threads"] = number
 
+    def _set_kept_memory(self, limit):
+        pass
+
     def set_listener(self, listener):
         self.listener = listener
 
