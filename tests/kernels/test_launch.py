@@ -567,3 +567,20 @@ SIZE, OTHER = 2, torch.randn(4, 6)
 def test_arguments_built_before_the_graph_of_values_used_nowhere_else(fn):
     with torch.no_grad():
         check(fn, mat)
+
+
+def test_error_behind_random_numbers():
+    """A run that drew random numbers is given up as if it had not: its steps draw the same ones and raise what eager raises."""
+    def fn(x, i):
+        return ((x * torch.rand_like(x))[i] + 1).sin()
+
+    with torch.no_grad():
+        compiled = check(fn, mat, lambda: torch.tensor([0, 3, 1]))
+        x, bad, states = mat(), torch.tensor([0, 9]), []
+        for f in (fn, compiled):
+            torch.manual_seed(4)
+            with pytest.raises(IndexError, match="out of (range|bounds)"):
+                f(x, bad if f is fn else bad.clone())
+            states.append(torch.get_rng_state())
+        assert torch.equal(*states)
+        assert sum(v["failures"] for v in versions(compiled)) == 1

@@ -330,16 +330,9 @@ fuse_program(fuse *f, kin_fused *out)
     if (out->program == NULL)
         return KIN_NOMEM;
     KIN_TRY(add_buffers(f, out->program));
-    bool effect = false;
     for (uint32_t g = 0; g < f->groups.len; g++) {
         const group *x = &f->groups.at[g];
-        effect |= x->is_extern && fuse_has_effect(f, x->call);
         KIN_TRY(x->is_extern ? add_extern(f, out->program, x->call) : add_kernel(f, out, x));
-        if (effect && !x->is_extern && out->kernels.len && out->kernels.at[out->kernels.len - 1].loops.checks) {
-            if (f->notes)
-                kin_text_add(f->notes, "a kernel that may report an error would run behind a call with effects\n");
-            return KIN_BREAK;
-        }
     }
     return kin_program_plan(out->program);
 }

@@ -86,6 +86,17 @@ writes_secretly(const char *name, PyObject *args)
            PyTuple_GET_ITEM(args, 3) != Py_None && PyTuple_GET_ITEM(args, 5) == Py_True;
 }
 
+/* Operators of others may do anything besides giving their results, and a run could not be given up behind them. */
+static bool
+is_foreign(const char *name)
+{
+    static const char *const ours[] = {"aten.", "prims.", "mkldnn.", "quantized.", "_quantized."};
+    for (unsigned i = 0; i < sizeof ours / sizeof *ours; i++)
+        if (strncmp(name, ours[i], strlen(ours[i])) == 0)
+            return false;
+    return true;
+}
+
 /* Does the operator take a generator of random numbers? */
 static bool
 is_random(PyObject *func)
@@ -523,6 +534,8 @@ note_call(capturing *c, PyObject *func, PyObject *args, PyObject *kwargs)
     PyObject *written = PyTuple_GET_ITEM(row, 2), *made = NULL;
     if (writes_secretly(name, args) || (PyTuple_GET_SIZE(written) != 0 && is_random(func)))
         return refused(c, "%s changes an argument", name);
+    if (is_foreign(name))
+        return refused(c, "%s may have effects", name);
     uint32_t before = c->out->graph->values.len;
     kin_capture_call call = {PyTuple_GET_ITEM(row, 0), args, kwargs != NULL && PyDict_GET_SIZE(kwargs) ? kwargs : NULL};
     kin_aten_add_call(c->out->graph, name);

@@ -1,7 +1,7 @@
 /* Runs a compiled program on the tensors of a call (run.h).
  *
- * Nothing of the program is changed before it has ended, unless an operator with effects ran: until then whatever goes
- * wrong (an index out of bounds, a result of another layout than foreseen, an exception) ends the run without a trace, and
+ * Nothing of the program is changed before it has ended, but for the state of the random numbers, which can be put back. So whatever
+ * goes wrong (an index out of bounds, a result of another layout than foreseen, an exception) ends the run without a trace, and
  * the unit's steps do it again as eager does.
  */
 #include "py/launch/run.h"
@@ -16,7 +16,6 @@
 #include "py/aten/make.h"
 #include "py/aten/tensor.h"
 #include "py/aten/warn.h"
-#include "py/compat/failure.h"
 #include "py/launch/frozen.h"
 
 /* Estimated time on one core from which more of them, and letting other Python threads run, pay. */
@@ -29,7 +28,7 @@ typedef struct {
     void **data;        /* by buffer */
     PyObject **tensors; /* by buffer, owned */
     void *arena, *block; /* block: the arena, when it is one of core/blocks */
-    bool acted;         /* an operator with effects ran */
+    PyObject *random;   /* state of the random numbers before the first operator that draws some; NULL: none did */
     bool warned;        /* an operator warned, without having been heard */
     bool invalid;       /* a NaN may have been lost */
     char foreign[80];   /* name of an operator whose result is not as foreseen */
@@ -375,6 +374,42 @@ pack(running *r, uint32_t index, launch_packed *out, size_t *bytes)
     return ok;
 }
 
+/* -- random numbers --------------------------------------------------------------------------------------------- */
+
+/* torch.default_generator: borrowed. Generators that are arguments are not captured. */
+static PyObject *
+generator(void)
+{
+    static PyObject *found;
+    if (found == NULL) {
+        PyObject *torch = PyImport_ImportModule("torch");
+        found = torch == NULL ? NULL : PyObject_GetAttrString(torch, "default_generator");
+        Py_XDECREF(torch);
+    }
+    return found;
+}
+
+static bool
+keep_random(running *r)
+{
+    if (r->random == NULL && generator() != NULL)
+        r->random = PyObject_CallMethod(generator(), "get_state", NULL);
+    return r->random != NULL;
+}
+
+static void
+put_back_random(running *r)
+{
+    if (r->random == NULL)
+        return;
+    PyObject *type, *error, *tb;
+    PyErr_Fetch(&type, &error, &tb);
+    PyObject *done = PyObject_CallMethod(generator(), "set_state", "O", r->random);
+    Py_XDECREF(done);
+    PyErr_Clear();
+    PyErr_Restore(type, error, tb);
+}
+
 /* -- operators -------------------------------------------------------------------------------------------------- */
 
 static bool
@@ -386,15 +421,14 @@ run_extern(running *r, uint32_t index)
     filler f = {.r = r, .call = &r->p->externs.at[index]};
     PyObject *args = fill_argument(&f, e->args), *result = NULL;
     PyObject *kwargs = args == NULL || e->kwargs == NULL ? NULL : fill_keywords(&f, e->kwargs);
-    if (args != NULL && (kwargs != NULL || e->kwargs == NULL)) {
+    if (args != NULL && (kwargs != NULL || e->kwargs == NULL) && (!e->effect || keep_random(r))) {
         kin_warning_catch catch;
-        r->acted = r->acted || e->effect;
         kin_warnings_begin(&catch);
         result = PyObject_Call(e->op, args, kwargs);
         r->warned = kin_warnings_end(&catch) || r->warned;
     }
     uint32_t next = 0;
-    bool ok = result != NULL && (!r->warned || r->acted) && take_results(r, f.call, args, result, &next);
+    bool ok = result != NULL && !r->warned && take_results(r, f.call, args, result, &next);
     Py_XDECREF(result);
     Py_XDECREF(args);
     Py_XDECREF(kwargs);
@@ -604,11 +638,7 @@ launch_renewals(const launch_version *version)
 static kin_launch
 fail(running *r, kernel_launcher *self, launch_version *version)
 {
-    if (r->acted) {
-        if (!PyErr_Occurred())
-            kin_failure_raise("kintsugi: a compiled graph failed after an effect");
-        return KIN_LAUNCH_RAISED;
-    }
+    put_back_random(r);
     PyErr_Clear();
     version->failures++;
     enum { MANY_NANS = 4 };
@@ -665,12 +695,13 @@ launch_run(kernel_launcher *self, launch_version *version, PyObject *const *in, 
     void *small[256];
     running r;
     bool ok = start(&r, &code->main, &inputs, small, 256) && (code->loses_nan ? run_noting_nans(&r) : run_ops(&r));
-    ok = ok && (r.foreign[0] == 0 || r.acted) && hand_out(&r, code, out);
+    ok = ok && r.foreign[0] == 0 && hand_out(&r, code, out);
     finish(&r, small);
     launch_prepared_release(prepared);
     code->runs += ok;
     code->running--;
     kin_launch done = ok ? KIN_LAUNCH_DONE : fail(&r, self, version);
+    Py_XDECREF(r.random);
     kin_vec_deinit(&r.hints);
     return done;
 }
@@ -685,8 +716,11 @@ launch_program_run(launch_program *p, const launch_inputs *inputs, PyObject **ou
         ok = r.tensors[p->program->outputs[i]] != NULL;
     for (uint32_t i = 0; ok && i < p->program->noutputs; i++)
         outputs[i] = Py_NewRef(r.tensors[p->program->outputs[i]]);
+    if (!ok)
+        put_back_random(&r);
     PyErr_Clear();
     finish(&r, small);
+    Py_XDECREF(r.random);
     kin_vec_deinit(&r.hints);
     return ok;
 }
