@@ -180,14 +180,16 @@ may_be_vector(const kin_loops *k, uint32_t v)
 static int64_t
 score_var(const kin_loops *k, uint32_t v, const uint64_t *deps)
 {
-    int64_t score = 0;
+    int64_t score = 0, inner = 1;
+    for (uint32_t u = 0; u < k->vars.len; u++)
+        inner *= k->vars.at[u].inner ? k->vars.at[u].size : 1;
     for (uint32_t i = 1; i < k->insts.len; i++)
         if (k->insts.at[i].kind == KIN_LI_LOAD)
             score += score_access(k, k->insts.at[i].index, v, deps);
     for (uint32_t i = 0; i < k->actions.len; i++) {
         const kin_loop_action *a = &k->actions.at[i];
         if (a->kind != KIN_LA_REDUCE && !(a->row && k->vars.at[v].inner))
-            score += 2 * score_access(k, a->index, v, deps);
+            score += 2 * score_access(k, a->index, v, deps) / (a->row ? inner : 1); /* done once, where others are done often */
     }
     if (k->vars.at[v].size < 4)
         score -= 20;

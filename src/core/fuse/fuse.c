@@ -3,6 +3,7 @@
  * it reads from comes first, then later ones that read the same memory.
  */
 #include "core/fuse/fuse_priv.h"
+#include "core/ir/split.h"
 
 enum { MOST_TRIES = 6 };
 
@@ -464,7 +465,9 @@ run(fuse *f, kin_fused *out)
 kin_status
 kin_fuse(const kin_ir *ir, kin_fused *out, kin_text *notes)
 {
-    kin_ir *own = with_copies(ir, notes);
+    kin_ir *split = kin_ir_splits(ir) ? kin_ir_split(ir) : NULL; /* without memory for it: as it is */
+    kin_ir *own = with_copies(split ? split : ir, notes);
+    kin_ir_free(split);
     fuse f = {.ir = own, .notes = notes};
     *out = (kin_fused){0};
     kin_status s = KIN_NOMEM;

@@ -125,6 +125,50 @@ kin_ix_value(kin_ix_space *s, uint32_t inst, int64_t lo, int64_t hi)
     return one_term(s, intern_atom(s, KIN_IX_VALUE, inst, 0, lo, hi));
 }
 
+/* -- quotient and remainder of the same make the whole: x % n + x / n * n ----------------------------------------- */
+
+/* Does `of` name y / q? */
+static bool
+is_quotient(const kin_ix_space *s, kin_ix of, kin_ix y, int64_t q)
+{
+    const kin_ix_expr *x = kin_ix_at(s, of);
+    if (x->nterms != 1 || x->constant || s->terms.at[x->terms].coef != 1)
+        return false;
+    const kin_ix_atom *a = &s->atoms.at[s->terms.at[x->terms].atom];
+    return a->kind == KIN_IX_DIV && a->of == y && a->by == q;
+}
+
+static bool
+belong_together(const kin_ix_space *s, const kin_ix_term *rest, const kin_ix_term *multiple)
+{
+    const kin_ix_atom *m = &s->atoms.at[rest->atom], *d = &s->atoms.at[multiple->atom];
+    if (m->kind != KIN_IX_MOD || d->kind != KIN_IX_DIV || multiple->coef != rest->coef * m->by || d->by % m->by)
+        return false;
+    return d->by == m->by ? d->of == m->of : is_quotient(s, m->of, d->of, d->by / m->by);
+}
+
+static void
+drop_term(sum *z, uint32_t i)
+{
+    memmove(z->terms + i, z->terms + i + 1, (z->nterms - i - 1) * sizeof *z->terms);
+    z->nterms--;
+}
+
+/* Takes such a pair out of z and gives what it makes; 0: there is none. */
+static kin_ix
+take_whole(kin_ix_space *s, sum *z)
+{
+    for (uint32_t i = 0; i < z->nterms; i++)
+        for (uint32_t j = 0; j < z->nterms; j++)
+            if (belong_together(s, &z->terms[i], &z->terms[j])) {
+                kin_ix whole = kin_ix_affine(s, s->atoms.at[z->terms[i].atom].of, z->terms[i].coef, 0);
+                drop_term(z, i > j ? i : j);
+                drop_term(z, i > j ? j : i);
+                return whole;
+            }
+    return 0;
+}
+
 kin_ix
 kin_ix_add(kin_ix_space *s, kin_ix a, kin_ix b)
 {
@@ -150,7 +194,8 @@ kin_ix_add(kin_ix_space *s, kin_ix a, kin_ix b)
         if (t.coef)
             z.terms[z.nterms++] = t;
     }
-    return intern_sum(s, &z);
+    kin_ix whole = take_whole(s, &z);
+    return whole && !s->failed ? kin_ix_add(s, intern_sum(s, &z), whole) : intern_sum(s, &z);
 }
 
 kin_ix

@@ -255,9 +255,27 @@ drop_neutral(const kin_ir *p, kin_irn i)
     }
 }
 
+/* Of no elements; extremes have none then. */
 static kin_irn
-drop_reduction(const kin_ir *p, kin_irn i)
+reduce_nothing(kin_ir *p, kin_irn i)
 {
+    const kin_ir_node *n = kin_ir_at(p, i);
+    bool one = n->op == KIN_IR_REDUCE_PROD || n->op == KIN_IR_REDUCE_ALL;
+    bool zero = n->op == KIN_IR_REDUCE_SUM || n->op == KIN_IR_REDUCE_ANY;
+    if (kin_ir_numel(p, kin_ir_arg(p, i, 0)) != 0 || kin_ir_numel(p, i) == 0 || !(one || zero))
+        return 0;
+    kin_scalar value = {.i = one};
+    if (kin_dtype_is_float((kin_dtype)n->dtype))
+        value.f = one;
+    return kin_ir_const(p, (kin_dtype)n->dtype, value, n->ndim, kin_ir_sizes(p, i));
+}
+
+static kin_irn
+drop_reduction(kin_ir *p, kin_irn i)
+{
+    kin_irn nothing = reduce_nothing(p, i);
+    if (nothing != 0)
+        return nothing;
     const kin_ir_node *n = kin_ir_at(p, i);
     if (n->op == KIN_IR_ARGMAX || n->op == KIN_IR_ARGMIN || !same_sizes(p, i, kin_ir_arg(p, i, 0)))
         return 0;

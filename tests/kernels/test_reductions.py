@@ -1,0 +1,93 @@
+"""Reductions of everything, of outer dimensions, of nothing, with and without their places."""
+
+import pytest
+import torch
+
+kintsugi = pytest.importorskip("kintsugi")
+try:
+    from kintsugi import _kintsugi as engine
+except ImportError:
+    pytest.skip("the C extension is not built", allow_module_level=True)
+
+
+@pytest.fixture(autouse=True)
+def kernels():
+    kintsugi.reset()
+    engine.set_option("trials", 0)
+    with kintsugi.config.patch(kernels=True):
+        yield
+    engine.set_option("trials", 7)
+    kintsugi.reset()
+
+
+def check(fn, *args, exact=False, **tolerance):
+    compiled = kintsugi.compile(fn)
+    for _ in range(3):
+        got = compiled(*args)
+    want = fn(*args)
+    assert sum(v["runs"] for x in compiled.variants() for u in engine.kernels(x) for v in u["versions"]) >= 1
+    for a, b in zip(got if isinstance(got, tuple) else (got,), want if isinstance(want, tuple) else (want,)):
+        torch.testing.assert_close(a, b, equal_nan=True, **(tolerance or {"rtol": 1e-5, "atol": 1e-5}))
+        assert not exact or torch.equal(a, b)
+
+
+FUNCTIONS = {
+    "sum": lambda x: (x * 2).sum(), "mean": lambda x: (x + 1).mean(), "amax": lambda x: (x * 2).amax(), "amin": lambda x: (x * 2).amin(),
+    "var": lambda x: (x + 1).var(), "norm": lambda x: (x * 2).norm(), "any": lambda x: (x > 2).any() | (x > 9e9).any(),
+    "all": lambda x: (x > 2).all() | (x < 9e9).all(), "logsumexp": lambda x: torch.logsumexp((x * 2).flatten(), 0),
+    "softmax": lambda x: torch.softmax((x * 2).flatten(), 0), "outer": lambda x: (x * 2).mean(0), "last": lambda x: (x * 2).std(-1),
+    "two": lambda x: ((x * 2).amax(), (x * 2).mean()),
+}
+
+
+@pytest.mark.parametrize("name", FUNCTIONS)
+@pytest.mark.parametrize("shape", [(512, 512), (131101,), (70000, 4), (3, 7, 7001)])
+def test_everything(name, shape):
+    torch.manual_seed(0)
+    x = torch.randn(shape)
+    if len(shape) > 1 or name not in ("outer", "last"):
+        check(FUNCTIONS[name], x)
+    check(FUNCTIONS[name], x.double(), rtol=1e-10, atol=1e-10)
+
+
+@pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16])
+def test_half_precision_is_rounded_once(dtype):
+    x = torch.rand(300, 1000).to(dtype)
+    check(lambda x: ((x * 2).sum(), (x * 2).mean(), (x * 2).amax()), x, rtol=1e-2, atol=1e-2)
+    exact = float((x * 2).double().mean())
+    compiled = kintsugi.compile(lambda x: (x * 2).mean())
+    assert [abs(float(compiled(x)) - exact) for _ in range(3)][2] <= exact * torch.finfo(dtype).eps
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64, torch.bfloat16, torch.int64, torch.int32, torch.uint8])
+def test_places(dtype):
+    torch.manual_seed(1)
+    x = (torch.rand(60, 4000) * 200).to(dtype)
+    places = lambda x: ((x + 1).argmax(), (x + 1).argmin(), (x + 1).argmax(-1), (x + 1).argmin(0), (x + 1).argmax(-1, keepdim=True))
+    check(places, x, exact=True)
+    check(places, x[:, :3999].t(), exact=True)
+    check(places, x[:1, :50], exact=True)
+
+
+def test_places_of_nan_and_of_equals():
+    x = torch.zeros(40, 5000)
+    places = lambda x: ((x * 2).argmax(), (x * 2).argmin(), (x * 2).argmax(1), (x * 2).argmin(1))
+    check(places, x, exact=True)
+    x[3, 77] = x[3, 99] = x[7, 4999] = float("nan")
+    x[8] = float("nan")
+    x[9] = -float("inf")
+    x[10] = float("inf")
+    check(places, x, exact=True)
+    check(places, x[4:], exact=True)
+
+
+def test_of_nothing():
+    x = torch.zeros(0, 5)
+    check(lambda x: ((x + 1).sum(), (x + 1).mean(), (x + 1).prod(), (x > 1).any(), (x > 1).all(), (x + 1).sum(0), (x + 1).sum(1)), x)
+    check(lambda x: ((x + 1).mean(0), (x + 1).sum(0, dtype=torch.float64)), x)
+
+
+def test_reshaped_on_the_way():
+    x = torch.randn(32, 5025)
+    check(lambda x: ((x * 2).reshape(5025, 32) + 1).reshape(-1)[: 32 * 5025].reshape(25, -1) * 2, x, exact=True)
+    check(lambda x: (x * 2).flatten().view(201, 25, 32).sum((0, 2)), x, rtol=1e-5, atol=1e-4)
