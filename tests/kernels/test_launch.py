@@ -584,3 +584,19 @@ def test_error_behind_random_numbers():
             states.append(torch.get_rng_state())
         assert torch.equal(*states)
         assert sum(v["failures"] for v in versions(compiled)) == 1
+
+
+def test_call_that_cannot_be_lowered_is_set_apart():
+    turn = torch.polar(torch.ones(3), torch.arange(3.0))
+
+    def fn(x):
+        y = x * 2 + 1
+        z = torch.view_as_complex(y.view(4, 3, 2)) * turn
+        return torch.view_as_real(z).flatten(1).sin() + x
+
+    with torch.no_grad():
+        compiled = kintsugi.compile(fn)
+        for _ in range(4):
+            x = mat()
+            same(compiled(x), fn(x))
+        assert sum(v["compiled"] for v in versions(compiled)) == 2

@@ -63,6 +63,7 @@ lower_extern(low *l, uint32_t number)
     nodes args = {0};
     if (writes_unsaid(l, call)) {
         kin_text_addf(l->why, "%s writes to the running statistics", kin_aten_text(l->g, call->op));
+        l->stuck = number;
         return KIN_BREAK;
     }
     kin_status status = collect_args(l, call->args, call->nargs, &args);
@@ -191,8 +192,10 @@ lower_write(low *l, uint32_t number, const kin_aten_arg *written)
     bool plain = call->nresults == 1 && call->nargs > 0 && written == &l->g->args.at[call->args]
                  && low_same_layout(l->g, written->value, call->results);
     if (!plain || !run_rule(&c, row_out_of_place(l, name))) {
-        if (l->why->len == 0)
+        if (l->why->len == 0) {
             kin_text_addf(l->why, "%s writes to an argument", name);
+            l->stuck = number;
+        }
         return KIN_BREAK;
     }
     KIN_TRY(low_write(l, written->value, c.results[0]));
@@ -362,8 +365,9 @@ lower_all(low *l)
         return KIN_NOMEM;
     mark_all_used(l);
     kin_status status = lower_inputs(l);
-    for (uint32_t i = 0; i < l->g->calls.len && status == KIN_OK; i++)
-        status = lower_call(l, i);
+    for (l->call = 0; l->call < l->g->calls.len && status == KIN_OK; l->call++)
+        status = lower_call(l, l->call);
+    l->call = UINT32_MAX;
     for (uint32_t i = 0; i < l->g->outputs.len && status == KIN_OK; i++)
         status = lower_output(l, l->g->outputs.at[i], made);
     free(made);
@@ -403,7 +407,7 @@ kin_status
 kin_lower(const kin_aten *g, const kin_lower_options *options, kin_lowered *out, kin_text *why)
 {
     kin_text unasked = {0};
-    low l = {.g = g, .options = options, .out = out, .why = why != NULL ? why : &unasked};
+    low l = {.g = g, .options = options, .out = out, .why = why != NULL ? why : &unasked, .stuck = UINT32_MAX};
     *out = (kin_lowered){0};
     kin_text_clear(l.why);
     kin_status status = make_room(&l) ? lower_all(&l) : KIN_NOMEM;
@@ -415,8 +419,10 @@ kin_lower(const kin_aten *g, const kin_lower_options *options, kin_lowered *out,
     free(l.results);
     free(l.rules);
     kin_text_deinit(&unasked);
-    if (status != KIN_OK)
+    if (status != KIN_OK) {
         kin_lowered_deinit(out);
+        out->stuck = status == KIN_BREAK ? l.stuck : UINT32_MAX;
+    }
     return status;
 }
 

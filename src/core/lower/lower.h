@@ -28,6 +28,7 @@ typedef struct {
     kin_ir *ir;
     KIN_VEC(kin_lower_out) outs; /* one for each output of the ATen graph */
     uint32_t nnative, nextern;   /* calls by what became of them; views count as native */
+    uint32_t stuck;              /* not lowered: because of this call; UINT32_MAX: not because of one */
 } kin_lowered;
 
 typedef struct {

@@ -33,6 +33,8 @@ typedef struct {
     uint16_t *rules;        /* hash table of rule numbers + 1 */
     kin_lowered *out;
     kin_text *why;
+    uint32_t call;          /* that is lowered; UINT32_MAX: all have been */
+    uint32_t stuck;         /* call that stands in the way, when `why` says something */
 } low;
 
 typedef struct low_call {

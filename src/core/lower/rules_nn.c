@@ -117,12 +117,32 @@ rule_group_norm(low_call *c, int row)
     return low_done(c, 0, y) && done_statistics(c, &n);
 }
 
+/* Row-major, or with the channels last: sizes 1 lie anywhere. */
+static bool
+is_compact(low_call *c, const kin_aten_arg *a, bool channels_last)
+{
+    const kin_aten_value *v = kin_aten_at(c->l->g, a->value);
+    const int64_t *sizes = kin_aten_sizes(c->l->g, a->value), *strides = kin_aten_strides(c->l->g, a->value);
+    int64_t step = 1;
+    for (unsigned k = 0; k < v->ndim; k++) {
+        unsigned d = channels_last ? (k == 0 ? 1 : k + 1 == v->ndim ? 0 : v->ndim - k) : v->ndim - 1 - k;
+        if (sizes[d] != 1 && strides[d] != step)
+            return false;
+        step *= sizes[d];
+    }
+    return true;
+}
+
 /* In eval mode: x * alpha + beta per channel, alpha and beta from the running statistics. row: 1 = training is an argument,
- * then the statistics of the batch would be used. */
+ * then the statistics of the batch would be used. Where the elements do not lie together eager rounds to half precision in between. */
 bool
 rule_batch_norm(low_call *c, int has_training)
 {
-    kin_irn x = wide_of(c, low_arg(c, 0, "input"));
+    const kin_aten_arg *input = low_arg(c, 0, "input");
+    kin_irn x = wide_of(c, input);
+    if (x != 0 && kin_aten_at(c->l->g, input->value)->dtype != low_dtype_of(c, x) && !is_compact(c, input, false)
+        && !(low_ndim_of(c, x) >= 4 && is_compact(c, input, true)))
+        return false;
     kin_irn mean = wide_of(c, low_arg(c, 3, "running_mean")), var = wide_of(c, low_arg(c, 4, "running_var"));
     kin_irn w = wide_of(c, low_arg(c, 1, "weight")), b = wide_of(c, low_arg(c, 2, "bias"));
     double eps = low_float_or(c, has_training ? 7 : 6, "eps", 1e-5);

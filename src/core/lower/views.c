@@ -6,11 +6,23 @@
  */
 #include "core/lower/lower_priv.h"
 
+/* The call that made the value; the one at hand if it is an input. */
+static uint32_t
+maker_of(const low *l, kin_aten_val v)
+{
+    for (uint32_t i = 0; i < l->g->calls.len; i++)
+        if (v >= l->g->calls.at[i].results && v - l->g->calls.at[i].results < l->g->calls.at[i].nresults)
+            return i;
+    return l->call;
+}
+
 static kin_irn
 fail(low *l, kin_aten_val v, const char *reason)
 {
-    if (l->why->len == 0)
+    if (l->why->len == 0) {
         kin_text_addf(l->why, "%%%u: %s", v, reason);
+        l->stuck = maker_of(l, v);
+    }
     return 0;
 }
 

@@ -15,6 +15,7 @@ typedef struct {
     PyObject *op;      /* the overload's C function */
     PyObject *args;    /* tuple */
     PyObject *kwargs;  /* dict or NULL */
+    uint32_t step;     /* that called it */
 } kin_capture_call;
 
 /* How a result really lies in memory, where the twins' call says otherwise. */

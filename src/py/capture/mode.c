@@ -537,7 +537,7 @@ note_call(capturing *c, PyObject *func, PyObject *args, PyObject *kwargs)
     if (is_foreign(name))
         return refused(c, "%s may have effects", name);
     uint32_t before = c->out->graph->values.len;
-    kin_capture_call call = {PyTuple_GET_ITEM(row, 0), args, kwargs != NULL && PyDict_GET_SIZE(kwargs) ? kwargs : NULL};
+    kin_capture_call call = {PyTuple_GET_ITEM(row, 0), args, kwargs != NULL && PyDict_GET_SIZE(kwargs) ? kwargs : NULL, c->step};
     kin_aten_add_call(c->out->graph, name);
     if (kin_vec_push(&c->out->calls, call) != KIN_OK ||
         (may_raise(name) && kin_vec_push(&c->out->raising, c->step) != KIN_OK))

@@ -72,6 +72,7 @@ compile_capture(kernel_launcher *self, const kin_variant *v, launch_version *ver
                 const kin_unit *unit, PyObject *const *in)
 {
     kin_text why = {0};
+    version->stuck = UINT32_MAX;
     kin_status status = launch_code_make(self, v, capture, unit, in, version, &why);
     free(version->aten);
     version->aten = NULL;
@@ -122,7 +123,7 @@ let_go(launch_version *version)
 }
 
 static void
-compile_captured(kernel_launcher *self, launch_version *version, kin_capture *capture, const kin_variant *v,
+compile_captured(kernel_launcher *self, launch_version *version, kin_capture *capture, kin_variant *v,
                  const kin_unit *unit, PyObject *const *in)
 {
     double start = launch_now();
@@ -135,6 +136,8 @@ compile_captured(kernel_launcher *self, launch_version *version, kin_capture *ca
     if (version->code != NULL)
         say_compiled(self, version);
     kin_capture_deinit(capture);
+    if (version->stuck != UINT32_MAX && launch_set_apart(self, v, version->stuck) != KIN_OK)
+        self->full = true;
 }
 
 static void

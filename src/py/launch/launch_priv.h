@@ -47,6 +47,7 @@ typedef struct {
     launch_ticket *ticket; /* there is no code because its kernels are still being compiled; NULL: it is not so */
     kin_capture *held;    /* until then: what was captured */
     uint32_t waits;       /* tickets it has had */
+    uint32_t stuck;       /* step with a call that cannot be compiled with others; UINT32_MAX: none */
     uint32_t nnative, nextern, failures, nans;
     kin_compile_stats stats;
     double capture_ns, lower_ns, total_ns; /* of compiling */

@@ -319,11 +319,14 @@ make_code(maker *m, launch_version *version, kin_text *why)
     kin_lowered lowered = {0};
     KIN_TRY(plan_gives(m));
     double start = launch_now();
-    KIN_TRY(kin_lower(m->capture->graph, &(kin_lower_options){.default_f64 = kin_default_is_f64()}, &lowered, why));
+    kin_status status = kin_lower(m->capture->graph, &(kin_lower_options){.default_f64 = kin_default_is_f64()}, &lowered, why);
+    if (status == KIN_BREAK && lowered.stuck < m->capture->calls.len)
+        version->stuck = m->capture->calls.at[lowered.stuck].step;
+    KIN_TRY(status);
     version->lower_ns = launch_now() - start;
     version->nnative = lowered.nnative;
     version->nextern = lowered.nextern;
-    kin_status status = compile_lowered(m, &lowered, version, why);
+    status = compile_lowered(m, &lowered, version, why);
     kin_lowered_deinit(&lowered);
     return status;
 }
