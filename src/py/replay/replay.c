@@ -62,6 +62,20 @@ kin_run_free(kin_run *r, const kin_step *s)
         Py_CLEAR(r->slots[vids[i]]);
 }
 
+/* While a unit is learned its inputs stay; what its own calls made is never one of them. */
+static void
+free_learned(kin_run *r, const kin_step *s)
+{
+    const kin_unit *unit = r->learning;
+    const kin_vid *vids = r->t->vids.at + s->frees;
+    for (uint32_t i = 0; i < s->nfrees; i++) {
+        const kin_val *val = &r->t->vals.at[vids[i]];
+        if (val->kind == KIN_VAL_STEP && val->step >= unit->first && val->step <= unit->last &&
+            unit->role[val->step - unit->first] == KIN_ROLE_CALL)
+            Py_CLEAR(r->slots[vids[i]]);
+    }
+}
+
 static inline void
 store(kin_run *r, const kin_step *s, PyObject *result)
 {
@@ -553,7 +567,9 @@ run_steps(kin_run *r)
             i = s->alt;
             continue;
         }
-        if (s->nfrees != 0 && r->waiting == NULL && r->learning == NULL)
+        if (s->nfrees != 0 && r->learning != NULL)
+            free_learned(r, s);
+        else if (s->nfrees != 0 && r->waiting == NULL)
             kin_run_free(r, s);
         i++;
     }
