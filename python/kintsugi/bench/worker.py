@@ -19,8 +19,8 @@ from . import models
 
 FIRST = 6            # calls whose times count as first calls: recording, compiling, first launch, comparisons with the steps
 WARM = 24            # calls before anything is timed: in them recordings, kernels and trials come to an end
-WARM_SECONDS = 4.0   # ... or so long, but not fewer than LEAST
-LEAST = 8
+WARM_SECONDS = 2.5   # ... or so long, but not fewer than LEAST
+LEAST = 5
 
 
 def _compile(engine, fn):
