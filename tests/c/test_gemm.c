@@ -97,15 +97,15 @@ test_layouts(int64_t m, int64_t k, int64_t n)
     for (int way = 0; way < 8; way++) {
         kin_matrix a = matrix(room_a, m, k, way & 1, way & 4 ? 2 : 0), b = matrix(room_b, k, n, way & 2, way & 4 ? 3 : 0);
         CHECK(kin_gemm_reads(&a) && kin_gemm_reads(&b));
-        kin_gemm(&blas, &a, &b, NULL, c);
+        CHECK(kin_gemm(&blas, &a, &b, NULL, c));
         check_product(&a, &b, c);
         kin_packed *packed = kin_gemm_pack(&blas, m, &b);
         memset(c, 0, sizeof c);
-        kin_gemm(&blas, &a, &b, packed, c);
+        CHECK(kin_gemm(&blas, &a, &b, packed, c));
         check_product(&a, &b, c);
         room_b[0] += 3;
         kin_gemm_pack_again(&blas, packed, &b);
-        kin_gemm(&blas, &a, &b, packed, c);
+        CHECK(kin_gemm(&blas, &a, &b, packed, c));
         check_product(&a, &b, c);
         CHECK(kin_gemm_packed_bytes(packed) >= (size_t)(k * n) * sizeof(float));
         kin_gemm_free(packed);
@@ -173,7 +173,7 @@ test_own(int64_t m, int64_t k, int64_t n, int way_a, int way_b)
                      .c_step = m * n};
     for (int parts = 0; parts < 2; parts++) {
         memset(c, 0xff, (size_t)(m * n) * COUNT * sizeof(float));
-        kin_product_run(&p, parts ? run_in_parts : NULL);
+        CHECK(kin_product_run(&p, parts ? run_in_parts : NULL));
         check_product(&a, &b, c);
         kin_matrix second = a;
         second.data = room_a + room_a_len;
@@ -181,7 +181,7 @@ test_own(int64_t m, int64_t k, int64_t n, int way_a, int way_b)
     }
     kin_blas own = {.own = true, .parallel = run_in_parts};
     kin_packed *packed = kin_gemm_pack(&own, m, &b);
-    kin_gemm(&own, &a, &b, packed, dense);
+    CHECK(kin_gemm(&own, &a, &b, packed, dense));
     check_product(&a, &b, dense);
     kin_gemm_free(packed);
     free(room_a);

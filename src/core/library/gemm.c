@@ -139,18 +139,18 @@ plain(const kin_blas *blas, const kin_matrix *a, const kin_matrix *b, float *c)
                &zero, c, &m);
 }
 
-void
+bool
 kin_gemm(const kin_blas *blas, const kin_matrix *a, const kin_matrix *b, const kin_packed *packed, float *c)
 {
     if (packed == NULL ? kin_gemm_is_own(blas, a->rows) : packed->own) {
-        kin_product_run(&(kin_product){.a = *a, .b = *b, .panels = packed == NULL ? NULL : packed->data, .c = c,
+        return kin_product_run(&(kin_product){.a = *a, .b = *b, .panels = packed == NULL ? NULL : packed->data, .c = c,
                                        .ldc = b->columns, .count = 1}, blas->parallel);
-        return;
     }
     if (packed == NULL) {
         plain(blas, a, b, c);
-        return;
+        return true;
     }
     blas->compute(ROW_MAJOR, is_dense_rows(a) ? NO_TRANS : TRANS, PACKED, (int)a->rows, (int)b->columns, (int)a->columns,
                   a->data, (int)leading(a), packed->data, (int)b->columns, 0.0f, c, (int)b->columns);
+    return true;
 }

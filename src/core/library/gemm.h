@@ -45,7 +45,7 @@ kin_packed *kin_gemm_pack(const kin_blas *blas, int64_t m, const kin_matrix *b);
 void kin_gemm_pack_again(const kin_blas *blas, kin_packed *packed, const kin_matrix *b);
 size_t kin_gemm_packed_bytes(const kin_packed *packed);
 void kin_gemm_free(kin_packed *packed);
-/* c [m, n], row-major without gaps, = a b. With `packed`, only the sizes of b are read. */
-void kin_gemm(const kin_blas *blas, const kin_matrix *a, const kin_matrix *b, const kin_packed *packed, float *c);
+/* c [m, n], row-major without gaps, = a b. With `packed`, only the sizes of b are read. False without memory. */
+bool kin_gemm(const kin_blas *blas, const kin_matrix *a, const kin_matrix *b, const kin_packed *packed, float *c);
 
 #endif

@@ -3,11 +3,14 @@
  */
 #include "core/library/product.h"
 
+#include <stdatomic.h>
+#include <stdlib.h>
+
 #include "core/library/tile.h"
 
 enum {
-    DEEP = 512,           /* rows of a block of b, at most */
-    TALL = 196,           /* rows of a block of a: DEEP * TALL floats are 400 kB */
+    DEEP = 768,           /* rows of a block of b, at most */
+    TALL = 140,           /* rows of a block of a: DEEP * TALL floats are 430 kB */
     TALL_COPY = 56,       /* ... that is copied first */
     THREAD_WORK = 1 << 21 /* multiplications that are worth a thread */
 };
@@ -71,6 +74,7 @@ typedef struct {
     const float *a, *b;
     float *c;
     int64_t row, rows, panel, panels;
+    float *panel_room, *a_room; /* for a panel and for a block of a; NULL: not needed */
 } part;
 
 static void
@@ -81,7 +85,7 @@ copy_block(const float *a, int64_t row_stride, int64_t column_stride, int64_t ro
             to[i * deep + l] = a[i * row_stride + l * column_stride];
 }
 
-/* A block of a times one panel. */
+/* A block of a times one panel. Meanwhile the first two tiles bring the panel behind it near. */
 static void
 multiply_panel(const float *a, int64_t lda, int64_t rows, int64_t deep, unsigned columns, const float *panel, float *c, int64_t ldc,
                bool add)
@@ -89,7 +93,8 @@ multiply_panel(const float *a, int64_t lda, int64_t rows, int64_t deep, unsigned
     int64_t tiles = divide_up(rows, KIN_TILE_ROWS);
     for (int64_t t = 0, i = 0; t < tiles; t++) {
         int64_t n = divide_up(rows - i, tiles - t);
-        kin_tile_multiply((unsigned)n, columns, deep, a + i * lda, lda, panel, c + i * ldc, ldc, add);
+        kin_tile_multiply((unsigned)n, columns, deep, a + i * lda, lda, panel, c + i * ldc, ldc, add,
+                          t < 2 ? panel + (2 + t) * deep * (KIN_TILE_COLUMNS / 2) : panel);
         i += n;
     }
 }
@@ -97,23 +102,22 @@ multiply_panel(const float *a, int64_t lda, int64_t rows, int64_t deep, unsigned
 static void
 multiply_block(const part *x, int64_t row, int64_t rows, int64_t from, int64_t deep)
 {
-    _Alignas(64) float panel_room[DEEP * KIN_TILE_COLUMNS], a_room[DEEP * TALL_COPY];
     const kin_product *p = x->p;
     const float *a = x->a + row * p->a.row_stride + from * p->a.column_stride;
     int64_t lda = p->a.row_stride;
-    if (p->a.column_stride != 1 && p->a.columns > 1) {
-        copy_block(a, lda, p->a.column_stride, rows, deep, a_room);
-        a = a_room;
+    if (x->a_room != NULL) {
+        copy_block(a, lda, p->a.column_stride, rows, deep, x->a_room);
+        a = x->a_room;
         lda = deep;
     }
     kin_matrix b = p->b;
     b.data = x->b;
     for (int64_t j = x->panel; j < x->panel + x->panels; j++) {
-        const float *panel = panel_room;
+        const float *panel = x->panel_room;
         if (p->panels != NULL)
             panel = p->panels + from * padded(b.columns) + j * deep * KIN_TILE_COLUMNS;
         else
-            make_panel(&b, from, deep, j, panel_room);
+            make_panel(&b, from, deep, j, x->panel_room);
         multiply_panel(a, lda, rows, deep, columns_at(b.columns, j), panel, x->c + row * p->ldc + j * KIN_TILE_COLUMNS, p->ldc,
                        from > 0);
     }
@@ -123,8 +127,7 @@ static void
 multiply_part(const part *x)
 {
     const kin_product *p = x->p;
-    bool copies = p->a.column_stride != 1 && p->a.columns > 1;
-    int64_t k = p->b.rows, deep = part_of(k, DEEP), tall = part_of(x->rows, copies ? TALL_COPY : TALL);
+    int64_t k = p->b.rows, deep = part_of(k, DEEP), tall = part_of(x->rows, x->a_room != NULL ? TALL_COPY : TALL);
     for (int64_t row = x->row; row < x->row + x->rows; row += tall) {
         int64_t left = x->row + x->rows - row;
         for (int64_t from = 0; from < k; from += deep)
@@ -139,14 +142,15 @@ typedef struct {
     const kin_product *p;
     bool by_rows;
     int64_t units, unit_rows;
+    atomic_int failed; /* there was no memory */
 } sharing;
 
 /* Units [begin, end) of product i. */
 static void
-multiply_units(const sharing *s, int64_t i, int64_t begin, int64_t end)
+multiply_units(const sharing *s, int64_t i, int64_t begin, int64_t end, float *panel_room, float *a_room)
 {
     const kin_product *p = s->p;
-    part x = {.p = p, .a = p->a.data + i * p->a_step, .b = p->b.data == NULL ? NULL : p->b.data + i * p->b_step,
+    part x = {.p = p, .panel_room = panel_room, .a_room = a_room, .a = p->a.data + i * p->a_step, .b = p->b.data == NULL ? NULL : p->b.data + i * p->b_step,
               .c = p->c + i * p->c_step, .rows = p->a.rows, .panels = divide_up(p->b.columns, KIN_TILE_COLUMNS)};
     if (s->by_rows) {
         x.row = begin * s->unit_rows;
@@ -161,15 +165,23 @@ multiply_units(const sharing *s, int64_t i, int64_t begin, int64_t end)
 static void
 run_share(int64_t begin, int64_t end, void *arg)
 {
-    const sharing *s = arg;
-    while (begin < end) {
+    sharing *s = arg;
+    const kin_product *p = s->p;
+    bool copies = p->a.column_stride != 1 && p->a.columns > 1;
+    size_t panel_len = p->panels == NULL ? DEEP * KIN_TILE_COLUMNS : 0, len = panel_len + (copies ? DEEP * TALL_COPY : 0);
+    float *room = len == 0 ? NULL : aligned_alloc(64, len * sizeof *room);
+    if (len != 0 && room == NULL)
+        atomic_store(&s->failed, 1);
+    while (begin < end && (len == 0 || room != NULL)) {
         int64_t i = begin / s->units, last = (i + 1) * s->units < end ? (i + 1) * s->units : end;
-        multiply_units(s, i, begin - i * s->units, last - i * s->units);
+        multiply_units(s, i, begin - i * s->units, last - i * s->units, panel_len > 0 ? room : NULL,
+                       copies ? room + panel_len : NULL);
         begin = last;
     }
+    free(room);
 }
 
-void
+bool
 kin_product_run(const kin_product *p, kin_parallel parallel)
 {
     int64_t m = p->a.rows, n = p->b.columns, k = p->b.rows;
@@ -184,4 +196,5 @@ kin_product_run(const kin_product *p, kin_parallel parallel)
         parallel(p->count * s.units, grain, run_share, &s);
     else
         run_share(0, p->count * s.units, &s);
+    return atomic_load(&s.failed) == 0;
 }

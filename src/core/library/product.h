@@ -17,6 +17,7 @@ typedef struct {
     int64_t ldc, count;
     int64_t a_step, b_step, c_step;
 } kin_product;
-void kin_product_run(const kin_product *p, kin_parallel parallel);
+/* False without memory. */
+bool kin_product_run(const kin_product *p, kin_parallel parallel);
 
 #endif

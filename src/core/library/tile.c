@@ -15,10 +15,11 @@ kin_tile_here(void)
     return __builtin_cpu_supports("avx512f");
 }
 
-enum { AHEAD = 16 /* rows of b that are fetched before they are needed */ };
+enum { AHEAD = 64 /* rows of b that are fetched before they are needed */ };
 
 __attribute__((always_inline)) AVX512 static inline void
-multiply(const int rows, unsigned columns, int64_t k, const float *a, int64_t lda, const float *b, float *c, int64_t ldc, bool add)
+multiply(const int rows, unsigned columns, int64_t k, const float *a, int64_t lda, const float *b, float *c, int64_t ldc, bool add,
+         const float *soon)
 {
     __m512 sums[KIN_TILE_ROWS][2];
     __mmask16 low = (__mmask16)(columns >= 16 ? 0xffff : (1u << columns) - 1);
@@ -35,6 +36,7 @@ multiply(const int rows, unsigned columns, int64_t k, const float *a, int64_t ld
         b += KIN_TILE_COLUMNS;
         _mm_prefetch((const char *)(b + AHEAD * KIN_TILE_COLUMNS), _MM_HINT_T0);
         _mm_prefetch((const char *)(b + AHEAD * KIN_TILE_COLUMNS + 16), _MM_HINT_T0);
+        _mm_prefetch((const char *)(soon + l * 16), _MM_HINT_T1);
 #pragma GCC unroll 14
         for (int i = 0; i < rows; i++) {
             const float *row = i < 5 ? a0 : i < 10 ? a5 : a10;
@@ -52,22 +54,24 @@ multiply(const int rows, unsigned columns, int64_t k, const float *a, int64_t ld
 
 #define TILE(ROWS) \
     AVX512 static void \
-    multiply_##ROWS(unsigned columns, int64_t k, const float *a, int64_t lda, const float *b, float *c, int64_t ldc, bool add) \
+    multiply_##ROWS(unsigned columns, int64_t k, const float *a, int64_t lda, const float *b, float *c, int64_t ldc, bool add, \
+                    const float *soon) \
     { \
-        multiply(ROWS, columns, k, a, lda, b, c, ldc, add); \
+        multiply(ROWS, columns, k, a, lda, b, c, ldc, add, soon); \
     }
 TILE(1) TILE(2) TILE(3) TILE(4) TILE(5) TILE(6) TILE(7) TILE(8) TILE(9) TILE(10) TILE(11) TILE(12) TILE(13) TILE(14)
 #undef TILE
 
-typedef void (*tile)(unsigned columns, int64_t k, const float *a, int64_t lda, const float *b, float *c, int64_t ldc, bool add);
+typedef void (*tile)(unsigned columns, int64_t k, const float *a, int64_t lda, const float *b, float *c, int64_t ldc, bool add,
+                     const float *soon);
 static const tile tiles[KIN_TILE_ROWS + 1] = {NULL, multiply_1, multiply_2, multiply_3, multiply_4, multiply_5, multiply_6, multiply_7,
                                               multiply_8, multiply_9, multiply_10, multiply_11, multiply_12, multiply_13, multiply_14};
 
 void
 kin_tile_multiply(unsigned rows, unsigned columns, int64_t k, const float *a, int64_t lda, const float *b, float *c, int64_t ldc,
-                  bool add)
+                  bool add, const float *soon)
 {
-    tiles[rows](columns, k, a, lda, b, c, ldc, add);
+    tiles[rows](columns, k, a, lda, b, c, ldc, add, soon);
 }
 
 /* -- panels ----------------------------------------------------------------------------------------------------- */
@@ -126,7 +130,7 @@ kin_tile_here(void)
 
 void
 kin_tile_multiply(unsigned rows, unsigned columns, int64_t k, const float *a, int64_t lda, const float *b, float *c, int64_t ldc,
-                  bool add)
+                  bool add, const float *soon)
 {
 }
 

@@ -11,9 +11,10 @@ enum { KIN_TILE_ROWS = 14, KIN_TILE_COLUMNS = 32 };
 bool kin_tile_here(void);
 
 /* c [rows, columns] = a [rows, k] b, plus what is there if `add`. rows: 1 to KIN_TILE_ROWS, columns: 1 to KIN_TILE_COLUMNS. Rows of a
- * and c lie `lda` and `ldc` apart; b is a panel: k rows of KIN_TILE_COLUMNS, 64-byte aligned, zeros behind `columns`. */
+ * and c lie `lda` and `ldc` apart; b is a panel: k rows of KIN_TILE_COLUMNS, 64-byte aligned, zeros behind `columns`. soon: 16 k floats
+ * that are brought near meanwhile, as they will be needed; anywhere, nothing is read. */
 void kin_tile_multiply(unsigned rows, unsigned columns, int64_t k, const float *a, int64_t lda, const float *b, float *c,
-                       int64_t ldc, bool add);
+                       int64_t ldc, bool add, const float *soon);
 
 /* 32 or fewer columns of a matrix as a panel: panel[l][j] = b[l * row_stride + j * column_stride] for l < k, j < columns. */
 void kin_tile_pack(int64_t k, unsigned columns, const float *b, int64_t row_stride, int64_t column_stride, float *panel);

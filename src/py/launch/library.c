@@ -152,10 +152,10 @@ launch_matmul(const kin_matrix *a, const kin_matrix *b, const launch_packed *pac
     bool ok = own || (make_readable(a, &left, &left_copy) && (form != NULL || make_readable(b, &right, &right_copy)));
     if (ok && (double)a->rows * (double)a->columns * (double)b->columns >= LONG_PRODUCT) {
         Py_BEGIN_ALLOW_THREADS
-        kin_gemm(blas, &left, &right, form, c);
+        ok = kin_gemm(blas, &left, &right, form, c);
         Py_END_ALLOW_THREADS
     } else if (ok) {
-        kin_gemm(blas, &left, &right, form, c);
+        ok = kin_gemm(blas, &left, &right, form, c);
     }
     free(left_copy);
     free(right_copy);
