@@ -24,6 +24,9 @@ kin_status kin_launch_plan(kin_variant *v, const kin_launch_context *context) KI
  * NULL with an exception. */
 PyObject *kin_launch_describe(const kin_variant *v);
 
+/* Notes how long operations of launches take, or no longer; kin_launch_describe tells. */
+void kin_launch_set_profile(bool on);
+
 /* -- jit.c: kernels of the whole process -- */
 
 /* Where kernels are kept; folder NULL: nowhere. Nothing is touched before the first kernel. False without memory. */

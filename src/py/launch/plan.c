@@ -430,9 +430,12 @@ describe_version(const launch_version *version)
 {
     const launch_code *code = version->code;
     PyObject *frozen = code == NULL || code->frozen == NULL ? Py_NewRef(Py_None) : launch_frozen_describe(code->frozen);
-    if (frozen == NULL)
+    PyObject *profile = frozen == NULL ? NULL : launch_profile_describe(code);
+    if (profile == NULL) {
+        Py_XDECREF(frozen);
         return NULL;
-    return Py_BuildValue("{s:N,s:O,s:s,s:z,s:I,s:I,s:I,s:I,s:K,s:d,s:d,s:d,s:d,s:d,s:d,s:d}", "frozen", frozen, "compiled", code != NULL ? Py_True : Py_False,
+    }
+    return Py_BuildValue("{s:N,s:N,s:O,s:s,s:z,s:I,s:I,s:I,s:I,s:K,s:d,s:d,s:d,s:d,s:d,s:d,s:d}", "profile", profile, "frozen", frozen, "compiled", code != NULL ? Py_True : Py_False,
                          "reason", version->reason, "aten", version->aten, "kernels", version->stats.kernels, "native",
                          version->nnative, "extern", version->nextern, "failures", version->failures, "runs",
                          code == NULL ? 0ull : (unsigned long long)code->runs, "capture_ns", version->capture_ns, "lower_ns", version->lower_ns, "fuse_ns",

@@ -524,8 +524,11 @@ run_ops(running *r)
             return false;
     for (uint32_t i = 0; i < r->p->ops.len; i++) {
         const kin_op *op = &r->p->ops.at[i];
+        double begin = launch_profiling ? launch_now() : 0;
         if (op->is_extern ? !run_extern(r, op->index) : !run_kernel(r, &r->p->kernels.at[op->index]))
             return false;
+        if (launch_profiling && launch_profile_of(r->lp) != NULL)
+            launch_profile_note(&r->lp->spent[i], launch_now() - begin);
         for (uint32_t k = 0; k < r->lp->ndies[i]; k++)
             Py_CLEAR(r->tensors[r->lp->dies[i][k]]);
     }
@@ -682,6 +685,7 @@ kin_launch
 launch_run(kernel_launcher *self, launch_version *version, PyObject *const *in, PyObject **out)
 {
     launch_code *code = version->code;
+    double begin = launch_profiling ? launch_now() : 0;
     code->running++;
     launch_prepared *prepared = code->frozen == NULL ? NULL : launch_frozen_take(code->frozen, code, in);
     if (code->frozen != NULL && prepared == NULL) {
@@ -700,6 +704,8 @@ launch_run(kernel_launcher *self, launch_version *version, PyObject *const *in, 
     launch_prepared_release(prepared);
     code->runs += ok;
     code->running--;
+    if (ok && begin != 0 && launch_profile_of(&code->main) != NULL)
+        launch_profile_note(&code->main.spent[code->main.program->ops.len], launch_now() - begin);
     kin_launch done = ok ? KIN_LAUNCH_DONE : fail(&r, self, version);
     Py_XDECREF(r.random);
     kin_vec_deinit(&r.hints);
@@ -770,6 +776,7 @@ launch_program_deinit(launch_program *p)
     free(p->externs);
     free(p->dies);
     free(p->ndies);
+    free(p->spent);
     free(p->arena);
     kin_program_free(p->program);
     *p = (launch_program){0};

@@ -17,11 +17,18 @@ typedef struct {
     bool packs;                   /* its second argument is used in packed form */
 } launch_extern;
 
+/* Time in one operation (profile.c). */
+typedef struct {
+    uint64_t runs;
+    double best_ns, sum_ns;
+} launch_spent;
+
 typedef struct {
     kin_program *program;
     launch_extern *externs; /* by extern call */
     uint32_t **dies, *ndies;/* by op: buffers that nothing needs afterwards */
     void *arena;            /* not in use; NULL: none, or a run has it */
+    launch_spent *spent;    /* by op, then for all of it; NULL: nobody asked */
 } launch_program;
 
 /* What a program is run on: tensors of the unit's inputs, then values that were made before. */
@@ -79,5 +86,14 @@ bool launch_program_pack(const launch_program *p, const launch_inputs *inputs, l
 /* Gives the version its code. KIN_BREAK with `why`. */
 kin_status launch_code_make(const kernel_launcher *self, const kin_variant *v, const kin_capture *capture, const kin_unit *unit,
                             PyObject *const *in, launch_version *version, kin_text *why) KIN_MUST_CHECK;
+
+/* -- profile.c -------------------------------------------------------------------------------------------------- */
+
+extern bool launch_profiling;
+void launch_profile_note(launch_spent *s, double ns);
+/* NULL without memory. */
+launch_spent *launch_profile_of(launch_program *p);
+/* New list of dicts, the first for whole launches; None: nothing was noted. */
+PyObject *launch_profile_describe(const launch_code *code);
 
 #endif

@@ -349,6 +349,13 @@ kernel_totals(PyObject *module, PyObject *unused)
 }
 
 static PyObject *
+set_profile(PyObject *module, PyObject *on)
+{
+    kin_launch_set_profile(PyObject_IsTrue(on) == 1);
+    Py_RETURN_NONE;
+}
+
+static PyObject *
 memory_totals(PyObject *module, PyObject *unused)
 {
     return kin_launch_memory();
@@ -394,6 +401,7 @@ static PyMethodDef module_methods[] = {
     {"_set_fault", set_fault, METH_O, "For tests: 'llvm', 'memory', 'fatal' or 'llvm memory' fails from now on; '' nothing."},
     {"memory_totals", memory_totals, METH_NOARGS, "Large blocks of memory: kept for the next call, in use."},
     {"_set_kept_memory", set_kept_memory, METH_O, "Bytes of large blocks that may be kept."},
+    {"set_profile", set_profile, METH_O, "set_profile(flag): whether kernels() tells where the time of launches goes."},
     {"kernel_totals", kernel_totals, METH_NOARGS, "What was compiled in this process, and where kernels came from."},
     {"_rebuild", rebuild, METH_VARARGS, "For pickle: kintsugi.compile(fn, **kwargs)."},
     {NULL, NULL, 0, NULL},
