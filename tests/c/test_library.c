@@ -18,7 +18,7 @@ rewrite(const char *aten, const char *program, const bool *frozen, rewritten *ou
     kin_aten *g = kin_aten_parse(aten, &why);
     *out = (rewritten){.before = kin_ir_parse(program, &why)};
     bool ok = CHECK(g != NULL) && CHECK(out->before != NULL) && CHECK(kin_ir_verify(out->before, &why)) &&
-              CHECK(kin_library_rewrite(out->before, g, frozen, true, &out->made) == KIN_OK) &&
+              CHECK(kin_library_rewrite(out->before, g, frozen, &(kin_library_options){.post = true, .attention = true}, &out->made) == KIN_OK) &&
               CHECK(kin_ir_verify(out->made.ir, &why)) && CHECK(kin_ir_print(out->made.ir, &out->text));
     if (why.at != NULL)
         fprintf(stderr, "%s\n", why.at);
@@ -277,6 +277,48 @@ test_conv_in_front_of_another_call(void)
     discard(&w);
 }
 
+/* -- attention ----------------------------------------------------------------------------------------------------- */
+
+#define ATTENTION(ROWS, CALL, RETURN)                                                                              \
+    "%1 = input 0 : f32[1, 4, " ROWS ", 8]{640, 160, 8, 1}@1+0\n"                                                 \
+    "%2 = input 1 : f32[1, 2, 20, 8]{320, 160, 8, 1}@2+0\n"                                                       \
+    "%3 = input 2 : f32[1, 1, 1, 20]{20, 20, 20, 1}@3+0\n"                                                        \
+    "%4, %5 = aten._scaled_dot_product_flash_attention_for_cpu.default(%1, %2, %2, " CALL ") : "                   \
+    "f32[1, 4, " ROWS ", 8]{640, 8, 32, 1}@4+0, f32[1, 4, " ROWS "]{80, 1, 4}@5+0\n"                              \
+    "return %4\n",                                                                                                \
+    "%1 = input 0 : f32[1, 4, " ROWS ", 8]\n"                                                                     \
+    "%2 = input 1 : f32[1, 2, 20, 8]\n"                                                                           \
+    "%3 = input 2 : f32[1, 1, 1, 20]\n"                                                                           \
+    "%4 = extern \"aten._scaled_dot_product_flash_attention_for_cpu.default\" %1, %2, %2, %3 number=0 flags=0\n" \
+    "%5 = result %4 which=0 : f32[1, 4, " ROWS ", 8]\n"                                                           \
+    "%6 = result %4 which=1 : f32[1, 4, " ROWS "]\n"                                                              \
+    "return " RETURN "\n"
+
+static unsigned
+attentions(const char *aten, const char *program)
+{
+    rewritten w;
+    unsigned n = 99;
+    if (rewrite(aten, program, (bool[]){false, false, false}, &w)) {
+        n = w.made.calls.len;
+        CHECK_EQ(count(w.text.at, "library.attention"), n);
+        CHECK(n == 0 || (w.made.calls.at[0].kind == KIN_LIBRARY_ATTENTION && w.made.calls.at[0].has_add &&
+                         w.made.calls.at[0].scale == 0.25 && !w.made.calls.at[0].causal));
+    }
+    discard(&w);
+    return n;
+}
+
+static void
+test_attention(void)
+{
+    CHECK_EQ(attentions(ATTENTION("20", "0.0, False, attn_mask=%3, scale=0.25", "%5")), 1);
+    CHECK_EQ(attentions(ATTENTION("20", "0.0, False, attn_mask=%3, scale=0.25", "%5, %6")), 0); /* its sums are used */
+    CHECK_EQ(attentions(ATTENTION("20", "0.5, False, attn_mask=%3, scale=0.25", "%5")), 0);     /* draws random numbers */
+    CHECK_EQ(attentions(ATTENTION("20", "0.0, True, attn_mask=%3, scale=0.25", "%5")), 0);      /* eager refuses both */
+    CHECK_EQ(attentions(ATTENTION("1", "0.0, False, attn_mask=%3, scale=0.25", "%5")), 0);
+}
+
 int
 main(void)
 {
@@ -289,5 +331,6 @@ main(void)
     test_conv_without_frozen_weights();
     test_conv_with_other_users();
     test_conv_in_front_of_another_call();
+    test_attention();
     return check_report("library");
 }

@@ -116,7 +116,7 @@ extend(rewriting *r, conv_plan *plan)
     if (other == 0 || r->inside[next] || r->fused[next] != 0)
         return false;
     kin_ir_op op = kin_ir_at(p, next)->op;
-    if (op == KIN_IR_MAX && r->post && is_const(p, other, 0)) {
+    if (op == KIN_IR_MAX && r->may.post && is_const(p, other, 0)) {
         plan->conv.post = KIN_POST_RELU;
     } else if (op != KIN_IR_MAX && !plan->conv.has_add && per_channel(r, other, kin_ir_sizes(p, plan->result)[1]) != 0) {
         if (kin_vec_push(&plan->affine, next) != KIN_OK)

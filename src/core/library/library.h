@@ -3,6 +3,7 @@
  * - A product with few rows becomes a reduction, so that it fuses with what is around it (one token, a small MLP).
  * - addmm is taken apart: the bias fuses into what follows. The product itself becomes a MATMUL call; several products of one
  *   matrix with frozen ones (query, key and value) become one call, their results slices of its.
+ * - Attention is done by ourselves (attention.h), where products are.
  * - A convolution with frozen weights takes in what follows it: batch norm (into the weights), an added value, relu.
  *   Such calls like channels-last memory; values between them are given such strides.
  */
@@ -13,6 +14,7 @@
 
 typedef enum {
     KIN_LIBRARY_MATMUL, /* args: a [M, K], b [K, N]; writes INTO its result, row-major */
+    KIN_LIBRARY_ATTENTION, /* args: query, key, value [B, H, L, D], then a mask when has_add; writes INTO its result */
     KIN_LIBRARY_CONV    /* args: x [N, C, H, W], weight, then bias when has_bias, then what is added when has_add */
 } kin_library_kind;
 
@@ -25,6 +27,8 @@ typedef struct {
     bool frozen;       /* b, or the weight and the bias, stay as they are between calls */
     uint8_t nspatial;  /* CONV: numbers below that count */
     int64_t stride[3], padding[3], dilation[3], groups;
+    bool causal;       /* ATTENTION */
+    double scale;
     uint32_t call;     /* the captured call it comes from */
 } kin_library_call;
 
@@ -34,9 +38,14 @@ typedef struct {
     KIN_VEC(kin_library_call) calls;
 } kin_library;
 
-/* g: what `p` was lowered from (extern numbers are its calls). frozen[i]: input i stays as it is between calls. post: calls may
- * take in a relu; libraries make 0 of a NaN there, so who runs them has to notice NaNs otherwise. */
-kin_status kin_library_rewrite(const kin_ir *p, const kin_aten *g, const bool *frozen, bool post, kin_library *out) KIN_MUST_CHECK;
+typedef struct {
+    bool post;         /* calls may take in a relu; libraries make 0 of a NaN there, so who runs them has to notice NaNs otherwise */
+    bool attention;    /* there may be ATTENTION calls */
+} kin_library_options;
+
+/* g: what `p` was lowered from (extern numbers are its calls). frozen[i]: input i stays as it is between calls. */
+kin_status kin_library_rewrite(const kin_ir *p, const kin_aten *g, const bool *frozen, const kin_library_options *options,
+                               kin_library *out) KIN_MUST_CHECK;
 void kin_library_deinit(kin_library *l);
 
 #endif

@@ -8,7 +8,7 @@ typedef struct {
     const kin_ir *p;
     const kin_aten *g;
     kin_library *out;
-    bool post;         /* a relu may be taken in */
+    kin_library_options may;
     bool *frozen;      /* by node of p */
     uint32_t *users;   /* by node of p: uses as argument or output */
     kin_irn *user;     /* by node of p: the newest node that uses it */
@@ -29,6 +29,9 @@ kin_irn kin_library_emit(rewriting *r, const kin_library_call *call, const char 
 
 /* matmul.c: the new node for RESULT `n` of an addmm, mm or bmm; 0: stays as it is. */
 kin_irn kin_library_matmul(rewriting *r, kin_irn n);
+
+/* attend.c: the new node for RESULT `n` of an attention operator; 0: stays as it is. */
+kin_irn kin_library_attend(rewriting *r, kin_irn n);
 
 /* conv.c: plans what each convolution takes in, and emits the plan whose last node is `n`. */
 typedef struct {

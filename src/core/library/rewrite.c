@@ -53,7 +53,7 @@ kin_library_emit(rewriting *r, const kin_library_call *call, const char *name, c
     uint32_t number = r->out->first + r->out->calls.len;
     if (kin_vec_push(&r->out->calls, *call) != KIN_OK)
         q->failed = true;
-    unsigned flags = call->kind == KIN_LIBRARY_MATMUL ? KIN_IR_EXTERN_INTO : 0;
+    unsigned flags = call->kind == KIN_LIBRARY_CONV ? 0 : KIN_IR_EXTERN_INTO;
     return kin_ir_result(q, kin_ir_extern(q, name, number, flags, args, nargs), 0, dtype, ndim, sizes, strides);
 }
 
@@ -87,6 +87,8 @@ rewrite_nodes(rewriting *r, const conv_plans *plans)
             continue;
         if (op == KIN_IR_RESULT)
             r->map[n] = kin_library_matmul(r, n);
+        if (op == KIN_IR_RESULT && r->map[n] == 0 && r->may.attention)
+            r->map[n] = kin_library_attend(r, n);
         kin_library_copy(r, n);
     }
     for (uint32_t o = 0; o < p->outputs.len; o++) {
@@ -111,10 +113,11 @@ make_room(rewriting *r)
 }
 
 kin_status
-kin_library_rewrite(const kin_ir *p, const kin_aten *g, const bool *frozen, bool post, kin_library *out)
+kin_library_rewrite(const kin_ir *p, const kin_aten *g, const bool *frozen, const kin_library_options *options,
+                    kin_library *out)
 {
     *out = (kin_library){.ir = kin_ir_new(), .first = g->calls.len};
-    rewriting r = {.p = p, .g = g, .out = out, .post = post};
+    rewriting r = {.p = p, .g = g, .out = out, .may = *options};
     conv_plans plans = {0};
     kin_status status = out->ir == NULL || !make_room(&r) ? KIN_NOMEM : KIN_OK;
     if (status == KIN_OK) {

@@ -3,6 +3,8 @@
  */
 #include "core/library/tile.h"
 
+#include <math.h>
+
 #if defined(__x86_64__)
 
 #include <immintrin.h>
@@ -120,7 +122,71 @@ copy_row(unsigned columns, const float *row, float *to)
                                                : _mm512_maskz_loadu_ps((__mmask16)((1u << (columns - 16)) - 1), row + 16));
 }
 
+/* -- rows of scores ------------------------------------------------------------------------------------------------ */
+
+AVX512 static inline __mmask16
+lanes(int64_t n)
+{
+    return (__mmask16)(n >= 16 ? 0xffff : (1u << n) - 1);
+}
+
+AVX512 float
+kin_tile_largest(const float *x, int64_t n)
+{
+    __m512 least = _mm512_set1_ps(-INFINITY), most = least;
+    __mmask16 nan = 0;
+    for (int64_t i = 0; i < n; i += 16) {
+        __m512 v = _mm512_mask_loadu_ps(least, lanes(n - i), x + i);
+        nan |= _mm512_cmp_ps_mask(v, v, _CMP_UNORD_Q);
+        most = _mm512_max_ps(most, v);
+    }
+    return nan != 0 ? NAN : _mm512_reduce_max_ps(most);
+}
+
+/* 2^whole * (the polynomial of the rest), as far from exp as the last place or two. */
+AVX512 static inline __m512
+exponential(__m512 x)
+{
+    __m512 whole = _mm512_roundscale_ps(_mm512_mul_ps(x, _mm512_set1_ps(1.44269504f)), 0);
+    __m512 rest = _mm512_fnmadd_ps(whole, _mm512_set1_ps(0.693359375f), x), sum = _mm512_set1_ps(1.0f / 720);
+    rest = _mm512_fnmadd_ps(whole, _mm512_set1_ps(-2.12194440e-4f), rest);
+    sum = _mm512_fmadd_ps(sum, rest, _mm512_set1_ps(1.0f / 120));
+    sum = _mm512_fmadd_ps(sum, rest, _mm512_set1_ps(1.0f / 24));
+    sum = _mm512_fmadd_ps(sum, rest, _mm512_set1_ps(1.0f / 6));
+    sum = _mm512_fmadd_ps(sum, rest, _mm512_set1_ps(0.5f));
+    sum = _mm512_fmadd_ps(sum, rest, _mm512_set1_ps(1.0f));
+    sum = _mm512_fmadd_ps(sum, rest, _mm512_set1_ps(1.0f));
+    return _mm512_scalef_ps(sum, whole);
+}
+
+AVX512 float
+kin_tile_exponentials(float *x, int64_t n, float largest)
+{
+    __m512 from = _mm512_set1_ps(largest), low = _mm512_set1_ps(-87.3f), sum = _mm512_setzero_ps();
+    for (int64_t i = 0; i < n; i += 16) {
+        __mmask16 some = lanes(n - i);
+        __m512 v = _mm512_sub_ps(_mm512_maskz_loadu_ps(some, x + i), from);
+        __mmask16 counts = _mm512_mask_cmp_ps_mask(some, v, low, _CMP_NLT_UQ); /* NaN counts */
+        v = _mm512_maskz_mov_ps(counts, exponential(v));
+        _mm512_mask_storeu_ps(x + i, some, v);
+        sum = _mm512_add_ps(sum, v);
+    }
+    return _mm512_reduce_add_ps(sum);
+}
+
 #else
+
+float
+kin_tile_largest(const float *x, int64_t n)
+{
+    return 0;
+}
+
+float
+kin_tile_exponentials(float *x, int64_t n, float largest)
+{
+    return 0;
+}
 
 bool
 kin_tile_here(void)

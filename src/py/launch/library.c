@@ -53,6 +53,8 @@ launch_library_has(kin_library_kind kind)
 {
     if (kind == KIN_LIBRARY_MATMUL)
         return launch_blas() != NULL;
+    if (kind == KIN_LIBRARY_ATTENTION)
+        return launch_blas() != NULL && launch_blas()->own;
     if (!ops.looked) {
         ops.looked = true;
         ops.ready = find_convolutions();
@@ -174,6 +176,18 @@ launch_pack_matrix(int64_t rows, const kin_matrix *b, launch_packed *out, size_t
     out->matrix = kin_gemm_pack(launch_blas(), rows, b);
     *bytes = out->matrix == NULL ? 0 : kin_gemm_packed_bytes(out->matrix);
     return out->matrix != NULL;
+}
+
+/* -- attention ---------------------------------------------------------------------------------------------------- */
+
+bool
+launch_attention(const kin_attention *x)
+{
+    bool ok;
+    Py_BEGIN_ALLOW_THREADS
+    ok = kin_attention_run(x, kin_parallel_for);
+    Py_END_ALLOW_THREADS
+    return ok;
 }
 
 /* -- convolutions ----------------------------------------------------------------------------------------------- */

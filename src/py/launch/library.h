@@ -2,7 +2,7 @@
 #ifndef KIN_PY_LAUNCH_LIBRARY_H
 #define KIN_PY_LAUNCH_LIBRARY_H
 
-#include "core/library/gemm.h"
+#include "core/library/attention.h"
 #include "core/library/library.h"
 #include <Python.h>
 
@@ -26,6 +26,8 @@ void launch_library_free(launch_library *l);
 
 /* c = a b, row-major. Lets other Python threads run meanwhile when it takes long. False without memory. */
 bool launch_matmul(const kin_matrix *a, const kin_matrix *b, const launch_packed *packed, float *c);
+/* Lets other Python threads run meanwhile. False without memory. */
+bool launch_attention(const kin_attention *x);
 /* New reference; NULL with an exception. `bias` and `added` may be NULL. */
 PyObject *launch_conv(const launch_library *l, PyObject *x, PyObject *weight, PyObject *bias, PyObject *added);
 

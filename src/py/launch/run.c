@@ -325,6 +325,34 @@ run_matmul(running *r, const kin_extern_call *call, const launch_packed *packed)
     return call->results[0] == UINT32_MAX || launch_matmul(&a, &b, packed, r->data[call->results[0]]);
 }
 
+/* Strides of an argument that is read as if it had four dims: 0 where it repeats. */
+static const float *
+spread(const running *r, const kin_extern_arg *arg, int64_t *strides)
+{
+    for (unsigned d = 0; d < 4; d++) {
+        unsigned missing = 4u - arg->ndim;
+        strides[d] = d < missing || arg->sizes[d - missing] == 1 ? 0 : arg->strides[d - missing];
+    }
+    return (const float *)r->data[arg->buffer] + arg->offset;
+}
+
+static bool
+run_attention(running *r, const launch_library *l, const kin_extern_call *call)
+{
+    uint32_t b = call->results[0];
+    if (b == UINT32_MAX)
+        return true;
+    const int64_t *q = call->args[0].sizes, *v = call->args[2].sizes;
+    kin_attention x = {.batch = q[0], .heads = q[1], .key_heads = v[1], .rows = q[2], .keys = v[2], .depth = q[3], .width = v[3],
+                       .out = r->data[b], .scale = (float)l->call.scale, .causal = l->call.causal};
+    x.q = spread(r, &call->args[0], x.q_strides);
+    x.k = spread(r, &call->args[1], x.k_strides);
+    x.v = spread(r, &call->args[2], x.v_strides);
+    x.mask = l->call.has_add ? spread(r, &call->args[3], x.mask_strides) : NULL;
+    memcpy(x.out_strides, r->p->buffers.at[b].strides, sizeof x.out_strides);
+    return launch_attention(&x);
+}
+
 static bool
 run_conv(running *r, const launch_library *l, const kin_extern_call *call, const launch_packed *packed)
 {
@@ -356,7 +384,15 @@ run_library(running *r, uint32_t index)
     const launch_library *l = r->lp->externs[index].library;
     const kin_extern_call *call = &r->p->externs.at[index];
     const launch_packed *packed = r->inputs->packed == NULL ? NULL : &r->inputs->packed[index];
-    return l->call.kind == KIN_LIBRARY_MATMUL ? run_matmul(r, call, packed) : run_conv(r, l, call, packed);
+    switch ((kin_library_kind)l->call.kind) {
+    case KIN_LIBRARY_MATMUL:
+        return run_matmul(r, call, packed);
+    case KIN_LIBRARY_ATTENTION:
+        return run_attention(r, l, call);
+    case KIN_LIBRARY_CONV:
+        return run_conv(r, l, call, packed);
+    }
+    return false;
 }
 
 static bool

@@ -1,0 +1,124 @@
+"""Products and attention that we do ourselves: against eager, and whether it was us."""
+
+import pytest
+import torch
+from torch import nn
+from torch.nn.functional import scaled_dot_product_attention
+
+kintsugi = pytest.importorskip("kintsugi")
+try:
+    from kintsugi import _kintsugi as engine
+except ImportError:
+    pytest.skip("the C extension is not built", allow_module_level=True)
+
+from kintsugi._api import engine_of  # noqa: E402
+
+AVX512 = "avx512f" in open("/proc/cpuinfo").read()
+
+
+@pytest.fixture(autouse=True)
+def kernels():
+    kintsugi.reset()
+    engine.set_option("trials", 0)
+    engine.set_profile(True)
+    with kintsugi.config.patch(kernels=True), torch.no_grad():
+        yield
+    engine.set_profile(False)
+    engine.set_option("trials", 7)
+    kintsugi.reset()
+
+
+def operations(compiled):
+    """What its launches did, by name and sizes, in order."""
+    versions = [v for variant in engine_of(compiled).variants() for unit in engine.kernels(variant) for v in unit["versions"]]
+    return [op for v in versions if v["profile"] for op in v["profile"][1:]]
+
+
+def same(got, wanted):
+    torch.testing.assert_close(got, wanted, rtol=1e-5, atol=1e-5 * max(1.0, float(wanted.nan_to_num(0, 0, 0).abs().max())), equal_nan=True)
+    assert got.stride() == wanted.stride()
+
+
+def run(fn, *args):
+    compiled = kintsugi.compile(fn)
+    for _ in range(4):
+        same(compiled(*args), fn(*args))
+    return operations(compiled)
+
+
+def heads(batch, number, length, depth, seed=0):
+    return torch.randn(batch, length, number, depth, generator=torch.Generator().manual_seed(seed)).transpose(1, 2)
+
+
+def test_profile_tells_what_ran():
+    model = nn.Sequential(nn.Linear(64, 96), nn.GELU(), nn.Linear(96, 64))
+    compiled = kintsugi.compile(model)
+    x = torch.randn(33, 64)
+    for _ in range(5):
+        compiled(x)
+    ops = operations(compiled)
+    assert [op["name"].split(" [")[0] for op in ops if op["extern"]] == ["library.matmul", "library.matmul"]
+    assert all(op["runs"] >= 2 and 0 < op["best_ns"] <= op["sum_ns"] for op in ops)
+    assert "library.matmul [33, 64] [64, 96]" in [op["name"] for op in ops]
+
+
+@pytest.mark.parametrize("rows", [5, 13, 14, 15, 28, 141, 300])
+@pytest.mark.parametrize("bias", [True, False])
+def test_linear(rows, bias):
+    for columns, deep in ((31, 40), (32, 769), (100, 1600)):
+        layer = nn.Linear(deep, columns, bias=bias)
+        run(lambda x, layer=layer: layer(x) * 2, torch.randn(rows, deep))
+
+
+def test_product_of_results():
+    run(lambda x, y: (x + 1) @ (y * 2), torch.randn(70, 90), torch.randn(90, 50))
+    run(lambda x, y: (x + 1).t() @ (y * 2).t(), torch.randn(90, 70), torch.randn(50, 90))
+    run(lambda x, y: (x + 1)[::2, ::3] @ (y * 2)[:, 1::2], torch.randn(70, 90), torch.randn(30, 90))
+
+
+def is_ours(ops):
+    return any(op["name"].startswith("library.attention") for op in ops) or not AVX512
+
+
+@pytest.mark.parametrize("length, keys", [(5, 5), (60, 60), (33, 700), (200, 31)])
+@pytest.mark.parametrize("kind", ["plain", "causal", "floats", "bools", "of keys", "nothing seen"])
+def test_attention(kind, length, keys):
+    masks = {"floats": torch.randn(2, 1, length, keys), "bools": torch.rand(length, keys) > 0.4, "of keys": torch.randn(2, 1, 1, keys),
+             "nothing seen": torch.randn(2, 4, length, keys)}
+    mask = masks.get(kind)
+    if kind == "nothing seen":
+        mask[:, :, :3] = -torch.inf
+    if kind == "of keys":
+        mask[0, :, :, :2] = -torch.inf
+
+    def attend(q, k, v):
+        return scaled_dot_product_attention(q * 2, k, v, attn_mask=mask, is_causal=kind == "causal") + 1
+
+    assert is_ours(run(attend, heads(2, 4, length, 24, 1), heads(2, 4, keys, 24, 2), heads(2, 4, keys, 24, 3)))
+
+
+def test_attention_of_other_layouts_and_scales():
+    def attend(q, k, v):
+        return scaled_dot_product_attention(q.contiguous(), k[:, :, ::2], v[:, :, 5:40, 7:19], scale=0.7).transpose(1, 2).reshape(2, 50, 48) * 2
+
+    assert is_ours(run(attend, heads(2, 4, 50, 12), heads(2, 4, 70, 12, 1), heads(2, 4, 70, 24, 2)))
+
+
+def test_attention_of_shared_heads():
+    def attend(q, k, v):
+        return scaled_dot_product_attention(q * 2, k + 1, v * 3, enable_gqa=True) + 1
+
+    run(attend, heads(1, 6, 40, 16), heads(1, 2, 40, 16, 1), heads(1, 2, 40, 16, 2))
+
+
+def test_attention_with_nan_and_inf():
+    q, k, v = heads(1, 2, 20, 16), heads(1, 2, 30, 16, 1), heads(1, 2, 30, 16, 2)
+    q[0, 0, 3, 5], k[0, 1, 4, 0], v[0, 0, 7, 7] = torch.nan, torch.inf, torch.nan
+    run(lambda q, k, v: scaled_dot_product_attention(q * 2, k, v) + 1, q, k, v)
+
+
+def test_attention_of_one_row_stays():
+    def attend(q, k):
+        return scaled_dot_product_attention(q * 2, k, k) + 1
+
+    assert not any(op["name"].startswith("library.attention") for op in run(attend, heads(1, 2, 1, 16), heads(1, 2, 9, 16, 1)))
