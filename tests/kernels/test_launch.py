@@ -600,3 +600,19 @@ def test_call_that_cannot_be_lowered_is_set_apart():
             x = mat()
             same(compiled(x), fn(x))
         assert sum(v["compiled"] for v in versions(compiled)) == 2
+
+
+@pytest.mark.parametrize("fn", [
+    lambda x: torch.where(x > 0, x * 2, torch.tensor(torch.finfo(x.dtype).min)).sin() + 1,
+    lambda x: x.masked_fill(x > 0, torch.tensor(-1.5, device=x.device, dtype=x.dtype)) + torch.tensor([1.0, -0.0, float("nan"), 4, 5]),
+    lambda x: x.sum() + torch.tensor([[1, 2], [2 ** 60 + 1, 4]]),
+    lambda x: (x + 1, torch.tensor([True, False]), torch.tensor(3), torch.tensor([[0.1]], dtype=torch.float64)),
+])
+def test_tensors_of_numbers(fn):
+    with torch.no_grad():
+        compiled = check(fn, vec, launched=False)
+        assert [v["compiled"] for v in versions(compiled)] == [True] and runs(compiled) >= 2
+        first, second = compiled(vec()), compiled(vec())
+        if isinstance(first, tuple):
+            first[1].zero_()
+            assert second[1].tolist() == compiled(vec())[1].tolist() == [True, False]

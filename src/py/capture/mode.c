@@ -524,6 +524,83 @@ results_by_twins(capturing *c, const kin_capture_call *call)
     return made;
 }
 
+static PyObject *note_call(capturing *c, PyObject *func, PyObject *args, PyObject *kwargs);
+
+/* torch.ops.aten.NAME.default called with these (the arguments are stolen): new reference. */
+static PyObject *
+call_aten(capturing *c, const char *name, PyObject *args, PyObject *kwargs)
+{
+    PyObject *ops = PyImport_ImportModule("torch.ops"), *aten = ops == NULL ? NULL : PyObject_GetAttrString(ops, "aten");
+    PyObject *packet = aten == NULL ? NULL : PyObject_GetAttrString(aten, name);
+    PyObject *func = packet == NULL ? NULL : PyObject_GetAttrString(packet, "default");
+    PyObject *made = func == NULL || args == NULL ? NULL : note_call(c, func, args, kwargs);
+    Py_XDECREF(func);
+    Py_XDECREF(packet);
+    Py_XDECREF(aten);
+    Py_XDECREF(ops);
+    Py_XDECREF(args);
+    Py_XDECREF(kwargs);
+    return made;
+}
+
+/* One element of a new tensor. */
+static PyObject *
+note_element(capturing *c, PyObject *value, PyObject *dtype)
+{
+    PyObject *args = Py_BuildValue("([]O)", value), *kwargs = Py_BuildValue("{s:O}", "dtype", dtype);
+    return call_aten(c, "full", args, kwargs);
+}
+
+static PyObject *
+note_elements(capturing *c, PyObject *values, PyObject *dtype, PyObject *sizes)
+{
+    Py_ssize_t n = PyList_GET_SIZE(values);
+    PyObject *parts = PyList_New(n), *made = NULL;
+    for (Py_ssize_t i = 0; parts != NULL && i < n; i++) {
+        PyObject *part = note_element(c, PyList_GET_ITEM(values, i), dtype);
+        if (part == NULL)
+            Py_CLEAR(parts);
+        else
+            PyList_SET_ITEM(parts, i, part);
+    }
+    if (parts != NULL)
+        made = call_aten(c, "stack", PyTuple_Pack(1, parts), NULL);
+    Py_XDECREF(parts);
+    if (made != NULL && PySequence_Size(sizes) > 1)
+        Py_SETREF(made, call_aten(c, "view", PyTuple_Pack(2, made, sizes), NULL));
+    return made;
+}
+
+/* A small tensor that torch.tensor() has just made of numbers. The numbers are constants of the program or inputs of the unit,
+ * which are compared: so the graph makes the tensor of the same ones. NULL without an exception: it is none like that. */
+static PyObject *
+note_new_tensor(capturing *c, PyObject *args)
+{
+    enum { MOST = 16 };
+    PyObject *tensor = PyTuple_GET_SIZE(args) == 1 ? PyTuple_GET_ITEM(args, 0) : NULL;
+    kin_dtype dtype;
+    if (tensor == NULL || !kin_is_tensor(tensor) || kin_capture_number(tensor) != UINT32_MAX || !kin_tensor_is_ordinary(tensor) ||
+        !kin_tensor_dtype(tensor, &dtype) || dtype >= KIN_C64 || kin_tensor_requires_grad(tensor))
+        return NULL;
+    int64_t n = 1;
+    for (int64_t d = 0; d < kin_tensor_dim(tensor) && n <= MOST; d++)
+        n *= kin_tensor_sizes(tensor)[d];
+    if (n < 1 || n > MOST)
+        return NULL;
+    PyObject *flat = PyObject_CallMethod(tensor, "reshape", "i", -1), *made = NULL;
+    PyObject *values = flat == NULL ? NULL : PyObject_CallMethod(flat, "tolist", NULL);
+    PyObject *size = values == NULL ? NULL : PyObject_CallMethod(tensor, "size", NULL);
+    PyObject *sizes = size == NULL ? NULL : PySequence_List(size);
+    Py_XDECREF(size);
+    if (sizes != NULL)
+        made = kin_tensor_dim(tensor) == 0 ? note_element(c, PyList_GET_ITEM(values, 0), T.dtypes[dtype])
+                                           : note_elements(c, values, T.dtypes[dtype], sizes);
+    Py_XDECREF(flat);
+    Py_XDECREF(values);
+    Py_XDECREF(sizes);
+    return made;
+}
+
 static PyObject *
 note_call(capturing *c, PyObject *func, PyObject *args, PyObject *kwargs)
 {
@@ -532,6 +609,8 @@ note_call(capturing *c, PyObject *func, PyObject *args, PyObject *kwargs)
         return NULL;
     const char *name = PyUnicode_AsUTF8(PyTuple_GET_ITEM(row, 1));
     PyObject *written = PyTuple_GET_ITEM(row, 2), *made = NULL;
+    if (strcmp(name, "aten.lift_fresh.default") == 0 && ((made = note_new_tensor(c, args)) != NULL || PyErr_Occurred()))
+        return made;
     if (writes_secretly(name, args) || (PyTuple_GET_SIZE(written) != 0 && is_random(func)))
         return refused(c, "%s changes an argument", name);
     if (is_foreign(name))
