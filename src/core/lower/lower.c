@@ -166,17 +166,24 @@ row_out_of_place(const low *l, const char *name)
     return row;
 }
 
-/* Operators in place that give their argument another layout and leave its memory alone: their result is a view. */
+/* Is it one of these operators, whatever its overload? */
 static bool
-is_layout_only(const char *name)
+is_one_of(const char *name, const char *const *names, unsigned n)
 {
-    static const char *const names[] = {"as_strided_", "squeeze_", "unsqueeze_", "t_", "transpose_", "swapdims_", "swapaxes_", "detach_"};
-    for (unsigned i = 0; i < sizeof names / sizeof *names; i++) {
+    for (unsigned i = 0; i < n; i++) {
         size_t len = strlen(names[i]);
         if (strncmp(name, "aten.", 5) == 0 && strncmp(name + 5, names[i], len) == 0 && name[5 + len] == '.')
             return true;
     }
     return false;
+}
+
+/* Operators in place that give their argument another layout and leave its memory alone: their result is a view. */
+static bool
+is_layout_only(const char *name)
+{
+    static const char *const names[] = {"as_strided_", "squeeze_", "unsqueeze_", "t_", "transpose_", "swapdims_", "swapaxes_", "detach_"};
+    return is_one_of(name, names, sizeof names / sizeof *names);
 }
 
 static kin_status
@@ -246,6 +253,41 @@ lower_call(low *l, uint32_t number)
 
 /* -- outputs ------------------------------------------------------------------------------------------------------ */
 
+typedef enum {
+    OWNER, /* the tensor that the memory was made for */
+    VIEW,  /* of it, in autograd's sense */
+    APART  /* shares its memory without being a view */
+} standing;
+
+static standing
+standing_of(const low *l, kin_aten_val v)
+{
+    static const char *const apart[] = {"detach", "_unsafe_view", "unsafe_split", "unsafe_split_with_sizes", "unsafe_chunk"};
+    const kin_aten_value *a = kin_aten_at(l->g, v);
+    while (a->call != UINT32_MAX) {
+        const kin_aten_call *call = &l->g->calls.at[a->call];
+        const kin_aten_arg *written = written_arg(l, call->args, call->nargs);
+        if (written == NULL || kin_aten_at(l->g, written->value)->storage != a->storage)
+            return parent_of(l, call, v) == 0 ? OWNER
+                   : is_one_of(kin_aten_text(l->g, call->op), apart, sizeof apart / sizeof *apart) ? APART : VIEW;
+        v = written->value; /* the same tensor */
+        a = kin_aten_at(l->g, v);
+    }
+    return OWNER;
+}
+
+/* Calls that write to the memory, each counted by PyTorch. */
+static uint32_t
+count_writes(const low *l, uint32_t storage)
+{
+    uint32_t n = 0;
+    for (uint32_t i = 0; i < l->g->calls.len; i++) {
+        const kin_aten_arg *written = written_arg(l, l->g->calls.at[i].args, l->g->calls.at[i].nargs);
+        n += written != NULL && kin_aten_at(l->g, written->value)->storage == storage;
+    }
+    return n;
+}
+
 /* The only value of its storage among the outputs? */
 static bool
 is_alone(const kin_aten *g, kin_aten_val v)
@@ -284,7 +326,8 @@ lower_output(low *l, kin_aten_val v, uint32_t *made)
     const kin_aten_value *a = kin_aten_at(l->g, v);
     const low_storage *s = &l->storages[a->storage];
     const kin_aten_value *base = kin_aten_at(l->g, low_root(l, v));
-    kin_lower_out out = {.sizes = a->sizes, .strides = a->strides, .ndim = a->ndim, .offset = a->offset};
+    standing stands = standing_of(l, v);
+    kin_lower_out out = {.sizes = a->sizes, .strides = a->strides, .ndim = a->ndim, .offset = a->offset, .apart = stands == APART};
     if (s->of_input) {
         if (a->dtype != base->dtype) {
             kin_text_addf(l->why, "output %%%u is an input with another dtype", v);
@@ -298,17 +341,19 @@ lower_output(low *l, kin_aten_val v, uint32_t *made)
     kin_irn node = low_current(l, v), whole = low_current(l, s->base);
     if (node == 0 || whole == 0)
         return KIN_BREAK;
-    bool is_result = kin_ir_at(l->ir, whole)->op == KIN_IR_RESULT && s->version == 0;
+    bool is_result = kin_ir_at(l->ir, whole)->op == KIN_IR_RESULT && s->version == 0, alone = is_alone(l->g, v);
+    bool is_whole = low_same_layout(l->g, v, s->base) && (stands == OWNER || alone);
     out.offset = a->offset - base->offset;
+    out.writes = count_writes(l, a->storage);
     if (is_result) {
-        out.kind = low_same_layout(l->g, v, s->base) ? KIN_OUT_EXTERN : KIN_OUT_SHARED;
+        out.kind = is_whole ? KIN_OUT_EXTERN : KIN_OUT_SHARED;
         KIN_TRY(program_output(l, s->base, made, false, &out.index));
-    } else if (is_alone(l->g, v) && low_is_dense(l->g, v) && kin_ir_numel(l->ir, node) == kin_ir_numel(l->ir, whole)) {
+    } else if (alone && low_is_dense(l->g, v) && kin_ir_numel(l->ir, node) == kin_ir_numel(l->ir, whole)) {
         out.kind = KIN_OUT_FRESH;
         out.offset = 0;
         KIN_TRY(program_output(l, v, made, true, &out.index));
     } else {
-        out.kind = KIN_OUT_SHARED;
+        out.kind = is_whole ? KIN_OUT_FRESH : KIN_OUT_SHARED;
         KIN_TRY(program_output(l, s->base, made, true, &out.index));
     }
     if (a->dtype != base->dtype) {

@@ -102,7 +102,7 @@ plan_outs(maker *m, const kin_lowered *lowered)
     for (uint32_t i = 0; i < lowered->outs.len; i++) {
         const kin_lower_out *o = &lowered->outs.at[i];
         uint32_t index = o->kind == KIN_OUT_INPUT ? code->input_of[o->index] : o->index;
-        code->outs[i] = (launch_out){.kind = o->kind, .whole = o->whole, .index = index, .offset = o->offset,
+        code->outs[i] = (launch_out){.kind = o->kind, .whole = o->whole, .apart = o->apart, .writes = o->writes, .index = index, .offset = o->offset,
                                      .sizes = tuple_of(g->ints.at + o->sizes, o->ndim),
                                      .strides = tuple_of(g->ints.at + o->strides, o->ndim)};
         code->nouts = i + 1;

@@ -479,7 +479,20 @@ view_of(PyObject *base, const launch_out *o)
     PyObject *at = PyLong_FromLongLong(kin_tensor_offset(base) + o->offset);
     PyObject *view = at == NULL ? NULL : PyObject_CallMethod(base, "as_strided", "OOO", o->sizes, o->strides, at);
     Py_XDECREF(at);
+    if (view != NULL && o->apart)
+        Py_SETREF(view, PyObject_CallMethod(view, "detach", NULL));
     return view;
+}
+
+/* A tensor counts how often it was written to, together with its views; in inference mode it does not. */
+static void
+count_writes(PyObject *tensor, uint32_t writes)
+{
+    PyObject *module = PyImport_ImportModule("torch._C._autograd");
+    PyObject *done = module == NULL ? NULL : PyObject_CallMethod(module, "_unsafe_set_version_counter", "(O)(I)", tensor, writes);
+    PyErr_Clear();
+    Py_XDECREF(done);
+    Py_XDECREF(module);
 }
 
 static PyObject *
@@ -493,6 +506,8 @@ make_out(running *r, const launch_out *o)
         PyErr_SetString(PyExc_RuntimeError, "kintsugi: an output has no tensor");
         return NULL;
     }
+    if (o->writes > 0)
+        count_writes(tensor, o->writes);
     return o->kind == KIN_OUT_SHARED ? view_of(tensor, o) : Py_NewRef(tensor);
 }
 

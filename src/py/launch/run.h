@@ -43,7 +43,8 @@ typedef struct {
 /* One tensor that the graph gives. */
 typedef struct {
     uint8_t kind;      /* kin_out_kind */
-    bool whole;
+    bool whole, apart; /* as in kin_lower_out */
+    uint32_t writes;
     uint32_t index;    /* INPUT: of the unit's inputs; else of the program's outputs */
     int64_t offset;
     PyObject *sizes, *strides; /* tuples; of views */
