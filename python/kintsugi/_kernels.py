@@ -7,7 +7,7 @@ def rows(engine, compiled):
     for number, variant in enumerate(compiled.variants()):
         for graph, unit in enumerate(engine.kernels(variant), 1):
             found += [_row(number, graph, version) for version in unit["versions"]]
-            if unit["reason"] and not unit["versions"]:
+            if unit["reason"]:
                 found.append(_row(number, graph, {"compiled": False, "reason": unit["reason"]}))
     return found
 

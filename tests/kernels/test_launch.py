@@ -531,6 +531,73 @@ def test_signal_while_compiling_is_not_lost(monkeypatch):
     assert runs(compiled) >= 1
 
 
+# -- kinds of inputs -----------------------------------------------------------------------------------------------
+
+
+def grow(x, n):
+    return (x * 2 + n).relu().sum(0) + x[0]
+
+
+def test_sizes_that_grow_are_not_compiled_each_time():
+    engine.set_option("trials", 7)
+    compiled = kintsugi.compile(grow, dynamic=True, name="grows")
+    for size in range(3, 40):
+        same(compiled(torch.ones(size, 4), 1), grow(torch.ones(size, 4), 1))
+    assert len(versions(compiled)) == 1
+    said = [event["reason"] for event in kintsugi.events() if event["event"] == "fallback" and event["name"] == "grows"]
+    assert len(said) == 1 and "change their kind too often" in said[0]
+    assert "change their kind too often" in str(kintsugi.stats(compiled)["kernels"])
+
+
+def test_sizes_that_come_again_are_compiled():
+    engine.set_option("trials", 7)
+    compiled = kintsugi.compile(grow, dynamic=True, name="comes again")
+    for size in (3, 4, 5, 6) * 6:
+        same(compiled(torch.ones(size, 4), 1), grow(torch.ones(size, 4), 1))
+    assert len(versions(compiled)) == 4
+    assert not [event for event in kintsugi.events() if event["event"] == "fallback" and event["name"] == "comes again"]
+
+
+def test_numbers_that_grow_are_not_compiled_each_time():
+    engine.set_option("trials", 7)
+    compiled = kintsugi.compile(grow)
+    for n in range(30):
+        same(compiled(torch.ones(3, 4), n), grow(torch.ones(3, 4), n))
+    assert len(versions(compiled)) <= 3
+
+
+# -- views and their count of writes ----------------------------------------------------------------------------------
+
+
+def relatives(x):
+    a, b, c = x * 2 + 1, x.sin(), x @ x
+    b.add_(1).mul_(2)
+    return a, a.view(-1), a.detach(), a[1], b, b.detach(), b.t(), c, c.detach(), c.t(), x.detach(), x.t(), a
+
+
+def standing(tensors):
+    """Which are views of which, which count writes together, and how many there were."""
+    places = [[a is b for b in tensors] for a in tensors]
+    bases = [[a._base is b for b in tensors] for a in tensors]
+    storages = [[a.untyped_storage().data_ptr() == b.untyped_storage().data_ptr() for b in tensors] for a in tensors]
+    return places, bases, storages, [t._is_view() for t in tensors], [t._version for t in tensors]
+
+
+@pytest.mark.parametrize("mode", [contextlib.nullcontext, torch.no_grad])
+def test_views_are_what_they_are_in_eager(mode):
+    compiled = kintsugi.compile(relatives)
+    with mode():
+        for _ in range(3):
+            x = torch.randn(4, 4, requires_grad=mode is torch.no_grad)
+            got, expected = compiled(x), relatives(x)
+            same(got, expected)
+            assert standing(got) == standing(expected)
+    assert runs(compiled) > 0
+    got[0].detach_()  # an error for a view
+    got[2].add_(1)
+    assert got[0]._version == got[1]._version == 1 and torch.equal(got[0], got[2])
+
+
 # -- on by default -------------------------------------------------------------------------------------------------
 
 

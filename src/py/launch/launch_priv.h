@@ -29,6 +29,8 @@ kin_status launch_signature_make(PyObject *const *in, uint32_t n, launch_signatu
 bool launch_signature_fits(const launch_signature *s, PyObject *const *in);
 bool launch_signature_fits_one(const launch_signature *s, uint32_t i, PyObject *obj);
 void launch_signature_deinit(launch_signature *s);
+/* Equal for inputs that fit the same signature. */
+uint64_t launch_signature_hash(PyObject *const *in, uint32_t n);
 
 /* -- compile.c -------------------------------------------------------------------------------------------------- */
 
@@ -65,6 +67,8 @@ typedef struct {
     char thaw[160];       /* why the last of these was given up */
     launch_numbers thawed; /* inputs that cannot be taken to stay as they are */
     bool surprised;       /* a call that waited got an input of another kind: its inputs should be learned */
+    uint64_t strange[16]; /* hashes of the last signatures for which nothing was compiled */
+    uint32_t nstrange;    /* how many there were */
     bool full;            /* too many signatures: it was said */
     char gone[120];       /* nothing is compiled any more: why */
 } kernel_launcher;

@@ -35,11 +35,36 @@ find_version(const kernel_launcher *self, PyObject *const *in)
     return NULL;
 }
 
+static const char changing[] = "its inputs change their kind too often";
+
 static void
 say_full(kernel_launcher *self)
 {
     self->full = true;
-    launch_say(&self->context, self->unit, "its inputs changed their kind too often");
+    launch_say(&self->context, self->unit, changing);
+}
+
+/* Is code to be made for these inputs, for which there is none? What they are in the first launch is taken for what they usually are. Others
+ * have to be seen a second time: sizes that grow from call to call would be compiled each time, and never used. */
+static bool
+is_worth_compiling(kernel_launcher *self, PyObject *const *in, uint32_t n)
+{
+    enum { SEEN = sizeof self->strange / sizeof *self->strange };
+    if (self->versions.len >= LAUNCH_LIMIT) {
+        if (!self->full)
+            say_full(self);
+        return false;
+    }
+    if (self->versions.len == 0 || self->context.trials == 0)
+        return true;
+    uint64_t hash = launch_signature_hash(in, n);
+    for (uint32_t i = 0; i < SEEN && i < self->nstrange; i++)
+        if (self->strange[i] == hash)
+            return true;
+    self->strange[self->nstrange++ % SEEN] = hash;
+    if (self->nstrange == SEEN)
+        launch_say(&self->context, self->unit, changing);
+    return false;
 }
 
 /* Launches of the first calls take turns with the steps, done as a launch would do them, so that nothing runs twice; whichever is
@@ -123,10 +148,8 @@ run_held(kernel_launcher *self, kin_variant *v, const kin_unit *unit, PyObject *
     if (self->gone[0] != 0 || kin_modes_active() || kin_ambient_special() || wants_gradient(unit, in))
         return KIN_LAUNCH_NOT;
     launch_version *version = find_version(self, in);
-    if (version == NULL && self->versions.len < LAUNCH_LIMIT)
+    if (version == NULL && is_worth_compiling(self, in, unit->nin))
         version = launch_compile(self, v, unit, in);
-    else if (version == NULL && !self->full)
-        say_full(self);
     if (version != NULL && version->again)
         launch_compile_again(self, version, v, unit, in);
     if (version != NULL && version->ticket != NULL)
@@ -207,10 +230,8 @@ learn_held(kernel_launcher *self, kin_variant *v, const kin_unit *unit, PyObject
     if (self->gone[0] != 0 || kin_modes_active() || kin_ambient_special() || wants_gradient(unit, in))
         return;
     launch_version *version = find_version(self, in);
-    if (version == NULL && self->versions.len < LAUNCH_LIMIT)
+    if (version == NULL && is_worth_compiling(self, in, unit->nin))
         launch_compile(self, v, unit, in);
-    else if (version == NULL && !self->full)
-        say_full(self);
     else if (version != NULL && version->again)
         launch_compile_again(self, version, v, unit, in);
     else if (version != NULL && version->ticket != NULL)
@@ -443,6 +464,14 @@ describe_version(const launch_version *version)
                          version->launch_ns, "steps_ns", version->steps_ns);
 }
 
+/* Why nothing, or nothing more, is compiled. */
+static const char *
+reason_of(const kernel_launcher *self)
+{
+    enum { MANY = sizeof self->strange / sizeof *self->strange };
+    return self->gone[0] != 0 ? self->gone : self->full || self->nstrange >= MANY ? changing : "";
+}
+
 static PyObject *
 describe_unit(const kin_unit *unit)
 {
@@ -457,7 +486,7 @@ describe_unit(const kin_unit *unit)
     PyObject *dict = list == NULL ? NULL
                                   : Py_BuildValue("{s:I,s:I,s:O,s:I,s:I,s:s,s:s,s:O}", "first", unit->first, "last", unit->last,
                                                   "waits", unit->waits ? Py_True : Py_False,
-                                                  "inputs", unit->nin, "outputs", unit->nout, "reason", self->gone,
+                                                  "inputs", unit->nin, "outputs", unit->nout, "reason", reason_of(self),
                                                   "thawed", self->thaw,
                                                   "versions", list);
     Py_XDECREF(list);
