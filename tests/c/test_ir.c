@@ -33,7 +33,7 @@ static const char *const everything =
     "%23 = where %22, %1, %3 : f32[4, 8]\n"
     "%24 = cast %23 : bf16[4, 8]\n"
     "%25 = const 1e-300 : f64[]\n"
-    "return %5 : {1, 1}, %15, %18 : {1, 4}\n";
+    "return %5 : {1, 1}, %15, %18 : {1, 4}, %18 into 0\n";
 
 static void
 check_round_trip(const char *text)
@@ -124,6 +124,7 @@ test_parse_errors(void)
     refuse_text("%1 = input 0 : f32[4] x\nreturn\n", "line 1: end of line expected");
     refuse_text("%1 = input 0 : f32[4]\nreturn %2\n", "line 2: no such value");
     refuse_text("%1 = input 0 : f32[4]\nreturn %1 : {}\n", "line 2: as many strides as sizes expected");
+    refuse_text("%1 = input 0 : f32[4]\nreturn %2 into 0\n", "line 2: no such value");
     refuse_text("%1 = input 0 : f32[4]\nreturn %1\n%2 = neg %1 : f32[4]\n", "line 3: nothing may follow the return");
     refuse_text("%1 = scatter %1, %1 mode=first map=[0] : f32[4]\n", "line 1: unknown mode");
     refuse_text("%1 = extern \"a\n", "line 1: '\"' expected");

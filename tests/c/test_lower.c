@@ -82,12 +82,22 @@ test_writes(void)
            "%4 = neg %3 : f32[4, 2]{1, 4}\nreturn %4 : {1, 4}\n", 4, 0);
 }
 
+/* What an input holds at the end goes into it. */
+static void
+test_writes_to_inputs(void)
+{
+    expect(X "%2 = aten.add_.Tensor(%1!, 1) : f32[2, 4]{4, 1}@1+0\nreturn %1\n",
+           "%1 = input 0 : f32[2, 4]{4, 1}\n%2 = const 1.0 : f32[2, 4]\n%3 = add %1, %2 : f32[2, 4]\nreturn %3 : {4, 1} into 0\n", 1, 0);
+    expect(X "%2 = aten.select.int(%1, 0, 1) : f32[4]{1}@1+4\n%3 = aten.zero_.default(%2!) : f32[4]{1}@1+4\n"
+           "%4 = aten.neg.default(%1) : f32[2, 4]{4, 1}@2+0\nreturn %4\n",
+           "%1 = input 0 : f32[2, 4]{4, 1}\n%2 = const 0.0 : f32[1, 4]\n%3 = slice %1 starts=[0, 0] steps=[1, 1] : f32[1, 4]\n"
+           "%4 = cat %3, %2 dim=0 : f32[2, 4]\n%5 = neg %4 : f32[2, 4]\nreturn %5 : {4, 1}, %4 : {4, 1} into 0\n", 3, 0);
+}
+
 static void
 test_refusals(void)
 {
-    expect(X "%2 = aten.add_.Tensor(%1!, 1) : f32[2, 4]{4, 1}@1+0\nreturn %1\n", "%1: writes to an input", 0, 0);
-    expect(X "%2 = aten.select.int(%1, 0, 1) : f32[4]{1}@1+4\n%3 = aten.zero_.default(%2!) : f32[4]{1}@1+4\nreturn %1\n",
-           "%2: writes to an input", 0, 0);
+    expect(X "%2 = aten.t_.default(%1!) : f32[4, 2]{1, 4}@1+0\nreturn %1\n", "aten.t_.default writes to an argument", 0, 0);
     expect(X "%2 = aten.add.out(%1, %1, out=%1!) : f32[2, 4]{4, 1}@1+0\nreturn %1\n", "aten.add.out writes to an argument", 0, 0);
     expect(X "%2 = aten.mystery.default(%1) : f32[9]{1}@1+0\nreturn %2\n", "%2: a view of memory that nobody has written", 0, 0);
     expect(X "%2 = aten.clone.default(%1) : f32[2, 4]{4, 1}@2+0\n%3 = aten.expand.default(%2, [3, 2, 4]) : f32[3, 2, 4]{0, 4, 1}@2+0\n"
@@ -133,6 +143,7 @@ main(void)
     test_rules();
     test_externs();
     test_writes();
+    test_writes_to_inputs();
     test_refusals();
     test_outputs();
     return check_report("lower");

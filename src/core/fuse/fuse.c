@@ -54,6 +54,12 @@ claim_outputs(fuse *f)
         node_info *info = &f->nodes[o->node];
         unsigned op = fuse_node(f, o->node)->op;
         info->needed = true;
+        if (o->into) {
+            info->stored = true;
+            info->into = o->into;
+            fuse_lay_out(f, o->node, o->strides ? f->ir->ints.at + o->strides : NULL);
+            continue;
+        }
         if ((op == KIN_IR_RESULT && !fuse_is_into(f, o->node)) || info->output != FUSE_NONE)
             continue;
         info->stored = op != KIN_IR_RESULT;
@@ -358,7 +364,7 @@ place_all(fuse *f)
 {
     for (kin_irn n = 1; n < f->ir->nodes.len; n++) {
         unsigned op = fuse_node(f, n)->op;
-        if (!f->nodes[n].live)
+        if (!f->nodes[n].live || f->nodes[n].into)
             continue;
         if (op == KIN_IR_EXTERN)
             KIN_TRY(place_extern(f, n));
@@ -368,6 +374,91 @@ place_all(fuse *f)
             KIN_TRY(place_node(f, n));
     }
     return KIN_OK;
+}
+
+/* -- writing into inputs: last, when nothing can go wrong any more ------------------------------------------------ */
+
+static bool
+is_written_input(const fuse *f, kin_irn n)
+{
+    if (fuse_node(f, n)->op != KIN_IR_INPUT)
+        return false;
+    for (uint32_t o = 0; o < f->ir->outputs.len; o++)
+        if (f->ir->outputs.at[o].into == (uint32_t)kin_ir_attrs(f->ir, n)[0] + 1)
+            return true;
+    return false;
+}
+
+/* Are all reads of the buffer where the same step writes? */
+static bool
+reads_where_it_writes(const kin_loops *k, uint32_t buffer)
+{
+    for (uint32_t i = 1; i < k->insts.len; i++)
+        if (k->insts.at[i].kind == KIN_LI_LOAD && k->insts.at[i].buffer == buffer && k->insts.at[i].index != k->actions.at[0].index)
+            return false;
+    return true;
+}
+
+/* May the elements be computed in place? They read no input that is written, but their own at their own place. */
+static bool
+may_compute_in_place(fuse *f, const statement *s)
+{
+    kin_loops k;
+    kin_irn_list of = {0};
+    bool ok = fuse_build(f, s, 1, false, &k, &of) == NULL && !k.checks && k.actions.len == 1 && k.actions.at[0].kind == KIN_LA_STORE;
+    for (uint32_t b = 0; ok && b < of.len; b++) {
+        if (of.at[b] == s->node || !is_written_input(f, of.at[b]))
+            continue;
+        ok = (uint32_t)kin_ir_attrs(f->ir, of.at[b])[0] + 1 == f->nodes[s->node].into && reads_where_it_writes(&k, b);
+    }
+    kin_loops_deinit(&k);
+    kin_vec_deinit(&of);
+    return ok;
+}
+
+static statement
+commit_of(kin_irn n)
+{
+    return (statement){.kind = ST_VALUE, .node = n, .value = n};
+}
+
+static kin_status
+place_commit(fuse *f, kin_irn n)
+{
+    statement s = commit_of(n);
+    sources from;
+    if (kin_ir_numel(f->ir, n) == 0)
+        return KIN_OK;
+    sources_of(f, &s, &from);
+    uint32_t g = new_group(f, false, 0);
+    const char *why = f->failed ? "memory" : try_join(f, g, &s);
+    if (why == NULL) {
+        joined(f, g, &s, &from);
+        f->groups.at[g].commit = f->groups.at[g].closed = true;
+    } else {
+        note(f, "no code", n, why);
+    }
+    kin_vec_deinit(&from.reads);
+    return f->failed ? KIN_NOMEM : why ? KIN_BREAK : KIN_OK;
+}
+
+/* What cannot be computed in place is made before the first input is written. */
+static kin_status
+place_commits(fuse *f)
+{
+    for (uint32_t o = 0; o < f->ir->outputs.len; o++) {
+        kin_irn n = f->ir->outputs.at[o].node;
+        statement s = commit_of(n);
+        if (f->ir->outputs.at[o].into == 0 || kin_ir_numel(f->ir, n) == 0 || may_compute_in_place(f, &s))
+            continue;
+        kin_irn copy = kin_ir_arg(f->ir, n, 0);
+        store(f, copy);
+        KIN_TRY(place_node(f, copy));
+    }
+    for (uint32_t o = 0; o < f->ir->outputs.len; o++)
+        if (f->ir->outputs.at[o].into)
+            KIN_TRY(place_commit(f, f->ir->outputs.at[o].node));
+    return f->failed ? KIN_NOMEM : KIN_OK;
 }
 
 /* Read by another group than the one that makes it: it needs memory. */
@@ -434,12 +525,15 @@ with_copies(const kin_ir *ir, kin_text *notes)
         bool again = false;
         for (uint32_t j = 0; j < i; j++)
             again |= p->outputs.at[j].node == o->node;
-        if (copy.op != KIN_IR_INPUT && !again && !lies_otherwise(p, o))
+        if (copy.op != KIN_IR_INPUT && !again && !lies_otherwise(p, o) && !o->into)
             continue;
         copy = (kin_ir_node){.op = KIN_IR_EXPAND, .dtype = copy.dtype, .ndim = copy.ndim, .nargs = 1, .args = p->args.len,
                              .sizes = copy.sizes};
-        p->failed |= kin_vec_push(&p->args, o->node) != KIN_OK || kin_vec_push(&p->nodes, copy) != KIN_OK;
-        o->node = p->nodes.len - 1;
+        for (int copies = 0; copies < (o->into ? 2 : 1); copies++) { /* the first of two, if the input is still needed as it was */
+            copy.args = p->args.len;
+            p->failed |= kin_vec_push(&p->args, o->node) != KIN_OK || kin_vec_push(&p->nodes, copy) != KIN_OK;
+            o->node = p->nodes.len - 1;
+        }
     }
     if (p->failed || p->texts.failed) {
         kin_ir_free(p);
@@ -458,6 +552,7 @@ run(fuse *f, kin_fused *out)
     if (f->failed)
         return KIN_NOMEM;
     KIN_TRY(place_all(f));
+    KIN_TRY(place_commits(f));
     find_needed(f);
     return fuse_program(f, out);
 }

@@ -25,6 +25,7 @@ typedef struct {
     KIN_VEC(statement) statements;
     KIN_VEC(kin_irn) reads;  /* stored values of others and inputs that it loads */
     bool is_extern, closed;  /* closed: takes no more statements */
+    bool commit;             /* writes into an input */
     kin_irn call;
 } group;
 
@@ -34,6 +35,7 @@ typedef struct {
     uint32_t group;            /* the last one that writes it */
     uint32_t buffer;           /* of the program */
     uint32_t output;           /* output number whose memory it is */
+    uint32_t into;             /* input + 1 whose memory it is written to */
     uint32_t strides;          /* of its memory: first in fuse.ints; 0 = none yet */
     double cost;               /* to compute one element where it is read */
 } node_info;

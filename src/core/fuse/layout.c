@@ -177,6 +177,9 @@ add_buffer(fuse *f, kin_program *p, kin_irn n)
     } else if (node->op == KIN_IR_RESULT && !fuse_is_into(f, n)) {
         b.kind = KIN_BUF_EXTERN;
         b.index = (uint32_t)kin_ir_attrs(f->ir, n)[0];
+    } else if (f->nodes[n].into) {
+        b.kind = KIN_BUF_INPUT;
+        b.index = f->nodes[n].into - 1;
     } else if (f->nodes[n].output != FUSE_NONE) {
         b.kind = KIN_BUF_OUTPUT;
         b.index = f->nodes[n].output;
@@ -332,7 +335,9 @@ fuse_program(fuse *f, kin_fused *out)
     KIN_TRY(add_buffers(f, out->program));
     for (uint32_t g = 0; g < f->groups.len; g++) {
         const group *x = &f->groups.at[g];
+        uint32_t before = out->program->ops.len;
         KIN_TRY(x->is_extern ? add_extern(f, out->program, x->call) : add_kernel(f, out, x));
+        out->program->ncommits += x->commit ? out->program->ops.len - before : 0;
     }
     return kin_program_plan(out->program);
 }

@@ -374,6 +374,25 @@ kin_ir_output(kin_ir *p, kin_irn node, const int64_t *strides)
         p->failed = true;
 }
 
+void
+kin_ir_output_into(kin_ir *p, kin_irn node, const int64_t *strides, uint32_t input)
+{
+    uint32_t before = p->outputs.len;
+    kin_ir_output(p, node, strides);
+    if (p->outputs.len > before)
+        p->outputs.at[before].into = input + 1;
+}
+
+void
+kin_ir_output_like(kin_ir *p, kin_irn node, const kin_ir *from, uint32_t o)
+{
+    const kin_ir_out *old = &from->outputs.at[o];
+    uint32_t before = p->outputs.len;
+    kin_ir_output(p, node, old->strides != 0 ? from->ints.at + old->strides : NULL);
+    if (p->outputs.len > before)
+        p->outputs.at[before].into = old->into;
+}
+
 int64_t
 kin_ir_numel(const kin_ir *p, kin_irn n)
 {

@@ -146,10 +146,8 @@ copy_halves(const kin_ir *p, node_info *info, kin_ir_hoisted *out)
         if (info[n].handed)
             kin_ir_output(out->once, info[n].once, NULL);
     }
-    for (uint32_t o = 0; o < p->outputs.len; o++) {
-        const kin_ir_out *old = &p->outputs.at[o];
-        kin_ir_output(out->rest, info[old->node].rest, old->strides != 0 ? p->ints.at + old->strides : NULL);
-    }
+    for (uint32_t o = 0; o < p->outputs.len; o++)
+        kin_ir_output_like(out->rest, info[p->outputs.at[o].node].rest, p, o);
     out->once->ninputs = p->ninputs;
     out->rest->ninputs = p->ninputs + out->count;
 }

@@ -72,6 +72,7 @@ typedef struct {
 typedef struct {
     kin_irn node;
     uint32_t strides;  /* first of the node's ndim in ir.ints: layout the output must have; 0 = row-major */
+    uint32_t into;     /* not given out: written into the memory of this input + 1 when everything else is done; 0 = it is given */
 } kin_ir_out;
 
 typedef struct {
@@ -118,6 +119,10 @@ kin_irn kin_ir_result(kin_ir *p, kin_irn call, unsigned which, kin_dtype dtype, 
 kin_irn kin_ir_copy(kin_ir *p, const kin_ir *from, kin_irn n, const kin_irn *args);
 /* strides: NULL = row-major. */
 void kin_ir_output(kin_ir *p, kin_irn node, const int64_t *strides);
+/* Written into input number `input`, which lies like that. */
+void kin_ir_output_into(kin_ir *p, kin_irn node, const int64_t *strides, uint32_t input);
+/* Output o of another program, which is `node` here. */
+void kin_ir_output_like(kin_ir *p, kin_irn node, const kin_ir *from, uint32_t o);
 
 /* -- reading ---------------------------------------------------------------------------------------------------- */
 static inline const kin_ir_node *kin_ir_at(const kin_ir *p, kin_irn n) { return &p->nodes.at[n]; }

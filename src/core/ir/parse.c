@@ -208,7 +208,11 @@ read_return(reader *r)
             kin_scan_fail(&r->s, "as many strides as sizes expected");
             return;
         }
-        kin_ir_output(r->p, node, has_strides ? r->list.at : NULL);
+        int64_t into = kin_scan_take(&r->s, "into") ? kin_scan_int(&r->s) : -1;
+        if (into >= 0)
+            kin_ir_output_into(r->p, node, has_strides ? r->list.at : NULL, (uint32_t)into);
+        else
+            kin_ir_output(r->p, node, has_strides ? r->list.at : NULL);
         if (!kin_scan_take(&r->s, ","))
             break;
     }

@@ -133,6 +133,8 @@ kin_ir_print(const kin_ir *p, kin_text *out)
             kin_text_add(out, " : ");
             kin_print_ints(out, '{', kin_ir_at(p, o->node)->ndim, p->ints.at + o->strides, '}');
         }
+        if (o->into != 0)
+            kin_text_addf(out, " into %u", o->into - 1);
     }
     kin_text_add(out, "\n");
     return !out->failed;

@@ -361,7 +361,7 @@ write_output(pass *s, uint32_t o)
         taken |= s->to->outputs.at[k].node == node && s->from->outputs.at[k].node != out->node;
     if (taken)
         node = kin_ir_unary(s->to, KIN_IR_CAST, node);
-    kin_ir_output(s->to, node, out->strides ? s->from->ints.at + out->strides : NULL);
+    kin_ir_output_like(s->to, node, s->from, o);
 }
 
 static void

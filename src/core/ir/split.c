@@ -287,10 +287,8 @@ kin_ir_split(const kin_ir *p)
             args[a] = map[kin_ir_arg(p, n, a)];
         map[n] = write_node(to, p, n, args);
     }
-    for (uint32_t o = 0; to && o < p->outputs.len && !to->failed; o++) {
-        const kin_ir_out *out = &p->outputs.at[o];
-        kin_ir_output(to, map[out->node], out->strides ? p->ints.at + out->strides : NULL);
-    }
+    for (uint32_t o = 0; to && o < p->outputs.len && !to->failed; o++)
+        kin_ir_output_like(to, map[p->outputs.at[o].node], p, o);
     if (to)
         to->ninputs = p->ninputs;
     free(map);

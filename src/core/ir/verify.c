@@ -353,6 +353,10 @@ kin_ir_verify(const kin_ir *p, kin_text *why)
             kin_text_addf(why, "output %u is no value", i);
             return false;
         }
+        if (p->outputs.at[i].into > p->ninputs) {
+            kin_text_addf(why, "output %u goes into an input that is not there", i);
+            return false;
+        }
     }
     return true;
 }

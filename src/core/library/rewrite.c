@@ -91,10 +91,8 @@ rewrite_nodes(rewriting *r, const conv_plans *plans)
             r->map[n] = kin_library_attend(r, n);
         kin_library_copy(r, n);
     }
-    for (uint32_t o = 0; o < p->outputs.len; o++) {
-        const kin_ir_out *old = &p->outputs.at[o];
-        kin_ir_output(r->out->ir, r->map[old->node], old->strides != 0 ? p->ints.at + old->strides : NULL);
-    }
+    for (uint32_t o = 0; o < p->outputs.len; o++)
+        kin_ir_output_like(r->out->ir, r->map[p->outputs.at[o].node], p, o);
     r->out->ir->ninputs = p->ninputs;
 }
 

@@ -192,11 +192,12 @@ lower_write(low *l, uint32_t number, const kin_aten_arg *written)
     const kin_aten_call *call = &l->g->calls.at[number];
     const char *name = kin_aten_text(l->g, call->op);
     low_call c = {.l = l, .ir = l->ir, .call = call, .results = l->results};
-    if (is_layout_only(name) && call->nresults == 1) {
+    bool of_input = l->storages[kin_aten_at(l->g, written->value)->storage].of_input;
+    if (is_layout_only(name) && call->nresults == 1 && !of_input) {
         l->out->nnative++;
         return low_place(l, call->results, 0, written->value);
     }
-    bool plain = call->nresults == 1 && call->nargs > 0 && written == &l->g->args.at[call->args]
+    bool plain = !is_layout_only(name) && call->nresults == 1 && call->nargs > 0 && written == &l->g->args.at[call->args]
                  && low_same_layout(l->g, written->value, call->results);
     if (!plain || !run_rule(&c, row_out_of_place(l, name))) {
         if (l->why->len == 0) {
@@ -395,9 +396,60 @@ lower_inputs(low *l)
         kin_ir_set_strides(l->ir, node, kin_aten_strides(l->g, v));
         low_storage *s = &l->storages[a->storage];
         s->of_input = true;
+        s->shared = s->base != 0;
         if (s->base == 0)
             s->base = v;
         l->values[v].node = node;
+    }
+    return KIN_OK;
+}
+
+/* Does every element have a place of its own? Dims are taken from the smallest stride on. */
+static bool
+has_own_places(const kin_aten *g, kin_aten_val v)
+{
+    const int64_t *sizes = kin_aten_sizes(g, v), *strides = kin_aten_strides(g, v);
+    bool done[KIN_IR_MAX_DIMS] = {false};
+    int64_t reach = 0; /* of the dims done */
+    for (unsigned n = 0; n < kin_aten_at(g, v)->ndim; n++) {
+        int next = -1;
+        for (unsigned d = 0; d < kin_aten_at(g, v)->ndim; d++)
+            if (!done[d] && (next < 0 || strides[d] < strides[next]))
+                next = (int)d;
+        done[next] = true;
+        if (sizes[next] > 1 && strides[next] <= reach)
+            return false;
+        reach += (sizes[next] - 1) * strides[next];
+    }
+    return true;
+}
+
+/* A large input of which little is written would be read and written as a whole. */
+static bool
+is_small_part(const kin_ir *ir, kin_irn node)
+{
+    enum { LARGE = 1 << 14 };
+    while (kin_ir_at(ir, node)->op == KIN_IR_RESHAPE || kin_ir_at(ir, node)->op == KIN_IR_PERMUTE || kin_ir_at(ir, node)->op == KIN_IR_CAST)
+        node = kin_ir_arg(ir, node, 0);
+    kin_ir_op op = (kin_ir_op)kin_ir_at(ir, node)->op;
+    return kin_ir_numel(ir, node) > LARGE && (op == KIN_IR_CAT || op == KIN_IR_SCATTER);
+}
+
+static kin_status
+lower_written_inputs(low *l)
+{
+    for (kin_aten_val v = 1; v <= l->g->ninputs; v++) {
+        const kin_aten_value *a = kin_aten_at(l->g, v);
+        const low_storage *s = &l->storages[a->storage];
+        if (s->version == 0)
+            continue;
+        if (s->shared || !has_own_places(l->g, v) || is_small_part(l->ir, l->values[v].node)) {
+            kin_text_add(l->why, "an input is written to");
+            return KIN_BREAK;
+        }
+        kin_ir_output_into(l->ir, l->values[v].node, kin_aten_strides(l->g, v), a->input);
+        kin_lower_write w = {.input = a->input, .times = s->version};
+        KIN_TRY(kin_vec_push(&l->out->writes, w));
     }
     return KIN_OK;
 }
@@ -415,6 +467,8 @@ lower_all(low *l)
     l->call = UINT32_MAX;
     for (uint32_t i = 0; i < l->g->outputs.len && status == KIN_OK; i++)
         status = lower_output(l, l->g->outputs.at[i], made);
+    if (status == KIN_OK)
+        status = lower_written_inputs(l);
     free(made);
     if (status == KIN_OK && l->ir->failed)
         status = KIN_NOMEM;
@@ -476,5 +530,6 @@ kin_lowered_deinit(kin_lowered *l)
 {
     kin_ir_free(l->ir);
     kin_vec_deinit(&l->outs);
+    kin_vec_deinit(&l->writes);
     *l = (kin_lowered){0};
 }

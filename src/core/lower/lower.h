@@ -26,9 +26,15 @@ typedef struct {
     int64_t offset;    /* elements from the start of the base's storage (INPUT), of the base (SHARED) */
 } kin_lower_out;
 
+/* An input that the graph writes to: an output of the program goes into it. */
+typedef struct {
+    uint32_t input, times; /* times: how many operators wrote to it */
+} kin_lower_write;
+
 typedef struct {
     kin_ir *ir;
     KIN_VEC(kin_lower_out) outs; /* one for each output of the ATen graph */
+    KIN_VEC(kin_lower_write) writes; /* inputs written to must share no memory with other inputs */
     uint32_t nnative, nextern;   /* calls by what became of them; views count as native */
     uint32_t stuck;              /* not lowered: because of this call; UINT32_MAX: not because of one */
 } kin_lowered;

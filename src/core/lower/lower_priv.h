@@ -21,6 +21,7 @@ typedef struct {
     kin_aten_val base;      /* the value that covers it; 0 = not made yet */
     uint32_t version;       /* raised by each write */
     bool of_input;
+    bool shared;            /* by several inputs */
 } low_storage;
 
 typedef struct {

@@ -191,7 +191,7 @@ low_current(low *l, kin_aten_val v)
     const low_storage *s = &l->storages[kin_aten_at(l->g, v)->storage];
     if (l->why->len > 0)
         return 0;
-    if (value->node != 0 && (s->of_input || s->base == v || value->version == s->version))
+    if (value->node != 0 && ((s->of_input && s->version == 0) || s->base == v || value->version == s->version))
         return value->node;
     if (value->parent == 0)
         return fail(l, v, "a value without contents");
@@ -330,10 +330,6 @@ low_write(low *l, kin_aten_val v, kin_irn node)
     const kin_aten_value *a = kin_aten_at(l->g, v);
     low_storage *s = &l->storages[a->storage];
     low_value *value = &l->values[v];
-    if (s->of_input) {
-        fail(l, v, "writes to an input");
-        return KIN_BREAK;
-    }
     if (s->base == v) {
         value->node = node;
         value->version = ++s->version;

@@ -67,6 +67,7 @@ typedef struct kin_program {
     KIN_VEC(kin_op) ops;
     KIN_VEC(kin_kernel) kernels;
     KIN_VEC(kin_extern_call) externs;
+    uint32_t ncommits;  /* the last ones of ops: kernels that write into inputs and cannot fail; until then nothing has changed */
     uint32_t *outputs;  /* buffer of each output of the tensor program (may be an INPUT or EXTERN buffer) */
     uint32_t noutputs;
     uint32_t *last_use; /* by buffer: the op after which it is not needed; UINT32_MAX = an output */

@@ -29,6 +29,8 @@ static struct {
     wrap_fn wrap;
     bool (*grad_enabled)(void);
     void (*grad_set)(bool);
+    bool (*inference)(void);
+    void (*bump)(const void *tensor);
     int64_t (*function_modes)(void), (*dispatch_modes)(void);
     bool (*autocast_on)(int8_t device);
     int8_t (*autocast_dtype)(int8_t device), (*default_dtype)(void);
@@ -66,6 +68,8 @@ find_functions(PyObject *torch_module)
            kin_aten_symbol(cpu, "torch_parallel_for", &make.parallel) &&
            kin_aten_symbol(cpu, "aoti_torch_grad_mode_is_enabled", &make.grad_enabled) &&
            kin_aten_symbol(cpu, "aoti_torch_grad_mode_set_enabled", &make.grad_set) &&
+           kin_aten_symbol(cpu, "_ZN5torch8autograd4impl12bump_versionERKN2at6TensorE", &make.bump) &&
+           kin_aten_symbol(c10, "_ZN3c1013InferenceMode10is_enabledEv", &make.inference) &&
            kin_aten_symbol(cpu, "_ZN2at4impl22PythonTorchFunctionTLS9stack_lenEv", &make.function_modes) &&
            kin_aten_symbol(cpu, "_ZN2at8autocast19is_autocast_enabledEN3c1010DeviceTypeE", &make.autocast_on) &&
            kin_aten_symbol(cpu, "_ZN2at8autocast18get_autocast_dtypeEN3c1010DeviceTypeE", &make.autocast_dtype) &&
@@ -251,6 +255,25 @@ void
 kin_grad_set(bool enabled)
 {
     make.grad_set(enabled);
+}
+
+bool
+kin_tensor_is_inference(PyObject *tensor)
+{
+    return kin_tensor_keys(tensor) == make.keys[1];
+}
+
+bool
+kin_inference_enabled(void)
+{
+    return make.inference();
+}
+
+void
+kin_tensor_bump(PyObject *tensor, uint32_t times)
+{
+    for (uint32_t i = 0; i < times && !kin_tensor_is_inference(tensor); i++)
+        make.bump(kin_aten_handle(tensor));
 }
 
 uint32_t

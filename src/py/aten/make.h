@@ -28,6 +28,12 @@ bool kin_tensor_is_ordinary(PyObject *tensor);
 uint64_t kin_tensor_keys(PyObject *tensor);
 bool kin_tensor_requires_grad(PyObject *tensor);
 
+/* Made in inference mode: its versions are not counted. */
+bool kin_tensor_is_inference(PyObject *tensor);
+bool kin_inference_enabled(void);
+/* As an operator that wrote to it would. */
+void kin_tensor_bump(PyObject *tensor, uint32_t times);
+
 /* Is a gradient recorded for what requires one? */
 bool kin_grad_enabled(void);
 void kin_grad_set(bool enabled);

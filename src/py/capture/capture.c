@@ -320,9 +320,9 @@ end(stepper *x)
 
 kin_status
 kin_capture_run(const kin_variant *v, const kin_unit *unit, PyObject *const *in, const kin_capture_hints *hints,
-                kin_capture *out)
+                bool may_write, kin_capture *out)
 {
-    stepper x = {.c.out = out, .c.hints = hints, .v = v, .t = &v->trace, .unit = unit, .in = in};
+    stepper x = {.c.out = out, .c.hints = hints, .c.may_write = may_write, .v = v, .t = &v->trace, .unit = unit, .in = in};
     surroundings around = {0};
     bool warned = false, ok = false;
     *out = (kin_capture){.step = UINT32_MAX, .graph = kin_aten_new(), .stand_ins = PyList_New(0)};

@@ -35,15 +35,16 @@ typedef struct {
     uint32_t ninputs;     /* the first of them stand for inputs */
     kin_aten_val *values; /* by stand-in: its value in the graph at the end */
     KIN_VEC(uint32_t) raising; /* steps whose operators may raise, depending on data */
+    bool writes;          /* an operator writes to an input */
     uint32_t step;        /* failed: the call that cannot be captured; UINT32_MAX = it is not a matter of one call */
     char reason[200];     /* failed: why */
 } kin_capture;
 
 /* Finds what is needed in torch; KIN_BREAK: it is not there. */
 kin_status kin_capture_init(void) KIN_MUST_CHECK;
-/* in: the unit's inputs. KIN_BREAK: see reason. Never leaves an exception. */
+/* in: the unit's inputs; may_write: operators may write to them. KIN_BREAK: see reason. Never leaves an exception. */
 kin_status kin_capture_run(const kin_variant *v, const kin_unit *unit, PyObject *const *in, const kin_capture_hints *hints,
-                           kin_capture *out) KIN_MUST_CHECK;
+                           bool may_write, kin_capture *out) KIN_MUST_CHECK;
 /* Runs the steps on the inputs themselves, one after the other, in place of a launch, and says how long they took: what a launch
  * has to be faster than. NOT: something stands in the way (a warning, an error), to be met by the steps at their place. For
  * units that were captured and have no effects. */

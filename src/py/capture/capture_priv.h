@@ -38,6 +38,7 @@ typedef struct {
     kin_shape_options options;
     kin_shapes shapes;                   /* of the call at hand */
     bool no_rules;
+    bool may_write;                      /* to inputs */
     uint32_t step;                       /* that runs */
 } capturing;
 

@@ -220,7 +220,9 @@ note_tensor(capturing *c, uint32_t number, const char *keyword, bool written)
 {
     const capture_entry *e = &c->entries.at[number];
     /* Storages are numbered from the inputs on. */
-    if (written && kin_aten_at(c->out->graph, e->val)->storage <= c->out->ninputs)
+    bool of_input = kin_aten_at(c->out->graph, e->val)->storage <= c->out->ninputs;
+    c->out->writes = c->out->writes || (written && of_input);
+    if (written && of_input && !c->may_write)
         return refused(c, "%s", "an input is written to") != NULL;
     kin_aten_arg arg = {.kind = KIN_ATEN_VALUE, .written = written, .value = e->val};
     kin_aten_add_arg(c->out->graph, arg, keyword, NULL);

@@ -74,6 +74,11 @@ compile_capture(kernel_launcher *self, const kin_variant *v, launch_version *ver
     kin_text why = {0};
     version->stuck = UINT32_MAX;
     kin_status status = launch_code_make(self, v, capture, unit, in, version, &why);
+    if (status == KIN_BREAK && capture->writes && version->ticket == NULL) { /* perhaps without those calls */
+        version->no_writes = version->again = true;
+        kin_text_deinit(&why);
+        return;
+    }
     free(version->aten);
     version->aten = NULL;
     keep_text(version, capture->graph);
@@ -145,7 +150,7 @@ compile_version(kernel_launcher *self, launch_version *version, kin_variant *v, 
 {
     kin_capture capture;
     double start = launch_now();
-    kin_status status = kin_capture_run(v, unit, in, &version->hints, &capture);
+    kin_status status = kin_capture_run(v, unit, in, &version->hints, !unit->waits && !version->no_writes, &capture);
     if (status == KIN_OK && unit->waits)
         status = launch_put_walls(self, v, unit, capture.raising.at, capture.raising.len);
     if (status == KIN_OK) {

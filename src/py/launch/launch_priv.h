@@ -46,6 +46,7 @@ typedef struct {
     char *aten;           /* text of the graph, for reports; malloc'ed */
     kin_capture_hints hints; /* what results turned out to be */
     bool again;           /* compile again, with the hints */
+    bool no_writes;       /* calls that write to inputs are set apart */
     launch_ticket *ticket; /* there is no code because its kernels are still being compiled; NULL: it is not so */
     kin_capture *held;    /* until then: what was captured */
     uint32_t waits;       /* tickets it has had */

@@ -114,6 +114,21 @@ plan_outs(maker *m, const kin_lowered *lowered)
     return lowered->outs.len == m->outs.len ? KIN_OK : KIN_BUG;
 }
 
+static kin_status
+plan_writes(maker *m, const kin_lowered *lowered)
+{
+    launch_code *code = m->code;
+    code->writes = calloc(lowered->writes.len + 1, sizeof *code->writes);
+    if (code->writes == NULL)
+        return KIN_NOMEM;
+    for (uint32_t i = 0; i < lowered->writes.len; i++) {
+        code->writes[i] = lowered->writes.at[i];
+        code->writes[i].input = code->input_of[lowered->writes.at[i].input];
+    }
+    code->nwrites = lowered->writes.len;
+    return KIN_OK;
+}
+
 /* -- the program ------------------------------------------------------------------------------------------------ */
 
 static bool
@@ -311,6 +326,7 @@ compile_lowered(maker *m, const kin_lowered *lowered, launch_version *version, k
         status = compile_program(m, NULL, lowered->ir, &m->code->main, &version->stats, why);
     }
     KIN_TRY(status);
+    KIN_TRY(plan_writes(m, lowered));
     return plan_outs(m, lowered);
 }
 

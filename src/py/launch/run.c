@@ -567,13 +567,14 @@ hand_out(running *r, const launch_code *code, PyObject **out)
 
 /* -- all of it -------------------------------------------------------------------------------------------------- */
 
+/* All but the last ones, which write to inputs. */
 static bool
 run_ops(running *r)
 {
     for (uint32_t b = 0; b < r->p->buffers.len; b++)
         if (!open_buffer(r, b))
             return false;
-    for (uint32_t i = 0; i < r->p->ops.len; i++) {
+    for (uint32_t i = 0; i < r->p->ops.len - r->p->ncommits; i++) {
         const kin_op *op = &r->p->ops.at[i];
         double begin = launch_profiling ? launch_now() : 0;
         if (op->is_extern ? !run_extern(r, op->index) : !run_kernel(r, &r->p->kernels.at[op->index]))
@@ -583,6 +584,63 @@ run_ops(running *r)
         for (uint32_t k = 0; k < r->lp->ndies[i]; k++)
             Py_CLEAR(r->tensors[r->lp->dies[i][k]]);
     }
+    return true;
+}
+
+/* From here on nothing can fail. */
+static void
+write_inputs(running *r, const launch_code *code)
+{
+    for (uint32_t i = r->p->ops.len - r->p->ncommits; i < r->p->ops.len; i++)
+        (void)run_kernel(r, &r->p->kernels.at[r->p->ops.at[i].index]);
+    for (uint32_t w = 0; w < code->nwrites; w++)
+        kin_tensor_bump(r->inputs->in[code->writes[w].input], code->writes[w].times);
+}
+
+/* -- inputs that are written to ---------------------------------------------------------------------------------- */
+
+typedef struct {
+    const char *from, *to;
+} stretch;
+
+/* The memory that a tensor's elements lie in. */
+static stretch
+memory_of(PyObject *tensor)
+{
+    kin_dtype dtype = KIN_BOOL;
+    const int64_t *sizes = kin_tensor_sizes(tensor), *strides = kin_tensor_strides(tensor);
+    int64_t last = 0;
+    (void)kin_tensor_dtype(tensor, &dtype);
+    for (Py_ssize_t d = 0; d < kin_tensor_dim(tensor); d++) {
+        if (sizes[d] == 0)
+            return (stretch){0};
+        last += (sizes[d] - 1) * strides[d];
+    }
+    const char *data = kin_tensor_data(tensor);
+    return (stretch){data, data + (last + 1) * (int64_t)kin_dtype_bytes(dtype)};
+}
+
+/* Does it share memory with another input, or may it not be written to at all? Then it is a matter for the steps. */
+static bool
+is_writable(const launch_code *code, PyObject *const *in, uint32_t input)
+{
+    stretch s = memory_of(in[input]);
+    if (kin_tensor_is_inference(in[input]) && !kin_inference_enabled())
+        return false;
+    for (uint32_t i = 0; i < code->ninputs; i++) {
+        stretch other = code->input_of[i] == input ? (stretch){0} : memory_of(in[code->input_of[i]]);
+        if (s.from < other.to && other.from < s.to)
+            return false;
+    }
+    return true;
+}
+
+static bool
+may_write(const launch_code *code, PyObject *const *in)
+{
+    for (uint32_t w = 0; w < code->nwrites; w++)
+        if (!is_writable(code, in, code->writes[w].input))
+            return false;
     return true;
 }
 
@@ -676,6 +734,8 @@ bool
 launch_acts(const launch_version *version)
 {
     const launch_program *p = &version->code->main;
+    if (version->code->nwrites > 0)
+        return true;
     for (uint32_t i = 0; i < p->program->externs.len; i++)
         if (p->externs[i].effect)
             return true;
@@ -737,6 +797,8 @@ launch_run(kernel_launcher *self, launch_version *version, PyObject *const *in, 
 {
     launch_code *code = version->code;
     double begin = launch_profiling ? launch_now() : 0;
+    if (!may_write(code, in))
+        return KIN_LAUNCH_NOT;
     code->running++;
     launch_prepared *prepared = code->frozen == NULL ? NULL : launch_frozen_take(code->frozen, code, in);
     if (code->frozen != NULL && prepared == NULL) {
@@ -751,6 +813,8 @@ launch_run(kernel_launcher *self, launch_version *version, PyObject *const *in, 
     running r;
     bool ok = start(&r, &code->main, &inputs, small, 256) && (code->loses_nan ? run_noting_nans(&r) : run_ops(&r));
     ok = ok && r.foreign[0] == 0 && hand_out(&r, code, out);
+    if (ok)
+        write_inputs(&r, code);
     finish(&r, small);
     launch_prepared_release(prepared);
     code->runs += ok;
@@ -848,6 +912,7 @@ launch_code_free(launch_code *code)
     free_gives(code->give, code->ngive);
     free_gives(code->by_stand_in, code->nstand_ins);
     free(code->only_packed);
+    free(code->writes);
     free(code->outs);
     free(code->input_of);
     free(code);

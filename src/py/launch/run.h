@@ -70,6 +70,8 @@ struct launch_code {
     launch_give *by_stand_in; /* for what is inside of OTHER */
     uint32_t *input_of;       /* tensor input of the graph -> input of the unit */
     uint32_t ninputs;
+    kin_lower_write *writes;  /* inputs (of the unit) that are written to */
+    uint32_t nwrites;
     bool loses_nan;           /* its calls would make 0 of a NaN: invalid operations are looked for */
     uint64_t runs;
     uint32_t running;         /* at this moment: threads, recursion */

@@ -1,0 +1,262 @@
+"""Graphs that write to their inputs: memory, versions and results are eager's, whatever shares memory with what."""
+
+import pytest
+import torch
+import torch.nn.functional as F
+
+kintsugi = pytest.importorskip("kintsugi")
+try:
+    from kintsugi import _kintsugi as engine
+except ImportError:
+    pytest.skip("the C extension is not built", allow_module_level=True)
+
+
+@pytest.fixture(autouse=True)
+def kernels():
+    kintsugi.reset()
+    engine.set_option("trials", 0)
+    with kintsugi.config.patch(kernels=True):
+        yield
+    engine.set_option("trials", 7)
+    kintsugi.reset()
+
+
+def versions(compiled):
+    return [v for variant in compiled.variants() for unit in engine.kernels(variant) for v in unit["versions"]]
+
+
+def runs(compiled):
+    return sum(v["runs"] for v in versions(compiled))
+
+
+def same(a, b):
+    if isinstance(a, torch.Tensor):
+        torch.testing.assert_close(a, b, rtol=1e-5, atol=1e-5, equal_nan=True)
+        assert a.stride() == b.stride() and a.dtype == b.dtype
+    elif isinstance(a, (tuple, list)):
+        assert len(a) == len(b)
+        for x, y in zip(a, b):
+            same(x, y)
+
+
+def check(fn, *make, calls=4, launched=1):
+    """Fresh arguments in each call; what the call leaves of them as well, and how often they say they were written to."""
+    compiled = kintsugi.compile(fn)
+    for i in range(calls):
+        torch.manual_seed(i)
+        args = [m() for m in make]
+        torch.manual_seed(i)
+        others = [m() for m in make]
+        got, want = compiled(*args), fn(*others)
+        same(got, want)
+        for a, b in zip(args, others):
+            same(a, b)
+            assert a._version == b._version
+            for g, w in zip(*((x if isinstance(x, tuple) else (x,)) for x in (got, want))):
+                assert (g is a) == (w is b)
+                if isinstance(g, torch.Tensor):
+                    assert (g.untyped_storage().data_ptr() == a.untyped_storage().data_ptr()) == \
+                        (w.untyped_storage().data_ptr() == b.untyped_storage().data_ptr())
+    assert runs(compiled) >= launched, [v["reason"] for v in versions(compiled)]
+    return compiled
+
+
+def randn(*shape):
+    return lambda: torch.randn(*shape)
+
+
+def add_both(x, y):
+    x.add_(y)
+    x.mul_(2)
+    return x + 1
+
+
+def swap(x, y):
+    t = x.clone()
+    x.copy_(y)
+    y.copy_(t)
+    return t * 2
+
+
+def running_mean(x, mean, var):
+    mean.mul_(0.9).add_(x.mean(0), alpha=0.1)
+    var.lerp_(x.var(0), 0.1)
+    return (x - mean) / (var + 1e-5).sqrt()
+
+
+def through_views(x, y):
+    x[:, 1:3] = y[:, :2] * 2
+    x.t()[0].add_(1)
+    x.view(-1)[5:9].fill_(7)
+    return x.sum(1) + y.sum(1)
+
+
+def old_and_new(x, y):
+    before = x + 1
+    x.relu_()
+    return before * x, x.exp() + y
+
+
+def flipped(x, y):
+    x.copy_(x.flip(0))
+    return x * 2 + y
+
+
+def each_other(x, y):
+    x.add_(y)
+    y.add_(x)
+    x.sub_(y)
+    return x + y
+
+
+def normalised(x, y):
+    x.sub_(x.mean(-1, keepdim=True)).div_(x.std(-1, keepdim=True) + 1)
+    return torch.softmax(x, -1) + y
+
+
+def through_a_product(x, y):
+    x.copy_(F.linear(y, x))
+    return x + y
+
+
+def indexed(x, y):
+    index = torch.tensor([2, 0, 2])
+    x.index_add_(0, index, y[:3])
+    x.masked_fill_(x > 1, 0.5)
+    return x * y
+
+
+def counted(x, y):
+    for _ in range(5):
+        x.add_(1)
+    return x * y
+
+
+@pytest.mark.parametrize("fn", [add_both, swap, through_views, old_and_new, flipped, each_other, normalised, through_a_product,
+                                indexed, counted])
+def test_results_memory_and_versions(fn):
+    check(fn, randn(6, 6), randn(6, 6))
+
+
+def test_buffers():
+    check(running_mean, randn(32, 10), randn(10), lambda: torch.rand(10))
+
+
+def test_layouts():
+    check(add_both, lambda: torch.randn(8, 6).t(), randn(6, 8))
+    check(add_both, lambda: torch.randn(6, 20)[:, 3:11], randn(6, 8))
+    check(add_both, lambda: torch.randn(12, 8)[::2], lambda: torch.randn(8, 6).t())
+    check(add_both, lambda: torch.randn(2, 3, 4, 5).contiguous(memory_format=torch.channels_last), randn(2, 3, 4, 5))
+    check(add_both, lambda: torch.zeros(0, 4), lambda: torch.zeros(0, 4))
+
+
+def test_dtypes():
+    for dtype in (torch.float64, torch.bfloat16, torch.float16, torch.int64):
+        check(add_both, lambda: (torch.randn(50) * 9).to(dtype), lambda: (torch.randn(50) * 9).to(dtype))
+    check(lambda x, y: (x.add_(y > 0), x.mul_(3))[0] + 1, lambda: torch.arange(50), randn(50))
+
+
+def test_large_ones_on_all_threads():
+    check(add_both, randn(700, 1000), randn(700, 1000), calls=3)
+
+
+def test_inputs_that_share_memory_are_left_to_the_steps():
+    """The same code, with arguments that overlap in some calls."""
+    def fn(x, y):
+        x.mul_(2)
+        z = x + y
+        y.sub_(1)
+        return z * x
+
+    compiled = check(fn, randn(6, 8), randn(6, 8))
+    for make in (lambda: (lambda b: (b[:6], b[1:7]))(torch.randn(9, 8)), lambda: (lambda b: (b, b))(torch.randn(6, 8)),
+                 lambda: (lambda b: (b, b.view(6, 8)))(torch.randn(6, 8))):
+        torch.manual_seed(3)
+        x, y = make()
+        torch.manual_seed(3)
+        a, b = make()
+        before = runs(compiled)
+        same(compiled(x, y), fn(a, b))
+        same((x, y), (a, b))
+        assert runs(compiled) == before
+    apart = torch.randn(12, 8)
+    x, y = apart[:6], apart[6:]
+    a, b = apart.clone()[:6], apart.clone()[6:]
+    before = runs(compiled)
+    same(compiled(x, y), fn(a, b))
+    same((x, y), (a, b))
+    assert runs(compiled) == before + 1
+    compiled = check(add_both, randn(6, 8), randn(6, 8))
+    overlapping = lambda: torch.as_strided(torch.zeros(20), (6, 8), (2, 1))
+    x, a = overlapping(), overlapping()
+    same(compiled(x, torch.ones(6, 8)), add_both(a, torch.ones(6, 8)))
+    same(x, a)
+
+
+def test_an_error_leaves_what_eager_leaves():
+    def fn(x, y, i):
+        x.add_(1)
+        z = y[i] * 2
+        x.mul_(3)
+        return z
+
+    compiled = kintsugi.compile(fn)
+    for _ in range(4):
+        compiled(torch.zeros(5), torch.ones(4), torch.tensor([1, 2]))
+    assert runs(compiled) >= 1
+    x = torch.zeros(5)
+    with pytest.raises(IndexError):
+        compiled(x, torch.ones(4), torch.tensor([1, 9]))
+    assert torch.equal(x, torch.ones(5)) and x._version == 1
+
+
+def test_inference_tensors():
+    compiled = check(add_both, randn(6, 6), randn(6, 6))
+    with torch.inference_mode():
+        x = torch.zeros(6, 6)
+        for _ in range(4):
+            compiled(x, torch.ones(6, 6))
+        assert float(x[0, 0]) == 30.0
+    with pytest.raises(RuntimeError, match="nference"):
+        compiled(x, torch.ones(6, 6))
+    normal = torch.zeros(6, 6)
+    with torch.inference_mode():
+        for _ in range(4):
+            compiled(normal, torch.ones(6, 6))
+    assert normal._version == 8
+
+
+def test_what_was_saved_for_backward_is_found_changed():
+    compiled = check(lambda x, y: x.mul_(y) + 1, randn(5), randn(5))
+    w, x = torch.ones(5, requires_grad=True), torch.ones(5)
+    out = (w * x).sum()
+    with torch.no_grad():
+        compiled(x, torch.ones(5))
+    with pytest.raises(RuntimeError, match="inplace"):
+        out.backward()
+
+
+def test_parameters_without_gradients():
+    def step(p, g, m):
+        m.mul_(0.9).add_(g)
+        p.add_(m, alpha=-0.1)
+        return p.norm()
+
+    with torch.no_grad():
+        check(step, lambda: torch.nn.Parameter(torch.randn(7, 3)), randn(7, 3), randn(7, 3))
+
+
+def test_layout_changes_of_inputs_are_no_writes():
+    def fn(x, y):
+        x.t_()
+        return x * y + 1
+
+    check(fn, randn(4, 4), randn(4, 4), launched=0)
+
+
+def test_a_large_cache_is_written_in_part():
+    def fn(cache, x):
+        cache[:, 3] = x * 2
+        return cache.sum() + x.sum() * 2
+
+    check(fn, randn(2000, 40), randn(2000), launched=0)
