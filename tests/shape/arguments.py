@@ -594,9 +594,72 @@ def flash(m):
     return (heads(lq, h), heads(lk), heads(lk), 0.0, m.chance(0.3) and mask is None), {"attn_mask": mask} if mask is not None else {}
 
 
+def scatter_of(source):
+    def make(m):
+        a = m.tensor(m.sizes(0, 4))
+        index = m.tensor([m.rng.randint(0 if m.chance(0.05) else 1, max(s, 1)) for s in a.shape], torch.int64) * 0
+        if source == "value":
+            return (a, m.dim(a.dim()), index, m.number()), {}
+        b = m.tensor([s + m.pick(0, 0, 1) for s in index.shape], m.pick(a.dtype, a.dtype, m.dtype()))
+        more = (m.pick("sum", "amax", "prod"),) if source == "reduce" else ()
+        return (a, m.dim(a.dim()), index, b, *more), {"include_self": m.chance(0.5)} if source == "reduce" else {}
+    return make
+
+
+def index_add(has_alpha):
+    def make(m):
+        a = m.tensor(m.sizes(0, 4))
+        d, n = m.dim(a.dim()), m.size()
+        sizes = list(a.shape)
+        if -a.dim() <= d < a.dim():
+            sizes[d] = n if m.chance(0.9) else 1
+        b = m.tensor(sizes, m.pick(a.dtype, a.dtype, m.dtype()))
+        index = torch.zeros(n, dtype=m.pick(torch.int64, torch.int64, torch.int32))
+        return (a, d, index, b), {"alpha": m.number()} if has_alpha and m.chance(0.3) else {}
+    return make
+
+
+def index_put(m):
+    (a, indices), _ = index(m)
+    try:
+        part = a[tuple(slice(None) if i is None else i for i in indices)]
+    except (IndexError, RuntimeError):
+        part = a
+    return (a, indices, m.broadcast(part, m.pick(a.dtype, a.dtype, m.dtype())), m.chance(0.3)), {}
+
+
+def weight_norm(m):
+    v = m.float_tensor(m.sizes(1, 4))
+    d = m.pick(0, 0, v.dim() - 1, m.dim(v.dim()))
+    sizes = [s if i == d % v.dim() else 1 for i, s in enumerate(v.shape)]
+    return (v, m.tensor(sizes, m.pick(v.dtype, v.dtype, torch.float32)), d), {}
+
+
+def volume(m, n):
+    return m.float_tensor([*([m.pick(1, 2)] if m.chance(0.85) else []), m.pick(1, 2, 3), *(m.pick(1, 3, 4, 5) for _ in range(n))])
+
+
+def mirror(n):
+    return lambda m: ((volume(m, n), [m.pick(0, 1, 2, -1) if m.chance(0.1) else m.pick(0, 1, 2) for _ in range(2 * n)]), {})
+
+
+def windows(m):
+    pair = lambda *c: [m.pick(*c), m.pick(*c)]
+    return (volume(m, 2), pair(1, 2, 3), pair(1, 1, 2), pair(0, 1), pair(1, 2)), {}
+
+
+def resize(n, corners):
+    return lambda m: ((volume(m, n), [m.pick(1, 2, 8) for _ in range(n)], *([m.chance(0.5)] if corners else [])), {})
+
+
+def fill_tensor(m):
+    return (m.tensor(), m.fill([], m.dtype()) if m.chance(0.9) else m.tensor()), {}
+
+
 UNARY = """exp exp2 expm1 log log2 log10 log1p sqrt rsqrt reciprocal sin cos tan asin acos atan sinh cosh tanh asinh acosh atanh
 erf erfc sigmoid neg abs sign sgn floor ceil trunc round frac bitwise_not logical_not isnan relu hardswish hardsigmoid
-silu gelu mish softplus elu leaky_relu hardtanh alias detach t squeeze""".split()
+silu gelu mish softplus elu leaky_relu hardtanh alias detach t squeeze digamma erfinv lgamma i0 sinc special_entr
+special_i0e special_i1 special_i1e isposinf isneginf signbit""".split()
 ARGUMENTS = {
     **{f"{name}.default": one for name in UNARY},
     "add.Tensor": scaled, "sub.Tensor": scaled, "rsub.Scalar": rsub, "div.Tensor_mode": div_mode, "pow.Tensor_Scalar": number,
@@ -606,7 +669,8 @@ ARGUMENTS = {
                                               "clamp_min", "clamp_max")},
     **{f"{name}.Scalar": number for name in ("eq", "ne", "lt", "le", "gt", "ge", "remainder", "fmod")},
     **{f"{name}.default": tensors for name in ("atan2", "logical_and", "logical_or", "logical_xor", "maximum", "minimum", "fmax",
-                                               "fmin", "floor_divide", "_prelu_kernel")},
+                                               "fmin", "floor_divide", "_prelu_kernel", "logaddexp", "logaddexp2", "hypot", "heaviside")},
+    "xlogy.Tensor": tensors, "copysign.Tensor": tensors,
     "pow.Tensor_Tensor": tensors, "where.self": where, "masked_fill.Scalar": masked_fill, "masked_fill.Tensor": masked_fill_tensor,
     "clamp.default": clamp, "clamp_min.default": number, "clamp_max.default": number, "lerp.Scalar": lerp, "addcmul.default": three,
     "addcdiv.default": three, "threshold.default": threshold, "glu.default": glu, "mse_loss.default": loss,
@@ -639,5 +703,15 @@ ARGUMENTS = {
     "native_group_norm.default": group_norm, "native_batch_norm.default": batch_norm(False),
     "_native_batch_norm_legit_no_training.default": batch_norm(True), "max_pool2d_with_indices.default": max_pool,
     "avg_pool2d.default": avg_pool, "_adaptive_avg_pool2d.default": adaptive, "upsample_nearest2d.default": nearest,
+    "scatter.src": scatter_of("src"), "scatter.value": scatter_of("value"), "scatter_add.default": scatter_of("src"),
+    "scatter_reduce.two": scatter_of("reduce"), "index_add.default": index_add(True), "index_copy.default": index_add(False),
+    "index_put.default": index_put, "index_put_.default": index_put,
+    "_weight_norm_interface.default": weight_norm, "im2col.default": windows, "fill_.Tensor": fill_tensor,
+    **{f"{kind}_pad{n}d.default": mirror(n) for kind in ("reflection", "replication") for n in (1, 2, 3)},
+    **{f"_upsample_nearest_exact{n}d.default": resize(n, False) for n in (1, 2, 3)},
+    "upsample_nearest1d.default": resize(1, False), "upsample_nearest3d.default": resize(3, False),
+    "upsample_linear1d.default": resize(1, True), "upsample_trilinear3d.default": resize(3, True),
+    "upsample_bicubic2d.default": resize(2, True), "rand.default": sized, "randn.default": sized, "rand_like.default": like,
+    "randn_like.default": like,
     "upsample_bilinear2d.default": bilinear, "_scaled_dot_product_flash_attention_for_cpu.default": flash,
 }

@@ -321,3 +321,31 @@ shape_index(shape_call *c, int row)
             return false;
     return shape_iterate(c, x.operands, x.nindices + 1, source.dtype);
 }
+
+/* (self, indices, values, accumulate); row: 1 = in place. The values are broadcast to what is indexed. */
+bool
+shape_index_put(shape_call *c, int in_place)
+{
+    shape_tensor t[2];
+    indexing x = {.nindices = 0};
+    unsigned ndim;
+    int64_t sizes[KIN_IR_MAX_DIMS];
+    const kin_aten_arg *list = find_list(c, 1, "indices");
+    if (list == NULL || !shape_read(c, 0, "self", &t[0]) || shape_numel(t[0].ndim, t[0].sizes) == 0 ||
+        !read_indices(c, &t[0], list, &x) || !restride(&t[0], &x) || !shape_read(c, 2, "values", &t[1]) ||
+        t[1].dtype != t[0].dtype || shape_is_complex(t[0].dtype) || shape_may_overlap(&t[0]))
+        return false;
+    shape_tensor self = t[0];
+    for (unsigned i = 1; i <= x.nindices; i++)
+        if (shape_numel(x.operands[i].ndim, x.operands[i].sizes) == 0)
+            return false;
+    if (!shape_broadcast(x.operands, x.nindices + 1, &ndim, sizes))
+        return false;
+    t[0].ndim = ndim;
+    memcpy(t[0].sizes, sizes, sizeof sizes);
+    int64_t together[KIN_IR_MAX_DIMS];
+    unsigned n;
+    if (!shape_broadcast(t, 2, &n, together) || n != ndim || memcmp(together, sizes, n * sizeof *sizes) != 0)
+        return false;
+    return in_place ? shape_add_same(c, &self) : shape_add_like(c, &self, self.dtype, SHAPE_PRESERVE);
+}

@@ -86,6 +86,18 @@ shape_like(shape_call *c, int row)
     return shape_add_like(c, &t, dtype, format);
 }
 
+/* Random numbers are floats; row: 1 = like a tensor. */
+bool
+shape_random(shape_call *c, int row)
+{
+    shape_tensor t;
+    kin_dtype otherwise = shape_default(c), dtype;
+    if (row == 1 && shape_read(c, 0, "self", &t))
+        otherwise = t.dtype;
+    return shape_dtype(c, UINT32_MAX, "dtype", otherwise, &dtype) && kin_dtype_is_float(dtype) &&
+           (row == 1 ? shape_like(c, 0) : shape_filled(c, 0));
+}
+
 static double
 number_at(const shape_call *c, unsigned at, double otherwise, bool *ok, bool *whole)
 {

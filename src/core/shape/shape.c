@@ -92,6 +92,8 @@ shape_overwrite(shape_call *c, int row)
                      !shape_broadcast(t, 2, &ndim, sizes) || ndim != t[0].ndim ||
                      memcmp(sizes, t[0].sizes, ndim * sizeof *sizes) != 0))
         return false;
+    if (row == 2 && (!shape_read(c, 1, "value", &t[1]) || t[1].ndim != 0 || shape_is_complex(t[1].dtype)))
+        return false;
     return shape_add_same(c, &t[0]);
 }
 
