@@ -3,7 +3,6 @@
 
 #include <limits.h>
 #include <stdlib.h>
-#include <sys/mman.h>
 
 #include "core/library/product.h"
 
@@ -13,44 +12,9 @@ enum { FEW_ROWS = 4 }; /* up to here a product is bound by reading b, and its ow
 struct kin_packed {
     bool own;    /* panels of product.h */
     int m;
-    size_t bytes, mapped; /* mapped: of the mapping at `map`; 0: data is malloc's */
-    void *map;
+    size_t bytes;
     float *data;
 };
-
-/* -- memory ----------------------------------------------------------------------------------------------------- */
-
-/* Packing all weights of a model is mostly waiting for the kernel to hand out pages, which is quicker with large ones. */
-static bool
-take_memory(kin_packed *p)
-{
-    enum { HUGE_PAGE = 2 << 20 };
-    if (p->bytes < HUGE_PAGE) {
-        p->data = aligned_alloc(64, p->bytes);
-        return p->data != NULL;
-    }
-    size_t whole = p->bytes + HUGE_PAGE;
-    void *map = mmap(NULL, whole, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
-    if (map == MAP_FAILED)
-        return false;
-    p->map = map;
-    p->mapped = whole;
-    char *at = (char *)map + (-(uintptr_t)map & (HUGE_PAGE - 1));
-    madvise(at, p->bytes, MADV_HUGEPAGE); /* without, it is only slower */
-    p->data = (float *)(void *)at;
-    return true;
-}
-
-static void
-give_memory(kin_packed *p)
-{
-    if (p->mapped != 0)
-        munmap(p->map, p->mapped);
-    else
-        free(p->data);
-}
-
-/* -- layouts ---------------------------------------------------------------------------------------------------- */
 
 static bool
 is_dense_rows(const kin_matrix *x)
@@ -95,7 +59,8 @@ kin_gemm_pack(const kin_blas *blas, int64_t m, const kin_matrix *b)
     packed->bytes = packed->own ? kin_product_panels_len(b->rows, b->columns) * sizeof(float)
                                 : blas->pack_size(B_MATRIX, (int)m, (int)b->columns, (int)b->rows);
     packed->bytes = (packed->bytes + 63) / 64 * 64;
-    if (!take_memory(packed)) {
+    packed->data = aligned_alloc(64, packed->bytes); /* no large pages: not faster to read, and slow to get in virtual machines */
+    if (packed->data == NULL) {
         free(packed);
         return NULL;
     }
@@ -125,7 +90,7 @@ kin_gemm_free(kin_packed *packed)
 {
     if (packed == NULL)
         return;
-    give_memory(packed);
+    free(packed->data);
     free(packed);
 }
 

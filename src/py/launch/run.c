@@ -21,6 +21,8 @@
 /* Estimated time on one core from which more of them, and letting other Python threads run, pay. */
 static const double SHARE_NS = 30e3, THREAD_NS = 15e3;
 
+enum { EVERY_THREAD = 4096 /* more than there are: each gets a part */ };
+
 typedef struct {
     launch_program *lp;
     const kin_program *p;
@@ -29,6 +31,7 @@ typedef struct {
     PyObject **tensors; /* by buffer, owned */
     void *arena, *block; /* block: the arena, when it is one of core/blocks */
     PyObject *random;   /* state of the random numbers before the first operator that draws some; NULL: none did */
+    bool once;          /* its results are kept: no blocks for them */
     bool warned;        /* an operator warned, without having been heard */
     bool invalid;       /* a NaN may have been lost */
     char foreign[80];   /* name of an operator whose result is not as foreseen */
@@ -46,10 +49,10 @@ input_tensor(const launch_inputs *inputs, uint32_t index)
 
 /* In a block that was used before, if it is large. */
 static PyObject *
-new_output(const kin_buf *buf)
+new_output(const running *r, const kin_buf *buf)
 {
     kin_dtype dtype = (kin_dtype)buf->dtype;
-    PyObject *tensor = kin_tensor_in_block(dtype, buf->ndim, buf->sizes, buf->strides, buf->bytes);
+    PyObject *tensor = r->once ? NULL : kin_tensor_in_block(dtype, buf->ndim, buf->sizes, buf->strides, buf->bytes);
     return tensor != NULL ? tensor : kin_tensor_new(dtype, buf->ndim, buf->sizes, buf->strides, false);
 }
 
@@ -63,7 +66,7 @@ open_buffer(running *r, uint32_t b)
         if (r->tensors[b] == NULL)
             return true;
         break;
-    case KIN_BUF_OUTPUT: r->tensors[b] = new_output(buf); break;
+    case KIN_BUF_OUTPUT: r->tensors[b] = new_output(r, buf); break;
     case KIN_BUF_TEMP:
         r->data[b] = (char *)r->arena + buf->offset;
         return true;
@@ -101,7 +104,7 @@ give_arena(running *r)
 {
     if (r->block != NULL)
         kin_block_give(kin_process_blocks(), r->block);
-    else if (r->lp->arena == NULL)
+    else if (r->lp->arena == NULL && !r->once)
         r->lp->arena = r->arena;
     else
         free(r->arena);
@@ -395,18 +398,61 @@ run_library(running *r, uint32_t index)
     return false;
 }
 
+/* Weights of products are packed by all threads, each taking the next one: it is mostly the kernel clearing pages. */
+typedef struct {
+    running *r;
+    launch_packed *packed;
+    atomic_uint next;
+    atomic_int failed;
+    atomic_size_t bytes;
+} packing;
+
 static bool
-pack(running *r, uint32_t index, launch_packed *out, size_t *bytes)
+packs_product(const running *r, uint32_t i)
 {
-    const launch_library *l = r->lp->externs[index].library;
-    const kin_extern_call *call = &r->p->externs.at[index];
-    if (l->call.kind == KIN_LIBRARY_MATMUL) {
-        kin_matrix b = matrix_of(r, &call->args[1]);
-        return launch_pack_matrix(call->args[0].sizes[0], &b, out, bytes);
+    const launch_extern *e = &r->lp->externs[i];
+    return e->packs && e->library->call.kind == KIN_LIBRARY_MATMUL;
+}
+
+static void
+pack_products(int64_t begin, int64_t end, void *arg)
+{
+    packing *k = arg;
+    for (uint32_t i; (i = atomic_fetch_add(&k->next, 1)) < k->r->p->externs.len;) {
+        if (!packs_product(k->r, i))
+            continue;
+        const kin_extern_call *call = &k->r->p->externs.at[i];
+        kin_matrix b = matrix_of(k->r, &call->args[1]);
+        size_t bytes = 0;
+        if (!launch_pack_matrix(call->args[0].sizes[0], &b, &k->packed[i], &bytes))
+            atomic_store(&k->failed, 1);
+        atomic_fetch_add(&k->bytes, bytes);
     }
+}
+
+static bool
+pack_convolution(running *r, uint32_t index, launch_packed *out, size_t *bytes)
+{
+    const kin_extern_call *call = &r->p->externs.at[index];
+    size_t more = 0;
     PyObject *weight = make_argument(r, &call->args[1]);
-    bool ok = weight != NULL && launch_pack_weight(l, call->args[0].sizes, weight, out, bytes);
+    bool ok = weight != NULL && launch_pack_weight(r->lp->externs[index].library, call->args[0].sizes, weight, out, &more);
     Py_XDECREF(weight);
+    *bytes += more;
+    return ok;
+}
+
+static bool
+pack_all(running *r, launch_packed *packed, size_t *bytes)
+{
+    packing k = {.r = r, .packed = packed};
+    Py_BEGIN_ALLOW_THREADS
+    kin_parallel_for(EVERY_THREAD, 1, pack_products, &k);
+    Py_END_ALLOW_THREADS
+    *bytes += atomic_load(&k.bytes);
+    bool ok = atomic_load(&k.failed) == 0;
+    for (uint32_t i = 0; ok && i < r->p->externs.len; i++)
+        ok = !r->lp->externs[i].packs || packs_product(r, i) || pack_convolution(r, i, &packed[i], bytes);
     return ok;
 }
 
@@ -686,8 +732,6 @@ look_for_invalid(int64_t begin, int64_t end, void *arg)
         atomic_store((atomic_int *)arg, 1);
 }
 
-enum { EVERY_THREAD = 4096 /* more than there are: each gets a part */ };
-
 static bool
 run_noting_nans(running *r)
 {
@@ -832,7 +876,9 @@ launch_program_run(launch_program *p, const launch_inputs *inputs, PyObject **ou
 {
     void *small[64];
     running r;
-    bool ok = start(&r, p, inputs, small, 64) && run_ops(&r) && r.foreign[0] == 0;
+    bool ok = start(&r, p, inputs, small, 64);
+    r.once = true;
+    ok = ok && run_ops(&r) && r.foreign[0] == 0;
     for (uint32_t i = 0; ok && i < p->program->noutputs; i++)
         ok = r.tensors[p->program->outputs[i]] != NULL;
     for (uint32_t i = 0; ok && i < p->program->noutputs; i++)
@@ -857,11 +903,7 @@ launch_program_pack(const launch_program *p, const launch_inputs *inputs, launch
         r.tensors = (PyObject **)(void *)(r.data + nbuffers);
     for (uint32_t b = 0; ok && b < nbuffers; b++)
         ok = p->program->buffers.at[b].kind != KIN_BUF_INPUT || open_buffer(&r, b);
-    for (uint32_t i = 0; ok && i < p->program->externs.len; i++) {
-        size_t more = 0;
-        ok = !p->externs[i].packs || pack(&r, i, &packed[i], &more);
-        *bytes += more;
-    }
+    ok = ok && pack_all(&r, packed, bytes);
     PyErr_Clear();
     finish(&r, NULL);
     return ok;
