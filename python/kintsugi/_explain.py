@@ -44,10 +44,11 @@ class ExplainOutput:
     deferred_effects, frames, graph_texts, kernels (of the function as compiled before: graphs are compiled when replayed).
     """
 
-    def __init__(self, dumps, frames, kernels=()):
+    def __init__(self, dumps, frames, kernels=(), no_kernels=""):
         self._graphs = [graph for dump in dumps for graph in dump["graphs"]]
         self.frames = frames
         self.kernels = list(kernels)
+        self.no_kernels = no_kernels
         self.graph_count = len(self._graphs)
         self.op_count = sum(len(graph["nodes"]) for graph in self._graphs)
         self.ops_per_graph = [[node["callable"] or node["target"] for node in graph["nodes"]] for graph in self._graphs]
@@ -85,9 +86,8 @@ class ExplainOutput:
         for frame in self.frames:
             lines.append(f"  {frame['name']} ({frame['filename']}:{frame['line']}): {frame['outcome']}")
             lines += [f"    {line}".rstrip() for line in frame.get("details", "").splitlines()]
-        if self.kernels:
-            lines.append("Kernels:")
-            lines += [f"  {_kernels.describe(row)}" for row in self.kernels]
+        lines.append("Kernels:")
+        lines += [f"  {_kernels.describe(row)}" for row in self.kernels] or [f"  {self.no_kernels}"]
         lines.append(f"Compile Times: {self.compile_times}")
         return "\n".join(lines) + "\n"
 
@@ -129,7 +129,7 @@ def explain(fn, *extra_args, **extra_kwargs):
         variants = compiled.variants()
         dumps = [engine.dump(variant) for variant in variants]
         kernels = _kernels.rows(engine, inner) if inner is not None else ()
-        return ExplainOutput(dumps, _frames(compiled, variants, dumps), kernels)
+        return ExplainOutput(dumps, _frames(compiled, variants, dumps), kernels, _kernels.none(inner))
 
     return run(*extra_args, **extra_kwargs) if extra_args or extra_kwargs else run
 

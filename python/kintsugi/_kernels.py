@@ -1,23 +1,41 @@
-"""What became of the graphs of a compiled function: rows for stats() and explain()."""
+"""What became of the graphs of a compiled function: rows for stats() and explain().
+
+Steps that may change what the program sees (a test, an attribute that is set) can part a graph: then each part is compiled by itself.
+"""
+
+import collections
 
 
 def rows(engine, compiled):
     """A dict for each version of each graph: graphs are compiled when they are first replayed, for each kind of inputs anew."""
     found = []
     for number, variant in enumerate(compiled.variants()):
-        for graph, unit in enumerate(engine.kernels(variant), 1):
-            found += [_row(number, graph, version) for version in unit["versions"]]
+        units = engine.kernels(variant)
+        counts = collections.Counter(unit["graph"] for unit in units)
+        parts = collections.Counter()
+        for unit in units:
+            parts[unit["graph"]] += 1
+            place = number, unit["graph"], parts[unit["graph"]], counts[unit["graph"]]
+            found += [_row(place, version) for version in unit["versions"]]
             if unit["reason"]:
-                found.append(_row(number, graph, {"compiled": False, "reason": unit["reason"]}))
+                found.append(_row(place, {"compiled": False, "reason": unit["reason"]}))
     return found
 
 
-def _row(variant, graph, version):
-    return {"recording": variant, "graph": graph, "compiled": version["compiled"], "reason": version["reason"],
-            "native_calls": version.get("native", 0), "library_calls": version.get("extern", 0),
+def _row(place, version):
+    recording, graph, part, parts = place
+    return {"recording": recording, "graph": graph, "part": part, "parts": parts,
+            "compiled": version["compiled"], "reason": version["reason"], "native_calls": version.get("native", 0), "library_calls": version.get("extern", 0),
             "kernels": version.get("kernels", 0), "launches": version.get("runs", 0),
             "compile_ms": version.get("total_ns", 0.0) / 1e6,
             "launch_us": version.get("launch_ns", 0.0) / 1e3, "steps_us": version.get("steps_ns", 0.0) / 1e3}
+
+
+def none(compiled):
+    """Why there are no rows."""
+    if compiled is None:
+        return "graphs are compiled when calls are replayed; explain what kintsugi.compile() returned, after some calls"
+    return "none: no graph was replayed, or kernels are off (backend='eager', kintsugi.config.kernels)"
 
 
 def _count(number, noun):
@@ -26,7 +44,8 @@ def _count(number, noun):
 
 def describe(row):
     """A row as one line."""
-    where = f"graph {row['graph']} of recording {row['recording']}: "
+    part = f", part {row['part']} of {row['parts']}" if row["parts"] > 1 else ""
+    where = f"graph {row['graph']} of recording {row['recording']}{part}: "
     if not row["compiled"]:
         return where + "runs step by step" + (f": {row['reason']}" if row["reason"] else "")
     calls = f"{_count(row['native_calls'], 'call')} in {_count(row['kernels'], 'kernel')}, {row['library_calls']} of PyTorch's"

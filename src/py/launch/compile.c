@@ -25,7 +25,7 @@ static void
 refuse(kernel_launcher *self, launch_version *version, const char *reason)
 {
     snprintf(version->reason, sizeof version->reason, "%s", reason);
-    launch_say(&self->context, self->unit, version->reason);
+    launch_say(self, version->reason);
 }
 
 /* -- outputs ---------------------------------------------------------------------------------------------------- */
@@ -50,7 +50,7 @@ say_compiled(const kernel_launcher *self, const launch_version *version)
     kin_event_begin(log, KIN_EVENT_LOWER);
     kin_event_str(log, "name", name == NULL ? "?" : name);
     kin_event_int(log, "variant", self->context.variant);
-    kin_event_int(log, "graph", self->unit);
+    kin_event_int(log, "graph", self->graph);
     kin_event_str(log, "backend", "kintsugi");
     kin_event_num(log, "compile_ns", version->total_ns);
     kin_event_num(log, "capture_ns", version->capture_ns);
@@ -101,7 +101,7 @@ give_up(kernel_launcher *self, kin_variant *v, const kin_unit *unit, uint32_t wh
 {
     snprintf(self->gone, sizeof self->gone, "input %u is a %.80s", which, Py_TYPE(obj)->tp_name);
     if (kin_is_tensor(obj) || set_users_apart(self, v, unit, unit->in[which]) != KIN_OK)
-        launch_say(&self->context, self->unit, self->gone);
+        launch_say(self, self->gone);
 }
 
 /* -- all of it -------------------------------------------------------------------------------------------------- */

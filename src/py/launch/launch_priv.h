@@ -62,7 +62,7 @@ typedef struct {
 typedef struct {
     kin_launcher base;
     kin_launch_context context;
-    uint32_t unit;        /* number in its variant, for events */
+    uint32_t graph;       /* number in its variant, for reports; a graph may have several units */
     KIN_VEC(launch_version *) versions;
     bool exact_nan;       /* NaNs are common here: calls leave out what would lose them */
     char thaw[160];       /* why the last of these was given up */
@@ -95,7 +95,7 @@ kin_status launch_set_apart(kernel_launcher *self, kin_variant *v, uint32_t step
 kin_status launch_put_walls(kernel_launcher *self, kin_variant *v, const kin_unit *unit, const uint32_t *raising,
                             uint32_t n) KIN_MUST_CHECK;
 /* The unit runs step by step: an event. */
-void launch_say(const kin_launch_context *context, uint32_t unit, const char *reason);
+void launch_say(const kernel_launcher *self, const char *reason);
 /* It is compiled with less that is made ahead of calls: an event, and for reports. */
 void launch_say_thawed(kernel_launcher *self, const char *reason);
 

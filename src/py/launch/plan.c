@@ -41,7 +41,7 @@ static void
 say_full(kernel_launcher *self)
 {
     self->full = true;
-    launch_say(&self->context, self->unit, changing);
+    launch_say(self, changing);
 }
 
 /* Is code to be made for these inputs, for which there is none? What they are in the first launch is taken for what they usually are. Others
@@ -63,7 +63,7 @@ is_worth_compiling(kernel_launcher *self, PyObject *const *in, uint32_t n)
             return true;
     self->strange[self->nstrange++ % SEEN] = hash;
     if (self->nstrange == SEEN)
-        launch_say(&self->context, self->unit, changing);
+        launch_say(self, changing);
     return false;
 }
 
@@ -97,7 +97,7 @@ decide(kernel_launcher *self, launch_version *version)
         return;
     snprintf(version->reason, sizeof version->reason, "its steps are faster: %.1f us, launched %.1f us",
              version->steps_ns / 1e3, version->launch_ns / 1e3);
-    launch_say(&self->context, self->unit, version->reason);
+    launch_say(self, version->reason);
 }
 
 static kin_launch
@@ -285,7 +285,7 @@ free_kernels(kin_launcher *base)
 }
 
 static kin_launcher *
-new_launcher(const kin_launch_context *context, uint32_t unit)
+new_launcher(const kin_launch_context *context, uint32_t graph)
 {
     kernel_launcher *self = calloc(1, sizeof *self);
     if (self == NULL)
@@ -294,7 +294,7 @@ new_launcher(const kin_launch_context *context, uint32_t unit)
                                 .fits = fits_kernels, .run_chosen = run_chosen_kernels, .traverse = traverse_kernels,
                                 .free = free_kernels};
     self->context = *context;
-    self->unit = unit;
+    self->graph = graph;
     Py_XINCREF(self->context.name);
     return &self->base;
 }
@@ -337,7 +337,7 @@ plan_unit(kin_variant *v, kin_units *units, uint32_t u, const kin_launch_context
         if (launcher != NULL)
             launcher->refs++;
         else
-            launcher = new_launcher(context, u + 1);
+            launcher = new_launcher(context, v->trace.steps.at[unit->first].graph);
         status = launcher == NULL ? KIN_NOMEM : kin_unit_set(v, units, u, in.at, in.len, out.at, out.len, launcher);
         kin_launcher_release(launcher);
     }
@@ -417,13 +417,14 @@ launch_put_walls(kernel_launcher *self, kin_variant *v, const kin_unit *unit, co
 /* -- words -------------------------------------------------------------------------------------------------------- */
 
 void
-launch_say(const kin_launch_context *context, uint32_t unit, const char *reason)
+launch_say(const kernel_launcher *self, const char *reason)
 {
+    const kin_launch_context *context = &self->context;
     char text[320];
     const char *name = context->name == NULL ? NULL : PyUnicode_AsUTF8(context->name);
     if (name == NULL)
         PyErr_Clear();
-    snprintf(text, sizeof text, "graph %u of recording %u runs step by step: %s", unit, context->variant, reason);
+    snprintf(text, sizeof text, "graph %u of recording %u runs step by step: %s", self->graph, context->variant, reason);
     kin_event_begin(context->log, KIN_EVENT_FALLBACK);
     kin_event_str(context->log, "name", name == NULL ? "?" : name);
     kin_event_str(context->log, "reason", text);
@@ -441,7 +442,7 @@ launch_say_thawed(kernel_launcher *self, const char *reason)
     kin_event_begin(context->log, KIN_EVENT_THAW);
     kin_event_str(context->log, "name", name == NULL ? "?" : name);
     kin_event_int(context->log, "variant", context->variant);
-    kin_event_int(context->log, "graph", self->unit);
+    kin_event_int(context->log, "graph", self->graph);
     kin_event_str(context->log, "reason", self->thaw);
     kin_event_end(context->log);
 }
@@ -484,7 +485,7 @@ describe_unit(const kin_unit *unit)
         Py_XDECREF(one);
     }
     PyObject *dict = list == NULL ? NULL
-                                  : Py_BuildValue("{s:I,s:I,s:O,s:I,s:I,s:s,s:s,s:O}", "first", unit->first, "last", unit->last,
+                                  : Py_BuildValue("{s:I,s:I,s:I,s:O,s:I,s:I,s:s,s:s,s:O}", "graph", self->graph, "first", unit->first, "last", unit->last,
                                                   "waits", unit->waits ? Py_True : Py_False,
                                                   "inputs", unit->nin, "outputs", unit->nout, "reason", reason_of(self),
                                                   "thawed", self->thaw,

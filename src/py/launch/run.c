@@ -805,12 +805,12 @@ fail(running *r, kernel_launcher *self, launch_version *version)
         launch_say_thawed(self, "NaNs are common in it");
     } else if (r->warned && launch_drop(version)) { /* the steps' warnings are heard */
         snprintf(version->reason, sizeof version->reason, "an operator warns");
-        launch_say(&self->context, self->unit, version->reason);
+        launch_say(self, version->reason);
     } else if (r->foreign[0] != 0 && launch_drop(version)) {
         version->again = learn(version, &r->hints);
         snprintf(version->reason, sizeof version->reason, "%s gave something else than foreseen", r->foreign);
         if (!version->again)
-            launch_say(&self->context, self->unit, version->reason);
+            launch_say(self, version->reason);
     }
     return KIN_LAUNCH_NOT;
 }
