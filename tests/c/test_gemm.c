@@ -127,7 +127,8 @@ test_when_to_pack(void)
 {
     kin_blas without = {test_gemm, NULL, NULL, NULL, false, NULL}, own = {.gemm = test_gemm, .own = true};
     CHECK(kin_gemm_wants_packed(&blas, 128) && !kin_gemm_wants_packed(&blas, 1) && !kin_gemm_wants_packed(&without, 128));
-    CHECK(kin_gemm_wants_packed(&own, 128) && !kin_gemm_wants_packed(&own, 1) && !kin_gemm_is_own(&blas, 128));
+    CHECK(kin_gemm_wants_packed(&own, 2) && !kin_gemm_wants_packed(&own, 1) && !kin_gemm_is_own(&blas, 128, true));
+    CHECK(!kin_gemm_is_own(&own, 2, false) && kin_gemm_is_own(&own, 128, false));
 }
 
 /* -- our own products ----------------------------------------------------------------------------------------------- */
@@ -206,6 +207,9 @@ test_own_products(void)
     test_own(420, 520, 40, 0, 0);
     test_own(120, 520, 40, 1, 0);
     test_own(33, 300, 700, 0, 1);
+    test_own(3, 40, 90, 0, 1); /* few rows: in panels only */
+    test_own(20, 9, 16, 0, 0);
+    test_own(20, 9, 17, 0, 0);
 }
 
 int

@@ -62,7 +62,7 @@ def test_profile_tells_what_ran():
     assert "library.matmul [33, 64] [64, 96]" in [op["name"] for op in ops]
 
 
-@pytest.mark.parametrize("rows", [5, 13, 14, 15, 28, 141, 300])
+@pytest.mark.parametrize("rows", [2, 3, 4, 5, 13, 14, 15, 28, 141, 300])
 @pytest.mark.parametrize("bias", [True, False])
 def test_linear(rows, bias):
     for columns, deep in ((31, 40), (32, 769), (100, 1600)):
@@ -74,6 +74,25 @@ def test_product_of_results():
     run(lambda x, y: (x + 1) @ (y * 2), torch.randn(70, 90), torch.randn(90, 50))
     run(lambda x, y: (x + 1).t() @ (y * 2).t(), torch.randn(90, 70), torch.randn(50, 90))
     run(lambda x, y: (x + 1)[::2, ::3] @ (y * 2)[:, 1::2], torch.randn(70, 90), torch.randn(30, 90))
+
+
+@pytest.mark.parametrize("m, k, n", [(5, 60, 200), (50, 70, 12), (33, 17, 100), (130, 800, 40), (3, 90, 200)])
+def test_many_products(m, k, n):
+    a, b = torch.randn(6, m, k), torch.randn(6, k, n)
+    ops = run(lambda a, b: torch.bmm(a * 2, b + 1).exp().sum(-1), a / k, b)
+    assert any(op["name"].startswith("library.matmul [6, ") for op in ops) or not AVX512 or m == 3
+    run(lambda a, b: torch.bmm(a * 2, (b + 1).mT) + 1, a, b.mT.contiguous())
+    run(lambda a, b: (a.mT * 2).mT @ b.expand(6, k, n), a, b[:1])
+
+
+def test_attention_in_parts():
+    """Scores, softmax and sums as a model writes them."""
+    def attend(q, k, v):
+        scores = (q * 0.5) @ k.transpose(-2, -1)
+        return (scores.softmax(-1) @ v).transpose(1, 2).reshape(2, 30, 64)
+
+    ops = run(attend, heads(2, 4, 30, 16), heads(2, 4, 70, 16, 1), heads(2, 4, 70, 16, 2))
+    assert [op["name"].split()[0] for op in ops].count("library.matmul") == 2 or not AVX512
 
 
 def is_ours(ops):

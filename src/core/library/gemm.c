@@ -37,15 +37,15 @@ kin_gemm_reads(const kin_matrix *x)
 }
 
 bool
-kin_gemm_is_own(const kin_blas *blas, int64_t m)
+kin_gemm_is_own(const kin_blas *blas, int64_t m, bool packed)
 {
-    return blas->own && m > FEW_ROWS;
+    return blas->own && m > (packed ? 1 : FEW_ROWS);
 }
 
 bool
 kin_gemm_wants_packed(const kin_blas *blas, int64_t m)
 {
-    return kin_gemm_is_own(blas, m) || (blas->pack != NULL && m > FEW_ROWS && m <= INT_MAX);
+    return kin_gemm_is_own(blas, m, true) || (blas->pack != NULL && m > FEW_ROWS && m <= INT_MAX);
 }
 
 kin_packed *
@@ -54,7 +54,7 @@ kin_gemm_pack(const kin_blas *blas, int64_t m, const kin_matrix *b)
     kin_packed *packed = calloc(1, sizeof *packed);
     if (packed == NULL)
         return NULL;
-    packed->own = kin_gemm_is_own(blas, m);
+    packed->own = kin_gemm_is_own(blas, m, true);
     packed->m = (int)m;
     packed->bytes = packed->own ? kin_product_panels_len(b->rows, b->columns) * sizeof(float)
                                 : blas->pack_size(B_MATRIX, (int)m, (int)b->columns, (int)b->rows);
@@ -107,7 +107,7 @@ plain(const kin_blas *blas, const kin_matrix *a, const kin_matrix *b, float *c)
 bool
 kin_gemm(const kin_blas *blas, const kin_matrix *a, const kin_matrix *b, const kin_packed *packed, float *c)
 {
-    if (packed == NULL ? kin_gemm_is_own(blas, a->rows) : packed->own) {
+    if (packed == NULL ? kin_gemm_is_own(blas, a->rows, false) : packed->own) {
         return kin_product_run(&(kin_product){.a = *a, .b = *b, .panels = packed == NULL ? NULL : packed->data, .c = c,
                                        .ldc = b->columns, .count = 1}, blas->parallel);
     }

@@ -36,8 +36,8 @@ typedef struct kin_packed kin_packed; /* b, in a form of its own, for products w
 
 /* Can BLAS read it as it lies? One stride has to be 1, the other at least the length of what lies together. */
 bool kin_gemm_reads(const kin_matrix *x);
-/* Do we do a product with so many rows ourselves? Then matrices may lie in any way. */
-bool kin_gemm_is_own(const kin_blas *blas, int64_t m);
+/* Do we do a product with so many rows ourselves? Then matrices may lie in any way. packed: b is. */
+bool kin_gemm_is_own(const kin_blas *blas, int64_t m, bool packed);
 /* Is packing worth it for so many rows? */
 bool kin_gemm_wants_packed(const kin_blas *blas, int64_t m);
 /* NULL without memory. It does not change when b does: pack again. */

@@ -13,7 +13,7 @@
 #include "core/aten/aten.h"
 
 typedef enum {
-    KIN_LIBRARY_MATMUL, /* args: a [M, K], b [K, N]; writes INTO its result, row-major */
+    KIN_LIBRARY_MATMUL, /* args: a [M, K], b [K, N], or both with a first dim B; writes INTO its result, row-major */
     KIN_LIBRARY_ATTENTION, /* args: query, key, value [B, H, L, D], then a mask when has_add; writes INTO its result */
     KIN_LIBRARY_CONV    /* args: x [N, C, H, W], weight, then bias when has_bias, then what is added when has_add */
 } kin_library_kind;
@@ -40,7 +40,7 @@ typedef struct {
 
 typedef struct {
     bool post;         /* calls may take in a relu; libraries make 0 of a NaN there, so who runs them has to notice NaNs otherwise */
-    bool attention;    /* there may be ATTENTION calls */
+    bool own;          /* products are done by ourselves: also those of many matrices, and attention */
 } kin_library_options;
 
 /* g: what `p` was lowered from (extern numbers are its calls). frozen[i]: input i stays as it is between calls. */

@@ -100,9 +100,11 @@ emit_reduction(rewriting *r, const product *x)
 static kin_irn
 emit_call(rewriting *r, const product *x, uint32_t number)
 {
-    kin_library_call call = {.kind = KIN_LIBRARY_MATMUL, .frozen = r->frozen[x->b], .call = number};
+    kin_library_call call = {.kind = KIN_LIBRARY_MATMUL, .frozen = x->batch == 0 && r->frozen[x->b], .call = number};
     kin_irn args[2] = {kin_library_copy(r, x->a), kin_library_copy(r, x->b)};
-    return kin_library_emit(r, &call, "library.matmul", args, 2, KIN_F32, 2, (int64_t[]){x->m, x->n}, NULL);
+    const int64_t sizes[3] = {x->batch, x->m, x->n};
+    unsigned ndim = x->batch == 0 ? 2 : 3;
+    return kin_library_emit(r, &call, "library.matmul", args, 2, KIN_F32, ndim, sizes + 3 - ndim, NULL);
 }
 
 static kin_irn
@@ -127,7 +129,7 @@ read_member(const rewriting *r, kin_irn n, member *out)
 {
     out->result = n;
     return kin_ir_at(r->p, n)->op == KIN_IR_RESULT && read_product(r, kin_ir_arg(r->p, n, 0), &out->x) && out->x.batch == 0 &&
-           !is_small(&out->x) && out->x.m > FEW_ROWS && r->frozen[out->x.b] && !r->frozen[out->x.a] &&
+           !is_small(&out->x) && out->x.m > (r->may.own ? 1 : FEW_ROWS) && r->frozen[out->x.b] && !r->frozen[out->x.a] &&
            (out->x.bias == 0 || r->frozen[out->x.bias]);
 }
 
@@ -171,7 +173,7 @@ kin_library_matmul(rewriting *r, kin_irn n)
     product x;
     if (!read_product(r, call, &x) || x.k == 0 || kin_ir_numel(r->p, n) == 0)
         return 0;
-    if (!is_small(&x) && x.batch != 0)
+    if (!is_small(&x) && x.batch != 0 && (!r->may.own || x.m <= FEW_ROWS))
         return 0;
     uint32_t number = (uint32_t)kin_ir_attrs(r->p, call)[0];
     kin_irn together = emit_together(r, n, number);

@@ -87,7 +87,7 @@ rewrite_nodes(rewriting *r, const conv_plans *plans)
             continue;
         if (op == KIN_IR_RESULT)
             r->map[n] = kin_library_matmul(r, n);
-        if (op == KIN_IR_RESULT && r->map[n] == 0 && r->may.attention)
+        if (op == KIN_IR_RESULT && r->map[n] == 0 && r->may.own)
             r->map[n] = kin_library_attend(r, n);
         kin_library_copy(r, n);
     }

@@ -1,4 +1,4 @@
-/* Tiles of products (tile.h). One function for each number of rows, so that the compiler keeps the sums in registers: 28 of
+/* Tiles of products (tile.h). One function for each number of rows, and of vectors in a row of b, so that the compiler keeps the sums in registers: 28 of
  * the 32 for 14 rows, two for a row of b, one for an element of a.
  */
 #include "core/library/tile.h"
@@ -20,7 +20,7 @@ kin_tile_here(void)
 enum { AHEAD = 64 /* rows of b that are fetched before they are needed */ };
 
 __attribute__((always_inline)) AVX512 static inline void
-multiply(const int rows, unsigned columns, int64_t k, const float *a, int64_t lda, const float *b, float *c, int64_t ldc, bool add,
+multiply(const int rows, const bool wide, unsigned columns, int64_t k, const float *a, int64_t lda, const float *b, float *c, int64_t ldc, bool add,
          const float *soon)
 {
     __m512 sums[KIN_TILE_ROWS][2];
@@ -29,7 +29,7 @@ multiply(const int rows, unsigned columns, int64_t k, const float *a, int64_t ld
 #pragma GCC unroll 14
     for (int i = 0; i < rows; i++) {
         sums[i][0] = add ? _mm512_maskz_loadu_ps(low, c + i * ldc) : _mm512_setzero_ps();
-        sums[i][1] = add ? _mm512_maskz_loadu_ps(high, c + i * ldc + 16) : _mm512_setzero_ps();
+        sums[i][1] = add && wide ? _mm512_maskz_loadu_ps(high, c + i * ldc + 16) : _mm512_setzero_ps();
     }
     /* Three pointers, and few multiples of lda from each: enough registers for all. */
     const float *a0 = a, *a5 = rows > 5 ? a + 5 * lda : a, *a10 = rows > 10 ? a + 10 * lda : a;
@@ -44,13 +44,15 @@ multiply(const int rows, unsigned columns, int64_t k, const float *a, int64_t ld
             const float *row = i < 5 ? a0 : i < 10 ? a5 : a10;
             __m512 x = _mm512_set1_ps(row[i % 5 * lda + l]);
             sums[i][0] = _mm512_fmadd_ps(x, b0, sums[i][0]);
-            sums[i][1] = _mm512_fmadd_ps(x, b1, sums[i][1]);
+            if (wide)
+                sums[i][1] = _mm512_fmadd_ps(x, b1, sums[i][1]);
         }
     }
 #pragma GCC unroll 14
     for (int i = 0; i < rows; i++) {
         _mm512_mask_storeu_ps(c + i * ldc, low, sums[i][0]);
-        _mm512_mask_storeu_ps(c + i * ldc + 16, high, sums[i][1]);
+        if (wide)
+            _mm512_mask_storeu_ps(c + i * ldc + 16, high, sums[i][1]);
     }
 }
 
@@ -59,7 +61,10 @@ multiply(const int rows, unsigned columns, int64_t k, const float *a, int64_t ld
     multiply_##ROWS(unsigned columns, int64_t k, const float *a, int64_t lda, const float *b, float *c, int64_t ldc, bool add, \
                     const float *soon) \
     { \
-        multiply(ROWS, columns, k, a, lda, b, c, ldc, add, soon); \
+        if (columns > 16) \
+            multiply(ROWS, true, columns, k, a, lda, b, c, ldc, add, soon); \
+        else \
+            multiply(ROWS, false, columns, k, a, lda, b, c, ldc, add, soon); \
     }
 TILE(1) TILE(2) TILE(3) TILE(4) TILE(5) TILE(6) TILE(7) TILE(8) TILE(9) TILE(10) TILE(11) TILE(12) TILE(13) TILE(14)
 #undef TILE

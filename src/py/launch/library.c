@@ -149,7 +149,7 @@ launch_matmul(const kin_matrix *a, const kin_matrix *b, const launch_packed *pac
     kin_packed *form = packed != NULL ? packed->matrix : NULL;
     kin_matrix left, right = *b;
     float *left_copy = NULL, *right_copy = NULL;
-    bool own = kin_gemm_is_own(blas, a->rows);
+    bool own = kin_gemm_is_own(blas, a->rows, form != NULL);
     left = *a;
     bool ok = own || (make_readable(a, &left, &left_copy) && (form != NULL || make_readable(b, &right, &right_copy)));
     if (ok && (double)a->rows * (double)a->columns * (double)b->columns >= LONG_PRODUCT) {
@@ -167,7 +167,7 @@ launch_matmul(const kin_matrix *a, const kin_matrix *b, const launch_packed *pac
 bool
 launch_matmul_packs(const kin_matrix *a, const kin_matrix *b)
 {
-    return kin_gemm_wants_packed(launch_blas(), a->rows) && (kin_gemm_is_own(launch_blas(), a->rows) || kin_gemm_reads(b));
+    return kin_gemm_wants_packed(launch_blas(), a->rows) && (kin_gemm_is_own(launch_blas(), a->rows, true) || kin_gemm_reads(b));
 }
 
 bool
@@ -176,6 +176,16 @@ launch_pack_matrix(int64_t rows, const kin_matrix *b, launch_packed *out, size_t
     out->matrix = kin_gemm_pack(launch_blas(), rows, b);
     *bytes = out->matrix == NULL ? 0 : kin_gemm_packed_bytes(out->matrix);
     return out->matrix != NULL;
+}
+
+bool
+launch_products(const kin_product *p)
+{
+    bool ok;
+    Py_BEGIN_ALLOW_THREADS
+    ok = kin_product_run(p, kin_parallel_for);
+    Py_END_ALLOW_THREADS
+    return ok;
 }
 
 /* -- attention ---------------------------------------------------------------------------------------------------- */

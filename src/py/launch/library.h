@@ -4,6 +4,7 @@
 
 #include "core/library/attention.h"
 #include "core/library/library.h"
+#include "core/library/product.h"
 #include <Python.h>
 
 typedef struct {
@@ -26,6 +27,8 @@ void launch_library_free(launch_library *l);
 
 /* c = a b, row-major. Lets other Python threads run meanwhile when it takes long. False without memory. */
 bool launch_matmul(const kin_matrix *a, const kin_matrix *b, const launch_packed *packed, float *c);
+/* Several products, by ourselves. */
+bool launch_products(const kin_product *p);
 /* Lets other Python threads run meanwhile. False without memory. */
 bool launch_attention(const kin_attention *x);
 /* New reference; NULL with an exception. `bias` and `added` may be NULL. */

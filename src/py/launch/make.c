@@ -284,7 +284,7 @@ compile_rewritten(maker *m, const kin_lowered *lowered, const bool *frozen, laun
     kin_library library = {0};
     kin_ir_hoisted hoisted = {0};
     kin_library_options options = {.post = !m->self->exact_nan && !acts(lowered->ir),
-                                   .attention = launch_library_has(KIN_LIBRARY_ATTENTION)};
+                                   .own = launch_library_has(KIN_LIBRARY_ATTENTION)};
     KIN_TRY(kin_library_rewrite(lowered->ir, m->capture->graph, frozen, &options, &library));
     kin_ir *clean = kin_ir_simplify(library.ir, false);
     kin_status status = clean == NULL ? KIN_NOMEM : kin_ir_hoist(clean, frozen, &hoisted);

@@ -328,6 +328,25 @@ run_matmul(running *r, const kin_extern_call *call, const launch_packed *packed)
     return call->results[0] == UINT32_MAX || launch_matmul(&a, &b, packed, r->data[call->results[0]]);
 }
 
+/* The first of several matrices. */
+static kin_matrix
+first_of(const running *r, const kin_extern_arg *arg)
+{
+    const float *data = (const float *)r->data[arg->buffer] + arg->offset;
+    return (kin_matrix){data, arg->sizes[1], arg->sizes[2], arg->strides[1], arg->strides[2]};
+}
+
+static bool
+run_products(running *r, const kin_extern_call *call)
+{
+    const kin_extern_arg *a = &call->args[0], *b = &call->args[1];
+    if (call->results[0] == UINT32_MAX)
+        return true;
+    kin_product p = {.a = first_of(r, a), .b = first_of(r, b), .c = r->data[call->results[0]], .ldc = b->sizes[2], .count = a->sizes[0],
+                     .a_step = a->strides[0], .b_step = b->strides[0], .c_step = a->sizes[1] * b->sizes[2]};
+    return launch_products(&p);
+}
+
 /* Strides of an argument that is read as if it had four dims: 0 where it repeats. */
 static const float *
 spread(const running *r, const kin_extern_arg *arg, int64_t *strides)
@@ -389,7 +408,7 @@ run_library(running *r, uint32_t index)
     const launch_packed *packed = r->inputs->packed == NULL ? NULL : &r->inputs->packed[index];
     switch ((kin_library_kind)l->call.kind) {
     case KIN_LIBRARY_MATMUL:
-        return run_matmul(r, call, packed);
+        return call->args[0].ndim == 3 ? run_products(r, call) : run_matmul(r, call, packed);
     case KIN_LIBRARY_ATTENTION:
         return run_attention(r, l, call);
     case KIN_LIBRARY_CONV:
