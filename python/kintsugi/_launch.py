@@ -1,7 +1,7 @@
 """Graphs compiled by a custom backend, as replay launches them.
 
-The engine asks `make_unit` for a callable for every graph of a new recording (a graph between whose calls something
-else happens, such as a test of a shape, comes in several pieces). A backend is a function (gm, example_inputs); it gets
+The engine asks `make_unit` for a callable for every graph of a new recording (a graph comes in several pieces where something that
+cannot wait for its end stands between its calls). A backend is a function (gm, example_inputs); it gets
 a torch.fx.GraphModule and real tensors: the ones of the recorded call, or zeros of the same kind where those are gone
 (results of earlier graphs). It is called again when the metadata of the inputs changes, up to eight times per graph.
 
@@ -146,8 +146,13 @@ def _without_grad(key):
     return tuple(part[:5] if type(part) is tuple and len(part) == 6 else part for part in key)
 
 
+def imitate(note):
+    """A tensor of zeros that looks like the recorded one, or None."""
+    value = _imitate(note)
+    return None if value is _NOTHING else value
+
+
 def _imitate(note):
-    """A tensor of zeros that looks like the recorded one."""
     parts = fx.parse_note(note)
     if parts is None:
         return _NOTHING

@@ -256,3 +256,38 @@ def test_values_die_with_the_call():
             gc.collect()
     assert waiting_runs(compiled) >= 2
     assert sorted(died) == [-4, -3, -2, -1, 0, 0, 1, 2, 3, 4]
+
+
+def collects(x):
+    parts, names = [], {}
+    for i in range(3):
+        parts.append(x * i)
+        names[str(i)] = parts[i].sum()
+    stacked = torch.stack(parts)
+    parts.append(stacked.tanh() + 1)
+    return parts, names, torch.cat(parts[:2]) * 2
+
+
+def escapes(x, box):
+    parts = []
+    box.parts = parts
+    parts.append(x * 2)
+    seen = len(box.parts)
+    parts.append(x * 3)
+    return torch.stack(parts) * 2, seen, len(box.parts)
+
+
+@pytest.mark.parametrize("k", [None, *range(0, 24, 2)])
+def test_lists_built_before_a_graph_are_filled_in_it(k):
+    for fn, make in ((collects, lambda: (torch.arange(4.0),)), (escapes, lambda: (torch.arange(4.0), Box()))):
+        c = kintsugi.compile(fn)
+        for i in range(3):
+            agree(fn, c, make, i)
+        engine.force_exit(k)
+        agree(fn, c, make)
+        engine.force_exit(None)
+        agree(fn, c, make)
+    c = kintsugi.compile(collects)
+    for i in range(3):
+        agree(collects, c, lambda: (torch.arange(4.0),), i)
+    assert len(units(c)) == 1 and all(v["runs"] for v in units(c)[0]["versions"])

@@ -3,6 +3,7 @@ way out of a compiled graph gives what eager gives."""
 
 import gc
 import logging
+import sys
 import weakref
 
 import pytest
@@ -159,6 +160,137 @@ def test_shapes_and_changes_in_place():
         assert torch.equal(mine[0], his[0]) and torch.equal(mine[1], his[1]) and mine[2] == his[2]
         assert torch.equal(ours, theirs)
     assert backend.launches > 0
+
+
+def collected(x):
+    parts, sums = [], {}
+    for i in range(3):
+        parts.append(x + i)
+        sums[i] = parts[-1].sum()
+    return torch.stack(parts), [part * 2 for part in parts], sums
+
+
+def of_its_own_sizes(x):
+    y = torch.cat([x, x])
+    halves = y.shape[0] // 2
+    return y.view(halves, -1) * y.dim()
+
+
+class Box:
+    n = 0
+
+
+def stores_between(x, box=Box()):
+    y = x * 2
+    box.n = 5
+    z = y + x.shape[-1]
+    return z.tanh()
+
+
+def leaves(result):
+    return [t for part in (result if isinstance(result, (tuple, list)) else [result])
+            for t in (part.values() if isinstance(part, dict) else part if isinstance(part, list) else [part])]
+
+
+def check_against_eager(c, fn, size, grad):
+    x = torch.randn(size, requires_grad=grad)
+    results = [leaves(f(x)) for f in (c, fn)]
+    assert len(results[0]) == len(results[1])
+    assert all(torch.equal(a, b) and a.requires_grad == b.requires_grad for a, b in zip(*results))
+    if grad:
+        grads = [torch.autograd.grad(sum(t.sum() for t in result), x)[0] for result in results]
+        assert torch.equal(*grads)
+
+
+@pytest.mark.parametrize("fn", [collected, of_its_own_sizes, stores_between])
+@pytest.mark.parametrize("grad", [False, True])
+def test_steps_between_calls_do_not_end_a_graph(fn, grad):
+    c, backend = compiled(fn)
+    for _ in range(4):
+        check_against_eager(c, fn, 4, grad)
+    assert len(backend.graphs) == 1 and backend.launches == 3
+    for size in (6, 6, 6, 4):
+        check_against_eager(c, fn, size, grad)
+    assert backend.launches > 3
+
+
+def test_sizes_that_hang_on_data_are_tested_each_time():
+    def f(x):
+        positive = x[x > 0]
+        if positive.shape[0] > 2:
+            return positive * 2
+        return positive - 1
+
+    c, backend = compiled(f)
+    for values in ([1.0, 2, 3, -1], [1.0, 2, 3, -1], [1.0, 2, 3, 4], [1.0, -2, -3, -1], [5.0, 2, 3, -1], [1.0, -2, 3, -1]):
+        x = torch.tensor(values)
+        assert torch.equal(c(x), f(x))
+    assert backend.launches > 0
+
+
+def test_gradients_are_switched_between_graphs():
+    def f(x, w):
+        a = x * w
+        with torch.no_grad():
+            b = a * 2
+        return b + a * 3, b.requires_grad
+
+    c, backend = compiled(f)
+    for _ in range(4):
+        x, w = torch.randn(3), torch.randn(3, requires_grad=True)
+        mine, his = c(x, w), f(x, w)
+        assert torch.equal(mine[0], his[0]) and mine[1] == his[1]
+        assert torch.equal(*(torch.autograd.grad(r[0].sum(), w)[0] for r in (mine, his)))
+    assert backend.launches > 0
+
+
+@pytest.mark.parametrize("k", range(12))
+def test_forced_exits_while_calls_wait(k):
+    def f(x, box):
+        parts = []
+        for i in range(2):
+            parts.append(x * (i + 1))
+            box.n = i + 1
+        return torch.stack(parts).sum(0)
+
+    c, backend = compiled(f)
+    x, box = torch.randn(4), Box()
+    for _ in range(3):
+        c(x, box)
+    assert backend.launches > 0
+    box.n = 0
+    engine.force_exit(k)
+    try:
+        assert torch.equal(c(x, box), f(x, Box()))
+    finally:
+        engine.force_exit(None)
+    assert box.n == 2 and torch.equal(c(x, box), f(x, Box()))
+
+
+def test_what_a_waiting_graph_runs_sees_the_program_s_frames():
+    seen = []
+
+    def backend(gm, inputs):
+        def launch(*args):
+            frame = sys._getframe(1)
+            while frame is not None and frame.f_code.co_name != "with_steps_between":
+                frame = frame.f_back
+            seen.append(frame is not None)
+            return gm(*args)
+
+        return launch
+
+    def with_steps_between(x):
+        y = x * 2
+        box.n = 3
+        return y + 1
+
+    box = Box()
+
+    c = kintsugi.compile(with_steps_between, backend=backend)
+    for _ in range(3):
+        c(torch.ones(2))
+    assert seen == [True, True]
 
 
 @pytest.mark.parametrize("k", range(12))

@@ -127,6 +127,7 @@ typedef struct {
     const kin_unit *unit;
     PyObject **slots;
     PyObject *const *in;
+    bool gradients; /* what it gives may require some */
 } stepper;
 
 /* A stand-in for an input: on storage of its own, from its own first element. */
@@ -258,7 +259,7 @@ is_plain_output(stepper *x, PyObject *obj, int depth)
 {
     uint32_t number = kin_capture_number(obj);
     if (number != UINT32_MAX)
-        return number < x->c.out->ninputs || !kin_tensor_requires_grad(obj);
+        return number < x->c.out->ninputs || x->gradients || !kin_tensor_requires_grad(obj);
     if (obj == Py_None)
         return true;
     bool sequence = PyTuple_Check(obj) || PyList_CheckExact(obj);
@@ -320,9 +321,10 @@ end(stepper *x)
 
 kin_status
 kin_capture_run(const kin_variant *v, const kin_unit *unit, PyObject *const *in, const kin_capture_hints *hints,
-                bool may_write, kin_capture *out)
+                unsigned may, kin_capture *out)
 {
-    stepper x = {.c.out = out, .c.hints = hints, .c.may_write = may_write, .v = v, .t = &v->trace, .unit = unit, .in = in};
+    stepper x = {.c.out = out, .c.hints = hints, .c.may_write = (may & KIN_CAPTURE_WRITES) != 0, .v = v, .t = &v->trace,
+                 .unit = unit, .in = in, .gradients = (may & KIN_CAPTURE_GRADIENTS) != 0};
     surroundings around = {0};
     bool warned = false, ok = false;
     *out = (kin_capture){.step = UINT32_MAX, .graph = kin_aten_new(), .stand_ins = PyList_New(0)};

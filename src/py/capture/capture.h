@@ -42,9 +42,11 @@ typedef struct {
 
 /* Finds what is needed in torch; KIN_BREAK: it is not there. */
 kin_status kin_capture_init(void) KIN_MUST_CHECK;
-/* in: the unit's inputs; may_write: operators may write to them. KIN_BREAK: see reason. Never leaves an exception. */
+/* What the unit may do: operators may write to its inputs; results may require gradients. */
+enum { KIN_CAPTURE_WRITES = 1, KIN_CAPTURE_GRADIENTS = 2 };
+/* in: the unit's inputs. KIN_BREAK: see reason. Never leaves an exception. */
 kin_status kin_capture_run(const kin_variant *v, const kin_unit *unit, PyObject *const *in, const kin_capture_hints *hints,
-                           bool may_write, kin_capture *out) KIN_MUST_CHECK;
+                           unsigned may, kin_capture *out) KIN_MUST_CHECK;
 /* Runs the steps on the inputs themselves, one after the other, in place of a launch, and says how long they took: what a launch
  * has to be faster than. NOT: something stands in the way (a warning, an error), to be met by the steps at their place. For
  * units that were captured and have no effects. */

@@ -150,7 +150,8 @@ compile_version(kernel_launcher *self, launch_version *version, kin_variant *v, 
 {
     kin_capture capture;
     double start = launch_now();
-    kin_status status = kin_capture_run(v, unit, in, &version->hints, !unit->waits && !version->no_writes, &capture);
+    unsigned may = !unit->waits && !version->no_writes ? KIN_CAPTURE_WRITES : 0;
+    kin_status status = kin_capture_run(v, unit, in, &version->hints, may, &capture);
     if (status == KIN_OK && unit->waits)
         status = launch_put_walls(self, v, unit, capture.raising.at, capture.raising.len);
     if (status == KIN_OK) {

@@ -6,8 +6,11 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "py/compat/failure.h"
 #include "py/module/dump.h"
+#include "py/aten/make.h"
+#include "py/capture/capture.h"
+#include "py/compat/signals.h"
+#include "py/launch/backend.h"
 #include "py/launch/launch.h"
 #include "py/module/log.h"
 #include "py/replay/units.h"
@@ -33,213 +36,309 @@ kin_lower_wanted(const kin_compiled *self)
     return backend == Py_None ? choose(self->kernels, self->state->options.kernels) : !PyUnicode_Check(backend);
 }
 
-/* Values named by a list of ints, or of dicts with an int "vid": malloc'ed, NULL with an exception. */
-static kin_vid *
-read_vids(PyObject *list, uint32_t *n)
-{
-    if (list == NULL || !PyList_Check(list))
-        return NULL;
-    *n = (uint32_t)PyList_GET_SIZE(list);
-    kin_vid *vids = calloc(*n + 1, sizeof *vids);
-    for (uint32_t i = 0; vids != NULL && i < *n; i++) {
-        PyObject *item = PyList_GET_ITEM(list, i);
-        if (PyDict_Check(item))
-            item = PyDict_GetItemString(item, "vid");
-        vids[i] = item == NULL ? 0 : (kin_vid)PyLong_AsUnsignedLong(item);
-    }
-    return vids;
-}
-
 /* {vid: object} of the inputs that are at hand. */
 static PyObject *
-collect_examples(const kin_vid *in, uint32_t nin, PyObject *const *slots)
+collect_examples(const kin_vids *in, PyObject *const *slots)
 {
     PyObject *examples = PyDict_New();
-    for (uint32_t i = 0; examples != NULL && slots != NULL && i < nin; i++) {
-        PyObject *key = slots[in[i]] == NULL ? NULL : PyLong_FromUnsignedLong(in[i]);
-        if (key != NULL && PyDict_SetItem(examples, key, slots[in[i]]) < 0)
+    for (uint32_t i = 0; examples != NULL && slots != NULL && i < in->len; i++) {
+        PyObject *key = slots[in->at[i]] == NULL ? NULL : PyLong_FromUnsignedLong(in->at[i]);
+        if (key != NULL && PyDict_SetItem(examples, key, slots[in->at[i]]) < 0)
             Py_CLEAR(examples);
         Py_XDECREF(key);
     }
     return examples;
 }
 
-/* -- launching a callable ----------------------------------------------------------------------------------------- */
-
-typedef struct {
-    kin_launcher base;
-    PyObject *callable; /* gives a tuple of the outputs, or None: it has nothing for these inputs */
-} callable_launcher;
-
-static kin_launch
-run_callable(kin_launcher *self, kin_variant *v, const kin_unit *unit, PyObject *const *in, PyObject **out)
-{
-    PyObject *result = PyObject_Vectorcall(((callable_launcher *)self)->callable, in, unit->nin, NULL);
-    if (result == Py_None) {
-        Py_DECREF(result);
-        return KIN_LAUNCH_NOT;
-    }
-    if (result != NULL && (!PyTuple_CheckExact(result) || PyTuple_GET_SIZE(result) != (Py_ssize_t)unit->nout)) {
-        Py_CLEAR(result);
-        kin_failure_raise("kintsugi: a compiled graph did not give what was asked of it");
-    }
-    for (uint32_t i = 0; result != NULL && i < unit->nout; i++)
-        out[i] = Py_NewRef(PyTuple_GET_ITEM(result, i));
-    Py_XDECREF(result);
-    return result == NULL ? KIN_LAUNCH_RAISED : KIN_LAUNCH_DONE;
-}
-
-static int
-traverse_callable(kin_launcher *self, visitproc visit, void *arg)
-{
-    Py_VISIT(((callable_launcher *)self)->callable);
-    return 0;
-}
-
-static void
-free_callable(kin_launcher *self)
-{
-    Py_DECREF(((callable_launcher *)self)->callable);
-    free(self);
-}
-
-static kin_launcher *
-new_callable_launcher(PyObject *callable)
-{
-    callable_launcher *launcher = calloc(1, sizeof *launcher);
-    if (launcher == NULL)
-        return NULL;
-    launcher->base = (kin_launcher){.refs = 1, .framed = true, .run = run_callable, .traverse = traverse_callable,
-                                    .free = free_callable};
-    launcher->callable = Py_NewRef(callable);
-    return &launcher->base;
-}
-
 /* -- units of a variant ------------------------------------------------------------------------------------------- */
-
-/* What an earlier plan of the same variant has for the same unit; borrowed or NULL. */
-static kin_launcher *
-find_same(const kin_units *old, const kin_unit *unit, const kin_vid *in, uint32_t nin, const kin_vid *out, uint32_t nout)
-{
-    for (uint32_t u = 0; old != NULL && u < old->at.len; u++) {
-        const kin_unit *o = &old->at.at[u];
-        if (o->first == unit->first && o->last == unit->last && o->nin == nin && o->nout == nout && o->launcher != NULL &&
-            memcmp(o->in, in, nin * sizeof *in) == 0 && memcmp(o->out, out, nout * sizeof *out) == 0)
-            return o->launcher;
-    }
-    return NULL;
-}
 
 typedef struct {
     kin_compiled *self;
     kin_variant_object *variant;
     kin_units *units;
-    PyObject *make; /* kintsugi._launch.make_unit */
+    PyObject *graphs;       /* list, by unit */
+    PyObject *make, *imitate; /* of kintsugi._launch */
     PyObject *const *slots;
 } lowering;
 
-/* kintsugi._launch.make_unit(backend, graph, examples, fullgraph, name, variant, number): callable or None. False with
- * an exception; *made is NULL when there is none. */
-static bool
-make_launcher(const lowering *l, uint32_t u, PyObject *graph, const kin_vid *in, uint32_t nin, kin_launcher **made)
+/* What an earlier plan of the same variant has for the same unit; borrowed or NULL. */
+static kin_launcher *
+find_same(const lowering *l, const kin_unit *unit, const kin_vids *in, const kin_vids *out)
 {
-    PyObject *examples = collect_examples(in, nin, l->slots), *callable = NULL;
-    if (examples != NULL)
-        callable = PyObject_CallFunction(l->make, "OOOOOII", PyDict_GetItemString(l->self->kwargs, "backend"), graph,
-                                         examples, l->self->fullgraph ? Py_True : Py_False, l->self->name,
-                                         l->variant->number, u + 1);
-    Py_XDECREF(examples);
-    if (callable != NULL && callable != Py_None && (*made = new_callable_launcher(callable)) == NULL) {
-        Py_CLEAR(callable);
-        PyErr_NoMemory();
+    const kin_units *old = l->variant->v->units;
+    for (uint32_t u = 0; old != NULL && u < old->at.len; u++) {
+        const kin_unit *o = &old->at.at[u];
+        if (o->first == unit->first && o->last == unit->last && o->nin == in->len && o->nout == out->len &&
+            kin_backend_is(o->launcher) && memcmp(o->in, in->at, in->len * sizeof *o->in) == 0 &&
+            memcmp(o->out, out->at, out->len * sizeof *o->out) == 0)
+            return o->launcher;
     }
-    Py_XDECREF(callable);
-    return callable != NULL;
+    return NULL;
 }
 
-static bool
-lower_unit(const lowering *l, uint32_t u, PyObject *graph)
+/* The vids a list of ints, or of dicts with an int "vid", names; KIN_PYERR with an exception. */
+static kin_status
+read_vids(PyObject *list, kin_vids *vids)
 {
-    uint32_t nin = 0, nout = 0;
-    kin_unit *unit = &l->units->at.at[u];
-    kin_vid *in = read_vids(PyDict_GetItemString(graph, "inputs"), &nin);
-    kin_vid *out = read_vids(PyDict_GetItemString(graph, "outputs"), &nout);
-    kin_launcher *made = NULL;
-    bool ok = in != NULL && out != NULL && !PyErr_Occurred();
-    if (ok) {
-        made = find_same(l->variant->v->units, unit, in, nin, out, nout);
-        if (made != NULL)
-            made->refs++;
-        else
-            ok = make_launcher(l, u, graph, in, nin, &made);
+    for (Py_ssize_t i = 0; list != NULL && PyList_Check(list) && i < PyList_GET_SIZE(list); i++) {
+        PyObject *item = PyList_GET_ITEM(list, i);
+        if (PyDict_Check(item))
+            item = PyDict_GetItemString(item, "vid");
+        KIN_TRY(kin_vec_push(vids, item == NULL ? 0 : (kin_vid)PyLong_AsUnsignedLong(item)));
     }
-    if (made != NULL) {
-        kin_status status = kin_unit_set(l->variant->v, l->units, u, in, nin, out, nout, made);
-        if (status != KIN_OK)
-            kin_log_fallback(l->self->state, l->self->name, NULL,
-                             "a graph runs step by step: one of its inputs is made between its calls", KIN_WHY_NONE);
+    return PyErr_Occurred() ? KIN_PYERR : KIN_OK;
+}
+
+/* Where the graph's inputs are among the unit's; KIN_BREAK: one is not. */
+static kin_status
+pick_inputs(const kin_vids *unit, const kin_vids *graph, uint32_t *pick)
+{
+    for (uint32_t i = 0; i < graph->len; i++) {
+        uint32_t k = 0;
+        while (k < unit->len && unit->at[k] != graph->at[i])
+            k++;
+        if (k == unit->len)
+            return KIN_BREAK;
+        pick[i] = k;
     }
-    kin_launcher_release(made);
+    return KIN_OK;
+}
+
+/* The value in this call, or one like it that was seen while recording: new reference. NULL without an exception: neither. */
+static PyObject *
+example_of(const lowering *l, kin_vid vid)
+{
+    const kin_val *val = &l->variant->v->trace.vals.at[vid];
+    if (l->slots != NULL && l->slots[vid] != NULL)
+        return Py_NewRef(l->slots[vid]);
+    PyObject *note = val->note == 0 ? NULL : kin_refs_get(&l->variant->v->refs, val->note);
+    PyObject *made = note == NULL ? NULL : PyObject_CallOneArg(l->imitate, note);
+    if (made == Py_None)
+        Py_CLEAR(made);
+    PyErr_Clear();
+    return made;
+}
+
+/* KIN_BREAK: the unit cannot be as it is, the units are to be found anew. */
+static kin_status
+prove_unit(const lowering *l, kin_launcher *launcher, const kin_unit *unit)
+{
+    PyObject **in = calloc(unit->nin + 1, sizeof *in);
+    if (in == NULL)
+        return KIN_NOMEM;
+    for (uint32_t i = 0; i < unit->nin; i++)
+        in[i] = example_of(l, unit->in[i]);
+    kin_status status = kin_backend_prove(launcher, l->variant->v, unit, in);
+    for (uint32_t i = 0; i < unit->nin; i++)
+        Py_XDECREF(in[i]);
     free(in);
-    free(out);
+    return status;
+}
+
+/* Gives the unit a launcher without a callable, or the one it had. */
+static kin_status
+set_launcher(const lowering *l, uint32_t u, const kin_vids *in, const kin_vids *out)
+{
+    kin_unit *unit = &l->units->at.at[u];
+    kin_launcher *launcher = find_same(l, unit, in, out);
+    bool had = launcher != NULL;
+    if (had)
+        launcher->refs++;
+    else if ((launcher = kin_backend_launcher()) == NULL)
+        return KIN_NOMEM;
+    kin_status status = kin_unit_set(l->variant->v, l->units, u, in->at, in->len, out->at, out->len, launcher);
+    if (status == KIN_BREAK && !unit->plain)
+        status = kin_backend_set_apart(l->variant->v, unit);
+    else if (status == KIN_BREAK)
+        kin_log_fallback(l->self->state, l->self->name, NULL,
+                         "a graph runs step by step: one of its inputs is made between its calls", KIN_WHY_NONE);
+    else if (status == KIN_OK && !had && !unit->plain)
+        status = prove_unit(l, launcher, unit);
+    kin_launcher_release(launcher);
+    return status;
+}
+
+/* What the unit's graph takes and gives: the graph's vids, and those of the unit, which for a plain one are the same. */
+typedef struct {
+    kin_vids graph_in, in, out, other_out;
+    uint32_t *pick;
+} bounds;
+
+static void
+drop_bounds(bounds *b)
+{
+    kin_vec_deinit(&b->graph_in);
+    kin_vec_deinit(&b->in);
+    kin_vec_deinit(&b->out);
+    kin_vec_deinit(&b->other_out);
+    free(b->pick);
+}
+
+static kin_status
+find_bounds(const lowering *l, uint32_t u, bounds *b)
+{
+    PyObject *graph = PyList_GET_ITEM(l->graphs, u);
+    *b = (bounds){0};
+    KIN_TRY(read_vids(PyDict_GetItemString(graph, "inputs"), &b->graph_in));
+    KIN_TRY(read_vids(PyDict_GetItemString(graph, "outputs"), &b->out));
+    if (l->units->at.at[u].plain)
+        KIN_TRY(read_vids(PyDict_GetItemString(graph, "inputs"), &b->in));
+    else
+        KIN_TRY(kin_unit_bounds(l->variant->v, l->units, u, &b->in, &b->other_out));
+    b->pick = calloc(b->graph_in.len + 1, sizeof *b->pick);
+    return b->pick == NULL ? KIN_NOMEM : pick_inputs(&b->in, &b->graph_in, b->pick);
+}
+
+/* KIN_BREAK: the graph was not foreseen to be part of such a unit; its calls are set apart. */
+static kin_status
+plan_unit(const lowering *l, uint32_t u)
+{
+    bounds b;
+    kin_status status = find_bounds(l, u, &b);
+    kin_unit *unit = &l->units->at.at[u];
+    if (status == KIN_OK)
+        status = set_launcher(l, u, &b.in, &b.out);
+    else if (status == KIN_BREAK)
+        status = kin_backend_set_apart(l->variant->v, unit);
+    drop_bounds(&b);
+    return status == KIN_BREAK && unit->plain ? KIN_OK : status;
+}
+
+/* A unit does not go on where gradients are switched. */
+static kin_status
+put_walls(kin_variant *v)
+{
+    if (!kin_grad_enabled())
+        return KIN_OK;
+    v->walls.len = 0; /* others are found again */
+    for (uint32_t i = 0; i < v->trace.steps.len; i++)
+        if (kin_unit_sets_grad(v, &v->trace.steps.at[i]))
+            KIN_TRY(kin_vec_push(&v->walls, i));
+    return KIN_OK;
+}
+
+/* Units with launchers that are shown to be right, and their graphs. */
+static kin_status
+plan(lowering *l, unsigned how)
+{
+    kin_variant *v = l->variant->v;
+    l->units = kin_units_find(v, how);
+    l->graphs = l->units == NULL ? NULL : kin_dump_units(v, l->units->by_step, l->units->needed, l->units->at.len);
+    kin_status status = l->graphs == NULL ? KIN_PYERR : KIN_OK;
+    for (uint32_t u = 0; status == KIN_OK && u < l->units->at.len; u++)
+        status = plan_unit(l, u);
+    if (status == KIN_OK)
+        return KIN_OK;
+    Py_CLEAR(l->graphs);
+    kin_units_release(l->units);
+    l->units = NULL;
+    return status;
+}
+
+/* Each refusal sets a call apart or puts up a wall, so that it ends. */
+static kin_status
+plan_until_right(lowering *l)
+{
+    bool held = kin_signals_hold();
+    kin_status status = kin_capture_init();
+    if (held)
+        kin_signals_release();
+    if (status == KIN_BREAK) /* nothing can be shown */
+        return plan(l, KIN_UNITS_PLAIN);
+    KIN_TRY(status);
+    KIN_TRY(put_walls(l->variant->v));
+    status = KIN_BREAK;
+    for (int tries = 0; status == KIN_BREAK && tries < 24; tries++)
+        status = plan(l, KIN_UNITS_WIDE | KIN_UNITS_EVERY);
+    return status == KIN_BREAK ? plan(l, KIN_UNITS_PLAIN) : status;
+}
+
+/* kintsugi._launch.make_unit(backend, graph, examples, fullgraph, name, variant, number): callable or None. False with
+ * an exception. */
+static bool
+make_callable(const lowering *l, uint32_t u)
+{
+    bounds b;
+    kin_unit *unit = &l->units->at.at[u];
+    PyObject *graph = PyList_GET_ITEM(l->graphs, u), *examples = NULL, *callable = NULL;
+    if (unit->launcher == NULL || kin_backend_has_callable(unit->launcher))
+        return true;
+    if (find_bounds(l, u, &b) == KIN_OK && (examples = collect_examples(&b.graph_in, l->slots)) != NULL)
+        callable = PyObject_CallFunction(l->make, "OOOOOII", backend_of(l->self), graph, examples,
+                                         l->self->fullgraph ? Py_True : Py_False, l->self->name, l->variant->number, u + 1);
+    bool ok = callable != NULL;
+    if (ok && callable != Py_None)
+        ok = kin_backend_set(unit->launcher, callable, b.pick, b.graph_in.len) == KIN_OK;
+    else if (ok)
+        kin_unit_stop(unit);
+    drop_bounds(&b);
+    Py_XDECREF(examples);
+    Py_XDECREF(callable);
     return ok;
 }
 
-static PyObject *
-find_make_unit(void)
+static bool
+find_helpers(lowering *l)
 {
     PyObject *module = PyImport_ImportModule("kintsugi._launch");
-    PyObject *make = module == NULL ? NULL : PyObject_GetAttrString(module, "make_unit");
+    l->make = module == NULL ? NULL : PyObject_GetAttrString(module, "make_unit");
+    l->imitate = l->make == NULL ? NULL : PyObject_GetAttrString(module, "imitate");
     Py_XDECREF(module);
-    return make;
+    return l->imitate != NULL;
+}
+
+static void
+end(lowering *l)
+{
+    Py_XDECREF(l->graphs);
+    Py_XDECREF(l->make);
+    Py_XDECREF(l->imitate);
+    kin_units_release(l->units);
 }
 
 /* A failure of our own: an event, and the variant runs step by step. */
 static bool
-give_up(kin_compiled *self, kin_units *units)
+give_up(lowering *l)
 {
-    kin_log_bug(self->state, self->name, "backend", "graphs could not be handed to the backend");
+    kin_log_bug(l->self->state, l->self->name, "backend", "graphs could not be handed to the backend");
     PyErr_Clear();
-    kin_units_release(units);
+    end(l);
     return true;
+}
+
+static bool
+lower_to_backend(kin_compiled *self, kin_variant_object *variant, PyObject *const *slots)
+{
+    kin_variant *v = variant->v;
+    lowering l = {.self = self, .variant = variant, .slots = slots};
+    bool ok = find_helpers(&l) && plan_until_right(&l) == KIN_OK;
+    if (!ok)
+        return give_up(&l);
+    for (uint32_t u = 0; ok && u < l.units->at.len; u++)
+        ok = make_callable(&l, u);
+    if (!ok && !self->fullgraph)
+        return give_up(&l);
+    if (ok && variant->v != NULL) { /* NULL: dropped by the backend itself */
+        kin_units *old = v->units;
+        v->units = l.units;
+        l.units = old;
+    }
+    end(&l);
+    return ok;
 }
 
 bool
 kin_lower_variant(kin_compiled *self, kin_variant_object *variant, PyObject *const *slots)
 {
-    kin_variant *v = variant->v;
-    if (!kin_lower_wanted(self) || v == NULL)
+    if (!kin_lower_wanted(self) || variant->v == NULL)
         return true;
-    if (backend_of(self) == Py_None) {
-        const kin_options *o = &self->state->options;
-        kin_launch_context context = {.log = self->state->log, .name = self->name, .variant = variant->number,
-                                      .trials = o->trials, .freezing = choose(self->freezing, o->freezing),
-                                      .async = choose(self->async, o->async_compile)};
-        if (kin_launch_plan(v, &context) == KIN_NOMEM)
-            kin_log_fallback(self->state, self->name, NULL, "no memory for kernels", KIN_WHY_NONE);
-        return true;
-    }
-    kin_units *units = kin_units_find(v, false);
-    PyObject *graphs = units == NULL ? NULL : kin_dump_units(v, units->by_step, units->needed, units->at.len);
-    PyObject *make = graphs == NULL ? NULL : find_make_unit();
-    if (make == NULL) {
-        Py_XDECREF(graphs);
-        return give_up(self, units);
-    }
-    lowering l = {self, variant, units, make, slots};
-    bool ok = true;
-    for (uint32_t u = 0; ok && u < units->at.len; u++)
-        ok = lower_unit(&l, u, PyList_GET_ITEM(graphs, u));
-    Py_DECREF(graphs);
-    Py_DECREF(make);
-    if (!ok && !self->fullgraph)
-        return give_up(self, units);
-    if (!ok || variant->v == NULL) { /* dropped by the backend itself */
-        kin_units_release(units);
-        return ok;
-    }
-    kin_units *old = v->units;
-    v->units = units;
-    kin_units_release(old);
+    if (backend_of(self) != Py_None)
+        return lower_to_backend(self, variant, slots);
+    const kin_options *o = &self->state->options;
+    kin_launch_context context = {.log = self->state->log, .name = self->name, .variant = variant->number,
+                                  .trials = o->trials, .freezing = choose(self->freezing, o->freezing),
+                                  .async = choose(self->async, o->async_compile)};
+    if (kin_launch_plan(variant->v, &context) == KIN_NOMEM)
+        kin_log_fallback(self->state, self->name, NULL, "no memory for kernels", KIN_WHY_NONE);
     return true;
 }

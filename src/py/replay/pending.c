@@ -127,7 +127,7 @@ static kin_outcome
 launch(kin_run *r, uint32_t *step, PyObject **value)
 {
     const kin_unit *unit = r->waiting;
-    kin_launch done = kin_run_launch_waiting(r);
+    kin_launch done = kin_run_launch_waiting_framed(r);
     if (done == KIN_LAUNCH_NOT)
         return catch_up_and_run(r, step, value);
     r->waiting = NULL;

@@ -476,6 +476,20 @@ kin_run_step(kin_run *r, uint32_t step, PyObject **value)
     return needs_frames(r, s) ? run_framed(r, step, value) : run_plain(r, step, value);
 }
 
+kin_launch
+kin_run_launch_waiting_framed(kin_run *r)
+{
+    kin_chain chain;
+    uint32_t first = r->waiting->first;
+    if (!r->waiting->launcher->framed || r->t->steps.at[first].snap == 0)
+        return kin_run_launch_waiting(r);
+    if (link_chain(r, first, false, &chain) != KIN_OK)
+        return KIN_LAUNCH_RAISED;
+    kin_launch done = kin_run_launch_waiting(r);
+    drop_chain(r, &chain);
+    return done;
+}
+
 /* Launches the unit that begins at *step, with the frames of its first call linked; *step is then its last one. */
 static kin_outcome
 launch_unit(kin_run *r, uint32_t *step, PyObject **value)

@@ -125,6 +125,8 @@ kin_run_value(const kin_run *r, kin_vid vid)
 void kin_run_release_slots(kin_run *r);
 /* Runs one step as recorded. */
 kin_outcome kin_run_step(kin_run *r, uint32_t step, PyObject **value);
+/* kin_run_launch_waiting, with the frames of the unit's first call linked if its launcher wants them. */
+kin_launch kin_run_launch_waiting_framed(kin_run *r);
 /* Settles what a step gave that does not run with frames linked: steals result; NULL: the pending exception, if any. */
 kin_outcome kin_run_settle(kin_run *r, uint32_t step, PyObject *result, PyObject **value);
 /* Can nothing look at the exception that the step raised? */

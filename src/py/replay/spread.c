@@ -191,6 +191,24 @@ is_not_read(const kin_spread *s, kin_vid owner)
     return s->reads == 0 || (val->kind == KIN_VAL_STEP && val->step > s->reads);
 }
 
+/* Is it a list or dict that was built before the unit, and that nothing but torch calls has been given since? Then it may as well
+ * have been built here: what is put into it may wait. */
+static bool
+is_unused(const kin_spread *s, kin_vid vid, uint32_t upto)
+{
+    const kin_trace *t = &s->v->trace;
+    const kin_step *maker = maker_of(s, vid);
+    if (maker == NULL || (maker->kind != KIN_STEP_BUILD_LIST && maker->kind != KIN_STEP_BUILD_MAP))
+        return false;
+    for (uint32_t i = t->vals.at[vid].step + 1; i < upto; i++) {
+        const kin_step *st = &t->steps.at[i];
+        for (uint32_t a = 0; !(st->flags & (KIN_STEP_TORCH | KIN_STEP_SUNK)) && a < st->nargs; a++)
+            if (t->vids.at[st->args + a] == vid)
+                return false;
+    }
+    return true;
+}
+
 /* A step that uses something late. */
 static bool
 pass_late(kin_spread *s, uint32_t step)
@@ -213,7 +231,7 @@ pass_late(kin_spread *s, uint32_t step)
     }
     if (!(st->flags & KIN_STEP_MUTATES) || st->out != 0 || st->nargs == 0)
         return false;
-    bool ours = val_of(s, args[0])->made != MADE_ELSEWHERE;
+    bool ours = val_of(s, args[0])->made != MADE_ELSEWHERE || is_unused(s, args[0], step);
     bool merges = st->kind == KIN_STEP_DICT_MERGE || st->kind == KIN_STEP_DICT_UPDATE;
     bool advances = st->kind == KIN_STEP_NEXT;
     if (!ours || (!advances && !only_stores(st) && !merges && !all_stay(s, st, 1)))

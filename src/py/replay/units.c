@@ -86,7 +86,10 @@ passes(const kin_variant *v, const kin_step *s, uint32_t first)
 typedef struct {
     const kin_variant *v;
     kin_units *units;
-    bool wide, open;
+    unsigned how;    /* KIN_UNITS_... */
+    bool open;
+    bool plain;      /* the open unit is to be a plain one */
+    bool plain_here; /* so are all steps since its last call */
     kin_spread spread;
 } finder;
 
@@ -104,31 +107,45 @@ goes_on_over(finder *f, uint32_t i)
 {
     const kin_step *s = &f->v->trace.steps.at[i];
     const kin_unit *unit = &f->units->at.at[f->units->at.len - 1];
-    if (f->wide)
+    if (!f->plain) {
+        f->plain_here = f->plain_here && passes(f->v, s, unit->first);
         return !is_wall(f->v, i) && kin_spread_pass(&f->spread, i);
+    }
     f->units->role[i] = s->kind == KIN_STEP_CHECK ? KIN_ROLE_TEST : KIN_ROLE_LATER;
     return passes(f->v, s, unit->first);
+}
+
+/* May the call join the open unit? */
+static bool
+joins(finder *f, uint32_t i, bool apart)
+{
+    const kin_trace *t = &f->v->trace;
+    uint32_t n = f->units->at.len;
+    if (!f->open || t->steps.at[i].graph != t->steps.at[f->units->at.at[n - 1].first].graph)
+        return false;
+    return f->plain || (!apart && kin_spread_call(&f->spread, i));
 }
 
 static kin_status
 add_call(finder *f, uint32_t i)
 {
-    const kin_trace *t = &f->v->trace;
     kin_units *units = f->units;
     uint32_t n = units->at.len;
-    f->open = f->open && t->steps.at[i].graph == t->steps.at[units->at.at[n - 1].first].graph;
-    if (f->open && f->wide)
-        f->open = kin_spread_call(&f->spread, i);
-    if (!f->open) {
-        KIN_TRY(kin_vec_push(&units->at, ((kin_unit){.first = i})));
+    bool apart = is_apart(f->v, i);
+    if (!joins(f, i, apart)) {
+        KIN_TRY(kin_vec_push(&units->at, ((kin_unit){.first = i, .plain = true})));
         kin_spread_begin(&f->spread, ++n, i);
-        if (f->wide)
+        f->plain = apart || !(f->how & KIN_UNITS_WIDE);
+        f->plain_here = true;
+        if (!f->plain)
             kin_spread_call(&f->spread, i);
     }
     f->open = true;
     units->role[i] = KIN_ROLE_CALL;
     units->at.at[n - 1].last = i;
+    units->at.at[n - 1].plain &= f->plain_here;
     units->by_step[i] = n;
+    f->plain_here = true;
     return KIN_OK;
 }
 
@@ -141,7 +158,7 @@ find_ranges(finder *f)
             f->open = false;
         if (!kin_unit_calls(&t->steps.at[i]))
             f->open = f->open && goes_on_over(f, i);
-        else if (f->wide && is_apart(f->v, i))
+        else if (f->how == KIN_UNITS_WIDE && is_apart(f->v, i))
             f->open = false;
         else
             KIN_TRY(add_call(f, i));
@@ -157,6 +174,7 @@ note_roles(const kin_trace *t, kin_units *units)
         unit->role = units->role + unit->first;
         for (uint32_t i = unit->first; i <= unit->last; i++)
             unit->waits = unit->waits || (!(t->steps.at[i].flags & KIN_STEP_SUNK) && !kin_unit_waits_for(unit, t, i));
+        unit->plain = unit->plain && !unit->waits;
     }
 }
 
@@ -305,7 +323,7 @@ find_builds(const kin_trace *t, const kin_units *units, kin_unit *unit)
 }
 
 kin_units *
-kin_units_find(const kin_variant *v, bool wide)
+kin_units_find(const kin_variant *v, unsigned how)
 {
     kin_units *units = calloc(1, sizeof *units);
     if (units == NULL)
@@ -315,7 +333,7 @@ kin_units_find(const kin_variant *v, bool wide)
     units->by_step = calloc(v->trace.steps.len, sizeof *units->by_step);
     units->needed = calloc(v->trace.vals.len, 1);
     units->role = calloc(v->trace.steps.len, 1);
-    finder f = {.v = v, .units = units, .wide = wide};
+    finder f = {.v = v, .units = units, .how = how};
     kin_status status = kin_spread_init(&f.spread, v, units->role);
     if (units->by_step == NULL || units->needed == NULL || units->role == NULL)
         status = KIN_NOMEM;
@@ -527,6 +545,13 @@ kin_launcher_release(kin_launcher *launcher)
 {
     if (launcher != NULL && --launcher->refs == 0)
         launcher->free(launcher);
+}
+
+void
+kin_unit_stop(kin_unit *unit)
+{
+    kin_launcher_release(unit->launcher);
+    unit->launcher = NULL;
 }
 
 void

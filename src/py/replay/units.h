@@ -55,6 +55,7 @@ typedef struct kin_unit {
     kin_vid *in, *out;
     uint32_t *builds;      /* builds of containers inside that somebody outside wants */
     const uint8_t *role;   /* by step, from first: kin_role; the units' own */
+    bool plain;            /* it may be launched at its first call, on inputs of any kind */
     bool waits;            /* something runs at its place between its calls */
     uint32_t nearly;       /* so many inputs are there at its first call: in[order[0]], ... */
     uint32_t *order;       /* numbers of inputs as they come into being */
@@ -76,12 +77,17 @@ typedef struct kin_units {
     KIN_VEC(kin_unit) at;
 } kin_units;
 
+/* How units are found. EVERY: calls that cannot be compiled together with others are in plain units; else in none. */
+enum { KIN_UNITS_PLAIN = 0, KIN_UNITS_WIDE = 1, KIN_UNITS_EVERY = 2 };
+
 /* The units of a finished trace, without launchers; NULL without memory. Inputs and outputs come with kin_unit_set. */
-kin_units *kin_units_find(const kin_variant *v, bool wide);
+kin_units *kin_units_find(const kin_variant *v, unsigned how);
 /* Values handed over and given back, and what to call (copied; the launcher gets a new reference). KIN_BREAK: an
  * input comes into being, or is changed, inside the unit, so it cannot be launched. */
 kin_status kin_unit_set(const kin_variant *v, kin_units *units, uint32_t unit, const kin_vid *in, uint32_t nin,
                         const kin_vid *out, uint32_t nout, kin_launcher *launcher) KIN_MUST_CHECK;
+/* Its steps run one by one from now on. */
+void kin_unit_stop(kin_unit *unit);
 void kin_units_release(kin_units *units);
 void kin_launcher_release(kin_launcher *launcher);
 /* Adds the vids that the unit's calls take from elsewhere and that something elsewhere needs of them; containers that are
