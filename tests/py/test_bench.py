@@ -99,6 +99,15 @@ def test_a_model_is_measured(tmp_path, capsys):
     assert json.loads(path.read_text())["models"]["mlp"]["times"] == before and "mlp" in (tmp_path / "bench.md").read_text()
 
 
+def test_profile(capsys, monkeypatch):
+    monkeypatch.setenv("KINTSUGI_KERNELS", "1")
+    assert cli.main(["bench", "mlp", "--profile", "--threads", "1"]) == 0
+    lines = capsys.readouterr().out.splitlines()
+    assert lines[0].startswith("mlp: ") and " ms a call, 1 launches of " in lines[0]
+    assert any(" kernel " in line or " call " in line for line in lines[1:])
+    assert sum(float(line.split()[0]) for line in lines[1:]) > 0
+
+
 def test_what_fails_is_part_of_the_row(tmp_path):
     path = tmp_path / "out.json"
     assert cli.main(["bench", "--rows", "mlp,two-ops", "--no-stock", "--timeout", "0.1", "--minutes", "0.000001", "--json",

@@ -150,9 +150,25 @@ def _measured(options):
                resume=options.resume, progress=lambda text: print(text, file=sys.stderr, flush=True))
 
 
+def _profile(options):
+    import torch
+
+    names = [*options.models, *(name for part in options.rows for name in part.split(",") if name)]
+    failed = False
+    with tempfile.TemporaryDirectory() as scratch:
+        work = _Run(scratch, options.threads or torch.get_num_threads(), 0, options.timeout)
+        for entry in models.find(names):
+            done = work.job({"task": "profile", "model": entry.name}, "cache")
+            print(f"{entry.name}: {done['error']}" if "error" in done else report.profile(entry.name, done), flush=True)
+            failed = failed or "error" in done
+    return 1 if failed else 0
+
+
 def main(options):
     """The command; options as python/kintsugi/cli.py parses them."""
     try:
+        if options.profile:
+            return _profile(options)
         results = _measured(options)
     except (KeyError, OSError, ValueError) as error:
         sys.stderr.write(f"kintsugi: bench: {error.args[0] if isinstance(error, KeyError) else error}\n")

@@ -21,6 +21,22 @@ TARGETS = {
 NOT_SLOWER, MOST_ADDED, WARM_RATIO, COPY_SHARE, MOST_DIFFERENT, MOST_SPREAD = 0.995, 1.0, 5.0, 0.85, 1e-5, 0.25
 
 
+def profile(name, result, most=30):
+    """What one model's launches do, the dearest first: the best time of each operation, added up over launches and layers."""
+    total, rows = sum(result["launches"]), result["rows"]
+    known = sum(row["best"] for row in rows)
+    lines = [f"{name}: {result['seconds'] * 1e3:.3f} ms a call, {len(result['launches'])} launches of {total * 1e3:.3f} ms, "
+             f"{(total - known) * 1e6:.0f} us of it outside of operations"]
+    for row in rows[:most]:
+        lines.append(f"{row['best'] * 1e6:11.1f} us {row['best'] / total:6.1%} {row['times']:4}x  "
+                     f"{'call  ' if row['extern'] else 'kernel'} {row['name'][:140]}")
+    if len(rows) > most:
+        rest = rows[most:]
+        lines.append(f"{sum(row['best'] for row in rest) * 1e6:11.1f} us {sum(row['best'] for row in rest) / total:6.1%} "
+                     f"{sum(row['times'] for row in rest):4}x  others")
+    return "\n".join(lines)
+
+
 def geomean(values):
     """Of the positive numbers among them; None when there is none."""
     values = [v for v in values if v and v > 0]

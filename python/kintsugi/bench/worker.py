@@ -1,5 +1,6 @@
 """One measurement in a process of its own: `python -m kintsugi.bench.worker '{"model": ..., "task": ...}'` prints a JSON
-line. Tasks: "steady" (eager, Kintsugi and stock take turns in one process), "first" (the first calls of one engine), "headers".
+line. Tasks: "steady" (eager, Kintsugi and stock take turns in one process), "first" (the first calls of one engine), "headers",
+"profile" (where launches spend their time).
 
 What an engine raises is told beside what the others did, so that one failure costs one column.
 """
@@ -209,9 +210,34 @@ def first(model, engine):
     return result | {"eager_peak_bytes": peak}
 
 
+def profile(model, calls=10):
+    """Where the launches of a model spend their time: seconds a call, rows of {name, times, best, extern}, largest first."""
+    from kintsugi._api import engine_of
+    from kintsugi._engine import engine
+
+    entry = models.find([model])[0]
+    fn, args, kwargs = entry.make()
+    with torch.no_grad():
+        made = _compile("kintsugi", fn)
+        _warm_up(lambda: made(*args, **kwargs))
+        engine.set_profile(True)
+        seconds = min(_seconds(lambda: made(*args, **kwargs)) for _ in range(calls))
+        engine.set_profile(False)
+    launches, rows = [], {}
+    for variant in engine_of(made).variants():
+        for version in (v for unit in engine.kernels(variant) for v in unit["versions"] if v["profile"]):
+            whole, *parts = version["profile"]
+            launches.append(whole["best_ns"] * 1e-9)
+            for part in parts:
+                row = rows.setdefault(part["name"], {"name": part["name"], "extern": part["extern"], "times": 0, "best": 0.0})
+                row["times"] += 1
+                row["best"] += part["best_ns"] * 1e-9
+    return {"seconds": seconds, "launches": launches, "rows": sorted(rows.values(), key=lambda row: -row["best"])}
+
+
 def main(job):
     torch.set_num_threads(job.pop("threads"))
-    task = {"steady": steady, "first": first, "headers": headers}[job.pop("task")]
+    task = {"steady": steady, "first": first, "headers": headers, "profile": profile}[job.pop("task")]
     return task(**job)
 
 
