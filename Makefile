@@ -73,8 +73,9 @@ models: build
 bench: build
 	$(PYTHON) -m kintsugi bench --json docs/bench.json --docs docs $(ARGS)
 
+# Ten minutes on an idle machine; ARGS=--quick for less.
 bench-overhead: build
-	$(PYTHON) bench/overhead.py
+	$(PYTHON) bench/overhead.py --minutes 9 --json docs/overhead.json --docs docs/overhead.md $(ARGS)
 
 bench-kernels: build
 	$(PYTHON) -m ninja -C $(BUILD) bench/bench_kernels >/dev/null || ninja -C $(BUILD) bench/bench_kernels >/dev/null

@@ -1,6 +1,7 @@
 """What compiling costs apart from kernels: Kintsugi against stock torch.compile(backend="eager"), side by side.
 
-    overhead.py [models ...] [--turns N] [--first N] [--json FILE] [--without stock|kintsugi] [--no-memory] [--quick]
+    overhead.py [models ...] [--turns N] [--first N] [--json FILE] [--docs FILE] [--without stock|kintsugi] [--no-memory]
+                [--quick] [--minutes N] [--report FILE]
 
 Four questions, one process (memory: one child per engine), one torch thread, evaluation under no_grad:
 
@@ -399,6 +400,44 @@ def report(result):
     console.print(f"{result['machine']}, torch {result['torch']}, threads {result['threads']}", markup=False)
 
 
+# -- a page --------------------------------------------------------------------------------------------------------
+
+
+def lines_of(head, rows):
+    return ["| " + " | ".join(head) + " |", "|" + "---|" * len(head), *("| " + " | ".join(row) + " |" for row in rows), ""]
+
+
+def page(result):
+    """The report as Markdown, from what --json wrote."""
+    ms, us, machine_ = 1e6, 1e3, result["machine"]
+    parts = ["# What a call costs", "",
+             "Written by `make bench-overhead`; `bench/overhead.py --report docs/overhead.json --docs docs/overhead.md` writes it again. "
+             "What the columns mean: the head of `bench/overhead.py`. No kernels, on either side (`backend=\"eager\"`).", "",
+             f"{machine_['cpu']}, {machine_['cpus']} cores, load {machine_['load']:.1f} at the start, one thread, PyTorch {result['torch']}; "
+             f"{result['turns']} turns, {result['rounds']} rounds of first calls. Median [quartiles].", "",
+             "Geometric means: " + "; ".join(f"{name}: {value:.3g}" for name, value in result["means"].items() if value is not None) + ".", "",
+             "## Hits, microseconds", "",
+             *lines_of(["model", "eager", "flat", "Kintsugi", "stock", "Kintsugi - flat", "stock - flat", "guards Kintsugi", "guards stock"],
+                       [[r["model"], *(show(r["call"].get(name), us, 0) for name in ("eager", "flat", "kintsugi", "stock")),
+                         show(r["over_flat"].get("kintsugi"), us), show(r["over_flat"].get("stock"), us),
+                         show(r["guards"].get("kintsugi"), us, 2), show(r["guards"].get("stock"), us, 2)] for r in result["rows"]]),
+             "## First calls, milliseconds", "",
+             *lines_of(["model", "eager", "Kintsugi adds", "stock adds", "stock / Kintsugi"],
+                       [[r["model"], show(r["first"]["eager"], ms), show(r["added"].get("kintsugi"), ms, 2),
+                         show(r["added"].get("stock"), ms), ratio(median(r, "added", "stock"), median(r, "added", "kintsugi"))]
+                        for r in result["rows"]]),
+             "## Two operators on eight numbers, microseconds", "",
+             *lines_of(["eager", "Kintsugi", "stock"], [[show(result["two_ops"].get(name), us, 2) for name in ("eager", "kintsugi", "stock")]])]
+    if result.get("memory"):
+        parts += ["## Memory of one more compiled copy, KiB", "",
+                  *lines_of(["model", "Kintsugi", "its own count", "stock"],
+                            [[name, *(kib(by.get(engine, {}).get(key)) for engine, key in
+                                      (("kintsugi", "bytes"), ("kintsugi", "own"), ("stock", "bytes")))]
+                             for name, by in result["memory"].items()])]
+    left = [f"* {name}: {text}" for name, text in result.get("left_out", {}).items()]
+    return "\n".join([*parts, *(["## Left out", "", *left, ""] if left else [])])
+
+
 def ratio(a, b):
     return f"{a / b:,.2f}" if a and b and a > 0 and b > 0 else "-"
 
@@ -407,40 +446,60 @@ def kib(value):
     return "-" if value is None else f"{value / 1024:,.0f}"
 
 
-def main(argv=None):
+def parse(argv):
     parser = argparse.ArgumentParser(description=__doc__.split("\n")[0])
     parser.add_argument("models", nargs="*", help="default: the whole list")
-    parser.add_argument("--turns", type=int, default=60, help="samples per engine of a hit")
-    parser.add_argument("--first", type=int, default=5, help="rounds of first calls")
+    parser.add_argument("--turns", type=int, default=40, help="samples per engine of a hit")
+    parser.add_argument("--first", type=int, default=3, help="rounds of first calls")
     parser.add_argument("--quick", action="store_true", help="one round of first calls, 20 turns, no memory")
+    parser.add_argument("--minutes", type=float, help="models that come later are left out, and memory is not measured")
     parser.add_argument("--json", type=pathlib.Path)
+    parser.add_argument("--docs", type=pathlib.Path, help="write the report as a page")
+    parser.add_argument("--report", type=pathlib.Path, help="measure nothing, report what --json wrote")
     parser.add_argument("--without", action="append", default=[], choices=("kintsugi", "stock"))
     parser.add_argument("--no-memory", action="store_true")
     parser.add_argument("--memory-child", help=argparse.SUPPRESS)
-    options = parser.parse_args(argv)
+    return parser.parse_args(argv)
+
+
+def measure_all(options):
+    rounds, turns = (1, 20) if options.quick else (options.first, options.turns)
+    start, machine_ = time.monotonic(), machine()
+    engines = open_engines(options.without)
+    rows, left_out = [], {}
+
+    def is_over():
+        return options.minutes is not None and time.monotonic() - start > options.minutes * 60
+    for entry in models.find(options.models):
+        if is_over():
+            left_out[entry.name] = "the time was over"
+            continue
+        try:
+            rows.append(measure(entry, engines, rounds, turns))
+        except Exception as error:
+            left_out[entry.name] = f"{type(error).__name__}: {error}"[:300]
+            print(f"{entry.name}: left out, {left_out[entry.name]}", file=sys.stderr)
+        print(f"{time.monotonic() - start:4.0f} s  {entry.name}", file=sys.stderr, flush=True)
+    result = {"torch": torch.__version__, "threads": torch.get_num_threads(), "machine": machine_, "rounds": rounds,
+              "turns": turns, "rows": rows, "left_out": left_out, "means": means(rows), "two_ops": two_op_calls(engines, turns)}
+    if not (options.no_memory or options.quick or is_over()):
+        result["memory"] = memory(engines, options.models)
+    return result
+
+
+def main(argv=None):
+    options = parse(argv)
     torch.set_num_threads(1)
     torch.set_grad_enabled(False)
     if options.memory_child:
         return memory_child(options.memory_child, options.models)
-    rounds, turns = (1, 20) if options.quick else (options.first, options.turns)
-    start = time.monotonic()
-    engines = open_engines(options.without)
-    rows = []
-    for entry in models.find(options.models):
-        try:
-            rows.append(measure(entry, engines, rounds, turns))
-        except Exception as error:
-            print(f"{entry.name}: left out, {type(error).__name__}: {error}"[:300], file=sys.stderr)
-        if sys.stderr.isatty():
-            print(f"{entry.name} {time.monotonic() - start:.0f} s", file=sys.stderr)
-    result = {"torch": torch.__version__, "threads": torch.get_num_threads(), "machine": machine(), "rounds": rounds,
-              "turns": turns, "rows": rows, "means": means(rows), "two_ops": two_op_calls(engines, turns)}
-    if not (options.no_memory or options.quick):
-        result["memory"] = memory(engines, options.models)
+    result = json.loads(options.report.read_text()) if options.report else measure_all(options)
     report(result)
     if options.json:
-        options.json.write_text(json.dumps(result, indent=1))
-    return 0 if rows else 1
+        options.json.write_text(json.dumps(result, indent=1) + "\n")
+    if options.docs:
+        options.docs.write_text(page(result))
+    return 0 if result["rows"] else 1
 
 
 if __name__ == "__main__":

@@ -58,7 +58,12 @@ def test_runs_without_engines(tmp_path, capsys):
     threads, grad = torch.get_num_threads(), torch.is_grad_enabled()
     try:
         path = tmp_path / "out.json"
-        assert overhead.main(["mlp", "--quick", "--without", "stock", "--without", "kintsugi", "--json", str(path)]) == 0
+        assert overhead.main(["mlp", "--quick", "--without", "stock", "--without", "kintsugi", "--json", str(path), "--docs",
+                              str(tmp_path / "page.md")]) == 0
+        assert "| mlp | " in (tmp_path / "page.md").read_text()
+        (tmp_path / "page.md").unlink()
+        assert overhead.main(["--report", str(path), "--docs", str(tmp_path / "page.md")]) == 0
+        assert "| mlp | " in (tmp_path / "page.md").read_text()
     finally:
         torch.set_num_threads(threads)
         torch.set_grad_enabled(grad)
