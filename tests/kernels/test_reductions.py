@@ -91,3 +91,15 @@ def test_reshaped_on_the_way():
     x = torch.randn(32, 5025)
     check(lambda x: ((x * 2).reshape(5025, 32) + 1).reshape(-1)[: 32 * 5025].reshape(25, -1) * 2, x, exact=True)
     check(lambda x: (x * 2).flatten().view(201, 25, 32).sum((0, 2)), x, rtol=1e-5, atol=1e-4)
+
+
+@pytest.mark.parametrize("shape", [(40, 300), (3, 300), (40, 20), (1, 64)])
+def test_functions_of_each_rows_result(shape):
+    """One element at a time, or as a kernel of its own: a few units in the last place either way."""
+    x = torch.randn(shape) / 8
+    x[0, 0] = 40
+    check(lambda x: (torch.tanh((x * 2).sum(1)), torch.exp((x * 2).sum(1)), torch.erf((x + 1).mean(1)), torch.sigmoid((x * 3).sum(1)),
+                     torch.log((x * x).sum(1)), torch.sin((x * 2).sum(1))), x, rtol=2e-6, atol=1e-6)
+    for value in (float("nan"), float("inf"), -float("inf"), 0.0, 1e-42):
+        y = torch.full(shape, value)
+        check(lambda x: (torch.tanh(x.amax(1)), torch.exp(x.amax(1)), torch.erf(x.amax(1)), torch.log(x.amax(1))), y, rtol=1e-6, atol=1e-45)

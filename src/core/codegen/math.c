@@ -269,13 +269,14 @@ circle_or_libm(kin_em *e, unsigned op, LLVMValueRef x)
 static LLVMValueRef
 written_out(kin_em *e, unsigned op, LLVMValueRef a)
 {
+    bool vector = LLVMGetTypeKind(LLVMTypeOf(a)) == LLVMVectorTypeKind;
     switch (op) {
     case KIN_IR_EXP: return exp_f32(e, a);
     case KIN_IR_LOG: return log_f32(e, a);
     case KIN_IR_TANH: return tanh_f32(e, a);
     case KIN_IR_ERF: return erf_f32(e, a);
     case KIN_IR_SIN:
-    case KIN_IR_COS: return LLVMGetInsertBlock(e->b) == e->here ? circle_or_libm(e, op, a) : NULL;
+    case KIN_IR_COS: return vector && LLVMGetInsertBlock(e->b) == e->here ? circle_or_libm(e, op, a) : NULL;
     default: return NULL;
     }
 }
@@ -283,12 +284,11 @@ written_out(kin_em *e, unsigned op, LLVMValueRef a)
 LLVMValueRef
 kin_em_math(kin_em *e, unsigned op, unsigned dtype, LLVMValueRef a, LLVMValueRef b)
 {
-    bool vector = LLVMGetTypeKind(LLVMTypeOf(a)) == LLVMVectorTypeKind;
     if (op == KIN_IR_SIGMOID) {
         LLVMValueRef one = number(a, 1), x = kin_em_math(e, KIN_IR_EXP, dtype, LLVMBuildFNeg(e->b, a, ""), NULL);
         return x ? LLVMBuildFDiv(e->b, one, LLVMBuildFAdd(e->b, one, x, ""), "") : NULL;
     }
-    LLVMValueRef v = vector && dtype != KIN_F64 ? written_out(e, op, a) : NULL;
+    LLVMValueRef v = dtype != KIN_F64 ? written_out(e, op, a) : NULL;
     return v ? v : call_libm(e, op, dtype, a, b);
 }
 

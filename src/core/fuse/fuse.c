@@ -233,6 +233,43 @@ writes(const fuse *f, const group *g, const sources *s)
     return false;
 }
 
+static bool
+is_heavy(const kin_loop_inst *in)
+{
+    return in->kind == KIN_LI_OP && ((in->op >= KIN_IR_EXP && in->op <= KIN_IR_SIGMOID) || in->op == KIN_IR_POW || in->op == KIN_IR_ATAN2);
+}
+
+/* Does a store of one element for each row need such a function of what the row was reduced to? */
+static bool
+is_heavy_by_row(const kin_loops *k)
+{
+    bool *wanted = calloc(k->insts.len + 1, sizeof *wanted), heavy = false;
+    for (uint32_t a = 0; wanted && a < k->actions.len; a++)
+        wanted[k->actions.at[a].value] |= k->actions.at[a].row && k->actions.at[a].kind == KIN_LA_STORE;
+    for (uint32_t i = k->insts.len; wanted && i-- > 1;) {
+        const kin_loop_inst *in = &k->insts.at[i];
+        heavy |= wanted[i] && is_heavy(in);
+        for (int n = 0; n < 3 && wanted[i]; n++)
+            wanted[in->args[n]] = true;
+    }
+    free(wanted);
+    return heavy;
+}
+
+/* Does it compute functions of each row's result, one by one, and hardly anything else? As a kernel of its own that would be done
+ * for many rows at once. Arranges the loops. */
+static bool
+is_better_apart(kin_loops *k)
+{
+    enum { SHORT = 256, ROWS = 32 };
+    int64_t ninner = 1, nouter = 1;
+    for (uint32_t v = 0; v < k->vars.len; v++)
+        *(k->vars.at[v].inner ? &ninner : &nouter) *= k->vars.at[v].size;
+    if (!is_heavy_by_row(k) || ninner >= SHORT || nouter < ROWS || !kin_loops_arrange(k))
+        return false;
+    return k->vector_var != KIN_LOOP_NO_VAR && k->vars.at[k->vector_var].inner;
+}
+
 /* NULL when s became part of group g. */
 static const char *
 try_join(fuse *f, uint32_t g, const statement *s)
@@ -243,6 +280,8 @@ try_join(fuse *f, uint32_t g, const statement *s)
     if (kin_vec_push(&to->statements, *s) != KIN_OK)
         return "memory";
     const char *why = fuse_build(f, to->statements.at, to->statements.len, false, &k, &of);
+    if (why == NULL && to->statements.len > 1 && is_better_apart(&k))
+        why = "faster apart";
     kin_loops_deinit(&k);
     kin_vec_deinit(&of);
     if (why)
