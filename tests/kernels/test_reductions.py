@@ -99,7 +99,7 @@ def test_functions_of_each_rows_result(shape):
     x = torch.randn(shape) / 8
     x[0, 0] = 40
     check(lambda x: (torch.tanh((x * 2).sum(1)), torch.exp((x * 2).sum(1)), torch.erf((x + 1).mean(1)), torch.sigmoid((x * 3).sum(1)),
-                     torch.log((x * x).sum(1)), torch.sin((x * 2).sum(1))), x, rtol=2e-6, atol=1e-6)
+                     torch.log((x * x).sum(1)), torch.sin((x * 2).sum(1))), x, rtol=3e-5, atol=3e-5)
     for value in (float("nan"), float("inf"), -float("inf"), 0.0, 1e-42):
         y = torch.full(shape, value)
         check(lambda x: (torch.tanh(x.amax(1)), torch.exp(x.amax(1)), torch.erf(x.amax(1)), torch.log(x.amax(1))), y, rtol=1e-6, atol=1e-45)
