@@ -62,6 +62,7 @@ typedef enum {
     KIN_CHECK_WAS_FALSE,
     KIN_CHECK_QUIET,   /* what it contains runs no code of the program when it is compared or hashed; num 1: nor when it is used
                           in any other way */
+    KIN_CHECK_FITS,    /* storing into the place of args[0] that ref and num name changes nothing else (guardeval/guard.h) */
 } kin_check;
 
 typedef enum { KIN_VAL_NONE, KIN_VAL_CONST, KIN_VAL_SRC, KIN_VAL_STEP } kin_val_kind;

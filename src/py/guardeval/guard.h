@@ -45,6 +45,23 @@ bool kin_exact_has_nan(PyObject *obj);
  * immutables only, so nothing else that is done with them runs any either. */
 bool kin_exact_is_quiet(PyObject *obj, bool all);
 
+/* A word of the heap that a store fills, as the number of a CHECK FITS: kin_place << KIN_PLACE_SHIFT, KIN_PLACE_FILLED when there
+ * must be something to replace, and the index or byte offset. */
+typedef enum {
+    KIN_PLACE_ITEM,         /* value under the key in an exact dict */
+    KIN_PLACE_ATTR,         /* attribute value of the name, inline or in a dict that nobody else has */
+    KIN_PLACE_INDEX_OF_LIST,
+    KIN_PLACE_SLOT,         /* __slots__ member at the byte offset */
+    KIN_PLACE_CELL
+} kin_place;
+#define KIN_PLACE_SHIFT 28
+#define KIN_PLACE_FILLED (1u << 27)
+#define KIN_PLACE_INDEX (KIN_PLACE_FILLED - 1)
+
+/* Does a store into this place change nothing but it: is it there, filled if `num` says so, and does what lies there die, if it
+ * does, without running any code? */
+bool kin_place_takes(PyObject *base, PyObject *key, uint32_t num);
+
 /* Instance attribute without the type's help: the dict's or the inline value's entry for the interned `name`.
  * Borrowed; NULL when absent. Never creates the dict. */
 PyObject *kin_instance_attr(PyObject *obj, PyObject *name);

@@ -678,6 +678,30 @@ is_plain_store(rec *r, PyTypeObject *tp, PyObject *name, bool delete, PyObject *
     return descr == NULL || Py_TYPE(descr)->tp_descr_set == NULL || Py_TYPE(descr) == &PyMemberDescr_Type;
 }
 
+static bool
+is_older(rec *r, kin_vid vid)
+{
+    return FRESH(r, vid) == NULL && (r->t->vals.at[vid].kind != KIN_VAL_STEP || r->info.at[vid].born_seg < rec_seg(r));
+}
+
+/* `descr`: what the class has under the name. False: objects made here, tensors, what has no place of its own. */
+bool
+rec_attr_place(rec *r, kin_vid obj, PyObject *name, PyObject *descr, rec_place *p)
+{
+    if (!is_older(r, obj) || kin_is_tensor(O(r, obj)))
+        return false;
+    if (descr != NULL && Py_TYPE(descr) == &PyMemberDescr_Type) {
+        const struct PyMemberDef *m = ((PyMemberDescrObject *)descr)->d_member;
+        *p = (rec_place){.kind = KIN_PLACE_SLOT, .base = obj, .index = (uint32_t)m->offset};
+        return m->type == T_OBJECT_EX && !(m->flags & READONLY);
+    }
+    if (!has_instance_dict(Py_TYPE(O(r, obj))))
+        return false;
+    kin_vid dict = instance_dict(r, obj);
+    *p = (rec_place){.kind = dict ? KIN_PLACE_ITEM : KIN_PLACE_ATTR, .base = dict ? dict : obj, .key = name};
+    return !r->stopped;
+}
+
 static void
 store_on_fresh(rec *r, kin_vid obj, PyObject *name, kin_vid value)
 {
@@ -711,6 +735,8 @@ store_attr(rec *r, kin_vid obj, PyObject *name, kin_vid value, int ndrop, kin_re
     bool fresh = plain && f != NULL && f->kind == FRESH_OBJECT;
     bool tensor = kin_is_tensor(O(r, obj));
     kin_vid args[2] = {obj, value};
+    rec_place place;
+    bool followed = plain && f == NULL && rec_attr_place(r, obj, name, _PyType_Lookup(tp, name), &place) && rec_begin_write(r, &place);
     unsigned flags = fresh ? KIN_STEP_MUTATES : plain || tensor ? KIN_STEP_EFFECT : KIN_STEP_OPAQUE | KIN_STEP_EFFECT;
     uint32_t s = rec_step(r, delete ? KIN_STEP_DELATTR : KIN_STEP_SETATTR, flags, args, delete ? 1 : 2);
     kin_ref ref = rec_ref(r, name);
@@ -722,10 +748,12 @@ store_attr(rec *r, kin_vid obj, PyObject *name, kin_vid value, int ndrop, kin_re
     if (flags & KIN_STEP_OPAQUE) {
         rec_forget_contents(r);
         r->skip_expected = true;
+    } else if (followed) {
+        rec_end_write(r, &place, value);
     } else if (!fresh) {
         rec_forget_contents(r); /* an escaped fresh object may be this one */
-    } else if (f->escaped) {
-        rec_end_segment(r);
+    } else {
+        rec_changed(r, obj);
     }
     rec_drop(r, ndrop);
     if (resume == KIN_RESUME_NONE)

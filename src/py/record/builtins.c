@@ -48,12 +48,12 @@ rec_model_step(rec *r, const rec_args *a, unsigned flags)
     return out;
 }
 
-/* A call that stores `value` into its first argument and does nothing else. */
+/* A call that stores `value` into its first argument, at the place if one is given, and does nothing else. */
 void
-rec_model_store(rec *r, const rec_args *a, kin_vid value)
+rec_model_store(rec *r, const rec_args *a, kin_vid value, rec_place *place)
 {
     rec_fresh *f = FRESH(r, a->args[0]);
-    bool inside = f != NULL && !f->escaped;
+    bool inside = f != NULL && !f->escaped, followed = f == NULL && place != NULL && rec_begin_write(r, place);
     r->keep_inside = inside;
     rec_model_step(r, a, KIN_STEP_EFFECT);
     r->keep_inside = false;
@@ -63,7 +63,9 @@ rec_model_store(rec *r, const rec_args *a, kin_vid value)
                 r->status = KIN_NOMEM;
         }
     } else if (f != NULL) {
-        rec_end_segment(r);
+        rec_changed(r, a->args[0]);
+    } else if (followed) {
+        rec_end_write(r, place, value);
     } else {
         rec_forget_contents(r);
     }
@@ -492,7 +494,8 @@ model_object_setattr(rec *r, const rec_args *a)
     PyObject *descr = rec_lookup(r, tp, name);
     if (r->stopped || (descr != NULL && Py_TYPE(descr)->tp_descr_set != NULL))
         return false;
-    rec_model_store(r, a, a->args[2]);
+    rec_place place;
+    rec_model_store(r, a, a->args[2], rec_attr_place(r, a->args[0], name, descr, &place) ? &place : NULL);
     rec_fresh *f = FRESH(r, a->args[0]);
     if (f != NULL && f->kind == FRESH_OBJECT && f->known)
         rec_pairs_put(r, f, rec_const(r, name), a->args[2]);
@@ -528,7 +531,9 @@ model_dict_setitem(rec *r, const rec_args *a)
     if (FRESH(r, a->args[0]) == NULL)
         rec_need_type(r, a->args[0]);
     rec_fresh *f = FRESH(r, a->args[0]), *map = rec_mapping(r, a->args[0]);
-    rec_model_store(r, a, a->args[2]);
+    rec_place place = {.kind = KIN_PLACE_ITEM, .base = a->args[0], .key = O(r, a->args[1])};
+    bool dict = PyDict_CheckExact(O(r, a->args[0])) && rec_is_const(r, a->args[1]);
+    rec_model_store(r, a, a->args[2], dict ? &place : NULL);
     if (map != NULL && rec_is_const(r, a->args[1]) && PyUnicode_CheckExact(O(r, a->args[1]))) {
         rec_pairs_put(r, map, rec_as_const(r, a->args[1]), a->args[2]);
     } else if (map != NULL) {

@@ -19,7 +19,17 @@ bool
 rec_varies(rec *r, kin_vid vid)
 {
     PyObject *obj = O(r, vid);
-    return r->info.at[vid].varies && obj != Py_None && !PyBool_Check(obj); /* a yes or no is worth a branch */
+    const rec_info *i = &r->info.at[vid];
+    return (i->varies || i->drifts) && obj != Py_None && !PyBool_Check(obj); /* a yes or no is worth a branch */
+}
+
+/* A number that was another one in each call so far (or was computed from one): a counter. */
+bool
+rec_drifts(rec *r, kin_vid vid)
+{
+    PyObject *obj = O(r, vid);
+    bool number = obj != NULL && (PyLong_CheckExact(obj) || PyFloat_CheckExact(obj));
+    return number && (r->info.at[vid].drifts || (r->t->vals.at[vid].kind == KIN_VAL_SRC && rec_is_unstable(r, vid)));
 }
 
 bool

@@ -83,8 +83,7 @@ list_append(rec *r, const rec_args *a)
     rec_step(r, KIN_STEP_LIST_APPEND, KIN_STEP_MUTATES, a->args, 2);
     if (f->known)
         rec_fresh_push(f, a->args[1]);
-    if (f->escaped)
-        rec_end_segment(r);
+    rec_changed(r, a->args[0]);
     return rec_model_value(r, a, rec_const(r, Py_None));
 }
 
@@ -98,8 +97,7 @@ list_extend(rec *r, const rec_args *a)
     rec_step(r, KIN_STEP_LIST_EXTEND, KIN_STEP_MUTATES, a->args, 2);
     for (uint32_t i = 0; i < n; i++)
         rec_fresh_push(FRESH(r, a->args[0]), items[i]);
-    if (FRESH(r, a->args[0])->escaped)
-        rec_end_segment(r);
+    rec_changed(r, a->args[0]);
     free(items);
     return rec_model_value(r, a, rec_const(r, Py_None));
 }
@@ -137,7 +135,8 @@ look_up(rec *r, kin_vid dict, kin_vid key, kin_vid *item)
         *item = rec_dict_item(r, dict, O(r, c), value);
     } else {
         rec_need_type(r, dict);
-        rec_fact(r, KIN_FACT_LACKS_KEY, dict, O(r, c), 0);
+        if (rec_written_key(r, dict, O(r, c)) != 0)
+            rec_fact(r, KIN_FACT_LACKS_KEY, dict, O(r, c), 0);
     }
     return true;
 }
@@ -164,8 +163,7 @@ dict_pop(rec *r, const rec_args *a)
     rec_fresh *f = FRESH(r, a->args[0]);
     rec_step(r, KIN_STEP_DEL_SUBSCR, KIN_STEP_MUTATES, a->args, 2);
     rec_pairs_drop(r, f, O(r, a->args[1]));
-    if (f->escaped)
-        rec_end_segment(r);
+    rec_changed(r, a->args[0]);
     return rec_model_value(r, a, item);
 }
 

@@ -31,6 +31,6 @@ bool rec_model_hash(rec *r, const rec_args *a);
 
 bool rec_call_new(rec *r, const rec_args *a);        /* construct.c: object.__new__ and its like */
 bool rec_model_type_call(rec *r, const rec_args *a);
-void rec_model_store(rec *r, const rec_args *a, kin_vid value);
+void rec_model_store(rec *r, const rec_args *a, kin_vid value, rec_place *place); /* place: or NULL */
 
 #endif

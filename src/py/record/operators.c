@@ -6,6 +6,7 @@
 #include "py/compat/heap.h"
 
 #include "core/diag/breaks.h"
+#include <opcode.h>
 
 /* Exact builtin values whose operators run no user code, save through the elements they hold. */
 bool
@@ -53,6 +54,14 @@ compares_as_constant(rec *r, kin_vid vid)
     return !r->stopped;
 }
 
+/* Does the operator give another number for each other one? What `%` or `>>` leave of it is perhaps one of a few. */
+static bool
+moves_on(int imm)
+{
+    int op = imm % NB_INPLACE_ADD;
+    return op == NB_ADD || op == NB_SUBTRACT || op == NB_MULTIPLY;
+}
+
 /* Leaves the operator as a step; new containers are fresh, contents unknown. */
 static void
 operator_step(rec *r, kin_step_kind kind, int imm, const kin_vid *args, int n, PyTypeObject *result)
@@ -69,6 +78,7 @@ operator_step(rec *r, kin_step_kind kind, int imm, const kin_vid *args, int n, P
     kin_vid out = rec_step_out(r, kind, quiet ? 0 : KIN_STEP_OPAQUE, args, (uint32_t)n);
     uint32_t s = r->t->vals.at[out].step;
     r->t->steps.at[s].imm = (uint8_t)imm;
+    r->info.at[out].drifts = r->info.at[out].drifts && moves_on(imm);
     if (quiet)
         r->info.at[out].type = result;
     else {
@@ -224,8 +234,8 @@ is_entry(rec *r, kin_vid v)
 }
 
 /* Decides `a is b`, making a fact or a check of the outcome. */
-static bool
-decide_is(rec *r, kin_vid a, kin_vid b)
+bool
+rec_decide_is(rec *r, kin_vid a, kin_vid b)
 {
     PyObject *x = O(r, a), *y = O(r, b);
     bool same = x == y;
@@ -269,7 +279,7 @@ decide_is(rec *r, kin_vid a, kin_vid b)
 void
 rec_op_is(rec *r, int invert)
 {
-    bool same = decide_is(r, rec_peek(r, 1), rec_peek(r, 0));
+    bool same = rec_decide_is(r, rec_peek(r, 1), rec_peek(r, 0));
     rec_drop(r, 2);
     rec_push(r, rec_const(r, same != (invert != 0) ? Py_True : Py_False));
 }
@@ -294,6 +304,9 @@ known_member(rec *r, kin_vid container, kin_vid item)
         rec_need_const(r, item);
         rec_root(r, container);
         rec_need_type(r, container);
+        int written = rec_written_key(r, container, key);
+        if (written >= 0)
+            return written;
         rec_fact(r, found ? KIN_FACT_HAS_KEY : KIN_FACT_LACKS_KEY, container, key, 0);
         return found;
     }
@@ -495,7 +508,7 @@ rec_op_branch(rec *r)
     rec_frame *f = r->top;
     branch_kind((kin_op)f->op, &on_none, &jump_if, &keep);
     if (on_none) {
-        take_branch(r, decide_is(r, v, rec_const(r, Py_None)));
+        take_branch(r, rec_decide_is(r, v, rec_const(r, Py_None)));
         return;
     }
     int truth = rec_truth(r, v);
@@ -705,6 +718,28 @@ update_fresh(rec *r, rec_fresh *f, kin_vid key, kin_vid value, bool delete)
     f->known = false;
 }
 
+/* Where container[key] = value puts it: of an older dict or list, under a constant key. */
+static bool
+item_place(rec *r, kin_vid container, kin_vid key, bool delete, rec_place *p)
+{
+    PyObject *obj = O(r, container), *k = O(r, key);
+    if (!rec_is_const(r, key) || (!PyDict_CheckExact(obj) && (!PyList_CheckExact(obj) || !PyLong_CheckExact(k) || delete)))
+        return false;
+    *p = (rec_place){.kind = PyDict_CheckExact(obj) ? KIN_PLACE_ITEM : KIN_PLACE_INDEX_OF_LIST, .base = container};
+    if (p->kind == KIN_PLACE_ITEM) {
+        p->key = k;
+        return true;
+    }
+    Py_ssize_t i = PyLong_AsSsize_t(k), n = PyList_GET_SIZE(obj);
+    PyErr_Clear();
+    if (i < -n || i >= n || n > KIN_PLACE_INDEX)
+        return false;
+    if (i < 0)
+        rec_need_len(r, container, n);
+    p->index = (uint32_t)(i < 0 ? i + n : i);
+    return true;
+}
+
 void
 rec_op_store_subscr(rec *r, bool delete)
 {
@@ -737,11 +772,14 @@ rec_op_store_subscr(rec *r, bool delete)
     }
     bool fresh = f != NULL && (f->kind == FRESH_DICT || f->kind == FRESH_LIST || f->kind == FRESH_OTHER) && plain;
     unsigned flags = fresh ? KIN_STEP_MUTATES : plain ? KIN_STEP_EFFECT : KIN_STEP_OPAQUE | KIN_STEP_EFFECT;
+    rec_place place;
+    bool followed = plain && f == NULL && item_place(r, container, key, delete, &place) && rec_begin_write(r, &place);
     rec_step(r, kind, flags, args, (uint32_t)n);
     if (fresh) {
         update_fresh(r, f, key, value, delete);
-        if (f->escaped)
-            rec_end_segment(r);
+        rec_changed(r, container);
+    } else if (followed) {
+        rec_end_write(r, &place, value);
     } else {
         rec_forget_contents(r);
         r->skip_expected = !plain;

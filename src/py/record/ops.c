@@ -123,11 +123,17 @@ load_global_name(rec *r, PyObject *name, bool null)
 static void
 op_store_global(rec *r, bool delete)
 {
+    PyObject *name = name_at(r, r->top->arg);
     kin_vid args[2] = {rec_frame_globals(r), delete ? 0 : rec_peek(r, 0)};
+    rec_place place = {.kind = KIN_PLACE_ITEM, .base = args[0], .key = name};
+    bool followed = PyDict_CheckExact(O(r, args[0])) && rec_begin_write(r, &place);
     uint32_t s = rec_step(r, KIN_STEP_GLOBAL_SET, KIN_STEP_EFFECT, args, 2);
-    kin_ref ref = rec_ref(r, name_at(r, r->top->arg));
+    kin_ref ref = rec_ref(r, name);
     r->t->steps.at[s].ref = ref;
-    rec_forget_contents(r);
+    if (followed)
+        rec_end_write(r, &place, args[1]);
+    else
+        rec_forget_contents(r);
     rec_drop(r, delete ? 0 : 1);
 }
 
@@ -158,12 +164,15 @@ op_store_deref(rec *r, bool delete)
     rec_frame *f = r->top;
     kin_vid args[2] = {f->slots[f->arg], delete ? 0 : rec_peek(r, 0)};
     rec_fresh *fresh = FRESH(r, args[0]);
+    rec_place place = {.kind = KIN_PLACE_CELL, .base = args[0]};
+    bool followed = fresh == NULL && rec_begin_write(r, &place);
     rec_step(r, KIN_STEP_CELL_SET, fresh ? KIN_STEP_MUTATES : KIN_STEP_EFFECT, args, 2);
     if (fresh != NULL) {
         fresh->items[0] = args[1];
         fresh->known = fresh->known || !fresh->escaped;
-        if (fresh->escaped)
-            rec_end_segment(r);
+        rec_changed(r, args[0]);
+    } else if (followed) {
+        rec_end_write(r, &place, args[1]);
     } else {
         rec_forget_contents(r);
     }

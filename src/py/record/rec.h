@@ -54,6 +54,7 @@ typedef struct {
     uint32_t raised;      /* number in rec.raises from which on the exception (or its traceback) exists; 0 = none */
     bool held, graph;     /* graph: result of a torch call */
     bool varies;          /* an address, a time, a random number, or computed from one: differs from call to call */
+    bool drifts;          /* computed from a number that was another one in each call so far */
 } rec_info;
 
 /* How long the trace was before an instruction that raised, to go back to when the exception gets out. */
@@ -110,6 +111,20 @@ typedef struct {
     uint32_t nlocals, cap;
 } rec_call;
 
+/* A word of the heap that a store of the recording fills (overlay.c). */
+typedef struct {
+    kin_place kind;
+    kin_vid base;
+    PyObject *key;   /* ITEM, ATTR */
+    uint32_t index;  /* of the list; byte offset of the SLOT */
+    bool filled;     /* something was there before */
+} rec_place;
+
+typedef struct {
+    rec_place place;
+    kin_vid value;   /* 0: deleted */
+} rec_write;
+
 typedef struct rec {
     kin_variant *v;
     kin_trace *t;
@@ -119,6 +134,7 @@ typedef struct rec {
     KIN_VEC(rec_info) info;  /* by vid */
     rec_frame *top;
     KIN_VEC(kin_vid) iters;  /* iterators over containers that can change */
+    KIN_VEC(rec_write) writes; /* what this segment has written to older objects */
     rec_call call;
     uint32_t seg;            /* current segment */
     uint32_t skip;           /* depth of frames being ignored below a leaf */
@@ -188,6 +204,7 @@ PyTypeObject *rec_need_type(rec *r, kin_vid vid);     /* fixes the exact type */
 PyTypeObject *rec_need_version(rec *r, kin_vid vid);  /* ... and its attributes (tp_version_tag) */
 void rec_class_version(rec *r, PyTypeObject *type);   /* a class reached as a constant: its version is a fact */
 bool rec_varies(rec *r, kin_vid vid);                 /* hidden.c: will differ in the next call */
+bool rec_drifts(rec *r, kin_vid vid);
 bool rec_can_const(rec *r, kin_vid vid);              /* may be specialised (immutable content or pinnable) */
 kin_vid rec_need_const(rec *r, kin_vid vid);          /* specialises; 0 when it cannot be */
 bool rec_need_quiet(rec *r, kin_vid vid, bool all);   /* what it contains runs no code, now (false: it may) and at replay */
@@ -225,6 +242,17 @@ void rec_stop_fmt(rec *r, const char *fmt, ...) __attribute__((format(printf, 2,
 void rec_bug(rec *r, const char *what);               /* an invariant failed: nothing of this recording is used */
 void rec_break(rec *r, uint32_t step, int row);
 
+/* ---- overlay.c: stores to older objects that the segment survives ---- */
+/* True: the check is written, and the store's step is to follow, then rec_end_write. False: the store ends the segment (which
+ * may have ended already). */
+bool rec_begin_write(rec *r, rec_place *p);
+void rec_end_write(rec *r, const rec_place *p, kin_vid value);
+/* What the recording stored where the path leads; 0 = the path leads to what was there before. */
+kin_vid rec_written(rec *r, kin_vid parent, kin_access access, uint32_t key, PyObject *obj);
+int rec_written_key(rec *r, kin_vid dict, PyObject *key); /* -1: not written in this segment; is the key there? */
+void rec_fact_after_writes(rec *r, kin_fact_kind kind, kin_vid vid, PyObject *ref); /* ends the segment when a store decides */
+void rec_changed(rec *r, kin_vid fresh);              /* ... when facts may speak about the fresh object */
+
 /* ---- stack of the current shadow frame ---- */
 static inline kin_vid rec_peek(rec *r, int i) { return r->top->slots[r->top->nlocals + r->top->sp - 1 - i]; }
 static inline void rec_drop(rec *r, int n) { r->top->sp -= n; }
@@ -261,6 +289,7 @@ kin_vid rec_instance_item(rec *r, kin_vid base, PyObject *name); /* SRC of an in
 kin_vid rec_dict_item(rec *r, kin_vid dict, PyObject *key, PyObject *obj);
 void rec_op_load_attr(rec *r, PyObject *name, bool method);
 void rec_op_store_attr(rec *r, PyObject *name, bool delete);
+bool rec_attr_place(rec *r, kin_vid obj, PyObject *name, PyObject *descr, rec_place *p); /* where a plain store puts it */
 void rec_set_attribute(rec *r, kin_vid obj, PyObject *name, kin_vid value, int ndrop); /* setattr(); value 0: delattr() */
 
 /* ---- call.c ---- */
@@ -317,6 +346,7 @@ void rec_op_subscr(rec *r);
 void rec_op_store_subscr(rec *r, bool delete);
 void rec_op_contains(rec *r, int invert);
 void rec_op_is(rec *r, int invert);
+bool rec_decide_is(rec *r, kin_vid a, kin_vid b);      /* makes the outcome a fact or a check */
 void rec_op_binary(rec *r, kin_step_kind kind, int imm, int n);
 void rec_op_get_iter(rec *r);
 void rec_op_for_iter(rec *r);

@@ -467,6 +467,7 @@ rec_free(rec *r)
     }
     kin_vec_deinit(&r->info);
     kin_vec_deinit(&r->iters);
+    kin_vec_deinit(&r->writes);
     kin_vec_deinit(&r->raises);
     rec_map_free(r->facts_seen);
     rec_map_free(r->value_numbers);

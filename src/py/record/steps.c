@@ -80,8 +80,10 @@ rec_step_out(rec *r, kin_step_kind kind, unsigned flags, const kin_vid *args, ui
     kin_vid out = rec_value(r, (kin_val){.kind = KIN_VAL_STEP, .step = s}, NULL);
     r->t->steps.at[s].out = out;
     r->info.at[out].graph = (flags & KIN_STEP_TORCH) != 0;
-    for (uint32_t i = 0; i < n && !(flags & (KIN_STEP_TORCH | KIN_STEP_OPAQUE)); i++)
+    for (uint32_t i = 0; i < n && !(flags & (KIN_STEP_TORCH | KIN_STEP_OPAQUE)); i++) {
         r->info.at[out].varies = r->info.at[out].varies || (args[i] != 0 && r->info.at[args[i]].varies);
+        r->info.at[out].drifts = r->info.at[out].drifts || (kind == KIN_STEP_BINARY && args[i] != 0 && rec_drifts(r, args[i]));
+    }
     return out;
 }
 
@@ -99,6 +101,7 @@ rec_seg(rec *r)
         r->t->steps.at[s].num = r->seg;
         r->t->steps.at[s].imm = 0;
         r->inplace = false;
+        r->writes.len = 0;
         r->meta_epoch++;
     }
     return r->seg;

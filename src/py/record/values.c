@@ -92,6 +92,10 @@ rec_src(rec *r, kin_vid parent, kin_access access, uint32_t key, PyObject *obj)
     uint32_t seg = rec_seg(r);
     if (r->refused)
         return rec_value(r, (kin_val){.kind = KIN_VAL_NONE}, obj);
+    kin_vid written = rec_written(r, parent, access, key, obj);
+    if (written != 0)
+        return written;
+    seg = rec_seg(r);
     uint32_t *slot = map_slot(r, r->value_numbers, seg, parent, (uint32_t)access, key);
     if (*slot != 0)
         return *slot;
@@ -121,9 +125,11 @@ rec_src_key(rec *r, kin_vid parent, kin_access access, PyObject *key, PyObject *
 void
 rec_fact(rec *r, kin_fact_kind kind, kin_vid vid, PyObject *ref, uint32_t num)
 {
-    uint32_t seg = rec_seg(r);
+    (void)rec_seg(r);
     if (r->refused)
         return;
+    rec_fact_after_writes(r, kind, vid, ref);
+    uint32_t seg = rec_seg(r);
     kin_ref number = rec_ref(r, ref);
     uint32_t *slot = map_slot(r, r->facts_seen, seg, vid, (uint32_t)kind, number ^ (num << 20) ^ (num >> 12));
     if (*slot != 0) {

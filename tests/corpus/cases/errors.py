@@ -412,7 +412,7 @@ def error_by_operand(x, v):
     return x * n
 
 
-@built(raises=(2, 3), again=0, replays=2, calls=6)
+@built(raises=(2, 3), again=0, replays=3, calls=8)
 def error_depends_on_counter(s):
     s.n = 0
 

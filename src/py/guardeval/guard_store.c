@@ -1,0 +1,128 @@
+/* May a store of the program be followed by steps that rely on what was known before it? Yes, if it changes one known word
+ * of the heap and nothing else: if what is replaced does not take anything with it that runs code when it dies (rule 68).
+ */
+#include "py/aten/tensor.h"
+#include "py/compat/heap.h"
+#include "py/guardeval/guard.h"
+
+/* An object that dies in a row of deaths may be held by each one before it. */
+enum { MOST_DEATHS = 64 };
+
+static bool dies_quietly(PyObject *obj, int *left);
+
+static bool
+items_die(PyObject *const *items, Py_ssize_t n, int *left)
+{
+    for (Py_ssize_t i = 0; i < n; i++)
+        if (items[i] != NULL && !dies_quietly(items[i], left))
+            return false;
+    return true;
+}
+
+static bool
+dict_dies(PyObject *dict, int *left)
+{
+    Py_ssize_t pos = 0;
+    PyObject *key, *value;
+    while (PyDict_Next(dict, &pos, &key, &value))
+        if (!dies_quietly(key, left) || !dies_quietly(value, left))
+            return false;
+    return true;
+}
+
+static bool
+has_weakrefs(PyObject *obj)
+{
+    PyTypeObject *tp = Py_TYPE(obj);
+    return tp->tp_weaklistoffset > 0 && *(PyObject **)((char *)obj + tp->tp_weaklistoffset) != NULL;
+}
+
+static bool
+attributes_die(PyObject *obj, int *left)
+{
+    PyObject *dict = kin_heap_instance_dict(obj);
+    return dict == NULL || (PyDict_CheckExact(dict) && dict_dies(dict, left));
+}
+
+/* Does the death of the object, if it comes to that, run no code of the program? */
+static bool
+dies_quietly(PyObject *obj, int *left)
+{
+    PyTypeObject *tp = Py_TYPE(obj);
+    if (--*left < 0)
+        return false;
+    if (kin_is_exact_immutable(obj) || Py_REFCNT(obj) > MOST_DEATHS + 1)
+        return true;
+    if (kin_is_plain_tensor(obj))
+        return !has_weakrefs(obj) && attributes_die(obj, left);
+    if (tp == &PyTuple_Type)
+        return items_die(((PyTupleObject *)obj)->ob_item, PyTuple_GET_SIZE(obj), left);
+    if (tp == &PyList_Type)
+        return items_die(((PyListObject *)obj)->ob_item, PyList_GET_SIZE(obj), left);
+    if (tp == &PyDict_Type)
+        return dict_dies(obj, left);
+    return false;
+}
+
+static PyObject *
+entry_of(PyObject *dict, PyObject *key, bool *sure)
+{
+    Py_hash_t hash;
+    kin_dict_entry entry;
+    kin_find found = kin_heap_key_hash(key, &hash) ? kin_heap_dict_find(dict, key, hash, &entry) : KIN_FIND_UNSURE;
+    *sure = found != KIN_FIND_UNSURE;
+    return found == KIN_FIND_HIT ? entry.value : NULL;
+}
+
+/* The value of an attribute that other objects cannot share: it is inline, or in a dict that only this object has. A new name
+ * has no place yet. */
+static PyObject *
+own_attribute(PyObject *obj, PyObject *name)
+{
+    PyObject *dict = kin_heap_instance_dict(obj);
+    bool own = dict == NULL || (PyDict_CheckExact(dict) && Py_REFCNT(dict) == 1);
+    return own ? kin_heap_instance_attr(obj, name) : NULL;
+}
+
+/* What lies at the place now; false: there is no such place. */
+static bool
+look_at(PyObject *base, PyObject *key, uint32_t num, PyObject **old)
+{
+    bool sure = true;
+    uint32_t index = num & KIN_PLACE_INDEX;
+    *old = NULL;
+    switch ((kin_place)(num >> KIN_PLACE_SHIFT & 7)) {
+    case KIN_PLACE_ITEM:
+        if (!PyDict_CheckExact(base))
+            return false;
+        *old = entry_of(base, key, &sure);
+        return sure;
+    case KIN_PLACE_ATTR:
+        *old = own_attribute(base, key);
+        return *old != NULL;
+    case KIN_PLACE_INDEX_OF_LIST:
+        if (!PyList_CheckExact(base) || (Py_ssize_t)index >= PyList_GET_SIZE(base))
+            return false;
+        *old = PyList_GET_ITEM(base, index);
+        return true;
+    case KIN_PLACE_SLOT: /* the type is known */
+        *old = *(PyObject **)((char *)base + index);
+        return true;
+    case KIN_PLACE_CELL:
+        if (!PyCell_Check(base))
+            return false;
+        *old = PyCell_GET(base);
+        return true;
+    }
+    return false;
+}
+
+bool
+kin_place_takes(PyObject *base, PyObject *key, uint32_t num)
+{
+    PyObject *old;
+    int left = MOST_DEATHS;
+    if (!look_at(base, key, num, &old) || (old == NULL && (num & KIN_PLACE_FILLED)))
+        return false;
+    return old == NULL || Py_REFCNT(old) > 1 || dies_quietly(old, &left);
+}

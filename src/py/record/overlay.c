@@ -1,0 +1,278 @@
+/* What the recording itself wrote to older objects in the current segment (rule 1).
+ *
+ * A plain store into one word of the heap (an attribute, an item, a cell) is an effect; the facts of the segment go on to
+ * hold, for they speak of the time before it. Only who reads that word again must not read it by path: it gets the value that
+ * was stored. Whether another object's word is this one is decided by the identity of the two objects, which becomes a fact.
+ * Where that is not enough (order and length of a dict that grew, inline attributes that may have moved into a dict) the
+ * segment ends, and the next one reads the heap anew.
+ */
+#include "py/record/rec.h"
+
+#include "py/guardeval/guard_text.h"
+
+enum { MOST_WRITES = 300 };
+
+/* -- writing ------------------------------------------------------------------------------------------------------------ */
+
+/* The place as the number of a FITS check; false: it is none that can be followed. */
+static bool
+number_of(const rec_place *p, PyObject *base, uint32_t *num)
+{
+    *num = (uint32_t)p->kind << KIN_PLACE_SHIFT | p->index | KIN_PLACE_FILLED;
+    if (kin_place_takes(base, p->key, *num))
+        return true;
+    *num &= ~KIN_PLACE_FILLED;
+    return kin_place_takes(base, p->key, *num);
+}
+
+static bool
+is_entry(rec *r, kin_vid vid)
+{
+    return r->t->vals.at[vid].kind != KIN_VAL_STEP || r->info.at[vid].born_seg < rec_seg(r);
+}
+
+bool
+rec_begin_write(rec *r, rec_place *p)
+{
+    uint32_t num;
+    PyObject *base = O(r, p->base);
+    if (r->region != NULL || r->stopped || r->seg_ended || FRESH(r, p->base) != NULL || p->index > KIN_PLACE_INDEX || r->writes.len >= MOST_WRITES ||
+        !is_entry(r, p->base) || (p->key != NULL && (!kin_is_exact_immutable(p->key) || kin_exact_has_nan(p->key))) ||
+        !number_of(p, base, &num))
+        return false;
+    p->filled = (num & KIN_PLACE_FILLED) != 0;
+    rec_check(r, KIN_CHECK_FITS, p->base, p->key, num);
+    if (p->key != NULL)
+        rec_ref(r, p->key); /* as long as the recording */
+    return true;
+}
+
+/* The object may be one that was made here in an earlier segment and has since got around. */
+static void
+forget_aliases(rec *r, const rec_place *p)
+{
+    PyTypeObject *tp = Py_TYPE(O(r, p->base));
+    for (uint32_t i = 1; r->seg > 0 && i < r->info.len; i++) {
+        rec_fresh *f = r->info.at[i].fresh;
+        bool may = f != NULL && f->known && f->escaped && r->info.at[i].born_seg < r->seg;
+        if (may && (p->kind == KIN_PLACE_ITEM || r->info.at[i].type == NULL || r->info.at[i].type == tp) &&
+            (f->kind == FRESH_DICT || f->kind == FRESH_LIST || f->kind == FRESH_OBJECT || f->kind == FRESH_CELL ||
+             f->kind == FRESH_ATTRS || f->kind == FRESH_OTHER))
+            f->known = false;
+    }
+}
+
+/* Iterators over dicts may not go on when one grew; those over lists when an item was replaced. */
+static void
+touch_iterators(rec *r, const rec_place *p)
+{
+    for (uint32_t i = 0; i < r->iters.len; i++) {
+        rec_fresh *f = FRESH(r, r->iters.at[i]);
+        PyTypeObject *of = f != NULL && f->of != 0 ? r->info.at[f->of].type : NULL; /* the object may be gone */
+        bool list = of == NULL || of == &PyList_Type, dict = of == NULL || of == &PyDict_Type;
+        if (f != NULL && f->kind == FRESH_ITER && ((p->kind == KIN_PLACE_INDEX_OF_LIST && list) || (p->kind == KIN_PLACE_ITEM && dict)))
+            f->known = false;
+    }
+}
+
+/* What this segment read from the place before; 0: nothing. */
+static kin_vid
+read_before(rec *r, const rec_place *p)
+{
+    static const kin_access access[] = {[KIN_PLACE_ITEM] = KIN_ACCESS_DICT_ITEM, [KIN_PLACE_ATTR] = KIN_ACCESS_IATTR,
+        [KIN_PLACE_INDEX_OF_LIST] = KIN_ACCESS_LIST_ITEM, [KIN_PLACE_SLOT] = KIN_ACCESS_MEMBER, [KIN_PLACE_CELL] = KIN_ACCESS_CELL};
+    uint32_t key = p->key != NULL ? rec_ref(r, p->key) : p->index;
+    const uint32_t *slot = rec_map_at(r->value_numbers, rec_seg(r), p->base, (uint32_t)access[p->kind], key);
+    return slot == NULL ? 0 : *slot;
+}
+
+/* A number that the recording assumes, and changes itself: the next call cannot fit. The next recording takes it as it comes
+ * (rule 12), with all others of this kind. */
+static void
+note_counter(rec *r, const rec_place *p, kin_vid value)
+{
+    kin_vid old = read_before(r, p);
+    PyObject *was = old ? O(r, old) : NULL, *now = value ? O(r, value) : NULL;
+    if (was == NULL || now == NULL || r->info.at[old].as_const == 0 || Py_TYPE(was) != Py_TYPE(now) ||
+        (!PyLong_CheckExact(was) && !PyFloat_CheckExact(was)) || kin_exact_equal(was, now) || r->opt->unstable == NULL)
+        return;
+    PyObject *place = kin_value_place(r->v, old);
+    if (place == NULL || PySet_Add(r->opt->unstable, place) < 0)
+        PyErr_Clear();
+    Py_XDECREF(place);
+}
+
+void
+rec_end_write(rec *r, const rec_place *p, kin_vid value)
+{
+    note_counter(r, p, value);
+    rec_write w = {*p, value};
+    if (kin_vec_push(&r->writes, w) != KIN_OK)
+        r->status = KIN_NOMEM;
+    forget_aliases(r, p);
+    touch_iterators(r, p);
+}
+
+/* A change of an object made here. What was read by path in this segment was there before it, and is another one. */
+void
+rec_changed(rec *r, kin_vid fresh)
+{
+    if (FRESH(r, fresh)->escaped && r->info.at[fresh].born_seg < r->seg)
+        rec_end_segment(r);
+}
+
+/* -- reading ------------------------------------------------------------------------------------------------------------ */
+
+/* Equal as keys of a dict are: 1, True and 1.0 are one. Both are exact builtin immutables. */
+static bool
+same_key(PyObject *a, PyObject *b)
+{
+    if (a == b)
+        return true;
+    if (a == NULL || b == NULL || !kin_is_exact_immutable(a))
+        return false;
+    int same = PyObject_RichCompareBool(a, b, Py_EQ);
+    if (same < 0)
+        PyErr_Clear();
+    return same != 0;
+}
+
+/* The class of the value, where this segment knows it; NULL: it does not. */
+static PyTypeObject *
+known_type(rec *r, kin_vid vid)
+{
+    const rec_info *i = &r->info.at[vid];
+    bool fixed = i->type != NULL && !(i->type->tp_flags & Py_TPFLAGS_HEAPTYPE) && i->type != &PyModule_Type;
+    return fixed || i->type_seg == r->seg + 1 ? i->type : NULL;
+}
+
+/* Is it the object that was written to? What is found out becomes a fact. */
+static bool
+is_written(rec *r, const rec_write *w, kin_vid base)
+{
+    PyTypeObject *a = known_type(r, w->place.base), *b = known_type(r, base);
+    if (a != NULL && b != NULL && a != b)
+        return false;
+    return rec_decide_is(r, base, w->place.base);
+}
+
+static bool
+is_instance_dict(rec *r, kin_vid vid)
+{
+    const kin_val *v = &r->t->vals.at[vid];
+    return v->kind == KIN_VAL_SRC && v->access == KIN_ACCESS_INSTDICT;
+}
+
+typedef enum { READ_OTHER, READ_WRITTEN, READ_UNSURE } read_kind;
+
+/* Reading under `key` (or number `num`) of `base`, and one write. */
+static read_kind
+compare(rec *r, const rec_write *w, kin_access access, kin_vid base, PyObject *key, uint32_t num)
+{
+    const rec_place *p = &w->place;
+    switch (p->kind) {
+    case KIN_PLACE_ITEM:
+        if (access == KIN_ACCESS_IATTR)
+            return same_key(p->key, key) ? READ_UNSURE : READ_OTHER;
+        if (access == KIN_ACCESS_DICT_KEY)
+            return p->filled && w->value != 0 ? READ_OTHER : is_written(r, w, base) ? READ_UNSURE : READ_OTHER;
+        return access == KIN_ACCESS_DICT_ITEM && same_key(p->key, key) && is_written(r, w, base) ? READ_WRITTEN : READ_OTHER;
+    case KIN_PLACE_ATTR:
+        if (access == KIN_ACCESS_INSTDICT) /* another object's is another one: FITS asks for a dict that nobody else has */
+            return O(r, base) == O(r, p->base) ? READ_UNSURE : READ_OTHER;
+        if (access == KIN_ACCESS_DICT_ITEM)
+            return is_instance_dict(r, base) && same_key(p->key, key) ? READ_UNSURE : READ_OTHER;
+        return access == KIN_ACCESS_IATTR && same_key(p->key, key) && is_written(r, w, base) ? READ_WRITTEN : READ_OTHER;
+    case KIN_PLACE_INDEX_OF_LIST:
+        return access == KIN_ACCESS_LIST_ITEM && num == p->index && is_written(r, w, base) ? READ_WRITTEN : READ_OTHER;
+    case KIN_PLACE_SLOT:
+        return access == KIN_ACCESS_MEMBER && num == p->index && is_written(r, w, base) ? READ_WRITTEN : READ_OTHER;
+    case KIN_PLACE_CELL:
+        return access == KIN_ACCESS_CELL && is_written(r, w, base) ? READ_WRITTEN : READ_OTHER;
+    }
+    return READ_UNSURE;
+}
+
+static bool
+is_keyed(kin_access access)
+{
+    return access == KIN_ACCESS_DICT_ITEM || access == KIN_ACCESS_IATTR;
+}
+
+/* The write that the place was filled by last; NULL: none. An unsure answer ends the segment. */
+static const rec_write *
+find_write(rec *r, kin_access access, kin_vid base, PyObject *key, uint32_t num)
+{
+    for (uint32_t i = r->writes.len; !r->seg_ended && i-- > 0;) {
+        read_kind kind = compare(r, &r->writes.at[i], access, base, key, num);
+        if (kind == READ_WRITTEN)
+            return &r->writes.at[i];
+        if (kind == READ_UNSURE)
+            rec_end_segment(r);
+    }
+    return NULL;
+}
+
+kin_vid
+rec_written(rec *r, kin_vid parent, kin_access access, uint32_t key, PyObject *obj)
+{
+    if (r->writes.len == 0 || r->seg_ended || parent == 0)
+        return 0;
+    PyObject *name = is_keyed(access) ? kin_refs_get(r->refs, key) : NULL;
+    const rec_write *w = find_write(r, access, parent, name, key);
+    if (w == NULL)
+        return 0;
+    kin_vid value = w->value;
+    PyObject *seen = value ? O(r, value) : NULL;
+    if (seen != NULL && (seen == obj || (r->t->vals.at[value].kind == KIN_VAL_CONST && kin_exact_equal(seen, obj))))
+        return value;
+    rec_end_segment(r); /* what is there now was not seen being stored */
+    return 0;
+}
+
+int
+rec_written_key(rec *r, kin_vid dict, PyObject *key)
+{
+    if (r->writes.len == 0 || r->seg_ended || !kin_is_exact_immutable(key))
+        return -1;
+    const rec_write *w = find_write(r, KIN_ACCESS_DICT_ITEM, dict, key, 0);
+    return w == NULL ? -1 : w->value != 0;
+}
+
+/* Has the length, the order or the truth of the dict changed? */
+static void
+check_shape(rec *r, kin_vid dict)
+{
+    for (uint32_t i = 0; i < r->writes.len && !r->seg_ended; i++) {
+        const rec_write *w = &r->writes.at[i];
+        bool same_shape = w->place.kind != KIN_PLACE_ITEM || (w->place.filled && w->value != 0);
+        if (!same_shape && PyDict_Check(O(r, dict)) && is_written(r, w, dict))
+            rec_end_segment(r);
+    }
+}
+
+void
+rec_fact_after_writes(rec *r, kin_fact_kind kind, kin_vid vid, PyObject *ref)
+{
+    const rec_write *w = NULL;
+    if (r->writes.len == 0 || r->seg_ended || vid == 0)
+        return;
+    switch (kind) {
+    case KIN_FACT_HAS_KEY: case KIN_FACT_LACKS_KEY:
+        w = find_write(r, KIN_ACCESS_DICT_ITEM, vid, ref, 0);
+        break;
+    case KIN_FACT_LACKS_ATTR:
+        w = find_write(r, KIN_ACCESS_IATTR, vid, ref, 0);
+        break;
+    case KIN_FACT_CELL_EMPTY:
+        w = find_write(r, KIN_ACCESS_CELL, vid, NULL, 0);
+        break;
+    case KIN_FACT_DICT_KEYS: case KIN_FACT_LEN: case KIN_FACT_TRUE:
+        check_shape(r, vid);
+        break;
+    default: /* about the value itself, or what no plain store changes */
+        break;
+    }
+    if (w != NULL)
+        rec_end_segment(r);
+}

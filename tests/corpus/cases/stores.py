@@ -1,0 +1,353 @@
+"""Stores to objects that are older than the call: what is read again after them, and who else could have been meant."""
+import gc
+import sys
+import weakref
+
+import torch
+
+from kincorpus.case import T, built, case, do
+
+LEVEL = 1
+TABLE = {"a": 1.0, "b": 2.0}
+ROWS = [1.0, 2.0, 3.0]
+LOG = []
+
+
+class Box:
+    def __init__(self, n=1.0):
+        self.n = n
+        self.m = None
+
+
+class Slots:
+    __slots__ = ("n", "m")
+
+    def __init__(self, n):
+        self.n = n
+
+
+class Loud:
+    """Its death is heard."""
+
+    def __del__(self):
+        global LEVEL
+        LEVEL += 1
+        LOG.append("gone")
+
+
+def pair(first):
+    """args: two boxes, that are one from call 3 on (or until call 3)."""
+    def make(i, s):
+        a, b = Box(1.0), Box(2.0)
+        return T(i, 3), a, a if (i < 3) == first else b
+    return make
+
+
+@case(args=pair(False), again=1)
+def two_boxes_become_one(x, a, b):
+    a.n = 5.0
+    return x * b.n
+
+
+@case(args=pair(True), again=1)
+def one_box_becomes_two(x, a, b):
+    a.n = 5.0
+    return x * b.n, a.n
+
+
+@case(args=pair(False), again=1)
+def order_of_two_stores(x, a, b):
+    a.n = 5.0
+    b.n = 7.0
+    return x * a.n + b.n, a.__dict__
+
+
+def share(s):
+    s.b.__dict__ = s.a.__dict__
+
+
+@built(mutate=do(3, share), args=lambda i, s: (T(i, 3),), replays=3)
+def dict_is_shared_later(s):
+    s.a, s.b = Box(1.0), Box(2.0)
+
+    def f(x):
+        s.a.n = s.a.n + 1
+        return x * s.b.n
+    return f
+
+
+@built(mutate=do(3, share), args=lambda i, s: (T(i, 3),), replays=3)
+def dict_that_was_there_is_shared(s):
+    s.a, s.b = Box(1.0), Box(2.0)
+    vars(s.a), vars(s.b)
+
+    def f(x):
+        s.a.n = 3.0
+        return x * s.b.n
+    return f
+
+
+@built(mutate=do(3, lambda s: vars(s.a)), inert=True, args=lambda i, s: (T(i, 3),), replays=3)
+def dict_appears(s):
+    s.a = Box(1.0)
+
+    def f(x):
+        s.a.n = 3.0
+        return x * s.a.n
+    return f
+
+
+@built(mutate=do(3, lambda s: setattr(s.a, "n", Loud())), args=lambda i, s: (T(i, 3),), replays=3)
+def death_of_what_is_replaced(s):
+    s.a = Box(1.0)
+
+    def f(x):
+        s.a.n = 3.0
+        return x * LEVEL, len(LOG)
+    return f
+
+
+@built(mutate=do(3, lambda s: setattr(s.a, "n", [[Loud()]])), args=lambda i, s: (T(i, 3),), replays=3)
+def death_inside_what_is_replaced(s):
+    s.a = Box(1.0)
+
+    def f(x):
+        s.a.n = 3.0
+        return x * LEVEL, len(LOG)
+    return f
+
+
+def watch(s):
+    s.a.n = torch.zeros(2)
+    s.ref = weakref.ref(s.a.n, lambda ref: globals().update(LEVEL=7))
+
+
+@built(mutate=do(3, watch), args=lambda i, s: (T(i, 3),), replays=3)
+def weak_reference_to_what_is_replaced(s):
+    s.a = Box(1.0)
+
+    def f(x):
+        s.a.n = x
+        return x * LEVEL
+    return f
+
+
+@built(args=lambda i, s: (T(i, 3),), replays=2)
+def tensor_state(s):
+    s.a = Box(None)
+
+    def f(x):
+        if s.a.n is None:
+            s.a.n = x
+        else:
+            s.a.n = torch.cat([s.a.n[-4:], x])
+        s.a.m = s.a.n * 2
+        return s.a.m.sum() + s.a.n.shape[0]
+    return f
+
+
+@built(args=lambda i, s: (T(i, 3),), calls=8, replays=4)
+def several_counters(s):
+    s.boxes = [Box(0) for _ in range(4)]
+
+    def f(x):
+        for k, box in enumerate(s.boxes):
+            box.n += k + 1
+            x = x + box.n
+        return x, [box.n for box in s.boxes]
+    return f
+
+
+@built(mutate=do(3, lambda s: s.d.update(z=9.0)), args=lambda i, s: (T(i, 3),))
+def dict_grows_in_the_call(s):
+    s.d = {"a": 1.0}
+
+    def f(x):
+        s.d["k"] = 5.0
+        n, keys = len(s.d), list(s.d)
+        del s.d["k"]
+        return x * n, keys, list(s.d), "k" in s.d, s.d.get("k")
+    return f
+
+
+@case(args=lambda i, s: (T(i, 3), {"a": 1.0}, {"a": 2.0} if i != 3 else TABLE), replays=4)
+def item_of_another_dict(x, d, e):
+    TABLE["a"] = 8.0
+    d["a"] = 4.0
+    return x * e["a"], TABLE["a"], d["a"], len(d)
+
+
+@case(args=lambda i, s: (T(i, 3), ROWS if i == 3 else [4.0, 5.0]), replays=3)
+def item_of_another_list(x, rows):
+    ROWS[1] = 9.0
+    rows[0] = 7.0
+    ROWS[-1] = 3.5
+    return x * rows[1], rows[0], ROWS[0], ROWS[2], len(ROWS)
+
+
+@case(replays=3, mutate=do(3, lambda s: ROWS.append(1.0)), inert=True)
+def negative_index(x):
+    ROWS[-1] = 5.0
+    return x + ROWS[2]
+
+
+@case(replays=5)
+def numbers_that_are_one_key(x):
+    d = TABLE
+    d[1] = 2.0
+    d[True] = 3.0
+    d[1.0] = x
+    return d[1], len(d), d[True] is x
+
+
+@built(args=lambda i, s: (T(i, 3),), replays=4)
+def two_functions_share_a_cell(s):
+    n = 1.0
+
+    def put(v):
+        nonlocal n
+        n = v
+
+    def get():
+        return n
+
+    def f(x):
+        put(4.0)
+        y = x * get()
+        put(x)
+        return y, get()
+    return f
+
+
+@case(replays=4)
+def global_and_its_dict(x):
+    global LEVEL
+    LEVEL = 3
+    y = x * LEVEL
+    globals()["LEVEL"] = 4
+    y = y + LEVEL
+    setattr(sys.modules[__name__], "LEVEL", 5)
+    return y, LEVEL, globals()["LEVEL"], "LEVEL" in globals()
+
+
+def slots(i, s):
+    a, b = Slots(1.0), Slots(2.0)
+    return T(i, 3), a, a if i == 3 else b
+
+
+@case(args=slots, replays=3)
+def slots_of_two(x, a, b):
+    a.n = 5.0
+    y = x * b.n
+    b.n = x
+    return y, a.n
+
+
+class Default:
+    n = 2.0
+
+
+@built(args=lambda i, s: (T(i, 3),), replays=4)
+def class_shows_through(s):
+    s.a = Default()
+
+    def f(x):
+        s.a.n = 7.0
+        y = x * s.a.n
+        del s.a.n
+        return y + s.a.n, hasattr(s.a, "n"), "n" in vars(s.a)
+    return f
+
+
+def gain_setter(s):
+    Default.n = property(lambda self: 11.0, lambda self, v: LOG.append(v))
+
+
+@built(mutate=do(3, gain_setter), args=lambda i, s: (T(i, 3),), replays=1)
+def class_gains_a_setter(s):
+    s.a = Default()
+
+    def f(x):
+        s.a.n = 7.0
+        return x * s.a.n, list(LOG)
+    return f
+
+
+@built(args=lambda i, s: (T(i, 3),), replays=4)
+def made_here_and_kept(s):
+    s.a = Box()
+
+    def f(x):
+        s.a.m = d = {}
+        d["k"] = x
+        s.a.m["l"] = 1.0
+        d["k"] = x + s.a.m["l"]
+        return s.a.m["k"], len(s.a.m), list(d), s.a.m is d
+    return f
+
+
+@built(args=lambda i, s: (T(i, 3),), replays=4)
+def items_are_replaced_in_a_loop(s):
+    s.d = {"a": 1.0, "b": 2.0, "c": 3.0}
+
+    def f(x):
+        for k in s.d:
+            s.d[k] = s.d[k] * 1.0
+        for k, v in s.d.items():
+            x = x * v
+        return x, dict(s.d)
+    return f
+
+
+@built(args=lambda i, s: (T(i, 3),), replays=4)
+def opaque_code_between(s):
+    s.a = Box()
+
+    def f(x):
+        s.a.n = 3.0
+        seen = eval("s.a.n", {"s": s})
+        exec("s.a.n = 6.0", {"s": s})
+        y = x * s.a.n
+        s.a.n = 1.0
+        return y, seen, gc.is_tracked(s.a)
+    return f
+
+
+@built(args=lambda i, s: (T(i, 3),), raises=(2,), mutate=do(2, lambda s: setattr(s, "bad", True)), replays=2)
+def store_before_an_error(s):
+    s.a, s.bad = Box(), False
+
+    def f(x):
+        s.a.n = 3.0
+        if s.bad:
+            s.bad = False
+            raise ValueError("after the store")
+        s.a.m = s.a.n
+        return x * s.a.m
+    return f
+
+
+class Ring:
+    def __init__(self):
+        self.rows = [None, None]
+        self.at = 0
+
+
+@built(args=lambda i, s: (T(i, 3),), calls=10, replays=4)
+def ring_of_two(s):
+    s.ring = Ring()
+
+    def f(x):
+        r = s.ring
+        old = r.rows[r.at % 2]
+        r.rows[r.at % 2] = x
+        r.at += 1
+        return x if old is None else x + old, r.rows
+    return f
+
+
+@case(args=lambda i, s: (T(i, 3) if i < 3 else torch.nn.Parameter(T(i, 3)), {"b": 1.0}), again=1, replays=3)
+def store_behind_opaque_code(x, d):
+    d |= {"z": 26}
+    del d["b"]
+    return x + 1, list(d)
