@@ -5,6 +5,7 @@
 #
 # KIN_FUZZ_COUNT  random programs in all, two processes (default 300, with CI=true 2000)
 # KIN_FUZZ_SEED   the first one (default 1000)
+# KIN_FUZZ_KERNELS  random tensor programs, compiled, under the sanitizers (default 300, with CI=true 5000)
 #
 # Recording and replay are compared with eager bit by bit, without kernels (tests/conftest.py). With kernels, a share of the same runs
 # again, with tolerances (tests/corpus/kincorpus/tolerance.py); KIN_TURN=N takes another share than the usual one.
@@ -16,6 +17,7 @@ export PYTHONPATH="$PWD/python${PYTHONPATH:+:$PYTHONPATH}"
 export OMP_NUM_THREADS=${OMP_NUM_THREADS:-1} # the tensors here are small: more threads would only spin
 count=${KIN_FUZZ_COUNT:-$([ "${CI:-}" = true ] && echo 2000 || echo 300)}
 seed=${KIN_FUZZ_SEED:-1000}
+kernels=${KIN_FUZZ_KERNELS:-$([ "${CI:-}" = true ] && echo 5000 || echo 300)}
 unset KIN_FUZZ_COUNT KIN_FUZZ_SEED # pytest runs a few programs of its own
 export KINTSUGI_KERNELS=0 # tests/conftest.py says why
 turn=${KIN_TURN:-20778}
@@ -40,6 +42,14 @@ fuzz() {
     return $status
 }
 
+fuzz_kernels() {
+    local program=$build-c/tests/c/test_fuzz_kernels half=$((kernels / 2)) status=0
+    "$program" "$seed" "$half" &
+    "$program" $((seed + half)) $((kernels - half)) || [ $? -eq 77 ] || status=1
+    wait $! || [ $? -eq 77 ] || status=1
+    return $status
+}
+
 with_kernels() {
     local first=$((1000 + turn % 1000 * 40)) status=0
     KIN_SHARD=$((turn % 8 + 1))/8 "$python" -m pytest -q tests/corpus/test_corpus.py --engine=kintsugi_kernels -k behaves_as_eager &
@@ -58,6 +68,7 @@ done
 part "watcher" "$python" tests/watch/run.py "$build-watch"
 part "examples of graph breaks" "$python" tools/check_breaks.py --run "$python"
 part "$count random programs" fuzz
+part "$kernels random tensor programs" fuzz_kernels
 part "with kernels" with_kernels
 [ ${#failed[@]} -eq 0 ] || printf 'FAILED before pytest: %s\n' "${failed[@]}"
 "$python" -m pytest -q "${folders[@]}"

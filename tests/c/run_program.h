@@ -178,6 +178,11 @@ run_against_oracle(kin_jit *jit, const kin_ir *ir, uint64_t seed, kin_text *why)
     run_memory(p, &d);
     kin_status oracle = kin_ir_eval(ir, (const void *const *)d.dense, d.wanted);
     int error = run_kernels(p, &d, 3);
+    if (oracle == KIN_BREAK && !error) { /* in something that no output needs? */
+        kin_ir *live = kin_ir_simplify(ir, false);
+        oracle = kin_ir_eval(live, (const void *const *)d.dense, d.wanted);
+        kin_ir_free(live);
+    }
     if ((oracle == KIN_BREAK) != (error != 0)) {
         kin_text_addf(why, "the oracle says %d, the program %d\n", oracle, error);
         ok = false;

@@ -630,7 +630,7 @@ def index_put(m):
 
 def weight_norm(m):
     v = m.float_tensor(m.sizes(1, 4, 0))  # eager divides by zero elements
-    d = m.pick(0, 0, v.dim() - 1, m.dim(v.dim()))
+    d = m.pick(0, 0, v.dim() - 1)
     sizes = [s if i == d % v.dim() else 1 for i, s in enumerate(v.shape)]
     return (v, m.tensor(sizes, m.pick(v.dtype, v.dtype, torch.float32)), d), {}
 

@@ -160,7 +160,8 @@ load(walk *w, kin_irn n, const kin_ix *coords, uint32_t mask)
         const known *k = &w->known.at[i];
         if (k->node != n)
             continue;
-        if (memcmp(k->coords, coords, fuse_node(w->f, n)->ndim * sizeof *coords) == 0)
+        unsigned ndim = fuse_node(w->f, n)->ndim;
+        if (ndim == 0 || memcmp(k->coords, coords, ndim * sizeof *coords) == 0)
             return k->inst;
         return fail(w, "a value of the same kernel is read at other places than it is made at");
     }

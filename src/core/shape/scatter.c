@@ -65,7 +65,7 @@ shape_weight_norm(shape_call *c, int row)
     unsigned dim;
     if (!shape_read(c, 0, "v", &v) || !shape_read(c, 1, "g", &g) || !shape_int(c, 2, "dim", 0, &given) ||
         !shape_dim(given, v.ndim, &dim) || v.dtype != g.dtype || (v.dtype != KIN_F32 && v.dtype != KIN_F64) ||
-        g.ndim != v.ndim || v.ndim == 0 || shape_numel(v.ndim, v.sizes) == 0 || !shape_is_contiguous(&v) || !shape_is_contiguous(&g) || (dim != 0 && dim + 1 != v.ndim))
+        g.ndim != v.ndim || v.ndim == 0 || shape_numel(v.ndim, v.sizes) == 0 || !shape_is_contiguous(&v) || !shape_is_contiguous(&g) || dim != 0)
         return false;
     for (unsigned d = 0; d < v.ndim; d++)
         if (g.sizes[d] != (d == dim ? v.sizes[d] : 1))
