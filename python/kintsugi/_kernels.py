@@ -28,7 +28,10 @@ def _row(place, version):
             "compiled": version["compiled"], "reason": version["reason"], "native_calls": version.get("native", 0), "library_calls": version.get("extern", 0),
             "kernels": version.get("kernels", 0), "launches": version.get("runs", 0),
             "compile_ms": version.get("total_ns", 0.0) / 1e6,
-            "launch_us": version.get("launch_ns", 0.0) / 1e3, "steps_us": version.get("steps_ns", 0.0) / 1e3}
+            "launch_us": version.get("launch_ns", 0.0) / 1e3, "steps_us": version.get("steps_ns", 0.0) / 1e3,
+            # Kept between calls: what was made of weights, memory for intermediates, machine code that no graph before had.
+            "weights_bytes": (version.get("frozen") or {}).get("bytes", 0), "scratch_bytes": version.get("scratch_bytes", 0),
+            "code_bytes": version.get("code_bytes", 0)}
 
 
 def none(compiled):
@@ -50,4 +53,6 @@ def describe(row):
         return where + "runs step by step" + (f": {row['reason']}" if row["reason"] else "")
     calls = f"{_count(row['native_calls'], 'call')} in {_count(row['kernels'], 'kernel')}, {row['library_calls']} of PyTorch's"
     tried = f", {row['launch_us']:.1f} us against {row['steps_us']:.1f} us step by step" if row["steps_us"] else ""
-    return f"{where}{calls}, compiled in {row['compile_ms']:.1f} ms{tried}"
+    kept = row["weights_bytes"] + row["scratch_bytes"]
+    keeps = f", keeps {kept / 1e6:.1f} MB" if kept >= 100_000 else ""
+    return f"{where}{calls}, compiled in {row['compile_ms']:.1f} ms{tried}{keeps}"

@@ -474,6 +474,7 @@ def test_reports():
     row, = kintsugi.stats(compiled)["kernels"]
     assert row["compiled"] and row["kernels"] == 1 and row["native_calls"] == 3 and row["library_calls"] == 0
     assert row["launches"] == 3 and row["compile_ms"] > 0 and row["reason"] == ""
+    assert row["weights_bytes"] == row["scratch_bytes"] == 0 and row["code_bytes"] % 4096 == 0
     found = kintsugi.explain(compiled)(vec())
     assert [{**k, "launches": 3} for k in found.kernels] == [row]
     assert "Kernels:\n  graph 1 of recording 0: 3 calls in 1 kernel, 0 of PyTorch's, compiled in " in str(found)
@@ -683,3 +684,15 @@ def test_tensors_of_numbers(fn):
         if isinstance(first, tuple):
             first[1].zero_()
             assert second[1].tolist() == compiled(vec())[1].tolist() == [True, False]
+
+
+def test_memory_that_is_kept():
+    model = torch.nn.Sequential(torch.nn.Linear(64, 512), torch.nn.Tanh(), torch.nn.Linear(512, 64)).eval()
+    compiled = kintsugi.compile(model)
+    with torch.no_grad():
+        for _ in range(4):
+            compiled(torch.ones(32, 64))
+    row, = kintsugi.stats(compiled)["kernels"]
+    assert row["compiled"] and row["weights_bytes"] >= 2 * 64 * 512 * 4 and row["scratch_bytes"] >= 32 * 512 * 4
+    assert engine.kernel_totals()["code_bytes"] >= row["code_bytes"]
+    assert f"keeps {(row['weights_bytes'] + row['scratch_bytes']) / 1e6:.1f} MB" in str(kintsugi.explain(compiled)(torch.ones(32, 64)))

@@ -408,8 +408,10 @@ load_all(batch *b, unsigned threads)
         if (s == KIN_OK)
             s = load_wants(b, parts, &object, &why);
     }
-    if (s == KIN_OK)
+    if (s == KIN_OK) {
+        b->stats->code_bytes = object.bytes;
         s = enter(b, parts, object);
+    }
     if (why.len)
         kin_text_add(b->why, why.at);
     kin_text_deinit(&why);

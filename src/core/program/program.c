@@ -73,6 +73,7 @@ kin_compile_stats_add(kin_compile_stats *to, const kin_compile_stats *from)
     to->codegen_ns += from->codegen_ns;
     to->llvm_ns += from->llvm_ns;
     to->load_ns += from->load_ns;
+    to->code_bytes += from->code_bytes;
     if (from->slowest_ns > to->slowest_ns)
         to->slowest_ns = from->slowest_ns;
     if (from->trouble[0])

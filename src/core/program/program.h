@@ -116,6 +116,7 @@ typedef struct {
     uint32_t disk[KIN_STORE__COUNT]; /* answers of the cache on disk */
     double fuse_ns, key_ns, disk_ns, codegen_ns, llvm_ns, load_ns; /* codegen, llvm: of the processor, over all threads */
     double slowest_ns;     /* of the kernels, in LLVM */
+    size_t code_bytes;     /* of what was loaded just now: machine code and its constants */
     char trouble[200];     /* of the cache on disk; empty: none */
 } kin_compile_stats;
 

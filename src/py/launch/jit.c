@@ -124,9 +124,10 @@ kin_launch_totals(void)
         kin_jit_totals(process.jit, &s);
     kin_compile_stats_say(&s, &cache);
     PyObject *dict = Py_BuildValue(
-        "{s:z,s:z,s:I,s:I,s:I,s:I,s:s,s:d,s:d,s:d,s:d,s:d,s:d,s:d}", "folder", process.folder, "target",
+        "{s:z,s:z,s:I,s:I,s:I,s:I,s:s,s:K,s:d,s:d,s:d,s:d,s:d,s:d,s:d}", "folder", process.folder, "target",
         process.jit == NULL ? NULL : kin_jit_target(process.jit), "kernels", s.kernels, "compiled", s.compiled, "from_memory",
-        s.from_memory, "from_disk", s.from_disk, "missed", cache.len > 0 ? cache.at : "", "fuse_ns", s.fuse_ns, "key_ns",
+        s.from_memory, "from_disk", s.from_disk, "missed", cache.len > 0 ? cache.at : "", "code_bytes",
+        (unsigned long long)s.code_bytes, "fuse_ns", s.fuse_ns, "key_ns",
         s.key_ns, "disk_ns", s.disk_ns, "codegen_ns", s.codegen_ns, "llvm_ns", s.llvm_ns, "load_ns", s.load_ns, "slowest_ns",
         s.slowest_ns);
     kin_text_deinit(&cache);

@@ -457,7 +457,9 @@ describe_version(const launch_version *version)
         Py_XDECREF(frozen);
         return NULL;
     }
-    return Py_BuildValue("{s:N,s:N,s:O,s:s,s:z,s:I,s:I,s:I,s:I,s:K,s:d,s:d,s:d,s:d,s:d,s:d,s:d}", "profile", profile, "frozen", frozen, "compiled", code != NULL ? Py_True : Py_False,
+    return Py_BuildValue("{s:N,s:N,s:K,s:K,s:O,s:s,s:z,s:I,s:I,s:I,s:I,s:K,s:d,s:d,s:d,s:d,s:d,s:d,s:d}", "profile", profile, "frozen", frozen, "scratch_bytes",
+                         code == NULL ? 0ull : (unsigned long long)code->main.program->arena, "code_bytes",
+                         (unsigned long long)version->stats.code_bytes, "compiled", code != NULL ? Py_True : Py_False,
                          "reason", version->reason, "aten", version->aten, "kernels", version->stats.kernels, "native",
                          version->nnative, "extern", version->nextern, "failures", version->failures, "runs",
                          code == NULL ? 0ull : (unsigned long long)code->runs, "capture_ns", version->capture_ns, "lower_ns", version->lower_ns, "fuse_ns",
