@@ -103,6 +103,9 @@ test_refusals(void)
     expect(X "%2 = aten.clone.default(%1) : f32[2, 4]{4, 1}@2+0\n%3 = aten.expand.default(%2, [3, 2, 4]) : f32[3, 2, 4]{0, 4, 1}@2+0\n"
            "%4 = aten.add_.Tensor(%3!, 1) : f32[3, 2, 4]{0, 4, 1}@2+0\nreturn %2\n",
            "%3: writes through a view with shared elements", 0, 0);
+    expect(X "%2 = aten.clone.default(%1) : f32[2, 4]{4, 1}@2+0\n%3 = aten.unfold.default(%2, 1, 2, 1) : f32[2, 3, 2]{4, 1, 1}@2+0\n"
+           "%4 = aten.mul_.Tensor(%3!, 2) : f32[2, 3, 2]{4, 1, 1}@2+0\nreturn %2\n",
+           "%3: writes through a view with shared elements", 0, 0);
 }
 
 static void

@@ -7,7 +7,7 @@
 
 typedef struct {
     kin_irn node;
-    uint32_t inst;
+    uint32_t inst; /* 0: no element can be read here, only some of them are made in this group */
     kin_ix coords[KIN_IR_MAX_DIMS];
 } known;
 
@@ -160,6 +160,8 @@ load(walk *w, kin_irn n, const kin_ix *coords, uint32_t mask)
         const known *k = &w->known.at[i];
         if (k->node != n)
             continue;
+        if (k->inst == 0)
+            return fail(w, "a value is read where it is put together");
         unsigned ndim = fuse_node(w->f, n)->ndim;
         if (ndim == 0 || memcmp(k->coords, coords, ndim * sizeof *coords) == 0)
             return k->inst;
@@ -468,8 +470,7 @@ do_value(walk *w, const statement *s, bool final, bool alone)
     uint32_t v = s->value == s->node ? value_inline(w, s->value, coords, 0) : value(w, s->value, coords, 0);
     if (w->why)
         return;
-    if (s->kind == ST_VALUE)
-        remember(w, s->node, v, coords);
+    remember(w, s->node, s->kind == ST_VALUE ? v : 0, coords);
     if (final && !w->f->nodes[s->node].needed)
         return;
     if (s->kind == ST_PART)

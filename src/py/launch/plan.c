@@ -68,7 +68,7 @@ is_worth_compiling(kernel_launcher *self, PyObject *const *in, uint32_t n)
 }
 
 /* Launches of the first calls take turns with the steps, done as a launch would do them, so that nothing runs twice; whichever is
- * slower is not used any more. The first launch only warms up. */
+ * slower is not used any more. The steps begin: what they give shows whether capture was right (verify.c). The first launch only warms up. */
 
 static void
 keep_least(double *least, uint32_t *n, double ns)
@@ -106,6 +106,12 @@ try_steps(kernel_launcher *self, launch_version *version, kin_variant *v, const 
 {
     double ns;
     kin_launch done = kin_capture_do(v, unit, in, out, &ns);
+    if (done == KIN_LAUNCH_DONE && version->nsteps == 0 && !launch_gives_the_same(version->code, unit, in, out)) {
+        snprintf(version->reason, sizeof version->reason, "its steps give results that lie otherwise than foreseen");
+        if (launch_drop(version)) /* else it is running; it is looked at again */
+            launch_say(self, version->reason);
+        return done;
+    }
     if (done == KIN_LAUNCH_DONE)
         keep_least(&version->steps_ns, &version->nsteps, ns);
     else
@@ -136,8 +142,8 @@ launch_or_try(kernel_launcher *self, launch_version *version, kin_variant *v, co
 {
     if (version->trusted || self->context.trials == 0 || launch_acts(version))
         return launch_run(self, version, in, out);
-    return version->warm && version->nsteps <= version->nlaunches ? try_steps(self, version, v, unit, in, out)
-                                                                  : try_launch(self, version, in, out);
+    bool steps = version->nsteps == 0 || (version->warm && version->nsteps <= version->nlaunches);
+    return steps ? try_steps(self, version, v, unit, in, out) : try_launch(self, version, in, out);
 }
 
 /* Handlers of signals wait in what follows (py/compat/signals.h), so that what they raise is not taken for a failure of a launch. */

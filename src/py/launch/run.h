@@ -58,6 +58,9 @@ typedef struct {
     PyObject *shape;    /* OTHER: as captured; owned */
 } launch_give;
 
+/* Did the unit's steps give what the code would: layouts, dtypes, sharing? (verify.c) */
+bool launch_gives_the_same(const struct launch_code *code, const kin_unit *unit, PyObject *const *in, PyObject *const *out);
+
 struct launch_code {
     launch_program main;
     launch_program once;      /* from frozen inputs to values that `main` has as inputs; no program: there are none */
