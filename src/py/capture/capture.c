@@ -174,6 +174,18 @@ run_one(stepper *x, const kin_step *s)
     return true;
 }
 
+/* Composite functions that call other operators when a mode watches, with results that lie otherwise. */
+static bool
+goes_another_way(const stepper *x, const kin_step *s)
+{
+    kin_vid vid = s->nargs > 0 && kin_unit_calls(s) ? x->t->vids.at[s->args] : 0;
+    if (vid == 0)
+        return false;
+    const kin_val *val = &x->t->vals.at[vid];
+    PyObject *fn = val->kind == KIN_VAL_CONST ? kin_refs_get(&x->v->refs, val->key) : x->slots[vid];
+    return fn != NULL && PyCFunction_Check(fn) && strcmp(((PyCFunctionObject *)fn)->m_ml->ml_name, "one_hot") == 0;
+}
+
 /* A container that was built before the unit, to be an argument in it, is built again with stand-ins. */
 static bool
 provide(stepper *x, const kin_step *s, int depth)
@@ -244,7 +256,9 @@ run_steps(stepper *x)
                 return false;
             continue;
         }
-        if (!provide(x, s, 0) || !run_one(x, s)) {
+        if (goes_another_way(x, s))
+            kin_capture_refuse(&x->c, "it does something else when it is captured");
+        if (x->c.out->reason[0] != 0 || !provide(x, s, 0) || !run_one(x, s)) {
             x->c.out->step = kin_unit_calls(s) ? i : UINT32_MAX;
             return false;
         }
