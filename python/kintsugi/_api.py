@@ -6,7 +6,7 @@ import weakref
 
 from ._config import config
 
-OPTIONS = ("async", "freezing", "kernels")
+OPTIONS = ("async", "fast_math", "freezing", "kernels", "threads")
 MODES = ("default", "reduce-overhead", "max-autotune", "max-autotune-no-cudagraphs", "lite")
 
 # Every compiled function that is alive, for stats() and reports.
@@ -29,6 +29,10 @@ def compile(fn_or_module=None, *, fullgraph=False, dynamic=None, backend=None, m
                    "kernels"   compile graphs to machine code
                    "freezing"  pack weights and compute with them ahead of calls
                    "async"     compile in the background; calls run step by step until then (config.async_compile)
+                   "fast_math" results may differ from eager's by more than the order of sums: half precision is not
+                               rounded between operators, products are not before they are added (config.fast_math)
+                   "threads"   that our own code uses at most in a launch; operators and libraries of PyTorch use
+                               PyTorch's number (config.threads)
                Names of stock's compiler settings are accepted and mean nothing here. With a function as `backend` options
                are the backend's affair and not looked at
     disable    True: the function runs as it is
@@ -115,7 +119,9 @@ def _check_arguments(fullgraph, dynamic, mode, options, name, disable):
 def _check_options(options):
     for name, value in options.items():
         if name in OPTIONS:
-            if not isinstance(value, bool):
+            if name == "threads" and (isinstance(value, bool) or not isinstance(value, int) or value < 0):
+                raise TypeError(f"compile(options={{{name!r}: {value!r}}}): expected a number from 0 on")
+            if name != "threads" and not isinstance(value, bool):
                 raise TypeError(f"compile(options={{{name!r}: {value!r}}}): expected True or False")
         elif not _is_stock_option(name):
             raise RuntimeError(f"compile(options={{{name!r}: ...}}): Unexpected optimization option {name}, "

@@ -56,6 +56,8 @@ _ROWS = {
     "witness": (False, _flag, "True or False", True, "check recordings against a torch-function mode"),
     "kernels": (True, _flag, "True or False", True, "compile graphs to machine code (KINTSUGI_KERNELS=0: not)"),
     "freezing": (True, _flag, "True or False", True, "pack weights, fold them; made again when they change"),
+    "fast_math": (False, _flag, "True or False", True, "half precision, and products that are added, are not rounded in between"),
+    "threads": (0, _count, "a number from 0 on", True, "threads that a launch uses at most; 0: PyTorch's number"),
     "async_compile": (False, _flag, "True or False", True,
                       "compile in the background; calls run step by step until then (KINTSUGI_ASYNC)"),
     "verbose": (False, _flag, "True or False", False, "longer reports: nothing is left out as a duplicate"),

@@ -60,6 +60,7 @@ typedef struct {
     unsigned depth;                /* loops that are open */
     LLVMBasicBlockRef here;        /* where code of the innermost open loop goes */
     LLVMBasicBlockRef before[KIN_EMIT_MAX_INNER + 2]; /* [d]: the block in front of loop d, d >= 1 */
+    LLVMValueRef *other;           /* where the cosine that goes with a sine is wanted, or the sine; NULL: it is not */
     bool streamed;                 /* something was written past the caches */
     bool failed;
 } kin_em;

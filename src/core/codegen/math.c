@@ -217,28 +217,78 @@ erf_f32(kin_em *e, LLVMValueRef x)
     return choose(e, LLVMRealOLT, a, 1, small, with_sign(e, big, x));
 }
 
-/* x = n pi/2 + r, in double; good to where n has 26 bits. 1 ulp. */
-static LLVMValueRef
-circle_f32(kin_em *e, LLVMValueRef x, bool cosine)
+/* x = n pi/2 + r */
+typedef struct {
+    LLVMValueRef n, r; /* n as floats of some kind */
+} turn;
+
+/* In double; good to where n has 26 bits. */
+static turn
+divide_by_quarter(kin_em *e, LLVMValueRef x)
 {
-    static const double s[] = {-0.166666666, 0.00833332936, -0.000198393271, 2.71823718e-06};
-    static const double c[] = {0.0416666666, -0.00138888837, 2.47995117e-05, -2.72095448e-07};
-    LLVMTypeRef t = LLVMTypeOf(x), wide = like_with(x, LLVMDoubleTypeInContext(e->context));
+    LLVMTypeRef wide = like_with(x, LLVMDoubleTypeInContext(e->context));
     LLVMValueRef d = LLVMBuildFPExt(e->b, x, wide, "");
     LLVMValueRef n = apply(e, "llvm.rint", LLVMBuildFMul(e->b, d, number(d, 0.63661977236758134308), ""));
     d = multiply_add(e, n, number(d, -1.57079632679489655800), d);
     d = multiply_add(e, n, number(d, -6.12323399573676603587e-17), d);
-    LLVMValueRef r = LLVMBuildFPTrunc(e->b, d, t, ""), z = LLVMBuildFMul(e->b, r, r, "");
-    LLVMValueRef k = LLVMBuildFPToSI(e->b, n, bits_like(e, x), "");
-    if (cosine)
-        k = LLVMBuildAdd(e->b, k, whole(e, x, 1), "");
-    LLVMValueRef sine = multiply_add(e, LLVMBuildFMul(e->b, polynomial(e, z, s, 4), z, ""), r, r);
+    return (turn){n, LLVMBuildFPTrunc(e->b, d, LLVMTypeOf(x), "")};
+}
+
+/* In float, pi/2 in three parts, for angles up to QUICK_ANGLE; products must not be rounded. */
+static const double QUICK_ANGLE = 1e6;
+static bool
+can_divide_quickly(const kin_em *e)
+{
+    return strstr(e->target->features, "+fma,") != NULL;
+}
+
+static turn
+divide_quickly(kin_em *e, LLVMValueRef x)
+{
+    static const double parts[] = {-1.57079637050628662109375, 4.37113900018624283e-8, 1.71512451000588e-15};
+    LLVMTypeRef t = LLVMTypeOf(x);
+    LLVMValueRef n = apply(e, "llvm.rint", LLVMBuildFMul(e->b, x, number(x, 0.63661977236758134308), "")), r = x;
+    for (int i = 0; i < 3; i++) {
+        LLVMValueRef args[] = {n, number(x, parts[i]), r};
+        r = kin_em_intrinsic(e, "llvm.fma", &t, 1, args, 3);
+    }
+    return (turn){n, r};
+}
+
+/* Sine and cosine of r, and which of them, with which sign, is that of n quarters more. */
+static LLVMValueRef
+pick_quarter(kin_em *e, LLVMValueRef k, LLVMValueRef sine, LLVMValueRef cosine)
+{
+    LLVMTypeRef t = LLVMTypeOf(sine);
+    LLVMValueRef odd = LLVMBuildICmp(e->b, LLVMIntNE, LLVMBuildAnd(e->b, k, whole(e, sine, 1), ""), whole(e, sine, 0), "");
+    LLVMValueRef v = LLVMBuildBitCast(e->b, LLVMBuildSelect(e->b, odd, cosine, sine, ""), bits_like(e, sine), "");
+    LLVMValueRef flip = LLVMBuildShl(e->b, LLVMBuildAnd(e->b, k, whole(e, sine, 2), ""), whole(e, sine, 30), "");
+    return LLVMBuildBitCast(e->b, LLVMBuildXor(e->b, v, flip, ""), t, "");
+}
+
+/* 2 ulp. other, if not NULL: the other function as well. */
+static LLVMValueRef
+circle_f32(kin_em *e, LLVMValueRef x, bool cosine, LLVMValueRef *other)
+{
+    static const double s[] = {-0.166666666, 0.00833332936, -0.000198393271, 2.71823718e-06};
+    static const double c[] = {0.0416666666, -0.00138888837, 2.47995117e-05, -2.72095448e-07};
+    turn at = can_divide_quickly(e) ? divide_quickly(e, x) : divide_by_quarter(e, x);
+    LLVMValueRef r = at.r, z = LLVMBuildFMul(e->b, r, r, ""), k = LLVMBuildFPToSI(e->b, at.n, bits_like(e, x), "");
+    LLVMValueRef sin = multiply_add(e, LLVMBuildFMul(e->b, polynomial(e, z, s, 4), z, ""), r, r);
     LLVMValueRef cos = LLVMBuildFMul(e->b, LLVMBuildFMul(e->b, z, z, ""), polynomial(e, z, c, 4), "");
     cos = LLVMBuildFAdd(e->b, number(x, 1), multiply_add(e, z, number(x, -0.5), cos), "");
-    LLVMValueRef odd = LLVMBuildICmp(e->b, LLVMIntNE, LLVMBuildAnd(e->b, k, whole(e, x, 1), ""), whole(e, x, 0), "");
-    LLVMValueRef v = LLVMBuildBitCast(e->b, LLVMBuildSelect(e->b, odd, cos, sine, ""), bits_like(e, x), "");
-    LLVMValueRef flip = LLVMBuildShl(e->b, LLVMBuildAnd(e->b, k, whole(e, x, 2), ""), whole(e, x, 30), "");
-    return LLVMBuildBitCast(e->b, LLVMBuildXor(e->b, v, flip, ""), t, "");
+    LLVMValueRef next = LLVMBuildAdd(e->b, k, whole(e, x, 1), "");
+    if (other)
+        *other = pick_quarter(e, cosine ? k : next, sin, cos);
+    return pick_quarter(e, cosine ? next : k, sin, cos);
+}
+
+static LLVMValueRef
+merge_ways(kin_em *e, LLVMValueRef *values, LLVMBasicBlockRef *from)
+{
+    LLVMValueRef v = LLVMBuildPhi(e->b, LLVMTypeOf(values[0]), "");
+    LLVMAddIncoming(v, values, from, 2);
+    return v;
 }
 
 /* Where an angle is huge all lanes go to libm; that needs a branch, so only code of the innermost loop can do it. */
@@ -248,22 +298,23 @@ circle_or_libm(kin_em *e, unsigned op, LLVMValueRef x)
     LLVMTypeRef bits = LLVMIntTypeInContext(e->context, LLVMGetVectorSize(LLVMTypeOf(x)));
     LLVMBasicBlockRef slow = LLVMAppendBasicBlockInContext(e->context, e->fn, "");
     LLVMBasicBlockRef fast = LLVMAppendBasicBlockInContext(e->context, e->fn, "");
-    LLVMBasicBlockRef after = LLVMAppendBasicBlockInContext(e->context, e->fn, "");
-    LLVMValueRef huge = LLVMBuildFCmp(e->b, LLVMRealOGT, apply(e, "llvm.fabs", x), number(x, 1e8), "");
+    LLVMBasicBlockRef after = LLVMAppendBasicBlockInContext(e->context, e->fn, ""), from[2] = {slow, fast};
+    LLVMValueRef values[2], others[2], *other = e->other;
+    LLVMValueRef huge = LLVMBuildFCmp(e->b, LLVMRealOGT, apply(e, "llvm.fabs", x), number(x, can_divide_quickly(e) ? QUICK_ANGLE : 1e8), "");
     huge = LLVMBuildICmp(e->b, LLVMIntNE, LLVMBuildBitCast(e->b, huge, bits, ""), LLVMConstNull(bits), "");
     LLVMBuildCondBr(e->b, huge, slow, fast);
     LLVMPositionBuilderAtEnd(e->b, slow);
-    LLVMValueRef values[2] = {call_libm(e, op, KIN_F32, x, NULL)};
+    values[0] = call_libm(e, op, KIN_F32, x, NULL);
+    others[0] = other ? call_libm(e, op == KIN_IR_SIN ? KIN_IR_COS : KIN_IR_SIN, KIN_F32, x, NULL) : NULL;
     LLVMBuildBr(e->b, after);
     LLVMPositionBuilderAtEnd(e->b, fast);
-    values[1] = circle_f32(e, x, op == KIN_IR_COS);
+    values[1] = circle_f32(e, x, op == KIN_IR_COS, other ? &others[1] : NULL);
     LLVMBuildBr(e->b, after);
     e->here = after;
     LLVMPositionBuilderAtEnd(e->b, after);
-    LLVMValueRef v = LLVMBuildPhi(e->b, LLVMTypeOf(x), "");
-    LLVMBasicBlockRef from[2] = {slow, fast};
-    LLVMAddIncoming(v, values, from, 2);
-    return v;
+    if (other)
+        *other = merge_ways(e, others, from);
+    return merge_ways(e, values, from);
 }
 
 static LLVMValueRef

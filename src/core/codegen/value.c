@@ -777,15 +777,24 @@ emit_unary(kin_em *e, const kin_loop_inst *in, LLVMValueRef a)
     }
 }
 
+/* With fast_math a product may go into the sum that takes it. */
+static LLVMValueRef
+relaxed(const kin_em *e, LLVMValueRef v)
+{
+    if (e->k->fast_math && LLVMIsAInstruction(v) != NULL && LLVMCanValueUseFastMathFlags(v))
+        LLVMSetFastMathFlags(v, LLVMFastMathAllowContract);
+    return v;
+}
+
 static LLVMValueRef
 emit_binary(kin_em *e, const kin_loop_inst *in, LLVMValueRef a, LLVMValueRef b, bool vector)
 {
     LLVMTypeRef t = LLVMTypeOf(a);
     bool f = is_float(in->dtype), boolean = in->dtype == KIN_BOOL;
     switch (in->op) {
-    case KIN_IR_ADD: return f ? LLVMBuildFAdd(e->b, a, b, "") : boolean ? LLVMBuildOr(e->b, a, b, "") : LLVMBuildAdd(e->b, a, b, "");
-    case KIN_IR_SUB: return f ? LLVMBuildFSub(e->b, a, b, "") : LLVMBuildSub(e->b, a, b, "");
-    case KIN_IR_MUL: return f ? LLVMBuildFMul(e->b, a, b, "") : boolean ? LLVMBuildAnd(e->b, a, b, "") : LLVMBuildMul(e->b, a, b, "");
+    case KIN_IR_ADD: return f ? relaxed(e, LLVMBuildFAdd(e->b, a, b, "")) : boolean ? LLVMBuildOr(e->b, a, b, "") : LLVMBuildAdd(e->b, a, b, "");
+    case KIN_IR_SUB: return f ? relaxed(e, LLVMBuildFSub(e->b, a, b, "")) : LLVMBuildSub(e->b, a, b, "");
+    case KIN_IR_MUL: return f ? relaxed(e, LLVMBuildFMul(e->b, a, b, "")) : boolean ? LLVMBuildAnd(e->b, a, b, "") : LLVMBuildMul(e->b, a, b, "");
     case KIN_IR_DIV: return f ? LLVMBuildFDiv(e->b, a, b, "") : divide_ints(e, in, a, b, vector);
     case KIN_IR_FLOOR_DIV:
     case KIN_IR_REM: return f ? divide_floats(e, in, a, b) : divide_ints(e, in, a, b, vector);
@@ -819,6 +828,35 @@ is_exact(unsigned op)
     }
 }
 
+/* The cosine of what this is the sine of, or the other way about; 0: nobody wants it, or it is there. */
+static uint32_t
+find_other(const kin_em *e, const kin_loop_inst *in)
+{
+    unsigned op = in->op == KIN_IR_SIN ? KIN_IR_COS : KIN_IR_SIN;
+    for (uint32_t i = 1; i < e->k->insts.len; i++) {
+        const kin_loop_inst *x = &e->k->insts.at[i];
+        if (x->kind == KIN_LI_OP && x->op == op && x->args[0] == in->args[0] && x->dtype == in->dtype && e->memo[i] == NULL)
+            return i;
+    }
+    return 0;
+}
+
+/* Sine and cosine of one angle share most of the work. */
+static LLVMValueRef
+emit_circle(kin_em *e, const kin_loop_inst *in, LLVMValueRef a)
+{
+    uint32_t n = find_other(e, in);
+    LLVMValueRef other = NULL;
+    e->other = n ? &other : NULL;
+    LLVMValueRef v = kin_em_math(e, in->op, in->dtype, a, NULL);
+    e->other = NULL;
+    if (other) {
+        e->memo[n] = is_half(in->dtype) ? kin_em_round_half(e, other, in->dtype) : other;
+        e->memo_level[n] = (uint8_t)level_of(e, e->deps[n]);
+    }
+    return v && is_half(in->dtype) ? kin_em_round_half(e, v, in->dtype) : v;
+}
+
 static LLVMValueRef
 emit_op(kin_em *e, const kin_loop_inst *in, bool vector)
 {
@@ -836,6 +874,8 @@ emit_op(kin_em *e, const kin_loop_inst *in, bool vector)
         return LLVMBuildSelect(e->b, args[0], args[1], args[2], "");
     if (kin_ir_op_class(in->op) == KIN_IR_CLASS_COMPARE)
         return compare(e, in->op, dtype, args[0], args[1]);
+    if (n == 1 && vector && (in->op == KIN_IR_SIN || in->op == KIN_IR_COS))
+        return emit_circle(e, in, args[0]);
     v = n == 1 ? emit_unary(e, in, args[0]) : emit_binary(e, in, args[0], args[1], vector);
     return v && is_half(in->dtype) && !is_exact(in->op) ? kin_em_round_half(e, v, in->dtype) : v;
 }
@@ -846,7 +886,7 @@ kin_em_combine(kin_em *e, unsigned op, unsigned dtype, LLVMValueRef a, LLVMValue
 {
     bool f = is_float(dtype);
     switch (op) {
-    case KIN_IR_REDUCE_SUM: case KIN_IR_CUMSUM: return f ? LLVMBuildFAdd(e->b, a, b, "") : LLVMBuildAdd(e->b, a, b, "");
+    case KIN_IR_REDUCE_SUM: case KIN_IR_CUMSUM: return f ? relaxed(e, LLVMBuildFAdd(e->b, a, b, "")) : LLVMBuildAdd(e->b, a, b, "");
     case KIN_IR_REDUCE_PROD: case KIN_IR_CUMPROD: return f ? LLVMBuildFMul(e->b, a, b, "") : LLVMBuildMul(e->b, a, b, "");
     case KIN_IR_REDUCE_MAX: case KIN_IR_CUMMAX: return extreme(e, true, true, dtype, b, a);
     case KIN_IR_REDUCE_MIN: case KIN_IR_CUMMIN: return extreme(e, false, true, dtype, b, a);

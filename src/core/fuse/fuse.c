@@ -558,6 +558,7 @@ with_copies(const kin_ir *ir, kin_text *notes)
     kin_text_clear(&p->texts);
     kin_text_add_len(&p->texts, ir->texts.at ? ir->texts.at : "", ir->texts.len);
     p->ninputs = ir->ninputs;
+    p->fast_math = ir->fast_math;
     for (uint32_t i = 0; i < p->outputs.len && !p->failed; i++) {
         kin_ir_out *o = &p->outputs.at[i];
         kin_ir_node copy = p->nodes.at[o->node];

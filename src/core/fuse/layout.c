@@ -301,6 +301,7 @@ add_kernel(fuse *f, kin_fused *out, const group *g)
     kin_irn_list of = {0};
     kin_kernel k = {.name = name_of(f, p, g)};
     const char *why = fuse_build(f, g->statements.at, g->statements.len, true, &made.loops, &of);
+    made.loops.fast_math = f->ir->fast_math;
     if (why && f->notes)
         kin_text_addf(f->notes, "%s: %s\n", k.name ? k.name : "", why);
     if (why || made.loops.actions.len == 0) {

@@ -77,6 +77,7 @@ typedef struct {
     uint32_t vector_var;              /* or KIN_LOOP_NO_VAR */
     bool ordered;                     /* inner loops must run in the order of vars */
     bool checks;                      /* can report an error */
+    bool fast_math;                   /* as in kin_ir */
 } kin_loops;
 
 void kin_loops_init(kin_loops *k);

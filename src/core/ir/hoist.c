@@ -148,6 +148,7 @@ copy_halves(const kin_ir *p, node_info *info, kin_ir_hoisted *out)
     }
     for (uint32_t o = 0; o < p->outputs.len; o++)
         kin_ir_output_like(out->rest, info[p->outputs.at[o].node].rest, p, o);
+    out->once->fast_math = out->rest->fast_math = p->fast_math;
     out->once->ninputs = p->ninputs;
     out->rest->ninputs = p->ninputs + out->count;
 }

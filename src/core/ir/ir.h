@@ -82,6 +82,7 @@ typedef struct {
     KIN_VEC(kin_ir_out) outputs;
     kin_text texts;              /* each with its NUL; offset 0 is "" */
     uint32_t ninputs;
+    bool fast_math;              /* kernels need not round between operations */
     bool failed;
 } kin_ir;
 

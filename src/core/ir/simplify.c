@@ -384,6 +384,7 @@ write_all(pass *s)
     for (uint32_t o = 0; o < s->from->outputs.len && !s->to->failed; o++)
         write_output(s, o);
     s->to->ninputs = s->from->ninputs;
+    s->to->fast_math = s->from->fast_math;
 }
 
 static kin_ir *

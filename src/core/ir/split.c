@@ -289,8 +289,10 @@ kin_ir_split(const kin_ir *p)
     }
     for (uint32_t o = 0; to && o < p->outputs.len && !to->failed; o++)
         kin_ir_output_like(to, map[p->outputs.at[o].node], p, o);
-    if (to)
+    if (to) {
         to->ninputs = p->ninputs;
+        to->fast_math = p->fast_math;
+    }
     free(map);
     free(args);
     if (to && to->failed) {

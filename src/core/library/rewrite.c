@@ -94,6 +94,7 @@ rewrite_nodes(rewriting *r, const conv_plans *plans)
     for (uint32_t o = 0; o < p->outputs.len; o++)
         kin_ir_output_like(r->out->ir, r->map[p->outputs.at[o].node], p, o);
     r->out->ir->ninputs = p->ninputs;
+    r->out->ir->fast_math = p->fast_math;
 }
 
 static bool

@@ -498,6 +498,7 @@ finish(low *l)
         return KIN_NOMEM;
     kin_ir_free(l->ir);
     l->ir = NULL;
+    clean->fast_math = l->options->fast_math;
     l->out->ir = clean;
     return kin_ir_verify(clean, l->why) ? KIN_OK : KIN_BUG;
 }

@@ -40,7 +40,7 @@ typedef struct {
 } kin_lowered;
 
 typedef struct {
-    bool fast_math;              /* do not round half precision between operators */
+    bool fast_math;              /* do not round half precision between operators, see kin_ir */
     bool default_f64;            /* torch.get_default_dtype(): f64 instead of f32 */
 } kin_lower_options;
 

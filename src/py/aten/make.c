@@ -319,9 +319,21 @@ kin_tensor_is_ordinary(PyObject *tensor)
     return (keys == make.keys[0] || keys == make.keys[1]) && kin_tensor_is_dense(tensor, false);
 }
 
+static _Thread_local uint32_t most_threads;
+
+uint32_t
+kin_parallel_limit(uint32_t threads)
+{
+    uint32_t was = most_threads;
+    most_threads = threads;
+    return was;
+}
+
 void
 kin_parallel_for(int64_t n, int64_t grain, void (*fn)(int64_t, int64_t, void *), void *arg)
 {
+    int64_t share = most_threads == 0 ? 0 : (n + most_threads - 1) / most_threads;
+    grain = grain > share ? grain : share;
     if (make.parallel(0, n, grain, fn, arg) != 0)
         fn(0, n, arg);
 }

@@ -286,7 +286,7 @@ compile_rewritten(maker *m, const kin_lowered *lowered, const bool *frozen, laun
     kin_library_options options = {.post = !m->self->exact_nan && !acts(lowered->ir),
                                    .own = launch_library_has(KIN_LIBRARY_ATTENTION)};
     KIN_TRY(kin_library_rewrite(lowered->ir, m->capture->graph, frozen, &options, &library));
-    kin_ir *clean = kin_ir_simplify(library.ir, false);
+    kin_ir *clean = kin_ir_simplify(library.ir, library.ir->fast_math);
     kin_status status = clean == NULL ? KIN_NOMEM : kin_ir_hoist(clean, frozen, &hoisted);
     if (status == KIN_OK)
         status = compile_program(m, &library, hoisted.rest, &m->code->main, &version->stats, why);
@@ -336,7 +336,7 @@ make_code(maker *m, launch_version *version, kin_text *why)
     kin_lowered lowered = {0};
     KIN_TRY(plan_gives(m));
     double start = launch_now();
-    kin_status status = kin_lower(m->capture->graph, &(kin_lower_options){.default_f64 = kin_default_is_f64()}, &lowered, why);
+    kin_status status = kin_lower(m->capture->graph, &(kin_lower_options){.default_f64 = kin_default_is_f64(), .fast_math = m->self->context.fast_math}, &lowered, why);
     if (status == KIN_BREAK && lowered.stuck < m->capture->calls.len)
         version->stuck = m->capture->calls.at[lowered.stuck].step;
     KIN_TRY(status);

@@ -757,9 +757,13 @@ run_noting_nans(running *r)
     fexcept_t before;
     atomic_int found = 0;
     fegetexceptflag(&before, FE_INVALID);
+    uint32_t limit = kin_parallel_limit(0); /* convolutions know of none */
     kin_parallel_for(EVERY_THREAD, 1, forget_invalid, NULL);
+    kin_parallel_limit(limit);
     bool ok = run_ops(r);
+    kin_parallel_limit(0);
     kin_parallel_for(EVERY_THREAD, 1, look_for_invalid, &found);
+    kin_parallel_limit(limit);
     fesetexceptflag(&before, FE_INVALID);
     r->invalid = atomic_load(&found) != 0;
     return ok && !r->invalid;
@@ -874,10 +878,12 @@ launch_run(kernel_launcher *self, launch_version *version, PyObject *const *in, 
                             .packed = prepared == NULL ? NULL : prepared->packed};
     void *small[256];
     running r;
+    uint32_t limit = kin_parallel_limit(self->context.threads);
     bool ok = start(&r, &code->main, &inputs, small, 256) && (code->loses_nan ? run_noting_nans(&r) : run_ops(&r));
     ok = ok && r.foreign[0] == 0 && hand_out(&r, code, out);
     if (ok)
         write_inputs(&r, code);
+    kin_parallel_limit(limit);
     finish(&r, small);
     launch_prepared_release(prepared);
     code->runs += ok;

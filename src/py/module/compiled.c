@@ -75,6 +75,15 @@ read_option(PyObject *options, const char *name)
     return value == NULL || !PyBool_Check(value) ? -1 : value == Py_True;
 }
 
+static uint32_t
+read_threads(PyObject *options)
+{
+    PyObject *value = PyDict_Check(options) ? PyDict_GetItemString(options, "threads") : NULL;
+    long threads = value == NULL || !PyLong_CheckExact(value) ? 0 : PyLong_AsLong(value);
+    PyErr_Clear(); /* beyond what a long holds: no limit */
+    return threads > 0 && threads < INT32_MAX ? (uint32_t)threads : 0;
+}
+
 static PyObject *
 new_compiled(PyTypeObject *type, PyObject *args, PyObject *kwargs)
 {
@@ -101,6 +110,8 @@ new_compiled(PyTypeObject *type, PyObject *args, PyObject *kwargs)
     self->kernels = read_option(options, "kernels");
     self->freezing = read_option(options, "freezing");
     self->async = read_option(options, "async");
+    self->fast_math = read_option(options, "fast_math");
+    self->threads = read_threads(options);
     self->fn = Py_NewRef(Py_IS_TYPE(fn, type) ? ((kin_compiled *)fn)->fn : fn);
     self->name = name != NULL && PyUnicode_GET_LENGTH(name) > 0 ? Py_NewRef(name) : name_of(self->fn);
     self->kwargs = Py_BuildValue("{s:O,s:O,s:O,s:O,s:O}", "fullgraph", fullgraph ? Py_True : Py_False, "dynamic",

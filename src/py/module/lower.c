@@ -337,7 +337,9 @@ kin_lower_variant(kin_compiled *self, kin_variant_object *variant, PyObject *con
     const kin_options *o = &self->state->options;
     kin_launch_context context = {.log = self->state->log, .name = self->name, .variant = variant->number,
                                   .trials = o->trials, .freezing = choose(self->freezing, o->freezing),
-                                  .async = choose(self->async, o->async_compile)};
+                                  .async = choose(self->async, o->async_compile),
+                                  .fast_math = choose(self->fast_math, o->fast_math),
+                                  .threads = self->threads > 0 ? self->threads : o->threads};
     if (kin_launch_plan(variant->v, &context) == KIN_NOMEM)
         kin_log_fallback(self->state, self->name, NULL, "no memory for kernels", KIN_WHY_NONE);
     return true;

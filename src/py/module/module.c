@@ -70,6 +70,8 @@ static const struct {
     {"trials", OPTION_COUNT, offsetof(kin_options, trials)},
     {"kernels", OPTION_FLAG, offsetof(kin_options, kernels)},
     {"async_compile", OPTION_FLAG, offsetof(kin_options, async_compile)},
+    {"fast_math", OPTION_FLAG, offsetof(kin_options, fast_math)},
+    {"threads", OPTION_COUNT, offsetof(kin_options, threads)},
     {"freezing", OPTION_FLAG, offsetof(kin_options, freezing)},
     {"error_class", OPTION_CLASS, offsetof(kin_options, error_class)},
 };

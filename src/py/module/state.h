@@ -30,6 +30,8 @@ typedef struct {
     uint32_t trials;          /* launches of a compiled graph that are compared with its steps */
     bool disable;
     bool kernels;             /* compile graphs to machine code */
+    bool fast_math;           /* need not round between operations */
+    uint32_t threads;         /* of a launch, at most; 0: torch's number */
     bool async_compile;       /* in the background */
     bool freezing;            /* pack weights and compute with them ahead of calls */
     PyObject *error_class;    /* strong; raised by fullgraph; NULL = RuntimeError */
