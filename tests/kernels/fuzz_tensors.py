@@ -8,6 +8,7 @@ undecided (a comparison at its bound), was left out. Compared with eager: elemen
 results are one object, share memory, are views, how often they were written to, the inputs afterwards, and random numbers.
 """
 import argparse
+import functools
 import random
 import sys
 import traceback
@@ -22,7 +23,7 @@ INTS = (torch.int64, torch.int32, torch.uint8)
 BOUND = {torch.float64: 1e-6, torch.float32: 2e-4, torch.float16: 2e-2, torch.bfloat16: 6e-2}
 LARGEST = 1e3
 MARGIN = 0.0137
-COMPOSED = ("rand", "count_nonzero", "dropout", "one_hot", "linspace")  # write to their own results: in eager that is counted or not
+COMPOSED = ("rand", "count_nonzero", "dropout", "one_hot", "linspace", "F.linear")  # write to their own results: in eager that is counted or not
 
 
 class Program:
@@ -367,10 +368,10 @@ def compare_call(eager, compiled, program, call):
     return None if torch.equal(state, torch.get_rng_state()) else "random numbers"
 
 
-def check(program, calls=4):
-    """None, or what differs; and how often code ran."""
+def check(program, calls=4, trials=0):
+    """None, or what differs; and how often code ran. trials: launches take turns with the steps that often."""
     kintsugi.reset()
-    engine.set_option("trials", 0)
+    engine.set_option("trials", trials)
     fn = program.function()
     compiled = kintsugi.compile(fn)
     try:
@@ -406,14 +407,14 @@ def smaller(program):
             yield Program(program.seed, program.inputs, program.lines, program.results[:k] + program.results[k + 1:])
 
 
-def shrink(program, wrong):
+def shrink(program, wrong, test=check):
     progress = True
     while progress:
         progress = False
         for candidate in smaller(program):
             if not is_valid(candidate):
                 continue
-            now = check(candidate)[0]
+            now = test(candidate)[0]
             if now:
                 program, wrong, progress = candidate, now, True
                 break
@@ -426,7 +427,9 @@ def main(argv=None):
     parser.add_argument("--count", type=int, default=1)
     parser.add_argument("--show", action="store_true")
     parser.add_argument("--no-shrink", action="store_true")
+    parser.add_argument("--trials", type=int, default=0, help="launches take turns with the steps so often, as for users (7)")
     options = parser.parse_args(argv)
+    test = functools.partial(check, calls=8 if options.trials else 4, trials=options.trials)
     failures = launched = made = 0
     for seed in range(options.seed, options.seed + options.count):
         program = generate(seed)
@@ -435,12 +438,12 @@ def main(argv=None):
         made += 1
         if options.show:
             print(program.source())
-        wrong, launches = check(program)
+        wrong, launches = test(program)
         launched += launches > 0
         if wrong:
             failures += 1
             if not options.no_shrink:
-                program, wrong = shrink(program, wrong)
+                program, wrong = shrink(program, wrong, test)
             print(f"--- seed {seed}: {wrong}\n{program.source()}", flush=True)
             print([(tuple(t.shape), t.stride(), t.dtype) for t in program.arguments(0)], flush=True)
     print(f"{failures} of {made} programs differ, {launched} ran as kernels")

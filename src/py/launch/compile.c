@@ -207,7 +207,8 @@ void
 launch_compile_again(kernel_launcher *self, launch_version *version, kin_variant *v, const kin_unit *unit,
                      PyObject *const *in)
 {
-    version->again = false;
+    version->again = version->trusted = version->warm = false;
+    version->nsteps = version->nlaunches = 0; /* compared with the steps anew */
     version->reason[0] = 0;
     free(version->aten);
     version->aten = NULL;

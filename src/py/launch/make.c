@@ -3,6 +3,7 @@
 #include <string.h>
 
 #include "core/ir/hoist.h"
+#include "core/program/make.h"
 #include "py/aten/make.h"
 #include "py/aten/tensor.h"
 #include "py/launch/frozen.h"
@@ -173,6 +174,39 @@ tie_extern(const maker *m, const kin_library *library, const kin_ir *ir, const k
     return KIN_OK;
 }
 
+/* Operators ask for the strides of their arguments, also of dimensions of one element, to lay out what they give: the next tensor of the
+ * arguments gets those it has in eager. */
+static kin_status
+lay_as_in_eager(const maker *m, kin_program *p, kin_extern_arg *arg, kin_aten_val v)
+{
+    const kin_aten *g = m->capture->graph;
+    const int64_t *sizes = kin_aten_sizes(g, v), *strides = kin_aten_strides(g, v);
+    unsigned ndim = kin_aten_at(g, v)->ndim;
+    if (arg->whole || arg->ndim != ndim || ndim == 0 || memcmp(arg->sizes, sizes, ndim * sizeof *sizes) != 0)
+        return KIN_OK;
+    int64_t *own = kin_program_alloc(p, ndim * sizeof *own);
+    if (own == NULL)
+        return KIN_NOMEM;
+    for (unsigned d = 0; d < ndim; d++)
+        own[d] = sizes[d] == 1 ? strides[d] : arg->strides[d];
+    arg->strides = own;
+    return KIN_OK;
+}
+
+static kin_status
+lay_arguments(const maker *m, kin_program *p, kin_extern_call *c, uint32_t first, uint32_t count, uint32_t *next)
+{
+    const kin_aten *g = m->capture->graph;
+    for (uint32_t i = first; i < first + count; i++) {
+        const kin_aten_arg *a = &g->args.at[i];
+        if (a->kind == KIN_ATEN_LIST)
+            KIN_TRY(lay_arguments(m, p, c, a->list.child, a->list.count, next));
+        if (a->kind == KIN_ATEN_VALUE && *next < c->nargs)
+            KIN_TRY(lay_as_in_eager(m, p, &c->args[(*next)++], a->value));
+    }
+    return KIN_OK;
+}
+
 /* By op, the buffers whose tensors can go after it. */
 static kin_status
 plan_deaths(launch_program *lp)
@@ -231,6 +265,13 @@ compile_program(const maker *m, const kin_library *library, const kin_ir *ir, la
         return KIN_NOMEM;
     for (uint32_t i = 0; i < out->program->externs.len; i++)
         KIN_TRY(tie_extern(m, library, ir, out->program, i, &out->externs[i]));
+    for (uint32_t i = 0; i < out->program->externs.len; i++) {
+        kin_extern_call *c = &out->program->externs.at[i];
+        uint32_t next = 0;
+        if (out->externs[i].op != NULL && c->number < m->capture->graph->calls.len)
+            KIN_TRY(lay_arguments(m, out->program, c, m->capture->graph->calls.at[c->number].args,
+                                  m->capture->graph->calls.at[c->number].nargs, &next));
+    }
     return plan_deaths(out);
 }
 
