@@ -117,6 +117,69 @@ check_accuracy(void)
     free(y);
 }
 
+static kin_program *
+compile(const char *text)
+{
+    kin_text why = {0};
+    kin_program *p = NULL;
+    kin_ir *ir = kin_ir_parse(text, &why);
+    CHECK(ir && kin_program_compile(jit, ir, &p, NULL, &why) == KIN_OK);
+    kin_ir_free(ir);
+    kin_text_deinit(&why);
+    return p;
+}
+
+static size_t
+arena_of(const char *text)
+{
+    kin_program *p = compile(text);
+    size_t bytes = p ? p->arena : 0;
+    kin_program_free(p);
+    return bytes;
+}
+
+/* A value lies where one lay that died in making it, if each element is made from the one in its place. */
+static void
+check_memory(void)
+{
+#define CHAIN(first, second) \
+    "%1 = input 0 : f32[64, 64]\n%2 = extern \"a\" %1 number=0 flags=2\n%3 = result %2 which=0 : f32[64, 64]\n" first \
+    "%5 = extern \"b\" %4 number=1 flags=2\n%6 = result %5 which=0 : f32[64, 64]\n" second \
+    "%8 = extern \"c\" %7 number=2 flags=2\n%9 = result %8 which=0 : f32[64, 64]\nreturn %9\n"
+    CHECK_EQ(arena_of(CHAIN("%4 = tanh %3 : f32[64, 64]\n", "%7 = exp %6 : f32[64, 64]\n")), 2 * 16384);
+    CHECK_EQ(arena_of(CHAIN("%4 = slice %3 starts=[63, 0] steps=[-1, 1] : f32[64, 64]\n", "%7 = exp %6 : f32[64, 64]\n")), 2 * 16384);
+    CHECK_EQ(arena_of(CHAIN("%4 = tanh %3 : f32[64, 64]\n", "%7 = add %6, %3 : f32[64, 64]\n")), 3 * 16384);
+#undef CHAIN
+}
+
+/* What goes into an input is written last, and read before that. */
+static void
+check_commits(void)
+{
+    float x[4] = {1, 2, 3, 4}, y[4] = {10, 20, 30, 40}, sum[4];
+    kin_program *p = compile("%1 = input 0 : f32[4]\n%2 = input 1 : f32[4]\n%3 = add %1, %2 : f32[4]\n%4 = slice %1 starts=[3] steps=[-1] : f32[4]\n"
+                             "return %3, %2 into 0, %4 into 1\n");
+    if (!p)
+        return;
+    CHECK_EQ(p->ncommits, 2);
+    char *arena = aligned_alloc(64, p->arena + 64);
+    for (uint32_t i = 0; i < p->ops.len; i++) {
+        const kin_kernel *k = &p->kernels.at[p->ops.at[i].index];
+        void *data[8];
+        for (uint32_t b = 0; b < k->nbuffers; b++) {
+            const kin_buf *buf = &p->buffers.at[k->buffers[b]];
+            data[b] = buf->kind == KIN_BUF_INPUT ? (void *)(buf->index ? y : x)
+                      : buf->kind == KIN_BUF_OUTPUT ? (void *)sum : (void *)(arena + buf->offset);
+        }
+        CHECK(i < p->ops.len - p->ncommits || sum[3] == 44);
+        CHECK(k->fn(data, 0, k->range) == 0);
+        CHECK(i >= p->ops.len - p->ncommits || (x[0] == 1 && y[0] == 10));
+    }
+    CHECK(x[0] == 10 && x[3] == 40 && y[0] == 4 && y[3] == 1 && sum[0] == 11);
+    free(arena);
+    kin_program_free(p);
+}
+
 int
 main(void)
 {
@@ -132,6 +195,8 @@ main(void)
     check_operators();
     check_casts();
     check_accuracy();
+    check_memory();
+    check_commits();
     kin_jit_free(jit);
     return check_report("codegen");
 }

@@ -293,6 +293,32 @@ mark_streams(const kin_program *p, const kin_kernel *k, kin_loops *loops)
     }
 }
 
+/* Buffers that a kernel with a single store reads only where it writes. */
+static bool
+find_overwritable(const kin_program *p, kin_kernel *k, const kin_loops *loops)
+{
+    k->over = kin_program_alloc((kin_program *)p, (k->nbuffers + 1) * sizeof *k->over);
+    if (k->over == NULL)
+        return false;
+    const kin_loop_action *store = &loops->actions.at[0];
+    if (loops->actions.len != 1 || store->kind != KIN_LA_STORE)
+        return true;
+    uint32_t n = 0;
+    for (uint32_t b = 0; b < loops->buffers.len; b++) {
+        if (loops->buffers.at[b].local)
+            continue;
+        uint32_t number = k->buffers[n++];
+        bool same = kin_dtype_bytes(loops->buffers.at[b].dtype) == kin_dtype_bytes(store->dtype) && b != store->buffer;
+        for (uint32_t i = 1; same && i < loops->insts.len; i++)
+            same = loops->insts.at[i].kind != KIN_LI_LOAD || loops->insts.at[i].buffer != b || loops->insts.at[i].index == store->index;
+        if (b == store->buffer)
+            k->writes = number;
+        else if (same)
+            k->over[k->nover++] = number;
+    }
+    return true;
+}
+
 static kin_status
 add_kernel(fuse *f, kin_fused *out, const group *g)
 {
@@ -318,7 +344,8 @@ add_kernel(fuse *f, kin_fused *out, const group *g)
     kin_vec_deinit(&of);
     if (k.buffers)
         mark_streams(p, &k, &made.loops);
-    if (k.buffers == NULL || k.name == NULL || kin_vec_push(&out->kernels, made) != KIN_OK) {
+    bool found = k.buffers != NULL && find_overwritable(p, &k, &made.loops);
+    if (!found || k.buffers == NULL || k.name == NULL || kin_vec_push(&out->kernels, made) != KIN_OK) {
         kin_loops_deinit(&made.loops);
         return KIN_NOMEM;
     }

@@ -125,6 +125,27 @@ find_lives(const kin_program *p, life *lives)
     }
 }
 
+/* Where one kernel reads a buffer for the last time and writes another in the same places, they are one: [b] is the buffer that b
+ * lies on, or b itself. */
+static void
+find_shared(const kin_program *p, life *lives, uint32_t *on)
+{
+    for (uint32_t b = 0; b < p->buffers.len; b++)
+        on[b] = b;
+    for (uint32_t i = 0; i < p->ops.len; i++) {
+        const kin_kernel *k = p->ops.at[i].is_extern ? NULL : &p->kernels.at[p->ops.at[i].index];
+        for (uint32_t n = 0; k && n < k->nover; n++) {
+            uint32_t from = on[k->over[n]], to = k->writes;
+            if (p->buffers.at[k->over[n]].kind != KIN_BUF_TEMP || p->buffers.at[to].kind != KIN_BUF_TEMP || on[to] != to || from == to ||
+                lives[to].first != i || lives[from].last != i || p->buffers.at[from].bytes < p->buffers.at[to].bytes)
+                continue;
+            on[to] = from;
+            lives[from].last = lives[to].last;
+            break;
+        }
+    }
+}
+
 /* The lowest gap among the buffers placed so far that live at the same time. */
 static size_t
 lowest_gap(const kin_program *p, const life *lives, const uint32_t *placed, uint32_t nplaced, const life *mine, size_t bytes)
@@ -144,40 +165,65 @@ lowest_gap(const kin_program *p, const life *lives, const uint32_t *placed, uint
 }
 
 static void
-place_temps(kin_program *p, const life *lives, uint32_t *placed)
+place_temp(kin_program *p, const life *lives, uint32_t *placed, uint32_t n, uint32_t b)
 {
-    uint32_t n = 0;
-    for (uint32_t b = 0; b < p->buffers.len; b++) {
-        kin_buf *buf = &p->buffers.at[b];
-        if (buf->kind != KIN_BUF_TEMP || lives[b].first == UINT32_MAX)
-            continue;
-        size_t bytes = (buf->bytes + 63) / 64 * 64;
-        buf->offset = lowest_gap(p, lives, placed, n, &lives[b], bytes);
-        p->arena = buf->offset + bytes > p->arena ? buf->offset + bytes : p->arena;
-        uint32_t i = n++;
-        for (; i > 0 && p->buffers.at[placed[i - 1]].offset > buf->offset; i--)
-            placed[i] = placed[i - 1];
-        placed[i] = b;
+    kin_buf *buf = &p->buffers.at[b];
+    size_t bytes = (buf->bytes + 63) / 64 * 64;
+    buf->offset = lowest_gap(p, lives, placed, n, &lives[b], bytes);
+    p->arena = buf->offset + bytes > p->arena ? buf->offset + bytes : p->arena;
+    uint32_t i = n;
+    for (; i > 0 && p->buffers.at[placed[i - 1]].offset > buf->offset; i--)
+        placed[i] = placed[i - 1];
+    placed[i] = b;
+}
+
+/* Large ones first: small ones fit into what is left between them. */
+static void
+place_temps(kin_program *p, const life *lives, const uint32_t *on, uint32_t *placed)
+{
+    uint32_t n = 0, count = 0;
+    bool *done = calloc(p->buffers.len + 1, sizeof *done); /* without memory: in their own order */
+    for (uint32_t b = 0; b < p->buffers.len; b++)
+        count += p->buffers.at[b].kind == KIN_BUF_TEMP && lives[b].first != UINT32_MAX && on[b] == b;
+    for (uint32_t next = 0; n < count; n++) {
+        uint32_t best = UINT32_MAX;
+        for (uint32_t b = done ? 0 : next; b < p->buffers.len; b++) {
+            if (p->buffers.at[b].kind != KIN_BUF_TEMP || lives[b].first == UINT32_MAX || on[b] != b || (done && done[b]))
+                continue;
+            if (best == UINT32_MAX || p->buffers.at[b].bytes > p->buffers.at[best].bytes)
+                best = b;
+            if (done == NULL)
+                break;
+        }
+        next = best + 1;
+        if (done)
+            done[best] = true;
+        place_temp(p, lives, placed, n, best);
     }
+    free(done);
+    for (uint32_t b = 0; b < p->buffers.len; b++)
+        p->buffers.at[b].offset = p->buffers.at[on[b]].offset;
 }
 
 kin_status
 kin_program_plan(kin_program *p)
 {
     life *lives = malloc((p->buffers.len + 1) * sizeof *lives);
-    uint32_t *placed = malloc((p->buffers.len + 1) * sizeof *placed);
+    uint32_t *placed = malloc((p->buffers.len + 1) * sizeof *placed), *on = malloc((p->buffers.len + 1) * sizeof *on);
     p->last_use = kin_program_alloc(p, (p->buffers.len + 1) * sizeof *p->last_use);
-    if (lives && placed && p->last_use) {
+    if (lives && placed && on && p->last_use) {
         find_lives(p, lives);
-        place_temps(p, lives, placed);
         for (uint32_t b = 0; b < p->buffers.len; b++)
             p->last_use[b] = lives[b].last;
+        find_shared(p, lives, on);
+        place_temps(p, lives, on, placed);
         for (uint32_t i = 0; i < p->noutputs; i++)
             p->last_use[p->outputs[i]] = UINT32_MAX;
     }
-    kin_status s = lives && placed && p->last_use ? KIN_OK : KIN_NOMEM;
+    kin_status s = lives && placed && on && p->last_use ? KIN_OK : KIN_NOMEM;
     free(lives);
     free(placed);
+    free(on);
     return s;
 }
 

@@ -35,6 +35,8 @@ typedef struct {
     int64_t range;      /* size of the outer iteration space */
     int64_t grain;      /* at least so much of it is worth a thread; ranges are split at multiples of this */
     double cost;        /* estimated nanoseconds on one core, for the decision about threads */
+    uint32_t writes;    /* the one buffer that it writes, which may lie where one of these did: they are read where it is written */
+    uint32_t *over, nover;
     bool streams;       /* wants the buffers it writes at multiples of 64 */
     char *name;         /* "fused_add_tanh_sum": for traces and reports */
 } kin_kernel;
