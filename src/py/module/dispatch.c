@@ -428,8 +428,6 @@ adopt(call_state *c, PyCodeObject *code, PyObject *cause, const kin_record_resul
         return NULL;
     }
     variant->ninstr = result->ninstr;
-    if (shape->owner->unstable == NULL && (shape->owner->unstable = PySet_New(NULL)) == NULL)
-        PyErr_Clear();
     variant->unstable = Py_XNewRef(shape->owner->unstable);
     return variant;
 }
@@ -489,6 +487,8 @@ record(call_state *c, PyObject *cause)
         return run_eager(c, KIN_EAGER_INTERNAL);
     PyObject *func = Py_NewRef((PyObject *)c->bind.func), *first = Py_XNewRef(c->bind.self);
     PyCodeObject *code = (PyCodeObject *)Py_NewRef(c->bind.func->func_code);
+    if (c->shape->owner->unstable == NULL && (c->shape->owner->unstable = PySet_New(NULL)) == NULL)
+        PyErr_Clear();
     fill_record_options(self, c->shape->owner->unstable, &options);
     Py_XINCREF(options.unstable);
     self->count.recordings++;

@@ -141,6 +141,10 @@ bind_descriptor(rec *r, PyTypeObject *owner, PyTypeObject *tp, PyObject *name, P
     }
     if (dt->tp_descr_get == NULL)
         return false;
+    if (dt == &PyInstanceMethod_Type && self != 0 && PyCFunction_Check(PyInstanceMethod_GET_FUNCTION(descr))) { /* pybind11's */
+        set_method(out, wrapped_function(r, rec_found(r, owner, name, descr), PyInstanceMethod_GET_FUNCTION(descr)), self);
+        return true;
+    }
     if ((dt->tp_flags & Py_TPFLAGS_METHOD_DESCRIPTOR) && self != 0) { /* lru_cache wrappers and the like */
         set_method(out, rec_found_value(r, owner, name, descr), self);
         return true;
@@ -710,6 +714,16 @@ store_on_fresh(rec *r, kin_vid obj, PyObject *name, kin_vid value)
         rec_pairs_put(r, f, rec_const(r, name), value);
 }
 
+/* An attribute that is not there makes the deletion raise, and one in a slot may hide another one in the dict. */
+static void
+forget_on_fresh(rec *r, rec_fresh *f, PyObject *name)
+{
+    if (f->known && rec_pairs_find(r, f, name) != NULL)
+        rec_pairs_drop(r, f, name);
+    else
+        f->known = false;
+}
+
 /* obj.name = value, del obj.name (value 0) by an instruction with `ndrop` operands; `resume` says what a __setattr__ in
  * Python leaves behind. False: nothing was written. */
 static bool
@@ -744,7 +758,7 @@ store_attr(rec *r, kin_vid obj, PyObject *name, kin_vid value, int ndrop, kin_re
     if (fresh && !delete && !(f->escaped && !f->known))
         store_on_fresh(r, obj, name, value);
     if (fresh && delete)
-        f->known = false;
+        forget_on_fresh(r, f, name);
     if (flags & KIN_STEP_OPAQUE) {
         rec_forget_contents(r);
         r->skip_expected = true;

@@ -949,7 +949,7 @@ static const model_row builtin_rows[] = {
     {"type.__call__", rec_model_type_call}, {NULL, NULL}};
 
 static const char *const pure_modules[] = {"math", "cmath", "_operator", NULL};
-static const char *const ask_modules[] = {"time", "_random", "posix", NULL};
+static const char *const ask_modules[] = {"time", "posix", NULL};
 static PyObject *models; /* dict: id of callable -> row number */
 static model_fn functions[512];
 static int nfunctions;
@@ -995,6 +995,20 @@ add_module(const char *name, model_fn fn)
 }
 
 static void
+add_random(void)
+{
+    PyObject *module = PyImport_ImportModule("_random"), *cls = module ? PyObject_GetAttrString(module, "Random") : NULL;
+    PyObject *dict = cls != NULL && PyType_Check(cls) ? ((PyTypeObject *)cls)->tp_dict : NULL;
+    static const char *const names[] = {"random", "getrandbits"};
+    for (int i = 0; i < 2 && dict != NULL; i++)
+        if (PyDict_GetItemString(dict, names[i]) != NULL)
+            add_model(PyDict_GetItemString(dict, names[i]), rec_model_random);
+    Py_XDECREF(cls);
+    Py_XDECREF(module);
+    PyErr_Clear();
+}
+
+static void
 make_models(void)
 {
     models = PyDict_New();
@@ -1023,6 +1037,7 @@ make_models(void)
     Py_XDECREF(functools);
     Py_XDECREF(partial);
     PyErr_Clear();
+    add_random();
     PyObject *frame = PySys_GetObject("_getframe"); /* borrowed */
     if (frame != NULL)
         add_model(frame, model_frame);
@@ -1077,6 +1092,8 @@ call_type(rec *r, const rec_args *a)
     for (int i = 0; value_types[i]; i++)
         if (strcmp(tp->tp_name, value_types[i]) == 0)
             return rec_model_pure(r, a);
+    if (rec_model_new_object(r, a, tp))
+        return true;
     if (PyExceptionClass_Check(tp) && !(tp->tp_flags & Py_TPFLAGS_HEAPTYPE))
         return model_exception(r, a);
     return false;

@@ -97,3 +97,15 @@ rec_model_hash(rec *r, const rec_args *a)
     r->skip_expected = true;
     return vary(r, a, 0);
 }
+
+/* random() and getrandbits() of a generator: they change nothing but its hidden state. */
+bool
+rec_model_random(rec *r, const rec_args *a)
+{
+    if (a->npos < 1 || a->npos > 2 || a->nkw || (a->npos == 2 && !PyLong_CheckExact(O(r, a->args[1]))))
+        return false;
+    for (uint32_t i = 0; i < a->npos; i++)
+        if (!rec_is_const(r, a->args[i]))
+            rec_need_type(r, a->args[i]);
+    return vary(r, a, KIN_STEP_EFFECT);
+}

@@ -102,6 +102,13 @@ list_extend(rec *r, const rec_args *a)
     return rec_model_value(r, a, rec_const(r, Py_None));
 }
 
+/* sort() without a key: elements are compared with one another. */
+static bool
+list_sort(rec *r, const rec_args *a)
+{
+    return a->npos == 1 && a->nkw == 0 && PyList_CheckExact(O(r, a->args[0])) && rec_need_quiet(r, a->args[0], true) && mutate(r, a);
+}
+
 /* -- dict ------------------------------------------------------------------------------------------------------------------ */
 
 static bool
@@ -235,7 +242,7 @@ const rec_method_row rec_ordered_rows[] = {
 const rec_method_row rec_method_rows[] = {
     {"list.append", list_append}, {"list.extend", list_extend}, {"list.insert", mutate}, {"list.pop", mutate},
     {"list.clear", mutate}, {"list.reverse", mutate}, {"list.copy", ask}, {"list.__len__", ask},
-    {"list.index", ask_elements}, {"list.count", ask_elements},
+    {"list.sort", list_sort}, {"list.index", ask_elements}, {"list.count", ask_elements},
     {"dict.get", dict_get}, {"dict.pop", dict_pop}, {"dict.setdefault", dict_setdefault}, {"dict.keys", dict_keys},
     {"dict.values", dict_values}, {"dict.items", dict_items}, {"dict.copy", dict_copy}, {"dict.clear", mutate},
     {"dict.update", mutate}, {"dict.popitem", mutate}, {"dict.__contains__", dict_contains},

@@ -24,10 +24,12 @@ bool rec_model_value(rec *r, const rec_args *a, kin_vid value);
 bool rec_model_bool(rec *r, const rec_args *a, bool value);
 kin_vid rec_model_step(rec *r, const rec_args *a, unsigned flags);
 bool rec_model_pure(rec *r, const rec_args *a);
+bool rec_model_new_object(rec *r, const rec_args *a, PyTypeObject *tp); /* newobject.c */
 /* hidden.c */
 bool rec_model_ask(rec *r, const rec_args *a);       /* reads the outside world or hidden state, or acts on it; runs no Python code */
 bool rec_model_id(rec *r, const rec_args *a);
 bool rec_model_hash(rec *r, const rec_args *a);
+bool rec_model_random(rec *r, const rec_args *a);
 
 bool rec_call_new(rec *r, const rec_args *a);        /* construct.c: object.__new__ and its like */
 bool rec_model_type_call(rec *r, const rec_args *a);

@@ -1,5 +1,6 @@
 """The surroundings: imports, context variables, thread-locals, weak references, inspect, exec, compiled callees."""
 import builtins
+import collections
 import contextvars
 import inspect
 import io
@@ -7,6 +8,7 @@ import itertools
 import json
 import math
 import operator
+import random
 import re
 import sys
 import threading
@@ -287,3 +289,62 @@ def addresses_are_free(x):
 def clocks_are_free(x):
     seconds, parts = time.time_ns() // 10 ** 18, time.monotonic_ns()
     return x * seconds, f"{seconds}", parts <= time.monotonic_ns(), (parts + 1) % 1 == 0, str(parts).isdigit()
+
+
+@case(replays=4)
+def random_numbers_are_free(x):
+    n = random.randint(0, 10 ** 9)
+    own = random.Random(5)
+    k = own.getrandbits(40)
+    return x + n % 1, n, random.uniform(0.0, 1.0) < 2, k, own.choice([1, 2, 3]), sorted([n, 1, k])[0]
+
+
+@case(replays=5)
+def namespace_made_here(x):
+    ns = types.SimpleNamespace(a=2.0, b=x)
+    ns.c = ns.b * ns.a
+    ns.a = 4.0
+    del ns.b
+    other = types.SimpleNamespace(inner=ns)
+    return other.inner.c + ns.a, hasattr(ns, "b"), vars(ns), other, repr(types.SimpleNamespace(k=1))
+
+
+@case(replays=5)
+def objects_of_c_classes(x):
+    first, second = object(), object()
+    rows = collections.deque([x, x * 2], maxlen=2)
+    pick = operator.itemgetter(1)
+    text = io.StringIO()
+    rows.append(x + 1)
+    text.write("ab")
+    return rows[1], first is second, pick([3, x]), text.getvalue(), len(rows), next(itertools.count())
+
+
+@case(replays=4)
+def inference_mode_inside(x):
+    with torch.inference_mode():
+        y = x * 2
+        inside = torch.is_inference_mode_enabled()
+        with torch.inference_mode(False):
+            z = x + 1
+    w = x * 3
+    return y.is_inference(), z.is_inference(), w.is_inference(), y, z, w, inside, torch.is_inference_mode_enabled(), torch.is_grad_enabled()
+
+
+class Managed:
+    def __init__(self, n):
+        self.n, self.rest = n, 5
+
+
+@case(replays=4)
+def attributes_deleted_here(x):
+    m = Managed(2)
+    del m.rest
+    return x * m.n, hasattr(m, "rest"), vars(m)
+
+
+@case(replays=4)
+def sorts_in_place(x):
+    rows = [3, 1, int(x.shape[0])]
+    rows.sort()
+    return x * rows[0], rows
