@@ -22,7 +22,7 @@ export PYTHONPATH := $(CURDIR)/python
 export KINTSUGI_CACHE_DIR ?= $(abspath $(BUILD))/kernels
 MESON = $(PYTHON) -m mesonbuild.mesonmain
 
-.PHONY: op-suite build oracle every-k test fuzz-kernels bench-kernels test-c test-py test-watch demo models bench bench-overhead lint sanitize clean
+.PHONY: op-suite op-table build oracle every-k test fuzz-kernels bench-kernels test-c test-py test-watch demo models bench bench-overhead lint sanitize clean
 
 build: $(ENV_READY)
 	@PYTHON=$(PYTHON) tools/dev_build.sh $(BUILD)
@@ -48,6 +48,10 @@ fuzz-kernels: test-c
 # PyTorch's operator database, compiled with kernels against eager; SHARD=2/12 is a part (numbered from 0).
 op-suite: build
 	OMP_NUM_THREADS=1 $(PYTHON) tests/kernels/op_suite.py --samples $(or $(SAMPLES),3) --shard $(or $(SHARD),0/1)
+
+# The same as a report: docs/ops.md (some ten minutes).
+op-table: build
+	OMP_NUM_THREADS=1 $(PYTHON) tests/kernels/op_suite.py --samples $(or $(SAMPLES),2) --table docs/ops.md
 
 test-py: build
 	OMP_NUM_THREADS=1 $(PYTHON) -m pytest -q $(wildcard $(addprefix tests/,py kernels lower guardeval corpus diff models rules oracle seeds shape))

@@ -1,6 +1,7 @@
 """PyTorch's own operator database through the default backend: what eager accepts has to come out the same.
 
-    op_suite.py [--ops NAME,...] [--dtypes float32,...] [--samples N] [--shard I/N] [--json FILE] [--verbose]
+    op_suite.py [--ops NAME,...] [--dtypes float32,...] [--samples N] [--shard I/N] [--json FILE] [--table FILE] [--verbose]
+    op_suite.py --table FILE --read JSON ...
 
 Each sample of each operator (contiguous, non-contiguous, zero-size, 0-dim, with NaN and infinities where the database
 has none) is called in eager and compiled, three times: the recording, the call that compiles kernels, one that uses them.
@@ -273,6 +274,42 @@ def summary(results):
             "by operator": kinds, "different": sum(bool(r["differences"]) for r in results.values())}
 
 
+KINDS = {"native": "kernels", "library": "kernels and PyTorch's", "steps": "step by step", "none": "no graph"}
+TABLE_HEAD = """# Operators
+
+Made by `make op-table`, not by hand. Every operator of PyTorch's database (`torch.testing._internal`), each in a graph with copies
+of its results, compiled and compared with eager; numbers of samples, over {dtypes}, contiguous and not, with zero-size and
+0-dim tensors, NaN and infinities.
+
+* **kernels**: all of it runs in kernels of our own.
+* **and PyTorch's**: the graph is compiled, and calls PyTorch's kernel for the operator, or a library.
+* **step by step**: the graph is not compiled.
+* **no graph**: there are no two calls to be compiled together (the operator needs data, draws random numbers in place, changes
+  its arguments), so that it runs as in eager.
+
+{summary}
+
+| operator | kernels | and PyTorch's | step by step | no graph | why not |
+|---|---|---|---|---|---|
+"""
+
+
+def table(results, dtypes):
+    """The report as Markdown."""
+    found = summary(results)
+    by = found["by operator"]
+    text = TABLE_HEAD.format(dtypes=dtypes, summary=f"{found['operators']} operators, {found['samples']} samples. Most samples of an "
+                             f"operator: {by.get('native', 0)} kernels, {by.get('library', 0)} PyTorch's kernels within a compiled "
+                             f"graph, {by.get('steps', 0)} step by step, {by.get('none', 0)} no graph, {by.get('no sample', 0)} "
+                             "without samples of these dtypes.")
+    for name, result in sorted(results.items()):
+        if result["states"]:
+            counts = " | ".join(str(result["states"].get(kind, "")) for kind in KINDS)
+            why = "; ".join(sorted({reason.split("%")[-1].split(": ", 1)[-1].strip() for reason in result["reasons"]}))
+            text += f"| {name} | {counts} | {why[:80]} |\n"
+    return text
+
+
 def main():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawTextHelpFormatter)
     parser.add_argument("--ops", help="names, with commas between them; all by default")
@@ -280,12 +317,20 @@ def main():
     parser.add_argument("--samples", type=int, default=1000, help="at most so many of the database's samples each")
     parser.add_argument("--shard", default="0/1", help="I/N: every N-th operator, from I")
     parser.add_argument("--json", metavar="FILE")
+    parser.add_argument("--table", metavar="FILE", help="write the report as Markdown")
+    parser.add_argument("--read", metavar="JSON", nargs="+", help="results of runs before, instead of a run")
     parser.add_argument("--verbose", action="store_true", help="print a line for every operator")
     parser.add_argument("--child", action="store_true", help=argparse.SUPPRESS)
     options = parser.parse_args()
     if options.child:
         sys.path.insert(0, str(ROOT / "python"))
         return child(*json.load(sys.stdin))
+    if options.read:
+        results = {}
+        for path in options.read:
+            results |= json.loads(pathlib.Path(path).read_text())
+        pathlib.Path(options.table).write_text(table(results, options.dtypes.replace(",", ", ")))
+        return 0
     names = sorted(database())
     if options.ops:
         wanted = options.ops.split(",")
@@ -301,6 +346,8 @@ def main():
         for wrong in result["differences"]:
             print(f"DIFFERENT {name}: {wrong}")
     print(json.dumps(summary(results)))
+    if options.table:
+        pathlib.Path(options.table).write_text(table(results, options.dtypes.replace(",", ", ")))
     if options.json:
         pathlib.Path(options.json).write_text(json.dumps(results, indent=1) + "\n")
     return 1 if any(result["differences"] for result in results.values()) else 0
