@@ -297,7 +297,9 @@ def test_pooling_and_resampling():
     check(lambda x: F.max_pool2d(x, 2, padding=1, return_indices=True), torch.full((1, 1, 4, 4), -inf))
     check(lambda x: F.max_pool2d(x, 2, return_indices=True), torch.tensor([[[[1.0, nan], [nan, 2.0]]]]))
     check(lambda x: (F.avg_pool2d(x, 2), F.avg_pool2d(x, 3, 2, 1), F.avg_pool2d(x, 2, divisor_override=3)), x)
-    check(lambda x: F.avg_pool2d(x, 3, 2, 1, count_include_pad=False), x, externs=1)
+    check(lambda x: (F.avg_pool2d(x, 3, 2, 1, count_include_pad=False), F.avg_pool2d(x, 3, 2, 1, ceil_mode=True)), x)
+    check(lambda x: F.avg_pool2d(x, (3, 2), (2, 3), (1, 0), ceil_mode=True, count_include_pad=False), x)
+    check(lambda x: (F.avg_pool1d(x, 3, 2, 1, True), F.avg_pool1d(x, 3, 2, 1, True, False)), floats(2, 3, 11))
     check(lambda x: (F.adaptive_avg_pool2d(x, 1), F.adaptive_avg_pool2d(x, (4, 3))), x)
     check(lambda x: F.adaptive_avg_pool2d(x, (3, 5)), x, externs=1)
     check(lambda x: (F.interpolate(x, scale_factor=2), F.interpolate(x, (5, 7)), F.interpolate(x, scale_factor=1.7)), x)
@@ -435,3 +437,52 @@ def test_externs():
 def test_fast_math_drops_roundings():
     text, _ = capture(lambda x: (x + 1) * 2, (X.bfloat16(),))
     assert Lowered(text).text.count("cast") == 4 and Lowered(text, fast_math=True).text.count("cast") == 2
+
+
+def test_paddings_that_repeat():
+    x = floats(2, 3, 4, 5)
+    check(lambda x: (F.pad(x, (2, 1, 3, 0), "reflect"), F.pad(x, (2, 7, 3, 0), "replicate")), x)
+    check(lambda x: (F.pad(x, (2, 1), "reflect"), F.pad(x, (2, 1), "replicate"), F.pad(x[0], (3, 3), "reflect")), floats(2, 3, 5))
+    check(lambda x: (F.pad(x, (1, 2, 0, 1, 1, 1), "reflect"), F.pad(x, (1, 2, 0, 1, 5, 1), "replicate")), floats(1, 2, 3, 4, 5))
+
+
+def test_other_resolutions():
+    one, two, three = floats(2, 3, 5), floats(1, 2, 4, 5), floats(1, 2, 3, 4, 5)
+    for x, size in ((one, 9), (one, 3), (two, (7, 3)), (three, (2, 9, 5))):
+        for mode in ("nearest", "nearest-exact", {3: "linear", 4: "bilinear", 5: "trilinear"}[x.dim()]):
+            check(lambda x: F.interpolate(x, size, mode=mode), x)
+    check(lambda x: F.interpolate(x, scale_factor=2.3, mode="trilinear", align_corners=True), three)
+    check(lambda x: F.interpolate(x, scale_factor=1.7, mode="nearest"), one)
+    check(lambda x: F.interpolate(x, scale_factor=0.6, mode="linear"), one)
+
+
+def test_norms_of_the_batch():
+    x, w, b = floats(4, 6, 5), floats(6), floats(6, seed=3)
+    check(lambda x, w, b: (F.batch_norm(x, None, None, w, b, True), F.batch_norm(x, None, None, training=True)), x, w, b)
+    check(lambda x, w, b: F.instance_norm(x, weight=w, bias=b), x, w, b)
+    check(lambda x: F.instance_norm(x), floats(2, 3, 4, 5))
+
+
+def test_weight_norm():
+    check(lambda v, g: torch._weight_norm(v, g, 0), floats(4, 3, 5), floats(4, 1, 1))
+    check(lambda v, g: torch._weight_norm(v, g, 2), floats(4, 3, 5), floats(1, 1, 5))
+
+
+@pytest.mark.parametrize("reduction", ["none", "mean", "sum"])
+def test_nll_loss(reduction):
+    x, target = floats(6, 5), torch.tensor([0, 4, -100, 2, 2, 1])
+    check(lambda x, t: F.nll_loss(x, t, reduction=reduction), x, target)
+    check(lambda x, t: F.cross_entropy(x, t, reduction=reduction, ignore_index=2), x, target.abs() % 5)
+    check(lambda x, t: F.cross_entropy(x, t, reduction=reduction), x, torch.full((6,), -100))
+
+
+def test_seldom():
+    values = torch.tensor([0.0, -0.0, 1.5, -2.0, inf, -inf, nan, 0.25])
+    a, b = values[:, None].expand(8, 8).contiguous(), values.expand(8, 8).contiguous()
+    check(lambda a, b: (torch.xlogy(a, b), torch.logaddexp(a, b), torch.logaddexp2(a, b), torch.heaviside(a, b)), a, b)
+    check(lambda a: (torch.sinc(a), torch.deg2rad(a), torch.rad2deg(a), torch.signbit(a)), values)
+    check(lambda a: (torch.deg2rad(a), torch.signbit(a), torch.sinc(a)), torch.arange(-3, 4))
+    check(lambda m, a, b: (torch.addr(m, a, b), torch.addr(m, a, b, alpha=2)), floats(3, 4), floats(3), floats(4))
+    check(lambda x: (*torch.aminmax(x), *torch.aminmax(x, dim=1), *torch.aminmax(x, dim=0, keepdim=True)), floats(3, 4))
+    check(lambda x, i: (x.index_fill(1, i, 2.5), x.index_fill(0, i, -1)), floats(3, 4), torch.tensor([0, -1, 2]))
+

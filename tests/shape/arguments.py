@@ -557,6 +557,18 @@ def batch_norm(legit):
     return make
 
 
+def batch_norm_training(m):
+    args, _ = batch_norm(False)(m)
+    return (*args[:3], None, None, True, *args[6:]), {}
+
+
+def nll_loss(m):
+    n, c = m.size(), m.size()
+    x = m.tensor([n, c], m.pick(torch.float32, torch.float64))
+    weight = m.tensor([c], x.dtype) if m.chance(0.3) else None
+    return (x, torch.randint(0, c, (n,)), weight, m.pick(0, 1, 2), -100), {}
+
+
 def image(m):
     return m.float_tensor([*([m.pick(1, 2)] if m.chance(0.85) else []), m.pick(1, 2, 3), m.pick(1, 4, 5, 6), m.pick(1, 4, 7)])
 
@@ -700,7 +712,8 @@ ARGUMENTS = {
     "_log_softmax.default": softmax, "_safe_softmax.default": safe_softmax, "topk.default": topk, "sort.default": sort,
     "sort.stable": sort_stable, "mm.default": mm, "bmm.default": bmm, "addmm.default": addmm_of(False),
     "baddbmm.default": addmm_of(True), "convolution.default": convolution, "native_layer_norm.default": layer_norm,
-    "native_group_norm.default": group_norm, "native_batch_norm.default": batch_norm(False),
+    "native_group_norm.default": group_norm, "native_batch_norm.default": lambda m: batch_norm_training(m) if m.chance(0.4) else batch_norm(False)(m),
+    "nll_loss_forward.default": nll_loss,
     "_native_batch_norm_legit_no_training.default": batch_norm(True), "max_pool2d_with_indices.default": max_pool,
     "avg_pool2d.default": avg_pool, "_adaptive_avg_pool2d.default": adaptive, "upsample_nearest2d.default": nearest,
     "scatter.src": scatter_of("src"), "scatter.value": scatter_of("value"), "scatter_add.default": scatter_of("src"),

@@ -292,3 +292,50 @@ rule_index_add(low_call *c, int mode)
         part = low_bi(c, KIN_IR_MUL, part, low_scalar(c, alpha, low_dtype_of(c, x), low_ndim_of(c, part), low_sizes_of(c, part)));
     return index != 0 && low_done(c, 0, kin_ir_scatter_into(c->ir, (kin_ir_scatter)mode, x, part, map, &index, 1));
 }
+
+bool
+rule_index_fill(low_call *c, int row)
+{
+    kin_irn x = low_read(c, low_arg(c, 0, "self")), index = index_of(c, low_arg(c, 2, "index"));
+    const kin_aten_arg *value = low_arg(c, 3, "value");
+    if (x == 0 || index == 0 || low_ndim_of(c, x) == 0 || low_ndim_of(c, index) != 1 || !low_is_number(value))
+        return false;
+    int dim = low_dim(low_int_or(c, 1, "dim", 0), low_ndim_of(c, x));
+    int64_t map[MAX], sizes[MAX];
+    map_plain(map, low_ndim_of(c, x));
+    if (dim < 0)
+        return false;
+    memcpy(sizes, low_sizes_of(c, x), low_ndim_of(c, x) * sizeof *sizes);
+    int64_t size = sizes[dim];
+    sizes[dim] = low_sizes_of(c, index)[0];
+    map[dim] = -1;
+    index = spread(c, wrap(c, index, size), (unsigned)dim, low_ndim_of(c, x), sizes);
+    kin_irn part = low_scalar(c, value, low_dtype_of(c, x), low_ndim_of(c, x), sizes);
+    return index != 0 && low_done(c, 0, kin_ir_scatter_into(c->ir, KIN_IR_SCATTER_SET, x, part, map, &index, 1));
+}
+
+/* (self, target, weight, reduction, ignore_index): minus what stands at the target; places to ignore count nothing. A target
+ * out of bounds is reported, as those to ignore are looked up at 0. */
+bool
+rule_nll_loss(low_call *c, int row)
+{
+    kin_irn x = low_read(c, low_arg(c, 0, "self")), target = low_read(c, low_arg(c, 1, "target"));
+    int64_t reduction = low_int_or(c, 3, "reduction", 1), ignored = low_int_or(c, 4, "ignore_index", -100);
+    kin_dtype dtype = x == 0 ? KIN_BOOL : low_dtype_of(c, x);
+    if (x == 0 || target == 0 || low_arg(c, 2, "weight") != NULL || low_ndim_of(c, x) != 2 || low_ndim_of(c, target) != 1
+        || low_dtype_of(c, target) != KIN_I64 || (dtype != KIN_F32 && dtype != KIN_F64) || kin_ir_numel(c->ir, x) == 0
+        || low_sizes_of(c, target)[0] != low_sizes_of(c, x)[0] || (reduction == 0 && low_wanted(c, 1)))
+        return false;
+    const int64_t *sizes = low_sizes_of(c, target);
+    kin_irn counts = low_bi(c, KIN_IR_NE, target, low_integer(c, KIN_I64, ignored, 1, sizes));
+    kin_irn at = kin_ir_where(c->ir, counts, target, low_like(c, target, 0));
+    kin_irn loss = low_un(c, KIN_IR_NEG, kin_ir_index(c->ir, x, (int64_t[]){0, -1}, &at, 1, 1, sizes));
+    loss = kin_ir_where(c->ir, counts, loss, low_like(c, loss, 0));
+    if (reduction == 0)
+        return low_done(c, 0, loss);
+    kin_irn sum = kin_ir_reduce(c->ir, KIN_IR_REDUCE_SUM, loss, 1, (int64_t[]){0});
+    kin_irn total = kin_ir_reduce(c->ir, KIN_IR_REDUCE_SUM, kin_ir_cast(c->ir, counts, dtype), 1, (int64_t[]){0});
+    if (reduction == 1)
+        sum = low_bi(c, KIN_IR_DIV, sum, total);
+    return low_done(c, 0, low_reshape_like(c, sum, 0)) && (!low_wanted(c, 1) || low_done(c, 1, low_reshape_like(c, total, 1)));
+}

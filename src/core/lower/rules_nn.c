@@ -1,4 +1,4 @@
-/* Rules for normalisation, pooling and resampling. */
+/* Rules for normalisation and pooling. */
 #include "core/lower/lower_priv.h"
 
 #include <math.h>
@@ -133,8 +133,31 @@ is_compact(low_call *c, const kin_aten_arg *a, bool channels_last)
     return true;
 }
 
+/* With the batch's own statistics, which are results too. */
+static bool
+normalise_batch(low_call *c, kin_irn x, kin_irn w, kin_irn b, double eps)
+{
+    int64_t dims[MAX];
+    unsigned count = 0;
+    if (low_ndim_of(c, x) < 2 || kin_ir_numel(c->ir, x) == 0 || low_dtype(c, 0) != low_dtype_of(c, x)
+        || (w != 0 && low_dtype_of(c, w) != low_dtype_of(c, x)) || (b != 0 && low_dtype_of(c, b) != low_dtype_of(c, x)))
+        return false;
+    for (unsigned d = 0; d < low_ndim_of(c, x); d++)
+        if (d != 1)
+            dims[count++] = d;
+    normalised n = normalise(c, x, dims, count, eps);
+    kin_irn y = n.normal;
+    if ((w != 0 && (w = along(c, w, 1, x)) == 0) || (b != 0 && (b = along(c, b, 1, x)) == 0))
+        return false;
+    if (w != 0)
+        y = low_bi(c, KIN_IR_MUL, y, w);
+    if (b != 0)
+        y = low_bi(c, KIN_IR_ADD, y, b);
+    return low_done(c, 0, y) && done_statistics(c, &n);
+}
+
 /* In eval mode: x * alpha + beta per channel, alpha and beta from the running statistics. row: 1 = training is an argument,
- * then the statistics of the batch would be used. Where the elements do not lie together eager rounds to half precision in between. */
+ * then the statistics of the batch are used, if the running ones need not be changed. Where the elements do not lie together eager rounds to half precision in between. */
 bool
 rule_batch_norm(low_call *c, int has_training)
 {
@@ -146,6 +169,8 @@ rule_batch_norm(low_call *c, int has_training)
     kin_irn mean = wide_of(c, low_arg(c, 3, "running_mean")), var = wide_of(c, low_arg(c, 4, "running_var"));
     kin_irn w = wide_of(c, low_arg(c, 1, "weight")), b = wide_of(c, low_arg(c, 2, "bias"));
     double eps = low_float_or(c, has_training ? 7 : 6, "eps", 1e-5);
+    if (x != 0 && has_training && low_int_or(c, 5, "training", 1) && mean == 0 && var == 0)
+        return normalise_batch(c, x, w, b, eps);
     if (x == 0 || mean == 0 || var == 0 || low_ndim_of(c, x) < 2 || (has_training && low_int_or(c, 5, "training", 1)))
         return false;
     kin_dtype dtype = low_dtype_of(c, x);
@@ -168,6 +193,29 @@ rule_batch_norm(low_call *c, int has_training)
             return false;
     }
     return true;
+}
+
+/* v * (g / norms of v's parts along a dim) */
+bool
+rule_weight_norm(low_call *c, int row)
+{
+    kin_irn v = low_read(c, low_arg(c, 0, "v")), g = low_read(c, low_arg(c, 1, "g"));
+    int64_t dims[MAX];
+    unsigned count = 0;
+    if (v == 0 || g == 0 || !kin_dtype_is_float(low_dtype_of(c, v)) || low_wide(low_dtype_of(c, v)) != low_dtype_of(c, v)
+        || low_dtype_of(c, g) != low_dtype_of(c, v) || low_ndim_of(c, g) != low_ndim_of(c, v))
+        return false;
+    int dim = low_dim(low_int_or(c, 2, "dim", 0), low_ndim_of(c, v));
+    for (unsigned d = 0; d < low_ndim_of(c, v); d++) {
+        if ((int)d != dim)
+            dims[count++] = d;
+        if (dim < 0 || low_sizes_of(c, g)[d] != ((int)d == dim ? low_sizes_of(c, v)[d] : 1))
+            return false;
+    }
+    kin_irn square = low_bi(c, KIN_IR_MUL, v, v);
+    kin_irn norm = low_un(c, KIN_IR_SQRT, count == 0 ? square : kin_ir_reduce(c->ir, KIN_IR_REDUCE_SUM, square, count, dims));
+    kin_irn factor = low_bi(c, KIN_IR_DIV, g, norm);
+    return low_done(c, 0, low_bi(c, KIN_IR_MUL, v, low_expand_like(c, factor, v))) && (!low_wanted(c, 1) || low_done(c, 1, norm));
 }
 
 bool
@@ -325,23 +373,42 @@ rule_max_pool2d(low_call *c, int row)
     return low_done(c, 0, value) && (!low_wanted(c, 1) || low_done(c, 1, find_places(c, x, padded, &w)));
 }
 
-/* Where every window divides by the same number. */
+/* How many places of the plane a window covers along spatial dim k; with padding: of the padded plane. */
+static kin_irn
+covered(low_call *c, kin_irn x, const window *w, unsigned k, bool with_padding)
+{
+    unsigned ndim = low_ndim(c, 0), d = ndim - 2 + k;
+    double size = (double)low_sizes_of(c, x)[d], pad = (double)w->pad[k];
+    kin_irn first = low_bin(c, KIN_IR_MUL, kin_ir_iota(c->ir, KIN_I64, d, ndim, low_sizes(c, 0)), (double)w->stride[k]);
+    first = low_bin(c, KIN_IR_SUB, first, pad);
+    kin_irn end = low_bin(c, KIN_IR_MIN, low_bin(c, KIN_IR_ADD, first, (double)w->kernel[k]), size + pad);
+    if (!with_padding) {
+        first = low_bin(c, KIN_IR_MAX, first, 0);
+        end = low_bin(c, KIN_IR_MIN, end, size);
+    }
+    return kin_ir_cast(c->ir, low_bi(c, KIN_IR_SUB, end, first), low_dtype_of(c, x));
+}
+
 bool
 rule_avg_pool2d(low_call *c, int row)
 {
-    kin_irn x = wide_of(c, low_arg(c, 0, "self")), sum = 0;
+    kin_irn x = wide_of(c, low_arg(c, 0, "self")), sum = 0, divisor;
     window w;
-    if (x == 0 || low_ndim_of(c, x) < 3 || low_ndim(c, 0) != low_ndim_of(c, x) || !read_window(c, &w, false)
-        || low_int_or(c, 4, "ceil_mode", 0) || ((w.pad[0] || w.pad[1]) && !low_int_or(c, 5, "count_include_pad", 1)))
+    if (x == 0 || low_ndim_of(c, x) < 3 || low_ndim(c, 0) != low_ndim_of(c, x) || !read_window(c, &w, false))
         return false;
-    double divisor = low_float_or(c, 6, "divisor_override", (double)(w.kernel[0] * w.kernel[1]));
+    bool up = low_int_or(c, 4, "ceil_mode", 0), with_padding = low_int_or(c, 5, "count_include_pad", 1);
+    bool same = (!up && (with_padding || (w.pad[0] == 0 && w.pad[1] == 0))) || low_arg(c, 6, "divisor_override") != NULL;
     kin_irn padded = pad_for(c, x, &w, 0);
     for (int64_t i = 0; i < w.kernel[0]; i++)
         for (int64_t j = 0; j < w.kernel[1]; j++) {
             kin_irn here = shifted(c, padded, &w, i, j);
             sum = sum ? low_bi(c, KIN_IR_ADD, sum, here) : here;
         }
-    return low_done(c, 0, low_bin(c, KIN_IR_DIV, sum, divisor));
+    if (same)
+        divisor = low_like(c, sum, low_float_or(c, 6, "divisor_override", (double)(w.kernel[0] * w.kernel[1])));
+    else
+        divisor = low_bi(c, KIN_IR_MUL, covered(c, x, &w, 0, with_padding), covered(c, x, &w, 1, with_padding));
+    return low_done(c, 0, low_bi(c, KIN_IR_DIV, sum, divisor));
 }
 
 /* Windows of one size: the last dims taken apart into (window, element), then reduced. */
@@ -364,86 +431,4 @@ rule_adaptive_avg_pool2d(low_call *c, int row)
     kin_irn sum = kin_ir_reduce(c->ir, KIN_IR_REDUCE_SUM, kin_ir_reshape(c->ir, x, ndim + 2, sizes), 2, dims);
     kin_irn mean = low_bin(c, KIN_IR_DIV, sum, (double)(high / lines * (wide / columns)));
     return low_done(c, 0, low_reshape_like(c, mean, 0));
-}
-
-/* -- resampling --------------------------------------------------------------------------------------------------- */
-
-/* The scale of a dim as eager computes it, in float. `at`: of the argument scales_h or scales_w. */
-static double
-scale_of(low_call *c, unsigned at, const char *keyword, int64_t from, int64_t to)
-{
-    double given = low_float_or(c, at, keyword, 0);
-    return given > 0 ? (float)(1.0 / given) : (float)from / (float)to;
-}
-
-static kin_irn
-position(low_call *c, unsigned dim, kin_dtype dtype)
-{
-    return kin_ir_cast(c->ir, kin_ir_iota(c->ir, KIN_I64, dim, low_ndim(c, 0), low_sizes(c, 0)), dtype);
-}
-
-bool
-rule_upsample_nearest2d(low_call *c, int row)
-{
-    kin_irn x = low_read(c, low_arg(c, 0, "self")), index[2];
-    if (x == 0 || low_ndim_of(c, x) != 4 || low_ndim(c, 0) != 4)
-        return false;
-    for (unsigned k = 0; k < 2; k++) {
-        int64_t from = low_sizes_of(c, x)[2 + k];
-        double scale = scale_of(c, 2 + k, k ? "scales_w" : "scales_h", from, low_sizes(c, 0)[2 + k]);
-        kin_irn at = low_un(c, KIN_IR_FLOOR, low_bin(c, KIN_IR_MUL, position(c, 2 + k, KIN_F32), scale));
-        index[k] = low_bin(c, KIN_IR_MIN, kin_ir_cast(c->ir, at, KIN_I64), (double)(from - 1));
-    }
-    return low_done(c, 0, kin_ir_index(c->ir, x, (int64_t[]){0, 1, -1, -2}, index, 2, 4, low_sizes(c, 0)));
-}
-
-/* The two neighbours of each position along a dim, and how near the second is. */
-typedef struct {
-    kin_irn first, second, near;
-} neighbours;
-
-static neighbours
-find_neighbours(low_call *c, unsigned dim, int64_t from, double scale, bool corners)
-{
-    kin_irn at = position(c, dim, KIN_F32);
-    if (!corners)
-        at = low_bin(c, KIN_IR_ADD, at, 0.5);
-    at = low_bin(c, KIN_IR_MUL, at, scale);
-    if (!corners)
-        at = low_bin(c, KIN_IR_MAX, low_bin(c, KIN_IR_SUB, at, 0.5), 0);
-    kin_irn first = low_bin(c, KIN_IR_MIN, kin_ir_cast(c->ir, at, KIN_I64), (double)(from - 1));
-    kin_irn second = low_bin(c, KIN_IR_MIN, low_bin(c, KIN_IR_ADD, first, 1), (double)(from - 1));
-    kin_irn near = low_bi(c, KIN_IR_SUB, at, kin_ir_cast(c->ir, first, KIN_F32));
-    return (neighbours){first, second, low_bin(c, KIN_IR_MIN, low_bin(c, KIN_IR_MAX, near, 0), 1)};
-}
-
-static kin_irn
-mix(low_call *c, kin_irn a, kin_irn b, kin_irn near)
-{
-    kin_irn far = low_bi(c, KIN_IR_SUB, low_like(c, near, 1), near);
-    return low_bi(c, KIN_IR_ADD, low_bi(c, KIN_IR_MUL, a, far), low_bi(c, KIN_IR_MUL, b, near));
-}
-
-bool
-rule_upsample_bilinear2d(low_call *c, int row)
-{
-    kin_irn x = wide_of(c, low_arg(c, 0, "self")), corner[2][2];
-    bool corners = low_int_or(c, 2, "align_corners", 0);
-    neighbours n[2];
-    if (x == 0 || low_dtype_of(c, x) != KIN_F32 || low_ndim_of(c, x) != 4 || low_ndim(c, 0) != 4)
-        return false;
-    for (unsigned k = 0; k < 2; k++) {
-        int64_t from = low_sizes_of(c, x)[2 + k], to = low_sizes(c, 0)[2 + k];
-        double scale = scale_of(c, 3 + k, k ? "scales_w" : "scales_h", from, to);
-        if (corners)
-            scale = to > 1 ? (float)(from - 1) / (float)(to - 1) : 0;
-        n[k] = find_neighbours(c, 2 + k, from, scale, corners);
-    }
-    for (unsigned i = 0; i < 2; i++)
-        for (unsigned j = 0; j < 2; j++) {
-            kin_irn index[2] = {i ? n[0].second : n[0].first, j ? n[1].second : n[1].first};
-            corner[i][j] = kin_ir_index(c->ir, x, (int64_t[]){0, 1, -1, -2}, index, 2, 4, low_sizes(c, 0));
-        }
-    kin_irn top = mix(c, corner[0][0], corner[0][1], n[1].near), bottom = mix(c, corner[1][0], corner[1][1], n[1].near);
-    return low_done(c, 0, mix(c, top, bottom, n[0].near));
 }

@@ -600,6 +600,109 @@ rule_smooth_loss(low_call *c, int is_huber)
     return reduce_loss(c, kin_ir_where(c->ir, near, square, line), low_int_or(c, 2, "reduction", 1));
 }
 
+/* -- seldom asked for --------------------------------------------------------------------------------------------- */
+
+/* Both in what eager computes in, or 0. */
+static bool
+float_operands(low_call *c, const char *first, const char *second, kin_irn *a, kin_irn *b)
+{
+    kin_dtype dtype = low_wide(low_dtype(c, 0));
+    if (!is_float(c))
+        return false;
+    *a = low_operand(c, low_arg(c, 0, first), dtype);
+    *b = low_operand(c, low_arg(c, 1, second), dtype);
+    return *a != 0 && *b != 0;
+}
+
+/* x * log(y): 0 where x is 0, unless y is NaN */
+bool
+rule_xlogy(low_call *c, int row)
+{
+    kin_irn x, y;
+    if (!float_operands(c, "self", "other", &x, &y))
+        return false;
+    kin_irn plain = low_bi(c, KIN_IR_MUL, x, low_un(c, KIN_IR_LOG, y));
+    kin_irn zero = kin_ir_where(c->ir, low_compare(c, KIN_IR_EQ, x, 0), low_like(c, x, 0), plain);
+    return low_done(c, 0, kin_ir_where(c->ir, low_bi(c, KIN_IR_NE, y, y), y, zero));
+}
+
+/* log(exp(a) + exp(b)), row 1: of powers of two */
+bool
+rule_logaddexp(low_call *c, int of_two)
+{
+    kin_irn a, b;
+    if (!float_operands(c, "self", "other", &a, &b))
+        return false;
+    kin_irn away = low_un(c, KIN_IR_NEG, low_un(c, KIN_IR_ABS, low_bi(c, KIN_IR_SUB, a, b)));
+    kin_irn more = low_un(c, KIN_IR_LOG1P, low_un(c, of_two ? KIN_IR_EXP2 : KIN_IR_EXP, away));
+    if (of_two)
+        more = low_bin(c, KIN_IR_MUL, more, 1.4426950408889634);
+    kin_irn sum = low_bi(c, KIN_IR_ADD, low_bi(c, KIN_IR_MAX, a, b), more);
+    kin_irn same = low_bi(c, KIN_IR_AND, low_bi(c, KIN_IR_EQ, a, b), low_compare(c, KIN_IR_EQ, low_un(c, KIN_IR_ABS, a), INFINITY));
+    return low_done(c, 0, kin_ir_where(c->ir, same, a, sum));
+}
+
+bool
+rule_heaviside(low_call *c, int row)
+{
+    kin_dtype dtype = low_dtype(c, 0);
+    kin_irn x = low_operand(c, low_arg(c, 0, "self"), dtype), value = low_operand(c, low_arg(c, 1, "values"), dtype);
+    if (x == 0 || value == 0 || dtype == KIN_BOOL)
+        return false;
+    kin_irn step = kin_ir_cast(c->ir, low_compare(c, KIN_IR_GT, x, 0), dtype);
+    return low_done(c, 0, kin_ir_where(c->ir, low_compare(c, KIN_IR_EQ, x, 0), value, step));
+}
+
+/* self + alpha * a * b, each a's element with each of b's */
+bool
+rule_addr(low_call *c, int row)
+{
+    kin_dtype dtype = low_dtype(c, 0);
+    kin_irn a = low_read(c, low_arg(c, 1, "vec1")), b = low_operand(c, low_arg(c, 2, "vec2"), dtype);
+    kin_irn self = low_operand(c, low_arg(c, 0, "self"), dtype);
+    const kin_aten_arg *alpha = low_arg(c, UINT32_MAX, "alpha");
+    if (a == 0 || b == 0 || self == 0 || low_float_or(c, UINT32_MAX, "beta", 1) != 1 || low_ndim(c, 0) != 2 || low_ndim_of(c, a) != 1
+        || dtype == KIN_BOOL || low_wide(dtype) != dtype || (alpha != NULL && !low_is_number(alpha)))
+        return false;
+    int64_t column[2] = {low_sizes_of(c, a)[0], 1};
+    a = kin_ir_expand(c->ir, kin_ir_reshape(c->ir, kin_ir_cast(c->ir, a, dtype), 2, column), 2, low_sizes(c, 0));
+    if (alpha != NULL)
+        a = low_bi(c, KIN_IR_MUL, low_scalar(c, alpha, dtype, 2, low_sizes(c, 0)), a);
+    return low_done(c, 0, low_bi(c, KIN_IR_ADD, self, low_bi(c, KIN_IR_MUL, a, b)));
+}
+
+bool
+rule_sinc(low_call *c, int row)
+{
+    kin_irn x = low_operand(c, low_arg(c, 0, "self"), low_wide(low_dtype(c, 0)));
+    if (x == 0 || !is_float(c))
+        return false;
+    kin_irn turned = low_bin(c, KIN_IR_MUL, x, 3.14159265358979323846);
+    kin_irn y = low_bi(c, KIN_IR_DIV, low_un(c, KIN_IR_SIN, turned), turned);
+    return low_done(c, 0, kin_ir_where(c->ir, low_compare(c, KIN_IR_EQ, x, 0), low_like(c, x, 1), y));
+}
+
+bool
+rule_degrees(low_call *c, int to_degrees)
+{
+    kin_irn x = low_operand(c, low_arg(c, 0, "self"), low_wide(low_dtype(c, 0)));
+    if (x == 0 || !is_float(c))
+        return false;
+    return low_done(c, 0, low_bin(c, KIN_IR_MUL, x, to_degrees ? 57.29577951308232 : 0.017453292519943295));
+}
+
+/* Also of zeros and NaN. */
+bool
+rule_signbit(low_call *c, int row)
+{
+    kin_irn x = low_read(c, low_arg(c, 0, "self"));
+    if (x == 0 || low_dtype_of(c, x) == KIN_BOOL)
+        return false;
+    if (kin_dtype_is_float(low_dtype_of(c, x)))
+        x = low_bi(c, KIN_IR_COPYSIGN, low_like(c, x, 1), x);
+    return low_done(c, 0, low_compare(c, KIN_IR_LT, x, 0));
+}
+
 /* -- the same elements -------------------------------------------------------------------------------------------- */
 
 /* clone, _to_copy, ...: stored anew when eager lays them out differently. */

@@ -119,6 +119,16 @@ rule_extreme_dim(low_call *c, int op)
 }
 
 bool
+rule_aminmax(low_call *c, int row)
+{
+    kin_irn x = low_read(c, low_arg(c, 0, "self"));
+    reduced r;
+    if (x == 0 || !read_dims(c, x, low_arg(c, UINT32_MAX, "dim"), &r) || is_empty(&r))
+        return false;
+    return done(c, 0, reduce(c, KIN_IR_REDUCE_MIN, x, &r)) && done(c, 1, reduce(c, KIN_IR_REDUCE_MAX, x, &r));
+}
+
+bool
 rule_any(low_call *c, int op)
 {
     kin_irn x = low_read(c, low_arg(c, 0, "self"));

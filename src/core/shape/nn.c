@@ -190,17 +190,21 @@ shape_group_norm(shape_call *c, int row)
            shape_add_contiguous(c, dtype, 2, stats);
 }
 
-/* (input, weight, bias, mean, variance, [training,] momentum, eps) -> same, two that are empty */
+/* (input, weight, bias, mean, variance, [training,] momentum, eps) -> same; mean and 1/deviation of the batch, empty where those
+ * were not computed */
 bool
 shape_batch_norm(shape_call *c, int row)
 {
     shape_tensor t, p;
     bool training = false, contiguous = true;
     if (!shape_read(c, 0, "", &t) || !kin_dtype_is_float(t.dtype) || t.ndim < 2 || shape_numel(t.ndim, t.sizes) == 0 ||
-        (row == 1 && !shape_bool(c, 5, "", true, &training)) || training)
+        (row == 1 && !shape_bool(c, 5, "", true, &training)))
+        return false;
+    /* In training it may do without running statistics, else it writes to them. */
+    if (training && (shape_arg(c, 3, "") != NULL || shape_arg(c, 4, "") != NULL || (t.dtype != KIN_F32 && t.dtype != KIN_F64)))
         return false;
     for (unsigned i = 1; i < 5; i++) {
-        if (shape_arg(c, i, "") == NULL && i < 3)
+        if (shape_arg(c, i, "") == NULL && (i < 3 || training))
             continue;
         if (!shape_read(c, i, "", &p) || p.ndim != 1 || p.sizes[0] != t.sizes[1] || p.dtype != t.dtype)
             return false;
@@ -212,8 +216,25 @@ shape_batch_norm(shape_call *c, int row)
         format = shape_is_channels_last(&t) ? SHAPE_CHANNELS_LAST : SHAPE_CHANNELS_LAST_3D;
     if (!contiguous || (format == SHAPE_CHANNELS_LAST_3D && !shape_is_channels_last_3d(&t)))
         return false;
-    return shape_add_like(c, &t, t.dtype, format) && shape_add_contiguous(c, t.dtype, 1, (int64_t[]){0}) &&
-           shape_add_contiguous(c, t.dtype, 1, (int64_t[]){0});
+    int64_t kept = training ? t.sizes[1] : 0;
+    return shape_add_like(c, &t, t.dtype, format) && shape_add_contiguous(c, t.dtype, 1, &kept) &&
+           shape_add_contiguous(c, t.dtype, 1, &kept);
+}
+
+/* (self, target, weight, reduction, ignored) -> loss, weight of all together */
+bool
+shape_nll_loss(shape_call *c, int row)
+{
+    shape_tensor t, target, weight;
+    int64_t reduction;
+    if (!shape_read(c, 0, "self", &t) || !shape_read(c, 1, "target", &target) || t.ndim != 2 || target.ndim != 1 ||
+        !shape_int(c, 3, "reduction", 1, &reduction) || (t.dtype != KIN_F32 && t.dtype != KIN_F64) || target.dtype != KIN_I64 ||
+        target.sizes[0] != t.sizes[0] || shape_numel(2, t.sizes) == 0 || reduction < 0 || reduction > 2)
+        return false;
+    if (shape_arg(c, 2, "weight") != NULL && (!shape_read(c, 2, "weight", &weight) || weight.ndim != 1 || weight.dtype != t.dtype ||
+                                              weight.sizes[0] != t.sizes[1]))
+        return false;
+    return shape_add_contiguous(c, t.dtype, reduction == 0, t.sizes) && shape_add_contiguous(c, t.dtype, 0, NULL);
 }
 
 /* -- pooling, other resolutions ------------------------------------------------------------------------------------ */
