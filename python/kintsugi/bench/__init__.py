@@ -115,6 +115,7 @@ def run(names=(), *, stock=True, first=True, seconds=3.0, threads=None, timeout=
             else:
                 progress(f"{passed:5.0f} s  {entry.name}: {entry.about}")
                 row = _measure(work, entry, engines, first)
+                row["took"] = time.monotonic() - start - passed
             results["models"][entry.name] = row
             _write(path, results)
     results["took"] = time.monotonic() - start

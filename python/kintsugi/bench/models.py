@@ -20,6 +20,7 @@ class Entry:
     build: Callable[[], tuple]
     small: bool = False   # bound by overhead, not by arithmetic: timed in longer loops
     copies: bool = False  # bound by memory: reads its argument and writes a result of its size
+    more: bool = False    # measured only when it is named
     again: bool = False   # another size of a model of the list: its first calls are not measured
 
     def make(self):
@@ -199,24 +200,24 @@ ENTRIES = [
     Entry("llama-decode-b8", "Llama, one token behind 96, batch 8",
           _decode("LlamaForCausalLM", "LlamaConfig", 8, 96, **_LLAMA), again=True),
     Entry("gpt2-decode-b8", "GPT-2, one token behind 128, batch 8",
-          _decode("GPT2LMHeadModel", "GPT2Config", 8, 128, **_GPT2), again=True),
-    Entry("llama-prefill-b8", "Llama, 4 layers of 512, 8x96", _llama(8, 96), again=True),
-    Entry("t5-small-b8", "T5-small, 64 to 16 tokens, batch 8", _t5(8), again=True),
+          _decode("GPT2LMHeadModel", "GPT2Config", 8, 128, **_GPT2), again=True, more=True),
+    Entry("llama-prefill-b8", "Llama, 4 layers of 512, 8x96", _llama(8, 96), again=True, more=True),
+    Entry("t5-small-b8", "T5-small, 64 to 16 tokens, batch 8", _t5(8), again=True, more=True),
     Entry("clip-b8", "CLIP ViT-B/32, 8 pairs", _hf("CLIPModel", "CLIPConfig", _clip_inputs(8)), again=True),
     Entry("mlp-b8", "three Linear layers of 64, batch 8", _mlp(8), small=True, again=True),
     Entry("lstm-loop-b8", "LSTMCell of 64, 50 steps, batch 8", _lstm(8), again=True),
     Entry("vit-b-b8", "ViT-B/16, batch 8", _vision("ViT", 8), again=True),
-    Entry("swin-t-b8", "Swin-T, batch 8", _vision("Swin", 8), again=True),
-    Entry("convnext-t-b8", "ConvNext-T, batch 8", _vision("ConvNext", 8), again=True),
+    Entry("swin-t-b8", "Swin-T, batch 8", _vision("Swin", 8), again=True, more=True),
+    Entry("convnext-t-b8", "ConvNext-T, batch 8", _vision("ConvNext", 8), again=True, more=True),
 ]
 
 
 def find(names):
-    """Entries by name or pattern (`bert-*`), all when there are none; KeyError with the choices for what does not exist."""
+    """Entries by name or pattern (`bert-*`), without any the list (not those with `more`); KeyError with the choices for what does not exist."""
     found = []
     for name in names:
         matching = [entry for entry in ENTRIES if fnmatch.fnmatchcase(entry.name, name)]
         if not matching:
             raise KeyError(f"bench has no model {name!r}; there are: {', '.join(entry.name for entry in ENTRIES)}")
         found += [entry for entry in matching if entry not in found]
-    return found or list(ENTRIES)
+    return found or [entry for entry in ENTRIES if not entry.more]

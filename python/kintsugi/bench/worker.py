@@ -18,10 +18,10 @@ import torch
 from . import models
 
 
-FIRST = 6            # calls whose times count as first calls: recording, compiling, first launch, comparisons with the steps
-WARM = 24            # calls before anything is timed: in them recordings, kernels and trials come to an end
-WARM_SECONDS = 2.5   # ... or so long, but not fewer than LEAST
-LEAST = 5
+FIRST = 6     # calls whose times count as first calls: recording, compiling, first launch, comparisons with the steps
+WARM = 40     # most calls before anything is timed: in them recordings, kernels and trials come to an end
+LEAST = 4     # ... fewest
+CALM = 3      # calls in a row with nothing new
 
 
 def _compile(engine, fn):
@@ -111,12 +111,28 @@ def _first_calls(engine, fn, call_of, eager):
                   "added": setup + sum(max(0.0, t - eager) for t in times), "peak_bytes": _peak()}
 
 
-def _warm_up(call):
-    start = time.perf_counter()
+def _state(made):
+    """What changes as long as an engine still learns; None: there is nothing to ask."""
+    import kintsugi
+
+    try:
+        stats = kintsugi.stats(made)
+    except TypeError:
+        return None
+    graphs = stats.get("kernels") or []
+    return stats["recordings"], stats["branches"], stats["guard_misses"], len(graphs), sum(not row["settled"] for row in graphs)
+
+
+def _warm_up(call, made=None):
+    """Calls until nothing changes any more."""
+    calm, before = 0, None
     for done in range(WARM):
-        if done >= LEAST and time.perf_counter() - start > WARM_SECONDS:
-            return
         call()
+        state = None if made is None else _state(made)
+        calm = calm + 1 if state is None or (state == before and state[-1] == 0) else 0
+        before = state
+        if done + 1 >= LEAST and calm >= CALM:
+            return
 
 
 def _copying(x):
@@ -151,7 +167,7 @@ def steady(model, engines, seconds):
         wanted = fn(*args, **kwargs)
         calls["eager"] = call_of(fn)
         eager = _eager_seconds(calls["eager"])
-        for engine in engines:
+        for engine in reversed(engines):  # stock first: it changes PyTorch's own globals, and classes of modules
             try:
                 compiled[engine], first[engine] = _first_calls(engine, fn, call_of, eager)
                 calls[engine] = call_of(compiled[engine])
@@ -159,7 +175,7 @@ def steady(model, engines, seconds):
                 errors[engine] = _text(error)
         # Warm only now: an engine that is set up may make another one record again (stock changes PyTorch's own globals).
         for engine in list(calls):
-            _warm_up(calls[engine])
+            _warm_up(calls[engine], compiled["kintsugi"] if engine == "kintsugi" else None)
             difference[engine] = _difference(wanted, calls[engine]())
         if entry.copies:
             calls["copy"] = _copying(args[0])

@@ -136,11 +136,20 @@ try_launch(kernel_launcher *self, launch_version *version, PyObject *const *in, 
     return done;
 }
 
+/* Will later calls of this kind do the same? */
+static bool
+is_settled(const kernel_launcher *self, const launch_version *version)
+{
+    if (version->again || version->ticket != NULL)
+        return false;
+    return version->code == NULL || version->trusted || self->context.trials == 0 || launch_acts(version);
+}
+
 static kin_launch
 launch_or_try(kernel_launcher *self, launch_version *version, kin_variant *v, const kin_unit *unit, PyObject *const *in,
               PyObject **out)
 {
-    if (version->trusted || self->context.trials == 0 || launch_acts(version))
+    if (is_settled(self, version))
         return launch_run(self, version, in, out);
     bool steps = version->nsteps == 0 || (version->warm && version->nsteps <= version->nlaunches);
     return steps ? try_steps(self, version, v, unit, in, out) : try_launch(self, version, in, out);
@@ -454,7 +463,7 @@ launch_say_thawed(kernel_launcher *self, const char *reason)
 }
 
 static PyObject *
-describe_version(const launch_version *version)
+describe_version(const kernel_launcher *self, const launch_version *version)
 {
     const launch_code *code = version->code;
     PyObject *frozen = code == NULL || code->frozen == NULL ? Py_NewRef(Py_None) : launch_frozen_describe(code->frozen);
@@ -463,7 +472,7 @@ describe_version(const launch_version *version)
         Py_XDECREF(frozen);
         return NULL;
     }
-    return Py_BuildValue("{s:N,s:N,s:K,s:K,s:O,s:s,s:z,s:I,s:I,s:I,s:I,s:K,s:d,s:d,s:d,s:d,s:d,s:d,s:d}", "profile", profile, "frozen", frozen, "scratch_bytes",
+    return Py_BuildValue("{s:N,s:N,s:O,s:K,s:K,s:O,s:s,s:z,s:I,s:I,s:I,s:I,s:K,s:d,s:d,s:d,s:d,s:d,s:d,s:d}", "profile", profile, "frozen", frozen, "settled", is_settled(self, version) ? Py_True : Py_False, "scratch_bytes",
                          code == NULL ? 0ull : (unsigned long long)code->main.program->arena, "code_bytes",
                          (unsigned long long)version->stats.code_bytes, "compiled", code != NULL ? Py_True : Py_False,
                          "reason", version->reason, "aten", version->aten, "kernels", version->stats.kernels, "native",
@@ -487,7 +496,7 @@ describe_unit(const kin_unit *unit)
     const kernel_launcher *self = (const kernel_launcher *)unit->launcher;
     PyObject *list = PyList_New(0);
     for (uint32_t i = 0; list != NULL && i < self->versions.len; i++) {
-        PyObject *one = describe_version(self->versions.at[i]);
+        PyObject *one = describe_version(self, self->versions.at[i]);
         if (one == NULL || PyList_Append(list, one) < 0)
             Py_CLEAR(list);
         Py_XDECREF(one);
