@@ -419,8 +419,6 @@ def refused(fn, reason, *inputs):
 
 
 def test_refused():
-    refused(lambda x: x.add_(1), "writes to an input", X)
-    refused(lambda x: x.t()[0].zero_(), "writes to an input", X)
     refused(lambda x: (x + 0).uniform_(), "aten.uniform_", X)
     refused(lambda x: torch.view_as_real(x), "view", X[:, :2].to(torch.complex64))
     refused(lambda x: x.clone().view(torch.int32), "another dtype", X)
