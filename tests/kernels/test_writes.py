@@ -260,3 +260,65 @@ def test_a_large_cache_is_written_in_part():
         return cache.sum() + x.sum() * 2
 
     check(fn, randn(2000, 40), randn(2000), launched=0)
+
+
+def test_an_optimizer_is_one_kernel_for_each_parameter():
+    def adam(p, q, m, n, v, w, g, h):
+        for x, first, second, grad in ((p, m, v, g), (q, n, w, h)):
+            first.lerp_(grad, 0.1)
+            second.mul_(0.99).addcmul_(grad, grad, value=0.01)
+            x.addcdiv_(first, second.sqrt().add_(1e-8), value=-0.001)
+
+    positive = lambda *shape: lambda: torch.rand(*shape) + 0.1
+    compiled = check(adam, randn(30, 7), randn(11), randn(30, 7), randn(11), positive(30, 7), positive(11), randn(30, 7), randn(11))
+    assert [v["kernels"] for v in versions(compiled)] == [2]
+
+
+def test_in_a_circle():
+    def around(x, y, z):
+        x.add_(y)
+        y.sub_(z)
+        z.mul_(x)
+
+    def mixed(x, y, z):
+        t = x * 2 + y
+        x.copy_(z.flip(0))
+        z.copy_(t)
+        y.add_(x.t()).mul_(t)
+        return t.sum()
+
+    check(around, randn(9, 9), randn(9, 9), randn(9, 9))
+    check(mixed, randn(9, 9), randn(9, 9), randn(9, 9))
+    check(around, randn(9, 9), randn(9, 9), lambda: torch.randn(9, 9).t())
+
+
+def test_random_programs_in_place():
+    """Sequences of writes among a few tensors; what is left of them is what eager leaves."""
+    import random
+
+    for seed in range(25):
+        rng = random.Random(seed)
+        steps = [(rng.randrange(4), rng.randrange(4), rng.randrange(7)) for _ in range(rng.randrange(2, 8))]
+
+        def fn(a, b, c, d, steps=steps):
+            t = [a, b, c, d]
+            total = 0
+            for i, j, how in steps:
+                x, y = t[i], t[j]
+                if how == 0:
+                    x.add_(y)
+                elif how == 1:
+                    x.mul_(0.5).sub_(y.tanh())
+                elif how == 2:
+                    x.copy_(y.flip(0) * 0.5)
+                elif how == 3:
+                    x[1:3].copy_(y[0:2] + 1)
+                elif how == 4:
+                    x.copy_(torch.softmax(y, -1))
+                elif how == 5:
+                    x.t().add_(y.clone().t(), alpha=0.1)
+                else:
+                    total = total + (x * y).sum()
+            return total, t[0] + t[1]
+
+        check(fn, randn(5, 5), randn(5, 5), randn(5, 5), randn(5, 5), calls=3, launched=0)

@@ -133,8 +133,30 @@ store_repeated(fuse *f, kin_irn n)
 }
 
 static void
+find_elsewhere(fuse *f)
+{
+    for (uint32_t i = 0; i < f->ir->outputs.len; i++)
+        f->nodes[f->ir->outputs.at[i].node].elsewhere |= f->ir->outputs.at[i].into == 0;
+    for (kin_irn n = f->ir->nodes.len; n-- > 1;) {
+        kin_ir_class c = kin_ir_op_class(fuse_node(f, n)->op);
+        bool inside = c == KIN_IR_CLASS_POINTWISE || c == KIN_IR_CLASS_COMPARE || c == KIN_IR_CLASS_VIEW;
+        for (unsigned a = 0; f->nodes[n].live && a < fuse_node(f, n)->nargs; a++)
+            f->nodes[kin_ir_arg(f->ir, n, a)].elsewhere |= f->nodes[n].elsewhere || !inside;
+    }
+}
+
+/* Wanted by several, and dear. What only goes into inputs is mostly wanted in one kernel, where it is computed once. */
+static bool
+is_wanted_often(const node_info *info)
+{
+    enum { DEAR = 3, VERY_DEAR = 40 };
+    return info->uses > 1 && info->cost > (info->elsewhere ? DEAR : VERY_DEAR);
+}
+
+static void
 choose_stored(fuse *f)
 {
+    find_elsewhere(f);
     for (kin_irn n = 1; n < f->ir->nodes.len; n++) {
         const kin_ir_node *node = fuse_node(f, n);
         node_info *info = &f->nodes[n];
@@ -148,7 +170,7 @@ choose_stored(fuse *f)
         }
         bool leaf = kin_ir_op_class(node->op) == KIN_IR_CLASS_LEAF || kin_ir_op_class(node->op) == KIN_IR_CLASS_VIEW;
         bool many_parts = node->op == KIN_IR_CAT && node->nargs > 4;
-        if (always_stored(node) || many_parts || (info->uses > 1 && info->cost > 3 && !leaf) || info->cost > 200)
+        if (always_stored(node) || many_parts || (is_wanted_often(info) && !leaf) || info->cost > 200)
             store(f, n);
     }
 }
@@ -415,45 +437,17 @@ place_all(fuse *f)
     return KIN_OK;
 }
 
-/* -- writing into inputs: last, when nothing can go wrong any more ------------------------------------------------ */
+/* -- writing into inputs: last, when nothing can go wrong any more. Whoever reads such an input comes before it is written, or
+ * is in the same kernel and reads where that writes; what goes in a circle is made before the first of them. ------------ */
 
-static bool
-is_written_input(const fuse *f, kin_irn n)
-{
-    if (fuse_node(f, n)->op != KIN_IR_INPUT)
-        return false;
-    for (uint32_t o = 0; o < f->ir->outputs.len; o++)
-        if (f->ir->outputs.at[o].into == (uint32_t)kin_ir_attrs(f->ir, n)[0] + 1)
-            return true;
-    return false;
-}
+typedef struct {
+    kin_irn node;
+    KIN_VEC(uint32_t) reads; /* commits whose inputs it reads, not its own */
+    uint32_t readers;        /* that are not placed */
+    bool placed;
+} commit;
 
-/* Are all reads of the buffer where the same step writes? */
-static bool
-reads_where_it_writes(const kin_loops *k, uint32_t buffer)
-{
-    for (uint32_t i = 1; i < k->insts.len; i++)
-        if (k->insts.at[i].kind == KIN_LI_LOAD && k->insts.at[i].buffer == buffer && k->insts.at[i].index != k->actions.at[0].index)
-            return false;
-    return true;
-}
-
-/* May the elements be computed in place? They read no input that is written, but their own at their own place. */
-static bool
-may_compute_in_place(fuse *f, const statement *s)
-{
-    kin_loops k;
-    kin_irn_list of = {0};
-    bool ok = fuse_build(f, s, 1, false, &k, &of) == NULL && !k.checks && k.actions.len == 1 && k.actions.at[0].kind == KIN_LA_STORE;
-    for (uint32_t b = 0; ok && b < of.len; b++) {
-        if (of.at[b] == s->node || !is_written_input(f, of.at[b]))
-            continue;
-        ok = (uint32_t)kin_ir_attrs(f->ir, of.at[b])[0] + 1 == f->nodes[s->node].into && reads_where_it_writes(&k, b);
-    }
-    kin_loops_deinit(&k);
-    kin_vec_deinit(&of);
-    return ok;
-}
+typedef KIN_VEC(commit) commits;
 
 static statement
 commit_of(kin_irn n)
@@ -461,43 +455,171 @@ commit_of(kin_irn n)
     return (statement){.kind = ST_VALUE, .node = n, .value = n};
 }
 
+/* The commit that writes to the input that n is, or FUSE_NONE. */
+static uint32_t
+writer_of(const fuse *f, const commits *all, kin_irn n)
+{
+    for (uint32_t c = 0; fuse_node(f, n)->op == KIN_IR_INPUT && c < all->len; c++)
+        if (f->nodes[all->at[c].node].into == (uint32_t)kin_ir_attrs(f->ir, n)[0] + 1)
+            return c;
+    return FUSE_NONE;
+}
+
+/* Are the inputs that the kernel writes to read where it writes? */
+static bool
+reads_where_it_writes(const fuse *f, const kin_loops *k, const kin_irn_list *of)
+{
+    for (uint32_t i = 1; i < k->insts.len; i++) {
+        const kin_loop_inst *in = &k->insts.at[i];
+        if (in->kind != KIN_LI_LOAD || fuse_node(f, of->at[in->buffer])->op != KIN_IR_INPUT)
+            continue;
+        for (uint32_t a = 0; a < k->actions.len; a++)
+            if (f->nodes[of->at[k->actions.at[a].buffer]].into == (uint32_t)kin_ir_attrs(f->ir, of->at[in->buffer])[0] + 1 &&
+                k->actions.at[a].index != in->index)
+                return false;
+    }
+    return true;
+}
+
+static bool
+may_compute_in_place(fuse *f, const statement *s, uint32_t n)
+{
+    kin_loops k;
+    kin_irn_list of = {0};
+    bool ok = fuse_build(f, s, n, false, &k, &of) == NULL && !k.checks && k.actions.len == n;
+    for (uint32_t a = 0; ok && a < k.actions.len; a++)
+        ok = k.actions.at[a].kind == KIN_LA_STORE;
+    ok = ok && reads_where_it_writes(f, &k, &of);
+    kin_loops_deinit(&k);
+    kin_vec_deinit(&of);
+    return ok;
+}
+
+static void
+find_reads(fuse *f, commits *all, uint32_t c)
+{
+    statement s = commit_of(all->at[c].node);
+    sources from;
+    sources_of(f, &s, &from);
+    for (uint32_t i = 0; i < from.reads.len; i++) {
+        uint32_t other = writer_of(f, all, from.reads.at[i]);
+        if (other == FUSE_NONE || other == c)
+            continue;
+        f->failed |= kin_vec_push(&all->at[c].reads, other) != KIN_OK;
+        all->at[other].readers++;
+    }
+    kin_vec_deinit(&from.reads);
+}
+
+/* Its new contents are made now: it only copies them. */
+static kin_status
+make_before(fuse *f, commits *all, uint32_t c)
+{
+    kin_irn copy = kin_ir_arg(f->ir, all->at[c].node, 0);
+    for (uint32_t i = 0; i < all->at[c].reads.len; i++)
+        all->at[all->at[c].reads.at[i]].readers--;
+    all->at[c].reads.len = 0;
+    store(f, copy);
+    return place_node(f, copy);
+}
+
+/* Puts them into `order`; circles are cut. */
+static kin_status
+order_commits(fuse *f, commits *all, uint32_t *order)
+{
+    for (uint32_t n = 0; n < all->len;) {
+        uint32_t next = FUSE_NONE, cut = FUSE_NONE;
+        if (n > 0) /* those that only the last one still read go well with it */
+            for (uint32_t i = 0; i < all->at[order[n - 1]].reads.len && next == FUSE_NONE; i++)
+                if (all->at[all->at[order[n - 1]].reads.at[i]].readers == 0 && !all->at[all->at[order[n - 1]].reads.at[i]].placed)
+                    next = all->at[order[n - 1]].reads.at[i];
+        for (uint32_t c = 0; c < all->len && next == FUSE_NONE; c++) {
+            if (all->at[c].placed)
+                continue;
+            next = all->at[c].readers == 0 ? c : FUSE_NONE;
+            cut = cut == FUSE_NONE && all->at[c].reads.len > 0 ? c : cut;
+        }
+        if (next == FUSE_NONE) {
+            KIN_TRY(make_before(f, all, cut));
+            continue;
+        }
+        all->at[next].placed = true;
+        for (uint32_t i = 0; i < all->at[next].reads.len; i++)
+            all->at[all->at[next].reads.at[i]].readers--;
+        order[n++] = next;
+    }
+    return f->failed ? KIN_NOMEM : KIN_OK;
+}
+
+/* Into the last group, if it reads the same things and all may be done in one go. */
+static bool
+joins_last_commits(fuse *f, const statement *s, const sources *from)
+{
+    group *last = f->groups.len ? &f->groups.at[f->groups.len - 1] : NULL;
+    if (last == NULL || !last->commit || !shares(last, from) || kin_vec_push(&last->statements, *s) != KIN_OK)
+        return false;
+    if (may_compute_in_place(f, last->statements.at, last->statements.len))
+        return true;
+    last->statements.len--;
+    return false;
+}
+
 static kin_status
 place_commit(fuse *f, kin_irn n)
 {
     statement s = commit_of(n);
     sources from;
-    if (kin_ir_numel(f->ir, n) == 0)
-        return KIN_OK;
+    const char *why = NULL;
     sources_of(f, &s, &from);
-    uint32_t g = new_group(f, false, 0);
-    const char *why = f->failed ? "memory" : try_join(f, g, &s);
+    if (!joins_last_commits(f, &s, &from)) {
+        uint32_t g = new_group(f, false, 0);
+        why = f->failed ? "memory" : try_join(f, g, &s);
+        if (why)
+            note(f, "no code", n, why);
+    }
     if (why == NULL) {
-        joined(f, g, &s, &from);
-        f->groups.at[g].commit = f->groups.at[g].closed = true;
-    } else {
-        note(f, "no code", n, why);
+        joined(f, f->groups.len - 1, &s, &from);
+        f->groups.at[f->groups.len - 1].commit = f->groups.at[f->groups.len - 1].closed = true;
     }
     kin_vec_deinit(&from.reads);
     return f->failed ? KIN_NOMEM : why ? KIN_BREAK : KIN_OK;
 }
 
-/* What cannot be computed in place is made before the first input is written. */
+static kin_status
+find_commits(fuse *f, commits *all)
+{
+    for (uint32_t o = 0; o < f->ir->outputs.len; o++) {
+        commit c = {.node = f->ir->outputs.at[o].node};
+        if (f->ir->outputs.at[o].into && kin_ir_numel(f->ir, c.node))
+            KIN_TRY(kin_vec_push(all, c));
+    }
+    for (uint32_t c = 0; c < all->len; c++) {
+        statement s = commit_of(all->at[c].node);
+        if (may_compute_in_place(f, &s, 1))
+            find_reads(f, all, c);
+        else
+            KIN_TRY(make_before(f, all, c));
+    }
+    return f->failed ? KIN_NOMEM : KIN_OK;
+}
+
 static kin_status
 place_commits(fuse *f)
 {
-    for (uint32_t o = 0; o < f->ir->outputs.len; o++) {
-        kin_irn n = f->ir->outputs.at[o].node;
-        statement s = commit_of(n);
-        if (f->ir->outputs.at[o].into == 0 || kin_ir_numel(f->ir, n) == 0 || may_compute_in_place(f, &s))
-            continue;
-        kin_irn copy = kin_ir_arg(f->ir, n, 0);
-        store(f, copy);
-        KIN_TRY(place_node(f, copy));
-    }
-    for (uint32_t o = 0; o < f->ir->outputs.len; o++)
-        if (f->ir->outputs.at[o].into)
-            KIN_TRY(place_commit(f, f->ir->outputs.at[o].node));
-    return f->failed ? KIN_NOMEM : KIN_OK;
+    commits all = {0};
+    kin_status status = find_commits(f, &all);
+    uint32_t *order = status == KIN_OK ? malloc((all.len + 1) * sizeof *order) : NULL;
+    if (order)
+        status = order_commits(f, &all, order);
+    else if (status == KIN_OK)
+        status = KIN_NOMEM;
+    for (uint32_t i = 0; status == KIN_OK && i < all.len; i++)
+        status = place_commit(f, all.at[order[i]].node);
+    for (uint32_t c = 0; c < all.len; c++)
+        kin_vec_deinit(&all.at[c].reads);
+    kin_vec_deinit(&all);
+    free(order);
+    return status;
 }
 
 /* Read by another group than the one that makes it: it needs memory. */

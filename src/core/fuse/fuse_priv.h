@@ -31,6 +31,7 @@ typedef struct {
 
 typedef struct {
     bool live, stored, needed; /* stored: see fuse.h; needed: somebody outside its group reads it, or it is an output */
+    bool elsewhere;            /* used for more than what goes into inputs */
     uint32_t uses;
     uint32_t group;            /* the last one that writes it */
     uint32_t buffer;           /* of the program */
