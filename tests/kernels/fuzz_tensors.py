@@ -25,7 +25,7 @@ INTS = (torch.int64, torch.int32, torch.uint8)
 BOUND = {torch.float64: 5e-5, torch.float32: 2e-4, torch.float16: 2e-2, torch.bfloat16: 6e-2}
 LARGEST = 1e3
 MARGIN = 0.0137
-COMPOSED = ("rand", "count_nonzero", "dropout", "one_hot", "linspace", "F.linear")  # write to their own results: in eager that is counted or not
+COMPOSED = ("rand", "count_nonzero", "dropout", "one_hot", "linspace", "F.linear", "max_pool1d")  # what they do inside shows, or not
 
 
 MODES = {"plain": contextlib.nullcontext, "no_grad": torch.no_grad, "inference": torch.inference_mode,
@@ -38,12 +38,18 @@ class Program:
         r = random.Random(seed + 1)
         self.mode = r.choice(("plain",) * 5 + tuple(MODES))
         casts = any(f".to({dtype})" in line or ".long()" in line or "type_as" in line for dtype in INTS for line in lines)
-        self.poisoned = r.random() < 0.15 and not casts  # later calls get numbers that are none, and infinite ones
+        # Eager's gelu makes NaN of infinity, or not, depending on the layout; the largest number times something may be infinite or not.
+        odd = any(word in line for word in ("gelu", "nan_to_num") for line in lines)
+        self.poisoned = r.random() < 0.15 and not casts and not odd  # later calls get numbers that are none, and infinite ones
 
     def source(self):
         names = ", ".join(f"i{k}" for k in range(len(self.inputs)))
         body = [*self.lines, f"return {', '.join(self.results)},"]
         return f"def f({names}):\n" + "".join(f"    {line}\n" for line in body)
+
+    def is_coarse(self, arguments):
+        """Does it compute in half precision somewhere? Last digits are large then, whatever the results' dtypes."""
+        return self.mode == "autocast" or any(t.dtype in FLOATS[2:] for t in arguments) or any("float16" in line for line in self.lines)
 
     def function(self):
         space = {"torch": torch, "F": torch.nn.functional}
@@ -362,7 +368,7 @@ def relations(tensors, writes):
     storages = [t.untyped_storage().data_ptr() if t.numel() else None for t in tensors]
     shared = [s is not None and len({id(t) for t, o in zip(tensors, storages) if o == s}) > 1 for s in storages]
     return {"identity": [[a is b for b in tensors] for a in tensors], "memory": [[s is not None and s == o for o in storages] for s in storages],
-            "views": [t._is_view() for t, s in zip(tensors, shared) if s], "writes": [t._version for t in tensors] if writes else None}
+            "views": [t._is_view() for t, s in zip(tensors, shared) if s] if writes else None, "writes": [t._version for t in tensors] if writes else None}
 
 
 def compare_call(eager, compiled, program, call):
@@ -372,14 +378,15 @@ def compare_call(eager, compiled, program, call):
     state = torch.get_rng_state()
     torch.manual_seed(call)
     got = compiled(*theirs)
+    least = BOUND[torch.bfloat16] if program.is_coarse(mine) else 0.0
     for k, (a, b) in enumerate(zip([*expected, *mine], [*got, *theirs], strict=True)):
         name = program.results[k] if k < len(program.results) else f"i{k - len(program.results)} afterwards"
-        wrong = difference(a, b, BOUND[torch.bfloat16] if program.mode == "autocast" else 0.0)
+        wrong = difference(a, b, least)
         if wrong:
             return f"{name}: {wrong}"
     writes = program.mode != "inference" and not any(word in line for word in COMPOSED for line in program.lines)
     for (what, a), b in zip(relations([*expected, *mine], writes).items(), relations([*got, *theirs], writes).values(), strict=True):
-        if a != b:
+        if a != b and not (what == "views" and all(x or not y for x, y in zip(a, b, strict=True))):
             return f"{what}: {a} against {b}"
     return None if torch.equal(state, torch.get_rng_state()) else "random numbers"
 

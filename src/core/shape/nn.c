@@ -210,11 +210,11 @@ shape_batch_norm(shape_call *c, int row)
             return false;
         contiguous = contiguous && shape_is_contiguous(&p);
     }
-    /* Another layout than the formats is left to who knows. */
-    shape_format format = SHAPE_CONTIGUOUS;
-    if (!shape_is_contiguous(&t))
-        format = shape_is_channels_last(&t) ? SHAPE_CHANNELS_LAST : SHAPE_CHANNELS_LAST_3D;
-    if (!contiguous || (format == SHAPE_CHANNELS_LAST_3D && !shape_is_channels_last_3d(&t)))
+    shape_format format = shape_is_contiguous(&t)         ? SHAPE_CONTIGUOUS
+                          : shape_is_channels_last(&t)    ? SHAPE_CHANNELS_LAST
+                          : shape_is_channels_last_3d(&t) ? SHAPE_CHANNELS_LAST_3D
+                                                          : shape_suggested(&t);
+    if (!contiguous)
         return false;
     int64_t kept = training ? t.sizes[1] : 0;
     return shape_add_like(c, &t, t.dtype, format) && shape_add_contiguous(c, t.dtype, 1, &kept) &&
