@@ -141,3 +141,69 @@ def test_attention_of_one_row_stays():
         return scaled_dot_product_attention(q * 2, k, k) + 1
 
     assert not any(op["name"].startswith("library.attention") for op in run(attend, heads(1, 2, 1, 16), heads(1, 2, 9, 16, 1)))
+
+
+def named(ops, name):
+    return [op for op in ops if op["name"].startswith(name)]
+
+
+class Attention(nn.Module):
+    def __init__(self, width, **kwargs):
+        super().__init__()
+        self.attention = nn.MultiheadAttention(width, 4, batch_first=True)
+        self.kwargs = kwargs
+
+    def forward(self, x):
+        out, weights = self.attention(x, x, x, **self.kwargs)
+        return out + 1, weights
+
+
+@pytest.mark.parametrize("kwargs", [{"need_weights": False}, {}, {"average_attn_weights": False}], ids=str)
+def test_multihead_attention_is_taken_apart(kwargs):
+    model = Attention(48, **kwargs).eval()
+    compiled = kintsugi.compile(model)
+    for x in (torch.randn(2, 33, 48), torch.randn(33, 2, 48).transpose(0, 1), torch.randn(2, 33, 48)):
+        for _ in range(3):
+            for got, wanted in zip(compiled(x), model(x), strict=True):
+                assert (got is None) == (wanted is None)
+                if wanted is not None:
+                    same(got, wanted)
+    ops = operations(compiled)
+    assert named(ops, "library.matmul [66, 48] [48, 144]") and not named(ops, "aten._native_multi")
+
+
+def test_multihead_attention_with_a_mask():
+    mask = torch.ones(20, 20).tril() == 0
+    model = Attention(48, attn_mask=mask, need_weights=False).eval()
+    x = torch.randn(2, 20, 48)
+    compiled = kintsugi.compile(model)
+    for _ in range(4):
+        same(compiled(x)[0], model(x)[0])
+
+
+@pytest.mark.parametrize("norm_first", [False, True])
+@pytest.mark.parametrize("activation", ["relu", "gelu"])
+def test_transformer_encoder(activation, norm_first):
+    layer = nn.TransformerEncoderLayer(48, 4, 90, activation=activation, norm_first=norm_first, batch_first=True)
+    model = nn.TransformerEncoder(layer, 2, enable_nested_tensor=False).eval()
+    compiled = kintsugi.compile(model)
+    x, padding = torch.randn(3, 17, 48), torch.zeros(3, 17, dtype=torch.bool)
+    for _ in range(4):
+        same(compiled(x), model(x))
+    ops = operations(compiled)
+    assert len(named(ops, "library.matmul [51, 48] [48, 144]")) >= 1 and not named(ops, "aten._transformer")
+    padding[1, 9:] = True
+    for _ in range(4):
+        same(compiled(x, src_key_padding_mask=padding), model(x, src_key_padding_mask=padding))
+
+
+def test_graphs_of_one_call():
+    """They are compiled when the call is a product."""
+    layer = nn.Linear(64, 200)
+    compiled, plain = kintsugi.compile(lambda x: layer(x)), kintsugi.compile(lambda x: x.sin())
+    x = torch.randn(50, 64)
+    for _ in range(4):
+        same(compiled(x), layer(x))
+        same(plain(x), x.sin())
+    assert named(operations(compiled), "library.matmul [50, 64] [64, 200]")
+    assert operations(plain) == []

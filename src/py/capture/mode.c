@@ -603,6 +603,46 @@ note_new_tensor(capturing *c, PyObject *args)
     return made;
 }
 
+/* -- operators in terms of others ----------------------------------------------------------------------------------- */
+
+/* The function that does the same with smaller operators (kintsugi/_compose.py): borrowed, or NULL without an exception. */
+static PyObject *
+find_composition(PyObject *name)
+{
+    static PyObject *table;
+    if (table == NULL) {
+        PyObject *module = PyImport_ImportModule("kintsugi._compose");
+        table = module == NULL ? NULL : PyObject_GetAttrString(module, "TABLE");
+        Py_XDECREF(module);
+        if (table == NULL || !PyDict_Check(table))
+            Py_XSETREF(table, PyDict_New());
+        PyErr_Clear();
+    }
+    return table == NULL ? NULL : PyDict_GetItem(table, name);
+}
+
+/* Its operators come to the capture in place of the one. NULL without an exception: it does not do these arguments. */
+static PyObject *
+note_composition(capturing *c, PyObject *function, PyObject *args, PyObject *kwargs)
+{
+    PyObject *mode = kin_mode_new(c), *pushed = mode == NULL ? NULL : PyObject_CallOneArg(T.push, mode);
+    if (pushed == NULL) {
+        Py_XDECREF(mode);
+        return NULL;
+    }
+    PyObject *made = PyObject_Call(function, args, kwargs), *type, *error, *tb;
+    PyErr_Fetch(&type, &error, &tb);
+    PyObject *popped = PyObject_CallOneArg(T.pop, Py_None);
+    Py_XDECREF(popped);
+    PyErr_Restore(type, error, tb);
+    kin_mode_end(mode);
+    Py_DECREF(mode);
+    Py_DECREF(pushed);
+    if (made == Py_NotImplemented)
+        Py_CLEAR(made);
+    return made;
+}
+
 static PyObject *
 note_call(capturing *c, PyObject *func, PyObject *args, PyObject *kwargs)
 {
@@ -612,6 +652,9 @@ note_call(capturing *c, PyObject *func, PyObject *args, PyObject *kwargs)
     const char *name = PyUnicode_AsUTF8(PyTuple_GET_ITEM(row, 1));
     PyObject *written = PyTuple_GET_ITEM(row, 2), *made = NULL;
     if (strcmp(name, "aten.lift_fresh.default") == 0 && ((made = note_new_tensor(c, args)) != NULL || PyErr_Occurred()))
+        return made;
+    PyObject *composition = find_composition(PyTuple_GET_ITEM(row, 1));
+    if (composition != NULL && ((made = note_composition(c, composition, args, kwargs)) != NULL || PyErr_Occurred()))
         return made;
     if (writes_secretly(name, args) || (PyTuple_GET_SIZE(written) != 0 && is_random(func)))
         return refused(c, "%s changes an argument", name);

@@ -145,6 +145,22 @@ compile_captured(kernel_launcher *self, launch_version *version, kin_capture *ca
         self->full = true;
 }
 
+/* One call is done as fast by torch itself, unless it has work that we do in another way. */
+static bool
+is_worth_it(const kin_trace *t, const kin_unit *unit, const kin_aten *g)
+{
+    static const char *const heavy[] = {"aten.addmm.default", "aten.mm.default", "aten.bmm.default", "aten.convolution.default",
+                                        "aten._scaled_dot_product_flash_attention_for_cpu.default"};
+    uint32_t calls = 0;
+    for (uint32_t i = unit->first; i <= unit->last; i++)
+        calls += kin_unit_calls(&t->steps.at[i]) && !(t->steps.at[i].flags & KIN_STEP_SUNK);
+    for (uint32_t c = 0; calls <= 1 && c < g->calls.len; c++)
+        for (unsigned i = 0; i < sizeof heavy / sizeof *heavy; i++)
+            if (strcmp(kin_aten_text(g, g->calls.at[c].op), heavy[i]) == 0)
+                return true;
+    return calls > 1;
+}
+
 static void
 compile_version(kernel_launcher *self, launch_version *version, kin_variant *v, const kin_unit *unit, PyObject *const *in)
 {
@@ -154,6 +170,13 @@ compile_version(kernel_launcher *self, launch_version *version, kin_variant *v, 
     kin_status status = kin_capture_run(v, unit, in, &version->hints, may, &capture);
     if (status == KIN_OK && unit->waits)
         status = launch_put_walls(self, v, unit, capture.raising.at, capture.raising.len);
+    if (status == KIN_OK && !is_worth_it(&v->trace, unit, capture.graph)) {
+        self->single = true;
+        snprintf(self->gone, sizeof self->gone, "one call is done as fast by torch itself");
+        snprintf(version->reason, sizeof version->reason, "%s", self->gone);
+        kin_capture_deinit(&capture);
+        return;
+    }
     if (status == KIN_OK) {
         version->total_ns = version->capture_ns = launch_now() - start;
         compile_captured(self, version, &capture, v, unit, in);

@@ -71,6 +71,7 @@ typedef struct {
     uint64_t strange[16]; /* hashes of the last signatures for which nothing was compiled */
     uint32_t nstrange;    /* how many there were */
     bool full;            /* too many signatures: it was said */
+    bool single;          /* one call that is not worth it: not in reports */
     char gone[120];       /* nothing is compiled any more: why */
 } kernel_launcher;
 

@@ -331,22 +331,12 @@ find_same(const kin_units *old, const kin_unit *unit, const kin_vids *in, const 
     return NULL;
 }
 
-/* One call is done as fast by torch itself. */
-static bool
-is_worth_it(const kin_trace *t, const kin_unit *unit)
-{
-    uint32_t calls = 0;
-    for (uint32_t i = unit->first; i <= unit->last; i++)
-        calls += kin_unit_calls(&t->steps.at[i]) && !(t->steps.at[i].flags & KIN_STEP_SUNK);
-    return calls > 1;
-}
-
 static kin_status
 plan_unit(kin_variant *v, kin_units *units, uint32_t u, const kin_launch_context *context)
 {
     kin_vids in = {0}, out = {0};
     kin_unit *unit = &units->at.at[u];
-    kin_status status = is_worth_it(&v->trace, unit) ? kin_unit_bounds(v, units, u, &in, &out) : KIN_BREAK;
+    kin_status status = kin_unit_bounds(v, units, u, &in, &out);
     if (status == KIN_OK) {
         kin_launcher *launcher = find_same(v->units, unit, &in, &out);
         if (launcher != NULL)
@@ -517,7 +507,7 @@ kin_launch_describe(const kin_variant *v)
     PyObject *list = PyList_New(0);
     for (uint32_t u = 0; list != NULL && v->units != NULL && u < v->units->at.len; u++) {
         const kin_unit *unit = &v->units->at.at[u];
-        if (unit->launcher == NULL || unit->launcher->run != run_kernels)
+        if (unit->launcher == NULL || unit->launcher->run != run_kernels || ((kernel_launcher *)unit->launcher)->single)
             continue;
         PyObject *one = describe_unit(unit);
         if (one == NULL || PyList_Append(list, one) < 0)
