@@ -210,6 +210,29 @@ launch_compile_ready(kernel_launcher *self, launch_version *version, kin_variant
     compile_captured(self, version, &capture, v, unit, in);
 }
 
+static bool
+has_many(PyObject *tensor)
+{
+    enum { MANY = 1 << 14 };
+    int64_t n = 1;
+    for (int64_t d = 0; d < kin_tensor_dim(tensor); d++)
+        n *= kin_tensor_sizes(tensor)[d];
+    return n >= MANY;
+}
+
+/* One call on little data is done as fast by torch itself. */
+static bool
+is_worth_it(const kin_trace *t, const kin_unit *unit, PyObject *const *in)
+{
+    uint32_t calls = 0;
+    for (uint32_t i = unit->first; i <= unit->last; i++)
+        calls += kin_unit_calls(&t->steps.at[i]) && !(t->steps.at[i].flags & KIN_STEP_SUNK);
+    for (uint32_t i = 0; calls == 1 && i < unit->nin; i++)
+        if (kin_is_tensor(in[i]) && has_many(in[i]))
+            return true;
+    return calls > 1;
+}
+
 launch_version *
 launch_compile(kernel_launcher *self, kin_variant *v, const kin_unit *unit, PyObject *const *in)
 {
@@ -222,7 +245,10 @@ launch_compile(kernel_launcher *self, kin_variant *v, const kin_unit *unit, PyOb
         launch_version_free(version);
         return NULL;
     }
-    compile_version(self, version, v, unit, in);
+    if (is_worth_it(&v->trace, unit, in))
+        compile_version(self, version, v, unit, in);
+    else
+        snprintf(version->reason, sizeof version->reason, "it is one call on little data");
     return version;
 }
 
