@@ -145,15 +145,28 @@ compile_captured(kernel_launcher *self, launch_version *version, kin_capture *ca
         self->full = true;
 }
 
-/* One call is done as fast by torch itself, unless it has work that we do in another way. */
 static bool
-is_worth_it(const kin_trace *t, const kin_unit *unit, const kin_aten *g)
+has_many(PyObject *tensor)
+{
+    enum { MANY = 1 << 14 };
+    int64_t n = 1;
+    for (int64_t d = 0; d < kin_tensor_dim(tensor); d++)
+        n *= kin_tensor_sizes(tensor)[d];
+    return n >= MANY;
+}
+
+/* One call on little data is done as fast by torch itself, unless it has work that we do in another way. */
+static bool
+is_worth_it(const kin_trace *t, const kin_unit *unit, const kin_aten *g, PyObject *const *in)
 {
     static const char *const heavy[] = {"aten.addmm.default", "aten.mm.default", "aten.bmm.default", "aten.convolution.default",
                                         "aten._scaled_dot_product_flash_attention_for_cpu.default"};
     uint32_t calls = 0;
     for (uint32_t i = unit->first; i <= unit->last; i++)
         calls += kin_unit_calls(&t->steps.at[i]) && !(t->steps.at[i].flags & KIN_STEP_SUNK);
+    for (uint32_t i = 0; calls <= 1 && i < unit->nin; i++)
+        if (kin_is_tensor(in[i]) && has_many(in[i]))
+            return true;
     for (uint32_t c = 0; calls <= 1 && c < g->calls.len; c++)
         for (unsigned i = 0; i < sizeof heavy / sizeof *heavy; i++)
             if (strcmp(kin_aten_text(g, g->calls.at[c].op), heavy[i]) == 0)
@@ -170,9 +183,9 @@ compile_version(kernel_launcher *self, launch_version *version, kin_variant *v, 
     kin_status status = kin_capture_run(v, unit, in, &version->hints, may, &capture);
     if (status == KIN_OK && unit->waits)
         status = launch_put_walls(self, v, unit, capture.raising.at, capture.raising.len);
-    if (status == KIN_OK && !is_worth_it(&v->trace, unit, capture.graph)) {
+    if (status == KIN_OK && !is_worth_it(&v->trace, unit, capture.graph, in)) {
         self->single = true;
-        snprintf(self->gone, sizeof self->gone, "one call is done as fast by torch itself");
+        snprintf(self->gone, sizeof self->gone, "one call on little data is done as fast by torch itself");
         snprintf(version->reason, sizeof version->reason, "%s", self->gone);
         kin_capture_deinit(&capture);
         return;
@@ -210,29 +223,6 @@ launch_compile_ready(kernel_launcher *self, launch_version *version, kin_variant
     compile_captured(self, version, &capture, v, unit, in);
 }
 
-static bool
-has_many(PyObject *tensor)
-{
-    enum { MANY = 1 << 14 };
-    int64_t n = 1;
-    for (int64_t d = 0; d < kin_tensor_dim(tensor); d++)
-        n *= kin_tensor_sizes(tensor)[d];
-    return n >= MANY;
-}
-
-/* One call on little data is done as fast by torch itself. */
-static bool
-is_worth_it(const kin_trace *t, const kin_unit *unit, PyObject *const *in)
-{
-    uint32_t calls = 0;
-    for (uint32_t i = unit->first; i <= unit->last; i++)
-        calls += kin_unit_calls(&t->steps.at[i]) && !(t->steps.at[i].flags & KIN_STEP_SUNK);
-    for (uint32_t i = 0; calls == 1 && i < unit->nin; i++)
-        if (kin_is_tensor(in[i]) && has_many(in[i]))
-            return true;
-    return calls > 1;
-}
-
 launch_version *
 launch_compile(kernel_launcher *self, kin_variant *v, const kin_unit *unit, PyObject *const *in)
 {
@@ -245,10 +235,7 @@ launch_compile(kernel_launcher *self, kin_variant *v, const kin_unit *unit, PyOb
         launch_version_free(version);
         return NULL;
     }
-    if (is_worth_it(&v->trace, unit, in))
-        compile_version(self, version, v, unit, in);
-    else
-        snprintf(version->reason, sizeof version->reason, "it is one call on little data");
+    compile_version(self, version, v, unit, in);
     return version;
 }
 
