@@ -1,4 +1,4 @@
-"""TORCH_LOGS views of what the engine did: graph_breaks, recompiles, graph_code, guards.
+"""TORCH_LOGS views of what the engine did: graph_breaks, recompiles, graph_code, guards, fusion, output_code.
 
 The engine calls `_look` soon after it has recorded something, from the frame that made the compiled call. Records go
 through PyTorch's own artifact loggers, so TORCH_LOGS, torch._logging.set_logs and their formats apply.
@@ -25,7 +25,8 @@ _graph_number = 0
 _loggers = {}
 
 _HOMES = {"graph_breaks": "torch._dynamo.symbolic_convert", "recompiles": "torch._dynamo.guards",
-          "guards": "torch._dynamo.guards", "graph_code": "torch._dynamo.output_graph"}
+          "guards": "torch._dynamo.guards", "graph_code": "torch._dynamo.output_graph",
+          "fusion": "torch._inductor.scheduler", "output_code": "torch._inductor.codecache"}
 
 
 def start(engine):
@@ -115,6 +116,7 @@ def _show(event, found, outer):
     kind = event["event"]
     if kind in ("record", "extend"):
         compiled, variant, index = found
+        _ask_for_code()
         if variant is not None:
             _show_variant(variant, (_number_frame(compiled), index), outer, kind)
     elif kind == "recompile":
@@ -123,10 +125,31 @@ def _show(event, found, outer):
 
             frame, count = _frame_of(event["name"])
             _log("recompiles", _messages.recompile_record(event, frame), (frame, count))
+    elif kind == "fusion":
+        if _enabled("fusion"):
+            _log("fusion", f"{event['name']}, graph {event['graph']}: not fused:\n{event['text']}", _frame_of(event["name"]))
+    elif kind == "lower":
+        if _enabled("output_code"):
+            _show_code(event)
     elif kind == "limit":
         from . import _messages
 
         logging.getLogger("torch._dynamo").warning("%s", _messages.limit_record(event))
+
+
+def _ask_for_code():
+    """Graphs are compiled at the first replay of what was just recorded: their code is kept if it is to be shown."""
+    from ._config import config
+
+    _engine._set_listing((2 if config.verbose else 1) if _enabled("output_code") else 0)
+
+
+def _show_code(event):
+    _, variant, _ = _find(event["variant"], {})
+    for unit in _engine.kernels(variant) if variant is not None else ():
+        code = [version["code"] for version in unit["versions"] if version["code"]]
+        if unit["graph"] == event["graph"] and code:
+            _log("output_code", f"Output code of {event['name']}, graph {event['graph']}:\n{code[-1]}", _frame_of(event["name"]))
 
 
 def _number_frame(compiled):

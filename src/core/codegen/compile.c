@@ -521,6 +521,60 @@ kin_program_compile(kin_jit *jit, const kin_ir *ir, kin_program **out, kin_compi
     return s;
 }
 
+/* -- for people -------------------------------------------------------------------------------------------------- */
+
+static void
+list_module(const kin_jit *jit, const kin_loops *loops, kin_text *out)
+{
+    LLVMContextRef context = LLVMContextCreate();
+    LLVMModuleRef module = LLVMModuleCreateWithNameInContext("kernel", context);
+    kin_run run = kin_emit_plan(loops, &jit->target);
+    if (kin_emit(loops, &jit->target, &run, module, out)) {
+        char *text = LLVMPrintModuleToString(module);
+        kin_text_add(out, text);
+        LLVMDisposeMessage(text);
+    }
+    LLVMDisposeModule(module);
+    LLVMContextDispose(context);
+}
+
+typedef struct {
+    const kin_jit *jit;
+    const kin_fused *fused;
+    bool llvm;
+    kin_text *out;
+} listing;
+
+static void
+list_kernels(void *arg)
+{
+    const listing *l = arg;
+    kin_program_print(l->fused->program, l->out);
+    for (uint32_t i = 0; i < l->fused->kernels.len; i++) {
+        const kin_loops *loops = &l->fused->kernels.at[i].loops;
+        kin_text_addf(l->out, "\n%s:\n", l->fused->program->kernels.at[l->fused->kernels.at[i].kernel].name);
+        kin_loops_print(loops, l->out);
+        if (l->llvm)
+            list_module(l->jit, loops, l->out);
+    }
+}
+
+bool
+kin_program_list(kin_jit *jit, const kin_ir *ir, bool llvm, kin_text *out)
+{
+    kin_fused f;
+    if (kin_fuse(ir, &f, NULL) != KIN_OK)
+        return false;
+    listing l = {.jit = jit, .fused = &f, .llvm = llvm, .out = out};
+    if (llvm)
+        kin_rescue_run(list_kernels, &l, out);
+    else
+        list_kernels(&l);
+    kin_program_free(f.program);
+    kin_fused_deinit(&f);
+    return !out->failed;
+}
+
 /* -- apart ------------------------------------------------------------------------------------------------------- */
 
 struct kin_jit_job {
@@ -577,6 +631,12 @@ kin_program_compile(kin_jit *jit, const kin_ir *ir, kin_program **out, kin_compi
 {
     *out = NULL;
     return KIN_BREAK;
+}
+
+bool
+kin_program_list(kin_jit *jit, const kin_ir *ir, bool llvm, kin_text *out)
+{
+    return false;
 }
 
 kin_jit_job *

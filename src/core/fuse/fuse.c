@@ -327,22 +327,29 @@ joined(fuse *f, uint32_t g, const statement *s, const sources *from)
 static kin_status
 place(fuse *f, statement s)
 {
+    static const char apart[] = "not fused with what it reads";
     sources from;
     sources_of(f, &s, &from);
     uint32_t first = from.latest ? from.latest - 1 : 0, tries = 0, g = f->groups.len;
     bool alone = s.kind == ST_SCAN || s.kind == ST_UPDATE, found = false;
+    if (alone && from.latest)
+        note(f, apart, s.node, "a scan or a scatter has a kernel of its own");
     for (uint32_t i = 0; !alone && !found && i < f->groups.len - first && f->groups.len && tries < MOST_TRIES; i++) {
         g = i == 0 ? first : f->groups.len - i; /* the one it reads from, then from the end */
         const group *to = &f->groups.at[g];
         bool reads = writes(f, to, &from);
+        if (to->closed && !to->is_extern && reads)
+            note(f, apart, s.node, "that kernel ends with a scan or a scatter");
         if (to->closed || g < first || (!reads && !shares(to, &from)))
             continue;
         tries++;
         const char *why = try_join(f, g, &s);
         found = why == NULL;
-        if (why && reads)
-            note(f, "not fused with what it reads", s.node, why);
+        if (why)
+            note(f, reads ? apart : "not fused with what reads the same", s.node, why);
     }
+    if (!found && tries == MOST_TRIES)
+        note(f, apart, s.node, "enough other kernels were tried");
     if (!found) {
         g = new_group(f, false, 0);
         const char *why = f->failed ? "memory" : try_join(f, g, &s);

@@ -141,6 +141,8 @@ void kin_jit_job_drop(kin_jit_job *job);
 /* Jobs stop soon, those to come as well. */
 void kin_jit_cancel(kin_jit *jit);
 void kin_program_free(kin_program *p);
+/* The code of a program for people: the loops of each kernel; llvm: what LLVM gets for them, too. */
+bool kin_program_list(kin_jit *jit, const kin_ir *ir, bool llvm, kin_text *out);
 /* The operations in text: kernels with their loops, extern calls, buffers and where they lie. */
 bool kin_program_print(const kin_program *p, kin_text *out);
 

@@ -41,5 +41,7 @@ PyObject *kin_launch_totals(void);
 PyObject *kin_launch_memory(void);
 /* For tests: "llvm", "memory" or "" fail from now on. */
 bool kin_launch_set_fault(const char *name);
+/* Whether code is kept as text from now on: 0, 1, 2 with LLVM's. */
+void kin_launch_set_listing(int wanted);
 
 #endif

@@ -44,6 +44,7 @@ typedef struct {
     launch_code *code;    /* NULL: the steps run one by one */
     char reason[200];     /* why */
     char *aten;           /* text of the graph, for reports; malloc'ed */
+    char *listing;        /* of its code, if somebody asked for it; malloc'ed */
     kin_capture_hints hints; /* what results turned out to be */
     bool again;           /* compile again, with the hints */
     bool no_writes;       /* calls that write to inputs are set apart */
@@ -97,6 +98,10 @@ kin_status launch_put_walls(kernel_launcher *self, kin_variant *v, const kin_uni
                             uint32_t n) KIN_MUST_CHECK;
 /* The unit runs step by step: an event. */
 void launch_say(const kernel_launcher *self, const char *reason);
+/* What could not share a kernel: an event. */
+void launch_say_fusion(const kernel_launcher *self, const char *notes);
+/* Is the code to be kept as text? 2: LLVM's as well. */
+int launch_listing(void);
 /* It is compiled with less that is made ahead of calls: an event, and for reports. */
 void launch_say_thawed(kernel_launcher *self, const char *reason);
 

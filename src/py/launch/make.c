@@ -244,6 +244,22 @@ is_put_off(const maker *m, kin_jit *jit, const kin_ir *ir)
     return m->version->ticket != NULL;
 }
 
+/* The code is kept for reports when somebody wants to read it. */
+static void
+list_program(launch_version *version, kin_jit *jit, const kin_ir *ir)
+{
+    kin_text text = {0};
+    int wanted = launch_listing();
+    if (wanted == 0)
+        return;
+    if (version->listing != NULL)
+        kin_text_addf(&text, "%s\n-- made of frozen weights, once:\n", version->listing);
+    free(version->listing);
+    version->listing = kin_program_list(jit, ir, wanted > 1, &text) ? text.at : NULL;
+    if (version->listing == NULL)
+        kin_text_deinit(&text);
+}
+
 static kin_status
 compile_program(const maker *m, const kin_library *library, const kin_ir *ir, launch_program *out, kin_compile_stats *stats,
                 kin_text *why)
@@ -256,8 +272,11 @@ compile_program(const maker *m, const kin_library *library, const kin_ir *ir, la
     kin_status status = kin_program_compile(jit, ir, &out->program, &own, &notes);
     if (status != KIN_OK && notes.len > 0)
         kin_text_addf(why, "%.150s", notes.at);
+    else if (notes.len > 0)
+        launch_say_fusion(m->self, notes.at);
     kin_text_deinit(&notes);
     KIN_TRY(status);
+    list_program(m->version, jit, ir);
     kin_compile_stats_add(stats, &own);
     launch_say_cache(m->self->context.log, &own);
     out->externs = calloc(out->program->externs.len + 1, sizeof *out->externs);

@@ -437,6 +437,39 @@ launch_say(const kernel_launcher *self, const char *reason)
 }
 
 void
+launch_say_fusion(const kernel_launcher *self, const char *notes)
+{
+    enum { MOST = 16000 };
+    const kin_launch_context *context = &self->context;
+    const char *name = context->name == NULL ? NULL : PyUnicode_AsUTF8(context->name);
+    if (name == NULL)
+        PyErr_Clear();
+    kin_text text = {0};
+    kin_text_addf(&text, "%.*s", MOST, notes);
+    kin_event_begin(context->log, KIN_EVENT_FUSION);
+    kin_event_str(context->log, "name", name == NULL ? "?" : name);
+    kin_event_int(context->log, "variant", context->variant);
+    kin_event_int(context->log, "graph", self->graph);
+    kin_event_str(context->log, "text", text.failed ? "" : text.at);
+    kin_event_end(context->log);
+    kin_text_deinit(&text);
+}
+
+static int listing;
+
+int
+launch_listing(void)
+{
+    return listing;
+}
+
+void
+kin_launch_set_listing(int wanted)
+{
+    listing = wanted;
+}
+
+void
 launch_say_thawed(kernel_launcher *self, const char *reason)
 {
     const kin_launch_context *context = &self->context;
@@ -462,10 +495,10 @@ describe_version(const kernel_launcher *self, const launch_version *version)
         Py_XDECREF(frozen);
         return NULL;
     }
-    return Py_BuildValue("{s:N,s:N,s:O,s:K,s:K,s:O,s:s,s:z,s:I,s:I,s:I,s:I,s:K,s:d,s:d,s:d,s:d,s:d,s:d,s:d}", "profile", profile, "frozen", frozen, "settled", is_settled(self, version) ? Py_True : Py_False, "scratch_bytes",
+    return Py_BuildValue("{s:N,s:N,s:O,s:K,s:K,s:O,s:s,s:z,s:z,s:I,s:I,s:I,s:I,s:K,s:d,s:d,s:d,s:d,s:d,s:d,s:d}", "profile", profile, "frozen", frozen, "settled", is_settled(self, version) ? Py_True : Py_False, "scratch_bytes",
                          code == NULL ? 0ull : (unsigned long long)code->main.program->arena, "code_bytes",
                          (unsigned long long)version->stats.code_bytes, "compiled", code != NULL ? Py_True : Py_False,
-                         "reason", version->reason, "aten", version->aten, "kernels", version->stats.kernels, "native",
+                         "reason", version->reason, "aten", version->aten, "code", version->listing, "kernels", version->stats.kernels, "native",
                          version->nnative, "extern", version->nextern, "failures", version->failures, "runs",
                          code == NULL ? 0ull : (unsigned long long)code->runs, "capture_ns", version->capture_ns, "lower_ns", version->lower_ns, "fuse_ns",
                          version->stats.fuse_ns, "llvm_ns", version->stats.llvm_ns, "total_ns", version->total_ns, "launch_ns",

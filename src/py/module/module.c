@@ -375,6 +375,16 @@ set_kept_memory(PyObject *module, PyObject *number)
 }
 
 static PyObject *
+set_listing(PyObject *module, PyObject *number)
+{
+    long wanted = PyLong_AsLong(number);
+    if (wanted == -1 && PyErr_Occurred())
+        return NULL;
+    kin_launch_set_listing((int)wanted);
+    Py_RETURN_NONE;
+}
+
+static PyObject *
 set_fault(PyObject *module, PyObject *name)
 {
     const char *text = PyUnicode_AsUTF8(name);
@@ -400,6 +410,7 @@ static PyMethodDef module_methods[] = {
     {"_log_lower", log_lower, METH_VARARGS, "_log_lower(name, variant, graph, backend, time_ns)"},
     {"_set_cache", set_cache, METH_VARARGS, "_set_cache(folder or None, limit in bytes, 0 = none)"},
     {"_set_compile_threads", set_threads, METH_O, "How many threads compile kernels; 0: as many as torch uses."},
+    {"_set_listing", set_listing, METH_O, "Whether kernels() gives code as text from now on: 0, 1, 2 with LLVM's."},
     {"_set_fault", set_fault, METH_O, "For tests: 'llvm', 'memory', 'fatal' or 'llvm memory' fails from now on; '' nothing."},
     {"memory_totals", memory_totals, METH_NOARGS, "Large blocks of memory: kept for the next call, in use."},
     {"_set_kept_memory", set_kept_memory, METH_O, "Bytes of large blocks that may be kept."},
