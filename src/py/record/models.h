@@ -13,16 +13,22 @@ typedef struct {
 } rec_args;
 
 typedef struct {
-    const char *name;
+    const char *name; /* "len", "dict.get" */
     bool (*fn)(rec *r, const rec_args *a);
 } rec_method_row;
 
+extern const rec_method_row rec_type_rows[], rec_attr_rows[], rec_item_rows[], rec_build_rows[]; /* model_*.c: builtins */
 extern const rec_method_row rec_ordered_rows[]; /* methods of OrderedDict, by bare name */
 extern const rec_method_row rec_method_rows[]; /* methods.c: methods of builtin containers */
 
 bool rec_model_value(rec *r, const rec_args *a, kin_vid value);
 bool rec_model_bool(rec *r, const rec_args *a, bool value);
 kin_vid rec_model_step(rec *r, const rec_args *a, unsigned flags);
+bool rec_model_dict_setitem(rec *r, const rec_args *a);
+bool rec_model_ordered_dict(rec *r, const rec_args *a);
+bool rec_model_partial(rec *r, const rec_args *a);
+bool rec_model_exception(rec *r, const rec_args *a);
+bool rec_model_frame(rec *r, const rec_args *a);
 bool rec_model_pure(rec *r, const rec_args *a);
 bool rec_model_new_object(rec *r, const rec_args *a, PyTypeObject *tp); /* newobject.c */
 /* hidden.c */
