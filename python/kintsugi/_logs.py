@@ -118,7 +118,7 @@ def _show(event, found, outer):
         compiled, variant, index = found
         _ask_for_code()
         if variant is not None:
-            _show_variant(variant, (_number_frame(compiled), index), outer, kind)
+            _show_variant(variant, (number_frame(compiled), index), outer, kind)
     elif kind == "recompile":
         if _enabled("recompiles"):
             from . import _messages
@@ -152,7 +152,7 @@ def _show_code(event):
             _log("output_code", f"Output code of {event['name']}, graph {event['graph']}:\n{code[-1]}", _frame_of(event["name"]))
 
 
-def _number_frame(compiled):
+def number_frame(compiled):
     global _next_frame
     number = _frames.get(compiled) if compiled is not None else None
     if number is None:

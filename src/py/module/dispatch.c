@@ -13,6 +13,7 @@
 #include "py/module/fullgraph.h"
 #include "py/module/log.h"
 #include "py/module/lower.h"
+#include "py/module/region.h"
 #include "py/module/target.h"
 #include "py/module/unstable.h"
 #include "py/record/record.h"
@@ -256,7 +257,9 @@ try_with_slots(call_state *c, uint32_t i, PyObject **slots, PyObject **result)
     unpin(c);
     kin_recursion_take(c->ts, 1);
     kin_variant *v = variant->v;
+    PyObject *region = kin_region_wanted() ? kin_region_begin(c->self, variant) : NULL;
     *result = kin_replay_run(v, slots, leave, &x);
+    kin_region_end(region);
     kin_recursion_take(c->ts, -1);
     if (v->failure != NULL)
         retire(c->self, variant, v);

@@ -1,0 +1,57 @@
+/* Rows in torch.profiler (region.h). PyTorch's Python side keeps a global that says whether a profiler is on; its module's
+ * dict has a version, which changes with every store, so that a hit asks for the global only when something was stored.
+ */
+#include "py/module/region.h"
+
+#include "py/compat/heap.h"
+
+static PyObject *names;         /* of torch.autograd.profiler; for the life of the process */
+static const uint64_t *version; /* NULL: it cannot be told from a word */
+static uint64_t seen;
+static bool on;
+
+static bool
+find_profiler(void)
+{
+    PyObject *module = PyImport_ImportModule("torch.autograd.profiler");
+    names = module != NULL && PyModule_Check(module) ? Py_NewRef(PyModule_GetDict(module)) : NULL;
+    version = names != NULL ? kin_heap_dict_version(names) : NULL;
+    Py_XDECREF(module);
+    PyErr_Clear();
+    return names != NULL;
+}
+
+bool
+kin_region_wanted(void)
+{
+    if (names == NULL && !find_profiler())
+        return false;
+    if (version != NULL && *version == seen)
+        return on;
+    on = PyDict_GetItemString(names, "_is_profiler_enabled") == Py_True;
+    seen = version != NULL ? *version : 0;
+    return on;
+}
+
+PyObject *
+kin_region_begin(kin_compiled *self, const kin_variant_object *variant)
+{
+    PyObject *module = PyImport_ImportModule("kintsugi._regions");
+    PyObject *region = module == NULL ? NULL : PyObject_CallMethod(module, "begin", "OI", self, (unsigned)variant->number);
+    Py_XDECREF(module);
+    PyErr_Clear();
+    return region;
+}
+
+void
+kin_region_end(PyObject *region)
+{
+    PyObject *type, *value, *traceback;
+    if (region == NULL)
+        return;
+    PyErr_Fetch(&type, &value, &traceback);
+    Py_XDECREF(PyObject_CallMethod(region, "__exit__", "OOO", Py_None, Py_None, Py_None));
+    PyErr_Clear();
+    Py_DECREF(region);
+    PyErr_Restore(type, value, traceback);
+}
