@@ -67,6 +67,7 @@ test_sums(void)
     check_same("%1 = input 0 : f32[512, 512]\n%2 = reduce_sum %1 dims=[0, 1] : f32[1, 1]\nreturn %2\n", false, 2);
     check_same("%1 = input 0 : f32[3, 65536]\n%2 = reduce_sum %1 dims=[1] : f32[3, 1]\nreturn %2\n", false, 2);
     check_same("%1 = input 0 : f32[70000, 4]\n%2 = reduce_sum %1 dims=[0] : f32[1, 4]\nreturn %2\n", false, 2);
+    check_same("%1 = input 0 : f32[5000, 64]\n%2 = reduce_sum %1 dims=[0] : f32[1, 64]\nreturn %2\n", false, 2); /* a vector's worth of columns */
     check_same("%1 = input 0 : f64[2, 5, 40000]\n%2 = reduce_sum %1 dims=[1, 2] : f64[2, 1, 1]\nreturn %2\n", false, 2);
     check_same("%1 = input 0 : i64[5, 3, 7, 2003]\n%2 = reduce_sum %1 dims=[0, 1, 2, 3] : i64[1, 1, 1, 1]\nreturn %2\n", false, 2);
     check_same("%1 = input 0 : f32[131101]\n%2 = reduce_sum %1 dims=[0] : f32[1]\nreturn %2\n", false, 3); /* a prime */
@@ -98,8 +99,9 @@ test_left_alone(void)
 {
     const char *texts[] = {"%1 = input 0 : f32[64, 65536]\n%2 = reduce_sum %1 dims=[1] : f32[64, 1]\nreturn %2\n",
                            "%1 = input 0 : f32[1000]\n%2 = reduce_sum %1 dims=[0] : f32[1]\nreturn %2\n",
+                           "%1 = input 0 : f32[500, 600]\n%2 = reduce_sum %1 dims=[0] : f32[1, 600]\nreturn %2\n",
                            "%1 = input 0 : f32[64, 8]\n%2 = argmax %1 dims=[1] : i64[64, 1]\nreturn %2\n"};
-    for (int i = 0; i < 3; i++) {
+    for (int i = 0; i < 4; i++) {
         kin_text why = {0};
         kin_ir *p = kin_ir_parse(texts[i], &why);
         CHECK(p && !kin_ir_splits(p));

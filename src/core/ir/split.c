@@ -7,6 +7,7 @@
 enum {
     FEW = 8,            /* results; with more of them the cores have rows enough */
     LEAST_EACH = 1 << 16, LEAST = 1 << 17, /* elements for each result; in all */
+    COLUMNS = 64, SOME_COLUMNS = 16,
     LEAST_ROW = 32,
     LEAST_PARTS = 16, PARTS = 64, MOST_PARTS = 1024
 };
@@ -73,8 +74,12 @@ is_long(const kin_ir *p, kin_irn n)
     const kin_ir_node *node = kin_ir_at(p, n);
     if (kin_ir_op_class(node->op) != KIN_IR_CLASS_REDUCE || node->ndim >= KIN_IR_MAX_DIMS)
         return false;
-    int64_t results = kin_ir_numel(p, n), all = kin_ir_numel(p, kin_ir_arg(p, n, 0));
-    return results > 0 && results <= FEW && all / results >= LEAST_EACH && all >= LEAST;
+    int64_t results = kin_ir_numel(p, n), all = kin_ir_numel(p, kin_ir_arg(p, n, 0)), beside = 1, each = LEAST_EACH;
+    if (node->ndim > 0 && !reduces(p, n, node->ndim - 1u) && kin_ir_sizes(p, n)[node->ndim - 1] >= SOME_COLUMNS) {
+        beside = COLUMNS; /* so many are one piece of work */
+        each = LEAST_EACH / COLUMNS;
+    }
+    return results > 0 && results <= FEW * beside && all / results >= each && all >= LEAST * (beside > 1 ? 2 : 1);
 }
 
 static int64_t
