@@ -58,7 +58,7 @@ class Program:
 
     def arguments(self, call):
         torch.manual_seed(1000 * self.seed + call)
-        made = [make() for make in self.inputs]
+        made = make_all(self.inputs)
         for t in made:
             if self.poisoned and call > 1 and t.is_floating_point() and t.numel():
                 t.view(-1)[:: 3 + call] = (float("nan"), float("inf"), -float("inf"))[call % 3] if t.is_contiguous() else 0
@@ -78,15 +78,34 @@ def data(dtype, sizes):
     return torch.randint(0 if dtype == torch.uint8 else -5, 6, sizes).to(dtype)
 
 
+def make_all(inputs):
+    made = []
+    for make in inputs:
+        made.append(make(made))
+    return made
+
+
+def make_relative(r, k):
+    """Input k once more, or a part of its memory."""
+    words = r.choice(("i", "i", "i[..., 1:]", "i[..., :-1]", "i.mT", "i[1:]", "i[::2]", "i.view_as(i)", "i.detach()", "i.flatten()", "i[0]"))
+
+    def make(made):
+        try:
+            return eval(words, {"i": made[k]})
+        except (RuntimeError, IndexError):
+            return made[k]
+    return make
+
+
 def make_input(r):
-    """A function that makes a tensor, always of one kind."""
+    """A function that makes a tensor, always of one kind; it gets those made before."""
     sizes = [r.choice((1, 2, 3, 4, 5, 8, 16, 17)) for _ in range(r.choice((1, 1, 2, 2, 2, 3, 3, 4)))]
     if r.random() < 0.04:
         sizes[0] = 0
     dtype = r.choice([torch.float32] * 8 + [*FLOATS, *INTS, torch.bool])
     kind = r.choice(("plain",) * 5 + ("t", "slice", "step", "expand", "offset"))
 
-    def make():
+    def make(made):
         if kind == "t":
             return data(dtype, sizes[::-1]).permute(*range(len(sizes))[::-1])
         if kind == "slice":
@@ -110,8 +129,10 @@ class Maker:
     def __init__(self, seed):
         self.r = random.Random(seed)
         self.inputs = [make_input(self.r) for _ in range(self.r.randint(1, 3))]
+        if random.Random(seed + 2).random() < 0.2:
+            self.inputs.append(make_relative(random.Random(seed + 3), 0))
         torch.manual_seed(1000 * seed)
-        self.space = {f"i{k}": make() for k, make in enumerate(self.inputs)}
+        self.space = {f"i{k}": t for k, t in enumerate(make_all(self.inputs))}
         self.names = list(self.space)
         self.exact = set(self.names)  # whose floats have no rounding errors: what they decide is the same for everybody
         self.lines = []
@@ -263,7 +284,7 @@ class Maker:
 
     def in_place(self):
         a, b = self.pick(), self.pick()
-        if a.startswith("i") and self.r.random() < 0.7:
+        if a.startswith("i") and self.r.random() < 0.5:
             return None
         d = self.dim(self.space[a])
         return None, self.r.choice((
@@ -306,9 +327,8 @@ class Maker:
 
     def again(self, before):
         """A line that failed may have written something: the program so far is run anew."""
-        self.space = {n: self.space[n] for n in self.names if n.startswith("i")}
         torch.manual_seed(self.seed_of_inputs)
-        self.space = {f"i{k}": make() for k, make in enumerate(self.inputs)}
+        self.space = {f"i{k}": t for k, t in enumerate(make_all(self.inputs))}
         for line in self.lines:
             exec(line, {"torch": torch, "F": torch.nn.functional}, self.space)
 
