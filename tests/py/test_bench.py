@@ -58,7 +58,9 @@ def test_page(tmp_path):
     report.write_docs(RESULTS, tmp_path)
     text = (tmp_path / "bench.md").read_text()
     assert "a processor, 2 threads" in text and "* three: it failed" in text and "+15.0" in text
-    assert f"* {report.TARGETS['warm']}: **1** of 2 rows (one)" in text and f"* {report.TARGETS['eager']}: all rows" in text
+    assert f"* {report.TARGETS['warm']}: missed by **1** of 1 rows (one)" in text
+    assert f"* {report.TARGETS['eager']}: reached by all 2 rows" in text
+    assert f"* {report.TARGETS['copy']}: not measured" in report.page({**RESULTS, "models": {"one": RESULTS["models"]["one"]}})
     assert all((tmp_path / f"bench-{kind}.svg").exists() and f"bench-{kind}.svg" in text for kind in report.PICTURES)
 
 

@@ -62,20 +62,27 @@ def ratios(row, headers=0.0):
             "copy": _per(copy, ours)}
 
 
+def judged(row):
+    """For each target: does the row miss it? None: it was not measured."""
+    if "error" in row:
+        return dict.fromkeys(TARGETS)
+    r, first, times = ratios(row), row.get("first", {}), row.get("times", {})
+
+    def less(value, least):
+        return None if value is None else value < least
+    added = first.get("kintsugi cold", {}).get("added")
+    difference = row.get("difference", {}).get("kintsugi")
+    return {"eager": less(r["over_eager"], NOT_SLOWER), "stock": less(r["over_stock"], NOT_SLOWER),
+            "first": None if added is None else added > MOST_ADDED, "warm": less(r["first_warm"], WARM_RATIO),
+            "copy": less(r["copy"], COPY_SHARE),
+            "digits": None if difference is None else not difference <= MOST_DIFFERENT,
+            "kernels": less(row.get("kernels"), 1),
+            "noise": any(t["high"] - t["low"] > MOST_SPREAD * t["median"] for t in times.values())}
+
+
 def misses(row):
     """Names of the targets that the row does not reach; nothing is said of what was not measured."""
-    if "error" in row:
-        return []
-    r, first, times = ratios(row), row.get("first", {}), row.get("times", {})
-    found = {"eager": r["over_eager"] is not None and r["over_eager"] < NOT_SLOWER,
-             "stock": r["over_stock"] is not None and r["over_stock"] < NOT_SLOWER,
-             "first": "kintsugi cold" in first and first["kintsugi cold"]["added"] > MOST_ADDED,
-             "warm": r["first_warm"] is not None and r["first_warm"] < WARM_RATIO,
-             "copy": r["copy"] is not None and r["copy"] < COPY_SHARE,
-             "digits": not row.get("difference", {}).get("kintsugi", 0.0) <= MOST_DIFFERENT,
-             "kernels": row.get("kernels") == 0,
-             "noise": any(t["high"] - t["low"] > MOST_SPREAD * t["median"] for t in times.values())}
-    return [name for name, missed in found.items() if missed]
+    return [name for name, missed in judged(row).items() if missed]
 
 
 # -- text ----------------------------------------------------------------------------------------------------------
@@ -190,15 +197,22 @@ def _first_lines(results):
 
 
 def _miss_lines(results):
-    by_name = {}
-    for name, row in _good(results):
-        for miss in misses(row):
-            by_name.setdefault(miss, []).append(name)
-    lines = [f"* {TARGETS[miss]}: **{len(by_name[miss])}** of {len(_good(results))} rows ({', '.join(by_name[miss])})"
-             if miss in by_name else f"* {text}: all rows" for miss, text in TARGETS.items() if miss != "noise"]
-    if "noise" in by_name:
-        lines.append(f"* Spread by more than a quarter: {', '.join(by_name['noise'])}")
+    answers = [(name, judged(row)) for name, row in _good(results)]
+    lines = []
+    for target, text in TARGETS.items():
+        measured = [name for name, found in answers if found[target] is not None]
+        missing = [name for name, found in answers if found[target]]
+        if target == "noise":
+            lines += [f"* Spread by more than a quarter: {', '.join(missing)}"] if missing else []
+        elif missing:
+            lines.append(f"* {text}: missed by **{len(missing)}** of {len(measured)} rows ({', '.join(missing)})")
+        else:
+            lines.append(f"* {text}: {f'reached by all {len(measured)} rows' if measured else 'not measured'}")
     return [*lines, ""]
+
+
+def _picture_lines(results, kind, text):
+    return [f"![{text}](bench-{kind}.svg)", ""] if _bars(results, kind) else []
 
 
 def page(results):
@@ -213,12 +227,12 @@ def page(results):
              f"{machine['cpu']}, {machine['threads']} threads, PyTorch {machine['torch']}, Python {machine['python']}, load "
              f"{machine.get('load', 0):.1f} at the start. Inference, float32, random weights. Milliseconds: median and half of the distance between "
              f"the 10% and 90% quantiles, eager, Kintsugi and stock's default mode taking turns in one process for {results.get('seconds', 0):g} s.", "",
-             "![speed-up over eager](bench-speed.svg)", "", "## Calls", "", *_steady_lines(results)]
+             *_picture_lines(results, "speed", "speed-up over eager"), "## Calls", "", *_steady_lines(results)]
     parts += [*bandwidth, ""] if bandwidth else []
     parts += ["## Targets", "", *_miss_lines(results), "## First calls", "",
               f"Seconds that importing and the first six calls take beyond eager calls. Cold: a fresh process with empty disk caches. Warm: a "
-              f"fresh process with those of the cold ones.{headers}", "", "![first calls](bench-first.svg)", "",
-              *_first_lines(results), "![memory](bench-memory.svg)", ""]
+              f"fresh process with those of the cold ones.{headers}", "", *_picture_lines(results, "first", "first calls"),
+              *_first_lines(results), *_picture_lines(results, "memory", "memory")]
     if failed:
         parts += ["## What went wrong", "", *failed, ""]
     return "\n".join(parts)
@@ -227,7 +241,7 @@ def page(results):
 def write_docs(results, folder):
     """bench.md and its pictures."""
     os.makedirs(folder, exist_ok=True)
-    files = {"bench.md": page(results), **{f"bench-{kind}.svg": picture(results, kind) for kind in PICTURES}}
+    files = {"bench.md": page(results), **{f"bench-{kind}.svg": picture(results, kind) for kind in PICTURES if _bars(results, kind)}}
     for name, text in files.items():
         with open(os.path.join(folder, name), "w") as file:
             file.write(text)
@@ -267,11 +281,15 @@ PICTURES = {
 }
 
 
+def _bars(results, kind):
+    rows = [(name, PICTURES[kind][1](row)) for name, row in _good(results)]
+    return [(name, bars) for name, bars in rows if any(bars)]
+
+
 def picture(results, kind):
     """An SVG picture: bars for each row."""
-    title, bars_of, series, text, begin, line = PICTURES[kind]
-    rows = [(name, bars_of(row)) for name, row in _good(results)]
-    rows = [(name, bars) for name, bars in rows if any(bars)]
+    title, _, series, text, begin, line = PICTURES[kind]
+    rows = _bars(results, kind)
     most = max([line * 2, *(bar or 0 for _, bars in rows for bar in bars)])
     left, width, bar_height = 130, 440, 11
     scale = width / math.log(most / begin)
