@@ -85,8 +85,11 @@ multiply(int64_t rows, int64_t columns, int64_t k, const float *a, int64_t lda, 
 static void
 add_mask(float *scores, const float *mask, int64_t stride, int64_t n)
 {
-    for (int64_t j = 0; j < n; j++)
-        scores[j] += mask[j * stride];
+    if (stride == 1)
+        kin_tile_add(mask, n, scores);
+    else
+        for (int64_t j = 0; j < n; j++)
+            scores[j] += mask[j * stride];
 }
 
 /* Scores of row i with keys [from, from + n) become weights; what was summed of earlier keys is scaled to fit. */
@@ -109,8 +112,7 @@ weigh_row(worker *w, int64_t i, const float *mask, int64_t row, int64_t from, in
     w->largest[i] = largest;
     w->total[i] = w->total[i] * shrink + kin_tile_exponentials(scores, seen, largest);
     if (from > 0 && shrink != 1)
-        for (int64_t c = 0; c < w->padded; c++)
-            sums[c] *= shrink;
+        kin_tile_scale(sums, w->padded, shrink, sums);
 }
 
 static void
@@ -118,8 +120,11 @@ copy_queries(worker *w, const float *q, int64_t rows)
 {
     const kin_attention *x = w->x;
     for (int64_t i = 0; i < rows; i++)
-        for (int64_t d = 0; d < x->depth; d++)
-            w->q[i * x->depth + d] = q[i * x->q_strides[2] + d * x->q_strides[3]] * x->scale;
+        if (x->q_strides[3] == 1)
+            kin_tile_scale(q + i * x->q_strides[2], x->depth, x->scale, w->q + i * x->depth);
+        else
+            for (int64_t d = 0; d < x->depth; d++)
+                w->q[i * x->depth + d] = q[i * x->q_strides[2] + d * x->q_strides[3]] * x->scale;
 }
 
 static void
@@ -128,8 +133,11 @@ give_rows(worker *w, float *out, int64_t rows)
     const kin_attention *x = w->x;
     for (int64_t i = 0; i < rows; i++) {
         float by = w->total[i] == 0 ? 1 : 1 / w->total[i];
-        for (int64_t c = 0; c < x->width; c++)
-            out[i * x->out_strides[2] + c * x->out_strides[3]] = w->sums[i * w->padded + c] * by;
+        if (x->out_strides[3] == 1)
+            kin_tile_scale(w->sums + i * w->padded, x->width, by, out + i * x->out_strides[2]);
+        else
+            for (int64_t c = 0; c < x->width; c++)
+                out[i * x->out_strides[2] + c * x->out_strides[3]] = w->sums[i * w->padded + c] * by;
     }
 }
 

@@ -135,6 +135,25 @@ lanes(int64_t n)
     return (__mmask16)(n >= 16 ? 0xffff : (1u << n) - 1);
 }
 
+AVX512 void
+kin_tile_scale(const float *x, int64_t n, float by, float *to)
+{
+    __m512 factor = _mm512_set1_ps(by);
+    for (int64_t i = 0; i < n; i += 16) {
+        __mmask16 some = lanes(n - i);
+        _mm512_mask_storeu_ps(to + i, some, _mm512_mul_ps(_mm512_maskz_loadu_ps(some, x + i), factor));
+    }
+}
+
+AVX512 void
+kin_tile_add(const float *x, int64_t n, float *to)
+{
+    for (int64_t i = 0; i < n; i += 16) {
+        __mmask16 some = lanes(n - i);
+        _mm512_mask_storeu_ps(to + i, some, _mm512_add_ps(_mm512_maskz_loadu_ps(some, to + i), _mm512_maskz_loadu_ps(some, x + i)));
+    }
+}
+
 AVX512 float
 kin_tile_largest(const float *x, int64_t n)
 {
@@ -180,6 +199,16 @@ kin_tile_exponentials(float *x, int64_t n, float largest)
 }
 
 #else
+
+void
+kin_tile_scale(const float *x, int64_t n, float by, float *to)
+{
+}
+
+void
+kin_tile_add(const float *x, int64_t n, float *to)
+{
+}
 
 float
 kin_tile_largest(const float *x, int64_t n)

@@ -19,8 +19,12 @@ void kin_tile_multiply(unsigned rows, unsigned columns, int64_t k, const float *
 /* 32 or fewer columns of a matrix as a panel: panel[l][j] = b[l * row_stride + j * column_stride] for l < k, j < columns. */
 void kin_tile_pack(int64_t k, unsigned columns, const float *b, int64_t row_stride, int64_t column_stride, float *panel);
 
+/* to[i] = x[i] * by; may be in place. */
+void kin_tile_scale(const float *x, int64_t n, float by, float *to);
 /* The largest of n numbers, -inf for none; NaN if there is one. */
 float kin_tile_largest(const float *x, int64_t n);
+/* to[i] += x[i]. */
+void kin_tile_add(const float *x, int64_t n, float *to);
 /* x[i] = exp(x[i] - largest), 0 where that is below the normal range; their sum. */
 float kin_tile_exponentials(float *x, int64_t n, float largest);
 
