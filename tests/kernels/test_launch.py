@@ -696,3 +696,11 @@ def test_memory_that_is_kept():
     assert row["compiled"] and row["weights_bytes"] >= 2 * 64 * 512 * 4 and row["scratch_bytes"] >= 32 * 512 * 4
     assert engine.kernel_totals()["code_bytes"] >= row["code_bytes"]
     assert f"keeps {(row['weights_bytes'] + row['scratch_bytes']) / 1e6:.1f} MB" in str(kintsugi.explain(compiled)(torch.ones(32, 64)))
+
+
+def test_one_call_that_gets_more_data_later():
+    compiled = kintsugi.compile(lambda x: torch.sin(x))
+    for n in (9, 9, 9, 1 << 15, 1 << 15, 1 << 15, 1 << 15):
+        x = torch.randn(n)
+        same(compiled(x), torch.sin(x))
+    assert any(version["compiled"] for version in versions(compiled)), versions(compiled)

@@ -186,12 +186,12 @@ compile_version(kernel_launcher *self, launch_version *version, kin_variant *v, 
     if (status == KIN_OK && unit->waits)
         status = launch_put_walls(self, v, unit, capture.raising.at, capture.raising.len);
     if (status == KIN_OK && !is_worth_it(&v->trace, unit, capture.graph, in)) {
-        self->single = true;
-        snprintf(self->gone, sizeof self->gone, "one call on little data is done as fast by torch itself");
-        snprintf(version->reason, sizeof version->reason, "%s", self->gone);
+        self->single = self->versions.len <= 1;
+        snprintf(version->reason, sizeof version->reason, "one call on little data is done as fast by torch itself");
         kin_capture_deinit(&capture);
         return;
     }
+    self->single = false;
     if (status == KIN_OK) {
         version->total_ns = version->capture_ns = launch_now() - start;
         compile_captured(self, version, &capture, v, unit, in);
