@@ -207,3 +207,35 @@ def test_graphs_of_one_call():
         same(plain(x), x.sin())
     assert named(operations(compiled), "library.matmul [50, 64] [64, 200]")
     assert operations(plain) == []
+
+
+@pytest.fixture
+def blas():
+    engine._set_products(False)
+    yield
+    engine._set_products(True)
+
+
+def test_through_blas(blas):
+    """As on a processor that our own products cannot use, or where BLAS is faster."""
+    for rows in (1, 2, 5, 40):
+        layer = nn.Linear(70, 90)
+        ops = run(lambda x, layer=layer: layer(x).relu(), torch.randn(rows, 70))
+        assert rows < 40 or named(ops, f"library.matmul [{rows}, 70] [70, 90]")
+    ops = run(lambda a, b: torch.bmm(a * 2, b) + 1, torch.randn(3, 20, 30), torch.randn(3, 30, 40))
+    assert named(ops, "aten.bmm")
+    ops = run(lambda q: scaled_dot_product_attention(q * 2, q, q) + 1, heads(1, 2, 20, 16))
+    assert named(ops, "aten._scaled_dot") and not named(ops, "library.attention")
+
+
+def test_packed_by_the_one_and_by_the_other():
+    """Weights packed by us stay usable when products go through BLAS later, and the other way round."""
+    layer, x = nn.Linear(64, 96), torch.randn(20, 64)
+    compiled = kintsugi.compile(lambda x: layer(x) + 1)
+    for own in (True, False, True):
+        engine._set_products(own)
+        for _ in range(3):
+            same(compiled(x), layer(x) + 1)
+        layer.weight.mul_(0.5)
+        same(compiled(x), layer(x) + 1)
+    engine._set_products(True)

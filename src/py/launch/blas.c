@@ -10,8 +10,11 @@
 
 #include "core/library/tile.h"
 #include "py/aten/make.h"
+#include "py/capture/capture.h"
+#include "py/launch/launch.h"
 
 static kin_blas found;
+static bool own_is_better;
 
 static bool
 find_symbol(const char *name, void *fn)
@@ -111,9 +114,16 @@ launch_blas(void)
                  find_symbol("cblas_sgemm_pack", &found.pack) && find_symbol("cblas_sgemm_compute", &found.compute);
     if (!packs || !computes(true, false) || !computes(true, true))
         found.pack = NULL;
-    if (found.gemm != NULL && is_own_better()) {
-        found.own = true;
-        found.parallel = kin_parallel_for;
-    }
+    found.own = own_is_better = found.gemm != NULL && is_own_better();
+    found.parallel = kin_parallel_for;
     return found.gemm != NULL ? &found : NULL;
+}
+
+bool
+kin_launch_set_products(bool own)
+{
+    if (kin_capture_init() != KIN_OK || launch_blas() == NULL) /* symbols are found after that */
+        return false;
+    found.own = own && own_is_better;
+    return own_is_better;
 }

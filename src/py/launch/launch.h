@@ -26,6 +26,9 @@ kin_status kin_launch_plan(kin_variant *v, const kin_launch_context *context) KI
  * NULL with an exception. */
 PyObject *kin_launch_describe(const kin_variant *v);
 
+/* For tests: false does products through BLAS, true as measured (blas.c). Returns whether that makes a difference here. */
+bool kin_launch_set_products(bool own);
+
 /* Notes how long operations of launches take, or no longer; kin_launch_describe tells. */
 void kin_launch_set_profile(bool on);
 

@@ -351,6 +351,12 @@ kernel_totals(PyObject *module, PyObject *unused)
 }
 
 static PyObject *
+set_products(PyObject *module, PyObject *own)
+{
+    return PyBool_FromLong(kin_launch_set_products(PyObject_IsTrue(own) == 1));
+}
+
+static PyObject *
 set_profile(PyObject *module, PyObject *on)
 {
     kin_launch_set_profile(PyObject_IsTrue(on) == 1);
@@ -414,6 +420,7 @@ static PyMethodDef module_methods[] = {
     {"_set_fault", set_fault, METH_O, "For tests: 'llvm', 'memory', 'fatal' or 'llvm memory' fails from now on; '' nothing."},
     {"memory_totals", memory_totals, METH_NOARGS, "Large blocks of memory: kept for the next call, in use."},
     {"_set_kept_memory", set_kept_memory, METH_O, "Bytes of large blocks that may be kept."},
+    {"_set_products", set_products, METH_O, "For tests: _set_products(False) does products through BLAS."},
     {"set_profile", set_profile, METH_O, "set_profile(flag): whether kernels() tells where the time of launches goes."},
     {"kernel_totals", kernel_totals, METH_NOARGS, "What was compiled in this process, and where kernels came from."},
     {"_rebuild", rebuild, METH_VARARGS, "For pickle: kintsugi.compile(fn, **kwargs)."},
