@@ -704,3 +704,16 @@ def test_one_call_that_gets_more_data_later():
         x = torch.randn(n)
         same(compiled(x), torch.sin(x))
     assert any(version["compiled"] for version in versions(compiled)), versions(compiled)
+
+
+def test_complex_numbers_are_left_to_pytorch():
+    def fn(x):
+        spectrum = torch.fft.fft2(x * 2 + 1)
+        return torch.fft.ifft2(spectrum).real.sin() + x
+
+    with torch.no_grad():
+        compiled = kintsugi.compile(fn)
+        for _ in range(6):
+            x = torch.randn(3, 4, 6)
+            same(compiled(x), fn(x))
+        assert any(v["compiled"] for v in versions(compiled)), versions(compiled)

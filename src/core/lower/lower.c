@@ -245,7 +245,13 @@ lower_call(low *l, uint32_t number)
         bool is_new = l->storages[kin_aten_at(l->g, v)->storage].base == 0;
         if (is_new && !l->values[v].used && covered && c.results[k] == 0)
             continue;
-        KIN_TRY(low_place(l, v, covered ? c.results[k] : 0, parent_of(l, call, v)));
+        kin_aten_val parent = parent_of(l, call, v);
+        if (parent != 0 && is_complex(l, v) && !low_same_layout(l->g, v, parent)) {
+            kin_text_addf(l->why, "%s looks at complex numbers", name);
+            l->stuck = number;
+            return KIN_BREAK;
+        }
+        KIN_TRY(low_place(l, v, covered ? c.results[k] : 0, parent));
         if (is_new)
             wish_strides(l, v, l->values[v].node, first);
     }
