@@ -297,6 +297,12 @@ kin_meta_mask(PyObject *record)
 }
 
 bool
+kin_place_takes(PyObject *base, PyObject *key, uint32_t num)
+{
+    return false;
+}
+
+bool
 kin_exact_is_quiet(PyObject *obj, bool all)
 {
     return false;
