@@ -403,6 +403,11 @@ def index_select(m):
     return (a, m.dim(a.dim()), torch.zeros(m.size(), dtype=m.pick(torch.int64, torch.int32))), {}
 
 
+def index_fill(m):
+    a = m.tensor(m.sizes(0, 4))
+    return (a, m.dim(a.dim()), torch.zeros(m.size(), dtype=torch.int64), m.number()), {}
+
+
 def gather(m):
     a = m.tensor(m.sizes(0, 4))
     return (a, m.dim(a.dim()), m.tensor([m.rng.randint(1, max(s, 1)) for s in a.shape], torch.int64) * 0), {}
@@ -702,7 +707,7 @@ ARGUMENTS = {
     "arange.start": numbers(2), "arange.start_step": numbers(3), "eye.default": eye(1), "eye.m": eye(2),
     "cat.default": cat, "stack.default": stack, "repeat.default": repeat, "constant_pad_nd.default": pad, "roll.default": roll,
     "flip.default": several, "tril.default": tri, "triu.default": tri, "embedding.default": embedding,
-    "index_select.default": index_select, "gather.default": gather, "index.Tensor": index,
+    "index_select.default": index_select, "index_fill.int_Scalar": index_fill, "gather.default": gather, "index.Tensor": index,
     "sum.default": reduce_all_dtype, "prod.default": reduce_all_dtype, "mean.default": reduce_all_dtype, "max.default": reduce_all,
     "min.default": reduce_all, "any.default": reduce_all, "all.default": reduce_all, "sum.dim_IntList": reduce_dtype,
     "prod.dim_int": reduce_one_dtype, "mean.dim": reduce_dtype, "amax.default": reduce, "amin.default": reduce,

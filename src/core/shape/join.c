@@ -214,6 +214,21 @@ shape_index_select(shape_call *c, int row)
     return shape_add_contiguous(c, t.dtype, t.ndim, t.sizes);
 }
 
+/* (self, dim, index, value): a copy, filled in places */
+bool
+shape_index_fill(shape_call *c, int row)
+{
+    shape_tensor t, index;
+    int64_t dim;
+    unsigned d;
+    const kin_aten_arg *value = shape_arg(c, 3, "value");
+    if (!shape_read(c, 0, "self", &t) || t.ndim == 0 || !shape_int(c, 1, "dim", INT64_MAX, &dim) || !shape_dim(dim, t.ndim, &d) ||
+        !shape_read(c, 2, "index", &index) || index.ndim > 1 || index.dtype != KIN_I64 || shape_numel(t.ndim, t.sizes) == 0 ||
+        value == NULL || (value->kind != KIN_ATEN_INT && value->kind != KIN_ATEN_FLOAT))
+        return false;
+    return shape_add_like(c, &t, t.dtype, SHAPE_PRESERVE);
+}
+
 bool
 shape_gather(shape_call *c, int row)
 {
