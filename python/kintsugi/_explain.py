@@ -87,7 +87,10 @@ class ExplainOutput:
             lines.append(f"  {frame['name']} ({frame['filename']}:{frame['line']}): {frame['outcome']}")
             lines += [f"    {line}".rstrip() for line in frame.get("details", "").splitlines()]
         lines.append("Kernels:")
-        lines += [f"  {_kernels.describe(row)}" for row in self.kernels] or [f"  {self.no_kernels}"]
+        for row in self.kernels:
+            lines += [f"  {_kernels.describe(row)}", *(f"    {line}" for line in row["not_fused"])]
+        if not self.kernels:
+            lines.append(f"  {self.no_kernels}")
         lines.append(f"Compile Times: {self.compile_times}")
         return "\n".join(lines) + "\n"
 

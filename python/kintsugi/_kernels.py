@@ -28,7 +28,7 @@ def _row(place, version):
             "compiled": version["compiled"], "reason": version["reason"],
             "settled": version.get("settled", True), "native_calls": version.get("native", 0), "library_calls": version.get("extern", 0),
             "kernels": version.get("kernels", 0), "launches": version.get("runs", 0),
-            "compile_ms": version.get("total_ns", 0.0) / 1e6,
+            "compile_ms": version.get("total_ns", 0.0) / 1e6, "not_fused": (version.get("not_fused") or "").splitlines(),
             "launch_us": version.get("launch_ns", 0.0) / 1e3, "steps_us": version.get("steps_ns", 0.0) / 1e3,
             # Kept between calls: what was made of weights, memory for intermediates, machine code that no graph before had.
             "weights_bytes": (version.get("frozen") or {}).get("bytes", 0), "scratch_bytes": version.get("scratch_bytes", 0),

@@ -26,6 +26,7 @@ for _ in range(3):
         torch.testing.assert_close(a, b)
 events = kintsugi.events()
 print([e["text"] for e in events if e["event"] == "fusion"])
+assert "not fused with what it reads: a scan or a scatter has a kernel of its own" in str(kintsugi.explain(compiled)(x, w))
 print("kernels", sum(e["kernels"] for e in events if e["event"] == "lower"))
 print("cache", [e["reason"] for e in events if e["event"] == "cache"])
 """

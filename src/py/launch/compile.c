@@ -74,7 +74,8 @@ compile_capture(kernel_launcher *self, const kin_variant *v, launch_version *ver
     kin_text why = {0};
     version->stuck = UINT32_MAX;
     free(version->listing);
-    version->listing = NULL;
+    free(version->not_fused);
+    version->listing = version->not_fused = NULL;
     kin_status status = launch_code_make(self, v, capture, unit, in, version, &why);
     if (status == KIN_BREAK && capture->writes && version->ticket == NULL) { /* perhaps without those calls */
         version->no_writes = version->again = true;
@@ -263,6 +264,7 @@ launch_version_free(launch_version *version)
     kin_vec_deinit(&version->hints);
     launch_ticket_release(version->ticket);
     let_go(version);
+    free(version->not_fused);
     free(version->listing);
     free(version->aten);
     free(version);

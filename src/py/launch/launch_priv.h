@@ -44,6 +44,7 @@ typedef struct {
     launch_code *code;    /* NULL: the steps run one by one */
     char reason[200];     /* why */
     char *aten;           /* text of the graph, for reports; malloc'ed */
+    char *not_fused;      /* what could not share a kernel, a line each; malloc'ed */
     char *listing;        /* of its code, if somebody asked for it; malloc'ed */
     kin_capture_hints hints; /* what results turned out to be */
     bool again;           /* compile again, with the hints */

@@ -244,6 +244,19 @@ is_put_off(const maker *m, kin_jit *jit, const kin_ir *ir)
     return m->version->ticket != NULL;
 }
 
+/* What could not share a kernel: an event, and for reports. */
+static void
+keep_notes(const maker *m, const char *notes)
+{
+    kin_text text = {0};
+    kin_text_addf(&text, "%s%.4000s", m->version->not_fused == NULL ? "" : m->version->not_fused, notes);
+    free(m->version->not_fused);
+    m->version->not_fused = text.failed ? NULL : text.at;
+    if (text.failed)
+        kin_text_deinit(&text);
+    launch_say_fusion(m->self, notes);
+}
+
 /* The code is kept for reports when somebody wants to read it. */
 static void
 list_program(launch_version *version, kin_jit *jit, const kin_ir *ir)
@@ -273,7 +286,7 @@ compile_program(const maker *m, const kin_library *library, const kin_ir *ir, la
     if (status != KIN_OK && notes.len > 0)
         kin_text_addf(why, "%.150s", notes.at);
     else if (notes.len > 0)
-        launch_say_fusion(m->self, notes.at);
+        keep_notes(m, notes.at);
     kin_text_deinit(&notes);
     KIN_TRY(status);
     list_program(m->version, jit, ir);
