@@ -63,10 +63,40 @@ refuse(const char *text, const char *message)
     kin_text_deinit(&why);
 }
 
+/* A lookup with its consumers: which call raises for what nobody reads. */
+static void
+raises_unseen(const char *rest, uint32_t expected)
+{
+    kin_text text = {0}, why = {0};
+    kin_text_add(&text, "%1 = input 0 : f32[5, 8]{8, 1}@1+0\n%2 = input 1 : i64[6]{1}@2+0\n"
+                        "%3 = aten.embedding.default(%1, %2) : f32[6, 8]{8, 1}@3+0\n");
+    kin_text_add(&text, rest);
+    kin_aten *g = kin_aten_parse(text.at, &why);
+    if (CHECK(g != NULL))
+        CHECK(kin_aten_raises_unseen(g) == expected);
+    kin_aten_free(g);
+    kin_text_deinit(&text);
+    kin_text_deinit(&why);
+}
+
+static void
+test_raises_unseen(void)
+{
+    raises_unseen("%4 = aten.mul.Tensor(%3, 2.0) : f32[6, 8]{8, 1}@4+0\nreturn %4\n", UINT32_MAX);
+    raises_unseen("%4 = aten.mul.Tensor(%1, 2.0) : f32[5, 8]{8, 1}@4+0\nreturn %4\n", 0);
+    raises_unseen("%4 = aten.slice.Tensor(%3, 0, 0, 2) : f32[2, 8]{8, 1}@3+0\nreturn %4\n", 0);
+    raises_unseen("%4 = aten.mm.default(%3, %3) : f32[6, 6]{6, 1}@4+0\n"
+                  "%5 = aten.slice.Tensor(%4, 0, 0, 2) : f32[2, 6]{6, 1}@4+0\nreturn %5\n", UINT32_MAX);
+    raises_unseen("%4 = aten.floor_divide.default(%2, %2) : i64[6]{1}@4+0\nreturn %3\n", 1);
+    raises_unseen("%4 = aten.remainder.Scalar(%3, 2.0) : f32[6, 8]{8, 1}@4+0\nreturn %3\n", UINT32_MAX);
+    raises_unseen("%4 = aten.copy_.default(%1!, %3) : f32[5, 8]{8, 1}@1+0\nreturn\n", UINT32_MAX);
+}
+
 int
 main(void)
 {
     test_round_trip();
+    test_raises_unseen();
     refuse_text("%1 = input 1 : f32[]{}@1+0\nreturn\n", "line 1: inputs come first, in order");
     refuse_text("%1 = input 0 : f32[2]{}@1+0\nreturn\n", "line 1: as many strides as sizes expected");
     refuse_text("%1 = input 0 : f32[2]{1}+0\nreturn\n", "line 1: '@' expected");

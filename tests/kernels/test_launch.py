@@ -717,3 +717,41 @@ def test_complex_numbers_are_left_to_pytorch():
             x = torch.randn(3, 4, 6)
             same(compiled(x), fn(x))
         assert any(v["compiled"] for v in versions(compiled)), versions(compiled)
+
+
+@pytest.mark.parametrize("fn", [
+    lambda x, i: (x[i], x * 2)[1] + 1,                                    # nobody reads what the index gives
+    lambda x, i: x[i][:1] * 2 + 1,                                        # or not all of it
+    lambda x, i: (torch.nn.functional.embedding(i, x) + 1)[0] * 2,
+    lambda x, i: torch.ones(3, dtype=torch.long).mul(6).div(i, rounding_mode="floor")[:1] + x.sum().long(),
+])
+def test_errors_about_data_that_nothing_reads(fn):
+    c = kintsugi.compile(fn)
+    x, good, bad = torch.arange(6.0).view(3, 2), torch.tensor([1, 2, 1]), torch.tensor([1, 7, 0])
+    for index in (good, good, good, bad, good, bad, bad):
+        outcomes = []
+        for f in (fn, c):
+            try:
+                outcomes.append(f(x, index))
+            except (IndexError, RuntimeError) as error:
+                outcomes.append((type(error), str(error)))
+        assert type(outcomes[0]) is type(outcomes[1]), outcomes
+        same(*reversed(outcomes))
+    assert isinstance(outcomes[0], tuple)
+
+
+def test_an_index_before_a_product_is_part_of_the_graph():
+    """The last rows of what a whole table of words led to: each index is read."""
+    w = torch.randn(8, 8)
+
+    def f(table, i):
+        h = torch.nn.functional.embedding(i, table) * 2
+        return (h @ w).relu()[-1] + 1
+
+    c = kintsugi.compile(f)
+    table = torch.randn(5, 8)
+    with torch.no_grad():
+        for _ in range(4):
+            i = torch.randint(0, 5, (6,))
+            same(c(table, i), f(table, i))
+    assert len(versions(c)) == 1 and runs(c) == 3

@@ -97,6 +97,10 @@ typedef struct {
 void kin_aten_join(kin_aten_mixed *m, kin_aten_category category, kin_dtype dtype);
 kin_dtype kin_aten_common(const kin_aten_mixed *m);
 
+/* The first call that raises for bad indices or a division of integers by zero, of whose results only parts, or nothing, are needed for
+ * the outputs (needed.c): who computes only what is needed would not notice. UINT32_MAX: none. */
+uint32_t kin_aten_raises_unseen(const kin_aten *g);
+
 /* Text as docs/design/kernels.md shows it; a WORD is printed bare, so it should hold letters, digits and "_.:/" only. */
 bool kin_aten_print(const kin_aten *g, kin_text *out);
 kin_aten *kin_aten_parse(const char *text, kin_text *why);

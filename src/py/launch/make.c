@@ -408,6 +408,12 @@ make_code(maker *m, launch_version *version, kin_text *why)
 {
     kin_lowered lowered = {0};
     KIN_TRY(plan_gives(m));
+    uint32_t unseen = kin_aten_raises_unseen(m->capture->graph);
+    if (unseen < m->capture->calls.len) {
+        version->stuck = m->capture->calls.at[unseen].step;
+        kin_text_addf(why, "%s may raise for what nothing else reads", kin_aten_text(m->capture->graph, m->capture->graph->calls.at[unseen].op));
+        return KIN_BREAK;
+    }
     double start = launch_now();
     kin_status status = kin_lower(m->capture->graph, &(kin_lower_options){.default_f64 = kin_default_is_f64(), .fast_math = m->self->context.fast_math}, &lowered, why);
     if (status == KIN_BREAK && lowered.stuck < m->capture->calls.len)
