@@ -95,6 +95,19 @@ rule_rms_norm(low_call *c, int row)
     return low_done(c, 0, y) && (!low_wanted(c, 1) || low_done(c, 1, low_reshape_like(c, rstd, 1)));
 }
 
+/* y * w + b, each by channel of x; 0: without. */
+static bool
+scale_channels(low_call *c, kin_irn x, kin_irn w, kin_irn b, kin_irn *y)
+{
+    if ((w != 0 && (w = along(c, w, 1, x)) == 0) || (b != 0 && (b = along(c, b, 1, x)) == 0))
+        return false;
+    if (w != 0)
+        *y = low_bi(c, KIN_IR_MUL, *y, w);
+    if (b != 0)
+        *y = low_bi(c, KIN_IR_ADD, *y, b);
+    return true;
+}
+
 /* Over the channels of a group and all positions; weight and bias are per channel. */
 bool
 rule_group_norm(low_call *c, int row)
@@ -108,12 +121,8 @@ rule_group_norm(low_call *c, int row)
     normalised n = normalise(c, kin_ir_reshape(c->ir, x, 3, sizes), (int64_t[]){2}, 1, low_float_or(c, 7, "eps", 1e-5));
     kin_irn y = kin_ir_reshape(c->ir, n.normal, low_ndim_of(c, x), low_sizes_of(c, x));
     kin_irn w = low_read(c, weight), b = low_read(c, bias);
-    if ((w != 0 && (w = along(c, w, 1, x)) == 0) || (b != 0 && (b = along(c, b, 1, x)) == 0))
+    if (!scale_channels(c, x, w, b, &y))
         return false;
-    if (w != 0)
-        y = low_bi(c, KIN_IR_MUL, y, w);
-    if (b != 0)
-        y = low_bi(c, KIN_IR_ADD, y, b);
     return low_done(c, 0, y) && done_statistics(c, &n);
 }
 
@@ -147,12 +156,8 @@ normalise_batch(low_call *c, kin_irn x, kin_irn w, kin_irn b, double eps)
             dims[count++] = d;
     normalised n = normalise(c, x, dims, count, eps);
     kin_irn y = n.normal;
-    if ((w != 0 && (w = along(c, w, 1, x)) == 0) || (b != 0 && (b = along(c, b, 1, x)) == 0))
+    if (!scale_channels(c, x, w, b, &y))
         return false;
-    if (w != 0)
-        y = low_bi(c, KIN_IR_MUL, y, w);
-    if (b != 0)
-        y = low_bi(c, KIN_IR_ADD, y, b);
     return low_done(c, 0, y) && done_statistics(c, &n);
 }
 

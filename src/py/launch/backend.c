@@ -53,21 +53,6 @@ find_proof(const backend_launcher *self, PyObject *const *in, const proof *other
     return NULL;
 }
 
-/* Calls that may raise must not wait over a step whose effect could be seen by a handler: that step becomes a wall. */
-static kin_status
-put_walls(kin_variant *v, const kin_unit *unit, const kin_capture *capture)
-{
-    uint32_t before = v->walls.len;
-    bool raises = false;
-    for (uint32_t i = unit->first; i <= unit->last; i++) {
-        for (uint32_t k = 0; k < capture->raising.len; k++)
-            raises = raises || capture->raising.at[k] == i;
-        if (raises && unit->role[i - unit->first] == KIN_ROLE_RISKY && !(v->trace.steps.at[i].flags & KIN_STEP_SUNK))
-            KIN_TRY(kin_vec_push(&v->walls, i));
-    }
-    return v->walls.len == before ? KIN_OK : KIN_BREAK;
-}
-
 /* All of them when no step is named. */
 static kin_status
 set_apart(kin_variant *v, const kin_unit *unit, uint32_t step)
@@ -109,7 +94,7 @@ kin_backend_prove(kin_launcher *base, kin_variant *v, const kin_unit *unit, PyOb
     kin_capture capture;
     kin_status status = prove((backend_launcher *)base, v, unit, in, &capture);
     if (status == KIN_OK && unit->waits)
-        status = put_walls(v, unit, &capture);
+        status = launch_add_walls(v, unit, capture.raising.at, capture.raising.len);
     else if (status == KIN_BREAK)
         status = set_apart(v, unit, capture.step);
     kin_capture_deinit(&capture);

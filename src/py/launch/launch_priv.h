@@ -94,6 +94,9 @@ void launch_version_free(launch_version *version);
 
 /* The call cannot be compiled with others: plans the units anew without it. */
 kin_status launch_set_apart(kernel_launcher *self, kin_variant *v, uint32_t step) KIN_MUST_CHECK;
+/* These calls may raise: the first risky step behind one of them becomes a wall of the variant. KIN_BREAK: there was one, the units
+ * have to be found anew. */
+kin_status launch_add_walls(kin_variant *v, const kin_unit *unit, const uint32_t *raising, uint32_t n) KIN_MUST_CHECK;
 /* These calls may raise: nothing risky stands between one of them and the launch. KIN_BREAK: something did; planned anew. */
 kin_status launch_put_walls(kernel_launcher *self, kin_variant *v, const kin_unit *unit, const uint32_t *raising,
                             uint32_t n) KIN_MUST_CHECK;

@@ -392,31 +392,28 @@ launch_set_apart(kernel_launcher *self, kin_variant *v, uint32_t step)
     return plan_again(self, v);
 }
 
-static bool
-contains(const uint32_t *list, uint32_t n, uint32_t step)
-{
-    for (uint32_t i = 0; i < n; i++)
-        if (list[i] == step)
-            return true;
-    return false;
-}
-
 kin_status
-launch_put_walls(kernel_launcher *self, kin_variant *v, const kin_unit *unit, const uint32_t *raising, uint32_t n)
+launch_add_walls(kin_variant *v, const kin_unit *unit, const uint32_t *raising, uint32_t n)
 {
     uint32_t before = v->walls.len;
     bool raises = false;
     for (uint32_t i = unit->first; i <= unit->last; i++) {
-        raises = raises || contains(raising, n, i);
+        raises = raises || kin_step_is_in(raising, n, i);
         if (!raises || unit->role[i - unit->first] != KIN_ROLE_RISKY || v->trace.steps.at[i].flags & KIN_STEP_SUNK)
             continue;
         KIN_TRY(kin_vec_push(&v->walls, i));
         raises = false;
     }
-    if (v->walls.len == before)
-        return KIN_OK;
-    KIN_TRY(plan_again(self, v));
-    return KIN_BREAK;
+    return v->walls.len == before ? KIN_OK : KIN_BREAK;
+}
+
+kin_status
+launch_put_walls(kernel_launcher *self, kin_variant *v, const kin_unit *unit, const uint32_t *raising, uint32_t n)
+{
+    kin_status status = launch_add_walls(v, unit, raising, n);
+    if (status == KIN_BREAK)
+        KIN_TRY(plan_again(self, v));
+    return status;
 }
 
 /* -- words -------------------------------------------------------------------------------------------------------- */

@@ -58,15 +58,6 @@ is_tensor_test(const kin_variant *v, const kin_step *s, uint32_t first)
            t->vals.at[vid].step >= first && kin_unit_calls(&t->steps.at[t->vals.at[vid].step]);
 }
 
-static bool
-is_apart(const kin_variant *v, uint32_t step)
-{
-    for (uint32_t i = 0; i < v->apart.len; i++)
-        if (v->apart.at[i] == step)
-            return true;
-    return false;
-}
-
 /* May the step stand between two calls of a plain unit that began at `first`? */
 static bool
 passes(const kin_variant *v, const kin_step *s, uint32_t first)
@@ -94,22 +85,13 @@ typedef struct {
 } finder;
 
 static bool
-is_wall(const kin_variant *v, uint32_t step)
-{
-    for (uint32_t i = 0; i < v->walls.len; i++)
-        if (v->walls.at[i] == step)
-            return true;
-    return false;
-}
-
-static bool
 goes_on_over(finder *f, uint32_t i)
 {
     const kin_step *s = &f->v->trace.steps.at[i];
     const kin_unit *unit = &f->units->at.at[f->units->at.len - 1];
     if (!f->plain) {
         f->plain_here = f->plain_here && passes(f->v, s, unit->first);
-        return !is_wall(f->v, i) && kin_spread_pass(&f->spread, i);
+        return !kin_step_is_in(f->v->walls.at, f->v->walls.len, i) && kin_spread_pass(&f->spread, i);
     }
     f->units->role[i] = s->kind == KIN_STEP_CHECK ? KIN_ROLE_TEST : KIN_ROLE_LATER;
     return passes(f->v, s, unit->first);
@@ -131,7 +113,7 @@ add_call(finder *f, uint32_t i)
 {
     kin_units *units = f->units;
     uint32_t n = units->at.len;
-    bool apart = is_apart(f->v, i);
+    bool apart = kin_step_is_in(f->v->apart.at, f->v->apart.len, i);
     if (!joins(f, i, apart)) {
         KIN_TRY(kin_vec_push(&units->at, ((kin_unit){.first = i, .plain = true})));
         kin_spread_begin(&f->spread, ++n, i);
@@ -158,7 +140,7 @@ find_ranges(finder *f)
             f->open = false;
         if (!kin_unit_calls(&t->steps.at[i]))
             f->open = f->open && goes_on_over(f, i);
-        else if (f->how == KIN_UNITS_WIDE && is_apart(f->v, i))
+        else if (f->how == KIN_UNITS_WIDE && kin_step_is_in(f->v->apart.at, f->v->apart.len, i))
             f->open = false;
         else
             KIN_TRY(add_call(f, i));

@@ -30,6 +30,16 @@ typedef struct kin_variant {
     KIN_VEC(uint32_t) walls; /* steps that no unit goes on over */
 } kin_variant;
 
+/* Is the step in such a list? */
+static inline bool
+kin_step_is_in(const uint32_t *list, uint32_t n, uint32_t step)
+{
+    for (uint32_t i = 0; i < n; i++)
+        if (list[i] == step)
+            return true;
+    return false;
+}
+
 /* An empty variant (trace and refs initialised), made with calloc; NULL without memory. */
 kin_variant *kin_variant_new(void);
 /* Memory of v->sunk. */
