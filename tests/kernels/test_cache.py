@@ -13,11 +13,7 @@ import time
 import pytest
 import torch
 
-kintsugi = pytest.importorskip("kintsugi")
-try:
-    from kintsugi import _kintsugi as engine
-except ImportError:
-    pytest.skip("the C extension is not built", allow_module_level=True)
+from launches import engine, kintsugi, versions
 from kintsugi import cache, cli
 
 sizes = itertools.count(1003)  # kernels stay in memory: each test wants ones of its own
@@ -35,10 +31,6 @@ def folder(tmp_path):
     engine._set_fault("")
     engine.set_option("trials", 7)
     kintsugi.reset()
-
-
-def versions(compiled):
-    return [v for variant in compiled.variants() for unit in engine.kernels(variant) for v in unit["versions"]]
 
 
 def program(x):

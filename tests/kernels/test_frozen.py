@@ -11,28 +11,15 @@ import pytest
 import torch
 from torch import nn
 
-kintsugi = pytest.importorskip("kintsugi")
-try:
-    from kintsugi import _kintsugi as engine
-except ImportError:
-    pytest.skip("the C extension is not built", allow_module_level=True)
+from launches import engine, kintsugi, versions
 
 from kintsugi._api import engine_of  # noqa: E402
 
 
 @pytest.fixture(autouse=True)
-def kernels():
-    kintsugi.reset()
-    engine.set_option("trials", 0)
-    with kintsugi.config.patch(kernels=True), torch.no_grad():
+def no_grad(kernels):
+    with torch.no_grad():
         yield
-    engine.set_option("trials", 7)
-    kintsugi.reset()
-
-
-def versions(compiled):
-    compiled = engine_of(compiled)
-    return [v for variant in compiled.variants() for unit in engine.kernels(variant) for v in unit["versions"]]
 
 
 def frozen(compiled):

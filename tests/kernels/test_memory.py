@@ -10,23 +10,12 @@ import weakref
 import pytest
 import torch
 
-kintsugi = pytest.importorskip("kintsugi")
-try:
-    from kintsugi import _kintsugi as engine
-except ImportError:
-    pytest.skip("the C extension is not built", allow_module_level=True)
+from launches import engine, kintsugi
 
 N = 1 << 20  # 4 MB of floats
 
 
-@pytest.fixture(autouse=True)
-def kernels():
-    kintsugi.reset()
-    engine.set_option("trials", 0)
-    with kintsugi.config.patch(kernels=True):
-        yield
-    engine.set_option("trials", 7)
-    kintsugi.reset()
+pytestmark = pytest.mark.usefixtures("kernels")
 
 
 def make():

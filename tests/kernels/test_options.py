@@ -5,28 +5,16 @@ import math
 import pytest
 import torch
 
-kintsugi = pytest.importorskip("kintsugi")
-try:
-    from kintsugi import _kintsugi as engine
-except ImportError:
-    pytest.skip("the C extension is not built", allow_module_level=True)
+from launches import kintsugi, runs
 
-
-@pytest.fixture(autouse=True)
-def kernels():
-    kintsugi.reset()
-    engine.set_option("trials", 0)
-    with kintsugi.config.patch(kernels=True):
-        yield
-    engine.set_option("trials", 7)
-    kintsugi.reset()
+pytestmark = pytest.mark.usefixtures("kernels")
 
 
 def last(fn, *args, **options):
     compiled = kintsugi.compile(lambda *a: fn(*a), options=options)
     for _ in range(3):
         out = compiled(*args)
-    assert sum(v["runs"] for x in compiled.variants() for u in engine.kernels(x) for v in u["versions"]) >= 1
+    assert runs(compiled) >= 1
     return out
 
 

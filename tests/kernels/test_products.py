@@ -5,33 +5,22 @@ import torch
 from torch import nn
 from torch.nn.functional import scaled_dot_product_attention
 
-kintsugi = pytest.importorskip("kintsugi")
-try:
-    from kintsugi import _kintsugi as engine
-except ImportError:
-    pytest.skip("the C extension is not built", allow_module_level=True)
-
-from kintsugi._api import engine_of  # noqa: E402
+from launches import engine, kintsugi, versions
 
 AVX512 = "avx512f" in open("/proc/cpuinfo").read()
 
 
 @pytest.fixture(autouse=True)
-def kernels():
-    kintsugi.reset()
-    engine.set_option("trials", 0)
+def profile(kernels):
     engine.set_profile(True)
-    with kintsugi.config.patch(kernels=True), torch.no_grad():
+    with torch.no_grad():
         yield
     engine.set_profile(False)
-    engine.set_option("trials", 7)
-    kintsugi.reset()
 
 
 def operations(compiled):
     """What its launches did, by name and sizes, in order."""
-    versions = [v for variant in engine_of(compiled).variants() for unit in engine.kernels(variant) for v in unit["versions"]]
-    return [op for v in versions if v["profile"] for op in v["profile"][1:]]
+    return [op for v in versions(compiled) if v["profile"] for op in v["profile"][1:]]
 
 
 def same(got, wanted):

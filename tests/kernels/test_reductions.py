@@ -3,21 +3,9 @@
 import pytest
 import torch
 
-kintsugi = pytest.importorskip("kintsugi")
-try:
-    from kintsugi import _kintsugi as engine
-except ImportError:
-    pytest.skip("the C extension is not built", allow_module_level=True)
+from launches import kintsugi, runs
 
-
-@pytest.fixture(autouse=True)
-def kernels():
-    kintsugi.reset()
-    engine.set_option("trials", 0)
-    with kintsugi.config.patch(kernels=True):
-        yield
-    engine.set_option("trials", 7)
-    kintsugi.reset()
+pytestmark = pytest.mark.usefixtures("kernels")
 
 
 def check(fn, *args, exact=False, **tolerance):
@@ -25,7 +13,7 @@ def check(fn, *args, exact=False, **tolerance):
     for _ in range(3):
         got = compiled(*args)
     want = fn(*args)
-    assert sum(v["runs"] for x in compiled.variants() for u in engine.kernels(x) for v in u["versions"]) >= 1
+    assert runs(compiled) >= 1
     for a, b in zip(got if isinstance(got, tuple) else (got,), want if isinstance(want, tuple) else (want,)):
         torch.testing.assert_close(a, b, equal_nan=True, **(tolerance or {"rtol": 1e-5, "atol": 1e-5}))
         assert not exact or torch.equal(a, b)

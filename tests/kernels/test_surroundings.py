@@ -10,11 +10,7 @@ import pytest
 import torch
 from torch import nn
 
-kintsugi = pytest.importorskip("kintsugi")
-try:
-    from kintsugi import _kintsugi as engine
-except ImportError:
-    pytest.skip("the C extension is not built", allow_module_level=True)
+from launches import engine, kintsugi
 
 
 @pytest.fixture(autouse=True, params=[0, 7])

@@ -4,22 +4,9 @@ import pytest
 import torch
 import torch.nn.functional as F
 
-kintsugi = pytest.importorskip("kintsugi")
-try:
-    from kintsugi import _kintsugi as engine
-except ImportError:
-    pytest.skip("the C extension is not built", allow_module_level=True)
+from launches import engine, kintsugi
 
-
-@pytest.fixture(autouse=True)
-def kernels():
-    kintsugi.reset()
-    engine.set_option("trials", 0)
-    with kintsugi.config.patch(kernels=True):
-        yield
-    engine.force_exit(None)
-    engine.set_option("trials", 7)
-    kintsugi.reset()
+pytestmark = pytest.mark.usefixtures("kernels")
 
 
 class Box:

@@ -4,29 +4,9 @@ import pytest
 import torch
 import torch.nn.functional as F
 
-kintsugi = pytest.importorskip("kintsugi")
-try:
-    from kintsugi import _kintsugi as engine
-except ImportError:
-    pytest.skip("the C extension is not built", allow_module_level=True)
+from launches import kintsugi, runs, versions
 
-
-@pytest.fixture(autouse=True)
-def kernels():
-    kintsugi.reset()
-    engine.set_option("trials", 0)
-    with kintsugi.config.patch(kernels=True):
-        yield
-    engine.set_option("trials", 7)
-    kintsugi.reset()
-
-
-def versions(compiled):
-    return [v for variant in compiled.variants() for unit in engine.kernels(variant) for v in unit["versions"]]
-
-
-def runs(compiled):
-    return sum(v["runs"] for v in versions(compiled))
+pytestmark = pytest.mark.usefixtures("kernels")
 
 
 def same(a, b):

@@ -1,0 +1,20 @@
+"""What the tests of kernels start from: the engine, and what it says of a compiled function's launches."""
+
+import pytest
+
+kintsugi = pytest.importorskip("kintsugi")
+try:
+    from kintsugi import _kintsugi as engine
+except ImportError:
+    pytest.skip("the C extension is not built", allow_module_level=True)
+
+from kintsugi._api import engine_of  # noqa: E402
+
+
+def versions(compiled):
+    """One dict for each graph, or part of one, and each kind of inputs; of a function or a module."""
+    return [v for variant in engine_of(compiled).variants() for unit in engine.kernels(variant) for v in unit["versions"]]
+
+
+def runs(compiled):
+    return sum(v["runs"] for v in versions(compiled))
