@@ -1,6 +1,6 @@
 /* C functions that call back: sorted, min and max with a key, functools.reduce, and map and filter used up at once by
- * a consumer of generator.c. The elements must be known and the callback a function that can be inlined; how often,
- * in which order and with what it is called then follows. The calls are a region (generator.c): nothing of them can
+ * a consumer (consume.c). The elements must be known and the callback a function that can be inlined; how often,
+ * in which order and with what it is called then follows. The calls are a region (region.c): nothing of them can
  * be seen before the end, and an exit leaves before the whole C call.
  *
  * A map or filter object is consumed only where nobody else holds it, so no exit has to find it half used.

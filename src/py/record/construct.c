@@ -2,7 +2,7 @@
  *
  * Where a C function allocates (object.__new__ and the like), the new object is a fresh one and __init__ is inlined as
  * any other function. A __new__ in Python runs below C code that goes on afterwards, and no exit could say where that C
- * code stands: what __new__ does is a region (generator.c), to be done again as a whole; what cannot be makes the call
+ * code stands: what __new__ does is a region (region.c), to be done again as a whole; what cannot be makes the call
  * an opaque step. __init__ is behind it and inlined as always.
  *
  * An object is made by us silently only if nobody sees its birth or death: classes with a finaliser stay opaque.

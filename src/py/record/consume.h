@@ -1,10 +1,21 @@
-/* Shared by generator.c and callbacks.c: an instruction whose C code runs watched frames. */
+/* Shared by generator.c, region.c, consume.c, consume_rows.c, callbacks.c: an instruction whose C code runs watched frames. */
 #ifndef KIN_PY_RECORD_CONSUME_H
 #define KIN_PY_RECORD_CONSUME_H
 
 #include "py/record/rec.h"
 
-struct rec_gen;
+typedef enum { GEN_NEW, GEN_SUSPENDED, GEN_RUNNING, GEN_DONE, GEN_LOST } gen_state;
+
+typedef struct rec_gen {
+    struct rec_gen *next;
+    kin_vid vid, func;
+    PyCodeObject *code;
+    gen_state state;
+    bool dirty;            /* its state was not put down yet */
+    rec_frame *frame;      /* while suspended or running */
+    void *raw;             /* the real frame, once started */
+    kin_vid *locals;       /* parameters, bound */
+} rec_gen;
 
 /* What a consumer does with an item. */
 typedef enum { TAKE_ONE, TAKE_ALL, TAKE_WHILE_TRUE, TAKE_WHILE_FALSE } take_rule;
@@ -20,7 +31,7 @@ typedef struct {
 
 typedef struct rec_consumer {
     const consumer_row *row; /* NULL: FOR_ITER */
-    struct rec_gen *gen;     /* what is resumed for items; NULL: `callback` is called for them */
+    rec_gen *gen;     /* what is resumed for items; NULL: `callback` is called for them */
     bool wants, ended;
     kin_vid *items;
     PyObject **held;         /* the objects, alive until the end: C code may drop them at once */
@@ -39,7 +50,23 @@ typedef struct rec_consumer {
     bool reverse;
 } rec_consumer;
 
-rec_consumer *rec_begin_consumer(rec *r, struct rec_gen *gen);
+/* region.c */
+bool rec_region_open(rec *r);           /* at the current instruction, before its rule has changed anything */
+void rec_region_free(struct rec_region *g);
+bool rec_region_is_of(const rec *r, const rec_frame *f); /* there is one, and it began in this frame */
+bool rec_region_repeatable(rec *r);     /* its torch calls changed no tensor and drew no random number */
+void rec_region_commit(rec *r);
+void rec_region_undo(rec *r);
+
+/* generator.c */
+rec_gen *rec_usable_generator(rec *r, kin_vid vid); /* one that the recorder may resume, or NULL */
+void rec_generator_write(rec *r, rec_gen *gen);     /* its state, as a step */
+void rec_generator_detach(rec *r, rec_frame *f, bool yielded);
+void rec_lose_generators(rec *r);                   /* those that the region touched go on unwatched */
+
+/* consume.c, consume_rows.c */
+void rec_consume_opaquely(rec *r, const rec_consumer *c);
+rec_consumer *rec_begin_consumer(rec *r, rec_gen *gen);
 void rec_free_consumer(rec_frame *f);
 const consumer_row *rec_consumer_row(PyObject *callee);
 bool rec_items_constant(rec *r, rec_consumer *c);

@@ -1,5 +1,5 @@
 /* C functions that are given objects whose __iter__ is Python code: enumerate(module_list), zip(a, module_list),
- * list(thing). What __iter__ (and, for a size to start with, __len__) does is a region (generator.c); the call is then
+ * list(thing). What __iter__ (and, for a size to start with, __len__) does is a region (region.c); the call is then
  * what the model of the C function makes of the iterators.
  */
 #include "py/record/consume.h"

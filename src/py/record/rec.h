@@ -162,7 +162,7 @@ typedef struct rec {
     uint32_t join;           /* ... and the step whose failure leads to it; 0 = no branch */
     uint32_t depth;
     struct rec_gen *gens;    /* generators made by the recording */
-    struct rec_region *region; /* generator.c: instructions that are recorded to be done as a whole, or again */
+    struct rec_region *region; /* region.c: instructions that are recorded to be done as a whole, or again */
     bool refused;            /* the region cannot be recorded; undone at the end of the watcher's callback */
     PyObject *dropped_functions, *report_functions; /* logging.c; NULL: none */
     struct rec_witness *witness; /* witness.h; NULL: off */
@@ -372,7 +372,7 @@ void rec_logging_free(rec *r);
 bool rec_call_report(rec *r, kin_vid callee, const kin_vid *args, uint32_t npos, uint32_t nkw, PyObject *kwnames, int ndrop);
 bool rec_drop_report(rec *r, kin_vid callee, int below, const kin_vid *args, uint32_t npos, int ndrop); /* callee lies `below` the top */
 
-/* ---- generator.c: generators, and regions of steps that can be done again ---- */
+/* ---- generator.c, region.c, consume.c, consume_rows.c: generators, and regions of steps that can be done again ---- */
 bool rec_generator_call(rec *r, kin_vid callee, const kin_vid *args, uint32_t npos, uint32_t nkw, PyObject *kwnames, int ndrop);
 bool rec_consume_for(rec *r, kin_vid it);             /* FOR_ITER over a generator of ours */
 bool rec_consume_unpack(rec *r, kin_vid vid, int n);  /* UNPACK_SEQUENCE of one */

@@ -4,7 +4,7 @@
  * ambient state and code behind opaque steps never meet it. C++ takes a mode off the stack while it runs; our method
  * only counts the call and lets torch make it. What happens below a call is therefore not seen: one call, one node.
  *
- * Compared is instruction by instruction; a region (generator.c) as a whole, when it ends. Between two comparisons
+ * Compared is instruction by instruction; a region (region.c) as a whole, when it ends. Between two comparisons
  *   - an opaque step, a break or a step that raised accounts for whatever was seen;
  *   - each call needs a TORCH step, or a step that calls just that torch function, and each TORCH step needs a call.
  *     A Python leaf may show none (functions that do not offer themselves to modes) or those that it makes, taking
