@@ -133,6 +133,10 @@ test_sinking(void)
     uint32_t foreign_append = add_step(KIN_STEP_LIST_APPEND, KIN_STEP_MUTATES, 0, ARGS(list_in, x));
     kin_vid frozen = add_value(KIN_STEP_LIST_TO_TUPLE, KIN_STEP_PURE, 0, ARGS(list));
     kin_vid late = add_value(KIN_STEP_LIST_TO_TUPLE, KIN_STEP_PURE, 0, ARGS(real)); /* reads what changes */
+    kin_vid dict = add_value(KIN_STEP_BUILD_MAP, KIN_STEP_PURE, 0, 0, NULL);
+    kin_vid merged = add_value(KIN_STEP_BUILD_MAP, KIN_STEP_PURE, 0, 0, NULL);
+    uint32_t merge = add_step(KIN_STEP_DICT_MERGE, KIN_STEP_MUTATES, 0, ARGS(merged, dict, list_in)); /* the callee is not read */
+    kin_vid super = add_value(KIN_STEP_BUILD_SUPER, KIN_STEP_PURE, 0, ARGS(x, list_in, y));
     kin_vid read = add_value(KIN_STEP_LEN, KIN_STEP_PURE, 0, ARGS(list_in));
     uint32_t snap = add_snap(0, ARGS(list, frozen));
     kin_vid out = add_value(KIN_STEP_CALL, KIN_STEP_TORCH, snap, ARGS(used, real));
@@ -142,6 +146,7 @@ test_sinking(void)
     CHECK(t.steps.at[append].flags & KIN_STEP_SUNK);
     CHECK(!(t.steps.at[real_append].flags & KIN_STEP_SUNK) && !(t.steps.at[foreign_append].flags & KIN_STEP_SUNK));
     CHECK(!is_sunk(late) && !is_sunk(read));
+    CHECK(is_sunk(merged) && is_sunk(super) && (t.steps.at[merge].flags & KIN_STEP_SUNK));
     uint32_t call = t.vals.at[out].step;
     CHECK(frees(call, y)); /* the exit would need it to append it to the sunk list */
     CHECK(frees(call, list) && frees(call, frozen));

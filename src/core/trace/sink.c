@@ -22,6 +22,7 @@ reads(const kin_step *s)
     case KIN_STEP_BUILD_SLICE:
     case KIN_STEP_BUILD_STRING:
     case KIN_STEP_BUILD_METHOD:
+    case KIN_STEP_BUILD_SUPER:
     case KIN_STEP_BUILD_CELL:
     case KIN_STEP_BUILD_FUNCTION:
     case KIN_STEP_BUILD_OBJECT:
@@ -43,8 +44,9 @@ reads(const kin_step *s)
     case KIN_STEP_LIST_EXTEND:
     case KIN_STEP_SET_UPDATE:
     case KIN_STEP_DICT_UPDATE:
-    case KIN_STEP_DICT_MERGE:
         return ~1u;
+    case KIN_STEP_DICT_MERGE:
+        return 2u; /* the callee is for a message */
     default:
         return ~0u;
     }
@@ -58,6 +60,7 @@ never_changes(const kin_step *maker)
     case KIN_STEP_BUILD_SLICE:
     case KIN_STEP_BUILD_STRING:
     case KIN_STEP_BUILD_METHOD:
+    case KIN_STEP_BUILD_SUPER:
     case KIN_STEP_LIST_TO_TUPLE:
     case KIN_STEP_FORMAT:
     case KIN_STEP_LEN:

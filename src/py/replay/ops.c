@@ -299,6 +299,7 @@ static const op_row op_table[KIN_STEP__COUNT] = {
     [KIN_STEP_BUILD_SLICE] = {kin_op_build_slice, 2},
     [KIN_STEP_BUILD_STRING] = {kin_op_build_string, 0},
     [KIN_STEP_BUILD_METHOD] = {kin_op_build_method, 2},
+    [KIN_STEP_BUILD_SUPER] = {kin_op_build_super, 3},
     [KIN_STEP_BUILD_CELL] = {kin_op_build_cell, 0},
     [KIN_STEP_BUILD_FUNCTION] = {kin_op_build_function, 2},
     [KIN_STEP_BUILD_OBJECT] = {kin_op_build_object, 1},

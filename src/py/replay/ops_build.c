@@ -1,4 +1,5 @@
 /* Steps that make objects, and steps that change the object in arg[0]. */
+#include "py/compat/super.h"
 #include "py/replay/ops_priv.h"
 
 static PyObject *
@@ -72,6 +73,12 @@ kin_op_build_method(const kin_op_args *o)
     if (tp == &PyMethodDescr_Type || tp == &PyWrapperDescr_Type)
         return tp->tp_descr_get(func, self, (PyObject *)Py_TYPE(self));
     return PyMethod_New(func, self);
+}
+
+PyObject *
+kin_op_build_super(const kin_op_args *o)
+{
+    return kin_super_new((PyTypeObject *)o->arg[0], o->arg[1], (PyTypeObject *)o->arg[2]);
 }
 
 PyObject *

@@ -25,6 +25,7 @@ PyObject *kin_op_build_map(const kin_op_args *o);
 PyObject *kin_op_build_slice(const kin_op_args *o);
 PyObject *kin_op_build_string(const kin_op_args *o);
 PyObject *kin_op_build_method(const kin_op_args *o);
+PyObject *kin_op_build_super(const kin_op_args *o);
 PyObject *kin_op_build_cell(const kin_op_args *o);
 PyObject *kin_op_build_function(const kin_op_args *o);
 PyObject *kin_op_build_object(const kin_op_args *o);

@@ -475,3 +475,55 @@ def modes_as_context_managers(x):
         y = y * 2
     with torch.autocast("cpu", enabled=False):
         return y + 1, torch.is_grad_enabled()
+
+
+class Base:
+    def total(self, extra=0, **more):
+        return self.a + extra + sum(more.values())
+
+    @classmethod
+    def made(cls):
+        return cls.__name__
+
+
+class Derived(Base):
+    def __init__(self, a):
+        self.a = a
+
+    def total(self, **named):
+        above = super()
+        named = {**named, "other": 1}
+        first = above.total(3, **named)
+        kept = (above, super(Derived, self))
+        print("kept", len(named))   # frames with the super objects in their locals
+        return first + above.total(**{**named}) + kept[1].total(), above.__thisclass__.__name__, kept[0].__self__ is self, \
+            above.__self_class__.__name__, type(kept[1]).__name__
+
+    @classmethod
+    def made(cls):
+        above = super()
+        print("made")
+        return above.made(), above.__self_class__.__name__, above.__self__ is cls
+
+
+@case()
+def super_objects_that_are_kept(x):
+    return Derived(x).total(more=2), Derived.made(), x
+
+
+class Further(Derived):
+    pass
+
+
+def leave_base(s):
+    Further.__bases__ = (Base,)
+
+
+@changes(leave_base)
+def super_after_other_bases(x):
+    made = Further.__new__(Further)
+    made.a = 2
+    try:
+        return super(Derived, made).total(), x
+    except TypeError as error:
+        return str(error), x
