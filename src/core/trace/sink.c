@@ -16,6 +16,7 @@ reads(const kin_step *s)
         return ~1u; /* list += other */
     switch ((kin_step_kind)s->kind) {
     case KIN_STEP_BUILD_TUPLE:
+    case KIN_STEP_BUILD_SIZE:
     case KIN_STEP_BUILD_LIST:
     case KIN_STEP_BUILD_SET:
     case KIN_STEP_BUILD_MAP:
@@ -57,6 +58,8 @@ never_changes(const kin_step *maker)
 {
     switch ((kin_step_kind)maker->kind) {
     case KIN_STEP_BUILD_TUPLE:
+    case KIN_STEP_BUILD_SIZE:
+    case KIN_STEP_SIZE:
     case KIN_STEP_BUILD_SLICE:
     case KIN_STEP_BUILD_STRING:
     case KIN_STEP_BUILD_METHOD:

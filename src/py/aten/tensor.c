@@ -10,6 +10,7 @@
 #endif
 #include "py/aten/make.h"
 #include "py/aten/modes.h"
+#include "py/aten/sizes.h"
 #include "py/aten/tensor.h"
 #include "py/aten/tensor_priv.h"
 #include <dlfcn.h>
@@ -224,6 +225,7 @@ kin_aten_init(PyObject *torch_module)
     if (aten.ready)
         return KIN_OK;
     KIN_TRY(find_symbols(torch_module));
+    KIN_TRY(kin_sizes_init(torch_module));
     PyObject *nn = PyObject_GetAttrString(torch_module, "nn");
     if (nn == NULL)
         return KIN_PYERR;
@@ -389,8 +391,23 @@ count_dims(const meta_record *m)
     return (size_t)m->dim * ((is_wanted(m->mask, KIN_META_SIZES) ? 1u : 0u) + (m->has_strides ? 1u : 0u));
 }
 
+/* In place of a size that may be another one in the next call. */
+static void
+open_sizes(int64_t *row, int32_t dim, uint64_t open, int64_t as)
+{
+    for (int32_t i = 0; i < dim && i < 64; i++)
+        if (open >> i & 1)
+            row[i] = as;
+}
+
 PyObject *
 kin_meta_make(PyObject *tensor, unsigned mask)
+{
+    return kin_meta_make_open(tensor, mask, 0, KIN_SIZE_ANY);
+}
+
+PyObject *
+kin_meta_make_open(PyObject *tensor, unsigned mask, uint64_t open, int64_t as)
 {
     meta_record head;
     if (!is_readable(tensor) || !read_fields(tensor, mask, &head)) {
@@ -407,11 +424,21 @@ kin_meta_make(PyObject *tensor, unsigned mask)
     size_t row = (size_t)head.dim * sizeof(int64_t);
     if (is_wanted(mask, KIN_META_SIZES) && row) {
         memcpy(at, kin_tensor_sizes(tensor), row);
+        open_sizes((int64_t *)(void *)at, head.dim, open, as);
         at += row;
     }
     if (head.has_strides && row)
         memcpy(at, kin_tensor_strides(tensor), row);
     return record;
+}
+
+static bool
+match_sizes(const int64_t *have, const int64_t *want, int32_t dim)
+{
+    for (int32_t i = 0; i < dim; i++)
+        if (have[i] != want[i] && want[i] != KIN_SIZE_ANY && !(want[i] == KIN_SIZE_SOME && have[i] > 1))
+            return false;
+    return true;
 }
 
 static bool
@@ -468,7 +495,7 @@ match_rows(PyObject *tensor, const meta_record *want, const int64_t *row)
 {
     int64_t *have;
     if (is_wanted(want->mask, KIN_META_SIZES)) {
-        if (aten.sizes(kin_aten_handle(tensor), &have) != 0 || !match_row(have, row, want->dim))
+        if (aten.sizes(kin_aten_handle(tensor), &have) != 0 || !match_sizes(have, row, want->dim))
             return false;
         row += want->dim;
     }
@@ -501,6 +528,49 @@ unsigned
 kin_meta_mask(PyObject *record)
 {
     return ((const meta_record *)(const void *)PyBytes_AS_STRING(record))->mask;
+}
+
+/* The record's sizes; NULL when it has none. */
+static const int64_t *
+recorded_sizes(PyObject *record, int32_t *dim)
+{
+    const meta_record *want = (const meta_record *)(const void *)PyBytes_AS_STRING(record);
+    *dim = want->dim;
+    return is_wanted(want->mask, KIN_META_SIZES) ? want->dims : NULL;
+}
+
+uint64_t
+kin_meta_open(PyObject *record)
+{
+    int32_t dim;
+    const int64_t *sizes = recorded_sizes(record, &dim);
+    uint64_t open = 0;
+    for (int32_t i = 0; sizes != NULL && i < dim && i < 64; i++)
+        open |= (uint64_t)(sizes[i] < 0) << i;
+    return open;
+}
+
+int64_t
+kin_meta_size(PyObject *record, int i)
+{
+    int32_t dim;
+    const int64_t *sizes = recorded_sizes(record, &dim);
+    return sizes != NULL && i < dim ? sizes[i] : KIN_SIZE_ANY;
+}
+
+bool
+kin_meta_only_sizes(PyObject *tensor, PyObject *record, uint64_t *differ)
+{
+    const meta_record *want = (const meta_record *)(const void *)PyBytes_AS_STRING(record);
+    int32_t dim;
+    const int64_t *sizes = recorded_sizes(record, &dim), *have;
+    *differ = 0;
+    if (sizes == NULL || !is_readable(tensor) || !match_place(tensor, want) || !match_scalars(tensor, want))
+        return false;
+    have = kin_tensor_sizes(tensor);
+    for (int32_t i = 0; have != NULL && i < dim && i < 64; i++)
+        *differ |= (uint64_t)(sizes[i] >= 0 && have[i] != sizes[i]) << i;
+    return *differ != 0;
 }
 
 /* ---- words ---------------------------------------------------------------------------------------------------- */
@@ -545,7 +615,10 @@ static PyObject *
 explain_row(const char *what, const int64_t *have, const int64_t *want, int32_t dim)
 {
     for (int32_t i = 0; have && i < dim; i++)
-        if (have[i] != want[i])
+        if (want[i] == KIN_SIZE_SOME && have[i] < 2)
+            return PyUnicode_FromFormat("%s mismatch at index %d. expected at least 2, actual %lld", what, (int)i,
+                                        (long long)have[i]);
+        else if (have[i] != want[i] && want[i] >= 0)
             return PyUnicode_FromFormat("%s mismatch at index %d. expected %lld, actual %lld", what, (int)i,
                                         (long long)want[i], (long long)have[i]);
     return NULL;

@@ -30,6 +30,14 @@ bool kin_is_tensor_type(PyObject *type);
 
 /* A bytes object describing the parts of `tensor` named by `mask` (new reference), and the test against it. */
 PyObject *kin_meta_make(PyObject *tensor, unsigned mask);
+/* ... with the sizes whose bits are set in `open` left open: `as` says how. Strides are not to be asked for then. */
+enum { KIN_SIZE_ANY = -2, KIN_SIZE_SOME = -1 }; /* any size; any but 0 and 1 */
+PyObject *kin_meta_make_open(PyObject *tensor, unsigned mask, uint64_t open, int64_t as);
+uint64_t kin_meta_open(PyObject *record);
+/* The size in the record; negative when it is open or not asked for. */
+int64_t kin_meta_size(PyObject *record, int dim);
+/* Is the record missed by sizes, and at most strides? Then the bits of the sizes that differ. */
+bool kin_meta_only_sizes(PyObject *tensor, PyObject *record, uint64_t *differ);
 bool kin_meta_match(PyObject *tensor, PyObject *record);
 /* ... but for the dispatch keys, which stand-ins for tensors have of their own. */
 bool kin_meta_match_kind(PyObject *tensor, PyObject *record);

@@ -48,6 +48,31 @@ kin_guard_run_ops(const kin_variant *v, uint32_t seg, const kin_guard_op *ops, u
     return true;
 }
 
+void
+kin_guard_each_miss(kin_variant *v, PyObject **slots, void (*tell)(const kin_fact *fact, PyObject *obj, void *arg), void *arg)
+{
+    struct kin_guard_prog *p = v->guards;
+    const kin_guard_seg *s = p != NULL && p->nsegs > 0 ? &p->segs[0] : NULL;
+    for (uint32_t i = 0; s != NULL && i < s->ops.len; i++) {
+        const kin_guard_op *op = &s->ops.at[i];
+        const kin_val *val = &v->trace.vals.at[op->vid];
+        if (op->kind != KIN_GOP_FACT) {
+            p->cur[op->vid] = op->kind == KIN_GOP_ROOT ? slots[op->vid]
+                                                       : kin_guard_read(&v->refs, val, value_of(v, 0, val->parent, p->cur, slots));
+            if (p->cur[op->vid] == NULL)
+                return;
+            continue;
+        }
+        const kin_fact *f = &v->trace.facts.at[op->fact];
+        PyObject *obj = value_of(v, 0, f->vid, p->cur, slots);
+        if (kin_guard_holds(&v->refs, f, obj, value_of(v, 0, f->vid2, p->cur, slots)))
+            continue;
+        if (f->kind != KIN_FACT_T_META && f->kind != KIN_FACT_EQ)
+            return; /* what is read behind it may not be what it takes it for */
+        tell(f, obj, arg);
+    }
+}
+
 static bool
 test_ambient(const kin_variant *v, uint32_t seg, const kin_guard_seg *s, kin_guard_miss *miss)
 {

@@ -70,6 +70,12 @@ kin_value_place(const kin_variant *v, kin_vid vid)
 }
 
 PyObject *
+kin_size_place(PyObject *place, int dim)
+{
+    return PyUnicode_FromFormat("%U#%d", place, dim);
+}
+
+PyObject *
 kin_class_place(PyTypeObject *cls)
 {
     return PyUnicode_FromFormat("class <%p>", (void *)cls);

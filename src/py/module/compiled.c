@@ -114,6 +114,7 @@ new_compiled(PyTypeObject *type, PyObject *args, PyObject *kwargs)
     self->threads = read_threads(options);
     self->fn = Py_NewRef(Py_IS_TYPE(fn, type) ? ((kin_compiled *)fn)->fn : fn);
     self->name = name != NULL && PyUnicode_GET_LENGTH(name) > 0 ? Py_NewRef(name) : name_of(self->fn);
+    self->dynamic = dynamic == Py_None ? -1 : dynamic == Py_True;
     self->kwargs = Py_BuildValue("{s:O,s:O,s:O,s:O,s:O}", "fullgraph", fullgraph ? Py_True : Py_False, "dynamic",
                                  dynamic, "backend", backend, "options", options, "disable",
                                  disable ? Py_True : Py_False);

@@ -26,6 +26,7 @@ typedef struct kin_compiled {
     PyObject *kwargs; /* dict of the arguments of Compiled(), for copies */
     PyObject *dict, *weakrefs;
     bool fullgraph, disabled;
+    int8_t dynamic; /* 1: True, 0: False, -1: None */
     int8_t kernels, freezing, async, fast_math; /* of `options`: 0, 1; -1: as the setting of the process */
     uint32_t threads; /* of `options`; 0: as the setting of the process */
     kin_cache cache;

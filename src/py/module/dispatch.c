@@ -114,6 +114,7 @@ fill_record_options(const kin_compiled *self, PyObject *unstable, kin_record_opt
         .trace_limit = options->trace_limit,
         .witness = options->witness,
         .unstable = unstable,
+        .dynamic = self->dynamic,
         .error_class = options->error_class == NULL ? PyExc_RuntimeError : options->error_class,
     };
 }
@@ -321,7 +322,7 @@ prepare_torch(kin_state *st, PyObject *name)
 
 /* Why the variant does not fit this call: new str, or NULL (no exception). */
 static PyObject *
-explain_miss(const call_state *c, kin_variant_object *variant)
+explain_miss(const call_state *c, kin_variant_object *variant, PyObject *sizes)
 {
     kin_guard_miss miss = {UINT32_MAX, 0};
     PyObject *text = NULL, **slots = kin_variant_slots_take(variant);
@@ -329,7 +330,7 @@ explain_miss(const call_state *c, kin_variant_object *variant)
     if (slots != NULL && fill_roots(variant, c, slots)) {
         if (!kin_guard_eval(variant->v, 0, slots, &miss)) {
             text = kin_miss_text(variant->v, &miss, slots, true);
-            kin_unstable_note_miss(variant->v, &miss, variant->unstable);
+            kin_unstable_note_miss(variant->v, &miss, slots, variant->unstable, sizes);
         }
         for (uint32_t vid = 0; vid < count; vid++)
             Py_CLEAR(slots[vid]);
@@ -368,6 +369,22 @@ join_lines(PyObject *text)
     return line;
 }
 
+/* The line, and what of it is not asked any more: new str or NULL (no exception). Steals both. */
+static PyObject *
+join_sizes(PyObject *line, PyObject *sizes)
+{
+    PyObject *comma = sizes != NULL && PyList_GET_SIZE(sizes) > 0 && line != NULL ? PyUnicode_FromString(", ") : NULL;
+    PyObject *text = comma != NULL ? PyUnicode_Join(comma, sizes) : NULL;
+    if (text != NULL)
+        Py_SETREF(line, PyUnicode_FromFormat("%U (%U)", line, text));
+    Py_XDECREF(text);
+    Py_XDECREF(comma);
+    Py_XDECREF(sizes);
+    if (line == NULL || PyErr_Occurred())
+        PyErr_Clear();
+    return line;
+}
+
 /* One line for each variant that did not fit, newest first; new str or NULL (no exception). */
 static PyObject *
 explain_misses(const call_state *c)
@@ -376,7 +393,8 @@ explain_misses(const call_state *c)
     kin_variant_object *variant = lines == NULL ? NULL : next_older(c, UINT32_MAX);
     while (variant != NULL) {
         uint32_t number = variant->number;
-        PyObject *line = join_lines(explain_miss(c, variant));
+        PyObject *sizes = c->self->dynamic != 0 ? PyList_New(0) : NULL;
+        PyObject *line = join_sizes(join_lines(explain_miss(c, variant, sizes)), sizes);
         if (line != NULL && PyList_Append(lines, line) < 0)
             PyErr_Clear();
         Py_XDECREF(line);

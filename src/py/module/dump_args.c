@@ -204,7 +204,8 @@ grapher_find_elements(grapher *x, kin_vid vid, elements *out, int depth)
     bool is_dict = s->kind == KIN_STEP_BUILD_MAP, ok = true;
     if (s->kind == KIN_STEP_LIST_TO_TUPLE)
         return grapher_take_in(x, t->vids.at[s->args], out, depth);
-    if (!is_dict && s->kind != KIN_STEP_BUILD_TUPLE && s->kind != KIN_STEP_BUILD_LIST && s->kind != KIN_STEP_BUILD_SLICE)
+    bool fixed = s->kind == KIN_STEP_BUILD_TUPLE || s->kind == KIN_STEP_BUILD_SIZE || s->kind == KIN_STEP_BUILD_SLICE;
+    if (!is_dict && !fixed && s->kind != KIN_STEP_BUILD_LIST)
         return false;
     for (uint32_t i = 0; ok && i < s->nargs; i += is_dict ? 2 : 1) {
         kin_vid first = t->vids.at[s->args + i];
@@ -212,7 +213,7 @@ grapher_find_elements(grapher *x, kin_vid vid, elements *out, int depth)
                                                      (element){t->vids.at[s->args + i + 1], NULL})
                      : push_element(out, first, NULL);
     }
-    if (s->kind == KIN_STEP_BUILD_TUPLE || s->kind == KIN_STEP_BUILD_SLICE)
+    if (fixed)
         return ok;
     bool stored = false; /* in another object, through which unknown code may reach it */
     for (uint32_t i = maker + 1; ok && i < x->step; i++) {

@@ -57,7 +57,7 @@ static bool
 is_container(const kin_step *s)
 {
     return s->kind == KIN_STEP_BUILD_TUPLE || s->kind == KIN_STEP_BUILD_LIST || s->kind == KIN_STEP_BUILD_MAP
-           || s->kind == KIN_STEP_BUILD_SLICE || s->kind == KIN_STEP_LIST_TO_TUPLE || s->kind == KIN_STEP_BUILD_METHOD;
+           || s->kind == KIN_STEP_BUILD_SIZE || s->kind == KIN_STEP_BUILD_SLICE || s->kind == KIN_STEP_LIST_TO_TUPLE || s->kind == KIN_STEP_BUILD_METHOD;
 }
 
 /* Does the check ask for more than what kind of object it is? */

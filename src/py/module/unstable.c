@@ -1,6 +1,7 @@
 /* Remembers what changed between calls (unstable.h). */
 #include "py/module/unstable.h"
 
+#include "py/aten/tensor.h"
 #include "py/guardeval/guard_text.h"
 
 /* Adds the place, at once or when it comes up for the second time. Steals `place`. */
@@ -15,13 +16,25 @@ add_place(PyObject *place, bool at_once, PyObject *set)
     Py_XDECREF(place);
 }
 
+static PyObject *
+all_sizes(const kin_variant *v, kin_vid vid)
+{
+    PyObject *place = kin_value_place(v, vid), *name = place != NULL ? kin_size_place(place, -1) : NULL;
+    Py_XDECREF(place);
+    return name;
+}
+
 static void
 note_fact(const kin_variant *v, const kin_fact *fact, bool entry, PyObject *set)
 {
     PyObject *ref = kin_refs_get(&v->refs, fact->ref), *cls;
     switch ((kin_fact_kind)fact->kind) {
-    case KIN_FACT_EQ: case KIN_FACT_LEN: case KIN_FACT_T_META:
+    case KIN_FACT_EQ: case KIN_FACT_LEN:
         add_place(kin_value_place(v, fact->vid), entry, set);
+        break;
+    case KIN_FACT_T_META: /* in a later segment, where the tensor is not known any more */
+        if (!entry)
+            add_place(all_sizes(v, fact->vid), false, set);
         break;
     case KIN_FACT_ID: /* functions made anew on each call */
         if (PyFunction_Check(ref))
@@ -38,11 +51,55 @@ note_fact(const kin_variant *v, const kin_fact *fact, bool entry, PyObject *set)
     }
 }
 
-void
-kin_unstable_note_miss(const kin_variant *v, const kin_guard_miss *miss, PyObject *set)
+typedef struct {
+    const kin_variant *v;
+    PyObject *set, *sizes;
+} size_notes;
+
+static void
+tell_size(const size_notes *n, kin_vid vid, int dim, int64_t was, int64_t is)
 {
-    if (set != NULL && miss->fact < v->trace.facts.len)
-        note_fact(v, &v->trace.facts.at[miss->fact], true, set);
+    PyObject *path = n->sizes != NULL ? kin_source_text(n->v, vid) : NULL;
+    PyObject *line = path == NULL ? NULL : PyUnicode_FromFormat("size changed from %lld to %lld at %U dim %d; %s", (long long)was,
+                                                                (long long)is, path, dim, is < 2 ? "0 and 1 stay fixed" : "now dynamic");
+    if (line == NULL || PyList_Append(n->sizes, line) < 0)
+        PyErr_Clear();
+    Py_XDECREF(line);
+    Py_XDECREF(path);
+}
+
+/* kin_guard_each_miss: all that differs with a size in one call. A number is perhaps a length. */
+static void
+note_with_size(const kin_fact *fact, PyObject *obj, void *arg)
+{
+    const size_notes *n = arg;
+    PyObject *ref = kin_refs_get(&n->v->refs, fact->ref);
+    uint64_t differ;
+    if (fact->kind == KIN_FACT_EQ && PyLong_CheckExact(ref) && PyLong_CheckExact(obj))
+        note_fact(n->v, fact, true, n->set);
+    if (fact->kind != KIN_FACT_T_META || !kin_meta_only_sizes(obj, ref, &differ))
+        return;
+    PyObject *place = kin_value_place(n->v, fact->vid);
+    for (int d = 0; place != NULL && d < 64; d++)
+        if (differ >> d & 1) {
+            add_place(kin_size_place(place, d), true, n->set);
+            tell_size(n, fact->vid, d, kin_meta_size(ref, d), kin_tensor_sizes(obj)[d]);
+        }
+    Py_XDECREF(place);
+    PyErr_Clear();
+}
+
+void
+kin_unstable_note_miss(kin_variant *v, const kin_guard_miss *miss, PyObject **slots, PyObject *set, PyObject *sizes)
+{
+    if (set == NULL || miss->fact >= v->trace.facts.len)
+        return;
+    const kin_fact *fact = &v->trace.facts.at[miss->fact];
+    size_notes notes = {v, set, sizes};
+    if (fact->kind == KIN_FACT_T_META)
+        kin_guard_each_miss(v, slots, note_with_size, &notes);
+    else
+        note_fact(v, fact, true, set);
 }
 
 void
@@ -58,5 +115,7 @@ kin_unstable_note_exit(const kin_variant *v, uint32_t step, PyObject *set)
         bool content = s->imm == KIN_CHECK_EQ || s->imm == KIN_CHECK_LEN;
         if (content || (s->imm == KIN_CHECK_IS && ref != NULL && PyFunction_Check(ref)))
             add_place(kin_value_place(v, v->trace.vids.at[s->args]), false, set);
+        if (s->imm == KIN_CHECK_META)
+            add_place(all_sizes(v, v->trace.vids.at[s->args]), false, set);
     }
 }

@@ -135,6 +135,8 @@ rec_named_items(rec *r, kin_vid vid)
 {
     rec_fresh *f = FRESH(r, vid);
     PyTypeObject *tp = f != NULL && f->kind == FRESH_NAMED && f->known ? r->info.at[vid].type : NULL;
+    if (kin_is_size_type(tp))
+        return f;
     if (tp == NULL || !reads_as_tuple(tp))
         return NULL;
     rec_class_version(r, tp);

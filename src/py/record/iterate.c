@@ -165,6 +165,13 @@ tensor_rows(rec *r, kin_vid vid, kin_vid **items, uint32_t *n)
     rec_need_type(r, vid);
     if (!rec_meta(r, vid, KIN_META_SIZES))
         return false;
+    if (rec_open_sizes(r, vid) & 1) { /* as many as there are now; other numbers are other branches */
+        PyObject *record = rec_size_record(r, vid, KIN_META_SIZES, rec_open_sizes(r, vid) & ~UINT64_C(1));
+        if (record == NULL)
+            return false;
+        rec_check(r, KIN_CHECK_META, vid, record, 0);
+        Py_DECREF(record);
+    }
     PyObject *unbind = _PyType_Lookup(Py_TYPE(obj), REC_STR("unbind"));
     if (unbind == NULL || Py_TYPE(unbind) != &PyMethodDescr_Type)
         return false;

@@ -62,6 +62,20 @@ moves_on(int imm)
     return op == NB_ADD || op == NB_SUBTRACT || op == NB_MULTIPLY;
 }
 
+/* Arithmetic and comparisons of ints that always have an answer. */
+static bool
+cannot_raise(rec *r, kin_step_kind kind, int imm, const kin_vid *args, int n)
+{
+    if (n != 2 || !PyLong_CheckExact(O(r, args[0])) || !PyLong_CheckExact(O(r, args[1])))
+        return false;
+    if (kind == KIN_STEP_COMPARE)
+        return true;
+    int op = imm % NB_INPLACE_ADD;
+    bool divides = op == NB_FLOOR_DIVIDE || op == NB_REMAINDER;
+    return kind == KIN_STEP_BINARY &&
+           (moves_on(imm) || (divides && rec_is_const(r, args[1]) && _PyLong_Sign(O(r, args[1])) != 0));
+}
+
 /* Leaves the operator as a step; new containers are fresh, contents unknown. */
 static void
 operator_step(rec *r, kin_step_kind kind, int imm, const kin_vid *args, int n, PyTypeObject *result)
@@ -75,9 +89,12 @@ operator_step(rec *r, kin_step_kind kind, int imm, const kin_vid *args, int n, P
     for (int i = 0; quiet && i < n; i++)
         if (FRESH(r, args[i]) == NULL)
             rec_need_type(r, args[i]);
-    kin_vid out = rec_step_out(r, kind, quiet ? 0 : KIN_STEP_OPAQUE, args, (uint32_t)n);
+    bool pure = quiet && cannot_raise(r, kind, imm, args, n);
+    kin_vid out = rec_step_out(r, kind, pure ? KIN_STEP_PURE : quiet ? 0 : KIN_STEP_OPAQUE, args, (uint32_t)n);
     uint32_t s = r->t->vals.at[out].step;
     r->t->steps.at[s].imm = (uint8_t)imm;
+    if (pure && kind == KIN_STEP_BINARY)
+        result = &PyLong_Type;
     r->info.at[out].drifts = r->info.at[out].drifts && moves_on(imm);
     if (quiet)
         r->info.at[out].type = result;
@@ -173,6 +190,45 @@ fold_size(rec *r, const kin_vid *args)
     return true;
 }
 
+/* The items of a torch.Size, or of a tuple of numbers. */
+static bool
+numbers_of(rec *r, kin_vid vid, kin_vid **items, uint32_t *n)
+{
+    PyTypeObject *tp = Py_TYPE(O(r, vid));
+    *items = NULL;
+    if ((!kin_is_size_type(tp) && tp != &PyTuple_Type) || !rec_items_of(r, vid, items, n))
+        return false;
+    for (uint32_t i = 0; i < *n; i++)
+        if (O(r, (*items)[i]) == NULL || !PyLong_CheckExact(O(r, (*items)[i])))
+            return false;
+    return true;
+}
+
+/* x.shape[:-1] + (a, b), where the shape has sizes that change. */
+static bool
+concatenate_sizes(rec *r, int imm, const kin_vid *args)
+{
+    bool known[2] = {FRESH(r, args[0]) != NULL, FRESH(r, args[1]) != NULL};
+    kin_vid *x = NULL, *y = NULL;
+    uint32_t nx = 0, ny = 0;
+    bool size = kin_is_size(O(r, args[0])) || kin_is_size(O(r, args[1]));
+    bool ok = size && imm == NB_ADD && (known[0] || known[1]) && numbers_of(r, args[0], &x, &nx) && numbers_of(r, args[1], &y, &ny);
+    for (uint32_t i = 0; ok && i < nx + ny; i++)
+        rec_need_type(r, i < nx ? x[i] : y[i - nx]);
+    if (ok) {
+        kin_vid out = rec_step_out(r, KIN_STEP_BINARY, KIN_STEP_PURE, args, 2);
+        rec_fresh *f = rec_make_fresh(r, out, FRESH_NAMED, x, nx, true);
+        for (uint32_t i = 0; f && i < ny; i++)
+            rec_fresh_push(f, y[i]);
+        r->info.at[out].type = Py_TYPE(O(r, kin_is_size(O(r, args[0])) ? args[0] : args[1]));
+        rec_drop(r, 2);
+        rec_await_result(r, out, r->t->vals.at[out].step);
+    }
+    free(x);
+    free(y);
+    return ok;
+}
+
 void
 rec_op_binary(rec *r, kin_step_kind kind, int imm, int n)
 {
@@ -219,7 +275,9 @@ rec_op_binary(rec *r, kin_step_kind kind, int imm, int n)
         rec_await_const(r);
         return;
     }
-    if (kind == KIN_STEP_BINARY && (fold_size(r, args) || concatenate(r, imm, args)))
+    if (kind == KIN_STEP_BINARY && (fold_size(r, args) || concatenate(r, imm, args) || concatenate_sizes(r, imm, args)))
+        return;
+    if (kind == KIN_STEP_COMPARE && rec_equal_sizes(r, imm, args))
         return;
     operator_step(r, kind, imm, args, n, kind == KIN_STEP_COMPARE ? &PyBool_Type : NULL);
 }
@@ -601,7 +659,8 @@ slice_known(rec *r, kin_vid container, kin_vid key)
 {
     PyObject *k = O(r, key), *obj = O(r, container);
     PyTypeObject *tp = Py_TYPE(obj);
-    if (!PySlice_Check(k) || !rec_is_const(r, key) || (tp != &PyTuple_Type && tp != &PyList_Type))
+    bool size = kin_is_size_type(tp) && FRESH(r, container) != NULL;
+    if (!PySlice_Check(k) || !rec_is_const(r, key) || (tp != &PyTuple_Type && tp != &PyList_Type && !size))
         return false;
     kin_vid *items = NULL;
     uint32_t n;
@@ -613,8 +672,9 @@ slice_known(rec *r, kin_vid container, kin_vid key)
     }
     Py_ssize_t len = PySlice_AdjustIndices(n, &start, &stop, step);
     kin_vid args[2] = {container, key};
-    kin_vid out = rec_step_out(r, KIN_STEP_SUBSCR, tp == &PyTuple_Type ? KIN_STEP_PURE : 0u, args, 2);
-    rec_fresh *f = rec_make_fresh(r, out, tp == &PyTuple_Type ? FRESH_TUPLE : FRESH_LIST, NULL, 0, true);
+    bool list = tp == &PyList_Type;
+    kin_vid out = rec_step_out(r, KIN_STEP_SUBSCR, list ? 0u : KIN_STEP_PURE, args, 2);
+    rec_fresh *f = rec_make_fresh(r, out, list ? FRESH_LIST : size ? FRESH_NAMED : FRESH_TUPLE, NULL, 0, true);
     for (Py_ssize_t i = 0; f && i < len; i++)
         rec_fresh_push(f, items[start + i * step]);
     r->info.at[out].type = tp;

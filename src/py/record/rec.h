@@ -12,6 +12,7 @@
 #define KIN_PY_REC_H
 
 #include "core/bytecode/bytecode.h"
+#include "py/aten/sizes.h"
 #include "py/aten/tensor.h"
 #include "py/guardeval/guard.h"
 #include "py/record/record.h"
@@ -55,6 +56,9 @@ typedef struct {
     bool held, graph;     /* graph: result of a torch call */
     bool varies;          /* an address, a time, a random number, or computed from one: differs from call to call */
     bool drifts;          /* computed from a number that was another one in each call so far */
+    bool sized;           /* a tensor whose sizes, or what was computed from sizes that, differ from call to call */
+    uint32_t open_epoch;  /* tensors: meta epoch + 1 for which open_sizes holds */
+    uint64_t open_sizes;
 } rec_info;
 
 /* How long the trace was before an instruction that raised, to go back to when the exception gets out. */
@@ -365,6 +369,16 @@ void rec_unwind(rec *r, PyObject *exc);                 /* the top frame is left
 bool rec_op_exception(rec *r);                          /* rule of the current instruction, if it is about exceptions */
 void rec_exception_escapes(rec *r, uint32_t raised);    /* ends the recording before the exception was raised */
 bool rec_lets_escape(rec *r, kin_step_kind kind, const kin_vid *args); /* may the step keep an operand? */
+
+/* ---- sizes.c: sizes that change from call to call ---- */
+uint64_t rec_open_sizes(rec *r, kin_vid tensor);      /* bit i: size i is not assumed to stay */
+PyObject *rec_size_record(rec *r, kin_vid tensor, unsigned mask, uint64_t open);
+kin_vid rec_size(rec *r, kin_vid tensor, int dim);    /* as a value; its object is there */
+kin_vid rec_shape(rec *r, kin_vid tensor);            /* torch.Size of the tensor; its object is there */
+bool rec_size_attr(rec *r, kin_vid tensor, const char *name, attr_result *out); /* with open sizes: shape, nbytes ... */
+bool rec_size_call(rec *r, kin_vid callee, const kin_vid *args, uint32_t npos, uint32_t nkw, PyObject *kwnames, int ndrop);
+bool rec_equal_sizes(rec *r, int op, const kin_vid *args); /* a == b, a != b of shapes with known items */
+void rec_note_sized(rec *r, const kin_step *s);       /* does what the step makes depend on such a size? */
 
 /* ---- logging.c ---- */
 void rec_logging_load(rec *r);

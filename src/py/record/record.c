@@ -100,8 +100,9 @@ same_as_shadow(rec *r, kin_vid vid, PyObject *obj)
         return obj == NULL;
     if (O(r, vid) == NULL || O(r, vid) == obj)
         return true;
-    /* a folded number may be another object of the same value */
-    return r->t->vals.at[vid].kind == KIN_VAL_CONST && obj != NULL && kin_exact_equal(O(r, vid), obj);
+    /* a folded number, or a size read once for all, may be another object of the same value */
+    bool value = r->t->vals.at[vid].kind == KIN_VAL_CONST || (r->info.at[vid].sized && r->info.at[vid].held);
+    return value && obj != NULL && kin_exact_equal(O(r, vid), obj);
 }
 
 /* The argument in slot i: the frame's first event comes after its cells were made. */

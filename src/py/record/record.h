@@ -11,6 +11,7 @@ typedef struct {
     PyObject *unstable;    /* set of str: places where something changed between calls (module/unstable.h); less is assumed of them (rule 12) */
     PyObject *error_class; /* exception class for fullgraph */
     uint32_t trace_limit;  /* instructions that one recording may hold */
+    int8_t dynamic;        /* sizes: 1 free from the start, 0 always fixed, -1 free once they have changed */
     bool witness;          /* check the recording against a torch-function mode */
 } kin_record_options;
 

@@ -259,6 +259,8 @@ rec_tensor_attr(rec *r, kin_vid base, PyObject *descr, PyObject *name, attr_resu
     if (!kin_is_plain_tensor(O(r, base)))
         return false;
     unsigned mask = rec_meta_mask(text);
+    if (mask & KIN_META_SIZES && rec_open_sizes(r, base) != 0 && rec_size_attr(r, base, text, out))
+        return true;
     if (mask != 0 && rec_meta(r, base, mask)) {
         out->kind = ATTR_AWAIT_CONST;
         return true;
@@ -517,8 +519,9 @@ call_getter(rec *r, kin_vid callee, const kin_vid *args, uint32_t npos, int ndro
 /* -- calls ---------------------------------------------------------------------------------------------------------- */
 
 static bool
-call_metadata(rec *r, PyObject *obj, const kin_vid *args, uint32_t npos, uint32_t nkw, int ndrop)
+call_metadata(rec *r, kin_vid callee, const kin_vid *args, uint32_t npos, uint32_t nkw, PyObject *kwnames, int ndrop)
 {
+    PyObject *obj = O(r, callee);
     if (Py_TYPE(obj) != &PyMethodDescr_Type && strcmp(rec_callable_name(obj), "__len__") != 0)
         return false;
     unsigned mask = rec_meta_mask(rec_callable_name(obj));
@@ -528,6 +531,8 @@ call_metadata(rec *r, PyObject *obj, const kin_vid *args, uint32_t npos, uint32_
         if (rec_need_const(r, args[i]) == 0)
             return false;
     rec_need_type(r, args[0]);
+    if (mask & KIN_META_SIZES && rec_open_sizes(r, args[0]) != 0)
+        return rec_size_call(r, callee, args, npos, nkw, kwnames, ndrop);
     if (!rec_meta(r, args[0], mask))
         return false;
     rec_drop(r, ndrop);
@@ -595,7 +600,7 @@ call_torch_c(rec *r, kin_vid callee, const kin_vid *args, uint32_t npos, uint32_
         rec_call_step(r, callee, args, npos, nkw, kwnames, ndrop, KIN_STEP_EFFECT, -1);
         return true;
     }
-    if (call_metadata(r, obj, args, npos, nkw, ndrop))
+    if (call_metadata(r, callee, args, npos, nkw, kwnames, ndrop))
         return true;
     call_node(r, callee, args, npos, nkw, kwnames, ndrop);
     return true;

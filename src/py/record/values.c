@@ -568,7 +568,8 @@ rec_meta(rec *r, kin_vid tensor, unsigned mask)
     } else {
         i->meta_mask = 0;
     }
-    PyObject *record = kin_meta_make(i->obj, mask);
+    uint64_t open = mask & (KIN_META_SIZES | KIN_META_STRIDES) ? rec_open_sizes(r, tensor) : 0;
+    PyObject *record = rec_size_record(r, tensor, mask, open);
     if (record == NULL) {
         PyErr_Clear();
         return false;

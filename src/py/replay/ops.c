@@ -1,6 +1,7 @@
 /* Executes one step: gathers the operands, calls the operation of its kind. Calls, operators and access live here;
  * ops_build.c makes and changes objects, ops_state.c does imports, globals and raise.
  */
+#include "py/aten/sizes.h"
 #include "py/compat/failure.h"
 #include "py/replay/ops_priv.h"
 #include "py/replay/replay.h"
@@ -230,6 +231,12 @@ do_len(const kin_op_args *o)
 }
 
 static PyObject *
+do_size(const kin_op_args *o)
+{
+    return kin_size_at(o->arg[0], o->imm);
+}
+
+static PyObject *
 do_truth(const kin_op_args *o)
 {
     return new_bool(PyObject_IsTrue(o->arg[0]));
@@ -290,9 +297,11 @@ static const op_row op_table[KIN_STEP__COUNT] = {
     [KIN_STEP_ITER] = {do_iter, 1},
     [KIN_STEP_NEXT] = {do_next, 1},
     [KIN_STEP_LEN] = {do_len, 1},
+    [KIN_STEP_SIZE] = {do_size, 1},
     [KIN_STEP_TRUTH] = {do_truth, 1},
     [KIN_STEP_FORMAT] = {do_format, 1},
     [KIN_STEP_BUILD_TUPLE] = {kin_op_build_tuple, 0},
+    [KIN_STEP_BUILD_SIZE] = {kin_op_build_size, 0},
     [KIN_STEP_BUILD_LIST] = {kin_op_build_list, 0},
     [KIN_STEP_BUILD_SET] = {kin_op_build_set, 0},
     [KIN_STEP_BUILD_MAP] = {kin_op_build_map, 0},

@@ -2,6 +2,8 @@
 #include "py/compat/super.h"
 #include "py/replay/ops_priv.h"
 
+#include "py/aten/sizes.h"
+
 static PyObject *
 none_unless(int failed)
 {
@@ -17,6 +19,12 @@ kin_op_build_tuple(const kin_op_args *o)
     for (int i = 0; tuple != NULL && i < o->nargs; i++)
         PyTuple_SET_ITEM(tuple, i, Py_NewRef(o->arg[i]));
     return tuple;
+}
+
+PyObject *
+kin_op_build_size(const kin_op_args *o)
+{
+    return kin_size_new(o->arg, o->nargs);
 }
 
 PyObject *

@@ -19,6 +19,7 @@ typedef PyObject *(*kin_op_func)(const kin_op_args *o);
 
 /* ops_build.c */
 PyObject *kin_op_build_tuple(const kin_op_args *o);
+PyObject *kin_op_build_size(const kin_op_args *o);
 PyObject *kin_op_build_list(const kin_op_args *o);
 PyObject *kin_op_build_set(const kin_op_args *o);
 PyObject *kin_op_build_map(const kin_op_args *o);

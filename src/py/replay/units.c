@@ -18,7 +18,7 @@ bool
 kin_unit_builds(const kin_step *s)
 {
     return s->kind == KIN_STEP_BUILD_TUPLE || s->kind == KIN_STEP_BUILD_LIST || s->kind == KIN_STEP_BUILD_MAP ||
-           s->kind == KIN_STEP_BUILD_SLICE || s->kind == KIN_STEP_LIST_TO_TUPLE || s->kind == KIN_STEP_BUILD_METHOD ||
+           s->kind == KIN_STEP_BUILD_SIZE || s->kind == KIN_STEP_BUILD_SLICE || s->kind == KIN_STEP_LIST_TO_TUPLE || s->kind == KIN_STEP_BUILD_METHOD ||
            s->kind == KIN_STEP_BUILD_CELL;
 }
 
@@ -354,7 +354,7 @@ is_as_built(const kin_trace *t, kin_vid vid, uint32_t first)
     if (val->kind != KIN_VAL_STEP || !kin_unit_builds(&t->steps.at[val->step]))
         return false;
     uint8_t kind = t->steps.at[val->step].kind;
-    if (kind == KIN_STEP_BUILD_TUPLE || kind == KIN_STEP_BUILD_SLICE || kind == KIN_STEP_BUILD_METHOD)
+    if (kind == KIN_STEP_BUILD_TUPLE || kind == KIN_STEP_BUILD_SIZE || kind == KIN_STEP_BUILD_SLICE || kind == KIN_STEP_BUILD_METHOD)
         return true;
     for (uint32_t i = val->step + 1; i < first; i++) {
         const kin_step *s = &t->steps.at[i];
