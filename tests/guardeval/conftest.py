@@ -15,6 +15,7 @@ SOURCES = [
     "src/py/refs/refs.c",
     "src/py/aten/tensor.c",
     "src/py/aten/modes.c",
+    "src/py/aten/sizes.c",
     "src/py/compat/heap.c",
 ]
 WARNINGS = ["-Wall", "-Wextra", "-Wshadow", "-Wstrict-prototypes", "-Wmissing-prototypes", "-Wvla", "-Werror"]

@@ -157,6 +157,8 @@ def test_format():
 
 def test_builds():
     check("tuple", lambda *a: a, 1, 2, 3)
+    check("torch.Size", lambda *a: a, 1, 2, 3)
+    check("size", lambda a: a[0], (5, 6))
     check("list", lambda *a: [*a], 1, 2)
     check("set", lambda *a: {*a}, 1, 1, 2)
     check("set", lambda a: {a}, [])

@@ -34,7 +34,7 @@ note_fact(const kin_variant *v, const kin_fact *fact, bool entry, PyObject *set)
         break;
     case KIN_FACT_T_META: /* in a later segment, where the tensor is not known any more */
         if (!entry)
-            add_place(all_sizes(v, fact->vid), false, set);
+            add_place(all_sizes(v, fact->vid), true, set);
         break;
     case KIN_FACT_ID: /* functions made anew on each call */
         if (PyFunction_Check(ref))
@@ -116,6 +116,6 @@ kin_unstable_note_exit(const kin_variant *v, uint32_t step, PyObject *set)
         if (content || (s->imm == KIN_CHECK_IS && ref != NULL && PyFunction_Check(ref)))
             add_place(kin_value_place(v, v->trace.vids.at[s->args]), false, set);
         if (s->imm == KIN_CHECK_META)
-            add_place(all_sizes(v, v->trace.vids.at[s->args]), false, set);
+            add_place(all_sizes(v, v->trace.vids.at[s->args]), true, set);
     }
 }

@@ -4,6 +4,7 @@
 #include "py/compat/frame.h"
 #include "py/compat/recursion.h"
 #include "py/guardeval/guard.h"
+#include "py/aten/sizes.h"
 #include "py/aten/tensor.h"
 #include "py/replay/replay.h"
 #include "py/watch/watch.h"
@@ -328,6 +329,22 @@ bool
 kin_is_tensor_type(PyObject *type)
 {
     return false;
+}
+
+/* A tuple stands for the tensor with its sizes. */
+PyObject *
+kin_size_at(PyObject *tensor, unsigned dim)
+{
+    return PySequence_GetItem(tensor, (Py_ssize_t)dim);
+}
+
+PyObject *
+kin_size_new(PyObject *const *items, Py_ssize_t n)
+{
+    PyObject *size = PyTuple_New(n);
+    for (Py_ssize_t i = 0; size != NULL && i < n; i++)
+        PyTuple_SET_ITEM(size, i, Py_NewRef(items[i]));
+    return size;
 }
 
 static PyMethodDef methods[] = {
