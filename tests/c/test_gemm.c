@@ -97,15 +97,15 @@ test_layouts(int64_t m, int64_t k, int64_t n)
     for (int way = 0; way < 8; way++) {
         kin_matrix a = matrix(room_a, m, k, way & 1, way & 4 ? 2 : 0), b = matrix(room_b, k, n, way & 2, way & 4 ? 3 : 0);
         CHECK(kin_gemm_reads(&a) && kin_gemm_reads(&b));
-        CHECK(kin_gemm(&blas, &a, &b, NULL, c));
+        CHECK(kin_gemm(&blas, &a, &b, NULL, c, NULL));
         check_product(&a, &b, c);
         kin_packed *packed = kin_gemm_pack(&blas, m, &b);
         memset(c, 0, sizeof c);
-        CHECK(kin_gemm(&blas, &a, &b, packed, c));
+        CHECK(kin_gemm(&blas, &a, &b, packed, c, NULL));
         check_product(&a, &b, c);
         room_b[0] += 3;
         kin_gemm_pack_again(&blas, packed, &b);
-        CHECK(kin_gemm(&blas, &a, &b, packed, c));
+        CHECK(kin_gemm(&blas, &a, &b, packed, c, NULL));
         check_product(&a, &b, c);
         CHECK(kin_gemm_packed_bytes(packed) >= (size_t)(k * n) * sizeof(float));
         kin_gemm_free(packed);
@@ -182,13 +182,84 @@ test_own(int64_t m, int64_t k, int64_t n, int way_a, int way_b)
     }
     kin_blas own = {.own = true, .parallel = run_in_parts};
     kin_packed *packed = kin_gemm_pack(&own, m, &b);
-    CHECK(kin_gemm(&own, &a, &b, packed, dense));
+    CHECK(kin_gemm(&own, &a, &b, packed, dense, NULL));
     check_product(&a, &b, dense);
     kin_gemm_free(packed);
     free(room_a);
     free(room_b);
     free(c);
     free(dense);
+}
+
+/* -- what follows a product ------------------------------------------------------------------------------------------ */
+
+/* buffers: the result, a count for each of its elements, {rows, columns, columns of what follows}. Adds 1 to each element, of all parts. */
+static int
+add_one(void *const *buffers, int64_t begin, int64_t end)
+{
+    float *c = buffers[0];
+    int *times = buffers[1];
+    const int64_t *sizes = buffers[2], *window = buffers[3];
+    CHECK(begin >= 0 && begin < end && end <= sizes[0] && window[0] % 32 == 0 && (window[1] % 32 == 0 || window[1] == sizes[2]));
+    for (int64_t i = begin; i < end; i++)
+        for (int64_t j = window[0]; j < window[1]; j++)
+            for (int64_t q = 0; q < sizes[1] / sizes[2]; q++) {
+                c[i * sizes[1] + q * sizes[2] + j] += 1;
+                times[i * sizes[1] + q * sizes[2] + j]++;
+            }
+    return sizes[0] == 77; /* fails on that many rows */
+}
+
+static void
+test_following(int64_t m, int64_t k, int64_t n, int64_t columns, bool own, bool packed)
+{
+    enum { COUNT = 2 };
+    kin_blas by = own ? (kin_blas){.own = true, .parallel = run_in_parts} : blas;
+    int64_t sizes[3] = {m, n, columns};
+    float *room_a = calloc((size_t)(m * k), sizeof(float)), *room_b = calloc((size_t)(k * n), sizeof(float));
+    float *c = calloc((size_t)(m * n) * COUNT, sizeof(float));
+    int *times = calloc((size_t)(m * n) * COUNT, sizeof(int));
+    kin_matrix a = matrix(room_a, m, k, true, 0), b = matrix(room_b, k, n, true, 0);
+    kin_packed *form = packed ? kin_gemm_pack(&by, m, &b) : NULL;
+    kin_epilogue then = {add_one, (void *[]){c, times, sizes}, 3, columns};
+    CHECK_EQ(kin_gemm(&by, &a, &b, form, c, &then), m != 77);
+    for (int64_t i = 0; i < m * n; i++) {
+        CHECK_EQ(times[i], 1);
+        c[i] -= 1;
+    }
+    check_product(&a, &b, c);
+    sizes[0] = COUNT * m;
+    kin_product p = {.a = a, .b = b, .c = c, .ldc = n, .count = COUNT, .c_step = m * n, .then = &then};
+    memset(times, 0, (size_t)(m * n) * COUNT * sizeof(int));
+    if (own) {
+        CHECK(kin_product_run(&p, run_in_parts));
+        for (int64_t i = 0; i < COUNT * m * n; i++) {
+            CHECK_EQ(times[i], 1);
+            c[i] -= 1;
+        }
+        check_product(&a, &b, c + m * n);
+    }
+    kin_gemm_free(form);
+    free(room_a);
+    free(room_b);
+    free(c);
+    free(times);
+}
+
+static void
+test_what_follows(void)
+{
+    test_following(9, 5, 40, 40, false, false);
+    test_following(9, 5, 64, 32, false, true);
+    test_following(77, 5, 8, 8, false, true);
+    if (!kin_tile_here())
+        return;
+    test_following(150, 21, 333, 333, true, false); /* several groups of panels, the last one not whole */
+    test_following(150, 800, 333, 333, true, true); /* two blocks of k: only after the last */
+    test_following(29, 21, 640, 320, true, true);   /* parts side by side */
+    test_following(29, 801, 192, 64, true, false);
+    test_following(700, 9, 40, 40, true, true);     /* shared by rows */
+    test_following(77, 9, 40, 40, true, true);
 }
 
 static void
@@ -221,5 +292,6 @@ main(void)
     test_what_cannot_be_read();
     test_when_to_pack();
     test_own_products();
+    test_what_follows();
     return check_report("gemm");
 }

@@ -48,7 +48,7 @@ def test_profile_tells_what_ran():
     ops = operations(compiled)
     assert [op["name"].split(" [")[0] for op in ops if op["extern"]] == ["library.matmul", "library.matmul"]
     assert all(op["runs"] >= 2 and 0 < op["best_ns"] <= op["sum_ns"] for op in ops)
-    assert "library.matmul [33, 64] [64, 96]" in [op["name"] for op in ops]
+    assert "library.matmul [33, 64] [64, 96] then fused_mul" in [op["name"] for op in ops]
 
 
 @pytest.mark.parametrize("rows", [2, 3, 4, 5, 13, 14, 15, 28, 141, 300])

@@ -249,6 +249,7 @@ look_up(batch *b, uint32_t i, kin_text *key)
     out->range = run.range;
     out->grain = run.grain;
     out->cost = run.cost;
+    out->window = k->window;
     for (uint32_t n = 0; n < k->buffers.len; n++)
         out->streams |= k->buffers.at[n].streams;
     b->want_of[i] = UINT32_MAX;

@@ -85,7 +85,7 @@ kin_emit_plan(const kin_loops *k, const kin_target *t)
         if (!v->inner) {
             r.kind = KIN_RUN_COLUMNS;
             r.range = r.range / v->size * ceil_div(v->size, r.lanes);
-        } else if (outer == 0 && inner == 1 && !reduces) {
+        } else if (outer == 0 && inner == 1 && !reduces && !k->window) {
             r.kind = KIN_RUN_LINEAR;
             r.range = v->size;
         }
@@ -457,6 +457,50 @@ vector_loop(kin_em *e, uint32_t phase, uint32_t var)
         masked_step(e, phase, var, int_of(e, full), first_lanes(e, size - full));
 }
 
+/* [begin, end) may be empty. */
+static LLVMBasicBlockRef
+enter_if(kin_em *e, LLVMValueRef condition)
+{
+    LLVMBasicBlockRef then = new_block(e), after = new_block(e);
+    LLVMBuildCondBr(e->b, condition, then, after);
+    e->here = then;
+    LLVMPositionBuilderAtEnd(e->b, then);
+    return after;
+}
+
+static void
+leave_to(kin_em *e, LLVMBasicBlockRef after)
+{
+    LLVMPositionBuilderAtEnd(e->b, e->here);
+    LLVMBuildBr(e->b, after);
+    e->here = after;
+    LLVMPositionBuilderAtEnd(e->b, after);
+}
+
+/* The same, of the columns in the window. What one part computed ahead of its loop is not there in the other. */
+static void
+window_loop(kin_em *e, uint32_t phase, uint32_t var)
+{
+    int64_t size = e->k->vars.at[var].size, lanes = e->run->lanes, full = size / lanes * lanes;
+    LLVMValueRef from = e->window[0], to = e->window[1], whole = LLVMBuildICmp(e->b, LLVMIntSLT, to, int_of(e, full), "");
+    LLVMValueRef stop = LLVMBuildSelect(e->b, whole, to, int_of(e, full), "");
+    LLVMBasicBlockRef after = enter_if(e, LLVMBuildICmp(e->b, LLVMIntSLT, from, stop, ""));
+    loop l;
+    if (open_loop(e, &l, from)) {
+        e->vars[var] = l.i;
+        run_phase_actions(e, phase);
+        close_loop(e, &l, lanes, stop);
+    }
+    leave_to(e, after);
+    forget(e, 0);
+    if (full == size)
+        return;
+    after = enter_if(e, LLVMBuildICmp(e->b, LLVMIntSGT, to, int_of(e, full), ""));
+    masked_step(e, phase, var, int_of(e, full), first_lanes(e, size - full));
+    leave_to(e, after);
+    forget(e, 0);
+}
+
 static void
 inner_loops(kin_em *e, uint32_t phase, unsigned from)
 {
@@ -466,7 +510,9 @@ inner_loops(kin_em *e, uint32_t phase, unsigned from)
         return;
     }
     uint32_t var = e->inner[from];
-    if (e->run->lanes > 1 && var == e->k->vector_var) {
+    if (e->k->window) {
+        window_loop(e, phase, var);
+    } else if (e->run->lanes > 1 && var == e->k->vector_var) {
         vector_loop(e, phase, var);
     } else if (open_loop(e, &l, int_of(e, 0))) {
         e->vars[var] = l.i;
@@ -521,26 +567,6 @@ divide_row(kin_em *e, LLVMValueRef row, uint32_t skip)
         if (v != first)
             row = LLVMBuildUDiv(e->b, row, int_of(e, var->size), "");
     }
-}
-
-/* [begin, end) may be empty. */
-static LLVMBasicBlockRef
-enter_if(kin_em *e, LLVMValueRef condition)
-{
-    LLVMBasicBlockRef then = new_block(e), after = new_block(e);
-    LLVMBuildCondBr(e->b, condition, then, after);
-    e->here = then;
-    LLVMPositionBuilderAtEnd(e->b, then);
-    return after;
-}
-
-static void
-leave_to(kin_em *e, LLVMBasicBlockRef after)
-{
-    LLVMPositionBuilderAtEnd(e->b, e->here);
-    LLVMBuildBr(e->b, after);
-    e->here = after;
-    LLVMPositionBuilderAtEnd(e->b, after);
 }
 
 /* A chunk of lanes: whole, or the last one of a size that is no multiple. */
@@ -674,6 +700,12 @@ load_bases(kin_em *e)
         LLVMValueRef at = LLVMConstInt(i64(e), given++, false);
         LLVMValueRef slot = LLVMBuildGEP2(e->b, pointer, LLVMGetParam(e->fn, 0), &at, 1, "");
         e->bases[i] = LLVMBuildLoad2(e->b, pointer, slot, "");
+    }
+    for (unsigned i = 0; e->k->window && i < 2; i++) {
+        LLVMValueRef at = LLVMConstInt(i64(e), given, false), which = LLVMConstInt(i64(e), i, false);
+        LLVMValueRef slot = LLVMBuildGEP2(e->b, pointer, LLVMGetParam(e->fn, 0), &at, 1, "");
+        LLVMValueRef words = LLVMBuildLoad2(e->b, pointer, slot, "");
+        e->window[i] = LLVMBuildLoad2(e->b, i64(e), LLVMBuildGEP2(e->b, i64(e), words, &which, 1, ""), "");
     }
 }
 

@@ -47,6 +47,7 @@ typedef struct {
     LLVMBuilderRef b;
     LLVMValueRef fn, error;
     LLVMBasicBlockRef entry;       /* allocas go to its end; it is closed last */
+    LLVMValueRef window[2];        /* columns: from, to */
     LLVMValueRef *bases;           /* of buffers */
     LLVMValueRef *vars;            /* value of each variable, at lane 0 */
     LLVMValueRef lanes;            /* <N x i1>: which lanes count, NULL = all */

@@ -51,7 +51,7 @@ bool
 kin_loops_key(const kin_loops *k, kin_text *key)
 {
     uint32_t head[9] = {k->vars.len, k->insts.len, k->actions.len, k->buffers.len, k->nphases, k->naccs, k->vector_var,
-                        k->ordered, k->checks | k->fast_math << 1};
+                        k->ordered, k->checks | k->fast_math << 1 | k->window << 2};
     ADD(head);
     for (uint32_t v = 0; v < k->vars.len; v++) {
         int64_t words[2] = {k->vars.at[v].size, k->vars.at[v].inner};

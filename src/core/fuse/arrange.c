@@ -107,7 +107,7 @@ static bool
 can_merge(const kin_loops *k, const bool *used, uint32_t a, uint32_t b)
 {
     const kin_loop_var *va = &k->vars.at[a], *vb = &k->vars.at[b];
-    if (va->size == 1 || vb->size == 1 || va->inner != vb->inner || (k->ordered && va->inner))
+    if (va->size == 1 || vb->size == 1 || va->inner != vb->inner || va->column != vb->column || (k->ordered && va->inner))
         return false;
     for (kin_ix e = 0; e < k->ix.exprs.len; e++)
         if (used[e] && coef_of(k, e, a) != coef_of(k, e, b) * vb->size)
@@ -304,7 +304,7 @@ kin_loops_arrange(kin_loops *k)
         kin_loops_deps(k, deps);
         choose_vector(k, deps);
         /* without a reduction the vector's loop is the inner one, or a tile's */
-        if (k->vector_var != KIN_LOOP_NO_VAR && !has_inner(k) && (k->ordered || !tile(k, deps)))
+        if (k->vector_var != KIN_LOOP_NO_VAR && !has_inner(k) && (k->ordered || k->window || !tile(k, deps)))
             k->vars.at[k->vector_var].inner = true;
     }
     bool ok = used && deps && !k->ix.failed;

@@ -157,6 +157,7 @@ static void
 choose_stored(fuse *f)
 {
     find_elsewhere(f);
+    fuse_find_epilogues(f);
     for (kin_irn n = 1; n < f->ir->nodes.len; n++) {
         const kin_ir_node *node = fuse_node(f, n);
         node_info *info = &f->nodes[n];
@@ -170,7 +171,7 @@ choose_stored(fuse *f)
         }
         bool leaf = kin_ir_op_class(node->op) == KIN_IR_CLASS_LEAF || kin_ir_op_class(node->op) == KIN_IR_CLASS_VIEW;
         bool many_parts = node->op == KIN_IR_CAT && node->nargs > 4;
-        if (always_stored(node) || many_parts || (is_wanted_often(info) && !leaf) || info->cost > 200)
+        if (info->exits || always_stored(node) || (!info->inside && (many_parts || (is_wanted_often(info) && !leaf) || info->cost > 200)))
             store(f, n);
     }
 }
@@ -324,12 +325,30 @@ joined(fuse *f, uint32_t g, const statement *s, const sources *from)
         to->closed = true;
 }
 
+/* On the blocks of the product that it reads, if everything else is there by then. */
+static bool
+follows_product(fuse *f, const statement *s, const sources *from)
+{
+    if (!f->nodes[s->node].exits || from->latest == 0)
+        return false;
+    const char *why = fuse_try_epilogue(f, from->latest - 1, s, &from->reads);
+    if (why)
+        note(f, "not done with the product", s->node, why);
+    else
+        joined(f, from->latest - 1, s, from);
+    return why == NULL;
+}
+
 static kin_status
 place(fuse *f, statement s)
 {
     static const char apart[] = "not fused with what it reads";
     sources from;
     sources_of(f, &s, &from);
+    if (follows_product(f, &s, &from)) {
+        kin_vec_deinit(&from.reads);
+        return f->failed ? KIN_NOMEM : KIN_OK;
+    }
     uint32_t first = from.latest ? from.latest - 1 : 0, tries = 0, g = f->groups.len;
     bool alone = s.kind == ST_SCAN || s.kind == ST_UPDATE, found = false;
     if (alone && from.latest)

@@ -26,11 +26,12 @@ typedef struct {
     KIN_VEC(kin_irn) reads;  /* stored values of others and inputs that it loads */
     bool is_extern, closed;  /* closed: takes no more statements */
     bool commit;             /* writes into an input */
-    kin_irn call;
+    kin_irn call, result;    /* of an extern call; result: what its statements are run on, block by block */
 } group;
 
 typedef struct {
     bool live, stored, needed; /* stored: see fuse.h; needed: somebody outside its group reads it, or it is an output */
+    bool inside, exits;        /* epilogue.c: computed between a product and what is stored; it is that */
     bool elsewhere;            /* used for more than what goes into inputs */
     uint32_t uses;
     uint32_t group;            /* the last one that writes it */
@@ -64,6 +65,20 @@ bool fuse_is_into(const fuse *f, kin_irn n);
  * that nobody outside needs are not stored, and loops are arranged. of_buffers: the node behind each buffer of the kernel. */
 typedef KIN_VEC(kin_irn) kin_irn_list;
 const char *fuse_build(fuse *f, const statement *s, uint32_t n, bool final, kin_loops *k, kin_irn_list *of_buffers);
+
+/* -- epilogue.c: what is done on blocks of a product. */
+typedef struct {
+    int64_t columns; /* of the window; the product's rows are `parts` times as long */
+    uint32_t parts;
+    bool in_place;   /* what it makes may lie where the product lay */
+} fuse_window;
+bool fuse_has_blocks(const fuse *f, kin_irn call);
+/* Stores what is worth being one, before anything else is chosen. */
+void fuse_find_epilogues(fuse *f);
+/* NULL: s became a statement of the call in group g. */
+const char *fuse_try_epilogue(fuse *f, uint32_t g, const statement *s, const kin_irn_list *reads);
+/* The statements of an extern group as loops, arranged. NULL: they are; else why not. */
+const char *fuse_build_epilogue(fuse *f, const group *g, kin_loops *k, kin_irn_list *of, fuse_window *out);
 
 /* -- layout.c */
 /* Decides where a stored value's elements lie; strides NULL = as the node wishes. */

@@ -236,29 +236,6 @@ count_results(const fuse *f, kin_irn call)
     return n;
 }
 
-static kin_status
-add_extern(fuse *f, kin_program *p, kin_irn n)
-{
-    const char *name = kin_ir_name(f->ir, n);
-    kin_extern_call c = {.number = (uint32_t)kin_ir_attrs(f->ir, n)[0], .nargs = fuse_node(f, n)->nargs};
-    char *copy = kin_program_alloc(p, strlen(name) + 1);
-    c.nresults = count_results(f, n);
-    c.args = kin_program_alloc(p, (c.nargs + 1) * sizeof *c.args);
-    c.results = kin_program_alloc(p, (c.nresults + 1) * sizeof *c.results);
-    if (copy == NULL || c.args == NULL || c.results == NULL)
-        return KIN_NOMEM;
-    c.name = strcpy(copy, name);
-    for (uint32_t a = 0; a < c.nargs; a++)
-        KIN_TRY(add_argument(f, p, kin_ir_arg(f->ir, n, a), &c.args[a]));
-    memset(c.results, 0xff, c.nresults * sizeof *c.results);
-    for (kin_irn r = n + 1; r < f->ir->nodes.len; r++)
-        if (fuse_node(f, r)->op == KIN_IR_RESULT && kin_ir_arg(f->ir, r, 0) == n && f->nodes[r].live)
-            c.results[kin_ir_attrs(f->ir, r)[0]] = f->nodes[r].buffer;
-    KIN_TRY(kin_vec_push(&p->externs, c));
-    kin_op op = {.is_extern = true, .index = p->externs.len - 1};
-    return kin_vec_push(&p->ops, op);
-}
-
 static char *
 name_of(fuse *f, kin_program *p, const group *g)
 {
@@ -319,6 +296,29 @@ find_overwritable(const kin_program *p, kin_kernel *k, const kin_loops *loops)
     return true;
 }
 
+static uint32_t *
+numbers_of(const fuse *f, kin_program *p, const kin_loops *loops, const kin_irn_list *of, uint32_t *count)
+{
+    uint32_t *numbers = kin_program_alloc(p, (of->len + 1) * sizeof *numbers), n = 0;
+    for (uint32_t i = 0; numbers && i < of->len; i++)
+        if (!loops->buffers.at[i].local)
+            numbers[n++] = f->nodes[of->at[i]].buffer;
+    *count = n;
+    return numbers;
+}
+
+/* Takes the loops. */
+static kin_status
+keep_kernel(kin_fused *out, const kin_kernel *k, kin_fused_kernel *made)
+{
+    bool whole = k->buffers != NULL && k->name != NULL;
+    if (!whole || kin_vec_push(&out->kernels, *made) != KIN_OK) {
+        kin_loops_deinit(&made->loops);
+        return KIN_NOMEM;
+    }
+    return kin_vec_push(&out->program->kernels, *k);
+}
+
 static kin_status
 add_kernel(fuse *f, kin_fused *out, const group *g)
 {
@@ -335,22 +335,66 @@ add_kernel(fuse *f, kin_fused *out, const group *g)
         kin_vec_deinit(&of);
         return why ? KIN_BREAK : KIN_OK; /* a group that nobody needs */
     }
-    uint32_t n = 0;
-    k.buffers = kin_program_alloc(p, (of.len + 1) * sizeof *k.buffers);
-    for (uint32_t i = 0; k.buffers && i < of.len; i++)
-        if (!made.loops.buffers.at[i].local)
-            k.buffers[n++] = f->nodes[of.at[i]].buffer;
-    k.nbuffers = n;
+    k.buffers = numbers_of(f, p, &made.loops, &of, &k.nbuffers);
     kin_vec_deinit(&of);
     if (k.buffers)
         mark_streams(p, &k, &made.loops);
-    bool found = k.buffers != NULL && find_overwritable(p, &k, &made.loops);
-    if (!found || k.buffers == NULL || k.name == NULL || kin_vec_push(&out->kernels, made) != KIN_OK) {
+    if (k.buffers && !find_overwritable(p, &k, &made.loops))
+        k.buffers = NULL;
+    KIN_TRY(keep_kernel(out, &k, &made));
+    kin_op op = {.index = p->kernels.len - 1};
+    return kin_vec_push(&p->ops, op);
+}
+
+/* The kernel for the blocks of the call's result; if that is needed for nothing else, the call writes where the kernel does. */
+static kin_status
+add_epilogue(fuse *f, kin_fused *out, const group *g, kin_extern_call *c)
+{
+    kin_program *p = out->program;
+    kin_fused_kernel made = {.kernel = p->kernels.len};
+    kin_irn_list of = {0};
+    kin_kernel k = {.name = name_of(f, p, g)};
+    fuse_window window;
+    if (fuse_build_epilogue(f, g, &made.loops, &of, &window) != NULL) { /* it could be built when it was placed */
         kin_loops_deinit(&made.loops);
+        kin_vec_deinit(&of);
         return KIN_NOMEM;
     }
-    KIN_TRY(kin_vec_push(&p->kernels, k));
-    kin_op op = {.index = p->kernels.len - 1};
+    made.loops.fast_math = f->ir->fast_math;
+    node_info *result = &f->nodes[g->result];
+    if (window.in_place && !result->needed && result->output == FUSE_NONE)
+        c->results[0] = result->buffer = f->nodes[g->statements.at[0].node].buffer;
+    k.buffers = numbers_of(f, p, &made.loops, &of, &k.nbuffers);
+    kin_vec_deinit(&of);
+    c->epilogue = made.kernel + 1;
+    c->columns = window.columns;
+    return keep_kernel(out, &k, &made);
+}
+
+static kin_status
+add_extern(fuse *f, kin_fused *out, const group *g)
+{
+    kin_program *p = out->program;
+    kin_irn n = g->call;
+    const char *name = kin_ir_name(f->ir, n);
+    kin_extern_call c = {.number = (uint32_t)kin_ir_attrs(f->ir, n)[0], .nargs = fuse_node(f, n)->nargs};
+    char *copy = kin_program_alloc(p, strlen(name) + 1);
+    c.nresults = count_results(f, n);
+    c.args = kin_program_alloc(p, (c.nargs + 1) * sizeof *c.args);
+    c.results = kin_program_alloc(p, (c.nresults + 1) * sizeof *c.results);
+    if (copy == NULL || c.args == NULL || c.results == NULL)
+        return KIN_NOMEM;
+    c.name = strcpy(copy, name);
+    for (uint32_t a = 0; a < c.nargs; a++)
+        KIN_TRY(add_argument(f, p, kin_ir_arg(f->ir, n, a), &c.args[a]));
+    memset(c.results, 0xff, c.nresults * sizeof *c.results);
+    for (kin_irn r = n + 1; r < f->ir->nodes.len; r++)
+        if (fuse_node(f, r)->op == KIN_IR_RESULT && kin_ir_arg(f->ir, r, 0) == n && f->nodes[r].live)
+            c.results[kin_ir_attrs(f->ir, r)[0]] = f->nodes[r].buffer;
+    if (g->statements.len > 0)
+        KIN_TRY(add_epilogue(f, out, g, &c));
+    KIN_TRY(kin_vec_push(&p->externs, c));
+    kin_op op = {.is_extern = true, .index = p->externs.len - 1};
     return kin_vec_push(&p->ops, op);
 }
 
@@ -364,7 +408,7 @@ fuse_program(fuse *f, kin_fused *out)
     for (uint32_t g = 0; g < f->groups.len; g++) {
         const group *x = &f->groups.at[g];
         uint32_t before = out->program->ops.len;
-        KIN_TRY(x->is_extern ? add_extern(f, out->program, x->call) : add_kernel(f, out, x));
+        KIN_TRY(x->is_extern ? add_extern(f, out, x) : add_kernel(f, out, x));
         out->program->ncommits += x->commit ? out->program->ops.len - before : 0;
     }
     return kin_program_plan(out->program);

@@ -57,6 +57,7 @@ typedef struct {
 typedef struct {
     int64_t size;
     bool inner;
+    bool column;     /* with a window: counts columns. Rows and columns are not merged */
 } kin_loop_var;
 
 typedef struct {
@@ -78,6 +79,8 @@ typedef struct {
     bool ordered;                     /* inner loops must run in the order of vars */
     bool checks;                      /* can report an error */
     bool fast_math;                   /* as in kin_ir */
+    bool window;                      /* the vector's variable runs over a part of its range, told by two I64 behind the buffers (from, to),
+                                         multiples of 32 or the end */
 } kin_loops;
 
 void kin_loops_init(kin_loops *k);

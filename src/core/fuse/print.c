@@ -80,7 +80,7 @@ kin_loops_print(const kin_loops *k, kin_text *out)
     for (uint32_t v = 0; v < k->vars.len; v++)
         if (k->vars.at[v].size > 1)
             kin_text_addf(out, "  i%u: %lld%s%s\n", v, (long long)k->vars.at[v].size, k->vars.at[v].inner ? " inner" : "",
-                          v == k->vector_var ? " vector" : "");
+                          v != k->vector_var ? "" : k->window ? " vector, a window of it" : " vector");
     for (uint32_t i = 1; i < k->insts.len; i++)
         add_inst(k, i, out);
     for (uint32_t i = 0; i < k->actions.len; i++)

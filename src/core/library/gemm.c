@@ -2,6 +2,7 @@
 #include "core/library/gemm.h"
 
 #include <limits.h>
+#include <stdatomic.h>
 #include <stdlib.h>
 
 #include "core/library/product.h"
@@ -104,18 +105,58 @@ plain(const kin_blas *blas, const kin_matrix *a, const kin_matrix *b, float *c)
                &zero, c, &m);
 }
 
+/* -- what follows --------------------------------------------------------------------------------------------------- */
+
 bool
-kin_gemm(const kin_blas *blas, const kin_matrix *a, const kin_matrix *b, const kin_packed *packed, float *c)
+kin_epilogue_run(const kin_epilogue *e, int64_t row, int64_t rows, int64_t column, int64_t columns)
+{
+    int64_t window[2] = {column, column + columns < e->columns ? column + columns : e->columns};
+    void *buffers[KIN_EPILOGUE_BUFFERS + 1];
+    for (uint32_t i = 0; i < e->nbuffers; i++)
+        buffers[i] = e->buffers[i];
+    buffers[e->nbuffers] = window;
+    return e->fn(buffers, row, row + rows) == 0;
+}
+
+typedef struct {
+    const kin_epilogue *then;
+    atomic_int failed;
+} following;
+
+static void
+follow(int64_t begin, int64_t end, void *arg)
+{
+    following *f = arg;
+    if (!kin_epilogue_run(f->then, begin, end - begin, 0, f->then->columns))
+        atomic_store(&f->failed, 1);
+}
+
+/* Where BLAS made the product, all of it comes after. */
+static bool
+run_after(const kin_blas *blas, const kin_epilogue *then, int64_t rows)
+{
+    enum { WORTH_A_THREAD = 1 << 14 };
+    following f = {.then = then};
+    int64_t grain = WORTH_A_THREAD / then->columns + 1;
+    if (blas->parallel != NULL && rows > grain)
+        blas->parallel(rows, grain, follow, &f);
+    else
+        follow(0, rows, &f);
+    return atomic_load(&f.failed) == 0;
+}
+
+bool
+kin_gemm(const kin_blas *blas, const kin_matrix *a, const kin_matrix *b, const kin_packed *packed, float *c,
+         const kin_epilogue *then)
 {
     if (packed == NULL ? kin_gemm_is_own(blas, a->rows, false) : packed->own) {
         return kin_product_run(&(kin_product){.a = *a, .b = *b, .panels = packed == NULL ? NULL : packed->data, .c = c,
-                                       .ldc = b->columns, .count = 1}, blas->parallel);
+                                       .ldc = b->columns, .count = 1, .then = then}, blas->parallel);
     }
-    if (packed == NULL) {
+    if (packed == NULL)
         plain(blas, a, b, c);
-        return true;
-    }
-    blas->compute(ROW_MAJOR, is_dense_rows(a) ? NO_TRANS : TRANS, PACKED, (int)a->rows, (int)b->columns, (int)a->columns,
-                  a->data, (int)leading(a), packed->data, (int)b->columns, 0.0f, c, (int)b->columns);
-    return true;
+    else
+        blas->compute(ROW_MAJOR, is_dense_rows(a) ? NO_TRANS : TRANS, PACKED, (int)a->rows, (int)b->columns, (int)a->columns,
+                      a->data, (int)leading(a), packed->data, (int)b->columns, 0.0f, c, (int)b->columns);
+    return then == NULL || run_after(blas, then, a->rows);
 }

@@ -32,6 +32,19 @@ typedef struct {
     int64_t rows, columns, row_stride, column_stride;
 } kin_matrix;
 
+/* Code that is run on each block of a product's result as soon as it is done: rows [begin, end) of `buffers`, columns in the window that
+ * it finds behind them (two int64_t: from, to; multiples of 32 or the end). It knows `columns` of them; where the result's rows are longer, a
+ * multiple of 32 times so, it reads each at the same place of all parts. Returns 0 when all went well. */
+typedef struct {
+    int (*fn)(void *const *buffers, int64_t begin, int64_t end);
+    void *const *buffers;
+    uint32_t nbuffers; /* KIN_EPILOGUE_BUFFERS at most */
+    int64_t columns;
+} kin_epilogue;
+enum { KIN_EPILOGUE_BUFFERS = 63 };
+/* False: it failed. */
+bool kin_epilogue_run(const kin_epilogue *e, int64_t row, int64_t rows, int64_t column, int64_t columns);
+
 typedef struct kin_packed kin_packed; /* b, in a form of its own, for products with m rows */
 
 /* Can BLAS read it as it lies? One stride has to be 1, the other at least the length of what lies together. */
@@ -45,7 +58,9 @@ kin_packed *kin_gemm_pack(const kin_blas *blas, int64_t m, const kin_matrix *b);
 void kin_gemm_pack_again(const kin_blas *blas, kin_packed *packed, const kin_matrix *b);
 size_t kin_gemm_packed_bytes(const kin_packed *packed);
 void kin_gemm_free(kin_packed *packed);
-/* c [m, n], row-major without gaps, = a b. With `packed`, only the sizes of b are read. False without memory. */
-bool kin_gemm(const kin_blas *blas, const kin_matrix *a, const kin_matrix *b, const kin_packed *packed, float *c);
+/* c [m, n], row-major without gaps, = a b. With `packed`, only the sizes of b are read. then: may be NULL. False without memory, or
+ * when `then` failed. */
+bool kin_gemm(const kin_blas *blas, const kin_matrix *a, const kin_matrix *b, const kin_packed *packed, float *c,
+              const kin_epilogue *then);
 
 #endif

@@ -12,6 +12,7 @@ enum {
     DEEP = 768,           /* rows of a block of b, at most */
     TALL = 140,           /* rows of a block of a: DEEP * TALL floats are 430 kB */
     TALL_COPY = 56,       /* ... that is copied first */
+    NEAR = 8,             /* panels of a result whose blocks are still near when the last of them is done */
     THREAD_WORK = 1 << 21 /* multiplications that are worth a thread */
 };
 
@@ -68,14 +69,24 @@ kin_product_make_panels(const kin_matrix *b, float *panels)
 
 /* -- one thread --------------------------------------------------------------------------------------------------- */
 
-/* A part of one product: all of k, rows and panels in ranges. */
+/* A part of one product: all of k, rows and panels in ranges. Panels are counted in one of the `parts` side by side that b has for what
+ * follows: one of each of them is done in turn. */
 typedef struct {
     const kin_product *p;
     const float *a, *b;
     float *c;
-    int64_t row, rows, panel, panels;
+    int64_t row, rows, panel, panels, parts;
+    int64_t first_row;          /* of this product, among all of them */
     float *panel_room, *a_room; /* for a panel and for a block of a; NULL: not needed */
+    atomic_int *failed;
 } part;
+
+/* Panels of one of these parts. */
+static int64_t
+panels_of_part(const kin_product *p)
+{
+    return divide_up(p->then == NULL ? p->b.columns : p->then->columns, KIN_TILE_COLUMNS);
+}
 
 static void
 copy_block(const float *a, int64_t row_stride, int64_t column_stride, int64_t rows, int64_t deep, float *to)
@@ -85,17 +96,44 @@ copy_block(const float *a, int64_t row_stride, int64_t column_stride, int64_t ro
             to[i * deep + l] = a[i * row_stride + l * column_stride];
 }
 
-/* A block of a times one panel. Meanwhile the first two tiles bring the panel behind it near. */
+/* A block of a times one panel. Meanwhile the first two tiles bring the panel that comes next near. */
 static void
-multiply_panel(const float *a, int64_t lda, int64_t rows, int64_t deep, unsigned columns, const float *panel, float *c, int64_t ldc,
-               bool add)
+multiply_panel(const float *a, int64_t lda, int64_t rows, int64_t deep, unsigned columns, const float *panel, const float *next, float *c,
+               int64_t ldc, bool add)
 {
     int64_t tiles = divide_up(rows, KIN_TILE_ROWS);
     for (int64_t t = 0, i = 0; t < tiles; t++) {
         int64_t n = divide_up(rows - i, tiles - t);
         kin_tile_multiply((unsigned)n, columns, deep, a + i * lda, lda, panel, c + i * ldc, ldc, add,
-                          t < 2 ? panel + (2 + t) * deep * (KIN_TILE_COLUMNS / 2) : panel);
+                          t < 2 ? next + t * deep * (KIN_TILE_COLUMNS / 2) : panel);
         i += n;
+    }
+}
+
+/* The panel j of b, made if need be. */
+static const float *
+panel_at(const part *x, int64_t from, int64_t deep, int64_t j)
+{
+    const kin_product *p = x->p;
+    if (p->panels != NULL)
+        return p->panels + from * padded(p->b.columns) + j * deep * KIN_TILE_COLUMNS;
+    kin_matrix b = p->b;
+    b.data = x->b;
+    make_panel(&b, from, deep, j, x->panel_room);
+    return x->panel_room;
+}
+
+/* A block of a times one panel of each part. */
+static void
+multiply_panels(const part *x, const float *a, int64_t lda, int64_t row, int64_t rows, int64_t from, int64_t deep, int64_t unit)
+{
+    const kin_product *p = x->p;
+    int64_t apart = panels_of_part(p);
+    for (int64_t q = 0; q < x->parts; q++) {
+        int64_t j = unit + q * apart, next = q + 1 < x->parts ? apart : 1 - q * apart;
+        const float *panel = panel_at(x, from, deep, j);
+        multiply_panel(a, lda, rows, deep, columns_at(p->b.columns, j), panel, p->panels == NULL ? panel : panel + next * deep * KIN_TILE_COLUMNS,
+                       x->c + row * p->ldc + j * KIN_TILE_COLUMNS, p->ldc, from > 0);
     }
 }
 
@@ -104,22 +142,20 @@ multiply_block(const part *x, int64_t row, int64_t rows, int64_t from, int64_t d
 {
     const kin_product *p = x->p;
     const float *a = x->a + row * p->a.row_stride + from * p->a.column_stride;
-    int64_t lda = p->a.row_stride;
+    int64_t lda = p->a.row_stride, near = 0;
+    bool follows = p->then != NULL && from + deep == p->b.rows;
     if (x->a_room != NULL) {
         copy_block(a, lda, p->a.column_stride, rows, deep, x->a_room);
         a = x->a_room;
         lda = deep;
     }
-    kin_matrix b = p->b;
-    b.data = x->b;
     for (int64_t j = x->panel; j < x->panel + x->panels; j++) {
-        const float *panel = x->panel_room;
-        if (p->panels != NULL)
-            panel = p->panels + from * padded(b.columns) + j * deep * KIN_TILE_COLUMNS;
-        else
-            make_panel(&b, from, deep, j, x->panel_room);
-        multiply_panel(a, lda, rows, deep, columns_at(b.columns, j), panel, x->c + row * p->ldc + j * KIN_TILE_COLUMNS, p->ldc,
-                       from > 0);
+        multiply_panels(x, a, lda, row, rows, from, deep, j);
+        if (!follows || (++near < NEAR && j + 1 < x->panel + x->panels))
+            continue;
+        if (!kin_epilogue_run(p->then, x->first_row + row, rows, (j + 1 - near) * KIN_TILE_COLUMNS, near * KIN_TILE_COLUMNS))
+            atomic_store(x->failed, 1);
+        near = 0;
     }
 }
 
@@ -142,16 +178,17 @@ typedef struct {
     const kin_product *p;
     bool by_rows;
     int64_t units, unit_rows;
-    atomic_int failed; /* there was no memory */
+    atomic_int failed; /* there was no memory, or what follows failed */
 } sharing;
 
 /* Units [begin, end) of product i. */
 static void
-multiply_units(const sharing *s, int64_t i, int64_t begin, int64_t end, float *panel_room, float *a_room)
+multiply_units(sharing *s, int64_t i, int64_t begin, int64_t end, float *panel_room, float *a_room)
 {
     const kin_product *p = s->p;
     part x = {.p = p, .panel_room = panel_room, .a_room = a_room, .a = p->a.data + i * p->a_step, .b = p->b.data == NULL ? NULL : p->b.data + i * p->b_step,
-              .c = p->c + i * p->c_step, .rows = p->a.rows, .panels = divide_up(p->b.columns, KIN_TILE_COLUMNS)};
+              .c = p->c + i * p->c_step, .rows = p->a.rows, .panels = panels_of_part(p), .first_row = i * p->a.rows,
+              .parts = p->then == NULL ? 1 : p->b.columns / p->then->columns, .failed = &s->failed};
     if (s->by_rows) {
         x.row = begin * s->unit_rows;
         x.rows = end * s->unit_rows < p->a.rows ? end * s->unit_rows - x.row : p->a.rows - x.row;
@@ -185,7 +222,7 @@ bool
 kin_product_run(const kin_product *p, kin_parallel parallel)
 {
     int64_t m = p->a.rows, n = p->b.columns, k = p->b.rows;
-    int64_t panels = divide_up(n, KIN_TILE_COLUMNS), tiles = divide_up(m, KIN_TILE_ROWS);
+    int64_t panels = panels_of_part(p), tiles = divide_up(m, KIN_TILE_ROWS);
     enum { ENOUGH = 16 /* panels: they come out even on most numbers of threads */ };
     sharing s = {.p = p, .by_rows = panels < ENOUGH && tiles > panels};
     s.unit_rows = divide_up(m, tiles);

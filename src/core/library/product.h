@@ -16,8 +16,9 @@ typedef struct {
     float *c;
     int64_t ldc, count;
     int64_t a_step, b_step, c_step;
+    const kin_epilogue *then; /* rows of all results are counted together; NULL: none */
 } kin_product;
-/* False without memory. */
+/* False without memory, or when `then` failed. */
 bool kin_product_run(const kin_product *p, kin_parallel parallel);
 
 #endif

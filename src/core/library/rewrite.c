@@ -54,6 +54,7 @@ kin_library_emit(rewriting *r, const kin_library_call *call, const char *name, c
     if (kin_vec_push(&r->out->calls, *call) != KIN_OK)
         q->failed = true;
     unsigned flags = call->kind == KIN_LIBRARY_CONV ? 0 : KIN_IR_EXTERN_INTO;
+    flags |= call->kind == KIN_LIBRARY_MATMUL ? KIN_IR_EXTERN_BLOCKS : 0;
     return kin_ir_result(q, kin_ir_extern(q, name, number, flags, args, nargs), 0, dtype, ndim, sizes, strides);
 }
 

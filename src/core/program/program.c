@@ -117,8 +117,11 @@ find_lives(const kin_program *p, life *lives)
             continue;
         }
         const kin_extern_call *c = &p->externs.at[op->index];
+        const kin_kernel *k = c->epilogue ? &p->kernels.at[c->epilogue - 1] : NULL;
         for (uint32_t a = 0; a < c->nargs; a++)
             touch(lives, c->args[a].buffer, i);
+        for (uint32_t b = 0; k && b < k->nbuffers; b++)
+            touch(lives, k->buffers[b], i);
         for (uint32_t r = 0; r < c->nresults; r++)
             if (c->results[r] != UINT32_MAX)
                 touch(lives, c->results[r], i);
@@ -254,7 +257,16 @@ print_buffer(const kin_program *p, uint32_t n, kin_text *out)
 }
 
 static void
-print_extern(const kin_extern_call *c, kin_text *out)
+print_kernel(const kin_kernel *k, kin_text *out)
+{
+    kin_text_addf(out, "kernel %s(", k->name);
+    for (uint32_t b = 0; b < k->nbuffers; b++)
+        kin_text_addf(out, b ? ", b%u" : "b%u", k->buffers[b]);
+    kin_text_addf(out, ") range %lld grain %lld\n", (long long)k->range, (long long)k->grain);
+}
+
+static void
+print_extern(const kin_program *p, const kin_extern_call *c, kin_text *out)
 {
     kin_text_addf(out, "extern %u %s(", c->number, c->name);
     for (uint32_t a = 0; a < c->nargs; a++) {
@@ -269,7 +281,12 @@ print_extern(const kin_extern_call *c, kin_text *out)
     kin_text_add(out, ") ->");
     for (uint32_t r = 0; r < c->nresults; r++)
         kin_text_addf(out, c->results[r] == UINT32_MAX ? " -" : " b%u", c->results[r]);
-    kin_text_add(out, "\n");
+    if (c->epilogue) {
+        kin_text_addf(out, ", on %lld columns ", (long long)c->columns);
+        print_kernel(&p->kernels.at[c->epilogue - 1], out);
+    } else {
+        kin_text_add(out, "\n");
+    }
 }
 
 bool
@@ -279,14 +296,10 @@ kin_program_print(const kin_program *p, kin_text *out)
         print_buffer(p, b, out);
     for (uint32_t i = 0; i < p->ops.len; i++) {
         if (p->ops.at[i].is_extern) {
-            print_extern(&p->externs.at[p->ops.at[i].index], out);
+            print_extern(p, &p->externs.at[p->ops.at[i].index], out);
             continue;
         }
-        const kin_kernel *k = &p->kernels.at[p->ops.at[i].index];
-        kin_text_addf(out, "kernel %s(", k->name);
-        for (uint32_t b = 0; b < k->nbuffers; b++)
-            kin_text_addf(out, b ? ", b%u" : "b%u", k->buffers[b]);
-        kin_text_addf(out, ") range %lld grain %lld\n", (long long)k->range, (long long)k->grain);
+        print_kernel(&p->kernels.at[p->ops.at[i].index], out);
     }
     kin_text_add(out, "return");
     for (uint32_t i = 0; i < p->noutputs; i++)

@@ -38,6 +38,8 @@ typedef struct {
     uint32_t writes;    /* the one buffer that it writes, which may lie where one of these did: they are read where it is written */
     uint32_t *over, nover;
     bool streams;       /* wants the buffers it writes at multiples of 64 */
+    bool window;        /* an epilogue: the range numbers rows, and behind the buffers stand two I64: columns from, to; multiples of 32 or
+                           the end */
     char *name;         /* "fused_add_tanh_sum": for traces and reports */
 } kin_kernel;
 
@@ -57,6 +59,8 @@ typedef struct {
     uint32_t nargs;
     uint32_t *results;  /* buffer for each result, UINT32_MAX = not used */
     uint32_t nresults;
+    uint32_t epilogue;  /* a kernel, counted from 1, that is run on blocks of the first result as they are made; 0: none */
+    int64_t columns;    /* ... it knows so many; rows of the result are a multiple of that long */
 } kin_extern_call;
 
 typedef struct {

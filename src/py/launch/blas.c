@@ -39,7 +39,7 @@ computes(bool packed, bool by_rows)
     kin_packed *form = packed ? kin_gemm_pack(&found, M, &right) : NULL;
     if (packed && form == NULL)
         return false;
-    bool same = kin_gemm(&found, &left, &right, form, c);
+    bool same = kin_gemm(&found, &left, &right, form, c, NULL);
     kin_gemm_free(form);
     for (int i = 0; i < M; i++)
         for (int j = 0; j < N; j++) {
@@ -72,7 +72,7 @@ time_product(const kin_blas *blas, clockid_t clock)
     double best = 1;
     for (int i = 0; i < TIMES; i++) {
         double start = seconds_of(clock);
-        if (!kin_gemm(blas, &a, &b, form, room + M * K + K * N))
+        if (!kin_gemm(blas, &a, &b, form, room + M * K + K * N, NULL))
             break;
         double seconds = seconds_of(clock) - start;
         best = seconds < best ? seconds : best;

@@ -143,7 +143,7 @@ make_readable(const kin_matrix *x, kin_matrix *out, float **copy)
 }
 
 bool
-launch_matmul(const kin_matrix *a, const kin_matrix *b, const launch_packed *packed, float *c)
+launch_matmul(const kin_matrix *a, const kin_matrix *b, const launch_packed *packed, float *c, const kin_epilogue *then)
 {
     const kin_blas *blas = launch_blas();
     kin_packed *form = packed != NULL ? packed->matrix : NULL;
@@ -154,10 +154,10 @@ launch_matmul(const kin_matrix *a, const kin_matrix *b, const launch_packed *pac
     bool ok = own || (make_readable(a, &left, &left_copy) && (form != NULL || make_readable(b, &right, &right_copy)));
     if (ok && (double)a->rows * (double)a->columns * (double)b->columns >= LONG_PRODUCT) {
         Py_BEGIN_ALLOW_THREADS
-        ok = kin_gemm(blas, &left, &right, form, c);
+        ok = kin_gemm(blas, &left, &right, form, c, then);
         Py_END_ALLOW_THREADS
     } else if (ok) {
-        ok = kin_gemm(blas, &left, &right, form, c);
+        ok = kin_gemm(blas, &left, &right, form, c, then);
     }
     free(left_copy);
     free(right_copy);

@@ -25,8 +25,9 @@ bool launch_library_has(kin_library_kind kind);
 launch_library *launch_library_new(const kin_library_call *call);
 void launch_library_free(launch_library *l);
 
-/* c = a b, row-major. Lets other Python threads run meanwhile when it takes long. False without memory. */
-bool launch_matmul(const kin_matrix *a, const kin_matrix *b, const launch_packed *packed, float *c);
+/* c = a b, row-major; then: what is done to it (gemm.h), or NULL. Lets other Python threads run meanwhile when it takes long. False without
+ * memory, or when `then` failed. */
+bool launch_matmul(const kin_matrix *a, const kin_matrix *b, const launch_packed *packed, float *c, const kin_epilogue *then);
 /* Several products, by ourselves. */
 bool launch_products(const kin_product *p);
 /* Lets other Python threads run meanwhile. False without memory. */

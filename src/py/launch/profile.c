@@ -57,6 +57,8 @@ say_op(kin_text *t, const kin_program *p, const kin_op *op)
         const kin_buf *buf = &p->buffers.at[c->args[i].buffer];
         say_sizes(t, c->args[i].whole ? buf->ndim : c->args[i].ndim, c->args[i].whole ? buf->sizes : c->args[i].sizes);
     }
+    if (c->epilogue)
+        kin_text_addf(t, " then %s", p->kernels.at[c->epilogue - 1].name);
 }
 
 static PyObject *

@@ -321,11 +321,27 @@ matrix_of(const running *r, const kin_extern_arg *arg)
     return (kin_matrix){data == NULL ? NULL : data + arg->offset, arg->sizes[0], arg->sizes[1], arg->strides[0], arg->strides[1]};
 }
 
+/* What is run on the blocks of a product; NULL: nothing. `buffers` has room for KIN_EPILOGUE_BUFFERS. */
+static const kin_epilogue *
+epilogue_of(const running *r, const kin_extern_call *call, void **buffers, kin_epilogue *out)
+{
+    if (call->epilogue == 0)
+        return NULL;
+    const kin_kernel *k = &r->p->kernels.at[call->epilogue - 1];
+    for (uint32_t i = 0; i < k->nbuffers; i++)
+        buffers[i] = r->data[k->buffers[i]];
+    *out = (kin_epilogue){.fn = k->fn, .buffers = buffers, .nbuffers = k->nbuffers, .columns = call->columns};
+    return out;
+}
+
 static bool
 run_matmul(running *r, const kin_extern_call *call, const launch_packed *packed)
 {
     kin_matrix a = matrix_of(r, &call->args[0]), b = matrix_of(r, &call->args[1]);
-    return call->results[0] == UINT32_MAX || launch_matmul(&a, &b, packed, r->data[call->results[0]]);
+    void *buffers[KIN_EPILOGUE_BUFFERS];
+    kin_epilogue then;
+    return call->results[0] == UINT32_MAX ||
+           launch_matmul(&a, &b, packed, r->data[call->results[0]], epilogue_of(r, call, buffers, &then));
 }
 
 /* The first of several matrices. */
@@ -344,6 +360,9 @@ run_products(running *r, const kin_extern_call *call)
         return true;
     kin_product p = {.a = first_of(r, a), .b = first_of(r, b), .c = r->data[call->results[0]], .ldc = b->sizes[2], .count = a->sizes[0],
                      .a_step = a->strides[0], .b_step = b->strides[0], .c_step = a->sizes[1] * b->sizes[2]};
+    void *buffers[KIN_EPILOGUE_BUFFERS];
+    kin_epilogue then;
+    p.then = epilogue_of(r, call, buffers, &then);
     return launch_products(&p);
 }
 
