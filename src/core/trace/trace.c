@@ -40,6 +40,7 @@ kin_trace_deinit(kin_trace *t)
     kin_vec_deinit(&t->vids);
     kin_vec_deinit(&t->snaps);
     kin_vec_deinit(&t->facts);
+    kin_trace_free_stops(t);
 }
 
 /* Frames share one handled exception: a frame that handles none of its own sees its caller's. */
@@ -51,6 +52,12 @@ inherit_exceptions(kin_trace *t)
         for (uint32_t p = i; t->snaps.at[i].exc == 0 && p != 0; p = t->snaps.at[p].parent)
             t->snaps.at[i].exc = t->snaps.at[p].exc;
         t->handles |= t->snaps.at[i].exc != 0;
+    }
+    for (uint32_t i = 0; i < t->steps.len; i++) {
+        kin_step *s = &t->steps.at[i];
+        s->flags &= (uint16_t)~KIN_STEP_HANDLES;
+        if (t->snaps.at[s->snap].exc != 0)
+            s->flags |= KIN_STEP_HANDLES;
     }
 }
 
@@ -87,6 +94,7 @@ kin_trace_finish(kin_trace *t)
     KIN_TRY(kin_trace_sink(t));
     KIN_TRY(kin_trace_number(t));
     KIN_TRY(kin_trace_live(t));
+    KIN_TRY(kin_trace_find_stops(t));
     trim(t);
     return KIN_OK;
 }

@@ -87,7 +87,8 @@ enum {
     KIN_STEP_MUTATES = 32,/* changes only args[0]; sunk with it while args[0] is a fresh object nobody needs */
     KIN_STEP_SUNK = 64,   /* set by kin_trace_finish: not run in sequence, only when an exit needs its object */
     KIN_STEP_RAISES = 128,/* expected to raise: out is the exception; not raising leaves after the instruction */
-    KIN_STEP_AGAIN = 256  /* all since snap can be done again: raising forgets the exception and leaves before snap */
+    KIN_STEP_AGAIN = 256, /* all since snap can be done again: raising forgets the exception and leaves before snap */
+    KIN_STEP_HANDLES = 512 /* set by kin_trace_finish: snap has an exception being handled */
 };
 
 typedef struct {
@@ -146,6 +147,14 @@ typedef struct {
     bool undone;        /* asked for a region that was undone; kept, for values may be read by paths it makes safe */
 } kin_fact;
 
+/* What a replay looks at in place of whole steps and values: most steps of a long trace are sunk. */
+typedef struct {
+    uint32_t nsteps, nvals;
+    uint64_t *runs;   /* by step, a bit: it runs, or slots are released behind it */
+    uint64_t *passes; /* ... or it is sunk and changes an object, which may have been built */
+    kin_ref *consts;  /* by vid: the object of a constant, 0 of other values */
+} kin_stops;
+
 typedef struct {
     KIN_VEC(kin_val) vals;      /* [0] is unused */
     KIN_VEC(kin_step) steps;    /* [0] is always the SEGMENT 0 step */
@@ -158,6 +167,7 @@ typedef struct {
     uint32_t neffects;          /* deferred effects */
     uint32_t depth;             /* most frames of one chain (set by kin_trace_finish) */
     bool handles;               /* some snapshot has an exception being handled (set by kin_trace_finish) */
+    kin_stops stops;            /* set by kin_trace_finish */
 } kin_trace;
 
 /* Steps first..last (inclusive) that run one after the other. */
@@ -176,6 +186,19 @@ kin_status kin_trace_finish(kin_trace *t) KIN_MUST_CHECK;
 
 /* The ranges that lead from step 0 to `step` (inclusive), in order; a zeroed path is a valid empty one. */
 kin_status kin_trace_path(const kin_trace *t, uint32_t step, kin_path *path) KIN_MUST_CHECK;
+
+/* The first step from `step` on that has its bit; there is one. */
+static inline uint32_t
+kin_stops_next(const uint64_t *bits, uint32_t step)
+{
+    uint64_t word = bits[step / 64] >> (step % 64);
+    if (word != 0)
+        return step + (uint32_t)__builtin_ctzll(word);
+    do
+        step = (step | 63) + 1;
+    while (bits[step / 64] == 0);
+    return step + (uint32_t)__builtin_ctzll(bits[step / 64]);
+}
 
 const char *kin_step_name(kin_step_kind kind);
 const char *kin_access_name(kin_access access);

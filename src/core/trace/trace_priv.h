@@ -15,6 +15,10 @@ kin_status kin_trace_number(kin_trace *t) KIN_MUST_CHECK;
 /* live.c: sets step.frees. Requires: SUNK set. */
 kin_status kin_trace_live(kin_trace *t) KIN_MUST_CHECK;
 
+/* stops.c: sets t->stops. Requires: SUNK and frees set. */
+kin_status kin_trace_find_stops(kin_trace *t) KIN_MUST_CHECK;
+void kin_trace_free_stops(kin_trace *t);
+
 static inline bool
 kin_step_is_end(const kin_step *s)
 {

@@ -339,6 +339,16 @@ report_missing(const kin_step *s, uint32_t operand)
     return NULL;
 }
 
+/* Borrowed; NULL when the value is none. */
+static inline PyObject *
+constant(const kin_trace *t, const kin_refs *refs, kin_vid vid)
+{
+    if (vid < t->stops.nvals)
+        return kin_refs_get(refs, t->stops.consts[vid]);
+    const kin_val *val = &t->vals.at[vid];
+    return val->kind == KIN_VAL_CONST ? kin_refs_get(refs, val->key) : NULL;
+}
+
 static PyObject *
 execute_with(const kin_trace *t, const kin_refs *refs, const kin_step *s, PyObject **slots, PyObject **arg)
 {
@@ -346,8 +356,8 @@ execute_with(const kin_trace *t, const kin_refs *refs, const kin_step *s, PyObje
     const kin_vid *vids = t->vids.at + s->args;
     for (uint32_t i = 0; i < s->nargs; i++) {
         PyObject *obj = slots[vids[i]];
-        if (obj == NULL && vids[i] != 0 && t->vals.at[vids[i]].kind == KIN_VAL_CONST)
-            obj = kin_refs_get(refs, t->vals.at[vids[i]].key);
+        if (obj == NULL)
+            obj = constant(t, refs, vids[i]);
         if (obj == NULL && (vids[i] != 0 || i < row->needs))
             return report_missing(s, i);
         arg[i] = obj;

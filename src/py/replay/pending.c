@@ -133,8 +133,7 @@ launch(kin_run *r, uint32_t *step, PyObject **value)
     r->waiting = NULL;
     if (done == KIN_LAUNCH_RAISED)
         return kin_run_settle(r, unit->first, NULL, value);
-    for (uint32_t i = unit->first; i < unit->last; i++)
-        kin_run_free(r, &r->t->steps.at[i]);
+    kin_run_free_between(r, unit->first, unit->last);
     return KIN_GO_ON;
 }
 
@@ -196,8 +195,7 @@ settle(kin_run *r, uint32_t *step, PyObject *result, PyObject **value)
         Py_XDECREF(tb);
         return out;
     }
-    if (r->t->handles && s->snap != 0)
-        kin_run_handle(r, r->t->snaps.at[s->snap].exc);
+    kin_run_enter_handler(r, s);
     PyErr_Restore(type, error, tb);
     return kin_run_settle(r, at, result, value);
 }
@@ -216,8 +214,7 @@ static kin_outcome
 run_between(kin_run *r, uint32_t *step, PyObject **value)
 {
     const kin_step *s = &r->t->steps.at[*step];
-    if (r->t->handles && s->snap != 0)
-        kin_run_handle(r, r->t->snaps.at[s->snap].exc);
+    kin_run_enter_handler(r, s);
     if (s->kind == KIN_STEP_CHECK || s->kind == KIN_STEP_SEGMENT)
         return passes(r, *step) ? KIN_GO_ON : catch_up_and_run(r, step, value);
     if (switches_gradients(r, s))

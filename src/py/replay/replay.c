@@ -62,6 +62,15 @@ kin_run_free(kin_run *r, const kin_step *s)
         Py_CLEAR(r->slots[vids[i]]);
 }
 
+/* The lists of the steps of a range lie one behind the other. */
+void
+kin_run_free_between(kin_run *r, uint32_t first, uint32_t last)
+{
+    const kin_step *steps = r->t->steps.at;
+    for (uint32_t k = steps[first].frees; k < steps[last].frees; k++)
+        Py_CLEAR(r->slots[r->t->vids.at[k]]);
+}
+
 /* While a unit is learned its inputs stay; what its own calls made is never one of them. */
 static void
 free_learned(kin_run *r, const kin_step *s)
@@ -453,8 +462,7 @@ kin_outcome
 kin_run_step(kin_run *r, uint32_t step, PyObject **value)
 {
     const kin_step *s = &r->t->steps.at[step];
-    if (r->t->handles && s->snap != 0)
-        kin_run_handle(r, r->t->snaps.at[s->snap].exc);
+    kin_run_enter_handler(r, s);
     switch ((kin_step_kind)s->kind) {
     case KIN_STEP_CHECK:
         return run_check(r, step, value);
@@ -498,8 +506,7 @@ launch_unit(kin_run *r, uint32_t *step, PyObject **value)
     uint32_t first = *step, last = first;
     kin_chain chain;
     bool framed = s->snap != 0 && r->units->at.at[r->units->by_step[first] - 1].launcher->framed;
-    if (r->t->handles && s->snap != 0)
-        kin_run_handle(r, r->t->snaps.at[s->snap].exc);
+    kin_run_enter_handler(r, s);
     if (framed && link_chain(r, first, false, &chain) != KIN_OK) {
         *value = leave_raising(r, first, NULL);
         return KIN_LEFT;
@@ -513,8 +520,7 @@ launch_unit(kin_run *r, uint32_t *step, PyObject **value)
         drop_chain(r, &chain);
     if (done == KIN_LAUNCH_NOT)
         return KIN_GO_ON;
-    for (uint32_t i = first; i < last; i++)
-        kin_run_free(r, &r->t->steps.at[i]);
+    kin_run_free_between(r, first, last);
     *step = last;
     return KIN_JUMP;
 }
@@ -564,12 +570,22 @@ go_on(kin_run *r, uint32_t *step, PyObject **value)
     return kin_run_step(r, *step, value);
 }
 
+/* The steps that are looked at, as things are. */
+static inline const uint64_t *
+stops_of(const kin_run *r)
+{
+    if (r->waiting != NULL && kin_replay_force_exit == UINT32_MAX)
+        return r->units->stops;
+    return r->built_sunk ? r->t->stops.passes : r->t->stops.runs;
+}
+
 static PyObject *
 run_steps(kin_run *r)
 {
     const kin_trace *t = r->t;
     PyObject *value = NULL;
     for (uint32_t i = 0;;) {
+        i = kin_stops_next(stops_of(r), i);
         kin_outcome next = go_on(r, &i, &value);
         const kin_step *s = &t->steps.at[i];
         if (next == KIN_LEFT)

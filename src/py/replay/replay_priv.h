@@ -136,7 +136,16 @@ bool kin_run_is_expected(const kin_run *r, const kin_step *s);
 void kin_run_free(kin_run *r, const kin_step *s);
 /* Must the program be left before the step, for a test? */
 bool kin_run_is_forced(kin_run *r, const kin_step *s);
+/* ... with the steps from `first` on, `last` excepted. */
+void kin_run_free_between(kin_run *r, uint32_t first, uint32_t last);
 /* Makes the value the thread's handled exception (0: the one at entry). */
 void kin_run_handle(kin_run *r, kin_vid exc);
+/* ... the one that is handled where the step stands. */
+static inline void
+kin_run_enter_handler(kin_run *r, const kin_step *s)
+{
+    if ((r->exc != 0 && s->snap != 0) || s->flags & KIN_STEP_HANDLES)
+        kin_run_handle(r, r->t->snaps.at[s->snap].exc);
+}
 
 #endif

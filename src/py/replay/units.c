@@ -304,6 +304,17 @@ find_builds(const kin_trace *t, const kin_units *units, kin_unit *unit)
     return KIN_OK;
 }
 
+static void
+find_stops(const kin_trace *t, kin_units *units)
+{
+    for (uint32_t u = 0; u < units->at.len; u++) {
+        const kin_unit *unit = &units->at.at[u];
+        for (uint32_t i = unit->first; i <= unit->last; i++)
+            if (i == unit->last || !(t->steps.at[i].flags & KIN_STEP_SUNK || kin_unit_waits_for(unit, t, i)))
+                units->stops[i / 64] |= UINT64_C(1) << (i % 64);
+    }
+}
+
 kin_units *
 kin_units_find(const kin_variant *v, unsigned how)
 {
@@ -315,9 +326,10 @@ kin_units_find(const kin_variant *v, unsigned how)
     units->by_step = calloc(v->trace.steps.len, sizeof *units->by_step);
     units->needed = calloc(v->trace.vals.len, 1);
     units->role = calloc(v->trace.steps.len, 1);
+    units->stops = calloc(v->trace.steps.len / 64 + 1, sizeof *units->stops);
     finder f = {.v = v, .units = units, .how = how};
     kin_status status = kin_spread_init(&f.spread, v, units->role);
-    if (units->by_step == NULL || units->needed == NULL || units->role == NULL)
+    if (units->by_step == NULL || units->needed == NULL || units->role == NULL || units->stops == NULL)
         status = KIN_NOMEM;
     if (status == KIN_OK)
         status = find_ranges(&f);
@@ -325,6 +337,7 @@ kin_units_find(const kin_variant *v, unsigned how)
     if (status == KIN_OK) {
         note_roles(&v->trace, units);
         find_needs(&v->trace, units);
+        find_stops(&v->trace, units);
     }
     for (uint32_t u = 0; status == KIN_OK && u < units->at.len; u++)
         status = find_builds(&v->trace, units, &units->at.at[u]);
@@ -556,5 +569,6 @@ kin_units_release(kin_units *units)
     free(units->by_step);
     free(units->role);
     free(units->needed);
+    free(units->stops);
     free(units);
 }

@@ -73,6 +73,7 @@ typedef struct kin_units {
     uint32_t nsteps;
     uint32_t *by_step;     /* unit number of every step that is one of its calls, from 1 */
     uint8_t *role;         /* by step: kin_role */
+    uint64_t *stops;       /* by step, a bit: while its unit waits it is run at its place, or the launch is there */
     uint8_t *needed;       /* by vid: something outside of its unit uses it */
     KIN_VEC(kin_unit) at;
 } kin_units;
