@@ -3,8 +3,11 @@
  */
 #include "core/library/library_priv.h"
 
+#include <math.h>
 #include <stdio.h>
 #include <string.h>
+
+#include "core/library/convolution.h"
 
 void
 kin_library_channels_last(const int64_t *sizes, unsigned ndim, int64_t *strides)
@@ -34,6 +37,14 @@ read_ints(const rewriting *r, const kin_aten_arg *arg, unsigned n, int64_t *out)
     return true;
 }
 
+static bool
+suits_us(const rewriting *r, kin_irn call, const kin_library_call *conv)
+{
+    kin_irn x = kin_ir_arg(r->p, call, 0), weight = kin_ir_arg(r->p, call, 1);
+    kin_convolution c = {.channels = kin_ir_sizes(r->p, x)[1], .filters = kin_ir_sizes(r->p, weight)[0], .groups = conv->groups};
+    return kin_ir_numel(r->p, x) > 0 && kin_ir_numel(r->p, weight) > 0 && kin_convolution_suits(&c);
+}
+
 /* aten.convolution(input, weight, bias, stride, padding, dilation, transposed, output_padding, groups) */
 static bool
 read_conv(const rewriting *r, kin_irn call, kin_library_call *conv)
@@ -48,23 +59,48 @@ read_conv(const rewriting *r, kin_irn call, kin_library_call *conv)
                                .nspatial = (uint8_t)n, .groups = args[8].i,
                                .call = (uint32_t)kin_ir_attrs(r->p, call)[0]};
     bool frozen = r->frozen[weight] && (!conv->has_bias || r->frozen[kin_ir_arg(r->p, call, 2)]);
-    return frozen && n == 2 && kin_ir_at(r->p, x)->dtype == KIN_F32 && kin_ir_at(r->p, weight)->dtype == KIN_F32 &&
-           args[6].kind == KIN_ATEN_BOOL && !args[6].i && args[8].kind == KIN_ATEN_INT &&
-           read_ints(r, &args[3], n, conv->stride) && read_ints(r, &args[4], n, conv->padding) &&
-           read_ints(r, &args[5], n, conv->dilation);
+    bool known = frozen && n >= 1 && n <= 3 && kin_ir_at(r->p, x)->dtype == KIN_F32 && kin_ir_at(r->p, weight)->dtype == KIN_F32 &&
+                 args[6].kind == KIN_ATEN_BOOL && !args[6].i && args[8].kind == KIN_ATEN_INT &&
+                 read_ints(r, &args[3], n, conv->stride) && read_ints(r, &args[4], n, conv->padding) &&
+                 read_ints(r, &args[5], n, conv->dilation);
+    conv->own = known && r->may.own && suits_us(r, call, conv);
+    return known && (conv->own || n == 2);
 }
 
 /* -- planning ------------------------------------------------------------------------------------------------------ */
 
-static bool
-is_const(const kin_ir *p, kin_irn n, double value)
+/* The number that every element is; NaN: it is not of that kind. */
+static double
+number_of(const kin_ir *p, kin_irn n)
 {
     while (kin_ir_at(p, n)->op == KIN_IR_EXPAND || kin_ir_at(p, n)->op == KIN_IR_RESHAPE)
         n = kin_ir_arg(p, n, 0);
-    return kin_ir_at(p, n)->op == KIN_IR_CONST && kin_ir_at(p, n)->dtype == KIN_F32 && kin_ir_at(p, n)->value.f == value;
+    return kin_ir_at(p, n)->op == KIN_IR_CONST && kin_ir_at(p, n)->dtype == KIN_F32 ? kin_ir_at(p, n)->value.f : NAN;
 }
 
-/* The value per channel (channels elements, or one) that an [N, C, H, W] operand repeats; 0: it is not of that kind. */
+/* A relu, or, for our own, limits below and above, in this order. */
+static bool
+take_limit(const rewriting *r, kin_library_call *conv, kin_ir_op op, double number)
+{
+    if (conv->own && op == KIN_IR_MAX && conv->post == KIN_POST_NONE && !isnan(number)) {
+        conv->post = KIN_POST_LIMIT;
+        conv->least = number;
+        conv->most = INFINITY;
+        return true;
+    }
+    if (conv->own && op == KIN_IR_MIN && !isnan(number) && (conv->post == KIN_POST_NONE || conv->most == INFINITY)) {
+        conv->least = conv->post == KIN_POST_NONE ? -INFINITY : conv->least;
+        conv->post = KIN_POST_LIMIT;
+        conv->most = number;
+        return true;
+    }
+    if (conv->own || op != KIN_IR_MAX || number != 0 || !r->may.post || conv->post != KIN_POST_NONE)
+        return false;
+    conv->post = KIN_POST_RELU;
+    return true;
+}
+
+/* The value per channel (channels elements, or one) that an [N, C, space...] operand repeats; 0: it is not of that kind. */
 static kin_irn
 per_channel(const rewriting *r, kin_irn n, int64_t channels)
 {
@@ -79,9 +115,10 @@ per_channel(const rewriting *r, kin_irn n, int64_t channels)
         return 0;
     if (kin_ir_numel(p, a) == 1)
         return a;
-    /* aligned at the right: the channel is the third dim from there */
+    /* aligned at the right */
     const int64_t *sizes = kin_ir_sizes(p, a);
-    return node->ndim >= 3 && sizes[node->ndim - 3] == channels && kin_ir_numel(p, a) == channels ? a : 0;
+    unsigned behind = kin_ir_at(p, n)->ndim - 2u;
+    return node->ndim > behind && sizes[node->ndim - 1 - behind] == channels && kin_ir_numel(p, a) == channels ? a : 0;
 }
 
 static bool
@@ -96,7 +133,7 @@ static kin_irn
 other_operand(const kin_ir *p, kin_irn node, kin_irn n)
 {
     kin_ir_op op = kin_ir_at(p, node)->op;
-    bool commutes = op == KIN_IR_ADD || op == KIN_IR_MUL || op == KIN_IR_MAX;
+    bool commutes = op == KIN_IR_ADD || op == KIN_IR_MUL || op == KIN_IR_MAX || op == KIN_IR_MIN;
     if (!commutes && op != KIN_IR_SUB && op != KIN_IR_DIV)
         return 0;
     kin_irn a = kin_ir_arg(p, node, 0), b = kin_ir_arg(p, node, 1);
@@ -110,15 +147,17 @@ static bool
 extend(rewriting *r, conv_plan *plan)
 {
     const kin_ir *p = r->p;
-    if (r->users[plan->end] != 1 || r->user[plan->end] == 0 || plan->conv.post != KIN_POST_NONE)
+    if (r->users[plan->end] != 1 || r->user[plan->end] == 0)
         return false;
     kin_irn next = r->user[plan->end], other = other_operand(p, next, plan->end);
     if (other == 0 || r->inside[next] || r->fused[next] != 0)
         return false;
     kin_ir_op op = kin_ir_at(p, next)->op;
-    if (op == KIN_IR_MAX && r->may.post && is_const(p, other, 0)) {
-        plan->conv.post = KIN_POST_RELU;
-    } else if (op != KIN_IR_MAX && !plan->conv.has_add && per_channel(r, other, kin_ir_sizes(p, plan->result)[1]) != 0) {
+    bool limits = op == KIN_IR_MAX || op == KIN_IR_MIN;
+    if (limits || plan->conv.post != KIN_POST_NONE) {
+        if (!limits || !take_limit(r, &plan->conv, op, number_of(p, other)))
+            return false;
+    } else if (!plan->conv.has_add && per_channel(r, other, kin_ir_sizes(p, plan->result)[1]) != 0) {
         if (kin_vec_push(&plan->affine, next) != KIN_OK)
             return false;
     } else if (op == KIN_IR_ADD && !plan->conv.has_add && !r->frozen[other] && same_sizes(p, other, next) &&
@@ -197,9 +236,28 @@ fold_affine(rewriting *r, const conv_plan *plan, kin_irn *weight, kin_irn *bias)
     }
     if (scale == 0)
         return;
-    int64_t column[4] = {channels, 1, 1, 1}, sizes[4];
-    memcpy(sizes, kin_ir_sizes(q, *weight), sizeof sizes);
-    *weight = kin_ir_binary(q, KIN_IR_MUL, *weight, kin_ir_expand(q, kin_ir_reshape(q, scale, 4, column), 4, sizes));
+    int64_t column[KIN_IR_MAX_DIMS] = {channels, 1, 1, 1, 1}, sizes[KIN_IR_MAX_DIMS];
+    unsigned ndim = kin_ir_at(q, *weight)->ndim;
+    memcpy(sizes, kin_ir_sizes(q, *weight), ndim * sizeof *sizes);
+    *weight = kin_ir_binary(q, KIN_IR_MUL, *weight, kin_ir_expand(q, kin_ir_reshape(q, scale, ndim, column), ndim, sizes));
+}
+
+/* An image of several channels that surely lies otherwise is copied first; what lies between calls is laid out later (layout.c). */
+static kin_irn
+image_of(rewriting *r, kin_irn n)
+{
+    kin_irn image = kin_library_copy(r, n);
+    const kin_ir *q = r->out->ir;
+    const kin_ir_node *node = kin_ir_at(q, image);
+    int64_t strides[KIN_IR_MAX_DIMS];
+    if (node->op != KIN_IR_INPUT && !r->fixed[n])
+        return image;
+    kin_library_channels_last(kin_ir_sizes(q, image), node->ndim, strides);
+    if (node->op == KIN_IR_INPUT && node->strides != 0 && memcmp(q->ints.at + node->strides, strides, node->ndim * sizeof *strides) == 0)
+        return image;
+    image = kin_ir_unary(r->out->ir, KIN_IR_CAST, image);
+    kin_ir_set_strides(r->out->ir, image, strides);
+    return image;
 }
 
 kin_irn
@@ -209,7 +267,7 @@ kin_library_conv(rewriting *r, const conv_plan *plan)
     kin_irn weight = kin_library_copy(r, kin_ir_arg(r->p, plan->call, 1));
     kin_irn bias = conv.has_bias ? kin_library_copy(r, kin_ir_arg(r->p, plan->call, 2)) : 0;
     fold_affine(r, plan, &weight, &bias);
-    kin_irn args[4] = {kin_library_copy(r, kin_ir_arg(r->p, plan->call, 0)), weight};
+    kin_irn x = kin_ir_arg(r->p, plan->call, 0), args[4] = {conv.own ? image_of(r, x) : kin_library_copy(r, x), weight};
     unsigned nargs = 2;
     conv.has_bias = bias != 0;
     if (bias != 0)
@@ -218,11 +276,12 @@ kin_library_conv(rewriting *r, const conv_plan *plan)
         args[nargs++] = kin_library_copy(r, plan->added);
     char name[64];
     snprintf(name, sizeof name, "library.conv%s%s%s", bias != 0 ? "+bias" : "", conv.has_add ? "+add" : "",
-             conv.post == KIN_POST_RELU ? "+relu" : "");
-    int64_t sizes[4], strides[4];
-    memcpy(sizes, kin_ir_sizes(r->p, plan->end), sizeof sizes);
-    kin_library_channels_last(sizes, 4, strides);
-    kin_irn result = kin_library_emit(r, &conv, name, args, nargs, KIN_F32, 4, sizes, strides);
+             conv.post == KIN_POST_NONE ? "" : conv.post == KIN_POST_RELU || (conv.least == 0 && conv.most == INFINITY) ? "+relu" : "+limit");
+    int64_t sizes[KIN_IR_MAX_DIMS], strides[KIN_IR_MAX_DIMS];
+    unsigned ndim = kin_ir_at(r->p, plan->end)->ndim;
+    memcpy(sizes, kin_ir_sizes(r->p, plan->end), ndim * sizeof *sizes);
+    kin_library_channels_last(sizes, ndim, strides);
+    kin_irn result = kin_library_emit(r, &conv, name, args, nargs, KIN_F32, ndim, sizes, strides);
     if (!r->fixed[plan->end])
         return result;
     kin_irn copy = kin_ir_unary(r->out->ir, KIN_IR_CAST, result); /* to the same dtype: as it lay before */

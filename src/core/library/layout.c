@@ -1,88 +1,173 @@
-/* Channels-last memory for values between calls that like it. A value gets such strides when an argument has them and no
- * call that was captured with another layout takes it: what such a call returns depends on what it is given.
+/* Channels-last memory for values around calls that like it. A value gets such strides when an argument lies so, or when a convolution
+ * wants it, in both cases through whatever works on one layout as on the other; not when a call that was captured with another layout
+ * takes it (what such a call returns depends on what it is given), nor when a reshape joins channels with places, which would have
+ * to jump through memory.
  */
 #include "core/library/library_priv.h"
 
 #include <string.h>
 
-static bool
-is_library(const kin_library *l, kin_irn call)
-{
-    return (uint32_t)kin_ir_attrs(l->ir, call)[0] >= l->first;
-}
-
 /* Pooling works on the layout that it is given, and returns the same. */
-static bool
-keeps_layout(const kin_library *l, kin_irn call)
-{
-    return strcmp(kin_ir_name(l->ir, call), "aten.max_pool2d_with_indices.default") == 0;
-}
+static const char pooling[] = "aten.max_pool2d_with_indices.default";
 
 /* Products give the same whatever their operands' layout. */
 static bool
 stays(const rewriting *r, kin_irn call)
 {
-    return !kin_library_is(r, call, "aten.max_pool2d_with_indices.default") && !kin_library_is(r, call, "aten.mm.default") &&
+    return !kin_library_is(r, call, pooling) && !kin_library_is(r, call, "aten.mm.default") &&
            !kin_library_is(r, call, "aten.addmm.default");
+}
+
+/* Views that calls are given as they are: strides in the memory of something else. */
+static bool
+is_strided_view(kin_ir_op op)
+{
+    return op == KIN_IR_EXPAND || op == KIN_IR_PERMUTE || op == KIN_IR_SLICE || op == KIN_IR_RESHAPE;
+}
+
+/* A reshape of [N, C, ...] that does not keep C apart from what follows. */
+static bool
+joins_channels(const kin_ir *p, kin_irn n)
+{
+    kin_irn a = kin_ir_arg(p, n, 0);
+    const int64_t *from = kin_ir_sizes(p, a), *to = kin_ir_sizes(p, n);
+    unsigned ndim = kin_ir_at(p, a)->ndim;
+    if (kin_ir_at(p, n)->op != KIN_IR_RESHAPE || ndim < 3 || kin_ir_numel(p, a) == 0)
+        return false;
+    int64_t front = from[0] * from[1], product = 1;
+    if (from[1] == 1 || front == kin_ir_numel(p, a))
+        return false;
+    for (unsigned d = 0; d < kin_ir_at(p, n)->ndim && product < front; d++)
+        product *= to[d];
+    return product != front;
+}
+
+static void
+find_fixed(const kin_ir *p, kin_irn n, bool call_fixes, bool *fixed)
+{
+    const kin_ir_node *node = kin_ir_at(p, n);
+    bool fixes = node->op == KIN_IR_EXTERN ? call_fixes : (is_strided_view(node->op) && fixed[n]) || joins_channels(p, n);
+    for (unsigned a = 0; a < node->nargs; a++)
+        fixed[kin_ir_arg(p, n, a)] |= fixes;
 }
 
 void
 kin_library_find_fixed(rewriting *r, const conv_plans *plans)
 {
-    const kin_ir *p = r->p;
-    for (kin_irn n = p->nodes.len - 1; n > 0; n--) {
-        const kin_ir_node *node = kin_ir_at(p, n);
-        bool fixes = node->op == KIN_IR_EXTERN ? stays(r, n)
-                                               : kin_ir_op_class(node->op) == KIN_IR_CLASS_VIEW && r->fixed[n];
+    for (kin_irn n = r->p->nodes.len - 1; n > 0; n--) {
+        bool fixes = kin_ir_at(r->p, n)->op == KIN_IR_EXTERN && stays(r, n);
         for (uint32_t i = 0; fixes && i < plans->len; i++)
             fixes = plans->at[i].call != n;
-        for (unsigned a = 0; a < node->nargs; a++)
-            r->fixed[kin_ir_arg(p, n, a)] |= fixes;
+        find_fixed(r->p, n, fixes, r->fixed);
     }
 }
 
-static void
-find_fixed(const kin_library *l, bool *fixed)
+/* -- the new program ---------------------------------------------------------------------------------------------------- */
+
+typedef struct {
+    const kin_library *l;
+    kin_ir *q;
+    bool *fixed, *wanted, *last; /* by node: must lie as it was captured; a convolution wants channels last; it lies so */
+} layout;
+
+static const kin_library_call *
+library_call(const kin_library *l, kin_irn call)
 {
-    const kin_ir *q = l->ir;
-    for (kin_irn n = q->nodes.len - 1; n > 0; n--) {
-        const kin_ir_node *node = kin_ir_at(q, n);
-        bool fixes = node->op == KIN_IR_EXTERN ? !is_library(l, n) && !keeps_layout(l, n)
-                                               : kin_ir_op_class(node->op) == KIN_IR_CLASS_VIEW && fixed[n];
-        for (unsigned a = 0; a < node->nargs; a++)
-            fixed[kin_ir_arg(q, n, a)] |= fixes;
+    uint32_t number = (uint32_t)kin_ir_attrs(l->ir, call)[0];
+    return number < l->first ? NULL : &l->calls.at[number - l->first];
+}
+
+static bool
+is_conv(const kin_library *l, kin_irn call)
+{
+    const kin_library_call *c = library_call(l, call);
+    return c != NULL && c->kind == KIN_LIBRARY_CONV;
+}
+
+static bool
+is_pooling(const kin_library *l, kin_irn call)
+{
+    return library_call(l, call) == NULL && strcmp(kin_ir_name(l->ir, call), pooling) == 0;
+}
+
+/* Of how many arguments, from the first on, does the node's layout follow? */
+static unsigned
+followed(const layout *s, kin_irn n)
+{
+    const kin_ir_node *node = kin_ir_at(s->q, n);
+    const int64_t *map = kin_ir_attrs(s->q, n);
+    if (node->ndim < 3)
+        return 0;
+    switch (node->op) {
+    case KIN_IR_RESULT: return is_pooling(s->l, kin_ir_arg(s->q, n, 0)) ? 1 : 0;
+    case KIN_IR_CAT: return node->nargs;
+    case KIN_IR_PAD: case KIN_IR_SLICE: return 1;
+    case KIN_IR_INDEX: return kin_ir_at(s->q, kin_ir_arg(s->q, n, 0))->ndim == node->ndim && map[0] == 0 && map[1] == 1 ? 1 : 0;
+    default:
+        return kin_ir_op_class(node->op) == KIN_IR_CLASS_POINTWISE || kin_ir_op_class(node->op) == KIN_IR_CLASS_COMPARE ? node->nargs : 0;
     }
+}
+
+/* From users to arguments. */
+static void
+find_wanted(layout *s)
+{
+    for (kin_irn n = s->q->nodes.len - 1; n > 0; n--) {
+        const kin_ir_node *node = kin_ir_at(s->q, n);
+        if (node->op == KIN_IR_EXTERN) {
+            const kin_library_call *c = library_call(s->l, n);
+            find_fixed(s->q, n, c == NULL && !is_pooling(s->l, n), s->fixed);
+            if (is_conv(s->l, n) || (is_pooling(s->l, n) && s->wanted[n]))
+                s->wanted[kin_ir_arg(s->q, n, 0)] = true;
+            if (is_conv(s->l, n) && c->has_add)
+                s->wanted[kin_ir_arg(s->q, n, node->nargs - 1u)] = true;
+            continue;
+        }
+        find_fixed(s->q, n, false, s->fixed);
+        unsigned count = followed(s, n);
+        for (unsigned a = 0; a < count && s->wanted[n] && !s->fixed[n]; a++)
+            s->wanted[kin_ir_arg(s->q, n, a)] = true;
+    }
+}
+
+static bool
+lies_last(const layout *s, kin_irn n)
+{
+    kin_ir_op op = kin_ir_at(s->q, n)->op;
+    if (op == KIN_IR_EXTERN)
+        return is_conv(s->l, n) || (is_pooling(s->l, n) && s->last[kin_ir_arg(s->q, n, 0)]);
+    if (op == KIN_IR_RESULT && is_conv(s->l, kin_ir_arg(s->q, n, 0)))
+        return true;
+    unsigned count = followed(s, n);
+    bool any = count > 0 && s->wanted[n] && op != KIN_IR_RESULT && op != KIN_IR_SLICE;
+    for (unsigned a = 0; a < count; a++)
+        any = any || s->last[kin_ir_arg(s->q, n, a)];
+    return any && !s->fixed[n];
 }
 
 void
 kin_library_spread_layout(kin_library *l)
 {
     kin_ir *q = l->ir;
-    bool *fixed = calloc(q->nodes.len, sizeof *fixed), *last = calloc(q->nodes.len, sizeof *last);
-    if (fixed == NULL || last == NULL || q->failed) {
-        free(fixed);
-        free(last);
-        return;
+    layout s = {.l = l, .q = q, .fixed = calloc(q->nodes.len, sizeof(bool)), .wanted = calloc(q->nodes.len, sizeof(bool)),
+                .last = calloc(q->nodes.len, sizeof(bool))};
+    bool any = false;
+    for (uint32_t i = 0; i < l->calls.len; i++)
+        any = any || l->calls.at[i].kind == KIN_LIBRARY_CONV;
+    if (any && s.fixed != NULL && s.wanted != NULL && s.last != NULL && !q->failed) {
+        find_wanted(&s);
+        for (kin_irn n = 1; n < q->nodes.len; n++) {
+            s.last[n] = lies_last(&s, n);
+            if (!s.last[n] || kin_ir_at(q, n)->op == KIN_IR_EXTERN)
+                continue;
+            int64_t sizes[KIN_IR_MAX_DIMS], strides[KIN_IR_MAX_DIMS];
+            unsigned ndim = kin_ir_at(q, n)->ndim;
+            memcpy(sizes, kin_ir_sizes(q, n), ndim * sizeof *sizes);
+            kin_library_channels_last(sizes, ndim, strides);
+            kin_ir_set_strides(q, n, strides);
+        }
     }
-    find_fixed(l, fixed);
-    for (kin_irn n = 1; n < q->nodes.len; n++) {
-        kin_ir_op op = kin_ir_at(q, n)->op;
-        kin_ir_class class = kin_ir_op_class(op);
-        bool any = false;
-        for (unsigned a = 0; a < kin_ir_at(q, n)->nargs; a++)
-            any = any || last[kin_ir_arg(q, n, a)];
-        if (op == KIN_IR_EXTERN)
-            last[n] = is_library(l, n) ? l->calls.at[kin_ir_attrs(q, n)[0] - l->first].kind == KIN_LIBRARY_CONV
-                                       : any && keeps_layout(l, n);
-        else if (op == KIN_IR_RESULT || class == KIN_IR_CLASS_POINTWISE || class == KIN_IR_CLASS_COMPARE)
-            last[n] = any && !fixed[n] && kin_ir_at(q, n)->ndim == 4;
-        if (!last[n] || op == KIN_IR_EXTERN)
-            continue;
-        int64_t sizes[4], strides[4];
-        memcpy(sizes, kin_ir_sizes(q, n), sizeof sizes);
-        kin_library_channels_last(sizes, 4, strides);
-        kin_ir_set_strides(q, n, strides);
-    }
-    free(fixed);
-    free(last);
+    free(s.fixed);
+    free(s.wanted);
+    free(s.last);
 }

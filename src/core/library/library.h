@@ -4,8 +4,9 @@
  * - addmm is taken apart: the bias fuses into what follows. The product itself becomes a MATMUL call; several products of one
  *   matrix with frozen ones (query, key and value) become one call, their results slices of its.
  * - Attention is done by ourselves (attention.h), where products are.
- * - A convolution with frozen weights takes in what follows it: batch norm (into the weights), an added value, relu.
- *   Such calls like channels-last memory; values between them are given such strides.
+ * - A convolution with frozen weights takes in what follows it: batch norm (into the weights), an added value, relu, limits.
+ *   Those that suit us are our own (convolution.h), others a library's. Such calls like channels-last memory; values between
+ *   them are given such strides.
  */
 #ifndef KIN_LIBRARY_LIBRARY_H
 #define KIN_LIBRARY_LIBRARY_H
@@ -15,10 +16,11 @@
 typedef enum {
     KIN_LIBRARY_MATMUL, /* args: a [M, K], b [K, N], or both with a first dim B; writes INTO its result, row-major */
     KIN_LIBRARY_ATTENTION, /* args: query, key, value [B, H, L, D], then a mask when has_add; writes INTO its result */
-    KIN_LIBRARY_CONV    /* args: x [N, C, H, W], weight, then bias when has_bias, then what is added when has_add */
+    KIN_LIBRARY_CONV    /* args: x [N, C, space...], weight, then bias when has_bias, then what is added when has_add; our own ones
+                         * write INTO their result, channels last */
 } kin_library_kind;
 
-typedef enum { KIN_POST_NONE, KIN_POST_RELU } kin_library_post;
+typedef enum { KIN_POST_NONE, KIN_POST_RELU, KIN_POST_LIMIT } kin_library_post; /* LIMIT: least and most; our own only, NaNs stay */
 
 typedef struct {
     uint8_t kind;      /* kin_library_kind */
@@ -27,6 +29,8 @@ typedef struct {
     bool frozen;       /* b, or the weight and the bias, stay as they are between calls */
     uint8_t nspatial;  /* CONV: numbers below that count */
     int64_t stride[3], padding[3], dilation[3], groups;
+    bool own;          /* CONV: ours */
+    double least, most;
     bool causal;       /* ATTENTION */
     double scale;
     uint32_t call;     /* the captured call it comes from */
@@ -40,7 +44,7 @@ typedef struct {
 
 typedef struct {
     bool post;         /* calls may take in a relu; libraries make 0 of a NaN there, so who runs them has to notice NaNs otherwise */
-    bool own;          /* products are done by ourselves: also those of many matrices, and attention */
+    bool own;          /* products are done by ourselves: also those of many matrices, attention, and convolutions */
 } kin_library_options;
 
 /* g: what `p` was lowered from (extern numbers are its calls). frozen[i]: input i stays as it is between calls. */

@@ -53,7 +53,7 @@ kin_library_emit(rewriting *r, const kin_library_call *call, const char *name, c
     uint32_t number = r->out->first + r->out->calls.len;
     if (kin_vec_push(&r->out->calls, *call) != KIN_OK)
         q->failed = true;
-    unsigned flags = call->kind == KIN_LIBRARY_CONV ? 0 : KIN_IR_EXTERN_INTO;
+    unsigned flags = call->kind == KIN_LIBRARY_CONV && !call->own ? 0 : KIN_IR_EXTERN_INTO;
     flags |= call->kind == KIN_LIBRARY_MATMUL ? KIN_IR_EXTERN_BLOCKS : 0;
     return kin_ir_result(q, kin_ir_extern(q, name, number, flags, args, nargs), 0, dtype, ndim, sizes, strides);
 }
@@ -71,6 +71,23 @@ count_users(rewriting *r)
         r->users[p->outputs.at[o].node]++;
         r->user[p->outputs.at[o].node] = 0;
     }
+}
+
+/* What a convolution wrote channels last is copied where it has to lie otherwise. */
+static kin_irn
+output_of(rewriting *r, uint32_t o)
+{
+    kin_ir *q = r->out->ir;
+    kin_irn n = r->map[r->p->outputs.at[o].node];
+    const kin_ir_node *node = kin_ir_at(q, n);
+    uint32_t number = node->op == KIN_IR_RESULT ? (uint32_t)kin_ir_attrs(q, kin_ir_arg(q, n, 0))[0] : 0;
+    if (number < r->out->first || r->out->calls.at[number - r->out->first].kind != KIN_LIBRARY_CONV)
+        return n;
+    const int64_t *lies = q->ints.at + node->strides, *wanted = r->p->ints.at + r->p->outputs.at[o].strides;
+    bool same = r->p->outputs.at[o].strides != 0;
+    for (unsigned d = 0; same && d < node->ndim; d++)
+        same = kin_ir_sizes(q, n)[d] <= 1 || lies[d] == wanted[d];
+    return same ? n : kin_ir_unary(q, KIN_IR_CAST, n);
 }
 
 static void
@@ -93,7 +110,7 @@ rewrite_nodes(rewriting *r, const conv_plans *plans)
         kin_library_copy(r, n);
     }
     for (uint32_t o = 0; o < p->outputs.len; o++)
-        kin_ir_output_like(r->out->ir, r->map[p->outputs.at[o].node], p, o);
+        kin_ir_output_like(r->out->ir, output_of(r, o), p, o);
     r->out->ir->ninputs = p->ninputs;
     r->out->ir->fast_math = p->fast_math;
 }

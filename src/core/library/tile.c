@@ -20,8 +20,8 @@ kin_tile_here(void)
 enum { AHEAD = 64 /* rows of b that are fetched before they are needed */ };
 
 __attribute__((always_inline)) AVX512 static inline void
-multiply(const int rows, const bool wide, unsigned columns, int64_t k, const float *a, int64_t lda, const float *b, float *c, int64_t ldc, bool add,
-         const float *soon)
+multiply(const int rows, const bool wide, unsigned columns, int64_t lines, int64_t k, const float *a, int64_t lda, int64_t step,
+         const float *b, float *c, int64_t ldc, bool add, const float *soon)
 {
     __m512 sums[KIN_TILE_ROWS][2];
     __mmask16 low = (__mmask16)(columns >= 16 ? 0xffff : (1u << columns) - 1);
@@ -33,21 +33,22 @@ multiply(const int rows, const bool wide, unsigned columns, int64_t k, const flo
     }
     /* Three pointers, and few multiples of lda from each: enough registers for all. */
     const float *a0 = a, *a5 = rows > 5 ? a + 5 * lda : a, *a10 = rows > 10 ? a + 10 * lda : a;
-    for (int64_t l = 0; l < k; l++) {
-        __m512 b0 = _mm512_load_ps(b), b1 = _mm512_load_ps(b + 16);
-        b += KIN_TILE_COLUMNS;
-        _mm_prefetch((const char *)(b + AHEAD * KIN_TILE_COLUMNS), _MM_HINT_T0);
-        _mm_prefetch((const char *)(b + AHEAD * KIN_TILE_COLUMNS + 16), _MM_HINT_T0);
-        _mm_prefetch((const char *)(soon + l * 16), _MM_HINT_T1);
+    for (; lines > 0; lines--, a0 += step, a5 += step, a10 += step, soon += k * 16)
+        for (int64_t l = 0; l < k; l++) {
+            __m512 b0 = _mm512_load_ps(b), b1 = _mm512_load_ps(b + 16);
+            b += KIN_TILE_COLUMNS;
+            _mm_prefetch((const char *)(b + AHEAD * KIN_TILE_COLUMNS), _MM_HINT_T0);
+            _mm_prefetch((const char *)(b + AHEAD * KIN_TILE_COLUMNS + 16), _MM_HINT_T0);
+            _mm_prefetch((const char *)(soon + l * 16), _MM_HINT_T1);
 #pragma GCC unroll 14
-        for (int i = 0; i < rows; i++) {
-            const float *row = i < 5 ? a0 : i < 10 ? a5 : a10;
-            __m512 x = _mm512_set1_ps(row[i % 5 * lda + l]);
-            sums[i][0] = _mm512_fmadd_ps(x, b0, sums[i][0]);
-            if (wide)
-                sums[i][1] = _mm512_fmadd_ps(x, b1, sums[i][1]);
+            for (int i = 0; i < rows; i++) {
+                const float *row = i < 5 ? a0 : i < 10 ? a5 : a10;
+                __m512 x = _mm512_set1_ps(row[i % 5 * lda + l]);
+                sums[i][0] = _mm512_fmadd_ps(x, b0, sums[i][0]);
+                if (wide)
+                    sums[i][1] = _mm512_fmadd_ps(x, b1, sums[i][1]);
+            }
         }
-    }
 #pragma GCC unroll 14
     for (int i = 0; i < rows; i++) {
         _mm512_mask_storeu_ps(c + i * ldc, low, sums[i][0]);
@@ -58,19 +59,19 @@ multiply(const int rows, const bool wide, unsigned columns, int64_t k, const flo
 
 #define TILE(ROWS) \
     AVX512 static void \
-    multiply_##ROWS(unsigned columns, int64_t k, const float *a, int64_t lda, const float *b, float *c, int64_t ldc, bool add, \
-                    const float *soon) \
+    multiply_##ROWS(unsigned columns, int64_t lines, int64_t k, const float *a, int64_t lda, int64_t step, const float *b, float *c, \
+                    int64_t ldc, bool add, const float *soon) \
     { \
         if (columns > 16) \
-            multiply(ROWS, true, columns, k, a, lda, b, c, ldc, add, soon); \
+            multiply(ROWS, true, columns, lines, k, a, lda, step, b, c, ldc, add, soon); \
         else \
-            multiply(ROWS, false, columns, k, a, lda, b, c, ldc, add, soon); \
+            multiply(ROWS, false, columns, lines, k, a, lda, step, b, c, ldc, add, soon); \
     }
 TILE(1) TILE(2) TILE(3) TILE(4) TILE(5) TILE(6) TILE(7) TILE(8) TILE(9) TILE(10) TILE(11) TILE(12) TILE(13) TILE(14)
 #undef TILE
 
-typedef void (*tile)(unsigned columns, int64_t k, const float *a, int64_t lda, const float *b, float *c, int64_t ldc, bool add,
-                     const float *soon);
+typedef void (*tile)(unsigned columns, int64_t lines, int64_t k, const float *a, int64_t lda, int64_t step, const float *b, float *c,
+                     int64_t ldc, bool add, const float *soon);
 static const tile tiles[KIN_TILE_ROWS + 1] = {NULL, multiply_1, multiply_2, multiply_3, multiply_4, multiply_5, multiply_6, multiply_7,
                                               multiply_8, multiply_9, multiply_10, multiply_11, multiply_12, multiply_13, multiply_14};
 
@@ -78,7 +79,14 @@ void
 kin_tile_multiply(unsigned rows, unsigned columns, int64_t k, const float *a, int64_t lda, const float *b, float *c, int64_t ldc,
                   bool add, const float *soon)
 {
-    tiles[rows](columns, k, a, lda, b, c, ldc, add, soon);
+    tiles[rows](columns, 1, k, a, lda, 0, b, c, ldc, add, soon);
+}
+
+void
+kin_tile_multiply_lines(unsigned rows, unsigned columns, int64_t lines, int64_t k, const float *a, int64_t lda, int64_t step,
+                        const float *b, float *c, int64_t ldc, bool add, const float *soon)
+{
+    tiles[rows](columns, lines, k, a, lda, step, b, c, ldc, add, soon);
 }
 
 /* -- panels ----------------------------------------------------------------------------------------------------- */
@@ -154,6 +162,70 @@ kin_tile_add(const float *x, int64_t n, float *to)
     }
 }
 
+AVX512 void
+kin_tile_copy(const float *x, int64_t n, float *to)
+{
+    int64_t i = 0;
+    for (; i + 16 <= n; i += 16)
+        _mm512_storeu_ps(to + i, _mm512_loadu_ps(x + i));
+    if (i < n)
+        _mm512_mask_storeu_ps(to + i, lanes(n - i), _mm512_maskz_loadu_ps(lanes(n - i), x + i));
+}
+
+AVX512 void
+kin_tile_clear(int64_t n, float *to)
+{
+    for (int64_t i = 0; i < n; i += 16)
+        _mm512_mask_storeu_ps(to + i, lanes(n - i), _mm512_setzero_ps());
+}
+
+AVX512 void
+kin_tile_finish(unsigned rows, unsigned columns, float *c, int64_t ldc, const float *bias, bool limited, float least, float most)
+{
+    __m512 low = _mm512_set1_ps(least), high = _mm512_set1_ps(most);
+    for (unsigned j = 0; j < columns; j += 16) {
+        __mmask16 some = lanes(columns - j);
+        __m512 more = bias == NULL ? _mm512_setzero_ps() : _mm512_maskz_loadu_ps(some, bias + j);
+        for (unsigned i = 0; i < rows; i++) {
+            float *at = c + i * ldc + j;
+            __m512 v = _mm512_maskz_loadu_ps(some, at);
+            if (bias != NULL)
+                v = _mm512_add_ps(v, more);
+            if (limited) /* where one operand is no number these give the second */
+                v = _mm512_min_ps(high, _mm512_max_ps(low, v));
+            _mm512_mask_storeu_ps(at, some, v);
+        }
+    }
+}
+
+AVX512 void
+kin_tile_filter(int64_t n, unsigned taps, const float *const *x, const float *const *factors, bool add, float *to)
+{
+    int64_t i = 0;
+    for (; i + 64 <= n; i += 64) {
+        __m512 s0 = add ? _mm512_loadu_ps(to + i) : _mm512_setzero_ps(), s1 = add ? _mm512_loadu_ps(to + i + 16) : _mm512_setzero_ps();
+        __m512 s2 = add ? _mm512_loadu_ps(to + i + 32) : _mm512_setzero_ps(), s3 = add ? _mm512_loadu_ps(to + i + 48) : _mm512_setzero_ps();
+        for (unsigned t = 0; t < taps; t++) {
+            const float *a = x[t] + i, *b = factors[t] + i;
+            s0 = _mm512_fmadd_ps(_mm512_loadu_ps(a), _mm512_loadu_ps(b), s0);
+            s1 = _mm512_fmadd_ps(_mm512_loadu_ps(a + 16), _mm512_loadu_ps(b + 16), s1);
+            s2 = _mm512_fmadd_ps(_mm512_loadu_ps(a + 32), _mm512_loadu_ps(b + 32), s2);
+            s3 = _mm512_fmadd_ps(_mm512_loadu_ps(a + 48), _mm512_loadu_ps(b + 48), s3);
+        }
+        _mm512_storeu_ps(to + i, s0);
+        _mm512_storeu_ps(to + i + 16, s1);
+        _mm512_storeu_ps(to + i + 32, s2);
+        _mm512_storeu_ps(to + i + 48, s3);
+    }
+    for (; i < n; i += 16) {
+        __mmask16 some = lanes(n - i);
+        __m512 sum = add ? _mm512_maskz_loadu_ps(some, to + i) : _mm512_setzero_ps();
+        for (unsigned t = 0; t < taps; t++)
+            sum = _mm512_fmadd_ps(_mm512_maskz_loadu_ps(some, x[t] + i), _mm512_maskz_loadu_ps(some, factors[t] + i), sum);
+        _mm512_mask_storeu_ps(to + i, some, sum);
+    }
+}
+
 AVX512 float
 kin_tile_largest(const float *x, int64_t n)
 {
@@ -198,7 +270,48 @@ kin_tile_exponentials(float *x, int64_t n, float largest)
     return _mm512_reduce_add_ps(sum);
 }
 
+/* One vector of four results. */
+AVX512 static inline void
+filter_vector(__mmask16 some, unsigned lines, unsigned taps, const float *x, int64_t line, int64_t tap, int64_t next, const float *factors,
+              int64_t factor_line, int64_t factor_tap, float *to, int64_t to_next)
+{
+    __m512 s0 = _mm512_setzero_ps(), s1 = s0, s2 = s0, s3 = s0;
+    for (unsigned i = 0; i < lines; i++)
+        for (unsigned j = 0; j < taps; j++) {
+            __m512 f = _mm512_maskz_loadu_ps(some, factors + i * factor_line + j * factor_tap);
+            const float *at = x + i * line + j * tap;
+            s0 = _mm512_fmadd_ps(_mm512_maskz_loadu_ps(some, at), f, s0);
+            s1 = _mm512_fmadd_ps(_mm512_maskz_loadu_ps(some, at + next), f, s1);
+            s2 = _mm512_fmadd_ps(_mm512_maskz_loadu_ps(some, at + 2 * next), f, s2);
+            s3 = _mm512_fmadd_ps(_mm512_maskz_loadu_ps(some, at + 3 * next), f, s3);
+        }
+    _mm512_mask_storeu_ps(to, some, s0);
+    _mm512_mask_storeu_ps(to + to_next, some, s1);
+    _mm512_mask_storeu_ps(to + 2 * to_next, some, s2);
+    _mm512_mask_storeu_ps(to + 3 * to_next, some, s3);
+}
+
+AVX512 void
+kin_tile_filter_four(int64_t n, unsigned lines, unsigned taps, const float *x, int64_t line, int64_t tap, int64_t next,
+                     const float *factors, int64_t factor_line, int64_t factor_tap, float *to, int64_t to_next)
+{
+    for (int64_t i = 0; i < n; i += 16)
+        filter_vector(lanes(n - i), lines, taps, x + i, line, tap, next, factors + i, factor_line, factor_tap, to + i, to_next);
+}
+
 #else
+
+void
+kin_tile_filter_four(int64_t n, unsigned lines, unsigned taps, const float *x, int64_t line, int64_t tap, int64_t next,
+                     const float *factors, int64_t factor_line, int64_t factor_tap, float *to, int64_t to_next)
+{
+}
+
+void
+kin_tile_multiply_lines(unsigned rows, unsigned columns, int64_t lines, int64_t k, const float *a, int64_t lda, int64_t step,
+                        const float *b, float *c, int64_t ldc, bool add, const float *soon)
+{
+}
 
 void
 kin_tile_scale(const float *x, int64_t n, float by, float *to)
@@ -207,6 +320,26 @@ kin_tile_scale(const float *x, int64_t n, float by, float *to)
 
 void
 kin_tile_add(const float *x, int64_t n, float *to)
+{
+}
+
+void
+kin_tile_copy(const float *x, int64_t n, float *to)
+{
+}
+
+void
+kin_tile_clear(int64_t n, float *to)
+{
+}
+
+void
+kin_tile_finish(unsigned rows, unsigned columns, float *c, int64_t ldc, const float *bias, bool limited, float least, float most)
+{
+}
+
+void
+kin_tile_filter(int64_t n, unsigned taps, const float *const *x, const float *const *factors, bool add, float *to)
 {
 }
 

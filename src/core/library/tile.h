@@ -16,11 +16,25 @@ bool kin_tile_here(void);
 void kin_tile_multiply(unsigned rows, unsigned columns, int64_t k, const float *a, int64_t lda, const float *b, float *c,
                        int64_t ldc, bool add, const float *soon);
 
+/* The same, where a row of a is in `lines` pieces of k elements, `step` apart; b goes on. */
+void kin_tile_multiply_lines(unsigned rows, unsigned columns, int64_t lines, int64_t k, const float *a, int64_t lda, int64_t step,
+                             const float *b, float *c, int64_t ldc, bool add, const float *soon);
+
 /* 32 or fewer columns of a matrix as a panel: panel[l][j] = b[l * row_stride + j * column_stride] for l < k, j < columns. */
 void kin_tile_pack(int64_t k, unsigned columns, const float *b, int64_t row_stride, int64_t column_stride, float *panel);
 
 /* to[i] = x[i] * by; may be in place. */
 void kin_tile_scale(const float *x, int64_t n, float by, float *to);
+/* to[i] = x[i], to[i] = 0. */
+void kin_tile_copy(const float *x, int64_t n, float *to);
+void kin_tile_clear(int64_t n, float *to);
+/* c [rows, columns], rows ldc apart: plus bias by column if there is one, then kept within limits; NaNs stay. */
+void kin_tile_finish(unsigned rows, unsigned columns, float *c, int64_t ldc, const float *bias, bool limited, float least, float most);
+/* to[i] = the sum over taps of x[tap][i] * factors[tap][i], plus what is there if `add`. */
+void kin_tile_filter(int64_t n, unsigned taps, const float *const *x, const float *const *factors, bool add, float *to);
+/* Four of these, `next` and `to_next` apart: taps lie in lines, each at x + its line * `line` + its number * `tap`, factors likewise. */
+void kin_tile_filter_four(int64_t n, unsigned lines, unsigned taps, const float *x, int64_t line, int64_t tap, int64_t next,
+                          const float *factors, int64_t factor_line, int64_t factor_tap, float *to, int64_t to_next);
 /* The largest of n numbers, -inf for none; NaN if there is one. */
 float kin_tile_largest(const float *x, int64_t n);
 /* to[i] += x[i]. */

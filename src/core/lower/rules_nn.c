@@ -117,8 +117,10 @@ rule_group_norm(low_call *c, int row)
     int64_t groups = low_int_or(c, 6, "group", 0);
     if (x == 0 || low_ndim_of(c, x) < 2 || groups < 1 || low_sizes_of(c, x)[1] % groups || kin_ir_numel(c->ir, x) == 0)
         return false;
-    int64_t batch = low_sizes_of(c, x)[0], sizes[3] = {batch, groups, kin_ir_numel(c->ir, x) / (batch * groups)};
-    normalised n = normalise(c, kin_ir_reshape(c->ir, x, 3, sizes), (int64_t[]){2}, 1, low_float_or(c, 7, "eps", 1e-5));
+    /* channels and places stay apart: they may lie in either order */
+    int64_t batch = low_sizes_of(c, x)[0], each = low_sizes_of(c, x)[1] / groups;
+    int64_t sizes[4] = {batch, groups, each, kin_ir_numel(c->ir, x) / (batch * groups * each)};
+    normalised n = normalise(c, kin_ir_reshape(c->ir, x, 4, sizes), (int64_t[]){2, 3}, 2, low_float_or(c, 7, "eps", 1e-5));
     kin_irn y = kin_ir_reshape(c->ir, n.normal, low_ndim_of(c, x), low_sizes_of(c, x));
     kin_irn w = low_read(c, weight), b = low_read(c, bias);
     if (!scale_channels(c, x, w, b, &y))

@@ -1,4 +1,4 @@
-/* Library calls (library.h): products through BLAS, convolutions through oneDNN's operators in torch. */
+/* Library calls (library.h): products through BLAS or our own, attention, convolutions of our own or through oneDNN's operators in torch. */
 #include "py/launch/library.h"
 
 #include "py/aten/make.h"
@@ -99,7 +99,7 @@ launch_library_new(const kin_library_call *call)
     if (l == NULL)
         return NULL;
     l->call = *call;
-    if (call->kind == KIN_LIBRARY_CONV && (l->fixed = fixed_arguments(call)) == NULL) {
+    if (call->kind == KIN_LIBRARY_CONV && !call->own && (l->fixed = fixed_arguments(call)) == NULL) {
         PyErr_Clear();
         free(l);
         return NULL;
@@ -202,6 +202,39 @@ launch_attention(const kin_attention *x)
 
 /* -- convolutions ----------------------------------------------------------------------------------------------- */
 
+static float *
+make_panels(const kin_convolution *x, const float *weight, const int64_t *weight_strides, size_t *bytes)
+{
+    *bytes = (kin_convolution_panels_len(x) * sizeof(float) + 63) / 64 * 64;
+    float *panels = aligned_alloc(64, *bytes);
+    if (panels != NULL)
+        kin_convolution_make_panels(x, weight, weight_strides, panels);
+    return panels;
+}
+
+bool
+launch_pack_filters(const kin_convolution *x, const float *weight, const int64_t *weight_strides, launch_packed *out, size_t *bytes)
+{
+    out->panels = make_panels(x, weight, weight_strides, bytes);
+    return out->panels != NULL;
+}
+
+bool
+launch_convolution(kin_convolution *x, const float *weight, const int64_t *weight_strides, const launch_packed *packed)
+{
+    bool ok = true;
+    float *own = NULL;
+    size_t bytes;
+    Py_BEGIN_ALLOW_THREADS
+    if (packed == NULL || packed->panels == NULL)
+        ok = (own = make_panels(x, weight, weight_strides, &bytes)) != NULL;
+    x->panels = own != NULL ? own : packed != NULL ? packed->panels : NULL;
+    ok = ok && kin_convolution_run(x, kin_parallel_for);
+    Py_END_ALLOW_THREADS
+    free(own);
+    return ok;
+}
+
 PyObject *
 launch_conv(const launch_library *l, PyObject *x, PyObject *weight, PyObject *bias, PyObject *added)
 {
@@ -247,5 +280,6 @@ launch_packed_free(launch_packed *packed)
 {
     kin_gemm_free(packed->matrix);
     Py_XDECREF(packed->weight);
+    free(packed->panels);
     *packed = (launch_packed){0};
 }

@@ -3,19 +3,21 @@
 #define KIN_PY_LAUNCH_LIBRARY_H
 
 #include "core/library/attention.h"
+#include "core/library/convolution.h"
 #include "core/library/library.h"
 #include "core/library/product.h"
 #include <Python.h>
 
 typedef struct {
     kin_library_call call;
-    PyObject *fixed; /* CONV: tuple of stride, padding, dilation, groups */
+    PyObject *fixed; /* CONV by a library: tuple of stride, padding, dilation, groups */
 } launch_library;
 
 /* What a call keeps of its frozen operand; zeroed: nothing, the operand is read. */
 typedef struct {
     kin_packed *matrix;
     PyObject *weight;
+    float *panels; /* of a convolution of our own */
 } launch_packed;
 
 /* Can such calls be done here? Asked before programs are rewritten to have them. */
@@ -32,7 +34,10 @@ bool launch_matmul(const kin_matrix *a, const kin_matrix *b, const launch_packed
 bool launch_products(const kin_product *p);
 /* Lets other Python threads run meanwhile. False without memory. */
 bool launch_attention(const kin_attention *x);
-/* New reference; NULL with an exception. `bias` and `added` may be NULL. */
+/* Ours; weight as in make_panels, read unless there are panels. False without memory. */
+bool launch_convolution(kin_convolution *x, const float *weight, const int64_t *weight_strides, const launch_packed *packed);
+bool launch_pack_filters(const kin_convolution *x, const float *weight, const int64_t *weight_strides, launch_packed *out, size_t *bytes);
+/* A library's. New reference; NULL with an exception. `bias` and `added` may be NULL. */
 PyObject *launch_conv(const launch_library *l, PyObject *x, PyObject *weight, PyObject *bias, PyObject *added);
 
 /* Is the product faster with b packed? */

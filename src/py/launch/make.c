@@ -345,7 +345,7 @@ static bool
 loses_nan(const launch_program *p)
 {
     for (uint32_t i = 0; i < p->program->externs.len; i++)
-        if (p->externs[i].library != NULL && p->externs[i].library->call.post != KIN_POST_NONE)
+        if (p->externs[i].library != NULL && p->externs[i].library->call.post == KIN_POST_RELU)
             return true;
     return false;
 }

@@ -394,6 +394,58 @@ run_attention(running *r, const launch_library *l, const kin_extern_call *call)
     return launch_attention(&x);
 }
 
+/* Five strides of an argument with batch, channels and up to three dims of space, which come last. */
+static const float *
+lay_image(const running *r, const kin_extern_arg *arg, int64_t *strides)
+{
+    for (unsigned d = 0; d < 2 + KIN_CONVOLUTION_SPACE; d++) {
+        int source = d < 2 ? (int)d : (int)(arg->ndim + d) - (2 + KIN_CONVOLUTION_SPACE);
+        strides[d] = d < 2 || source >= 2 ? arg->strides[source] : 0;
+    }
+    const float *data = r->data[arg->buffer];
+    return data == NULL ? NULL : data + arg->offset;
+}
+
+/* Sizes and settings; `y` is its result. */
+static kin_convolution
+shape_convolution(const kin_library_call *c, const kin_extern_call *call, const kin_buf *y)
+{
+    const kin_extern_arg *x = &call->args[0], *weight = &call->args[1];
+    kin_convolution k = {.batch = x->sizes[0], .channels = x->sizes[1], .filters = weight->sizes[0], .groups = c->groups,
+                         .limited = c->post != KIN_POST_NONE, .least = (float)c->least, .most = (float)c->most};
+    for (unsigned d = 0; d < KIN_CONVOLUTION_SPACE; d++) {
+        int at = (int)(d + c->nspatial) - KIN_CONVOLUTION_SPACE;
+        k.in[d] = at < 0 ? 1 : x->sizes[2 + at];
+        k.out[d] = at < 0 ? 1 : y == NULL ? 0 : y->sizes[2 + at];
+        k.kernel[d] = at < 0 ? 1 : weight->sizes[2 + at];
+        k.stride[d] = at < 0 ? 1 : c->stride[at];
+        k.padding[d] = at < 0 ? 0 : c->padding[at];
+        k.dilation[d] = at < 0 ? 1 : c->dilation[at];
+    }
+    return k;
+}
+
+static bool
+run_own_conv(running *r, const kin_library_call *c, const kin_extern_call *call, const launch_packed *packed)
+{
+    uint32_t b = call->results[0];
+    if (b == UINT32_MAX)
+        return true;
+    kin_convolution k = shape_convolution(c, call, &r->p->buffers.at[b]);
+    int64_t weight_strides[2 + KIN_CONVOLUTION_SPACE];
+    unsigned n = 2;
+    const float *weight = lay_image(r, &call->args[1], weight_strides);
+    k.x = lay_image(r, &call->args[0], k.x_strides);
+    if (c->has_bias) {
+        k.bias = (const float *)r->data[call->args[n].buffer] + call->args[n].offset;
+        n++;
+    }
+    if (c->has_add)
+        k.added = lay_image(r, &call->args[n], k.added_strides);
+    k.y = r->data[b];
+    return launch_convolution(&k, weight, weight_strides, packed);
+}
+
 static bool
 run_conv(running *r, const launch_library *l, const kin_extern_call *call, const launch_packed *packed)
 {
@@ -431,7 +483,7 @@ run_library(running *r, uint32_t index)
     case KIN_LIBRARY_ATTENTION:
         return run_attention(r, l, call);
     case KIN_LIBRARY_CONV:
-        return run_conv(r, l, call, packed);
+        return l->call.own ? run_own_conv(r, &l->call, call, packed) : run_conv(r, l, call, packed);
     }
     return false;
 }
@@ -472,7 +524,16 @@ static bool
 pack_convolution(running *r, uint32_t index, launch_packed *out, size_t *bytes)
 {
     const kin_extern_call *call = &r->p->externs.at[index];
+    const kin_library_call *c = &r->lp->externs[index].library->call;
     size_t more = 0;
+    if (c->own) {
+        kin_convolution k = shape_convolution(c, call, NULL);
+        int64_t strides[2 + KIN_CONVOLUTION_SPACE];
+        const float *data = lay_image(r, &call->args[1], strides);
+        bool packed = launch_pack_filters(&k, data, strides, out, &more);
+        *bytes += more;
+        return packed;
+    }
     PyObject *weight = make_argument(r, &call->args[1]);
     bool ok = weight != NULL && launch_pack_weight(r->lp->externs[index].library, call->args[0].sizes, weight, out, &more);
     Py_XDECREF(weight);

@@ -1,0 +1,623 @@
+/* The loops of convolutions (convolution.h). Rows of the matrix are places of the result, its columns the taps of the kernel with the
+ * channels of each: [tap][channel]. Panels of a group hold 32 filters each: [panel][tap][channel][32].
+ *
+ * The matrix is not made where its rows can be read from lines of the image: taps that are neighbours in a line lie next to each other, with
+ * their channels. Lines with zeros at their ends are copied to a strip that stays in the second cache. Otherwise (small images, many
+ * channels, which want blocks of columns) blocks of the matrix are gathered.
+ */
+#include "core/library/convolution.h"
+
+#include <stdatomic.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "core/library/tile.h"
+
+enum {
+    SPACE = KIN_CONVOLUTION_SPACE,
+    DEEP = 768,           /* columns of a block, at most */
+    TALL = 140,           /* rows of a block: DEEP * TALL floats are 430 kB */
+    THREAD_WORK = 1 << 21 /* multiplications that are worth a thread */
+};
+
+static int64_t
+divide_up(int64_t n, int64_t by)
+{
+    return (n + by - 1) / by;
+}
+
+/* Parts of nearly the same size, none larger than `most`. */
+static int64_t
+part_of(int64_t n, int64_t most)
+{
+    return divide_up(n, divide_up(n, most));
+}
+
+static int64_t
+product_of(const int64_t *sizes)
+{
+    return sizes[0] * sizes[1] * sizes[2];
+}
+
+static bool
+is_depthwise(const kin_convolution *x)
+{
+    return x->groups > 1 && x->groups == x->channels && x->groups == x->filters;
+}
+
+bool
+kin_convolution_suits(const kin_convolution *x)
+{
+    enum { LEAST = 16 /* filters of a group: a panel has 32 */ };
+    return is_depthwise(x) || x->groups == 1 || x->filters / x->groups >= LEAST;
+}
+
+static int64_t
+panels_of(const kin_convolution *x)
+{
+    return divide_up(x->filters / x->groups, KIN_TILE_COLUMNS);
+}
+
+/* Columns of the matrix. */
+static int64_t
+depth_of(const kin_convolution *x)
+{
+    return x->channels / x->groups * product_of(x->kernel);
+}
+
+size_t
+kin_convolution_panels_len(const kin_convolution *x)
+{
+    if (is_depthwise(x))
+        return (size_t)(x->channels * product_of(x->kernel));
+    return (size_t)(x->groups * panels_of(x) * depth_of(x) * KIN_TILE_COLUMNS);
+}
+
+/* Element offset of a tap. */
+static int64_t
+tap_at(const kin_convolution *x, int64_t tap, const int64_t *strides)
+{
+    int64_t last = tap % x->kernel[2], middle = tap / x->kernel[2] % x->kernel[1], first = tap / x->kernel[2] / x->kernel[1];
+    return first * strides[0] + middle * strides[1] + last * strides[2];
+}
+
+void
+kin_convolution_make_panels(const kin_convolution *x, const float *weight, const int64_t *strides, float *panels)
+{
+    int64_t channels = x->channels / x->groups, filters = x->filters / x->groups, taps = product_of(x->kernel);
+    if (is_depthwise(x)) {
+        for (int64_t t = 0; t < taps; t++)
+            for (int64_t c = 0; c < x->channels; c++)
+                panels[t * x->channels + c] = weight[c * strides[0] + tap_at(x, t, strides + 2)];
+        return;
+    }
+    for (int64_t g = 0; g < x->groups; g++)
+        for (int64_t p = 0; p < panels_of(x); p++) {
+            int64_t left = filters - p * KIN_TILE_COLUMNS, first = g * filters + p * KIN_TILE_COLUMNS;
+            float *panel = panels + (g * panels_of(x) + p) * depth_of(x) * KIN_TILE_COLUMNS;
+            for (int64_t t = 0; t < taps; t++)
+                kin_tile_pack(channels, left < KIN_TILE_COLUMNS ? (unsigned)left : KIN_TILE_COLUMNS,
+                              weight + first * strides[0] + tap_at(x, t, strides + 2), strides[1], strides[0],
+                              panel + t * channels * KIN_TILE_COLUMNS);
+        }
+}
+
+/* -- places ----------------------------------------------------------------------------------------------------------- */
+
+/* A place of the result: its number, and where it is. */
+typedef struct {
+    int64_t batch, at[SPACE];
+} place;
+
+static place
+find_place(const kin_convolution *x, int64_t row)
+{
+    place p;
+    for (int d = SPACE; d-- > 0; row /= x->out[d])
+        p.at[d] = row % x->out[d];
+    p.batch = row;
+    return p;
+}
+
+static void
+next_place(const kin_convolution *x, place *p)
+{
+    for (int d = SPACE; d-- > 0;) {
+        if (++p->at[d] < x->out[d])
+            return;
+        p->at[d] = 0;
+    }
+    p->batch++;
+}
+
+static int64_t
+first_seen(const kin_convolution *x, const place *p, int d)
+{
+    return p->at[d] * x->stride[d] - x->padding[d];
+}
+
+/* -- the matrix --------------------------------------------------------------------------------------------------------- */
+
+/* Taps [tap, tap + count) of one line of the kernel, all channels of the group: what they see, zeros outside. */
+static void
+gather_line(const kin_convolution *x, const float *line, bool inside, int64_t start, int64_t tap, int64_t count, float *to)
+{
+    int64_t channels = x->channels / x->groups, step = x->x_strides[4] * x->dilation[2];
+    for (int64_t t = tap; t < tap + count;) {
+        int64_t at = start + t * x->dilation[2], run = 1;
+        if (!inside || at < 0 || at >= x->in[2]) {
+            kin_tile_clear(channels, to);
+        } else {
+            while (step == channels && t + run < tap + count && at + run * x->dilation[2] < x->in[2])
+                run++;
+            kin_tile_copy(line + at * x->x_strides[4], run * channels, to);
+        }
+        t += run;
+        to += run * channels;
+    }
+}
+
+/* One row of the matrix, columns [from, from + deep): whole taps, or channels of one tap. */
+static void
+gather_row(const kin_convolution *x, int64_t group, const place *p, int64_t from, int64_t deep, float *to)
+{
+    int64_t channels = x->channels / x->groups, tap = from / channels, behind = (from + deep) / channels;
+    const float *image = x->x + p->batch * x->x_strides[0] + group * channels;
+    bool partly = deep % channels != 0 || from % channels != 0;
+    for (int64_t t = tap; t < (partly ? tap + 1 : behind);) {
+        int64_t in_line = t % x->kernel[2], count = x->kernel[2] - in_line;
+        int64_t i = first_seen(x, p, 0) + t / x->kernel[2] / x->kernel[1] * x->dilation[0];
+        int64_t j = first_seen(x, p, 1) + t / x->kernel[2] % x->kernel[1] * x->dilation[1];
+        bool inside = i >= 0 && i < x->in[0] && j >= 0 && j < x->in[1];
+        const float *line = image + (inside ? i * x->x_strides[2] + j * x->x_strides[3] : 0);
+        if (partly) {
+            int64_t k = first_seen(x, p, 2) + in_line * x->dilation[2];
+            if (inside && k >= 0 && k < x->in[2])
+                kin_tile_copy(line + k * x->x_strides[4] + from % channels, deep, to);
+            else
+                kin_tile_clear(deep, to);
+            return;
+        }
+        if (count > behind - t)
+            count = behind - t;
+        gather_line(x, line, inside, first_seen(x, p, 2), in_line, count, to);
+        to += count * channels;
+        t += count;
+    }
+}
+
+/* Columns of a block: whole taps, or a part of one's channels. */
+static int64_t
+block_depth(const kin_convolution *x)
+{
+    int64_t channels = x->channels / x->groups;
+    if (channels >= DEEP) {
+        int64_t parts = divide_up(channels, DEEP);
+        while (channels % parts != 0)
+            parts++;
+        return channels / parts;
+    }
+    return part_of(product_of(x->kernel), DEEP / channels) * channels;
+}
+
+/* Is the matrix there already, its rows the same distance from each other? */
+static bool
+is_matrix(const kin_convolution *x)
+{
+    for (int d = 0; d < SPACE; d++)
+        if (x->kernel[d] != 1 || x->stride[d] != 1 || x->padding[d] != 0)
+            return false;
+    const int64_t *s = x->x_strides;
+    return (x->in[1] == 1 || s[3] == s[4] * x->in[2]) && (x->in[0] == 1 || s[2] == s[4] * x->in[2] * x->in[1]) &&
+           (x->batch == 1 || s[0] == s[4] * product_of(x->in));
+}
+
+/* -- one thread ----------------------------------------------------------------------------------------------------------- */
+
+/* Rows and panels in ranges; panels of all groups are numbered through. */
+typedef struct {
+    const kin_convolution *x;
+    int64_t row, rows, panel, panels;
+    float *room; /* for a block; NULL: the matrix is there */
+} part;
+
+/* What is added to each place of a tile, which may be in different rows of the image. */
+static void
+add_rows(const kin_convolution *x, int64_t row, int64_t rows, unsigned columns, int64_t filter, float *c)
+{
+    place p = find_place(x, row);
+    const int64_t *s = x->added_strides;
+    for (int64_t i = 0; i < rows; i++, next_place(x, &p)) {
+        const float *added = x->added + p.batch * s[0] + filter * s[1] + p.at[0] * s[2] + p.at[1] * s[3] + p.at[2] * s[4];
+        if (s[1] == 1)
+            kin_tile_add(added, columns, c + i * x->filters);
+        for (unsigned k = 0; s[1] != 1 && k < columns; k++)
+            c[i * x->filters + k] += added[k * s[1]];
+    }
+}
+
+static void
+finish_tile(const kin_convolution *x, int64_t row, int64_t rows, unsigned columns, int64_t filter, float *c)
+{
+    if (x->added != NULL)
+        add_rows(x, row, rows, columns, filter, c);
+    if (x->bias != NULL || x->limited)
+        kin_tile_finish((unsigned)rows, columns, c, x->filters, x->bias == NULL ? NULL : x->bias + filter, x->limited, x->least, x->most);
+}
+
+/* A block times one panel. Meanwhile the first two tiles bring the panel behind it near. */
+static void
+multiply_panel(const part *w, const float *a, int64_t lda, int64_t row, int64_t rows, int64_t from, int64_t deep, int64_t panel)
+{
+    const kin_convolution *x = w->x;
+    int64_t filters = x->filters / x->groups, depth = depth_of(x), in_group = panel % panels_of(x) * KIN_TILE_COLUMNS;
+    int64_t filter = panel / panels_of(x) * filters + in_group, left = filters - in_group, tiles = divide_up(rows, KIN_TILE_ROWS);
+    unsigned columns = left < KIN_TILE_COLUMNS ? (unsigned)left : KIN_TILE_COLUMNS;
+    const float *b = x->panels + (panel * depth + from) * KIN_TILE_COLUMNS;
+    const float *next = b + depth * KIN_TILE_COLUMNS;
+    for (int64_t t = 0, i = 0; t < tiles; t++) {
+        int64_t n = divide_up(rows - i, tiles - t);
+        float *c = x->y + (row + i) * x->filters + filter;
+        kin_tile_multiply((unsigned)n, columns, deep, a + i * lda, lda, b, c, x->filters, from > 0,
+                          t < 2 ? next + t * deep * (KIN_TILE_COLUMNS / 2) : b);
+        if (from + deep == depth)
+            finish_tile(x, row + i, n, columns, filter, c);
+        i += n;
+    }
+}
+
+/* The panels of one group in the part, for rows [row, row + rows). */
+static void
+multiply_group(const part *w, int64_t group, int64_t row, int64_t rows)
+{
+    const kin_convolution *x = w->x;
+    int64_t depth = depth_of(x), deep = block_depth(x), first = group * panels_of(x), behind = first + panels_of(x);
+    first = first > w->panel ? first : w->panel;
+    behind = behind < w->panel + w->panels ? behind : w->panel + w->panels;
+    for (int64_t from = 0; first < behind && from < depth; from += deep) {
+        int64_t count = depth - from < deep ? depth - from : deep;
+        const float *a = x->x + row * x->x_strides[4] + group * (x->channels / x->groups) + from;
+        int64_t lda = x->x_strides[4];
+        if (w->room != NULL) {
+            place p = find_place(x, row);
+            for (int64_t i = 0; i < rows; i++, next_place(x, &p))
+                gather_row(x, group, &p, from, count, w->room + i * count);
+            a = w->room;
+            lda = count;
+        }
+        for (int64_t j = first; j < behind; j++)
+            multiply_panel(w, a, lda, row, rows, from, count, j);
+    }
+}
+
+static void
+multiply_part(const part *w)
+{
+    int64_t tall = part_of(w->rows, TALL);
+    for (int64_t row = w->row; row < w->row + w->rows; row += tall) {
+        int64_t left = w->row + w->rows - row;
+        for (int64_t g = 0; g < w->x->groups; g++)
+            multiply_group(w, g, row, left < tall ? left : tall);
+    }
+}
+
+/* -- by lines -------------------------------------------------------------------------------------------------------------- */
+
+enum { STRIP = 1 << 16, LONG_STRIP = 1 << 17 /* floats: what strips take, and the most that one line of the result may take */ };
+
+/* Lines of the image, as far as the kernel looks from some lines of the result; strides in elements. */
+typedef struct {
+    const float *at;
+    int64_t plane, line, place;
+} strip;
+
+/* Places that `n` results in a row see in one dim. */
+static int64_t
+reach(const kin_convolution *x, int d, int64_t n)
+{
+    return (n - 1) * x->stride[d] + (x->kernel[d] - 1) * x->dilation[d] + 1;
+}
+
+static int64_t
+strip_len(const kin_convolution *x, int64_t lines)
+{
+    return x->kernel[0] * reach(x, 1, lines) * reach(x, 2, x->out[2]) * x->channels;
+}
+
+static bool
+goes_by_lines(const kin_convolution *x)
+{
+    enum { SHORT = 7, DEEPEST = 3072 };
+    return x->out[2] >= SHORT && depth_of(x) <= DEEPEST && strip_len(x, 1) <= LONG_STRIP;
+}
+
+static bool
+is_padded(const kin_convolution *x)
+{
+    return x->padding[0] != 0 || x->padding[1] != 0 || x->padding[2] != 0;
+}
+
+/* Lines of the result that share a strip. */
+static int64_t
+strip_lines(const kin_convolution *x)
+{
+    int64_t lines = 1;
+    while (lines < x->out[1] && strip_len(x, lines + 1) <= STRIP)
+        lines++;
+    return lines;
+}
+
+static void
+copy_line(const kin_convolution *x, const float *line, bool inside, float *to)
+{
+    int64_t width = reach(x, 2, x->out[2]), before = x->padding[2] < width ? x->padding[2] : width;
+    int64_t count = inside ? (width - before < x->in[2] ? width - before : x->in[2]) : 0;
+    if (!inside)
+        before = 0;
+    kin_tile_clear(before * x->channels, to);
+    if (x->x_strides[4] == x->channels)
+        kin_tile_copy(line, count * x->channels, to + before * x->channels);
+    for (int64_t k = 0; x->x_strides[4] != x->channels && k < count; k++)
+        kin_tile_copy(line + k * x->x_strides[4], x->channels, to + (before + k) * x->channels);
+    kin_tile_clear((width - before - count) * x->channels, to + (before + count) * x->channels);
+}
+
+/* What `lines` lines of the result see, the first at p; in `room` unless the image itself will do. */
+static strip
+make_strip(const kin_convolution *x, const place *p, int64_t lines, float *room)
+{
+    const float *image = x->x + p->batch * x->x_strides[0];
+    if (!is_padded(x))
+        return (strip){image + first_seen(x, p, 0) * x->x_strides[2] + first_seen(x, p, 1) * x->x_strides[3],
+                       x->x_strides[2] * x->dilation[0], x->x_strides[3], x->x_strides[4]};
+    int64_t height = reach(x, 1, lines), width = reach(x, 2, x->out[2]) * x->channels;
+    for (int64_t i = 0; i < x->kernel[0]; i++)
+        for (int64_t j = 0; j < height; j++) {
+            int64_t a = first_seen(x, p, 0) + i * x->dilation[0], b = first_seen(x, p, 1) + j;
+            bool inside = a >= 0 && a < x->in[0] && b >= 0 && b < x->in[1];
+            copy_line(x, inside ? image + a * x->x_strides[2] + b * x->x_strides[3] : image, inside, room + (i * height + j) * width);
+        }
+    return (strip){room, height * width, width, x->channels};
+}
+
+/* Places [0, rows) of a line, from `a` on, times one panel. */
+static void
+multiply_places(const kin_convolution *x, const strip *s, const float *a, int64_t rows, unsigned columns, const float *b, float *c)
+{
+    int64_t channels = x->channels / x->groups, lda = x->stride[2] * s->place, taps = x->kernel[2] * channels;
+    bool joined = s->place == channels && x->dilation[2] == 1; /* the taps of a line lie next to each other */
+    for (int64_t i = 0; i < x->kernel[0]; i++) {
+        if (joined)
+            kin_tile_multiply_lines((unsigned)rows, columns, x->kernel[1], taps, a + i * s->plane, lda, x->dilation[1] * s->line,
+                                    b + i * x->kernel[1] * taps * KIN_TILE_COLUMNS, c, x->filters, i > 0, b);
+        for (int64_t j = 0; !joined && j < x->kernel[1]; j++)
+            kin_tile_multiply_lines((unsigned)rows, columns, x->kernel[2], channels, a + i * s->plane + j * x->dilation[1] * s->line, lda,
+                                    x->dilation[2] * s->place, b + (i * x->kernel[1] + j) * taps * KIN_TILE_COLUMNS, c, x->filters,
+                                    i > 0 || j > 0, b);
+    }
+}
+
+/* Lines of the result from `row` on times one panel. */
+static void
+multiply_strip(const kin_convolution *x, const strip *s, int64_t row, int64_t lines, int64_t panel)
+{
+    int64_t filters = x->filters / x->groups, in_group = panel % panels_of(x) * KIN_TILE_COLUMNS, group = panel / panels_of(x);
+    int64_t filter = group * filters + in_group, left = filters - in_group, tiles = divide_up(x->out[2], KIN_TILE_ROWS);
+    unsigned columns = left < KIN_TILE_COLUMNS ? (unsigned)left : KIN_TILE_COLUMNS;
+    const float *b = x->panels + panel * depth_of(x) * KIN_TILE_COLUMNS;
+    for (int64_t j = 0; j < lines; j++) {
+        const float *line = s->at + j * x->stride[1] * s->line + group * (x->channels / x->groups);
+        for (int64_t t = 0, i = 0; t < tiles; t++) {
+            int64_t n = divide_up(x->out[2] - i, tiles - t), first = row + j * x->out[2] + i;
+            float *c = x->y + first * x->filters + filter;
+            multiply_places(x, s, line + i * x->stride[2] * s->place, n, columns, b, c);
+            finish_tile(x, first, n, columns, filter, c);
+            i += n;
+        }
+    }
+}
+
+static void
+multiply_lines(const part *w)
+{
+    const kin_convolution *x = w->x;
+    int64_t most = strip_lines(x);
+    for (int64_t row = w->row; row < w->row + w->rows;) {
+        place p = find_place(x, row);
+        int64_t lines = (w->row + w->rows - row) / x->out[2], behind = x->out[1] - p.at[1];
+        lines = lines < most ? lines : most;
+        lines = lines < behind ? lines : behind; /* of one plane */
+        strip s = make_strip(x, &p, lines, w->room);
+        for (int64_t j = w->panel; j < w->panel + w->panels; j++)
+            multiply_strip(x, &s, row, lines, j);
+        row += lines * x->out[2];
+    }
+}
+
+/* -- depthwise -------------------------------------------------------------------------------------------------------------- */
+
+/* The channels of one place: for each tap that lies inside, what it sees times its factors. */
+static void
+filter_place(const kin_convolution *x, const place *p, int64_t row)
+{
+    enum { MOST = 64 };
+    const float *seen[MOST], *factors[MOST];
+    unsigned n = 0;
+    int64_t tap = 0, start[SPACE];
+    for (int d = 0; d < SPACE; d++)
+        start[d] = first_seen(x, p, d);
+    float *y = x->y + row * x->filters;
+    bool started = false;
+    for (int64_t i = 0; i < x->kernel[0]; i++)
+        for (int64_t j = 0; j < x->kernel[1]; j++)
+            for (int64_t k = 0; k < x->kernel[2]; k++, tap++) {
+                int64_t a = start[0] + i * x->dilation[0], b = start[1] + j * x->dilation[1], c = start[2] + k * x->dilation[2];
+                if (a < 0 || a >= x->in[0] || b < 0 || b >= x->in[1] || c < 0 || c >= x->in[2])
+                    continue;
+                if (n == MOST) {
+                    kin_tile_filter(x->channels, n, seen, factors, started, y);
+                    started = true;
+                    n = 0;
+                }
+                seen[n] = x->x + p->batch * x->x_strides[0] + a * x->x_strides[2] + b * x->x_strides[3] + c * x->x_strides[4];
+                factors[n++] = x->panels + tap * x->channels;
+            }
+    kin_tile_filter(x->channels, n, seen, factors, started, y);
+}
+
+/* Taps of a dim that see something from p. */
+static void
+find_taps(const kin_convolution *x, const place *p, int d, int64_t *first, int64_t *behind)
+{
+    int64_t start = first_seen(x, p, d), step = x->dilation[d];
+    *first = start >= 0 ? 0 : divide_up(-start, step);
+    *behind = start >= x->in[d] ? 0 : divide_up(x->in[d] - start, step);
+    *first = *first < x->kernel[d] ? *first : x->kernel[d];
+    *behind = *behind < x->kernel[d] ? *behind : x->kernel[d];
+}
+
+/* Four places in a row that look at nothing outside of their lines. */
+static void
+filter_four(const kin_convolution *x, const place *p, int64_t row)
+{
+    int64_t first, behind;
+    find_taps(x, p, 1, &first, &behind);
+    const float *image = x->x + p->batch * x->x_strides[0] + first_seen(x, p, 2) * x->x_strides[4];
+    kin_tile_filter_four(x->channels, behind > first ? (unsigned)(behind - first) : 0, (unsigned)x->kernel[2],
+                         image + (first_seen(x, p, 1) + first * x->dilation[1]) * x->x_strides[3], x->dilation[1] * x->x_strides[3],
+                         x->dilation[2] * x->x_strides[4], x->stride[2] * x->x_strides[4], x->panels + first * x->kernel[2] * x->channels,
+                         x->kernel[2] * x->channels, x->channels, x->y + row * x->filters, x->filters);
+}
+
+static bool
+are_four_inside(const kin_convolution *x, const place *p, int64_t rows)
+{
+    int64_t start = first_seen(x, p, 2);
+    return rows >= 4 && x->kernel[0] == 1 && x->in[0] == 1 && x->padding[0] == 0 && p->at[2] + 4 <= x->out[2] && start >= 0 &&
+           start + reach(x, 2, 4) <= x->in[2];
+}
+
+static void
+filter_part(const kin_convolution *x, int64_t row, int64_t rows)
+{
+    place p = find_place(x, row);
+    for (int64_t i = row, n; i < row + rows; i += n) {
+        n = are_four_inside(x, &p, row + rows - i) ? 4 : 1;
+        if (n == 4)
+            filter_four(x, &p, i);
+        else
+            filter_place(x, &p, i);
+        finish_tile(x, i, n, (unsigned)x->channels, 0, x->y + i * x->filters);
+        for (int64_t k = 0; k < n; k++)
+            next_place(x, &p);
+    }
+}
+
+/* -- threads ------------------------------------------------------------------------------------------------------------------ */
+
+/* Cut into units of rows, or of panels. */
+typedef struct {
+    const kin_convolution *x;
+    bool by_rows;
+    int64_t rows, units, unit_rows;
+    atomic_int failed; /* there was no memory */
+} sharing;
+
+static void
+run_share(int64_t begin, int64_t end, void *arg)
+{
+    sharing *s = arg;
+    const kin_convolution *x = s->x;
+    part w = {.x = x, .rows = s->rows, .panels = x->groups * panels_of(x)};
+    if (s->by_rows) {
+        w.row = begin * s->unit_rows;
+        w.rows = (end * s->unit_rows < s->rows ? end * s->unit_rows : s->rows) - w.row;
+    } else {
+        w.panel = begin;
+        w.panels = end - begin;
+    }
+    if (is_depthwise(x)) {
+        filter_part(x, w.row, w.rows);
+        return;
+    }
+    bool lines = goes_by_lines(x) && !is_matrix(x);
+    size_t len = lines ? is_padded(x) ? (size_t)strip_len(x, strip_lines(x)) : 0
+                       : is_matrix(x) ? 0 : (size_t)(part_of(w.rows, TALL) * block_depth(x));
+    if (len > 0 && (w.room = aligned_alloc(64, (len * sizeof(float) + 63) / 64 * 64)) == NULL)
+        atomic_store(&s->failed, 1);
+    else if (lines)
+        multiply_lines(&w);
+    else
+        multiply_part(&w);
+    free(w.room);
+}
+
+static bool
+run_with_channels_last(const kin_convolution *x, kin_parallel parallel)
+{
+    int64_t panels = x->groups * panels_of(x), rows = x->batch * product_of(x->out), tiles = divide_up(rows, KIN_TILE_ROWS);
+    enum { ENOUGH = 16 /* panels: they come out even on most numbers of threads */ };
+    sharing s = {.x = x, .rows = rows, .by_rows = is_depthwise(x) || (panels < ENOUGH && tiles > panels)};
+    if (rows == 0)
+        return true;
+    s.unit_rows = is_depthwise(x) || (goes_by_lines(x) && !is_matrix(x)) ? x->out[2] : divide_up(rows, tiles);
+    s.units = s.by_rows ? divide_up(rows, s.unit_rows) : panels;
+    double work = (double)rows * (double)x->filters * (double)depth_of(x) / (double)s.units * (is_depthwise(x) ? 4 : 1);
+    int64_t grain = work >= THREAD_WORK ? 1 : (int64_t)(THREAD_WORK / work) + 1;
+    if (parallel != NULL && s.units > grain)
+        parallel(s.units, grain, run_share, &s);
+    else
+        run_share(0, s.units, &s);
+    return atomic_load(&s.failed) == 0;
+}
+
+/* -- channels that lie apart ---------------------------------------------------------------------------------------------------- */
+
+typedef struct {
+    const kin_convolution *x;
+    float *to;
+} turning;
+
+/* Lines [begin, end) of the image, with the channels next to each other. */
+static void
+turn_lines(int64_t begin, int64_t end, void *arg)
+{
+    const turning *t = arg;
+    const kin_convolution *x = t->x;
+    const int64_t *s = x->x_strides;
+    for (int64_t line = begin; line < end; line++) {
+        int64_t j = line % x->in[1], i = line / x->in[1] % x->in[0], n = line / x->in[1] / x->in[0];
+        const float *from = x->x + n * s[0] + i * s[2] + j * s[3];
+        float *to = t->to + line * x->in[2] * x->channels;
+        for (int64_t c = 0; c < x->channels; c++)
+            for (int64_t k = 0; k < x->in[2]; k++)
+                to[k * x->channels + c] = from[c * s[1] + k * s[4]];
+    }
+}
+
+bool
+kin_convolution_run(const kin_convolution *x, kin_parallel parallel)
+{
+    if (x->x_strides[1] == 1 || x->channels == 1)
+        return run_with_channels_last(x, parallel);
+    int64_t lines = x->batch * x->in[0] * x->in[1], line = x->in[2] * x->channels;
+    float *room = malloc((size_t)(lines * line) * sizeof *room);
+    turning t = {x, room};
+    if (room == NULL)
+        return false;
+    int64_t grain = (1 << 16) / (line > 0 ? line : 1) + 1;
+    if (parallel != NULL && lines > grain)
+        parallel(lines, grain, turn_lines, &t);
+    else
+        turn_lines(0, lines, &t);
+    kin_convolution turned = *x;
+    turned.x = room;
+    int64_t step = x->channels;
+    turned.x_strides[1] = 1;
+    for (int d = SPACE; d-- > 0; step *= x->in[d])
+        turned.x_strides[2 + d] = step;
+    turned.x_strides[0] = step;
+    bool done = run_with_channels_last(&turned, parallel);
+    free(room);
+    return done;
+}

@@ -1,0 +1,36 @@
+/* Convolutions of our own, from tiles (tile.h): the places that a filter sees are put side by side, as a block of a matrix that fits the
+ * second cache, and multiplied with the filters as panels. Depthwise ones go over channels directly.
+ */
+#ifndef KIN_LIBRARY_CONVOLUTION_H
+#define KIN_LIBRARY_CONVOLUTION_H
+
+#include "core/library/gemm.h"
+
+enum { KIN_CONVOLUTION_SPACE = 3 };
+
+/* Dims of space that are missing come first, with sizes, strides and dilations of 1. */
+typedef struct {
+    int64_t batch, channels, filters, groups; /* channels and filters: of all groups */
+    int64_t in[KIN_CONVOLUTION_SPACE], out[KIN_CONVOLUTION_SPACE], kernel[KIN_CONVOLUTION_SPACE];
+    int64_t stride[KIN_CONVOLUTION_SPACE], padding[KIN_CONVOLUTION_SPACE], dilation[KIN_CONVOLUTION_SPACE];
+    const float *x;                           /* strides of any kind; best with channels next to each other */
+    int64_t x_strides[2 + KIN_CONVOLUTION_SPACE];
+    const float *panels;                      /* the filters (kin_convolution_make_panels) */
+    float *y;                                 /* channels last, without gaps */
+    const float *bias;                        /* by filter; NULL: none */
+    const float *added;                       /* of y's sizes; best with channels next to each other; NULL: none */
+    int64_t added_strides[2 + KIN_CONVOLUTION_SPACE];
+    bool limited;                             /* to [least, most] in the end; NaNs stay */
+    float least, most;
+} kin_convolution;
+
+/* Is it done well here, by sizes and groups? Asked before anything else; kin_tile_here() as well. */
+bool kin_convolution_suits(const kin_convolution *x);
+/* Floats that the filters take as panels; 64-byte aligned. */
+size_t kin_convolution_panels_len(const kin_convolution *x);
+/* weight [filters, channels / groups, ...] with strides of any kind. */
+void kin_convolution_make_panels(const kin_convolution *x, const float *weight, const int64_t *strides, float *panels);
+/* False without memory. */
+bool kin_convolution_run(const kin_convolution *x, kin_parallel parallel);
+
+#endif

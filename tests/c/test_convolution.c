@@ -1,0 +1,220 @@
+/* Convolutions of our own against their definition, on small whole numbers: exact in any order of adding. */
+#include "core/library/convolution.h"
+
+#include <math.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "check.h"
+#include "core/library/tile.h"
+
+typedef struct {
+    kin_convolution x;
+    float *input, *weight, *panels, *added, *bias;
+    int64_t w_strides[5];
+} problem;
+
+static float *
+fill(int64_t n, int times, int modulus)
+{
+    float *room = malloc((size_t)(n + 1) * sizeof *room);
+    for (int64_t i = 0; room != NULL && i < n; i++)
+        room[i] = (float)(i * times % modulus - modulus / 2);
+    return room;
+}
+
+/* Strides of [a, b, space...] with dim 1 last, or row-major. */
+static int64_t
+lay(const int64_t *sizes, bool last, int64_t *strides)
+{
+    int64_t step = 1;
+    if (last) {
+        strides[1] = step;
+        step *= sizes[1];
+    }
+    for (int d = 5; d-- > 0;)
+        if (d != 1 || !last) {
+            strides[d] = step;
+            step *= sizes[d];
+        }
+    return step;
+}
+
+static float
+expected(const problem *p, int64_t n, int64_t f, const int64_t *at)
+{
+    const kin_convolution *x = &p->x;
+    int64_t in_group = x->channels / x->groups, group = f / (x->filters / x->groups);
+    float sum = 0;
+    for (int64_t c = 0; c < in_group; c++)
+        for (int64_t t = 0; t < x->kernel[0] * x->kernel[1] * x->kernel[2]; t++) {
+            int64_t k[3] = {t / x->kernel[2] / x->kernel[1], t / x->kernel[2] % x->kernel[1], t % x->kernel[2]};
+            int64_t from = n * x->x_strides[0] + (group * in_group + c) * x->x_strides[1];
+            int64_t w = f * p->w_strides[0] + c * p->w_strides[1];
+            bool inside = true;
+            for (int d = 0; d < 3; d++) {
+                int64_t i = at[d] * x->stride[d] - x->padding[d] + k[d] * x->dilation[d];
+                inside = inside && i >= 0 && i < x->in[d];
+                from += i * x->x_strides[2 + d];
+                w += k[d] * p->w_strides[2 + d];
+            }
+            sum += inside ? x->x[from] * p->weight[w] : 0;
+        }
+    if (x->bias != NULL)
+        sum += x->bias[f];
+    if (x->added != NULL)
+        sum += x->added[n * x->added_strides[0] + f + at[0] * x->added_strides[2] + at[1] * x->added_strides[3] +
+                        at[2] * x->added_strides[4]];
+    if (x->limited)
+        sum = sum < x->least ? x->least : sum > x->most ? x->most : sum;
+    return sum;
+}
+
+static void
+check_result(const problem *p)
+{
+    const kin_convolution *x = &p->x;
+    int64_t wrong = 0, row = 0;
+    for (int64_t n = 0; n < x->batch; n++)
+        for (int64_t i = 0; i < x->out[0]; i++)
+            for (int64_t j = 0; j < x->out[1]; j++)
+                for (int64_t k = 0; k < x->out[2]; k++, row++)
+                    for (int64_t f = 0; f < x->filters; f++)
+                        wrong += x->y[row * x->filters + f] != expected(p, n, f, (int64_t[]){i, j, k});
+    CHECK_EQ(wrong, 0);
+}
+
+static void
+in_parts(int64_t n, int64_t grain, void (*fn)(int64_t begin, int64_t end, void *arg), void *arg)
+{
+    for (int64_t from = 0; from < n; from += grain)
+        fn(from, from + grain < n ? from + grain : n, arg);
+}
+
+/* sizes and settings are in x; the rest is made here. */
+static void
+check_convolution(kin_convolution x, bool last, bool extras)
+{
+    problem p = {.x = x};
+    int64_t in[5] = {x.batch, x.channels, x.in[0], x.in[1], x.in[2]}, out[5] = {x.batch, x.filters, 0, 0, 0};
+    int64_t weight[5] = {x.filters, x.channels / x.groups, x.kernel[0], x.kernel[1], x.kernel[2]};
+    for (int d = 0; d < 3; d++)
+        out[2 + d] = p.x.out[d] = (x.in[d] + 2 * x.padding[d] - x.dilation[d] * (x.kernel[d] - 1) - 1) / x.stride[d] + 1;
+    p.x.x = p.input = fill(lay(in, last, p.x.x_strides), 7, 11);
+    p.weight = fill(lay(weight, false, p.w_strides), 5, 7);
+    int64_t ny = lay(out, true, p.x.added_strides);
+    p.added = fill(ny, 3, 5);
+    p.bias = fill(x.filters, 1, 3);
+    p.x.added = extras ? p.added : NULL;
+    p.x.bias = extras ? p.bias : NULL;
+    p.x.limited = extras;
+    p.x.least = -20;
+    p.x.most = INFINITY;
+    p.x.y = malloc((size_t)(ny + 1) * sizeof(float));
+    p.panels = aligned_alloc(64, (kin_convolution_panels_len(&p.x) * sizeof(float) + 63) / 64 * 64);
+    if (CHECK(p.input && p.weight && p.added && p.bias && p.x.y && p.panels && kin_convolution_suits(&p.x))) {
+        kin_convolution_make_panels(&p.x, p.weight, p.w_strides, p.panels);
+        p.x.panels = p.panels;
+        CHECK(kin_convolution_run(&p.x, extras ? in_parts : NULL));
+        check_result(&p);
+    }
+    free(p.input);
+    free(p.weight);
+    free(p.added);
+    free(p.bias);
+    free(p.x.y);
+    free(p.panels);
+}
+
+static void
+check_ways(kin_convolution x)
+{
+    for (int way = 0; way < 4; way++)
+        check_convolution(x, way & 1, way & 2);
+}
+
+#define PLANE(N, C, F, G, H, W, K, S, P, D) \
+    (kin_convolution){.batch = N, .channels = C, .filters = F, .groups = G, .in = {1, H, W}, .kernel = {1, K, K}, .stride = {1, S, S}, \
+                      .padding = {0, P, P}, .dilation = {1, D, D}}
+
+static void
+test_planes(void)
+{
+    check_ways(PLANE(1, 3, 8, 1, 9, 11, 3, 1, 1, 1));
+    check_ways(PLANE(2, 5, 40, 1, 8, 7, 3, 2, 1, 1));
+    check_ways(PLANE(1, 3, 33, 1, 17, 19, 7, 2, 3, 1));
+    check_ways(PLANE(2, 16, 64, 1, 6, 6, 1, 1, 0, 1));
+    check_ways(PLANE(2, 16, 24, 1, 7, 6, 1, 2, 0, 1));
+    check_ways(PLANE(1, 6, 20, 1, 13, 12, 3, 1, 4, 4)); /* wider than the image, dilated */
+    check_ways(PLANE(1, 8, 33, 1, 9, 40, 5, 3, 0, 2));
+}
+
+/* More columns than a block has: several taps in each, or parts of one tap's channels. */
+static void
+test_deep(void)
+{
+    check_ways(PLANE(1, 130, 40, 1, 5, 6, 3, 1, 1, 1));
+    check_ways(PLANE(1, 800, 17, 1, 4, 4, 3, 1, 1, 1));
+    check_ways(PLANE(1, 1538, 5, 1, 3, 3, 1, 1, 0, 1));
+    check_ways(PLANE(1, 4, 520, 1, 3, 5, 3, 1, 1, 1)); /* shared by panels */
+}
+
+static void
+test_groups(void)
+{
+    check_ways(PLANE(1, 8, 64, 4, 6, 7, 3, 1, 1, 1));
+    check_ways(PLANE(2, 70, 70, 70, 9, 8, 3, 1, 1, 1));
+    check_ways(PLANE(1, 150, 150, 150, 9, 8, 5, 2, 2, 1));
+    check_ways(PLANE(1, 20, 20, 20, 20, 11, 9, 1, 4, 1)); /* more taps than are done in one go */
+    kin_convolution few = PLANE(1, 8, 16, 4, 6, 7, 3, 1, 1, 1);
+    CHECK(!kin_convolution_suits(&few));
+}
+
+static void
+test_other_spaces(void)
+{
+    check_ways((kin_convolution){.batch = 2, .channels = 6, .filters = 36, .groups = 1, .in = {1, 1, 50}, .kernel = {1, 1, 10},
+                                 .stride = {1, 1, 5}, .padding = {0, 0, 2}, .dilation = {1, 1, 1}});
+    check_ways((kin_convolution){.batch = 1, .channels = 3, .filters = 18, .groups = 1, .in = {5, 6, 7}, .kernel = {3, 3, 2},
+                                 .stride = {1, 2, 1}, .padding = {1, 1, 0}, .dilation = {1, 1, 2}});
+    check_ways((kin_convolution){.batch = 1, .channels = 18, .filters = 18, .groups = 18, .in = {5, 6, 7}, .kernel = {3, 3, 3},
+                                 .stride = {1, 1, 1}, .padding = {1, 1, 1}, .dilation = {1, 1, 1}});
+}
+
+/* A NaN stays one behind limits. */
+static void
+test_nan(void)
+{
+    enum { CHANNELS = 4, FILTERS = 20 };
+    float x[CHANNELS] = {1, NAN, 2, 3}, weight[CHANNELS * FILTERS], y[FILTERS];
+    float *panels = aligned_alloc(64, CHANNELS * 32 * sizeof *panels);
+    kin_convolution c = PLANE(1, CHANNELS, FILTERS, 1, 1, 1, 1, 1, 0, 1);
+    for (int i = 0; i < CHANNELS * FILTERS; i++)
+        weight[i] = 1;
+    c.out[0] = c.out[1] = c.out[2] = c.x_strides[1] = 1;
+    c.x = x;
+    c.y = y;
+    c.limited = true;
+    c.most = 6;
+    if (CHECK(panels != NULL)) {
+        kin_convolution_make_panels(&c, weight, (int64_t[]){CHANNELS, 1, 1, 1, 1}, panels);
+        c.panels = panels;
+        CHECK(kin_convolution_run(&c, NULL) && isnan(y[0]) && isnan(y[FILTERS - 1]));
+        x[1] = 100;
+        CHECK(kin_convolution_run(&c, NULL) && y[0] == 6);
+    }
+    free(panels);
+}
+
+int
+main(void)
+{
+    if (kin_tile_here()) {
+        test_planes();
+        test_deep();
+        test_groups();
+        test_other_spaces();
+        test_nan();
+    }
+    return check_report("convolutions");
+}
