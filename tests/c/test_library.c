@@ -213,12 +213,14 @@ test_conv_takes_in_what_follows(void)
     if (rewrite(conv_aten, conv_program, (bool[]){false, true, true}, &w)) {
         CHECK(w.made.calls.len == 1);
         const kin_library_call *call = &w.made.calls.at[0];
-        CHECK(call->kind == KIN_LIBRARY_CONV && call->has_bias && call->has_add && call->post == KIN_POST_RELU);
+        CHECK(call->kind == KIN_LIBRARY_CONV && call->has_bias && call->has_add && call->post == KIN_POST_LIMIT);
+        CHECK(call->own && call->least == 0 && call->most > 1e300);
         CHECK(call->nspatial == 2 && call->stride[1] == 1 && call->padding[0] == 1 && call->groups == 1);
         CHECK_EQ(count(w.text.at, "library.conv+bias+add+relu"), 1);
         CHECK_EQ(count(w.text.at, "aten.convolution"), 0);
         CHECK_EQ(count(w.text.at, " max "), 0);
-        CHECK_EQ(count(w.text.at, "{200, 1, 40, 8}"), 1);
+        CHECK_EQ(count(w.text.at, " cast "), 2); /* of the image, and what is given out */
+        CHECK_EQ(count(w.text.at, "{200, 1, 40, 8}"), 3);
     }
     discard(&w);
 }
@@ -271,8 +273,38 @@ test_conv_in_front_of_another_call(void)
                           "return %6\n";
     if (rewrite(aten, program, (bool[]){false, true}, &w)) {
         CHECK_EQ(count(w.text.at, "library.conv"), 1);
-        CHECK_EQ(count(w.text.at, " cast "), 1);
-        CHECK_EQ(count(w.text.at, "{200, 1, 40, 8}"), 1);
+        CHECK_EQ(count(w.text.at, " cast "), 2); /* in front of the convolution, and behind */
+        CHECK_EQ(count(w.text.at, "{200, 1, 40, 8}"), 2);
+    }
+    discard(&w);
+}
+
+/* Pads, parts and sums between two convolutions lie as these like it; a reshape that joins channels with places gets rows. */
+static void
+test_layout_between_convs(void)
+{
+    rewritten w;
+    const char *aten = "%1 = input 0 : f32[1, 8, 5, 5]{200, 25, 5, 1}@1+0\n"
+                       "%2 = input 1 : f32[8, 8, 1, 1]{8, 1, 1, 1}@2+0\n"
+                       "%3 = aten.convolution.default(%1, %2, None, [1, 1], [0, 0], [1, 1], False, [0, 0], 1) : f32[1, 8, 5, 5]{200, 25, 5, 1}@3+0\n"
+                       "%4 = aten.convolution.default(%1, %2, None, [1, 1], [0, 0], [1, 1], False, [0, 0], 1) : f32[1, 8, 5, 5]{200, 25, 5, 1}@4+0\n"
+                       "return %4\n";
+    const char *program = "%1 = input 0 : f32[1, 8, 5, 5]\n"
+                          "%2 = input 1 : f32[8, 8, 1, 1]\n"
+                          "%3 = exp %1 : f32[1, 8, 5, 5]\n"
+                          "%4 = extern \"aten.convolution.default\" %3, %2 number=0 flags=0\n"
+                          "%5 = result %4 which=0 : f32[1, 8, 5, 5]\n"
+                          "%6 = exp %5 : f32[1, 8, 5, 5]\n"
+                          "%7 = extern \"aten.convolution.default\" %6, %2 number=1 flags=0\n"
+                          "%8 = result %7 which=0 : f32[1, 8, 5, 5]\n"
+                          "%9 = exp %8 : f32[1, 8, 5, 5]\n"
+                          "%10 = reshape %9 : f32[1, 200]\n"
+                          "%11 = reshape %5 : f32[1, 8, 25]\n"
+                          "return %10, %11\n";
+    if (rewrite(aten, program, (bool[]){false, true}, &w)) {
+        CHECK_EQ(count(w.text.at, "library.conv"), 2);
+        CHECK_EQ(count(w.text.at, " cast "), 0);
+        CHECK_EQ(count(w.text.at, "f32[1, 8, 5, 5]{200, 1, 40, 8}"), 4); /* both exp in front of convolutions, what these give */
     }
     discard(&w);
 }
@@ -331,6 +363,7 @@ main(void)
     test_conv_without_frozen_weights();
     test_conv_with_other_users();
     test_conv_in_front_of_another_call();
+    test_layout_between_convs();
     test_attention();
     return check_report("library");
 }

@@ -120,16 +120,23 @@ always_stored(const kin_ir_node *node)
     return c == KIN_IR_CLASS_REDUCE || c == KIN_IR_CLASS_SCAN || c == KIN_IR_CLASS_SCATTER;
 }
 
-/* A value that is repeated many times, or read at places that repeat it, and that costs something. */
+/* A value that is repeated many times, or read at places that repeat it, and that costs something; or a large one that is more than read, or was
+ * to be copied to another layout. */
 static void
 store_repeated(fuse *f, kin_irn n)
 {
     const kin_ir_node *node = fuse_node(f, n);
     if (node->op != KIN_IR_EXPAND && node->op != KIN_IR_INDEX)
         return;
-    kin_irn a = kin_ir_arg(f->ir, n, 0);
-    if (!fuse_in_memory(f, a) && f->nodes[a].cost >= 8 && kin_ir_numel(f->ir, n) >= 4 * kin_ir_numel(f->ir, a))
-        store(f, a);
+    enum { DEAR = 8, LARGE = 4096 };
+    kin_irn a = kin_ir_arg(f->ir, n, 0), value = a;
+    while (fuse_node(f, value)->op == KIN_IR_RESHAPE)
+        value = kin_ir_arg(f->ir, value, 0);
+    int64_t numel = kin_ir_numel(f->ir, a), times = numel > 0 ? kin_ir_numel(f->ir, n) / numel : 0;
+    bool copy = fuse_node(f, value)->op == KIN_IR_CAST && fuse_node(f, kin_ir_arg(f->ir, value, 0))->dtype == fuse_node(f, value)->dtype;
+    bool large = numel >= LARGE && times >= 8 && (copy || f->nodes[value].cost > 3);
+    if (!fuse_in_memory(f, value) && times >= 4 && (f->nodes[value].cost >= DEAR || large))
+        store(f, value);
 }
 
 static void

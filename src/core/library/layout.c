@@ -29,10 +29,11 @@ is_strided_view(kin_ir_op op)
 static bool
 joins_channels(const kin_ir *p, kin_irn n)
 {
+    if (kin_ir_at(p, n)->op != KIN_IR_RESHAPE)
+        return false;
     kin_irn a = kin_ir_arg(p, n, 0);
     const int64_t *from = kin_ir_sizes(p, a), *to = kin_ir_sizes(p, n);
-    unsigned ndim = kin_ir_at(p, a)->ndim;
-    if (kin_ir_at(p, n)->op != KIN_IR_RESHAPE || ndim < 3 || kin_ir_numel(p, a) == 0)
+    if (kin_ir_at(p, a)->ndim < 3 || kin_ir_numel(p, a) == 0)
         return false;
     int64_t front = from[0] * from[1], product = 1;
     if (from[1] == 1 || front == kin_ir_numel(p, a))
