@@ -55,7 +55,8 @@ typedef enum {
     KIN_PLACE_ATTR,         /* attribute value of the name, inline or in a dict that nobody else has */
     KIN_PLACE_INDEX_OF_LIST,
     KIN_PLACE_SLOT,         /* __slots__ member at the byte offset */
-    KIN_PLACE_CELL
+    KIN_PLACE_CELL,
+    KIN_PLACE_END_OF_LIST   /* an item is added */
 } kin_place;
 #define KIN_PLACE_SHIFT 28
 #define KIN_PLACE_FILLED (1u << 27)

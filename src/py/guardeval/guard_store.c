@@ -105,6 +105,8 @@ look_at(PyObject *base, PyObject *key, uint32_t num, PyObject **old)
             return false;
         *old = PyList_GET_ITEM(base, index);
         return true;
+    case KIN_PLACE_END_OF_LIST:
+        return PyList_CheckExact(base);
     case KIN_PLACE_SLOT: /* the type is known */
         *old = *(PyObject **)((char *)base + index);
         return true;

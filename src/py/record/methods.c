@@ -72,6 +72,18 @@ ask_elements(rec *r, const rec_args *a)
     return a->npos > 0 && rec_need_quiet(r, a->args[0], false) && ask(r, a);
 }
 
+/* The list keeps the item, whatever it is, and asks it nothing. */
+static bool
+append_to_older(rec *r, const rec_args *a)
+{
+    Py_ssize_t n = PyList_GET_SIZE(O(r, a->args[0]));
+    rec_place place = {.kind = KIN_PLACE_END_OF_LIST, .base = a->args[0], .index = (uint32_t)n};
+    if (FRESH(r, a->args[0]) == NULL)
+        rec_need_type(r, a->args[0]);
+    rec_model_store(r, a, a->args[1], n < KIN_PLACE_INDEX ? &place : NULL);
+    return true;
+}
+
 static bool
 list_append(rec *r, const rec_args *a)
 {
@@ -79,7 +91,7 @@ list_append(rec *r, const rec_args *a)
         return false;
     rec_fresh *f = FRESH(r, a->args[0]);
     if (f == NULL || f->kind != FRESH_LIST)
-        return mutate(r, a);
+        return append_to_older(r, a);
     rec_step(r, KIN_STEP_LIST_APPEND, KIN_STEP_MUTATES, a->args, 2);
     if (f->known)
         rec_fresh_push(f, a->args[1]);

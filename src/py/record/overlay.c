@@ -1,6 +1,6 @@
 /* What the recording itself wrote to older objects in the current segment (rule 1).
  *
- * A plain store into one word of the heap (an attribute, an item, a cell) is an effect; the facts of the segment go on to
+ * A plain store into one word of the heap (an attribute, an item, a cell, one more item of a list) is an effect; the facts of the segment go on to
  * hold, for they speak of the time before it. Only who reads that word again must not read it by path: it gets the value that
  * was stored. Whether another object's word is this one is decided by the identity of the two objects, which becomes a fact.
  * Where that is not enough (order and length of a dict that grew, inline attributes that may have moved into a dict) the
@@ -18,7 +18,8 @@ enum { MOST_WRITES = 300 };
 static bool
 number_of(const rec_place *p, PyObject *base, uint32_t *num)
 {
-    *num = (uint32_t)p->kind << KIN_PLACE_SHIFT | p->index | KIN_PLACE_FILLED;
+    uint32_t index = p->kind == KIN_PLACE_END_OF_LIST ? 0 : p->index;
+    *num = (uint32_t)p->kind << KIN_PLACE_SHIFT | index | KIN_PLACE_FILLED;
     if (kin_place_takes(base, p->key, *num))
         return true;
     *num &= ~KIN_PLACE_FILLED;
@@ -70,7 +71,7 @@ touch_iterators(rec *r, const rec_place *p)
         rec_fresh *f = FRESH(r, r->iters.at[i]);
         PyTypeObject *of = f != NULL && f->of != 0 ? r->info.at[f->of].type : NULL; /* the object may be gone */
         bool list = of == NULL || of == &PyList_Type, dict = of == NULL || of == &PyDict_Type;
-        if (f != NULL && f->kind == FRESH_ITER && ((p->kind == KIN_PLACE_INDEX_OF_LIST && list) || (p->kind == KIN_PLACE_ITEM && dict)))
+        if (f != NULL && f->kind == FRESH_ITER && (((p->kind == KIN_PLACE_INDEX_OF_LIST || p->kind == KIN_PLACE_END_OF_LIST) && list) || (p->kind == KIN_PLACE_ITEM && dict)))
             f->known = false;
     }
 }
@@ -79,6 +80,8 @@ touch_iterators(rec *r, const rec_place *p)
 static kin_vid
 read_before(rec *r, const rec_place *p)
 {
+    if (p->kind == KIN_PLACE_END_OF_LIST)
+        return 0;
     static const kin_access access[] = {[KIN_PLACE_ITEM] = KIN_ACCESS_DICT_ITEM, [KIN_PLACE_ATTR] = KIN_ACCESS_IATTR,
         [KIN_PLACE_INDEX_OF_LIST] = KIN_ACCESS_LIST_ITEM, [KIN_PLACE_SLOT] = KIN_ACCESS_MEMBER, [KIN_PLACE_CELL] = KIN_ACCESS_CELL};
     uint32_t key = p->key != NULL ? rec_ref(r, p->key) : p->index;
@@ -185,6 +188,8 @@ compare(rec *r, const rec_write *w, kin_access access, kin_vid base, PyObject *k
         return access == KIN_ACCESS_IATTR && same_key(p->key, key) && is_written(r, w, base) ? READ_WRITTEN : READ_OTHER;
     case KIN_PLACE_INDEX_OF_LIST:
         return access == KIN_ACCESS_LIST_ITEM && num == p->index && is_written(r, w, base) ? READ_WRITTEN : READ_OTHER;
+    case KIN_PLACE_END_OF_LIST:
+        return access == KIN_ACCESS_LIST_ITEM && num >= p->index && is_written(r, w, base) ? READ_UNSURE : READ_OTHER;
     case KIN_PLACE_SLOT:
         return access == KIN_ACCESS_MEMBER && num == p->index && is_written(r, w, base) ? READ_WRITTEN : READ_OTHER;
     case KIN_PLACE_CELL:
@@ -239,14 +244,15 @@ rec_written_key(rec *r, kin_vid dict, PyObject *key)
     return w == NULL ? -1 : w->value != 0;
 }
 
-/* Has the length, the order or the truth of the dict changed? */
+/* Has the length, the order or the truth of the dict or list changed? */
 static void
-check_shape(rec *r, kin_vid dict)
+check_shape(rec *r, kin_vid container)
 {
     for (uint32_t i = 0; i < r->writes.len && !r->seg_ended; i++) {
         const rec_write *w = &r->writes.at[i];
-        bool same_shape = w->place.kind != KIN_PLACE_ITEM || (w->place.filled && w->value != 0);
-        if (!same_shape && PyDict_Check(O(r, dict)) && is_written(r, w, dict))
+        bool grew = w->place.kind == KIN_PLACE_END_OF_LIST && PyList_Check(O(r, container));
+        bool changed = w->place.kind == KIN_PLACE_ITEM && !(w->place.filled && w->value != 0) && PyDict_Check(O(r, container));
+        if ((grew || changed) && is_written(r, w, container))
             rec_end_segment(r);
     }
 }

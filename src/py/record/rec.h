@@ -55,6 +55,7 @@ typedef struct {
     uint32_t raised;      /* number in rec.raises from which on the exception (or its traceback) exists; 0 = none */
     bool held, graph;     /* graph: result of a torch call */
     bool varies;          /* an address, a time, a random number, or computed from one: differs from call to call */
+    bool made;            /* by the recording: another object in each call */
     bool drifts;          /* computed from a number that was another one in each call so far */
     bool sized;           /* a tensor whose sizes, or what was computed from sizes that, differ from call to call */
     uint32_t open_epoch;  /* tensors: meta epoch + 1 for which open_sizes holds */
@@ -137,6 +138,7 @@ typedef struct rec {
     kin_record_result *result;
     KIN_VEC(rec_info) info;  /* by vid */
     rec_frame *top;
+    KIN_VEC(rec_fresh *) forgotten; /* what was known of objects that are ordinary ones now */
     KIN_VEC(kin_vid) iters;  /* iterators over containers that can change */
     KIN_VEC(rec_write) writes; /* what this segment has written to older objects */
     rec_call call;

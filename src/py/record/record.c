@@ -466,6 +466,11 @@ rec_free(rec *r)
             free(r->info.at[i].fresh);
         }
     }
+    for (uint32_t i = 0; i < r->forgotten.len; i++) {
+        free(r->forgotten.at[i]->items);
+        free(r->forgotten.at[i]);
+    }
+    kin_vec_deinit(&r->forgotten);
     kin_vec_deinit(&r->info);
     kin_vec_deinit(&r->iters);
     kin_vec_deinit(&r->writes);

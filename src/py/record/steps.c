@@ -115,6 +115,35 @@ rec_end_segment(rec *r)
     r->meta_epoch++;
 }
 
+/* Can a later segment read the contents by path? */
+static bool
+can_be_read(rec *r, kin_vid vid)
+{
+    PyTypeObject *tp = r->info.at[vid].type;
+    if (O(r, vid) == NULL || r->t->vals.at[vid].kind != KIN_VAL_STEP)
+        return false;
+    switch (FRESH(r, vid)->kind) {
+    case FRESH_LIST: case FRESH_DICT: case FRESH_OBJECT: case FRESH_ATTRS:
+        return true;
+    case FRESH_OTHER:
+        return tp == &PyList_Type || tp == &PyDict_Type;
+    default:
+        return false;
+    }
+}
+
+/* An object made here that others have changed is one like those that were there before. */
+static void
+make_ordinary(rec *r, kin_vid vid)
+{
+    if (kin_vec_push(&r->forgotten, FRESH(r, vid)) != KIN_OK) { /* the current rule may be looking at it */
+        r->status = KIN_NOMEM;
+        return;
+    }
+    FRESH(r, vid) = NULL;
+    r->info.at[vid].made = true;
+}
+
 void
 rec_forget_contents(rec *r)
 {
@@ -123,8 +152,11 @@ rec_forget_contents(rec *r)
     for (uint32_t i = 1; i < r->info.len; i++) {
         rec_fresh *f = r->info.at[i].fresh;
         if (f != NULL && f->escaped && f->kind != FRESH_TUPLE && f->kind != FRESH_NAMED && f->kind != FRESH_METHOD && f->kind != FRESH_SUPER &&
-            f->kind != FRESH_SLICE && f->kind != FRESH_RANGE && f->kind != FRESH_VIEW)
+            f->kind != FRESH_SLICE && f->kind != FRESH_RANGE && f->kind != FRESH_VIEW) {
             f->known = false;
+            if (r->region == NULL && can_be_read(r, i))
+                make_ordinary(r, i);
+        }
     }
 }
 

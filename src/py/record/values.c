@@ -364,7 +364,7 @@ rec_can_const(rec *r, kin_vid vid)
     if (rec_is_const(r, vid))
         return true;
     PyObject *obj = O(r, vid);
-    if (r->t->vals.at[vid].kind == KIN_VAL_STEP && (FRESH(r, vid) != NULL || is_new_each_time(obj) || rec_varies(r, vid)))
+    if (r->t->vals.at[vid].kind == KIN_VAL_STEP && (FRESH(r, vid) != NULL || r->info.at[vid].made || is_new_each_time(obj) || rec_varies(r, vid)))
         return false;
     if (!kin_is_exact_immutable(obj) && !rec_pinnable(obj))
         return false;
