@@ -465,3 +465,26 @@ def test_giving_up_is_said():
     assert len(thaws) == 1 and "other processes" in thaws[0]["reason"]
     variant, = engine_of(compiled).variants()
     assert [u["thawed"] for u in engine.kernels(variant)] == [thaws[0]["reason"]]
+
+
+class Positions(nn.Module):
+    """Positions kept as rows of channels and resized as an image: computed ahead, it would like to lie as it is read."""
+
+    def __init__(self, mode):
+        super().__init__()
+        self.positions = nn.Parameter(torch.randn(1, 64, 16))
+        self.mode = mode
+
+    def forward(self, x):
+        image = self.positions.reshape(1, 8, 8, -1).permute(0, 3, 1, 2)
+        return x + nn.functional.interpolate(image, size=(8, 8), mode=self.mode)
+
+
+@pytest.mark.parametrize("mode", ["nearest", "bilinear"])
+def test_what_is_computed_ahead_lies_as_it_is_read(mode):
+    module = Positions(mode)
+    compiled = kintsugi.compile(module)
+    for _ in range(4):
+        x = torch.randn(2, 16, 8, 8)
+        same(compiled(x), module(x))
+    assert frozen(compiled)

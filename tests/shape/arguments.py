@@ -669,6 +669,15 @@ def resize(n, corners):
     return lambda m: ((volume(m, n), [m.pick(1, 2, 8) for _ in range(n)], *([m.chance(0.5)] if corners else [])), {})
 
 
+def shuffle(square, fine):
+    def make(m):
+        n = m.pick(1, 2, 3)
+        channels, side = (m.pick(1, 2, 4) * (n * n if square else n) if not fine else m.pick(1, 2, 3)), n if fine else 1
+        x = m.float_tensor([m.pick(1, 2), channels + m.chance(0.1), side * m.pick(1, 2, 3), side * m.pick(1, 2, 3) + m.chance(0.1)])
+        return (x, n), {}
+    return make
+
+
 def fill_tensor(m):
     return (m.tensor(), m.fill([], m.dtype()) if m.chance(0.9) else m.tensor()), {}
 
@@ -731,6 +740,7 @@ ARGUMENTS = {
     "upsample_nearest1d.default": resize(1, False), "upsample_nearest3d.default": resize(3, False),
     "upsample_linear1d.default": resize(1, True), "upsample_trilinear3d.default": resize(3, True),
     "upsample_bicubic2d.default": resize(2, True), "rand.default": sized, "randn.default": sized, "rand_like.default": like,
-    "randn_like.default": like,
+    "randn_like.default": like, "channel_shuffle.default": shuffle(False, False), "pixel_shuffle.default": shuffle(True, False),
+    "pixel_unshuffle.default": shuffle(True, True), "log_sigmoid_forward.default": one,
     "upsample_bilinear2d.default": bilinear, "_scaled_dot_product_flash_attention_for_cpu.default": flash,
 }

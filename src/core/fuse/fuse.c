@@ -46,6 +46,18 @@ find_live(fuse *f)
     }
 }
 
+/* An output lies as it says, row-major when it says nothing; where the node itself would like to lie does not count. */
+static void
+lay_out_output(fuse *f, const kin_ir_out *o)
+{
+    int64_t rows[KIN_IR_MAX_DIMS], below = 1;
+    for (unsigned d = fuse_node(f, o->node)->ndim; d-- > 0;) {
+        rows[d] = below;
+        below *= fuse_sizes(f, o->node)[d] > 1 ? fuse_sizes(f, o->node)[d] : 1;
+    }
+    fuse_lay_out(f, o->node, o->strides ? f->ir->ints.at + o->strides : rows);
+}
+
 static void
 claim_outputs(fuse *f)
 {
@@ -57,7 +69,7 @@ claim_outputs(fuse *f)
         if (o->into) {
             info->stored = true;
             info->into = o->into;
-            fuse_lay_out(f, o->node, o->strides ? f->ir->ints.at + o->strides : NULL);
+            lay_out_output(f, o);
             continue;
         }
         if ((op == KIN_IR_RESULT && !fuse_is_into(f, o->node)) || info->output != FUSE_NONE)
@@ -65,7 +77,7 @@ claim_outputs(fuse *f)
         info->stored = op != KIN_IR_RESULT;
         info->output = i;
         if (op != KIN_IR_INPUT && op != KIN_IR_RESULT)
-            fuse_lay_out(f, o->node, o->strides ? f->ir->ints.at + o->strides : NULL);
+            lay_out_output(f, o);
     }
 }
 

@@ -79,3 +79,34 @@ shape_resize(shape_call *c, int row)
             return false;
     return row < 0 ? shape_add_contiguous(c, t.dtype, t.ndim, sizes) : add_image(c, &t, spatial, sizes);
 }
+
+/* (self, groups or factor); row: 0 = channel_shuffle, 1 = pixel_shuffle, -1 = pixel_unshuffle. In the input's format, which
+ * PyTorch's meta kernels lose. */
+bool
+shape_shuffle(shape_call *c, int row)
+{
+    shape_tensor t;
+    int64_t n;
+    if (!shape_read(c, 0, "self", &t) || t.ndim != 4 || !kin_dtype_is_float(t.dtype) || shape_numel(t.ndim, t.sizes) == 0 ||
+        !shape_int(c, 1, row == 0 ? "groups" : row > 0 ? "upscale_factor" : "downscale_factor", 0, &n) || n < 1)
+        return false;
+    int64_t *sizes = t.sizes, square = n * n;
+    if (row == 0 ? sizes[1] % n != 0 : row > 0 ? sizes[1] % square != 0 : sizes[2] % n != 0 || sizes[3] % n != 0)
+        return false;
+    kin_shape *out = shape_add(c, t.dtype, 4, sizes);
+    if (out == NULL)
+        return false;
+    for (unsigned d = 1; d < 4 && row != 0; d++)
+        out->sizes[d] = (row > 0) == (d > 1) ? sizes[d] * (d > 1 ? n : square) : sizes[d] / (d > 1 ? n : square);
+    return shape_format_strides(shape_suggested(&t), 4, out->sizes, out->strides);
+}
+
+/* Row-major in any case, and what the derivative is computed from. */
+bool
+shape_log_sigmoid(shape_call *c, int row)
+{
+    (void)row;
+    shape_tensor t;
+    return shape_read(c, 0, "self", &t) && kin_dtype_is_float(t.dtype) && shape_add_contiguous(c, t.dtype, t.ndim, t.sizes) &&
+           shape_add_contiguous(c, t.dtype, t.ndim, t.sizes);
+}

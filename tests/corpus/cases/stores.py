@@ -5,7 +5,7 @@ import weakref
 
 import torch
 
-from kincorpus.case import T, built, case, do
+from kincorpus.case import T, built, case, do, glob
 
 LEVEL = 1
 TABLE = {"a": 1.0, "b": 2.0}
@@ -351,3 +351,75 @@ def store_behind_opaque_code(x, d):
     d |= {"z": 26}
     del d["b"]
     return x + 1, list(d)
+
+
+# -- one more item of an older list -------------------------------------------------------------------------------------
+
+
+@case(args=lambda i, s: (T(i, 3), [T(9, 3)]))
+def appends_to_an_older_list(x, rows):
+    rows.append(x)
+    rows.append(x + 1)
+    return rows[0] + x, len(rows), rows[-1] * 2, rows[1]
+
+
+def two_lists(i, s):
+    """Two lists, that are one from call 3 on."""
+    a, b = [1.0, 2.0], [3.0]
+    return T(i, 3), a, a if i >= 3 else b
+
+
+@case(args=two_lists, again=1)
+def appends_to_one_of_two_lists(x, a, b):
+    a.append(x)
+    return x * len(b), bool(b)
+
+
+@case(args=lambda i, s: (T(i, 3), [1.0] * (i + 1)), again=3)
+def appends_to_lists_of_different_length(x, rows):
+    rows.append(x)
+    return x * len(rows)
+
+
+@case(args=lambda i, s: (T(i, 3), [1.0] * (i + 1)))
+def appends_and_asks_nothing(x, rows):
+    rows.append(x * 2)
+    return x
+
+
+@case(args=lambda i, s: (T(i, 3), [1.0, 2.0]))
+def appends_while_iterating(x, rows):
+    total = x
+    for n in rows:
+        if len(rows) < 5:
+            rows.append(n + 1)
+        total = total * n
+    return total
+
+
+# -- objects made in the call that other code has changed ------------------------------------------------------------
+
+
+def meddle(holder):
+    for value in holder.values():
+        value.append(len(value))
+    holder["new"] = [7]
+
+
+@case(setup=lambda s: setattr(s, "log", []), args=lambda i, s: (T(i, 3), s))
+def reads_what_others_changed(x, s):
+    made = {"a": [1], "b": [2, 3]}
+    box = Box()
+    box.n = made
+    s.log.append(box)
+    exec("meddle(box.n)", {"meddle": meddle, "box": box})
+    made["a"].append(x)
+    return x * len(made["a"]) + made["b"][-1], list(made), box.n["new"][0] + x, len(box.n)
+
+
+@case(setup=lambda s: setattr(s, "log", []), args=lambda i, s: (T(i, 3), s), mutate=glob(3, LEVEL=7), again=1)
+def keyword_arguments_others_may_change(x, s):
+    options = {"alpha": 2}
+    s.log.append(options)
+    exec("options['alpha'] += level", {"options": options, "level": LEVEL})
+    return torch.add(x, x, **options)
