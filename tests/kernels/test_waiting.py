@@ -32,7 +32,8 @@ def outcome(fn, args):
         while tb is not None:
             lines.append((tb.tb_frame.f_code.co_name, tb.tb_lineno - tb.tb_frame.f_code.co_firstlineno))
             tb = tb.tb_next
-        result = (type(error).__name__, str(error), lines[1:])
+        context = error.__context__
+        result = (type(error).__name__, str(error), lines[1:], str(context), context is not None and context.__traceback__ is not None)
     return result, [vars(a) if isinstance(a, Box) else a for a in args]
 
 
@@ -126,6 +127,45 @@ def caught(x, box):
     return (z * y).cos(), z, missed
 
 
+def read(table, key):
+    try:
+        return table[key]
+    except KeyError:
+        raise KeyError("no " + str(key)) from None
+
+
+def caught_later(x, box):
+    """An exception that lives for some steps, and is then forgotten."""
+    y = x * 3
+    try:
+        found = read(box.table, "key")
+    except KeyError:
+        found = None
+    z = y.sigmoid() + x
+    return (z * y).cos(), z, found
+
+
+def caught_and_kept(x, box):
+    y = x * 3
+    try:
+        read(box.table, "key")
+    except KeyError as error:
+        box.error = [str(error), [line.tb_lineno - read.__code__.co_firstlineno for line in (error.__traceback__.tb_next,)]]
+    z = y.sigmoid() + x
+    return (z * y).cos(), z
+
+
+def raises_in_handler(x, box):
+    """Who leaves the program while an exception is handled finds its traceback."""
+    y = x * 3
+    try:
+        read(box.table, "key")
+    except KeyError:
+        seen = 10 // box.zero
+    z = y.sigmoid() + x
+    return (z * y).cos(), z, seen
+
+
 def late_inputs(x, box):
     y = x + 1
     box.n = box.n + 1
@@ -140,6 +180,57 @@ def index_error(x, box):
     z = y.sin() * 2
     box.end = True
     return z + 1
+
+
+def stores(x, box):
+    """What calls give is stored while they wait, twice in one place, and next to what they do not give."""
+    y = x.sin() + 1
+    box.keys = torch.cat([box.keys, y])
+    z = box.keys.sum(0) * y
+    box.steps = box.steps + 1
+    box.values = z
+    w = (z + x).relu()
+    box.values = 7
+    box.last = w
+    return (w * y).cos(), box.steps
+
+
+def stores_before_an_error(x, box):
+    """An index out of bounds: what is stored before the call is there, what is stored behind it is not."""
+    y = x.sin() * 2
+    box.first = y
+    z = F.embedding(box.index, y)
+    box.second = z
+    box.third = 1
+    return (z + 1).relu()
+
+
+def stores_seen(x, box):
+    """Somebody looks while stores would wait: by name, by way of the dict, at all that there is."""
+    y = x.sin() + 1
+    box.a = y
+    name = "".join(["a"])
+    held = getattr(box, name) is y
+    z = y.cos() * 2
+    box.b = z
+    first = box.__dict__["b"] is z
+    w = z + y
+    box.c = w
+    names = sorted(vars(box))
+    u = w.relu() + 1
+    box.d = u
+    return (u * u).sin(), held, first, names, hasattr(box, "d")
+
+
+def stores_into_one_of_two(x, box, other):
+    """Two names for one object."""
+    y = x.sin() + 1
+    box.a = y
+    z = y.cos() * 2
+    other.a = z
+    w = z + y
+    box.n = box.a is z
+    return (w * 2).relu() + other.a
 
 
 def gradients(x, box):
@@ -187,15 +278,30 @@ def weights(*shape, dtype=torch.float32):
     return lambda: Box(weight=torch.randn(*shape, dtype=dtype), bias=torch.randn(5, dtype=dtype))
 
 
+def twins(same):
+    def make():
+        box = Box(a=1, n=0)
+        return torch.randn(4, 5), box, box if same else Box(a=1, n=0)
+    return make
+
+
 CASES = {
     "effects": (effects, box(steps=0, scale=1.5), box(steps=0, scale=2.5), box(steps=3, scale=2)),
     "lists": (lists, box(name="a"), box(name=7)),
     "parts": (parts, box(more=lambda: torch.randn(4, 5)), box(more=lambda: torch.randn(2, 5))),
     "caught": (caught, box(), box(nothing=1)),
+    "caught_later": (caught_later, box(table=dict), box(table=lambda: {"key": 1}), box(table=lambda: [])),
+    "raises_in_handler": (raises_in_handler, box(table=dict, zero=1), box(table=dict, zero=0)),
     "late_inputs": (late_inputs, box(n=0, inner=weights(5)), box(n=0, inner=weights(4, 5)),
                     box(n=0, inner=weights(5, dtype=torch.float64)), box(n=0, inner=weights(3))),
     "index_error": (index_error, box(index=lambda: torch.tensor([0, 3])), box(index=lambda: torch.tensor([0, 9])),
                     box(index=lambda: torch.tensor([1, 2, 3]))),
+    "stores": (stores, box(keys=lambda: torch.randn(2, 5), values=None, last=0, steps=0),
+               box(keys=lambda: torch.randn(3, 5), values=None, last=0, steps=4), box(keys=lambda: torch.randn(2, 5), values=[], last={}, steps=0)),
+    "stores_before_an_error": (stores_before_an_error, box(index=lambda: torch.tensor([0, 3]), first=0, second=0, third=0),
+                               box(index=lambda: torch.tensor([0, 9]), first=0, second=0, third=0)),
+    "stores_seen": (stores_seen, box(a=0, b=0, c=0, d=0)),
+    "stores_into_one_of_two": (stores_into_one_of_two, twins(True), twins(False)),
     "gradients_stay_off": (gradients_stay_off, box()),
     "raises_between": (raises_between, box(zero=3), box(zero=0)),
     "handler_sees": (handler_sees, box(table=lambda: {"a": 1}, key="a"), box(table=lambda: {}, key="a")),
@@ -206,6 +312,12 @@ CASES = {
 def test_nothing_can_be_told(name):
     fn, make, *others = CASES[name]
     check(fn, make, *others)
+
+
+def test_an_exception_that_is_looked_at():
+    compiled = kintsugi.compile(caught_and_kept)
+    for i in range(5):
+        agree(caught_and_kept, compiled, box(table=dict), i)
 
 
 def test_gradients_switched_on_between():

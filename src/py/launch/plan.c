@@ -351,6 +351,30 @@ plan_unit(kin_variant *v, kin_units *units, uint32_t u, const kin_launch_context
     return status == KIN_BREAK ? KIN_OK : status; /* its steps run one by one */
 }
 
+/* Why a graph is compiled in parts. */
+static void
+say_parts(const kin_variant *v, const kin_units *units, const kin_launch_context *context)
+{
+    const kin_trace *t = &v->trace;
+    for (uint32_t u = 0; u + 1 < units->at.len; u++) {
+        const kin_unit *unit = &units->at.at[u];
+        uint32_t graph = t->steps.at[unit->first].graph;
+        if (unit->why == NULL || t->steps.at[units->at.at[u + 1].first].graph != graph)
+            continue;
+        const char *name = context->name == NULL ? NULL : PyUnicode_AsUTF8(context->name);
+        if (name == NULL)
+            PyErr_Clear();
+        kin_event_begin(context->log, KIN_EVENT_PART);
+        kin_event_str(context->log, "name", name == NULL ? "?" : name);
+        kin_event_int(context->log, "variant", context->variant);
+        kin_event_int(context->log, "graph", graph);
+        kin_event_int(context->log, "step", unit->end);
+        kin_event_str(context->log, "what", kin_step_name((kin_step_kind)t->steps.at[unit->end].kind));
+        kin_event_str(context->log, "reason", unit->why);
+        kin_event_end(context->log);
+    }
+}
+
 kin_status
 kin_launch_plan(kin_variant *v, const kin_launch_context *context)
 {
@@ -370,6 +394,7 @@ kin_launch_plan(kin_variant *v, const kin_launch_context *context)
     kin_units *old = v->units;
     v->units = units;
     kin_units_release(old);
+    say_parts(v, units, context);
     return KIN_OK;
 }
 

@@ -10,6 +10,7 @@
 #include "py/replay/replay_priv.h"
 
 #include "py/aten/make.h"
+#include "py/compat/heap.h"
 #include "py/guardeval/guard.h"
 #include "py/watch/watch.h"
 
@@ -104,6 +105,8 @@ catch_up(kin_run *r, uint32_t upto, uint32_t *step, PyObject **value)
     r->waiting = NULL;
     for (uint32_t i = unit->first; i < upto; i++) {
         const kin_step *s = &r->t->steps.at[i];
+        if (s->flags & KIN_STEP_RAISES && s->out != 0 && !(s->flags & KIN_STEP_SUNK) && r->slots[s->out] != NULL)
+            kin_run_note_frames(r, i);
         kin_outcome out = run_waiting(r, unit, i, value);
         if (out != KIN_GO_ON) {
             *step = i;
@@ -155,16 +158,31 @@ passes(kin_run *r, uint32_t step)
     return holds > 0;
 }
 
+/* Does nobody but this unit's own steps hold the exception, which will be gone before the launch (dies_soon in spread.c)? Who handles it
+ * does not look, and if the program is left before that, catch_up notes its frames. */
+static bool
+is_brief(const kin_run *r, uint32_t step, PyObject *exc)
+{
+    PyObject *handled = PyErr_GetHandledException();
+    Py_ssize_t held = 1 + 2 * (handled == exc);
+    for (uint32_t i = r->waiting->first; i < step; i++)
+        held += r->t->steps.at[i].out != 0 && r->slots[r->t->steps.at[i].out] == exc;
+    bool brief = Py_REFCNT(exc) <= held && kin_heap_type_is_static(Py_TYPE(exc));
+    Py_XDECREF(handled);
+    return brief;
+}
+
 /* Results nobody looks at closely need no frames: stored. False: whatever waits has to run first. */
 static bool
-keep_exception(kin_run *r, const kin_step *s)
+keep_exception(kin_run *r, uint32_t step)
 {
+    const kin_step *s = &r->t->steps.at[step];
     PyObject *type, *value, *tb;
     if (!kin_run_is_expected(r, s))
         return false;
     PyErr_Fetch(&type, &value, &tb);
     PyErr_NormalizeException(&type, &value, &tb);
-    if (!kin_run_dies_at_once(r, s, value)) {
+    if (!kin_run_dies_at_once(r, s, value) && !is_brief(r, step, value)) {
         PyErr_Restore(type, value, tb);
         return false;
     }
@@ -183,7 +201,7 @@ settle(kin_run *r, uint32_t *step, PyObject *result, PyObject **value)
 {
     const kin_step *s = &r->t->steps.at[*step];
     PyObject *type, *error, *tb;
-    if (result == NULL && PyErr_Occurred() && s->flags & KIN_STEP_RAISES && keep_exception(r, s))
+    if (result == NULL && PyErr_Occurred() && s->flags & KIN_STEP_RAISES && keep_exception(r, *step))
         return KIN_GO_ON;
     uint32_t at = *step;
     PyErr_Fetch(&type, &error, &tb);

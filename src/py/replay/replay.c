@@ -218,6 +218,17 @@ catch_exception(kin_run *r, uint32_t step, kin_chain *chain)
     return value;
 }
 
+void
+kin_run_note_frames(kin_run *r, uint32_t step)
+{
+    const kin_step *s = &r->t->steps.at[step];
+    PyObject *exc = r->slots[s->out];
+    if (!PyExceptionInstance_Check(exc))
+        return;
+    PyErr_Restore(Py_NewRef(Py_TYPE(exc)), Py_NewRef(exc), PyException_GetTraceback(exc));
+    store(r, s, catch_exception(r, step, NULL));
+}
+
 /* -- steps ------------------------------------------------------------------------------------------------------ */
 
 /* Does the step run with frames linked? */

@@ -131,6 +131,8 @@ kin_launch kin_run_launch_waiting_framed(kin_run *r);
 kin_outcome kin_run_settle(kin_run *r, uint32_t step, PyObject *result, PyObject **value);
 /* Can nothing look at the exception that the step raised? */
 bool kin_run_dies_at_once(const kin_run *r, const kin_step *s, PyObject *exc);
+/* The step's exception was stored while other steps waited: gives it the traceback that it has had since. */
+void kin_run_note_frames(kin_run *r, uint32_t step);
 bool kin_run_is_expected(const kin_run *r, const kin_step *s);
 /* Releases the slots that end with the step. */
 void kin_run_free(kin_run *r, const kin_step *s);

@@ -6,6 +6,7 @@
 #include "py/replay/spread.h"
 
 #include "py/aten/tensor.h"
+#include "py/guardeval/guard.h"
 
 #include <stdlib.h>
 #include <string.h>
@@ -31,7 +32,8 @@ kin_spread_begin(kin_spread *s, uint32_t unit, uint32_t first)
 {
     s->unit = unit;
     s->first = s->last_call = first;
-    s->reads = 0;
+    s->reads = s->store = 0;
+    s->into_dict = false;
 }
 
 /* -- values ----------------------------------------------------------------------------------------------------- */
@@ -209,14 +211,199 @@ is_unused(const kin_spread *s, kin_vid vid, uint32_t upto)
     return true;
 }
 
+/* -- stores that wait -------------------------------------------------------------------------------------------- */
+
+/* What the step calls, if that is a constant; borrowed. */
+static PyObject *
+called(const kin_variant *v, const kin_step *st)
+{
+    const kin_val *val = st->kind != KIN_STEP_CALL || st->nargs == 0 ? NULL : &v->trace.vals.at[v->trace.vids.at[st->args]];
+    return val == NULL || val->kind != KIN_VAL_CONST ? NULL : kin_refs_get(&v->refs, val->key);
+}
+
+/* An attribute that the program stores. */
+typedef struct {
+    kin_vid owner;
+    PyObject *name; /* borrowed */
+} attribute;
+
+static bool
+read_store(const kin_variant *v, const kin_step *st, attribute *out)
+{
+    const kin_vid *args = v->trace.vids.at + st->args;
+    PyObject *obj = called(v, st);
+    if (st->kind == KIN_STEP_SETATTR && st->nargs == 2)
+        *out = (attribute){args[0], kin_refs_get(&v->refs, st->ref)};
+    else if (obj != NULL && Py_IS_TYPE(obj, &PyWrapperDescr_Type) && PyDescr_TYPE(obj) == &PyBaseObject_Type && st->nargs == 4 &&
+             strcmp(((PyWrapperDescrObject *)obj)->d_base->name, "__setattr__") == 0 && v->trace.vals.at[args[2]].kind == KIN_VAL_CONST)
+        *out = (attribute){args[1], kin_refs_get(&v->refs, v->trace.vals.at[args[2]].key)};
+    else
+        return false;
+    return out->name != NULL && PyUnicode_CheckExact(out->name);
+}
+
+static bool
+is_instance_dict(const kin_trace *t, kin_vid vid, kin_vid owner)
+{
+    const kin_val *val = &t->vals.at[vid];
+    return val->kind == KIN_VAL_SRC && val->access == KIN_ACCESS_INSTDICT && val->parent == owner;
+}
+
+/* Is it a store that changes one word of the heap, as the test in front of it says? The recording reads it no more in this
+ * segment (record/overlay.c), so nobody minds if it is done behind the launch, but for steps that sees_stores tells apart. */
+static bool
+is_followed_store(const kin_spread *s, uint32_t step, attribute *out, bool *in_dict)
+{
+    const kin_trace *t = &s->v->trace;
+    uint32_t i = step - 1;
+    if (!read_store(s->v, &t->steps.at[step], out))
+        return false;
+    while (i > s->first && t->steps.at[i].flags & KIN_STEP_SUNK)
+        i--;
+    const kin_step *test = &t->steps.at[i];
+    if (i <= s->first || test->kind != KIN_STEP_CHECK || test->imm != KIN_CHECK_FITS || s->role[i] != KIN_ROLE_PLACE)
+        return false;
+    kin_vid base = t->vids.at[test->args];
+    kin_place place = (kin_place)(test->num >> KIN_PLACE_SHIFT & 7);
+    *in_dict = place == KIN_PLACE_ITEM;
+    return place == KIN_PLACE_ATTR ? base == out->owner : *in_dict && is_instance_dict(t, base, out->owner);
+}
+
+/* May calls of the unit, or settings that they hang on, be what is stored to? */
+static bool
+is_of_others(kin_spread *s, kin_vid owner)
+{
+    const kin_val *val = &s->v->trace.vals.at[owner];
+    return val->kind == KIN_VAL_CONST || val->note != 0 || val_of(s, owner)->reached;
+}
+
+/* Does an attribute of the name wait to be stored, in this object or another? */
+static bool
+is_awaited(const kin_spread *s, PyObject *name, uint32_t upto)
+{
+    attribute other;
+    for (uint32_t i = s->store; i < upto; i++)
+        if (s->role[i] == KIN_ROLE_LATER && s->v->trace.steps.at[i].flags & KIN_STEP_EFFECT &&
+            read_store(s->v, &s->v->trace.steps.at[i], &other) && PyUnicode_Compare(name, other.name) == 0)
+            return true;
+    return false;
+}
+
+/* All later stores wait as well, so that they stay in their order. What one of them replaces that another one stored does not die there: it
+ * has a slot. */
+static bool
+put_off_store(kin_spread *s, uint32_t step)
+{
+    attribute to;
+    bool in_dict;
+    if (!is_followed_store(s, step, &to, &in_dict) || is_of_others(s, to.owner) || is_late(s, to.owner))
+        return false;
+    val_of(s, to.owner)->changed = true;
+    put_off(s, step, KIN_ROLE_LATER, MADE_LATE);
+    s->store = s->store == 0 ? step : s->store;
+    s->into_dict = s->into_dict || in_dict;
+    return true;
+}
+
+/* Does it call a function that looks into objects of Python's own types, and at no attributes? */
+static bool
+looks_inside(const kin_spread *s, const kin_step *st)
+{
+    static const char names[] = " abs all any bool callable chr divmod hash id isinstance issubclass len max min ord round sorted sum ";
+    static PyTypeObject *const types[] = {&PyList_Type, &PyTuple_Type, &PyDict_Type, &PyUnicode_Type, &PySet_Type, &PyFrozenSet_Type,
+                                          &PyLong_Type, &PyFloat_Type, &PyBytes_Type, &PyBool_Type, &PyRange_Type};
+    PyObject *obj = called(s->v, st);
+    PyTypeObject *of = obj == NULL ? NULL : Py_TYPE(obj) == &PyMethodDescr_Type ? PyDescr_TYPE(obj) : (PyTypeObject *)obj;
+    for (unsigned i = 0; i < sizeof types / sizeof *types; i++)
+        if (of == types[i])
+            return true;
+    if (obj == NULL || !PyCFunction_Check(obj) || PyCFunction_GET_SELF(obj) == NULL || !PyModule_Check(PyCFunction_GET_SELF(obj)))
+        return false;
+    char word[24] = " ";
+    const char *module = PyModule_GetName(PyCFunction_GET_SELF(obj)), *name = ((PyCFunctionObject *)obj)->m_ml->ml_name;
+    if (module == NULL)
+        PyErr_Clear();
+    if (module == NULL || strcmp(module, "builtins") != 0 || strlen(name) + 3 > sizeof word)
+        return false;
+    strcat(strcat(word, name), " ");
+    return strstr(names, word) != NULL;
+}
+
+/* Is the value surely neither a dict that was there before nor something that looks into one? */
+static bool
+is_no_dict(const kin_spread *s, kin_vid vid)
+{
+    const kin_trace *t = &s->v->trace;
+    const kin_val *val = &t->vals.at[vid];
+    PyObject *type;
+    if (vid == 0 || val->note != 0)
+        return true;
+    if (val->kind == KIN_VAL_CONST)
+        return kin_is_exact_immutable(kin_refs_get(&s->v->refs, val->key)) || PyType_Check(kin_refs_get(&s->v->refs, val->key)) ||
+               PyCFunction_Check(kin_refs_get(&s->v->refs, val->key)) || PyFunction_Check(kin_refs_get(&s->v->refs, val->key));
+    if (val->kind == KIN_VAL_STEP) {
+        const kin_step *maker = &t->steps.at[val->step];
+        return kin_unit_builds(maker) || maker->kind == KIN_STEP_LEN || maker->kind == KIN_STEP_CONTAINS || maker->kind == KIN_STEP_IS ||
+               maker->kind == KIN_STEP_BUILD_STRING || maker->kind == KIN_STEP_BUILD_SET || maker->kind == KIN_STEP_BUILD_OBJECT;
+    }
+    for (uint32_t i = 0; i < t->facts.len; i++)
+        if (t->facts.at[i].vid == vid && (t->facts.at[i].kind == KIN_FACT_TYPE || t->facts.at[i].kind == KIN_FACT_TYPE_VERSION) &&
+            (type = kin_refs_get(&s->v->refs, t->facts.at[i].ref)) != NULL && PyType_Check(type))
+            return !PyType_IsSubtype((PyTypeObject *)type, &PyDict_Type) && type != (PyObject *)&PyDictProxy_Type;
+    return false;
+}
+
+static bool
+all_are_no_dicts(const kin_spread *s, const kin_step *st)
+{
+    if (!s->into_dict) /* an attribute in a place that nothing else leads to */
+        return true;
+    uint32_t n = st->kind == KIN_STEP_DICT_MERGE ? 2 : st->nargs; /* the third is for its message */
+    for (uint32_t a = 0; a < n; a++)
+        if (!is_no_dict(s, s->v->trace.vids.at[st->args + a]))
+            return false;
+    return true;
+}
+
+static bool
+tests_no_contents(const kin_step *st)
+{
+    return st->imm == KIN_CHECK_TYPE || st->imm == KIN_CHECK_IS || st->imm == KIN_CHECK_IS_NOT || st->imm == KIN_CHECK_FITS ||
+           st->imm == KIN_CHECK_NULL || st->imm == KIN_CHECK_NOTNULL || st->imm == KIN_CHECK_META;
+}
+
+/* Might a step that runs at its place see that a store has not been done? It would have to ask for the attribute, or look into
+ * the dict that has it. */
+static bool
+sees_stores(const kin_spread *s, uint32_t step)
+{
+    const kin_step *st = &s->v->trace.steps.at[step];
+    PyObject *obj = called(s->v, st), *name;
+    switch ((kin_step_kind)st->kind) {
+    case KIN_STEP_SEGMENT: return true; /* it reads the heap anew */
+    case KIN_STEP_GETATTR:
+        name = kin_refs_get(&s->v->refs, st->ref);
+        return name == NULL || !PyUnicode_Check(name) || PyUnicode_CompareWithASCIIString(name, "__dict__") == 0 || is_awaited(s, name, step);
+    case KIN_STEP_CHECK: return !tests_no_contents(st) && !all_are_no_dicts(s, st);
+    case KIN_STEP_CALL: /* super(): looks at classes */
+        return obj != (PyObject *)&PySuper_Type && !(((obj != NULL && PyType_Check(obj)) || looks_inside(s, st)) && all_are_no_dicts(s, st));
+    case KIN_STEP_HANDLED:
+    case KIN_STEP_CELL_GET:
+    case KIN_STEP_IS: return false;
+    default: return !kin_unit_builds(st) && !all_are_no_dicts(s, st);
+    }
+}
+
 /* A step that uses something late. */
 static bool
 pass_late(kin_spread *s, uint32_t step)
 {
     const kin_step *st = &s->v->trace.steps.at[step];
     const kin_vid *args = s->v->trace.vids.at + st->args;
-    if (st->flags & (KIN_STEP_EFFECT | KIN_STEP_RAISES))
+    if (st->flags & KIN_STEP_RAISES)
         return false;
+    if (st->flags & KIN_STEP_EFFECT)
+        return put_off_store(s, step);
     if (st->kind == KIN_STEP_CHECK) {
         if (!is_decided(s, st))
             return false;
@@ -247,8 +434,7 @@ pass_late(kin_spread *s, uint32_t step)
 static const char *
 function_name(const kin_variant *v, const kin_step *st)
 {
-    const kin_val *val = st->kind != KIN_STEP_CALL || st->nargs == 0 ? NULL : &v->trace.vals.at[v->trace.vids.at[st->args]];
-    PyObject *obj = val == NULL || val->kind != KIN_VAL_CONST ? NULL : kin_refs_get(&v->refs, val->key);
+    PyObject *obj = called(v, st);
     return obj != NULL && PyCFunction_Check(obj) ? ((PyCFunctionObject *)obj)->m_ml->ml_name : NULL;
 }
 
@@ -263,7 +449,7 @@ kin_unit_sets_grad(const kin_variant *v, const kin_step *st)
 static bool
 asks_settings(kin_spread *s, const kin_step *st)
 {
-    static const char *const starts[] = {"is_", "_is_", "get_", "_get_", "_len_"};
+    static const char *const starts[] = {"is_", "_is_", "get_", "_get_", "_len_", "_log_api_usage_once"};
     const char *name = function_name(s->v, st);
     bool asks = false;
     for (unsigned i = 0; name != NULL && i < sizeof starts / sizeof *starts; i++)
@@ -275,19 +461,26 @@ asks_settings(kin_spread *s, const kin_step *st)
     return asks;
 }
 
+/* A store at its place. */
+static bool
+pass_store(kin_spread *s, uint32_t step, kin_vid owner)
+{
+    const kin_val *val = &s->v->trace.vals.at[owner];
+    bool fresh = val->kind == KIN_VAL_STEP && val->step > s->last_call && s->v->trace.steps.at[val->step].kind == KIN_STEP_BUILD_OBJECT;
+    if (s->store != 0 && !fresh)
+        return put_off_store(s, step);
+    return !is_of_others(s, owner) && is_not_read(s, owner) && place(s, step, !fresh);
+}
+
 /* Effects that no call of a unit can notice. */
 static bool
 pass_effect(kin_spread *s, uint32_t step)
 {
-    const kin_trace *t = &s->v->trace;
-    const kin_step *st = &t->steps.at[step];
-    if (st->kind == KIN_STEP_CALL)
-        return (kin_unit_sets_grad(s->v, st) && place(s, step, true)) || (asks_settings(s, st) && place(s, step, false));
-    if (st->kind != KIN_STEP_SETATTR || st->nargs != 2)
-        return false;
-    kin_vid owner = t->vids.at[st->args];
-    return t->vals.at[owner].kind != KIN_VAL_CONST && t->vals.at[owner].note == 0 && !val_of(s, owner)->reached &&
-           is_not_read(s, owner) && place(s, step, true);
+    const kin_step *st = &s->v->trace.steps.at[step];
+    attribute to;
+    if (read_store(s->v, st, &to))
+        return pass_store(s, step, to.owner);
+    return (kin_unit_sets_grad(s->v, st) && place(s, step, true)) || (asks_settings(s, st) && place(s, step, false));
 }
 
 static bool
@@ -339,26 +532,77 @@ only_looks(const kin_step *st)
 }
 
 static bool
-asks_for_data(const kin_spread *s, const kin_step *st)
+uses_tensors(const kin_spread *s, const kin_step *st)
 {
     const kin_trace *t = &s->v->trace;
     bool tensors = false;
     for (uint32_t a = 0; a < st->nargs; a++)
         tensors = tensors || t->vals.at[t->vids.at[st->args + a]].note != 0;
-    return tensors && (st->kind == KIN_STEP_CHECK ? st->imm == KIN_CHECK_TRUE || st->imm == KIN_CHECK_FALSE ||
+    return tensors;
+}
+
+static bool
+asks_for_data(const kin_spread *s, const kin_step *st)
+{
+    return uses_tensors(s, st) && (st->kind == KIN_STEP_CHECK ? st->imm == KIN_CHECK_TRUE || st->imm == KIN_CHECK_FALSE ||
                                                         st->imm == KIN_CHECK_EQ || st->imm == KIN_CHECK_QUIET
                                                   : st->kind != KIN_STEP_IS && st->kind != KIN_STEP_GETATTR);
 }
 
-/* Is the exception gone with the step that raised it? One that is looked at holds frames, and what waits is not in them. */
+/* Values that are, or hold, an exception that has just been raised. */
+typedef struct {
+    kin_vid at[8];
+    unsigned n;
+} exceptions;
+
 static bool
-dies_at_once(const kin_spread *s, const kin_step *st)
+is_one(const exceptions *all, kin_vid vid)
 {
-    const kin_vid *frees = s->v->trace.vids.at + st->frees;
-    bool dies = st->out == 0;
+    for (unsigned i = 0; i < all->n; i++)
+        if (all->at[i] == vid)
+            return true;
+    return false;
+}
+
+/* Follows exceptions over one step. False: it may look at one, or show it to somebody. */
+static bool
+follow_exceptions(const kin_trace *t, const kin_step *st, exceptions *all)
+{
+    bool handled = st->kind == KIN_STEP_HANDLED && (st->snap == 0 || is_one(all, t->snaps.at[st->snap].exc));
+    bool gives = handled || st->flags & KIN_STEP_RAISES;
+    bool tests = st->kind == KIN_STEP_CHECK && (st->imm == KIN_CHECK_TYPE || st->imm == KIN_CHECK_IS || st->imm == KIN_CHECK_IS_NOT);
+    if (st->flags & (KIN_STEP_TORCH | KIN_STEP_OPAQUE | KIN_STEP_BREAK | KIN_STEP_EFFECT) || st->kind == KIN_STEP_RETURN ||
+        st->kind == KIN_STEP_EXIT || st->kind == KIN_STEP_SEGMENT)
+        return false;
+    for (uint32_t a = 0; a < st->nargs && st->kind != KIN_STEP_RAISE && !tests; a++)
+        if (is_one(all, t->vids.at[st->args + a]))
+            return false;
+    if (gives && st->out != 0 && all->n < sizeof all->at / sizeof *all->at)
+        all->at[all->n++] = st->out;
+    else if (gives && st->out != 0)
+        return false;
     for (uint32_t i = 0; i < st->nfrees; i++)
-        dies = dies || frees[i] == st->out;
-    return dies;
+        for (unsigned k = 0; k < all->n; k++)
+            if (all->at[k] == t->vids.at[st->frees + i])
+                all->at[k--] = all->at[--all->n];
+    return true;
+}
+
+/* Is the exception gone with the step that raised it, or soon, with nobody having looked at it? One that is looked at holds frames, and
+ * what waits is not in them. */
+static bool
+dies_soon(const kin_spread *s, uint32_t step)
+{
+    enum { SOON = 40 };
+    const kin_trace *t = &s->v->trace;
+    exceptions all = {.n = 0};
+    for (uint32_t i = step; i < t->steps.len && i < step + SOON; i++) {
+        if (!follow_exceptions(t, &t->steps.at[i], &all))
+            return false;
+        if (all.n == 0)
+            return true;
+    }
+    return false;
 }
 
 /* What the guards of the segment start from. */
@@ -376,6 +620,48 @@ pass_segment(kin_spread *s, uint32_t step)
     return place(s, step, false);
 }
 
+static bool
+refuse(kin_spread *s, const char *why)
+{
+    s->why = why;
+    return false;
+}
+
+static bool
+pass_unmarked(kin_spread *s, uint32_t step)
+{
+    const kin_step *st = &s->v->trace.steps.at[step];
+    if (st->kind == KIN_STEP_NEXT && st->nargs == 1 && !val_of(s, s->v->trace.vids.at[st->args])->reached) {
+        val_of(s, s->v->trace.vids.at[st->args])->changed = true;
+        return place(s, step, true) || refuse(s, "what it goes over hangs on calls before it");
+    }
+    bool looks = st->kind == KIN_STEP_CALL ? looks_inside(s, st) && !uses_tensors(s, st) : only_looks(st) && !asks_for_data(s, st);
+    return (looks && place(s, step, false)) || refuse(s, "what it gives may hang on calls before it");
+}
+
+static bool
+pass_early(kin_spread *s, uint32_t step)
+{
+    const kin_step *st = &s->v->trace.steps.at[step];
+    if (s->store != 0 && !(st->flags & KIN_STEP_EFFECT) && sees_stores(s, step))
+        return refuse(s, "it may see a store that waits");
+    if (st->kind == KIN_STEP_SEGMENT)
+        return pass_segment(s, step) || refuse(s, "what is read there hangs on calls before it");
+    if (st->flags & KIN_STEP_EFFECT)
+        return (!(st->flags & KIN_STEP_RAISES) && pass_effect(s, step)) || refuse(s, "calls before it could tell that it ran");
+    if (st->flags & KIN_STEP_MUTATES)
+        return (!(st->flags & KIN_STEP_RAISES) && pass_change(s, step)) || refuse(s, "it changes what calls before it get");
+    if (st->flags & KIN_STEP_RAISES)
+        return (dies_soon(s, step) && place(s, step, false)) || refuse(s, "its exception is looked at");
+    if (st->flags & KIN_STEP_PURE && kin_unit_builds(st) && st->kind != KIN_STEP_LIST_TO_TUPLE) {
+        put_off(s, step, KIN_ROLE_LATER, MADE_SOFT);
+        return true;
+    }
+    if (st->flags & KIN_STEP_PURE)
+        return place(s, step, false) || refuse(s, "it is made of what the calls give");
+    return pass_unmarked(s, step);
+}
+
 bool
 kin_spread_pass(kin_spread *s, uint32_t step)
 {
@@ -386,26 +672,13 @@ kin_spread_pass(kin_spread *s, uint32_t step)
         s->role[step] = KIN_ROLE_LATER;
         return true;
     }
-    if (st->flags & (KIN_STEP_OPAQUE | KIN_STEP_BREAK | KIN_STEP_TORCH) || st->kind == KIN_STEP_RETURN ||
-        st->kind == KIN_STEP_EXIT)
-        return false;
+    if (st->kind == KIN_STEP_RETURN || st->kind == KIN_STEP_EXIT)
+        return refuse(s, "the recording ends");
+    if (st->flags & (KIN_STEP_OPAQUE | KIN_STEP_BREAK | KIN_STEP_TORCH))
+        return refuse(s, "it may run any code");
     for (uint32_t a = 0; a < st->nargs; a++)
         late = late || is_late(s, t->vids.at[st->args + a]);
     if (late)
-        return pass_late(s, step);
-    if (st->kind == KIN_STEP_SEGMENT)
-        return pass_segment(s, step);
-    if (st->flags & KIN_STEP_EFFECT)
-        return !(st->flags & KIN_STEP_RAISES) && pass_effect(s, step);
-    if (st->flags & KIN_STEP_MUTATES)
-        return !(st->flags & KIN_STEP_RAISES) && pass_change(s, step);
-    if (st->flags & KIN_STEP_RAISES)
-        return dies_at_once(s, st) && place(s, step, false);
-    if (st->flags & KIN_STEP_PURE && kin_unit_builds(st) && st->kind != KIN_STEP_LIST_TO_TUPLE) {
-        put_off(s, step, KIN_ROLE_LATER, MADE_SOFT);
-        return true;
-    }
-    if (st->flags & KIN_STEP_PURE)
-        return place(s, step, false);
-    return only_looks(st) && !asks_for_data(s, st) && place(s, step, false);
+        return pass_late(s, step) || refuse(s, "it wants what calls before it give");
+    return pass_early(s, step);
 }

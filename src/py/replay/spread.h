@@ -21,6 +21,9 @@ typedef struct {
     uint8_t *role;          /* by step: kin_role */
     uint32_t unit, first, last_call;
     uint32_t reads;         /* the last step that waits and looks into a container that was there before; 0: none */
+    uint32_t store;         /* the first store that waits; 0: none does */
+    bool into_dict;         /* one of them goes into a dict that others may have, too */
+    const char *why;        /* of the step that ended the unit */
     kin_spread_val *vals;   /* by vid */
 } kin_spread;
 

@@ -29,6 +29,14 @@ kin_unit_waits_for(const kin_unit *unit, const kin_trace *t, uint32_t step)
     return !(t->steps.at[step].flags & KIN_STEP_SUNK) && role != KIN_ROLE_PLACE && role != KIN_ROLE_RISKY;
 }
 
+/* Is it a store that is done behind the launch? */
+static bool
+stores_late(const kin_unit *unit, const kin_trace *t, uint32_t step)
+{
+    const kin_step *s = &t->steps.at[step];
+    return s->flags & KIN_STEP_EFFECT && !kin_unit_calls(s) && kin_unit_waits_for(unit, t, step);
+}
+
 static bool
 made_since(const kin_trace *t, kin_vid vid, uint32_t first)
 {
@@ -91,6 +99,7 @@ goes_on_over(finder *f, uint32_t i)
     const kin_unit *unit = &f->units->at.at[f->units->at.len - 1];
     if (!f->plain) {
         f->plain_here = f->plain_here && passes(f->v, s, unit->first);
+        f->spread.why = "a call before it may raise because of data, and it could be told that this ran";
         return !kin_step_is_in(f->v->walls.at, f->v->walls.len, i) && kin_spread_pass(&f->spread, i);
     }
     f->units->role[i] = s->kind == KIN_STEP_CHECK ? KIN_ROLE_TEST : KIN_ROLE_LATER;
@@ -108,6 +117,16 @@ joins(finder *f, uint32_t i, bool apart)
     return f->plain || (!apart && kin_spread_call(&f->spread, i));
 }
 
+/* The open unit cannot go on over the step. */
+static void
+end_unit(finder *f, uint32_t i, const char *why)
+{
+    kin_unit *unit = &f->units->at.at[f->units->at.len - 1];
+    f->open = false;
+    unit->end = i;
+    unit->why = why;
+}
+
 static kin_status
 add_call(finder *f, uint32_t i)
 {
@@ -115,6 +134,8 @@ add_call(finder *f, uint32_t i)
     uint32_t n = units->at.len;
     bool apart = kin_step_is_in(f->v->apart.at, f->v->apart.len, i);
     if (!joins(f, i, apart)) {
+        if (f->open)
+            end_unit(f, i, "something between the calls changed what it gets");
         KIN_TRY(kin_vec_push(&units->at, ((kin_unit){.first = i, .plain = true})));
         kin_spread_begin(&f->spread, ++n, i);
         f->plain = apart || !(f->how & KIN_UNITS_WIDE);
@@ -138,11 +159,12 @@ find_ranges(finder *f)
     for (uint32_t i = 0; i < t->steps.len; i++) {
         if (i > 0 && (t->steps.at[i - 1].kind == KIN_STEP_RETURN || t->steps.at[i - 1].kind == KIN_STEP_EXIT))
             f->open = false;
-        if (!kin_unit_calls(&t->steps.at[i]))
-            f->open = f->open && goes_on_over(f, i);
-        else if (f->how == KIN_UNITS_WIDE && kin_step_is_in(f->v->apart.at, f->v->apart.len, i))
-            f->open = false;
-        else
+        bool call = kin_unit_calls(&t->steps.at[i]);
+        if (!call && f->open && !goes_on_over(f, i))
+            end_unit(f, i, f->plain ? "nothing may stand between the calls of a plain unit" : f->spread.why);
+        else if (call && f->open && f->how == KIN_UNITS_WIDE && kin_step_is_in(f->v->apart.at, f->v->apart.len, i))
+            end_unit(f, i, "it cannot be compiled with others");
+        else if (call && !(f->how == KIN_UNITS_WIDE && kin_step_is_in(f->v->apart.at, f->v->apart.len, i)))
             KIN_TRY(add_call(f, i));
     }
     return KIN_OK;
@@ -201,9 +223,10 @@ need_of_step(const kin_trace *t, kin_units *units, uint32_t i)
     uint32_t unit = unit_around(units, i);
     if (s->flags & KIN_STEP_SUNK)
         return;
+    bool all = unit == 0 || stores_late(&units->at.at[unit - 1], t, i);
     for (uint32_t a = 0; a < s->nargs; a++) {
         kin_vid vid = t->vids.at[s->args + a];
-        if (unit == 0 || !made_by(t, units, &units->at.at[unit - 1], vid))
+        if (all || !made_by(t, units, &units->at.at[unit - 1], vid))
             need(t, units, vid);
     }
     if (s->kind != KIN_STEP_RETURN && unit == 0)
@@ -287,12 +310,13 @@ find_builds(const kin_trace *t, const kin_units *units, kin_unit *unit)
         const kin_step *s = &t->steps.at[i];
         unit->drops = unit->drops || (kin_unit_calls(s) && s->out != 0 && !units->needed[s->out]);
         if (s->flags & KIN_STEP_SUNK) {
-            for (uint32_t a = 0; s->flags & KIN_STEP_MUTATES && a < s->nargs; a++)
+            bool before = s->flags & KIN_STEP_MUTATES && !made_since(t, t->vids.at[s->args], unit->first); /* it may have been built */
+            for (uint32_t a = 0; before && a < s->nargs; a++)
                 unit->changes_sunk |= !is_at_hand(t, units, unit, t->vids.at[s->args + a], 0);
             unit->passes_sunk |= (s->flags & KIN_STEP_MUTATES) != 0;
             continue;
         }
-        bool changes = s->flags & KIN_STEP_MUTATES && units->needed[t->vids.at[s->args]];
+        bool changes = (s->flags & KIN_STEP_MUTATES && units->needed[t->vids.at[s->args]]) || stores_late(unit, t, i);
         if (kin_unit_waits_for(unit, t, i) && !kin_unit_calls(s) && s->kind != KIN_STEP_CHECK && ((s->out != 0 && units->needed[s->out]) || changes) &&
             kin_vec_push(&builds, i) != KIN_OK) {
             kin_vec_deinit(&builds);

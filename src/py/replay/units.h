@@ -53,8 +53,10 @@ typedef struct kin_unit {
     uint32_t first, last;  /* steps */
     uint32_t nin, nout, nbuilds;
     kin_vid *in, *out;
-    uint32_t *builds;      /* builds of containers inside that somebody outside wants */
+    uint32_t *builds;      /* builds of containers inside that somebody outside wants, and stores that wait */
     const uint8_t *role;   /* by step, from first: kin_role; the units' own */
+    uint32_t end;          /* the step that it could not go on over, for a reason; 0: none */
+    const char *why;
     bool plain;            /* it may be launched at its first call, on inputs of any kind */
     bool waits;            /* something runs at its place between its calls */
     uint32_t nearly;       /* so many inputs are there at its first call: in[order[0]], ... */
