@@ -64,7 +64,7 @@ inherit_exceptions(kin_trace *t)
 static void
 measure_depth(kin_trace *t)
 {
-    t->depth = 1;
+    t->depth = t->deepest > 1 ? t->deepest : 1;
     for (uint32_t i = 1; i < t->snaps.len; i++) {
         uint32_t depth = 0;
         for (uint32_t p = i; p != 0; p = t->snaps.at[p].parent)

@@ -165,7 +165,8 @@ typedef struct {
     uint32_t ngraphs;
     uint32_t nbreaks;
     uint32_t neffects;          /* deferred effects */
-    uint32_t depth;             /* most frames of one chain (set by kin_trace_finish) */
+    uint32_t deepest;           /* most frames at a time while it was recorded */
+    uint32_t depth;             /* ... or in one chain (set by kin_trace_finish) */
     bool handles;               /* some snapshot has an exception being handled (set by kin_trace_finish) */
     kin_stops stops;            /* set by kin_trace_finish */
 } kin_trace;

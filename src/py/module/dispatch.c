@@ -609,7 +609,15 @@ PyObject *
 kin_dispatch(PyObject *obj, PyObject *const *args, size_t nargsf, PyObject *kwnames)
 {
     kin_compiled *self = (kin_compiled *)obj;
-    call_state c = {.self = self, .ts = PyThreadState_Get(), .args = args, .nargsf = nargsf, .kwnames = kwnames};
+    call_state c; /* the rest is filled in on the way */
+    c.self = self;
+    c.ts = PyThreadState_Get();
+    c.args = args;
+    c.nargsf = nargsf;
+    c.kwnames = kwnames;
+    c.shape = NULL;
+    c.why = KIN_EAGER_NO;
+    c.pinned = false;
     if (self->fn == NULL) {
         PyErr_SetString(PyExc_ReferenceError, "the compiled function was cleared");
         return NULL;

@@ -57,7 +57,8 @@ rec_push_frame(rec *r, struct _PyInterpreterFrame *f, PyCodeObject *code)
     if (r->top != NULL)
         rf->exc = r->top->exc;
     r->top = rf;
-    r->depth++;
+    if (++r->depth > r->t->deepest)
+        r->t->deepest = r->depth;
     return rf;
 }
 

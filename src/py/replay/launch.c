@@ -104,11 +104,13 @@ launch(kin_run *r, const kin_unit *unit)
 kin_launch
 kin_run_launch(kin_run *r, uint32_t step, uint32_t *last)
 {
-    const kin_unit *unit = &r->units->at.at[r->units->by_step[step] - 1];
+    kin_unit *unit = &r->units->at.at[r->units->by_step[step] - 1];
     if (r->built_sunk && unit->changes_sunk)
         return KIN_LAUNCH_NOT;
     *last = unit->last;
-    return launch(r, unit);
+    kin_launch done = launch(r, unit);
+    unit->refused = done == KIN_LAUNCH_NOT ? unit->refused + 1 : 0;
+    return done;
 }
 
 kin_launch

@@ -10,15 +10,25 @@
 
 /* -- calls ------------------------------------------------------------------------------------------------------ */
 
-/* Is it a builtin function that wants its arguments in a tuple, as almost all functions of torch do? */
-static inline bool
-takes_tuple(PyObject *callee)
+bool
+kin_op_takes_tuple(PyObject *callee)
 {
     enum { ASKED = METH_VARARGS | METH_KEYWORDS | METH_FASTCALL | METH_NOARGS | METH_O | METH_METHOD };
     return Py_IS_TYPE(callee, &PyCFunction_Type) && (PyCFunction_GET_FLAGS(callee) & ASKED) == (METH_VARARGS | METH_KEYWORDS);
 }
 
-/* Such a call without keywords, straight to the function: what CPython's generic way does, without its detours. */
+/* Straight to the function: what CPython's generic way does, without its detours. */
+PyObject *
+kin_op_call_tuple(PyThreadState *ts, PyObject *callee, PyObject *tuple)
+{
+    if (Py_EnterRecursiveCall(" while calling a Python object") != 0)
+        return NULL;
+    PyCFunctionWithKeywords function = (PyCFunctionWithKeywords)(void (*)(void))PyCFunction_GET_FUNCTION(callee);
+    PyObject *result = function(PyCFunction_GET_SELF(callee), tuple, NULL);
+    Py_LeaveRecursiveCall();
+    return _Py_CheckFunctionResult(ts, callee, result, NULL);
+}
+
 static PyObject *
 call_with_tuple(PyObject *callee, PyObject *const *args, size_t npos)
 {
@@ -27,13 +37,7 @@ call_with_tuple(PyObject *callee, PyObject *const *args, size_t npos)
         return NULL;
     for (size_t i = 0; i < npos; i++)
         PyTuple_SET_ITEM(tuple, (Py_ssize_t)i, Py_NewRef(args[i]));
-    PyObject *result = NULL;
-    if (Py_EnterRecursiveCall(" while calling a Python object") == 0) {
-        PyCFunctionWithKeywords function = (PyCFunctionWithKeywords)(void (*)(void))PyCFunction_GET_FUNCTION(callee);
-        result = function(PyCFunction_GET_SELF(callee), tuple, NULL);
-        Py_LeaveRecursiveCall();
-        result = _Py_CheckFunctionResult(PyThreadState_GET(), callee, result, NULL);
-    }
+    PyObject *result = kin_op_call_tuple(PyThreadState_GET(), callee, tuple);
     Py_DECREF(tuple);
     return result;
 }
@@ -41,7 +45,7 @@ call_with_tuple(PyObject *callee, PyObject *const *args, size_t npos)
 static PyObject *
 do_call(const kin_op_args *o)
 {
-    if (o->ref == NULL && takes_tuple(o->arg[0]))
+    if (o->ref == NULL && kin_op_takes_tuple(o->arg[0]))
         return call_with_tuple(o->arg[0], o->arg + 1, (size_t)o->nargs - 1);
     Py_ssize_t nkw = o->ref ? PyTuple_GET_SIZE(o->ref) : 0;
     size_t npos = (size_t)(o->nargs - 1 - nkw);
@@ -135,6 +139,12 @@ do_binary(const kin_op_args *o)
         return NULL;
     }
     return binary_table[o->imm](o->arg[0], o->arg[1]);
+}
+
+PyObject *
+kin_op_binary(int imm, PyObject *a, PyObject *b)
+{
+    return do_binary(&(kin_op_args){(PyObject *[]){a, b}, 2, imm, NULL});
 }
 
 static PyObject *

@@ -17,6 +17,13 @@ typedef struct {
 /* New reference (None for operations without a result), or NULL with an exception. */
 typedef PyObject *(*kin_op_func)(const kin_op_args *o);
 
+/* ops.c. Is it a builtin function that wants its arguments in a tuple? */
+bool kin_op_takes_tuple(PyObject *callee);
+/* ... then this calls it without keywords. */
+PyObject *kin_op_call_tuple(PyThreadState *ts, PyObject *callee, PyObject *tuple);
+/* a op b, imm as of the step BINARY. */
+PyObject *kin_op_binary(int imm, PyObject *a, PyObject *b);
+
 /* ops_build.c */
 PyObject *kin_op_build_tuple(const kin_op_args *o);
 PyObject *kin_op_build_size(const kin_op_args *o);

@@ -54,14 +54,6 @@ kin_run_handle(kin_run *r, kin_vid exc)
     Py_XDECREF(old);
 }
 
-void
-kin_run_free(kin_run *r, const kin_step *s)
-{
-    const kin_vid *vids = r->t->vids.at + s->frees;
-    for (uint32_t i = 0; i < s->nfrees; i++)
-        Py_CLEAR(r->slots[vids[i]]);
-}
-
 /* The lists of the steps of a range lie one behind the other. */
 void
 kin_run_free_between(kin_run *r, uint32_t first, uint32_t last)
@@ -540,11 +532,13 @@ launch_unit(kin_run *r, uint32_t *step, PyObject **value)
 static inline const kin_unit *
 unit_from(const kin_run *r, uint32_t step)
 {
-    const kin_units *units = r->units;
+    kin_units *units = r->units;
     if (units == NULL || step >= units->nsteps || units->by_step[step] == 0 || r->learning != NULL)
         return NULL;
-    const kin_unit *unit = &units->at.at[units->by_step[step] - 1];
+    kin_unit *unit = &units->at.at[units->by_step[step] - 1];
     bool ours = unit->first == step && unit->launcher != NULL;
+    if (ours && !unit->waits && kin_unit_rests(unit))
+        return NULL;
     return ours && (unit->waits || kin_replay_force_exit == UINT32_MAX) ? unit : NULL;
 }
 
@@ -597,7 +591,9 @@ run_steps(kin_run *r)
     PyObject *value = NULL;
     for (uint32_t i = 0;;) {
         i = kin_stops_next(stops_of(r), i);
-        kin_outcome next = go_on(r, &i, &value);
+        kin_outcome next;
+        if (!kin_run_quickly(r, i, &next, &value))
+            next = go_on(r, &i, &value);
         const kin_step *s = &t->steps.at[i];
         if (next == KIN_LEFT)
             return value;
@@ -629,10 +625,12 @@ end_failed(kin_run *r)
 PyObject *
 kin_replay_run(kin_variant *v, PyObject **slots, kin_exit_hook hook, void *hook_arg)
 {
+    /* Each member by itself: clearing the whole first takes longer than a step. */
     kin_run r = {.v = v, .t = &v->trace, .refs = &v->refs, .ts = PyThreadState_Get(), .slots = slots,
-                 .nslots = v->trace.vals.len, .hook = hook, .hook_arg = hook_arg};
+                 .nslots = v->trace.vals.len, .hook = hook, .hook_arg = hook_arg, .built_sunk = false, .jumped = false,
+                 .looked = NULL, .has_exc = false, .exc = 0, .entry_exc = NULL, .last_snap = 0, .nforced = 0, .units = v->units,
+                 .failed_at = 0, .waiting = NULL, .chosen = NULL, .narrived = 0, .learning = NULL, .dropped = false};
     v->running++;
-    r.units = v->units;
     if (r.units != NULL)
         r.units->refs++;
     PyObject *value = run_steps(&r);

@@ -110,6 +110,11 @@ kin_outcome kin_pending_step(kin_run *r, uint32_t *step, PyObject **value);
 /* Has run all steps of the unit it learns from, or goes elsewhere: releases what it kept, but for what `step` releases. */
 void kin_pending_end_learning(kin_run *r, uint32_t step, bool complete);
 
+/* -- quick.c: the steps that most replays consist of --------------------------------------------------------------- */
+
+/* Runs the step, if it is one of the usual kind and nothing is special now. False: nothing was done. */
+bool kin_run_quickly(kin_run *r, uint32_t step, kin_outcome *out, PyObject **value);
+
 /* -- replay.c --------------------------------------------------------------------------------------------------- */
 
 /* Borrowed; NULL for vid 0 and for values that do not exist. */
@@ -135,7 +140,13 @@ bool kin_run_dies_at_once(const kin_run *r, const kin_step *s, PyObject *exc);
 void kin_run_note_frames(kin_run *r, uint32_t step);
 bool kin_run_is_expected(const kin_run *r, const kin_step *s);
 /* Releases the slots that end with the step. */
-void kin_run_free(kin_run *r, const kin_step *s);
+static inline void
+kin_run_free(kin_run *r, const kin_step *s)
+{
+    const kin_vid *vids = r->t->vids.at + s->frees;
+    for (uint32_t i = 0; i < s->nfrees; i++)
+        Py_CLEAR(r->slots[vids[i]]);
+}
 /* Must the program be left before the step, for a test? */
 bool kin_run_is_forced(kin_run *r, const kin_step *s);
 /* ... with the steps from `first` on, `last` excepted. */

@@ -68,6 +68,7 @@ typedef struct kin_unit {
     bool passes_sunk;      /* steps inside would change sunk objects, had these been built */
     bool changes_sunk;     /* ... to hold values that are not made by a launch */
     kin_launcher *launcher; /* NULL: never launched */
+    uint32_t refused;      /* how often in a row the launcher had nothing for the inputs */
 } kin_unit;
 
 typedef struct kin_units {
@@ -89,6 +90,14 @@ kin_units *kin_units_find(const kin_variant *v, unsigned how);
  * input comes into being, or is changed, inside the unit, so it cannot be launched. */
 kin_status kin_unit_set(const kin_variant *v, kin_units *units, uint32_t unit, const kin_vid *in, uint32_t nin,
                         const kin_vid *out, uint32_t nout, kin_launcher *launcher) KIN_MUST_CHECK;
+/* A launcher that has had nothing for a long time is asked now and then: asking takes as long as a small call. */
+static inline bool
+kin_unit_rests(kin_unit *unit)
+{
+    enum { PATIENCE = 64, PAUSE = 32 };
+    return unit->refused >= PATIENCE && unit->refused++ % PAUSE != 0;
+}
+
 /* Its steps run one by one from now on. */
 void kin_unit_stop(kin_unit *unit);
 void kin_units_release(kin_units *units);

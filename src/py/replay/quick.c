@@ -1,0 +1,117 @@
+/* The steps that most replays consist of, done in one call each: tests of a type, calls and operators that go as recorded, while
+ * no unit waits, no exception is being handled and no frames are asked for. Everything else goes the general way (replay.c).
+ */
+#include "py/guardeval/guard.h"
+#include "py/replay/ops_priv.h"
+#include "py/replay/replay_priv.h"
+
+static inline PyObject *
+operand(const kin_run *r, kin_vid vid)
+{
+    PyObject *obj = r->slots[vid];
+    return obj != NULL ? obj : kin_refs_get(r->refs, r->t->stops.consts[vid]);
+}
+
+/* Does the test pass? False also where only the general way may ask: truth can run code. */
+static bool
+passes(const kin_run *r, const kin_step *s)
+{
+    PyObject *a = operand(r, r->t->vids.at[s->args]);
+    if (s->imm == KIN_CHECK_TYPE)
+        return a != NULL && (PyObject *)Py_TYPE(a) == kin_refs_get(r->refs, s->ref);
+    if (s->imm == KIN_CHECK_TRUE || s->imm == KIN_CHECK_FALSE || s->imm == KIN_CHECK_FITS || s->imm == KIN_CHECK_QUIET)
+        return false;
+    return kin_check_holds(r->refs, s, a, s->nargs > 1 ? operand(r, r->t->vids.at[s->args + 1]) : NULL) > 0;
+}
+
+/* A call without keywords of a builtin that takes a tuple, as almost all functions of torch do. */
+static PyObject *
+call_builtin(const kin_run *r, PyObject *callee, const kin_vid *args, uint32_t n, bool *missing)
+{
+    PyObject *tuple = PyTuple_New((Py_ssize_t)n);
+    for (uint32_t i = 0; tuple != NULL && i < n; i++) {
+        PyObject *arg = operand(r, args[i]);
+        *missing = *missing || arg == NULL;
+        PyTuple_SET_ITEM(tuple, (Py_ssize_t)i, Py_XNewRef(arg));
+    }
+    PyObject *result = tuple == NULL || *missing ? NULL : kin_op_call_tuple(r->ts, callee, tuple);
+    Py_XDECREF(tuple);
+    return result;
+}
+
+static bool
+takes_frames(const kin_step *s, PyObject *callee)
+{
+    return callee == NULL || (s->flags & KIN_STEP_TORCH && PyFunction_Check(callee));
+}
+
+/* The step's result in *result. False: nothing was done. */
+static bool
+execute(const kin_run *r, const kin_step *s, PyObject **result)
+{
+    const kin_vid *args = r->t->vids.at + s->args;
+    PyObject *a = s->nargs > 0 ? operand(r, args[0]) : NULL, *b;
+    bool missing = false;
+    switch ((kin_step_kind)s->kind) {
+    case KIN_STEP_CALL:
+        if (takes_frames(s, a))
+            return false;
+        if (s->ref != 0 || !kin_op_takes_tuple(a))
+            break;
+        *result = call_builtin(r, a, args + 1, s->nargs - 1u, &missing);
+        return !missing;
+    case KIN_STEP_BINARY:
+        b = s->nargs > 1 ? operand(r, args[1]) : NULL;
+        if (a == NULL || b == NULL)
+            return false;
+        *result = kin_op_binary(s->imm, a, b);
+        return true;
+    case KIN_STEP_CALL_EX:
+        if (takes_frames(s, a))
+            return false;
+        break;
+    case KIN_STEP_RAISE:
+    case KIN_STEP_SEGMENT:
+    case KIN_STEP_RETURN:
+    case KIN_STEP_EXIT:
+        return false;
+    default:
+        if (takes_frames(s, a) && s->flags & KIN_STEP_TORCH)
+            return false;
+        break;
+    }
+    *result = kin_step_execute(r->t, r->refs, s, r->slots);
+    return true;
+}
+
+static bool
+begins_unit(const kin_run *r, uint32_t step)
+{
+    const kin_units *units = r->units;
+    return units != NULL && step < units->nsteps && units->by_step[step] != 0 &&
+           units->at.at[units->by_step[step] - 1].first == step;
+}
+
+bool
+kin_run_quickly(kin_run *r, uint32_t step, kin_outcome *out, PyObject **value)
+{
+    enum { GENERAL = KIN_STEP_OPAQUE | KIN_STEP_RAISES | KIN_STEP_SUNK | KIN_STEP_HANDLES };
+    const kin_step *s = &r->t->steps.at[step];
+    if (s->flags & GENERAL || r->exc != 0 || r->waiting != NULL || kin_replay_force_exit != UINT32_MAX)
+        return false;
+    if (begins_unit(r, step))
+        return false;
+    PyObject *result;
+    *out = KIN_GO_ON;
+    if (s->kind == KIN_STEP_CHECK)
+        return passes(r, s);
+    if (!execute(r, s, &result))
+        return false;
+    if (result == NULL)
+        *out = kin_run_settle(r, step, NULL, value);
+    else if (s->out != 0)
+        Py_XSETREF(r->slots[s->out], result);
+    else
+        Py_DECREF(result);
+    return true;
+}
