@@ -272,6 +272,12 @@ kin_guard_free(struct kin_guard_prog *p)
 }
 
 bool
+kin_is_exact_immutable(PyObject *obj)
+{
+    return PyLong_CheckExact(obj) || PyUnicode_CheckExact(obj) || obj == Py_None;
+}
+
+bool
 kin_exact_equal(PyObject *a, PyObject *b)
 {
     return Py_TYPE(a) == Py_TYPE(b) && PyObject_RichCompareBool(a, b, Py_EQ) == 1;
