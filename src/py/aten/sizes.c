@@ -36,6 +36,12 @@ kin_is_size_type(PyTypeObject *type)
     return type != NULL && type == size_type;
 }
 
+PyTypeObject *
+kin_size_type(void)
+{
+    return size_type;
+}
+
 PyObject *
 kin_size_new(PyObject *const *items, Py_ssize_t n)
 {

@@ -10,6 +10,7 @@ kin_status kin_sizes_init(PyObject *torch_module) KIN_MUST_CHECK;
 /* Exactly torch.Size. */
 bool kin_is_size(PyObject *obj);
 bool kin_is_size_type(PyTypeObject *type);
+PyTypeObject *kin_size_type(void);
 /* torch.Size of the ints; new reference. */
 PyObject *kin_size_new(PyObject *const *items, Py_ssize_t n);
 /* Size number `dim` as a new int; an IndexError where the tensor has fewer. */

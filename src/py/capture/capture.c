@@ -289,7 +289,8 @@ keep_outputs(stepper *x)
     kin_capture *out = x->c.out;
     for (uint32_t i = 0; i < x->unit->nout; i++) {
         PyObject *obj = x->slots[x->unit->out[i]];
-        if (obj == NULL || !is_plain_output(x, obj, 0)) {
+        bool size = obj != NULL && PyLong_CheckExact(obj) && x->t->steps.at[x->t->vals.at[x->unit->out[i]].step].kind == KIN_STEP_SIZE;
+        if (obj == NULL || (!size && !is_plain_output(x, obj, 0))) {
             kin_capture_refuse(&x->c, "it gives a %s", obj == NULL ? "value that is not there" : Py_TYPE(obj)->tp_name);
             out->step = x->t->vals.at[x->unit->out[i]].step;
             return false;

@@ -87,6 +87,8 @@ is_as_steps_gave(const launch_code *code, const kin_unit *unit, PyObject *const 
     const launch_give *g = &code->give[k];
     if (g->kind == LAUNCH_GIVE_INPUT)
         return out[k] == in[g->index];
+    if (g->kind != LAUNCH_GIVE_OUT && PyLong_CheckExact(g->shape)) /* a size */
+        return PyLong_CheckExact(out[k]) && PyObject_RichCompareBool(g->shape, out[k], Py_EQ) == 1;
     if (g->kind != LAUNCH_GIVE_OUT)
         return true; /* a container: its tensors are not looked at */
     const launch_out *o = &code->outs[g->index];

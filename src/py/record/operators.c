@@ -215,15 +215,15 @@ concatenate_sizes(rec *r, int imm, const kin_vid *args)
     bool ok = size && imm == NB_ADD && (known[0] || known[1]) && numbers_of(r, args[0], &x, &nx) && numbers_of(r, args[1], &y, &ny);
     for (uint32_t i = 0; ok && i < nx + ny; i++)
         rec_need_type(r, i < nx ? x[i] : y[i - nx]);
-    if (ok) {
-        kin_vid out = rec_step_out(r, KIN_STEP_BINARY, KIN_STEP_PURE, args, 2);
-        rec_fresh *f = rec_make_fresh(r, out, FRESH_NAMED, x, nx, true);
-        for (uint32_t i = 0; f && i < ny; i++)
-            rec_fresh_push(f, y[i]);
-        r->info.at[out].type = Py_TYPE(O(r, kin_is_size(O(r, args[0])) ? args[0] : args[1]));
+    kin_vid *both = ok ? realloc(x, (nx + ny + 1) * sizeof *both) : NULL;
+    if (both != NULL) {
+        x = both;
+        memcpy(x + nx, y, ny * sizeof *y);
+        kin_vid out = rec_build_size(r, x, nx + ny);
         rec_drop(r, 2);
         rec_await_result(r, out, r->t->vals.at[out].step);
     }
+    ok = both != NULL;
     free(x);
     free(y);
     return ok;
@@ -653,6 +653,15 @@ known_item(rec *r, kin_vid container, kin_vid key)
     return 0;
 }
 
+static kin_vid
+slice_size(rec *r, const kin_vid *items, Py_ssize_t start, Py_ssize_t step, Py_ssize_t len)
+{
+    kin_vid part[64]; /* a tensor has no more */
+    for (Py_ssize_t i = 0; i < len && i < 64; i++)
+        part[i] = items[start + i * step];
+    return rec_build_size(r, part, (uint32_t)(len < 64 ? len : 64));
+}
+
 /* A slice with constant bounds of a known list or tuple. */
 static bool
 slice_known(rec *r, kin_vid container, kin_vid key)
@@ -665,16 +674,22 @@ slice_known(rec *r, kin_vid container, kin_vid key)
     kin_vid *items = NULL;
     uint32_t n;
     Py_ssize_t start, stop, step;
-    if (!rec_items_of(r, container, &items, &n) || PySlice_Unpack(k, &start, &stop, &step) < 0) {
+    if (!rec_items_of(r, container, &items, &n) || (size && n > 64) || PySlice_Unpack(k, &start, &stop, &step) < 0) {
         PyErr_Clear();
         free(items);
         return false;
     }
     Py_ssize_t len = PySlice_AdjustIndices(n, &start, &stop, step);
     kin_vid args[2] = {container, key};
-    bool list = tp == &PyList_Type;
-    kin_vid out = rec_step_out(r, KIN_STEP_SUBSCR, list ? 0u : KIN_STEP_PURE, args, 2);
-    rec_fresh *f = rec_make_fresh(r, out, list ? FRESH_LIST : size ? FRESH_NAMED : FRESH_TUPLE, NULL, 0, true);
+    if (size) {
+        kin_vid part = slice_size(r, items, start, step, len);
+        free(items);
+        rec_drop(r, 2);
+        rec_await_result(r, part, r->t->vals.at[part].step);
+        return true;
+    }
+    kin_vid out = rec_step_out(r, KIN_STEP_SUBSCR, tp == &PyTuple_Type ? KIN_STEP_PURE : 0u, args, 2);
+    rec_fresh *f = rec_make_fresh(r, out, tp == &PyTuple_Type ? FRESH_TUPLE : FRESH_LIST, NULL, 0, true);
     for (Py_ssize_t i = 0; f && i < len; i++)
         rec_fresh_push(f, items[start + i * step]);
     r->info.at[out].type = tp;

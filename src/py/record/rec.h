@@ -376,6 +376,7 @@ bool rec_lets_escape(rec *r, kin_step_kind kind, const kin_vid *args); /* may th
 uint64_t rec_open_sizes(rec *r, kin_vid tensor);      /* bit i: size i is not assumed to stay */
 PyObject *rec_size_record(rec *r, kin_vid tensor, unsigned mask, uint64_t open);
 kin_vid rec_size(rec *r, kin_vid tensor, int dim);    /* as a value; its object is there */
+kin_vid rec_build_size(rec *r, const kin_vid *items, uint32_t n);
 kin_vid rec_shape(rec *r, kin_vid tensor);            /* torch.Size of the tensor; its object is there */
 bool rec_size_attr(rec *r, kin_vid tensor, const char *name, attr_result *out); /* with open sizes: shape, nbytes ... */
 bool rec_size_call(rec *r, kin_vid callee, const kin_vid *args, uint32_t npos, uint32_t nkw, PyObject *kwnames, int ndrop);

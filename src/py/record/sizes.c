@@ -196,6 +196,16 @@ rec_size(rec *r, kin_vid tensor, int dim)
     return out;
 }
 
+/* torch.Size of ints, to be awaited. */
+kin_vid
+rec_build_size(rec *r, const kin_vid *items, uint32_t n)
+{
+    kin_vid out = rec_step_out(r, KIN_STEP_BUILD_SIZE, KIN_STEP_PURE, items, n);
+    rec_make_fresh(r, out, FRESH_NAMED, items, n, true);
+    r->info.at[out].type = kin_size_type();
+    return out;
+}
+
 kin_vid
 rec_shape(rec *r, kin_vid tensor)
 {
@@ -206,16 +216,14 @@ rec_shape(rec *r, kin_vid tensor)
         items[d] = rec_size(r, tensor, d);
         objs[d] = O(r, items[d]);
     }
-    kin_vid out = rec_step_out(r, KIN_STEP_BUILD_SIZE, KIN_STEP_PURE, items, (uint32_t)dim);
+    kin_vid out = rec_build_size(r, items, (uint32_t)dim);
     PyObject *size = kin_size_new(objs, dim);
     if (size == NULL) {
         PyErr_Clear();
         r->status = KIN_NOMEM;
         return out;
     }
-    rec_make_fresh(r, out, FRESH_NAMED, items, (uint32_t)dim, true);
     rec_set_obj(r, out, size);
-    r->info.at[out].type = Py_TYPE(size);
     Py_DECREF(size);
     return out;
 }

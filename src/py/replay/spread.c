@@ -149,12 +149,23 @@ place(kin_spread *s, uint32_t step, bool risky)
     return true;
 }
 
-/* The value is a constant, a tensor, or made by the unit: nothing that runs at its place changes it. */
+/* Is it a size of a tensor, or a number computed of sizes and other numbers? */
+static bool
+is_number(const kin_spread *s, kin_vid vid)
+{
+    const kin_step *maker = maker_of(s, vid);
+    if (maker == NULL)
+        return false;
+    bool computes = maker->kind == KIN_STEP_BINARY || maker->kind == KIN_STEP_UNARY || maker->kind == KIN_STEP_COMPARE;
+    return maker->kind == KIN_STEP_SIZE || (computes && maker->flags & KIN_STEP_PURE);
+}
+
+/* The value is a constant, a number, a tensor, or made by the unit: nothing that runs at its place changes it. */
 static bool
 stays(kin_spread *s, kin_vid vid)
 {
     const kin_val *val = &s->v->trace.vals.at[vid];
-    return vid == 0 || val->kind == KIN_VAL_CONST || val->note != 0 || val_of(s, vid)->made == MADE_LATE;
+    return vid == 0 || is_number(s, vid) || val->kind == KIN_VAL_CONST || val->note != 0 || val_of(s, vid)->made == MADE_LATE;
 }
 
 static bool
@@ -181,6 +192,8 @@ is_decided(kin_spread *s, const kin_step *st)
     kin_vid vid = st->nargs == 1 ? s->v->trace.vids.at[st->args] : 0;
     if (vid == 0 || (st->imm == KIN_CHECK_META && kin_meta_mask(kin_refs_get(&s->v->refs, st->ref)) & KIN_META_OFFSET))
         return false;
+    if (is_number(s, vid) && (st->imm == KIN_CHECK_TRUE || st->imm == KIN_CHECK_FALSE || st->imm == KIN_CHECK_EQ))
+        return true;
     return st->imm == KIN_CHECK_TYPE || st->imm == KIN_CHECK_LEN || st->imm == KIN_CHECK_META ||
            st->imm == KIN_CHECK_IS || st->imm == KIN_CHECK_IS_NOT;
 }
@@ -410,7 +423,7 @@ pass_late(kin_spread *s, uint32_t step)
         put_off(s, step, KIN_ROLE_TEST, MADE_LATE);
         return true;
     }
-    if (st->flags & KIN_STEP_PURE) {
+    if (st->flags & KIN_STEP_PURE || st->kind == KIN_STEP_SIZE) {
         if (!kin_unit_builds(st) && !all_stay(s, st, 0))
             return false;
         put_off(s, step, KIN_ROLE_LATER, MADE_LATE);
@@ -518,6 +531,7 @@ only_looks(const kin_step *st)
     case KIN_STEP_SUBSCR:
     case KIN_STEP_GETATTR:
     case KIN_STEP_LEN:
+    case KIN_STEP_SIZE:
     case KIN_STEP_TRUTH:
     case KIN_STEP_FORMAT:
     case KIN_STEP_CELL_GET:
@@ -546,7 +560,8 @@ asks_for_data(const kin_spread *s, const kin_step *st)
 {
     return uses_tensors(s, st) && (st->kind == KIN_STEP_CHECK ? st->imm == KIN_CHECK_TRUE || st->imm == KIN_CHECK_FALSE ||
                                                         st->imm == KIN_CHECK_EQ || st->imm == KIN_CHECK_QUIET
-                                                  : st->kind != KIN_STEP_IS && st->kind != KIN_STEP_GETATTR);
+                                                  : st->kind != KIN_STEP_IS && st->kind != KIN_STEP_GETATTR &&
+                                                        st->kind != KIN_STEP_SIZE);
 }
 
 /* Values that are, or hold, an exception that has just been raised. */

@@ -250,6 +250,13 @@ need_of_snapshots(const kin_trace *t, kin_units *units, uint32_t u)
         }
 }
 
+/* A size of something that the unit makes follows from its inputs: the launch gives the number, and the tensor may never exist. */
+static bool
+is_given_size(const kin_units *units, uint32_t step, const kin_step *s)
+{
+    return s->kind == KIN_STEP_SIZE && units->role[step] == KIN_ROLE_LATER && !(s->flags & KIN_STEP_SUNK);
+}
+
 /* Objects that are built late, or inside a unit, need their parts as well. */
 static void
 need_parts(const kin_trace *t, kin_units *units)
@@ -259,7 +266,7 @@ need_parts(const kin_trace *t, kin_units *units)
         for (uint32_t i = t->steps.len; i-- > 0;) {
             const kin_step *s = &t->steps.at[i];
             bool changes = s->flags & KIN_STEP_MUTATES && s->nargs > 0 && units->needed[t->vids.at[s->args]];
-            if (kin_unit_calls(s) || !((s->out != 0 && units->needed[s->out]) || changes))
+            if (kin_unit_calls(s) || is_given_size(units, i, s) || !((s->out != 0 && units->needed[s->out]) || changes))
                 continue;
             for (uint32_t a = 0; a < s->nargs; a++) {
                 kin_vid vid = t->vids.at[s->args + a];
@@ -317,7 +324,7 @@ find_builds(const kin_trace *t, const kin_units *units, kin_unit *unit)
             continue;
         }
         bool changes = (s->flags & KIN_STEP_MUTATES && units->needed[t->vids.at[s->args]]) || stores_late(unit, t, i);
-        if (kin_unit_waits_for(unit, t, i) && !kin_unit_calls(s) && s->kind != KIN_STEP_CHECK && ((s->out != 0 && units->needed[s->out]) || changes) &&
+        if (kin_unit_waits_for(unit, t, i) && !kin_unit_calls(s) && !is_given_size(units, i, s) && s->kind != KIN_STEP_CHECK && ((s->out != 0 && units->needed[s->out]) || changes) &&
             kin_vec_push(&builds, i) != KIN_OK) {
             kin_vec_deinit(&builds);
             return KIN_NOMEM;
@@ -428,7 +435,7 @@ add_inputs(const kin_trace *t, const kin_units *units, const kin_unit *unit, con
 
 /* Which steps have a part in what the calls get: the others are done behind the unit, or not at all. */
 static kin_status
-find_parts(const kin_trace *t, kin_unit *unit)
+find_parts(const kin_trace *t, const kin_units *units, kin_unit *unit)
 {
     uint8_t *used = calloc(t->vals.len, 1);
     free(unit->runs);
@@ -438,7 +445,7 @@ find_parts(const kin_trace *t, kin_unit *unit)
         const kin_step *s = &t->steps.at[i];
         const kin_vid *args = t->vids.at + s->args;
         bool advances = s->kind == KIN_STEP_NEXT && s->out == 0;
-        bool runs = kin_unit_calls(s) || s->kind == KIN_STEP_CHECK || (s->out != 0 && used[s->out]) ||
+        bool runs = kin_unit_calls(s) || (is_given_size(units, i, s) && units->needed[s->out]) || s->kind == KIN_STEP_CHECK || (s->out != 0 && used[s->out]) ||
                     (s->flags & KIN_STEP_MUTATES && s->nargs > 0 && used[args[0]]);
         if (!kin_unit_waits_for(unit, t, i) || advances || !runs)
             continue;
@@ -455,13 +462,13 @@ kin_unit_bounds(const kin_variant *v, kin_units *units, uint32_t u, kin_vids *in
 {
     const kin_trace *t = &v->trace;
     kin_unit *unit = &units->at.at[u];
-    KIN_TRY(find_parts(t, unit));
+    KIN_TRY(find_parts(t, units, unit));
     for (uint32_t i = unit->first; i <= unit->last; i++) {
         const kin_step *s = &t->steps.at[i];
         if (!unit->runs[i - unit->first])
             continue;
         KIN_TRY(add_inputs(t, units, unit, s, in, 0));
-        if (kin_unit_calls(s) && s->out != 0 && units->needed[s->out])
+        if ((kin_unit_calls(s) || is_given_size(units, i, s)) && s->out != 0 && units->needed[s->out])
             KIN_TRY(kin_vec_push(out, s->out));
     }
     return KIN_OK;
