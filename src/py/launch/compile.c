@@ -239,6 +239,7 @@ launch_compile(kernel_launcher *self, kin_variant *v, const kin_unit *unit, PyOb
         return NULL;
     }
     compile_version(self, version, v, unit, in);
+    launch_note_cost(self, version);
     return version;
 }
 
@@ -246,12 +247,13 @@ void
 launch_compile_again(kernel_launcher *self, launch_version *version, kin_variant *v, const kin_unit *unit,
                      PyObject *const *in)
 {
-    version->again = version->trusted = version->warm = false;
+    version->again = version->trusted = version->warm = version->retired = false;
     version->nsteps = version->nlaunches = 0; /* compared with the steps anew */
     version->reason[0] = 0;
     free(version->aten);
     version->aten = NULL;
     compile_version(self, version, v, unit, in);
+    launch_note_cost(self, version);
 }
 
 void

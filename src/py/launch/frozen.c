@@ -529,6 +529,15 @@ launch_frozen_renewals(const launch_frozen *f)
     return f->renewals;
 }
 
+size_t
+launch_frozen_bytes(const launch_frozen *f)
+{
+    size_t bytes = 0;
+    for (uint32_t i = 0; i < f->sets.len; i++)
+        bytes += f->sets.at[i]->prepared == NULL ? 0 : f->sets.at[i]->prepared->bytes;
+    return bytes;
+}
+
 PyObject *
 launch_frozen_describe(launch_frozen *f)
 {

@@ -36,6 +36,7 @@ launch_prepared *launch_frozen_take(launch_frozen *f, launch_code *code, PyObjec
 bool launch_frozen_lost(const launch_frozen *f, launch_numbers *lost);
 const char *launch_frozen_why(const launch_frozen *f);
 uint64_t launch_frozen_renewals(const launch_frozen *f);
+size_t launch_frozen_bytes(const launch_frozen *f);
 /* New dict for reports. */
 PyObject *launch_frozen_describe(launch_frozen *f);
 

@@ -56,10 +56,19 @@ typedef struct {
     uint32_t nnative, nextern, failures, nans;
     kin_compile_stats stats;
     double capture_ns, lower_ns, total_ns; /* of compiling */
+    bool retired;         /* its code went to make room */
+    uint32_t used;        /* when, by the launcher's clock */
     bool warm, trusted;   /* it was launched once; it is not compared with the steps any more */
     uint32_t nlaunches, nsteps; /* so many were timed */
     double launch_ns, steps_ns; /* the best of them */
 } launch_version;
+
+/* A kind of inputs without code. */
+typedef struct {
+    uint64_t hash;
+    double ns;            /* that its steps have taken */
+    uint32_t n, met;      /* how often; when it was met last */
+} launch_kind;
 
 typedef struct {
     kin_launcher base;
@@ -70,14 +79,33 @@ typedef struct {
     char thaw[160];       /* why the last of these was given up */
     launch_numbers thawed; /* inputs that cannot be taken to stay as they are */
     bool surprised;       /* a call that waited got an input of another kind: its inputs should be learned */
-    uint64_t strange[16]; /* hashes of the last signatures for which nothing was compiled */
+    launch_kind kinds[32]; /* of inputs, met last, for which nothing was compiled */
     uint32_t nstrange;    /* how many there were */
-    bool full;            /* too many signatures: it was said */
+    uint32_t clock;       /* of uses */
+    double first_ns;      /* what the first launch of code for one kind took longer than its steps */
+    double begun;         /* when the steps of this call began; 0: nobody looked */
+    bool varies;          /* its recording takes sizes as they come */
+    bool full;            /* too many signatures, or calls that are set apart: no more */
     bool single;          /* one call that is not worth it: not in reports */
     char gone[120];       /* nothing is compiled any more: why */
 } kernel_launcher;
 
-enum { LAUNCH_LIMIT = 8 };
+/* -- worth.c ---------------------------------------------------------------------------------------------------- */
+
+extern const char launch_changing[];
+/* Is code to be made for these inputs, for which there is none? Notes that they were there. */
+bool launch_is_worth(kernel_launcher *self, const kin_variant *v, const kin_unit *unit, PyObject *const *in);
+/* ... for which there was some. */
+bool launch_is_worth_again(kernel_launcher *self, const launch_version *version, const kin_variant *v, const kin_unit *unit,
+                           PyObject *const *in);
+/* It was compiled; it is launched; the steps begin and will end with one of the questions above. */
+void launch_note_cost(const kernel_launcher *self, const launch_version *version);
+/* What its first launch took: weights are packed then. */
+void launch_note_first(kernel_launcher *self, const launch_version *version, double ns);
+void launch_note_use(kernel_launcher *self, launch_version *version);
+void launch_begin_steps(kernel_launcher *self);
+/* Does the recording take sizes as they come? */
+bool launch_unit_varies(const kin_variant *v, const kin_unit *unit);
 
 /* Compiles the unit for these inputs; a version without code when that cannot be. NULL without memory. May plan the units of
  * the variant anew (the caller holds the unit). */

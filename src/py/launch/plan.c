@@ -35,37 +35,7 @@ find_version(const kernel_launcher *self, PyObject *const *in)
     return NULL;
 }
 
-static const char changing[] = "its inputs change their kind too often";
-
-static void
-say_full(kernel_launcher *self)
-{
-    self->full = true;
-    launch_say(self, changing);
-}
-
-/* Is code to be made for these inputs, for which there is none? What they are in the first launch is taken for what they usually are. Others
- * have to be seen a second time: sizes that grow from call to call would be compiled each time, and never used. */
-static bool
-is_worth_compiling(kernel_launcher *self, PyObject *const *in, uint32_t n)
-{
-    enum { SEEN = sizeof self->strange / sizeof *self->strange };
-    if (self->versions.len >= LAUNCH_LIMIT) {
-        if (!self->full)
-            say_full(self);
-        return false;
-    }
-    if (self->versions.len == 0 || self->context.trials == 0)
-        return true;
-    uint64_t hash = launch_signature_hash(in, n);
-    for (uint32_t i = 0; i < SEEN && i < self->nstrange; i++)
-        if (self->strange[i] == hash)
-            return true;
-    self->strange[self->nstrange++ % SEEN] = hash;
-    if (self->nstrange == SEEN)
-        launch_say(self, changing);
-    return false;
-}
+const char launch_changing[] = "its inputs change their kind too often";
 
 /* Launches of the first calls take turns with the steps, done as a launch would do them, so that nothing runs twice; whichever is
  * slower is not used any more. The steps begin: what they give shows whether capture was right (verify.c). The first launch only warms up. */
@@ -131,6 +101,8 @@ try_launch(kernel_launcher *self, launch_version *version, PyObject *const *in, 
         return done;
     if (version->warm)
         keep_least(&version->launch_ns, &version->nlaunches, ns);
+    else
+        launch_note_first(self, version, ns);
     version->warm = true;
     decide(self, version);
     return done;
@@ -149,6 +121,7 @@ static kin_launch
 launch_or_try(kernel_launcher *self, launch_version *version, kin_variant *v, const kin_unit *unit, PyObject *const *in,
               PyObject **out)
 {
+    launch_note_use(self, version);
     if (is_settled(self, version))
         return launch_run(self, version, in, out);
     bool steps = version->nsteps == 0 || (version->warm && version->nsteps <= version->nlaunches);
@@ -163,9 +136,9 @@ run_held(kernel_launcher *self, kin_variant *v, const kin_unit *unit, PyObject *
     if (self->gone[0] != 0 || kin_modes_active() || kin_ambient_special() || wants_gradient(unit, in))
         return KIN_LAUNCH_NOT;
     launch_version *version = find_version(self, in);
-    if (version == NULL && is_worth_compiling(self, in, unit->nin))
+    if (version == NULL && launch_is_worth(self, v, unit, in))
         version = launch_compile(self, v, unit, in);
-    if (version != NULL && version->again)
+    if (version != NULL && (version->again || launch_is_worth_again(self, version, v, unit, in)))
         launch_compile_again(self, version, v, unit, in);
     if (version != NULL && version->ticket != NULL)
         launch_compile_ready(self, version, v, unit, in);
@@ -226,10 +199,12 @@ choose_kernels(kin_launcher *base, const kin_unit *unit, PyObject *const *in, vo
             continue;
         if (version->code != NULL && !version->again)
             return version;
-        refused = refused || !(version->again || (version->ticket != NULL && launch_ticket_done(version->ticket)));
+        refused = refused || !(version->again || version->retired || (version->ticket != NULL && launch_ticket_done(version->ticket)));
     }
     self->surprised = had != NULL;
     *learn = *learn && !refused;
+    if (*learn)
+        launch_begin_steps(self);
     return NULL;
 }
 
@@ -245,9 +220,9 @@ learn_held(kernel_launcher *self, kin_variant *v, const kin_unit *unit, PyObject
     if (self->gone[0] != 0 || kin_modes_active() || kin_ambient_special() || wants_gradient(unit, in))
         return;
     launch_version *version = find_version(self, in);
-    if (version == NULL && is_worth_compiling(self, in, unit->nin))
+    if (version == NULL && launch_is_worth(self, v, unit, in))
         launch_compile(self, v, unit, in);
-    else if (version != NULL && version->again)
+    else if (version != NULL && (version->again || launch_is_worth_again(self, version, v, unit, in)))
         launch_compile_again(self, version, v, unit, in);
     else if (version != NULL && version->ticket != NULL)
         launch_compile_ready(self, version, v, unit, in);
@@ -300,7 +275,7 @@ free_kernels(kin_launcher *base)
 }
 
 static kin_launcher *
-new_launcher(const kin_launch_context *context, uint32_t graph)
+new_launcher(const kin_launch_context *context, uint32_t graph, bool varies)
 {
     kernel_launcher *self = calloc(1, sizeof *self);
     if (self == NULL)
@@ -310,6 +285,7 @@ new_launcher(const kin_launch_context *context, uint32_t graph)
                                 .free = free_kernels};
     self->context = *context;
     self->graph = graph;
+    self->varies = varies;
     Py_XINCREF(self->context.name);
     return &self->base;
 }
@@ -342,7 +318,7 @@ plan_unit(kin_variant *v, kin_units *units, uint32_t u, const kin_launch_context
         if (launcher != NULL)
             launcher->refs++;
         else
-            launcher = new_launcher(context, v->trace.steps.at[unit->first].graph);
+            launcher = new_launcher(context, v->trace.steps.at[unit->first].graph, launch_unit_varies(v, unit));
         status = launcher == NULL ? KIN_NOMEM : kin_unit_set(v, units, u, in.at, in.len, out.at, out.len, launcher);
         kin_launcher_release(launcher);
     }
@@ -531,8 +507,8 @@ describe_version(const kernel_launcher *self, const launch_version *version)
 static const char *
 reason_of(const kernel_launcher *self)
 {
-    enum { MANY = sizeof self->strange / sizeof *self->strange };
-    return self->gone[0] != 0 ? self->gone : self->full || self->nstrange >= MANY ? changing : "";
+    enum { MANY = 16 };
+    return self->gone[0] != 0 ? self->gone : self->full || self->nstrange >= MANY ? launch_changing : "";
 }
 
 static PyObject *
