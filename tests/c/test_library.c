@@ -99,8 +99,9 @@ test_products_of_one_matrix(void)
     rewritten w;
     if (rewrite(aten, program, (bool[]){false, true, true, true}, &w)) {
         CHECK_EQ(w.made.calls.len, 1);
-        CHECK_EQ(count(w.text.at, " cat "), 1);
-        CHECK_EQ(count(w.text.at, "f32[128, 128]"), 1);
+        CHECK_EQ(count(w.text.at, " cat "), 2); /* matrices, biases */
+        CHECK_EQ(count(w.text.at, "f32[128, 128]"), 3);
+        CHECK_EQ(count(w.text.at, "const -0.0 : f32[32]"), 1);
         CHECK_EQ(count(w.text.at, " slice "), 2);
         CHECK_EQ(count(w.text.at, " add "), 1);
         CHECK(w.made.ir->outputs.len == 2);
@@ -254,6 +255,41 @@ test_conv_with_other_users(void)
     discard(&w);
 }
 
+/* One pixel is one row of a product; every second one, if there are strides. What follows is left to fusion. */
+static void
+test_conv_of_single_pixels(void)
+{
+    rewritten w;
+#define CONV(STEPS, H)                                                                                                        \
+    "%1 = input 0 : f32[2, 64, 6, 6]{2304, 36, 6, 1}@1+0\n"                                                                  \
+    "%2 = input 1 : f32[32, 64, 1, 1]{64, 1, 1, 1}@2+0\n"                                                                    \
+    "%3 = input 2 : f32[32]{1}@3+0\n"                                                                                        \
+    "%4 = aten.convolution.default(%1, %2, %3, " STEPS ", [0, 0], [1, 1], False, [0, 0], 1) : f32[2, 32, " H ", " H "]{1, 1, 1, 1}@4+0\n" \
+    "return %4\n",                                                                                                           \
+    "%1 = input 0 : f32[2, 64, 6, 6]\n"                                                                                      \
+    "%2 = input 1 : f32[32, 64, 1, 1]\n"                                                                                     \
+    "%3 = input 2 : f32[32]\n"                                                                                               \
+    "%4 = extern \"aten.convolution.default\" %1, %2, %3 number=0 flags=0\n"                                                 \
+    "%5 = result %4 which=0 : f32[2, 32, " H ", " H "]\n"                                                                    \
+    "%6 = const 0.0 : f32[2, 32, " H ", " H "]\n"                                                                            \
+    "%7 = max %5, %6 : f32[2, 32, " H ", " H "]\n"                                                                           \
+    "return %7\n"
+    if (rewrite(CONV("[1, 1]", "6"), (bool[]){false, true, true}, &w)) {
+        CHECK(w.made.calls.len == 1 && w.made.calls.at[0].kind == KIN_LIBRARY_MATMUL && w.made.calls.at[0].frozen);
+        CHECK_EQ(count(w.text.at, "result %"), 1);
+        CHECK_EQ(count(w.text.at, "f32[72, 64]"), 1);
+        CHECK_EQ(count(w.text.at, " max "), 1);
+        CHECK_EQ(count(w.text.at, "{1152, 1, 192, 32}"), 2); /* the product and what is made of it lie channels-last */
+    }
+    discard(&w);
+    if (rewrite(CONV("[2, 2]", "3"), (bool[]){false, true, true}, &w)) {
+        CHECK_EQ(count(w.text.at, "steps=[1, 1, 2, 2] : f32[2, 64, 3, 3]"), 1);
+        CHECK_EQ(count(w.text.at, "f32[18, 64]"), 1);
+    }
+    discard(&w);
+#undef CONV
+}
+
 /* A call that stays gets the layout with which it was captured. */
 static void
 test_conv_in_front_of_another_call(void)
@@ -362,6 +398,7 @@ main(void)
     test_conv_takes_in_what_follows();
     test_conv_without_frozen_weights();
     test_conv_with_other_users();
+    test_conv_of_single_pixels();
     test_conv_in_front_of_another_call();
     test_layout_between_convs();
     test_attention();

@@ -228,3 +228,95 @@ def test_packed_by_the_one_and_by_the_other():
         layer.weight.mul_(0.5)
         same(compiled(x), layer(x) + 1)
     engine._set_products(True)
+
+
+# -- what follows a product -----------------------------------------------------------------------------------------
+
+
+FOLLOWING = {
+    "residual": lambda m, x, r: r + m(x) * 0.5,
+    "gelu": lambda m, x, r: torch.nn.functional.gelu(m(x), approximate="tanh"),
+    "norm": lambda m, x, r: torch.nn.functional.layer_norm(m(x) + r, (m.out_features,)),
+    "gate": lambda m, x, r: torch.nn.functional.silu(m(x).chunk(2, -1)[0]) * m(x).chunk(2, -1)[1],
+    "row": lambda m, x, r: m(x) * r[..., :1],
+    "both": lambda m, x, r: ((m(x).relu() > r).float(), m(x).sum(-1)),
+    "whole": lambda m, x, r: (m(x), m(x).exp()),
+    "half": lambda m, x, r: m(x).bfloat16(),
+    "heads": lambda m, x, r: (m(x) + r).unflatten(-1, (4, -1)).transpose(1, 2).contiguous(),
+}
+
+
+@pytest.mark.parametrize("name", FOLLOWING)
+@pytest.mark.parametrize("columns", [192, 200])
+@pytest.mark.parametrize("own", [True, False])
+def test_what_follows(name, columns, own):
+    engine._set_products(own)
+    try:
+        for rows in (2, 7, 150):
+            layer = nn.Linear(96, columns)
+            compiled = kintsugi.compile(lambda x, r, layer=layer: FOLLOWING[name](layer, x, r))
+            x, r = torch.randn(2, rows, 96), torch.randn(2, rows, columns)
+            x[0, 0, 0] = float("nan")
+            x[1, 1, 3] = float("inf")
+            for _ in range(4):
+                got, wanted = compiled(x, r), FOLLOWING[name](layer, x, r)
+                for g, w in zip(got if isinstance(got, tuple) else (got,), wanted if isinstance(wanted, tuple) else (wanted,), strict=True):
+                    same(g, w)
+            together = any(" then fused" in op["name"] for op in operations(compiled))
+            if name in ("residual", "gelu", "norm", "row") or (name == "gate" and columns == 192):
+                assert together
+            if name == "heads":
+                assert not together
+    finally:
+        engine._set_products(True)
+
+
+def test_a_residual_that_is_the_left_side():
+    """What is multiplied must not be written over while it is still read."""
+    layer = nn.Linear(128, 128)
+    run(lambda x: layer(layer(x * 2) + x * 2) + x, torch.randn(300, 128))
+    run(lambda x: (x * 2) + layer(x * 2), torch.randn(300, 128))
+
+
+def test_three_with_biases():
+    """Query, key and value as one product; the key without a bias."""
+    q, k, v = nn.Linear(64, 96), nn.Linear(64, 96, bias=False), nn.Linear(64, 32)
+    compiled = kintsugi.compile(lambda x: (q(x) * k(x), v(x)))
+    x = torch.randn(40, 64)
+    for _ in range(4):
+        for got, wanted in zip(compiled(x), (q(x) * k(x), v(x)), strict=True):
+            same(got, wanted)
+    ops = operations(compiled)
+    assert not AVX512 or named(ops, "library.matmul [40, 64] [64, 224]")
+
+
+class Bottleneck(nn.Module):
+    def __init__(self, stride):
+        super().__init__()
+        self.down, self.up = nn.Conv2d(64, 32, 1), nn.Conv2d(32, 64, 1, bias=False)
+        self.short, self.norm = nn.Conv2d(64, 64, 1, stride=stride), nn.BatchNorm2d(64)
+        self.middle = nn.Conv2d(32, 32, 3, stride=stride, padding=1)
+        self.norm.running_mean.normal_()
+        self.norm.running_var.uniform_(0.5, 2)
+
+    def forward(self, x):
+        return (self.norm(self.up(self.middle(self.down(x).relu()).relu())) + self.short(x)).relu()
+
+
+@pytest.mark.parametrize("stride", [1, 2])
+@pytest.mark.parametrize("size", [3, 7, 20])
+@pytest.mark.parametrize("batch", [1, 3])
+def test_convolutions_of_single_pixels(stride, size, batch):
+    model = nn.Sequential(Bottleneck(stride), Bottleneck(1)).eval()
+    strange = torch.randn(batch, 64, size, size)
+    strange[0, 0, 0, 0] = float("nan")
+    strange[-1, 3, 1, 1] = float("inf")
+    for layout in (torch.contiguous_format, torch.channels_last):
+        compiled = kintsugi.compile(lambda x: model(x))
+        for i in range(7):
+            x = (torch.randn(batch, 64, size, size) if i < 5 else strange).to(memory_format=layout)
+            got, wanted = compiled(x), model(x)
+            torch.testing.assert_close(got, wanted, rtol=1e-4, atol=1e-4, equal_nan=True)
+            assert got.stride() == wanted.stride()
+        if AVX512 and size == 20:
+            assert len(named(operations(compiled), "library.matmul")) == 6

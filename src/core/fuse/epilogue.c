@@ -35,6 +35,13 @@ is_elementwise(const kin_ir_node *node)
     return c == KIN_IR_CLASS_POINTWISE || c == KIN_IR_CLASS_COMPARE;
 }
 
+/* A view of as many elements, or fewer. */
+static bool
+keeps_elements(unsigned op)
+{
+    return op == KIN_IR_RESHAPE || op == KIN_IR_SLICE || op == KIN_IR_PERMUTE;
+}
+
 /* The last node in which all that is computed from `result` comes together; 0: there is none. */
 static kin_irn
 find_exit(fuse *f, kin_irn result)
@@ -48,7 +55,7 @@ find_exit(fuse *f, kin_irn result)
         unsigned marked = f->nodes[n].live ? uses_of_marked(f, n) : 0;
         if (marked == 0)
             continue;
-        if ((!is_elementwise(node) && node->op != KIN_IR_RESHAPE && node->op != KIN_IR_SLICE) || ++count > MOST_OPS)
+        if ((!is_elementwise(node) && !keeps_elements(node->op)) || ++count > MOST_OPS)
             break;
         f->visited[n] = f->visit;
         open += f->nodes[n].uses - marked;

@@ -142,6 +142,18 @@ other_operand(const kin_ir *p, kin_irn node, kin_irn n)
     return a == n ? b : commutes && b == n ? a : 0;
 }
 
+/* Every element of the result is a product of a pixel's channels with the weight's: one matrix with another, channels-last. */
+static bool
+is_product(const rewriting *r, const conv_plan *plan)
+{
+    enum { LEAST = 32 /* channels: with fewer, reading and writing is what counts */, FEW_ROWS = 4 };
+    const int64_t *weight = kin_ir_sizes(r->p, kin_ir_arg(r->p, plan->call, 1)), *sizes = kin_ir_sizes(r->p, plan->result);
+    bool plain = plan->conv.nspatial == 2 && r->may.own && plan->conv.groups == 1 && weight[0] >= LEAST && weight[1] >= LEAST;
+    for (unsigned d = 0; d < plan->conv.nspatial; d++)
+        plain = plain && weight[2 + d] == 1 && plan->conv.padding[d] == 0;
+    return plain && kin_ir_numel(r->p, plan->result) / sizes[1] > FEW_ROWS;
+}
+
 /* Takes the next node in, when it can be; false: the plan ends. */
 static bool
 extend(rewriting *r, conv_plan *plan)
@@ -155,12 +167,12 @@ extend(rewriting *r, conv_plan *plan)
     kin_ir_op op = kin_ir_at(p, next)->op;
     bool limits = op == KIN_IR_MAX || op == KIN_IR_MIN;
     if (limits || plan->conv.post != KIN_POST_NONE) {
-        if (!limits || !take_limit(r, &plan->conv, op, number_of(p, other)))
+        if (plan->product || !limits || !take_limit(r, &plan->conv, op, number_of(p, other)))
             return false;
     } else if (!plan->conv.has_add && per_channel(r, other, kin_ir_sizes(p, plan->result)[1]) != 0) {
         if (kin_vec_push(&plan->affine, next) != KIN_OK)
             return false;
-    } else if (op == KIN_IR_ADD && !plan->conv.has_add && !r->frozen[other] && same_sizes(p, other, next) &&
+    } else if (op == KIN_IR_ADD && !plan->product && !plan->conv.has_add && !r->frozen[other] && same_sizes(p, other, next) &&
                kin_ir_at(p, other)->op != KIN_IR_EXPAND) {
         plan->conv.has_add = true;
         plan->added = other;
@@ -183,6 +195,7 @@ kin_library_plan_convs(rewriting *r, conv_plans *plans)
         plan.call = kin_ir_arg(p, n, 0);
         if (!read_conv(r, plan.call, &plan.conv))
             continue;
+        plan.product = is_product(r, &plan);
         while (extend(r, &plan))
             ;
         if (kin_vec_push(plans, plan) != KIN_OK) {
@@ -260,6 +273,42 @@ image_of(rewriting *r, kin_irn n)
     return image;
 }
 
+/* As it lay in what was captured, where a call that stays depends on that. */
+static kin_irn
+lay_out_as_before(rewriting *r, const conv_plan *plan, kin_irn result)
+{
+    if (!r->fixed[plan->end])
+        return result;
+    kin_irn copy = kin_ir_unary(r->out->ir, KIN_IR_CAST, result); /* to the same dtype: as it lay before */
+    const kin_ir_node *old = kin_ir_at(r->p, plan->result);
+    if (copy != 0 && old->strides != 0)
+        kin_ir_set_strides(r->out->ir, copy, r->p->ints.at + old->strides);
+    return copy;
+}
+
+/* [N, C, H, W] to [N H W, C], times the weight, and back: views of channels-last memory, but for pixels that are left out. */
+static kin_irn
+emit_product(rewriting *r, const conv_plan *plan, kin_irn weight, kin_irn bias)
+{
+    kin_ir *q = r->out->ir;
+    kin_irn x = kin_library_copy(r, kin_ir_arg(r->p, plan->call, 0));
+    int64_t sizes[4], strides[4], in = kin_ir_sizes(q, x)[1];
+    memcpy(sizes, kin_ir_sizes(r->p, plan->end), sizeof sizes);
+    kin_library_channels_last(sizes, 4, strides);
+    const int64_t steps[4] = {1, 1, plan->conv.stride[0], plan->conv.stride[1]};
+    x = kin_ir_slice(q, x, (int64_t[4]){0}, steps, (int64_t[]){sizes[0], in, sizes[2], sizes[3]});
+    int64_t rows = sizes[0] * sizes[2] * sizes[3], out = sizes[1], pixels[4] = {sizes[0], sizes[2], sizes[3], out};
+    kin_library_call call = {.kind = KIN_LIBRARY_MATMUL, .frozen = true, .nspatial = plan->conv.nspatial, .call = plan->conv.call};
+    kin_irn args[2] = {kin_ir_reshape(q, kin_ir_permute(q, x, (int64_t[]){0, 2, 3, 1}), 2, (int64_t[]){rows, in}),
+                       kin_ir_permute(q, kin_ir_reshape(q, weight, 2, (int64_t[]){out, in}), (int64_t[]){1, 0})};
+    kin_irn made = kin_library_emit(r, &call, "library.matmul", args, 2, KIN_F32, 2, (int64_t[]){rows, out}, NULL);
+    if (bias != 0)
+        made = kin_ir_binary(q, KIN_IR_ADD, made, kin_ir_expand(q, bias, 2, (int64_t[]){rows, out}));
+    made = kin_ir_permute(q, kin_ir_reshape(q, made, 4, pixels), (int64_t[]){0, 3, 1, 2});
+    kin_ir_set_strides(q, made, strides);
+    return made;
+}
+
 kin_irn
 kin_library_conv(rewriting *r, const conv_plan *plan)
 {
@@ -267,6 +316,8 @@ kin_library_conv(rewriting *r, const conv_plan *plan)
     kin_irn weight = kin_library_copy(r, kin_ir_arg(r->p, plan->call, 1));
     kin_irn bias = conv.has_bias ? kin_library_copy(r, kin_ir_arg(r->p, plan->call, 2)) : 0;
     fold_affine(r, plan, &weight, &bias);
+    if (plan->product)
+        return lay_out_as_before(r, plan, emit_product(r, plan, weight, bias));
     kin_irn x = kin_ir_arg(r->p, plan->call, 0), args[4] = {conv.own ? image_of(r, x) : kin_library_copy(r, x), weight};
     unsigned nargs = 2;
     conv.has_bias = bias != 0;
@@ -282,11 +333,5 @@ kin_library_conv(rewriting *r, const conv_plan *plan)
     memcpy(sizes, kin_ir_sizes(r->p, plan->end), ndim * sizeof *sizes);
     kin_library_channels_last(sizes, ndim, strides);
     kin_irn result = kin_library_emit(r, &conv, name, args, nargs, KIN_F32, ndim, sizes, strides);
-    if (!r->fixed[plan->end])
-        return result;
-    kin_irn copy = kin_ir_unary(r->out->ir, KIN_IR_CAST, result); /* to the same dtype: as it lay before */
-    const kin_ir_node *old = kin_ir_at(r->p, plan->result);
-    if (copy != 0 && old->strides != 0)
-        kin_ir_set_strides(r->out->ir, copy, r->p->ints.at + old->strides);
-    return copy;
+    return lay_out_as_before(r, plan, result);
 }

@@ -29,7 +29,7 @@ is_strided_view(kin_ir_op op)
 static bool
 joins_channels(const kin_ir *p, kin_irn n)
 {
-    if (kin_ir_at(p, n)->op != KIN_IR_RESHAPE)
+    if (kin_ir_at(p, n)->op != KIN_IR_RESHAPE || kin_ir_at(p, kin_ir_arg(p, n, 0))->op == KIN_IR_PERMUTE)
         return false;
     kin_irn a = kin_ir_arg(p, n, 0);
     const int64_t *from = kin_ir_sizes(p, a), *to = kin_ir_sizes(p, n);
@@ -109,6 +109,15 @@ followed(const layout *s, kin_irn n)
     }
 }
 
+static kin_irn
+image_of(const kin_ir *q, kin_irn call)
+{
+    kin_irn n = kin_ir_arg(q, call, 0);
+    while (is_strided_view(kin_ir_at(q, n)->op))
+        n = kin_ir_arg(q, n, 0);
+    return n;
+}
+
 /* From users to arguments. */
 static void
 find_wanted(layout *s)
@@ -120,6 +129,8 @@ find_wanted(layout *s)
             find_fixed(s->q, n, c == NULL && !is_pooling(s->l, n), s->fixed);
             if (is_conv(s->l, n) || (is_pooling(s->l, n) && s->wanted[n]))
                 s->wanted[kin_ir_arg(s->q, n, 0)] = true;
+            if (c != NULL && c->kind == KIN_LIBRARY_MATMUL && c->nspatial > 0) /* one that was a convolution */
+                s->wanted[image_of(s->q, n)] = true;
             if (is_conv(s->l, n) && c->has_add)
                 s->wanted[kin_ir_arg(s->q, n, node->nargs - 1u)] = true;
             continue;
@@ -139,6 +150,8 @@ lies_last(const layout *s, kin_irn n)
         return is_conv(s->l, n) || (is_pooling(s->l, n) && s->last[kin_ir_arg(s->q, n, 0)]);
     if (op == KIN_IR_RESULT && is_conv(s->l, kin_ir_arg(s->q, n, 0)))
         return true;
+    if (op == KIN_IR_PERMUTE && kin_ir_at(s->q, n)->strides != 0) /* of a product that was a convolution */
+        return true;
     unsigned count = followed(s, n);
     bool any = count > 0 && s->wanted[n] && op != KIN_IR_RESULT && op != KIN_IR_SLICE;
     for (unsigned a = 0; a < count; a++)
@@ -154,7 +167,7 @@ kin_library_spread_layout(kin_library *l)
                 .last = calloc(q->nodes.len, sizeof(bool))};
     bool any = false;
     for (uint32_t i = 0; i < l->calls.len; i++)
-        any = any || l->calls.at[i].kind == KIN_LIBRARY_CONV;
+        any = any || l->calls.at[i].kind == KIN_LIBRARY_CONV || l->calls.at[i].nspatial > 0;
     if (any && s.fixed != NULL && s.wanted != NULL && s.last != NULL && !q->failed) {
         find_wanted(&s);
         for (kin_irn n = 1; n < q->nodes.len; n++) {

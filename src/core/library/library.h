@@ -7,6 +7,7 @@
  * - A convolution with frozen weights takes in what follows it: batch norm (into the weights), an added value, relu, limits.
  *   Those that suit us are our own (convolution.h), others a library's. Such calls like channels-last memory; values between
  *   them are given such strides.
+ *   Convolutions of single pixels are products of matrices in such memory; what follows is fused behind them.
  */
 #ifndef KIN_LIBRARY_LIBRARY_H
 #define KIN_LIBRARY_LIBRARY_H

@@ -39,6 +39,7 @@ typedef struct {
     kin_library_call conv;
     KIN_VEC(kin_irn) affine;   /* MUL, ADD, SUB, DIV nodes of p with a value per channel, in order */
     kin_irn added;             /* node of p; 0 = none */
+    bool product;              /* done as a product of matrices: only what is affine goes into it, the rest is fused behind it */
 } conv_plan;
 typedef KIN_VEC(conv_plan) conv_plans;
 

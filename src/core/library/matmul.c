@@ -133,6 +133,25 @@ read_member(const rewriting *r, kin_irn n, member *out)
            (out->x.bias == 0 || r->frozen[out->x.bias]);
 }
 
+/* Biases side by side, for all columns at once; where a product has none, what changes nothing. 0: they are not of that kind, or there are
+ * none. */
+static kin_irn
+wide_bias(rewriting *r, const member *all, unsigned count, int64_t width)
+{
+    kin_ir *q = r->out->ir;
+    kin_irn parts[MOST_TOGETHER];
+    bool some = false;
+    for (unsigned i = 0; i < count; i++) {
+        some |= all[i].x.bias != 0;
+        if (all[i].x.bias != 0 && (kin_ir_at(r->p, all[i].x.bias)->ndim != 1 || kin_ir_numel(r->p, all[i].x.bias) != all[i].x.n))
+            return 0;
+    }
+    for (unsigned i = 0; some && i < count; i++)
+        parts[i] = all[i].x.bias != 0 ? kin_library_copy(r, all[i].x.bias)
+                                      : kin_ir_const(q, KIN_F32, (kin_scalar){.f = -0.0}, 1, &all[i].x.n);
+    return some ? kin_ir_expand(q, kin_ir_cat(q, parts, count, 0), 2, (int64_t[]){all[0].x.m, width}) : 0;
+}
+
 /* The product `n` and later ones with the same left side, as slices of one with the right sides (all frozen, so put together
  * ahead of calls) side by side; 0: there are none. */
 static kin_irn
@@ -157,10 +176,11 @@ emit_together(rewriting *r, kin_irn n, uint32_t number)
     kin_library_call call = {.kind = KIN_LIBRARY_MATMUL, .frozen = true, .call = number};
     kin_irn args[2] = {kin_library_copy(r, all[0].x.a), kin_ir_cat(q, parts, count, 1)};
     kin_irn wide = kin_library_emit(r, &call, "library.matmul", args, 2, KIN_F32, 2, (int64_t[]){m, width}, NULL);
+    kin_irn bias = wide_bias(r, all, count, width), sum = bias != 0 ? kin_ir_binary(q, KIN_IR_ADD, wide, bias) : wide;
     for (unsigned i = 0; i < count; i++) {
         const product *x = &all[i].x;
-        kin_irn slice = kin_ir_slice(q, wide, (int64_t[]){0, at}, (int64_t[]){1, 1}, (int64_t[]){m, x->n});
-        r->map[all[i].result] = add_bias(r, x, slice);
+        kin_irn slice = kin_ir_slice(q, sum, (int64_t[]){0, at}, (int64_t[]){1, 1}, (int64_t[]){m, x->n});
+        r->map[all[i].result] = bias != 0 ? slice : add_bias(r, x, slice);
         at += x->n;
     }
     return r->map[n];
