@@ -37,6 +37,46 @@ unrolled(const kin_loops *k, unsigned lanes)
     return k->insts.len < 24 ? lanes * 2 : lanes;
 }
 
+/* How many instructions that differ from lane to lane the loops of a reduction repeat; those behind it are done once for a row. */
+static unsigned
+count_repeated(const kin_loops *k)
+{
+    uint64_t *deps = calloc(k->insts.len + 1, sizeof *deps);
+    bool *wanted = calloc(k->insts.len + 1, sizeof *wanted);
+    unsigned n = deps && wanted ? 0 : UINT32_MAX;
+    if (n == 0)
+        kin_loops_deps(k, deps);
+    for (uint32_t a = 0; n == 0 && a < k->actions.len; a++)
+        wanted[k->actions.at[a].value] |= k->actions.at[a].kind == KIN_LA_REDUCE;
+    for (uint32_t i = k->insts.len; deps && wanted && i-- > 1;) {
+        const kin_loop_inst *in = &k->insts.at[i];
+        n += wanted[i] && deps[i] >> (k->vector_var > 63 ? 63 : k->vector_var) & 1;
+        for (int a = 0; a < 3 && wanted[i]; a++)
+            wanted[in->args[a]] = true;
+        wanted[in->mask] |= wanted[i];
+    }
+    free(deps);
+    free(wanted);
+    return n;
+}
+
+/* Sums of columns that do little but load, as products of a row and a matrix are: a wide strip of a matrix at a time, as many columns as there are
+ * registers for sums. Of each row of it the memory then gives several neighbouring lines, not one or two. */
+static unsigned
+widest_strip(const kin_loops *k, const kin_target *t, unsigned lanes)
+{
+    enum { FEW = 5 };
+    unsigned sums = t->vector_bytes == 64 ? 16 : 8, n = 0;
+    for (uint32_t i = 0; i < k->actions.len; i++) {
+        if (!k->actions.at[i].row && k->actions.at[i].kind != KIN_LA_REDUCE)
+            return 0;
+        n += k->actions.at[i].kind == KIN_LA_REDUCE;
+    }
+    if (n != 1 || k->nphases != 1 || count_repeated(k) > FEW)
+        return 0;
+    return lanes * sums < KIN_EMIT_MAX_LANES ? lanes * sums : KIN_EMIT_MAX_LANES;
+}
+
 static int64_t
 ceil_div(int64_t a, int64_t b)
 {
@@ -75,10 +115,13 @@ kin_emit_plan(const kin_loops *k, const kin_target *t)
     if (k->vector_var != KIN_LOOP_NO_VAR) {
         const kin_loop_var *v = &k->vars.at[k->vector_var];
         unsigned base = widest_lanes(k, t);
-        r.lanes = unrolled(k, base);
+        unsigned strip = v->inner || !reduces ? 0 : widest_strip(k, t, base);
+        r.lanes = strip ? strip : unrolled(k, base);
+        while (r.lanes > 4 * base && v->size < 4 * (int64_t)r.lanes)
+            r.lanes /= 2;
         while (r.lanes > 2 && r.lanes / 2 >= v->size)
             r.lanes /= 2;
-        while (r.lanes > base && v->size % r.lanes)
+        while (r.lanes > base && v->size % r.lanes && !(strip && v->size >= 8 * r.lanes))
             r.lanes /= 2;
         if (!v->inner && inner && !reduces && r.lanes > 8) /* a tile: its lines must fit one set of the cache */
             r.lanes = 8;
@@ -231,7 +274,7 @@ run_reduce(kin_em *e, const kin_loop_action *a)
 static LLVMValueRef
 half_of(kin_em *e, LLVMValueRef v, unsigned lanes, bool upper)
 {
-    LLVMValueRef which[64];
+    LLVMValueRef which[KIN_EMIT_MAX_LANES / 2];
     for (unsigned i = 0; i < lanes / 2; i++)
         which[i] = LLVMConstInt(LLVMInt32TypeInContext(e->context), i + (upper ? lanes / 2 : 0), false);
     return LLVMBuildShuffleVector(e->b, v, LLVMGetPoison(LLVMTypeOf(v)), LLVMConstVector(which, lanes / 2), "");
@@ -419,7 +462,7 @@ close_loop(kin_em *e, loop *l, int64_t step, LLVMValueRef end)
 static LLVMValueRef
 first_lanes(kin_em *e, int64_t n)
 {
-    LLVMValueRef lanes[128];
+    LLVMValueRef lanes[KIN_EMIT_MAX_LANES];
     for (unsigned i = 0; i < e->run->lanes; i++)
         lanes[i] = LLVMConstInt(LLVMInt1TypeInContext(e->context), i < n, false);
     return LLVMConstVector(lanes, e->run->lanes);
@@ -650,7 +693,7 @@ run_linear(kin_em *e, LLVMValueRef begin, LLVMValueRef end)
         return;
     LLVMValueRef some = LLVMBuildICmp(e->b, LLVMIntSLT, stop, end, "");
     after = enter_if(e, some);
-    LLVMValueRef numbers[128];
+    LLVMValueRef numbers[KIN_EMIT_MAX_LANES];
     for (unsigned i = 0; i < lanes; i++)
         numbers[i] = int_of(e, i);
     LLVMValueRef left = kin_em_widen(e, LLVMBuildSub(e->b, end, stop, ""), KIN_I64);

@@ -30,7 +30,7 @@ kin_run kin_emit_plan(const kin_loops *k, const kin_target *t);
 /* Adds the function `kernel` to the module; false with `why` for what has no code. */
 bool kin_emit(const kin_loops *k, const kin_target *t, const kin_run *run, LLVMModuleRef module, kin_text *why);
 
-enum { KIN_EMIT_MAX_INNER = 24 };
+enum { KIN_EMIT_MAX_INNER = 24, KIN_EMIT_MAX_LANES = 256 };
 
 typedef struct {
     LLVMValueRef value, position; /* of an accumulator while its loops run; position: ARGMAX, ARGMIN */

@@ -72,7 +72,7 @@ number(LLVMValueRef like, double v)
     LLVMTypeRef t = LLVMTypeOf(like);
     if (LLVMGetTypeKind(t) != LLVMVectorTypeKind)
         return LLVMConstReal(t, v);
-    LLVMValueRef lanes[128];
+    LLVMValueRef lanes[KIN_EMIT_MAX_LANES];
     unsigned n = LLVMGetVectorSize(t);
     for (unsigned i = 0; i < n; i++)
         lanes[i] = LLVMConstReal(LLVMGetElementType(t), v);

@@ -78,7 +78,7 @@ splat(LLVMTypeRef type, LLVMValueRef constant)
 {
     if (!is_vector_type(type))
         return constant;
-    LLVMValueRef lanes[128];
+    LLVMValueRef lanes[KIN_EMIT_MAX_LANES];
     unsigned n = LLVMGetVectorSize(type);
     for (unsigned i = 0; i < n; i++)
         lanes[i] = constant;
@@ -185,7 +185,7 @@ i64_type(const kin_em *e)
 static LLVMValueRef
 iota(const kin_em *e, int64_t step)
 {
-    LLVMValueRef lanes[128];
+    LLVMValueRef lanes[KIN_EMIT_MAX_LANES];
     for (unsigned i = 0; i < e->run->lanes; i++)
         lanes[i] = LLVMConstInt(i64_type(e), (unsigned long long)(step * i), true);
     return LLVMConstVector(lanes, e->run->lanes);
