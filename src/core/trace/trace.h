@@ -3,7 +3,7 @@
  *
  * A trace is a tree stored flat. `steps` run in index order until RETURN or EXIT. A CHECK or SEGMENT that fails
  * goes to its `alt` (first step of a branch recorded later, always at a higher index), or leaves the program at
- * its snapshot: the real frames are rebuilt and CPython runs the rest of the call.
+ * its snapshot: the real frames are rebuilt and CPython runs the rest of the call. So does an EXIT, which may have an `alt` too.
  *
  * Everything refers by index: values by kin_vid (0 = no value), Python objects by kin_ref (0 = none; the table
  * is src/py/refs), snapshots by number (0 = none). The core never looks behind a kin_ref.
@@ -102,7 +102,7 @@ typedef struct {
     kin_ref ref;
     kin_vid out;
     uint32_t snap;     /* state before the instruction: exits and exceptions land there */
-    uint32_t alt;      /* CHECK, SEGMENT: step to go on with when it fails; 0 = none */
+    uint32_t alt;      /* CHECK, SEGMENT: step to go on with when it fails; EXIT: the recording's continuation; 0 = none */
     uint32_t frees;    /* set by kin_trace_finish: vids whose slots are released after this step */
     uint16_t nfrees;
     uint16_t graph;    /* TORCH: number of the graph it belongs to, from 1 (set by kin_trace_finish) */

@@ -38,6 +38,8 @@ bool kin_guard_holds(const kin_refs *refs, const kin_fact *fact, PyObject *obj, 
 bool kin_exact_equal(PyObject *a, PyObject *b);
 /* Is obj of a type that kin_exact_equal compares by content (all the way down)? */
 bool kin_is_exact_immutable(PyObject *obj);
+/* Found in dicts by its bits or, hashed and compared as object does it, by its address: classes, functions. No user code decides. */
+bool kin_is_exact_key(PyObject *obj);
 
 /* Is there a NaN in such an object? Two of them with the same bits are told apart by containers, which ask for identity
  * first: 1 in (1,) follows from values, nan in (nan,) does not. */

@@ -199,6 +199,14 @@ kin_is_exact_immutable(PyObject *obj)
     return torch_value_of(type) != NO_TORCH_VALUE;
 }
 
+bool
+kin_is_exact_key(PyObject *obj)
+{
+    const PyTypeObject *type = Py_TYPE(obj);
+    return kin_is_exact_immutable(obj) || (type->tp_hash == PyBaseObject_Type.tp_hash &&
+                                           type->tp_richcompare == PyBaseObject_Type.tp_richcompare);
+}
+
 /* ---- what can be reached from a container --------------------------------------------------------------------- */
 
 enum { QUIET_DEPTH = 6 }; /* deeper, or in a circle: not known */

@@ -90,8 +90,8 @@ may_extend(const exit_context *x, uint32_t step)
     const kin_variant_object *variant = x->variant;
     const kin_variant *v = variant->v;
     const kin_options *options = &x->self->state->options;
-    kin_step_kind kind = (kin_step_kind)v->trace.steps.at[step].kind;
-    if ((kind != KIN_STEP_CHECK && kind != KIN_STEP_SEGMENT) || v->trace.steps.at[step].alt != 0)
+    const kin_step *s = &v->trace.steps.at[step];
+    if (!kin_record_can_join(s) || s->alt != 0)
         return false;
     /* A forced exit is no failed check: what follows is not the other branch. */
     if (kin_replay_force_exit != UINT32_MAX || x->self->fullgraph)
@@ -134,6 +134,8 @@ adopt_branch(exit_context *x, uint32_t step, uint32_t old_steps, const kin_recor
     }
     variant->branches++;
     x->self->count.extended++;
+    if (v->trace.steps.at[step].kind == KIN_STEP_EXIT)
+        kin_variant_object_set_reason(variant, result->reason);
     uint32_t nparams = (uint32_t)(code->co_argcount + code->co_kwonlyargcount) +
                        ((code->co_flags & CO_VARARGS) != 0) + ((code->co_flags & CO_VARKEYWORDS) != 0);
     if (kin_variant_object_refresh(variant, nparams) != KIN_OK) {

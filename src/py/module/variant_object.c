@@ -120,6 +120,16 @@ kin_variant_object_new(kin_state *st, kin_variant *v, const kin_bind_plan *plan,
     return KIN_OK;
 }
 
+void
+kin_variant_object_set_reason(kin_variant_object *self, const char *reason)
+{
+    PyObject *text = PyUnicode_DecodeUTF8(reason, (Py_ssize_t)strlen(reason), "replace");
+    if (text == NULL)
+        PyErr_Clear(); /* the old one stays */
+    else
+        Py_SETREF(self->reason, text);
+}
+
 PyObject **
 kin_variant_slots_take(kin_variant_object *self)
 {

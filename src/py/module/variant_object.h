@@ -35,6 +35,8 @@ typedef struct {
 
 PyType_Spec *kin_variant_type_spec(void);
 
+/* Its recording was continued, and ended for this reason: "" when it is complete now. */
+void kin_variant_object_set_reason(kin_variant_object *self, const char *reason);
 /* Takes over `v` (on success only). KIN_BUG when the trace asks for a root that is no parameter. */
 kin_status kin_variant_object_new(kin_state *st, kin_variant *v, const kin_bind_plan *plan, PyObject *name,
                                   PyObject *cause, const char *reason, kin_variant_object **out) KIN_MUST_CHECK;

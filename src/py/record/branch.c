@@ -6,6 +6,7 @@
  */
 #include "py/record/rec.h"
 
+#include "core/diag/breaks.h"
 #include "py/compat/frame.h"
 
 /* How much of the trace existed before, to go back to when the recording is of no use. */
@@ -158,15 +159,38 @@ run_exit(void *arg)
     return kin_exit_resume(b->exit, frame_entered, b);
 }
 
+bool
+kin_record_can_join(const kin_step *s)
+{
+    if (s->kind == KIN_STEP_EXIT)
+        return s->why == 0 || s->why == KIN_WHY_UNSUPPORTED_INSTRUCTION || s->why == KIN_WHY_EXCEPTION_ESCAPED;
+    return s->kind == KIN_STEP_CHECK || s->kind == KIN_STEP_SEGMENT;
+}
+
+static bool
+is_same_place(const kin_trace *t, uint32_t a, uint32_t b)
+{
+    for (; a != 0 && b != 0; a = t->snaps.at[a].parent, b = t->snaps.at[b].parent)
+        if (t->snaps.at[a].offset != t->snaps.at[b].offset || t->snaps.at[a].code != t->snaps.at[b].code)
+            return false;
+    return a == b;
+}
+
+/* The branch ends where the recording before it ended: nothing was gained, and the next exit would do the same. */
+static bool
+stands_still(const rec *r, uint32_t step)
+{
+    const kin_step *from = &r->t->steps.at[step], *last = &r->t->steps.at[r->t->steps.len - 1];
+    return from->kind == KIN_STEP_EXIT && last->kind == KIN_STEP_EXIT && is_same_place(r->t, from->snap, last->snap);
+}
+
 PyObject *
 kin_record_exit(const kin_record_options *options, kin_variant *v, uint32_t step, kin_exit *exit,
                 kin_record_result *result)
 {
     memset(result, 0, sizeof *result);
     trace_mark mark = mark_trace(&v->trace);
-    kin_step_kind kind = (kin_step_kind)v->trace.steps.at[step].kind;
-    bool can_join = kind == KIN_STEP_CHECK || kind == KIN_STEP_SEGMENT;
-    rec *r = can_join && !kin_record_active() ? rec_new(options, v, result) : NULL;
+    rec *r = kin_record_can_join(&v->trace.steps.at[step]) && !kin_record_active() ? rec_new(options, v, result) : NULL;
     branch_run b = {.r = r, .exit = exit};
     if (r == NULL || !begin_branch(&b, step)) {
         snprintf(result->reason, sizeof result->reason, "no branch can be recorded here");
@@ -177,9 +201,12 @@ kin_record_exit(const kin_record_options *options, kin_variant *v, uint32_t step
         return kin_exit_resume(exit, NULL, NULL);
     }
     r->join = step;
+    const kin_step before = v->trace.steps.at[step];
     PyObject *value = rec_run_watched(r, run_exit, &b);
-    if (r->failed || (value == NULL && !r->stopped)) {
+    if (r->failed || (value == NULL && !r->stopped) || stands_still(r, step)) {
         v->trace.steps.at[r->join].alt = 0;
+        v->trace.steps.at[step].flags = before.flags;
+        v->trace.steps.at[step].ref = before.ref;
         cut_trace(&v->trace, mark);
         if (kin_trace_finish(&v->trace) != KIN_OK || kin_guard_build(v) != KIN_OK)
             snprintf(result->reason, sizeof result->reason, "BUG: the trace could not be restored");

@@ -295,6 +295,18 @@ call_type(rec *r, const rec_args *a)
     return false;
 }
 
+/* A call of what functools.lru_cache made is asked again at replay; while the cache has its answer, that is one object, which is
+ * compared by identity and then known. When it has not, the cached function runs as in eager (here: the step becomes opaque, as code
+ * ran; at replay: without frames of the callers), and the comparison leaves before the call, which then finds the answer.
+ */
+static bool
+model_cached(rec *r, const rec_args *a)
+{
+    rec_model_step(r, a, 0);
+    r->top->await = AWAIT_CACHED;
+    return true;
+}
+
 bool
 rec_call_builtin(rec *r, kin_vid callee, const kin_vid *args, uint32_t npos, uint32_t nkw, PyObject *kwnames, int ndrop)
 {
@@ -307,6 +319,8 @@ rec_call_builtin(rec *r, kin_vid callee, const kin_vid *args, uint32_t npos, uin
         return fn(r, &a);
     if (PyType_Check(obj))
         return call_type(r, &a);
+    if (rec_is_cache(obj))
+        return model_cached(r, &a);
     if (rec_call_new(r, &a))
         return true;
     if (is_immutable_method(obj)) {

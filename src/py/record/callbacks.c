@@ -332,10 +332,14 @@ make_lazy(rec *r, kin_vid callee, const kin_vid *args, uint32_t npos, uint32_t n
     if ((cls != (PyObject *)&PyMap_Type && cls != (PyObject *)&PyFilter_Type) || nkw != 0 || npos < 2 || npos > 5 ||
         (cls == (PyObject *)&PyFilter_Type && npos != 2) || !find_callback(r, args[0], &func, &self))
         return false;
-    kin_vid *inputs = zip_inputs(r, args + 1, npos - 1, &n);
-    free(inputs);
-    if (inputs == NULL || r->stopped)
-        return false;
+    for (uint32_t i = 1; i < npos; i++)
+        if (!rec_is_step_tuple(r, args[i])) {
+            kin_vid *items = NULL;
+            bool known = known_elements(r, args[i], &items, &n);
+            free(items);
+            if (!known || r->stopped)
+                return false;
+        }
     all[0] = callee;
     memcpy(all + 1, args, npos * sizeof *args);
     kin_vid out = rec_step_out(r, KIN_STEP_CALL, KIN_STEP_PURE, all, npos + 1);
@@ -346,25 +350,94 @@ make_lazy(rec *r, kin_vid callee, const kin_vid *args, uint32_t npos, uint32_t n
     return true;
 }
 
+/* The class of a map or filter object that nobody else holds and that has not begun; NULL: it is none, or not known. */
+static PyTypeObject *
+lazy_class(rec *r, kin_vid lazy)
+{
+    rec_fresh *f = lazy ? FRESH(r, lazy) : NULL;
+    kin_vid func, self;
+    if (f == NULL || f->kind != FRESH_OTHER || !f->known || f->escaped || O(r, lazy) == NULL)
+        return NULL;
+    PyTypeObject *tp = r->info.at[lazy].type;
+    bool is_lazy = tp == &PyMap_Type || tp == &PyFilter_Type;
+    return is_lazy && Py_REFCNT(O(r, lazy)) == 1 && find_callback(r, f->items[1], &func, &self) ? tp : NULL;
+}
+
+static rec_consumer *
+begin_lazy(rec *r, const consumer_row *row, kin_vid lazy)
+{
+    rec_fresh *f = FRESH(r, lazy);
+    uint32_t n, width = f->n - 2;
+    bool select = r->info.at[lazy].type == &PyFilter_Type;
+    kin_vid callback = f->items[1], *inputs = zip_inputs(r, f->items + 2, width, &n);
+    rec_consumer *c = inputs ? begin(r, row, callback, inputs, n, width) : NULL;
+    if (c != NULL) {
+        c->source = lazy;
+        c->select = select;
+    }
+    return c;
+}
+
 /* list(map(f, xs)) and the like. */
 static bool
 consume_lazy(rec *r, kin_vid callee, const kin_vid *args, uint32_t npos, uint32_t nkw, int ndrop)
 {
-    kin_vid lazy = npos ? args[npos - 1] : 0, func, self;
-    rec_fresh *f = lazy && nkw == 0 && npos <= 2 ? FRESH(r, lazy) : NULL;
-    PyTypeObject *tp = f != NULL && f->kind == FRESH_OTHER && f->known && !f->escaped ? r->info.at[lazy].type : NULL;
-    const consumer_row *row = tp == &PyMap_Type || tp == &PyFilter_Type ? rec_consumer_row(O(r, callee)) : NULL;
-    if (row == NULL || row->rule == TAKE_ONE || (npos == 2) != (strcmp(row->name, "join") == 0) ||
-        Py_REFCNT(O(r, lazy)) != 1 || !find_callback(r, f->items[1], &func, &self))
+    kin_vid lazy = npos && npos <= 2 && nkw == 0 ? args[npos - 1] : 0;
+    const consumer_row *row = lazy_class(r, lazy) ? rec_consumer_row(O(r, callee)) : NULL;
+    if (row == NULL || row->rule == TAKE_ONE || (npos == 2) != (strcmp(row->name, "join") == 0))
         return false;
-    uint32_t n, width = f->n - 2;
-    kin_vid callback = f->items[1], *inputs = zip_inputs(r, f->items + 2, width, &n);
-    rec_consumer *c = inputs ? begin(r, row, callback, inputs, n, width) : NULL;
+    rec_consumer *c = begin_lazy(r, row, lazy);
     if (c == NULL)
         return false;
     rec_consume_as(r, c, callee, args, npos, 0, NULL, ndrop);
-    c->source = lazy;
-    c->select = tp == &PyFilter_Type;
+    rec_next_callback(r, c);
+    return true;
+}
+
+/* a, b = map(f, xs) */
+static bool
+finish_unpack_lazy(rec *r, rec_consumer *c)
+{
+    bool starred = c->after >= 0;
+    uint32_t least = (uint32_t)(c->before + (starred ? c->after : 0));
+    if (!c->ended || c->n > 250 || (starred ? c->n < least : c->n != least))
+        return false;
+    rec_push_unpacked(r, c->items, c->n, c->before, c->after);
+    return true;
+}
+
+/* How many items there are is known, so tuple(map) calls back as the unpacking does. A filter's number is not. */
+static void
+unpack_lazy_opaquely(rec *r, const rec_consumer *c)
+{
+    kin_vid lazy = c->source, call[2] = {rec_const(r, (PyObject *)&PyTuple_Type), lazy}, items[256];
+    uint32_t n = c->width ? c->ninputs / c->width : 0;
+    if (c->select || c->after >= 0 || n != (uint32_t)c->before || n > 250) {
+        rec_refuse_unpacking(r, c);
+        return;
+    }
+    kin_vid all = rec_step_out(r, KIN_STEP_CALL, KIN_STEP_OPAQUE | KIN_STEP_EFFECT, call, 2);
+    rec_forget_contents(r);
+    r->skip_expected = true;
+    for (uint32_t i = 0; i < n; i++) {
+        PyObject *index = PyLong_FromLong((long)i);
+        kin_vid pair[2] = {all, rec_const(r, index)};
+        Py_XDECREF(index);
+        items[i] = rec_step_out(r, KIN_STEP_SUBSCR, 0, pair, 2);
+    }
+    rec_push_unpacked(r, items, n, c->before, c->after);
+}
+
+static const consumer_row unpack_lazy_row = {"", TAKE_ALL, finish_unpack_lazy, NULL, unpack_lazy_opaquely};
+
+bool
+rec_consume_unpack_lazy(rec *r, kin_vid lazy, int before, int after)
+{
+    rec_consumer *c = lazy_class(r, lazy) ? begin_lazy(r, &unpack_lazy_row, lazy) : NULL;
+    if (c == NULL)
+        return false;
+    c->before = before;
+    c->after = after;
     rec_next_callback(r, c);
     return true;
 }

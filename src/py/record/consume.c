@@ -176,7 +176,14 @@ finish_unpack(rec *r, rec_consumer *c)
     return true;
 }
 
-static const consumer_row unpack_row = {"", TAKE_ALL, finish_unpack};
+void
+rec_refuse_unpacking(rec *r, const rec_consumer *c)
+{
+    (void)c;
+    rec_stop(r, "an unpacking that is not understood");
+}
+
+static const consumer_row unpack_row = {"", TAKE_ALL, finish_unpack, NULL, rec_refuse_unpacking};
 
 bool
 rec_consume_unpack(rec *r, kin_vid vid, int n)
@@ -197,8 +204,8 @@ rec_consume_opaquely(rec *r, const rec_consumer *c)
 {
     if (c->row == NULL)
         rec_ask_iter(r, rec_peek(r, 0), c->opaque_row);
-    else if (c->row == &unpack_row)
-        rec_stop(r, "unpacking of a generator that is not understood");
+    else if (c->row->refused != NULL)
+        c->row->refused(r, c);
     else
         rec_call_step(r, c->callee, c->args, c->npos, c->nkw, c->kwnames, c->ndrop, KIN_STEP_OPAQUE | KIN_STEP_EFFECT,
                       c->opaque_row);

@@ -27,6 +27,7 @@ typedef struct {
     take_rule rule;
     bool (*finish)(rec *r, struct rec_consumer *c); /* pushes the result; false: not understood */
     void (*then)(rec *r, struct rec_consumer *c);   /* a callback has returned (NULL: the next one is called) */
+    void (*refused)(rec *r, const struct rec_consumer *c); /* the instruction as opaque steps (NULL: a call) */
 } consumer_row;
 
 typedef struct rec_consumer {
@@ -48,6 +49,7 @@ typedef struct rec_consumer {
     bool select;             /* filter: the inputs with a true answer are the items */
     bool fold;               /* reduce: the last result is the first argument */
     bool reverse;
+    int before, after;       /* unpacking: names before and after a starred one; after < 0: none is starred */
 } rec_consumer;
 
 /* region.c */
@@ -65,6 +67,7 @@ void rec_generator_detach(rec *r, rec_frame *f, bool yielded);
 void rec_lose_generators(rec *r);                   /* those that the region touched go on unwatched */
 
 /* consume.c, consume_rows.c */
+void rec_refuse_unpacking(rec *r, const rec_consumer *c); /* ends the recording */
 void rec_consume_opaquely(rec *r, const rec_consumer *c);
 rec_consumer *rec_begin_consumer(rec *r, rec_gen *gen);
 void rec_free_consumer(rec_frame *f);

@@ -1,6 +1,6 @@
 /* C functions that are given objects whose __iter__ is Python code: enumerate(module_list), zip(a, module_list),
- * list(thing). What __iter__ (and, for a size to start with, __len__) does is a region (region.c); the call is then
- * what the model of the C function makes of the iterators.
+ * list(thing), and the unpacking of such an object. What __iter__ (and, for a size to start with, __len__) does is a
+ * region (region.c); the call is then what the model of the C function makes of the iterators.
  */
 #include "py/record/consume.h"
 #include "py/record/models.h"
@@ -16,10 +16,14 @@ static const iterable_row rows[] = {
     {"enumerate", 1, false}, {"zip", -1, false}, {"iter", 1, false}, {"list", 1, true}, {"tuple", 1, true},
     {"all", 1, false}, {"any", 1, false}, {NULL, 0, false}};
 
+static const iterable_row unpacked = {"", 1, false};
+
 static const iterable_row *
 find_row(PyObject *callee)
 {
     PyObject *builtins = PyEval_GetBuiltins();
+    if (callee == NULL)
+        return &unpacked;
     if (!PyCFunction_Check(callee) && !PyType_Check(callee))
         return NULL;
     for (const iterable_row *row = rows; row->name; row++)
@@ -54,7 +58,7 @@ iterated(const iterable_row *row, uint32_t npos)
 static void
 ask_next(rec *r, rec_consumer *c)
 {
-    const iterable_row *row = find_row(O(r, c->callee));
+    const iterable_row *row = find_row(c->callee ? O(r, c->callee) : NULL);
     for (; c->at < iterated(row, c->npos); c->at++, c->next = 0) {
         kin_vid arg = c->args[c->at];
         PyObject *name = c->next == 0 ? REC_STR("__iter__") : REC_STR("__len__");
@@ -109,14 +113,20 @@ finish_iterables(rec *r, rec_consumer *c)
 
 static const consumer_row iterables_row = {"iterables", TAKE_ALL, finish_iterables, take_answer};
 
+static bool
+iterates_in_python(rec *r, kin_vid vid)
+{
+    return (FRESH(r, vid) == NULL || FRESH(r, vid)->kind == FRESH_OBJECT) &&
+           python_method(r, vid, REC_STR("__iter__")) != 0;
+}
+
 bool
 rec_consume_iterables(rec *r, kin_vid callee, const kin_vid *args, uint32_t npos, uint32_t nkw, PyObject *kwnames, int ndrop)
 {
-    const iterable_row *row = npos > 0 && npos + nkw <= CONSUMER_ARGS ? find_row(O(r, callee)) : NULL;
+    const iterable_row *row = npos > 0 && npos + nkw <= CONSUMER_ARGS && O(r, callee) ? find_row(O(r, callee)) : NULL;
     bool python = false;
     for (uint32_t i = 0; row != NULL && i < iterated(row, npos); i++)
-        python = python || ((FRESH(r, args[i]) == NULL || FRESH(r, args[i])->kind == FRESH_OBJECT) &&
-                            python_method(r, args[i], REC_STR("__iter__")) != 0);
+        python = python || iterates_in_python(r, args[i]);
     kin_vid *inputs = python && !r->stopped ? malloc((npos + nkw) * sizeof *inputs) : NULL;
     rec_consumer *c = inputs ? rec_begin_consumer(r, NULL) : NULL;
     if (c == NULL) {
@@ -127,6 +137,34 @@ rec_consume_iterables(rec *r, kin_vid callee, const kin_vid *args, uint32_t npos
     c->inputs = inputs;
     c->row = &iterables_row;
     rec_consume_as(r, c, callee, args, npos, nkw, kwnames, ndrop);
+    ask_next(r, c);
+    return true;
+}
+
+/* a, b = thing; a, *b = thing */
+static bool
+finish_unpacking(rec *r, rec_consumer *c)
+{
+    return rec_unpack_iterator(r, c->inputs[0], c->before, c->after);
+}
+
+static const consumer_row unpacking_row = {"", TAKE_ALL, finish_unpacking, take_answer, rec_refuse_unpacking};
+
+bool
+rec_consume_unpacking(rec *r, kin_vid vid, int before, int after)
+{
+    kin_vid *inputs = iterates_in_python(r, vid) && !r->stopped ? malloc(sizeof *inputs) : NULL;
+    rec_consumer *c = inputs ? rec_begin_consumer(r, NULL) : NULL;
+    if (c == NULL) {
+        free(inputs);
+        return r->stopped;
+    }
+    inputs[0] = c->args[0] = vid;
+    c->npos = 1;
+    c->inputs = inputs;
+    c->before = before;
+    c->after = after;
+    c->row = &unpacking_row;
     ask_next(r, c);
     return true;
 }

@@ -99,6 +99,44 @@ dict_items(rec *r, kin_vid dict, char which, kin_vid **items, uint32_t *n)
     return true;
 }
 
+/* Items of an exact tuple or list made by a step: its length is checked, then each is read. */
+static bool
+step_items(rec *r, kin_vid vid, int n, kin_vid *items)
+{
+    PyObject *obj = O(r, vid);
+    bool tuple = PyTuple_Check(obj), list = PyList_CheckExact(obj);
+    if ((!tuple && !list) || (tuple ? PyTuple_GET_SIZE(obj) : PyList_GET_SIZE(obj)) != n)
+        return false;
+    rec_need_type(r, vid);
+    if (Py_TYPE(obj) == &PyTuple_Type || list)
+        rec_need_len(r, vid, n);
+    for (int i = 0; i < n; i++) {
+        PyObject *index = PyLong_FromLong(i);
+        kin_vid pair[2] = {vid, rec_const(r, index)};
+        Py_XDECREF(index);
+        bool graph = r->info.at[vid].graph;
+        items[i] = rec_step_out(r, KIN_STEP_SUBSCR, graph ? KIN_STEP_TORCH : 0, pair, 2);
+        rec_set_obj(r, items[i], tuple ? PyTuple_GET_ITEM(obj, i) : PyList_GET_ITEM(obj, i));
+    }
+    return true;
+}
+
+bool
+rec_is_step_tuple(rec *r, kin_vid vid)
+{
+    return r->t->vals.at[vid].kind == KIN_VAL_STEP && FRESH(r, vid) == NULL && !rec_is_const(r, vid) &&
+           O(r, vid) != NULL && PyTuple_CheckExact(O(r, vid));
+}
+
+static bool
+step_tuple_items(rec *r, kin_vid vid, kin_vid **items, uint32_t *n)
+{
+    Py_ssize_t size = PyTuple_GET_SIZE(O(r, vid));
+    *items = size <= 2000 ? malloc(((size_t)size + 1) * sizeof **items) : NULL;
+    *n = (uint32_t)size;
+    return *items != NULL && step_items(r, vid, (int)size, *items);
+}
+
 bool
 rec_items_of(rec *r, kin_vid vid, kin_vid **items, uint32_t *n)
 {
@@ -129,6 +167,8 @@ rec_items_of(rec *r, kin_vid vid, kin_vid **items, uint32_t *n)
     }
     if (obj == NULL)
         return false;
+    if (rec_is_step_tuple(r, vid))
+        return step_tuple_items(r, vid, items, n);
     if (rec_is_const(r, vid) && PyTuple_Check(obj))
         return const_items(r, obj, items, n);
     if (PyList_CheckExact(obj) || PyTuple_CheckExact(obj))
@@ -448,28 +488,6 @@ rec_finish_iter(rec *r, rec_frame *f, bool exhausted, PyObject **stack)
 
 /* -- unpacking ----------------------------------------------------------------------------------------------------------------- */
 
-/* Items of an exact tuple or list made by a step: its length is checked, then each is read. */
-static bool
-step_items(rec *r, kin_vid vid, int n, kin_vid *items)
-{
-    PyObject *obj = O(r, vid);
-    bool tuple = PyTuple_Check(obj), list = PyList_CheckExact(obj);
-    if ((!tuple && !list) || (tuple ? PyTuple_GET_SIZE(obj) : PyList_GET_SIZE(obj)) != n)
-        return false;
-    rec_need_type(r, vid);
-    if (Py_TYPE(obj) == &PyTuple_Type || list)
-        rec_need_len(r, vid, n);
-    for (int i = 0; i < n; i++) {
-        PyObject *index = PyLong_FromLong(i);
-        kin_vid pair[2] = {vid, rec_const(r, index)};
-        Py_XDECREF(index);
-        bool graph = r->info.at[vid].graph;
-        items[i] = rec_step_out(r, KIN_STEP_SUBSCR, graph ? KIN_STEP_TORCH : 0, pair, 2);
-        rec_set_obj(r, items[i], tuple ? PyTuple_GET_ITEM(obj, i) : PyList_GET_ITEM(obj, i));
-    }
-    return true;
-}
-
 /* The elements of what is unpacked into `n` names, or into `least` of them and a starred one. False: stopped. */
 static bool
 unpacked_items(rec *r, kin_vid vid, int least, bool starred, kin_vid *local, uint32_t *count)
@@ -502,42 +520,84 @@ unpacked_items(rec *r, kin_vid vid, int least, bool starred, kin_vid *local, uin
     return true;
 }
 
+/* In place of the top of the stack: the items; after < 0: none of them goes into a list. */
+void
+rec_push_unpacked(rec *r, const kin_vid *items, uint32_t count, int before, int after)
+{
+    uint32_t starred = after >= 0, middle = starred ? count - (uint32_t)(before + after) : 0;
+    kin_vid rest = 0;
+    if (starred) {
+        rest = rec_step_out(r, KIN_STEP_BUILD_LIST, KIN_STEP_PURE, items + before, middle);
+        rec_make_fresh(r, rest, FRESH_LIST, items + before, middle, true);
+        r->info.at[rest].type = &PyList_Type;
+    }
+    rec_drop(r, 1);
+    for (int i = after; i-- > 0;)
+        rec_push(r, items[(uint32_t)before + middle + (uint32_t)i]);
+    if (starred)
+        rec_push(r, rest);
+    for (int i = before; i-- > 0;)
+        rec_push(r, items[i]);
+}
+
+/* Objects that the instruction has put on the real stack. */
+static void
+note_unpacked(rec *r, int base, const kin_vid *items, uint32_t count, int before, int after)
+{
+    rec_frame *f = r->top;
+    PyObject **stack = kin_watch_localsplus(f->f) + f->nlocals + base;
+    int top = before + (after < 0 ? 0 : after + 1) - 1;
+    for (uint32_t i = 0; i < count; i++) {
+        uint32_t from_end = count - i;
+        PyObject *obj = NULL;
+        if (i < (uint32_t)before)
+            obj = stack[top - (int)i];
+        else if (from_end <= (uint32_t)after)
+            obj = stack[from_end - 1];
+        else if (PyList_CheckExact(stack[after]) && PyList_GET_SIZE(stack[after]) > (Py_ssize_t)i - before)
+            obj = PyList_GET_ITEM(stack[after], (Py_ssize_t)i - before);
+        if (obj != NULL && O(r, items[i]) == NULL)
+            rec_set_obj(r, items[i], obj);
+    }
+}
+
+bool
+rec_unpack_iterator(rec *r, kin_vid it, int before, int after)
+{
+    kin_vid *items = NULL;
+    uint32_t count = 0, least = (uint32_t)(before + (after > 0 ? after : 0));
+    bool ok = rec_use_up(r, it, &items, &count) && count <= 250 && (after < 0 ? count == least : count >= least);
+    if (ok) {
+        note_unpacked(r, r->top->sp - 1, items, count, before, after);
+        rec_push_unpacked(r, items, count, before, after);
+    }
+    free(items);
+    return ok;
+}
+
+static void
+unpack(rec *r, int before, int after)
+{
+    kin_vid local[256], vid = rec_peek(r, 0);
+    uint32_t count = 0;
+    int least = before + (after > 0 ? after : 0);
+    if (least > 250)
+        rec_stop(r, "unpacking very many values");
+    else if ((after >= 0 || !rec_consume_unpack(r, vid, before)) && !rec_consume_unpacking(r, vid, before, after) &&
+             !rec_consume_unpack_lazy(r, vid, before, after) &&
+             unpacked_items(r, vid, least, after >= 0, local, &count))
+        rec_push_unpacked(r, local, count, before, after);
+}
+
 void
 rec_op_unpack(rec *r, int n)
 {
-    kin_vid local[256];
-    uint32_t count = 0;
-    if (n > 250) {
-        rec_stop(r, "unpacking very many values");
-        return;
-    }
-    if (rec_consume_unpack(r, rec_peek(r, 0), n) || !unpacked_items(r, rec_peek(r, 0), n, false, local, &count))
-        return;
-    rec_drop(r, 1);
-    for (int i = n; i-- > 0;)
-        rec_push(r, local[i]);
+    unpack(r, n, -1);
 }
 
 /* a, *b, c = ...: the starred name gets a new list. */
 void
 rec_op_unpack_ex(rec *r, int before, int after)
 {
-    kin_vid local[256];
-    uint32_t count = 0;
-    if (before + after > 250) {
-        rec_stop(r, "unpacking very many values");
-        return;
-    }
-    if (!unpacked_items(r, rec_peek(r, 0), before + after, true, local, &count))
-        return;
-    uint32_t middle = count - (uint32_t)(before + after);
-    kin_vid rest = rec_step_out(r, KIN_STEP_BUILD_LIST, KIN_STEP_PURE, local + before, middle);
-    rec_make_fresh(r, rest, FRESH_LIST, local + before, middle, true);
-    r->info.at[rest].type = &PyList_Type;
-    rec_drop(r, 1);
-    for (int i = after; i-- > 0;)
-        rec_push(r, local[(uint32_t)before + middle + (uint32_t)i]);
-    rec_push(r, rest);
-    for (int i = before; i-- > 0;)
-        rec_push(r, local[i]);
+    unpack(r, before, after);
 }

@@ -38,15 +38,6 @@ mutate(rec *r, const rec_args *a)
     return true;
 }
 
-/* Hashing and comparing it runs no user code and depends on nothing but which object it is. */
-static bool
-hashes_by_identity(PyObject *obj)
-{
-    PyTypeObject *tp = Py_TYPE(obj);
-    return tp->tp_hash == PyBaseObject_Type.tp_hash && (tp->tp_richcompare == PyBaseObject_Type.tp_richcompare ||
-                                                        PyType_Check(obj));
-}
-
 /* A question that is asked again at replay. */
 static bool
 ask(rec *r, const rec_args *a)
@@ -54,7 +45,7 @@ ask(rec *r, const rec_args *a)
     for (uint32_t i = 0; i < a->npos; i++) {
         PyObject *obj = O(r, a->args[i]);
         /* C methods of dict look into a subclass's table without asking the subclass */
-        if (!rec_is_plain_value(obj) && !(i == 0 ? PyDict_Check(obj) : hashes_by_identity(obj)))
+        if (!rec_is_plain_value(obj) && !(i == 0 ? PyDict_Check(obj) : kin_is_exact_key(obj)))
             return false;
         if (i > 0 && !rec_need_quiet(r, a->args[i], false)) /* a key is hashed and compared */
             return false;
@@ -126,7 +117,7 @@ list_sort(rec *r, const rec_args *a)
 static bool
 is_key(rec *r, kin_vid v)
 {
-    return kin_is_exact_immutable(O(r, v)) && rec_can_const(r, v);
+    return kin_is_exact_key(O(r, v)) && rec_can_const(r, v);
 }
 
 /* Looks a constant key up: *item is the value, 0 when absent (a fact). False: not known. */
@@ -136,7 +127,7 @@ look_up(rec *r, kin_vid dict, kin_vid key, kin_vid *item)
     PyObject *obj = O(r, dict);
     rec_fresh *f = FRESH(r, dict);
     *item = 0;
-    if (!PyDict_CheckExact(obj) || !is_key(r, key))
+    if (!PyDict_CheckExact(obj) || !is_key(r, key) || (f != NULL && !kin_is_exact_immutable(O(r, key))))
         return false;
     if (f != NULL) {
         if ((f = rec_exact_dict(r, dict)) == NULL)

@@ -349,7 +349,7 @@ known_member(rec *r, kin_vid container, kin_vid item)
 {
     PyObject *obj = O(r, container), *key = O(r, item);
     rec_fresh *f = FRESH(r, container);
-    if (!kin_is_exact_immutable(key) || !rec_can_const(r, item))
+    if (!kin_is_exact_key(key) || !rec_can_const(r, item))
         return -1;
     if (f != NULL) {
         if ((f = rec_exact_dict(r, container)) == NULL || !PyUnicode_CheckExact(key))
@@ -604,7 +604,7 @@ known_item(rec *r, kin_vid container, kin_vid key)
 {
     PyObject *obj = O(r, container), *k = O(r, key);
     rec_fresh *f = FRESH(r, container);
-    if (!kin_is_exact_immutable(k) || !rec_can_const(r, key))
+    if (!kin_is_exact_key(k) || !rec_can_const(r, key))
         return 0;
     if (f != NULL && f->known && PyLong_CheckExact(k) &&
         (f->kind == FRESH_TUPLE || f->kind == FRESH_LIST || rec_named_items(r, container) != NULL)) {

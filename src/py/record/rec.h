@@ -69,7 +69,7 @@ typedef struct {
 } rec_raise;
 
 typedef enum { AWAIT_NONE, AWAIT_RESULT, AWAIT_CONST, AWAIT_BRANCH, AWAIT_FRAME, AWAIT_ITER,
-               AWAIT_CONSUMER } await_kind;
+               AWAIT_CONSUMER, AWAIT_CACHED } await_kind;
 
 typedef struct rec_frame {
     struct rec_frame *back;
@@ -217,6 +217,7 @@ bool rec_need_quiet(rec *r, kin_vid vid, bool all);   /* what it contains runs n
 void rec_need_len(rec *r, kin_vid vid, Py_ssize_t n);
 kin_vid rec_root(rec *r, kin_vid vid);                /* makes contents of `vid` readable by path from here */
 bool rec_pinnable(PyObject *obj);
+bool rec_is_cache(PyObject *obj); /* made by functools.lru_cache or functools.cache */
 bool rec_is_value(PyObject *obj);                    /* what C code computes from it is constant as it is */
 rec_fresh *rec_make_fresh(rec *r, kin_vid vid, fresh_kind kind, const kin_vid *items, uint32_t n, bool known);
 bool rec_fresh_push(rec_fresh *f, kin_vid vid);
@@ -393,6 +394,11 @@ bool rec_drop_report(rec *r, kin_vid callee, int below, const kin_vid *args, uin
 bool rec_generator_call(rec *r, kin_vid callee, const kin_vid *args, uint32_t npos, uint32_t nkw, PyObject *kwnames, int ndrop);
 bool rec_consume_for(rec *r, kin_vid it);             /* FOR_ITER over a generator of ours */
 bool rec_consume_unpack(rec *r, kin_vid vid, int n);  /* UNPACK_SEQUENCE of one */
+bool rec_consume_unpacking(rec *r, kin_vid vid, int before, int after); /* iterables.c: an object whose __iter__ is Python */
+bool rec_consume_unpack_lazy(rec *r, kin_vid lazy, int before, int after); /* callbacks.c: of a map or filter */
+void rec_push_unpacked(rec *r, const kin_vid *items, uint32_t count, int before, int after); /* iterate.c: in place of the top */
+bool rec_is_step_tuple(rec *r, kin_vid vid);                            /* an exact tuple that a step has made */
+bool rec_unpack_iterator(rec *r, kin_vid it, int before, int after);    /* iterate.c: the instruction is done, `it` was made in it */
 bool rec_consume_call(rec *r, kin_vid callee, const kin_vid *args, uint32_t npos, uint32_t nkw, PyObject *kwnames, int ndrop);
 bool rec_enter_from_c(rec *r, struct _PyInterpreterFrame *f, bool *skip); /* a frame starts: one that a consumer waits for? */
 bool rec_leave_to_c(rec *r, rec_frame *f, PyObject *value);   /* a frame returns or yields; true: taken care of */

@@ -218,6 +218,20 @@ blame_foreign_code(rec *r, rec_frame *f)
     }
 }
 
+/* The answer of a cache is this object again, or replay leaves. */
+static void
+pin_answer(rec *r, kin_vid vid)
+{
+    PyObject *obj = O(r, vid);
+    if (rec_can_const(r, vid)) {
+        rec_need_const(r, vid);
+        return;
+    }
+    rec_check(r, KIN_CHECK_IS, vid, obj, 0);
+    kin_vid known = rec_const(r, obj);
+    r->info.at[vid].as_const = known;
+}
+
 /* Result objects and branch outcomes of the instruction that has just finished. */
 static void
 finish_instruction(rec *r, rec_frame *f, uint32_t offset)
@@ -231,6 +245,7 @@ finish_instruction(rec *r, rec_frame *f, uint32_t offset)
         rec_refuse(r);
         return;
     }
+    bool ran_code = r->foreign;
     if (r->foreign) {
         r->foreign = false;
         if (f->steps0 == r->t->steps.len && f->await == AWAIT_CONST) {
@@ -242,6 +257,11 @@ finish_instruction(rec *r, rec_frame *f, uint32_t offset)
     }
     PyObject **stack = kin_watch_localsplus(f->f) + f->nlocals;
     switch (f->await) {
+    case AWAIT_CACHED:
+        rec_set_obj(r, f->await_vid, stack[f->await_slot]);
+        if (!ran_code && !rec_any_tensor(r, &f->await_vid, 1))
+            pin_answer(r, f->await_vid);
+        break;
     case AWAIT_RESULT:
         rec_set_obj(r, f->await_vid, stack[f->await_slot]);
         break;
@@ -519,13 +539,18 @@ rec_new(const kin_record_options *opt, kin_variant *v, kin_record_result *result
     return r;
 }
 
-/* Joins a branch to the last step that failed on the way to it. */
+/* Joins a branch to the last step that failed on the way to it. A recording that is continued did not end there. */
 static void
 join_branch(rec *r)
 {
     while (r->t->steps.at[r->join].alt != 0)
         r->join = r->t->steps.at[r->join].alt;
-    r->t->steps.at[r->join].alt = r->first_step;
+    kin_step *join = &r->t->steps.at[r->join];
+    join->alt = r->first_step;
+    if (join->kind == KIN_STEP_EXIT) {
+        join->flags &= (uint16_t)~KIN_STEP_BREAK;
+        join->ref = 0;
+    }
 }
 
 /* Finishes the variant; drops it when it is of no use. */

@@ -315,7 +315,7 @@ rec_region_step(rec *r, kin_step_kind kind, unsigned *flags, const kin_vid *args
     else if (*flags & KIN_STEP_TORCH)
         ok = ok && kind != KIN_STEP_SET_SUBSCR && torch_may_repeat(r, kind, args, n);
     else if (!(*flags & KIN_STEP_PURE))
-        ok = ok && is_question(kind);
+        ok = ok && (is_question(kind) || (kind == KIN_STEP_CALL && O(r, args[0]) != NULL && rec_is_cache(O(r, args[0]))));
     if (!ok || touches_unwritten(r, args, n))
         rec_refuse(r);
     if (!(*flags & (KIN_STEP_PURE | KIN_STEP_MUTATES)))

@@ -255,6 +255,12 @@ is_logger(PyObject *obj)
     return module != NULL && PyUnicode_Check(module) && PyUnicode_CompareWithASCIIString(module, "logging") == 0;
 }
 
+bool
+rec_is_cache(PyObject *obj)
+{
+    return strcmp(Py_TYPE(obj)->tp_name, "functools._lru_cache_wrapper") == 0;
+}
+
 /* Objects that live as long as their module or class: safe to keep and to compare by identity (rule 82). */
 bool
 rec_pinnable(PyObject *obj)
@@ -274,7 +280,7 @@ rec_pinnable(PyObject *obj)
     const char *name = tp->tp_name;
     return strcmp(name, "torch.dtype") == 0 || strcmp(name, "torch.layout") == 0 ||
            strcmp(name, "torch.memory_format") == 0 ||
-           is_enum_member(obj) || is_logger(obj);
+           is_enum_member(obj) || is_logger(obj) || rec_is_cache(obj);
 }
 
 bool
@@ -368,7 +374,8 @@ rec_can_const(rec *r, kin_vid vid)
         return false;
     if (!kin_is_exact_immutable(obj) && !rec_pinnable(obj))
         return false;
-    return !(kin_is_exact_immutable(obj) || PyFunction_Check(obj) || PyCFunction_Check(obj)) || !rec_is_unstable(r, vid);
+    return !(kin_is_exact_immutable(obj) || PyFunction_Check(obj) || PyCFunction_Check(obj) || rec_is_cache(obj)) ||
+           !rec_is_unstable(r, vid);
 }
 
 bool

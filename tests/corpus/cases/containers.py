@@ -1,5 +1,6 @@
 """Containers and strings: lists, dicts, sets, deques, ordering, mutation of arguments, formatting."""
 import collections
+import functools
 import string
 
 import torch
@@ -411,3 +412,172 @@ class Named:
 @case(mutate=do(3, lambda s: setattr(Named, "__qualname__", "Renamed")))
 def text_of_classes(x):
     return x * 2, str(Named), str(type(x)), str(torch.float32)
+
+
+class Pair:
+    def __init__(self, *items):
+        self.items = items
+
+    def __iter__(self):
+        return iter(self.items)
+
+
+PAIR = Pair(2.0, 3.0)
+
+
+@case(mutate=do(3, lambda s: setattr(PAIR, "items", (5.0, 7.0))))
+def unpacked_object(x):
+    a, b = PAIR
+    first, *rest = Pair(1.0, x, 4.0)
+    return x * a + b, first, rest
+
+
+@case(mutate=do(3, lambda s: setattr(PAIR, "items", (5.0, 7.0, 1.0))), again=1)
+def unpacked_object_of_another_length(x):
+    try:
+        a, b = PAIR
+    except ValueError as e:
+        return x, str(e)
+    return x * a + b
+
+
+def halved(t):
+    return t * 0.5
+
+
+FACTORS = [2.0, 3.0]
+
+
+@case(mutate=glob(3, FACTORS=[4.0, 5.0]))
+def unpacked_map(x):
+    a, b = map(lambda t, f: halved(t) * f, x.flatten()[:4].chunk(2), FACTORS)
+    c, *d = map(halved, (x, a, b))
+    return a + b, c, d
+
+
+SEEN = []
+
+
+@case(again=1)
+def unpacked_map_with_effects(x):
+    def seen(t):
+        SEEN.append(len(SEEN))
+        print(len(SEEN), t.shape)
+        return t + 1
+
+    a, b, c = map(seen, (x, x * 2, x * 3))
+    return a + b * c
+
+
+@case(mutate=do(3, lambda s: FACTORS.append(1.0)), raises=(3, 4, 5))
+def unpacked_map_of_another_length(x):
+    a, b = map(halved, [x * f for f in FACTORS])
+    return a + b
+
+
+class Circle:
+    pass
+
+
+class Square:
+    pass
+
+
+AREAS = {Circle: 3.0, Square: 2.0, halved: halved, len: "length"}
+
+
+@case(args=lambda i, s: (T(i, 3), Circle()), mutate=do(3, lambda s: AREAS.__setitem__(Circle, 7.0)))
+def dict_of_classes(x, shape):
+    return x * AREAS[type(shape)], AREAS.get(type(x), 1.0), AREAS[halved](x), AREAS[len], type(shape) in AREAS
+
+
+@case(mutate=do(3, lambda s: AREAS.__setitem__(torch.Tensor, 5.0)))
+def class_appears_in_dict(x):
+    return x * AREAS.get(type(x), 1.0), torch.Tensor in AREAS
+
+
+class Loud(type):
+    def __eq__(cls, other):
+        print("compared")
+        return cls is other
+
+    __hash__ = type.__hash__
+
+
+class Noisy(metaclass=Loud):
+    pass
+
+
+NOISY = {Noisy: 2.0}
+
+
+@case()
+def dict_of_classes_that_compare(x):
+    return x * NOISY[Noisy], NOISY.get(Noisy)
+
+
+@functools.lru_cache(maxsize=4)
+def recipe(pattern, scale=1.0):
+    print("made", pattern)
+    return {"pattern": pattern, "scale": scale}
+
+
+@case(mutate=do(3, lambda s: recipe.cache_clear()), again=2)
+def cached_function(x):
+    return x * recipe("a")["scale"] + len(recipe("bc", scale=2.0)["pattern"])
+
+
+@case(mutate=do(3, lambda s: recipe("a").__setitem__("scale", 9.0)), again=1)
+def cached_object_changes(x):
+    return x * recipe("a")["scale"]
+
+
+@functools.lru_cache
+def table(n):
+    return torch.arange(n, dtype=torch.float32)
+
+
+@case(again=1)
+def cached_tensor(x):
+    return x + table(3).sum()
+
+
+WARM = {}
+
+
+@case(again=1)
+def first_call_fills_a_cache(x):
+    def made(t):
+        if "k" not in WARM:
+            WARM["k"] = [v for v in (2.0, 3.0)]
+            print("filled")
+        return t * WARM["k"][0]
+
+    a, b = map(made, (x, x + 1))
+    return a + b
+
+
+class Lazy:
+    items = None
+
+    def __iter__(self):
+        if self.items is None:
+            self.items = sorted(eval("[2.0, 1.0]"))   # nothing that a recording could do again, the first time
+        return iter(self.items)
+
+
+LAZY = Lazy()
+
+
+@case(again=1)
+def recording_goes_on_where_it_ended(x):
+    y = x.sin()
+    a, b = LAZY
+    return y * a + b
+
+
+@case(again=2, inert=True, mutate=do(4, lambda s: setattr(LAZY, "items", None)))
+def recording_goes_on_and_ends_again(x):
+    y = x.sin()
+    a, b = LAZY
+    return y * a + b
