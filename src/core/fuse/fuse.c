@@ -358,37 +358,64 @@ follows_product(fuse *f, const statement *s, const sources *from)
     return why == NULL;
 }
 
+static const char apart_from_read[] = "not fused with what it reads", apart_from_same[] = "not fused with what reads the same";
+
+/* Kernels that read the same and run before what else it reads is there; and what library calls give it. */
+static void
+note_out_of_reach(fuse *f, const statement *s, const sources *from, uint32_t first)
+{
+    if (f->notes == NULL || from->latest == 0)
+        return;
+    for (uint32_t g = 0; g < first; g++)
+        if (!f->groups.at[g].is_extern && shares(&f->groups.at[g], from)) {
+            note(f, apart_from_same, s->node, "that kernel runs before something it reads is made");
+            break;
+        }
+    if (f->groups.at[first].is_extern)
+        note(f, apart_from_read, s->node, "a library call makes it");
+}
+
+/* The group that takes it in, or FUSE_NONE. */
+static uint32_t
+find_group(fuse *f, const statement *s, const sources *from)
+{
+    uint32_t first = from->latest ? from->latest - 1 : 0, tries = 0;
+    if (s->kind == ST_SCAN || s->kind == ST_UPDATE) {
+        if (from->latest)
+            note(f, apart_from_read, s->node, "a scan or a scatter has a kernel of its own");
+        return FUSE_NONE;
+    }
+    for (uint32_t i = 0; i < f->groups.len - first && f->groups.len && tries < MOST_TRIES; i++) {
+        uint32_t g = i == 0 ? first : f->groups.len - i; /* the one it reads from, then from the end */
+        const group *to = &f->groups.at[g];
+        bool reads = writes(f, to, from);
+        if (to->closed && !to->is_extern && reads)
+            note(f, apart_from_read, s->node, "that kernel ends with a scan or a scatter");
+        if (to->closed || g < first || (!reads && !shares(to, from)))
+            continue;
+        tries++;
+        const char *why = try_join(f, g, s);
+        if (why == NULL)
+            return g;
+        note(f, reads ? apart_from_read : apart_from_same, s->node, why);
+    }
+    if (tries == MOST_TRIES)
+        note(f, apart_from_read, s->node, "enough other kernels were tried");
+    note_out_of_reach(f, s, from, first);
+    return FUSE_NONE;
+}
+
 static kin_status
 place(fuse *f, statement s)
 {
-    static const char apart[] = "not fused with what it reads";
     sources from;
     sources_of(f, &s, &from);
     if (follows_product(f, &s, &from)) {
         kin_vec_deinit(&from.reads);
         return f->failed ? KIN_NOMEM : KIN_OK;
     }
-    uint32_t first = from.latest ? from.latest - 1 : 0, tries = 0, g = f->groups.len;
-    bool alone = s.kind == ST_SCAN || s.kind == ST_UPDATE, found = false;
-    if (alone && from.latest)
-        note(f, apart, s.node, "a scan or a scatter has a kernel of its own");
-    for (uint32_t i = 0; !alone && !found && i < f->groups.len - first && f->groups.len && tries < MOST_TRIES; i++) {
-        g = i == 0 ? first : f->groups.len - i; /* the one it reads from, then from the end */
-        const group *to = &f->groups.at[g];
-        bool reads = writes(f, to, &from);
-        if (to->closed && !to->is_extern && reads)
-            note(f, apart, s.node, "that kernel ends with a scan or a scatter");
-        if (to->closed || g < first || (!reads && !shares(to, &from)))
-            continue;
-        tries++;
-        const char *why = try_join(f, g, &s);
-        found = why == NULL;
-        if (why)
-            note(f, reads ? apart : "not fused with what reads the same", s.node, why);
-    }
-    if (!found && tries == MOST_TRIES)
-        note(f, apart, s.node, "enough other kernels were tried");
-    if (!found) {
+    uint32_t g = find_group(f, &s, &from);
+    if (g == FUSE_NONE) {
         g = new_group(f, false, 0);
         const char *why = f->failed ? "memory" : try_join(f, g, &s);
         if (why) {
@@ -561,6 +588,8 @@ static kin_status
 make_before(fuse *f, commits *all, uint32_t c)
 {
     kin_irn copy = kin_ir_arg(f->ir, all->at[c].node, 0);
+    note(f, "not computed where it is written", all->at[c].node, all->at[c].reads.len ? "another input that is written to needs it as it was"
+                                                                                     : "it reads it at other places");
     for (uint32_t i = 0; i < all->at[c].reads.len; i++)
         all->at[all->at[c].reads.at[i]].readers--;
     all->at[c].reads.len = 0;
@@ -605,6 +634,7 @@ joins_last_commits(fuse *f, const statement *s, const sources *from)
         return false;
     if (may_compute_in_place(f, last->statements.at, last->statements.len))
         return true;
+    note(f, "not written with the input before it", s->node, "both cannot be computed in one go, in place");
     last->statements.len--;
     return false;
 }

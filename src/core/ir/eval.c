@@ -270,10 +270,27 @@ eval_node(eval *e, const void *const *inputs)
     return KIN_BUG;
 }
 
+/* What nothing depends on is not computed by anybody else either, so that it does not fail. */
+static bool *
+find_live(const kin_ir *p)
+{
+    bool *live = calloc(p->nodes.len, sizeof *live);
+    for (uint32_t o = 0; live != NULL && o < p->outputs.len; o++)
+        live[p->outputs.at[o].node] = true;
+    for (kin_irn i = p->nodes.len; live != NULL && i-- > 1;) {
+        live[i] |= kin_ir_at(p, i)->op == KIN_IR_EXTERN;
+        for (unsigned a = 0; live[i] && a < kin_ir_at(p, i)->nargs; a++)
+            live[kin_ir_arg(p, i, a)] = true;
+    }
+    return live;
+}
+
 static kin_status
-eval_nodes(const kin_ir *p, const void *const *inputs, kin_scalar **values)
+eval_nodes(const kin_ir *p, const void *const *inputs, const bool *live, kin_scalar **values)
 {
     for (kin_irn i = 1; i < p->nodes.len; i++) {
+        if (!live[i])
+            continue;
         eval e = {.p = p, .i = i, .n = kin_ir_at(p, i), .sizes = kin_ir_sizes(p, i), .attrs = kin_ir_attrs(p, i),
                   .values = values, .count = kin_ir_numel(p, i)};
         KIN_TRY(eval_node(&e, inputs));
@@ -301,18 +318,18 @@ kin_status
 kin_ir_eval(const kin_ir *p, const void *const *inputs, void **outputs)
 {
     kin_scalar **values = calloc(p->nodes.len, sizeof *values);
-    if (values == NULL)
-        return KIN_NOMEM;
+    bool *live = find_live(p);
     for (uint32_t o = 0; o < p->outputs.len; o++)
         outputs[o] = NULL;
-    kin_status status = eval_nodes(p, inputs, values);
+    kin_status status = values && live ? eval_nodes(p, inputs, live, values) : KIN_NOMEM;
+    free(live);
     if (status == KIN_OK)
         status = store_outputs(p, values, outputs);
     for (uint32_t o = 0; o < p->outputs.len && status != KIN_OK; o++) {
         free(outputs[o]);
         outputs[o] = NULL;
     }
-    for (kin_irn i = 1; i < p->nodes.len; i++)
+    for (kin_irn i = 1; values != NULL && i < p->nodes.len; i++)
         free(values[i]);
     free(values);
     return status;

@@ -249,7 +249,7 @@ static void
 keep_notes(const maker *m, const char *notes)
 {
     kin_text text = {0};
-    kin_text_addf(&text, "%s%.4000s", m->version->not_fused == NULL ? "" : m->version->not_fused, notes);
+    kin_text_addf(&text, "%s%s", m->version->not_fused == NULL ? "" : m->version->not_fused, notes);
     free(m->version->not_fused);
     m->version->not_fused = text.failed ? NULL : text.at;
     if (text.failed)

@@ -437,20 +437,16 @@ launch_say(const kernel_launcher *self, const char *reason)
 void
 launch_say_fusion(const kernel_launcher *self, const char *notes)
 {
-    enum { MOST = 16000 };
     const kin_launch_context *context = &self->context;
     const char *name = context->name == NULL ? NULL : PyUnicode_AsUTF8(context->name);
     if (name == NULL)
         PyErr_Clear();
-    kin_text text = {0};
-    kin_text_addf(&text, "%.*s", MOST, notes);
     kin_event_begin(context->log, KIN_EVENT_FUSION);
     kin_event_str(context->log, "name", name == NULL ? "?" : name);
     kin_event_int(context->log, "variant", context->variant);
     kin_event_int(context->log, "graph", self->graph);
-    kin_event_str(context->log, "text", text.failed ? "" : text.at);
+    kin_event_str(context->log, "text", notes);
     kin_event_end(context->log);
-    kin_text_deinit(&text);
 }
 
 static int listing;
