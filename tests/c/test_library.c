@@ -167,20 +167,29 @@ test_small_batch(void)
     discard(&w);
 }
 
+/* Factors are multiplications; one of 0 says that something is not read. */
 static void
-test_scaled_product_stays(void)
+test_scaled_product(void)
 {
-    rewritten w;
-    const char *aten = "%1 = input 0 : f32[4, 4]{4, 1}@1+0\n"
-                       "%2 = aten.addmm.default(%1, %1, %1, beta=2) : f32[4, 4]{4, 1}@2+0\n"
-                       "return %2\n";
-    const char *program = "%1 = input 0 : f32[4, 4]\n"
-                          "%2 = extern \"aten.addmm.default\" %1, %1, %1 number=0 flags=0\n"
-                          "%3 = result %2 which=0 : f32[4, 4]\n"
-                          "return %3\n";
-    if (rewrite(aten, program, (bool[]){false}, &w))
-        CHECK_STR(w.text.at, program);
-    discard(&w);
+    static const struct {
+        const char *factors;
+        unsigned calls, muls, adds;
+    } cases[] = {{"beta=2, alpha=0.5", 1, 2, 1}, {"beta=0", 1, 0, 0}, {"alpha=3", 1, 1, 1}, {"alpha=0", 0, 0, 0}};
+    for (unsigned i = 0; i < sizeof cases / sizeof *cases; i++) {
+        rewritten w;
+        char aten[512];
+        snprintf(aten, sizeof aten, "%%1 = input 0 : f32[64]{1}@1+0\n%%2 = input 1 : f32[2, 64, 64]{4096, 64, 1}@2+0\n"
+                                    "%%3 = aten.baddbmm.default(%%1, %%2, %%2, %s) : f32[2, 64, 64]{4096, 64, 1}@3+0\nreturn %%3\n", cases[i].factors);
+        const char *program = "%1 = input 0 : f32[64]\n%2 = input 1 : f32[2, 64, 64]\n"
+                              "%3 = extern \"aten.baddbmm.default\" %1, %2, %2 number=0 flags=0\n"
+                              "%4 = result %3 which=0 : f32[2, 64, 64]\nreturn %4\n";
+        if (rewrite(aten, program, (bool[]){false, false}, &w)) {
+            CHECK_EQ(w.made.calls.len, cases[i].calls);
+            CHECK_EQ(count(w.text.at, " mul "), cases[i].muls);
+            CHECK_EQ(count(w.text.at, " add "), cases[i].adds);
+        }
+        discard(&w);
+    }
 }
 
 /* -- convolutions --------------------------------------------------------------------------------------------------- */
@@ -394,7 +403,7 @@ main(void)
     test_products_of_one_matrix();
     test_small_product();
     test_small_batch();
-    test_scaled_product_stays();
+    test_scaled_product();
     test_conv_takes_in_what_follows();
     test_conv_without_frozen_weights();
     test_conv_with_other_users();

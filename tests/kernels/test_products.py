@@ -271,6 +271,16 @@ def test_what_follows(name, columns, own):
         engine._set_products(True)
 
 
+@pytest.mark.parametrize("factors", [{"alpha": 0.125}, {"beta": 2, "alpha": 3}, {"beta": 0}, {"alpha": 0}, {"beta": 0.1}])
+def test_factors(factors):
+    a, b, c = torch.randn(4, 30, 70), torch.randn(4, 70, 50), torch.randn(4, 1, 50)
+    c[0, 0, 0] = float("nan")
+    ops = run(lambda a, b, c: torch.baddbmm(c, a, b, **factors).relu() + 1, a, b, c)
+    run(lambda a, b, c: torch.addmm(c, a, b, **factors) * 2, a[0], b[1], c[0, 0])
+    run(lambda a, b, c: torch.addmm(c, a, b, **factors) * 2, a[0, :2], b[1], c[:2, 0])
+    assert not AVX512 or bool(named(ops, "library.matmul [4, 30, 70] [4, 70, 50] then fused")) == (factors.get("alpha") != 0)
+
+
 def test_a_residual_that_is_the_left_side():
     """What is multiplied must not be written over while it is still read."""
     layer = nn.Linear(128, 128)

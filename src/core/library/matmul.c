@@ -1,5 +1,8 @@
 /* Matrix products: small ones as reductions, others as MATMUL calls with the bias taken out. */
+#include "core/ir/scalar.h"
 #include "core/library/library_priv.h"
+
+#include <string.h>
 
 enum {
     SMALL_PRODUCT = 32768, /* multiplications: below, a call costs more than the arithmetic */
@@ -10,41 +13,50 @@ enum {
 typedef struct {
     kin_irn a, b, bias;     /* nodes of p; bias 0 = none */
     int64_t batch, m, k, n; /* batch 0: two dims */
+    double alpha, beta;     /* alpha a b + beta bias */
 } product;
 
-/* beta and alpha are 1: they are then not given, or 1. */
+/* A factor that is given as a number, 1 if it is not given. */
 static bool
-is_plain(const rewriting *r, const kin_aten_call *call)
+read_factor(const rewriting *r, const kin_aten_call *call, const char *keyword, double *out)
 {
-    for (uint32_t i = 0; i < call->nargs; i++) {
-        const kin_aten_arg *arg = &r->g->args.at[call->args + i];
-        if (arg->kind == KIN_ATEN_VALUE)
-            continue;
-        if ((arg->kind == KIN_ATEN_INT && arg->i == 1) || (arg->kind == KIN_ATEN_FLOAT && arg->f == 1.0))
-            continue;
+    const kin_aten_arg *arg = kin_aten_find(r->g, call, UINT32_MAX, keyword);
+    *out = arg == NULL ? 1 : arg->kind == KIN_ATEN_INT ? (double)arg->i : arg->f;
+    return arg == NULL || arg->kind == KIN_ATEN_INT || arg->kind == KIN_ATEN_FLOAT;
+}
+
+/* What is added, and the factors. With a beta of 0 nothing of it is read; with an alpha of 0 nothing is multiplied: torch's, then. */
+static bool
+read_added(const rewriting *r, kin_irn call, product *out)
+{
+    const kin_aten_call *captured = kin_library_captured(r, call);
+    out->bias = kin_ir_arg(r->p, call, 0);
+    if (!read_factor(r, captured, "alpha", &out->alpha) || !read_factor(r, captured, "beta", &out->beta) || out->alpha == 0 ||
+        kin_ir_at(r->p, out->bias)->dtype != KIN_F32)
         return false;
-    }
+    out->bias = out->beta == 0 ? 0 : out->bias;
     return true;
 }
 
 static bool
 read_product(const rewriting *r, kin_irn call, product *out)
 {
-    bool bmm = kin_library_is(r, call, "aten.bmm.default"), add = kin_library_is(r, call, "aten.addmm.default");
-    if (!bmm && !add && !kin_library_is(r, call, "aten.mm.default"))
+    bool add = kin_library_is(r, call, "aten.addmm.default") || kin_library_is(r, call, "aten.baddbmm.default");
+    bool batched = kin_library_is(r, call, "aten.bmm.default") || kin_library_is(r, call, "aten.baddbmm.default");
+    if (!batched && !add && !kin_library_is(r, call, "aten.mm.default"))
         return false;
     unsigned nargs = kin_ir_at(r->p, call)->nargs, first = add ? 1 : 0;
-    if (nargs != first + 2 || !is_plain(r, kin_library_captured(r, call)))
+    *out = (product){.alpha = 1, .beta = 1};
+    if (nargs != first + 2 || kin_library_captured(r, call)->nargs < nargs || (add && !read_added(r, call, out)))
         return false;
-    *out = (product){.a = kin_ir_arg(r->p, call, first), .b = kin_ir_arg(r->p, call, first + 1),
-                     .bias = add ? kin_ir_arg(r->p, call, 0) : 0};
-    const int64_t *a = kin_ir_sizes(r->p, out->a) + bmm, *b = kin_ir_sizes(r->p, out->b) + bmm;
-    out->batch = bmm ? a[-1] : 0;
+    out->a = kin_ir_arg(r->p, call, first);
+    out->b = kin_ir_arg(r->p, call, first + 1);
+    const int64_t *a = kin_ir_sizes(r->p, out->a) + batched, *b = kin_ir_sizes(r->p, out->b) + batched;
+    out->batch = batched ? a[-1] : 0;
     out->m = a[0];
     out->k = a[1];
     out->n = b[1];
-    return kin_ir_at(r->p, out->a)->dtype == KIN_F32 && kin_ir_at(r->p, out->b)->dtype == KIN_F32 &&
-           (!add || kin_ir_at(r->p, out->bias)->dtype == KIN_F32);
+    return kin_ir_at(r->p, out->a)->dtype == KIN_F32 && kin_ir_at(r->p, out->b)->dtype == KIN_F32;
 }
 
 static bool
@@ -108,12 +120,26 @@ emit_call(rewriting *r, const product *x, uint32_t number)
 }
 
 static kin_irn
+scale(rewriting *r, kin_irn n, double by)
+{
+    kin_ir *q = r->out->ir;
+    kin_scalar factor = kin_scalar_settle(KIN_F32, (kin_scalar){.f = by});
+    int64_t sizes[KIN_IR_MAX_DIMS];
+    unsigned ndim = kin_ir_at(q, n)->ndim;
+    memcpy(sizes, kin_ir_sizes(q, n), ndim * sizeof *sizes);
+    return by == 1 ? n : kin_ir_binary(q, KIN_IR_MUL, n, kin_ir_const(q, KIN_F32, factor, ndim, sizes));
+}
+
+static kin_irn
 add_bias(rewriting *r, const product *x, kin_irn made)
 {
     kin_ir *q = r->out->ir;
+    const int64_t sizes[3] = {x->batch, x->m, x->n};
+    unsigned ndim = x->batch == 0 ? 2 : 3;
+    made = scale(r, made, x->alpha);
     if (x->bias == 0)
         return made;
-    return kin_ir_binary(q, KIN_IR_ADD, made, kin_ir_expand(q, kin_library_copy(r, x->bias), 2, (int64_t[]){x->m, x->n}));
+    return kin_ir_binary(q, KIN_IR_ADD, made, kin_ir_expand(q, scale(r, kin_library_copy(r, x->bias), x->beta), ndim, sizes + 3 - ndim));
 }
 
 /* -- several products of one matrix ------------------------------------------------------------------------------- */
@@ -129,7 +155,7 @@ read_member(const rewriting *r, kin_irn n, member *out)
 {
     out->result = n;
     return kin_ir_at(r->p, n)->op == KIN_IR_RESULT && read_product(r, kin_ir_arg(r->p, n, 0), &out->x) && out->x.batch == 0 &&
-           !is_small(&out->x) && out->x.m > (r->may.own ? 1 : FEW_ROWS) && r->frozen[out->x.b] && !r->frozen[out->x.a] &&
+           out->x.alpha == 1 && out->x.beta == 1 && !is_small(&out->x) && out->x.m > (r->may.own ? 1 : FEW_ROWS) && r->frozen[out->x.b] && !r->frozen[out->x.a] &&
            (out->x.bias == 0 || r->frozen[out->x.bias]);
 }
 

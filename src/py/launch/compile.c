@@ -162,7 +162,8 @@ has_many(PyObject *tensor)
 static bool
 is_worth_it(const kin_trace *t, const kin_unit *unit, const kin_aten *g, PyObject *const *in)
 {
-    static const char *const heavy[] = {"aten.addmm.default", "aten.mm.default", "aten.bmm.default", "aten.convolution.default",
+    static const char *const heavy[] = {"aten.addmm.default", "aten.mm.default", "aten.bmm.default", "aten.baddbmm.default",
+                                        "aten.convolution.default",
                                         "aten._scaled_dot_product_flash_attention_for_cpu.default"};
     uint32_t calls = 0;
     for (uint32_t i = unit->first; i <= unit->last; i++)
