@@ -132,8 +132,8 @@ always_stored(const kin_ir_node *node)
     return c == KIN_IR_CLASS_REDUCE || c == KIN_IR_CLASS_SCAN || c == KIN_IR_CLASS_SCATTER;
 }
 
-/* A value that is repeated many times, or read at places that repeat it, and that costs something; or a large one that is more than read, or was
- * to be copied to another layout. */
+/* A value that is repeated many times, or read at places that repeat it, and that costs something; or a large one that is more than read, or a
+ * copy that was asked for. */
 static void
 store_repeated(fuse *f, kin_irn n)
 {
@@ -146,7 +146,7 @@ store_repeated(fuse *f, kin_irn n)
         value = kin_ir_arg(f->ir, value, 0);
     int64_t numel = kin_ir_numel(f->ir, a), times = numel > 0 ? kin_ir_numel(f->ir, n) / numel : 0;
     bool copy = fuse_node(f, value)->op == KIN_IR_CAST && fuse_node(f, kin_ir_arg(f->ir, value, 0))->dtype == fuse_node(f, value)->dtype;
-    bool large = numel >= LARGE && times >= 8 && (copy || f->nodes[value].cost > 3);
+    bool large = times >= 8 && (copy || (numel >= LARGE && f->nodes[value].cost > 3));
     if (!fuse_in_memory(f, value) && times >= 4 && (f->nodes[value].cost >= DEAR || large))
         store(f, value);
 }

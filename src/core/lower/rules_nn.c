@@ -2,6 +2,7 @@
 #include "core/lower/lower_priv.h"
 
 #include <math.h>
+#include <string.h>
 
 enum { MAX = KIN_IR_MAX_DIMS };
 
@@ -108,6 +109,78 @@ scale_channels(low_call *c, kin_irn x, kin_irn w, kin_irn b, kin_irn *y)
     return true;
 }
 
+/* Sum over the channels of each group and all places of x [N, C, places]: places first, along which neighbouring channels lie
+ * side by side when channels come last. With size 1 where it was summed: [N, groups, 1, 1]. */
+static kin_irn
+sum_groups(low_call *c, kin_irn x, int64_t groups)
+{
+    int64_t sizes[4] = {low_sizes_of(c, x)[0], groups, low_sizes_of(c, x)[1] / groups, 1};
+    kin_irn channels = kin_ir_reduce(c->ir, KIN_IR_REDUCE_SUM, x, 1, (int64_t[]){2});
+    return kin_ir_reduce(c->ir, KIN_IR_REDUCE_SUM, kin_ir_reshape(c->ir, channels, 4, sizes), 1, (int64_t[]){2});
+}
+
+/* A number of each group for each of its channels, in memory: [N, C, 1]. */
+static kin_irn
+by_channel(low_call *c, kin_irn group, int64_t channels)
+{
+    const int64_t *have = low_sizes_of(c, group);
+    int64_t wide[4] = {have[0], have[1], channels / have[1], 1}, flat[3] = {have[0], channels, 1};
+    return kin_ir_reshape(c->ir, kin_ir_expand(c->ir, group, 4, wide), 3, flat);
+}
+
+/* A weight or bias, [C], as [N, C, 1]; 0 when it is of another kind. */
+static kin_irn
+as_channels(low_call *c, kin_irn a, kin_irn like)
+{
+    int64_t flat[3] = {1, low_sizes_of(c, like)[1], 1};
+    if (kin_ir_numel(c->ir, a) != flat[1])
+        return 0;
+    a = kin_ir_cast(c->ir, kin_ir_reshape(c->ir, a, 3, flat), low_dtype_of(c, like));
+    return low_expand_like(c, a, like);
+}
+
+/* Group norm next to convolutions, which want the channels last: as a factor and a summand for each channel. */
+static bool
+normalise_channels(low_call *c, kin_irn x, int64_t groups, kin_irn w, kin_irn b, double eps)
+{
+    int64_t channels = low_sizes_of(c, x)[1], batch = low_sizes_of(c, x)[0];
+    int64_t flat[3] = {batch, channels, kin_ir_numel(c->ir, x) / (batch * channels)};
+    double elements = (double)(channels / groups * flat[2]);
+    kin_irn all = kin_ir_reshape(c->ir, x, 3, flat);
+    kin_irn mean = low_bin(c, KIN_IR_DIV, sum_groups(c, all, groups), elements);
+    kin_irn middle = kin_ir_unary(c->ir, KIN_IR_CAST, by_channel(c, mean, channels));
+    kin_irn away = low_bi(c, KIN_IR_SUB, all, low_expand_like(c, middle, all));
+    kin_irn var = low_bin(c, KIN_IR_DIV, sum_groups(c, low_bi(c, KIN_IR_MUL, away, away), groups), elements);
+    kin_irn rstd = low_un(c, KIN_IR_RSQRT, low_bin(c, KIN_IR_ADD, var, eps)), factor = by_channel(c, rstd, channels);
+    if (w != 0) {
+        kin_irn as = as_channels(c, w, factor);
+        if (as == 0)
+            return false;
+        factor = low_bi(c, KIN_IR_MUL, factor, as);
+    }
+    kin_irn summand = low_un(c, KIN_IR_NEG, low_bi(c, KIN_IR_MUL, by_channel(c, mean, channels), factor));
+    if (b != 0) {
+        kin_irn as = as_channels(c, b, summand);
+        if (as == 0)
+            return false;
+        summand = low_bi(c, KIN_IR_ADD, summand, as);
+    }
+    factor = kin_ir_unary(c->ir, KIN_IR_CAST, factor);
+    summand = kin_ir_unary(c->ir, KIN_IR_CAST, summand);
+    kin_irn y = low_bi(c, KIN_IR_ADD, low_bi(c, KIN_IR_MUL, all, low_expand_like(c, factor, all)), low_expand_like(c, summand, all));
+    normalised n = {mean, rstd, 0};
+    return low_done(c, 0, kin_ir_reshape(c->ir, y, low_ndim_of(c, x), low_sizes_of(c, x))) && done_statistics(c, &n);
+}
+
+static bool
+has_convolutions(const low_call *c)
+{
+    for (uint32_t i = 0; i < c->l->g->calls.len; i++)
+        if (strcmp(kin_aten_text(c->l->g, c->l->g->calls.at[i].op), "aten.convolution.default") == 0)
+            return true;
+    return false;
+}
+
 /* Over the channels of a group and all positions; weight and bias are per channel. */
 bool
 rule_group_norm(low_call *c, int row)
@@ -117,10 +190,10 @@ rule_group_norm(low_call *c, int row)
     int64_t groups = low_int_or(c, 6, "group", 0);
     if (x == 0 || low_ndim_of(c, x) < 2 || groups < 1 || low_sizes_of(c, x)[1] % groups || kin_ir_numel(c->ir, x) == 0)
         return false;
-    /* channels and places stay apart: they may lie in either order */
-    int64_t batch = low_sizes_of(c, x)[0], each = low_sizes_of(c, x)[1] / groups;
-    int64_t sizes[4] = {batch, groups, each, kin_ir_numel(c->ir, x) / (batch * groups * each)};
-    normalised n = normalise(c, kin_ir_reshape(c->ir, x, 4, sizes), (int64_t[]){2, 3}, 2, low_float_or(c, 7, "eps", 1e-5));
+    if (low_ndim_of(c, x) >= 3 && has_convolutions(c))
+        return normalise_channels(c, x, groups, low_read(c, weight), low_read(c, bias), low_float_or(c, 7, "eps", 1e-5));
+    int64_t batch = low_sizes_of(c, x)[0], sizes[3] = {batch, groups, kin_ir_numel(c->ir, x) / (batch * groups)};
+    normalised n = normalise(c, kin_ir_reshape(c->ir, x, 3, sizes), (int64_t[]){2}, 1, low_float_or(c, 7, "eps", 1e-5));
     kin_irn y = kin_ir_reshape(c->ir, n.normal, low_ndim_of(c, x), low_sizes_of(c, x));
     kin_irn w = low_read(c, weight), b = low_read(c, bias);
     if (!scale_channels(c, x, w, b, &y))

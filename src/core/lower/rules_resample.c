@@ -11,10 +11,20 @@ scale_of(low_call *c, unsigned at, int64_t from, int64_t to)
     return given > 0 ? (float)(1.0 / given) : (float)from / (float)to;
 }
 
+/* Numbers along one dim of the result, with size 1 in all others: what is computed of them is done once for each. */
 static kin_irn
 position(low_call *c, unsigned dim, kin_dtype dtype)
 {
-    return kin_ir_cast(c->ir, kin_ir_iota(c->ir, KIN_I64, dim, low_ndim(c, 0), low_sizes(c, 0)), dtype);
+    int64_t sizes[MAX];
+    for (unsigned d = 0; d < low_ndim(c, 0); d++)
+        sizes[d] = d == dim ? low_sizes(c, 0)[d] : 1;
+    return kin_ir_cast(c->ir, kin_ir_iota(c->ir, KIN_I64, dim, low_ndim(c, 0), sizes), dtype);
+}
+
+static kin_irn
+everywhere(low_call *c, kin_irn along)
+{
+    return kin_ir_expand(c->ir, along, low_ndim(c, 0), low_sizes(c, 0));
 }
 
 /* x at these places of its last dims. */
@@ -22,10 +32,13 @@ static kin_irn
 pick(low_call *c, kin_irn x, unsigned spatial, const kin_irn *places)
 {
     int64_t map[MAX];
+    kin_irn all[SPATIAL];
     unsigned ndim = low_ndim_of(c, x);
     for (unsigned d = 0; d < ndim; d++)
         map[d] = d + spatial < ndim ? (int64_t)d : -1 - (int64_t)(d + spatial - ndim);
-    return kin_ir_index(c->ir, x, map, places, spatial, ndim, low_sizes(c, 0));
+    for (unsigned k = 0; k < spatial; k++)
+        all[k] = everywhere(c, places[k]);
+    return kin_ir_index(c->ir, x, map, all, spatial, ndim, low_sizes(c, 0));
 }
 
 /* row: spatial dims; negative: the middle of each place decides. */
@@ -71,8 +84,8 @@ find_neighbours(low_call *c, unsigned dim, int64_t from, double scale, bool corn
 static kin_irn
 mix(low_call *c, kin_irn a, kin_irn b, kin_irn near)
 {
-    kin_irn far = low_bi(c, KIN_IR_SUB, low_like(c, near, 1), near);
-    return low_bi(c, KIN_IR_ADD, low_bi(c, KIN_IR_MUL, a, far), low_bi(c, KIN_IR_MUL, b, near));
+    kin_irn far = everywhere(c, low_bi(c, KIN_IR_SUB, low_like(c, near, 1), near));
+    return low_bi(c, KIN_IR_ADD, low_bi(c, KIN_IR_MUL, a, far), low_bi(c, KIN_IR_MUL, b, everywhere(c, near)));
 }
 
 /* Along dim k and those behind it, at places[0..k) of the ones before. */
