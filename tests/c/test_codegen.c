@@ -74,6 +74,8 @@ exact(unsigned op, double x)
     case KIN_IR_LOG: return log(x);
     case KIN_IR_TANH: return tanh(x);
     case KIN_IR_ERF: return erf(x);
+    case KIN_IR_EXPM1: return expm1(x);
+    case KIN_IR_LOG1P: return log1p(x);
     case KIN_IR_SIN: return sin(x);
     case KIN_IR_COS: return cos(x);
     default: return 1 / (1 + exp(-x));
@@ -83,7 +85,8 @@ exact(unsigned op, double x)
 static void
 check_accuracy(void)
 {
-    static const kin_ir_op ops[] = {KIN_IR_EXP, KIN_IR_LOG, KIN_IR_TANH, KIN_IR_ERF, KIN_IR_SIN, KIN_IR_COS, KIN_IR_SIGMOID};
+    static const kin_ir_op ops[] = {KIN_IR_EXP, KIN_IR_LOG, KIN_IR_TANH, KIN_IR_ERF, KIN_IR_SIN, KIN_IR_COS, KIN_IR_SIGMOID,
+                                   KIN_IR_EXPM1, KIN_IR_LOG1P};
     enum { N = 1 << 16 };
     float *x = malloc(N * sizeof *x), *y = malloc(N * sizeof *y);
     for (uint32_t i = 0; i < N; i++) {

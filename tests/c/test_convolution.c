@@ -58,7 +58,8 @@ expected(const problem *p, int64_t n, int64_t f, const int64_t *at)
                 from += i * x->x_strides[2 + d];
                 w += k[d] * p->w_strides[2 + d];
             }
-            sum += inside ? x->x[from] * p->weight[w] : 0;
+            if (inside)
+                sum += x->x[from] * p->weight[w];
         }
     if (x->bias != NULL)
         sum += x->bias[f];
@@ -175,6 +176,8 @@ test_other_spaces(void)
 {
     check_ways((kin_convolution){.batch = 2, .channels = 6, .filters = 36, .groups = 1, .in = {1, 1, 50}, .kernel = {1, 1, 10},
                                  .stride = {1, 1, 5}, .padding = {0, 0, 2}, .dilation = {1, 1, 1}});
+    check_ways((kin_convolution){.batch = 1, .channels = 300, .filters = 20, .groups = 1, .in = {1, 1, 700}, .kernel = {1, 1, 3},
+                                 .stride = {1, 1, 1}, .padding = {0, 0, 1}, .dilation = {1, 1, 1}});
     check_ways((kin_convolution){.batch = 1, .channels = 3, .filters = 18, .groups = 1, .in = {5, 6, 7}, .kernel = {3, 3, 2},
                                  .stride = {1, 2, 1}, .padding = {1, 1, 0}, .dilation = {1, 1, 2}});
     check_ways((kin_convolution){.batch = 1, .channels = 18, .filters = 18, .groups = 18, .in = {5, 6, 7}, .kernel = {3, 3, 3},

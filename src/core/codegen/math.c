@@ -1,4 +1,4 @@
-/* Mathematical functions on scalars and vectors alike. Written out: exp and what follows from it, log, tanh, erf, for float
+/* Mathematical functions on scalars and vectors alike. Written out: exp and log and what follows from them, tanh, erf, sine and cosine, for float
  * (errors in units in the last place stand at each). The rest calls libm through runtime.c, lane by lane. */
 #include "core/codegen/emit.h"
 
@@ -156,6 +156,24 @@ exp_f32(kin_em *e, LLVMValueRef x)
     return LLVMBuildFMul(e->b, p, power_of_two(e, LLVMBuildSub(e->b, k, half, "")), "");
 }
 
+/* As exp: 2^n (e^r - 1) + 2^n - 1, in two steps as well. 3 ulp. */
+static LLVMValueRef
+expm1_f32(kin_em *e, LLVMValueRef x)
+{
+    static const double c[] = {0.50000001, 0.166665183, 0.0416662042, 0.00836895371, 0.00139506003};
+    LLVMValueRef y = choose(e, LLVMRealOGT, x, 89, number(x, 89), x);
+    y = choose(e, LLVMRealOLT, y, -105, number(x, -105), y);
+    LLVMValueRef n = apply(e, "llvm.rint", LLVMBuildFMul(e->b, y, number(x, 1.44269504088896340736), ""));
+    LLVMValueRef r = multiply_add(e, n, number(x, -0.693145751953125), y);
+    r = multiply_add(e, n, number(x, -1.42860682030941723212e-6), r);
+    LLVMValueRef p = multiply_add(e, polynomial(e, r, c, 5), LLVMBuildFMul(e->b, r, r, ""), r);
+    LLVMValueRef k = LLVMBuildFPToSI(e->b, n, bits_like(e, x), ""), half = LLVMBuildAShr(e->b, k, whole(e, x, 1), "");
+    LLVMValueRef rest = LLVMBuildSub(e->b, k, half, ""), power = power_of_two(e, half);
+    LLVMValueRef one = power_of_two(e, LLVMBuildNeg(e->b, rest, "")); /* what 1 is before the second step */
+    p = multiply_add(e, p, power, LLVMBuildFSub(e->b, power, one, ""));
+    return choose(e, LLVMRealOEQ, x, 0, x, LLVMBuildFMul(e->b, p, power_of_two(e, rest), ""));
+}
+
 /* x = 2^k (1 + f), sqrt(1/2) <= 1 + f < sqrt(2). 1 ulp. */
 static LLVMValueRef
 log_f32(kin_em *e, LLVMValueRef x)
@@ -180,6 +198,18 @@ log_f32(kin_em *e, LLVMValueRef x)
     p = choose(e, LLVMRealOEQ, x, __builtin_inf(), x, p);
     p = choose(e, LLVMRealOEQ, x, 0, number(x, -__builtin_inf()), p);
     return choose(e, LLVMRealULT, x, 0, number(x, __builtin_nan("")), p);
+}
+
+/* log(1 + x), and what was lost in that sum. 2 ulp. */
+static LLVMValueRef
+log1p_f32(kin_em *e, LLVMValueRef x)
+{
+    LLVMValueRef u = LLVMBuildFAdd(e->b, x, number(x, 1), "");
+    LLVMValueRef lost = LLVMBuildFSub(e->b, x, LLVMBuildFSub(e->b, u, number(x, 1), ""), "");
+    LLVMValueRef more = LLVMBuildFDiv(e->b, lost, u, "");
+    more = choose(e, LLVMRealOGT, x, 1e15, number(x, 0), more); /* infinity, above all */
+    more = choose(e, LLVMRealOEQ, u, 0, number(x, 0), more);
+    return choose(e, LLVMRealOEQ, x, 0, x, LLVMBuildFAdd(e->b, log_f32(e, u), more, ""));
 }
 
 static LLVMValueRef
@@ -323,7 +353,9 @@ written_out(kin_em *e, unsigned op, LLVMValueRef a)
     bool vector = LLVMGetTypeKind(LLVMTypeOf(a)) == LLVMVectorTypeKind;
     switch (op) {
     case KIN_IR_EXP: return exp_f32(e, a);
+    case KIN_IR_EXPM1: return expm1_f32(e, a);
     case KIN_IR_LOG: return log_f32(e, a);
+    case KIN_IR_LOG1P: return log1p_f32(e, a);
     case KIN_IR_TANH: return tanh_f32(e, a);
     case KIN_IR_ERF: return erf_f32(e, a);
     case KIN_IR_SIN:

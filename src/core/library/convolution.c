@@ -303,7 +303,7 @@ multiply_part(const part *w)
 
 /* -- by lines -------------------------------------------------------------------------------------------------------------- */
 
-enum { STRIP = 1 << 16, LONG_STRIP = 1 << 17 /* floats: what strips take, and the most that one line of the result may take */ };
+enum { STRIP = 1 << 16, LONG_STRIP = 1 << 17 /* floats: what strips take, and the most that one tile of the result may take */ };
 
 /* Lines of the image, as far as the kernel looks from some lines of the result; strides in elements. */
 typedef struct {
@@ -319,16 +319,17 @@ reach(const kin_convolution *x, int d, int64_t n)
 }
 
 static int64_t
-strip_len(const kin_convolution *x, int64_t lines)
+strip_len(const kin_convolution *x, int64_t lines, int64_t places)
 {
-    return x->kernel[0] * reach(x, 1, lines) * reach(x, 2, x->out[2]) * x->channels;
+    return x->kernel[0] * reach(x, 1, lines) * reach(x, 2, places) * x->channels;
 }
 
 static bool
 goes_by_lines(const kin_convolution *x)
 {
     enum { SHORT = 7, DEEPEST = 3072 };
-    return x->out[2] >= SHORT && depth_of(x) <= DEEPEST && strip_len(x, 1) <= LONG_STRIP;
+    int64_t tile = x->out[2] < KIN_TILE_ROWS ? x->out[2] : KIN_TILE_ROWS;
+    return x->out[2] >= SHORT && depth_of(x) <= DEEPEST && strip_len(x, 1, tile) <= LONG_STRIP;
 }
 
 static bool
@@ -337,47 +338,53 @@ is_padded(const kin_convolution *x)
     return x->padding[0] != 0 || x->padding[1] != 0 || x->padding[2] != 0;
 }
 
-/* Lines of the result that share a strip. */
-static int64_t
-strip_lines(const kin_convolution *x)
-{
-    int64_t lines = 1;
-    while (lines < x->out[1] && strip_len(x, lines + 1) <= STRIP)
-        lines++;
-    return lines;
-}
-
+/* How many lines of the result share a strip, or how many places of one line do. */
 static void
-copy_line(const kin_convolution *x, const float *line, bool inside, float *to)
+size_strip(const kin_convolution *x, int64_t *lines, int64_t *places)
 {
-    int64_t width = reach(x, 2, x->out[2]), before = x->padding[2] < width ? x->padding[2] : width;
-    int64_t count = inside ? (width - before < x->in[2] ? width - before : x->in[2]) : 0;
-    if (!inside)
-        before = 0;
-    kin_tile_clear(before * x->channels, to);
-    if (x->x_strides[4] == x->channels)
-        kin_tile_copy(line, count * x->channels, to + before * x->channels);
-    for (int64_t k = 0; x->x_strides[4] != x->channels && k < count; k++)
-        kin_tile_copy(line + k * x->x_strides[4], x->channels, to + (before + k) * x->channels);
-    kin_tile_clear((width - before - count) * x->channels, to + (before + count) * x->channels);
+    *lines = 1;
+    *places = x->out[2];
+    while (*places > KIN_TILE_ROWS && strip_len(x, 1, *places) > STRIP)
+        *places = divide_up(divide_up(*places, 2), KIN_TILE_ROWS) * KIN_TILE_ROWS;
+    while (*places == x->out[2] && *lines < x->out[1] && strip_len(x, *lines + 1, *places) <= STRIP)
+        (*lines)++;
 }
 
-/* What `lines` lines of the result see, the first at p; in `room` unless the image itself will do. */
+/* `width` places of a line, from one on that may lie outside. */
+static void
+copy_line(const kin_convolution *x, const float *line, bool inside, int64_t start, int64_t width, float *to)
+{
+    int64_t before = start >= 0 ? 0 : -start < width ? -start : width, first = start > 0 ? start : 0;
+    int64_t count = inside && first < x->in[2] ? x->in[2] - first : 0;
+    count = count < width - before ? count : width - before;
+    kin_tile_clear(before * x->channels, to);
+    to += before * x->channels;
+    line += first * x->x_strides[4];
+    if (x->x_strides[4] == x->channels)
+        kin_tile_copy(line, count * x->channels, to);
+    for (int64_t k = 0; x->x_strides[4] != x->channels && k < count; k++)
+        kin_tile_copy(line + k * x->x_strides[4], x->channels, to + k * x->channels);
+    kin_tile_clear((width - before - count) * x->channels, to + count * x->channels);
+}
+
+/* What `places` places of `lines` lines of the result see, the first at p; in `room` unless the image itself will do. */
 static strip
-make_strip(const kin_convolution *x, const place *p, int64_t lines, float *room)
+make_strip(const kin_convolution *x, const place *p, int64_t lines, int64_t places, float *room)
 {
     const float *image = x->x + p->batch * x->x_strides[0];
+    int64_t start = first_seen(x, p, 2);
     if (!is_padded(x))
-        return (strip){image + first_seen(x, p, 0) * x->x_strides[2] + first_seen(x, p, 1) * x->x_strides[3],
+        return (strip){image + first_seen(x, p, 0) * x->x_strides[2] + first_seen(x, p, 1) * x->x_strides[3] + start * x->x_strides[4],
                        x->x_strides[2] * x->dilation[0], x->x_strides[3], x->x_strides[4]};
-    int64_t height = reach(x, 1, lines), width = reach(x, 2, x->out[2]) * x->channels;
+    int64_t height = reach(x, 1, lines), width = reach(x, 2, places);
     for (int64_t i = 0; i < x->kernel[0]; i++)
         for (int64_t j = 0; j < height; j++) {
             int64_t a = first_seen(x, p, 0) + i * x->dilation[0], b = first_seen(x, p, 1) + j;
             bool inside = a >= 0 && a < x->in[0] && b >= 0 && b < x->in[1];
-            copy_line(x, inside ? image + a * x->x_strides[2] + b * x->x_strides[3] : image, inside, room + (i * height + j) * width);
+            copy_line(x, inside ? image + a * x->x_strides[2] + b * x->x_strides[3] : image, inside, start, width,
+                      room + (i * height + j) * width * x->channels);
         }
-    return (strip){room, height * width, width, x->channels};
+    return (strip){room, height * width * x->channels, width * x->channels, x->channels};
 }
 
 /* Places [0, rows) of a line, from `a` on, times one panel. */
@@ -397,18 +404,18 @@ multiply_places(const kin_convolution *x, const strip *s, const float *a, int64_
     }
 }
 
-/* Lines of the result from `row` on times one panel. */
+/* `places` places of each of some lines of the result, from `row` on, times one panel. */
 static void
-multiply_strip(const kin_convolution *x, const strip *s, int64_t row, int64_t lines, int64_t panel)
+multiply_strip(const kin_convolution *x, const strip *s, int64_t row, int64_t lines, int64_t places, int64_t panel)
 {
     int64_t filters = x->filters / x->groups, in_group = panel % panels_of(x) * KIN_TILE_COLUMNS, group = panel / panels_of(x);
-    int64_t filter = group * filters + in_group, left = filters - in_group, tiles = divide_up(x->out[2], KIN_TILE_ROWS);
+    int64_t filter = group * filters + in_group, left = filters - in_group, tiles = divide_up(places, KIN_TILE_ROWS);
     unsigned columns = left < KIN_TILE_COLUMNS ? (unsigned)left : KIN_TILE_COLUMNS;
     const float *b = x->panels + panel * depth_of(x) * KIN_TILE_COLUMNS;
     for (int64_t j = 0; j < lines; j++) {
         const float *line = s->at + j * x->stride[1] * s->line + group * (x->channels / x->groups);
         for (int64_t t = 0, i = 0; t < tiles; t++) {
-            int64_t n = divide_up(x->out[2] - i, tiles - t), first = row + j * x->out[2] + i;
+            int64_t n = divide_up(places - i, tiles - t), first = row + j * x->out[2] + i;
             float *c = x->y + first * x->filters + filter;
             multiply_places(x, s, line + i * x->stride[2] * s->place, n, columns, b, c);
             finish_tile(x, first, n, columns, filter, c);
@@ -417,20 +424,34 @@ multiply_strip(const kin_convolution *x, const strip *s, int64_t row, int64_t li
     }
 }
 
+static int64_t
+least(int64_t a, int64_t b)
+{
+    return a < b ? a : b;
+}
+
+static size_t
+room_for_strip(const kin_convolution *x)
+{
+    int64_t lines, places;
+    size_strip(x, &lines, &places);
+    return is_padded(x) ? (size_t)strip_len(x, lines, places) : 0;
+}
+
 static void
 multiply_lines(const part *w)
 {
     const kin_convolution *x = w->x;
-    int64_t most = strip_lines(x);
-    for (int64_t row = w->row; row < w->row + w->rows;) {
+    int64_t most_lines, most_places;
+    size_strip(x, &most_lines, &most_places);
+    for (int64_t row = w->row, behind = w->row + w->rows; row < behind;) {
         place p = find_place(x, row);
-        int64_t lines = (w->row + w->rows - row) / x->out[2], behind = x->out[1] - p.at[1];
-        lines = lines < most ? lines : most;
-        lines = lines < behind ? lines : behind; /* of one plane */
-        strip s = make_strip(x, &p, lines, w->room);
+        int64_t places = least(least(most_places, x->out[2] - p.at[2]), behind - row);
+        int64_t lines = places < x->out[2] ? 1 : least(least(most_lines, x->out[1] - p.at[1]), (behind - row) / places); /* of one plane */
+        strip s = make_strip(x, &p, lines, places, w->room);
         for (int64_t j = w->panel; j < w->panel + w->panels; j++)
-            multiply_strip(x, &s, row, lines, j);
-        row += lines * x->out[2];
+            multiply_strip(x, &s, row, lines, places, j);
+        row += lines * places;
     }
 }
 
@@ -541,8 +562,7 @@ run_share(int64_t begin, int64_t end, void *arg)
         return;
     }
     bool lines = goes_by_lines(x) && !is_matrix(x);
-    size_t len = lines ? is_padded(x) ? (size_t)strip_len(x, strip_lines(x)) : 0
-                       : is_matrix(x) ? 0 : (size_t)(part_of(w.rows, TALL) * block_depth(x));
+    size_t len = lines ? room_for_strip(x) : is_matrix(x) ? 0 : (size_t)(part_of(w.rows, TALL) * block_depth(x));
     if (len > 0 && (w.room = aligned_alloc(64, (len * sizeof(float) + 63) / 64 * 64)) == NULL)
         atomic_store(&s->failed, 1);
     else if (lines)
@@ -556,11 +576,12 @@ static bool
 run_with_channels_last(const kin_convolution *x, kin_parallel parallel)
 {
     int64_t panels = x->groups * panels_of(x), rows = x->batch * product_of(x->out), tiles = divide_up(rows, KIN_TILE_ROWS);
-    enum { ENOUGH = 16 /* panels: they come out even on most numbers of threads */ };
+    enum { ENOUGH = 16 /* panels, or lines: they come out even on most numbers of threads */ };
     sharing s = {.x = x, .rows = rows, .by_rows = is_depthwise(x) || (panels < ENOUGH && tiles > panels)};
     if (rows == 0)
         return true;
-    s.unit_rows = is_depthwise(x) || (goes_by_lines(x) && !is_matrix(x)) ? x->out[2] : divide_up(rows, tiles);
+    bool lines = is_depthwise(x) || (goes_by_lines(x) && !is_matrix(x));
+    s.unit_rows = lines && rows / x->out[2] >= ENOUGH ? x->out[2] : divide_up(rows, tiles);
     s.units = s.by_rows ? divide_up(rows, s.unit_rows) : panels;
     double work = (double)rows * (double)x->filters * (double)depth_of(x) / (double)s.units * (is_depthwise(x) ? 4 : 1);
     int64_t grain = work >= THREAD_WORK ? 1 : (int64_t)(THREAD_WORK / work) + 1;
