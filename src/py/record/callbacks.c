@@ -66,8 +66,12 @@ rec_next_callback(rec *r, rec_consumer *c)
         c->ended = true;
         return;
     }
-    kin_vid args[16], func = c->callback;
-    uint32_t n = 0;
+    kin_vid args[CONSUMER_ARGS + 16], func = c->callback;
+    rec_fresh *partial = c->partial ? FRESH(r, c->partial) : NULL;
+    PyObject *names = partial != NULL ? partial->aux : NULL;
+    uint32_t n = 0, nkw = names != NULL ? (uint32_t)PyTuple_GET_SIZE(names) : 0;
+    for (uint32_t i = 1; partial != NULL && i + nkw < partial->n; i++)
+        args[n++] = partial->items[i];
     if (c->self)
         args[n++] = c->self;
     if (c->fold)
@@ -76,14 +80,23 @@ rec_next_callback(rec *r, rec_consumer *c)
     n += c->width;
     c->at = c->next;
     c->next += c->width;
-    if (!rec_bind(r, &func, args, n, 0, NULL)) {
+    if (nkw != 0)
+        memcpy(args + n, partial->items + partial->n - nkw, nkw * sizeof *args);
+    if (!rec_bind(r, &func, args, n, nkw, names)) {
         rec_refuse(r);
         return;
     }
     rec_await_callback(r, func);
 }
 
-/* A function, or a bound method of one, that can be inlined. */
+/* A partial object made here. */
+static bool
+is_partial(const rec_fresh *f)
+{
+    return f != NULL && f->kind == FRESH_PARTIAL && f->known && f->n <= CONSUMER_ARGS;
+}
+
+/* A function, a bound method or a partial object of one, that can be inlined. */
 static bool
 find_callback(rec *r, kin_vid callback, kin_vid *func, kin_vid *self)
 {
@@ -95,6 +108,8 @@ find_callback(rec *r, kin_vid callback, kin_vid *func, kin_vid *self)
     if (f != NULL && f->kind == FRESH_METHOD) {
         *func = f->items[0];
         *self = f->items[1];
+    } else if (is_partial(f)) {
+        *func = f->items[0];
     }
     PyObject *obj = O(r, *func);
     return obj != NULL && PyFunction_Check(obj) && rec_can_inline(r, obj);
@@ -112,6 +127,7 @@ begin(rec *r, const consumer_row *row, kin_vid callback, kin_vid *inputs, uint32
     c->row = row;
     c->callback = func;
     c->self = self;
+    c->partial = is_partial(FRESH(r, callback)) ? callback : 0;
     c->inputs = inputs;
     c->ninputs = n;
     c->width = width;

@@ -44,6 +44,7 @@ typedef struct rec_consumer {
     int opaque_row;          /* of the call left as a step; asked while its operands are there */
     /* callbacks */
     kin_vid callback, self;  /* self: 0, or the first argument of a method */
+    kin_vid partial;         /* 0, or the partial object made here that is called instead */
     kin_vid *inputs;         /* `width` arguments for each call */
     uint32_t ninputs, width, at, next;
     bool select;             /* filter: the inputs with a true answer are the items */

@@ -113,11 +113,15 @@ finish_iterables(rec *r, rec_consumer *c)
 
 static const consumer_row iterables_row = {"iterables", TAKE_ALL, finish_iterables, take_answer};
 
+/* What a step gave begins a segment of its own now: inside a region none can begin. */
 static bool
 iterates_in_python(rec *r, kin_vid vid)
 {
-    return (FRESH(r, vid) == NULL || FRESH(r, vid)->kind == FRESH_OBJECT) &&
-           python_method(r, vid, REC_STR("__iter__")) != 0;
+    if ((FRESH(r, vid) != NULL && FRESH(r, vid)->kind != FRESH_OBJECT) || python_method(r, vid, REC_STR("__iter__")) == 0)
+        return false;
+    if (FRESH(r, vid) == NULL && r->region == NULL)
+        rec_root(r, vid);
+    return !r->stopped;
 }
 
 bool

@@ -134,6 +134,31 @@ concatenate(rec *r, int imm, const kin_vid *args)
     return known;
 }
 
+/* [a, b] * n with a constant n: a new list of the elements. */
+static bool
+repeat_list(rec *r, int imm, const kin_vid *args)
+{
+    enum { MULTIPLY = 5, MOST = 250 };
+    rec_fresh *f = FRESH(r, args[0]);
+    kin_vid items[MOST];
+    if (imm != MULTIPLY || f == NULL || f->kind != FRESH_LIST || !f->known || !PyLong_CheckExact(O(r, args[1])) || !rec_can_const(r, args[1]))
+        return false;
+    int overflow;
+    long times = PyLong_AsLongAndOverflow(O(r, args[1]), &overflow);
+    if (overflow != 0 || times > MOST || (times > 0 && f->n * (uint64_t)times > MOST))
+        return false;
+    rec_need_const(r, args[1]);
+    uint32_t n = times > 0 ? f->n * (uint32_t)times : 0;
+    for (uint32_t i = 0; i < n; i++)
+        items[i] = f->items[i % f->n];
+    kin_vid out = rec_step_out(r, KIN_STEP_BUILD_LIST, KIN_STEP_PURE, items, n);
+    rec_make_fresh(r, out, FRESH_LIST, items, n, true);
+    r->info.at[out].type = &PyList_Type;
+    rec_drop(r, 2);
+    rec_await_result(r, out, r->t->vals.at[out].step);
+    return true;
+}
+
 /* list += ..., dict |= ... change the left operand and return it. */
 static bool
 inplace_container(rec *r, int imm, const kin_vid *args)
@@ -275,7 +300,7 @@ rec_op_binary(rec *r, kin_step_kind kind, int imm, int n)
         rec_await_const(r);
         return;
     }
-    if (kind == KIN_STEP_BINARY && (fold_size(r, args) || concatenate(r, imm, args) || concatenate_sizes(r, imm, args)))
+    if (kind == KIN_STEP_BINARY && (fold_size(r, args) || concatenate(r, imm, args) || repeat_list(r, imm, args) || concatenate_sizes(r, imm, args)))
         return;
     if (kind == KIN_STEP_COMPARE && rec_equal_sizes(r, imm, args))
         return;

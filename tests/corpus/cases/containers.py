@@ -581,3 +581,31 @@ def recording_goes_on_and_ends_again(x):
     y = x.sin()
     a, b = LAZY
     return y * a + b
+
+
+def scaled(a, t, by=1.0, *, plus=0.0):
+    return t * by + plus + a
+
+
+@case()
+def map_of_partials(x):
+    by = functools.partial(scaled, 2.0, plus=3.0)
+    a, b = map(by, (x, x + 1))
+    return a, b, list(map(functools.partial(scaled, by=2.0), (1, 2), (x, a)))
+
+
+@case(args=lambda i, s: (T(i, 2, 3), 3))
+def repeated_lists(x, n):
+    sizes = [-1] * n
+    sizes[0] = 4
+    pair = [x, x + 1] * 2
+    pair.append(x)
+    return x.expand(sizes), pair, [0] * 0, 2 * [n]
+
+
+@case()
+def pairs_from_zip(x):
+    total = x
+    for a, (b, c) in zip((1.0, 2.0), (Pair(3.0, 4.0), Pair(5.0, x))):
+        total = total * a + b * c
+    return total
