@@ -81,9 +81,16 @@ def test_unknown_model(capsys):
 
 
 def test_patterns():
-    assert [entry.name for entry in models.find(["bert-*", "mlp", "bert-4"])] == ["bert-4", "bert-12", "bert-4-b8", "mlp"]
+    assert [entry.name for entry in models.find(["bert-*", "mlp", "bert-4"])] == ["bert-4", "bert-12", "bert-4-b8", "bert-12-b8", "mlp"]
     assert models.find([]) == [entry for entry in models.ENTRIES if not entry.more] and len(models.find(["*"])) == len(models.ENTRIES)
     assert len({entry.name for entry in models.ENTRIES}) == len(models.ENTRIES)
+
+
+def test_every_model_has_a_row_with_batch_8():
+    names = {entry.name for entry in models.ENTRIES}
+    without = {"physics", "foo3", "two-ops"}  # programs on numbers that are no batch
+    assert {name for name in names if not name.endswith("-b8")} - without == {name[:-3] for name in names if name.endswith("-b8")}
+    assert [entry.name for entry in models.ENTRIES if entry.more] == ["whisper-tiny-b8"]  # minutes, for eager and stock
 
 
 def test_a_model_is_measured(tmp_path, capsys):
