@@ -132,6 +132,36 @@ model_fresh(rec *r, const rec_args *a)
     return true;
 }
 
+/* sorted() of items that are all constants: they stand in the order in which they come out. */
+static bool
+model_sorted(rec *r, const rec_args *a)
+{
+    kin_vid *items = NULL;
+    uint32_t n = 0;
+    if (model_fresh(r, a))
+        return true;
+    bool ok = a->npos == 1 && a->nkw == 0 && rec_items_of(r, a->args[0], &items, &n) && n <= 500;
+    for (uint32_t i = 0; ok && i < n; i++)
+        ok = O(r, items[i]) != NULL && kin_is_exact_immutable(O(r, items[i])) && rec_is_value(O(r, items[i])) && rec_can_const(r, items[i]);
+    PyObject *list = ok ? PyList_New((Py_ssize_t)n) : NULL;
+    for (uint32_t i = 0; list != NULL && i < n; i++)
+        PyList_SET_ITEM(list, i, Py_NewRef(O(r, rec_need_const(r, items[i]))));
+    ok = list != NULL && PyList_Sort(list) == 0;
+    for (uint32_t i = 0; ok && i < n; i++)
+        items[i] = rec_const(r, PyList_GET_ITEM(list, i));
+    PyErr_Clear();
+    Py_XDECREF(list);
+    if (ok) {
+        kin_vid out = rec_step_out(r, KIN_STEP_BUILD_LIST, KIN_STEP_PURE, items, n);
+        rec_make_fresh(r, out, FRESH_LIST, items, n, true);
+        r->info.at[out].type = &PyList_Type;
+        rec_drop(r, a->ndrop);
+        rec_await_result(r, out, r->t->vals.at[out].step);
+    }
+    free(items);
+    return ok;
+}
+
 /* -- table ---------------------------------------------------------------------------------------------------------------------------- */
 
 static const rec_method_row own_rows[] = {
@@ -140,7 +170,7 @@ static const rec_method_row own_rows[] = {
     {"int", rec_model_pure}, {"float", rec_model_pure}, {"complex", rec_model_pure}, {"range", rec_model_pure},
     {"slice", rec_model_pure}, {"hex", rec_model_pure}, {"bin", rec_model_pure}, {"oct", rec_model_pure},
     {"repr", rec_model_pure}, {"format", rec_model_pure}, {"ascii", rec_model_pure}, {"frozenset", rec_model_pure},
-    {"bytes", rec_model_pure}, {"sorted", model_fresh}, {"id", rec_model_id}, {"hash", rec_model_hash},
+    {"bytes", rec_model_pure}, {"sorted", model_sorted}, {"id", rec_model_id}, {"hash", rec_model_hash},
     {"type.__call__", rec_model_type_call}, {NULL, NULL}};
 
 static const char *const pure_modules[] = {"math", "cmath", "_operator", NULL};
@@ -204,6 +234,21 @@ add_random(void)
 }
 
 static void
+add_rows_of(const char *name, const rec_method_row *rows)
+{
+    PyObject *module = PyImport_ImportModule(name);
+    for (; module != NULL && rows->name != NULL; rows++) {
+        PyObject *callable = PyObject_GetAttrString(module, rows->name);
+        if (callable != NULL)
+            add_model(callable, rows->fn);
+        Py_XDECREF(callable);
+        PyErr_Clear();
+    }
+    Py_XDECREF(module);
+    PyErr_Clear();
+}
+
+static void
 make_models(void)
 {
     models = PyDict_New();
@@ -234,6 +279,7 @@ make_models(void)
     Py_XDECREF(partial);
     PyErr_Clear();
     add_random();
+    add_rows_of("itertools", rec_itertools_rows);
     PyObject *frame = PySys_GetObject("_getframe"); /* borrowed */
     if (frame != NULL)
         add_model(frame, rec_model_frame);

@@ -75,6 +75,16 @@ take(rec *r, rec_consumer *c, kin_vid vid, PyObject *obj)
         c->wants = false;
 }
 
+static void
+end(rec *r, rec_consumer *c, kin_vid returned, PyObject *value)
+{
+    c->ended = true;
+    c->wants = false;
+    c->returned = returned;
+    if (c->sends && O(r, returned) == NULL)
+        rec_set_obj(r, returned, value);
+}
+
 bool
 rec_leave_to_c(rec *r, rec_frame *f, PyObject *value)
 {
@@ -111,7 +121,7 @@ rec_leave_to_c(rec *r, rec_frame *f, PyObject *value)
     else if (yielded)
         take(r, c, result, value);
     else
-        c->ended = true, c->wants = false;
+        end(r, c, result, value);
     rec_settle(r);
     return true;
 }
@@ -152,15 +162,30 @@ rec_consume_for(rec *r, kin_vid it)
     return c != NULL;
 }
 
+/* `yield from` a generator of ours, which only another one can do: the region has begun further out. */
+bool
+rec_consume_send(rec *r, kin_vid it)
+{
+    rec_gen *gen = r->region != NULL ? rec_usable_generator(r, it) : NULL;
+    rec_consumer *c = gen != NULL && gen->state != GEN_DONE ? rec_begin_consumer(r, gen) : NULL;
+    if (c != NULL)
+        c->sends = true;
+    return c != NULL;
+}
+
 static bool
 finish_for(rec *r, rec_consumer *c, rec_frame *f, uint32_t offset)
 {
     if (offset != (c->ended ? f->jump : f->next) || f->jump == f->next)
         return false;
+    if (c->sends)
+        rec_drop(r, 1); /* the None that was sent */
     if (c->ended)
         rec_drop(r, 1);
-    else
+    if (!c->ended)
         rec_push(r, c->items[0]);
+    else if (c->sends)
+        rec_push(r, c->returned);
     return true;
 }
 

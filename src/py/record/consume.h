@@ -31,9 +31,11 @@ typedef struct {
 } consumer_row;
 
 typedef struct rec_consumer {
-    const consumer_row *row; /* NULL: FOR_ITER */
+    const consumer_row *row; /* NULL: FOR_ITER, SEND */
     rec_gen *gen;     /* what is resumed for items; NULL: `callback` is called for them */
     bool wants, ended;
+    bool sends;       /* SEND, which gives what the generator returns */
+    kin_vid returned;
     kin_vid *items;
     PyObject **held;         /* the objects, alive until the end: C code may drop them at once */
     uint32_t n, cap;

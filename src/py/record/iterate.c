@@ -364,6 +364,42 @@ rec_op_for_iter(rec *r)
     rec_ask_iter(r, it, rec_iter_row(r, it));
 }
 
+/* -- yield from --------------------------------------------------------------------------------------------------------------- */
+
+void
+rec_op_yield_from(rec *r)
+{
+    if (!PyGen_CheckExact(O(r, rec_peek(r, 0))))
+        rec_op_get_iter(r);
+}
+
+/* Asks what a generator delegates to for its next item, or for what it returns. */
+void
+rec_op_send(rec *r)
+{
+    rec_frame *f = r->top;
+    kin_vid it = rec_peek(r, 1);
+    rec_fresh *fresh = FRESH(r, it);
+    if (O(r, rec_peek(r, 0)) != Py_None || r->region == NULL) {
+        rec_stop(r, "a value is sent into a generator");
+    } else if (fresh != NULL && fresh->kind == FRESH_ITER && fresh->known) {
+        bool ended = fresh->pos >= fresh->n;
+        kin_vid item = ended ? rec_const(r, Py_None) : fresh->items[fresh->pos++];
+        if (!ended)
+            rec_step(r, KIN_STEP_NEXT, KIN_STEP_MUTATES, &it, 1);
+        rec_drop(r, ended ? 2 : 1);
+        if (ended)
+            f->next = f->jump;
+        f->jump = UINT32_MAX;
+        if (O(r, item) != NULL)
+            rec_push(r, item);
+        else
+            rec_await_result(r, item, 0);
+    } else if (!rec_consume_send(r, it)) {
+        rec_stop(r, "delegation of a generator that is not understood");
+    }
+}
+
 static bool
 is_tensor_or_cell(PyObject *obj)
 {

@@ -127,6 +127,22 @@ rec_op_match_class(rec *r, int npos)
     rec_await_result(r, out, r->t->vals.at[out].step);
 }
 
+/* The value of the key in a dict made here or in an older one; 0: the key is not there. */
+static kin_vid
+match_key(rec *r, kin_vid subject, const rec_fresh *known, PyObject *key)
+{
+    if (known != NULL) {
+        kin_vid *found = rec_pairs_find(r, known, key);
+        return found != NULL ? *found : 0;
+    }
+    PyObject *value = PyDict_GetItemWithError(O(r, subject), key);
+    PyErr_Clear();
+    if (value != NULL)
+        return rec_dict_item(r, subject, key, value);
+    rec_fact(r, KIN_FACT_LACKS_KEY, subject, key, 0);
+    return 0;
+}
+
 /* MATCH_KEYS: subject, keys -> also tuple of values or None. */
 void
 rec_op_match_keys(rec *r)
@@ -134,22 +150,22 @@ rec_op_match_keys(rec *r)
     kin_vid subject = rec_peek(r, 1), items[64];
     PyObject *keys = rec_stack_obj(r, 0), *dict = O(r, subject);
     Py_ssize_t n = PyTuple_GET_SIZE(keys);
-    if (!PyDict_CheckExact(dict) || FRESH(r, subject) != NULL || !rec_is_const(r, rec_peek(r, 0)) || n > 60) {
+    const rec_fresh *known = rec_exact_dict(r, subject);
+    if (!PyDict_CheckExact(dict) || (FRESH(r, subject) != NULL && known == NULL) || !rec_is_const(r, rec_peek(r, 0)) || n > 60 ||
+        !kin_is_exact_immutable(keys)) {
         rec_stop(r, "mapping pattern that is not understood");
         return;
     }
-    rec_root(r, subject);
-    rec_need_type(r, subject);
+    if (known == NULL) {
+        rec_root(r, subject);
+        rec_need_type(r, subject);
+    }
     for (Py_ssize_t i = 0; i < n; i++) {
-        PyObject *key = PyTuple_GET_ITEM(keys, i);
-        PyObject *value = kin_is_exact_immutable(key) ? PyDict_GetItemWithError(dict, key) : NULL;
-        if (value == NULL) {
-            PyErr_Clear();
-            rec_fact(r, KIN_FACT_LACKS_KEY, subject, key, 0);
+        items[i] = match_key(r, subject, known, PyTuple_GET_ITEM(keys, i));
+        if (items[i] == 0) {
             rec_push(r, rec_const(r, Py_None));
             return;
         }
-        items[i] = rec_dict_item(r, subject, key, value);
     }
     kin_vid out = rec_build_tuple(r, items, (uint32_t)n, NULL);
     rec_await_result(r, out, r->t->vals.at[out].step);

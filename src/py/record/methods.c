@@ -239,6 +239,19 @@ dict_contains(rec *r, const rec_args *a)
     return a->npos == 2 && look_up(r, a->args[0], a->args[1], &item) && rec_model_bool(r, a, item != 0);
 }
 
+/* One more element of a set that only the recording has. */
+static bool
+set_add(rec *r, const rec_args *a)
+{
+    rec_fresh *f = a->npos == 2 && !a->nkw ? FRESH(r, a->args[0]) : NULL;
+    if (f == NULL || f->kind != FRESH_SET || f->escaped || !rec_need_quiet(r, a->args[1], false) || !holds_type(r, a->args[1]))
+        return mutate(r, a);
+    f->known = false;
+    rec_step(r, KIN_STEP_SET_ADD, KIN_STEP_MUTATES, a->args, 2);
+    r->skip_expected = true; /* a tensor's hash is Python code */
+    return rec_model_value(r, a, rec_const(r, Py_None));
+}
+
 const rec_method_row rec_ordered_rows[] = {
     {"keys", dict_keys}, {"values", dict_values}, {"items", dict_items}, {NULL, NULL}};
 
@@ -249,5 +262,5 @@ const rec_method_row rec_method_rows[] = {
     {"dict.get", dict_get}, {"dict.pop", dict_pop}, {"dict.setdefault", dict_setdefault}, {"dict.keys", dict_keys},
     {"dict.values", dict_values}, {"dict.items", dict_items}, {"dict.copy", dict_copy}, {"dict.clear", mutate},
     {"dict.update", mutate}, {"dict.popitem", mutate}, {"dict.__contains__", dict_contains},
-    {"set.add", mutate}, {"set.discard", mutate}, {"set.clear", mutate}, {"set.update", mutate}, {"set.copy", ask},
+    {"set.add", set_add}, {"set.discard", mutate}, {"set.clear", mutate}, {"set.update", mutate}, {"set.copy", ask},
     {NULL, NULL}};

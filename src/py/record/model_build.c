@@ -107,7 +107,7 @@ model_set(rec *r, const rec_args *a)
         if (FRESH(r, a->args[0]) == NULL)
             rec_need_type(r, a->args[0]);
     }
-    kin_vid out = rec_model_step(r, a, 0);
+    kin_vid out = rec_model_step(r, a, a->npos == 0 ? KIN_STEP_PURE : 0);
     rec_make_fresh(r, out, FRESH_SET, NULL, 0, false);
     r->info.at[out].type = &PySet_Type;
     return true;

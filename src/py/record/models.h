@@ -21,6 +21,8 @@ extern const rec_method_row rec_type_rows[], rec_attr_rows[], rec_item_rows[], r
 extern const rec_method_row rec_ordered_rows[]; /* methods of OrderedDict, by bare name */
 extern const rec_method_row rec_method_rows[]; /* methods.c: methods of builtin containers */
 
+extern const rec_method_row rec_itertools_rows[]; /* model_itertools.c */
+
 bool rec_model_value(rec *r, const rec_args *a, kin_vid value);
 bool rec_model_bool(rec *r, const rec_args *a, bool value);
 kin_vid rec_model_step(rec *r, const rec_args *a, unsigned flags);

@@ -859,6 +859,8 @@ dispatch_values(rec *r)
     case KIN_OP_DELETE_SUBSCR: rec_op_store_subscr(r, true); break;
     case KIN_OP_GET_ITER: rec_op_get_iter(r); break;
     case KIN_OP_FOR_ITER: rec_op_for_iter(r); break;
+    case KIN_OP_GET_YIELD_FROM_ITER: rec_op_yield_from(r); break;
+    case KIN_OP_SEND: rec_op_send(r); break;
     case KIN_OP_UNPACK_SEQUENCE: rec_op_unpack(r, f->arg); break;
     case KIN_OP_UNPACK_EX: rec_op_unpack_ex(r, f->arg & 255, f->arg >> 8); break;
     case KIN_OP_LOAD_ATTR: rec_op_load_attr(r, name_at(r, f->arg), false); break;

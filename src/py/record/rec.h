@@ -357,6 +357,8 @@ bool rec_decide_is(rec *r, kin_vid a, kin_vid b);      /* makes the outcome a fa
 void rec_op_binary(rec *r, kin_step_kind kind, int imm, int n);
 void rec_op_get_iter(rec *r);
 void rec_op_for_iter(rec *r);
+void rec_op_yield_from(rec *r);
+void rec_op_send(rec *r);
 int rec_iter_row(rec *r, kin_vid it);    /* of breaks.def, for FOR_ITER as a step; asked while its operand is there */
 void rec_ask_iter(rec *r, kin_vid it, int row); /* FOR_ITER as a step */
 bool rec_generator_has_tensor(rec *r, kin_vid gen); /* at hand in its frame */
@@ -393,6 +395,7 @@ bool rec_drop_report(rec *r, kin_vid callee, int below, const kin_vid *args, uin
 /* ---- generator.c, region.c, consume.c, consume_rows.c: generators, and regions of steps that can be done again ---- */
 bool rec_generator_call(rec *r, kin_vid callee, const kin_vid *args, uint32_t npos, uint32_t nkw, PyObject *kwnames, int ndrop);
 bool rec_consume_for(rec *r, kin_vid it);             /* FOR_ITER over a generator of ours */
+bool rec_consume_send(rec *r, kin_vid it);            /* SEND to one */
 bool rec_consume_unpack(rec *r, kin_vid vid, int n);  /* UNPACK_SEQUENCE of one */
 bool rec_consume_unpacking(rec *r, kin_vid vid, int before, int after); /* iterables.c: an object whose __iter__ is Python */
 bool rec_consume_unpack_lazy(rec *r, kin_vid lazy, int before, int after); /* callbacks.c: of a map or filter */
@@ -408,6 +411,8 @@ void rec_refuse(rec *r);
 void rec_settle(rec *r);                              /* undoes a refused region */
 bool rec_region_step(rec *r, kin_step_kind kind, unsigned *flags, const kin_vid *args, uint32_t n);
 uint32_t rec_region_snap(rec *r);
+int rec_region_added(rec *r, kin_vid set, kin_vid item); /* by the region, to be put down at its end? -1: not known */
+void rec_region_asks(rec *r, bool on);                /* the steps in between have looked at that */
 void rec_free_generators(rec *r);
 
 /* ---- match.c ---- */

@@ -5,7 +5,8 @@
  * included, leaves before the instruction, and CPython does the whole of it again. That is sound because
  *   - a region has no step whose repetition can be seen: only pure steps, questions, checks, changes of objects that
  *     were made in the region, and torch calls that leave random state and version counters alone (measured);
- *   - what it does to older iterators and generators is put down only at its end (NEXT, GENERATOR_STATE).
+ *   - what it does to older iterators and generators, and to sets and lists that only they have, is put down only at its
+ *     end (NEXT, SET_ADD, LIST_APPEND, GENERATOR_STATE).
  *
  * Anything else in a region (an effect, opaque code, the end of a segment, an exception, an opcode without a rule)
  * refuses it: the trace is cut back to where it began, the consuming instruction becomes an opaque step, and the
@@ -24,6 +25,12 @@ typedef struct {
     long version;
 } saved_version;
 
+/* An item for an older set or list that only the generators of the region can reach. */
+typedef struct {
+    kin_step_kind kind;
+    kin_vid args[2];
+} put_off;
+
 typedef struct rec_region {
     rec_frame *base;
     uint32_t snap, steps, nvals, nfacts;
@@ -31,6 +38,8 @@ typedef struct rec_region {
     saved_fresh *fresh;
     kin_vid *slots;
     KIN_VEC(kin_vid) moved;        /* older iterators that were advanced */
+    KIN_VEC(put_off) added;
+    bool asked_added;              /* the step to come knows of them */
     KIN_VEC(saved_version) versions;
     PyObject *random;              /* state before the first torch call */
     bool committing;
@@ -45,6 +54,7 @@ rec_region_free(rec_region *g)
         Py_DECREF(g->versions.at[i].tensor);
     kin_vec_deinit(&g->versions);
     kin_vec_deinit(&g->moved);
+    kin_vec_deinit(&g->added);
     Py_XDECREF(g->random);
     free(g->infos);
     free(g->fresh);
@@ -196,18 +206,50 @@ rec_settle(rec *r)
 
 /* -- what a region may do ---------------------------------------------------------------------------------------- */
 
+/* Step `kind` with these operands looks at what is put down at the end only. A new generator only keeps a set, and whoever asks
+ * for a member has looked at what was added (rec_region_added). */
 static bool
-touches_unwritten(rec *r, const kin_vid *args, uint32_t n)
+touches_unwritten(rec *r, kin_step_kind kind, const kin_vid *args, uint32_t n)
 {
+    bool added = kind != KIN_STEP_BUILD_GENERATOR && kind != KIN_STEP_CHECK && !r->region->asked_added;
     for (uint32_t i = 0; i < n; i++) {
         for (uint32_t k = 0; k < r->region->moved.len; k++)
             if (args[i] == r->region->moved.at[k])
+                return true;
+        for (uint32_t k = 0; added && k < r->region->added.len; k++)
+            if (args[i] == r->region->added.at[k].args[0])
                 return true;
         for (rec_gen *gen = r->gens; gen != NULL; gen = gen->next)
             if (gen->dirty && gen->vid == args[i])
                 return true;
     }
     return false;
+}
+
+int
+rec_region_added(rec *r, kin_vid set, kin_vid item)
+{
+    rec_region *g = r->region;
+    bool by_identity = !kin_is_exact_immutable(O(r, item));
+    for (uint32_t k = 0; g != NULL && k < g->added.len; k++) {
+        const put_off *change = &g->added.at[k];
+        if (change->args[0] != set)
+            continue;
+        if (change->kind != KIN_STEP_SET_ADD || !by_identity || O(r, change->args[1]) == NULL)
+            return -1;
+        if (rec_decide_is(r, item, change->args[1]))
+            return 1;
+        if (r->stopped)
+            return -1;
+    }
+    return 0;
+}
+
+void
+rec_region_asks(rec *r, bool on)
+{
+    if (r->region != NULL)
+        r->region->asked_added = on;
 }
 
 static PyObject *
@@ -297,6 +339,27 @@ is_question(kin_step_kind kind)
     }
 }
 
+/* Changes that are put off to the end of the region: nothing in it may ask about them. */
+static bool
+is_put_off(rec *r, kin_step_kind kind, unsigned flags, const kin_vid *args, uint32_t n)
+{
+    rec_region *g = r->region;
+    if (!(flags & KIN_STEP_MUTATES) || n == 0 || args[0] >= g->nvals)
+        return false;
+    if (kind == KIN_STEP_NEXT && n == 1) {
+        if (kin_vec_push(&g->moved, args[0]) != KIN_OK)
+            r->status = KIN_NOMEM;
+        return true;
+    }
+    rec_fresh *f = FRESH(r, args[0]);
+    if ((kind != KIN_STEP_SET_ADD && kind != KIN_STEP_LIST_APPEND) || n != 2 || f == NULL || f->escaped)
+        return false;
+    put_off change = {kind, {args[0], args[1]}};
+    if (kin_vec_push(&g->added, change) != KIN_OK)
+        r->status = KIN_NOMEM;
+    return true;
+}
+
 /* Is the step one that the region may have? Refuses the region if not. False: the step is put off to the end. */
 bool
 rec_region_step(rec *r, kin_step_kind kind, unsigned *flags, const kin_vid *args, uint32_t n)
@@ -305,18 +368,15 @@ rec_region_step(rec *r, kin_step_kind kind, unsigned *flags, const kin_vid *args
     if (g->committing)
         return true;
     bool ok = !(*flags & (KIN_STEP_OPAQUE | KIN_STEP_EFFECT | KIN_STEP_RAISES));
-    if (kind == KIN_STEP_NEXT && ok && n == 1 && (*flags & KIN_STEP_MUTATES) && args[0] < g->nvals) {
-        if (kin_vec_push(&g->moved, args[0]) != KIN_OK)
-            r->status = KIN_NOMEM;
+    if (ok && is_put_off(r, kind, *flags, args, n))
         return false;
-    }
     if (*flags & KIN_STEP_MUTATES)
         ok = ok && n > 0 && args[0] >= g->nvals;
     else if (*flags & KIN_STEP_TORCH)
         ok = ok && kind != KIN_STEP_SET_SUBSCR && torch_may_repeat(r, kind, args, n);
     else if (!(*flags & KIN_STEP_PURE))
         ok = ok && (is_question(kind) || (kind == KIN_STEP_CALL && O(r, args[0]) != NULL && rec_is_cache(O(r, args[0]))));
-    if (!ok || touches_unwritten(r, args, n))
+    if (!ok || touches_unwritten(r, kind, args, n))
         rec_refuse(r);
     if (!(*flags & (KIN_STEP_PURE | KIN_STEP_MUTATES)))
         *flags |= KIN_STEP_AGAIN;
@@ -333,6 +393,8 @@ rec_region_commit(rec *r)
         uint32_t s = rec_step(r, KIN_STEP_NEXT, KIN_STEP_MUTATES, &g->moved.at[i], 1);
         r->t->steps.at[s].snap = 0;
     }
+    for (uint32_t i = 0; i < g->added.len; i++)
+        rec_step(r, g->added.at[i].kind, KIN_STEP_MUTATES, g->added.at[i].args, 2);
     for (rec_gen *gen = r->gens; gen != NULL; gen = gen->next)
         if (gen->dirty)
             rec_generator_write(r, gen);

@@ -192,11 +192,27 @@ is_operator(PyObject *func)
     const char *module = home != NULL && PyUnicode_Check(home) ? PyUnicode_AsUTF8(home) : NULL;
     if (module == NULL || strncmp(module, "torch.", 6) != 0)
         return is_allowed(func);
+    if (module_is(func, "torch.utils.checkpoint") &&
+        PyUnicode_CompareWithASCIIString(((PyFunctionObject *)func)->func_name, "checkpoint") == 0)
+        return true; /* its globals are those of the wrapper around it */
     for (size_t i = 0; i < sizeof others / sizeof *others; i++)
         if (strcmp(module, others[i].module) == 0 &&
             PyUnicode_CompareWithASCIIString(((PyFunctionObject *)func)->func_name, others[i].name) == 0)
             return true;
     return strncmp(module, prefix, sizeof prefix - 1) == 0 || is_allowed(func);
+}
+
+/* Module copy, but for copy.copy and what it needs: that does what the class of the object says, once. */
+static bool
+is_deep_copy(PyObject *func)
+{
+    static const char *const shallow[] = {"copy", "_copy_immutable", "_reconstruct", NULL};
+    if (!module_is(func, "copy"))
+        return false;
+    for (int i = 0; shallow[i]; i++)
+        if (PyUnicode_CompareWithASCIIString(((PyFunctionObject *)func)->func_name, shallow[i]) == 0)
+            return false;
+    return true;
 }
 
 skip_kind
@@ -220,7 +236,7 @@ rec_skip_kind(PyObject *func)
     if (has_attr(func, REC_STR("_kintsugi_graph_break")))
         return SKIP_GRAPH_BREAK;
     if (module_is(func, "torch.autograd") || module_is(func, "torch._tensor") || module_is(func, "torch._ops") ||
-        module_is(func, "torch._tensor_str") || module_is(func, "copy") || module_is(func, "torch.random"))
+        module_is(func, "torch._tensor_str") || is_deep_copy(func) || module_is(func, "torch.random"))
         return SKIP_PLAIN; /* torch.random: seeding goes on to devices, with a traceback of the frames for each */
     return SKIP_NO;
 }
