@@ -144,8 +144,10 @@ model_sorted(rec *r, const rec_args *a)
     for (uint32_t i = 0; ok && i < n; i++)
         ok = O(r, items[i]) != NULL && kin_is_exact_immutable(O(r, items[i])) && rec_is_value(O(r, items[i])) && rec_can_const(r, items[i]);
     PyObject *list = ok ? PyList_New((Py_ssize_t)n) : NULL;
-    for (uint32_t i = 0; list != NULL && i < n; i++)
-        PyList_SET_ITEM(list, i, Py_NewRef(O(r, rec_need_const(r, items[i]))));
+    for (uint32_t i = 0; list != NULL && i < n; i++) {
+        kin_vid item = rec_need_const(r, items[i]); /* may move r->info */
+        PyList_SET_ITEM(list, i, Py_NewRef(O(r, item)));
+    }
     ok = list != NULL && PyList_Sort(list) == 0;
     for (uint32_t i = 0; ok && i < n; i++)
         items[i] = rec_const(r, PyList_GET_ITEM(list, i));
