@@ -314,6 +314,15 @@ def test_nothing_can_be_told(name):
     check(fn, make, *others)
 
 
+def test_it_is_said_why_a_graph_is_compiled_in_parts():
+    fn, make, *_ = CASES["stores_seen"]
+    compiled = kintsugi.compile(fn)
+    for i in range(3):
+        agree(fn, compiled, make, i)
+    said = [(e["what"], e["reason"]) for e in engine.events() if e["event"] == "part" and e["name"] == fn.__qualname__]
+    assert ("call", "it may see a store that waits") in said
+
+
 def test_an_exception_that_is_looked_at():
     compiled = kintsugi.compile(caught_and_kept)
     for i in range(5):
