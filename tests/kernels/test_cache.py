@@ -34,7 +34,7 @@ def folder(tmp_path):
 
 
 def program(x):
-    y = torch.exp(x) * 2.0
+    y = torch.exp(x) * x.shape[0]  # another kernel for each size: the length alone makes none
     return y / (y + 1.0)
 
 
@@ -74,6 +74,21 @@ def test_kernels_are_written_and_the_event_says_that_they_were_missed(folder):
     run(size)
     assert change(before, "compiled", "from_memory") == [1, 1]
     assert "not in the cache" in cache.stats()["missed"] and cache.stats()["folder"] == str(folder)
+
+
+def test_code_for_one_length_serves_others():
+    def rows(x):
+        return torch.softmax(x * 3, -1) + torch.nn.functional.layer_norm(x.sin(), (320,))
+
+    before = engine.kernel_totals()
+    for n in (40, 64, 57, 1000, 2, 17):
+        compiled = kintsugi.compile(rows, dynamic=False)
+        for _ in range(3):
+            x = torch.randn(n, 320)
+            torch.testing.assert_close(compiled(x), rows(x))
+        if n == 40:
+            first = change(before, "compiled")
+    assert first[0] >= 1 and change(before, "compiled") == first
 
 
 def test_a_folder_that_cannot_be_used_is_an_event(tmp_path):

@@ -241,7 +241,7 @@ look_up(batch *b, uint32_t i, kin_text *key)
         kin_text_add(b->why, "half precision on a processor without F16C");
         return KIN_BREAK;
     }
-    if (!kin_loops_key(k, key))
+    if (!kin_loops_key(k, kin_emit_open_var(k, &run), key))
         return KIN_NOMEM;
     uint32_t number = kin_intern_put(&jit->keys, key->at, key->len, &fresh);
     if (jit->keys.failed || (fresh && kin_vec_push(&jit->entries, NULL) != KIN_OK))

@@ -95,6 +95,9 @@ cost_of(const kin_loops *k, int64_t elements)
     return (one + 0.1 * k->actions.len) * (double)elements;
 }
 
+/* From this length on the code of a LINEAR run is the same for all: it has a part for what is left behind the last whole step. */
+enum { ANY_LENGTH = 256 };
+
 kin_run
 kin_emit_plan(const kin_loops *k, const kin_target *t)
 {
@@ -121,14 +124,15 @@ kin_emit_plan(const kin_loops *k, const kin_target *t)
             r.lanes /= 2;
         while (r.lanes > 2 && r.lanes / 2 >= v->size)
             r.lanes /= 2;
-        while (r.lanes > base && v->size % r.lanes && !(strip && v->size >= 8 * r.lanes))
+        bool linear = v->inner && outer == 0 && inner == 1 && !reduces && !k->window;
+        while (r.lanes > base && v->size % r.lanes && !(linear && v->size >= ANY_LENGTH) && !(strip && v->size >= 8 * r.lanes))
             r.lanes /= 2;
         if (!v->inner && inner && !reduces && r.lanes > 8) /* a tile: its lines must fit one set of the cache */
             r.lanes = 8;
         if (!v->inner) {
             r.kind = KIN_RUN_COLUMNS;
             r.range = r.range / v->size * ceil_div(v->size, r.lanes);
-        } else if (outer == 0 && inner == 1 && !reduces && !k->window) {
+        } else if (linear) {
             r.kind = KIN_RUN_LINEAR;
             r.range = v->size;
         }
@@ -594,14 +598,28 @@ start_row(kin_em *e)
     memset(e->accs, 0, e->k->naccs * sizeof *e->accs);
 }
 
+static uint32_t
+first_outer(const kin_loops *k, uint32_t skip)
+{
+    for (uint32_t v = 0; v < k->vars.len; v++)
+        if (!k->vars.at[v].inner && k->vars.at[v].size > 1 && v != skip)
+            return v;
+    return UINT32_MAX;
+}
+
+uint32_t
+kin_emit_open_var(const kin_loops *k, const kin_run *run)
+{
+    if (run->kind == KIN_RUN_LINEAR)
+        return k->vars.at[k->vector_var].size >= ANY_LENGTH ? k->vector_var : UINT32_MAX;
+    return first_outer(k, run->kind == KIN_RUN_COLUMNS ? k->vector_var : UINT32_MAX);
+}
+
 /* Divides the number of a row into outer variables, the last one quickest. `skip`: not of them. */
 static void
 divide_row(kin_em *e, LLVMValueRef row, uint32_t skip)
 {
-    uint32_t first = UINT32_MAX;
-    for (uint32_t v = 0; v < e->k->vars.len; v++)
-        if (!e->k->vars.at[v].inner && e->k->vars.at[v].size > 1 && v != skip && first == UINT32_MAX)
-            first = v;
+    uint32_t first = first_outer(e->k, skip);
     for (uint32_t v = e->k->vars.len; v-- > 0;) {
         const kin_loop_var *var = &e->k->vars.at[v];
         if (var->inner || var->size == 1 || v == skip)
@@ -689,7 +707,7 @@ run_linear(kin_em *e, LLVMValueRef begin, LLVMValueRef end)
     }
     leave_to(e, after);
     start_row(e);
-    if (e->k->vars.at[var].size % lanes == 0)
+    if (e->k->vars.at[var].size < ANY_LENGTH && e->k->vars.at[var].size % lanes == 0)
         return;
     LLVMValueRef some = LLVMBuildICmp(e->b, LLVMIntSLT, stop, end, "");
     after = enter_if(e, some);

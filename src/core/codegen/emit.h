@@ -27,6 +27,8 @@ typedef struct {
 } kin_run;
 
 kin_run kin_emit_plan(const kin_loops *k, const kin_target *t);
+/* The variable whose size is in the range that a call of the kernel gets and nowhere in its code; UINT32_MAX: there is none. */
+uint32_t kin_emit_open_var(const kin_loops *k, const kin_run *run);
 /* Adds the function `kernel` to the module; false with `why` for what has no code. */
 bool kin_emit(const kin_loops *k, const kin_target *t, const kin_run *run, LLVMModuleRef module, kin_text *why);
 

@@ -10,13 +10,13 @@ static void
 add_index(const kin_loops *k, kin_ix e, kin_text *key)
 {
     const kin_ix_expr *x = kin_ix_at(&k->ix, e);
-    int64_t head[4] = {x->constant, x->lo, x->hi, x->nterms};
+    int64_t head[3] = {x->constant, x->lo >= 0 && x->hi < INT32_MAX, x->nterms}; /* how far it reaches decides on nothing else */
     ADD(head);
     for (uint32_t i = 0; i < x->nterms; i++) {
         const kin_ix_term *t = &k->ix.terms.at[x->terms + i];
         const kin_ix_atom *a = &k->ix.atoms.at[t->atom];
         bool nested = a->kind == KIN_IX_DIV || a->kind == KIN_IX_MOD;
-        int64_t words[6] = {t->coef, a->kind, nested ? -1 : (int64_t)a->of, a->by, a->lo, a->hi};
+        int64_t words[4] = {t->coef, a->kind, nested ? -1 : (int64_t)a->of, a->by};
         ADD(words);
         if (nested)
             add_index(k, a->of, key);
@@ -48,13 +48,13 @@ add_actions(const kin_loops *k, kin_text *key)
 }
 
 bool
-kin_loops_key(const kin_loops *k, kin_text *key)
+kin_loops_key(const kin_loops *k, uint32_t open, kin_text *key)
 {
     uint32_t head[9] = {k->vars.len, k->insts.len, k->actions.len, k->buffers.len, k->nphases, k->naccs, k->vector_var,
                         k->ordered, k->checks | k->fast_math << 1 | k->window << 2};
     ADD(head);
     for (uint32_t v = 0; v < k->vars.len; v++) {
-        int64_t words[2] = {k->vars.at[v].size, k->vars.at[v].inner};
+        int64_t words[2] = {v == open ? -1 : k->vars.at[v].size, k->vars.at[v].inner};
         ADD(words);
     }
     for (uint32_t b = 0; b < k->buffers.len; b++) {
