@@ -1,4 +1,5 @@
 /* Calls: what is called, inlining of Python functions (argument binding included), and calls left as steps. */
+#include "py/record/environ.h"
 #include "py/record/rec.h"
 
 #include "core/diag/breaks.h"
@@ -33,8 +34,8 @@ rec_closure_cell(rec *r, kin_vid func, int i, PyObject *cell)
 }
 
 /* Fixes which code runs: the function's identity where that is stable, else its code object (rule 39). */
-static void
-fix_function(rec *r, kin_vid *func)
+void
+rec_fix_function(rec *r, kin_vid *func)
 {
     PyFunctionObject *fn = (PyFunctionObject *)O(r, *func);
     if (fresh_function(r, *func) != NULL)
@@ -207,7 +208,7 @@ rec_can_inline(rec *r, PyObject *func)
 bool
 rec_bind(rec *r, kin_vid *func, const kin_vid *args, uint32_t npos, uint32_t nkw, PyObject *kwnames)
 {
-    fix_function(r, func);
+    rec_fix_function(r, func);
     return !r->stopped && bind_call(r, *func, args, npos, nkw, kwnames);
 }
 
@@ -217,7 +218,7 @@ bool
 rec_inline(rec *r, kin_vid func, const kin_vid *args, uint32_t npos, uint32_t nkw, PyObject *kwnames, int ndrop,
            const kin_vid *under, int nunder, kin_resume resume, kin_vid extra)
 {
-    fix_function(r, &func);
+    rec_fix_function(r, &func);
     if (r->stopped || !bind_call(r, func, args, npos, nkw, kwnames))
         return false;
     rec_frame *f = r->top;
@@ -436,7 +437,8 @@ rec_do_call(rec *r, kin_vid callee, const kin_vid *args, uint32_t npos, uint32_t
         rec_call_torch(r, callee, args, npos, nkw, kwnames, ndrop) || r->stopped)
         return;
     if (PyFunction_Check(obj)) {
-        if (rec_generator_call(r, callee, args, npos, nkw, kwnames, ndrop))
+        if (rec_generator_call(r, callee, args, npos, nkw, kwnames, ndrop) ||
+            rec_call_environ(r, callee, args, npos, nkw, ndrop) || r->stopped)
             return;
         if (rec_can_inline(r, obj) &&
             rec_inline(r, callee, args, npos, nkw, kwnames, ndrop, NULL, 0, KIN_RESUME_PUSH, 0))

@@ -303,6 +303,7 @@ void rec_set_attribute(rec *r, kin_vid obj, PyObject *name, kin_vid value, int n
 void rec_do_call(rec *r, kin_vid callee, const kin_vid *args, uint32_t npos, uint32_t nkw, PyObject *kwnames, int ndrop);
 bool rec_inline(rec *r, kin_vid func, const kin_vid *args, uint32_t npos, uint32_t nkw, PyObject *kwnames, int ndrop,
                 const kin_vid *under, int nunder, kin_resume resume, kin_vid extra);
+void rec_fix_function(rec *r, kin_vid *func);          /* which code runs becomes a fact; *func may become a constant */
 kin_vid rec_closure_cell(rec *r, kin_vid func, int i, PyObject *cell);
 bool rec_can_inline(rec *r, PyObject *func);
 bool rec_bind(rec *r, kin_vid *func, const kin_vid *args, uint32_t npos, uint32_t nkw, PyObject *kwnames); /* to r->call.locals */

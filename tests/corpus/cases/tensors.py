@@ -191,6 +191,15 @@ def environment_written(x):
 
 
 @case()
+def environment_asked_written_asked(x):
+    before = os.environ.get("KINCORPUS_UNSET"), os.getenv("KINCORPUS_UNSET", x)
+    os.environ["KINCORPUS_UNSET"] = "now"
+    after = os.environ.get("KINCORPUS_UNSET", 1)
+    del os.environ["KINCORPUS_UNSET"]
+    return before, after, os.environ.get("KINCORPUS_UNSET", 2)
+
+
+@case()
 def masks(x):
     m = x > 0
     y = x.clone()
