@@ -285,7 +285,7 @@ rec_op_binary(rec *r, kin_step_kind kind, int imm, int n)
         rec_torch_operator(r, kind, imm, args, (uint32_t)n, n);
         return;
     }
-    if (kind == KIN_STEP_BINARY && inplace_container(r, imm, args))
+    if (kind == KIN_STEP_BINARY && (inplace_container(r, imm, args) || rec_inplace_python(r, imm, args)))
         return;
     bool fold = true;
     for (int i = 0; i < n; i++)

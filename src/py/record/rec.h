@@ -347,6 +347,10 @@ int rec_opaque_row(rec *r, kin_vid callee, const kin_vid *args, uint32_t n);
 int rec_effect_row(PyObject *callee); /* of what is a break under strict_breaks only */
 unsigned rec_opaque_flags(rec *r, kin_vid callee, const kin_vid *args, uint32_t n); /* step flags */
 
+/* ---- inplace.c ---- */
+bool rec_inplace_python(rec *r, int imm, const kin_vid *args); /* inlines __iadd__ and its like */
+void rec_inplace_return(rec *r, kin_vid result);               /* before such a method returns */
+
 /* ---- truth.c, subscript.c, iterate.c ---- */
 void rec_op_branch(rec *r);
 int rec_truth(rec *r, kin_vid vid); /* 0, 1 when known or made a fact; -1 when it must be decided at replay */

@@ -442,7 +442,7 @@ leave_frame(rec *r, struct _PyInterpreterFrame *frame, PyObject *value)
     f->inlined = true;
     f->jump = UINT32_MAX;
     if (f->call_resume == KIN_RESUME_PUSH || f->call_resume == KIN_RESUME_DEFAULT ||
-        f->call_resume == KIN_RESUME_FALLBACK)
+        f->call_resume == KIN_RESUME_FALLBACK || f->call_resume == KIN_RESUME_INPLACE)
         rec_push(r, result);
     else if (f->call_resume == KIN_RESUME_INIT)
         rec_push(r, f->call_extra);

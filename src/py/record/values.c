@@ -130,6 +130,8 @@ rec_fact(rec *r, kin_fact_kind kind, kin_vid vid, PyObject *ref, uint32_t num)
         return;
     rec_fact_after_writes(r, kind, vid, ref);
     uint32_t seg = rec_seg(r);
+    if (r->refused) /* what was written in a region decides: it does not hold at the beginning */
+        return;
     kin_ref number = rec_ref(r, ref);
     uint32_t *slot = map_slot(r, r->facts_seen, seg, vid, (uint32_t)kind, number ^ (num << 20) ^ (num >> 12));
     if (*slot != 0) {

@@ -5,7 +5,10 @@
  */
 #include "py/compat/recursion.h"
 #include "py/record/codes.h"
+#include "py/replay/ops_priv.h"
 #include "py/replay/replay_priv.h"
+
+#include <opcode.h>
 
 struct kin_exit {
     kin_run *run;
@@ -111,6 +114,47 @@ ask_fallback(kin_exit *e, kin_link *caller)
     return result;
 }
 
+/* The words of an operator that nobody knows name the one that was written. */
+static void
+name_inplace(int op, PyObject *left, PyObject *right)
+{
+    static const char *const symbols[] = {"+", "&", "//", "<<", "@", "*", "%", "|", "** or pow()", ">>", "-", "/", "^"};
+    static const char words[] = "unsupported operand type(s) for %s: '%.100s' and '%.100s'";
+    PyObject *type, *error, *traceback;
+    const char *a = Py_TYPE(left)->tp_name, *b = Py_TYPE(right)->tp_name;
+    PyErr_Fetch(&type, &error, &traceback);
+    PyErr_NormalizeException(&type, &error, &traceback);
+    PyObject *plain = PyUnicode_FromFormat(words, symbols[op], a, b), *text = type == PyExc_TypeError ? PyObject_Str(error) : NULL;
+    bool same = plain != NULL && text != NULL && PyUnicode_Compare(plain, text) == 0;
+    Py_XDECREF(plain);
+    Py_XDECREF(text);
+    PyErr_Clear();
+    if (!same) {
+        PyErr_Restore(type, error, traceback);
+        return;
+    }
+    char symbol[8];
+    snprintf(symbol, sizeof symbol, "%.2s=", symbols[op]);
+    PyErr_Format(PyExc_TypeError, words, symbol, a, b);
+    Py_XDECREF(type);
+    Py_XDECREF(error);
+    Py_XDECREF(traceback);
+}
+
+/* The method of `a += b` has answered NotImplemented: a + b. New reference, NULL: it raised. */
+static PyObject *
+ask_plain_operator(kin_exit *e, kin_link *caller)
+{
+    PyObject *left = PyTuple_GET_ITEM(caller->extra, 0), *right = PyTuple_GET_ITEM(caller->extra, 1);
+    int op = (int)kin_code_at(rec_code_of(caller->code), caller->at)->oparg - NB_INPLACE_ADD;
+    kin_frame_link(e->run->ts, caller->frame, caller->at);
+    PyObject *result = kin_op_binary(op, left, right);
+    if (result == NULL)
+        name_inplace(op, left, right);
+    kin_frame_unlink(e->run->ts, caller->frame);
+    return result;
+}
+
 /* Puts the callee's result into its caller and says how the caller goes on. Steals result. */
 static void
 give_result(kin_exit *e, kin_link *caller, PyObject *result)
@@ -120,6 +164,10 @@ give_result(kin_exit *e, kin_link *caller, PyObject *result)
     if (result == NULL && resume == KIN_RESUME_FALLBACK && caller->extra != NULL &&
         PyErr_ExceptionMatches(PyExc_AttributeError))
         result = ask_fallback(e, caller);
+    if (result == Py_NotImplemented && resume == KIN_RESUME_INPLACE && caller->extra != NULL) {
+        Py_DECREF(result);
+        result = ask_plain_operator(e, caller);
+    }
     bool absent = result == NULL && catches && PyErr_ExceptionMatches(PyExc_AttributeError);
     e->throwing = result == NULL && !absent;
     e->offset = e->throwing ? caller->at : caller->next;
@@ -141,6 +189,7 @@ give_result(kin_exit *e, kin_link *caller, PyObject *result)
         return;
     case KIN_RESUME_PUSH:
     case KIN_RESUME_FALLBACK:
+    case KIN_RESUME_INPLACE:
         kin_frame_push(caller->frame, result);
         return;
     case KIN_RESUME_INIT:

@@ -724,3 +724,87 @@ def iterates_by_generator_method(x):
         if row is not x:
             break
     return total
+
+
+class Adder:
+    """Operators in place, written in Python."""
+
+    def __init__(self, *items):
+        self.items = list(items)
+
+    def __iadd__(self, other):
+        if isinstance(other, str):
+            return NotImplemented
+        print("iadd", len(self.items))
+        self.items.append(other)
+        return self
+
+    def __add__(self, other):
+        return ("plain", other) if other == "text" else NotImplemented
+
+    def __imul__(self, factor):
+        return factor
+
+    def __ior__(self, other):
+        return ANSWERS[0](self, other)
+
+
+class Right:
+    def __radd__(self, left):
+        return ("right", type(left).__name__)
+
+
+ANSWERS = [lambda left, right: left]
+
+
+@case()
+def operator_in_place(x):
+    made = Adder()
+    kept = made
+    made += x
+    made += 2
+    y = made.items[0] + made.items[1]
+    made *= 3
+    return y, made, kept.items[1]
+
+
+@case()
+def operator_in_place_not_implemented(x):
+    made = Adder(x)
+    made += "text"
+    return made
+
+
+@case()
+def operator_in_place_refused(x):
+    made = Adder(x)
+    try:
+        made += "other"
+    except TypeError as error:
+        return str(error)
+
+
+@case(mutate=do(3, lambda s: ANSWERS.__setitem__(0, lambda left, right: NotImplemented)))
+def operator_in_place_changes_its_mind(x):
+    made = Adder(x)
+    try:
+        made |= 1
+    except TypeError as error:
+        return str(error)
+    return made.items
+
+
+def answer(left, right):
+    print("answers")
+    return NotImplemented if right == "n" else right
+
+
+@case(args=lambda i, s: (T(i, 3), "n" if i == 3 else i), replays=2)
+def operator_in_place_answers_by_argument(x, right):
+    ANSWERS[0] = answer
+    made = Adder(x)
+    try:
+        made |= right
+    except TypeError as error:
+        return str(error)
+    return made
