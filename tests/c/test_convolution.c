@@ -92,6 +92,31 @@ in_parts(int64_t n, int64_t grain, void (*fn)(int64_t begin, int64_t end, void *
         fn(from, from + grain < n ? from + grain : n, arg);
 }
 
+/* What follows, on blocks: buffers are the result and how many filters it has. Doubles each element and adds 1. */
+static int
+double_it(void *const *buffers, int64_t begin, int64_t end)
+{
+    float *y = buffers[0];
+    const int64_t *filters = buffers[1], *window = buffers[2];
+    CHECK(begin < end && window[0] % 32 == 0 && window[0] < window[1] && (window[1] % 32 == 0 || window[1] == *filters));
+    for (int64_t i = begin; i < end; i++)
+        for (int64_t j = window[0]; j < window[1]; j++)
+            y[i * *filters + j] = 2 * y[i * *filters + j] + 1;
+    return 0;
+}
+
+/* Each element was doubled once. */
+static void
+check_doubled(kin_convolution *x, int64_t ny)
+{
+    kin_epilogue then = {double_it, (void *[]){x->y, &x->filters}, 2, x->filters};
+    x->then = &then;
+    CHECK(kin_convolution_run(x, in_parts));
+    for (int64_t i = 0; i < ny; i++)
+        x->y[i] = (x->y[i] - 1) / 2;
+    x->then = NULL;
+}
+
 /* sizes and settings are in x; the rest is made here. */
 static void
 check_convolution(kin_convolution x, bool last, bool extras)
@@ -118,6 +143,10 @@ check_convolution(kin_convolution x, bool last, bool extras)
         p.x.panels = p.panels;
         CHECK(kin_convolution_run(&p.x, extras ? in_parts : NULL));
         check_result(&p);
+        if (kin_convolution_has_blocks(x.channels, x.filters, x.groups)) {
+            check_doubled(&p.x, ny);
+            check_result(&p);
+        }
     }
     free(p.input);
     free(p.weight);

@@ -330,3 +330,22 @@ def test_convolutions_of_single_pixels(stride, size, batch):
             assert got.stride() == wanted.stride()
         if AVX512 and size == 20:
             assert len(named(operations(compiled), "library.matmul")) == 6
+
+
+@pytest.mark.parametrize("act", [nn.SiLU(), nn.Hardswish(), nn.GELU(), nn.ReLU6()])
+@pytest.mark.parametrize("groups,channels,kernel,size", [(1, 24, 3, 9), (1, 64, 3, 30), (1, 200, 1, 8), (1, 700, 3, 6), (48, 48, 3, 17), (4, 64, 3, 9)])
+def test_what_follows_a_convolution(act, groups, channels, kernel, size):
+    conv = nn.Conv2d(channels, channels, kernel, padding=kernel // 2, groups=groups)
+    again = nn.Conv2d(channels, 8, 3)
+    compiled = kintsugi.compile(lambda x, scale: again(act(conv(x)) * scale + x))
+    x, scale = torch.randn(2, channels, size, size).to(memory_format=torch.channels_last), torch.rand(2, channels, 1, 1)
+    for _ in range(4):
+        torch.testing.assert_close(compiled(x, scale), again(act(conv(x)) * scale + x), rtol=1e-4, atol=1e-4)
+    together = named(operations(compiled), "library.conv+bias") + named(operations(compiled), "library.matmul")
+    assert not AVX512 or groups == 4 or any(" then fused_" in op["name"] for op in together)
+
+
+def test_a_gate_behind_a_convolution():
+    """Of channels, of which the first are read together with the last."""
+    conv, after = nn.Conv1d(32, 128, 3, padding=1), nn.Conv1d(64, 32, 1)
+    run(lambda x: after(torch.nn.functional.glu(conv(x), 1)) * 2, torch.randn(2, 32, 40))

@@ -1,4 +1,4 @@
-/* What follows a product, done block by block while a block of its result is near (an *epilogue*): bias, activation, residual,
+/* What follows a product (or a convolution), done block by block while a block of its result is near (an *epilogue*): bias, activation, residual,
  * whatever is computed from elements of the result one by one.
  *
  * Before values are stored, the elementwise nodes behind each such result are followed to where they come together in one
@@ -176,12 +176,26 @@ has_jumps(const kin_loops *k)
     return false;
 }
 
+/* Is the result a convolution's? Its rows are channels, which lie last. */
+static bool
+has_channels(const fuse *f, kin_irn result)
+{
+    return fuse_node(f, result)->ndim > 2 && fuse_strides(f, result)[1] == 1;
+}
+
+static int64_t
+row_length(const fuse *f, kin_irn result)
+{
+    return fuse_sizes(f, result)[has_channels(f, result) ? 1 : fuse_node(f, result)->ndim - 1];
+}
+
 /* Where in a row of the product the loads begin: at multiples of the window's width. */
 static const char *
-check_parts(const kin_loops *k, const kin_irn_list *of, kin_irn result, int64_t rows, int64_t width, fuse_window *out)
+check_parts(const fuse *f, const kin_loops *k, const kin_irn_list *of, kin_irn result, fuse_window *out)
 {
+    int64_t width = row_length(f, result), rows = kin_ir_numel(f->ir, result) / width;
     out->columns = k->vars.at[k->vector_var].size;
-    if (width % out->columns != 0 || (width != out->columns && out->columns % PANEL != 0))
+    if (width % out->columns != 0 || (width != out->columns && (out->columns % PANEL != 0 || has_channels(f, result))))
         return "columns that do not divide up";
     out->parts = (uint32_t)(width / out->columns);
     out->in_place = out->parts == 1 && k->actions.len == 1 && k->actions.at[0].dtype == KIN_F32;
@@ -202,14 +216,12 @@ check_parts(const kin_loops *k, const kin_irn_list *of, kin_irn result, int64_t 
 static const char *
 arrange_window(fuse *f, kin_loops *k, const kin_irn_list *of, kin_irn result, fuse_window *out)
 {
-    const int64_t *sizes = fuse_sizes(f, result);
-    int64_t width = sizes[fuse_node(f, result)->ndim - 1], rows = kin_ir_numel(f->ir, result) / width;
     for (uint32_t i = 0; i < k->actions.len; i++)
         if (k->actions.at[i].kind != KIN_LA_STORE || k->actions.at[i].row)
             return "more than elementwise";
     if (k->checks || k->ordered || k->nphases != 1)
         return "more than elementwise";
-    const char *why = mark_columns(k, of, result, width);
+    const char *why = mark_columns(k, of, result, row_length(f, result));
     if (why)
         return why;
     k->window = true;
@@ -217,7 +229,7 @@ arrange_window(fuse *f, kin_loops *k, const kin_irn_list *of, kin_irn result, fu
         return "memory";
     if (k->vector_var == KIN_LOOP_NO_VAR || has_jumps(k))
         return "columns are not neighbours in memory";
-    return check_parts(k, of, result, rows, width, out);
+    return check_parts(f, k, of, result, out);
 }
 
 const char *

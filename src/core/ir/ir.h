@@ -43,7 +43,7 @@ typedef enum { KIN_IR_SCATTER_SET, KIN_IR_SCATTER_ADD, KIN_IR_SCATTER_MUL, KIN_I
 enum { /* of EXTERN */
     KIN_IR_EXTERN_EFFECT = 1, /* does more than compute its results: never dropped, done again or moved */
     KIN_IR_EXTERN_INTO = 2,   /* writes its results into memory that it is given: they lie as their strides say */
-    KIN_IR_EXTERN_BLOCKS = 4  /* makes its result (row-major, a row is the last dim) block by block and runs a kernel on each, if there is one */
+    KIN_IR_EXTERN_BLOCKS = 4  /* makes its result, rows of the dim with stride 1, block by block and runs a kernel on each, if there is one */
 };
 
 enum { KIN_IR_MAX_DIMS = 16 };

@@ -39,6 +39,12 @@ product_of(const int64_t *sizes)
     return sizes[0] * sizes[1] * sizes[2];
 }
 
+bool
+kin_convolution_has_blocks(int64_t channels, int64_t filters, int64_t groups)
+{
+    return groups == 1 || (groups == channels && groups == filters);
+}
+
 static bool
 is_depthwise(const kin_convolution *x)
 {
@@ -245,6 +251,13 @@ finish_tile(const kin_convolution *x, int64_t row, int64_t rows, unsigned column
         kin_tile_finish((unsigned)rows, columns, c, x->filters, x->bias == NULL ? NULL : x->bias + filter, x->limited, x->least, x->most);
 }
 
+/* What follows, on some rows of the panels in the part. False: it failed. */
+static bool
+follow(const kin_convolution *x, int64_t row, int64_t rows, int64_t panel, int64_t panels)
+{
+    return x->then == NULL || panels == 0 || kin_epilogue_run(x->then, row, rows, panel * KIN_TILE_COLUMNS, panels * KIN_TILE_COLUMNS);
+}
+
 /* A block times one panel. Meanwhile the first two tiles bring the panel behind it near. */
 static void
 multiply_panel(const part *w, const float *a, int64_t lda, int64_t row, int64_t rows, int64_t from, int64_t deep, int64_t panel)
@@ -290,15 +303,18 @@ multiply_group(const part *w, int64_t group, int64_t row, int64_t rows)
     }
 }
 
-static void
+static bool
 multiply_part(const part *w)
 {
     int64_t tall = part_of(w->rows, TALL);
+    bool ok = true;
     for (int64_t row = w->row; row < w->row + w->rows; row += tall) {
-        int64_t left = w->row + w->rows - row;
+        int64_t left = w->row + w->rows - row, rows = left < tall ? left : tall;
         for (int64_t g = 0; g < w->x->groups; g++)
-            multiply_group(w, g, row, left < tall ? left : tall);
+            multiply_group(w, g, row, rows);
+        ok = follow(w->x, row, rows, w->panel, w->panels) && ok;
     }
+    return ok;
 }
 
 /* -- by lines -------------------------------------------------------------------------------------------------------------- */
@@ -438,11 +454,12 @@ room_for_strip(const kin_convolution *x)
     return is_padded(x) ? (size_t)strip_len(x, lines, places) : 0;
 }
 
-static void
+static bool
 multiply_lines(const part *w)
 {
     const kin_convolution *x = w->x;
     int64_t most_lines, most_places;
+    bool ok = true;
     size_strip(x, &most_lines, &most_places);
     for (int64_t row = w->row, behind = w->row + w->rows; row < behind;) {
         place p = find_place(x, row);
@@ -451,8 +468,10 @@ multiply_lines(const part *w)
         strip s = make_strip(x, &p, lines, places, w->room);
         for (int64_t j = w->panel; j < w->panel + w->panels; j++)
             multiply_strip(x, &s, row, lines, places, j);
+        ok = follow(x, row, lines * places, w->panel, w->panels) && ok;
         row += lines * places;
     }
+    return ok;
 }
 
 /* -- depthwise -------------------------------------------------------------------------------------------------------------- */
@@ -518,10 +537,13 @@ are_four_inside(const kin_convolution *x, const place *p, int64_t rows)
            start + reach(x, 2, 4) <= x->in[2];
 }
 
-static void
+static bool
 filter_part(const kin_convolution *x, int64_t row, int64_t rows)
 {
+    enum { NEAR = 1 << 14 /* results that are still near when they are all there */ };
     place p = find_place(x, row);
+    int64_t done = row; /* up to here what follows was done */
+    bool ok = true;
     for (int64_t i = row, n; i < row + rows; i += n) {
         n = are_four_inside(x, &p, row + rows - i) ? 4 : 1;
         if (n == 4)
@@ -531,7 +553,12 @@ filter_part(const kin_convolution *x, int64_t row, int64_t rows)
         finish_tile(x, i, n, (unsigned)x->channels, 0, x->y + i * x->filters);
         for (int64_t k = 0; k < n; k++)
             next_place(x, &p);
+        if ((i + n - done) * x->filters < NEAR && i + n < row + rows)
+            continue;
+        ok = follow(x, done, i + n - done, 0, divide_up(x->filters, KIN_TILE_COLUMNS)) && ok;
+        done = i + n;
     }
+    return ok;
 }
 
 /* -- threads ------------------------------------------------------------------------------------------------------------------ */
@@ -541,7 +568,7 @@ typedef struct {
     const kin_convolution *x;
     bool by_rows;
     int64_t rows, units, unit_rows;
-    atomic_int failed; /* there was no memory */
+    atomic_int failed; /* there was no memory, or what follows failed */
 } sharing;
 
 static void
@@ -558,17 +585,16 @@ run_share(int64_t begin, int64_t end, void *arg)
         w.panels = end - begin;
     }
     if (is_depthwise(x)) {
-        filter_part(x, w.row, w.rows);
+        if (!filter_part(x, w.row, w.rows))
+            atomic_store(&s->failed, 1);
         return;
     }
     bool lines = goes_by_lines(x) && !is_matrix(x);
     size_t len = lines ? room_for_strip(x) : is_matrix(x) ? 0 : (size_t)(part_of(w.rows, TALL) * block_depth(x));
     if (len > 0 && (w.room = aligned_alloc(64, (len * sizeof(float) + 63) / 64 * 64)) == NULL)
         atomic_store(&s->failed, 1);
-    else if (lines)
-        multiply_lines(&w);
-    else
-        multiply_part(&w);
+    else if (!(lines ? multiply_lines(&w) : multiply_part(&w)))
+        atomic_store(&s->failed, 1);
     free(w.room);
 }
 

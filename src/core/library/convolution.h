@@ -22,6 +22,7 @@ typedef struct {
     int64_t added_strides[2 + KIN_CONVOLUTION_SPACE];
     bool limited;                             /* to [least, most] in the end; NaNs stay */
     float least, most;
+    const kin_epilogue *then;                 /* rows: places, columns: filters; where kin_convolution_has_blocks(). NULL: none */
 } kin_convolution;
 
 /* Is it done well here, by sizes and groups? Asked before anything else; kin_tile_here() as well. */
@@ -30,7 +31,9 @@ bool kin_convolution_suits(const kin_convolution *x);
 size_t kin_convolution_panels_len(const kin_convolution *x);
 /* weight [filters, channels / groups, ...] with strides of any kind. */
 void kin_convolution_make_panels(const kin_convolution *x, const float *weight, const int64_t *strides, float *panels);
-/* False without memory. */
+/* Are blocks of its result all filters of some places, or whole panels of them? */
+bool kin_convolution_has_blocks(int64_t channels, int64_t filters, int64_t groups);
+/* False without memory, or when `then` failed. */
 bool kin_convolution_run(const kin_convolution *x, kin_parallel parallel);
 
 #endif

@@ -4,6 +4,7 @@
 #include <string.h>
 
 #include "core/ir/hoist.h"
+#include "core/library/convolution.h"
 
 const kin_aten_call *
 kin_library_captured(const rewriting *r, kin_irn call)
@@ -54,7 +55,9 @@ kin_library_emit(rewriting *r, const kin_library_call *call, const char *name, c
     if (kin_vec_push(&r->out->calls, *call) != KIN_OK)
         q->failed = true;
     unsigned flags = call->kind == KIN_LIBRARY_CONV && !call->own ? 0 : KIN_IR_EXTERN_INTO;
-    flags |= call->kind == KIN_LIBRARY_MATMUL ? KIN_IR_EXTERN_BLOCKS : 0;
+    bool blocks = call->kind == KIN_LIBRARY_MATMUL || (call->kind == KIN_LIBRARY_CONV && call->own &&
+                                                       kin_convolution_has_blocks(kin_ir_sizes(q, args[0])[1], sizes[1], call->groups));
+    flags |= blocks ? KIN_IR_EXTERN_BLOCKS : 0;
     return kin_ir_result(q, kin_ir_extern(q, name, number, flags, args, nargs), 0, dtype, ndim, sizes, strides);
 }
 

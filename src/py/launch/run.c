@@ -443,6 +443,9 @@ run_own_conv(running *r, const kin_library_call *c, const kin_extern_call *call,
     if (c->has_add)
         k.added = lay_image(r, &call->args[n], k.added_strides);
     k.y = r->data[b];
+    void *buffers[KIN_EPILOGUE_BUFFERS];
+    kin_epilogue then;
+    k.then = epilogue_of(r, call, buffers, &then);
     return launch_convolution(&k, weight, weight_strides, packed);
 }
 
