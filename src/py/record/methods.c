@@ -120,6 +120,15 @@ is_key(rec *r, kin_vid v)
     return kin_is_exact_key(O(r, v)) && rec_can_const(r, v);
 }
 
+/* Methods of dict called by name look into the table of a subclass without asking it. What such a table lacks is no fact. */
+static bool
+holds_key(PyObject *obj, const rec_fresh *f, PyObject *key)
+{
+    bool held = f == NULL && PyDict_Check(obj) && kin_is_exact_immutable(key) && PyDict_GetItemWithError(obj, key) != NULL;
+    PyErr_Clear();
+    return held;
+}
+
 /* Looks a constant key up: *item is the value, 0 when absent (a fact). False: not known. */
 static bool
 look_up(rec *r, kin_vid dict, kin_vid key, kin_vid *item)
@@ -127,7 +136,7 @@ look_up(rec *r, kin_vid dict, kin_vid key, kin_vid *item)
     PyObject *obj = O(r, dict);
     rec_fresh *f = FRESH(r, dict);
     *item = 0;
-    if (!PyDict_CheckExact(obj) || !is_key(r, key) || (f != NULL && !kin_is_exact_immutable(O(r, key))))
+    if (!(PyDict_CheckExact(obj) || holds_key(obj, f, O(r, key))) || !is_key(r, key) || (f != NULL && !kin_is_exact_immutable(O(r, key))))
         return false;
     if (f != NULL) {
         if ((f = rec_exact_dict(r, dict)) == NULL)

@@ -609,3 +609,36 @@ def pairs_from_zip(x):
     for a, (b, c) in zip((1.0, 2.0), (Pair(3.0, 4.0), Pair(5.0, x))):
         total = total * a + b * c
     return total
+
+
+class Registry(dict):
+    """A dict that is asked through its own methods, by the names of classes."""
+
+    def __setitem__(self, key, value):
+        super().__setitem__(str(key.__class__), value)
+
+    def get(self, key):
+        return super().get(str(key.__class__)) or {}
+
+
+class Registered:
+    pass
+
+
+REGISTRY = Registry()
+REGISTRY[Registered()] = {"scale": 2}
+
+
+@case(mutate=do(3, lambda s: REGISTRY.__setitem__(Registered(), {"scale": 5})))
+def registry_by_class(x):
+    return x * REGISTRY.get(Registered())["scale"], REGISTRY.get(3)
+
+
+@case(mutate=do(3, lambda s: setattr(Registered, "__qualname__", "Other")), after=lambda i, s, r: None)
+def registry_by_renamed_class(x):
+    return x * REGISTRY.get(Registered()).get("scale", 1)
+
+
+@case(mutate=do(3, lambda s: dict.clear(REGISTRY)))
+def registry_emptied(x):
+    return x * REGISTRY.get(Registered()).get("scale", 1)
