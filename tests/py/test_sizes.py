@@ -242,6 +242,35 @@ def test_what_became_dynamic_is_told():
     assert "size changed from 5 to 7 at L['x'] dim 0; now dynamic" in told[0]
 
 
+def test_a_backend_gets_numbers_for_free_sizes():
+    graphs = []
+
+    def backend(gm, examples):
+        graphs.append([type(e).__name__ for e in examples])
+        return gm.forward
+
+    def fn(x):
+        y = torch.cat([x, x]).relu()
+        z = y.view(y.shape[0] // 2, -1) + x.shape[0]
+        return z.sum(0) * y.size(0)
+
+    engine.reset()
+    compiled = kintsugi.compile(fn, backend=backend)
+    for n in (4, 6, 9, 3, 12):
+        x = torch.randn(n, 3)
+        assert torch.equal(fn(x), compiled(x))
+    assert compiled.stats()["recordings"] == 2
+    assert any("int" in kinds for kinds in graphs)
+
+
+def test_guards_tell_what_is_free():
+    compiled = kintsugi.compile(lambda x: x * x.shape[0])
+    for n in (4, 6):
+        compiled(torch.ones(n, 3))
+    first, second = sorted(str(engine.dump(variant)) for variant in compiled.variants())
+    assert ("dynamic dims [0]" in first) != ("dynamic dims [0]" in second)
+
+
 @pytest.mark.parametrize("seed", range(20))
 def test_random_lengths(seed):
     """A chain of operators that read sizes, on lengths in random order, two sizes that change on their own."""

@@ -61,3 +61,16 @@ kin_size_at(PyObject *tensor, unsigned dim)
     }
     return PyLong_FromLongLong(sizes[dim]);
 }
+
+PyObject *
+kin_open_text(PyObject *record)
+{
+    uint64_t open = kin_meta_open(record);
+    PyObject *text = PyUnicode_FromString(open != 0 ? ", dynamic dims [" : "");
+    for (int d = 0, n = 0; text != NULL && d < 64; d++)
+        if (open >> d & 1)
+            Py_SETREF(text, PyUnicode_FromFormat(n++ > 0 ? "%U, %d" : "%U%d", text, d));
+    if (text != NULL && open != 0)
+        Py_SETREF(text, PyUnicode_FromFormat("%U]", text));
+    return text;
+}

@@ -16,4 +16,7 @@ PyObject *kin_size_new(PyObject *const *items, Py_ssize_t n);
 /* Size number `dim` as a new int; an IndexError where the tensor has fewer. */
 PyObject *kin_size_at(PyObject *tensor, unsigned dim);
 
+/* ", dynamic dims [0, 2]" of a metadata record with open sizes, or "": new str. */
+PyObject *kin_open_text(PyObject *record);
+
 #endif

@@ -1,4 +1,5 @@
 /* Facts and misses in words. */
+#include "py/aten/sizes.h"
 #include "py/guardeval/guard_text_priv.h"
 #include "py/aten/tensor.h"
 #include "py/compat/heap.h"
@@ -71,8 +72,12 @@ static PyObject *
 tensor_text(const kin_variant *v, const kin_fact *f, PyObject *path)
 {
     PyObject *note = kin_refs_get(&v->refs, v->trace.vals.at[f->vid].note);
-    return note && PyUnicode_Check(note) ? PyUnicode_FromFormat("tensor '%U' is %U", path, note)
-                                         : PyUnicode_FromFormat("tensor '%U' has the recorded metadata", path);
+    if (note == NULL || !PyUnicode_Check(note))
+        return PyUnicode_FromFormat("tensor '%U' has the recorded metadata", path);
+    PyObject *open = kin_open_text(kin_refs_get(&v->refs, f->ref));
+    PyObject *text = open != NULL ? PyUnicode_FromFormat("tensor '%U' is %U%U", path, note, open) : NULL;
+    Py_XDECREF(open);
+    return text;
 }
 
 static PyObject *

@@ -24,7 +24,12 @@ input_source(grapher *x, kin_vid vid)
     PyObject *shown = NULL;
     if (name == NULL && (packed || val->kind != KIN_VAL_SRC))
         name = d->locals[vid];
-    if (val->kind != KIN_VAL_SRC && d->names[vid] != NULL)
+    const kin_step *maker = val->kind == KIN_VAL_STEP && val->step < d->t->steps.len ? &d->t->steps.at[val->step] : NULL;
+    if (maker != NULL && maker->kind == KIN_STEP_SIZE) {
+        PyObject *tensor = input_source(x, d->t->vids.at[maker->args]);
+        shown = tensor != NULL ? PyUnicode_FromFormat("%U.size(%u)", tensor, (unsigned)maker->imm) : NULL;
+        Py_XDECREF(tensor);
+    } else if (val->kind != KIN_VAL_SRC && d->names[vid] != NULL)
         shown = PyUnicode_FromFormat("L['%U']", d->names[vid]);
     else if (val->kind != KIN_VAL_SRC && name == NULL)
         shown = PyUnicode_FromFormat("L['value_%u']", vid);

@@ -1,4 +1,5 @@
 /* Texts of a trace for readers: paths of values, constants, guards, steps, places in the source. */
+#include "py/aten/sizes.h"
 #include "py/module/dump_priv.h"
 
 #include <string.h>
@@ -349,7 +350,10 @@ format_fact(dumper *d, const kin_fact *fact, PyObject *source, PyObject *ref)
         PyObject *what = note ? kin_refs_get(d->refs, note) : NULL;
         if (what == NULL || !PyUnicode_Check(what))
             return PyUnicode_FromFormat("check_tensor(%U)", source);
-        return PyUnicode_FromFormat("check_tensor(%U, %U)", source, what);
+        PyObject *open = kin_open_text(kin_refs_get(d->refs, fact->ref));
+        PyObject *text = open != NULL ? PyUnicode_FromFormat("check_tensor(%U, %U%U)", source, what, open) : NULL;
+        Py_XDECREF(open);
+        return text;
     }
     case KIN_FACT_SAME:
     case KIN_FACT_NOT_SAME: {
