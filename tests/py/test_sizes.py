@@ -242,6 +242,45 @@ def test_what_became_dynamic_is_told():
     assert "size changed from 5 to 7 at L['x'] dim 0; now dynamic" in told[0]
 
 
+@pytest.mark.parametrize("kernels", [False, True])
+def test_a_replay_may_be_left_anywhere(kernels):
+    """Shapes that were not built, and sizes of tensors that no kernel has made, are there in the frames that CPython goes on with."""
+    def fn(x, y):
+        b, t = x.shape
+        z = (torch.cat([x, y], 1) * 2).relu()
+        shape = z.shape[:-1] + (z.shape[1] // 2, -1)
+        total = z.numel() + b * t
+        if z.shape[1] > 3:
+            z = z + total
+        text = f"{shape} {total}"
+        z = z.view(z.shape[0], -1).sum(1).cumsum(0)
+        return z, shape, total, text, z.shape
+
+    engine.reset()
+    engine.set_option("trials", 0)
+    old = kintsugi.config.kernels
+    kintsugi.config.kernels = kernels
+    try:
+        compiled = kintsugi.compile(fn)
+        for n in (4, 6, 6, 6):
+            compiled(torch.ones(2, n), torch.ones(2, n))
+        for k in range(1, 60):
+            n = 3 + k % 7
+            args = torch.rand(2, n).round(decimals=1), torch.rand(2, n).round(decimals=1)
+            engine.force_exit(k)
+            got = compiled(*args)
+            engine.force_exit(None)
+            expected = fn(*args)
+            torch.testing.assert_close(got[0], expected[0])
+            assert got[1:] == expected[1:] and type(got[1]) is torch.Size
+    finally:
+        engine.force_exit(None)
+        engine.set_option("trials", 7)
+        kintsugi.config.kernels = old
+    assert compiled.stats()["bail_outs"] > 10
+    assert not [e for e in engine.events() if e["event"] == "bug" and e["name"] == compiled.__name__]
+
+
 def test_a_backend_gets_numbers_for_free_sizes():
     graphs = []
 
