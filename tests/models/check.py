@@ -5,8 +5,10 @@ Evaluation: several calls with different data. Training: several optimizer steps
 gradients, parameters after the step, and buffers are compared. In both, the state of the random number generator and
 the arguments must come out of the call as they do in eager.
 """
+import random
 import time
 
+import numpy
 import torch
 
 from bitwise import count_tensors, difference, module_state
@@ -16,8 +18,10 @@ STEPS = 3
 
 
 def seeded(call):
-    """Runs call() from a known state of the random number generator; returns its result and the state after it."""
+    """Runs call() from a known state of the random number generators; returns its result and the state of torch's after it."""
     torch.manual_seed(99)
+    numpy.random.seed(99)
+    random.seed(99)
     result = call()
     return result, torch.get_rng_state()
 

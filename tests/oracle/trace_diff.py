@@ -81,13 +81,14 @@ def side(rows, i):
 
 def first_step_difference(a, b, loose=False):
     """(index, text) of the first step in which two lists of steps differ, or None. loose: only what was done counts,
-    not what finishing the trace concluded from later steps."""
+    not what finishing the trace concluded from later steps, nor whether reports call it an effect."""
     numbers = Numbers()
 
     def key(entry):
         (kind, text, flags, line, imm, alt, number), vids = entry
         if loose:
-            return (kind, text, tuple(f for f in flags if f != "sunk"), line, imm), vids
+            return (kind, text.removeprefix("% = "), tuple(f for f in flags if f not in ("sunk", "effect")), line, imm), \
+                vids[1:] if "opaque" in flags else vids
         return (kind, text, flags, line, imm, alt, number), vids
 
     rows = [list(map(key, side)) for side in (a, b)]
@@ -144,11 +145,11 @@ def does_it_really(a, b):
     if has_consumed_now(a["steps"], b["steps"], found[0]):
         return True
     # a class is called, or its instance is made step by step
-    if kind == "call" and kind_now == "object" and text.startswith(f'% = {text_now.removeprefix("% = object(").removesuffix(")")}('):
+    if kind == "call" and kind_now == "object" and text.startswith(f'{text_now.removeprefix("object(").removesuffix(")")}('):
         return True
     # folded or inlined now: only the new recording knows what is called, or one of the operands
     segment = sum(key[0] == "segment" for key, _ in a["steps"][:found[0]]) - 1
-    head, _, rest = text.removeprefix("% = ").partition("(")
+    head, _, rest = text.partition("(")
     for value in filter(lambda v: v[:2] in ("L[", "G["), [head, *rest.removesuffix(")").split(", ")]):
         known = [any(type(f[1]) is str and value in f[1] and f[2] <= segment for f in side["facts"]) for side in (a, b)]
         if known == [False, True]:

@@ -277,3 +277,36 @@ def copies(x):
 @case(setup=model, args=with_net)
 def checkpoints(x, net):
     return torch.utils.checkpoint.checkpoint(net, x, use_reentrant=False) * 2
+
+
+# -- one function, many modules of a class -------------------------------------------------------------------------------
+
+
+class Block(nn.Module):
+    def __init__(self, i):
+        super().__init__()
+        self.i = i
+        self.linear = nn.Linear(3, 3)
+        self.scale = 1.0 / (i + 1)
+        self.name = f"block{i}"
+        self.bent = i % 2 == 0
+
+    def forward(self, x, cache):
+        cache[self.i] = x
+        x = self.linear(x) * self.scale
+        return torch.relu(x) if self.bent else x
+
+
+def blocks(s):
+    torch.manual_seed(7)
+    s.blocks = [Block(i) for i in range(12)]
+
+
+@case(setup=blocks, args=lambda i, s: (s.blocks[i % 12], T(i, 2, 3), {}), calls=36, replays=20)
+def serves_many_modules(block, x, cache):
+    return block(x, cache) + 1, sorted(cache)
+
+
+@case(setup=blocks, args=lambda i, s: (s.blocks[i % 12].linear, T(i, 2, 3)), calls=24, replays=23)
+def serves_many_weights(linear, x):
+    return linear(x), linear.weight.shape[0]
