@@ -213,6 +213,62 @@ test_other_spaces(void)
                                  .stride = {1, 1, 1}, .padding = {1, 1, 1}, .dilation = {1, 1, 1}});
 }
 
+/* Each number of the input goes, times the kernel, to the places that it reaches. */
+static void
+check_transposed(kin_convolution x, bool last)
+{
+    int64_t in[5] = {x.batch, x.channels, x.in[0], x.in[1], x.in[2]}, weight_sizes[5] = {x.channels, x.filters, x.kernel[0], x.kernel[1], x.kernel[2]};
+    int64_t out[5] = {x.batch, x.filters, x.out[0], x.out[1], x.out[2]}, ws[5], ys[5], wrong = 0;
+    float *input = fill(lay(in, last, x.x_strides), 7, 11), *weight = fill(lay(weight_sizes, false, ws), 5, 7);
+    int64_t ny = lay(out, true, ys);
+    float *want = calloc((size_t)ny, sizeof *want), *y = malloc((size_t)ny * sizeof *y), *bias = fill(x.filters, 1, 3);
+    float *panels = aligned_alloc(64, (kin_transposed_panels_len(&x) * sizeof(float) + 63) / 64 * 64);
+    if (CHECK(input && weight && want && y && bias && panels && kin_transposed_suits(&x))) {
+        kin_transposed_make_panels(&x, weight, ws, panels);
+        x.x = input;
+        x.y = y;
+        x.bias = bias;
+        x.panels = panels;
+        CHECK(kin_transposed_run(&x, last ? in_parts : NULL));
+        int64_t taps = x.kernel[1] * x.kernel[2], places = x.in[1] * x.in[2];
+        for (int64_t n = 0; n < x.batch; n++)
+            for (int64_t i = 0; i < places * taps; i++) {
+                int64_t p[2] = {i / taps / x.in[2], i / taps % x.in[2]}, k[2] = {i % taps / x.kernel[2], i % taps % x.kernel[2]}, o[2];
+                for (int d = 0; d < 2; d++)
+                    o[d] = p[d] * x.stride[1 + d] - x.padding[1 + d] + k[d];
+                for (int64_t c = 0; c < x.channels && o[0] >= 0 && o[0] < x.out[1] && o[1] >= 0 && o[1] < x.out[2]; c++)
+                    for (int64_t f = 0; f < x.filters; f++)
+                        want[n * ys[0] + f + o[0] * ys[3] + o[1] * ys[4]] +=
+                            input[n * x.x_strides[0] + c * x.x_strides[1] + p[0] * x.x_strides[3] + p[1] * x.x_strides[4]] *
+                            weight[c * ws[0] + f * ws[1] + k[0] * ws[3] + k[1] * ws[4]];
+            }
+        for (int64_t i = 0; i < ny; i++)
+            wrong += y[i] != want[i] + bias[i % x.filters];
+        CHECK_EQ(wrong, 0);
+    }
+    free(input);
+    free(weight);
+    free(want);
+    free(y);
+    free(bias);
+    free(panels);
+}
+
+static void
+test_transposed(void)
+{
+    static const int64_t kinds[][4] = {{2, 2, 0, 0}, {4, 2, 1, 0}, {3, 2, 1, 1}, {3, 1, 1, 0}, {4, 1, 0, 0}, {5, 3, 0, 1}, {4, 3, 3, 2}, {7, 2, 2, 0}};
+    for (unsigned i = 0; i < sizeof kinds / sizeof *kinds; i++)
+        for (int way = 0; way < 4; way++) {
+            const int64_t *k = kinds[i];
+            kin_convolution x = PLANE(2, 5, 36, 1, 3, (way & 2 ? 9 : 4), k[0], k[1], k[2], 1);
+            x.out[0] = 1;
+            for (int d = 1; d < 3; d++)
+                x.out[d] = (x.in[d] - 1) * k[1] - 2 * k[2] + k[0] + k[3];
+            check_transposed(x, way & 1);
+        }
+}
+
 /* A NaN stays one behind limits. */
 static void
 test_nan(void)
@@ -246,6 +302,7 @@ main(void)
         test_deep();
         test_groups();
         test_other_spaces();
+        test_transposed();
         test_nan();
     }
     return check_report("convolutions");

@@ -41,8 +41,18 @@ static bool
 suits_us(const rewriting *r, kin_irn call, const kin_library_call *conv)
 {
     kin_irn x = kin_ir_arg(r->p, call, 0), weight = kin_ir_arg(r->p, call, 1);
-    kin_convolution c = {.channels = kin_ir_sizes(r->p, x)[1], .filters = kin_ir_sizes(r->p, weight)[0], .groups = conv->groups};
-    return kin_ir_numel(r->p, x) > 0 && kin_ir_numel(r->p, weight) > 0 && kin_convolution_suits(&c);
+    const int64_t *sizes = kin_ir_sizes(r->p, weight);
+    kin_convolution c = {.channels = kin_ir_sizes(r->p, x)[1], .filters = sizes[0], .groups = conv->groups};
+    bool any = kin_ir_numel(r->p, x) > 0 && kin_ir_numel(r->p, weight) > 0;
+    if (!any || !conv->transposed)
+        return any && kin_convolution_suits(&c);
+    for (unsigned d = 0; d < KIN_CONVOLUTION_SPACE; d++) {
+        bool there = d < conv->nspatial;
+        c.kernel[d] = there ? sizes[2 + d] : 1;
+        c.stride[d] = there ? conv->stride[d] : 1;
+        c.dilation[d] = there ? conv->dilation[d] : 1;
+    }
+    return kin_transposed_suits(&c);
 }
 
 /* aten.convolution(input, weight, bias, stride, padding, dilation, transposed, output_padding, groups) */
@@ -59,12 +69,13 @@ read_conv(const rewriting *r, kin_irn call, kin_library_call *conv)
                                .nspatial = (uint8_t)n, .groups = args[8].i,
                                .call = (uint32_t)kin_ir_attrs(r->p, call)[0]};
     bool frozen = r->frozen[weight] && (!conv->has_bias || r->frozen[kin_ir_arg(r->p, call, 2)]);
+    conv->transposed = args[6].kind == KIN_ATEN_BOOL && args[6].i;
     bool known = frozen && n >= 1 && n <= 3 && kin_ir_at(r->p, x)->dtype == KIN_F32 && kin_ir_at(r->p, weight)->dtype == KIN_F32 &&
-                 args[6].kind == KIN_ATEN_BOOL && !args[6].i && args[8].kind == KIN_ATEN_INT &&
+                 args[6].kind == KIN_ATEN_BOOL && args[8].kind == KIN_ATEN_INT &&
                  read_ints(r, &args[3], n, conv->stride) && read_ints(r, &args[4], n, conv->padding) &&
                  read_ints(r, &args[5], n, conv->dilation);
     conv->own = known && r->may.own && suits_us(r, call, conv);
-    return known && (conv->own || n == 2);
+    return known && (conv->own || (n == 2 && !conv->transposed));
 }
 
 /* -- planning ------------------------------------------------------------------------------------------------------ */
@@ -148,7 +159,7 @@ is_product(const rewriting *r, const conv_plan *plan)
 {
     enum { LEAST = 32 /* channels: with fewer, reading and writing is what counts */, FEW_ROWS = 4 };
     const int64_t *weight = kin_ir_sizes(r->p, kin_ir_arg(r->p, plan->call, 1)), *sizes = kin_ir_sizes(r->p, plan->result);
-    bool plain = plan->conv.nspatial == 2 && r->may.own && plan->conv.groups == 1 && weight[0] >= LEAST && weight[1] >= LEAST;
+    bool plain = !plan->conv.transposed && plan->conv.nspatial == 2 && r->may.own && plan->conv.groups == 1 && weight[0] >= LEAST && weight[1] >= LEAST;
     for (unsigned d = 0; d < plan->conv.nspatial; d++)
         plain = plain && weight[2 + d] == 1 && plan->conv.padding[d] == 0;
     return plain && kin_ir_numel(r->p, plan->result) / sizes[1] > FEW_ROWS;
@@ -172,7 +183,7 @@ extend(rewriting *r, conv_plan *plan)
     } else if (!plan->conv.has_add && per_channel(r, other, kin_ir_sizes(p, plan->result)[1]) != 0) {
         if (kin_vec_push(&plan->affine, next) != KIN_OK)
             return false;
-    } else if (op == KIN_IR_ADD && !plan->product && !plan->conv.has_add && !r->frozen[other] && same_sizes(p, other, next) &&
+    } else if (op == KIN_IR_ADD && !plan->product && !plan->conv.transposed && !plan->conv.has_add && !r->frozen[other] && same_sizes(p, other, next) &&
                kin_ir_at(p, other)->op != KIN_IR_EXPAND) {
         plan->conv.has_add = true;
         plan->added = other;
@@ -249,7 +260,8 @@ fold_affine(rewriting *r, const conv_plan *plan, kin_irn *weight, kin_irn *bias)
     }
     if (scale == 0)
         return;
-    int64_t column[KIN_IR_MAX_DIMS] = {channels, 1, 1, 1, 1}, sizes[KIN_IR_MAX_DIMS];
+    int64_t column[KIN_IR_MAX_DIMS] = {1, 1, 1, 1, 1}, sizes[KIN_IR_MAX_DIMS];
+    column[plan->conv.transposed ? 1 : 0] = channels;
     unsigned ndim = kin_ir_at(q, *weight)->ndim;
     memcpy(sizes, kin_ir_sizes(q, *weight), ndim * sizeof *sizes);
     *weight = kin_ir_binary(q, KIN_IR_MUL, *weight, kin_ir_expand(q, kin_ir_reshape(q, scale, ndim, column), ndim, sizes));
@@ -326,7 +338,7 @@ kin_library_conv(rewriting *r, const conv_plan *plan)
     if (conv.has_add)
         args[nargs++] = kin_library_copy(r, plan->added);
     char name[64];
-    snprintf(name, sizeof name, "library.conv%s%s%s", bias != 0 ? "+bias" : "", conv.has_add ? "+add" : "",
+    snprintf(name, sizeof name, "library.%s%s%s%s", conv.transposed ? "transposed" : "conv", bias != 0 ? "+bias" : "", conv.has_add ? "+add" : "",
              conv.post == KIN_POST_NONE ? "" : conv.post == KIN_POST_RELU || (conv.least == 0 && conv.most == INFINITY) ? "+relu" : "+limit");
     int64_t sizes[KIN_IR_MAX_DIMS], strides[KIN_IR_MAX_DIMS];
     unsigned ndim = kin_ir_at(r->p, plan->end)->ndim;

@@ -211,7 +211,7 @@ static bool
 is_matrix(const kin_convolution *x)
 {
     for (int d = 0; d < SPACE; d++)
-        if (x->kernel[d] != 1 || x->stride[d] != 1 || x->padding[d] != 0)
+        if (x->kernel[d] != 1 || x->stride[d] != 1 || x->padding[d] != 0 || x->out[d] != x->in[d])
             return false;
     const int64_t *s = x->x_strides;
     return (x->in[1] == 1 || s[3] == s[4] * x->in[2]) && (x->in[0] == 1 || s[2] == s[4] * x->in[2] * x->in[1]) &&
@@ -243,12 +243,12 @@ add_rows(const kin_convolution *x, int64_t row, int64_t rows, unsigned columns, 
 }
 
 static void
-finish_tile(const kin_convolution *x, int64_t row, int64_t rows, unsigned columns, int64_t filter, float *c)
+finish_tile(const kin_convolution *x, int64_t row, int64_t rows, unsigned columns, int64_t filter, float *c, int64_t ldc)
 {
     if (x->added != NULL)
         add_rows(x, row, rows, columns, filter, c);
     if (x->bias != NULL || x->limited)
-        kin_tile_finish((unsigned)rows, columns, c, x->filters, x->bias == NULL ? NULL : x->bias + filter, x->limited, x->least, x->most);
+        kin_tile_finish((unsigned)rows, columns, c, ldc, x->bias == NULL ? NULL : x->bias + filter, x->limited, x->least, x->most);
 }
 
 /* What follows, on some rows of the panels in the part. False: it failed. */
@@ -274,7 +274,7 @@ multiply_panel(const part *w, const float *a, int64_t lda, int64_t row, int64_t 
         kin_tile_multiply((unsigned)n, columns, deep, a + i * lda, lda, b, c, x->filters, from > 0,
                           t < 2 ? next + t * deep * (KIN_TILE_COLUMNS / 2) : b);
         if (from + deep == depth)
-            finish_tile(x, row + i, n, columns, filter, c);
+            finish_tile(x, row + i, n, columns, filter, c, x->filters);
         i += n;
     }
 }
@@ -348,10 +348,14 @@ goes_by_lines(const kin_convolution *x)
     return x->out[2] >= SHORT && depth_of(x) <= DEEPEST && strip_len(x, 1, tile) <= LONG_STRIP;
 }
 
+/* Does it look at places outside of the image? */
 static bool
 is_padded(const kin_convolution *x)
 {
-    return x->padding[0] != 0 || x->padding[1] != 0 || x->padding[2] != 0;
+    for (int d = 0; d < SPACE; d++)
+        if (x->padding[d] != 0 || reach(x, d, x->out[d]) > x->in[d])
+            return true;
+    return false;
 }
 
 /* How many lines of the result share a strip, or how many places of one line do. */
@@ -405,17 +409,17 @@ make_strip(const kin_convolution *x, const place *p, int64_t lines, int64_t plac
 
 /* Places [0, rows) of a line, from `a` on, times one panel. */
 static void
-multiply_places(const kin_convolution *x, const strip *s, const float *a, int64_t rows, unsigned columns, const float *b, float *c)
+multiply_places(const kin_convolution *x, const strip *s, const float *a, int64_t rows, unsigned columns, const float *b, float *c, int64_t ldc)
 {
     int64_t channels = x->channels / x->groups, lda = x->stride[2] * s->place, taps = x->kernel[2] * channels;
     bool joined = s->place == channels && x->dilation[2] == 1; /* the taps of a line lie next to each other */
     for (int64_t i = 0; i < x->kernel[0]; i++) {
         if (joined)
             kin_tile_multiply_lines((unsigned)rows, columns, x->kernel[1], taps, a + i * s->plane, lda, x->dilation[1] * s->line,
-                                    b + i * x->kernel[1] * taps * KIN_TILE_COLUMNS, c, x->filters, i > 0, b);
+                                    b + i * x->kernel[1] * taps * KIN_TILE_COLUMNS, c, ldc, i > 0, b);
         for (int64_t j = 0; !joined && j < x->kernel[1]; j++)
             kin_tile_multiply_lines((unsigned)rows, columns, x->kernel[2], channels, a + i * s->plane + j * x->dilation[1] * s->line, lda,
-                                    x->dilation[2] * s->place, b + (i * x->kernel[1] + j) * taps * KIN_TILE_COLUMNS, c, x->filters,
+                                    x->dilation[2] * s->place, b + (i * x->kernel[1] + j) * taps * KIN_TILE_COLUMNS, c, ldc,
                                     i > 0 || j > 0, b);
     }
 }
@@ -428,13 +432,16 @@ multiply_strip(const kin_convolution *x, const strip *s, int64_t row, int64_t li
     int64_t filter = group * filters + in_group, left = filters - in_group, tiles = divide_up(places, KIN_TILE_ROWS);
     unsigned columns = left < KIN_TILE_COLUMNS ? (unsigned)left : KIN_TILE_COLUMNS;
     const float *b = x->panels + panel * depth_of(x) * KIN_TILE_COLUMNS;
+    const int64_t *ys = x->y_strides;
+    place p = find_place(x, row);
+    float *y = x->y + p.batch * ys[0] + p.at[0] * ys[2] + p.at[1] * ys[3] + p.at[2] * ys[4];
     for (int64_t j = 0; j < lines; j++) {
         const float *line = s->at + j * x->stride[1] * s->line + group * (x->channels / x->groups);
         for (int64_t t = 0, i = 0; t < tiles; t++) {
             int64_t n = divide_up(places - i, tiles - t), first = row + j * x->out[2] + i;
-            float *c = x->y + first * x->filters + filter;
-            multiply_places(x, s, line + i * x->stride[2] * s->place, n, columns, b, c);
-            finish_tile(x, first, n, columns, filter, c);
+            float *c = y + j * ys[3] + i * ys[4] + filter;
+            multiply_places(x, s, line + i * x->stride[2] * s->place, n, columns, b, c, ys[4]);
+            finish_tile(x, first, n, columns, filter, c, ys[4]);
             i += n;
         }
     }
@@ -550,7 +557,7 @@ filter_part(const kin_convolution *x, int64_t row, int64_t rows)
             filter_four(x, &p, i);
         else
             filter_place(x, &p, i);
-        finish_tile(x, i, n, (unsigned)x->channels, 0, x->y + i * x->filters);
+        finish_tile(x, i, n, (unsigned)x->channels, 0, x->y + i * x->filters, x->filters);
         for (int64_t k = 0; k < n; k++)
             next_place(x, &p);
         if ((i + n - done) * x->filters < NEAR && i + n < row + rows)
@@ -562,6 +569,12 @@ filter_part(const kin_convolution *x, int64_t row, int64_t rows)
 }
 
 /* -- threads ------------------------------------------------------------------------------------------------------------------ */
+
+static bool
+works_by_lines(const kin_convolution *x)
+{
+    return goes_by_lines(x) && (x->scattered || !is_matrix(x));
+}
 
 /* Cut into units of rows, or of panels. */
 typedef struct {
@@ -589,7 +602,7 @@ run_share(int64_t begin, int64_t end, void *arg)
             atomic_store(&s->failed, 1);
         return;
     }
-    bool lines = goes_by_lines(x) && !is_matrix(x);
+    bool lines = works_by_lines(x);
     size_t len = lines ? room_for_strip(x) : is_matrix(x) ? 0 : (size_t)(part_of(w.rows, TALL) * block_depth(x));
     if (len > 0 && (w.room = aligned_alloc(64, (len * sizeof(float) + 63) / 64 * 64)) == NULL)
         atomic_store(&s->failed, 1);
@@ -599,14 +612,14 @@ run_share(int64_t begin, int64_t end, void *arg)
 }
 
 static bool
-run_with_channels_last(const kin_convolution *x, kin_parallel parallel)
+run_in_place(const kin_convolution *x, kin_parallel parallel)
 {
     int64_t panels = x->groups * panels_of(x), rows = x->batch * product_of(x->out), tiles = divide_up(rows, KIN_TILE_ROWS);
     enum { ENOUGH = 16 /* panels, or lines: they come out even on most numbers of threads */ };
     sharing s = {.x = x, .rows = rows, .by_rows = is_depthwise(x) || (panels < ENOUGH && tiles > panels)};
     if (rows == 0)
         return true;
-    bool lines = is_depthwise(x) || (goes_by_lines(x) && !is_matrix(x));
+    bool lines = is_depthwise(x) || works_by_lines(x);
     s.unit_rows = lines && rows / x->out[2] >= ENOUGH ? x->out[2] : divide_up(rows, tiles);
     s.units = s.by_rows ? divide_up(rows, s.unit_rows) : panels;
     double work = (double)rows * (double)x->filters * (double)depth_of(x) / (double)s.units * (is_depthwise(x) ? 4 : 1);
@@ -616,6 +629,49 @@ run_with_channels_last(const kin_convolution *x, kin_parallel parallel)
     else
         run_share(0, s.units, &s);
     return atomic_load(&s.failed) == 0;
+}
+
+/* Strides of [batch, channels, space...] with channels last and without gaps. */
+static void
+lay_dense(int64_t channels, const int64_t *space, int64_t *strides)
+{
+    int64_t step = channels;
+    strides[1] = 1;
+    for (int d = SPACE; d-- > 0; step *= space[d])
+        strides[2 + d] = step;
+    strides[0] = step;
+}
+
+/* What is not done by lines writes rows without gaps: these are copied. */
+static bool
+run_and_scatter(const kin_convolution *x, kin_parallel parallel)
+{
+    int64_t rows = x->batch * product_of(x->out);
+    const int64_t *ys = x->y_strides;
+    kin_convolution dense = *x;
+    dense.scattered = false;
+    dense.y = malloc((size_t)(rows * x->filters) * sizeof *dense.y);
+    if (dense.y == NULL)
+        return false;
+    lay_dense(x->filters, x->out, dense.y_strides);
+    bool done = run_in_place(&dense, parallel);
+    place p = find_place(x, 0);
+    for (int64_t i = 0; done && i < rows; i++, next_place(x, &p))
+        kin_tile_copy(dense.y + i * x->filters, x->filters,
+                      x->y + p.batch * ys[0] + p.at[0] * ys[2] + p.at[1] * ys[3] + p.at[2] * ys[4]);
+    free(dense.y);
+    return done;
+}
+
+static bool
+run_with_channels_last(const kin_convolution *x, kin_parallel parallel)
+{
+    kin_convolution laid = *x;
+    if (x->scattered && !works_by_lines(x))
+        return run_and_scatter(x, parallel);
+    if (!x->scattered)
+        lay_dense(x->filters, x->out, laid.y_strides);
+    return run_in_place(&laid, parallel);
 }
 
 /* -- channels that lie apart ---------------------------------------------------------------------------------------------------- */
@@ -659,11 +715,7 @@ kin_convolution_run(const kin_convolution *x, kin_parallel parallel)
         turn_lines(0, lines, &t);
     kin_convolution turned = *x;
     turned.x = room;
-    int64_t step = x->channels;
-    turned.x_strides[1] = 1;
-    for (int d = SPACE; d-- > 0; step *= x->in[d])
-        turned.x_strides[2 + d] = step;
-    turned.x_strides[0] = step;
+    lay_dense(x->channels, x->in, turned.x_strides);
     bool done = run_with_channels_last(&turned, parallel);
     free(room);
     return done;

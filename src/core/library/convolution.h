@@ -16,7 +16,9 @@ typedef struct {
     const float *x;                           /* strides of any kind; best with channels next to each other */
     int64_t x_strides[2 + KIN_CONVOLUTION_SPACE];
     const float *panels;                      /* the filters (kin_convolution_make_panels) */
-    float *y;                                 /* channels last, without gaps */
+    float *y;                                 /* channels last, without gaps unless */
+    bool scattered;                           /* places lie apart, by y_strides; nothing is added then */
+    int64_t y_strides[2 + KIN_CONVOLUTION_SPACE];
     const float *bias;                        /* by filter; NULL: none */
     const float *added;                       /* of y's sizes; best with channels next to each other; NULL: none */
     int64_t added_strides[2 + KIN_CONVOLUTION_SPACE];
@@ -35,5 +37,11 @@ void kin_convolution_make_panels(const kin_convolution *x, const float *weight, 
 bool kin_convolution_has_blocks(int64_t channels, int64_t filters, int64_t groups);
 /* False without memory, or when `then` failed. */
 bool kin_convolution_run(const kin_convolution *x, kin_parallel parallel);
+
+/* The same for transposed ones (transposed.c): weight [channels, filters, ...]; one group, no dilation, kernels not smaller than strides. */
+bool kin_transposed_suits(const kin_convolution *x);
+size_t kin_transposed_panels_len(const kin_convolution *x);
+void kin_transposed_make_panels(const kin_convolution *x, const float *weight, const int64_t *strides, float *panels);
+bool kin_transposed_run(const kin_convolution *x, kin_parallel parallel);
 
 #endif

@@ -30,7 +30,7 @@ typedef struct {
     bool frozen;       /* b, or the weight and the bias, stay as they are between calls */
     uint8_t nspatial;  /* CONV: numbers below that count */
     int64_t stride[3], padding[3], dilation[3], groups;
-    bool own;          /* CONV: ours */
+    bool own, transposed; /* CONV: ours; a transposed one, which is ours as well */
     double least, most;
     bool causal;       /* ATTENTION */
     double scale;

@@ -55,7 +55,7 @@ kin_library_emit(rewriting *r, const kin_library_call *call, const char *name, c
     if (kin_vec_push(&r->out->calls, *call) != KIN_OK)
         q->failed = true;
     unsigned flags = call->kind == KIN_LIBRARY_CONV && !call->own ? 0 : KIN_IR_EXTERN_INTO;
-    bool blocks = call->kind == KIN_LIBRARY_MATMUL || (call->kind == KIN_LIBRARY_CONV && call->own &&
+    bool blocks = call->kind == KIN_LIBRARY_MATMUL || (call->kind == KIN_LIBRARY_CONV && call->own && !call->transposed &&
                                                        kin_convolution_has_blocks(kin_ir_sizes(q, args[0])[1], sizes[1], call->groups));
     flags |= blocks ? KIN_IR_EXTERN_BLOCKS : 0;
     return kin_ir_result(q, kin_ir_extern(q, name, number, flags, args, nargs), 0, dtype, ndim, sizes, strides);

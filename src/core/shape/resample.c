@@ -24,8 +24,12 @@ shape_mirror(shape_call *c, int row)
     unsigned spatial = row < 0 ? (unsigned)-row : (unsigned)row;
     shape_tensor t;
     int64_t pads[KIN_IR_MAX_DIMS], sizes[KIN_IR_MAX_DIMS];
-    if (!read_image(c, spatial, &t) || shape_ints(c, 1, "padding", pads) != (int)(2 * spatial) || !shape_is_contiguous(&t) ||
-        (t.ndim >= 4 && shape_suggested(&t) != SHAPE_CONTIGUOUS))
+    if (!read_image(c, spatial, &t) || shape_ints(c, 1, "padding", pads) != (int)(2 * spatial))
+        return false;
+    shape_format format = t.ndim >= 4 ? shape_suggested(&t) : SHAPE_CONTIGUOUS;
+    bool last = spatial == t.ndim - 2u && ((format == SHAPE_CHANNELS_LAST && t.ndim == 4 && shape_is_channels_last(&t)) ||
+                                           (format == SHAPE_CHANNELS_LAST_3D && t.ndim == 5 && shape_is_channels_last_3d(&t)));
+    if (!last && (!shape_is_contiguous(&t) || format != SHAPE_CONTIGUOUS))
         return false;
     memcpy(sizes, t.sizes, t.ndim * sizeof *sizes);
     for (unsigned k = 0; k < spatial; k++) {
@@ -34,7 +38,8 @@ shape_mirror(shape_call *c, int row)
             return false;
         *size += low + high;
     }
-    return shape_add_contiguous(c, t.dtype, t.ndim, sizes);
+    kin_shape *out = shape_add(c, t.dtype, t.ndim, sizes);
+    return out != NULL && shape_format_strides(format, out->ndim, out->sizes, out->strides);
 }
 
 static bool

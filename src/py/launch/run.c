@@ -411,7 +411,7 @@ static kin_convolution
 shape_convolution(const kin_library_call *c, const kin_extern_call *call, const kin_buf *y)
 {
     const kin_extern_arg *x = &call->args[0], *weight = &call->args[1];
-    kin_convolution k = {.batch = x->sizes[0], .channels = x->sizes[1], .filters = weight->sizes[0], .groups = c->groups,
+    kin_convolution k = {.batch = x->sizes[0], .channels = x->sizes[1], .filters = weight->sizes[c->transposed ? 1 : 0], .groups = c->groups,
                          .limited = c->post != KIN_POST_NONE, .least = (float)c->least, .most = (float)c->most};
     for (unsigned d = 0; d < KIN_CONVOLUTION_SPACE; d++) {
         int at = (int)(d + c->nspatial) - KIN_CONVOLUTION_SPACE;
@@ -446,7 +446,7 @@ run_own_conv(running *r, const kin_library_call *c, const kin_extern_call *call,
     void *buffers[KIN_EPILOGUE_BUFFERS];
     kin_epilogue then;
     k.then = epilogue_of(r, call, buffers, &then);
-    return launch_convolution(&k, weight, weight_strides, packed);
+    return launch_convolution(c, &k, weight, weight_strides, packed);
 }
 
 static bool
@@ -533,7 +533,7 @@ pack_convolution(running *r, uint32_t index, launch_packed *out, size_t *bytes)
         kin_convolution k = shape_convolution(c, call, NULL);
         int64_t strides[2 + KIN_CONVOLUTION_SPACE];
         const float *data = lay_image(r, &call->args[1], strides);
-        bool packed = launch_pack_filters(&k, data, strides, out, &more);
+        bool packed = launch_pack_filters(c, &k, data, strides, out, &more);
         *bytes += more;
         return packed;
     }
