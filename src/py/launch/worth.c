@@ -12,6 +12,7 @@
 static const double PART = 0.15;       /* of the time in graphs that may be spent */
 static const double FIRST_NS = 1e6;    /* for each call of a unit nothing is known of: making code */
 static const double CALL_NS = 4e3, BYTE_NS = 0.2; /* ... doing the call */
+static const double PACK_NS = 1.5;                /* for each byte of a parameter: packing it at the first launch */
 enum {
     LIVE_LIMIT = 8,    /* kinds of a unit that have code at a time */
     KIND_LIMIT = 64,   /* that ever had some */
@@ -33,14 +34,35 @@ count_calls(const kin_variant *v, const kin_unit *unit)
     return n;
 }
 
+static double
+bytes_of(PyObject *tensor)
+{
+    double n = 4;
+    for (int64_t d = 0; d < kin_tensor_dim(tensor); d++)
+        n *= (double)kin_tensor_sizes(tensor)[d];
+    return n;
+}
+
+/* Parameters are packed for each kind anew. */
+static double
+guess_packing(const kernel_launcher *self, const kin_unit *unit, PyObject *const *in)
+{
+    double ns = 0;
+    for (uint32_t i = 0; self->context.freezing && i < unit->nin; i++)
+        if (kin_is_plain_tensor(in[i]) && !kin_is_tensor_type((PyObject *)Py_TYPE(in[i])))
+            ns += bytes_of(in[i]) * PACK_NS;
+    return ns;
+}
+
 /* What making code will cost, and what comes with its first launch: as much as the last time. */
 static double
-guess_cost(const kernel_launcher *self, uint32_t ncalls)
+guess_cost(const kernel_launcher *self, const kin_unit *unit, PyObject *const *in, uint32_t ncalls)
 {
+    double first = self->first_ns > 0 ? self->first_ns : guess_packing(self, unit, in);
     for (uint32_t i = self->versions.len; i-- > 0;)
         if (self->versions.at[i]->total_ns > 0)
-            return self->versions.at[i]->total_ns + self->first_ns;
-    return FIRST_NS * ncalls;
+            return self->versions.at[i]->total_ns + first;
+    return FIRST_NS * ncalls + first;
 }
 
 /* What a call takes step by step, where nobody looked at the clock. */
@@ -48,12 +70,8 @@ static double
 guess_steps(const kin_unit *unit, PyObject *const *in, uint32_t ncalls)
 {
     double bytes = 0;
-    for (uint32_t i = 0; i < unit->nin; i++) {
-        double n = kin_is_tensor(in[i]) ? 4 : 0;
-        for (int64_t d = 0; n > 0 && d < kin_tensor_dim(in[i]); d++)
-            n *= (double)kin_tensor_sizes(in[i])[d];
-        bytes += n;
-    }
+    for (uint32_t i = 0; i < unit->nin; i++)
+        bytes += kin_is_tensor(in[i]) ? bytes_of(in[i]) : 0;
     return ncalls * (CALL_NS + bytes * BYTE_NS);
 }
 
@@ -89,7 +107,7 @@ pays(kernel_launcher *self, const kin_variant *v, const kin_unit *unit, PyObject
 {
     uint32_t ncalls = count_calls(v, unit);
     launch_kind *kind = find_kind(self, launch_signature_hash(in, unit->nin));
-    double ns = take_time(self), cost = guess_cost(self, ncalls);
+    double ns = take_time(self), cost = guess_cost(self, unit, in, ncalls);
     ns = ns > 0 ? ns : guess_steps(unit, in, ncalls);
     account.lived += ns;
     kind->ns += ns;
