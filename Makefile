@@ -6,7 +6,7 @@
 
 BUILD ?= build
 BASE_PYTHON ?= python3.11
-PACKAGES = torch==2.13.0 numpy transformers pytest hypothesis expecttest rich meson ninja meson-python
+PACKAGES = torch==2.13.0 numpy transformers pytest pytest-xdist hypothesis expecttest rich meson ninja meson-python
 
 ifdef PYTHON
 ENV_READY =

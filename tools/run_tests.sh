@@ -71,7 +71,10 @@ part "$count random programs" fuzz
 part "$kernels random tensor programs" fuzz_kernels
 part "with kernels" with_kernels
 [ ${#failed[@]} -eq 0 ] || printf 'FAILED before pytest: %s\n' "${failed[@]}"
-"$python" -m pytest -q "${folders[@]}"
+# One worker for each core, where pytest-xdist is there; the tests of a file stay together and in their order.
+workers=()
+"$python" -c 'import xdist' 2>/dev/null && workers=(-n "$(nproc)" --dist loadfile)
+"$python" -m pytest -q "${workers[@]}" "${folders[@]}"
 status=$?
 [ ${#failed[@]} -eq 0 ] && exit $status
 exit 1
