@@ -22,8 +22,8 @@ def frame_of(key):
 
 def test_each_replay_has_a_row():
     f = kintsugi.compile(lambda x: torch.sin(x) * 2)
-    g = kintsugi.compile(lambda x: torch.cos(x) + x.shape[0])
-    x, y = torch.ones(3), torch.ones(4)
+    g = kintsugi.compile(lambda x: torch.cos(x) + x.dim())
+    x, y = torch.ones(3), torch.ones(4, 1)
     for _ in range(2):
         f(x), g(x), g(y)
     rows, all_rows = rows_of(lambda: (f(x), f(x), g(x), g(y)))

@@ -192,7 +192,7 @@ def test_rule_85_objects_whose_birth_shows(w):
         return x * made.n + next(it), Local.k, Made.count
 
     g = w.compile(f)
-    for _ in range(3):
+    for _ in range(5):
         w.call(g, T())
         w.see(log, Made.count)
     Made.__init__ = lambda self, n: setattr(self, "n", n * 5)

@@ -237,7 +237,23 @@ finish_new(rec *r, rec_consumer *c)
     return true;
 }
 
-static const consumer_row new_row = {"__new__", TAKE_ALL, finish_new, go_on_to_init};
+/* The class is called by type.__call__, not by what its metaclass has: that may be what called. */
+static void
+call_opaquely(rec *r, const rec_consumer *c)
+{
+    unsigned flags = KIN_STEP_OPAQUE | KIN_STEP_EFFECT;
+    kin_vid all[CONSUMER_ARGS + 1];
+    if (Py_TYPE(O(r, c->callee))->tp_call == PyType_Type.tp_call) {
+        rec_call_step(r, c->callee, c->args, c->npos, c->nkw, c->kwnames, c->ndrop, flags, c->opaque_row);
+        return;
+    }
+    PyObject *call = PyDict_GetItemString(PyType_Type.tp_dict, "__call__"); /* borrowed, of a static type */
+    all[0] = c->callee;
+    memcpy(all + 1, c->args, (c->npos + c->nkw) * sizeof *all);
+    rec_call_step(r, rec_const(r, call), all, c->npos + 1, c->nkw, c->kwnames, c->ndrop, flags, c->opaque_row);
+}
+
+static const consumer_row new_row = {"__new__", TAKE_ALL, finish_new, go_on_to_init, call_opaquely};
 
 static bool
 construct(rec *r, kin_vid cls, kin_vid func, const kin_vid *args, uint32_t npos, uint32_t nkw, PyObject *kwnames, int ndrop)
