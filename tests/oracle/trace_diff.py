@@ -140,6 +140,7 @@ def does_it_really(a, b):
         return False
     (kind, text, flags, *_), _ = a["steps"][found[0]]
     (kind_now, text_now, flags_now, *_), _ = b["steps"][found[0]]
+    text, text_now = text.removeprefix("% = "), text_now.removeprefix("% = ")
     if "opaque" not in flags or (kind, text) == (kind_now, text_now):
         return "opaque" in flags and "opaque" not in flags_now
     if has_consumed_now(a["steps"], b["steps"], found[0]):

@@ -305,7 +305,7 @@ def slices(x):
     return x[s], x[::2], x[-1], x[n // 2:], [0, 1, 2, 3][s], "abcdef"[::-1]
 
 
-@case(calls=8, args=lambda i, s: (T(i, 2 + i % 2, 3),), again=1)
+@case(calls=8, args=lambda i, s: (T(i, 2 + i % 2, 3),), again=2)
 def shape_decides(x):
     if x.size(0) == 2:
         return x.sum(0)
