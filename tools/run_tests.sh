@@ -73,7 +73,7 @@ part "with kernels" with_kernels
 [ ${#failed[@]} -eq 0 ] || printf 'FAILED before pytest: %s\n' "${failed[@]}"
 # One worker for each core, where pytest-xdist is there; the tests of a file stay together and in their order.
 workers=()
-"$python" -c 'import xdist' 2>/dev/null && workers=(-n "$(nproc)" --dist loadfile)
+"$python" -c 'import xdist' 2>/dev/null && workers=(-n "$(env -u OMP_NUM_THREADS nproc)" --dist loadfile)
 "$python" -m pytest -q "${workers[@]}" "${folders[@]}"
 status=$?
 [ ${#failed[@]} -eq 0 ] && exit $status
