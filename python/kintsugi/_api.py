@@ -183,7 +183,7 @@ def is_compiling():
 
 
 def reset():
-    """Drops everything recorded so far."""
+    """Drops everything recorded so far, and what was learnt of the cost of making kernels."""
     start_engine().reset()
     from . import _logs
 

@@ -121,7 +121,7 @@ def test_compilation_fails(fault, reason):
     assert any(reason in e["reason"] for e in events("fallback"))
 
 
-def test_llvm_without_memory():
+def test_llvm_without_memory(tmp_path):
     program = """
 import kintsugi, torch
 from kintsugi import _kintsugi as engine
@@ -137,8 +137,8 @@ for fault in ("llvm memory", ""):
     reasons += [e["reason"] for e in kintsugi.events() if e["event"] == "fallback"][-1:]
 assert len(reasons) == 2 and all("no memory" in r for r in reasons), reasons
 """
-    done = subprocess.run([sys.executable, "-c", program], env=os.environ | {"KINTSUGI_KERNELS": "1"}, capture_output=True, text=True,
-                          check=False)
+    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=False,
+                          env=os.environ | {"KINTSUGI_KERNELS": "1", "KINTSUGI_CACHE_DIR": str(tmp_path)})
     assert done.returncode == 0, done.stderr
 
 

@@ -538,24 +538,31 @@ def work(x):
 
 def test_sizes_that_come_again_are_compiled_when_that_pays():
     engine.set_option("trials", 7)
+    kintsugi.reset()   # what other tests have spent
     compiled = kintsugi.compile(work, name="comes again")
-    for i in range(60):
+    for i in range(1000):   # how many it takes depends on the machine
         for size in (100, 120):
             x = torch.rand(size, 1000)
             torch.testing.assert_close(compiled(x), work(x))
         if i == 1:
             assert len(versions(compiled)) <= 1  # each came once more
+        if len(versions(compiled)) == 2:
+            break
     assert len(versions(compiled)) == 2
     assert not [event for event in kintsugi.events() if event["event"] == "fallback" and event["name"] == "comes again"]
 
 
 def test_code_for_kinds_that_were_not_used_for_long_makes_room():
     engine.set_option("trials", 7)
+    kintsugi.reset()   # what other tests have spent
     compiled = kintsugi.compile(work, name="many kinds")
     for size in range(20, 31):
-        for _ in range(14):
+        before = len(versions(compiled))
+        for _ in range(1000):
             x = torch.rand(size, 4000)
             torch.testing.assert_close(compiled(x), work(x))
+            if len(versions(compiled)) > before:
+                break
     rows = versions(compiled)
     assert len(rows) > 8 and sum(row["compiled"] for row in rows) <= 8
     assert any("took its place" in row["reason"] for row in rows)

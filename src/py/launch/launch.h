@@ -47,4 +47,7 @@ bool kin_launch_set_fault(const char *name);
 /* Whether code is kept as text from now on: 0, 1, 2 with LLVM's. */
 void kin_launch_set_listing(int wanted);
 
+/* What making code for other kinds of inputs has cost so far counts no longer. */
+void kin_launch_forget_costs(void);
+
 #endif

@@ -184,6 +184,7 @@ reset(PyObject *module, PyObject *unused)
     if (kin_process_blocks() != NULL)
         kin_blocks_clear(kin_process_blocks());
     kin_log_reset(st);
+    kin_launch_forget_costs();
     Py_RETURN_NONE;
 }
 
