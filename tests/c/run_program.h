@@ -163,6 +163,21 @@ run_compare(const kin_program *p, const kin_ir *ir, run_data *d, kin_text *why)
     return true;
 }
 
+/* All that run_inputs and run_memory took, and what the oracle wanted. */
+static inline void
+run_release(const kin_program *p, run_data *d)
+{
+    for (uint32_t b = 0; b < p->buffers.len; b++)
+        if (p->buffers.at[b].kind != KIN_BUF_TEMP)
+            free(d->memory[b]);
+    for (unsigned i = 0; i < 64; i++) {
+        free(d->dense[i]);
+        free(d->wanted[i]);
+    }
+    free(d->memory);
+    free(d->arena);
+}
+
 static kin_compile_stats run_stats; /* of the last program */
 
 /* False with `why` when a compiled program and the oracle differ. */
@@ -191,15 +206,7 @@ run_against_oracle(kin_jit *jit, const kin_ir *ir, uint64_t seed, kin_text *why)
     }
     if (!ok)
         kin_program_print(p, why);
-    for (uint32_t b = 0; b < p->buffers.len; b++)
-        if (p->buffers.at[b].kind != KIN_BUF_TEMP)
-            free(d.memory[b]);
-    for (unsigned i = 0; i < 64; i++) {
-        free(d.dense[i]);
-        free(d.wanted[i]);
-    }
-    free(d.memory);
-    free(d.arena);
+    run_release(p, &d);
     kin_program_free(p);
     return ok;
 }

@@ -121,15 +121,7 @@ check_case(const epilogue_case *x)
         if (!CHECK(run_compare(p, oracle, &d, &wrong)))
             fprintf(stderr, "%s\n%s\n", x->text, wrong.at);
         kin_text_deinit(&wrong);
-        for (uint32_t b = 0; b < p->buffers.len; b++)
-            if (p->buffers.at[b].kind != KIN_BUF_TEMP)
-                free(d.memory[b]);
-        for (unsigned n = 0; n < 64; n++) {
-            free(d.dense[n]);
-            free(d.wanted[n]);
-        }
-        free(d.memory);
-        free(d.arena);
+        run_release(p, &d);
     }
     kin_text_deinit(&why);
     kin_program_free(p);

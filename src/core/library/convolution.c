@@ -21,19 +21,6 @@ enum {
 };
 
 static int64_t
-divide_up(int64_t n, int64_t by)
-{
-    return (n + by - 1) / by;
-}
-
-/* Parts of nearly the same size, none larger than `most`. */
-static int64_t
-part_of(int64_t n, int64_t most)
-{
-    return divide_up(n, divide_up(n, most));
-}
-
-static int64_t
 product_of(const int64_t *sizes)
 {
     return sizes[0] * sizes[1] * sizes[2];
@@ -61,7 +48,7 @@ kin_convolution_suits(const kin_convolution *x)
 static int64_t
 panels_of(const kin_convolution *x)
 {
-    return divide_up(x->filters / x->groups, KIN_TILE_COLUMNS);
+    return kin_tile_divide_up(x->filters / x->groups, KIN_TILE_COLUMNS);
 }
 
 /* Columns of the matrix. */
@@ -198,12 +185,12 @@ block_depth(const kin_convolution *x)
 {
     int64_t channels = x->channels / x->groups;
     if (channels >= DEEP) {
-        int64_t parts = divide_up(channels, DEEP);
+        int64_t parts = kin_tile_divide_up(channels, DEEP);
         while (channels % parts != 0)
             parts++;
         return channels / parts;
     }
-    return part_of(product_of(x->kernel), DEEP / channels) * channels;
+    return kin_tile_part_of(product_of(x->kernel), DEEP / channels) * channels;
 }
 
 /* Is the matrix there already, its rows the same distance from each other? */
@@ -264,12 +251,12 @@ multiply_panel(const part *w, const float *a, int64_t lda, int64_t row, int64_t 
 {
     const kin_convolution *x = w->x;
     int64_t filters = x->filters / x->groups, depth = depth_of(x), in_group = panel % panels_of(x) * KIN_TILE_COLUMNS;
-    int64_t filter = panel / panels_of(x) * filters + in_group, left = filters - in_group, tiles = divide_up(rows, KIN_TILE_ROWS);
+    int64_t filter = panel / panels_of(x) * filters + in_group, left = filters - in_group, tiles = kin_tile_divide_up(rows, KIN_TILE_ROWS);
     unsigned columns = left < KIN_TILE_COLUMNS ? (unsigned)left : KIN_TILE_COLUMNS;
     const float *b = x->panels + (panel * depth + from) * KIN_TILE_COLUMNS;
     const float *next = b + depth * KIN_TILE_COLUMNS;
     for (int64_t t = 0, i = 0; t < tiles; t++) {
-        int64_t n = divide_up(rows - i, tiles - t);
+        int64_t n = kin_tile_divide_up(rows - i, tiles - t);
         float *c = x->y + (row + i) * x->filters + filter;
         kin_tile_multiply((unsigned)n, columns, deep, a + i * lda, lda, b, c, x->filters, from > 0,
                           t < 2 ? next + t * deep * (KIN_TILE_COLUMNS / 2) : b);
@@ -306,7 +293,7 @@ multiply_group(const part *w, int64_t group, int64_t row, int64_t rows)
 static bool
 multiply_part(const part *w)
 {
-    int64_t tall = part_of(w->rows, TALL);
+    int64_t tall = kin_tile_part_of(w->rows, TALL);
     bool ok = true;
     for (int64_t row = w->row; row < w->row + w->rows; row += tall) {
         int64_t left = w->row + w->rows - row, rows = left < tall ? left : tall;
@@ -365,7 +352,7 @@ size_strip(const kin_convolution *x, int64_t *lines, int64_t *places)
     *lines = 1;
     *places = x->out[2];
     while (*places > KIN_TILE_ROWS && strip_len(x, 1, *places) > STRIP)
-        *places = divide_up(divide_up(*places, 2), KIN_TILE_ROWS) * KIN_TILE_ROWS;
+        *places = kin_tile_divide_up(kin_tile_divide_up(*places, 2), KIN_TILE_ROWS) * KIN_TILE_ROWS;
     while (*places == x->out[2] && *lines < x->out[1] && strip_len(x, *lines + 1, *places) <= STRIP)
         (*lines)++;
 }
@@ -429,7 +416,7 @@ static void
 multiply_strip(const kin_convolution *x, const strip *s, int64_t row, int64_t lines, int64_t places, int64_t panel)
 {
     int64_t filters = x->filters / x->groups, in_group = panel % panels_of(x) * KIN_TILE_COLUMNS, group = panel / panels_of(x);
-    int64_t filter = group * filters + in_group, left = filters - in_group, tiles = divide_up(places, KIN_TILE_ROWS);
+    int64_t filter = group * filters + in_group, left = filters - in_group, tiles = kin_tile_divide_up(places, KIN_TILE_ROWS);
     unsigned columns = left < KIN_TILE_COLUMNS ? (unsigned)left : KIN_TILE_COLUMNS;
     const float *b = x->panels + panel * depth_of(x) * KIN_TILE_COLUMNS;
     const int64_t *ys = x->y_strides;
@@ -438,7 +425,7 @@ multiply_strip(const kin_convolution *x, const strip *s, int64_t row, int64_t li
     for (int64_t j = 0; j < lines; j++) {
         const float *line = s->at + j * x->stride[1] * s->line + group * (x->channels / x->groups);
         for (int64_t t = 0, i = 0; t < tiles; t++) {
-            int64_t n = divide_up(places - i, tiles - t), first = row + j * x->out[2] + i;
+            int64_t n = kin_tile_divide_up(places - i, tiles - t), first = row + j * x->out[2] + i;
             float *c = y + j * ys[3] + i * ys[4] + filter;
             multiply_places(x, s, line + i * x->stride[2] * s->place, n, columns, b, c, ys[4]);
             finish_tile(x, first, n, columns, filter, c, ys[4]);
@@ -517,8 +504,8 @@ static void
 find_taps(const kin_convolution *x, const place *p, int d, int64_t *first, int64_t *behind)
 {
     int64_t start = first_seen(x, p, d), step = x->dilation[d];
-    *first = start >= 0 ? 0 : divide_up(-start, step);
-    *behind = start >= x->in[d] ? 0 : divide_up(x->in[d] - start, step);
+    *first = start >= 0 ? 0 : kin_tile_divide_up(-start, step);
+    *behind = start >= x->in[d] ? 0 : kin_tile_divide_up(x->in[d] - start, step);
     *first = *first < x->kernel[d] ? *first : x->kernel[d];
     *behind = *behind < x->kernel[d] ? *behind : x->kernel[d];
 }
@@ -562,7 +549,7 @@ filter_part(const kin_convolution *x, int64_t row, int64_t rows)
             next_place(x, &p);
         if ((i + n - done) * x->filters < NEAR && i + n < row + rows)
             continue;
-        ok = follow(x, done, i + n - done, 0, divide_up(x->filters, KIN_TILE_COLUMNS)) && ok;
+        ok = follow(x, done, i + n - done, 0, kin_tile_divide_up(x->filters, KIN_TILE_COLUMNS)) && ok;
         done = i + n;
     }
     return ok;
@@ -603,7 +590,7 @@ run_share(int64_t begin, int64_t end, void *arg)
         return;
     }
     bool lines = works_by_lines(x);
-    size_t len = lines ? room_for_strip(x) : is_matrix(x) ? 0 : (size_t)(part_of(w.rows, TALL) * block_depth(x));
+    size_t len = lines ? room_for_strip(x) : is_matrix(x) ? 0 : (size_t)(kin_tile_part_of(w.rows, TALL) * block_depth(x));
     if (len > 0 && (w.room = aligned_alloc(64, (len * sizeof(float) + 63) / 64 * 64)) == NULL)
         atomic_store(&s->failed, 1);
     else if (!(lines ? multiply_lines(&w) : multiply_part(&w)))
@@ -614,14 +601,14 @@ run_share(int64_t begin, int64_t end, void *arg)
 static bool
 run_in_place(const kin_convolution *x, kin_parallel parallel)
 {
-    int64_t panels = x->groups * panels_of(x), rows = x->batch * product_of(x->out), tiles = divide_up(rows, KIN_TILE_ROWS);
+    int64_t panels = x->groups * panels_of(x), rows = x->batch * product_of(x->out), tiles = kin_tile_divide_up(rows, KIN_TILE_ROWS);
     enum { ENOUGH = 16 /* panels, or lines: they come out even on most numbers of threads */ };
     sharing s = {.x = x, .rows = rows, .by_rows = is_depthwise(x) || (panels < ENOUGH && tiles > panels)};
     if (rows == 0)
         return true;
     bool lines = is_depthwise(x) || works_by_lines(x);
-    s.unit_rows = lines && rows / x->out[2] >= ENOUGH ? x->out[2] : divide_up(rows, tiles);
-    s.units = s.by_rows ? divide_up(rows, s.unit_rows) : panels;
+    s.unit_rows = lines && rows / x->out[2] >= ENOUGH ? x->out[2] : kin_tile_divide_up(rows, tiles);
+    s.units = s.by_rows ? kin_tile_divide_up(rows, s.unit_rows) : panels;
     double work = (double)rows * (double)x->filters * (double)depth_of(x) / (double)s.units * (is_depthwise(x) ? 4 : 1);
     int64_t grain = work >= THREAD_WORK ? 1 : (int64_t)(THREAD_WORK / work) + 1;
     if (parallel != NULL && s.units > grain)

@@ -17,22 +17,9 @@ enum {
 };
 
 static int64_t
-divide_up(int64_t n, int64_t by)
-{
-    return (n + by - 1) / by;
-}
-
-/* Parts of nearly the same size, none larger than `most`. */
-static int64_t
-part_of(int64_t n, int64_t most)
-{
-    return divide_up(n, divide_up(n, most));
-}
-
-static int64_t
 padded(int64_t n)
 {
-    return divide_up(n, KIN_TILE_COLUMNS) * KIN_TILE_COLUMNS;
+    return kin_tile_divide_up(n, KIN_TILE_COLUMNS) * KIN_TILE_COLUMNS;
 }
 
 size_t
@@ -59,7 +46,7 @@ make_panel(const kin_matrix *b, int64_t from, int64_t deep, int64_t panel, float
 void
 kin_product_make_panels(const kin_matrix *b, float *panels)
 {
-    int64_t block = part_of(b->rows, DEEP), npanels = divide_up(b->columns, KIN_TILE_COLUMNS);
+    int64_t block = kin_tile_part_of(b->rows, DEEP), npanels = kin_tile_divide_up(b->columns, KIN_TILE_COLUMNS);
     for (int64_t from = 0; from < b->rows; from += block) {
         int64_t deep = b->rows - from < block ? b->rows - from : block;
         for (int64_t j = 0; j < npanels; j++)
@@ -85,7 +72,7 @@ typedef struct {
 static int64_t
 panels_of_part(const kin_product *p)
 {
-    return divide_up(p->then == NULL ? p->b.columns : p->then->columns, KIN_TILE_COLUMNS);
+    return kin_tile_divide_up(p->then == NULL ? p->b.columns : p->then->columns, KIN_TILE_COLUMNS);
 }
 
 static void
@@ -101,9 +88,9 @@ static void
 multiply_panel(const float *a, int64_t lda, int64_t rows, int64_t deep, unsigned columns, const float *panel, const float *next, float *c,
                int64_t ldc, bool add)
 {
-    int64_t tiles = divide_up(rows, KIN_TILE_ROWS);
+    int64_t tiles = kin_tile_divide_up(rows, KIN_TILE_ROWS);
     for (int64_t t = 0, i = 0; t < tiles; t++) {
-        int64_t n = divide_up(rows - i, tiles - t);
+        int64_t n = kin_tile_divide_up(rows - i, tiles - t);
         kin_tile_multiply((unsigned)n, columns, deep, a + i * lda, lda, panel, c + i * ldc, ldc, add,
                           t < 2 ? next + t * deep * (KIN_TILE_COLUMNS / 2) : panel);
         i += n;
@@ -163,7 +150,7 @@ static void
 multiply_part(const part *x)
 {
     const kin_product *p = x->p;
-    int64_t k = p->b.rows, deep = part_of(k, DEEP), tall = part_of(x->rows, x->a_room != NULL ? TALL_COPY : TALL);
+    int64_t k = p->b.rows, deep = kin_tile_part_of(k, DEEP), tall = kin_tile_part_of(x->rows, x->a_room != NULL ? TALL_COPY : TALL);
     for (int64_t row = x->row; row < x->row + x->rows; row += tall) {
         int64_t left = x->row + x->rows - row;
         for (int64_t from = 0; from < k; from += deep)
@@ -222,11 +209,11 @@ bool
 kin_product_run(const kin_product *p, kin_parallel parallel)
 {
     int64_t m = p->a.rows, n = p->b.columns, k = p->b.rows;
-    int64_t panels = panels_of_part(p), tiles = divide_up(m, KIN_TILE_ROWS);
+    int64_t panels = panels_of_part(p), tiles = kin_tile_divide_up(m, KIN_TILE_ROWS);
     enum { ENOUGH = 16 /* panels: they come out even on most numbers of threads */ };
     sharing s = {.p = p, .by_rows = panels < ENOUGH && tiles > panels};
-    s.unit_rows = divide_up(m, tiles);
-    s.units = s.by_rows ? divide_up(m, s.unit_rows) : panels;
+    s.unit_rows = kin_tile_divide_up(m, tiles);
+    s.units = s.by_rows ? kin_tile_divide_up(m, s.unit_rows) : panels;
     double work = (double)m * (double)n * (double)k / (double)s.units;
     int64_t grain = work >= THREAD_WORK ? 1 : (int64_t)(THREAD_WORK / work) + 1;
     if (parallel != NULL && p->count * s.units > grain)

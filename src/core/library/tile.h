@@ -42,4 +42,19 @@ void kin_tile_add(const float *x, int64_t n, float *to);
 /* x[i] = exp(x[i] - largest), 0 where that is below the normal range; their sum. */
 float kin_tile_exponentials(float *x, int64_t n, float largest);
 
+/* ---- how the loops around tiles cut ---- */
+
+static inline int64_t
+kin_tile_divide_up(int64_t n, int64_t by)
+{
+    return (n + by - 1) / by;
+}
+
+/* Parts of nearly the same size, none larger than `most`. */
+static inline int64_t
+kin_tile_part_of(int64_t n, int64_t most)
+{
+    return kin_tile_divide_up(n, kin_tile_divide_up(n, most));
+}
+
 #endif

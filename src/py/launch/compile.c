@@ -44,11 +44,8 @@ static void
 say_compiled(const kernel_launcher *self, const launch_version *version)
 {
     kin_event_log *log = self->context.log;
-    const char *name = self->context.name == NULL ? NULL : PyUnicode_AsUTF8(self->context.name);
-    if (name == NULL)
-        PyErr_Clear();
     kin_event_begin(log, KIN_EVENT_LOWER);
-    kin_event_str(log, "name", name == NULL ? "?" : name);
+    kin_event_str(log, "name", launch_name_of(&self->context));
     kin_event_int(log, "variant", self->context.variant);
     kin_event_int(log, "graph", self->graph);
     kin_event_str(log, "backend", "kintsugi");

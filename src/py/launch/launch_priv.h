@@ -128,6 +128,7 @@ kin_status launch_add_walls(kin_variant *v, const kin_unit *unit, const uint32_t
 /* These calls may raise: nothing risky stands between one of them and the launch. KIN_BREAK: something did; planned anew. */
 kin_status launch_put_walls(kernel_launcher *self, kin_variant *v, const kin_unit *unit, const uint32_t *raising,
                             uint32_t n) KIN_MUST_CHECK;
+const char *launch_name_of(const kin_launch_context *context); /* of the compiled function, for events */
 /* The unit runs step by step: an event. */
 void launch_say(const kernel_launcher *self, const char *reason);
 /* What could not share a kernel: an event. */

@@ -327,6 +327,15 @@ plan_unit(kin_variant *v, kin_units *units, uint32_t u, const kin_launch_context
     return status == KIN_BREAK ? KIN_OK : status; /* its steps run one by one */
 }
 
+const char *
+launch_name_of(const kin_launch_context *context)
+{
+    const char *name = context->name == NULL ? NULL : PyUnicode_AsUTF8(context->name);
+    if (name == NULL)
+        PyErr_Clear();
+    return name == NULL ? "?" : name;
+}
+
 /* Why a graph is compiled in parts. */
 static void
 say_parts(const kin_variant *v, const kin_units *units, const kin_launch_context *context)
@@ -337,11 +346,8 @@ say_parts(const kin_variant *v, const kin_units *units, const kin_launch_context
         uint32_t graph = t->steps.at[unit->first].graph;
         if (unit->why == NULL || t->steps.at[units->at.at[u + 1].first].graph != graph)
             continue;
-        const char *name = context->name == NULL ? NULL : PyUnicode_AsUTF8(context->name);
-        if (name == NULL)
-            PyErr_Clear();
         kin_event_begin(context->log, KIN_EVENT_PART);
-        kin_event_str(context->log, "name", name == NULL ? "?" : name);
+        kin_event_str(context->log, "name", launch_name_of(context));
         kin_event_int(context->log, "variant", context->variant);
         kin_event_int(context->log, "graph", graph);
         kin_event_int(context->log, "step", unit->end);
@@ -424,12 +430,9 @@ launch_say(const kernel_launcher *self, const char *reason)
 {
     const kin_launch_context *context = &self->context;
     char text[320];
-    const char *name = context->name == NULL ? NULL : PyUnicode_AsUTF8(context->name);
-    if (name == NULL)
-        PyErr_Clear();
     snprintf(text, sizeof text, "graph %u of recording %u runs step by step: %s", self->graph, context->variant, reason);
     kin_event_begin(context->log, KIN_EVENT_FALLBACK);
-    kin_event_str(context->log, "name", name == NULL ? "?" : name);
+    kin_event_str(context->log, "name", launch_name_of(context));
     kin_event_str(context->log, "reason", text);
     kin_event_end(context->log);
 }
@@ -438,11 +441,8 @@ void
 launch_say_fusion(const kernel_launcher *self, const char *notes)
 {
     const kin_launch_context *context = &self->context;
-    const char *name = context->name == NULL ? NULL : PyUnicode_AsUTF8(context->name);
-    if (name == NULL)
-        PyErr_Clear();
     kin_event_begin(context->log, KIN_EVENT_FUSION);
-    kin_event_str(context->log, "name", name == NULL ? "?" : name);
+    kin_event_str(context->log, "name", launch_name_of(context));
     kin_event_int(context->log, "variant", context->variant);
     kin_event_int(context->log, "graph", self->graph);
     kin_event_str(context->log, "text", notes);
@@ -467,12 +467,9 @@ void
 launch_say_thawed(kernel_launcher *self, const char *reason)
 {
     const kin_launch_context *context = &self->context;
-    const char *name = context->name == NULL ? NULL : PyUnicode_AsUTF8(context->name);
-    if (name == NULL)
-        PyErr_Clear();
     snprintf(self->thaw, sizeof self->thaw, "%s", reason);
     kin_event_begin(context->log, KIN_EVENT_THAW);
-    kin_event_str(context->log, "name", name == NULL ? "?" : name);
+    kin_event_str(context->log, "name", launch_name_of(context));
     kin_event_int(context->log, "variant", context->variant);
     kin_event_int(context->log, "graph", self->graph);
     kin_event_str(context->log, "reason", self->thaw);
