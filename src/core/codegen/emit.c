@@ -215,7 +215,7 @@ start_state(kin_em *e, const kin_loop_action *a)
     unsigned dtype = value_dtype(e, a);
     bool vector = state_is_vector(e, a);
     kin_emit_state *s = &e->states[a->acc];
-    s->value = kin_em_const_like(e, kin_em_type(e, dtype, vector), dtype, identity(a->op, dtype));
+    s->value = kin_em_const_like(kin_em_type(e, dtype, vector), dtype, identity(a->op, dtype));
     s->position = is_arg(a->op) ? LLVMConstAllOnes(kin_em_type(e, KIN_I64, vector)) : NULL;
 }
 

@@ -38,7 +38,7 @@ typedef struct {
     LLVMValueRef value, position; /* of an accumulator while its loops run; position: ARGMAX, ARGMIN */
 } kin_emit_state;
 
-/* One emission; see emit.c for the loops and value.c for instructions. */
+/* One emission; see emit.c for the loops, value.c and arithmetic.c for instructions. */
 typedef struct {
     const kin_loops *k;
     const kin_target *target;
@@ -72,16 +72,25 @@ typedef struct {
 LLVMValueRef kin_em_value(kin_em *e, uint32_t inst);
 void kin_em_store(kin_em *e, const kin_loop_action *a, LLVMValueRef value, bool vector);
 LLVMValueRef kin_em_load_for_update(kin_em *e, const kin_loop_action *a, bool vector);
-LLVMValueRef kin_em_combine(kin_em *e, unsigned op, unsigned dtype, LLVMValueRef a, LLVMValueRef b);
 bool kin_em_is_vector(const kin_em *e, uint32_t inst);
 LLVMValueRef kin_em_widen(kin_em *e, LLVMValueRef v, unsigned dtype);
 LLVMTypeRef kin_em_type(const kin_em *e, unsigned dtype, bool vector); /* of values in registers */
-LLVMValueRef kin_em_const_like(kin_em *e, LLVMTypeRef type, unsigned dtype, kin_scalar value);
+LLVMValueRef kin_em_const_like(LLVMTypeRef type, unsigned dtype, kin_scalar value);
 LLVMValueRef kin_em_round_half(kin_em *e, LLVMValueRef v, unsigned dtype);
 LLVMValueRef kin_em_intrinsic(kin_em *e, const char *name, LLVMTypeRef *types, unsigned ntypes, LLVMValueRef *args, unsigned nargs);
 LLVMValueRef kin_em_alloca(kin_em *e, LLVMTypeRef type, unsigned align);
+LLVMTypeRef kin_em_scalar_type(const kin_em *e, unsigned dtype);
+LLVMTypeRef kin_em_with_element(LLVMTypeRef shape, LLVMTypeRef element); /* a vector of as many, or a scalar */
+LLVMValueRef kin_em_int_like(LLVMTypeRef type, int64_t v);
+LLVMValueRef kin_em_mask_for(kin_em *e, uint32_t mask, bool vector); /* the instruction's and the lanes that count; NULL = always */
+bool kin_em_is_half(unsigned dtype);
+unsigned kin_em_level_of(const kin_em *e, uint64_t deps); /* the innermost loop that it changes in */
 void kin_em_fail(kin_em *e, const char *what);
 void kin_em_error_if(kin_em *e, LLVMValueRef condition);
+
+/* -- arithmetic.c */
+LLVMValueRef kin_em_op(kin_em *e, const kin_loop_inst *in, bool vector);
+LLVMValueRef kin_em_combine(kin_em *e, unsigned op, unsigned dtype, LLVMValueRef a, LLVMValueRef b);
 
 /* -- math.c */
 LLVMValueRef kin_em_math(kin_em *e, unsigned op, unsigned dtype, LLVMValueRef a, LLVMValueRef b);

@@ -95,7 +95,7 @@ bits_like(kin_em *e, LLVMValueRef like)
 static LLVMValueRef
 whole(kin_em *e, LLVMValueRef like, int64_t v)
 {
-    return kin_em_const_like(e, bits_like(e, like), KIN_I32, (kin_scalar){.i = v});
+    return kin_em_const_like(bits_like(e, like), KIN_I32, (kin_scalar){.i = v});
 }
 
 /* a * b + c */
