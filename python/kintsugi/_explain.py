@@ -1,7 +1,10 @@
 """explain(fn)(*args): what one call becomes when it is compiled."""
 
+import collections
 import dataclasses
 import functools
+import linecache
+import os
 
 from . import _api, _kernels, _messages
 
@@ -79,9 +82,7 @@ class ExplainOutput:
         lines.append("Ops per Graph:")
         for number, ops in enumerate(self.ops_per_graph, 1):
             lines += [f"  Ops {number}:", *(f"    {op}" for op in ops)]
-        lines.append("Out Guards:")
-        for number, guard in enumerate(self.out_guards, 1):
-            lines += [f"  Guard {number}:", f"    {guard}".rstrip("\n")]
+        lines += _guard_lines(self.out_guards)
         lines.append("Frames:")
         for frame in self.frames:
             lines.append(f"  {frame['name']} ({frame['filename']}:{frame['line']}): {frame['outcome']}")
@@ -107,6 +108,32 @@ def _reason(entry):
 def _guard(fact):
     return Guard(fact["source"], _messages.guard_name(fact), fact["text"], fact["filename"], fact["line"],
                  fact["function"])
+
+
+def _guard_lines(guards):
+    """Those that the user's code needs, and those on arguments, by the line that needs them; how many others library code needs."""
+    lines, libraries, last = [f"Out Guards: {len(guards)}"], collections.Counter(), None
+    for guard in guards:
+        package = _library_of(guard.filename)
+        if package and (guard.name.startswith("L['self']") or not guard.name.startswith("L[")):
+            libraries[package] += 1
+            continue
+        place = (guard.filename, guard.line)
+        if place != last:
+            code = linecache.getline(*place).strip()
+            lines.append(f"  {guard.filename}:{guard.line} in {guard.function}" + (f": {code}" if code else ""))
+            last = place
+        lines.append(f"    {guard.kind}: {guard.text}")
+    if libraries:
+        counts = ", ".join(f"{package} {n}" for package, n in libraries.most_common())
+        lines.append(f"  needed by the code of libraries, on modules and on themselves: {counts} (each is in .out_guards)")
+    return lines
+
+
+def _library_of(filename):
+    """The installed package that the file belongs to; "" for the user's own."""
+    _, found, path = filename.replace(os.sep, "/").rpartition("/site-packages/")
+    return path.partition("/")[0] if found else ""
 
 
 def _times(dumps):

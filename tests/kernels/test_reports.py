@@ -1,8 +1,12 @@
-"""What is said of kernels in PyTorch's logs, and what they need of the machine: no compiler, no linker, no writable folder."""
+"""What is said of kernels in PyTorch's logs and of guards by explain(), and what kernels need of the machine: no compiler, no linker, no writable folder."""
 
 import os
 import subprocess
 import sys
+
+import torch
+
+import kintsugi
 
 PROGRAM = """
 import os
@@ -81,3 +85,21 @@ def test_disk_that_is_full(tmp_path):
     assert int(done.stdout.split("kernels ")[1].split()[0]) >= 4 and "cache []" not in done.stdout
     done = run(KINTSUGI_CACHE_DIR=str(tmp_path / "kernels"))  # what is left there harms nobody
     assert "cache []" in done.stdout
+
+
+def test_printed_guards_tell_the_user_s_own_from_those_of_libraries():
+    model = torch.nn.Sequential(torch.nn.Linear(3, 3), torch.nn.ReLU())
+
+    def with_scale(x, scale):
+        return model(x) * scale if scale > 1 else model(x)
+
+    said = kintsugi.explain(with_scale)(torch.randn(2, 3), 3)
+    text = str(said).partition("Out Guards: ")[2].partition("Frames:")[0]
+    lines = text.splitlines()
+    assert lines[0] == str(len(said.out_guards))
+    assert any("return model(x) * scale if scale > 1" in line for line in lines)
+    assert any("L['scale']" in line for line in lines)
+    libraries = [line for line in lines if "needed by the code of libraries" in line]
+    assert len(libraries) == 1 and not any("_forward_hooks" in line for line in lines)
+    shown = sum(line.startswith("    ") for line in lines)
+    assert shown + int(libraries[0].split("torch ")[1].split()[0]) == len(said.out_guards)

@@ -50,7 +50,9 @@ is_operator_overload(PyObject *callable)
 static PyObject *
 join_module_name(PyObject *callable)
 {
-    PyObject *module = get_str(callable, "__module__"), *name = get_str(callable, "__qualname__"), *text = NULL;
+    PyObject *module = get_str(callable, "__module__"), *text = NULL;
+    /* A C function of a module that pybind11 made is bound to a record, whose type is no part of the name. */
+    PyObject *name = module != NULL && PyCFunction_Check(callable) ? NULL : get_str(callable, "__qualname__");
     if (name == NULL)
         name = get_str(callable, "__name__");
     if (module != NULL && name != NULL) {
