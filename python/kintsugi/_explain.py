@@ -115,7 +115,7 @@ def _guard_lines(guards):
     lines, libraries, last = [f"Out Guards: {len(guards)}"], collections.Counter(), None
     for guard in guards:
         package = _library_of(guard.filename)
-        if package and (guard.name.startswith("L['self']") or not guard.name.startswith("L[")):
+        if package and ("." in guard.name or not guard.name.startswith("L[")):
             libraries[package] += 1
             continue
         place = (guard.filename, guard.line)
@@ -126,7 +126,7 @@ def _guard_lines(guards):
         lines.append(f"    {guard.kind}: {guard.text}")
     if libraries:
         counts = ", ".join(f"{package} {n}" for package, n in libraries.most_common())
-        lines.append(f"  needed by the code of libraries, on modules and on themselves: {counts} (each is in .out_guards)")
+        lines.append(f"  needed by the code of libraries, on attributes and on themselves: {counts} (each is in .out_guards)")
     return lines
 
 
