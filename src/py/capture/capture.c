@@ -243,6 +243,14 @@ run_test(stepper *x, const kin_step *s)
     return false;
 }
 
+/* What is in the way is this step, if it is a call. */
+static void
+note_refused(stepper *x, uint32_t step)
+{
+    if (!kin_unit_calls(&x->t->steps.at[step]) || kin_vec_push(&x->c.out->refused, step) != KIN_OK)
+        x->c.out->refused.len = 0;
+}
+
 static bool
 run_steps(stepper *x)
 {
@@ -259,7 +267,7 @@ run_steps(stepper *x)
         if (goes_another_way(x, s))
             kin_capture_refuse(&x->c, "it does something else when it is captured");
         if (x->c.out->reason[0] != 0 || !provide(x, s, 0) || !run_one(x, s)) {
-            x->c.out->step = kin_unit_calls(s) ? i : UINT32_MAX;
+            note_refused(x, i);
             return false;
         }
     }
@@ -292,7 +300,7 @@ keep_outputs(stepper *x)
         bool size = obj != NULL && PyLong_CheckExact(obj) && x->t->steps.at[x->t->vals.at[x->unit->out[i]].step].kind == KIN_STEP_SIZE;
         if (obj == NULL || (!size && !is_plain_output(x, obj, 0))) {
             kin_capture_refuse(&x->c, "it gives a %s", obj == NULL ? "value that is not there" : Py_TYPE(obj)->tp_name);
-            out->step = x->t->vals.at[x->unit->out[i]].step;
+            note_refused(x, x->t->vals.at[x->unit->out[i]].step);
             return false;
         }
         out->out[out->nout++] = Py_NewRef(obj);
@@ -342,7 +350,7 @@ kin_capture_run(const kin_variant *v, const kin_unit *unit, PyObject *const *in,
                  .unit = unit, .in = in, .gradients = (may & KIN_CAPTURE_GRADIENTS) != 0};
     surroundings around = {0};
     bool warned = false, ok = false;
-    *out = (kin_capture){.step = UINT32_MAX, .graph = kin_aten_new(), .stand_ins = PyList_New(0)};
+    *out = (kin_capture){.graph = kin_aten_new(), .stand_ins = PyList_New(0)};
     out->out = calloc(unit->nout + 1, sizeof *out->out);
     x.c.no_rules = !kin_default_dtype(&x.c.options.default_dtype);
     x.slots = calloc(v->trace.vals.len, sizeof *x.slots);
@@ -353,6 +361,10 @@ kin_capture_run(const kin_variant *v, const kin_unit *unit, PyObject *const *in,
     if (ok && warned) {
         ok = false;
         kin_capture_refuse(&x.c, "it warns");
+    }
+    if (ok && out->refused.len > 0) {
+        ok = false;
+        kin_capture_refuse(&x.c, "an input is written to");
     }
     if (!ok)
         explain(&x);
@@ -444,6 +456,7 @@ kin_capture_deinit(kin_capture *c)
     }
     kin_vec_deinit(&c->calls);
     kin_vec_deinit(&c->raising);
+    kin_vec_deinit(&c->refused);
     for (uint32_t i = 0; i < c->nout; i++)
         Py_DECREF(c->out[i]);
     free(c->out);

@@ -36,7 +36,7 @@ typedef struct {
     kin_aten_val *values; /* by stand-in: its value in the graph at the end */
     KIN_VEC(uint32_t) raising; /* steps whose operators may raise, depending on data */
     bool writes;          /* an operator writes to an input */
-    uint32_t step;        /* failed: the call that cannot be captured; UINT32_MAX = it is not a matter of one call */
+    KIN_VEC(uint32_t) refused; /* failed: the calls that cannot be captured; none = it is not a matter of single calls */
     char reason[200];     /* failed: why */
 } kin_capture;
 

@@ -215,6 +215,17 @@ note_torch(capturing *c, PyObject *obj, const char *keyword)
     return false;
 }
 
+/* The capture fails by this, but goes on to find all steps that do it. */
+static bool
+note_writing(capturing *c)
+{
+    kin_capture *out = c->out;
+    uint32_t n = out->refused.len;
+    if ((n == 0 || out->refused.at[n - 1] != c->step) && kin_vec_push(&out->refused, c->step) != KIN_OK)
+        return PyErr_NoMemory() != NULL;
+    return true;
+}
+
 static bool
 note_tensor(capturing *c, uint32_t number, const char *keyword, bool written)
 {
@@ -222,8 +233,8 @@ note_tensor(capturing *c, uint32_t number, const char *keyword, bool written)
     /* Storages are numbered from the inputs on. */
     bool of_input = kin_aten_at(c->out->graph, e->val)->storage <= c->out->ninputs;
     c->out->writes = c->out->writes || (written && of_input);
-    if (written && of_input && !c->may_write)
-        return refused(c, "%s", "an input is written to") != NULL;
+    if (written && of_input && !c->may_write && !note_writing(c))
+        return false;
     kin_aten_arg arg = {.kind = KIN_ATEN_VALUE, .written = written, .value = e->val};
     kin_aten_add_arg(c->out->graph, arg, keyword, NULL);
     return true;

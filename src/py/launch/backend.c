@@ -53,24 +53,24 @@ find_proof(const backend_launcher *self, PyObject *const *in, const proof *other
     return NULL;
 }
 
-/* All of them when no step is named. */
+/* These calls of the unit; all of them when none is named. */
 static kin_status
-set_apart(kin_variant *v, const kin_unit *unit, uint32_t step)
+set_apart(kin_variant *v, const kin_unit *unit, const uint32_t *steps, uint32_t n)
 {
     for (uint32_t i = unit->first; i <= unit->last; i++)
-        if ((step == UINT32_MAX || i == step) && kin_unit_calls(&v->trace.steps.at[i]))
+        if ((n == 0 || kin_step_is_in(steps, n, i)) && kin_unit_calls(&v->trace.steps.at[i]))
             KIN_TRY(kin_vec_push(&v->apart, i));
     return KIN_BREAK;
 }
 
-/* The proof alone: nothing is changed but *step, the call that stands in the way. */
+/* The proof alone: nothing is changed. */
 static kin_status
 prove(backend_launcher *self, kin_variant *v, const kin_unit *unit, PyObject *const *in, kin_capture *capture)
 {
     launch_signature signature;
     kin_capture_hints hints = {0};
     uint32_t which;
-    *capture = (kin_capture){.step = UINT32_MAX};
+    *capture = (kin_capture){0};
     for (uint32_t i = 0; i < unit->nin; i++)
         if (in[i] == NULL)
             return KIN_BREAK;
@@ -96,7 +96,7 @@ kin_backend_prove(kin_launcher *base, kin_variant *v, const kin_unit *unit, PyOb
     if (status == KIN_OK && unit->waits)
         status = launch_add_walls(v, unit, capture.raising.at, capture.raising.len);
     else if (status == KIN_BREAK)
-        status = set_apart(v, unit, capture.step);
+        status = set_apart(v, unit, capture.refused.at, capture.refused.len);
     kin_capture_deinit(&capture);
     return status;
 }
@@ -104,7 +104,7 @@ kin_backend_prove(kin_launcher *base, kin_variant *v, const kin_unit *unit, PyOb
 kin_status
 kin_backend_set_apart(kin_variant *v, const kin_unit *unit)
 {
-    return set_apart(v, unit, UINT32_MAX);
+    return set_apart(v, unit, NULL, 0);
 }
 
 /* -- launching ---------------------------------------------------------------------------------------------------- */

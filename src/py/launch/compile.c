@@ -14,11 +14,16 @@ static kin_status
 set_users_apart(kernel_launcher *self, kin_variant *v, const kin_unit *unit, kin_vid vid)
 {
     const kin_trace *t = &v->trace;
-    for (uint32_t i = unit->first; i <= unit->last; i++)
-        for (uint32_t a = 0; a < t->steps.at[i].nargs; a++)
+    launch_numbers users = {0};
+    kin_status status = KIN_OK;
+    for (uint32_t i = unit->first; status == KIN_OK && i <= unit->last; i++)
+        for (uint32_t a = 0; status == KIN_OK && a < t->steps.at[i].nargs; a++)
             if (t->vids.at[t->steps.at[i].args + a] == vid && kin_unit_calls(&t->steps.at[i]))
-                return launch_set_apart(self, v, i);
-    return KIN_BREAK;
+                status = kin_vec_push(&users, i);
+    if (status == KIN_OK)
+        status = users.len == 0 ? KIN_BREAK : launch_set_apart(self, v, users.at, users.len);
+    kin_vec_deinit(&users);
+    return status;
 }
 
 static void
@@ -141,7 +146,7 @@ compile_captured(kernel_launcher *self, launch_version *version, kin_capture *ca
     if (version->code != NULL)
         say_compiled(self, version);
     kin_capture_deinit(capture);
-    if (version->stuck != UINT32_MAX && launch_set_apart(self, v, version->stuck) != KIN_OK)
+    if (version->stuck != UINT32_MAX && launch_set_apart(self, v, &version->stuck, 1) != KIN_OK)
         self->full = true;
 }
 
@@ -200,7 +205,7 @@ compile_version(kernel_launcher *self, launch_version *version, kin_variant *v, 
         refuse(self, version, capture.reason);
     else
         snprintf(version->reason, sizeof version->reason, "in parts: a call may raise after a step that follows it has run");
-    if (capture.step != UINT32_MAX && launch_set_apart(self, v, capture.step) != KIN_OK)
+    if (capture.refused.len > 0 && launch_set_apart(self, v, capture.refused.at, capture.refused.len) != KIN_OK)
         self->full = true;
     kin_capture_deinit(&capture);
 }

@@ -120,8 +120,8 @@ void launch_version_free(launch_version *version);
 
 /* -- plan.c ----------------------------------------------------------------------------------------------------- */
 
-/* The call cannot be compiled with others: plans the units anew without it. */
-kin_status launch_set_apart(kernel_launcher *self, kin_variant *v, uint32_t step) KIN_MUST_CHECK;
+/* These calls cannot be compiled with others: plans the units anew without them. */
+kin_status launch_set_apart(kernel_launcher *self, kin_variant *v, const uint32_t *steps, uint32_t n) KIN_MUST_CHECK;
 /* These calls may raise: the first risky step behind one of them becomes a wall of the variant. KIN_BREAK: there was one, the units
  * have to be found anew. */
 kin_status launch_add_walls(kin_variant *v, const kin_unit *unit, const uint32_t *raising, uint32_t n) KIN_MUST_CHECK;

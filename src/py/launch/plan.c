@@ -391,11 +391,13 @@ plan_again(kernel_launcher *self, kin_variant *v)
 }
 
 kin_status
-launch_set_apart(kernel_launcher *self, kin_variant *v, uint32_t step)
+launch_set_apart(kernel_launcher *self, kin_variant *v, const uint32_t *steps, uint32_t n)
 {
-    if (v->apart.len >= APART_LIMIT)
+    if (v->apart.len + n > APART_LIMIT)
         return KIN_BREAK;
-    KIN_TRY(kin_vec_push(&v->apart, step));
+    for (uint32_t i = 0; i < n; i++)
+        if (!kin_step_is_in(v->apart.at, v->apart.len, steps[i]))
+            KIN_TRY(kin_vec_push(&v->apart, steps[i]));
     return plan_again(self, v);
 }
 

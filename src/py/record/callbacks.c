@@ -9,27 +9,6 @@
 
 /* -- elements ------------------------------------------------------------------------------------------------------- */
 
-static bool
-range_items(rec *r, PyObject *range, kin_vid **items, uint32_t *n)
-{
-    Py_ssize_t size = PyObject_Size(range);
-    *items = size >= 0 && size <= 2000 ? malloc(((size_t)size + 1) * sizeof **items) : NULL;
-    PyErr_Clear();
-    if (*items == NULL)
-        return false;
-    for (*n = 0; *n < size;) {
-        PyObject *item = PySequence_GetItem(range, *n);
-        if (item == NULL) {
-            PyErr_Clear();
-            free(*items);
-            return false;
-        }
-        (*items)[(*n)++] = rec_const(r, item);
-        Py_DECREF(item);
-    }
-    return true;
-}
-
 /* Elements of an iterable that a C function uses up; an iterator only if nobody sees afterwards how far it got. */
 static bool
 known_elements(rec *r, kin_vid vid, kin_vid **items, uint32_t *n)
@@ -39,9 +18,7 @@ known_elements(rec *r, kin_vid vid, kin_vid **items, uint32_t *n)
     *items = NULL;
     if (obj == NULL || (f != NULL && f->kind == FRESH_ITER && Py_REFCNT(obj) != 1))
         return false;
-    if (Py_TYPE(obj) == &PyRange_Type && rec_is_const(r, vid))
-        return range_items(r, obj, items, n);
-    return rec_items_of(r, vid, items, n);
+    return rec_elements_of(r, vid, items, n);
 }
 
 /* -- calling back --------------------------------------------------------------------------------------------------- */

@@ -178,6 +178,35 @@ rec_items_of(rec *r, kin_vid vid, kin_vid **items, uint32_t *n)
     return false;
 }
 
+/* Numbers of a range that is a constant. */
+static bool
+range_items(rec *r, PyObject *range, kin_vid **items, uint32_t *n)
+{
+    enum { MOST = 5000 };
+    Py_ssize_t size = PyObject_Size(range);
+    *items = size >= 0 && size <= MOST ? malloc(((size_t)size + 1) * sizeof **items) : NULL;
+    for (*n = 0; *items != NULL && *n < size; (*n)++) {
+        PyObject *item = PySequence_GetItem(range, *n);
+        (*items)[*n] = item == NULL ? 0 : rec_const(r, item);
+        if (item == NULL) {
+            free(*items);
+            *items = NULL;
+        }
+        Py_XDECREF(item);
+    }
+    PyErr_Clear();
+    return *items != NULL;
+}
+
+bool
+rec_elements_of(rec *r, kin_vid vid, kin_vid **items, uint32_t *n)
+{
+    PyObject *obj = O(r, vid);
+    if (obj != NULL && Py_TYPE(obj) == &PyRange_Type && rec_is_const(r, vid))
+        return range_items(r, obj, items, n);
+    return rec_items_of(r, vid, items, n);
+}
+
 bool
 rec_use_up(rec *r, kin_vid vid, kin_vid **items, uint32_t *n)
 {
@@ -259,21 +288,13 @@ static bool
 push_range_iter(rec *r, kin_vid vid, int ndrop)
 {
     PyObject *obj = O(r, vid);
-    if (Py_TYPE(obj) != &PyRange_Type || !rec_is_const(r, vid))
+    kin_vid *items;
+    uint32_t n;
+    if (Py_TYPE(obj) != &PyRange_Type || !rec_is_const(r, vid) || !range_items(r, obj, &items, &n))
         return false;
-    Py_ssize_t n = PyObject_Size(obj);
-    if (n < 0 || n > 5000) {
-        PyErr_Clear();
-        return false;
-    }
     kin_vid out = rec_step_out(r, KIN_STEP_ITER, KIN_STEP_PURE, &vid, 1);
-    rec_fresh *f = rec_make_fresh(r, out, FRESH_ITER, NULL, 0, true);
-    for (Py_ssize_t i = 0; f && i < n; i++) {
-        PyObject *item = PySequence_GetItem(obj, i);
-        if (item != NULL)
-            rec_fresh_push(f, rec_const(r, item));
-        Py_XDECREF(item);
-    }
+    rec_make_fresh(r, out, FRESH_ITER, items, n, true);
+    free(items);
     rec_drop(r, ndrop);
     rec_await_result(r, out, r->t->vals.at[out].step);
     return true;

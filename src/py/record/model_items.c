@@ -125,7 +125,7 @@ model_enumerate(rec *r, const rec_args *a)
         if (start < -1000000 || start > 1000000) /* errors included */
             return false;
     }
-    if (a->npos + a->nkw > 2 || a->npos < 1 || !rec_items_of(r, a->args[0], &items, &n))
+    if (a->npos + a->nkw > 2 || a->npos < 1 || !rec_elements_of(r, a->args[0], &items, &n))
         return false;
     for (uint32_t i = 0; i < n; i++) {
         PyObject *number = PyLong_FromLong(start + (long)i);
@@ -146,7 +146,7 @@ model_zip(rec *r, const rec_args *a)
     PyObject *strict = a->nkw ? only_keyword(r, a, "strict", &PyBool_Type) : Py_False;
     bool ok = a->npos > 0 && a->npos <= 8 && strict != NULL;
     for (; ok && k < a->npos; k++) {
-        ok = rec_items_of(r, a->args[k], &lists[k], &count) && (strict == Py_False || k == 0 || count == n);
+        ok = rec_elements_of(r, a->args[k], &lists[k], &count) && (strict == Py_False || k == 0 || count == n);
         n = ok && count < n ? count : n;
     }
     for (uint32_t i = 0; ok && i < n; i++) {
@@ -168,7 +168,8 @@ model_reversed(rec *r, const rec_args *a)
     kin_vid *items = NULL;
     uint32_t n;
     PyObject *obj = a->npos == 1 ? O(r, a->args[0]) : NULL;
-    if (obj == NULL || (!PyList_CheckExact(obj) && !PyTuple_CheckExact(obj)) || !rec_items_of(r, a->args[0], &items, &n))
+    if (obj == NULL || (!PyList_CheckExact(obj) && !PyTuple_CheckExact(obj) && Py_TYPE(obj) != &PyRange_Type) ||
+        !rec_elements_of(r, a->args[0], &items, &n))
         return false;
     for (uint32_t i = 0; i < n / 2; i++) {
         kin_vid t = items[i];

@@ -30,26 +30,9 @@ give_tuple(rec *r, lists *l, const kin_vid *items, uint32_t n)
 }
 
 static bool
-read_range(rec *r, kin_vid vid, lists *l)
-{
-    PyObject *obj = O(r, vid);
-    Py_ssize_t n = Py_TYPE(obj) == &PyRange_Type && rec_is_const(r, vid) ? PyObject_Size(obj) : -1;
-    kin_vid *items = n >= 0 && n <= MOST_NUMBER ? malloc(((size_t)n + 1) * sizeof *items) : NULL;
-    PyErr_Clear();
-    for (Py_ssize_t i = 0; items != NULL && i < n; i++) {
-        PyObject *item = PySequence_GetItem(obj, i);
-        items[i] = rec_const(r, item);
-        Py_XDECREF(item);
-    }
-    l->items[l->count] = items;
-    l->n[l->count] = (uint32_t)n;
-    return items != NULL;
-}
-
-static bool
 read_list(rec *r, kin_vid vid, lists *l)
 {
-    if (l->count >= MOST_LISTS || (!read_range(r, vid, l) && !rec_items_of(r, vid, &l->items[l->count], &l->n[l->count])))
+    if (l->count >= MOST_LISTS || !rec_elements_of(r, vid, &l->items[l->count], &l->n[l->count]))
         return false;
     l->count++;
     return true;

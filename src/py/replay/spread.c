@@ -336,6 +336,8 @@ looks_inside(const kin_spread *s, const kin_step *st)
     const char *module = PyModule_GetName(PyCFunction_GET_SELF(obj)), *name = ((PyCFunctionObject *)obj)->m_ml->ml_name;
     if (module == NULL)
         PyErr_Clear();
+    if (module != NULL && (strcmp(module, "math") == 0 || strcmp(module, "cmath") == 0))
+        return true;
     if (module == NULL || strcmp(module, "builtins") != 0 || strlen(name) + 3 > sizeof word)
         return false;
     strcat(strcat(word, name), " ");

@@ -284,6 +284,17 @@ def zip_enumerate_map_filter(x):
     return a, b, c, d, list(reversed(c)), list(itertools.chain([1], [2]))
 
 
+@case(args=lambda i, s: (T(i, 6, 2), T(i + 1, 7)))
+def loops_over_ranges_backwards(x, v):
+    last, out = 0, torch.zeros_like(x)
+    for t in reversed(range(x.shape[0])):
+        out[t] = last = x[t] + 0.9 * v[t + 1] - v[t] + 0.5 * last
+    for a, b in zip(range(5, 0, -2), [x, v]):
+        out = out + a * b[0]
+    pairs = [(k, out[n]) for k, n in enumerate(range(1, 4), 2)]
+    return out, pairs, list(reversed(range(4))), next(reversed(range(3))), list(zip(range(2), range(9, 0, -3)))
+
+
 @case(args=lambda i, s: (T(i, 3), {"b": 2, "a": 1} if i < 3 else {"a": 5, "b": 0}), again=1)
 def sorting_with_keys(x, d):
     names = sorted(d, key=lambda k: d[k])
