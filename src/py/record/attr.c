@@ -449,6 +449,17 @@ is_plain_metaclass(rec *r, PyTypeObject *meta, PyObject **fallback)
            ((PyWrapperDescrObject *)basic)->d_wrapped == (void *)PyType_Type.tp_getattro && hook != NULL && PyFunction_Check(hook);
 }
 
+/* dict.fromkeys and the like: a new object bound to the class, whose parts are known. */
+static void
+class_method_of_c(rec *r, kin_vid cls, PyObject *name, kin_vid descr, attr_result *out)
+{
+    kin_vid parts[2] = {descr, cls}, bound = rec_step_out(r, KIN_STEP_GETATTR, KIN_STEP_PURE, &cls, 1);
+    kin_ref ref = rec_ref(r, name);
+    r->t->steps.at[r->t->vals.at[bound].step].ref = ref;
+    rec_make_fresh(r, bound, FRESH_METHOD, parts, 2, true);
+    set_value(out, bound);
+}
+
 static void
 class_attr(rec *r, kin_vid base, PyObject *name, attr_result *out)
 {
@@ -478,6 +489,8 @@ class_attr(rec *r, kin_vid base, PyObject *name, attr_result *out)
             rec_class_version(r, dt);
         if (dt == &PyClassMethod_Type || dt == &PyStaticMethod_Type)
             bind_descriptor(r, tp, tp, name, attr, cls, out);
+        else if (dt == &PyClassMethodDescr_Type)
+            class_method_of_c(r, cls, name, rec_found(r, tp, name, attr), out);
         else if (dt == &PyFunction_Type || dt == &PyMethodDescr_Type || dt == &PyWrapperDescr_Type ||
                  dt->tp_descr_get == NULL || dt == &PyGetSetDescr_Type || dt == &PyMemberDescr_Type ||
                  dt == &PyProperty_Type)
@@ -492,6 +505,8 @@ class_attr(rec *r, kin_vid base, PyObject *name, attr_result *out)
         set_value(out, rec_found_value(r, meta, name, meta_attr));
     else if (meta_attr == NULL && fallback != NULL)
         set_call(out, rec_found(r, meta, REC_STR("__getattr__"), fallback), cls, rec_const(r, name), 0);
+    else if (meta_attr == NULL)
+        out->kind = ATTR_ABSENT;
     else
         set_step(out, KIN_STEP_OPAQUE);
 }

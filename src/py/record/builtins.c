@@ -193,6 +193,7 @@ add_model(PyObject *callable, model_fn fn)
     Py_XDECREF(value);
 }
 
+/* "name" in the module, or "class.name": what lies in the class, not bound to it. */
 static void
 add_path(PyObject *builtins, const char *path, model_fn fn)
 {
@@ -239,13 +240,8 @@ static void
 add_rows_of(const char *name, const rec_method_row *rows)
 {
     PyObject *module = PyImport_ImportModule(name);
-    for (; module != NULL && rows->name != NULL; rows++) {
-        PyObject *callable = PyObject_GetAttrString(module, rows->name);
-        if (callable != NULL)
-            add_model(callable, rows->fn);
-        Py_XDECREF(callable);
-        PyErr_Clear();
-    }
+    for (; module != NULL && rows->name != NULL; rows++)
+        add_path(module, rows->name, rows->fn);
     Py_XDECREF(module);
     PyErr_Clear();
 }

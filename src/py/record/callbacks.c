@@ -18,7 +18,7 @@ known_elements(rec *r, kin_vid vid, kin_vid **items, uint32_t *n)
     *items = NULL;
     if (obj == NULL || (f != NULL && f->kind == FRESH_ITER && Py_REFCNT(obj) != 1))
         return false;
-    return rec_elements_of(r, vid, items, n);
+    return kin_is_tensor(obj) ? rec_items_of(r, vid, items, n) : rec_iterated(r, &vid, items, n);
 }
 
 /* -- calling back --------------------------------------------------------------------------------------------------- */

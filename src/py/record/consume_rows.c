@@ -1,5 +1,6 @@
 /* What builtin functions and classes make of the items of a generator: one row each. */
 #include "py/record/consume.h"
+#include "py/record/models.h"
 
 bool
 rec_items_constant(rec *r, rec_consumer *c)
@@ -110,7 +111,7 @@ finish_set(rec *r, rec_consumer *c)
     return true;
 }
 
-/* dict() of pairs with constant keys, no key twice. */
+/* dict() of pairs with constant keys. */
 static bool
 finish_dict(rec *r, rec_consumer *c)
 {
@@ -118,19 +119,12 @@ finish_dict(rec *r, rec_consumer *c)
     bool ok = pairs != NULL;
     for (uint32_t i = 0; ok && i < c->n; i++) {
         rec_fresh *f = FRESH(r, c->items[i]);
-        ok = f != NULL && f->kind == FRESH_TUPLE && f->known && f->n == 2 && O(r, f->items[0]) != NULL &&
-             PyUnicode_CheckExact(O(r, f->items[0])) && (pairs[2 * i] = rec_need_const(r, f->items[0])) != 0;
+        ok = f != NULL && f->kind == FRESH_TUPLE && f->known && f->n == 2;
         if (ok)
-            pairs[2 * i + 1] = f->items[1];
-        for (uint32_t k = 0; ok && k < i; k++)
-            ok = !kin_exact_equal(O(r, pairs[2 * k]), O(r, pairs[2 * i]));
+            memcpy(pairs + 2 * i, f->items, 2 * sizeof *pairs);
     }
-    if (ok) {
-        kin_vid out = rec_step_out(r, KIN_STEP_BUILD_MAP, KIN_STEP_PURE, pairs, 2 * c->n);
-        rec_make_fresh(r, out, FRESH_DICT, pairs, 2 * c->n, true);
-        r->info.at[out].type = &PyDict_Type;
-        push_result(r, c, out);
-    }
+    const rec_args call = {.callee = c->callee, .args = c->args, .npos = c->npos, .ndrop = c->ndrop};
+    ok = ok && rec_dict_of_pairs(r, &call, pairs, 2 * c->n);
     free(pairs);
     return ok;
 }

@@ -199,15 +199,6 @@ range_items(rec *r, PyObject *range, kin_vid **items, uint32_t *n)
 }
 
 bool
-rec_elements_of(rec *r, kin_vid vid, kin_vid **items, uint32_t *n)
-{
-    PyObject *obj = O(r, vid);
-    if (obj != NULL && Py_TYPE(obj) == &PyRange_Type && rec_is_const(r, vid))
-        return range_items(r, obj, items, n);
-    return rec_items_of(r, vid, items, n);
-}
-
-bool
 rec_use_up(rec *r, kin_vid vid, kin_vid **items, uint32_t *n)
 {
     rec_fresh *f = FRESH(r, vid);
@@ -226,7 +217,7 @@ rec_use_up(rec *r, kin_vid vid, kin_vid **items, uint32_t *n)
 
 /* Rows of a tensor: x.unbind(0), then one item each. */
 static bool
-tensor_rows(rec *r, kin_vid vid, kin_vid **items, uint32_t *n)
+tensor_rows(rec *r, kin_vid vid, kin_vid **items, uint32_t *n, kin_vid *tuple)
 {
     PyObject *obj = O(r, vid);
     if (!kin_is_plain_tensor(obj) || kin_tensor_dim(obj) < 1 || kin_tensor_sizes(obj)[0] > 2000)
@@ -257,7 +248,39 @@ tensor_rows(rec *r, kin_vid vid, kin_vid **items, uint32_t *n)
         (*items)[i] = rec_step_out(r, KIN_STEP_SUBSCR, KIN_STEP_TORCH, pair, 2);
         r->info.at[(*items)[i]].type = NULL;
     }
+    *tuple = rows;
     return true;
+}
+
+static bool
+letter_items(rec *r, PyObject *text, kin_vid **items, uint32_t *n)
+{
+    Py_ssize_t size = PyUnicode_GET_LENGTH(text);
+    *items = size <= 2000 ? malloc(((size_t)size + 1) * sizeof **items) : NULL;
+    for (*n = 0; *items != NULL && *n < size;) {
+        PyObject *letter = PyUnicode_Substring(text, *n, *n + 1);
+        (*items)[(*n)++] = rec_const(r, letter);
+        Py_XDECREF(letter);
+    }
+    return *items != NULL;
+}
+
+bool
+rec_iterated(rec *r, kin_vid *vid, kin_vid **items, uint32_t *n)
+{
+    PyObject *obj = O(r, *vid);
+    *items = NULL;
+    if (obj != NULL && FRESH(r, *vid) == NULL) {
+        if (kin_is_tensor(obj)) {
+            r->skip_expected = true; /* Tensor.__iter__ */
+            return tensor_rows(r, *vid, items, n, vid);
+        }
+        if (Py_TYPE(obj) == &PyRange_Type && rec_is_const(r, *vid))
+            return range_items(r, obj, items, n);
+        if (PyUnicode_CheckExact(obj) && rec_need_const(r, *vid) != 0)
+            return letter_items(r, obj, items, n);
+    }
+    return rec_items_of(r, *vid, items, n);
 }
 
 static bool
@@ -267,18 +290,16 @@ push_known_iter(rec *r, kin_vid vid, int ndrop)
     uint32_t n = 0;
     PyObject *obj = O(r, vid);
     bool tensor = FRESH(r, vid) == NULL && kin_is_tensor(obj);
-    if (tensor ? !tensor_rows(r, vid, &items, &n) : !rec_items_of(r, vid, &items, &n))
+    if (!rec_iterated(r, &vid, &items, &n))
         return false;
     kin_vid out = rec_step_out(r, KIN_STEP_ITER, KIN_STEP_PURE, &vid, 1);
     rec_fresh *f = rec_make_fresh(r, out, FRESH_ITER, items, n, true);
-    if (f != NULL && !tensor && !PyTuple_Check(obj)) {
+    if (f != NULL && !tensor && !PyTuple_Check(obj) && !PyUnicode_Check(obj)) {
         f->of = FRESH(r, vid) && FRESH(r, vid)->kind == FRESH_VIEW ? FRESH(r, vid)->items[0] : vid;
         if (kin_vec_push(&r->iters, out) != KIN_OK)
             r->status = KIN_NOMEM;
     }
     free(items);
-    if (tensor)
-        r->skip_expected = true;
     rec_drop(r, ndrop);
     rec_await_result(r, out, r->t->vals.at[out].step);
     return true;
@@ -557,7 +578,8 @@ unpacked_items(rec *r, kin_vid vid, int least, bool starred, kin_vid *local, uin
     if (starred && made_here && (PyTuple_Check(obj) || PyList_CheckExact(obj)))
         n = PyTuple_Check(obj) ? (int)PyTuple_GET_SIZE(obj) : (int)PyList_GET_SIZE(obj);
     bool iterator = FRESH(r, vid) != NULL && FRESH(r, vid)->kind == FRESH_ITER;
-    if (tensor ? tensor_rows(r, vid, &items, count) : !made_here && rec_use_up(r, vid, &items, count)) {
+    kin_vid rows;
+    if (tensor ? tensor_rows(r, vid, &items, count, &rows) : !made_here && rec_use_up(r, vid, &items, count)) {
         if (starred ? *count < (uint32_t)least || *count > 250 : *count != (uint32_t)least) {
             free(items);
             rec_stop_row(r, KIN_ROW_EXCEPTION_ESCAPED, "unpacking raises");

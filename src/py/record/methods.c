@@ -93,11 +93,16 @@ list_append(rec *r, const rec_args *a)
 static bool
 list_extend(rec *r, const rec_args *a)
 {
-    kin_vid *items = NULL;
+    kin_vid *items = NULL, args[2];
     uint32_t n;
-    if (a->npos != 2 || a->nkw || !is_known(r, a->args[0], FRESH_LIST) || !rec_use_up(r, a->args[1], &items, &n))
+    bool known = a->npos == 2 && !a->nkw && is_known(r, a->args[0], FRESH_LIST);
+    if (known) {
+        memcpy(args, a->args, sizeof args);
+        known = kin_is_tensor(O(r, args[1])) ? rec_iterated(r, &args[1], &items, &n) : rec_use_up(r, args[1], &items, &n);
+    }
+    if (!known)
         return a->npos == 2 && rec_is_plain_value(O(r, a->args[1])) && mutate(r, a);
-    rec_step(r, KIN_STEP_LIST_EXTEND, KIN_STEP_MUTATES, a->args, 2);
+    rec_step(r, KIN_STEP_LIST_EXTEND, KIN_STEP_MUTATES, args, 2);
     for (uint32_t i = 0; i < n; i++)
         rec_fresh_push(FRESH(r, a->args[0]), items[i]);
     rec_changed(r, a->args[0]);

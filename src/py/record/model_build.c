@@ -1,6 +1,30 @@
 /* Models of builtin classes that are called: tuple, list, dict, set, bool, exceptions, functools.partial. */
 #include "py/record/models.h"
 
+/* A tensor or a text: what is iterated over is not in it, but made of it. */
+static bool
+iterates_apart(rec *r, kin_vid vid)
+{
+    PyObject *obj = O(r, vid);
+    return FRESH(r, vid) == NULL && (kin_is_plain_tensor(obj) || PyUnicode_CheckExact(obj));
+}
+
+static bool
+from_parts(rec *r, const rec_args *a, fresh_kind kind, PyTypeObject *tp)
+{
+    kin_vid from = a->args[0], *items = NULL;
+    uint32_t n = 0;
+    if (!rec_iterated(r, &from, &items, &n))
+        return false;
+    kin_vid out = rec_step_out(r, kind == FRESH_LIST ? KIN_STEP_BUILD_LIST : KIN_STEP_BUILD_TUPLE, KIN_STEP_PURE, items, n);
+    rec_make_fresh(r, out, kind, items, n, true);
+    r->info.at[out].type = tp;
+    free(items);
+    rec_drop(r, a->ndrop);
+    rec_await_result(r, out, r->t->vals.at[out].step);
+    return true;
+}
+
 static bool
 model_sequence(rec *r, const rec_args *a, fresh_kind kind, PyTypeObject *tp)
 {
@@ -12,6 +36,8 @@ model_sequence(rec *r, const rec_args *a, fresh_kind kind, PyTypeObject *tp)
         rec_need_type(r, a->args[0]);
         return rec_model_value(r, a, a->args[0]);
     }
+    if (a->npos == 1 && iterates_apart(r, a->args[0]))
+        return from_parts(r, a, kind, tp);
     if (a->npos == 1 && !rec_use_up(r, a->args[0], &items, &n)) {
         if (!rec_is_plain_value(O(r, a->args[0])))
             return false;
@@ -41,27 +67,109 @@ model_list(rec *r, const rec_args *a)
     return model_sequence(r, a, FRESH_LIST, &PyList_Type);
 }
 
-/* dict(mapping) and dict(mapping.items()) of known pairs. */
+/* Key, value pairs of a known mapping or of its items(); malloc'ed, with room for `more` others. */
 static bool
-copy_mapping(rec *r, const rec_args *a)
+pairs_of_mapping(rec *r, kin_vid vid, kin_vid **pairs, uint32_t *n, uint32_t more)
 {
-    rec_fresh *f = FRESH(r, a->args[0]);
-    kin_vid from = f != NULL && f->kind == FRESH_VIEW && f->pos == 'i' ? f->items[0] : a->args[0], *pairs;
+    rec_fresh *f = FRESH(r, vid);
+    kin_vid from = f != NULL && f->kind == FRESH_VIEW && f->pos == 'i' ? f->items[0] : vid, *items = NULL;
     rec_fresh *map = rec_mapping(r, from);
-    uint32_t n = map ? map->n : 0;
-    if (map == NULL && !rec_pairs_of(r, from, &pairs, &n))
+    *n = map ? map->n : 0;
+    if (map == NULL && !rec_pairs_of(r, from, &items, n))
         return false;
-    if (map != NULL) {
-        pairs = malloc((n + 1) * sizeof *pairs);
-        if (pairs == NULL)
+    *pairs = malloc((*n + more + 1) * sizeof **pairs);
+    if (*pairs != NULL)
+        memcpy(*pairs, map ? map->items : items, *n * sizeof **pairs);
+    free(items);
+    return *pairs != NULL;
+}
+
+/* The two items of a pair that dict() is handed. */
+static bool
+take_pair(rec *r, kin_vid pair, kin_vid *to)
+{
+    kin_vid *items = NULL;
+    uint32_t n;
+    bool ok = FRESH(r, pair) != NULL && rec_items_of(r, pair, &items, &n) && n == 2;
+    if (ok)
+        memcpy(to, items, 2 * sizeof *to);
+    free(items);
+    return ok;
+}
+
+/* ... of a sequence or iterator of pairs. */
+static bool
+pairs_of_items(rec *r, kin_vid vid, kin_vid **pairs, uint32_t *n, uint32_t more)
+{
+    kin_vid *items = NULL;
+    uint32_t count = 0;
+    bool ok = (FRESH(r, vid) != NULL || PyList_CheckExact(O(r, vid)) || PyTuple_CheckExact(O(r, vid))) && rec_items_of(r, vid, &items, &count);
+    *pairs = ok ? malloc((2 * count + more + 1) * sizeof **pairs) : NULL;
+    for (uint32_t i = 0; *pairs != NULL && ok && i < count; i++)
+        ok = take_pair(r, items[i], *pairs + 2 * i);
+    *n = 2 * count;
+    free(items);
+    return ok && *pairs != NULL;
+}
+
+static bool
+are_texts(rec *r, const kin_vid *pairs, uint32_t n)
+{
+    for (uint32_t i = 0; i < n; i += 2)
+        if (O(r, pairs[i]) == NULL || !PyUnicode_CheckExact(O(r, pairs[i])) || !rec_can_const(r, pairs[i]))
             return false;
-        memcpy(pairs, map->items, n * sizeof *pairs);
-    }
-    kin_vid out = rec_model_step(r, a, KIN_STEP_PURE);
-    rec_make_fresh(r, out, FRESH_DICT, pairs, n, true);
-    r->info.at[out].type = &PyDict_Type;
-    free(pairs);
     return true;
+}
+
+/* One pair more; a key that is there keeps its place. */
+static void
+put_pair(rec *r, kin_vid *pairs, uint32_t *n, kin_vid key, kin_vid value)
+{
+    for (uint32_t i = 0; i < *n; i += 2)
+        if (kin_exact_equal(O(r, pairs[i]), O(r, key))) {
+            pairs[i + 1] = value;
+            return;
+        }
+    pairs[(*n)++] = key;
+    pairs[(*n)++] = value;
+}
+
+bool
+rec_dict_of_pairs(rec *r, const rec_args *a, kin_vid *pairs, uint32_t n)
+{
+    uint32_t count = 0;
+    if (!are_texts(r, pairs, n))
+        return false;
+    for (uint32_t i = 0; i < n; i += 2)
+        put_pair(r, pairs, &count, rec_need_const(r, pairs[i]), pairs[i + 1]);
+    for (uint32_t i = 0; i < a->nkw; i++)
+        put_pair(r, pairs, &count, rec_const(r, PyTuple_GET_ITEM(a->kwnames, i)), a->args[a->npos + i]);
+    kin_vid out = rec_step_out(r, KIN_STEP_BUILD_MAP, KIN_STEP_PURE, pairs, count);
+    rec_make_fresh(r, out, FRESH_DICT, pairs, count, true);
+    r->info.at[out].type = &PyDict_Type;
+    rec_drop(r, a->ndrop);
+    rec_await_result(r, out, r->t->vals.at[out].step);
+    return true;
+}
+
+/* dict.fromkeys(keys, value) */
+static bool
+model_fromkeys(rec *r, const rec_args *a)
+{
+    kin_vid from = a->npos >= 2 ? a->args[1] : 0, *items = NULL, *pairs = NULL;
+    uint32_t n = 0;
+    if (a->npos < 2 || a->npos > 3 || a->nkw || O(r, a->args[0]) != (PyObject *)&PyDict_Type ||
+        (FRESH(r, from) != NULL && FRESH(r, from)->kind == FRESH_ITER) || kin_is_tensor(O(r, from)) || !rec_iterated(r, &from, &items, &n))
+        return false;
+    pairs = malloc((2 * n + 1) * sizeof *pairs);
+    for (uint32_t i = 0; pairs != NULL && i < n; i++) {
+        pairs[2 * i] = items[i];
+        pairs[2 * i + 1] = a->npos == 3 ? a->args[2] : rec_const(r, Py_None);
+    }
+    bool ok = pairs != NULL && rec_dict_of_pairs(r, a, pairs, 2 * n);
+    free(items);
+    free(pairs);
+    return ok;
 }
 
 /* OrderedDict() */
@@ -76,24 +184,33 @@ rec_model_ordered_dict(rec *r, const rec_args *a)
     return true;
 }
 
+/* dict(d) of contents that are not known: a step, without code of the program. */
+static bool
+copy_unknown(rec *r, const rec_args *a)
+{
+    if (r->stopped || a->npos != 1 || a->nkw != 0 || !PyDict_CheckExact(O(r, a->args[0])) || !rec_need_quiet(r, a->args[0], false))
+        return r->stopped;
+    if (FRESH(r, a->args[0]) == NULL)
+        rec_need_type(r, a->args[0]);
+    kin_vid out = rec_model_step(r, a, 0);
+    rec_make_fresh(r, out, FRESH_DICT, NULL, 0, false);
+    r->info.at[out].type = &PyDict_Type;
+    return true;
+}
+
 static bool
 model_dict(rec *r, const rec_args *a)
 {
-    if (a->npos == 1 && a->nkw == 0)
-        return copy_mapping(r, a);
-    if (a->npos != 0 || a->nkw > 100)
-        return false;
-    kin_vid pairs[200];
-    for (uint32_t i = 0; i < a->nkw; i++) {
-        pairs[2 * i] = rec_const(r, PyTuple_GET_ITEM(a->kwnames, i));
-        pairs[2 * i + 1] = a->args[i];
-    }
-    kin_vid out = rec_step_out(r, KIN_STEP_BUILD_MAP, KIN_STEP_PURE, pairs, 2 * a->nkw);
-    rec_make_fresh(r, out, FRESH_DICT, pairs, 2 * a->nkw, true);
-    r->info.at[out].type = &PyDict_Type;
-    rec_drop(r, a->ndrop);
-    rec_await_result(r, out, r->t->vals.at[out].step);
-    return true;
+    kin_vid *pairs = NULL;
+    uint32_t n = 0;
+    bool ok = a->npos <= 1 && a->nkw <= 100;
+    if (ok && a->npos == 0)
+        ok = (pairs = malloc((2 * a->nkw + 1) * sizeof *pairs)) != NULL;
+    else if (ok)
+        ok = pairs_of_mapping(r, a->args[0], &pairs, &n, 2 * a->nkw) || pairs_of_items(r, a->args[0], &pairs, &n, 2 * a->nkw);
+    ok = (ok && rec_dict_of_pairs(r, a, pairs, n)) || copy_unknown(r, a);
+    free(pairs);
+    return ok;
 }
 
 static bool
@@ -149,4 +266,4 @@ rec_model_partial(rec *r, const rec_args *a)
 }
 
 const rec_method_row rec_build_rows[] = {
-    {"tuple", model_tuple}, {"list", model_list}, {"dict", model_dict}, {"set", model_set}, {"bool", model_bool}, {NULL, NULL}};
+    {"tuple", model_tuple}, {"list", model_list}, {"dict", model_dict}, {"dict.fromkeys", model_fromkeys}, {"set", model_set}, {"bool", model_bool}, {NULL, NULL}};

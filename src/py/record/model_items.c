@@ -125,7 +125,11 @@ model_enumerate(rec *r, const rec_args *a)
         if (start < -1000000 || start > 1000000) /* errors included */
             return false;
     }
-    if (a->npos + a->nkw > 2 || a->npos < 1 || !rec_elements_of(r, a->args[0], &items, &n))
+    kin_vid args[2];
+    if (a->npos + a->nkw > 2 || a->npos < 1)
+        return false;
+    memcpy(args, a->args, (a->npos + a->nkw) * sizeof *args);
+    if (!rec_iterated(r, &args[0], &items, &n))
         return false;
     for (uint32_t i = 0; i < n; i++) {
         PyObject *number = PyLong_FromLong(start + (long)i);
@@ -133,21 +137,38 @@ model_enumerate(rec *r, const rec_args *a)
         Py_XDECREF(number);
         items[i] = rec_build_tuple(r, pair, 2, NULL);
     }
-    fresh_iterator(r, a, items, n);
+    rec_args changed = *a;
+    changed.args = args;
+    fresh_iterator(r, &changed, items, n);
     free(items);
     return true;
+}
+
+/* The lists that a zip goes through; tensors last, since nodes of the graph are written for their rows. */
+static bool
+zipped_lists(rec *r, kin_vid *args, uint32_t n, kin_vid **lists, uint32_t *counts)
+{
+    bool ok = true;
+    for (int tensors = 0; tensors < 2; tensors++)
+        for (uint32_t k = 0; ok && k < n; k++)
+            if (lists[k] == NULL && (O(r, args[k]) != NULL && kin_is_tensor(O(r, args[k]))) == tensors)
+                ok = rec_iterated(r, &args[k], &lists[k], &counts[k]);
+    return ok;
 }
 
 static bool
 model_zip(rec *r, const rec_args *a)
 {
-    kin_vid *lists[8] = {0};
-    uint32_t n = UINT32_MAX, count, k = 0;
+    kin_vid *lists[8] = {0}, args[9];
+    uint32_t n = UINT32_MAX, counts[8] = {0};
     PyObject *strict = a->nkw ? only_keyword(r, a, "strict", &PyBool_Type) : Py_False;
     bool ok = a->npos > 0 && a->npos <= 8 && strict != NULL;
-    for (; ok && k < a->npos; k++) {
-        ok = rec_elements_of(r, a->args[k], &lists[k], &count) && (strict == Py_False || k == 0 || count == n);
-        n = ok && count < n ? count : n;
+    if (ok)
+        memcpy(args, a->args, (a->npos + a->nkw) * sizeof *args);
+    ok = ok && zipped_lists(r, args, a->npos, lists, counts);
+    for (uint32_t k = 0; ok && k < a->npos; k++) {
+        ok = strict == Py_False || k == 0 || counts[k] == n;
+        n = counts[k] < n ? counts[k] : n;
     }
     for (uint32_t i = 0; ok && i < n; i++) {
         kin_vid row[8];
@@ -155,8 +176,10 @@ model_zip(rec *r, const rec_args *a)
             row[j] = lists[j][i];
         lists[0][i] = rec_build_tuple(r, row, a->npos, NULL);
     }
+    rec_args changed = *a;
+    changed.args = args;
     if (ok)
-        fresh_iterator(r, a, lists[0], n);
+        fresh_iterator(r, &changed, lists[0], n);
     for (uint32_t j = 0; j < 8; j++)
         free(lists[j]);
     return ok;
@@ -168,8 +191,12 @@ model_reversed(rec *r, const rec_args *a)
     kin_vid *items = NULL;
     uint32_t n;
     PyObject *obj = a->npos == 1 ? O(r, a->args[0]) : NULL;
-    if (obj == NULL || (!PyList_CheckExact(obj) && !PyTuple_CheckExact(obj) && Py_TYPE(obj) != &PyRange_Type) ||
-        !rec_elements_of(r, a->args[0], &items, &n))
+    if (obj == NULL || (!PyList_CheckExact(obj) && !PyTuple_CheckExact(obj) && !PyDict_CheckExact(obj) && !PyUnicode_CheckExact(obj) &&
+         Py_TYPE(obj) != &PyRange_Type) ||
+        (FRESH(r, a->args[0]) == NULL && PyDict_CheckExact(obj) && rec_is_unstable(r, a->args[0])))
+        return false;
+    kin_vid from = a->args[0];
+    if (!rec_iterated(r, &from, &items, &n))
         return false;
     for (uint32_t i = 0; i < n / 2; i++) {
         kin_vid t = items[i];
@@ -210,27 +237,38 @@ model_any(rec *r, const rec_args *a)
     return model_all_any(r, a, false);
 }
 
+/* What sum() begins with; 0: it is not a number or tensor. */
+static kin_vid
+start_of_sum(rec *r, const rec_args *a)
+{
+    PyObject *zero = PyLong_FromLong(0);
+    kin_vid start = a->npos + a->nkw == 2 ? a->args[1] : rec_const(r, zero);
+    Py_XDECREF(zero);
+    PyObject *obj = O(r, start);
+    return obj != NULL && (rec_can_const(r, start) || kin_is_plain_tensor(obj)) ? start : 0;
+}
+
 /* sum() of tensors: the additions it makes are nodes of the graph. */
 static bool
 model_sum(rec *r, const rec_args *a)
 {
-    kin_vid *items = NULL;
+    kin_vid *items = NULL, from = a->npos ? a->args[0] : 0, acc;
     uint32_t n;
+    bool named = a->nkw == 1 && a->npos == 1 && PyUnicode_CompareWithASCIIString(PyTuple_GET_ITEM(a->kwnames, 0), "start") == 0;
     if (rec_model_pure(r, a))
         return true;
-    if (a->npos < 1 || a->npos > 2 || a->nkw || !rec_items_of(r, a->args[0], &items, &n) || n == 0 || n > 500) {
+    if (a->npos < 1 || a->npos > 2 || (a->nkw && !named) || (acc = start_of_sum(r, a)) == 0)
+        return false;
+    if (!rec_iterated(r, &from, &items, &n) || n == 0 || n > 500) {
         free(items);
         return false;
     }
     bool ok = true;
-    for (uint32_t i = 0; i < n; i++)
-        ok = ok && O(r, items[i]) && kin_is_plain_tensor(O(r, items[i]));
-    PyObject *zero = PyLong_FromLong(0);
-    kin_vid acc = a->npos == 2 ? a->args[1] : rec_const(r, zero);
-    Py_XDECREF(zero);
-    ok = ok && (rec_can_const(r, acc) || kin_is_plain_tensor(O(r, acc)));
+    for (uint32_t i = 0; ok && i < n; i++)
+        ok = from != a->args[0] || (O(r, items[i]) && kin_is_plain_tensor(O(r, items[i])));
     for (uint32_t i = 0; ok && i < n; i++) {
-        rec_need_type(r, items[i]);
+        if (O(r, items[i]) != NULL)
+            rec_need_type(r, items[i]);
         kin_vid pair[2] = {acc, items[i]};
         acc = rec_step_out(r, KIN_STEP_BINARY, KIN_STEP_TORCH, pair, 2);
     }

@@ -4,9 +4,10 @@
  */
 #include "py/record/models.h"
 
-enum { MOST_LISTS = 8, MOST_ITEMS = 2000, MOST_NUMBER = 64 };
+enum { MOST_LISTS = 8, MOST_ARGS = 16, MOST_ITEMS = 2000, MOST_NUMBER = 64 };
 
 typedef struct {
+    kin_vid args[MOST_ARGS];   /* of the call, with the rows of a tensor in its place */
     kin_vid *items[MOST_LISTS];
     uint32_t n[MOST_LISTS];
     uint32_t count;
@@ -30,9 +31,9 @@ give_tuple(rec *r, lists *l, const kin_vid *items, uint32_t n)
 }
 
 static bool
-read_list(rec *r, kin_vid vid, lists *l)
+read_list(rec *r, kin_vid *vid, lists *l)
 {
-    if (l->count >= MOST_LISTS || !rec_elements_of(r, vid, &l->items[l->count], &l->n[l->count]))
+    if (l->count >= MOST_LISTS || !rec_iterated(r, vid, &l->items[l->count], &l->n[l->count]))
         return false;
     l->count++;
     return true;
@@ -41,9 +42,11 @@ read_list(rec *r, kin_vid vid, lists *l)
 static bool
 read_lists(rec *r, const rec_args *a, uint32_t first, uint32_t n, lists *l)
 {
-    bool ok = true;
+    bool ok = a->npos + a->nkw <= MOST_ARGS;
+    if (ok && l->count == 0)
+        memcpy(l->args, a->args, (a->npos + a->nkw) * sizeof *l->args);
     for (uint32_t i = first; ok && i < first + n; i++)
-        ok = read_list(r, a->args[i], l);
+        ok = read_list(r, &l->args[i], l);
     return ok;
 }
 
@@ -53,7 +56,10 @@ finish(rec *r, const rec_args *a, lists *l, bool ok)
 {
     ok = ok && !l->failed && !r->stopped;
     if (ok) {
-        kin_vid it = rec_model_step(r, a, KIN_STEP_PURE);
+        rec_args changed = *a;
+        if (l->count > 0)
+            changed.args = l->args;
+        kin_vid it = rec_model_step(r, &changed, KIN_STEP_PURE);
         rec_make_fresh(r, it, FRESH_ITER, l->out.at, l->out.len, true);
         if (kin_vec_push(&r->iters, it) != KIN_OK) /* over one or several containers: any change ends its use */
             r->status = KIN_NOMEM;
@@ -84,6 +90,24 @@ model_chain(rec *r, const rec_args *a)
     for (uint32_t k = 0; ok && k < l.count; k++)
         for (uint32_t i = 0; i < l.n[k]; i++)
             give(&l, l.items[k][i]);
+    return finish(r, a, &l, ok);
+}
+
+/* chain.from_iterable([a, b]): as chain(a, b), of a container that cannot change until the end. */
+static bool
+model_from_iterable(rec *r, const rec_args *a)
+{
+    lists l = {0};
+    kin_vid *outer = NULL;
+    uint32_t n = 0;
+    bool ok = a->npos == 2 && a->nkw == 0 && rec_items_of(r, a->args[1], &outer, &n) && n <= MOST_LISTS;
+    for (uint32_t i = 0; ok && i < n; i++)
+        ok = O(r, outer[i]) != NULL && !kin_is_tensor(O(r, outer[i])) && read_list(r, &outer[i], &l);
+    for (uint32_t k = 0; ok && k < l.count; k++)
+        for (uint32_t i = 0; i < l.n[k]; i++)
+            give(&l, l.items[k][i]);
+    free(outer);
+    l.count = 0;
     return finish(r, a, &l, ok);
 }
 
@@ -239,4 +263,4 @@ model_compress(rec *r, const rec_args *a)
 const rec_method_row rec_itertools_rows[] = {
     {"chain", model_chain}, {"islice", model_islice}, {"pairwise", model_pairwise}, {"product", model_product},
     {"combinations", model_combinations}, {"permutations", model_permutations}, {"zip_longest", model_zip_longest},
-    {"repeat", model_repeat}, {"compress", model_compress}, {NULL, NULL}};
+    {"repeat", model_repeat}, {"compress", model_compress}, {"chain.from_iterable", model_from_iterable}, {NULL, NULL}};

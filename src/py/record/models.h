@@ -26,6 +26,7 @@ extern const rec_method_row rec_itertools_rows[]; /* model_itertools.c */
 bool rec_model_value(rec *r, const rec_args *a, kin_vid value);
 bool rec_model_bool(rec *r, const rec_args *a, bool value);
 kin_vid rec_model_step(rec *r, const rec_args *a, unsigned flags);
+bool rec_dict_of_pairs(rec *r, const rec_args *a, kin_vid *pairs, uint32_t n); /* the call's keywords behind them, for which there is room */
 bool rec_model_dict_setitem(rec *r, const rec_args *a);
 bool rec_model_ordered_dict(rec *r, const rec_args *a);
 bool rec_model_partial(rec *r, const rec_args *a);

@@ -383,7 +383,8 @@ op_list_extend(rec *r)
         return;
     }
     rec_fresh *f = FRESH(r, list);
-    bool known = f != NULL && f->known && rec_use_up(r, v, &items, &n);
+    bool tensor = kin_is_tensor(O(r, v)) && f != NULL && f->known;
+    bool known = f != NULL && f->known && (tensor ? rec_iterated(r, &args[1], &items, &n) : rec_use_up(r, v, &items, &n));
     bool quiet = known || rec_is_plain_value(O(r, v));
     rec_step(r, KIN_STEP_LIST_EXTEND, quiet ? KIN_STEP_MUTATES : KIN_STEP_OPAQUE | KIN_STEP_EFFECT, args, 2);
     end_if_read(r, list);
