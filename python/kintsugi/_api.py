@@ -15,7 +15,7 @@ _started = False
 
 
 def compile(fn_or_module=None, *, fullgraph=False, dynamic=None, backend=None, mode=None, options=None, name=None,
-            disable=False):
+            disable=False, recompile_limit=None):
     """Compiles a function or module; usable as a decorator with and without arguments.
 
     fullgraph  the first graph break raises kintsugi.Unsupported, also a torch._dynamo.exc.Unsupported. The call that
@@ -36,14 +36,17 @@ def compile(fn_or_module=None, *, fullgraph=False, dynamic=None, backend=None, m
                Names of stock's compiler settings are accepted and mean nothing here. With a function as `backend` options
                are the backend's affair and not looked at
     disable    True: the function runs as it is
+    recompile_limit  recordings of this function before calls run eagerly, instead of kintsugi.config.recompile_limit
     """
-    _check_arguments(fullgraph, dynamic, mode, options, name, disable)
+    _check_arguments(fullgraph, dynamic, mode, options, name, disable, recompile_limit)
     from .backends import lookup_backend
 
     backend = lookup_backend(backend)
     if options and not callable(backend):
         _check_options(options)
     kwargs = {"fullgraph": fullgraph, "dynamic": dynamic, "backend": backend, "options": options, "disable": disable}
+    if recompile_limit is not None:
+        kwargs["recompile_limit"] = recompile_limit
     if fn_or_module is None:
         return functools.partial(_compile_one, kwargs=kwargs, name=name)
     return _compile_one(fn_or_module, kwargs=kwargs, name=name)
@@ -95,7 +98,7 @@ def _is_module(fn):
     return nn is not None and isinstance(fn, nn.Module)
 
 
-def _check_arguments(fullgraph, dynamic, mode, options, name, disable):
+def _check_arguments(fullgraph, dynamic, mode, options, name, disable, recompile_limit):
     for argument, value in (("fullgraph", fullgraph), ("disable", disable)):
         if not isinstance(value, bool):
             raise TypeError(f"compile({argument}={value!r}): expected True or False")
@@ -112,6 +115,9 @@ def _check_arguments(fullgraph, dynamic, mode, options, name, disable):
         raise RuntimeError(f"compile(mode={mode!r}): Unrecognized mode={mode}, should be one of: {', '.join(MODES)}")
     if options is not None and not (isinstance(options, dict) and all(isinstance(k, str) for k in options)):
         raise TypeError(f"compile(options={options!r}): expected a dict with option names as keys, or None")
+    if recompile_limit is not None and (isinstance(recompile_limit, bool) or not isinstance(recompile_limit, int) or recompile_limit < 1):
+        raise TypeError(f"compile(recompile_limit={recompile_limit!r}): expected a number from 1 on, or None for "
+                        "kintsugi.config.recompile_limit")
     if name is not None and not isinstance(name, str):
         raise TypeError(f"compile(name={name!r}): expected a str, or None for the function's own name")
 
@@ -133,7 +139,7 @@ def _is_stock_option(name):
     try:
         from torch._inductor import config as stock
 
-        return name.replace("-", "_") in stock.get_config_copy()
+        return name == "guard_filter_fn" or name.replace("-", "_") in stock.get_config_copy()
     except Exception:
         return True
 

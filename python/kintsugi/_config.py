@@ -36,6 +36,10 @@ def _set_cache(engine, values):
     engine._set_cache(None if folder is None else os.path.expanduser(folder), values["cache_limit_mb"] << 20)
 
 
+def _set_disable(engine, values):
+    engine.set_option("disable", values["disable"] or config._forced_eager)
+
+
 def _set_threads(engine, values):
     engine._set_compile_threads(min(values["compile_threads"], 1024))
 
@@ -52,7 +56,7 @@ _ROWS = {
     "exit_limit": (64, _count, "a number from 0 on", True, "side exits at one place that may still be recorded"),
     "trace_limit": (10_000_000, _count, "a number from 0 on", True, "instructions that one recording may hold"),
     "failure_limit": (3, _count, "a number from 0 on", True, "recordings that may leave nothing usable"),
-    "disable": (False, _flag, "True or False", True, "run everything eagerly"),
+    "disable": (False, _flag, "True or False", _set_disable, "run everything eagerly"),
     "witness": (False, _flag, "True or False", True, "check recordings against a torch-function mode"),
     "kernels": (True, _flag, "True or False", True, "compile graphs to machine code (KINTSUGI_KERNELS=0: not)"),
     "freezing": (True, _flag, "True or False", True, "pack weights, fold them; made again when they change"),
@@ -90,6 +94,7 @@ class Config:
         values["async_compile"] = os.environ.get("KINTSUGI_ASYNC") == "1"
         object.__setattr__(self, "_values", values)
         object.__setattr__(self, "_engine", None)
+        object.__setattr__(self, "_forced_eager", False)
 
     def __getattr__(self, name):
         try:
@@ -122,6 +127,12 @@ class Config:
         for name, row in _ROWS.items():
             if row[3]:
                 self._tell(name, row[3])
+
+    def _force_eager(self, value):
+        """The stance "force_eager": everything runs eagerly, whatever `disable` is."""
+        object.__setattr__(self, "_forced_eager", value)
+        if self._engine is not None:
+            self._tell("disable", _set_disable)
 
     @contextlib.contextmanager
     def patch(self, **changes):

@@ -42,6 +42,23 @@ def unsupported_class():
     return _class
 
 
+def invalid_backend(text):
+    """The error for a name that is no backend: a ValueError, and what scripts written for stock catch."""
+    from torch._dynamo.exc import InvalidBackend as StockInvalidBackend
+
+    class InvalidBackend(StockInvalidBackend, ValueError):
+        def __init__(self, text):
+            super().__init__("?")
+            self.args = (text,)
+
+        def __str__(self):
+            return self.args[0]
+
+    InvalidBackend.__module__ = "torch._dynamo.exc"
+    InvalidBackend.__qualname__ = "InvalidBackend"
+    return InvalidBackend(text)
+
+
 def __getattr__(name):
     if name == "Unsupported":
         return unsupported_class()

@@ -8,7 +8,7 @@ import importlib.util
 import logging
 import sys
 
-from . import _api
+from . import _api, _stance
 from ._config import config
 
 _saved = []  # (owner, name, original), undone in reverse
@@ -25,7 +25,7 @@ def install():
     import torch
 
     _api.start_engine()
-    _replace(torch, "compile", _compile)
+    _replace(torch, "compile", compile)
     _replace(torch.compiler, "reset", _api.reset)
     _replace(torch.compiler, "disable", _api.disable)
     _replace(torch.compiler, "list_backends", _list_backends)
@@ -47,6 +47,7 @@ def uninstall():
             object.__setattr__(owner, name, original)
         else:
             setattr(owner, name, original)
+    _stance.forget()
 
 
 def is_installed():
@@ -58,18 +59,19 @@ def _replace(owner, name, value):
     setattr(owner, name, value)
 
 
-def _compile(model=None, *, fullgraph=False, dynamic=None, backend=None, mode=None, options=None, name=None, disable=False,
-             recompile_limit=None, isolate_recompiles=False, dynamic_shapes=None, shapes_spec=None):
+def compile(model=None, *, fullgraph=False, dynamic=None, backend=None, mode=None, options=None, name=None, disable=False,
+            recompile_limit=None, isolate_recompiles=False, dynamic_shapes=None, shapes_spec=None):
     """torch.compile, served by Kintsugi (kintsugi.uninstall() gives PyTorch's own back)."""
     if "torch._higher_order_ops.utils" in sys.modules:
         from . import _operators
 
         if _operators.in_operator():
             return _operators.compile_operator(_stock("compile"), model, fullgraph=fullgraph, backend=backend)
+    backend = _stance.backend_for(backend)
     if isinstance(backend, str):
         backend = _stock_backend(backend)
     return _api.compile(model, fullgraph=fullgraph, dynamic=dynamic, backend=backend, mode=mode, options=options,
-                        name=name, disable=disable)
+                        name=name, disable=disable, recompile_limit=recompile_limit)
 
 
 def _stock(name):
@@ -106,10 +108,62 @@ def _patch_dynamo(dynamo):
         _replace(dynamo, name, value)
     _replace(dynamo_utils, "CompileProfiler", _profiler.CompileProfiler)
     _counters.flush(dynamo_utils)
+    _patch_stance(dynamo)
+    import torch._dynamo.eval_frame as eval_frame
+
+    optimized = _make_optimized(eval_frame.OptimizedModule)
+    _replace(eval_frame, "OptimizedModule", optimized)
+    _replace(dynamo, "OptimizedModule", optimized)
+    for name in (*_SAME, *_stance._flags):
+        if not dynamo_config._is_default(name):  # set before install()
+            _take_over(name, getattr(dynamo_config, name))
     original = type(dynamo_config)
     _saved.append((dynamo_config, "__class__", original))
     # The module's own __setattr__ takes only settings.
     object.__setattr__(dynamo_config, "__class__", _make_config_class(original))
+
+
+def _patch_stance(dynamo):
+    """Every change of the stance goes through one function."""
+    import torch._dynamo.decorators as decorators
+    import torch._dynamo.eval_frame as eval_frame
+
+    change = decorators._set_stance
+
+    def set_stance(stance):
+        _stance.check(stance)
+        before = change(stance)
+        _stance.follow(stance)
+        if stance.backend is not None and before.backend is None:
+            _stance.warn_backend()
+        return before
+
+    set_stance._dynamo_forbidden = True
+    _replace(decorators, "_set_stance", set_stance)
+    _stance.follow(eval_frame._stance)
+
+
+def _make_optimized(original):
+    """isinstance(m, torch._dynamo.OptimizedModule) is how scripts find out that a module is compiled, to unwrap it."""
+
+    class Meta(type(original)):
+        def __instancecheck__(cls, instance):
+            ours = sys.modules.get("kintsugi._module")
+            return isinstance(instance, original) or (ours is not None and isinstance(instance, ours.OptimizedModule))
+
+    class OptimizedModule(original, metaclass=Meta):
+        __doc__ = original.__doc__
+
+    OptimizedModule.__module__, OptimizedModule.__qualname__ = original.__module__, original.__qualname__
+    return OptimizedModule
+
+
+def _take_over(name, value):
+    """What a setting of torch._dynamo.config means here."""
+    if name in _SAME:
+        setattr(config, _SAME[name], value)
+    elif _stance.is_flag(name):
+        _stance.set_flag(name, value)
 
 
 def _make_config_class(original):
@@ -130,8 +184,7 @@ def _make_config_class(original):
                 config.cache_dir = value
                 return None
             super().__setattr__(name, value)
-            if name in _SAME:
-                setattr(config, _SAME[name], value)
+            _take_over(name, value)
             return None
 
     return DynamoConfig

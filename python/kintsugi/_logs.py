@@ -211,7 +211,7 @@ def _outer_frames():
     `python -m kintsugi run`."""
     here = os.path.dirname(__file__)
     found = []
-    frame = sys._getframe(2)
+    frame = sys._getframe()
     while frame is not None and frame.f_globals.get("__name__") != "kintsugi.cli":
         if not frame.f_code.co_filename.startswith(here):
             found.insert(0, (frame.f_code.co_filename, frame.f_lineno, frame.f_code.co_name))

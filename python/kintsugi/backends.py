@@ -1,5 +1,7 @@
 """Backends by name. Built-in names mean the engine, with or without kernels; a callable gets graphs as torch.fx modules."""
 
+from . import _errors
+
 # name -> meaning; the names of PyTorch's own backends are accepted so that existing scripts run.
 _BUILTIN = {
     "kintsugi": "the default: recorded calls, graphs of them as kernels where no gradient is wanted",
@@ -42,7 +44,7 @@ def lookup_backend(backend):
     if isinstance(backend, str):
         if backend in _registered:
             return _registered[backend]
-        raise ValueError(_unknown(backend))
+        raise _errors.invalid_backend(_unknown(backend))
     if callable(backend):
         return backend
     raise TypeError(

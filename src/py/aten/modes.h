@@ -1,5 +1,5 @@
 /* Torch-function and dispatch modes of this thread: they see every torch call and may run any Python code in its place,
- * so neither recording nor replay goes on under one.
+ * so neither recording nor replay goes on under one. Nor under torch.jit.trace, which has to see each call too.
  */
 #ifndef KIN_PY_MODES_H
 #define KIN_PY_MODES_H
@@ -11,7 +11,7 @@
 /* Part of kin_aten_init, with the two loaded libraries; KIN_PYERR when a function of torch is missing. */
 kin_status kin_modes_init(PyObject *torch_module, void *torch_cpu, void *c10) KIN_MUST_CHECK;
 
-/* Is a mode of the program on? False before kin_aten_init. The one behind torch.set_default_device() and
+/* Is a mode of the program on, or torch.jit.trace? False before kin_aten_init. The one behind torch.set_default_device() and
  * `with torch.device(...)` does not count: it runs code of torch alone, and replay's calls meet it as eager's do. */
 bool kin_foreign_modes(void);
 

@@ -84,14 +84,24 @@ read_threads(PyObject *options)
     return threads > 0 && threads < INT32_MAX ? (uint32_t)threads : 0;
 }
 
+/* None: 0. */
+static uint32_t
+read_limit(PyObject *limit)
+{
+    long count = PyLong_CheckExact(limit) ? PyLong_AsLong(limit) : 0;
+    PyErr_Clear(); /* beyond what a long holds: no limit */
+    return count > 0 && count < INT32_MAX ? (uint32_t)count : 0;
+}
+
 static PyObject *
 new_compiled(PyTypeObject *type, PyObject *args, PyObject *kwargs)
 {
-    static char *names[] = {"fn", "fullgraph", "dynamic", "backend", "name", "options", "disable", NULL};
-    PyObject *fn, *dynamic = Py_None, *backend = Py_None, *options = Py_None, *name = NULL;
+    static char *names[] = {"fn", "fullgraph", "dynamic", "backend", "name", "options", "disable",
+                             "recompile_limit", NULL};
+    PyObject *fn, *dynamic = Py_None, *backend = Py_None, *options = Py_None, *limit = Py_None, *name = NULL;
     int fullgraph = 0, disable = 0;
-    if (!PyArg_ParseTupleAndKeywords(args, kwargs, "O|$pOOUOp:Compiled", names, &fn, &fullgraph, &dynamic, &backend,
-                                     &name, &options, &disable))
+    if (!PyArg_ParseTupleAndKeywords(args, kwargs, "O|$pOOUOpO:Compiled", names, &fn, &fullgraph, &dynamic, &backend,
+                                     &name, &options, &disable, &limit))
         return NULL;
     kin_state *st = PyType_GetModuleState(type);
     if (st == NULL)
@@ -112,6 +122,7 @@ new_compiled(PyTypeObject *type, PyObject *args, PyObject *kwargs)
     self->async = read_option(options, "async");
     self->fast_math = read_option(options, "fast_math");
     self->threads = read_threads(options);
+    self->recompile_limit = read_limit(limit);
     self->fn = Py_NewRef(Py_IS_TYPE(fn, type) ? ((kin_compiled *)fn)->fn : fn);
     self->name = name != NULL && PyUnicode_GET_LENGTH(name) > 0 ? Py_NewRef(name) : name_of(self->fn);
     self->dynamic = dynamic == Py_None ? -1 : dynamic == Py_True;
@@ -119,7 +130,8 @@ new_compiled(PyTypeObject *type, PyObject *args, PyObject *kwargs)
                                  dynamic, "backend", backend, "options", options, "disable",
                                  disable ? Py_True : Py_False);
     self->dict = PyDict_New();
-    if (self->name == NULL || self->kwargs == NULL || self->dict == NULL || copy_identity(self) < 0) {
+    if (self->name == NULL || self->kwargs == NULL || self->dict == NULL || copy_identity(self) < 0 ||
+        (limit != Py_None && PyDict_SetItemString(self->kwargs, "recompile_limit", limit) < 0)) {
         Py_DECREF(self);
         return NULL;
     }
@@ -206,6 +218,12 @@ get_fn(PyObject *obj, void *unused)
 {
     PyObject *fn = ((kin_compiled *)obj)->fn;
     return Py_NewRef(fn == NULL ? Py_None : fn);
+}
+
+static PyObject *
+get_id(PyObject *obj, void *unused)
+{
+    return PyLong_FromVoidPtr(obj);
 }
 
 /* -- copies ------------------------------------------------------------------------------------------------ */
@@ -384,6 +402,9 @@ kin_compiled_all(kin_state *st)
 static PyGetSetDef compiled_getset[] = {
     {"__dict__", PyObject_GenericGetDict, PyObject_GenericSetDict, NULL, NULL},
     {"fn", get_fn, NULL, "the original callable", NULL},
+    /* Names by which tools that unwrap compiled functions ask. */
+    {"_torchdynamo_orig_callable", get_fn, NULL, "the original callable", NULL},
+    {"_torchdynamo_wrapper_id", get_id, NULL, "id() of this object", NULL},
     {NULL, NULL, NULL, NULL, NULL},
 };
 

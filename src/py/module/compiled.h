@@ -29,6 +29,7 @@ typedef struct kin_compiled {
     int8_t dynamic; /* 1: True, 0: False, -1: None */
     int8_t kernels, freezing, async, fast_math; /* of `options`: 0, 1; -1: as the setting of the process */
     uint32_t threads; /* of `options`; 0: as the setting of the process */
+    uint32_t recompile_limit; /* 0: as the setting of the process */
     kin_cache cache;
     kin_counters count;
     struct kin_compiled *next, **link; /* in state->first */

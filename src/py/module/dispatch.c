@@ -91,7 +91,7 @@ may_extend(const exit_context *x, uint32_t step)
     const kin_variant *v = variant->v;
     const kin_options *options = &x->self->state->options;
     const kin_step *s = &v->trace.steps.at[step];
-    if (!kin_record_can_join(s) || s->alt != 0)
+    if (!kin_record_can_join(s) || s->alt != 0 || options->miss_hook != NULL)
         return false;
     /* A forced exit is no failed check: what follows is not the other branch. */
     if (kin_replay_force_exit != UINT32_MAX || x->self->fullgraph)
@@ -538,37 +538,82 @@ record(call_state *c, PyObject *cause)
     return value;
 }
 
+static uint32_t
+recompile_limit(const kin_compiled *self)
+{
+    return self->recompile_limit != 0 ? self->recompile_limit : self->state->options.recompile_limit;
+}
+
+/* What a stance or a setting of the program says of a call that would be recorded: 1: go on, 0: run eagerly, -1 with its error. */
+static int
+ask_hook(const call_state *c, PyObject *cause)
+{
+    const kin_code_entry *entry = c->shape->owner;
+    PyObject *hook = Py_NewRef(c->self->state->options.miss_hook);
+    PyObject *limited = entry->nvariants >= recompile_limit(c->self) ? Py_True : Py_False;
+    PyObject *answer = PyObject_CallFunction(hook, "OOOO", c->self->name, entry->code, cause == NULL ? Py_None : cause, limited);
+    int go_on = answer == NULL ? -1 : PyObject_IsTrue(answer);
+    Py_DECREF(hook);
+    Py_XDECREF(answer);
+    return go_on;
+}
+
+/* Why the call is not recorded; KIN_EAGER_NO: it may be. */
+static kin_eager
+find_refusal(const call_state *c)
+{
+    const kin_compiled *self = c->self;
+    const kin_code_entry *entry = c->shape->owner;
+    if (c->shape->failures >= self->state->options.failure_limit && !self->fullgraph && !c->shape->refuses)
+        return KIN_EAGER_UNRECORDABLE;
+    if (entry->nvariants >= recompile_limit(self) && entry->told_limit)
+        return KIN_EAGER_LIMIT;
+    if (!prepare_torch(self->state, self->name))
+        return KIN_EAGER_NO_TORCH;
+    if (kin_record_active()) /* importing torch let other threads run */
+        return KIN_EAGER_RECORDING;
+    if (kin_foreign_modes()) /* not known before torch was there */
+        return KIN_EAGER_MODE;
+    return KIN_EAGER_NO;
+}
+
+/* Records the call, or says once that the limit is reached. `cause`: why what was recorded does not fit, or NULL. */
+static PyObject *
+record_or_limit(call_state *c, PyObject *cause)
+{
+    kin_compiled *self = c->self;
+    kin_code_entry *entry = c->shape->owner;
+    const char *text = cause == NULL ? "another kind of call" : PyUnicode_AsUTF8(cause);
+    if (text == NULL)
+        PyErr_Clear();
+    if (entry->nvariants >= recompile_limit(self)) {
+        entry->told_limit = true;
+        kin_log_limit(self->state, self->name, entry->code, recompile_limit(self), text == NULL ? "?" : text);
+        return run_eager(c, KIN_EAGER_LIMIT);
+    }
+    if (cause != NULL)
+        kin_log_recompile(self->state, self->name, entry->code, text == NULL ? "?" : text);
+    return record(c, cause);
+}
+
 /* Nothing recorded fits this call. */
 static PyObject *
 run_unknown(call_state *c)
 {
-    kin_compiled *self = c->self;
-    const kin_options *options = &self->state->options;
-    kin_code_entry *entry = c->shape->owner;
-    if (c->shape->failures >= options->failure_limit && !self->fullgraph && !c->shape->refuses)
-        return run_eager(c, KIN_EAGER_UNRECORDABLE);
-    if (entry->nvariants >= options->recompile_limit && entry->told_limit)
-        return run_eager(c, KIN_EAGER_LIMIT);
-    if (!prepare_torch(self->state, self->name))
-        return run_eager(c, KIN_EAGER_NO_TORCH);
-    if (kin_record_active()) /* importing torch let other threads run */
-        return run_eager(c, KIN_EAGER_RECORDING);
-    if (kin_foreign_modes()) /* not known before torch was there */
-        return run_eager(c, KIN_EAGER_MODE);
-    PyObject *cause = c->shape->variants.len == 0 ? NULL : explain_misses(c);
-    const char *text = cause == NULL ? "another kind of call" : PyUnicode_AsUTF8(cause);
-    if (text == NULL)
-        PyErr_Clear();
-    PyObject *result;
-    if (entry->nvariants >= options->recompile_limit) {
-        entry->told_limit = true;
-        kin_log_limit(self->state, self->name, entry->code, options->recompile_limit, text == NULL ? "?" : text);
-        result = run_eager(c, KIN_EAGER_LIMIT);
-    } else {
-        if (cause != NULL)
-            kin_log_recompile(self->state, self->name, entry->code, text == NULL ? "?" : text);
-        result = record(c, cause);
-    }
+    PyObject *cause = NULL, *hook = c->self->state->options.miss_hook;
+    kin_eager why = hook == NULL ? find_refusal(c) : KIN_EAGER_NO;
+    if (why == KIN_EAGER_NO && c->shape->variants.len != 0)
+        cause = explain_misses(c);
+    int go_on = hook == NULL ? 1 : ask_hook(c, cause);
+    if (hook != NULL && go_on > 0)
+        why = find_refusal(c);
+    PyObject *result = NULL;
+    if (go_on < 0)
+        unpin(c);
+    else if (go_on == 0 || why != KIN_EAGER_NO)
+        result = run_eager(c, go_on == 0 ? KIN_EAGER_STANCE : why);
+    else
+        result = record_or_limit(c, cause);
     Py_XDECREF(cause);
     return result;
 }

@@ -52,7 +52,7 @@ kin_eager_row(kin_eager why)
 
 /* -- options ----------------------------------------------------------------------------------------------- */
 
-typedef enum { OPTION_COUNT, OPTION_FLAG, OPTION_CLASS } option_kind;
+typedef enum { OPTION_COUNT, OPTION_FLAG, OPTION_CLASS, OPTION_HOOK } option_kind;
 
 static const struct {
     const char *name;
@@ -74,6 +74,7 @@ static const struct {
     {"threads", OPTION_COUNT, offsetof(kin_options, threads)},
     {"freezing", OPTION_FLAG, offsetof(kin_options, freezing)},
     {"error_class", OPTION_CLASS, offsetof(kin_options, error_class)},
+    {"miss_hook", OPTION_HOOK, offsetof(kin_options, miss_hook)},
 };
 enum { NOPTIONS = sizeof option_rows / sizeof *option_rows };
 
@@ -94,6 +95,8 @@ store_option(char *at, option_kind kind, PyObject *value)
         if (truth < 0)
             return -1;
         *(bool *)at = truth;
+    } else if (kind == OPTION_HOOK) {
+        Py_XSETREF(*(PyObject **)(void *)at, value == Py_None ? NULL : Py_NewRef(value));
     } else {
         if (!PyExceptionClass_Check(value)) {
             PyErr_SetString(PyExc_TypeError, "error_class is a subclass of BaseException");
@@ -131,10 +134,13 @@ load_option(const char *at, option_kind kind)
     case OPTION_FLAG:
         return PyBool_FromLong(*(const bool *)at);
     case OPTION_CLASS:
+    case OPTION_HOOK:
         break;
     }
     object = *(PyObject *const *)(const void *)at;
-    return Py_NewRef(object == NULL ? PyExc_RuntimeError : object);
+    if (object == NULL)
+        object = kind == OPTION_CLASS ? PyExc_RuntimeError : Py_None;
+    return Py_NewRef(object);
 }
 
 static PyObject *
@@ -460,6 +466,7 @@ traverse_module(PyObject *module, visitproc visit, void *arg)
     Py_VISIT(st->compiled_type);
     Py_VISIT(st->variant_type);
     Py_VISIT(st->options.error_class);
+    Py_VISIT(st->options.miss_hook);
     Py_VISIT(st->recorded);
     return 0;
 }
@@ -469,6 +476,7 @@ clear_module(PyObject *module)
 {
     kin_state *st = state_of(module);
     Py_CLEAR(st->options.error_class);
+    Py_CLEAR(st->options.miss_hook);
     Py_CLEAR(st->recorded);
     return 0;
 }
@@ -480,6 +488,7 @@ free_module(void *module)
     kin_state *st = state_of(module);
     kin_compiled_forget_state(st);
     Py_CLEAR(st->options.error_class);
+    Py_CLEAR(st->options.miss_hook);
     Py_CLEAR(st->recorded);
     Py_CLEAR(st->compiled_type);
     Py_CLEAR(st->variant_type);

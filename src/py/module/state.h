@@ -35,6 +35,7 @@ typedef struct {
     bool async_compile;       /* in the background */
     bool freezing;            /* pack weights and compute with them ahead of calls */
     PyObject *error_class;    /* strong; raised by fullgraph; NULL = RuntimeError */
+    PyObject *miss_hook;      /* strong; asked before a call is recorded; NULL: none */
 } kin_options;
 
 struct kin_compiled;

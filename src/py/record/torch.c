@@ -180,14 +180,20 @@ is_allowed(PyObject *func)
 }
 
 /* Functions that are handed code of the program to run inside, or at a later time: torch.cond, while_loop, scan, an
- * autograd.Function's apply, hooks of tensors. What they do is torch's business, and ends no graph. */
+ * autograd.Function's apply, hooks of tensors, torch.func's transforms. What they do is torch's business, and ends no
+ * graph. They are known by the names in their code: functools.wraps gives some the names of what they wrap. */
 static bool
 is_operator(PyObject *func)
 {
     static const char prefix[] = "torch._higher_order_ops.";
     static const struct { const char *module, *name; } others[] = {
         {"torch.autograd.function", "apply"}, {"torch._tensor", "register_hook"},
-        {"torch._tensor", "register_post_accumulate_grad_hook"}, {"torch.nn.attention.flex_attention", "flex_attention"}};
+        {"torch._tensor", "register_post_accumulate_grad_hook"}, {"torch.nn.attention.flex_attention", "flex_attention"},
+        {"torch._functorch.vmap", "vmap_impl"}, {"torch._functorch.eager_transforms", "grad_impl"},
+        {"torch._functorch.eager_transforms", "grad_and_value_impl"}, {"torch._functorch.eager_transforms", "wrapper_fn"},
+        {"torch._functorch.eager_transforms", "_vjp_with_argnums"}, {"torch._functorch.eager_transforms", "wrapper"},
+        {"torch._functorch.eager_transforms", "_jvp_with_argnums"}, {"torch._functorch.eager_transforms", "linearize"}};
+    const PyCodeObject *code = (PyCodeObject *)PyFunction_GET_CODE(func);
     PyObject *home = PyDict_GetItemWithError(((PyFunctionObject *)func)->func_globals, REC_STR("__name__"));
     const char *module = home != NULL && PyUnicode_Check(home) ? PyUnicode_AsUTF8(home) : NULL;
     if (module == NULL || strncmp(module, "torch.", 6) != 0)
@@ -196,8 +202,7 @@ is_operator(PyObject *func)
         PyUnicode_CompareWithASCIIString(((PyFunctionObject *)func)->func_name, "checkpoint") == 0)
         return true; /* its globals are those of the wrapper around it */
     for (size_t i = 0; i < sizeof others / sizeof *others; i++)
-        if (strcmp(module, others[i].module) == 0 &&
-            PyUnicode_CompareWithASCIIString(((PyFunctionObject *)func)->func_name, others[i].name) == 0)
+        if (strcmp(module, others[i].module) == 0 && PyUnicode_CompareWithASCIIString(code->co_name, others[i].name) == 0)
             return true;
     return strncmp(module, prefix, sizeof prefix - 1) == 0 || is_allowed(func);
 }

@@ -1,0 +1,188 @@
+"""Names of torch.compiler and torch._dynamo that scripts touch while torch.compile is served by Kintsugi."""
+
+
+def test_stances(program):
+    program("""
+        def f(x, k):
+            return x * 2 if k == "double" else x - 1
+        x = torch.ones(3)
+        c = torch.compile(f)
+        c(x, "double")
+        with torch.compiler.set_stance("fail_on_recompile"):
+            c(x, "double")
+            for run in (lambda: c(x, "other"), lambda: torch.compile(f)(x, "first")):
+                try:
+                    run()
+                except RuntimeError as error:
+                    assert "fail_on_recompile" in str(error) and "program.py" in str(error), error
+                else:
+                    raise AssertionError("no error")
+        with torch.compiler.set_stance("eager_on_recompile"):
+            assert torch.equal(c(x, "other"), x - 1)
+            assert torch.equal(c(x, "double"), x * 2)
+        assert c.stats()["recordings"] == 1 and c.stats()["eager_calls"] == {"the stance or a setting asks for it": 1}
+        replays = c.stats()["replays"]
+        with torch.compiler.set_stance("force_eager"):
+            assert torch.equal(c(x, "double"), x * 2)
+        assert c.stats()["eager_calls"]["disabled"] == 1 and c.stats()["replays"] == replays
+
+        @torch.compiler.set_stance("force_eager")
+        def compiling():
+            return torch.compile(lambda: torch.compiler.is_compiling())()
+        assert not compiling() and torch.compile(lambda: torch.compiler.is_compiling())()
+        c(x, "other")
+        assert c.stats()["recordings"] == 2
+        seen = []
+        def backend(gm, inputs):
+            seen.append(gm)
+            return gm.forward
+        with torch.compiler.set_stance("default", force_backend=backend):
+            torch.compile(lambda x: x + 1)(x)
+        assert len(seen) == 1
+        try:
+            torch.compiler.set_stance("bad")
+        except RuntimeError as error:
+            assert "'bad'" in str(error) and "eager_on_recompile" in str(error)
+        else:
+            raise AssertionError("no error")
+    """)
+
+
+def test_settings_that_forbid_recompiling(program):
+    program("""
+        import torch._dynamo
+        def f(x, k):
+            return x * (k if isinstance(k, int) else len(k))
+        def fails(kind, *args):
+            try:
+                c(*args)
+            except kind as error:
+                return "program.py" in str(error)
+            return False
+        x, c = torch.ones(3), torch.compile(f)
+        with torch._dynamo.config.patch(error_on_recompile=True):
+            c(x, 2)
+            assert fails(torch._dynamo.exc.RecompileError, x, "ab")
+        c(x, "ab")
+        with torch._dynamo.config.patch(fail_on_recompile_limit_hit=True, recompile_limit=2):
+            assert fails(torch._dynamo.exc.FailOnRecompileLimitHit, x, (1, 2))
+            assert torch.equal(c(x, "ab"), x * 2)
+        c = torch.compile(f, recompile_limit=1)
+        c(x, "ab"), c(x, (1, 2)), c(x, (1, 2))
+        assert c.stats()["recordings"] == 1 and c.stats()["eager_calls"] == {"the recompile limit is reached": 2}
+        try:
+            torch.compile(f, recompile_limit=0)
+        except TypeError as error:
+            assert "recompile_limit=0" in str(error)
+        else:
+            raise AssertionError("no error")
+    """)
+
+
+def test_settings_made_before_install(program):
+    program("""
+        import torch, torch._dynamo
+        torch._dynamo.config.cache_size_limit = 3
+        torch.compiler.set_stance("force_eager")
+        import kintsugi
+        kintsugi.install()
+        assert kintsugi.config.recompile_limit == 3
+        c = torch.compile(lambda x: x + 1)
+        c(torch.ones(2))
+        assert c.stats()["recordings"] == 0
+        kintsugi.uninstall()
+        assert torch._dynamo.config.cache_size_limit == 3
+        torch.compiler.set_stance("default")
+        c(torch.ones(2))
+        assert c.stats()["recordings"] == 1
+    """, head="")
+
+
+def test_compiled_objects_are_recognised(program):
+    program("""
+        import torch._dynamo
+        from torch._dynamo.eval_frame import OptimizedModule, innermost_fn
+        def f(x):
+            return x + 1
+        c = torch.compile(f)
+        assert innermost_fn(c) is f and c._torchdynamo_orig_callable is f
+        m = torch.nn.Linear(2, 2)
+        ours = torch.compile(m)
+        assert isinstance(ours, OptimizedModule) and isinstance(ours, torch._dynamo.OptimizedModule)
+        assert not isinstance(m, OptimizedModule) and ours._orig_mod is m
+        kintsugi.uninstall()
+        stock = torch.compile(m, backend="eager")
+        assert type(stock) is torch._dynamo.OptimizedModule and torch.equal(stock(torch.ones(2)), m(torch.ones(2)))
+        kintsugi.install()
+        assert isinstance(stock, torch._dynamo.OptimizedModule)
+        optimize = torch._dynamo.optimize("eager")(m)
+        assert isinstance(optimize, torch._dynamo.OptimizedModule)
+        assert torch.equal(optimize(torch.ones(2)), m(torch.ones(2)))
+    """)
+
+
+def test_wrong_arguments_are_what_stock_raises(program):
+    program("""
+        import torch._dynamo
+        for kind in (torch._dynamo.exc.InvalidBackend, torch._dynamo.exc.TorchDynamoException, ValueError):
+            try:
+                torch.compile(lambda x: x, backend="indctor")
+            except kind as error:
+                assert "did you mean: 'inductor'" in str(error), error
+            else:
+                raise AssertionError("no error")
+        try:
+            torch.compile(lambda x: x, full_graph=True)
+        except TypeError as error:
+            assert str(error) == "compile() got an unexpected keyword argument 'full_graph'"
+        else:
+            raise AssertionError("no error")
+        skip = torch.compiler.skip_guard_on_inbuilt_nn_modules_unsafe
+        assert torch.compile(lambda x: x + 1, options={"guard_filter_fn": skip})(1) == 2
+    """)
+
+
+def test_transforms_are_one_graph(program):
+    program("""
+        from torch.func import grad, grad_and_value, hessian, jacfwd, jacrev, jvp, linearize, vjp, vmap
+        def cube(t):
+            return (t ** 3).sum()
+        programs = [
+            lambda x: vmap(lambda t: t.sin() * 2)(x), lambda x: vmap(lambda t: t.sin(), out_dims=0, chunk_size=2)(x),
+            lambda x: grad(cube)(x), lambda x: sum(p.sum() for p in grad_and_value(cube)(x)), lambda x: jvp(torch.sin, (x,), (x,))[1],
+            lambda x: vjp(torch.sin, x)[1](x)[0], lambda x: jacrev(torch.sin)(x), lambda x: jacfwd(torch.sin)(x),
+            lambda x: hessian(cube)(x), lambda x: vmap(grad(cube))(x), lambda x: linearize(torch.sin, x)[1](x)]
+        for number, f in enumerate(programs):
+            c = torch.compile(f, fullgraph=True)
+            for _ in range(3):
+                x = torch.randn(3)
+                assert torch.equal(c(x), f(x)), number
+            assert c.stats()["recordings"] == 1 and c.stats()["replays"] == 2, number
+        scale = [2.0]
+        def changes(x):
+            return vmap(lambda t: t * scale[0])(x)
+        c, x = torch.compile(changes), torch.ones(3)
+        for scale[0] in (2.0, 2.0, 3.0):
+            assert torch.equal(c(x), changes(x))
+    """)
+
+
+def test_transforms_and_tracing_around_compiled_functions(program):
+    program("""
+        import warnings
+        from torch.func import functionalize, grad, hessian, jacrev, jvp, vmap
+        from torch.fx.experimental.proxy_tensor import make_fx
+        f = lambda x: (x.sin() * 2).cos() + x
+        c, x = torch.compile(f), torch.randn(4, 3)
+        warnings.simplefilter("ignore")
+        for number in range(12):
+            for apply in (lambda g: g(x), lambda g: vmap(g)(x), lambda g: grad(lambda t: g(t).sum())(x), lambda g: jvp(g, (x,), (x,))[1],
+                          lambda g: jacrev(g)(x[0]), lambda g: hessian(lambda t: g(t).sum())(x[0]), lambda g: functionalize(g)(x),
+                          lambda g: torch.utils.checkpoint.checkpoint(g, x, use_reentrant=False)):
+                assert torch.allclose(apply(c), apply(f), atol=1e-6), number
+        assert [n.target for n in make_fx(c)(x).graph.nodes if n.op == "call_function"] == \\
+               [n.target for n in make_fx(f)(x).graph.nodes if n.op == "call_function"]
+        traced = torch.jit.trace(c, (x,))
+        y = torch.randn(4, 3)
+        assert torch.allclose(traced(y), f(y)) and "aten::sin" in str(traced.graph)
+    """)
