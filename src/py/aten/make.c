@@ -344,3 +344,17 @@ kin_torch_symbol(const char *name)
     void *at;
     return kin_aten_symbol(make.cpu, name, &at) ? at : NULL;
 }
+
+PyObject *
+kin_tuple_of_ints(const int64_t *numbers, Py_ssize_t n)
+{
+    PyObject *tuple = PyTuple_New(n);
+    for (Py_ssize_t i = 0; tuple != NULL && i < n; i++) {
+        PyObject *number = PyLong_FromLongLong(numbers[i]);
+        if (number == NULL)
+            Py_CLEAR(tuple);
+        else
+            PyTuple_SET_ITEM(tuple, i, number);
+    }
+    return tuple;
+}

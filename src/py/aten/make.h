@@ -15,6 +15,8 @@ PyObject *kin_tensor_new(kin_dtype dtype, unsigned ndim, const int64_t *sizes, c
 PyObject *kin_tensor_over(void *data, kin_dtype dtype, unsigned ndim, const int64_t *sizes, const int64_t *strides);
 /* First element; NULL on failure (also of empty tensors). */
 void *kin_tensor_data(PyObject *tensor);
+/* New tuple; NULL with an exception. */
+PyObject *kin_tuple_of_ints(const int64_t *numbers, Py_ssize_t n);
 int64_t kin_tensor_offset(PyObject *tensor);
 /* Names the memory of a strided tensor: equal for two tensors alive at the same time if they share it. */
 const void *kin_tensor_storage(PyObject *tensor);

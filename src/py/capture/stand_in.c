@@ -90,26 +90,12 @@ kin_stand_in_init(PyObject *torch)
 
 /* -- instances -------------------------------------------------------------------------------------------------- */
 
-static PyObject *
-tuple_of(const int64_t *numbers, Py_ssize_t n)
-{
-    PyObject *tuple = PyTuple_New(n);
-    for (Py_ssize_t i = 0; tuple != NULL && i < n; i++) {
-        PyObject *number = PyLong_FromLongLong(numbers[i]);
-        if (number == NULL)
-            Py_CLEAR(tuple);
-        else
-            PyTuple_SET_ITEM(tuple, i, number);
-    }
-    return tuple;
-}
-
 /* torch.Tensor._make_wrapper_subclass(class, sizes, strides=, storage_offset=, dtype=, device=, requires_grad=) */
 static PyObject *
 make_instance(const kin_aten *g, kin_aten_val val, bool requires_grad)
 {
     const kin_aten_value *v = kin_aten_at(g, val);
-    PyObject *sizes = tuple_of(kin_aten_sizes(g, val), v->ndim), *strides = tuple_of(kin_aten_strides(g, val), v->ndim);
+    PyObject *sizes = kin_tuple_of_ints(kin_aten_sizes(g, val), v->ndim), *strides = kin_tuple_of_ints(kin_aten_strides(g, val), v->ndim);
     PyObject *at = PyLong_FromLongLong(v->offset), *made = NULL;
     if (sizes != NULL && strides != NULL && at != NULL) {
         PyObject *args[] = {(PyObject *)T.stand_in, sizes, strides, at, T.dtypes[v->dtype], T.cpu,

@@ -78,20 +78,6 @@ plan_gives(maker *m)
 
 /* -- outputs of the graph --------------------------------------------------------------------------------------- */
 
-static PyObject *
-tuple_of(const int64_t *numbers, Py_ssize_t n)
-{
-    PyObject *tuple = PyTuple_New(n);
-    for (Py_ssize_t i = 0; tuple != NULL && i < n; i++) {
-        PyObject *number = PyLong_FromLongLong(numbers[i]);
-        if (number == NULL)
-            Py_CLEAR(tuple);
-        else
-            PyTuple_SET_ITEM(tuple, i, number);
-    }
-    return tuple;
-}
-
 static kin_status
 plan_outs(maker *m, const kin_lowered *lowered)
 {
@@ -104,8 +90,8 @@ plan_outs(maker *m, const kin_lowered *lowered)
         const kin_lower_out *o = &lowered->outs.at[i];
         uint32_t index = o->kind == KIN_OUT_INPUT ? code->input_of[o->index] : o->index;
         code->outs[i] = (launch_out){.kind = o->kind, .whole = o->whole, .apart = o->apart, .writes = o->writes, .index = index, .offset = o->offset,
-                                     .sizes = tuple_of(g->ints.at + o->sizes, o->ndim),
-                                     .strides = tuple_of(g->ints.at + o->strides, o->ndim)};
+                                     .sizes = kin_tuple_of_ints(g->ints.at + o->sizes, o->ndim),
+                                     .strides = kin_tuple_of_ints(g->ints.at + o->strides, o->ndim)};
         code->nouts = i + 1;
         if (code->outs[i].sizes == NULL || code->outs[i].strides == NULL) {
             PyErr_Clear();

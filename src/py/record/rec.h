@@ -344,6 +344,7 @@ void rec_set_compiling(bool on); /* torch.compiler's flag: enters (true) or leav
 bool rec_is_compiling_flag(PyObject *dict, PyObject *key);
 
 /* ---- rows.c: rows of breaks.def, -1 = no break ---- */
+bool rec_in_list(const char *name, const char *const *list); /* the list ends with NULL */
 int rec_opaque_row(rec *r, kin_vid callee, const kin_vid *args, uint32_t n);
 int rec_effect_row(PyObject *callee); /* of what is a break under strict_breaks only */
 unsigned rec_opaque_flags(rec *r, kin_vid callee, const kin_vid *args, uint32_t n); /* step flags */

@@ -6,8 +6,8 @@
 #include "core/diag/breaks.h"
 #include "py/record/skip.h"
 
-static bool
-in_list(const char *name, const char *const *list)
+bool
+rec_in_list(const char *name, const char *const *list)
 {
     for (; *list; list++)
         if (strcmp(name, *list) == 0)
@@ -65,7 +65,7 @@ is_file_access(PyObject *obj, const char *name, const char *home)
     if (starts_with(home, "_io."))
         return strcmp(home, "_io.StringIO") != 0 && strcmp(home, "_io.BytesIO") != 0;
     if (strcmp(home, "posix") == 0)
-        return in_list(name, posix_changes);
+        return rec_in_list(name, posix_changes);
     return PyCFunction_Check(obj) && strcmp(name, "open") == 0 && (strcmp(home, "io") == 0 || strcmp(home, "_io") == 0);
 }
 
@@ -76,7 +76,7 @@ rec_effect_row(PyObject *obj)
     const char *name = rec_callable_name(obj), *home = home_of(obj);
     if (is_builtin(obj) && strcmp(name, "print") == 0)
         return KIN_ROW_PRINT;
-    if (strcmp(home, "warnings") == 0 || (strcmp(home, "_warnings") == 0 && in_list(name, warns)))
+    if (strcmp(home, "warnings") == 0 || (strcmp(home, "_warnings") == 0 && rec_in_list(name, warns)))
         return KIN_ROW_WARNING;
     if (PyFunction_Check(obj) && strcmp(home, "logging") == 0)
         return KIN_ROW_LOGGING;
@@ -93,8 +93,8 @@ looks_at_frames(PyObject *obj, const char *name, uint32_t n)
     static const char *const scopes[] = {"locals", "vars", "dir", NULL}, *const heaps[] = {"get_objects",
         "get_referrers", NULL}, *const frames[] = {"_getframe", "_current_frames", "_current_exceptions", NULL};
     const char *home = home_of(obj);
-    return (n == 0 && is_builtin(obj) && in_list(name, scopes)) || (strcmp(home, "gc") == 0 && in_list(name, heaps)) ||
-           (strcmp(home, "sys") == 0 && in_list(name, frames));
+    return (n == 0 && is_builtin(obj) && rec_in_list(name, scopes)) || (strcmp(home, "gc") == 0 && rec_in_list(name, heaps)) ||
+           (strcmp(home, "sys") == 0 && rec_in_list(name, frames));
 }
 
 static int
@@ -114,9 +114,9 @@ row_of_callee(PyObject *obj, const char *name, uint32_t n)
         return KIN_ROW_CLASS_STATEMENT;
     if (looks_at_frames(obj, name, n))
         return KIN_ROW_FRAME_INSPECTION;
-    if (n == 1 && is_builtin(obj) && in_list(name, codes)) /* in the namespaces of the running frame */
+    if (n == 1 && is_builtin(obj) && rec_in_list(name, codes)) /* in the namespaces of the running frame */
         return KIN_ROW_EXEC_EVAL;
-    if (strcmp(home_of(obj), "_thread") == 0 && in_list(name, starts))
+    if (strcmp(home_of(obj), "_thread") == 0 && rec_in_list(name, starts))
         return KIN_ROW_THREAD;
     return -1;
 }
@@ -130,7 +130,7 @@ only_looks(PyObject *obj, const char *name)
     static const char *const looks[] = {"isinstance", "issubclass", "hasattr", "getattr", "id", "hash", "repr", "callable",
         "len", "is_tracked", NULL};
     return obj == (PyObject *)&PyType_Type || obj == (PyObject *)&PyUnicode_Type ||
-           (PyCFunction_Check(obj) && in_list(name, looks));
+           (PyCFunction_Check(obj) && rec_in_list(name, looks));
 }
 
 /* Generators and coroutines: whoever has them may resume code that nobody watches. */
@@ -193,14 +193,14 @@ row_of_c_function(PyObject *obj, const char *name)
     const char *home = home_of(obj);
     if (strcmp(home, "_operator") == 0 && strcmp(name, "index") == 0)
         return KIN_ROW_TENSOR_TO_NUMBER;
-    if (strcmp(home, "_pickle") == 0 && in_list(name, pickles))
+    if (strcmp(home, "_pickle") == 0 && rec_in_list(name, pickles))
         return KIN_ROW_SERIALIZATION;
-    if (strcmp(home, "_weakref") == 0 && in_list(name, weak))
+    if (strcmp(home, "_weakref") == 0 && rec_in_list(name, weak))
         return KIN_ROW_WEAK_REFERENCE;
     if (!is_builtin(obj))
         return KIN_ROW_OPAQUE_CALL;
-    return in_list(name, texts) ? KIN_ROW_TENSOR_REPR : strcmp(name, "sorted") == 0 ? KIN_ROW_SORT_KEYS
-         : in_list(name, codes) ? KIN_ROW_EXEC_EVAL : KIN_ROW_BUILTIN_CALL;
+    return rec_in_list(name, texts) ? KIN_ROW_TENSOR_REPR : strcmp(name, "sorted") == 0 ? KIN_ROW_SORT_KEYS
+         : rec_in_list(name, codes) ? KIN_ROW_EXEC_EVAL : KIN_ROW_BUILTIN_CALL;
 }
 
 /* Rows for calls that are handed tensors. */
@@ -257,13 +257,13 @@ only_computes(rec *r, PyObject *obj, const char *name, const kin_vid *args, uint
             "format", "ascii", "repr", "len", "isinstance", "issubclass", "hasattr", "getattr", "callable", "id", NULL},
         *const homes[] = {"itertools.", "operator.", "functools.partial", "weakref.", "collections.", "datetime.", NULL};
     if (!PyType_Check(obj))
-        return is_builtin(obj) && in_list(name, names) && (strcmp(name, "iter") == 0 || !any_iterator(r, args, n));
+        return is_builtin(obj) && rec_in_list(name, names) && (strcmp(name, "iter") == 0 || !any_iterator(r, args, n));
     PyTypeObject *tp = (PyTypeObject *)obj;
     if (Py_TYPE(tp)->tp_call != PyType_Type.tp_call)
         return false;
     if (tp->tp_flags & Py_TPFLAGS_HEAPTYPE && tp->tp_new == PyBaseObject_Type.tp_new)
         return tp->tp_init == PyBaseObject_Type.tp_init;
-    if (in_list(tp->tp_name, lazy))
+    if (rec_in_list(tp->tp_name, lazy))
         return true;
     for (int i = 0; homes[i]; i++)
         if (starts_with(tp->tp_name, homes[i]))

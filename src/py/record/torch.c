@@ -448,15 +448,6 @@ rec_is_torch_callable(PyObject *obj)
     return is_torch_c(obj) || (PyFunction_Check(obj) && rec_skip_kind(obj) == SKIP_TORCH);
 }
 
-static bool
-in_list(const char *name, const char *const *list)
-{
-    for (; *list; list++)
-        if (strcmp(name, *list) == 0)
-            return true;
-    return false;
-}
-
 /* Rows for calls that hand tensor data to Python, or change a tensor in a way that no graph can hold. */
 static int
 data_row(const char *name)
@@ -475,9 +466,9 @@ data_row(const char *name)
         return KIN_ROW_TENSOR_NUMPY;
     if (strcmp(name, "data_ptr") == 0)
         return KIN_ROW_DATA_POINTER;
-    if (in_list(name, numbers))
+    if (rec_in_list(name, numbers))
         return KIN_ROW_TENSOR_TO_NUMBER;
-    return in_list(name, equal) ? KIN_ROW_DATA_DEPENDENT_OP : -1;
+    return rec_in_list(name, equal) ? KIN_ROW_DATA_DEPENDENT_OP : -1;
 }
 
 static bool
@@ -606,7 +597,7 @@ call_torch_c(rec *r, kin_vid callee, const kin_vid *args, uint32_t npos, uint32_
     PyObject *obj = O(r, callee);
     const char *name = rec_callable_name(obj);
     r->unwitnessed = strstr(name, "torch_function") != NULL;
-    if (in_list(name, ambient_getters) && nkw == 0 && call_getter(r, callee, args, npos, ndrop))
+    if (rec_in_list(name, ambient_getters) && nkw == 0 && call_getter(r, callee, args, npos, ndrop))
         return true;
     if (strncmp(name, "_has_torch_function", 19) == 0) {
         for (uint32_t i = 0; i < npos; i++)
