@@ -346,6 +346,20 @@ find_stops(const kin_trace *t, kin_units *units)
     }
 }
 
+/* By value: the first step that is neither a torch call nor put off and gets it. */
+static void
+find_touches(const kin_trace *t, kin_units *units)
+{
+    memset(units->touched, 0xff, t->vals.len * sizeof *units->touched);
+    for (uint32_t i = t->steps.len; i-- > 0;) {
+        const kin_step *s = &t->steps.at[i];
+        if (s->flags & KIN_STEP_TORCH || (s->flags & KIN_STEP_SUNK && kin_unit_builds(s)))
+            continue;
+        for (uint32_t a = 0; a < s->nargs; a++)
+            units->touched[t->vids.at[s->args + a]] = i;
+    }
+}
+
 kin_units *
 kin_units_find(const kin_variant *v, unsigned how)
 {
@@ -356,14 +370,17 @@ kin_units_find(const kin_variant *v, unsigned how)
     units->nsteps = v->trace.steps.len;
     units->by_step = calloc(v->trace.steps.len, sizeof *units->by_step);
     units->needed = calloc(v->trace.vals.len, 1);
+    units->touched = calloc(v->trace.vals.len, sizeof *units->touched);
     units->role = calloc(v->trace.steps.len, 1);
     units->stops = calloc(v->trace.steps.len / 64 + 1, sizeof *units->stops);
     finder f = {.v = v, .units = units, .how = how};
     kin_status status = kin_spread_init(&f.spread, v, units->role);
-    if (units->by_step == NULL || units->needed == NULL || units->role == NULL || units->stops == NULL)
+    if (units->by_step == NULL || units->needed == NULL || units->touched == NULL || units->role == NULL || units->stops == NULL)
         status = KIN_NOMEM;
-    if (status == KIN_OK)
+    if (status == KIN_OK) {
+        find_touches(&v->trace, units);
         status = find_ranges(&f);
+    }
     kin_spread_deinit(&f.spread);
     if (status == KIN_OK) {
         note_roles(&v->trace, units);
@@ -380,19 +397,10 @@ kin_units_find(const kin_variant *v, unsigned how)
 
 /* -- what goes in and out ---------------------------------------------------------------------------------------- */
 
-static bool
-uses(const kin_trace *t, const kin_step *s, kin_vid vid)
-{
-    for (uint32_t i = 0; i < s->nargs; i++)
-        if (t->vids.at[s->args + i] == vid)
-            return true;
-    return false;
-}
-
 /* Does the container hold what it was built from, when the unit's calls get it? Only torch calls have seen it until `first`, and
  * they change none; nothing inside the unit changes what its calls get. */
 static bool
-is_as_built(const kin_trace *t, kin_vid vid, uint32_t first)
+is_as_built(const kin_trace *t, const kin_units *units, kin_vid vid, uint32_t first)
 {
     const kin_val *val = &t->vals.at[vid];
     if (val->kind != KIN_VAL_STEP || !kin_unit_builds(&t->steps.at[val->step]))
@@ -400,13 +408,7 @@ is_as_built(const kin_trace *t, kin_vid vid, uint32_t first)
     uint8_t kind = t->steps.at[val->step].kind;
     if (kind == KIN_STEP_BUILD_TUPLE || kind == KIN_STEP_BUILD_SIZE || kind == KIN_STEP_BUILD_SLICE || kind == KIN_STEP_BUILD_METHOD)
         return true;
-    for (uint32_t i = val->step + 1; i < first; i++) {
-        const kin_step *s = &t->steps.at[i];
-        bool not_run = s->flags & KIN_STEP_SUNK && kin_unit_builds(s);
-        if (!(s->flags & KIN_STEP_TORCH) && !not_run && uses(t, s, vid))
-            return false;
-    }
-    return kind == KIN_STEP_BUILD_LIST || kind == KIN_STEP_BUILD_MAP;
+    return (kind == KIN_STEP_BUILD_LIST || kind == KIN_STEP_BUILD_MAP) && units->touched[vid] >= first;
 }
 
 static kin_status
@@ -425,7 +427,7 @@ add_inputs(const kin_trace *t, const kin_units *units, const kin_unit *unit, con
         kin_vid vid = t->vids.at[s->args + a];
         if (vid == 0 || t->vals.at[vid].kind == KIN_VAL_CONST || made_by(t, units, unit, vid))
             continue;
-        if (depth < 12 && is_as_built(t, vid, unit->first))
+        if (depth < 12 && is_as_built(t, units, vid, unit->first))
             KIN_TRY(add_inputs(t, units, unit, &t->steps.at[t->vals.at[vid].step], in, depth + 1));
         else
             KIN_TRY(push_once(in, vid));
@@ -531,12 +533,13 @@ order_inputs(const kin_trace *t, kin_unit *unit, uint32_t nin)
 
 /* The last use of a value may be that it became part of an argument, before the unit begins. */
 static bool
-find_holders(const kin_trace *t, kin_unit *unit, uint32_t nin)
+find_holders(const kin_trace *t, const kin_units *units, kin_unit *unit, uint32_t nin)
 {
+    enum { FAR = 4096 }; /* long programs have many units */
     unit->held = calloc(nin + 1, sizeof *unit->held);
-    for (uint32_t i = 0; unit->held != NULL && i < unit->first; i++) {
+    for (uint32_t i = unit->first > FAR ? unit->first - FAR : 0; unit->held != NULL && i < unit->first; i++) {
         const kin_step *s = &t->steps.at[i];
-        if ((s->kind != KIN_STEP_BUILD_TUPLE && s->kind != KIN_STEP_BUILD_LIST) || !is_as_built(t, s->out, unit->first))
+        if ((s->kind != KIN_STEP_BUILD_TUPLE && s->kind != KIN_STEP_BUILD_LIST) || !is_as_built(t, units, s->out, unit->first))
             continue;
         for (uint32_t k = 0; k < nin; k++)
             for (uint32_t a = 0; a < s->nargs; a++)
@@ -557,7 +560,7 @@ kin_unit_set(const kin_variant *v, kin_units *units, uint32_t u, const kin_vid *
     unit->in = copy_vids(in, nin);
     unit->out = copy_vids(out, nout);
     if (unit->in == NULL || unit->out == NULL || !order_inputs(&v->trace, unit, nin) ||
-        !find_holders(&v->trace, unit, nin))
+        !find_holders(&v->trace, units, unit, nin))
         return KIN_NOMEM;
     unit->nin = nin;
     unit->nout = nout;
@@ -600,6 +603,7 @@ kin_units_release(kin_units *units)
     free(units->by_step);
     free(units->role);
     free(units->needed);
+    free(units->touched);
     free(units->stops);
     free(units);
 }

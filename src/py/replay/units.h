@@ -78,6 +78,7 @@ typedef struct kin_units {
     uint8_t *role;         /* by step: kin_role */
     uint64_t *stops;       /* by step, a bit: while its unit waits it is run at its place, or the launch is there */
     uint8_t *needed;       /* by vid: something outside of its unit uses it */
+    uint32_t *touched;     /* by vid: the first step that may have changed it since it was built; UINT32_MAX: none */
     KIN_VEC(kin_unit) at;
 } kin_units;
 
