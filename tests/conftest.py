@@ -7,3 +7,5 @@ the others with kernels: what differs there in more than last digits is a bug.
 import os
 
 os.environ.setdefault("KINTSUGI_KERNELS", "0")
+# Whether a call is replayed is not to hang on the clock either; tests/py/test_pace.py switches it on.
+os.environ.setdefault("KINTSUGI_STEP_ASIDE", "0")

@@ -19,6 +19,7 @@ MAY_INCLUDE = {
     "core/ir": [],
     "core/track": [],
     "core/blocks": [],
+    "core/pace": [],
     "core/library": ["core/aten", "core/ir"],
     "core/aten": ["core/ir"],
     "core/lower": ["core/aten", "core/ir"],

@@ -58,6 +58,8 @@ _ROWS = {
     "failure_limit": (3, _count, "a number from 0 on", True, "recordings that may leave nothing usable"),
     "disable": (False, _flag, "True or False", _set_disable, "run everything eagerly"),
     "witness": (False, _flag, "True or False", True, "check recordings against a torch-function mode"),
+    "step_aside": (True, _flag, "True or False", True,
+                   "calls that turn out to be slower than eager run eagerly (KINTSUGI_STEP_ASIDE=0: not)"),
     "kernels": (True, _flag, "True or False", True, "compile graphs to machine code (KINTSUGI_KERNELS=0: not)"),
     "freezing": (True, _flag, "True or False", True, "pack weights, fold them; made again when they change"),
     "fast_math": (False, _flag, "True or False", True, "half precision, and products that are added, are not rounded in between"),
@@ -91,6 +93,7 @@ class Config:
         values["witness"] = os.environ.get("KIN_WITNESS") == "1"
         values["disable"] = "1" in (os.environ.get("TORCH_COMPILE_DISABLE"), os.environ.get("TORCHDYNAMO_DISABLE"))
         values["kernels"] = os.environ.get("KINTSUGI_KERNELS") != "0"
+        values["step_aside"] = os.environ.get("KINTSUGI_STEP_ASIDE") != "0"
         values["async_compile"] = os.environ.get("KINTSUGI_ASYNC") == "1"
         object.__setattr__(self, "_values", values)
         object.__setattr__(self, "_engine", None)

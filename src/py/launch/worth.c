@@ -213,18 +213,31 @@ launch_begin_steps(kernel_launcher *self)
     self->begun = launch_now();
 }
 
+static bool
+has_size(const kin_trace *t, uint32_t first, uint32_t last)
+{
+    for (uint32_t i = first; i <= last; i++)
+        if (t->steps.at[i].kind == KIN_STEP_SIZE)
+            return true;
+    return false;
+}
+
+/* Does the path go on from this part of it because a test did not pass? What lies behind may never be met again. */
+static bool
+is_chosen_by_data(const kin_trace *t, const kin_path *path, uint32_t part, uint32_t unit)
+{
+    return path->at[part].last < unit && part + 1 < path->len && t->steps.at[path->at[part].last].kind == KIN_STEP_CHECK;
+}
+
 bool
 launch_unit_varies(const kin_variant *v, const kin_unit *unit)
 {
     const kin_trace *t = &v->trace;
     kin_path path = {0};
-    bool varies = false;
-    for (uint32_t i = unit->first; i <= unit->last; i++)
-        varies = varies || t->steps.at[i].kind == KIN_STEP_SIZE;
+    bool varies = has_size(t, unit->first, unit->last);
     if (!varies && kin_trace_path(t, unit->first, &path) == KIN_OK)
         for (uint32_t p = 0; p < path.len && !varies; p++)
-            for (uint32_t i = path.at[p].first; i <= path.at[p].last && !varies; i++)
-                varies = t->steps.at[i].kind == KIN_STEP_SIZE;
+            varies = is_chosen_by_data(t, &path, p, unit->first) || has_size(t, path.at[p].first, path.at[p].last);
     kin_vec_deinit(&path);
     return varies;
 }

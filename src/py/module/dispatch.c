@@ -5,6 +5,7 @@
 
 #include <time.h>
 
+#include "core/diag/breaks.h"
 #include "py/aten/modes.h"
 #include "py/aten/tensor.h"
 #include "py/compat/recursion.h"
@@ -40,6 +41,7 @@ typedef struct {
     kin_compiled *self;
     kin_variant_object *variant;
     PyThreadState *ts;
+    bool extended; /* recording took part of the time */
 } exit_context;
 
 typedef enum { TRY_HIT, TRY_MISS, TRY_EAGER } try_result;
@@ -50,6 +52,14 @@ unpin(call_state *c)
     if (c->pinned)
         kin_cache_unpin(&c->self->cache);
     c->pinned = false;
+}
+
+static double
+now_ns(void)
+{
+    struct timespec now;
+    timespec_get(&now, TIME_UTC);
+    return (double)now.tv_sec * 1e9 + (double)now.tv_nsec;
 }
 
 /* -- eager ------------------------------------------------------------------------------------------------- */
@@ -84,10 +94,26 @@ find_obstacle(const kin_compiled *self, PyThreadState *ts)
 
 /* -- side exits -------------------------------------------------------------------------------------------- */
 
+/* Recording takes as long as several eager calls, and a program that takes a new way in each call would be recorded for ever. So
+ * beyond the first branches only places are recorded where the program left before, and all recording is a small part of the time
+ * that CPython took to go on behind exits: no more than that can be won. */
+static bool
+affords_branch(kin_variant_object *variant, uint32_t step)
+{
+    enum { FREE = 8, LONG = 200000 /* steps */ };
+    static const double PART = 0.1;
+    const kin_variant *v = variant->v;
+    bool often = v->exit_counts != NULL && v->exit_counts[step] > 1;
+    if (v->trace.steps.len < LONG && (variant->branches < FREE || (often && variant->spent < PART * variant->lived)))
+        return true;
+    variant->postponed++;
+    return false;
+}
+
 static bool
 may_extend(const exit_context *x, uint32_t step)
 {
-    const kin_variant_object *variant = x->variant;
+    kin_variant_object *variant = x->variant;
     const kin_variant *v = variant->v;
     const kin_options *options = &x->self->state->options;
     const kin_step *s = &v->trace.steps.at[step];
@@ -99,9 +125,9 @@ may_extend(const exit_context *x, uint32_t step)
     if (v->running > 1 || variant->branches >= options->branch_limit || step >= variant->attempts.len ||
         variant->attempts.at[step] >= MAX_ATTEMPTS)
         return false;
-    if (v->exit_counts != NULL && v->exit_counts[step] > options->exit_limit)
+    if (v->exit_counts != NULL && v->exit_counts[step] > options->exit_limit + (uint64_t)variant->postponed)
         return false;
-    return !kin_record_active() && !kin_watch_foreign_tool(x->ts) && !kin_foreign_modes();
+    return !kin_record_active() && !kin_watch_foreign_tool(x->ts) && !kin_foreign_modes() && affords_branch(variant, step);
 }
 
 static void
@@ -155,12 +181,15 @@ extend(exit_context *x, uint32_t step, kin_exit *exit)
     kin_record_result result = {0};
     kin_variant *v = x->variant->v;
     uint32_t old_steps = v->trace.steps.len;
+    double start = now_ns();
+    x->extended = true;
     kin_unstable_note_exit(v, step, x->variant->unstable);
     fill_record_options(x->self, x->variant->unstable, &options);
     PyObject *value = kin_record_exit(&options, v, step, exit, &result);
     PyObject *type, *error, *traceback;
     PyErr_Fetch(&type, &error, &traceback);
     adopt_branch(x, step, old_steps, &result);
+    x->variant->spent += now_ns() - start;
     if (strncmp(result.reason, "BUG", 3) == 0) {
         kin_log_bug(x->self->state, x->self->name, "branch", result.reason);
         x->variant->broken |= strstr(result.reason, "restored") != NULL;
@@ -170,13 +199,15 @@ extend(exit_context *x, uint32_t step, kin_exit *exit)
 }
 
 static PyObject *
-resume_eagerly(kin_exit *exit)
+resume_eagerly(kin_variant_object *variant, kin_exit *exit)
 {
+    double start = now_ns();
     kin_record_set_compiling(true);
     PyObject *value = kin_exit_resume(exit, NULL, NULL);
     PyObject *type, *error, *traceback;
     PyErr_Fetch(&type, &error, &traceback);
     kin_record_set_compiling(false);
+    variant->lived += now_ns() - start;
     PyErr_Restore(type, error, traceback);
     return value;
 }
@@ -194,7 +225,7 @@ leave(kin_variant *v, uint32_t step, kin_exit *exit, void *arg)
     if (extending)
         value = extend(x, step, exit);
     else
-        value = resume_eagerly(exit);
+        value = resume_eagerly(x->variant, exit);
     kin_recursion_take(x->ts, 1);
     return value;
 }
@@ -239,12 +270,68 @@ retire(kin_compiled *self, kin_variant_object *variant, kin_variant *v)
     v->failure = NULL;
 }
 
+/* May calls be compared with eager ones, and run eagerly? */
+static bool
+is_paced(const kin_compiled *self, const kin_variant *v)
+{
+    const kin_options *options = &self->state->options;
+    return options->step_aside && options->trials > 0 && !self->fullgraph && v->running == 0 &&
+           kin_replay_force_exit == UINT32_MAX && !kin_lower_is_custom(self);
+}
+
+static void
+note_pace(kin_compiled *self, kin_variant_object *variant, bool eager, double ns)
+{
+    if (!kin_pace_note(&variant->pace, eager, ns) || self->state == NULL)
+        return;
+    char text[120];
+    snprintf(text, sizeof text, "%s: variant %u takes %.2f times as long as eager calls",
+             variant->pace.rests ? kin_eager_text(KIN_EAGER_SLOWER) : "replayed again", variant->number, variant->pace.ratio);
+    PyObject *code = PyFunction_Check(self->fn) ? PyFunction_GET_CODE(self->fn) : NULL;
+    kin_log_fallback(self->state, self->name, (PyCodeObject *)code, text, KIN_WHY_NONE);
+}
+
+/* Runs the function itself in place of a replay. It sees torch's flag for compiling, as the replay's recording did. */
+static PyObject *
+run_aside(call_state *c, kin_variant_object *variant, kin_pace_turn turn)
+{
+    PyObject *type, *error, *traceback;
+    kin_compiled *self = c->self;
+    self->count.eager[turn == KIN_PACE_EAGER ? KIN_EAGER_SLOWER : KIN_EAGER_TRIAL]++;
+    kin_record_set_compiling(true);
+    double start = turn == KIN_PACE_EAGER ? 0 : now_ns();
+    PyObject *value = PyObject_Vectorcall(self->fn, c->args, c->nargsf, c->kwnames);
+    PyErr_Fetch(&type, &error, &traceback);
+    if (turn == KIN_PACE_TIME_EAGER && value != NULL)
+        note_pace(self, variant, true, now_ns() - start);
+    kin_record_set_compiling(false);
+    PyErr_Restore(type, error, traceback);
+    return value;
+}
+
+static PyObject *
+run_replay(call_state *c, kin_variant_object *variant, PyObject **slots, bool timed)
+{
+    kin_variant *v = variant->v;
+    exit_context x = {c->self, variant, c->ts, false};
+    kin_recursion_take(c->ts, 1);
+    PyObject *region = kin_region_wanted() ? kin_region_begin(c->self, variant) : NULL;
+    double start = timed ? now_ns() : 0;
+    PyObject *value = kin_replay_run(v, slots, leave, &x);
+    if (timed && value != NULL && !x.extended)
+        note_pace(c->self, variant, false, now_ns() - start);
+    kin_region_end(region);
+    kin_recursion_take(c->ts, -1);
+    if (v->failure != NULL)
+        retire(c->self, variant, v);
+    return value;
+}
+
 /* Tries variant i of the shape. After the guards have held anything may happen, the end of the shape included. */
 static try_result
 try_with_slots(call_state *c, uint32_t i, PyObject **slots, PyObject **result)
 {
     kin_variant_object *variant = c->shape->variants.at[i];
-    exit_context x = {c->self, variant, c->ts};
     if (!fill_roots(variant, c, slots))
         return TRY_EAGER;
     kin_guard_miss miss;
@@ -256,16 +343,17 @@ try_with_slots(call_state *c, uint32_t i, PyObject **slots, PyObject **result)
     }
     if (i > 0)
         kin_shape_promote(c->shape, i);
-    c->self->count.replays++;
+    bool usual = kin_pace_replays(&variant->pace) || !is_paced(c->self, variant->v);
+    kin_pace_turn turn = usual ? KIN_PACE_REPLAY : kin_pace_next(&variant->pace);
     unpin(c);
-    kin_recursion_take(c->ts, 1);
-    kin_variant *v = variant->v;
-    PyObject *region = kin_region_wanted() ? kin_region_begin(c->self, variant) : NULL;
-    *result = kin_replay_run(v, slots, leave, &x);
-    kin_region_end(region);
-    kin_recursion_take(c->ts, -1);
-    if (v->failure != NULL)
-        retire(c->self, variant, v);
+    if (turn == KIN_PACE_EAGER || turn == KIN_PACE_TIME_EAGER) {
+        for (uint32_t vid = 0; vid < variant->nslots; vid++)
+            Py_CLEAR(slots[vid]);
+        *result = run_aside(c, variant, turn);
+        return TRY_HIT;
+    }
+    c->self->count.replays++;
+    *result = run_replay(c, variant, slots, turn == KIN_PACE_TIME_REPLAY);
     return *result == NULL && !PyErr_Occurred() ? TRY_EAGER : TRY_HIT;
 }
 
@@ -692,14 +780,6 @@ kin_dispatch(PyObject *obj, PyObject *const *args, size_t nargsf, PyObject *kwna
 }
 
 /* -- measuring --------------------------------------------------------------------------------------------- */
-
-static double
-now_ns(void)
-{
-    struct timespec now;
-    timespec_get(&now, TIME_UTC);
-    return (double)now.tv_sec * 1e9 + (double)now.tv_nsec;
-}
 
 /* Evaluates the guards `count` times; the values that they load are released between evaluations. */
 static double

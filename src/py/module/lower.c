@@ -36,6 +36,13 @@ kin_lower_wanted(const kin_compiled *self)
     return backend == Py_None ? choose(self->kernels, self->state->options.kernels) : !PyUnicode_Check(backend);
 }
 
+bool
+kin_lower_is_custom(const kin_compiled *self)
+{
+    PyObject *backend = backend_of(self);
+    return backend != Py_None && !PyUnicode_Check(backend);
+}
+
 /* {vid: object} of the inputs that are at hand. */
 static PyObject *
 collect_examples(const kin_vids *in, PyObject *const *slots)

@@ -5,6 +5,8 @@
 #include "py/module/compiled.h"
 
 bool kin_lower_wanted(const kin_compiled *self);
+/* Is its backend a function of the user's? */
+bool kin_lower_is_custom(const kin_compiled *self);
 /* Describes the units of a new or grown variant and asks the backend for their callables; what had been compiled
  * before stays. `slots`: values by vid, for example inputs; may be NULL. Whatever cannot be compiled runs step by step
  * and leaves an event; false, with an exception, only when the backend raised under fullgraph. */

@@ -66,6 +66,7 @@ static const struct {
     {"failure_limit", OPTION_COUNT, offsetof(kin_options, failure_limit)},
     {"strict_breaks", OPTION_FLAG, offsetof(kin_options, strict_breaks)},
     {"witness", OPTION_FLAG, offsetof(kin_options, witness)},
+    {"step_aside", OPTION_FLAG, offsetof(kin_options, step_aside)},
     {"disable", OPTION_FLAG, offsetof(kin_options, disable)},
     {"trials", OPTION_COUNT, offsetof(kin_options, trials)},
     {"kernels", OPTION_FLAG, offsetof(kin_options, kernels)},

@@ -28,6 +28,7 @@ typedef struct {
     bool strict_breaks;
     bool witness;             /* check recordings against a torch-function mode */
     uint32_t trials;          /* launches of a compiled graph that are compared with its steps */
+    bool step_aside;          /* run eagerly what is slower when it is replayed */
     bool disable;
     bool kernels;             /* compile graphs to machine code */
     bool fast_math;           /* need not round between operations */

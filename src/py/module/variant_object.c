@@ -52,6 +52,7 @@ dealloc_variant(PyObject *obj)
     free(self->spare);
     kin_vec_deinit(&self->roots);
     kin_vec_deinit(&self->attempts);
+    kin_pace_deinit(&self->pace);
     Py_XDECREF(self->name);
     Py_XDECREF(self->unstable);
     Py_XDECREF(self->cause);
@@ -106,6 +107,7 @@ kin_variant_object_new(kin_state *st, kin_variant *v, const kin_bind_plan *plan,
     if (self == NULL)
         return KIN_PYERR;
     self->v = v;
+    kin_pace_init(&self->pace);
     self->number = st->next_variant++;
     self->name = Py_NewRef(name);
     self->cause = Py_XNewRef(cause);
@@ -186,7 +188,7 @@ kin_variant_stats(kin_variant_object *self)
     kin_guard_stats guards = {0};
     kin_guard_get_stats(v, &guards);
     PyObject *cause = self->cause == NULL ? Py_None : self->cause;
-    return Py_BuildValue("{s:I,s:I,s:I,s:I,s:I,s:I,s:I,s:I,s:I,s:I,s:d,s:n,s:K,s:K,s:K,s:I,s:K,s:O,s:O}",
+    return Py_BuildValue("{s:I,s:I,s:I,s:I,s:I,s:I,s:I,s:I,s:I,s:I,s:d,s:n,s:K,s:K,s:K,s:I,s:K,s:O,s:O,s:O,s:d}",
                          "number", self->number, "graphs", t->ngraphs, "breaks", t->nbreaks, "guards", t->facts.len,
                          "ops", count_steps(t, KIN_STEP_TORCH), "steps", t->steps.len,
                          "effects", t->neffects, "segments", t->nsegments, "branches", self->branches,
@@ -195,7 +197,8 @@ kin_variant_stats(kin_variant_object *self)
                          "hits", (unsigned long long)v->hits, "exits", (unsigned long long)v->exits,
                          "misses", (unsigned long long)v->misses, "guard_words", guards.words,
                          "fast_guard_hits", (unsigned long long)guards.fast_hits,
-                         "reason", self->reason, "cause", cause);
+                         "reason", self->reason, "cause", cause, "rests", self->pace.rests ? Py_True : Py_False,
+                         "pace", self->pace.ratio);
 }
 
 /* -- the type ---------------------------------------------------------------------------------------------- */

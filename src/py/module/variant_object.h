@@ -5,6 +5,7 @@
 #define KIN_MODULE_VARIANT_OBJECT_H
 
 #include "py/module/bind.h"
+#include "core/pace/pace.h"
 #include "py/module/state.h"
 #include "py/replay/variant.h"
 
@@ -23,7 +24,10 @@ typedef struct {
     uint32_t nslots;   /* trace.vals.len */
     uint32_t ninstr;   /* instructions watched */
     uint32_t branches; /* recorded behind exits so far */
+    uint32_t postponed;   /* exits that were not recorded because recording had taken enough time */
+    double spent, lived;  /* nanoseconds that recording branches has taken, and that CPython took behind other exits */
     KIN_VEC(uint8_t) attempts; /* by step: recordings of its exit that added nothing */
+    kin_pace pace;     /* is it faster than eager calls? */
     bool broken;       /* its last branch left it in a state that cannot be used */
     PyObject **spare;  /* slots kept for the next call; NULL while in use */
     PyObject *name;    /* str: of the compiled function */
