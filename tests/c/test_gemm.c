@@ -5,6 +5,7 @@
 #include <string.h>
 
 #include "check.h"
+#include "core/ir/half.h"
 #include "core/library/product.h"
 #include "core/library/tile.h"
 
@@ -73,7 +74,8 @@ matrix(float *room, int64_t rows, int64_t columns, bool by_rows, int64_t gap)
 static float
 element(const kin_matrix *x, int64_t i, int64_t j)
 {
-    return x->data[i * x->row_stride + j * x->column_stride];
+    const float *data = x->data;
+    return data[i * x->row_stride + j * x->column_stride];
 }
 
 static void
@@ -116,9 +118,9 @@ static void
 test_what_cannot_be_read(void)
 {
     float room[64];
-    kin_matrix x = {room, 3, 3, 6, 2}, overlapping = {room, 3, 3, 1, 1};
+    kin_matrix x = {room, 3, 3, 6, 2, KIN_MATRIX_FLOAT}, overlapping = {room, 3, 3, 1, 1, KIN_MATRIX_FLOAT};
     CHECK(!kin_gemm_reads(&x) && !kin_gemm_reads(&overlapping));
-    kin_matrix row = {room, 1, 5, 77, 1}, column = {room, 5, 1, 1, 99}, spread = {room, 1, 5, 1, 4};
+    kin_matrix row = {room, 1, 5, 77, 1, KIN_MATRIX_FLOAT}, column = {room, 5, 1, 1, 99, KIN_MATRIX_FLOAT}, spread = {room, 1, 5, 1, 4, KIN_MATRIX_FLOAT};
     CHECK(kin_gemm_reads(&row) && kin_gemm_reads(&column) && kin_gemm_reads(&spread));
 }
 
@@ -126,9 +128,10 @@ static void
 test_when_to_pack(void)
 {
     kin_blas without = {test_gemm, NULL, NULL, NULL, false, NULL}, own = {.gemm = test_gemm, .own = true};
-    CHECK(kin_gemm_wants_packed(&blas, 128) && !kin_gemm_wants_packed(&blas, 1) && !kin_gemm_wants_packed(&without, 128));
-    CHECK(kin_gemm_wants_packed(&own, 2) && !kin_gemm_wants_packed(&own, 1) && !kin_gemm_is_own(&blas, 128, true));
-    CHECK(!kin_gemm_is_own(&own, 2, false) && kin_gemm_is_own(&own, 128, false));
+    kin_matrix b = {.form = KIN_MATRIX_FLOAT}, half = {.form = KIN_MATRIX_HALF};
+    CHECK(kin_gemm_wants_packed(&blas, 128, &b) && !kin_gemm_wants_packed(&blas, 1, &b) && !kin_gemm_wants_packed(&without, 128, &b));
+    CHECK(kin_gemm_wants_packed(&own, 2, &b) && !kin_gemm_wants_packed(&own, 1, &b) && !kin_gemm_is_own(&blas, 128, &b, true));
+    CHECK(!kin_gemm_is_own(&own, 2, &b, false) && kin_gemm_is_own(&own, 128, &b, false) && kin_gemm_is_own(&own, 2, &half, false));
 }
 
 /* -- our own products ----------------------------------------------------------------------------------------------- */
@@ -189,6 +192,68 @@ test_own(int64_t m, int64_t k, int64_t n, int way_a, int way_b)
     free(room_b);
     free(c);
     free(dense);
+}
+
+/* The same numbers in half precision; they are small and whole. */
+static uint16_t *
+make_half(const float *x, size_t n, unsigned form)
+{
+    uint16_t *half = malloc(n * sizeof *half);
+    for (size_t i = 0; i < n; i++)
+        half[i] = form == KIN_MATRIX_BFLOAT ? kin_bf16_from_float(x[i]) : kin_f16_from_float(x[i]);
+    return half;
+}
+
+/* `from`: numbers before the first one, so that words may lie across. */
+static void
+test_half(int64_t m, int64_t k, int64_t n, int way_a, int way_b, unsigned form, int from)
+{
+    size_t room_a_len = (size_t)(2 * m * k + 4 * (m + k) + 8), room_b_len = (size_t)(2 * k * n + 4 * (k + n) + 8);
+    float *room_a = calloc(room_a_len, sizeof(float)), *room_b = calloc(room_b_len, sizeof(float)), *c = calloc((size_t)(m * n) * 2, sizeof(float));
+    kin_matrix a = lay_out(room_a + from, m, k, way_a), b = lay_out(room_b + from, k, n, way_b), left = a, right = b;
+    uint16_t *half_a = make_half(room_a, room_a_len, form), *half_b = make_half(room_b, room_b_len, form);
+    right.form = (uint8_t)form;
+    right.data = half_b + from;
+    if (kin_product_pairs(&right)) {
+        left.form = (uint8_t)form;
+        left.data = half_a + from;
+    }
+    kin_blas own = {.own = true, .parallel = run_in_parts};
+    CHECK(kin_gemm(&own, &left, &right, NULL, c, NULL));
+    check_product(&a, &b, c);
+    kin_packed *packed = kin_gemm_pack(&own, m, &right);
+    memset(c, 0xff, (size_t)(m * n) * sizeof(float));
+    CHECK(kin_gemm(&own, &left, &right, packed, c, NULL));
+    check_product(&a, &b, c);
+    kin_gemm_free(packed);
+    kin_product p = {.a = left, .b = right, .c = c, .ldc = n, .count = 2, .c_step = m * n}; /* twice the same */
+    CHECK(kin_product_run(&p, run_in_parts));
+    check_product(&a, &b, c);
+    check_product(&a, &b, c + m * n);
+    free(room_a);
+    free(room_b);
+    free(half_a);
+    free(half_b);
+    free(c);
+}
+
+static void
+test_halves(void)
+{
+    if (!kin_tile_here())
+        return;
+    for (unsigned form = KIN_MATRIX_BFLOAT; form <= KIN_MATRIX_HALF; form++) {
+        for (int way = 0; way < 50; way++) {
+            test_half(1, 4, 3, way % 5, way / 5 % 5, form, way / 25);
+            test_half(15, 17, 33, way % 5, way / 5 % 5, form, way / 25);
+            test_half(31, 70, 47, way % 5, way / 5 % 5, form, way / 25);
+        }
+        for (int64_t m = 2; m < 30; m++)
+            test_half(m, 16, 32 + m, 0, 1, form, 0);
+        test_half(60, 1701, 65, 0, 1, form, 0); /* several blocks of b */
+        test_half(160, 1601, 33, 1, 0, form, 0);
+        test_half(33, 300, 700, 0, 1, form, 0);
+    }
 }
 
 /* -- what follows a product ------------------------------------------------------------------------------------------ */
@@ -292,6 +357,7 @@ main(void)
     test_what_cannot_be_read();
     test_when_to_pack();
     test_own_products();
+    test_halves();
     test_what_follows();
     return check_report("gemm");
 }

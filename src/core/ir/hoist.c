@@ -8,6 +8,7 @@ typedef struct {
     bool frozen;       /* kin_ir_find_frozen */
     bool output;
     bool in_once, in_rest, handed;
+    bool wide;         /* an extern call of the rest takes it, perhaps through views */
     int64_t from;      /* bytes of the frozen inputs it was made from, repetitions counted */
     kin_irn once, rest;
 } node_info;
@@ -83,10 +84,25 @@ is_free_view(const kin_ir *p, kin_irn n)
     return op != KIN_IR_PERMUTE && op != KIN_IR_SLICE && op != KIN_IR_EXPAND;
 }
 
+/* Inputs of half precision as floats: to read twice as much takes longer than to convert, unless a call wants floats in memory. */
+static bool
+is_cheap_cast(const kin_ir *p, const node_info *info, kin_irn n)
+{
+    if (kin_ir_at(p, n)->op != KIN_IR_CAST || info[n].wide)
+        return false;
+    kin_irn from = kin_ir_arg(p, n, 0);
+    while (is_free_view(p, from))
+        from = kin_ir_arg(p, from, 0);
+    unsigned dtype = kin_ir_at(p, from)->dtype;
+    return kin_ir_at(p, from)->op == KIN_IR_INPUT && (dtype == KIN_F16 || dtype == KIN_BF16);
+}
+
 static bool
 may_hand_over(const kin_ir *p, const node_info *info, kin_irn n)
 {
     kin_ir_op op = kin_ir_at(p, n)->op;
+    if (is_cheap_cast(p, info, n))
+        return false;
     return info[n].frozen && !info[n].output && op != KIN_IR_INPUT && op != KIN_IR_EXTERN && !is_free_view(p, n) &&
            bytes_of(p, n) <= MAX_GROWTH * info[n].from + FREE_BYTES;
 }
@@ -105,6 +121,7 @@ find_halves(const kin_ir *p, node_info *info)
         for (unsigned a = 0; a < node->nargs; a++) {
             info[kin_ir_arg(p, n, a)].in_rest |= i->in_rest;
             info[kin_ir_arg(p, n, a)].in_once |= i->in_once;
+            info[kin_ir_arg(p, n, a)].wide |= i->in_rest && (node->op == KIN_IR_EXTERN || (i->wide && kin_ir_op_class(node->op) == KIN_IR_CLASS_VIEW));
         }
     }
 }

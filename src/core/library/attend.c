@@ -8,7 +8,7 @@ enum { FEW_ROWS = 4 /* up to here all is bound by reading keys and values: panel
 static bool
 is_float_4d(const rewriting *r, kin_irn n)
 {
-    return kin_ir_at(r->p, n)->dtype == KIN_F32 && kin_ir_at(r->p, n)->ndim == 4 && kin_ir_numel(r->p, n) > 0;
+    return kin_library_is_float(r, n) && kin_ir_at(r->p, n)->ndim == 4 && kin_ir_numel(r->p, n) > 0;
 }
 
 /* A mask is [1 or batch, 1 or heads, 1 or rows, 1 or keys], perhaps without the first dims. */
@@ -17,7 +17,7 @@ fits_mask(const rewriting *r, kin_irn mask, const int64_t *q, int64_t keys)
 {
     const kin_ir_node *node = kin_ir_at(r->p, mask);
     int64_t full[4] = {q[0], q[1], q[2], keys};
-    if (node->dtype != KIN_F32 || node->ndim > 4 || node->ndim < 2)
+    if (!kin_library_is_float(r, mask) || node->ndim > 4 || node->ndim < 2)
         return false;
     for (unsigned d = 0; d < node->ndim; d++) {
         int64_t size = kin_ir_sizes(r->p, mask)[d];
@@ -73,7 +73,8 @@ kin_library_attend(rewriting *r, kin_irn n)
         return 0;
     unsigned nargs = kin_ir_at(r->p, call)->nargs;
     for (unsigned a = 0; a < nargs; a++)
-        args[a] = kin_library_copy(r, kin_ir_arg(r->p, call, a));
-    return kin_library_emit(r, &made, "library.attention", args, nargs, KIN_F32, 4, kin_ir_sizes(r->p, n),
-                            node->strides != 0 ? r->p->ints.at + node->strides : NULL);
+        args[a] = kin_library_cast(r, kin_library_copy(r, kin_ir_arg(r->p, call, a)), KIN_F32);
+    kin_irn out = kin_library_emit(r, &made, "library.attention", args, nargs, KIN_F32, 4, kin_ir_sizes(r->p, n),
+                                   node->strides != 0 ? r->p->ints.at + node->strides : NULL);
+    return kin_library_cast(r, out, node->dtype);
 }

@@ -70,12 +70,12 @@ read_conv(const rewriting *r, kin_irn call, kin_library_call *conv)
                                .call = (uint32_t)kin_ir_attrs(r->p, call)[0]};
     bool frozen = r->frozen[weight] && (!conv->has_bias || r->frozen[kin_ir_arg(r->p, call, 2)]);
     conv->transposed = args[6].kind == KIN_ATEN_BOOL && args[6].i;
-    bool known = frozen && n >= 1 && n <= 3 && kin_ir_at(r->p, x)->dtype == KIN_F32 && kin_ir_at(r->p, weight)->dtype == KIN_F32 &&
+    bool known = frozen && n >= 1 && n <= 3 && kin_library_is_float(r, x) && kin_ir_at(r->p, weight)->dtype == kin_ir_at(r->p, x)->dtype &&
                  args[6].kind == KIN_ATEN_BOOL && args[8].kind == KIN_ATEN_INT &&
                  read_ints(r, &args[3], n, conv->stride) && read_ints(r, &args[4], n, conv->padding) &&
                  read_ints(r, &args[5], n, conv->dilation);
     conv->own = known && r->may.own && suits_us(r, call, conv);
-    return known && (conv->own || (n == 2 && !conv->transposed));
+    return known && (conv->own || (n == 2 && !conv->transposed && kin_ir_at(r->p, x)->dtype == KIN_F32));
 }
 
 /* -- planning ------------------------------------------------------------------------------------------------------ */
@@ -207,7 +207,7 @@ kin_library_plan_convs(rewriting *r, conv_plans *plans)
         if (!read_conv(r, plan.call, &plan.conv))
             continue;
         plan.product = is_product(r, &plan);
-        while (extend(r, &plan))
+        while (kin_ir_at(p, n)->dtype == KIN_F32 && extend(r, &plan)) /* others are rounded first */
             ;
         if (kin_vec_push(plans, plan) != KIN_OK) {
             kin_vec_deinit(&plan.affine);
@@ -271,7 +271,7 @@ fold_affine(rewriting *r, const conv_plan *plan, kin_irn *weight, kin_irn *bias)
 static kin_irn
 image_of(rewriting *r, kin_irn n)
 {
-    kin_irn image = kin_library_copy(r, n);
+    kin_irn image = kin_library_cast(r, kin_library_copy(r, n), KIN_F32);
     const kin_ir *q = r->out->ir;
     const kin_ir_node *node = kin_ir_at(q, image);
     int64_t strides[KIN_IR_MAX_DIMS];
@@ -289,9 +289,10 @@ image_of(rewriting *r, kin_irn n)
 static kin_irn
 lay_out_as_before(rewriting *r, const conv_plan *plan, kin_irn result)
 {
+    kin_dtype dtype = kin_ir_at(r->p, plan->end)->dtype;
     if (!r->fixed[plan->end])
-        return result;
-    kin_irn copy = kin_ir_unary(r->out->ir, KIN_IR_CAST, result); /* to the same dtype: as it lay before */
+        return kin_library_cast(r, result, dtype);
+    kin_irn copy = kin_ir_at(r->out->ir, result)->dtype != dtype ? kin_ir_cast(r->out->ir, result, dtype) : kin_ir_unary(r->out->ir, KIN_IR_CAST, result); /* as it lay before */
     const kin_ir_node *old = kin_ir_at(r->p, plan->result);
     if (copy != 0 && old->strides != 0)
         kin_ir_set_strides(r->out->ir, copy, r->p->ints.at + old->strides);
@@ -304,6 +305,8 @@ emit_product(rewriting *r, const conv_plan *plan, kin_irn weight, kin_irn bias)
 {
     kin_ir *q = r->out->ir;
     kin_irn x = kin_library_copy(r, kin_ir_arg(r->p, plan->call, 0));
+    if (kin_ir_at(q, x)->dtype != KIN_BF16 || !r->may.pairs)
+        x = kin_library_cast(r, x, KIN_F32);
     int64_t sizes[4], strides[4], in = kin_ir_sizes(q, x)[1];
     memcpy(sizes, kin_ir_sizes(r->p, plan->end), sizeof sizes);
     kin_library_channels_last(sizes, 4, strides);
@@ -326,7 +329,9 @@ kin_library_conv(rewriting *r, const conv_plan *plan)
 {
     kin_library_call conv = plan->conv;
     kin_irn weight = kin_library_copy(r, kin_ir_arg(r->p, plan->call, 1));
-    kin_irn bias = conv.has_bias ? kin_library_copy(r, kin_ir_arg(r->p, plan->call, 2)) : 0;
+    if (!plan->product)
+        weight = kin_library_cast(r, weight, KIN_F32);
+    kin_irn bias = conv.has_bias ? kin_library_cast(r, kin_library_copy(r, kin_ir_arg(r->p, plan->call, 2)), KIN_F32) : 0;
     fold_affine(r, plan, &weight, &bias);
     if (plan->product)
         return lay_out_as_before(r, plan, emit_product(r, plan, weight, bias));

@@ -38,15 +38,15 @@ kin_gemm_reads(const kin_matrix *x)
 }
 
 bool
-kin_gemm_is_own(const kin_blas *blas, int64_t m, bool packed)
+kin_gemm_is_own(const kin_blas *blas, int64_t m, const kin_matrix *b, bool packed)
 {
-    return blas->own && m > (packed ? 1 : FEW_ROWS);
+    return b->form != KIN_MATRIX_FLOAT || (blas->own && m > (packed ? 1 : FEW_ROWS));
 }
 
 bool
-kin_gemm_wants_packed(const kin_blas *blas, int64_t m)
+kin_gemm_wants_packed(const kin_blas *blas, int64_t m, const kin_matrix *b)
 {
-    return kin_gemm_is_own(blas, m, true) || (blas->pack != NULL && m > FEW_ROWS && m <= INT_MAX);
+    return kin_gemm_is_own(blas, m, b, true) || (blas->pack != NULL && m > FEW_ROWS && m <= INT_MAX);
 }
 
 kin_packed *
@@ -55,9 +55,9 @@ kin_gemm_pack(const kin_blas *blas, int64_t m, const kin_matrix *b)
     kin_packed *packed = calloc(1, sizeof *packed);
     if (packed == NULL)
         return NULL;
-    packed->own = kin_gemm_is_own(blas, m, true);
+    packed->own = kin_gemm_is_own(blas, m, b, true);
     packed->m = (int)m;
-    packed->bytes = packed->own ? kin_product_panels_len(b->rows, b->columns) * sizeof(float)
+    packed->bytes = packed->own ? kin_product_panels_len(b) * sizeof(float)
                                 : blas->pack_size(B_MATRIX, (int)m, (int)b->columns, (int)b->rows);
     packed->bytes = (packed->bytes + 63) / 64 * 64;
     packed->data = aligned_alloc(64, packed->bytes); /* no large pages: not faster to read, and slow to get in virtual machines */
@@ -149,7 +149,7 @@ bool
 kin_gemm(const kin_blas *blas, const kin_matrix *a, const kin_matrix *b, const kin_packed *packed, float *c,
          const kin_epilogue *then)
 {
-    if (packed == NULL ? kin_gemm_is_own(blas, a->rows, false) : packed->own) {
+    if (packed == NULL ? kin_gemm_is_own(blas, a->rows, b, false) : packed->own) {
         return kin_product_run(&(kin_product){.a = *a, .b = *b, .panels = packed == NULL ? NULL : packed->data, .c = c,
                                        .ldc = b->columns, .count = 1, .then = then}, blas->parallel);
     }

@@ -1,4 +1,4 @@
-/* Matrix products in float: our own (product.h) where the processor has what they need, else through the BLAS that PyTorch brings
+/* Matrix products with sums in float: our own (product.h) where the processor has what they need, else through the BLAS that PyTorch brings
  * (the caller finds its entry points). b is packed once when it stays as it is between calls.
  */
 #ifndef KIN_LIBRARY_GEMM_H
@@ -26,11 +26,21 @@ typedef struct {
     kin_parallel parallel; /* for these; NULL: one thread */
 } kin_blas;
 
+/* What the elements of a matrix are. Those of half precision are only for our own products. */
+typedef enum { KIN_MATRIX_FLOAT, KIN_MATRIX_BFLOAT, KIN_MATRIX_HALF } kin_matrix_form;
+
 /* A matrix in memory; strides in elements. */
 typedef struct {
-    const float *data;
+    const void *data;
     int64_t rows, columns, row_stride, column_stride;
+    uint8_t form; /* kin_matrix_form */
 } kin_matrix;
+
+static inline int64_t
+kin_matrix_element(const kin_matrix *x)
+{
+    return x->form == KIN_MATRIX_FLOAT ? 4 : 2;
+}
 
 /* Code that is run on each block of a product's result as soon as it is done: rows [begin, end) of `buffers`, columns in the window that
  * it finds behind them (two int64_t: from, to; multiples of 32 or the end). It knows `columns` of them; where the result's rows are longer, a
@@ -49,16 +59,16 @@ typedef struct kin_packed kin_packed; /* b, in a form of its own, for products w
 
 /* Can BLAS read it as it lies? One stride has to be 1, the other at least the length of what lies together. */
 bool kin_gemm_reads(const kin_matrix *x);
-/* Do we do a product with so many rows ourselves? Then matrices may lie in any way. packed: b is. */
-bool kin_gemm_is_own(const kin_blas *blas, int64_t m, bool packed);
-/* Is packing worth it for so many rows? */
-bool kin_gemm_wants_packed(const kin_blas *blas, int64_t m);
+/* Do we do a product of m rows with b ourselves? Then matrices may lie in any way. packed: b is. */
+bool kin_gemm_is_own(const kin_blas *blas, int64_t m, const kin_matrix *b, bool packed);
+/* Is packing b worth it for so many rows? */
+bool kin_gemm_wants_packed(const kin_blas *blas, int64_t m, const kin_matrix *b);
 /* NULL without memory. It does not change when b does: pack again. */
 kin_packed *kin_gemm_pack(const kin_blas *blas, int64_t m, const kin_matrix *b);
 void kin_gemm_pack_again(const kin_blas *blas, kin_packed *packed, const kin_matrix *b);
 size_t kin_gemm_packed_bytes(const kin_packed *packed);
 void kin_gemm_free(kin_packed *packed);
-/* c [m, n], row-major without gaps, = a b. With `packed`, only the sizes of b are read. then: may be NULL. False without memory, or
+/* c [m, n], row-major without gaps, = a b. What a has to be where b is of half precision: product.h. With `packed`, only the sizes of b are read. then: may be NULL. False without memory, or
  * when `then` failed. */
 bool kin_gemm(const kin_blas *blas, const kin_matrix *a, const kin_matrix *b, const kin_packed *packed, float *c,
               const kin_epilogue *then);

@@ -45,6 +45,7 @@ typedef struct {
 
 typedef struct {
     bool post;         /* calls may take in a relu; libraries make 0 of a NaN there, so who runs them has to notice NaNs otherwise */
+    bool pairs;        /* ours multiply bfloat16 as it is (product.h) */
     bool own;          /* products are done by ourselves: also those of many matrices, attention, and convolutions */
 } kin_library_options;
 

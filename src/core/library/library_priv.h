@@ -23,6 +23,10 @@ const kin_aten_call *kin_library_captured(const rewriting *r, kin_irn call);
 bool kin_library_is(const rewriting *r, kin_irn call, const char *name);
 /* Copies what the node needs, and itself; its number in the new program. */
 kin_irn kin_library_copy(rewriting *r, kin_irn n);
+/* Is it float, or of half precision while calls are our own? Those are float inside, rounded where an operator ends. */
+bool kin_library_is_float(const rewriting *r, kin_irn n);
+/* A node of the new program with another dtype, if it has another. */
+kin_irn kin_library_cast(rewriting *r, kin_irn n, kin_dtype dtype);
 /* Adds an EXTERN for `call` and its only result. */
 kin_irn kin_library_emit(rewriting *r, const kin_library_call *call, const char *name, const kin_irn *args, unsigned nargs,
                          kin_dtype dtype, unsigned ndim, const int64_t *sizes, const int64_t *strides);

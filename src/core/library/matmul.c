@@ -1,4 +1,5 @@
-/* Matrix products: small ones as reductions, others as MATMUL calls with the bias taken out. */
+/* Matrix products: small ones as reductions, others as MATMUL calls with the bias taken out. Those of half precision have sums in float, and
+ * are rounded once, behind the bias. */
 #include "core/ir/scalar.h"
 #include "core/library/library_priv.h"
 
@@ -14,6 +15,7 @@ typedef struct {
     kin_irn a, b, bias;     /* nodes of p; bias 0 = none */
     int64_t batch, m, k, n; /* batch 0: two dims */
     double alpha, beta;     /* alpha a b + beta bias */
+    kin_dtype dtype;        /* of all of them */
 } product;
 
 /* A factor that is given as a number, 1 if it is not given. */
@@ -31,8 +33,7 @@ read_added(const rewriting *r, kin_irn call, product *out)
 {
     const kin_aten_call *captured = kin_library_captured(r, call);
     out->bias = kin_ir_arg(r->p, call, 0);
-    if (!read_factor(r, captured, "alpha", &out->alpha) || !read_factor(r, captured, "beta", &out->beta) || out->alpha == 0 ||
-        kin_ir_at(r->p, out->bias)->dtype != KIN_F32)
+    if (!read_factor(r, captured, "alpha", &out->alpha) || !read_factor(r, captured, "beta", &out->beta) || out->alpha == 0)
         return false;
     out->bias = out->beta == 0 ? 0 : out->bias;
     return true;
@@ -56,7 +57,9 @@ read_product(const rewriting *r, kin_irn call, product *out)
     out->m = a[0];
     out->k = a[1];
     out->n = b[1];
-    return kin_ir_at(r->p, out->a)->dtype == KIN_F32 && kin_ir_at(r->p, out->b)->dtype == KIN_F32;
+    out->dtype = kin_ir_at(r->p, out->a)->dtype;
+    return kin_library_is_float(r, out->a) && kin_ir_at(r->p, out->b)->dtype == out->dtype &&
+           (out->bias == 0 || kin_ir_at(r->p, out->bias)->dtype == out->dtype);
 }
 
 static bool
@@ -80,6 +83,14 @@ is_row_major(const rewriting *r, kin_irn n)
     return dims[ndim - 1] == ndim - 1;
 }
 
+/* The left side as the product wants it (product.h); the right side is taken as it is. */
+static kin_irn
+left_of(rewriting *r, const product *x)
+{
+    kin_irn a = kin_library_copy(r, x->a);
+    return x->dtype == KIN_BF16 && r->may.pairs ? a : kin_library_cast(r, a, KIN_F32);
+}
+
 /* sum over k of a[.., m, k] * b[.., k, n]. With b stored along n its rows are added up, else each element is a dot product. */
 static kin_irn
 emit_reduction(rewriting *r, const product *x)
@@ -96,10 +107,10 @@ emit_reduction(rewriting *r, const product *x)
     one_b[d] = 1;
     one_b[d + 1] = full[d + 1];
     one_b[d + 2] = full[d + 2];
-    kin_irn b = kin_library_copy(r, x->b);
+    kin_irn a = kin_library_cast(r, kin_library_copy(r, x->a), KIN_F32), b = kin_library_cast(r, kin_library_copy(r, x->b), KIN_F32);
     if (!rows)
         b = kin_ir_permute(q, b, d ? (int64_t[]){0, 2, 1} : (int64_t[]){1, 0});
-    kin_irn left = kin_ir_expand(q, kin_ir_reshape(q, kin_library_copy(r, x->a), ndim, one_a), ndim, full);
+    kin_irn left = kin_ir_expand(q, kin_ir_reshape(q, a, ndim, one_a), ndim, full);
     kin_irn right = kin_ir_expand(q, kin_ir_reshape(q, b, ndim, one_b), ndim, full);
     kin_irn sum = kin_ir_reduce(q, KIN_IR_REDUCE_SUM, kin_ir_binary(q, KIN_IR_MUL, left, right), 1,
                                 (int64_t[]){rows ? d + 1 : d + 2});
@@ -113,7 +124,7 @@ static kin_irn
 emit_call(rewriting *r, const product *x, uint32_t number)
 {
     kin_library_call call = {.kind = KIN_LIBRARY_MATMUL, .frozen = x->batch == 0 && r->frozen[x->b], .call = number};
-    kin_irn args[2] = {kin_library_copy(r, x->a), kin_library_copy(r, x->b)};
+    kin_irn args[2] = {left_of(r, x), kin_library_copy(r, x->b)};
     const int64_t sizes[3] = {x->batch, x->m, x->n};
     unsigned ndim = x->batch == 0 ? 2 : 3;
     return kin_library_emit(r, &call, "library.matmul", args, 2, KIN_F32, ndim, sizes + 3 - ndim, NULL);
@@ -130,16 +141,19 @@ scale(rewriting *r, kin_irn n, double by)
     return by == 1 ? n : kin_ir_binary(q, KIN_IR_MUL, n, kin_ir_const(q, KIN_F32, factor, ndim, sizes));
 }
 
+/* What was made in float, with bias, as the operator gives it. */
 static kin_irn
-add_bias(rewriting *r, const product *x, kin_irn made)
+finish(rewriting *r, const product *x, kin_irn made)
 {
     kin_ir *q = r->out->ir;
     const int64_t sizes[3] = {x->batch, x->m, x->n};
     unsigned ndim = x->batch == 0 ? 2 : 3;
     made = scale(r, made, x->alpha);
-    if (x->bias == 0)
-        return made;
-    return kin_ir_binary(q, KIN_IR_ADD, made, kin_ir_expand(q, scale(r, kin_library_copy(r, x->bias), x->beta), ndim, sizes + 3 - ndim));
+    if (x->bias != 0) {
+        kin_irn bias = scale(r, kin_library_cast(r, kin_library_copy(r, x->bias), KIN_F32), x->beta);
+        made = kin_ir_binary(q, KIN_IR_ADD, made, kin_ir_expand(q, bias, ndim, sizes + 3 - ndim));
+    }
+    return kin_library_cast(r, made, x->dtype);
 }
 
 /* -- several products of one matrix ------------------------------------------------------------------------------- */
@@ -173,7 +187,7 @@ wide_bias(rewriting *r, const member *all, unsigned count, int64_t width)
             return 0;
     }
     for (unsigned i = 0; some && i < count; i++)
-        parts[i] = all[i].x.bias != 0 ? kin_library_copy(r, all[i].x.bias)
+        parts[i] = all[i].x.bias != 0 ? kin_library_cast(r, kin_library_copy(r, all[i].x.bias), KIN_F32)
                                       : kin_ir_const(q, KIN_F32, (kin_scalar){.f = -0.0}, 1, &all[i].x.n);
     return some ? kin_ir_expand(q, kin_ir_cat(q, parts, count, 0), 2, (int64_t[]){all[0].x.m, width}) : 0;
 }
@@ -188,7 +202,7 @@ emit_together(rewriting *r, kin_irn n, uint32_t number)
     if (!read_member(r, n, &all[0]))
         return 0;
     for (kin_irn next = n + 1; next < r->p->nodes.len && count < MOST_TOGETHER; next++)
-        if (read_member(r, next, &all[count]) && all[count].x.a == all[0].x.a)
+        if (read_member(r, next, &all[count]) && all[count].x.a == all[0].x.a && all[count].x.dtype == all[0].x.dtype)
             count++;
     if (count == 1)
         return 0;
@@ -200,13 +214,13 @@ emit_together(rewriting *r, kin_irn n, uint32_t number)
         width += all[i].x.n;
     }
     kin_library_call call = {.kind = KIN_LIBRARY_MATMUL, .frozen = true, .call = number};
-    kin_irn args[2] = {kin_library_copy(r, all[0].x.a), kin_ir_cat(q, parts, count, 1)};
+    kin_irn args[2] = {left_of(r, &all[0].x), kin_ir_cat(q, parts, count, 1)};
     kin_irn wide = kin_library_emit(r, &call, "library.matmul", args, 2, KIN_F32, 2, (int64_t[]){m, width}, NULL);
     kin_irn bias = wide_bias(r, all, count, width), sum = bias != 0 ? kin_ir_binary(q, KIN_IR_ADD, wide, bias) : wide;
     for (unsigned i = 0; i < count; i++) {
         const product *x = &all[i].x;
         kin_irn slice = kin_ir_slice(q, sum, (int64_t[]){0, at}, (int64_t[]){1, 1}, (int64_t[]){m, x->n});
-        r->map[all[i].result] = bias != 0 ? slice : add_bias(r, x, slice);
+        r->map[all[i].result] = bias != 0 ? kin_library_cast(r, slice, x->dtype) : finish(r, x, slice);
         at += x->n;
     }
     return r->map[n];
@@ -225,5 +239,5 @@ kin_library_matmul(rewriting *r, kin_irn n)
     kin_irn together = emit_together(r, n, number);
     if (together != 0)
         return together;
-    return add_bias(r, &x, is_small(&x) ? emit_reduction(r, &x) : emit_call(r, &x, number));
+    return finish(r, &x, is_small(&x) ? emit_reduction(r, &x) : emit_call(r, &x, number));
 }

@@ -22,10 +22,29 @@ padded(int64_t n)
     return kin_tile_divide_up(n, KIN_TILE_COLUMNS) * KIN_TILE_COLUMNS;
 }
 
-size_t
-kin_product_panels_len(int64_t k, int64_t n)
+bool
+kin_product_pairs(const kin_matrix *b)
 {
-    return (size_t)(k * padded(n));
+    return b->form == KIN_MATRIX_BFLOAT && kin_tile_has_pairs();
+}
+
+/* Floats or words along k. */
+static int64_t
+depth_of(const kin_matrix *b)
+{
+    return kin_product_pairs(b) ? kin_tile_divide_up(b->rows, 2) : b->rows;
+}
+
+size_t
+kin_product_panels_len(const kin_matrix *b)
+{
+    return (size_t)(depth_of(b) * padded(b->columns));
+}
+
+static const void *
+element(const kin_matrix *x, int64_t i, int64_t j)
+{
+    return (const char *)x->data + (i * x->row_stride + j * x->column_stride) * kin_matrix_element(x);
 }
 
 static unsigned
@@ -35,20 +54,27 @@ columns_at(int64_t n, int64_t panel)
     return (unsigned)(left < KIN_TILE_COLUMNS ? left : KIN_TILE_COLUMNS);
 }
 
-/* Rows [from, from + deep) of one panel. */
+/* Rows [from, from + deep) of one panel; of words if b is done by pairs. */
 static void
 make_panel(const kin_matrix *b, int64_t from, int64_t deep, int64_t panel, float *to)
 {
-    kin_tile_pack(deep, columns_at(b->columns, panel),
-                  b->data + from * b->row_stride + panel * KIN_TILE_COLUMNS * b->column_stride, b->row_stride, b->column_stride, to);
+    unsigned columns = columns_at(b->columns, panel);
+    bool pairs = kin_product_pairs(b);
+    const void *data = element(b, pairs ? from * 2 : from, panel * KIN_TILE_COLUMNS);
+    if (pairs)
+        kin_tile_pack_pairs(b->rows - from * 2 < deep * 2 ? b->rows - from * 2 : deep * 2, columns, data, b->row_stride, b->column_stride, to);
+    else if (b->form == KIN_MATRIX_FLOAT)
+        kin_tile_pack(deep, columns, data, b->row_stride, b->column_stride, to);
+    else
+        kin_tile_pack_half(deep, columns, data, b->form == KIN_MATRIX_BFLOAT, b->row_stride, b->column_stride, to);
 }
 
 void
 kin_product_make_panels(const kin_matrix *b, float *panels)
 {
-    int64_t block = kin_tile_part_of(b->rows, DEEP), npanels = kin_tile_divide_up(b->columns, KIN_TILE_COLUMNS);
-    for (int64_t from = 0; from < b->rows; from += block) {
-        int64_t deep = b->rows - from < block ? b->rows - from : block;
+    int64_t depth = depth_of(b), block = kin_tile_part_of(depth, DEEP), npanels = kin_tile_divide_up(b->columns, KIN_TILE_COLUMNS);
+    for (int64_t from = 0; from < depth; from += block) {
+        int64_t deep = depth - from < block ? depth - from : block;
         for (int64_t j = 0; j < npanels; j++)
             make_panel(b, from, deep, j, panels + from * padded(b->columns) + j * deep * KIN_TILE_COLUMNS);
     }
@@ -60,8 +86,9 @@ kin_product_make_panels(const kin_matrix *b, float *panels)
  * follows: one of each of them is done in turn. */
 typedef struct {
     const kin_product *p;
-    const float *a, *b;
+    const void *a, *b;
     float *c;
+    bool pairs;
     int64_t row, rows, panel, panels, parts;
     int64_t first_row;          /* of this product, among all of them */
     float *panel_room, *a_room; /* for a panel and for a block of a; NULL: not needed */
@@ -83,16 +110,39 @@ copy_block(const float *a, int64_t row_stride, int64_t column_stride, int64_t ro
             to[i * deep + l] = a[i * row_stride + l * column_stride];
 }
 
+/* Words of which the last may be half a one: there are `elements` in a row. */
+static void
+copy_words(const uint16_t *a, int64_t row_stride, int64_t column_stride, int64_t rows, int64_t elements, float *to)
+{
+    uint16_t *at = (uint16_t *)(void *)to;
+    int64_t padded = (elements + 1) / 2 * 2;
+    for (int64_t l = 0; l < padded; l++)
+        for (int64_t i = 0; i < rows; i++)
+            at[i * padded + l] = l < elements ? a[i * row_stride + l * column_stride] : 0;
+}
+
+/* Can a not be read as floats, or words, in rows? */
+static bool
+must_copy(const kin_product *p)
+{
+    bool apart = p->a.column_stride != 1 && p->a.columns > 1;
+    if (!kin_product_pairs(&p->b))
+        return apart;
+    return apart || p->b.rows % 2 != 0 || (p->a.row_stride % 2 != 0 && p->a.rows > 1) || (p->a_step % 2 != 0 && p->count > 1) || (uintptr_t)p->a.data % 4 != 0;
+}
+
 /* A block of a times one panel. Meanwhile the first two tiles bring the panel that comes next near. */
 static void
 multiply_panel(const float *a, int64_t lda, int64_t rows, int64_t deep, unsigned columns, const float *panel, const float *next, float *c,
-               int64_t ldc, bool add)
+               int64_t ldc, bool add, bool pairs)
 {
+    void (*multiply)(unsigned, unsigned, int64_t, const float *, int64_t, const float *, float *, int64_t, bool, const float *) =
+        pairs ? kin_tile_multiply_pairs : kin_tile_multiply;
     int64_t tiles = kin_tile_divide_up(rows, KIN_TILE_ROWS);
     for (int64_t t = 0, i = 0; t < tiles; t++) {
         int64_t n = kin_tile_divide_up(rows - i, tiles - t);
-        kin_tile_multiply((unsigned)n, columns, deep, a + i * lda, lda, panel, c + i * ldc, ldc, add,
-                          t < 2 ? next + t * deep * (KIN_TILE_COLUMNS / 2) : panel);
+        multiply((unsigned)n, columns, deep, a + i * lda, lda, panel, c + i * ldc, ldc, add,
+                 t < 2 ? next + t * deep * (KIN_TILE_COLUMNS / 2) : panel);
         i += n;
     }
 }
@@ -120,7 +170,7 @@ multiply_panels(const part *x, const float *a, int64_t lda, int64_t row, int64_t
         int64_t j = unit + q * apart, next = q + 1 < x->parts ? apart : 1 - q * apart;
         const float *panel = panel_at(x, from, deep, j);
         multiply_panel(a, lda, rows, deep, columns_at(p->b.columns, j), panel, p->panels == NULL ? panel : panel + next * deep * KIN_TILE_COLUMNS,
-                       x->c + row * p->ldc + j * KIN_TILE_COLUMNS, p->ldc, from > 0);
+                       x->c + row * p->ldc + j * KIN_TILE_COLUMNS, p->ldc, from > 0, x->pairs);
     }
 }
 
@@ -128,11 +178,16 @@ static void
 multiply_block(const part *x, int64_t row, int64_t rows, int64_t from, int64_t deep)
 {
     const kin_product *p = x->p;
-    const float *a = x->a + row * p->a.row_stride + from * p->a.column_stride;
-    int64_t lda = p->a.row_stride, near = 0;
-    bool follows = p->then != NULL && from + deep == p->b.rows;
+    kin_matrix all = p->a;
+    all.data = x->a;
+    const void *a = element(&all, row, x->pairs ? from * 2 : from);
+    int64_t lda = x->pairs ? p->a.row_stride / 2 : p->a.row_stride, near = 0;
+    bool follows = p->then != NULL && from + deep == depth_of(&p->b);
     if (x->a_room != NULL) {
-        copy_block(a, lda, p->a.column_stride, rows, deep, x->a_room);
+        if (x->pairs)
+            copy_words(a, p->a.row_stride, p->a.column_stride, rows, p->b.rows - from * 2 < deep * 2 ? p->b.rows - from * 2 : deep * 2, x->a_room);
+        else
+            copy_block(a, lda, p->a.column_stride, rows, deep, x->a_room);
         a = x->a_room;
         lda = deep;
     }
@@ -150,7 +205,7 @@ static void
 multiply_part(const part *x)
 {
     const kin_product *p = x->p;
-    int64_t k = p->b.rows, deep = kin_tile_part_of(k, DEEP), tall = kin_tile_part_of(x->rows, x->a_room != NULL ? TALL_COPY : TALL);
+    int64_t k = depth_of(&p->b), deep = kin_tile_part_of(k, DEEP), tall = kin_tile_part_of(x->rows, x->a_room != NULL ? TALL_COPY : TALL);
     for (int64_t row = x->row; row < x->row + x->rows; row += tall) {
         int64_t left = x->row + x->rows - row;
         for (int64_t from = 0; from < k; from += deep)
@@ -173,7 +228,9 @@ static void
 multiply_units(sharing *s, int64_t i, int64_t begin, int64_t end, float *panel_room, float *a_room)
 {
     const kin_product *p = s->p;
-    part x = {.p = p, .panel_room = panel_room, .a_room = a_room, .a = p->a.data + i * p->a_step, .b = p->b.data == NULL ? NULL : p->b.data + i * p->b_step,
+    part x = {.p = p, .pairs = kin_product_pairs(&p->b), .panel_room = panel_room, .a_room = a_room,
+              .a = (const char *)p->a.data + i * p->a_step * kin_matrix_element(&p->a),
+              .b = p->b.data == NULL ? NULL : (const char *)p->b.data + i * p->b_step * kin_matrix_element(&p->b),
               .c = p->c + i * p->c_step, .rows = p->a.rows, .panels = panels_of_part(p), .first_row = i * p->a.rows,
               .parts = p->then == NULL ? 1 : p->b.columns / p->then->columns, .failed = &s->failed};
     if (s->by_rows) {
@@ -191,7 +248,7 @@ run_share(int64_t begin, int64_t end, void *arg)
 {
     sharing *s = arg;
     const kin_product *p = s->p;
-    bool copies = p->a.column_stride != 1 && p->a.columns > 1;
+    bool copies = must_copy(p);
     size_t panel_len = p->panels == NULL ? DEEP * KIN_TILE_COLUMNS : 0, len = panel_len + (copies ? DEEP * TALL_COPY : 0);
     float *room = len == 0 ? NULL : aligned_alloc(64, len * sizeof *room);
     if (len != 0 && room == NULL)

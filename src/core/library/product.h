@@ -1,11 +1,18 @@
-/* Matrix products of our own, from tiles (tile.h): blocks that fit the caches, panels of b, threads. */
+/* Matrix products of our own, from tiles (tile.h): blocks that fit the caches, panels of b, threads.
+ *
+ * Sums are float. Where b is bfloat16 and the processor multiplies pairs of those (kin_tile_has_pairs), a has to be bfloat16 as well: two elements
+ * along k that lie next to each other are a *word*, and everything below goes by words as it goes by floats. Otherwise a is float, and b of half
+ * precision becomes float in its panels.
+ */
 #ifndef KIN_LIBRARY_PRODUCT_H
 #define KIN_LIBRARY_PRODUCT_H
 
 #include "core/library/gemm.h"
 
+/* Is b done by pairs? */
+bool kin_product_pairs(const kin_matrix *b);
 /* Floats that b takes as panels; they have to be 64-byte aligned. */
-size_t kin_product_panels_len(int64_t k, int64_t n);
+size_t kin_product_panels_len(const kin_matrix *b);
 void kin_product_make_panels(const kin_matrix *b, float *panels);
 
 /* count products: c[i] (ldc apart) = a[i] b[i], where operands i lie the given strides apart; strides of any kind. panels: of b, NULL: they

@@ -46,6 +46,19 @@ kin_library_copy(rewriting *r, kin_irn n)
     return r->map[n];
 }
 
+bool
+kin_library_is_float(const rewriting *r, kin_irn n)
+{
+    unsigned dtype = kin_ir_at(r->p, n)->dtype;
+    return dtype == KIN_F32 || (r->may.own && (dtype == KIN_F16 || dtype == KIN_BF16));
+}
+
+kin_irn
+kin_library_cast(rewriting *r, kin_irn n, kin_dtype dtype)
+{
+    return kin_ir_at(r->out->ir, n)->dtype == dtype ? n : kin_ir_cast(r->out->ir, n, dtype);
+}
+
 kin_irn
 kin_library_emit(rewriting *r, const kin_library_call *call, const char *name, const kin_irn *args, unsigned nargs,
                  kin_dtype dtype, unsigned ndim, const int64_t *sizes, const int64_t *strides)

@@ -14,7 +14,7 @@
 bool
 kin_tile_here(void)
 {
-    return __builtin_cpu_supports("avx512f");
+    return __builtin_cpu_supports("avx512f") && __builtin_cpu_supports("avx512bw") && __builtin_cpu_supports("avx512vl");
 }
 
 enum { AHEAD = 64 /* rows of b that are fetched before they are needed */ };

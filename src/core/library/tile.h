@@ -23,6 +23,16 @@ void kin_tile_multiply_lines(unsigned rows, unsigned columns, int64_t lines, int
 /* 32 or fewer columns of a matrix as a panel: panel[l][j] = b[l * row_stride + j * column_stride] for l < k, j < columns. */
 void kin_tile_pack(int64_t k, unsigned columns, const float *b, int64_t row_stride, int64_t column_stride, float *panel);
 
+/* Does this processor multiply pairs of bfloat16? */
+bool kin_tile_has_pairs(void);
+/* kin_tile_multiply, where an element of a and b is a word: two neighbours along k, both bfloat16. k and lda count words. */
+void kin_tile_multiply_pairs(unsigned rows, unsigned columns, int64_t k, const float *a, int64_t lda, const float *b, float *c,
+                             int64_t ldc, bool add, const float *soon);
+/* k rows of bfloat16 as (k + 1) / 2 rows of words. */
+void kin_tile_pack_pairs(int64_t k, unsigned columns, const uint16_t *b, int64_t row_stride, int64_t column_stride, float *panel);
+/* kin_tile_pack of numbers of half precision, bfloat16 or the other. */
+void kin_tile_pack_half(int64_t k, unsigned columns, const uint16_t *b, bool bfloat, int64_t row_stride, int64_t column_stride, float *panel);
+
 /* to[i] = x[i] * by; may be in place. */
 void kin_tile_scale(const float *x, int64_t n, float by, float *to);
 /* to[i] = x[i], to[i] = 0. */

@@ -34,8 +34,8 @@ computes(bool packed, bool by_rows)
         a[i] = (float)(i % 7 - 3);
     for (int i = 0; i < K * N; i++)
         b[i] = (float)(i % 5 - 2);
-    kin_matrix left = {a, M, K, K, 1};
-    kin_matrix right = {b, K, N, by_rows ? N : 1, by_rows ? 1 : K};
+    kin_matrix left = {a, M, K, K, 1, KIN_MATRIX_FLOAT};
+    kin_matrix right = {b, K, N, by_rows ? N : 1, by_rows ? 1 : K, KIN_MATRIX_FLOAT};
     kin_packed *form = packed ? kin_gemm_pack(&found, M, &right) : NULL;
     if (packed && form == NULL)
         return false;
@@ -67,8 +67,8 @@ time_product(const kin_blas *blas, clockid_t clock)
     float *room = calloc(M * K + K * N + M * N, sizeof *room);
     if (room == NULL)
         return 0;
-    kin_matrix a = {room, M, K, K, 1}, b = {room + M * K, K, N, N, 1};
-    kin_packed *form = kin_gemm_wants_packed(blas, M) ? kin_gemm_pack(blas, M, &b) : NULL;
+    kin_matrix a = {room, M, K, K, 1, KIN_MATRIX_FLOAT}, b = {room + M * K, K, N, N, 1, KIN_MATRIX_FLOAT};
+    kin_packed *form = kin_gemm_wants_packed(blas, M, &b) ? kin_gemm_pack(blas, M, &b) : NULL;
     double best = 1;
     for (int i = 0; i < TIMES; i++) {
         double start = seconds_of(clock);

@@ -8,11 +8,20 @@
 #include "py/aten/make.h"
 #include "py/aten/tensor.h"
 
+/* The first one of several, where dims come before those of a matrix. */
+static kin_matrix
+matrix_at(const launch_running *r, const kin_extern_arg *arg, unsigned dim)
+{
+    kin_dtype dtype = r->p->buffers.at[arg->buffer].dtype;
+    const char *data = r->data[arg->buffer];
+    return (kin_matrix){data == NULL ? NULL : data + arg->offset * kin_dtype_bytes(dtype), arg->sizes[dim], arg->sizes[dim + 1],
+                        arg->strides[dim], arg->strides[dim + 1], launch_matrix_form(dtype)};
+}
+
 static kin_matrix
 matrix_of(const launch_running *r, const kin_extern_arg *arg)
 {
-    const float *data = r->data[arg->buffer];
-    return (kin_matrix){data == NULL ? NULL : data + arg->offset, arg->sizes[0], arg->sizes[1], arg->strides[0], arg->strides[1]};
+    return matrix_at(r, arg, 0);
 }
 
 /* What is run on the blocks of a product; NULL: nothing. `buffers` has room for KIN_EPILOGUE_BUFFERS. */
@@ -42,8 +51,7 @@ run_matmul(launch_running *r, const kin_extern_call *call, const launch_packed *
 static kin_matrix
 first_of(const launch_running *r, const kin_extern_arg *arg)
 {
-    const float *data = (const float *)r->data[arg->buffer] + arg->offset;
-    return (kin_matrix){data, arg->sizes[1], arg->sizes[2], arg->strides[1], arg->strides[2]};
+    return matrix_at(r, arg, 1);
 }
 
 static bool

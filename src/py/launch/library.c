@@ -123,9 +123,10 @@ static float *
 copy_rows(const kin_matrix *x)
 {
     float *rows = malloc((size_t)(x->rows * x->columns) * sizeof *rows);
+    const float *data = x->data;
     for (int64_t i = 0; rows != NULL && i < x->rows; i++)
         for (int64_t j = 0; j < x->columns; j++)
-            rows[i * x->columns + j] = x->data[i * x->row_stride + j * x->column_stride];
+            rows[i * x->columns + j] = data[i * x->row_stride + j * x->column_stride];
     return rows;
 }
 
@@ -138,8 +139,14 @@ make_readable(const kin_matrix *x, kin_matrix *out, float **copy)
     if (kin_gemm_reads(x))
         return true;
     *copy = copy_rows(x);
-    *out = (kin_matrix){*copy, x->rows, x->columns, x->columns, 1};
+    *out = (kin_matrix){*copy, x->rows, x->columns, x->columns, 1, KIN_MATRIX_FLOAT};
     return *copy != NULL;
+}
+
+kin_matrix_form
+launch_matrix_form(kin_dtype dtype)
+{
+    return dtype == KIN_BF16 ? KIN_MATRIX_BFLOAT : dtype == KIN_F16 ? KIN_MATRIX_HALF : KIN_MATRIX_FLOAT;
 }
 
 bool
@@ -149,7 +156,7 @@ launch_matmul(const kin_matrix *a, const kin_matrix *b, const launch_packed *pac
     kin_packed *form = packed != NULL ? packed->matrix : NULL;
     kin_matrix left, right = *b;
     float *left_copy = NULL, *right_copy = NULL;
-    bool own = kin_gemm_is_own(blas, a->rows, form != NULL);
+    bool own = kin_gemm_is_own(blas, a->rows, b, form != NULL);
     left = *a;
     bool ok = own || (make_readable(a, &left, &left_copy) && (form != NULL || make_readable(b, &right, &right_copy)));
     if (ok && (double)a->rows * (double)a->columns * (double)b->columns >= LONG_PRODUCT) {
@@ -167,7 +174,7 @@ launch_matmul(const kin_matrix *a, const kin_matrix *b, const launch_packed *pac
 bool
 launch_matmul_packs(const kin_matrix *a, const kin_matrix *b)
 {
-    return kin_gemm_wants_packed(launch_blas(), a->rows) && (kin_gemm_is_own(launch_blas(), a->rows, true) || kin_gemm_reads(b));
+    return kin_gemm_wants_packed(launch_blas(), a->rows, b) && (kin_gemm_is_own(launch_blas(), a->rows, b, true) || kin_gemm_reads(b));
 }
 
 bool

@@ -40,6 +40,8 @@ bool launch_pack_filters(const kin_library_call *call, const kin_convolution *x,
 /* A library's. New reference; NULL with an exception. `bias` and `added` may be NULL. */
 PyObject *launch_conv(const launch_library *l, PyObject *x, PyObject *weight, PyObject *bias, PyObject *added);
 
+/* What a matrix of such numbers is to products. */
+kin_matrix_form launch_matrix_form(kin_dtype dtype);
 /* Is the product faster with b packed? */
 bool launch_matmul_packs(const kin_matrix *a, const kin_matrix *b);
 /* False (without an exception): it could not be packed. *bytes is what the packed form takes. */

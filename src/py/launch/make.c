@@ -3,6 +3,7 @@
 #include <string.h>
 
 #include "core/ir/hoist.h"
+#include "core/library/tile.h"
 #include "core/program/make.h"
 #include "py/aten/make.h"
 #include "py/aten/tensor.h"
@@ -128,9 +129,9 @@ has_effect(const kin_ir *ir, uint32_t number)
 }
 
 static kin_matrix
-shape_of(const kin_extern_arg *arg)
+shape_of(const kin_program *p, const kin_extern_arg *arg)
 {
-    return (kin_matrix){NULL, arg->sizes[0], arg->sizes[1], arg->strides[0], arg->strides[1]};
+    return (kin_matrix){NULL, arg->sizes[0], arg->sizes[1], arg->strides[0], arg->strides[1], launch_matrix_form(p->buffers.at[arg->buffer].dtype)};
 }
 
 /* Is the second argument, a frozen one, there before the program runs, and better packed? */
@@ -139,7 +140,7 @@ wants_packed(const kin_program *p, const kin_extern_call *c, const kin_library_c
 {
     if (!call->frozen || p->buffers.at[c->args[1].buffer].kind != KIN_BUF_INPUT)
         return false;
-    kin_matrix a = shape_of(&c->args[0]), b = shape_of(&c->args[1]);
+    kin_matrix a = shape_of(p, &c->args[0]), b = shape_of(p, &c->args[1]);
     return call->kind == KIN_LIBRARY_CONV || launch_matmul_packs(&a, &b);
 }
 
@@ -343,7 +344,7 @@ compile_rewritten(maker *m, const kin_lowered *lowered, const bool *frozen, laun
     kin_library library = {0};
     kin_ir_hoisted hoisted = {0};
     kin_library_options options = {.post = !m->self->exact_nan && !acts(lowered->ir),
-                                   .own = launch_library_has(KIN_LIBRARY_ATTENTION)};
+                                   .own = launch_library_has(KIN_LIBRARY_ATTENTION), .pairs = kin_tile_has_pairs()};
     KIN_TRY(kin_library_rewrite(lowered->ir, m->capture->graph, frozen, &options, &library));
     kin_ir *clean = kin_ir_simplify(library.ir, library.ir->fast_math);
     kin_status status = clean == NULL ? KIN_NOMEM : kin_ir_hoist(clean, frozen, &hoisted);

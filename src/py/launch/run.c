@@ -339,7 +339,7 @@ fail(launch_running *r, kernel_launcher *self, launch_version *version)
     launch_put_back_random(r);
     PyErr_Clear();
     version->failures++;
-    enum { MANY_NANS = 4 };
+    enum { MANY_NANS = 4, MANY_FAILURES = 16 };
     if (r->invalid && ++version->nans >= MANY_NANS && launch_drop(version)) {
         self->exact_nan = version->again = true;
         launch_say_thawed(self, "NaNs are common in it");
@@ -351,6 +351,9 @@ fail(launch_running *r, kernel_launcher *self, launch_version *version)
         snprintf(version->reason, sizeof version->reason, "%s gave something else than foreseen", r->foreign);
         if (!version->again)
             launch_say(self, version->reason);
+    } else if (version->failures >= MANY_FAILURES && version->failures > version->code->runs && launch_drop(version)) {
+        snprintf(version->reason, sizeof version->reason, "its launches fail"); /* each costs as much as the steps */
+        launch_say(self, version->reason);
     }
     return KIN_LAUNCH_NOT;
 }
