@@ -36,6 +36,8 @@ bool kin_guard_holds(const kin_refs *refs, const kin_fact *fact, PyObject *obj, 
 /* Exact comparison of builtin immutables: type pointer and bits (rule 6): int, float, complex, str, bytes, bool,
  * None, Ellipsis, NotImplemented; tuple, slice, range, frozenset element by element; anything else by identity. */
 bool kin_exact_equal(PyObject *a, PyObject *b);
+/* bool() of an exact builtin, -1 for anything else. */
+int kin_exact_truth(PyObject *obj);
 /* Is obj of a type that kin_exact_equal compares by content (all the way down)? */
 bool kin_is_exact_immutable(PyObject *obj);
 /* Found in dicts by its bits or, hashed and compared as object does it, by its address: classes, functions. No user code decides. */

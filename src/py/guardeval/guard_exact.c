@@ -2,6 +2,7 @@
  * two NaNs with the same bits come out right (rule 6). Runs no user code.
  */
 #include "py/guardeval/guard_priv.h"
+#include "py/aten/sizes.h"
 #include "py/aten/tensor.h"
 #include "py/compat/heap.h"
 #include <math.h>
@@ -289,7 +290,7 @@ Py_ssize_t
 kin_exact_len(PyObject *obj)
 {
     PyTypeObject *type = Py_TYPE(obj);
-    if (type == &PyList_Type || type == &PyTuple_Type || type == &PyBytes_Type || type == &PyByteArray_Type)
+    if (type == &PyList_Type || type == &PyTuple_Type || type == &PyBytes_Type || type == &PyByteArray_Type || kin_is_size_type(type))
         return Py_SIZE(obj);
     if (type == &PyDict_Type || type == &PyODict_Type)
         return ((PyDictObject *)obj)->ma_used;

@@ -76,8 +76,6 @@ enum {
 PyObject *const *kin_range_parts(PyObject *range);
 /* len() of an exact builtin, -1 for anything else. */
 Py_ssize_t kin_exact_len(PyObject *obj);
-/* bool() of an exact builtin, -1 for anything else. */
-int kin_exact_truth(PyObject *obj);
 
 /* guard_read.c */
 /* Byte offset in `obj` of the pointer that the access reads, for accesses that are one fixed word of the object

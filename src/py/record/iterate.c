@@ -566,6 +566,16 @@ rec_finish_iter(rec *r, rec_frame *f, bool exhausted, PyObject **stack)
 
 /* -- unpacking ----------------------------------------------------------------------------------------------------------------- */
 
+/* Containers that run no code of anybody's when one goes over them, once or twice. */
+static bool
+is_quiet_container(PyObject *obj)
+{
+    PyTypeObject *tp = Py_TYPE(obj);
+    return tp == &PyUnicode_Type || tp == &PyBytes_Type || tp == &PyByteArray_Type || tp == &PyDict_Type || tp == &PySet_Type ||
+           tp == &PyFrozenSet_Type || tp == &PyRange_Type || tp == &PyDictKeys_Type || tp == &PyDictItems_Type ||
+           tp == &PyDictValues_Type || strcmp(tp->tp_name, "numpy.ndarray") == 0 || strcmp(tp->tp_name, "collections.deque") == 0;
+}
+
 /* The elements of what is unpacked into `n` names, or into `least` of them and a starred one. False: stopped. */
 static bool
 unpacked_items(rec *r, kin_vid vid, int least, bool starred, kin_vid *local, uint32_t *count)
@@ -590,7 +600,7 @@ unpacked_items(rec *r, kin_vid vid, int least, bool starred, kin_vid *local, uin
         for (uint32_t i = 0; iterator && i < *count; i++)
             rec_step(r, KIN_STEP_NEXT, KIN_STEP_MUTATES, &vid, 1);
         r->skip_expected = tensor;
-    } else if (!made_here || n < least || n > 250 || !step_items(r, vid, n, local)) {
+    } else if ((!made_here || n < least || n > 250 || !step_items(r, vid, n, local))) {
         rec_stop(r, "unpacking of an iterable that is not known");
         return false;
     } else {
@@ -654,6 +664,46 @@ rec_unpack_iterator(rec *r, kin_vid it, int before, int after)
     return ok;
 }
 
+static kin_vid
+item_of(rec *r, kin_vid all, PyObject *key)
+{
+    kin_vid pair[2] = {all, rec_const(r, key)};
+    Py_XDECREF(key);
+    return rec_step_out(r, KIN_STEP_SUBSCR, 0, pair, 2);
+}
+
+/* Contents that nothing is known of: tuple(thing) goes over them as the unpacking does. */
+static bool
+unpack_tuple_of(rec *r, kin_vid vid, int before, int after)
+{
+    PyObject *obj = O(r, vid);
+    bool known = FRESH(r, vid) != NULL || (PyDict_CheckExact(obj) && r->t->vals.at[vid].kind != KIN_VAL_STEP);
+    Py_ssize_t n = !known && is_quiet_container(obj) ? PyObject_Size(obj) : -1;
+    int tail = after > 0 ? after : 0;
+    if (n < 0 || n > UINT32_MAX || (after < 0 ? n != before : n < before + tail)) {
+        PyErr_Clear();
+        return false;
+    }
+    rec_need_type(r, vid);
+    kin_vid call[2] = {rec_const(r, (PyObject *)&PyTuple_Type), vid}, all = rec_step_out(r, KIN_STEP_CALL, 0, call, 2), items[256];
+    rec_check(r, KIN_CHECK_LEN, all, NULL, (uint32_t)n);
+    for (int i = 0; i < before + tail; i++)
+        items[i] = item_of(r, all, PyLong_FromSsize_t(i < before ? i : n - tail + i - before));
+    rec_drop(r, 1);
+    for (int i = tail; i-- > 0;)
+        rec_push(r, items[before + i]);
+    if (after >= 0) {
+        PyObject *from = PyLong_FromLong(before), *to = PyLong_FromSsize_t(n - tail);
+        kin_vid list[2] = {rec_const(r, (PyObject *)&PyList_Type), item_of(r, all, PySlice_New(from, to, NULL))};
+        rec_push(r, rec_step_out(r, KIN_STEP_CALL, 0, list, 2));
+        Py_XDECREF(from);
+        Py_XDECREF(to);
+    }
+    for (int i = before; i-- > 0;)
+        rec_push(r, items[i]);
+    return true;
+}
+
 static void
 unpack(rec *r, int before, int after)
 {
@@ -663,7 +713,7 @@ unpack(rec *r, int before, int after)
     if (least > 250)
         rec_stop(r, "unpacking very many values");
     else if ((after >= 0 || !rec_consume_unpack(r, vid, before)) && !rec_consume_unpacking(r, vid, before, after) &&
-             !rec_consume_unpack_lazy(r, vid, before, after) &&
+             !rec_consume_unpack_lazy(r, vid, before, after) && !unpack_tuple_of(r, vid, before, after) &&
              unpacked_items(r, vid, least, after >= 0, local, &count))
         rec_push_unpacked(r, local, count, before, after);
 }

@@ -512,7 +512,7 @@ rec_truth(rec *r, kin_vid vid)
         rec_lookup(r, tp, REC_STR("__len__"));
         return 1;
     }
-    if (f != NULL || !rec_is_plain_value(obj))
+    if (f != NULL || !rec_is_plain_value(obj) || kin_exact_truth(obj) < 0) /* no fact could ask for it */
         return -1;
     if (obj == Py_None || PyBool_Check(obj)) {
         if (rec_is_unstable(r, vid))

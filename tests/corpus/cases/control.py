@@ -1,6 +1,8 @@
 """Control flow: loops, else clauses, match, ternaries, comparisons, comprehensions, generators, unpacking."""
+import collections
 import itertools
 
+import numpy as np
 import torch
 
 from kincorpus.case import Args, T, built, case, do, glob, seq
@@ -282,6 +284,20 @@ def zip_enumerate_map_filter(x):
     c = list(filter(lambda k: k % 2, range(5)))
     d = list(zip(c, b, strict=False))
     return a, b, c, d, list(reversed(c)), list(itertools.chain([1], [2]))
+
+
+@case(args=lambda i, s: (T(i, 3), [np.arange(3) + i, "abc", {1, 2}, {5: 6, 7: 8}.values(), collections.deque([i, 2])][i % 5]), calls=10, again=5, replays=1)
+def unpacking_what_is_not_known(x, some):
+    a, b, *c = some
+    d, *e, f = np.arange(4) * 0.5 + x.shape[0]
+    (g, h), (k, m) = np.arange(4).reshape(2, 2)
+    for p, q in [np.ones(2), "uv"]:
+        e.append(p)
+    try:
+        u, v = np.arange(3)
+    except ValueError as error:
+        u = str(error)
+    return x + float(d + f + g + h + k + m), a, b, c, [str(z) for z in e], u
 
 
 @case(args=lambda i, s: (T(i, 6, 2), T(i + 1, 7)))
