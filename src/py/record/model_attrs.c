@@ -1,4 +1,7 @@
 /* Models of builtins that read and write attributes by name: getattr and its like, super, methods of object. */
+#include <Python.h>
+#include <structmember.h>
+
 #include "py/record/models.h"
 
 static bool
@@ -208,6 +211,16 @@ model_object_init(rec *r, const rec_args *a)
     return a->npos == 1 && a->nkw == 0 && rec_model_value(r, a, rec_const(r, Py_None));
 }
 
+/* Does a store through what the class has under the name run no code? A slot takes anything. */
+static bool
+takes_plainly(PyObject *descr)
+{
+    if (descr == NULL || Py_TYPE(descr)->tp_descr_set == NULL)
+        return true;
+    const struct PyMemberDef *m = Py_TYPE(descr) == &PyMemberDescr_Type ? ((PyMemberDescrObject *)descr)->d_member : NULL;
+    return m != NULL && m->type == T_OBJECT_EX && !(m->flags & READONLY);
+}
+
 static bool
 model_object_setattr(rec *r, const rec_args *a)
 {
@@ -216,7 +229,7 @@ model_object_setattr(rec *r, const rec_args *a)
         return false;
     PyTypeObject *tp = rec_need_attrs(r, a->args[0]);
     PyObject *descr = rec_lookup(r, tp, name);
-    if (r->stopped || (descr != NULL && Py_TYPE(descr)->tp_descr_set != NULL))
+    if (r->stopped || !takes_plainly(descr))
         return false;
     rec_place place;
     rec_model_store(r, a, a->args[2], rec_attr_place(r, a->args[0], name, descr, &place) ? &place : NULL);

@@ -792,6 +792,22 @@ subscr_tuple(rec *r, kin_vid container, kin_vid key)
     return true;
 }
 
+/* list[int]: a class made by C gives an alias, and asks nobody. */
+static bool
+subscr_class(rec *r, const kin_vid *args)
+{
+    PyObject *cls = O(r, args[0]);
+    if (Py_TYPE(cls) != &PyType_Type || ((PyTypeObject *)cls)->tp_flags & Py_TPFLAGS_HEAPTYPE || rec_need_const(r, args[0]) == 0)
+        return false;
+    PyObject *get = _PyType_Lookup((PyTypeObject *)cls, REC_STR("__class_getitem__"));
+    if (get == NULL || Py_TYPE(get) != &PyClassMethodDescr_Type)
+        return false;
+    kin_vid out = rec_step_out(r, KIN_STEP_SUBSCR, KIN_STEP_PURE, args, 2);
+    rec_drop(r, 2);
+    rec_await_result(r, out, r->t->vals.at[out].step);
+    return true;
+}
+
 void
 rec_op_subscr(rec *r)
 {
@@ -820,7 +836,7 @@ rec_op_subscr(rec *r)
         rec_await_const(r);
         return;
     }
-    if (subscr_python(r, args[0], args[1]) || r->stopped || subscr_tuple(r, args[0], args[1]))
+    if (subscr_python(r, args[0], args[1]) || r->stopped || subscr_tuple(r, args[0], args[1]) || subscr_class(r, args))
         return;
     operator_step(r, KIN_STEP_SUBSCR, 0, args, 2, NULL);
 }

@@ -808,3 +808,36 @@ def operator_in_place_answers_by_argument(x, right):
     except TypeError as error:
         return str(error)
     return made
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class Spec:
+    kind: object
+    parts: list
+    size: int = dataclasses.field(init=False)
+
+    def __post_init__(self):
+        object.__setattr__(self, "size", 1 + sum(p.size for p in self.parts))
+
+
+LEAF = Spec(None, [])
+
+
+@changes(lambda s: object.__setattr__(LEAF, "size", 5))
+def frozen_slots(x):
+    inner = Spec(tuple, [LEAF, LEAF])
+    return x * Spec(dict, [inner, LEAF]).size, inner
+
+
+class Named:
+    pass
+
+
+@changes(lambda s: setattr(Named, "_fields", ("a",)))
+def class_without_an_attribute(x):
+    found = [getattr(c, "_fields", None) for c in (tuple, Named, list)]
+    try:
+        found.append(Named.missing)
+    except AttributeError as error:
+        found.append(str(error))
+    return x + 1, found, list[int], tuple[int, ...].__args__
