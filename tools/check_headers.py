@@ -12,9 +12,8 @@ FLAGS = "-std=c11 -D_GNU_SOURCE= -fsyntax-only -Wall -Wextra -Werror -Wno-unused
 
 
 def compiles(name):
-    command = [*os.environ.get("CC", "cc").split(), *FLAGS, "-I" + SRC, "-xc", "-"]
-    if name.startswith("py/"):
-        command[1:1] = ["-isystem", sysconfig.get_path("include")]
+    python = ["-isystem", sysconfig.get_path("include")] if name.startswith("py/") else []
+    command = [*os.environ.get("CC", "cc").split(), *FLAGS, *python, "-I" + SRC, "-xc", "-"]
     return subprocess.run(command, input=f'#include "{name}"\n', text=True).returncode == 0
 
 

@@ -1,4 +1,4 @@
-"""TORCH_LOGS views of what the engine did: graph_breaks, recompiles, graph_code, guards, fusion, output_code.
+"""TORCH_LOGS views of what the engine did (SERVED names them), and TORCH_TRACE (_trace.py).
 
 The engine calls `_look` soon after it has recorded something, from the frame that made the compiled call. Records go
 through PyTorch's own artifact loggers, so TORCH_LOGS, torch._logging.set_logs and their formats apply.
@@ -12,7 +12,7 @@ import uuid
 import weakref
 from collections import deque
 
-from . import _counters
+from . import _counters, _trace
 
 _engine = None
 _next_seq = 0
@@ -23,10 +23,20 @@ _told_breaks = set()
 _shown = {}  # variant number -> graphs and breaks already shown
 _graph_number = 0
 _loggers = {}
+_told_missing = set()
 
 _HOMES = {"graph_breaks": "torch._dynamo.symbolic_convert", "recompiles": "torch._dynamo.guards",
+          "recompiles_verbose": "torch._dynamo.guards", "side_effects": "torch._dynamo.side_effects",
           "guards": "torch._dynamo.guards", "graph_code": "torch._dynamo.output_graph",
           "fusion": "torch._inductor.scheduler", "output_code": "torch._inductor.codecache"}
+SERVED = tuple(_HOMES)
+# Artifacts of stock's compiler that have no counterpart here; a component at DEBUG switches some on that nobody named.
+_NOT_SERVED = ("bytecode", "aot_graphs", "aot_joint_graph", "aot_graphs_effects", "pre_grad_graphs", "post_grad_graphs", "ddp_graphs",
+               "compiled_autograd", "compiled_autograd_verbose", "kernel_code", "ir_pre_fusion", "ir_post_fusion", "schedule",
+               "perf_hints", "cudagraphs", "inductor_metrics", "autotuning", "benchmarking", "trace_source", "trace_call",
+               "trace_bytecode", "verbose_guards", "graph", "graph_sizes", "graph_code_verbose")
+# Switches of stock's compiler that somebody sets to get something written.
+_SWITCHES = ("TORCHDYNAMO_REPRO_AFTER", "TORCH_COMPILE_CPROFILE", "INDUCTOR_PROVENANCE")
 
 
 def start(engine):
@@ -65,16 +75,33 @@ def _collect():
     return new
 
 
+def _tell_what_is_missing():
+    """Once for each: what was asked for in words of stock's compiler and is not there."""
+    internal = sys.modules.get("torch._logging._internal")
+    if internal is None:
+        return
+    asked = [f"TORCH_LOGS={name}" for name in _NOT_SERVED if internal.log_state.is_artifact_enabled(name)]
+    if not _told_missing:
+        asked += [name for name in _SWITCHES if os.environ.get(name, "0") not in ("", "0")]
+        asked += ["TORCH_COMPILE_DEBUG=1 (but for its trace log)"] if os.environ.get("TORCH_COMPILE_DEBUG") == "1" else []
+    new = [name for name in asked if name not in _told_missing]
+    _told_missing.update(new, ["environment"])
+    if new:
+        logging.getLogger("torch._dynamo").warning(
+            "Kintsugi does not serve %s; it serves TORCH_LOGS=%s and TORCH_TRACE=folder", ", ".join(new), ",".join(SERVED))
+
+
 def _look():
     """Shows what is new."""
     try:
+        _tell_what_is_missing()
         new = _collect()
         outer = _outer_frames() if any(e["event"] in ("record", "extend") for e in new) else ()
         taken = {variant.number: variant for variant in _engine.take_recorded()}
         for event in new:
             found = _find(event["variant"], taken) if "variant" in event and "record_ns" in event else (None, None, 0)
             _counters.note(event, found[1])
-            _show(event, found, outer)
+            _show(event, found, outer, new)
     except Exception as error:  # a report must never cost the program its result
         sys.stderr.write(f"kintsugi: a report failed: {error!r}\n")
 
@@ -112,24 +139,37 @@ def _find(number, taken):
     return None, taken.get(number), 0
 
 
-def _show(event, found, outer):
+def _ids_of_recompilation(event, new):
+    """Those of the recording that came of it, which is there already when anything is shown."""
+    later = (e for e in new if e["seq"] > event["seq"] and e["event"] == "record" and e["name"] == event["name"])
+    recorded = next(later, {})
+    compiled, _, index = _find(recorded.get("variant"), {})
+    return (number_frame(compiled), index) if compiled is not None else _frame_of(event["name"])
+
+
+def _show(event, found, outer, new):
     kind = event["event"]
     if kind in ("record", "extend"):
         compiled, variant, index = found
         _ask_for_code()
         if variant is not None:
-            _show_variant(variant, (number_frame(compiled), index), outer, kind)
+            _show_variant(variant, (number_frame(compiled), index), outer, event)
+        elif kind == "record" and _trace.is_wanted():
+            _trace.write_eager(event, (number_frame(None), 0), outer)
     elif kind == "recompile":
-        if _enabled("recompiles"):
+        name = next((name for name in ("recompiles", "recompiles_verbose") if _enabled(name)), None)
+        if name:
             from . import _messages
 
-            frame, count = _frame_of(event["name"])
-            _log("recompiles", _messages.recompile_record(event, frame), (frame, count))
+            ids = _ids_of_recompilation(event, new)
+            _log(name, _messages.recompile_record(event, ids[0]), ids)
+        if _trace.is_wanted():
+            _trace.write_recompile(event, _ids_of_recompilation(event, new))
     elif kind == "fusion":
         if _enabled("fusion"):
             _log("fusion", f"{event['name']}, graph {event['graph']}: not fused:\n{event['text']}", _frame_of(event["name"]))
     elif kind == "lower":
-        if _enabled("output_code"):
+        if _enabled("output_code") or _trace.is_wanted():
             _show_code(event)
     elif kind == "limit":
         from . import _messages
@@ -141,15 +181,18 @@ def _ask_for_code():
     """Graphs are compiled at the first replay of what was just recorded: their code is kept if it is to be shown."""
     from ._config import config
 
-    _engine._set_listing((2 if config.verbose else 1) if _enabled("output_code") else 0)
+    _engine._set_listing((2 if config.verbose else 1) if _enabled("output_code") or _trace.is_wanted() else 0)
 
 
 def _show_code(event):
-    _, variant, _ = _find(event["variant"], {})
+    compiled, variant, index = _find(event["variant"], {})
     for unit in _engine.kernels(variant) if variant is not None else ():
         code = [version["code"] for version in unit["versions"] if version["code"]]
         if unit["graph"] == event["graph"] and code:
-            _log("output_code", f"Output code of {event['name']}, graph {event['graph']}:\n{code[-1]}", _frame_of(event["name"]))
+            ids = number_frame(compiled), index
+            _log("output_code", f"Output code of {event['name']}, graph {event['graph']}:\n{code[-1]}", ids)
+            if _trace.is_wanted():
+                _trace.write_code(event["name"], event["graph"], code[-1], ids)
 
 
 def number_frame(compiled):
@@ -173,28 +216,32 @@ def _frame_of(name):
     return 0, 1
 
 
-def _show_variant(variant, ids, outer, kind):
+def _show_variant(variant, ids, outer, event):
     global _graph_number
-    wanted = [name for name in ("graph_breaks", "graph_code", "guards") if _enabled(name)]
-    if not wanted:
+    wanted = [name for name in ("graph_breaks", "graph_code", "guards", "side_effects") if _enabled(name)]
+    if not wanted and not _trace.is_wanted():
         return
     from . import _messages
 
     dump = _engine.dump(variant)
-    number = variant.number
-    graphs_seen, breaks_seen = _shown.get(number, (0, 0))
-    new_graphs = dump["graphs"][graphs_seen:]
-    _shown[number] = (len(dump["graphs"]), len(dump["breaks"]))
-    for graph in new_graphs:
+    graphs_seen, breaks_seen, effects_seen = _shown.get(variant.number, (0, 0, 0))
+    _shown[variant.number] = (len(dump["graphs"]), len(dump["breaks"]), len(dump["effects"]))
+    graphs, breaks, effects = dump["graphs"][graphs_seen:], dump["breaks"][breaks_seen:], dump["effects"][effects_seen:]
+    for graph in graphs:
         _graph_number += 1
         if "graph_code" in wanted:
             name = f"__compiled_fn_{_graph_number}_{str(uuid.uuid4()).replace('-', '_')}"
             _log("graph_code", _messages.traced_graph(graph, name), ids)
     if "graph_breaks" in wanted:
-        for entry in dump["breaks"][breaks_seen:]:
+        for entry in breaks:
             _log("graph_breaks", _messages.break_record(entry, outer, _is_told(entry)), ids)
-    if "guards" in wanted and kind == "record":
+    if "side_effects" in wanted:
+        for entry in effects:
+            _log("side_effects", _messages.effect_record(entry), ids)
+    if "guards" in wanted and event["event"] == "record":
         _log("guards", "GUARDS:\n" + _messages.guard_tree(dump), ids)
+    if _trace.is_wanted():
+        _trace.write_recording(event, dump, graphs, breaks, ids, outer)
 
 
 def _is_told(entry):

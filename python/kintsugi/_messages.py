@@ -63,6 +63,13 @@ def break_record(entry, outer=(), duplicate=False):
     return text
 
 
+def effect_record(entry):
+    """One record of TORCH_LOGS=side_effects."""
+    code = linecache.getline(entry["filename"], entry["line"]).strip()
+    return (f"Side effect that is replayed ({entry['kind']}): {entry['text']}\n"
+            f"  # {code}  # {entry['filename']}:{entry['line']} in {entry['function']}")
+
+
 def unsupported_message(row, stack, context=""):
     """The text of the fullgraph=True error."""
     text = break_block(row, context)

@@ -850,6 +850,30 @@ def test_d2_modules(program):
     assert "L_self_modules_lin_parameters_bias_" in err
 
 
+def test_d3_timing(program):
+    out, _ = program("""
+        import statistics, time
+        def foo3(x):
+            y = x + 1
+            z = torch.nn.functional.relu(y)
+            u = z * 2
+            return u
+        def timed(fn):
+            start = time.perf_counter()
+            result = fn()
+            return result, time.perf_counter() - start
+        opt_foo3, inp = torch.compile(foo3), torch.randn(1024, 1024)
+        first = timed(lambda: opt_foo3(inp))[0]
+        eager = [timed(lambda: foo3(inp))[1] for _ in range(20)]
+        compiled = [timed(lambda: opt_foo3(inp))[1] for _ in range(20)]
+        assert torch.equal(first, foo3(inp)) and torch.equal(opt_foo3(inp), foo3(inp))
+        speedup = statistics.median(eager) / statistics.median(compiled)
+        assert speedup > 1, speedup
+        print("speedup")
+    """, KINTSUGI_KERNELS="1")
+    assert out == "speedup\n"
+
+
 def test_d6_scripting_and_numbers(program):
     _, err = program("""
         torch._logging.set_logs(graph_code=True)

@@ -186,3 +186,76 @@ def test_transforms_and_tracing_around_compiled_functions(program):
         y = torch.randn(4, 3)
         assert torch.allclose(traced(y), f(y)) and "aten::sin" in str(traced.graph)
     """)
+
+
+PROGRAM = """
+    import torch
+    def inner(x):
+        print("hi")
+        return x.relu()
+    @torch.compile
+    def f(x, y, k):
+        x = torch.sin(x) + len(k)
+        if y.sum() < 0:
+            y = y * -1
+        return inner(x) * y
+    x = torch.ones(3)
+    with torch.no_grad():
+        for y in (x, -x, x, -x):
+            f(x, y, "a")
+        f(x, x, [1])
+"""
+
+
+def read_trace(text):
+    """[(event, ids, payload)] of a trace log, each payload checked."""
+    import hashlib
+    import json
+
+    found = []
+    for line in text.splitlines():
+        if line.startswith("\t"):
+            found[-1][2].append(line[1:])
+        else:
+            record = json.loads(line.partition("] ")[2])
+            found.append((record, (record.get("frame_id"), record.get("frame_compile_id")), []))
+    for record, _, lines in found:
+        if "has_payload" in record:
+            assert hashlib.md5("\n".join(lines).encode()).hexdigest() == record["has_payload"]
+    return found
+
+
+def test_trace_for_report_tools(program, tmp_path):
+    import json
+
+    _, err = program(PROGRAM, head="", command=("-m", "kintsugi", "run"), KINTSUGI_KERNELS="1", TORCH_TRACE=str(tmp_path / "trace"))
+    assert err == ""
+    log, = (tmp_path / "trace").iterdir()
+    events = read_trace(log.read_text())
+
+    def of(kind, ids=None):
+        return [(record[kind], "\n".join(lines)) for record, at, lines in events if kind in record and ids in (None, at)]
+
+    strings = {number: text for (text, number), _ in of("str")}
+    start, = of("dynamo_start", (0, 0))
+    assert [frame["name"] for frame in start[0]["stack"]] == ["<module>", "f"]
+    assert all(strings[frame["filename"]].endswith("program.py") for frame in start[0]["stack"])
+    artifacts = [(value["name"], text) for value, text in of("artifact", (0, 0))]
+    assert [name for name, _ in artifacts] == ["dynamo_graph_break_reason"]
+    assert artifacts[0][1].startswith("Graph break in user code at") and "gb0170" in artifacts[0][1]
+    graphs = of("dynamo_output_graph", (0, 0))
+    assert len(graphs) == 3 and graphs[0][0]["sizes"] == {"l_x_": [3], "l_y_": [3]} and "torch.sin" in graphs[0][1]
+    metrics, = of("compilation_metrics", (0, 0))
+    assert metrics[0]["graph_op_count"] == 6 and metrics[0]["fail_type"] is None
+    assert len(metrics[0]["restart_reasons"]) == 1 and "Data-dependent branching" in metrics[0]["restart_reasons"][0]
+    assert of("inductor_output_code", (0, 0)) and "TREE_GUARD_MANAGER" in of("dynamo_cpp_guards_str", (0, 0))[0][1]
+    recompiled = [json.loads(text) for value, text in of("artifact", (0, 1)) if value["name"] == "recompile_reasons"]
+    assert recompiled == [["k == 'a' (now <list object>)"]]
+    assert len(of("dynamo_start", (0, 1))) == 1
+
+
+def test_side_effects_log_and_what_is_not_served(program):
+    _, err = program(PROGRAM, head="", command=("-m", "kintsugi", "run"), TORCH_LOGS="side_effects,recompiles_verbose,aot_graphs",
+                     TORCHDYNAMO_REPRO_AFTER="aot")
+    assert "Side effect that is replayed (call)" in err and 'print("hi")' in err and "Recompiling function f" in err
+    assert err.count("Kintsugi does not serve TORCH_LOGS=aot_graphs, TORCHDYNAMO_REPRO_AFTER;") == 1

@@ -1,0 +1,99 @@
+"""TORCH_TRACE: the events that report tools (tlparse) read, written through PyTorch's own trace log.
+
+For each recording: where it started, its graph breaks, graphs, guards and numbers; for each recompilation its reasons; for each
+compiled graph its loops. Ids are those of TORCH_LOGS: frame/recording.
+"""
+
+import contextlib
+import json
+import sys
+
+
+def is_wanted():
+    """Does the trace log go to a folder? Its handler is always there."""
+    internal = sys.modules.get("torch._logging._internal")
+    return internal is not None and any(getattr(handler, "root_dir", None) for handler in internal.trace_log.handlers)
+
+
+@contextlib.contextmanager
+def _compiling(ids):
+    from torch._guards import CompileContext, CompileId, compile_context
+
+    with compile_context(CompileContext(CompileId(frame_id=ids[0], frame_compile_id=ids[1]))):
+        yield
+
+
+def _write(name, metadata=None, payload=None):
+    from torch._logging._internal import trace_structured
+
+    trace_structured(name, lambda: metadata or {}, payload_fn=lambda: payload)
+
+
+def _artifact(name, payload, encoding="string"):
+    _write("artifact", {"name": name, "encoding": encoding}, payload)
+
+
+def _write_start(stack):
+    from torch._logging import structured
+
+    from . import _messages
+
+    _write("dynamo_start", {"stack": structured.from_traceback(_messages.frames(stack))})
+
+
+def write_recording(event, dump, graphs, breaks, ids, outer):
+    """A recording, or what a branch added to it: `graphs` and `breaks` are the new ones."""
+    from . import _messages
+
+    place = event.get("filename", "?"), event.get("line", 0), event["name"]
+    with _compiling(ids):
+        if event["event"] == "record":
+            _write_start([*outer, place])
+        for entry in breaks:
+            _artifact("dynamo_graph_break_reason", _messages.break_record(entry, outer))
+        for graph in graphs:
+            _write("dynamo_output_graph", {"sizes": _sizes(graph)}, graph["code"])
+        if event["event"] == "record":
+            if dump["facts"]:
+                _write("dynamo_cpp_guards_str", {}, _messages.guard_tree(dump))
+            _write("compilation_metrics", _metrics(event, dump))
+
+
+def write_eager(event, ids, outer):
+    """A call that left no recording."""
+    with _compiling(ids):
+        _write_start([*outer, (event.get("filename", "?"), event.get("line", 0), event["name"])])
+        _write("compilation_metrics", _metrics(event, {"graphs": [], "breaks": [], "facts": []}, event.get("reason") or "nothing to replay"))
+
+
+def write_recompile(event, ids):
+    with _compiling(ids):
+        reasons = [line.strip().removeprefix("- ") for line in event.get("failures", "").splitlines() if line.strip()]
+        _artifact("recompile_reasons", json.dumps(reasons), "json")
+
+
+def write_code(name, number, code, ids):
+    with _compiling(ids):
+        _write("inductor_output_code", {"filename": f"{name}_graph_{number}.txt"}, code)
+
+
+def _sizes(graph):
+    from . import fx
+
+    notes = {entry["local"]: fx.parse_note(entry["note"]) for entry in graph["inputs"]}
+    return {name: parts[1] for name, parts in notes.items() if parts}
+
+
+def _metrics(event, dump, failure=None):
+    seconds = event.get("record_ns", 0) / 1e9
+    reasons = [f"{entry['type']} at {entry['filename']}:{entry['line']}" for entry in dump["breaks"]]
+    return {"co_name": event["name"], "co_filename": event.get("filename", "?"), "co_firstlineno": event.get("line", 0),
+            "cache_size": 0, "accumulated_cache_size": 0, "guard_count": len(dump["facts"]), "shape_env_guard_count": 0,
+            "graph_op_count": sum(len(graph["nodes"]) for graph in dump["graphs"]),
+            "graph_node_count": sum(len(graph["nodes"]) + len(graph["inputs"]) + 1 for graph in dump["graphs"]),
+            "graph_input_count": sum(len(graph["inputs"]) for graph in dump["graphs"]), "num_graph_breaks": len(reasons),
+            "start_time": 0.0, "entire_frame_compile_time_s": seconds, "backend_compile_time_s": 0.0,
+            "inductor_compile_time_s": 0.0, "code_gen_time_s": 0.0, "dynamo_time_before_restart_s": 0.0,
+            "fail_type": "Eager" if failure else None, "fail_reason": failure, "fail_user_frame_filename": None,
+            "fail_user_frame_lineno": None, "non_compliant_ops": [], "compliant_custom_ops": [], "restart_reasons": reasons,
+            "has_guarded_code": failure is None}
