@@ -98,3 +98,17 @@ def test_group_norm_of_any_layout():
         nn.init.normal_(norm.weight)
         nn.init.normal_(norm.bias)
         check(nn.Sequential(norm, nn.SiLU(), conv).eval(), torch.randn(sizes) * 3 + 5)
+
+
+@pytest.mark.parametrize("fn", [F.gelu, torch.sigmoid])
+def test_places_that_become_rows(fn):
+    """What follows a convolution may end in a view of other dims: the result is written there."""
+    class Patches(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.conv = nn.Conv2d(3, 32, 4, stride=4)
+
+        def forward(self, x):
+            return F.layer_norm(fn(self.conv(x)).flatten(2).transpose(1, 2), (32,))
+
+    check(Patches().eval(), torch.randn(2, 3, 16, 16), calls=6)

@@ -107,11 +107,12 @@ emit_reduction(rewriting *r, const product *x)
     one_b[d] = 1;
     one_b[d + 1] = full[d + 1];
     one_b[d + 2] = full[d + 2];
-    kin_irn a = kin_library_cast(r, kin_library_copy(r, x->a), KIN_F32), b = kin_library_cast(r, kin_library_copy(r, x->b), KIN_F32);
+    kin_irn a = kin_library_copy(r, x->a), b = kin_library_copy(r, x->b);
     if (!rows)
         b = kin_ir_permute(q, b, d ? (int64_t[]){0, 2, 1} : (int64_t[]){1, 0});
-    kin_irn left = kin_ir_expand(q, kin_ir_reshape(q, a, ndim, one_a), ndim, full);
-    kin_irn right = kin_ir_expand(q, kin_ir_reshape(q, b, ndim, one_b), ndim, full);
+    a = kin_library_cast(r, kin_ir_reshape(q, a, ndim, one_a), KIN_F32); /* behind the views, which merge with those before */
+    b = kin_library_cast(r, kin_ir_reshape(q, b, ndim, one_b), KIN_F32);
+    kin_irn left = kin_ir_expand(q, a, ndim, full), right = kin_ir_expand(q, b, ndim, full);
     kin_irn sum = kin_ir_reduce(q, KIN_IR_REDUCE_SUM, kin_ir_binary(q, KIN_IR_MUL, left, right), 1,
                                 (int64_t[]){rows ? d + 1 : d + 2});
     to[0] = x->batch;

@@ -118,11 +118,13 @@ shape_convolution(const kin_library_call *c, const kin_extern_call *call, const 
     for (unsigned d = 0; d < KIN_CONVOLUTION_SPACE; d++) {
         int at = (int)(d + c->nspatial) - KIN_CONVOLUTION_SPACE;
         k.in[d] = at < 0 ? 1 : x->sizes[2 + at];
-        k.out[d] = at < 0 ? 1 : y == NULL ? 0 : y->sizes[2 + at];
         k.kernel[d] = at < 0 ? 1 : weight->sizes[2 + at];
         k.stride[d] = at < 0 ? 1 : c->stride[at];
         k.padding[d] = at < 0 ? 0 : c->padding[at];
         k.dilation[d] = at < 0 ? 1 : c->dilation[at];
+        k.out[d] = at < 0 ? 1 : (k.in[d] + 2 * k.padding[d] - k.dilation[d] * (k.kernel[d] - 1) - 1) / k.stride[d] + 1;
+        if (at >= 0 && c->transposed) /* its output padding is not known here */
+            k.out[d] = y == NULL ? 0 : y->sizes[2 + at];
     }
     return k;
 }
