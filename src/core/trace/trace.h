@@ -119,6 +119,7 @@ typedef enum {
     KIN_RESUME_FALLBACK,/* push it; after an AttributeError call `extra` = (__getattr__, object, name) instead */
     KIN_RESUME_TRUTH,  /* push bool(result): `in` through __contains__ */
     KIN_RESUME_FALSITY,/* push not result: `not in` */
+    KIN_RESUME_OPERATOR,/* push it; after NotImplemented ask the other operand, as `extra` = (left, right, operator, was it asked?) says */
     KIN_RESUME_INPLACE,/* push it; after NotImplemented do the plain operator with `extra` = (left, right) instead */
     KIN_RESUME_NEVER   /* a C function in between wants it: no exit may land below this frame */
 } kin_resume;

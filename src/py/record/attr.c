@@ -1,6 +1,7 @@
 /* Attribute reads and writes: which of instance, class, metaclass, descriptor or __getattr__ answers, and what has to
  * stay true for the same one to answer again (rules 7, 15-26).
  */
+#include "py/record/apply.h"
 #include "py/record/rec.h"
 
 #include <stddef.h>
@@ -585,6 +586,23 @@ rec_attr_find(rec *r, kin_vid base, PyObject *name, attr_result *out)
         module_attr(r, base, name, out);
     else
         instance_attr(r, base, name, out);
+}
+
+/* An attribute that is read by path or follows from what is known, without a step that runs. */
+kin_vid
+rec_attribute(rec *r, kin_vid obj, PyObject *name)
+{
+    attr_result at;
+    rec_attr_find(r, obj, name, &at);
+    if (r->stopped || at.kind == ATTR_VALUE)
+        return r->stopped ? 0 : at.value;
+    if (at.kind != ATTR_AWAIT_CONST)
+        return 0;
+    PyObject *value = PyObject_GetAttr(O(r, obj), name);
+    kin_vid known = value != NULL ? rec_const(r, value) : 0;
+    Py_XDECREF(value);
+    PyErr_Clear();
+    return known;
 }
 
 /* -- the instructions ------------------------------------------------------------------------------------------- */

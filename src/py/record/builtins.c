@@ -4,6 +4,7 @@
 #include "py/record/rec.h"
 
 #include "core/diag/breaks.h"
+#include "py/record/apply.h"
 #include "py/record/models.h"
 
 typedef bool (*model_fn)(rec *r, const rec_args *a);
@@ -175,7 +176,7 @@ static const rec_method_row own_rows[] = {
     {"bytes", rec_model_pure}, {"sorted", model_sorted}, {"id", rec_model_id}, {"hash", rec_model_hash},
     {"type.__call__", rec_model_type_call}, {NULL, NULL}};
 
-static const char *const pure_modules[] = {"math", "cmath", "_operator", NULL};
+static const char *const pure_modules[] = {"math", "cmath", NULL};
 static const char *const ask_modules[] = {"time", "posix", NULL};
 static PyObject *models; /* dict: id of callable -> row number */
 static model_fn functions[512];
@@ -286,6 +287,7 @@ make_models(void)
         add_model(limit, rec_model_ask);
     for (int i = 0; pure_modules[i]; i++)
         add_module(pure_modules[i], rec_model_pure);
+    add_module("_operator", rec_model_operator);
     for (int i = 0; ask_modules[i]; i++)
         add_module(ask_modules[i], rec_model_ask);
     Py_DECREF(builtins);
@@ -322,6 +324,21 @@ returns_list(PyObject *obj)
 {
     const char *name = rec_callable_name(obj);
     return strcmp(name, "split") == 0 || strcmp(name, "rsplit") == 0 || strcmp(name, "splitlines") == 0;
+}
+
+/* Computes from its operands alone, and makes no new container. */
+bool
+rec_is_pure_callable(PyObject *obj)
+{
+    static const char *const names[] = {"len", "str", "bool", NULL};
+    model_fn fn = find_model(obj);
+    if (fn == rec_model_pure || fn == model_number || (fn == rec_model_operator && strncmp(rec_callable_name(obj), "_", 1) != 0))
+        return true;
+    PyObject *builtins = PyEval_GetBuiltins();
+    for (int i = 0; fn != NULL && names[i]; i++)
+        if (PyDict_GetItemString(builtins, names[i]) == obj)
+            return true;
+    return fn == NULL && is_immutable_method(obj) && !returns_list(obj);
 }
 
 static bool

@@ -1,4 +1,5 @@
 /* Calls: what is called, inlining of Python functions (argument binding included), and calls left as steps. */
+#include "py/record/apply.h"
 #include "py/record/environ.h"
 #include "py/record/rec.h"
 
@@ -450,7 +451,7 @@ rec_do_call(rec *r, kin_vid callee, const kin_vid *args, uint32_t npos, uint32_t
             return;
         if (PyType_Check(obj) && rec_call_class(r, callee, args, npos, nkw, kwnames, ndrop))
             return;
-    } else if (call_partial(r, callee, args, npos, nkw, kwnames, ndrop) ||
+    } else if (rec_call_getter(r, callee, args, npos, nkw, ndrop) || r->stopped || call_partial(r, callee, args, npos, nkw, kwnames, ndrop) ||
                call_instance(r, callee, args, npos, nkw, kwnames, ndrop)) {
         return;
     }

@@ -5,6 +5,7 @@
  *
  * A map or filter object is consumed only where nobody else holds it, so no exit has to find it half used.
  */
+#include "py/record/apply.h"
 #include "py/record/consume.h"
 
 /* -- elements ------------------------------------------------------------------------------------------------------- */
@@ -149,14 +150,11 @@ comes_before(rec *r, rec_consumer *c, uint32_t a, uint32_t b)
 }
 
 /* The keys are constants, so the order is one. What really came out must be that order. */
+/* The inputs in the order of their keys, in place of the keys. */
 static bool
-finish_sorted(rec *r, rec_consumer *c)
+sort_inputs(rec *r, rec_consumer *c)
 {
-    PyObject *list = real_result(r, c);
-    uint32_t n = c->n;
-    if (!rec_items_constant(r, c) || n != c->ninputs || !PyList_CheckExact(list) || PyList_GET_SIZE(list) != (Py_ssize_t)n)
-        return false;
-    uint32_t *order = malloc((n + 1) * sizeof *order);
+    uint32_t n = c->n, *order = malloc((n + 1) * sizeof *order);
     if (order == NULL)
         return false;
     for (uint32_t i = 0; i < n; i++) {
@@ -165,13 +163,66 @@ finish_sorted(rec *r, rec_consumer *c)
             order[k] = order[k - 1];
         order[k] = i;
     }
-    bool ok = true;
-    for (uint32_t i = 0; ok && i < n; i++) {
-        ok = PyList_GET_ITEM(list, i) == O(r, c->inputs[order[i]]);
+    for (uint32_t i = 0; i < n; i++)
         c->items[i] = c->inputs[order[i]];
-    }
     free(order);
-    return ok && rec_finish_list(r, c);
+    return true;
+}
+
+static bool
+finish_sorted(rec *r, rec_consumer *c)
+{
+    PyObject *list = real_result(r, c);
+    uint32_t n = c->n;
+    if (!rec_items_constant(r, c) || n != c->ninputs || !PyList_CheckExact(list) || PyList_GET_SIZE(list) != (Py_ssize_t)n ||
+        !sort_inputs(r, c))
+        return false;
+    for (uint32_t i = 0; i < n; i++)
+        if (PyList_GET_ITEM(list, i) != O(r, c->items[i]))
+            return false;
+    return rec_finish_list(r, c);
+}
+
+/* list.sort(): the elements are put back in their order, as `rows[:] = sorted` would. */
+static void
+put_in_order(rec *r, rec_consumer *c)
+{
+    kin_vid list = c->args[0], args[3] = {list, 0, 0};
+    PyObject *all = PySlice_New(NULL, NULL, NULL);
+    if (all == NULL) {
+        PyErr_Clear();
+        r->status = KIN_NOMEM;
+        return;
+    }
+    args[1] = rec_const(r, all);
+    Py_DECREF(all);
+    args[2] = rec_build_tuple(r, c->items, c->n, NULL);
+    uint32_t s = rec_step(r, KIN_STEP_SET_SUBSCR, KIN_STEP_MUTATES, args, 3);
+    r->t->steps.at[s].snap = 0;
+    memcpy(FRESH(r, list)->items, c->items, c->n * sizeof *c->items);
+    rec_changed(r, list);
+}
+
+static bool
+finish_sort(rec *r, rec_consumer *c)
+{
+    rec_fresh *f = FRESH(r, c->args[0]);
+    if (f == NULL || f->kind != FRESH_LIST || !f->known || f->n != c->n || c->n != c->ninputs || !rec_items_constant(r, c) || !sort_inputs(r, c))
+        return false;
+    rec_drop(r, c->ndrop);
+    rec_push(r, rec_const(r, Py_None));
+    return true;
+}
+
+/* The first of the inputs that no other one comes before. */
+static uint32_t
+find_extreme(rec *r, rec_consumer *c)
+{
+    uint32_t best = 0;
+    for (uint32_t i = 1; i < c->n; i++)
+        if (comes_before(r, c, i, best))
+            best = i;
+    return best;
 }
 
 static bool
@@ -179,10 +230,7 @@ finish_extreme(rec *r, rec_consumer *c)
 {
     if (c->n == 0 || !rec_items_constant(r, c))
         return false;
-    uint32_t best = 0;
-    for (uint32_t i = 1; i < c->n; i++)
-        if (comes_before(r, c, i, best))
-            best = i;
+    uint32_t best = find_extreme(r, c);
     if (O(r, c->inputs[best]) != real_result(r, c))
         return false;
     rec_drop(r, c->ndrop);
@@ -190,12 +238,15 @@ finish_extreme(rec *r, rec_consumer *c)
     return true;
 }
 
+static const consumer_row sort_row = {"sort", TAKE_ALL, finish_sort, NULL, put_in_order, NULL};
 static const consumer_row key_rows[] = {{"sorted", TAKE_ALL, finish_sorted}, {"min", TAKE_ALL, finish_extreme},
                                         {"max", TAKE_ALL, finish_extreme}, {NULL, TAKE_ALL, NULL}};
 
 static const consumer_row *
 key_row(PyObject *callee)
 {
+    if (callee == PyDict_GetItemString(PyList_Type.tp_dict, "sort"))
+        return &sort_row;
     const consumer_row *plain = rec_consumer_row(callee), *row = key_rows;
     while (plain != NULL && row->name != NULL && strcmp(row->name, plain->name) != 0)
         row++;
@@ -213,7 +264,7 @@ read_keywords(rec *r, const consumer_row *row, const kin_vid *values, uint32_t n
         PyObject *name = PyTuple_GET_ITEM(kwnames, i);
         if (PyUnicode_CompareWithASCIIString(name, "key") == 0) {
             *key = values[i];
-        } else if (row->finish == finish_sorted && PyUnicode_CompareWithASCIIString(name, "reverse") == 0 &&
+        } else if ((row->finish == finish_sorted || row == &sort_row) && PyUnicode_CompareWithASCIIString(name, "reverse") == 0 &&
                    PyBool_Check(O(r, values[i])) && rec_need_const(r, values[i]) != 0) {
             *reverse = O(r, values[i]) == Py_True;
         } else {
@@ -224,16 +275,55 @@ read_keywords(rec *r, const consumer_row *row, const kin_vid *values, uint32_t n
 }
 
 static bool
+is_plain_list(rec *r, kin_vid vid)
+{
+    rec_fresh *f = FRESH(r, vid);
+    return f != NULL && f->kind == FRESH_LIST && f->known;
+}
+
+/* The key is a C function: its answers are here before the call. */
+static bool
+sort_by_applied(rec *r, rec_consumer *c, kin_vid key)
+{
+    uint32_t start = r->t->steps.len;
+    c->items = malloc((c->ninputs + 1) * sizeof *c->items);
+    c->n = c->ninputs;
+    bool ok = c->items != NULL && rec_apply_each(r, key, c->inputs, c->n, 1, c->items) && rec_items_constant(r, c);
+    if (ok && c->row == &sort_row) {
+        if ((ok = finish_sort(r, c)))
+            put_in_order(r, c);
+    } else if (ok && c->row->finish == finish_sorted) {
+        ok = sort_inputs(r, c) && rec_finish_list(r, c);
+    } else if (ok && (ok = c->n > 0)) {
+        kin_vid best = c->inputs[find_extreme(r, c)];
+        const rec_args call = {.callee = c->callee, .args = c->args, .npos = c->npos, .ndrop = c->ndrop};
+        rec_model_value(r, &call, best);
+    }
+    if (!ok && !r->stopped)
+        rec_truncate(r, start);
+    free(c->items);
+    return ok;
+}
+
+static bool
 call_with_key(rec *r, kin_vid callee, const kin_vid *args, uint32_t npos, uint32_t nkw, PyObject *kwnames, int ndrop)
 {
     const consumer_row *row = nkw && npos == 1 && nkw <= 2 ? key_row(O(r, callee)) : NULL;
     kin_vid key, func, self, *inputs = NULL;
     uint32_t n;
     bool reverse;
-    if (row == NULL || !read_keywords(r, row, args + npos, nkw, kwnames, &key, &reverse) ||
-        !find_callback(r, key, &func, &self) ||
-        !known_elements(r, args[0], &inputs, &n))
+    if (row == NULL || !read_keywords(r, row, args + npos, nkw, kwnames, &key, &reverse))
         return false;
+    bool called = find_callback(r, key, &func, &self);
+    if ((!called && !rec_can_apply(r, key)) || (row == &sort_row && !is_plain_list(r, args[0])) || !known_elements(r, args[0], &inputs, &n))
+        return false;
+    if (!called) {
+        rec_consumer key_of = {.row = row, .inputs = inputs, .ninputs = n, .npos = npos, .ndrop = ndrop, .reverse = reverse, .callee = callee};
+        memcpy(key_of.args, args, npos * sizeof *args);
+        bool done = sort_by_applied(r, &key_of, key);
+        free(inputs);
+        return done;
+    }
     rec_consumer *c = begin(r, row, key, inputs, n, 1);
     if (c == NULL)
         return false;
@@ -270,12 +360,30 @@ is_reduce(PyObject *callee)
     return callee == reduce;
 }
 
+/* reduce of a C function: one call on what the last one gave. */
+static bool
+fold_by_applied(rec *r, kin_vid callee, const kin_vid *args, uint32_t npos, int ndrop, const kin_vid *inputs, uint32_t n)
+{
+    uint32_t start = r->t->steps.len;
+    kin_vid acc = inputs[0];
+    for (uint32_t i = 1; acc != 0 && i < n; i++) {
+        const kin_vid pair[2] = {acc, inputs[i]};
+        acc = rec_apply(r, args[0], pair, 2);
+    }
+    if (acc == 0 && !r->stopped)
+        rec_truncate(r, start);
+    r->skip_expected = acc != 0;
+    const rec_args call = {.callee = callee, .args = args, .npos = npos, .ndrop = ndrop};
+    return acc != 0 && rec_model_value(r, &call, acc);
+}
+
 static bool
 call_reduce(rec *r, kin_vid callee, const kin_vid *args, uint32_t npos, uint32_t nkw, int ndrop)
 {
     kin_vid *items = NULL, *inputs, func, self;
     uint32_t n, ninit = npos == 3;
-    if (nkw != 0 || npos < 2 || npos > 3 || !is_reduce(O(r, callee)) || !find_callback(r, args[0], &func, &self) ||
+    bool called = npos >= 2 && find_callback(r, args[0], &func, &self);
+    if (nkw != 0 || npos < 2 || npos > 3 || !is_reduce(O(r, callee)) || (!called && !rec_can_apply(r, args[0])) ||
         !known_elements(r, args[1], &items, &n))
         return false;
     inputs = n + ninit >= 2 ? malloc((n + ninit) * sizeof *inputs) : NULL;
@@ -284,6 +392,11 @@ call_reduce(rec *r, kin_vid callee, const kin_vid *args, uint32_t npos, uint32_t
         memcpy(inputs + ninit, items, n * sizeof *items);
     }
     free(items);
+    if (inputs != NULL && !called) {
+        bool done = fold_by_applied(r, callee, args, npos, ndrop, inputs, n + ninit);
+        free(inputs);
+        return done;
+    }
     rec_consumer *c = inputs ? begin(r, &reduce_row, args[0], inputs, n + ninit, 1) : NULL;
     if (c == NULL)
         return false;
@@ -315,6 +428,13 @@ zip_inputs(rec *r, const kin_vid *iterables, uint32_t width, uint32_t *n)
     return inputs;
 }
 
+/* A C function, or the None of a filter. */
+static bool
+applies(rec *r, PyObject *cls, kin_vid callback)
+{
+    return rec_can_apply(r, callback) || (cls == (PyObject *)&PyFilter_Type && O(r, callback) == Py_None && rec_need_const(r, callback) != 0);
+}
+
 /* map(f, xs), filter(f, xs): an iterator that has not begun. Its items are what it was made of. */
 static bool
 make_lazy(rec *r, kin_vid callee, const kin_vid *args, uint32_t npos, uint32_t nkw, int ndrop)
@@ -323,7 +443,7 @@ make_lazy(rec *r, kin_vid callee, const kin_vid *args, uint32_t npos, uint32_t n
     kin_vid func, self, all[6];
     uint32_t n;
     if ((cls != (PyObject *)&PyMap_Type && cls != (PyObject *)&PyFilter_Type) || nkw != 0 || npos < 2 || npos > 5 ||
-        (cls == (PyObject *)&PyFilter_Type && npos != 2) || !find_callback(r, args[0], &func, &self))
+        (cls == (PyObject *)&PyFilter_Type && npos != 2) || (!find_callback(r, args[0], &func, &self) && !applies(r, cls, args[0])))
         return false;
     for (uint32_t i = 1; i < npos; i++)
         if (!rec_is_step_tuple(r, args[i])) {
@@ -353,7 +473,9 @@ lazy_class(rec *r, kin_vid lazy)
         return NULL;
     PyTypeObject *tp = r->info.at[lazy].type;
     bool is_lazy = tp == &PyMap_Type || tp == &PyFilter_Type;
-    return is_lazy && Py_REFCNT(O(r, lazy)) == 1 && find_callback(r, f->items[1], &func, &self) ? tp : NULL;
+    return is_lazy && Py_REFCNT(O(r, lazy)) == 1 && (find_callback(r, f->items[1], &func, &self) || applies(r, (PyObject *)tp, f->items[1]))
+               ? tp
+               : NULL;
 }
 
 static rec_consumer *
@@ -371,6 +493,62 @@ begin_lazy(rec *r, const consumer_row *row, kin_vid lazy)
     return c;
 }
 
+/* The items that filter() leaves, by the truth of the answers. False: not known. */
+static bool
+select_items(rec *r, const kin_vid *inputs, kin_vid *answers, uint32_t *n)
+{
+    uint32_t kept = 0;
+    for (uint32_t i = 0; i < *n; i++) {
+        int truth = O(r, answers[i]) != NULL ? rec_truth(r, answers[i]) : -1;
+        if (truth < 0)
+            return false;
+        if (truth > 0)
+            answers[kept++] = inputs[i];
+    }
+    *n = kept;
+    return true;
+}
+
+/* What a map or filter object with a C function gives, all at once; malloc'ed. */
+static bool
+applied_items(rec *r, kin_vid lazy, kin_vid **items, uint32_t *n)
+{
+    rec_fresh *f = FRESH(r, lazy);
+    uint32_t width = f->n - 2, total, start = r->t->steps.len;
+    kin_vid *inputs = zip_inputs(r, f->items + 2, width, &total);
+    bool none = O(r, f->items[1]) == Py_None;
+    *n = inputs != NULL ? total / width : 0;
+    *items = inputs != NULL ? malloc((*n + 1) * sizeof **items) : NULL;
+    bool ok = *items != NULL;
+    if (ok && none)
+        memcpy(*items, inputs, *n * sizeof **items);
+    else if (ok)
+        ok = rec_apply_each(r, f->items[1], inputs, *n, width, *items);
+    if (ok && r->info.at[lazy].type == &PyFilter_Type && !select_items(r, inputs, *items, n)) {
+        rec_truncate(r, start);
+        ok = false;
+    }
+    free(inputs);
+    if (!ok)
+        free(*items);
+    return ok;
+}
+
+static bool
+consume_applied(rec *r, const consumer_row *row, kin_vid callee, const kin_vid *args, uint32_t npos, int ndrop, kin_vid lazy)
+{
+    uint32_t start = r->t->steps.len;
+    rec_consumer c = {.row = row, .callee = callee, .npos = npos, .ndrop = ndrop, .source = lazy, .ended = true};
+    memcpy(c.args, args, npos * sizeof *args);
+    if (row->rule != TAKE_ALL || strcmp(row->name, "sorted") == 0 || !applied_items(r, lazy, &c.items, &c.n))
+        return false;
+    bool done = row->finish(r, &c);
+    if (!done && !r->stopped)
+        rec_truncate(r, start);
+    free(c.items);
+    return done;
+}
+
 /* list(map(f, xs)) and the like. */
 static bool
 consume_lazy(rec *r, kin_vid callee, const kin_vid *args, uint32_t npos, uint32_t nkw, int ndrop)
@@ -379,6 +557,9 @@ consume_lazy(rec *r, kin_vid callee, const kin_vid *args, uint32_t npos, uint32_
     const consumer_row *row = lazy_class(r, lazy) ? rec_consumer_row(O(r, callee)) : NULL;
     if (row == NULL || row->rule == TAKE_ONE || (npos == 2) != (strcmp(row->name, "join") == 0))
         return false;
+    kin_vid func, self;
+    if (!find_callback(r, FRESH(r, lazy)->items[1], &func, &self))
+        return consume_applied(r, row, callee, args, npos, ndrop, lazy);
     rec_consumer *c = begin_lazy(r, row, lazy);
     if (c == NULL)
         return false;
@@ -421,12 +602,32 @@ unpack_lazy_opaquely(rec *r, const rec_consumer *c)
     rec_push_unpacked(r, items, n, c->before, c->after);
 }
 
-static const consumer_row unpack_lazy_row = {"", TAKE_ALL, finish_unpack_lazy, NULL, unpack_lazy_opaquely};
+static const consumer_row unpack_lazy_row = {"", TAKE_ALL, finish_unpack_lazy, NULL, NULL, unpack_lazy_opaquely};
+
+static bool
+unpack_applied(rec *r, kin_vid lazy, int before, int after)
+{
+    kin_vid *items = NULL;
+    uint32_t n, least = (uint32_t)(before + (after > 0 ? after : 0)), start = r->t->steps.len;
+    if (!applied_items(r, lazy, &items, &n))
+        return false;
+    bool ok = n <= 250 && (after < 0 ? n == least : n >= least);
+    if (ok)
+        rec_push_unpacked(r, items, n, before, after);
+    else if (!r->stopped)
+        rec_truncate(r, start);
+    free(items);
+    return ok;
+}
 
 bool
 rec_consume_unpack_lazy(rec *r, kin_vid lazy, int before, int after)
 {
-    rec_consumer *c = lazy_class(r, lazy) ? begin_lazy(r, &unpack_lazy_row, lazy) : NULL;
+    kin_vid func, self;
+    bool known = lazy_class(r, lazy) != NULL;
+    if (known && !find_callback(r, FRESH(r, lazy)->items[1], &func, &self))
+        return unpack_applied(r, lazy, before, after);
+    rec_consumer *c = known ? begin_lazy(r, &unpack_lazy_row, lazy) : NULL;
     if (c == NULL)
         return false;
     c->before = before;

@@ -253,7 +253,7 @@ call_opaquely(rec *r, const rec_consumer *c)
     rec_call_step(r, rec_const(r, call), all, c->npos + 1, c->nkw, c->kwnames, c->ndrop, flags, c->opaque_row);
 }
 
-static const consumer_row new_row = {"__new__", TAKE_ALL, finish_new, go_on_to_init, call_opaquely};
+static const consumer_row new_row = {"__new__", TAKE_ALL, finish_new, go_on_to_init, NULL, call_opaquely};
 
 static bool
 construct(rec *r, kin_vid cls, kin_vid func, const kin_vid *args, uint32_t npos, uint32_t nkw, PyObject *kwnames, int ndrop)

@@ -208,7 +208,7 @@ rec_refuse_unpacking(rec *r, const rec_consumer *c)
     rec_stop(r, "an unpacking that is not understood");
 }
 
-static const consumer_row unpack_row = {"", TAKE_ALL, finish_unpack, NULL, rec_refuse_unpacking};
+static const consumer_row unpack_row = {"", TAKE_ALL, finish_unpack, NULL, NULL, rec_refuse_unpacking};
 
 bool
 rec_consume_unpack(rec *r, kin_vid vid, int n)
@@ -267,6 +267,7 @@ rec_finish_consumer(rec *r, rec_frame *f, uint32_t offset)
         ok = ok && finish_for(r, c, f, offset);
     else
         ok = ok && offset == f->next && c->row->finish(r, c);
+    ok = ok && (base || c->row == NULL || c->row->written == NULL);
     if (!ok || r->refused || (base && !rec_region_repeatable(r))) {
         rec_refuse(r);
         if (!base)
@@ -278,8 +279,10 @@ rec_finish_consumer(rec *r, rec_frame *f, uint32_t offset)
         f->await = AWAIT_NONE;
     if (c->row == NULL && c->ended)
         f->next = offset;
-    rec_free_consumer(f);
     if (base)
         rec_region_commit(r);
+    if (base && c->row != NULL && c->row->written != NULL)
+        c->row->written(r, c);
+    rec_free_consumer(f);
     return true;
 }

@@ -27,6 +27,7 @@ typedef struct {
     take_rule rule;
     bool (*finish)(rec *r, struct rec_consumer *c); /* pushes the result; false: not understood */
     void (*then)(rec *r, struct rec_consumer *c);   /* a callback has returned (NULL: the next one is called) */
+    void (*written)(rec *r, struct rec_consumer *c); /* the region is put down: changes of older objects (NULL: none) */
     void (*refused)(rec *r, const struct rec_consumer *c); /* the instruction as opaque steps (NULL: a call) */
 } consumer_row;
 

@@ -1,12 +1,13 @@
 /* What builtin functions and classes make of the items of a generator: one row each. */
 #include "py/record/consume.h"
+#include "py/record/apply.h"
 #include "py/record/models.h"
 
 bool
 rec_items_constant(rec *r, rec_consumer *c)
 {
     for (uint32_t i = 0; i < c->n; i++)
-        if (!kin_is_exact_immutable(O(r, c->items[i])) || rec_need_const(r, c->items[i]) == 0)
+        if (O(r, c->items[i]) == NULL || !kin_is_exact_immutable(O(r, c->items[i])) || rec_need_const(r, c->items[i]) == 0)
             return false;
     return true;
 }
@@ -39,7 +40,7 @@ finish_sum(rec *r, rec_consumer *c)
 {
     bool tensors = c->n > 0 && c->npos <= 2;
     for (uint32_t i = 0; tensors && i < c->n; i++)
-        tensors = kin_is_plain_tensor(O(r, c->items[i]));
+        tensors = rec_is_tensor_value(r, c->items[i]);
     if (!tensors)
         return finish_constant(r, c);
     PyObject *zero = PyLong_FromLong(0);
@@ -48,10 +49,11 @@ finish_sum(rec *r, rec_consumer *c)
     if (!kin_is_plain_tensor(O(r, acc)) && rec_need_const(r, acc) == 0)
         return false;
     for (uint32_t i = 0; i < c->n; i++) {
-        rec_need_type(r, c->items[i]);
+        if (O(r, c->items[i]) != NULL)
+            rec_need_type(r, c->items[i]);
         kin_vid pair[2] = {rec_as_const(r, acc), c->items[i]};
         acc = rec_step_out(r, KIN_STEP_BINARY, KIN_STEP_TORCH, pair, 2);
-        r->info.at[acc].obj = c->held[i]; /* of its type, and alive: the sums in between are not */
+        r->info.at[acc].obj = c->held ? c->held[i] : NULL; /* of its type, and alive: the sums in between are not */
     }
     r->info.at[acc].obj = NULL;
     push_result(r, c, acc);

@@ -152,7 +152,7 @@ finish_unpacking(rec *r, rec_consumer *c)
     return rec_unpack_iterator(r, c->inputs[0], c->before, c->after);
 }
 
-static const consumer_row unpacking_row = {"", TAKE_ALL, finish_unpacking, take_answer, rec_refuse_unpacking};
+static const consumer_row unpacking_row = {"", TAKE_ALL, finish_unpacking, take_answer, NULL, rec_refuse_unpacking};
 
 bool
 rec_consume_unpacking(rec *r, kin_vid vid, int before, int after)

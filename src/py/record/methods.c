@@ -1,4 +1,5 @@
 /* Models of methods of list, dict and set. */
+#include "py/record/apply.h"
 #include "py/record/models.h"
 
 static bool
@@ -189,6 +190,27 @@ dict_pop(rec *r, const rec_args *a)
     rec_pairs_drop(r, f, O(r, a->args[1]));
     rec_changed(r, a->args[0]);
     return rec_model_value(r, a, item);
+}
+
+/* What dict.pop and dict.get give, of a dict made here and constant keys; 0: not known. */
+kin_vid
+rec_apply_method(rec *r, kin_vid descr, const kin_vid *args, uint32_t n)
+{
+    PyObject *obj = O(r, descr);
+    kin_vid item;
+    bool pop = obj != NULL && obj == PyDict_GetItemString(PyDict_Type.tp_dict, "pop");
+    bool get = obj != NULL && obj == PyDict_GetItemString(PyDict_Type.tp_dict, "get");
+    if ((!pop && !get) || n < 2 || n > 3 || !is_known(r, args[0], FRESH_DICT) || O(r, args[0]) == NULL || O(r, args[1]) == NULL ||
+        !look_up(r, args[0], args[1], &item))
+        return 0;
+    if (item == 0)
+        return n == 3 ? args[2] : get ? rec_const(r, Py_None) : 0;
+    if (pop) {
+        rec_step(r, KIN_STEP_DEL_SUBSCR, KIN_STEP_MUTATES, args, 2);
+        rec_pairs_drop(r, FRESH(r, args[0]), O(r, args[1]));
+        rec_changed(r, args[0]);
+    }
+    return item;
 }
 
 static bool

@@ -33,6 +33,8 @@ bool rec_model_partial(rec *r, const rec_args *a);
 bool rec_model_exception(rec *r, const rec_args *a);
 bool rec_model_frame(rec *r, const rec_args *a);
 bool rec_model_pure(rec *r, const rec_args *a);
+bool rec_model_operator(rec *r, const rec_args *a);  /* apply.c */
+bool rec_new_getter(rec *r, const rec_args *a);
 bool rec_model_new_object(rec *r, const rec_args *a, PyTypeObject *tp); /* newobject.c */
 /* hidden.c */
 bool rec_model_ask(rec *r, const rec_args *a);       /* reads the outside world or hidden state, or acts on it; runs no Python code */

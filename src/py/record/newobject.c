@@ -68,7 +68,8 @@ static const struct {
     const char *name; /* tp_name */
     bool (*fn)(rec *r, const rec_args *a);
 } rows[] = {{"types.SimpleNamespace", new_namespace}, {"collections.deque", new_from_items},
-            {"itertools.count", new_without_arguments}, {"itertools.repeat", new_keeper}, {"operator.itemgetter", new_keeper},
+            {"itertools.count", new_without_arguments}, {"itertools.repeat", new_keeper}, {"operator.itemgetter", rec_new_getter},
+            {"operator.attrgetter", rec_new_getter}, {"operator.methodcaller", rec_new_getter},
             {"object", new_without_arguments}, {"_io.BytesIO", new_without_arguments},
             {"_io.StringIO", new_without_arguments}, {"torch._C._InferenceMode", new_guard}};
 

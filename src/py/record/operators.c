@@ -1,6 +1,7 @@
 /* Operators, identity, membership, truth and subscripts: folded on constants and known contents, facts on what is
  * read by path, executed again on everything else.
  */
+#include "py/record/apply.h"
 #include "py/record/rec.h"
 
 #include "py/compat/heap.h"
@@ -286,6 +287,10 @@ rec_op_binary(rec *r, kin_step_kind kind, int imm, int n)
         return;
     }
     if (kind == KIN_STEP_BINARY && (inplace_container(r, imm, args) || rec_inplace_python(r, imm, args)))
+        return;
+    if (n == 2 ? rec_operator_python(r, kind, imm, args) : rec_unary_python(r, imm, args[0]))
+        return;
+    if (kind == KIN_STEP_COMPARE && !(rec_is_const(r, args[0]) && rec_is_const(r, args[1])) && rec_equal_by_identity(r, imm, args))
         return;
     bool fold = true;
     for (int i = 0; i < n; i++)
@@ -655,8 +660,8 @@ rec_op_branch(rec *r)
 /* -- subscripts ---------------------------------------------------------------------------------------------------------------- */
 
 /* container[key] answered from known contents, or by path. 0: not possible. */
-static kin_vid
-known_item(rec *r, kin_vid container, kin_vid key)
+kin_vid
+rec_known_item(rec *r, kin_vid container, kin_vid key)
 {
     PyObject *obj = O(r, container), *k = O(r, key);
     rec_fresh *f = FRESH(r, container);
@@ -816,7 +821,7 @@ rec_op_subscr(rec *r)
         rec_torch_operator(r, KIN_STEP_SUBSCR, 0, args, 2, 2);
         return;
     }
-    kin_vid item = known_item(r, args[0], args[1]);
+    kin_vid item = rec_known_item(r, args[0], args[1]);
     if (item != 0) {
         bool known = O(r, item) != NULL;
         rec_drop(r, 2);

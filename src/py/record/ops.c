@@ -57,7 +57,7 @@ op_return(rec *r)
 {
     kin_vid v = rec_peek(r, 0);
     r->returned = v;
-    rec_inplace_return(r, v);
+    rec_operator_return(r, v);
     if (r->top->back == NULL)
         rec_step(r, KIN_STEP_RETURN, 0, &v, 1);
 }

@@ -26,6 +26,7 @@ typedef enum {
     FRESH_RANGE, FRESH_SLICE, FRESH_VIEW, FRESH_OBJECT, FRESH_OTHER,
     FRESH_NAMED,   /* a tuple of a class of the program: items (rec_named_items) */
     FRESH_ATTRS,   /* __dict__ of the FRESH_OBJECT items[0], which holds what is known of it */
+    FRESH_GETTER,  /* itemgetter, attrgetter, methodcaller: items = what it was made with */
     FRESH_PARTIAL, /* functools.partial: items = function, arguments, keyword values; aux = tuple of their names or NULL */
     FRESH_GENERATOR /* items = function, locals and stack; its frame is in rec.gens */
 } fresh_kind;
@@ -99,6 +100,7 @@ typedef struct rec_frame {
     uint32_t parent_for_call;/* snapshot of this frame during the inlined call */
     kin_resume call_resume;
     kin_vid call_extra;
+    kin_vid then_func, then_extra; /* KIN_RESUME_OPERATOR after NotImplemented: what is called, or (no function) the answer */
     kin_vid exc;             /* exception being handled */
     struct rec_consumer *consumer; /* the current instruction has C code call watched frames */
     struct rec_gen *gen;     /* the generator whose frame this is */
@@ -349,9 +351,13 @@ int rec_opaque_row(rec *r, kin_vid callee, const kin_vid *args, uint32_t n);
 int rec_effect_row(PyObject *callee); /* of what is a break under strict_breaks only */
 unsigned rec_opaque_flags(rec *r, kin_vid callee, const kin_vid *args, uint32_t n); /* step flags */
 
-/* ---- inplace.c ---- */
+/* ---- overload.c ---- */
 bool rec_inplace_python(rec *r, int imm, const kin_vid *args); /* inlines __iadd__ and its like */
-void rec_inplace_return(rec *r, kin_vid result);               /* before such a method returns */
+bool rec_unary_python(rec *r, int imm, kin_vid arg);           /* __neg__ ... */
+bool rec_operator_python(rec *r, kin_step_kind kind, int imm, const kin_vid *args); /* __add__, __radd__, __lt__ ... */
+bool rec_equal_by_identity(rec *r, int op, const kin_vid *args);
+void rec_operator_return(rec *r, kin_vid result);              /* before such a method returns */
+void rec_operator_goes_on(rec *r, rec_frame *f);               /* ... it has returned NotImplemented */
 
 /* ---- truth.c, subscript.c, iterate.c ---- */
 void rec_op_branch(rec *r);

@@ -444,6 +444,10 @@ leave_frame(rec *r, struct _PyInterpreterFrame *frame, PyObject *value)
     if (f->call_resume == KIN_RESUME_PUSH || f->call_resume == KIN_RESUME_DEFAULT ||
         f->call_resume == KIN_RESUME_FALLBACK || f->call_resume == KIN_RESUME_INPLACE)
         rec_push(r, result);
+    else if (f->call_resume == KIN_RESUME_OPERATOR && O(r, result) == Py_NotImplemented)
+        rec_operator_goes_on(r, f);
+    else if (f->call_resume == KIN_RESUME_OPERATOR)
+        rec_push(r, result);
     else if (f->call_resume == KIN_RESUME_INIT)
         rec_push(r, f->call_extra);
     else if (f->call_resume == KIN_RESUME_NONE)

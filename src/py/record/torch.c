@@ -1,6 +1,7 @@
 /* Torch calls: which callables are nodes of the call graph, which only read metadata or ambient state, which hand
  * tensor data to Python.
  */
+#include "py/record/apply.h"
 #include "py/record/rec.h"
 
 #include "core/diag/breaks.h"
@@ -616,6 +617,42 @@ call_torch_c(rec *r, kin_vid callee, const kin_vid *args, uint32_t npos, uint32_
         return true;
     call_node(r, callee, args, npos, nkw, kwnames, ndrop);
     return true;
+}
+
+bool
+rec_is_tensor_value(rec *r, kin_vid vid)
+{
+    PyObject *obj = O(r, vid);
+    rec_fresh *f = FRESH(r, vid);
+    return f == NULL && (obj != NULL ? kin_is_plain_tensor(obj) : r->info.at[vid].graph);
+}
+
+bool
+rec_fix_for_torch(rec *r, const kin_vid *args, uint32_t n)
+{
+    kin_vid fixed[64];
+    if (n > 64)
+        return false;
+    memcpy(fixed, args, n * sizeof *args);
+    return fix_operands(r, fixed, n) < 0 && !r->stopped;
+}
+
+/* A call that is a node of the graph and changes none of its operands. */
+kin_vid
+rec_apply_torch(rec *r, kin_vid callee, const kin_vid *args, uint32_t n)
+{
+    kin_vid all[64];
+    PyObject *obj = O(r, callee);
+    const char *name = rec_callable_name(obj);
+    bool tensor = false;
+    for (uint32_t i = 0; i < n; i++)
+        tensor = tensor || rec_is_tensor_value(r, args[i]);
+    if (!is_torch_c(obj) || !tensor || n >= 63 || data_row(name) >= 0 || is_inplace(name) || rec_meta_mask(name) != 0 || name[0] == '_' ||
+        strstr(name, "torch_function") != NULL || !rec_fix_for_torch(r, args, n))
+        return 0;
+    all[0] = callee;
+    memcpy(all + 1, args, n * sizeof *args);
+    return rec_step_out(r, KIN_STEP_CALL, KIN_STEP_TORCH, all, n + 1);
 }
 
 /* disable() called by the program itself; PyTorch's own modules call it to set themselves up. */

@@ -372,6 +372,8 @@ rec_can_const(rec *r, kin_vid vid)
     if (rec_is_const(r, vid))
         return true;
     PyObject *obj = O(r, vid);
+    if (obj == NULL)
+        return false; /* not there yet */
     if (r->t->vals.at[vid].kind == KIN_VAL_STEP && (FRESH(r, vid) != NULL || r->info.at[vid].made || is_new_each_time(obj) || rec_varies(r, vid)))
         return false;
     if (!kin_is_exact_immutable(obj) && !rec_pinnable(obj))
@@ -384,9 +386,9 @@ bool
 rec_need_quiet(rec *r, kin_vid vid, bool all)
 {
     PyObject *obj = O(r, vid);
-    PyTypeObject *tp = Py_TYPE(obj);
-    if (!kin_exact_is_quiet(obj, all))
+    if (obj == NULL || !kin_exact_is_quiet(obj, all))
         return false;
+    PyTypeObject *tp = Py_TYPE(obj);
     bool contains = tp == &PyTuple_Type || tp == &PySlice_Type || !kin_is_exact_immutable(obj);
     if (contains && tp != &PyByteArray_Type && !(rec_is_const(r, vid) && kin_is_exact_immutable(obj)))
         rec_check(r, KIN_CHECK_QUIET, vid, NULL, all);

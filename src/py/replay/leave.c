@@ -5,6 +5,7 @@
  */
 #include "py/compat/recursion.h"
 #include "py/record/codes.h"
+#include "py/replay/reflect.h"
 #include "py/replay/ops_priv.h"
 #include "py/replay/replay_priv.h"
 
@@ -155,6 +156,18 @@ ask_plain_operator(kin_exit *e, kin_link *caller)
     return result;
 }
 
+/* The method of `a + b`, `a < b` has answered NotImplemented. New reference, NULL: it raised. */
+static PyObject *
+ask_other_operand(kin_exit *e, kin_link *caller)
+{
+    PyObject *parts = caller->extra;
+    kin_frame_link(e->run->ts, caller->frame, caller->at);
+    PyObject *result = kin_reflect((int)PyLong_AsLong(PyTuple_GET_ITEM(parts, 2)), PyTuple_GET_ITEM(parts, 0),
+                                   PyTuple_GET_ITEM(parts, 1), PyTuple_GET_ITEM(parts, 3) == Py_True);
+    kin_frame_unlink(e->run->ts, caller->frame);
+    return result;
+}
+
 /* Puts the callee's result into its caller and says how the caller goes on. Steals result. */
 static void
 give_result(kin_exit *e, kin_link *caller, PyObject *result)
@@ -167,6 +180,10 @@ give_result(kin_exit *e, kin_link *caller, PyObject *result)
     if (result == Py_NotImplemented && resume == KIN_RESUME_INPLACE && caller->extra != NULL) {
         Py_DECREF(result);
         result = ask_plain_operator(e, caller);
+    }
+    if (result == Py_NotImplemented && resume == KIN_RESUME_OPERATOR && caller->extra != NULL) {
+        Py_DECREF(result);
+        result = ask_other_operand(e, caller);
     }
     bool absent = result == NULL && catches && PyErr_ExceptionMatches(PyExc_AttributeError);
     e->throwing = result == NULL && !absent;
@@ -190,6 +207,7 @@ give_result(kin_exit *e, kin_link *caller, PyObject *result)
     case KIN_RESUME_PUSH:
     case KIN_RESUME_FALLBACK:
     case KIN_RESUME_INPLACE:
+    case KIN_RESUME_OPERATOR:
         kin_frame_push(caller->frame, result);
         return;
     case KIN_RESUME_INIT:

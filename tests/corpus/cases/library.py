@@ -1,5 +1,6 @@
 """C functions of Python's library that programs hand tensors and containers of them: iteration, sorting, operators, collections."""
 import itertools
+import operator
 
 import torch
 
@@ -7,6 +8,7 @@ from kincorpus.case import T, case, do, glob
 
 SCALE = 2.0
 LETTERS = "ab"
+KEYS = [1, 2, 3]
 
 
 # -- what C functions iterate over ---------------------------------------------------------------------------------------
@@ -81,3 +83,59 @@ class Plain:
 @case(mutate=do(3, lambda s: give_extra()))
 def asks_a_class(x):
     return x * getattr(Plain, "extra", SCALE), hasattr(Plain, "extra"), hasattr(Plain, "nothing"), getattr(Plain, "kind", None)
+
+
+# -- sorting ---------------------------------------------------------------------------------------------------------------
+
+
+class Named:
+    def __init__(self, n, t):
+        self.n, self.t = n, t
+
+    def key(self, k):
+        return -self.n * k
+
+
+@case(mutate=glob(3, SCALE=3.0))
+def sorts_a_list_in_place(x):
+    rows = [("b", x * 2), ("a", x + SCALE), ("c", x)]
+    rows.sort(key=lambda r: r[0])
+    first = [t for _, t in rows]
+    rows.sort(key=operator.itemgetter(0), reverse=True)
+    rows.append(("d", x))
+    return first, rows
+
+
+@case(mutate=do(3, lambda s: KEYS.reverse()))
+def order_of_a_sort_changes(x):
+    rows = [(KEYS[0], x * 2), (KEYS[1], x + 1), (KEYS[2], x)]
+    rows.sort(key=lambda r: r[0])
+    return rows, sorted(rows, key=operator.itemgetter(0), reverse=True), max(rows, key=operator.itemgetter(0))
+
+
+@case(mutate=glob(3, SCALE=3.0))
+def sorts_by_c_keys(x):
+    rows = [Named(2, x * 2), Named(1, x + SCALE), Named(3, x)]
+    words = ["aaa", "B", "cc"]
+    return ([r.t for r in sorted(rows, key=operator.attrgetter("n"))], sorted(words, key=len), sorted(words, key=str.lower), min(words, key=len),
+            [r.n for r in sorted(rows, key=lambda r: r.key(2))], sorted([-2, 1], key=abs), max(rows, key=operator.attrgetter("n")).t)
+
+
+@case(raises=(0, 1, 2, 3, 4, 5), replays=0)
+def keys_do_not_compare(x):
+    rows = [(1, x), ("a", x)]
+    rows.sort(key=operator.itemgetter(0))
+    return rows
+
+
+@case(args=lambda i, s: (T(i, 3, 3), [T(i, 2), T(i + 1, 3)]), mutate=glob(3, SCALE=3.0))
+def sorts_an_argument(x, rows):
+    rows.sort(key=lambda t: -t.shape[0])
+    return rows[0] * SCALE, x
+
+
+@case(mutate=glob(3, SCALE=3.0))
+def sorts_by_data(x):
+    rows = [x[0], x[1] * SCALE, x[2]]
+    rows.sort(key=lambda r: r.sum().item())
+    return torch.stack(rows)

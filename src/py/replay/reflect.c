@@ -1,0 +1,61 @@
+/* The rest of an operator after NotImplemented: the other operand's method, then identity or TypeError (reflect.h).
+ *
+ * The operands are those that the recorder lets through (record/overload.c): of classes made by class statements all the
+ * way down to object, or numbers and None, which know nothing of such objects.
+ */
+#include "py/replay/reflect.h"
+
+/* Calls a special method of the object's class; Py_NotImplemented when there is none. New reference. */
+static PyObject *
+ask(PyObject *obj, const char *text, PyObject *arg)
+{
+    PyTypeObject *tp = Py_TYPE(obj);
+    PyObject *name = tp->tp_flags & Py_TPFLAGS_HEAPTYPE ? PyUnicode_InternFromString(text) : NULL;
+    PyObject *method = name != NULL ? Py_XNewRef(_PyType_Lookup(tp, name)) : NULL;
+    Py_XDECREF(name);
+    if (method == NULL)
+        return PyErr_Occurred() ? NULL : Py_NewRef(Py_NotImplemented);
+    descrgetfunc get = Py_TYPE(method)->tp_descr_get;
+    if (get != NULL)
+        Py_SETREF(method, get(method, obj, (PyObject *)tp));
+    PyObject *result = method != NULL ? PyObject_CallOneArg(method, arg) : NULL;
+    Py_XDECREF(method);
+    return result;
+}
+
+static PyObject *
+reflect_compare(int op, PyObject *left, PyObject *right, bool done)
+{
+    static const int swapped[] = {Py_GT, Py_GE, Py_EQ, Py_NE, Py_LT, Py_LE};
+    static const char *const symbols[] = {"<", "<=", "==", "!=", ">", ">="};
+    richcmpfunc other = done ? NULL : Py_TYPE(right)->tp_richcompare;
+    PyObject *result = other != NULL ? other(right, left, swapped[op]) : Py_NewRef(Py_NotImplemented);
+    if (result != Py_NotImplemented)
+        return result;
+    Py_DECREF(result);
+    if (op == Py_EQ || op == Py_NE)
+        return Py_NewRef((left == right) == (op == Py_EQ) ? Py_True : Py_False);
+    PyErr_Format(PyExc_TypeError, "'%s' not supported between instances of '%.100s' and '%.100s'", symbols[op],
+                 Py_TYPE(left)->tp_name, Py_TYPE(right)->tp_name);
+    return NULL;
+}
+
+PyObject *
+kin_reflect(int op, PyObject *left, PyObject *right, bool done)
+{
+    static const char *const methods[] = {"__radd__", "__rand__", "__rfloordiv__", "__rlshift__", "__rmatmul__", "__rmul__", "__rmod__",
+                                          "__ror__", "__rpow__", "__rrshift__", "__rsub__", "__rtruediv__", "__rxor__"};
+    static const char *const symbols[] = {"+", "&", "//", "<<", "@", "*", "%", "|", "** or pow()", ">>", "-", "/", "^"};
+    static const char *const inplace[] = {"+=", "&=", "//=", "<<=", "@=", "*=", "%=", "|=", "**=", ">>=", "-=", "/=", "^="};
+    if (op >= KIN_REFLECT_COMPARE && op < KIN_REFLECT_INPLACE)
+        return reflect_compare(op - KIN_REFLECT_COMPARE, left, right, done);
+    const char *const *names = op & KIN_REFLECT_INPLACE ? inplace : symbols;
+    op &= ~KIN_REFLECT_INPLACE;
+    PyObject *result = done || Py_TYPE(left) == Py_TYPE(right) ? Py_NewRef(Py_NotImplemented) : ask(right, methods[op], left);
+    if (result != Py_NotImplemented)
+        return result;
+    Py_DECREF(result);
+    PyErr_Format(PyExc_TypeError, "unsupported operand type(s) for %s: '%.100s' and '%.100s'", names[op], Py_TYPE(left)->tp_name,
+                 Py_TYPE(right)->tp_name);
+    return NULL;
+}

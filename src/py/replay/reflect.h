@@ -1,0 +1,14 @@
+/* What comes behind NotImplemented, in an operator whose first method was run by a frame of ours. */
+#ifndef KIN_PY_REPLAY_REFLECT_H
+#define KIN_PY_REPLAY_REFLECT_H
+
+#include <Python.h>
+#include <stdbool.h>
+
+/* Numbers of operators: NB_ADD..NB_XOR (perhaps with INPLACE, for messages), COMPARE + Py_LT..Py_GE. */
+enum { KIN_REFLECT_COMPARE = 32, KIN_REFLECT_INPLACE = 64 };
+
+/* `done`: the operand on the right was the one that was asked. New reference, NULL: it raised. */
+PyObject *kin_reflect(int op, PyObject *left, PyObject *right, bool done);
+
+#endif
