@@ -290,7 +290,9 @@ Py_ssize_t
 kin_exact_len(PyObject *obj)
 {
     PyTypeObject *type = Py_TYPE(obj);
-    if (type == &PyList_Type || type == &PyTuple_Type || type == &PyBytes_Type || type == &PyByteArray_Type || kin_is_size_type(type))
+    if (PyTuple_Check(obj)) /* ... of any class: as many as lie in it */
+        return Py_SIZE(obj);
+    if (type == &PyList_Type || type == &PyBytes_Type || type == &PyByteArray_Type)
         return Py_SIZE(obj);
     if (type == &PyDict_Type || type == &PyODict_Type)
         return ((PyDictObject *)obj)->ma_used;

@@ -534,6 +534,28 @@ applied_items(rec *r, kin_vid lazy, kin_vid **items, uint32_t *n)
     return ok;
 }
 
+/* A map object that others may have is used up by a step that runs; what it gives follows all the same, if no torch call is in it. */
+bool
+rec_lazy_for_real(rec *r, kin_vid lazy, kin_vid **items, uint32_t *n)
+{
+    rec_fresh *f = FRESH(r, lazy);
+    uint32_t start = r->t->steps.len;
+    kin_vid func, self;
+    *items = NULL;
+    if (f == NULL || f->kind != FRESH_OTHER || !f->known || f->escaped || r->region != NULL || r->info.at[lazy].type != &PyMap_Type ||
+        find_callback(r, f->items[1], &func, &self) || !applied_items(r, lazy, items, n))
+        return false;
+    rec_truncate(r, start);
+    for (uint32_t i = 0; i < *n; i++)
+        if (r->t->vals.at[(*items)[i]].kind == KIN_VAL_NONE) {
+            free(*items);
+            return false;
+        }
+    f->known = false;
+    r->skip_expected = false;
+    return true;
+}
+
 static bool
 consume_applied(rec *r, const consumer_row *row, kin_vid callee, const kin_vid *args, uint32_t npos, int ndrop, kin_vid lazy)
 {

@@ -96,13 +96,26 @@ new_instance(rec *r, kin_vid cls, PyObject *alloc, const kin_vid *args, uint32_t
 
 /* -- tuples of the program's own classes ------------------------------------------------------------------------ */
 
+static bool
+finish_tuple(rec *r, const rec_args *a, kin_vid obj, kin_vid *items, uint32_t n)
+{
+    rec_make_fresh(r, obj, FRESH_NAMED, items, n, true);
+    free(items);
+    r->info.at[obj].type = (PyTypeObject *)O(r, a->args[0]);
+    r->info.at[obj].type_seg = rec_seg(r) + 1;
+    return rec_model_value(r, a, obj);
+}
+
 /* tuple.__new__(cls, items): its items are known as those of a plain tuple are. */
 static bool
 new_tuple(rec *r, const rec_args *a, PyObject *alloc)
 {
     kin_vid *items = NULL, all[3] = {rec_const(r, alloc), rec_as_const(r, a->args[0]), a->npos == 2 ? a->args[1] : 0};
     uint32_t n = 0;
-    PyTypeObject *tp = (PyTypeObject *)O(r, a->args[0]);
+    if (a->npos == 2 && !a->nkw && rec_lazy_for_real(r, a->args[1], &items, &n)) {
+        kin_vid made = rec_step_out(r, KIN_STEP_CALL, 0, all, 3);
+        return finish_tuple(r, a, made, items, n);
+    }
     if (a->npos > 2 || a->nkw || (a->npos == 2 && !rec_items_of(r, a->args[1], &items, &n)))
         return false;
     /* An iterator would be used up. */
@@ -111,17 +124,12 @@ new_tuple(rec *r, const rec_args *a, PyObject *alloc)
         free(items);
         return false;
     }
-    kin_vid obj = rec_step_out(r, KIN_STEP_CALL, KIN_STEP_PURE, all, 1 + a->npos);
-    rec_make_fresh(r, obj, FRESH_NAMED, items, n, true);
-    free(items);
-    r->info.at[obj].type = tp;
-    r->info.at[obj].type_seg = rec_seg(r) + 1;
-    return rec_model_value(r, a, obj);
+    return finish_tuple(r, a, rec_step_out(r, KIN_STEP_CALL, KIN_STEP_PURE, all, 1 + a->npos), items, n);
 }
 
 /* Does the class leave reading of its items to tuple? What it does with them besides is its own affair. */
-static bool
-reads_as_tuple(PyTypeObject *tp)
+bool
+rec_reads_as_tuple(PyTypeObject *tp)
 {
     const PySequenceMethods *own = tp->tp_as_sequence, *plain = PyTuple_Type.tp_as_sequence;
     return tp->tp_iter == PyTuple_Type.tp_iter && own->sq_length == plain->sq_length &&
@@ -137,7 +145,7 @@ rec_named_items(rec *r, kin_vid vid)
     PyTypeObject *tp = f != NULL && f->kind == FRESH_NAMED && f->known ? r->info.at[vid].type : NULL;
     if (kin_is_size_type(tp))
         return f;
-    if (tp == NULL || !reads_as_tuple(tp))
+    if (tp == NULL || !rec_reads_as_tuple(tp))
         return NULL;
     rec_class_version(r, tp);
     return r->stopped ? NULL : f;

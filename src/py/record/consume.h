@@ -85,6 +85,7 @@ void rec_next_callback(rec *r, rec_consumer *c);
 void rec_await_callback(rec *r, kin_vid func);        /* the next frame is that of the function, with what rec_bind found */
 void rec_consume_as(rec *r, rec_consumer *c, kin_vid callee, const kin_vid *args, uint32_t npos, uint32_t nkw,
                     PyObject *kwnames, int ndrop);
+bool rec_lazy_for_real(rec *r, kin_vid lazy, kin_vid **items, uint32_t *n); /* a map that a step is to use up, whoever has it */
 bool rec_consume_iterables(rec *r, kin_vid callee, const kin_vid *args, uint32_t npos, uint32_t nkw, PyObject *kwnames,
                            int ndrop);                 /* iterables.c */
 bool rec_consume_callbacks(rec *r, kin_vid callee, const kin_vid *args, uint32_t npos, uint32_t nkw, PyObject *kwnames,

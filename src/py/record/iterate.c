@@ -43,7 +43,10 @@ path_items(rec *r, kin_vid vid, kin_vid **items, uint32_t *n)
     if (*items == NULL)
         return false;
     rec_root(r, vid);
-    rec_need_type(r, vid);
+    if (list || PyTuple_CheckExact(obj))
+        rec_need_type(r, vid);
+    else
+        rec_need_version(r, vid);
     rec_need_len(r, vid, size);
     for (Py_ssize_t i = 0; i < size; i++)
         (*items)[i] = rec_src(r, vid, list ? KIN_ACCESS_LIST_ITEM : KIN_ACCESS_TUPLE_ITEM, (uint32_t)i,
@@ -108,8 +111,7 @@ step_items(rec *r, kin_vid vid, int n, kin_vid *items)
     if ((!tuple && !list) || (tuple ? PyTuple_GET_SIZE(obj) : PyList_GET_SIZE(obj)) != n)
         return false;
     rec_need_type(r, vid);
-    if (Py_TYPE(obj) == &PyTuple_Type || list)
-        rec_need_len(r, vid, n);
+    rec_need_len(r, vid, n);
     for (int i = 0; i < n; i++) {
         PyObject *index = PyLong_FromLong(i);
         kin_vid pair[2] = {vid, rec_const(r, index)};
@@ -121,11 +123,16 @@ step_items(rec *r, kin_vid vid, int n, kin_vid *items)
     return true;
 }
 
+static bool
+is_step(rec *r, kin_vid vid)
+{
+    return r->t->vals.at[vid].kind == KIN_VAL_STEP && FRESH(r, vid) == NULL && !rec_is_const(r, vid) && O(r, vid) != NULL;
+}
+
 bool
 rec_is_step_tuple(rec *r, kin_vid vid)
 {
-    return r->t->vals.at[vid].kind == KIN_VAL_STEP && FRESH(r, vid) == NULL && !rec_is_const(r, vid) &&
-           O(r, vid) != NULL && PyTuple_CheckExact(O(r, vid));
+    return is_step(r, vid) && PyTuple_CheckExact(O(r, vid));
 }
 
 static bool
@@ -175,6 +182,8 @@ rec_items_of(rec *r, kin_vid vid, kin_vid **items, uint32_t *n)
         return path_items(r, vid, items, n);
     if (PyDict_CheckExact(obj))
         return dict_items(r, vid, 'k', items, n);
+    if (PyTuple_Check(obj) && rec_reads_as_tuple(Py_TYPE(obj)) && !rec_is_const(r, vid))
+        return is_step(r, vid) ? step_tuple_items(r, vid, items, n) : path_items(r, vid, items, n);
     return false;
 }
 

@@ -246,11 +246,34 @@ rec_model_exception(rec *r, const rec_args *a)
     return true;
 }
 
+/* What the inner one holds comes first; keywords would have to be joined. */
+static bool
+partial_of_partial(rec *r, const rec_args *a, const rec_fresh *inner)
+{
+    kin_vid items[64];
+    uint32_t own = a->npos + a->nkw - 1;
+    if (!inner->known || inner->n + own > 64 || (inner->aux != NULL && (a->nkw || a->npos > 1)))
+        return false;
+    memcpy(items, inner->items, inner->n * sizeof *items);
+    memcpy(items + inner->n, a->args + 1, own * sizeof *items);
+    PyObject *names = inner->aux != NULL ? inner->aux : a->nkw ? a->kwnames : NULL;
+    uint32_t n = inner->n + own;
+    kin_vid out = rec_model_step(r, a, KIN_STEP_PURE);
+    rec_fresh *f = rec_make_fresh(r, out, FRESH_PARTIAL, items, n, true);
+    if (f != NULL)
+        f->aux = names;
+    if (a->nkw)
+        rec_ref(r, a->kwnames);
+    return true;
+}
+
 /* functools.partial(f, ...). One of a partial object joins the two, and the class of f may change between calls. */
 bool
 rec_model_partial(rec *r, const rec_args *a)
 {
     PyObject *func = a->npos ? O(r, a->args[0]) : NULL;
+    if (a->npos && FRESH(r, a->args[0]) != NULL && FRESH(r, a->args[0])->kind == FRESH_PARTIAL)
+        return partial_of_partial(r, a, FRESH(r, a->args[0]));
     if (func == NULL || Py_TYPE(func) == (PyTypeObject *)O(r, a->callee) || a->npos + a->nkw > 32 ||
         (!PyFunction_Check(func) && Py_TYPE(func) != &PyMethod_Type && !PyCFunction_Check(func) && !PyType_Check(func)))
         return false;

@@ -38,11 +38,15 @@ model_len(rec *r, const rec_args *a)
         return true;
     }
     PyTypeObject *tp = Py_TYPE(obj);
-    bool path = tp == &PyList_Type || tp == &PyTuple_Type || tp == &PyDict_Type || tp == &PySet_Type ||
+    bool named = PyTuple_Check(obj) && rec_reads_as_tuple(tp);
+    bool path = tp == &PyList_Type || named || tp == &PyDict_Type || tp == &PySet_Type ||
                 tp == &PyFrozenSet_Type;
     if (f == NULL && path && !rec_is_unstable(r, v)) {
         rec_root(r, v);
-        rec_need_type(r, v);
+        if (named && tp != &PyTuple_Type)
+            rec_need_version(r, v);
+        else
+            rec_need_type(r, v);
         rec_need_len(r, v, PyObject_Size(obj));
         rec_drop(r, a->ndrop);
         rec_await_const(r);

@@ -8,7 +8,7 @@
 static Py_ssize_t
 builtin_len(PyObject *obj)
 {
-    if (PyTuple_CheckExact(obj) || PyList_CheckExact(obj))
+    if (PyTuple_Check(obj) || PyList_CheckExact(obj))
         return Py_SIZE(obj);
     if (PyDict_CheckExact(obj))
         return PyDict_GET_SIZE(obj);

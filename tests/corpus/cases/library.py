@@ -1,6 +1,9 @@
 """C functions of Python's library that programs hand tensors and containers of them: iteration, sorting, operators, collections."""
+import collections
+import functools
 import itertools
 import operator
+import typing
 
 import torch
 
@@ -139,3 +142,64 @@ def sorts_by_data(x):
     rows = [x[0], x[1] * SCALE, x[2]]
     rows.sort(key=lambda r: r.sum().item())
     return torch.stack(rows)
+
+
+# -- named tuples and partial objects --------------------------------------------------------------------------------------
+
+
+Point = collections.namedtuple("Point", "a b c", defaults=(1.0,))
+
+
+class Scaled(typing.NamedTuple):
+    x: torch.Tensor
+    k: float = 2.0
+
+    def scaled(self):
+        return self._replace(x=self.x * self.k)
+
+
+def longer(p):
+    return collections.namedtuple("Longer", "a b c d")(*p, 0)
+
+
+@case(args=lambda i, s: (Point(T(i, 3), T(i + 1, 3), i),))
+def unpacks_a_named_tuple(p):
+    a, b, c = p
+    return a + b, c
+
+
+@case(args=lambda i, s: (Point(T(i, 3), T(i + 1, 3), 2) if i != 3 else longer(Point(T(i, 3), T(i, 3), 2)),), replays=3)
+def walks_a_named_tuple(p):
+    return [v * 2 for v in p], len(p), p[0] + p.b, (*p,), dict(zip(p._fields, p))
+
+
+@case(mutate=glob(3, SCALE=3.0))
+def replaces_in_a_named_tuple(x):
+    p = Point(x, x * SCALE)
+    p = p._replace(b=p.a - 1)
+    return p, p._asdict(), Point._make([x, 1, SCALE]), Scaled(x, SCALE).scaled()
+
+
+@case(args=lambda i, s: (Point(T(i, 3), T(i + 1, 3), 2),), mutate=glob(3, SCALE=3.0))
+def replaces_in_an_argument(p):
+    return p._replace(a=p.b * SCALE), p._asdict()["c"], type(p)(*[v for v in p])
+
+
+@case(args=lambda i, s: (torch.max(T(i, 3, 3), 1),))
+def unpacks_what_torch_returned(p):
+    v, i = p
+    return v * 2, i
+
+
+@case(mutate=glob(3, SCALE=3.0))
+def takes_from_a_map_twice(x):
+    table = {"a": x, "b": x * SCALE}
+    values = map(table.pop, ["a", "b"])
+    return tuple.__new__(Point, values), list(values), table
+
+
+@case(mutate=glob(3, SCALE=3.0))
+def partial_of_partial(x):
+    f = functools.partial(torch.add, x)
+    g = functools.partial(f, x * SCALE, alpha=2)
+    return f(x), g(), functools.partial(g)()
