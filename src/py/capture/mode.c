@@ -584,6 +584,18 @@ note_elements(capturing *c, PyObject *values, PyObject *dtype, PyObject *sizes)
     return made;
 }
 
+/* A new tensor without elements, as one for what comes later is (torch.tensor([])). */
+static PyObject *
+note_empty(capturing *c, PyObject *tensor, PyObject *dtype)
+{
+    PyObject *size = PyObject_CallMethod(tensor, "size", NULL), *sizes = size == NULL ? NULL : PySequence_List(size);
+    PyObject *args = sizes == NULL ? NULL : Py_BuildValue("(Oi)", sizes, 0);
+    PyObject *kwargs = args == NULL ? NULL : Py_BuildValue("{s:O}", "dtype", dtype);
+    Py_XDECREF(size);
+    Py_XDECREF(sizes);
+    return args == NULL ? NULL : call_aten(c, "full", args, kwargs);
+}
+
 /* A small tensor that torch.tensor() has just made of numbers. The numbers are constants of the program or inputs of the unit,
  * which are compared: so the graph makes the tensor of the same ones. NULL without an exception: it is none like that. */
 static PyObject *
@@ -598,8 +610,10 @@ note_new_tensor(capturing *c, PyObject *args)
     int64_t n = 1;
     for (int64_t d = 0; d < kin_tensor_dim(tensor) && n <= MOST; d++)
         n *= kin_tensor_sizes(tensor)[d];
-    if (n < 1 || n > MOST)
+    if (n > MOST)
         return NULL;
+    if (n == 0)
+        return note_empty(c, tensor, T.dtypes[dtype]);
     PyObject *flat = PyObject_CallMethod(tensor, "reshape", "i", -1), *made = NULL;
     PyObject *values = flat == NULL ? NULL : PyObject_CallMethod(flat, "tolist", NULL);
     PyObject *size = values == NULL ? NULL : PyObject_CallMethod(tensor, "size", NULL);

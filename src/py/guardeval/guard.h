@@ -69,6 +69,11 @@ typedef enum {
 /* Does a store into this place change nothing but it: is it there, filled if `num` says so, and does what lies there die, if it
  * does, without running any code? */
 bool kin_place_takes(PyObject *base, PyObject *key, uint32_t num);
+/* May the attribute of an object that the program has made itself be stored later than the program says? Its dict is nobody else's, and what
+ * is replaced dies without running code. */
+bool kin_owns_attribute(PyObject *obj, PyObject *name);
+/* The same of an item of an object that is a dict. */
+bool kin_owns_item(PyObject *dict, PyObject *key);
 
 /* Instance attribute without the type's help: the dict's or the inline value's entry for the interned `name`.
  * Borrowed; NULL when absent. Never creates the dict. */

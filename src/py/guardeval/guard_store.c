@@ -5,6 +5,8 @@
 #include "py/compat/heap.h"
 #include "py/guardeval/guard.h"
 
+#include <structmember.h>
+
 /* An object that dies in a row of deaths may be held by each one before it. */
 enum { MOST_DEATHS = 64 };
 
@@ -127,4 +129,36 @@ kin_place_takes(PyObject *base, PyObject *key, uint32_t num)
     if (!look_at(base, key, num, &old) || (old == NULL && (num & KIN_PLACE_FILLED)))
         return false;
     return old == NULL || Py_REFCNT(old) > 1 || dies_quietly(old, &left);
+}
+
+/* What lies in a slot of the class under the name; NULL: nothing, or there is no such slot. */
+static PyObject *
+slot_attribute(PyObject *obj, PyObject *name)
+{
+    PyObject *descr = _PyType_Lookup(Py_TYPE(obj), name);
+    if (descr == NULL || !Py_IS_TYPE(descr, &PyMemberDescr_Type))
+        return NULL;
+    const struct PyMemberDef *m = ((PyMemberDescrObject *)descr)->d_member;
+    return m->type == T_OBJECT_EX || m->type == T_OBJECT ? *(PyObject **)((char *)obj + m->offset) : NULL;
+}
+
+bool
+kin_owns_attribute(PyObject *obj, PyObject *name)
+{
+    PyObject *dict = kin_heap_instance_dict(obj), *old = slot_attribute(obj, name);
+    int left = MOST_DEATHS;
+    if (dict != NULL && (!PyDict_CheckExact(dict) || Py_REFCNT(dict) != 1))
+        return false;
+    if (old == NULL)
+        old = kin_heap_instance_attr(obj, name);
+    return old == NULL || Py_REFCNT(old) > 1 || dies_quietly(old, &left);
+}
+
+bool
+kin_owns_item(PyObject *dict, PyObject *key)
+{
+    bool sure;
+    int left = MOST_DEATHS;
+    PyObject *old = PyDict_Check(dict) ? entry_of(dict, key, &sure) : NULL;
+    return PyDict_Check(dict) && sure && (old == NULL || Py_REFCNT(old) > 1 || dies_quietly(old, &left));
 }

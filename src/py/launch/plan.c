@@ -299,7 +299,7 @@ find_same(const kin_units *old, const kin_unit *unit, const kin_vids *in, const 
     for (uint32_t u = 0; old != NULL && u < old->at.len; u++) {
         const kin_unit *o = &old->at.at[u];
         if (o->first == unit->first && o->last == unit->last && o->nin == in->len && o->nout == out->len &&
-            o->launcher != NULL && o->launcher->run == run_kernels &&
+            o->launcher != NULL && o->launcher->run == run_kernels && memcmp(o->role, unit->role, unit->last - unit->first + 1) == 0 &&
             (in->len == 0 || memcmp(o->in, in->at, in->len * sizeof *in->at) == 0) &&
             (out->len == 0 || memcmp(o->out, out->at, out->len * sizeof *out->at) == 0))
             return o->launcher;

@@ -44,6 +44,33 @@ rec_model_step(rec *r, const rec_args *a, unsigned flags)
     return out;
 }
 
+/* object.__setattr__, dict.__setitem__ ... on an object that the recording has made and nobody else has seen: a change of it,
+ * which goes with it if nobody wants it. False: the call is none of these. */
+static bool
+store_by_slot(rec *r, const rec_args *a)
+{
+    PyObject *callee = O(r, a->callee);
+    if (callee == NULL || !Py_IS_TYPE(callee, &PyWrapperDescr_Type) || !rec_is_const(r, a->callee) || a->npos != 3 || a->nkw)
+        return false;
+    const char *name = ((PyWrapperDescrObject *)callee)->d_base->name;
+    kin_vid args[3] = {a->args[0], a->args[1], a->args[2]};
+    PyObject *ref = (PyObject *)PyDescr_TYPE(callee);
+    bool attr = ref == (PyObject *)&PyBaseObject_Type && strcmp(name, "__setattr__") == 0;
+    if (!attr && (strcmp(name, "__setitem__") != 0 || !PyType_IsSubtype((PyTypeObject *)ref, &PyDict_Type)))
+        return false;
+    if (attr) {
+        ref = O(r, args[1]);
+        args[1] = args[2];
+    }
+    uint32_t s = rec_step(r, attr ? KIN_STEP_SETATTR : KIN_STEP_SET_SUBSCR, KIN_STEP_MUTATES, args, attr ? 2 : 3);
+    kin_ref number = rec_ref(r, ref);
+    r->t->steps.at[s].ref = number;
+    r->t->steps.at[s].imm = 1;
+    rec_drop(r, a->ndrop);
+    rec_push(r, rec_const(r, Py_None));
+    return true;
+}
+
 /* A call that stores `value` into its first argument, at the place if one is given, and does nothing else. */
 void
 rec_model_store(rec *r, const rec_args *a, kin_vid value, rec_place *place)
@@ -51,7 +78,8 @@ rec_model_store(rec *r, const rec_args *a, kin_vid value, rec_place *place)
     rec_fresh *f = FRESH(r, a->args[0]);
     bool inside = f != NULL && !f->escaped, followed = f == NULL && place != NULL && rec_begin_write(r, place);
     r->keep_inside = inside;
-    rec_model_step(r, a, KIN_STEP_EFFECT);
+    if (!inside || f->kind != FRESH_OBJECT || !store_by_slot(r, a))
+        rec_model_step(r, a, KIN_STEP_EFFECT);
     r->keep_inside = false;
     if (inside) {
         if (f->kind != FRESH_OBJECT || !f->known) { /* reachable through it from now on */

@@ -194,6 +194,8 @@ do_subscr(const kin_op_args *o)
 static PyObject *
 do_set_subscr(const kin_op_args *o)
 {
+    if (o->imm == 1)
+        return none_unless(((PyTypeObject *)o->ref)->tp_as_mapping->mp_ass_subscript(o->arg[0], o->arg[1], o->arg[2]));
     return none_unless(PyObject_SetItem(o->arg[0], o->arg[1], o->arg[2]));
 }
 
@@ -212,6 +214,8 @@ do_getattr(const kin_op_args *o)
 static PyObject *
 do_setattr(const kin_op_args *o)
 {
+    if (o->imm == 1)
+        return none_unless(PyObject_GenericSetAttr(o->arg[0], o->ref, o->arg[1]));
     return none_unless(PyObject_SetAttr(o->arg[0], o->ref, o->arg[1]));
 }
 

@@ -261,6 +261,19 @@ is_forced(kin_run *r, const kin_step *s)
     return false;
 }
 
+/* May what waits here wait? A store to an object of the program's own, if nothing else can see that it has not been done. */
+static bool
+may_wait(kin_run *r, const kin_step *s)
+{
+    if (s->flags & KIN_STEP_SUNK || !kin_unit_stores_own(r->v, s))
+        return true;
+    const kin_vid *args = r->t->vids.at + s->args;
+    PyObject *obj = kin_run_value(r, args[0]);
+    if (obj == NULL) /* it waits as well */
+        return true;
+    return s->kind == KIN_STEP_SETATTR ? kin_owns_attribute(obj, kin_refs_get(r->refs, s->ref)) : kin_owns_item(obj, kin_run_value(r, args[1]));
+}
+
 kin_outcome
 kin_pending_step(kin_run *r, uint32_t *step, PyObject **value)
 {
@@ -276,7 +289,7 @@ kin_pending_step(kin_run *r, uint32_t *step, PyObject **value)
     if (at == unit->last)
         return launch(r, step, value);
     if (s->flags & KIN_STEP_SUNK || kin_unit_waits_for(unit, r->t, at))
-        return KIN_GO_ON;
+        return may_wait(r, s) ? KIN_GO_ON : catch_up_and_run(r, step, value);
     kin_outcome out = run_between(r, step, value);
     if (out == KIN_GO_ON && r->waiting != NULL && !arrive(r, at))
         out = catch_up(r, at, step, value);

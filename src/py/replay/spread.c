@@ -16,15 +16,21 @@ typedef enum { MADE_ELSEWHERE, MADE_SOFT, MADE_LATE } kin_made;
 kin_status
 kin_spread_init(kin_spread *s, const kin_variant *v, uint8_t *role)
 {
-    *s = (kin_spread){.v = v, .role = role, .vals = calloc(v->trace.vals.len, sizeof *s->vals)};
-    return s->vals == NULL ? KIN_NOMEM : KIN_OK;
+    const kin_trace *t = &v->trace;
+    *s = (kin_spread){.v = v, .role = role, .vals = calloc(t->vals.len, sizeof *s->vals), .starts = calloc(t->nsegments + 1, sizeof *s->starts)};
+    for (uint32_t i = 0; s->starts != NULL && i < t->steps.len; i++)
+        if (t->steps.at[i].kind == KIN_STEP_SEGMENT && t->steps.at[i].num <= t->nsegments)
+            s->starts[t->steps.at[i].num] = i;
+    return s->vals == NULL || s->starts == NULL ? KIN_NOMEM : KIN_OK;
 }
 
 void
 kin_spread_deinit(kin_spread *s)
 {
     free(s->vals);
+    free(s->starts);
     s->vals = NULL;
+    s->starts = NULL;
 }
 
 void
@@ -32,7 +38,7 @@ kin_spread_begin(kin_spread *s, uint32_t unit, uint32_t first)
 {
     s->unit = unit;
     s->first = s->last_call = first;
-    s->reads = s->store = 0;
+    s->reads = s->store = s->newest = s->into_own = 0;
     s->into_dict = false;
 }
 
@@ -142,6 +148,8 @@ static bool
 place(kin_spread *s, uint32_t step, bool risky)
 {
     const kin_step *st = &s->v->trace.steps.at[step];
+    if (risky && s->wall)
+        return false;
     for (uint32_t a = 0; a < st->nargs; a++)
         if (!want_here(s, s->v->trace.vids.at[st->args + a]))
             return false;
@@ -234,6 +242,35 @@ called(const kin_variant *v, const kin_step *st)
     return val == NULL || val->kind != KIN_VAL_CONST ? NULL : kin_refs_get(&v->refs, val->key);
 }
 
+/* Name of the C function that the step calls, if that is a constant. */
+static const char *
+function_name(const kin_variant *v, const kin_step *st)
+{
+    PyObject *obj = called(v, st);
+    return obj != NULL && PyCFunction_Check(obj) ? ((PyCFunctionObject *)obj)->m_ml->ml_name : NULL;
+}
+
+/* The step that made the object, if it is one of a class that the recording has made an instance of; 0: it is not. */
+static uint32_t
+birth_of(const kin_variant *v, kin_vid vid)
+{
+    const kin_val *val = &v->trace.vals.at[vid];
+    const kin_step *maker = vid != 0 && val->kind == KIN_VAL_STEP ? &v->trace.steps.at[val->step] : NULL;
+    if (maker == NULL || !(maker->flags & KIN_STEP_PURE))
+        return 0;
+    PyObject *obj = called(v, maker);
+    bool made = maker->kind == KIN_STEP_BUILD_OBJECT ||
+                (obj != NULL && PyCFunction_Check(obj) && strcmp(((PyCFunctionObject *)obj)->m_ml->ml_name, "__new__") == 0);
+    return made ? val->step : 0;
+}
+
+bool
+kin_unit_stores_own(const kin_variant *v, const kin_step *st)
+{
+    bool stores = st->kind == KIN_STEP_SETATTR || (st->kind == KIN_STEP_SET_SUBSCR && st->imm == 1);
+    return stores && st->flags & KIN_STEP_MUTATES && birth_of(v, v->trace.vids.at[st->args]) != 0;
+}
+
 /* An attribute that the program stores. */
 typedef struct {
     kin_vid owner;
@@ -296,7 +333,7 @@ is_awaited(const kin_spread *s, PyObject *name, uint32_t upto)
 {
     attribute other;
     for (uint32_t i = s->store; i < upto; i++)
-        if (s->role[i] == KIN_ROLE_LATER && s->v->trace.steps.at[i].flags & KIN_STEP_EFFECT &&
+        if (s->role[i] == KIN_ROLE_LATER && s->v->trace.steps.at[i].flags & (KIN_STEP_EFFECT | KIN_STEP_MUTATES) &&
             read_store(s->v, &s->v->trace.steps.at[i], &other) && PyUnicode_Compare(name, other.name) == 0)
             return true;
     return false;
@@ -309,13 +346,41 @@ put_off_store(kin_spread *s, uint32_t step)
 {
     attribute to;
     bool in_dict;
-    if (!is_followed_store(s, step, &to, &in_dict) || is_of_others(s, to.owner) || is_late(s, to.owner))
+    if (!read_store(s->v, &s->v->trace.steps.at[step], &to) || is_of_others(s, to.owner) || is_late(s, to.owner))
+        return false;
+    if (kin_unit_stores_own(s->v, &s->v->trace.steps.at[step]))
+        in_dict = false;
+    else if (!is_followed_store(s, step, &to, &in_dict))
         return false;
     val_of(s, to.owner)->changed = true;
     put_off(s, step, KIN_ROLE_LATER, MADE_LATE);
     s->store = s->store == 0 ? step : s->store;
+    s->newest = step;
     s->into_dict = s->into_dict || in_dict;
     return true;
+}
+
+/* A store to an item of such a dict. */
+static bool
+put_off_item(kin_spread *s, uint32_t step, kin_vid owner)
+{
+    if (is_of_others(s, owner) || is_late(s, owner))
+        return false;
+    uint32_t birth = birth_of(s->v, owner);
+    val_of(s, owner)->changed = true;
+    put_off(s, step, KIN_ROLE_LATER, MADE_LATE);
+    s->store = s->store == 0 ? step : s->store;
+    s->newest = step;
+    s->into_own = s->into_own == 0 || birth < s->into_own ? birth : s->into_own;
+    return true;
+}
+
+/* A store to an object that the recording has made; its launcher sees that nothing else holds the dict. */
+static bool
+put_off_own(kin_spread *s, uint32_t step)
+{
+    const kin_step *st = &s->v->trace.steps.at[step];
+    return st->kind == KIN_STEP_SET_SUBSCR ? put_off_item(s, step, s->v->trace.vids.at[st->args]) : put_off_store(s, step);
 }
 
 /* Does it call a function that looks into objects of Python's own types, and at no attributes? */
@@ -323,7 +388,7 @@ static bool
 looks_inside(const kin_spread *s, const kin_step *st)
 {
     static const char names[] = " abs all any bool callable chr divmod hash id isinstance issubclass len max min ord round sorted sum ";
-    static PyTypeObject *const types[] = {&PyList_Type, &PyTuple_Type, &PyDict_Type, &PyUnicode_Type, &PySet_Type, &PyFrozenSet_Type,
+    static PyTypeObject *const types[] = {&PyList_Type, &PyTuple_Type, &PyDict_Type, &PyODict_Type, &PyUnicode_Type, &PySet_Type, &PyFrozenSet_Type,
                                           &PyLong_Type, &PyFloat_Type, &PyBytes_Type, &PyBool_Type, &PyRange_Type};
     PyObject *obj = called(s->v, st);
     PyTypeObject *of = obj == NULL ? NULL : Py_TYPE(obj) == &PyMethodDescr_Type ? PyDescr_TYPE(obj) : (PyTypeObject *)obj;
@@ -338,6 +403,8 @@ looks_inside(const kin_spread *s, const kin_step *st)
         PyErr_Clear();
     if (module != NULL && (strcmp(module, "math") == 0 || strcmp(module, "cmath") == 0))
         return true;
+    if (module != NULL && strcmp(module, "sys") == 0)
+        return strcmp(name, "getrecursionlimit") == 0;
     if (module == NULL || strcmp(module, "builtins") != 0 || strlen(name) + 3 > sizeof word)
         return false;
     strcat(strcat(word, name), " ");
@@ -368,15 +435,44 @@ is_no_dict(const kin_spread *s, kin_vid vid)
     return false;
 }
 
+/* May the value be a dict of the program's own that a store waits for, or something that looks into it? What was there before the dict
+ * is neither, nor is a view of such a thing; who looks deeper is told apart by all_are_no_dicts. */
+static bool
+may_be_own(const kin_spread *s, kin_vid vid, int depth)
+{
+    const kin_trace *t = &s->v->trace;
+    const kin_val *val = &t->vals.at[vid];
+    if (vid == 0 || val->note != 0 || val->kind == KIN_VAL_CONST)
+        return false;
+    if ((val->kind == KIN_VAL_SRC ? s->starts[val->seg] : val->step) < s->into_own)
+        return false;
+    const kin_step *maker = maker_of(s, vid);
+    if (maker == NULL || depth > 8)
+        return true;
+    if (maker->kind == KIN_STEP_LEN || maker->kind == KIN_STEP_CONTAINS || maker->kind == KIN_STEP_IS || maker->kind == KIN_STEP_SIZE ||
+        maker->kind == KIN_STEP_BUILD_STRING)
+        return false;
+    bool views = kin_unit_builds(maker) || maker->kind == KIN_STEP_BUILD_SET || maker->kind == KIN_STEP_ITER ||
+                 (maker->kind == KIN_STEP_CALL && maker->flags & KIN_STEP_PURE && looks_inside(s, maker));
+    for (uint32_t a = 0; views && a < maker->nargs; a++)
+        views = !may_be_own(s, t->vids.at[maker->args + a], depth + 1);
+    return !views;
+}
+
+/* Does the step look into none of the dicts that stores wait for? */
 static bool
 all_are_no_dicts(const kin_spread *s, const kin_step *st)
 {
-    if (!s->into_dict) /* an attribute in a place that nothing else leads to */
-        return true;
     uint32_t n = st->kind == KIN_STEP_DICT_MERGE ? 2 : st->nargs; /* the third is for its message */
-    for (uint32_t a = 0; a < n; a++)
+    bool deep = st->kind == KIN_STEP_COMPARE || st->kind == KIN_STEP_FORMAT;
+    for (uint32_t a = 0; a < n && s->into_dict; a++) /* if not, attributes are in places that nothing else leads to */
         if (!is_no_dict(s, s->v->trace.vids.at[st->args + a]))
             return false;
+    for (uint32_t a = 0; a < n && s->into_own != 0; a++) {
+        kin_vid vid = s->v->trace.vids.at[st->args + a];
+        if (deep ? s->v->trace.vals.at[vid].kind != KIN_VAL_CONST && !is_number(s, vid) : may_be_own(s, vid, 0) && !is_no_dict(s, vid))
+            return false;
+    }
     return true;
 }
 
@@ -384,7 +480,38 @@ static bool
 tests_no_contents(const kin_step *st)
 {
     return st->imm == KIN_CHECK_TYPE || st->imm == KIN_CHECK_IS || st->imm == KIN_CHECK_IS_NOT || st->imm == KIN_CHECK_FITS ||
-           st->imm == KIN_CHECK_NULL || st->imm == KIN_CHECK_NOTNULL || st->imm == KIN_CHECK_META;
+           st->imm == KIN_CHECK_NULL || st->imm == KIN_CHECK_NOTNULL || st->imm == KIN_CHECK_META || st->imm == KIN_CHECK_EQ;
+}
+
+/* The attribute that a call of getattr, hasattr or object.__getattribute__ asks for, if it is known; borrowed. */
+static PyObject *
+asked_attribute(const kin_spread *s, const kin_step *st)
+{
+    const kin_vid *args = s->v->trace.vids.at + st->args;
+    PyObject *obj = called(s->v, st);
+    const kin_step *method = st->kind == KIN_STEP_CALL && obj == NULL ? maker_of(s, args[0]) : NULL;
+    uint32_t at = 2;
+    if (method != NULL && method->kind == KIN_STEP_BUILD_METHOD) {
+        const kin_val *func = &s->v->trace.vals.at[s->v->trace.vids.at[method->args]];
+        obj = func->kind == KIN_VAL_CONST ? kin_refs_get(&s->v->refs, func->key) : NULL;
+        at = 1;
+    }
+    bool asks = false;
+    if (obj != NULL && Py_IS_TYPE(obj, &PyWrapperDescr_Type))
+        asks = PyDescr_TYPE(obj) == &PyBaseObject_Type && strcmp(((PyWrapperDescrObject *)obj)->d_base->name, "__getattribute__") == 0;
+    else if (at == 2 && function_name(s->v, st) != NULL)
+        asks = strcmp(function_name(s->v, st), "getattr") == 0 || strcmp(function_name(s->v, st), "hasattr") == 0;
+    if (!asks || st->nargs <= at || s->v->trace.vals.at[args[at]].kind != KIN_VAL_CONST)
+        return NULL;
+    PyObject *name = kin_refs_get(&s->v->refs, s->v->trace.vals.at[args[at]].key);
+    return name != NULL && PyUnicode_CheckExact(name) ? name : NULL;
+}
+
+/* Does a step that asks for the attribute see that a store has not been done? */
+static bool
+sees_attribute(const kin_spread *s, PyObject *name, uint32_t step)
+{
+    return name == NULL || !PyUnicode_Check(name) || PyUnicode_CompareWithASCIIString(name, "__dict__") == 0 || is_awaited(s, name, step);
 }
 
 /* Might a step that runs at its place see that a store has not been done? It would have to ask for the attribute, or look into
@@ -393,18 +520,23 @@ static bool
 sees_stores(const kin_spread *s, uint32_t step)
 {
     const kin_step *st = &s->v->trace.steps.at[step];
-    PyObject *obj = called(s->v, st), *name;
+    PyObject *obj = called(s->v, st), *name = asked_attribute(s, st);
     switch ((kin_step_kind)st->kind) {
     case KIN_STEP_SEGMENT: return true; /* it reads the heap anew */
-    case KIN_STEP_GETATTR:
-        name = kin_refs_get(&s->v->refs, st->ref);
-        return name == NULL || !PyUnicode_Check(name) || PyUnicode_CompareWithASCIIString(name, "__dict__") == 0 || is_awaited(s, name, step);
+    case KIN_STEP_GETATTR: return sees_attribute(s, kin_refs_get(&s->v->refs, st->ref), step);
     case KIN_STEP_CHECK: return !tests_no_contents(st) && !all_are_no_dicts(s, st);
     case KIN_STEP_CALL: /* super(): looks at classes */
+        if (name != NULL)
+            return sees_attribute(s, name, step);
         return obj != (PyObject *)&PySuper_Type && !(((obj != NULL && PyType_Check(obj)) || looks_inside(s, st)) && all_are_no_dicts(s, st));
     case KIN_STEP_HANDLED:
     case KIN_STEP_CELL_GET:
+    case KIN_STEP_SETATTR:
+    case KIN_STEP_BUILD_SUPER: /* looks at classes */
     case KIN_STEP_IS: return false;
+    case KIN_STEP_SET_SUBSCR:
+        if (kin_unit_stores_own(s->v, st))
+            return false; /* fallthrough */
     default: return !kin_unit_builds(st) && !all_are_no_dicts(s, st);
     }
 }
@@ -433,6 +565,8 @@ pass_late(kin_spread *s, uint32_t step)
     }
     if (!(st->flags & KIN_STEP_MUTATES) || st->out != 0 || st->nargs == 0)
         return false;
+    if (kin_unit_stores_own(s->v, st) && !is_late(s, args[0]))
+        return put_off_own(s, step);
     bool ours = val_of(s, args[0])->made != MADE_ELSEWHERE || is_unused(s, args[0], step);
     bool merges = st->kind == KIN_STEP_DICT_MERGE || st->kind == KIN_STEP_DICT_UPDATE;
     bool advances = st->kind == KIN_STEP_NEXT;
@@ -443,14 +577,6 @@ pass_late(kin_spread *s, uint32_t step)
     val_of(s, args[0])->made = MADE_LATE;
     put_off(s, step, KIN_ROLE_LATER, MADE_LATE);
     return true;
-}
-
-/* Name of the C function that the step calls, if that is a constant. */
-static const char *
-function_name(const kin_variant *v, const kin_step *st)
-{
-    PyObject *obj = called(v, st);
-    return obj != NULL && PyCFunction_Check(obj) ? ((PyCFunctionObject *)obj)->m_ml->ml_name : NULL;
 }
 
 bool
@@ -482,9 +608,33 @@ pass_store(kin_spread *s, uint32_t step, kin_vid owner)
 {
     const kin_val *val = &s->v->trace.vals.at[owner];
     bool fresh = val->kind == KIN_VAL_STEP && val->step > s->last_call && s->v->trace.steps.at[val->step].kind == KIN_STEP_BUILD_OBJECT;
-    if (s->store != 0 && !fresh)
+    if (s->wall || (s->store != 0 && !(fresh && val->step > s->newest)))
         return put_off_store(s, step);
     return !is_of_others(s, owner) && is_not_read(s, owner) && place(s, step, !fresh);
+}
+
+static bool
+uses_tensors(const kin_spread *s, const kin_step *st)
+{
+    const kin_trace *t = &s->v->trace;
+    bool tensors = false;
+    for (uint32_t a = 0; a < st->nargs; a++)
+        tensors = tensors || t->vals.at[t->vids.at[st->args + a]].note != 0;
+    return tensors;
+}
+
+/* A method of a list, dict or set that changes it: list.append, dict.pop, ... */
+static bool
+pass_method(kin_spread *s, uint32_t step)
+{
+    const kin_step *st = &s->v->trace.steps.at[step];
+    kin_vid owner = st->kind == KIN_STEP_CALL && st->nargs > 1 ? s->v->trace.vids.at[st->args + 1] : 0;
+    PyObject *obj = called(s->v, st);
+    if (owner == 0 || obj == NULL || !Py_IS_TYPE(obj, &PyMethodDescr_Type) || !looks_inside(s, st) || uses_tensors(s, st) ||
+        is_of_others(s, owner) || !is_not_read(s, owner) || (s->store != 0 && !all_are_no_dicts(s, st)) || !place(s, step, true))
+        return false;
+    val_of(s, owner)->changed = true;
+    return true;
 }
 
 /* Effects that no call of a unit can notice. */
@@ -495,7 +645,10 @@ pass_effect(kin_spread *s, uint32_t step)
     attribute to;
     if (read_store(s->v, st, &to))
         return pass_store(s, step, to.owner);
-    return (kin_unit_sets_grad(s->v, st) && place(s, step, true)) || (asks_settings(s, st) && place(s, step, false));
+    if (pass_method(s, step))
+        return true;
+    /* Switching gradients: while calls wait only to what they are already, so that nobody can tell. */
+    return (kin_unit_sets_grad(s->v, st) && place(s, step, false)) || (asks_settings(s, st) && place(s, step, false));
 }
 
 static bool
@@ -512,6 +665,9 @@ pass_change(kin_spread *s, uint32_t step)
         return true;
     }
     bool fresh = t->vals.at[owner].kind == KIN_VAL_STEP && t->vals.at[owner].step > s->last_call;
+    attribute to;
+    if ((s->wall || (s->store != 0 && !(fresh && t->vals.at[owner].step > s->newest))) && (read_store(s->v, st, &to) || kin_unit_stores_own(s->v, st)))
+        return put_off_own(s, step);
     if (st->kind != KIN_STEP_NEXT && !is_not_read(s, owner))
         return false;
     if (!place(s, step, !fresh))
@@ -538,6 +694,8 @@ only_looks(const kin_step *st)
     case KIN_STEP_FORMAT:
     case KIN_STEP_CELL_GET:
     case KIN_STEP_BUILD_SET:
+    case KIN_STEP_BUILD_MAP:
+    case KIN_STEP_ITER:
     case KIN_STEP_CHECK:
         return true;
     case KIN_STEP_HANDLED:
@@ -545,16 +703,6 @@ only_looks(const kin_step *st)
     default:
         return false;
     }
-}
-
-static bool
-uses_tensors(const kin_spread *s, const kin_step *st)
-{
-    const kin_trace *t = &s->v->trace;
-    bool tensors = false;
-    for (uint32_t a = 0; a < st->nargs; a++)
-        tensors = tensors || t->vals.at[t->vids.at[st->args + a]].note != 0;
-    return tensors;
 }
 
 static bool
@@ -640,7 +788,7 @@ pass_segment(kin_spread *s, uint32_t step)
 static bool
 refuse(kin_spread *s, const char *why)
 {
-    s->why = why;
+    s->why = s->wall ? "a call before it may raise because of data, and it could be told that this ran" : why;
     return false;
 }
 
@@ -652,7 +800,7 @@ pass_unmarked(kin_spread *s, uint32_t step)
         val_of(s, s->v->trace.vids.at[st->args])->changed = true;
         return place(s, step, true) || refuse(s, "what it goes over hangs on calls before it");
     }
-    bool looks = st->kind == KIN_STEP_CALL ? looks_inside(s, st) && !uses_tensors(s, st) : only_looks(st) && !asks_for_data(s, st);
+    bool looks = st->kind == KIN_STEP_CALL ? (looks_inside(s, st) || asked_attribute(s, st) != NULL) && !uses_tensors(s, st) : only_looks(st) && !asks_for_data(s, st);
     return (looks && place(s, step, false)) || refuse(s, "what it gives may hang on calls before it");
 }
 
@@ -680,11 +828,12 @@ pass_early(kin_spread *s, uint32_t step)
 }
 
 bool
-kin_spread_pass(kin_spread *s, uint32_t step)
+kin_spread_pass(kin_spread *s, uint32_t step, bool wall)
 {
     const kin_trace *t = &s->v->trace;
     const kin_step *st = &t->steps.at[step];
     bool late = false;
+    s->wall = wall;
     if (st->flags & KIN_STEP_SUNK) {
         s->role[step] = KIN_ROLE_LATER;
         return true;

@@ -21,10 +21,13 @@ typedef struct {
     uint8_t *role;          /* by step: kin_role */
     uint32_t unit, first, last_call;
     uint32_t reads;         /* the last step that waits and looks into a container that was there before; 0: none */
-    uint32_t store;         /* the first store that waits; 0: none does */
+    uint32_t store, newest; /* the first and the last store that waits; 0: none does */
     bool into_dict;         /* one of them goes into a dict that others may have, too */
+    uint32_t into_own;      /* the step that made the oldest dict of the program's own that one of them goes into; 0: none does */
+    bool wall;              /* the step that is looked at must not be one that could be told to have run */
     const char *why;        /* of the step that ended the unit */
     kin_spread_val *vals;   /* by vid */
+    uint32_t *starts;       /* by segment: its SEGMENT step */
 } kin_spread;
 
 kin_status kin_spread_init(kin_spread *s, const kin_variant *v, uint8_t *role) KIN_MUST_CHECK;
@@ -32,7 +35,8 @@ void kin_spread_deinit(kin_spread *s);
 void kin_spread_begin(kin_spread *s, uint32_t unit, uint32_t first);
 /* The next call of the unit; false: it is not one, as a step in between changed what it gets. */
 bool kin_spread_call(kin_spread *s, uint32_t step);
-/* A step that is no call of the unit; false: the unit ended before it. */
-bool kin_spread_pass(kin_spread *s, uint32_t step);
+/* A step that is no call of the unit; false: the unit ended before it. `wall`: a call before it may raise, so that it must wait if it could
+ * be told that it ran. */
+bool kin_spread_pass(kin_spread *s, uint32_t step, bool wall);
 
 #endif

@@ -99,8 +99,7 @@ goes_on_over(finder *f, uint32_t i)
     const kin_unit *unit = &f->units->at.at[f->units->at.len - 1];
     if (!f->plain) {
         f->plain_here = f->plain_here && passes(f->v, s, unit->first);
-        f->spread.why = "a call before it may raise because of data, and it could be told that this ran";
-        return !kin_step_is_in(f->v->walls.at, f->v->walls.len, i) && kin_spread_pass(&f->spread, i);
+        return kin_spread_pass(&f->spread, i, kin_step_is_in(f->v->walls.at, f->v->walls.len, i));
     }
     f->units->role[i] = s->kind == KIN_STEP_CHECK ? KIN_ROLE_TEST : KIN_ROLE_LATER;
     return passes(f->v, s, unit->first);
@@ -257,6 +256,36 @@ is_given_size(const kin_units *units, uint32_t step, const kin_step *s)
     return s->kind == KIN_STEP_SIZE && units->role[step] == KIN_ROLE_LATER && !(s->flags & KIN_STEP_SUNK);
 }
 
+/* A store to an attribute that waits in the unit? */
+static bool
+is_late_store(const kin_variant *v, const kin_unit *unit, uint32_t step)
+{
+    const kin_step *s = &v->trace.steps.at[step];
+    return s->kind == KIN_STEP_SETATTR && !(s->flags & KIN_STEP_SUNK) && kin_unit_stores_own(v, s) && kin_unit_waits_for(unit, &v->trace, step);
+}
+
+/* A launch does not do what it would do again at once: self.x = a; self.x = b. */
+static kin_status
+find_replaced(const kin_variant *v, kin_units *units, const kin_unit *unit)
+{
+    const kin_trace *t = &v->trace;
+    KIN_VEC(uint32_t) later = {0};
+    kin_status status = KIN_OK;
+    for (uint32_t i = unit->last; status == KIN_OK && i > unit->first; i--) {
+        if (!is_late_store(v, unit, i))
+            continue;
+        const kin_step *s = &t->steps.at[i];
+        for (uint32_t k = 0; k < later.len && !units->replaced[i]; k++) {
+            const kin_step *other = &t->steps.at[later.at[k]];
+            units->replaced[i] = other->ref == s->ref && t->vids.at[other->args] == t->vids.at[s->args];
+        }
+        if (!units->replaced[i])
+            status = kin_vec_push(&later, i);
+    }
+    kin_vec_deinit(&later);
+    return status;
+}
+
 /* Objects that are built late, or inside a unit, need their parts as well. */
 static void
 need_parts(const kin_trace *t, kin_units *units)
@@ -265,7 +294,7 @@ need_parts(const kin_trace *t, kin_units *units)
         more = false;
         for (uint32_t i = t->steps.len; i-- > 0;) {
             const kin_step *s = &t->steps.at[i];
-            bool changes = s->flags & KIN_STEP_MUTATES && s->nargs > 0 && units->needed[t->vids.at[s->args]];
+            bool changes = s->flags & KIN_STEP_MUTATES && s->nargs > 0 && units->needed[t->vids.at[s->args]] && !units->replaced[i];
             if (kin_unit_calls(s) || is_given_size(units, i, s) || !((s->out != 0 && units->needed[s->out]) || changes))
                 continue;
             for (uint32_t a = 0; a < s->nargs; a++) {
@@ -323,7 +352,7 @@ find_builds(const kin_trace *t, const kin_units *units, kin_unit *unit)
             unit->passes_sunk |= (s->flags & KIN_STEP_MUTATES) != 0;
             continue;
         }
-        bool changes = (s->flags & KIN_STEP_MUTATES && units->needed[t->vids.at[s->args]]) || stores_late(unit, t, i);
+        bool changes = (s->flags & KIN_STEP_MUTATES && units->needed[t->vids.at[s->args]] && !units->replaced[i]) || stores_late(unit, t, i);
         if (kin_unit_waits_for(unit, t, i) && !kin_unit_calls(s) && !is_given_size(units, i, s) && s->kind != KIN_STEP_CHECK && ((s->out != 0 && units->needed[s->out]) || changes) &&
             kin_vec_push(&builds, i) != KIN_OK) {
             kin_vec_deinit(&builds);
@@ -336,12 +365,13 @@ find_builds(const kin_trace *t, const kin_units *units, kin_unit *unit)
 }
 
 static void
-find_stops(const kin_trace *t, kin_units *units)
+find_stops(const kin_variant *v, kin_units *units)
 {
+    const kin_trace *t = &v->trace;
     for (uint32_t u = 0; u < units->at.len; u++) {
         const kin_unit *unit = &units->at.at[u];
         for (uint32_t i = unit->first; i <= unit->last; i++)
-            if (i == unit->last || !(t->steps.at[i].flags & KIN_STEP_SUNK || kin_unit_waits_for(unit, t, i)))
+            if (i == unit->last || (kin_unit_stores_own(v, &t->steps.at[i]) && !(t->steps.at[i].flags & KIN_STEP_SUNK)) || !(t->steps.at[i].flags & KIN_STEP_SUNK || kin_unit_waits_for(unit, t, i)))
                 units->stops[i / 64] |= UINT64_C(1) << (i % 64);
     }
 }
@@ -372,10 +402,12 @@ kin_units_find(const kin_variant *v, unsigned how)
     units->needed = calloc(v->trace.vals.len, 1);
     units->touched = calloc(v->trace.vals.len, sizeof *units->touched);
     units->role = calloc(v->trace.steps.len, 1);
+    units->replaced = calloc(v->trace.steps.len, 1);
     units->stops = calloc(v->trace.steps.len / 64 + 1, sizeof *units->stops);
     finder f = {.v = v, .units = units, .how = how};
     kin_status status = kin_spread_init(&f.spread, v, units->role);
-    if (units->by_step == NULL || units->needed == NULL || units->touched == NULL || units->role == NULL || units->stops == NULL)
+    if (units->by_step == NULL || units->needed == NULL || units->touched == NULL || units->role == NULL || units->replaced == NULL ||
+        units->stops == NULL)
         status = KIN_NOMEM;
     if (status == KIN_OK) {
         find_touches(&v->trace, units);
@@ -384,8 +416,10 @@ kin_units_find(const kin_variant *v, unsigned how)
     kin_spread_deinit(&f.spread);
     if (status == KIN_OK) {
         note_roles(&v->trace, units);
+        for (uint32_t u = 0; status == KIN_OK && u < units->at.len; u++)
+            status = find_replaced(v, units, &units->at.at[u]);
         find_needs(&v->trace, units);
-        find_stops(&v->trace, units);
+        find_stops(v, units);
     }
     for (uint32_t u = 0; status == KIN_OK && u < units->at.len; u++)
         status = find_builds(&v->trace, units, &units->at.at[u]);
@@ -602,6 +636,7 @@ kin_units_release(kin_units *units)
     kin_vec_deinit(&units->at);
     free(units->by_step);
     free(units->role);
+    free(units->replaced);
     free(units->needed);
     free(units->touched);
     free(units->stops);

@@ -79,6 +79,7 @@ typedef struct kin_units {
     uint64_t *stops;       /* by step, a bit: while its unit waits it is run at its place, or the launch is there */
     uint8_t *needed;       /* by vid: something outside of its unit uses it */
     uint32_t *touched;     /* by vid: the first step that may have changed it since it was built; UINT32_MAX: none */
+    uint8_t *replaced;     /* by step: a store that waits, and a later one of the same unit goes to the same place */
     KIN_VEC(kin_unit) at;
 } kin_units;
 
@@ -114,6 +115,8 @@ bool kin_unit_builds(const kin_step *s);
 bool kin_unit_calls(const kin_step *s);
 /* Is it one of the steps of the unit, no sunk one, that wait until the launch? */
 bool kin_unit_waits_for(const kin_unit *unit, const kin_trace *t, uint32_t step);
+/* Does it store to an object that the recording has made, and do nothing else if the place is the object's own (kin_guard_owns)? */
+bool kin_unit_stores_own(const kin_variant *v, const kin_step *s);
 /* Does the step, with effects, call torch._C._set_grad_enabled? */
 bool kin_unit_sets_grad(const kin_variant *v, const kin_step *s);
 
