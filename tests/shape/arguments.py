@@ -523,7 +523,7 @@ def convolution(m):
     groups = m.pick(1, 1, 2)
     channels, out = groups * m.pick(1, 2, 3), groups * m.pick(1, 2, 3)
     kernel = [m.pick(1, 1, 2, 3) for _ in range(n)]
-    dtype = m.pick(torch.float32, torch.float32, torch.float32, torch.float64, torch.bfloat16, torch.float16)
+    dtype = m.pick(torch.float32, torch.float32, torch.float32, torch.float64, torch.bfloat16)
     x = m.tensor([m.pick(1, 2), channels, *(m.pick(1, 4, 5, 6) for _ in range(n))], dtype)
     w = m.tensor([out, channels // groups, *kernel], dtype)
     bias = m.tensor([out], dtype) if m.chance(0.5) else None

@@ -68,7 +68,7 @@ read_convolution(const shape_call *c, convolution *x)
 {
     if (!shape_read(c, 0, "", &x->input) || !shape_read(c, 1, "", &x->weight) || x->input.ndim < 3 || x->input.ndim > 5 ||
         x->weight.ndim != x->input.ndim || x->input.dtype != x->weight.dtype ||
-        (x->input.dtype != KIN_F32 && x->input.dtype != KIN_BF16 && x->input.dtype != KIN_F16))
+        (x->input.dtype != KIN_F32 && x->input.dtype != KIN_BF16))
         return false;
     x->ndim = x->input.ndim - 2;
     x->has_bias = shape_arg(c, 2, "") != NULL;
@@ -117,8 +117,6 @@ shape_convolution(shape_call *c, int row)
         return false;
     shape_format a = shape_suggested(&x.input), b = shape_suggested(&x.weight), format = a != SHAPE_CONTIGUOUS ? a : b;
     if (x.ndim == 1 && (suggests_in_2d(&x.input) || suggests_in_2d(&x.weight)))
-        return false;
-    if (x.input.dtype == KIN_F16 && format != SHAPE_CONTIGUOUS) /* without a library that knows it: row-major now and then */
         return false;
     if (format == SHAPE_CHANNELS_LAST_3D || (format == SHAPE_CHANNELS_LAST && (x.dilation[0] != 1 || x.dilation[1] != 1)))
         return false;
