@@ -34,7 +34,7 @@ MAY_INCLUDE = {
     "py/guardeval": ["py/refs", "py/aten", "py/compat", "py/replay", "core/trace"],
     "py/replay": ["py/refs", "py/aten", "py/compat", "py/guardeval", "py/watch", "py/record/codes.h",
                   "core/trace", "core/bytecode"],
-    "py/capture": ["py/refs", "py/aten", "py/compat", "py/replay", "core/aten", "core/ir", "core/shape", "core/trace"],
+    "py/capture": ["py/guardeval/guard.h", "py/refs", "py/aten", "py/compat", "py/replay", "core/aten", "core/ir", "core/shape", "core/trace"],
     "py/launch": ["py/guardeval/guard.h", "py/refs", "py/aten", "py/compat", "py/replay", "py/capture", "core"],
     "py/record": ["py/refs", "py/aten", "py/compat", "py/watch", "py/guardeval", "py/replay",
                   "core/bytecode", "core/trace", "core/graph"],

@@ -321,3 +321,21 @@ def test_all_writes_of_a_graph_that_waits_are_set_apart_at_once():
     written = [e["reason"] for e in kintsugi.events() if e["event"] == "fallback" and e["seq"] > started]
     assert len(written) == 1 and written[0].endswith("an input is written to"), written
     assert runs(compiled) >= 2
+
+
+def test_calls_like_one_that_is_refused_are_set_apart_with_it():
+    def fn(x, wanted):
+        total = 0
+        for t in range(6):
+            y = x * (t + 1) + 1
+            total = total + y[wanted > t].sum() * 2  # how many there are is not known
+        return total + x.sum()
+
+    started = max((e["seq"] for e in kintsugi.events()), default=-1)
+    compiled = kintsugi.compile(fn)
+    for i in range(8):
+        args = torch.randn(12), torch.arange(12) % (i + 3)
+        same(compiled(*args), fn(*args))
+    refused = [e["reason"] for e in kintsugi.events() if e["event"] == "fallback" and e["seq"] > started]
+    assert len(refused) == 1 and "cannot be captured" in refused[0], refused
+    assert runs(compiled) >= 2

@@ -7,6 +7,7 @@
 #include "py/aten/warn.h"
 #include "py/capture/capture_priv.h"
 #include "py/compat/failure.h"
+#include "py/guardeval/guard.h"
 #include "py/replay/replay.h"
 
 #define T kin_capture_torch
@@ -243,12 +244,60 @@ run_test(stepper *x, const kin_step *s)
     return false;
 }
 
-/* What is in the way is this step, if it is a call. */
+/* Tensors of one dtype, both numbers or both not, by their notes: "f32[3, 4][4, 1]cpu". */
+static bool
+alike_tensors(const stepper *x, kin_ref a, kin_ref b)
+{
+    PyObject *one = kin_refs_get(&x->v->refs, a), *other = kin_refs_get(&x->v->refs, b);
+    const char *p = one != NULL && PyUnicode_Check(one) ? PyUnicode_AsUTF8(one) : NULL;
+    const char *q = other != NULL && PyUnicode_Check(other) ? PyUnicode_AsUTF8(other) : NULL;
+    PyErr_Clear();
+    size_t n = p == NULL ? 0 : strcspn(p, "[");
+    return n > 0 && q != NULL && strncmp(p, q, n + 1) == 0 && (p[n] == 0 || (p[n + 1] == ']') == (q[n + 1] == ']'));
+}
+
+static bool
+alike(const stepper *x, kin_vid a, kin_vid b, int depth)
+{
+    const kin_val *p = &x->t->vals.at[a], *q = &x->t->vals.at[b];
+    if (a == b)
+        return true;
+    if (a == 0 || b == 0 || p->kind != q->kind || (p->note != 0) != (q->note != 0))
+        return false;
+    if (p->note != 0)
+        return alike_tensors(x, p->note, q->note);
+    if (p->kind == KIN_VAL_CONST)
+        return p->key == q->key || kin_exact_equal(kin_refs_get(&x->v->refs, p->key), kin_refs_get(&x->v->refs, q->key));
+    const kin_step *one = &x->t->steps.at[p->step], *other = &x->t->steps.at[q->step];
+    bool same = p->kind == KIN_VAL_STEP && kin_unit_builds(one) && one->kind == other->kind && one->nargs == other->nargs && depth < 4;
+    for (uint32_t i = 0; same && i < one->nargs; i++)
+        same = alike(x, x->t->vids.at[one->args + i], x->t->vids.at[other->args + i], depth + 1);
+    return same;
+}
+
+/* Does the step call the same thing on the same kinds of operands? */
+static bool
+is_such_a_call(const stepper *x, const kin_step *s, const kin_step *refused)
+{
+    bool same = kin_unit_calls(s) && s->kind == refused->kind && s->imm == refused->imm && s->ref == refused->ref && s->nargs == refused->nargs;
+    for (uint32_t i = 0; same && i < s->nargs; i++)
+        same = alike(x, x->t->vids.at[s->args + i], x->t->vids.at[refused->args + i], 0);
+    return same;
+}
+
+/* What is in the way is this step, if it is a call; the same will be said of others like it, of this unit and of the rest. */
 static void
 note_refused(stepper *x, uint32_t step)
 {
-    if (!kin_unit_calls(&x->t->steps.at[step]) || kin_vec_push(&x->c.out->refused, step) != KIN_OK)
-        x->c.out->refused.len = 0;
+    const kin_step *s = &x->t->steps.at[step];
+    kin_capture *out = x->c.out;
+    if (!kin_unit_calls(s)) {
+        out->refused.len = 0;
+        return;
+    }
+    for (uint32_t i = 0; i < x->t->steps.len; i++)
+        if ((i == step || is_such_a_call(x, &x->t->steps.at[i], s)) && kin_vec_push(&out->refused, i) != KIN_OK)
+            return;
 }
 
 static bool

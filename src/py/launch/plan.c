@@ -393,12 +393,15 @@ plan_again(kernel_launcher *self, kin_variant *v)
 kin_status
 launch_set_apart(kernel_launcher *self, kin_variant *v, const uint32_t *steps, uint32_t n)
 {
-    if (v->apart.len + n > APART_LIMIT)
-        return KIN_BREAK;
-    for (uint32_t i = 0; i < n; i++)
-        if (!kin_step_is_in(v->apart.at, v->apart.len, steps[i]))
-            KIN_TRY(kin_vec_push(&v->apart, steps[i]));
-    return plan_again(self, v);
+    uint32_t before = v->apart.len;
+    for (uint32_t i = 0; i < n; i++) {
+        if (kin_step_is_in(v->apart.at, v->apart.len, steps[i]))
+            continue;
+        if (v->apart.len >= APART_LIMIT)
+            return KIN_BREAK;
+        KIN_TRY(kin_vec_push(&v->apart, steps[i]));
+    }
+    return v->apart.len == before ? KIN_OK : plan_again(self, v); /* else the unit is of an earlier plan */
 }
 
 kin_status
