@@ -33,17 +33,20 @@ def compile(fn_or_module=None, *, fullgraph=False, dynamic=None, backend=None, m
                                rounded between operators, products are not before they are added (config.fast_math)
                    "threads"   that our own code uses at most in a launch; operators and libraries of PyTorch use
                                PyTorch's number (config.threads)
-               Names of stock's compiler settings are accepted and mean nothing here. With a function as `backend` options
-               are the backend's affair and not looked at
+               Names of stock's compiler settings are accepted and mean nothing here. With a function as `backend`, mode and
+               options are its affair: it is called with them, as backend(gm, example_inputs, mode=..., options=...)
     disable    True: the function runs as it is
     recompile_limit  recordings of this function before calls run eagerly, instead of kintsugi.config.recompile_limit
     """
     _check_arguments(fullgraph, dynamic, mode, options, name, disable, recompile_limit)
-    from .backends import lookup_backend
+    from .backends import lookup_backend, with_arguments
 
     backend = lookup_backend(backend)
-    if options and not callable(backend):
-        _check_options(options)
+    if callable(backend):
+        backend = with_arguments(backend, mode, options)
+    else:
+        _check_mode(mode)
+        _check_options(options or {})
     kwargs = {"fullgraph": fullgraph, "dynamic": dynamic, "backend": backend, "options": options, "disable": disable}
     if recompile_limit is not None:
         kwargs["recompile_limit"] = recompile_limit
@@ -111,8 +114,6 @@ def _check_arguments(fullgraph, dynamic, mode, options, name, disable, recompile
             f"compile(mode={mode!r}, options={options!r}): Either mode or options can be specified, "
             "but both can't be specified at the same time; drop one of them"
         )
-    if mode is not None and mode not in MODES:
-        raise RuntimeError(f"compile(mode={mode!r}): Unrecognized mode={mode}, should be one of: {', '.join(MODES)}")
     if options is not None and not (isinstance(options, dict) and all(isinstance(k, str) for k in options)):
         raise TypeError(f"compile(options={options!r}): expected a dict with option names as keys, or None")
     if recompile_limit is not None and (isinstance(recompile_limit, bool) or not isinstance(recompile_limit, int) or recompile_limit < 1):
@@ -120,6 +121,11 @@ def _check_arguments(fullgraph, dynamic, mode, options, name, disable, recompile
                         "kintsugi.config.recompile_limit")
     if name is not None and not isinstance(name, str):
         raise TypeError(f"compile(name={name!r}): expected a str, or None for the function's own name")
+
+
+def _check_mode(mode):
+    if mode is not None and mode not in MODES:
+        raise RuntimeError(f"compile(mode={mode!r}): Unrecognized mode={mode}, should be one of: {', '.join(MODES)}")
 
 
 def _check_options(options):
@@ -192,6 +198,11 @@ def reset():
     """Drops everything recorded so far, and what was learnt of the cost of making kernels."""
     start_engine().reset()
     from . import _logs
+    from .backends import reset_backend
+
+    used = [compiled.kwargs["backend"] for compiled in live_compiled()]
+    for backend in {id(backend): backend for backend in used if callable(backend)}.values():
+        reset_backend(backend)
 
     _logs.forget()
 

@@ -52,6 +52,35 @@ def lookup_backend(backend):
     )
 
 
+class WithArguments:
+    """A function (gm, example_inputs, mode=..., options=...) with what compile() was told."""
+
+    def __init__(self, fn, kwargs):
+        self.fn, self.kwargs = fn, kwargs
+        self.__name__ = getattr(fn, "__name__", type(fn).__name__)
+
+    def __call__(self, gm, example_inputs):
+        return self.fn(gm, example_inputs, **self.kwargs)
+
+    def reset(self):
+        reset_backend(self.fn)
+
+
+def with_arguments(fn, mode, options):
+    """A backend of the program gets mode and options when there are any; what they mean is its affair."""
+    kwargs = {"mode": mode} if mode not in (None, "default") else {}
+    if options:
+        kwargs["options"] = options
+    return WithArguments(fn, kwargs) if kwargs else fn
+
+
+def reset_backend(fn):
+    """Backends that keep something are told of a reset."""
+    reset = getattr(fn, "reset", None)
+    if callable(reset):
+        reset()
+
+
 def _unknown(name):
     from difflib import get_close_matches
 

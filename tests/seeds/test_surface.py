@@ -259,3 +259,72 @@ def test_side_effects_log_and_what_is_not_served(program):
                      TORCHDYNAMO_REPRO_AFTER="aot")
     assert "Side effect that is replayed (call)" in err and 'print("hi")' in err and "Recompiling function f" in err
     assert err.count("Kintsugi does not serve TORCH_LOGS=aot_graphs, TORCHDYNAMO_REPRO_AFTER;") == 1
+
+
+def test_functions_that_stay_whole_in_one_graph(program):
+    program("""
+        import numpy as np
+        t, x = torch.tensor(3), torch.randn(4)
+        @torch.compiler.assume_constant_result
+        def number():
+            return t.item()
+        @torch._dynamo.assume_constant_result
+        def table():
+            return torch.ones(4) if t.sum() > 0 else torch.zeros(4)
+        def constants(x):
+            return x * number() + table()
+        def arrays(x):
+            y = x.cos()
+            n = np.sin(y.numpy()) + 1
+            y.mul_(2)
+            return torch.from_numpy(n) + y
+        for f in (constants, arrays):
+            c = torch.compile(f, fullgraph=True)
+            for _ in range(4):
+                assert torch.equal(c(x), f(x))
+            assert c.stats()["replays"] == 3
+        assert torch._dynamo.explain(arrays)(x).break_reasons[0].reason.startswith("Tensor handed to NumPy")
+    """)
+
+
+def test_disable_tells_its_reason(program):
+    _, err = program("""
+        import torch
+        def make():
+            @torch.compiler.disable(reason="it logs")
+            def outside(x):
+                return x.sin()
+            return lambda x: outside(x) + 1
+        for _ in range(2):
+            torch.compile(make())(torch.ones(2))
+    """, head="", command=("-m", "kintsugi", "run"), TORCH_LOGS="graph_breaks")
+    assert err.count("(reason: it logs)") == 2
+
+
+def test_custom_backends_get_what_compile_was_told(program):
+    program("""
+        class Backend:
+            seen, resets = [], 0
+            def __call__(self, gm, inputs, **kwargs):
+                self.seen.append(kwargs)
+                return gm.forward
+            def reset(self):
+                Backend.resets += 1
+        backend, x = Backend(), torch.ones(2)
+        compiled = [torch.compile(lambda x: x + 1, backend=backend, **kwargs)
+                    for kwargs in ({}, {"mode": "default"}, {"mode": "mine"}, {"options": {"level": 3}})]
+        for c in compiled:
+            assert torch.equal(c(x), x + 1) and torch.equal(c(x), x + 1)
+        assert Backend.seen == [{}, {}, {"mode": "mine"}, {"options": {"level": 3}}]
+        torch._dynamo.reset()
+        assert Backend.resets >= 1
+        compiled[0](x)
+        assert len(Backend.seen) == 5
+        for kwargs in ({"mode": "mine"}, {"options": {"level": 3}}):
+            try:
+                torch.compile(lambda x: x, **kwargs)
+            except RuntimeError as error:
+                assert "mine" in str(error) or "level" in str(error)
+            else:
+                raise AssertionError("no error")
+    """)

@@ -18,4 +18,4 @@ def mended(x):
 
 
 if __name__ == "__main__":
-    check("TENSOR_NUMPY", f, lambda: (torch.tensor([3.0, 1.0, 2.0]),), mended)
+    check("TENSOR_NUMPY", f, lambda: (torch.tensor([3.0, 1.0, 2.0]),), mended, fullgraph=False)

@@ -165,12 +165,26 @@ describe_row(unsigned why)
     return entry;
 }
 
+/* What disable(reason=...) was told of the function that the step calls, which is noted with it; or NULL. */
+static PyObject *
+find_disable_reason(dumper *d, const kin_step *s)
+{
+    kin_ref note = s->why == KIN_WHY_DISABLED_CALL && s->nargs > 0 ? d->t->vals.at[d->t->vids.at[s->args]].note : 0;
+    PyObject *reason = note != 0 ? kin_refs_get(d->refs, note) : NULL;
+    return reason != NULL && PyUnicode_Check(reason) ? reason : NULL;
+}
+
 /* What exactly it was: the step, or for the end of a recording the reason. */
 static PyObject *
 describe_context(dumper *d, const kin_step *s)
 {
     PyObject *reason = s->kind == KIN_STEP_EXIT && s->ref ? kin_refs_get(d->refs, s->ref) : NULL;
-    return reason != NULL && PyUnicode_Check(reason) ? Py_NewRef(reason) : dump_step_text(d, s);
+    if (reason != NULL && PyUnicode_Check(reason))
+        return Py_NewRef(reason);
+    PyObject *text = dump_step_text(d, s), *told = find_disable_reason(d, s);
+    if (text != NULL && told != NULL)
+        Py_SETREF(text, PyUnicode_FromFormat("%U (reason: %U)", text, told));
+    return text;
 }
 
 static PyObject *

@@ -232,6 +232,8 @@ rec_skip_kind(PyObject *func)
         return SKIP_OPERATOR;
     if (has_attr(func, REC_STR("_torchdynamo_disable")))
         return SKIP_DISABLED;
+    if (has_attr(func, REC_STR("_dynamo_marked_constant"))) /* assume_constant_result: called as it is, each time */
+        return SKIP_OPERATOR;
     if (has_attr(func, REC_STR("_torchdynamo_orig_callable")))
         return SKIP_COMPILED;
     if (module_is(func, "logging") || module_is(func, "warnings"))
@@ -570,9 +572,13 @@ call_node(rec *r, kin_vid callee, const kin_vid *args, uint32_t npos, uint32_t n
         return;
     }
     row = data_row(name);
-    if (row >= 0 && r->opt->fullgraph && row == KIN_ROW_TENSOR_ITEM)
+    bool leaves = row >= 0; /* what the call returns is not for a graph */
+    /* Stock captures both where it may not break, and so they are no reason to refuse. */
+    if (row >= 0 && r->opt->fullgraph && (row == KIN_ROW_TENSOR_ITEM || row == KIN_ROW_TENSOR_NUMPY)) {
+        leaves = row == KIN_ROW_TENSOR_NUMPY;
         row = -1;
-    rec_call_step(r, callee, fixed, npos, nkw, kwnames, ndrop, row >= 0 ? 0 : KIN_STEP_TORCH, row);
+    }
+    rec_call_step(r, callee, fixed, npos, nkw, kwnames, ndrop, leaves ? 0 : KIN_STEP_TORCH, row);
     bool out_arg = false;
     for (uint32_t i = 0; i < nkw; i++)
         out_arg = out_arg || PyUnicode_CompareWithASCIIString(PyTuple_GET_ITEM(kwnames, i), "out") == 0;
@@ -682,6 +688,16 @@ is_backward_hook(PyObject *cls)
     return ends;
 }
 
+/* For the report of the break; the function itself need not be the same in later calls. */
+static void
+note_disable_reason(rec *r, kin_vid callee)
+{
+    PyObject *dict = ((PyFunctionObject *)O(r, callee))->func_dict;
+    PyObject *reason = dict != NULL ? PyDict_GetItemWithError(dict, REC_STR("_torchdynamo_disable_msg")) : NULL;
+    if (reason != NULL && PyUnicode_Check(reason))
+        r->t->vals.at[callee].note = rec_ref(r, reason);
+}
+
 bool
 rec_call_torch(rec *r, kin_vid callee, const kin_vid *args, uint32_t npos, uint32_t nkw, PyObject *kwnames, int ndrop)
 {
@@ -720,6 +736,7 @@ rec_call_torch(rec *r, kin_vid callee, const kin_vid *args, uint32_t npos, uint3
         rec_call_step(r, callee, args, npos, nkw, kwnames, ndrop, opaque, KIN_ROW_NESTED_COMPILE);
         return true;
     case SKIP_DISABLED:
+        note_disable_reason(r, callee);
         rec_call_step(r, callee, args, npos, nkw, kwnames, ndrop, opaque, KIN_ROW_DISABLED_CALL);
         return true;
     case SKIP_GRAPH_BREAK:
