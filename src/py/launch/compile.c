@@ -250,8 +250,9 @@ void
 launch_compile_again(kernel_launcher *self, launch_version *version, kin_variant *v, const kin_unit *unit,
                      PyObject *const *in)
 {
-    version->again = version->trusted = version->warm = version->retired = false;
-    version->nsteps = version->nlaunches = 0; /* compared with the steps anew */
+    version->again = version->retired = false;
+    version->duel = (kin_duel){0}; /* compared with the steps anew */
+    version->rests_until = 0;
     version->reason[0] = 0;
     free(version->aten);
     version->aten = NULL;

@@ -2,6 +2,7 @@
 #ifndef KIN_PY_LAUNCH_PRIV_H
 #define KIN_PY_LAUNCH_PRIV_H
 
+#include "core/pace/duel.h"
 #include "py/capture/capture.h"
 #include "core/program/program.h"
 #include "py/launch/launch.h"
@@ -58,9 +59,9 @@ typedef struct {
     double capture_ns, lower_ns, total_ns; /* of compiling */
     bool retired;         /* its code went to make room */
     uint32_t used;        /* when, by the launcher's clock */
-    bool warm, trusted;   /* it was launched once; it is not compared with the steps any more */
-    uint32_t nlaunches, nsteps; /* so many were timed */
-    double launch_ns, steps_ns; /* the best of them */
+    kin_duel duel;        /* launches against steps */
+    double rests_until;   /* it was slower: when code is made again, to see whether it still is; 0: not */
+    uint32_t drops;       /* how often it was slower */
 } launch_version;
 
 /* A kind of inputs without code. */

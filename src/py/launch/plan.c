@@ -38,35 +38,38 @@ find_version(const kernel_launcher *self, PyObject *const *in)
 const char launch_changing[] = "its inputs change their kind too often";
 
 /* Launches of the first calls take turns with the steps, done as a launch would do them, so that nothing runs twice; whichever is
- * slower is not used any more. The steps begin: what they give shows whether capture was right (verify.c). The first launch only warms up. */
+ * slower is not used any more (core/pace/duel.h). The steps begin: what they give shows whether capture was right (verify.c). The
+ * first launch only warms up. */
 
+/* Slower than its steps: code is made again after a time that is long beside making it, as others may have had the machine. */
 static void
-keep_least(double *least, uint32_t *n, double ns)
+rest(launch_version *version)
 {
-    *least = *n == 0 || ns < *least ? ns : *least;
-    (*n)++;
+    enum { OFTEN = 3 };
+    static const double LEAST = 2e9, TIMES = 50, LONGER = 8;
+    double ns = TIMES * version->total_ns;
+    ns = ns > LEAST ? ns : LEAST;
+    for (uint32_t i = 0; i < version->drops; i++)
+        ns *= LONGER;
+    version->rests_until = version->drops < OFTEN ? launch_now() + ns : 0;
+    version->drops++;
 }
 
-/* Is there no doubt any more? A machine that is busy may spoil single numbers, so that what is lost by a wrong answer counts:
- * nothing much if the launch was clearly ahead. */
+/* It has rested for long enough: code is to be made again. */
 static bool
-is_decided(const kernel_launcher *self, const launch_version *version)
+has_rested(const launch_version *version)
 {
-    enum { FEW = 2 };
-    uint32_t n = version->nsteps < version->nlaunches ? version->nsteps : version->nlaunches;
-    return n >= self->context.trials || (n >= FEW && version->launch_ns < 0.9 * version->steps_ns);
+    return version->code == NULL && version->rests_until > 0 && launch_now() > version->rests_until;
 }
 
 static void
-decide(kernel_launcher *self, launch_version *version)
+note_time(kernel_launcher *self, launch_version *version, bool steps, double ns)
 {
-    if (!is_decided(self, version))
+    if (kin_duel_note(&version->duel, steps, ns, self->context.trials) != KIN_DUEL_DROP || !launch_drop(version))
         return;
-    version->trusted = true;
-    if (version->launch_ns <= version->steps_ns || !launch_drop(version))
-        return;
+    rest(version);
     snprintf(version->reason, sizeof version->reason, "its steps are faster: %.1f us, launched %.1f us",
-             version->steps_ns / 1e3, version->launch_ns / 1e3);
+             version->duel.theirs / 1e3, version->duel.ours / 1e3);
     launch_say(self, version->reason);
 }
 
@@ -76,17 +79,16 @@ try_steps(kernel_launcher *self, launch_version *version, kin_variant *v, const 
 {
     double ns;
     kin_launch done = kin_capture_do(v, unit, in, out, &ns);
-    if (done == KIN_LAUNCH_DONE && version->nsteps == 0 && !launch_gives_the_same(version->code, unit, in, out)) {
+    if (done == KIN_LAUNCH_DONE && version->duel.ntheirs == 0 && !launch_gives_the_same(version->code, unit, in, out)) {
         snprintf(version->reason, sizeof version->reason, "its steps give results that lie otherwise than foreseen");
         if (launch_drop(version)) /* else it is running; it is looked at again */
             launch_say(self, version->reason);
         return done;
     }
     if (done == KIN_LAUNCH_DONE)
-        keep_least(&version->steps_ns, &version->nsteps, ns);
+        note_time(self, version, true, ns);
     else
-        version->trusted = true; /* they cannot be compared */
-    decide(self, version);
+        kin_duel_give_up(&version->duel);
     return done;
 }
 
@@ -97,14 +99,11 @@ try_launch(kernel_launcher *self, launch_version *version, PyObject *const *in, 
     double start = launch_now();
     kin_launch done = launch_run(self, version, in, out);
     double ns = launch_now() - start;
-    if (done != KIN_LAUNCH_DONE || (version->warm && renewals != launch_renewals(version)))
+    if (done != KIN_LAUNCH_DONE || (version->duel.warm && renewals != launch_renewals(version)))
         return done;
-    if (version->warm)
-        keep_least(&version->launch_ns, &version->nlaunches, ns);
-    else
+    if (!version->duel.warm)
         launch_note_first(self, version, ns);
-    version->warm = true;
-    decide(self, version);
+    note_time(self, version, false, ns);
     return done;
 }
 
@@ -114,7 +113,7 @@ is_settled(const kernel_launcher *self, const launch_version *version)
 {
     if (version->again || version->ticket != NULL)
         return false;
-    return version->code == NULL || version->trusted || self->context.trials == 0 || launch_acts(version);
+    return version->code == NULL || version->duel.decided || self->context.trials == 0 || launch_acts(version);
 }
 
 static kin_launch
@@ -122,10 +121,11 @@ launch_or_try(kernel_launcher *self, launch_version *version, kin_variant *v, co
               PyObject **out)
 {
     launch_note_use(self, version);
+    if (self->context.trials > 0 && !version->again)
+        kin_duel_use(&version->duel);
     if (is_settled(self, version))
         return launch_run(self, version, in, out);
-    bool steps = version->nsteps == 0 || (version->warm && version->nsteps <= version->nlaunches);
-    return steps ? try_steps(self, version, v, unit, in, out) : try_launch(self, version, in, out);
+    return kin_duel_is_theirs(&version->duel) ? try_steps(self, version, v, unit, in, out) : try_launch(self, version, in, out);
 }
 
 /* Handlers of signals wait in what follows (py/compat/signals.h), so that what they raise is not taken for a failure of a launch. */
@@ -138,7 +138,7 @@ run_held(kernel_launcher *self, kin_variant *v, const kin_unit *unit, PyObject *
     launch_version *version = find_version(self, in);
     if (version == NULL && launch_is_worth(self, v, unit, in))
         version = launch_compile(self, v, unit, in);
-    if (version != NULL && (version->again || launch_is_worth_again(self, version, v, unit, in)))
+    if (version != NULL && (version->again || has_rested(version) || launch_is_worth_again(self, version, v, unit, in)))
         launch_compile_again(self, version, v, unit, in);
     if (version != NULL && version->ticket != NULL)
         launch_compile_ready(self, version, v, unit, in);
@@ -199,7 +199,7 @@ choose_kernels(kin_launcher *base, const kin_unit *unit, PyObject *const *in, vo
             continue;
         if (version->code != NULL && !version->again)
             return version;
-        refused = refused || !(version->again || version->retired || (version->ticket != NULL && launch_ticket_done(version->ticket)));
+        refused = refused || !(version->again || version->retired || has_rested(version) || (version->ticket != NULL && launch_ticket_done(version->ticket)));
     }
     self->surprised = had != NULL;
     *learn = *learn && !refused;
@@ -222,7 +222,7 @@ learn_held(kernel_launcher *self, kin_variant *v, const kin_unit *unit, PyObject
     launch_version *version = find_version(self, in);
     if (version == NULL && launch_is_worth(self, v, unit, in))
         launch_compile(self, v, unit, in);
-    else if (version != NULL && (version->again || launch_is_worth_again(self, version, v, unit, in)))
+    else if (version != NULL && (version->again || has_rested(version) || launch_is_worth_again(self, version, v, unit, in)))
         launch_compile_again(self, version, v, unit, in);
     else if (version != NULL && version->ticket != NULL)
         launch_compile_ready(self, version, v, unit, in);
@@ -498,7 +498,7 @@ describe_version(const kernel_launcher *self, const launch_version *version)
                          version->nnative, "extern", version->nextern, "failures", version->failures, "runs",
                          code == NULL ? 0ull : (unsigned long long)code->runs, "capture_ns", version->capture_ns, "lower_ns", version->lower_ns, "fuse_ns",
                          version->stats.fuse_ns, "llvm_ns", version->stats.llvm_ns, "total_ns", version->total_ns, "launch_ns",
-                         version->launch_ns, "steps_ns", version->steps_ns);
+                         version->duel.ours, "steps_ns", version->duel.theirs);
 }
 
 /* Why nothing, or nothing more, is compiled. */

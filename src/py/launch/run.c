@@ -358,14 +358,6 @@ fail(launch_running *r, kernel_launcher *self, launch_version *version)
     return KIN_LAUNCH_NOT;
 }
 
-static void
-forget_trials(launch_version *version)
-{
-    version->warm = version->trusted = false;
-    version->nlaunches = version->nsteps = 0;
-    version->launch_ns = version->steps_ns = 0;
-}
-
 /* Weights did not stay as they were: compiled anew at the next call, without counting on that. */
 static void
 give_up_frozen(kernel_launcher *self, launch_version *version)
@@ -376,7 +368,7 @@ give_up_frozen(kernel_launcher *self, launch_version *version)
     if (!launch_drop(version))
         return;
     version->again = true;
-    forget_trials(version);
+    version->duel = (kin_duel){0};
 }
 
 kin_launch

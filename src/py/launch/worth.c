@@ -188,7 +188,7 @@ launch_note_cost(const kernel_launcher *self, const launch_version *version)
 void
 launch_note_first(kernel_launcher *self, const launch_version *version, double ns)
 {
-    double more = ns - version->steps_ns;
+    double more = ns - version->duel.theirs;
     if (more <= 0)
         return;
     self->first_ns = more;
@@ -200,11 +200,11 @@ void
 launch_note_use(kernel_launcher *self, launch_version *version)
 {
     version->used = ++self->clock;
-    if (version->nlaunches == 0 || version->nsteps == 0)
+    if (version->duel.nours == 0 || version->duel.ntheirs == 0)
         return;
-    account.lived += version->launch_ns;
-    if (version->steps_ns > version->launch_ns)
-        account.saved += version->steps_ns - version->launch_ns;
+    account.lived += version->duel.ours;
+    if (version->duel.theirs > version->duel.ours)
+        account.saved += version->duel.theirs - version->duel.ours;
 }
 
 void
