@@ -31,6 +31,13 @@ kin_pace_replays(kin_pace *p)
     return true;
 }
 
+/* Will kin_pace_next say KIN_PACE_EAGER? */
+static inline bool
+kin_pace_is_resting(const kin_pace *p)
+{
+    return p->rests && p->trial == NULL && p->wait > 1;
+}
+
 /* How to do this call otherwise. A timed one is followed by kin_pace_note, or not, if something else took time in it. */
 kin_pace_turn kin_pace_next(kin_pace *p);
 

@@ -33,9 +33,8 @@ open_cache(kin_event_log *log)
     kin_text_deinit(&why);
 }
 
-/* torch.get_num_threads(); 1 when it cannot be asked. */
-static unsigned
-torch_threads(void)
+unsigned
+kin_launch_torch_threads(void)
 {
     PyObject *torch = PyImport_ImportModule("torch");
     PyObject *number = torch == NULL ? NULL : PyObject_CallMethod(torch, "get_num_threads", NULL);
@@ -56,7 +55,7 @@ launch_jit(kin_event_log *log, kin_text *why)
     if (process.moved)
         open_cache(log);
     process.moved = false;
-    kin_jit_set_threads(process.jit, process.threads != 0 ? process.threads : torch_threads());
+    kin_jit_set_threads(process.jit, process.threads != 0 ? process.threads : kin_launch_torch_threads());
     return process.jit;
 }
 

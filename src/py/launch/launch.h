@@ -38,6 +38,10 @@ void kin_launch_set_profile(bool on);
 bool kin_launch_set_cache(const char *folder, uint64_t limit);
 /* 0: as many as torch uses. */
 void kin_launch_set_threads(uint32_t threads);
+/* torch.get_num_threads(); 1 when it cannot be asked. */
+unsigned kin_launch_torch_threads(void);
+/* Nanoseconds that making code has taken so far: only grows. */
+double kin_launch_made(void);
 /* New dict {target, kernels, compiled, from_memory, from_disk, cache, ...} of this process; NULL with an exception. */
 PyObject *kin_launch_totals(void);
 /* Large blocks that this process keeps and uses, as a dict (core/blocks). */

@@ -26,6 +26,8 @@ static struct {
     double lived, spent, saved;
 } account;
 
+static double made; /* nanoseconds that all code has taken */
+
 static uint32_t
 count_calls(const kin_variant *v, const kin_unit *unit)
 {
@@ -181,6 +183,7 @@ launch_is_worth_again(kernel_launcher *self, const launch_version *version, cons
 void
 launch_note_cost(const kernel_launcher *self, const launch_version *version)
 {
+    made += version->total_ns;
     if (self->versions.len > 1 || self->varies)
         account.spent += version->total_ns;
 }
@@ -240,6 +243,12 @@ launch_unit_varies(const kin_variant *v, const kin_unit *unit)
             varies = is_chosen_by_data(t, &path, p, unit->first) || has_size(t, path.at[p].first, path.at[p].last);
     kin_vec_deinit(&path);
     return varies;
+}
+
+double
+kin_launch_made(void)
+{
+    return made;
 }
 
 void

@@ -10,6 +10,7 @@
 #ifndef KIN_MODULE_CACHE_H
 #define KIN_MODULE_CACHE_H
 
+#include "core/pace/search.h"
 #include "py/module/bind.h"
 #include "py/module/variant_object.h"
 
@@ -23,6 +24,7 @@ typedef struct {
     kin_bind_plan *plan; /* NULL: CPython refuses such calls */
     KIN_VEC(kin_variant_object *) variants;
     uint32_t failures;  /* recordings that left nothing usable */
+    kin_search search;  /* when no more are recorded: is looking for one worth it? */
     bool refuses;       /* the last of them because a break was to be an error */
 } kin_shape;
 

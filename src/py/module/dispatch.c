@@ -15,6 +15,7 @@
 #include "py/module/log.h"
 #include "py/module/lower.h"
 #include "py/module/region.h"
+#include "py/module/stopwatch.h"
 #include "py/module/target.h"
 #include "py/module/unstable.h"
 #include "py/record/record.h"
@@ -34,6 +35,7 @@ typedef struct {
     kin_shape *shape;
     kin_eager why; /* of TRY_EAGER */
     bool pinned;   /* the cache may not free `shape` */
+    double begun;  /* where no more is recorded: when looking for a variant began */
 } call_state;
 
 /* What the exit hook needs. */
@@ -282,7 +284,7 @@ is_paced(const kin_compiled *self, const kin_variant *v)
 static void
 note_pace(kin_compiled *self, kin_variant_object *variant, bool eager, double ns)
 {
-    if (!kin_pace_note(&variant->pace, eager, ns) || self->state == NULL)
+    if (ns < 0 || !kin_pace_note(&variant->pace, eager, ns) || self->state == NULL)
         return;
     char text[120];
     snprintf(text, sizeof text, "%s: variant %u takes %.2f times as long as eager calls",
@@ -299,11 +301,13 @@ run_aside(call_state *c, kin_variant_object *variant, kin_pace_turn turn)
     kin_compiled *self = c->self;
     self->count.eager[turn == KIN_PACE_EAGER ? KIN_EAGER_SLOWER : KIN_EAGER_TRIAL]++;
     kin_record_set_compiling(true);
-    double start = turn == KIN_PACE_EAGER ? 0 : now_ns();
+    kin_stopwatch watch = {0};
+    if (turn == KIN_PACE_TIME_EAGER)
+        watch = kin_stopwatch_start();
     PyObject *value = PyObject_Vectorcall(self->fn, c->args, c->nargsf, c->kwnames);
     PyErr_Fetch(&type, &error, &traceback);
     if (turn == KIN_PACE_TIME_EAGER && value != NULL)
-        note_pace(self, variant, true, now_ns() - start);
+        note_pace(self, variant, true, kin_stopwatch_read(&watch));
     kin_record_set_compiling(false);
     PyErr_Restore(type, error, traceback);
     return value;
@@ -316,10 +320,12 @@ run_replay(call_state *c, kin_variant_object *variant, PyObject **slots, bool ti
     exit_context x = {c->self, variant, c->ts, false};
     kin_recursion_take(c->ts, 1);
     PyObject *region = kin_region_wanted() ? kin_region_begin(c->self, variant) : NULL;
-    double start = timed ? now_ns() : 0;
+    kin_stopwatch watch = {0};
+    if (timed)
+        watch = kin_stopwatch_start();
     PyObject *value = kin_replay_run(v, slots, leave, &x);
     if (timed && value != NULL && !x.extended)
-        note_pace(c->self, variant, false, now_ns() - start);
+        note_pace(c->self, variant, false, kin_stopwatch_read(&watch));
     kin_region_end(region);
     kin_recursion_take(c->ts, -1);
     if (v->failure != NULL)
@@ -344,6 +350,8 @@ try_with_slots(call_state *c, uint32_t i, PyObject **slots, PyObject **result)
     if (i > 0)
         kin_shape_promote(c->shape, i);
     bool usual = kin_pace_replays(&variant->pace) || !is_paced(c->self, variant->v);
+    if (c->begun > 0)
+        kin_search_hit(&c->shape->search, now_ns() - c->begun, variant->pace.rests ? 1 : variant->pace.ratio);
     kin_pace_turn turn = usual ? KIN_PACE_REPLAY : kin_pace_next(&variant->pace);
     unpin(c);
     if (turn == KIN_PACE_EAGER || turn == KIN_PACE_TIME_EAGER) {
@@ -684,6 +692,21 @@ record_or_limit(call_state *c, PyObject *cause)
     return record(c, cause);
 }
 
+/* Nothing fits, and nothing more is recorded. */
+static PyObject *
+run_limited(call_state *c)
+{
+    kin_compiled *self = c->self;
+    kin_shape *shape = c->shape;
+    kin_cache_pin(&self->cache); /* for the shape */
+    double start = now_ns();
+    PyObject *value = run_eager(c, KIN_EAGER_LIMIT);
+    if (c->begun > 0)
+        kin_search_miss(&shape->search, start - c->begun, now_ns() - start);
+    kin_cache_unpin(&self->cache);
+    return value;
+}
+
 /* Nothing recorded fits this call. */
 static PyObject *
 run_unknown(call_state *c)
@@ -699,7 +722,7 @@ run_unknown(call_state *c)
     if (go_on < 0)
         unpin(c);
     else if (go_on == 0 || why != KIN_EAGER_NO)
-        result = run_eager(c, go_on == 0 ? KIN_EAGER_STANCE : why);
+        result = go_on != 0 && why == KIN_EAGER_LIMIT ? run_limited(c) : run_eager(c, go_on == 0 ? KIN_EAGER_STANCE : why);
     else
         result = record_or_limit(c, cause);
     Py_XDECREF(cause);
@@ -734,6 +757,45 @@ prepare(call_state *c)
     return KIN_EAGER_NO;
 }
 
+/* Does everything that was recorded rest? Then nobody asks whether it fits. Counts the call for the variant that is tried next. */
+static kin_variant_object *
+find_resting(const call_state *c)
+{
+    kin_variant_object *next = NULL;
+    for (uint32_t i = 0; i < c->shape->variants.len; i++) {
+        kin_variant_object *variant = c->shape->variants.at[i];
+        if (variant->v == NULL || variant->broken)
+            continue;
+        if (!kin_pace_is_resting(&variant->pace))
+            return NULL;
+        if (next == NULL || variant->pace.wait < next->pace.wait)
+            next = variant;
+    }
+    return next;
+}
+
+/* A call of which nothing needs to be found out. True: *result is its result. */
+static bool
+run_at_once(call_state *c, PyObject **result)
+{
+    if (c->self->state->options.miss_hook != NULL) /* it is told of every call that fits nothing */
+        return false;
+    if (c->shape->owner->told_limit) {
+        if (kin_search_skips(&c->shape->search)) {
+            *result = run_eager(c, KIN_EAGER_LIMIT);
+            return true;
+        }
+        c->begun = now_ns();
+    }
+    kin_variant_object *resting = find_resting(c);
+    if (resting == NULL || !is_paced(c->self, resting->v))
+        return false;
+    (void)kin_pace_next(&resting->pace);
+    unpin(c);
+    *result = run_aside(c, NULL, KIN_PACE_EAGER);
+    return true;
+}
+
 static bool
 is_plain_generator(PyObject *fn)
 {
@@ -753,6 +815,7 @@ kin_dispatch(PyObject *obj, PyObject *const *args, size_t nargsf, PyObject *kwna
     c.shape = NULL;
     c.why = KIN_EAGER_NO;
     c.pinned = false;
+    c.begun = 0;
     if (self->fn == NULL) {
         PyErr_SetString(PyExc_ReferenceError, "the compiled function was cleared");
         return NULL;
@@ -765,8 +828,10 @@ kin_dispatch(PyObject *obj, PyObject *const *args, size_t nargsf, PyObject *kwna
         return kin_fullgraph_refuse_generator(self->fn, self->state->options.error_class);
     if (why != KIN_EAGER_NO)
         return run_eager(&c, why);
+    PyObject *result = NULL;
+    if (run_at_once(&c, &result))
+        return result;
     for (uint32_t i = 0; i < c.shape->variants.len; i++) {
-        PyObject *result = NULL;
         switch (try_variant(&c, i, &result)) {
         case TRY_HIT:
             return result;
