@@ -321,6 +321,15 @@ is_entry(rec *r, kin_vid v)
     return val->kind != KIN_VAL_STEP || r->info.at[v].born_seg < rec_seg(r);
 }
 
+/* Was the value once of a class of the program's, or of another builtin one? Then it never becomes the object of a builtin class: None, a number. */
+static bool
+is_another_kind(rec *r, kin_vid v, PyObject *obj)
+{
+    PyTypeObject *was = r->info.at[v].type;
+    return r->t->vals.at[v].kind == KIN_VAL_STEP && was != NULL && was != Py_TYPE(obj) && O(r, v) != obj &&
+           !(Py_TYPE(obj)->tp_flags & Py_TPFLAGS_HEAPTYPE);
+}
+
 /* Decides `a is b`, making a fact or a check of the outcome. */
 bool
 rec_decide_is(rec *r, kin_vid a, kin_vid b)
@@ -339,6 +348,8 @@ rec_decide_is(rec *r, kin_vid a, kin_vid b)
             return same;
         PyObject *c = O(r, b);
         if (r->info.at[a].type != NULL && is_entry(r, a) == false && Py_TYPE(c) != r->info.at[a].type && !same)
+            return false;
+        if (is_another_kind(r, a, c))
             return false;
         if (is_entry(r, a))
             rec_fact(r, same ? KIN_FACT_ID : KIN_FACT_NOT_ID, a, c, 0);

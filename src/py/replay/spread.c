@@ -792,6 +792,14 @@ refuse(kin_spread *s, const char *why)
     return false;
 }
 
+/* A function in Python that looks at other functions and nothing else (record/inspecting.c). */
+static bool
+asks_function(const kin_spread *s, const kin_step *st)
+{
+    PyObject *obj = called(s->v, st);
+    return s->store == 0 && obj != NULL && PyFunction_Check(obj) && st->nargs == 2;
+}
+
 static bool
 pass_unmarked(kin_spread *s, uint32_t step)
 {
@@ -800,7 +808,7 @@ pass_unmarked(kin_spread *s, uint32_t step)
         val_of(s, s->v->trace.vids.at[st->args])->changed = true;
         return place(s, step, true) || refuse(s, "what it goes over hangs on calls before it");
     }
-    bool looks = st->kind == KIN_STEP_CALL ? (looks_inside(s, st) || asked_attribute(s, st) != NULL) && !uses_tensors(s, st) : only_looks(st) && !asks_for_data(s, st);
+    bool looks = st->kind == KIN_STEP_CALL ? (looks_inside(s, st) || asks_function(s, st) || asked_attribute(s, st) != NULL) && !uses_tensors(s, st) : only_looks(st) && !asks_for_data(s, st);
     return (looks && place(s, step, false)) || refuse(s, "what it gives may hang on calls before it");
 }
 
