@@ -1,6 +1,8 @@
 /* Convolutions of our own against their definition, on small whole numbers: exact in any order of adding. */
 #include "core/library/convolution.h"
 
+#include "core/ir/half.h"
+
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
@@ -59,7 +61,7 @@ expected(const problem *p, int64_t n, int64_t f, const int64_t *at)
                 w += k[d] * p->w_strides[2 + d];
             }
             if (inside)
-                sum += x->x[from] * p->weight[w];
+                sum += p->input[from] * p->weight[w];
         }
     if (x->bias != NULL)
         sum += x->bias[f];
@@ -117,6 +119,34 @@ check_doubled(kin_convolution *x, int64_t ny)
     x->then = NULL;
 }
 
+static uint16_t *
+make_half(const float *x, int64_t n)
+{
+    uint16_t *half = malloc((size_t)(n + 1) * sizeof *half);
+    for (int64_t i = 0; half != NULL && i < n; i++)
+        half[i] = kin_bf16_from_float(x[i]); /* exact: small whole numbers */
+    return half;
+}
+
+/* The same with image and weight of bfloat16. */
+static void
+check_pairs(problem *p, int64_t nx, int64_t nw)
+{
+    uint16_t *image = make_half(p->input, nx), *weight = make_half(p->weight, nw);
+    float *panels = NULL;
+    p->x.pairs = true;
+    p->x.x = image;
+    if (CHECK(image && weight) && CHECK(panels = aligned_alloc(64, (kin_convolution_panels_len(&p->x) * sizeof(float) + 63) / 64 * 64))) {
+        kin_convolution_make_panels(&p->x, weight, p->w_strides, panels);
+        p->x.panels = panels;
+        CHECK(kin_convolution_run(&p->x, in_parts));
+        check_result(p);
+    }
+    free(image);
+    free(weight);
+    free(panels);
+}
+
 /* sizes and settings are in x; the rest is made here. */
 static void
 check_convolution(kin_convolution x, bool last, bool extras)
@@ -126,8 +156,9 @@ check_convolution(kin_convolution x, bool last, bool extras)
     int64_t weight[5] = {x.filters, x.channels / x.groups, x.kernel[0], x.kernel[1], x.kernel[2]};
     for (int d = 0; d < 3; d++)
         out[2 + d] = p.x.out[d] = (x.in[d] + 2 * x.padding[d] - x.dilation[d] * (x.kernel[d] - 1) - 1) / x.stride[d] + 1;
-    p.x.x = p.input = fill(lay(in, last, p.x.x_strides), 7, 11);
-    p.weight = fill(lay(weight, false, p.w_strides), 5, 7);
+    int64_t nx = lay(in, last, p.x.x_strides), nw = lay(weight, false, p.w_strides);
+    p.x.x = p.input = fill(nx, 7, 11);
+    p.weight = fill(nw, 5, 7);
     int64_t ny = lay(out, true, p.x.added_strides);
     p.added = fill(ny, 3, 5);
     p.bias = fill(x.filters, 1, 3);
@@ -147,6 +178,8 @@ check_convolution(kin_convolution x, bool last, bool extras)
             check_doubled(&p.x, ny);
             check_result(&p);
         }
+        if (!extras && kin_convolution_has_pairs(x.channels, x.groups))
+            check_pairs(&p, nx, nw);
     }
     free(p.input);
     free(p.weight);

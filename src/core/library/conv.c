@@ -269,9 +269,11 @@ fold_affine(rewriting *r, const conv_plan *plan, kin_irn *weight, kin_irn *bias)
 
 /* An image of several channels that surely lies otherwise is copied first; what lies between calls is laid out later (layout.c). */
 static kin_irn
-image_of(rewriting *r, kin_irn n)
+image_of(rewriting *r, kin_irn n, bool pairs)
 {
-    kin_irn image = kin_library_cast(r, kin_library_copy(r, n), KIN_F32);
+    kin_irn image = kin_library_copy(r, n);
+    if (!pairs)
+        image = kin_library_cast(r, image, KIN_F32);
     const kin_ir *q = r->out->ir;
     const kin_ir_node *node = kin_ir_at(q, image);
     int64_t strides[KIN_IR_MAX_DIMS];
@@ -324,18 +326,28 @@ emit_product(rewriting *r, const conv_plan *plan, kin_irn weight, kin_irn bias)
     return made;
 }
 
+/* Is it done on bfloat16 as it is? Others of half precision are float inside. */
+static bool
+has_pairs(const rewriting *r, const conv_plan *plan)
+{
+    kin_irn x = kin_ir_arg(r->p, plan->call, 0);
+    return kin_ir_at(r->p, x)->dtype == KIN_BF16 && r->may.pairs && plan->conv.own && !plan->conv.transposed &&
+           kin_convolution_has_pairs(kin_ir_sizes(r->p, x)[1], plan->conv.groups);
+}
+
 kin_irn
 kin_library_conv(rewriting *r, const conv_plan *plan)
 {
     kin_library_call conv = plan->conv;
     kin_irn weight = kin_library_copy(r, kin_ir_arg(r->p, plan->call, 1));
-    if (!plan->product)
+    bool pairs = has_pairs(r, plan);
+    if (!plan->product && !pairs)
         weight = kin_library_cast(r, weight, KIN_F32);
     kin_irn bias = conv.has_bias ? kin_library_cast(r, kin_library_copy(r, kin_ir_arg(r->p, plan->call, 2)), KIN_F32) : 0;
     fold_affine(r, plan, &weight, &bias);
     if (plan->product)
         return lay_out_as_before(r, plan, emit_product(r, plan, weight, bias));
-    kin_irn x = kin_ir_arg(r->p, plan->call, 0), args[4] = {conv.own ? image_of(r, x) : kin_library_copy(r, x), weight};
+    kin_irn x = kin_ir_arg(r->p, plan->call, 0), args[4] = {conv.own ? image_of(r, x, pairs) : kin_library_copy(r, x), weight};
     unsigned nargs = 2;
     conv.has_bias = bias != 0;
     if (bias != 0)

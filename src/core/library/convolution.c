@@ -4,6 +4,8 @@
  * The matrix is not made where its rows can be read from lines of the image: taps that are neighbours in a line lie next to each other, with
  * their channels. Lines with zeros at their ends are copied to a strip that stays in the second cache. Otherwise (small images, many
  * channels, which want blocks of columns) blocks of the matrix are gathered.
+ *
+ * Of bfloat16 two channels are a word; behind the functions of convolution.h everything goes by words then (in_words), as it goes by floats.
  */
 #include "core/library/convolution.h"
 
@@ -58,9 +60,27 @@ depth_of(const kin_convolution *x)
     return x->channels / x->groups * product_of(x->kernel);
 }
 
-size_t
-kin_convolution_panels_len(const kin_convolution *x)
+bool
+kin_convolution_has_pairs(int64_t channels, int64_t groups)
 {
+    return channels / groups % 2 == 0 && kin_tile_has_pairs();
+}
+
+static kin_convolution
+in_words(const kin_convolution *x)
+{
+    kin_convolution words = *x;
+    words.channels /= 2;
+    for (unsigned d = 0; d < 2 + SPACE; d++)
+        words.x_strides[d] = d == 1 ? 1 : x->x_strides[d] / 2;
+    return words;
+}
+
+size_t
+kin_convolution_panels_len(const kin_convolution *all)
+{
+    kin_convolution words = in_words(all);
+    const kin_convolution *x = all->pairs ? &words : all;
     if (is_depthwise(x))
         return (size_t)(x->channels * product_of(x->kernel));
     return (size_t)(x->groups * panels_of(x) * depth_of(x) * KIN_TILE_COLUMNS);
@@ -74,24 +94,34 @@ tap_at(const kin_convolution *x, int64_t tap, const int64_t *strides)
     return first * strides[0] + middle * strides[1] + last * strides[2];
 }
 
-void
-kin_convolution_make_panels(const kin_convolution *x, const float *weight, const int64_t *strides, float *panels)
+/* One tap of up to 32 filters, from element `at` of the weight on. */
+static void
+pack_tap(const kin_convolution *x, unsigned columns, const void *weight, int64_t at, const int64_t *strides, float *to)
 {
-    int64_t channels = x->channels / x->groups, filters = x->filters / x->groups, taps = product_of(x->kernel);
+    int64_t channels = x->channels / x->groups;
+    if (x->pairs)
+        kin_tile_pack_pairs(channels, columns, (const uint16_t *)weight + at, strides[1], strides[0], to);
+    else
+        kin_tile_pack(channels, columns, (const float *)weight + at, strides[1], strides[0], to);
+}
+
+void
+kin_convolution_make_panels(const kin_convolution *x, const void *weight, const int64_t *strides, float *panels)
+{
+    int64_t filters = x->filters / x->groups, taps = product_of(x->kernel), depth = depth_of(x) / (x->pairs ? 2 : 1);
     if (is_depthwise(x)) {
         for (int64_t t = 0; t < taps; t++)
             for (int64_t c = 0; c < x->channels; c++)
-                panels[t * x->channels + c] = weight[c * strides[0] + tap_at(x, t, strides + 2)];
+                panels[t * x->channels + c] = ((const float *)weight)[c * strides[0] + tap_at(x, t, strides + 2)];
         return;
     }
     for (int64_t g = 0; g < x->groups; g++)
         for (int64_t p = 0; p < panels_of(x); p++) {
             int64_t left = filters - p * KIN_TILE_COLUMNS, first = g * filters + p * KIN_TILE_COLUMNS;
-            float *panel = panels + (g * panels_of(x) + p) * depth_of(x) * KIN_TILE_COLUMNS;
+            float *panel = panels + (g * panels_of(x) + p) * depth * KIN_TILE_COLUMNS;
             for (int64_t t = 0; t < taps; t++)
-                kin_tile_pack(channels, left < KIN_TILE_COLUMNS ? (unsigned)left : KIN_TILE_COLUMNS,
-                              weight + first * strides[0] + tap_at(x, t, strides + 2), strides[1], strides[0],
-                              panel + t * channels * KIN_TILE_COLUMNS);
+                pack_tap(x, left < KIN_TILE_COLUMNS ? (unsigned)left : KIN_TILE_COLUMNS, weight, first * strides[0] + tap_at(x, t, strides + 2),
+                         strides, panel + t * (depth / taps) * KIN_TILE_COLUMNS);
         }
 }
 
@@ -155,7 +185,7 @@ static void
 gather_row(const kin_convolution *x, int64_t group, const place *p, int64_t from, int64_t deep, float *to)
 {
     int64_t channels = x->channels / x->groups, tap = from / channels, behind = (from + deep) / channels;
-    const float *image = x->x + p->batch * x->x_strides[0] + group * channels;
+    const float *image = (const float *)x->x + p->batch * x->x_strides[0] + group * channels;
     bool partly = deep % channels != 0 || from % channels != 0;
     for (int64_t t = tap; t < (partly ? tap + 1 : behind);) {
         int64_t in_line = t % x->kernel[2], count = x->kernel[2] - in_line;
@@ -258,8 +288,8 @@ multiply_panel(const part *w, const float *a, int64_t lda, int64_t row, int64_t 
     for (int64_t t = 0, i = 0; t < tiles; t++) {
         int64_t n = kin_tile_divide_up(rows - i, tiles - t);
         float *c = x->y + (row + i) * x->filters + filter;
-        kin_tile_multiply((unsigned)n, columns, deep, a + i * lda, lda, b, c, x->filters, from > 0,
-                          t < 2 ? next + t * deep * (KIN_TILE_COLUMNS / 2) : b);
+        (x->pairs ? kin_tile_multiply_pairs : kin_tile_multiply)((unsigned)n, columns, deep, a + i * lda, lda, b, c, x->filters, from > 0,
+                                                                 t < 2 ? next + t * deep * (KIN_TILE_COLUMNS / 2) : b);
         if (from + deep == depth)
             finish_tile(x, row + i, n, columns, filter, c, x->filters);
         i += n;
@@ -276,7 +306,7 @@ multiply_group(const part *w, int64_t group, int64_t row, int64_t rows)
     behind = behind < w->panel + w->panels ? behind : w->panel + w->panels;
     for (int64_t from = 0; first < behind && from < depth; from += deep) {
         int64_t count = depth - from < deep ? depth - from : deep;
-        const float *a = x->x + row * x->x_strides[4] + group * (x->channels / x->groups) + from;
+        const float *a = (const float *)x->x + row * x->x_strides[4] + group * (x->channels / x->groups) + from;
         int64_t lda = x->x_strides[4];
         if (w->room != NULL) {
             place p = find_place(x, row);
@@ -378,7 +408,7 @@ copy_line(const kin_convolution *x, const float *line, bool inside, int64_t star
 static strip
 make_strip(const kin_convolution *x, const place *p, int64_t lines, int64_t places, float *room)
 {
-    const float *image = x->x + p->batch * x->x_strides[0];
+    const float *image = (const float *)x->x + p->batch * x->x_strides[0];
     int64_t start = first_seen(x, p, 2);
     if (!is_padded(x))
         return (strip){image + first_seen(x, p, 0) * x->x_strides[2] + first_seen(x, p, 1) * x->x_strides[3] + start * x->x_strides[4],
@@ -400,14 +430,15 @@ multiply_places(const kin_convolution *x, const strip *s, const float *a, int64_
 {
     int64_t channels = x->channels / x->groups, lda = x->stride[2] * s->place, taps = x->kernel[2] * channels;
     bool joined = s->place == channels && x->dilation[2] == 1; /* the taps of a line lie next to each other */
+    void (*multiply)(unsigned, unsigned, int64_t, int64_t, const float *, int64_t, int64_t, const float *, float *, int64_t, bool, const float *) =
+        x->pairs ? kin_tile_multiply_lines_of_pairs : kin_tile_multiply_lines;
     for (int64_t i = 0; i < x->kernel[0]; i++) {
         if (joined)
-            kin_tile_multiply_lines((unsigned)rows, columns, x->kernel[1], taps, a + i * s->plane, lda, x->dilation[1] * s->line,
-                                    b + i * x->kernel[1] * taps * KIN_TILE_COLUMNS, c, ldc, i > 0, b);
+            multiply((unsigned)rows, columns, x->kernel[1], taps, a + i * s->plane, lda, x->dilation[1] * s->line,
+                     b + i * x->kernel[1] * taps * KIN_TILE_COLUMNS, c, ldc, i > 0, b);
         for (int64_t j = 0; !joined && j < x->kernel[1]; j++)
-            kin_tile_multiply_lines((unsigned)rows, columns, x->kernel[2], channels, a + i * s->plane + j * x->dilation[1] * s->line, lda,
-                                    x->dilation[2] * s->place, b + (i * x->kernel[1] + j) * taps * KIN_TILE_COLUMNS, c, ldc,
-                                    i > 0 || j > 0, b);
+            multiply((unsigned)rows, columns, x->kernel[2], channels, a + i * s->plane + j * x->dilation[1] * s->line, lda,
+                     x->dilation[2] * s->place, b + (i * x->kernel[1] + j) * taps * KIN_TILE_COLUMNS, c, ldc, i > 0 || j > 0, b);
     }
 }
 
@@ -493,7 +524,7 @@ filter_place(const kin_convolution *x, const place *p, int64_t row)
                     started = true;
                     n = 0;
                 }
-                seen[n] = x->x + p->batch * x->x_strides[0] + a * x->x_strides[2] + b * x->x_strides[3] + c * x->x_strides[4];
+                seen[n] = (const float *)x->x + p->batch * x->x_strides[0] + a * x->x_strides[2] + b * x->x_strides[3] + c * x->x_strides[4];
                 factors[n++] = x->panels + tap * x->channels;
             }
     kin_tile_filter(x->channels, n, seen, factors, started, y);
@@ -516,7 +547,7 @@ filter_four(const kin_convolution *x, const place *p, int64_t row)
 {
     int64_t first, behind;
     find_taps(x, p, 1, &first, &behind);
-    const float *image = x->x + p->batch * x->x_strides[0] + first_seen(x, p, 2) * x->x_strides[4];
+    const float *image = (const float *)x->x + p->batch * x->x_strides[0] + first_seen(x, p, 2) * x->x_strides[4];
     kin_tile_filter_four(x->channels, behind > first ? (unsigned)(behind - first) : 0, (unsigned)x->kernel[2],
                          image + (first_seen(x, p, 1) + first * x->dilation[1]) * x->x_strides[3], x->dilation[1] * x->x_strides[3],
                          x->dilation[2] * x->x_strides[4], x->stride[2] * x->x_strides[4], x->panels + first * x->kernel[2] * x->channels,
@@ -665,7 +696,7 @@ run_with_channels_last(const kin_convolution *x, kin_parallel parallel)
 
 typedef struct {
     const kin_convolution *x;
-    float *to;
+    void *to;
 } turning;
 
 /* Lines [begin, end) of the image, with the channels next to each other. */
@@ -677,21 +708,42 @@ turn_lines(int64_t begin, int64_t end, void *arg)
     const int64_t *s = x->x_strides;
     for (int64_t line = begin; line < end; line++) {
         int64_t j = line % x->in[1], i = line / x->in[1] % x->in[0], n = line / x->in[1] / x->in[0];
-        const float *from = x->x + n * s[0] + i * s[2] + j * s[3];
-        float *to = t->to + line * x->in[2] * x->channels;
+        int64_t at = n * s[0] + i * s[2] + j * s[3], first = line * x->in[2] * x->channels;
+        const uint16_t *halves = (const uint16_t *)x->x + at;
+        const float *from = (const float *)x->x + at;
         for (int64_t c = 0; c < x->channels; c++)
             for (int64_t k = 0; k < x->in[2]; k++)
-                to[k * x->channels + c] = from[c * s[1] + k * s[4]];
+                if (x->pairs)
+                    ((uint16_t *)t->to)[first + k * x->channels + c] = halves[c * s[1] + k * s[4]];
+                else
+                    ((float *)t->to)[first + k * x->channels + c] = from[c * s[1] + k * s[4]];
     }
+}
+
+/* Can the image be read as words? */
+static bool
+lies_in_words(const kin_convolution *x)
+{
+    bool even = (uintptr_t)x->x % sizeof(float) == 0;
+    for (unsigned d = 0; d < 2 + SPACE; d++)
+        even = even && (d == 1 || x->x_strides[d] % 2 == 0);
+    return even;
+}
+
+static bool
+run_laid_out(const kin_convolution *x, kin_parallel parallel)
+{
+    kin_convolution words = in_words(x);
+    return run_with_channels_last(x->pairs ? &words : x, parallel);
 }
 
 bool
 kin_convolution_run(const kin_convolution *x, kin_parallel parallel)
 {
-    if (x->x_strides[1] == 1 || x->channels == 1)
-        return run_with_channels_last(x, parallel);
+    if ((x->x_strides[1] == 1 || x->channels == 1) && (!x->pairs || lies_in_words(x)))
+        return run_laid_out(x, parallel);
     int64_t lines = x->batch * x->in[0] * x->in[1], line = x->in[2] * x->channels;
-    float *room = malloc((size_t)(lines * line) * sizeof *room);
+    void *room = malloc((size_t)(lines * line) * (x->pairs ? sizeof(uint16_t) : sizeof(float)));
     turning t = {x, room};
     if (room == NULL)
         return false;
@@ -703,7 +755,7 @@ kin_convolution_run(const kin_convolution *x, kin_parallel parallel)
     kin_convolution turned = *x;
     turned.x = room;
     lay_dense(x->channels, x->in, turned.x_strides);
-    bool done = run_with_channels_last(&turned, parallel);
+    bool done = run_laid_out(&turned, parallel);
     free(room);
     return done;
 }

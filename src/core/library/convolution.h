@@ -13,7 +13,8 @@ typedef struct {
     int64_t batch, channels, filters, groups; /* channels and filters: of all groups */
     int64_t in[KIN_CONVOLUTION_SPACE], out[KIN_CONVOLUTION_SPACE], kernel[KIN_CONVOLUTION_SPACE];
     int64_t stride[KIN_CONVOLUTION_SPACE], padding[KIN_CONVOLUTION_SPACE], dilation[KIN_CONVOLUTION_SPACE];
-    const float *x;                           /* strides of any kind; best with channels next to each other */
+    bool pairs;                               /* image and weight are bfloat16 (kin_convolution_has_pairs) */
+    const void *x;                            /* floats unless; strides of any kind; best with channels next to each other */
     int64_t x_strides[2 + KIN_CONVOLUTION_SPACE];
     const float *panels;                      /* the filters (kin_convolution_make_panels) */
     float *y;                                 /* channels last, without gaps unless */
@@ -31,8 +32,10 @@ typedef struct {
 bool kin_convolution_suits(const kin_convolution *x);
 /* Floats that the filters take as panels; 64-byte aligned. */
 size_t kin_convolution_panels_len(const kin_convolution *x);
+/* Are there an even number of channels in a group, and is it no depthwise one? Then the processor may multiply pairs of them (product.h). */
+bool kin_convolution_has_pairs(int64_t channels, int64_t groups);
 /* weight [filters, channels / groups, ...] with strides of any kind. */
-void kin_convolution_make_panels(const kin_convolution *x, const float *weight, const int64_t *strides, float *panels);
+void kin_convolution_make_panels(const kin_convolution *x, const void *weight, const int64_t *strides, float *panels);
 /* Are blocks of its result all filters of some places, or whole panels of them? */
 bool kin_convolution_has_blocks(int64_t channels, int64_t filters, int64_t groups);
 /* False without memory, or when `then` failed. */

@@ -28,6 +28,8 @@ bool kin_tile_has_pairs(void);
 /* kin_tile_multiply, where an element of a and b is a word: two neighbours along k, both bfloat16. k and lda count words. */
 void kin_tile_multiply_pairs(unsigned rows, unsigned columns, int64_t k, const float *a, int64_t lda, const float *b, float *c,
                              int64_t ldc, bool add, const float *soon);
+void kin_tile_multiply_lines_of_pairs(unsigned rows, unsigned columns, int64_t lines, int64_t k, const float *a, int64_t lda, int64_t step,
+                                      const float *b, float *c, int64_t ldc, bool add, const float *soon);
 /* k rows of bfloat16 as (k + 1) / 2 rows of words. */
 void kin_tile_pack_pairs(int64_t k, unsigned columns, const uint16_t *b, int64_t row_stride, int64_t column_stride, float *panel);
 /* kin_tile_pack of numbers of half precision, bfloat16 or the other. */

@@ -97,24 +97,25 @@ run_attention(launch_running *r, const launch_library *l, const kin_extern_call 
 }
 
 /* Five strides of an argument with batch, channels and up to three dims of space, which come last. */
-static const float *
+static const void *
 lay_image(const launch_running *r, const kin_extern_arg *arg, int64_t *strides)
 {
     for (unsigned d = 0; d < 2 + KIN_CONVOLUTION_SPACE; d++) {
         int source = d < 2 ? (int)d : (int)(arg->ndim + d) - (2 + KIN_CONVOLUTION_SPACE);
         strides[d] = d < 2 || source >= 2 ? arg->strides[source] : 0;
     }
-    const float *data = r->data[arg->buffer];
-    return data == NULL ? NULL : data + arg->offset;
+    const char *data = r->data[arg->buffer];
+    return data == NULL ? NULL : data + arg->offset * kin_dtype_bytes(r->p->buffers.at[arg->buffer].dtype);
 }
 
 /* Sizes and settings; `y` is its result. */
 static kin_convolution
-shape_convolution(const kin_library_call *c, const kin_extern_call *call, const kin_buf *y)
+shape_convolution(const launch_running *r, const kin_library_call *c, const kin_extern_call *call, const kin_buf *y)
 {
     const kin_extern_arg *x = &call->args[0], *weight = &call->args[1];
     kin_convolution k = {.batch = x->sizes[0], .channels = x->sizes[1], .filters = weight->sizes[c->transposed ? 1 : 0], .groups = c->groups,
-                         .limited = c->post != KIN_POST_NONE, .least = (float)c->least, .most = (float)c->most};
+                         
+                         .pairs = r->p->buffers.at[x->buffer].dtype == KIN_BF16, .limited = c->post != KIN_POST_NONE, .least = (float)c->least, .most = (float)c->most};
     for (unsigned d = 0; d < KIN_CONVOLUTION_SPACE; d++) {
         int at = (int)(d + c->nspatial) - KIN_CONVOLUTION_SPACE;
         k.in[d] = at < 0 ? 1 : x->sizes[2 + at];
@@ -135,10 +136,10 @@ run_own_conv(launch_running *r, const kin_library_call *c, const kin_extern_call
     uint32_t b = call->results[0];
     if (b == UINT32_MAX)
         return true;
-    kin_convolution k = shape_convolution(c, call, &r->p->buffers.at[b]);
+    kin_convolution k = shape_convolution(r, c, call, &r->p->buffers.at[b]);
     int64_t weight_strides[2 + KIN_CONVOLUTION_SPACE];
     unsigned n = 2;
-    const float *weight = lay_image(r, &call->args[1], weight_strides);
+    const void *weight = lay_image(r, &call->args[1], weight_strides);
     k.x = lay_image(r, &call->args[0], k.x_strides);
     if (c->has_bias) {
         k.bias = (const float *)r->data[call->args[n].buffer] + call->args[n].offset;
@@ -234,9 +235,9 @@ pack_convolution(launch_running *r, uint32_t index, launch_packed *out, size_t *
     const kin_library_call *c = &r->lp->externs[index].library->call;
     size_t more = 0;
     if (c->own) {
-        kin_convolution k = shape_convolution(c, call, NULL);
+        kin_convolution k = shape_convolution(r, c, call, NULL);
         int64_t strides[2 + KIN_CONVOLUTION_SPACE];
-        const float *data = lay_image(r, &call->args[1], strides);
+        const void *data = lay_image(r, &call->args[1], strides);
         bool packed = launch_pack_filters(c, &k, data, strides, out, &more);
         *bytes += more;
         return packed;

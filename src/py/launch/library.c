@@ -210,25 +210,27 @@ launch_attention(const kin_attention *x)
 /* -- convolutions ----------------------------------------------------------------------------------------------- */
 
 static float *
-make_panels(const kin_library_call *call, const kin_convolution *x, const float *weight, const int64_t *weight_strides, size_t *bytes)
+make_panels(const kin_library_call *call, const kin_convolution *x, const void *weight, const int64_t *weight_strides, size_t *bytes)
 {
     size_t len = call->transposed ? kin_transposed_panels_len(x) : kin_convolution_panels_len(x);
     *bytes = (len * sizeof(float) + 63) / 64 * 64;
     float *panels = aligned_alloc(64, *bytes);
-    if (panels != NULL)
-        (call->transposed ? kin_transposed_make_panels : kin_convolution_make_panels)(x, weight, weight_strides, panels);
+    if (panels != NULL && call->transposed)
+        kin_transposed_make_panels(x, weight, weight_strides, panels);
+    else if (panels != NULL)
+        kin_convolution_make_panels(x, weight, weight_strides, panels);
     return panels;
 }
 
 bool
-launch_pack_filters(const kin_library_call *call, const kin_convolution *x, const float *weight, const int64_t *weight_strides, launch_packed *out, size_t *bytes)
+launch_pack_filters(const kin_library_call *call, const kin_convolution *x, const void *weight, const int64_t *weight_strides, launch_packed *out, size_t *bytes)
 {
     out->panels = make_panels(call, x, weight, weight_strides, bytes);
     return out->panels != NULL;
 }
 
 bool
-launch_convolution(const kin_library_call *call, kin_convolution *x, const float *weight, const int64_t *weight_strides, const launch_packed *packed)
+launch_convolution(const kin_library_call *call, kin_convolution *x, const void *weight, const int64_t *weight_strides, const launch_packed *packed)
 {
     bool ok = true;
     float *own = NULL;

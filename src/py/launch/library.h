@@ -35,8 +35,8 @@ bool launch_products(const kin_product *p);
 /* Lets other Python threads run meanwhile. False without memory. */
 bool launch_attention(const kin_attention *x);
 /* Ours; weight as in make_panels, read unless there are panels. False without memory. */
-bool launch_convolution(const kin_library_call *call, kin_convolution *x, const float *weight, const int64_t *weight_strides, const launch_packed *packed);
-bool launch_pack_filters(const kin_library_call *call, const kin_convolution *x, const float *weight, const int64_t *weight_strides, launch_packed *out, size_t *bytes);
+bool launch_convolution(const kin_library_call *call, kin_convolution *x, const void *weight, const int64_t *weight_strides, const launch_packed *packed);
+bool launch_pack_filters(const kin_library_call *call, const kin_convolution *x, const void *weight, const int64_t *weight_strides, launch_packed *out, size_t *bytes);
 /* A library's. New reference; NULL with an exception. `bias` and `added` may be NULL. */
 PyObject *launch_conv(const launch_library *l, PyObject *x, PyObject *weight, PyObject *bias, PyObject *added);
 
