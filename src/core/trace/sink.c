@@ -29,6 +29,7 @@ reads(const kin_step *s)
     case KIN_STEP_BUILD_OBJECT:
     case KIN_STEP_BUILD_GENERATOR:
     case KIN_STEP_GENERATOR_STATE:
+    case KIN_STEP_ENUMERATE_AT:
     case KIN_STEP_BINARY:
     case KIN_STEP_UNARY:
     case KIN_STEP_COMPARE:

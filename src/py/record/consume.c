@@ -39,6 +39,14 @@ push_item(rec_consumer *c, kin_vid vid, PyObject *obj)
     return true;
 }
 
+/* An item that is known, though its object may not be there yet. */
+void
+rec_take_item(rec *r, rec_consumer *c, kin_vid item)
+{
+    if (!push_item(c, item, O(r, item) ? O(r, item) : Py_None))
+        rec_refuse(r);
+}
+
 static void
 rec_unpush_item(rec_consumer *c)
 {
@@ -118,9 +126,11 @@ rec_leave_to_c(rec *r, rec_frame *f, PyObject *value)
         rec_refuse(r);
     else if (c->gen == NULL)
         take(r, c, result, value), (c->row->then ? c->row->then : rec_next_callback)(r, c);
-    else if (yielded)
+    else if (yielded) {
         take(r, c, result, value);
-    else
+        if (c->zip != 0)
+            rec_zip_went_on(r, c);
+    } else
         end(r, c, result, value);
     rec_settle(r);
     return true;
@@ -154,6 +164,8 @@ rec_begin_consumer(rec *r, struct rec_gen *gen)
 bool
 rec_consume_for(rec *r, kin_vid it)
 {
+    if (FRESH(r, it) != NULL && FRESH(r, it)->kind == FRESH_ZIP)
+        return rec_consume_zip(r, it);
     rec_gen *gen = rec_usable_generator(r, it);
     int row = gen ? rec_iter_row(r, it) : -1;
     rec_consumer *c = gen ? rec_begin_consumer(r, gen) : NULL;
@@ -183,21 +195,21 @@ finish_for(rec *r, rec_consumer *c, rec_frame *f, uint32_t offset)
     if (c->ended)
         rec_drop(r, 1);
     if (!c->ended)
-        rec_push(r, c->items[0]);
+        rec_push(r, c->zip != 0 ? rec_zip_item(r, c) : c->items[0]);
     else if (c->sends)
         rec_push(r, c->returned);
     return true;
 }
 
-/* a, b = generator */
+/* a, b = generator; a, *b = generator */
 static bool
 finish_unpack(rec *r, rec_consumer *c)
 {
-    if (!c->ended || c->n != c->npos)
+    bool starred = c->after >= 0;
+    uint32_t least = (uint32_t)(c->before + (starred ? c->after : 0));
+    if (!c->ended || c->n > 250 || (starred ? c->n < least : c->n != least))
         return false;
-    rec_drop(r, 1);
-    for (uint32_t i = c->n; i-- > 0;)
-        rec_push(r, c->items[i]);
+    rec_push_unpacked(r, c->items, c->n, c->before, c->after);
     return true;
 }
 
@@ -211,15 +223,18 @@ rec_refuse_unpacking(rec *r, const rec_consumer *c)
 static const consumer_row unpack_row = {"", TAKE_ALL, finish_unpack, NULL, NULL, rec_refuse_unpacking};
 
 bool
-rec_consume_unpack(rec *r, kin_vid vid, int n)
+rec_consume_unpack(rec *r, kin_vid vid, int before, int after)
 {
-    rec_gen *gen = rec_usable_generator(r, vid);
+    bool visible = FRESH(r, vid) != NULL && FRESH(r, vid)->kind == FRESH_GENERATOR;
+    kin_vid source = visible ? vid : rec_hidden_generator(r, vid);
+    rec_gen *gen = source && !r->stopped ? rec_usable_generator(r, source) : NULL;
     rec_consumer *c = gen ? rec_begin_consumer(r, gen) : NULL;
     if (c == NULL)
-        return false;
+        return r->stopped;
     c->row = &unpack_row;
     c->source = vid;
-    c->npos = (uint32_t)n;
+    c->before = before;
+    c->after = after;
     return true;
 }
 
@@ -267,7 +282,7 @@ rec_finish_consumer(rec *r, rec_frame *f, uint32_t offset)
         ok = ok && finish_for(r, c, f, offset);
     else
         ok = ok && offset == f->next && c->row->finish(r, c);
-    ok = ok && (base || c->row == NULL || c->row->written == NULL);
+    ok = ok && (base || (!rec_zip_writes(r, c) && (c->row == NULL || c->row->written == NULL)));
     if (!ok || r->refused || (base && !rec_region_repeatable(r))) {
         rec_refuse(r);
         if (!base)
@@ -281,6 +296,8 @@ rec_finish_consumer(rec *r, rec_frame *f, uint32_t offset)
         f->next = offset;
     if (base)
         rec_region_commit(r);
+    if (base && rec_zip_writes(r, c))
+        rec_zip_write(r, c);
     if (base && c->row != NULL && c->row->written != NULL)
         c->row->written(r, c);
     rec_free_consumer(f);

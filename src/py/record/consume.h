@@ -11,6 +11,7 @@ typedef struct rec_gen {
     kin_vid vid, func;
     PyCodeObject *code;
     gen_state state;
+    bool hidden;           /* its object is C code's alone, which got it from an __iter__ */
     bool dirty;            /* its state was not put down yet */
     rec_frame *frame;      /* while suspended or running */
     void *raw;             /* the real frame, once started */
@@ -53,6 +54,7 @@ typedef struct rec_consumer {
     bool select;             /* filter: the inputs with a true answer are the items */
     bool fold;               /* reduce: the last result is the first argument */
     bool reverse;
+    kin_vid zip;             /* FOR_ITER over a zip or enumerate object: 0, or the object; `next` is the source that is asked */
     int before, after;       /* unpacking: names before and after a starred one; after < 0: none is starred */
 } rec_consumer;
 
@@ -66,6 +68,7 @@ void rec_region_undo(rec *r);
 
 /* generator.c */
 rec_gen *rec_usable_generator(rec *r, kin_vid vid); /* one that the recorder may resume, or NULL */
+kin_vid rec_hidden_generator(rec *r, kin_vid vid);
 void rec_generator_write(rec *r, rec_gen *gen);     /* its state, as a step */
 void rec_generator_detach(rec *r, rec_frame *f, bool yielded);
 void rec_lose_generators(rec *r);                   /* those that the region touched go on unwatched */
@@ -79,6 +82,16 @@ const consumer_row *rec_consumer_row(PyObject *callee);
 bool rec_items_constant(rec *r, rec_consumer *c);
 bool rec_finish_list(rec *r, rec_consumer *c);
 bool rec_end_consumer(rec *r);                        /* its C code calls more Python, which is no part of the region */
+
+void rec_take_item(rec *r, rec_consumer *c, kin_vid item);
+
+/* zip.c */
+bool rec_zip_call(rec *r, kin_vid callee, const kin_vid *args, uint32_t npos, uint32_t nkw, PyObject *kwnames, int ndrop);
+bool rec_consume_zip(rec *r, kin_vid zip);
+void rec_zip_went_on(rec *r, rec_consumer *c);
+kin_vid rec_zip_item(rec *r, rec_consumer *c);
+bool rec_zip_writes(rec *r, const rec_consumer *c); /* is there something of its own to put down? */
+void rec_zip_write(rec *r, rec_consumer *c);
 
 /* callbacks.c */
 void rec_next_callback(rec *r, rec_consumer *c);

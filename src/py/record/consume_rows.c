@@ -168,21 +168,19 @@ rec_consumer_row(PyObject *callee)
 bool
 rec_consume_call(rec *r, kin_vid callee, const kin_vid *args, uint32_t npos, uint32_t nkw, PyObject *kwnames, int ndrop)
 {
-    uint32_t at = npos;
-    if (rec_consume_callbacks(r, callee, args, npos, nkw, kwnames, ndrop) ||
+    if (rec_zip_call(r, callee, args, npos, nkw, kwnames, ndrop) || rec_consume_callbacks(r, callee, args, npos, nkw, kwnames, ndrop) ||
         rec_consume_iterables(r, callee, args, npos, nkw, kwnames, ndrop))
         return true;
-    if (nkw != 0 || npos == 0 || npos > 2 || r->gens == NULL)
+    if (nkw != 0 || npos == 0 || npos > 2)
         return false;
-    for (uint32_t i = 0; i < npos; i++)
-        if (FRESH(r, args[i]) != NULL && FRESH(r, args[i])->kind == FRESH_GENERATOR)
-            at = i;
-    const consumer_row *row = at < npos ? rec_consumer_row(O(r, callee)) : NULL;
-    if (row == NULL || at != (strcmp(row->name, "join") == 0 ? 1u : 0u))
+    const consumer_row *row = rec_consumer_row(O(r, callee));
+    uint32_t at = row != NULL && strcmp(row->name, "join") == 0 ? 1 : 0;
+    if (row == NULL || at >= npos || (npos == 2 && at == 0 && row->finish != finish_sum && row->finish != finish_next))
         return false;
-    if (npos == 2 && at == 0 && row->finish != finish_sum && row->finish != finish_next)
-        return false;
-    rec_gen *gen = rec_usable_generator(r, args[at]);
+    bool visible = FRESH(r, args[at]) != NULL && FRESH(r, args[at])->kind == FRESH_GENERATOR;
+    bool through_iter = !visible && row->finish != finish_next && row->finish != finish_dict;
+    kin_vid source = visible ? args[at] : through_iter ? rec_hidden_generator(r, args[at]) : 0;
+    rec_gen *gen = source && !r->stopped ? rec_usable_generator(r, source) : NULL;
     rec_consumer *c = gen ? rec_begin_consumer(r, gen) : NULL;
     if (c == NULL)
         return false;

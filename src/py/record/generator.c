@@ -27,10 +27,10 @@ rec_gen *
 rec_usable_generator(rec *r, kin_vid vid)
 {
     rec_fresh *f = vid ? FRESH(r, vid) : NULL;
-    if (f == NULL || f->kind != FRESH_GENERATOR || !f->known || f->escaped || O(r, vid) == NULL)
+    if (f == NULL || f->kind != FRESH_GENERATOR || !f->known || f->escaped)
         return NULL;
     rec_gen *gen = find_generator(r, vid);
-    return gen != NULL && gen->state != GEN_LOST && gen->state != GEN_RUNNING ? gen : NULL;
+    return gen != NULL && (O(r, vid) != NULL || gen->hidden) && gen->state != GEN_LOST && gen->state != GEN_RUNNING ? gen : NULL;
 }
 
 void
@@ -95,24 +95,24 @@ keyword_only_names(PyCodeObject *code)
                                    : NULL;
 }
 
-bool
-rec_generator_call(rec *r, kin_vid callee, const kin_vid *args, uint32_t npos, uint32_t nkw, PyObject *kwnames, int ndrop)
+static kin_vid
+new_generator(rec *r, kin_vid callee, const kin_vid *args, uint32_t npos, uint32_t nkw, PyObject *kwnames)
 {
     PyObject *func = O(r, callee);
     if (!kin_generator_supported() || !is_generator_function(func))
-        return false;
+        return 0;
     PyCodeObject *code = (PyCodeObject *)((PyFunctionObject *)func)->func_code;
     uint32_t n = (uint32_t)(code->co_argcount + code->co_kwonlyargcount);
     if (n > 200 || code->co_nlocalsplus + code->co_stacksize > 250 ||
         !rec_bind(r, &callee, args, npos, nkw, kwnames))
-        return false;
+        return 0;
     kin_vid all[256];
     all[0] = callee;
     memcpy(all + 1, r->call.locals, n * sizeof *all);
     rec_gen *gen = calloc(1, sizeof *gen);
     if (gen == NULL || (gen->locals = malloc((n + 1) * sizeof *gen->locals)) == NULL) {
         free(gen);
-        return false;
+        return 0;
     }
     memcpy(gen->locals, r->call.locals, n * sizeof *gen->locals);
     kin_vid out = rec_step_out(r, KIN_STEP_BUILD_GENERATOR, KIN_STEP_PURE, all, n + 1);
@@ -124,9 +124,42 @@ rec_generator_call(rec *r, kin_vid callee, const kin_vid *args, uint32_t npos, u
     r->info.at[out].type = &PyGen_Type;
     *gen = (rec_gen){.next = r->gens, .vid = out, .func = callee, .code = code, .locals = gen->locals};
     r->gens = gen;
+    return out;
+}
+
+bool
+rec_generator_call(rec *r, kin_vid callee, const kin_vid *args, uint32_t npos, uint32_t nkw, PyObject *kwnames, int ndrop)
+{
+    kin_vid out = new_generator(r, callee, args, npos, nkw, kwnames);
+    if (out == 0)
+        return false;
     rec_drop(r, ndrop);
     rec_await_result(r, out, r->t->vals.at[out].step);
     return true;
+}
+
+/* The generator that C code gets from an object whose __iter__ is a generator function, and keeps to itself. Objects with a length would be
+ * asked for that, too. 0: it is no such object. */
+kin_vid
+rec_hidden_generator(rec *r, kin_vid vid)
+{
+    PyObject *obj = vid ? O(r, vid) : NULL, *const asked[] = {REC_STR("__len__"), REC_STR("__length_hint__")};
+    PyTypeObject *tp = obj != NULL ? Py_TYPE(obj) : NULL;
+    if (tp == NULL || !(tp->tp_flags & Py_TPFLAGS_HEAPTYPE) || (FRESH(r, vid) != NULL && FRESH(r, vid)->kind != FRESH_OBJECT) ||
+        kin_is_tensor(obj))
+        return 0;
+    PyObject *func = _PyType_Lookup(tp, REC_STR("__iter__"));
+    if (func == NULL || !PyFunction_Check(func) || !is_generator_function(func) || _PyType_Lookup(tp, asked[0]) != NULL ||
+        _PyType_Lookup(tp, asked[1]) != NULL)
+        return 0;
+    rec_need_attrs(r, vid);
+    rec_lookup(r, tp, asked[0]);
+    rec_lookup(r, tp, asked[1]);
+    rec_lookup(r, tp, REC_STR("__iter__"));
+    kin_vid gen = r->stopped ? 0 : new_generator(r, rec_found(r, tp, REC_STR("__iter__"), func), &vid, 1, 0, NULL);
+    if (gen != 0)
+        find_generator(r, gen)->hidden = true;
+    return gen;
 }
 
 /* -- resuming ----------------------------------------------------------------------------------------------------- */
@@ -169,12 +202,21 @@ resume(rec *r, rec_gen *gen, struct _PyInterpreterFrame *f)
     return true;
 }
 
+/* A hidden generator that has not begun is known by its function only: nothing else runs before it. */
+static bool
+is_frame_of(rec *r, const rec_gen *gen, struct _PyInterpreterFrame *f)
+{
+    if (gen->raw != NULL)
+        return gen->raw == (void *)f;
+    return gen->hidden ? kin_watch_code(f) == gen->code && kin_watch_func(f) == O(r, gen->func) : kin_generator_frame(O(r, gen->vid)) == f;
+}
+
 /* `known`: the frame is a generator of ours that is being closed; it has no handler, so none of its code runs. */
 bool
 rec_enter_from_c(rec *r, struct _PyInterpreterFrame *f, bool *known)
 {
     rec_consumer *c = r->top ? r->top->consumer : NULL;
-    if (c != NULL && c->wants && c->gen != NULL && kin_generator_frame(O(r, c->gen->vid)) == f)
+    if (c != NULL && c->wants && c->gen != NULL && is_frame_of(r, c->gen, f))
         return resume(r, c->gen, f);
     for (rec_gen *gen = r->gens; gen != NULL; gen = gen->next)
         if (gen->state == GEN_SUSPENDED && gen->raw == (void *)f)

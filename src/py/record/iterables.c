@@ -90,11 +90,13 @@ take_answer(rec *r, rec_consumer *c)
     rec_fresh *f = FRESH(r, answer);
     if (c->next == 1) {
         const Py_ssize_t returned = 2; /* the references of the C function and of c->held */
-        if (f == NULL || f->kind != FRESH_ITER || !f->known || f->escaped || Py_REFCNT(O(r, answer)) != returned) {
+        bool lazy = c->callee != 0 && (O(r, c->callee) == (PyObject *)&PyEnum_Type || O(r, c->callee) == (PyObject *)&PyZip_Type);
+        bool generator = lazy && rec_usable_generator(r, answer) != NULL;
+        if (f == NULL || (f->kind != FRESH_ITER && !generator) || !f->known || f->escaped || Py_REFCNT(O(r, answer)) != returned) {
             rec_refuse(r);
             return;
         }
-        f->given = true;
+        f->given = !generator;
         c->inputs[c->at] = answer;
     }
     ask_next(r, c);
@@ -104,7 +106,7 @@ take_answer(rec *r, rec_consumer *c)
 static bool
 finish_iterables(rec *r, rec_consumer *c)
 {
-    bool done = rec_call_builtin(r, c->callee, c->inputs, c->npos, c->nkw, c->kwnames, c->ndrop);
+    bool done = rec_zip_call(r, c->callee, c->inputs, c->npos, c->nkw, c->kwnames, c->ndrop) || rec_call_builtin(r, c->callee, c->inputs, c->npos, c->nkw, c->kwnames, c->ndrop);
     for (uint32_t i = 0; i < c->npos; i++)
         if (FRESH(r, c->inputs[i]) != NULL)
             FRESH(r, c->inputs[i])->given = false;

@@ -335,7 +335,7 @@ rec_iter_of(rec *r, kin_vid vid, int ndrop)
 {
     PyObject *obj = O(r, vid);
     rec_fresh *f = FRESH(r, vid);
-    if ((f != NULL && f->kind == FRESH_ITER) || PyGen_CheckExact(obj)) {
+    if ((f != NULL && (f->kind == FRESH_ITER || f->kind == FRESH_ZIP)) || PyGen_CheckExact(obj)) {
         rec_drop(r, ndrop);
         rec_push(r, vid);
         return true;
@@ -721,7 +721,7 @@ unpack(rec *r, int before, int after)
     int least = before + (after > 0 ? after : 0);
     if (least > 250)
         rec_stop(r, "unpacking very many values");
-    else if ((after >= 0 || !rec_consume_unpack(r, vid, before)) && !rec_consume_unpacking(r, vid, before, after) &&
+    else if (!rec_consume_unpack(r, vid, before, after) && !rec_consume_unpacking(r, vid, before, after) &&
              !rec_consume_unpack_lazy(r, vid, before, after) && !unpack_tuple_of(r, vid, before, after) &&
              unpacked_items(r, vid, least, after >= 0, local, &count))
         rec_push_unpacked(r, local, count, before, after);

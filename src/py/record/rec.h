@@ -26,6 +26,7 @@ typedef enum {
     FRESH_RANGE, FRESH_SLICE, FRESH_VIEW, FRESH_OBJECT, FRESH_OTHER,
     FRESH_NAMED,   /* a tuple of a class of the program: items (rec_named_items) */
     FRESH_ATTRS,   /* __dict__ of the FRESH_OBJECT items[0], which holds what is known of it */
+    FRESH_ZIP,     /* zip or enumerate: items = generators and iterators; pos = the number that enumerate goes on with */
     FRESH_GETTER,  /* itemgetter, attrgetter, methodcaller: items = what it was made with */
     FRESH_PARTIAL, /* functools.partial: items = function, arguments, keyword values; aux = tuple of their names or NULL */
     FRESH_GENERATOR /* items = function, locals and stack; its frame is in rec.gens */
@@ -410,7 +411,7 @@ bool rec_drop_report(rec *r, kin_vid callee, int below, const kin_vid *args, uin
 bool rec_generator_call(rec *r, kin_vid callee, const kin_vid *args, uint32_t npos, uint32_t nkw, PyObject *kwnames, int ndrop);
 bool rec_consume_for(rec *r, kin_vid it);             /* FOR_ITER over a generator of ours */
 bool rec_consume_send(rec *r, kin_vid it);            /* SEND to one */
-bool rec_consume_unpack(rec *r, kin_vid vid, int n);  /* UNPACK_SEQUENCE of one */
+bool rec_consume_unpack(rec *r, kin_vid vid, int before, int after);  /* unpacking of one, or of an object whose __iter__ makes one */
 bool rec_consume_unpacking(rec *r, kin_vid vid, int before, int after); /* iterables.c: an object whose __iter__ is Python */
 bool rec_consume_unpack_lazy(rec *r, kin_vid lazy, int before, int after); /* callbacks.c: of a map or filter */
 void rec_push_unpacked(rec *r, const kin_vid *items, uint32_t count, int before, int after); /* iterate.c: in place of the top */

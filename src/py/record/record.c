@@ -194,7 +194,7 @@ static bool
 can_run_code(const kin_step *s)
 {
     switch ((kin_step_kind)s->kind) {
-    case KIN_STEP_CHECK: case KIN_STEP_SEGMENT: case KIN_STEP_LIST_APPEND: case KIN_STEP_CELL_SET:
+    case KIN_STEP_CHECK: case KIN_STEP_SEGMENT: case KIN_STEP_LIST_APPEND: case KIN_STEP_CELL_SET: case KIN_STEP_ENUMERATE_AT:
         return false;
     default:
         return !(s->flags & (KIN_STEP_TORCH | KIN_STEP_PURE));

@@ -329,6 +329,7 @@ static const op_row op_table[KIN_STEP__COUNT] = {
     [KIN_STEP_LIST_TO_TUPLE] = {kin_op_list_to_tuple, 1},
     [KIN_STEP_BUILD_GENERATOR] = {kin_op_build_generator, 1},
     [KIN_STEP_GENERATOR_STATE] = {kin_op_generator_state, 1},
+    [KIN_STEP_ENUMERATE_AT] = {kin_op_enumerate_at, 2},
     [KIN_STEP_CELL_SET] = {kin_op_cell_set, 1},
     [KIN_STEP_CELL_GET] = {kin_op_cell_get, 1},
     [KIN_STEP_LIST_APPEND] = {kin_op_list_append, 2},

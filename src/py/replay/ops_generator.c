@@ -23,3 +23,20 @@ kin_op_generator_state(const kin_op_args *o)
         return NULL;
     return Py_NewRef(Py_None);
 }
+
+/* The beginning of an enumerate object, as CPython 3.11 to 3.13 lay it out. */
+typedef struct {
+    PyObject_HEAD
+    Py_ssize_t next;
+} enumerate_head;
+
+PyObject *
+kin_op_enumerate_at(const kin_op_args *o)
+{
+    if (Py_TYPE(o->arg[0]) != &PyEnum_Type || !PyLong_CheckExact(o->arg[1])) {
+        PyErr_SetString(PyExc_SystemError, "kintsugi: no enumerate object");
+        return NULL;
+    }
+    ((enumerate_head *)o->arg[0])->next = PyLong_AsSsize_t(o->arg[1]);
+    return Py_NewRef(Py_None);
+}
