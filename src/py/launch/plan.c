@@ -11,7 +11,10 @@
 #include "py/compat/signals.h"
 #include "py/launch/frozen.h"
 
-enum { APART_LIMIT = 200 /* calls of one variant that are set apart */ };
+enum {
+    APART_LIMIT = 200, /* calls of one variant that are set apart */
+    MANY_UNITS = 64    /* of one variant: code is made for them at their first launch */
+};
 
 /* -- the launcher ------------------------------------------------------------------------------------------------ */
 
@@ -296,15 +299,14 @@ new_launcher(const kin_launch_context *context, uint32_t graph, bool varies)
 static kin_launcher *
 find_same(const kin_units *old, const kin_unit *unit, const kin_vids *in, const kin_vids *out)
 {
-    for (uint32_t u = 0; old != NULL && u < old->at.len; u++) {
-        const kin_unit *o = &old->at.at[u];
-        if (o->first == unit->first && o->last == unit->last && o->nin == in->len && o->nout == out->len &&
-            o->launcher != NULL && o->launcher->run == run_kernels && memcmp(o->role, unit->role, unit->last - unit->first + 1) == 0 &&
-            (in->len == 0 || memcmp(o->in, in->at, in->len * sizeof *in->at) == 0) &&
-            (out->len == 0 || memcmp(o->out, out->at, out->len * sizeof *out->at) == 0))
-            return o->launcher;
-    }
-    return NULL;
+    if (old == NULL || unit->first >= old->nsteps || old->by_step[unit->first] == 0)
+        return NULL;
+    const kin_unit *o = &old->at.at[old->by_step[unit->first] - 1];
+    bool same = o->first == unit->first && o->last == unit->last && o->nin == in->len && o->nout == out->len &&
+                o->launcher != NULL && o->launcher->run == run_kernels && memcmp(o->role, unit->role, unit->last - unit->first + 1) == 0 &&
+                (in->len == 0 || memcmp(o->in, in->at, in->len * sizeof *in->at) == 0) &&
+                (out->len == 0 || memcmp(o->out, out->at, out->len * sizeof *out->at) == 0);
+    return same ? o->launcher : NULL;
 }
 
 static kin_status
@@ -317,8 +319,8 @@ plan_unit(kin_variant *v, kin_units *units, uint32_t u, const kin_launch_context
         kin_launcher *launcher = find_same(v->units, unit, &in, &out);
         if (launcher != NULL)
             launcher->refs++;
-        else
-            launcher = new_launcher(context, v->trace.steps.at[unit->first].graph, launch_unit_varies(v, unit));
+        else /* what is behind many breaks may seldom be reached, and code for hundreds of units takes long: it has to pay */
+            launcher = new_launcher(context, v->trace.steps.at[unit->first].graph, u >= MANY_UNITS || launch_unit_varies(v, unit));
         status = launcher == NULL ? KIN_NOMEM : kin_unit_set(v, units, u, in.at, in.len, out.at, out.len, launcher);
         kin_launcher_release(launcher);
     }

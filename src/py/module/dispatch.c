@@ -103,10 +103,10 @@ static bool
 affords_branch(kin_variant_object *variant, uint32_t step)
 {
     enum { FREE = 8, LONG = 200000 /* steps */ };
-    static const double PART = 0.1;
+    static const double PART = 0.1, FREE_NS = 3e8;
     const kin_variant *v = variant->v;
     bool often = v->exit_counts != NULL && v->exit_counts[step] > 1;
-    if (v->trace.steps.len < LONG && (variant->branches < FREE || (often && variant->spent < PART * variant->lived)))
+    if (v->trace.steps.len < LONG && ((variant->branches < FREE && variant->spent < FREE_NS) || (often && variant->spent < PART * variant->lived)))
         return true;
     variant->postponed++;
     return false;

@@ -171,6 +171,7 @@ typedef struct rec {
     uint32_t join;           /* ... and the step whose failure leads to it; 0 = no branch */
     uint32_t depth;
     struct rec_gen *gens;    /* generators made by the recording */
+    uint64_t region_values;    /* that regions have saved so far */
     struct rec_region *region; /* region.c: instructions that are recorded to be done as a whole, or again */
     bool refused;            /* the region cannot be recorded; undone at the end of the watcher's callback */
     PyObject *dropped_functions, *report_functions; /* logging.c; NULL: none */

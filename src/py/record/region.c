@@ -73,10 +73,14 @@ save_fresh(rec *r, rec_region *g)
     }
 }
 
-/* Begins a region at the current instruction, before its rule has changed anything. */
+/* Begins a region at the current instruction, before its rule has changed anything. Each saves what is known of all values, so in
+ * programs of very many steps there are only so many; then the instructions are opaque steps. */
 bool
 rec_region_open(rec *r)
 {
+    enum { MOST = 20000000 };
+    if ((r->region_values += r->info.len) > MOST)
+        return false;
     rec_frame *f = r->top;
     (void)rec_seg(r);
     rec_region *g = calloc(1, sizeof *g);
