@@ -339,3 +339,17 @@ def test_calls_like_one_that_is_refused_are_set_apart_with_it():
     refused = [e["reason"] for e in kintsugi.events() if e["event"] == "fallback" and e["seq"] > started]
     assert len(refused) == 1 and "cannot be captured" in refused[0], refused
     assert runs(compiled) >= 2
+
+
+def test_tensors_of_the_graph_get_another_layout_in_place():
+    def fn(v, x):
+        y = x * 2
+        y.t_()
+        z = y.sin().unsqueeze_(0)
+        part = y[1]
+        part.unsqueeze_(0).add_(1)
+        w = (y + 1).squeeze_().t_()
+        return v @ x, v @ x.reshape(1, 4, 3), y, z.squeeze_(0), part, w, w.is_contiguous(), (v @ x)._version, z._version
+
+    compiled = check(fn, randn(4), randn(4, 3))
+    assert [v["reason"] for v in versions(compiled)] == [""] * len(versions(compiled))

@@ -706,6 +706,7 @@ ARGUMENTS = {
     **{f"{name}_.default": one for name in ("relu", "sigmoid", "tanh", "exp", "neg", "silu", "hardswish", "hardtanh", "logical_not")},
     "view.default": view, "_unsafe_view.default": view, "expand.default": expand, "permute.default": permute,
     "transpose.int": transpose, "unsqueeze.default": unsqueeze, "squeeze.dim": along, "squeeze.dims": several,
+    "squeeze_.default": one, "squeeze_.dim": along, "squeeze_.dims": several, "unsqueeze_.default": unsqueeze, "t_.default": one,
     "slice.Tensor": slice_, "select.int": select, "split.Tensor": split, "unsafe_split.Tensor": split,
     "split_with_sizes.default": split_sizes, "unsafe_split_with_sizes.default": split_sizes, "unbind.int": along,
     "as_strided.default": as_strided, "diagonal.default": diagonal, "unfold.default": unfold,

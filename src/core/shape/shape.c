@@ -18,10 +18,17 @@ find_row(const char *name)
     return -1;
 }
 
+/* Its form in place gives the argument itself another layout. */
+static bool
+lays_out(shape_rule rule)
+{
+    return rule == shape_squeeze || rule == shape_unsqueeze || rule == shape_transpose;
+}
+
 static bool
 has_in_place_form(shape_rule rule)
 {
-    return rule == shape_pointwise || rule == shape_scaled || rule == shape_div_mode || rule == shape_pow ||
+    return lays_out(rule) || rule == shape_pointwise || rule == shape_scaled || rule == shape_div_mode || rule == shape_pow ||
            rule == shape_clamp || rule == shape_like_first;
 }
 
@@ -69,9 +76,11 @@ is_writable(const shape_call *c, const shape_tensor *self)
 
 /* The result is the argument that was written to, if it has room for what was computed. */
 static bool
-settle_in_place(shape_call *c)
+settle_in_place(shape_call *c, shape_rule rule)
 {
     shape_tensor self;
+    if (lays_out(rule))
+        return c->out->results.at[0].same = true;
     const kin_shape made = c->out->results.at[0];
     if (!shape_read(c, 0, "self", &self) || made.ndim != self.ndim || kind_of(made.dtype) > kind_of(self.dtype) ||
         memcmp(made.sizes, self.sizes, sizeof made.sizes) != 0 || !is_writable(c, &self))
@@ -107,6 +116,6 @@ kin_shape_call(int rule, const kin_aten *g, uint32_t call, const kin_shape_optio
     out->list = false;
     if (rule < 0 || rule / 2 >= NROWS || g->failed)
         return KIN_BREAK;
-    bool known = rows[rule / 2].rule(&c, rows[rule / 2].row) && (rule % 2 == 0 || settle_in_place(&c));
+    bool known = rows[rule / 2].rule(&c, rows[rule / 2].row) && (rule % 2 == 0 || settle_in_place(&c, rows[rule / 2].rule));
     return c.failed ? KIN_NOMEM : known ? KIN_OK : KIN_BREAK;
 }

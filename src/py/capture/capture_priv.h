@@ -46,6 +46,8 @@ typedef struct {
 kin_status kin_stand_in_init(PyObject *torch_module) KIN_MUST_CHECK;
 /* A stand-in for a value: new reference. twin: NULL when there is none yet. */
 PyObject *kin_stand_in_new(capturing *c, PyObject *twin, bool requires_grad, kin_aten_val val);
+/* From now on it has the sizes and strides of this value. False with an exception. */
+bool kin_stand_in_lay_out(capturing *c, PyObject *stand_in, kin_aten_val val);
 /* The twin of a stand-in, made now if need be; borrowed, NULL with an exception. */
 PyObject *kin_stand_in_twin(capturing *c, uint32_t number);
 /* Number of the storage, a new one if it has none. */

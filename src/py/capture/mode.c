@@ -303,6 +303,33 @@ find_hint(const capturing *c, int64_t ndim)
     return NULL;
 }
 
+static bool
+lies_as(const kin_aten *g, PyObject *stand_in, kin_aten_val val)
+{
+    const kin_aten_value *v = kin_aten_at(g, val);
+    size_t row = (size_t)v->ndim * sizeof(int64_t);
+    return kin_tensor_dim(stand_in) == (int64_t)v->ndim && kin_tensor_offset(stand_in) == v->offset &&
+           (row == 0 || (memcmp(kin_tensor_sizes(stand_in), kin_aten_sizes(g, val), row) == 0 &&
+                         memcmp(kin_tensor_strides(stand_in), kin_aten_strides(g, val), row) == 0));
+}
+
+/* The result is the argument itself, with another value from now on, perhaps with other sizes: new reference. */
+static PyObject *
+wrap_same(capturing *c, PyObject *self, kin_aten_val val)
+{
+    uint32_t number = kin_capture_number(self);
+    if (val == 0)
+        return PyErr_NoMemory();
+    if (!lies_as(c->out->graph, self, val)) {
+        if (number < c->out->ninputs || kin_tensor_requires_grad(self))
+            return refused(c, "%s", "an operator changes the sizes of its argument");
+        if (!kin_stand_in_lay_out(c, self, val))
+            return NULL;
+    }
+    c->entries.at[number].val = val;
+    return Py_NewRef(self);
+}
+
 /* A result as a shape rule foresees it: new reference. */
 static PyObject *
 wrap_shape(capturing *c, PyObject *args, const kin_shape *s)
@@ -315,9 +342,7 @@ wrap_shape(capturing *c, PyObject *args, const kin_shape *s)
                                                               storage, own ? 0 : s->offset);
     if (!s->same)
         return kin_stand_in_new(c, NULL, false, val);
-    PyObject *self = PyTuple_GET_ITEM(args, 0);
-    c->entries.at[kin_capture_number(self)].val = val;
-    return Py_NewRef(self);
+    return wrap_same(c, PyTuple_GET_ITEM(args, 0), val);
 }
 
 /* The call's results by its rule; NULL without an exception when it has none for these arguments. */
@@ -411,15 +436,6 @@ find_argument(capturing *c, PyObject *obj, PyObject *twin, uint32_t *number)
     return found;
 }
 
-static bool
-has_same_layout(PyObject *a, PyObject *b)
-{
-    size_t row = (size_t)kin_tensor_dim(a) * sizeof(int64_t);
-    return kin_tensor_offset(a) == kin_tensor_offset(b) &&
-           (row == 0 || (memcmp(kin_tensor_sizes(a), kin_tensor_sizes(b), row) == 0 &&
-                         memcmp(kin_tensor_strides(a), kin_tensor_strides(b), row) == 0));
-}
-
 /* The twin as a hint says it lies, or itself: new reference. */
 static PyObject *
 lay_out(capturing *c, PyObject *twin)
@@ -462,10 +478,7 @@ wrap_tensor(capturing *c, const kin_capture_call *call, PyObject *twin)
         same = find_argument(c, call->kwargs, twin, &number);
     if (same == NULL)
         return kin_stand_in_new(c, twin, false, val);
-    if (kin_tensor_dim(same) != kin_tensor_dim(twin) || !has_same_layout(same, twin))
-        return refused(c, "%s", "an operator changes the sizes of its argument");
-    c->entries.at[number].val = val;
-    return Py_NewRef(same);
+    return wrap_same(c, same, val);
 }
 
 /* What the program gets for a result of the twins' call. */
@@ -678,6 +691,8 @@ note_call(capturing *c, PyObject *func, PyObject *args, PyObject *kwargs)
     PyObject *written = PyTuple_GET_ITEM(row, 2), *made = NULL;
     if (strcmp(name, "aten.lift_fresh.default") == 0 && ((made = note_new_tensor(c, args)) != NULL || PyErr_Occurred()))
         return made;
+    if (strcmp(name, "aten._has_compatible_shallow_copy_type.default") == 0) /* kin_stand_in_lay_out */
+        Py_RETURN_TRUE;
     PyObject *composition = find_composition(PyTuple_GET_ITEM(row, 1));
     if (composition != NULL && ((made = note_composition(c, composition, args, kwargs)) != NULL || PyErr_Occurred()))
         return made;

@@ -126,6 +126,43 @@ kin_stand_in_new(capturing *c, PyObject *twin, bool requires_grad, kin_aten_val 
     return made;
 }
 
+/* stand_in.data = made. On the way an operator asks whether both are of one kind: of a mode, as the class itself is asked at the
+ * price of importing torch.distributed. */
+static bool
+set_data(capturing *c, PyObject *stand_in, PyObject *made)
+{
+    PyObject *mode = kin_mode_new(c), *pushed = mode == NULL ? NULL : PyObject_CallOneArg(T.push, mode);
+    bool ok = pushed != NULL && PyObject_SetAttrString(stand_in, "data", made) == 0;
+    PyObject *type, *error, *tb;
+    PyErr_Fetch(&type, &error, &tb);
+    PyObject *popped = pushed == NULL ? NULL : PyObject_CallOneArg(T.pop, Py_None);
+    if (mode != NULL)
+        kin_mode_end(mode);
+    Py_XDECREF(popped);
+    Py_XDECREF(pushed);
+    Py_XDECREF(mode);
+    PyErr_Restore(type, error, tb);
+    return ok;
+}
+
+bool
+kin_stand_in_lay_out(capturing *c, PyObject *stand_in, kin_aten_val val)
+{
+    const kin_aten *g = c->out->graph;
+    const kin_aten_value *v = kin_aten_at(g, val);
+    capture_entry *e = &c->entries.at[kin_capture_number(stand_in)];
+    PyObject *made = make_instance(g, val, false);
+    bool ok = made != NULL && set_data(c, stand_in, made);
+    Py_XDECREF(made);
+    if (ok && e->twin != NULL) { /* in the same memory, which it gives its name to */
+        PyObject *twin = kin_tensor_view(e->twin, v->ndim, kin_aten_sizes(g, val), kin_aten_strides(g, val), v->offset);
+        ok = twin != NULL;
+        if (ok)
+            Py_SETREF(e->twin, twin);
+    }
+    return ok;
+}
+
 uint32_t
 kin_capture_number(PyObject *obj)
 {
