@@ -60,3 +60,36 @@ def test_attributes_that_change_the_answer():
     part.forward = lambda x: x
     for i in range(3):
         agree(compiled, torch.randn(3), part)
+
+
+class Box:
+    pass
+
+
+def pops(x, box, table):
+    mine = {}
+    box.mine = mine
+    box.fill(mine)
+    y = x.sin()
+    gone = table.pop("key", None), mine.pop("key", 7), mine.pop("other", y)
+    return y * 2, gone, list(mine), list(table)
+
+
+def fill_nothing(table):
+    pass
+
+
+def fill_key(table):
+    table["key"] = 1
+
+
+def test_pop_of_what_is_not_there():
+    compiled = kintsugi.compile(pops, backend="eager")
+    box = Box()
+    for fill, entries in [(fill_nothing, {})] * 3 + [(fill_key, {}), (fill_nothing, {"key": 3}), (fill_key, {"key": 4, "b": 1})] * 2:
+        box.fill = fill
+        x, table, other = torch.randn(3), dict(entries), dict(entries)
+        result, wanted = compiled(x, box, table), pops(x, box, other)
+        assert torch.equal(result[0], wanted[0]) and torch.equal(result[1][2], wanted[1][2])
+        assert result[1][:2] == wanted[1][:2] and result[2:] == wanted[2:] and table == other
+    assert compiled.stats()["replays"] >= 2

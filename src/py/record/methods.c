@@ -177,10 +177,38 @@ dict_get(rec *r, const rec_args *a)
     return rec_model_value(r, a, item ? item : a->npos == 3 ? a->args[2] : rec_const(r, Py_None));
 }
 
+/* Is the key asked for one that the dict does not have now? */
+static bool
+is_missing(rec *r, const rec_args *a)
+{
+    PyObject *dict = O(r, a->args[0]), *key = O(r, a->args[1]);
+    if (!PyDict_CheckExact(dict) || !kin_is_exact_immutable(key) || !rec_is_const(r, a->args[1]))
+        return false;
+    PyObject *found = PyDict_GetItemWithError(dict, key);
+    PyErr_Clear();
+    return found == NULL;
+}
+
+/* dict.pop(key, default) that finds nothing changes nothing: whether the key is there is asked again. */
+static bool
+pop_nothing(rec *r, const rec_args *a)
+{
+    kin_vid asked[2] = {a->args[1], a->args[0]};
+    rec_need_type(r, a->args[0]);
+    r->keep_inside = true;
+    kin_vid there = rec_step_out(r, KIN_STEP_CONTAINS, 0, asked, 2);
+    r->keep_inside = false;
+    rec_set_obj(r, there, Py_False);
+    rec_check(r, KIN_CHECK_IS, there, Py_False, 0);
+    return rec_model_value(r, a, a->args[2]);
+}
+
 static bool
 dict_pop(rec *r, const rec_args *a)
 {
     kin_vid item;
+    if (a->npos == 3 && !a->nkw && !is_known(r, a->args[0], FRESH_DICT) && is_missing(r, a))
+        return pop_nothing(r, a);
     if (a->npos < 2 || a->nkw || !is_known(r, a->args[0], FRESH_DICT) || !look_up(r, a->args[0], a->args[1], &item))
         return mutate(r, a);
     if (item == 0)
