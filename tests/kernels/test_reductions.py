@@ -91,3 +91,17 @@ def test_functions_of_each_rows_result(shape):
     for value in (float("nan"), float("inf"), -float("inf"), 0.0, 1e-42):
         y = torch.full(shape, value)
         check(lambda x: (torch.tanh(x.amax(1)), torch.exp(x.amax(1)), torch.erf(x.amax(1)), torch.log(x.amax(1))), y, rtol=1e-6, atol=1e-45)
+
+
+@pytest.mark.parametrize("sizes, dim", [((64, 1024), -1), ((64, 1000), -1), ((9, 2048), 1), ((1024, 64), 0), ((3, 20, 512), 2)])
+def test_scans_of_rows_that_lie_at_the_same_places_of_a_cache(sizes, dim):
+    x = torch.randn(*sizes, generator=torch.Generator().manual_seed(3))
+
+    def fn(x):
+        return torch.cumsum(x * 2, dim), torch.cumsum((x > 0).long(), dim), torch.cumprod(x * 0.1 + 1, dim), torch.cumsum(x.exp(), dim)
+
+    compiled = kintsugi.compile(fn)
+    with torch.no_grad():
+        for _ in range(4):
+            for got, wanted in zip(compiled(x), fn(x), strict=True):
+                torch.testing.assert_close(got, wanted, rtol=2e-5, atol=2e-4)

@@ -198,13 +198,41 @@ score_var(const kin_loops *k, uint32_t v, const uint64_t *deps)
     return score;
 }
 
+/* Do all lanes' elements of an access lie at the same place of the first cache? Then each step of a scan along rows throws the lines out that
+ * the next one wants. */
+static bool
+collides(const kin_loops *k, kin_ix e, unsigned dtype, uint32_t v, const uint64_t *deps)
+{
+    enum { WAY = 4096 /* bytes */ };
+    return !irregular(k, e, v, deps) && coef_of(k, e, v) != 0 && coef_of(k, e, v) * kin_dtype_bytes((kin_dtype)dtype) % WAY == 0;
+}
+
+/* Is a scan better done one element after the other? Not where a function is to be computed on the way. */
+static bool
+crowds_cache(const kin_loops *k, uint32_t v, const uint64_t *deps)
+{
+    enum { LINES = 8 /* of a cache, that may be at one place */ };
+    bool crowded = false;
+    if (!k->ordered || k->vars.at[v].size <= LINES)
+        return false;
+    for (uint32_t i = 1; i < k->insts.len; i++) {
+        const kin_loop_inst *in = &k->insts.at[i];
+        if (in->kind == KIN_LI_OP && ((in->op >= KIN_IR_EXP && in->op <= KIN_IR_SIGMOID) || in->op == KIN_IR_POW))
+            return false;
+        crowded = crowded || (in->kind == KIN_LI_LOAD && collides(k, in->index, in->dtype, v, deps));
+    }
+    for (uint32_t i = 0; i < k->actions.len; i++)
+        crowded = crowded || (k->actions.at[i].kind == KIN_LA_SCAN && collides(k, k->actions.at[i].index, k->actions.at[i].dtype, v, deps));
+    return crowded;
+}
+
 static void
 choose_vector(kin_loops *k, const uint64_t *deps)
 {
     int64_t best = 0;
     k->vector_var = KIN_LOOP_NO_VAR;
     for (uint32_t v = k->vars.len; v-- > 0;) {
-        if (!may_be_vector(k, v))
+        if (!may_be_vector(k, v) || crowds_cache(k, v, deps))
             continue;
         int64_t score = score_var(k, v, deps);
         if (k->vector_var == KIN_LOOP_NO_VAR || score > best) {
