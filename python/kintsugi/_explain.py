@@ -5,6 +5,7 @@ import dataclasses
 import functools
 import linecache
 import os
+import sys
 
 from . import _api, _kernels, _messages
 
@@ -61,7 +62,7 @@ class ExplainOutput:
         self.break_reasons = [_reason(entry) for entry in breaks]
         self.out_guards = [_guard(fact) for dump in dumps for fact in dump["facts"]]
         self.deferred_effects = [effect for dump in dumps for effect in dump["effects"]]
-        self.compile_times = _times(dumps)
+        self.compile_times = _times(frames[0]["name"] if frames else "?", dumps)
 
     @functools.cached_property
     def graphs(self):
@@ -75,13 +76,13 @@ class ExplainOutput:
         for number, reason in enumerate(self.break_reasons, 1):
             block = "\n".join("    " + line if line else "" for line in reason.reason.splitlines())
             lines += [f"  Break Reason {number}:", "    Reason: " + block.lstrip(), "    User Stack:"]
-            lines += [f"      {frame}" for frame in reason.user_stack]
+            lines += [f"      {line}" for line in _stack_lines(reason.user_stack)]
         if self.deferred_effects:
             lines.append("Deferred Effects (replayed without ending a graph):")
-            lines += [f"  {e['text']}  # {e['filename']}:{e['line']} in {e['function']}" for e in self.deferred_effects]
+            lines += [f"  {e['text']}  {_messages.effect_place(e)}" for e in self.deferred_effects]
         lines.append("Ops per Graph:")
         for number, ops in enumerate(self.ops_per_graph, 1):
-            lines += [f"  Ops {number}:", *(f"    {op}" for op in ops)]
+            lines += [f"  Ops {number}:", *(f"    {_op_name(op)}" for op in ops)]
         lines += _guard_lines(self.out_guards)
         lines.append("Frames:")
         for frame in self.frames:
@@ -114,7 +115,7 @@ def _guard_lines(guards):
     """Those that the user's code needs, and those on arguments, by the line that needs them; how many others library code needs."""
     lines, libraries, last = [f"Out Guards: {len(guards)}"], collections.Counter(), None
     for guard in guards:
-        package = _library_of(guard.filename)
+        package = _messages.library_of(guard.filename)
         if package and ("." in guard.name or not guard.name.startswith("L[")):
             libraries[package] += 1
             continue
@@ -130,15 +131,32 @@ def _guard_lines(guards):
     return lines
 
 
-def _library_of(filename):
-    """The installed package that the file belongs to; "" for the user's own."""
-    _, found, path = filename.replace(os.sep, "/").rpartition("/site-packages/")
-    return path.partition("/")[0] if found else ""
+# Frames of torch that stand between a module and its forward.
+_CALLERS = ("_wrapped_call_impl", "_call_impl", "inner")
 
 
-def _times(dumps):
+def _stack_lines(stack):
+    shown = [f for f in stack if not (f.name in _CALLERS and f.filename.endswith(os.path.join("torch", "nn", "modules", "module.py")))]
+    return [f"{f.filename}:{f.lineno} in {f.name}" + (f": {f.line}" if f.line else "") for f in shown or stack]
+
+
+def _op_name(op):
+    """torch.sin, Tensor.sum, operator.add, my_module.my_function."""
+    name = getattr(op, "__name__", None)
+    if not callable(op) or name is None:
+        return str(op)
+    torch = sys.modules.get("torch")
+    if torch is not None and getattr(torch, name, None) is op:
+        return f"torch.{name}"
+    if torch is not None and getattr(torch.Tensor, name, None) is op:
+        return f"Tensor.{name}"
+    module = getattr(op, "__module__", None) or ""
+    return f"{module.lstrip('_')}.{getattr(op, '__qualname__', name)}" if module and module != "builtins" else name
+
+
+def _times(name, dumps):
     lines = ["Kintsugi recording times:", "Function, Runtimes (s)"]
-    lines += [f"{dump['name']}, {dump['record_ns'] / 1e9:.6f}" for dump in dumps]
+    lines += [f"{name}, {dump['record_ns'] / 1e9:.6f}" for dump in dumps]
     return "\n".join(lines)
 
 

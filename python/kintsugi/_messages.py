@@ -1,6 +1,7 @@
 """The texts users know from torch.compile: one place for errors, logs, explain() and reports."""
 
 import linecache
+import os
 import traceback
 
 BREAK_PAGE = "https://meta-pytorch.github.io/compile-graph-break-site/gb/{}.html"
@@ -63,11 +64,27 @@ def break_record(entry, outer=(), duplicate=False):
     return text
 
 
+def library_of(filename):
+    """The installed package that the file belongs to; "" for the user's own."""
+    _, found, path = filename.replace(os.sep, "/").rpartition("/site-packages/")
+    return path.partition("/")[0] if found else ""
+
+
+def user_place(stack, place):
+    """(file, line, function) of the innermost frame that is the user's own; `place` when there is none."""
+    return next((tuple(frame) for frame in reversed(stack) if not library_of(frame[0])), place)
+
+
+def effect_place(entry):
+    """Where an effect of a dump is caused, with its line."""
+    place = entry["filename"], entry["line"], entry["function"]
+    file, line, function = user_place(entry.get("user_stack", ()), place)
+    return f"# {linecache.getline(file, line).strip()}  # {file}:{line} in {function}"
+
+
 def effect_record(entry):
     """One record of TORCH_LOGS=side_effects."""
-    code = linecache.getline(entry["filename"], entry["line"]).strip()
-    return (f"Side effect that is replayed ({entry['kind']}): {entry['text']}\n"
-            f"  # {code}  # {entry['filename']}:{entry['line']} in {entry['function']}")
+    return f"Side effect that is replayed ({entry['kind']}): {entry['text']}\n  {effect_place(entry)}"
 
 
 def unsupported_message(row, stack, context=""):

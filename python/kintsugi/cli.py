@@ -33,8 +33,16 @@ def main(argv=None):
     cache.add_parser("export", help="write all to an archive").add_argument("file")
     cache.add_parser("import", help="add those of an archive; only from people you trust").add_argument("file")
     options = parser.parse_args(argv)
-    return {"run": _run, "breaks": _breaks, "backends": _backends, "bench": _bench,
-            "cache": _cache}[options.command](options)
+    command = {"run": _run, "breaks": _breaks, "backends": _backends, "bench": _bench, "cache": _cache}[options.command]
+    if options.command == "run":
+        return command(options)
+    try:
+        status = command(options)
+        sys.stdout.flush()
+        return status
+    except BrokenPipeError:  # `python -m kintsugi breaks | head`
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        return 0
 
 
 def _add_bench(commands):

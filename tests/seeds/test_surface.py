@@ -328,3 +328,70 @@ def test_custom_backends_get_what_compile_was_told(program):
             else:
                 raise AssertionError("no error")
     """)
+
+
+def test_operators_are_named_nodes(program):
+    program("""
+        @torch.library.custom_op("surface::twice", mutates_args=())
+        def twice(x: torch.Tensor) -> torch.Tensor:
+            return x * 2
+        @twice.register_fake
+        def _(x):
+            return torch.empty_like(x)
+        @torch.library.custom_op("surface::grow", mutates_args={"x"})
+        def grow(x: torch.Tensor) -> None:
+            x.add_(1)
+        def f(x):
+            y = torch.ops.aten.sin.default(twice(x + 1)) + torch.ops.surface.twice(x)
+            grow(y)
+            return y * 2
+        x = torch.randn(3)
+        found = torch._dynamo.explain(f)(x)
+        assert (found.graph_count, found.graph_break_count, found.deferred_effects) == (1, 0, [])
+        assert torch.ops.surface.twice.default in found.ops_per_graph[0] and torch.ops.aten.sin.default in found.ops_per_graph[0]
+        assert "torch.ops.surface.twice.default(add)" in found.graph_texts[0]
+        assert torch.equal(found.graphs[0](x)[-1], f(x))
+        c = torch.compile(f, fullgraph=True)
+        for _ in range(4):
+            x = torch.randn(3)
+            assert torch.equal(c(x), f(x))
+        assert c.stats()["replays"] == 3
+        ops = [torch.ops.aten.sin, torch.ops.aten.cos]
+        def chosen(x):
+            return ops[0](x)
+        c = torch.compile(chosen)
+        for _ in range(3):
+            assert torch.equal(c(x), chosen(x))
+            ops.reverse()
+    """)
+
+
+def test_explain_reads_well(program):
+    out, _ = program("""
+        class Model(torch.nn.Module):
+            def __init__(self):
+                super().__init__()
+                self.lin, self.calls = torch.nn.Linear(2, 2), 0
+            def forward(self, x):
+                self.calls += 1
+                if self.lin(x).relu().sum() > 0:
+                    x = x + 1
+                return torch.sin(x)
+        print(torch._dynamo.explain(Model())(torch.ones(2)))
+    """)
+    assert "/program.py:11 in forward: if self.lin(x).relu().sum() > 0:" in out
+    assert "module.py" not in out.partition("User Stack:")[2].partition("Deferred Effects")[0]
+    assert "# self.calls += 1  # " in out and "    torch.sin\n" in out and "    Tensor.relu\n" in out
+    assert "Model, 0." in out
+
+
+def test_listing_into_a_closed_pipe():
+    import subprocess
+    import sys
+
+    from programs import environment
+
+    listing = subprocess.Popen([sys.executable, "-m", "kintsugi", "breaks"], stdout=subprocess.PIPE, stderr=subprocess.PIPE,
+                               env=environment())
+    listing.stdout.close()
+    assert listing.stderr.read() == b"" and listing.wait() == 0

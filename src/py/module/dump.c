@@ -211,6 +211,7 @@ describe_effect(dumper *d, uint32_t index)
         return NULL;
     if (dump_set(entry, "text", dump_step_text(d, s)) < 0
         || dump_set(entry, "kind", PyUnicode_FromString(kin_step_name((kin_step_kind)s->kind))) < 0
+        || dump_set(entry, "user_stack", dump_user_stack(d, s->snap)) < 0
         || dump_set_place(entry, dump_snap_place(d, s->snap)) < 0)
         Py_CLEAR(entry);
     return entry;

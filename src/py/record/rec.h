@@ -215,6 +215,7 @@ PyTypeObject *rec_need_version(rec *r, kin_vid vid);  /* ... and its attributes 
 void rec_class_version(rec *r, PyTypeObject *type);   /* a class reached as a constant: its version is a fact */
 bool rec_varies(rec *r, kin_vid vid);                 /* hidden.c: will differ in the next call */
 bool rec_drifts(rec *r, kin_vid vid);
+bool rec_is_torch_operator(PyObject *obj);            /* torch.ops.aten.sin, torch.ops.aten.sin.default */
 bool rec_can_const(rec *r, kin_vid vid);              /* may be specialised (immutable content or pinnable) */
 kin_vid rec_need_const(rec *r, kin_vid vid);          /* specialises; 0 when it cannot be */
 bool rec_need_quiet(rec *r, kin_vid vid, bool all);   /* what it contains runs no code, now (false: it may) and at replay */

@@ -688,6 +688,19 @@ is_backward_hook(PyObject *cls)
     return ends;
 }
 
+/* What is done inside is torch's business, or any code: executed each time as a whole, and a node of the graph. */
+static void
+call_operator(rec *r, kin_vid callee, const kin_vid *args, uint32_t npos, uint32_t nkw, PyObject *kwnames, int ndrop)
+{
+    unsigned opaque = KIN_STEP_OPAQUE | KIN_STEP_EFFECT;
+    if (rec_can_const(r, callee))
+        callee = rec_need_const(r, callee);
+    if (npos > 0 && is_backward_hook(O(r, args[0])))
+        rec_call_step(r, callee, args, npos, nkw, kwnames, ndrop, opaque, KIN_ROW_MODULE_BACKWARD_HOOK);
+    else
+        rec_call_step(r, callee, args, npos, nkw, kwnames, ndrop, opaque | KIN_STEP_TORCH, -1);
+}
+
 /* For the report of the break; the function itself need not be the same in later calls. */
 static void
 note_disable_reason(rec *r, kin_vid callee)
@@ -705,6 +718,10 @@ rec_call_torch(rec *r, kin_vid callee, const kin_vid *args, uint32_t npos, uint3
     unsigned opaque = KIN_STEP_OPAQUE | KIN_STEP_EFFECT;
     if (is_torch_c(obj))
         return rec_is_const(r, callee) && call_torch_c(r, callee, args, npos, nkw, kwnames, ndrop);
+    if (rec_is_torch_operator(obj)) {
+        call_operator(r, callee, args, npos, nkw, kwnames, ndrop);
+        return true;
+    }
     if (is_disable(r, obj)) {
         rec_call_step(r, callee, args, npos, nkw, kwnames, ndrop, opaque, KIN_ROW_DISABLE_INSIDE);
         return true;
@@ -721,12 +738,7 @@ rec_call_torch(rec *r, kin_vid callee, const kin_vid *args, uint32_t npos, uint3
         return true;
     }
     case SKIP_OPERATOR:
-        if (rec_can_const(r, callee))
-            callee = rec_need_const(r, callee);
-        if (npos > 0 && is_backward_hook(O(r, args[0])))
-            rec_call_step(r, callee, args, npos, nkw, kwnames, ndrop, opaque, KIN_ROW_MODULE_BACKWARD_HOOK);
-        else
-            rec_call_step(r, callee, args, npos, nkw, kwnames, ndrop, opaque | KIN_STEP_TORCH, -1);
+        call_operator(r, callee, args, npos, nkw, kwnames, ndrop);
         return true;
     case SKIP_EFFECT:
         rec_call_step(r, callee, args, npos, nkw, kwnames, ndrop, opaque,

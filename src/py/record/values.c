@@ -246,15 +246,30 @@ is_enum_member(PyObject *obj)
     return PyType_IsSubtype(Py_TYPE(Py_TYPE(obj)), (PyTypeObject *)enum_type);
 }
 
+static bool
+is_instance_of(PyObject *obj, const char *module, const char *const *names)
+{
+    PyTypeObject *tp = Py_TYPE(obj);
+    if (!(tp->tp_flags & Py_TPFLAGS_HEAPTYPE) || !rec_in_list(tp->tp_name, names))
+        return false;
+    PyObject *home = PyDict_GetItemWithError(tp->tp_dict, REC_STR("__module__"));
+    return home != NULL && PyUnicode_Check(home) && PyUnicode_CompareWithASCIIString(home, module) == 0;
+}
+
 /* logging keeps every logger that it hands out. */
 static bool
 is_logger(PyObject *obj)
 {
-    PyTypeObject *tp = Py_TYPE(obj);
-    if (!(tp->tp_flags & Py_TPFLAGS_HEAPTYPE) || (strcmp(tp->tp_name, "Logger") != 0 && strcmp(tp->tp_name, "RootLogger") != 0))
-        return false;
-    PyObject *module = PyDict_GetItemWithError(tp->tp_dict, REC_STR("__module__"));
-    return module != NULL && PyUnicode_Check(module) && PyUnicode_CompareWithASCIIString(module, "logging") == 0;
+    static const char *const names[] = {"Logger", "RootLogger", NULL};
+    return is_instance_of(obj, "logging", names);
+}
+
+/* Operators of torch.ops: PyTorch keeps one object for each. */
+bool
+rec_is_torch_operator(PyObject *obj)
+{
+    static const char *const names[] = {"OpOverload", "OpOverloadPacket", NULL};
+    return is_instance_of(obj, "torch._ops", names);
 }
 
 bool
@@ -282,7 +297,7 @@ rec_pinnable(PyObject *obj)
     const char *name = tp->tp_name;
     return strcmp(name, "torch.dtype") == 0 || strcmp(name, "torch.layout") == 0 ||
            strcmp(name, "torch.memory_format") == 0 ||
-           is_enum_member(obj) || is_logger(obj) || rec_is_cache(obj);
+           is_enum_member(obj) || is_logger(obj) || rec_is_torch_operator(obj) || rec_is_cache(obj);
 }
 
 bool
