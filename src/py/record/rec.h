@@ -142,6 +142,7 @@ typedef struct rec {
     KIN_VEC(rec_info) info;  /* by vid */
     rec_frame *top;
     KIN_VEC(rec_fresh *) forgotten; /* what was known of objects that are ordinary ones now */
+    KIN_VEC(kin_vid) escapees; /* fresh objects that others may have got hold of, some of them twice or no longer */
     KIN_VEC(kin_vid) iters;  /* iterators over containers that can change */
     KIN_VEC(rec_write) writes; /* what this segment has written to older objects */
     rec_call call;

@@ -497,6 +497,7 @@ rec_free(rec *r)
     }
     kin_vec_deinit(&r->forgotten);
     kin_vec_deinit(&r->info);
+    kin_vec_deinit(&r->escapees);
     kin_vec_deinit(&r->iters);
     kin_vec_deinit(&r->writes);
     kin_vec_deinit(&r->raises);

@@ -144,20 +144,32 @@ make_ordinary(rec *r, kin_vid vid)
     r->info.at[vid].made = true;
 }
 
+/* Can somebody who has got hold of the object change its contents? */
+static bool
+can_change(const rec_fresh *f)
+{
+    return f->kind != FRESH_TUPLE && f->kind != FRESH_NAMED && f->kind != FRESH_METHOD && f->kind != FRESH_SUPER &&
+           f->kind != FRESH_SLICE && f->kind != FRESH_RANGE && f->kind != FRESH_VIEW;
+}
+
 void
 rec_forget_contents(rec *r)
 {
     rec_end_segment(r);
     rec_touch_iterators(r, 0);
-    for (uint32_t i = 1; i < r->info.len; i++) {
-        rec_fresh *f = r->info.at[i].fresh;
-        if (f != NULL && f->escaped && f->kind != FRESH_TUPLE && f->kind != FRESH_NAMED && f->kind != FRESH_METHOD && f->kind != FRESH_SUPER &&
-            f->kind != FRESH_SLICE && f->kind != FRESH_RANGE && f->kind != FRESH_VIEW) {
-            f->known = false;
-            if (r->region == NULL && can_be_read(r, i))
-                make_ordinary(r, i);
-        }
+    uint32_t kept = 0;
+    for (uint32_t i = 0; i < r->escapees.len; i++) {
+        kin_vid vid = r->escapees.at[i];
+        rec_fresh *f = FRESH(r, vid);
+        if (f == NULL || !f->escaped || !can_change(f)) /* an escape that was undone is noted again when it happens again */
+            continue;
+        f->known = false;
+        if (r->region == NULL && can_be_read(r, vid))
+            make_ordinary(r, vid);
+        else
+            r->escapees.at[kept++] = vid;
     }
+    r->escapees.len = kept;
 }
 
 /* -- ending ------------------------------------------------------------------------------------------------------- */

@@ -562,6 +562,8 @@ rec_escape(rec *r, kin_vid vid)
     if (f == NULL || f->escaped)
         return;
     f->escaped = true;
+    if (kin_vec_push(&r->escapees, vid) != KIN_OK)
+        r->status = KIN_NOMEM;
     for (uint32_t i = 0; i < f->n; i++)
         rec_escape(r, f->items[i]);
     if (f->kind == FRESH_OBJECT)
