@@ -307,6 +307,7 @@ make_models(void)
     PyErr_Clear();
     add_random();
     add_rows_of("itertools", rec_itertools_rows);
+    add_rows_of("_collections", rec_deque_rows);
     PyObject *frame = PySys_GetObject("_getframe"); /* borrowed */
     if (frame != NULL)
         add_model(frame, rec_model_frame);

@@ -381,7 +381,7 @@ is_quiet_iterator(PyObject *obj)
     static const char *const quiet[] = {"list_iterator", "tuple_iterator", "range_iterator", "str_iterator",
         "str_ascii_iterator", "dict_keyiterator", "dict_valueiterator", "dict_itemiterator", "set_iterator",
         "bytes_iterator", "list_reverseiterator", "itertools.count", "itertools.repeat", "longrange_iterator",
-        "odict_iterator", NULL};
+        "odict_iterator", "_collections._deque_iterator", NULL};
     for (int i = 0; quiet[i]; i++)
         if (strcmp(quiet[i], name) == 0)
             return true;
@@ -686,14 +686,15 @@ static bool
 unpack_tuple_of(rec *r, kin_vid vid, int before, int after)
 {
     PyObject *obj = O(r, vid);
-    bool known = FRESH(r, vid) != NULL || (PyDict_CheckExact(obj) && r->t->vals.at[vid].kind != KIN_VAL_STEP);
+    bool known = (FRESH(r, vid) != NULL && (FRESH(r, vid)->known || FRESH(r, vid)->kind != FRESH_OTHER)) || (PyDict_CheckExact(obj) && r->t->vals.at[vid].kind != KIN_VAL_STEP);
     Py_ssize_t n = !known && is_quiet_container(obj) ? PyObject_Size(obj) : -1;
     int tail = after > 0 ? after : 0;
     if (n < 0 || n > UINT32_MAX || (after < 0 ? n != before : n < before + tail)) {
         PyErr_Clear();
         return false;
     }
-    rec_need_type(r, vid);
+    if (FRESH(r, vid) == NULL)
+        rec_need_type(r, vid);
     kin_vid call[2] = {rec_const(r, (PyObject *)&PyTuple_Type), vid}, all = rec_step_out(r, KIN_STEP_CALL, 0, call, 2), items[256];
     rec_check(r, KIN_CHECK_LEN, all, NULL, (uint32_t)n);
     for (int i = 0; i < before + tail; i++)

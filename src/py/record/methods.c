@@ -316,6 +316,59 @@ set_add(rec *r, const rec_args *a)
     return rec_model_value(r, a, rec_const(r, Py_None));
 }
 
+/* -- deque ------------------------------------------------------------------------------------------------------------------- */
+
+static bool
+is_deque(rec *r, const rec_args *a)
+{
+    PyTypeObject *tp = a->npos && !a->nkw ? Py_TYPE(O(r, a->args[0])) : NULL;
+    if (tp == NULL || (tp->tp_flags & Py_TPFLAGS_HEAPTYPE) || strcmp(tp->tp_name, "collections.deque") != 0)
+        return false;
+    if (FRESH(r, a->args[0]) == NULL)
+        rec_need_type(r, a->args[0]);
+    return !r->stopped;
+}
+
+/* The deque keeps the item, whatever it is, and asks it nothing; one that it drops for it dies as in eager. */
+static bool
+deque_append(rec *r, const rec_args *a)
+{
+    if (a->npos != 2 || !is_deque(r, a))
+        return false;
+    rec_model_store(r, a, a->args[1], NULL);
+    return true;
+}
+
+/* Other changes, which look at no item: numbers are how far, and lists and tuples are gone through. */
+static bool
+deque_change(rec *r, const rec_args *a)
+{
+    if (!is_deque(r, a) || a->npos > 2)
+        return false;
+    if (a->npos == 2) {
+        PyTypeObject *tp = Py_TYPE(O(r, a->args[1]));
+        if (tp != &PyLong_Type && tp != &PyList_Type && tp != &PyTuple_Type)
+            return false;
+        if (!holds_type(r, a->args[1]))
+            return true;
+    }
+    rec_fresh *f = FRESH(r, a->args[0]), *items = a->npos == 2 ? FRESH(r, a->args[1]) : NULL;
+    bool inside = f != NULL && !f->escaped && (a->npos == 1 || items != NULL || PyLong_CheckExact(O(r, a->args[1])));
+    for (uint32_t i = 0; inside && items != NULL && i < items->n; i++)
+        rec_fresh_push(f, items->items[i]);
+    r->keep_inside = inside;
+    rec_model_step(r, a, KIN_STEP_EFFECT);
+    r->keep_inside = false;
+    if (!inside)
+        rec_forget_contents(r);
+    return true;
+}
+
+const rec_method_row rec_deque_rows[] = {
+    {"deque.append", deque_append}, {"deque.appendleft", deque_append}, {"deque.extend", deque_change}, {"deque.extendleft", deque_change},
+    {"deque.pop", deque_change}, {"deque.popleft", deque_change}, {"deque.rotate", deque_change}, {"deque.clear", deque_change},
+    {"deque.reverse", deque_change}, {NULL, NULL}};
+
 const rec_method_row rec_ordered_rows[] = {
     {"keys", dict_keys}, {"values", dict_values}, {"items", dict_items}, {NULL, NULL}};
 

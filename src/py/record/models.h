@@ -21,6 +21,7 @@ extern const rec_method_row rec_type_rows[], rec_attr_rows[], rec_item_rows[], r
 extern const rec_method_row rec_ordered_rows[]; /* methods of OrderedDict, by bare name */
 extern const rec_method_row rec_method_rows[]; /* methods.c: methods of builtin containers */
 
+extern const rec_method_row rec_deque_rows[];   /* ... of collections.deque */
 extern const rec_method_row rec_itertools_rows[]; /* model_itertools.c */
 
 bool rec_model_value(rec *r, const rec_args *a, kin_vid value);

@@ -48,6 +48,20 @@ new_from_items(rec *r, const rec_args *a)
     return new_keeper(r, a);
 }
 
+/* A deque: what it holds is not followed, but nobody else has it. */
+static bool
+new_deque(rec *r, const rec_args *a)
+{
+    if (!new_from_items(r, a))
+        return false;
+    kin_vid out = r->top->await_vid;
+    rec_fresh *items = a->npos ? FRESH(r, a->args[0]) : NULL;
+    rec_make_fresh(r, out, FRESH_OTHER, items ? items->items : NULL, items ? items->n : 0, false);
+    if (a->npos && items == NULL)
+        FRESH(r, out)->escaped = true; /* whatever lies in it is reached from elsewhere */
+    return true;
+}
+
 static bool
 new_without_arguments(rec *r, const rec_args *a)
 {
@@ -67,7 +81,7 @@ new_guard(rec *r, const rec_args *a)
 static const struct {
     const char *name; /* tp_name */
     bool (*fn)(rec *r, const rec_args *a);
-} rows[] = {{"types.SimpleNamespace", new_namespace}, {"collections.deque", new_from_items},
+} rows[] = {{"types.SimpleNamespace", new_namespace}, {"collections.deque", new_deque},
             {"itertools.count", new_without_arguments}, {"itertools.repeat", new_keeper}, {"operator.itemgetter", rec_new_getter},
             {"operator.attrgetter", rec_new_getter}, {"operator.methodcaller", rec_new_getter},
             {"object", new_without_arguments}, {"_io.BytesIO", new_without_arguments},

@@ -18,7 +18,7 @@ rec_is_plain_value(PyObject *obj)
            tp == &PySet_Type || tp == &PyFrozenSet_Type || tp == &PyRange_Type || tp == &PySlice_Type ||
            tp == &PyByteArray_Type || tp == &PyODict_Type || tp == &PyDictKeys_Type || tp == &PyDictItems_Type || tp == &PyDictValues_Type ||
            tp == &PyODictKeys_Type || tp == &PyODictItems_Type || tp == &PyODictValues_Type ||
-           strcmp(tp->tp_name, "torch.Size") == 0 || strcmp(tp->tp_name, "torch.device") == 0;
+           strcmp(tp->tp_name, "collections.deque") == 0 || strcmp(tp->tp_name, "torch.Size") == 0 || strcmp(tp->tp_name, "torch.device") == 0;
 }
 
 static bool
@@ -857,12 +857,22 @@ rec_op_subscr(rec *r)
     operator_step(r, KIN_STEP_SUBSCR, 0, args, 2, NULL);
 }
 
+/* Who gets hold of a container whose contents are not known gets hold of the value. */
+static void
+keep_reachable(rec *r, rec_fresh *f, kin_vid value)
+{
+    if (value != 0 && !rec_fresh_push(f, value))
+        r->status = KIN_NOMEM;
+}
+
 static void
 update_fresh(rec *r, rec_fresh *f, kin_vid key, kin_vid value, bool delete)
 {
     PyObject *k = O(r, key);
-    if (!f->known)
+    if (!f->known) {
+        keep_reachable(r, f, value);
         return;
+    }
     if (f->kind == FRESH_DICT && PyUnicode_CheckExact(k) && rec_is_const(r, key)) {
         if (delete)
             rec_pairs_drop(r, f, k);
@@ -879,6 +889,7 @@ update_fresh(rec *r, rec_fresh *f, kin_vid key, kin_vid value, bool delete)
         }
     }
     f->known = false;
+    keep_reachable(r, f, value);
 }
 
 /* Where container[key] = value puts it: of an older dict or list, under a constant key. */

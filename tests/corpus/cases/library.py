@@ -203,3 +203,70 @@ def partial_of_partial(x):
     f = functools.partial(torch.add, x)
     g = functools.partial(f, x * SCALE, alpha=2)
     return f(x), g(), functools.partial(g)()
+
+
+# -- deques ----------------------------------------------------------------------------------------------------------------
+
+
+@case(mutate=glob(3, SCALE=3.0))
+def walks_by_a_queue(x):
+    queue = collections.deque([(x, 0)])
+    out = []
+    while queue:
+        t, depth = queue.popleft()
+        out.append(t)
+        if depth < 2:
+            queue.append((t * SCALE, depth + 1))
+            queue.extend([(t + 1, depth + 1)])
+    return out
+
+
+@case(mutate=glob(3, SCALE=3.0))
+def ends_of_a_deque(x):
+    q = collections.deque(maxlen=3)
+    for k in range(4):
+        q.appendleft(x * k)
+    q.rotate(1)
+    last = q.pop()
+    q[0] = x * SCALE
+    a, b = q
+    return last, a - b, len(q), q[-1], list(q), q, torch.stack(list(q))
+
+
+def history(s):
+    s.h = collections.deque(maxlen=3)
+
+
+@case(setup=history, args=lambda i, s: (T(i, 4), s.h), calls=8, mutate=do(5, lambda s: s.h.clear()), again=0, replays=5)
+def keeps_a_history(x, h):
+    h.append(x)
+    return torch.stack(list(h)).mean(0), len(h)
+
+
+@case(mutate=glob(3, SCALE=3.0))
+def deque_holds_what_others_change(x):
+    rows, table = [x], {}
+    q = collections.deque([rows])
+    q.append(table)
+    table[x.shape[0]] = rows
+    fill(q)
+    return len(rows), len(table), rows[-1] * SCALE
+
+
+def fill(q):
+    exec("q[0].append(q[0][0] + 1); q[1]['k'] = 1", {"q": q})
+
+
+@case(mutate=glob(3, SCALE=3.0))
+def dict_of_unknown_keys_holds_a_list(x):
+    rows, table = [x], {}
+    for key in {3, 5}:
+        table[key] = rows
+    exec("t[3].append(1)", {"t": table})
+    return len(rows), x * SCALE
+
+
+@case(mutate=glob(3, SCALE=3.0))
+def compares_deques(x):
+    a, b = collections.deque([1, SCALE]), collections.deque([1, 2.0])
+    return x, a == b, 1 in a, a.count(1), a.index(1), a + b, a.copy()
