@@ -511,3 +511,24 @@ def test_lists_built_before_a_graph_are_filled_in_it(k):
     for i in range(3):
         agree(collects, c, lambda: (torch.arange(4.0),), i)
     assert len(units(c)) == 1 and all(v["runs"] for v in units(c)[0]["versions"])
+
+
+def test_what_switches_gradients_parts_a_graph_and_what_does_not_stays_inside(kernels):
+    class Frequencies(torch.nn.Module):
+        @torch.no_grad()
+        def forward(self, x):
+            return torch.sin(x * 2 + 1)
+
+    inner = Frequencies()
+
+    def f(x):
+        return torch.tanh(inner(torch.relu(x) + 1)) * 3 + x
+
+    for enabled, parts in ((True, 3), (False, 1)):
+        compiled = kintsugi.compile(f)
+        with torch.set_grad_enabled(enabled):
+            for _ in range(12):
+                x = torch.randn(64)
+                torch.testing.assert_close(compiled(x), f(x))
+        rows = [row for row in kintsugi.stats(compiled)["kernels"] if row["launches"] > 0]
+        assert len(rows) == parts, rows

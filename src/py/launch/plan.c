@@ -367,6 +367,8 @@ kin_launch_plan(kin_variant *v, const kin_launch_context *context)
     if (held)
         kin_signals_release();
     KIN_TRY(ready);
+    if (v->units == NULL)
+        v->grad = kin_grad_enabled();
     kin_units *units = kin_units_find(v, KIN_UNITS_WIDE);
     kin_status status = units == NULL ? KIN_NOMEM : KIN_OK;
     for (uint32_t u = 0; status == KIN_OK && u < units->at.len; u++)

@@ -211,24 +211,13 @@ plan_unit(const lowering *l, uint32_t u)
     return status == KIN_BREAK && unit->plain ? KIN_OK : status;
 }
 
-/* A unit does not go on where gradients are switched. */
-static kin_status
-put_walls(kin_variant *v)
-{
-    if (!kin_grad_enabled())
-        return KIN_OK;
-    v->walls.len = 0; /* others are found again */
-    for (uint32_t i = 0; i < v->trace.steps.len; i++)
-        if (kin_unit_sets_grad(v, &v->trace.steps.at[i]))
-            KIN_TRY(kin_vec_push(&v->walls, i));
-    return KIN_OK;
-}
-
 /* Units with launchers that are shown to be right, and their graphs. */
 static kin_status
 plan(lowering *l, unsigned how)
 {
     kin_variant *v = l->variant->v;
+    if (v->units == NULL)
+        v->grad = kin_grad_enabled();
     l->units = kin_units_find(v, how);
     l->graphs = l->units == NULL ? NULL : kin_dump_units(v, l->units->by_step, l->units->needed, l->units->at.len);
     kin_status status = l->graphs == NULL ? KIN_PYERR : KIN_OK;
@@ -253,7 +242,7 @@ plan_until_right(lowering *l)
     if (status == KIN_BREAK) /* nothing can be shown */
         return plan(l, KIN_UNITS_PLAIN);
     KIN_TRY(status);
-    KIN_TRY(put_walls(l->variant->v));
+    l->variant->v->walls.len = 0; /* others are found again */
     status = KIN_BREAK;
     for (int tries = 0; status == KIN_BREAK && tries < 24; tries++)
         status = plan(l, KIN_UNITS_WIDE | KIN_UNITS_EVERY);

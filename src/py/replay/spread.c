@@ -586,6 +586,28 @@ kin_unit_sets_grad(const kin_variant *v, const kin_step *st)
     return name != NULL && st->nargs == 2 && strcmp(name, "_set_grad_enabled") == 0;
 }
 
+/* What the step switches gradients to; -1: not known. */
+static int
+grad_after(const kin_variant *v, const kin_step *st)
+{
+    const kin_val *val = &v->trace.vals.at[v->trace.vids.at[st->args + 1]];
+    PyObject *on = val->kind == KIN_VAL_CONST ? kin_refs_get(&v->refs, val->key) : NULL;
+    return on == Py_True ? 1 : on == Py_False ? 0 : -1;
+}
+
+/* Does it really switch, as far as can be said ahead? Calls that wait for the launch do not wait over that. */
+static bool
+switches_grad(const kin_spread *s, uint32_t step)
+{
+    int to = grad_after(s->v, &s->v->trace.steps.at[step]), from = s->v->grad;
+    for (uint32_t i = step; i > 0; i--)
+        if (kin_unit_sets_grad(s->v, &s->v->trace.steps.at[i - 1])) {
+            from = grad_after(s->v, &s->v->trace.steps.at[i - 1]);
+            break;
+        }
+    return to >= 0 && from >= 0 && to != from;
+}
+
 /* Does it ask torch for its settings? Random numbers are none. */
 static bool
 asks_settings(kin_spread *s, const kin_step *st)
@@ -648,7 +670,7 @@ pass_effect(kin_spread *s, uint32_t step)
     if (pass_method(s, step))
         return true;
     /* Switching gradients: while calls wait only to what they are already, so that nobody can tell. */
-    return (kin_unit_sets_grad(s->v, st) && place(s, step, false)) || (asks_settings(s, st) && place(s, step, false));
+    return (kin_unit_sets_grad(s->v, st) && !switches_grad(s, step) && place(s, step, false)) || (asks_settings(s, st) && place(s, step, false));
 }
 
 static bool

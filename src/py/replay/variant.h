@@ -28,6 +28,7 @@ typedef struct kin_variant {
     struct kin_units *units; /* what a backend compiled; NULL: step by step */
     KIN_VEC(uint32_t) apart; /* calls that cannot be compiled together with others */
     KIN_VEC(uint32_t) walls; /* steps that no unit goes on over */
+    bool grad;               /* gradients were enabled when units were first looked for, between calls */
 } kin_variant;
 
 /* Is the step in such a list? */
