@@ -1,18 +1,18 @@
-"""OPAQUE_METHOD: A C method without a rule is handed a tensor; here it only keeps it in a container."""
+"""OPAQUE_METHOD: A C method without a rule is handed a tensor; here it only keeps it in a queue."""
 
-import collections
+import queue
 
 import torch
 
 from support import check
 
 
-keep = collections.deque(maxlen=2)
+keep = queue.SimpleQueue()
 
 
 def f(x):
     y = x.sin()
-    keep.extend([y])  # <- break
+    keep.put(y)  # <- break
     return y.cos()
 
 

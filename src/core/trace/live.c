@@ -21,6 +21,8 @@ typedef struct {
     uint64_t **at_alt;     /* by step: vids live before the first step of a branch */
     uint32_t *seg_first;   /* SRC values by segment: vid, linked through seg_next; 0 ends */
     uint32_t *seg_next;
+    uint32_t *fact_first;  /* facts by segment: fact + 1, linked through fact_next; 0 ends */
+    uint32_t *fact_next;
     uint32_t *own_first;   /* sunk steps by object: step + 1, linked through own_next; 0 ends */
     uint32_t *own_next;
     KIN_VEC(release) releases;
@@ -51,9 +53,11 @@ allocate(live *l)
     l->at_alt = calloc(t->steps.len, sizeof *l->at_alt);
     l->seg_first = calloc((size_t)UINT16_MAX + 1, sizeof *l->seg_first);
     l->seg_next = calloc(t->vals.len, sizeof *l->seg_next);
+    l->fact_first = calloc((size_t)UINT16_MAX + 1, sizeof *l->fact_first);
+    l->fact_next = calloc((size_t)t->facts.len + 1, sizeof *l->fact_next);
     l->own_first = calloc(t->vals.len, sizeof *l->own_first);
     l->own_next = calloc(t->steps.len, sizeof *l->own_next);
-    return l->now && l->at_alt && l->seg_first && l->seg_next && l->own_first && l->own_next;
+    return l->now && l->at_alt && l->seg_first && l->seg_next && l->fact_first && l->fact_next && l->own_first && l->own_next;
 }
 
 static void
@@ -65,6 +69,8 @@ release_all(live *l)
     free(l->at_alt);
     free(l->seg_first);
     free(l->seg_next);
+    free(l->fact_first);
+    free(l->fact_next);
     free(l->own_first);
     free(l->own_next);
     kin_vec_deinit(&l->releases);
@@ -88,6 +94,10 @@ index_parts(live *l)
             l->seg_next[i] = l->seg_first[t->vals.at[i].seg];
             l->seg_first[t->vals.at[i].seg] = i;
         }
+    for (uint32_t i = t->facts.len; i-- > 0;) {
+        l->fact_next[i] = l->fact_first[t->facts.at[i].seg];
+        l->fact_first[t->facts.at[i].seg] = i + 1;
+    }
     for (uint32_t i = 0; i < t->steps.len; i++) {
         const kin_step *s = &t->steps.at[i];
         if (!(s->flags & KIN_STEP_SUNK))
@@ -147,10 +157,10 @@ use_segment(live *l, uint32_t step, uint32_t seg)
         if (t->vals.at[parent].kind != KIN_VAL_SRC || t->vals.at[parent].seg != seg)
             use(l, step, parent);
     }
-    for (uint32_t i = 0; i < t->facts.len; i++) {
-        const kin_fact *f = &t->facts.at[i];
+    for (uint32_t i = l->fact_first[seg]; i != 0; i = l->fact_next[i - 1]) {
+        const kin_fact *f = &t->facts.at[i - 1];
         kin_vid subjects[2] = {f->vid, f->vid2};
-        for (int k = 0; f->seg == seg && k < 2; k++)
+        for (int k = 0; k < 2; k++)
             if (t->vals.at[subjects[k]].kind != KIN_VAL_SRC || t->vals.at[subjects[k]].seg != seg)
                 use(l, step, subjects[k]);
     }

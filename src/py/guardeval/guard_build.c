@@ -5,7 +5,7 @@
  */
 #include "py/guardeval/guard_priv.h"
 
-/* Facts of one segment in the order of the values they wait for. */
+/* Facts by the value they wait for. */
 typedef struct {
     uint32_t *first; /* by vid: head of a list of facts, UINT32_MAX = none */
     uint32_t *next;  /* by fact */
@@ -18,36 +18,35 @@ last_vid(const kin_fact *f)
 }
 
 static void
-link_facts(const kin_trace *t, uint32_t seg, fact_lists *lists)
+link_facts(const kin_trace *t, fact_lists *lists)
 {
     for (uint32_t i = 0; i < t->vals.len; i++)
         lists->first[i] = UINT32_MAX;
     for (uint32_t i = t->facts.len; i-- > 0;) {
-        const kin_fact *f = &t->facts.at[i];
-        if (f->seg != seg)
-            continue;
-        lists->next[i] = lists->first[last_vid(f)];
-        lists->first[last_vid(f)] = i;
+        kin_vid last = last_vid(&t->facts.at[i]);
+        lists->next[i] = lists->first[last];
+        lists->first[last] = i;
     }
 }
 
 static kin_status
-add_value(const kin_trace *t, uint32_t seg, kin_vid vid, kin_guard_seg *out)
+add_value(const kin_trace *t, kin_vid vid, kin_guard_seg *segs)
 {
     const kin_val *val = &t->vals.at[vid];
-    if (val->kind != KIN_VAL_SRC || val->seg != seg)
+    if (vid == 0 || val->kind != KIN_VAL_SRC)
         return KIN_OK;
     bool root = val->access == KIN_ACCESS_LOCAL || val->access == KIN_ACCESS_FUNC;
     if (!root && (val->parent == 0 || val->parent >= vid))
         return KIN_BUG; /* a parent is always an earlier value */
     kin_guard_op op = {.kind = root ? KIN_GOP_ROOT : KIN_GOP_LOAD, .vid = vid};
-    return kin_vec_push(&out->ops, op);
+    return kin_vec_push(&segs[val->seg].ops, op);
 }
 
 static kin_status
-add_facts(const kin_trace *t, const fact_lists *lists, kin_vid vid, kin_guard_seg *out)
+add_facts(const kin_trace *t, const fact_lists *lists, kin_vid vid, kin_guard_seg *segs)
 {
     for (uint32_t i = lists->first[vid]; i != UINT32_MAX; i = lists->next[i]) {
+        kin_guard_seg *out = &segs[t->facts.at[i].seg];
         if (t->facts.at[i].kind == KIN_FACT_CALL_IS) {
             KIN_TRY(kin_vec_push(&out->calls, i));
             continue;
@@ -153,16 +152,15 @@ is_well_formed(const kin_trace *t)
     return true;
 }
 
+/* Each segment gets its values in their order, and facts behind the values: one pass over all of them. */
 static kin_status
-build_segment(const kin_trace *t, uint32_t seg, const uint8_t *used, fact_lists *lists, kin_guard_seg *out)
+fill_segments(const kin_trace *t, const fact_lists *lists, struct kin_guard_prog *p)
 {
-    link_facts(t, seg, lists);
     for (kin_vid vid = 0; vid < t->vals.len; vid++) {
-        if (vid != 0)
-            KIN_TRY(add_value(t, seg, vid, out));
-        KIN_TRY(add_facts(t, lists, vid, out));
+        KIN_TRY(add_value(t, vid, p->segs));
+        KIN_TRY(add_facts(t, lists, vid, p->segs));
     }
-    return list_kept(t, seg, used, out);
+    return KIN_OK;
 }
 
 static kin_status
@@ -175,9 +173,10 @@ build_segments(const kin_trace *t, struct kin_guard_prog *p)
     kin_status status = KIN_NOMEM;
     if (used && lists.first && lists.next) {
         mark_used(t, used);
-        status = KIN_OK;
+        link_facts(t, &lists);
+        status = fill_segments(t, &lists, p);
         for (uint32_t seg = 0; seg < p->nsegs && status == KIN_OK; seg++)
-            status = build_segment(t, seg, used, &lists, &p->segs[seg]);
+            status = list_kept(t, seg, used, &p->segs[seg]);
     }
     free(used);
     free(lists.first);

@@ -53,10 +53,11 @@ static void
 forget_aliases(rec *r, const rec_place *p)
 {
     PyTypeObject *tp = Py_TYPE(O(r, p->base));
-    for (uint32_t i = 1; r->seg > 0 && i < r->info.len; i++) {
-        rec_fresh *f = r->info.at[i].fresh;
-        bool may = f != NULL && f->known && f->escaped && r->info.at[i].born_seg < r->seg;
-        if (may && (p->kind == KIN_PLACE_ITEM || r->info.at[i].type == NULL || r->info.at[i].type == tp) &&
+    for (uint32_t i = 0; r->seg > 0 && i < r->escapees.len; i++) {
+        const rec_info *info = &r->info.at[r->escapees.at[i]];
+        rec_fresh *f = info->fresh;
+        bool may = f != NULL && f->known && f->escaped && info->born_seg < r->seg;
+        if (may && (p->kind == KIN_PLACE_ITEM || info->type == NULL || info->type == tp) &&
             (f->kind == FRESH_DICT || f->kind == FRESH_LIST || f->kind == FRESH_OBJECT || f->kind == FRESH_CELL ||
              f->kind == FRESH_ATTRS || f->kind == FRESH_OTHER))
             f->known = false;

@@ -190,8 +190,14 @@ typedef struct rec {
         rec_str_;                                            \
     })
 
-#define O(r, vid) ((r)->info.at[vid].obj)
-#define FRESH(r, vid) ((r)->info.at[vid].fresh)
+/* A function, so that what makes values may be called in its arguments: the infos move when there are more. */
+static inline rec_info *
+rec_info_of(const rec *r, kin_vid vid)
+{
+    return &r->info.at[vid];
+}
+#define O(r, vid) (rec_info_of(r, vid)->obj)
+#define FRESH(r, vid) (rec_info_of(r, vid)->fresh)
 
 /* ---- record.c ---- */
 rec *rec_new(const kin_record_options *opt, kin_variant *v, kin_record_result *result);
