@@ -284,6 +284,18 @@ kin_exact_equal(PyObject *a, PyObject *b)
 }
 
 bool
+kin_owns_attribute(PyObject *obj, PyObject *name)
+{
+    return false;
+}
+
+bool
+kin_owns_item(PyObject *dict, PyObject *key)
+{
+    return false;
+}
+
+bool
 kin_is_tensor(PyObject *obj)
 {
     return false;
