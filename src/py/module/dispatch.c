@@ -272,12 +272,13 @@ retire(kin_compiled *self, kin_variant_object *variant, kin_variant *v)
     v->failure = NULL;
 }
 
-/* May calls be compared with eager ones, and run eagerly? */
+/* May calls be compared with eager ones, and run eagerly? Where nothing breaks and nothing leaves there is nothing to be lost
+ * that trials of launches do not see, and eager calls in between would be. */
 static bool
 is_paced(const kin_compiled *self, const kin_variant *v)
 {
     const kin_options *options = &self->state->options;
-    return options->step_aside && options->trials > 0 && !self->fullgraph && v->running == 0 &&
+    return (v->exits > 0 || v->trace.nsegments > 1) && options->step_aside && options->trials > 0 && !self->fullgraph && v->running == 0 &&
            kin_replay_force_exit == UINT32_MAX && !kin_lower_is_custom(self);
 }
 
