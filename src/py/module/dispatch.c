@@ -278,7 +278,7 @@ static bool
 is_paced(const kin_compiled *self, const kin_variant *v)
 {
     const kin_options *options = &self->state->options;
-    return (v->exits > 0 || v->trace.nsegments > 1) && options->step_aside && options->trials > 0 && !self->fullgraph && v->running == 0 &&
+    return (v->exits > 0 || v->trace.nbreaks > 0) && options->step_aside && options->trials > 0 && !self->fullgraph && v->running == 0 &&
            kin_replay_force_exit == UINT32_MAX && !kin_lower_is_custom(self);
 }
 
