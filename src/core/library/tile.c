@@ -17,63 +17,9 @@ kin_tile_here(void)
     return __builtin_cpu_supports("avx512f") && __builtin_cpu_supports("avx512bw") && __builtin_cpu_supports("avx512vl");
 }
 
-enum { AHEAD = 64 /* rows of b that are fetched before they are needed */ };
-
-__attribute__((always_inline)) AVX512 static inline void
-multiply(const int rows, const bool wide, unsigned columns, int64_t lines, int64_t k, const float *a, int64_t lda, int64_t step,
-         const float *b, float *c, int64_t ldc, bool add, const float *soon)
-{
-    __m512 sums[KIN_TILE_ROWS][2];
-    __mmask16 low = (__mmask16)(columns >= 16 ? 0xffff : (1u << columns) - 1);
-    __mmask16 high = (__mmask16)(columns >= 32 ? 0xffff : columns <= 16 ? 0 : (1u << (columns - 16)) - 1);
-#pragma GCC unroll 14
-    for (int i = 0; i < rows; i++) {
-        sums[i][0] = add ? _mm512_maskz_loadu_ps(low, c + i * ldc) : _mm512_setzero_ps();
-        sums[i][1] = add && wide ? _mm512_maskz_loadu_ps(high, c + i * ldc + 16) : _mm512_setzero_ps();
-    }
-    /* Three pointers, and few multiples of lda from each: enough registers for all. */
-    const float *a0 = a, *a5 = rows > 5 ? a + 5 * lda : a, *a10 = rows > 10 ? a + 10 * lda : a;
-    for (; lines > 0; lines--, a0 += step, a5 += step, a10 += step, soon += k * 16)
-        for (int64_t l = 0; l < k; l++) {
-            __m512 b0 = _mm512_load_ps(b), b1 = _mm512_load_ps(b + 16);
-            b += KIN_TILE_COLUMNS;
-            _mm_prefetch((const char *)(b + AHEAD * KIN_TILE_COLUMNS), _MM_HINT_T0);
-            _mm_prefetch((const char *)(b + AHEAD * KIN_TILE_COLUMNS + 16), _MM_HINT_T0);
-            _mm_prefetch((const char *)(soon + l * 16), _MM_HINT_T1);
-#pragma GCC unroll 14
-            for (int i = 0; i < rows; i++) {
-                const float *row = i < 5 ? a0 : i < 10 ? a5 : a10;
-                __m512 x = _mm512_set1_ps(row[i % 5 * lda + l]);
-                sums[i][0] = _mm512_fmadd_ps(x, b0, sums[i][0]);
-                if (wide)
-                    sums[i][1] = _mm512_fmadd_ps(x, b1, sums[i][1]);
-            }
-        }
-#pragma GCC unroll 14
-    for (int i = 0; i < rows; i++) {
-        _mm512_mask_storeu_ps(c + i * ldc, low, sums[i][0]);
-        if (wide)
-            _mm512_mask_storeu_ps(c + i * ldc + 16, high, sums[i][1]);
-    }
-}
-
-#define TILE(ROWS) \
-    AVX512 static void \
-    multiply_##ROWS(unsigned columns, int64_t lines, int64_t k, const float *a, int64_t lda, int64_t step, const float *b, float *c, \
-                    int64_t ldc, bool add, const float *soon) \
-    { \
-        if (columns > 16) \
-            multiply(ROWS, true, columns, lines, k, a, lda, step, b, c, ldc, add, soon); \
-        else \
-            multiply(ROWS, false, columns, lines, k, a, lda, step, b, c, ldc, add, soon); \
-    }
-TILE(1) TILE(2) TILE(3) TILE(4) TILE(5) TILE(6) TILE(7) TILE(8) TILE(9) TILE(10) TILE(11) TILE(12) TILE(13) TILE(14)
-#undef TILE
-
-typedef void (*tile)(unsigned columns, int64_t lines, int64_t k, const float *a, int64_t lda, int64_t step, const float *b, float *c,
-                     int64_t ldc, bool add, const float *soon);
-static const tile tiles[KIN_TILE_ROWS + 1] = {NULL, multiply_1, multiply_2, multiply_3, multiply_4, multiply_5, multiply_6, multiply_7,
-                                              multiply_8, multiply_9, multiply_10, multiply_11, multiply_12, multiply_13, multiply_14};
+#define TILE_TARGET AVX512
+#define TILE_ADD(sum, x, b) _mm512_fmadd_ps(x, b, sum)
+#include "core/library/tile_loops.inc"
 
 void
 kin_tile_multiply(unsigned rows, unsigned columns, int64_t k, const float *a, int64_t lda, const float *b, float *c, int64_t ldc,
