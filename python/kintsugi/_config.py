@@ -14,6 +14,10 @@ def _count(value):
     return isinstance(value, int) and not isinstance(value, bool) and value >= 0
 
 
+def _percent(value):
+    return _count(value) and value <= 100
+
+
 def _flag(value):
     return isinstance(value, bool)
 
@@ -48,6 +52,10 @@ def _set_memory(engine, values):
     engine._set_kept_memory(min(values["kept_memory_mb"], 1 << 40) << 20)
 
 
+def _set_weights_room(engine, values):
+    engine._set_weights_room(values["weights_memory_percent"])
+
+
 # name: (default, check, what is accepted, known to the engine or the function that tells it, meaning)
 _ROWS = {
     "strict_breaks": (False, _flag, "True or False", True, "report deferred effects (print, logging) as graph breaks"),
@@ -74,6 +82,8 @@ _ROWS = {
                        "megabytes of compiled kernels kept on disk, those used last; 0: no limit"),
     "kept_memory_mb": (1024, _count, "a number from 0 on", _set_memory,
                        "megabytes of large outputs and intermediates kept for the next call; 0: none"),
+    "weights_memory_percent": (50, _percent, "a number from 0 to 100", _set_weights_room,
+                               "of the free memory, how much packed weights may take; what does not fit is not packed; 0: nothing is"),
     "compile_threads": (0, _count, "a number from 0 on", _set_threads,
                         "threads that compile kernels; 0: as many as PyTorch computes with"),
 }

@@ -2,11 +2,15 @@
 #include "core/blocks/blocks.h"
 
 #include <pthread.h>
+#include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
+#include <sys/stat.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
 #include "check.h"
+#include "core/blocks/room.h"
 
 enum { MB = 1 << 20 };
 
@@ -146,6 +150,55 @@ test_fork(void)
     kin_blocks_clear(pool);
 }
 
+/* -- room ------------------------------------------------------------------------------------------------------- */
+
+static char root[] = "kin_room_XXXXXX";
+
+static void
+put(const char *path, const char *text)
+{
+    char full[512];
+    snprintf(full, sizeof full, "%s%s", root, path);
+    for (char *slash = strchr(full + strlen(root) + 1, '/'); slash != NULL; slash = strchr(slash + 1, '/')) {
+        *slash = '\0';
+        (void)mkdir(full, 0700);
+        *slash = '/';
+    }
+    FILE *f = fopen(full, "w");
+    if (CHECK(f != NULL)) {
+        fputs(text, f);
+        fclose(f);
+    }
+}
+
+static void
+test_room(void)
+{
+    if (!CHECK(mkdtemp(root) != NULL))
+        return;
+    CHECK(kin_memory_room(root) == UINT64_MAX);
+    put("/proc/meminfo", "MemTotal:  900 kB\nMemAvailable:     800 kB\n");
+    CHECK_EQ(kin_memory_room(root), 800 << 10);
+    put("/proc/self/cgroup", "12:cpu,cpuacct:/a\n4:memory:/a/b\n0::/user/me\n");
+    CHECK_EQ(kin_memory_room(root), 800 << 10); /* no such groups */
+    put("/sys/fs/cgroup/memory/a/memory.limit_in_bytes", "500000\n");
+    put("/sys/fs/cgroup/memory/a/memory.usage_in_bytes", "100000\n");
+    CHECK_EQ(kin_memory_room(root), 400000);
+    put("/sys/fs/cgroup/memory/a/memory.stat", "inactive_file 5\ntotal_inactive_file 60000\n");
+    CHECK_EQ(kin_memory_room(root), 460000);
+    put("/sys/fs/cgroup/user/me/memory.max", "max\n");
+    put("/sys/fs/cgroup/user/me/memory.current", "7\n");
+    CHECK_EQ(kin_memory_room(root), 460000);
+    put("/sys/fs/cgroup/memory.max", "9000\n");
+    put("/sys/fs/cgroup/memory.current", "10000\n");
+    CHECK_EQ(kin_memory_room(root), 0);
+    put("/sys/fs/cgroup/memory.stat", "inactive_file 20000\n");
+    CHECK_EQ(kin_memory_room(root), 9000);
+    char command[64];
+    snprintf(command, sizeof command, "rm -r %s", root);
+    CHECK_EQ(system(command), 0);
+}
+
 int
 main(void)
 {
@@ -157,6 +210,7 @@ main(void)
     test_off_in_use();
     test_threads();
     test_fork();
+    test_room();
     kin_blocks_free(pool);
     return check_report("blocks");
 }

@@ -296,6 +296,18 @@ def test_switched_off():
         assert sum(v["runs"] for v in versions(compiled)) > 0 and frozen(compiled) == []
 
 
+def test_without_room_nothing_is_kept():
+    """Packed weights take as much memory as the weights: a system that has no more does not say so."""
+    with kintsugi.config.patch(weights_memory_percent=0):
+        model, x, path = linear()
+        compiled = kintsugi.compile(model)
+        for _ in range(6):
+            same(compiled(x), model(x))
+            model.first.weight.detach().numpy()[...] *= 1.5
+        assert sum(v["runs"] for v in versions(compiled)) > 0 and frozen(compiled) == []
+    assert any("takes more than 0% of" in str(event) for event in engine.events())
+
+
 def test_what_changes_all_the_time_is_not_frozen():
     model, x, path = linear()
     compiled = kintsugi.compile(model)

@@ -9,6 +9,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "core/blocks/room.h"
 #include "core/track/track.h"
 #include "py/aten/make.h"
 #include "py/aten/tensor.h"
@@ -18,8 +19,11 @@ enum {
     SET_LIMIT = 64,
     PATIENCE = 8,            /* changes of one weight before their frequency counts */
     RARELY = 4,              /* calls per change from which keeping things pays */
-    OFTEN = 16               /* calls after which other sets are looked at */
+    OFTEN = 16,              /* calls after which other sets are looked at */
+    UNASKED = 64 << 20       /* bytes for which nobody looks whether there is room */
 };
+
+static uint32_t room_percent = 50; /* of the memory that is free, for what is kept */
 
 typedef struct {
     launch_frozen *owner;
@@ -392,6 +396,53 @@ notice_writes(weights *w)
     return changes > 0;
 }
 
+static size_t
+bytes_to_keep(const launch_frozen *f)
+{
+    size_t bytes = 0;
+    for (uint32_t k = 0; k < f->nwatched; k++)
+        bytes += f->lost[k] ? 0 : f->bytes[k];
+    return bytes;
+}
+
+static uint32_t
+find_largest(const launch_frozen *f)
+{
+    uint32_t largest = 0;
+    for (uint32_t k = 1; k < f->nwatched; k++)
+        if (f->lost[largest] || (!f->lost[k] && f->bytes[k] > f->bytes[largest]))
+            largest = k;
+    return largest;
+}
+
+/* What is kept takes about as much memory as the weights it is made of: where that much is not to be had, the largest do without.
+ * A system that is out of memory does not say so, it ends processes. */
+static bool
+has_room(launch_frozen *f)
+{
+    size_t bytes = bytes_to_keep(f);
+    if (room_percent > 0 && bytes <= UNASKED)
+        return true;
+    uint64_t room = kin_memory_room(""), limit = room / 100 * room_percent;
+    if (bytes <= limit)
+        return true;
+    char why[100];
+    snprintf(why, sizeof why, "keeping %zu MB made of weights takes more than %u%% of %llu MB free", bytes >> 20, room_percent,
+             (unsigned long long)room >> 20);
+    for (uint32_t left = f->nwatched; left > 0 && bytes > limit; left--) {
+        uint32_t k = find_largest(f);
+        bytes -= f->bytes[k];
+        lose(f, k, why);
+    }
+    return false;
+}
+
+void
+kin_launch_set_weights_room(uint32_t percent)
+{
+    room_percent = percent;
+}
+
 /* Watched first, then read: what is written from now on is noticed the next time. */
 static bool
 bring_up_to_date(weights *w, launch_code *code, PyObject *const *in)
@@ -406,6 +457,11 @@ bring_up_to_date(weights *w, launch_code *code, PyObject *const *in)
         return true;
     w->owner->renewals++;
     launch_prepared_release(w->prepared);
+    w->prepared = NULL;
+    if (!has_room(w->owner)) {
+        drop_contents(w);
+        return false;
+    }
     w->prepared = prepare(code, in);
     for (uint32_t k = 0; w->prepared == NULL && k < w->owner->nwatched; k++)
         lose(w->owner, k, "what is kept of it could not be made");

@@ -38,6 +38,9 @@ void kin_launch_set_profile(bool on);
 bool kin_launch_set_cache(const char *folder, uint64_t limit);
 /* 0: as many as torch uses. */
 void kin_launch_set_threads(uint32_t threads);
+/* Percent of the free memory that may be taken at a time to keep what is made of weights; where it does not fit, launches compute
+ * from the weights as they lie. */
+void kin_launch_set_weights_room(uint32_t percent);
 /* torch.get_num_threads(); 1 when it cannot be asked. */
 unsigned kin_launch_torch_threads(void);
 /* Nanoseconds that making code has taken so far: only grows. */

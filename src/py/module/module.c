@@ -353,6 +353,16 @@ set_threads(PyObject *module, PyObject *number)
 }
 
 static PyObject *
+set_weights_room(PyObject *module, PyObject *number)
+{
+    unsigned long percent = PyLong_AsUnsignedLong(number);
+    if (PyErr_Occurred())
+        return NULL;
+    kin_launch_set_weights_room(percent < 100 ? (uint32_t)percent : 100);
+    Py_RETURN_NONE;
+}
+
+static PyObject *
 kernel_totals(PyObject *module, PyObject *unused)
 {
     return kin_launch_totals();
@@ -428,6 +438,7 @@ static PyMethodDef module_methods[] = {
     {"_set_fault", set_fault, METH_O, "For tests: 'llvm', 'memory', 'fatal' or 'llvm memory' fails from now on; '' nothing."},
     {"memory_totals", memory_totals, METH_NOARGS, "Large blocks of memory: kept for the next call, in use."},
     {"_set_kept_memory", set_kept_memory, METH_O, "Bytes of large blocks that may be kept."},
+    {"_set_weights_room", set_weights_room, METH_O, "Percent of the free memory for what is kept of weights."},
     {"_set_products", set_products, METH_O, "For tests: _set_products(False) does products through BLAS."},
     {"set_profile", set_profile, METH_O, "set_profile(flag): whether kernels() tells where the time of launches goes."},
     {"kernel_totals", kernel_totals, METH_NOARGS, "What was compiled in this process, and where kernels came from."},
