@@ -344,7 +344,18 @@ function_attr(rec *r, kin_vid base, PyObject *name, attr_result *out)
         Py_XDECREF(value);
         return constant;
     }
-    for (int i = 0; PyFunction_Check(obj) && FRESH(r, base) == NULL && parts[i].name; i++) {
+    rec_fresh *made = FRESH(r, base);
+    if (made != NULL && made->kind == FRESH_FUNCTION && PyUnicode_CompareWithASCIIString(name, "__code__") == 0) {
+        set_value(out, rec_const(r, PyFunction_GET_CODE(obj)));
+        return true;
+    }
+    if (made != NULL && made->kind == FRESH_FUNCTION && made->of != 0 && PyUnicode_CompareWithASCIIString(name, "__wrapped__") == 0) {
+        set_value(out, made->of);
+        return true;
+    }
+    if (made != NULL && made->kind == FRESH_FUNCTION && PyUnicode_CompareWithASCIIString(name, "__dict__") == 0)
+        made->of = 0; /* it may be replaced there */
+    for (int i = 0; PyFunction_Check(obj) && made == NULL && parts[i].name; i++) {
         PyObject *value = *(PyObject **)((char *)obj + parts[i].offset);
         if (value == NULL || PyUnicode_CompareWithASCIIString(name, parts[i].name) != 0)
             continue;
@@ -779,6 +790,8 @@ store_attr(rec *r, kin_vid obj, PyObject *name, kin_vid value, int ndrop, kin_re
     if (r->stopped || (!plain && hook != NULL && store_by_hook(r, obj, name, value, hook, ndrop, resume)) || r->stopped)
         return;
     rec_fresh *f = FRESH(r, obj);
+    if (f != NULL && f->kind == FRESH_FUNCTION)
+        f->of = 0;
     bool fresh = plain && f != NULL && f->kind == FRESH_OBJECT;
     bool tensor = kin_is_tensor(O(r, obj));
     kin_vid args[2] = {obj, value};

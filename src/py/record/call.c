@@ -2,6 +2,7 @@
 #include "py/record/apply.h"
 #include "py/record/environ.h"
 #include "py/record/inspecting.h"
+#include "py/record/wrapping.h"
 #include "py/record/rec.h"
 
 #include "core/diag/breaks.h"
@@ -440,7 +441,8 @@ rec_do_call(rec *r, kin_vid callee, const kin_vid *args, uint32_t npos, uint32_t
         return;
     if (PyFunction_Check(obj)) {
         if (rec_generator_call(r, callee, args, npos, nkw, kwnames, ndrop) ||
-            rec_call_environ(r, callee, args, npos, nkw, ndrop) || rec_call_signature(r, callee, args, npos, nkw, ndrop) || r->stopped)
+            rec_call_environ(r, callee, args, npos, nkw, ndrop) || rec_call_signature(r, callee, args, npos, nkw, ndrop) ||
+            rec_call_update_wrapper(r, callee, args, npos, nkw, kwnames, ndrop) || r->stopped)
             return;
         if (rec_can_inline(r, obj) &&
             rec_inline(r, callee, args, npos, nkw, kwnames, ndrop, NULL, 0, KIN_RESUME_PUSH, 0))

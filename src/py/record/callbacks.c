@@ -3,7 +3,7 @@
  * in which order and with what it is called then follows. The calls are a region (region.c): nothing of them can
  * be seen before the end, and an exit leaves before the whole C call.
  *
- * A map or filter object is consumed only where nobody else holds it, so no exit has to find it half used.
+ * A map or filter object that others hold besides is consumed as a whole only, so no exit has to find it half used (USE_UP).
  */
 #include "py/record/apply.h"
 #include "py/record/consume.h"
@@ -463,7 +463,7 @@ make_lazy(rec *r, kin_vid callee, const kin_vid *args, uint32_t npos, uint32_t n
     return true;
 }
 
-/* The class of a map or filter object that nobody else holds and that has not begun; NULL: it is none, or not known. */
+/* The class of a map or filter object that has not begun; NULL: it is none, or not known. */
 static PyTypeObject *
 lazy_class(rec *r, kin_vid lazy)
 {
@@ -473,9 +473,26 @@ lazy_class(rec *r, kin_vid lazy)
         return NULL;
     PyTypeObject *tp = r->info.at[lazy].type;
     bool is_lazy = tp == &PyMap_Type || tp == &PyFilter_Type;
-    return is_lazy && Py_REFCNT(O(r, lazy)) == 1 && (find_callback(r, f->items[1], &func, &self) || applies(r, (PyObject *)tp, f->items[1]))
+    return is_lazy && (find_callback(r, f->items[1], &func, &self) || applies(r, (PyObject *)tp, f->items[1]))
                ? tp
                : NULL;
+}
+
+/* Does the program hold it besides the instruction that uses it up? */
+static bool
+is_shared(rec *r, kin_vid lazy)
+{
+    return Py_REFCNT(O(r, lazy)) > 1;
+}
+
+/* All that a map or filter object gives has been taken. */
+void
+rec_lazy_used_up(rec *r, kin_vid lazy)
+{
+    uint32_t s = rec_step(r, KIN_STEP_USE_UP, KIN_STEP_MUTATES, &lazy, 1);
+    if (s != 0)
+        r->t->steps.at[s].snap = 0;
+    FRESH(r, lazy)->known = false;
 }
 
 static rec_consumer *
@@ -488,6 +505,7 @@ begin_lazy(rec *r, const consumer_row *row, kin_vid lazy)
     rec_consumer *c = inputs ? begin(r, row, callback, inputs, n, width) : NULL;
     if (c != NULL) {
         c->source = lazy;
+        c->lazy = is_shared(r, lazy) ? lazy : 0;
         c->select = select;
     }
     return c;
@@ -564,9 +582,11 @@ consume_applied(rec *r, const consumer_row *row, kin_vid callee, const kin_vid *
     memcpy(c.args, args, npos * sizeof *args);
     if (row->rule != TAKE_ALL || strcmp(row->name, "sorted") == 0 || !applied_items(r, lazy, &c.items, &c.n))
         return false;
-    bool done = row->finish(r, &c);
+    bool shared = is_shared(r, lazy), done = row->finish(r, &c);
     if (!done && !r->stopped)
         rec_truncate(r, start);
+    else if (done && shared)
+        rec_lazy_used_up(r, lazy);
     free(c.items);
     return done;
 }
@@ -633,10 +653,12 @@ unpack_applied(rec *r, kin_vid lazy, int before, int after)
     uint32_t n, least = (uint32_t)(before + (after > 0 ? after : 0)), start = r->t->steps.len;
     if (!applied_items(r, lazy, &items, &n))
         return false;
-    bool ok = n <= 250 && (after < 0 ? n == least : n >= least);
+    bool ok = n <= 250 && (after < 0 ? n == least : n >= least), shared = is_shared(r, lazy);
     if (ok)
         rec_push_unpacked(r, items, n, before, after);
-    else if (!r->stopped)
+    if (ok && shared)
+        rec_lazy_used_up(r, lazy);
+    else if (!ok && !r->stopped)
         rec_truncate(r, start);
     free(items);
     return ok;

@@ -282,6 +282,9 @@ rec_finish_consumer(rec *r, rec_frame *f, uint32_t offset)
         ok = ok && finish_for(r, c, f, offset);
     else
         ok = ok && offset == f->next && c->row->finish(r, c);
+    ok = ok && (c->lazy == 0 || c->ended);
+    if (ok && c->lazy != 0)
+        rec_lazy_used_up(r, c->lazy);
     ok = ok && (base || (!rec_zip_writes(r, c) && (c->row == NULL || c->row->written == NULL)));
     if (!ok || r->refused || (base && !rec_region_repeatable(r))) {
         rec_refuse(r);

@@ -48,6 +48,7 @@ typedef struct rec_consumer {
     int opaque_row;          /* of the call left as a step; asked while its operands are there */
     /* callbacks */
     kin_vid callback, self;  /* self: 0, or the first argument of a method */
+    kin_vid lazy;            /* 0, or the map or filter object that others hold, too */
     kin_vid partial;         /* 0, or the partial object made here that is called instead */
     kin_vid *inputs;         /* `width` arguments for each call */
     uint32_t ninputs, width, at, next;
@@ -98,6 +99,7 @@ void rec_next_callback(rec *r, rec_consumer *c);
 void rec_await_callback(rec *r, kin_vid func);        /* the next frame is that of the function, with what rec_bind found */
 void rec_consume_as(rec *r, rec_consumer *c, kin_vid callee, const kin_vid *args, uint32_t npos, uint32_t nkw,
                     PyObject *kwnames, int ndrop);
+void rec_lazy_used_up(rec *r, kin_vid lazy);
 bool rec_lazy_for_real(rec *r, kin_vid lazy, kin_vid **items, uint32_t *n); /* a map that a step is to use up, whoever has it */
 bool rec_consume_iterables(rec *r, kin_vid callee, const kin_vid *args, uint32_t npos, uint32_t nkw, PyObject *kwnames,
                            int ndrop);                 /* iterables.c */

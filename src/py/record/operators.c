@@ -824,6 +824,48 @@ subscr_class(rec *r, const kin_vid *args)
     return true;
 }
 
+static bool
+is_in_module(PyTypeObject *tp, const char *name)
+{
+    PyObject *module = tp->tp_flags & Py_TPFLAGS_HEAPTYPE ? PyDict_GetItemString(tp->tp_dict, "__module__") : NULL;
+    return module != NULL && PyUnicode_CheckExact(module) && PyUnicode_CompareWithASCIIString(module, name) == 0;
+}
+
+/* Is it made by module typing, or a class that leaves hashing to type, or a list or tuple of such? */
+static bool
+names_types(rec *r, kin_vid vid, int depth)
+{
+    rec_fresh *f = FRESH(r, vid);
+    PyObject *obj = O(r, vid);
+    bool ok = depth < 4 && obj != NULL;
+    if (ok && f != NULL) {
+        ok = f->known && (f->kind == FRESH_LIST || f->kind == FRESH_TUPLE);
+        for (uint32_t i = 0; ok && i < f->n; i++)
+            ok = names_types(r, f->items[i], depth + 1);
+        return ok;
+    }
+    if (ok && is_in_module(Py_TYPE(obj), "typing"))
+        return rec_need_version(r, vid) != NULL && !r->stopped;
+    return ok && rec_can_const(r, vid) && rec_need_const(r, vid) != 0 &&
+           (obj == Py_None || obj == Py_Ellipsis || (PyType_Check(obj) && Py_TYPE(obj)->tp_hash == PyType_Type.tp_hash));
+}
+
+/* Callable[[int], T], Optional[Tensor], with what typing and collections.abc have: their code makes an object that says so, as a rule for
+ * an annotation. */
+static bool
+subscr_typing(rec *r, const kin_vid *args)
+{
+    PyObject *of = O(r, args[0]);
+    bool alias = of != NULL && (PyType_Check(of) ? is_in_module((PyTypeObject *)of, "collections.abc") : is_in_module(Py_TYPE(of), "typing"));
+    if (FRESH(r, args[0]) != NULL || !alias || !names_types(r, args[0], 0) || !names_types(r, args[1], 0))
+        return false;
+    kin_vid out = rec_step_out(r, KIN_STEP_SUBSCR, KIN_STEP_PURE, args, 2);
+    rec_drop(r, 2);
+    rec_await_result(r, out, r->t->vals.at[out].step);
+    r->skip_expected = true;
+    return true;
+}
+
 void
 rec_op_subscr(rec *r)
 {
@@ -852,7 +894,7 @@ rec_op_subscr(rec *r)
         rec_await_const(r);
         return;
     }
-    if (subscr_python(r, args[0], args[1]) || r->stopped || subscr_tuple(r, args[0], args[1]) || subscr_class(r, args))
+    if (subscr_typing(r, args) || subscr_python(r, args[0], args[1]) || r->stopped || subscr_tuple(r, args[0], args[1]) || subscr_class(r, args))
         return;
     operator_step(r, KIN_STEP_SUBSCR, 0, args, 2, NULL);
 }

@@ -40,7 +40,7 @@ typedef struct {
     uint32_t n, cap, pos;
     kin_vid *items;
     kin_vid of;       /* FRESH_ITER: the container it runs over. FRESH_OBJECT of a dict class: a value without an
-                         object whose FRESH_DICT is the mapping part */
+                         object whose FRESH_DICT is the mapping part. FRESH_FUNCTION: 0, or its __wrapped__ */
     PyObject *aux;    /* CONST detail: METHOD/FUNCTION/SUPER: borrowed object kept by refs */
 } rec_fresh;
 

@@ -195,6 +195,7 @@ can_run_code(const kin_step *s)
 {
     switch ((kin_step_kind)s->kind) {
     case KIN_STEP_CHECK: case KIN_STEP_SEGMENT: case KIN_STEP_LIST_APPEND: case KIN_STEP_CELL_SET: case KIN_STEP_ENUMERATE_AT:
+    case KIN_STEP_USE_UP:
         return false;
     default:
         return !(s->flags & (KIN_STEP_TORCH | KIN_STEP_PURE));

@@ -38,6 +38,7 @@ typedef struct rec_region {
     saved_fresh *fresh;
     kin_vid *slots;
     KIN_VEC(kin_vid) moved;        /* older iterators that were advanced */
+    KIN_VEC(kin_vid) used_up;      /* older map and filter objects that are at their end */
     KIN_VEC(put_off) added;
     bool asked_added;              /* the step to come knows of them */
     KIN_VEC(saved_version) versions;
@@ -54,6 +55,7 @@ rec_region_free(rec_region *g)
         Py_DECREF(g->versions.at[i].tensor);
     kin_vec_deinit(&g->versions);
     kin_vec_deinit(&g->moved);
+    kin_vec_deinit(&g->used_up);
     kin_vec_deinit(&g->added);
     Py_XDECREF(g->random);
     free(g->infos);
@@ -220,6 +222,9 @@ touches_unwritten(rec *r, kin_step_kind kind, const kin_vid *args, uint32_t n)
         for (uint32_t k = 0; k < r->region->moved.len; k++)
             if (args[i] == r->region->moved.at[k])
                 return true;
+        for (uint32_t k = 0; k < r->region->used_up.len; k++)
+            if (args[i] == r->region->used_up.at[k])
+                return true;
         for (uint32_t k = 0; added && k < r->region->added.len; k++)
             if (args[i] == r->region->added.at[k].args[0])
                 return true;
@@ -356,6 +361,11 @@ is_put_off(rec *r, kin_step_kind kind, unsigned flags, const kin_vid *args, uint
         return true;
     }
     rec_fresh *f = FRESH(r, args[0]);
+    if (kind == KIN_STEP_USE_UP) {
+        if (kin_vec_push(&g->used_up, args[0]) != KIN_OK)
+            r->status = KIN_NOMEM;
+        return true;
+    }
     if ((kind != KIN_STEP_SET_ADD && kind != KIN_STEP_LIST_APPEND) || n != 2 || f == NULL || f->escaped)
         return false;
     put_off change = {kind, {args[0], args[1]}};
@@ -395,6 +405,10 @@ rec_region_commit(rec *r)
     g->committing = true;
     for (uint32_t i = 0; i < g->moved.len; i++) {
         uint32_t s = rec_step(r, KIN_STEP_NEXT, KIN_STEP_MUTATES, &g->moved.at[i], 1);
+        r->t->steps.at[s].snap = 0;
+    }
+    for (uint32_t i = 0; i < g->used_up.len; i++) {
+        uint32_t s = rec_step(r, KIN_STEP_USE_UP, KIN_STEP_MUTATES, &g->used_up.at[i], 1);
         r->t->steps.at[s].snap = 0;
     }
     for (uint32_t i = 0; i < g->added.len; i++)

@@ -291,3 +291,10 @@ kin_op_dict_merge(const kin_op_args *o)
     Py_XDECREF(keys);
     return none_unless(status);
 }
+
+PyObject *
+kin_op_update_wrapper(const kin_op_args *o)
+{
+    PyObject *const args[2] = {o->arg[0], o->arg[1]};
+    return PyObject_Vectorcall(o->arg[2], args, 2, NULL);
+}

@@ -40,3 +40,19 @@ kin_op_enumerate_at(const kin_op_args *o)
     ((enumerate_head *)o->arg[0])->next = PyLong_AsSsize_t(o->arg[1]);
     return Py_NewRef(Py_None);
 }
+
+/* The iterators behind a map or filter object are used up as it would have done it, item by item from the left. They are those of builtin
+ * containers. */
+PyObject *
+kin_op_use_up(const kin_op_args *o)
+{
+    PyObject *parts = PyObject_CallMethod(o->arg[0], "__reduce__", NULL), *item = Py_None;
+    PyObject *of = parts != NULL ? PyTuple_GET_ITEM(parts, 1) : NULL; /* the callback, then the iterators */
+    while (of != NULL && item != NULL)
+        for (Py_ssize_t i = 1; item != NULL && i < PyTuple_GET_SIZE(of); i++) {
+            item = PyIter_Next(PyTuple_GET_ITEM(of, i));
+            Py_XDECREF(item);
+        }
+    Py_XDECREF(parts);
+    return PyErr_Occurred() ? NULL : Py_NewRef(Py_None);
+}
