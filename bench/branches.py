@@ -2,10 +2,10 @@
 
 What is measured is whether compiling such programs ever costs more than not compiling them. Eager, steps (`backend="eager"`)
 and kernels get the same arguments and take turns call by call. Columns: microseconds of an eager call (median); eager time over ours,
-summed over the second half of the calls; the same over all calls, first recordings included; recordings and
-branches; kilobytes that variants hold; calls that ran eagerly.
+summed over the second half of the calls; the same over the first 20 calls and over all, first recordings included; recordings and
+branches; exits, misses; kilobytes that variants hold; calls that ran eagerly. The programs are those of this file and of ways.py.
 
-    python bench/branches.py [--calls 400] [name ...]
+    python bench/branches.py [--calls 400] [--engines steps,kernels] [name ...]
 """
 import argparse
 import statistics
@@ -13,18 +13,18 @@ import time
 
 import torch
 import torch.nn.functional as F
+import ways
 from torch import nn
 
 import kintsugi
 
-PROGRAMS = {}
+PROGRAMS = dict(ways.PROGRAMS)
 
 
 def program(make):
     """Notes a function of (x, ...) together with what makes its arguments from the number of a call."""
     def note(fn):
         PROGRAMS[fn.__name__] = (fn, make)
-        return fn
         return fn
     return note
 
@@ -349,21 +349,20 @@ def run(name, calls, engines):
     compiled = {e: kintsugi.compile(fn, backend="eager" if e == "steps" else "kintsugi") for e in engines}
     times = {"eager": [], **{e: [] for e in engines}}
     off = {e: 0 for e in engines}
-    ways = [("eager", fn), *compiled.items()]
+    turns = [("eager", fn), *compiled.items()]
     for i in range(calls):
-        args = make(i)
         values = {}
-        for key, call in ways[i % len(ways):] + ways[:i % len(ways)]:
-            ns, values[key] = clock(call, args)
+        for key, call in turns[i % len(turns):] + turns[:i % len(turns)]:
+            ns, values[key] = clock(call, make(i))
             times[key].append(ns)
         for e in engines:
             off[e] += not agree(values["eager"], values[e], e == "steps")
     return times, {e: kintsugi.stats(c) for e, c in compiled.items()}, off
 
 
-def ratio(times, engine, first):
+def ratio(times, engine, first, end=None):
     """Each of our calls counts for four times its eager call at most from the second half on: the machine is not to decide."""
-    eager, ours = times["eager"][first:], times[engine][first:]
+    eager, ours = times["eager"][first:end], times[engine][first:end]
     if first:
         ours = [min(o, 4 * e) for e, o in zip(eager, ours)]
         eager = [min(e, 4 * o) for e, o in zip(eager, ours)]
@@ -384,7 +383,7 @@ def main():
             line = f"{name:20s} {statistics.median(times['eager']) / 1e3:8.0f} us"
             for e in engines:
                 s = stats[e]
-                line += (f" | {e} {ratio(times, e, options.calls // 2):5.2f} all {ratio(times, e, 0):5.2f} rec {s['recordings']}+{s['branches']}"
+                line += (f" | {e} {ratio(times, e, options.calls // 2):5.2f} 20 {ratio(times, e, 0, 20):5.2f} all {ratio(times, e, 0):5.2f} rec {s['recordings']}+{s['branches']}"
                          f" exits {s['bail_outs']} miss {s['guard_misses']} {sum(v['bytes'] for v in s['variants']) >> 10} KB"
                          f" {s['eager_calls'] or ''}{' WRONG ' + str(off[e]) if off[e] else ''}")
             print(line, flush=True)

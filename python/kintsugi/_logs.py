@@ -24,6 +24,8 @@ _shown = {}  # variant number -> graphs and breaks already shown
 _graph_number = 0
 _loggers = {}
 _told_missing = set()
+_COUNTED = tuple(f'{{"event": "{kind}"' for kind in ("record", "extend", "lower"))
+_BREAK, _LIMIT = '{"event": "break"', '{"event": "limit"'
 
 _HOMES = {"graph_breaks": "torch._dynamo.symbolic_convert", "recompiles": "torch._dynamo.guards",
           "recompiles_verbose": "torch._dynamo.guards", "side_effects": "torch._dynamo.side_effects",
@@ -59,18 +61,19 @@ def forget():
 def events():
     """All events of this process so far (the newest 10000), as dicts, oldest first."""
     _collect()
-    return list(_kept)
+    return [json.loads(line) for line in _kept]
 
 
 def _collect():
+    """JSON texts of what is new."""
     global _next_seq
     if _engine is None:
         from . import _api
 
         _api.start_engine()
-    new = [json.loads(line) for line in _engine.events_since(_next_seq)]
+    new = _engine.events_since(_next_seq)
     if new:
-        _next_seq = new[-1]["seq"] + 1
+        _next_seq = json.loads(new[-1])["seq"] + 1
         _kept.extend(new)
     return new
 
@@ -80,7 +83,10 @@ def _tell_what_is_missing():
     internal = sys.modules.get("torch._logging._internal")
     if internal is None:
         return
-    asked = [f"TORCH_LOGS={name}" for name in _NOT_SERVED if internal.log_state.is_artifact_enabled(name)]
+    enabled = internal.log_state.artifact_names
+    if _told_missing and enabled.isdisjoint(_NOT_SERVED):
+        return
+    asked = [f"TORCH_LOGS={name}" for name in _NOT_SERVED if name in enabled]
     if not _told_missing:
         asked += [name for name in _SWITCHES if os.environ.get(name, "0") not in ("", "0")]
         asked += ["TORCH_COMPILE_DEBUG=1 (but for its trace log)"] if os.environ.get("TORCH_COMPILE_DEBUG") == "1" else []
@@ -95,15 +101,38 @@ def _look():
     """Shows what is new."""
     try:
         _tell_what_is_missing()
-        new = _collect()
+        lines = _collect()
+        if not _is_wanted():
+            _show_unasked(lines)
+            return
+        new = [json.loads(line) for line in lines]
+        for event in new:
+            _counters.note(event)
         outer = _outer_frames() if any(e["event"] in ("record", "extend") for e in new) else ()
         taken = {variant.number: variant for variant in _engine.take_recorded()}
         for event in new:
             found = _find(event["variant"], taken) if "variant" in event and "record_ns" in event else (None, None, 0)
-            _counters.note(event, found[1])
             _show(event, found, outer, new)
     except Exception as error:  # a report must never cost the program its result
         sys.stderr.write(f"kintsugi: a report failed: {error!r}\n")
+
+
+def _is_wanted():
+    return any(_enabled(name) for name in SERVED) or _trace.is_wanted()
+
+
+def _show_unasked(lines):
+    """What is counted and said although nobody asked for logs; most events are not even read then."""
+    _engine.take_recorded()
+    _engine._set_listing(0)
+    breaks = [line for line in lines if line.startswith(_BREAK)]
+    if breaks:
+        _counters.note_breaks(breaks)
+    for line in lines if len(breaks) < len(lines) else ():
+        if line.startswith(_COUNTED):
+            _counters.note(json.loads(line))
+        elif line.startswith(_LIMIT):
+            _show(json.loads(line), (None, None, 0), (), ())
 
 
 def _enabled(artifact):

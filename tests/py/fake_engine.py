@@ -37,7 +37,8 @@ class Compiled:
         if not self._variants and engine.next_dump is not None:
             engine.numbers += 1
             self._variants.append(Variant(engine.numbers, engine.next_dump))
-            engine.log(event="record", name=self.__name__, variant=engine.numbers, reason="", record_ns=1e6)
+            engine.log(event="record", name=self.__name__, variant=engine.numbers, graphs=1, ops=1,
+                       reason="", record_ns=1e6)
             if engine.listener is not None:
                 engine.listener()
         return result

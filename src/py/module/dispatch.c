@@ -149,12 +149,12 @@ fill_record_options(const kin_compiled *self, PyObject *unstable, kin_record_opt
 
 /* Takes the grown trace into account; a failure makes the variant one that is not extended again. */
 static void
-adopt_branch(exit_context *x, uint32_t step, uint32_t old_steps, const kin_record_result *result)
+adopt_branch(exit_context *x, uint32_t step, kin_log_before before, const kin_record_result *result)
 {
     kin_variant_object *variant = x->variant;
     kin_variant *v = variant->v;
     PyCodeObject *code = (PyCodeObject *)((PyFunctionObject *)v->func)->func_code;
-    if (v->trace.steps.len == old_steps) {
+    if (v->trace.steps.len == before.steps) {
         variant->attempts.at[step]++;
         if (strncmp(result->reason, "BUG", 3) == 0)
             kin_log_bug(x->self->state, x->self->name, "branch", result->reason);
@@ -171,7 +171,7 @@ adopt_branch(exit_context *x, uint32_t step, uint32_t old_steps, const kin_recor
         kin_log_bug(x->self->state, x->self->name, "branch", "the variant cannot be used with its new branch");
         return;
     }
-    kin_log_extend(x->self->state, code, variant, step, old_steps, result);
+    kin_log_extend(x->self->state, code, variant, step, before, result);
     if (!kin_lower_variant(x->self, variant, NULL))
         PyErr_Clear();
 }
@@ -182,7 +182,7 @@ extend(exit_context *x, uint32_t step, kin_exit *exit)
     kin_record_options options;
     kin_record_result result = {0};
     kin_variant *v = x->variant->v;
-    uint32_t old_steps = v->trace.steps.len;
+    kin_log_before before = {v->trace.steps.len, v->trace.ngraphs};
     double start = now_ns();
     x->extended = true;
     kin_unstable_note_exit(v, step, x->variant->unstable);
@@ -190,7 +190,7 @@ extend(exit_context *x, uint32_t step, kin_exit *exit)
     PyObject *value = kin_record_exit(&options, v, step, exit, &result);
     PyObject *type, *error, *traceback;
     PyErr_Fetch(&type, &error, &traceback);
-    adopt_branch(x, step, old_steps, &result);
+    adopt_branch(x, step, before, &result);
     x->variant->spent += now_ns() - start;
     if (strncmp(result.reason, "BUG", 3) == 0) {
         kin_log_bug(x->self->state, x->self->name, "branch", result.reason);

@@ -477,21 +477,28 @@ take_recorded(PyObject *module, PyObject *unused)
     return taken;
 }
 
-/* Events with a number of at least `seq`, as JSON texts; they stay in the log. */
+static unsigned long long
+event_number(const char *line)
+{
+    const char *at = strstr(line, "\"seq\": ");
+    return at != NULL ? strtoull(at + 7, NULL, 10) : 0;
+}
+
+/* Events with a number of at least `seq`, as JSON texts; they stay in the log. Mostly these are the last few of many. */
 static PyObject *
 events_since(PyObject *module, PyObject *arg)
 {
     kin_state *st = PyModule_GetState(module);
-    unsigned long long seq = PyLong_AsUnsignedLongLong(arg), number;
+    unsigned long long seq = PyLong_AsUnsignedLongLong(arg);
     if (PyErr_Occurred())
         return NULL;
     PyObject *list = PyList_New(0);
-    for (uint32_t i = 0; list != NULL && i < kin_event_count(st->log); i++) {
-        const char *line = kin_event_at(st->log, i), *at = strstr(line, "\"seq\": ");
-        number = at != NULL ? strtoull(at + 7, NULL, 10) : 0;
-        if (number >= seq && append(list, PyUnicode_FromString(line)) < 0)
+    uint32_t n = kin_event_count(st->log), first = n;
+    while (first > 0 && event_number(kin_event_at(st->log, first - 1)) >= seq)
+        first--;
+    for (uint32_t i = first; list != NULL && i < n; i++)
+        if (append(list, PyUnicode_FromString(kin_event_at(st->log, i))) < 0)
             Py_CLEAR(list);
-    }
     return list;
 }
 

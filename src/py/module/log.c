@@ -86,6 +86,16 @@ log_steps(kin_state *st, const kin_variant_object *variant, uint32_t first)
         log_step(st, variant, &variant->v->trace.steps.at[i]);
 }
 
+static int64_t
+count_calls(const kin_variant_object *variant, uint32_t first)
+{
+    const kin_trace *t = &variant->v->trace;
+    int64_t count = 0;
+    for (uint32_t i = first; i < t->steps.len; i++)
+        count += (t->steps.at[i].flags & KIN_STEP_TORCH) != 0;
+    return count;
+}
+
 /* The compiled function may be gone when the listener runs; what was recorded of it is kept that long. */
 static void
 keep_for_listener(kin_state *st, const kin_variant_object *variant)
@@ -109,6 +119,7 @@ kin_log_record(kin_state *st, PyObject *name, PyCodeObject *code, const kin_vari
         kin_event_int(st->log, "graphs", variant->v->trace.ngraphs);
         kin_event_int(st->log, "breaks", variant->v->trace.nbreaks);
         kin_event_int(st->log, "effects", variant->v->trace.neffects);
+        kin_event_int(st->log, "ops", count_calls(variant, 0));
     }
     kin_event_int(st->log, "instructions", result->ninstr);
     if (result->witnessed != 0)
@@ -121,7 +132,7 @@ kin_log_record(kin_state *st, PyObject *name, PyCodeObject *code, const kin_vari
 }
 
 void
-kin_log_extend(kin_state *st, PyCodeObject *code, const kin_variant_object *variant, uint32_t step, uint32_t first,
+kin_log_extend(kin_state *st, PyCodeObject *code, const kin_variant_object *variant, uint32_t step, kin_log_before before,
                const kin_record_result *result)
 {
     keep_for_listener(st, variant);
@@ -129,10 +140,12 @@ kin_log_extend(kin_state *st, PyCodeObject *code, const kin_variant_object *vari
     add_place(st, code, 0);
     kin_event_int(st->log, "variant", variant->number);
     kin_event_int(st->log, "step", step);
+    kin_event_int(st->log, "graphs", (int64_t)variant->v->trace.ngraphs - before.graphs);
+    kin_event_int(st->log, "ops", count_calls(variant, before.steps));
     kin_event_num(st->log, "record_ns", result->time_ns);
     kin_event_str(st->log, "reason", result->reason);
     kin_event_end(st->log);
-    log_steps(st, variant, first);
+    log_steps(st, variant, before.steps);
 }
 
 void

@@ -10,9 +10,14 @@
 /* A recording ended; `variant` is NULL when it left nothing. Its breaks and deferred effects are logged as well. */
 void kin_log_record(kin_state *st, PyObject *name, PyCodeObject *code, const kin_variant_object *variant,
                     const kin_record_result *result);
-/* A branch was added behind `step`; `first` is the first new step. */
+/* How much of a variant there was before it grew. */
+typedef struct {
+    uint32_t steps, graphs;
+} kin_log_before;
+
+/* A branch was added behind `step`. */
 void kin_log_extend(kin_state *st, PyCodeObject *code, const kin_variant_object *variant, uint32_t step,
-                    uint32_t first, const kin_record_result *result);
+                    kin_log_before before, const kin_record_result *result);
 void kin_log_exit(kin_state *st, const kin_variant_object *variant, uint32_t step);
 void kin_log_recompile(kin_state *st, PyObject *name, PyCodeObject *code, const char *failures);
 void kin_log_limit(kin_state *st, PyObject *name, PyCodeObject *code, uint32_t limit, const char *last);
