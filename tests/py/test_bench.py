@@ -14,7 +14,7 @@ def times(median):
 
 
 def first(added, peak=2e9):
-    return {"added": added, "peak_bytes": peak, "eager_peak_bytes": 1e9}
+    return {"added": added, "setup": added / 4, "calls": [added, added], "eager": added / 2, "peak_bytes": peak, "eager_peak_bytes": 1e9}
 
 
 RESULTS = {"machine": {"cpu": "a processor", "threads": 2, "torch": "2", "python": "3", "stock_headers": 10.0}, "models": {
@@ -40,7 +40,9 @@ def test_misses():
     assert report.misses(one) == ["warm", "noise"]
     assert report.misses(two) == ["stock", "copy", "digits", "kernels", "noise"]
     assert report.misses(three) == []
-    assert "first" in report.misses(one | {"first": {"kintsugi cold": first(1.1)}})
+    assert report.misses(one | {"first": {"kintsugi cold": first(1.1)}}) == ["six", "noise"]
+    assert report.misses(one | {"first": {"kintsugi cold": first(1.4)}}) == ["first", "six", "noise"]
+    assert report.alone(one["first"], "kintsugi cold") == pytest.approx(0.075) and report.alone({}, "kintsugi cold") is None
     assert "eager" in report.misses(one | {"times": {"eager": times(1.0), "kintsugi": times(1.1)}})
     assert "digits" in report.misses(one | {"difference": {"kintsugi": float("nan")}})
     assert set(report.misses(one) + report.misses(two)) <= set(report.TARGETS)

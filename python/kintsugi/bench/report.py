@@ -11,7 +11,8 @@ from html import escape
 TARGETS = {
     "eager": "not slower than eager",
     "stock": "not slower than stock's default mode",
-    "first": "first calls add at most 1 s, with nothing on disk",
+    "first": "the first call adds at most 1 s, with nothing on disk",
+    "six": "the first six calls together add at most 1 s, with nothing on disk",
     "warm": "with the disk caches of an earlier process, first calls add at most a fifth of what stock's do",
     "copy": "at least 85% of the bandwidth of copying the same tensor",
     "digits": "results within 1e-5 of eager's, relative to the largest element",
@@ -62,6 +63,12 @@ def ratios(row, headers=0.0):
             "copy": _per(copy, ours)}
 
 
+def alone(first, key):
+    """What the very first call adds, setting up included; None: it was not measured."""
+    entry = first.get(key, {})
+    return entry["setup"] + max(0.0, entry["calls"][0] - entry["eager"]) if "calls" in entry else None
+
+
 def judged(row):
     """For each target: does the row miss it? None: it was not measured."""
     if "error" in row:
@@ -70,10 +77,13 @@ def judged(row):
 
     def less(value, least):
         return None if value is None else value < least
-    added = first.get("kintsugi cold", {}).get("added")
+
+    def more(value, most):
+        return None if value is None else value > most
     difference = row.get("difference", {}).get("kintsugi")
     return {"eager": less(r["over_eager"], NOT_SLOWER), "stock": less(r["over_stock"], NOT_SLOWER),
-            "first": None if added is None else added > MOST_ADDED, "warm": less(r["first_warm"], WARM_RATIO),
+            "first": more(alone(first, "kintsugi cold"), MOST_ADDED),
+            "six": more(first.get("kintsugi cold", {}).get("added"), MOST_ADDED), "warm": less(r["first_warm"], WARM_RATIO),
             "copy": less(r["copy"], COPY_SHARE),
             "digits": None if difference is None else not difference <= MOST_DIFFERENT,
             "kernels": less(row.get("kernels"), 1),
@@ -180,7 +190,7 @@ def _steady_lines(results):
 
 def _first_lines(results):
     headers = results["machine"].get("stock_headers")
-    head = ["model", "Kintsugi cold", "stock cold, headers there", "stock cold", "Kintsugi warm", "stock warm", "stock / Kintsugi, warm",
+    head = ["model", "Kintsugi cold", "its first call", "stock cold, headers there", "stock cold", "Kintsugi warm", "stock warm", "stock / Kintsugi, warm",
             "peak MB: eager", "Kintsugi", "stock"]
     rows = []
     for name, row in _good(results):
@@ -188,7 +198,8 @@ def _first_lines(results):
         if not row.get("alone"):
             continue
         cold = first.get("stock cold")
-        rows.append([name, _added(first, "kintsugi cold"), _added(first, "stock cold", 1),
+        only = alone(first, "kintsugi cold")
+        rows.append([name, _added(first, "kintsugi cold"), "-" if only is None else f"+{only:.2f}", _added(first, "stock cold", 1),
                      f"+{cold['added'] + headers:.1f}" if cold and headers else "-", _added(first, "kintsugi warm"),
                      _added(first, "stock warm", 1), _times(ratios(row)["first_warm"], 1),
                      _mb(first.get("kintsugi cold", {}).get("eager_peak_bytes")),
