@@ -9,6 +9,9 @@
 
 #include "check.h"
 #include "core/library/tile.h"
+#include "core/library/winograd.h"
+
+static bool strange; /* some of the input's numbers are not finite */
 
 typedef struct {
     kin_convolution x;
@@ -73,6 +76,12 @@ expected(const problem *p, int64_t n, int64_t f, const int64_t *at)
     return sum;
 }
 
+static bool
+same(float a, float b)
+{
+    return a == b || (isnan(a) && isnan(b));
+}
+
 static void
 check_result(const problem *p)
 {
@@ -83,7 +92,7 @@ check_result(const problem *p)
             for (int64_t j = 0; j < x->out[1]; j++)
                 for (int64_t k = 0; k < x->out[2]; k++, row++)
                     for (int64_t f = 0; f < x->filters; f++)
-                        wrong += x->y[row * x->filters + f] != expected(p, n, f, (int64_t[]){i, j, k});
+                        wrong += !same(x->y[row * x->filters + f], expected(p, n, f, (int64_t[]){i, j, k}));
     CHECK_EQ(wrong, 0);
 }
 
@@ -158,6 +167,10 @@ check_convolution(kin_convolution x, bool last, bool extras)
         out[2 + d] = p.x.out[d] = (x.in[d] + 2 * x.padding[d] - x.dilation[d] * (x.kernel[d] - 1) - 1) / x.stride[d] + 1;
     int64_t nx = lay(in, last, p.x.x_strides), nw = lay(weight, false, p.w_strides);
     p.x.x = p.input = fill(nx, 7, 11);
+    if (strange) {
+        p.input[nx / 3] = INFINITY;
+        p.input[nx - 1] = NAN;
+    }
     p.weight = fill(nw, 5, 7);
     int64_t ny = lay(out, true, p.x.added_strides);
     p.added = fill(ny, 3, 5);
@@ -210,6 +223,24 @@ test_planes(void)
     check_ways(PLANE(2, 16, 24, 1, 7, 6, 1, 2, 0, 1));
     check_ways(PLANE(1, 6, 20, 1, 13, 12, 3, 1, 4, 4)); /* wider than the image, dilated */
     check_ways(PLANE(1, 8, 33, 1, 9, 40, 5, 3, 0, 2));
+}
+
+/* By Winograd's way: blocks of lines, of several images, pieces of lines; edges of all kinds; many panels. */
+static void
+test_winograd(void)
+{
+    const kin_convolution kinds[] = {PLANE(2, 32, 48, 1, 14, 14, 3, 1, 1, 1),  PLANE(1, 48, 32, 1, 17, 23, 3, 1, 0, 1),
+                                     PLANE(5, 32, 32, 1, 7, 7, 3, 1, 1, 1),    PLANE(1, 32, 272, 1, 10, 14, 3, 1, 2, 1),
+                                     PLANE(1, 144, 32, 1, 3, 71, 3, 1, 1, 1),  PLANE(1, 80, 32, 1, 2, 150, 3, 1, 1, 1)};
+    for (unsigned i = 0; i < sizeof kinds / sizeof *kinds; i++) {
+        kin_convolution x = kinds[i];
+        for (int d = 0; d < 3; d++)
+            x.out[d] = x.in[d] + 2 * x.padding[d] - x.kernel[d] + 1;
+        CHECK(kin_winograd_suits(&x));
+        strange = i % 2 != 0;
+        check_ways(kinds[i]);
+        strange = false;
+    }
 }
 
 /* More columns than a block has: several taps in each, or parts of one tap's channels. */
@@ -332,7 +363,8 @@ main(void)
 {
     if (kin_tile_here()) {
         test_planes();
-        test_deep();
+        test_winograd();
+    test_deep();
         test_groups();
         test_other_spaces();
         test_transposed();

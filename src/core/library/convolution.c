@@ -13,7 +13,9 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "core/library/convolution_priv.h"
 #include "core/library/tile.h"
+#include "core/library/winograd.h"
 
 enum {
     SPACE = KIN_CONVOLUTION_SPACE,
@@ -83,6 +85,8 @@ kin_convolution_panels_len(const kin_convolution *all)
     const kin_convolution *x = all->pairs ? &words : all;
     if (is_depthwise(x))
         return (size_t)(x->channels * product_of(x->kernel));
+    if (kin_winograd_suits(x))
+        return kin_winograd_panels_len(x) + (size_t)(depth_of(x) * KIN_TILE_COLUMNS); /* and room to make one */
     return (size_t)(x->groups * panels_of(x) * depth_of(x) * KIN_TILE_COLUMNS);
 }
 
@@ -115,13 +119,16 @@ kin_convolution_make_panels(const kin_convolution *x, const void *weight, const 
                 panels[t * x->channels + c] = ((const float *)weight)[c * strides[0] + tap_at(x, t, strides + 2)];
         return;
     }
+    bool winograd = kin_winograd_suits(x);
     for (int64_t g = 0; g < x->groups; g++)
         for (int64_t p = 0; p < panels_of(x); p++) {
             int64_t left = filters - p * KIN_TILE_COLUMNS, first = g * filters + p * KIN_TILE_COLUMNS;
-            float *panel = panels + (g * panels_of(x) + p) * depth * KIN_TILE_COLUMNS;
+            float *panel = panels + (winograd ? (int64_t)kin_winograd_panels_len(x) : (g * panels_of(x) + p) * depth * KIN_TILE_COLUMNS);
             for (int64_t t = 0; t < taps; t++)
                 pack_tap(x, left < KIN_TILE_COLUMNS ? (unsigned)left : KIN_TILE_COLUMNS, weight, first * strides[0] + tap_at(x, t, strides + 2),
                          strides, panel + t * (depth / taps) * KIN_TILE_COLUMNS);
+            if (winograd)
+                kin_winograd_make_panel(x, panel, p, panels);
         }
 }
 
@@ -259,8 +266,8 @@ add_rows(const kin_convolution *x, int64_t row, int64_t rows, unsigned columns, 
     }
 }
 
-static void
-finish_tile(const kin_convolution *x, int64_t row, int64_t rows, unsigned columns, int64_t filter, float *c, int64_t ldc)
+void
+kin_convolution_finish(const kin_convolution *x, int64_t row, int64_t rows, unsigned columns, int64_t filter, float *c, int64_t ldc)
 {
     if (x->added != NULL)
         add_rows(x, row, rows, columns, filter, c);
@@ -268,9 +275,8 @@ finish_tile(const kin_convolution *x, int64_t row, int64_t rows, unsigned column
         kin_tile_finish((unsigned)rows, columns, c, ldc, x->bias == NULL ? NULL : x->bias + filter, x->limited, x->least, x->most);
 }
 
-/* What follows, on some rows of the panels in the part. False: it failed. */
-static bool
-follow(const kin_convolution *x, int64_t row, int64_t rows, int64_t panel, int64_t panels)
+bool
+kin_convolution_follow(const kin_convolution *x, int64_t row, int64_t rows, int64_t panel, int64_t panels)
 {
     return x->then == NULL || panels == 0 || kin_epilogue_run(x->then, row, rows, panel * KIN_TILE_COLUMNS, panels * KIN_TILE_COLUMNS);
 }
@@ -291,7 +297,7 @@ multiply_panel(const part *w, const float *a, int64_t lda, int64_t row, int64_t 
         (x->pairs ? kin_tile_multiply_pairs : kin_tile_multiply)((unsigned)n, columns, deep, a + i * lda, lda, b, c, x->filters, from > 0,
                                                                  t < 2 ? next + t * deep * (KIN_TILE_COLUMNS / 2) : b);
         if (from + deep == depth)
-            finish_tile(x, row + i, n, columns, filter, c, x->filters);
+            kin_convolution_finish(x, row + i, n, columns, filter, c, x->filters);
         i += n;
     }
 }
@@ -329,7 +335,7 @@ multiply_part(const part *w)
         int64_t left = w->row + w->rows - row, rows = left < tall ? left : tall;
         for (int64_t g = 0; g < w->x->groups; g++)
             multiply_group(w, g, row, rows);
-        ok = follow(w->x, row, rows, w->panel, w->panels) && ok;
+        ok = kin_convolution_follow(w->x, row, rows, w->panel, w->panels) && ok;
     }
     return ok;
 }
@@ -459,7 +465,7 @@ multiply_strip(const kin_convolution *x, const strip *s, int64_t row, int64_t li
             int64_t n = kin_tile_divide_up(places - i, tiles - t), first = row + j * x->out[2] + i;
             float *c = y + j * ys[3] + i * ys[4] + filter;
             multiply_places(x, s, line + i * x->stride[2] * s->place, n, columns, b, c, ys[4]);
-            finish_tile(x, first, n, columns, filter, c, ys[4]);
+            kin_convolution_finish(x, first, n, columns, filter, c, ys[4]);
             i += n;
         }
     }
@@ -493,7 +499,7 @@ multiply_lines(const part *w)
         strip s = make_strip(x, &p, lines, places, w->room);
         for (int64_t j = w->panel; j < w->panel + w->panels; j++)
             multiply_strip(x, &s, row, lines, places, j);
-        ok = follow(x, row, lines * places, w->panel, w->panels) && ok;
+        ok = kin_convolution_follow(x, row, lines * places, w->panel, w->panels) && ok;
         row += lines * places;
     }
     return ok;
@@ -575,12 +581,12 @@ filter_part(const kin_convolution *x, int64_t row, int64_t rows)
             filter_four(x, &p, i);
         else
             filter_place(x, &p, i);
-        finish_tile(x, i, n, (unsigned)x->channels, 0, x->y + i * x->filters, x->filters);
+        kin_convolution_finish(x, i, n, (unsigned)x->channels, 0, x->y + i * x->filters, x->filters);
         for (int64_t k = 0; k < n; k++)
             next_place(x, &p);
         if ((i + n - done) * x->filters < NEAR && i + n < row + rows)
             continue;
-        ok = follow(x, done, i + n - done, 0, kin_tile_divide_up(x->filters, KIN_TILE_COLUMNS)) && ok;
+        ok = kin_convolution_follow(x, done, i + n - done, 0, kin_tile_divide_up(x->filters, KIN_TILE_COLUMNS)) && ok;
         done = i + n;
     }
     return ok;
@@ -602,31 +608,35 @@ typedef struct {
     atomic_int failed; /* there was no memory, or what follows failed */
 } sharing;
 
+bool
+kin_convolution_do_part(const kin_convolution *x, int64_t row, int64_t rows, int64_t panel, int64_t panels)
+{
+    if (is_depthwise(x))
+        return filter_part(x, row, rows);
+    part w = {x, row, rows, panel, panels, NULL};
+    bool lines = works_by_lines(x);
+    size_t len = lines ? room_for_strip(x) : is_matrix(x) ? 0 : (size_t)(kin_tile_part_of(rows, TALL) * block_depth(x));
+    if (len > 0 && (w.room = aligned_alloc(64, (len * sizeof(float) + 63) / 64 * 64)) == NULL)
+        return false;
+    bool ok = lines ? multiply_lines(&w) : multiply_part(&w);
+    free(w.room);
+    return ok;
+}
+
 static void
 run_share(int64_t begin, int64_t end, void *arg)
 {
     sharing *s = arg;
-    const kin_convolution *x = s->x;
-    part w = {.x = x, .rows = s->rows, .panels = x->groups * panels_of(x)};
+    int64_t row = 0, rows = s->rows, panel = 0, panels = s->x->groups * panels_of(s->x);
     if (s->by_rows) {
-        w.row = begin * s->unit_rows;
-        w.rows = (end * s->unit_rows < s->rows ? end * s->unit_rows : s->rows) - w.row;
+        row = begin * s->unit_rows;
+        rows = (end * s->unit_rows < s->rows ? end * s->unit_rows : s->rows) - row;
     } else {
-        w.panel = begin;
-        w.panels = end - begin;
+        panel = begin;
+        panels = end - begin;
     }
-    if (is_depthwise(x)) {
-        if (!filter_part(x, w.row, w.rows))
-            atomic_store(&s->failed, 1);
-        return;
-    }
-    bool lines = works_by_lines(x);
-    size_t len = lines ? room_for_strip(x) : is_matrix(x) ? 0 : (size_t)(kin_tile_part_of(w.rows, TALL) * block_depth(x));
-    if (len > 0 && (w.room = aligned_alloc(64, (len * sizeof(float) + 63) / 64 * 64)) == NULL)
+    if (!kin_convolution_do_part(s->x, row, rows, panel, panels))
         atomic_store(&s->failed, 1);
-    else if (!(lines ? multiply_lines(&w) : multiply_part(&w)))
-        atomic_store(&s->failed, 1);
-    free(w.room);
 }
 
 static bool
@@ -637,6 +647,8 @@ run_in_place(const kin_convolution *x, kin_parallel parallel)
     sharing s = {.x = x, .rows = rows, .by_rows = is_depthwise(x) || (panels < ENOUGH && tiles > panels)};
     if (rows == 0)
         return true;
+    if (kin_winograd_suits(x))
+        return kin_winograd_run(x, parallel);
     bool lines = is_depthwise(x) || works_by_lines(x);
     s.unit_rows = lines && rows / x->out[2] >= ENOUGH ? x->out[2] : kin_tile_divide_up(rows, tiles);
     s.units = s.by_rows ? kin_tile_divide_up(rows, s.unit_rows) : panels;

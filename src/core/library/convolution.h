@@ -18,6 +18,7 @@ typedef struct {
     int64_t x_strides[2 + KIN_CONVOLUTION_SPACE];
     const float *panels;                      /* the filters (kin_convolution_make_panels) */
     float *y;                                 /* channels last, without gaps unless */
+    bool phase;                               /* part of a transposed one */
     bool scattered;                           /* places lie apart, by y_strides; nothing is added then */
     int64_t y_strides[2 + KIN_CONVOLUTION_SPACE];
     const float *bias;                        /* by filter; NULL: none */

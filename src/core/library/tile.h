@@ -47,6 +47,14 @@ void kin_tile_filter(int64_t n, unsigned taps, const float *const *x, const floa
 /* Four of these, `next` and `to_next` apart: taps lie in lines, each at x + its line * `line` + its number * `tap`, factors likewise. */
 void kin_tile_filter_four(int64_t n, unsigned lines, unsigned taps, const float *x, int64_t line, int64_t tap, int64_t next,
                           const float *factors, int64_t factor_line, int64_t factor_tap, float *to, int64_t to_next);
+/* Winograd's minimal filtering (winograd.h): what the 4 x 4 places that a 2 x 2 tile of results sees become, `to_step` apart in `to`; ... */
+void kin_tile_winograd_image(int64_t channels, const float *const *seen, float *to, int64_t to_step);
+/* ... what the 3 x 3 taps of n filters become (16 of them), and back; ... */
+void kin_tile_winograd_filters(int64_t n, const float *taps, int64_t tap_step, float *to, int64_t to_step);
+void kin_tile_winograd_restore(int64_t n, const float *from, int64_t from_step, float *taps, int64_t tap_step);
+/* ... and what the 16 products become: 2 x 2 results, where to[i] is not NULL. False: one is not finite. Channels, n and columns are multiples
+ * of 16; all is 64-byte aligned but for `seen` and results. */
+bool kin_tile_winograd_results(unsigned columns, const float *products, int64_t step, float *const *to);
 /* The largest of n numbers, -inf for none; NaN if there is one. */
 float kin_tile_largest(const float *x, int64_t n);
 /* to[i] += x[i]. */

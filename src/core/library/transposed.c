@@ -35,6 +35,7 @@ phase_of(const kin_convolution *x, int64_t phase, int64_t *at, int64_t *first)
         c.out[d] = at[d] < x->out[d] ? (x->out[d] - at[d] + s - 1) / s : 0;
         c.stride[d] = 1;
     }
+    c.phase = true;
     return c;
 }
 
