@@ -894,7 +894,8 @@ rec_op_subscr(rec *r)
         rec_await_const(r);
         return;
     }
-    if (subscr_typing(r, args) || subscr_python(r, args[0], args[1]) || r->stopped || subscr_tuple(r, args[0], args[1]) || subscr_class(r, args))
+    if (subscr_typing(r, args) || subscr_python(r, args[0], args[1]) || r->stopped || subscr_tuple(r, args[0], args[1]) ||
+        subscr_class(r, args) || rec_keyed_item(r, args))
         return;
     operator_step(r, KIN_STEP_SUBSCR, 0, args, 2, NULL);
 }

@@ -374,6 +374,7 @@ void rec_operator_goes_on(rec *r, rec_frame *f);               /* ... it has ret
 void rec_op_branch(rec *r);
 int rec_truth(rec *r, kin_vid vid); /* 0, 1 when known or made a fact; -1 when it must be decided at replay */
 void rec_op_subscr(rec *r);
+bool rec_keyed_item(rec *r, const kin_vid *args);       /* keyed.c: table[key], told apart by address */
 void rec_op_store_subscr(rec *r, bool delete);
 void rec_op_contains(rec *r, int invert);
 void rec_op_is(rec *r, int invert);

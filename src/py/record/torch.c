@@ -305,6 +305,18 @@ rec_tensor_attr(rec *r, kin_vid base, PyObject *descr, PyObject *name, attr_resu
 
 /* -- operands ------------------------------------------------------------------------------------------------------- */
 
+/* What was put into a container may have been taken out and be dead: only what the recording noted of it is asked. */
+static bool
+held_a_tensor(rec *r, const rec_fresh *f, int depth)
+{
+    for (uint32_t i = 0; i < f->n && depth <= 4; i++) {
+        const rec_info *info = rec_info_of(r, f->items[i]);
+        if (info->graph || (info->fresh != NULL && held_a_tensor(r, info->fresh, depth + 1)))
+            return true;
+    }
+    return false;
+}
+
 static bool
 holds_tensor(rec *r, kin_vid vid, int depth)
 {
@@ -312,10 +324,13 @@ holds_tensor(rec *r, kin_vid vid, int depth)
         return false;
     rec_fresh *f = FRESH(r, vid);
     if (f != NULL && f->kind != FRESH_FUNCTION) {
-        for (uint32_t i = 0; i < f->n; i++)
+        if (!f->known && held_a_tensor(r, f, depth))
+            return true;
+        for (uint32_t i = 0; f->known && i < f->n; i++)
             if (holds_tensor(r, f->items[i], depth + 1))
                 return true;
-        return false;
+        if (f->known)
+            return false;
     }
     PyObject *obj = O(r, vid);
     if (obj == NULL)

@@ -19,6 +19,11 @@ CACHE = {}
 NAMES = ("u", "v")
 PARAMS = {"w": T(1, 3), "b": T(2, 3)}
 HISTORY = []
+WEIGHTS = [T(4, 3), T(5, 3)]
+STATE = collections.defaultdict(dict)
+MADE = collections.defaultdict(lambda: {"n": 7})
+OF_MODULE = {}
+LAYER = torch.nn.Linear(3, 3)
 
 
 def _reorder(s):
@@ -642,3 +647,56 @@ def registry_by_renamed_class(x):
 @case(mutate=do(3, lambda s: dict.clear(REGISTRY)))
 def registry_emptied(x):
     return x * REGISTRY.get(Registered()).get("scale", 1)
+
+
+def _forget_state(s):
+    STATE.pop(WEIGHTS[1], None)
+
+
+@case(mutate=do(3, _forget_state), replays=2)
+def state_of_tensors(x):
+    """What optimizers do: the state of each parameter, made when it is missing."""
+    out = []
+    for w in WEIGHTS:
+        state = STATE[w]
+        if len(state) == 0:
+            state["step"] = torch.zeros(())
+            state["seen"] = 0
+        state["step"] += 1
+        state["seen"] += 1
+        out.append(x * w + state["step"])
+    return out, len(STATE), state["seen"]
+
+
+@case(mutate=do(3, lambda s: MADE.clear()))
+def state_made_by_the_program(x):
+    state = MADE[WEIGHTS[0]]
+    state["n"] += 1
+    return x + state["n"]
+
+
+@case(mutate=do(3, lambda s: OF_MODULE.update({LAYER: 9})))
+def entry_of_a_module(x):
+    if LAYER not in OF_MODULE:
+        OF_MODULE[LAYER] = 4
+    return x * OF_MODULE[LAYER]
+
+
+@case(mutate=do(3, lambda s: OF_MODULE.pop(WEIGHTS[1], None)))
+def entry_of_a_tensor_is_missing(x):
+    OF_MODULE[WEIGHTS[0]] = x
+    try:
+        return OF_MODULE[WEIGHTS[0]] + 1, OF_MODULE[WEIGHTS[1]]
+    except KeyError as e:
+        OF_MODULE[WEIGHTS[1]] = 2
+        return x, e.args[0] is WEIGHTS[1]
+
+
+@case()
+def taken_out_again(x):
+    """Tensors that a container of unknown contents once held are dead when the container is handed on."""
+    table = LAYER.state_dict()
+    for key in table:
+        table[key] = table[key] * 0.5 + 0.1
+    LAYER.load_state_dict(table)
+    return LAYER(x[:, :3])
