@@ -4,6 +4,7 @@
  * - addmm is taken apart: the bias fuses into what follows. The product itself becomes a MATMUL call; several products of one
  *   matrix with frozen ones (query, key and value) become one call, their results slices of its.
  * - Attention is done by ourselves (attention.h), where products are.
+ * - Layers of nn.RNN, nn.GRU and nn.LSTM: one product for the input of all steps, then a call of our own that goes through them (recurrent.h).
  * - A convolution with frozen weights takes in what follows it: batch norm (into the weights), an added value, relu, limits.
  *   Those that suit us are our own (convolution.h), others a library's. Such calls like channels-last memory; values between
  *   them are given such strides.
@@ -17,6 +18,8 @@
 typedef enum {
     KIN_LIBRARY_MATMUL, /* args: a [M, K], b [K, N], or both with a first dim B; writes INTO its result, row-major */
     KIN_LIBRARY_ATTENTION, /* args: query, key, value [B, H, L, D], then a mask when has_add; writes INTO its result */
+    KIN_LIBRARY_RECURRENT, /* args: from [steps, batch, gates * width], h [batch, width], panels [n, width, 32] of the matrix between steps, then
+                         * bias when has_bias, then c when has_add (recurrent.h); writes INTO its result */
     KIN_LIBRARY_CONV    /* args: x [N, C, space...], weight, then bias when has_bias, then what is added when has_add; our own ones
                          * write INTO their result, channels last */
 } kin_library_kind;
@@ -32,6 +35,8 @@ typedef struct {
     int64_t stride[3], padding[3], dilation[3], groups;
     bool own, transposed; /* CONV: ours; a transposed one, which is ours as well */
     double least, most;
+    uint8_t cell;      /* RECURRENT: kin_cell */
+    bool reverse;
     bool causal;       /* ATTENTION */
     double scale;
     uint32_t call;     /* the captured call it comes from */

@@ -37,6 +37,9 @@ kin_irn kin_library_matmul(rewriting *r, kin_irn n);
 /* attend.c: the new node for RESULT `n` of an attention operator; 0: stays as it is. */
 kin_irn kin_library_attend(rewriting *r, kin_irn n);
 
+/* recur.c: the new node for RESULT `n` of an operator that does recurrent layers; 0: stays as it is. */
+kin_irn kin_library_recur(rewriting *r, kin_irn n);
+
 /* conv.c: plans what each convolution takes in, and emits the plan whose last node is `n`. */
 typedef struct {
     kin_irn call, result, end;

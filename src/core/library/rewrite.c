@@ -123,6 +123,8 @@ rewrite_nodes(rewriting *r, const conv_plans *plans)
             r->map[n] = kin_library_matmul(r, n);
         if (op == KIN_IR_RESULT && r->map[n] == 0 && r->may.own)
             r->map[n] = kin_library_attend(r, n);
+        if (op == KIN_IR_RESULT && r->map[n] == 0 && r->may.own)
+            r->map[n] = kin_library_recur(r, n);
         kin_library_copy(r, n);
     }
     for (uint32_t o = 0; o < p->outputs.len; o++)

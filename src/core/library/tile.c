@@ -7,9 +7,7 @@
 
 #if defined(__x86_64__)
 
-#include <immintrin.h>
-
-#define AVX512 __attribute__((target("avx512f")))
+#include "core/library/lanes.h"
 
 bool
 kin_tile_here(void)
@@ -82,12 +80,6 @@ copy_row(unsigned columns, const float *row, float *to)
 }
 
 /* -- rows of scores ------------------------------------------------------------------------------------------------ */
-
-AVX512 static inline __mmask16
-lanes(int64_t n)
-{
-    return (__mmask16)(n >= 16 ? 0xffff : (1u << n) - 1);
-}
 
 AVX512 void
 kin_tile_scale(const float *x, int64_t n, float by, float *to)
@@ -183,22 +175,6 @@ kin_tile_largest(const float *x, int64_t n)
         most = _mm512_max_ps(most, v);
     }
     return nan != 0 ? NAN : _mm512_reduce_max_ps(most);
-}
-
-/* 2^whole * (the polynomial of the rest), as far from exp as the last place or two. */
-AVX512 static inline __m512
-exponential(__m512 x)
-{
-    __m512 whole = _mm512_roundscale_ps(_mm512_mul_ps(x, _mm512_set1_ps(1.44269504f)), 0);
-    __m512 rest = _mm512_fnmadd_ps(whole, _mm512_set1_ps(0.693359375f), x), sum = _mm512_set1_ps(1.0f / 720);
-    rest = _mm512_fnmadd_ps(whole, _mm512_set1_ps(-2.12194440e-4f), rest);
-    sum = _mm512_fmadd_ps(sum, rest, _mm512_set1_ps(1.0f / 120));
-    sum = _mm512_fmadd_ps(sum, rest, _mm512_set1_ps(1.0f / 24));
-    sum = _mm512_fmadd_ps(sum, rest, _mm512_set1_ps(1.0f / 6));
-    sum = _mm512_fmadd_ps(sum, rest, _mm512_set1_ps(0.5f));
-    sum = _mm512_fmadd_ps(sum, rest, _mm512_set1_ps(1.0f));
-    sum = _mm512_fmadd_ps(sum, rest, _mm512_set1_ps(1.0f));
-    return _mm512_scalef_ps(sum, whole);
 }
 
 AVX512 float

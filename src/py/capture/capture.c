@@ -175,6 +175,60 @@ run_one(stepper *x, const kin_step *s)
     return true;
 }
 
+static PyObject *
+operand(const stepper *x, kin_vid vid)
+{
+    const kin_val *val = &x->t->vals.at[vid];
+    return val->kind == KIN_VAL_CONST ? kin_refs_get(&x->v->refs, val->key) : x->slots[vid];
+}
+
+/* Recurrent layers (core/library/recur.c) that the step calls as the modules do; NULL: it does something else. Packed sequences are something
+ * else: there the weights come fourth. */
+static const char *
+recurrent_layers(const stepper *x, const kin_step *s)
+{
+    enum { NARGS = 9 };
+    static const char *const names[] = {"lstm", "gru", "rnn_tanh", "rnn_relu"};
+    const kin_vid *args = x->t->vids.at + s->args;
+    PyObject *fn = s->kind == KIN_STEP_CALL && s->flags & KIN_STEP_TORCH && s->nargs == NARGS + 1 && s->ref == 0 ? operand(x, args[0]) : NULL;
+    PyObject *flag = fn != NULL ? operand(x, args[4]) : NULL;
+    for (unsigned i = 0; fn != NULL && PyCFunction_Check(fn) && i < sizeof names / sizeof *names; i++)
+        if (strcmp(((PyCFunctionObject *)fn)->m_ml->ml_name, names[i]) == 0)
+            return flag != NULL && PyBool_Check(flag) ? names[i] : NULL;
+    return NULL;
+}
+
+static bool
+run_layers(stepper *x, const kin_step *s, const char *name)
+{
+    PyObject *args = PyTuple_New(s->nargs - 1);
+    for (uint32_t a = 1; args != NULL && a < s->nargs; a++) {
+        PyObject *obj = operand(x, x->t->vids.at[s->args + a]);
+        if (obj == NULL)
+            Py_CLEAR(args);
+        else
+            PyTuple_SET_ITEM(args, a - 1, Py_NewRef(obj));
+    }
+    PyObject *made = args == NULL ? NULL : kin_mode_call_whole(&x->c, name, args);
+    Py_XDECREF(args);
+    if (made == NULL) {
+        kin_capture_refuse(&x->c, "layers of %s of a kind that graphs do not know", name);
+        return false;
+    }
+    if (s->out != 0)
+        Py_XSETREF(x->slots[s->out], made);
+    else
+        Py_DECREF(made);
+    return true;
+}
+
+static bool
+capture_one(stepper *x, const kin_step *s)
+{
+    const char *layers = recurrent_layers(x, s);
+    return layers != NULL ? run_layers(x, s, layers) : run_one(x, s);
+}
+
 /* Composite functions that call other operators when a mode watches, with results that lie otherwise. */
 static bool
 goes_another_way(const stepper *x, const kin_step *s)
@@ -315,7 +369,7 @@ run_steps(stepper *x)
         }
         if (goes_another_way(x, s))
             kin_capture_refuse(&x->c, "it does something else when it is captured");
-        if (x->c.out->reason[0] != 0 || !provide(x, s, 0) || !run_one(x, s)) {
+        if (x->c.out->reason[0] != 0 || !provide(x, s, 0) || !capture_one(x, s)) {
             note_refused(x, i);
             return false;
         }

@@ -61,6 +61,8 @@ void kin_capture_refuse(capturing *c, const char *format, ...) __attribute__((fo
 kin_status kin_mode_init(void) KIN_MUST_CHECK;
 /* The object that sees operators while it is pushed: new reference. */
 PyObject *kin_mode_new(capturing *c);
+/* torch.ops.aten.NAME.input, one that torch would take apart before the mode sees it: new reference; NULL where no rule says what it gives. */
+PyObject *kin_mode_call_whole(capturing *c, const char *name, PyObject *args);
 /* The capture is over: whatever still reaches the mode is refused. */
 void kin_mode_end(PyObject *mode);
 

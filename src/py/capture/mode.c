@@ -120,9 +120,9 @@ may_raise(const char *name)
         "addcmul addmm alias all amax amin any arange as_strided avg_pool2d baddbmm bitwise_and bitwise_not bitwise_or bitwise_xor bmm "
         "cat ceil clamp clamp_max clamp_min clone constant_pad_nd convolution copy copy_ cos cumsum detach diagonal elu empty "
         "empty_like eq erf exp expand expm1 fill fill_ flip floor full full_like ge gelu gt hardsigmoid hardswish hardtanh isfinite "
-        "isinf isnan le leaky_relu lift_fresh linear log log1p log2 logical_and logical_not logical_or logical_xor logsumexp lt "
+        "gru isinf isnan le leaky_relu lift_fresh linear log log1p log2 logical_and logical_not logical_or logical_xor logsumexp lstm lt "
         "masked_fill matmul max_pool2d_with_indices maximum mean minimum mm mul native_batch_norm native_group_norm "
-        "native_layer_norm ne neg new_empty new_full new_ones new_zeros ones ones_like permute reciprocal relu repeat reshape roll "
+        "native_layer_norm ne neg new_empty new_full new_ones new_zeros ones ones_like permute reciprocal relu repeat reshape rnn_relu rnn_tanh roll "
         "round rsqrt rsub select sigmoid sign silu sin slice softplus split split_with_sizes sqrt square squeeze stack sub sum t tan "
         "tanh to transpose tril triu unbind unfold unsqueeze unsafe_split var var_mean view where zeros zeros_like "
         "_native_batch_norm_legit_no_training scaled_dot_product_attention upsample_bilinear2d upsample_nearest2d zero_ ";
@@ -536,6 +536,14 @@ prepare_kernels(void)
     PyErr_Clear();
 }
 
+/* Recurrent layers come to the mode as a whole (kin_mode_call_whole); on twins they would be one operator after the other. */
+static bool
+is_recurrent(const char *name)
+{
+    const char *dot = strrchr(name, '.');
+    return dot != NULL && strcmp(dot, ".input") == 0;
+}
+
 /* What the call gives, learned by calling the operator on twins. */
 static PyObject *
 results_by_twins(capturing *c, const kin_capture_call *call)
@@ -552,13 +560,13 @@ results_by_twins(capturing *c, const kin_capture_call *call)
 
 static PyObject *note_call(capturing *c, PyObject *func, PyObject *args, PyObject *kwargs);
 
-/* torch.ops.aten.NAME.default called with these (the arguments are stolen): new reference. */
+/* torch.ops.aten.NAME.OVERLOAD called with these (the arguments are stolen): new reference. */
 static PyObject *
-call_aten(capturing *c, const char *name, PyObject *args, PyObject *kwargs)
+call_overload(capturing *c, const char *name, const char *overload, PyObject *args, PyObject *kwargs)
 {
     PyObject *ops = PyImport_ImportModule("torch.ops"), *aten = ops == NULL ? NULL : PyObject_GetAttrString(ops, "aten");
     PyObject *packet = aten == NULL ? NULL : PyObject_GetAttrString(aten, name);
-    PyObject *func = packet == NULL ? NULL : PyObject_GetAttrString(packet, "default");
+    PyObject *func = packet == NULL ? NULL : PyObject_GetAttrString(packet, overload);
     PyObject *made = func == NULL || args == NULL ? NULL : note_call(c, func, args, kwargs);
     Py_XDECREF(func);
     Py_XDECREF(packet);
@@ -567,6 +575,18 @@ call_aten(capturing *c, const char *name, PyObject *args, PyObject *kwargs)
     Py_XDECREF(args);
     Py_XDECREF(kwargs);
     return made;
+}
+
+static PyObject *
+call_aten(capturing *c, const char *name, PyObject *args, PyObject *kwargs)
+{
+    return call_overload(c, name, "default", args, kwargs);
+}
+
+PyObject *
+kin_mode_call_whole(capturing *c, const char *name, PyObject *args)
+{
+    return call_overload(c, name, "input", Py_NewRef(args), NULL);
 }
 
 /* One element of a new tensor. */
@@ -712,7 +732,7 @@ note_call(capturing *c, PyObject *func, PyObject *args, PyObject *kwargs)
     if (note_args(c, args, kwargs, written)) {
         if (!c->no_rules)
             made = results_by_rule(c, (int)PyLong_AsLong(PyTuple_GET_ITEM(row, 3)), args);
-        if (made == NULL && !PyErr_Occurred())
+        if (made == NULL && !PyErr_Occurred() && !is_recurrent(name))
             made = results_by_twins(c, &call);
     }
     uint32_t results = c->out->graph->values.len - before;

@@ -96,6 +96,33 @@ run_attention(launch_running *r, const launch_library *l, const kin_extern_call 
     return launch_attention(&x);
 }
 
+static const float *
+floats_of(const launch_running *r, const kin_extern_arg *arg)
+{
+    return (const float *)r->data[arg->buffer] + arg->offset;
+}
+
+static bool
+run_recurrent(launch_running *r, const kin_library_call *c, const kin_extern_call *call)
+{
+    if (call->results[0] == UINT32_MAX)
+        return true;
+    const kin_extern_arg *from = &call->args[0], *h = &call->args[1], *more = &call->args[3];
+    kin_recurrent x = {.cell = (kin_cell)c->cell, .reverse = c->reverse, .steps = from->sizes[0], .batch = from->sizes[1], .width = h->sizes[1],
+                       .from = floats_of(r, from), .h = floats_of(r, h), .panels = floats_of(r, &call->args[2]), .to = r->data[call->results[0]]};
+    memcpy(x.from_strides, from->strides, sizeof x.from_strides);
+    memcpy(x.h_strides, h->strides, sizeof x.h_strides);
+    if (c->has_bias) {
+        x.bias = floats_of(r, more);
+        x.bias_stride = more++->strides[0];
+    }
+    if (c->has_add) {
+        x.c = floats_of(r, more);
+        memcpy(x.c_strides, more->strides, sizeof x.c_strides);
+    }
+    return launch_recurrent(&x);
+}
+
 /* Five strides of an argument with batch, channels and up to three dims of space, which come last. */
 static const void *
 lay_image(const launch_running *r, const kin_extern_arg *arg, int64_t *strides)
@@ -190,6 +217,8 @@ launch_run_library(launch_running *r, uint32_t index)
         return call->args[0].ndim == 3 ? run_products(r, call) : run_matmul(r, call, packed);
     case KIN_LIBRARY_ATTENTION:
         return run_attention(r, l, call);
+    case KIN_LIBRARY_RECURRENT:
+        return run_recurrent(r, &l->call, call);
     case KIN_LIBRARY_CONV:
         return l->call.own ? run_own_conv(r, &l->call, call, packed) : run_conv(r, l, call, packed);
     }

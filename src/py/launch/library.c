@@ -207,6 +207,16 @@ launch_attention(const kin_attention *x)
     return ok;
 }
 
+bool
+launch_recurrent(const kin_recurrent *x)
+{
+    bool ok;
+    Py_BEGIN_ALLOW_THREADS
+    ok = kin_recurrent_run(x, kin_parallel_for);
+    Py_END_ALLOW_THREADS
+    return ok;
+}
+
 /* -- convolutions ----------------------------------------------------------------------------------------------- */
 
 static float *

@@ -6,6 +6,7 @@
 #include "core/library/convolution.h"
 #include "core/library/library.h"
 #include "core/library/product.h"
+#include "core/library/recurrent.h"
 #include <Python.h>
 
 typedef struct {
@@ -34,6 +35,7 @@ bool launch_matmul(const kin_matrix *a, const kin_matrix *b, const launch_packed
 bool launch_products(const kin_product *p);
 /* Lets other Python threads run meanwhile. False without memory. */
 bool launch_attention(const kin_attention *x);
+bool launch_recurrent(const kin_recurrent *x);
 /* Ours; weight as in make_panels, read unless there are panels. False without memory. */
 bool launch_convolution(const kin_library_call *call, kin_convolution *x, const void *weight, const int64_t *weight_strides, const launch_packed *packed);
 bool launch_pack_filters(const kin_library_call *call, const kin_convolution *x, const void *weight, const int64_t *weight_strides, launch_packed *out, size_t *bytes);

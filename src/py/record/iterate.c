@@ -102,6 +102,18 @@ dict_items(rec *r, kin_vid dict, char which, kin_vid **items, uint32_t *n)
     return true;
 }
 
+/* An item of a tuple or list made by a step, which has that many. */
+static kin_vid
+step_item(rec *r, kin_vid vid, Py_ssize_t i)
+{
+    PyObject *obj = O(r, vid), *index = PyLong_FromSsize_t(i);
+    kin_vid pair[2] = {vid, rec_const(r, index)};
+    Py_XDECREF(index);
+    kin_vid item = rec_step_out(r, KIN_STEP_SUBSCR, r->info.at[vid].graph ? KIN_STEP_TORCH : 0, pair, 2);
+    rec_set_obj(r, item, PyTuple_Check(obj) ? PyTuple_GET_ITEM(obj, i) : PyList_GET_ITEM(obj, i));
+    return item;
+}
+
 /* Items of an exact tuple or list made by a step: its length is checked, then each is read. */
 static bool
 step_items(rec *r, kin_vid vid, int n, kin_vid *items)
@@ -112,14 +124,8 @@ step_items(rec *r, kin_vid vid, int n, kin_vid *items)
         return false;
     rec_need_type(r, vid);
     rec_need_len(r, vid, n);
-    for (int i = 0; i < n; i++) {
-        PyObject *index = PyLong_FromLong(i);
-        kin_vid pair[2] = {vid, rec_const(r, index)};
-        Py_XDECREF(index);
-        bool graph = r->info.at[vid].graph;
-        items[i] = rec_step_out(r, KIN_STEP_SUBSCR, graph ? KIN_STEP_TORCH : 0, pair, 2);
-        rec_set_obj(r, items[i], tuple ? PyTuple_GET_ITEM(obj, i) : PyList_GET_ITEM(obj, i));
-    }
+    for (int i = 0; i < n; i++)
+        items[i] = step_item(r, vid, i);
     return true;
 }
 
@@ -133,6 +139,20 @@ bool
 rec_is_step_tuple(rec *r, kin_vid vid)
 {
     return is_step(r, vid) && PyTuple_CheckExact(O(r, vid));
+}
+
+/* A tuple that a torch call gave: what is read from it is a node of the graph as well. */
+bool
+rec_is_graph_tuple(rec *r, kin_vid vid)
+{
+    return rec_is_step_tuple(r, vid) && r->info.at[vid].graph;
+}
+
+kin_vid
+rec_graph_item(rec *r, kin_vid tuple, Py_ssize_t i)
+{
+    rec_need_len(r, tuple, PyTuple_GET_SIZE(O(r, tuple)));
+    return step_item(r, tuple, i);
 }
 
 static bool

@@ -709,6 +709,8 @@ rec_known_item(rec *r, kin_vid container, kin_vid key)
         rec_need_type(r, container);
         if (negative)
             rec_need_len(r, container, n);
+        if (tuple && rec_is_graph_tuple(r, container))
+            return rec_graph_item(r, container, i);
         return list ? rec_src(r, container, KIN_ACCESS_LIST_ITEM, (uint32_t)i, PyList_GET_ITEM(obj, i))
                     : rec_src(r, container, KIN_ACCESS_TUPLE_ITEM, (uint32_t)i, PyTuple_GET_ITEM(obj, i));
     }

@@ -426,6 +426,8 @@ bool rec_consume_unpacking(rec *r, kin_vid vid, int before, int after); /* itera
 bool rec_consume_unpack_lazy(rec *r, kin_vid lazy, int before, int after); /* callbacks.c: of a map or filter */
 void rec_push_unpacked(rec *r, const kin_vid *items, uint32_t count, int before, int after); /* iterate.c: in place of the top */
 bool rec_is_step_tuple(rec *r, kin_vid vid);                            /* an exact tuple that a step has made */
+bool rec_is_graph_tuple(rec *r, kin_vid vid);         /* ... by a torch call */
+kin_vid rec_graph_item(rec *r, kin_vid tuple, Py_ssize_t i);
 bool rec_unpack_iterator(rec *r, kin_vid it, int before, int after);    /* iterate.c: the instruction is done, `it` was made in it */
 bool rec_consume_call(rec *r, kin_vid callee, const kin_vid *args, uint32_t npos, uint32_t nkw, PyObject *kwnames, int ndrop);
 bool rec_enter_from_c(rec *r, struct _PyInterpreterFrame *f, bool *skip); /* a frame starts: one that a consumer waits for? */

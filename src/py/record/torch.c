@@ -402,12 +402,35 @@ fix_operand(rec *r, kin_vid *vid, int depth)
     return overrides_calls(rec_need_type(r, *vid)) ? KIN_ROW_UNKNOWN_OPERAND : -1;
 }
 
+/* A list or tuple of tensors that the program keeps (the weights of an nn.LSTM) is handed over as one made of what is in it, so that the
+ * graph has its tensors. Torch calls look at such an operand and forget it. */
+static void
+take_apart(rec *r, kin_vid *vid)
+{
+    enum { MOST = 64 };
+    PyObject *obj = O(r, *vid);
+    kin_vid *items = NULL;
+    uint32_t n;
+    if (obj == NULL || FRESH(r, *vid) != NULL || r->t->vals.at[*vid].kind != KIN_VAL_SRC || !PyList_CheckExact(obj) ||
+        PyList_GET_SIZE(obj) == 0 || PyList_GET_SIZE(obj) > MOST)
+        return;
+    for (Py_ssize_t i = 0; i < PyList_GET_SIZE(obj); i++)
+        if (!kin_is_plain_tensor(PyList_GET_ITEM(obj, i)))
+            return;
+    if (rec_items_of(r, *vid, &items, &n))
+        *vid = rec_step_out(r, KIN_STEP_BUILD_LIST, KIN_STEP_PURE, items, n);
+    if (items != NULL)
+        rec_make_fresh(r, *vid, FRESH_LIST, items, n, true);
+    free(items);
+}
+
 /* The operands of a torch call or operator: the first row that is found, -1 when the call runs no user code. */
 static int
 fix_operands(rec *r, kin_vid *args, uint32_t n)
 {
     int found = -1;
     for (uint32_t i = 0; i < n; i++) {
+        take_apart(r, &args[i]);
         int row = fix_operand(r, &args[i], 0);
         found = found < 0 ? row : found;
     }
