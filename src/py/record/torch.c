@@ -411,16 +411,19 @@ take_apart(rec *r, kin_vid *vid)
     PyObject *obj = O(r, *vid);
     kin_vid *items = NULL;
     uint32_t n;
-    if (obj == NULL || FRESH(r, *vid) != NULL || r->t->vals.at[*vid].kind != KIN_VAL_SRC || !PyList_CheckExact(obj) ||
-        PyList_GET_SIZE(obj) == 0 || PyList_GET_SIZE(obj) > MOST)
+    bool list = obj != NULL && PyList_CheckExact(obj);
+    if ((!list && (obj == NULL || !PyTuple_CheckExact(obj))) || FRESH(r, *vid) != NULL || r->t->vals.at[*vid].kind != KIN_VAL_SRC)
         return;
-    for (Py_ssize_t i = 0; i < PyList_GET_SIZE(obj); i++)
-        if (!kin_is_plain_tensor(PyList_GET_ITEM(obj, i)))
+    Py_ssize_t size = PySequence_Fast_GET_SIZE(obj);
+    for (Py_ssize_t i = 0; size <= MOST && i < size; i++)
+        if (!kin_is_plain_tensor(PySequence_Fast_GET_ITEM(obj, i)))
             return;
-    if (rec_items_of(r, *vid, &items, &n))
-        *vid = rec_step_out(r, KIN_STEP_BUILD_LIST, KIN_STEP_PURE, items, n);
-    if (items != NULL)
-        rec_make_fresh(r, *vid, FRESH_LIST, items, n, true);
+    if (size == 0 || size > MOST || rec_is_unstable(r, *vid) || !rec_items_of(r, *vid, &items, &n)) {
+        free(items);
+        return;
+    }
+    *vid = rec_step_out(r, list ? KIN_STEP_BUILD_LIST : KIN_STEP_BUILD_TUPLE, KIN_STEP_PURE, items, n);
+    rec_make_fresh(r, *vid, list ? FRESH_LIST : FRESH_TUPLE, items, n, true);
     free(items);
 }
 
