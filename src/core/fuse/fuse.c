@@ -3,6 +3,7 @@
  * it reads from comes first, then later ones that read the same memory.
  */
 #include "core/fuse/fuse_priv.h"
+#include "core/ir/early.h"
 #include "core/ir/split.h"
 
 enum { MOST_TRIES = 6 };
@@ -37,6 +38,8 @@ find_live(fuse *f)
         f->nodes[f->ir->outputs.at[i].node].live = true;
         f->nodes[f->ir->outputs.at[i].node].uses++;
     }
+    for (uint32_t e = 0; e < f->ir->early.len; e++)
+        f->nodes[f->ir->early.at[e].undo].live = true;
     for (kin_irn n = f->ir->nodes.len; n-- > 1;) {
         f->nodes[n].live |= fuse_has_effect(f, n);
         for (unsigned a = 0; f->nodes[n].live && a < fuse_node(f, n)->nargs; a++) {
@@ -56,6 +59,25 @@ lay_out_output(fuse *f, const kin_ir_out *o)
         below *= fuse_sizes(f, o->node)[d] > 1 ? fuse_sizes(f, o->node)[d] : 1;
     }
     fuse_lay_out(f, o->node, o->strides ? f->ir->ints.at + o->strides : rows);
+}
+
+/* Parts of inputs that are written at once: both they and what puts the old elements back lie in the input. */
+static void
+claim_early(fuse *f)
+{
+    for (uint32_t e = 0; e < f->ir->early.len; e++) {
+        const kin_ir_early *early = &f->ir->early.at[e];
+        kin_irn nodes[] = {early->write, early->undo};
+        for (int i = 0; i < 2; i++) {
+            node_info *info = &f->nodes[nodes[i]];
+            info->stored = info->needed = true;
+            info->into = early->into;
+            fuse_lay_out(f, nodes[i], f->ir->ints.at + fuse_node(f, nodes[i])->strides);
+        }
+        f->nodes[early->write].early = true;
+        f->nodes[early->saved].stored = f->nodes[early->saved].needed = true;
+        fuse_lay_out(f, early->saved, NULL);
+    }
 }
 
 static void
@@ -449,7 +471,8 @@ place_scatter(fuse *f, kin_irn n)
 {
     statement base = {.kind = ST_BASE, .node = n, .value = kin_ir_arg(f->ir, n, 0)};
     statement update = {.kind = ST_UPDATE, .node = n, .value = n};
-    KIN_TRY(place(f, base));
+    if (!f->nodes[n].early)
+        KIN_TRY(place(f, base));
     if (kin_ir_numel(f->ir, kin_ir_arg(f->ir, n, 1)) == 0)
         return KIN_OK;
     return place(f, update);
@@ -497,7 +520,7 @@ place_all(fuse *f)
 {
     for (kin_irn n = 1; n < f->ir->nodes.len; n++) {
         unsigned op = fuse_node(f, n)->op;
-        if (!f->nodes[n].live || f->nodes[n].into)
+        if (!f->nodes[n].live || (f->nodes[n].into && !f->nodes[n].early))
             continue;
         if (op == KIN_IR_EXTERN)
             KIN_TRY(place_extern(f, n));
@@ -697,6 +720,22 @@ place_commits(fuse *f)
     return status;
 }
 
+/* Kernels that are run when the program comes to nothing. */
+static kin_status
+place_undos(fuse *f)
+{
+    for (uint32_t e = 0; e < f->ir->early.len; e++) {
+        kin_irn n = f->ir->early.at[e].undo;
+        uint32_t before = f->groups.len;
+        statement s = {.kind = ST_UPDATE, .node = n, .value = n};
+        if (kin_ir_numel(f->ir, f->ir->early.at[e].saved))
+            KIN_TRY(place(f, s));
+        for (uint32_t g = before; g < f->groups.len; g++)
+            f->groups.at[g].undo = e + 1;
+    }
+    return KIN_OK;
+}
+
 /* Read by another group than the one that makes it: it needs memory. */
 static void
 find_needed(fuse *f)
@@ -751,6 +790,7 @@ with_copies(const kin_ir *ir, kin_text *notes)
     COPY(args);
     COPY(ints);
     COPY(outputs);
+    COPY(early);
 #undef COPY
     kin_text_clear(&p->texts);
     kin_text_add_len(&p->texts, ir->texts.at ? ir->texts.at : "", ir->texts.len);
@@ -784,12 +824,14 @@ run(fuse *f, kin_fused *out)
 {
     find_live(f);
     claim_outputs(f);
+    claim_early(f);
     store_arguments(f);
     choose_stored(f);
     if (f->failed)
         return KIN_NOMEM;
     KIN_TRY(place_all(f));
     KIN_TRY(place_commits(f));
+    KIN_TRY(place_undos(f));
     find_needed(f);
     return fuse_program(f, out);
 }
@@ -798,8 +840,10 @@ kin_status
 kin_fuse(const kin_ir *ir, kin_fused *out, kin_text *notes)
 {
     kin_ir *split = kin_ir_splits(ir) ? kin_ir_split(ir) : NULL; /* without memory for it: as it is */
-    kin_ir *own = with_copies(split ? split : ir, notes);
+    kin_ir *early = kin_ir_write_early(split ? split : ir);
+    kin_ir *own = early ? with_copies(early, notes) : NULL;
     kin_ir_free(split);
+    kin_ir_free(early);
     fuse f = {.ir = own, .notes = notes};
     *out = (kin_fused){0};
     kin_status s = KIN_NOMEM;

@@ -26,12 +26,15 @@ typedef struct {
     KIN_VEC(kin_irn) reads;  /* stored values of others and inputs that it loads */
     bool is_extern, closed;  /* closed: takes no more statements */
     bool commit;             /* writes into an input */
+    uint32_t undo;           /* puts back what early write number undo - 1 was made over; 0: it does not */
+    uint32_t op;             /* of the program, set when it has been made one */
     kin_irn call, result;    /* of an extern call; result: what its statements are run on, block by block */
 } group;
 
 typedef struct {
     bool live, stored, needed; /* stored: see fuse.h; needed: somebody outside its group reads it, or it is an output */
     bool inside, exits;        /* epilogue.c: computed between a product and what is stored; it is that */
+    bool early;                /* made in the memory of `into`, at its place among the others */
     bool elsewhere;            /* used for more than what goes into inputs */
     uint32_t uses;
     uint32_t group;            /* the last one that writes it */

@@ -343,6 +343,10 @@ add_kernel(fuse *f, kin_fused *out, const group *g)
         k.buffers = NULL;
     KIN_TRY(keep_kernel(out, &k, &made));
     kin_op op = {.index = p->kernels.len - 1};
+    if (g->undo) {
+        kin_irn write = f->ir->early.at[g->undo - 1].write;
+        return kin_vec_push(&p->undos, ((kin_undo){.kernel = op.index, .op = f->groups.at[f->nodes[write].group].op}));
+    }
     return kin_vec_push(&p->ops, op);
 }
 
@@ -406,8 +410,8 @@ fuse_program(fuse *f, kin_fused *out)
         return KIN_NOMEM;
     KIN_TRY(add_buffers(f, out->program));
     for (uint32_t g = 0; g < f->groups.len; g++) {
-        const group *x = &f->groups.at[g];
-        uint32_t before = out->program->ops.len;
+        group *x = &f->groups.at[g];
+        uint32_t before = x->op = out->program->ops.len;
         KIN_TRY(x->is_extern ? add_extern(f, out, x) : add_kernel(f, out, x));
         out->program->ncommits += x->commit ? out->program->ops.len - before : 0;
     }

@@ -76,11 +76,18 @@ typedef struct {
     uint32_t into;     /* not given out: written into the memory of this input + 1 when everything else is done; 0 = it is given */
 } kin_ir_out;
 
+/* A SCATTER that is made in the memory of input into - 1, where it lies as its strides say (early.h). */
+typedef struct {
+    kin_irn write, saved, undo; /* saved: what lay there, made before; undo: a SCATTER that puts it back */
+    uint32_t into;
+} kin_ir_early;
+
 typedef struct {
     KIN_VEC(kin_ir_node) nodes;  /* [0] is unused */
     KIN_VEC(kin_irn) args;
     KIN_VEC(int64_t) ints;       /* [0] is unused */
     KIN_VEC(kin_ir_out) outputs;
+    KIN_VEC(kin_ir_early) early; /* in the programs of kin_ir_write_early only */
     kin_text texts;              /* each with its NUL; offset 0 is "" */
     uint32_t ninputs;
     bool fast_math;              /* kernels need not round between operations */

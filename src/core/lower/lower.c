@@ -1,4 +1,5 @@
 /* Lowers an ATen graph: each call by its rule or as an EXTERN, then what the outputs are. */
+#include "core/ir/early.h"
 #include "core/lower/lower_priv.h"
 
 /* -- externs ------------------------------------------------------------------------------------------------------ */
@@ -430,17 +431,6 @@ has_own_places(const kin_aten *g, kin_aten_val v)
     return true;
 }
 
-/* A large input of which little is written would be read and written as a whole. */
-static bool
-is_small_part(const kin_ir *ir, kin_irn node)
-{
-    enum { LARGE = 1 << 14 };
-    while (kin_ir_at(ir, node)->op == KIN_IR_RESHAPE || kin_ir_at(ir, node)->op == KIN_IR_PERMUTE || kin_ir_at(ir, node)->op == KIN_IR_CAST)
-        node = kin_ir_arg(ir, node, 0);
-    kin_ir_op op = (kin_ir_op)kin_ir_at(ir, node)->op;
-    return kin_ir_numel(ir, node) > LARGE && (op == KIN_IR_CAT || op == KIN_IR_SCATTER);
-}
-
 static kin_status
 lower_written_inputs(low *l)
 {
@@ -449,7 +439,7 @@ lower_written_inputs(low *l)
         const low_storage *s = &l->storages[a->storage];
         if (s->version == 0)
             continue;
-        if (s->shared || !has_own_places(l->g, v) || is_small_part(l->ir, l->values[v].node)) {
+        if (s->shared || !has_own_places(l->g, v) ) {
             kin_text_add(l->why, "an input is written to");
             return KIN_BREAK;
         }
@@ -495,6 +485,22 @@ make_room(low *l)
     return l->ir != NULL && l->values != NULL && l->storages != NULL && l->results != NULL && low_rules_index(l);
 }
 
+/* A large input of which little is written, but not at once: it would be read and written as a whole. */
+static bool
+copies_large_input(const kin_ir *ir)
+{
+    for (uint32_t o = 0; o < ir->outputs.len; o++) {
+        kin_irn node = ir->outputs.at[o].node;
+        if (ir->outputs.at[o].into == 0 || kin_ir_numel(ir, node) <= LOW_LARGE || kin_ir_is_early(ir, o))
+            continue;
+        while (kin_ir_at(ir, node)->op == KIN_IR_RESHAPE || kin_ir_at(ir, node)->op == KIN_IR_PERMUTE || kin_ir_at(ir, node)->op == KIN_IR_CAST)
+            node = kin_ir_arg(ir, node, 0);
+        if (kin_ir_at(ir, node)->op == KIN_IR_CAT || kin_ir_at(ir, node)->op == KIN_IR_SCATTER)
+            return true;
+    }
+    return false;
+}
+
 /* Drops what failed rules left behind, merges what is equal; then the result must be a right program. */
 static kin_status
 finish(low *l)
@@ -506,6 +512,10 @@ finish(low *l)
     l->ir = NULL;
     clean->fast_math = l->options->fast_math;
     l->out->ir = clean;
+    if (copies_large_input(clean)) {
+        kin_text_add(l->why, "an input is written to");
+        return KIN_BREAK;
+    }
     return kin_ir_verify(clean, l->why) ? KIN_OK : KIN_BUG;
 }
 

@@ -294,6 +294,125 @@ invert_permute(low *l, kin_irn permute, kin_irn part)
     return kin_ir_permute(l->ir, part, back);
 }
 
+/* -- parts of large inputs: one SCATTER on the whole, however the part is looked at, which is then made in the input's memory (ir/early.h) -- */
+
+/* Elements of `source` go to places in some value: maps and indices as SCATTER has them. */
+typedef struct {
+    kin_ir_scatter mode;
+    kin_irn source, indices[KIN_IR_MAX_DIMS];
+    unsigned nindices;
+    int64_t map[KIN_IR_MAX_DIMS];
+} put;
+
+/* Do two nodes show the same elements of one value by the same views? */
+static bool
+same_view(const kin_ir *ir, kin_irn a, kin_irn b)
+{
+    const kin_ir_node *x = kin_ir_at(ir, a), *y = kin_ir_at(ir, b);
+    if (a == b)
+        return true;
+    bool alike = x->op == y->op && x->nargs == 1 && y->nargs == 1 && kin_ir_op_class((kin_ir_op)x->op) == KIN_IR_CLASS_VIEW && x->ndim == y->ndim &&
+                 x->nattrs == y->nattrs;
+    for (unsigned d = 0; alike && d < x->ndim; d++)
+        alike = kin_ir_sizes(ir, a)[d] == kin_ir_sizes(ir, b)[d];
+    for (unsigned i = 0; alike && i < x->nattrs; i++)
+        alike = kin_ir_attrs(ir, a)[i] == kin_ir_attrs(ir, b)[i];
+    return alike && same_view(ir, kin_ir_arg(ir, a, 0), kin_ir_arg(ir, b, 0));
+}
+
+/* The part as it is, or as elements put into what the view showed before. */
+static put
+put_of(const low *l, kin_irn view, kin_irn part)
+{
+    put p = {.mode = KIN_IR_SCATTER_SET, .source = part};
+    const kin_ir_node *n = kin_ir_at(l->ir, part);
+    bool scatter = n->op == KIN_IR_SCATTER && same_view(l->ir, kin_ir_arg(l->ir, part, 0), view);
+    for (unsigned d = 0; d < kin_ir_at(l->ir, view)->ndim; d++)
+        p.map[d] = scatter ? kin_ir_attrs(l->ir, part)[1 + d] : d;
+    if (!scatter)
+        return p;
+    p.mode = (kin_ir_scatter)kin_ir_attrs(l->ir, part)[0];
+    p.source = kin_ir_arg(l->ir, part, 1);
+    for (; p.nindices + 2u < n->nargs; p.nindices++)
+        p.indices[p.nindices] = kin_ir_arg(l->ir, part, p.nindices + 2u);
+    return p;
+}
+
+static bool
+add_index(put *p, int64_t *map, kin_irn index)
+{
+    if (p->nindices == KIN_IR_MAX_DIMS || index == 0)
+        return false;
+    p->indices[p->nindices++] = index;
+    *map = -(int64_t)p->nindices;
+    return true;
+}
+
+/* Places in the slice, as places in what it is a slice of. Indices keep their own bounds: they must be those of the whole. */
+static bool
+through_slice(low *l, kin_irn slice, kin_irn whole, put *p)
+{
+    for (unsigned d = 0; d < kin_ir_at(l->ir, slice)->ndim; d++) {
+        int64_t start = kin_ir_attrs(l->ir, slice)[d], step = kin_ir_attrs(l->ir, slice)[kin_ir_at(l->ir, slice)->ndim + d];
+        if (start == 0 && step == 1 && kin_ir_sizes(l->ir, slice)[d] == kin_ir_sizes(l->ir, whole)[d])
+            continue;
+        if (p->map[d] < 0)
+            return false;
+        kin_irn place = kin_ir_iota(l->ir, KIN_I64, (unsigned)p->map[d], kin_ir_at(l->ir, p->source)->ndim, kin_ir_sizes(l->ir, p->source));
+        place = kin_ir_binary(l->ir, KIN_IR_MUL, place, constant(l, step, p->source));
+        if (!add_index(p, &p->map[d], kin_ir_binary(l->ir, KIN_IR_ADD, place, constant(l, start, p->source))))
+            return false;
+    }
+    return true;
+}
+
+/* Only dims of one element come or go. */
+static bool
+through_ones(low *l, kin_irn view, kin_irn whole, put *p)
+{
+    unsigned at = 0, ndim = kin_ir_at(l->ir, view)->ndim;
+    int64_t map[KIN_IR_MAX_DIMS];
+    for (unsigned d = 0; d < kin_ir_at(l->ir, whole)->ndim; d++) {
+        int64_t size = kin_ir_sizes(l->ir, whole)[d];
+        for (; at < ndim && size != 1 && kin_ir_sizes(l->ir, view)[at] == 1; at++)
+            if (p->map[at] < 0)
+                return false;
+        if (at < ndim && kin_ir_sizes(l->ir, view)[at] == size)
+            map[d] = p->map[at++];
+        else if (size != 1 || !add_index(p, &map[d], constant(l, 0, p->source)))
+            return false;
+    }
+    for (; at < ndim; at++)
+        if (kin_ir_sizes(l->ir, view)[at] != 1 || p->map[at] < 0)
+            return false;
+    memcpy(p->map, map, sizeof map);
+    return true;
+}
+
+/* `whole` with the part where the view showed it, as one SCATTER; 0 when that cannot be said. */
+static kin_irn
+put_part(low *l, kin_irn view, kin_irn part)
+{
+    kin_irn whole = kin_ir_arg(l->ir, view, 0);
+    put p = put_of(l, view, part);
+    bool ok = false;
+    switch (kin_ir_at(l->ir, view)->op) {
+    case KIN_IR_PERMUTE: {
+        int64_t map[KIN_IR_MAX_DIMS];
+        ok = p.source != part; /* nothing is put anywhere otherwise */
+        for (unsigned d = 0; d < kin_ir_at(l->ir, view)->ndim; d++)
+            map[kin_ir_attrs(l->ir, view)[d]] = p.map[d];
+        memcpy(p.map, map, sizeof map);
+        break;
+    }
+    case KIN_IR_SLICE: ok = through_slice(l, view, whole, &p); break;
+    case KIN_IR_RESHAPE:
+    case KIN_IR_EXPAND: ok = p.source != part && through_ones(l, view, whole, &p); break;
+    default: break;
+    }
+    return ok ? kin_ir_scatter_into(l->ir, p.mode, whole, p.source, p.map, p.indices, p.nindices) : 0;
+}
+
 /* What the argument of a view node holds once the view holds `part`; 0 when elements would have two values. */
 static kin_irn
 invert(low *l, kin_irn view, kin_irn part)
@@ -366,8 +485,11 @@ low_write(low *l, kin_aten_val v, kin_irn node)
         fail(l, v, "writes through a view that cannot be made again");
         return KIN_BREAK;
     }
+    kin_aten_val root = low_root(l, v);
+    bool large = s->of_input && kin_ir_numel(l->ir, l->values[root].node) > LOW_LARGE;
     while (view != from && part != 0) {
-        part = invert(l, view, part);
+        kin_irn scatter = large ? put_part(l, view, part) : 0;
+        part = scatter != 0 ? scatter : invert(l, view, part);
         view = kin_ir_arg(l->ir, view, 0);
     }
     if (part == 0 || l->ir->failed) {

@@ -44,6 +44,7 @@ kin_program_free(kin_program *p)
     kin_vec_deinit(&p->ops);
     kin_vec_deinit(&p->kernels);
     kin_vec_deinit(&p->externs);
+    kin_vec_deinit(&p->undos);
     free(p);
 }
 
@@ -125,6 +126,11 @@ find_lives(const kin_program *p, life *lives)
         for (uint32_t r = 0; r < c->nresults; r++)
             if (c->results[r] != UINT32_MAX)
                 touch(lives, c->results[r], i);
+    }
+    for (uint32_t u = 0; u < p->undos.len; u++) { /* to the end */
+        const kin_kernel *k = &p->kernels.at[p->undos.at[u].kernel];
+        for (uint32_t b = 0; b < k->nbuffers; b++)
+            touch(lives, k->buffers[b], p->ops.len);
     }
 }
 
@@ -300,6 +306,10 @@ kin_program_print(const kin_program *p, kin_text *out)
             continue;
         }
         print_kernel(&p->kernels.at[p->ops.at[i].index], out);
+    }
+    for (uint32_t u = 0; u < p->undos.len; u++) {
+        kin_text_addf(out, "undo op %u: ", p->undos.at[u].op);
+        print_kernel(&p->kernels.at[p->undos.at[u].kernel], out);
     }
     kin_text_add(out, "return");
     for (uint32_t i = 0; i < p->noutputs; i++)

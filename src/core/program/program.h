@@ -68,12 +68,19 @@ typedef struct {
     uint32_t index;     /* in kernels or externs */
 } kin_op;
 
+/* Op number `op` writes to a part of an input; when the program comes to nothing after that, `kernel` puts back what lay there. */
+typedef struct {
+    uint32_t kernel, op;
+} kin_undo;
+
 typedef struct kin_program {
     KIN_VEC(kin_buf) buffers;
     KIN_VEC(kin_op) ops;
     KIN_VEC(kin_kernel) kernels;
     KIN_VEC(kin_extern_call) externs;
-    uint32_t ncommits;  /* the last ones of ops: kernels that write into inputs and cannot fail; until then nothing has changed */
+    uint32_t ncommits;  /* the last ones of ops: kernels that write into inputs and cannot fail; until then nothing has changed that `undos`
+                           do not put back, the last one first */
+    KIN_VEC(kin_undo) undos;
     uint32_t *outputs;  /* buffer of each output of the tensor program (may be an INPUT or EXTERN buffer) */
     uint32_t noutputs;
     uint32_t *last_use; /* by buffer: the op after which it is not needed; UINT32_MAX = an output */

@@ -273,7 +273,7 @@ is_quiet(PyObject *obj, bool all, int depth)
         return dict_quiet(obj, all, depth + 1);
     if (is_view(type))
         return dict_quiet((PyObject *)((_PyDictViewObject *)obj)->dv_dict, all, depth + 1);
-    if (type == &PyByteArray_Type || kin_is_exact_immutable(obj))
+    if (kin_is_exact_immutable(obj) || (type == &PyByteArray_Type && depth == 0)) /* inside of something else nobody would see that it may be a tensor's memory */
         return true;
     return !all && (compares_by_identity(type) || PyType_Check(obj) || kin_is_plain_tensor(obj));
 }

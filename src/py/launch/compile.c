@@ -6,6 +6,7 @@
 
 #include "py/aten/tensor.h"
 #include "py/launch/run.h"
+#include "py/replay/spread.h"
 
 /* -- what stands in the way ------------------------------------------------------------------------------------- */
 
@@ -185,7 +186,7 @@ compile_version(kernel_launcher *self, launch_version *version, kin_variant *v, 
 {
     kin_capture capture;
     double start = launch_now();
-    unsigned may = !unit->waits && !version->no_writes ? KIN_CAPTURE_WRITES : 0;
+    unsigned may = !version->no_writes && (!unit->waits || kin_unit_hides_writes(v, unit)) ? KIN_CAPTURE_WRITES : 0;
     kin_status status = kin_capture_run(v, unit, in, &version->hints, may, &capture);
     if (status == KIN_OK && unit->waits)
         status = launch_put_walls(self, v, unit, capture.raising.at, capture.raising.len);

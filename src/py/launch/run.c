@@ -159,6 +159,7 @@ run_ops(launch_running *r)
     for (uint32_t i = 0; i < r->p->ops.len - r->p->ncommits; i++) {
         const kin_op *op = &r->p->ops.at[i];
         double begin = launch_profiling ? launch_now() : 0;
+        r->begun = i + 1;
         if (op->is_extern ? !launch_run_extern(r, op->index) : !run_kernel(r, &r->p->kernels.at[op->index]))
             return false;
         if (launch_profiling && launch_profile_of(r->lp) != NULL)
@@ -167,6 +168,15 @@ run_ops(launch_running *r)
             Py_CLEAR(r->tensors[r->lp->dies[i][k]]);
     }
     return true;
+}
+
+/* What was written to inputs on the way is as it was before. */
+static void
+undo_writes(launch_running *r)
+{
+    for (uint32_t u = r->p->undos.len; u-- > 0;)
+        if (r->p->undos.at[u].op < r->begun)
+            (void)run_kernel(r, &r->p->kernels.at[r->p->undos.at[u].kernel]);
 }
 
 /* From here on nothing can fail. */
@@ -204,26 +214,29 @@ memory_of(PyObject *tensor)
 
 /* Does it share memory with another input, or may it not be written to at all? Then it is a matter for the steps. */
 static bool
-is_writable(const launch_code *code, PyObject *const *in, uint32_t input)
+is_writable(const launch_code *code, PyObject *const *in, uint32_t input, const stretch *all)
 {
     stretch s = memory_of(in[input]);
     if (kin_tensor_is_inference(in[input]) && !kin_inference_enabled())
         return false;
-    for (uint32_t i = 0; i < code->ninputs; i++) {
-        stretch other = code->input_of[i] == input ? (stretch){0} : memory_of(in[code->input_of[i]]);
-        if (s.from < other.to && other.from < s.to)
+    for (uint32_t i = 0; i < code->ninputs; i++)
+        if (code->input_of[i] != input && s.from < all[i].to && all[i].from < s.to)
             return false;
-    }
     return true;
 }
 
 static bool
 may_write(const launch_code *code, PyObject *const *in)
 {
-    for (uint32_t w = 0; w < code->nwrites; w++)
-        if (!is_writable(code, in, code->writes[w].input))
-            return false;
-    return true;
+    stretch small[64], *all = code->nwrites == 0 || code->ninputs <= 64 ? small : malloc(code->ninputs * sizeof *all);
+    bool may = all != NULL;
+    for (uint32_t i = 0; may && code->nwrites > 0 && i < code->ninputs; i++)
+        all[i] = memory_of(in[code->input_of[i]]);
+    for (uint32_t w = 0; may && w < code->nwrites; w++)
+        may = is_writable(code, in, code->writes[w].input, all);
+    if (all != small)
+        free(all);
+    return may;
 }
 
 /* Opens a run: memory for its buffers, in `small` when it fits. */
@@ -395,6 +408,8 @@ launch_run(kernel_launcher *self, launch_version *version, PyObject *const *in, 
     ok = ok && r.foreign[0] == 0 && launch_hand_out(&r, code, out);
     if (ok)
         write_inputs(&r, code);
+    else
+        undo_writes(&r);
     kin_parallel_limit(limit);
     finish(&r, small);
     launch_prepared_release(prepared);

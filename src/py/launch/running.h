@@ -14,6 +14,7 @@ typedef struct {
     PyObject **tensors; /* by buffer, owned */
     void *arena, *block; /* block: the arena, when it is one of core/blocks */
     PyObject *random;   /* state of the random numbers before the first operator that draws some; NULL: none did */
+    uint32_t begun;     /* so many operations have begun */
     bool once;          /* its results are kept: no blocks for them */
     bool warned;        /* an operator warned, without having been heard */
     bool invalid;       /* a NaN may have been lost */

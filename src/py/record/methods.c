@@ -61,7 +61,7 @@ ask(rec *r, const rec_args *a)
 static bool
 ask_elements(rec *r, const rec_args *a)
 {
-    return a->npos > 0 && rec_need_quiet(r, a->args[0], false) && ask(r, a);
+    return a->npos > 0 && (rec_need_quiet(r, a->args[0], true) || rec_need_quiet(r, a->args[0], false)) && ask(r, a);
 }
 
 /* The list keeps the item, whatever it is, and asks it nothing. */

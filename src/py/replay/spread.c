@@ -878,3 +878,197 @@ kin_spread_pass(kin_spread *s, uint32_t step, bool wall)
         return pass_late(s, step) || refuse(s, "it wants what calls before it give");
     return pass_early(s, step);
 }
+
+/* -- units that write to their inputs ----------------------------------------------------------------------------- */
+
+static PyTypeObject *known_type(const kin_variant *v, kin_vid vid);
+
+/* What the step makes, if its kind says so: a set, list(x), x[1:]. */
+static PyTypeObject *
+made_type(const kin_variant *v, const kin_step *maker)
+{
+    static PyTypeObject *const types[] = {&PyList_Type, &PyTuple_Type, &PySet_Type, &PyDict_Type, &PyBool_Type, &PyFloat_Type, &PyUnicode_Type, &PyRange_Type};
+    const kin_vid *args = v->trace.vids.at + maker->args;
+    if (maker->kind == KIN_STEP_BUILD_SET || maker->kind == KIN_STEP_BUILD_MAP)
+        return maker->kind == KIN_STEP_BUILD_SET ? &PySet_Type : &PyDict_Type;
+    for (unsigned i = 0; maker->kind == KIN_STEP_CALL && i < sizeof types / sizeof *types; i++)
+        if (called(v, maker) == (PyObject *)types[i])
+            return types[i];
+    if (maker->kind != KIN_STEP_SUBSCR || known_type(v, args[1]) != &PySlice_Type)
+        return NULL;
+    PyTypeObject *of = known_type(v, args[0]);
+    return of == &PyList_Type || of == &PyTuple_Type ? of : NULL;
+}
+
+/* The exact type of a value, if a fact or a test says it; borrowed. */
+static PyTypeObject *
+known_type(const kin_variant *v, kin_vid vid)
+{
+    const kin_trace *t = &v->trace;
+    const kin_val *val = &t->vals.at[vid];
+    const kin_step *maker = val->kind == KIN_VAL_STEP ? &t->steps.at[val->step] : NULL;
+    PyObject *type = val->kind == KIN_VAL_CONST ? (PyObject *)Py_TYPE(kin_refs_get(&v->refs, val->key)) : NULL;
+    if (maker != NULL && made_type(v, maker) != NULL)
+        return made_type(v, maker);
+    for (uint32_t i = 0; val->kind == KIN_VAL_SRC && i < t->facts.len && type == NULL; i++)
+        if (t->facts.at[i].vid == vid && (t->facts.at[i].kind == KIN_FACT_TYPE || t->facts.at[i].kind == KIN_FACT_TYPE_VERSION))
+            type = kin_refs_get(&v->refs, t->facts.at[i].ref);
+    for (uint32_t i = val->step; maker != NULL && i < t->steps.len && type == NULL; i++)
+        if (t->steps.at[i].kind == KIN_STEP_CHECK && t->steps.at[i].imm == KIN_CHECK_TYPE && t->vids.at[t->steps.at[i].args] == vid)
+            type = kin_refs_get(&v->refs, t->steps.at[i].ref);
+    return type != NULL && PyType_Check(type) ? (PyTypeObject *)type : NULL;
+}
+
+/* A view of a dict that a method of it gives? */
+static bool
+is_dict_view(const kin_spread *s, kin_vid vid)
+{
+    static const char *const views[] = {"keys", "values", "items"};
+    const kin_step *maker = maker_of(s, vid);
+    PyObject *obj = maker == NULL || maker->kind != KIN_STEP_CALL ? NULL : called(s->v, maker);
+    for (unsigned i = 0; i < 3 && obj != NULL && Py_IS_TYPE(obj, &PyMethodDescr_Type) && (PyDescr_TYPE(obj) == &PyDict_Type || PyDescr_TYPE(obj) == &PyODict_Type); i++)
+        if (PyUnicode_CompareWithASCIIString(PyDescr_NAME(obj), views[i]) == 0)
+            return true;
+    return false;
+}
+
+/* Does it make a list or an iterator of others? */
+static bool
+takes_in(const kin_variant *v, const kin_step *st)
+{
+    static PyTypeObject *const types[] = {&PyList_Type, &PyTuple_Type, &PyEnum_Type, &PyZip_Type, &PyReversed_Type};
+    for (unsigned i = 0; st->kind == KIN_STEP_CALL && i < sizeof types / sizeof *types; i++)
+        if (called(v, st) == (PyObject *)types[i])
+            return true;
+    return false;
+}
+
+static bool shows_no_memory(const kin_spread *s, kin_vid vid);
+
+static bool
+all_show_no_memory(const kin_spread *s, const kin_step *st, uint32_t from)
+{
+    for (uint32_t a = from; a < st->nargs; a++)
+        if (!shows_no_memory(s, s->v->trace.vids.at[st->args + a]))
+            return false;
+    return true;
+}
+
+/* Can no memory be looked at through the object itself, as through a memoryview? */
+static bool
+shows_no_memory(const kin_spread *s, kin_vid vid)
+{
+    const kin_val *val = &s->v->trace.vals.at[vid];
+    PyTypeObject *type = vid == 0 ? NULL : known_type(s->v, vid);
+    const kin_step *maker = maker_of(s, vid);
+    if (vid == 0 || val->note != 0 || is_dict_view(s, vid) || (maker != NULL && kin_unit_builds(maker)))
+        return true;
+    if (maker != NULL && (maker->kind == KIN_STEP_ITER || takes_in(s->v, maker)))
+        return all_show_no_memory(s, maker, maker->kind == KIN_STEP_CALL);
+    return type != NULL && (type == &PyBytes_Type || type->tp_as_buffer == NULL || type->tp_as_buffer->bf_getbuffer == NULL);
+}
+
+/* ... nor through what it holds? */
+static bool
+is_plain(const kin_spread *s, kin_vid vid)
+{
+    const kin_val *val = &s->v->trace.vals.at[vid];
+    const kin_trace *t = &s->v->trace;
+    bool quiet = false; /* then it holds nothing but the interpreter's own simple objects */
+    for (uint32_t i = 0; !quiet && i < t->steps.len; i++)
+        quiet = t->steps.at[i].kind == KIN_STEP_CHECK && t->steps.at[i].imm == KIN_CHECK_QUIET && t->steps.at[i].num == 1 && t->vids.at[t->steps.at[i].args] == vid;
+    return (quiet && shows_no_memory(s, vid)) || vid == 0 || is_number(s, vid) || (val->kind == KIN_VAL_CONST && kin_is_exact_immutable(kin_refs_get(&s->v->refs, val->key)));
+}
+
+/* Is it looked into by hashes? */
+static bool
+is_hashed(const kin_variant *v, kin_vid vid)
+{
+    PyTypeObject *type = known_type(v, vid);
+    return type == &PySet_Type || type == &PyFrozenSet_Type || type == &PyDict_Type || type == &PyDictKeys_Type;
+}
+
+/* Does it call a method of a list or dict that compares no items, but for keys? */
+static bool
+compares_nothing(const kin_spread *s, const kin_step *st)
+{
+    static const char *const compare[] = {"index", "count", "remove", "sort"};
+    PyObject *obj = called(s->v, st);
+    if (obj == NULL || !Py_IS_TYPE(obj, &PyMethodDescr_Type) || (PyDescr_TYPE(obj) != &PyDict_Type && PyDescr_TYPE(obj) != &PyODict_Type && PyDescr_TYPE(obj) != &PyList_Type))
+        return false;
+    for (unsigned i = 0; i < sizeof compare / sizeof *compare; i++)
+        if (PyUnicode_CompareWithASCIIString(PyDescr_NAME(obj), compare[i]) == 0)
+            return false;
+    return true;
+}
+
+/* May the step tell whether memory of tensors was written to? Those that ask tensors for data are in no unit. */
+static bool
+may_see_memory(const kin_spread *s, const kin_step *st)
+{
+    const kin_vid *args = s->v->trace.vids.at + st->args;
+    uint32_t from = 0;
+    switch ((kin_step_kind)st->kind) {
+    case KIN_STEP_CHECK: return (st->imm == KIN_CHECK_TRUE || st->imm == KIN_CHECK_FALSE) && !shows_no_memory(s, args[0]);
+    case KIN_STEP_GETATTR: return PyUnicode_CompareWithASCIIString(kin_refs_get(&s->v->refs, st->ref), "_version") == 0;
+    case KIN_STEP_CALL: {
+        PyObject *name = asked_attribute(s, st);
+        if (name != NULL || asks_function(s, st) || kin_unit_sets_grad(s->v, st))
+            return name != NULL && PyUnicode_CompareWithASCIIString(name, "_version") == 0;
+        if (takes_in(s->v, st))
+            return !all_show_no_memory(s, st, 1);
+        from = st->nargs > 1 && compares_nothing(s, st) && shows_no_memory(s, args[1]) ? 2 : 1;
+        break;
+    }
+    case KIN_STEP_SEGMENT:
+    case KIN_STEP_SETATTR:
+    case KIN_STEP_CELL_GET:
+    case KIN_STEP_HANDLED:
+    case KIN_STEP_IS:
+    case KIN_STEP_LEN:
+    case KIN_STEP_SIZE:
+    case KIN_STEP_LIST_APPEND:
+    case KIN_STEP_RAISE:
+    case KIN_STEP_CELL_SET:
+    case KIN_STEP_DELATTR:
+    case KIN_STEP_IMPORT:
+    case KIN_STEP_IMPORT_FROM:
+    case KIN_STEP_GLOBAL_SET:
+    case KIN_STEP_GENERATOR_STATE:
+    case KIN_STEP_ENUMERATE_AT:
+    case KIN_STEP_SET_ADD: /* what is hashed is not looked into */
+    case KIN_STEP_BUILD_SUPER: return false;
+    case KIN_STEP_CONTAINS:
+        if (is_hashed(s->v, args[0]) || is_hashed(s->v, args[1]))
+            return false;
+        break;
+    case KIN_STEP_SUBSCR:
+    case KIN_STEP_SET_SUBSCR: return !shows_no_memory(s, args[0]) || !is_plain(s, args[1]);
+    case KIN_STEP_ITER:
+    case KIN_STEP_NEXT: return !shows_no_memory(s, args[0]);
+    case KIN_STEP_LIST_EXTEND:
+    case KIN_STEP_SET_UPDATE:
+    case KIN_STEP_DICT_MERGE:
+    case KIN_STEP_DICT_UPDATE: return !shows_no_memory(s, args[1]);
+    default:
+        if (kin_unit_builds(st))
+            return false;
+    }
+    for (uint32_t a = from; a < st->nargs; a++)
+        if (!is_plain(s, args[a]))
+            return true;
+    return false;
+}
+
+bool
+kin_unit_hides_writes(const kin_variant *v, const kin_unit *unit)
+{
+    kin_spread s = {.v = v};
+    for (uint32_t i = unit->first; i <= unit->last; i++) {
+        uint8_t role = unit->role[i - unit->first];
+        if ((role == KIN_ROLE_PLACE || role == KIN_ROLE_RISKY) && !(v->trace.steps.at[i].flags & KIN_STEP_SUNK) &&
+            may_see_memory(&s, &v->trace.steps.at[i]))
+            return false;
+    }
+    return true;
+}

@@ -39,4 +39,7 @@ bool kin_spread_call(kin_spread *s, uint32_t step);
  * be told that it ran. */
 bool kin_spread_pass(kin_spread *s, uint32_t step, bool wall);
 
+/* Does nothing that runs between the calls of a unit look at memory of tensors? Then calls that write to some may wait as well. */
+bool kin_unit_hides_writes(const kin_variant *v, const kin_unit *unit);
+
 #endif
