@@ -38,6 +38,15 @@ kin_pace_is_resting(const kin_pace *p)
     return p->rests && p->trial == NULL && p->wait > 1;
 }
 
+/* A call has left for CPython: where that is usual, it is tried sooner. */
+static inline void
+kin_pace_hasten(kin_pace *p)
+{
+    enum { SOONER = 3 };
+    if (p->pause == 0 && p->wait > SOONER)
+        p->wait -= SOONER;
+}
+
 /* How to do this call otherwise. A timed one is followed by kin_pace_note, or not, if something else took time in it. */
 kin_pace_turn kin_pace_next(kin_pace *p);
 

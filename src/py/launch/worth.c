@@ -157,12 +157,20 @@ make_room(kernel_launcher *self)
     }
 }
 
+/* Do calls mostly go the way that was recorded? What leaves in the middle, or may do so for all that is known yet, comes through its
+ * later units seldom, and each of them is code of its own. */
+static bool
+is_usual_way(const kin_variant *v)
+{
+    return v->trace.nbreaks == 0 || v->hits > v->exits;
+}
+
 bool
 launch_is_worth(kernel_launcher *self, const kin_variant *v, const kin_unit *unit, PyObject *const *in)
 {
     if (self->context.trials == 0)
         return self->versions.len < LIVE_LIMIT;
-    if (self->versions.len == 0 && !self->varies)
+    if (self->versions.len == 0 && !self->varies && is_usual_way(v))
         return true;
     if (self->versions.len >= KIND_LIMIT) {
         if (!self->full)

@@ -32,6 +32,7 @@ typedef struct kin_code_entry {
     PyCodeObject *code;  /* strong */
     PyObject *unstable;  /* set of str: places where something changed between calls (unstable.h); NULL: none yet */
     KIN_VEC(kin_shape *) shapes;
+    kin_budget budget;   /* for recordings */
     uint32_t nvariants;
     bool told_limit;
 } kin_code_entry;

@@ -70,7 +70,7 @@ static PyObject *
 run_eager(call_state *c, kin_eager why)
 {
     kin_compiled *self = c->self;
-    if (self->count.eager[why]++ == 0 && self->state != NULL && why != KIN_EAGER_RECORDING && why != KIN_EAGER_LIMIT) {
+    if (self->count.eager[why]++ == 0 && self->state != NULL && why != KIN_EAGER_RECORDING && why != KIN_EAGER_LIMIT && why != KIN_EAGER_COSTLY) {
         PyObject *code = PyFunction_Check(self->fn) ? PyFunction_GET_CODE(self->fn) : NULL;
         kin_log_fallback(self->state, self->name, (PyCodeObject *)code, kin_eager_text(why),
                          kin_eager_row(why));
@@ -96,17 +96,36 @@ find_obstacle(const kin_compiled *self, PyThreadState *ts)
 
 /* -- side exits -------------------------------------------------------------------------------------------- */
 
-/* Recording takes as long as several eager calls, and a program that takes a new way in each call would be recorded for ever. So
- * beyond the first branches only places are recorded where the program left before, and all recording is a small part of the time
- * that CPython took to go on behind exits: no more than that can be won. */
+/* May what is recorded hang on the clock? */
 static bool
-affords_branch(kin_variant_object *variant, uint32_t step)
+is_timed(const kin_compiled *self)
 {
-    enum { FREE = 8, LONG = 200000 /* steps */ };
-    static const double PART = 0.1, FREE_NS = 3e8;
+    const kin_options *options = &self->state->options;
+    return options->step_aside && options->trials > 0 && !self->fullgraph && !kin_lower_is_custom(self);
+}
+
+/* Was it a number or a truth that differs? Such tests follow each other in loops, and each call may answer them in another way; types,
+ * sizes and what is there already differ once. */
+static bool
+is_decision(const kin_step *s)
+{
+    return s->kind == KIN_STEP_CHECK && (s->imm == KIN_CHECK_TRUE || s->imm == KIN_CHECK_FALSE || s->imm == KIN_CHECK_WAS_TRUE ||
+                                         s->imm == KIN_CHECK_WAS_FALSE || s->imm == KIN_CHECK_EQ);
+}
+
+/* Beyond the first branches only places are recorded where the program left before, and time is looked at (budget.h). */
+static bool
+affords_branch(const exit_context *x, uint32_t step)
+{
+    enum { LONG = 200000 /* steps */, UNUSED = 6, UNUSED_DECISIONS = 2 };
+    kin_variant_object *variant = x->variant;
     const kin_variant *v = variant->v;
+    kin_budget *budget = &variant->budget;
     bool often = v->exit_counts != NULL && v->exit_counts[step] > 1;
-    if (v->trace.steps.len < LONG && ((variant->branches < FREE && variant->spent < FREE_NS) || (often && variant->spent < PART * variant->lived)))
+    budget->made = variant->branches;
+    budget->used = is_timed(x->self) ? v->nused : variant->branches;
+    uint32_t unused = is_decision(&v->trace.steps.at[step]) ? UNUSED_DECISIONS : UNUSED;
+    if (v->trace.steps.len < LONG && (kin_budget_is_free(budget, unused) || (often && kin_budget_has(budget))))
         return true;
     variant->postponed++;
     return false;
@@ -129,7 +148,7 @@ may_extend(const exit_context *x, uint32_t step)
         return false;
     if (v->exit_counts != NULL && v->exit_counts[step] > options->exit_limit + (uint64_t)variant->postponed)
         return false;
-    return !kin_record_active() && !kin_watch_foreign_tool(x->ts) && !kin_foreign_modes() && affords_branch(variant, step);
+    return !kin_record_active() && !kin_watch_foreign_tool(x->ts) && !kin_foreign_modes() && affords_branch(x, step);
 }
 
 static void
@@ -191,7 +210,7 @@ extend(exit_context *x, uint32_t step, kin_exit *exit)
     PyObject *type, *error, *traceback;
     PyErr_Fetch(&type, &error, &traceback);
     adopt_branch(x, step, before, &result);
-    x->variant->spent += now_ns() - start;
+    kin_budget_spend(&x->variant->budget, now_ns() - start);
     if (strncmp(result.reason, "BUG", 3) == 0) {
         kin_log_bug(x->self->state, x->self->name, "branch", result.reason);
         x->variant->broken |= strstr(result.reason, "restored") != NULL;
@@ -209,7 +228,8 @@ resume_eagerly(kin_variant_object *variant, kin_exit *exit)
     PyObject *type, *error, *traceback;
     PyErr_Fetch(&type, &error, &traceback);
     kin_record_set_compiling(false);
-    variant->lived += now_ns() - start;
+    variant->budget.lived += now_ns() - start;
+    kin_pace_hasten(&variant->pace);
     PyErr_Restore(type, error, traceback);
     return value;
 }
@@ -277,9 +297,7 @@ retire(kin_compiled *self, kin_variant_object *variant, kin_variant *v)
 static bool
 is_paced(const kin_compiled *self, const kin_variant *v)
 {
-    const kin_options *options = &self->state->options;
-    return (v->exits > 0 || v->trace.nbreaks > 0) && options->step_aside && options->trials > 0 && !self->fullgraph && v->running == 0 &&
-           kin_replay_force_exit == UINT32_MAX && !kin_lower_is_custom(self);
+    return (v->exits > 0 || v->trace.nbreaks > 0) && v->running == 0 && kin_replay_force_exit == UINT32_MAX && is_timed(self);
 }
 
 static void
@@ -549,6 +567,7 @@ adopt(call_state *c, PyCodeObject *code, PyObject *cause, const kin_record_resul
     }
     variant->ninstr = result->ninstr;
     variant->unstable = Py_XNewRef(shape->owner->unstable);
+    kin_budget_spend(&shape->owner->budget, result->time_ns);
     return variant;
 }
 
@@ -655,6 +674,24 @@ ask_hook(const call_state *c, PyObject *cause)
     return go_on;
 }
 
+/* Of all recordings of the code, is one more worth its time? */
+static bool
+affords_recording(const kin_compiled *self, kin_code_entry *entry)
+{
+    enum { UNUSED = 3 };
+    kin_budget *budget = &entry->budget;
+    if (!is_timed(self))
+        return true;
+    budget->made = budget->used = 0;
+    for (uint32_t s = 0; s < entry->shapes.len; s++)
+        for (uint32_t i = 0; i < entry->shapes.at[s]->variants.len; i++) {
+            const kin_variant *v = entry->shapes.at[s]->variants.at[i]->v;
+            budget->made += v != NULL;
+            budget->used += v != NULL && v->hits > 0;
+        }
+    return kin_budget_is_free(budget, UNUSED) || kin_budget_has(budget);
+}
+
 /* Why the call is not recorded; KIN_EAGER_NO: it may be. */
 static kin_eager
 find_refusal(const call_state *c)
@@ -665,6 +702,8 @@ find_refusal(const call_state *c)
         return KIN_EAGER_UNRECORDABLE;
     if (entry->nvariants >= recompile_limit(self) && entry->told_limit)
         return KIN_EAGER_LIMIT;
+    if (entry->nvariants < recompile_limit(self) && !affords_recording(self, c->shape->owner))
+        return KIN_EAGER_COSTLY;
     if (!prepare_torch(self->state, self->name))
         return KIN_EAGER_NO_TORCH;
     if (kin_record_active()) /* importing torch let other threads run */
@@ -693,15 +732,16 @@ record_or_limit(call_state *c, PyObject *cause)
     return record(c, cause);
 }
 
-/* Nothing fits, and nothing more is recorded. */
+/* Nothing fits, and nothing more is recorded, or not now. */
 static PyObject *
-run_limited(call_state *c)
+run_limited(call_state *c, kin_eager why)
 {
     kin_compiled *self = c->self;
     kin_shape *shape = c->shape;
     kin_cache_pin(&self->cache); /* for the shape */
     double start = now_ns();
-    PyObject *value = run_eager(c, KIN_EAGER_LIMIT);
+    PyObject *value = run_eager(c, why);
+    shape->owner->budget.lived += now_ns() - start;
     if (c->begun > 0)
         kin_search_miss(&shape->search, start - c->begun, now_ns() - start);
     kin_cache_unpin(&self->cache);
@@ -723,7 +763,7 @@ run_unknown(call_state *c)
     if (go_on < 0)
         unpin(c);
     else if (go_on == 0 || why != KIN_EAGER_NO)
-        result = go_on != 0 && why == KIN_EAGER_LIMIT ? run_limited(c) : run_eager(c, go_on == 0 ? KIN_EAGER_STANCE : why);
+        result = go_on != 0 && (why == KIN_EAGER_LIMIT || why == KIN_EAGER_COSTLY) ? run_limited(c, why) : run_eager(c, go_on == 0 ? KIN_EAGER_STANCE : why);
     else
         result = record_or_limit(c, cause);
     Py_XDECREF(cause);

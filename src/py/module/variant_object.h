@@ -5,6 +5,7 @@
 #define KIN_MODULE_VARIANT_OBJECT_H
 
 #include "py/module/bind.h"
+#include "core/pace/budget.h"
 #include "core/pace/pace.h"
 #include "py/module/state.h"
 #include "py/replay/variant.h"
@@ -25,7 +26,7 @@ typedef struct {
     uint32_t ninstr;   /* instructions watched */
     uint32_t branches; /* recorded behind exits so far */
     uint32_t postponed;   /* exits that were not recorded because recording had taken enough time */
-    double spent, lived;  /* nanoseconds that recording branches has taken, and that CPython took behind other exits */
+    kin_budget budget; /* for branches */
     KIN_VEC(uint8_t) attempts; /* by step: recordings of its exit that added nothing */
     kin_pace pace;     /* is it faster than eager calls? */
     bool broken;       /* its last branch left it in a state that cannot be used */

@@ -298,7 +298,8 @@ count_exit(kin_variant *v, uint32_t step)
         counts[0] = n;
         v->exit_counts = counts;
     }
-    v->exit_counts[step]++;
+    if (v->exit_counts[step] != KIN_EXIT_USED)
+        v->exit_counts[step]++;
 }
 
 /* Frames with everything in them, the innermost not linked. Keeps the pending exception. */

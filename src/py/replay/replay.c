@@ -426,6 +426,17 @@ run_segment(kin_run *r, uint32_t step, PyObject **value)
     return fail_test(r, step, value);
 }
 
+/* A replay came to its end through the branch of this step: for the first time? */
+static void
+note_use(kin_variant *v, uint32_t step)
+{
+    uint32_t *counts = v->exit_counts;
+    if (step == 0 || counts == NULL || step >= counts[0] || counts[step] == KIN_EXIT_USED)
+        return;
+    counts[step] = KIN_EXIT_USED;
+    v->nused++;
+}
+
 static kin_outcome
 run_return(kin_run *r, uint32_t step, PyObject **value)
 {
@@ -435,6 +446,8 @@ run_return(kin_run *r, uint32_t step, PyObject **value)
         kin_failure_raise("kintsugi: the result has no value");
     else if (r->dropped || PyErr_CheckSignals() == 0) {
         r->v->hits++;
+        if (r->jumped)
+            note_use(r->v, r->branched_at);
         *value = Py_NewRef(result);
         return KIN_LEFT;
     }
@@ -601,6 +614,7 @@ run_steps(kin_run *r)
             kin_pending_end_learning(r, i, next != KIN_JUMP);
         if (next == KIN_JUMP) {
             r->jumped = true;
+            r->branched_at = i;
             i = s->alt;
             continue;
         }

@@ -17,6 +17,7 @@ typedef struct {
     void *hook_arg;
     bool built_sunk;    /* some sunk object exists: its later changes run in sequence */
     bool jumped;        /* went on in a branch */
+    uint32_t branched_at; /* the step whose branch that was */
     uint8_t *looked;    /* by snapshot: 1 + the kin_fill up to which its sunk objects were built; NULL: none yet */
     bool has_exc;       /* the handled exception of the thread is ours */
     kin_vid exc;        /* ... this one */

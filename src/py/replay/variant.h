@@ -11,6 +11,8 @@ struct kin_units;      /* units.h */
 struct kin_sunk_index; /* py/replay/sunk.c: which sunk steps belong to which value; one block of memory */
 struct kin_guard_prog; /* py/guardeval: built from trace.vals + trace.facts, one part per segment */
 
+#define KIN_EXIT_USED UINT32_MAX
+
 typedef struct kin_variant {
     kin_trace trace;
     kin_refs refs;
@@ -22,7 +24,8 @@ typedef struct kin_variant {
     uint64_t misses;         /* guard misses of segment 0 */
     uint32_t running;        /* replays in progress (recursion, threads) */
     uint32_t missed;         /* the fact that failed in the segment at which a replay last left; UINT32_MAX: a path */
-    uint32_t *exit_counts;   /* by step: how often this CHECK/SEGMENT left the program; NULL until needed */
+    uint32_t *exit_counts;   /* by step: how often this CHECK/SEGMENT left the program, KIN_EXIT_USED: its branch was taken; NULL until needed */
+    uint32_t nused;          /* branches that were taken */
     double record_ns;
     char *failure;           /* a replay met a failure of our own (failure.h): its text, made with malloc */
     struct kin_units *units; /* what a backend compiled; NULL: step by step */
