@@ -1,14 +1,13 @@
 /* Budgets for recording (budget.h). */
 #include "core/pace/budget.h"
 
-enum { FREE = 8 };
 static const double FREE_NS = 3e8;                 /* recordings of long programs */
 static const double PART = 0.02, GOOD_PART = 0.05;  /* of the time; where most recordings are used */
 
 bool
-kin_budget_is_free(const kin_budget *b, uint32_t unused)
+kin_budget_is_free(const kin_budget *b, uint32_t most, uint32_t unused)
 {
-    return b->made < FREE && b->made < b->used + unused && b->spent < FREE_NS;
+    return b->made < most && b->made < b->used + unused && b->spent < FREE_NS;
 }
 
 bool

@@ -14,8 +14,8 @@ typedef struct {
     uint32_t made, used; /* recordings; those that a later call has gone to its end with */
 } kin_budget;
 
-/* Few enough are there that nobody has used yet: less than `unused`. */
-bool kin_budget_is_free(const kin_budget *b, uint32_t unused);
+/* Few enough are there: less than `most` in all, and less than `unused` that nobody has used yet. */
+bool kin_budget_is_free(const kin_budget *b, uint32_t most, uint32_t unused);
 /* The time that went by allows for one more. */
 bool kin_budget_has(const kin_budget *b);
 

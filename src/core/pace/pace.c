@@ -10,11 +10,13 @@
 enum {
     FIRST_WAIT = 24,         /* replays before the first trial: compiling, and trials of single graphs, are over */
     RESTING_WAIT = 256,      /* calls until a variant that was slower is tried again; twice as many each time */
+    LONG_REST = 1024,        /* ... and one that was much slower */
     REPLAYING_WAIT = 2048,   /* ... and one that was not */
     LONGEST_WAIT = 1 << 14,
     FEW = 10, MANY = 120      /* samples of each kind */
 };
 static const double SLOWER = 1.03; /* less is not worth anybody's notice */
+static const double CLEARLY_SLOWER = 1.1;
 static const double SURE = 3;      /* standard errors */
 
 typedef struct {
@@ -45,7 +47,7 @@ draw(struct kin_pace_trial *trial)
 static void
 wait_longer(kin_pace *p)
 {
-    uint32_t least = p->rests ? RESTING_WAIT : REPLAYING_WAIT;
+    uint32_t least = !p->rests ? REPLAYING_WAIT : p->ratio > CLEARLY_SLOWER ? LONG_REST : RESTING_WAIT;
     p->pause = p->pause < least ? least : p->pause < LONGEST_WAIT / 2 ? 2 * p->pause : LONGEST_WAIT;
     p->wait = p->pause;
 }

@@ -320,7 +320,8 @@ plan_unit(kin_variant *v, kin_units *units, uint32_t u, const kin_launch_context
         if (launcher != NULL)
             launcher->refs++;
         else /* what is behind many breaks may seldom be reached, and code for hundreds of units takes long: it has to pay */
-            launcher = new_launcher(context, v->trace.steps.at[unit->first].graph, u >= MANY_UNITS || launch_unit_varies(v, unit));
+            launcher = new_launcher(context, v->trace.steps.at[unit->first].graph,
+                                    context->later || u >= MANY_UNITS || launch_unit_varies(v, unit));
         status = launcher == NULL ? KIN_NOMEM : kin_unit_set(v, units, u, in.at, in.len, out.at, out.len, launcher);
         kin_launcher_release(launcher);
     }

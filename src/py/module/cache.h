@@ -35,6 +35,7 @@ typedef struct kin_code_entry {
     kin_budget budget;   /* for recordings */
     uint32_t nvariants;
     bool told_limit;
+    bool waits;          /* nothing more is recorded for now: it would cost too much */
 } kin_code_entry;
 
 typedef struct {

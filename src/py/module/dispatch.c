@@ -117,15 +117,16 @@ is_decision(const kin_step *s)
 static bool
 affords_branch(const exit_context *x, uint32_t step)
 {
-    enum { LONG = 200000 /* steps */, UNUSED = 6, UNUSED_DECISIONS = 2 };
+    enum { LONG = 200000 /* steps */, FREE = 8, UNUSED = 4, FREE_DECISIONS = 4, UNUSED_DECISIONS = 2 };
     kin_variant_object *variant = x->variant;
     const kin_variant *v = variant->v;
     kin_budget *budget = &variant->budget;
     bool often = v->exit_counts != NULL && v->exit_counts[step] > 1;
     budget->made = variant->branches;
     budget->used = is_timed(x->self) ? v->nused : variant->branches;
-    uint32_t unused = is_decision(&v->trace.steps.at[step]) ? UNUSED_DECISIONS : UNUSED;
-    if (v->trace.steps.len < LONG && (kin_budget_is_free(budget, unused) || (often && kin_budget_has(budget))))
+    bool decision = is_timed(x->self) && is_decision(&v->trace.steps.at[step]);
+    bool is_free = kin_budget_is_free(budget, decision ? FREE_DECISIONS : FREE, decision ? UNUSED_DECISIONS : UNUSED);
+    if (v->trace.steps.len < LONG && (is_free || (often && kin_budget_has(budget))))
         return true;
     variant->postponed++;
     return false;
@@ -678,7 +679,7 @@ ask_hook(const call_state *c, PyObject *cause)
 static bool
 affords_recording(const kin_compiled *self, kin_code_entry *entry)
 {
-    enum { UNUSED = 3 };
+    enum { FREE = 8, UNUSED = 3 };
     kin_budget *budget = &entry->budget;
     if (!is_timed(self))
         return true;
@@ -689,7 +690,8 @@ affords_recording(const kin_compiled *self, kin_code_entry *entry)
             budget->made += v != NULL;
             budget->used += v != NULL && v->hits > 0;
         }
-    return kin_budget_is_free(budget, UNUSED) || kin_budget_has(budget);
+    entry->waits = !kin_budget_is_free(budget, FREE, UNUSED) && !kin_budget_has(budget);
+    return !entry->waits;
 }
 
 /* Why the call is not recorded; KIN_EAGER_NO: it may be. */
@@ -821,9 +823,10 @@ run_at_once(call_state *c, PyObject **result)
 {
     if (c->self->state->options.miss_hook != NULL) /* it is told of every call that fits nothing */
         return false;
-    if (c->shape->owner->told_limit) {
+    const kin_code_entry *entry = c->shape->owner;
+    if (entry->told_limit || entry->waits) {
         if (kin_search_skips(&c->shape->search)) {
-            *result = run_eager(c, KIN_EAGER_LIMIT);
+            *result = run_eager(c, entry->told_limit ? KIN_EAGER_LIMIT : KIN_EAGER_COSTLY);
             return true;
         }
         c->begun = now_ns();

@@ -330,9 +330,11 @@ kin_lower_variant(kin_compiled *self, kin_variant_object *variant, PyObject *con
         return true;
     if (backend_of(self) != Py_None)
         return lower_to_backend(self, variant, slots);
+    enum { FEW = 3 };
     const kin_options *o = &self->state->options;
     kin_launch_context context = {.log = self->state->log, .name = self->name, .variant = variant->number,
-                                  .trials = o->trials, .freezing = choose(self->freezing, o->freezing),
+                                  .trials = o->trials, .later = o->step_aside && self->count.recordings > FEW,
+                                  .freezing = choose(self->freezing, o->freezing),
                                   .async = choose(self->async, o->async_compile),
                                   .fast_math = choose(self->fast_math, o->fast_math),
                                   .threads = self->threads > 0 ? self->threads : o->threads};
