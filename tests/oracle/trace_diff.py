@@ -7,15 +7,21 @@ import re
 
 ADDRESS = re.compile(r"0x[0-9a-fA-F]+|\b\d{14,15}\b")   # also as id() shows it
 NUMBER = re.compile(r"%\d+")
+DICTS = re.compile(r"(.*)\.__dict__( is (?:not )?)(.*)\.__dict__")
+FITS = 16    # the check in front of a store
+STORES = ("setattr", "delattr", "set_subscr", "del_subscr", "global_set", "cell_set", "call")
 
 
 class Numbers:
-    """A one-to-one correspondence between the value numbers of two recordings, built up while they are compared."""
+    """A one-to-one correspondence between the value numbers of two recordings, built up while they are compared. Constants
+    that are known by their value stand for themselves: two of them may be one object in one world and two in the other."""
 
     def __init__(self):
         self.there, self.back = {}, {}
 
     def same(self, a, b):
+        if type(a) is not int or type(b) is not int:
+            return a == b
         return self.there.setdefault(a, b) == b and self.back.setdefault(b, a) == a
 
 
@@ -36,11 +42,15 @@ def constant(value):
     return f"<{type(value).__name__}>"
 
 
-def step(entry):
+def step(entry, constants):
     """(what has to be equal, value numbers that have to correspond)"""
-    key = (entry["kind"], plain(entry["text"]), tuple(sorted(entry["flags"])), entry["line"], entry["imm"],
+    known = [f"{type(constants[v]).__name__} {constants[v]!r}" if v in constants else v for v in entry["operands"]]
+    text = plain(entry["text"])
+    if entry["kind"] == "check" and entry["imm"] == FITS:   # see is_about_materialised_dict; what is stored to is an operand of the store
+        text, known = re.sub(r"\.__dict__(?=\)$|, )", "", text), []
+    key = (entry["kind"], text, tuple(sorted(entry["flags"])), entry["line"], entry["imm"],
            entry["alt"], entry["graph"])
-    return key, (entry["out"], *entry["operands"])
+    return key, (entry["out"], *known)
 
 
 def fact(entry):
@@ -49,6 +59,8 @@ def fact(entry):
     kind, owner = entry["kind"], entry["source"].removesuffix(".__dict__")
     if kind == "lacks key" and owner != entry["source"]:   # see is_about_materialised_dict
         kind, said = "lacks attribute", said.replace(f"not in {owner}.__dict__", f"not in vars({owner})")
+    if kind in ("same object", "other object"):   # of dicts that only their objects have, as the check before a store asks
+        said = DICTS.sub(r"\1\2\3", said)
     return (kind, said, entry["segment"], entry["line"], entry["function"])
 
 
@@ -115,7 +127,7 @@ def simplify(dump):
     # what a region asked before it was undone depends on how far it came; the steps do without it
     dump = {**dump, "facts": [f for f in dump["facts"] if not f["undone"] and not is_about_materialised_dict(f)]}
     out = {key: [row(entry) for entry in dump[key]] for key, row in (
-        ("steps", step), ("facts", fact), ("graphs", graph), ("breaks", graph_break), ("effects", effect))}
+        ("steps", lambda entry: step(entry, dump["constants"])), ("facts", fact), ("graphs", graph), ("breaks", graph_break), ("effects", effect))}
     out["segments"] = dump["segments"]
     return out
 
@@ -132,6 +144,21 @@ def has_consumed_now(a, b, at):
     return bool(uses) and not any("opaque" in key[2] for key in uses)
 
 
+# The __dict__ of an instance that had none before: asked for in each call, so right for one that is there too.
+MAKES_DICT = re.compile(r"vars\(.*\)|getattr\(.*, '__dict__'\)")
+
+
+def asks_no_place(entry, rest):
+    """Is the step a store to an older object that was not looked at before it, and does `rest` begin with a look at its place
+    and the same store? What was to be replaced would have run code when it died, or might have, so the first recording
+    assumes nothing of the heap behind the store."""
+    (kind, text, _, line, *_), _ = entry
+    (kind_now, _, _, line_now, imm, *_), _ = rest[0]
+    if kind not in STORES or (kind_now, imm, line_now) != ("check", FITS, line) or len(rest) < 2:
+        return False
+    return rest[1][0][:2] == (kind, text)
+
+
 def does_it_really(a, b):
     """Is the first different step opaque in `a`, and modelled, folded or inlined in `b`? What executes the instruction asks
     no facts about callee and operands and stays right for all of them; which can be modelled may depend on them. (The other way round is a difference: a model without the facts that it depends on.)"""
@@ -141,6 +168,8 @@ def does_it_really(a, b):
     (kind, text, flags, *_), _ = a["steps"][found[0]]
     (kind_now, text_now, flags_now, *_), _ = b["steps"][found[0]]
     text, text_now = text.removeprefix("% = "), text_now.removeprefix("% = ")
+    if asks_no_place(a["steps"][found[0]], b["steps"][found[0]:]) or MAKES_DICT.fullmatch(text):
+        return True
     if "opaque" not in flags or (kind, text) == (kind_now, text_now):
         return "opaque" in flags and "opaque" not in flags_now
     if has_consumed_now(a["steps"], b["steps"], found[0]):

@@ -372,6 +372,17 @@ kin_heap_instance_lacks(PyObject *obj, PyObject *name)
     return find_instance_attr(obj, name, &value) == KIN_FIND_ABSENT;
 }
 
+bool
+kin_heap_inline_room(PyObject *obj, PyObject *name)
+{
+    Py_hash_t hash;
+    Py_ssize_t ix;
+    if (inline_values(obj) == NULL || !PyUnicode_CheckExact(name) || !kin_heap_key_hash(name, &hash))
+        return false;
+    PyDictKeysObject *keys = shared_keys(obj);
+    return keys->dk_usable > 0 || find_in_keys(keys, name, hash, &ix) == KIN_FIND_HIT;
+}
+
 int
 kin_heap_instance_dict_words(PyObject *obj, kin_word *out)
 {

@@ -45,6 +45,9 @@ PyObject *kin_heap_instance_attr(PyObject *obj, PyObject *name);
 /* Is the name certainly absent from the dict and the inline values? */
 bool kin_heap_instance_lacks(PyObject *obj, PyObject *name);
 
+/* Is a store of the name one into the inline values, which stay inline? */
+bool kin_heap_inline_room(PyObject *obj, PyObject *name);
+
 /* Words that pin the instance dict pointer (absent or not); up to 2; returns their number, -1 if it cannot be pinned. */
 int kin_heap_instance_dict_words(PyObject *obj, kin_word *out);
 /* For an object with inline values in use: words that pin the inline slot of `name`, its value (or absence)

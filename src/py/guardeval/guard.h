@@ -52,8 +52,8 @@ bool kin_exact_has_nan(PyObject *obj);
  * immutables only, so nothing else that is done with them runs any either. */
 bool kin_exact_is_quiet(PyObject *obj, bool all);
 
-/* A word of the heap that a store fills, as the number of a CHECK FITS: kin_place << KIN_PLACE_SHIFT, KIN_PLACE_FILLED when there
- * must be something to replace, and the index or byte offset. */
+/* A word of the heap that a store fills, as the number of a CHECK FITS: kin_place << KIN_PLACE_SHIFT, and the index or byte
+ * offset. Whether there was something before is not asked: the same program serves the first store and all later ones. */
 typedef enum {
     KIN_PLACE_ITEM,         /* value under the key in an exact dict */
     KIN_PLACE_ATTR,         /* attribute value of the name, inline or in a dict that nobody else has */
@@ -63,12 +63,11 @@ typedef enum {
     KIN_PLACE_END_OF_LIST   /* an item is added */
 } kin_place;
 #define KIN_PLACE_SHIFT 28
-#define KIN_PLACE_FILLED (1u << 27)
-#define KIN_PLACE_INDEX (KIN_PLACE_FILLED - 1)
+#define KIN_PLACE_INDEX ((1u << KIN_PLACE_SHIFT) - 1)
 
-/* Does a store into this place change nothing but it: is it there, filled if `num` says so, and does what lies there die, if it
- * does, without running any code? */
-bool kin_place_takes(PyObject *base, PyObject *key, uint32_t num);
+/* Does a store into this place change nothing but it: is it there, and does what lies there die, if it does, without running any
+ * code? `ours`: references to its dict, if the place is an attribute, that are not the program's. */
+bool kin_place_takes(PyObject *base, PyObject *key, uint32_t num, Py_ssize_t ours);
 /* May the attribute of an object that the program has made itself be stored later than the program says? Its dict is nobody else's, and what
  * is replaced dies without running code. */
 bool kin_owns_attribute(PyObject *obj, PyObject *name);

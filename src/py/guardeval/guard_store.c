@@ -76,19 +76,18 @@ entry_of(PyObject *dict, PyObject *key, bool *sure)
     return found == KIN_FIND_HIT ? entry.value : NULL;
 }
 
-/* The value of an attribute that other objects cannot share: it is inline, or in a dict that only this object has. A new name
- * has no place yet. */
-static PyObject *
-own_attribute(PyObject *obj, PyObject *name)
+/* Can other objects not share the attribute: is it inline, or in a dict that only this object has? A new name must not make a
+ * dict of what is inline. */
+static bool
+is_own_attribute(PyObject *obj, PyObject *name, Py_ssize_t ours)
 {
     PyObject *dict = kin_heap_instance_dict(obj);
-    bool own = dict == NULL || (PyDict_CheckExact(dict) && Py_REFCNT(dict) == 1);
-    return own ? kin_heap_instance_attr(obj, name) : NULL;
+    return dict != NULL ? PyDict_CheckExact(dict) && Py_REFCNT(dict) == 1 + ours : kin_heap_inline_room(obj, name);
 }
 
 /* What lies at the place now; false: there is no such place. */
 static bool
-look_at(PyObject *base, PyObject *key, uint32_t num, PyObject **old)
+look_at(PyObject *base, PyObject *key, uint32_t num, Py_ssize_t ours, PyObject **old)
 {
     bool sure = true;
     uint32_t index = num & KIN_PLACE_INDEX;
@@ -100,8 +99,8 @@ look_at(PyObject *base, PyObject *key, uint32_t num, PyObject **old)
         *old = entry_of(base, key, &sure);
         return sure;
     case KIN_PLACE_ATTR:
-        *old = own_attribute(base, key);
-        return *old != NULL;
+        *old = kin_heap_instance_attr(base, key);
+        return is_own_attribute(base, key, ours);
     case KIN_PLACE_INDEX_OF_LIST:
         if (!PyList_CheckExact(base) || (Py_ssize_t)index >= PyList_GET_SIZE(base))
             return false;
@@ -122,11 +121,11 @@ look_at(PyObject *base, PyObject *key, uint32_t num, PyObject **old)
 }
 
 bool
-kin_place_takes(PyObject *base, PyObject *key, uint32_t num)
+kin_place_takes(PyObject *base, PyObject *key, uint32_t num, Py_ssize_t ours)
 {
     PyObject *old;
     int left = MOST_DEATHS;
-    if (!look_at(base, key, num, &old) || (old == NULL && (num & KIN_PLACE_FILLED)))
+    if (!look_at(base, key, num, ours, &old))
         return false;
     return old == NULL || Py_REFCNT(old) > 1 || dies_quietly(old, &left);
 }

@@ -1,5 +1,6 @@
 /* Describes a variant as plain Python objects (dump.h): guards, graphs, breaks, effects, steps. */
 #include "py/launch/launch.h"
+#include "py/guardeval/guard.h"
 #include "py/module/dump_priv.h"
 
 #include "core/diag/events.h"
@@ -287,6 +288,24 @@ describe_step(dumper *d, uint32_t index)
     return entry;
 }
 
+/* vid -> constant, of those that are known by their value. */
+static PyObject *
+list_constants(dumper *d)
+{
+    PyObject *dict = PyDict_New();
+    for (uint32_t i = 1; dict != NULL && i < d->t->vals.len; i++) {
+        const kin_val *val = &d->t->vals.at[i];
+        PyObject *obj = val->kind == KIN_VAL_CONST ? kin_refs_get(d->refs, val->key) : NULL;
+        if (obj == NULL || !kin_is_exact_immutable(obj))
+            continue;
+        PyObject *vid = PyLong_FromUnsignedLong(i);
+        if (vid == NULL || PyDict_SetItem(dict, vid, obj) < 0)
+            Py_CLEAR(dict);
+        Py_XDECREF(vid);
+    }
+    return dict;
+}
+
 static bool
 is_any(const kin_step *s)
 {
@@ -328,7 +347,8 @@ kin_dump_variant(kin_variant *v)
         || dump_set(dict, "facts", list_facts(&d)) < 0
         || dump_set(dict, "breaks", list_steps_where(&d, is_break, describe_break)) < 0
         || dump_set(dict, "effects", list_steps_where(&d, is_effect, describe_effect)) < 0
-        || dump_set(dict, "steps", list_steps_where(&d, is_any, describe_step)) < 0)
+        || dump_set(dict, "steps", list_steps_where(&d, is_any, describe_step)) < 0
+        || dump_set(dict, "constants", list_constants(&d)) < 0)
         Py_CLEAR(dict);
     end_dump(&d);
     return dict;

@@ -269,6 +269,7 @@ data_descriptor(rec *r, kin_vid base, PyTypeObject *owner, PyObject *name, PyObj
                 set_value(out, dict);
                 return;
             }
+            out->makes_dict = true;
         }
         set_step(out, 0);
         return;
@@ -682,6 +683,8 @@ rec_op_load_attr(rec *r, PyObject *name, bool method)
         r->t->steps.at[r->t->vals.at[step].step].ref = ref;
         if (flags & KIN_STEP_OPAQUE)
             rec_forget_contents(r);
+        else if (a.makes_dict)
+            rec_end_segment(r);
         r->skip_expected = (flags & KIN_STEP_OPAQUE) != 0;
     }
     rec_drop(r, 1);
@@ -732,6 +735,15 @@ is_older(rec *r, kin_vid vid)
     return FRESH(r, vid) == NULL && (r->t->vals.at[vid].kind != KIN_VAL_STEP || r->info.at[vid].born_seg < rec_seg(r));
 }
 
+/* Are its attributes reached through the object alone? They are inline or in a dict; which of the two may be another one in the
+ * next call. */
+static bool
+has_own_attributes(PyObject *obj)
+{
+    PyObject *dict = kin_instance_dict(obj);
+    return dict == NULL || (Py_REFCNT(dict) == 1 && !PyModule_Check(obj) && !PyFunction_Check(obj));
+}
+
 /* `descr`: what the class has under the name. False: objects made here, tensors, what has no place of its own. */
 bool
 rec_attr_place(rec *r, kin_vid obj, PyObject *name, PyObject *descr, rec_place *p)
@@ -745,7 +757,7 @@ rec_attr_place(rec *r, kin_vid obj, PyObject *name, PyObject *descr, rec_place *
     }
     if (!has_instance_dict(Py_TYPE(O(r, obj))))
         return false;
-    kin_vid dict = instance_dict(r, obj);
+    kin_vid dict = has_own_attributes(O(r, obj)) ? 0 : instance_dict(r, obj);
     *p = (rec_place){.kind = dict ? KIN_PLACE_ITEM : KIN_PLACE_ATTR, .base = dict ? dict : obj, .key = name};
     return !r->stopped;
 }

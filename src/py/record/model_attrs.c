@@ -34,6 +34,15 @@ keep_const(rec *r, PyObject *obj)
     return O(r, vid);
 }
 
+/* The call is made again; no Python code runs. */
+static void
+ask_attribute(rec *r, const rec_args *a, const attr_result *at)
+{
+    rec_model_step(r, a, at->flags);
+    if (at->makes_dict)
+        rec_end_segment(r);
+}
+
 static bool
 get_attribute(rec *r, const rec_args *a, bool generic)
 {
@@ -59,7 +68,7 @@ get_attribute(rec *r, const rec_args *a, bool generic)
     if (at.kind == ATTR_CALL && a->npos == 3 && !at.fallback && rec_can_inline(r, O(r, at.func)))
         return rec_inline(r, at.func, at.args, at.nargs, 0, NULL, a->ndrop, NULL, 0, KIN_RESUME_DEFAULT, a->args[2]);
     if (at.kind == ATTR_STEP && !(at.flags & KIN_STEP_OPAQUE)) {
-        rec_model_step(r, a, at.flags);
+        ask_attribute(r, a, &at);
         return true;
     }
     if (at.kind == ATTR_ABSENT) {
@@ -77,6 +86,10 @@ model_vars(rec *r, const rec_args *a)
     if (a->npos != 1 || a->nkw)
         return false;
     rec_attr_find(r, a->args[0], REC_STR("__dict__"), &at);
+    if (!r->stopped && at.makes_dict) {
+        ask_attribute(r, a, &at);
+        return true;
+    }
     return r->stopped || (at.kind == ATTR_VALUE && rec_model_value(r, a, at.value));
 }
 

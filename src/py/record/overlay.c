@@ -3,8 +3,10 @@
  * A plain store into one word of the heap (an attribute, an item, a cell, one more item of a list) is an effect; the facts of the segment go on to
  * hold, for they speak of the time before it. Only who reads that word again must not read it by path: it gets the value that
  * was stored. Whether another object's word is this one is decided by the identity of the two objects, which becomes a fact.
- * Where that is not enough (order and length of a dict that grew, inline attributes that may have moved into a dict) the
- * segment ends, and the next one reads the heap anew.
+ * Where that is not enough (order and length of a dict that may have grown) the segment ends, and the next one reads the heap anew.
+ *
+ * What a store leaves known hangs on what the guard asks, not on how things lie at the moment: an attribute is the same place inline
+ * and in a dict, new or not, and a dict has grown unless the segment knows of the key.
  */
 #include "py/record/rec.h"
 
@@ -14,16 +16,93 @@ enum { MOST_WRITES = 300 };
 
 /* -- writing ------------------------------------------------------------------------------------------------------------ */
 
+/* Equal as keys of a dict are: 1, True and 1.0 are one. Both are exact builtin immutables. */
+static bool
+same_key(PyObject *a, PyObject *b)
+{
+    if (a == b)
+        return true;
+    if (a == NULL || b == NULL || !kin_is_exact_immutable(a))
+        return false;
+    int same = PyObject_RichCompareBool(a, b, Py_EQ);
+    if (same < 0)
+        PyErr_Clear();
+    return same != 0;
+}
+
 /* The place as the number of a FITS check; false: it is none that can be followed. */
 static bool
 number_of(const rec_place *p, PyObject *base, uint32_t *num)
 {
     uint32_t index = p->kind == KIN_PLACE_END_OF_LIST ? 0 : p->index;
-    *num = (uint32_t)p->kind << KIN_PLACE_SHIFT | index | KIN_PLACE_FILLED;
-    if (kin_place_takes(base, p->key, *num))
-        return true;
-    *num &= ~KIN_PLACE_FILLED;
-    return kin_place_takes(base, p->key, *num);
+    *num = (uint32_t)p->kind << KIN_PLACE_SHIFT | index;
+    return kin_place_takes(base, p->key, *num, 0);
+}
+
+static bool
+is_instance_dict(rec *r, kin_vid vid)
+{
+    const kin_val *v = &r->t->vals.at[vid];
+    return v->kind == KIN_VAL_SRC && v->access == KIN_ACCESS_INSTDICT;
+}
+
+static kin_vid
+read_of(rec *r, kin_vid base, kin_access access, uint32_t key)
+{
+    const uint32_t *slot = rec_map_at(r->value_numbers, rec_seg(r), base, (uint32_t)access, key);
+    return slot == NULL ? 0 : *slot;
+}
+
+/* What this segment read from the place before; 0: nothing. */
+static kin_vid
+read_before(rec *r, const rec_place *p)
+{
+    if (p->kind == KIN_PLACE_END_OF_LIST)
+        return 0;
+    static const kin_access access[] = {[KIN_PLACE_ITEM] = KIN_ACCESS_DICT_ITEM, [KIN_PLACE_ATTR] = KIN_ACCESS_IATTR,
+        [KIN_PLACE_INDEX_OF_LIST] = KIN_ACCESS_LIST_ITEM, [KIN_PLACE_SLOT] = KIN_ACCESS_MEMBER, [KIN_PLACE_CELL] = KIN_ACCESS_CELL};
+    uint32_t key = p->key != NULL ? rec_ref(r, p->key) : p->index;
+    kin_vid dict = p->kind == KIN_PLACE_ATTR ? read_of(r, p->base, KIN_ACCESS_INSTDICT, 0) : 0;
+    return dict != 0 ? read_of(r, dict, KIN_ACCESS_DICT_ITEM, key) : read_of(r, p->base, access[p->kind], key);
+}
+
+static bool
+has_key(PyObject *keys, PyObject *key)
+{
+    for (Py_ssize_t i = 0; i < PyTuple_GET_SIZE(keys); i++)
+        if (kin_is_exact_immutable(PyTuple_GET_ITEM(keys, i)) && same_key(PyTuple_GET_ITEM(keys, i), key))
+            return true;
+    return false;
+}
+
+/* Does a fact of this segment say that the dict has the key? */
+static bool
+is_key_by_fact(rec *r, kin_vid dict, PyObject *key)
+{
+    for (uint32_t i = r->t->facts.len; i-- > 0 && r->t->facts.at[i].seg == r->seg;) {
+        const kin_fact *f = &r->t->facts.at[i];
+        PyObject *ref = f->vid == dict && (f->kind == KIN_FACT_HAS_KEY || f->kind == KIN_FACT_DICT_KEYS) ? kin_refs_get(r->refs, f->ref) : NULL;
+        if (ref != NULL && (f->kind == KIN_FACT_HAS_KEY ? same_key(ref, key) : has_key(ref, key)))
+            return true;
+    }
+    return false;
+}
+
+/* Is something there already, so that order and length of the dict stay? What is so at this moment does not count: another call
+ * that the guard lets through may find it otherwise. */
+static bool
+is_known_filled(rec *r, const rec_place *p)
+{
+    bool keyed = p->kind == KIN_PLACE_ITEM || p->kind == KIN_PLACE_ATTR;
+    for (uint32_t i = keyed ? r->writes.len : 0; i-- > 0;) {
+        const rec_write *w = &r->writes.at[i];
+        if (w->place.key == NULL || !same_key(w->place.key, p->key))
+            continue;
+        if (w->value == 0 || (w->place.base == p->base && w->place.kind == p->kind))
+            return w->value != 0;
+    }
+    kin_vid dict = p->kind == KIN_PLACE_ATTR ? read_of(r, p->base, KIN_ACCESS_INSTDICT, 0) : p->base;
+    return keyed && (read_before(r, p) != 0 || (dict != 0 && is_key_by_fact(r, dict, p->key)));
 }
 
 static bool
@@ -41,7 +120,7 @@ rec_begin_write(rec *r, rec_place *p)
         !is_entry(r, p->base) || (p->key != NULL && (!kin_is_exact_immutable(p->key) || kin_exact_has_nan(p->key))) ||
         !number_of(p, base, &num))
         return false;
-    p->filled = (num & KIN_PLACE_FILLED) != 0;
+    p->filled = is_known_filled(r, p);
     rec_check(r, KIN_CHECK_FITS, p->base, p->key, num);
     if (p->key != NULL)
         rec_ref(r, p->key); /* as long as the recording */
@@ -75,19 +154,6 @@ touch_iterators(rec *r, const rec_place *p)
         if (f != NULL && f->kind == FRESH_ITER && (((p->kind == KIN_PLACE_INDEX_OF_LIST || p->kind == KIN_PLACE_END_OF_LIST) && list) || (p->kind == KIN_PLACE_ITEM && dict)))
             f->known = false;
     }
-}
-
-/* What this segment read from the place before; 0: nothing. */
-static kin_vid
-read_before(rec *r, const rec_place *p)
-{
-    if (p->kind == KIN_PLACE_END_OF_LIST)
-        return 0;
-    static const kin_access access[] = {[KIN_PLACE_ITEM] = KIN_ACCESS_DICT_ITEM, [KIN_PLACE_ATTR] = KIN_ACCESS_IATTR,
-        [KIN_PLACE_INDEX_OF_LIST] = KIN_ACCESS_LIST_ITEM, [KIN_PLACE_SLOT] = KIN_ACCESS_MEMBER, [KIN_PLACE_CELL] = KIN_ACCESS_CELL};
-    uint32_t key = p->key != NULL ? rec_ref(r, p->key) : p->index;
-    const uint32_t *slot = rec_map_at(r->value_numbers, rec_seg(r), p->base, (uint32_t)access[p->kind], key);
-    return slot == NULL ? 0 : *slot;
 }
 
 /* A number that the recording assumes, and changes itself: the next call cannot fit. The next recording takes it as it comes
@@ -127,20 +193,6 @@ rec_changed(rec *r, kin_vid fresh)
 
 /* -- reading ------------------------------------------------------------------------------------------------------------ */
 
-/* Equal as keys of a dict are: 1, True and 1.0 are one. Both are exact builtin immutables. */
-static bool
-same_key(PyObject *a, PyObject *b)
-{
-    if (a == b)
-        return true;
-    if (a == NULL || b == NULL || !kin_is_exact_immutable(a))
-        return false;
-    int same = PyObject_RichCompareBool(a, b, Py_EQ);
-    if (same < 0)
-        PyErr_Clear();
-    return same != 0;
-}
-
 /* The class of the value, where this segment knows it; NULL: it does not. */
 static PyTypeObject *
 known_type(rec *r, kin_vid vid)
@@ -160,11 +212,12 @@ is_written(rec *r, const rec_write *w, kin_vid base)
     return rec_decide_is(r, base, w->place.base);
 }
 
+/* Is the dict, of whose contents something is asked, the one that has this attribute? FITS asks for a dict that nobody else has, so the
+ * only way to it is through its object. */
 static bool
-is_instance_dict(rec *r, kin_vid vid)
+is_in_dict(rec *r, const rec_write *w, kin_vid dict)
 {
-    const kin_val *v = &r->t->vals.at[vid];
-    return v->kind == KIN_VAL_SRC && v->access == KIN_ACCESS_INSTDICT;
+    return is_instance_dict(r, dict) && is_written(r, w, r->t->vals.at[dict].parent);
 }
 
 typedef enum { READ_OTHER, READ_WRITTEN, READ_UNSURE } read_kind;
@@ -182,10 +235,10 @@ compare(rec *r, const rec_write *w, kin_access access, kin_vid base, PyObject *k
             return p->filled && w->value != 0 ? READ_OTHER : is_written(r, w, base) ? READ_UNSURE : READ_OTHER;
         return access == KIN_ACCESS_DICT_ITEM && same_key(p->key, key) && is_written(r, w, base) ? READ_WRITTEN : READ_OTHER;
     case KIN_PLACE_ATTR:
-        if (access == KIN_ACCESS_INSTDICT) /* another object's is another one: FITS asks for a dict that nobody else has */
-            return O(r, base) == O(r, p->base) ? READ_UNSURE : READ_OTHER;
+        if (access == KIN_ACCESS_DICT_KEY)
+            return !(p->filled && w->value != 0) && is_in_dict(r, w, base) ? READ_UNSURE : READ_OTHER;
         if (access == KIN_ACCESS_DICT_ITEM)
-            return is_instance_dict(r, base) && same_key(p->key, key) ? READ_UNSURE : READ_OTHER;
+            return same_key(p->key, key) && is_in_dict(r, w, base) ? READ_WRITTEN : READ_OTHER;
         return access == KIN_ACCESS_IATTR && same_key(p->key, key) && is_written(r, w, base) ? READ_WRITTEN : READ_OTHER;
     case KIN_PLACE_INDEX_OF_LIST:
         return access == KIN_ACCESS_LIST_ITEM && num == p->index && is_written(r, w, base) ? READ_WRITTEN : READ_OTHER;
@@ -252,8 +305,9 @@ check_shape(rec *r, kin_vid container)
     for (uint32_t i = 0; i < r->writes.len && !r->seg_ended; i++) {
         const rec_write *w = &r->writes.at[i];
         bool grew = w->place.kind == KIN_PLACE_END_OF_LIST && PyList_Check(O(r, container));
-        bool changed = w->place.kind == KIN_PLACE_ITEM && !(w->place.filled && w->value != 0) && PyDict_Check(O(r, container));
-        if ((grew || changed) && is_written(r, w, container))
+        bool changed = !(w->place.filled && w->value != 0) && PyDict_Check(O(r, container));
+        if (((grew || (changed && w->place.kind == KIN_PLACE_ITEM)) && is_written(r, w, container)) ||
+            (changed && w->place.kind == KIN_PLACE_ATTR && is_in_dict(r, w, container)))
             rec_end_segment(r);
     }
 }

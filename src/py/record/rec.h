@@ -125,7 +125,7 @@ typedef struct {
     kin_vid base;
     PyObject *key;   /* ITEM, ATTR */
     uint32_t index;  /* of the list; byte offset of the SLOT */
-    bool filled;     /* something was there before */
+    bool filled;     /* the segment knows that something was there before */
 } rec_place;
 
 typedef struct {
@@ -300,6 +300,7 @@ typedef struct {
     uint32_t nargs;
     unsigned flags;     /* STEP: step flags */
     bool fallback;      /* CALL: an AttributeError goes on to the type's __getattr__ */
+    bool makes_dict;    /* STEP: paths to the attributes lead elsewhere from then on */
 } attr_result;
 kin_vid rec_fallback(rec *r, kin_vid base, PyObject *name); /* `extra` of KIN_RESUME_FALLBACK; 0 = cannot be had */
 void rec_attr_find(rec *r, kin_vid base, PyObject *name, attr_result *out);

@@ -72,7 +72,7 @@ kin_check_holds(const kin_refs *refs, const kin_step *s, PyObject *a, PyObject *
     case KIN_CHECK_QUIET:
         return kin_exact_is_quiet(a, s->num != 0);
     case KIN_CHECK_FITS:
-        return kin_place_takes(a, ref, s->num);
+        return kin_place_takes(a, ref, s->num, 0);
     case KIN_CHECK_NULL:
     case KIN_CHECK_NOTNULL:
         break;

@@ -147,12 +147,11 @@ static bool
 passes(kin_run *r, uint32_t step)
 {
     const kin_step *s = &r->t->steps.at[step];
-    const kin_vid *args = r->t->vids.at + s->args;
     if (s->kind == KIN_STEP_SEGMENT) {
         kin_guard_miss miss;
         return !kin_watch_foreign_tool(r->ts) && kin_guard_eval(r->v, s->num, r->slots, &miss);
     }
-    int holds = kin_check_holds(r->refs, s, kin_run_value(r, args[0]), s->nargs > 1 ? kin_run_value(r, args[1]) : NULL);
+    int holds = kin_run_check(r, s);
     if (holds < 0)
         PyErr_Clear();
     return holds > 0;

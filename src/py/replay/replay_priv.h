@@ -129,6 +129,8 @@ kin_run_value(const kin_run *r, kin_vid vid)
 }
 
 void kin_run_release_slots(kin_run *r);
+/* Does the CHECK hold? -1: it raised. */
+int kin_run_check(kin_run *r, const kin_step *s);
 /* Runs one step as recorded. */
 kin_outcome kin_run_step(kin_run *r, uint32_t step, PyObject **value);
 /* kin_run_launch_waiting, with the frames of the unit's first call linked if its launcher wants them. */

@@ -299,6 +299,19 @@ is_instance_dict(const kin_trace *t, kin_vid vid, kin_vid owner)
     return val->kind == KIN_VAL_SRC && val->access == KIN_ACCESS_INSTDICT && val->parent == owner;
 }
 
+/* Is the dict of an instance handed to a step, which may look into it? */
+static bool
+has_dict_operand(const kin_trace *t)
+{
+    for (uint32_t i = 1; i < t->steps.len; i++)
+        for (uint32_t a = 0; a < t->steps.at[i].nargs; a++) {
+            const kin_val *val = &t->vals.at[t->vids.at[t->steps.at[i].args + a]];
+            if (val->kind == KIN_VAL_SRC && val->access == KIN_ACCESS_INSTDICT)
+                return true;
+        }
+    return false;
+}
+
 /* Is it a store that changes one word of the heap, as the test in front of it says? The recording reads it no more in this
  * segment (record/overlay.c), so nobody minds if it is done behind the launch, but for steps that sees_stores tells apart. */
 static bool
@@ -315,8 +328,8 @@ is_followed_store(const kin_spread *s, uint32_t step, attribute *out, bool *in_d
         return false;
     kin_vid base = t->vids.at[test->args];
     kin_place place = (kin_place)(test->num >> KIN_PLACE_SHIFT & 7);
-    *in_dict = place == KIN_PLACE_ITEM;
-    return place == KIN_PLACE_ATTR ? base == out->owner : *in_dict && is_instance_dict(t, base, out->owner);
+    *in_dict = place == KIN_PLACE_ITEM || has_dict_operand(t);
+    return place == KIN_PLACE_ATTR ? base == out->owner : place == KIN_PLACE_ITEM && is_instance_dict(t, base, out->owner);
 }
 
 /* May calls of the unit, or settings that they hang on, be what is stored to? */

@@ -423,3 +423,125 @@ def keyword_arguments_others_may_change(x, s):
     s.log.append(options)
     exec("options['alpha'] += level", {"options": options, "level": LEVEL})
     return torch.add(x, x, **options)
+
+
+# -- what a store leaves known does not hang on how things lie at the moment -----------------------------------------------
+
+
+class Open:
+    """Its attributes come one by one."""
+
+
+def again_and_again(i, s):
+    """A new object, that has the attribute in some of the calls, and a dict in others."""
+    o = Open()
+    if i % 2:
+        o.n = 1.0
+    if i % 3 == 2:
+        o.__dict__
+    return T(i, 3), o
+
+
+@case(args=again_and_again, calls=8, replays=7)
+def new_attribute_or_old(x, o):
+    o.n = 4.0
+    o.m = x * o.n
+    o.k = o.m + 1
+    return o.k * o.n, o.m
+
+
+@case(args=again_and_again, calls=8, replays=4)
+def attributes_are_counted(x, o):
+    o.n = 4.0
+    o.m = 5.0
+    return x * len(o.__dict__), list(vars(o)), "n" in o.__dict__
+
+
+def hold(s):
+    s.held = vars(s.a)
+
+
+@built(mutate=do(3, hold), args=lambda i, s: (T(i, 3),), replays=3)
+def somebody_gets_hold_of_the_dict(s):
+    s.a, s.held = Box(1.0), {"n": 5.0}
+
+    def f(x):
+        s.a.n = s.a.n + 1.0
+        s.held["n"] = s.held["n"] * 2
+        return x * s.a.n + s.held["n"]
+    return f
+
+
+@built(mutate=do(3, lambda s: setattr(s, "held", {"n": 5.0})), args=lambda i, s: (T(i, 3),), replays=3)
+def somebody_lets_go_of_the_dict(s):
+    s.a = Box(1.0)
+    s.held = vars(s.a)
+
+    def f(x):
+        s.a.n = 2.0
+        s.held["n"] = s.held["n"] * 2
+        return x * s.a.n + s.held["n"]
+    return f
+
+
+@built(args=lambda i, s: (T(i, 3),), replays=3)
+def attribute_goes_and_comes(s):
+    s.a = Box(1.0)
+    vars(s.a)
+
+    def f(x):
+        first = list(s.a.__dict__)
+        del s.a.n
+        s.a.n = 3.0
+        return x * s.a.n, first, list(s.a.__dict__), len(vars(s.a))
+    return f
+
+
+@built(args=lambda i, s: (T(i, 3),), replays=4)
+def items_are_overwritten_in_a_loop(s):
+    s.d = {"a": 1.0, "b": 2.0, "c": 3.0}
+
+    def f(x):
+        for k in s.d:
+            s.d[k] = 4.0
+        s.d["a"] = 5.0
+        return x * len(s.d), list(s.d), s.d["a"]
+    return f
+
+
+@built(args=lambda i, s: (T(i, 3),), replays=4)
+def key_goes_and_comes(s):
+    s.d = {"a": 1.0, "b": 2.0}
+
+    def f(x):
+        n = s.d["a"]
+        del s.d["a"]
+        s.d["a"] = n
+        return x * len(s.d), list(s.d)
+    return f
+
+
+def crowded(i, s):
+    """Two objects of one class; the first has a name more than there is room for inline, from call 3 on."""
+    a, b = Open(), Open()
+    for k in range(40 if i >= 3 else 2):
+        setattr(b, f"n{k}", k)
+    return T(i, 3), a, b
+
+
+@case(args=crowded, again=1)
+def names_need_a_dict(x, a, b):
+    a.n0 = 1.0
+    a.late = 2.0
+    y = x * a.n0
+    b.late = 3.0
+    return y + b.late * b.n1, a.late
+
+
+@case(args=lambda i, s: (T(i, 3), Open()), calls=5, replays=4)
+def dict_is_looked_at_between(x, o):
+    o.n = x + 1
+    d = o.__dict__
+    y = o.n * 2
+    o.m = y
+    return len(d), d["m"] + d["n"], list(d)

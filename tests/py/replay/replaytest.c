@@ -316,9 +316,15 @@ kin_meta_mask(PyObject *record)
 }
 
 bool
-kin_place_takes(PyObject *base, PyObject *key, uint32_t num)
+kin_place_takes(PyObject *base, PyObject *key, uint32_t num, Py_ssize_t ours)
 {
     return false;
+}
+
+PyObject *
+kin_instance_dict(PyObject *obj)
+{
+    return NULL;
 }
 
 bool
