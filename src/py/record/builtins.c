@@ -293,11 +293,13 @@ make_models(void)
     if (setitem != NULL)
         add_model(setitem, rec_model_dict_setitem);
     add_model((PyObject *)&PyODict_Type, rec_model_ordered_dict);
-    for (const rec_method_row *m = rec_ordered_rows; m->name; m++) {
-        PyObject *method = PyDict_GetItemString(PyODict_Type.tp_dict, m->name);
-        if (method != NULL)
-            add_model(method, m->fn);
-    }
+    const rec_method_row *const ordered[] = {rec_ordered_rows, rec_ordered_views};
+    for (int i = 0; i < 2; i++)
+        for (const rec_method_row *m = ordered[i]; m->name; m++) {
+            PyObject *method = PyDict_GetItemString(PyODict_Type.tp_dict, m->name);
+            if (method != NULL)
+                add_model(method, m->fn);
+        }
     PyObject *functools = PyImport_ImportModule("functools");
     PyObject *partial = functools ? PyObject_GetAttrString(functools, "partial") : NULL;
     if (partial != NULL)
@@ -308,6 +310,7 @@ make_models(void)
     add_random();
     add_rows_of("itertools", rec_itertools_rows);
     add_rows_of("_collections", rec_deque_rows);
+    add_rows_of("_collections", rec_default_rows);
     PyObject *frame = PySys_GetObject("_getframe"); /* borrowed */
     if (frame != NULL)
         add_model(frame, rec_model_frame);

@@ -142,7 +142,7 @@ look_up(rec *r, kin_vid dict, kin_vid key, kin_vid *item)
     PyObject *obj = O(r, dict);
     rec_fresh *f = FRESH(r, dict);
     *item = 0;
-    if (!(PyDict_CheckExact(obj) || holds_key(obj, f, O(r, key))) || !is_key(r, key) || (f != NULL && !kin_is_exact_immutable(O(r, key))))
+    if (!(PyDict_CheckExact(obj) || rec_exact_dict(r, dict) != NULL || holds_key(obj, f, O(r, key))) || !is_key(r, key) || (f != NULL && !kin_is_exact_immutable(O(r, key))))
         return false;
     if (f != NULL) {
         if ((f = rec_exact_dict(r, dict)) == NULL)
@@ -209,7 +209,7 @@ dict_pop(rec *r, const rec_args *a)
     kin_vid item;
     if (a->npos == 3 && !a->nkw && !is_known(r, a->args[0], FRESH_DICT) && is_missing(r, a))
         return pop_nothing(r, a);
-    if (a->npos < 2 || a->nkw || !is_known(r, a->args[0], FRESH_DICT) || !look_up(r, a->args[0], a->args[1], &item))
+    if (a->npos < 2 || a->nkw || !is_known(r, a->args[0], FRESH_DICT) || r->info.at[a->args[0]].type == &PyODict_Type || !look_up(r, a->args[0], a->args[1], &item))
         return mutate(r, a);
     if (item == 0)
         return a->npos == 3 && rec_model_value(r, a, a->args[2]);
@@ -228,7 +228,7 @@ rec_apply_method(rec *r, kin_vid descr, const kin_vid *args, uint32_t n)
     kin_vid item;
     bool pop = obj != NULL && obj == PyDict_GetItemString(PyDict_Type.tp_dict, "pop");
     bool get = obj != NULL && obj == PyDict_GetItemString(PyDict_Type.tp_dict, "get");
-    if ((!pop && !get) || n < 2 || n > 3 || !is_known(r, args[0], FRESH_DICT) || O(r, args[0]) == NULL || O(r, args[1]) == NULL ||
+    if ((!pop && !get) || (pop && r->info.at[args[0]].type == &PyODict_Type) || n < 2 || n > 3 || !is_known(r, args[0], FRESH_DICT) || O(r, args[0]) == NULL || O(r, args[1]) == NULL ||
         !look_up(r, args[0], args[1], &item))
         return 0;
     if (item == 0)
@@ -287,13 +287,19 @@ dict_items(rec *r, const rec_args *a)
 static bool
 dict_copy(rec *r, const rec_args *a)
 {
-    if (a->npos != 1 || !is_known(r, a->args[0], FRESH_DICT))
+    if (a->npos != 1 || !is_known(r, a->args[0], FRESH_DICT) || r->info.at[a->args[0]].type != &PyDict_Type)
         return a->npos == 1 && ask(r, a);
     kin_vid out = rec_model_step(r, a, KIN_STEP_PURE);
     rec_fresh *f = FRESH(r, a->args[0]);
     rec_make_fresh(r, out, FRESH_DICT, f->items, f->n, true);
     r->info.at[out].type = &PyDict_Type;
     return true;
+}
+
+static bool
+dict_update(rec *r, const rec_args *a)
+{
+    return rec_model_dict_update(r, a) || (!r->stopped && mutate(r, a));
 }
 
 static bool
@@ -314,6 +320,23 @@ set_add(rec *r, const rec_args *a)
     rec_step(r, KIN_STEP_SET_ADD, KIN_STEP_MUTATES, a->args, 2);
     r->skip_expected = true; /* a tensor's hash is Python code */
     return rec_model_value(r, a, rec_const(r, Py_None));
+}
+
+/* A new set of what plain containers hold. */
+static bool
+set_union(rec *r, const rec_args *a)
+{
+    bool ok = a->npos > 0 && a->nkw == 0;
+    for (uint32_t i = 0; ok && i < a->npos; i++)
+        ok = O(r, a->args[i]) != NULL && rec_is_plain_value(O(r, a->args[i])) && rec_need_quiet(r, a->args[i], false) && holds_type(r, a->args[i]);
+    if (!ok)
+        return r->stopped;
+    r->keep_inside = true; /* it keeps keys, which are no containers */
+    kin_vid out = rec_model_step(r, a, 0);
+    r->keep_inside = false;
+    rec_make_fresh(r, out, FRESH_SET, NULL, 0, false);
+    r->info.at[out].type = &PySet_Type;
+    return true;
 }
 
 /* -- deque ------------------------------------------------------------------------------------------------------------------- */
@@ -369,7 +392,7 @@ const rec_method_row rec_deque_rows[] = {
     {"deque.pop", deque_change}, {"deque.popleft", deque_change}, {"deque.rotate", deque_change}, {"deque.clear", deque_change},
     {"deque.reverse", deque_change}, {NULL, NULL}};
 
-const rec_method_row rec_ordered_rows[] = {
+const rec_method_row rec_ordered_views[] = {
     {"keys", dict_keys}, {"values", dict_values}, {"items", dict_items}, {NULL, NULL}};
 
 const rec_method_row rec_method_rows[] = {
@@ -378,6 +401,6 @@ const rec_method_row rec_method_rows[] = {
     {"list.sort", list_sort}, {"list.index", ask_elements}, {"list.count", ask_elements},
     {"dict.get", dict_get}, {"dict.pop", dict_pop}, {"dict.setdefault", dict_setdefault}, {"dict.keys", dict_keys},
     {"dict.values", dict_values}, {"dict.items", dict_items}, {"dict.copy", dict_copy}, {"dict.clear", mutate},
-    {"dict.update", mutate}, {"dict.popitem", mutate}, {"dict.__contains__", dict_contains},
-    {"set.add", set_add}, {"set.discard", mutate}, {"set.clear", mutate}, {"set.update", mutate}, {"set.copy", ask},
+    {"dict.update", dict_update}, {"dict.popitem", mutate}, {"dict.__contains__", dict_contains},
+    {"set.add", set_add}, {"set.discard", mutate}, {"set.clear", mutate}, {"set.update", mutate}, {"set.copy", ask}, {"set.union", set_union},
     {NULL, NULL}};

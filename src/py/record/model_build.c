@@ -134,22 +134,50 @@ put_pair(rec *r, kin_vid *pairs, uint32_t *n, kin_vid key, kin_vid value)
     pairs[(*n)++] = value;
 }
 
-bool
-rec_dict_of_pairs(rec *r, const rec_args *a, kin_vid *pairs, uint32_t n)
+/* Pairs without repetitions in their place, the call's keywords behind them. False: the keys are not known texts. */
+static bool
+join_pairs(rec *r, const rec_args *a, kin_vid *pairs, uint32_t *n)
 {
     uint32_t count = 0;
-    if (!are_texts(r, pairs, n))
+    if (!are_texts(r, pairs, *n))
         return false;
-    for (uint32_t i = 0; i < n; i += 2)
+    for (uint32_t i = 0; i < *n; i += 2)
         put_pair(r, pairs, &count, rec_need_const(r, pairs[i]), pairs[i + 1]);
     for (uint32_t i = 0; i < a->nkw; i++)
         put_pair(r, pairs, &count, rec_const(r, PyTuple_GET_ITEM(a->kwnames, i)), a->args[a->npos + i]);
+    *n = count;
+    return true;
+}
+
+bool
+rec_dict_of_pairs(rec *r, const rec_args *a, kin_vid *pairs, uint32_t n)
+{
+    uint32_t count = n;
+    if (!join_pairs(r, a, pairs, &count))
+        return false;
     kin_vid out = rec_step_out(r, KIN_STEP_BUILD_MAP, KIN_STEP_PURE, pairs, count);
     rec_make_fresh(r, out, FRESH_DICT, pairs, count, true);
     r->info.at[out].type = &PyDict_Type;
     rec_drop(r, a->ndrop);
     rec_await_result(r, out, r->t->vals.at[out].step);
     return true;
+}
+
+bool
+rec_dict_pairs(rec *r, const rec_args *a, kin_vid **pairs, uint32_t *n)
+{
+    bool ok = a->npos <= 1 && a->nkw <= 100;
+    *pairs = NULL;
+    *n = 0;
+    if (ok && a->npos == 0)
+        ok = (*pairs = malloc((2 * a->nkw + 1) * sizeof **pairs)) != NULL;
+    else if (ok)
+        ok = pairs_of_mapping(r, a->args[0], pairs, n, 2 * a->nkw) || pairs_of_items(r, a->args[0], pairs, n, 2 * a->nkw);
+    if (ok && join_pairs(r, a, *pairs, n))
+        return true;
+    free(*pairs);
+    *pairs = NULL;
+    return false;
 }
 
 /* dict.fromkeys(keys, value) */
@@ -170,18 +198,6 @@ model_fromkeys(rec *r, const rec_args *a)
     free(items);
     free(pairs);
     return ok;
-}
-
-/* OrderedDict() */
-bool
-rec_model_ordered_dict(rec *r, const rec_args *a)
-{
-    if (a->npos || a->nkw)
-        return false;
-    kin_vid out = rec_model_step(r, a, KIN_STEP_PURE);
-    rec_make_fresh(r, out, FRESH_OTHER, NULL, 0, false);
-    r->info.at[out].type = &PyODict_Type;
-    return true;
 }
 
 /* dict(d) of contents that are not known: a step, without code of the program. */

@@ -18,7 +18,7 @@ typedef struct {
 } rec_method_row;
 
 extern const rec_method_row rec_type_rows[], rec_attr_rows[], rec_item_rows[], rec_build_rows[]; /* model_*.c: builtins */
-extern const rec_method_row rec_ordered_rows[]; /* methods of OrderedDict, by bare name */
+extern const rec_method_row rec_ordered_rows[], rec_ordered_views[]; /* methods of OrderedDict, by bare name */
 extern const rec_method_row rec_method_rows[]; /* methods.c: methods of builtin containers */
 
 extern const rec_method_row rec_deque_rows[];   /* ... of collections.deque */
@@ -28,8 +28,13 @@ bool rec_model_value(rec *r, const rec_args *a, kin_vid value);
 bool rec_model_bool(rec *r, const rec_args *a, bool value);
 kin_vid rec_model_step(rec *r, const rec_args *a, unsigned flags);
 bool rec_dict_of_pairs(rec *r, const rec_args *a, kin_vid *pairs, uint32_t n); /* the call's keywords behind them, for which there is room */
+/* What dict(...) makes of the operands, keywords last; malloc'ed. */
+bool rec_dict_pairs(rec *r, const rec_args *a, kin_vid **pairs, uint32_t *n);
 bool rec_model_dict_setitem(rec *r, const rec_args *a);
+/* dicts.c */
 bool rec_model_ordered_dict(rec *r, const rec_args *a);
+bool rec_model_dict_update(rec *r, const rec_args *a);
+extern const rec_method_row rec_default_rows[];
 bool rec_model_partial(rec *r, const rec_args *a);
 bool rec_model_exception(rec *r, const rec_args *a);
 bool rec_model_frame(rec *r, const rec_args *a);

@@ -896,8 +896,8 @@ rec_op_subscr(rec *r)
         rec_await_const(r);
         return;
     }
-    if (subscr_typing(r, args) || subscr_python(r, args[0], args[1]) || r->stopped || subscr_tuple(r, args[0], args[1]) ||
-        subscr_class(r, args) || rec_keyed_item(r, args))
+    if (rec_subscr_missing(r, args[0], args[1]) || subscr_typing(r, args) || subscr_python(r, args[0], args[1]) || r->stopped ||
+        subscr_tuple(r, args[0], args[1]) || subscr_class(r, args) || rec_keyed_item(r, args))
         return;
     operator_step(r, KIN_STEP_SUBSCR, 0, args, 2, NULL);
 }
@@ -983,7 +983,8 @@ rec_op_store_subscr(rec *r, bool delete)
     PyObject *k = O(r, key);
     if (f != NULL && rec_can_const(r, key) && kin_is_exact_immutable(k))
         rec_need_const(r, key);
-    bool plain = rec_is_plain_value(O(r, container)) && kin_is_exact_immutable(k);
+    bool made = rec_exact_dict(r, container) != NULL; /* a defaultdict, too, takes what it is given */
+    bool plain = (made || rec_is_plain_value(O(r, container))) && kin_is_exact_immutable(k);
     if (plain && f == NULL) {
         rec_need_type(r, container);
         if (!rec_is_const(r, key))

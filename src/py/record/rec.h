@@ -371,6 +371,8 @@ bool rec_equal_by_identity(rec *r, int op, const kin_vid *args);
 void rec_operator_return(rec *r, kin_vid result);              /* before such a method returns */
 void rec_operator_goes_on(rec *r, rec_frame *f);               /* ... it has returned NotImplemented */
 
+bool rec_subscr_missing(rec *r, kin_vid dict, kin_vid key); /* dicts.c: a defaultdict fills in what is missing */
+
 /* ---- truth.c, subscript.c, iterate.c ---- */
 void rec_op_branch(rec *r);
 int rec_truth(rec *r, kin_vid vid); /* 0, 1 when known or made a fact; -1 when it must be decided at replay */
