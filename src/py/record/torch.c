@@ -596,11 +596,31 @@ call_metadata(rec *r, kin_vid callee, const kin_vid *args, uint32_t npos, uint32
     return true;
 }
 
+/* torch.ops.aten.mul, torch.ops.aten.mul.Tensor: PyTorch's own operator by name, without the overload. */
+static bool
+aten_name(PyObject *obj, char *name, size_t size)
+{
+    static const char prefix[] = "aten::";
+    if (!rec_is_torch_operator(obj))
+        return false;
+    PyObject *full = kin_instance_attr(obj, REC_STR("_name"));
+    if (full == NULL)
+        full = kin_instance_attr(obj, REC_STR("_qualified_op_name"));
+    const char *text = full != NULL && PyUnicode_Check(full) ? PyUnicode_AsUTF8(full) : NULL;
+    PyErr_Clear();
+    if (text == NULL || strncmp(text, prefix, sizeof prefix - 1) != 0)
+        return false;
+    text += sizeof prefix - 1;
+    snprintf(name, size, "%.*s", (int)strcspn(text, "."), text);
+    return strlen(name) + 1 < size;
+}
+
 static void
 call_node(rec *r, kin_vid callee, const kin_vid *args, uint32_t npos, uint32_t nkw, PyObject *kwnames, int ndrop)
 {
     kin_vid fixed[256];
-    const char *name = rec_callable_name(O(r, callee));
+    char buffer[64];
+    const char *name = aten_name(O(r, callee), buffer, sizeof buffer) ? buffer : rec_callable_name(O(r, callee));
     uint32_t n = npos + nkw;
     if (n > 250) {
         rec_stop(r, "torch call with very many arguments");
@@ -620,6 +640,7 @@ call_node(rec *r, kin_vid callee, const kin_vid *args, uint32_t npos, uint32_t n
         row = -1;
     }
     rec_call_step(r, callee, fixed, npos, nkw, kwnames, ndrop, leaves ? 0 : KIN_STEP_TORCH, row);
+    r->skip_expected = r->skip_expected || rec_is_torch_operator(O(r, callee)); /* its __call__ is Python */
     bool out_arg = false;
     for (uint32_t i = 0; i < nkw; i++)
         out_arg = out_arg || PyUnicode_CompareWithASCIIString(PyTuple_GET_ITEM(kwnames, i), "out") == 0;
@@ -760,7 +781,11 @@ rec_call_torch(rec *r, kin_vid callee, const kin_vid *args, uint32_t npos, uint3
     if (is_torch_c(obj))
         return rec_is_const(r, callee) && call_torch_c(r, callee, args, npos, nkw, kwnames, ndrop);
     if (rec_is_torch_operator(obj)) {
-        call_operator(r, callee, args, npos, nkw, kwnames, ndrop);
+        char name[64];
+        if (aten_name(obj, name, sizeof name) && rec_is_const(r, callee))
+            call_node(r, callee, args, npos, nkw, kwnames, ndrop);
+        else
+            call_operator(r, callee, args, npos, nkw, kwnames, ndrop);
         return true;
     }
     if (is_disable(r, obj)) {

@@ -1,4 +1,5 @@
 """Constructs of the language and its library that stand between torch calls: decorators made inside, trees, lazy maps."""
+import collections
 import functools
 import typing
 
@@ -8,6 +9,7 @@ from torch.utils import _pytree as pytree
 from kincorpus.case import T, case, glob
 
 SCALE = 2.0
+aten = torch.ops.aten
 
 
 # -- decorators ----------------------------------------------------------------------------------------------------------
@@ -106,3 +108,117 @@ def leaves_behind_a_used_map(x):
     if a.sum() > b.sum() - 100 and x.sum() > -20:
         return a
     return b, list(rows)
+
+
+# -- OrderedDict, defaultdict ---------------------------------------------------------------------------------------------
+
+
+@case(mutate=glob(3, SCALE=3.0))
+def fills_an_ordered_dict(x):
+    table = collections.OrderedDict([("a", x), ("b", x * SCALE)])
+    table["c"] = table["a"] + 1
+    table.update(b=x, d=SCALE)
+    table.update({"e": x * 2})
+    total = sum(table.values()) + len(table)
+    return total, list(table), table.pop("a"), table.pop("zz", None), table.get("b"), table, table.copy(), dict(table)
+
+
+@case(mutate=glob(3, SCALE=3.0), replays=3)
+def moves_in_an_ordered_dict(x):
+    table = collections.OrderedDict(a=x, b=x * SCALE, c=1)
+    table.move_to_end("a")
+    first = list(table), table.popitem(last=False)
+    table.move_to_end("c", last=False)
+    return first, list(table.items()), table.popitem(), table
+
+
+@case(mutate=glob(3, SCALE=3.0))
+def hands_over_an_ordered_dict(x):
+    def scaled(a, b=1, **more):
+        return a * b * SCALE, more
+    return scaled(**collections.OrderedDict(b=2, a=x, z=3)), collections.OrderedDict(a=1) == collections.OrderedDict(a=1)
+
+
+@case(mutate=glob(3, SCALE=3.0))
+def groups_in_a_defaultdict(x):
+    groups, counts = collections.defaultdict(list), collections.defaultdict(int, a=4)
+    for key, value in (("a", x), ("b", x * SCALE), ("a", x + 1)):
+        groups[key].append(value)
+        counts[key] += 1
+    return {k: torch.stack(v) for k, v in groups.items()}, counts, groups, "zz" in groups, groups.get("zz"), counts["zz"], len(counts)
+
+
+@case(mutate=glob(3, SCALE=3.0))
+def defaultdicts_of_all_kinds(x):
+    deep = collections.defaultdict(dict)
+    deep["a"]["b"] = x * SCALE
+    made = collections.defaultdict(lambda: SCALE, k=x)
+    names = collections.defaultdict(set)
+    names["n"].add("v")
+    return deep, made["k"] * 2, names
+
+
+@case(raises=(0, 1, 2, 3, 4, 5), inert=True, replays=0)
+def defaultdict_without_a_factory(x):
+    made = collections.defaultdict(None, k=x)
+    return made["k"] + made["zz"]
+
+
+@case(mutate=glob(3, SCALE=3.0), replays=3)
+def branch_finds_the_dicts(x):
+    table, groups = collections.OrderedDict(a=x), collections.defaultdict(list)
+    groups["g"].append(x)
+    table["b"], table["s"] = groups["g"], SCALE
+    if (x.sum() * SCALE) > 1e6:
+        return table
+    groups["h"].append(1)
+    return table, groups
+
+
+@case(mutate=glob(3, SCALE=3.0))
+def chain_map(x):
+    chain = collections.ChainMap({"a": x}, {"b": 2, "a": 3})
+    chain["z"] = x * SCALE
+    return len(chain), chain["a"], chain["b"], chain.maps[0]["z"], chain.get("q", 1)
+
+
+@case(mutate=glob(3, SCALE=3.0))
+def updates_a_dict(x):
+    table = {"a": 1}
+    table.update({"b": x}, c=x * SCALE)
+    table.update([("d", 4), ("a", 5)])
+    table.update()
+    return table["a"] * table["c"], table, list(table)
+
+
+# -- operators by name ------------------------------------------------------------------------------------------------------
+
+
+@case(mutate=glob(3, SCALE=3.0))
+def aten_operators(x):
+    y, mean, _ = aten.native_layer_norm(x, [3], None, None, 1e-5)
+    return aten.sin(x) * SCALE + aten.mul.Tensor(x, y), mean, aten.max.dim(x, 0), aten.zeros([2, 3]), aten.nonzero.default(x > 0)
+
+
+@case(mutate=glob(3, SCALE=3.0))
+def aten_operators_in_place(x):
+    y, out = x + 1, torch.empty(4, 3)
+    aten.add_.Tensor(y, SCALE)
+    aten.mul_(y, 2)
+    aten.sin.out(y, out=out)
+    return y, out
+
+
+@case(mutate=glob(3, SCALE=3.0), replays=3)
+def aten_operators_that_give_numbers(x):
+    return x * aten.item(x.sum()) * SCALE, aten.sym_size.int(x, 0), aten.equal(x, x)
+
+
+@case(args=lambda i, s: (T(i, 4, 3, grad=True),), after=lambda i, s, r: r.sum().backward(), mutate=glob(3, SCALE=3.0))
+def aten_operators_with_gradients(x):
+    return aten.mul.Tensor(aten.tanh.default(x), SCALE)
+
+
+@case(mutate=glob(3, SCALE=3.0), raises=(3, 4, 5), replays=2)
+def aten_operator_that_raises(x):
+    return aten.mm.default(x if SCALE > 2 else x.t(), x)
