@@ -194,6 +194,25 @@ test_own(int64_t m, int64_t k, int64_t n, int way_a, int way_b)
     free(dense);
 }
 
+/* b is read as it lies. */
+static void
+test_few_rows(void)
+{
+    float x = 0;
+    kin_matrix large = {&x, 300, 219, 219, 1, KIN_MATRIX_FLOAT}, turned = {&x, 300, 219, 1, 300, KIN_MATRIX_FLOAT}, shallow = {&x, 255, 300, 1, 255, KIN_MATRIX_FLOAT};
+    kin_matrix apart = {&x, 300, 219, 438, 2, KIN_MATRIX_FLOAT}, little = {&x, 300, 200, 200, 1, KIN_MATRIX_FLOAT};
+    kin_blas own = {.own = true};
+    for (int64_t m = 2; m <= KIN_TILE_FEW; m++)
+        CHECK(kin_product_reads(m, &large) && kin_product_reads(m, &turned) && kin_gemm_wants_packed(&own, m, &large) && kin_gemm_is_own(&own, m, &turned, false));
+    CHECK(!kin_product_reads(1, &large) && !kin_product_reads(9, &large));
+    CHECK(!kin_product_reads(4, &shallow) && !kin_product_reads(4, &apart) && !kin_product_reads(4, &little));
+    for (int64_t m = 2; m <= KIN_TILE_FEW; m++)
+        for (int way_b = 0; way_b < 4; way_b++)
+            test_own(m, 300 + m, 223, (int)m % 5, way_b);
+    test_own(3, 31, 2300, 0, 0);
+    test_own(8, 259, 257, 4, 3);
+}
+
 /* The same numbers in half precision; they are small and whole. */
 static uint16_t *
 make_half(const float *x, size_t n, unsigned form)
@@ -325,6 +344,9 @@ test_what_follows(void)
     test_following(29, 801, 192, 64, true, false);
     test_following(700, 9, 40, 40, true, true);     /* shared by rows */
     test_following(77, 9, 40, 40, true, true);
+    test_following(5, 110, 640, 640, true, false);  /* b is read as it lies */
+    test_following(8, 35, 4992, 2496, true, false);
+    test_following(3, 120, 1280, 640, true, false);
 }
 
 static void
@@ -346,6 +368,7 @@ test_own_products(void)
     test_own(3, 40, 90, 0, 1); /* few rows: in panels only */
     test_own(20, 9, 16, 0, 0);
     test_own(20, 9, 17, 0, 0);
+    test_few_rows();
 }
 
 int

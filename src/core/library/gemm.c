@@ -8,7 +8,7 @@
 #include "core/library/product.h"
 
 enum { ROW_MAJOR = 101, NO_TRANS = 111, TRANS = 112, PACKED = 151, B_MATRIX = 162 }; /* CBLAS's numbers */
-enum { FEW_ROWS = 4 }; /* up to here a product is bound by reading b, and its own layout is as good */
+enum { FEW_ROWS = 4 }; /* up to here a product is bound by reading b, and BLAS does that as well as we do */
 
 struct kin_packed {
     bool own;    /* panels of product.h */
@@ -40,7 +40,7 @@ kin_gemm_reads(const kin_matrix *x)
 bool
 kin_gemm_is_own(const kin_blas *blas, int64_t m, const kin_matrix *b, bool packed)
 {
-    return b->form != KIN_MATRIX_FLOAT || (blas->own && m > (packed ? 1 : FEW_ROWS));
+    return b->form != KIN_MATRIX_FLOAT || (blas->own && (m > (packed ? 1 : FEW_ROWS) || (!packed && kin_product_reads(m, b))));
 }
 
 bool

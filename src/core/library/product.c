@@ -16,6 +16,15 @@ enum {
     THREAD_WORK = 1 << 21 /* multiplications that are worth a thread */
 };
 
+bool
+kin_product_reads(int64_t rows, const kin_matrix *b)
+{
+    enum { LEAST = 1 << 16, LEAST_DOTS = 256 };
+    if (rows < 2 || rows > KIN_TILE_FEW || b->form != KIN_MATRIX_FLOAT || b->rows * b->columns < LEAST || !kin_tile_here())
+        return false;
+    return (b->column_stride == 1 && b->row_stride >= b->columns) || (b->row_stride == 1 && b->column_stride >= b->rows && b->rows >= LEAST_DOTS);
+}
+
 static int64_t
 padded(int64_t n)
 {
@@ -88,7 +97,7 @@ typedef struct {
     const kin_product *p;
     const void *a, *b;
     float *c;
-    bool pairs;
+    bool pairs, reads;          /* reads: kin_product_reads */
     int64_t row, rows, panel, panels, parts;
     int64_t first_row;          /* of this product, among all of them */
     float *panel_room, *a_room; /* for a panel and for a block of a; NULL: not needed */
@@ -201,9 +210,56 @@ multiply_block(const part *x, int64_t row, int64_t rows, int64_t from, int64_t d
     }
 }
 
+/* All of k for some panels of b that lie side by side. Rows of b go by in groups, so that few pages are read from at a time. */
+static void
+multiply_few(const part *x, const float *a, int64_t lda, int64_t panel, int64_t panels)
+{
+    enum { GROUP = 32 };
+    const kin_product *p = x->p;
+    const kin_matrix *b = &p->b;
+    int64_t from = panel * KIN_TILE_COLUMNS, left = b->columns - from, columns = panels * KIN_TILE_COLUMNS;
+    const float *at = (const float *)x->b + from * b->column_stride;
+    float *c = x->c + from;
+    columns = columns < left ? columns : left;
+    if (b->column_stride != 1) {
+        kin_tile_few_by_columns((unsigned)x->rows, columns, b->rows, a, lda, at, b->column_stride, c, p->ldc);
+        return;
+    }
+    for (int64_t l = 0; l < b->rows; l += GROUP)
+        for (int64_t j = 0; j < columns; j += KIN_TILE_COLUMNS)
+            kin_tile_few_by_rows((unsigned)x->rows, columns_at(columns, j / KIN_TILE_COLUMNS), b->rows - l < GROUP ? b->rows - l : GROUP, a + l, lda,
+                                 at + l * b->row_stride + j, b->row_stride, c + j, p->ldc, l > 0);
+}
+
+/* b is read as it lies, by panels of which the results stay near. */
+static void
+read_part(const part *x)
+{
+    enum { WIDE = 64 };
+    const kin_product *p = x->p;
+    const float *a = x->a;
+    int64_t lda = p->a.row_stride, k = p->b.rows, most = p->b.column_stride == 1 ? WIDE : NEAR;
+    if (x->a_room != NULL) {
+        copy_block(a, lda, p->a.column_stride, x->rows, k, x->a_room);
+        a = x->a_room;
+        lda = k;
+    }
+    for (int64_t j = x->panel, n; j < x->panel + x->panels; j += n) {
+        n = x->panel + x->panels - j < most ? x->panel + x->panels - j : most;
+        for (int64_t q = 0; q < x->parts; q++)
+            multiply_few(x, a, lda, j + q * panels_of_part(p), n);
+        if (p->then != NULL && !kin_epilogue_run(p->then, x->first_row, x->rows, j * KIN_TILE_COLUMNS, n * KIN_TILE_COLUMNS))
+            atomic_store(x->failed, 1);
+    }
+}
+
 static void
 multiply_part(const part *x)
 {
+    if (x->reads) {
+        read_part(x);
+        return;
+    }
     const kin_product *p = x->p;
     int64_t k = depth_of(&p->b), deep = kin_tile_part_of(k, DEEP), tall = kin_tile_part_of(x->rows, x->a_room != NULL ? TALL_COPY : TALL);
     for (int64_t row = x->row; row < x->row + x->rows; row += tall) {
@@ -218,7 +274,7 @@ multiply_part(const part *x)
 /* Each product is cut into `units` along its columns or its rows. */
 typedef struct {
     const kin_product *p;
-    bool by_rows;
+    bool by_rows, reads;
     int64_t units, unit_rows;
     atomic_int failed; /* there was no memory, or what follows failed */
 } sharing;
@@ -228,7 +284,7 @@ static void
 multiply_units(sharing *s, int64_t i, int64_t begin, int64_t end, float *panel_room, float *a_room)
 {
     const kin_product *p = s->p;
-    part x = {.p = p, .pairs = kin_product_pairs(&p->b), .panel_room = panel_room, .a_room = a_room,
+    part x = {.p = p, .pairs = kin_product_pairs(&p->b), .reads = s->reads, .panel_room = panel_room, .a_room = a_room,
               .a = (const char *)p->a.data + i * p->a_step * kin_matrix_element(&p->a),
               .b = p->b.data == NULL ? NULL : (const char *)p->b.data + i * p->b_step * kin_matrix_element(&p->b),
               .c = p->c + i * p->c_step, .rows = p->a.rows, .panels = panels_of_part(p), .first_row = i * p->a.rows,
@@ -249,7 +305,8 @@ run_share(int64_t begin, int64_t end, void *arg)
     sharing *s = arg;
     const kin_product *p = s->p;
     bool copies = must_copy(p);
-    size_t panel_len = p->panels == NULL ? DEEP * KIN_TILE_COLUMNS : 0, len = panel_len + (copies ? DEEP * TALL_COPY : 0);
+    size_t panel_len = p->panels == NULL && !s->reads ? DEEP * KIN_TILE_COLUMNS : 0, copy_len = s->reads ? (size_t)(p->a.rows * p->b.rows) : DEEP * TALL_COPY;
+    size_t len = (panel_len + (copies ? copy_len : 0) + 15) / 16 * 16;
     float *room = len == 0 ? NULL : aligned_alloc(64, len * sizeof *room);
     if (len != 0 && room == NULL)
         atomic_store(&s->failed, 1);
@@ -268,7 +325,8 @@ kin_product_run(const kin_product *p, kin_parallel parallel)
     int64_t m = p->a.rows, n = p->b.columns, k = p->b.rows;
     int64_t panels = panels_of_part(p), tiles = kin_tile_divide_up(m, KIN_TILE_ROWS);
     enum { ENOUGH = 16 /* panels: they come out even on most numbers of threads */ };
-    sharing s = {.p = p, .by_rows = panels < ENOUGH && tiles > panels};
+    bool reads = p->panels == NULL && kin_product_reads(m, &p->b);
+    sharing s = {.p = p, .reads = reads, .by_rows = !reads && panels < ENOUGH && tiles > panels};
     s.unit_rows = kin_tile_divide_up(m, tiles);
     s.units = s.by_rows ? kin_tile_divide_up(m, s.unit_rows) : panels;
     double work = (double)m * (double)n * (double)k / (double)s.units;

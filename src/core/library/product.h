@@ -9,6 +9,9 @@
 
 #include "core/library/gemm.h"
 
+/* Is b, for so many rows, better read as it lies than made into panels for one product? Reading it is what takes the time then. (Panels that are there
+ * are read faster still.) */
+bool kin_product_reads(int64_t rows, const kin_matrix *b);
 /* Is b done by pairs? */
 bool kin_product_pairs(const kin_matrix *b);
 /* Floats that b takes as panels; they have to be 64-byte aligned. */
@@ -16,7 +19,7 @@ size_t kin_product_panels_len(const kin_matrix *b);
 void kin_product_make_panels(const kin_matrix *b, float *panels);
 
 /* count products: c[i] (ldc apart) = a[i] b[i], where operands i lie the given strides apart; strides of any kind. panels: of b, NULL: they
- * are made as needed. */
+ * are made as needed, or not at all. */
 typedef struct {
     kin_matrix a, b;
     const float *panels;

@@ -5,7 +5,7 @@
 #include <stdbool.h>
 #include <stdint.h>
 
-enum { KIN_TILE_ROWS = 14, KIN_TILE_COLUMNS = 32 };
+enum { KIN_TILE_ROWS = 14, KIN_TILE_COLUMNS = 32, KIN_TILE_FEW = 8 };
 
 /* Does this processor have what they need? */
 bool kin_tile_here(void);
@@ -19,6 +19,12 @@ void kin_tile_multiply(unsigned rows, unsigned columns, int64_t k, const float *
 /* The same, where a row of a is in `lines` pieces of k elements, `step` apart; b goes on. */
 void kin_tile_multiply_lines(unsigned rows, unsigned columns, int64_t lines, int64_t k, const float *a, int64_t lda, int64_t step,
                              const float *b, float *c, int64_t ldc, bool add, const float *soon);
+
+/* The same for up to KIN_TILE_FEW rows, where b is read as it lies, ldb apart: its rows without gaps, ... */
+void kin_tile_few_by_rows(unsigned rows, unsigned columns, int64_t k, const float *a, int64_t lda, const float *b, int64_t ldb, float *c, int64_t ldc,
+                          bool add);
+/* ... or its columns, any number of them. */
+void kin_tile_few_by_columns(unsigned rows, int64_t columns, int64_t k, const float *a, int64_t lda, const float *b, int64_t ldb, float *c, int64_t ldc);
 
 /* 32 or fewer columns of a matrix as a panel: panel[l][j] = b[l * row_stride + j * column_stride] for l < k, j < columns. */
 void kin_tile_pack(int64_t k, unsigned columns, const float *b, int64_t row_stride, int64_t column_stride, float *panel);
