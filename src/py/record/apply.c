@@ -260,7 +260,21 @@ apply_constant(rec *r, kin_vid callee, const kin_vid *args, uint32_t n)
         value = apply_len(r, args[0]);
     if (value == 0 && rec_is_pure_callable(obj))
         value = apply_to_constants(r, callee, args, n);
-    return value ? value : rec_apply_torch(r, callee, args, n);
+    return value ? value : rec_apply_torch(r, callee, args, n, NULL);
+}
+
+/* What a partial object calls with keywords; only calls of torch. */
+static kin_vid
+apply_with_keywords(rec *r, const rec_fresh *f, const kin_vid *args, uint32_t n)
+{
+    kin_vid all[MOST_ARGS];
+    uint32_t nkw = (uint32_t)PyTuple_GET_SIZE(f->aux), own = f->n - 1 - nkw;
+    if (own + n + nkw >= MOST_ARGS || O(r, f->items[0]) == NULL || !rec_can_const(r, f->items[0]))
+        return 0;
+    memcpy(all, f->items + 1, own * sizeof *all);
+    memcpy(all + own, args, n * sizeof *args);
+    memcpy(all + own + n, f->items + 1 + own, nkw * sizeof *all);
+    return rec_apply_torch(r, rec_need_const(r, f->items[0]), all, own + n + nkw, f->aux);
 }
 
 kin_vid
@@ -273,6 +287,8 @@ rec_apply(rec *r, kin_vid callee, const kin_vid *args, uint32_t n)
         return 0;
     if (get != NULL)
         return apply_getter(r, get, kind, args, n);
+    if (f != NULL && f->kind == FRESH_PARTIAL && f->known && f->aux != NULL)
+        return apply_with_keywords(r, f, args, n);
     bool method = f != NULL && f->kind == FRESH_METHOD, partial = f != NULL && f->kind == FRESH_PARTIAL && f->known && f->aux == NULL;
     if (method || partial) {
         uint32_t own = f->n - 1;
@@ -297,7 +313,7 @@ rec_can_apply(rec *r, kin_vid callee)
         return false;
     if (getter_of(r, callee, &kind) != NULL)
         return true;
-    if (f != NULL && (f->kind == FRESH_METHOD || (f->kind == FRESH_PARTIAL && f->known && f->aux == NULL)))
+    if (f != NULL && (f->kind == FRESH_METHOD || (f->kind == FRESH_PARTIAL && f->known)))
         return rec_can_apply(r, f->items[0]);
     if (f != NULL || !rec_can_const(r, callee))
         return false;

@@ -13,7 +13,8 @@ bool rec_apply_each(rec *r, kin_vid callee, const kin_vid *inputs, uint32_t n, u
 
 bool rec_call_getter(rec *r, kin_vid callee, const kin_vid *args, uint32_t npos, uint32_t nkw, int ndrop);
 
-kin_vid rec_apply_torch(rec *r, kin_vid callee, const kin_vid *args, uint32_t n);      /* torch.c */
+/* torch.c; the last arguments are keywords named by the tuple kwnames (NULL: none) */
+kin_vid rec_apply_torch(rec *r, kin_vid callee, const kin_vid *args, uint32_t n, PyObject *kwnames);
 bool rec_fix_for_torch(rec *r, const kin_vid *args, uint32_t n);                       /* ... operands; false: code of the program may run */
 bool rec_is_tensor_value(rec *r, kin_vid vid);                                         /* ... a plain tensor, or what a call of torch gave */
 kin_vid rec_apply_method(rec *r, kin_vid descr, const kin_vid *args, uint32_t n);      /* methods.c: of builtin containers */

@@ -17,6 +17,8 @@ known_elements(rec *r, kin_vid vid, kin_vid **items, uint32_t *n)
     rec_fresh *f = FRESH(r, vid);
     PyObject *obj = O(r, vid);
     *items = NULL;
+    if (obj == NULL && f != NULL && f->kind == FRESH_TUPLE) /* rows of a tensor */
+        return rec_items_of(r, vid, items, n);
     if (obj == NULL || (f != NULL && f->kind == FRESH_ITER && Py_REFCNT(obj) != 1))
         return false;
     return kin_is_tensor(obj) ? rec_items_of(r, vid, items, n) : rec_iterated(r, &vid, items, n);
@@ -435,26 +437,42 @@ applies(rec *r, PyObject *cls, kin_vid callback)
     return rec_can_apply(r, callback) || (cls == (PyObject *)&PyFilter_Type && O(r, callback) == Py_None && rec_need_const(r, callback) != 0);
 }
 
+/* A tensor is taken apart when the map object is made, as iter() of it does: it goes over the rows from then on. */
+static bool
+take_iterable(rec *r, kin_vid *iterable)
+{
+    kin_vid *items = NULL;
+    uint32_t n;
+    if (rec_is_step_tuple(r, *iterable))
+        return true;
+    PyObject *obj = O(r, *iterable);
+    bool tensor = obj != NULL && FRESH(r, *iterable) == NULL && kin_is_tensor(obj);
+    bool known = tensor ? rec_iterated(r, iterable, &items, &n) : known_elements(r, *iterable, &items, &n);
+    if (known && tensor)
+        rec_make_fresh(r, *iterable, FRESH_TUPLE, items, n, true);
+    free(items);
+    return known && !r->stopped;
+}
+
 /* map(f, xs), filter(f, xs): an iterator that has not begun. Its items are what it was made of. */
 static bool
 make_lazy(rec *r, kin_vid callee, const kin_vid *args, uint32_t npos, uint32_t nkw, int ndrop)
 {
     PyObject *cls = O(r, callee);
     kin_vid func, self, all[6];
-    uint32_t n;
+    uint32_t start = r->t->steps.len;
     if ((cls != (PyObject *)&PyMap_Type && cls != (PyObject *)&PyFilter_Type) || nkw != 0 || npos < 2 || npos > 5 ||
         (cls == (PyObject *)&PyFilter_Type && npos != 2) || (!find_callback(r, args[0], &func, &self) && !applies(r, cls, args[0])))
         return false;
-    for (uint32_t i = 1; i < npos; i++)
-        if (!rec_is_step_tuple(r, args[i])) {
-            kin_vid *items = NULL;
-            bool known = known_elements(r, args[i], &items, &n);
-            free(items);
-            if (!known || r->stopped)
-                return false;
-        }
     all[0] = callee;
     memcpy(all + 1, args, npos * sizeof *args);
+    for (uint32_t i = 1; i < npos; i++)
+        if (!take_iterable(r, &all[i + 1])) {
+            if (!r->stopped)
+                rec_truncate(r, start);
+            r->skip_expected = false;
+            return false;
+        }
     kin_vid out = rec_step_out(r, KIN_STEP_CALL, KIN_STEP_PURE, all, npos + 1);
     rec_make_fresh(r, out, FRESH_OTHER, all, npos + 1, true);
     r->info.at[out].type = (PyTypeObject *)cls;

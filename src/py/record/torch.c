@@ -705,22 +705,36 @@ rec_fix_for_torch(rec *r, const kin_vid *args, uint32_t n)
     return fix_operands(r, fixed, n) < 0 && !r->stopped;
 }
 
+/* A tensor, or a known list of some. */
+static bool
+is_operand_of_torch(rec *r, kin_vid vid)
+{
+    const rec_fresh *f = FRESH(r, vid);
+    bool items = f != NULL && f->known && (f->kind == FRESH_TUPLE || f->kind == FRESH_LIST) && f->n > 0;
+    return rec_is_tensor_value(r, vid) || (items && rec_is_tensor_value(r, f->items[0]));
+}
+
 /* A call that is a node of the graph and changes none of its operands. */
 kin_vid
-rec_apply_torch(rec *r, kin_vid callee, const kin_vid *args, uint32_t n)
+rec_apply_torch(rec *r, kin_vid callee, const kin_vid *args, uint32_t n, PyObject *kwnames)
 {
     kin_vid all[64];
     PyObject *obj = O(r, callee);
     const char *name = rec_callable_name(obj);
     bool tensor = false;
     for (uint32_t i = 0; i < n; i++)
-        tensor = tensor || rec_is_tensor_value(r, args[i]);
+        tensor = tensor || is_operand_of_torch(r, args[i]);
+    if (kwnames != NULL && PySequence_Contains(kwnames, REC_STR("out")) != 0)
+        return 0;
     if (!is_torch_c(obj) || !tensor || n >= 63 || data_row(name) >= 0 || is_inplace(name) || rec_meta_mask(name) != 0 || name[0] == '_' ||
         strstr(name, "torch_function") != NULL || !rec_fix_for_torch(r, args, n))
         return 0;
     all[0] = callee;
     memcpy(all + 1, args, n * sizeof *args);
-    return rec_step_out(r, KIN_STEP_CALL, KIN_STEP_TORCH, all, n + 1);
+    kin_ref names = kwnames != NULL ? rec_ref(r, kwnames) : 0;
+    kin_vid out = rec_step_out(r, KIN_STEP_CALL, KIN_STEP_TORCH, all, n + 1);
+    r->t->steps.at[r->t->vals.at[out].step].ref = names;
+    return out;
 }
 
 /* disable() called by the program itself; PyTorch's own modules call it to set themselves up. */

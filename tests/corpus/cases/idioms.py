@@ -1,5 +1,6 @@
 """What programs around tensors use of Python's library: walks over modules, itertools, sorting, delegation, patterns."""
 import copy
+import functools
 import itertools
 
 import torch
@@ -310,3 +311,32 @@ def serves_many_modules(block, x, cache):
 @case(setup=blocks, args=lambda i, s: (s.blocks[i % 12].linear, T(i, 2, 3)), calls=24, replays=23)
 def serves_many_weights(linear, x):
     return linear(x), linear.weight.shape[0]
+
+
+@case()
+def rows_through_map(x):
+    """A tensor is taken apart when the map object is made, not when it is used up."""
+    y = x.clone()
+    first = map(lambda row: row * 2, y)
+    y = y.zero_() + 1
+    a, b, *rest = first
+    return a + b, rest, list(map(lambda row, n: row * n, x, [1, 2, 3])), sum(map(torch.sin, x))
+
+
+@case(args=lambda i, s: (T(i, 2 + (i == 4), 3),), raises=(4,), again=2)
+def rows_that_do_not_fit(x):
+    a, b = map(lambda row: row + 1, x)
+    return a * b
+
+
+@case()
+def keywords_of_partial_in_map(x):
+    a, b = map(functools.partial(torch.cat, dim=-1), ((x, x + 1), (x * 2, x)))
+    return a, b, list(map(functools.partial(torch.sum, dim=-1, keepdim=True), x))
+
+
+@case()
+def out_of_partial_in_map(x):
+    """A call that writes to a tensor given by name."""
+    y = torch.zeros(3)
+    return [t.clone() for t in map(functools.partial(torch.mul, other=2, out=y), x)], y
