@@ -82,6 +82,8 @@ typedef struct {
     bool surprised;       /* a call that waited got an input of another kind: its inputs should be learned */
     launch_kind kinds[32]; /* of inputs, met last, for which nothing was compiled */
     uint32_t nstrange;    /* how many there were */
+    uint32_t looks;       /* how often it was looked what differs between them */
+    KIN_VEC(uint64_t) seen; /* what the calls were like the first time */
     uint32_t clock;       /* of uses */
     double first_ns;      /* what the first launch of code for one kind took longer than its steps */
     double begun;         /* when the steps of this call began; 0: nobody looked */
@@ -107,6 +109,16 @@ void launch_note_use(kernel_launcher *self, launch_version *version);
 void launch_begin_steps(kernel_launcher *self);
 /* Does the recording take sizes as they come? */
 bool launch_unit_varies(const kin_variant *v, const kin_unit *unit);
+
+/* -- vary.c ----------------------------------------------------------------------------------------------------- */
+
+/* Inputs for which no code is made: sets calls apart that differ from kind to kind. May plan the units of the variant anew (the caller
+ * holds the unit). */
+void launch_look_what_varies(kernel_launcher *self, kin_variant *v, const kin_unit *unit, PyObject *const *in);
+/* Are all its calls known to be alike where others were not? */
+bool launch_is_steady(const kin_variant *v, const kin_unit *unit);
+
+/* -- compile.c -------------------------------------------------------------------------------------------------- */
 
 /* Compiles the unit for these inputs; a version without code when that cannot be. NULL without memory. May plan the units of
  * the variant anew (the caller holds the unit). */

@@ -141,6 +141,8 @@ run_held(kernel_launcher *self, kin_variant *v, const kin_unit *unit, PyObject *
     launch_version *version = find_version(self, in);
     if (version == NULL && launch_is_worth(self, v, unit, in))
         version = launch_compile(self, v, unit, in);
+    else if (version == NULL)
+        launch_look_what_varies(self, v, unit, in);
     if (version != NULL && (version->again || has_rested(version) || launch_is_worth_again(self, version, v, unit, in)))
         launch_compile_again(self, version, v, unit, in);
     if (version != NULL && version->ticket != NULL)
@@ -225,9 +227,11 @@ learn_held(kernel_launcher *self, kin_variant *v, const kin_unit *unit, PyObject
     launch_version *version = find_version(self, in);
     if (version == NULL && launch_is_worth(self, v, unit, in))
         launch_compile(self, v, unit, in);
-    else if (version != NULL && (version->again || has_rested(version) || launch_is_worth_again(self, version, v, unit, in)))
+    else if (version == NULL)
+        launch_look_what_varies(self, v, unit, in);
+    else if (version->again || has_rested(version) || launch_is_worth_again(self, version, v, unit, in))
         launch_compile_again(self, version, v, unit, in);
-    else if (version != NULL && version->ticket != NULL)
+    else if (version->ticket != NULL)
         launch_compile_ready(self, version, v, unit, in);
 }
 
@@ -273,6 +277,7 @@ free_kernels(kin_launcher *base)
         launch_version_free(self->versions.at[i]);
     kin_vec_deinit(&self->versions);
     kin_vec_deinit(&self->thawed);
+    kin_vec_deinit(&self->seen);
     Py_XDECREF(self->context.name);
     free(self);
 }
@@ -321,7 +326,7 @@ plan_unit(kin_variant *v, kin_units *units, uint32_t u, const kin_launch_context
             launcher->refs++;
         else /* what is behind many breaks may seldom be reached, and code for hundreds of units takes long: it has to pay */
             launcher = new_launcher(context, v->trace.steps.at[unit->first].graph,
-                                    context->later || u >= MANY_UNITS || launch_unit_varies(v, unit));
+                                    context->later || u >= MANY_UNITS || (launch_unit_varies(v, unit) && !launch_is_steady(v, unit)));
         status = launcher == NULL ? KIN_NOMEM : kin_unit_set(v, units, u, in.at, in.len, out.at, out.len, launcher);
         kin_launcher_release(launcher);
     }

@@ -35,6 +35,7 @@ kin_variant_free(kin_variant *v)
     free(v->failure);
     free(v->sunk);
     kin_vec_deinit(&v->apart);
+    kin_vec_deinit(&v->steady);
     kin_vec_deinit(&v->walls);
     kin_refs_deinit(&v->refs);
     Py_XDECREF(v->func);

@@ -30,6 +30,7 @@ typedef struct kin_variant {
     char *failure;           /* a replay met a failure of our own (failure.h): its text, made with malloc */
     struct kin_units *units; /* what a backend compiled; NULL: step by step */
     KIN_VEC(uint32_t) apart; /* calls that cannot be compiled together with others */
+    KIN_VEC(uint32_t) steady; /* calls that were alike for inputs of two kinds, while others of their unit were not */
     KIN_VEC(uint32_t) walls; /* steps that no unit goes on over */
     bool grad;               /* gradients were enabled when units were first looked for, between calls */
 } kin_variant;

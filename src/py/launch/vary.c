@@ -1,0 +1,131 @@
+/* Units whose inputs differ from call to call, as where a cache grows: the calls that differ are set apart, and the others, which are most of a
+ * model, are compiled. What differs is found by capturing the unit on inputs of two kinds.
+ */
+#include <string.h>
+
+#include "py/launch/launch_priv.h"
+#include "py/replay/spread.h"
+
+enum { FIRST_LOOK = 3, SECOND_LOOK = 5 }; /* kinds of inputs that have been met */
+
+static uint64_t
+mix(uint64_t hash, const void *bytes, size_t n)
+{
+    for (size_t i = 0; i < n; i++)
+        hash = (hash ^ ((const unsigned char *)bytes)[i]) * UINT64_C(0x100000001b3);
+    return hash;
+}
+
+static uint64_t
+mix_value(uint64_t hash, const kin_aten *g, kin_aten_val v)
+{
+    const kin_aten_value *a = kin_aten_at(g, v);
+    hash = mix(hash, &a->dtype, sizeof a->dtype);
+    hash = mix(hash, kin_aten_sizes(g, v), a->ndim * sizeof(int64_t));
+    return mix(hash, kin_aten_strides(g, v), a->ndim * sizeof(int64_t));
+}
+
+static uint64_t
+mix_args(uint64_t hash, const kin_aten *g, uint32_t first, uint32_t count)
+{
+    for (uint32_t i = first; i < first + count; i++) {
+        const kin_aten_arg *a = &g->args.at[i];
+        const char *text = a->kind == KIN_ATEN_STR || a->kind == KIN_ATEN_WORD ? kin_aten_text(g, a->text) : "";
+        hash = mix(hash, &a->kind, sizeof a->kind);
+        hash = mix(hash, text, strlen(text) + 1);
+        if (a->kind == KIN_ATEN_VALUE)
+            hash = mix_value(hash, g, a->value);
+        else if (a->kind == KIN_ATEN_LIST)
+            hash = mix_args(hash, g, a->list.child, a->list.count);
+        else if (a->kind != KIN_ATEN_STR && a->kind != KIN_ATEN_WORD)
+            hash = mix(hash, &a->i, sizeof a->i);
+    }
+    return hash;
+}
+
+/* What a step asks of ATen, and what it gets; 0: nothing. */
+static uint64_t
+hash_of_step(const kin_capture *capture, uint32_t step)
+{
+    const kin_aten *g = capture->graph;
+    uint64_t hash = 0;
+    for (uint32_t c = 0; c < capture->calls.len && c < g->calls.len; c++) {
+        const kin_aten_call *call = &g->calls.at[c];
+        const char *op = kin_aten_text(g, call->op);
+        if (capture->calls.at[c].step != step)
+            continue;
+        hash = mix_args(mix(hash + 1, op, strlen(op)), g, call->args, call->nargs);
+        for (uint32_t k = 0; k < call->nresults; k++)
+            hash = mix_value(hash, g, call->results + k);
+    }
+    return hash;
+}
+
+static bool
+is_call(const kin_step *s)
+{
+    return kin_unit_calls(s) && !(s->flags & KIN_STEP_SUNK);
+}
+
+/* Keeps what the calls are like, to be compared with. */
+static kin_status
+keep(kernel_launcher *self, const kin_variant *v, const kin_unit *unit, const kin_capture *capture)
+{
+    for (uint32_t i = unit->first; i <= unit->last; i++)
+        if (is_call(&v->trace.steps.at[i]))
+            KIN_TRY(kin_vec_push(&self->seen, hash_of_step(capture, i)));
+    return KIN_OK;
+}
+
+/* Calls that are what they were are noted in the variant; the others are set apart, if there are fewer of them. */
+static kin_status
+part(kernel_launcher *self, kin_variant *v, const kin_unit *unit, const kin_capture *capture)
+{
+    launch_numbers differ = {0};
+    uint32_t n = 0, before = v->steady.len;
+    kin_status status = KIN_OK;
+    for (uint32_t i = unit->first; i <= unit->last && status == KIN_OK; i++) {
+        if (!is_call(&v->trace.steps.at[i]) || n >= self->seen.len)
+            continue;
+        bool same = self->seen.at[n++] == hash_of_step(capture, i);
+        status = same ? kin_vec_push(&v->steady, i) : kin_vec_push(&differ, i);
+    }
+    enum { FEW = 4 };
+    bool most = v->steady.len - before >= FEW && v->steady.len - before >= differ.len;
+    if (!most)
+        v->steady.len = before;
+    if (status == KIN_OK && differ.len > 0 && most)
+        status = launch_set_apart(self, v, differ.at, differ.len);
+    kin_vec_deinit(&differ);
+    return status;
+}
+
+void
+launch_look_what_varies(kernel_launcher *self, kin_variant *v, const kin_unit *unit, PyObject *const *in)
+{
+    kin_capture capture;
+    if (self->looks >= 2 || self->nstrange < (self->looks == 0 ? FIRST_LOOK : SECOND_LOOK))
+        return;
+    self->looks++;
+    kin_capture_hints none = {0};
+    unsigned may = !unit->waits || kin_unit_hides_writes(v, unit) ? KIN_CAPTURE_WRITES : 0;
+    kin_status status = kin_capture_run(v, unit, in, &none, may, &capture);
+    if (status == KIN_BREAK && capture.refused.len > 0)
+        status = launch_set_apart(self, v, capture.refused.at, capture.refused.len);
+    else if (status == KIN_OK && self->looks == 1)
+        status = keep(self, v, unit, &capture);
+    else if (status == KIN_OK)
+        status = part(self, v, unit, &capture);
+    if (status != KIN_OK)
+        self->looks = 2;
+    kin_capture_deinit(&capture);
+}
+
+bool
+launch_is_steady(const kin_variant *v, const kin_unit *unit)
+{
+    for (uint32_t i = unit->first; i <= unit->last; i++)
+        if (is_call(&v->trace.steps.at[i]) && !kin_step_is_in(v->steady.at, v->steady.len, i))
+            return false;
+    return true;
+}
