@@ -203,14 +203,19 @@ need_snapshot(const kin_trace *t, kin_units *units, uint32_t snap)
     }
 }
 
-/* The unit whose range holds the step, from 1; 0 = none. */
+/* The unit whose range holds the step, from 1; 0 = none. They lie one behind the other. */
 static uint32_t
 unit_around(const kin_units *units, uint32_t step)
 {
-    for (uint32_t u = 0; u < units->at.len; u++)
-        if (step >= units->at.at[u].first && step <= units->at.at[u].last)
-            return u + 1;
-    return 0;
+    uint32_t low = 0, high = units->at.len;
+    while (low < high) {
+        uint32_t mid = low + (high - low) / 2;
+        if (units->at.at[mid].first <= step)
+            low = mid + 1;
+        else
+            high = mid;
+    }
+    return low > 0 && step <= units->at.at[low - 1].last ? low : 0;
 }
 
 /* What a step that runs outside of all units uses, and what the calls of a unit take from elsewhere. RETURN's snapshot
