@@ -632,12 +632,7 @@ consume_lazy(rec *r, kin_vid callee, const kin_vid *args, uint32_t npos, uint32_
 static bool
 finish_unpack_lazy(rec *r, rec_consumer *c)
 {
-    bool starred = c->after >= 0;
-    uint32_t least = (uint32_t)(c->before + (starred ? c->after : 0));
-    if (!c->ended || c->n > 250 || (starred ? c->n < least : c->n != least))
-        return false;
-    rec_push_unpacked(r, c->items, c->n, c->before, c->after);
-    return true;
+    return c->ended && rec_fits(c->before, c->after, c->n) && rec_hand_over(r, c, c->items, c->n, c->before, c->after);
 }
 
 /* How many items there are is known, so tuple(map) calls back as the unpacking does. A filter's number is not. */
@@ -646,7 +641,7 @@ unpack_lazy_opaquely(rec *r, const rec_consumer *c)
 {
     kin_vid lazy = c->source, call[2] = {rec_const(r, (PyObject *)&PyTuple_Type), lazy}, items[256];
     uint32_t n = c->width ? c->ninputs / c->width : 0;
-    if (c->select || c->after >= 0 || n != (uint32_t)c->before || n > 250) {
+    if (c->before < 0 || c->select || c->after >= 0 || n != (uint32_t)c->before || n > 250) {
         rec_refuse_unpacking(r, c);
         return;
     }
@@ -668,12 +663,10 @@ static bool
 unpack_applied(rec *r, kin_vid lazy, int before, int after)
 {
     kin_vid *items = NULL;
-    uint32_t n, least = (uint32_t)(before + (after > 0 ? after : 0)), start = r->t->steps.len;
-    if (!applied_items(r, lazy, &items, &n))
+    uint32_t n, start = r->t->steps.len;
+    if (before == INTO_CALL || !applied_items(r, lazy, &items, &n))
         return false;
-    bool ok = n <= 250 && (after < 0 ? n == least : n >= least), shared = is_shared(r, lazy);
-    if (ok)
-        rec_push_unpacked(r, items, n, before, after);
+    bool shared = is_shared(r, lazy), ok = rec_fits(before, after, n) && rec_hand_over(r, NULL, items, n, before, after);
     if (ok && shared)
         rec_lazy_used_up(r, lazy);
     else if (!ok && !r->stopped)
@@ -692,9 +685,11 @@ rec_consume_unpack_lazy(rec *r, kin_vid lazy, int before, int after)
     rec_consumer *c = known ? begin_lazy(r, &unpack_lazy_row, lazy) : NULL;
     if (c == NULL)
         return false;
-    c->before = before;
-    c->after = after;
+    rec_aim(r, c, before, after);
+    if (c->ninputs == 0 && before == INTO_CALL)
+        rec_refuse(r);
     rec_next_callback(r, c);
+    rec_settle(r);
     return true;
 }
 

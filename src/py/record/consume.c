@@ -93,6 +93,17 @@ end(rec *r, rec_consumer *c, kin_vid returned, PyObject *value)
         rec_set_obj(r, returned, value);
 }
 
+/* A callback has returned. */
+static void
+take_callback(rec *r, rec_consumer *c, kin_vid result, PyObject *value)
+{
+    bool plain = c->row->then == NULL;
+    take(r, c, result, value);
+    (plain ? rec_next_callback : c->row->then)(r, c);
+    if (plain && !r->refused && c->before == INTO_CALL && c->ended)
+        rec_go_on_to_call(r, c, c->items, c->n);
+}
+
 bool
 rec_leave_to_c(rec *r, rec_frame *f, PyObject *value)
 {
@@ -125,13 +136,16 @@ rec_leave_to_c(rec *r, rec_frame *f, PyObject *value)
     if (c == NULL)
         rec_refuse(r);
     else if (c->gen == NULL)
-        take(r, c, result, value), (c->row->then ? c->row->then : rec_next_callback)(r, c);
+        take_callback(r, c, result, value);
     else if (yielded) {
         take(r, c, result, value);
         if (c->zip != 0)
             rec_zip_went_on(r, c);
-    } else
+    } else {
         end(r, c, result, value);
+        if (c->before == INTO_CALL)
+            rec_go_on_to_call(r, c, c->items, c->n);
+    }
     rec_settle(r);
     return true;
 }
@@ -201,23 +215,42 @@ finish_for(rec *r, rec_consumer *c, rec_frame *f, uint32_t offset)
     return true;
 }
 
+bool
+rec_fits(int before, int after, uint32_t n)
+{
+    uint32_t least = before < 0 ? 0 : (uint32_t)(before + (after > 0 ? after : 0));
+    return n <= 250 && (before < 0 || (after >= 0 ? n >= least : n == least));
+}
+
+void
+rec_aim(rec *r, rec_consumer *c, int before, int after)
+{
+    c->before = before;
+    c->after = after;
+    if (before != INTO_CALL)
+        return;
+    c->callee = r->star->callee;
+    c->nkw = r->star->nkw;
+    c->kwnames = r->star->kwnames;
+    c->ndrop = r->star->ndrop;
+    if (c->nkw > 0)
+        memcpy(c->args, r->star->values, c->nkw * sizeof *c->args);
+}
+
 /* a, b = generator; a, *b = generator */
 static bool
 finish_unpack(rec *r, rec_consumer *c)
 {
-    bool starred = c->after >= 0;
-    uint32_t least = (uint32_t)(c->before + (starred ? c->after : 0));
-    if (!c->ended || c->n > 250 || (starred ? c->n < least : c->n != least))
-        return false;
-    rec_push_unpacked(r, c->items, c->n, c->before, c->after);
-    return true;
+    return c->ended && rec_fits(c->before, c->after, c->n) && rec_hand_over(r, c, c->items, c->n, c->before, c->after);
 }
 
 void
 rec_refuse_unpacking(rec *r, const rec_consumer *c)
 {
-    (void)c;
-    rec_stop(r, "an unpacking that is not understood");
+    if (c->before < 0)
+        rec_refuse_starred(r, c);
+    else
+        rec_stop(r, "an unpacking that is not understood");
 }
 
 static const consumer_row unpack_row = {"", TAKE_ALL, finish_unpack, NULL, NULL, rec_refuse_unpacking};
@@ -233,8 +266,7 @@ rec_consume_unpack(rec *r, kin_vid vid, int before, int after)
         return r->stopped;
     c->row = &unpack_row;
     c->source = vid;
-    c->before = before;
-    c->after = after;
+    rec_aim(r, c, before, after);
     return true;
 }
 

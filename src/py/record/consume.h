@@ -23,6 +23,9 @@ typedef enum { TAKE_ONE, TAKE_ALL, TAKE_WHILE_TRUE, TAKE_WHILE_FALSE } take_rule
 
 enum { CONSUMER_ARGS = 32 };
 
+/* In place of a number of names: what is unpacked goes into the list below, or into the call. */
+enum { INTO_LIST = -1, INTO_CALL = -2 };
+
 typedef struct {
     const char *name;
     take_rule rule;
@@ -85,6 +88,13 @@ bool rec_finish_list(rec *r, rec_consumer *c);
 bool rec_end_consumer(rec *r);                        /* its C code calls more Python, which is no part of the region */
 
 void rec_take_item(rec *r, rec_consumer *c, kin_vid item);
+
+/* starred.c */
+bool rec_hand_over(rec *r, const rec_consumer *c, const kin_vid *items, uint32_t n, int before, int after);
+void rec_go_on_to_call(rec *r, rec_consumer *c, const kin_vid *items, uint32_t count);
+void rec_refuse_starred(rec *r, const rec_consumer *c);
+void rec_aim(rec *r, rec_consumer *c, int before, int after); /* consume.c: what the items are for */
+bool rec_fits(int before, int after, uint32_t n);             /* ... do so many fit? */
 
 /* zip.c */
 bool rec_zip_call(rec *r, kin_vid callee, const kin_vid *args, uint32_t npos, uint32_t nkw, PyObject *kwnames, int ndrop);

@@ -16,7 +16,7 @@ static const iterable_row rows[] = {
     {"enumerate", 1, false}, {"zip", -1, false}, {"iter", 1, false}, {"list", 1, true}, {"tuple", 1, true},
     {"all", 1, false}, {"any", 1, false}, {NULL, 0, false}};
 
-static const iterable_row unpacked = {"", 1, false};
+static const iterable_row unpacked = {"", 1, false}, starred = {"", 1, true};
 
 static const iterable_row *
 find_row(PyObject *callee)
@@ -58,9 +58,9 @@ iterated(const iterable_row *row, uint32_t npos)
 static void
 ask_next(rec *r, rec_consumer *c)
 {
-    const iterable_row *row = find_row(c->callee ? O(r, c->callee) : NULL);
+    const iterable_row *row = c->before < 0 ? &starred : find_row(c->callee ? O(r, c->callee) : NULL);
     for (; c->at < iterated(row, c->npos); c->at++, c->next = 0) {
-        kin_vid arg = c->args[c->at];
+        kin_vid arg = c->source ? c->source : c->args[c->at];
         PyObject *name = c->next == 0 ? REC_STR("__iter__") : REC_STR("__len__");
         if (c->next > 1 || (c->next == 1 && !row->sized))
             continue;
@@ -90,7 +90,7 @@ take_answer(rec *r, rec_consumer *c)
     rec_fresh *f = FRESH(r, answer);
     if (c->next == 1) {
         const Py_ssize_t returned = 2; /* the references of the C function and of c->held */
-        bool lazy = c->callee != 0 && (O(r, c->callee) == (PyObject *)&PyEnum_Type || O(r, c->callee) == (PyObject *)&PyZip_Type);
+        bool lazy = c->callee != 0 && c->before >= 0 && (O(r, c->callee) == (PyObject *)&PyEnum_Type || O(r, c->callee) == (PyObject *)&PyZip_Type);
         bool generator = lazy && rec_usable_generator(r, answer) != NULL;
         if (f == NULL || (f->kind != FRESH_ITER && !generator) || !f->known || f->escaped || Py_REFCNT(O(r, answer)) != returned) {
             rec_refuse(r);
@@ -151,10 +151,28 @@ rec_consume_iterables(rec *r, kin_vid callee, const kin_vid *args, uint32_t npos
 static bool
 finish_unpacking(rec *r, rec_consumer *c)
 {
-    return rec_unpack_iterator(r, c->inputs[0], c->before, c->after);
+    kin_vid *items = NULL;
+    uint32_t n = 0;
+    if (c->before >= 0)
+        return rec_unpack_iterator(r, c->inputs[0], c->before, c->after);
+    bool done = rec_use_up(r, c->inputs[0], &items, &n) && rec_hand_over(r, c, items, n, c->before, c->after);
+    free(items);
+    return done;
 }
 
-static const consumer_row unpacking_row = {"", TAKE_ALL, finish_unpacking, take_answer, NULL, rec_refuse_unpacking};
+/* The object has answered; what a starred call hands over may be called now. */
+static void
+take_unpacking(rec *r, rec_consumer *c)
+{
+    kin_vid *items = NULL;
+    uint32_t n = 0;
+    take_answer(r, c);
+    if (!r->refused && c->ended && c->before == INTO_CALL && rec_items_of(r, c->inputs[0], &items, &n))
+        rec_go_on_to_call(r, c, items, n);
+    free(items);
+}
+
+static const consumer_row unpacking_row = {"", TAKE_ALL, finish_unpacking, take_unpacking, NULL, rec_refuse_unpacking};
 
 bool
 rec_consume_unpacking(rec *r, kin_vid vid, int before, int after)
@@ -165,11 +183,10 @@ rec_consume_unpacking(rec *r, kin_vid vid, int before, int after)
         free(inputs);
         return r->stopped;
     }
-    inputs[0] = c->args[0] = vid;
+    inputs[0] = c->source = vid;
+    rec_aim(r, c, before, after);
     c->npos = 1;
     c->inputs = inputs;
-    c->before = before;
-    c->after = after;
     c->row = &unpacking_row;
     ask_next(r, c);
     return true;

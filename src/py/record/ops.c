@@ -382,6 +382,8 @@ op_list_extend(rec *r)
         rec_drop(r, 1);
         return;
     }
+    if (rec_extend_by(r, v) || r->stopped)
+        return;
     rec_fresh *f = FRESH(r, list);
     bool tensor = kin_is_tensor(O(r, v)) && f != NULL && f->known;
     bool known = f != NULL && f->known && (tensor ? rec_iterated(r, &args[1], &items, &n) : rec_use_up(r, v, &items, &n));
@@ -398,6 +400,18 @@ op_list_extend(rec *r)
         r->skip_expected = true;
     }
     free(items);
+    rec_drop(r, 1);
+}
+
+void
+rec_extend_step(rec *r)
+{
+    kin_vid list = rec_peek(r, r->top->arg), args[2] = {list, rec_peek(r, 0)};
+    rec_step(r, KIN_STEP_LIST_EXTEND, KIN_STEP_OPAQUE | KIN_STEP_EFFECT, args, 2);
+    if (FRESH(r, list) != NULL)
+        FRESH(r, list)->known = false;
+    rec_forget_contents(r);
+    r->skip_expected = true;
     rec_drop(r, 1);
 }
 
@@ -646,6 +660,33 @@ call_ex_step(rec *r, kin_vid func, kin_vid pos, kin_vid kw, int ndrop)
     rec_await_result(r, out, s);
 }
 
+void
+rec_star_call_step(rec *r)
+{
+    int has_kw = r->top->arg & 1;
+    call_ex_step(r, rec_peek(r, has_kw + 1), rec_peek(r, has_kw), has_kw ? rec_peek(r, 0) : 0, 3 + has_kw);
+}
+
+/* f(*thing, **known) where C code iterates over thing. */
+static bool
+star_call_of(rec *r, kin_vid func, kin_vid pos, const kin_vid *pairs, uint32_t npairs, int ndrop)
+{
+    kin_vid values[64];
+    if (npairs > 64 || O(r, func) == NULL)
+        return false;
+    PyObject *names = npairs > 0 ? PyTuple_New(npairs / 2) : NULL;
+    for (uint32_t i = 0; names != NULL && i < npairs; i += 2) {
+        PyTuple_SET_ITEM(names, i / 2, Py_NewRef(O(r, pairs[i])));
+        values[i / 2] = pairs[i + 1];
+    }
+    if (names != NULL)
+        rec_ref(r, names); /* as long as the recording */
+    const star_call call = {.callee = func, .values = values, .nkw = names != NULL ? npairs / 2 : 0, .kwnames = names, .ndrop = ndrop};
+    Py_XDECREF(names);
+    PyErr_Clear();
+    return (npairs == 0 || names != NULL) && rec_star_call(r, &call, pos);
+}
+
 static void
 op_call_function_ex(rec *r)
 {
@@ -655,8 +696,12 @@ op_call_function_ex(rec *r)
     kin_vid *items = NULL, *pairs = NULL, all[256];
     uint32_t n = 0, npairs = 0;
     PyObject *kwnames = NULL;
-    bool known = rec_items_of(r, pos, &items, &n) && (!has_kw || rec_pairs_of(r, kw, &pairs, &npairs)) &&
-                 n + npairs / 2 < 200;
+    bool positions = rec_items_of(r, pos, &items, &n);
+    bool known = (!has_kw || rec_pairs_of(r, kw, &pairs, &npairs)) && positions && n + npairs / 2 < 200;
+    if (!positions && (!has_kw || pairs != NULL) && (star_call_of(r, func, pos, pairs, npairs, ndrop) || r->stopped)) {
+        free(pairs);
+        return;
+    }
     if (known && npairs) {
         kwnames = PyTuple_New(npairs / 2);
         known = kwnames != NULL;

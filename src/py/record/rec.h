@@ -162,6 +162,7 @@ typedef struct rec {
     struct rec_map *facts_seen, *value_numbers, *consts;
     kin_status status;
     uint32_t ninstr, nbreaks;
+    const struct star_call *star; /* starred.c: what the items are for, while their consumer is made */
     KIN_VEC(rec_raise) raises;
     kin_vid pending;         /* the exception that is looking for its handler */
     kin_vid handled;         /* the exception handled when the call began (or None), when it was asked for */
@@ -444,6 +445,19 @@ uint32_t rec_region_snap(rec *r);
 int rec_region_added(rec *r, kin_vid set, kin_vid item); /* by the region, to be put down at its end? -1: not known */
 void rec_region_asks(rec *r, bool on);                /* the steps in between have looked at that */
 void rec_free_generators(rec *r);
+
+/* ---- starred.c ---- */
+typedef struct star_call {
+    kin_vid callee;
+    const kin_vid *values; /* of the keywords */
+    uint32_t nkw;
+    PyObject *kwnames;
+    int ndrop;
+} star_call;
+bool rec_star_call(rec *r, const star_call *call, kin_vid vid); /* f(*vid): true when recorded */
+bool rec_extend_by(rec *r, kin_vid vid);                        /* [*vid] */
+void rec_star_call_step(rec *r);                                /* ops.c: the instructions as opaque steps */
+void rec_extend_step(rec *r);
 
 /* ---- match.c ---- */
 void rec_op_match_kind(rec *r, unsigned long flag);

@@ -366,7 +366,7 @@ is_put_off(rec *r, kin_step_kind kind, unsigned flags, const kin_vid *args, uint
             r->status = KIN_NOMEM;
         return true;
     }
-    if ((kind != KIN_STEP_SET_ADD && kind != KIN_STEP_LIST_APPEND) || n != 2 || f == NULL || f->escaped)
+    if ((kind != KIN_STEP_SET_ADD && kind != KIN_STEP_LIST_APPEND && kind != KIN_STEP_LIST_EXTEND) || n != 2 || f == NULL || f->escaped)
         return false;
     put_off change = {kind, {args[0], args[1]}};
     if (kin_vec_push(&g->added, change) != KIN_OK)

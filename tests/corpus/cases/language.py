@@ -222,3 +222,87 @@ def aten_operators_with_gradients(x):
 @case(mutate=glob(3, SCALE=3.0), raises=(3, 4, 5), replays=2)
 def aten_operator_that_raises(x):
     return aten.mm.default(x if SCALE > 2 else x.t(), x)
+
+
+# -- starred operands ---------------------------------------------------------------------------------------------------------
+
+
+class Pair:
+    def __init__(self, *items):
+        self.items = items
+
+    def __iter__(self):
+        return iter(self.items)
+
+
+class Sized(Pair):
+    def __len__(self):
+        return len(self.items)
+
+
+class Generated(Pair):
+    def __iter__(self):
+        yield from self.items
+
+
+class Scaler:
+    def scaled(self, a, b=1, **more):
+        return a * b * SCALE, more
+
+
+SCALER = Scaler()
+
+
+def halves(x):
+    yield x * SCALE
+    yield x / 2
+
+
+def greater(a, b):
+    if a.sum() > 3:
+        return a * SCALE
+    return b
+
+
+def refuses(a, b):
+    raise ValueError(SCALE)
+
+
+@case(mutate=glob(3, SCALE=3.0))
+def stars_an_object(x):
+    return SCALER.scaled(*Pair(x, 3)), SCALER.scaled(*Sized(x, 2), k=1), SCALER.scaled(*Generated(x))
+
+
+@case(mutate=glob(3, SCALE=3.0))
+def stars_a_generator(x):
+    return SCALER.scaled(*(t + 1 for t in (x, 2))), torch.add(*halves(x)), torch.maximum(*map(lambda t: t * SCALE, [x, x + 1]))
+
+
+@case(mutate=glob(3, SCALE=3.0))
+def stars_what_has_a_name(x):
+    halved, mapped = halves(x), map(lambda t: t * SCALE, [x, 2])
+    return SCALER.scaled(*halved), list(halved), SCALER.scaled(*mapped), next(mapped, None)
+
+
+@case(mutate=glob(3, SCALE=3.0))
+def stars_in_displays(x):
+    rows = [*halves(x), 1, *map(lambda t: t + 1, [x]), *Sized(x)]
+    return rows, (*halves(x), *Pair(1, x)), torch.cat([*halves(x)]), {*map(len, ["a", "bb"])}, [*filter(None, [1, 0, SCALE])]
+
+
+@case(args=lambda i, s: (torch.ones(2, 3) * (i % 2 * 3),), calls=8, replays=4, mutate=glob(5, SCALE=3.0))
+def leaves_a_starred_call(x):
+    return greater(*(t + 1 for t in (x, x))), greater(*map(lambda t: t - 1, (x, x * 2))), greater(*Pair(x, x))
+
+
+@case(mutate=glob(3, SCALE=3.0))
+def starred_call_that_raises(x):
+    try:
+        return refuses(*(t + 1 for t in (x, x)))
+    except ValueError as e:
+        return x * e.args[0]
+
+
+@case(raises=(0, 1, 2, 3, 4, 5), inert=True, replays=0)
+def starred_call_with_too_many(x):
+    return greater(*(x for _ in range(3)))
