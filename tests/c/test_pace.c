@@ -1,5 +1,6 @@
 /* Which way is faster, told on a machine that is busy with other things and from calls that differ in what they do: what counts is the
  * time that all calls take together, against the better of the two ways, and not what single trials say. */
+#include "core/pace/budget.h"
 #include "core/pace/pace.h"
 
 #include <stdlib.h>
@@ -105,6 +106,54 @@ test_tells_changes(void)
     kin_pace_deinit(&pace);
 }
 
+/* Where calls leave, the first trial comes sooner; later ones do not. */
+static void
+test_hastens(void)
+{
+    kin_pace pace;
+    kin_pace_init(&pace);
+    int calls = 0;
+    for (; kin_pace_replays(&pace); calls++)
+        kin_pace_hasten(&pace);
+    CHECK(calls > 2 && calls < 12);
+    pace.pause = pace.wait = 100;
+    kin_pace_hasten(&pace);
+    CHECK_EQ(pace.wait, 100);
+    kin_pace_deinit(&pace);
+}
+
+/* How much is recorded in so many calls, each of which meets something new: is any of it used again? */
+static uint32_t
+record_all(bool used, int calls)
+{
+    kin_budget b = {0};
+    for (int i = 0; i < calls; i++) {
+        if (kin_budget_is_free(&b, 8, 3) || kin_budget_has(&b)) {
+            kin_budget_spend(&b, 10e3);
+            b.made++;
+            b.used += used;
+        } else {
+            b.lived += 1e3;
+        }
+    }
+    CHECK(b.made <= 8 || b.spent <= 0.05 * b.lived);
+    return b.made;
+}
+
+static void
+test_budgets(void)
+{
+    CHECK_EQ(record_all(false, 100), 3);
+    CHECK_EQ(record_all(true, 100), 8);
+    CHECK(record_all(false, 30000) > 3); /* but it goes on in the long run */
+    CHECK(record_all(false, 30000) < 100);
+    CHECK(record_all(true, 30000) > record_all(false, 30000));
+    kin_budget slow = {.spent = 1e9, .last = 1e9, .made = 1, .used = 1};
+    CHECK(!kin_budget_is_free(&slow, 8, 3) && !kin_budget_has(&slow));
+    slow.lived = 1e11;
+    CHECK(kin_budget_has(&slow));
+}
+
 int
 main(void)
 {
@@ -117,5 +166,7 @@ main(void)
     }
     test_rarely();
     test_tells_changes();
+    test_hastens();
+    test_budgets();
     return check_report("pace");
 }

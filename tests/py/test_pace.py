@@ -100,3 +100,63 @@ def test_recording_ends():
     stats = kintsugi.stats(compiled)
     assert stats["branches"] < 30, "a new way in nearly every call, and none of them is worth recording"
     assert stats["bail_outs"] > 150
+
+
+WAITS = "recordings were not used again so far: one more waits"
+
+
+def test_recordings_wait_where_none_is_used_again(paced):
+    def f(named):
+        total = torch.zeros(2)
+        for name, value in named.items():
+            total = total + value * len(name)
+        return total
+
+    compiled = kintsugi.compile(f, backend="eager")
+    for i in range(40):
+        named = {f"{'x' * (k % 5)}{i}.{k}": torch.full((2,), float(k)) for k in range(i, 2 * i + 1)}
+        assert torch.equal(compiled(named), f(named))
+    stats = kintsugi.stats(compiled)
+    assert stats["recordings"] < 7 and stats["eager_calls"][WAITS] > 30
+
+
+def test_recordings_that_are_used_do_not_wait(paced):
+    def f(x, way):
+        return {"add": x + 1, "mul": x * 2, "neg": -x, "abs": x.abs(), "exp": x.exp(), "sin": x.sin()}[way] + len(way)
+
+    compiled = kintsugi.compile(f, backend="eager", dynamic=False)
+    ways = ["add", "mul", "neg", "abs", "exp", "sin"]
+    for turn in range(3):
+        for way in ways:
+            assert torch.equal(compiled(torch.ones(2), way), f(torch.ones(2), way))
+    stats = kintsugi.stats(compiled)
+    assert stats["replays"] + stats["recordings"] + stats["eager_calls"].get(WAITS, 0) == 18
+    assert stats["eager_calls"].get(WAITS, 0) <= 3
+
+
+def test_branches_that_are_never_used_are_few(paced):
+    def g(x):
+        for k in range(16):
+            x = x + 1 if x[k] > 0 else x * 2
+        return x
+
+    compiled = kintsugi.compile(g, backend="eager")
+    for i in range(60):
+        x = torch.randn(16, generator=torch.Generator().manual_seed(i))
+        assert torch.equal(compiled(x), g(x))
+    assert kintsugi.stats(compiled)["branches"] <= 5
+
+
+def test_branches_that_are_used_are_recorded(paced):
+    def f(x):
+        for k in range(4):
+            if x.sum() > k:
+                return x + k
+        return x
+
+    compiled = kintsugi.compile(f, backend="eager")
+    for i in range(20):
+        x = torch.full((1,), float(i % 5 - 1))
+        assert torch.equal(compiled(x), f(x))
+    stats = kintsugi.stats(compiled)
+    assert stats["branches"] >= 1 and stats["variants"][0]["hits"] + sum(stats["eager_calls"].values()) >= 12
