@@ -49,7 +49,7 @@ kin_status kin_capture_run(const kin_variant *v, const kin_unit *unit, PyObject 
                            unsigned may, kin_capture *out) KIN_MUST_CHECK;
 /* Runs the steps on the inputs themselves, one after the other, in place of a launch, and says how long they took: what a launch
  * has to be faster than. NOT: something stands in the way (a warning, an error), to be met by the steps at their place. For
- * units that were captured and have no effects. */
+ * units that were captured and have no effects but writes to inputs: where it is NOT, the caller puts those back. */
 kin_launch kin_capture_do(const kin_variant *v, const kin_unit *unit, PyObject *const *in, PyObject **out, double *ns);
 void kin_capture_deinit(kin_capture *c);
 /* Number of a stand-in; UINT32_MAX: it is none. */

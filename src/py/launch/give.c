@@ -19,8 +19,8 @@ view_of(PyObject *base, const launch_out *o)
 }
 
 /* A tensor counts how often it was written to, together with its views; in inference mode it does not. */
-static void
-count_writes(PyObject *tensor, uint32_t writes)
+void
+launch_set_version(PyObject *tensor, uint32_t writes)
 {
     PyObject *module = PyImport_ImportModule("torch._C._autograd");
     PyObject *done = module == NULL ? NULL : PyObject_CallMethod(module, "_unsafe_set_version_counter", "(O)(I)", tensor, writes);
@@ -41,7 +41,7 @@ make_out(launch_running *r, const launch_out *o)
         return NULL;
     }
     if (o->writes > 0)
-        count_writes(tensor, o->writes);
+        launch_set_version(tensor, o->writes);
     return o->kind == KIN_OUT_SHARED ? view_of(tensor, o) : Py_NewRef(tensor);
 }
 

@@ -167,7 +167,7 @@ void launch_say_cache(kin_event_log *log, const kin_compile_stats *stats);
 
 /* Forgets the code, for this reason; false when it is running. */
 bool launch_drop(launch_version *version);
-/* Does it draw random numbers, or do anything else than compute its results? */
+/* Does it draw random numbers, or do anything else than compute its results and what goes into inputs? */
 bool launch_acts(const launch_version *version);
 /* How often something was made of weights ahead of a run. */
 uint64_t launch_renewals(const launch_version *version);

@@ -81,7 +81,15 @@ try_steps(kernel_launcher *self, launch_version *version, kin_variant *v, const 
           PyObject **out)
 {
     double ns;
+    launch_kept *kept = launch_may_write(version->code, in) ? launch_keep_written(version->code, in) : NULL;
+    if (kept == NULL)
+        return KIN_LAUNCH_NOT;
+    version->code->running++; /* stays, whatever the steps do */
     kin_launch done = kin_capture_do(v, unit, in, out, &ns);
+    version->code->running--;
+    if (done == KIN_LAUNCH_NOT)
+        launch_put_back_written(kept, version->code, in);
+    launch_kept_free(kept);
     if (done == KIN_LAUNCH_DONE && version->duel.ntheirs == 0 && !launch_gives_the_same(version->code, unit, in, out)) {
         snprintf(version->reason, sizeof version->reason, "its steps give results that lie otherwise than foreseen");
         if (launch_drop(version)) /* else it is running; it is looked at again */

@@ -189,55 +189,7 @@ write_inputs(launch_running *r, const launch_code *code)
         kin_tensor_bump(r->inputs->in[code->writes[w].input], code->writes[w].times);
 }
 
-/* -- inputs that are written to ---------------------------------------------------------------------------------- */
-
-typedef struct {
-    const char *from, *to;
-} stretch;
-
-/* The memory that a tensor's elements lie in. */
-static stretch
-memory_of(PyObject *tensor)
-{
-    kin_dtype dtype = KIN_BOOL;
-    const int64_t *sizes = kin_tensor_sizes(tensor), *strides = kin_tensor_strides(tensor);
-    int64_t last = 0;
-    (void)kin_tensor_dtype(tensor, &dtype);
-    for (Py_ssize_t d = 0; d < kin_tensor_dim(tensor); d++) {
-        if (sizes[d] == 0)
-            return (stretch){0};
-        last += (sizes[d] - 1) * strides[d];
-    }
-    const char *data = kin_tensor_data(tensor);
-    return (stretch){data, data + (last + 1) * (int64_t)kin_dtype_bytes(dtype)};
-}
-
-/* Does it share memory with another input, or may it not be written to at all? Then it is a matter for the steps. */
-static bool
-is_writable(const launch_code *code, PyObject *const *in, uint32_t input, const stretch *all)
-{
-    stretch s = memory_of(in[input]);
-    if (kin_tensor_is_inference(in[input]) && !kin_inference_enabled())
-        return false;
-    for (uint32_t i = 0; i < code->ninputs; i++)
-        if (code->input_of[i] != input && s.from < all[i].to && all[i].from < s.to)
-            return false;
-    return true;
-}
-
-static bool
-may_write(const launch_code *code, PyObject *const *in)
-{
-    stretch small[64], *all = code->nwrites == 0 || code->ninputs <= 64 ? small : malloc(code->ninputs * sizeof *all);
-    bool may = all != NULL;
-    for (uint32_t i = 0; may && code->nwrites > 0 && i < code->ninputs; i++)
-        all[i] = memory_of(in[code->input_of[i]]);
-    for (uint32_t w = 0; may && w < code->nwrites; w++)
-        may = is_writable(code, in, code->writes[w].input, all);
-    if (all != small)
-        free(all);
-    return may;
-}
+/* -- runs ------------------------------------------------------------------------------------------------------- */
 
 /* Opens a run: memory for its buffers, in `small` when it fits. */
 static bool
@@ -331,8 +283,6 @@ bool
 launch_acts(const launch_version *version)
 {
     const launch_program *p = &version->code->main;
-    if (version->code->nwrites > 0)
-        return true;
     for (uint32_t i = 0; i < p->program->externs.len; i++)
         if (p->externs[i].effect)
             return true;
@@ -389,7 +339,7 @@ launch_run(kernel_launcher *self, launch_version *version, PyObject *const *in, 
 {
     launch_code *code = version->code;
     double begin = launch_profiling ? launch_now() : 0;
-    if (!may_write(code, in))
+    if (!launch_may_write(code, in))
         return KIN_LAUNCH_NOT;
     code->running++;
     launch_prepared *prepared = code->frozen == NULL ? NULL : launch_frozen_take(code->frozen, code, in);

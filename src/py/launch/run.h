@@ -61,6 +61,18 @@ typedef struct {
 /* Did the unit's steps give what the code would: layouts, dtypes, sharing? (verify.c) */
 bool launch_gives_the_same(const struct launch_code *code, const kin_unit *unit, PyObject *const *in, PyObject *const *out);
 
+/* -- written.c -------------------------------------------------------------------------------------------------- */
+
+/* Shares nothing that is written to memory with another input, and may all of it be written to? */
+bool launch_may_write(const struct launch_code *code, PyObject *const *in);
+/* What is written to, as it is; NULL without memory. */
+typedef struct launch_kept launch_kept;
+launch_kept *launch_keep_written(const struct launch_code *code, PyObject *const *in);
+void launch_put_back_written(const launch_kept *k, const struct launch_code *code, PyObject *const *in);
+void launch_kept_free(launch_kept *k);
+/* How often the tensor was written to (give.c). */
+void launch_set_version(PyObject *tensor, uint32_t version);
+
 struct launch_code {
     launch_program main;
     launch_program once;      /* from frozen inputs to values that `main` has as inputs; no program: there are none */
