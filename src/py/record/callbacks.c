@@ -430,6 +430,92 @@ zip_inputs(rec *r, const kin_vid *iterables, uint32_t width, uint32_t *n)
     return inputs;
 }
 
+/* What a module of the library has under the name; the caller keeps it for the life of the process. */
+static PyObject *
+library_object(const char *module, const char *name)
+{
+    PyObject *mod = PyImport_ImportModule(module), *obj = mod ? PyObject_GetAttrString(mod, name) : NULL;
+    Py_XDECREF(mod);
+    PyErr_Clear();
+    return obj;
+}
+
+static PyTypeObject *
+starmap_class(void)
+{
+    static PyObject *found;
+    found = found ? found : library_object("itertools", "starmap");
+    return (PyTypeObject *)found;
+}
+
+static PyTypeObject *
+accumulate_class(void)
+{
+    static PyObject *found;
+    found = found ? found : library_object("itertools", "accumulate");
+    return (PyTypeObject *)found;
+}
+
+/* What accumulate() starts from, then what it adds. */
+static kin_vid *
+accumulate_inputs(rec *r, const rec_fresh *f, uint32_t *n)
+{
+    kin_vid *items = NULL, start = f->n > 3 ? f->items[3] : 0, *inputs = NULL;
+    uint32_t count, more = start != 0;
+    if (known_elements(r, f->items[2], &items, &count) && count + more > 0 && (inputs = malloc((count + 1) * sizeof *inputs)) != NULL) {
+        inputs[0] = start;
+        memcpy(inputs + more, items, count * sizeof *items);
+    }
+    *n = inputs != NULL ? count + more : 0;
+    free(items);
+    return inputs;
+}
+
+/* The items of known tuples or lists of one length each, in a row; malloc'ed. */
+static kin_vid *
+starmap_inputs(rec *r, kin_vid iterable, uint32_t *n, uint32_t *width)
+{
+    kin_vid *rows = NULL, *row = NULL, *inputs = NULL;
+    uint32_t count, length;
+    bool ok = known_elements(r, iterable, &rows, &count);
+    *n = *width = 0;
+    for (uint32_t i = 0; ok && i < count; i++) {
+        rec_fresh *f = FRESH(r, rows[i]);
+        ok = (f == NULL ? O(r, rows[i]) != NULL && PyTuple_CheckExact(O(r, rows[i])) : f->kind == FRESH_TUPLE) &&
+             rec_items_of(r, rows[i], &row, &length) && length > 0 && length <= CONSUMER_ARGS && (i == 0 || length == *width) && !r->stopped;
+        *width = ok ? length : 0;
+        kin_vid *more = ok ? realloc(inputs, (*n + length) * sizeof *inputs) : NULL;
+        if ((ok = more != NULL)) {
+            inputs = more;
+            memcpy(inputs + *n, row, length * sizeof *row);
+            *n += length;
+        }
+        free(row);
+        row = NULL;
+    }
+    free(rows);
+    if (!ok) {
+        free(inputs);
+        inputs = NULL;
+    }
+    return inputs; /* NULL without rows, too */
+}
+
+/* What the callback of a map, filter or starmap object is called with. */
+static kin_vid *
+lazy_inputs(rec *r, kin_vid lazy, uint32_t *n, uint32_t *width)
+{
+    rec_fresh *f = FRESH(r, lazy);
+    if (r->info.at[lazy].type == starmap_class())
+        return starmap_inputs(r, f->items[2], n, width);
+    if (r->info.at[lazy].type == accumulate_class()) {
+        *width = 1;
+        return accumulate_inputs(r, f, n);
+    }
+    *width = f->n - 2;
+    return zip_inputs(r, f->items + 2, *width, n);
+}
+
 /* A C function, or the None of a filter. */
 static bool
 applies(rec *r, PyObject *cls, kin_vid callback)
@@ -461,8 +547,9 @@ make_lazy(rec *r, kin_vid callee, const kin_vid *args, uint32_t npos, uint32_t n
     PyObject *cls = O(r, callee);
     kin_vid func, self, all[6];
     uint32_t start = r->t->steps.len;
-    if ((cls != (PyObject *)&PyMap_Type && cls != (PyObject *)&PyFilter_Type) || nkw != 0 || npos < 2 || npos > 5 ||
-        (cls == (PyObject *)&PyFilter_Type && npos != 2) || (!find_callback(r, args[0], &func, &self) && !applies(r, cls, args[0])))
+    bool star = cls != NULL && cls == (PyObject *)starmap_class();
+    if ((cls != (PyObject *)&PyMap_Type && cls != (PyObject *)&PyFilter_Type && !star) || nkw != 0 || npos < 2 || npos > 5 ||
+        ((star || cls == (PyObject *)&PyFilter_Type) && npos != 2) || (!find_callback(r, args[0], &func, &self) && !applies(r, cls, args[0])))
         return false;
     all[0] = callee;
     memcpy(all + 1, args, npos * sizeof *args);
@@ -481,6 +568,35 @@ make_lazy(rec *r, kin_vid callee, const kin_vid *args, uint32_t npos, uint32_t n
     return true;
 }
 
+/* accumulate(xs), accumulate(xs, f, initial=a) */
+static bool
+make_accumulate(rec *r, kin_vid callee, const kin_vid *args, uint32_t npos, uint32_t nkw, PyObject *kwnames, int ndrop)
+{
+    static PyObject *add;
+    kin_vid func, self, all[4] = {callee}, step[4] = {callee}, *items = NULL;
+    uint32_t n;
+    bool initial = nkw == 1 && PyUnicode_CompareWithASCIIString(PyTuple_GET_ITEM(kwnames, 0), "initial") == 0;
+    if (O(r, callee) != (PyObject *)accumulate_class() || O(r, callee) == NULL || npos < 1 || npos > 2 || (nkw && !initial) ||
+        (initial && (O(r, args[npos]) == NULL || O(r, args[npos]) == Py_None)))
+        return false;
+    add = add ? add : library_object("_operator", "add");
+    all[1] = npos == 2 ? args[1] : add != NULL ? rec_const(r, add) : 0;
+    all[2] = args[0];
+    all[3] = initial ? args[npos] : 0;
+    if (all[1] == 0 || (!find_callback(r, all[1], &func, &self) && !rec_can_apply(r, all[1])) || !known_elements(r, args[0], &items, &n) || r->stopped)
+        return r->stopped;
+    free(items);
+    memcpy(step + 1, args, (npos + nkw) * sizeof *args);
+    kin_vid out = rec_step_out(r, KIN_STEP_CALL, KIN_STEP_PURE, step, npos + nkw + 1);
+    kin_ref ref = nkw ? rec_ref(r, kwnames) : 0;
+    r->t->steps.at[r->t->vals.at[out].step].ref = ref;
+    rec_make_fresh(r, out, FRESH_OTHER, all, initial ? 4 : 3, true);
+    r->info.at[out].type = accumulate_class();
+    rec_drop(r, ndrop);
+    rec_await_result(r, out, r->t->vals.at[out].step);
+    return true;
+}
+
 /* The class of a map or filter object that has not begun; NULL: it is none, or not known. */
 static PyTypeObject *
 lazy_class(rec *r, kin_vid lazy)
@@ -490,7 +606,9 @@ lazy_class(rec *r, kin_vid lazy)
     if (f == NULL || f->kind != FRESH_OTHER || !f->known || f->escaped || O(r, lazy) == NULL)
         return NULL;
     PyTypeObject *tp = r->info.at[lazy].type;
-    bool is_lazy = tp == &PyMap_Type || tp == &PyFilter_Type;
+    bool is_lazy = tp == &PyMap_Type || tp == &PyFilter_Type || (tp != NULL && tp == starmap_class());
+    if (tp != NULL && tp == accumulate_class()) /* of one that has a name nobody could tell how far it got */
+        is_lazy = Py_REFCNT(O(r, lazy)) == 1;
     return is_lazy && (find_callback(r, f->items[1], &func, &self) || applies(r, (PyObject *)tp, f->items[1]))
                ? tp
                : NULL;
@@ -517,13 +635,16 @@ static rec_consumer *
 begin_lazy(rec *r, const consumer_row *row, kin_vid lazy)
 {
     rec_fresh *f = FRESH(r, lazy);
-    uint32_t n, width = f->n - 2;
+    uint32_t n, width;
     bool select = r->info.at[lazy].type == &PyFilter_Type;
-    kin_vid callback = f->items[1], *inputs = zip_inputs(r, f->items + 2, width, &n);
+    kin_vid callback = f->items[1], *inputs = lazy_inputs(r, lazy, &n, &width);
     rec_consumer *c = inputs ? begin(r, row, callback, inputs, n, width) : NULL;
     if (c != NULL) {
         c->source = lazy;
         c->lazy = is_shared(r, lazy) ? lazy : 0;
+        c->fold = r->info.at[lazy].type == accumulate_class();
+        if (c->fold)
+            rec_take_item(r, c, c->inputs[c->next++]);
         c->select = select;
     }
     return c;
@@ -545,19 +666,35 @@ select_items(rec *r, const kin_vid *inputs, kin_vid *answers, uint32_t *n)
     return true;
 }
 
+/* accumulate() of a C function: each answer is the next call's first argument. */
+static bool
+apply_in_turn(rec *r, kin_vid func, const kin_vid *inputs, uint32_t n, kin_vid *out)
+{
+    out[0] = inputs[0];
+    for (uint32_t i = 1; i < n; i++) {
+        const kin_vid pair[2] = {out[i - 1], inputs[i]};
+        if ((out[i] = rec_apply(r, func, pair, 2)) == 0)
+            return false;
+    }
+    r->skip_expected = true;
+    return true;
+}
+
 /* What a map or filter object with a C function gives, all at once; malloc'ed. */
 static bool
 applied_items(rec *r, kin_vid lazy, kin_vid **items, uint32_t *n)
 {
     rec_fresh *f = FRESH(r, lazy);
-    uint32_t width = f->n - 2, total, start = r->t->steps.len;
-    kin_vid *inputs = zip_inputs(r, f->items + 2, width, &total);
+    uint32_t width, total, start = r->t->steps.len;
+    kin_vid *inputs = lazy_inputs(r, lazy, &total, &width);
     bool none = O(r, f->items[1]) == Py_None;
     *n = inputs != NULL ? total / width : 0;
     *items = inputs != NULL ? malloc((*n + 1) * sizeof **items) : NULL;
     bool ok = *items != NULL;
     if (ok && none)
         memcpy(*items, inputs, *n * sizeof **items);
+    else if (ok && r->info.at[lazy].type == accumulate_class())
+        ok = apply_in_turn(r, f->items[1], inputs, *n, *items);
     else if (ok)
         ok = rec_apply_each(r, f->items[1], inputs, *n, width, *items);
     if (ok && r->info.at[lazy].type == &PyFilter_Type && !select_items(r, inputs, *items, n)) {
@@ -700,5 +837,6 @@ rec_consume_callbacks(rec *r, kin_vid callee, const kin_vid *args, uint32_t npos
     return npos + nkw <= 5 && (call_with_key(r, callee, args, npos, nkw, kwnames, ndrop) ||
                                call_reduce(r, callee, args, npos, nkw, ndrop) ||
                                make_lazy(r, callee, args, npos, nkw, ndrop) ||
+                               make_accumulate(r, callee, args, npos, nkw, kwnames, ndrop) ||
                                consume_lazy(r, callee, args, npos, nkw, ndrop));
 }

@@ -1,6 +1,8 @@
 """Constructs of the language and its library that stand between torch calls: decorators made inside, trees, lazy maps."""
 import collections
 import functools
+import itertools
+import operator
 import typing
 
 import torch
@@ -306,3 +308,29 @@ def starred_call_that_raises(x):
 @case(raises=(0, 1, 2, 3, 4, 5), inert=True, replays=0)
 def starred_call_with_too_many(x):
     return greater(*(x for _ in range(3)))
+
+
+# -- starmap, accumulate ------------------------------------------------------------------------------------------------------
+
+
+@case(mutate=glob(3, SCALE=3.0))
+def star_maps(x):
+    pairs = [(x, 1)]
+    later = itertools.starmap(lambda a, b: a * b * SCALE, pairs)
+    pairs.append((x, 3))
+    return list(later), list(itertools.starmap(torch.mul, [(x, SCALE), (x, 2)])), dict(itertools.starmap(lambda k, v: (k, v * 2), {"a": x}.items()))
+
+
+@case(mutate=glob(3, SCALE=3.0))
+def accumulates(x):
+    return (list(itertools.accumulate([x, x * 2, x * SCALE])), list(itertools.accumulate([x, x * 2], lambda a, b: a * b * SCALE, initial=x)),
+            tuple(itertools.accumulate([1, 2, SCALE], operator.mul)), list(itertools.accumulate([x, x + 1], torch.maximum)))
+
+
+@case(mutate=glob(3, SCALE=3.0), replays=3)
+def accumulates_what_changes_meanwhile(x):
+    y = x.clone()
+    sums = itertools.accumulate([y, x])
+    y.add_(1)
+    out = [y * 1 for y in itertools.accumulate([x, y])]
+    return list(sums), out, SCALE
