@@ -442,7 +442,8 @@ rec_do_call(rec *r, kin_vid callee, const kin_vid *args, uint32_t npos, uint32_t
     if (PyFunction_Check(obj)) {
         if (rec_generator_call(r, callee, args, npos, nkw, kwnames, ndrop) ||
             rec_call_environ(r, callee, args, npos, nkw, ndrop) || rec_call_signature(r, callee, args, npos, nkw, ndrop) ||
-            rec_call_update_wrapper(r, callee, args, npos, nkw, kwnames, ndrop) || r->stopped)
+            rec_call_update_wrapper(r, callee, args, npos, nkw, kwnames, ndrop) ||
+            rec_call_deepcopy(r, callee, args, npos, nkw, ndrop) || r->stopped)
             return;
         if (rec_can_inline(r, obj) &&
             rec_inline(r, callee, args, npos, nkw, kwnames, ndrop, NULL, 0, KIN_RESUME_PUSH, 0))

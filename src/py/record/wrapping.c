@@ -1,4 +1,6 @@
-/* functools.update_wrapper, which every decorator written with functools.wraps calls: it gives a new function the name, the text and
+/* Two functions of the library in Python that are known as a whole: functools.update_wrapper and, of what cannot change, copy.deepcopy.
+ *
+ * functools.update_wrapper, which every decorator written with functools.wraps calls: it gives a new function the name, the text and
  * the attributes of another one. On a function made by the recording that is a change of this function alone, so it is one step,
  * which goes away with the function when nobody else gets hold of it.
  */
@@ -86,5 +88,37 @@ rec_call_update_wrapper(rec *r, kin_vid callee, const kin_vid *args, uint32_t np
     rec_drop(r, ndrop);
     rec_push(r, wrapper);
     r->skip_expected = true; /* the library's frame */
+    return true;
+}
+
+/* copy.deepcopy of a number, a text and the like: the object itself, as the library's table for these classes says. */
+bool
+rec_call_deepcopy(rec *r, kin_vid callee, const kin_vid *args, uint32_t npos, uint32_t nkw, int ndrop)
+{
+    static PyObject *deepcopy, *code, *table, *atomic;
+    if (deepcopy == NULL) {
+        PyObject *copy = PyImport_ImportModule("copy");
+        deepcopy = copy ? PyObject_GetAttrString(copy, "deepcopy") : NULL;
+        table = copy ? PyObject_GetAttrString(copy, "_deepcopy_dispatch") : NULL;
+        atomic = copy ? PyObject_GetAttrString(copy, "_deepcopy_atomic") : NULL;
+        code = deepcopy != NULL && PyFunction_Check(deepcopy) ? Py_NewRef(PyFunction_GET_CODE(deepcopy)) : NULL;
+        Py_XDECREF(copy);
+        PyErr_Clear();
+    }
+    PyObject *obj = npos >= 1 ? O(r, args[0]) : NULL;
+    if (code == NULL || O(r, callee) != deepcopy || PyFunction_GET_CODE(deepcopy) != code || npos > 2 || nkw != 0 || obj == NULL ||
+        table == NULL || !PyDict_CheckExact(table) || PyDict_GetItemWithError(table, (PyObject *)Py_TYPE(obj)) != atomic)
+        return false;
+    bool number = PyLong_CheckExact(obj) || PyFloat_CheckExact(obj) || PyBool_Check(obj) || PyComplex_CheckExact(obj);
+    if (!number && obj != Py_None && !PyUnicode_CheckExact(obj) && !PyBytes_CheckExact(obj))
+        return false;
+    rec_fix_function(r, &callee);
+    if (!rec_is_const(r, args[0]))
+        rec_need_type(r, args[0]);
+    if (r->stopped)
+        return true;
+    rec_drop(r, ndrop);
+    rec_push(r, args[0]);
+    r->skip_expected = true; /* the library's frames */
     return true;
 }

@@ -1,5 +1,7 @@
 """Constructs of the language and its library that stand between torch calls: decorators made inside, trees, lazy maps."""
 import collections
+import copy
+import dataclasses
 import functools
 import itertools
 import operator
@@ -334,3 +336,24 @@ def accumulates_what_changes_meanwhile(x):
     y.add_(1)
     out = [y * 1 for y in itertools.accumulate([x, y])]
     return list(sums), out, SCALE
+
+
+# -- copies -------------------------------------------------------------------------------------------------------------------
+
+
+@dataclasses.dataclass
+class Options:
+    name: str
+    scale: float = 1.0
+    sizes: list = dataclasses.field(default_factory=list)
+
+
+@case(mutate=glob(3, SCALE=3.0))
+def copies_what_cannot_change(x):
+    return x * copy.deepcopy(SCALE), copy.deepcopy("s"), copy.deepcopy(None), copy.deepcopy(x.shape[0])
+
+
+@case(mutate=glob(3, SCALE=3.0), replays=3)
+def options_as_a_dict(x):
+    table = dataclasses.asdict(Options("n", SCALE, [1, 2]))
+    return x * table["scale"] + len(table["sizes"]), table, dataclasses.astuple(Options("m", SCALE))
