@@ -168,7 +168,7 @@ score_access(const kin_loops *k, kin_ix e, uint32_t var, const uint64_t *deps)
     if (irregular(k, e, var, deps))
         return -12;
     int64_t c = coef_of(k, e, var);
-    return c == 1 ? 4 : c == 0 ? 1 : -8;
+    return c == 1 ? 4 : c == 2 ? 2 : c == 0 ? 1 : -8; /* every other element: two vectors and a mask (codegen/value.c) */
 }
 
 static bool

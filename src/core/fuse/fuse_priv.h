@@ -17,6 +17,7 @@ typedef struct {
     uint8_t kind;
     kin_irn node;      /* whose memory is written */
     kin_irn value;     /* whose elements are computed */
+    kin_irn cat;       /* PART: node, or what node is a reshape of */
     unsigned dim;
     int64_t offset;
 } statement;

@@ -470,11 +470,15 @@ do_value(walk *w, const statement *s, bool final, bool alone)
     uint32_t v = s->value == s->node ? value_inline(w, s->value, coords, 0) : value(w, s->value, coords, 0);
     if (w->why)
         return;
-    remember(w, s->node, s->kind == ST_VALUE ? v : 0, coords);
+    remember(w, s->node, s->kind == ST_VALUE ? v : 0, coords); /* of a part no coordinates are looked at */
     if (final && !w->f->nodes[s->node].needed)
         return;
     if (s->kind == ST_PART)
         coords[s->dim] = kin_ix_affine(&w->k->ix, coords[s->dim], 1, s->offset);
+    if (s->kind == ST_PART && s->cat != s->node) {
+        kin_ix number = linearise(&w->k->ix, fuse_node(w->f, s->cat)->ndim, fuse_sizes(w->f, s->cat), coords);
+        delinearise(&w->k->ix, number, fuse_node(w->f, s->node)->ndim, fuse_sizes(w->f, s->node), coords);
+    }
     kin_loop_action a = {.kind = KIN_LA_STORE, .dtype = node->dtype, .row = row, .phase = w->phases.at[v], .value = v};
     a.buffer = buffer_of(w, s->node, true);
     a.index = memory_index(w, s->node, coords);

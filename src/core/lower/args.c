@@ -62,13 +62,15 @@ low_str(const low_call *c, const kin_aten_arg *a)
 kin_irn
 low_read(low_call *c, const kin_aten_arg *a)
 {
-    return low_is_value(a) ? low_current(c->l, a->value) : 0;
+    if (!low_is_value(a))
+        return 0;
+    return c->l->inside[a->value] ? c->l->parts[2 * a->value + c->l->part] : low_current(c->l, a->value);
 }
 
 kin_dtype
 low_dtype(const low_call *c, unsigned k)
 {
-    return (kin_dtype)kin_aten_at(c->l->g, c->call->results + k)->dtype;
+    return low_real_dtype((kin_dtype)kin_aten_at(c->l->g, c->call->results + k)->dtype);
 }
 
 unsigned
@@ -114,7 +116,7 @@ low_common(const low_call *c, const kin_aten_arg *const *args, unsigned count)
         const kin_aten_arg *a = args[i];
         if (low_is_value(a)) {
             const kin_aten_value *v = kin_aten_at(c->l->g, a->value);
-            kin_aten_join(&all, v->ndim > 0 ? KIN_ATEN_WITH_DIMS : KIN_ATEN_WITHOUT_DIMS, (kin_dtype)v->dtype);
+            kin_aten_join(&all, v->ndim > 0 ? KIN_ATEN_WITH_DIMS : KIN_ATEN_WITHOUT_DIMS, low_real_dtype((kin_dtype)v->dtype));
         } else if (low_is_number(a))
             kin_aten_join(&all, KIN_ATEN_NUMBER, a->kind == KIN_ATEN_BOOL ? KIN_BOOL : a->kind == KIN_ATEN_INT ? KIN_I64
                           : c->l->options->default_f64 ? KIN_F64 : KIN_F32);

@@ -225,12 +225,35 @@ wish_strides(low *l, kin_aten_val v, kin_irn node, kin_irn first)
         }
 }
 
+/* A call on complex numbers that stay inside. */
+static kin_status
+lower_inside(low *l, uint32_t number)
+{
+    low_call c = {.l = l, .ir = l->ir, .call = &l->g->calls.at[number], .results = l->results};
+    kin_irn real, first = l->ir->nodes.len;
+    if (!low_complex_call(&c, &real)) {
+        if (l->why->len == 0) {
+            kin_text_addf(l->why, "%s on complex numbers", kin_aten_text(l->g, c.call->op));
+            l->stuck = number;
+        }
+        return KIN_BREAK;
+    }
+    l->out->nnative++;
+    if (real == 0)
+        return KIN_OK;
+    KIN_TRY(low_place(l, c.call->results, real, 0));
+    wish_strides(l, c.call->results, l->values[c.call->results].node, first);
+    return KIN_OK;
+}
+
 static kin_status
 lower_call(low *l, uint32_t number)
 {
     const kin_aten_call *call = &l->g->calls.at[number];
     const char *name = kin_aten_text(l->g, call->op);
     const kin_aten_arg *written = written_arg(l, call->args, call->nargs);
+    if (low_is_inside(l, call))
+        return lower_inside(l, number);
     if (written != NULL)
         return lower_write(l, number, written);
     low_call c = {.l = l, .ir = l->ir, .call = call, .results = l->results};
@@ -399,8 +422,10 @@ lower_inputs(low *l)
 {
     for (kin_aten_val v = 1; v <= l->g->ninputs; v++) {
         const kin_aten_value *a = kin_aten_at(l->g, v);
-        kin_irn node = kin_ir_input(l->ir, a->input, (kin_dtype)a->dtype, a->ndim, kin_aten_sizes(l->g, v));
-        kin_ir_set_strides(l->ir, node, kin_aten_strides(l->g, v));
+        kin_irn node = l->inside[v] ? low_complex_input(l, v)
+                                    : kin_ir_input(l->ir, a->input, (kin_dtype)a->dtype, a->ndim, kin_aten_sizes(l->g, v));
+        if (!l->inside[v])
+            kin_ir_set_strides(l->ir, node, kin_aten_strides(l->g, v));
         low_storage *s = &l->storages[a->storage];
         s->of_input = true;
         s->shared = s->base != 0;
@@ -457,6 +482,7 @@ lower_all(low *l)
     if (made == NULL)
         return KIN_NOMEM;
     mark_all_used(l);
+    low_complex_find(l);
     kin_status status = lower_inputs(l);
     for (l->call = 0; l->call < l->g->calls.len && status == KIN_OK; l->call++)
         status = lower_call(l, l->call);
@@ -482,7 +508,9 @@ make_room(low *l)
     l->values = calloc(l->g->values.len + 1, sizeof *l->values);
     l->storages = calloc((size_t)l->g->nstorages + 1, sizeof *l->storages);
     l->results = calloc(most, sizeof *l->results);
-    return l->ir != NULL && l->values != NULL && l->storages != NULL && l->results != NULL && low_rules_index(l);
+    l->inside = calloc(l->g->values.len + 1, sizeof *l->inside);
+    l->parts = calloc(2 * (l->g->values.len + 1), sizeof *l->parts);
+    return l->inside != NULL && l->parts != NULL && l->ir != NULL && l->values != NULL && l->storages != NULL && l->results != NULL && low_rules_index(l);
 }
 
 /* A large input of which little is written, but not at once: it would be read and written as a whole. */
@@ -533,6 +561,8 @@ kin_lower(const kin_aten *g, const kin_lower_options *options, kin_lowered *out,
     free(l.values);
     free(l.storages);
     free(l.results);
+    free(l.inside);
+    free(l.parts);
     free(l.rules);
     kin_text_deinit(&unasked);
     if (status != KIN_OK) {

@@ -37,6 +37,9 @@ typedef struct {
     kin_lowered *out;
     kin_text *why;
     uint32_t call;          /* that is lowered; UINT32_MAX: all have been */
+    bool *inside;           /* by value: complex, and nobody sees it but calls that complex.c knows */
+    kin_irn *parts;         /* two by value: real and imaginary parts of those */
+    unsigned part;          /* that rules read */
     uint32_t stuck;         /* call that stands in the way, when `why` says something */
 } low;
 
@@ -108,6 +111,17 @@ bool low_rules_index(low *l);
 /* The row of an operator, "aten.add.Tensor"; -1 without a rule. */
 int low_rule_find(const low *l, const char *name, size_t len);
 bool low_rule_run(low_call *c, int row);
+
+/* -- complex.c ------------------------------------------------------------------------------------------------------ */
+/* Fills l->inside. */
+void low_complex_find(low *l);
+/* Is the call one of those that complex.c lowers? Then low_complex_call does: parts of complex results are noted; a real one is given. */
+bool low_is_inside(low *l, const kin_aten_call *call);
+bool low_complex_call(low_call *c, kin_irn *real);
+/* An input that is inside: its node, which is real and has a dim more. */
+kin_irn low_complex_input(low *l, kin_aten_val v);
+/* Of the parts of a complex dtype; others as they are. */
+kin_dtype low_real_dtype(kin_dtype dtype);
 
 /* A value's elements as they are now; 0 with `why` when they cannot be had. */
 kin_irn low_current(low *l, kin_aten_val v);
