@@ -224,7 +224,7 @@ def stats(fn=None):
     if fn is None:
         start_engine()
         result = {}
-        for compiled in list(_compiled):
+        for compiled in live_compiled():
             name, number = compiled.__name__, 2
             while name in result:
                 name, number = f"{compiled.__name__}#{number}", number + 1
@@ -243,5 +243,5 @@ def _stats_of(compiled):
 
 
 def live_compiled():
-    """All compiled functions that are alive."""
-    return list(_compiled)
+    """All compiled functions that are alive. Other threads may add some and drop some, so the set is copied at one go."""
+    return [compiled for compiled in (ref() for ref in list(_compiled.data)) if compiled is not None]

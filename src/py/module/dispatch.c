@@ -144,7 +144,7 @@ may_extend(const exit_context *x, uint32_t step)
     /* A forced exit is no failed check: what follows is not the other branch. */
     if (kin_replay_force_exit != UINT32_MAX || x->self->fullgraph)
         return false;
-    if (v->running > 1 || variant->branches >= options->branch_limit || step >= variant->attempts.len ||
+    if (variant->inside > 1 || variant->growing || variant->branches >= options->branch_limit || step >= variant->attempts.len ||
         variant->attempts.at[step] >= MAX_ATTEMPTS)
         return false;
     if (v->exit_counts != NULL && v->exit_counts[step] > options->exit_limit + (uint64_t)variant->postponed)
@@ -242,12 +242,14 @@ leave(kin_variant *v, uint32_t step, kin_exit *exit, void *arg)
     exit_context *x = arg;
     PyObject *value;
     bool extending = may_extend(x, step);
+    x->variant->growing |= extending; /* from here on other threads stay out */
     if (x->self->count.offered++ < MAX_LOGGED_EXITS || extending)
         kin_log_exit(x->self->state, x->variant, step);
     kin_recursion_take(x->ts, -1);
-    if (extending)
+    if (extending) {
         value = extend(x, step, exit);
-    else
+        x->variant->growing = false;
+    } else
         value = resume_eagerly(x->variant, exit);
     kin_recursion_take(x->ts, 1);
     return value;
@@ -412,12 +414,17 @@ try_variant(call_state *c, uint32_t i, PyObject **result)
     kin_variant_object *variant = c->shape->variants.at[i];
     if (variant->v == NULL || variant->broken)
         return TRY_MISS;
+    c->why = KIN_EAGER_RECORDING;
+    if (variant->growing) /* this thread had to wait since it looked for obstacles */
+        return TRY_EAGER;
     c->why = KIN_EAGER_RECURSION;
     if (kin_recursion_left(c->ts) < (int)variant->v->trace.depth)
         return TRY_EAGER;
     c->why = KIN_EAGER_INTERNAL;
     Py_INCREF(variant); /* a step may drop all variants */
+    variant->inside++;
     try_result outcome = variant->nslots <= SMALL_SLOTS ? try_small(c, i, result) : try_large(c, i, result);
+    variant->inside--;
     Py_DECREF(variant);
     return outcome;
 }
@@ -443,6 +450,9 @@ static PyObject *
 explain_miss(const call_state *c, kin_variant_object *variant, PyObject *sizes)
 {
     kin_guard_miss miss = {UINT32_MAX, 0};
+    if (variant->growing)
+        return NULL;
+    variant->inside++;
     PyObject *text = NULL, **slots = kin_variant_slots_take(variant);
     uint32_t count = variant->nslots;
     if (slots != NULL && fill_roots(variant, c, slots)) {
@@ -456,6 +466,7 @@ explain_miss(const call_state *c, kin_variant_object *variant, PyObject *sizes)
     if (text == NULL)
         PyErr_Clear();
     kin_variant_slots_give(variant, slots, count);
+    variant->inside--;
     return text;
 }
 
@@ -538,9 +549,10 @@ is_useful(const kin_compiled *self, const kin_record_result *result)
     return !(v->trace.steps.len == 2 && v->trace.steps.at[1].kind == KIN_STEP_EXIT && v->trace.facts.len == 0);
 }
 
-/* Puts the recorded variant into the cache, which may have been emptied meanwhile; frees it otherwise. */
+/* Puts the recorded variant into the cache, which may have been emptied meanwhile; frees it otherwise. A new reference. The cache is
+ * pinned: making objects may start a collection, which may let another thread empty it. */
 static kin_variant_object *
-adopt(call_state *c, PyCodeObject *code, PyObject *cause, const kin_record_result *result)
+adopt_pinned(call_state *c, PyCodeObject *code, PyObject *cause, const kin_record_result *result)
 {
     kin_variant *v = result->variant;
     kin_variant_object *variant = NULL;
@@ -558,7 +570,8 @@ adopt(call_state *c, PyCodeObject *code, PyObject *cause, const kin_record_resul
         status = kin_variant_object_new(c->self->state, v, shape->plan, c->self->name, cause, result->reason, &variant);
     if (status != KIN_OK) {
         kin_variant_free(v);
-    } else if ((status = kin_shape_push(shape, variant)) != KIN_OK) {
+    } else if ((status = kin_shape_push(shape, (kin_variant_object *)Py_NewRef((PyObject *)variant))) != KIN_OK) {
+        Py_DECREF(variant);
         Py_CLEAR(variant);
     }
     if (status != KIN_OK) {
@@ -569,6 +582,15 @@ adopt(call_state *c, PyCodeObject *code, PyObject *cause, const kin_record_resul
     variant->ninstr = result->ninstr;
     variant->unstable = Py_XNewRef(shape->owner->unstable);
     kin_budget_spend(&shape->owner->budget, result->time_ns);
+    return variant;
+}
+
+static kin_variant_object *
+adopt(call_state *c, PyCodeObject *code, PyObject *cause, const kin_record_result *result)
+{
+    kin_cache_pin(&c->self->cache);
+    kin_variant_object *variant = adopt_pinned(c, code, cause, result);
+    kin_cache_unpin(&c->self->cache);
     return variant;
 }
 
@@ -598,9 +620,9 @@ lower(call_state *c, PyCodeObject *code, kin_variant_object *variant)
     kin_cache_pin(&c->self->cache);
     c->pinned = true;
     c->shape = kin_cache_find(&c->self->cache, code, c->bind.nargs, c->bind.kwnames);
-    Py_INCREF(variant);
+    variant->inside++;
     uint32_t count = variant->nslots;
-    PyObject **slots = c->shape == NULL || c->shape->plan == NULL ? NULL : kin_variant_slots_take(variant);
+    PyObject **slots = c->shape == NULL || variant->growing || c->shape->plan == NULL ? NULL : kin_variant_slots_take(variant);
     bool filled = slots != NULL && kin_bind_fits(c->shape->plan, &c->bind) && fill_roots(variant, c, slots) &&
                   kin_guard_eval(variant->v, 0, slots, &miss);
     bool ok = kin_lower_variant(c->self, variant, filled ? slots : NULL);
@@ -610,7 +632,7 @@ lower(call_state *c, PyCodeObject *code, kin_variant_object *variant)
         Py_CLEAR(slots[vid]);
     if (slots != NULL)
         kin_variant_slots_give(variant, slots, count);
-    Py_DECREF(variant);
+    variant->inside--;
     PyErr_Restore(type, error, traceback);
     unpin(c);
     return ok;
@@ -647,6 +669,7 @@ record(call_state *c, PyObject *cause)
         Py_CLEAR(value);
     else
         PyErr_Restore(type, error, traceback);
+    Py_XDECREF(variant);
     Py_XDECREF(options.unstable);
     Py_XDECREF(first);
     Py_DECREF(func);
@@ -895,7 +918,7 @@ static double
 time_variant(const call_state *c, kin_variant_object *variant, Py_ssize_t count)
 {
     kin_guard_miss miss;
-    PyObject **slots = kin_variant_slots_take(variant);
+    PyObject **slots = variant->growing ? NULL : kin_variant_slots_take(variant);
     if (slots == NULL || !fill_roots(variant, c, slots)) {
         kin_variant_slots_give(variant, slots, variant->nslots);
         PyErr_NoMemory();

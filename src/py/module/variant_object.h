@@ -29,6 +29,8 @@ typedef struct {
     kin_budget budget; /* for branches */
     KIN_VEC(uint8_t) attempts; /* by step: recordings of its exit that added nothing */
     kin_pace pace;     /* is it faster than eager calls? */
+    uint32_t inside;   /* calls that have slots for it or run it */
+    bool growing;      /* a branch is being recorded: nobody else may come in */
     bool broken;       /* its last branch left it in a state that cannot be used */
     PyObject **spare;  /* slots kept for the next call; NULL while in use */
     PyObject *name;    /* str: of the compiled function */

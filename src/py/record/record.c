@@ -579,9 +579,9 @@ complete_recording(rec *r)
 PyObject *
 rec_run_watched(rec *r, PyObject *(*body)(void *arg), void *arg)
 {
-    if (kin_watch_start(&r->watch) != KIN_OK) {
-        r->failed = true;
-        snprintf(r->result->reason, sizeof r->result->reason, "a tracing tool is active");
+    if (active != NULL || kin_watch_start(&r->watch) != KIN_OK) { /* another thread may have begun since that was asked */
+        r->failed = r->stopped = true;
+        snprintf(r->result->reason, sizeof r->result->reason, active != NULL ? "another call is being recorded" : "a tracing tool is active");
         return body(arg);
     }
     active = r;
