@@ -792,6 +792,18 @@ store_by_hook(rec *r, kin_vid obj, PyObject *name, kin_vid value, PyObject *hook
                                                  0, resume, 0);
 }
 
+/* t.grad = g, t.data = d: PyTorch's own fields of a tensor, in which no container of Python's lies. */
+static bool
+is_tensor_field(rec *r, kin_vid obj, PyTypeObject *tp, PyObject *name)
+{
+    static const char *const fields[] = {"grad", "data", "requires_grad"};
+    PyObject *descr = _PyType_Lookup(tp, name);
+    bool known = false;
+    for (size_t i = 0; i < sizeof fields / sizeof *fields; i++)
+        known = known || PyUnicode_CompareWithASCIIString(name, fields[i]) == 0;
+    return known && kin_is_plain_tensor(O(r, obj)) && descr != NULL && Py_TYPE(descr) == &PyGetSetDescr_Type;
+}
+
 static void
 store_attr(rec *r, kin_vid obj, PyObject *name, kin_vid value, int ndrop, kin_resume resume)
 {
@@ -822,6 +834,9 @@ store_attr(rec *r, kin_vid obj, PyObject *name, kin_vid value, int ndrop, kin_re
         r->skip_expected = true;
     } else if (followed) {
         rec_end_write(r, &place, value);
+    } else if (tensor && !plain && is_tensor_field(r, obj, tp, name)) {
+        r->inplace = true;
+        r->meta_epoch++;
     } else if (!fresh) {
         rec_forget_contents(r); /* an escaped fresh object may be this one */
     } else {

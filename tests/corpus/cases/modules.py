@@ -425,3 +425,35 @@ def functional_call(s):
         params = {k: v * 0.5 for k, v in s.model.named_parameters()}
         return torch.func.functional_call(s.model, params, (x,))
     return f
+
+
+def _grow_zeroed(s):
+    ZEROED.append(torch.nn.Linear(3, 3))
+
+
+ZEROED = torch.nn.Sequential(torch.nn.Linear(3, 3), torch.nn.Linear(3, 2))
+
+
+@case(mutate=do(3, _grow_zeroed), replays=2)
+def gradients_dropped_in_a_loop(x):
+    """What zero_grad does: stores to tensors while the generator of the parameters is suspended."""
+    ZEROED.zero_grad()
+    held = [p.grad is None for p in ZEROED.parameters()]
+    for p in ZEROED.parameters():
+        p.grad = torch.ones_like(p)
+    for name, p in ZEROED.named_parameters():
+        p.data = p.data * 0.5 if "weight" in name else p.data
+    for p in ZEROED.parameters():
+        p.requires_grad = p.dim() > 1
+    seen = [(p.requires_grad, tuple(p.shape)) for p in ZEROED.parameters()]
+    return x, held, seen, sum(p.grad.sum() for p in ZEROED.parameters()), ZEROED[0](x).detach()
+
+
+@case(calls=5)
+def data_of_another_shape(x):
+    p = ZEROED[0].weight
+    before = tuple(p.shape)
+    p.data = torch.zeros(2, 5)
+    after = tuple(p.shape), p.numel(), p.requires_grad
+    p.data = torch.ones(3, 3)
+    return x, before, after, p.shape[1]
