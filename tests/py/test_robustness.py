@@ -104,6 +104,37 @@ def test_reset_while_threads_run(busy_threads):
     run_threads(work, 4)
 
 
+class Garbage:
+    """Wherever a collection finds it, everything recorded is dropped, and other threads may run."""
+
+    def __init__(self):
+        self.me = self
+
+    def __del__(self):
+        kintsugi.reset()
+        time.sleep(0)
+
+
+def test_collections_reset_while_threads_run(busy_threads):
+    shared = [kintsugi.compile(branching) for _ in range(2)]
+
+    def work(number):
+        for i in range(12):
+            Garbage()
+            call_often(shared[(number + i) % 2], number, 4)
+            call_often(kintsugi.compile(branching), number, 2)   # one that dies
+
+    old = gc.get_threshold()
+    gc.collect()
+    gc.freeze()
+    gc.set_threshold(20)
+    try:
+        run_threads(work, 4)
+    finally:
+        gc.set_threshold(*old)
+        gc.unfreeze()
+
+
 # ---- recursion ----
 
 
