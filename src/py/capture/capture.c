@@ -236,8 +236,7 @@ goes_another_way(const stepper *x, const kin_step *s)
     kin_vid vid = s->nargs > 0 && kin_unit_calls(s) ? x->t->vids.at[s->args] : 0;
     if (vid == 0)
         return false;
-    const kin_val *val = &x->t->vals.at[vid];
-    PyObject *fn = val->kind == KIN_VAL_CONST ? kin_refs_get(&x->v->refs, val->key) : x->slots[vid];
+    PyObject *fn = operand(x, vid);
     return fn != NULL && PyCFunction_Check(fn) && strcmp(((PyCFunctionObject *)fn)->m_ml->ml_name, "one_hot") == 0;
 }
 
