@@ -201,7 +201,7 @@ PROGRAM = """
         return inner(x) * y
     x = torch.ones(3)
     with torch.no_grad():
-        for y in (x, -x, x, -x):
+        for y in (x, -x, x, -x, x, -x):
             f(x, y, "a")
         f(x, x, [1])
 """

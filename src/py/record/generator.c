@@ -33,6 +33,28 @@ rec_usable_generator(rec *r, kin_vid vid)
     return gen != NULL && (O(r, vid) != NULL || gen->hidden) && gen->state != GEN_LOST && gen->state != GEN_RUNNING ? gen : NULL;
 }
 
+/* What it had at hand once may be dead: its frame tells what it has now. */
+bool
+rec_generator_holds_tensor(rec *r, kin_vid vid, int depth)
+{
+    const rec_gen *gen = find_generator(r, vid);
+    if (gen == NULL || gen->state == GEN_LOST)
+        return rec_held_a_tensor(r, FRESH(r, vid), depth + 1);
+    const kin_vid *at = gen->frame != NULL ? gen->frame->slots : gen->locals;
+    int n = gen->frame != NULL ? gen->frame->nlocals + gen->frame->sp : gen->code->co_argcount + gen->code->co_kwonlyargcount;
+    for (int i = 0; gen->state != GEN_DONE && at != NULL && i < n; i++)
+        if (rec_holds_tensor(r, at[i], depth + 1))
+            return true;
+    return false;
+}
+
+bool
+rec_generator_is_done(rec *r, kin_vid vid)
+{
+    const rec_gen *gen = find_generator(r, vid);
+    return gen != NULL && gen->state == GEN_DONE;
+}
+
 void
 rec_generator_write(rec *r, rec_gen *gen)
 {

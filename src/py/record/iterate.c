@@ -517,6 +517,8 @@ fresh_closure_has_tensor(rec *r, const rec_fresh *fn)
 static bool
 ours_has_tensor(rec *r, kin_vid gen)
 {
+    if (rec_generator_is_done(r, gen))
+        return false;
     kin_vid func = FRESH(r, gen)->n ? FRESH(r, gen)->items[0] : 0;
     rec_fresh *made = func ? FRESH(r, func) : NULL;
     if (func == 0 || rec_any_tensor(r, &gen, 1))

@@ -348,6 +348,10 @@ bool rec_is_torch_callable(PyObject *callee);
 const char *rec_callable_name(PyObject *callable);    /* bare name; "" when it has none */
 unsigned rec_meta_mask(const char *name);             /* what a metadata method or attribute reads; 0 = it is none */
 bool rec_any_tensor(rec *r, const kin_vid *args, uint32_t n);
+/* Of one value, and what it is known to hold, so many levels down. */
+bool rec_holds_tensor(rec *r, kin_vid vid, int depth);
+/* ... by what the recording noted of it alone: its contents may be dead. */
+bool rec_held_a_tensor(rec *r, const rec_fresh *f, int depth);
 bool rec_tensor_attr(rec *r, kin_vid base, PyObject *descr, PyObject *name, attr_result *out);
 /* A call of something in torch: true when recorded. */
 bool rec_call_torch(rec *r, kin_vid callee, const kin_vid *args, uint32_t npos, uint32_t nkw, PyObject *kwnames, int ndrop);
@@ -445,6 +449,9 @@ uint32_t rec_region_snap(rec *r);
 int rec_region_added(rec *r, kin_vid set, kin_vid item); /* by the region, to be put down at its end? -1: not known */
 void rec_region_asks(rec *r, bool on);                /* the steps in between have looked at that */
 void rec_free_generators(rec *r);
+/* Of generators that are ours. */
+bool rec_generator_holds_tensor(rec *r, kin_vid vid, int depth);
+bool rec_generator_is_done(rec *r, kin_vid vid);
 
 /* ---- starred.c ---- */
 typedef struct star_call {

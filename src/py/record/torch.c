@@ -306,28 +306,30 @@ rec_tensor_attr(rec *r, kin_vid base, PyObject *descr, PyObject *name, attr_resu
 /* -- operands ------------------------------------------------------------------------------------------------------- */
 
 /* What was put into a container may have been taken out and be dead: only what the recording noted of it is asked. */
-static bool
-held_a_tensor(rec *r, const rec_fresh *f, int depth)
+bool
+rec_held_a_tensor(rec *r, const rec_fresh *f, int depth)
 {
     for (uint32_t i = 0; i < f->n && depth <= 4; i++) {
         const rec_info *info = rec_info_of(r, f->items[i]);
-        if (info->graph || (info->fresh != NULL && held_a_tensor(r, info->fresh, depth + 1)))
+        if (info->graph || (info->fresh != NULL && rec_held_a_tensor(r, info->fresh, depth + 1)))
             return true;
     }
     return false;
 }
 
-static bool
-holds_tensor(rec *r, kin_vid vid, int depth)
+bool
+rec_holds_tensor(rec *r, kin_vid vid, int depth)
 {
     if (vid == 0 || depth > 4)
         return false;
     rec_fresh *f = FRESH(r, vid);
+    if (f != NULL && f->kind == FRESH_GENERATOR)
+        return rec_generator_holds_tensor(r, vid, depth);
     if (f != NULL && f->kind != FRESH_FUNCTION) {
-        if (!f->known && held_a_tensor(r, f, depth))
+        if (!f->known && rec_held_a_tensor(r, f, depth))
             return true;
         for (uint32_t i = 0; f->known && i < f->n; i++)
-            if (holds_tensor(r, f->items[i], depth + 1))
+            if (rec_holds_tensor(r, f->items[i], depth + 1))
                 return true;
         if (f->known)
             return false;
@@ -352,7 +354,7 @@ bool
 rec_any_tensor(rec *r, const kin_vid *args, uint32_t n)
 {
     for (uint32_t i = 0; i < n; i++)
-        if (holds_tensor(r, args[i], 0))
+        if (rec_holds_tensor(r, args[i], 0))
             return true;
     return false;
 }
