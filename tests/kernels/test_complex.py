@@ -6,6 +6,9 @@ from launches import kintsugi, runs, versions
 from torch import nn
 
 
+pytestmark = pytest.mark.usefixtures("kernels")
+
+
 def flat(result):
     return list(result) if isinstance(result, (tuple, list)) else [result]
 

@@ -7,6 +7,8 @@ import torch
 from launches import kintsugi, runs, versions
 from torch import nn
 
+pytestmark = pytest.mark.usefixtures("kernels")
+
 CELLS = {"lstm": lambda *a, **k: nn.LSTM(*a, **k), "gru": lambda *a, **k: nn.GRU(*a, **k), "tanh": lambda *a, **k: nn.RNN(*a, **k),
          "relu": lambda *a, **k: nn.RNN(*a, nonlinearity="relu", **k)}
 

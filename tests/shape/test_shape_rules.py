@@ -20,6 +20,10 @@ SEED = int(os.environ.get("KIN_SHAPE_SEED", "0"))
 RARE = {"_unsafe_view.default"}
 
 
+# Captured whole though eager makes them of other operators, which is what the comparison here would see: tests/kernels/test_recurrent.py.
+WHOLE = {"lstm.input", "gru.input", "rnn_tanh.input", "rnn_relu.input"}
+
+
 def overload(name):
     packet, which = name.split(".")
     return getattr(getattr(torch.ops.aten, packet), which)
@@ -77,4 +81,4 @@ def test_rule(name):
 def test_every_rule_is_compared():
     table = re.sub(r"#define.*", "", (pathlib.Path(ROOT) / "src/core/shape/shape.def").read_text())
     rules = set(re.findall(r'^(?:SHAPE|UNARY_FLOAT|COMPARE)\("([^"]+)"', table, re.M))
-    assert rules <= set(ARGUMENTS), sorted(rules - set(ARGUMENTS))
+    assert rules - WHOLE <= set(ARGUMENTS), sorted(rules - WHOLE - set(ARGUMENTS))
