@@ -10,6 +10,7 @@ import os
 import shutil
 import statistics
 import sys
+import textwrap
 import time
 
 import torch
@@ -53,6 +54,11 @@ def show(text, indent=2):
     """One line, cut at the edge of the terminal."""
     line = " " * indent + text
     print(line if len(line) <= width() else line[:width() - 3] + "...")
+
+
+def tell(text, indent=2):
+    """All of it, in as many lines as it takes."""
+    print(textwrap.fill(text, width(), initial_indent=" " * indent, subsequent_indent=" " * (indent + 2)))
 
 
 def show_counts(output):
@@ -133,7 +139,7 @@ def show_model():
     title("its cost (one torch thread)")
     stats = kintsugi.stats(compiled)
     for row in _kernels.rows(engine, kintsugi._api.engine_of(compiled)):
-        show(_kernels.describe(row))
+        tell(_kernels.describe(row))
     show(f"first call {first_ms[0]:.1f} ms (recorded), second {first_ms[1]:.1f} ms (compiled, or read from the cache)")
     show(f"later, per call: eager {times['eager']:.2f} ms, backend='eager' {times['replayed']:.2f} ms, "
          f"compiled {times['compiled']:.2f} ms")
