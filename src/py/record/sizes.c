@@ -8,7 +8,7 @@
  */
 #include "py/record/rec.h"
 
-#include "py/guardeval/guard_text.h"
+#include "py/guardeval/guard_place.h"
 
 #include <opcode.h>
 

@@ -1,7 +1,7 @@
 /* Values of a recording: where they come from, and the facts and checks that fix what was consumed of them. */
 #include "py/record/rec.h"
 
-#include "py/guardeval/guard_text.h"
+#include "py/guardeval/guard_place.h"
 
 static uint32_t lost_slot;
 

@@ -1,0 +1,20 @@
+/* Hands the graphs of a variant to the custom backend of its compiled function. */
+#ifndef KIN_PY_BACKEND_CUSTOM_H
+#define KIN_PY_BACKEND_CUSTOM_H
+
+#include "py/cache/variant_object.h"
+
+/* What is asked of which backend. */
+typedef struct {
+    kin_state *state;
+    PyObject *backend; /* the user's function; borrowed */
+    PyObject *name;    /* str: of the compiled function; borrowed */
+    bool fullgraph;
+} kin_custom;
+
+/* Describes the units of a new or grown variant and asks the backend for their callables; what had been compiled
+ * before stays. `slots`: values by vid, for example inputs; may be NULL. Whatever cannot be compiled runs step by step
+ * and leaves an event; false, with an exception, only when the backend raised under fullgraph. */
+bool kin_custom_lower(const kin_custom *custom, kin_variant_object *variant, PyObject *const *slots);
+
+#endif
