@@ -12,7 +12,7 @@ typedef struct {
     bool fullgraph;
 } kin_custom;
 
-/* Describes the units of a new or grown variant and asks the backend for their callables; what had been compiled
+/* Describes the subgraphs of a new or grown variant and asks the backend for their callables; what had been compiled
  * before stays. `slots`: values by vid, for example inputs; may be NULL. Whatever cannot be compiled runs step by step
  * and leaves an event; false, with an exception, only when the backend raised under fullgraph. */
 bool kin_custom_lower(const kin_custom *custom, kin_variant_object *variant, PyObject *const *slots);

@@ -1,4 +1,4 @@
-/* What became of units: events, and dicts for reports. */
+/* What became of subgraphs: events, and dicts for reports. */
 #include <stdio.h>
 
 #include "py/launch/launch_priv.h"
@@ -96,9 +96,9 @@ reason_of(const kernel_launcher *self)
 }
 
 static PyObject *
-describe_unit(const kin_unit *unit)
+describe_subgraph(const kin_subgraph *subgraph)
 {
-    const kernel_launcher *self = (const kernel_launcher *)unit->launcher;
+    const kernel_launcher *self = (const kernel_launcher *)subgraph->launcher;
     PyObject *list = PyList_New(0);
     for (uint32_t i = 0; list != NULL && i < self->versions.len; i++) {
         PyObject *one = describe_version(self, self->versions.at[i]);
@@ -107,9 +107,9 @@ describe_unit(const kin_unit *unit)
         Py_XDECREF(one);
     }
     PyObject *dict = list == NULL ? NULL
-                                  : Py_BuildValue("{s:I,s:I,s:I,s:O,s:I,s:I,s:s,s:s,s:O}", "graph", self->graph, "first", unit->first, "last", unit->last,
-                                                  "waits", unit->waits ? Py_True : Py_False,
-                                                  "inputs", unit->nin, "outputs", unit->nout, "reason", reason_of(self),
+                                  : Py_BuildValue("{s:I,s:I,s:I,s:O,s:I,s:I,s:s,s:s,s:O}", "graph", self->graph, "first", subgraph->first, "last", subgraph->last,
+                                                  "waits", subgraph->waits ? Py_True : Py_False,
+                                                  "inputs", subgraph->nin, "outputs", subgraph->nout, "reason", reason_of(self),
                                                   "thawed", self->thaw,
                                                   "versions", list);
     Py_XDECREF(list);
@@ -120,11 +120,11 @@ PyObject *
 kin_launch_describe(const kin_variant *v)
 {
     PyObject *list = PyList_New(0);
-    for (uint32_t u = 0; list != NULL && v->units != NULL && u < v->units->at.len; u++) {
-        const kin_unit *unit = &v->units->at.at[u];
-        if (!launch_is_ours(unit->launcher) || ((kernel_launcher *)unit->launcher)->single)
+    for (uint32_t u = 0; list != NULL && v->subgraphs != NULL && u < v->subgraphs->at.len; u++) {
+        const kin_subgraph *subgraph = &v->subgraphs->at.at[u];
+        if (!launch_is_ours(subgraph->launcher) || ((kernel_launcher *)subgraph->launcher)->single)
             continue;
-        PyObject *one = describe_unit(unit);
+        PyObject *one = describe_subgraph(subgraph);
         if (one == NULL || PyList_Append(list, one) < 0)
             Py_CLEAR(list);
         Py_XDECREF(one);

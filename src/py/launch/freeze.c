@@ -51,15 +51,15 @@ thaw_written(const kin_aten *g, bool *frozen)
 }
 
 void
-launch_find_frozen(const kin_variant *v, const kin_unit *unit, PyObject *const *in, const kin_aten *graph,
+launch_find_frozen(const kin_variant *v, const kin_subgraph *subgraph, PyObject *const *in, const kin_aten *graph,
                    const launch_numbers *thawed, bool *frozen)
 {
     uint32_t tensor = 0;
-    for (uint32_t i = 0; i < unit->nin; i++) {
+    for (uint32_t i = 0; i < subgraph->nin; i++) {
         if (!kin_is_tensor(in[i]))
             continue;
         bool parameter = kin_is_plain_tensor(in[i]) && !kin_is_tensor_type((PyObject *)Py_TYPE(in[i]));
-        frozen[tensor++] = (parameter || belongs_to_module(v, unit->in[i])) && !contains(thawed, i);
+        frozen[tensor++] = (parameter || belongs_to_module(v, subgraph->in[i])) && !contains(thawed, i);
     }
     thaw_written(graph, frozen);
 }

@@ -1,4 +1,4 @@
-/* The launcher of a unit (py/replay/units.h): which of its versions fits the inputs, and what to do when none does. */
+/* The launcher of a subgraph (py/replay/subgraphs.h): which of its versions fits the inputs, and what to do when none does. */
 #include <stdlib.h>
 
 #include "py/aten/tensor.h"
@@ -9,11 +9,11 @@
 const char launch_changing[] = "its inputs change their kind too often";
 
 static bool
-wants_gradient(const kin_unit *unit, PyObject *const *in)
+wants_gradient(const kin_subgraph *subgraph, PyObject *const *in)
 {
     if (!kin_grad_enabled())
         return false;
-    for (uint32_t i = 0; i < unit->nin; i++)
+    for (uint32_t i = 0; i < subgraph->nin; i++)
         if (kin_is_tensor(in[i]) && kin_tensor_requires_grad(in[i]))
             return true;
     return false;
@@ -31,43 +31,43 @@ find_version(const kernel_launcher *self, PyObject *const *in)
 /* Handlers of signals wait in what follows (py/compat/signals.h), so that what they raise is not taken for a failure of a launch. */
 
 static kin_launch
-run_held(kernel_launcher *self, kin_variant *v, const kin_unit *unit, PyObject *const *in, PyObject **out)
+run_held(kernel_launcher *self, kin_variant *v, const kin_subgraph *subgraph, PyObject *const *in, PyObject **out)
 {
-    if (self->gone[0] != 0 || kin_modes_active() || kin_ambient_special() || wants_gradient(unit, in))
+    if (self->gone[0] != 0 || kin_modes_active() || kin_ambient_special() || wants_gradient(subgraph, in))
         return KIN_LAUNCH_NOT;
     launch_version *version = find_version(self, in);
-    if (version == NULL && launch_is_worth(self, v, unit, in))
-        version = launch_compile(self, v, unit, in);
+    if (version == NULL && launch_is_worth(self, v, subgraph, in))
+        version = launch_compile(self, v, subgraph, in);
     else if (version == NULL)
-        launch_look_what_varies(self, v, unit, in);
-    if (version != NULL && (version->again || launch_has_rested(version) || launch_is_worth_again(self, version, v, unit, in)))
-        launch_compile_again(self, version, v, unit, in);
+        launch_look_what_varies(self, v, subgraph, in);
+    if (version != NULL && (version->again || launch_has_rested(version) || launch_is_worth_again(self, version, v, subgraph, in)))
+        launch_compile_again(self, version, v, subgraph, in);
     if (version != NULL && version->ticket != NULL)
-        launch_compile_ready(self, version, v, unit, in);
+        launch_compile_ready(self, version, v, subgraph, in);
     if (version == NULL || version->code == NULL)
         return KIN_LAUNCH_NOT;
-    return launch_or_try(self, version, v, unit, in, out);
+    return launch_or_try(self, version, v, subgraph, in, out);
 }
 
 static kin_launch
-run_kernels(kin_launcher *base, kin_variant *v, const kin_unit *unit, PyObject *const *in, PyObject **out)
+run_kernels(kin_launcher *base, kin_variant *v, const kin_subgraph *subgraph, PyObject *const *in, PyObject **out)
 {
     bool held = kin_signals_hold();
-    kin_launch done = run_held((kernel_launcher *)base, v, unit, in, out);
+    kin_launch done = run_held((kernel_launcher *)base, v, subgraph, in, out);
     if (held)
         kin_signals_release();
     return done;
 }
 
-/* -- units whose calls wait ---------------------------------------------------------------------------------------- */
+/* -- subgraphs whose calls wait ---------------------------------------------------------------------------------------- */
 
 /* Is the version for inputs like those that are there? */
 static bool
-fits_so_far(const launch_version *version, const kin_unit *unit, PyObject *const *in)
+fits_so_far(const launch_version *version, const kin_subgraph *subgraph, PyObject *const *in)
 {
     if (version->signature.ambient != kin_ambient_state())
         return false;
-    for (uint32_t i = 0; i < unit->nin; i++)
+    for (uint32_t i = 0; i < subgraph->nin; i++)
         if (in[i] != NULL && !launch_signature_fits_one(&version->signature, i, in[i]))
             return false;
     return true;
@@ -80,11 +80,11 @@ wants_no_gradient(PyObject *obj)
 }
 
 static void *
-choose_kernels(kin_launcher *base, const kin_unit *unit, PyObject *const *in, void *had, bool *learn)
+choose_kernels(kin_launcher *base, const kin_subgraph *subgraph, PyObject *const *in, void *had, bool *learn)
 {
     kernel_launcher *self = (kernel_launcher *)base;
     *learn = false;
-    for (uint32_t i = 0; i < unit->nin; i++)
+    for (uint32_t i = 0; i < subgraph->nin; i++)
         if (in[i] != NULL && !wants_no_gradient(in[i]))
             return NULL;
     if (self->gone[0] != 0 || kin_modes_active() || kin_ambient_special())
@@ -97,7 +97,7 @@ choose_kernels(kin_launcher *base, const kin_unit *unit, PyObject *const *in, vo
     bool refused = false;
     for (uint32_t i = 0; i < self->versions.len; i++) {
         launch_version *version = self->versions.at[i];
-        if (version == had || !fits_so_far(version, unit, in))
+        if (version == had || !fits_so_far(version, subgraph, in))
             continue;
         if (version->code != NULL && !version->again)
             return version;
@@ -117,32 +117,32 @@ fits_kernels(kin_launcher *base, void *chosen, uint32_t i, PyObject *obj)
 }
 
 static void
-learn_held(kernel_launcher *self, kin_variant *v, const kin_unit *unit, PyObject *const *in)
+learn_held(kernel_launcher *self, kin_variant *v, const kin_subgraph *subgraph, PyObject *const *in)
 {
-    if (self->gone[0] != 0 || kin_modes_active() || kin_ambient_special() || wants_gradient(unit, in))
+    if (self->gone[0] != 0 || kin_modes_active() || kin_ambient_special() || wants_gradient(subgraph, in))
         return;
     launch_version *version = find_version(self, in);
-    if (version == NULL && launch_is_worth(self, v, unit, in))
-        launch_compile(self, v, unit, in);
+    if (version == NULL && launch_is_worth(self, v, subgraph, in))
+        launch_compile(self, v, subgraph, in);
     else if (version == NULL)
-        launch_look_what_varies(self, v, unit, in);
-    else if (version->again || launch_has_rested(version) || launch_is_worth_again(self, version, v, unit, in))
-        launch_compile_again(self, version, v, unit, in);
+        launch_look_what_varies(self, v, subgraph, in);
+    else if (version->again || launch_has_rested(version) || launch_is_worth_again(self, version, v, subgraph, in))
+        launch_compile_again(self, version, v, subgraph, in);
     else if (version->ticket != NULL)
-        launch_compile_ready(self, version, v, unit, in);
+        launch_compile_ready(self, version, v, subgraph, in);
 }
 
 static void
-learn_kernels(kin_launcher *base, kin_variant *v, const kin_unit *unit, PyObject *const *in)
+learn_kernels(kin_launcher *base, kin_variant *v, const kin_subgraph *subgraph, PyObject *const *in)
 {
     bool held = kin_signals_hold();
-    learn_held((kernel_launcher *)base, v, unit, in);
+    learn_held((kernel_launcher *)base, v, subgraph, in);
     if (held)
         kin_signals_release();
 }
 
 static kin_launch
-run_chosen_kernels(kin_launcher *base, void *chosen, kin_variant *v, const kin_unit *unit, PyObject *const *in,
+run_chosen_kernels(kin_launcher *base, void *chosen, kin_variant *v, const kin_subgraph *subgraph, PyObject *const *in,
                    PyObject **out)
 {
     kernel_launcher *self = (kernel_launcher *)base;
@@ -150,7 +150,7 @@ run_chosen_kernels(kin_launcher *base, void *chosen, kin_variant *v, const kin_u
     if (self->gone[0] != 0 || version->code == NULL || version->again || kin_modes_active() || kin_ambient_special())
         return KIN_LAUNCH_NOT;
     bool held = kin_signals_hold();
-    kin_launch done = launch_or_try(self, version, v, unit, in, out);
+    kin_launch done = launch_or_try(self, version, v, subgraph, in, out);
     if (held)
         kin_signals_release();
     return done;

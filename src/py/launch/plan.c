@@ -1,4 +1,4 @@
-/* Plans units (launch.h): finds them, gives each a launcher, and finds them again when one call turns out to be one that
+/* Plans subgraphs (launch.h): finds them, gives each a launcher, and finds them again when one call turns out to be one that
  * cannot be compiled with the others.
  */
 #include <string.h>
@@ -10,37 +10,37 @@
 
 enum {
     APART_LIMIT = 200, /* calls of one variant that are set apart */
-    MANY_UNITS = 64    /* of one variant: code is made for them at their first launch */
+    MANY_SUBGRAPHS = 64    /* of one variant: code is made for them at their first launch */
 };
 
-/* What an earlier plan has for the same unit; borrowed or NULL. */
+/* What an earlier plan has for the same subgraph; borrowed or NULL. */
 static kin_launcher *
-find_same(const kin_units *old, const kin_unit *unit, const kin_vids *in, const kin_vids *out)
+find_same(const kin_subgraphs *old, const kin_subgraph *subgraph, const kin_vids *in, const kin_vids *out)
 {
-    if (old == NULL || unit->first >= old->nsteps || old->by_step[unit->first] == 0)
+    if (old == NULL || subgraph->first >= old->nsteps || old->by_step[subgraph->first] == 0)
         return NULL;
-    const kin_unit *o = &old->at.at[old->by_step[unit->first] - 1];
-    bool same = o->first == unit->first && o->last == unit->last && o->nin == in->len && o->nout == out->len &&
-                launch_is_ours(o->launcher) && memcmp(o->role, unit->role, unit->last - unit->first + 1) == 0 &&
+    const kin_subgraph *o = &old->at.at[old->by_step[subgraph->first] - 1];
+    bool same = o->first == subgraph->first && o->last == subgraph->last && o->nin == in->len && o->nout == out->len &&
+                launch_is_ours(o->launcher) && memcmp(o->role, subgraph->role, subgraph->last - subgraph->first + 1) == 0 &&
                 (in->len == 0 || memcmp(o->in, in->at, in->len * sizeof *in->at) == 0) &&
                 (out->len == 0 || memcmp(o->out, out->at, out->len * sizeof *out->at) == 0);
     return same ? o->launcher : NULL;
 }
 
 static kin_status
-plan_unit(kin_variant *v, kin_units *units, uint32_t u, const kin_launch_context *context)
+plan_subgraph(kin_variant *v, kin_subgraphs *subgraphs, uint32_t u, const kin_launch_context *context)
 {
     kin_vids in = {0}, out = {0};
-    kin_unit *unit = &units->at.at[u];
-    kin_status status = kin_unit_bounds(v, units, u, &in, &out);
+    kin_subgraph *subgraph = &subgraphs->at.at[u];
+    kin_status status = kin_subgraph_bounds(v, subgraphs, u, &in, &out);
     if (status == KIN_OK) {
-        kin_launcher *launcher = find_same(v->units, unit, &in, &out);
+        kin_launcher *launcher = find_same(v->subgraphs, subgraph, &in, &out);
         if (launcher != NULL)
             launcher->refs++;
-        else /* what is behind many breaks may seldom be reached, and code for hundreds of units takes long: it has to pay */
-            launcher = launch_new(context, v->trace.steps.at[unit->first].graph,
-                                    context->later || u >= MANY_UNITS || (launch_unit_varies(v, unit) && !launch_is_steady(v, unit)));
-        status = launcher == NULL ? KIN_NOMEM : kin_unit_set(v, units, u, in.at, in.len, out.at, out.len, launcher);
+        else /* what is behind many breaks may seldom be reached, and code for hundreds of subgraphs takes long: it has to pay */
+            launcher = launch_new(context, v->trace.steps.at[subgraph->first].graph,
+                                    context->later || u >= MANY_SUBGRAPHS || (launch_subgraph_varies(v, subgraph) && !launch_is_steady(v, subgraph)));
+        status = launcher == NULL ? KIN_NOMEM : kin_subgraph_set(v, subgraphs, u, in.at, in.len, out.at, out.len, launcher);
         kin_launcher_release(launcher);
     }
     kin_vec_deinit(&in);
@@ -50,21 +50,21 @@ plan_unit(kin_variant *v, kin_units *units, uint32_t u, const kin_launch_context
 
 /* Why a graph is compiled in parts. */
 static void
-say_parts(const kin_variant *v, const kin_units *units, const kin_launch_context *context)
+say_parts(const kin_variant *v, const kin_subgraphs *subgraphs, const kin_launch_context *context)
 {
     const kin_trace *t = &v->trace;
-    for (uint32_t u = 0; u + 1 < units->at.len; u++) {
-        const kin_unit *unit = &units->at.at[u];
-        uint32_t graph = t->steps.at[unit->first].graph;
-        if (unit->why == NULL || t->steps.at[units->at.at[u + 1].first].graph != graph)
+    for (uint32_t u = 0; u + 1 < subgraphs->at.len; u++) {
+        const kin_subgraph *subgraph = &subgraphs->at.at[u];
+        uint32_t graph = t->steps.at[subgraph->first].graph;
+        if (subgraph->why == NULL || t->steps.at[subgraphs->at.at[u + 1].first].graph != graph)
             continue;
         kin_event_begin(context->log, KIN_EVENT_PART);
         kin_event_str(context->log, "name", launch_name_of(context));
         kin_event_int(context->log, "variant", context->variant);
         kin_event_int(context->log, "graph", graph);
-        kin_event_int(context->log, "step", unit->end);
-        kin_event_str(context->log, "what", kin_step_name((kin_step_kind)t->steps.at[unit->end].kind));
-        kin_event_str(context->log, "reason", unit->why);
+        kin_event_int(context->log, "step", subgraph->end);
+        kin_event_str(context->log, "what", kin_step_name((kin_step_kind)t->steps.at[subgraph->end].kind));
+        kin_event_str(context->log, "reason", subgraph->why);
         kin_event_end(context->log);
     }
 }
@@ -77,27 +77,27 @@ kin_launch_plan(kin_variant *v, const kin_launch_context *context)
     if (held)
         kin_signals_release();
     KIN_TRY(ready);
-    if (v->units == NULL)
+    if (v->subgraphs == NULL)
         v->grad = kin_grad_enabled();
-    kin_units *units = kin_units_find(v, KIN_UNITS_WIDE);
-    kin_status status = units == NULL ? KIN_NOMEM : KIN_OK;
-    for (uint32_t u = 0; status == KIN_OK && u < units->at.len; u++)
-        status = plan_unit(v, units, u, context);
+    kin_subgraphs *subgraphs = kin_subgraphs_find(v, KIN_SUBGRAPHS_WIDE);
+    kin_status status = subgraphs == NULL ? KIN_NOMEM : KIN_OK;
+    for (uint32_t u = 0; status == KIN_OK && u < subgraphs->at.len; u++)
+        status = plan_subgraph(v, subgraphs, u, context);
     if (status != KIN_OK) {
-        kin_units_release(units);
+        kin_subgraphs_release(subgraphs);
         return status;
     }
-    kin_units *old = v->units;
-    v->units = units;
-    kin_units_release(old);
-    say_parts(v, units, context);
+    kin_subgraphs *old = v->subgraphs;
+    v->subgraphs = subgraphs;
+    kin_subgraphs_release(old);
+    say_parts(v, subgraphs, context);
     return KIN_OK;
 }
 
 static kin_status
 plan_again(kernel_launcher *self, kin_variant *v)
 {
-    kin_launch_context context = self->context; /* this launcher may go with its unit */
+    kin_launch_context context = self->context; /* this launcher may go with its subgraph */
     Py_XINCREF(context.name);
     kin_status status = kin_launch_plan(v, &context);
     Py_XDECREF(context.name);
@@ -115,17 +115,17 @@ launch_set_apart(kernel_launcher *self, kin_variant *v, const uint32_t *steps, u
             return KIN_BREAK;
         KIN_TRY(kin_vec_push(&v->apart, steps[i]));
     }
-    return v->apart.len == before ? KIN_OK : plan_again(self, v); /* else the unit is of an earlier plan */
+    return v->apart.len == before ? KIN_OK : plan_again(self, v); /* else the subgraph is of an earlier plan */
 }
 
 kin_status
-launch_add_walls(kin_variant *v, const kin_unit *unit, const uint32_t *raising, uint32_t n)
+launch_add_walls(kin_variant *v, const kin_subgraph *subgraph, const uint32_t *raising, uint32_t n)
 {
     uint32_t before = v->walls.len;
     bool raises = false;
-    for (uint32_t i = unit->first; i <= unit->last; i++) {
+    for (uint32_t i = subgraph->first; i <= subgraph->last; i++) {
         raises = raises || kin_step_is_in(raising, n, i);
-        if (!raises || unit->role[i - unit->first] != KIN_ROLE_RISKY || v->trace.steps.at[i].flags & KIN_STEP_SUNK)
+        if (!raises || subgraph->role[i - subgraph->first] != KIN_ROLE_RISKY || v->trace.steps.at[i].flags & KIN_STEP_SUNK)
             continue;
         KIN_TRY(kin_vec_push(&v->walls, i));
         raises = false;
@@ -134,9 +134,9 @@ launch_add_walls(kin_variant *v, const kin_unit *unit, const uint32_t *raising, 
 }
 
 kin_status
-launch_put_walls(kernel_launcher *self, kin_variant *v, const kin_unit *unit, const uint32_t *raising, uint32_t n)
+launch_put_walls(kernel_launcher *self, kin_variant *v, const kin_subgraph *subgraph, const uint32_t *raising, uint32_t n)
 {
-    kin_status status = launch_add_walls(v, unit, raising, n);
+    kin_status status = launch_add_walls(v, subgraph, raising, n);
     if (status == KIN_BREAK)
         KIN_TRY(plan_again(self, v));
     return status;

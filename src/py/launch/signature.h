@@ -1,4 +1,4 @@
-/* Kinds of inputs: what a compiled unit may depend on, apart from data. */
+/* Kinds of inputs: what a compiled subgraph may depend on, apart from data. */
 #ifndef KIN_PY_LAUNCH_SIGNATURE_H
 #define KIN_PY_LAUNCH_SIGNATURE_H
 

@@ -138,7 +138,7 @@ note_time(kernel_launcher *self, launch_version *version, bool steps, double ns)
 }
 
 static kin_launch
-try_steps(kernel_launcher *self, launch_version *version, kin_variant *v, const kin_unit *unit, PyObject *const *in,
+try_steps(kernel_launcher *self, launch_version *version, kin_variant *v, const kin_subgraph *subgraph, PyObject *const *in,
           PyObject **out)
 {
     double ns;
@@ -146,12 +146,12 @@ try_steps(kernel_launcher *self, launch_version *version, kin_variant *v, const 
     if (kept == NULL)
         return KIN_LAUNCH_NOT;
     version->code->running++; /* stays, whatever the steps do */
-    kin_launch done = kin_capture_do(v, unit, in, out, &ns);
+    kin_launch done = kin_capture_do(v, subgraph, in, out, &ns);
     version->code->running--;
     if (done == KIN_LAUNCH_NOT)
         launch_put_back_written(kept, version->code, in);
     launch_kept_free(kept);
-    if (done == KIN_LAUNCH_DONE && version->duel.ntheirs == 0 && !launch_gives_the_same(version->code, unit->nin, in, out)) {
+    if (done == KIN_LAUNCH_DONE && version->duel.ntheirs == 0 && !launch_gives_the_same(version->code, subgraph->nin, in, out)) {
         snprintf(version->reason, sizeof version->reason, "its steps give results that lie otherwise than foreseen");
         if (launch_drop(version)) /* else it is running; it is looked at again */
             launch_say(self, version->reason);
@@ -188,7 +188,7 @@ launch_is_settled(const kernel_launcher *self, const launch_version *version)
 }
 
 kin_launch
-launch_or_try(kernel_launcher *self, launch_version *version, kin_variant *v, const kin_unit *unit, PyObject *const *in,
+launch_or_try(kernel_launcher *self, launch_version *version, kin_variant *v, const kin_subgraph *subgraph, PyObject *const *in,
               PyObject **out)
 {
     launch_note_use(self, version);
@@ -196,5 +196,5 @@ launch_or_try(kernel_launcher *self, launch_version *version, kin_variant *v, co
         kin_duel_use(&version->duel);
     if (launch_is_settled(self, version))
         return run(self, version, in, out);
-    return kin_duel_is_theirs(&version->duel) ? try_steps(self, version, v, unit, in, out) : try_launch(self, version, in, out);
+    return kin_duel_is_theirs(&version->duel) ? try_steps(self, version, v, subgraph, in, out) : try_launch(self, version, in, out);
 }

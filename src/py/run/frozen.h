@@ -26,7 +26,7 @@ void launch_frozen_free(launch_frozen *f);
 
 /* New reference to what holds for the inputs of this call; NULL: it cannot be made, the call has to do without the code. */
 launch_prepared *launch_frozen_take(launch_frozen *f, launch_code *code, PyObject *const *in);
-/* Inputs (of the unit) that turned out not to stay as they are, or not to be watched: code that freezes them is given up. Appends them;
+/* Inputs (of the subgraph) that turned out not to stay as they are, or not to be watched: code that freezes them is given up. Appends them;
  * false: there are none. */
 bool launch_frozen_lost(const launch_frozen *f, launch_numbers *lost);
 const char *launch_frozen_why(const launch_frozen *f);

@@ -1,5 +1,5 @@
 /* A compiled program with what is needed to run it on tensors: the operators behind its extern calls, and what each output of
- * the unit is made of. It knows nothing of recordings, nor why the code was made.
+ * the subgraph is made of. It knows nothing of recordings, nor why the code was made.
  */
 #ifndef KIN_PY_RUN_H
 #define KIN_PY_RUN_H
@@ -34,10 +34,10 @@ typedef struct {
     launch_spent *spent;    /* by op, then for all of it; NULL: nobody asked */
 } launch_program;
 
-/* What a program is run on: tensors of the unit's inputs, then values that were made before. */
+/* What a program is run on: tensors of the subgraph's inputs, then values that were made before. */
 typedef struct {
-    PyObject *const *in;          /* of the unit */
-    const uint32_t *input_of;     /* program input -> input of the unit, n of them */
+    PyObject *const *in;          /* of the subgraph */
+    const uint32_t *input_of;     /* program input -> input of the subgraph, n of them */
     uint32_t n;
     PyObject *const *values;      /* program inputs from n on; NULL inside: not needed */
     const launch_packed *packed;  /* by extern call; NULL: none */
@@ -48,7 +48,7 @@ typedef struct {
     uint8_t kind;      /* kin_out_kind */
     bool whole, apart; /* as in kin_lower_out */
     uint32_t writes;
-    uint32_t index;    /* INPUT: of the unit's inputs; else of the program's outputs */
+    uint32_t index;    /* INPUT: of the subgraph's inputs; else of the program's outputs */
     int64_t offset;
     PyObject *sizes, *strides; /* tuples; of views */
 } launch_out;
@@ -57,13 +57,13 @@ typedef struct {
 typedef enum { LAUNCH_GIVE_INPUT, LAUNCH_GIVE_OUT, LAUNCH_GIVE_OTHER } launch_give_kind;
 typedef struct {
     uint8_t kind;
-    uint32_t index;     /* INPUT: of the unit's inputs; OUT: of code.outs */
+    uint32_t index;     /* INPUT: of the subgraph's inputs; OUT: of code.outs */
     PyObject *shape;    /* OTHER: as captured; owned */
 } launch_give;
 
 struct launch_code;
 
-/* Did the unit's steps give what the code would: layouts, dtypes, sharing? (verify.c) */
+/* Did the subgraph's steps give what the code would: layouts, dtypes, sharing? (verify.c) */
 bool launch_gives_the_same(const struct launch_code *code, uint32_t nin, PyObject *const *in, PyObject *const *out);
 
 /* -- written.c -------------------------------------------------------------------------------------------------- */
@@ -86,12 +86,12 @@ typedef struct launch_code {
     bool *only_packed;        /* by buffer of `main`: read in packed form and no other */
     uint32_t nouts, ngive;
     launch_out *outs;         /* the different tensors that the graph gives */
-    launch_give *give;        /* by output of the unit */
+    launch_give *give;        /* by output of the subgraph */
     uint32_t nstand_ins;
     launch_give *by_stand_in; /* for what is inside of OTHER */
-    uint32_t *input_of;       /* tensor input of the graph -> input of the unit */
+    uint32_t *input_of;       /* tensor input of the graph -> input of the subgraph */
     uint32_t ninputs;
-    kin_lower_write *writes;  /* inputs (of the unit) that are written to */
+    kin_lower_write *writes;  /* inputs (of the subgraph) that are written to */
     uint32_t nwrites;
     bool loses_nan;           /* its calls would make 0 of a NaN: invalid operations are looked for */
     uint64_t runs;
@@ -108,7 +108,7 @@ typedef struct {
     kin_capture_hints hints; /* ... how such results lie; the caller's to free */
 } launch_outcome;
 
-/* Runs the code on the unit's inputs, with so many threads at most (0: torch's number): new references in out[] when DONE. */
+/* Runs the code on the subgraph's inputs, with so many threads at most (0: torch's number): new references in out[] when DONE. */
 launch_result launch_code_run(launch_code *code, uint32_t threads, PyObject *const *in, PyObject **out, launch_outcome *outcome);
 void launch_code_free(launch_code *code);
 void launch_program_deinit(launch_program *p);

@@ -1,4 +1,4 @@
-/* What a unit's steps gave, against what its code would give: sizes, strides, dtypes, and who shares memory with whom.
+/* What a subgraph's steps gave, against what its code would give: sizes, strides, dtypes, and who shares memory with whom.
  *
  * Capture foresees all of that, from rules, from PyTorch's meta kernels, and from what composite operators call. None of them can be trusted
  * blindly (some operators go another way when a mode watches them), and steps are run anyway before code is.
