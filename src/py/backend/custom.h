@@ -1,8 +1,8 @@
-/* Hands the graphs of a variant to the custom backend of its compiled function. */
+/* Hands the graphs of an entry to the custom backend of its compiled function. */
 #ifndef KIN_PY_BACKEND_CUSTOM_H
 #define KIN_PY_BACKEND_CUSTOM_H
 
-#include "py/cache/variant_object.h"
+#include "py/cache/entry_object.h"
 
 /* What is asked of which backend. */
 typedef struct {
@@ -12,9 +12,9 @@ typedef struct {
     bool fullgraph;
 } kin_custom;
 
-/* Describes the subgraphs of a new or grown variant and asks the backend for their callables; what had been compiled
+/* Describes the subgraphs of a new or grown entry and asks the backend for their callables; what had been compiled
  * before stays. `slots`: values by vid, for example inputs; may be NULL. Whatever cannot be compiled runs step by step
  * and leaves an event; false, with an exception, only when the backend raised under fullgraph. */
-bool kin_custom_lower(const kin_custom *custom, kin_variant_object *variant, PyObject *const *slots);
+bool kin_custom_lower(const kin_custom *custom, kin_entry_object *entry, PyObject *const *slots);
 
 #endif

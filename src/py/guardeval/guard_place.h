@@ -6,7 +6,7 @@
 
 #include "py/guardeval/guard.h"
 
-PyObject *kin_value_place(const kin_variant *v, kin_vid vid);
+PyObject *kin_value_place(const kin_entry *v, kin_vid vid);
 PyObject *kin_class_place(PyTypeObject *cls);
 /* ... of a size of the tensor at the place; dim -1: all its sizes. */
 PyObject *kin_size_place(PyObject *place, int dim);

@@ -19,7 +19,7 @@ launch_say(const kernel_launcher *self, const char *reason)
 {
     const kin_launch_context *context = &self->context;
     char text[320];
-    snprintf(text, sizeof text, "graph %u of recording %u runs step by step: %s", self->graph, context->variant, reason);
+    snprintf(text, sizeof text, "graph %u of recording %u runs step by step: %s", self->graph, context->entry, reason);
     kin_event_begin(context->log, KIN_EVENT_FALLBACK);
     kin_event_str(context->log, "name", launch_name_of(context));
     kin_event_str(context->log, "reason", text);
@@ -32,7 +32,7 @@ launch_say_fusion(const kernel_launcher *self, const char *notes)
     const kin_launch_context *context = &self->context;
     kin_event_begin(context->log, KIN_EVENT_FUSION);
     kin_event_str(context->log, "name", launch_name_of(context));
-    kin_event_int(context->log, "variant", context->variant);
+    kin_event_int(context->log, "entry", context->entry);
     kin_event_int(context->log, "graph", self->graph);
     kin_event_str(context->log, "text", notes);
     kin_event_end(context->log);
@@ -59,7 +59,7 @@ launch_say_thawed(kernel_launcher *self, const char *reason)
     snprintf(self->thaw, sizeof self->thaw, "%s", reason);
     kin_event_begin(context->log, KIN_EVENT_THAW);
     kin_event_str(context->log, "name", launch_name_of(context));
-    kin_event_int(context->log, "variant", context->variant);
+    kin_event_int(context->log, "entry", context->entry);
     kin_event_int(context->log, "graph", self->graph);
     kin_event_str(context->log, "reason", self->thaw);
     kin_event_end(context->log);
@@ -117,7 +117,7 @@ describe_subgraph(const kin_subgraph *subgraph)
 }
 
 PyObject *
-kin_launch_describe(const kin_variant *v)
+kin_launch_describe(const kin_entry *v)
 {
     PyObject *list = PyList_New(0);
     for (uint32_t u = 0; list != NULL && v->subgraphs != NULL && u < v->subgraphs->at.len; u++) {

@@ -48,7 +48,7 @@ typedef struct {
 typedef struct {
     kin_launcher base;
     kin_launch_context context;
-    uint32_t graph;       /* number in its variant, for reports; a graph may have several subgraphs */
+    uint32_t graph;       /* number in its entry, for reports; a graph may have several subgraphs */
     KIN_VEC(launch_version *) versions;
     bool exact_nan;       /* NaNs are common here: calls leave out what would lose them */
     char thaw[160];       /* why the last of these was given up */
@@ -71,9 +71,9 @@ typedef struct {
 
 extern const char launch_changing[];
 /* Is code to be made for these inputs, for which there is none? Notes that they were there. */
-bool launch_is_worth(kernel_launcher *self, const kin_variant *v, const kin_subgraph *subgraph, PyObject *const *in);
+bool launch_is_worth(kernel_launcher *self, const kin_entry *v, const kin_subgraph *subgraph, PyObject *const *in);
 /* ... for which there was some. */
-bool launch_is_worth_again(kernel_launcher *self, const launch_version *version, const kin_variant *v, const kin_subgraph *subgraph,
+bool launch_is_worth_again(kernel_launcher *self, const launch_version *version, const kin_entry *v, const kin_subgraph *subgraph,
                            PyObject *const *in);
 /* It was compiled; it is launched; the steps begin and will end with one of the questions above. */
 void launch_note_cost(const kernel_launcher *self, const launch_version *version);
@@ -82,35 +82,35 @@ void launch_note_first(kernel_launcher *self, const launch_version *version, dou
 void launch_note_use(kernel_launcher *self, launch_version *version);
 void launch_begin_steps(kernel_launcher *self);
 /* Does the recording take sizes as they come? */
-bool launch_subgraph_varies(const kin_variant *v, const kin_subgraph *subgraph);
+bool launch_subgraph_varies(const kin_entry *v, const kin_subgraph *subgraph);
 
 /* -- vary.c ----------------------------------------------------------------------------------------------------- */
 
-/* Inputs for which no code is made: sets calls apart that differ from kind to kind. May plan the subgraphs of the variant anew (the caller
+/* Inputs for which no code is made: sets calls apart that differ from kind to kind. May plan the subgraphs of the entry anew (the caller
  * holds the subgraph). */
-void launch_look_what_varies(kernel_launcher *self, kin_variant *v, const kin_subgraph *subgraph, PyObject *const *in);
+void launch_look_what_varies(kernel_launcher *self, kin_entry *v, const kin_subgraph *subgraph, PyObject *const *in);
 /* Are all its calls known to be alike where others were not? */
-bool launch_is_steady(const kin_variant *v, const kin_subgraph *subgraph);
+bool launch_is_steady(const kin_entry *v, const kin_subgraph *subgraph);
 
 /* -- compile.c -------------------------------------------------------------------------------------------------- */
 
 /* Compiles the subgraph for these inputs; a version without code when that cannot be. NULL without memory. May plan the subgraphs of
- * the variant anew (the caller holds the subgraph). */
-launch_version *launch_compile(kernel_launcher *self, kin_variant *v, const kin_subgraph *subgraph, PyObject *const *in);
+ * the entry anew (the caller holds the subgraph). */
+launch_version *launch_compile(kernel_launcher *self, kin_entry *v, const kin_subgraph *subgraph, PyObject *const *in);
 /* The same for a version that is there, with what has been learned since. */
-void launch_compile_again(kernel_launcher *self, launch_version *version, kin_variant *v, const kin_subgraph *subgraph,
+void launch_compile_again(kernel_launcher *self, launch_version *version, kin_entry *v, const kin_subgraph *subgraph,
                           PyObject *const *in);
 /* With kernels that were compiled in the background, if they are there. */
-void launch_compile_ready(kernel_launcher *self, launch_version *version, kin_variant *v, const kin_subgraph *subgraph,
+void launch_compile_ready(kernel_launcher *self, launch_version *version, kin_entry *v, const kin_subgraph *subgraph,
                           PyObject *const *in);
 void launch_version_free(launch_version *version);
 
 /* -- plan.c ----------------------------------------------------------------------------------------------------- */
 
 /* These calls cannot be compiled with others: plans the subgraphs anew without them. */
-kin_status launch_set_apart(kernel_launcher *self, kin_variant *v, const uint32_t *steps, uint32_t n) KIN_MUST_CHECK;
+kin_status launch_set_apart(kernel_launcher *self, kin_entry *v, const uint32_t *steps, uint32_t n) KIN_MUST_CHECK;
 /* These calls may raise: nothing risky stands between one of them and the launch. KIN_BREAK: something did; planned anew. */
-kin_status launch_put_walls(kernel_launcher *self, kin_variant *v, const kin_subgraph *subgraph, const uint32_t *raising,
+kin_status launch_put_walls(kernel_launcher *self, kin_entry *v, const kin_subgraph *subgraph, const uint32_t *raising,
                             uint32_t n) KIN_MUST_CHECK;
 /* -- describe.c ------------------------------------------------------------------------------------------------- */
 
@@ -128,13 +128,13 @@ void launch_say_thawed(kernel_launcher *self, const char *reason);
 
 /* Marks the tensor inputs of the graph (by number) that stay as they are, as far as can be foreseen: parameters and buffers of
  * modules. thawed: inputs of the subgraph for which that was tried and does not hold. */
-void launch_find_frozen(const kin_variant *v, const kin_subgraph *subgraph, PyObject *const *in, const kin_aten *graph,
+void launch_find_frozen(const kin_entry *v, const kin_subgraph *subgraph, PyObject *const *in, const kin_aten *graph,
                         const launch_numbers *thawed, bool *frozen);
 
 /* -- make.c ----------------------------------------------------------------------------------------------------- */
 
 /* Gives the version its code. KIN_BREAK with `why`. */
-kin_status launch_code_make(const kernel_launcher *self, const kin_variant *v, const kin_capture *capture, const kin_subgraph *subgraph,
+kin_status launch_code_make(const kernel_launcher *self, const kin_entry *v, const kin_capture *capture, const kin_subgraph *subgraph,
                             PyObject *const *in, launch_version *version, kin_text *why) KIN_MUST_CHECK;
 
 /* -- jit.c ------------------------------------------------------------------------------------------------------ */
@@ -156,7 +156,7 @@ bool launch_is_ours(const kin_launcher *launcher);
 /* -- trial.c ---------------------------------------------------------------------------------------------------- */
 
 /* Launches the code, or runs the steps where it is their turn. */
-kin_launch launch_or_try(kernel_launcher *self, launch_version *version, kin_variant *v, const kin_subgraph *subgraph, PyObject *const *in,
+kin_launch launch_or_try(kernel_launcher *self, launch_version *version, kin_entry *v, const kin_subgraph *subgraph, PyObject *const *in,
                          PyObject **out);
 /* Will later calls of this kind do the same? */
 bool launch_is_settled(const kernel_launcher *self, const launch_version *version);

@@ -31,7 +31,7 @@ find_version(const kernel_launcher *self, PyObject *const *in)
 /* Handlers of signals wait in what follows (py/compat/signals.h), so that what they raise is not taken for a failure of a launch. */
 
 static kin_launch
-run_held(kernel_launcher *self, kin_variant *v, const kin_subgraph *subgraph, PyObject *const *in, PyObject **out)
+run_held(kernel_launcher *self, kin_entry *v, const kin_subgraph *subgraph, PyObject *const *in, PyObject **out)
 {
     if (self->gone[0] != 0 || kin_modes_active() || kin_ambient_special() || wants_gradient(subgraph, in))
         return KIN_LAUNCH_NOT;
@@ -50,7 +50,7 @@ run_held(kernel_launcher *self, kin_variant *v, const kin_subgraph *subgraph, Py
 }
 
 static kin_launch
-run_kernels(kin_launcher *base, kin_variant *v, const kin_subgraph *subgraph, PyObject *const *in, PyObject **out)
+run_kernels(kin_launcher *base, kin_entry *v, const kin_subgraph *subgraph, PyObject *const *in, PyObject **out)
 {
     bool held = kin_signals_hold();
     kin_launch done = run_held((kernel_launcher *)base, v, subgraph, in, out);
@@ -117,7 +117,7 @@ fits_kernels(kin_launcher *base, void *chosen, uint32_t i, PyObject *obj)
 }
 
 static void
-learn_held(kernel_launcher *self, kin_variant *v, const kin_subgraph *subgraph, PyObject *const *in)
+learn_held(kernel_launcher *self, kin_entry *v, const kin_subgraph *subgraph, PyObject *const *in)
 {
     if (self->gone[0] != 0 || kin_modes_active() || kin_ambient_special() || wants_gradient(subgraph, in))
         return;
@@ -133,7 +133,7 @@ learn_held(kernel_launcher *self, kin_variant *v, const kin_subgraph *subgraph, 
 }
 
 static void
-learn_kernels(kin_launcher *base, kin_variant *v, const kin_subgraph *subgraph, PyObject *const *in)
+learn_kernels(kin_launcher *base, kin_entry *v, const kin_subgraph *subgraph, PyObject *const *in)
 {
     bool held = kin_signals_hold();
     learn_held((kernel_launcher *)base, v, subgraph, in);
@@ -142,7 +142,7 @@ learn_kernels(kin_launcher *base, kin_variant *v, const kin_subgraph *subgraph, 
 }
 
 static kin_launch
-run_chosen_kernels(kin_launcher *base, void *chosen, kin_variant *v, const kin_subgraph *subgraph, PyObject *const *in,
+run_chosen_kernels(kin_launcher *base, void *chosen, kin_entry *v, const kin_subgraph *subgraph, PyObject *const *in,
                    PyObject **out)
 {
     kernel_launcher *self = (kernel_launcher *)base;

@@ -9,8 +9,8 @@
 #include "py/launch/launch_priv.h"
 
 enum {
-    APART_LIMIT = 200, /* calls of one variant that are set apart */
-    MANY_SUBGRAPHS = 64    /* of one variant: code is made for them at their first launch */
+    APART_LIMIT = 200, /* calls of one entry that are set apart */
+    MANY_SUBGRAPHS = 64    /* of one entry: code is made for them at their first launch */
 };
 
 /* What an earlier plan has for the same subgraph; borrowed or NULL. */
@@ -28,7 +28,7 @@ find_same(const kin_subgraphs *old, const kin_subgraph *subgraph, const kin_vids
 }
 
 static kin_status
-plan_subgraph(kin_variant *v, kin_subgraphs *subgraphs, uint32_t u, const kin_launch_context *context)
+plan_subgraph(kin_entry *v, kin_subgraphs *subgraphs, uint32_t u, const kin_launch_context *context)
 {
     kin_vids in = {0}, out = {0};
     kin_subgraph *subgraph = &subgraphs->at.at[u];
@@ -50,7 +50,7 @@ plan_subgraph(kin_variant *v, kin_subgraphs *subgraphs, uint32_t u, const kin_la
 
 /* Why a graph is compiled in parts. */
 static void
-say_parts(const kin_variant *v, const kin_subgraphs *subgraphs, const kin_launch_context *context)
+say_parts(const kin_entry *v, const kin_subgraphs *subgraphs, const kin_launch_context *context)
 {
     const kin_trace *t = &v->trace;
     for (uint32_t u = 0; u + 1 < subgraphs->at.len; u++) {
@@ -60,7 +60,7 @@ say_parts(const kin_variant *v, const kin_subgraphs *subgraphs, const kin_launch
             continue;
         kin_event_begin(context->log, KIN_EVENT_PART);
         kin_event_str(context->log, "name", launch_name_of(context));
-        kin_event_int(context->log, "variant", context->variant);
+        kin_event_int(context->log, "entry", context->entry);
         kin_event_int(context->log, "graph", graph);
         kin_event_int(context->log, "step", subgraph->end);
         kin_event_str(context->log, "what", kin_step_name((kin_step_kind)t->steps.at[subgraph->end].kind));
@@ -70,7 +70,7 @@ say_parts(const kin_variant *v, const kin_subgraphs *subgraphs, const kin_launch
 }
 
 kin_status
-kin_launch_plan(kin_variant *v, const kin_launch_context *context)
+kin_launch_plan(kin_entry *v, const kin_launch_context *context)
 {
     bool held = kin_signals_hold();
     kin_status ready = kin_capture_init();
@@ -95,7 +95,7 @@ kin_launch_plan(kin_variant *v, const kin_launch_context *context)
 }
 
 static kin_status
-plan_again(kernel_launcher *self, kin_variant *v)
+plan_again(kernel_launcher *self, kin_entry *v)
 {
     kin_launch_context context = self->context; /* this launcher may go with its subgraph */
     Py_XINCREF(context.name);
@@ -105,7 +105,7 @@ plan_again(kernel_launcher *self, kin_variant *v)
 }
 
 kin_status
-launch_set_apart(kernel_launcher *self, kin_variant *v, const uint32_t *steps, uint32_t n)
+launch_set_apart(kernel_launcher *self, kin_entry *v, const uint32_t *steps, uint32_t n)
 {
     uint32_t before = v->apart.len;
     for (uint32_t i = 0; i < n; i++) {
@@ -119,7 +119,7 @@ launch_set_apart(kernel_launcher *self, kin_variant *v, const uint32_t *steps, u
 }
 
 kin_status
-launch_add_walls(kin_variant *v, const kin_subgraph *subgraph, const uint32_t *raising, uint32_t n)
+launch_add_walls(kin_entry *v, const kin_subgraph *subgraph, const uint32_t *raising, uint32_t n)
 {
     uint32_t before = v->walls.len;
     bool raises = false;
@@ -134,7 +134,7 @@ launch_add_walls(kin_variant *v, const kin_subgraph *subgraph, const uint32_t *r
 }
 
 kin_status
-launch_put_walls(kernel_launcher *self, kin_variant *v, const kin_subgraph *subgraph, const uint32_t *raising, uint32_t n)
+launch_put_walls(kernel_launcher *self, kin_entry *v, const kin_subgraph *subgraph, const uint32_t *raising, uint32_t n)
 {
     kin_status status = launch_add_walls(v, subgraph, raising, n);
     if (status == KIN_BREAK)

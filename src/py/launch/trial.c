@@ -138,7 +138,7 @@ note_time(kernel_launcher *self, launch_version *version, bool steps, double ns)
 }
 
 static kin_launch
-try_steps(kernel_launcher *self, launch_version *version, kin_variant *v, const kin_subgraph *subgraph, PyObject *const *in,
+try_steps(kernel_launcher *self, launch_version *version, kin_entry *v, const kin_subgraph *subgraph, PyObject *const *in,
           PyObject **out)
 {
     double ns;
@@ -188,7 +188,7 @@ launch_is_settled(const kernel_launcher *self, const launch_version *version)
 }
 
 kin_launch
-launch_or_try(kernel_launcher *self, launch_version *version, kin_variant *v, const kin_subgraph *subgraph, PyObject *const *in,
+launch_or_try(kernel_launcher *self, launch_version *version, kin_entry *v, const kin_subgraph *subgraph, PyObject *const *in,
               PyObject **out)
 {
     launch_note_use(self, version);

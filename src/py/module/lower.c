@@ -35,23 +35,23 @@ kin_lower_is_custom(const kin_compiled *self)
 }
 
 bool
-kin_lower_variant(kin_compiled *self, kin_variant_object *variant, PyObject *const *slots)
+kin_lower_entry(kin_compiled *self, kin_entry_object *entry, PyObject *const *slots)
 {
-    if (!kin_lower_wanted(self) || variant->v == NULL)
+    if (!kin_lower_wanted(self) || entry->v == NULL)
         return true;
     if (backend_of(self) != Py_None) {
         kin_custom custom = {self->state, backend_of(self), self->name, self->fullgraph};
-        return kin_custom_lower(&custom, variant, slots);
+        return kin_custom_lower(&custom, entry, slots);
     }
     enum { FEW = 3 };
     const kin_options *o = &self->state->options;
-    kin_launch_context context = {.log = self->state->log, .name = self->name, .variant = variant->number,
+    kin_launch_context context = {.log = self->state->log, .name = self->name, .entry = entry->number,
                                   .trials = o->trials, .later = o->step_aside && self->count.recordings > FEW,
                                   .freezing = choose(self->freezing, o->freezing),
                                   .async = choose(self->async, o->async_compile),
                                   .fast_math = choose(self->fast_math, o->fast_math),
                                   .threads = self->threads > 0 ? self->threads : o->threads};
-    if (kin_launch_plan(variant->v, &context) == KIN_NOMEM)
+    if (kin_launch_plan(entry->v, &context) == KIN_NOMEM)
         kin_log_fallback(self->state, self->name, NULL, "no memory for kernels", KIN_WHY_NONE);
     return true;
 }

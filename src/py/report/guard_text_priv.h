@@ -5,6 +5,6 @@
 #include "py/guardeval/guard_place.h"
 #include "py/report/guard_text.h"
 
-PyObject *kin_path_text(const kin_variant *v, kin_vid vid, bool brief);
+PyObject *kin_path_text(const kin_entry *v, kin_vid vid, bool brief);
 
 #endif
