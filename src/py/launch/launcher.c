@@ -173,7 +173,7 @@ free_kernels(kin_launcher *base)
     for (uint32_t i = 0; i < self->versions.len; i++)
         launch_version_free(self->versions.at[i]);
     kin_vec_deinit(&self->versions);
-    kin_vec_deinit(&self->thawed);
+    kin_vec_deinit(&self->unfrozen);
     kin_vec_deinit(&self->seen);
     Py_XDECREF(self->context.name);
     free(self);
