@@ -6,7 +6,7 @@
 #ifndef KIN_PY_GUARD_H
 #define KIN_PY_GUARD_H
 
-#include "py/replay/variant.h"
+#include "py/entry/variant.h"
 #include <stdbool.h>
 
 typedef struct {

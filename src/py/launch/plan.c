@@ -391,9 +391,7 @@ kin_launch_plan(kin_variant *v, const kin_launch_context *context)
         kin_units_release(units);
         return status;
     }
-    kin_units *old = v->units;
-    v->units = units;
-    kin_units_release(old);
+    kin_variant_set_units(v, units, kin_units_release);
     say_parts(v, units, context);
     return KIN_OK;
 }

@@ -16,7 +16,7 @@
 
 #include <Python.h>
 
-#include "py/replay/variant.h"
+#include "py/entry/variant.h"
 
 /* New dict, or NULL with an exception. Runs Python code (repr, linecache). */
 PyObject *kin_dump_variant(kin_variant *v);

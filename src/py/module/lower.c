@@ -315,9 +315,8 @@ lower_to_backend(kin_compiled *self, kin_variant_object *variant, PyObject *cons
     if (!ok && !self->fullgraph)
         return give_up(&l);
     if (ok && variant->v != NULL) { /* NULL: dropped by the backend itself */
-        kin_units *old = v->units;
-        v->units = l.units;
-        l.units = old;
+        kin_variant_set_units(v, l.units, kin_units_release);
+        l.units = NULL;
     }
     end(&l);
     return ok;

@@ -13,7 +13,7 @@
 #ifndef KIN_PY_UNITS_H
 #define KIN_PY_UNITS_H
 
-#include "py/replay/variant.h"
+#include "py/entry/variant.h"
 
 struct kin_unit;
 

@@ -1,0 +1,60 @@
+/* Making and freeing a variant, with what other folders attached to it. */
+#include "py/entry/variant.h"
+
+kin_variant *
+kin_variant_new(void)
+{
+    kin_variant *v = calloc(1, sizeof *v);
+    if (v == NULL)
+        return NULL;
+    if (kin_trace_init(&v->trace) != KIN_OK) {
+        free(v);
+        return NULL;
+    }
+    if (kin_refs_init(&v->refs) != KIN_OK) {
+        PyErr_Clear();
+        kin_trace_deinit(&v->trace);
+        free(v);
+        return NULL;
+    }
+    return v;
+}
+
+void
+kin_variant_set_guards(kin_variant *v, struct kin_guard_prog *guards, void (*free_guards)(struct kin_guard_prog *))
+{
+    struct kin_guard_prog *old = v->guards;
+    v->guards = guards;
+    if (old != NULL)
+        v->free_guards(old);
+    v->free_guards = free_guards;
+}
+
+void
+kin_variant_set_units(kin_variant *v, struct kin_units *units, void (*release_units)(struct kin_units *))
+{
+    struct kin_units *old = v->units;
+    v->units = units;
+    if (old != NULL)
+        v->release_units(old);
+    v->release_units = release_units;
+}
+
+void
+kin_variant_free(kin_variant *v)
+{
+    if (v == NULL)
+        return;
+    kin_variant_set_units(v, NULL, NULL);
+    kin_variant_set_guards(v, NULL, NULL);
+    kin_trace_deinit(&v->trace);
+    free(v->exit_counts);
+    free(v->failure);
+    free(v->sunk);
+    kin_vec_deinit(&v->apart);
+    kin_vec_deinit(&v->steady);
+    kin_vec_deinit(&v->walls);
+    kin_refs_deinit(&v->refs);
+    Py_XDECREF(v->func);
+    free(v);
+}
