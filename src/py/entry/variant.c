@@ -31,13 +31,13 @@ kin_variant_set_guards(kin_variant *v, struct kin_guard_prog *guards, void (*fre
 }
 
 void
-kin_variant_set_units(kin_variant *v, struct kin_units *units, void (*release_units)(struct kin_units *))
+kin_variant_set_subgraphs(kin_variant *v, struct kin_subgraphs *subgraphs, void (*release_subgraphs)(struct kin_subgraphs *))
 {
-    struct kin_units *old = v->units;
-    v->units = units;
+    struct kin_subgraphs *old = v->subgraphs;
+    v->subgraphs = subgraphs;
     if (old != NULL)
-        v->release_units(old);
-    v->release_units = release_units;
+        v->release_subgraphs(old);
+    v->release_subgraphs = release_subgraphs;
 }
 
 void
@@ -45,7 +45,7 @@ kin_variant_free(kin_variant *v)
 {
     if (v == NULL)
         return;
-    kin_variant_set_units(v, NULL, NULL);
+    kin_variant_set_subgraphs(v, NULL, NULL);
     kin_variant_set_guards(v, NULL, NULL);
     kin_trace_deinit(&v->trace);
     free(v->exit_counts);

@@ -1,4 +1,4 @@
-/* One variant, the cache entry of a compiled function: a trace, the objects it names, its guard program, its compiled units and
+/* One variant, the cache entry of a compiled function: a trace, the objects it names, its guard program, its compiled subgraphs and
  * its counters. Owned by the function's cache; never freed while `running` > 0.
  *
  * The folder lies below those that work on entries: guard evaluation, replay and the backends attach what they made, together
@@ -10,7 +10,7 @@
 #include "core/trace/trace.h"
 #include "py/refs/refs.h"
 
-struct kin_units;      /* py/replay/units.h */
+struct kin_subgraphs;      /* py/replay/subgraphs.h */
 struct kin_sunk_index; /* py/replay/sunk.c: which sunk steps belong to which value; one block of memory */
 struct kin_guard_prog; /* py/guardeval: built from trace.vals + trace.facts, one part per segment */
 
@@ -32,12 +32,12 @@ typedef struct kin_variant {
     uint32_t nused;          /* branches that were taken */
     double record_ns;
     char *failure;           /* a replay met a failure of our own (failure.h): its text, made with malloc */
-    struct kin_units *units; /* what a backend compiled; NULL: step by step */
-    void (*release_units)(struct kin_units *);
+    struct kin_subgraphs *subgraphs; /* what a backend compiled; NULL: step by step */
+    void (*release_subgraphs)(struct kin_subgraphs *);
     KIN_VEC(uint32_t) apart; /* calls that cannot be compiled together with others */
-    KIN_VEC(uint32_t) steady; /* calls that were alike for inputs of two kinds, while others of their unit were not */
-    KIN_VEC(uint32_t) walls; /* steps that no unit goes on over */
-    bool grad;               /* gradients were enabled when units were first looked for, between calls */
+    KIN_VEC(uint32_t) steady; /* calls that were alike for inputs of two kinds, while others of their subgraph were not */
+    KIN_VEC(uint32_t) walls; /* steps that no subgraph goes on over */
+    bool grad;               /* gradients were enabled when subgraphs were first looked for, between calls */
 } kin_variant;
 
 /* Is the step in such a list? */
@@ -54,7 +54,7 @@ kin_step_is_in(const uint32_t *list, uint32_t n, uint32_t step)
 kin_variant *kin_variant_new(void);
 /* Each takes what it is given and frees what was there before. */
 void kin_variant_set_guards(kin_variant *v, struct kin_guard_prog *guards, void (*free_guards)(struct kin_guard_prog *));
-void kin_variant_set_units(kin_variant *v, struct kin_units *units, void (*release_units)(struct kin_units *));
+void kin_variant_set_subgraphs(kin_variant *v, struct kin_subgraphs *subgraphs, void (*release_subgraphs)(struct kin_subgraphs *));
 /* Frees it and everything it owns; NULL is allowed. Only when `running` is 0. */
 void kin_variant_free(kin_variant *v);
 
