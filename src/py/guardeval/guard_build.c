@@ -207,7 +207,7 @@ new_program(const kin_trace *t)
 }
 
 kin_status
-kin_guard_build(kin_variant *v)
+kin_guard_build(kin_entry *v)
 {
     const kin_trace *t = &v->trace;
     if (!is_well_formed(t))
@@ -220,7 +220,7 @@ kin_guard_build(kin_variant *v)
         kin_guard_free(p);
         return status;
     }
-    kin_variant_set_guards(v, p, kin_guard_free);
+    kin_entry_set_guards(v, p, kin_guard_free);
     kin_fast_expect_writes(v);
     return KIN_OK;
 }

@@ -1,10 +1,10 @@
-/* Making and freeing a variant, with what other folders attached to it. */
-#include "py/entry/variant.h"
+/* Making and freeing an entry, with what other folders attached to it. */
+#include "py/entry/entry.h"
 
-kin_variant *
-kin_variant_new(void)
+kin_entry *
+kin_entry_new(void)
 {
-    kin_variant *v = calloc(1, sizeof *v);
+    kin_entry *v = calloc(1, sizeof *v);
     if (v == NULL)
         return NULL;
     if (kin_trace_init(&v->trace) != KIN_OK) {
@@ -21,7 +21,7 @@ kin_variant_new(void)
 }
 
 void
-kin_variant_set_guards(kin_variant *v, struct kin_guard_prog *guards, void (*free_guards)(struct kin_guard_prog *))
+kin_entry_set_guards(kin_entry *v, struct kin_guard_prog *guards, void (*free_guards)(struct kin_guard_prog *))
 {
     struct kin_guard_prog *old = v->guards;
     v->guards = guards;
@@ -31,7 +31,7 @@ kin_variant_set_guards(kin_variant *v, struct kin_guard_prog *guards, void (*fre
 }
 
 void
-kin_variant_set_subgraphs(kin_variant *v, struct kin_subgraphs *subgraphs, void (*release_subgraphs)(struct kin_subgraphs *))
+kin_entry_set_subgraphs(kin_entry *v, struct kin_subgraphs *subgraphs, void (*release_subgraphs)(struct kin_subgraphs *))
 {
     struct kin_subgraphs *old = v->subgraphs;
     v->subgraphs = subgraphs;
@@ -41,12 +41,12 @@ kin_variant_set_subgraphs(kin_variant *v, struct kin_subgraphs *subgraphs, void 
 }
 
 void
-kin_variant_free(kin_variant *v)
+kin_entry_free(kin_entry *v)
 {
     if (v == NULL)
         return;
-    kin_variant_set_subgraphs(v, NULL, NULL);
-    kin_variant_set_guards(v, NULL, NULL);
+    kin_entry_set_subgraphs(v, NULL, NULL);
+    kin_entry_set_guards(v, NULL, NULL);
     kin_trace_deinit(&v->trace);
     free(v->exit_counts);
     free(v->failure);

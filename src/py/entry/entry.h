@@ -1,11 +1,11 @@
-/* One variant, the cache entry of a compiled function: a trace, the objects it names, its guard program, its compiled subgraphs and
+/* One entry, the cache entry of a compiled function: a trace, the objects it names, its guard program, its compiled subgraphs and
  * its counters. Owned by the function's cache; never freed while `running` > 0.
  *
  * The folder lies below those that work on entries: guard evaluation, replay and the backends attach what they made, together
  * with the function that frees it.
  */
-#ifndef KIN_PY_ENTRY_VARIANT_H
-#define KIN_PY_ENTRY_VARIANT_H
+#ifndef KIN_PY_ENTRY_ENTRY_H
+#define KIN_PY_ENTRY_ENTRY_H
 
 #include "core/trace/trace.h"
 #include "py/refs/refs.h"
@@ -16,7 +16,7 @@ struct kin_guard_prog; /* py/guardeval: built from trace.vals + trace.facts, one
 
 #define KIN_EXIT_USED UINT32_MAX
 
-typedef struct kin_variant {
+typedef struct kin_entry {
     kin_trace trace;
     kin_refs refs;
     struct kin_guard_prog *guards;
@@ -38,7 +38,7 @@ typedef struct kin_variant {
     KIN_VEC(uint32_t) steady; /* calls that were alike for inputs of two kinds, while others of their subgraph were not */
     KIN_VEC(uint32_t) walls; /* steps that no subgraph goes on over */
     bool grad;               /* gradients were enabled when subgraphs were first looked for, between calls */
-} kin_variant;
+} kin_entry;
 
 /* Is the step in such a list? */
 static inline bool
@@ -50,12 +50,12 @@ kin_step_is_in(const uint32_t *list, uint32_t n, uint32_t step)
     return false;
 }
 
-/* An empty variant (trace and refs initialised), made with calloc; NULL without memory. */
-kin_variant *kin_variant_new(void);
+/* An empty entry (trace and refs initialised), made with calloc; NULL without memory. */
+kin_entry *kin_entry_new(void);
 /* Each takes what it is given and frees what was there before. */
-void kin_variant_set_guards(kin_variant *v, struct kin_guard_prog *guards, void (*free_guards)(struct kin_guard_prog *));
-void kin_variant_set_subgraphs(kin_variant *v, struct kin_subgraphs *subgraphs, void (*release_subgraphs)(struct kin_subgraphs *));
+void kin_entry_set_guards(kin_entry *v, struct kin_guard_prog *guards, void (*free_guards)(struct kin_guard_prog *));
+void kin_entry_set_subgraphs(kin_entry *v, struct kin_subgraphs *subgraphs, void (*release_subgraphs)(struct kin_subgraphs *));
 /* Frees it and everything it owns; NULL is allowed. Only when `running` is 0. */
-void kin_variant_free(kin_variant *v);
+void kin_entry_free(kin_entry *v);
 
 #endif
