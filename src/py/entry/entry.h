@@ -1,4 +1,4 @@
-/* One entry, the cache entry of a compiled function: a trace, the objects it names, its guard program, its compiled subgraphs and
+/* The cache entry of a compiled function: a trace, the objects it names, its guard program, its compiled subgraphs and
  * its counters. Owned by the function's cache; never freed while `running` > 0.
  *
  * The folder lies below those that work on entries: guard evaluation, replay and the backends attach what they made, together
