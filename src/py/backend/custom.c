@@ -285,9 +285,8 @@ kin_custom_lower(const kin_custom *custom, kin_entry_object *entry, PyObject *co
     if (!ok && !custom->fullgraph)
         return give_up(&l);
     if (ok && entry->v != NULL) { /* NULL: dropped by the backend itself */
-        kin_subgraphs *old = v->subgraphs;
-        v->subgraphs = l.subgraphs;
-        l.subgraphs = old;
+        kin_entry_set_subgraphs(v, l.subgraphs, kin_subgraphs_release);
+        l.subgraphs = NULL;
     }
     end(&l);
     return ok;

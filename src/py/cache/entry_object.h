@@ -7,8 +7,8 @@
 #include "py/cache/bind.h"
 #include "core/pace/budget.h"
 #include "core/pace/pace.h"
+#include "py/entry/entry.h"
 #include "py/state/state.h"
-#include "py/replay/entry.h"
 
 /* A slot that the caller fills: the object of parameter `local`, or the function itself. */
 #define KIN_ROOT_FUNC UINT32_MAX
