@@ -312,9 +312,8 @@ lower_to_backend(kin_compiled *self, kin_entry_object *entry, PyObject *const *s
     for (uint32_t u = 0; ok && u < l.subgraphs->at.len; u++)
         ok = make_callable(&l, u);
     if (ok && entry->v != NULL) { /* NULL: dropped by the backend itself */
-        kin_subgraphs *old = v->subgraphs;
-        v->subgraphs = l.subgraphs;
-        l.subgraphs = old;
+        kin_entry_set_subgraphs(v, l.subgraphs, kin_subgraphs_release);
+        l.subgraphs = NULL;
     }
     end(&l);
     return ok;
