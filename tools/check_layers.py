@@ -24,7 +24,8 @@ MAY_INCLUDE = {
     "core/track": [],
     "core/blocks": [],
     "core/pace": [],
-    "core/library": ["core/aten", "core/ir"],
+    "core/kernels": ["core/ir"],
+    "core/rewrite": ["core/aten", "core/ir", "core/kernels"],
     "core/aten": ["core/ir"],
     "core/lower": ["core/aten", "core/ir"],
     "core/shape": ["core/aten", "core/ir"],
@@ -51,7 +52,7 @@ MAY_INCLUDE = {
 MOST_FILES = 24
 # Debts, to be paid and never added to: folders that have more source files than that (and how many), and folders that include
 # each other in a circle.
-LARGE = {"core/library": 30, "py/launch": 27, "py/module": 34}
+LARGE = {"py/launch": 27, "py/module": 34}
 CIRCLES = ({"py/guardeval", "py/replay"},)
 VERSION_FOLDERS = ("py/compat", "py/watch")
 INCLUDE = re.compile(r'^\s*#\s*include\s*"([^"]+)"', re.M)
