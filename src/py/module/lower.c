@@ -315,9 +315,8 @@ lower_to_backend(kin_compiled *self, kin_entry_object *entry, PyObject *const *s
     if (!ok && !self->fullgraph)
         return give_up(&l);
     if (ok && entry->v != NULL) { /* NULL: dropped by the backend itself */
-        kin_subgraphs *old = v->subgraphs;
-        v->subgraphs = l.subgraphs;
-        l.subgraphs = old;
+        kin_entry_set_subgraphs(v, l.subgraphs, kin_subgraphs_release);
+        l.subgraphs = NULL;
     }
     end(&l);
     return ok;

@@ -3,7 +3,7 @@
 #define KIN_PY_RECORDER_RECORD_H
 
 #include "py/replay/replay.h"
-#include "py/replay/entry.h"
+#include "py/entry/entry.h"
 
 typedef struct {
     bool fullgraph;        /* the first graph break raises (kin_record_call returns NULL with the exception set) */

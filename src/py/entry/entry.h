@@ -1,13 +1,16 @@
-/* One entry: a trace, the objects it names, its guard program and its counters. Owned by the compiled function's
- * cache entry; freed when that dies. Never freed while `running` > 0.
+/* The cache entry of a compiled function: a trace, the objects it names, its guard program, its compiled subgraphs and
+ * its counters. Owned by the function's cache; never freed while `running` > 0.
+ *
+ * The folder lies below those that work on entries: guard evaluation, replay and the backends attach what they made, together
+ * with the function that frees it.
  */
-#ifndef KIN_PY_ENTRY_H
-#define KIN_PY_ENTRY_H
+#ifndef KIN_PY_ENTRY_ENTRY_H
+#define KIN_PY_ENTRY_ENTRY_H
 
 #include "core/trace/trace.h"
 #include "py/refs/refs.h"
 
-struct kin_subgraphs;      /* subgraphs.h */
+struct kin_subgraphs;      /* py/replay/subgraphs.h */
 struct kin_sunk_index; /* py/replay/sunk.c: which sunk steps belong to which value; one block of memory */
 struct kin_guard_prog; /* py/guardeval: built from trace.vals + trace.facts, one part per segment */
 
@@ -17,6 +20,7 @@ typedef struct kin_entry {
     kin_trace trace;
     kin_refs refs;
     struct kin_guard_prog *guards;
+    void (*free_guards)(struct kin_guard_prog *);
     struct kin_sunk_index *sunk; /* NULL until an exit or a frame needed it */
     PyObject *func;          /* the recorded function (strong) */
     uint64_t hits;           /* replays that ran to RETURN */
@@ -29,6 +33,7 @@ typedef struct kin_entry {
     double record_ns;
     char *failure;           /* a replay met a failure of our own (failure.h): its text, made with malloc */
     struct kin_subgraphs *subgraphs; /* what a backend compiled; NULL: step by step */
+    void (*release_subgraphs)(struct kin_subgraphs *);
     KIN_VEC(uint32_t) apart; /* calls that cannot be compiled together with others */
     KIN_VEC(uint32_t) steady; /* calls that were alike for inputs of two kinds, while others of their subgraph were not */
     KIN_VEC(uint32_t) walls; /* steps that no subgraph goes on over */
@@ -47,8 +52,9 @@ kin_step_is_in(const uint32_t *list, uint32_t n, uint32_t step)
 
 /* An empty entry (trace and refs initialised), made with calloc; NULL without memory. */
 kin_entry *kin_entry_new(void);
-/* Memory of v->sunk. */
-size_t kin_sunk_bytes(const kin_entry *v);
+/* Each takes what it is given and frees what was there before. */
+void kin_entry_set_guards(kin_entry *v, struct kin_guard_prog *guards, void (*free_guards)(struct kin_guard_prog *));
+void kin_entry_set_subgraphs(kin_entry *v, struct kin_subgraphs *subgraphs, void (*release_subgraphs)(struct kin_subgraphs *));
 /* Frees it and everything it owns; NULL is allowed. Only when `running` is 0. */
 void kin_entry_free(kin_entry *v);
 
