@@ -18,7 +18,7 @@
 #include "py/module/stopwatch.h"
 #include "py/module/target.h"
 #include "py/module/unstable.h"
-#include "py/record/record.h"
+#include "py/recorder/record.h"
 #include "py/replay/replay.h"
 #include "py/watch/watch.h"
 
