@@ -9,7 +9,7 @@ bool kin_lower_wanted(const kin_compiled *self);
 bool kin_lower_is_custom(const kin_compiled *self);
 /* Gives the subgraphs of a new or grown entry launchers; what had been compiled before stays. `slots`: values by vid, for example inputs;
  * may be NULL. Whatever cannot be compiled runs step by step and leaves an event; false, with an exception, only when a backend of
- * the user's raised under fullgraph. */
+ * the user's raised and config.suppress_errors is off. */
 bool kin_lower_entry(kin_compiled *self, kin_entry_object *entry, PyObject *const *slots);
 
 #endif

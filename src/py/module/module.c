@@ -16,7 +16,7 @@
 #include "py/report/dump.h"
 #include "py/report/log.h"
 #include "py/state/state.h"
-#include "py/record/record.h"
+#include "py/recorder/record.h"
 #include "py/replay/replay.h"
 
 enum { EVENTS_KEPT = 8192 };
