@@ -1,7 +1,7 @@
 # title: a module that prints a shape in forward
 # equal: eager
 # expect: Shape: torch.Size\(\[32, 128\]\)
-# stats: graphs=1 breaks=0
+# stats: breaks=0
 import torch
 import torch.nn as nn
 

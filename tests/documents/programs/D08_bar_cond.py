@@ -1,7 +1,7 @@
 # title: the if replaced by cond: one graph
 # equal: eager
 # count-err: TRACED GRAPH = 1
-# expect-err: torch\.ops\.higher_order\.cond
+# expect-err: \bcond\b
 import torch
 from functorch.experimental.control_flow import cond
 
