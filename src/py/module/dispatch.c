@@ -177,8 +177,6 @@ adopt_side_trace(exit_context *x, uint32_t step, kin_log_before before, const ki
     PyCodeObject *code = (PyCodeObject *)((PyFunctionObject *)v->func)->func_code;
     if (v->trace.steps.len == before.steps) {
         entry->attempts.at[step]++;
-        if (strncmp(result->reason, "BUG", 3) == 0)
-            kin_log_bug(x->self->state, x->self->name, "side trace", result->reason);
         return true;
     }
     entry->side_traces++;
@@ -221,10 +219,9 @@ extend(exit_context *x, uint32_t step, kin_exit *exit)
         Py_CLEAR(value);
     }
     kin_budget_spend(&x->entry->budget, now_ns() - start);
-    if (strncmp(result.reason, "BUG", 3) == 0) {
+    if (result.health != KIN_RECORD_SOUND)
         kin_log_bug(x->self->state, x->self->name, "side trace", result.reason);
-        x->entry->broken |= strstr(result.reason, "restored") != NULL;
-    }
+    x->entry->broken |= result.health == KIN_RECORD_LOST;
     PyErr_Restore(type, error, traceback);
     return value;
 }
@@ -674,7 +671,7 @@ record(call_state *c, PyObject *cause)
     PyErr_Fetch(&type, &error, &traceback);
     kin_entry_object *entry = adopt(c, code, cause, &result);
     kin_log_record(self->state, self->name, code, entry, &result);
-    if (strncmp(result.reason, "BUG", 3) == 0)
+    if (result.health != KIN_RECORD_SOUND)
         kin_log_bug(self->state, self->name, "record", result.reason);
     if (type == NULL && !lower(c, code, entry))
         Py_CLEAR(value);
