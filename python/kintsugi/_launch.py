@@ -146,6 +146,12 @@ class Subgraph:
         engine._log_fallback(self.name, f"graph {self.number} of recording {self.entry} runs step by step: {reason}", why)
 
 
+def random_state():
+    """Something that is equal as long as nobody has drawn random numbers."""
+    devices = torch.cuda.get_rng_state_all() if torch.cuda.is_available() and torch.cuda.is_initialized() else ()
+    return tuple(state.numpy().tobytes() for state in (torch.get_rng_state(), *devices))
+
+
 def _name(backend):
     return getattr(backend, "__name__", type(backend).__name__)
 
@@ -181,12 +187,18 @@ _CHANGING = ("setitem", "delitem", "iadd", "iand", "ifloordiv", "ilshift", "imat
              "irshift", "isub", "itruediv", "ixor", "setattr")
 
 
+_WRITES_IF = ("inplace", "training")  # the last by what a layer counts, or by random numbers
+
+
 def _changes_something(node):
     """Could running the call twice differ from running it once? In doubt, yes."""
     name = node["target"].rpartition(".")[2] if node["op"] != "operator" else ""
     known = getattr(node["callable"], "__name__", name)
     return (name.endswith("_") and not name.endswith("__")) or name in _CHANGING or known in _CHANGING or \
-        "out" in node["kwargs"] or "inplace" in node["kwargs"] or any(arg is True for arg in node["args"]) or \
+        "out" in node["kwargs"] or node["kwargs"].get("max_norm") is not None or \
+        (known in ("embedding", "embedding_bag") and len(node["args"]) > 3) or any(
+            arg is True or (name in _WRITES_IF and arg is not False) for name, arg in [
+                *enumerate(node["args"]), *node["kwargs"].items()]) or \
         (node["op"] == "call_function" and (node["callable"] is None or not _is_torch(node["callable"])))
 
 

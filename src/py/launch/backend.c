@@ -255,6 +255,17 @@ kin_backend_is(const kin_launcher *launcher)
 }
 
 bool
+kin_backend_is_pure(const kin_launcher *launcher)
+{
+    PyObject *callable = ((const backend_launcher *)launcher)->callable;
+    PyObject *pure = callable == NULL ? NULL : PyObject_GetAttrString(callable, "pure");
+    bool is_pure = pure == Py_True;
+    Py_XDECREF(pure);
+    PyErr_Clear();
+    return is_pure;
+}
+
+bool
 kin_backend_has_callable(const kin_launcher *launcher)
 {
     return ((const backend_launcher *)launcher)->callable != NULL;

@@ -338,3 +338,55 @@ kin_lower_entry(kin_compiled *self, kin_entry_object *entry, PyObject *const *sl
         kin_log_fallback(self->state, self->name, NULL, "no memory for kernels", KIN_WHY_NONE);
     return true;
 }
+
+/* -- the first call ---------------------------------------------------------------------------------------------------- */
+
+static bool
+is_own(const kin_trace *t, kin_vid vid)
+{
+    const kin_val *val = &t->vals.at[vid];
+    return val->kind == KIN_VAL_STEP && t->steps.at[val->step].flags & KIN_STEP_PURE;
+}
+
+static bool
+is_pure_call(const kin_subgraphs *subgraphs, uint32_t i)
+{
+    uint32_t number = subgraphs->by_step[i];
+    const kin_launcher *launcher = number == 0 ? NULL : subgraphs->at.at[number - 1].launcher;
+    return kin_backend_is(launcher) && kin_backend_is_pure(launcher);
+}
+
+static bool
+only_computes(const kin_entry *v, uint32_t i)
+{
+    const kin_trace *t = &v->trace;
+    const kin_step *s = &t->steps.at[i];
+    if (s->flags & (KIN_STEP_OPAQUE | KIN_STEP_BREAK | KIN_STEP_EFFECT | KIN_STEP_RAISES))
+        return false;
+    if (s->flags & (KIN_STEP_SUNK | KIN_STEP_PURE))
+        return true;
+    if (s->flags & KIN_STEP_MUTATES)
+        return is_own(t, t->vids.at[s->args]);
+    if (s->flags & KIN_STEP_TORCH)
+        return is_pure_call(v->subgraphs, i);
+    switch ((kin_step_kind)s->kind) {
+    case KIN_STEP_CHECK: case KIN_STEP_RETURN: case KIN_STEP_SIZE: case KIN_STEP_LEN: case KIN_STEP_IS:
+        return true;
+    case KIN_STEP_SEGMENT:
+        return i == 0;
+    default:
+        return false;
+    }
+}
+
+bool
+kin_lower_can_repeat(const kin_entry_object *entry)
+{
+    const kin_entry *v = entry->v;
+    if (v == NULL || v->subgraphs == NULL || v->subgraphs->nsteps != v->trace.steps.len || v->trace.ngraphs == 0)
+        return false;
+    for (uint32_t i = 0; i < v->trace.steps.len; i++)
+        if (!only_computes(v, i))
+            return false;
+    return true;
+}

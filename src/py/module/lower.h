@@ -11,5 +11,8 @@ bool kin_lower_is_custom(const kin_compiled *self);
  * before stays. `slots`: values by vid, for example inputs; may be NULL. Whatever cannot be compiled runs step by step
  * and leaves an event; false, with an exception, only when the backend raised and config.suppress_errors is off. */
 bool kin_lower_entry(kin_compiled *self, kin_entry_object *entry, PyObject *const *slots);
+/* Can the call that was recorded be done again in place of what it did, so that the backend's work is used from the beginning? All
+ * it does is compute: it calls graphs that change nothing and draw no random numbers, and makes objects of its own. */
+bool kin_lower_can_repeat(const kin_entry_object *entry);
 
 #endif
