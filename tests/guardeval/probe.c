@@ -12,7 +12,7 @@
 #include "py/aten/tensor.h"
 #include "py/compat/heap.h"
 #include "py/guardeval/guard.h"
-#include "py/guardeval/guard_text.h"
+#include "py/report/guard_text.h"
 #include <stddef.h>
 #include <time.h>
 

@@ -8,17 +8,18 @@
 #include "core/diag/breaks.h"
 #include "py/aten/modes.h"
 #include "py/aten/tensor.h"
+#include "py/backend/custom.h"
 #include "py/compat/recursion.h"
 #include "py/guardeval/guard.h"
-#include "py/guardeval/guard_text.h"
+#include "py/report/guard_text.h"
 #include "py/module/fullgraph.h"
-#include "py/module/log.h"
+#include "py/report/log.h"
 #include "py/module/lower.h"
 #include "py/module/profiler_range.h"
 #include "py/module/stopwatch.h"
 #include "py/module/target.h"
 #include "py/module/unstable.h"
-#include "py/record/record.h"
+#include "py/recorder/record.h"
 #include "py/replay/replay.h"
 #include "py/watch/watch.h"
 
@@ -665,7 +666,7 @@ lower(call_state *c, PyCodeObject *code, kin_entry_object *entry, PyObject *rand
     PyErr_Fetch(&type, &error, &traceback);
     if (!ok) /* the next call raises as well */
         kin_cache_drop(&c->self->cache, entry);
-    else if (filled && kin_lower_is_custom(c->self) && kin_lower_can_repeat(entry) && is_random_state(c->self, random)) {
+    else if (filled && kin_lower_is_custom(c->self) && kin_custom_can_repeat(entry) && is_random_state(c->self, random)) {
         Py_SETREF(*value, run_replay(c, entry, slots, false));
         ok = *value != NULL;
         if (!ok)
