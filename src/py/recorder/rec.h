@@ -12,6 +12,7 @@
 #define KIN_PY_RECORDER_REC_H
 
 #include "core/bytecode/bytecode.h"
+#include "core/trace/effects.h"
 #include "py/aten/sizes.h"
 #include "py/aten/tensor.h"
 #include "py/guardeval/guard.h"

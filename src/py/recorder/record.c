@@ -190,17 +190,11 @@ on_call(void *arg, struct _PyInterpreterFrame *f)
     return false;
 }
 
-/* May this kind of step reach code of the program? Builds cannot: what ran beside them was a finaliser or the like. */
+/* May the step reach code of the program? Builds cannot: what ran beside them was a finaliser or the like. */
 static bool
 can_run_code(const kin_step *s)
 {
-    switch ((kin_step_kind)s->kind) {
-    case KIN_STEP_CHECK: case KIN_STEP_SEGMENT: case KIN_STEP_LIST_APPEND: case KIN_STEP_CELL_SET: case KIN_STEP_ENUMERATE_AT:
-    case KIN_STEP_USE_UP:
-        return false;
-    default:
-        return !(s->flags & (KIN_STEP_TORCH | KIN_STEP_PURE));
-    }
+    return kin_step_does(s, KIN_MAY_RUN) && !(s->flags & (KIN_STEP_TORCH | KIN_STEP_PURE));
 }
 
 /* Python code ran where none was expected: the instruction's last step is one that may run any code (rule 98). */

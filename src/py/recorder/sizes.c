@@ -8,7 +8,7 @@
  */
 #include "py/recorder/rec.h"
 
-#include "py/guardeval/guard_text.h"
+#include "py/guardeval/guard_place.h"
 
 
 enum { MAX_DIMS = 64 };

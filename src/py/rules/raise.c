@@ -296,14 +296,8 @@ only_looks(PyObject *callee)
 bool
 rec_lets_escape(rec *r, kin_step_kind kind, const kin_vid *args)
 {
-    switch (kind) {
-    case KIN_STEP_RAISE: case KIN_STEP_FORMAT: case KIN_STEP_GETATTR: case KIN_STEP_IS: case KIN_STEP_TRUTH:
-        return false;
-    case KIN_STEP_CALL:
-        return O(r, args[0]) == NULL || !only_looks(O(r, args[0]));
-    default:
-        return true;
-    }
+    bool looks = kind == KIN_STEP_CALL && O(r, args[0]) != NULL && only_looks(O(r, args[0]));
+    return !looks && !(kin_kind_effects(kind) & KIN_LETS_GO);
 }
 
 /* -- raising -------------------------------------------------------------------------------------------------------------- */
