@@ -155,9 +155,6 @@ has_many(PyObject *tensor)
 static bool
 is_worth_it(const kin_trace *t, const kin_subgraph *subgraph, const kin_aten *g, PyObject *const *in)
 {
-    static const char *const heavy[] = {"aten.addmm.default", "aten.mm.default", "aten.bmm.default", "aten.baddbmm.default",
-                                        "aten.convolution.default",
-                                        "aten._scaled_dot_product_flash_attention_for_cpu.default"};
     uint32_t calls = 0;
     for (uint32_t i = subgraph->first; i <= subgraph->last; i++)
         calls += kin_subgraph_calls(&t->steps.at[i]) && !(t->steps.at[i].flags & KIN_STEP_SUNK);
@@ -165,9 +162,8 @@ is_worth_it(const kin_trace *t, const kin_subgraph *subgraph, const kin_aten *g,
         if (kin_is_tensor(in[i]) && has_many(in[i]))
             return true;
     for (uint32_t c = 0; calls <= 1 && c < g->calls.len; c++)
-        for (unsigned i = 0; i < sizeof heavy / sizeof *heavy; i++)
-            if (strcmp(kin_aten_text(g, g->calls.at[c].op), heavy[i]) == 0)
-                return true;
+        if (kin_aten_op_is(kin_aten_op_of(&g->calls.at[c]), KIN_ATEN_LIBRARY))
+            return true;
     return calls > 1;
 }
 
