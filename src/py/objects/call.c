@@ -263,6 +263,7 @@ rec_call_step(rec *r, kin_vid callee, const kin_vid *args, uint32_t npos, uint32
     if (flags & KIN_STEP_OPAQUE) {
         rec_forget_contents(r);
         r->skip_expected = true;
+        rec_hide_compiling(r); /* what is not looked into is not compiled */
     }
     if (flags & KIN_STEP_TORCH)
         r->skip_expected = true;
