@@ -74,6 +74,8 @@ typedef struct {
 typedef enum { AWAIT_NONE, AWAIT_RESULT, AWAIT_CONST, AWAIT_BRANCH, AWAIT_FRAME, AWAIT_ITER,
                AWAIT_CONSUMER, AWAIT_CACHED } await_kind;
 
+enum { REC_UNDO = 32 };
+
 typedef struct rec_frame {
     struct rec_frame *back;
     struct _PyInterpreterFrame *f;
@@ -109,7 +111,7 @@ typedef struct rec_frame {
     struct rec_gen *gen;     /* the generator whose frame this is */
     bool from_c;             /* called by C code: the result goes to back->consumer */
     int nundo;               /* stack slots overwritten by the current instruction, for late snapshots */
-    struct { int slot; kin_vid old; } undo[16];
+    struct { int slot; kin_vid old; } undo[REC_UNDO];
 } rec_frame;
 
 /* A call as an instruction makes it, or as one of its rules understands it. */
