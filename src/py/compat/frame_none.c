@@ -1,9 +1,12 @@
 /* CPython versions for which frames cannot be made yet: every request is refused. Nothing is recorded there, so no
  * replay ever gets here; the functions exist so that the extension builds.
  */
+#define Py_BUILD_CORE 1
 #include "py/compat/frame.h"
 
-#if PY_VERSION_HEX < 0x030B0000 || PY_VERSION_HEX >= 0x030C0000
+#include "py/compat/frame_layout.h"
+
+#ifndef KIN_FRAMES
 
 static void
 refuse(void)

@@ -1,16 +1,15 @@
-/* Frames of CPython 3.11: a struct with localsplus and stack behind it, found from the innermost C frame of the
- * evaluator (tstate->cframe). Ours lie in their own memory; their owner field says "thread", so frame objects and the
- * collector treat them like frames on the data stack. cpython-frames: `prev_instr` is the code unit before the next
- * instruction when a frame is resumed, and the instruction itself while a frame waits inside it.
+/* Frames of CPython 3.11 to 3.13: a struct with localsplus and stack behind it, linked from the thread's innermost frame
+ * inwards. Ours lie in their own memory; their owner field says "thread", so frame objects and the collector treat them like
+ * frames on the data stack. frame_eval.c runs them.
  */
 #define Py_BUILD_CORE 1
 #include "py/compat/frame.h"
 
-#if PY_VERSION_HEX >= 0x030B0000 && PY_VERSION_HEX < 0x030C0000
+#include "py/compat/frame_layout.h"
+
+#ifdef KIN_FRAMES
 
 #include "py/compat/recursion.h"
-
-#include <internal/pycore_frame.h>
 
 #include <stddef.h>
 #include <string.h>
@@ -31,16 +30,14 @@ kin_frame_new(PyThreadState *ts, PyObject *func, PyCodeObject *code)
     }
     _PyInterpreterFrame *f = &frame->f;
     PyFunctionObject *function = (PyFunctionObject *)func;
-    f->f_func = (PyFunctionObject *)Py_NewRef(func);
+    layout_set_func(f, Py_NewRef(func), Py_NewRef(code));
     f->f_globals = function->func_globals;
     f->f_builtins = function->func_builtins;
     f->f_locals = NULL;
-    f->f_code = (PyCodeObject *)Py_NewRef(code);
     f->frame_obj = NULL;
     f->previous = NULL;
-    f->prev_instr = _PyCode_CODE(code) - 1;
+    layout_set_next(f, 0);
     f->stacktop = code->co_nlocalsplus;
-    f->is_entry = true;
     f->owner = FRAME_OWNED_BY_THREAD;
     memset(f->localsplus, 0, slots * sizeof(PyObject *));
     return frame;
@@ -78,15 +75,15 @@ kin_frame_local(kin_frame *frame, int i)
 void
 kin_frame_link(PyThreadState *ts, kin_frame *frame, uint32_t offset)
 {
-    frame->f.prev_instr = _PyCode_CODE(frame->f.f_code) + offset / sizeof(_Py_CODEUNIT);
-    frame->f.previous = ts->cframe->current_frame;
-    ts->cframe->current_frame = &frame->f;
+    layout_set_current(&frame->f, offset);
+    frame->f.previous = *layout_current(ts);
+    *layout_current(ts) = &frame->f;
 }
 
 void
 kin_frame_unlink(PyThreadState *ts, kin_frame *frame)
 {
-    ts->cframe->current_frame = frame->f.previous;
+    *layout_current(ts) = frame->f.previous;
 }
 
 /* The frame object of the frame, which must be the current one; NULL when the frame is not visible yet (it has not
@@ -111,13 +108,6 @@ kin_frame_traceback(PyThreadState *ts, kin_frame *frame)
     Py_XDECREF(object);
 }
 
-PyObject *
-kin_frame_eval(PyThreadState *ts, kin_frame *frame, uint32_t offset, bool throwing)
-{
-    frame->f.prev_instr = _PyCode_CODE(frame->f.f_code) + offset / sizeof(_Py_CODEUNIT) - (throwing ? 0 : 1);
-    return _PyEval_EvalFrameDefault(ts, &frame->f, throwing);
-}
-
 /* The frame object outlives the frame: it gets the contents, and its caller's frame object as f_back. Requires: the
  * current frame is the one that was current below this frame. */
 static void
@@ -129,7 +119,7 @@ hand_over(PyThreadState *ts, _PyInterpreterFrame *f, PyFrameObject *object)
     kept->owner = FRAME_OWNED_BY_FRAME_OBJECT;
     kept->previous = NULL;
     if (_PyFrame_IsIncomplete(kept)) /* nobody will start it any more */
-        kept->prev_instr = _PyCode_CODE(kept->f_code) + kept->f_code->_co_firsttraceable;
+        layout_set_current(kept, (uint32_t)layout_code(kept)->_co_firsttraceable * sizeof(_Py_CODEUNIT));
     object->f_frame = kept;
     if (was_linked && object->f_back == NULL) {
         PyObject *type, *value, *tb;
@@ -147,8 +137,8 @@ drop_contents(_PyInterpreterFrame *f)
     for (int i = 0; i < f->stacktop; i++)
         Py_XDECREF(f->localsplus[i]);
     Py_XDECREF(f->f_locals);
-    Py_DECREF(f->f_func);
-    Py_DECREF(f->f_code);
+    Py_DECREF(layout_func(f));
+    Py_DECREF(layout_code(f));
 }
 
 void
@@ -174,16 +164,21 @@ kin_frame_free(PyThreadState *ts, kin_frame *frame)
 kin_status
 kin_frame_trace_opcodes(PyThreadState *ts, kin_frame *frame)
 {
-    frame->f.previous = ts->cframe->current_frame;
-    ts->cframe->current_frame = &frame->f;
+#if PY_VERSION_HEX >= 0x030C0000
+    (void)ts, (void)frame;
+    return KIN_OK; /* events belong to code objects */
+#else
+    frame->f.previous = *layout_current(ts);
+    *layout_current(ts) = &frame->f;
     bool visible = !_PyFrame_IsIncomplete(&frame->f);
     PyFrameObject *object = own_frame_object(ts, frame);
-    ts->cframe->current_frame = frame->f.previous;
+    *layout_current(ts) = frame->f.previous;
     if (object == NULL)
         return visible ? KIN_NOMEM : KIN_OK; /* an unstarted frame reports its own call event */
     object->f_trace_opcodes = 1;
     Py_DECREF(object);
     return KIN_OK;
+#endif
 }
 
 struct _PyInterpreterFrame *
@@ -195,7 +190,7 @@ kin_frame_raw(kin_frame *frame)
 PyObject *
 kin_frame_func(kin_frame *frame)
 {
-    return (PyObject *)frame->f.f_func;
+    return layout_func(&frame->f);
 }
 
 #endif
