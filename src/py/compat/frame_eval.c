@@ -12,10 +12,6 @@
 
 #ifdef KIN_FRAMES
 
-#if PY_VERSION_HEX >= 0x030C0000
-#include <internal/pycore_interp.h>
-#endif
-
 #if PY_VERSION_HEX < 0x030C0000
 
 PyObject *

@@ -356,7 +356,7 @@ on_instr(void *arg, struct _PyInterpreterFrame *frame, uint32_t offset)
         return;
     }
     r->unchecked = false;
-    if (kin_watch_foreign_tool(r->watch.priv)) {
+    if (kin_watch_foreign_tool(PyThreadState_Get())) {
         rec_stop_row(r, KIN_ROW_FOREIGN_TOOL, "a tracing or profiling tool was switched on");
         return;
     }

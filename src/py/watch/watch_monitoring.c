@@ -8,12 +8,13 @@
  * dropped here. A frame that is already running when the watch starts is reported if it executes at all: those
  * below the start wait for it, so it can only be a continuation that was started on purpose.
  */
+#define Py_BUILD_CORE 1
 #include <Python.h>
 
 #if PY_VERSION_HEX >= 0x030C0000
 
-#define Py_BUILD_CORE 1
 #include <internal/pycore_frame.h>
+#include <internal/pycore_interp.h>
 #include <opcode.h>
 #include <stddef.h>
 #include <stdlib.h>
@@ -47,7 +48,7 @@ static struct {
     bool ready;
     long tool;
     long instruction_mask, all_mask;
-    PyObject *set_events, *get_events, *get_tool;
+    PyObject *set_events;
 } monitoring;
 
 static kin_watch *current_watch;
@@ -216,9 +217,7 @@ set_up(PyObject *module)
     if (!ok)
         return false;
     monitoring.set_events = PyObject_GetAttrString(module, "set_events");
-    monitoring.get_events = PyObject_GetAttrString(module, "get_events");
-    monitoring.get_tool = PyObject_GetAttrString(module, "get_tool");
-    return monitoring.set_events && monitoring.get_events && monitoring.get_tool;
+    return monitoring.set_events != NULL;
 }
 
 static bool
@@ -233,40 +232,19 @@ is_ready(void)
 
 /* ---- other tools ------------------------------------------------------------------------------------------ */
 
-static long
-call_with_id(PyObject *function, long id, bool *is_none)
-{
-    PyObject *r = PyObject_CallFunction(function, "l", id);
-    long value = r != NULL && PyLong_Check(r) ? PyLong_AsLong(r) : 0;
-    *is_none = r == NULL || r == Py_None;
-    Py_XDECREF(r);
-    PyErr_Clear();
-    return value;
-}
-
 /* Two tools with instruction events starve one another on 3.12 and later. */
 static bool
-another_tool_watches_instructions(void)
+another_tool_watches_instructions(PyThreadState *ts)
 {
-    for (long id = 0; id <= LAST_TOOL_ID; id++) {
-        bool is_free, failed;
-        call_with_id(monitoring.get_tool, id, &is_free);
-        if (id != monitoring.tool && !is_free
-            && (call_with_id(monitoring.get_events, id, &failed) & monitoring.instruction_mask))
-            return true;
-    }
-    return false;
+    uint8_t tools = PyThreadState_GetInterpreter(ts)->monitors.tools[PY_MONITORING_EVENT_INSTRUCTION];
+    return (tools & ~(monitoring.ready ? 1u << monitoring.tool : 0u)) != 0;
 }
 
+/* Asked at each call and each recorded instruction, so it reads what the interpreter knows instead of asking sys.monitoring. */
 bool
 kin_watch_foreign_tool(PyThreadState *ts)
 {
-    if (ts->c_tracefunc != NULL || ts->c_profilefunc != NULL)
-        return true;
-    PyObject *pending = PyErr_GetRaisedException();
-    bool found = is_ready() && another_tool_watches_instructions();
-    PyErr_SetRaisedException(pending);
-    return found;
+    return ts->c_tracefunc != NULL || ts->c_profilefunc != NULL || another_tool_watches_instructions(ts);
 }
 
 /* ---- start and stop --------------------------------------------------------------------------------------- */
