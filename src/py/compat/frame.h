@@ -29,9 +29,13 @@ void kin_frame_unlink(PyThreadState *ts, kin_frame *f);
 /* Adds a traceback entry for the linked frame to the pending exception. */
 void kin_frame_traceback(PyThreadState *ts, kin_frame *f);
 
+/* Told which of CPython's frames is about to go on. */
+typedef void (*kin_frame_entered)(void *arg, struct _PyInterpreterFrame *raw);
+
 /* Runs the (unlinked) frame to its end in CPython from byte `offset`; with `throwing`, the pending exception is
- * raised at that instruction instead. Returns the function's result or NULL. The frame stays to be freed. */
-PyObject *kin_frame_eval(PyThreadState *ts, kin_frame *f, uint32_t offset, bool throwing);
+ * raised at that instruction instead. Returns the function's result or NULL. The frame stays to be freed; from 3.12 on its
+ * contents have moved to a frame of CPython's, which `entered` (may be NULL) is told. */
+PyObject *kin_frame_eval(PyThreadState *ts, kin_frame *f, uint32_t offset, bool throwing, kin_frame_entered entered, void *arg);
 
 /* Drops the frame; if somebody holds its frame object, that takes the contents over, as CPython does, and its caller's
  * frame object becomes f_back: so free a frame right after it was unlinked or evaluated, while its caller is the
@@ -40,7 +44,6 @@ void kin_frame_free(PyThreadState *ts, kin_frame *f);
 
 /* For recording a continuation: asks for opcode events in this frame (3.11). */
 kin_status kin_frame_trace_opcodes(PyThreadState *ts, kin_frame *f) KIN_MUST_CHECK;
-/* CPython's own frame inside, for the watcher's views. */
 struct _PyInterpreterFrame *kin_frame_raw(kin_frame *f);
 PyObject *kin_frame_func(kin_frame *f); /* borrowed */
 

@@ -15,9 +15,11 @@
 #if PY_VERSION_HEX < 0x030C0000
 
 PyObject *
-kin_frame_eval(PyThreadState *ts, kin_frame *frame, uint32_t offset, bool throwing)
+kin_frame_eval(PyThreadState *ts, kin_frame *frame, uint32_t offset, bool throwing, kin_frame_entered entered, void *arg)
 {
     _PyInterpreterFrame *f = kin_frame_raw(frame);
+    if (entered != NULL)
+        entered(arg, f);
     if (throwing)
         layout_set_current(f, offset);
     else
@@ -33,6 +35,8 @@ static struct {
     uint32_t offset;
     bool throwing;
     PyObject *type, *value, *traceback; /* the pending exception, while the call is made */
+    kin_frame_entered entered;
+    void *arg;
     _PyFrameEvalFunction before;
 } entering;
 
@@ -66,6 +70,8 @@ enter(PyThreadState *ts, _PyInterpreterFrame *f, int throwing)
     throwing = entering.throwing;
     entering.from = NULL;
     move_contents(from, f);
+    if (entering.entered != NULL)
+        entering.entered(entering.arg, f);
     if (!throwing)
         layout_set_next(f, offset);
     else {
@@ -99,7 +105,7 @@ call_with_placeholders(PyObject *func, PyCodeObject *code)
 }
 
 PyObject *
-kin_frame_eval(PyThreadState *ts, kin_frame *frame, uint32_t offset, bool throwing)
+kin_frame_eval(PyThreadState *ts, kin_frame *frame, uint32_t offset, bool throwing, kin_frame_entered entered, void *arg)
 {
     PyInterpreterState *interp = PyThreadState_GetInterpreter(ts);
     _PyInterpreterFrame *f = kin_frame_raw(frame);
@@ -107,6 +113,8 @@ kin_frame_eval(PyThreadState *ts, kin_frame *frame, uint32_t offset, bool throwi
     entering.from = f;
     entering.offset = offset;
     entering.throwing = throwing;
+    entering.entered = entered;
+    entering.arg = arg;
     if (throwing)
         PyErr_Fetch(&entering.type, &entering.value, &entering.traceback);
     entering.before = _PyInterpreterState_GetEvalFrameFunc(interp);

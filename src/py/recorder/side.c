@@ -140,13 +140,14 @@ begin_side_trace(side_run *b, uint32_t step)
 /* -- running and ending --------------------------------------------------------------------------------------------- */
 
 static void
-frame_entered(void *arg, uint32_t depth, struct kin_frame *frame)
+frame_entered(void *arg, uint32_t depth, struct kin_frame *frame, struct _PyInterpreterFrame *raw)
 {
     side_run *b = arg;
     if (b->r->stopped)
         return;
-    b->frames[depth]->f = kin_frame_raw(frame);
-    if (kin_frame_trace_opcodes(PyThreadState_Get(), frame) != KIN_OK) {
+    b->frames[depth]->f = raw;
+    if (kin_frame_trace_opcodes(PyThreadState_Get(), frame) != KIN_OK ||
+        kin_watch_follow(&b->r->watch, kin_watch_code(raw)) != KIN_OK) {
         PyErr_Clear();
         b->r->failed = b->r->stopped = true;
         kin_watch_abandon(&b->r->watch);

@@ -199,17 +199,31 @@ give_result(kin_exit *e, kin_link *caller, PyObject *result)
     Py_DECREF(result);
 }
 
+/* Tells the hook of kin_exit_resume which frame goes on. */
+typedef struct {
+    kin_exit_entered entered;
+    void *arg;
+    uint32_t depth;
+    kin_frame *frame;
+} resumed;
+
+static void
+tell_entered(void *arg, struct _PyInterpreterFrame *raw)
+{
+    const resumed *x = arg;
+    x->entered(x->arg, x->depth, x->frame, raw);
+}
+
 PyObject *
-kin_exit_resume(kin_exit *e, void (*entered)(void *arg, uint32_t depth, struct kin_frame *f), void *arg)
+kin_exit_resume(kin_exit *e, kin_exit_entered entered, void *arg)
 {
     kin_chain *c = &e->chain;
     PyThreadState *ts = e->run->ts;
     kin_chain_link(e->run, c, c->n - 1);
     for (;;) {
         kin_link *l = &c->at[c->n - 1];
-        if (entered != NULL)
-            entered(arg, c->n - 1, l->frame);
-        PyObject *result = kin_frame_eval(ts, l->frame, e->offset, e->throwing);
+        resumed x = {entered, arg, c->n - 1, l->frame};
+        PyObject *result = kin_frame_eval(ts, l->frame, e->offset, e->throwing, entered != NULL ? tell_entered : NULL, &x);
         kin_frame_free(ts, l->frame);
         Py_CLEAR(l->extra);
         if (--c->n == 0) {

@@ -31,9 +31,10 @@ PyObject *kin_exit_value(const kin_exit *exit, uint32_t depth, uint32_t i);
 /* Function of frame depth d, and the instance its callee's __init__ is for (NULL: none); borrowed. */
 PyObject *kin_exit_func(const kin_exit *exit, uint32_t depth);
 PyObject *kin_exit_extra(const kin_exit *exit, uint32_t depth);
-/* Continues the frames in CPython to the end of the call; must be called once. Calls `entered(arg, depth, frame)` for each frame just
- * before it is evaluated, innermost first (for the recorder); entered may be NULL. */
-PyObject *kin_exit_resume(kin_exit *exit, void (*entered)(void *arg, uint32_t depth, struct kin_frame *f), void *arg);
+/* Told of each frame just before it is evaluated, innermost first; `raw` is CPython's own. */
+typedef void (*kin_exit_entered)(void *arg, uint32_t depth, struct kin_frame *frame, struct _PyInterpreterFrame *raw);
+/* Continues the frames in CPython to the end of the call; must be called once. entered (for the recorder) may be NULL. */
+PyObject *kin_exit_resume(kin_exit *exit, kin_exit_entered entered, void *arg);
 
 /* Memory of v->sunk. */
 size_t kin_sunk_bytes(const kin_entry *v);

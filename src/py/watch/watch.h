@@ -41,6 +41,9 @@ typedef struct {
 kin_status kin_watch_start(kin_watch *w) KIN_MUST_CHECK;
 void kin_watch_stop(kin_watch *w);
 void kin_watch_abandon(kin_watch *w);
+/* A frame of `code` is about to go on in its middle, where nobody has looked yet whether its instructions are to be reported:
+ * they are from now on. */
+kin_status kin_watch_follow(kin_watch *w, PyCodeObject *code) KIN_MUST_CHECK;
 /* Is a tracing or profiling tool of somebody else active in this thread? (policy 8 of cpython-frames.md) */
 bool kin_watch_foreign_tool(PyThreadState *ts);
 

@@ -67,6 +67,13 @@ kin_watch_foreign_tool(PyThreadState *ts)
 }
 
 kin_status
+kin_watch_follow(kin_watch *w, PyCodeObject *code)
+{
+    (void)w, (void)code;
+    return KIN_OK; /* opcode events belong to frames: kin_frame_trace_opcodes */
+}
+
+kin_status
 kin_watch_start(kin_watch *w)
 {
     PyThreadState *ts = PyThreadState_Get();

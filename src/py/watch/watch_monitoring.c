@@ -39,6 +39,7 @@ typedef struct {
 typedef struct {
     PyThreadState *ts;
     KIN_VEC(open_frame) frames;
+    KIN_VEC(PyCodeObject *) followed; /* codes that report instructions by themselves, until the watch ends */
     PyCodeObject *code; /* the code of `bytes`, kept so that the address cannot be used again */
     PyObject *bytes;
 } watch_state;
@@ -48,7 +49,7 @@ static struct {
     bool ready;
     long tool;
     long instruction_mask, all_mask;
-    PyObject *set_events;
+    PyObject *set_events, *set_local_events;
 } monitoring;
 
 static kin_watch *current_watch;
@@ -217,7 +218,8 @@ set_up(PyObject *module)
     if (!ok)
         return false;
     monitoring.set_events = PyObject_GetAttrString(module, "set_events");
-    return monitoring.set_events != NULL;
+    monitoring.set_local_events = PyObject_GetAttrString(module, "set_local_events");
+    return monitoring.set_events != NULL && monitoring.set_local_events != NULL;
 }
 
 static bool
@@ -260,9 +262,38 @@ switch_events(long mask)
     return ok;
 }
 
+static bool
+switch_local_events(PyCodeObject *code, long mask)
+{
+    PyObject *pending = PyErr_GetRaisedException();
+    PyObject *r = PyObject_CallFunction(monitoring.set_local_events, "lOl", monitoring.tool, code, mask);
+    bool ok = r != NULL;
+    Py_XDECREF(r);
+    PyErr_SetRaisedException(pending);
+    return ok;
+}
+
+/* Code takes up global events at its next RESUME only; events of its own it takes up at once. */
+kin_status
+kin_watch_follow(kin_watch *w, PyCodeObject *code)
+{
+    watch_state *s = w->priv;
+    for (uint32_t i = 0; i < s->followed.len; i++)
+        if (s->followed.at[i] == code)
+            return KIN_OK;
+    KIN_TRY(kin_vec_push(&s->followed, code));
+    Py_INCREF(code);
+    return switch_local_events(code, monitoring.instruction_mask) ? KIN_OK : KIN_BREAK;
+}
+
 static void
 free_state(watch_state *s)
 {
+    for (uint32_t i = 0; i < s->followed.len; i++) {
+        switch_local_events(s->followed.at[i], 0);
+        Py_DECREF(s->followed.at[i]);
+    }
+    kin_vec_deinit(&s->followed);
     kin_vec_deinit(&s->frames);
     Py_XDECREF(s->code);
     Py_XDECREF(s->bytes);
