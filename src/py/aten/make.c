@@ -293,7 +293,7 @@ bool
 kin_ambient_special(void)
 {
     PyObject *level = PyDict_GetItem(make.forward, make.level); /* borrowed */
-    bool dual = level == NULL || !PyLong_CheckExact(level) || Py_SIZE(level) >= 0;
+    bool dual = level == NULL || !PyLong_CheckExact(level) || PyLong_AsLong(level) >= 0;
     int8_t dtype = make.default_dtype();
     return dual || make.deterministic(make.context) || (dtype != dtype_numbers[KIN_F64] && dtype != dtype_numbers[KIN_F32]);
 }

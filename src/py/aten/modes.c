@@ -1,4 +1,5 @@
 /* Asks torch's thread-local stacks of modes (modes.h) through its C++ functions, a few nanoseconds each. */
+#include "py/compat/heap.h"
 #include "py/aten/modes.h"
 
 #include "py/aten/tensor_priv.h"
@@ -38,7 +39,7 @@ is_harmless(PyObject *mode)
     static const char *const names[][2] = {{"DeviceContext", "torch.utils._device"}, {"Witness", "kintsugi._kintsugi"}};
     PyTypeObject *type = Py_TYPE(mode);
     const char *dot = strrchr(type->tp_name, '.'), *name = dot ? dot + 1 : type->tp_name;
-    PyObject *module = PyDict_GetItemString(type->tp_dict, "__module__"); /* borrowed */
+    PyObject *module = PyDict_GetItemString(kin_type_dict(type), "__module__"); /* borrowed */
     for (int i = 0; i < 2; i++)
         if (strcmp(name, names[i][0]) == 0 && module != NULL && PyUnicode_Check(module) &&
             PyUnicode_CompareWithASCIIString(module, names[i][1]) == 0)

@@ -6,6 +6,7 @@
 #include <stdio.h>
 #include <structmember.h>
 
+#include "py/compat/heap.h"
 #include "py/capture/capture_priv.h"
 
 capture_torch kin_capture_torch;
@@ -42,7 +43,7 @@ make_class(PyObject *tensor, PyObject *disabled)
 static Py_ssize_t
 find_slot(PyTypeObject *type)
 {
-    PyObject *descr = PyDict_GetItemString(type->tp_dict, "_kintsugi_number");
+    PyObject *descr = PyDict_GetItemString(kin_type_dict(type), "_kintsugi_number");
     bool ok = descr != NULL && Py_IS_TYPE(descr, &PyMemberDescr_Type) &&
               ((PyMemberDescrObject *)descr)->d_member->type == T_OBJECT_EX;
     return ok ? ((PyMemberDescrObject *)descr)->d_member->offset : 0;

@@ -302,6 +302,30 @@ managed_words(PyObject *obj, kin_word *out)
 
 #endif
 
+PyObject *
+kin_type_dict(PyTypeObject *type)
+{
+#if PY_VERSION_HEX >= 0x030C0000
+    if (type->tp_dict == NULL) {
+        PyObject *dict = PyType_GetDict(type);
+        Py_XDECREF(dict); /* the interpreter's reference stays */
+        return dict;
+    }
+#endif
+    return type->tp_dict;
+}
+
+/* Items of an object of variable size, as its allocation counts them. */
+static Py_ssize_t
+items_of(PyObject *obj)
+{
+#if PY_VERSION_HEX >= 0x030C0000
+    if (PyLong_Check(obj))
+        return (Py_ssize_t)(((PyLongObject *)obj)->long_value.lv_tag >> 3);
+#endif
+    return Py_ABS(Py_SIZE(obj));
+}
+
 /* Address of the dict pointer of an object whose dict is not managed; NULL when instances have no dict. */
 static PyObject **
 plain_dict_address(PyObject *obj)
@@ -310,10 +334,8 @@ plain_dict_address(PyObject *obj)
     Py_ssize_t offset = type->tp_dictoffset;
     if (offset == 0)
         return NULL;
-    if (offset < 0) {
-        Py_ssize_t items = Py_ABS(Py_SIZE(obj));
-        offset += (Py_ssize_t)_PyObject_VAR_SIZE(type, items);
-    }
+    if (offset < 0)
+        offset += (Py_ssize_t)_PyObject_VAR_SIZE(type, items_of(obj));
     return (PyObject **)((char *)obj + offset);
 }
 

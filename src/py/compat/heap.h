@@ -64,4 +64,7 @@ unsigned int kin_heap_type_tag(PyTypeObject *type);
 /* Can an instance's type, or the attributes of this type, never change? */
 bool kin_heap_type_is_static(PyTypeObject *type);
 
+/* The dict of a class, borrowed. From 3.12 on the interpreter keeps those of builtin classes. */
+PyObject *kin_type_dict(PyTypeObject *type);
+
 #endif

@@ -197,9 +197,9 @@ is_same_dict(const record *r)
     Py_ssize_t pos = 0;
     uint32_t i = 0;
     PyObject *key, *value;
-    if (r->contents == 0 || r->type->tp_dict == NULL)
+    if (r->contents == 0 || kin_type_dict(r->type) == NULL)
         return false;
-    for (; PyDict_Next(r->type->tp_dict, &pos, &key, &value); i++)
+    for (; PyDict_Next(kin_type_dict(r->type), &pos, &key, &value); i++)
         if (i >= r->notes.len || r->notes.at[i].key != key || !is_same_value(&r->notes.at[i], value))
             return false;
     return i == r->notes.len;
@@ -236,7 +236,7 @@ static void
 note_dict(record *r)
 {
     Py_ssize_t pos = 0;
-    PyObject *key, *value, *copy = r->type->tp_dict == NULL ? NULL : PyDict_Copy(r->type->tp_dict);
+    PyObject *key, *value, *copy = kin_type_dict(r->type) == NULL ? NULL : PyDict_Copy(kin_type_dict(r->type));
     bool ok = copy != NULL;
     drop_notes(r);
     while (ok && PyDict_Next(copy, &pos, &key, &value))

@@ -5,6 +5,7 @@
  *
  * A map or filter object that others hold besides is consumed as a whole only, so no exit has to find it half used (USE_UP).
  */
+#include "py/compat/heap.h"
 #include "py/models/apply.h"
 #include "py/iterators/consume.h"
 
@@ -244,7 +245,7 @@ static const consumer_row key_rows[] = {{"sorted", TAKE_ALL, finish_sorted}, {"m
 static const consumer_row *
 key_row(PyObject *callee)
 {
-    if (callee == PyDict_GetItemString(PyList_Type.tp_dict, "sort"))
+    if (callee == PyDict_GetItemString(kin_type_dict(&PyList_Type), "sort"))
         return &sort_row;
     const consumer_row *plain = rec_consumer_row(callee), *row = key_rows;
     while (plain != NULL && row->name != NULL && strcmp(row->name, plain->name) != 0)

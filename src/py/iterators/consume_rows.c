@@ -1,4 +1,5 @@
 /* What builtin functions and classes make of the items of a generator: one row each. */
+#include "py/compat/heap.h"
 #include "py/iterators/consume.h"
 #include "py/models/apply.h"
 #include "py/models/models.h"
@@ -157,7 +158,7 @@ rec_consumer_row(PyObject *callee)
     if (!PyCFunction_Check(callee) && !PyType_Check(callee) && Py_TYPE(callee) != &PyMethodDescr_Type)
         return NULL;
     for (const consumer_row *row = rows; row->name; row++) {
-        PyObject *dict = strcmp(row->name, "join") == 0 ? PyUnicode_Type.tp_dict : builtins;
+        PyObject *dict = strcmp(row->name, "join") == 0 ? kin_type_dict(&PyUnicode_Type) : builtins;
         if (PyDict_GetItemString(dict, row->name) == callee)
             return row;
     }

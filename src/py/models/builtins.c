@@ -1,6 +1,7 @@
 /* Models of C callables: what they do to shadows, so that they need no step, a quiet step, or a change of a fresh
  * object. Found by identity of the callable (rule 89). A callable without a model is opaque.
  */
+#include "py/compat/heap.h"
 #include "py/recorder/rec.h"
 
 #include "core/diag/breaks.h"
@@ -231,7 +232,7 @@ add_path(PyObject *builtins, const char *path, model_fn fn)
     snprintf(head, sizeof head, "%.*s", (int)(dot ? dot - path : (long)strlen(path)), path);
     PyObject *obj = PyObject_GetAttrString(builtins, head);
     if (obj != NULL && dot != NULL)
-        Py_SETREF(obj, PyType_Check(obj) ? Py_XNewRef(PyDict_GetItemString(((PyTypeObject *)obj)->tp_dict, dot + 1))
+        Py_SETREF(obj, PyType_Check(obj) ? Py_XNewRef(PyDict_GetItemString(kin_type_dict((PyTypeObject *)obj), dot + 1))
                                          : PyObject_GetAttrString(obj, dot + 1));
     if (obj != NULL)
         add_model(obj, fn);
@@ -255,7 +256,7 @@ static void
 add_random(void)
 {
     PyObject *module = PyImport_ImportModule("_random"), *cls = module ? PyObject_GetAttrString(module, "Random") : NULL;
-    PyObject *dict = cls != NULL && PyType_Check(cls) ? ((PyTypeObject *)cls)->tp_dict : NULL;
+    PyObject *dict = cls != NULL && PyType_Check(cls) ? kin_type_dict((PyTypeObject *)cls) : NULL;
     static const char *const names[] = {"random", "getrandbits"};
     for (int i = 0; i < 2 && dict != NULL; i++)
         if (PyDict_GetItemString(dict, names[i]) != NULL)
@@ -289,14 +290,14 @@ make_models(void)
     for (size_t i = 0; i < sizeof tables / sizeof *tables; i++)
         for (const rec_method_row *m = tables[i]; m->name; m++)
             add_path(builtins, m->name, m->fn);
-    PyObject *setitem = PyDict_GetItemString(PyODict_Type.tp_dict, "__setitem__");
+    PyObject *setitem = PyDict_GetItemString(kin_type_dict(&PyODict_Type), "__setitem__");
     if (setitem != NULL)
         add_model(setitem, rec_model_dict_setitem);
     add_model((PyObject *)&PyODict_Type, rec_model_ordered_dict);
     const rec_method_row *const ordered[] = {rec_ordered_rows, rec_ordered_views};
     for (int i = 0; i < 2; i++)
         for (const rec_method_row *m = ordered[i]; m->name; m++) {
-            PyObject *method = PyDict_GetItemString(PyODict_Type.tp_dict, m->name);
+            PyObject *method = PyDict_GetItemString(kin_type_dict(&PyODict_Type), m->name);
             if (method != NULL)
                 add_model(method, m->fn);
         }

@@ -2,6 +2,7 @@
  * the default; programs ask for switches that way in each layer. While all that code is the library's own, the answer follows
  * from one fact: the dict behind os.environ lacks the key.
  */
+#include "py/compat/heap.h"
 #include "py/models/environ.h"
 
 /* The library's own code, as it was when first needed; NULL: another kind of library. */
@@ -117,7 +118,7 @@ rec_call_environ(rec *r, const rec_args *a)
         return false;
     static PyObject *dict_get;
     if (dict_get == NULL)
-        dict_get = Py_XNewRef(PyDict_GetItemString(PyDict_Type.tp_dict, "get"));
+        dict_get = Py_XNewRef(PyDict_GetItemString(kin_type_dict(&PyDict_Type), "get"));
     kin_vid data = fix_library(r, a);
     kin_vid asked[3] = {data, data == 0 ? 0 : rec_const(r, encoded), data == 0 ? 0 : r->call.locals[2]};
     Py_DECREF(encoded);

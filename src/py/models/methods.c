@@ -1,4 +1,5 @@
 /* Models of methods of list, dict and set. */
+#include "py/compat/heap.h"
 #include "py/models/apply.h"
 #include "py/models/models.h"
 
@@ -226,8 +227,8 @@ rec_apply_method(rec *r, kin_vid descr, const kin_vid *args, uint32_t n)
 {
     PyObject *obj = O(r, descr);
     kin_vid item;
-    bool pop = obj != NULL && obj == PyDict_GetItemString(PyDict_Type.tp_dict, "pop");
-    bool get = obj != NULL && obj == PyDict_GetItemString(PyDict_Type.tp_dict, "get");
+    bool pop = obj != NULL && obj == PyDict_GetItemString(kin_type_dict(&PyDict_Type), "pop");
+    bool get = obj != NULL && obj == PyDict_GetItemString(kin_type_dict(&PyDict_Type), "get");
     if ((!pop && !get) || (pop && r->info.at[args[0]].type == &PyODict_Type) || n < 2 || n > 3 || !is_known(r, args[0], FRESH_DICT) || O(r, args[0]) == NULL || O(r, args[1]) == NULL ||
         !look_up(r, args[0], args[1], &item))
         return 0;

@@ -1,6 +1,7 @@
 /* Attribute reads and writes: which of instance, class, metaclass, descriptor or __getattr__ answers, and what has to
  * stay true for the same one to answer again (rules 7, 15-26).
  */
+#include "py/compat/heap.h"
 #include "py/models/apply.h"
 #include "py/recorder/rec.h"
 
@@ -549,7 +550,7 @@ super_attr(rec *r, kin_vid base, PyObject *name, attr_result *out)
         PyTypeObject *cls = (PyTypeObject *)PyTuple_GET_ITEM(mro, i);
         if (rec_class_is_unstable(r, tp))
             rec_class_version(r, cls); /* else the version of tp speaks for its bases */
-        PyObject *attr = PyDict_GetItemWithError(cls->tp_dict, name);
+        PyObject *attr = PyDict_GetItemWithError(kin_type_dict(cls), name);
         if (attr == NULL)
             continue;
         PyTypeObject *dt = Py_TYPE(attr);

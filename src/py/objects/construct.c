@@ -7,6 +7,7 @@
  *
  * An object is made by us silently only if nobody sees its birth or death: classes with a finaliser stay opaque.
  */
+#include "py/compat/heap.h"
 #include "py/iterators/consume.h"
 #include "py/models/models.h"
 
@@ -34,7 +35,7 @@ c_new(PyTypeObject *base)
 {
     PyObject *fn = NULL;
     for (; base != NULL && fn == NULL; base = base->tp_base)
-        fn = PyDict_GetItemString(base->tp_dict, "__new__");
+        fn = PyDict_GetItemString(kin_type_dict(base), "__new__");
     return fn != NULL && PyCFunction_Check(fn) ? fn : NULL;
 }
 
@@ -250,7 +251,7 @@ call_opaquely(rec *r, const rec_consumer *c)
         rec_call_step(r, &c->call, flags, c->opaque_row);
         return;
     }
-    PyObject *call = PyDict_GetItemString(PyType_Type.tp_dict, "__call__"); /* borrowed, of a static type */
+    PyObject *call = PyDict_GetItemString(kin_type_dict(&PyType_Type), "__call__"); /* borrowed, of a static type */
     rec_args by_type = rec_args_behind(&c->call, rec_const(r, call), c->call.callee, all);
     rec_call_step(r, &by_type, flags, c->opaque_row);
 }

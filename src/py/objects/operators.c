@@ -824,7 +824,7 @@ subscr_class(rec *r, const kin_vid *args)
 static bool
 is_in_module(PyTypeObject *tp, const char *name)
 {
-    PyObject *module = tp->tp_flags & Py_TPFLAGS_HEAPTYPE ? PyDict_GetItemString(tp->tp_dict, "__module__") : NULL;
+    PyObject *module = tp->tp_flags & Py_TPFLAGS_HEAPTYPE ? PyDict_GetItemString(kin_type_dict(tp), "__module__") : NULL;
     return module != NULL && PyUnicode_CheckExact(module) && PyUnicode_CompareWithASCIIString(module, name) == 0;
 }
 

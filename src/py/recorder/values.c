@@ -1,4 +1,5 @@
 /* Values of a recording: where they come from, and the facts and checks that fix what was consumed of them. */
+#include "py/compat/heap.h"
 #include "py/recorder/rec.h"
 
 #include "py/guardeval/class_same.h"
@@ -254,7 +255,7 @@ is_instance_of(PyObject *obj, const char *module, const char *const *names)
     PyTypeObject *tp = Py_TYPE(obj);
     if (!(tp->tp_flags & Py_TPFLAGS_HEAPTYPE) || !rec_in_list(tp->tp_name, names))
         return false;
-    PyObject *home = PyDict_GetItemWithError(tp->tp_dict, REC_STR("__module__"));
+    PyObject *home = PyDict_GetItemWithError(kin_type_dict(tp), REC_STR("__module__"));
     return home != NULL && PyUnicode_Check(home) && PyUnicode_CompareWithASCIIString(home, module) == 0;
 }
 

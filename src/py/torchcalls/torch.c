@@ -1,6 +1,7 @@
 /* Torch calls: which callables are nodes of the call graph, which only read metadata or ambient state, which hand
  * tensor data to Python.
  */
+#include "py/compat/heap.h"
 #include "py/models/apply.h"
 #include "py/recorder/rec.h"
 
@@ -69,7 +70,7 @@ add_tensor_methods(PyObject *tensor)
         "__dlpack_device__", "storage", "is_shared", "reinforce", "dim_order", "storage_type", NULL};
     PyObject *key, *value;
     Py_ssize_t pos = 0;
-    while (PyDict_Next(((PyTypeObject *)tensor)->tp_dict, &pos, &key, &value)) {
+    while (PyDict_Next(kin_type_dict((PyTypeObject *)tensor), &pos, &key, &value)) {
         if (!PyFunction_Check(value) || !is_stock_function(value))
             continue;
         bool is_leaf = true;
