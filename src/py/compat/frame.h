@@ -38,6 +38,15 @@ PyObject *kin_frame_eval(PyThreadState *ts, kin_frame *f, uint32_t offset, bool 
  * current frame. NULL is allowed. */
 void kin_frame_free(PyThreadState *ts, kin_frame *f);
 
+/* Stands for the innermost frame while C code runs that nobody watches: it says whose code this is and which line, which is what
+ * warnings ask. It has no locals, and its caller is whoever called what is replayed. */
+typedef struct kin_marker kin_marker;
+kin_marker *kin_marker_take(void); /* NULL: without memory */
+void kin_marker_give(kin_marker *m); /* NULL is allowed */
+/* `func` and `code` are kept alive by others in between. */
+void kin_marker_link(PyThreadState *ts, kin_marker *m, PyObject *func, PyCodeObject *code, uint32_t offset);
+void kin_marker_unlink(PyThreadState *ts, kin_marker *m);
+
 /* For recording a continuation: asks for opcode events in this frame (3.11). */
 kin_status kin_frame_trace_opcodes(PyThreadState *ts, kin_frame *f) KIN_MUST_CHECK;
 /* CPython's own frame inside, for the watcher's views. */

@@ -86,6 +86,30 @@ kin_frame_trace_opcodes(PyThreadState *ts, kin_frame *frame)
     return KIN_BREAK;
 }
 
+kin_marker *
+kin_marker_take(void)
+{
+    return NULL;
+}
+
+void
+kin_marker_give(kin_marker *m)
+{
+    (void)m;
+}
+
+void
+kin_marker_link(PyThreadState *ts, kin_marker *m, PyObject *func, PyCodeObject *code, uint32_t offset)
+{
+    (void)ts, (void)m, (void)func, (void)code, (void)offset;
+}
+
+void
+kin_marker_unlink(PyThreadState *ts, kin_marker *m)
+{
+    (void)ts, (void)m;
+}
+
 struct _PyInterpreterFrame *
 kin_frame_raw(kin_frame *frame)
 {

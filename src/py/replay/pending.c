@@ -236,7 +236,7 @@ run_between(kin_run *r, uint32_t *step, PyObject **value)
         return passes(r, *step) ? KIN_GO_ON : catch_up_and_run(r, step, value);
     if (switches_gradients(r, s))
         return catch_up_and_run(r, step, value);
-    PyObject *result = kin_step_execute(r->t, r->refs, s, r->slots);
+    PyObject *result = kin_run_execute(r, s);
     bool ended = result == NULL && s->kind == KIN_STEP_NEXT && !PyErr_Occurred();
     if ((result == NULL && !ended) || s->flags & KIN_STEP_RAISES)
         return settle(r, step, result, value);

@@ -223,6 +223,28 @@ kin_run_note_frames(kin_run *r, uint32_t step)
 
 /* -- steps ------------------------------------------------------------------------------------------------------ */
 
+bool
+kin_run_mark(kin_run *r, const kin_step *s)
+{
+    if (s->snap == 0 || s->flags & KIN_STEP_PURE)
+        return false;
+    const kin_snap *snap = &r->t->snaps.at[s->snap];
+    PyObject *func = kin_run_value(r, snap->func);
+    if (func == NULL || (r->marker == NULL && (r->marker = kin_marker_take()) == NULL))
+        return false;
+    kin_marker_link(r->ts, r->marker, func, (PyCodeObject *)kin_refs_get(r->refs, snap->code), snap->offset);
+    return true;
+}
+
+PyObject *
+kin_run_execute(kin_run *r, const kin_step *s)
+{
+    bool marked = kin_run_mark(r, s);
+    PyObject *result = kin_step_execute(r->t, r->refs, s, r->slots);
+    kin_run_unmark(r, marked);
+    return result;
+}
+
 /* Does the step run with frames linked? */
 static bool
 needs_frames(const kin_run *r, const kin_step *s)
@@ -365,7 +387,7 @@ run_framed(kin_run *r, uint32_t step, PyObject **value)
 static kin_outcome
 run_plain(kin_run *r, uint32_t step, PyObject **value)
 {
-    PyObject *result = kin_step_execute(r->t, r->refs, &r->t->steps.at[step], r->slots);
+    PyObject *result = kin_run_execute(r, &r->t->steps.at[step]);
     if (result != NULL && !(r->t->steps.at[step].flags & KIN_STEP_RAISES)) {
         store(r, &r->t->steps.at[step], result);
         return KIN_GO_ON;
@@ -663,7 +685,7 @@ kin_replay_run(kin_entry *v, PyObject **slots, kin_exit_hook hook, void *hook_ar
     kin_run r = {.v = v, .t = &v->trace, .refs = &v->refs, .ts = PyThreadState_Get(), .slots = slots,
                  .nslots = v->trace.vals.len, .hook = hook, .hook_arg = hook_arg, .built_sunk = false, .jumped = false,
                  .looked = NULL, .has_exc = false, .exc = 0, .entry_exc = NULL, .last_snap = 0, .nforced = 0, .subgraphs = v->subgraphs,
-                 .failed_at = 0, .waiting = NULL, .chosen = NULL, .narrived = 0, .learning = NULL, .dropped = false};
+                 .failed_at = 0, .waiting = NULL, .chosen = NULL, .narrived = 0, .learning = NULL, .marker = NULL, .dropped = false};
     v->running++;
     if (r.subgraphs != NULL)
         r.subgraphs->refs++;
@@ -679,6 +701,7 @@ kin_replay_run(kin_entry *v, PyObject **slots, kin_exit_hook hook, void *hook_ar
         Py_XDECREF(ours);
     }
     free(r.looked);
+    kin_marker_give(r.marker);
     kin_run_release_slots(&r);
     kin_subgraphs_release(r.subgraphs);
     if (value == NULL)

@@ -30,6 +30,7 @@ typedef struct {
     void *chosen;       /* ... what its launcher has for the inputs so far */
     uint32_t narrived;  /* ... of its inputs */
     const kin_subgraph *learning; /* its steps run one by one, and its inputs are kept to the end */
+    kin_marker *marker; /* taken at the first use */
     bool dropped;       /* a subgraph did not make values that only a handler of signals at the end could see */
 } kin_run;
 
@@ -131,6 +132,16 @@ kin_run_value(const kin_run *r, kin_vid vid)
 void kin_run_release_slots(kin_run *r);
 /* Does the CHECK hold? -1: it raised. */
 int kin_run_check(kin_run *r, const kin_step *s);
+/* Does what the step does, where the program does it: a warning of C code names that file and line. */
+PyObject *kin_run_execute(kin_run *r, const kin_step *s);
+/* Around other code that belongs to the step. False: nothing was done, and nothing is to be undone. */
+bool kin_run_mark(kin_run *r, const kin_step *s);
+static inline void
+kin_run_unmark(kin_run *r, bool marked)
+{
+    if (marked)
+        kin_marker_unlink(r->ts, r->marker);
+}
 /* Runs one step as recorded. */
 kin_outcome kin_run_step(kin_run *r, uint32_t step, PyObject **value);
 /* kin_run_launch_waiting, with the frames of the subgraph's first call linked if its launcher wants them. */
