@@ -43,8 +43,9 @@ void kin_frame_free(PyThreadState *ts, kin_frame *f);
 typedef struct kin_marker kin_marker;
 kin_marker *kin_marker_take(void); /* NULL: without memory */
 void kin_marker_give(kin_marker *m); /* NULL is allowed */
-/* `func` and `code` are kept alive by others in between. */
-void kin_marker_link(PyThreadState *ts, kin_marker *m, PyObject *func, PyCodeObject *code, uint32_t offset);
+/* Whose frame it stands for; whoever links it keeps both alive until it is unlinked. */
+void kin_marker_set(kin_marker *m, PyObject *func, PyCodeObject *code);
+void kin_marker_link(PyThreadState *ts, kin_marker *m, uint32_t offset);
 void kin_marker_unlink(PyThreadState *ts, kin_marker *m);
 
 /* For recording a continuation: asks for opcode events in this frame (3.11). */

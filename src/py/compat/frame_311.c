@@ -216,16 +216,21 @@ kin_marker_give(kin_marker *m)
 }
 
 void
-kin_marker_link(PyThreadState *ts, kin_marker *m, PyObject *func, PyCodeObject *code, uint32_t offset)
+kin_marker_set(kin_marker *m, PyObject *func, PyCodeObject *code)
 {
     PyFunctionObject *function = (PyFunctionObject *)func;
     m->f.f_func = function;
     m->f.f_globals = function->func_globals;
     m->f.f_builtins = function->func_builtins;
     m->f.f_code = code;
-    m->f.prev_instr = _PyCode_CODE(code) + offset / sizeof(_Py_CODEUNIT);
     m->f.owner = FRAME_OWNED_BY_THREAD;
     m->f.is_entry = true;
+}
+
+void
+kin_marker_link(PyThreadState *ts, kin_marker *m, uint32_t offset)
+{
+    m->f.prev_instr = _PyCode_CODE(m->f.f_code) + offset / sizeof(_Py_CODEUNIT);
     m->f.previous = ts->cframe->current_frame;
     ts->cframe->current_frame = &m->f;
 }

@@ -99,9 +99,15 @@ kin_marker_give(kin_marker *m)
 }
 
 void
-kin_marker_link(PyThreadState *ts, kin_marker *m, PyObject *func, PyCodeObject *code, uint32_t offset)
+kin_marker_set(kin_marker *m, PyObject *func, PyCodeObject *code)
 {
-    (void)ts, (void)m, (void)func, (void)code, (void)offset;
+    (void)m, (void)func, (void)code;
+}
+
+void
+kin_marker_link(PyThreadState *ts, kin_marker *m, uint32_t offset)
+{
+    (void)ts, (void)m, (void)offset;
 }
 
 void

@@ -232,7 +232,12 @@ kin_run_mark(kin_run *r, const kin_step *s)
     PyObject *func = kin_run_value(r, snap->func);
     if (func == NULL || (r->marker == NULL && (r->marker = kin_marker_take()) == NULL))
         return false;
-    kin_marker_link(r->ts, r->marker, func, (PyCodeObject *)kin_refs_get(r->refs, snap->code), snap->offset);
+    if (r->marked != snap->func || r->marked_code != snap->code) {
+        kin_marker_set(r->marker, func, (PyCodeObject *)kin_refs_get(r->refs, snap->code));
+        r->marked = snap->func;
+        r->marked_code = snap->code;
+    }
+    kin_marker_link(r->ts, r->marker, snap->offset);
     return true;
 }
 
@@ -685,7 +690,7 @@ kin_replay_run(kin_entry *v, PyObject **slots, kin_exit_hook hook, void *hook_ar
     kin_run r = {.v = v, .t = &v->trace, .refs = &v->refs, .ts = PyThreadState_Get(), .slots = slots,
                  .nslots = v->trace.vals.len, .hook = hook, .hook_arg = hook_arg, .built_sunk = false, .jumped = false,
                  .looked = NULL, .has_exc = false, .exc = 0, .entry_exc = NULL, .last_snap = 0, .nforced = 0, .subgraphs = v->subgraphs,
-                 .failed_at = 0, .waiting = NULL, .chosen = NULL, .narrived = 0, .learning = NULL, .marker = NULL, .dropped = false};
+                 .failed_at = 0, .waiting = NULL, .chosen = NULL, .narrived = 0, .learning = NULL, .marker = NULL, .marked = 0, .marked_code = 0, .dropped = false};
     v->running++;
     if (r.subgraphs != NULL)
         r.subgraphs->refs++;

@@ -31,6 +31,8 @@ typedef struct {
     uint32_t narrived;  /* ... of its inputs */
     const kin_subgraph *learning; /* its steps run one by one, and its inputs are kept to the end */
     kin_marker *marker; /* taken at the first use */
+    kin_vid marked;     /* the function that it stands for */
+    kin_ref marked_code;
     bool dropped;       /* a subgraph did not make values that only a handler of signals at the end could see */
 } kin_run;
 
