@@ -46,6 +46,7 @@ typedef struct rec_consumer {
     uint32_t n, cap;
     kin_vid callee, source, args[CONSUMER_ARGS];
     uint32_t npos, nkw;
+    bool from_tensor;        /* sum: what it begins with is one. The operands are dead when the call has ended, but for atoms */
     PyObject *kwnames;
     int ndrop;
     int opaque_row;          /* of the call left as a step; asked while its operands are there */
