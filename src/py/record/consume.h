@@ -35,6 +35,12 @@ typedef struct {
     void (*refused)(rec *r, const struct rec_consumer *c); /* the instruction as opaque steps (NULL: a call) */
 } consumer_row;
 
+/* A value on the stack when the instruction began. Its object may die in the instruction. */
+typedef struct {
+    kin_vid vid;
+    PyObject *held; /* alive until the end, as its death cannot be told; else NULL */
+} rec_operand;
+
 typedef struct rec_consumer {
     const consumer_row *row; /* NULL: FOR_ITER, SEND */
     rec_gen *gen;     /* what is resumed for items; NULL: `callback` is called for them */
@@ -46,7 +52,8 @@ typedef struct rec_consumer {
     uint32_t n, cap;
     kin_vid callee, source, args[CONSUMER_ARGS];
     uint32_t npos, nkw;
-    bool from_tensor;        /* sum: what it begins with is one. The operands are dead when the call has ended, but for atoms */
+    bool from_tensor;        /* sum: what it begins with is one */
+    KIN_VEC(rec_operand) operands; /* of the instruction: all that was on the stack, but for atoms */
     PyObject *kwnames;
     int ndrop;
     int opaque_row;          /* of the call left as a step; asked while its operands are there */
@@ -82,6 +89,7 @@ void rec_lose_generators(rec *r);                   /* those that the region tou
 void rec_refuse_unpacking(rec *r, const rec_consumer *c); /* ends the recording */
 void rec_consume_opaquely(rec *r, const rec_consumer *c);
 rec_consumer *rec_begin_consumer(rec *r, rec_gen *gen);
+void rec_forget_operands(rec *r, const rec_consumer *c); /* the instruction is done: objects that may be dead are not looked at any more */
 void rec_free_consumer(rec_frame *f);
 const consumer_row *rec_consumer_row(PyObject *callee);
 bool rec_items_constant(rec *r, rec_consumer *c);

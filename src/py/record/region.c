@@ -196,6 +196,7 @@ rec_region_undo(rec *r)
     rec_region_free(g);
     rec_consumer *c = f->consumer;
     f->consumer = NULL;
+    rec_forget_operands(r, c);
     rec_consume_opaquely(r, c);
     f->consumer = c;
     rec_free_consumer(f);
@@ -411,8 +412,11 @@ rec_region_commit(rec *r)
         uint32_t s = rec_step(r, KIN_STEP_USE_UP, KIN_STEP_MUTATES, &g->used_up.at[i], 1);
         r->t->steps.at[s].snap = 0;
     }
-    for (uint32_t i = 0; i < g->added.len; i++)
-        rec_step(r, g->added.at[i].kind, KIN_STEP_MUTATES, g->added.at[i].args, 2);
+    for (uint32_t i = 0; i < g->added.len; i++) {
+        uint32_t s = rec_step(r, g->added.at[i].kind, KIN_STEP_MUTATES, g->added.at[i].args, 2);
+        if (i > 0 || g->moved.len > 0 || g->used_up.len > 0) /* part of the instruction is done: it cannot be done again */
+            r->t->steps.at[s].snap = 0;
+    }
     for (rec_gen *gen = r->gens; gen != NULL; gen = gen->next)
         if (gen->dirty)
             rec_generator_write(r, gen);

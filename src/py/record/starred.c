@@ -30,7 +30,7 @@ call_c(rec *r, const rec_consumer *c, const kin_vid *items, uint32_t n)
 {
     kin_vid all[256];
     kin_vid callee = c->callee;
-    if (n + c->nkw > 200 || PyFunction_Check(O(r, callee)) || !rec_can_const(r, callee))
+    if (n + c->nkw > 200 || O(r, callee) == NULL || PyFunction_Check(O(r, callee)) || !rec_can_const(r, callee))
         return false;
     callee = rec_need_const(r, callee);
     memcpy(all, items, n * sizeof *all);
