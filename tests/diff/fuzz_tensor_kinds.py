@@ -21,6 +21,7 @@ HERE = pathlib.Path(__file__).resolve().parent
 sys.path[:0] = [str(HERE), str(HERE.parent / "corpus")]
 
 import torch   # noqa: E402
+import torch._lazy.ts_backend   # noqa: E402
 
 import kintsugi   # noqa: E402
 from kincorpus.isolate import Died, in_child   # noqa: E402
@@ -204,21 +205,21 @@ def check(program):
 # -- many of them -------------------------------------------------------------------------------------------------------
 
 
-def prepare():
+def prepare(programs):
     """Once in a child, before its first program."""
-    import torch._lazy.ts_backend
-    torch._lazy.ts_backend.init()
     torch.set_num_threads(1)
+    if any("lazy" in call[:2] for p in programs for call in p.calls):
+        torch._lazy.ts_backend.init()
 
 
 def check_all(programs):
-    prepare()
+    prepare(programs)
     return [check(p) for p in programs]
 
 
 def eager_dies(program):
     def alone():
-        prepare()
+        prepare([program])
         run_calls(program, program.function())
     try:
         in_child(alone)

@@ -135,7 +135,7 @@ static int
 is_of_legacy(rec *r, kin_vid vid, PyTypeObject *cls)
 {
     PyObject *obj = O(r, vid);
-    if (kin_is_tensor(obj) && !rec_meta(r, vid, KIN_META_DTYPE | KIN_META_DEVICE))
+    if (kin_is_tensor(obj) && !rec_meta(r, vid, KIN_META_DTYPE | KIN_META_DEVICE | KIN_META_KEYS))
         return -1;
     return PyObject_IsInstance(obj, (PyObject *)cls);
 }

@@ -585,7 +585,7 @@ call_metadata(rec *r, kin_vid callee, const kin_vid *args, uint32_t npos, uint32
     unsigned mask = rec_meta_mask(rec_callable_name(obj));
     if (mask == 0 || npos == 0 || !kin_is_plain_tensor(O(r, args[0])))
         return false;
-    if (!kin_tensor_is_strided(O(r, args[0]))) { /* asked again, whatever kind it is then */
+    if (!kin_tensor_is_readable(O(r, args[0]), mask)) { /* asked again, whatever kind it is then */
         rec_need_type(r, args[0]);
         rec_call_step(r, callee, args, npos, nkw, kwnames, ndrop, 0, -1);
         return true;
