@@ -8,7 +8,7 @@
 #define KIN_PY_REPLAY_H
 
 #include "core/bytecode/bytecode.h"
-#include "py/replay/entry.h"
+#include "py/entry/entry.h"
 
 struct kin_frame;
 
@@ -35,13 +35,16 @@ PyObject *kin_exit_extra(const kin_exit *exit, uint32_t depth);
  * before it is evaluated, innermost first (for the recorder); entered may be NULL. */
 PyObject *kin_exit_resume(kin_exit *exit, void (*entered)(void *arg, uint32_t depth, struct kin_frame *f), void *arg);
 
+/* Memory of v->sunk. */
+size_t kin_sunk_bytes(const kin_entry *v);
+
 /* For tests: leave (as if a CHECK had failed) before the k-th point of each replay at which that is possible: the first
  * step of an instruction that runs in sequence and has a snapshot. UINT32_MAX = off. */
 extern uint32_t kin_replay_force_exit;
 
 /* May a step with KIN_STEP_RAISES stand for this instruction? When it does not raise, the frame has to be moved behind the
  * instruction, knowing nothing but the result. */
-bool kin_leave_can_pass(const kin_instr *in, kin_py_version version);
+bool kin_leave_can_pass(const kin_instr *in);
 
 /* Executes one step's operation on live operands, as recording saw CPython do it; new reference or NULL with an
  * exception (NEXT: NULL without one when exhausted). `slots` is indexed by vid. */
