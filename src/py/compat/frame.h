@@ -19,6 +19,9 @@ kin_frame *kin_frame_new(PyThreadState *ts, PyObject *func, PyCodeObject *code);
 /* Steals `value` (may be NULL: unbound) into localsplus[i]; pushes `value` (steals; NULL is a NULL entry). */
 void kin_frame_set_local(kin_frame *f, int i, PyObject *value);
 void kin_frame_push(kin_frame *f, PyObject *value);
+/* The dict that locals() and f_locals fill, borrowed; NULL: nobody has asked for it. One frame keeps one to its end. */
+PyObject *kin_frame_namespace(kin_frame *f);
+void kin_frame_set_namespace(kin_frame *f, PyObject *dict);
 PyObject *kin_frame_local(kin_frame *f, int i); /* borrowed; stack entries follow the locals */
 void kin_frame_pop(kin_frame *f, int n);        /* drops the n topmost stack entries */
 

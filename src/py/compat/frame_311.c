@@ -70,6 +70,18 @@ kin_frame_pop(kin_frame *frame, int n)
 }
 
 PyObject *
+kin_frame_namespace(kin_frame *frame)
+{
+    return frame->f.f_locals;
+}
+
+void
+kin_frame_set_namespace(kin_frame *frame, PyObject *dict)
+{
+    Py_XSETREF(frame->f.f_locals, Py_XNewRef(dict));
+}
+
+PyObject *
 kin_frame_local(kin_frame *frame, int i)
 {
     return frame->f.localsplus[i];

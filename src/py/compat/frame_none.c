@@ -40,6 +40,19 @@ kin_frame_pop(kin_frame *frame, int n)
 }
 
 PyObject *
+kin_frame_namespace(kin_frame *frame)
+{
+    (void)frame;
+    return NULL;
+}
+
+void
+kin_frame_set_namespace(kin_frame *frame, PyObject *dict)
+{
+    (void)frame, (void)dict;
+}
+
+PyObject *
 kin_frame_local(kin_frame *frame, int i)
 {
     (void)frame, (void)i;

@@ -1,8 +1,6 @@
 /* Models of builtins that ask what class an object is of: isinstance, issubclass, type, str of a class, callable. */
 #include "py/models/models.h"
 
-#include <opcode.h>
-
 /* Who answers isinstance() and issubclass(): type itself; abc, from its registry; the metaclass of nn.Parameter or nn.Buffer, which looks for
  * a flag on tensors; the C code behind torch.FloatTensor and its like, which looks at dtype and device; or code that is not known. */
 typedef enum { CHECK_PLAIN, CHECK_ABC, CHECK_FLAG, CHECK_LEGACY, CHECK_OWN } check_kind;
@@ -73,7 +71,7 @@ members_of_union(rec *r, kin_vid vid, kin_vid *members, uint32_t most)
     const kin_step *s = val->kind == KIN_VAL_STEP && val->step < r->t->steps.len ? &r->t->steps.at[val->step] : NULL;
     if (strcmp(Py_TYPE(obj)->tp_name, "types.UnionType") != 0)
         return 0;
-    if (s != NULL && s->kind == KIN_STEP_BINARY && s->out == vid && s->imm == NB_OR) {
+    if (s != NULL && s->kind == KIN_STEP_BINARY && s->out == vid && s->imm == KIN_BINARY_OR) {
         memcpy(members, r->t->vids.at + s->args, 2 * sizeof *members);
         return 2;
     }

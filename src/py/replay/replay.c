@@ -119,6 +119,7 @@ static bool
 unwind(kin_run *r, kin_chain *c, bool again)
 {
     uint32_t handler = find_handler(c), innermost = c->n - 1;
+    kin_chain_keep_namespaces(r, c);
     for (uint32_t d = c->n; d-- > handler;) {
         if (!(again && d == innermost))
             kin_frame_traceback(r->ts, c->at[d].frame);
@@ -153,6 +154,7 @@ link_chain(kin_run *r, uint32_t step, bool locals, kin_chain *c)
 static void
 drop_chain(kin_run *r, kin_chain *c)
 {
+    kin_chain_keep_namespaces(r, c);
     kin_chain_drop(r->ts, c);
     kin_recursion_take(r->ts, 1);
 }
@@ -690,7 +692,7 @@ kin_replay_run(kin_entry *v, PyObject **slots, kin_exit_hook hook, void *hook_ar
     kin_run r = {.v = v, .t = &v->trace, .refs = &v->refs, .ts = PyThreadState_Get(), .slots = slots,
                  .nslots = v->trace.vals.len, .hook = hook, .hook_arg = hook_arg, .built_sunk = false, .jumped = false,
                  .looked = NULL, .has_exc = false, .exc = 0, .entry_exc = NULL, .last_snap = 0, .nforced = 0, .subgraphs = v->subgraphs,
-                 .failed_at = 0, .waiting = NULL, .chosen = NULL, .narrived = 0, .learning = NULL, .marker = NULL, .marked = 0, .marked_code = 0, .dropped = false};
+                 .failed_at = 0, .waiting = NULL, .chosen = NULL, .narrived = 0, .learning = NULL, .namespaces = NULL, .marker = NULL, .marked = 0, .marked_code = 0, .dropped = false};
     v->running++;
     if (r.subgraphs != NULL)
         r.subgraphs->refs++;
@@ -708,6 +710,7 @@ kin_replay_run(kin_entry *v, PyObject **slots, kin_exit_hook hook, void *hook_ar
     free(r.looked);
     kin_marker_give(r.marker);
     kin_run_release_slots(&r);
+    kin_namespaces_free(r.namespaces);
     kin_subgraphs_release(r.subgraphs);
     if (value == NULL)
         PyErr_Restore(type, error, tb);

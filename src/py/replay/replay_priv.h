@@ -30,6 +30,7 @@ typedef struct {
     void *chosen;       /* ... what its launcher has for the inputs so far */
     uint32_t narrived;  /* ... of its inputs */
     const kin_subgraph *learning; /* its steps run one by one, and its inputs are kept to the end */
+    struct kin_namespaces *namespaces; /* chain.c; NULL: none */
     kin_marker *marker; /* taken at the first use */
     kin_vid marked;     /* the function that it stands for */
     kin_ref marked_code;
@@ -78,6 +79,9 @@ kin_status kin_chain_fill(kin_run *r, kin_chain *c, uint32_t upto, kin_fill fill
 void kin_chain_link(kin_run *r, kin_chain *c, uint32_t n);
 /* Unlinks the innermost linked frame. */
 void kin_chain_unlink(PyThreadState *ts, kin_chain *c);
+/* Keeps the dicts of f_locals for the next chain that has the same frames. Goes before kin_chain_drop, or part of the chain is gone. */
+void kin_chain_keep_namespaces(kin_run *r, const kin_chain *c);
+void kin_namespaces_free(struct kin_namespaces *all);
 /* Unlinks what is linked and frees all frames, innermost first. Keeps the pending exception. */
 void kin_chain_drop(PyThreadState *ts, kin_chain *c);
 
