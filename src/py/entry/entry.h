@@ -40,16 +40,6 @@ typedef struct kin_entry {
     bool grad;               /* gradients were enabled when subgraphs were first looked for, between calls */
 } kin_entry;
 
-/* Is the step in such a list? */
-static inline bool
-kin_step_is_in(const uint32_t *list, uint32_t n, uint32_t step)
-{
-    for (uint32_t i = 0; i < n; i++)
-        if (list[i] == step)
-            return true;
-    return false;
-}
-
 /* An empty entry (trace and refs initialised), made with calloc; NULL without memory. */
 kin_entry *kin_entry_new(void);
 /* Each takes what it is given and frees what was there before. */

@@ -9,6 +9,7 @@
  */
 #include "py/replay/replay_priv.h"
 
+#include "core/trace/effects.h"
 #include "py/aten/make.h"
 #include "py/compat/heap.h"
 #include "py/guardeval/guard.h"
@@ -157,7 +158,7 @@ passes(kin_run *r, uint32_t step)
     return holds > 0;
 }
 
-/* Does nobody but this subgraph's own steps hold the exception, which will be gone before the launch (dies_soon in spread.c)? Who handles it
+/* Does nobody but this subgraph's own steps hold the exception, which will be gone before the launch (dies_soon in core/trace/partition_roles.c)? Who handles it
  * does not look, and if the program is left before that, catch_up notes its frames. */
 static bool
 is_brief(const kin_run *r, uint32_t step, PyObject *exc)
@@ -221,7 +222,7 @@ settle(kin_run *r, uint32_t *step, PyObject *result, PyObject **value)
 static bool
 switches_gradients(kin_run *r, const kin_step *s)
 {
-    if (!(s->flags & KIN_STEP_EFFECT) || !kin_subgraph_sets_grad(r->v, s))
+    if (!(s->flags & KIN_STEP_EFFECT) || !kin_step_does(s, KIN_GRAD_MODE))
         return false;
     PyObject *on = kin_run_value(r, r->t->vids.at[s->args + 1]);
     return !(on == Py_True || on == Py_False) || (on == Py_True) != kin_grad_enabled();
@@ -264,7 +265,7 @@ is_forced(kin_run *r, const kin_step *s)
 static bool
 may_wait(kin_run *r, const kin_step *s)
 {
-    if (s->flags & KIN_STEP_SUNK || !kin_subgraph_stores_own(r->v, s))
+    if (s->flags & KIN_STEP_SUNK || !kin_subgraph_stores_own(r->t, s))
         return true;
     const kin_vid *args = r->t->vids.at + s->args;
     PyObject *obj = kin_run_value(r, args[0]);
