@@ -5,13 +5,14 @@
 #include <string.h>
 
 #include "py/aten/make.h"
+#include "py/aten/tensor.h"
 #include "py/compat/failure.h"
 #include "py/compat/signals.h"
 #include "py/capture/capture.h"
 #include "py/launch/launch.h"
 #include "py/launch/signature.h"
 
-enum { PROOFS = 16 /* kinds of inputs; for others the steps run one by one */ };
+enum { PROOFS = 64 /* kinds of inputs; for others the steps run one by one */ };
 
 typedef struct {
     launch_signature signature;
@@ -23,6 +24,7 @@ typedef struct {
     PyObject *callable;
     uint32_t npick, *pick; /* NULL: all inputs, as they come */
     KIN_VEC(proof *) proofs; /* a subgraph that waits may hold on to one */
+    bool sized;              /* it has tests that other sizes may answer in another way: a proof is for its sizes only */
 } backend_launcher;
 
 /* -- proofs ------------------------------------------------------------------------------------------------------ */
@@ -40,6 +42,39 @@ remember(backend_launcher *self, const launch_signature *signature, bool holds)
     return KIN_NOMEM;
 }
 
+/* Does the input fit, whatever its sizes? A call that other sizes make raise is done again step by step. */
+static bool
+fits_kind(const launch_signature *s, uint32_t i, PyObject *obj)
+{
+    const launch_input *want = &s->inputs[i];
+    if (want->value != NULL && PyLong_CheckExact(want->value))
+        return PyLong_CheckExact(obj);
+    kin_dtype dtype;
+    if (want->value != NULL || !kin_is_tensor(obj))
+        return launch_signature_fits_one(s, i, obj);
+    return Py_IS_TYPE(obj, want->type) && kin_tensor_keys(obj) == want->keys && kin_tensor_dim(obj) == want->ndim &&
+           kin_tensor_dtype(obj, &dtype) && (int32_t)dtype == want->dtype && kin_tensor_requires_grad(obj) == want->requires_grad;
+}
+
+static bool
+fits_proof(const backend_launcher *self, const proof *p, uint32_t i, PyObject *obj)
+{
+    return self->sized || !p->holds ? launch_signature_fits_one(&p->signature, i, obj) : fits_kind(&p->signature, i, obj);
+}
+
+/* Is there a test of what the calls give but of its being a tensor? */
+static bool
+has_sized_tests(const kin_entry *v, const kin_subgraph *subgraph)
+{
+    for (uint32_t i = subgraph->first; i <= subgraph->last; i++) {
+        const kin_step *s = &v->trace.steps.at[i];
+        if (subgraph->role != NULL && subgraph->role[i - subgraph->first] == KIN_ROLE_TEST &&
+            !(s->kind == KIN_STEP_CHECK && s->imm == KIN_CHECK_TYPE))
+            return true;
+    }
+    return false;
+}
+
 /* Is it known for inputs like those that are there (NULL: not yet)? */
 static const proof *
 find_proof(const backend_launcher *self, PyObject *const *in, const proof *other_than)
@@ -48,7 +83,7 @@ find_proof(const backend_launcher *self, PyObject *const *in, const proof *other
         const proof *p = self->proofs.at[i];
         bool fits = p != other_than && p->signature.ambient == kin_ambient_state();
         for (uint32_t k = 0; fits && k < p->signature.n; k++)
-            fits = in[k] == NULL || launch_signature_fits_one(&p->signature, k, in[k]);
+            fits = in[k] == NULL || fits_proof(self, p, k, in[k]);
         if (fits)
             return p;
     }
@@ -78,6 +113,7 @@ prove(backend_launcher *self, kin_entry *v, const kin_subgraph *subgraph, PyObje
             return KIN_BREAK;
     if (self->proofs.len >= PROOFS)
         return KIN_BREAK;
+    self->sized = has_sized_tests(v, subgraph);
     KIN_TRY(launch_signature_make(in, subgraph->nin, &signature, &which));
     bool held = kin_signals_hold();
     unsigned may = KIN_CAPTURE_GRADIENTS | (subgraph->waits ? 0 : KIN_CAPTURE_WRITES);
@@ -176,7 +212,7 @@ choose_backend(kin_launcher *base, const kin_subgraph *subgraph, PyObject *const
 static bool
 fits_backend(kin_launcher *self, void *chosen, uint32_t i, PyObject *obj)
 {
-    return launch_signature_fits_one(&((proof *)chosen)->signature, i, obj);
+    return fits_proof((backend_launcher *)self, chosen, i, obj);
 }
 
 static void
@@ -254,6 +290,17 @@ bool
 kin_backend_is(const kin_launcher *launcher)
 {
     return launcher != NULL && launcher->run == run_backend;
+}
+
+bool
+kin_backend_is_pure(const kin_launcher *launcher)
+{
+    PyObject *callable = ((const backend_launcher *)launcher)->callable;
+    PyObject *pure = callable == NULL ? NULL : PyObject_GetAttrString(callable, "pure");
+    bool is_pure = pure == Py_True;
+    Py_XDECREF(pure);
+    PyErr_Clear();
+    return is_pure;
 }
 
 bool

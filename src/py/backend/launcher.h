@@ -15,6 +15,8 @@ kin_status kin_backend_set(kin_launcher *launcher, PyObject *callable, const uin
 /* Is the launcher one of these? */
 bool kin_backend_is(const kin_launcher *launcher);
 bool kin_backend_has_callable(const kin_launcher *launcher);
+/* Does running the subgraph twice do no more than running it once, as far as its callable knows? */
+bool kin_backend_is_pure(const kin_launcher *launcher);
 /* Its calls will be in plain subgraphs. KIN_BREAK. */
 kin_status kin_backend_set_apart(kin_entry *v, const kin_subgraph *subgraph) KIN_MUST_CHECK;
 /* Shows that the subgraph can be launched on inputs like these. KIN_BREAK: it cannot, as it is; then the entry's calls to be set

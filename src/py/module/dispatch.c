@@ -8,6 +8,7 @@
 #include "core/diag/breaks.h"
 #include "py/aten/modes.h"
 #include "py/aten/tensor.h"
+#include "py/backend/custom.h"
 #include "py/compat/recursion.h"
 #include "py/guardeval/guard.h"
 #include "py/report/guard_text.h"
@@ -618,10 +619,36 @@ flatten_arguments(const kin_bind_call *bind, PyObject *const *args)
     return flat;
 }
 
-/* Gives the graphs of a new entry to a custom backend, with the values of this call as examples. False with an
- * exception when the backend's error is to be raised. */
+/* The state of PyTorch's random numbers, for a call that is to be given to a custom backend: new reference. NULL: not asked for. */
+static PyObject *
+take_random_state(const kin_compiled *self)
+{
+    PyObject *state = NULL;
+    if (kin_lower_is_custom(self)) {
+        PyObject *module = PyImport_ImportModule("kintsugi._launch");
+        state = module == NULL ? NULL : PyObject_CallMethod(module, "random_state", NULL);
+        Py_XDECREF(module);
+        PyErr_Clear();
+    }
+    return state;
+}
+
+/* Did the call draw no random numbers? */
 static bool
-lower(call_state *c, PyCodeObject *code, kin_entry_object *entry)
+is_random_state(const kin_compiled *self, PyObject *before)
+{
+    PyObject *now = before == NULL ? NULL : take_random_state(self);
+    bool same = now != NULL && PyObject_RichCompareBool(before, now, Py_EQ) == 1;
+    Py_XDECREF(now);
+    PyErr_Clear();
+    return same;
+}
+
+/* Gives the graphs of a new entry to a custom backend, with the values of this call as examples, and does the call again with what
+ * the backend made of them, if nobody can tell; *value is the call's result. False with an exception when the backend's error is to
+ * be raised, or the one of what it made. */
+static bool
+lower(call_state *c, PyCodeObject *code, kin_entry_object *entry, PyObject *random, PyObject **value)
 {
     if (entry == NULL || !kin_lower_wanted(c->self))
         return true;
@@ -639,6 +666,12 @@ lower(call_state *c, PyCodeObject *code, kin_entry_object *entry)
     PyErr_Fetch(&type, &error, &traceback);
     if (!ok) /* the next call raises as well */
         kin_cache_drop(&c->self->cache, entry);
+    else if (filled && kin_lower_is_custom(c->self) && kin_custom_can_repeat(entry) && is_random_state(c->self, random)) {
+        Py_SETREF(*value, run_replay(c, entry, slots, false));
+        ok = *value != NULL;
+        if (!ok)
+            PyErr_Fetch(&type, &error, &traceback);
+    }
     for (uint32_t vid = 0; slots != NULL && vid < count; vid++)
         Py_CLEAR(slots[vid]);
     if (slots != NULL)
@@ -666,6 +699,7 @@ record(call_state *c, PyObject *cause)
     Py_XINCREF(options.unstable);
     self->count.recordings++;
     unpin(c);
+    PyObject *random = take_random_state(self);
     PyObject *value = kin_record_call(&options, func, flat, (size_t)c->bind.nargs, c->bind.kwnames, &result);
     PyObject *type, *error, *traceback;
     if (value != NULL && (self->fullgraph || result.refused != 0) && result.entry != NULL &&
@@ -676,12 +710,13 @@ record(call_state *c, PyObject *cause)
     kin_log_record(self->state, self->name, code, entry, &result);
     if (strncmp(result.reason, "BUG", 3) == 0)
         kin_log_bug(self->state, self->name, "record", result.reason);
-    if (type == NULL && !lower(c, code, entry))
+    if (type == NULL && !lower(c, code, entry, random, &value))
         Py_CLEAR(value);
     else
         PyErr_Restore(type, error, traceback);
     Py_XDECREF(entry);
     Py_XDECREF(options.unstable);
+    Py_XDECREF(random);
     Py_XDECREF(first);
     Py_DECREF(func);
     Py_DECREF(code);

@@ -40,7 +40,7 @@ kin_lower_entry(kin_compiled *self, kin_entry_object *entry, PyObject *const *sl
     if (!kin_lower_wanted(self) || entry->v == NULL)
         return true;
     if (backend_of(self) != Py_None) {
-        kin_custom custom = {self->state, backend_of(self), self->name};
+        kin_custom custom = {self->state, backend_of(self), self->name, self->dynamic};
         return kin_custom_lower(&custom, entry, slots);
     }
     enum { FEW = 3 };

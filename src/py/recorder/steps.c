@@ -258,7 +258,7 @@ rec_bug(rec *r, const char *what)
     int line = r->top ? PyCode_Addr2Line(r->top->code, (int)r->top->offset) : 0;
     snprintf(r->result->reason, sizeof r->result->reason, "BUG: %s at %s:%d op %s", what,
              r->top ? PyUnicode_AsUTF8(r->top->code->co_qualname) : "?", line,
-             r->top ? kin_op_name((kin_op)r->top->op) : "?");
+             r->top != NULL && r->top->in != NULL ? kin_instr_name(r->top->in) : "?");
 }
 
 /* Where the program is, torch._dynamo.error_on_graph_break(True) is on. */
