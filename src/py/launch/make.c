@@ -220,8 +220,7 @@ plan_deaths(launch_program *lp)
 static bool
 is_put_off(const maker *m, kin_jit *jit, const kin_ir *ir)
 {
-    enum { MOST = 4 }; /* parts of a version; what is still not there then has failed, which is to be said */
-    if (!m->self->context.async || m->version->waits >= MOST)
+    if (!m->self->context.async || m->version->waits >= KIN_TIER_BACKGROUND_TRIES)
         return false;
     kin_jit_job *job = kin_jit_prepare(jit, ir);
     m->version->ticket = job == NULL ? NULL : launch_in_background(job);
