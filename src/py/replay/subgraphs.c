@@ -3,6 +3,7 @@
  */
 #include "py/replay/subgraphs.h"
 
+#include "core/trace/effects.h"
 #include "py/aten/tensor.h"
 #include "py/guardeval/guard.h"
 
@@ -64,32 +65,44 @@ text_of(const kin_refs *refs, kin_ref ref)
 }
 
 static void
-describe_text(const kin_refs *refs, kin_ref ref, kin_object *o)
+describe_text(const kin_refs *refs, kin_ref ref, kin_object *all)
 {
+    kin_object *o = &all[ref];
     PyObject *obj = kin_refs_get(refs, ref);
+    if (o->text != 0 || obj == NULL || !PyUnicode_CheckExact(obj))
+        return;
     o->text = text_of(refs, ref);
     if (PyUnicode_CompareWithASCIIString(obj, "_version") == 0)
-        o->is |= KIN_IS_VERSION;
+        all[o->text].is |= KIN_IS_VERSION;
     if (PyUnicode_CompareWithASCIIString(obj, "__dict__") == 0)
-        o->is |= KIN_IS_DICT_NAME;
+        all[o->text].is |= KIN_IS_DICT_NAME;
+}
+
+/* What the step uses an object for: as the name of an attribute, as metadata that a tensor is compared with. */
+static void
+describe_uses(const kin_entry *v, const kin_step *s, kin_object *objects)
+{
+    const kin_trace *t = &v->trace;
+    if (s->kind == KIN_STEP_CHECK && s->imm == KIN_CHECK_META && s->ref != 0 && kin_meta_mask(kin_refs_get(&v->refs, s->ref)) & KIN_META_OFFSET)
+        objects[s->ref].is |= KIN_IS_OFFSET;
+    if (s->kind == KIN_STEP_GETATTR || s->kind == KIN_STEP_SETATTR)
+        describe_text(&v->refs, s->ref, objects);
+    for (uint32_t a = 1; s->kind == KIN_STEP_CALL && kin_step_does(s, KIN_BY_NAME) && a < s->nargs && a < 3; a++) {
+        const kin_val *val = &t->vals.at[t->vids.at[s->args + a]];
+        if (val->kind == KIN_VAL_CONST)
+            describe_text(&v->refs, val->key, objects);
+    }
 }
 
 /* By kin_ref; NULL without memory. */
 static kin_object *
 describe_all(const kin_entry *v)
 {
-    const kin_trace *t = &v->trace;
     kin_object *objects = calloc(v->refs.objs.len, sizeof *objects);
-    for (kin_ref i = 1; objects != NULL && i < v->refs.objs.len; i++) {
+    for (kin_ref i = 1; objects != NULL && i < v->refs.objs.len; i++)
         objects[i] = describe(kin_refs_get(&v->refs, i));
-        if (PyUnicode_CheckExact(kin_refs_get(&v->refs, i)))
-            describe_text(&v->refs, i, &objects[i]);
-    }
-    for (uint32_t i = 0; objects != NULL && i < t->steps.len; i++) {
-        const kin_step *s = &t->steps.at[i];
-        if (s->kind == KIN_STEP_CHECK && s->imm == KIN_CHECK_META && s->ref != 0 && kin_meta_mask(kin_refs_get(&v->refs, s->ref)) & KIN_META_OFFSET)
-            objects[s->ref].is |= KIN_IS_OFFSET;
-    }
+    for (uint32_t i = 0; objects != NULL && i < v->trace.steps.len; i++)
+        describe_uses(v, &v->trace.steps.at[i], objects);
     return objects;
 }
 
