@@ -56,7 +56,7 @@ store_by_slot(rec *r, const rec_args *a)
     const char *name = ((PyWrapperDescrObject *)callee)->d_base->name;
     kin_vid args[3] = {a->args[0], a->args[1], a->args[2]};
     PyObject *ref = (PyObject *)PyDescr_TYPE(callee);
-    bool attr = ref == (PyObject *)&PyBaseObject_Type && strcmp(name, "__setattr__") == 0;
+    bool attr = (rec_callable_effects(callee) & (KIN_BY_NAME | KIN_STORES)) == (KIN_BY_NAME | KIN_STORES);
     if (!attr && (strcmp(name, "__setitem__") != 0 || !PyType_IsSubtype((PyTypeObject *)ref, &PyDict_Type)))
         return false;
     if (attr) {

@@ -55,18 +55,13 @@ is_builtin(PyObject *obj)
 
 /* -- effects: rows that end a graph under strict_breaks only -------------------------------------------------------- */
 
-/* posix functions that change something outside of the process; the others only ask. */
-static const char *const posix_changes[] = {"open", "close", "read", "write", "remove", "unlink", "rename", "replace",
-    "mkdir", "rmdir", "link", "symlink", "truncate", "ftruncate", "chmod", "chown", "utime", "fsync", "pread", "pwrite",
-    "lseek", "dup", "dup2", "pipe", "mkfifo", "sendfile", "system", "putenv", "unsetenv", "chdir", "kill", "fork", NULL};
-
 static bool
 is_file_access(PyObject *obj, const char *name, const char *home)
 {
     if (starts_with(home, "_io."))
         return strcmp(home, "_io.StringIO") != 0 && strcmp(home, "_io.BytesIO") != 0;
     if (strcmp(home, "posix") == 0)
-        return rec_in_list(name, posix_changes);
+        return rec_callable_knows(obj, KIN_KNOWS_ACTS);
     return PyCFunction_Check(obj) && strcmp(name, "open") == 0 && (strcmp(home, "io") == 0 || strcmp(home, "_io") == 0);
 }
 
