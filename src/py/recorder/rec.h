@@ -183,6 +183,7 @@ typedef struct rec {
     rec_call call;
     uint32_t seg;            /* current segment */
     uint32_t skip;           /* depth of frames being ignored below a leaf */
+    bool hides_compiling;    /* torch.compiler's flag answers False for the current instruction */
     bool skip_expected;      /* Python frames below the current instruction are accounted for */
     bool foreign;            /* unexpected Python code ran below the current instruction */
     uint32_t store_effects;  /* of the store that comes next, as the check before it makes sure (overlay.c) */
@@ -421,7 +422,13 @@ void rec_torch_operator(rec *r, kin_step_kind kind, int imm, const kin_vid *args
 bool rec_is_compiled(PyObject *obj);
 PyObject *rec_compiled_fn(PyObject *obj); /* borrowed */
 void rec_set_compiling(bool on); /* torch.compiler's flag: enters (true) or leaves, calls nest */
+bool rec_compiling_init(PyObject *compiler_module);
 bool rec_is_compiling_flag(PyObject *dict, PyObject *key);
+kin_vid rec_answer_compiling(rec *r); /* the flag is read: what the one who asks is told */
+bool rec_is_of_optimizer(const PyCodeObject *code); /* of torch.optim */
+/* Answers False until the next instruction that is recorded, or again True. */
+void rec_hide_compiling(rec *r);
+void rec_show_compiling(rec *r);
 
 /* ---- rows.c: rows of breaks.def, -1 = no break ---- */
 bool rec_in_list(const char *name, const char *const *list); /* the list ends with NULL */
