@@ -3,8 +3,8 @@
 #define KIN_PY_LAUNCH_PRIV_H
 
 #include "core/pace/duel.h"
+#include "core/pipeline/pipeline.h"
 #include "py/capture/capture.h"
-#include "core/program/program.h"
 #include "py/launch/launch.h"
 
 /* -- signature.c: what a compiled subgraph may depend on, apart from data ------------------------------------------ */
@@ -57,6 +57,11 @@ typedef struct {
     uint32_t nnative, nextern, failures, nans;
     kin_compile_stats stats;
     double capture_ns, lower_ns, total_ns; /* of compiling */
+    KIN_VEC(kin_pass_note) passes; /* of the last compilation */
+    bool *frozen;         /* what that was given, to show what each pass left: by input; NULL: nothing was compiled */
+    kin_lower_options lower;
+    kin_rewrite_options rewrite;
+    bool libraries;
     bool retired;         /* its code went to make room */
     uint32_t used;        /* when, by the launcher's clock */
     kin_duel duel;        /* launches against steps */
@@ -144,6 +149,8 @@ kin_status launch_put_walls(kernel_launcher *self, kin_entry *v, const kin_subgr
 const char *launch_name_of(const kin_launch_context *context); /* of the compiled function, for events */
 /* The subgraph runs step by step: an event. */
 void launch_say(const kernel_launcher *self, const char *reason);
+/* The launcher of a subgraph that reports show; NULL: none. */
+const kernel_launcher *launch_of_subgraph(const kin_subgraph *subgraph);
 /* What could not share a kernel: an event. */
 void launch_say_fusion(const kernel_launcher *self, const char *notes);
 /* Is the code to be kept as text? 2: LLVM's as well. */
@@ -152,6 +159,20 @@ int launch_listing(void);
 void launch_say_unfrozen(kernel_launcher *self, const char *reason);
 
 double launch_now(void);
+
+/* -- passes.c: what core/pipeline did, for reports; what tests make it do ------------------------------------------ */
+
+/* After each pass its verifier runs: KINTSUGI_VERIFY=1. */
+bool launch_verifies(void);
+kin_plant launch_plant(void);
+/* "pass NAME WHAT"; false: there is no such thing, and nothing goes wrong. */
+bool launch_set_plant(const char *text);
+/* A pass left something that its verifier refused: an event. */
+void launch_say_bug(const kernel_launcher *self, const char *pass, const char *message);
+/* How long each pass took: an event. */
+void launch_say_passes(const kernel_launcher *self, const launch_version *version);
+/* New list of dicts {name, part, changed, ns}; NULL with an exception. */
+PyObject *launch_describe_passes(const launch_version *version);
 
 /* -- jit.c ------------------------------------------------------------------------------------------------------ */
 

@@ -5,7 +5,6 @@
 #define KIN_PY_LAUNCH_RUN_H
 
 #include "core/lower/lower.h"
-#include "core/program/program.h"
 #include "py/launch/launch_priv.h"
 #include "py/launch/library.h"
 

@@ -394,6 +394,18 @@ kernels_method(PyObject *module, PyObject *arg)
 }
 
 static PyObject *
+pass_texts_method(PyObject *module, PyObject *args)
+{
+    PyObject *entry;
+    unsigned subgraph, version;
+    (void)module;
+    if (!PyArg_ParseTuple(args, "OII", &entry, &subgraph, &version))
+        return NULL;
+    kin_entry *v = kin_entry_from_object(entry);
+    return v != NULL ? kin_launch_pass_texts(v, subgraph, version) : NULL;
+}
+
+static PyObject *
 break_rows_method(PyObject *module, PyObject *unused)
 {
     (void)module;
@@ -528,6 +540,8 @@ PyMethodDef kin_dump_methods[] = {
     {"events_since", events_since, METH_O, "events_since(n): JSON texts of the kept events from number n on."},
     {"dump", dump_method, METH_O, "dump(entry): what an entry holds, as plain objects."},
     {"kernels", kernels_method, METH_O, "kernels(entry): what became of its graphs, as plain objects."},
+    {"pass_texts", pass_texts_method, METH_VARARGS,
+     "pass_texts(entry, i, j): what each pass left when version j of subgraph i in kernels(entry) was compiled, as dicts."},
     {"break_rows", break_rows_method, METH_NOARGS, "All known reasons for graph breaks."},
     {NULL, NULL, 0, NULL},
 };
