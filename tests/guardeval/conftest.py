@@ -12,11 +12,14 @@ ROOT = pathlib.Path(__file__).resolve().parents[2]
 SOURCES = [
     "tests/guardeval/probe.c",
     "src/core/trace/trace.c",
+    "src/py/entry/entry.c",
     "src/py/refs/refs.c",
     "src/py/aten/tensor.c",
     "src/py/aten/modes.c",
     "src/py/aten/sizes.c",
     "src/py/compat/heap.c",
+    "src/py/report/guard_text.c",
+    "src/py/report/guard_source.c",
 ]
 WARNINGS = ["-Wall", "-Wextra", "-Wshadow", "-Wstrict-prototypes", "-Wmissing-prototypes", "-Wvla", "-Werror"]
 

@@ -6,7 +6,7 @@
 #ifndef KIN_PY_GUARD_H
 #define KIN_PY_GUARD_H
 
-#include "py/replay/entry.h"
+#include "py/entry/entry.h"
 #include <stdbool.h>
 
 typedef struct {
@@ -93,5 +93,8 @@ typedef struct {
     size_t bytes;      /* of memory, for all segments */
 } kin_guard_stats;
 void kin_guard_get_stats(const kin_entry *v, kin_guard_stats *out);
+
+/* len() of an exact builtin, -1 for anything else. */
+Py_ssize_t kin_exact_len(PyObject *obj);
 
 #endif

@@ -2,10 +2,9 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <time.h>
 
 #include "py/aten/tensor.h"
-#include "py/launch/run.h"
+#include "py/launch/launch_priv.h"
 #include "py/replay/spread.h"
 
 /* -- what stands in the way ------------------------------------------------------------------------------------- */
@@ -91,14 +90,6 @@ compile_capture(kernel_launcher *self, const kin_entry *v, launch_version *versi
     if (status != KIN_OK && version->ticket == NULL)
         refuse(self, version, why.len > 0 ? why.at : status == KIN_NOMEM ? "out of memory" : "it cannot be compiled");
     kin_text_deinit(&why);
-}
-
-double
-launch_now(void)
-{
-    struct timespec t;
-    clock_gettime(CLOCK_MONOTONIC, &t);
-    return (double)t.tv_sec * 1e9 + (double)t.tv_nsec;
 }
 
 /* An input cannot be described. */

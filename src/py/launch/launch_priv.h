@@ -6,39 +6,13 @@
 #include "core/pipeline/pipeline.h"
 #include "py/capture/capture.h"
 #include "py/launch/launch.h"
-
-/* -- signature.c: what a compiled subgraph may depend on, apart from data ------------------------------------------ */
-
-typedef struct {
-    PyObject *value;  /* not a tensor: an equal one is asked for (owned); NULL: a tensor */
-    PyTypeObject *type; /* of a tensor: torch.Tensor or Parameter */
-    uint64_t keys;
-    int32_t dtype, ndim;
-    bool requires_grad;
-    uint32_t dims;    /* first of its sizes, then strides, in signature.dims */
-} launch_input;
-
-typedef struct {
-    uint32_t n;
-    uint32_t ambient; /* kin_ambient_state */
-    launch_input *inputs;
-    KIN_VEC(int64_t) dims;
-} launch_signature;
-
-/* KIN_BREAK: input *which cannot be described. */
-kin_status launch_signature_make(PyObject *const *in, uint32_t n, launch_signature *out, uint32_t *which) KIN_MUST_CHECK;
-bool launch_signature_fits(const launch_signature *s, PyObject *const *in);
-bool launch_signature_fits_one(const launch_signature *s, uint32_t i, PyObject *obj);
-void launch_signature_deinit(launch_signature *s);
-/* Equal for inputs that fit the same signature. */
-uint64_t launch_signature_hash(PyObject *const *in, uint32_t n);
+#include "py/launch/signature.h"
+#include "py/run/frozen.h"
+#include "py/run/run.h"
 
 /* -- compile.c -------------------------------------------------------------------------------------------------- */
 
-typedef struct launch_code launch_code;     /* run.c: a program and how to run it */
-typedef struct launch_frozen launch_frozen; /* frozen.c: what is kept of weights between calls */
 typedef struct launch_ticket launch_ticket; /* async.c: kernels that are being compiled */
-typedef KIN_VEC(uint32_t) launch_numbers;
 
 typedef struct {
     launch_signature signature;
@@ -140,12 +114,11 @@ void launch_version_free(launch_version *version);
 
 /* These calls cannot be compiled with others: plans the subgraphs anew without them. */
 kin_status launch_set_apart(kernel_launcher *self, kin_entry *v, const uint32_t *steps, uint32_t n) KIN_MUST_CHECK;
-/* These calls may raise: the first risky step behind one of them becomes a wall of the entry. KIN_BREAK: there was one, the subgraphs
- * have to be found anew. */
-kin_status launch_add_walls(kin_entry *v, const kin_subgraph *subgraph, const uint32_t *raising, uint32_t n) KIN_MUST_CHECK;
 /* These calls may raise: nothing risky stands between one of them and the launch. KIN_BREAK: something did; planned anew. */
 kin_status launch_put_walls(kernel_launcher *self, kin_entry *v, const kin_subgraph *subgraph, const uint32_t *raising,
                             uint32_t n) KIN_MUST_CHECK;
+/* -- describe.c ------------------------------------------------------------------------------------------------- */
+
 const char *launch_name_of(const kin_launch_context *context); /* of the compiled function, for events */
 /* The subgraph runs step by step: an event. */
 void launch_say(const kernel_launcher *self, const char *reason);
@@ -158,7 +131,18 @@ int launch_listing(void);
 /* It is compiled with less that is made ahead of calls: an event, and for reports. */
 void launch_say_unfrozen(kernel_launcher *self, const char *reason);
 
-double launch_now(void);
+/* -- freeze.c --------------------------------------------------------------------------------------------------- */
+
+/* Marks the tensor inputs of the graph (by number) that stay as they are, as far as can be foreseen: parameters and buffers of
+ * modules. unfrozen: inputs of the subgraph for which that was tried and does not hold. */
+void launch_find_frozen(const kin_entry *v, const kin_subgraph *subgraph, PyObject *const *in, const kin_aten *graph,
+                        const launch_numbers *unfrozen, bool *frozen);
+
+/* -- make.c ----------------------------------------------------------------------------------------------------- */
+
+/* Gives the version its code. KIN_BREAK with `why`. */
+kin_status launch_code_make(const kernel_launcher *self, const kin_entry *v, const kin_capture *capture, const kin_subgraph *subgraph,
+                            PyObject *const *in, launch_version *version, kin_text *why) KIN_MUST_CHECK;
 
 /* -- passes.c: what core/pipeline did, for reports; what tests make it do ------------------------------------------ */
 
@@ -184,15 +168,23 @@ void launch_jit_lock(bool lock);
 /* Events for what went wrong with the cache on disk. */
 void launch_say_cache(kin_event_log *log, const kin_compile_stats *stats);
 
-/* -- run.c ------------------------------------------------------------------------------------------------------ */
+/* -- launcher.c ------------------------------------------------------------------------------------------------- */
 
-/* Forgets the code, for this reason; false when it is running. */
+/* NULL without memory. varies: its recording takes sizes as they come. */
+kin_launcher *launch_new(const kin_launch_context *context, uint32_t graph, bool varies);
+bool launch_is_ours(const kin_launcher *launcher);
+
+/* -- trial.c ---------------------------------------------------------------------------------------------------- */
+
+/* Launches the code, or runs the steps where it is their turn. */
+kin_launch launch_or_try(kernel_launcher *self, launch_version *version, kin_entry *v, const kin_subgraph *subgraph, PyObject *const *in,
+                         PyObject **out);
+/* Will later calls of this kind do the same? */
+bool launch_is_settled(const kernel_launcher *self, const launch_version *version);
+/* It was slower, and has rested for long enough: code is to be made again. */
+bool launch_has_rested(const launch_version *version);
+/* Forgets the code; false when it is running. */
 bool launch_drop(launch_version *version);
-/* Does it draw random numbers, or do anything else than compute its results and what goes into inputs? */
-bool launch_acts(const launch_version *version);
-/* How often something was made of weights ahead of a run. */
-uint64_t launch_renewals(const launch_version *version);
-kin_launch launch_run(kernel_launcher *self, launch_version *version, PyObject *const *in, PyObject **out);
 
 /* -- async.c ---------------------------------------------------------------------------------------------------- */
 

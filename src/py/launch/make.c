@@ -6,7 +6,7 @@
 #include "core/program/make.h"
 #include "py/aten/make.h"
 #include "py/aten/tensor.h"
-#include "py/launch/frozen.h"
+#include "py/launch/launch_priv.h"
 
 /* -- outputs of the subgraph ---------------------------------------------------------------------------------------- */
 

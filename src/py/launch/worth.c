@@ -7,8 +7,7 @@
 #include <string.h>
 
 #include "py/aten/tensor.h"
-#include "py/launch/frozen.h"
-#include "py/launch/launch.h"
+#include "py/launch/launch_priv.h"
 
 static const double PART = 0.15;       /* of the time in graphs that may be spent */
 static const double FIRST_NS = 1e6;    /* for each call of a subgraph nothing is known of: making code */

@@ -8,17 +8,18 @@
 #include "core/diag/breaks.h"
 #include "py/aten/modes.h"
 #include "py/aten/tensor.h"
+#include "py/backend/custom.h"
 #include "py/compat/recursion.h"
 #include "py/guardeval/guard.h"
-#include "py/guardeval/guard_text.h"
+#include "py/report/guard_text.h"
 #include "py/module/fullgraph.h"
-#include "py/module/log.h"
+#include "py/report/log.h"
 #include "py/module/lower.h"
 #include "py/module/profiler_range.h"
 #include "py/module/stopwatch.h"
 #include "py/module/target.h"
 #include "py/module/unstable.h"
-#include "py/record/record.h"
+#include "py/recorder/record.h"
 #include "py/replay/replay.h"
 #include "py/watch/watch.h"
 
@@ -167,8 +168,9 @@ fill_record_options(const kin_compiled *self, PyObject *unstable, kin_record_opt
     };
 }
 
-/* Takes the grown trace into account; a failure makes the entry one that is not extended again. */
-static void
+/* Takes the grown trace into account; a failure makes the entry one that is not extended again. False with the exception of a
+ * backend that raised: the entry is gone, so that the next call raises as well. */
+static bool
 adopt_side_trace(exit_context *x, uint32_t step, kin_log_before before, const kin_record_result *result)
 {
     kin_entry_object *entry = x->entry;
@@ -178,7 +180,7 @@ adopt_side_trace(exit_context *x, uint32_t step, kin_log_before before, const ki
         entry->attempts.at[step]++;
         if (strncmp(result->reason, "BUG", 3) == 0)
             kin_log_bug(x->self->state, x->self->name, "side trace", result->reason);
-        return;
+        return true;
     }
     entry->side_traces++;
     x->self->count.extended++;
@@ -189,11 +191,13 @@ adopt_side_trace(exit_context *x, uint32_t step, kin_log_before before, const ki
     if (kin_entry_object_refresh(entry, nparams) != KIN_OK) {
         entry->broken = true;
         kin_log_bug(x->self->state, x->self->name, "side trace", "the entry cannot be used with its new side trace");
-        return;
+        return true;
     }
     kin_log_extend(x->self->state, code, entry, step, before, result);
-    if (!kin_lower_entry(x->self, entry, NULL))
-        PyErr_Clear();
+    if (kin_lower_entry(x->self, entry, NULL))
+        return true;
+    kin_cache_drop(&x->self->cache, entry);
+    return false;
 }
 
 static PyObject *
@@ -210,7 +214,13 @@ extend(exit_context *x, uint32_t step, kin_exit *exit)
     PyObject *value = kin_record_exit(&options, v, step, exit, &result);
     PyObject *type, *error, *traceback;
     PyErr_Fetch(&type, &error, &traceback);
-    adopt_side_trace(x, step, before, &result);
+    if (!adopt_side_trace(x, step, before, &result)) {
+        if (value == NULL)
+            PyErr_Clear(); /* the program's own exception goes first */
+        else
+            PyErr_Fetch(&type, &error, &traceback);
+        Py_CLEAR(value);
+    }
     kin_budget_spend(&x->entry->budget, now_ns() - start);
     if (strncmp(result.reason, "BUG", 3) == 0) {
         kin_log_bug(x->self->state, x->self->name, "side trace", result.reason);
@@ -609,10 +619,36 @@ flatten_arguments(const kin_bind_call *bind, PyObject *const *args)
     return flat;
 }
 
-/* Gives the graphs of a new entry to a custom backend, with the values of this call as examples. False with an
- * exception when the backend's error is to be raised. */
+/* The state of PyTorch's random numbers, for a call that is to be given to a custom backend: new reference. NULL: not asked for. */
+static PyObject *
+take_random_state(const kin_compiled *self)
+{
+    PyObject *state = NULL;
+    if (kin_lower_is_custom(self)) {
+        PyObject *module = PyImport_ImportModule("kintsugi._launch");
+        state = module == NULL ? NULL : PyObject_CallMethod(module, "random_state", NULL);
+        Py_XDECREF(module);
+        PyErr_Clear();
+    }
+    return state;
+}
+
+/* Did the call draw no random numbers? */
 static bool
-lower(call_state *c, PyCodeObject *code, kin_entry_object *entry)
+is_random_state(const kin_compiled *self, PyObject *before)
+{
+    PyObject *now = before == NULL ? NULL : take_random_state(self);
+    bool same = now != NULL && PyObject_RichCompareBool(before, now, Py_EQ) == 1;
+    Py_XDECREF(now);
+    PyErr_Clear();
+    return same;
+}
+
+/* Gives the graphs of a new entry to a custom backend, with the values of this call as examples, and does the call again with what
+ * the backend made of them, if nobody can tell; *value is the call's result. False with an exception when the backend's error is to
+ * be raised, or the one of what it made. */
+static bool
+lower(call_state *c, PyCodeObject *code, kin_entry_object *entry, PyObject *random, PyObject **value)
 {
     if (entry == NULL || !kin_lower_wanted(c->self))
         return true;
@@ -628,6 +664,14 @@ lower(call_state *c, PyCodeObject *code, kin_entry_object *entry)
     bool ok = kin_lower_entry(c->self, entry, filled ? slots : NULL);
     PyObject *type, *error, *traceback;
     PyErr_Fetch(&type, &error, &traceback);
+    if (!ok) /* the next call raises as well */
+        kin_cache_drop(&c->self->cache, entry);
+    else if (filled && kin_lower_is_custom(c->self) && kin_custom_can_repeat(entry) && is_random_state(c->self, random)) {
+        Py_SETREF(*value, run_replay(c, entry, slots, false));
+        ok = *value != NULL;
+        if (!ok)
+            PyErr_Fetch(&type, &error, &traceback);
+    }
     for (uint32_t vid = 0; slots != NULL && vid < count; vid++)
         Py_CLEAR(slots[vid]);
     if (slots != NULL)
@@ -655,6 +699,7 @@ record(call_state *c, PyObject *cause)
     Py_XINCREF(options.unstable);
     self->count.recordings++;
     unpin(c);
+    PyObject *random = take_random_state(self);
     PyObject *value = kin_record_call(&options, func, flat, (size_t)c->bind.nargs, c->bind.kwnames, &result);
     PyObject *type, *error, *traceback;
     if (value != NULL && (self->fullgraph || result.refused != 0) && result.entry != NULL &&
@@ -665,12 +710,13 @@ record(call_state *c, PyObject *cause)
     kin_log_record(self->state, self->name, code, entry, &result);
     if (strncmp(result.reason, "BUG", 3) == 0)
         kin_log_bug(self->state, self->name, "record", result.reason);
-    if (type == NULL && !lower(c, code, entry))
+    if (type == NULL && !lower(c, code, entry, random, &value))
         Py_CLEAR(value);
     else
         PyErr_Restore(type, error, traceback);
     Py_XDECREF(entry);
     Py_XDECREF(options.unstable);
+    Py_XDECREF(random);
     Py_XDECREF(first);
     Py_DECREF(func);
     Py_DECREF(code);

@@ -1,8 +1,8 @@
 /* fullgraph=True: a recording that met a graph break becomes an error. */
-#ifndef KIN_MODULE_FULLGRAPH_H
-#define KIN_MODULE_FULLGRAPH_H
+#ifndef KIN_PY_MODULE_FULLGRAPH_H
+#define KIN_PY_MODULE_FULLGRAPH_H
 
-#include "py/replay/entry.h"
+#include "py/entry/entry.h"
 #include <stdbool.h>
 
 /* Raises error_class(name of the row of the break at step `refused`, 0 = the first, [(file, line, function)...] outermost first, "") when the trace

@@ -10,12 +10,13 @@
 #include "py/aten/block.h"
 #include "py/guardeval/guard.h"
 #include "py/launch/launch.h"
+#include "py/run/settings.h"
 #include "py/module/compiled.h"
 #include "py/module/dispatch.h"
-#include "py/module/dump.h"
-#include "py/module/log.h"
-#include "py/module/state.h"
-#include "py/record/record.h"
+#include "py/report/dump.h"
+#include "py/report/log.h"
+#include "py/state/state.h"
+#include "py/recorder/record.h"
 #include "py/replay/replay.h"
 
 enum { EVENTS_KEPT = 8192 };
@@ -24,30 +25,6 @@ static kin_state *
 state_of(PyObject *module)
 {
     return PyModule_GetState(module);
-}
-
-const char *
-kin_eager_text(kin_eager why)
-{
-    static const char *const texts[] = {
-        "",
-#define EAGER(NAME, WHY, text) text,
-#include "py/module/eager.def"
-#undef EAGER
-    };
-    return texts[why];
-}
-
-unsigned
-kin_eager_row(kin_eager why)
-{
-    static const unsigned rows[] = {
-        KIN_WHY_NONE,
-#define EAGER(NAME, WHY, text) WHY,
-#include "py/module/eager.def"
-#undef EAGER
-    };
-    return rows[why];
 }
 
 /* -- options ----------------------------------------------------------------------------------------------- */
