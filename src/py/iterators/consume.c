@@ -1,6 +1,6 @@
 /* Consumers: an instruction whose C code resumes generators or calls back, from its beginning to its end.
  *
- * A FOR_ITER, an unpacking, or a call of one of a few C functions (consume_rows.c, callbacks.c, iterables.c), of which
+ * A step of a for loop, an unpacking, or a call of one of a few C functions (consume_rows.c, callbacks.c, iterables.c), of which
  * is known what they do with the items. What runs below it is a region (region.c).
  */
 #include "py/iterators/consume.h"
@@ -127,7 +127,7 @@ rec_leave_to_c(rec *r, rec_frame *f, PyObject *value)
         return false;
     rec_frame *base = f->back;
     kin_vid result = r->returned;
-    bool yielded = f->gen != NULL && f->op == KIN_OP_YIELD_VALUE;
+    bool yielded = f->gen != NULL && f->op == KIN_DO_YIELD;
     if (f->gen == NULL)
         rec_pop_frame(r);
     else

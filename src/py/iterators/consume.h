@@ -36,7 +36,7 @@ typedef struct {
 } consumer_row;
 
 typedef struct rec_consumer {
-    const consumer_row *row; /* NULL: FOR_ITER, SEND */
+    const consumer_row *row; /* NULL: a step of a for loop, a send */
     rec_gen *gen;     /* what is resumed for items; NULL: `callback` is called for them */
     bool wants, ended;
     bool sends;       /* SEND, which gives what the generator returns */
@@ -58,7 +58,7 @@ typedef struct rec_consumer {
     bool select;             /* filter: the inputs with a true answer are the items */
     bool fold;               /* reduce: the last result is the first argument */
     bool reverse;
-    kin_vid zip;             /* FOR_ITER over a zip or enumerate object: 0, or the object; `next` is the source that is asked */
+    kin_vid zip;             /* a for loop over a zip or enumerate object: 0, or the object; `next` is the source that is asked */
     int before, after;       /* unpacking: names before and after a starred one; after < 0: none is starred */
 } rec_consumer;
 

@@ -90,15 +90,14 @@ describe_version(const kernel_launcher *self, const launch_version *version)
                          version->nnative, "extern", version->nextern, "failures", version->failures, "runs",
                          code == NULL ? 0ull : (unsigned long long)code->runs, "capture_ns", version->capture_ns, "lower_ns", version->lower_ns, "fuse_ns",
                          version->stats.fuse_ns, "llvm_ns", version->stats.llvm_ns, "total_ns", version->total_ns, "launch_ns",
-                         version->duel.ours, "steps_ns", version->duel.theirs);
+                         version->abtest.ours, "steps_ns", version->abtest.theirs);
 }
 
 /* Why nothing, or nothing more, is compiled. */
 static const char *
 reason_of(const kernel_launcher *self)
 {
-    enum { MANY = 16 };
-    return self->gone[0] != 0 ? self->gone : self->full || self->nstrange >= MANY ? launch_changing : "";
+    return self->gone[0] != 0 ? self->gone : launch_is_changing(self) ? launch_changing : "";
 }
 
 static PyObject *

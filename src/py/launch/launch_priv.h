@@ -2,8 +2,9 @@
 #ifndef KIN_PY_LAUNCH_PRIV_H
 #define KIN_PY_LAUNCH_PRIV_H
 
-#include "core/pace/duel.h"
 #include "core/pipeline/pipeline.h"
+#include "core/tier/abtest.h"
+#include "core/tier/compile_heuristic.h"
 #include "py/capture/capture.h"
 #include "py/launch/launch.h"
 #include "py/launch/signature.h"
@@ -38,17 +39,10 @@ typedef struct {
     bool libraries;
     bool retired;         /* its code went to make room */
     uint32_t used;        /* when, by the launcher's clock */
-    kin_duel duel;        /* launches against steps */
-    double rests_until;   /* it was slower: when code is made again, to see whether it still is; 0: not */
+    kin_abtest abtest;        /* launches against steps */
+    double retry_at;   /* it was slower: when code is made again, to see whether it still is; 0: not */
     uint32_t drops;       /* how often it was slower */
 } launch_version;
-
-/* A kind of inputs without code. */
-typedef struct {
-    uint64_t hash;
-    double ns;            /* that its steps have taken */
-    uint32_t n, met;      /* how often; when it was met last */
-} launch_kind;
 
 typedef struct {
     kin_launcher base;
@@ -59,8 +53,8 @@ typedef struct {
     char unfreeze[160];       /* why the last of these was given up */
     launch_numbers unfrozen; /* inputs that cannot be taken to stay as they are */
     bool surprised;       /* a call that waited got an input of another kind: its inputs should be learned */
-    launch_kind kinds[32]; /* of inputs, met last, for which nothing was compiled */
-    uint32_t nstrange;    /* how many there were */
+    kin_input_kinds kinds; /* for which nothing was compiled */
+    bool said_changing;   /* that there are too many of these */
     uint32_t looks;       /* how often it was looked what differs between them */
     KIN_VEC(uint64_t) seen; /* what the calls were like the first time */
     uint32_t clock;       /* of uses */
@@ -80,6 +74,8 @@ bool launch_is_worth(kernel_launcher *self, const kin_entry *v, const kin_subgra
 /* ... for which there was some. */
 bool launch_is_worth_again(kernel_launcher *self, const launch_version *version, const kin_entry *v, const kin_subgraph *subgraph,
                            PyObject *const *in);
+/* Do its inputs change too often for all of them to get code? */
+bool launch_is_changing(const kernel_launcher *self);
 /* It was compiled; it is launched; the steps begin and will end with one of the questions above. */
 void launch_note_cost(const kernel_launcher *self, const launch_version *version);
 /* What its first launch took: weights are packed then. */
@@ -182,7 +178,7 @@ kin_launch launch_or_try(kernel_launcher *self, launch_version *version, kin_ent
 /* Will later calls of this kind do the same? */
 bool launch_is_settled(const kernel_launcher *self, const launch_version *version);
 /* It was slower, and has rested for long enough: code is to be made again. */
-bool launch_has_rested(const launch_version *version);
+bool launch_is_due(const launch_version *version);
 /* Forgets the code; false when it is running. */
 bool launch_drop(launch_version *version);
 

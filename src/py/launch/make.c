@@ -313,13 +313,12 @@ tie_all(maker *m, kin_compiled *made)
 static kin_pipeline_options
 options_of(const maker *m, const bool *frozen, kin_jit *jit)
 {
-    enum { MOST_WAITS = 4 }; /* parts of a version; what is still not there then has failed, which is to be reported */
     const kin_launch_context *context = &m->self->context;
     return (kin_pipeline_options){
         .lower = {.default_f64 = kin_default_is_f64(), .fast_math = context->fast_math},
         .rewrite = {.post = !m->self->exact_nan, .own = launch_library_has(KIN_LIBRARY_ATTENTION), .pairs = kin_tile_has_pairs()},
         .frozen = frozen, .libraries = launch_library_has(KIN_LIBRARY_MATMUL), .jit = jit,
-        .background = context->async && m->version->waits < MOST_WAITS, .print = (uint8_t)launch_listing(), .verify = launch_verifies(),
+        .background = context->async && m->version->waits < KIN_TIER_BACKGROUND_TRIES, .print = (uint8_t)launch_listing(), .verify = launch_verifies(),
         .plant = launch_plant()};
 }
 

@@ -7,13 +7,12 @@
  */
 #include "py/models/apply.h"
 
-#include <opcode.h>
 
 enum { MOST_ARGS = 32 };
 
 /* -- operators by name ---------------------------------------------------------------------------------------------- */
 
-enum { INPLACE = NB_INPLACE_ADD };
+enum { INPLACE = KIN_BINARY_INPLACE_ADD };
 
 typedef struct {
     const char *name;
@@ -22,12 +21,12 @@ typedef struct {
 } operator_row;
 
 static const operator_row operators[] = {
-    {"add", KIN_STEP_BINARY, NB_ADD}, {"and_", KIN_STEP_BINARY, NB_AND}, {"floordiv", KIN_STEP_BINARY, NB_FLOOR_DIVIDE},
-    {"lshift", KIN_STEP_BINARY, NB_LSHIFT}, {"matmul", KIN_STEP_BINARY, NB_MATRIX_MULTIPLY}, {"mul", KIN_STEP_BINARY, NB_MULTIPLY},
-    {"mod", KIN_STEP_BINARY, NB_REMAINDER}, {"or_", KIN_STEP_BINARY, NB_OR}, {"pow", KIN_STEP_BINARY, NB_POWER},
-    {"rshift", KIN_STEP_BINARY, NB_RSHIFT}, {"sub", KIN_STEP_BINARY, NB_SUBTRACT}, {"truediv", KIN_STEP_BINARY, NB_TRUE_DIVIDE},
-    {"xor", KIN_STEP_BINARY, NB_XOR}, {"iadd", KIN_STEP_BINARY, NB_INPLACE_ADD}, {"isub", KIN_STEP_BINARY, NB_INPLACE_SUBTRACT},
-    {"imul", KIN_STEP_BINARY, NB_INPLACE_MULTIPLY}, {"itruediv", KIN_STEP_BINARY, NB_INPLACE_TRUE_DIVIDE},
+    {"add", KIN_STEP_BINARY, KIN_BINARY_ADD}, {"and_", KIN_STEP_BINARY, KIN_BINARY_AND}, {"floordiv", KIN_STEP_BINARY, KIN_BINARY_FLOOR_DIVIDE},
+    {"lshift", KIN_STEP_BINARY, KIN_BINARY_LSHIFT}, {"matmul", KIN_STEP_BINARY, KIN_BINARY_MATRIX_MULTIPLY}, {"mul", KIN_STEP_BINARY, KIN_BINARY_MULTIPLY},
+    {"mod", KIN_STEP_BINARY, KIN_BINARY_REMAINDER}, {"or_", KIN_STEP_BINARY, KIN_BINARY_OR}, {"pow", KIN_STEP_BINARY, KIN_BINARY_POWER},
+    {"rshift", KIN_STEP_BINARY, KIN_BINARY_RSHIFT}, {"sub", KIN_STEP_BINARY, KIN_BINARY_SUBTRACT}, {"truediv", KIN_STEP_BINARY, KIN_BINARY_TRUE_DIVIDE},
+    {"xor", KIN_STEP_BINARY, KIN_BINARY_XOR}, {"iadd", KIN_STEP_BINARY, KIN_BINARY_INPLACE_ADD}, {"isub", KIN_STEP_BINARY, KIN_BINARY_INPLACE_SUBTRACT},
+    {"imul", KIN_STEP_BINARY, KIN_BINARY_INPLACE_MULTIPLY}, {"itruediv", KIN_STEP_BINARY, KIN_BINARY_INPLACE_TRUE_DIVIDE},
     {"neg", KIN_STEP_UNARY, KIN_UNARY_NEGATIVE}, {"pos", KIN_STEP_UNARY, KIN_UNARY_POSITIVE},
     {"invert", KIN_STEP_UNARY, KIN_UNARY_INVERT}, {"inv", KIN_STEP_UNARY, KIN_UNARY_INVERT}, {"not_", KIN_STEP_UNARY, KIN_UNARY_NOT},
     {"lt", KIN_STEP_COMPARE, Py_LT}, {"le", KIN_STEP_COMPARE, Py_LE}, {"eq", KIN_STEP_COMPARE, Py_EQ}, {"ne", KIN_STEP_COMPARE, Py_NE},

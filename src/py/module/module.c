@@ -7,6 +7,7 @@
 #include <string.h>
 
 #include "core/diag/breaks.h"
+#include "core/tier/tier.h"
 #include "py/aten/block.h"
 #include "py/guardeval/guard.h"
 #include "py/launch/launch.h"
@@ -436,8 +437,10 @@ static int
 exec_module(PyObject *module)
 {
     kin_state *st = state_of(module);
-    st->options = (kin_options){.recompile_limit = 8, .side_trace_limit = 32, .exit_limit = 64, .failure_limit = 3, .trials = 7,
-                                .trace_limit = 10000000};
+    st->options = (kin_options){.recompile_limit = KIN_TIER_RECOMPILE_LIMIT,
+                                .side_trace_limit = KIN_TIER_SIDE_TRACE_LIMIT, .exit_limit = KIN_TIER_EXIT_LIMIT,
+                                .failure_limit = KIN_TIER_FAILURE_LIMIT, .trials = KIN_TIER_TRIALS,
+                                .trace_limit = KIN_TIER_TRACE_LIMIT};
     st->next_entry = 1;
     st->log = kin_event_log_new(EVENTS_KEPT);
     st->str_call = PyUnicode_InternFromString("__call__");

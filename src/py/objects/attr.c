@@ -634,7 +634,7 @@ push_bound_method(rec *r, kin_vid func, kin_vid self, bool method)
     rec_await_result(r, out, r->t->vals.at[out].step);
 }
 
-/* LOAD_METHOD pushes function and self only where the type looks attributes up in the generic way. */
+/* LOAD_METHOD of all versions pushes function and self only where the type looks attributes up in the generic way. */
 static bool
 is_method_pair(rec *r, kin_vid func, kin_vid self, kin_vid base)
 {
@@ -659,12 +659,13 @@ rec_op_load_attr(rec *r, PyObject *name, bool method)
 {
     kin_vid base = rec_peek(r, 0);
     const kin_vid null = 0;
+    const bool empty_last = r->top->flags & KIN_DO_CALLABLE_FIRST; /* where the empty slot of a pair goes */
     attr_result a;
     rec_attr_find(r, base, name, &a);
     if (r->stopped)
         return;
     kin_vid extra = a.kind == ATTR_CALL && a.fallback ? rec_fallback(r, base, name) : 0;
-    if (a.kind == ATTR_CALL && a.fallback == (extra != 0) && rec_can_inline(r, O(r, a.func))) {
+    if (a.kind == ATTR_CALL && a.fallback == (extra != 0) && !(method && empty_last) && rec_can_inline(r, O(r, a.func))) {
         if (rec_inline(r, a.func, a.args, a.nargs, 0, NULL, 1, &null, method ? 1 : 0,
                        extra ? KIN_RESUME_FALLBACK : KIN_RESUME_PUSH, extra))
             return;
@@ -688,7 +689,7 @@ rec_op_load_attr(rec *r, PyObject *name, bool method)
         r->skip_expected = (flags & KIN_STEP_OPAQUE) != 0;
     }
     rec_drop(r, 1);
-    if (method && !pair)
+    if (method && !pair && !empty_last)
         rec_push(r, 0);
     switch (a.kind) {
     case ATTR_VALUE:
@@ -706,6 +707,8 @@ rec_op_load_attr(rec *r, PyObject *name, bool method)
         rec_await_result(r, step, r->t->vals.at[step].step);
         break;
     }
+    if (method && !pair && empty_last)
+        rec_push(r, 0);
 }
 
 /* Is the store a plain one into the instance dict (rule 68)? Otherwise user code may run. */

@@ -85,9 +85,11 @@ typedef struct rec_frame {
     int nlocals, sp, sp0;    /* sp0: depth before the current instruction */
     uint32_t parent_snap;
     uint32_t offset, next;   /* current instruction and its fall-through successor (byte offsets) */
-    int op, arg;
-    uint32_t exit_offset;    /* where an exit before this instruction resumes (KW_NAMES for a CALL with keywords) */
-    uint32_t kw_offset;      /* offset of the KW_NAMES in effect, UINT32_MAX = none */
+    const kin_instr *in;     /* the current instruction; NULL: none yet */
+    kin_canon op;            /* its action that is under way or, once the rule has run, its main one (KIN_DO__COUNT: none) */
+    int arg, extra;          /* operands of that action */
+    unsigned flags;
+    uint32_t exit_offset;    /* where an exit before this instruction resumes */
     uint32_t jump;           /* other legal successor, or UINT32_MAX */
     await_kind await;
     int await_slot;          /* stack index of the awaited value */
@@ -95,7 +97,6 @@ typedef struct rec_frame {
     uint32_t await_step;
     uint32_t steps0;         /* trace.steps.len when the instruction began */
     uint32_t snap;           /* snapshot before the instruction, 0 = not made yet */
-    PyObject *kwnames;       /* borrowed from the code's constants, for the next CALL */
     bool started;            /* cells and free variables have their shadows */
     bool ran;                /* an instruction was dispatched */
     bool inlined;            /* the current instruction called an inlined frame */
@@ -200,6 +201,15 @@ rec_info_of(const rec *r, kin_vid vid)
 }
 #define O(r, vid) (rec_info_of(r, vid)->obj)
 #define FRESH(r, vid) (rec_info_of(r, vid)->fresh)
+
+static inline void
+rec_set_action(rec_frame *f, kin_action action)
+{
+    f->op = (kin_canon)action.op;
+    f->arg = (int)action.arg;
+    f->extra = (int)action.extra;
+    f->flags = action.flags;
+}
 
 /* ---- record.c ---- */
 rec *rec_new(const kin_record_options *opt, kin_entry *v, kin_record_result *result);
@@ -393,8 +403,8 @@ void rec_op_get_iter(rec *r);
 void rec_op_for_iter(rec *r);
 void rec_op_yield_from(rec *r);
 void rec_op_send(rec *r);
-int rec_iter_row(rec *r, kin_vid it);    /* of breaks.def, for FOR_ITER as a step; asked while its operand is there */
-void rec_ask_iter(rec *r, kin_vid it, int row); /* FOR_ITER as a step */
+int rec_iter_row(rec *r, kin_vid it);    /* of breaks.def, for a loop's next item as a step; asked while its operand is there */
+void rec_ask_iter(rec *r, kin_vid it, int row); /* ... that step */
 bool rec_generator_has_tensor(rec *r, kin_vid gen); /* at hand in its frame */
 void rec_op_unpack(rec *r, int n);
 void rec_op_unpack_ex(rec *r, int before, int after);
@@ -428,7 +438,7 @@ bool rec_drop_report(rec *r, kin_vid callee, int below, const kin_vid *args, uin
 
 /* ---- generator.c, region.c, consume.c, consume_rows.c: generators, and regions of steps that can be done again ---- */
 bool rec_generator_call(rec *r, kin_vid callee, const kin_vid *args, uint32_t npos, uint32_t nkw, PyObject *kwnames, int ndrop);
-bool rec_consume_for(rec *r, kin_vid it);             /* FOR_ITER over a generator of ours */
+bool rec_consume_for(rec *r, kin_vid it);             /* a for loop over a generator of ours */
 bool rec_consume_send(rec *r, kin_vid it);            /* SEND to one */
 bool rec_consume_unpack(rec *r, kin_vid vid, int before, int after);  /* unpacking of one, or of an object whose __iter__ makes one */
 bool rec_consume_unpacking(rec *r, kin_vid vid, int before, int after); /* iterables.c: an object whose __iter__ is Python */
@@ -475,6 +485,8 @@ void rec_op_match_keys(rec *r);
 
 /* ---- ops.c ---- */
 void rec_dispatch(rec *r);
+void rec_call_slots(const rec_frame *f, int *callable, int *self, int *args); /* of CALL; the slot of self may be empty */
+PyObject *rec_call_names(rec *r); /* of its keywords; borrowed, NULL: none */
 void rec_finish_branch(rec *r, rec_frame *f, bool jumped);
 void rec_finish_iter(rec *r, rec_frame *f, bool exhausted, PyObject **stack);
 

@@ -52,7 +52,8 @@ rec_push_frame(rec *r, struct _PyInterpreterFrame *f, PyCodeObject *code)
     rf->kc = kc;
     rf->code_ref = rec_ref(r, (PyObject *)code);
     rf->nlocals = code->co_nlocalsplus;
-    rf->jump = rf->kw_offset = UINT32_MAX;
+    rf->jump = UINT32_MAX;
+    rf->op = KIN_DO__COUNT;
     rf->back = r->top;
     if (r->top != NULL)
         rf->exc = r->top->exc;
@@ -336,21 +337,13 @@ on_instr(void *arg, struct _PyInterpreterFrame *frame, uint32_t offset)
         return;
     }
     const kin_instr *in = kin_code_at(f->kc, offset);
-    int before = f->ran ? f->op : KIN_OP_NONE;
     f->ran = true;
+    f->in = in;
     f->offset = in->offset;
     f->next = in->next;
-    f->op = in->op;
-    f->arg = (int)in->oparg;
-    f->jump = kin_instr_target(in, f->kc->version);
-    f->exit_offset = in->offset;
-    if (f->op == KIN_OP_KW_NAMES)
-        f->kw_offset = in->offset;
-    else if (((f->op == KIN_OP_PRECALL && before == KIN_OP_KW_NAMES) || f->op == KIN_OP_CALL) &&
-             f->kw_offset != UINT32_MAX)
-        f->exit_offset = f->kw_offset; /* the keyword names live in the evaluator between these instructions */
-    else
-        f->kw_offset = UINT32_MAX;
+    f->jump = in->target;
+    f->exit_offset = in->resume;
+    rec_set_action(f, kin_instr_main(in));
     f->sp0 = f->sp;
     f->nundo = 0;
     f->snap = 0;

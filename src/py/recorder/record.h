@@ -15,9 +15,13 @@ typedef struct {
     bool crosscheck;          /* check the recording against a torch-function mode */
 } kin_record_options;
 
+/* Did one of our own checks fail? Then nothing of the recording is used; LOST: the trace that it was to be added to cannot be, either. */
+typedef enum { KIN_RECORD_SOUND, KIN_RECORD_BUG, KIN_RECORD_LOST } kin_record_health;
+
 typedef struct {
-    kin_entry *entry;  /* NULL: nothing usable was recorded */
-    char reason[200];      /* why not, or why the recording ends early (empty: complete) */
+    kin_entry *entry;      /* NULL: nothing usable was recorded */
+    kin_record_health health;
+    char reason[200];      /* for people: why not, or why the recording ends early (empty: complete) */
     uint32_t ninstr;       /* instructions watched */
     uint32_t refused;      /* step of the first break inside torch._dynamo.error_on_graph_break(True); 0 = none */
     uint32_t crosschecked;    /* torch calls that the cross-check saw and found recorded */

@@ -10,7 +10,6 @@
 
 #include "py/guardeval/guard_place.h"
 
-#include <opcode.h>
 
 enum { MAX_DIMS = 64 };
 
@@ -246,7 +245,7 @@ count_elements(rec *r, kin_vid tensor)
         kin_vid pair[2] = {product, rec_size(r, tensor, d)};
         all *= kin_tensor_sizes(O(r, tensor))[d];
         product = rec_step_out(r, KIN_STEP_BINARY, KIN_STEP_PURE, pair, 2);
-        r->t->steps.at[r->t->vals.at[product].step].imm = NB_MULTIPLY;
+        r->t->steps.at[r->t->vals.at[product].step].imm = KIN_BINARY_MULTIPLY;
         PyObject *number = PyLong_FromLongLong(all);
         if (number != NULL)
             rec_set_obj(r, product, number);

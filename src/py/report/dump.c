@@ -509,14 +509,7 @@ take_recorded(PyObject *module, PyObject *unused)
     return taken;
 }
 
-static unsigned long long
-event_number(const char *line)
-{
-    const char *at = strstr(line, "\"seq\": ");
-    return at != NULL ? strtoull(at + 7, NULL, 10) : 0;
-}
-
-/* Events with a number of at least `seq`, as JSON texts; they stay in the log. Mostly these are the last few of many. */
+/* Events with a number of at least `seq`; they stay in the log. Mostly these are the last few of many. */
 static PyObject *
 events_since(PyObject *module, PyObject *arg)
 {
@@ -526,10 +519,22 @@ events_since(PyObject *module, PyObject *arg)
         return NULL;
     PyObject *list = PyList_New(0);
     uint32_t n = kin_event_count(st->log), first = n;
-    while (first > 0 && event_number(kin_event_at(st->log, first - 1)) >= seq)
+    while (first > 0 && kin_event_at(st->log, first - 1)->seq >= seq)
         first--;
-    for (uint32_t i = first; list != NULL && i < n; i++)
-        if (append(list, PyUnicode_FromString(kin_event_at(st->log, i))) < 0)
+    for (uint32_t i = first; list != NULL && i < n; i++) {
+        const kin_event *e = kin_event_at(st->log, i);
+        if (append(list, Py_BuildValue("(KiIs)", (unsigned long long)e->seq, (int)e->kind, e->why, e->json)) < 0)
+            Py_CLEAR(list);
+    }
+    return list;
+}
+
+static PyObject *
+event_kinds(PyObject *module, PyObject *unused)
+{
+    PyObject *list = PyList_New(0);
+    for (int kind = 0; list != NULL && kind < KIN_EVENT__COUNT; kind++)
+        if (append(list, PyUnicode_FromString(kin_event_name((kin_event_kind)kind))) < 0)
             Py_CLEAR(list);
     return list;
 }
@@ -537,7 +542,8 @@ events_since(PyObject *module, PyObject *arg)
 PyMethodDef kin_dump_methods[] = {
     {"set_listener", set_listener, METH_O, "set_listener(f): f() is called soon after something was recorded."},
     {"take_recorded", take_recorded, METH_NOARGS, "Entries recorded or extended since the last time this was asked."},
-    {"events_since", events_since, METH_O, "events_since(n): JSON texts of the kept events from number n on."},
+    {"events_since", events_since, METH_O, "events_since(n): (number, kind, why, JSON text) of the kept events from number n on; why: row of break_rows() + 1, 0: none."},
+    {"event_kinds", event_kinds, METH_NOARGS, "Names of the kinds of events, by number."},
     {"dump", dump_method, METH_O, "dump(entry): what an entry holds, as plain objects."},
     {"kernels", kernels_method, METH_O, "kernels(entry): what became of its graphs, as plain objects."},
     {"pass_texts", pass_texts_method, METH_VARARGS,

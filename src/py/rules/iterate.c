@@ -391,7 +391,7 @@ rec_op_get_iter(rec *r)
     rec_await_result(r, out, s);
 }
 
-/* -- FOR_ITER ---------------------------------------------------------------------------------------------------------------- */
+/* -- the next item of a for loop ------------------------------------------------------------------------------------------ */
 
 /* Iterators whose next() cannot reach user code. */
 static bool

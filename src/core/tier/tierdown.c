@@ -1,37 +1,25 @@
-/* Trials of whole calls (pace.h). Calls differ in what they have to do, and the machine does other things meanwhile. So the order
- * is drawn by lot (data may come in turns as well), the slowest quarter of either kind is left out, and as long as the spread of
- * the rest leaves a doubt more calls are timed, up to a limit.
+/* Comparisons of whole calls (tierdown.h). Calls differ in the work they do, and other processes use the machine too. So the order is
+ * randomised (inputs may alternate), the slowest quarter of either kind is left out, and more calls are timed, up to a limit, while the
+ * difference is within the error of measurement.
  */
-#include "core/pace/pace.h"
+#include "core/tier/tierdown.h"
 
 #include <math.h>
 #include <stdlib.h>
 
-enum {
-    FIRST_WAIT = 24,         /* replays before the first trial: compiling, and trials of single graphs, are over */
-    RESTING_WAIT = 256,      /* calls until an entry that was slower is tried again; twice as many each time */
-    LONG_REST = 1024,        /* ... and one that was much slower */
-    REPLAYING_WAIT = 2048,   /* ... and one that was not */
-    LONGEST_WAIT = 1 << 14,
-    FEW = 10, MANY = 120      /* samples of each kind */
-};
-static const double SLOWER = 1.03; /* less is not worth anybody's notice */
-static const double CLEARLY_SLOWER = 1.1;
-static const double SURE = 3;      /* standard errors */
-
 typedef struct {
     uint32_t n, left_out;
-    double ns[MANY];
+    double ns[KIN_TIER_MOST_SAMPLES];
 } samples;
 
-struct kin_pace_trial {
+struct kin_tierdown_trial {
     samples ours, eager;
     uint32_t lots;
     bool second, eager_first; /* of the pair */
 };
 
-static kin_pace_turn
-draw(struct kin_pace_trial *trial)
+static kin_tierdown_turn
+draw(struct kin_tierdown_trial *trial)
 {
     if (!trial->second) {
         trial->lots ^= trial->lots << 13;
@@ -41,27 +29,29 @@ draw(struct kin_pace_trial *trial)
     }
     bool eager = trial->eager_first != trial->second;
     trial->second = !trial->second;
-    return eager ? KIN_PACE_TIME_EAGER : KIN_PACE_TIME_REPLAY;
+    return eager ? KIN_TIERDOWN_TIME_EAGER : KIN_TIERDOWN_TIME_REPLAY;
 }
 
 static void
-wait_longer(kin_pace *p)
+wait_longer(kin_tierdown *p)
 {
-    uint32_t least = !p->rests ? REPLAYING_WAIT : p->ratio > CLEARLY_SLOWER ? LONG_REST : RESTING_WAIT;
-    p->pause = p->pause < least ? least : p->pause < LONGEST_WAIT / 2 ? 2 * p->pause : LONGEST_WAIT;
+    uint32_t least = !p->backed_off                            ? KIN_TIER_FASTER_CALLS
+                     : p->ratio > KIN_TIER_CLEARLY_SLOWER ? KIN_TIER_CLEARLY_SLOWER_CALLS
+                                                          : KIN_TIER_SLOWER_CALLS;
+    p->pause = p->pause < least ? least : p->pause < KIN_TIER_MOST_CALLS / 2 ? 2 * p->pause : KIN_TIER_MOST_CALLS;
     p->wait = p->pause;
 }
 
-kin_pace_turn
-kin_pace_next(kin_pace *p)
+kin_tierdown_turn
+kin_tierdown_next(kin_tierdown *p)
 {
     if (p->trial == NULL && p->wait > 1) {
         p->wait--;
-        return p->rests ? KIN_PACE_EAGER : KIN_PACE_REPLAY;
+        return p->backed_off ? KIN_TIERDOWN_EAGER : KIN_TIERDOWN_REPLAY;
     }
     if (p->trial == NULL && (p->trial = calloc(1, sizeof *p->trial)) == NULL) {
         wait_longer(p);
-        return p->rests ? KIN_PACE_EAGER : KIN_PACE_REPLAY;
+        return p->backed_off ? KIN_TIERDOWN_EAGER : KIN_TIERDOWN_REPLAY;
     }
     if (p->trial->lots == 0)
         p->trial->lots = 2463534242u;
@@ -92,18 +82,18 @@ summarise(samples *s, double *error)
 
 /* True: there is an answer. */
 static bool
-is_decided(kin_pace *p, bool *slower)
+is_decided(kin_tierdown *p, bool *slower)
 {
-    struct kin_pace_trial *trial = p->trial;
+    struct kin_tierdown_trial *trial = p->trial;
     uint32_t n = trial->ours.n < trial->eager.n ? trial->ours.n : trial->eager.n;
-    if (n < FEW)
+    if (n < KIN_TIER_SAMPLES)
         return false;
     double ours_error, eager_error;
     double ours = summarise(&trial->ours, &ours_error), eager = summarise(&trial->eager, &eager_error);
-    double doubt = SURE * sqrt(ours_error + eager_error);
+    double doubt = KIN_TIER_SURE * sqrt(ours_error + eager_error);
     p->ratio = eager > 0 ? ours / eager : 0;
-    *slower = ours > SLOWER * eager;
-    return fabs(ours - SLOWER * eager) > doubt || n >= MANY;
+    *slower = ours > KIN_TIER_SLOWER * eager;
+    return fabs(ours - KIN_TIER_SLOWER * eager) > doubt || n >= KIN_TIER_MOST_SAMPLES;
 }
 
 static void
@@ -112,12 +102,12 @@ add(samples *s, double ns)
     enum { WARM_UP = 1 }; /* CPython's caches, the processor's */
     if (s->left_out < WARM_UP)
         s->left_out++;
-    else if (s->n < MANY)
+    else if (s->n < KIN_TIER_MOST_SAMPLES)
         s->ns[s->n++] = ns;
 }
 
 bool
-kin_pace_note(kin_pace *p, bool eager, double ns)
+kin_tierdown_note(kin_tierdown *p, bool eager, double ns)
 {
     bool slower = false;
     if (p->trial == NULL) /* a call inside this one has ended it */
@@ -127,22 +117,22 @@ kin_pace_note(kin_pace *p, bool eager, double ns)
         return false;
     free(p->trial);
     p->trial = NULL;
-    bool changed = slower != p->rests;
+    bool changed = slower != p->backed_off;
     if (changed)
         p->pause = 0;
-    p->rests = slower;
+    p->backed_off = slower;
     wait_longer(p);
     return changed;
 }
 
 void
-kin_pace_init(kin_pace *p)
+kin_tierdown_init(kin_tierdown *p)
 {
-    *p = (kin_pace){.wait = FIRST_WAIT};
+    *p = (kin_tierdown){.wait = KIN_TIER_WARM_UP};
 }
 
 void
-kin_pace_deinit(kin_pace *p)
+kin_tierdown_deinit(kin_tierdown *p)
 {
     free(p->trial);
     p->trial = NULL;

@@ -1,7 +1,7 @@
 /* Which way is faster, told on a machine that is busy with other things and from calls that differ in what they do: what counts is the
  * time that all calls take together, against the better of the two ways, and not what single trials say. */
-#include "core/pace/budget.h"
-#include "core/pace/pace.h"
+#include "core/tier/trace_budget.h"
+#include "core/tier/tierdown.h"
 
 #include <stdlib.h>
 
@@ -37,21 +37,21 @@ read_clock(double ns)
 static double
 run(const world *w, unsigned seed)
 {
-    kin_pace pace;
-    kin_pace_init(&pace);
+    kin_tierdown tierdown;
+    kin_tierdown_init(&tierdown);
     state = seed * 977 + 1;
     double took = 0, best = 0;
     for (int i = 0; i < CALLS; i++) {
         double ratio = w->turns_at != 0 && i >= w->turns_at ? 1 / w->ratio : w->ratio;
         double work = 1000.0 * (w->in_turns ? 1 + i % 2 * (w->spread - 1) : 1 + (int)draw((unsigned)w->spread));
-        kin_pace_turn turn = kin_pace_replays(&pace) ? KIN_PACE_REPLAY : kin_pace_next(&pace);
-        bool eager = turn == KIN_PACE_EAGER || turn == KIN_PACE_TIME_EAGER;
+        kin_tierdown_turn turn = kin_tierdown_replays(&tierdown) ? KIN_TIERDOWN_REPLAY : kin_tierdown_next(&tierdown);
+        bool eager = turn == KIN_TIERDOWN_EAGER || turn == KIN_TIERDOWN_TIME_EAGER;
         took += work * (eager ? 1 : ratio);
         best += work * (ratio < 1 ? ratio : 1);
-        if (turn == KIN_PACE_TIME_EAGER || turn == KIN_PACE_TIME_REPLAY)
-            kin_pace_note(&pace, eager, read_clock(work * (eager ? 1 : ratio)));
+        if (turn == KIN_TIERDOWN_TIME_EAGER || turn == KIN_TIERDOWN_TIME_REPLAY)
+            kin_tierdown_note(&tierdown, eager, read_clock(work * (eager ? 1 : ratio)));
     }
-    kin_pace_deinit(&pace);
+    kin_tierdown_deinit(&tierdown);
     return took / best;
 }
 
@@ -73,63 +73,63 @@ test_world(world w, double limit)
 static void
 test_rarely(void)
 {
-    kin_pace pace;
-    kin_pace_init(&pace);
+    kin_tierdown tierdown;
+    kin_tierdown_init(&tierdown);
     int timed = 0;
     for (int i = 0; i < CALLS; i++) {
-        kin_pace_turn turn = kin_pace_replays(&pace) ? KIN_PACE_REPLAY : kin_pace_next(&pace);
-        bool eager = turn == KIN_PACE_TIME_EAGER;
-        CHECK(i >= 20 || turn == KIN_PACE_REPLAY);
-        CHECK(turn != KIN_PACE_EAGER);
-        timed += turn != KIN_PACE_REPLAY;
-        if (turn != KIN_PACE_REPLAY)
-            kin_pace_note(&pace, eager, eager ? 1000 + i % 3 : 500 + i % 3);
+        kin_tierdown_turn turn = kin_tierdown_replays(&tierdown) ? KIN_TIERDOWN_REPLAY : kin_tierdown_next(&tierdown);
+        bool eager = turn == KIN_TIERDOWN_TIME_EAGER;
+        CHECK(i >= 20 || turn == KIN_TIERDOWN_REPLAY);
+        CHECK(turn != KIN_TIERDOWN_EAGER);
+        timed += turn != KIN_TIERDOWN_REPLAY;
+        if (turn != KIN_TIERDOWN_REPLAY)
+            kin_tierdown_note(&tierdown, eager, eager ? 1000 + i % 3 : 500 + i % 3);
     }
     CHECK(timed > 0 && timed < 100);
-    CHECK(!pace.rests && pace.ratio > 0.49 && pace.ratio < 0.51);
-    kin_pace_deinit(&pace);
+    CHECK(!tierdown.backed_off && tierdown.ratio > 0.49 && tierdown.ratio < 0.51);
+    kin_tierdown_deinit(&tierdown);
 }
 
 static void
 test_tells_changes(void)
 {
-    kin_pace pace;
-    kin_pace_init(&pace);
+    kin_tierdown tierdown;
+    kin_tierdown_init(&tierdown);
     int told = 0;
     for (int i = 0; i < CALLS; i++) {
-        kin_pace_turn turn = kin_pace_replays(&pace) ? KIN_PACE_REPLAY : kin_pace_next(&pace);
-        if (turn == KIN_PACE_TIME_EAGER || turn == KIN_PACE_TIME_REPLAY)
-            told += kin_pace_note(&pace, turn == KIN_PACE_TIME_EAGER, turn == KIN_PACE_TIME_EAGER ? 1000 : 1500);
+        kin_tierdown_turn turn = kin_tierdown_replays(&tierdown) ? KIN_TIERDOWN_REPLAY : kin_tierdown_next(&tierdown);
+        if (turn == KIN_TIERDOWN_TIME_EAGER || turn == KIN_TIERDOWN_TIME_REPLAY)
+            told += kin_tierdown_note(&tierdown, turn == KIN_TIERDOWN_TIME_EAGER, turn == KIN_TIERDOWN_TIME_EAGER ? 1000 : 1500);
     }
     CHECK_EQ(told, 1);
-    CHECK(pace.rests);
-    kin_pace_deinit(&pace);
+    CHECK(tierdown.backed_off);
+    kin_tierdown_deinit(&tierdown);
 }
 
 /* Where calls leave, the first trial comes sooner; later ones do not. */
 static void
 test_hastens(void)
 {
-    kin_pace pace;
-    kin_pace_init(&pace);
+    kin_tierdown tierdown;
+    kin_tierdown_init(&tierdown);
     int calls = 0;
-    for (; kin_pace_replays(&pace); calls++)
-        kin_pace_hasten(&pace);
+    for (; kin_tierdown_replays(&tierdown); calls++)
+        kin_tierdown_hasten(&tierdown);
     CHECK(calls > 2 && calls < 12);
-    pace.pause = pace.wait = 100;
-    kin_pace_hasten(&pace);
-    CHECK_EQ(pace.wait, 100);
-    kin_pace_deinit(&pace);
+    tierdown.pause = tierdown.wait = 100;
+    kin_tierdown_hasten(&tierdown);
+    CHECK_EQ(tierdown.wait, 100);
+    kin_tierdown_deinit(&tierdown);
 }
 
 /* How much is recorded in so many calls, each of which meets something new: is any of it used again? */
 static uint32_t
 record_all(bool used, int calls)
 {
-    kin_budget b = {0};
+    kin_trace_budget b = {0};
     for (int i = 0; i < calls; i++) {
-        if (kin_budget_is_free(&b, 8, 3) || kin_budget_has(&b)) {
-            kin_budget_spend(&b, 10e3);
+        if (kin_trace_budget_affords_entry(&b)) {
+            kin_trace_budget_spend(&b, 10e3);
             b.made++;
             b.used += used;
         } else {
@@ -148,10 +148,10 @@ test_budgets(void)
     CHECK(record_all(false, 30000) > 3); /* but it goes on in the long run */
     CHECK(record_all(false, 30000) < 100);
     CHECK(record_all(true, 30000) > record_all(false, 30000));
-    kin_budget slow = {.spent = 1e9, .last = 1e9, .made = 1, .used = 1};
-    CHECK(!kin_budget_is_free(&slow, 8, 3) && !kin_budget_has(&slow));
+    kin_trace_budget slow = {.spent = 1e9, .last = 1e9, .made = 1, .used = 1};
+    CHECK(!kin_trace_budget_affords_entry(&slow));
     slow.lived = 1e11;
-    CHECK(kin_budget_has(&slow));
+    CHECK(kin_trace_budget_affords_entry(&slow));
 }
 
 int
@@ -168,5 +168,5 @@ main(void)
     test_tells_changes();
     test_hastens();
     test_budgets();
-    return check_report("pace");
+    return check_report("tierdown");
 }

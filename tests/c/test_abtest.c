@@ -1,6 +1,6 @@
 /* Which of two ways is faster, on a machine that others use in bursts: what is faster stays, what is slower goes in the end, and few
  * calls are spent on asking. */
-#include "core/pace/duel.h"
+#include "core/tier/abtest.h"
 
 #include "check.h"
 
@@ -31,17 +31,17 @@ read_clock(double ns)
 static bool
 run(double ratio, unsigned seed, int *spent)
 {
-    kin_duel d = {0};
+    kin_abtest d = {0};
     state = seed * 7919 + 3;
     burst = 0;
     *spent = 0;
     for (int i = 0; i < USES; i++) {
-        kin_duel_use(&d);
+        kin_abtest_use(&d);
         if (d.decided)
             continue;
-        bool theirs = kin_duel_is_theirs(&d);
+        bool theirs = kin_abtest_is_theirs(&d);
         *spent += theirs == (ratio < 1);
-        if (kin_duel_note(&d, theirs, read_clock(theirs ? 1000 : 1000 * ratio), TRIALS) == KIN_DUEL_DROP)
+        if (kin_abtest_note(&d, theirs, read_clock(theirs ? 1000 : 1000 * ratio), TRIALS) == KIN_ABTEST_DROP)
             return false;
     }
     return true;
@@ -64,12 +64,12 @@ test_ratio(double ratio, int kept_at_least, int kept_at_most, int spent_at_most)
 static void
 test_soon(void)
 {
-    kin_duel d = {0};
+    kin_abtest d = {0};
     int calls = 0;
     while (!d.decided && calls < 100) {
-        bool theirs = kin_duel_is_theirs(&d);
+        bool theirs = kin_abtest_is_theirs(&d);
         CHECK(calls > 0 || theirs);
-        CHECK(kin_duel_note(&d, theirs, theirs ? 1000 : calls < 2 ? 1e6 : 100, TRIALS) != KIN_DUEL_DROP);
+        CHECK(kin_abtest_note(&d, theirs, theirs ? 1000 : calls < 2 ? 1e6 : 100, TRIALS) != KIN_ABTEST_DROP);
         calls++;
     }
     CHECK_EQ(calls, 5);
@@ -86,10 +86,10 @@ main(void)
     test_ratio(1.15, 0, SEEDS * 5 / 100, 200);
     test_ratio(2, 0, SEEDS * 2 / 100, 200);
     test_soon();
-    kin_duel d = {0};
-    kin_duel_give_up(&d);
+    kin_abtest d = {0};
+    kin_abtest_give_up(&d);
     for (int i = 0; i < 1000; i++)
-        kin_duel_use(&d);
+        kin_abtest_use(&d);
     CHECK(d.decided);
-    return check_report("duel");
+    return check_report("abtest");
 }

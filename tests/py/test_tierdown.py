@@ -48,15 +48,15 @@ def run(slow, calls, **options):
 def test_what_is_slower_rests(paced):
     stats = run(Slow(in_replays=True), 200)
     assert stats["eager_calls"][SLOWER] > 100 and stats["replays"] < 80
-    assert stats["variants"][0]["rests"] and stats["variants"][0]["pace"] > 2
+    assert stats["variants"][0]["backed_off"] and stats["variants"][0]["ratio"] > 2
     texts = [e["reason"] for e in kintsugi._kintsugi.events() if e["event"] == "fallback" and e["name"] == stats["name"]]
     assert sum(SLOWER in text for text in texts) == 1
 
 
 def test_what_is_faster_is_replayed(paced):
     stats = run(Slow(in_replays=False), 200)
-    assert SLOWER not in stats["eager_calls"] and not stats["variants"][0]["rests"]
-    assert stats["replays"] > 170 and stats["variants"][0]["pace"] < 0.5
+    assert SLOWER not in stats["eager_calls"] and not stats["variants"][0]["backed_off"]
+    assert stats["replays"] > 170 and stats["variants"][0]["ratio"] < 0.5
 
 
 def test_not_with_fullgraph_or_when_switched_off(paced):

@@ -1,13 +1,13 @@
-/* Two ways to do the same work, a new one and the one that was there: which is faster? Their calls take turns, and the least time of
- * either counts, as a busy machine only adds. What looks clear after few calls is believed, and asked again later.
+/* A/B timing: is compiled code faster than the steps it replaces? Runs of the two alternate, and the least time of either counts, since
+ * other processes can only add to it. A clear answer after few runs is believed, and checked again later.
  */
-#ifndef KIN_CORE_DUEL_H
-#define KIN_CORE_DUEL_H
+#ifndef KIN_CORE_ABTEST_H
+#define KIN_CORE_ABTEST_H
 
 #include <stdbool.h>
 #include <stdint.h>
 
-typedef enum { KIN_DUEL_OPEN, KIN_DUEL_KEEP, KIN_DUEL_DROP } kin_duel_end;
+typedef enum { KIN_ABTEST_OPEN, KIN_ABTEST_KEEP, KIN_ABTEST_DROP } kin_abtest_end;
 
 typedef struct {
     double ours, theirs;     /* nanoseconds: the least of this time; 0: none yet */
@@ -16,18 +16,18 @@ typedef struct {
     uint32_t asked;          /* how often it was decided */
     bool warm;               /* ours was done once: that does not count */
     bool decided;
-} kin_duel;
+} kin_abtest;
 
 /* Is it the turn of the way that was there? It begins. */
-bool kin_duel_is_theirs(const kin_duel *d);
+bool kin_abtest_is_theirs(const kin_abtest *d);
 /* `trials`: calls of each kind where nothing is clear. */
-kin_duel_end kin_duel_note(kin_duel *d, bool theirs, double ns, uint32_t trials);
+kin_abtest_end kin_abtest_note(kin_abtest *d, bool theirs, double ns, uint32_t trials);
 /* They cannot be compared. */
-void kin_duel_give_up(kin_duel *d);
+void kin_abtest_give_up(kin_abtest *d);
 
 /* Ours is used, as was decided; now and then it is asked again from then on. */
 static inline void
-kin_duel_use(kin_duel *d)
+kin_abtest_use(kin_abtest *d)
 {
     if (d->decided && d->uses > 0 && --d->uses == 0) {
         d->decided = false;

@@ -1,5 +1,5 @@
 /* Guards that are asked in vain: that ends when they cost more than the calls that fit save, and begins again now and then. */
-#include "core/pace/search.h"
+#include "core/tier/lookup.h"
 
 #include "check.h"
 
@@ -7,16 +7,16 @@
 static int
 count_looks(int one_of, double lost, double ratio)
 {
-    kin_search s = {0};
+    kin_lookup s = {0};
     int looks = 0;
     for (int i = 0; i < 10000; i++) {
-        if (kin_search_skips(&s))
+        if (kin_lookup_skips(&s))
             continue;
         looks++;
         if (one_of > 0 && i % one_of == 0)
-            kin_search_hit(&s, lost / 2, ratio);
+            kin_lookup_hit(&s, lost / 2, ratio);
         else
-            kin_search_miss(&s, lost, 1000);
+            kin_lookup_miss(&s, lost, 1000);
     }
     return looks;
 }
@@ -31,5 +31,5 @@ main(void)
     CHECK(count_looks(10, 100, 0.5) < 1000);
     CHECK(count_looks(3, 100, 1) < 1000);       /* what fits saves nothing */
     CHECK(count_looks(0, 10, 0) >= 96);         /* it is asked again */
-    return check_report("search");
+    return check_report("lookup");
 }
