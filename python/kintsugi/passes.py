@@ -75,8 +75,8 @@ def of_entry(engine, entry, number=0):
 
 
 def logger():
-    """The logger when somebody wants it, else None."""
-    return _logger if _logger.isEnabledFor(logging.INFO) else None
+    """The logger when somebody asked for it by name, else None: a program that wants everything in its own log does not want this."""
+    return _logger if _logger.level != logging.NOTSET and _logger.isEnabledFor(logging.INFO) else None
 
 
 def log_record(name, graph, passes, texts):

@@ -1,5 +1,6 @@
 """The passes of the pipeline as users see them (explain, logs, events), and what happens when something goes wrong in one of them."""
 
+import logging
 import os
 import subprocess
 import sys
@@ -74,6 +75,12 @@ def test_log(level, texts):
                           env=os.environ | {"KINTSUGI_KERNELS": "1", "TORCH_LOGS": f"{level}kintsugi.passes"})
     assert "Passes of <lambda>, graph 1" in done.stderr and "  simplify: " in done.stderr
     assert ("aten.tanh.default" in done.stderr) == texts
+
+
+def test_no_log_unasked(caplog):
+    caplog.set_level(logging.DEBUG)  # of the program's root logger
+    call(38)
+    assert not [r for r in caplog.records if r.name == "kintsugi.passes"]
 
 
 @pytest.mark.parametrize("name", ["lower", "simplify", "rewrite", "hoist", "own-outputs", "fuse", "memory"])
