@@ -338,15 +338,7 @@ rec_region_repeatable(rec *r)
 static bool
 is_question(kin_step_kind kind)
 {
-    switch (kind) {
-    case KIN_STEP_BINARY: case KIN_STEP_UNARY: case KIN_STEP_COMPARE: case KIN_STEP_CONTAINS: case KIN_STEP_IS:
-    case KIN_STEP_SUBSCR: case KIN_STEP_GETATTR: case KIN_STEP_LEN: case KIN_STEP_SIZE: case KIN_STEP_TRUTH: case KIN_STEP_FORMAT:
-    case KIN_STEP_CHECK: case KIN_STEP_CELL_GET: case KIN_STEP_BUILD_STRING: case KIN_STEP_BUILD_MAP:
-    case KIN_STEP_BUILD_SET: case KIN_STEP_ITER:
-        return true;
-    default:
-        return false;
-    }
+    return kin_kind_effects(kind) & KIN_ASKS && kind != KIN_STEP_HANDLED;
 }
 
 /* Changes that are put off to the end of the region: nothing in it may ask about them. */

@@ -159,8 +159,8 @@ drop_chain(kin_run *r, kin_chain *c)
     kin_recursion_take(r->ts, 1);
 }
 
-/* Can nothing look at the exception? Then whether unwinding noted its frames in it cannot be told: the step releases its own
- * result, nothing else holds the object but slots released with it, and its class runs no code when it goes. */
+/* Can nothing look at the exception? Then the frames that unwinding notes in it are not observable: the step releases its own
+ * result, nothing else holds the object but slots released with it, and its class runs no code when it dies. */
 bool
 kin_run_dies_at_once(const kin_run *r, const kin_step *s, PyObject *exc)
 {
@@ -276,7 +276,7 @@ note_failure(kin_run *r)
     r->v->failure = strdup(text);
 }
 
-/* May running the call from its beginning be told from going on before this step? */
+/* Is it unobservable whether the call begins again or goes on before this step? Nothing before it had an effect. */
 static bool
 is_untouched(const kin_run *r, uint32_t step)
 {
@@ -590,7 +590,7 @@ launch_subgraph(kin_run *r, uint32_t *step, PyObject **value)
     return KIN_JUMP;
 }
 
-/* The subgraph to launch, or whose calls wait, from this step on; NULL: none. */
+/* The subgraph to run, or whose calls are deferred, from this step on; NULL: none. */
 static inline const kin_subgraph *
 subgraph_from(const kin_run *r, uint32_t step)
 {
