@@ -1,5 +1,5 @@
 /* Models of C callables: what they do to shadows, so that they need no step, a quiet step, or a change of a fresh
- * object. Found by identity of the callable (rule 89). A callable without a model is opaque.
+ * object. Found by identity of the callable: a name can be given to something else. A callable without a model is opaque.
  */
 #include "py/recorder/rec.h"
 

@@ -1,5 +1,5 @@
 /* Models of C callables that answer from what no fact can speak about: addresses, clocks, random sources, the operating
- * system (rule 65). They are asked again at each replay. What comes out differently from call to call is a free value at
+ * system. They are asked again at each replay. What comes out differently from call to call is a free value at
  * once, and so is what is computed from it: an exit for each new address or time would teach nothing.
  */
 #include "py/models/models.h"

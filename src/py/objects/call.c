@@ -32,7 +32,8 @@ rec_closure_cell(rec *r, kin_vid func, int i, PyObject *cell)
     return vid;
 }
 
-/* Fixes which code runs: the function's identity where that is stable, else its code object (rule 39). */
+/* Fixes which code runs: the function's identity where that is stable, else its code object, so that closures that are made
+ * anew in each call still fit. */
 void
 rec_fix_function(rec *r, kin_vid *func)
 {
@@ -287,7 +288,7 @@ call_with_self(rec *r, const rec_args *a, kin_vid func, kin_vid self)
     return true;
 }
 
-/* Bound methods are taken apart; wrappers of ours stand for the function behind them (rule 43). */
+/* Bound methods are taken apart; an object of ours that compiles a function stands for that function. */
 bool
 rec_call_unwrapped(rec *r, const rec_args *a)
 {

@@ -1,4 +1,4 @@
-/* Calls of classes: what type.__call__ does, taken apart into __new__ and __init__ (rules 85, 86).
+/* Calls of classes: what type.__call__ does, taken apart into __new__ and __init__.
  *
  * Where a C function allocates (object.__new__ and the like), the new object is a fresh one and __init__ is inlined as
  * any other function. A __new__ in Python runs below C code that goes on afterwards, and no exit could say where that C

@@ -1,4 +1,4 @@
-/* What the recording itself wrote to older objects in the current segment (rule 1).
+/* What the recording itself wrote to older objects in the current segment.
  *
  * A plain store into one word of the heap (an attribute, an item, a cell, one more item of a list) is an effect; the facts of the segment go on to
  * hold, for they speak of the time before it. Only who reads that word again must not read it by path: it gets the value that
@@ -156,8 +156,8 @@ touch_iterators(rec *r, const rec_place *p)
     }
 }
 
-/* A number that the recording assumes, and changes itself: the next call cannot fit. The next recording takes it as it comes
- * (rule 12), with all others of this kind. */
+/* A number that the recording assumes, and changes itself: the next call cannot fit. The next recording takes it as it comes,
+ * with all others of this kind. */
 static void
 note_counter(rec *r, const rec_place *p, kin_vid value)
 {

@@ -197,7 +197,8 @@ can_run_code(const kin_step *s)
     return kin_step_does(s, KIN_MAY_RUN) && !(s->flags & (KIN_STEP_TORCH | KIN_STEP_PURE));
 }
 
-/* Python code ran where none was expected: the instruction's last step is one that may run any code (rule 98). */
+/* Python code ran where none was expected: a finaliser or a signal handler, perhaps. The instruction's last step is
+ * one that may run any code. */
 static void
 blame_foreign_code(rec *r, rec_frame *f)
 {

@@ -8,7 +8,7 @@
 typedef struct {
     bool fullgraph;        /* the first graph break raises (kin_record_call returns NULL with the exception set) */
     bool strict_breaks;    /* report deferred effects as breaks */
-    PyObject *unstable;    /* set of str: places where something changed between calls (module/unstable.h); less is assumed of them (rule 12) */
+    PyObject *unstable;    /* set of str: places where something changed between calls (module/unstable.h); less is assumed of them, so that what changes each time ends in one entry */
     PyObject *error_class; /* exception class for fullgraph */
     uint32_t trace_limit;  /* instructions that one recording may hold */
     int8_t dynamic;        /* sizes: 1 free from the start, 0 always fixed, -1 free once they have changed */
@@ -40,7 +40,7 @@ PyObject *kin_record_exit(const kin_record_options *options, kin_entry *v, uint3
                           kin_record_result *result);
 
 /* Enters (true) or leaves a stretch in which torch.compiler.is_compiling() answers true; stretches nest. So it is while recording and while
- * CPython finishes a call that replay has left, so that one call sees one answer (rule 67). */
+ * CPython finishes a call that replay has left, so that one call sees one answer. */
 void kin_record_set_compiling(bool on);
 
 /* Is a recording in progress (in this process)? is_compiling() answers true then. */

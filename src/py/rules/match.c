@@ -15,7 +15,7 @@ rec_op_match_kind(rec *r, unsigned long flag)
 {
     PyTypeObject *tp = rec_need_version(r, rec_peek(r, 0));
     if (tp->tp_flags & Py_TPFLAGS_HEAPTYPE)
-        rec_abc_fact(r); /* registering a class sets the flag without a new version (rule 18) */
+        rec_abc_fact(r); /* registering a class sets the flag and leaves its version as it is */
     if (!r->stopped)
         push_bool(r, (tp->tp_flags & flag) != 0);
 }
