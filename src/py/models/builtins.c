@@ -1,11 +1,10 @@
 /* Models of C callables: what they do to shadows, so that they need no step, a quiet step, or a change of a fresh
  * object. Found by identity of the callable: a name can be given to something else. A callable without a model is opaque.
  */
-#include "py/recorder/rec.h"
-
 #include "core/diag/breaks.h"
-#include "py/models/apply.h"
 #include "py/models/models.h"
+#include "py/objects/objects.h"
+#include "py/torchcalls/torchcalls.h"
 
 typedef bool (*model_fn)(rec *r, const rec_args *a);
 
@@ -202,7 +201,7 @@ static const rec_method_row own_rows[] = {
     {"slice", rec_model_pure}, {"hex", rec_model_pure}, {"bin", rec_model_pure}, {"oct", rec_model_pure},
     {"repr", rec_model_pure}, {"format", rec_model_pure}, {"ascii", rec_model_pure}, {"frozenset", rec_model_pure},
     {"bytes", rec_model_pure}, {"sorted", model_sorted}, {"id", rec_model_id}, {"hash", rec_model_hash},
-    {"type.__call__", rec_model_type_call}, {NULL, NULL}};
+    {NULL, NULL}};
 
 static const char *const pure_modules[] = {"math", "cmath", NULL};
 static const char *const ask_modules[] = {"time", "posix", NULL};
@@ -414,8 +413,6 @@ rec_call_builtin(rec *r, const rec_args *call)
         return call_type(r, &a);
     if (rec_is_cache(obj))
         return model_cached(r, &a);
-    if (rec_call_new(r, &a))
-        return true;
     if (is_immutable_method(obj)) {
         if (returns_list(obj))
             return model_fresh(r, &a);

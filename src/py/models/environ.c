@@ -2,7 +2,8 @@
  * the default; programs ask for switches that way in each layer. While all that code is the library's own, the answer follows
  * from one fact: the dict behind os.environ lacks the key.
  */
-#include "py/models/environ.h"
+#include "py/models/models.h"
+#include "py/objects/objects.h"
 
 /* The library's own code, as it was when first needed; NULL: another kind of library. */
 static struct {

@@ -2,22 +2,12 @@
  * stay true for the same one to answer again: the one that answers, and the absence of the name in everything that is
  * asked before it.
  */
-#include "py/models/apply.h"
-#include "py/recorder/rec.h"
-
+#include "py/objects/objects.h"
+#include "py/torchcalls/torchcalls.h"
 #include <stddef.h>
 #include <structmember.h>
 
 /* -- pieces --------------------------------------------------------------------------------------------------- */
-
-kin_vid
-rec_dict_item(rec *r, kin_vid dict, PyObject *key, PyObject *obj)
-{
-    if (rec_is_compiling_flag(O(r, dict), key))
-        return rec_const(r, Py_True); /* as long as this call lasts, however it goes on */
-    rec_need_type(r, dict);
-    return rec_src_key(r, dict, KIN_ACCESS_DICT_ITEM, key, obj);
-}
 
 /* The instance dict as a value; 0 when the object has none at this moment. */
 static kin_vid

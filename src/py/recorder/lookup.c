@@ -5,7 +5,6 @@
  * Slots such as tp_getattro or tp_call follow from lookups of their names, so looking those up covers them.
  */
 #include "py/recorder/rec.h"
-
 #include <stddef.h>
 
 void

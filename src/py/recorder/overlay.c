@@ -8,9 +8,8 @@
  * What a store leaves known hangs on what the guard asks, not on how things lie at the moment: an attribute is the same place inline
  * and in a dict, new or not, and a dict has grown unless the segment knows of the key.
  */
-#include "py/recorder/rec.h"
-
 #include "py/guardeval/guard_place.h"
+#include "py/recorder/rec.h"
 
 enum { MOST_WRITES = 300 };
 

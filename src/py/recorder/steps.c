@@ -1,8 +1,6 @@
 /* Steps, snapshots and segments of a recording, and the shadow operand stack. */
-#include "py/recorder/rec.h"
-
 #include "core/diag/breaks.h"
-
+#include "py/recorder/rec.h"
 #include <stdarg.h>
 
 /* -- snapshots ------------------------------------------------------------------------------------------------ */
@@ -329,4 +327,21 @@ rec_push_step(rec *r, kin_step_kind kind, unsigned flags, const kin_vid *args, u
 {
     kin_vid out = rec_step_out(r, kind, flags, args, n);
     rec_await_result(r, out, r->t->vals.at[out].step);
+}
+
+/* Builtins that look at an exception and let go of it. */
+static bool
+only_looks(PyObject *callee)
+{
+    return PyCFunction_Check(callee) ? strcmp(((PyCFunctionObject *)callee)->m_ml->ml_name, "print") == 0 ||
+                                           strcmp(((PyCFunctionObject *)callee)->m_ml->ml_name, "repr") == 0 ||
+                                           strcmp(((PyCFunctionObject *)callee)->m_ml->ml_name, "isinstance") == 0
+                                     : callee == (PyObject *)&PyUnicode_Type || callee == (PyObject *)&PyType_Type;
+}
+
+bool
+rec_lets_escape(rec *r, kin_step_kind kind, const kin_vid *args)
+{
+    bool looks = kind == KIN_STEP_CALL && O(r, args[0]) != NULL && only_looks(O(r, args[0]));
+    return !looks && !(kin_kind_effects(kind) & KIN_LETS_GO);
 }

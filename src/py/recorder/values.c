@@ -1,8 +1,7 @@
 /* Values of a recording: where they come from, and the facts and checks that fix what was consumed of them. */
-#include "py/recorder/rec.h"
-
 #include "py/guardeval/class_same.h"
 #include "py/guardeval/guard_place.h"
+#include "py/recorder/rec.h"
 
 static uint32_t lost_slot;
 

@@ -1,7 +1,9 @@
 /* The match statement: what a pattern asks of its subject becomes facts (type flags, lengths, classes, attributes,
  * keys). Patterns whose answer needs code of the program end the recording there.
  */
-#include "py/recorder/rec.h"
+#include "py/models/models.h"
+#include "py/objects/objects.h"
+#include "py/rules/rules.h"
 
 static void
 push_bool(rec *r, bool value)

@@ -1,11 +1,9 @@
 /* Torch calls: which callables are nodes of the call graph, which only read metadata or ambient state, which hand
  * tensor data to Python.
  */
-#include "py/models/apply.h"
-#include "py/recorder/rec.h"
-
 #include "core/diag/breaks.h"
 #include "py/torchcalls/skip.h"
+#include "py/torchcalls/torchcalls.h"
 
 static struct {
     bool ready, failed;
@@ -97,6 +95,7 @@ find_torch(void)
     torch_state.functions_class = get_path(torch, "_C._VariableFunctionsClass");
     torch_state.flag_name = PyUnicode_InternFromString("_is_compiling_flag");
     torch_state.compiler_dict = compiler ? Py_XNewRef(PyModule_GetDict(compiler)) : NULL;
+    rec_find_compiling(torch_state.compiler_dict, torch_state.flag_name);
     if (st == KIN_OK && tensor && torch_state.base && torch_state.leaves && torch_state.compiler_dict) {
         PyObject *f = get_path(torch, "nn.functional"), *g = get_path(torch, "functional");
         add_leaves(f);
@@ -124,28 +123,6 @@ rec_torch_init(void)
     kin_status st = find_torch();
     torch_state.failed = st != KIN_OK;
     return st;
-}
-
-void
-rec_set_compiling(bool on)
-{
-    /* A count, not a value to save and restore: calls of several threads end in any order. */
-    static uint32_t inside;
-    static bool outside;
-    if (on ? inside++ != 0 : --inside != 0)
-        return;
-    if (on)
-        outside = PyDict_GetItem(torch_state.compiler_dict, torch_state.flag_name) == Py_True;
-    bool value = on || outside;
-    if (PyDict_SetItem(torch_state.compiler_dict, torch_state.flag_name, value ? Py_True : Py_False) < 0)
-        PyErr_Clear();
-}
-
-bool
-rec_is_compiling_flag(PyObject *dict, PyObject *key)
-{
-    return dict == torch_state.compiler_dict && PyUnicode_Check(key) &&
-           PyUnicode_Compare(key, torch_state.flag_name) == 0;
 }
 
 /* -- functions that are not looked into --------------------------------------------------------------------------- */
@@ -304,60 +281,6 @@ rec_tensor_attr(rec *r, kin_vid base, PyObject *descr, PyObject *name, attr_resu
 }
 
 /* -- operands ------------------------------------------------------------------------------------------------------- */
-
-/* What was put into a container may have been taken out and be dead: only what the recording noted of it is asked. */
-bool
-rec_held_a_tensor(rec *r, const rec_fresh *f, int depth)
-{
-    for (uint32_t i = 0; i < f->n && depth <= 4; i++) {
-        const rec_info *info = rec_info_of(r, f->items[i]);
-        if (info->graph || (info->fresh != NULL && rec_held_a_tensor(r, info->fresh, depth + 1)))
-            return true;
-    }
-    return false;
-}
-
-bool
-rec_holds_tensor(rec *r, kin_vid vid, int depth)
-{
-    if (vid == 0 || depth > 4)
-        return false;
-    rec_fresh *f = FRESH(r, vid);
-    if (f != NULL && f->kind == FRESH_GENERATOR)
-        return rec_generator_holds_tensor(r, vid, depth);
-    if (f != NULL && f->kind != FRESH_FUNCTION) {
-        if (!f->known && rec_held_a_tensor(r, f, depth))
-            return true;
-        for (uint32_t i = 0; f->known && i < f->n; i++)
-            if (rec_holds_tensor(r, f->items[i], depth + 1))
-                return true;
-        if (f->known)
-            return false;
-    }
-    PyObject *obj = O(r, vid);
-    if (obj == NULL)
-        return false;
-    if (kin_is_tensor(obj))
-        return true;
-    if (PyList_CheckExact(obj))
-        for (Py_ssize_t i = 0; i < PyList_GET_SIZE(obj); i++)
-            if (kin_is_tensor(PyList_GET_ITEM(obj, i)))
-                return true;
-    if (PyTuple_Check(obj))
-        for (Py_ssize_t i = 0; i < PyTuple_GET_SIZE(obj); i++)
-            if (kin_is_tensor(PyTuple_GET_ITEM(obj, i)))
-                return true;
-    return false;
-}
-
-bool
-rec_any_tensor(rec *r, const kin_vid *args, uint32_t n)
-{
-    for (uint32_t i = 0; i < n; i++)
-        if (rec_holds_tensor(r, args[i], 0))
-            return true;
-    return false;
-}
 
 /* Does torch hand calls with such an operand to Python code? */
 static bool
