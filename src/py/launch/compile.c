@@ -135,8 +135,10 @@ compile_captured(kernel_launcher *self, launch_version *version, kin_capture *ca
         hold(version, capture);
         return;
     }
-    if (version->code != NULL)
+    if (version->code != NULL) {
+        launch_say_passes(self, version);
         say_compiled(self, version);
+    }
     kin_capture_deinit(capture);
     if (version->stuck != UINT32_MAX && launch_set_apart(self, v, &version->stuck, 1) != KIN_OK)
         self->full = true;
@@ -260,5 +262,7 @@ launch_version_free(launch_version *version)
     free(version->not_fused);
     free(version->listing);
     free(version->aten);
+    kin_vec_deinit(&version->passes);
+    free(version->frozen);
     free(version);
 }

@@ -31,7 +31,7 @@ kin_vid
 rec_dict_item(rec *r, kin_vid dict, PyObject *key, PyObject *obj)
 {
     if (rec_is_compiling_flag(O(r, dict), key))
-        return rec_const(r, Py_True); /* as long as this call lasts, however it goes on */
+        return rec_answer_compiling(r); /* the same for this asker on every path */
     rec_need_type(r, dict);
     return rec_src_key(r, dict, KIN_ACCESS_DICT_ITEM, key, obj);
 }

@@ -183,6 +183,7 @@ typedef struct rec {
     rec_call call;
     uint32_t seg;            /* current segment */
     uint32_t skip;           /* depth of frames being ignored below a leaf */
+    bool hides_compiling;    /* torch.compiler's flag answers False for the current instruction */
     bool skip_expected;      /* Python frames below the current instruction are accounted for */
     bool foreign;            /* unexpected Python code ran below the current instruction */
     bool keep_inside;        /* the step being written hands its operands to nobody */
@@ -304,7 +305,12 @@ kin_vid rec_build_tuple(rec *r, const kin_vid *items, uint32_t n, PyObject *obj)
 /* ---- compiling.c ---- */
 void rec_set_compiling(bool on); /* torch.compiler's flag: enters (true) or leaves, calls nest */
 bool rec_is_compiling_flag(PyObject *dict, PyObject *key);
-void rec_find_compiling(PyObject *dict, PyObject *name); /* where the flag is */
+bool rec_compiling_init(PyObject *compiler_module);
+kin_vid rec_answer_compiling(rec *r); /* the flag is read: what the one who asks is told */
+bool rec_is_of_optimizer(const PyCodeObject *code); /* of torch.optim */
+/* Answers False until the next instruction that is recorded, or again True. */
+void rec_hide_compiling(rec *r);
+void rec_show_compiling(rec *r);
 
 /* ---- decide.c ---- */
 bool rec_varies(rec *r, kin_vid vid);                 /* will differ in the next call */

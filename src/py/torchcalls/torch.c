@@ -9,8 +9,6 @@ static struct {
     bool ready, failed;
     PyObject *leaves;          /* set of Python functions that are graph nodes */
     PyObject *graph_break;
-    PyObject *compiler_dict;   /* namespace of torch.compiler */
-    PyObject *flag_name;
     PyTypeObject *base;        /* torch._C.TensorBase */
     PyObject *c_module;        /* torch._C */
     PyObject *functions_class; /* torch._C._VariableFunctionsClass */
@@ -93,10 +91,7 @@ find_torch(void)
     torch_state.c_module = get_path(torch, "_C");
     torch_state.base = (PyTypeObject *)get_path(torch, "_C.TensorBase");
     torch_state.functions_class = get_path(torch, "_C._VariableFunctionsClass");
-    torch_state.flag_name = PyUnicode_InternFromString("_is_compiling_flag");
-    torch_state.compiler_dict = compiler ? Py_XNewRef(PyModule_GetDict(compiler)) : NULL;
-    rec_find_compiling(torch_state.compiler_dict, torch_state.flag_name);
-    if (st == KIN_OK && tensor && torch_state.base && torch_state.leaves && torch_state.compiler_dict) {
+    if (st == KIN_OK && tensor && torch_state.base && torch_state.leaves && rec_compiling_init(compiler)) {
         PyObject *f = get_path(torch, "nn.functional"), *g = get_path(torch, "functional");
         add_leaves(f);
         add_leaves(g);
@@ -560,7 +555,7 @@ call_node(rec *r, const rec_args *given)
     row = data_row(name);
     bool leaves = row >= 0; /* what the call returns is not for a graph */
     /* Stock captures both where it may not break, and so they are no reason to refuse. */
-    if (row >= 0 && r->opt->fullgraph && (row == KIN_ROW_TENSOR_ITEM || row == KIN_ROW_TENSOR_NUMPY)) {
+    if (row >= 0 && (r->opt->fullgraph || rec_is_of_optimizer(r->top->code)) && (row == KIN_ROW_TENSOR_ITEM || row == KIN_ROW_TENSOR_NUMPY)) {
         leaves = row == KIN_ROW_TENSOR_NUMPY;
         row = -1;
     }
@@ -730,7 +725,10 @@ rec_call_torch(rec *r, const rec_args *a)
         rec_call_step(r, a, opaque, KIN_ROW_DISABLE_INSIDE);
         return true;
     }
-    switch (rec_skip_kind(obj)) {
+    skip_kind kind = rec_skip_kind(obj);
+    if ((kind == SKIP_GRAPH_BREAK || kind == SKIP_DISABLED) && rec_is_of_optimizer(r->top->code))
+        return false; /* asked for because of what another compiler does with gradients and groups of parameters */
+    switch (kind) {
     case SKIP_NO:
     case SKIP_PLAIN:
         return false;
