@@ -73,6 +73,8 @@ bool kin_place_takes(PyObject *base, PyObject *key, uint32_t num, Py_ssize_t our
 bool kin_owns_attribute(PyObject *obj, PyObject *name);
 /* The same of an item of an object that is a dict. */
 bool kin_owns_item(PyObject *dict, PyObject *key);
+/* Does the object's death, when it comes to that, run no code of the program? */
+bool kin_dies_quietly(PyObject *obj);
 
 /* Instance attribute without the type's help: the dict's or the inline value's entry for the interned `name`.
  * Borrowed; NULL when absent. Never creates the dict. */

@@ -66,6 +66,13 @@ dies_quietly(PyObject *obj, int *left)
     return false;
 }
 
+bool
+kin_dies_quietly(PyObject *obj)
+{
+    int left = MOST_DEATHS;
+    return dies_quietly(obj, &left);
+}
+
 static PyObject *
 entry_of(PyObject *dict, PyObject *key, bool *sure)
 {

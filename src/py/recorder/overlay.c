@@ -5,7 +5,7 @@
  * was stored. Whether another object's word is this one is decided by the identity of the two objects, which becomes a fact.
  * Where that is not enough (order and length of a dict that may have grown) the segment ends, and the next one reads the heap anew.
  *
- * What a store leaves known hangs on what the guard asks, not on how things lie at the moment: an attribute is the same place inline
+ * Which facts survive a store depends on the kind of guard, not on the layout at the moment: an attribute is the same place inline
  * and in a dict, new or not, and a dict has grown unless the segment knows of the key.
  */
 #include "py/guardeval/guard_place.h"
@@ -121,6 +121,7 @@ rec_begin_write(rec *r, rec_place *p)
         return false;
     p->filled = is_known_filled(r, p);
     rec_check(r, KIN_CHECK_FITS, p->base, p->key, num);
+    r->store_effects = p->kind == KIN_PLACE_ATTR ? KIN_FITS : p->kind == KIN_PLACE_ITEM ? KIN_FITS | KIN_INTO_DICT : 0;
     if (p->key != NULL)
         rec_ref(r, p->key); /* as long as the recording */
     return true;
