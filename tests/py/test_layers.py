@@ -21,7 +21,7 @@ def test_violations_are_found():
     assert find("core/trace/x.c", '#include "py/refs/refs.h"\n')
     assert find("core/base/x.c", '#include "core/diag/event.h"\n')
     assert find("core/trace/x.c", "#include <Python.h>\n")
-    assert find("py/watch/x.c", '#include "py/recorder/record.h"\n')
+    assert find("py/watch/x.c", '#include "py/driver/record.h"\n')
     assert find("py/recorder/x.c", '#include "core/bytecode/bytecode_priv.h"\n')
     assert find("py/recorder/x.c", "#if PY_VERSION_HEX > 3\n")
     assert find("py/rules/x.c", "case KIN_OP_LOAD_FAST:\n")

@@ -1,6 +1,6 @@
 /* The entries of one compiled function, by code object and call shape.
  *
- * Entries belong to a live code object (rule 43): a function whose __code__ was replaced finds none. A *shape* is a
+ * Entries belong to a live code object: a function whose __code__ was replaced finds none. A *shape* is a
  * number of positional arguments and a tuple of keyword names; it has its own bind plan and its own list of entries,
  * most recently hit first. Everything is looked up by pointer on a hit; the last shape used is tried first.
  *

@@ -16,7 +16,7 @@ struct kin_guard_prog; /* py/guardeval: built from trace.vals + trace.facts, one
 
 #define KIN_EXIT_USED UINT32_MAX
 
-/* Who asked whether code is being compiled (torchcalls/compiling.c), and what the answer was. */
+/* Who asked whether code is being compiled (recorder/compiling.c), and what the answer was. */
 typedef enum { KIN_ASKER_PROGRAM, KIN_ASKER_LIBRARY, KIN_ASKER_OPTIMIZER } kin_asker;
 
 typedef struct {

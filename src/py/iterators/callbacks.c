@@ -6,8 +6,10 @@
  * A map or filter object that others hold besides is consumed as a whole only, so no exit has to find it half used (USE_UP).
  */
 #include "py/compat/heap.h"
-#include "py/models/apply.h"
 #include "py/iterators/consume.h"
+#include "py/models/models.h"
+#include "py/objects/objects.h"
+#include "py/torchcalls/torchcalls.h"
 
 /* -- elements ------------------------------------------------------------------------------------------------------- */
 

@@ -4,6 +4,7 @@
  * is known what they do with the items. What runs below it is a region (region.c).
  */
 #include "py/iterators/consume.h"
+#include "py/objects/objects.h"
 
 void
 rec_free_consumer(rec_frame *f)
@@ -153,6 +154,9 @@ rec_leave_to_c(rec *r, rec_frame *f, PyObject *value)
     return true;
 }
 
+static void refuse_consumer(rec *r, rec_frame *f);
+static const rec_region_user consumers = {rec_free_consumer, refuse_consumer, rec_generator_write};
+
 /* `gen`: NULL when callbacks are waited for. */
 /* What finishes the instruction, or makes an opaque step of it, runs when C code is done with the operands. */
 static void
@@ -205,7 +209,7 @@ rec_begin_consumer(rec *r, struct rec_gen *gen)
     if (r->depth >= 100)
         return NULL;
     bool opened = r->region == NULL;
-    if (opened && !rec_region_open(r))
+    if (opened && !rec_region_open(r, &consumers))
         return NULL;
     rec_consumer *c = calloc(1, sizeof *c);
     if (c == NULL) {
@@ -327,6 +331,17 @@ rec_consume_opaquely(rec *r, const rec_consumer *c)
         c->row->refused(r, c);
     else
         rec_call_step(r, &c->call, KIN_STEP_OPAQUE | KIN_STEP_EFFECT, c->opaque_row);
+}
+
+static void
+refuse_consumer(rec *r, rec_frame *f)
+{
+    rec_consumer *c = f->consumer;
+    f->consumer = NULL;
+    rec_forget_operands(r, c);
+    rec_consume_opaquely(r, c);
+    f->consumer = c;
+    rec_free_consumer(f);
 }
 
 bool

@@ -1,8 +1,8 @@
 /* What builtin functions and classes make of the items of a generator: one row each. */
 #include "py/compat/heap.h"
 #include "py/iterators/consume.h"
-#include "py/models/apply.h"
 #include "py/models/models.h"
+#include "py/torchcalls/torchcalls.h"
 
 bool
 rec_items_constant(rec *r, rec_consumer *c)

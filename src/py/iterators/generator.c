@@ -7,21 +7,12 @@
  * watched, finds a real generator in that state. A replay that needs none makes none. A yield inside try or with
  * refuses the region, since closing the generator runs code there.
  */
-#include "py/iterators/consume.h"
-
 #include "py/compat/generator.h"
+#include "py/iterators/consume.h"
+#include "py/objects/objects.h"
 #include "py/torchcalls/skip.h"
 
 /* -- the state of generators ------------------------------------------------------------------------------------- */
-
-static rec_gen *
-find_generator(rec *r, kin_vid vid)
-{
-    rec_gen *gen = r->gens;
-    while (gen != NULL && gen->vid != vid)
-        gen = gen->next;
-    return gen;
-}
 
 rec_gen *
 rec_usable_generator(rec *r, kin_vid vid)
@@ -29,30 +20,8 @@ rec_usable_generator(rec *r, kin_vid vid)
     rec_fresh *f = vid ? FRESH(r, vid) : NULL;
     if (f == NULL || f->kind != FRESH_GENERATOR || !f->known || f->escaped)
         return NULL;
-    rec_gen *gen = find_generator(r, vid);
+    rec_gen *gen = rec_find_generator(r, vid);
     return gen != NULL && (O(r, vid) != NULL || gen->hidden) && gen->state != GEN_LOST && gen->state != GEN_RUNNING ? gen : NULL;
-}
-
-/* What it had at hand once may be dead: its frame tells what it has now, if nobody else may have resumed it. */
-bool
-rec_generator_holds_tensor(rec *r, kin_vid vid, int depth)
-{
-    const rec_gen *gen = find_generator(r, vid);
-    if (gen == NULL || gen->state == GEN_LOST || !FRESH(r, vid)->known || FRESH(r, vid)->escaped)
-        return rec_held_a_tensor(r, FRESH(r, vid), depth + 1);
-    const kin_vid *at = gen->frame != NULL ? gen->frame->slots : gen->locals;
-    int n = gen->frame != NULL ? gen->frame->nlocals + gen->frame->sp : gen->code->co_argcount + gen->code->co_kwonlyargcount;
-    for (int i = 0; gen->state != GEN_DONE && at != NULL && i < n; i++)
-        if (rec_holds_tensor(r, at[i], depth + 1))
-            return true;
-    return false;
-}
-
-bool
-rec_generator_is_done(rec *r, kin_vid vid)
-{
-    const rec_gen *gen = find_generator(r, vid);
-    return gen != NULL && gen->state == GEN_DONE;
 }
 
 void
@@ -180,7 +149,7 @@ rec_hidden_generator(rec *r, kin_vid vid)
     rec_lookup(r, tp, REC_STR("__iter__"));
     kin_vid gen = r->stopped ? 0 : new_generator(r, &(rec_args){.callee = rec_found(r, tp, REC_STR("__iter__"), func), .args = &vid, .npos = 1});
     if (gen != 0)
-        find_generator(r, gen)->hidden = true;
+        rec_find_generator(r, gen)->hidden = true;
     return gen;
 }
 

@@ -4,6 +4,7 @@
  */
 #include "py/iterators/consume.h"
 #include "py/models/models.h"
+#include "py/objects/objects.h"
 
 /* The C functions and classes, and how many of their first arguments they iterate over. */
 typedef struct {

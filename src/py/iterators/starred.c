@@ -7,6 +7,8 @@
  */
 #include "py/iterators/consume.h"
 #include "py/models/models.h"
+#include "py/objects/objects.h"
+#include "py/torchcalls/torchcalls.h"
 
 /* list.extend(tuple of the items): the list that the display is building. */
 static bool
@@ -37,7 +39,7 @@ call_c(rec *r, const rec_consumer *c, const kin_vid *items, uint32_t n)
     call.callee = rec_need_const(r, call.callee);
     call.args = all;
     call.npos = n;
-    return rec_call_torch(r, &call) || rec_call_builtin(r, &call);
+    return rec_call_torch(r, &call) || rec_call_constructor(r, &call) || rec_call_builtin(r, &call);
 }
 
 bool
@@ -128,4 +130,160 @@ bool
 rec_star_call(rec *r, const rec_args *call, kin_vid vid)
 {
     return call->nkw <= CONSUMER_ARGS && use_up(r, vid, INTO_CALL, call);
+}
+
+/* -- the instructions ----------------------------------------------------------------------------------------------- */
+
+/* [1, 2, 3] is an empty list that gets a constant tuple: one step, as it is for shorter lists, which graphs know as an argument. */
+static bool
+fill_new_list(rec *r, kin_vid list, kin_vid v)
+{
+    enum { MOST = 64 };
+    kin_vid items[MOST];
+    PyObject *tuple = O(r, v);
+    if (!PyTuple_CheckExact(tuple) || PyTuple_GET_SIZE(tuple) > MOST || !rec_is_const(r, v) || r->t->steps.len == 0)
+        return false;
+    uint32_t n = (uint32_t)PyTuple_GET_SIZE(tuple);
+    kin_step *last = &r->t->steps.at[r->t->steps.len - 1];
+    rec_fresh *f = FRESH(r, list);
+    if (last->kind != KIN_STEP_BUILD_LIST || last->out != list || last->nargs != 0 || f == NULL || !f->known || f->n != 0)
+        return false;
+    for (uint32_t i = 0; i < n; i++)
+        items[i] = rec_const(r, PyTuple_GET_ITEM(tuple, i));
+    last->args = r->t->vids.len;
+    last->nargs = (uint16_t)n;
+    for (uint32_t i = 0; i < n; i++)
+        if (!rec_fresh_push(FRESH(r, list), items[i]) || kin_vec_push(&r->t->vids, items[i]) != KIN_OK)
+            r->status = KIN_NOMEM;
+    return true;
+}
+
+void
+rec_op_list_extend(rec *r)
+{
+    kin_vid v = rec_peek(r, 0), list = rec_peek(r, r->top->arg);
+    kin_vid args[2] = {list, v}, *items = NULL;
+    uint32_t n = 0;
+    if (fill_new_list(r, list, v)) {
+        rec_drop(r, 1);
+        return;
+    }
+    if (rec_extend_by(r, v) || r->stopped)
+        return;
+    rec_fresh *f = FRESH(r, list);
+    bool tensor = kin_is_tensor(O(r, v)) && f != NULL && f->known;
+    bool known = f != NULL && f->known && (tensor ? rec_iterated(r, &args[1], &items, &n) : rec_use_up(r, v, &items, &n));
+    bool quiet = known || rec_is_plain_value(O(r, v));
+    rec_step(r, KIN_STEP_LIST_EXTEND, quiet ? KIN_STEP_MUTATES : KIN_STEP_OPAQUE | KIN_STEP_EFFECT, args, 2);
+    rec_end_if_read(r, list);
+    if (known)
+        for (uint32_t i = 0; i < n; i++)
+            rec_fresh_push(f, items[i]);
+    else if (f != NULL)
+        f->known = false;
+    if (!quiet) {
+        rec_forget_contents(r);
+        r->skip_expected = true;
+    }
+    free(items);
+    rec_drop(r, 1);
+}
+
+void
+rec_extend_step(rec *r)
+{
+    kin_vid list = rec_peek(r, r->top->arg), args[2] = {list, rec_peek(r, 0)};
+    rec_step(r, KIN_STEP_LIST_EXTEND, KIN_STEP_OPAQUE | KIN_STEP_EFFECT, args, 2);
+    if (FRESH(r, list) != NULL)
+        FRESH(r, list)->known = false;
+    rec_forget_contents(r);
+    r->skip_expected = true;
+    rec_drop(r, 1);
+}
+
+static void
+call_ex_step(rec *r, kin_vid func, kin_vid pos, kin_vid kw, int ndrop)
+{
+    kin_vid args[3] = {func, pos, kw};
+    kin_vid out = rec_step_out(r, KIN_STEP_CALL_EX, KIN_STEP_OPAQUE | KIN_STEP_EFFECT, args, 3);
+    uint32_t s = r->t->vals.at[out].step;
+    int row = rec_opaque_row(r, func, args + 1, 2);
+    if (row >= 0)
+        rec_break(r, s, row);
+    rec_forget_contents(r);
+    r->skip_expected = true;
+    rec_drop(r, ndrop);
+    rec_await_result(r, out, s);
+}
+
+/* How far below the top the callable of f(*a, **k) lies. */
+static int
+spread_callable(const rec *r)
+{
+    return r->top->extra + (r->top->flags & KIN_DO_CALLABLE_FIRST ? 2 : 1);
+}
+
+void
+rec_star_call_step(rec *r)
+{
+    int has_kw = r->top->extra;
+    call_ex_step(r, rec_peek(r, spread_callable(r)), rec_peek(r, has_kw), has_kw ? rec_peek(r, 0) : 0, 3 + has_kw);
+}
+
+/* f(*thing, **known) where C code iterates over thing. */
+static bool
+star_call_of(rec *r, kin_vid func, kin_vid pos, const kin_vid *pairs, uint32_t npairs, int ndrop)
+{
+    kin_vid values[64];
+    if (npairs > 64 || O(r, func) == NULL)
+        return false;
+    PyObject *names = npairs > 0 ? PyTuple_New(npairs / 2) : NULL;
+    for (uint32_t i = 0; names != NULL && i < npairs; i += 2) {
+        PyTuple_SET_ITEM(names, i / 2, Py_NewRef(O(r, pairs[i])));
+        values[i / 2] = pairs[i + 1];
+    }
+    if (names != NULL)
+        rec_ref(r, names); /* as long as the recording */
+    const rec_args call = {.callee = func, .args = values, .nkw = names != NULL ? npairs / 2 : 0, .kwnames = names, .ndrop = ndrop};
+    Py_XDECREF(names);
+    PyErr_Clear();
+    return (npairs == 0 || names != NULL) && rec_star_call(r, &call, pos);
+}
+
+void
+rec_op_call_spread(rec *r)
+{
+    int has_kw = r->top->extra, func_at = spread_callable(r);
+    kin_vid kw = has_kw ? rec_peek(r, 0) : 0, pos = rec_peek(r, has_kw), func = rec_peek(r, func_at);
+    int ndrop = 3 + has_kw;
+    kin_vid *items = NULL, *pairs = NULL, all[256];
+    uint32_t n = 0, npairs = 0;
+    PyObject *kwnames = NULL;
+    bool positions = rec_items_of(r, pos, &items, &n);
+    bool known = (!has_kw || rec_pairs_of(r, kw, &pairs, &npairs)) && positions && n + npairs / 2 < 200;
+    if (!positions && (!has_kw || pairs != NULL) && (star_call_of(r, func, pos, pairs, npairs, ndrop) || r->stopped)) {
+        free(pairs);
+        return;
+    }
+    if (known && npairs) {
+        kwnames = PyTuple_New(npairs / 2);
+        known = kwnames != NULL;
+    }
+    if (!known) {
+        call_ex_step(r, func, pos, kw, ndrop);
+    } else {
+        memcpy(all, items, n * sizeof *all);
+        for (uint32_t i = 0; i < npairs; i += 2) {
+            PyTuple_SET_ITEM(kwnames, i / 2, Py_NewRef(O(r, pairs[i])));
+            all[n + i / 2] = pairs[i + 1];
+        }
+        if (kwnames != NULL)
+            rec_ref(r, kwnames);
+        const rec_args call = {.callee = func, .args = all, .npos = n, .nkw = npairs / 2, .kwnames = kwnames, .ndrop = ndrop};
+        if (!rec_drop_report(r, &call, func_at))
+            rec_do_call(r, &call);
+    }
+    Py_XDECREF(kwnames);
+    free(items);
+    free(pairs);
 }

@@ -5,7 +5,6 @@
  * the states of its sources are put down and, of an enumerate object, the number it goes on with (ENUMERATE_AT).
  */
 #include "py/iterators/consume.h"
-#include "py/models/models.h"
 
 enum { MOST_SOURCES = 8 };
 

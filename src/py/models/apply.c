@@ -5,8 +5,9 @@
  * follows from constants is a constant, what an item or attribute leads to is that value. No code of the program
  * runs in any of them. Operators by name (operator.add) and getters (operator.itemgetter) are here, too.
  */
-#include "py/models/apply.h"
-
+#include "py/models/models.h"
+#include "py/objects/objects.h"
+#include "py/torchcalls/torchcalls.h"
 
 enum { MOST_ARGS = 32 };
 

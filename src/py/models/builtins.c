@@ -1,13 +1,12 @@
 /* Models of C callables: what they do to shadows, so that they need no step, a quiet step, or a change of a fresh
- * object. Found by identity of the callable (rule 89). A callable without a model is opaque.
+ * object. Found by identity of the callable: a name can be given to something else. A callable without a model is opaque.
  */
 #include "py/compat/heap.h"
 #include "py/recorder/callables.h"
-#include "py/recorder/rec.h"
-
 #include "core/diag/breaks.h"
-#include "py/models/apply.h"
 #include "py/models/models.h"
+#include "py/objects/objects.h"
+#include "py/torchcalls/torchcalls.h"
 
 typedef bool (*model_fn)(rec *r, const rec_args *a);
 
@@ -205,7 +204,7 @@ model_sorted(rec *r, const rec_args *a)
 #define MODEL_sorted model_sorted
 #define MODEL_id rec_model_id
 #define MODEL_hash rec_model_hash
-#define MODEL_type_call rec_model_type_call
+#define MODEL_type_call NULL /* iterators/construct.c is asked before */
 static const model_fn row_models[] = {
 #define CALLABLE(module, name, looks, does, knows, model) MODEL_##model,
 #include "core/trace/callables.def"
@@ -416,8 +415,6 @@ rec_call_builtin(rec *r, const rec_args *call)
         return call_type(r, &a);
     if (rec_is_cache(obj))
         return model_cached(r, &a);
-    if (rec_call_new(r, &a))
-        return true;
     if (is_immutable_method(obj)) {
         if (returns_list(obj))
             return model_fresh(r, &a);

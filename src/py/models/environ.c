@@ -3,7 +3,8 @@
  * from one fact: the dict behind os.environ lacks the key.
  */
 #include "py/compat/heap.h"
-#include "py/models/environ.h"
+#include "py/models/models.h"
+#include "py/objects/objects.h"
 
 /* The library's own code, as it was when first needed; NULL: another kind of library. */
 static struct {

@@ -1,11 +1,12 @@
 /* Models of C callables that answer from what no fact can speak about: addresses, clocks, random sources, the operating
- * system (rule 65). They are asked again at each replay. What comes out differently from call to call is a free value at
+ * system. They are asked again at each replay. What comes out differently from call to call is a free value at
  * once, and so is what is computed from it: an exit for each new address or time would teach nothing.
  */
-#include "py/models/models.h"
 #include "py/recorder/callables.h"
-
 #include "core/diag/breaks.h"
+#include "py/models/models.h"
+#include "py/objects/objects.h"
+#include "py/torchcalls/torchcalls.h"
 
 /* Leaves the call as a step whose result is expected to differ each time. */
 static bool
@@ -14,23 +15,6 @@ vary(rec *r, const rec_args *a, unsigned flags)
     kin_vid out = rec_model_step(r, a, flags);
     r->info.at[out].varies = true;
     return true;
-}
-
-bool
-rec_varies(rec *r, kin_vid vid)
-{
-    PyObject *obj = O(r, vid);
-    const rec_info *i = &r->info.at[vid];
-    return (i->varies || i->drifts || i->sized) && obj != Py_None && !PyBool_Check(obj); /* a yes or no is worth a side trace */
-}
-
-/* A number that was another one in each call so far (or was computed from one): a counter. */
-bool
-rec_drifts(rec *r, kin_vid vid)
-{
-    PyObject *obj = O(r, vid);
-    bool number = obj != NULL && (PyLong_CheckExact(obj) || PyFloat_CheckExact(obj));
-    return number && (r->info.at[vid].drifts || (r->t->vals.at[vid].kind == KIN_VAL_SRC && rec_is_unstable(r, vid)));
 }
 
 bool

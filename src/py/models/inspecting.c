@@ -2,7 +2,8 @@
  * of the library, with dicts made of generators and exceptions that are caught; for a plain function in Python none of that is the program's own,
  * changes anything, or hangs on anything but the function. So it is a step as a C function would be.
  */
-#include "py/models/inspecting.h"
+#include "py/models/models.h"
+#include "py/objects/objects.h"
 
 /* The library's own functions, as they were when first needed; NULL: another kind of library. */
 static struct {

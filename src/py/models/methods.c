@@ -1,7 +1,7 @@
 /* Models of methods of list, dict and set. */
 #include "py/compat/heap.h"
-#include "py/models/apply.h"
 #include "py/models/models.h"
+#include "py/objects/objects.h"
 
 static bool
 is_known(rec *r, kin_vid v, fresh_kind kind)

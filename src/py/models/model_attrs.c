@@ -1,8 +1,8 @@
 /* Models of builtins that read and write attributes by name: getattr and its like, super, methods of object. */
+#include "py/models/models.h"
+#include "py/objects/objects.h"
 #include <Python.h>
 #include <structmember.h>
-
-#include "py/models/models.h"
 
 static bool
 push_attribute(rec *r, const rec_args *a, const attr_result *at)

@@ -1,5 +1,6 @@
 /* Models of builtin classes that are called: tuple, list, dict, set, bool, exceptions, functools.partial. */
 #include "py/models/models.h"
+#include "py/objects/objects.h"
 
 /* A tensor or a text: what is iterated over is not in it, but made of it. */
 static bool

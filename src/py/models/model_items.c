@@ -1,7 +1,7 @@
 /* Models of builtins about lengths and items: len, iter and next, enumerate, zip, all, sum ... */
-#include "py/models/models.h"
-
 #include "core/diag/breaks.h"
+#include "py/models/models.h"
+#include "py/objects/objects.h"
 
 static bool
 model_len(rec *r, const rec_args *a)

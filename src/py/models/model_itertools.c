@@ -3,6 +3,7 @@
  * They keep their iterables and ask them for nothing else, so the call itself is a pure step.
  */
 #include "py/models/models.h"
+#include "py/objects/objects.h"
 
 enum { MOST_LISTS = 8, MOST_ARGS = 16, MOST_ITEMS = 2000, MOST_NUMBER = 64 };
 

@@ -1,5 +1,6 @@
 /* Models of builtins that ask what class an object is of: isinstance, issubclass, type, str of a class, callable. */
 #include "py/models/models.h"
+#include "py/objects/objects.h"
 
 /* Who answers isinstance() and issubclass(): type itself; abc, from its registry; the metaclass of nn.Parameter or nn.Buffer, which looks for
  * a flag on tensors; the C code behind torch.FloatTensor and its like, which looks at dtype and device; or code that is not known. */

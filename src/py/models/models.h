@@ -1,4 +1,4 @@
-/* Shared by the models of C callables. */
+/* Functions and classes of the Python library, as far as they are known. */
 #ifndef KIN_PY_MODELS_MODELS_H
 #define KIN_PY_MODELS_MODELS_H
 
@@ -9,39 +9,78 @@ typedef struct {
     bool (*fn)(rec *r, const rec_args *a);
 } rec_method_row;
 
-extern const rec_method_row rec_type_rows[], rec_attr_rows[], rec_item_rows[], rec_build_rows[]; /* model_*.c: builtins */
-extern const rec_method_row rec_ordered_rows[], rec_ordered_views[]; /* methods of OrderedDict, by bare name */
-extern const rec_method_row rec_method_rows[]; /* methods.c: methods of builtin containers */
+/* ---- apply.c ---- */
+bool rec_model_operator(rec *r, const rec_args *a);
+bool rec_new_getter(rec *r, const rec_args *a);
+/* The result as a value, perhaps without an object as yet; 0: not understood. Steps that were written before it was found out
+ * are the caller's to truncate. */
+kin_vid rec_apply(rec *r, kin_vid callee, const kin_vid *args, uint32_t n);
+bool rec_can_apply(rec *r, kin_vid callee);
+/* n calls with `width` arguments each. False: nothing was written. */
+bool rec_apply_each(rec *r, kin_vid callee, const kin_vid *inputs, uint32_t n, uint32_t width, kin_vid *out);
+bool rec_call_getter(rec *r, const rec_args *a);
 
-extern const rec_method_row rec_deque_rows[];   /* ... of collections.deque */
-extern const rec_method_row rec_itertools_rows[]; /* model_itertools.c */
-
+/* ---- builtins.c ---- */
+/* A C callable with a model: true when it took care of the whole call. */
+bool rec_call_builtin(rec *r, const rec_args *a);
 bool rec_model_value(rec *r, const rec_args *a, kin_vid value);
 bool rec_model_bool(rec *r, const rec_args *a, bool value);
 kin_vid rec_model_step(rec *r, const rec_args *a, unsigned flags);
-bool rec_dict_of_pairs(rec *r, const rec_args *a, kin_vid *pairs, uint32_t n); /* the call's keywords behind them, for which there is room */
-/* What dict(...) makes of the operands, keywords last; malloc'ed. */
-bool rec_dict_pairs(rec *r, const rec_args *a, kin_vid **pairs, uint32_t *n);
-bool rec_model_dict_setitem(rec *r, const rec_args *a);
-/* dicts.c */
+bool rec_model_pure(rec *r, const rec_args *a);
+void rec_model_store(rec *r, const rec_args *a, kin_vid value, rec_place *place); /* place: or NULL */
+bool rec_is_pure_callable(PyObject *obj);
+
+/* ---- dicts.c ---- */
+extern const rec_method_row rec_ordered_rows[], rec_ordered_views[]; /* methods of OrderedDict, by bare name */
 bool rec_model_ordered_dict(rec *r, const rec_args *a);
 bool rec_model_dict_update(rec *r, const rec_args *a);
 extern const rec_method_row rec_default_rows[];
-bool rec_model_partial(rec *r, const rec_args *a);
-bool rec_model_exception(rec *r, const rec_args *a);
-bool rec_model_frame(rec *r, const rec_args *a);
-bool rec_model_pure(rec *r, const rec_args *a);
-bool rec_model_operator(rec *r, const rec_args *a);  /* apply.c */
-bool rec_new_getter(rec *r, const rec_args *a);
-bool rec_model_new_object(rec *r, const rec_args *a, PyTypeObject *tp); /* newobject.c */
-/* hidden.c */
+
+/* ---- environ.c ---- */
+/* True when it took care of the call. */
+bool rec_call_environ(rec *r, const rec_args *a);
+
+/* ---- hidden.c ---- */
 bool rec_model_ask(rec *r, const rec_args *a);       /* reads the outside world or hidden state, or acts on it; runs no Python code */
 bool rec_model_id(rec *r, const rec_args *a);
 bool rec_model_hash(rec *r, const rec_args *a);
 bool rec_model_random(rec *r, const rec_args *a);
 
-bool rec_call_new(rec *r, const rec_args *a);        /* construct.c: object.__new__ and its like */
-bool rec_model_type_call(rec *r, const rec_args *a);
-void rec_model_store(rec *r, const rec_args *a, kin_vid value, rec_place *place); /* place: or NULL */
+/* ---- inspecting.c ---- */
+/* True when it took care of the call. */
+bool rec_call_signature(rec *r, const rec_args *a);
+
+/* ---- methods.c ---- */
+extern const rec_method_row rec_method_rows[]; /* methods of builtin containers */
+extern const rec_method_row rec_deque_rows[];   /* ... of collections.deque */
+kin_vid rec_apply_method(rec *r, kin_vid descr, const kin_vid *args, uint32_t n);      /* of builtin containers */
+
+/* ---- model_attrs.c ---- */
+bool rec_model_dict_setitem(rec *r, const rec_args *a);
+
+/* ---- model_build.c ---- */
+bool rec_dict_of_pairs(rec *r, const rec_args *a, kin_vid *pairs, uint32_t n); /* the call's keywords behind them, for which there is room */
+/* What dict(...) makes of the operands, keywords last; malloc'ed. */
+bool rec_dict_pairs(rec *r, const rec_args *a, kin_vid **pairs, uint32_t *n);
+bool rec_model_partial(rec *r, const rec_args *a);
+bool rec_model_exception(rec *r, const rec_args *a);
+
+/* ---- model_items.c ---- */
+bool rec_model_frame(rec *r, const rec_args *a);
+
+/* ---- model_itertools.c ---- */
+extern const rec_method_row rec_itertools_rows[];
+
+/* ---- model_types.c ---- */
+void rec_need_metaclass(rec *r, PyTypeObject *cls); /* isinstance with the class is answered by the same code */
+void rec_abc_fact(rec *r); /* registrations with abstract base classes are as they were */
+extern const rec_method_row rec_type_rows[], rec_attr_rows[], rec_item_rows[], rec_build_rows[]; /* builtins */
+
+/* ---- newobject.c ---- */
+bool rec_model_new_object(rec *r, const rec_args *a, PyTypeObject *tp);
+
+/* ---- wrapping.c ---- */
+bool rec_call_update_wrapper(rec *r, const rec_args *a);
+bool rec_call_deepcopy(rec *r, const rec_args *a);
 
 #endif

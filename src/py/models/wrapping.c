@@ -4,7 +4,8 @@
  * the attributes of another one. On a function made by the recording that is a change of this function alone, so it is one step,
  * which goes away with the function when nobody else gets hold of it.
  */
-#include "py/models/wrapping.h"
+#include "py/models/models.h"
+#include "py/objects/objects.h"
 
 /* The library's own function, as it was when first needed; NULL: another kind of library. */
 static struct {

@@ -19,7 +19,7 @@
 #include "py/module/stopwatch.h"
 #include "py/module/target.h"
 #include "py/module/unstable.h"
-#include "py/recorder/record.h"
+#include "py/driver/record.h"
 #include "py/replay/replay.h"
 #include "py/watch/watch.h"
 

@@ -18,7 +18,7 @@
 #include "py/report/dump.h"
 #include "py/report/log.h"
 #include "py/state/state.h"
-#include "py/recorder/record.h"
+#include "py/driver/record.h"
 #include "py/replay/replay.h"
 #include "py/watch/watch.h"
 

@@ -1,23 +1,14 @@
 /* Attribute reads and writes: which of instance, class, metaclass, descriptor or __getattr__ answers, and what has to
- * stay true for the same one to answer again (rules 7, 15-26).
+ * stay true for the same one to answer again: the one that answers, and the absence of the name in everything that is
+ * asked before it.
  */
 #include "py/compat/heap.h"
-#include "py/models/apply.h"
-#include "py/recorder/rec.h"
-
+#include "py/objects/objects.h"
+#include "py/torchcalls/torchcalls.h"
 #include <stddef.h>
 #include <structmember.h>
 
 /* -- pieces --------------------------------------------------------------------------------------------------- */
-
-kin_vid
-rec_dict_item(rec *r, kin_vid dict, PyObject *key, PyObject *obj)
-{
-    if (rec_is_compiling_flag(O(r, dict), key))
-        return rec_answer_compiling(r); /* the same for this asker on every path */
-    rec_need_type(r, dict);
-    return rec_src_key(r, dict, KIN_ACCESS_DICT_ITEM, key, obj);
-}
 
 /* The instance dict as a value; 0 when the object has none at this moment. */
 static kin_vid
@@ -101,7 +92,7 @@ set_call(attr_result *out, kin_vid func, kin_vid a0, kin_vid a1, kin_vid a2)
 }
 
 /* The function in a property, classmethod or staticmethod, which its __init__ can replace in place without the class
- * knowing of it (rule 18). It is the first word behind the object's head in all three.
+ * getting a new version. It is the first word behind the object's head in all three.
  */
 static kin_vid
 wrapped_function(rec *r, kin_vid descr, PyObject *func)
@@ -115,7 +106,8 @@ wrapped_function(rec *r, kin_vid descr, PyObject *func)
     return rec_const(r, func);
 }
 
-/* Binding of what `owner` gives for the name to `self`, of class tp (rules 4, 25). False: no binding, it is a plain value. */
+/* Binds what `owner` gives for the name to `self`, of class tp. False: no binding, it is a plain value (whose class has no
+ * __get__, which is a fact too). */
 static bool
 bind_descriptor(rec *r, PyTypeObject *owner, PyTypeObject *tp, PyObject *name, PyObject *descr, kin_vid self, attr_result *out)
 {
@@ -395,7 +387,7 @@ generic_attr(rec *r, kin_vid base, PyObject *name, PyObject *fallback, attr_resu
     PyTypeObject *tp = Py_TYPE(O(r, base));
     PyObject *descr = rec_lookup(r, tp, name);
     if (descr != NULL && (Py_TYPE(descr)->tp_flags & Py_TPFLAGS_HEAPTYPE)) {
-        rec_class_version(r, Py_TYPE(descr)); /* whether it is a descriptor may change with its class (rules 4, 18) */
+        rec_class_version(r, Py_TYPE(descr)); /* it may become a descriptor, and the class that holds it keeps its version then */
         if (r->stopped)
             return;
     }
@@ -406,7 +398,7 @@ generic_attr(rec *r, kin_vid base, PyObject *name, PyObject *fallback, attr_resu
     }
     PyObject *obj = O(r, base);
     bool bare = kin_is_tensor(obj) && r->info.at[base].graph && kin_instance_dict(obj) == NULL;
-    if (has_instance_dict(tp) && !bare) { /* results of torch calls have no attributes of their own (rule 50) */
+    if (has_instance_dict(tp) && !bare) { /* results of torch calls have no attributes of their own */
         kin_vid item = rec_instance_item(r, base, name);
         if (item != 0) {
             set_value(out, item);
@@ -711,14 +703,14 @@ rec_op_load_attr(rec *r, PyObject *name, bool method)
         rec_push(r, 0);
 }
 
-/* Is the store a plain one into the instance dict (rule 68)? Otherwise user code may run. */
+/* Does the store write into the instance dict and do nothing else? Otherwise code of the program may run. */
 static bool
 is_plain_store(rec *r, PyTypeObject *tp, PyObject *name, bool delete, PyObject **hook)
 {
     *hook = NULL;
     PyObject *descr = rec_lookup(r, tp, name);
     if (descr != NULL && (Py_TYPE(descr)->tp_flags & Py_TPFLAGS_HEAPTYPE))
-        rec_class_version(r, Py_TYPE(descr)); /* it may gain a __set__ (rule 18) */
+        rec_class_version(r, Py_TYPE(descr)); /* it may gain a __set__, and the class that holds it keeps its version then */
     if (tp->tp_flags & Py_TPFLAGS_HEAPTYPE) {
         PyObject *set = rec_lookup(r, tp, REC_STR("__setattr__")), *del = rec_lookup(r, tp, REC_STR("__delattr__"));
         set = delete ? del : set;

@@ -1,8 +1,8 @@
 /* Calls: what is called, inlining of Python functions (argument binding included), and calls left as steps. */
-#include "py/recorder/rec.h"
-
 #include "core/diag/breaks.h"
+#include "py/objects/objects.h"
 #include "py/torchcalls/skip.h"
+#include "py/torchcalls/torchcalls.h"
 
 enum { MAX_DEPTH = 120 };
 
@@ -32,7 +32,8 @@ rec_closure_cell(rec *r, kin_vid func, int i, PyObject *cell)
     return vid;
 }
 
-/* Fixes which code runs: the function's identity where that is stable, else its code object (rule 39). */
+/* Fixes which code runs: the function's identity where that is stable, else its code object, so that closures that are made
+ * anew in each call still fit. */
 void
 rec_fix_function(rec *r, kin_vid *func)
 {
@@ -77,17 +78,6 @@ kwdefault_value(rec *r, kin_vid func, PyFunctionObject *fn, PyObject *name)
 }
 
 /* -- binding ------------------------------------------------------------------------------------------------------ */
-
-kin_vid
-rec_build_tuple(rec *r, const kin_vid *items, uint32_t n, PyObject *obj)
-{
-    kin_vid out = rec_step_out(r, KIN_STEP_BUILD_TUPLE, KIN_STEP_PURE, items, n);
-    rec_make_fresh(r, out, FRESH_TUPLE, items, n, true);
-    r->info.at[out].type = &PyTuple_Type;
-    if (obj != NULL)
-        rec_set_obj(r, out, obj);
-    return out;
-}
 
 static kin_vid
 build_dict(rec *r, const kin_vid *pairs, uint32_t n)
@@ -241,33 +231,6 @@ rec_inline(rec *r, const rec_args *a, const kin_vid *under, int nunder, kin_resu
 /* -- calls as steps ------------------------------------------------------------------------------------------------- */
 
 void
-rec_call_step(rec *r, const rec_args *a, unsigned flags, int break_row)
-{
-    kin_vid all[256];
-    if (a->npos + a->nkw >= 255) {
-        rec_stop(r, "call with very many arguments");
-        return;
-    }
-    all[0] = a->callee;
-    memcpy(all + 1, a->args, (a->npos + a->nkw) * sizeof *a->args);
-    kin_vid out = rec_step_out(r, KIN_STEP_CALL, flags, all, a->npos + a->nkw + 1);
-    uint32_t s = r->t->vals.at[out].step;
-    kin_ref ref = a->nkw ? rec_ref(r, a->kwnames) : 0;
-    r->t->steps.at[s].ref = ref;
-    if (break_row >= 0)
-        rec_break(r, s, break_row);
-    if (flags & KIN_STEP_OPAQUE) {
-        rec_forget_contents(r);
-        r->skip_expected = true;
-        rec_hide_compiling(r); /* what is not looked into is not compiled */
-    }
-    if (flags & KIN_STEP_TORCH)
-        r->skip_expected = true;
-    rec_drop(r, a->ndrop);
-    rec_await_result(r, out, s);
-}
-
-void
 rec_opaque_call(rec *r, const rec_args *a)
 {
     int row = rec_opaque_row(r, a->callee, a->args, a->npos + a->nkw);
@@ -288,7 +251,7 @@ call_with_self(rec *r, const rec_args *a, kin_vid func, kin_vid self)
     return true;
 }
 
-/* Bound methods are taken apart; wrappers of ours stand for the function behind them (rule 43). */
+/* Bound methods are taken apart; an object of ours that compiles a function stands for that function. */
 bool
 rec_call_unwrapped(rec *r, const rec_args *a)
 {

@@ -4,7 +4,7 @@
  * is shows when the step runs. No code of the program does: a tensor's __hash__ is torch's own and gives the address, and
  * what a defaultdict makes of a missing key is made by a builtin class.
  */
-#include "py/recorder/rec.h"
+#include "py/objects/objects.h"
 #include <string.h>
 
 static bool
@@ -61,5 +61,47 @@ rec_keyed_item(rec *r, const kin_vid *args)
     r->skip_expected = true; /* a tensor's hash is Python code */
     rec_drop(r, 2);
     rec_await_result(r, out, r->t->vals.at[out].step);
+    return true;
+}
+
+bool
+rec_is_default_dict(PyTypeObject *tp)
+{
+    return strcmp(tp->tp_name, "collections.defaultdict") == 0 && !(tp->tp_flags & Py_TPFLAGS_HEAPTYPE);
+}
+
+/* d[key] of a defaultdict made here that lacks the key: what its factory makes is put in, and is the result. */
+bool
+rec_subscr_missing(rec *r, kin_vid dict, kin_vid key)
+{
+    rec_fresh *f = FRESH(r, dict);
+    PyObject *k = O(r, key);
+    if (f == NULL || f->kind != FRESH_DICT || !f->known || f->aux == NULL || r->info.at[dict].type == NULL ||
+        !rec_is_default_dict(r->info.at[dict].type) || !PyUnicode_CheckExact(k) || !rec_can_const(r, key) ||
+        rec_pairs_find(r, f, k) != NULL)
+        return false;
+    PyObject *factory = f->aux;
+    kin_vid name = rec_need_const(r, key), callee = rec_const(r, factory);
+    bool list = factory == (PyObject *)&PyList_Type, map = factory == (PyObject *)&PyDict_Type, set = factory == (PyObject *)&PySet_Type;
+    kin_vid value;
+    if (list || map || set) {
+        value = rec_step_out(r, KIN_STEP_CALL, KIN_STEP_PURE, &callee, 1);
+        rec_make_fresh(r, value, list ? FRESH_LIST : map ? FRESH_DICT : FRESH_SET, NULL, 0, !set);
+        r->info.at[value].type = (PyTypeObject *)factory;
+    } else {
+        PyObject *zero = PyObject_CallNoArgs(factory);
+        value = zero != NULL ? rec_const(r, zero) : 0;
+        Py_XDECREF(zero);
+        PyErr_Clear();
+    }
+    const kin_vid args[3] = {dict, name, value};
+    rec_step(r, KIN_STEP_SET_SUBSCR, KIN_STEP_MUTATES, args, 3);
+    rec_pairs_put(r, FRESH(r, dict), name, value);
+    rec_changed(r, dict);
+    rec_drop(r, 2);
+    if (O(r, value) != NULL)
+        rec_push(r, value);
+    else
+        rec_await_result(r, value, r->t->vals.at[value].step);
     return true;
 }

@@ -1,12 +1,10 @@
 /* Operators, identity, membership, truth and subscripts: folded on constants and known contents, facts on what is
  * read by path, executed again on everything else.
  */
-#include "py/models/apply.h"
-#include "py/recorder/rec.h"
-
-#include "py/compat/heap.h"
-
 #include "core/diag/breaks.h"
+#include "py/compat/heap.h"
+#include "py/objects/objects.h"
+#include "py/torchcalls/torchcalls.h"
 
 /* Exact builtin values whose operators run no user code, save through the elements they hold. */
 bool
@@ -312,67 +310,6 @@ rec_op_binary(rec *r, kin_step_kind kind, int imm, int n)
 }
 
 /* -- identity ------------------------------------------------------------------------------------------------------------ */
-
-static bool
-is_entry(rec *r, kin_vid v)
-{
-    const kin_val *val = &r->t->vals.at[v];
-    return val->kind != KIN_VAL_STEP || r->info.at[v].born_seg < rec_seg(r);
-}
-
-/* Was the value once of a class of the program's, or of another builtin one? Then it never becomes the object of a builtin class: None, a number. */
-static bool
-is_another_kind(rec *r, kin_vid v, PyObject *obj)
-{
-    PyTypeObject *was = r->info.at[v].type;
-    return r->t->vals.at[v].kind == KIN_VAL_STEP && was != NULL && was != Py_TYPE(obj) && O(r, v) != obj &&
-           !(Py_TYPE(obj)->tp_flags & Py_TPFLAGS_HEAPTYPE);
-}
-
-/* Decides `a is b`, making a fact or a check of the outcome. */
-bool
-rec_decide_is(rec *r, kin_vid a, kin_vid b)
-{
-    PyObject *x = O(r, a), *y = O(r, b);
-    bool same = x == y;
-    if (a == b)
-        return true;
-    if (r->t->vals.at[a].kind == KIN_VAL_CONST) {
-        kin_vid t = a;
-        a = b;
-        b = t;
-    }
-    if (r->t->vals.at[b].kind == KIN_VAL_CONST) {
-        if (r->t->vals.at[a].kind == KIN_VAL_CONST || (FRESH(r, a) && !same))
-            return same;
-        PyObject *c = O(r, b);
-        if (r->info.at[a].type != NULL && is_entry(r, a) == false && Py_TYPE(c) != r->info.at[a].type && !same)
-            return false;
-        if (is_another_kind(r, a, c))
-            return false;
-        if (is_entry(r, a))
-            rec_fact(r, same ? KIN_FACT_ID : KIN_FACT_NOT_ID, a, c, 0);
-        else
-            rec_check(r, same ? KIN_CHECK_IS : KIN_CHECK_IS_NOT, a, c, 0);
-        return same;
-    }
-    if ((FRESH(r, a) || FRESH(r, b)) && !same)
-        return false;
-    if (is_entry(r, a) && is_entry(r, b)) {
-        rec_fact(r, same ? KIN_FACT_SAME : KIN_FACT_NOT_SAME, a, NULL, b);
-        for (uint32_t i = r->t->facts.len; i-- > 0;)
-            if (r->t->facts.at[i].vid == a && r->t->facts.at[i].num == b &&
-                r->t->facts.at[i].kind == (same ? KIN_FACT_SAME : KIN_FACT_NOT_SAME)) {
-                r->t->facts.at[i].vid2 = b;
-                break;
-            }
-        return same;
-    }
-    kin_vid pair[2] = {a, b};
-    uint32_t s = rec_step(r, KIN_STEP_CHECK, 0, pair, 2);
-    r->t->steps.at[s].imm = same ? KIN_CHECK_SAME : KIN_CHECK_NOT_SAME;
-    return same;
-}
 
 void
 rec_op_is(rec *r, int invert)

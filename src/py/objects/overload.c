@@ -4,8 +4,7 @@
  * classes. What comes behind NotImplemented does, too, and is recorded; a frame that was left inside a method goes on
  * like CPython (KIN_RESUME_INPLACE, KIN_RESUME_OPERATOR: replay/leave.c, reflect.c). The recording ends where the operator raises.
  */
-#include "py/recorder/rec.h"
-
+#include "py/objects/objects.h"
 #include "py/replay/reflect.h"
 
 enum { MOST_NAMES = 64 };

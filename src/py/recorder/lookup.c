@@ -1,11 +1,10 @@
 /* What a class answers for a name, as facts. Usually the version of the class stands for all of them. Where that changes
  * between calls (a counter in a class, a method that is replaced each time), each lookup is a fact of its own, and what it
- * finds is assumed only as far as binding depends on it (rules 12, 14, 18).
+ * finds is assumed only as far as binding depends on it.
  *
  * Slots such as tp_getattro or tp_call follow from lookups of their names, so looking those up covers them.
  */
 #include "py/recorder/rec.h"
-
 #include <stddef.h>
 
 void

@@ -8,9 +8,8 @@
  * Which facts survive a store depends on the kind of guard, not on the layout at the moment: an attribute is the same place inline
  * and in a dict, new or not, and a dict has grown unless the segment knows of the key.
  */
-#include "py/recorder/rec.h"
-
 #include "py/guardeval/guard_place.h"
+#include "py/recorder/rec.h"
 
 enum { MOST_WRITES = 300 };
 
@@ -157,8 +156,8 @@ touch_iterators(rec *r, const rec_place *p)
     }
 }
 
-/* A number that the recording assumes, and changes itself: the next call cannot fit. The next recording takes it as it comes
- *, with all others of this kind. */
+/* A number that the recording assumes, and changes itself: the next call cannot fit. The next recording takes it as it comes,
+ * with all others of this kind. */
 static void
 note_counter(rec *r, const rec_place *p, kin_vid value)
 {

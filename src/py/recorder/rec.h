@@ -16,7 +16,7 @@
 #include "py/aten/sizes.h"
 #include "py/aten/tensor.h"
 #include "py/guardeval/guard.h"
-#include "py/recorder/record.h"
+#include "py/recorder/options.h"
 #include "py/watch/watch.h"
 #include <Python.h>
 
@@ -199,7 +199,7 @@ typedef struct rec {
     struct rec_map *facts_seen, *value_numbers, *consts;
     kin_status status;
     uint32_t ninstr, nbreaks;
-    const rec_args *star; /* starred.c: the call (of keywords alone) that the items are for, while their consumer is made */
+    const rec_args *star; /* the call (of keywords alone) that the items are for, while their consumer is made */
     KIN_VEC(rec_raise) raises;
     kin_vid pending;         /* the exception that is looking for its handler */
     kin_vid handled;         /* the exception handled when the call began (or None), when it was asked for */
@@ -246,12 +246,181 @@ rec_set_action(rec_frame *f, kin_action action)
     f->flags = action.flags;
 }
 
-/* ---- record.c ---- */
-rec *rec_new(const kin_record_options *opt, kin_entry *v, kin_record_result *result);
-void rec_free(rec *r);
+typedef enum { GEN_NEW, GEN_SUSPENDED, GEN_RUNNING, GEN_DONE, GEN_LOST } gen_state;
+
+typedef struct rec_gen {
+    struct rec_gen *next;
+    kin_vid vid, func;
+    PyCodeObject *code;
+    gen_state state;
+    bool hidden;           /* its object is C code's alone, which got it from an __iter__ */
+    bool dirty;            /* its state was not put down yet */
+    rec_frame *frame;      /* while suspended or running */
+    void *raw;             /* the real frame, once started */
+    kin_vid *locals;       /* parameters, bound */
+} rec_gen;
+
+typedef enum { ATTR_VALUE, ATTR_METHOD, ATTR_CALL, ATTR_STEP, ATTR_AWAIT_CONST, ATTR_ABSENT } attr_kind;
+
+typedef struct {
+    attr_kind kind;
+    kin_vid value;      /* VALUE; METHOD: function */
+    kin_vid self;       /* METHOD: receiver */
+    kin_vid func;       /* CALL: Python function to inline */
+    kin_vid args[3];
+    uint32_t nargs;
+    unsigned flags;     /* STEP: step flags */
+    bool fallback;      /* CALL: an AttributeError goes on to the type's __getattr__ */
+    bool makes_dict;    /* STEP: paths to the attributes lead elsewhere from then on */
+} attr_result;
+
+/* What a rule made of a call: nothing (it has written nothing), all of it, or the end of the recording. */
+typedef enum { REC_NOT_MINE, REC_DONE, REC_STOPPED } rec_outcome;
+
+typedef bool rec_call_rule(rec *r, const rec_args *a); /* false: not this rule's, or r->stopped */
+
+/* The rules for calls in the order in which they are asked (rules/calls.c), for callables of which kinds. */
+enum { REC_OF_FUNCTIONS = 1, /* in Python */ REC_OF_CONSTANTS = 2, REC_OF_OTHERS = 4, REC_OF_ALL = 7 };
+
+typedef struct {
+    unsigned of;
+    rec_call_rule *rule;
+} rec_call_row;
+extern const rec_call_row rec_call_rows[]; /* ends with a row without a rule */
+
+/* What a region needs of those who run frames in it (iterators/consume.c). */
+typedef struct {
+    void (*abandon)(rec_frame *f);           /* the frame is no longer followed */
+    void (*refused)(rec *r, rec_frame *f);   /* the region's instruction becomes opaque steps */
+    void (*write_generator)(rec *r, rec_gen *gen);
+} rec_region_user;
+
+/* ---- stack of the current frame ---- */
+static inline kin_vid rec_peek(rec *r, int i) { return r->top->slots[r->top->nlocals + r->top->sp - 1 - i]; }
+static inline void rec_drop(rec *r, int n) { r->top->sp -= n; }
+
+/* ---- callstep.c ---- */
+void rec_call_step(rec *r, const rec_args *a, unsigned flags, int break_row);
+kin_vid rec_build_tuple(rec *r, const kin_vid *items, uint32_t n, PyObject *obj);
+
+/* ---- compiling.c ---- */
+void rec_set_compiling(bool on); /* torch.compiler's flag: enters (true) or leaves, calls nest */
+bool rec_is_compiling_flag(PyObject *dict, PyObject *key);
+bool rec_compiling_init(PyObject *compiler_module);
+kin_vid rec_answer_compiling(rec *r); /* the flag is read: what the one who asks is told */
+bool rec_is_of_optimizer(const PyCodeObject *code); /* of torch.optim */
+/* Answers False until the next instruction that is recorded, or again True. */
+void rec_hide_compiling(rec *r);
+void rec_show_compiling(rec *r);
+
+/* ---- decide.c ---- */
+bool rec_varies(rec *r, kin_vid vid);                 /* will differ in the next call */
+bool rec_drifts(rec *r, kin_vid vid);
+bool rec_in_list(const char *name, const char *const *list); /* the list ends with NULL */
+bool rec_decide_is(rec *r, kin_vid a, kin_vid b);      /* makes the outcome a fact or a check */
+
+/* ---- frames.c ---- */
 void rec_pop_frame(rec *r);
 rec_frame *rec_push_frame(rec *r, struct _PyInterpreterFrame *f, PyCodeObject *code);
-PyObject *rec_run_watched(rec *r, PyObject *(*body)(void *arg), void *arg);
+
+/* ---- holds.c ---- */
+bool rec_any_tensor(rec *r, const kin_vid *args, uint32_t n);
+/* Of one value, and what it is known to hold, so many levels down. */
+bool rec_holds_tensor(rec *r, kin_vid vid, int depth);
+/* ... by what the recording noted of it alone: its contents may be dead. */
+bool rec_held_a_tensor(rec *r, const rec_fresh *f, int depth);
+bool rec_generator_has_tensor(rec *r, kin_vid gen); /* at hand in its frame */
+/* Of generators that are ours. */
+bool rec_generator_holds_tensor(rec *r, kin_vid vid, int depth);
+bool rec_generator_is_done(rec *r, kin_vid vid);
+rec_gen *rec_find_generator(rec *r, kin_vid vid);
+
+/* ---- items.c ---- */
+bool rec_pairs_of(rec *r, kin_vid dict, kin_vid **pairs, uint32_t *n); /* malloc'ed; keys are known strings */
+kin_vid rec_dict_item(rec *r, kin_vid dict, PyObject *key, PyObject *obj);
+bool rec_reads_as_tuple(PyTypeObject *tp);             /* a class of tuples that leaves reading to tuple's own code */
+rec_fresh *rec_named_items(rec *r, kin_vid vid);      /* FRESH_NAMED that tuple's own code reads; NULL = not so */
+bool rec_iter_of(rec *r, kin_vid vid, int ndrop);     /* pushes iter(vid) when modelled */
+bool rec_items_of(rec *r, kin_vid vid, kin_vid **items, uint32_t *n); /* elements of a known sequence (malloc'ed) */
+bool rec_iterated(rec *r, kin_vid *vid, kin_vid **items, uint32_t *n); /* ... of a range, a text, a tensor, in whose place its rows come */
+bool rec_use_up(rec *r, kin_vid vid, kin_vid **items, uint32_t *n);   /* ... of an iterator too, which is at its end then */
+bool rec_is_step_tuple(rec *r, kin_vid vid);                            /* an exact tuple that a step has made */
+bool rec_is_graph_tuple(rec *r, kin_vid vid);         /* ... by a torch call */
+kin_vid rec_graph_item(rec *r, kin_vid tuple, Py_ssize_t i);
+bool rec_step_items(rec *r, kin_vid vid, int n, kin_vid *items); /* of an exact tuple or list made by a step */
+bool rec_tensor_rows(rec *r, kin_vid vid, kin_vid **items, uint32_t *n, kin_vid *tuple);
+void rec_end_if_read(rec *r, kin_vid changed);
+
+/* ---- lookup.c ---- */
+void rec_attrs_of(rec *r, PyTypeObject *tp);          /* begins: what rec_lookup answers for the class will be facts */
+PyTypeObject *rec_need_attrs(rec *r, kin_vid vid);    /* ... for the class of the value, which becomes a fact */
+PyObject *rec_lookup(rec *r, PyTypeObject *tp, PyObject *name); /* _PyType_Lookup; borrowed, NULL = absent */
+kin_vid rec_found(rec *r, PyTypeObject *tp, PyObject *name, PyObject *found); /* what rec_lookup found, as a callable or descriptor */
+kin_vid rec_found_value(rec *r, PyTypeObject *tp, PyObject *name, PyObject *found); /* ... as a value */
+void rec_bases_of(rec *r, PyTypeObject *tp);          /* makes the MRO a fact */
+
+/* ---- map.c ---- */
+struct rec_map *rec_map_new(void);
+void rec_map_free(struct rec_map *m);
+/* Slot for the key (zero when new); NULL without memory. */
+uint32_t *rec_map_at(struct rec_map *m, uint32_t a, uint32_t b, uint32_t c, uint32_t d);
+
+/* ---- overlay.c ---- */
+/* True: the check is written, and the store's step is to follow, then rec_end_write. False: the store ends the segment (which
+ * may have ended already). */
+bool rec_begin_write(rec *r, rec_place *p);
+void rec_end_write(rec *r, const rec_place *p, kin_vid value);
+/* What the recording stored where the path leads; 0 = the path leads to what was there before. */
+kin_vid rec_written(rec *r, kin_vid parent, kin_access access, uint32_t key, PyObject *obj);
+int rec_written_key(rec *r, kin_vid dict, PyObject *key); /* -1: not written in this segment; is the key there? */
+void rec_fact_after_writes(rec *r, kin_fact_kind kind, kin_vid vid, PyObject *ref); /* ends the segment when a store decides */
+void rec_changed(rec *r, kin_vid fresh);              /* ... when facts may speak about the fresh object */
+
+/* ---- region.c ---- */
+void rec_refuse(rec *r);
+void rec_settle(rec *r);                              /* undoes a refused region */
+bool rec_region_step(rec *r, kin_step_kind kind, unsigned *flags, const kin_vid *args, uint32_t n);
+uint32_t rec_region_snap(rec *r);
+int rec_region_added(rec *r, kin_vid set, kin_vid item); /* by the region, to be put down at its end? -1: not known */
+void rec_region_asks(rec *r, bool on);                /* the steps in between have looked at that */
+bool rec_region_open(rec *r, const rec_region_user *user); /* at the current instruction, before its rule has changed anything */
+void rec_region_free(struct rec_region *g);
+bool rec_region_is_of(const rec *r, const rec_frame *f); /* there is one, and it began in this frame */
+bool rec_region_repeatable(rec *r);     /* its torch calls changed no tensor and drew no random number */
+void rec_region_commit(rec *r);
+void rec_region_undo(rec *r);
+void rec_lose_generators(rec *r);                   /* those that the region touched go on unwatched */
+
+/* ---- sizes.c ---- */
+uint64_t rec_open_sizes(rec *r, kin_vid tensor);      /* bit i: size i is not assumed to stay */
+PyObject *rec_size_record(rec *r, kin_vid tensor, unsigned mask, uint64_t open);
+kin_vid rec_size(rec *r, kin_vid tensor, int dim);    /* as a value; its object is there */
+kin_vid rec_build_size(rec *r, const kin_vid *items, uint32_t n);
+kin_vid rec_shape(rec *r, kin_vid tensor);            /* torch.Size of the tensor; its object is there */
+bool rec_equal_sizes(rec *r, int op, const kin_vid *args); /* a == b, a != b of shapes with known items */
+void rec_note_sized(rec *r, const kin_step *s);       /* does what the step makes depend on such a size? */
+kin_vid rec_known_size(rec *r, int64_t size);
+
+/* ---- steps.c ---- */
+uint32_t rec_snapshot(rec *r);                        /* state before the current instruction */
+uint32_t rec_snapshot_of(rec *r, rec_frame *f, uint32_t offset, int sp);
+uint32_t rec_step(rec *r, kin_step_kind kind, unsigned flags, const kin_vid *args, uint32_t n);
+kin_vid rec_step_out(rec *r, kin_step_kind kind, unsigned flags, const kin_vid *args, uint32_t n);
+uint32_t rec_seg(rec *r);                             /* current segment; begins a new one when the last has ended */
+void rec_end_segment(rec *r);                         /* heap knowledge ends with the current instruction */
+void rec_forget_contents(rec *r);                     /* ... and escaped fresh objects may have changed */
+void rec_truncate(rec *r, uint32_t len);              /* drops the steps from `len` on */
+void rec_stop(rec *r, const char *why);               /* EXIT at the current instruction, give up watching: a break */
+void rec_stop_row(rec *r, int row, const char *why);  /* ... with a row of its own; -1: the call ends here anyway */
+void rec_stop_fmt(rec *r, const char *fmt, ...) __attribute__((format(printf, 2, 3)));
+void rec_bug(rec *r, const char *what);               /* an invariant failed: nothing of this recording is used */
+void rec_break(rec *r, uint32_t step, int row);
+void rec_push(rec *r, kin_vid vid);
+PyObject *rec_stack_obj(rec *r, int i);               /* real object i below the top, before the instruction */
+void rec_await_result(rec *r, kin_vid vid, uint32_t step); /* pushes vid; its object comes with the next event */
+void rec_await_const(rec *r);                         /* pushes a constant to come */
+void rec_push_step(rec *r, kin_step_kind kind, unsigned flags, const kin_vid *args, uint32_t n);
+bool rec_lets_escape(rec *r, kin_step_kind kind, const kin_vid *args); /* may the step keep an operand? */
 
 /* ---- values.c ---- */
 kin_vid rec_value(rec *r, kin_val val, PyObject *obj);
@@ -267,8 +436,6 @@ uint32_t rec_check(rec *r, kin_check check, kin_vid vid, PyObject *ref, uint32_t
 PyTypeObject *rec_need_type(rec *r, kin_vid vid);     /* fixes the exact type */
 PyTypeObject *rec_need_version(rec *r, kin_vid vid);  /* ... and its attributes (tp_version_tag) */
 void rec_class_version(rec *r, PyTypeObject *type);   /* a class reached as a constant: its version is a fact */
-bool rec_varies(rec *r, kin_vid vid);                 /* hidden.c: will differ in the next call */
-bool rec_drifts(rec *r, kin_vid vid);
 bool rec_is_torch_operator(PyObject *obj);            /* torch.ops.aten.sin, torch.ops.aten.sin.default */
 bool rec_can_const(rec *r, kin_vid vid);              /* may be specialised (immutable content or pinnable) */
 kin_vid rec_need_const(rec *r, kin_vid vid);          /* specialises; 0 when it cannot be */
@@ -287,263 +454,9 @@ void rec_pairs_put(rec *r, rec_fresh *f, kin_vid key, kin_vid value);
 void rec_pairs_drop(rec *r, rec_fresh *f, PyObject *key);
 rec_fresh *rec_mapping(rec *r, kin_vid vid); /* key, value pairs of a fresh dict, dict-like instance or __dict__; NULL = unknown */
 rec_fresh *rec_exact_dict(rec *r, kin_vid vid); /* ... where it is an exact dict */
-bool rec_pairs_of(rec *r, kin_vid dict, kin_vid **pairs, uint32_t *n); /* malloc'ed; keys are known strings */
 void rec_touch_iterators(rec *r, kin_vid container);
 bool rec_meta(rec *r, kin_vid tensor, unsigned mask); /* makes tensor metadata a fact or a check */
 bool rec_is_unstable(rec *r, kin_vid vid);
 bool rec_class_is_unstable(rec *r, PyTypeObject *tp);
-
-/* ---- steps.c ---- */
-uint32_t rec_snapshot(rec *r);                        /* state before the current instruction */
-uint32_t rec_snapshot_of(rec *r, rec_frame *f, uint32_t offset, int sp);
-uint32_t rec_step(rec *r, kin_step_kind kind, unsigned flags, const kin_vid *args, uint32_t n);
-kin_vid rec_step_out(rec *r, kin_step_kind kind, unsigned flags, const kin_vid *args, uint32_t n);
-uint32_t rec_seg(rec *r);                             /* current segment; begins a new one when the last has ended */
-void rec_end_segment(rec *r);                         /* heap knowledge ends with the current instruction */
-void rec_forget_contents(rec *r);                     /* ... and escaped fresh objects may have changed */
-void rec_truncate(rec *r, uint32_t len);              /* drops the steps from `len` on */
-void rec_stop(rec *r, const char *why);               /* EXIT at the current instruction, give up watching: a break */
-void rec_stop_row(rec *r, int row, const char *why);  /* ... with a row of its own; -1: the call ends here anyway */
-void rec_stop_fmt(rec *r, const char *fmt, ...) __attribute__((format(printf, 2, 3)));
-void rec_bug(rec *r, const char *what);               /* an invariant failed: nothing of this recording is used */
-void rec_break(rec *r, uint32_t step, int row);
-
-/* ---- overlay.c: stores to older objects that the segment survives ---- */
-/* True: the check is written, and the store's step is to follow, then rec_end_write. False: the store ends the segment (which
- * may have ended already). */
-bool rec_begin_write(rec *r, rec_place *p);
-void rec_end_write(rec *r, const rec_place *p, kin_vid value);
-/* What the recording stored where the path leads; 0 = the path leads to what was there before. */
-kin_vid rec_written(rec *r, kin_vid parent, kin_access access, uint32_t key, PyObject *obj);
-int rec_written_key(rec *r, kin_vid dict, PyObject *key); /* -1: not written in this segment; is the key there? */
-void rec_fact_after_writes(rec *r, kin_fact_kind kind, kin_vid vid, PyObject *ref); /* ends the segment when a store decides */
-void rec_changed(rec *r, kin_vid fresh);              /* ... when facts may speak about the fresh object */
-
-/* ---- stack of the current shadow frame ---- */
-static inline kin_vid rec_peek(rec *r, int i) { return r->top->slots[r->top->nlocals + r->top->sp - 1 - i]; }
-static inline void rec_drop(rec *r, int n) { r->top->sp -= n; }
-void rec_push(rec *r, kin_vid vid);
-PyObject *rec_stack_obj(rec *r, int i);               /* real object i below the top, before the instruction */
-void rec_await_result(rec *r, kin_vid vid, uint32_t step); /* pushes vid; its object comes with the next event */
-void rec_await_const(rec *r);                         /* pushes a constant to come */
-void rec_push_step(rec *r, kin_step_kind kind, unsigned flags, const kin_vid *args, uint32_t n);
-
-/* ---- lookup.c: attributes of classes ---- */
-void rec_attrs_of(rec *r, PyTypeObject *tp);          /* begins: what rec_lookup answers for the class will be facts */
-PyTypeObject *rec_need_attrs(rec *r, kin_vid vid);    /* ... for the class of the value, which becomes a fact */
-PyObject *rec_lookup(rec *r, PyTypeObject *tp, PyObject *name); /* _PyType_Lookup; borrowed, NULL = absent */
-kin_vid rec_found(rec *r, PyTypeObject *tp, PyObject *name, PyObject *found); /* what rec_lookup found, as a callable or descriptor */
-kin_vid rec_found_value(rec *r, PyTypeObject *tp, PyObject *name, PyObject *found); /* ... as a value */
-void rec_bases_of(rec *r, PyTypeObject *tp);          /* makes the MRO a fact */
-
-/* ---- attr.c ---- */
-typedef enum { ATTR_VALUE, ATTR_METHOD, ATTR_CALL, ATTR_STEP, ATTR_AWAIT_CONST, ATTR_ABSENT } attr_kind;
-typedef struct {
-    attr_kind kind;
-    kin_vid value;      /* VALUE; METHOD: function */
-    kin_vid self;       /* METHOD: receiver */
-    kin_vid func;       /* CALL: Python function to inline */
-    kin_vid args[3];
-    uint32_t nargs;
-    unsigned flags;     /* STEP: step flags */
-    bool fallback;      /* CALL: an AttributeError goes on to the type's __getattr__ */
-    bool makes_dict;    /* STEP: paths to the attributes lead elsewhere from then on */
-} attr_result;
-kin_vid rec_fallback(rec *r, kin_vid base, PyObject *name); /* `extra` of KIN_RESUME_FALLBACK; 0 = cannot be had */
-void rec_attr_find(rec *r, kin_vid base, PyObject *name, attr_result *out);
-void rec_attr_generic(rec *r, kin_vid base, PyObject *name, attr_result *out);
-kin_vid rec_instance_item(rec *r, kin_vid base, PyObject *name); /* SRC of an instance attribute; 0 = absent (made a fact) */
-kin_vid rec_dict_item(rec *r, kin_vid dict, PyObject *key, PyObject *obj);
-void rec_op_load_attr(rec *r, PyObject *name, bool method);
-void rec_op_store_attr(rec *r, PyObject *name, bool delete);
-bool rec_attr_place(rec *r, kin_vid obj, PyObject *name, PyObject *descr, rec_place *p); /* where a plain store puts it */
-void rec_set_attribute(rec *r, kin_vid obj, PyObject *name, kin_vid value, int ndrop); /* setattr(); value 0: delattr() */
-
-/* ---- calls ---- */
-/* What a rule made of a call: nothing (it has written nothing), all of it, or the end of the recording. */
-typedef enum { REC_NOT_MINE, REC_DONE, REC_STOPPED } rec_outcome;
-typedef bool rec_call_rule(rec *r, const rec_args *a); /* false: not this rule's, or r->stopped */
-rec_outcome rec_try(rec *r, rec_call_rule *rule, const rec_args *a);
-
-/* The rules for calls in the order in which they are asked (rules/calls.c), for callables of which kinds. */
-enum { REC_OF_FUNCTIONS = 1, /* in Python */ REC_OF_CONSTANTS = 2, REC_OF_OTHERS = 4, REC_OF_ALL = 7 };
-typedef struct {
-    unsigned of;
-    rec_call_rule *rule;
-} rec_call_row;
-extern const rec_call_row rec_call_rows[];
-
-/* ---- call.c ---- */
-bool rec_call_unwrapped(rec *r, const rec_args *a);
-bool rec_call_inlined(rec *r, const rec_args *a);
-bool rec_call_partial(rec *r, const rec_args *a);
-bool rec_call_instance(rec *r, const rec_args *a);
-void rec_do_call(rec *r, const rec_args *a);
-bool rec_inline(rec *r, const rec_args *a, const kin_vid *under, int nunder, kin_resume resume, kin_vid extra);
-void rec_fix_function(rec *r, kin_vid *func);          /* which code runs becomes a fact; *func may become a constant */
-kin_vid rec_closure_cell(rec *r, kin_vid func, int i, PyObject *cell);
-bool rec_can_inline(rec *r, PyObject *func);
-bool rec_bind(rec *r, rec_args *a); /* to r->call.locals; the function may become a constant */
-void rec_opaque_call(rec *r, const rec_args *a);
-void rec_call_step(rec *r, const rec_args *a, unsigned flags, int break_row);
-kin_vid rec_build_tuple(rec *r, const kin_vid *items, uint32_t n, PyObject *obj);
-
-/* ---- construct.c ---- */
-bool rec_reads_as_tuple(PyTypeObject *tp);             /* a class of tuples that leaves reading to tuple's own code */
-rec_fresh *rec_named_items(rec *r, kin_vid vid);      /* FRESH_NAMED that tuple's own code reads; NULL = not so */
-bool rec_call_class(rec *r, const rec_args *a);
-
-/* ---- builtins.c ---- */
-/* A C callable with a model: true when it took care of the whole call. */
-bool rec_call_builtin(rec *r, const rec_args *a);
-bool rec_iter_of(rec *r, kin_vid vid, int ndrop);     /* pushes iter(vid) when modelled */
-bool rec_items_of(rec *r, kin_vid vid, kin_vid **items, uint32_t *n); /* elements of a known sequence (malloc'ed) */
-bool rec_iterated(rec *r, kin_vid *vid, kin_vid **items, uint32_t *n); /* ... of a range, a text, a tensor, in whose place its rows come */
-bool rec_use_up(rec *r, kin_vid vid, kin_vid **items, uint32_t *n);   /* ... of an iterator too, which is at its end then */
-
-void rec_need_metaclass(rec *r, PyTypeObject *cls); /* isinstance with the class is answered by the same code */
-void rec_abc_fact(rec *r); /* registrations with abstract base classes are as they were */
-
-/* ---- torch.c ---- */
-kin_status rec_torch_init(void);
-bool rec_is_torch_callable(PyObject *callee);
-const char *rec_callable_name(PyObject *callable);    /* bare name; "" when it has none */
-unsigned rec_meta_mask(const char *name);             /* what a metadata method or attribute reads; 0 = it is none */
-bool rec_any_tensor(rec *r, const kin_vid *args, uint32_t n);
-/* Of one value, and what it is known to hold, so many levels down. */
-bool rec_holds_tensor(rec *r, kin_vid vid, int depth);
-/* ... by what the recording noted of it alone: its contents may be dead. */
-bool rec_held_a_tensor(rec *r, const rec_fresh *f, int depth);
-bool rec_tensor_attr(rec *r, kin_vid base, PyObject *descr, PyObject *name, attr_result *out);
-/* A call of something in torch: true when recorded. */
-bool rec_call_torch(rec *r, const rec_args *a);
-void rec_torch_operator(rec *r, kin_step_kind kind, int imm, const kin_vid *args, uint32_t n, int ndrop);
-
-bool rec_is_compiled(PyObject *obj);
-PyObject *rec_compiled_fn(PyObject *obj); /* borrowed */
-void rec_set_compiling(bool on); /* torch.compiler's flag: enters (true) or leaves, calls nest */
-bool rec_compiling_init(PyObject *compiler_module);
-bool rec_is_compiling_flag(PyObject *dict, PyObject *key);
-kin_vid rec_answer_compiling(rec *r); /* the flag is read: what the one who asks is told */
-bool rec_is_of_optimizer(const PyCodeObject *code); /* of torch.optim */
-/* Answers False until the next instruction that is recorded, or again True. */
-void rec_hide_compiling(rec *r);
-void rec_show_compiling(rec *r);
-
-/* ---- rows.c: rows of breaks.def, -1 = no break ---- */
-bool rec_in_list(const char *name, const char *const *list); /* the list ends with NULL */
-int rec_opaque_row(rec *r, kin_vid callee, const kin_vid *args, uint32_t n);
-int rec_effect_row(PyObject *callee); /* of what is a break under strict_breaks only */
-unsigned rec_opaque_flags(rec *r, kin_vid callee, const kin_vid *args, uint32_t n); /* step flags */
-
-/* ---- overload.c ---- */
-bool rec_inplace_python(rec *r, int imm, const kin_vid *args); /* inlines __iadd__ and its like */
-bool rec_unary_python(rec *r, int imm, kin_vid arg);           /* __neg__ ... */
-bool rec_operator_python(rec *r, kin_step_kind kind, int imm, const kin_vid *args); /* __add__, __radd__, __lt__ ... */
-bool rec_equal_by_identity(rec *r, int op, const kin_vid *args);
-void rec_operator_return(rec *r, kin_vid result);              /* before such a method returns */
-void rec_operator_goes_on(rec *r, rec_frame *f);               /* ... it has returned NotImplemented */
-
-bool rec_subscr_missing(rec *r, kin_vid dict, kin_vid key); /* dicts.c: a defaultdict fills in what is missing */
-
-/* ---- truth.c, subscript.c, iterate.c ---- */
-void rec_op_branch(rec *r);
-int rec_truth(rec *r, kin_vid vid); /* 0, 1 when known or made a fact; -1 when it must be decided at replay */
-void rec_op_subscr(rec *r);
-bool rec_keyed_item(rec *r, const kin_vid *args);       /* keyed.c: table[key], told apart by address */
-void rec_op_store_subscr(rec *r, bool delete);
-void rec_op_contains(rec *r, int invert);
-void rec_op_is(rec *r, int invert);
-bool rec_decide_is(rec *r, kin_vid a, kin_vid b);      /* makes the outcome a fact or a check */
-void rec_op_binary(rec *r, kin_step_kind kind, int imm, int n);
-void rec_op_get_iter(rec *r);
-void rec_op_for_iter(rec *r);
-void rec_op_yield_from(rec *r);
-void rec_op_send(rec *r);
-int rec_iter_row(rec *r, kin_vid it);    /* of breaks.def, for a loop's next item as a step; asked while its operand is there */
-void rec_ask_iter(rec *r, kin_vid it, int row); /* ... that step */
-bool rec_generator_has_tensor(rec *r, kin_vid gen); /* at hand in its frame */
-void rec_op_unpack(rec *r, int n);
-void rec_op_unpack_ex(rec *r, int before, int after);
-bool rec_is_plain_value(PyObject *obj);  /* exact builtin immutable or container: operators on it run no user code */
-kin_vid rec_frame_globals(rec *r);
-
-/* ---- raise.c ---- */
-bool rec_always_raises(const rec_frame *f);
-void rec_catch(rec *r, rec_frame *f, uint32_t offset);  /* f goes on at a handler */
-void rec_unwind(rec *r, PyObject *exc);                 /* the top frame is left by an exception (NULL: not known) */
-bool rec_op_exception(rec *r);                          /* rule of the current instruction, if it is about exceptions */
-void rec_exception_escapes(rec *r, uint32_t raised);    /* ends the recording before the exception was raised */
-bool rec_lets_escape(rec *r, kin_step_kind kind, const kin_vid *args); /* may the step keep an operand? */
-
-/* ---- sizes.c: sizes that change from call to call ---- */
-uint64_t rec_open_sizes(rec *r, kin_vid tensor);      /* bit i: size i is not assumed to stay */
-PyObject *rec_size_record(rec *r, kin_vid tensor, unsigned mask, uint64_t open);
-kin_vid rec_size(rec *r, kin_vid tensor, int dim);    /* as a value; its object is there */
-kin_vid rec_build_size(rec *r, const kin_vid *items, uint32_t n);
-kin_vid rec_shape(rec *r, kin_vid tensor);            /* torch.Size of the tensor; its object is there */
-bool rec_size_attr(rec *r, kin_vid tensor, const char *name, attr_result *out); /* with open sizes: shape, nbytes ... */
-bool rec_size_call(rec *r, const rec_args *a);
-bool rec_equal_sizes(rec *r, int op, const kin_vid *args); /* a == b, a != b of shapes with known items */
-void rec_note_sized(rec *r, const kin_step *s);       /* does what the step makes depend on such a size? */
-
-/* ---- logging.c ---- */
-void rec_logging_load(rec *r);
-void rec_logging_free(rec *r);
-bool rec_call_report(rec *r, const rec_args *a);
-bool rec_drop_report(rec *r, const rec_args *a, int below); /* the callee lies `below` the top */
-
-/* ---- generator.c, region.c, consume.c, consume_rows.c: generators, and regions of steps that can be done again ---- */
-bool rec_generator_call(rec *r, const rec_args *a);
-bool rec_consume_for(rec *r, kin_vid it);             /* a for loop over a generator of ours */
-bool rec_consume_send(rec *r, kin_vid it);            /* SEND to one */
-bool rec_consume_unpack(rec *r, kin_vid vid, int before, int after);  /* unpacking of one, or of an object whose __iter__ makes one */
-bool rec_consume_unpacking(rec *r, kin_vid vid, int before, int after); /* iterables.c: an object whose __iter__ is Python */
-bool rec_consume_unpack_lazy(rec *r, kin_vid lazy, int before, int after); /* callbacks.c: of a map or filter */
-void rec_push_unpacked(rec *r, const kin_vid *items, uint32_t count, int before, int after); /* iterate.c: in place of the top */
-bool rec_is_step_tuple(rec *r, kin_vid vid);                            /* an exact tuple that a step has made */
-bool rec_is_graph_tuple(rec *r, kin_vid vid);         /* ... by a torch call */
-kin_vid rec_graph_item(rec *r, kin_vid tuple, Py_ssize_t i);
-bool rec_unpack_iterator(rec *r, kin_vid it, int before, int after);    /* iterate.c: the instruction is done, `it` was made in it */
-bool rec_consume_call(rec *r, const rec_args *a);
-bool rec_enter_from_c(rec *r, struct _PyInterpreterFrame *f, bool *skip); /* a frame starts: one that a consumer waits for? */
-bool rec_leave_to_c(rec *r, rec_frame *f, PyObject *value);   /* a frame returns or yields; true: taken care of */
-bool rec_finish_consumer(rec *r, rec_frame *f, uint32_t offset); /* false: nothing else is to be done with the event */
-void rec_op_yield(rec *r);
-void rec_refuse(rec *r);
-void rec_settle(rec *r);                              /* undoes a refused region */
-bool rec_region_step(rec *r, kin_step_kind kind, unsigned *flags, const kin_vid *args, uint32_t n);
-uint32_t rec_region_snap(rec *r);
-int rec_region_added(rec *r, kin_vid set, kin_vid item); /* by the region, to be put down at its end? -1: not known */
-void rec_region_asks(rec *r, bool on);                /* the steps in between have looked at that */
-void rec_free_generators(rec *r);
-/* Of generators that are ours. */
-bool rec_generator_holds_tensor(rec *r, kin_vid vid, int depth);
-bool rec_generator_is_done(rec *r, kin_vid vid);
-
-/* ---- starred.c ---- */
-bool rec_star_call(rec *r, const rec_args *call, kin_vid vid); /* f(*vid, **keywords): true when recorded */
-bool rec_extend_by(rec *r, kin_vid vid);                        /* [*vid] */
-void rec_star_call_step(rec *r);                                /* ops.c: the instructions as opaque steps */
-void rec_extend_step(rec *r);
-
-/* ---- match.c ---- */
-void rec_op_match_kind(rec *r, unsigned long flag);
-void rec_op_get_len(rec *r);
-void rec_op_match_class(rec *r, int npos);
-void rec_op_match_keys(rec *r);
-
-/* ---- ops.c ---- */
-void rec_dispatch(rec *r);
-void rec_call_slots(const rec_frame *f, int *callable, int *self, int *args); /* of CALL; the slot of self may be empty */
-PyObject *rec_call_names(rec *r); /* of its keywords; borrowed, NULL: none */
-void rec_finish_branch(rec *r, rec_frame *f, bool jumped);
-void rec_finish_iter(rec *r, rec_frame *f, bool exhausted, PyObject **stack);
-
-/* ---- map ---- */
-struct rec_map *rec_map_new(void);
-void rec_map_free(struct rec_map *m);
-/* Slot for the key (zero when new); NULL without memory. */
-uint32_t *rec_map_at(struct rec_map *m, uint32_t a, uint32_t b, uint32_t c, uint32_t d);
 
 #endif

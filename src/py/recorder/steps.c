@@ -1,9 +1,7 @@
 /* Steps, snapshots and segments of a recording, and the shadow operand stack. */
 #include "py/recorder/callables.h"
-#include "py/recorder/rec.h"
-
 #include "core/diag/breaks.h"
-
+#include "py/recorder/rec.h"
 #include <stdarg.h>
 
 /* -- snapshots ------------------------------------------------------------------------------------------------ */
@@ -346,4 +344,11 @@ rec_push_step(rec *r, kin_step_kind kind, unsigned flags, const kin_vid *args, u
 {
     kin_vid out = rec_step_out(r, kind, flags, args, n);
     rec_await_result(r, out, r->t->vals.at[out].step);
+}
+
+bool
+rec_lets_escape(rec *r, kin_step_kind kind, const kin_vid *args)
+{
+    bool known = kind == KIN_STEP_CALL && O(r, args[0]) != NULL;
+    return !((known ? rec_callable_effects(O(r, args[0])) : kin_kind_effects(kind)) & KIN_LETS_GO);
 }

@@ -1,9 +1,8 @@
 /* Values of a recording: where they come from, and the facts and checks that fix what was consumed of them. */
 #include "py/compat/heap.h"
-#include "py/recorder/rec.h"
-
 #include "py/guardeval/class_same.h"
 #include "py/guardeval/guard_place.h"
+#include "py/recorder/rec.h"
 
 static uint32_t lost_slot;
 
@@ -21,7 +20,7 @@ map_slot(rec *r, struct rec_map *m, uint32_t a, uint32_t b, uint32_t c, uint32_t
 
 /* -- making values ------------------------------------------------------------------------------------------ */
 
-/* Only atoms are held: holding anything else could delay a death that the program sees (rule 84). Other objects are
+/* Only atoms are held: holding anything else could delay a death that the program sees. Other objects are
  * looked at only while the program itself keeps them: they lie on a watched stack or in what a watched value holds. */
 static bool
 may_hold(PyObject *obj)
@@ -281,7 +280,7 @@ rec_is_cache(PyObject *obj)
     return strcmp(Py_TYPE(obj)->tp_name, "functools._lru_cache_wrapper") == 0;
 }
 
-/* Objects that live as long as their module or class: safe to keep and to compare by identity (rule 82). */
+/* Objects that live as long as their module or class: safe to keep and to compare by identity. */
 bool
 rec_pinnable(PyObject *obj)
 {
@@ -326,7 +325,7 @@ is_noted(rec *r, PyObject *place)
     return found > 0;
 }
 
-/* Did the value change between earlier calls? Then it is a free one from now on (rule 12). */
+/* Did the value change between earlier calls? Then the guard leaves it open from now on. */
 bool
 rec_is_unstable(rec *r, kin_vid vid)
 {
@@ -345,7 +344,7 @@ rec_class_is_unstable(rec *r, PyTypeObject *tp)
 }
 
 /* More digits than sys.set_int_max_str_digits() lets through at its strictest: whether text can be made of such a number,
- * or a number of such a text, is a matter of the moment (rule 88).
+ * or a number of such a text, depends on the limit of the moment.
  */
 static bool
 is_huge(PyObject *obj)

@@ -4,7 +4,7 @@
 #include "py/report/dump_priv.h"
 
 #include "core/diag/events.h"
-#include "py/recorder/record.h"
+#include "py/driver/record.h"
 #include "py/cache/entry_object.h"
 
 #include <stdlib.h>

@@ -1,9 +1,11 @@
 /* One rule per opcode: what an instruction does to shadows. Anything without a rule ends the recording there; the
  * program up to that point stays usable and CPython runs the rest.
  */
-#include "py/recorder/rec.h"
-
 #include "core/diag/breaks.h"
+#include "py/iterators/iterators.h"
+#include "py/objects/objects.h"
+#include "py/rules/rules.h"
+#include "py/torchcalls/torchcalls.h"
 
 static PyObject *
 name_at(rec *r, int i)
@@ -326,90 +328,15 @@ op_make_function(rec *r)
 
 /* -- growing displays: LIST_APPEND, LIST_EXTEND, SET_ADD, MAP_ADD, DICT_UPDATE, DICT_MERGE ---------------------------- */
 
-/* In a side trace, what the steps before it made is read by path like any object: a change ends what was read. */
-static void
-end_if_read(rec *r, kin_vid changed)
-{
-    if (FRESH(r, changed) == NULL)
-        rec_end_segment(r);
-}
-
 static void
 op_list_append(rec *r)
 {
     kin_vid v = rec_peek(r, 0), list = rec_peek(r, r->top->arg);
     kin_vid args[2] = {list, v};
     rec_step(r, KIN_STEP_LIST_APPEND, KIN_STEP_MUTATES, args, 2);
-    end_if_read(r, list);
+    rec_end_if_read(r, list);
     if (FRESH(r, list) && !rec_fresh_push(FRESH(r, list), v))
         r->status = KIN_NOMEM;
-    rec_drop(r, 1);
-}
-
-/* [1, 2, 3] is an empty list that gets a constant tuple: one step, as it is for shorter lists, which graphs know as an argument. */
-static bool
-fill_new_list(rec *r, kin_vid list, kin_vid v)
-{
-    enum { MOST = 64 };
-    kin_vid items[MOST];
-    PyObject *tuple = O(r, v);
-    if (!PyTuple_CheckExact(tuple) || PyTuple_GET_SIZE(tuple) > MOST || !rec_is_const(r, v) || r->t->steps.len == 0)
-        return false;
-    uint32_t n = (uint32_t)PyTuple_GET_SIZE(tuple);
-    kin_step *last = &r->t->steps.at[r->t->steps.len - 1];
-    rec_fresh *f = FRESH(r, list);
-    if (last->kind != KIN_STEP_BUILD_LIST || last->out != list || last->nargs != 0 || f == NULL || !f->known || f->n != 0)
-        return false;
-    for (uint32_t i = 0; i < n; i++)
-        items[i] = rec_const(r, PyTuple_GET_ITEM(tuple, i));
-    last->args = r->t->vids.len;
-    last->nargs = (uint16_t)n;
-    for (uint32_t i = 0; i < n; i++)
-        if (!rec_fresh_push(FRESH(r, list), items[i]) || kin_vec_push(&r->t->vids, items[i]) != KIN_OK)
-            r->status = KIN_NOMEM;
-    return true;
-}
-
-static void
-op_list_extend(rec *r)
-{
-    kin_vid v = rec_peek(r, 0), list = rec_peek(r, r->top->arg);
-    kin_vid args[2] = {list, v}, *items = NULL;
-    uint32_t n = 0;
-    if (fill_new_list(r, list, v)) {
-        rec_drop(r, 1);
-        return;
-    }
-    if (rec_extend_by(r, v) || r->stopped)
-        return;
-    rec_fresh *f = FRESH(r, list);
-    bool tensor = kin_is_tensor(O(r, v)) && f != NULL && f->known;
-    bool known = f != NULL && f->known && (tensor ? rec_iterated(r, &args[1], &items, &n) : rec_use_up(r, v, &items, &n));
-    bool quiet = known || rec_is_plain_value(O(r, v));
-    rec_step(r, KIN_STEP_LIST_EXTEND, quiet ? KIN_STEP_MUTATES : KIN_STEP_OPAQUE | KIN_STEP_EFFECT, args, 2);
-    end_if_read(r, list);
-    if (known)
-        for (uint32_t i = 0; i < n; i++)
-            rec_fresh_push(f, items[i]);
-    else if (f != NULL)
-        f->known = false;
-    if (!quiet) {
-        rec_forget_contents(r);
-        r->skip_expected = true;
-    }
-    free(items);
-    rec_drop(r, 1);
-}
-
-void
-rec_extend_step(rec *r)
-{
-    kin_vid list = rec_peek(r, r->top->arg), args[2] = {list, rec_peek(r, 0)};
-    rec_step(r, KIN_STEP_LIST_EXTEND, KIN_STEP_OPAQUE | KIN_STEP_EFFECT, args, 2);
-    if (FRESH(r, list) != NULL)
-        FRESH(r, list)->known = false;
-    rec_forget_contents(r);
-    r->skip_expected = true;
     rec_drop(r, 1);
 }
 
@@ -419,7 +346,7 @@ op_set_grow(rec *r, kin_step_kind kind)
     kin_vid args[2] = {rec_peek(r, r->top->arg), rec_peek(r, 0)};
     bool quiet = (kind == KIN_STEP_SET_ADD || rec_is_plain_value(O(r, args[1]))) && hash_quietly(r, args + 1, 1, 1);
     rec_step(r, kind, quiet ? KIN_STEP_MUTATES : KIN_STEP_OPAQUE | KIN_STEP_EFFECT, args, 2);
-    end_if_read(r, args[0]);
+    rec_end_if_read(r, args[0]);
     if (FRESH(r, args[0]))
         FRESH(r, args[0])->known = false;
     if (!quiet)
@@ -437,7 +364,7 @@ op_map_add(rec *r)
         known = !kin_exact_equal(O(r, f->items[i]), O(r, args[1]));
     bool quiet = known || hash_quietly(r, args + 1, 1, 1);
     rec_step(r, KIN_STEP_SET_SUBSCR, quiet ? KIN_STEP_MUTATES : KIN_STEP_OPAQUE | KIN_STEP_EFFECT, args, 3);
-    end_if_read(r, args[0]);
+    rec_end_if_read(r, args[0]);
     if (known && rec_fresh_push(f, args[1]))
         rec_fresh_push(f, args[2]);
     else if (f)
@@ -445,55 +372,6 @@ op_map_add(rec *r)
     if (!quiet)
         expect_code(r);
     rec_drop(r, 2);
-}
-
-/* Pairs of a dict whose keys are known strings; false when they are not. */
-bool
-rec_pairs_of(rec *r, kin_vid dict, kin_vid **pairs, uint32_t *n)
-{
-    PyObject *obj = O(r, dict);
-    rec_fresh *f = FRESH(r, dict);
-    *pairs = NULL;
-    *n = 0;
-    if (f != NULL) {
-        if ((f = rec_exact_dict(r, dict)) == NULL)
-            return false;
-        *pairs = malloc((f->n + 1) * sizeof **pairs);
-        if (*pairs == NULL)
-            return false;
-        if (f->n > 0)
-            memcpy(*pairs, f->items, f->n * sizeof **pairs);
-        *n = f->n;
-        return true;
-    }
-    if (!PyDict_CheckExact(obj))
-        return false;
-    Py_ssize_t pos = 0, size = PyDict_GET_SIZE(obj);
-    PyObject *key, *value;
-    while (PyDict_Next(obj, &pos, &key, &value))
-        if (!PyUnicode_CheckExact(key))
-            return false;
-    rec_root(r, dict);
-    rec_need_type(r, dict);
-    PyObject *keys = PyTuple_New(size);
-    *pairs = malloc((2 * (size_t)size + 1) * sizeof **pairs);
-    if (keys == NULL || *pairs == NULL) {
-        Py_XDECREF(keys);
-        PyErr_Clear();
-        return false;
-    }
-    Py_ssize_t i = 0;
-    pos = 0;
-    while (PyDict_Next(obj, &pos, &key, &value))
-        PyTuple_SET_ITEM(keys, i++, Py_NewRef(key));
-    rec_fact(r, KIN_FACT_DICT_KEYS, dict, keys, 0);
-    for (i = 0; i < size; i++) {
-        key = PyTuple_GET_ITEM(keys, i);
-        (*pairs)[(*n)++] = rec_const(r, key);
-        (*pairs)[(*n)++] = rec_dict_item(r, dict, key, PyDict_GetItemWithError(obj, key));
-    }
-    Py_DECREF(keys);
-    return true;
 }
 
 static void
@@ -509,7 +387,7 @@ op_dict_grow(rec *r, kin_step_kind kind)
     bool quiet = known || (PyDict_CheckExact(O(r, v)) && hash_quietly(r, &v, 1, 1));
     rec_step(r, kind, quiet ? KIN_STEP_MUTATES : KIN_STEP_OPAQUE | KIN_STEP_EFFECT, args,
              kind == KIN_STEP_DICT_MERGE ? 3 : 2);
-    end_if_read(r, dict);
+    rec_end_if_read(r, dict);
     for (uint32_t i = 0; known && i < n; i += 2) {
         uint32_t j = 0;
         while (j < f->n && !kin_exact_equal(O(r, f->items[j]), O(r, pairs[i])))
@@ -676,93 +554,6 @@ op_call(rec *r)
         rec_do_call(r, &call);
 }
 
-static void
-call_ex_step(rec *r, kin_vid func, kin_vid pos, kin_vid kw, int ndrop)
-{
-    kin_vid args[3] = {func, pos, kw};
-    kin_vid out = rec_step_out(r, KIN_STEP_CALL_EX, KIN_STEP_OPAQUE | KIN_STEP_EFFECT, args, 3);
-    uint32_t s = r->t->vals.at[out].step;
-    int row = rec_opaque_row(r, func, args + 1, 2);
-    if (row >= 0)
-        rec_break(r, s, row);
-    rec_forget_contents(r);
-    r->skip_expected = true;
-    rec_drop(r, ndrop);
-    rec_await_result(r, out, s);
-}
-
-/* How far below the top the callable of f(*a, **k) lies. */
-static int
-spread_callable(const rec *r)
-{
-    return r->top->extra + (r->top->flags & KIN_DO_CALLABLE_FIRST ? 2 : 1);
-}
-
-void
-rec_star_call_step(rec *r)
-{
-    int has_kw = r->top->extra;
-    call_ex_step(r, rec_peek(r, spread_callable(r)), rec_peek(r, has_kw), has_kw ? rec_peek(r, 0) : 0, 3 + has_kw);
-}
-
-/* f(*thing, **known) where C code iterates over thing. */
-static bool
-star_call_of(rec *r, kin_vid func, kin_vid pos, const kin_vid *pairs, uint32_t npairs, int ndrop)
-{
-    kin_vid values[64];
-    if (npairs > 64 || O(r, func) == NULL)
-        return false;
-    PyObject *names = npairs > 0 ? PyTuple_New(npairs / 2) : NULL;
-    for (uint32_t i = 0; names != NULL && i < npairs; i += 2) {
-        PyTuple_SET_ITEM(names, i / 2, Py_NewRef(O(r, pairs[i])));
-        values[i / 2] = pairs[i + 1];
-    }
-    if (names != NULL)
-        rec_ref(r, names); /* as long as the recording */
-    const rec_args call = {.callee = func, .args = values, .nkw = names != NULL ? npairs / 2 : 0, .kwnames = names, .ndrop = ndrop};
-    Py_XDECREF(names);
-    PyErr_Clear();
-    return (npairs == 0 || names != NULL) && rec_star_call(r, &call, pos);
-}
-
-static void
-op_call_spread(rec *r)
-{
-    int has_kw = r->top->extra, func_at = spread_callable(r);
-    kin_vid kw = has_kw ? rec_peek(r, 0) : 0, pos = rec_peek(r, has_kw), func = rec_peek(r, func_at);
-    int ndrop = 3 + has_kw;
-    kin_vid *items = NULL, *pairs = NULL, all[256];
-    uint32_t n = 0, npairs = 0;
-    PyObject *kwnames = NULL;
-    bool positions = rec_items_of(r, pos, &items, &n);
-    bool known = (!has_kw || rec_pairs_of(r, kw, &pairs, &npairs)) && positions && n + npairs / 2 < 200;
-    if (!positions && (!has_kw || pairs != NULL) && (star_call_of(r, func, pos, pairs, npairs, ndrop) || r->stopped)) {
-        free(pairs);
-        return;
-    }
-    if (known && npairs) {
-        kwnames = PyTuple_New(npairs / 2);
-        known = kwnames != NULL;
-    }
-    if (!known) {
-        call_ex_step(r, func, pos, kw, ndrop);
-    } else {
-        memcpy(all, items, n * sizeof *all);
-        for (uint32_t i = 0; i < npairs; i += 2) {
-            PyTuple_SET_ITEM(kwnames, i / 2, Py_NewRef(O(r, pairs[i])));
-            all[n + i / 2] = pairs[i + 1];
-        }
-        if (kwnames != NULL)
-            rec_ref(r, kwnames);
-        const rec_args call = {.callee = func, .args = all, .npos = n, .nkw = npairs / 2, .kwnames = kwnames, .ndrop = ndrop};
-        if (!rec_drop_report(r, &call, func_at))
-            rec_do_call(r, &call);
-    }
-    Py_XDECREF(kwnames);
-    free(items);
-    free(pairs);
-}
-
 /* -- with ------------------------------------------------------------------------------------------------------------------ */
 
 static void
@@ -905,7 +696,7 @@ dispatch_builds(rec *r)
     case KIN_DO_FORMAT: op_format(r); break;
     case KIN_DO_MAKE_FUNCTION: op_make_function(r); break;
     case KIN_DO_LIST_APPEND: op_list_append(r); break;
-    case KIN_DO_LIST_EXTEND: op_list_extend(r); break;
+    case KIN_DO_LIST_EXTEND: rec_op_list_extend(r); break;
     case KIN_DO_SET_ADD: op_set_grow(r, KIN_STEP_SET_ADD); break;
     case KIN_DO_SET_UPDATE: op_set_grow(r, KIN_STEP_SET_UPDATE); break;
     case KIN_DO_MAP_ADD: op_map_add(r); break;
@@ -986,7 +777,7 @@ dispatch(rec *r)
     case KIN_DO_LOAD_BUILD_CLASS: load_global_name(r, REC_STR("__build_class__")); break;
     case KIN_DO_UNBIND_METHOD: op_unbind_method(r); break;
     case KIN_DO_CALL: op_call(r); break;
-    case KIN_DO_CALL_SPREAD: op_call_spread(r); break;
+    case KIN_DO_CALL_SPREAD: rec_op_call_spread(r); break;
     case KIN_DO_RETURN: op_return(r); break;
     case KIN_DO_YIELD: rec_op_yield(r); break;
     default:

@@ -1,17 +1,17 @@
 /* Exceptions inside a recording. An instruction that raised becomes a step that must raise (KIN_STEP_RAISES): replay
- * executes it again, so that arguments, __context__ and traceback come out right (rule 77); its result is the
+ * executes it again, so that arguments, __context__ and traceback come out right; its result is the
  * exception. The recording goes on at the handler, in this frame or in one of its callers.
  *
  * The frames in a replayed traceback are copies of the state at the raise. Line numbers are right; who looks at the
  * frames themselves sees the difference. So an exception (or its traceback) that leaves the recorded code, as an
  * operand of a step that may keep it, as the result or by ending the call, takes the recording back to just before it
- * was raised: from there CPython runs the call in real frames (rule 79). An exception that was raised while another
+ * was raised: from there CPython runs the call in real frames. An exception that was raised while another
  * one was handled, or from it, goes back with that one.
  */
-#include "py/recorder/callables.h"
-#include "py/recorder/rec.h"
-
 #include "core/diag/breaks.h"
+#include "py/objects/objects.h"
+#include "py/replay/replay.h"
+#include "py/rules/rules.h"
 
 /* -- operands of the instruction that raised ------------------------------------------------------------------------- */
 
@@ -282,13 +282,6 @@ rec_exception_escapes(rec *r, uint32_t raised)
     kin_step exit = {.kind = KIN_STEP_EXIT, .snap = m.snap};
     if (kin_vec_push(&t->steps, exit) != KIN_OK)
         r->status = KIN_NOMEM;
-}
-
-bool
-rec_lets_escape(rec *r, kin_step_kind kind, const kin_vid *args)
-{
-    bool known = kind == KIN_STEP_CALL && O(r, args[0]) != NULL;
-    return !((known ? rec_callable_effects(O(r, args[0])) : kin_kind_effects(kind)) & KIN_LETS_GO);
 }
 
 /* -- raising -------------------------------------------------------------------------------------------------------------- */

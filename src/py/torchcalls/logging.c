@@ -1,7 +1,7 @@
 /* torch._dynamo.config.ignore_logging_functions and reorderable_logging_functions: functions that the program says it
  * calls for their reports only. Calls of the first kind are dropped, those of the second end no graph whatever they are.
  */
-#include "py/recorder/rec.h"
+#include "py/torchcalls/torchcalls.h"
 
 /* The setting as the program left it, NULL when it is empty. Read once per recording; not a fact of it. */
 static PyObject *

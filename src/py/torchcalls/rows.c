@@ -2,19 +2,9 @@
  * answers change what is told and where graphs end, never what the program computes.
  */
 #include "py/recorder/callables.h"
-#include "py/recorder/rec.h"
-
 #include "core/diag/breaks.h"
 #include "py/torchcalls/skip.h"
-
-bool
-rec_in_list(const char *name, const char *const *list)
-{
-    for (; *list; list++)
-        if (strcmp(name, *list) == 0)
-            return true;
-    return false;
-}
+#include "py/torchcalls/torchcalls.h"
 
 static bool
 starts_with(const char *text, const char *prefix)

@@ -2,12 +2,10 @@
  * tensor data to Python.
  */
 #include "py/compat/heap.h"
-#include "py/models/apply.h"
 #include "py/recorder/callables.h"
-#include "py/recorder/rec.h"
-
 #include "core/diag/breaks.h"
 #include "py/torchcalls/skip.h"
+#include "py/torchcalls/torchcalls.h"
 
 static struct {
     bool ready, failed;
@@ -280,60 +278,6 @@ rec_tensor_attr(rec *r, kin_vid base, PyObject *descr, PyObject *name, attr_resu
 }
 
 /* -- operands ------------------------------------------------------------------------------------------------------- */
-
-/* What was put into a container may have been taken out and be dead: only what the recording noted of it is asked. */
-bool
-rec_held_a_tensor(rec *r, const rec_fresh *f, int depth)
-{
-    for (uint32_t i = 0; i < f->n && depth <= 4; i++) {
-        const rec_info *info = rec_info_of(r, f->items[i]);
-        if (info->graph || (info->fresh != NULL && rec_held_a_tensor(r, info->fresh, depth + 1)))
-            return true;
-    }
-    return false;
-}
-
-bool
-rec_holds_tensor(rec *r, kin_vid vid, int depth)
-{
-    if (vid == 0 || depth > 4)
-        return false;
-    rec_fresh *f = FRESH(r, vid);
-    if (f != NULL && f->kind == FRESH_GENERATOR)
-        return rec_generator_holds_tensor(r, vid, depth);
-    if (f != NULL && f->kind != FRESH_FUNCTION) {
-        if (!f->known && rec_held_a_tensor(r, f, depth))
-            return true;
-        for (uint32_t i = 0; f->known && i < f->n; i++)
-            if (rec_holds_tensor(r, f->items[i], depth + 1))
-                return true;
-        if (f->known)
-            return false;
-    }
-    PyObject *obj = O(r, vid);
-    if (obj == NULL)
-        return false;
-    if (kin_is_tensor(obj))
-        return true;
-    if (PyList_CheckExact(obj))
-        for (Py_ssize_t i = 0; i < PyList_GET_SIZE(obj); i++)
-            if (kin_is_tensor(PyList_GET_ITEM(obj, i)))
-                return true;
-    if (PyTuple_Check(obj))
-        for (Py_ssize_t i = 0; i < PyTuple_GET_SIZE(obj); i++)
-            if (kin_is_tensor(PyTuple_GET_ITEM(obj, i)))
-                return true;
-    return false;
-}
-
-bool
-rec_any_tensor(rec *r, const kin_vid *args, uint32_t n)
-{
-    for (uint32_t i = 0; i < n; i++)
-        if (rec_holds_tensor(r, args[i], 0))
-            return true;
-    return false;
-}
 
 /* Does torch hand calls with such an operand to Python code? */
 static bool

@@ -12,7 +12,7 @@
  * refuses it: the trace is cut back to where it began, the consuming instruction becomes an opaque step, and the
  * frames below it are not watched any more.
  */
-#include "py/iterators/consume.h"
+#include "py/recorder/rec.h"
 
 typedef struct {
     rec_fresh *fresh;
@@ -32,6 +32,7 @@ typedef struct {
 } put_off;
 
 typedef struct rec_region {
+    const rec_region_user *user;
     rec_frame *base;
     uint32_t snap, steps, nvals, nfacts;
     rec_info *infos;
@@ -78,7 +79,7 @@ save_fresh(rec *r, rec_region *g)
 /* Begins a region at the current instruction, before its rule has changed anything. Each saves what is known of all values, so in
  * programs of very many steps there are only so many; then the instructions are opaque steps. */
 bool
-rec_region_open(rec *r)
+rec_region_open(rec *r, const rec_region_user *user)
 {
     enum { MOST = 20000000 };
     if ((r->region_values += r->info.len) > MOST)
@@ -88,6 +89,7 @@ rec_region_open(rec *r)
     rec_region *g = calloc(1, sizeof *g);
     if (g == NULL)
         return false;
+    g->user = user;
     g->base = f;
     g->snap = rec_snapshot(r);
     g->steps = r->t->steps.len;
@@ -180,7 +182,7 @@ rec_region_undo(rec *r)
     r->region = NULL;
     r->refused = r->stopped = r->call.active = false;
     while (r->top != f) {
-        rec_free_consumer(r->top);
+        g->user->abandon(r->top);
         rec_pop_frame(r);
         r->skip++;
     }
@@ -193,13 +195,9 @@ rec_region_undo(rec *r)
     f->sp = f->sp0;
     f->nundo = 0;
     f->await = AWAIT_NONE;
+    const rec_region_user *user = g->user;
     rec_region_free(g);
-    rec_consumer *c = f->consumer;
-    f->consumer = NULL;
-    rec_forget_operands(r, c);
-    rec_consume_opaquely(r, c);
-    f->consumer = c;
-    rec_free_consumer(f);
+    user->refused(r, f);
     r->foreign = false;
     r->skip_expected = true;
 }
@@ -411,7 +409,7 @@ rec_region_commit(rec *r)
     }
     for (rec_gen *gen = r->gens; gen != NULL; gen = gen->next)
         if (gen->dirty)
-            rec_generator_write(r, gen);
+            g->user->write_generator(r, gen);
     r->region = NULL;
     rec_region_free(g);
 }

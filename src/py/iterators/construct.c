@@ -1,4 +1,4 @@
-/* Calls of classes: what type.__call__ does, taken apart into __new__ and __init__ (rules 85, 86).
+/* Calls of classes: what type.__call__ does, taken apart into __new__ and __init__.
  *
  * Where a C function allocates (object.__new__ and the like), the new object is a fresh one and __init__ is inlined as
  * any other function. A __new__ in Python runs below C code that goes on afterwards, and no exit could say where that C
@@ -11,6 +11,7 @@
 #include "py/iterators/consume.h"
 #include "py/recorder/callables.h"
 #include "py/models/models.h"
+#include "py/objects/objects.h"
 
 /* -- what allocates --------------------------------------------------------------------------------------------- */
 
@@ -129,30 +130,6 @@ new_tuple(rec *r, const rec_args *a, PyObject *alloc)
     return finish_tuple(r, a, rec_step_out(r, KIN_STEP_CALL, KIN_STEP_PURE, all, 1 + a->npos), items, n);
 }
 
-/* Does the class leave reading of its items to tuple? What it does with them besides is its own affair. */
-bool
-rec_reads_as_tuple(PyTypeObject *tp)
-{
-    const PySequenceMethods *own = tp->tp_as_sequence, *plain = PyTuple_Type.tp_as_sequence;
-    return tp->tp_iter == PyTuple_Type.tp_iter && own->sq_length == plain->sq_length &&
-           tp->tp_as_mapping->mp_length == PyTuple_Type.tp_as_mapping->mp_length &&
-           tp->tp_as_mapping->mp_subscript == PyTuple_Type.tp_as_mapping->mp_subscript &&
-           (tp->tp_as_number == NULL || tp->tp_as_number->nb_bool == NULL);
-}
-
-rec_fresh *
-rec_named_items(rec *r, kin_vid vid)
-{
-    rec_fresh *f = FRESH(r, vid);
-    PyTypeObject *tp = f != NULL && f->kind == FRESH_NAMED && f->known ? r->info.at[vid].type : NULL;
-    if (kin_is_size_type(tp))
-        return f;
-    if (tp == NULL || !rec_reads_as_tuple(tp))
-        return NULL;
-    rec_class_version(r, tp);
-    return r->stopped ? NULL : f;
-}
-
 /* Is this the `__new__` of a class made by C? */
 static bool
 is_c_new(PyObject *obj)
@@ -163,8 +140,8 @@ is_c_new(PyObject *obj)
 }
 
 /* object.__new__(cls) and its like, called by name: as a rule from a __new__ in Python. */
-bool
-rec_call_new(rec *r, const rec_args *a)
+static bool
+call_new(rec *r, const rec_args *a)
 {
     PyObject *fn = O(r, a->callee);
     if (!is_c_new(fn) || a->npos < 1 || a->npos > 200 || !PyType_Check(O(r, a->args[0])))
@@ -335,8 +312,8 @@ rec_call_class(rec *r, const rec_args *a)
 }
 
 /* type.__call__ called by name, as a rule through super() from a metaclass. */
-bool
-rec_model_type_call(rec *r, const rec_args *a)
+static bool
+call_type_call(rec *r, const rec_args *a)
 {
     if (a->npos < 1 || !PyType_Check(O(r, a->args[0])) || O(r, a->args[0]) == (PyObject *)&PyType_Type)
         return false;
@@ -344,4 +321,16 @@ rec_model_type_call(rec *r, const rec_args *a)
     call.args++;
     call.npos--;
     return call.callee != 0 && type_call(r, &call);
+}
+
+/* __new__ and type.__call__, called by name. */
+bool
+rec_call_constructor(rec *r, const rec_args *a)
+{
+    static PyObject *type_call; /* borrowed, of a static type */
+    if (type_call == NULL)
+        type_call = PyDict_GetItemString(PyType_Type.tp_dict, "__call__");
+    if (O(r, a->callee) == type_call)
+        return call_type_call(r, a);
+    return a->npos + a->nkw <= 250 && call_new(r, a);
 }

@@ -11,7 +11,8 @@
  *     a part out of a tuple of results shows none, and some C functions of torch never show;
  *   - a read of an attribute or of metadata needs a step that reads it again, or a metadata fact.
  */
-#include "py/recorder/crosscheck.h"
+#include "py/torchcalls/crosscheck.h"
+#include "py/torchcalls/torchcalls.h"
 
 typedef struct rec_crosscheck {
     PyObject *mode;

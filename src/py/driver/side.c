@@ -4,10 +4,9 @@
  * The side trace starts in a new segment, so nothing is assumed about the heap. What was known of fresh objects is not
  * carried over: they are ordinary objects here, read by path.
  */
-#include "py/recorder/rec.h"
-
 #include "core/diag/breaks.h"
 #include "py/compat/frame.h"
+#include "py/driver/driver_priv.h"
 
 /* How much of the trace existed before, to go back to when the recording is of no use. */
 typedef struct {

@@ -1,12 +1,15 @@
 /* The recording driver: runs the call under the watcher, keeps shadow frames in step with the real ones, and turns
  * what the rules wrote into a finished entry.
  */
-#include "py/recorder/rec.h"
-
 #include "core/diag/breaks.h"
 #include "py/aten/modes.h"
 #include "py/compat/codes.h"
-#include "py/recorder/crosscheck.h"
+#include "py/driver/driver_priv.h"
+#include "py/iterators/iterators.h"
+#include "py/objects/objects.h"
+#include "py/rules/rules.h"
+#include "py/torchcalls/crosscheck.h"
+#include "py/torchcalls/torchcalls.h"
 #include <time.h>
 
 /* Bits of co_localspluskinds, the same on 3.11-3.14. */
@@ -35,42 +38,6 @@ now_ns(void)
 }
 
 /* -- shadow frames -------------------------------------------------------------------------------------------- */
-
-rec_frame *
-rec_push_frame(rec *r, struct _PyInterpreterFrame *f, PyCodeObject *code)
-{
-    const kin_code *kc = rec_code_of(code);
-    if (kc == NULL)
-        return NULL;
-    int nslots = code->co_nlocalsplus + code->co_stacksize;
-    rec_frame *rf = calloc(1, sizeof *rf + (size_t)nslots * sizeof(kin_vid));
-    if (rf == NULL)
-        return NULL;
-    rf->slots = (kin_vid *)(rf + 1);
-    rf->f = f;
-    rf->code = code;
-    rf->kc = kc;
-    rf->code_ref = rec_ref(r, (PyObject *)code);
-    rf->nlocals = code->co_nlocalsplus;
-    rf->jump = UINT32_MAX;
-    rf->op = KIN_DO__COUNT;
-    rf->back = r->top;
-    if (r->top != NULL)
-        rf->exc = r->top->exc;
-    r->top = rf;
-    if (++r->depth > r->t->deepest)
-        r->t->deepest = r->depth;
-    return rf;
-}
-
-void
-rec_pop_frame(rec *r)
-{
-    rec_frame *rf = r->top;
-    r->top = rf->back;
-    r->depth--;
-    free(rf);
-}
 
 /* Cells and free variables: what the prologue did before the first instruction is reported. */
 static void
@@ -197,7 +164,8 @@ can_run_code(const kin_step *s)
     return kin_step_does(s, KIN_MAY_RUN) && !(s->flags & (KIN_STEP_TORCH | KIN_STEP_PURE));
 }
 
-/* Python code ran where none was expected: the instruction's last step is one that may run any code (rule 98). */
+/* Python code ran where none was expected: a finaliser or a signal handler, perhaps. The instruction's last step is
+ * one that may run any code. */
 static void
 blame_foreign_code(rec *r, rec_frame *f)
 {

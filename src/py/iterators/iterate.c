@@ -1,0 +1,338 @@
+/* Iteration and unpacking: over known contents without a step that runs, over anything else by asking the iterator. */
+#include "core/diag/breaks.h"
+#include "py/compat/generator.h"
+#include "py/iterators/iterators.h"
+#include "py/objects/objects.h"
+
+void
+rec_op_get_iter(rec *r)
+{
+    kin_vid vid = rec_peek(r, 0);
+    if (rec_iter_of(r, vid, 1) || r->stopped)
+        return;
+    PyObject *obj = O(r, vid);
+    PyTypeObject *tp = rec_need_attrs(r, vid);
+    PyObject *func = tp->tp_flags & Py_TPFLAGS_HEAPTYPE ? rec_lookup(r, tp, REC_STR("__iter__")) : NULL;
+    if (r->stopped)
+        return;
+    kin_vid iter = func != NULL && PyFunction_Check(func) ? rec_found(r, tp, REC_STR("__iter__"), func) : 0;
+    if (iter != 0 && (rec_generator_call(r, &(rec_args){.callee = iter, .args = &vid, .npos = 1, .ndrop = 1}) ||
+                      (rec_can_inline(r, func) && rec_inline(r, &(rec_args){.callee = iter, .args = &vid, .npos = 1, .ndrop = 1}, NULL, 0, KIN_RESUME_PUSH, 0))))
+        return;
+    if (r->stopped)
+        return;
+    bool quiet = !(tp->tp_flags & Py_TPFLAGS_HEAPTYPE) && !kin_is_tensor(obj);
+    kin_vid out = rec_step_out(r, KIN_STEP_ITER, quiet ? 0 : KIN_STEP_OPAQUE, &vid, 1);
+    uint32_t s = r->t->vals.at[out].step;
+    if (!quiet) {
+        rec_forget_contents(r);
+        r->skip_expected = true;
+    }
+    rec_drop(r, 1);
+    rec_await_result(r, out, s);
+}
+
+/* -- the next item of a for loop ------------------------------------------------------------------------------------------ */
+
+/* Iterators whose next() cannot reach user code. */
+static bool
+is_quiet_iterator(PyObject *obj)
+{
+    const char *name = Py_TYPE(obj)->tp_name;
+    static const char *const quiet[] = {"list_iterator", "tuple_iterator", "range_iterator", "str_iterator",
+        "str_ascii_iterator", "dict_keyiterator", "dict_valueiterator", "dict_itemiterator", "set_iterator",
+        "bytes_iterator", "list_reverseiterator", "itertools.count", "itertools.repeat", "longrange_iterator",
+        "odict_iterator", "_collections._deque_iterator", NULL};
+    for (int i = 0; quiet[i]; i++)
+        if (strcmp(quiet[i], name) == 0)
+            return true;
+    return false;
+}
+
+void
+rec_op_for_iter(rec *r)
+{
+    rec_frame *f = r->top;
+    kin_vid it = rec_peek(r, 0);
+    rec_fresh *fresh = FRESH(r, it);
+    if (rec_consume_for(r, it))
+        return;
+    if (fresh != NULL && fresh->kind == FRESH_ITER && fresh->known) {
+        if (fresh->pos >= fresh->n) {
+            rec_drop(r, 1);
+            f->next = f->jump;
+            f->jump = UINT32_MAX;
+            return;
+        }
+        kin_vid item = fresh->items[fresh->pos++];
+        rec_step(r, KIN_STEP_NEXT, KIN_STEP_MUTATES, &it, 1);
+        f->jump = UINT32_MAX;
+        if (O(r, item) != NULL)
+            rec_push(r, item);
+        else
+            rec_await_result(r, item, 0);
+        return;
+    }
+    rec_ask_iter(r, it, rec_iter_row(r, it));
+}
+
+/* -- yield from --------------------------------------------------------------------------------------------------------------- */
+
+void
+rec_op_yield_from(rec *r)
+{
+    if (!PyGen_CheckExact(O(r, rec_peek(r, 0))))
+        rec_op_get_iter(r);
+}
+
+/* Asks what a generator delegates to for its next item, or for what it returns. */
+void
+rec_op_send(rec *r)
+{
+    rec_frame *f = r->top;
+    kin_vid it = rec_peek(r, 1);
+    rec_fresh *fresh = FRESH(r, it);
+    if (O(r, rec_peek(r, 0)) != Py_None || r->region == NULL) {
+        rec_stop(r, "a value is sent into a generator");
+    } else if (fresh != NULL && fresh->kind == FRESH_ITER && fresh->known) {
+        bool ended = fresh->pos >= fresh->n;
+        kin_vid item = ended ? rec_const(r, Py_None) : fresh->items[fresh->pos++];
+        if (!ended)
+            rec_step(r, KIN_STEP_NEXT, KIN_STEP_MUTATES, &it, 1);
+        rec_drop(r, ended ? 2 : 1);
+        if (ended)
+            f->next = f->jump;
+        f->jump = UINT32_MAX;
+        if (O(r, item) != NULL)
+            rec_push(r, item);
+        else
+            rec_await_result(r, item, 0);
+    } else if (!rec_consume_send(r, it)) {
+        rec_stop(r, "delegation of a generator that is not understood");
+    }
+}
+
+int
+rec_iter_row(rec *r, kin_vid it)
+{
+    rec_fresh *fresh = FRESH(r, it);
+    bool generator = fresh ? fresh->kind == FRESH_GENERATOR : PyGen_CheckExact(O(r, it));
+    return generator && rec_generator_has_tensor(r, it) ? KIN_ROW_GENERATOR : -1;
+}
+
+/* A generator that has tensors (`row`), or gives some (rec_finish_iter), ends the graph. */
+void
+rec_ask_iter(rec *r, kin_vid it, int row)
+{
+    rec_frame *f = r->top;
+    rec_fresh *fresh = FRESH(r, it);
+    /* One of ours may be gone already when its region is undone. */
+    bool ours = fresh != NULL && fresh->kind == FRESH_GENERATOR;
+    bool generator = ours || PyGen_CheckExact(O(r, it)), quiet = !generator && is_quiet_iterator(O(r, it));
+    if (quiet && fresh == NULL)
+        rec_need_type(r, it);
+    kin_vid out = rec_step_out(r, KIN_STEP_NEXT, quiet ? 0 : KIN_STEP_OPAQUE, &it, 1);
+    if (row >= 0)
+        rec_break(r, r->t->vals.at[out].step, row);
+    if (!quiet) {
+        rec_forget_contents(r);
+        r->skip_expected = true;
+    }
+    f->await = AWAIT_ITER;
+    f->await_vid = out;
+}
+
+/* The iterator has answered: the value (or its end) was one of two outcomes; the check leaves to the other one. */
+void
+rec_finish_iter(rec *r, rec_frame *f, bool exhausted, PyObject **stack)
+{
+    kin_vid out = f->await_vid;
+    int sp = f->sp;
+    uint32_t other;
+    if (exhausted) {
+        f->slots[f->nlocals + f->sp++] = out;
+        other = rec_snapshot_of(r, f, f->next, f->sp);
+        f->sp = sp - 1;
+    } else {
+        other = rec_snapshot_of(r, f, f->jump, sp - 1);
+        rec_set_obj(r, out, stack[sp]);
+        f->slots[f->nlocals + f->sp++] = out;
+        uint32_t s = r->t->vals.at[out].step;
+        kin_vid it = r->t->vids.at[r->t->steps.at[s].args];
+        bool generator = FRESH(r, it) ? FRESH(r, it)->kind == FRESH_GENERATOR : PyGen_CheckExact(stack[sp - 1]);
+        if (generator && !(r->t->steps.at[s].flags & KIN_STEP_BREAK) && rec_any_tensor(r, &out, 1))
+            rec_break(r, s, KIN_ROW_GENERATOR);
+    }
+    kin_step check = {.kind = KIN_STEP_CHECK, .imm = exhausted ? KIN_CHECK_NULL : KIN_CHECK_NOTNULL, .nargs = 1,
+                      .snap = other, .args = r->t->vids.len};
+    if (kin_vec_push(&r->t->vids, out) != KIN_OK || kin_vec_push(&r->t->steps, check) != KIN_OK)
+        r->status = KIN_NOMEM;
+}
+
+/* -- unpacking ----------------------------------------------------------------------------------------------------------------- */
+
+/* Containers that run no code of anybody's when one goes over them, once or twice. */
+static bool
+is_quiet_container(PyObject *obj)
+{
+    PyTypeObject *tp = Py_TYPE(obj);
+    return tp == &PyUnicode_Type || tp == &PyBytes_Type || tp == &PyByteArray_Type || tp == &PyDict_Type || tp == &PySet_Type ||
+           tp == &PyFrozenSet_Type || tp == &PyRange_Type || tp == &PyDictKeys_Type || tp == &PyDictItems_Type ||
+           tp == &PyDictValues_Type || strcmp(tp->tp_name, "numpy.ndarray") == 0 || strcmp(tp->tp_name, "collections.deque") == 0;
+}
+
+/* The elements of what is unpacked into `n` names, or into `least` of them and a starred one. False: stopped. */
+static bool
+unpacked_items(rec *r, kin_vid vid, int least, bool starred, kin_vid *local, uint32_t *count)
+{
+    kin_vid *items = NULL;
+    PyObject *obj = O(r, vid);
+    bool tensor = FRESH(r, vid) == NULL && kin_is_tensor(obj);
+    bool made_here = r->t->vals.at[vid].kind == KIN_VAL_STEP && FRESH(r, vid) == NULL && !rec_is_const(r, vid);
+    int n = least;
+    if (starred && made_here && (PyTuple_Check(obj) || PyList_CheckExact(obj)))
+        n = PyTuple_Check(obj) ? (int)PyTuple_GET_SIZE(obj) : (int)PyList_GET_SIZE(obj);
+    bool iterator = FRESH(r, vid) != NULL && FRESH(r, vid)->kind == FRESH_ITER;
+    kin_vid rows;
+    if (tensor ? rec_tensor_rows(r, vid, &items, count, &rows) : !made_here && rec_use_up(r, vid, &items, count)) {
+        if (starred ? *count < (uint32_t)least || *count > 250 : *count != (uint32_t)least) {
+            free(items);
+            rec_stop_row(r, KIN_ROW_EXCEPTION_ESCAPED, "unpacking raises");
+            return false;
+        }
+        memcpy(local, items, *count * sizeof *items);
+        free(items);
+        for (uint32_t i = 0; iterator && i < *count; i++)
+            rec_step(r, KIN_STEP_NEXT, KIN_STEP_MUTATES, &vid, 1);
+        r->skip_expected = tensor;
+    } else if ((!made_here || n < least || n > 250 || !rec_step_items(r, vid, n, local))) {
+        rec_stop(r, "unpacking of an iterable that is not known");
+        return false;
+    } else {
+        *count = (uint32_t)n;
+    }
+    return true;
+}
+
+/* In place of the top of the stack: the items; after < 0: none of them goes into a list. */
+void
+rec_push_unpacked(rec *r, const kin_vid *items, uint32_t count, int before, int after)
+{
+    uint32_t starred = after >= 0, middle = starred ? count - (uint32_t)(before + after) : 0;
+    kin_vid rest = 0;
+    if (starred) {
+        rest = rec_step_out(r, KIN_STEP_BUILD_LIST, KIN_STEP_PURE, items + before, middle);
+        rec_make_fresh(r, rest, FRESH_LIST, items + before, middle, true);
+        r->info.at[rest].type = &PyList_Type;
+    }
+    rec_drop(r, 1);
+    for (int i = after; i-- > 0;)
+        rec_push(r, items[(uint32_t)before + middle + (uint32_t)i]);
+    if (starred)
+        rec_push(r, rest);
+    for (int i = before; i-- > 0;)
+        rec_push(r, items[i]);
+}
+
+/* Objects that the instruction has put on the real stack. */
+static void
+note_unpacked(rec *r, int base, const kin_vid *items, uint32_t count, int before, int after)
+{
+    rec_frame *f = r->top;
+    PyObject **stack = kin_watch_localsplus(f->f) + f->nlocals + base;
+    int top = before + (after < 0 ? 0 : after + 1) - 1;
+    for (uint32_t i = 0; i < count; i++) {
+        uint32_t from_end = count - i;
+        PyObject *obj = NULL;
+        if (i < (uint32_t)before)
+            obj = stack[top - (int)i];
+        else if (from_end <= (uint32_t)after)
+            obj = stack[from_end - 1];
+        else if (PyList_CheckExact(stack[after]) && PyList_GET_SIZE(stack[after]) > (Py_ssize_t)i - before)
+            obj = PyList_GET_ITEM(stack[after], (Py_ssize_t)i - before);
+        if (obj != NULL && O(r, items[i]) == NULL)
+            rec_set_obj(r, items[i], obj);
+    }
+}
+
+bool
+rec_unpack_iterator(rec *r, kin_vid it, int before, int after)
+{
+    kin_vid *items = NULL;
+    uint32_t count = 0, least = (uint32_t)(before + (after > 0 ? after : 0));
+    bool ok = rec_use_up(r, it, &items, &count) && count <= 250 && (after < 0 ? count == least : count >= least);
+    if (ok) {
+        note_unpacked(r, r->top->sp - 1, items, count, before, after);
+        rec_push_unpacked(r, items, count, before, after);
+    }
+    free(items);
+    return ok;
+}
+
+static kin_vid
+item_of(rec *r, kin_vid all, PyObject *key)
+{
+    kin_vid pair[2] = {all, rec_const(r, key)};
+    Py_XDECREF(key);
+    return rec_step_out(r, KIN_STEP_SUBSCR, 0, pair, 2);
+}
+
+/* Contents that nothing is known of: tuple(thing) goes over them as the unpacking does. */
+static bool
+unpack_tuple_of(rec *r, kin_vid vid, int before, int after)
+{
+    PyObject *obj = O(r, vid);
+    bool known = (FRESH(r, vid) != NULL && (FRESH(r, vid)->known || FRESH(r, vid)->kind != FRESH_OTHER)) || (PyDict_CheckExact(obj) && r->t->vals.at[vid].kind != KIN_VAL_STEP);
+    Py_ssize_t n = !known && is_quiet_container(obj) ? PyObject_Size(obj) : -1;
+    int tail = after > 0 ? after : 0;
+    if (n < 0 || n > UINT32_MAX || (after < 0 ? n != before : n < before + tail)) {
+        PyErr_Clear();
+        return false;
+    }
+    if (FRESH(r, vid) == NULL)
+        rec_need_type(r, vid);
+    kin_vid call[2] = {rec_const(r, (PyObject *)&PyTuple_Type), vid}, all = rec_step_out(r, KIN_STEP_CALL, 0, call, 2), items[256];
+    rec_check(r, KIN_CHECK_LEN, all, NULL, (uint32_t)n);
+    for (int i = 0; i < before + tail; i++)
+        items[i] = item_of(r, all, PyLong_FromSsize_t(i < before ? i : n - tail + i - before));
+    rec_drop(r, 1);
+    for (int i = tail; i-- > 0;)
+        rec_push(r, items[before + i]);
+    if (after >= 0) {
+        PyObject *from = PyLong_FromLong(before), *to = PyLong_FromSsize_t(n - tail);
+        kin_vid list[2] = {rec_const(r, (PyObject *)&PyList_Type), item_of(r, all, PySlice_New(from, to, NULL))};
+        rec_push(r, rec_step_out(r, KIN_STEP_CALL, 0, list, 2));
+        Py_XDECREF(from);
+        Py_XDECREF(to);
+    }
+    for (int i = before; i-- > 0;)
+        rec_push(r, items[i]);
+    return true;
+}
+
+static void
+unpack(rec *r, int before, int after)
+{
+    kin_vid local[256], vid = rec_peek(r, 0);
+    uint32_t count = 0;
+    int least = before + (after > 0 ? after : 0);
+    if (least > 250)
+        rec_stop(r, "unpacking very many values");
+    else if (!rec_consume_unpack(r, vid, before, after) && !rec_consume_unpacking(r, vid, before, after) &&
+             !rec_consume_unpack_lazy(r, vid, before, after) && !unpack_tuple_of(r, vid, before, after) &&
+             unpacked_items(r, vid, least, after >= 0, local, &count))
+        rec_push_unpacked(r, local, count, before, after);
+}
+
+void
+rec_op_unpack(rec *r, int n)
+{
+    unpack(r, n, -1);
+}
+
+/* a, *b, c = ...: the starred name gets a new list. */
+void
+rec_op_unpack_ex(rec *r, int before, int after)
+{
+    unpack(r, before, after);
+}

@@ -1,0 +1,70 @@
+/* Generators, and C code that iterates or calls back: for the rules. */
+#ifndef KIN_PY_ITERATORS_ITERATORS_H
+#define KIN_PY_ITERATORS_ITERATORS_H
+
+#include "py/recorder/rec.h"
+
+/* ---- callbacks.c ---- */
+bool rec_consume_unpack_lazy(rec *r, kin_vid lazy, int before, int after); /* of a map or filter */
+void rec_await_callback(rec *r, kin_vid func);        /* the next frame is that of the function, with what rec_bind found */
+void rec_lazy_used_up(rec *r, kin_vid lazy);
+bool rec_lazy_for_real(rec *r, kin_vid lazy, kin_vid **items, uint32_t *n); /* a map that a step is to use up, whoever has it */
+bool rec_consume_callbacks(rec *r, const rec_args *a);
+
+/* ---- construct.c ---- */
+bool rec_call_class(rec *r, const rec_args *a);
+bool rec_call_constructor(rec *r, const rec_args *a);
+
+/* ---- consume.c ---- */
+bool rec_consume_for(rec *r, kin_vid it);             /* a for loop over a generator of ours */
+bool rec_consume_send(rec *r, kin_vid it);            /* SEND to one */
+bool rec_consume_unpack(rec *r, kin_vid vid, int before, int after);  /* unpacking of one, or of an object whose __iter__ makes one */
+bool rec_leave_to_c(rec *r, rec_frame *f, PyObject *value);   /* a frame returns or yields; true: taken care of */
+bool rec_finish_consumer(rec *r, rec_frame *f, uint32_t offset); /* false: nothing else is to be done with the event */
+void rec_free_consumer(rec_frame *f);
+bool rec_end_consumer(rec *r);                        /* its C code calls more Python, which is no part of the region */
+bool rec_fits(int before, int after, uint32_t n);             /* ... do so many fit? */
+
+/* ---- consume_rows.c ---- */
+bool rec_consume_call(rec *r, const rec_args *a);
+
+/* ---- generator.c ---- */
+bool rec_generator_call(rec *r, const rec_args *a);
+bool rec_enter_from_c(rec *r, struct _PyInterpreterFrame *f, bool *skip); /* a frame starts: one that a consumer waits for? */
+void rec_op_yield(rec *r);
+void rec_free_generators(rec *r);
+rec_gen *rec_usable_generator(rec *r, kin_vid vid); /* one that the recorder may resume, or NULL */
+kin_vid rec_hidden_generator(rec *r, kin_vid vid);
+void rec_generator_write(rec *r, rec_gen *gen);     /* its state, as a step */
+void rec_generator_detach(rec *r, rec_frame *f, bool yielded);
+
+/* ---- iterables.c ---- */
+bool rec_consume_unpacking(rec *r, kin_vid vid, int before, int after); /* an object whose __iter__ is Python */
+bool rec_consume_iterables(rec *r, const rec_args *a);                 /* iterables.c */
+
+/* ---- iterate.c ---- */
+void rec_op_get_iter(rec *r);
+void rec_op_for_iter(rec *r);
+void rec_op_yield_from(rec *r);
+void rec_op_send(rec *r);
+int rec_iter_row(rec *r, kin_vid it);    /* of breaks.def, for a loop's next item as a step; asked while its operand is there */
+void rec_ask_iter(rec *r, kin_vid it, int row); /* ... that step */
+void rec_op_unpack(rec *r, int n);
+void rec_op_unpack_ex(rec *r, int before, int after);
+void rec_push_unpacked(rec *r, const kin_vid *items, uint32_t count, int before, int after); /* in place of the top */
+bool rec_unpack_iterator(rec *r, kin_vid it, int before, int after);    /* the instruction is done, `it` was made in it */
+void rec_finish_iter(rec *r, rec_frame *f, bool exhausted, PyObject **stack);
+
+/* ---- starred.c ---- */
+bool rec_star_call(rec *r, const rec_args *call, kin_vid vid); /* f(*vid, **keywords): true when recorded */
+bool rec_extend_by(rec *r, kin_vid vid);                        /* [*vid] */
+void rec_star_call_step(rec *r);                                /* the instructions as opaque steps */
+void rec_extend_step(rec *r);
+void rec_op_list_extend(rec *r);
+void rec_op_call_spread(rec *r);
+
+/* ---- zip.c ---- */
+bool rec_zip_call(rec *r, const rec_args *a);
+bool rec_consume_zip(rec *r, kin_vid zip);
+
+#endif

@@ -1,0 +1,57 @@
+/* What attributes, calls and operators of objects mean: for the folders above. */
+#ifndef KIN_PY_OBJECTS_OBJECTS_H
+#define KIN_PY_OBJECTS_OBJECTS_H
+
+#include "py/recorder/rec.h"
+
+/* ---- attr.c ---- */
+kin_vid rec_fallback(rec *r, kin_vid base, PyObject *name); /* `extra` of KIN_RESUME_FALLBACK; 0 = cannot be had */
+void rec_attr_find(rec *r, kin_vid base, PyObject *name, attr_result *out);
+void rec_attr_generic(rec *r, kin_vid base, PyObject *name, attr_result *out);
+kin_vid rec_instance_item(rec *r, kin_vid base, PyObject *name); /* SRC of an instance attribute; 0 = absent (made a fact) */
+void rec_op_load_attr(rec *r, PyObject *name, bool method);
+void rec_op_store_attr(rec *r, PyObject *name, bool delete);
+bool rec_attr_place(rec *r, kin_vid obj, PyObject *name, PyObject *descr, rec_place *p); /* where a plain store puts it */
+void rec_set_attribute(rec *r, kin_vid obj, PyObject *name, kin_vid value, int ndrop); /* setattr(); value 0: delattr() */
+kin_vid rec_attribute(rec *r, kin_vid obj, PyObject *name);                            /* one that is read; 0: not known */
+
+/* ---- call.c ---- */
+rec_outcome rec_try(rec *r, rec_call_rule *rule, const rec_args *a);
+bool rec_call_unwrapped(rec *r, const rec_args *a);
+bool rec_call_inlined(rec *r, const rec_args *a);
+bool rec_call_partial(rec *r, const rec_args *a);
+bool rec_call_instance(rec *r, const rec_args *a);
+void rec_do_call(rec *r, const rec_args *a);
+bool rec_inline(rec *r, const rec_args *a, const kin_vid *under, int nunder, kin_resume resume, kin_vid extra);
+void rec_fix_function(rec *r, kin_vid *func);          /* which code runs becomes a fact; *func may become a constant */
+kin_vid rec_closure_cell(rec *r, kin_vid func, int i, PyObject *cell);
+bool rec_can_inline(rec *r, PyObject *func);
+bool rec_bind(rec *r, rec_args *a); /* to r->call.locals; the function may become a constant */
+void rec_opaque_call(rec *r, const rec_args *a);
+
+/* ---- keyed.c ---- */
+bool rec_subscr_missing(rec *r, kin_vid dict, kin_vid key); /* a defaultdict fills in what is missing */
+bool rec_keyed_item(rec *r, const kin_vid *args);       /* table[key], told apart by address */
+bool rec_is_default_dict(PyTypeObject *tp);
+
+/* ---- operators.c ---- */
+void rec_op_branch(rec *r);
+int rec_truth(rec *r, kin_vid vid); /* 0, 1 when known or made a fact; -1 when it must be decided at replay */
+void rec_op_subscr(rec *r);
+void rec_op_store_subscr(rec *r, bool delete);
+void rec_op_contains(rec *r, int invert);
+void rec_op_is(rec *r, int invert);
+void rec_op_binary(rec *r, kin_step_kind kind, int imm, int n);
+bool rec_is_plain_value(PyObject *obj);  /* exact builtin immutable or container: operators on it run no user code */
+void rec_finish_branch(rec *r, rec_frame *f, bool jumped);
+kin_vid rec_known_item(rec *r, kin_vid container, kin_vid key);
+
+/* ---- overload.c ---- */
+bool rec_inplace_python(rec *r, int imm, const kin_vid *args); /* inlines __iadd__ and its like */
+bool rec_unary_python(rec *r, int imm, kin_vid arg);           /* __neg__ ... */
+bool rec_operator_python(rec *r, kin_step_kind kind, int imm, const kin_vid *args); /* __add__, __radd__, __lt__ ... */
+bool rec_equal_by_identity(rec *r, int op, const kin_vid *args);
+void rec_operator_return(rec *r, kin_vid result);              /* before such a method returns */
+void rec_operator_goes_on(rec *r, rec_frame *f);               /* ... it has returned NotImplemented */
+
+#endif

@@ -1,0 +1,40 @@
+/* A call that stays a step, and the tuple that a call or a display makes. */
+#include "py/recorder/rec.h"
+
+kin_vid
+rec_build_tuple(rec *r, const kin_vid *items, uint32_t n, PyObject *obj)
+{
+    kin_vid out = rec_step_out(r, KIN_STEP_BUILD_TUPLE, KIN_STEP_PURE, items, n);
+    rec_make_fresh(r, out, FRESH_TUPLE, items, n, true);
+    r->info.at[out].type = &PyTuple_Type;
+    if (obj != NULL)
+        rec_set_obj(r, out, obj);
+    return out;
+}
+
+void
+rec_call_step(rec *r, const rec_args *a, unsigned flags, int break_row)
+{
+    kin_vid all[256];
+    if (a->npos + a->nkw >= 255) {
+        rec_stop(r, "call with very many arguments");
+        return;
+    }
+    all[0] = a->callee;
+    memcpy(all + 1, a->args, (a->npos + a->nkw) * sizeof *a->args);
+    kin_vid out = rec_step_out(r, KIN_STEP_CALL, flags, all, a->npos + a->nkw + 1);
+    uint32_t s = r->t->vals.at[out].step;
+    kin_ref ref = a->nkw ? rec_ref(r, a->kwnames) : 0;
+    r->t->steps.at[s].ref = ref;
+    if (break_row >= 0)
+        rec_break(r, s, break_row);
+    if (flags & KIN_STEP_OPAQUE) {
+        rec_forget_contents(r);
+        r->skip_expected = true;
+        rec_hide_compiling(r); /* what is not looked into is not compiled */
+    }
+    if (flags & KIN_STEP_TORCH)
+        r->skip_expected = true;
+    rec_drop(r, a->ndrop);
+    rec_await_result(r, out, s);
+}

@@ -1,0 +1,92 @@
+/* Questions about values that every rule may ask: are two of them the same object, will one differ in the next call, which name
+ * is it. */
+#include "py/recorder/rec.h"
+
+bool
+rec_varies(rec *r, kin_vid vid)
+{
+    PyObject *obj = O(r, vid);
+    const rec_info *i = &r->info.at[vid];
+    return (i->varies || i->drifts || i->sized) && obj != Py_None && !PyBool_Check(obj); /* a yes or no is worth a side trace */
+}
+
+/* A number that was another one in each call so far (or was computed from one): a counter. */
+bool
+rec_drifts(rec *r, kin_vid vid)
+{
+    PyObject *obj = O(r, vid);
+    bool number = obj != NULL && (PyLong_CheckExact(obj) || PyFloat_CheckExact(obj));
+    return number && (r->info.at[vid].drifts || (r->t->vals.at[vid].kind == KIN_VAL_SRC && rec_is_unstable(r, vid)));
+}
+
+bool
+rec_in_list(const char *name, const char *const *list)
+{
+    for (; *list; list++)
+        if (strcmp(name, *list) == 0)
+            return true;
+    return false;
+}
+
+/* -- identity ------------------------------------------------------------------------------------------------------ */
+
+static bool
+is_entry(rec *r, kin_vid v)
+{
+    const kin_val *val = &r->t->vals.at[v];
+    return val->kind != KIN_VAL_STEP || r->info.at[v].born_seg < rec_seg(r);
+}
+
+/* Was the value once of a class of the program's, or of another builtin one? Then it never becomes the object of a builtin class: None, a number. */
+static bool
+is_another_kind(rec *r, kin_vid v, PyObject *obj)
+{
+    PyTypeObject *was = r->info.at[v].type;
+    return r->t->vals.at[v].kind == KIN_VAL_STEP && was != NULL && was != Py_TYPE(obj) && O(r, v) != obj &&
+           !(Py_TYPE(obj)->tp_flags & Py_TPFLAGS_HEAPTYPE);
+}
+
+/* Decides `a is b`, making a fact or a check of the outcome. */
+bool
+rec_decide_is(rec *r, kin_vid a, kin_vid b)
+{
+    PyObject *x = O(r, a), *y = O(r, b);
+    bool same = x == y;
+    if (a == b)
+        return true;
+    if (r->t->vals.at[a].kind == KIN_VAL_CONST) {
+        kin_vid t = a;
+        a = b;
+        b = t;
+    }
+    if (r->t->vals.at[b].kind == KIN_VAL_CONST) {
+        if (r->t->vals.at[a].kind == KIN_VAL_CONST || (FRESH(r, a) && !same))
+            return same;
+        PyObject *c = O(r, b);
+        if (r->info.at[a].type != NULL && is_entry(r, a) == false && Py_TYPE(c) != r->info.at[a].type && !same)
+            return false;
+        if (is_another_kind(r, a, c))
+            return false;
+        if (is_entry(r, a))
+            rec_fact(r, same ? KIN_FACT_ID : KIN_FACT_NOT_ID, a, c, 0);
+        else
+            rec_check(r, same ? KIN_CHECK_IS : KIN_CHECK_IS_NOT, a, c, 0);
+        return same;
+    }
+    if ((FRESH(r, a) || FRESH(r, b)) && !same)
+        return false;
+    if (is_entry(r, a) && is_entry(r, b)) {
+        rec_fact(r, same ? KIN_FACT_SAME : KIN_FACT_NOT_SAME, a, NULL, b);
+        for (uint32_t i = r->t->facts.len; i-- > 0;)
+            if (r->t->facts.at[i].vid == a && r->t->facts.at[i].num == b &&
+                r->t->facts.at[i].kind == (same ? KIN_FACT_SAME : KIN_FACT_NOT_SAME)) {
+                r->t->facts.at[i].vid2 = b;
+                break;
+            }
+        return same;
+    }
+    kin_vid pair[2] = {a, b};
+    uint32_t s = rec_step(r, KIN_STEP_CHECK, 0, pair, 2);
+    r->t->steps.at[s].imm = same ? KIN_CHECK_SAME : KIN_CHECK_NOT_SAME;
+    return same;
+}

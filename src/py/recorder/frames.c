@@ -1,0 +1,39 @@
+/* Symbolic frames: the values of a frame's locals and stack, kept beside the real one. */
+#include "py/compat/codes.h"
+#include "py/recorder/rec.h"
+
+rec_frame *
+rec_push_frame(rec *r, struct _PyInterpreterFrame *f, PyCodeObject *code)
+{
+    const kin_code *kc = rec_code_of(code);
+    if (kc == NULL)
+        return NULL;
+    int nslots = code->co_nlocalsplus + code->co_stacksize;
+    rec_frame *rf = calloc(1, sizeof *rf + (size_t)nslots * sizeof(kin_vid));
+    if (rf == NULL)
+        return NULL;
+    rf->slots = (kin_vid *)(rf + 1);
+    rf->f = f;
+    rf->code = code;
+    rf->kc = kc;
+    rf->code_ref = rec_ref(r, (PyObject *)code);
+    rf->nlocals = code->co_nlocalsplus;
+    rf->jump = UINT32_MAX;
+    rf->op = KIN_DO__COUNT;
+    rf->back = r->top;
+    if (r->top != NULL)
+        rf->exc = r->top->exc;
+    r->top = rf;
+    if (++r->depth > r->t->deepest)
+        r->t->deepest = r->depth;
+    return rf;
+}
+
+void
+rec_pop_frame(rec *r)
+{
+    rec_frame *rf = r->top;
+    r->top = rf->back;
+    r->depth--;
+    free(rf);
+}

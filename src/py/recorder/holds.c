@@ -1,0 +1,155 @@
+/* Which values are tensors, or are known to hold some: containers, closures, suspended generators. */
+#include "py/compat/generator.h"
+#include "py/recorder/rec.h"
+
+/* What was put into a container may have been taken out and be dead: only what the recording noted of it is asked. */
+bool
+rec_held_a_tensor(rec *r, const rec_fresh *f, int depth)
+{
+    for (uint32_t i = 0; i < f->n && depth <= 4; i++) {
+        const rec_info *info = rec_info_of(r, f->items[i]);
+        if (info->graph || (info->fresh != NULL && rec_held_a_tensor(r, info->fresh, depth + 1)))
+            return true;
+    }
+    return false;
+}
+
+rec_gen *
+rec_find_generator(rec *r, kin_vid vid)
+{
+    rec_gen *gen = r->gens;
+    while (gen != NULL && gen->vid != vid)
+        gen = gen->next;
+    return gen;
+}
+
+/* What it had at hand once may be dead: its frame tells what it has now, if nobody else may have resumed it. */
+bool
+rec_generator_holds_tensor(rec *r, kin_vid vid, int depth)
+{
+    const rec_gen *gen = rec_find_generator(r, vid);
+    if (gen == NULL || gen->state == GEN_LOST || !FRESH(r, vid)->known || FRESH(r, vid)->escaped)
+        return rec_held_a_tensor(r, FRESH(r, vid), depth + 1);
+    const kin_vid *at = gen->frame != NULL ? gen->frame->slots : gen->locals;
+    int n = gen->frame != NULL ? gen->frame->nlocals + gen->frame->sp : gen->code->co_argcount + gen->code->co_kwonlyargcount;
+    for (int i = 0; gen->state != GEN_DONE && at != NULL && i < n; i++)
+        if (rec_holds_tensor(r, at[i], depth + 1))
+            return true;
+    return false;
+}
+
+bool
+rec_generator_is_done(rec *r, kin_vid vid)
+{
+    const rec_gen *gen = rec_find_generator(r, vid);
+    return gen != NULL && gen->state == GEN_DONE;
+}
+
+bool
+rec_holds_tensor(rec *r, kin_vid vid, int depth)
+{
+    if (vid == 0 || depth > 4)
+        return false;
+    rec_fresh *f = FRESH(r, vid);
+    if (f != NULL && f->kind == FRESH_GENERATOR)
+        return rec_generator_holds_tensor(r, vid, depth);
+    if (f != NULL && f->kind != FRESH_FUNCTION) {
+        if (!f->known && rec_held_a_tensor(r, f, depth))
+            return true;
+        for (uint32_t i = 0; f->known && i < f->n; i++)
+            if (rec_holds_tensor(r, f->items[i], depth + 1))
+                return true;
+        if (f->known)
+            return false;
+    }
+    PyObject *obj = O(r, vid);
+    if (obj == NULL)
+        return false;
+    if (kin_is_tensor(obj))
+        return true;
+    if (PyList_CheckExact(obj))
+        for (Py_ssize_t i = 0; i < PyList_GET_SIZE(obj); i++)
+            if (kin_is_tensor(PyList_GET_ITEM(obj, i)))
+                return true;
+    if (PyTuple_Check(obj))
+        for (Py_ssize_t i = 0; i < PyTuple_GET_SIZE(obj); i++)
+            if (kin_is_tensor(PyTuple_GET_ITEM(obj, i)))
+                return true;
+    return false;
+}
+
+bool
+rec_any_tensor(rec *r, const kin_vid *args, uint32_t n)
+{
+    for (uint32_t i = 0; i < n; i++)
+        if (rec_holds_tensor(r, args[i], 0))
+            return true;
+    return false;
+}
+
+static bool
+is_tensor_or_cell(PyObject *obj)
+{
+    if (obj != NULL && PyCell_Check(obj))
+        obj = PyCell_GET(obj);
+    return obj != NULL && kin_is_tensor(obj);
+}
+
+/* Has a suspended generator that is not ours a tensor at hand? One that delegates to another counts as having. */
+static bool
+frame_has_tensor(PyObject *gen)
+{
+    struct _PyInterpreterFrame *frame = kin_generator_frame(gen);
+    PyObject *inner = PyObject_GetAttrString(gen, "gi_yieldfrom"), *code = PyObject_GetAttrString(gen, "gi_code");
+    bool found = frame == NULL || inner != Py_None || code == NULL;
+    for (int i = 0; !found && i < ((PyCodeObject *)code)->co_nlocalsplus; i++)
+        found = is_tensor_or_cell(kin_watch_localsplus(frame)[i]);
+    Py_XDECREF(inner);
+    Py_XDECREF(code);
+    PyErr_Clear();
+    return found;
+}
+
+/* Is a tensor in the cells of a closure made here? What its objects hold in their attributes is not at hand. */
+static bool
+fresh_closure_has_tensor(rec *r, const rec_fresh *fn)
+{
+    enum { CLOSURE = 2 }; /* as in call.c */
+    rec_fresh *cells = fn->n > CLOSURE && fn->items[CLOSURE] ? FRESH(r, fn->items[CLOSURE]) : NULL;
+    if (cells == NULL)
+        return fn->n <= CLOSURE || fn->items[CLOSURE] != 0;
+    for (uint32_t i = 0; i < cells->n; i++) {
+        rec_fresh *cell = FRESH(r, cells->items[i]);
+        kin_vid held = cell != NULL && cell->kind == FRESH_CELL && cell->known && cell->n ? cell->items[0] : 0;
+        if (cell == NULL ? is_tensor_or_cell(O(r, cells->items[i])) : !cell->known)
+            return true;
+        if (held != 0 && !(FRESH(r, held) && FRESH(r, held)->kind == FRESH_OBJECT) && rec_any_tensor(r, &held, 1))
+            return true;
+    }
+    return false;
+}
+
+/* ... one of ours: in its parameters or its closure. */
+static bool
+ours_has_tensor(rec *r, kin_vid gen)
+{
+    if (rec_generator_is_done(r, gen))
+        return false;
+    kin_vid func = FRESH(r, gen)->n ? FRESH(r, gen)->items[0] : 0;
+    rec_fresh *made = func ? FRESH(r, func) : NULL;
+    if (func == 0 || rec_any_tensor(r, &gen, 1))
+        return true;
+    if (made != NULL)
+        return made->kind != FRESH_FUNCTION || fresh_closure_has_tensor(r, made);
+    PyObject *fn = O(r, func), *closure = fn && PyFunction_Check(fn) ? ((PyFunctionObject *)fn)->func_closure : NULL;
+    for (Py_ssize_t i = 0; closure != NULL && i < PyTuple_GET_SIZE(closure); i++)
+        if (is_tensor_or_cell(PyTuple_GET_ITEM(closure, i)))
+            return true;
+    return fn == NULL || !PyFunction_Check(fn);
+}
+
+bool
+rec_generator_has_tensor(rec *r, kin_vid gen)
+{
+    return FRESH(r, gen) != NULL ? ours_has_tensor(r, gen) : frame_has_tensor(O(r, gen));
+}

@@ -1,0 +1,453 @@
+/* What containers hold, as far as it is known or can be read by path: the items of sequences, the pairs of dicts, and iterators
+ * over them.
+ */
+#include "py/recorder/rec.h"
+
+/* Does the class leave reading of its items to tuple? What it does with them besides is its own affair. */
+bool
+rec_reads_as_tuple(PyTypeObject *tp)
+{
+    const PySequenceMethods *own = tp->tp_as_sequence, *plain = PyTuple_Type.tp_as_sequence;
+    return tp->tp_iter == PyTuple_Type.tp_iter && own->sq_length == plain->sq_length &&
+           tp->tp_as_mapping->mp_length == PyTuple_Type.tp_as_mapping->mp_length &&
+           tp->tp_as_mapping->mp_subscript == PyTuple_Type.tp_as_mapping->mp_subscript &&
+           (tp->tp_as_number == NULL || tp->tp_as_number->nb_bool == NULL);
+}
+
+rec_fresh *
+rec_named_items(rec *r, kin_vid vid)
+{
+    rec_fresh *f = FRESH(r, vid);
+    PyTypeObject *tp = f != NULL && f->kind == FRESH_NAMED && f->known ? r->info.at[vid].type : NULL;
+    if (kin_is_size_type(tp))
+        return f;
+    if (tp == NULL || !rec_reads_as_tuple(tp))
+        return NULL;
+    rec_class_version(r, tp);
+    return r->stopped ? NULL : f;
+}
+
+kin_vid
+rec_dict_item(rec *r, kin_vid dict, PyObject *key, PyObject *obj)
+{
+    if (rec_is_compiling_flag(O(r, dict), key))
+        return rec_answer_compiling(r); /* the same for this asker on every path */
+    rec_need_type(r, dict);
+    return rec_src_key(r, dict, KIN_ACCESS_DICT_ITEM, key, obj);
+}
+
+/* -- contents of a sequence -------------------------------------------------------------------------------------------- */
+
+static bool
+copy_items(const kin_vid *from, uint32_t count, uint32_t stride, uint32_t first, kin_vid **items, uint32_t *n)
+{
+    *items = malloc((count + 1) * sizeof **items);
+    if (*items == NULL)
+        return false;
+    *n = 0;
+    for (uint32_t i = first; i < count; i += stride)
+        (*items)[(*n)++] = from[i];
+    return true;
+}
+
+static bool
+const_items(rec *r, PyObject *tuple, kin_vid **items, uint32_t *n)
+{
+    Py_ssize_t size = PyTuple_GET_SIZE(tuple);
+    *items = malloc(((size_t)size + 1) * sizeof **items);
+    if (*items == NULL)
+        return false;
+    for (Py_ssize_t i = 0; i < size; i++)
+        (*items)[i] = rec_const(r, PyTuple_GET_ITEM(tuple, i));
+    *n = (uint32_t)size;
+    return true;
+}
+
+static bool
+path_items(rec *r, kin_vid vid, kin_vid **items, uint32_t *n)
+{
+    PyObject *obj = O(r, vid);
+    bool list = PyList_CheckExact(obj);
+    Py_ssize_t size = list ? PyList_GET_SIZE(obj) : PyTuple_GET_SIZE(obj);
+    if (size > 2000)
+        return false;
+    *items = malloc(((size_t)size + 1) * sizeof **items);
+    if (*items == NULL)
+        return false;
+    rec_root(r, vid);
+    if (list || PyTuple_CheckExact(obj))
+        rec_need_type(r, vid);
+    else
+        rec_need_version(r, vid);
+    rec_need_len(r, vid, size);
+    for (Py_ssize_t i = 0; i < size; i++)
+        (*items)[i] = rec_src(r, vid, list ? KIN_ACCESS_LIST_ITEM : KIN_ACCESS_TUPLE_ITEM, (uint32_t)i,
+                              list ? PyList_GET_ITEM(obj, i) : PyTuple_GET_ITEM(obj, i));
+    *n = (uint32_t)size;
+    return true;
+}
+
+/* Keys, values or (key, value) tuples of a dict in its order. */
+static bool
+dict_items(rec *r, kin_vid dict, char which, kin_vid **items, uint32_t *n)
+{
+    PyObject *obj = O(r, dict), *key, *value;
+    rec_fresh *f = FRESH(r, dict);
+    Py_ssize_t pos = 0, size = PyDict_GET_SIZE(obj), i = 0;
+    if (f != NULL) {
+        f = rec_mapping(r, dict);
+        if (f == NULL || (Py_ssize_t)f->n != 2 * size)
+            return false;
+    }
+    if (f == NULL && (!PyDict_CheckExact(obj) || size > 2000))
+        return false;
+    *items = malloc(((size_t)size + 1) * sizeof **items);
+    if (*items == NULL)
+        return false;
+    *n = 0;
+    if (f == NULL) {
+        while (PyDict_Next(obj, &pos, &key, &value))
+            if (!kin_is_exact_immutable(key)) {
+                free(*items);
+                *items = NULL;
+                return false;
+            }
+        rec_root(r, dict);
+        rec_need_type(r, dict);
+        PyObject *keys = PyTuple_New(size);
+        if (keys == NULL) {
+            PyErr_Clear();
+            return false;
+        }
+        for (pos = 0; PyDict_Next(obj, &pos, &key, &value);)
+            PyTuple_SET_ITEM(keys, i++, Py_NewRef(key));
+        rec_fact(r, KIN_FACT_DICT_KEYS, dict, keys, 0);
+        rec_ref(r, keys);
+        Py_DECREF(keys);
+    }
+    for (i = 0, pos = 0; PyDict_Next(obj, &pos, &key, &value); i++) {
+        kin_vid k = f ? f->items[2 * i] : rec_const(r, key);
+        kin_vid v = f ? f->items[2 * i + 1] : which == 'k' ? 0 : rec_dict_item(r, dict, key, value);
+        kin_vid pair[2] = {k, v};
+        (*items)[(*n)++] = which == 'k' ? k : which == 'v' ? v : rec_build_tuple(r, pair, 2, NULL);
+    }
+    return true;
+}
+
+/* An item of a tuple or list made by a step, which has that many. */
+static kin_vid
+step_item(rec *r, kin_vid vid, Py_ssize_t i)
+{
+    PyObject *obj = O(r, vid), *index = PyLong_FromSsize_t(i);
+    kin_vid pair[2] = {vid, rec_const(r, index)};
+    Py_XDECREF(index);
+    kin_vid item = rec_step_out(r, KIN_STEP_SUBSCR, r->info.at[vid].graph ? KIN_STEP_TORCH : 0, pair, 2);
+    rec_set_obj(r, item, PyTuple_Check(obj) ? PyTuple_GET_ITEM(obj, i) : PyList_GET_ITEM(obj, i));
+    return item;
+}
+
+/* Items of an exact tuple or list made by a step: its length is checked, then each is read. */
+bool
+rec_step_items(rec *r, kin_vid vid, int n, kin_vid *items)
+{
+    PyObject *obj = O(r, vid);
+    bool tuple = PyTuple_Check(obj), list = PyList_CheckExact(obj);
+    if ((!tuple && !list) || (tuple ? PyTuple_GET_SIZE(obj) : PyList_GET_SIZE(obj)) != n)
+        return false;
+    rec_need_type(r, vid);
+    rec_need_len(r, vid, n);
+    for (int i = 0; i < n; i++)
+        items[i] = step_item(r, vid, i);
+    return true;
+}
+
+static bool
+is_step(rec *r, kin_vid vid)
+{
+    return r->t->vals.at[vid].kind == KIN_VAL_STEP && FRESH(r, vid) == NULL && !rec_is_const(r, vid) && O(r, vid) != NULL;
+}
+
+bool
+rec_is_step_tuple(rec *r, kin_vid vid)
+{
+    return is_step(r, vid) && PyTuple_CheckExact(O(r, vid));
+}
+
+/* A tuple that a torch call gave: what is read from it is a node of the graph as well. */
+bool
+rec_is_graph_tuple(rec *r, kin_vid vid)
+{
+    return rec_is_step_tuple(r, vid) && r->info.at[vid].graph;
+}
+
+kin_vid
+rec_graph_item(rec *r, kin_vid tuple, Py_ssize_t i)
+{
+    rec_need_len(r, tuple, PyTuple_GET_SIZE(O(r, tuple)));
+    return step_item(r, tuple, i);
+}
+
+static bool
+step_tuple_items(rec *r, kin_vid vid, kin_vid **items, uint32_t *n)
+{
+    Py_ssize_t size = PyTuple_GET_SIZE(O(r, vid));
+    *items = size <= 2000 ? malloc(((size_t)size + 1) * sizeof **items) : NULL;
+    *n = (uint32_t)size;
+    return *items != NULL && rec_step_items(r, vid, (int)size, *items);
+}
+
+bool
+rec_items_of(rec *r, kin_vid vid, kin_vid **items, uint32_t *n)
+{
+    PyObject *obj = O(r, vid);
+    rec_fresh *f = FRESH(r, vid);
+    *items = NULL;
+    *n = 0;
+    if (f != NULL) {
+        if (!f->known)
+            return false;
+        switch (f->kind) {
+        case FRESH_TUPLE: case FRESH_LIST:
+            return copy_items(f->items, f->n, 1, 0, items, n);
+        case FRESH_NAMED:
+            return rec_named_items(r, vid) != NULL && copy_items(f->items, f->n, 1, 0, items, n);
+        case FRESH_ATTRS:
+            return dict_items(r, vid, 'k', items, n);
+        case FRESH_ITER: /* used up by who asks, so nobody may see afterwards how far it got */
+            return (f->given || (obj != NULL && Py_REFCNT(obj) == 1)) &&
+                   copy_items(f->items, f->n, 1, f->pos, items, n);
+        case FRESH_DICT:
+            return copy_items(f->items, f->n, 2, 0, items, n);
+        case FRESH_VIEW:
+            return dict_items(r, f->items[0], (char)f->pos, items, n);
+        default:
+            return false;
+        }
+    }
+    if (obj == NULL)
+        return false;
+    if (rec_is_step_tuple(r, vid))
+        return step_tuple_items(r, vid, items, n);
+    if (rec_is_const(r, vid) && PyTuple_Check(obj))
+        return const_items(r, obj, items, n);
+    if (PyList_CheckExact(obj) || PyTuple_CheckExact(obj))
+        return path_items(r, vid, items, n);
+    if (PyDict_CheckExact(obj))
+        return dict_items(r, vid, 'k', items, n);
+    if (PyTuple_Check(obj) && rec_reads_as_tuple(Py_TYPE(obj)) && !rec_is_const(r, vid))
+        return is_step(r, vid) ? step_tuple_items(r, vid, items, n) : path_items(r, vid, items, n);
+    return false;
+}
+
+/* Numbers of a range that is a constant. */
+static bool
+range_items(rec *r, PyObject *range, kin_vid **items, uint32_t *n)
+{
+    enum { MOST = 5000 };
+    Py_ssize_t size = PyObject_Size(range);
+    *items = size >= 0 && size <= MOST ? malloc(((size_t)size + 1) * sizeof **items) : NULL;
+    for (*n = 0; *items != NULL && *n < size; (*n)++) {
+        PyObject *item = PySequence_GetItem(range, *n);
+        (*items)[*n] = item == NULL ? 0 : rec_const(r, item);
+        if (item == NULL) {
+            free(*items);
+            *items = NULL;
+        }
+        Py_XDECREF(item);
+    }
+    PyErr_Clear();
+    return *items != NULL;
+}
+
+bool
+rec_use_up(rec *r, kin_vid vid, kin_vid **items, uint32_t *n)
+{
+    rec_fresh *f = FRESH(r, vid);
+    bool iterator = f != NULL && f->kind == FRESH_ITER, given = iterator && f->given;
+    if (iterator)
+        f->given = true;
+    bool ok = rec_items_of(r, vid, items, n);
+    if (iterator)
+        f->given = given;
+    if (iterator && ok)
+        f->pos = f->n;
+    return ok;
+}
+
+/* Pairs of a dict whose keys are known strings; false when they are not. */
+bool
+rec_pairs_of(rec *r, kin_vid dict, kin_vid **pairs, uint32_t *n)
+{
+    PyObject *obj = O(r, dict);
+    rec_fresh *f = FRESH(r, dict);
+    *pairs = NULL;
+    *n = 0;
+    if (f != NULL) {
+        if ((f = rec_exact_dict(r, dict)) == NULL)
+            return false;
+        *pairs = malloc((f->n + 1) * sizeof **pairs);
+        if (*pairs == NULL)
+            return false;
+        if (f->n > 0)
+            memcpy(*pairs, f->items, f->n * sizeof **pairs);
+        *n = f->n;
+        return true;
+    }
+    if (!PyDict_CheckExact(obj))
+        return false;
+    Py_ssize_t pos = 0, size = PyDict_GET_SIZE(obj);
+    PyObject *key, *value;
+    while (PyDict_Next(obj, &pos, &key, &value))
+        if (!PyUnicode_CheckExact(key))
+            return false;
+    rec_root(r, dict);
+    rec_need_type(r, dict);
+    PyObject *keys = PyTuple_New(size);
+    *pairs = malloc((2 * (size_t)size + 1) * sizeof **pairs);
+    if (keys == NULL || *pairs == NULL) {
+        Py_XDECREF(keys);
+        PyErr_Clear();
+        return false;
+    }
+    Py_ssize_t i = 0;
+    pos = 0;
+    while (PyDict_Next(obj, &pos, &key, &value))
+        PyTuple_SET_ITEM(keys, i++, Py_NewRef(key));
+    rec_fact(r, KIN_FACT_DICT_KEYS, dict, keys, 0);
+    for (i = 0; i < size; i++) {
+        key = PyTuple_GET_ITEM(keys, i);
+        (*pairs)[(*n)++] = rec_const(r, key);
+        (*pairs)[(*n)++] = rec_dict_item(r, dict, key, PyDict_GetItemWithError(obj, key));
+    }
+    Py_DECREF(keys);
+    return true;
+}
+
+/* -- iter() ---------------------------------------------------------------------------------------------------------------- */
+
+/* Rows of a tensor: x.unbind(0), then one item each. */
+bool
+rec_tensor_rows(rec *r, kin_vid vid, kin_vid **items, uint32_t *n, kin_vid *tuple)
+{
+    PyObject *obj = O(r, vid);
+    if (!kin_is_plain_strided(obj) || kin_tensor_dim(obj) < 1 || kin_tensor_sizes(obj)[0] > 2000)
+        return false;
+    rec_need_type(r, vid);
+    if (!rec_meta(r, vid, KIN_META_SIZES))
+        return false;
+    if (rec_open_sizes(r, vid) & 1) { /* as many as there are now; other numbers are other side traces */
+        PyObject *record = rec_size_record(r, vid, KIN_META_SIZES, rec_open_sizes(r, vid) & ~UINT64_C(1));
+        if (record == NULL)
+            return false;
+        rec_check(r, KIN_CHECK_META, vid, record, 0);
+        Py_DECREF(record);
+    }
+    PyObject *unbind = _PyType_Lookup(Py_TYPE(obj), REC_STR("unbind"));
+    if (unbind == NULL || Py_TYPE(unbind) != &PyMethodDescr_Type)
+        return false;
+    *n = (uint32_t)kin_tensor_sizes(obj)[0];
+    *items = malloc((*n + 1) * sizeof **items);
+    if (*items == NULL)
+        return false;
+    kin_vid args[2] = {rec_const(r, unbind), vid};
+    kin_vid rows = rec_step_out(r, KIN_STEP_CALL, KIN_STEP_TORCH, args, 2);
+    for (uint32_t i = 0; i < *n; i++) {
+        PyObject *index = PyLong_FromLong((long)i);
+        kin_vid pair[2] = {rows, rec_const(r, index)};
+        Py_XDECREF(index);
+        (*items)[i] = rec_step_out(r, KIN_STEP_SUBSCR, KIN_STEP_TORCH, pair, 2);
+        r->info.at[(*items)[i]].type = NULL;
+    }
+    *tuple = rows;
+    return true;
+}
+
+static bool
+letter_items(rec *r, PyObject *text, kin_vid **items, uint32_t *n)
+{
+    Py_ssize_t size = PyUnicode_GET_LENGTH(text);
+    *items = size <= 2000 ? malloc(((size_t)size + 1) * sizeof **items) : NULL;
+    for (*n = 0; *items != NULL && *n < size;) {
+        PyObject *letter = PyUnicode_Substring(text, *n, *n + 1);
+        (*items)[(*n)++] = rec_const(r, letter);
+        Py_XDECREF(letter);
+    }
+    return *items != NULL;
+}
+
+bool
+rec_iterated(rec *r, kin_vid *vid, kin_vid **items, uint32_t *n)
+{
+    PyObject *obj = O(r, *vid);
+    *items = NULL;
+    if (obj != NULL && FRESH(r, *vid) == NULL) {
+        if (kin_is_tensor(obj)) {
+            r->skip_expected = true; /* Tensor.__iter__ */
+            return rec_tensor_rows(r, *vid, items, n, vid);
+        }
+        if (Py_TYPE(obj) == &PyRange_Type && rec_is_const(r, *vid))
+            return range_items(r, obj, items, n);
+        if (PyUnicode_CheckExact(obj) && rec_need_const(r, *vid) != 0)
+            return letter_items(r, obj, items, n);
+    }
+    return rec_items_of(r, *vid, items, n);
+}
+
+static bool
+push_known_iter(rec *r, kin_vid vid, int ndrop)
+{
+    kin_vid *items = NULL;
+    uint32_t n = 0;
+    PyObject *obj = O(r, vid);
+    bool tensor = FRESH(r, vid) == NULL && kin_is_tensor(obj);
+    if (!rec_iterated(r, &vid, &items, &n))
+        return false;
+    kin_vid out = rec_step_out(r, KIN_STEP_ITER, KIN_STEP_PURE, &vid, 1);
+    rec_fresh *f = rec_make_fresh(r, out, FRESH_ITER, items, n, true);
+    if (f != NULL && !tensor && !PyTuple_Check(obj) && !PyUnicode_Check(obj)) {
+        f->of = FRESH(r, vid) && FRESH(r, vid)->kind == FRESH_VIEW ? FRESH(r, vid)->items[0] : vid;
+        if (kin_vec_push(&r->iters, out) != KIN_OK)
+            r->status = KIN_NOMEM;
+    }
+    free(items);
+    rec_drop(r, ndrop);
+    rec_await_result(r, out, r->t->vals.at[out].step);
+    return true;
+}
+
+static bool
+push_range_iter(rec *r, kin_vid vid, int ndrop)
+{
+    PyObject *obj = O(r, vid);
+    kin_vid *items;
+    uint32_t n;
+    if (Py_TYPE(obj) != &PyRange_Type || !rec_is_const(r, vid) || !range_items(r, obj, &items, &n))
+        return false;
+    kin_vid out = rec_step_out(r, KIN_STEP_ITER, KIN_STEP_PURE, &vid, 1);
+    rec_make_fresh(r, out, FRESH_ITER, items, n, true);
+    free(items);
+    rec_drop(r, ndrop);
+    rec_await_result(r, out, r->t->vals.at[out].step);
+    return true;
+}
+
+bool
+rec_iter_of(rec *r, kin_vid vid, int ndrop)
+{
+    PyObject *obj = O(r, vid);
+    rec_fresh *f = FRESH(r, vid);
+    if ((f != NULL && (f->kind == FRESH_ITER || f->kind == FRESH_ZIP)) || PyGen_CheckExact(obj)) {
+        rec_drop(r, ndrop);
+        rec_push(r, vid);
+        return true;
+    }
+    return push_range_iter(r, vid, ndrop) || push_known_iter(r, vid, ndrop);
+}
+
+/* In a side trace, what the steps before it made is read by path like any object: a change ends what was read. */
+void
+rec_end_if_read(rec *r, kin_vid changed)
+{
+    if (FRESH(r, changed) == NULL)
+        rec_end_segment(r);
+}

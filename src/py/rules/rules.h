@@ -1,0 +1,26 @@
+/* One rule per canonical operation: for the driver. */
+#ifndef KIN_PY_RULES_RULES_H
+#define KIN_PY_RULES_RULES_H
+
+#include "py/recorder/rec.h"
+
+/* ---- match.c ---- */
+void rec_op_match_kind(rec *r, unsigned long flag);
+void rec_op_get_len(rec *r);
+void rec_op_match_class(rec *r, int npos);
+void rec_op_match_keys(rec *r);
+
+/* ---- ops.c ---- */
+kin_vid rec_frame_globals(rec *r);
+void rec_dispatch(rec *r);
+void rec_call_slots(const rec_frame *f, int *callable, int *self, int *args); /* of CALL; the slot of self may be empty */
+PyObject *rec_call_names(rec *r); /* of its keywords; borrowed, NULL: none */
+
+/* ---- raise.c ---- */
+bool rec_always_raises(const rec_frame *f);
+void rec_catch(rec *r, rec_frame *f, uint32_t offset);  /* f goes on at a handler */
+void rec_unwind(rec *r, PyObject *exc);                 /* the top frame is left by an exception (NULL: not known) */
+bool rec_op_exception(rec *r);                          /* rule of the current instruction, if it is about exceptions */
+void rec_exception_escapes(rec *r, uint32_t raised);    /* ends the recording before the exception was raised */
+
+#endif

@@ -1,0 +1,38 @@
+/* Calls of torch, and what of torch the program may touch besides: for the folders above. */
+#ifndef KIN_PY_TORCHCALLS_TORCHCALLS_H
+#define KIN_PY_TORCHCALLS_TORCHCALLS_H
+
+#include "py/recorder/rec.h"
+
+/* ---- logging.c ---- */
+void rec_logging_load(rec *r);
+void rec_logging_free(rec *r);
+bool rec_call_report(rec *r, const rec_args *a);
+bool rec_drop_report(rec *r, const rec_args *a, int below); /* the callee lies `below` the top */
+
+/* ---- rows.c ---- */
+int rec_opaque_row(rec *r, kin_vid callee, const kin_vid *args, uint32_t n);
+int rec_effect_row(PyObject *callee); /* of what is a break under strict_breaks only */
+unsigned rec_opaque_flags(rec *r, kin_vid callee, const kin_vid *args, uint32_t n); /* step flags */
+
+/* ---- size_calls.c ---- */
+bool rec_size_attr(rec *r, kin_vid tensor, const char *name, attr_result *out); /* with open sizes: shape, nbytes ... */
+bool rec_size_call(rec *r, const rec_args *a);
+
+/* ---- torch.c ---- */
+kin_status rec_torch_init(void);
+bool rec_is_torch_callable(PyObject *callee);
+const char *rec_callable_name(PyObject *callable);    /* bare name; "" when it has none */
+unsigned rec_meta_mask(const char *name);             /* what a metadata method or attribute reads; 0 = it is none */
+bool rec_tensor_attr(rec *r, kin_vid base, PyObject *descr, PyObject *name, attr_result *out);
+/* A call of something in torch: true when recorded. */
+bool rec_call_torch(rec *r, const rec_args *a);
+void rec_torch_operator(rec *r, kin_step_kind kind, int imm, const kin_vid *args, uint32_t n, int ndrop);
+bool rec_is_compiled(PyObject *obj);
+PyObject *rec_compiled_fn(PyObject *obj); /* borrowed */
+/* the last arguments are keywords named by the tuple kwnames (NULL: none) */
+kin_vid rec_apply_torch(rec *r, kin_vid callee, const kin_vid *args, uint32_t n, PyObject *kwnames);
+bool rec_fix_for_torch(rec *r, const kin_vid *args, uint32_t n);                       /* ... operands; false: code of the program may run */
+bool rec_is_tensor_value(rec *r, kin_vid vid);                                         /* ... a plain tensor, or what a call of torch gave */
+
+#endif
