@@ -92,7 +92,7 @@ class Capture(TorchDispatchMode):
         parts = [self.argument(a, written[s.name]) for a, s in zip(args, schema.arguments)]
         parts += [f"{k}={self.argument(v, written[k])}" for k, v in kwargs.items()]
         result = func(*args, **kwargs)
-        results = [] if result is None else [result] if isinstance(result, torch.Tensor) else list(result)
+        results = [] if result is None else [result] if isinstance(result, torch.Tensor) else [r for r in result if r is not None]
         self.keep.append(results)
         names = ", ".join(f"%{self.name(r)}" for r in results)
         types_ = ", ".join(self.type(r) for r in results)

@@ -431,6 +431,79 @@ def test_masked_fill_with_a_tensor():
     check(lambda x, m, v: x.masked_fill(m, v), X.half(), B, torch.tensor(7), externs=1)
 
 
+# -- what autograd calls
+
+
+aten = torch.ops.aten
+G = floats(4, 6, seed=5)
+BACKWARD = {
+    "threshold": lambda g, x: aten.threshold_backward(g, x, 0.2), "sigmoid": aten.sigmoid_backward, "tanh": aten.tanh_backward,
+    "silu": aten.silu_backward, "gelu": aten.gelu_backward, "gelu tanh": lambda g, x: aten.gelu_backward(g, x, approximate="tanh"),
+    "mish": aten.mish_backward, "softplus": lambda g, x: aten.softplus_backward(g, x, 1.5, 1),
+    "leaky_relu": lambda g, x: aten.leaky_relu_backward(g, x, 0.1, False), "hardtanh": lambda g, x: aten.hardtanh_backward(g, x, -0.5, 0.7),
+    "hardsigmoid": aten.hardsigmoid_backward, "hardswish": aten.hardswish_backward,
+    "hardshrink": lambda g, x: aten.hardshrink_backward(g, x, 0.4), "softshrink": lambda g, x: aten.softshrink_backward(g, x, 0.4),
+    "elu": lambda g, x: aten.elu_backward(g, 1.5, 1.1, 0.9, False, x), "elu result": lambda g, x: aten.elu_backward(g, 1.5, 1.1, 0.9, True, x),
+    "prelu": lambda g, x: aten._prelu_kernel_backward(g, x, x * 0.5), "log_sigmoid": lambda g, x: aten.log_sigmoid_backward(g, x, (-x.abs()).exp()),
+    "glu": lambda g, x: aten.glu_backward(g[:, :3].contiguous(), x, 1), "softmax": lambda g, x: aten._softmax_backward_data(g, x, 1, g.dtype),
+    "log_softmax": lambda g, x: aten._log_softmax_backward_data(g, x, 0, g.dtype),
+}
+
+
+@pytest.mark.parametrize("dtype", FLOATS, ids=str)
+@pytest.mark.parametrize("name", BACKWARD)
+def test_backward_of_activations(name, dtype):
+    limits = torch.tensor([[0.2, -3, 3, 0.4, -0.4, 0], [-0.5, 0.7, 20, -20, 5, -5]])
+    check(BACKWARD[name], torch.cat([G, G[:2]]).to(dtype), torch.cat([X, limits]).to(dtype))
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64, torch.bfloat16], ids=str)
+@pytest.mark.parametrize("reduction", [0, 1, 2])
+def test_backward_of_losses(reduction, dtype):
+    g, x, y = (t.to(dtype) for t in (G if reduction == 0 else torch.tensor(0.7), X, Y))
+    check(lambda g, x, y: aten.mse_loss_backward(g, x, y, reduction), g, x, y)
+    check(lambda g, x, y: aten.smooth_l1_loss_backward(g, x, y, reduction, 0.5), g, x, y)
+    check(lambda g, x, y: aten.huber_loss_backward(g, x, y, reduction, 0.5), g, x, y)
+    if dtype != torch.bfloat16:
+        check(lambda g, x, y: aten.binary_cross_entropy_backward(g, x, y, None, reduction), g, x.sigmoid(), y.sigmoid())
+        check(lambda g, x, y, w: aten.binary_cross_entropy_backward(g, x, y, w, reduction), g, x.sigmoid(), y.sigmoid(), P.to(dtype))
+        check(lambda g, x, y: aten.nll_loss_backward(g, x, y, None, reduction, 2, torch.full((), 3.0, dtype=dtype)),
+              G[:, 0].to(dtype) if reduction == 0 else g, x, torch.tensor([0, 5, 2, 3]))
+
+
+@pytest.mark.parametrize("mask", [[True, True, True], [True, False, False], [False, True, True], [True, False, True]], ids=str)
+def test_backward_of_normalisation(mask):
+    x, g = floats(3, 4, 5), floats(3, 4, 5, seed=1)
+    w, b = floats(4, 5, seed=2), floats(4, 5, seed=3)
+    _, mean, rstd = aten.native_layer_norm(x, [4, 5], w, b, 1e-5)
+    check(lambda *a: some(aten.native_layer_norm_backward(a[0], a[1], [4, 5], *a[2:], mask)), g, x, mean, rstd, w, b, atol=1e-5, rtol=1e-5)
+    w = floats(4, seed=2)
+    for train in (True, False):
+        kept = floats(4, seed=7), floats(4, seed=8).abs() + 0.3
+        check(lambda *a: some(aten.native_batch_norm_backward(*a, *a[3:], train, 1e-5, mask)), g, x, w, *kept, atol=1e-5, rtol=1e-5)
+    if mask[0]:
+        _, mean, rstd = aten.native_group_norm(x, w, None, 3, 4, 5, 2, 1e-5)
+        check(lambda *a: some(aten.native_group_norm_backward(*a, 3, 4, 5, 2, mask)), g, x, mean, rstd, w, atol=1e-5, rtol=1e-5)
+
+
+def some(results):
+    return [r for r in results if r is not None]
+
+
+def test_backward_of_weight_norm():
+    v, g = floats(4, 3, 2), floats(4, 1, 1, seed=1)
+    _, norms = aten._weight_norm_interface(v, g, 0)
+    check(lambda *a: aten._weight_norm_interface_backward(*a, 0), floats(4, 3, 2, seed=2), v, g, norms)
+
+
+def test_backward_of_parts():
+    check(lambda g: aten.select_backward(g, [4, 3, 6], 1, 1), G)
+    check(lambda g: aten.select_backward(g, [4, 3, 6], 1, -1), G)
+    check(lambda g: aten.slice_backward(g, [4, 9], 1, 2, 8, 1), G)
+    check(lambda g: aten.slice_backward(g, [4, 9], -1, -6, 9223372036854775807, 1), G)
+    check(lambda g: aten.slice_backward(g, [4, 12], 1, 0, 12, 2), G, externs=1)
+
+
 def test_externs():
     lowered = check(lambda x, y: torch.relu(x @ y.t() + 1).sum(), X, Y, externs=1)
     assert 'extern "aten.mm.default"' in lowered.text and "flags=0" in lowered.text

@@ -84,6 +84,23 @@ shape_reduce(shape_call *c, int kind)
            (kind != REDUCE_WITH_INDEX || shape_add_contiguous(c, KIN_I64, t.ndim, t.sizes));
 }
 
+/* (self, dim, keepdim): of all, or along one dim */
+bool
+shape_aminmax(shape_call *c, int row)
+{
+    shape_tensor t;
+    int64_t dim;
+    unsigned d;
+    bool keep, chosen[KIN_IR_MAX_DIMS + 1] = {false}, all = shape_arg(c, UINT32_MAX, "dim") == NULL;
+    if (!shape_read(c, 0, "self", &t) || shape_is_complex(t.dtype) || shape_numel(t.ndim, t.sizes) == 0 || !shape_bool(c, UINT32_MAX, "keepdim", false, &keep) ||
+        (!all && (!shape_int(c, UINT32_MAX, "dim", 0, &dim) || !shape_dim(dim, t.ndim, &d))))
+        return false;
+    for (unsigned k = 0; k < t.ndim; k++)
+        chosen[k] = all || k == d;
+    drop_dims(&t, chosen, keep);
+    return shape_add_contiguous(c, t.dtype, t.ndim, t.sizes) && shape_add_contiguous(c, t.dtype, t.ndim, t.sizes);
+}
+
 /* (self, dim, correction, keepdim); too few elements for the correction: a warning. */
 bool
 shape_var(shape_call *c, int results)
