@@ -7,7 +7,7 @@ import linecache
 import os
 import sys
 
-from . import _api, _kernels, _messages
+from . import _api, _kernels, _messages, passes as _passes
 
 
 @dataclasses.dataclass
@@ -45,13 +45,14 @@ class ExplainOutput:
     """The answer of explain(). `graphs` are torch.fx.GraphModules, made when they are asked for.
 
     graph_count, graph_break_count, op_count, break_reasons, ops_per_graph, out_guards, compile_times,
-    deferred_effects, frames, graph_texts, kernels (of the function as compiled before: graphs are compiled when replayed).
+    deferred_effects, frames, graph_texts, kernels and passes (of the function as compiled before: graphs are compiled when replayed).
     """
 
-    def __init__(self, dumps, frames, kernels=(), no_kernels=""):
+    def __init__(self, dumps, frames, kernels=(), no_kernels="", passes=()):
         self._graphs = [graph for dump in dumps for graph in dump["graphs"]]
         self.frames = frames
         self.kernels = list(kernels)
+        self.passes = list(passes)
         self.no_kernels = no_kernels
         self.graph_count = len(self._graphs)
         self.op_count = sum(len(graph["nodes"]) for graph in self._graphs)
@@ -62,6 +63,7 @@ class ExplainOutput:
         self.break_reasons = [_reason(entry) for entry in breaks]
         self.out_guards = [_guard(fact) for dump in dumps for fact in dump["facts"]]
         self.deferred_effects = [effect for dump in dumps for effect in dump["effects"]]
+        self.is_compiling = [row for dump in dumps for row in dump["asked"]]
         self.compile_times = _times(frames[0]["name"] if frames else "?", dumps)
 
     @functools.cached_property
@@ -80,6 +82,7 @@ class ExplainOutput:
         if self.deferred_effects:
             lines.append("Deferred Effects (replayed without ending a graph):")
             lines += [f"  {e['text']}  {_messages.effect_place(e)}" for e in self.deferred_effects]
+        lines += _asked_lines(self.is_compiling)
         lines.append("Ops per Graph:")
         for number, ops in enumerate(self.ops_per_graph, 1):
             lines += [f"  Ops {number}:", *(f"    {_op_name(op)}" for op in ops)]
@@ -131,6 +134,20 @@ def _guard_lines(guards):
     return lines
 
 
+_TOLD = {("program", True): "the program itself asks",
+         ("library", True): "its other way usually is one graph; it is compared with eager calls",
+         ("library", False): "the other way was measured to be slower than eager calls",
+         ("optimizer", False): "an optimizer then does other arithmetic; this is eager's"}
+
+
+def _asked_lines(rows):
+    if not rows:
+        return []
+    return ["torch.compiler.is_compiling() was asked:",
+            *(f"  {row['filename']}:{row['line']} in {row['function']}: answered {row['answer']} ({_TOLD[row['who'], row['answer']]})"
+              for row in rows)]
+
+
 # Frames of torch that stand between a module and its forward.
 _CALLERS = ("_wrapped_call_impl", "_call_impl", "inner")
 
@@ -177,7 +194,8 @@ def explain(fn, *extra_args, **extra_kwargs):
         entries = compiled.entries()
         dumps = [engine.dump(entry) for entry in entries]
         kernels = _kernels.rows(engine, inner) if inner is not None else ()
-        return ExplainOutput(dumps, _frames(compiled, entries, dumps), kernels, _kernels.none(inner))
+        passes = _passes.rows(engine, inner) if inner is not None else ()
+        return ExplainOutput(dumps, _frames(compiled, entries, dumps), kernels, _kernels.none(inner), passes)
 
     return run(*extra_args, **extra_kwargs) if extra_args or extra_kwargs else run
 

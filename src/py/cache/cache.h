@@ -10,7 +10,7 @@
 #ifndef KIN_PY_CACHE_H
 #define KIN_PY_CACHE_H
 
-#include "core/pace/search.h"
+#include "core/tier/lookup.h"
 #include "py/cache/bind.h"
 #include "py/cache/entry_object.h"
 
@@ -24,7 +24,7 @@ typedef struct {
     kin_bind_plan *plan; /* NULL: CPython refuses such calls */
     KIN_VEC(kin_entry_object *) entries;
     uint32_t failures;  /* recordings that left nothing usable */
-    kin_search search;  /* when no more are recorded: is looking for one worth it? */
+    kin_lookup lookup;  /* when no more are recorded: is looking for one worth it? */
     bool refuses;       /* the last of them because a break was to be an error */
 } kin_shape;
 
@@ -32,7 +32,7 @@ typedef struct kin_code_entry {
     PyCodeObject *code;  /* strong */
     PyObject *unstable;  /* set of str: places where something changed between calls (unstable.h); NULL: none yet */
     KIN_VEC(kin_shape *) shapes;
-    kin_budget budget;   /* for recordings */
+    kin_trace_budget budget;   /* for recordings */
     uint32_t nentries;
     bool told_limit;
     bool waits;          /* nothing more is recorded for now: it would cost too much */

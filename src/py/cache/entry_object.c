@@ -53,7 +53,7 @@ dealloc_entry(PyObject *obj)
     free(self->spare);
     kin_vec_deinit(&self->roots);
     kin_vec_deinit(&self->attempts);
-    kin_pace_deinit(&self->pace);
+    kin_tierdown_deinit(&self->tierdown);
     Py_XDECREF(self->name);
     Py_XDECREF(self->unstable);
     Py_XDECREF(self->cause);
@@ -108,7 +108,7 @@ kin_entry_object_new(kin_state *st, kin_entry *v, const kin_bind_plan *plan, PyO
     if (self == NULL)
         return KIN_PYERR;
     self->v = v;
-    kin_pace_init(&self->pace);
+    kin_tierdown_init(&self->tierdown);
     self->number = st->next_entry++;
     self->name = Py_NewRef(name);
     self->cause = Py_XNewRef(cause);
@@ -198,8 +198,8 @@ kin_entry_stats(kin_entry_object *self)
                          "hits", (unsigned long long)v->hits, "exits", (unsigned long long)v->exits,
                          "misses", (unsigned long long)v->misses, "guard_words", guards.words,
                          "fast_guard_hits", (unsigned long long)guards.fast_hits,
-                         "reason", self->reason, "cause", cause, "rests", self->pace.rests ? Py_True : Py_False,
-                         "pace", self->pace.ratio);
+                         "reason", self->reason, "cause", cause, "backed_off", self->tierdown.backed_off ? Py_True : Py_False,
+                         "ratio", self->tierdown.ratio);
 }
 
 /* -- the type ---------------------------------------------------------------------------------------------- */

@@ -5,8 +5,8 @@
 #define KIN_PY_CACHE_ENTRY_OBJECT_H
 
 #include "py/cache/bind.h"
-#include "core/pace/budget.h"
-#include "core/pace/pace.h"
+#include "core/tier/trace_budget.h"
+#include "core/tier/tierdown.h"
 #include "py/entry/entry.h"
 #include "py/state/state.h"
 
@@ -26,9 +26,9 @@ typedef struct {
     uint32_t ninstr;   /* instructions watched */
     uint32_t side_traces; /* recorded behind exits so far */
     uint32_t postponed;   /* exits that were not recorded because recording had taken enough time */
-    kin_budget budget; /* for side traces */
+    kin_trace_budget budget; /* for side traces */
     KIN_VEC(uint8_t) attempts; /* by step: recordings of its exit that added nothing */
-    kin_pace pace;     /* is it faster than eager calls? */
+    kin_tierdown tierdown;     /* is it faster than eager calls? */
     uint32_t inside;   /* calls that have slots for it or run it */
     bool growing;      /* a side trace is being recorded: nobody else may come in */
     bool broken;       /* its last side trace left it in a state that cannot be used */

@@ -135,8 +135,10 @@ compile_captured(kernel_launcher *self, launch_version *version, kin_capture *ca
         hold(version, capture);
         return;
     }
-    if (version->code != NULL)
+    if (version->code != NULL) {
+        launch_say_passes(self, version);
         say_compiled(self, version);
+    }
     kin_capture_deinit(capture);
     if (version->stuck != UINT32_MAX && launch_set_apart(self, v, &version->stuck, 1) != KIN_OK)
         self->full = true;
@@ -145,11 +147,10 @@ compile_captured(kernel_launcher *self, launch_version *version, kin_capture *ca
 static bool
 has_many(PyObject *tensor)
 {
-    enum { MANY = 1 << 14 };
     int64_t n = 1;
     for (int64_t d = 0; d < kin_tensor_dim(tensor); d++)
         n *= kin_tensor_sizes(tensor)[d];
-    return n >= MANY;
+    return n >= KIN_TIER_LITTLE_DATA;
 }
 
 /* One call on little data is done as fast by torch itself, unless it has work that we do in another way. */
@@ -239,8 +240,8 @@ launch_compile_again(kernel_launcher *self, launch_version *version, kin_entry *
                      PyObject *const *in)
 {
     version->again = version->retired = false;
-    version->duel = (kin_duel){0}; /* compared with the steps anew */
-    version->rests_until = 0;
+    version->abtest = (kin_abtest){0}; /* compared with the steps anew */
+    version->retry_at = 0;
     version->reason[0] = 0;
     free(version->aten);
     version->aten = NULL;
@@ -261,5 +262,7 @@ launch_version_free(launch_version *version)
     free(version->not_fused);
     free(version->listing);
     free(version->aten);
+    kin_vec_deinit(&version->passes);
+    free(version->frozen);
     free(version);
 }

@@ -77,22 +77,27 @@ describe_version(const kernel_launcher *self, const launch_version *version)
         Py_XDECREF(frozen);
         return NULL;
     }
-    return Py_BuildValue("{s:N,s:N,s:O,s:K,s:K,s:O,s:s,s:z,s:z,s:z,s:I,s:I,s:I,s:I,s:K,s:d,s:d,s:d,s:d,s:d,s:d,s:d}", "profile", profile, "frozen", frozen, "settled", launch_is_settled(self, version) ? Py_True : Py_False, "scratch_bytes",
+    PyObject *passes = launch_describe_passes(version);
+    if (passes == NULL) {
+        Py_DECREF(profile);
+        Py_DECREF(frozen);
+        return NULL;
+    }
+    return Py_BuildValue("{s:N,s:N,s:N,s:O,s:K,s:K,s:O,s:s,s:z,s:z,s:z,s:I,s:I,s:I,s:I,s:K,s:d,s:d,s:d,s:d,s:d,s:d,s:d}", "passes", passes, "profile", profile, "frozen", frozen, "settled", launch_is_settled(self, version) ? Py_True : Py_False, "scratch_bytes",
                          code == NULL ? 0ull : (unsigned long long)code->main.program->arena, "code_bytes",
                          (unsigned long long)version->stats.code_bytes, "compiled", code != NULL ? Py_True : Py_False,
                          "reason", version->reason, "aten", version->aten, "code", version->listing, "not_fused", version->not_fused, "kernels", version->stats.kernels, "native",
                          version->nnative, "extern", version->nextern, "failures", version->failures, "runs",
                          code == NULL ? 0ull : (unsigned long long)code->runs, "capture_ns", version->capture_ns, "lower_ns", version->lower_ns, "fuse_ns",
                          version->stats.fuse_ns, "llvm_ns", version->stats.llvm_ns, "total_ns", version->total_ns, "launch_ns",
-                         version->duel.ours, "steps_ns", version->duel.theirs);
+                         version->abtest.ours, "steps_ns", version->abtest.theirs);
 }
 
 /* Why nothing, or nothing more, is compiled. */
 static const char *
 reason_of(const kernel_launcher *self)
 {
-    enum { MANY = 16 };
-    return self->gone[0] != 0 ? self->gone : self->full || self->nstrange >= MANY ? launch_changing : "";
+    return self->gone[0] != 0 ? self->gone : launch_is_changing(self) ? launch_changing : "";
 }
 
 static PyObject *
@@ -116,13 +121,20 @@ describe_subgraph(const kin_subgraph *subgraph)
     return dict;
 }
 
+const kernel_launcher *
+launch_of_subgraph(const kin_subgraph *subgraph)
+{
+    const kernel_launcher *self = (const kernel_launcher *)subgraph->launcher;
+    return launch_is_ours(subgraph->launcher) && !self->single ? self : NULL;
+}
+
 PyObject *
 kin_launch_describe(const kin_entry *v)
 {
     PyObject *list = PyList_New(0);
     for (uint32_t u = 0; list != NULL && v->subgraphs != NULL && u < v->subgraphs->at.len; u++) {
         const kin_subgraph *subgraph = &v->subgraphs->at.at[u];
-        if (!launch_is_ours(subgraph->launcher) || ((kernel_launcher *)subgraph->launcher)->single)
+        if (launch_of_subgraph(subgraph) == NULL)
             continue;
         PyObject *one = describe_subgraph(subgraph);
         if (one == NULL || PyList_Append(list, one) < 0)

@@ -2,9 +2,10 @@
 #ifndef KIN_PY_LAUNCH_PRIV_H
 #define KIN_PY_LAUNCH_PRIV_H
 
-#include "core/pace/duel.h"
+#include "core/pipeline/pipeline.h"
+#include "core/tier/abtest.h"
+#include "core/tier/compile_heuristic.h"
 #include "py/capture/capture.h"
-#include "core/program/program.h"
 #include "py/launch/launch.h"
 #include "py/launch/signature.h"
 #include "py/run/frozen.h"
@@ -31,19 +32,17 @@ typedef struct {
     uint32_t nnative, nextern, failures, nans;
     kin_compile_stats stats;
     double capture_ns, lower_ns, total_ns; /* of compiling */
+    KIN_VEC(kin_pass_note) passes; /* of the last compilation */
+    bool *frozen;         /* what that was given, to show what each pass left: by input; NULL: nothing was compiled */
+    kin_lower_options lower;
+    kin_rewrite_options rewrite;
+    bool libraries;
     bool retired;         /* its code went to make room */
     uint32_t used;        /* when, by the launcher's clock */
-    kin_duel duel;        /* launches against steps */
-    double rests_until;   /* it was slower: when code is made again, to see whether it still is; 0: not */
+    kin_abtest abtest;        /* launches against steps */
+    double retry_at;   /* it was slower: when code is made again, to see whether it still is; 0: not */
     uint32_t drops;       /* how often it was slower */
 } launch_version;
-
-/* A kind of inputs without code. */
-typedef struct {
-    uint64_t hash;
-    double ns;            /* that its steps have taken */
-    uint32_t n, met;      /* how often; when it was met last */
-} launch_kind;
 
 typedef struct {
     kin_launcher base;
@@ -54,8 +53,8 @@ typedef struct {
     char unfreeze[160];       /* why the last of these was given up */
     launch_numbers unfrozen; /* inputs that cannot be taken to stay as they are */
     bool surprised;       /* a call that waited got an input of another kind: its inputs should be learned */
-    launch_kind kinds[32]; /* of inputs, met last, for which nothing was compiled */
-    uint32_t nstrange;    /* how many there were */
+    kin_input_kinds kinds; /* for which nothing was compiled */
+    bool said_changing;   /* that there are too many of these */
     uint32_t looks;       /* how often it was looked what differs between them */
     KIN_VEC(uint64_t) seen; /* what the calls were like the first time */
     uint32_t clock;       /* of uses */
@@ -75,6 +74,8 @@ bool launch_is_worth(kernel_launcher *self, const kin_entry *v, const kin_subgra
 /* ... for which there was some. */
 bool launch_is_worth_again(kernel_launcher *self, const launch_version *version, const kin_entry *v, const kin_subgraph *subgraph,
                            PyObject *const *in);
+/* Do its inputs change too often for all of them to get code? */
+bool launch_is_changing(const kernel_launcher *self);
 /* It was compiled; it is launched; the steps begin and will end with one of the questions above. */
 void launch_note_cost(const kernel_launcher *self, const launch_version *version);
 /* What its first launch took: weights are packed then. */
@@ -117,6 +118,8 @@ kin_status launch_put_walls(kernel_launcher *self, kin_entry *v, const kin_subgr
 const char *launch_name_of(const kin_launch_context *context); /* of the compiled function, for events */
 /* The subgraph runs step by step: an event. */
 void launch_say(const kernel_launcher *self, const char *reason);
+/* The launcher of a subgraph that reports show; NULL: none. */
+const kernel_launcher *launch_of_subgraph(const kin_subgraph *subgraph);
 /* What could not share a kernel: an event. */
 void launch_say_fusion(const kernel_launcher *self, const char *notes);
 /* Is the code to be kept as text? 2: LLVM's as well. */
@@ -136,6 +139,20 @@ void launch_find_frozen(const kin_entry *v, const kin_subgraph *subgraph, PyObje
 /* Gives the version its code. KIN_BREAK with `why`. */
 kin_status launch_code_make(const kernel_launcher *self, const kin_entry *v, const kin_capture *capture, const kin_subgraph *subgraph,
                             PyObject *const *in, launch_version *version, kin_text *why) KIN_MUST_CHECK;
+
+/* -- passes.c: what core/pipeline did, for reports; what tests make it do ------------------------------------------ */
+
+/* After each pass its verifier runs: KINTSUGI_VERIFY=1. */
+bool launch_verifies(void);
+kin_plant launch_plant(void);
+/* "pass NAME WHAT"; false: there is no such thing, and nothing goes wrong. */
+bool launch_set_plant(const char *text);
+/* A pass left something that its verifier refused: an event. */
+void launch_say_bug(const kernel_launcher *self, const char *pass, const char *message);
+/* How long each pass took: an event. */
+void launch_say_passes(const kernel_launcher *self, const launch_version *version);
+/* New list of dicts {name, part, changed, ns}; NULL with an exception. */
+PyObject *launch_describe_passes(const launch_version *version);
 
 /* -- jit.c ------------------------------------------------------------------------------------------------------ */
 
@@ -161,7 +178,7 @@ kin_launch launch_or_try(kernel_launcher *self, launch_version *version, kin_ent
 /* Will later calls of this kind do the same? */
 bool launch_is_settled(const kernel_launcher *self, const launch_version *version);
 /* It was slower, and has rested for long enough: code is to be made again. */
-bool launch_has_rested(const launch_version *version);
+bool launch_is_due(const launch_version *version);
 /* Forgets the code; false when it is running. */
 bool launch_drop(launch_version *version);
 

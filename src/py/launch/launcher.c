@@ -40,7 +40,7 @@ run_held(kernel_launcher *self, kin_entry *v, const kin_subgraph *subgraph, PyOb
         version = launch_compile(self, v, subgraph, in);
     else if (version == NULL)
         launch_look_what_varies(self, v, subgraph, in);
-    if (version != NULL && (version->again || launch_has_rested(version) || launch_is_worth_again(self, version, v, subgraph, in)))
+    if (version != NULL && (version->again || launch_is_due(version) || launch_is_worth_again(self, version, v, subgraph, in)))
         launch_compile_again(self, version, v, subgraph, in);
     if (version != NULL && version->ticket != NULL)
         launch_compile_ready(self, version, v, subgraph, in);
@@ -101,7 +101,7 @@ choose_kernels(kin_launcher *base, const kin_subgraph *subgraph, PyObject *const
             continue;
         if (version->code != NULL && !version->again)
             return version;
-        refused = refused || !(version->again || version->retired || launch_has_rested(version) || (version->ticket != NULL && launch_ticket_done(version->ticket)));
+        refused = refused || !(version->again || version->retired || launch_is_due(version) || (version->ticket != NULL && launch_ticket_done(version->ticket)));
     }
     self->surprised = had != NULL;
     *learn = *learn && !refused;
@@ -126,7 +126,7 @@ learn_held(kernel_launcher *self, kin_entry *v, const kin_subgraph *subgraph, Py
         launch_compile(self, v, subgraph, in);
     else if (version == NULL)
         launch_look_what_varies(self, v, subgraph, in);
-    else if (version->again || launch_has_rested(version) || launch_is_worth_again(self, version, v, subgraph, in))
+    else if (version->again || launch_is_due(version) || launch_is_worth_again(self, version, v, subgraph, in))
         launch_compile_again(self, version, v, subgraph, in);
     else if (version->ticket != NULL)
         launch_compile_ready(self, version, v, subgraph, in);

@@ -8,11 +8,6 @@
 #include "py/compat/signals.h"
 #include "py/launch/launch_priv.h"
 
-enum {
-    APART_LIMIT = 200, /* calls of one entry that are set apart */
-    MANY_SUBGRAPHS = 64    /* of one entry: code is made for them at their first launch */
-};
-
 /* What an earlier plan has for the same subgraph; borrowed or NULL. */
 static kin_launcher *
 find_same(const kin_subgraphs *old, const kin_subgraph *subgraph, const kin_vids *in, const kin_vids *out)
@@ -39,7 +34,7 @@ plan_subgraph(kin_entry *v, kin_subgraphs *subgraphs, uint32_t u, const kin_laun
             launcher->refs++;
         else /* what is behind many breaks may seldom be reached, and code for hundreds of subgraphs takes long: it has to pay */
             launcher = launch_new(context, v->trace.steps.at[subgraph->first].graph,
-                                    context->later || u >= MANY_SUBGRAPHS || (launch_subgraph_varies(v, subgraph) && !launch_is_steady(v, subgraph)));
+                                    context->later || u >= KIN_TIER_USUAL_SUBGRAPHS || (launch_subgraph_varies(v, subgraph) && !launch_is_steady(v, subgraph)));
         status = launcher == NULL ? KIN_NOMEM : kin_subgraph_set(v, subgraphs, u, in.at, in.len, out.at, out.len, launcher);
         kin_launcher_release(launcher);
     }
@@ -109,7 +104,7 @@ launch_set_apart(kernel_launcher *self, kin_entry *v, const uint32_t *steps, uin
     for (uint32_t i = 0; i < n; i++) {
         if (kin_step_is_in(v->apart.at, v->apart.len, steps[i]))
             continue;
-        if (v->apart.len >= APART_LIMIT)
+        if (v->apart.len >= KIN_TIER_EXCLUDED_CALLS)
             return KIN_BREAK;
         KIN_TRY(kin_vec_push(&v->apart, steps[i]));
     }

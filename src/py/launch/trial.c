@@ -1,5 +1,5 @@
 /* Launches on trial. The first ones take turns with the steps, done as a launch would do them, so that nothing runs twice; whichever is
- * slower is not used any more (core/pace/duel.h). The steps begin: what they give shows whether capture was right (verify.c). The
+ * slower is not used any more (core/tier/abtest.h). The steps begin: what they give shows whether capture was right (verify.c). The
  * first launch only warms up. Launches that come to nothing too often end as well.
  */
 #include <stdio.h>
@@ -59,8 +59,7 @@ static void
 fail(kernel_launcher *self, launch_version *version, const launch_outcome *outcome)
 {
     version->failures++;
-    enum { MANY_NANS = 4, MANY_FAILURES = 16 };
-    if (outcome->invalid && ++version->nans >= MANY_NANS && launch_drop(version)) {
+    if (outcome->invalid && ++version->nans >= KIN_TIER_LOST_NANS && launch_drop(version)) {
         self->exact_nan = version->again = true;
         launch_say_unfrozen(self, "NaNs are common in it");
     } else if (outcome->warned && launch_drop(version)) { /* the steps' warnings are heard */
@@ -71,7 +70,7 @@ fail(kernel_launcher *self, launch_version *version, const launch_outcome *outco
         snprintf(version->reason, sizeof version->reason, "%s gave something else than foreseen", outcome->foreign);
         if (!version->again)
             launch_say(self, version->reason);
-    } else if (version->failures >= MANY_FAILURES && version->failures > version->code->runs && launch_drop(version)) {
+    } else if (version->failures >= KIN_TIER_FAILED_RUNS && version->failures > version->code->runs && launch_drop(version)) {
         snprintf(version->reason, sizeof version->reason, "its launches fail"); /* each costs as much as the steps */
         launch_say(self, version->reason);
     }
@@ -87,7 +86,7 @@ give_up_frozen(kernel_launcher *self, launch_version *version)
     if (!launch_drop(version))
         return;
     version->again = true;
-    version->duel = (kin_duel){0};
+    version->abtest = (kin_abtest){0};
 }
 
 /* Runs the code; what came of it decides whether it is run again. */
@@ -106,34 +105,28 @@ run(kernel_launcher *self, launch_version *version, PyObject *const *in, PyObjec
 
 /* -- turns ------------------------------------------------------------------------------------------------------ */
 
-/* Slower than its steps: code is made again after a time that is long beside making it, as others may have had the machine. */
+/* Slower than its steps: code is made again after a time that is long beside making it. */
 static void
-rest(launch_version *version)
+back_off(launch_version *version)
 {
-    enum { OFTEN = 3 };
-    static const double LEAST = 2e9, TIMES = 50, LONGER = 8;
-    double ns = TIMES * version->total_ns;
-    ns = ns > LEAST ? ns : LEAST;
-    for (uint32_t i = 0; i < version->drops; i++)
-        ns *= LONGER;
-    version->rests_until = version->drops < OFTEN ? launch_now() + ns : 0;
-    version->drops++;
+    double ns = kin_compile_retry_after(version->total_ns, version->drops++);
+    version->retry_at = ns > 0 ? launch_now() + ns : 0;
 }
 
 bool
-launch_has_rested(const launch_version *version)
+launch_is_due(const launch_version *version)
 {
-    return version->code == NULL && version->rests_until > 0 && launch_now() > version->rests_until;
+    return version->code == NULL && version->retry_at > 0 && launch_now() > version->retry_at;
 }
 
 static void
 note_time(kernel_launcher *self, launch_version *version, bool steps, double ns)
 {
-    if (kin_duel_note(&version->duel, steps, ns, self->context.trials) != KIN_DUEL_DROP || !launch_drop(version))
+    if (kin_abtest_note(&version->abtest, steps, ns, self->context.trials) != KIN_ABTEST_DROP || !launch_drop(version))
         return;
-    rest(version);
+    back_off(version);
     snprintf(version->reason, sizeof version->reason, "its steps are faster: %.1f us, launched %.1f us",
-             version->duel.theirs / 1e3, version->duel.ours / 1e3);
+             version->abtest.theirs / 1e3, version->abtest.ours / 1e3);
     launch_say(self, version->reason);
 }
 
@@ -151,7 +144,7 @@ try_steps(kernel_launcher *self, launch_version *version, kin_entry *v, const ki
     if (done == KIN_LAUNCH_NOT)
         launch_put_back_written(kept, version->code, in);
     launch_kept_free(kept);
-    if (done == KIN_LAUNCH_DONE && version->duel.ntheirs == 0 && !launch_gives_the_same(version->code, subgraph->nin, in, out)) {
+    if (done == KIN_LAUNCH_DONE && version->abtest.ntheirs == 0 && !launch_gives_the_same(version->code, subgraph->nin, in, out)) {
         snprintf(version->reason, sizeof version->reason, "its steps give results that lie otherwise than foreseen");
         if (launch_drop(version)) /* else it is running; it is looked at again */
             launch_say(self, version->reason);
@@ -160,7 +153,7 @@ try_steps(kernel_launcher *self, launch_version *version, kin_entry *v, const ki
     if (done == KIN_LAUNCH_DONE)
         note_time(self, version, true, ns);
     else
-        kin_duel_give_up(&version->duel);
+        kin_abtest_give_up(&version->abtest);
     return done;
 }
 
@@ -171,9 +164,9 @@ try_launch(kernel_launcher *self, launch_version *version, PyObject *const *in, 
     double start = launch_now();
     kin_launch done = run(self, version, in, out);
     double ns = launch_now() - start;
-    if (done != KIN_LAUNCH_DONE || (version->duel.warm && before != renewals(version)))
+    if (done != KIN_LAUNCH_DONE || (version->abtest.warm && before != renewals(version)))
         return done;
-    if (!version->duel.warm)
+    if (!version->abtest.warm)
         launch_note_first(self, version, ns);
     note_time(self, version, false, ns);
     return done;
@@ -184,7 +177,7 @@ launch_is_settled(const kernel_launcher *self, const launch_version *version)
 {
     if (version->again || version->ticket != NULL)
         return false;
-    return version->code == NULL || version->duel.decided || self->context.trials == 0 || acts(version);
+    return version->code == NULL || version->abtest.decided || self->context.trials == 0 || acts(version);
 }
 
 kin_launch
@@ -193,8 +186,8 @@ launch_or_try(kernel_launcher *self, launch_version *version, kin_entry *v, cons
 {
     launch_note_use(self, version);
     if (self->context.trials > 0 && !version->again)
-        kin_duel_use(&version->duel);
+        kin_abtest_use(&version->abtest);
     if (launch_is_settled(self, version))
         return run(self, version, in, out);
-    return kin_duel_is_theirs(&version->duel) ? try_steps(self, version, v, subgraph, in, out) : try_launch(self, version, in, out);
+    return kin_abtest_is_theirs(&version->abtest) ? try_steps(self, version, v, subgraph, in, out) : try_launch(self, version, in, out);
 }

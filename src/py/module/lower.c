@@ -43,10 +43,9 @@ kin_lower_entry(kin_compiled *self, kin_entry_object *entry, PyObject *const *sl
         kin_custom custom = {self->state, backend_of(self), self->name, self->dynamic};
         return kin_custom_lower(&custom, entry, slots);
     }
-    enum { FEW = 3 };
     const kin_options *o = &self->state->options;
     kin_launch_context context = {.log = self->state->log, .name = self->name, .entry = entry->number,
-                                  .trials = o->trials, .later = o->step_aside && self->count.recordings > FEW,
+                                  .trials = o->trials, .later = o->step_aside && self->count.recordings > KIN_TIER_USUAL_RECORDINGS,
                                   .freezing = choose(self->freezing, o->freezing),
                                   .async = choose(self->async, o->async_compile),
                                   .fast_math = choose(self->fast_math, o->fast_math),

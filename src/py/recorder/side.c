@@ -209,8 +209,10 @@ kin_record_exit(const kin_record_options *options, kin_entry *v, uint32_t step, 
         v->trace.steps.at[step].flags = before.flags;
         v->trace.steps.at[step].ref = before.ref;
         cut_trace(&v->trace, mark);
-        if (kin_trace_finish(&v->trace) != KIN_OK || kin_guard_build(v) != KIN_OK)
-            snprintf(result->reason, sizeof result->reason, "BUG: the trace could not be restored");
+        if (kin_trace_finish(&v->trace) != KIN_OK || kin_guard_build(v) != KIN_OK) {
+            result->health = KIN_RECORD_LOST;
+            snprintf(result->reason, sizeof result->reason, "internal error: the trace could not be restored");
+        }
     } else {
         result->entry = v;
     }

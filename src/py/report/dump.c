@@ -315,6 +315,25 @@ is_any(const kin_step *s)
 
 /* ---- the whole ---- */
 
+/* Who asked torch.compiler.is_compiling(), and what the answer was. */
+static PyObject *
+list_asked(dumper *d)
+{
+    static const char *const who[] = {[KIN_ASKER_PROGRAM] = "program", [KIN_ASKER_LIBRARY] = "library", [KIN_ASKER_OPTIMIZER] = "optimizer"};
+    PyObject *list = PyList_New(0);
+    for (uint32_t i = 0; list != NULL && i < d->v->asked.len; i++) {
+        const kin_asked *a = &d->v->asked.at[i];
+        PyObject *code = kin_refs_get(d->refs, a->code), *row = NULL;
+        if (code != NULL && PyCode_Check(code))
+            row = Py_BuildValue("{sOsOsisssO}", "function", ((PyCodeObject *)code)->co_qualname, "filename", ((PyCodeObject *)code)->co_filename,
+                                "line", a->line, "who", who[a->who], "answer", a->answer ? Py_True : Py_False);
+        if (row == NULL || PyList_Append(list, row) < 0)
+            Py_CLEAR(list);
+        Py_XDECREF(row);
+    }
+    return list;
+}
+
 static int
 fill_head(dumper *d, PyObject *dict)
 {
@@ -347,6 +366,7 @@ kin_dump_entry(kin_entry *v)
         || dump_set(dict, "facts", list_facts(&d)) < 0
         || dump_set(dict, "breaks", list_steps_where(&d, is_break, describe_break)) < 0
         || dump_set(dict, "effects", list_steps_where(&d, is_effect, describe_effect)) < 0
+        || dump_set(dict, "asked", list_asked(&d)) < 0
         || dump_set(dict, "steps", list_steps_where(&d, is_any, describe_step)) < 0
         || dump_set(dict, "constants", list_constants(&d)) < 0)
         Py_CLEAR(dict);
@@ -391,6 +411,18 @@ kernels_method(PyObject *module, PyObject *arg)
 {
     kin_entry *v = kin_entry_from_object(arg);
     return v != NULL ? kin_launch_describe(v) : NULL;
+}
+
+static PyObject *
+pass_texts_method(PyObject *module, PyObject *args)
+{
+    PyObject *entry;
+    unsigned subgraph, version;
+    (void)module;
+    if (!PyArg_ParseTuple(args, "OII", &entry, &subgraph, &version))
+        return NULL;
+    kin_entry *v = kin_entry_from_object(entry);
+    return v != NULL ? kin_launch_pass_texts(v, subgraph, version) : NULL;
 }
 
 static PyObject *
@@ -497,14 +529,7 @@ take_recorded(PyObject *module, PyObject *unused)
     return taken;
 }
 
-static unsigned long long
-event_number(const char *line)
-{
-    const char *at = strstr(line, "\"seq\": ");
-    return at != NULL ? strtoull(at + 7, NULL, 10) : 0;
-}
-
-/* Events with a number of at least `seq`, as JSON texts; they stay in the log. Mostly these are the last few of many. */
+/* Events with a number of at least `seq`; they stay in the log. Mostly these are the last few of many. */
 static PyObject *
 events_since(PyObject *module, PyObject *arg)
 {
@@ -514,10 +539,22 @@ events_since(PyObject *module, PyObject *arg)
         return NULL;
     PyObject *list = PyList_New(0);
     uint32_t n = kin_event_count(st->log), first = n;
-    while (first > 0 && event_number(kin_event_at(st->log, first - 1)) >= seq)
+    while (first > 0 && kin_event_at(st->log, first - 1)->seq >= seq)
         first--;
-    for (uint32_t i = first; list != NULL && i < n; i++)
-        if (append(list, PyUnicode_FromString(kin_event_at(st->log, i))) < 0)
+    for (uint32_t i = first; list != NULL && i < n; i++) {
+        const kin_event *e = kin_event_at(st->log, i);
+        if (append(list, Py_BuildValue("(KiIs)", (unsigned long long)e->seq, (int)e->kind, e->why, e->json)) < 0)
+            Py_CLEAR(list);
+    }
+    return list;
+}
+
+static PyObject *
+event_kinds(PyObject *module, PyObject *unused)
+{
+    PyObject *list = PyList_New(0);
+    for (int kind = 0; list != NULL && kind < KIN_EVENT__COUNT; kind++)
+        if (append(list, PyUnicode_FromString(kin_event_name((kin_event_kind)kind))) < 0)
             Py_CLEAR(list);
     return list;
 }
@@ -525,9 +562,12 @@ events_since(PyObject *module, PyObject *arg)
 PyMethodDef kin_dump_methods[] = {
     {"set_listener", set_listener, METH_O, "set_listener(f): f() is called soon after something was recorded."},
     {"take_recorded", take_recorded, METH_NOARGS, "Entries recorded or extended since the last time this was asked."},
-    {"events_since", events_since, METH_O, "events_since(n): JSON texts of the kept events from number n on."},
+    {"events_since", events_since, METH_O, "events_since(n): (number, kind, why, JSON text) of the kept events from number n on; why: row of break_rows() + 1, 0: none."},
+    {"event_kinds", event_kinds, METH_NOARGS, "Names of the kinds of events, by number."},
     {"dump", dump_method, METH_O, "dump(entry): what an entry holds, as plain objects."},
     {"kernels", kernels_method, METH_O, "kernels(entry): what became of its graphs, as plain objects."},
+    {"pass_texts", pass_texts_method, METH_VARARGS,
+     "pass_texts(entry, i, j): what each pass left when version j of subgraph i in kernels(entry) was compiled, as dicts."},
     {"break_rows", break_rows_method, METH_NOARGS, "All known reasons for graph breaks."},
     {NULL, NULL, 0, NULL},
 };

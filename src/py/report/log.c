@@ -49,15 +49,6 @@ add_step_place(kin_state *st, const kin_entry_object *entry, const kin_step *ste
     kin_event_str(st->log, "function", utf8(((PyCodeObject *)code)->co_qualname));
 }
 
-/* The row of breaks.def that explains the event, where there is one. */
-static void
-add_why(kin_state *st, unsigned why)
-{
-    const kin_break_row *row = kin_break_find(why);
-    if (row != NULL)
-        kin_event_str(st->log, "why", row->name);
-}
-
 static void
 log_step(kin_state *st, const kin_entry_object *entry, const kin_step *step)
 {
@@ -65,7 +56,7 @@ log_step(kin_state *st, const kin_entry_object *entry, const kin_step *step)
         const kin_break_row *row = kin_break_find(step->why);
         begin(st, KIN_EVENT_BREAK, entry->name);
         add_step_place(st, entry, step);
-        kin_event_str(st->log, "why", row == NULL ? "" : row->name);
+        kin_event_why(st->log, step->why);
         kin_event_str(st->log, "type", row == NULL ? "" : row->type);
     } else if ((step->flags & KIN_STEP_EFFECT) && !(step->flags & (KIN_STEP_SUNK | KIN_STEP_TORCH)) &&
                step->kind < KIN_STEP_CHECK) { /* control steps come last in steps.def */
@@ -174,7 +165,7 @@ kin_log_limit(kin_state *st, PyObject *name, PyCodeObject *code, uint32_t limit,
     add_place(st, code, 0);
     kin_event_int(st->log, "limit", limit);
     kin_event_str(st->log, "last", last);
-    add_why(st, KIN_WHY_RECOMPILE_LIMIT);
+    kin_event_why(st->log, KIN_WHY_RECOMPILE_LIMIT);
     kin_event_end(st->log);
 }
 
@@ -184,7 +175,7 @@ kin_log_fallback(kin_state *st, PyObject *name, PyCodeObject *code, const char *
     begin(st, KIN_EVENT_FALLBACK, name);
     add_place(st, code, 0);
     kin_event_str(st->log, "reason", reason);
-    add_why(st, why);
+    kin_event_why(st->log, why);
     kin_event_end(st->log);
 }
 
@@ -209,7 +200,7 @@ kin_log_bug(kin_state *st, PyObject *name, const char *where, const char *messag
     PyErr_Clear();
     begin(st, KIN_EVENT_BUG, name);
     kin_event_str(st->log, "where", where);
-    add_why(st, KIN_WHY_INTERNAL);
+    kin_event_why(st->log, KIN_WHY_INTERNAL);
     kin_event_str(st->log, "message", text == NULL ? message : utf8(text));
     kin_event_end(st->log);
     Py_XDECREF(text);

@@ -10,6 +10,7 @@
 #include <string.h>
 
 #include "core/blocks/room.h"
+#include "core/tier/tier.h"
 #include "core/track/track.h"
 #include "py/aten/make.h"
 #include "py/aten/tensor.h"
@@ -17,8 +18,6 @@
 enum {
     COMPARE_LIMIT = 1 << 16, /* bytes of one tensor that are compared where the kernel does not watch memory */
     SET_LIMIT = 64,
-    PATIENCE = 8,            /* changes of one weight before their frequency counts */
-    RARELY = 4,              /* calls per change from which keeping things pays */
     OFTEN = 16,              /* calls after which other sets are looked at */
     UNASKED = 64 << 20       /* bytes for which nobody looks whether there is room */
 };
@@ -284,7 +283,7 @@ static void
 count_change(launch_frozen *f, uint32_t k)
 {
     f->changes[k]++;
-    if (f->changes[k] > PATIENCE && (uint64_t)f->changes[k] * RARELY > f->runs)
+    if (f->changes[k] > KIN_TIER_WEIGHT_CHANGES && (uint64_t)f->changes[k] * KIN_TIER_WEIGHT_RUNS > f->runs)
         lose(f, k, "it changes too often");
 }
 
