@@ -6,7 +6,7 @@
 #include "py/aten/tensor.h"
 #include "core/base/clock.h"
 #include "py/launch/launch_priv.h"
-#include "py/replay/spread.h"
+#include "py/replay/subgraphs.h"
 
 /* -- what stands in the way ------------------------------------------------------------------------------------- */
 
@@ -175,7 +175,7 @@ compile_version(kernel_launcher *self, launch_version *version, kin_entry *v, co
 {
     kin_capture capture;
     double start = kin_clock_ns();
-    unsigned may = !version->no_writes && (!subgraph->waits || kin_subgraph_hides_writes(v, subgraph)) ? KIN_CAPTURE_WRITES : 0;
+    unsigned may = !version->no_writes && subgraph->hides_writes ? KIN_CAPTURE_WRITES : 0;
     kin_status status = kin_capture_run(v, subgraph, in, &version->hints, may, &capture);
     if (status == KIN_OK && subgraph->waits)
         status = launch_put_walls(self, v, subgraph, capture.raising.at, capture.raising.len);
