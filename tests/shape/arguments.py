@@ -767,8 +767,12 @@ def aminmax(m):
     return (a,), {} if m.chance(0.4) else {"dim": m.dim(a.dim()), "keepdim": m.chance(0.4)}
 
 
+def histc(m):
+    return (m.float_tensor() if m.chance(0.9) else m.tensor(), m.pick(3, 10, 0), m.pick(0, 0.5, 5), m.pick(0, 2, 5)), {}
+
+
 ARGUMENTS |= {
-    "add.Scalar": rsub, "sub.Scalar": rsub, "softshrink.default": with_limit, "hardshrink.default": with_limit,
+    "histc.default": histc, "add.Scalar": rsub, "sub.Scalar": rsub, "softshrink.default": with_limit, "hardshrink.default": with_limit,
     "smooth_l1_loss.default": loss_with_width, "huber_loss.default": loss_with_width, "nan_to_num.default": nan_to_num,
     "aminmax.default": aminmax,
 }

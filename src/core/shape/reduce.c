@@ -197,3 +197,23 @@ shape_sort(shape_call *c, int at)
     return read_along(c, (unsigned)at, &t, &d) && t.ndim > 0 && shape_add_like(c, &t, t.dtype, SHAPE_PRESERVE) &&
            shape_add_like(c, &t, KIN_I64, SHAPE_PRESERVE);
 }
+
+static bool
+read_number(const shape_call *c, unsigned at, const char *keyword, double otherwise, double *out)
+{
+    const kin_aten_arg *a = shape_arg(c, at, keyword);
+    *out = a == NULL ? otherwise : a->kind == KIN_ATEN_FLOAT ? a->f : (double)a->i;
+    return a == NULL || a->kind == KIN_ATEN_FLOAT || a->kind == KIN_ATEN_INT;
+}
+
+/* (self, bins, min, max) */
+bool
+shape_histc(shape_call *c, int row)
+{
+    shape_tensor t;
+    int64_t bins;
+    double least, most;
+    return shape_read(c, 0, "self", &t) && (t.dtype == KIN_F32 || t.dtype == KIN_F64) && shape_int(c, 1, "bins", 100, &bins) && bins > 0 &&
+           read_number(c, 2, "min", 0, &least) && read_number(c, 3, "max", 0, &most) && least <= most &&
+           shape_add_contiguous(c, t.dtype, 1, &bins);
+}

@@ -3,8 +3,8 @@
  */
 #include <stdlib.h>
 
-#include "py/aten/warn.h"
 #include "core/base/clock.h"
+#include "py/aten/warn.h"
 #include "py/capture/capture_priv.h"
 #include "py/compat/failure.h"
 #include "py/guardeval/guard.h"

@@ -3,8 +3,8 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "py/aten/tensor.h"
 #include "core/base/clock.h"
+#include "py/aten/tensor.h"
 #include "py/launch/launch_priv.h"
 #include "py/replay/subgraphs.h"
 

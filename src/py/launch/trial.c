@@ -4,8 +4,8 @@
  */
 #include <stdio.h>
 
-#include "py/launch/launch_priv.h"
 #include "core/base/clock.h"
+#include "py/launch/launch_priv.h"
 
 /* -- runs that come to nothing ---------------------------------------------------------------------------------- */
 

@@ -4,8 +4,8 @@
 #include <stdio.h>
 #include <string.h>
 
-#include "py/aten/tensor.h"
 #include "core/base/clock.h"
+#include "py/aten/tensor.h"
 #include "py/launch/launch_priv.h"
 
 /* Of the process; Python's lock guards it. */
