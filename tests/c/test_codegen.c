@@ -164,7 +164,7 @@ check_commits(void)
                              "return %3, %2 into 0, %4 into 1\n");
     if (!p)
         return;
-    CHECK_EQ(p->ncommits, 2);
+    CHECK_EQ(p->nwrite_backs, 2);
     char *arena = aligned_alloc(64, p->arena + 64);
     for (uint32_t i = 0; i < p->ops.len; i++) {
         const kin_kernel *k = &p->kernels.at[p->ops.at[i].index];
@@ -174,9 +174,9 @@ check_commits(void)
             data[b] = buf->kind == KIN_BUF_INPUT ? (void *)(buf->index ? y : x)
                       : buf->kind == KIN_BUF_OUTPUT ? (void *)sum : (void *)(arena + buf->offset);
         }
-        CHECK(i < p->ops.len - p->ncommits || sum[3] == 44);
+        CHECK(i < p->ops.len - p->nwrite_backs || sum[3] == 44);
         CHECK(k->fn(data, 0, k->range) == 0);
-        CHECK(i >= p->ops.len - p->ncommits || (x[0] == 1 && y[0] == 10));
+        CHECK(i >= p->ops.len - p->nwrite_backs || (x[0] == 1 && y[0] == 10));
     }
     CHECK(x[0] == 10 && x[3] == 40 && y[0] == 4 && y[3] == 1 && sum[0] == 11);
     free(arena);

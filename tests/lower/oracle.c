@@ -1,5 +1,5 @@
 /* What tests/lower needs of src/core, for ctypes: lower the text of an ATen graph, evaluate the tensor program. */
-#include "core/ir/early.h"
+#include "core/ir/in_place.h"
 #include "core/lower/lower.h"
 
 typedef struct {

@@ -8,7 +8,7 @@
 #include "core/diag/text.h"
 #include "core/fuse/loops.h"
 
-/* open: the variable whose size the code does not hang on, UINT32_MAX: none. False without memory. */
+/* open: the variable whose size the code does not depend on, UINT32_MAX: none. False without memory. */
 bool kin_loops_key(const kin_loops *k, uint32_t open, kin_text *key);
 
 #endif

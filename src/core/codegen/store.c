@@ -330,7 +330,7 @@ kin_store_put(kin_store *c, const kin_store_key *key, const void *object, size_t
         return true;
     unsigned char *bytes = pack(key, object, len, &total);
     if (bytes == NULL)
-        return true; /* whoever needs memory more urgently will say so */
+        return true; /* the kernel works without its file */
     errno = 0;
     bool ok = !kin_fail_now(KIN_FAIL_WRITE) && (mkdirat(c->folder, n.folder, 0700) == 0 || errno == EEXIST)
               && write_file(c, n.folder, n.text, key->about, strlen(key->about))

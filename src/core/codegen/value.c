@@ -592,7 +592,7 @@ alignment_of(const kin_em *e, const kin_loop_action *a)
     return aligned && subgraph >= 16 ? (unsigned)subgraph : 0;
 }
 
-/* Past the caches, which would read the memory first and then hold what nobody asks for. */
+/* Past the caches: they would first read the memory, then hold data that is not read again. */
 static void
 mark_streaming(kin_em *e, LLVMValueRef store, unsigned align)
 {

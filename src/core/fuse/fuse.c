@@ -36,8 +36,8 @@ find_live(fuse *f)
         f->nodes[f->ir->outputs.at[i].node].live = true;
         f->nodes[f->ir->outputs.at[i].node].uses++;
     }
-    for (uint32_t e = 0; e < f->ir->early.len; e++)
-        f->nodes[f->ir->early.at[e].undo].live = true;
+    for (uint32_t e = 0; e < f->ir->updates.len; e++)
+        f->nodes[f->ir->updates.at[e].undo].live = true;
     for (kin_irn n = f->ir->nodes.len; n-- > 1;) {
         f->nodes[n].live |= fuse_has_effect(f, n);
         for (unsigned a = 0; f->nodes[n].live && a < fuse_node(f, n)->nargs; a++) {
@@ -61,20 +61,20 @@ lay_out_output(fuse *f, const kin_ir_out *o)
 
 /* Parts of inputs that are written at once: both they and what puts the old elements back lie in the input. */
 static void
-claim_early(fuse *f)
+claim_updates(fuse *f)
 {
-    for (uint32_t e = 0; e < f->ir->early.len; e++) {
-        const kin_ir_early *early = &f->ir->early.at[e];
-        kin_irn nodes[] = {early->write, early->undo};
+    for (uint32_t e = 0; e < f->ir->updates.len; e++) {
+        const kin_ir_update *update = &f->ir->updates.at[e];
+        kin_irn nodes[] = {update->write, update->undo};
         for (int i = 0; i < 2; i++) {
             node_info *info = &f->nodes[nodes[i]];
             info->stored = info->needed = true;
-            info->into = early->into;
+            info->into = update->into;
             fuse_lay_out(f, nodes[i], f->ir->ints.at + fuse_node(f, nodes[i])->strides);
         }
-        f->nodes[early->write].early = true;
-        f->nodes[early->saved].stored = f->nodes[early->saved].needed = true;
-        fuse_lay_out(f, early->saved, NULL);
+        f->nodes[update->write].in_place = true;
+        f->nodes[update->saved].stored = f->nodes[update->saved].needed = true;
+        fuse_lay_out(f, update->saved, NULL);
     }
 }
 
@@ -184,7 +184,7 @@ find_elsewhere(fuse *f)
     }
 }
 
-/* Wanted by several, and dear. What only goes into inputs is mostly wanted in one kernel, where it is computed once. */
+/* Used more than once, and expensive. What only goes into inputs is mostly used in one kernel, which computes it once. */
 static bool
 is_wanted_often(const node_info *info)
 {
@@ -470,7 +470,7 @@ place_scatter(fuse *f, kin_irn n)
 {
     statement base = {.kind = ST_BASE, .node = n, .value = kin_ir_arg(f->ir, n, 0)};
     statement update = {.kind = ST_UPDATE, .node = n, .value = n};
-    if (!f->nodes[n].early)
+    if (!f->nodes[n].in_place)
         KIN_TRY(place(f, base));
     if (kin_ir_numel(f->ir, kin_ir_arg(f->ir, n, 1)) == 0)
         return KIN_OK;
@@ -536,7 +536,7 @@ place_all(fuse *f)
 {
     for (kin_irn n = 1; n < f->ir->nodes.len; n++) {
         unsigned op = fuse_node(f, n)->op;
-        if (!f->nodes[n].live || (f->nodes[n].into && !f->nodes[n].early))
+        if (!f->nodes[n].live || (f->nodes[n].into && !f->nodes[n].in_place))
             continue;
         if (op == KIN_IR_EXTERN)
             KIN_TRY(place_extern(f, n));
@@ -553,22 +553,22 @@ place_all(fuse *f)
 
 typedef struct {
     kin_irn node;
-    KIN_VEC(uint32_t) reads; /* commits whose inputs it reads, not its own */
+    KIN_VEC(uint32_t) reads; /* others whose inputs it reads, not its own */
     uint32_t readers;        /* that are not placed */
     bool placed;
-} commit;
+} write_back;
 
-typedef KIN_VEC(commit) commits;
+typedef KIN_VEC(write_back) write_backs;
 
 static statement
-commit_of(kin_irn n)
+write_back_of(kin_irn n)
 {
     return (statement){.kind = ST_VALUE, .node = n, .value = n};
 }
 
-/* The commit that writes to the input that n is, or FUSE_NONE. */
+/* The write-back into the input that n is, or FUSE_NONE. */
 static uint32_t
-writer_of(const fuse *f, const commits *all, kin_irn n)
+writer_of(const fuse *f, const write_backs *all, kin_irn n)
 {
     for (uint32_t c = 0; fuse_node(f, n)->op == KIN_IR_INPUT && c < all->len; c++)
         if (f->nodes[all->at[c].node].into == (uint32_t)kin_ir_attrs(f->ir, n)[0] + 1)
@@ -607,9 +607,9 @@ may_compute_in_place(fuse *f, const statement *s, uint32_t n)
 }
 
 static void
-find_reads(fuse *f, commits *all, uint32_t c)
+find_reads(fuse *f, write_backs *all, uint32_t c)
 {
-    statement s = commit_of(all->at[c].node);
+    statement s = write_back_of(all->at[c].node);
     sources from;
     sources_of(f, &s, &from);
     for (uint32_t i = 0; i < from.reads.len; i++) {
@@ -624,7 +624,7 @@ find_reads(fuse *f, commits *all, uint32_t c)
 
 /* Its new contents are made now: it only copies them. */
 static kin_status
-make_before(fuse *f, commits *all, uint32_t c)
+make_before(fuse *f, write_backs *all, uint32_t c)
 {
     kin_irn copy = kin_ir_arg(f->ir, all->at[c].node, 0);
     note(f, "not computed where it is written", all->at[c].node, all->at[c].reads.len ? "another input that is written to needs it as it was"
@@ -638,7 +638,7 @@ make_before(fuse *f, commits *all, uint32_t c)
 
 /* Puts them into `order`; circles are cut. */
 static kin_status
-order_commits(fuse *f, commits *all, uint32_t *order)
+order_write_backs(fuse *f, write_backs *all, uint32_t *order)
 {
     for (uint32_t n = 0; n < all->len;) {
         uint32_t next = FUSE_NONE, cut = FUSE_NONE;
@@ -666,10 +666,10 @@ order_commits(fuse *f, commits *all, uint32_t *order)
 
 /* Into the last group, if it reads the same things and all may be done in one go. */
 static bool
-joins_last_commits(fuse *f, const statement *s, const sources *from)
+joins_last_write_back(fuse *f, const statement *s, const sources *from)
 {
     group *last = f->groups.len ? &f->groups.at[f->groups.len - 1] : NULL;
-    if (last == NULL || !last->commit || !shares(last, from) || kin_vec_push(&last->statements, *s) != KIN_OK)
+    if (last == NULL || !last->write_back || !shares(last, from) || kin_vec_push(&last->statements, *s) != KIN_OK)
         return false;
     if (may_compute_in_place(f, last->statements.at, last->statements.len))
         return true;
@@ -679,13 +679,13 @@ joins_last_commits(fuse *f, const statement *s, const sources *from)
 }
 
 static kin_status
-place_commit(fuse *f, kin_irn n)
+place_write_back(fuse *f, kin_irn n)
 {
-    statement s = commit_of(n);
+    statement s = write_back_of(n);
     sources from;
     const char *why = NULL;
     sources_of(f, &s, &from);
-    if (!joins_last_commits(f, &s, &from)) {
+    if (!joins_last_write_back(f, &s, &from)) {
         uint32_t g = new_group(f, false, 0);
         why = f->failed ? "memory" : try_join(f, g, &s);
         if (why)
@@ -693,22 +693,22 @@ place_commit(fuse *f, kin_irn n)
     }
     if (why == NULL) {
         joined(f, f->groups.len - 1, &s, &from);
-        f->groups.at[f->groups.len - 1].commit = f->groups.at[f->groups.len - 1].closed = true;
+        f->groups.at[f->groups.len - 1].write_back = f->groups.at[f->groups.len - 1].closed = true;
     }
     kin_vec_deinit(&from.reads);
     return f->failed ? KIN_NOMEM : why ? KIN_BREAK : KIN_OK;
 }
 
 static kin_status
-find_commits(fuse *f, commits *all)
+find_write_backs(fuse *f, write_backs *all)
 {
     for (uint32_t o = 0; o < f->ir->outputs.len; o++) {
-        commit c = {.node = f->ir->outputs.at[o].node};
+        write_back c = {.node = f->ir->outputs.at[o].node};
         if (f->ir->outputs.at[o].into && kin_ir_numel(f->ir, c.node))
             KIN_TRY(kin_vec_push(all, c));
     }
     for (uint32_t c = 0; c < all->len; c++) {
-        statement s = commit_of(all->at[c].node);
+        statement s = write_back_of(all->at[c].node);
         if (may_compute_in_place(f, &s, 1))
             find_reads(f, all, c);
         else
@@ -718,17 +718,17 @@ find_commits(fuse *f, commits *all)
 }
 
 static kin_status
-place_commits(fuse *f)
+place_write_backs(fuse *f)
 {
-    commits all = {0};
-    kin_status status = find_commits(f, &all);
+    write_backs all = {0};
+    kin_status status = find_write_backs(f, &all);
     uint32_t *order = status == KIN_OK ? malloc((all.len + 1) * sizeof *order) : NULL;
     if (order)
-        status = order_commits(f, &all, order);
+        status = order_write_backs(f, &all, order);
     else if (status == KIN_OK)
         status = KIN_NOMEM;
     for (uint32_t i = 0; status == KIN_OK && i < all.len; i++)
-        status = place_commit(f, all.at[order[i]].node);
+        status = place_write_back(f, all.at[order[i]].node);
     for (uint32_t c = 0; c < all.len; c++)
         kin_vec_deinit(&all.at[c].reads);
     kin_vec_deinit(&all);
@@ -736,15 +736,15 @@ place_commits(fuse *f)
     return status;
 }
 
-/* Kernels that are run when the program comes to nothing. */
+/* Kernels that run when the program fails. */
 static kin_status
 place_undos(fuse *f)
 {
-    for (uint32_t e = 0; e < f->ir->early.len; e++) {
-        kin_irn n = f->ir->early.at[e].undo;
+    for (uint32_t e = 0; e < f->ir->updates.len; e++) {
+        kin_irn n = f->ir->updates.at[e].undo;
         uint32_t before = f->groups.len;
         statement s = {.kind = ST_UPDATE, .node = n, .value = n};
-        if (kin_ir_numel(f->ir, f->ir->early.at[e].saved))
+        if (kin_ir_numel(f->ir, f->ir->updates.at[e].saved))
             KIN_TRY(place(f, s));
         for (uint32_t g = before; g < f->groups.len; g++)
             f->groups.at[g].undo = e + 1;
@@ -776,13 +776,13 @@ run(fuse *f, kin_fused *out)
 {
     find_live(f);
     claim_outputs(f);
-    claim_early(f);
+    claim_updates(f);
     store_arguments(f);
     choose_stored(f);
     if (f->failed)
         return KIN_NOMEM;
     KIN_TRY(place_all(f));
-    KIN_TRY(place_commits(f));
+    KIN_TRY(place_write_backs(f));
     KIN_TRY(place_undos(f));
     find_needed(f);
     return fuse_program(f, out);

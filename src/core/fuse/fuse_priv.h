@@ -26,8 +26,8 @@ typedef struct {
     KIN_VEC(statement) statements;
     KIN_VEC(kin_irn) reads;  /* stored values of others and inputs that it loads */
     bool is_extern, closed;  /* closed: takes no more statements */
-    bool commit;             /* writes into an input */
-    uint32_t undo;           /* puts back what early write number undo - 1 was made over; 0: it does not */
+    bool write_back;             /* writes into an input */
+    uint32_t undo;           /* puts back what in-place update number undo - 1 was made over; 0: it does not */
     uint32_t op;             /* of the program, set when it has been made one */
     kin_irn call, result;    /* of an extern call; result: what its statements are run on, block by block */
 } group;
@@ -35,7 +35,7 @@ typedef struct {
 typedef struct {
     bool live, stored, needed; /* stored: see fuse.h; needed: somebody outside its group reads it, or it is an output */
     bool inside, exits;        /* epilogue.c: computed between a product and what is stored; it is that */
-    bool early;                /* made in the memory of `into`, at its place among the others */
+    bool in_place;                /* made in the memory of `into`, at its place among the others */
     bool elsewhere;            /* used for more than what goes into inputs */
     uint32_t uses;
     uint32_t group;            /* the last one that writes it */
@@ -85,7 +85,7 @@ const char *fuse_try_epilogue(fuse *f, uint32_t g, const statement *s, const kin
 const char *fuse_build_epilogue(fuse *f, const group *g, kin_loops *k, kin_irn_list *of, fuse_window *out);
 
 /* -- layout.c */
-/* Decides where a stored value's elements lie; strides NULL = as the node wishes. */
+/* Decides where a stored value's elements lie; strides NULL = as the node prefers. */
 void fuse_lay_out(fuse *f, kin_irn n, const int64_t *strides);
 /* A value as strided view of one in memory, through index maps; false when it is none. sizes are the node's own. */
 bool fuse_view(fuse *f, kin_irn n, kin_irn *base, int64_t *strides, int64_t *offset);

@@ -1,7 +1,7 @@
 /* Memory: how stored values lie, which buffers the program has, what extern calls get. */
 #include "core/fuse/fuse_priv.h"
 
-/* Written past the caches from here on: with half as much, whoever reads it next would still have found it there. */
+/* From this size on, buffers are written past the caches. Below it the next reader still hits the cache. */
 static const size_t STREAM_LEAST = 32 << 20;
 
 /* Do these strides number the elements 0 to n - 1, each once? */
@@ -344,7 +344,7 @@ add_kernel(fuse *f, kin_fused *out, const group *g)
     KIN_TRY(keep_kernel(out, &k, &made));
     kin_program_op op = {.index = p->kernels.len - 1};
     if (g->undo) {
-        kin_irn write = f->ir->early.at[g->undo - 1].write;
+        kin_irn write = f->ir->updates.at[g->undo - 1].write;
         return kin_vec_push(&p->undos, ((kin_undo){.kernel = op.index, .op = f->groups.at[f->nodes[write].group].op}));
     }
     return kin_vec_push(&p->ops, op);
@@ -413,7 +413,7 @@ fuse_program(fuse *f, kin_fused *out)
         group *x = &f->groups.at[g];
         uint32_t before = x->op = out->program->ops.len;
         KIN_TRY(x->is_extern ? add_extern(f, out, x) : add_kernel(f, out, x));
-        out->program->ncommits += x->commit ? out->program->ops.len - before : 0;
+        out->program->nwrite_backs += x->write_back ? out->program->ops.len - before : 0;
     }
     return KIN_OK;
 }

@@ -79,7 +79,7 @@ typedef struct {
     bool ordered;                     /* inner loops must run in the order of vars */
     bool checks;                      /* can report an error */
     bool fast_math;                   /* as in kin_ir */
-    bool window;                      /* the vector's variable runs over a part of its range, told by two I64 behind the buffers (from, to),
+    bool window;                      /* the vector's variable runs over a part of its range, given by two I64 behind the buffers (from, to),
                                          multiples of 32 or the end */
 } kin_loops;
 
@@ -92,7 +92,7 @@ void kin_loops_deps(const kin_loops *k, uint64_t *deps);
 uint64_t kin_loops_index_deps(const kin_loops *k, kin_ix e, const uint64_t *deps);
 /* Merges variables that always go together, chooses the one to vectorise (arrange.c). False: out of memory. */
 bool kin_loops_arrange(kin_loops *k);
-/* Keeps what several phases need and what is dear to compute, in local buffers (spill.c). After arranging. */
+/* Keeps values that several phases need, and expensive ones, in local buffers (spill.c). After arranging. */
 bool kin_loops_spill(kin_loops *k);
 bool kin_loops_print(const kin_loops *k, kin_text *out);
 

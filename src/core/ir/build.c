@@ -27,7 +27,7 @@ kin_ir_free(kin_ir *p)
     kin_vec_deinit(&p->args);
     kin_vec_deinit(&p->ints);
     kin_vec_deinit(&p->outputs);
-    kin_vec_deinit(&p->early);
+    kin_vec_deinit(&p->updates);
     kin_text_deinit(&p->texts);
     free(p);
 }

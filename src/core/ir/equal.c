@@ -31,7 +31,7 @@ equal_nodes(const kin_ir *a, const kin_ir *b, kin_irn n)
 bool
 kin_ir_equal(const kin_ir *a, const kin_ir *b)
 {
-    if (a->nodes.len != b->nodes.len || a->outputs.len != b->outputs.len || a->early.len != b->early.len || a->ninputs != b->ninputs)
+    if (a->nodes.len != b->nodes.len || a->outputs.len != b->outputs.len || a->updates.len != b->updates.len || a->ninputs != b->ninputs)
         return false;
     for (kin_irn n = 1; n < a->nodes.len; n++)
         if (!equal_nodes(a, b, n))

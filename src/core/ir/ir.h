@@ -64,7 +64,7 @@ typedef struct {
     uint16_t nattrs;
     uint32_t args;     /* first argument in ir.args */
     uint32_t sizes;    /* first of ndim in ir.ints */
-    uint32_t strides;  /* first of ndim in ir.ints: wished layout in elements; 0 = row-major */
+    uint32_t strides;  /* first of ndim in ir.ints: preferred layout in elements; 0 = row-major */
     uint32_t attrs;    /* first of nattrs in ir.ints */
     uint32_t name;     /* EXTERN: text in ir.texts; 0 = none */
     kin_scalar value;  /* CONST */
@@ -76,18 +76,18 @@ typedef struct {
     uint32_t into;     /* not given out: written into the memory of this input + 1 when everything else is done; 0 = it is given */
 } kin_ir_out;
 
-/* A SCATTER that is made in the memory of input into - 1, where it lies as its strides say (early.h). */
+/* A SCATTER that is made in the memory of input into - 1, where it lies as its strides say (in_place.h). */
 typedef struct {
     kin_irn write, saved, undo; /* saved: what lay there, made before; undo: a SCATTER that puts it back */
     uint32_t into;
-} kin_ir_early;
+} kin_ir_update;
 
 typedef struct {
     KIN_VEC(kin_ir_node) nodes;  /* [0] is unused */
     KIN_VEC(kin_irn) args;
     KIN_VEC(int64_t) ints;       /* [0] is unused */
     KIN_VEC(kin_ir_out) outputs;
-    KIN_VEC(kin_ir_early) early; /* in the programs of kin_ir_write_early only */
+    KIN_VEC(kin_ir_update) updates; /* after kin_ir_update_in_place only */
     kin_text texts;              /* each with its NUL; offset 0 is "" */
     uint32_t ninputs;
     bool fast_math;              /* kernels need not round between operations */

@@ -1,11 +1,11 @@
 /* Outputs are memory of their own (outputs.h): copies for those that would otherwise be an input, another output, or the result
- * of an extern call that lies otherwise than the output must.
+ * of an extern call with another layout than the output's.
  */
 #include "core/ir/outputs.h"
 
-/* A result of an extern call that lies otherwise than the output must. */
+/* A result of an extern call with another layout than the output's. */
 static bool
-lies_otherwise(const kin_ir *p, const kin_ir_out *o)
+has_other_layout(const kin_ir *p, const kin_ir_out *o)
 {
     const kin_ir_node *n = kin_ir_at(p, o->node);
     const int64_t *sizes = kin_ir_sizes(p, o->node);
@@ -38,7 +38,7 @@ duplicate(const kin_ir *ir)
     COPY(args);
     COPY(ints);
     COPY(outputs);
-    COPY(early);
+    COPY(updates);
 #undef COPY
     kin_text_clear(&p->texts);
     kin_text_add_len(&p->texts, ir->texts.at ? ir->texts.at : "", ir->texts.len);
@@ -55,7 +55,7 @@ needs_copy(const kin_ir *p, uint32_t i)
     bool again = false;
     for (uint32_t j = 0; j < i; j++)
         again |= p->outputs.at[j].node == o->node;
-    return again || o->into != 0 || kin_ir_at(p, o->node)->op == KIN_IR_INPUT || lies_otherwise(p, o);
+    return again || o->into != 0 || kin_ir_at(p, o->node)->op == KIN_IR_INPUT || has_other_layout(p, o);
 }
 
 /* Appends a copy of the output's node, and makes the output that. */

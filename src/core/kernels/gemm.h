@@ -22,7 +22,7 @@ typedef struct {
     void (*pack)(int layout, int which, int trans, int m, int n, int k, float alpha, const float *src, int ld, float *dest);
     void (*compute)(int layout, int trans_a, int trans_b, int m, int n, int k, const float *a, int lda, const float *b,
                     int ldb, float beta, float *c, int ldc);
-    bool own;              /* products of more than a few rows are done by ourselves */
+    bool own;              /* gemm_blocked.c does products of more than a few rows */
     kin_parallel parallel; /* for these; NULL: one thread */
 } kin_blas;
 

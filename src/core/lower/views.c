@@ -4,7 +4,7 @@
  * PERMUTE, RESHAPE, SLICE, INDEX). A write replaces the base: the chain of view nodes from parent to view is walked back,
  * each node turned into its inverse. Other views of the storage are made again when they are next read.
  */
-#include "core/ir/early.h"
+#include "core/ir/in_place.h"
 #include "core/lower/lower_priv.h"
 
 /* The call that made the value; the one at hand if it is an input. */
@@ -293,7 +293,7 @@ invert_permute(low *l, kin_irn permute, kin_irn part)
     return kin_ir_permute(l->ir, part, back);
 }
 
-/* -- parts of large inputs: one SCATTER on the whole, however the part is looked at, which is then made in the input's memory (ir/early.h) -- */
+/* -- parts of large inputs: one SCATTER on the whole, however the part is looked at, which is then made in the input's memory (ir/in_place.h) -- */
 
 /* Elements of `source` go to places in some value: maps and indices as SCATTER has them. */
 typedef struct {

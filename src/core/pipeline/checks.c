@@ -21,12 +21,12 @@ same_output(const kin_ir *a, const kin_ir_out *x, const kin_ir *b, const kin_ir_
            (m->ndim == 0 || memcmp(kin_ir_sizes(a, x->node), kin_ir_sizes(b, y->node), m->ndim * sizeof(int64_t)) == 0);
 }
 
-/* Outputs that are written early are no longer among the outputs. */
+/* Outputs that are updated in place are no longer among the outputs. */
 static bool
-is_early(const kin_ir *p, const kin_ir_out *o)
+is_updated(const kin_ir *p, const kin_ir_out *o)
 {
-    for (uint32_t e = 0; o->into != 0 && e < p->early.len; e++)
-        if (p->early.at[e].into == o->into)
+    for (uint32_t e = 0; o->into != 0 && e < p->updates.len; e++)
+        if (p->updates.at[e].into == o->into)
             return true;
     return false;
 }
@@ -37,7 +37,7 @@ same_outputs(const kin_ir *before, const kin_ir *after, kin_text *why)
     uint32_t next = 0;
     for (uint32_t o = 0; o < before->outputs.len; o++) {
         const kin_ir_out *out = &before->outputs.at[o];
-        if (is_early(after, out))
+        if (is_updated(after, out))
             continue;
         if (next == after->outputs.len || !same_output(before, out, after, &after->outputs.at[next])) {
             kin_text_addf(why, "output %u is not what it was", o);
@@ -97,13 +97,13 @@ pipeline_check_in_place(const kin_compilation *c, kin_text *why)
     const kin_ir *p = c->ir;
     if (!pipeline_check_ir(c, why))
         return false;
-    for (uint32_t e = 0; e < p->early.len; e++) {
-        const kin_ir_early *early = &p->early.at[e];
+    for (uint32_t e = 0; e < p->updates.len; e++) {
+        const kin_ir_update *update = &p->updates.at[e];
         uint32_t most = p->nodes.len;
-        if (early->write - 1 >= most - 1 || early->undo - 1 >= most - 1 || early->saved - 1 >= most - 1 || early->into == 0 ||
-            early->into > p->ninputs || kin_ir_at(p, early->write)->op != KIN_IR_SCATTER || kin_ir_at(p, early->undo)->op != KIN_IR_SCATTER ||
-            kin_ir_arg(p, early->undo, 0) != early->write || kin_ir_arg(p, early->undo, 1) != early->saved || early->saved >= early->write) {
-            kin_text_addf(why, "early write %u cannot be put back", e);
+        if (update->write - 1 >= most - 1 || update->undo - 1 >= most - 1 || update->saved - 1 >= most - 1 || update->into == 0 ||
+            update->into > p->ninputs || kin_ir_at(p, update->write)->op != KIN_IR_SCATTER || kin_ir_at(p, update->undo)->op != KIN_IR_SCATTER ||
+            kin_ir_arg(p, update->undo, 0) != update->write || kin_ir_arg(p, update->undo, 1) != update->saved || update->saved >= update->write) {
+            kin_text_addf(why, "in-place update %u cannot be put back", e);
             return false;
         }
     }

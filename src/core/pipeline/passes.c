@@ -3,7 +3,7 @@
  */
 #include "core/pipeline/pipeline_priv.h"
 
-#include "core/ir/early.h"
+#include "core/ir/in_place.h"
 #include "core/ir/outputs.h"
 #include "core/ir/split.h"
 #include "core/program/make.h"
@@ -43,7 +43,7 @@ lower(kin_compilation *c, kin_text *why)
     return KIN_OK;
 }
 
-/* What was lowered is kept clean: later it is asked for outputs, and compiled as it is when the rest cannot be. */
+/* The result stays with `lowered`: it is what is compiled when library calls cannot be. */
 static kin_status
 simplify(kin_compilation *c, kin_text *why)
 {
@@ -117,7 +117,7 @@ split(kin_compilation *c, kin_text *why)
 static kin_status
 write_in_place(kin_compilation *c, kin_text *why)
 {
-    return pipeline_take(c, kin_ir_write_early(c->ir));
+    return pipeline_take(c, kin_ir_update_in_place(c->ir));
 }
 
 static kin_status

@@ -68,7 +68,7 @@ typedef struct {
     uint32_t index;     /* in kernels or externs */
 } kin_program_op;
 
-/* Op number `op` writes to a part of an input; when the program comes to nothing after that, `kernel` puts back what lay there. */
+/* Op number `op` updates a part of an input; when the program fails after that, `kernel` restores what was there. */
 typedef struct {
     uint32_t kernel, op;
 } kin_undo;
@@ -78,7 +78,7 @@ typedef struct kin_program {
     KIN_VEC(kin_program_op) ops;
     KIN_VEC(kin_kernel) kernels;
     KIN_VEC(kin_extern_call) externs;
-    uint32_t ncommits;  /* the last ones of ops: kernels that write into inputs and cannot fail; until then nothing has changed that `undos`
+    uint32_t nwrite_backs;  /* the last ones of ops: kernels that write into inputs and cannot fail; until then nothing has changed that `undos`
                            do not put back, the last one first */
     KIN_VEC(kin_undo) undos;
     uint32_t *outputs;  /* buffer of each output of the tensor program (may be an INPUT or EXTERN buffer) */

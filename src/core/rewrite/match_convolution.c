@@ -267,7 +267,7 @@ fold_affine(rewriting *r, const conv_plan *plan, kin_irn *weight, kin_irn *bias)
     *weight = kin_ir_binary(q, KIN_IR_MUL, *weight, kin_ir_expand(q, kin_ir_reshape(q, scale, ndim, column), ndim, sizes));
 }
 
-/* An image of several channels that surely lies otherwise is copied first; what lies between calls is laid out later (channels_last.c). */
+/* An input image with several channels and another layout is copied first; values between calls get their layout later (channels_last.c). */
 static kin_irn
 image_of(rewriting *r, kin_irn n, bool pairs)
 {

@@ -89,7 +89,7 @@ count_users(rewriting *r)
     }
 }
 
-/* What a convolution wrote channels last is copied where it has to lie otherwise. */
+/* The channels-last result of a convolution is copied where the output needs another layout. */
 static kin_irn
 output_of(rewriting *r, uint32_t o)
 {

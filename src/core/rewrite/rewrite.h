@@ -1,13 +1,13 @@
-/* Which extern calls a library does better than the ATen operator as it stands: a pass over tensor programs.
+/* Replaces ATen operators by library calls where those are faster: a pass over tensor programs.
  *
- * - A product with few rows becomes a reduction, so that it fuses with what is around it (one token, a small MLP).
- * - addmm is taken apart: the bias fuses into what follows. The product itself becomes a MATMUL call; several products of one
+ * - A product with few rows becomes a reduction, which fuses with its neighbours (one token, a small MLP).
+ * - addmm is decomposed: the bias fuses into what follows. The product itself becomes a MATMUL call; several products of one
  *   matrix with frozen ones (query, key and value) become one call, their results slices of its.
- * - Attention is done by ourselves (attention.h), where products are.
- * - Layers of nn.RNN, nn.GRU and nn.LSTM: one product for the input of all steps, then a call of our own that goes through them (recurrent.h).
- * - A convolution with frozen weights takes in what follows it: batch norm (into the weights), an added value, relu, limits.
- *   Those that suit us are our own (convolution.h), others a library's. Such calls like channels-last memory; values between
- *   them are given such strides.
+ * - Attention becomes a call of core/kernels/attention.h where products are our own, too.
+ * - Layers of nn.RNN, nn.GRU and nn.LSTM: one product for the input of all steps, then a call of core/kernels/recurrent.h that goes through them.
+ * - A convolution with frozen weights absorbs what follows it: batch norm (into the weights), an added value, relu, limits.
+ *   It is done by core/kernels/convolution.h where that supports it, else by PyTorch's library. Both prefer channels-last memory
+ *   (channels_last.c).
  *   Convolutions of single pixels are products of matrices in such memory; what follows is fused behind them.
  */
 #ifndef KIN_REWRITE_REWRITE_H
@@ -49,9 +49,9 @@ typedef struct {
 } kin_rewritten;
 
 typedef struct {
-    bool post;         /* calls may take in a relu; libraries make 0 of a NaN there, so who runs them has to notice NaNs otherwise */
+    bool post;         /* calls may absorb a relu; libraries turn NaN into 0 there, so the runner has to detect NaNs by other means */
     bool pairs;        /* ours multiply bfloat16 as it is (gemm_blocked.h) */
-    bool own;          /* products are done by ourselves: also those of many matrices, attention, and convolutions */
+    bool own;          /* core/kernels does products, also those of many matrices, attention, and convolutions */
 } kin_rewrite_options;
 
 /* g: what `p` was lowered from (extern numbers are its calls). frozen[i]: input i stays as it is between calls. */

@@ -157,7 +157,7 @@ run_ops(launch_running *r)
     for (uint32_t b = 0; b < r->p->buffers.len; b++)
         if (!open_buffer(r, b))
             return false;
-    for (uint32_t i = 0; i < r->p->ops.len - r->p->ncommits; i++) {
+    for (uint32_t i = 0; i < r->p->ops.len - r->p->nwrite_backs; i++) {
         const kin_program_op *op = &r->p->ops.at[i];
         double begin = launch_profiling ? kin_clock_ns() : 0;
         r->begun = i + 1;
@@ -184,7 +184,7 @@ undo_writes(launch_running *r)
 static void
 write_inputs(launch_running *r, const launch_code *code)
 {
-    for (uint32_t i = r->p->ops.len - r->p->ncommits; i < r->p->ops.len; i++)
+    for (uint32_t i = r->p->ops.len - r->p->nwrite_backs; i < r->p->ops.len; i++)
         (void)run_kernel(r, &r->p->kernels.at[r->p->ops.at[i].index]);
     for (uint32_t w = 0; w < code->nwrites; w++)
         kin_tensor_bump(r->inputs->in[code->writes[w].input], code->writes[w].times);

@@ -1,6 +1,6 @@
-/* Parts of inputs are written at once, as key-value caches are: to make the whole input anew and copy it at the end of the program costs
- * more than all the rest. What lay there before is kept, so that a program that comes to nothing can put it back. */
-#include "core/ir/early.h"
+/* Updates of a part of an input (a key-value cache) happen in place: making the whole input anew and copying it at the end of the program
+ * would cost more than all the rest. What lay there before is kept, so that a program that fails can put it back. */
+#include "core/ir/in_place.h"
 
 /* Computed where it is read, not at its own place? */
 static bool
@@ -39,7 +39,7 @@ is_only_node(const kin_ir *p, kin_irn input)
 }
 
 bool
-kin_ir_is_early(const kin_ir *p, uint32_t o)
+kin_ir_updates_in_place(const kin_ir *p, uint32_t o)
 {
     const kin_ir_out *out = &p->outputs.at[o];
     kin_irn n = out->node;
@@ -59,7 +59,7 @@ kin_ir_copies_large_input(const kin_ir *p)
 {
     for (uint32_t o = 0; o < p->outputs.len; o++) {
         kin_irn n = p->outputs.at[o].node;
-        if (p->outputs.at[o].into == 0 || kin_ir_numel(p, n) <= KIN_IR_LARGE_INPUT || kin_ir_is_early(p, o))
+        if (p->outputs.at[o].into == 0 || kin_ir_numel(p, n) <= KIN_IR_LARGE_INPUT || kin_ir_updates_in_place(p, o))
             continue;
         while (kin_ir_at(p, n)->op == KIN_IR_RESHAPE || kin_ir_at(p, n)->op == KIN_IR_PERMUTE || kin_ir_at(p, n)->op == KIN_IR_CAST)
             n = kin_ir_arg(p, n, 0);
@@ -71,15 +71,15 @@ kin_ir_copies_large_input(const kin_ir *p)
 
 /* By node: the output + 1 that it is part of. */
 static bool
-find_early(const kin_ir *p, uint32_t *early)
+find_updates(const kin_ir *p, uint32_t *updated)
 {
     bool any = false;
     for (uint32_t o = 0; o < p->outputs.len; o++) {
-        if (p->outputs.at[o].into == 0 || !kin_ir_is_early(p, o))
+        if (p->outputs.at[o].into == 0 || !kin_ir_updates_in_place(p, o))
             continue;
         any = true;
         for (kin_irn n = p->outputs.at[o].node; kin_ir_at(p, n)->op == KIN_IR_SCATTER; n = kin_ir_arg(p, n, 0))
-            early[n] = o + 1;
+            updated[n] = o + 1;
     }
     return any;
 }
@@ -110,11 +110,11 @@ lie_as(kin_ir *p, kin_irn n, const int64_t *strides)
 static void
 note_write(kin_ir *to, const kin_ir *p, kin_irn scatter, const kin_ir_out *out, kin_irn written, kin_irn saved, const kin_irn *args)
 {
-    kin_ir_early e = {.write = written, .saved = saved, .into = out->into};
+    kin_ir_update e = {.write = written, .saved = saved, .into = out->into};
     e.undo = kin_ir_scatter_into(to, KIN_IR_SCATTER_SET, written, saved, kin_ir_attrs(p, scatter) + 1, args + 2, kin_ir_at(p, scatter)->nargs - 2u);
     lie_as(to, written, out->strides != 0 ? p->ints.at + out->strides : NULL);
     lie_as(to, e.undo, out->strides != 0 ? p->ints.at + out->strides : NULL);
-    to->failed |= e.undo == 0 || kin_vec_push(&to->early, e) != KIN_OK;
+    to->failed |= e.undo == 0 || kin_vec_push(&to->updates, e) != KIN_OK;
 }
 
 static void
@@ -125,38 +125,38 @@ map_args(const kin_ir *p, kin_irn n, const kin_irn *map, kin_irn *args)
 }
 
 static void
-write_program(kin_ir *to, const kin_ir *p, const uint32_t *early, kin_irn *map, kin_irn *saved, kin_irn *args)
+write_program(kin_ir *to, const kin_ir *p, const uint32_t *updated, kin_irn *map, kin_irn *saved, kin_irn *args)
 {
     for (kin_irn n = 1; n < p->nodes.len && !to->failed; n++) {
         map_args(p, n, map, args);
-        saved[n] = early[n] ? save(to, p, n, args) : 0;
+        saved[n] = updated[n] ? save(to, p, n, args) : 0;
         map[n] = kin_ir_copy(to, p, n, args);
     }
     for (kin_irn n = 1; n < p->nodes.len && !to->failed; n++)
-        if (early[n]) {
+        if (updated[n]) {
             map_args(p, n, map, args);
-            note_write(to, p, n, &p->outputs.at[early[n] - 1], map[n], saved[n], args);
+            note_write(to, p, n, &p->outputs.at[updated[n] - 1], map[n], saved[n], args);
         }
     for (uint32_t o = 0; o < p->outputs.len && !to->failed; o++)
-        if (early[p->outputs.at[o].node] != o + 1)
+        if (updated[p->outputs.at[o].node] != o + 1)
             kin_ir_output_like(to, map[p->outputs.at[o].node], p, o);
 }
 
 kin_ir *
-kin_ir_write_early(const kin_ir *p)
+kin_ir_update_in_place(const kin_ir *p)
 {
     kin_ir *to = kin_ir_new();
-    uint32_t *early = calloc(p->nodes.len, sizeof *early);
+    uint32_t *updated = calloc(p->nodes.len, sizeof *updated);
     kin_irn *map = calloc(p->nodes.len, sizeof *map), *saved = calloc(p->nodes.len, sizeof *saved), *args = calloc(p->args.len + 2, sizeof *args);
-    bool ok = to && early && map && saved && args;
+    bool ok = to && updated && map && saved && args;
     if (ok) {
-        find_early(p, early);
-        write_program(to, p, early, map, saved, args);
+        find_updates(p, updated);
+        write_program(to, p, updated, map, saved, args);
         to->ninputs = p->ninputs;
         to->fast_math = p->fast_math;
         ok = !to->failed;
     }
-    free(early);
+    free(updated);
     free(map);
     free(saved);
     free(args);
