@@ -1,7 +1,7 @@
 """Operators that do a whole attention layer or a whole transformer layer, in terms of smaller ones.
 
 PyTorch's modules call them in evaluation, and inside they are calls of BLAS one after the other. In a graph, the parts fuse, their
-products share an input, and weights are kept packed. While a unit is captured, these functions are called in place of the operators;
+products share an input, and weights are kept packed. While a subgraph is captured, these functions are called in place of the operators;
 they call nothing but ATen operators, and answer NotImplemented, before the first, for arguments that they do not cover.
 """
 

@@ -10,15 +10,15 @@ def rows(engine, compiled):
     """A dict for each version of each graph: graphs are compiled when they are first replayed, for each kind of inputs anew."""
     found = []
     for number, variant in enumerate(compiled.variants()):
-        units = engine.kernels(variant)
-        counts = collections.Counter(unit["graph"] for unit in units)
+        subgraphs = engine.kernels(variant)
+        counts = collections.Counter(subgraph["graph"] for subgraph in subgraphs)
         parts = collections.Counter()
-        for unit in units:
-            parts[unit["graph"]] += 1
-            place = number, unit["graph"], parts[unit["graph"]], counts[unit["graph"]]
-            found += [_row(place, version) for version in unit["versions"]]
-            if unit["reason"]:
-                found.append(_row(place, {"compiled": False, "reason": unit["reason"]}))
+        for subgraph in subgraphs:
+            parts[subgraph["graph"]] += 1
+            place = number, subgraph["graph"], parts[subgraph["graph"]], counts[subgraph["graph"]]
+            found += [_row(place, version) for version in subgraph["versions"]]
+            if subgraph["reason"]:
+                found.append(_row(place, {"compiled": False, "reason": subgraph["reason"]}))
     return found
 
 

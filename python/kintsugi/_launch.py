@@ -1,6 +1,6 @@
 """Graphs compiled by a custom backend, as replay launches them.
 
-The engine asks `make_unit` for a callable for every graph of a new recording (a graph comes in several pieces where something that
+The engine asks `make_subgraph` for a callable for every graph of a new recording (a graph comes in several pieces where something that
 cannot wait for its end stands between its calls). A backend is a function (gm, example_inputs); it gets
 a torch.fx.GraphModule and real tensors: the ones of the recorded call, or zeros of the same kind where those are gone
 (results of earlier graphs). It is called again when the metadata of the inputs changes, up to eight times per graph.
@@ -23,22 +23,22 @@ _len_function_modes = torch._C._len_torch_function_stack
 _len_dispatch_modes = torch._C._len_torch_dispatch_stack
 
 
-def make_unit(backend, graph, examples, fullgraph, name, variant, number):
+def make_subgraph(backend, graph, examples, fullgraph, name, variant, number):
     """The engine's callable for one graph, or None when it has to run step by step."""
-    unit = Unit(backend, graph, fullgraph, name, variant, number)
+    subgraph = Subgraph(backend, graph, fullgraph, name, variant, number)
     if not graph["exact"]:
-        unit.note("it has a call whose arguments are not known before they are there")
+        subgraph.note("it has a call whose arguments are not known before they are there")
         return None
     try:
-        unit.gm = fx.to_graph_module(graph)
+        subgraph.gm = fx.to_graph_module(graph)
     except Exception as error:
-        unit.note(f"it cannot be written as a torch.fx graph: {error}")
+        subgraph.note(f"it cannot be written as a torch.fx graph: {error}")
         return None
-    unit.build_example(graph, examples)
-    return unit
+    subgraph.build_example(graph, examples)
+    return subgraph
 
 
-class Unit:
+class Subgraph:
     """One graph: what the backend made of it, by the metadata of its inputs. Answers None to be run step by step."""
 
     __slots__ = ("backend", "gm", "fullgraph", "name", "variant", "number", "count", "pure", "made", "waiting")

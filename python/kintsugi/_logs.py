@@ -215,9 +215,9 @@ def _ask_for_code():
 
 def _show_code(event):
     compiled, variant, index = _find(event["variant"], {})
-    for unit in _engine.kernels(variant) if variant is not None else ():
-        code = [version["code"] for version in unit["versions"] if version["code"]]
-        if unit["graph"] == event["graph"] and code:
+    for subgraph in _engine.kernels(variant) if variant is not None else ():
+        code = [version["code"] for version in subgraph["versions"] if version["code"]]
+        if subgraph["graph"] == event["graph"] and code:
             ids = number_frame(compiled), index
             _log("output_code", f"Output code of {event['name']}, graph {event['graph']}:\n{code[-1]}", ids)
             if _trace.is_wanted():

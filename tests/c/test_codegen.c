@@ -65,7 +65,7 @@ check_casts(void)
         }
 }
 
-/* Functions that are written out keep within 3 units in the last place of the double function, over all floats. */
+/* Functions that are written out keep within 3 subgraphs in the last place of the double function, over all floats. */
 static double
 exact(unsigned op, double x)
 {
@@ -103,9 +103,9 @@ check_accuracy(void)
         float at = 0;
         for (uint32_t i = 0; i < N; i++) {
             float want = (float)exact(ops[o], x[i]);
-            double unit = fmax(nextafterf(fabsf(want), INFINITY) - fabsf(want), 1.2e-38); /* denormal results may be 0 */
+            double subgraph = fmax(nextafterf(fabsf(want), INFINITY) - fabsf(want), 1.2e-38); /* denormal results may be 0 */
             double off = isnan(want) || isinf(want) ? (isnan(want) ? !isnan(y[i]) : want != y[i]) * 1e9
-                                                    : fabs((double)y[i] - exact(ops[o], x[i])) / unit;
+                                                    : fabs((double)y[i] - exact(ops[o], x[i])) / subgraph;
             if (!(off <= worst)) {
                 worst = off;
                 at = x[i];

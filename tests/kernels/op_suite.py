@@ -127,8 +127,8 @@ def kernel_state(compiled):
     from kintsugi import _kintsugi
     from kintsugi._api import engine_of
 
-    made = [version for variant in engine_of(compiled).variants() for unit in _kintsugi.kernels(variant)
-            for version in unit["versions"]]
+    made = [version for variant in engine_of(compiled).variants() for subgraph in _kintsugi.kernels(variant)
+            for version in subgraph["versions"]]
     if not made:
         return "none", ""
     reasons = sorted({version["reason"] for version in made if not version["compiled"]})

@@ -47,21 +47,21 @@ def test_kernels_of_both_kinds_live_side_by_side():
     assert torch.equal(first, second) and not torch.equal(first, fast)
 
 
-def units(got, exact):
+def subgraphs(got, exact):
     want = exact.float()
-    unit = (torch.nextafter(want.abs(), torch.tensor(math.inf)) - want.abs()).double()
-    return float(((got.double() - exact).abs() / unit).max())
+    subgraph = (torch.nextafter(want.abs(), torch.tensor(math.inf)) - want.abs()).double()
+    return float(((got.double() - exact).abs() / subgraph).max())
 
 
 def test_sines_and_cosines():
-    """To two units in the last place, next to multiples of pi / 2 as well; huge angles, too."""
+    """To two subgraphs in the last place, next to multiples of pi / 2 as well; huge angles, too."""
     quarters = (torch.arange(0, 600000, 7).double() * (math.pi / 2)).float()
     x = torch.cat([quarters, torch.nextafter(quarters, torch.tensor(math.inf)), torch.rand(100000) * 2e6 - 1e6])
     for fast_math in (False, True):
         for fn in (lambda x: (torch.sin(x), torch.cos(x)), lambda x: (torch.cos(x), torch.sin(x))):
             got = last(fn, x, fast_math=fast_math)
             for g, w in zip(got, fn(x.double())):
-                assert units(g, w) <= 2
+                assert subgraphs(g, w) <= 2
     x = torch.tensor([0.0, -0.0, math.nan, math.inf, -math.inf, 1e-40, 1e20, -3e7, 1.1e6, 3.4e38] + [1.0] * 40)
     got = last(lambda x: (torch.sin(x), torch.cos(x)), x)
     torch.testing.assert_close(got, (torch.sin(x), torch.cos(x)), rtol=1e-6, atol=1e-6, equal_nan=True)

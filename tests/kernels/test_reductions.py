@@ -83,7 +83,7 @@ def test_reshaped_on_the_way():
 
 @pytest.mark.parametrize("shape", [(40, 300), (3, 300), (40, 20), (1, 64)])
 def test_functions_of_each_rows_result(shape):
-    """One element at a time, or as a kernel of its own: a few units in the last place either way."""
+    """One element at a time, or as a kernel of its own: a few subgraphs in the last place either way."""
     x = torch.randn(shape) / 8
     x[0, 0] = 40
     check(lambda x: (torch.tanh((x * 2).sum(1)), torch.exp((x * 2).sum(1)), torch.erf((x + 1).mean(1)), torch.sigmoid((x * 3).sum(1)),

@@ -1,4 +1,4 @@
-"""Units whose calls wait while other steps run at their place: nothing of that can be told from what a program does."""
+"""Subgraphs whose calls wait while other steps run at their place: nothing of that can be told from what a program does."""
 
 import collections
 
@@ -16,12 +16,12 @@ class Box:
         self.__dict__.update(entries)
 
 
-def units(compiled):
+def subgraphs(compiled):
     return [u for variant in compiled.variants() for u in engine.kernels(variant)]
 
 
 def waiting_runs(compiled):
-    return sum(v["runs"] for u in units(compiled) if u["waits"] for v in u["versions"])
+    return sum(v["runs"] for u in subgraphs(compiled) if u["waits"] for v in u["versions"])
 
 
 def outcome(fn, args):
@@ -71,7 +71,7 @@ def check(fn, make, *others, exits=True, waits=True):
     compiled = kintsugi.compile(fn)
     for i in range(5):
         agree(fn, compiled, make, i)
-    assert not waits or waiting_runs(compiled) >= 2, units(compiled)
+    assert not waits or waiting_runs(compiled) >= 2, subgraphs(compiled)
     for other in others:
         for i in range(3):
             agree(fn, compiled, other, i)
@@ -510,7 +510,7 @@ def test_lists_built_before_a_graph_are_filled_in_it(k):
     c = kintsugi.compile(collects)
     for i in range(3):
         agree(collects, c, lambda: (torch.arange(4.0),), i)
-    assert len(units(c)) == 1 and all(v["runs"] for v in units(c)[0]["versions"])
+    assert len(subgraphs(c)) == 1 and all(v["runs"] for v in subgraphs(c)[0]["versions"])
 
 
 def test_what_switches_gradients_parts_a_graph_and_what_does_not_stays_inside(kernels):

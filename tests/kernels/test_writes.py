@@ -309,7 +309,7 @@ def test_all_writes_of_a_graph_that_waits_are_set_apart_at_once():
         last = 0
         for t in range(12):
             out[t] = last = x[t].sin() * 2 + last
-            out[t, 1:] -= x[t, :-1] / (count + t + 1)  # a number, computed between the calls: the unit waits
+            out[t, 1:] -= x[t, :-1] / (count + t + 1)  # a number, computed between the calls: the subgraph waits
         return last
 
     started = max((e["seq"] for e in kintsugi.events()), default=-1)

@@ -241,7 +241,7 @@ def profile(model, calls=10):
         engine.set_profile(False)
     launches, rows = [], {}
     for variant in engine_of(made).variants():
-        for version in (v for unit in engine.kernels(variant) for v in unit["versions"] if v["profile"]):
+        for version in (v for subgraph in engine.kernels(variant) for v in subgraph["versions"] if v["profile"]):
             whole, *parts = version["profile"]
             launches.append(whole["best_ns"] * 1e-9)
             for part in parts:

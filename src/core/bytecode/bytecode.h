@@ -50,7 +50,7 @@ typedef struct {
     kin_py_version version;
     uint32_t ninstr, nbytes, nhandlers;
     kin_instr *instrs;
-    uint32_t *by_unit; /* code unit -> index of the instruction it belongs to (prefixes and caches included) */
+    uint32_t *by_subgraph; /* code subgraph -> index of the instruction it belongs to (prefixes and caches included) */
     kin_handler *handlers;
 } kin_code;
 
@@ -63,7 +63,7 @@ void kin_code_deinit(kin_code *c);
 static inline const kin_instr *
 kin_code_at(const kin_code *c, uint32_t offset)
 {
-    return offset < c->nbytes ? &c->instrs[c->by_unit[offset / 2]] : 0;
+    return offset < c->nbytes ? &c->instrs[c->by_subgraph[offset / 2]] : 0;
 }
 
 /* Offset of the next instruction in the text; nbytes at the end. */
@@ -96,7 +96,7 @@ int kin_op_effect(kin_py_version version, kin_op op, uint32_t oparg, bool jump);
 const char *kin_op_name(kin_op op);
 /* kin_op of a native opcode number; KIN_OP_NONE when there is none. */
 kin_op kin_op_from_native(kin_py_version version, uint8_t native);
-/* Code units of inline caches behind it. */
+/* Code subgraphs of inline caches behind it. */
 unsigned kin_op_caches(kin_py_version version, uint8_t native);
 
 #endif

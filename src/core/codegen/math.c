@@ -1,5 +1,5 @@
 /* Mathematical functions on scalars and vectors alike. Written out: exp and log and what follows from them, tanh, erf, sine and cosine, for float
- * (errors in units in the last place stand at each). The rest calls libm through runtime.c, lane by lane. */
+ * (errors in subgraphs in the last place stand at each). The rest calls libm through runtime.c, lane by lane. */
 #include "core/codegen/emit.h"
 
 #include <stdio.h>

@@ -578,18 +578,18 @@ store_scatter(kin_em *e, const kin_loop_action *a, LLVMValueRef v, LLVMValueRef 
 static unsigned
 alignment_of(const kin_em *e, const kin_loop_action *a)
 {
-    int64_t bytes = (int64_t)e->run->lanes * kin_dtype_bytes(a->dtype), unit = bytes < 64 ? bytes : 64;
+    int64_t bytes = (int64_t)e->run->lanes * kin_dtype_bytes(a->dtype), subgraph = bytes < 64 ? bytes : 64;
     const kin_ix_expr *x = kin_ix_at(&e->k->ix, a->index);
-    bool aligned = x->constant * kin_dtype_bytes(a->dtype) % unit == 0;
+    bool aligned = x->constant * kin_dtype_bytes(a->dtype) % subgraph == 0;
     for (uint32_t i = 0; i < x->nterms && aligned; i++) {
         const kin_ix_term *t = &e->k->ix.terms.at[x->terms + i];
         const kin_ix_atom *atom = &e->k->ix.atoms.at[t->atom];
         int64_t step = t->coef * kin_dtype_bytes(a->dtype);
         if (atom->kind == KIN_IX_VAR && atom->of == e->k->vector_var)
             step *= e->run->lanes;
-        aligned = step % unit == 0;
+        aligned = step % subgraph == 0;
     }
-    return aligned && unit >= 16 ? (unsigned)unit : 0;
+    return aligned && subgraph >= 16 ? (unsigned)subgraph : 0;
 }
 
 /* Past the caches, which would read the memory first and then hold what nobody asks for. */

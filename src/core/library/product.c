@@ -171,12 +171,12 @@ panel_at(const part *x, int64_t from, int64_t deep, int64_t j)
 
 /* A block of a times one panel of each part. */
 static void
-multiply_panels(const part *x, const float *a, int64_t lda, int64_t row, int64_t rows, int64_t from, int64_t deep, int64_t unit)
+multiply_panels(const part *x, const float *a, int64_t lda, int64_t row, int64_t rows, int64_t from, int64_t deep, int64_t subgraph)
 {
     const kin_product *p = x->p;
     int64_t apart = panels_of_part(p);
     for (int64_t q = 0; q < x->parts; q++) {
-        int64_t j = unit + q * apart, next = q + 1 < x->parts ? apart : 1 - q * apart;
+        int64_t j = subgraph + q * apart, next = q + 1 < x->parts ? apart : 1 - q * apart;
         const float *panel = panel_at(x, from, deep, j);
         multiply_panel(a, lda, rows, deep, columns_at(p->b.columns, j), panel, p->panels == NULL ? panel : panel + next * deep * KIN_TILE_COLUMNS,
                        x->c + row * p->ldc + j * KIN_TILE_COLUMNS, p->ldc, from > 0, x->pairs);
@@ -271,17 +271,17 @@ multiply_part(const part *x)
 
 /* -- threads -------------------------------------------------------------------------------------------------------- */
 
-/* Each product is cut into `units` along its columns or its rows. */
+/* Each product is cut into `subgraphs` along its columns or its rows. */
 typedef struct {
     const kin_product *p;
     bool by_rows, reads;
-    int64_t units, unit_rows;
+    int64_t subgraphs, subgraph_rows;
     atomic_int failed; /* there was no memory, or what follows failed */
 } sharing;
 
-/* Units [begin, end) of product i. */
+/* Subgraphs [begin, end) of product i. */
 static void
-multiply_units(sharing *s, int64_t i, int64_t begin, int64_t end, float *panel_room, float *a_room)
+multiply_subgraphs(sharing *s, int64_t i, int64_t begin, int64_t end, float *panel_room, float *a_room)
 {
     const kin_product *p = s->p;
     part x = {.p = p, .pairs = kin_product_pairs(&p->b), .reads = s->reads, .panel_room = panel_room, .a_room = a_room,
@@ -290,8 +290,8 @@ multiply_units(sharing *s, int64_t i, int64_t begin, int64_t end, float *panel_r
               .c = p->c + i * p->c_step, .rows = p->a.rows, .panels = panels_of_part(p), .first_row = i * p->a.rows,
               .parts = p->then == NULL ? 1 : p->b.columns / p->then->columns, .failed = &s->failed};
     if (s->by_rows) {
-        x.row = begin * s->unit_rows;
-        x.rows = end * s->unit_rows < p->a.rows ? end * s->unit_rows - x.row : p->a.rows - x.row;
+        x.row = begin * s->subgraph_rows;
+        x.rows = end * s->subgraph_rows < p->a.rows ? end * s->subgraph_rows - x.row : p->a.rows - x.row;
     } else {
         x.panel = begin;
         x.panels = end - begin;
@@ -311,8 +311,8 @@ run_share(int64_t begin, int64_t end, void *arg)
     if (len != 0 && room == NULL)
         atomic_store(&s->failed, 1);
     while (begin < end && (len == 0 || room != NULL)) {
-        int64_t i = begin / s->units, last = (i + 1) * s->units < end ? (i + 1) * s->units : end;
-        multiply_units(s, i, begin - i * s->units, last - i * s->units, panel_len > 0 ? room : NULL,
+        int64_t i = begin / s->subgraphs, last = (i + 1) * s->subgraphs < end ? (i + 1) * s->subgraphs : end;
+        multiply_subgraphs(s, i, begin - i * s->subgraphs, last - i * s->subgraphs, panel_len > 0 ? room : NULL,
                        copies ? room + panel_len : NULL);
         begin = last;
     }
@@ -327,13 +327,13 @@ kin_product_run(const kin_product *p, kin_parallel parallel)
     enum { ENOUGH = 16 /* panels: they come out even on most numbers of threads */ };
     bool reads = p->panels == NULL && kin_product_reads(m, &p->b);
     sharing s = {.p = p, .reads = reads, .by_rows = !reads && panels < ENOUGH && tiles > panels};
-    s.unit_rows = kin_tile_divide_up(m, tiles);
-    s.units = s.by_rows ? kin_tile_divide_up(m, s.unit_rows) : panels;
-    double work = (double)m * (double)n * (double)k / (double)s.units;
+    s.subgraph_rows = kin_tile_divide_up(m, tiles);
+    s.subgraphs = s.by_rows ? kin_tile_divide_up(m, s.subgraph_rows) : panels;
+    double work = (double)m * (double)n * (double)k / (double)s.subgraphs;
     int64_t grain = work >= THREAD_WORK ? 1 : (int64_t)(THREAD_WORK / work) + 1;
-    if (parallel != NULL && p->count * s.units > grain)
-        parallel(p->count * s.units, grain, run_share, &s);
+    if (parallel != NULL && p->count * s.subgraphs > grain)
+        parallel(p->count * s.subgraphs, grain, run_share, &s);
     else
-        run_share(0, p->count * s.units, &s);
+        run_share(0, p->count * s.subgraphs, &s);
     return atomic_load(&s.failed) == 0;
 }

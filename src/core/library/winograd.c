@@ -313,10 +313,10 @@ kin_winograd_run(const kin_convolution *x, kin_parallel parallel)
 {
     sharing s = {.x = x};
     cut(x, &s);
-    int64_t units = s.by_blocks ? s.blocks : panels_of(x);
-    if (parallel != NULL && units > 1)
-        parallel(units, 1, run_share, &s);
+    int64_t subgraphs = s.by_blocks ? s.blocks : panels_of(x);
+    if (parallel != NULL && subgraphs > 1)
+        parallel(subgraphs, 1, run_share, &s);
     else
-        run_share(0, units, &s);
+        run_share(0, subgraphs, &s);
     return atomic_load(&s.failed) == 0;
 }

@@ -1,4 +1,4 @@
-/* Runs a unit's steps on stand-ins (capture.h) and leaves no trace of it: the mode is taken off again, inference mode is
+/* Runs a subgraph's steps on stand-ins (capture.h) and leaves no trace of it: the mode is taken off again, inference mode is
  * as before, and warnings that the program has seen already are not shown again.
  */
 #include <stdlib.h>
@@ -38,7 +38,7 @@ typedef struct {
     PyObject *warnings, *show; /* the module, and how it shows a warning */
 } surroundings;
 
-/* In place of warnings._showwarnmsg: a unit that warns is run by its steps. */
+/* In place of warnings._showwarnmsg: a subgraph that warns is run by its steps. */
 static PyObject *
 catch_warning(PyObject *self, PyObject *message)
 {
@@ -125,7 +125,7 @@ typedef struct {
     capturing c;
     const kin_variant *v;
     const kin_trace *t;
-    const kin_unit *unit;
+    const kin_subgraph *subgraph;
     PyObject **slots;
     PyObject *const *in;
     bool gradients; /* what it gives may require some */
@@ -150,11 +150,11 @@ stand_for_input(capturing *c, PyObject *tensor)
 static bool
 fill_inputs(stepper *x, PyObject *const *in)
 {
-    for (uint32_t i = 0; i < x->unit->nin; i++) {
+    for (uint32_t i = 0; i < x->subgraph->nin; i++) {
         PyObject *obj = kin_is_tensor(in[i]) ? stand_for_input(&x->c, in[i]) : Py_NewRef(in[i]);
         if (obj == NULL)
             return false;
-        Py_XSETREF(x->slots[x->unit->in[i]], obj);
+        Py_XSETREF(x->slots[x->subgraph->in[i]], obj);
     }
     x->c.out->ninputs = x->c.entries.len;
     return true;
@@ -233,14 +233,14 @@ capture_one(stepper *x, const kin_step *s)
 static bool
 goes_another_way(const stepper *x, const kin_step *s)
 {
-    kin_vid vid = s->nargs > 0 && kin_unit_calls(s) ? x->t->vids.at[s->args] : 0;
+    kin_vid vid = s->nargs > 0 && kin_subgraph_calls(s) ? x->t->vids.at[s->args] : 0;
     if (vid == 0)
         return false;
     PyObject *fn = operand(x, vid);
     return fn != NULL && PyCFunction_Check(fn) && strcmp(((PyCFunctionObject *)fn)->m_ml->ml_name, "one_hot") == 0;
 }
 
-/* A container that was built before the unit, to be an argument in it, is built again with stand-ins. */
+/* A container that was built before the subgraph, to be an argument in it, is built again with stand-ins. */
 static bool
 provide(stepper *x, const kin_step *s, int depth)
 {
@@ -248,10 +248,10 @@ provide(stepper *x, const kin_step *s, int depth)
         kin_vid vid = x->t->vids.at[s->args + i];
         const kin_val *val = &x->t->vals.at[vid];
         if (vid == 0 || x->slots[vid] != NULL || val->kind != KIN_VAL_STEP ||
-            (val->step >= x->unit->first && kin_unit_waits_for(x->unit, x->t, val->step)))
+            (val->step >= x->subgraph->first && kin_subgraph_waits_for(x->subgraph, x->t, val->step)))
             continue;
         const kin_step *maker = &x->t->steps.at[val->step];
-        if (depth > 12 || !kin_unit_builds(maker) || !provide(x, maker, depth + 1) || !run_one(x, maker))
+        if (depth > 12 || !kin_subgraph_builds(maker) || !provide(x, maker, depth + 1) || !run_one(x, maker))
             return false;
     }
     return true;
@@ -263,8 +263,8 @@ holds(const stepper *x, const kin_step *s)
 {
     kin_vid vid = x->t->vids.at[s->args];
     PyObject *obj = x->slots[vid], *ref = kin_refs_get(&x->v->refs, s->ref);
-    for (uint32_t i = 0; i < x->unit->nin; i++)
-        if (x->unit->in[i] == vid) /* the signature decides */
+    for (uint32_t i = 0; i < x->subgraph->nin; i++)
+        if (x->subgraph->in[i] == vid) /* the signature decides */
             return kin_check_holds(&x->v->refs, s, x->in[i], NULL) == 1;
     if (kin_capture_number(obj) == UINT32_MAX) {
         PyObject *answer = kin_step_execute(x->t, &x->v->refs, s, x->slots);
@@ -322,7 +322,7 @@ alike(const stepper *x, kin_vid a, kin_vid b, int depth)
     if (p->kind == KIN_VAL_CONST)
         return p->key == q->key || kin_exact_equal(kin_refs_get(&x->v->refs, p->key), kin_refs_get(&x->v->refs, q->key));
     const kin_step *one = &x->t->steps.at[p->step], *other = &x->t->steps.at[q->step];
-    bool same = p->kind == KIN_VAL_STEP && kin_unit_builds(one) && one->kind == other->kind && one->nargs == other->nargs && depth < 4;
+    bool same = p->kind == KIN_VAL_STEP && kin_subgraph_builds(one) && one->kind == other->kind && one->nargs == other->nargs && depth < 4;
     for (uint32_t i = 0; same && i < one->nargs; i++)
         same = alike(x, x->t->vids.at[one->args + i], x->t->vids.at[other->args + i], depth + 1);
     return same;
@@ -332,19 +332,19 @@ alike(const stepper *x, kin_vid a, kin_vid b, int depth)
 static bool
 is_such_a_call(const stepper *x, const kin_step *s, const kin_step *refused)
 {
-    bool same = kin_unit_calls(s) && s->kind == refused->kind && s->imm == refused->imm && s->ref == refused->ref && s->nargs == refused->nargs;
+    bool same = kin_subgraph_calls(s) && s->kind == refused->kind && s->imm == refused->imm && s->ref == refused->ref && s->nargs == refused->nargs;
     for (uint32_t i = 0; same && i < s->nargs; i++)
         same = alike(x, x->t->vids.at[s->args + i], x->t->vids.at[refused->args + i], 0);
     return same;
 }
 
-/* What is in the way is this step, if it is a call; the same will be said of others like it, of this unit and of the rest. */
+/* What is in the way is this step, if it is a call; the same will be said of others like it, of this subgraph and of the rest. */
 static void
 note_refused(stepper *x, uint32_t step)
 {
     const kin_step *s = &x->t->steps.at[step];
     kin_capture *out = x->c.out;
-    if (!kin_unit_calls(s)) {
+    if (!kin_subgraph_calls(s)) {
         out->refused.len = 0;
         return;
     }
@@ -356,9 +356,9 @@ note_refused(stepper *x, uint32_t step)
 static bool
 run_steps(stepper *x)
 {
-    for (uint32_t i = x->unit->first; i <= x->unit->last; i++) {
+    for (uint32_t i = x->subgraph->first; i <= x->subgraph->last; i++) {
         const kin_step *s = &x->t->steps.at[i];
-        if (!x->unit->runs[i - x->unit->first])
+        if (!x->subgraph->runs[i - x->subgraph->first])
             continue;
         x->c.step = i;
         if (s->kind == KIN_STEP_CHECK) {
@@ -397,12 +397,12 @@ static bool
 keep_outputs(stepper *x)
 {
     kin_capture *out = x->c.out;
-    for (uint32_t i = 0; i < x->unit->nout; i++) {
-        PyObject *obj = x->slots[x->unit->out[i]];
-        bool size = obj != NULL && PyLong_CheckExact(obj) && x->t->steps.at[x->t->vals.at[x->unit->out[i]].step].kind == KIN_STEP_SIZE;
+    for (uint32_t i = 0; i < x->subgraph->nout; i++) {
+        PyObject *obj = x->slots[x->subgraph->out[i]];
+        bool size = obj != NULL && PyLong_CheckExact(obj) && x->t->steps.at[x->t->vals.at[x->subgraph->out[i]].step].kind == KIN_STEP_SIZE;
         if (obj == NULL || (!size && !is_plain_output(x, obj, 0))) {
             kin_capture_refuse(&x->c, "it gives a %s", obj == NULL ? "value that is not there" : Py_TYPE(obj)->tp_name);
-            note_refused(x, x->t->vals.at[x->unit->out[i]].step);
+            note_refused(x, x->t->vals.at[x->subgraph->out[i]].step);
             return false;
         }
         out->out[out->nout++] = Py_NewRef(obj);
@@ -445,15 +445,15 @@ end(stepper *x)
 }
 
 kin_status
-kin_capture_run(const kin_variant *v, const kin_unit *unit, PyObject *const *in, const kin_capture_hints *hints,
+kin_capture_run(const kin_variant *v, const kin_subgraph *subgraph, PyObject *const *in, const kin_capture_hints *hints,
                 unsigned may, kin_capture *out)
 {
     stepper x = {.c.out = out, .c.hints = hints, .c.may_write = (may & KIN_CAPTURE_WRITES) != 0, .v = v, .t = &v->trace,
-                 .unit = unit, .in = in, .gradients = (may & KIN_CAPTURE_GRADIENTS) != 0};
+                 .subgraph = subgraph, .in = in, .gradients = (may & KIN_CAPTURE_GRADIENTS) != 0};
     surroundings around = {0};
     bool warned = false, ok = false;
     *out = (kin_capture){.graph = kin_aten_new(), .stand_ins = PyList_New(0)};
-    out->out = calloc(unit->nout + 1, sizeof *out->out);
+    out->out = calloc(subgraph->nout + 1, sizeof *out->out);
     x.c.no_rules = !kin_default_dtype(&x.c.options.default_dtype);
     x.slots = calloc(v->trace.vals.len, sizeof *x.slots);
     if (out->graph != NULL && out->stand_ins != NULL && out->out != NULL && x.slots != NULL &&
@@ -482,14 +482,14 @@ now(void)
     return (double)t.tv_sec * 1e9 + (double)t.tv_nsec;
 }
 
-/* Values that are made inside and that nobody wants behind the unit go as soon as they do in a replay: the peak is eager's. */
+/* Values that are made inside and that nobody wants behind the subgraph go as soon as they do in a replay: the peak is eager's. */
 static void
 free_dead(stepper *x, const kin_step *s, const uint8_t *keep)
 {
     const kin_vid *vids = x->t->vids.at + s->frees;
     for (uint32_t i = 0; i < s->nfrees; i++) {
         const kin_val *val = &x->t->vals.at[vids[i]];
-        if (!keep[vids[i]] && val->kind == KIN_VAL_STEP && val->step >= x->unit->first)
+        if (!keep[vids[i]] && val->kind == KIN_VAL_STEP && val->step >= x->subgraph->first)
             Py_CLEAR(x->slots[vids[i]]);
     }
 }
@@ -499,13 +499,13 @@ do_steps(stepper *x)
 {
     uint8_t *keep = calloc(x->t->vals.len, 1);
     bool ok = keep != NULL;
-    for (uint32_t i = 0; ok && i < x->unit->nout; i++)
-        keep[x->unit->out[i]] = 1;
-    for (uint32_t i = 0; ok && i < x->unit->nin; i++)
-        Py_XSETREF(x->slots[x->unit->in[i]], Py_NewRef(x->in[i]));
-    for (uint32_t i = x->unit->first; ok && i <= x->unit->last; i++) {
+    for (uint32_t i = 0; ok && i < x->subgraph->nout; i++)
+        keep[x->subgraph->out[i]] = 1;
+    for (uint32_t i = 0; ok && i < x->subgraph->nin; i++)
+        Py_XSETREF(x->slots[x->subgraph->in[i]], Py_NewRef(x->in[i]));
+    for (uint32_t i = x->subgraph->first; ok && i <= x->subgraph->last; i++) {
         const kin_step *s = &x->t->steps.at[i];
-        if (x->unit->runs[i - x->unit->first] && s->kind != KIN_STEP_CHECK)
+        if (x->subgraph->runs[i - x->subgraph->first] && s->kind != KIN_STEP_CHECK)
             ok = provide(x, s, 0) && run_one(x, s);
         free_dead(x, s, keep);
     }
@@ -517,17 +517,17 @@ static bool
 give_outputs(stepper *x, PyObject **out)
 {
     bool ok = true;
-    for (uint32_t i = 0; i < x->unit->nout; i++)
-        ok = ok && x->slots[x->unit->out[i]] != NULL;
-    for (uint32_t i = 0; ok && i < x->unit->nout; i++)
-        out[i] = Py_NewRef(x->slots[x->unit->out[i]]);
+    for (uint32_t i = 0; i < x->subgraph->nout; i++)
+        ok = ok && x->slots[x->subgraph->out[i]] != NULL;
+    for (uint32_t i = 0; ok && i < x->subgraph->nout; i++)
+        out[i] = Py_NewRef(x->slots[x->subgraph->out[i]]);
     return ok;
 }
 
 kin_launch
-kin_capture_do(const kin_variant *v, const kin_unit *unit, PyObject *const *in, PyObject **out, double *ns)
+kin_capture_do(const kin_variant *v, const kin_subgraph *subgraph, PyObject *const *in, PyObject **out, double *ns)
 {
-    stepper x = {.v = v, .t = &v->trace, .unit = unit, .in = in};
+    stepper x = {.v = v, .t = &v->trace, .subgraph = subgraph, .in = in};
     surroundings around = {0};
     kin_warning_catch catch;
     bool warned = false;

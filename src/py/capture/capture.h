@@ -1,4 +1,4 @@
-/* Capture: what a unit's steps ask of ATen, found by running them once on stand-ins for its tensors.
+/* Capture: what a subgraph's steps ask of ATen, found by running them once on stand-ins for its tensors.
  *
  * A stand-in looks like a CPU tensor and has no data. What an operator that reaches the dispatch mode (mode.c) returns is told by a
  * rule (core/shape), or learned by calling it on twins of the stand-ins on the meta device. Nothing of the program is touched: steps
@@ -8,7 +8,7 @@
 #define KIN_PY_CAPTURE_H
 
 #include "core/aten/aten.h"
-#include "py/replay/units.h"
+#include "py/replay/subgraphs.h"
 
 /* An operator as it was called, stand-ins in place of tensors. By number of the call in the graph. */
 typedef struct {
@@ -27,9 +27,9 @@ typedef struct {
 typedef KIN_VEC(kin_capture_hint) kin_capture_hints;
 
 typedef struct {
-    kin_aten *graph;      /* without outputs; inputs are the tensors among the unit's, in order */
+    kin_aten *graph;      /* without outputs; inputs are the tensors among the subgraph's, in order */
     KIN_VEC(kin_capture_call) calls;
-    PyObject **out;       /* what the steps gave for the unit's outputs: stand-ins, containers with some, None */
+    PyObject **out;       /* what the steps gave for the subgraph's outputs: stand-ins, containers with some, None */
     uint32_t nout;
     PyObject *stand_ins;  /* list: all of them, by number */
     uint32_t ninputs;     /* the first of them stand for inputs */
@@ -42,15 +42,15 @@ typedef struct {
 
 /* Finds what is needed in torch; KIN_BREAK: it is not there. */
 kin_status kin_capture_init(void) KIN_MUST_CHECK;
-/* What the unit may do: operators may write to its inputs; results may require gradients. */
+/* What the subgraph may do: operators may write to its inputs; results may require gradients. */
 enum { KIN_CAPTURE_WRITES = 1, KIN_CAPTURE_GRADIENTS = 2 };
-/* in: the unit's inputs. KIN_BREAK: see reason. Never leaves an exception. */
-kin_status kin_capture_run(const kin_variant *v, const kin_unit *unit, PyObject *const *in, const kin_capture_hints *hints,
+/* in: the subgraph's inputs. KIN_BREAK: see reason. Never leaves an exception. */
+kin_status kin_capture_run(const kin_variant *v, const kin_subgraph *subgraph, PyObject *const *in, const kin_capture_hints *hints,
                            unsigned may, kin_capture *out) KIN_MUST_CHECK;
 /* Runs the steps on the inputs themselves, one after the other, in place of a launch, and says how long they took: what a launch
  * has to be faster than. NOT: something stands in the way (a warning, an error), to be met by the steps at their place. For
- * units that were captured and have no effects but writes to inputs: where it is NOT, the caller puts those back. */
-kin_launch kin_capture_do(const kin_variant *v, const kin_unit *unit, PyObject *const *in, PyObject **out, double *ns);
+ * subgraphs that were captured and have no effects but writes to inputs: where it is NOT, the caller puts those back. */
+kin_launch kin_capture_do(const kin_variant *v, const kin_subgraph *subgraph, PyObject *const *in, PyObject **out, double *ns);
 void kin_capture_deinit(kin_capture *c);
 /* Number of a stand-in; UINT32_MAX: it is none. */
 uint32_t kin_capture_number(PyObject *obj);

@@ -629,7 +629,7 @@ note_empty(capturing *c, PyObject *tensor, PyObject *dtype)
     return args == NULL ? NULL : call_aten(c, "full", args, kwargs);
 }
 
-/* A small tensor that torch.tensor() has just made of numbers. The numbers are constants of the program or inputs of the unit,
+/* A small tensor that torch.tensor() has just made of numbers. The numbers are constants of the program or inputs of the subgraph,
  * which are compared: so the graph makes the tensor of the same ones. NULL without an exception: it is none like that. */
 static PyObject *
 note_new_tensor(capturing *c, PyObject *args)

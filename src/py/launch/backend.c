@@ -20,7 +20,7 @@ typedef struct {
     kin_launcher base;
     PyObject *callable;
     uint32_t npick, *pick; /* NULL: all inputs, as they come */
-    KIN_VEC(proof *) proofs; /* a unit that waits may hold on to one */
+    KIN_VEC(proof *) proofs; /* a subgraph that waits may hold on to one */
 } backend_launcher;
 
 /* -- proofs ------------------------------------------------------------------------------------------------------ */
@@ -53,33 +53,33 @@ find_proof(const backend_launcher *self, PyObject *const *in, const proof *other
     return NULL;
 }
 
-/* These calls of the unit; all of them when none is named. */
+/* These calls of the subgraph; all of them when none is named. */
 static kin_status
-set_apart(kin_variant *v, const kin_unit *unit, const uint32_t *steps, uint32_t n)
+set_apart(kin_variant *v, const kin_subgraph *subgraph, const uint32_t *steps, uint32_t n)
 {
-    for (uint32_t i = unit->first; i <= unit->last; i++)
-        if ((n == 0 || kin_step_is_in(steps, n, i)) && kin_unit_calls(&v->trace.steps.at[i]))
+    for (uint32_t i = subgraph->first; i <= subgraph->last; i++)
+        if ((n == 0 || kin_step_is_in(steps, n, i)) && kin_subgraph_calls(&v->trace.steps.at[i]))
             KIN_TRY(kin_vec_push(&v->apart, i));
     return KIN_BREAK;
 }
 
 /* The proof alone: nothing is changed. */
 static kin_status
-prove(backend_launcher *self, kin_variant *v, const kin_unit *unit, PyObject *const *in, kin_capture *capture)
+prove(backend_launcher *self, kin_variant *v, const kin_subgraph *subgraph, PyObject *const *in, kin_capture *capture)
 {
     launch_signature signature;
     kin_capture_hints hints = {0};
     uint32_t which;
     *capture = (kin_capture){0};
-    for (uint32_t i = 0; i < unit->nin; i++)
+    for (uint32_t i = 0; i < subgraph->nin; i++)
         if (in[i] == NULL)
             return KIN_BREAK;
     if (self->proofs.len >= PROOFS)
         return KIN_BREAK;
-    KIN_TRY(launch_signature_make(in, unit->nin, &signature, &which));
+    KIN_TRY(launch_signature_make(in, subgraph->nin, &signature, &which));
     bool held = kin_signals_hold();
-    unsigned may = KIN_CAPTURE_GRADIENTS | (unit->waits ? 0 : KIN_CAPTURE_WRITES);
-    kin_status status = kin_capture_run(v, unit, in, &hints, may, capture);
+    unsigned may = KIN_CAPTURE_GRADIENTS | (subgraph->waits ? 0 : KIN_CAPTURE_WRITES);
+    kin_status status = kin_capture_run(v, subgraph, in, &hints, may, capture);
     if (held)
         kin_signals_release();
     kin_status kept = remember(self, &signature, status == KIN_OK);
@@ -89,42 +89,42 @@ prove(backend_launcher *self, kin_variant *v, const kin_unit *unit, PyObject *co
 }
 
 kin_status
-kin_backend_prove(kin_launcher *base, kin_variant *v, const kin_unit *unit, PyObject *const *in)
+kin_backend_prove(kin_launcher *base, kin_variant *v, const kin_subgraph *subgraph, PyObject *const *in)
 {
     kin_capture capture;
-    kin_status status = prove((backend_launcher *)base, v, unit, in, &capture);
-    if (status == KIN_OK && unit->waits)
-        status = launch_add_walls(v, unit, capture.raising.at, capture.raising.len);
+    kin_status status = prove((backend_launcher *)base, v, subgraph, in, &capture);
+    if (status == KIN_OK && subgraph->waits)
+        status = launch_add_walls(v, subgraph, capture.raising.at, capture.raising.len);
     else if (status == KIN_BREAK)
-        status = set_apart(v, unit, capture.refused.at, capture.refused.len);
+        status = set_apart(v, subgraph, capture.refused.at, capture.refused.len);
     kin_capture_deinit(&capture);
     return status;
 }
 
 kin_status
-kin_backend_set_apart(kin_variant *v, const kin_unit *unit)
+kin_backend_set_apart(kin_variant *v, const kin_subgraph *subgraph)
 {
-    return set_apart(v, unit, NULL, 0);
+    return set_apart(v, subgraph, NULL, 0);
 }
 
 /* -- launching ---------------------------------------------------------------------------------------------------- */
 
 static kin_launch
-give_outputs(const kin_unit *unit, PyObject *result, PyObject **out)
+give_outputs(const kin_subgraph *subgraph, PyObject *result, PyObject **out)
 {
     if (result == Py_None)
         return KIN_LAUNCH_NOT;
-    if (!PyTuple_CheckExact(result) || PyTuple_GET_SIZE(result) != (Py_ssize_t)unit->nout) {
+    if (!PyTuple_CheckExact(result) || PyTuple_GET_SIZE(result) != (Py_ssize_t)subgraph->nout) {
         kin_failure_raise("kintsugi: a compiled graph did not give what was asked of it");
         return KIN_LAUNCH_RAISED;
     }
-    for (uint32_t i = 0; i < unit->nout; i++)
+    for (uint32_t i = 0; i < subgraph->nout; i++)
         out[i] = Py_NewRef(PyTuple_GET_ITEM(result, i));
     return KIN_LAUNCH_DONE;
 }
 
 static kin_launch
-call(backend_launcher *self, const kin_unit *unit, PyObject *const *in, PyObject **out)
+call(backend_launcher *self, const kin_subgraph *subgraph, PyObject *const *in, PyObject **out)
 {
     PyObject *small[32] = {NULL}, **args = self->npick <= 32 ? small : malloc(self->npick * sizeof *args);
     if (args == NULL)
@@ -136,31 +136,31 @@ call(backend_launcher *self, const kin_unit *unit, PyObject *const *in, PyObject
         free(args);
     if (result == NULL)
         return KIN_LAUNCH_RAISED;
-    kin_launch done = give_outputs(unit, result, out);
+    kin_launch done = give_outputs(subgraph, result, out);
     Py_DECREF(result);
     return done;
 }
 
-/* A unit that does not wait has all its inputs here. */
+/* A subgraph that does not wait has all its inputs here. */
 static kin_launch
-run_backend(kin_launcher *base, kin_variant *v, const kin_unit *unit, PyObject *const *in, PyObject **out)
+run_backend(kin_launcher *base, kin_variant *v, const kin_subgraph *subgraph, PyObject *const *in, PyObject **out)
 {
     backend_launcher *self = (backend_launcher *)base;
-    if (unit->plain)
-        return call(self, unit, in, out);
+    if (subgraph->plain)
+        return call(self, subgraph, in, out);
     if (kin_modes_active() || kin_ambient_special())
         return KIN_LAUNCH_NOT;
     const proof *p = find_proof(self, in, NULL);
     if (p != NULL)
-        return p->holds ? call(self, unit, in, out) : KIN_LAUNCH_NOT;
+        return p->holds ? call(self, subgraph, in, out) : KIN_LAUNCH_NOT;
     kin_capture capture;
-    kin_status status = prove(self, v, unit, in, &capture);
+    kin_status status = prove(self, v, subgraph, in, &capture);
     kin_capture_deinit(&capture);
-    return status == KIN_OK ? call(self, unit, in, out) : KIN_LAUNCH_NOT;
+    return status == KIN_OK ? call(self, subgraph, in, out) : KIN_LAUNCH_NOT;
 }
 
 static void *
-choose_backend(kin_launcher *base, const kin_unit *unit, PyObject *const *in, void *had, bool *learn)
+choose_backend(kin_launcher *base, const kin_subgraph *subgraph, PyObject *const *in, void *had, bool *learn)
 {
     backend_launcher *self = (backend_launcher *)base;
     *learn = false;
@@ -178,22 +178,22 @@ fits_backend(kin_launcher *self, void *chosen, uint32_t i, PyObject *obj)
 }
 
 static void
-learn_backend(kin_launcher *base, kin_variant *v, const kin_unit *unit, PyObject *const *in)
+learn_backend(kin_launcher *base, kin_variant *v, const kin_subgraph *subgraph, PyObject *const *in)
 {
     kin_capture capture;
     if (find_proof((backend_launcher *)base, in, NULL) != NULL)
         return;
-    if (prove((backend_launcher *)base, v, unit, in, &capture) == KIN_NOMEM)
+    if (prove((backend_launcher *)base, v, subgraph, in, &capture) == KIN_NOMEM)
         PyErr_Clear();
     kin_capture_deinit(&capture);
 }
 
 static kin_launch
-run_chosen_backend(kin_launcher *base, void *chosen, kin_variant *v, const kin_unit *unit, PyObject *const *in, PyObject **out)
+run_chosen_backend(kin_launcher *base, void *chosen, kin_variant *v, const kin_subgraph *subgraph, PyObject *const *in, PyObject **out)
 {
     if (kin_modes_active() || kin_ambient_special())
         return KIN_LAUNCH_NOT;
-    return call((backend_launcher *)base, unit, in, out);
+    return call((backend_launcher *)base, subgraph, in, out);
 }
 
 /* -- memory -------------------------------------------------------------------------------------------------------- */

@@ -1,4 +1,4 @@
-/* From a unit and its inputs to a version that can be launched (launch_priv.h). */
+/* From a subgraph and its inputs to a version that can be launched (launch_priv.h). */
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -12,14 +12,14 @@
 
 /* The input cannot be described (a list, say): the calls that use it are set apart. */
 static kin_status
-set_users_apart(kernel_launcher *self, kin_variant *v, const kin_unit *unit, kin_vid vid)
+set_users_apart(kernel_launcher *self, kin_variant *v, const kin_subgraph *subgraph, kin_vid vid)
 {
     const kin_trace *t = &v->trace;
     launch_numbers users = {0};
     kin_status status = KIN_OK;
-    for (uint32_t i = unit->first; status == KIN_OK && i <= unit->last; i++)
+    for (uint32_t i = subgraph->first; status == KIN_OK && i <= subgraph->last; i++)
         for (uint32_t a = 0; status == KIN_OK && a < t->steps.at[i].nargs; a++)
-            if (t->vids.at[t->steps.at[i].args + a] == vid && kin_unit_calls(&t->steps.at[i]))
+            if (t->vids.at[t->steps.at[i].args + a] == vid && kin_subgraph_calls(&t->steps.at[i]))
                 status = kin_vec_push(&users, i);
     if (status == KIN_OK)
         status = users.len == 0 ? KIN_BREAK : launch_set_apart(self, v, users.at, users.len);
@@ -72,14 +72,14 @@ say_compiled(const kernel_launcher *self, const launch_version *version)
 
 static void
 compile_capture(kernel_launcher *self, const kin_variant *v, launch_version *version, const kin_capture *capture,
-                const kin_unit *unit, PyObject *const *in)
+                const kin_subgraph *subgraph, PyObject *const *in)
 {
     kin_text why = {0};
     version->stuck = UINT32_MAX;
     free(version->listing);
     free(version->not_fused);
     version->listing = version->not_fused = NULL;
-    kin_status status = launch_code_make(self, v, capture, unit, in, version, &why);
+    kin_status status = launch_code_make(self, v, capture, subgraph, in, version, &why);
     if (status == KIN_BREAK && capture->writes && version->ticket == NULL) { /* perhaps without those calls */
         version->no_writes = version->again = true;
         kin_text_deinit(&why);
@@ -103,10 +103,10 @@ launch_now(void)
 
 /* An input cannot be described. */
 static void
-give_up(kernel_launcher *self, kin_variant *v, const kin_unit *unit, uint32_t which, PyObject *obj)
+give_up(kernel_launcher *self, kin_variant *v, const kin_subgraph *subgraph, uint32_t which, PyObject *obj)
 {
     snprintf(self->gone, sizeof self->gone, "input %u is a %.80s", which, Py_TYPE(obj)->tp_name);
-    if (kin_is_tensor(obj) || set_users_apart(self, v, unit, unit->in[which]) != KIN_OK)
+    if (kin_is_tensor(obj) || set_users_apart(self, v, subgraph, subgraph->in[which]) != KIN_OK)
         launch_say(self, self->gone);
 }
 
@@ -135,10 +135,10 @@ let_go(launch_version *version)
 
 static void
 compile_captured(kernel_launcher *self, launch_version *version, kin_capture *capture, kin_variant *v,
-                 const kin_unit *unit, PyObject *const *in)
+                 const kin_subgraph *subgraph, PyObject *const *in)
 {
     double start = launch_now();
-    compile_capture(self, v, version, capture, unit, in);
+    compile_capture(self, v, version, capture, subgraph, in);
     version->total_ns += launch_now() - start;
     if (version->ticket != NULL) {
         hold(version, capture);
@@ -163,15 +163,15 @@ has_many(PyObject *tensor)
 
 /* One call on little data is done as fast by torch itself, unless it has work that we do in another way. */
 static bool
-is_worth_it(const kin_trace *t, const kin_unit *unit, const kin_aten *g, PyObject *const *in)
+is_worth_it(const kin_trace *t, const kin_subgraph *subgraph, const kin_aten *g, PyObject *const *in)
 {
     static const char *const heavy[] = {"aten.addmm.default", "aten.mm.default", "aten.bmm.default", "aten.baddbmm.default",
                                         "aten.convolution.default",
                                         "aten._scaled_dot_product_flash_attention_for_cpu.default"};
     uint32_t calls = 0;
-    for (uint32_t i = unit->first; i <= unit->last; i++)
-        calls += kin_unit_calls(&t->steps.at[i]) && !(t->steps.at[i].flags & KIN_STEP_SUNK);
-    for (uint32_t i = 0; calls <= 1 && i < unit->nin; i++)
+    for (uint32_t i = subgraph->first; i <= subgraph->last; i++)
+        calls += kin_subgraph_calls(&t->steps.at[i]) && !(t->steps.at[i].flags & KIN_STEP_SUNK);
+    for (uint32_t i = 0; calls <= 1 && i < subgraph->nin; i++)
         if (kin_is_tensor(in[i]) && has_many(in[i]))
             return true;
     for (uint32_t c = 0; calls <= 1 && c < g->calls.len; c++)
@@ -182,15 +182,15 @@ is_worth_it(const kin_trace *t, const kin_unit *unit, const kin_aten *g, PyObjec
 }
 
 static void
-compile_version(kernel_launcher *self, launch_version *version, kin_variant *v, const kin_unit *unit, PyObject *const *in)
+compile_version(kernel_launcher *self, launch_version *version, kin_variant *v, const kin_subgraph *subgraph, PyObject *const *in)
 {
     kin_capture capture;
     double start = launch_now();
-    unsigned may = !version->no_writes && (!unit->waits || kin_unit_hides_writes(v, unit)) ? KIN_CAPTURE_WRITES : 0;
-    kin_status status = kin_capture_run(v, unit, in, &version->hints, may, &capture);
-    if (status == KIN_OK && unit->waits)
-        status = launch_put_walls(self, v, unit, capture.raising.at, capture.raising.len);
-    if (status == KIN_OK && !is_worth_it(&v->trace, unit, capture.graph, in)) {
+    unsigned may = !version->no_writes && (!subgraph->waits || kin_subgraph_hides_writes(v, subgraph)) ? KIN_CAPTURE_WRITES : 0;
+    kin_status status = kin_capture_run(v, subgraph, in, &version->hints, may, &capture);
+    if (status == KIN_OK && subgraph->waits)
+        status = launch_put_walls(self, v, subgraph, capture.raising.at, capture.raising.len);
+    if (status == KIN_OK && !is_worth_it(&v->trace, subgraph, capture.graph, in)) {
         self->single = self->versions.len <= 1;
         snprintf(version->reason, sizeof version->reason, "one call on little data is done as fast by torch itself");
         kin_capture_deinit(&capture);
@@ -199,7 +199,7 @@ compile_version(kernel_launcher *self, launch_version *version, kin_variant *v, 
     self->single = false;
     if (status == KIN_OK) {
         version->total_ns = version->capture_ns = launch_now() - start;
-        compile_captured(self, version, &capture, v, unit, in);
+        compile_captured(self, version, &capture, v, subgraph, in);
         return;
     }
     if (capture.reason[0] != 0)
@@ -212,7 +212,7 @@ compile_version(kernel_launcher *self, launch_version *version, kin_variant *v, 
 }
 
 void
-launch_compile_ready(kernel_launcher *self, launch_version *version, kin_variant *v, const kin_unit *unit,
+launch_compile_ready(kernel_launcher *self, launch_version *version, kin_variant *v, const kin_subgraph *subgraph,
                      PyObject *const *in)
 {
     if (!launch_ticket_done(version->ticket))
@@ -221,34 +221,34 @@ launch_compile_ready(kernel_launcher *self, launch_version *version, kin_variant
     version->ticket = NULL;
     version->reason[0] = 0;
     if (version->held == NULL) {
-        compile_version(self, version, v, unit, in);
+        compile_version(self, version, v, subgraph, in);
         return;
     }
     kin_capture capture = *version->held;
     free(version->held);
     version->held = NULL;
-    compile_captured(self, version, &capture, v, unit, in);
+    compile_captured(self, version, &capture, v, subgraph, in);
 }
 
 launch_version *
-launch_compile(kernel_launcher *self, kin_variant *v, const kin_unit *unit, PyObject *const *in)
+launch_compile(kernel_launcher *self, kin_variant *v, const kin_subgraph *subgraph, PyObject *const *in)
 {
     launch_version *version = calloc(1, sizeof *version);
     uint32_t which = 0;
-    kin_status status = version == NULL ? KIN_NOMEM : launch_signature_make(in, unit->nin, &version->signature, &which);
+    kin_status status = version == NULL ? KIN_NOMEM : launch_signature_make(in, subgraph->nin, &version->signature, &which);
     if (status == KIN_BREAK)
-        give_up(self, v, unit, which, in[which]);
+        give_up(self, v, subgraph, which, in[which]);
     if (status != KIN_OK || kin_vec_push(&self->versions, version) != KIN_OK) {
         launch_version_free(version);
         return NULL;
     }
-    compile_version(self, version, v, unit, in);
+    compile_version(self, version, v, subgraph, in);
     launch_note_cost(self, version);
     return version;
 }
 
 void
-launch_compile_again(kernel_launcher *self, launch_version *version, kin_variant *v, const kin_unit *unit,
+launch_compile_again(kernel_launcher *self, launch_version *version, kin_variant *v, const kin_subgraph *subgraph,
                      PyObject *const *in)
 {
     version->again = version->retired = false;
@@ -257,7 +257,7 @@ launch_compile_again(kernel_launcher *self, launch_version *version, kin_variant
     version->reason[0] = 0;
     free(version->aten);
     version->aten = NULL;
-    compile_version(self, version, v, unit, in);
+    compile_version(self, version, v, subgraph, in);
     launch_note_cost(self, version);
 }
 

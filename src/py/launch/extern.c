@@ -111,7 +111,7 @@ shares_argument(PyObject *tensor, PyObject *args)
     return false;
 }
 
-/* Whoever compiles the unit again will know better. False: the result is another one altogether. */
+/* Whoever compiles the subgraph again will know better. False: the result is another one altogether. */
 static bool
 note_foreign(launch_running *r, const kin_extern_call *call, uint32_t which, PyObject *result)
 {

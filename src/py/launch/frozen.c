@@ -39,7 +39,7 @@ typedef struct {
 struct launch_frozen {
     uint32_t nwatched;
     uint32_t *watched;       /* tensor inputs of the graph */
-    uint32_t *unit_input;    /* the same as inputs of the unit */
+    uint32_t *subgraph_input;    /* the same as inputs of the subgraph */
     size_t *bytes;           /* of each, from the first to the last element */
     uint32_t *changes;       /* of each */
     bool *lost;
@@ -108,15 +108,15 @@ thaw_written(const kin_aten *g, bool *frozen)
 }
 
 void
-launch_find_frozen(const kin_variant *v, const kin_unit *unit, PyObject *const *in, const kin_aten *graph,
+launch_find_frozen(const kin_variant *v, const kin_subgraph *subgraph, PyObject *const *in, const kin_aten *graph,
                    const launch_numbers *thawed, bool *frozen)
 {
     uint32_t tensor = 0;
-    for (uint32_t i = 0; i < unit->nin; i++) {
+    for (uint32_t i = 0; i < subgraph->nin; i++) {
         if (!kin_is_tensor(in[i]))
             continue;
         bool parameter = kin_is_plain_tensor(in[i]) && !kin_is_tensor_type((PyObject *)Py_TYPE(in[i]));
-        frozen[tensor++] = (parameter || belongs_to_module(v, unit->in[i])) && !contains(thawed, i);
+        frozen[tensor++] = (parameter || belongs_to_module(v, subgraph->in[i])) && !contains(thawed, i);
     }
     thaw_written(graph, frozen);
 }
@@ -338,7 +338,7 @@ static void
 lose(launch_frozen *f, uint32_t k, const char *why)
 {
     f->lost[k] = f->any_lost = true;
-    snprintf(f->why, sizeof f->why, "input %u: %.100s", f->unit_input[k], why);
+    snprintf(f->why, sizeof f->why, "input %u: %.100s", f->subgraph_input[k], why);
 }
 
 static void
@@ -528,11 +528,11 @@ launch_frozen_new(const launch_code *code, launch_frozen **out)
     if (f == NULL)
         return KIN_NOMEM;
     f->watched = calloc(code->ninputs + 1, sizeof *f->watched);
-    f->unit_input = calloc(code->ninputs + 1, sizeof *f->unit_input);
+    f->subgraph_input = calloc(code->ninputs + 1, sizeof *f->subgraph_input);
     f->bytes = calloc(code->ninputs + 1, sizeof *f->bytes);
     f->changes = calloc(code->ninputs + 1, sizeof *f->changes);
     f->lost = calloc(code->ninputs + 1, sizeof *f->lost);
-    if (f->watched == NULL || f->unit_input == NULL || f->bytes == NULL || f->changes == NULL || f->lost == NULL) {
+    if (f->watched == NULL || f->subgraph_input == NULL || f->bytes == NULL || f->changes == NULL || f->lost == NULL) {
         launch_frozen_free(f);
         return KIN_NOMEM;
     }
@@ -541,7 +541,7 @@ launch_frozen_new(const launch_code *code, launch_frozen **out)
         if (bytes == 0 && !is_packed(code, i))
             continue;
         f->watched[f->nwatched] = i;
-        f->unit_input[f->nwatched] = code->input_of[i];
+        f->subgraph_input[f->nwatched] = code->input_of[i];
         f->bytes[f->nwatched++] = bytes > 0 ? bytes : bytes_of_input(code->main.program, i);
     }
     *out = f;
@@ -557,7 +557,7 @@ launch_frozen_free(launch_frozen *f)
         free_weights(f->sets.at[i]);
     kin_vec_deinit(&f->sets);
     free(f->watched);
-    free(f->unit_input);
+    free(f->subgraph_input);
     free(f->bytes);
     free(f->changes);
     free(f->lost);
@@ -568,7 +568,7 @@ bool
 launch_frozen_lost(const launch_frozen *f, launch_numbers *lost)
 {
     for (uint32_t k = 0; f->any_lost && k < f->nwatched; k++)
-        if (f->lost[k] && kin_vec_push(lost, f->unit_input[k]) != KIN_OK)
+        if (f->lost[k] && kin_vec_push(lost, f->subgraph_input[k]) != KIN_OK)
             return false;
     return f->any_lost;
 }

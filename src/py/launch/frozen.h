@@ -21,8 +21,8 @@ typedef struct {
 void launch_prepared_release(launch_prepared *p);
 
 /* Marks the tensor inputs of the graph (by number) that stay as they are, as far as can be foreseen: parameters and buffers of
- * modules. thawed: inputs of the unit for which that was tried and does not hold. */
-void launch_find_frozen(const kin_variant *v, const kin_unit *unit, PyObject *const *in, const kin_aten *graph,
+ * modules. thawed: inputs of the subgraph for which that was tried and does not hold. */
+void launch_find_frozen(const kin_variant *v, const kin_subgraph *subgraph, PyObject *const *in, const kin_aten *graph,
                         const launch_numbers *thawed, bool *frozen);
 
 /* For code whose `main` and `once` programs are complete. KIN_OK with *out NULL: nothing is kept. */
@@ -31,7 +31,7 @@ void launch_frozen_free(launch_frozen *f);
 
 /* New reference to what holds for the inputs of this call; NULL: it cannot be made, the call has to do without the code. */
 launch_prepared *launch_frozen_take(launch_frozen *f, launch_code *code, PyObject *const *in);
-/* Inputs (of the unit) that turned out not to stay as they are, or not to be watched: code that freezes them is given up. Appends them;
+/* Inputs (of the subgraph) that turned out not to stay as they are, or not to be watched: code that freezes them is given up. Appends them;
  * false: there are none. */
 bool launch_frozen_lost(const launch_frozen *f, launch_numbers *lost);
 const char *launch_frozen_why(const launch_frozen *f);

@@ -1,4 +1,4 @@
-/* What a compiled program gives its unit (running.h): its own tensors, views of them and of inputs, containers of both. */
+/* What a compiled program gives its subgraph (running.h): its own tensors, views of them and of inputs, containers of both. */
 #include "py/launch/running.h"
 
 #include <stdlib.h>

@@ -1,13 +1,13 @@
-/* Graphs compiled by our own kernels: plans the units of a variant and gives each a launcher that compiles it at its first
+/* Graphs compiled by our own kernels: plans the subgraphs of a variant and gives each a launcher that compiles it at its first
  * launch, for each signature (kind of inputs) anew.
  */
 #ifndef KIN_PY_LAUNCH_H
 #define KIN_PY_LAUNCH_H
 
 #include "core/diag/events.h"
-#include "py/replay/units.h"
+#include "py/replay/subgraphs.h"
 
-/* For events; kept as long as the variant has the units. */
+/* For events; kept as long as the variant has the subgraphs. */
 typedef struct {
     kin_event_log *log;
     PyObject *name;   /* of the compiled function */
@@ -20,10 +20,10 @@ typedef struct {
     bool async;       /* kernels are compiled in the background; until then the steps run */
 } kin_launch_context;
 
-/* Plans the units of a new or grown variant; what had been compiled stays. */
+/* Plans the subgraphs of a new or grown variant; what had been compiled stays. */
 kin_status kin_launch_plan(kin_variant *v, const kin_launch_context *context) KIN_MUST_CHECK;
 
-/* What became of the units, for reports: new list of dicts {first, last, calls, signatures: [{state, reason, aten, ...}]};
+/* What became of the subgraphs, for reports: new list of dicts {first, last, calls, signatures: [{state, reason, aten, ...}]};
  * NULL with an exception. */
 PyObject *kin_launch_describe(const kin_variant *v);
 

@@ -9,13 +9,13 @@
 #include "py/aten/tensor.h"
 #include "py/launch/frozen.h"
 
-/* -- outputs of the unit ---------------------------------------------------------------------------------------- */
+/* -- outputs of the subgraph ---------------------------------------------------------------------------------------- */
 
 typedef struct {
     const kernel_launcher *self;
     const kin_variant *v;
     const kin_capture *capture;
-    const kin_unit *unit;
+    const kin_subgraph *subgraph;
     PyObject *const *in;
     launch_version *version;
     launch_code *code;
@@ -54,11 +54,11 @@ plan_gives(maker *m)
     code->nstand_ins = (uint32_t)PyList_GET_SIZE(m->capture->stand_ins);
     code->by_stand_in = calloc(code->nstand_ins + 1, sizeof *code->by_stand_in);
     code->give = calloc(m->capture->nout + 1, sizeof *code->give);
-    code->input_of = calloc(m->unit->nin + 1, sizeof *code->input_of);
+    code->input_of = calloc(m->subgraph->nin + 1, sizeof *code->input_of);
     if (code->by_stand_in == NULL || code->give == NULL || code->input_of == NULL)
         return KIN_NOMEM;
     uint32_t tensor = 0;
-    for (uint32_t i = 0; i < m->unit->nin; i++)
+    for (uint32_t i = 0; i < m->subgraph->nin; i++)
         if (kin_is_tensor(m->in[i])) {
             code->by_stand_in[tensor] = (launch_give){.kind = LAUNCH_GIVE_INPUT, .index = i};
             code->input_of[tensor++] = i;
@@ -373,7 +373,7 @@ compile_lowered(maker *m, const kin_lowered *lowered, launch_version *version, k
     if (frozen == NULL)
         return KIN_NOMEM;
     if (m->self->context.freezing && launch_library_has(KIN_LIBRARY_CONV))
-        launch_find_frozen(m->v, m->unit, m->in, m->capture->graph, &m->self->thawed, frozen);
+        launch_find_frozen(m->v, m->subgraph, m->in, m->capture->graph, &m->self->thawed, frozen);
     kin_status status = KIN_BREAK;
     if (launch_library_has(KIN_LIBRARY_MATMUL))
         status = compile_rewritten(m, lowered, frozen, version, why);
@@ -415,10 +415,10 @@ make_code(maker *m, launch_version *version, kin_text *why)
 }
 
 kin_status
-launch_code_make(const kernel_launcher *self, const kin_variant *v, const kin_capture *capture, const kin_unit *unit,
+launch_code_make(const kernel_launcher *self, const kin_variant *v, const kin_capture *capture, const kin_subgraph *subgraph,
                  PyObject *const *in, launch_version *version, kin_text *why)
 {
-    maker m = {.self = self, .v = v, .capture = capture, .unit = unit, .in = in, .version = version, .code = calloc(1, sizeof *m.code)};
+    maker m = {.self = self, .v = v, .capture = capture, .subgraph = subgraph, .in = in, .version = version, .code = calloc(1, sizeof *m.code)};
     kin_status status = m.code == NULL ? KIN_NOMEM : make_code(&m, version, why);
     kin_vec_deinit(&m.outs);
     if (status != KIN_OK) {

@@ -1,4 +1,4 @@
-/* Plans units (launch.h): finds them, gives each a launcher, and finds them again when one call turns out to be one that
+/* Plans subgraphs (launch.h): finds them, gives each a launcher, and finds them again when one call turns out to be one that
  * cannot be compiled with the others.
  */
 #include <stdio.h>
@@ -13,17 +13,17 @@
 
 enum {
     APART_LIMIT = 200, /* calls of one variant that are set apart */
-    MANY_UNITS = 64    /* of one variant: code is made for them at their first launch */
+    MANY_SUBGRAPHS = 64    /* of one variant: code is made for them at their first launch */
 };
 
 /* -- the launcher ------------------------------------------------------------------------------------------------ */
 
 static bool
-wants_gradient(const kin_unit *unit, PyObject *const *in)
+wants_gradient(const kin_subgraph *subgraph, PyObject *const *in)
 {
     if (!kin_grad_enabled())
         return false;
-    for (uint32_t i = 0; i < unit->nin; i++)
+    for (uint32_t i = 0; i < subgraph->nin; i++)
         if (kin_is_tensor(in[i]) && kin_tensor_requires_grad(in[i]))
             return true;
     return false;
@@ -77,7 +77,7 @@ note_time(kernel_launcher *self, launch_version *version, bool steps, double ns)
 }
 
 static kin_launch
-try_steps(kernel_launcher *self, launch_version *version, kin_variant *v, const kin_unit *unit, PyObject *const *in,
+try_steps(kernel_launcher *self, launch_version *version, kin_variant *v, const kin_subgraph *subgraph, PyObject *const *in,
           PyObject **out)
 {
     double ns;
@@ -85,12 +85,12 @@ try_steps(kernel_launcher *self, launch_version *version, kin_variant *v, const 
     if (kept == NULL)
         return KIN_LAUNCH_NOT;
     version->code->running++; /* stays, whatever the steps do */
-    kin_launch done = kin_capture_do(v, unit, in, out, &ns);
+    kin_launch done = kin_capture_do(v, subgraph, in, out, &ns);
     version->code->running--;
     if (done == KIN_LAUNCH_NOT)
         launch_put_back_written(kept, version->code, in);
     launch_kept_free(kept);
-    if (done == KIN_LAUNCH_DONE && version->duel.ntheirs == 0 && !launch_gives_the_same(version->code, unit, in, out)) {
+    if (done == KIN_LAUNCH_DONE && version->duel.ntheirs == 0 && !launch_gives_the_same(version->code, subgraph, in, out)) {
         snprintf(version->reason, sizeof version->reason, "its steps give results that lie otherwise than foreseen");
         if (launch_drop(version)) /* else it is running; it is looked at again */
             launch_say(self, version->reason);
@@ -128,7 +128,7 @@ is_settled(const kernel_launcher *self, const launch_version *version)
 }
 
 static kin_launch
-launch_or_try(kernel_launcher *self, launch_version *version, kin_variant *v, const kin_unit *unit, PyObject *const *in,
+launch_or_try(kernel_launcher *self, launch_version *version, kin_variant *v, const kin_subgraph *subgraph, PyObject *const *in,
               PyObject **out)
 {
     launch_note_use(self, version);
@@ -136,49 +136,49 @@ launch_or_try(kernel_launcher *self, launch_version *version, kin_variant *v, co
         kin_duel_use(&version->duel);
     if (is_settled(self, version))
         return launch_run(self, version, in, out);
-    return kin_duel_is_theirs(&version->duel) ? try_steps(self, version, v, unit, in, out) : try_launch(self, version, in, out);
+    return kin_duel_is_theirs(&version->duel) ? try_steps(self, version, v, subgraph, in, out) : try_launch(self, version, in, out);
 }
 
 /* Handlers of signals wait in what follows (py/compat/signals.h), so that what they raise is not taken for a failure of a launch. */
 
 static kin_launch
-run_held(kernel_launcher *self, kin_variant *v, const kin_unit *unit, PyObject *const *in, PyObject **out)
+run_held(kernel_launcher *self, kin_variant *v, const kin_subgraph *subgraph, PyObject *const *in, PyObject **out)
 {
-    if (self->gone[0] != 0 || kin_modes_active() || kin_ambient_special() || wants_gradient(unit, in))
+    if (self->gone[0] != 0 || kin_modes_active() || kin_ambient_special() || wants_gradient(subgraph, in))
         return KIN_LAUNCH_NOT;
     launch_version *version = find_version(self, in);
-    if (version == NULL && launch_is_worth(self, v, unit, in))
-        version = launch_compile(self, v, unit, in);
+    if (version == NULL && launch_is_worth(self, v, subgraph, in))
+        version = launch_compile(self, v, subgraph, in);
     else if (version == NULL)
-        launch_look_what_varies(self, v, unit, in);
-    if (version != NULL && (version->again || has_rested(version) || launch_is_worth_again(self, version, v, unit, in)))
-        launch_compile_again(self, version, v, unit, in);
+        launch_look_what_varies(self, v, subgraph, in);
+    if (version != NULL && (version->again || has_rested(version) || launch_is_worth_again(self, version, v, subgraph, in)))
+        launch_compile_again(self, version, v, subgraph, in);
     if (version != NULL && version->ticket != NULL)
-        launch_compile_ready(self, version, v, unit, in);
+        launch_compile_ready(self, version, v, subgraph, in);
     if (version == NULL || version->code == NULL)
         return KIN_LAUNCH_NOT;
-    return launch_or_try(self, version, v, unit, in, out);
+    return launch_or_try(self, version, v, subgraph, in, out);
 }
 
 static kin_launch
-run_kernels(kin_launcher *base, kin_variant *v, const kin_unit *unit, PyObject *const *in, PyObject **out)
+run_kernels(kin_launcher *base, kin_variant *v, const kin_subgraph *subgraph, PyObject *const *in, PyObject **out)
 {
     bool held = kin_signals_hold();
-    kin_launch done = run_held((kernel_launcher *)base, v, unit, in, out);
+    kin_launch done = run_held((kernel_launcher *)base, v, subgraph, in, out);
     if (held)
         kin_signals_release();
     return done;
 }
 
-/* -- units whose calls wait ---------------------------------------------------------------------------------------- */
+/* -- subgraphs whose calls wait ---------------------------------------------------------------------------------------- */
 
 /* Is the version for inputs like those that are there? */
 static bool
-fits_so_far(const launch_version *version, const kin_unit *unit, PyObject *const *in)
+fits_so_far(const launch_version *version, const kin_subgraph *subgraph, PyObject *const *in)
 {
     if (version->signature.ambient != kin_ambient_state())
         return false;
-    for (uint32_t i = 0; i < unit->nin; i++)
+    for (uint32_t i = 0; i < subgraph->nin; i++)
         if (in[i] != NULL && !launch_signature_fits_one(&version->signature, i, in[i]))
             return false;
     return true;
@@ -191,11 +191,11 @@ wants_no_gradient(PyObject *obj)
 }
 
 static void *
-choose_kernels(kin_launcher *base, const kin_unit *unit, PyObject *const *in, void *had, bool *learn)
+choose_kernels(kin_launcher *base, const kin_subgraph *subgraph, PyObject *const *in, void *had, bool *learn)
 {
     kernel_launcher *self = (kernel_launcher *)base;
     *learn = false;
-    for (uint32_t i = 0; i < unit->nin; i++)
+    for (uint32_t i = 0; i < subgraph->nin; i++)
         if (in[i] != NULL && !wants_no_gradient(in[i]))
             return NULL;
     if (self->gone[0] != 0 || kin_modes_active() || kin_ambient_special())
@@ -208,7 +208,7 @@ choose_kernels(kin_launcher *base, const kin_unit *unit, PyObject *const *in, vo
     bool refused = false;
     for (uint32_t i = 0; i < self->versions.len; i++) {
         launch_version *version = self->versions.at[i];
-        if (version == had || !fits_so_far(version, unit, in))
+        if (version == had || !fits_so_far(version, subgraph, in))
             continue;
         if (version->code != NULL && !version->again)
             return version;
@@ -228,32 +228,32 @@ fits_kernels(kin_launcher *base, void *chosen, uint32_t i, PyObject *obj)
 }
 
 static void
-learn_held(kernel_launcher *self, kin_variant *v, const kin_unit *unit, PyObject *const *in)
+learn_held(kernel_launcher *self, kin_variant *v, const kin_subgraph *subgraph, PyObject *const *in)
 {
-    if (self->gone[0] != 0 || kin_modes_active() || kin_ambient_special() || wants_gradient(unit, in))
+    if (self->gone[0] != 0 || kin_modes_active() || kin_ambient_special() || wants_gradient(subgraph, in))
         return;
     launch_version *version = find_version(self, in);
-    if (version == NULL && launch_is_worth(self, v, unit, in))
-        launch_compile(self, v, unit, in);
+    if (version == NULL && launch_is_worth(self, v, subgraph, in))
+        launch_compile(self, v, subgraph, in);
     else if (version == NULL)
-        launch_look_what_varies(self, v, unit, in);
-    else if (version->again || has_rested(version) || launch_is_worth_again(self, version, v, unit, in))
-        launch_compile_again(self, version, v, unit, in);
+        launch_look_what_varies(self, v, subgraph, in);
+    else if (version->again || has_rested(version) || launch_is_worth_again(self, version, v, subgraph, in))
+        launch_compile_again(self, version, v, subgraph, in);
     else if (version->ticket != NULL)
-        launch_compile_ready(self, version, v, unit, in);
+        launch_compile_ready(self, version, v, subgraph, in);
 }
 
 static void
-learn_kernels(kin_launcher *base, kin_variant *v, const kin_unit *unit, PyObject *const *in)
+learn_kernels(kin_launcher *base, kin_variant *v, const kin_subgraph *subgraph, PyObject *const *in)
 {
     bool held = kin_signals_hold();
-    learn_held((kernel_launcher *)base, v, unit, in);
+    learn_held((kernel_launcher *)base, v, subgraph, in);
     if (held)
         kin_signals_release();
 }
 
 static kin_launch
-run_chosen_kernels(kin_launcher *base, void *chosen, kin_variant *v, const kin_unit *unit, PyObject *const *in,
+run_chosen_kernels(kin_launcher *base, void *chosen, kin_variant *v, const kin_subgraph *subgraph, PyObject *const *in,
                    PyObject **out)
 {
     kernel_launcher *self = (kernel_launcher *)base;
@@ -261,7 +261,7 @@ run_chosen_kernels(kin_launcher *base, void *chosen, kin_variant *v, const kin_u
     if (self->gone[0] != 0 || version->code == NULL || version->again || kin_modes_active() || kin_ambient_special())
         return KIN_LAUNCH_NOT;
     bool held = kin_signals_hold();
-    kin_launch done = launch_or_try(self, version, v, unit, in, out);
+    kin_launch done = launch_or_try(self, version, v, subgraph, in, out);
     if (held)
         kin_signals_release();
     return done;
@@ -308,34 +308,34 @@ new_launcher(const kin_launch_context *context, uint32_t graph, bool varies)
 
 /* -- the plan ----------------------------------------------------------------------------------------------------- */
 
-/* What an earlier plan has for the same unit; borrowed or NULL. */
+/* What an earlier plan has for the same subgraph; borrowed or NULL. */
 static kin_launcher *
-find_same(const kin_units *old, const kin_unit *unit, const kin_vids *in, const kin_vids *out)
+find_same(const kin_subgraphs *old, const kin_subgraph *subgraph, const kin_vids *in, const kin_vids *out)
 {
-    if (old == NULL || unit->first >= old->nsteps || old->by_step[unit->first] == 0)
+    if (old == NULL || subgraph->first >= old->nsteps || old->by_step[subgraph->first] == 0)
         return NULL;
-    const kin_unit *o = &old->at.at[old->by_step[unit->first] - 1];
-    bool same = o->first == unit->first && o->last == unit->last && o->nin == in->len && o->nout == out->len &&
-                o->launcher != NULL && o->launcher->run == run_kernels && memcmp(o->role, unit->role, unit->last - unit->first + 1) == 0 &&
+    const kin_subgraph *o = &old->at.at[old->by_step[subgraph->first] - 1];
+    bool same = o->first == subgraph->first && o->last == subgraph->last && o->nin == in->len && o->nout == out->len &&
+                o->launcher != NULL && o->launcher->run == run_kernels && memcmp(o->role, subgraph->role, subgraph->last - subgraph->first + 1) == 0 &&
                 (in->len == 0 || memcmp(o->in, in->at, in->len * sizeof *in->at) == 0) &&
                 (out->len == 0 || memcmp(o->out, out->at, out->len * sizeof *out->at) == 0);
     return same ? o->launcher : NULL;
 }
 
 static kin_status
-plan_unit(kin_variant *v, kin_units *units, uint32_t u, const kin_launch_context *context)
+plan_subgraph(kin_variant *v, kin_subgraphs *subgraphs, uint32_t u, const kin_launch_context *context)
 {
     kin_vids in = {0}, out = {0};
-    kin_unit *unit = &units->at.at[u];
-    kin_status status = kin_unit_bounds(v, units, u, &in, &out);
+    kin_subgraph *subgraph = &subgraphs->at.at[u];
+    kin_status status = kin_subgraph_bounds(v, subgraphs, u, &in, &out);
     if (status == KIN_OK) {
-        kin_launcher *launcher = find_same(v->units, unit, &in, &out);
+        kin_launcher *launcher = find_same(v->subgraphs, subgraph, &in, &out);
         if (launcher != NULL)
             launcher->refs++;
-        else /* what is behind many breaks may seldom be reached, and code for hundreds of units takes long: it has to pay */
-            launcher = new_launcher(context, v->trace.steps.at[unit->first].graph,
-                                    context->later || u >= MANY_UNITS || (launch_unit_varies(v, unit) && !launch_is_steady(v, unit)));
-        status = launcher == NULL ? KIN_NOMEM : kin_unit_set(v, units, u, in.at, in.len, out.at, out.len, launcher);
+        else /* what is behind many breaks may seldom be reached, and code for hundreds of subgraphs takes long: it has to pay */
+            launcher = new_launcher(context, v->trace.steps.at[subgraph->first].graph,
+                                    context->later || u >= MANY_SUBGRAPHS || (launch_subgraph_varies(v, subgraph) && !launch_is_steady(v, subgraph)));
+        status = launcher == NULL ? KIN_NOMEM : kin_subgraph_set(v, subgraphs, u, in.at, in.len, out.at, out.len, launcher);
         kin_launcher_release(launcher);
     }
     kin_vec_deinit(&in);
@@ -354,21 +354,21 @@ launch_name_of(const kin_launch_context *context)
 
 /* Why a graph is compiled in parts. */
 static void
-say_parts(const kin_variant *v, const kin_units *units, const kin_launch_context *context)
+say_parts(const kin_variant *v, const kin_subgraphs *subgraphs, const kin_launch_context *context)
 {
     const kin_trace *t = &v->trace;
-    for (uint32_t u = 0; u + 1 < units->at.len; u++) {
-        const kin_unit *unit = &units->at.at[u];
-        uint32_t graph = t->steps.at[unit->first].graph;
-        if (unit->why == NULL || t->steps.at[units->at.at[u + 1].first].graph != graph)
+    for (uint32_t u = 0; u + 1 < subgraphs->at.len; u++) {
+        const kin_subgraph *subgraph = &subgraphs->at.at[u];
+        uint32_t graph = t->steps.at[subgraph->first].graph;
+        if (subgraph->why == NULL || t->steps.at[subgraphs->at.at[u + 1].first].graph != graph)
             continue;
         kin_event_begin(context->log, KIN_EVENT_PART);
         kin_event_str(context->log, "name", launch_name_of(context));
         kin_event_int(context->log, "variant", context->variant);
         kin_event_int(context->log, "graph", graph);
-        kin_event_int(context->log, "step", unit->end);
-        kin_event_str(context->log, "what", kin_step_name((kin_step_kind)t->steps.at[unit->end].kind));
-        kin_event_str(context->log, "reason", unit->why);
+        kin_event_int(context->log, "step", subgraph->end);
+        kin_event_str(context->log, "what", kin_step_name((kin_step_kind)t->steps.at[subgraph->end].kind));
+        kin_event_str(context->log, "reason", subgraph->why);
         kin_event_end(context->log);
     }
 }
@@ -381,27 +381,27 @@ kin_launch_plan(kin_variant *v, const kin_launch_context *context)
     if (held)
         kin_signals_release();
     KIN_TRY(ready);
-    if (v->units == NULL)
+    if (v->subgraphs == NULL)
         v->grad = kin_grad_enabled();
-    kin_units *units = kin_units_find(v, KIN_UNITS_WIDE);
-    kin_status status = units == NULL ? KIN_NOMEM : KIN_OK;
-    for (uint32_t u = 0; status == KIN_OK && u < units->at.len; u++)
-        status = plan_unit(v, units, u, context);
+    kin_subgraphs *subgraphs = kin_subgraphs_find(v, KIN_SUBGRAPHS_WIDE);
+    kin_status status = subgraphs == NULL ? KIN_NOMEM : KIN_OK;
+    for (uint32_t u = 0; status == KIN_OK && u < subgraphs->at.len; u++)
+        status = plan_subgraph(v, subgraphs, u, context);
     if (status != KIN_OK) {
-        kin_units_release(units);
+        kin_subgraphs_release(subgraphs);
         return status;
     }
-    kin_units *old = v->units;
-    v->units = units;
-    kin_units_release(old);
-    say_parts(v, units, context);
+    kin_subgraphs *old = v->subgraphs;
+    v->subgraphs = subgraphs;
+    kin_subgraphs_release(old);
+    say_parts(v, subgraphs, context);
     return KIN_OK;
 }
 
 static kin_status
 plan_again(kernel_launcher *self, kin_variant *v)
 {
-    kin_launch_context context = self->context; /* this launcher may go with its unit */
+    kin_launch_context context = self->context; /* this launcher may go with its subgraph */
     Py_XINCREF(context.name);
     kin_status status = kin_launch_plan(v, &context);
     Py_XDECREF(context.name);
@@ -419,17 +419,17 @@ launch_set_apart(kernel_launcher *self, kin_variant *v, const uint32_t *steps, u
             return KIN_BREAK;
         KIN_TRY(kin_vec_push(&v->apart, steps[i]));
     }
-    return v->apart.len == before ? KIN_OK : plan_again(self, v); /* else the unit is of an earlier plan */
+    return v->apart.len == before ? KIN_OK : plan_again(self, v); /* else the subgraph is of an earlier plan */
 }
 
 kin_status
-launch_add_walls(kin_variant *v, const kin_unit *unit, const uint32_t *raising, uint32_t n)
+launch_add_walls(kin_variant *v, const kin_subgraph *subgraph, const uint32_t *raising, uint32_t n)
 {
     uint32_t before = v->walls.len;
     bool raises = false;
-    for (uint32_t i = unit->first; i <= unit->last; i++) {
+    for (uint32_t i = subgraph->first; i <= subgraph->last; i++) {
         raises = raises || kin_step_is_in(raising, n, i);
-        if (!raises || unit->role[i - unit->first] != KIN_ROLE_RISKY || v->trace.steps.at[i].flags & KIN_STEP_SUNK)
+        if (!raises || subgraph->role[i - subgraph->first] != KIN_ROLE_RISKY || v->trace.steps.at[i].flags & KIN_STEP_SUNK)
             continue;
         KIN_TRY(kin_vec_push(&v->walls, i));
         raises = false;
@@ -438,9 +438,9 @@ launch_add_walls(kin_variant *v, const kin_unit *unit, const uint32_t *raising, 
 }
 
 kin_status
-launch_put_walls(kernel_launcher *self, kin_variant *v, const kin_unit *unit, const uint32_t *raising, uint32_t n)
+launch_put_walls(kernel_launcher *self, kin_variant *v, const kin_subgraph *subgraph, const uint32_t *raising, uint32_t n)
 {
-    kin_status status = launch_add_walls(v, unit, raising, n);
+    kin_status status = launch_add_walls(v, subgraph, raising, n);
     if (status == KIN_BREAK)
         KIN_TRY(plan_again(self, v));
     return status;
@@ -528,9 +528,9 @@ reason_of(const kernel_launcher *self)
 }
 
 static PyObject *
-describe_unit(const kin_unit *unit)
+describe_subgraph(const kin_subgraph *subgraph)
 {
-    const kernel_launcher *self = (const kernel_launcher *)unit->launcher;
+    const kernel_launcher *self = (const kernel_launcher *)subgraph->launcher;
     PyObject *list = PyList_New(0);
     for (uint32_t i = 0; list != NULL && i < self->versions.len; i++) {
         PyObject *one = describe_version(self, self->versions.at[i]);
@@ -539,9 +539,9 @@ describe_unit(const kin_unit *unit)
         Py_XDECREF(one);
     }
     PyObject *dict = list == NULL ? NULL
-                                  : Py_BuildValue("{s:I,s:I,s:I,s:O,s:I,s:I,s:s,s:s,s:O}", "graph", self->graph, "first", unit->first, "last", unit->last,
-                                                  "waits", unit->waits ? Py_True : Py_False,
-                                                  "inputs", unit->nin, "outputs", unit->nout, "reason", reason_of(self),
+                                  : Py_BuildValue("{s:I,s:I,s:I,s:O,s:I,s:I,s:s,s:s,s:O}", "graph", self->graph, "first", subgraph->first, "last", subgraph->last,
+                                                  "waits", subgraph->waits ? Py_True : Py_False,
+                                                  "inputs", subgraph->nin, "outputs", subgraph->nout, "reason", reason_of(self),
                                                   "thawed", self->thaw,
                                                   "versions", list);
     Py_XDECREF(list);
@@ -552,11 +552,11 @@ PyObject *
 kin_launch_describe(const kin_variant *v)
 {
     PyObject *list = PyList_New(0);
-    for (uint32_t u = 0; list != NULL && v->units != NULL && u < v->units->at.len; u++) {
-        const kin_unit *unit = &v->units->at.at[u];
-        if (unit->launcher == NULL || unit->launcher->run != run_kernels || ((kernel_launcher *)unit->launcher)->single)
+    for (uint32_t u = 0; list != NULL && v->subgraphs != NULL && u < v->subgraphs->at.len; u++) {
+        const kin_subgraph *subgraph = &v->subgraphs->at.at[u];
+        if (subgraph->launcher == NULL || subgraph->launcher->run != run_kernels || ((kernel_launcher *)subgraph->launcher)->single)
             continue;
-        PyObject *one = describe_unit(unit);
+        PyObject *one = describe_subgraph(subgraph);
         if (one == NULL || PyList_Append(list, one) < 0)
             Py_CLEAR(list);
         Py_XDECREF(one);

@@ -2,7 +2,7 @@
  *
  * Nothing of the program is changed before it has ended, but for the state of the random numbers, which can be put back. So whatever
  * goes wrong (an index out of bounds, a result of another layout than foreseen, an exception) ends the run without a trace, and
- * the unit's steps do it again as eager does.
+ * the subgraph's steps do it again as eager does.
  */
 #include "py/launch/running.h"
 

@@ -1,5 +1,5 @@
 /* A compiled program with what is needed to run it on tensors: the operators behind its extern calls, and what each output of
- * the unit is made of. Private to src/py/launch.
+ * the subgraph is made of. Private to src/py/launch.
  */
 #ifndef KIN_PY_LAUNCH_RUN_H
 #define KIN_PY_LAUNCH_RUN_H
@@ -31,10 +31,10 @@ typedef struct {
     launch_spent *spent;    /* by op, then for all of it; NULL: nobody asked */
 } launch_program;
 
-/* What a program is run on: tensors of the unit's inputs, then values that were made before. */
+/* What a program is run on: tensors of the subgraph's inputs, then values that were made before. */
 typedef struct {
-    PyObject *const *in;          /* of the unit */
-    const uint32_t *input_of;     /* program input -> input of the unit, n of them */
+    PyObject *const *in;          /* of the subgraph */
+    const uint32_t *input_of;     /* program input -> input of the subgraph, n of them */
     uint32_t n;
     PyObject *const *values;      /* program inputs from n on; NULL inside: not needed */
     const launch_packed *packed;  /* by extern call; NULL: none */
@@ -45,7 +45,7 @@ typedef struct {
     uint8_t kind;      /* kin_out_kind */
     bool whole, apart; /* as in kin_lower_out */
     uint32_t writes;
-    uint32_t index;    /* INPUT: of the unit's inputs; else of the program's outputs */
+    uint32_t index;    /* INPUT: of the subgraph's inputs; else of the program's outputs */
     int64_t offset;
     PyObject *sizes, *strides; /* tuples; of views */
 } launch_out;
@@ -54,12 +54,12 @@ typedef struct {
 typedef enum { LAUNCH_GIVE_INPUT, LAUNCH_GIVE_OUT, LAUNCH_GIVE_OTHER } launch_give_kind;
 typedef struct {
     uint8_t kind;
-    uint32_t index;     /* INPUT: of the unit's inputs; OUT: of code.outs */
+    uint32_t index;     /* INPUT: of the subgraph's inputs; OUT: of code.outs */
     PyObject *shape;    /* OTHER: as captured; owned */
 } launch_give;
 
-/* Did the unit's steps give what the code would: layouts, dtypes, sharing? (verify.c) */
-bool launch_gives_the_same(const struct launch_code *code, const kin_unit *unit, PyObject *const *in, PyObject *const *out);
+/* Did the subgraph's steps give what the code would: layouts, dtypes, sharing? (verify.c) */
+bool launch_gives_the_same(const struct launch_code *code, const kin_subgraph *subgraph, PyObject *const *in, PyObject *const *out);
 
 /* -- written.c -------------------------------------------------------------------------------------------------- */
 
@@ -80,12 +80,12 @@ struct launch_code {
     bool *only_packed;        /* by buffer of `main`: read in packed form and no other */
     uint32_t nouts, ngive;
     launch_out *outs;         /* the different tensors that the graph gives */
-    launch_give *give;        /* by output of the unit */
+    launch_give *give;        /* by output of the subgraph */
     uint32_t nstand_ins;
     launch_give *by_stand_in; /* for what is inside of OTHER */
-    uint32_t *input_of;       /* tensor input of the graph -> input of the unit */
+    uint32_t *input_of;       /* tensor input of the graph -> input of the subgraph */
     uint32_t ninputs;
-    kin_lower_write *writes;  /* inputs (of the unit) that are written to */
+    kin_lower_write *writes;  /* inputs (of the subgraph) that are written to */
     uint32_t nwrites;
     bool loses_nan;           /* its calls would make 0 of a NaN: invalid operations are looked for */
     uint64_t runs;
@@ -102,7 +102,7 @@ bool launch_program_run(launch_program *p, const launch_inputs *inputs, PyObject
 bool launch_program_pack(const launch_program *p, const launch_inputs *inputs, launch_packed *packed, size_t *bytes);
 
 /* Gives the version its code. KIN_BREAK with `why`. */
-kin_status launch_code_make(const kernel_launcher *self, const kin_variant *v, const kin_capture *capture, const kin_unit *unit,
+kin_status launch_code_make(const kernel_launcher *self, const kin_variant *v, const kin_capture *capture, const kin_subgraph *subgraph,
                             PyObject *const *in, launch_version *version, kin_text *why) KIN_MUST_CHECK;
 
 /* -- profile.c -------------------------------------------------------------------------------------------------- */

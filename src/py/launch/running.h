@@ -43,7 +43,7 @@ bool launch_pack_all(launch_running *r, launch_packed *packed, size_t *bytes);
 
 /* -- give.c: results -------------------------------------------------------------------------------------------- */
 
-/* New references in out[], as the unit gives them. False with an exception, and nothing given. */
+/* New references in out[], as the subgraph gives them. False with an exception, and nothing given. */
 bool launch_hand_out(launch_running *r, const launch_code *code, PyObject **out);
 
 #endif

@@ -1,5 +1,5 @@
-/* Units whose inputs differ from call to call, as where a cache grows: the calls that differ are set apart, and the others, which are most of a
- * model, are compiled. What differs is found by capturing the unit on inputs of two kinds.
+/* Subgraphs whose inputs differ from call to call, as where a cache grows: the calls that differ are set apart, and the others, which are most of a
+ * model, are compiled. What differs is found by capturing the subgraph on inputs of two kinds.
  */
 #include <string.h>
 
@@ -64,14 +64,14 @@ hash_of_step(const kin_capture *capture, uint32_t step)
 static bool
 is_call(const kin_step *s)
 {
-    return kin_unit_calls(s) && !(s->flags & KIN_STEP_SUNK);
+    return kin_subgraph_calls(s) && !(s->flags & KIN_STEP_SUNK);
 }
 
 /* Keeps what the calls are like, to be compared with. */
 static kin_status
-keep(kernel_launcher *self, const kin_variant *v, const kin_unit *unit, const kin_capture *capture)
+keep(kernel_launcher *self, const kin_variant *v, const kin_subgraph *subgraph, const kin_capture *capture)
 {
-    for (uint32_t i = unit->first; i <= unit->last; i++)
+    for (uint32_t i = subgraph->first; i <= subgraph->last; i++)
         if (is_call(&v->trace.steps.at[i]))
             KIN_TRY(kin_vec_push(&self->seen, hash_of_step(capture, i)));
     return KIN_OK;
@@ -79,12 +79,12 @@ keep(kernel_launcher *self, const kin_variant *v, const kin_unit *unit, const ki
 
 /* Calls that are what they were are noted in the variant; the others are set apart, if there are fewer of them. */
 static kin_status
-part(kernel_launcher *self, kin_variant *v, const kin_unit *unit, const kin_capture *capture)
+part(kernel_launcher *self, kin_variant *v, const kin_subgraph *subgraph, const kin_capture *capture)
 {
     launch_numbers differ = {0};
     uint32_t n = 0, before = v->steady.len;
     kin_status status = KIN_OK;
-    for (uint32_t i = unit->first; i <= unit->last && status == KIN_OK; i++) {
+    for (uint32_t i = subgraph->first; i <= subgraph->last && status == KIN_OK; i++) {
         if (!is_call(&v->trace.steps.at[i]) || n >= self->seen.len)
             continue;
         bool same = self->seen.at[n++] == hash_of_step(capture, i);
@@ -101,30 +101,30 @@ part(kernel_launcher *self, kin_variant *v, const kin_unit *unit, const kin_capt
 }
 
 void
-launch_look_what_varies(kernel_launcher *self, kin_variant *v, const kin_unit *unit, PyObject *const *in)
+launch_look_what_varies(kernel_launcher *self, kin_variant *v, const kin_subgraph *subgraph, PyObject *const *in)
 {
     kin_capture capture;
     if (self->looks >= 2 || self->nstrange < (self->looks == 0 ? FIRST_LOOK : SECOND_LOOK))
         return;
     self->looks++;
     kin_capture_hints none = {0};
-    unsigned may = !unit->waits || kin_unit_hides_writes(v, unit) ? KIN_CAPTURE_WRITES : 0;
-    kin_status status = kin_capture_run(v, unit, in, &none, may, &capture);
+    unsigned may = !subgraph->waits || kin_subgraph_hides_writes(v, subgraph) ? KIN_CAPTURE_WRITES : 0;
+    kin_status status = kin_capture_run(v, subgraph, in, &none, may, &capture);
     if (status == KIN_BREAK && capture.refused.len > 0)
         status = launch_set_apart(self, v, capture.refused.at, capture.refused.len);
     else if (status == KIN_OK && self->looks == 1)
-        status = keep(self, v, unit, &capture);
+        status = keep(self, v, subgraph, &capture);
     else if (status == KIN_OK)
-        status = part(self, v, unit, &capture);
+        status = part(self, v, subgraph, &capture);
     if (status != KIN_OK)
         self->looks = 2;
     kin_capture_deinit(&capture);
 }
 
 bool
-launch_is_steady(const kin_variant *v, const kin_unit *unit)
+launch_is_steady(const kin_variant *v, const kin_subgraph *subgraph)
 {
-    for (uint32_t i = unit->first; i <= unit->last; i++)
+    for (uint32_t i = subgraph->first; i <= subgraph->last; i++)
         if (is_call(&v->trace.steps.at[i]) && !kin_step_is_in(v->steady.at, v->steady.len, i))
             return false;
     return true;

@@ -1,4 +1,4 @@
-/* What a unit's steps gave, against what its code would give: sizes, strides, dtypes, and who shares memory with whom.
+/* What a subgraph's steps gave, against what its code would give: sizes, strides, dtypes, and who shares memory with whom.
  *
  * Capture foresees all of that, from rules, from PyTorch's meta kernels, and from what composite operators call. None of them can be trusted
  * blindly (some operators go another way when a mode watches them), and steps are run anyway before code is.
@@ -82,7 +82,7 @@ relates_to_input(const launch_out *o, PyObject *x, uint32_t i, PyObject *input)
 }
 
 static bool
-is_as_steps_gave(const launch_code *code, const kin_unit *unit, PyObject *const *in, PyObject *const *out, uint32_t k)
+is_as_steps_gave(const launch_code *code, const kin_subgraph *subgraph, PyObject *const *in, PyObject *const *out, uint32_t k)
 {
     const launch_give *g = &code->give[k];
     if (g->kind == LAUNCH_GIVE_INPUT)
@@ -94,7 +94,7 @@ is_as_steps_gave(const launch_code *code, const kin_unit *unit, PyObject *const 
     const launch_out *o = &code->outs[g->index];
     if (!kin_is_tensor(out[k]) || !kin_tensor_is_ordinary(out[k]) || !lies_so(o, out[k]) || !has_dtype(code, o, in, out[k]))
         return false;
-    for (uint32_t i = 0; i < unit->nin; i++)
+    for (uint32_t i = 0; i < subgraph->nin; i++)
         if (kin_is_tensor(in[i]) && !relates_to_input(o, out[k], i, in[i]))
             return false;
     for (uint32_t i = 0; i < k; i++)
@@ -104,10 +104,10 @@ is_as_steps_gave(const launch_code *code, const kin_unit *unit, PyObject *const 
 }
 
 bool
-launch_gives_the_same(const launch_code *code, const kin_unit *unit, PyObject *const *in, PyObject *const *out)
+launch_gives_the_same(const launch_code *code, const kin_subgraph *subgraph, PyObject *const *in, PyObject *const *out)
 {
     for (uint32_t k = 0; k < code->ngive; k++)
-        if (!is_as_steps_gave(code, unit, in, out, k))
+        if (!is_as_steps_gave(code, subgraph, in, out, k))
             return false;
     return true;
 }

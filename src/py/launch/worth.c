@@ -11,15 +11,15 @@
 #include "py/launch/launch.h"
 
 static const double PART = 0.15;       /* of the time in graphs that may be spent */
-static const double FIRST_NS = 1e6;    /* for each call of a unit nothing is known of: making code */
+static const double FIRST_NS = 1e6;    /* for each call of a subgraph nothing is known of: making code */
 static const double CALL_NS = 4e3, BYTE_NS = 0.2; /* ... doing the call */
 static const double PACK_NS = 1.5;                /* for each byte of a parameter: packing it at the first launch */
 enum {
-    LIVE_LIMIT = 8,    /* kinds of a unit that have code at a time */
+    LIVE_LIMIT = 8,    /* kinds of a subgraph that have code at a time */
     KIND_LIMIT = 64,   /* that ever had some */
     TOLD = 16          /* kinds without code from which that is said */
 };
-static const size_t KEPT_LIMIT = (size_t)1 << 30; /* bytes made of weights for all kinds of a unit, but for one of them */
+static const size_t KEPT_LIMIT = (size_t)1 << 30; /* bytes made of weights for all kinds of a subgraph, but for one of them */
 
 /* Of the process, nanoseconds. Python's lock guards it. */
 static struct {
@@ -29,11 +29,11 @@ static struct {
 static double made; /* nanoseconds that all code has taken */
 
 static uint32_t
-count_calls(const kin_variant *v, const kin_unit *unit)
+count_calls(const kin_variant *v, const kin_subgraph *subgraph)
 {
     uint32_t n = 0;
-    for (uint32_t i = unit->first; i <= unit->last; i++)
-        n += kin_unit_calls(&v->trace.steps.at[i]) && !(v->trace.steps.at[i].flags & KIN_STEP_SUNK);
+    for (uint32_t i = subgraph->first; i <= subgraph->last; i++)
+        n += kin_subgraph_calls(&v->trace.steps.at[i]) && !(v->trace.steps.at[i].flags & KIN_STEP_SUNK);
     return n;
 }
 
@@ -48,10 +48,10 @@ bytes_of(PyObject *tensor)
 
 /* Parameters are packed for each kind anew. */
 static double
-guess_packing(const kernel_launcher *self, const kin_unit *unit, PyObject *const *in)
+guess_packing(const kernel_launcher *self, const kin_subgraph *subgraph, PyObject *const *in)
 {
     double ns = 0;
-    for (uint32_t i = 0; self->context.freezing && i < unit->nin; i++)
+    for (uint32_t i = 0; self->context.freezing && i < subgraph->nin; i++)
         if (kin_is_plain_tensor(in[i]) && !kin_is_tensor_type((PyObject *)Py_TYPE(in[i])))
             ns += bytes_of(in[i]) * PACK_NS;
     return ns;
@@ -59,9 +59,9 @@ guess_packing(const kernel_launcher *self, const kin_unit *unit, PyObject *const
 
 /* What making code will cost, and what comes with its first launch: as much as the last time. */
 static double
-guess_cost(const kernel_launcher *self, const kin_unit *unit, PyObject *const *in, uint32_t ncalls)
+guess_cost(const kernel_launcher *self, const kin_subgraph *subgraph, PyObject *const *in, uint32_t ncalls)
 {
-    double first = self->first_ns > 0 ? self->first_ns : guess_packing(self, unit, in);
+    double first = self->first_ns > 0 ? self->first_ns : guess_packing(self, subgraph, in);
     for (uint32_t i = self->versions.len; i-- > 0;)
         if (self->versions.at[i]->total_ns > 0)
             return self->versions.at[i]->total_ns + first;
@@ -70,10 +70,10 @@ guess_cost(const kernel_launcher *self, const kin_unit *unit, PyObject *const *i
 
 /* What a call takes step by step, where nobody looked at the clock. */
 static double
-guess_steps(const kin_unit *unit, PyObject *const *in, uint32_t ncalls)
+guess_steps(const kin_subgraph *subgraph, PyObject *const *in, uint32_t ncalls)
 {
     double bytes = 0;
-    for (uint32_t i = 0; i < unit->nin; i++)
+    for (uint32_t i = 0; i < subgraph->nin; i++)
         bytes += kin_is_tensor(in[i]) ? bytes_of(in[i]) : 0;
     return ncalls * (CALL_NS + bytes * BYTE_NS);
 }
@@ -106,12 +106,12 @@ take_time(kernel_launcher *self)
 }
 
 static bool
-pays(kernel_launcher *self, const kin_variant *v, const kin_unit *unit, PyObject *const *in)
+pays(kernel_launcher *self, const kin_variant *v, const kin_subgraph *subgraph, PyObject *const *in)
 {
-    uint32_t ncalls = count_calls(v, unit);
-    launch_kind *kind = find_kind(self, launch_signature_hash(in, unit->nin));
-    double ns = take_time(self), cost = guess_cost(self, unit, in, ncalls);
-    ns = ns > 0 ? ns : guess_steps(unit, in, ncalls);
+    uint32_t ncalls = count_calls(v, subgraph);
+    launch_kind *kind = find_kind(self, launch_signature_hash(in, subgraph->nin));
+    double ns = take_time(self), cost = guess_cost(self, subgraph, in, ncalls);
+    ns = ns > 0 ? ns : guess_steps(subgraph, in, ncalls);
     account.lived += ns;
     kind->ns += ns;
     kind->met = ++self->clock;
@@ -158,7 +158,7 @@ make_room(kernel_launcher *self)
 }
 
 /* Do calls mostly go the way that was recorded? What leaves in the middle, or may do so for all that is known yet, comes through its
- * later units seldom, and each of them is code of its own. */
+ * later subgraphs seldom, and each of them is code of its own. */
 static bool
 is_usual_way(const kin_variant *v)
 {
@@ -166,7 +166,7 @@ is_usual_way(const kin_variant *v)
 }
 
 bool
-launch_is_worth(kernel_launcher *self, const kin_variant *v, const kin_unit *unit, PyObject *const *in)
+launch_is_worth(kernel_launcher *self, const kin_variant *v, const kin_subgraph *subgraph, PyObject *const *in)
 {
     if (self->context.trials == 0)
         return self->versions.len < LIVE_LIMIT;
@@ -178,14 +178,14 @@ launch_is_worth(kernel_launcher *self, const kin_variant *v, const kin_unit *uni
         self->full = true;
         return false;
     }
-    return pays(self, v, unit, in) && make_room(self);
+    return pays(self, v, subgraph, in) && make_room(self);
 }
 
 bool
-launch_is_worth_again(kernel_launcher *self, const launch_version *version, const kin_variant *v, const kin_unit *unit,
+launch_is_worth_again(kernel_launcher *self, const launch_version *version, const kin_variant *v, const kin_subgraph *subgraph,
                       PyObject *const *in)
 {
-    return version->retired && pays(self, v, unit, in) && make_room(self);
+    return version->retired && pays(self, v, subgraph, in) && make_room(self);
 }
 
 void
@@ -235,20 +235,20 @@ has_size(const kin_trace *t, uint32_t first, uint32_t last)
 
 /* Does the path go on from this part of it because a test did not pass? What lies behind may never be met again. */
 static bool
-is_chosen_by_data(const kin_trace *t, const kin_path *path, uint32_t part, uint32_t unit)
+is_chosen_by_data(const kin_trace *t, const kin_path *path, uint32_t part, uint32_t subgraph)
 {
-    return path->at[part].last < unit && part + 1 < path->len && t->steps.at[path->at[part].last].kind == KIN_STEP_CHECK;
+    return path->at[part].last < subgraph && part + 1 < path->len && t->steps.at[path->at[part].last].kind == KIN_STEP_CHECK;
 }
 
 bool
-launch_unit_varies(const kin_variant *v, const kin_unit *unit)
+launch_subgraph_varies(const kin_variant *v, const kin_subgraph *subgraph)
 {
     const kin_trace *t = &v->trace;
     kin_path path = {0};
-    bool varies = has_size(t, unit->first, unit->last);
-    if (!varies && kin_trace_path(t, unit->first, &path) == KIN_OK)
+    bool varies = has_size(t, subgraph->first, subgraph->last);
+    if (!varies && kin_trace_path(t, subgraph->first, &path) == KIN_OK)
         for (uint32_t p = 0; p < path.len && !varies; p++)
-            varies = is_chosen_by_data(t, &path, p, unit->first) || has_size(t, path.at[p].first, path.at[p].last);
+            varies = is_chosen_by_data(t, &path, p, subgraph->first) || has_size(t, path.at[p].first, path.at[p].last);
     kin_vec_deinit(&path);
     return varies;
 }

@@ -1,4 +1,4 @@
-/* Inputs that a unit writes to: whether a launch may, and how steps that came to nothing are undone before they run at their place.
+/* Inputs that a subgraph writes to: whether a launch may, and how steps that came to nothing are undone before they run at their place.
  */
 #include <stdlib.h>
 #include <string.h>

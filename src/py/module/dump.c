@@ -355,14 +355,14 @@ kin_dump_variant(kin_variant *v)
 }
 
 PyObject *
-kin_dump_units(kin_variant *v, const uint32_t *unit_of, const uint8_t *needed, uint32_t n)
+kin_dump_subgraphs(kin_variant *v, const uint32_t *subgraph_of, const uint8_t *needed, uint32_t n)
 {
     dumper d;
     PyObject *list = start_dump(&d, v) == 0 ? PyList_New(0) : NULL;
-    d.unit_of = unit_of;
+    d.subgraph_of = subgraph_of;
     d.needed = needed;
-    for (uint32_t unit = 1; list != NULL && unit <= n; unit++)
-        if (append(list, dump_graph(&d, unit)) < 0)
+    for (uint32_t subgraph = 1; list != NULL && subgraph <= n; subgraph++)
+        if (append(list, dump_graph(&d, subgraph)) < 0)
             Py_CLEAR(list);
     end_dump(&d);
     return list;

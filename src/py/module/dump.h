@@ -20,8 +20,8 @@
 
 /* New dict, or NULL with an exception. Runs Python code (repr, linecache). */
 PyObject *kin_dump_variant(kin_variant *v);
-/* The units of a variant (py/replay/units.h) as graphs: new list of dicts; `n` of them. */
-PyObject *kin_dump_units(kin_variant *v, const uint32_t *unit_of, const uint8_t *needed, uint32_t n);
+/* The subgraphs of a variant (py/replay/subgraphs.h) as graphs: new list of dicts; `n` of them. */
+PyObject *kin_dump_subgraphs(kin_variant *v, const uint32_t *subgraph_of, const uint8_t *needed, uint32_t n);
 /* All rows of breaks.def: new list of dicts. */
 PyObject *kin_dump_break_rows(void);
 

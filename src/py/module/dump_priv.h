@@ -17,8 +17,8 @@ typedef struct {
     uint32_t *use;        /* by vid: 0 unused, graph number when only that graph uses it, USED_OUTSIDE */
     uint32_t *first_use;  /* by vid: the first step that uses it from outside its graph */
     PyObject **locals;    /* by vid: name of the first local variable that holds it; borrowed from code objects */
-    const uint32_t *unit_of; /* by step: the unit it belongs to, in place of its graph; NULL: graphs are described */
-    const uint8_t *needed;   /* by vid, with unit_of: it is an output */
+    const uint32_t *subgraph_of; /* by step: the subgraph it belongs to, in place of its graph; NULL: graphs are described */
+    const uint8_t *needed;   /* by vid, with subgraph_of: it is an output */
     PyObject **names;     /* by vid: name of the node that made it in its graph */
 } dumper;
 
@@ -57,11 +57,11 @@ PyObject *dump_user_stack(dumper *d, uint32_t snap);
 /* Like PyDict_SetItemString, but takes over `value` and fails when it is NULL. */
 int dump_set(PyObject *dict, const char *key, PyObject *value);
 
-/* Graph, or unit, of a step. */
+/* Graph, or subgraph, of a step. */
 static inline uint32_t
 dump_graph_of(const dumper *d, uint32_t step)
 {
-    return d->unit_of != NULL ? d->unit_of[step] : d->t->steps.at[step].graph;
+    return d->subgraph_of != NULL ? d->subgraph_of[step] : d->t->steps.at[step].graph;
 }
 
 /* ---- dump_graph.c ---- */

@@ -1,4 +1,4 @@
-/* Custom backends (lower.h): the meeting of units (py/replay/units.h), dumps and kintsugi._launch. */
+/* Custom backends (lower.h): the meeting of subgraphs (py/replay/subgraphs.h), dumps and kintsugi._launch. */
 #include "py/module/lower.h"
 
 #include "core/diag/breaks.h"
@@ -13,7 +13,7 @@
 #include "py/launch/backend.h"
 #include "py/launch/launch.h"
 #include "py/module/log.h"
-#include "py/replay/units.h"
+#include "py/replay/subgraphs.h"
 
 static PyObject *
 backend_of(const kin_compiled *self)
@@ -57,25 +57,25 @@ collect_examples(const kin_vids *in, PyObject *const *slots)
     return examples;
 }
 
-/* -- units of a variant ------------------------------------------------------------------------------------------- */
+/* -- subgraphs of a variant ------------------------------------------------------------------------------------------- */
 
 typedef struct {
     kin_compiled *self;
     kin_variant_object *variant;
-    kin_units *units;
-    PyObject *graphs;       /* list, by unit */
+    kin_subgraphs *subgraphs;
+    PyObject *graphs;       /* list, by subgraph */
     PyObject *make, *imitate; /* of kintsugi._launch */
     PyObject *const *slots;
 } lowering;
 
-/* What an earlier plan of the same variant has for the same unit; borrowed or NULL. */
+/* What an earlier plan of the same variant has for the same subgraph; borrowed or NULL. */
 static kin_launcher *
-find_same(const lowering *l, const kin_unit *unit, const kin_vids *in, const kin_vids *out)
+find_same(const lowering *l, const kin_subgraph *subgraph, const kin_vids *in, const kin_vids *out)
 {
-    const kin_units *old = l->variant->v->units;
+    const kin_subgraphs *old = l->variant->v->subgraphs;
     for (uint32_t u = 0; old != NULL && u < old->at.len; u++) {
-        const kin_unit *o = &old->at.at[u];
-        if (o->first == unit->first && o->last == unit->last && o->nin == in->len && o->nout == out->len &&
+        const kin_subgraph *o = &old->at.at[u];
+        if (o->first == subgraph->first && o->last == subgraph->last && o->nin == in->len && o->nout == out->len &&
             kin_backend_is(o->launcher) && memcmp(o->in, in->at, in->len * sizeof *o->in) == 0 &&
             memcmp(o->out, out->at, out->len * sizeof *o->out) == 0)
             return o->launcher;
@@ -96,15 +96,15 @@ read_vids(PyObject *list, kin_vids *vids)
     return PyErr_Occurred() ? KIN_PYERR : KIN_OK;
 }
 
-/* Where the graph's inputs are among the unit's; KIN_BREAK: one is not. */
+/* Where the graph's inputs are among the subgraph's; KIN_BREAK: one is not. */
 static kin_status
-pick_inputs(const kin_vids *unit, const kin_vids *graph, uint32_t *pick)
+pick_inputs(const kin_vids *subgraph, const kin_vids *graph, uint32_t *pick)
 {
     for (uint32_t i = 0; i < graph->len; i++) {
         uint32_t k = 0;
-        while (k < unit->len && unit->at[k] != graph->at[i])
+        while (k < subgraph->len && subgraph->at[k] != graph->at[i])
             k++;
-        if (k == unit->len)
+        if (k == subgraph->len)
             return KIN_BREAK;
         pick[i] = k;
     }
@@ -126,46 +126,46 @@ example_of(const lowering *l, kin_vid vid)
     return made;
 }
 
-/* KIN_BREAK: the unit cannot be as it is, the units are to be found anew. */
+/* KIN_BREAK: the subgraph cannot be as it is, the subgraphs are to be found anew. */
 static kin_status
-prove_unit(const lowering *l, kin_launcher *launcher, const kin_unit *unit)
+prove_subgraph(const lowering *l, kin_launcher *launcher, const kin_subgraph *subgraph)
 {
-    PyObject **in = calloc(unit->nin + 1, sizeof *in);
+    PyObject **in = calloc(subgraph->nin + 1, sizeof *in);
     if (in == NULL)
         return KIN_NOMEM;
-    for (uint32_t i = 0; i < unit->nin; i++)
-        in[i] = example_of(l, unit->in[i]);
-    kin_status status = kin_backend_prove(launcher, l->variant->v, unit, in);
-    for (uint32_t i = 0; i < unit->nin; i++)
+    for (uint32_t i = 0; i < subgraph->nin; i++)
+        in[i] = example_of(l, subgraph->in[i]);
+    kin_status status = kin_backend_prove(launcher, l->variant->v, subgraph, in);
+    for (uint32_t i = 0; i < subgraph->nin; i++)
         Py_XDECREF(in[i]);
     free(in);
     return status;
 }
 
-/* Gives the unit a launcher without a callable, or the one it had. */
+/* Gives the subgraph a launcher without a callable, or the one it had. */
 static kin_status
 set_launcher(const lowering *l, uint32_t u, const kin_vids *in, const kin_vids *out)
 {
-    kin_unit *unit = &l->units->at.at[u];
-    kin_launcher *launcher = find_same(l, unit, in, out);
+    kin_subgraph *subgraph = &l->subgraphs->at.at[u];
+    kin_launcher *launcher = find_same(l, subgraph, in, out);
     bool had = launcher != NULL;
     if (had)
         launcher->refs++;
     else if ((launcher = kin_backend_launcher()) == NULL)
         return KIN_NOMEM;
-    kin_status status = kin_unit_set(l->variant->v, l->units, u, in->at, in->len, out->at, out->len, launcher);
-    if (status == KIN_BREAK && !unit->plain)
-        status = kin_backend_set_apart(l->variant->v, unit);
+    kin_status status = kin_subgraph_set(l->variant->v, l->subgraphs, u, in->at, in->len, out->at, out->len, launcher);
+    if (status == KIN_BREAK && !subgraph->plain)
+        status = kin_backend_set_apart(l->variant->v, subgraph);
     else if (status == KIN_BREAK)
         kin_log_fallback(l->self->state, l->self->name, NULL,
                          "a graph runs step by step: one of its inputs is made between its calls", KIN_WHY_NONE);
-    else if (status == KIN_OK && !had && !unit->plain)
-        status = prove_unit(l, launcher, unit);
+    else if (status == KIN_OK && !had && !subgraph->plain)
+        status = prove_subgraph(l, launcher, subgraph);
     kin_launcher_release(launcher);
     return status;
 }
 
-/* What the unit's graph takes and gives: the graph's vids, and those of the unit, which for a plain one are the same. */
+/* What the subgraph's graph takes and gives: the graph's vids, and those of the subgraph, which for a plain one are the same. */
 typedef struct {
     kin_vids graph_in, in, out, other_out;
     uint32_t *pick;
@@ -188,46 +188,46 @@ find_bounds(const lowering *l, uint32_t u, bounds *b)
     *b = (bounds){0};
     KIN_TRY(read_vids(PyDict_GetItemString(graph, "inputs"), &b->graph_in));
     KIN_TRY(read_vids(PyDict_GetItemString(graph, "outputs"), &b->out));
-    if (l->units->at.at[u].plain)
+    if (l->subgraphs->at.at[u].plain)
         KIN_TRY(read_vids(PyDict_GetItemString(graph, "inputs"), &b->in));
     else
-        KIN_TRY(kin_unit_bounds(l->variant->v, l->units, u, &b->in, &b->other_out));
+        KIN_TRY(kin_subgraph_bounds(l->variant->v, l->subgraphs, u, &b->in, &b->other_out));
     b->pick = calloc(b->graph_in.len + 1, sizeof *b->pick);
     return b->pick == NULL ? KIN_NOMEM : pick_inputs(&b->in, &b->graph_in, b->pick);
 }
 
-/* KIN_BREAK: the graph was not foreseen to be part of such a unit; its calls are set apart. */
+/* KIN_BREAK: the graph was not foreseen to be part of such a subgraph; its calls are set apart. */
 static kin_status
-plan_unit(const lowering *l, uint32_t u)
+plan_subgraph(const lowering *l, uint32_t u)
 {
     bounds b;
     kin_status status = find_bounds(l, u, &b);
-    kin_unit *unit = &l->units->at.at[u];
+    kin_subgraph *subgraph = &l->subgraphs->at.at[u];
     if (status == KIN_OK)
         status = set_launcher(l, u, &b.in, &b.out);
     else if (status == KIN_BREAK)
-        status = kin_backend_set_apart(l->variant->v, unit);
+        status = kin_backend_set_apart(l->variant->v, subgraph);
     drop_bounds(&b);
-    return status == KIN_BREAK && unit->plain ? KIN_OK : status;
+    return status == KIN_BREAK && subgraph->plain ? KIN_OK : status;
 }
 
-/* Units with launchers that are shown to be right, and their graphs. */
+/* Subgraphs with launchers that are shown to be right, and their graphs. */
 static kin_status
 plan(lowering *l, unsigned how)
 {
     kin_variant *v = l->variant->v;
-    if (v->units == NULL)
+    if (v->subgraphs == NULL)
         v->grad = kin_grad_enabled();
-    l->units = kin_units_find(v, how);
-    l->graphs = l->units == NULL ? NULL : kin_dump_units(v, l->units->by_step, l->units->needed, l->units->at.len);
+    l->subgraphs = kin_subgraphs_find(v, how);
+    l->graphs = l->subgraphs == NULL ? NULL : kin_dump_subgraphs(v, l->subgraphs->by_step, l->subgraphs->needed, l->subgraphs->at.len);
     kin_status status = l->graphs == NULL ? KIN_PYERR : KIN_OK;
-    for (uint32_t u = 0; status == KIN_OK && u < l->units->at.len; u++)
-        status = plan_unit(l, u);
+    for (uint32_t u = 0; status == KIN_OK && u < l->subgraphs->at.len; u++)
+        status = plan_subgraph(l, u);
     if (status == KIN_OK)
         return KIN_OK;
     Py_CLEAR(l->graphs);
-    kin_units_release(l->units);
-    l->units = NULL;
+    kin_subgraphs_release(l->subgraphs);
+    l->subgraphs = NULL;
     return status;
 }
 
@@ -240,33 +240,33 @@ plan_until_right(lowering *l)
     if (held)
         kin_signals_release();
     if (status == KIN_BREAK) /* nothing can be shown */
-        return plan(l, KIN_UNITS_PLAIN);
+        return plan(l, KIN_SUBGRAPHS_PLAIN);
     KIN_TRY(status);
     l->variant->v->walls.len = 0; /* others are found again */
     status = KIN_BREAK;
     for (int tries = 0; status == KIN_BREAK && tries < 24; tries++)
-        status = plan(l, KIN_UNITS_WIDE | KIN_UNITS_EVERY);
-    return status == KIN_BREAK ? plan(l, KIN_UNITS_PLAIN) : status;
+        status = plan(l, KIN_SUBGRAPHS_WIDE | KIN_SUBGRAPHS_EVERY);
+    return status == KIN_BREAK ? plan(l, KIN_SUBGRAPHS_PLAIN) : status;
 }
 
-/* kintsugi._launch.make_unit(backend, graph, examples, fullgraph, name, variant, number): callable or None. False with
+/* kintsugi._launch.make_subgraph(backend, graph, examples, fullgraph, name, variant, number): callable or None. False with
  * an exception. */
 static bool
 make_callable(const lowering *l, uint32_t u)
 {
     bounds b;
-    kin_unit *unit = &l->units->at.at[u];
+    kin_subgraph *subgraph = &l->subgraphs->at.at[u];
     PyObject *graph = PyList_GET_ITEM(l->graphs, u), *examples = NULL, *callable = NULL;
-    if (unit->launcher == NULL || kin_backend_has_callable(unit->launcher))
+    if (subgraph->launcher == NULL || kin_backend_has_callable(subgraph->launcher))
         return true;
     if (find_bounds(l, u, &b) == KIN_OK && (examples = collect_examples(&b.graph_in, l->slots)) != NULL)
         callable = PyObject_CallFunction(l->make, "OOOOOII", backend_of(l->self), graph, examples,
                                          l->self->fullgraph ? Py_True : Py_False, l->self->name, l->variant->number, u + 1);
     bool ok = callable != NULL;
     if (ok && callable != Py_None)
-        ok = kin_backend_set(unit->launcher, callable, b.pick, b.graph_in.len) == KIN_OK;
+        ok = kin_backend_set(subgraph->launcher, callable, b.pick, b.graph_in.len) == KIN_OK;
     else if (ok)
-        kin_unit_stop(unit);
+        kin_subgraph_stop(subgraph);
     drop_bounds(&b);
     Py_XDECREF(examples);
     Py_XDECREF(callable);
@@ -277,7 +277,7 @@ static bool
 find_helpers(lowering *l)
 {
     PyObject *module = PyImport_ImportModule("kintsugi._launch");
-    l->make = module == NULL ? NULL : PyObject_GetAttrString(module, "make_unit");
+    l->make = module == NULL ? NULL : PyObject_GetAttrString(module, "make_subgraph");
     l->imitate = l->make == NULL ? NULL : PyObject_GetAttrString(module, "imitate");
     Py_XDECREF(module);
     return l->imitate != NULL;
@@ -289,7 +289,7 @@ end(lowering *l)
     Py_XDECREF(l->graphs);
     Py_XDECREF(l->make);
     Py_XDECREF(l->imitate);
-    kin_units_release(l->units);
+    kin_subgraphs_release(l->subgraphs);
 }
 
 /* A failure of our own: an event, and the variant runs step by step. */
@@ -310,14 +310,14 @@ lower_to_backend(kin_compiled *self, kin_variant_object *variant, PyObject *cons
     bool ok = find_helpers(&l) && plan_until_right(&l) == KIN_OK;
     if (!ok)
         return give_up(&l);
-    for (uint32_t u = 0; ok && u < l.units->at.len; u++)
+    for (uint32_t u = 0; ok && u < l.subgraphs->at.len; u++)
         ok = make_callable(&l, u);
     if (!ok && !self->fullgraph)
         return give_up(&l);
     if (ok && variant->v != NULL) { /* NULL: dropped by the backend itself */
-        kin_units *old = v->units;
-        v->units = l.units;
-        l.units = old;
+        kin_subgraphs *old = v->subgraphs;
+        v->subgraphs = l.subgraphs;
+        l.subgraphs = old;
     }
     end(&l);
     return ok;

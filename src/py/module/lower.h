@@ -7,7 +7,7 @@
 bool kin_lower_wanted(const kin_compiled *self);
 /* Is its backend a function of the user's? */
 bool kin_lower_is_custom(const kin_compiled *self);
-/* Describes the units of a new or grown variant and asks the backend for their callables; what had been compiled
+/* Describes the subgraphs of a new or grown variant and asks the backend for their callables; what had been compiled
  * before stays. `slots`: values by vid, for example inputs; may be NULL. Whatever cannot be compiled runs step by step
  * and leaves an event; false, with an exception, only when the backend raised under fullgraph. */
 bool kin_lower_variant(kin_compiled *self, kin_variant_object *variant, PyObject *const *slots);

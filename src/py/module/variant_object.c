@@ -5,7 +5,7 @@
 #include <structmember.h>
 
 #include "py/guardeval/guard.h"
-#include "py/replay/units.h"
+#include "py/replay/subgraphs.h"
 
 /* -- life -------------------------------------------------------------------------------------------------- */
 
@@ -17,8 +17,8 @@ traverse_variant(PyObject *obj, visitproc visit, void *arg)
     Py_VISIT(self->cause);
     if (self->v != NULL) {
         Py_VISIT(self->v->func);
-        for (uint32_t u = 0; self->v->units != NULL && u < self->v->units->at.len; u++) {
-            kin_launcher *launcher = self->v->units->at.at[u].launcher;
+        for (uint32_t u = 0; self->v->subgraphs != NULL && u < self->v->subgraphs->at.len; u++) {
+            kin_launcher *launcher = self->v->subgraphs->at.at[u].launcher;
             int stop = launcher != NULL && launcher->traverse != NULL ? launcher->traverse(launcher, visit, arg) : 0;
             if (stop != 0)
                 return stop;

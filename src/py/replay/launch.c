@@ -1,4 +1,4 @@
-/* Launching a unit (units.h): one call of what the backend made of it, in place of its steps. */
+/* Launching a subgraph (subgraphs.h): one call of what the backend made of it, in place of its steps. */
 #include "py/replay/replay_priv.h"
 
 static PyObject *
@@ -11,45 +11,45 @@ held_value(const kin_run *r, const kin_held *held)
 }
 
 void
-kin_run_inputs(const kin_run *r, const kin_unit *unit, uint32_t narrived, PyObject **values)
+kin_run_inputs(const kin_run *r, const kin_subgraph *subgraph, uint32_t narrived, PyObject **values)
 {
-    for (uint32_t i = 0; i < unit->nin; i++) {
-        uint32_t k = unit->order[i];
-        values[k] = i < narrived ? kin_run_value(r, unit->in[k]) : NULL;
+    for (uint32_t i = 0; i < subgraph->nin; i++) {
+        uint32_t k = subgraph->order[i];
+        values[k] = i < narrived ? kin_run_value(r, subgraph->in[k]) : NULL;
         if (i < narrived && values[k] == NULL)
-            values[k] = held_value(r, &unit->held[k]);
+            values[k] = held_value(r, &subgraph->held[k]);
     }
 }
 
 static kin_launch
-call_launcher(kin_run *r, const kin_unit *unit, PyObject *const *in, PyObject **out)
+call_launcher(kin_run *r, const kin_subgraph *subgraph, PyObject *const *in, PyObject **out)
 {
-    for (uint32_t i = 0; i < unit->nin; i++)
+    for (uint32_t i = 0; i < subgraph->nin; i++)
         if (in[i] == NULL)
             return KIN_LAUNCH_NOT;
-    return unit->waits ? unit->launcher->run_chosen(unit->launcher, r->chosen, r->v, unit, in, out)
-                       : unit->launcher->run(unit->launcher, r->v, unit, in, out);
+    return subgraph->waits ? subgraph->launcher->run_chosen(subgraph->launcher, r->chosen, r->v, subgraph, in, out)
+                       : subgraph->launcher->run(subgraph->launcher, r->v, subgraph, in, out);
 }
 
 /* Runs the launcher on the inputs; its outputs go to the slots. */
 static kin_launch
-call_unit(kin_run *r, const kin_unit *unit)
+call_subgraph(kin_run *r, const kin_subgraph *subgraph)
 {
-    PyObject *small[64], **values = unit->nin + unit->nout <= 64 ? small : calloc(unit->nin + unit->nout, sizeof *values);
+    PyObject *small[64], **values = subgraph->nin + subgraph->nout <= 64 ? small : calloc(subgraph->nin + subgraph->nout, sizeof *values);
     if (values == NULL)
         return KIN_LAUNCH_NOT;
-    PyObject **out = values + unit->nin;
-    kin_run_inputs(r, unit, unit->nin, values);
-    for (uint32_t i = 0; i < unit->nout; i++)
+    PyObject **out = values + subgraph->nin;
+    kin_run_inputs(r, subgraph, subgraph->nin, values);
+    for (uint32_t i = 0; i < subgraph->nout; i++)
         out[i] = NULL;
     /* What runs may drop the last other reference to an input. */
-    for (uint32_t i = 0; i < unit->nin; i++)
+    for (uint32_t i = 0; i < subgraph->nin; i++)
         Py_XINCREF(values[i]);
-    kin_launch done = call_launcher(r, unit, values, out);
-    for (uint32_t i = 0; i < unit->nin; i++)
+    kin_launch done = call_launcher(r, subgraph, values, out);
+    for (uint32_t i = 0; i < subgraph->nin; i++)
         Py_XDECREF(values[i]);
-    for (uint32_t i = 0; done == KIN_LAUNCH_DONE && i < unit->nout; i++)
-        Py_XSETREF(r->slots[unit->out[i]], out[i]);
+    for (uint32_t i = 0; done == KIN_LAUNCH_DONE && i < subgraph->nout; i++)
+        Py_XSETREF(r->slots[subgraph->out[i]], out[i]);
     if (values != small)
         free(values);
     return done;
@@ -66,16 +66,16 @@ pass_sunk(kin_run *r, uint32_t from, uint32_t to)
 }
 
 static kin_status
-build_containers(kin_run *r, const kin_unit *unit)
+build_containers(kin_run *r, const kin_subgraph *subgraph)
 {
-    bool sunk = r->built_sunk && unit->passes_sunk;
-    uint32_t at = unit->first;
-    for (uint32_t i = 0; i <= unit->nbuilds; i++) {
-        uint32_t next = i < unit->nbuilds ? unit->builds[i] : unit->last;
+    bool sunk = r->built_sunk && subgraph->passes_sunk;
+    uint32_t at = subgraph->first;
+    for (uint32_t i = 0; i <= subgraph->nbuilds; i++) {
+        uint32_t next = i < subgraph->nbuilds ? subgraph->builds[i] : subgraph->last;
         if (sunk && pass_sunk(r, at, next) != KIN_OK)
             return KIN_PYERR;
         at = next;
-        if (i == unit->nbuilds)
+        if (i == subgraph->nbuilds)
             break;
         const kin_step *s = &r->t->steps.at[next];
         PyObject *built = kin_step_execute(r->t, r->refs, s, r->slots);
@@ -90,26 +90,26 @@ build_containers(kin_run *r, const kin_unit *unit)
 }
 
 static kin_launch
-launch(kin_run *r, const kin_unit *unit)
+launch(kin_run *r, const kin_subgraph *subgraph)
 {
-    kin_launch done = call_unit(r, unit);
+    kin_launch done = call_subgraph(r, subgraph);
     if (done != KIN_LAUNCH_DONE)
         return done;
-    if (build_containers(r, unit) != KIN_OK)
+    if (build_containers(r, subgraph) != KIN_OK)
         return KIN_LAUNCH_RAISED; /* only without memory */
-    r->dropped = r->dropped || unit->drops;
+    r->dropped = r->dropped || subgraph->drops;
     return KIN_LAUNCH_DONE;
 }
 
 kin_launch
 kin_run_launch(kin_run *r, uint32_t step, uint32_t *last)
 {
-    kin_unit *unit = &r->units->at.at[r->units->by_step[step] - 1];
-    if (r->built_sunk && unit->changes_sunk)
+    kin_subgraph *subgraph = &r->subgraphs->at.at[r->subgraphs->by_step[step] - 1];
+    if (r->built_sunk && subgraph->changes_sunk)
         return KIN_LAUNCH_NOT;
-    *last = unit->last;
-    kin_launch done = launch(r, unit);
-    unit->refused = done == KIN_LAUNCH_NOT ? unit->refused + 1 : 0;
+    *last = subgraph->last;
+    kin_launch done = launch(r, subgraph);
+    subgraph->refused = done == KIN_LAUNCH_NOT ? subgraph->refused + 1 : 0;
     return done;
 }
 

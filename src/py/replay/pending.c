@@ -1,4 +1,4 @@
-/* Units with steps between their calls (units.h): the calls wait while those steps run at their place, and are launched
+/* Subgraphs with steps between their calls (subgraphs.h): the calls wait while those steps run at their place, and are launched
  * together at the last one.
  *
  * Nothing may be told from the order in which things were done. Whenever a step in between does not go as recorded, when an input
@@ -22,14 +22,14 @@ typedef struct {
 
 /* Borrowed objects, NULL for those that are not there yet; false without memory, or when one is missing. */
 static bool
-take_inputs(const kin_run *r, const kin_unit *unit, uint32_t narrived, inputs *in)
+take_inputs(const kin_run *r, const kin_subgraph *subgraph, uint32_t narrived, inputs *in)
 {
-    in->values = unit->nin <= 64 ? in->small : calloc(unit->nin, sizeof *in->values);
+    in->values = subgraph->nin <= 64 ? in->small : calloc(subgraph->nin, sizeof *in->values);
     if (in->values == NULL)
         return false;
-    kin_run_inputs(r, unit, narrived, in->values);
+    kin_run_inputs(r, subgraph, narrived, in->values);
     for (uint32_t k = 0; k < narrived; k++)
-        if (in->values[unit->order[k]] == NULL)
+        if (in->values[subgraph->order[k]] == NULL)
             return false;
     return true;
 }
@@ -42,43 +42,43 @@ drop_inputs(inputs *in)
 }
 
 void
-kin_pending_begin(kin_run *r, const kin_unit *unit)
+kin_pending_begin(kin_run *r, const kin_subgraph *subgraph)
 {
     inputs in;
     bool learn = false;
-    if (r->built_sunk && unit->changes_sunk)
+    if (r->built_sunk && subgraph->changes_sunk)
         return;
-    if (take_inputs(r, unit, unit->nearly, &in))
-        r->chosen = unit->launcher->choose(unit->launcher, unit, in.values, NULL, &learn);
+    if (take_inputs(r, subgraph, subgraph->nearly, &in))
+        r->chosen = subgraph->launcher->choose(subgraph->launcher, subgraph, in.values, NULL, &learn);
     else
         r->chosen = NULL;
     drop_inputs(&in);
-    r->narrived = unit->nearly;
+    r->narrived = subgraph->nearly;
     if (r->chosen != NULL)
-        r->waiting = unit;
+        r->waiting = subgraph;
     else if (learn)
-        r->learning = unit;
+        r->learning = subgraph;
 }
 
 /* The step has made inputs. False: they are of another kind than what was chosen for the others. */
 static bool
 arrive(kin_run *r, uint32_t step)
 {
-    const kin_unit *unit = r->waiting;
+    const kin_subgraph *subgraph = r->waiting;
     bool fit = true;
-    for (; r->narrived < unit->nin && unit->arrives[r->narrived] == step; r->narrived++) {
-        uint32_t i = unit->order[r->narrived];
-        PyObject *obj = kin_run_value(r, unit->in[i]);
+    for (; r->narrived < subgraph->nin && subgraph->arrives[r->narrived] == step; r->narrived++) {
+        uint32_t i = subgraph->order[r->narrived];
+        PyObject *obj = kin_run_value(r, subgraph->in[i]);
         if (obj == NULL)
             return false;
-        fit = fit && unit->launcher->fits(unit->launcher, r->chosen, i, obj);
+        fit = fit && subgraph->launcher->fits(subgraph->launcher, r->chosen, i, obj);
     }
     if (fit)
         return true;
     inputs in;
     bool learn;
-    r->chosen = take_inputs(r, unit, r->narrived, &in)
-                    ? unit->launcher->choose(unit->launcher, unit, in.values, r->chosen, &learn) : NULL;
+    r->chosen = take_inputs(r, subgraph, r->narrived, &in)
+                    ? subgraph->launcher->choose(subgraph->launcher, subgraph, in.values, r->chosen, &learn) : NULL;
     drop_inputs(&in);
     return r->chosen != NULL;
 }
@@ -86,9 +86,9 @@ arrive(kin_run *r, uint32_t step)
 /* -- running what waits ----------------------------------------------------------------------------------------- */
 
 static kin_outcome
-run_waiting(kin_run *r, const kin_unit *unit, uint32_t step, PyObject **value)
+run_waiting(kin_run *r, const kin_subgraph *subgraph, uint32_t step, PyObject **value)
 {
-    if (kin_unit_waits_for(unit, r->t, step))
+    if (kin_subgraph_waits_for(subgraph, r->t, step))
         return kin_run_step(r, step, value);
     if (!(r->t->steps.at[step].flags & KIN_STEP_SUNK) || !r->built_sunk || kin_sunk_pass(r, step) == KIN_OK)
         return KIN_GO_ON;
@@ -101,13 +101,13 @@ run_waiting(kin_run *r, const kin_unit *unit, uint32_t step, PyObject **value)
 static kin_outcome
 catch_up(kin_run *r, uint32_t upto, uint32_t *step, PyObject **value)
 {
-    const kin_unit *unit = r->waiting;
+    const kin_subgraph *subgraph = r->waiting;
     r->waiting = NULL;
-    for (uint32_t i = unit->first; i < upto; i++) {
+    for (uint32_t i = subgraph->first; i < upto; i++) {
         const kin_step *s = &r->t->steps.at[i];
         if (s->flags & KIN_STEP_RAISES && s->out != 0 && !(s->flags & KIN_STEP_SUNK) && r->slots[s->out] != NULL)
             kin_run_note_frames(r, i);
-        kin_outcome out = run_waiting(r, unit, i, value);
+        kin_outcome out = run_waiting(r, subgraph, i, value);
         if (out != KIN_GO_ON) {
             *step = i;
             return out;
@@ -129,14 +129,14 @@ catch_up_and_run(kin_run *r, uint32_t *step, PyObject **value)
 static kin_outcome
 launch(kin_run *r, uint32_t *step, PyObject **value)
 {
-    const kin_unit *unit = r->waiting;
+    const kin_subgraph *subgraph = r->waiting;
     kin_launch done = kin_run_launch_waiting_framed(r);
     if (done == KIN_LAUNCH_NOT)
         return catch_up_and_run(r, step, value);
     r->waiting = NULL;
     if (done == KIN_LAUNCH_RAISED)
-        return kin_run_settle(r, unit->first, NULL, value);
-    kin_run_free_between(r, unit->first, unit->last);
+        return kin_run_settle(r, subgraph->first, NULL, value);
+    kin_run_free_between(r, subgraph->first, subgraph->last);
     return KIN_GO_ON;
 }
 
@@ -157,7 +157,7 @@ passes(kin_run *r, uint32_t step)
     return holds > 0;
 }
 
-/* Does nobody but this unit's own steps hold the exception, which will be gone before the launch (dies_soon in spread.c)? Who handles it
+/* Does nobody but this subgraph's own steps hold the exception, which will be gone before the launch (dies_soon in spread.c)? Who handles it
  * does not look, and if the program is left before that, catch_up notes its frames. */
 static bool
 is_brief(const kin_run *r, uint32_t step, PyObject *exc)
@@ -221,7 +221,7 @@ settle(kin_run *r, uint32_t *step, PyObject *result, PyObject **value)
 static bool
 switches_gradients(kin_run *r, const kin_step *s)
 {
-    if (!(s->flags & KIN_STEP_EFFECT) || !kin_unit_sets_grad(r->v, s))
+    if (!(s->flags & KIN_STEP_EFFECT) || !kin_subgraph_sets_grad(r->v, s))
         return false;
     PyObject *on = kin_run_value(r, r->t->vids.at[s->args + 1]);
     return !(on == Py_True || on == Py_False) || (on == Py_True) != kin_grad_enabled();
@@ -264,7 +264,7 @@ is_forced(kin_run *r, const kin_step *s)
 static bool
 may_wait(kin_run *r, const kin_step *s)
 {
-    if (s->flags & KIN_STEP_SUNK || !kin_unit_stores_own(r->v, s))
+    if (s->flags & KIN_STEP_SUNK || !kin_subgraph_stores_own(r->v, s))
         return true;
     const kin_vid *args = r->t->vids.at + s->args;
     PyObject *obj = kin_run_value(r, args[0]);
@@ -276,7 +276,7 @@ may_wait(kin_run *r, const kin_step *s)
 kin_outcome
 kin_pending_step(kin_run *r, uint32_t *step, PyObject **value)
 {
-    const kin_unit *unit = r->waiting;
+    const kin_subgraph *subgraph = r->waiting;
     uint32_t at = *step;
     const kin_step *s = &r->t->steps.at[at];
     if (is_forced(r, s)) {
@@ -285,9 +285,9 @@ kin_pending_step(kin_run *r, uint32_t *step, PyObject **value)
             *value = kin_run_leave(r, at, KIN_LEAVE_BEFORE, NULL, NULL, true);
         return out == KIN_GO_ON ? KIN_LEFT : out;
     }
-    if (at == unit->last)
+    if (at == subgraph->last)
         return launch(r, step, value);
-    if (s->flags & KIN_STEP_SUNK || kin_unit_waits_for(unit, r->t, at))
+    if (s->flags & KIN_STEP_SUNK || kin_subgraph_waits_for(subgraph, r->t, at))
         return may_wait(r, s) ? KIN_GO_ON : catch_up_and_run(r, step, value);
     kin_outcome out = run_between(r, step, value);
     if (out == KIN_GO_ON && r->waiting != NULL && !arrive(r, at))
@@ -300,14 +300,14 @@ kin_pending_step(kin_run *r, uint32_t *step, PyObject **value)
 void
 kin_pending_end_learning(kin_run *r, uint32_t step, bool complete)
 {
-    const kin_unit *unit = r->learning;
+    const kin_subgraph *subgraph = r->learning;
     inputs in;
     r->learning = NULL;
     if (complete) {
-        if (take_inputs(r, unit, unit->nin, &in))
-            unit->launcher->learn(unit->launcher, r->v, unit, in.values);
+        if (take_inputs(r, subgraph, subgraph->nin, &in))
+            subgraph->launcher->learn(subgraph->launcher, r->v, subgraph, in.values);
         drop_inputs(&in);
     }
-    for (uint32_t i = unit->first; i < step; i++)
+    for (uint32_t i = subgraph->first; i < step; i++)
         kin_run_free(r, &r->t->steps.at[i]);
 }

@@ -1,5 +1,5 @@
 /* The steps that most replays consist of, done in one call each: tests of a type, calls and operators that go as recorded, while
- * no unit waits, no exception is being handled and no frames are asked for. Everything else goes the general way (replay.c).
+ * no subgraph waits, no exception is being handled and no frames are asked for. Everything else goes the general way (replay.c).
  */
 #include "py/guardeval/guard.h"
 #include "py/replay/ops_priv.h"
@@ -85,11 +85,11 @@ execute(const kin_run *r, const kin_step *s, PyObject **result)
 }
 
 static bool
-begins_unit(const kin_run *r, uint32_t step)
+begins_subgraph(const kin_run *r, uint32_t step)
 {
-    const kin_units *units = r->units;
-    return units != NULL && step < units->nsteps && units->by_step[step] != 0 &&
-           units->at.at[units->by_step[step] - 1].first == step;
+    const kin_subgraphs *subgraphs = r->subgraphs;
+    return subgraphs != NULL && step < subgraphs->nsteps && subgraphs->by_step[step] != 0 &&
+           subgraphs->at.at[subgraphs->by_step[step] - 1].first == step;
 }
 
 bool
@@ -99,7 +99,7 @@ kin_run_quickly(kin_run *r, uint32_t step, kin_outcome *out, PyObject **value)
     const kin_step *s = &r->t->steps.at[step];
     if (s->flags & GENERAL || r->exc != 0 || r->waiting != NULL || kin_replay_force_exit != UINT32_MAX)
         return false;
-    if (begins_unit(r, step))
+    if (begins_subgraph(r, step))
         return false;
     PyObject *result;
     *out = KIN_GO_ON;

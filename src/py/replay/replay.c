@@ -63,16 +63,16 @@ kin_run_free_between(kin_run *r, uint32_t first, uint32_t last)
         Py_CLEAR(r->slots[r->t->vids.at[k]]);
 }
 
-/* While a unit is learned its inputs stay; what its own calls made is never one of them. */
+/* While a subgraph is learned its inputs stay; what its own calls made is never one of them. */
 static void
 free_learned(kin_run *r, const kin_step *s)
 {
-    const kin_unit *unit = r->learning;
+    const kin_subgraph *subgraph = r->learning;
     const kin_vid *vids = r->t->vids.at + s->frees;
     for (uint32_t i = 0; i < s->nfrees; i++) {
         const kin_val *val = &r->t->vals.at[vids[i]];
-        if (val->kind == KIN_VAL_STEP && val->step >= unit->first && val->step <= unit->last &&
-            unit->role[val->step - unit->first] == KIN_ROLE_CALL)
+        if (val->kind == KIN_VAL_STEP && val->step >= subgraph->first && val->step <= subgraph->last &&
+            subgraph->role[val->step - subgraph->first] == KIN_ROLE_CALL)
             Py_CLEAR(r->slots[vids[i]]);
     }
 }
@@ -534,14 +534,14 @@ kin_run_launch_waiting_framed(kin_run *r)
     return done;
 }
 
-/* Launches the unit that begins at *step, with the frames of its first call linked; *step is then its last one. */
+/* Launches the subgraph that begins at *step, with the frames of its first call linked; *step is then its last one. */
 static kin_outcome
-launch_unit(kin_run *r, uint32_t *step, PyObject **value)
+launch_subgraph(kin_run *r, uint32_t *step, PyObject **value)
 {
     const kin_step *s = &r->t->steps.at[*step];
     uint32_t first = *step, last = first;
     kin_chain chain;
-    bool framed = s->snap != 0 && r->units->at.at[r->units->by_step[first] - 1].launcher->framed;
+    bool framed = s->snap != 0 && r->subgraphs->at.at[r->subgraphs->by_step[first] - 1].launcher->framed;
     kin_run_enter_handler(r, s);
     if (framed && link_chain(r, first, false, &chain) != KIN_OK) {
         *value = leave_raising(r, first, NULL);
@@ -561,18 +561,18 @@ launch_unit(kin_run *r, uint32_t *step, PyObject **value)
     return KIN_JUMP;
 }
 
-/* The unit to launch, or whose calls wait, from this step on; NULL: none. */
-static inline const kin_unit *
-unit_from(const kin_run *r, uint32_t step)
+/* The subgraph to launch, or whose calls wait, from this step on; NULL: none. */
+static inline const kin_subgraph *
+subgraph_from(const kin_run *r, uint32_t step)
 {
-    kin_units *units = r->units;
-    if (units == NULL || step >= units->nsteps || units->by_step[step] == 0 || r->learning != NULL)
+    kin_subgraphs *subgraphs = r->subgraphs;
+    if (subgraphs == NULL || step >= subgraphs->nsteps || subgraphs->by_step[step] == 0 || r->learning != NULL)
         return NULL;
-    kin_unit *unit = &units->at.at[units->by_step[step] - 1];
-    bool ours = unit->first == step && unit->launcher != NULL;
-    if (ours && !unit->waits && kin_unit_rests(unit))
+    kin_subgraph *subgraph = &subgraphs->at.at[subgraphs->by_step[step] - 1];
+    bool ours = subgraph->first == step && subgraph->launcher != NULL;
+    if (ours && !subgraph->waits && kin_subgraph_rests(subgraph))
         return NULL;
-    return ours && (unit->waits || kin_replay_force_exit == UINT32_MAX) ? unit : NULL;
+    return ours && (subgraph->waits || kin_replay_force_exit == UINT32_MAX) ? subgraph : NULL;
 }
 
 /* The next step, in sequence. */
@@ -580,9 +580,9 @@ static kin_outcome
 go_on(kin_run *r, uint32_t *step, PyObject **value)
 {
     const kin_step *s = &r->t->steps.at[*step];
-    const kin_unit *unit = NULL;
-    if (r->waiting == NULL && !(s->flags & KIN_STEP_SUNK) && (unit = unit_from(r, *step)) != NULL && unit->waits)
-        kin_pending_begin(r, unit);
+    const kin_subgraph *subgraph = NULL;
+    if (r->waiting == NULL && !(s->flags & KIN_STEP_SUNK) && (subgraph = subgraph_from(r, *step)) != NULL && subgraph->waits)
+        kin_pending_begin(r, subgraph);
     if (r->waiting != NULL)
         return kin_pending_step(r, step, value);
     if (s->flags & KIN_STEP_SUNK) {
@@ -592,8 +592,8 @@ go_on(kin_run *r, uint32_t *step, PyObject **value)
         *value = NULL;
         return KIN_LEFT;
     }
-    if (unit != NULL && !unit->waits) {
-        kin_outcome out = launch_unit(r, step, value);
+    if (subgraph != NULL && !subgraph->waits) {
+        kin_outcome out = launch_subgraph(r, step, value);
         if (out != KIN_GO_ON)
             return out == KIN_JUMP ? KIN_GO_ON : out;
     }
@@ -613,7 +613,7 @@ static inline const uint64_t *
 stops_of(const kin_run *r)
 {
     if (r->waiting != NULL && kin_replay_force_exit == UINT32_MAX)
-        return r->units->stops;
+        return r->subgraphs->stops;
     return r->built_sunk ? r->t->stops.passes : r->t->stops.runs;
 }
 
@@ -662,11 +662,11 @@ kin_replay_run(kin_variant *v, PyObject **slots, kin_exit_hook hook, void *hook_
     /* Each member by itself: clearing the whole first takes longer than a step. */
     kin_run r = {.v = v, .t = &v->trace, .refs = &v->refs, .ts = PyThreadState_Get(), .slots = slots,
                  .nslots = v->trace.vals.len, .hook = hook, .hook_arg = hook_arg, .built_sunk = false, .jumped = false,
-                 .looked = NULL, .has_exc = false, .exc = 0, .entry_exc = NULL, .last_snap = 0, .nforced = 0, .units = v->units,
+                 .looked = NULL, .has_exc = false, .exc = 0, .entry_exc = NULL, .last_snap = 0, .nforced = 0, .subgraphs = v->subgraphs,
                  .failed_at = 0, .waiting = NULL, .chosen = NULL, .narrived = 0, .learning = NULL, .dropped = false};
     v->running++;
-    if (r.units != NULL)
-        r.units->refs++;
+    if (r.subgraphs != NULL)
+        r.subgraphs->refs++;
     PyObject *value = run_steps(&r);
     PyObject *type = NULL, *error = NULL, *tb = NULL;
     if (value == NULL && kin_failure_pending())
@@ -680,7 +680,7 @@ kin_replay_run(kin_variant *v, PyObject **slots, kin_exit_hook hook, void *hook_
     }
     free(r.looked);
     kin_run_release_slots(&r);
-    kin_units_release(r.units);
+    kin_subgraphs_release(r.subgraphs);
     if (value == NULL)
         PyErr_Restore(type, error, tb);
     v->running--;

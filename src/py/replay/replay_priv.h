@@ -4,7 +4,7 @@
 
 #include "py/compat/frame.h"
 #include "py/replay/replay.h"
-#include "py/replay/units.h"
+#include "py/replay/subgraphs.h"
 
 typedef struct {
     kin_variant *v;
@@ -24,13 +24,13 @@ typedef struct {
     PyObject *entry_exc;/* ... and this was there before (owned while has_exc) */
     uint32_t last_snap; /* of the last step run, for forced exits */
     uint32_t nforced;
-    kin_units *units;   /* held while the run lasts; NULL: none */
+    kin_subgraphs *subgraphs;   /* held while the run lasts; NULL: none */
     uint32_t failed_at; /* the step that met a failure of our own */
-    const kin_unit *waiting; /* its calls are put off until the last one; NULL: none */
+    const kin_subgraph *waiting; /* its calls are put off until the last one; NULL: none */
     void *chosen;       /* ... what its launcher has for the inputs so far */
     uint32_t narrived;  /* ... of its inputs */
-    const kin_unit *learning; /* its steps run one by one, and its inputs are kept to the end */
-    bool dropped;       /* a unit did not make values that only a handler of signals at the end could see */
+    const kin_subgraph *learning; /* its steps run one by one, and its inputs are kept to the end */
+    bool dropped;       /* a subgraph did not make values that only a handler of signals at the end could see */
 } kin_run;
 
 /* One frame of a chain, with all that is needed to go on in it: the trace may grow while the frames run. */
@@ -95,20 +95,20 @@ typedef enum { KIN_GO_ON, KIN_JUMP, KIN_LEFT } kin_outcome;
 
 /* -- launch.c: graphs compiled by a backend --------------------------------------------------------------------- */
 
-/* Runs the unit that begins at `step`, if there is one; *last is its last step. NOT: run the step itself. */
+/* Runs the subgraph that begins at `step`, if there is one; *last is its last step. NOT: run the step itself. */
 kin_launch kin_run_launch(kin_run *r, uint32_t step, uint32_t *last);
-/* Runs what was chosen for the unit that waits. */
+/* Runs what was chosen for the subgraph that waits. */
 kin_launch kin_run_launch_waiting(kin_run *r);
-/* The unit's inputs that are there go to values[0..nin), borrowed. */
-void kin_run_inputs(const kin_run *r, const kin_unit *unit, uint32_t narrived, PyObject **values);
+/* The subgraph's inputs that are there go to values[0..nin), borrowed. */
+void kin_run_inputs(const kin_run *r, const kin_subgraph *subgraph, uint32_t narrived, PyObject **values);
 
-/* -- pending.c: units whose calls wait while the steps in between run ------------------------------------------- */
+/* -- pending.c: subgraphs whose calls wait while the steps in between run ------------------------------------------- */
 
-/* At the first step of such a unit: from here its calls wait, or its inputs are kept to learn from. */
-void kin_pending_begin(kin_run *r, const kin_unit *unit);
-/* The next step while a unit waits. GO_ON: *step is done; what r->waiting says may have changed. */
+/* At the first step of such a subgraph: from here its calls wait, or its inputs are kept to learn from. */
+void kin_pending_begin(kin_run *r, const kin_subgraph *subgraph);
+/* The next step while a subgraph waits. GO_ON: *step is done; what r->waiting says may have changed. */
 kin_outcome kin_pending_step(kin_run *r, uint32_t *step, PyObject **value);
-/* Has run all steps of the unit it learns from, or goes elsewhere: releases what it kept, but for what `step` releases. */
+/* Has run all steps of the subgraph it learns from, or goes elsewhere: releases what it kept, but for what `step` releases. */
 void kin_pending_end_learning(kin_run *r, uint32_t step, bool complete);
 
 /* -- quick.c: the steps that most replays consist of --------------------------------------------------------------- */
@@ -133,7 +133,7 @@ void kin_run_release_slots(kin_run *r);
 int kin_run_check(kin_run *r, const kin_step *s);
 /* Runs one step as recorded. */
 kin_outcome kin_run_step(kin_run *r, uint32_t step, PyObject **value);
-/* kin_run_launch_waiting, with the frames of the unit's first call linked if its launcher wants them. */
+/* kin_run_launch_waiting, with the frames of the subgraph's first call linked if its launcher wants them. */
 kin_launch kin_run_launch_waiting_framed(kin_run *r);
 /* Settles what a step gave that does not run with frames linked: steals result; NULL: the pending exception, if any. */
 kin_outcome kin_run_settle(kin_run *r, uint32_t step, PyObject *result, PyObject **value);

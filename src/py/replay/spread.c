@@ -1,4 +1,4 @@
-/* Roles of the steps between a unit's calls (spread.h).
+/* Roles of the steps between a subgraph's calls (spread.h).
  *
  * A value is *late* when its maker waits for the launch because it depends on a call, *soft* when it is a container that
  * may be built at the launch or at its place, whichever is wanted; all others are there when they are asked for.
@@ -34,9 +34,9 @@ kin_spread_deinit(kin_spread *s)
 }
 
 void
-kin_spread_begin(kin_spread *s, uint32_t unit, uint32_t first)
+kin_spread_begin(kin_spread *s, uint32_t subgraph, uint32_t first)
 {
-    s->unit = unit;
+    s->subgraph = subgraph;
     s->first = s->last_call = first;
     s->reads = s->store = s->newest = s->into_own = 0;
     s->into_dict = false;
@@ -48,8 +48,8 @@ static kin_spread_val *
 val_of(kin_spread *s, kin_vid vid)
 {
     kin_spread_val *val = &s->vals[vid];
-    if (val->unit != s->unit)
-        *val = (kin_spread_val){.unit = s->unit};
+    if (val->subgraph != s->subgraph)
+        *val = (kin_spread_val){.subgraph = s->subgraph};
     return val;
 }
 
@@ -88,7 +88,7 @@ static const kin_step *
 holder_of(const kin_spread *s, kin_vid vid)
 {
     const kin_step *maker = maker_of(s, vid);
-    return maker != NULL && kin_unit_builds(maker) && maker->kind != KIN_STEP_LIST_TO_TUPLE ? maker : NULL;
+    return maker != NULL && kin_subgraph_builds(maker) && maker->kind != KIN_STEP_LIST_TO_TUPLE ? maker : NULL;
 }
 
 /* A call gets the value, and with it what it was built of. */
@@ -168,7 +168,7 @@ is_number(const kin_spread *s, kin_vid vid)
     return maker->kind == KIN_STEP_SIZE || (computes && maker->flags & KIN_STEP_PURE);
 }
 
-/* The value is a constant, a number, a tensor, or made by the unit: nothing that runs at its place changes it. */
+/* The value is a constant, a number, a tensor, or made by the subgraph: nothing that runs at its place changes it. */
 static bool
 stays(kin_spread *s, kin_vid vid)
 {
@@ -193,7 +193,7 @@ only_stores(const kin_step *st)
            st->kind == KIN_STEP_CELL_SET;
 }
 
-/* A test of a value that the unit makes: its outcome follows from the kinds of the inputs. */
+/* A test of a value that the subgraph makes: its outcome follows from the kinds of the inputs. */
 static bool
 is_decided(kin_spread *s, const kin_step *st)
 {
@@ -214,7 +214,7 @@ is_not_read(const kin_spread *s, kin_vid owner)
     return s->reads == 0 || (val->kind == KIN_VAL_STEP && val->step > s->reads);
 }
 
-/* Is it a list or dict that was built before the unit, and that nothing but torch calls has been given since? Then it may as well
+/* Is it a list or dict that was built before the subgraph, and that nothing but torch calls has been given since? Then it may as well
  * have been built here: what is put into it may wait. */
 static bool
 is_unused(const kin_spread *s, kin_vid vid, uint32_t upto)
@@ -265,7 +265,7 @@ birth_of(const kin_variant *v, kin_vid vid)
 }
 
 bool
-kin_unit_stores_own(const kin_variant *v, const kin_step *st)
+kin_subgraph_stores_own(const kin_variant *v, const kin_step *st)
 {
     bool stores = st->kind == KIN_STEP_SETATTR || (st->kind == KIN_STEP_SET_SUBSCR && st->imm == 1);
     return stores && st->flags & KIN_STEP_MUTATES && birth_of(v, v->trace.vids.at[st->args]) != 0;
@@ -332,7 +332,7 @@ is_followed_store(const kin_spread *s, uint32_t step, attribute *out, bool *in_d
     return place == KIN_PLACE_ATTR ? base == out->owner : place == KIN_PLACE_ITEM && is_instance_dict(t, base, out->owner);
 }
 
-/* May calls of the unit, or settings that they hang on, be what is stored to? */
+/* May calls of the subgraph, or settings that they hang on, be what is stored to? */
 static bool
 is_of_others(kin_spread *s, kin_vid owner)
 {
@@ -361,7 +361,7 @@ put_off_store(kin_spread *s, uint32_t step)
     bool in_dict;
     if (!read_store(s->v, &s->v->trace.steps.at[step], &to) || is_of_others(s, to.owner) || is_late(s, to.owner))
         return false;
-    if (kin_unit_stores_own(s->v, &s->v->trace.steps.at[step]))
+    if (kin_subgraph_stores_own(s->v, &s->v->trace.steps.at[step]))
         in_dict = false;
     else if (!is_followed_store(s, step, &to, &in_dict))
         return false;
@@ -438,7 +438,7 @@ is_no_dict(const kin_spread *s, kin_vid vid)
                PyCFunction_Check(kin_refs_get(&s->v->refs, val->key)) || PyFunction_Check(kin_refs_get(&s->v->refs, val->key));
     if (val->kind == KIN_VAL_STEP) {
         const kin_step *maker = &t->steps.at[val->step];
-        return kin_unit_builds(maker) || maker->kind == KIN_STEP_LEN || maker->kind == KIN_STEP_CONTAINS || maker->kind == KIN_STEP_IS ||
+        return kin_subgraph_builds(maker) || maker->kind == KIN_STEP_LEN || maker->kind == KIN_STEP_CONTAINS || maker->kind == KIN_STEP_IS ||
                maker->kind == KIN_STEP_BUILD_STRING || maker->kind == KIN_STEP_BUILD_SET || maker->kind == KIN_STEP_BUILD_OBJECT;
     }
     for (uint32_t i = 0; i < t->facts.len; i++)
@@ -465,7 +465,7 @@ may_be_own(const kin_spread *s, kin_vid vid, int depth)
     if (maker->kind == KIN_STEP_LEN || maker->kind == KIN_STEP_CONTAINS || maker->kind == KIN_STEP_IS || maker->kind == KIN_STEP_SIZE ||
         maker->kind == KIN_STEP_BUILD_STRING)
         return false;
-    bool views = kin_unit_builds(maker) || maker->kind == KIN_STEP_BUILD_SET || maker->kind == KIN_STEP_ITER ||
+    bool views = kin_subgraph_builds(maker) || maker->kind == KIN_STEP_BUILD_SET || maker->kind == KIN_STEP_ITER ||
                  (maker->kind == KIN_STEP_CALL && maker->flags & KIN_STEP_PURE && looks_inside(s, maker));
     for (uint32_t a = 0; views && a < maker->nargs; a++)
         views = !may_be_own(s, t->vids.at[maker->args + a], depth + 1);
@@ -548,9 +548,9 @@ sees_stores(const kin_spread *s, uint32_t step)
     case KIN_STEP_BUILD_SUPER: /* looks at classes */
     case KIN_STEP_IS: return false;
     case KIN_STEP_SET_SUBSCR:
-        if (kin_unit_stores_own(s->v, st))
+        if (kin_subgraph_stores_own(s->v, st))
             return false; /* fallthrough */
-    default: return !kin_unit_builds(st) && !all_are_no_dicts(s, st);
+    default: return !kin_subgraph_builds(st) && !all_are_no_dicts(s, st);
     }
 }
 
@@ -571,14 +571,14 @@ pass_late(kin_spread *s, uint32_t step)
         return true;
     }
     if (st->flags & KIN_STEP_PURE || st->kind == KIN_STEP_SIZE) {
-        if (!kin_unit_builds(st) && !all_stay(s, st, 0))
+        if (!kin_subgraph_builds(st) && !all_stay(s, st, 0))
             return false;
         put_off(s, step, KIN_ROLE_LATER, MADE_LATE);
         return true;
     }
     if (!(st->flags & KIN_STEP_MUTATES) || st->out != 0 || st->nargs == 0)
         return false;
-    if (kin_unit_stores_own(s->v, st) && !is_late(s, args[0]))
+    if (kin_subgraph_stores_own(s->v, st) && !is_late(s, args[0]))
         return put_off_own(s, step);
     bool ours = val_of(s, args[0])->made != MADE_ELSEWHERE || is_unused(s, args[0], step);
     bool merges = st->kind == KIN_STEP_DICT_MERGE || st->kind == KIN_STEP_DICT_UPDATE;
@@ -593,7 +593,7 @@ pass_late(kin_spread *s, uint32_t step)
 }
 
 bool
-kin_unit_sets_grad(const kin_variant *v, const kin_step *st)
+kin_subgraph_sets_grad(const kin_variant *v, const kin_step *st)
 {
     const char *name = function_name(v, st);
     return name != NULL && st->nargs == 2 && strcmp(name, "_set_grad_enabled") == 0;
@@ -614,7 +614,7 @@ switches_grad(const kin_spread *s, uint32_t step)
 {
     int to = grad_after(s->v, &s->v->trace.steps.at[step]), from = s->v->grad;
     for (uint32_t i = step; i > 0; i--)
-        if (kin_unit_sets_grad(s->v, &s->v->trace.steps.at[i - 1])) {
+        if (kin_subgraph_sets_grad(s->v, &s->v->trace.steps.at[i - 1])) {
             from = grad_after(s->v, &s->v->trace.steps.at[i - 1]);
             break;
         }
@@ -672,7 +672,7 @@ pass_method(kin_spread *s, uint32_t step)
     return true;
 }
 
-/* Effects that no call of a unit can notice. */
+/* Effects that no call of a subgraph can notice. */
 static bool
 pass_effect(kin_spread *s, uint32_t step)
 {
@@ -683,7 +683,7 @@ pass_effect(kin_spread *s, uint32_t step)
     if (pass_method(s, step))
         return true;
     /* Switching gradients: while calls wait only to what they are already, so that nobody can tell. */
-    return (kin_unit_sets_grad(s->v, st) && !switches_grad(s, step) && place(s, step, false)) || (asks_settings(s, st) && place(s, step, false));
+    return (kin_subgraph_sets_grad(s->v, st) && !switches_grad(s, step) && place(s, step, false)) || (asks_settings(s, st) && place(s, step, false));
 }
 
 static bool
@@ -701,7 +701,7 @@ pass_change(kin_spread *s, uint32_t step)
     }
     bool fresh = t->vals.at[owner].kind == KIN_VAL_STEP && t->vals.at[owner].step > s->last_call;
     attribute to;
-    if ((s->wall || (s->store != 0 && !(fresh && t->vals.at[owner].step > s->newest))) && (read_store(s->v, st, &to) || kin_unit_stores_own(s->v, st)))
+    if ((s->wall || (s->store != 0 && !(fresh && t->vals.at[owner].step > s->newest))) && (read_store(s->v, st, &to) || kin_subgraph_stores_own(s->v, st)))
         return put_off_own(s, step);
     if (st->kind != KIN_STEP_NEXT && !is_not_read(s, owner))
         return false;
@@ -861,7 +861,7 @@ pass_early(kin_spread *s, uint32_t step)
         return (!(st->flags & KIN_STEP_RAISES) && pass_change(s, step)) || refuse(s, "it changes what calls before it get");
     if (st->flags & KIN_STEP_RAISES)
         return (dies_soon(s, step) && place(s, step, false)) || refuse(s, "its exception is looked at");
-    if (st->flags & KIN_STEP_PURE && kin_unit_builds(st) && st->kind != KIN_STEP_LIST_TO_TUPLE) {
+    if (st->flags & KIN_STEP_PURE && kin_subgraph_builds(st) && st->kind != KIN_STEP_LIST_TO_TUPLE) {
         put_off(s, step, KIN_ROLE_LATER, MADE_SOFT);
         return true;
     }
@@ -892,7 +892,7 @@ kin_spread_pass(kin_spread *s, uint32_t step, bool wall)
     return pass_early(s, step);
 }
 
-/* -- units that write to their inputs ----------------------------------------------------------------------------- */
+/* -- subgraphs that write to their inputs ----------------------------------------------------------------------------- */
 
 static PyTypeObject *known_type(const kin_variant *v, kin_vid vid);
 
@@ -974,7 +974,7 @@ shows_no_memory(const kin_spread *s, kin_vid vid)
     const kin_val *val = &s->v->trace.vals.at[vid];
     PyTypeObject *type = vid == 0 ? NULL : known_type(s->v, vid);
     const kin_step *maker = maker_of(s, vid);
-    if (vid == 0 || val->note != 0 || is_dict_view(s, vid) || (maker != NULL && kin_unit_builds(maker)))
+    if (vid == 0 || val->note != 0 || is_dict_view(s, vid) || (maker != NULL && kin_subgraph_builds(maker)))
         return true;
     if (maker != NULL && (maker->kind == KIN_STEP_ITER || takes_in(s->v, maker)))
         return all_show_no_memory(s, maker, maker->kind == KIN_STEP_CALL);
@@ -1015,7 +1015,7 @@ compares_nothing(const kin_spread *s, const kin_step *st)
     return true;
 }
 
-/* May the step tell whether memory of tensors was written to? Those that ask tensors for data are in no unit. */
+/* May the step tell whether memory of tensors was written to? Those that ask tensors for data are in no subgraph. */
 static bool
 may_see_memory(const kin_spread *s, const kin_step *st)
 {
@@ -1026,7 +1026,7 @@ may_see_memory(const kin_spread *s, const kin_step *st)
     case KIN_STEP_GETATTR: return PyUnicode_CompareWithASCIIString(kin_refs_get(&s->v->refs, st->ref), "_version") == 0;
     case KIN_STEP_CALL: {
         PyObject *name = asked_attribute(s, st);
-        if (name != NULL || asks_function(s, st) || kin_unit_sets_grad(s->v, st))
+        if (name != NULL || asks_function(s, st) || kin_subgraph_sets_grad(s->v, st))
             return name != NULL && PyUnicode_CompareWithASCIIString(name, "_version") == 0;
         if (takes_in(s->v, st))
             return !all_show_no_memory(s, st, 1);
@@ -1064,7 +1064,7 @@ may_see_memory(const kin_spread *s, const kin_step *st)
     case KIN_STEP_DICT_MERGE:
     case KIN_STEP_DICT_UPDATE: return !shows_no_memory(s, args[1]);
     default:
-        if (kin_unit_builds(st))
+        if (kin_subgraph_builds(st))
             return false;
     }
     for (uint32_t a = from; a < st->nargs; a++)
@@ -1074,11 +1074,11 @@ may_see_memory(const kin_spread *s, const kin_step *st)
 }
 
 bool
-kin_unit_hides_writes(const kin_variant *v, const kin_unit *unit)
+kin_subgraph_hides_writes(const kin_variant *v, const kin_subgraph *subgraph)
 {
     kin_spread s = {.v = v};
-    for (uint32_t i = unit->first; i <= unit->last; i++) {
-        uint8_t role = unit->role[i - unit->first];
+    for (uint32_t i = subgraph->first; i <= subgraph->last; i++) {
+        uint8_t role = subgraph->role[i - subgraph->first];
         if ((role == KIN_ROLE_PLACE || role == KIN_ROLE_RISKY) && !(v->trace.steps.at[i].flags & KIN_STEP_SUNK) &&
             may_see_memory(&s, &v->trace.steps.at[i]))
             return false;

@@ -2,7 +2,7 @@
 #include "py/replay/variant.h"
 
 #include "py/guardeval/guard.h"
-#include "py/replay/units.h"
+#include "py/replay/subgraphs.h"
 
 kin_variant *
 kin_variant_new(void)
@@ -28,7 +28,7 @@ kin_variant_free(kin_variant *v)
 {
     if (v == NULL)
         return;
-    kin_units_release(v->units);
+    kin_subgraphs_release(v->subgraphs);
     kin_guard_free(v->guards);
     kin_trace_deinit(&v->trace);
     free(v->exit_counts);

@@ -7,7 +7,7 @@
 #include "core/trace/trace.h"
 #include "py/refs/refs.h"
 
-struct kin_units;      /* units.h */
+struct kin_subgraphs;      /* subgraphs.h */
 struct kin_sunk_index; /* py/replay/sunk.c: which sunk steps belong to which value; one block of memory */
 struct kin_guard_prog; /* py/guardeval: built from trace.vals + trace.facts, one part per segment */
 
@@ -28,11 +28,11 @@ typedef struct kin_variant {
     uint32_t nused;          /* branches that were taken */
     double record_ns;
     char *failure;           /* a replay met a failure of our own (failure.h): its text, made with malloc */
-    struct kin_units *units; /* what a backend compiled; NULL: step by step */
+    struct kin_subgraphs *subgraphs; /* what a backend compiled; NULL: step by step */
     KIN_VEC(uint32_t) apart; /* calls that cannot be compiled together with others */
-    KIN_VEC(uint32_t) steady; /* calls that were alike for inputs of two kinds, while others of their unit were not */
-    KIN_VEC(uint32_t) walls; /* steps that no unit goes on over */
-    bool grad;               /* gradients were enabled when units were first looked for, between calls */
+    KIN_VEC(uint32_t) steady; /* calls that were alike for inputs of two kinds, while others of their subgraph were not */
+    KIN_VEC(uint32_t) walls; /* steps that no subgraph goes on over */
+    bool grad;               /* gradients were enabled when subgraphs were first looked for, between calls */
 } kin_variant;
 
 /* Is the step in such a list? */

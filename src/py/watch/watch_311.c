@@ -142,13 +142,13 @@ is_settrace(PyObject *callable)
 static bool
 calls_settrace(_PyInterpreterFrame *f)
 {
-    _Py_CODEUNIT unit = *f->prev_instr;
+    _Py_CODEUNIT subgraph = *f->prev_instr;
     PyObject **top = f->localsplus + f->stacktop;
-    switch (_PyOpcode_Deopt[_Py_OPCODE(unit)]) {
+    switch (_PyOpcode_Deopt[_Py_OPCODE(subgraph)]) {
     case PRECALL:
-        return is_settrace(top[-1 - (int)_Py_OPARG(unit)]) || is_settrace(top[-2 - (int)_Py_OPARG(unit)]);
+        return is_settrace(top[-1 - (int)_Py_OPARG(subgraph)]) || is_settrace(top[-2 - (int)_Py_OPARG(subgraph)]);
     case CALL_FUNCTION_EX:
-        return is_settrace(top[_Py_OPARG(unit) & 1 ? -3 : -2]);
+        return is_settrace(top[_Py_OPARG(subgraph) & 1 ? -3 : -2]);
     default:
         return false;
     }
