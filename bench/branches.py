@@ -3,7 +3,7 @@
 What is measured is whether compiling such programs ever costs more than not compiling them. Eager, steps (`backend="eager"`)
 and kernels get the same arguments and take turns call by call. Columns: microseconds of an eager call (median); eager time over ours,
 summed over the second half of the calls; the same over the first 20 calls and over all, first recordings included; recordings and
-branches; exits, misses; kilobytes that variants hold; calls that ran eagerly. The programs are those of this file and of ways.py.
+branches; exits, misses; kilobytes that entries hold; calls that ran eagerly. The programs are those of this file and of ways.py.
 
     python bench/branches.py [--calls 400] [--engines steps,kernels] [name ...]
 """

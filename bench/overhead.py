@@ -9,7 +9,7 @@ first call   What does the first call of a compiled model add to an eager call? 
              each engine once (stock after torch._dynamo.reset()), in rotating order. Reference: the first eager call of
              such a copy. A round before the measured ones, over this same model, is thrown away: imports and one-time
              set-up of either engine are not counted.
-hit          What does a later call cost that finds its variant? Calls with the same arguments take turns: eager,
+hit          What does a later call cost that finds its entry? Calls with the same arguments take turns: eager,
              Kintsugi, stock, and "flat": the captured graphs of stock called directly, one after the other,
              with no guards and no dispatch. Overhead = engine minus flat, in the same turn. It contains argument
              binding, guards, dispatch, building the results (ModelOutput and the like), and how the engine calls
@@ -19,7 +19,7 @@ hit          What does a later call cost that finds its variant? Calls with the 
 two ops      A function of two operators on eight numbers: time per call.
 memory       Bytes the process holds more after compiling and calling one more copy of the model, outputs dropped; every
              allocation is counted, since the child runs under PYTHONMALLOC=malloc. A first copy pays for what is
-             shared. What Kintsugi itself says a variant takes is shown beside it.
+             shared. What Kintsugi itself says an entry takes is shown beside it.
 
 A model that an engine does not replay (or recompiles while being timed) is shown as such and left out of means.
 """

@@ -63,7 +63,7 @@ def _entries(event):
         yield "seconds", "kintsugi.record", event["record_ns"] / 1e9
         if kind == "record":
             yield "frames", "total", 1
-            yield "frames", "ok", int("variant" in event)
-        if "variant" in event:
+            yield "frames", "ok", int("entry" in event)
+        if "entry" in event:
             yield "stats", "unique_graphs", event["graphs"]
             yield "stats", "calls_captured", event["ops"]

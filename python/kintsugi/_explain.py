@@ -174,22 +174,22 @@ def explain(fn, *extra_args, **extra_kwargs):
         target = inner.fn if inner is not None else fn
         compiled = engine.Compiled(target)
         compiled(*args, **kwargs)
-        variants = compiled.variants()
-        dumps = [engine.dump(variant) for variant in variants]
+        entries = compiled.entries()
+        dumps = [engine.dump(entry) for entry in entries]
         kernels = _kernels.rows(engine, inner) if inner is not None else ()
-        return ExplainOutput(dumps, _frames(compiled, variants, dumps), kernels, _kernels.none(inner))
+        return ExplainOutput(dumps, _frames(compiled, entries, dumps), kernels, _kernels.none(inner))
 
     return run(*extra_args, **extra_kwargs) if extra_args or extra_kwargs else run
 
 
-def _frames(compiled, variants, dumps):
+def _frames(compiled, entries, dumps):
     """What happened to the compiled function: recorded, partly recorded, or run eagerly and why."""
     code = getattr(_function_of(compiled.fn), "__code__", None)
     place = {"name": compiled.__name__, "filename": code.co_filename if code else "?",
              "line": code.co_firstlineno if code else 0}
     found = []
-    for variant, dump in zip(variants, dumps):
-        reason = variant.reason
+    for entry, dump in zip(entries, dumps):
+        reason = entry.reason
         outcome = f"recorded up to: {reason}" if reason else "recorded"
         found.append({**place, "outcome": outcome, "reason": reason})
     if not found:

@@ -9,8 +9,8 @@ import collections
 def rows(engine, compiled):
     """A dict for each version of each graph: graphs are compiled when they are first replayed, for each kind of inputs anew."""
     found = []
-    for number, variant in enumerate(compiled.variants()):
-        subgraphs = engine.kernels(variant)
+    for number, entry in enumerate(compiled.entries()):
+        subgraphs = engine.kernels(entry)
         counts = collections.Counter(subgraph["graph"] for subgraph in subgraphs)
         parts = collections.Counter()
         for subgraph in subgraphs:

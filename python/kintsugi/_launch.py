@@ -23,9 +23,9 @@ _len_function_modes = torch._C._len_torch_function_stack
 _len_dispatch_modes = torch._C._len_torch_dispatch_stack
 
 
-def make_subgraph(backend, graph, examples, fullgraph, name, variant, number):
+def make_subgraph(backend, graph, examples, fullgraph, name, entry, number):
     """The engine's callable for one graph, or None when it has to run step by step."""
-    subgraph = Subgraph(backend, graph, fullgraph, name, variant, number)
+    subgraph = Subgraph(backend, graph, fullgraph, name, entry, number)
     if not graph["exact"]:
         subgraph.note("it has a call whose arguments are not known before they are there")
         return None
@@ -41,11 +41,11 @@ def make_subgraph(backend, graph, examples, fullgraph, name, variant, number):
 class Subgraph:
     """One graph: what the backend made of it, by the metadata of its inputs. Answers None to be run step by step."""
 
-    __slots__ = ("backend", "gm", "fullgraph", "name", "variant", "number", "count", "pure", "made", "waiting")
+    __slots__ = ("backend", "gm", "fullgraph", "name", "entry", "number", "count", "pure", "made", "waiting")
 
-    def __init__(self, backend, graph, fullgraph, name, variant, number):
+    def __init__(self, backend, graph, fullgraph, name, entry, number):
         self.backend, self.fullgraph, self.name = backend, fullgraph, name
-        self.variant, self.number = variant, number
+        self.entry, self.number = entry, number
         self.gm = None
         self.count = len(graph["outputs"])
         self.pure = not any(map(_changes_something, graph["nodes"]))
@@ -121,13 +121,13 @@ class Subgraph:
             return None
         from ._engine import engine
 
-        engine._log_lower(self.name, self.variant, self.number, _name(self.backend), time.perf_counter_ns() - start)
+        engine._log_lower(self.name, self.entry, self.number, _name(self.backend), time.perf_counter_ns() - start)
         return fn
 
     def note(self, reason, why=""):
         from ._engine import engine
 
-        engine._log_fallback(self.name, f"graph {self.number} of recording {self.variant} runs step by step: {reason}", why)
+        engine._log_fallback(self.name, f"graph {self.number} of recording {self.entry} runs step by step: {reason}", why)
 
 
 def _name(backend):

@@ -20,7 +20,7 @@ _kept = deque(maxlen=10000)
 _frames = weakref.WeakKeyDictionary()  # Compiled -> frame number in trace ids
 _next_frame = 0
 _told_breaks = set()
-_shown = {}  # variant number -> graphs and breaks already shown
+_shown = {}  # entry number -> graphs and breaks already shown
 _graph_number = 0
 _loggers = {}
 _told_missing = set()
@@ -109,9 +109,9 @@ def _look():
         for event in new:
             _counters.note(event)
         outer = _outer_frames() if any(e["event"] in ("record", "extend") for e in new) else ()
-        taken = {variant.number: variant for variant in _engine.take_recorded()}
+        taken = {entry.number: entry for entry in _engine.take_recorded()}
         for event in new:
-            found = _find(event["variant"], taken) if "variant" in event and "record_ns" in event else (None, None, 0)
+            found = _find(event["entry"], taken) if "entry" in event and "record_ns" in event else (None, None, 0)
             _show(event, found, outer, new)
     except Exception as error:  # a report must never cost the program its result
         sys.stderr.write(f"kintsugi: a report failed: {error!r}\n")
@@ -157,14 +157,14 @@ def _log(artifact, text, ids):
 
 
 def _find(number, taken):
-    """The compiled function (None when it is gone) and the variant with that number, and its place among the variants."""
+    """The compiled function (None when it is gone) and the entry with that number, and its place among the entries."""
     from . import _api
 
     for compiled in _api.live_compiled():
-        numbers = sorted(v.number for v in compiled.variants())
-        for variant in compiled.variants():
-            if variant.number == number:
-                return compiled, variant, numbers.index(number)
+        numbers = sorted(v.number for v in compiled.entries())
+        for entry in compiled.entries():
+            if entry.number == number:
+                return compiled, entry, numbers.index(number)
     return None, taken.get(number), 0
 
 
@@ -172,17 +172,17 @@ def _ids_of_recompilation(event, new):
     """Those of the recording that came of it, which is there already when anything is shown."""
     later = (e for e in new if e["seq"] > event["seq"] and e["event"] == "record" and e["name"] == event["name"])
     recorded = next(later, {})
-    compiled, _, index = _find(recorded.get("variant"), {})
+    compiled, _, index = _find(recorded.get("entry"), {})
     return (number_frame(compiled), index) if compiled is not None else _frame_of(event["name"])
 
 
 def _show(event, found, outer, new):
     kind = event["event"]
     if kind in ("record", "extend"):
-        compiled, variant, index = found
+        compiled, entry, index = found
         _ask_for_code()
-        if variant is not None:
-            _show_variant(variant, (number_frame(compiled), index), outer, event)
+        if entry is not None:
+            _show_entry(entry, (number_frame(compiled), index), outer, event)
         elif kind == "record" and _trace.is_wanted():
             _trace.write_eager(event, (number_frame(None), 0), outer)
     elif kind == "recompile":
@@ -214,8 +214,8 @@ def _ask_for_code():
 
 
 def _show_code(event):
-    compiled, variant, index = _find(event["variant"], {})
-    for subgraph in _engine.kernels(variant) if variant is not None else ():
+    compiled, entry, index = _find(event["entry"], {})
+    for subgraph in _engine.kernels(entry) if entry is not None else ():
         code = [version["code"] for version in subgraph["versions"] if version["code"]]
         if subgraph["graph"] == event["graph"] and code:
             ids = number_frame(compiled), index
@@ -241,20 +241,20 @@ def _frame_of(name):
 
     for compiled in _api.live_compiled():
         if compiled.__name__ == name and compiled in _frames:
-            return _frames[compiled], len(compiled.variants())
+            return _frames[compiled], len(compiled.entries())
     return 0, 1
 
 
-def _show_variant(variant, ids, outer, event):
+def _show_entry(entry, ids, outer, event):
     global _graph_number
     wanted = [name for name in ("graph_breaks", "graph_code", "guards", "side_effects") if _enabled(name)]
     if not wanted and not _trace.is_wanted():
         return
     from . import _messages
 
-    dump = _engine.dump(variant)
-    graphs_seen, breaks_seen, effects_seen = _shown.get(variant.number, (0, 0, 0))
-    _shown[variant.number] = (len(dump["graphs"]), len(dump["breaks"]), len(dump["effects"]))
+    dump = _engine.dump(entry)
+    graphs_seen, breaks_seen, effects_seen = _shown.get(entry.number, (0, 0, 0))
+    _shown[entry.number] = (len(dump["graphs"]), len(dump["breaks"]), len(dump["effects"]))
     graphs, breaks, effects = dump["graphs"][graphs_seen:], dump["breaks"][breaks_seen:], dump["effects"][effects_seen:]
     for graph in graphs:
         _graph_number += 1

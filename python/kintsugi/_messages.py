@@ -116,7 +116,7 @@ def guard_place(fact):
 
 
 def guard_tree(dump):
-    """The guards of a variant by source, each with the line that needed it."""
+    """The guards of an entry by source, each with the line that needed it."""
     lines = ["", "TREE_GUARD_MANAGER:", "+- RootGuardManager"]
     by_source = {}
     for fact in dump["facts"]:

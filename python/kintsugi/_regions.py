@@ -6,8 +6,8 @@ from . import _logs
 
 
 def begin(compiled, number):
-    """Opens the row of variant `number`; the engine closes it with __exit__."""
-    numbers = sorted(variant.number for variant in compiled.variants())
+    """Opens the row of entry `number`; the engine closes it with __exit__."""
+    numbers = sorted(entry.number for entry in compiled.entries())
     row = record_function(f"Torch-Compiled Region: {_logs.number_frame(compiled)}/{numbers.index(number)}")
     row.__enter__()
     return row

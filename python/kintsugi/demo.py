@@ -180,8 +180,8 @@ def show_changes():
     compiled(torch.ones(3), 2)
     compiled(torch.ones(3), 3)
     show("power(x, 2), then power(x, 3): recompiled, because")
-    for variant in kintsugi.stats(compiled)["variants"]:
-        for line in (variant["cause"] or "").splitlines():
+    for entry in kintsugi.stats(compiled)["variants"]:
+        for line in (entry["cause"] or "").splitlines():
             show(line, 4)
 
 

@@ -32,7 +32,7 @@ class Build:
         return self.fact("TYPE_VERSION", vid, cls, self.probe.type_tag(cls))
 
     def make(self, used=(), writes=()):
-        return self.probe.Variant(self.func, self.vals, self.facts, list(used), list(writes), self.nsegments)
+        return self.probe.Entry(self.func, self.vals, self.facts, list(used), list(writes), self.nsegments)
 
 
 def passes(v, slots, seg=0):

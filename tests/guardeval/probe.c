@@ -1,6 +1,6 @@
-/* kinprobe: guards built by hand, for tests. A variant is described in Python:
+/* kinprobe: guards built by hand, for tests. An entry is described in Python:
  *
- *     v = kinprobe.Variant(func, vals, facts, used=[...], writes=[...])
+ *     v = kinprobe.Entry(func, vals, facts, used=[...], writes=[...])
  *     vals:  [("const", obj) | ("src", access, seg, parent, key) | ("step",)], numbered from 1
  *     facts: [(kind, seg, vid, vid2, ref object or None, num)]
  *     used:  vids that a step uses (they must come back in the slots)
@@ -53,12 +53,12 @@ check(kin_status status)
     return -1;
 }
 
-/* ---- Variant -------------------------------------------------------------------------------------------------- */
+/* ---- Entry -------------------------------------------------------------------------------------------------- */
 
 typedef struct {
     PyObject_HEAD
-    kin_variant v;
-} variant_object;
+    kin_entry v;
+} entry_object;
 
 static bool
 has_ref_key(int access)
@@ -77,7 +77,7 @@ read_key(kin_refs *refs, int access, PyObject *key, uint32_t *out)
 }
 
 static int
-add_val(variant_object *self, PyObject *item)
+add_val(entry_object *self, PyObject *item)
 {
     kin_val val = {.kind = KIN_VAL_STEP};
     const char *kind = PyUnicode_AsUTF8(PyTuple_GetItem(item, 0)), *access_name;
@@ -119,7 +119,7 @@ read_fact(kin_refs *refs, PyObject *item, kin_fact *fact)
 }
 
 static int
-add_step(variant_object *self, int kind, const kin_vid *vids, uint32_t n, kin_ref ref)
+add_step(entry_object *self, int kind, const kin_vid *vids, uint32_t n, kin_ref ref)
 {
     kin_step step = {.kind = (uint8_t)kind, .args = self->v.trace.vids.len, .nargs = (uint16_t)n, .ref = ref};
     for (uint32_t i = 0; i < n; i++)
@@ -129,7 +129,7 @@ add_step(variant_object *self, int kind, const kin_vid *vids, uint32_t n, kin_re
 }
 
 static int
-add_write(variant_object *self, PyObject *item)
+add_write(entry_object *self, PyObject *item)
 {
     const char *name;
     unsigned int vid;
@@ -142,7 +142,7 @@ add_write(variant_object *self, PyObject *item)
 }
 
 static int
-for_each(variant_object *self, PyObject *list, int (*add)(variant_object *, PyObject *))
+for_each(entry_object *self, PyObject *list, int (*add)(entry_object *, PyObject *))
 {
     PyObject *fast = list ? PySequence_Fast(list, "a sequence") : NULL;
     int res = list && !fast ? -1 : 0;
@@ -153,28 +153,28 @@ for_each(variant_object *self, PyObject *list, int (*add)(variant_object *, PyOb
 }
 
 static int
-add_fact(variant_object *self, PyObject *item)
+add_fact(entry_object *self, PyObject *item)
 {
     kin_fact fact;
     return read_fact(&self->v.refs, item, &fact) < 0 ? -1 : check(kin_vec_push(&self->v.trace.facts, fact));
 }
 
 static int
-add_use(variant_object *self, PyObject *item)
+add_use(entry_object *self, PyObject *item)
 {
     kin_vid vid = (kin_vid)PyLong_AsUnsignedLong(item);
     return PyErr_Occurred() ? -1 : add_step(self, KIN_STEP_CALL, &vid, 1, 0);
 }
 
 static PyObject *
-variant_new(PyTypeObject *type, PyObject *args, PyObject *kwargs)
+entry_new(PyTypeObject *type, PyObject *args, PyObject *kwargs)
 {
     static char *names[] = {"func", "vals", "facts", "used", "writes", "nsegments", NULL};
     PyObject *func, *vals, *facts, *used = NULL, *writes = NULL;
     unsigned int nsegments = 1;
     if (!PyArg_ParseTupleAndKeywords(args, kwargs, "OOO|OOI", names, &func, &vals, &facts, &used, &writes, &nsegments))
         return NULL;
-    variant_object *self = (variant_object *)type->tp_alloc(type, 0);
+    entry_object *self = (entry_object *)type->tp_alloc(type, 0);
     if (self == NULL)
         return NULL;
     kin_trace *t = &self->v.trace;
@@ -192,9 +192,9 @@ variant_new(PyTypeObject *type, PyObject *args, PyObject *kwargs)
 }
 
 static void
-variant_dealloc(PyObject *op)
+entry_dealloc(PyObject *op)
 {
-    variant_object *self = (variant_object *)op;
+    entry_object *self = (entry_object *)op;
     kin_trace *t = &self->v.trace;
     kin_guard_free(self->v.guards);
     kin_vec_deinit(&t->vals);
@@ -209,7 +209,7 @@ variant_dealloc(PyObject *op)
 }
 
 static PyObject **
-make_slots(variant_object *self, PyObject *given)
+make_slots(entry_object *self, PyObject *given)
 {
     PyObject **slots = PyMem_Calloc(self->v.trace.vals.len + 1, sizeof *slots);
     PyObject *key, *value;
@@ -220,7 +220,7 @@ make_slots(variant_object *self, PyObject *given)
 }
 
 static void
-free_slots(variant_object *self, PyObject **slots)
+free_slots(entry_object *self, PyObject **slots)
 {
     for (uint32_t i = 0; i < self->v.trace.vals.len; i++)
         Py_XDECREF(slots[i]);
@@ -228,7 +228,7 @@ free_slots(variant_object *self, PyObject **slots)
 }
 
 static PyObject *
-list_loaded(variant_object *self, PyObject **slots, PyObject *given)
+list_loaded(entry_object *self, PyObject **slots, PyObject *given)
 {
     PyObject *out = PyDict_New();
     for (uint32_t i = 1; out && i < self->v.trace.vals.len; i++) {
@@ -241,9 +241,9 @@ list_loaded(variant_object *self, PyObject **slots, PyObject *given)
 }
 
 static PyObject *
-variant_eval(PyObject *op, PyObject *args)
+entry_eval(PyObject *op, PyObject *args)
 {
-    variant_object *self = (variant_object *)op;
+    entry_object *self = (entry_object *)op;
     unsigned int seg;
     PyObject *given;
     if (!PyArg_ParseTuple(args, "IO!", &seg, &PyDict_Type, &given))
@@ -267,9 +267,9 @@ variant_eval(PyObject *op, PyObject *args)
 }
 
 static PyObject *
-variant_bench(PyObject *op, PyObject *args)
+entry_bench(PyObject *op, PyObject *args)
 {
-    variant_object *self = (variant_object *)op;
+    entry_object *self = (entry_object *)op;
     unsigned int n;
     PyObject *given;
     if (!PyArg_ParseTuple(args, "IO!", &n, &PyDict_Type, &given))
@@ -293,40 +293,40 @@ variant_bench(PyObject *op, PyObject *args)
 }
 
 static PyObject *
-variant_stats(PyObject *op, PyObject *unused)
+entry_stats(PyObject *op, PyObject *unused)
 {
     kin_guard_stats s;
     (void)unused;
-    kin_guard_get_stats(&((variant_object *)op)->v, &s);
+    kin_guard_get_stats(&((entry_object *)op)->v, &s);
     return Py_BuildValue("{s:I,s:I,s:K,s:K,s:K,s:I,s:I,s:K,s:K}", "words", s.words, "ops", s.explicit_ops, "fast",
                          s.fast_hits, "explicit", s.explicit_hits, "rearms", s.rearms, "later_words", s.later_words,
                          "later_ops", s.later_ops, "later_fast", s.later_fast, "later_explicit", s.later_explicit);
 }
 
 static PyObject *
-variant_source(PyObject *op, PyObject *arg)
+entry_source(PyObject *op, PyObject *arg)
 {
-    return kin_source_text(&((variant_object *)op)->v, (kin_vid)PyLong_AsUnsignedLong(arg));
+    return kin_source_text(&((entry_object *)op)->v, (kin_vid)PyLong_AsUnsignedLong(arg));
 }
 
 static PyObject *
-variant_fact(PyObject *op, PyObject *arg)
+entry_fact(PyObject *op, PyObject *arg)
 {
-    return kin_fact_text(&((variant_object *)op)->v, (uint32_t)PyLong_AsUnsignedLong(arg));
+    return kin_fact_text(&((entry_object *)op)->v, (uint32_t)PyLong_AsUnsignedLong(arg));
 }
 
-static PyMethodDef variant_methods[] = {
-    {"eval", variant_eval, METH_VARARGS, NULL},     {"bench", variant_bench, METH_VARARGS, NULL},
-    {"stats", variant_stats, METH_NOARGS, NULL},    {"source", variant_source, METH_O, NULL},
-    {"fact", variant_fact, METH_O, NULL},           {NULL, NULL, 0, NULL}};
+static PyMethodDef entry_methods[] = {
+    {"eval", entry_eval, METH_VARARGS, NULL},     {"bench", entry_bench, METH_VARARGS, NULL},
+    {"stats", entry_stats, METH_NOARGS, NULL},    {"source", entry_source, METH_O, NULL},
+    {"fact", entry_fact, METH_O, NULL},           {NULL, NULL, 0, NULL}};
 
-static PyTypeObject variant_type = {
-    PyVarObject_HEAD_INIT(NULL, 0).tp_name = "kinprobe.Variant",
-    .tp_basicsize = sizeof(variant_object),
+static PyTypeObject entry_type = {
+    PyVarObject_HEAD_INIT(NULL, 0).tp_name = "kinprobe.Entry",
+    .tp_basicsize = sizeof(entry_object),
     .tp_flags = Py_TPFLAGS_DEFAULT,
-    .tp_new = variant_new,
-    .tp_dealloc = variant_dealloc,
-    .tp_methods = variant_methods,
+    .tp_new = entry_new,
+    .tp_dealloc = entry_dealloc,
+    .tp_methods = entry_methods,
 };
 
 /* ---- functions ------------------------------------------------------------------------------------------------ */
@@ -556,10 +556,10 @@ PyMODINIT_FUNC PyInit_kinprobe(void);
 PyMODINIT_FUNC
 PyInit_kinprobe(void)
 {
-    if (PyType_Ready(&variant_type) < 0 || PyType_Ready(&wrapper_type) < 0)
+    if (PyType_Ready(&entry_type) < 0 || PyType_Ready(&wrapper_type) < 0)
         return NULL;
     PyObject *module = PyModule_Create(&probe_module);
-    if (module == NULL || PyModule_AddObjectRef(module, "Variant", (PyObject *)&variant_type) < 0 ||
+    if (module == NULL || PyModule_AddObjectRef(module, "Entry", (PyObject *)&entry_type) < 0 ||
         PyModule_AddObjectRef(module, "Wrapper", (PyObject *)&wrapper_type) < 0 ||
         PyModule_AddIntConstant(module, "META_CALL", KIN_META_CALL) < 0 ||
         PyModule_AddIntConstant(module, "META_ALL", 1023) < 0) {

@@ -223,7 +223,7 @@ def test_tree_of_modules(probe):
         passes(v, {x: root})
 
 
-def test_a_variant_shared_by_several_roots(probe):
+def test_a_entry_shared_by_several_roots(probe):
     trees = [module_tree(1, 2) for _ in range(5)]
     b = Build(probe)
     x = b.src("LOCAL")
@@ -294,7 +294,7 @@ def test_a_dict_that_changes_on_each_call_is_given_up(probe):
     assert churn(probe, writes=False) > 1
 
 
-def test_a_dict_that_the_variant_writes_is_never_under_a_version(probe):
+def test_a_dict_that_the_entry_writes_is_never_under_a_version(probe):
     assert churn(probe, writes=True) == 1
 
 

@@ -111,7 +111,7 @@ def test_tensor_facts_in_programs(probe, torch):
     meta = probe.meta_make(t, probe.META_CALL)
     vals = [("src", "LOCAL", 0, 0, 0), ("src", "LIST_ITEM", 0, 1, 0)]
     facts = [("TYPE", 0, 1, 0, list, 0), ("TYPE", 0, 2, 0, torch.Tensor, 0), ("T_META", 0, 2, 0, meta, 0)]
-    v = probe.Variant(None, vals, facts, [2])
+    v = probe.Entry(None, vals, facts, [2])
     params = [t]
     for _ in range(5):
         assert v.eval(0, {1: params})[0]

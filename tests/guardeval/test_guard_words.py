@@ -36,7 +36,7 @@ def source(probe, *vals):
     for i, (access, key) in enumerate(vals):
         chain.append(("src", access, 0, i, key))
     facts = [("TYPE", 0, i + 1, 0, Slotted, 0) for i, (a, _) in enumerate(vals[:-1]) if vals[i + 1][0] == "MEMBER"]
-    return probe.Variant(FN, chain, facts).source(len(chain))
+    return probe.Entry(FN, chain, facts).source(len(chain))
 
 
 @pytest.mark.parametrize(
@@ -101,19 +101,19 @@ def test_sources(probe, chain, text):
     ],
 )
 def test_facts(probe, kind, ref, num, text):
-    v = probe.Variant(FN, [("src", "LOCAL", 0, 0, 1)], [(kind, 0, 1, 0, ref, num)])
+    v = probe.Entry(FN, [("src", "LOCAL", 0, 0, 1)], [(kind, 0, 1, 0, ref, num)])
     assert v.fact(0) == text
 
 
 def test_facts_about_two_values_and_state(probe):
     vals = [("src", "LOCAL", 0, 0, 0), ("src", "LOCAL", 0, 0, 1)]
     facts = [("SAME", 0, 1, 2, None, 0), ("NOT_SAME", 0, 1, 2, None, 0), ("CALL_IS", 0, 0, 0, (len, "ab", 2), 0)]
-    v = probe.Variant(FN, vals, facts)
+    v = probe.Entry(FN, vals, facts)
     assert [v.fact(i) for i in range(3)] == ["L['self'] is L['x']", "L['self'] is not L['x']", "len('ab') == 2"]
 
 
 def miss(probe, kind, ref, num, obj):
-    v = probe.Variant(FN, [("src", "LOCAL", 0, 0, 1)], [(kind, 0, 1, 0, ref, num)])
+    v = probe.Entry(FN, [("src", "LOCAL", 0, 0, 1)], [(kind, 0, 1, 0, ref, num)])
     ok, _, _, _, text = v.eval(0, {1: obj})
     assert not ok
     return text
@@ -135,7 +135,7 @@ def test_misses_tell_old_and_new(probe):
 def test_misses_below_the_root(probe):
     vals = [("src", "LOCAL", 0, 0, 0), ("src", "IATTR", 0, 1, "table"), ("src", "DICT_ITEM", 0, 2, "k")]
     facts = [("TYPE", 0, 1, 0, MyModule, 0), ("TYPE", 0, 2, 0, dict, 0), ("EQ", 0, 3, 0, 1, 0)]
-    v = probe.Variant(FN, vals, facts)
+    v = probe.Entry(FN, vals, facts)
     obj = MyModule()
     assert v.eval(0, {1: obj})[4] == "self.table is no longer there"
     obj.table = {"k": 2}

@@ -13,7 +13,7 @@ from kintsugi._api import engine_of  # noqa: E402
 
 def versions(compiled):
     """One dict for each graph, or part of one, and each kind of inputs; of a function or a module."""
-    return [v for variant in engine_of(compiled).variants() for subgraph in engine.kernels(variant) for v in subgraph["versions"]]
+    return [v for entry in engine_of(compiled).entries() for subgraph in engine.kernels(entry) for v in subgraph["versions"]]
 
 
 def runs(compiled):

@@ -32,11 +32,11 @@ NO_SPECIAL_VALUES = ("gelu", "linalg.eig", "_polynomial_")
 
 
 def database():
-    """{name: OpInfo}, names with their variant."""
+    """{name: OpInfo}, names with their entry."""
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
         from torch.testing._internal.common_methods_invocations import op_db
-    return {op.name + (f".{op.variant_test_name}" if op.variant_test_name else ""): op for op in op_db}
+    return {op.name + (f".{op.entry_test_name}" if op.entry_test_name else ""): op for op in op_db}
 
 
 # -- in the child ----------------------------------------------------------------------------------------------------
@@ -127,7 +127,7 @@ def kernel_state(compiled):
     from kintsugi import _kintsugi
     from kintsugi._api import engine_of
 
-    made = [version for variant in engine_of(compiled).variants() for subgraph in _kintsugi.kernels(variant)
+    made = [version for entry in engine_of(compiled).entries() for subgraph in _kintsugi.kernels(entry)
             for version in subgraph["versions"]]
     if not made:
         return "none", ""

@@ -475,8 +475,8 @@ def test_giving_up_is_said():
         compiled(x)
     thaws = [e for e in kintsugi.events()[before:] if e["event"] == "thaw"]
     assert len(thaws) == 1 and "other processes" in thaws[0]["reason"]
-    variant, = engine_of(compiled).variants()
-    assert [u["thawed"] for u in engine.kernels(variant)] == [thaws[0]["reason"]]
+    entry, = engine_of(compiled).entries()
+    assert [u["thawed"] for u in engine.kernels(entry)] == [thaws[0]["reason"]]
 
 
 class Positions(nn.Module):

@@ -17,7 +17,7 @@ class Box:
 
 
 def subgraphs(compiled):
-    return [u for variant in compiled.variants() for u in engine.kernels(variant)]
+    return [u for entry in compiled.entries() for u in engine.kernels(entry)]
 
 
 def waiting_runs(compiled):

@@ -21,9 +21,9 @@ def reasons(stats, events):
     """Why calls ran eagerly, why recordings failed or ended early: each once, in order."""
     found = [f"{count} eager: {why}" for why, count in stats["eager_calls"].items()]
     found += [f"nothing recorded: {e['reason']}" for e in events
-              if e.get("event") == "record" and e.get("reason") and "variant" not in e]
+              if e.get("event") == "record" and e.get("reason") and "entry" not in e]
     found += [f"bug in {e.get('where')}: {e.get('message')}" for e in events if e.get("event") == "bug"]
-    found += [f"variant {v.get('number', i)} ends early: {v['reason']}"
+    found += [f"entry {v.get('number', i)} ends early: {v['reason']}"
               for i, v in enumerate(stats["variants"]) if v.get("reason")]
     return list(dict.fromkeys(found))
 
@@ -57,11 +57,11 @@ class Kintsugi:
 
     def stats(self, compiled):
         stats = self.kintsugi.stats(compiled)
-        variants = [v for v in stats["variants"] if v]   # a dropped variant has no numbers
-        row = {key: sum(size(v[key]) for v in variants) for key in ("graphs", "breaks", "guards", "ops", "bytes")}
-        row["record_ms"] = sum(v["record_ms"] for v in variants)
-        row["variants"] = len(variants)
-        row["whole"] = sum(v.get("hits", 0) for v in variants)   # replays that ran to the end
+        entries = [v for v in stats["variants"] if v]   # a dropped entry has no numbers
+        row = {key: sum(size(v[key]) for v in entries) for key in ("graphs", "breaks", "guards", "ops", "bytes")}
+        row["record_ms"] = sum(v["record_ms"] for v in entries)
+        row["variants"] = len(entries)
+        row["whole"] = sum(v.get("hits", 0) for v in entries)   # replays that ran to the end
         row["exits"] = size(stats["bail_outs"])
         for key in ("calls", "recordings", "replays", "guard_misses", "eager_calls", "deferred_effects"):
             row[key] = size(stats[key])

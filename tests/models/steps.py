@@ -59,9 +59,9 @@ def measure(entry, train):
         for i in range(2):
             args, kwargs = inputs(i)
             compiled(*args, **kwargs)
-    for variant in compiled.variants():
+    for entry in compiled.entries():
         row["variants"] += 1
-        row += count(engine.dump(variant), opaque, ends)
+        row += count(engine.dump(entry), opaque, ends)
     return {"row": row, "opaque": opaque, "ends": ends}
 
 

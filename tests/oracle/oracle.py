@@ -122,7 +122,7 @@ class Watched:
         moved = [(i, b[0] - a[0], b[1] - a[1]) for i, (a, b) in enumerate(zip(before[1], after[1])) if a != b]
         if len(moved) != 1 or sum(moved[0][1:]) != 1:
             return None    # not one run of one recording: it called itself, say
-        dump = trace_diff.simplify(kintsugi._kintsugi.dump(self.engine.variants()[moved[0][0]]))
+        dump = trace_diff.simplify(kintsugi._kintsugi.dump(self.engine.entries()[moved[0][0]]))
         if moved[0][1]:
             return "replay", dump
         left = [e for e in kintsugi._kintsugi.events() if e["event"] == "exit"]
@@ -133,8 +133,8 @@ def record(fn, args, kwargs):
     """The call, recorded from scratch: ((result, error), dump or None)."""
     fresh = Watched(fn)
     seen = call(fresh.compiled, args, kwargs)
-    variants = fresh.engine.variants()
-    return seen, trace_diff.simplify(kintsugi._kintsugi.dump(variants[0])) if variants else None
+    entries = fresh.engine.entries()
+    return seen, trace_diff.simplify(kintsugi._kintsugi.dump(entries[0])) if entries else None
 
 
 @contextlib.contextmanager

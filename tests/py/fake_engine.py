@@ -12,7 +12,7 @@ ROW = {"id": "KIN0001", "row": 0, "why": "DATA_DEPENDENT_BRANCH", "stock": ["GB0
        "mend": "use `torch.where`"}
 
 
-class Variant:
+class Entry:
     def __init__(self, number, dump):
         self.number = number
         self.reason = ""
@@ -28,16 +28,16 @@ class Compiled:
         self.kwargs = {"fullgraph": fullgraph, "dynamic": dynamic, "backend": backend, "options": options,
                        "disable": disable}
         self.__name__ = name or getattr(fn, "__qualname__", type(fn).__name__)
-        self._variants = []
+        self._entries = []
         self.calls = 0
 
     def __call__(self, *args, **kwargs):
         self.calls += 1
         result = self.fn(*args, **kwargs)
-        if not self._variants and engine.next_dump is not None:
+        if not self._entries and engine.next_dump is not None:
             engine.numbers += 1
-            self._variants.append(Variant(engine.numbers, engine.next_dump))
-            engine.log(event="record", name=self.__name__, variant=engine.numbers, graphs=1, ops=1,
+            self._entries.append(Entry(engine.numbers, engine.next_dump))
+            engine.log(event="record", name=self.__name__, entry=engine.numbers, graphs=1, ops=1,
                        reason="", record_ns=1e6)
             if engine.listener is not None:
                 engine.listener()
@@ -46,11 +46,11 @@ class Compiled:
     def stats(self):
         return {"calls": self.calls}
 
-    def variants(self):
-        return list(self._variants)
+    def entries(self):
+        return list(self._entries)
 
     def reset(self):
-        self._variants.clear()
+        self._entries.clear()
 
 
 class Engine(types.ModuleType):
@@ -96,10 +96,10 @@ class Engine(types.ModuleType):
     def break_rows(self):
         return [ROW]
 
-    def dump(self, variant):
-        return variant.dump
+    def dump(self, entry):
+        return entry.dump
 
-    def kernels(self, variant):
+    def kernels(self, entry):
         return []
 
     def is_recording(self):

@@ -11,8 +11,8 @@ def ask(x):
 
 
 def steps(compiled):
-    variants = kintsugi._api.engine_of(compiled).variants()
-    return [step["kind"] for step in kintsugi._kintsugi.dump(variants[0])["steps"]]
+    entries = kintsugi._api.engine_of(compiled).entries()
+    return [step["kind"] for step in kintsugi._kintsugi.dump(entries[0])["steps"]]
 
 
 def test_nothing_raises():

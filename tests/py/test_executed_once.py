@@ -174,5 +174,5 @@ def test_two_answers_are_two_branches():
         asked += 1
         assert torch.equal(compiled(p, x), x + 1 if answer else x - 1)
         assert p.calls == asked
-    (variant,) = compiled.stats()["variants"]
-    assert compiled.stats()["recordings"] == 1 and variant["exits"] == 1 and variant["hits"] == 6
+    (entry,) = compiled.stats()["variants"]
+    assert compiled.stats()["recordings"] == 1 and entry["exits"] == 1 and entry["hits"] == 6

@@ -24,7 +24,7 @@ def count(x, part):
 
 
 def steps(compiled):
-    return [s["text"] for s in _kintsugi.dump(compiled.variants()[0])["steps"]]
+    return [s["text"] for s in _kintsugi.dump(compiled.entries()[0])["steps"]]
 
 
 def agree(compiled, *args):

@@ -34,17 +34,17 @@ def test_first_call_records_and_later_calls_replay():
     assert [compiled(1), compiled(1), compiled(1)] == [(1, 1)] * 3
     stats = compiled.stats()
     assert (stats["calls"], stats["recordings"], stats["replays"], stats["eager_calls"]) == (3, 1, 2, {})
-    (variant,) = stats["variants"]
-    assert variant["hits"] == 2
-    assert variant["reason"] == ""
-    assert variant["bytes"] > 0
+    (entry,) = stats["variants"]
+    assert entry["hits"] == 2
+    assert entry["reason"] == ""
+    assert entry["bytes"] > 0
     (event,) = events("record")
     assert event["name"] == "pair"
     assert event["line"] == pair.__code__.co_firstlineno
-    assert event["variant"] == variant["number"]
+    assert event["entry"] == entry["number"]
 
 
-def test_each_call_shape_has_its_own_variant():
+def test_each_call_shape_has_its_own_entry():
     compiled = Compiled(pair)
     for _ in range(2):
         assert compiled(1) == (1, 1)
@@ -55,7 +55,7 @@ def test_each_call_shape_has_its_own_variant():
     assert compiled.stats()["replays"] == 4
 
 
-def test_replaced_code_finds_no_variant():
+def test_replaced_code_finds_no_entry():
     def f(x):
         return (x, "old")
 
@@ -209,7 +209,7 @@ def test_user_exceptions_pass_through():
         assert caught.traceback[-1].name == "f"
 
 
-def test_recompile_limit_keeps_the_good_variants():
+def test_recompile_limit_keeps_the_good_entries():
     def f(x, **names):
         return x, sorted(names)
 
@@ -259,7 +259,7 @@ def test_module_reset_drops_everything():
     compiled(1)
     _kintsugi.reset()
     assert compiled.stats()["calls"] == 0
-    assert compiled.variants() == []
+    assert compiled.entries() == []
     assert compiled(1) == (1, 1)
     assert compiled.stats()["recordings"] == 1
 

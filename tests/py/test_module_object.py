@@ -211,23 +211,23 @@ def test_stats_of_dropped_functions_disappear():
     assert len(_kintsugi.stats()) == before
 
 
-def test_variant_objects_outlive_a_reset():
+def test_entry_objects_outlive_a_reset():
     compiled = Compiled(lambda x: (x, 1))
     compiled(1)
-    (variant,) = compiled.variants()
-    assert variant.hits == variant.stats()["hits"] == 0
+    (entry,) = compiled.entries()
+    assert entry.hits == entry.stats()["hits"] == 0
     compiled(1)
-    assert variant.hits == 1
+    assert entry.hits == 1
     compiled.reset()
-    assert compiled.variants() == []
-    assert variant.hits == 1
-    assert "Variant" in repr(variant)
+    assert compiled.entries() == []
+    assert entry.hits == 1
+    assert "Entry" in repr(entry)
     with pytest.raises(AttributeError):
-        variant.nothing
+        entry.nothing
     with pytest.raises(TypeError):
-        type(variant)()
+        type(entry)()
 
 
-def test_dump_wants_a_variant():
+def test_dump_wants_a_entry():
     with pytest.raises(TypeError):
         _kintsugi.dump(5)

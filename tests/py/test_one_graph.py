@@ -75,8 +75,8 @@ def test_one_graph(fn):
         x = torch.randn(2, 12 if fn is merge_heads else 5, generator=torch.Generator().manual_seed(i))
         assert difference(fn(x), compiled(x)) is None
     stats = kintsugi.stats(compiled)
-    variant, = stats["variants"]
-    assert (variant["graphs"], stats["breaks"], variant["hits"]) == (1, 0, 3), stats
+    entry, = stats["variants"]
+    assert (entry["graphs"], stats["breaks"], entry["hits"]) == (1, 0, 3), stats
 
 
 def test_generator_with_tensors_is_a_break():
@@ -119,5 +119,5 @@ def test_autograd_function_is_replayed_whole():
         a.sum().backward()
         b.sum().backward()
         assert torch.equal(a, b) and torch.equal(x.grad, y.grad)
-    variant, = kintsugi.stats(compiled)["variants"]
-    assert (variant["hits"], variant["exits"]) == (3, 0)
+    entry, = kintsugi.stats(compiled)["variants"]
+    assert (entry["hits"], entry["exits"]) == (3, 0)

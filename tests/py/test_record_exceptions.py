@@ -65,15 +65,15 @@ def check(fn, make, complete=True):
     for _ in range(3):
         assert outcome(compiled, make) == expected
     stats = compiled.stats()
-    (variant,) = stats["variants"]
+    (entry,) = stats["variants"]
     assert stats["recordings"] == 1
-    assert "BUG" not in variant["reason"]
+    assert "BUG" not in entry["reason"]
     if complete:
-        assert variant["reason"] == ""
-        assert variant["hits"] == 3 and variant["exits"] == 0
+        assert entry["reason"] == ""
+        assert entry["hits"] == 3 and entry["exits"] == 0
     else:
-        assert variant["reason"] != ""
-        assert variant["exits"] == 3
+        assert entry["reason"] != ""
+        assert entry["exits"] == 3
     for k in range(400):
         forced = Compiled(fn)
         assert outcome(forced, make) == expected

@@ -285,7 +285,7 @@ def run(fn, call=None):
 
 
 def steps(compiled):
-    return [s for v in compiled.variants() for s in _kintsugi.dump(v)["steps"]]
+    return [s for v in compiled.entries() for s in _kintsugi.dump(v)["steps"]]
 
 
 @pytest.mark.parametrize("fn", INLINED + OTHERS + CALLBACKS + OTHER_CALLBACKS, ids=lambda f: f.__name__)

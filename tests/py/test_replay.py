@@ -621,12 +621,12 @@ def depth_reached(call):
 
 def test_recursion_limit_is_eagers():
     p = deep_program(None)
-    variant = p.make()
+    entry = p.make()
     limit = sys.getrecursionlimit()
     sys.setrecursionlimit(300)
     try:
         want = depth_reached(deep)
-        got = depth_reached(lambda n, f: Program.ext.run(variant, (n, f)))
+        got = depth_reached(lambda n, f: Program.ext.run(entry, (n, f)))
     finally:
         sys.setrecursionlimit(limit)
     # Two frames a level for eager; the stand-in is reached through one more function and the call of a builtin.

@@ -883,7 +883,7 @@ module(x); module(x)
 """
 
 ENDINGS = {
-    "live variants": "",
+    "live entries": "",
     "exit": "sys.exit(0)",
     "os._exit": "os._exit(0)",
     "cycle": "fn.me = fn; module.me = module; box = [fn]; box.append(box); del box",

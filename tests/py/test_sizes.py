@@ -306,7 +306,7 @@ def test_guards_tell_what_is_free():
     compiled = kintsugi.compile(lambda x: x * x.shape[0])
     for n in (4, 6):
         compiled(torch.ones(n, 3))
-    first, second = sorted(str(engine.dump(variant)) for variant in compiled.variants())
+    first, second = sorted(str(engine.dump(entry)) for entry in compiled.entries())
     assert ("dynamic dims [0]" in first) != ("dynamic dims [0]" in second)
 
 

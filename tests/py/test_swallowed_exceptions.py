@@ -47,8 +47,8 @@ def hits(function, *args, calls=5):
     compiled = kintsugi.compile(function)
     for _ in range(calls):
         result = compiled(*args)
-    variants = kintsugi.stats(compiled)["variants"]
-    assert sum(v["hits"] for v in variants if v) >= calls - 2
+    entries = kintsugi.stats(compiled)["variants"]
+    assert sum(v["hits"] for v in entries if v) >= calls - 2
     return result
 
 

@@ -80,7 +80,7 @@ def test_rule_105_packed_records(w):
 
 
 @rule
-def test_rule_106_choice_of_the_variant(w):
+def test_rule_106_choice_of_the_entry(w):
     def f(x, mode, flag):
         if mode == "a":
             x = x * 2

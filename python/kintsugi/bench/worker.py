@@ -240,8 +240,8 @@ def profile(model, calls=10):
         seconds = min(_seconds(lambda: made(*args, **kwargs)) for _ in range(calls))
         engine.set_profile(False)
     launches, rows = [], {}
-    for variant in engine_of(made).variants():
-        for version in (v for subgraph in engine.kernels(variant) for v in subgraph["versions"] if v["profile"]):
+    for entry in engine_of(made).entries():
+        for version in (v for subgraph in engine.kernels(entry) for v in subgraph["versions"] if v["profile"]):
             whole, *parts = version["profile"]
             launches.append(whole["best_ns"] * 1e-9)
             for part in parts:

@@ -1,6 +1,6 @@
 /* The event log: what the engine decided, in order, as one JSON object per event. It keeps the newest events in
  * a ring until somebody takes them, and writes each to a file as well when one is open. Every report is a view
- * of these events and of variant dumps.
+ * of these events and of entry dumps.
  *
  *     kin_event_begin(log, KIN_EVENT_BREAK);
  *     kin_event_str(log, "why", "DATA_DEPENDENT_BRANCH");

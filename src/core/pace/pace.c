@@ -9,7 +9,7 @@
 
 enum {
     FIRST_WAIT = 24,         /* replays before the first trial: compiling, and trials of single graphs, are over */
-    RESTING_WAIT = 256,      /* calls until a variant that was slower is tried again; twice as many each time */
+    RESTING_WAIT = 256,      /* calls until an entry that was slower is tried again; twice as many each time */
     LONG_REST = 1024,        /* ... and one that was much slower */
     REPLAYING_WAIT = 2048,   /* ... and one that was not */
     LONGEST_WAIT = 1 << 14,

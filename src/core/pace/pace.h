@@ -1,5 +1,5 @@
-/* Is replaying a variant faster than not compiling at all? Programs that leave often, or that are many small steps with much in
- * between, may be slower than eager; nobody knows before it is tried. So once a variant has been replayed for a while, some of its
+/* Is replaying an entry faster than not compiling at all? Programs that leave often, or that are many small steps with much in
+ * between, may be slower than eager; nobody knows before it is tried. So once an entry has been replayed for a while, some of its
  * calls run eagerly, and both are timed. What is slower rests, and is tried again later, as the data may have changed.
  */
 #ifndef KIN_CORE_PACE_H

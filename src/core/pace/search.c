@@ -2,7 +2,7 @@
 #include "core/pace/search.h"
 
 enum { WINDOW = 48, SHORTEST = 128, LONGEST = 4096 };
-static const double USUAL = 0.8; /* a variant that nobody has timed */
+static const double USUAL = 0.8; /* an entry that nobody has timed */
 
 static void
 end_window(kin_search *s)

@@ -123,7 +123,7 @@ restore(surroundings *s)
 
 typedef struct {
     capturing c;
-    const kin_variant *v;
+    const kin_entry *v;
     const kin_trace *t;
     const kin_subgraph *subgraph;
     PyObject **slots;
@@ -445,7 +445,7 @@ end(stepper *x)
 }
 
 kin_status
-kin_capture_run(const kin_variant *v, const kin_subgraph *subgraph, PyObject *const *in, const kin_capture_hints *hints,
+kin_capture_run(const kin_entry *v, const kin_subgraph *subgraph, PyObject *const *in, const kin_capture_hints *hints,
                 unsigned may, kin_capture *out)
 {
     stepper x = {.c.out = out, .c.hints = hints, .c.may_write = (may & KIN_CAPTURE_WRITES) != 0, .v = v, .t = &v->trace,
@@ -525,7 +525,7 @@ give_outputs(stepper *x, PyObject **out)
 }
 
 kin_launch
-kin_capture_do(const kin_variant *v, const kin_subgraph *subgraph, PyObject *const *in, PyObject **out, double *ns)
+kin_capture_do(const kin_entry *v, const kin_subgraph *subgraph, PyObject *const *in, PyObject **out, double *ns)
 {
     stepper x = {.v = v, .t = &v->trace, .subgraph = subgraph, .in = in};
     surroundings around = {0};

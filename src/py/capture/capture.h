@@ -45,12 +45,12 @@ kin_status kin_capture_init(void) KIN_MUST_CHECK;
 /* What the subgraph may do: operators may write to its inputs; results may require gradients. */
 enum { KIN_CAPTURE_WRITES = 1, KIN_CAPTURE_GRADIENTS = 2 };
 /* in: the subgraph's inputs. KIN_BREAK: see reason. Never leaves an exception. */
-kin_status kin_capture_run(const kin_variant *v, const kin_subgraph *subgraph, PyObject *const *in, const kin_capture_hints *hints,
+kin_status kin_capture_run(const kin_entry *v, const kin_subgraph *subgraph, PyObject *const *in, const kin_capture_hints *hints,
                            unsigned may, kin_capture *out) KIN_MUST_CHECK;
 /* Runs the steps on the inputs themselves, one after the other, in place of a launch, and says how long they took: what a launch
  * has to be faster than. NOT: something stands in the way (a warning, an error), to be met by the steps at their place. For
  * subgraphs that were captured and have no effects but writes to inputs: where it is NOT, the caller puts those back. */
-kin_launch kin_capture_do(const kin_variant *v, const kin_subgraph *subgraph, PyObject *const *in, PyObject **out, double *ns);
+kin_launch kin_capture_do(const kin_entry *v, const kin_subgraph *subgraph, PyObject *const *in, PyObject **out, double *ns);
 void kin_capture_deinit(kin_capture *c);
 /* Number of a stand-in; UINT32_MAX: it is none. */
 uint32_t kin_capture_number(PyObject *obj);

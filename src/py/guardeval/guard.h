@@ -6,7 +6,7 @@
 #ifndef KIN_PY_GUARD_H
 #define KIN_PY_GUARD_H
 
-#include "py/replay/variant.h"
+#include "py/replay/entry.h"
 #include <stdbool.h>
 
 typedef struct {
@@ -15,17 +15,17 @@ typedef struct {
 } kin_guard_miss;
 
 /* Builds or rebuilds v->guards from v->trace (after kin_trace_finish). */
-kin_status kin_guard_build(kin_variant *v) KIN_MUST_CHECK;
+kin_status kin_guard_build(kin_entry *v) KIN_MUST_CHECK;
 void kin_guard_free(struct kin_guard_prog *p);
 
 /* Evaluates segment `seg`. slots[vid] holds owned references of values made so far (NULL = none). For segment 0
  * the caller has filled the LOCAL and FUNC roots. On success every SRC value of the segment that a step or a
  * snapshot uses, or that a later segment reads from, has been loaded into slots (new references). On a miss nothing
  * is left in slots by this call. */
-bool kin_guard_eval(kin_variant *v, uint32_t seg, PyObject **slots, kin_guard_miss *miss);
+bool kin_guard_eval(kin_entry *v, uint32_t seg, PyObject **slots, kin_guard_miss *miss);
 
 /* As kin_guard_eval of segment 0, but goes on behind facts about content that does not hold, and tells each of them. Loads nothing. */
-void kin_guard_each_miss(kin_variant *v, PyObject **slots, void (*tell)(const kin_fact *fact, PyObject *obj, void *arg), void *arg);
+void kin_guard_each_miss(kin_entry *v, PyObject **slots, void (*tell)(const kin_fact *fact, PyObject *obj, void *arg), void *arg);
 
 /* Reads one SRC value from its parent object as the guard would; borrowed, NULL when absent. The recorder uses it
  * to check that a path leads to the object it saw. Sets no exception. */
@@ -92,6 +92,6 @@ typedef struct {
     uint64_t later_fast, later_explicit;
     size_t bytes;      /* of memory, for all segments */
 } kin_guard_stats;
-void kin_guard_get_stats(const kin_variant *v, kin_guard_stats *out);
+void kin_guard_get_stats(const kin_entry *v, kin_guard_stats *out);
 
 #endif

@@ -35,7 +35,7 @@ find_traits(kin_arm *a)
 }
 
 bool
-kin_arm_init(kin_arm *a, kin_variant *v, uint32_t seg, PyObject *const *slots, kin_guard_fast *f)
+kin_arm_init(kin_arm *a, kin_entry *v, uint32_t seg, PyObject *const *slots, kin_guard_fast *f)
 {
     *a = (kin_arm){.v = v, .p = v->guards, .f = f, .seg = seg, .slots = slots, .ok = true};
     a->pin = calloc(a->p->nvals + 1, 1);

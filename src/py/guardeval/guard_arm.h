@@ -7,7 +7,7 @@
 enum { KIN_PIN_NO, KIN_PIN_ADDR, KIN_PIN_SAME };
 
 typedef struct {
-    kin_variant *v;
+    kin_entry *v;
     struct kin_guard_prog *p;
     kin_guard_fast *f;
     uint32_t seg;
@@ -19,7 +19,7 @@ typedef struct {
     bool ok;            /* false after an allocation failed */
 } kin_arm;
 
-bool kin_arm_init(kin_arm *a, kin_variant *v, uint32_t seg, PyObject *const *slots, kin_guard_fast *f);
+bool kin_arm_init(kin_arm *a, kin_entry *v, uint32_t seg, PyObject *const *slots, kin_guard_fast *f);
 void kin_arm_deinit(kin_arm *a);
 /* Expresses the segment as roots, words and remaining operations, from the values in p->cur and in slots. */
 bool kin_arm_run(kin_arm *a);

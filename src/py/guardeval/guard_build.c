@@ -207,7 +207,7 @@ new_program(const kin_trace *t)
 }
 
 kin_status
-kin_guard_build(kin_variant *v)
+kin_guard_build(kin_entry *v)
 {
     const kin_trace *t = &v->trace;
     if (!is_well_formed(t))

@@ -8,7 +8,7 @@
 #include "py/aten/modes.h"
 
 static PyObject *
-value_of(const kin_variant *v, uint32_t seg, kin_vid vid, PyObject *const *at, PyObject *const *slots)
+value_of(const kin_entry *v, uint32_t seg, kin_vid vid, PyObject *const *at, PyObject *const *slots)
 {
     if (vid == 0)
         return NULL;
@@ -27,7 +27,7 @@ fail_at(kin_guard_miss *miss, uint32_t fact, kin_vid vid)
 }
 
 bool
-kin_guard_run_ops(const kin_variant *v, uint32_t seg, const kin_guard_op *ops, uint32_t nops, PyObject **at,
+kin_guard_run_ops(const kin_entry *v, uint32_t seg, const kin_guard_op *ops, uint32_t nops, PyObject **at,
                   PyObject **slots, kin_guard_miss *miss)
 {
     for (uint32_t i = 0; i < nops; i++) {
@@ -49,7 +49,7 @@ kin_guard_run_ops(const kin_variant *v, uint32_t seg, const kin_guard_op *ops, u
 }
 
 void
-kin_guard_each_miss(kin_variant *v, PyObject **slots, void (*tell)(const kin_fact *fact, PyObject *obj, void *arg), void *arg)
+kin_guard_each_miss(kin_entry *v, PyObject **slots, void (*tell)(const kin_fact *fact, PyObject *obj, void *arg), void *arg)
 {
     struct kin_guard_prog *p = v->guards;
     const kin_guard_seg *s = p != NULL && p->nsegs > 0 ? &p->segs[0] : NULL;
@@ -74,7 +74,7 @@ kin_guard_each_miss(kin_variant *v, PyObject **slots, void (*tell)(const kin_fac
 }
 
 static bool
-test_ambient(const kin_variant *v, uint32_t seg, const kin_guard_seg *s, kin_guard_miss *miss)
+test_ambient(const kin_entry *v, uint32_t seg, const kin_guard_seg *s, kin_guard_miss *miss)
 {
     if (seg != 0 && kin_foreign_modes()) /* what was opaque has entered one; dispatch asks at entry */
         return fail_at(miss, UINT32_MAX, 0);
@@ -92,7 +92,7 @@ fill_slots(const kin_guard_seg *s, PyObject *const *at, PyObject **slots)
 }
 
 bool
-kin_guard_eval(kin_variant *v, uint32_t seg, PyObject **slots, kin_guard_miss *miss)
+kin_guard_eval(kin_entry *v, uint32_t seg, PyObject **slots, kin_guard_miss *miss)
 {
     struct kin_guard_prog *p = v->guards;
     if (p == NULL || seg >= p->nsegs)
@@ -137,7 +137,7 @@ count_bytes(const struct kin_guard_prog *p)
 }
 
 void
-kin_guard_get_stats(const kin_variant *v, kin_guard_stats *out)
+kin_guard_get_stats(const kin_entry *v, kin_guard_stats *out)
 {
     *out = (kin_guard_stats){0};
     if (v->guards == NULL)

@@ -1,6 +1,6 @@
 /* The fast arrays of a segment: trying them, choosing which to make again, giving up what always changes.
  *
- * An array belongs to one set of root objects (several modules may share one variant, each then has its own). A word
+ * An array belongs to one set of root objects (several modules may share one entry, each then has its own). A word
  * that differs says nothing yet (rule 29): the explicit program decides, and if it passes the array is made again.
  * A word that differs on call after call costs more than it saves: its site is given up (rule 30).
  */
@@ -37,7 +37,7 @@ first_difference(const kin_guard_fast *f)
 
 /* Runs what has no words and fills slots. */
 static bool
-finish(kin_variant *v, uint32_t seg, const kin_guard_fast *f, PyObject **slots)
+finish(kin_entry *v, uint32_t seg, const kin_guard_fast *f, PyObject **slots)
 {
     PyObject **cur = v->guards->cur;
     for (uint32_t i = 0; i < f->known.len; i++)
@@ -52,7 +52,7 @@ finish(kin_variant *v, uint32_t seg, const kin_guard_fast *f, PyObject **slots)
 }
 
 kin_fast_result
-kin_fast_eval(kin_variant *v, uint32_t seg, PyObject **slots)
+kin_fast_eval(kin_entry *v, uint32_t seg, PyObject **slots)
 {
     kin_guard_seg *s = &v->guards->segs[seg];
     s->evals++;
@@ -132,7 +132,7 @@ expect_store(const kin_trace *t, struct kin_guard_prog *p, kin_vid obj, kin_ref 
 
 /* The tuple of *args and the dict of **kwargs are new on each call. */
 static void
-expect_new_roots(const kin_variant *v)
+expect_new_roots(const kin_entry *v)
 {
     if (v->func == NULL || !PyFunction_Check(v->func))
         return;
@@ -147,7 +147,7 @@ expect_new_roots(const kin_variant *v)
 }
 
 void
-kin_fast_expect_writes(kin_variant *v)
+kin_fast_expect_writes(kin_entry *v)
 {
     const kin_trace *t = &v->trace;
     expect_new_roots(v);
@@ -237,7 +237,7 @@ strike_changes(const kin_arm *a, const kin_guard_fast *old)
 }
 
 static bool
-make_words(kin_variant *v, uint32_t seg, PyObject *const *slots, kin_guard_fast *f, const kin_guard_fast *old, bool *again)
+make_words(kin_entry *v, uint32_t seg, PyObject *const *slots, kin_guard_fast *f, const kin_guard_fast *old, bool *again)
 {
     kin_arm arm;
     clear_fast(f);
@@ -248,7 +248,7 @@ make_words(kin_variant *v, uint32_t seg, PyObject *const *slots, kin_guard_fast 
 }
 
 void
-kin_fast_arm(kin_variant *v, uint32_t seg, PyObject **slots)
+kin_fast_arm(kin_entry *v, uint32_t seg, PyObject **slots)
 {
     kin_guard_seg *s = &v->guards->segs[seg];
     kin_guard_fast *f = choose_fast(v->guards, s, slots), old = {0};

@@ -12,7 +12,7 @@ is_named(kin_access access)
 
 /* The instruction that made it. */
 static PyObject *
-step_place(const kin_variant *v, const kin_val *val)
+step_place(const kin_entry *v, const kin_val *val)
 {
     uint32_t snap = val->step < v->trace.steps.len ? v->trace.steps.at[val->step].snap : 0;
     if (snap == 0)
@@ -23,14 +23,14 @@ step_place(const kin_variant *v, const kin_val *val)
 
 /* An attribute is in one place, whether the instance has a dict already or not. */
 static bool
-is_dict_of_instance(const kin_variant *v, kin_vid vid)
+is_dict_of_instance(const kin_entry *v, kin_vid vid)
 {
     const kin_val *val = &v->trace.vals.at[vid];
     return val->kind == KIN_VAL_SRC && val->access == KIN_ACCESS_INSTDICT;
 }
 
 static PyObject *
-source_place(const kin_variant *v, const kin_val *val)
+source_place(const kin_entry *v, const kin_val *val)
 {
     kin_access access = (kin_access)val->access;
     kin_vid from = val->parent;
@@ -53,7 +53,7 @@ source_place(const kin_variant *v, const kin_val *val)
 }
 
 PyObject *
-kin_value_place(const kin_variant *v, kin_vid vid)
+kin_value_place(const kin_entry *v, kin_vid vid)
 {
     const kin_val *val = &v->trace.vals.at[vid];
     switch ((kin_val_kind)val->kind) {

@@ -84,17 +84,17 @@ Py_ssize_t kin_exact_len(PyObject *obj);
 Py_ssize_t kin_guard_field(const kin_val *val, PyObject *obj);
 
 /* guard_eval.c: runs operations, reading and writing values in at[] (and older ones in slots). */
-bool kin_guard_run_ops(const kin_variant *v, uint32_t seg, const kin_guard_op *ops, uint32_t nops, PyObject **at,
+bool kin_guard_run_ops(const kin_entry *v, uint32_t seg, const kin_guard_op *ops, uint32_t nops, PyObject **at,
                        PyObject **slots, kin_guard_miss *miss);
 
 /* guard_fast.c */
 typedef enum { KIN_FAST_PASS, KIN_FAST_UNKNOWN } kin_fast_result;
 /* Tries the fast arrays of the segment. PASS: the values are in slots. UNKNOWN: run the explicit program. */
-kin_fast_result kin_fast_eval(kin_variant *v, uint32_t seg, PyObject **slots);
+kin_fast_result kin_fast_eval(kin_entry *v, uint32_t seg, PyObject **slots);
 /* Makes a fast array from the values of the explicit run that just passed. Failing is not an error. */
-void kin_fast_arm(kin_variant *v, uint32_t seg, PyObject **slots);
-/* Gives up in advance what the variant's own steps change (rule 30). */
-void kin_fast_expect_writes(kin_variant *v);
+void kin_fast_arm(kin_entry *v, uint32_t seg, PyObject **slots);
+/* Gives up in advance what the entry's own steps change (rule 30). */
+void kin_fast_expect_writes(kin_entry *v);
 void kin_fast_free(kin_guard_fast *f);
 
 #endif

@@ -54,7 +54,7 @@ kin_object_text(PyObject *obj)
 /* ---- paths ---------------------------------------------------------------------------------------------------- */
 
 static PyObject *
-slot_name(const kin_variant *v, PyObject *func, Py_ssize_t i)
+slot_name(const kin_entry *v, PyObject *func, Py_ssize_t i)
 {
     (void)v;
     PyCodeObject *code = (PyCodeObject *)((PyFunctionObject *)func)->func_code;
@@ -71,7 +71,7 @@ local_text(PyObject *name, bool brief, const char *space)
 }
 
 static bool
-is_root(const kin_variant *v, kin_vid vid, kin_access access)
+is_root(const kin_entry *v, kin_vid vid, kin_access access)
 {
     const kin_val *val = &v->trace.vals.at[vid];
     return val->kind == KIN_VAL_SRC && val->access == access;
@@ -79,7 +79,7 @@ is_root(const kin_variant *v, kin_vid vid, kin_access access)
 
 /* The contents of a closure cell of the compiled function is the free variable itself. */
 static PyObject *
-free_variable(const kin_variant *v, kin_vid cell)
+free_variable(const kin_entry *v, kin_vid cell)
 {
     const kin_val *val = &v->trace.vals.at[cell];
     if (val->kind != KIN_VAL_SRC || val->access != KIN_ACCESS_CLOSURE || !is_root(v, val->parent, KIN_ACCESS_FUNC) ||
@@ -98,7 +98,7 @@ is_word(PyObject *key)
 
 /* The name of the __slots__ entry at a byte offset, from the class that a fact gives for the object. */
 static PyObject *
-member_name(const kin_variant *v, const kin_val *val)
+member_name(const kin_entry *v, const kin_val *val)
 {
     for (uint32_t i = 0; i < v->trace.facts.len; i++) {
         const kin_fact *f = &v->trace.facts.at[i];
@@ -116,7 +116,7 @@ member_name(const kin_variant *v, const kin_val *val)
 }
 
 static PyObject *
-append_member(const kin_variant *v, PyObject *parent, const kin_val *val)
+append_member(const kin_entry *v, PyObject *parent, const kin_val *val)
 {
     PyObject *name = member_name(v, val);
     PyObject *out = name ? PyUnicode_FromFormat("%U.%U", parent, name) : NULL;
@@ -135,7 +135,7 @@ append_item(PyObject *parent, PyObject *key)
 
 /* One step behind the parent's text. */
 static PyObject *
-append_access(const kin_variant *v, PyObject *parent, const kin_val *val)
+append_access(const kin_entry *v, PyObject *parent, const kin_val *val)
 {
     PyObject *key = NULL;
     kin_access access = (kin_access)val->access;
@@ -176,7 +176,7 @@ append_access(const kin_variant *v, PyObject *parent, const kin_val *val)
 }
 
 static PyObject *
-dict_item_text(const kin_variant *v, const kin_val *val, bool brief)
+dict_item_text(const kin_entry *v, const kin_val *val, bool brief)
 {
     const kin_val *dict = &v->trace.vals.at[val->parent];
     PyObject *key = kin_refs_get(&v->refs, val->key);
@@ -195,7 +195,7 @@ dict_item_text(const kin_variant *v, const kin_val *val, bool brief)
 
 /* Paths with a shorter customary form; NULL without an exception for the others. */
 static PyObject *
-special_text(const kin_variant *v, kin_vid vid, bool brief)
+special_text(const kin_entry *v, kin_vid vid, bool brief)
 {
     const kin_val *val = &v->trace.vals.at[vid];
     switch ((kin_access)val->access) {
@@ -217,7 +217,7 @@ special_text(const kin_variant *v, kin_vid vid, bool brief)
 }
 
 PyObject *
-kin_path_text(const kin_variant *v, kin_vid vid, bool brief)
+kin_path_text(const kin_entry *v, kin_vid vid, bool brief)
 {
     if (vid == 0 || vid >= v->trace.vals.len)
         return PyUnicode_FromString("<nothing>");
@@ -238,7 +238,7 @@ kin_path_text(const kin_variant *v, kin_vid vid, bool brief)
 }
 
 PyObject *
-kin_source_text(const kin_variant *v, kin_vid vid)
+kin_source_text(const kin_entry *v, kin_vid vid)
 {
     return kin_path_text(v, vid, false);
 }

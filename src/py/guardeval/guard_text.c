@@ -69,7 +69,7 @@ call_text(PyObject *call)
 }
 
 static PyObject *
-tensor_text(const kin_variant *v, const kin_fact *f, PyObject *path)
+tensor_text(const kin_entry *v, const kin_fact *f, PyObject *path)
 {
     PyObject *note = kin_refs_get(&v->refs, v->trace.vals.at[f->vid].note);
     if (note == NULL || !PyUnicode_Check(note))
@@ -81,7 +81,7 @@ tensor_text(const kin_variant *v, const kin_fact *f, PyObject *path)
 }
 
 static PyObject *
-alias_text(const kin_variant *v, const kin_fact *f, PyObject *path, bool brief)
+alias_text(const kin_entry *v, const kin_fact *f, PyObject *path, bool brief)
 {
     PyObject *other = kin_path_text(v, f->vid2, brief);
     const char *format = f->kind == KIN_FACT_SAME ? "%U is %U" : "%U is not %U";
@@ -91,7 +91,7 @@ alias_text(const kin_variant *v, const kin_fact *f, PyObject *path, bool brief)
 }
 
 static PyObject *
-fact_body(const kin_variant *v, const kin_fact *f, PyObject *path, bool brief)
+fact_body(const kin_entry *v, const kin_fact *f, PyObject *path, bool brief)
 {
     PyObject *ref = kin_refs_get(&v->refs, f->ref);
     switch ((kin_fact_kind)f->kind) {
@@ -143,7 +143,7 @@ fact_body(const kin_variant *v, const kin_fact *f, PyObject *path, bool brief)
 }
 
 static PyObject *
-fact_text(const kin_variant *v, uint32_t fact, bool brief)
+fact_text(const kin_entry *v, uint32_t fact, bool brief)
 {
     const kin_fact *f = &v->trace.facts.at[fact];
     PyObject *path = kin_path_text(v, f->vid, brief);
@@ -153,7 +153,7 @@ fact_text(const kin_variant *v, uint32_t fact, bool brief)
 }
 
 PyObject *
-kin_fact_text(const kin_variant *v, uint32_t fact)
+kin_fact_text(const kin_entry *v, uint32_t fact)
 {
     if (fact >= v->trace.facts.len)
         return PyUnicode_FromString("<no such fact>");
@@ -164,7 +164,7 @@ kin_fact_text(const kin_variant *v, uint32_t fact)
 
 /* The live object behind a value. All facts about its ancestors have just held, so reading the path is safe. */
 static PyObject *
-live_value(const kin_variant *v, kin_vid vid, PyObject *const *slots)
+live_value(const kin_entry *v, kin_vid vid, PyObject *const *slots)
 {
     if (vid == 0)
         return NULL;
@@ -212,7 +212,7 @@ new_content(const kin_fact *f, PyObject *obj)
 }
 
 static PyObject *
-tensor_miss(const kin_variant *v, const kin_fact *f, PyObject *obj, bool brief)
+tensor_miss(const kin_entry *v, const kin_fact *f, PyObject *obj, bool brief)
 {
     PyObject *path = kin_path_text(v, f->vid, brief);
     PyObject *why = path ? kin_meta_explain(obj, kin_refs_get(&v->refs, f->ref)) : NULL;
@@ -223,7 +223,7 @@ tensor_miss(const kin_variant *v, const kin_fact *f, PyObject *obj, bool brief)
 }
 
 static PyObject *
-class_changed(const kin_variant *v, const kin_fact *f, PyObject *obj, bool brief)
+class_changed(const kin_entry *v, const kin_fact *f, PyObject *obj, bool brief)
 {
     PyObject *cls = f->kind == KIN_FACT_TYPE_TAG ? obj : (PyObject *)Py_TYPE(obj);
     PyObject *name = kin_object_text(cls);
@@ -241,7 +241,7 @@ class_changed(const kin_variant *v, const kin_fact *f, PyObject *obj, bool brief
 }
 
 static PyObject *
-path_miss(const kin_variant *v, kin_vid vid, bool brief)
+path_miss(const kin_entry *v, kin_vid vid, bool brief)
 {
     PyObject *path = kin_path_text(v, vid, brief);
     PyObject *out = path ? PyUnicode_FromFormat("%U is no longer there", path) : NULL;
@@ -250,7 +250,7 @@ path_miss(const kin_variant *v, kin_vid vid, bool brief)
 }
 
 PyObject *
-kin_miss_text(const kin_variant *v, const kin_guard_miss *miss, PyObject *const *slots, bool brief)
+kin_miss_text(const kin_entry *v, const kin_guard_miss *miss, PyObject *const *slots, bool brief)
 {
     if (miss->fact >= v->trace.facts.len)
         return path_miss(v, miss->vid, brief);

@@ -9,15 +9,15 @@
 #include "py/guardeval/guard.h"
 
 /* The path of a value: L[...] for parameters and free variables, G[...] for globals. */
-PyObject *kin_source_text(const kin_variant *v, kin_vid vid);
+PyObject *kin_source_text(const kin_entry *v, kin_vid vid);
 /* A name that the value has in each recording (guard_place.c), and one for a class as a whole; not for users' eyes. */
-PyObject *kin_value_place(const kin_variant *v, kin_vid vid);
+PyObject *kin_value_place(const kin_entry *v, kin_vid vid);
 PyObject *kin_class_place(PyTypeObject *cls);
 /* ... and for a size of the tensor at the place; dim -1: all its sizes. */
 PyObject *kin_size_place(PyObject *place, int dim);
-PyObject *kin_fact_text(const kin_variant *v, uint32_t fact);
-/* Why the variant did not fit: the fact with its old content, and the new content. Call it right after
+PyObject *kin_fact_text(const kin_entry *v, uint32_t fact);
+/* Why the entry did not fit: the fact with its old content, and the new content. Call it right after
  * kin_guard_eval has failed, with the same slots. `brief` writes x instead of L['x'], as recompile reasons do. */
-PyObject *kin_miss_text(const kin_variant *v, const kin_guard_miss *miss, PyObject *const *slots, bool brief);
+PyObject *kin_miss_text(const kin_entry *v, const kin_guard_miss *miss, PyObject *const *slots, bool brief);
 
 #endif

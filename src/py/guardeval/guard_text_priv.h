@@ -6,6 +6,6 @@
 
 /* A new str for an object: its repr if that runs no user code, else a name. */
 PyObject *kin_object_text(PyObject *obj);
-PyObject *kin_path_text(const kin_variant *v, kin_vid vid, bool brief);
+PyObject *kin_path_text(const kin_entry *v, kin_vid vid, bool brief);
 
 #endif

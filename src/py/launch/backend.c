@@ -55,7 +55,7 @@ find_proof(const backend_launcher *self, PyObject *const *in, const proof *other
 
 /* These calls of the subgraph; all of them when none is named. */
 static kin_status
-set_apart(kin_variant *v, const kin_subgraph *subgraph, const uint32_t *steps, uint32_t n)
+set_apart(kin_entry *v, const kin_subgraph *subgraph, const uint32_t *steps, uint32_t n)
 {
     for (uint32_t i = subgraph->first; i <= subgraph->last; i++)
         if ((n == 0 || kin_step_is_in(steps, n, i)) && kin_subgraph_calls(&v->trace.steps.at[i]))
@@ -65,7 +65,7 @@ set_apart(kin_variant *v, const kin_subgraph *subgraph, const uint32_t *steps, u
 
 /* The proof alone: nothing is changed. */
 static kin_status
-prove(backend_launcher *self, kin_variant *v, const kin_subgraph *subgraph, PyObject *const *in, kin_capture *capture)
+prove(backend_launcher *self, kin_entry *v, const kin_subgraph *subgraph, PyObject *const *in, kin_capture *capture)
 {
     launch_signature signature;
     kin_capture_hints hints = {0};
@@ -89,7 +89,7 @@ prove(backend_launcher *self, kin_variant *v, const kin_subgraph *subgraph, PyOb
 }
 
 kin_status
-kin_backend_prove(kin_launcher *base, kin_variant *v, const kin_subgraph *subgraph, PyObject *const *in)
+kin_backend_prove(kin_launcher *base, kin_entry *v, const kin_subgraph *subgraph, PyObject *const *in)
 {
     kin_capture capture;
     kin_status status = prove((backend_launcher *)base, v, subgraph, in, &capture);
@@ -102,7 +102,7 @@ kin_backend_prove(kin_launcher *base, kin_variant *v, const kin_subgraph *subgra
 }
 
 kin_status
-kin_backend_set_apart(kin_variant *v, const kin_subgraph *subgraph)
+kin_backend_set_apart(kin_entry *v, const kin_subgraph *subgraph)
 {
     return set_apart(v, subgraph, NULL, 0);
 }
@@ -143,7 +143,7 @@ call(backend_launcher *self, const kin_subgraph *subgraph, PyObject *const *in, 
 
 /* A subgraph that does not wait has all its inputs here. */
 static kin_launch
-run_backend(kin_launcher *base, kin_variant *v, const kin_subgraph *subgraph, PyObject *const *in, PyObject **out)
+run_backend(kin_launcher *base, kin_entry *v, const kin_subgraph *subgraph, PyObject *const *in, PyObject **out)
 {
     backend_launcher *self = (backend_launcher *)base;
     if (subgraph->plain)
@@ -178,7 +178,7 @@ fits_backend(kin_launcher *self, void *chosen, uint32_t i, PyObject *obj)
 }
 
 static void
-learn_backend(kin_launcher *base, kin_variant *v, const kin_subgraph *subgraph, PyObject *const *in)
+learn_backend(kin_launcher *base, kin_entry *v, const kin_subgraph *subgraph, PyObject *const *in)
 {
     kin_capture capture;
     if (find_proof((backend_launcher *)base, in, NULL) != NULL)
@@ -189,7 +189,7 @@ learn_backend(kin_launcher *base, kin_variant *v, const kin_subgraph *subgraph, 
 }
 
 static kin_launch
-run_chosen_backend(kin_launcher *base, void *chosen, kin_variant *v, const kin_subgraph *subgraph, PyObject *const *in, PyObject **out)
+run_chosen_backend(kin_launcher *base, void *chosen, kin_entry *v, const kin_subgraph *subgraph, PyObject *const *in, PyObject **out)
 {
     if (kin_modes_active() || kin_ambient_special())
         return KIN_LAUNCH_NOT;

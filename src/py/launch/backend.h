@@ -16,9 +16,9 @@ kin_status kin_backend_set(kin_launcher *launcher, PyObject *callable, const uin
 bool kin_backend_is(const kin_launcher *launcher);
 bool kin_backend_has_callable(const kin_launcher *launcher);
 /* Its calls will be in plain subgraphs. KIN_BREAK. */
-kin_status kin_backend_set_apart(kin_variant *v, const kin_subgraph *subgraph) KIN_MUST_CHECK;
-/* Shows that the subgraph can be launched on inputs like these. KIN_BREAK: it cannot, as it is; then the variant's calls to be set
+kin_status kin_backend_set_apart(kin_entry *v, const kin_subgraph *subgraph) KIN_MUST_CHECK;
+/* Shows that the subgraph can be launched on inputs like these. KIN_BREAK: it cannot, as it is; then the entry's calls to be set
  * apart, or its walls, have become more, and the subgraphs have to be found anew. */
-kin_status kin_backend_prove(kin_launcher *launcher, kin_variant *v, const kin_subgraph *subgraph, PyObject *const *in) KIN_MUST_CHECK;
+kin_status kin_backend_prove(kin_launcher *launcher, kin_entry *v, const kin_subgraph *subgraph, PyObject *const *in) KIN_MUST_CHECK;
 
 #endif

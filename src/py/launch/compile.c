@@ -12,7 +12,7 @@
 
 /* The input cannot be described (a list, say): the calls that use it are set apart. */
 static kin_status
-set_users_apart(kernel_launcher *self, kin_variant *v, const kin_subgraph *subgraph, kin_vid vid)
+set_users_apart(kernel_launcher *self, kin_entry *v, const kin_subgraph *subgraph, kin_vid vid)
 {
     const kin_trace *t = &v->trace;
     launch_numbers users = {0};
@@ -52,7 +52,7 @@ say_compiled(const kernel_launcher *self, const launch_version *version)
     kin_event_log *log = self->context.log;
     kin_event_begin(log, KIN_EVENT_LOWER);
     kin_event_str(log, "name", launch_name_of(&self->context));
-    kin_event_int(log, "variant", self->context.variant);
+    kin_event_int(log, "entry", self->context.entry);
     kin_event_int(log, "graph", self->graph);
     kin_event_str(log, "backend", "kintsugi");
     kin_event_num(log, "compile_ns", version->total_ns);
@@ -71,7 +71,7 @@ say_compiled(const kernel_launcher *self, const launch_version *version)
 }
 
 static void
-compile_capture(kernel_launcher *self, const kin_variant *v, launch_version *version, const kin_capture *capture,
+compile_capture(kernel_launcher *self, const kin_entry *v, launch_version *version, const kin_capture *capture,
                 const kin_subgraph *subgraph, PyObject *const *in)
 {
     kin_text why = {0};
@@ -103,7 +103,7 @@ launch_now(void)
 
 /* An input cannot be described. */
 static void
-give_up(kernel_launcher *self, kin_variant *v, const kin_subgraph *subgraph, uint32_t which, PyObject *obj)
+give_up(kernel_launcher *self, kin_entry *v, const kin_subgraph *subgraph, uint32_t which, PyObject *obj)
 {
     snprintf(self->gone, sizeof self->gone, "input %u is a %.80s", which, Py_TYPE(obj)->tp_name);
     if (kin_is_tensor(obj) || set_users_apart(self, v, subgraph, subgraph->in[which]) != KIN_OK)
@@ -134,7 +134,7 @@ let_go(launch_version *version)
 }
 
 static void
-compile_captured(kernel_launcher *self, launch_version *version, kin_capture *capture, kin_variant *v,
+compile_captured(kernel_launcher *self, launch_version *version, kin_capture *capture, kin_entry *v,
                  const kin_subgraph *subgraph, PyObject *const *in)
 {
     double start = launch_now();
@@ -182,7 +182,7 @@ is_worth_it(const kin_trace *t, const kin_subgraph *subgraph, const kin_aten *g,
 }
 
 static void
-compile_version(kernel_launcher *self, launch_version *version, kin_variant *v, const kin_subgraph *subgraph, PyObject *const *in)
+compile_version(kernel_launcher *self, launch_version *version, kin_entry *v, const kin_subgraph *subgraph, PyObject *const *in)
 {
     kin_capture capture;
     double start = launch_now();
@@ -212,7 +212,7 @@ compile_version(kernel_launcher *self, launch_version *version, kin_variant *v, 
 }
 
 void
-launch_compile_ready(kernel_launcher *self, launch_version *version, kin_variant *v, const kin_subgraph *subgraph,
+launch_compile_ready(kernel_launcher *self, launch_version *version, kin_entry *v, const kin_subgraph *subgraph,
                      PyObject *const *in)
 {
     if (!launch_ticket_done(version->ticket))
@@ -231,7 +231,7 @@ launch_compile_ready(kernel_launcher *self, launch_version *version, kin_variant
 }
 
 launch_version *
-launch_compile(kernel_launcher *self, kin_variant *v, const kin_subgraph *subgraph, PyObject *const *in)
+launch_compile(kernel_launcher *self, kin_entry *v, const kin_subgraph *subgraph, PyObject *const *in)
 {
     launch_version *version = calloc(1, sizeof *version);
     uint32_t which = 0;
@@ -248,7 +248,7 @@ launch_compile(kernel_launcher *self, kin_variant *v, const kin_subgraph *subgra
 }
 
 void
-launch_compile_again(kernel_launcher *self, launch_version *version, kin_variant *v, const kin_subgraph *subgraph,
+launch_compile_again(kernel_launcher *self, launch_version *version, kin_entry *v, const kin_subgraph *subgraph,
                      PyObject *const *in)
 {
     version->again = version->retired = false;

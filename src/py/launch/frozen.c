@@ -70,7 +70,7 @@ is_name(PyObject *obj, const char *name)
 
 /* Is the value read out of a module's dict of parameters or buffers? */
 static bool
-belongs_to_module(const kin_variant *v, kin_vid vid)
+belongs_to_module(const kin_entry *v, kin_vid vid)
 {
     while (vid != 0 && v->trace.vals.at[vid].kind == KIN_VAL_SRC) {
         const kin_val *val = &v->trace.vals.at[vid];
@@ -108,7 +108,7 @@ thaw_written(const kin_aten *g, bool *frozen)
 }
 
 void
-launch_find_frozen(const kin_variant *v, const kin_subgraph *subgraph, PyObject *const *in, const kin_aten *graph,
+launch_find_frozen(const kin_entry *v, const kin_subgraph *subgraph, PyObject *const *in, const kin_aten *graph,
                    const launch_numbers *thawed, bool *frozen)
 {
     uint32_t tensor = 0;

@@ -1,4 +1,4 @@
-/* Graphs compiled by our own kernels: plans the subgraphs of a variant and gives each a launcher that compiles it at its first
+/* Graphs compiled by our own kernels: plans the subgraphs of an entry and gives each a launcher that compiles it at its first
  * launch, for each signature (kind of inputs) anew.
  */
 #ifndef KIN_PY_LAUNCH_H
@@ -7,11 +7,11 @@
 #include "core/diag/events.h"
 #include "py/replay/subgraphs.h"
 
-/* For events; kept as long as the variant has the subgraphs. */
+/* For events; kept as long as the entry has the subgraphs. */
 typedef struct {
     kin_event_log *log;
     PyObject *name;   /* of the compiled function */
-    uint32_t variant;
+    uint32_t entry;
     uint32_t trials;  /* comparisons with the steps before a version is trusted */
     bool later;       /* many recordings of the function came before: code has to pay */
     bool freezing;    /* weights may be packed and computed with ahead of calls */
@@ -20,12 +20,12 @@ typedef struct {
     bool async;       /* kernels are compiled in the background; until then the steps run */
 } kin_launch_context;
 
-/* Plans the subgraphs of a new or grown variant; what had been compiled stays. */
-kin_status kin_launch_plan(kin_variant *v, const kin_launch_context *context) KIN_MUST_CHECK;
+/* Plans the subgraphs of a new or grown entry; what had been compiled stays. */
+kin_status kin_launch_plan(kin_entry *v, const kin_launch_context *context) KIN_MUST_CHECK;
 
 /* What became of the subgraphs, for reports: new list of dicts {first, last, calls, signatures: [{state, reason, aten, ...}]};
  * NULL with an exception. */
-PyObject *kin_launch_describe(const kin_variant *v);
+PyObject *kin_launch_describe(const kin_entry *v);
 
 /* For tests: false does products through BLAS, true as measured (blas.c). Returns whether that makes a difference here. */
 bool kin_launch_set_products(bool own);

@@ -74,7 +74,7 @@ typedef struct {
 typedef struct {
     kin_launcher base;
     kin_launch_context context;
-    uint32_t graph;       /* number in its variant, for reports; a graph may have several subgraphs */
+    uint32_t graph;       /* number in its entry, for reports; a graph may have several subgraphs */
     KIN_VEC(launch_version *) versions;
     bool exact_nan;       /* NaNs are common here: calls leave out what would lose them */
     char thaw[160];       /* why the last of these was given up */
@@ -97,9 +97,9 @@ typedef struct {
 
 extern const char launch_changing[];
 /* Is code to be made for these inputs, for which there is none? Notes that they were there. */
-bool launch_is_worth(kernel_launcher *self, const kin_variant *v, const kin_subgraph *subgraph, PyObject *const *in);
+bool launch_is_worth(kernel_launcher *self, const kin_entry *v, const kin_subgraph *subgraph, PyObject *const *in);
 /* ... for which there was some. */
-bool launch_is_worth_again(kernel_launcher *self, const launch_version *version, const kin_variant *v, const kin_subgraph *subgraph,
+bool launch_is_worth_again(kernel_launcher *self, const launch_version *version, const kin_entry *v, const kin_subgraph *subgraph,
                            PyObject *const *in);
 /* It was compiled; it is launched; the steps begin and will end with one of the questions above. */
 void launch_note_cost(const kernel_launcher *self, const launch_version *version);
@@ -108,38 +108,38 @@ void launch_note_first(kernel_launcher *self, const launch_version *version, dou
 void launch_note_use(kernel_launcher *self, launch_version *version);
 void launch_begin_steps(kernel_launcher *self);
 /* Does the recording take sizes as they come? */
-bool launch_subgraph_varies(const kin_variant *v, const kin_subgraph *subgraph);
+bool launch_subgraph_varies(const kin_entry *v, const kin_subgraph *subgraph);
 
 /* -- vary.c ----------------------------------------------------------------------------------------------------- */
 
-/* Inputs for which no code is made: sets calls apart that differ from kind to kind. May plan the subgraphs of the variant anew (the caller
+/* Inputs for which no code is made: sets calls apart that differ from kind to kind. May plan the subgraphs of the entry anew (the caller
  * holds the subgraph). */
-void launch_look_what_varies(kernel_launcher *self, kin_variant *v, const kin_subgraph *subgraph, PyObject *const *in);
+void launch_look_what_varies(kernel_launcher *self, kin_entry *v, const kin_subgraph *subgraph, PyObject *const *in);
 /* Are all its calls known to be alike where others were not? */
-bool launch_is_steady(const kin_variant *v, const kin_subgraph *subgraph);
+bool launch_is_steady(const kin_entry *v, const kin_subgraph *subgraph);
 
 /* -- compile.c -------------------------------------------------------------------------------------------------- */
 
 /* Compiles the subgraph for these inputs; a version without code when that cannot be. NULL without memory. May plan the subgraphs of
- * the variant anew (the caller holds the subgraph). */
-launch_version *launch_compile(kernel_launcher *self, kin_variant *v, const kin_subgraph *subgraph, PyObject *const *in);
+ * the entry anew (the caller holds the subgraph). */
+launch_version *launch_compile(kernel_launcher *self, kin_entry *v, const kin_subgraph *subgraph, PyObject *const *in);
 /* The same for a version that is there, with what has been learned since. */
-void launch_compile_again(kernel_launcher *self, launch_version *version, kin_variant *v, const kin_subgraph *subgraph,
+void launch_compile_again(kernel_launcher *self, launch_version *version, kin_entry *v, const kin_subgraph *subgraph,
                           PyObject *const *in);
 /* With kernels that were compiled in the background, if they are there. */
-void launch_compile_ready(kernel_launcher *self, launch_version *version, kin_variant *v, const kin_subgraph *subgraph,
+void launch_compile_ready(kernel_launcher *self, launch_version *version, kin_entry *v, const kin_subgraph *subgraph,
                           PyObject *const *in);
 void launch_version_free(launch_version *version);
 
 /* -- plan.c ----------------------------------------------------------------------------------------------------- */
 
 /* These calls cannot be compiled with others: plans the subgraphs anew without them. */
-kin_status launch_set_apart(kernel_launcher *self, kin_variant *v, const uint32_t *steps, uint32_t n) KIN_MUST_CHECK;
-/* These calls may raise: the first risky step behind one of them becomes a wall of the variant. KIN_BREAK: there was one, the subgraphs
+kin_status launch_set_apart(kernel_launcher *self, kin_entry *v, const uint32_t *steps, uint32_t n) KIN_MUST_CHECK;
+/* These calls may raise: the first risky step behind one of them becomes a wall of the entry. KIN_BREAK: there was one, the subgraphs
  * have to be found anew. */
-kin_status launch_add_walls(kin_variant *v, const kin_subgraph *subgraph, const uint32_t *raising, uint32_t n) KIN_MUST_CHECK;
+kin_status launch_add_walls(kin_entry *v, const kin_subgraph *subgraph, const uint32_t *raising, uint32_t n) KIN_MUST_CHECK;
 /* These calls may raise: nothing risky stands between one of them and the launch. KIN_BREAK: something did; planned anew. */
-kin_status launch_put_walls(kernel_launcher *self, kin_variant *v, const kin_subgraph *subgraph, const uint32_t *raising,
+kin_status launch_put_walls(kernel_launcher *self, kin_entry *v, const kin_subgraph *subgraph, const uint32_t *raising,
                             uint32_t n) KIN_MUST_CHECK;
 const char *launch_name_of(const kin_launch_context *context); /* of the compiled function, for events */
 /* The subgraph runs step by step: an event. */

@@ -13,7 +13,7 @@
 
 typedef struct {
     const kernel_launcher *self;
-    const kin_variant *v;
+    const kin_entry *v;
     const kin_capture *capture;
     const kin_subgraph *subgraph;
     PyObject *const *in;
@@ -415,7 +415,7 @@ make_code(maker *m, launch_version *version, kin_text *why)
 }
 
 kin_status
-launch_code_make(const kernel_launcher *self, const kin_variant *v, const kin_capture *capture, const kin_subgraph *subgraph,
+launch_code_make(const kernel_launcher *self, const kin_entry *v, const kin_capture *capture, const kin_subgraph *subgraph,
                  PyObject *const *in, launch_version *version, kin_text *why)
 {
     maker m = {.self = self, .v = v, .capture = capture, .subgraph = subgraph, .in = in, .version = version, .code = calloc(1, sizeof *m.code)};

@@ -12,8 +12,8 @@
 #include "py/launch/frozen.h"
 
 enum {
-    APART_LIMIT = 200, /* calls of one variant that are set apart */
-    MANY_SUBGRAPHS = 64    /* of one variant: code is made for them at their first launch */
+    APART_LIMIT = 200, /* calls of one entry that are set apart */
+    MANY_SUBGRAPHS = 64    /* of one entry: code is made for them at their first launch */
 };
 
 /* -- the launcher ------------------------------------------------------------------------------------------------ */
@@ -77,7 +77,7 @@ note_time(kernel_launcher *self, launch_version *version, bool steps, double ns)
 }
 
 static kin_launch
-try_steps(kernel_launcher *self, launch_version *version, kin_variant *v, const kin_subgraph *subgraph, PyObject *const *in,
+try_steps(kernel_launcher *self, launch_version *version, kin_entry *v, const kin_subgraph *subgraph, PyObject *const *in,
           PyObject **out)
 {
     double ns;
@@ -128,7 +128,7 @@ is_settled(const kernel_launcher *self, const launch_version *version)
 }
 
 static kin_launch
-launch_or_try(kernel_launcher *self, launch_version *version, kin_variant *v, const kin_subgraph *subgraph, PyObject *const *in,
+launch_or_try(kernel_launcher *self, launch_version *version, kin_entry *v, const kin_subgraph *subgraph, PyObject *const *in,
               PyObject **out)
 {
     launch_note_use(self, version);
@@ -142,7 +142,7 @@ launch_or_try(kernel_launcher *self, launch_version *version, kin_variant *v, co
 /* Handlers of signals wait in what follows (py/compat/signals.h), so that what they raise is not taken for a failure of a launch. */
 
 static kin_launch
-run_held(kernel_launcher *self, kin_variant *v, const kin_subgraph *subgraph, PyObject *const *in, PyObject **out)
+run_held(kernel_launcher *self, kin_entry *v, const kin_subgraph *subgraph, PyObject *const *in, PyObject **out)
 {
     if (self->gone[0] != 0 || kin_modes_active() || kin_ambient_special() || wants_gradient(subgraph, in))
         return KIN_LAUNCH_NOT;
@@ -161,7 +161,7 @@ run_held(kernel_launcher *self, kin_variant *v, const kin_subgraph *subgraph, Py
 }
 
 static kin_launch
-run_kernels(kin_launcher *base, kin_variant *v, const kin_subgraph *subgraph, PyObject *const *in, PyObject **out)
+run_kernels(kin_launcher *base, kin_entry *v, const kin_subgraph *subgraph, PyObject *const *in, PyObject **out)
 {
     bool held = kin_signals_hold();
     kin_launch done = run_held((kernel_launcher *)base, v, subgraph, in, out);
@@ -228,7 +228,7 @@ fits_kernels(kin_launcher *base, void *chosen, uint32_t i, PyObject *obj)
 }
 
 static void
-learn_held(kernel_launcher *self, kin_variant *v, const kin_subgraph *subgraph, PyObject *const *in)
+learn_held(kernel_launcher *self, kin_entry *v, const kin_subgraph *subgraph, PyObject *const *in)
 {
     if (self->gone[0] != 0 || kin_modes_active() || kin_ambient_special() || wants_gradient(subgraph, in))
         return;
@@ -244,7 +244,7 @@ learn_held(kernel_launcher *self, kin_variant *v, const kin_subgraph *subgraph, 
 }
 
 static void
-learn_kernels(kin_launcher *base, kin_variant *v, const kin_subgraph *subgraph, PyObject *const *in)
+learn_kernels(kin_launcher *base, kin_entry *v, const kin_subgraph *subgraph, PyObject *const *in)
 {
     bool held = kin_signals_hold();
     learn_held((kernel_launcher *)base, v, subgraph, in);
@@ -253,7 +253,7 @@ learn_kernels(kin_launcher *base, kin_variant *v, const kin_subgraph *subgraph, 
 }
 
 static kin_launch
-run_chosen_kernels(kin_launcher *base, void *chosen, kin_variant *v, const kin_subgraph *subgraph, PyObject *const *in,
+run_chosen_kernels(kin_launcher *base, void *chosen, kin_entry *v, const kin_subgraph *subgraph, PyObject *const *in,
                    PyObject **out)
 {
     kernel_launcher *self = (kernel_launcher *)base;
@@ -323,7 +323,7 @@ find_same(const kin_subgraphs *old, const kin_subgraph *subgraph, const kin_vids
 }
 
 static kin_status
-plan_subgraph(kin_variant *v, kin_subgraphs *subgraphs, uint32_t u, const kin_launch_context *context)
+plan_subgraph(kin_entry *v, kin_subgraphs *subgraphs, uint32_t u, const kin_launch_context *context)
 {
     kin_vids in = {0}, out = {0};
     kin_subgraph *subgraph = &subgraphs->at.at[u];
@@ -354,7 +354,7 @@ launch_name_of(const kin_launch_context *context)
 
 /* Why a graph is compiled in parts. */
 static void
-say_parts(const kin_variant *v, const kin_subgraphs *subgraphs, const kin_launch_context *context)
+say_parts(const kin_entry *v, const kin_subgraphs *subgraphs, const kin_launch_context *context)
 {
     const kin_trace *t = &v->trace;
     for (uint32_t u = 0; u + 1 < subgraphs->at.len; u++) {
@@ -364,7 +364,7 @@ say_parts(const kin_variant *v, const kin_subgraphs *subgraphs, const kin_launch
             continue;
         kin_event_begin(context->log, KIN_EVENT_PART);
         kin_event_str(context->log, "name", launch_name_of(context));
-        kin_event_int(context->log, "variant", context->variant);
+        kin_event_int(context->log, "entry", context->entry);
         kin_event_int(context->log, "graph", graph);
         kin_event_int(context->log, "step", subgraph->end);
         kin_event_str(context->log, "what", kin_step_name((kin_step_kind)t->steps.at[subgraph->end].kind));
@@ -374,7 +374,7 @@ say_parts(const kin_variant *v, const kin_subgraphs *subgraphs, const kin_launch
 }
 
 kin_status
-kin_launch_plan(kin_variant *v, const kin_launch_context *context)
+kin_launch_plan(kin_entry *v, const kin_launch_context *context)
 {
     bool held = kin_signals_hold();
     kin_status ready = kin_capture_init();
@@ -399,7 +399,7 @@ kin_launch_plan(kin_variant *v, const kin_launch_context *context)
 }
 
 static kin_status
-plan_again(kernel_launcher *self, kin_variant *v)
+plan_again(kernel_launcher *self, kin_entry *v)
 {
     kin_launch_context context = self->context; /* this launcher may go with its subgraph */
     Py_XINCREF(context.name);
@@ -409,7 +409,7 @@ plan_again(kernel_launcher *self, kin_variant *v)
 }
 
 kin_status
-launch_set_apart(kernel_launcher *self, kin_variant *v, const uint32_t *steps, uint32_t n)
+launch_set_apart(kernel_launcher *self, kin_entry *v, const uint32_t *steps, uint32_t n)
 {
     uint32_t before = v->apart.len;
     for (uint32_t i = 0; i < n; i++) {
@@ -423,7 +423,7 @@ launch_set_apart(kernel_launcher *self, kin_variant *v, const uint32_t *steps, u
 }
 
 kin_status
-launch_add_walls(kin_variant *v, const kin_subgraph *subgraph, const uint32_t *raising, uint32_t n)
+launch_add_walls(kin_entry *v, const kin_subgraph *subgraph, const uint32_t *raising, uint32_t n)
 {
     uint32_t before = v->walls.len;
     bool raises = false;
@@ -438,7 +438,7 @@ launch_add_walls(kin_variant *v, const kin_subgraph *subgraph, const uint32_t *r
 }
 
 kin_status
-launch_put_walls(kernel_launcher *self, kin_variant *v, const kin_subgraph *subgraph, const uint32_t *raising, uint32_t n)
+launch_put_walls(kernel_launcher *self, kin_entry *v, const kin_subgraph *subgraph, const uint32_t *raising, uint32_t n)
 {
     kin_status status = launch_add_walls(v, subgraph, raising, n);
     if (status == KIN_BREAK)
@@ -453,7 +453,7 @@ launch_say(const kernel_launcher *self, const char *reason)
 {
     const kin_launch_context *context = &self->context;
     char text[320];
-    snprintf(text, sizeof text, "graph %u of recording %u runs step by step: %s", self->graph, context->variant, reason);
+    snprintf(text, sizeof text, "graph %u of recording %u runs step by step: %s", self->graph, context->entry, reason);
     kin_event_begin(context->log, KIN_EVENT_FALLBACK);
     kin_event_str(context->log, "name", launch_name_of(context));
     kin_event_str(context->log, "reason", text);
@@ -466,7 +466,7 @@ launch_say_fusion(const kernel_launcher *self, const char *notes)
     const kin_launch_context *context = &self->context;
     kin_event_begin(context->log, KIN_EVENT_FUSION);
     kin_event_str(context->log, "name", launch_name_of(context));
-    kin_event_int(context->log, "variant", context->variant);
+    kin_event_int(context->log, "entry", context->entry);
     kin_event_int(context->log, "graph", self->graph);
     kin_event_str(context->log, "text", notes);
     kin_event_end(context->log);
@@ -493,7 +493,7 @@ launch_say_thawed(kernel_launcher *self, const char *reason)
     snprintf(self->thaw, sizeof self->thaw, "%s", reason);
     kin_event_begin(context->log, KIN_EVENT_THAW);
     kin_event_str(context->log, "name", launch_name_of(context));
-    kin_event_int(context->log, "variant", context->variant);
+    kin_event_int(context->log, "entry", context->entry);
     kin_event_int(context->log, "graph", self->graph);
     kin_event_str(context->log, "reason", self->thaw);
     kin_event_end(context->log);
@@ -549,7 +549,7 @@ describe_subgraph(const kin_subgraph *subgraph)
 }
 
 PyObject *
-kin_launch_describe(const kin_variant *v)
+kin_launch_describe(const kin_entry *v)
 {
     PyObject *list = PyList_New(0);
     for (uint32_t u = 0; list != NULL && v->subgraphs != NULL && u < v->subgraphs->at.len; u++) {

@@ -102,7 +102,7 @@ bool launch_program_run(launch_program *p, const launch_inputs *inputs, PyObject
 bool launch_program_pack(const launch_program *p, const launch_inputs *inputs, launch_packed *packed, size_t *bytes);
 
 /* Gives the version its code. KIN_BREAK with `why`. */
-kin_status launch_code_make(const kernel_launcher *self, const kin_variant *v, const kin_capture *capture, const kin_subgraph *subgraph,
+kin_status launch_code_make(const kernel_launcher *self, const kin_entry *v, const kin_capture *capture, const kin_subgraph *subgraph,
                             PyObject *const *in, launch_version *version, kin_text *why) KIN_MUST_CHECK;
 
 /* -- profile.c -------------------------------------------------------------------------------------------------- */

@@ -69,7 +69,7 @@ is_call(const kin_step *s)
 
 /* Keeps what the calls are like, to be compared with. */
 static kin_status
-keep(kernel_launcher *self, const kin_variant *v, const kin_subgraph *subgraph, const kin_capture *capture)
+keep(kernel_launcher *self, const kin_entry *v, const kin_subgraph *subgraph, const kin_capture *capture)
 {
     for (uint32_t i = subgraph->first; i <= subgraph->last; i++)
         if (is_call(&v->trace.steps.at[i]))
@@ -77,9 +77,9 @@ keep(kernel_launcher *self, const kin_variant *v, const kin_subgraph *subgraph, 
     return KIN_OK;
 }
 
-/* Calls that are what they were are noted in the variant; the others are set apart, if there are fewer of them. */
+/* Calls that are what they were are noted in the entry; the others are set apart, if there are fewer of them. */
 static kin_status
-part(kernel_launcher *self, kin_variant *v, const kin_subgraph *subgraph, const kin_capture *capture)
+part(kernel_launcher *self, kin_entry *v, const kin_subgraph *subgraph, const kin_capture *capture)
 {
     launch_numbers differ = {0};
     uint32_t n = 0, before = v->steady.len;
@@ -101,7 +101,7 @@ part(kernel_launcher *self, kin_variant *v, const kin_subgraph *subgraph, const 
 }
 
 void
-launch_look_what_varies(kernel_launcher *self, kin_variant *v, const kin_subgraph *subgraph, PyObject *const *in)
+launch_look_what_varies(kernel_launcher *self, kin_entry *v, const kin_subgraph *subgraph, PyObject *const *in)
 {
     kin_capture capture;
     if (self->looks >= 2 || self->nstrange < (self->looks == 0 ? FIRST_LOOK : SECOND_LOOK))
@@ -122,7 +122,7 @@ launch_look_what_varies(kernel_launcher *self, kin_variant *v, const kin_subgrap
 }
 
 bool
-launch_is_steady(const kin_variant *v, const kin_subgraph *subgraph)
+launch_is_steady(const kin_entry *v, const kin_subgraph *subgraph)
 {
     for (uint32_t i = subgraph->first; i <= subgraph->last; i++)
         if (is_call(&v->trace.steps.at[i]) && !kin_step_is_in(v->steady.at, v->steady.len, i))

@@ -29,7 +29,7 @@ static struct {
 static double made; /* nanoseconds that all code has taken */
 
 static uint32_t
-count_calls(const kin_variant *v, const kin_subgraph *subgraph)
+count_calls(const kin_entry *v, const kin_subgraph *subgraph)
 {
     uint32_t n = 0;
     for (uint32_t i = subgraph->first; i <= subgraph->last; i++)
@@ -106,7 +106,7 @@ take_time(kernel_launcher *self)
 }
 
 static bool
-pays(kernel_launcher *self, const kin_variant *v, const kin_subgraph *subgraph, PyObject *const *in)
+pays(kernel_launcher *self, const kin_entry *v, const kin_subgraph *subgraph, PyObject *const *in)
 {
     uint32_t ncalls = count_calls(v, subgraph);
     launch_kind *kind = find_kind(self, launch_signature_hash(in, subgraph->nin));
@@ -160,13 +160,13 @@ make_room(kernel_launcher *self)
 /* Do calls mostly go the way that was recorded? What leaves in the middle, or may do so for all that is known yet, comes through its
  * later subgraphs seldom, and each of them is code of its own. */
 static bool
-is_usual_way(const kin_variant *v)
+is_usual_way(const kin_entry *v)
 {
     return v->trace.nbreaks == 0 || v->hits > v->exits;
 }
 
 bool
-launch_is_worth(kernel_launcher *self, const kin_variant *v, const kin_subgraph *subgraph, PyObject *const *in)
+launch_is_worth(kernel_launcher *self, const kin_entry *v, const kin_subgraph *subgraph, PyObject *const *in)
 {
     if (self->context.trials == 0)
         return self->versions.len < LIVE_LIMIT;
@@ -182,7 +182,7 @@ launch_is_worth(kernel_launcher *self, const kin_variant *v, const kin_subgraph 
 }
 
 bool
-launch_is_worth_again(kernel_launcher *self, const launch_version *version, const kin_variant *v, const kin_subgraph *subgraph,
+launch_is_worth_again(kernel_launcher *self, const launch_version *version, const kin_entry *v, const kin_subgraph *subgraph,
                       PyObject *const *in)
 {
     return version->retired && pays(self, v, subgraph, in) && make_room(self);
@@ -241,7 +241,7 @@ is_chosen_by_data(const kin_trace *t, const kin_path *path, uint32_t part, uint3
 }
 
 bool
-launch_subgraph_varies(const kin_variant *v, const kin_subgraph *subgraph)
+launch_subgraph_varies(const kin_entry *v, const kin_subgraph *subgraph)
 {
     const kin_trace *t = &v->trace;
     kin_path path = {0};

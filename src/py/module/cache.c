@@ -1,4 +1,4 @@
-/* The variants of one compiled function (cache.h). */
+/* The entries of one compiled function (cache.h). */
 #include "py/module/cache.h"
 
 enum { MAX_CODES = 16, MAX_SHAPES = 64 };
@@ -61,9 +61,9 @@ kin_cache_find_slow(kin_cache *cache, PyCodeObject *code, Py_ssize_t nargs, PyOb
 static void
 free_shape(kin_shape *shape)
 {
-    for (uint32_t i = 0; i < shape->variants.len; i++)
-        Py_DECREF(shape->variants.at[i]);
-    kin_vec_deinit(&shape->variants);
+    for (uint32_t i = 0; i < shape->entries.len; i++)
+        Py_DECREF(shape->entries.at[i]);
+    kin_vec_deinit(&shape->entries);
     kin_bind_plan_free(shape->plan);
     Py_XDECREF(shape->kwnames);
     free(shape);
@@ -143,20 +143,20 @@ kin_cache_add(kin_cache *cache, PyCodeObject *code, Py_ssize_t nargs, PyObject *
 }
 
 kin_status
-kin_shape_push(kin_shape *shape, kin_variant_object *variant)
+kin_shape_push(kin_shape *shape, kin_entry_object *entry)
 {
-    KIN_TRY(kin_vec_push(&shape->variants, variant));
-    kin_shape_promote(shape, shape->variants.len - 1);
-    shape->owner->nvariants++;
+    KIN_TRY(kin_vec_push(&shape->entries, entry));
+    kin_shape_promote(shape, shape->entries.len - 1);
+    shape->owner->nentries++;
     return KIN_OK;
 }
 
 void
 kin_shape_promote(kin_shape *shape, uint32_t i)
 {
-    kin_variant_object *variant = shape->variants.at[i];
-    memmove(shape->variants.at + 1, shape->variants.at, i * sizeof *shape->variants.at);
-    shape->variants.at[0] = variant;
+    kin_entry_object *entry = shape->entries.at[i];
+    memmove(shape->entries.at + 1, shape->entries.at, i * sizeof *shape->entries.at);
+    shape->entries.at[0] = entry;
 }
 
 /* -- the whole --------------------------------------------------------------------------------------------- */
@@ -178,8 +178,8 @@ visit_entry(kin_code_entry *entry, visitproc visit, void *arg)
     for (uint32_t s = 0; s < entry->shapes.len; s++) {
         kin_shape *shape = entry->shapes.at[s];
         Py_VISIT(shape->kwnames);
-        for (uint32_t i = 0; i < shape->variants.len; i++)
-            Py_VISIT(shape->variants.at[i]);
+        for (uint32_t i = 0; i < shape->entries.len; i++)
+            Py_VISIT(shape->entries.at[i]);
     }
     return 0;
 }
@@ -210,8 +210,8 @@ kin_cache_list(const kin_cache *cache)
     for (uint32_t c = 0; list != NULL && c < cache->codes.len; c++) {
         kin_code_entry *entry = cache->codes.at[c];
         for (uint32_t s = 0; s < entry->shapes.len; s++)
-            for (uint32_t i = 0; i < entry->shapes.at[s]->variants.len; i++)
-                if (PyList_Append(list, (PyObject *)entry->shapes.at[s]->variants.at[i]) < 0) {
+            for (uint32_t i = 0; i < entry->shapes.at[s]->entries.len; i++)
+                if (PyList_Append(list, (PyObject *)entry->shapes.at[s]->entries.at[i]) < 0) {
                     Py_DECREF(list);
                     return NULL;
                 }

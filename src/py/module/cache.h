@@ -1,7 +1,7 @@
-/* The variants of one compiled function, by code object and call shape.
+/* The entries of one compiled function, by code object and call shape.
  *
- * Variants belong to a live code object (rule 43): a function whose __code__ was replaced finds none. A *shape* is a
- * number of positional arguments and a tuple of keyword names; it has its own bind plan and its own list of variants,
+ * Entries belong to a live code object (rule 43): a function whose __code__ was replaced finds none. A *shape* is a
+ * number of positional arguments and a tuple of keyword names; it has its own bind plan and its own list of entries,
  * most recently hit first. Everything is looked up by pointer on a hit; the last shape used is tried first.
  *
  * A call pins the cache while it holds a kin_shape pointer: any allocation can run a finaliser that empties the
@@ -12,7 +12,7 @@
 
 #include "core/pace/search.h"
 #include "py/module/bind.h"
-#include "py/module/variant_object.h"
+#include "py/module/entry_object.h"
 
 struct kin_code_entry;
 
@@ -22,7 +22,7 @@ typedef struct {
     Py_ssize_t nargs;
     PyObject *kwnames;  /* strong; NULL: no keywords */
     kin_bind_plan *plan; /* NULL: CPython refuses such calls */
-    KIN_VEC(kin_variant_object *) variants;
+    KIN_VEC(kin_entry_object *) entries;
     uint32_t failures;  /* recordings that left nothing usable */
     kin_search search;  /* when no more are recorded: is looking for one worth it? */
     bool refuses;       /* the last of them because a break was to be an error */
@@ -33,7 +33,7 @@ typedef struct kin_code_entry {
     PyObject *unstable;  /* set of str: places where something changed between calls (unstable.h); NULL: none yet */
     KIN_VEC(kin_shape *) shapes;
     kin_budget budget;   /* for recordings */
-    uint32_t nvariants;
+    uint32_t nentries;
     bool told_limit;
     bool waits;          /* nothing more is recorded for now: it would cost too much */
 } kin_code_entry;
@@ -74,16 +74,16 @@ kin_cache_find(kin_cache *cache, PyCodeObject *code, Py_ssize_t nargs, PyObject 
 
 /* As above, or a new shape; NULL without memory or when there are too many shapes. */
 kin_shape *kin_cache_add(kin_cache *cache, PyCodeObject *code, Py_ssize_t nargs, PyObject *kwnames);
-/* Puts a new variant first; steals the reference on success. */
-kin_status kin_shape_push(kin_shape *shape, kin_variant_object *variant) KIN_MUST_CHECK;
-/* Makes variant i the first one to be tried. */
+/* Puts a new entry first; steals the reference on success. */
+kin_status kin_shape_push(kin_shape *shape, kin_entry_object *entry) KIN_MUST_CHECK;
+/* Makes entry i the first one to be tried. */
 void kin_shape_promote(kin_shape *shape, uint32_t i);
 
 /* Drops everything; the cache stays usable. */
 void kin_cache_clear(kin_cache *cache);
 void kin_cache_deinit(kin_cache *cache);
 int kin_cache_traverse(kin_cache *cache, visitproc visit, void *arg);
-/* All variants, those of one shape most recently hit first: new list. */
+/* All entries, those of one shape most recently hit first: new list. */
 PyObject *kin_cache_list(const kin_cache *cache);
 
 #endif

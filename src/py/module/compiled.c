@@ -329,21 +329,21 @@ PyObject *
 kin_compiled_stats(kin_compiled *self)
 {
     unsigned long long breaks = 0, effects = 0, exits = 0;
-    PyObject *variants = PyList_New(0), *all = kin_cache_list(&self->cache);
-    for (Py_ssize_t i = 0; variants != NULL && all != NULL && i < PyList_GET_SIZE(all); i++) {
-        kin_variant_object *variant = (kin_variant_object *)PyList_GET_ITEM(all, i);
-        PyObject *stats = kin_variant_stats(variant);
-        if (stats == NULL || PyList_Append(variants, stats) < 0)
-            Py_CLEAR(variants);
+    PyObject *entries = PyList_New(0), *all = kin_cache_list(&self->cache);
+    for (Py_ssize_t i = 0; entries != NULL && all != NULL && i < PyList_GET_SIZE(all); i++) {
+        kin_entry_object *entry = (kin_entry_object *)PyList_GET_ITEM(all, i);
+        PyObject *stats = kin_entry_stats(entry);
+        if (stats == NULL || PyList_Append(entries, stats) < 0)
+            Py_CLEAR(entries);
         Py_XDECREF(stats);
-        breaks += variant->v == NULL ? 0 : variant->v->trace.nbreaks;
-        effects += variant->v == NULL ? 0 : variant->v->trace.neffects;
-        exits += variant->v == NULL ? 0 : variant->v->exits;
+        breaks += entry->v == NULL ? 0 : entry->v->trace.nbreaks;
+        effects += entry->v == NULL ? 0 : entry->v->trace.neffects;
+        exits += entry->v == NULL ? 0 : entry->v->exits;
     }
     Py_XDECREF(all);
     PyObject *eager = eager_dict(self);
-    if (variants == NULL || all == NULL || eager == NULL) {
-        Py_XDECREF(variants);
+    if (entries == NULL || all == NULL || eager == NULL) {
+        Py_XDECREF(entries);
         Py_XDECREF(eager);
         return NULL;
     }
@@ -353,7 +353,7 @@ kin_compiled_stats(kin_compiled *self)
                          "replays", (unsigned long long)n->replays,
                          "guard_misses", (unsigned long long)n->guard_misses,
                          "bail_outs", exits, "branches", (unsigned long long)n->extended,
-                         "eager_calls", eager, "breaks", breaks, "deferred_effects", effects, "variants", variants);
+                         "eager_calls", eager, "breaks", breaks, "deferred_effects", effects, "variants", entries);
 }
 
 static PyObject *
@@ -363,7 +363,7 @@ stats_method(PyObject *obj, PyObject *unused)
 }
 
 static PyObject *
-variants_method(PyObject *obj, PyObject *unused)
+entries_method(PyObject *obj, PyObject *unused)
 {
     return kin_cache_list(&((kin_compiled *)obj)->cache);
 }
@@ -417,9 +417,9 @@ static PyMemberDef compiled_members[] = {
 };
 
 static PyMethodDef compiled_methods[] = {
-    {"stats", stats_method, METH_NOARGS, "Counters of this function and of its variants as a dict."},
-    {"variants", variants_method, METH_NOARGS, "The recorded variants."},
-    {"reset", reset_method, METH_NOARGS, "Drops all variants and counters."},
+    {"stats", stats_method, METH_NOARGS, "Counters of this function and of its entries as a dict."},
+    {"entries", entries_method, METH_NOARGS, "The recorded entries."},
+    {"reset", reset_method, METH_NOARGS, "Drops all entries and counters."},
     {"__reduce__", reduce_compiled, METH_NOARGS, NULL},
     {"__copy__", copy_compiled, METH_NOARGS, NULL},
     {"__deepcopy__", deepcopy_compiled, METH_O, NULL},

@@ -11,7 +11,7 @@ typedef struct {
     uint64_t calls;
     uint64_t recordings;   /* calls that ran under the watcher */
     uint64_t replays;      /* calls whose guards held */
-    uint64_t guard_misses; /* variants whose guards did not hold */
+    uint64_t guard_misses; /* entries whose guards did not hold */
     uint64_t offered;      /* side exits that could have become a branch */
     uint64_t extended;     /* ... and did */
     uint64_t eager[KIN_EAGER__COUNT];
@@ -36,7 +36,7 @@ typedef struct kin_compiled {
 } kin_compiled;
 
 PyType_Spec *kin_compiled_type_spec(void);
-/* {calls, recordings, ..., variants: [...]}: new dict. */
+/* {calls, recordings, ..., entries: [...]}: new dict. */
 PyObject *kin_compiled_stats(kin_compiled *self);
 /* List of strong references to all live compiled functions. */
 PyObject *kin_compiled_all(kin_state *st);

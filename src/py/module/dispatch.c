@@ -35,13 +35,13 @@ typedef struct {
     kin_shape *shape;
     kin_eager why; /* of TRY_EAGER */
     bool pinned;   /* the cache may not free `shape` */
-    double begun;  /* where no more is recorded: when looking for a variant began */
+    double begun;  /* where no more is recorded: when looking for an entry began */
 } call_state;
 
 /* What the exit hook needs. */
 typedef struct {
     kin_compiled *self;
-    kin_variant_object *variant;
+    kin_entry_object *entry;
     PyThreadState *ts;
     bool extended; /* recording took part of the time */
 } exit_context;
@@ -118,25 +118,25 @@ static bool
 affords_branch(const exit_context *x, uint32_t step)
 {
     enum { LONG = 200000 /* steps */, FREE = 8, UNUSED = 4, FREE_DECISIONS = 4, UNUSED_DECISIONS = 2 };
-    kin_variant_object *variant = x->variant;
-    const kin_variant *v = variant->v;
-    kin_budget *budget = &variant->budget;
+    kin_entry_object *entry = x->entry;
+    const kin_entry *v = entry->v;
+    kin_budget *budget = &entry->budget;
     bool often = v->exit_counts != NULL && v->exit_counts[step] > 1;
-    budget->made = variant->branches;
-    budget->used = is_timed(x->self) ? v->nused : variant->branches;
+    budget->made = entry->branches;
+    budget->used = is_timed(x->self) ? v->nused : entry->branches;
     bool decision = is_timed(x->self) && is_decision(&v->trace.steps.at[step]);
     bool is_free = kin_budget_is_free(budget, decision ? FREE_DECISIONS : FREE, decision ? UNUSED_DECISIONS : UNUSED);
     if (v->trace.steps.len < LONG && (is_free || (often && kin_budget_has(budget))))
         return true;
-    variant->postponed++;
+    entry->postponed++;
     return false;
 }
 
 static bool
 may_extend(const exit_context *x, uint32_t step)
 {
-    kin_variant_object *variant = x->variant;
-    const kin_variant *v = variant->v;
+    kin_entry_object *entry = x->entry;
+    const kin_entry *v = entry->v;
     const kin_options *options = &x->self->state->options;
     const kin_step *s = &v->trace.steps.at[step];
     if (!kin_record_can_join(s) || s->alt != 0 || options->miss_hook != NULL)
@@ -144,10 +144,10 @@ may_extend(const exit_context *x, uint32_t step)
     /* A forced exit is no failed check: what follows is not the other branch. */
     if (kin_replay_force_exit != UINT32_MAX || x->self->fullgraph)
         return false;
-    if (variant->inside > 1 || variant->growing || variant->branches >= options->branch_limit || step >= variant->attempts.len ||
-        variant->attempts.at[step] >= MAX_ATTEMPTS)
+    if (entry->inside > 1 || entry->growing || entry->branches >= options->branch_limit || step >= entry->attempts.len ||
+        entry->attempts.at[step] >= MAX_ATTEMPTS)
         return false;
-    if (v->exit_counts != NULL && v->exit_counts[step] > options->exit_limit + (uint64_t)variant->postponed)
+    if (v->exit_counts != NULL && v->exit_counts[step] > options->exit_limit + (uint64_t)entry->postponed)
         return false;
     return !kin_record_active() && !kin_watch_foreign_tool(x->ts) && !kin_foreign_modes() && affords_branch(x, step);
 }
@@ -167,32 +167,32 @@ fill_record_options(const kin_compiled *self, PyObject *unstable, kin_record_opt
     };
 }
 
-/* Takes the grown trace into account; a failure makes the variant one that is not extended again. */
+/* Takes the grown trace into account; a failure makes the entry one that is not extended again. */
 static void
 adopt_branch(exit_context *x, uint32_t step, kin_log_before before, const kin_record_result *result)
 {
-    kin_variant_object *variant = x->variant;
-    kin_variant *v = variant->v;
+    kin_entry_object *entry = x->entry;
+    kin_entry *v = entry->v;
     PyCodeObject *code = (PyCodeObject *)((PyFunctionObject *)v->func)->func_code;
     if (v->trace.steps.len == before.steps) {
-        variant->attempts.at[step]++;
+        entry->attempts.at[step]++;
         if (strncmp(result->reason, "BUG", 3) == 0)
             kin_log_bug(x->self->state, x->self->name, "branch", result->reason);
         return;
     }
-    variant->branches++;
+    entry->branches++;
     x->self->count.extended++;
     if (v->trace.steps.at[step].kind == KIN_STEP_EXIT)
-        kin_variant_object_set_reason(variant, result->reason);
+        kin_entry_object_set_reason(entry, result->reason);
     uint32_t nparams = (uint32_t)(code->co_argcount + code->co_kwonlyargcount) +
                        ((code->co_flags & CO_VARARGS) != 0) + ((code->co_flags & CO_VARKEYWORDS) != 0);
-    if (kin_variant_object_refresh(variant, nparams) != KIN_OK) {
-        variant->broken = true;
-        kin_log_bug(x->self->state, x->self->name, "branch", "the variant cannot be used with its new branch");
+    if (kin_entry_object_refresh(entry, nparams) != KIN_OK) {
+        entry->broken = true;
+        kin_log_bug(x->self->state, x->self->name, "branch", "the entry cannot be used with its new branch");
         return;
     }
-    kin_log_extend(x->self->state, code, variant, step, before, result);
-    if (!kin_lower_variant(x->self, variant, NULL))
+    kin_log_extend(x->self->state, code, entry, step, before, result);
+    if (!kin_lower_entry(x->self, entry, NULL))
         PyErr_Clear();
 }
 
@@ -201,27 +201,27 @@ extend(exit_context *x, uint32_t step, kin_exit *exit)
 {
     kin_record_options options;
     kin_record_result result = {0};
-    kin_variant *v = x->variant->v;
+    kin_entry *v = x->entry->v;
     kin_log_before before = {v->trace.steps.len, v->trace.ngraphs};
     double start = now_ns();
     x->extended = true;
-    kin_unstable_note_exit(v, step, x->variant->unstable);
-    fill_record_options(x->self, x->variant->unstable, &options);
+    kin_unstable_note_exit(v, step, x->entry->unstable);
+    fill_record_options(x->self, x->entry->unstable, &options);
     PyObject *value = kin_record_exit(&options, v, step, exit, &result);
     PyObject *type, *error, *traceback;
     PyErr_Fetch(&type, &error, &traceback);
     adopt_branch(x, step, before, &result);
-    kin_budget_spend(&x->variant->budget, now_ns() - start);
+    kin_budget_spend(&x->entry->budget, now_ns() - start);
     if (strncmp(result.reason, "BUG", 3) == 0) {
         kin_log_bug(x->self->state, x->self->name, "branch", result.reason);
-        x->variant->broken |= strstr(result.reason, "restored") != NULL;
+        x->entry->broken |= strstr(result.reason, "restored") != NULL;
     }
     PyErr_Restore(type, error, traceback);
     return value;
 }
 
 static PyObject *
-resume_eagerly(kin_variant_object *variant, kin_exit *exit)
+resume_eagerly(kin_entry_object *entry, kin_exit *exit)
 {
     double start = now_ns();
     kin_record_set_compiling(true);
@@ -229,28 +229,28 @@ resume_eagerly(kin_variant_object *variant, kin_exit *exit)
     PyObject *type, *error, *traceback;
     PyErr_Fetch(&type, &error, &traceback);
     kin_record_set_compiling(false);
-    variant->budget.lived += now_ns() - start;
-    kin_pace_hasten(&variant->pace);
+    entry->budget.lived += now_ns() - start;
+    kin_pace_hasten(&entry->pace);
     PyErr_Restore(type, error, traceback);
     return value;
 }
 
 /* kin_exit_hook. The frame that replay stood for becomes a real one, which counts itself. */
 static PyObject *
-leave(kin_variant *v, uint32_t step, kin_exit *exit, void *arg)
+leave(kin_entry *v, uint32_t step, kin_exit *exit, void *arg)
 {
     exit_context *x = arg;
     PyObject *value;
     bool extending = may_extend(x, step);
-    x->variant->growing |= extending; /* from here on other threads stay out */
+    x->entry->growing |= extending; /* from here on other threads stay out */
     if (x->self->count.offered++ < MAX_LOGGED_EXITS || extending)
-        kin_log_exit(x->self->state, x->variant, step);
+        kin_log_exit(x->self->state, x->entry, step);
     kin_recursion_take(x->ts, -1);
     if (extending) {
         value = extend(x, step, exit);
-        x->variant->growing = false;
+        x->entry->growing = false;
     } else
-        value = resume_eagerly(x->variant, exit);
+        value = resume_eagerly(x->entry, exit);
     kin_recursion_take(x->ts, 1);
     return value;
 }
@@ -258,22 +258,22 @@ leave(kin_variant *v, uint32_t step, kin_exit *exit, void *arg)
 /* -- hits -------------------------------------------------------------------------------------------------- */
 
 static void
-drop_roots(const kin_variant_object *variant, PyObject **slots)
+drop_roots(const kin_entry_object *entry, PyObject **slots)
 {
-    for (uint32_t i = 0; i < variant->roots.len; i++)
-        Py_CLEAR(slots[variant->roots.at[i].vid]);
+    for (uint32_t i = 0; i < entry->roots.len; i++)
+        Py_CLEAR(slots[entry->roots.at[i].vid]);
 }
 
 static bool
-fill_roots(const kin_variant_object *variant, const call_state *c, PyObject **slots)
+fill_roots(const kin_entry_object *entry, const call_state *c, PyObject **slots)
 {
-    for (uint32_t i = 0; i < variant->roots.len; i++) {
-        kin_root root = variant->roots.at[i];
+    for (uint32_t i = 0; i < entry->roots.len; i++) {
+        kin_root root = entry->roots.at[i];
         PyObject *value = root.local == KIN_ROOT_FUNC ? Py_NewRef((PyObject *)c->bind.func)
                                                       : kin_bind_value(c->shape->plan, &c->bind, root.local);
         if (value == NULL) {
             PyErr_Clear();
-            drop_roots(variant, slots);
+            drop_roots(entry, slots);
             return false;
         }
         slots[root.vid] = value;
@@ -281,16 +281,16 @@ fill_roots(const kin_variant_object *variant, const call_state *c, PyObject **sl
     return true;
 }
 
-/* A variant that met a failure of our own is not replayed again. */
+/* An entry that met a failure of our own is not replayed again. */
 static void
-retire(kin_compiled *self, kin_variant_object *variant, kin_variant *v)
+retire(kin_compiled *self, kin_entry_object *entry, kin_entry *v)
 {
     PyObject *type, *error, *traceback;
     PyErr_Fetch(&type, &error, &traceback);
     if (self->state != NULL)
         kin_log_bug(self->state, self->name, "replay", v->failure);
     PyErr_Restore(type, error, traceback);
-    variant->broken = true;
+    entry->broken = true;
     free(v->failure);
     v->failure = NULL;
 }
@@ -298,26 +298,26 @@ retire(kin_compiled *self, kin_variant_object *variant, kin_variant *v)
 /* May calls be compared with eager ones, and run eagerly? Where nothing breaks and nothing leaves there is nothing to be lost
  * that trials of launches do not see, and eager calls in between would be. */
 static bool
-is_paced(const kin_compiled *self, const kin_variant *v)
+is_paced(const kin_compiled *self, const kin_entry *v)
 {
     return (v->exits > 0 || v->trace.nbreaks > 0) && v->running == 0 && kin_replay_force_exit == UINT32_MAX && is_timed(self);
 }
 
 static void
-note_pace(kin_compiled *self, kin_variant_object *variant, bool eager, double ns)
+note_pace(kin_compiled *self, kin_entry_object *entry, bool eager, double ns)
 {
-    if (ns < 0 || !kin_pace_note(&variant->pace, eager, ns) || self->state == NULL)
+    if (ns < 0 || !kin_pace_note(&entry->pace, eager, ns) || self->state == NULL)
         return;
     char text[120];
-    snprintf(text, sizeof text, "%s: variant %u takes %.2f times as long as eager calls",
-             variant->pace.rests ? kin_eager_text(KIN_EAGER_SLOWER) : "replayed again", variant->number, variant->pace.ratio);
+    snprintf(text, sizeof text, "%s: entry %u takes %.2f times as long as eager calls",
+             entry->pace.rests ? kin_eager_text(KIN_EAGER_SLOWER) : "replayed again", entry->number, entry->pace.ratio);
     PyObject *code = PyFunction_Check(self->fn) ? PyFunction_GET_CODE(self->fn) : NULL;
     kin_log_fallback(self->state, self->name, (PyCodeObject *)code, text, KIN_WHY_NONE);
 }
 
 /* Runs the function itself in place of a replay. It sees torch's flag for compiling, as the replay's recording did. */
 static PyObject *
-run_aside(call_state *c, kin_variant_object *variant, kin_pace_turn turn)
+run_aside(call_state *c, kin_entry_object *entry, kin_pace_turn turn)
 {
     PyObject *type, *error, *traceback;
     kin_compiled *self = c->self;
@@ -329,61 +329,61 @@ run_aside(call_state *c, kin_variant_object *variant, kin_pace_turn turn)
     PyObject *value = PyObject_Vectorcall(self->fn, c->args, c->nargsf, c->kwnames);
     PyErr_Fetch(&type, &error, &traceback);
     if (turn == KIN_PACE_TIME_EAGER && value != NULL)
-        note_pace(self, variant, true, kin_stopwatch_read(&watch));
+        note_pace(self, entry, true, kin_stopwatch_read(&watch));
     kin_record_set_compiling(false);
     PyErr_Restore(type, error, traceback);
     return value;
 }
 
 static PyObject *
-run_replay(call_state *c, kin_variant_object *variant, PyObject **slots, bool timed)
+run_replay(call_state *c, kin_entry_object *entry, PyObject **slots, bool timed)
 {
-    kin_variant *v = variant->v;
-    exit_context x = {c->self, variant, c->ts, false};
+    kin_entry *v = entry->v;
+    exit_context x = {c->self, entry, c->ts, false};
     kin_recursion_take(c->ts, 1);
-    PyObject *region = kin_region_wanted() ? kin_region_begin(c->self, variant) : NULL;
+    PyObject *region = kin_region_wanted() ? kin_region_begin(c->self, entry) : NULL;
     kin_stopwatch watch = {0};
     if (timed)
         watch = kin_stopwatch_start();
     PyObject *value = kin_replay_run(v, slots, leave, &x);
     if (timed && value != NULL && !x.extended)
-        note_pace(c->self, variant, false, kin_stopwatch_read(&watch));
+        note_pace(c->self, entry, false, kin_stopwatch_read(&watch));
     kin_region_end(region);
     kin_recursion_take(c->ts, -1);
     if (v->failure != NULL)
-        retire(c->self, variant, v);
+        retire(c->self, entry, v);
     return value;
 }
 
-/* Tries variant i of the shape. After the guards have held anything may happen, the end of the shape included. */
+/* Tries entry i of the shape. After the guards have held anything may happen, the end of the shape included. */
 static try_result
 try_with_slots(call_state *c, uint32_t i, PyObject **slots, PyObject **result)
 {
-    kin_variant_object *variant = c->shape->variants.at[i];
-    if (!fill_roots(variant, c, slots))
+    kin_entry_object *entry = c->shape->entries.at[i];
+    if (!fill_roots(entry, c, slots))
         return TRY_EAGER;
     kin_guard_miss miss;
-    if (!kin_guard_eval(variant->v, 0, slots, &miss)) {
-        drop_roots(variant, slots);
-        variant->v->misses++;
+    if (!kin_guard_eval(entry->v, 0, slots, &miss)) {
+        drop_roots(entry, slots);
+        entry->v->misses++;
         c->self->count.guard_misses++;
         return TRY_MISS;
     }
     if (i > 0)
         kin_shape_promote(c->shape, i);
-    bool usual = kin_pace_replays(&variant->pace) || !is_paced(c->self, variant->v);
+    bool usual = kin_pace_replays(&entry->pace) || !is_paced(c->self, entry->v);
     if (c->begun > 0)
-        kin_search_hit(&c->shape->search, now_ns() - c->begun, variant->pace.rests ? 1 : variant->pace.ratio);
-    kin_pace_turn turn = usual ? KIN_PACE_REPLAY : kin_pace_next(&variant->pace);
+        kin_search_hit(&c->shape->search, now_ns() - c->begun, entry->pace.rests ? 1 : entry->pace.ratio);
+    kin_pace_turn turn = usual ? KIN_PACE_REPLAY : kin_pace_next(&entry->pace);
     unpin(c);
     if (turn == KIN_PACE_EAGER || turn == KIN_PACE_TIME_EAGER) {
-        for (uint32_t vid = 0; vid < variant->nslots; vid++)
+        for (uint32_t vid = 0; vid < entry->nslots; vid++)
             Py_CLEAR(slots[vid]);
-        *result = run_aside(c, variant, turn);
+        *result = run_aside(c, entry, turn);
         return TRY_HIT;
     }
     c->self->count.replays++;
-    *result = run_replay(c, variant, slots, turn == KIN_PACE_TIME_REPLAY);
+    *result = run_replay(c, entry, slots, turn == KIN_PACE_TIME_REPLAY);
     return *result == NULL && !PyErr_Occurred() ? TRY_EAGER : TRY_HIT;
 }
 
@@ -391,41 +391,41 @@ static try_result
 try_small(call_state *c, uint32_t i, PyObject **result)
 {
     PyObject *slots[SMALL_SLOTS];
-    memset(slots, 0, c->shape->variants.at[i]->nslots * sizeof *slots);
+    memset(slots, 0, c->shape->entries.at[i]->nslots * sizeof *slots);
     return try_with_slots(c, i, slots, result);
 }
 
 static try_result
 try_large(call_state *c, uint32_t i, PyObject **result)
 {
-    kin_variant_object *variant = c->shape->variants.at[i];
-    uint32_t count = variant->nslots; /* it may grow while it runs */
-    PyObject **slots = kin_variant_slots_take(variant);
+    kin_entry_object *entry = c->shape->entries.at[i];
+    uint32_t count = entry->nslots; /* it may grow while it runs */
+    PyObject **slots = kin_entry_slots_take(entry);
     if (slots == NULL)
         return TRY_EAGER;
     try_result outcome = try_with_slots(c, i, slots, result);
-    kin_variant_slots_give(variant, slots, count);
+    kin_entry_slots_give(entry, slots, count);
     return outcome;
 }
 
 static try_result
-try_variant(call_state *c, uint32_t i, PyObject **result)
+try_entry(call_state *c, uint32_t i, PyObject **result)
 {
-    kin_variant_object *variant = c->shape->variants.at[i];
-    if (variant->v == NULL || variant->broken)
+    kin_entry_object *entry = c->shape->entries.at[i];
+    if (entry->v == NULL || entry->broken)
         return TRY_MISS;
     c->why = KIN_EAGER_RECORDING;
-    if (variant->growing) /* this thread had to wait since it looked for obstacles */
+    if (entry->growing) /* this thread had to wait since it looked for obstacles */
         return TRY_EAGER;
     c->why = KIN_EAGER_RECURSION;
-    if (kin_recursion_left(c->ts) < (int)variant->v->trace.depth)
+    if (kin_recursion_left(c->ts) < (int)entry->v->trace.depth)
         return TRY_EAGER;
     c->why = KIN_EAGER_INTERNAL;
-    Py_INCREF(variant); /* a step may drop all variants */
-    variant->inside++;
-    try_result outcome = variant->nslots <= SMALL_SLOTS ? try_small(c, i, result) : try_large(c, i, result);
-    variant->inside--;
-    Py_DECREF(variant);
+    Py_INCREF(entry); /* a step may drop all entries */
+    entry->inside++;
+    try_result outcome = entry->nslots <= SMALL_SLOTS ? try_small(c, i, result) : try_large(c, i, result);
+    entry->inside--;
+    Py_DECREF(entry);
     return outcome;
 }
 
@@ -445,41 +445,41 @@ prepare_torch(kin_state *st, PyObject *name)
     return st->aten_ready;
 }
 
-/* Why the variant does not fit this call: new str, or NULL (no exception). */
+/* Why the entry does not fit this call: new str, or NULL (no exception). */
 static PyObject *
-explain_miss(const call_state *c, kin_variant_object *variant, PyObject *sizes)
+explain_miss(const call_state *c, kin_entry_object *entry, PyObject *sizes)
 {
     kin_guard_miss miss = {UINT32_MAX, 0};
-    if (variant->growing)
+    if (entry->growing)
         return NULL;
-    variant->inside++;
-    PyObject *text = NULL, **slots = kin_variant_slots_take(variant);
-    uint32_t count = variant->nslots;
-    if (slots != NULL && fill_roots(variant, c, slots)) {
-        if (!kin_guard_eval(variant->v, 0, slots, &miss)) {
-            text = kin_miss_text(variant->v, &miss, slots, true);
-            kin_unstable_note_miss(variant->v, &miss, slots, variant->unstable, sizes);
+    entry->inside++;
+    PyObject *text = NULL, **slots = kin_entry_slots_take(entry);
+    uint32_t count = entry->nslots;
+    if (slots != NULL && fill_roots(entry, c, slots)) {
+        if (!kin_guard_eval(entry->v, 0, slots, &miss)) {
+            text = kin_miss_text(entry->v, &miss, slots, true);
+            kin_unstable_note_miss(entry->v, &miss, slots, entry->unstable, sizes);
         }
         for (uint32_t vid = 0; vid < count; vid++)
             Py_CLEAR(slots[vid]);
     }
     if (text == NULL)
         PyErr_Clear();
-    kin_variant_slots_give(variant, slots, count);
-    variant->inside--;
+    kin_entry_slots_give(entry, slots, count);
+    entry->inside--;
     return text;
 }
 
-/* The newest variant of the shape that is older than number `before`; NULL: none. */
-static kin_variant_object *
+/* The newest entry of the shape that is older than number `before`; NULL: none. */
+static kin_entry_object *
 next_older(const call_state *c, uint32_t before)
 {
-    kin_variant_object *found = NULL;
-    for (uint32_t i = 0; i < c->shape->variants.len; i++) {
-        kin_variant_object *variant = c->shape->variants.at[i];
-        if (variant->v != NULL && !variant->broken && variant->number < before &&
-            (found == NULL || variant->number > found->number))
-            found = variant;
+    kin_entry_object *found = NULL;
+    for (uint32_t i = 0; i < c->shape->entries.len; i++) {
+        kin_entry_object *entry = c->shape->entries.at[i];
+        if (entry->v != NULL && !entry->broken && entry->number < before &&
+            (found == NULL || entry->number > found->number))
+            found = entry;
     }
     return found;
 }
@@ -514,20 +514,20 @@ join_sizes(PyObject *line, PyObject *sizes)
     return line;
 }
 
-/* One line for each variant that did not fit, newest first; new str or NULL (no exception). */
+/* One line for each entry that did not fit, newest first; new str or NULL (no exception). */
 static PyObject *
 explain_misses(const call_state *c)
 {
     PyObject *lines = PyList_New(0), *newline = PyUnicode_FromString("\n"), *text = NULL;
-    kin_variant_object *variant = lines == NULL ? NULL : next_older(c, UINT32_MAX);
-    while (variant != NULL) {
-        uint32_t number = variant->number;
+    kin_entry_object *entry = lines == NULL ? NULL : next_older(c, UINT32_MAX);
+    while (entry != NULL) {
+        uint32_t number = entry->number;
         PyObject *sizes = c->self->dynamic != 0 ? PyList_New(0) : NULL;
-        PyObject *line = join_sizes(join_lines(explain_miss(c, variant, sizes)), sizes);
+        PyObject *line = join_sizes(join_lines(explain_miss(c, entry, sizes)), sizes);
         if (line != NULL && PyList_Append(lines, line) < 0)
             PyErr_Clear();
         Py_XDECREF(line);
-        variant = next_older(c, number);
+        entry = next_older(c, number);
     }
     if (lines != NULL && newline != NULL)
         text = PyUnicode_Join(newline, lines);
@@ -542,56 +542,56 @@ explain_misses(const call_state *c)
 static bool
 is_useful(const kin_compiled *self, const kin_record_result *result)
 {
-    const kin_variant *v = result->variant;
+    const kin_entry *v = result->entry;
     if (result->refused != 0 || (self->fullgraph && v->trace.nbreaks > 0))
         return false;
     /* one that leaves at once is still good for telling when that may change: by its facts */
     return !(v->trace.steps.len == 2 && v->trace.steps.at[1].kind == KIN_STEP_EXIT && v->trace.facts.len == 0);
 }
 
-/* Puts the recorded variant into the cache, which may have been emptied meanwhile; frees it otherwise. A new reference. The cache is
+/* Puts the recorded entry into the cache, which may have been emptied meanwhile; frees it otherwise. A new reference. The cache is
  * pinned: making objects may start a collection, which may let another thread empty it. */
-static kin_variant_object *
+static kin_entry_object *
 adopt_pinned(call_state *c, PyCodeObject *code, PyObject *cause, const kin_record_result *result)
 {
-    kin_variant *v = result->variant;
-    kin_variant_object *variant = NULL;
+    kin_entry *v = result->entry;
+    kin_entry_object *entry = NULL;
     kin_shape *shape = kin_cache_add(&c->self->cache, code, c->bind.nargs, c->bind.kwnames);
     if (v == NULL || !is_useful(c->self, result) || shape == NULL || shape->plan == NULL) {
         if (shape != NULL)
             shape->failures++, shape->refuses = result->refused != 0;
-        kin_variant_free(v);
+        kin_entry_free(v);
         return NULL;
     }
     kin_status status = KIN_OK;
     if (v->guards == NULL)
         status = kin_trace_finish(&v->trace) == KIN_OK ? kin_guard_build(v) : KIN_BUG;
     if (status == KIN_OK)
-        status = kin_variant_object_new(c->self->state, v, shape->plan, c->self->name, cause, result->reason, &variant);
+        status = kin_entry_object_new(c->self->state, v, shape->plan, c->self->name, cause, result->reason, &entry);
     if (status != KIN_OK) {
-        kin_variant_free(v);
-    } else if ((status = kin_shape_push(shape, (kin_variant_object *)Py_NewRef((PyObject *)variant))) != KIN_OK) {
-        Py_DECREF(variant);
-        Py_CLEAR(variant);
+        kin_entry_free(v);
+    } else if ((status = kin_shape_push(shape, (kin_entry_object *)Py_NewRef((PyObject *)entry))) != KIN_OK) {
+        Py_DECREF(entry);
+        Py_CLEAR(entry);
     }
     if (status != KIN_OK) {
         shape->failures++;
-        kin_log_bug(c->self->state, c->self->name, "adopt", "a recorded variant cannot be used");
+        kin_log_bug(c->self->state, c->self->name, "adopt", "a recorded entry cannot be used");
         return NULL;
     }
-    variant->ninstr = result->ninstr;
-    variant->unstable = Py_XNewRef(shape->owner->unstable);
+    entry->ninstr = result->ninstr;
+    entry->unstable = Py_XNewRef(shape->owner->unstable);
     kin_budget_spend(&shape->owner->budget, result->time_ns);
-    return variant;
+    return entry;
 }
 
-static kin_variant_object *
+static kin_entry_object *
 adopt(call_state *c, PyCodeObject *code, PyObject *cause, const kin_record_result *result)
 {
     kin_cache_pin(&c->self->cache);
-    kin_variant_object *variant = adopt_pinned(c, code, cause, result);
+    kin_entry_object *entry = adopt_pinned(c, code, cause, result);
     kin_cache_unpin(&c->self->cache);
-    return variant;
+    return entry;
 }
 
 /* The call's arguments with self in front: borrowed references in a new array. */
@@ -609,30 +609,30 @@ flatten_arguments(const kin_bind_call *bind, PyObject *const *args)
     return flat;
 }
 
-/* Gives the graphs of a new variant to a custom backend, with the values of this call as examples. False with an
+/* Gives the graphs of a new entry to a custom backend, with the values of this call as examples. False with an
  * exception when the backend's error is to be raised. */
 static bool
-lower(call_state *c, PyCodeObject *code, kin_variant_object *variant)
+lower(call_state *c, PyCodeObject *code, kin_entry_object *entry)
 {
-    if (variant == NULL || !kin_lower_wanted(c->self))
+    if (entry == NULL || !kin_lower_wanted(c->self))
         return true;
     kin_guard_miss miss;
     kin_cache_pin(&c->self->cache);
     c->pinned = true;
     c->shape = kin_cache_find(&c->self->cache, code, c->bind.nargs, c->bind.kwnames);
-    variant->inside++;
-    uint32_t count = variant->nslots;
-    PyObject **slots = c->shape == NULL || variant->growing || c->shape->plan == NULL ? NULL : kin_variant_slots_take(variant);
-    bool filled = slots != NULL && kin_bind_fits(c->shape->plan, &c->bind) && fill_roots(variant, c, slots) &&
-                  kin_guard_eval(variant->v, 0, slots, &miss);
-    bool ok = kin_lower_variant(c->self, variant, filled ? slots : NULL);
+    entry->inside++;
+    uint32_t count = entry->nslots;
+    PyObject **slots = c->shape == NULL || entry->growing || c->shape->plan == NULL ? NULL : kin_entry_slots_take(entry);
+    bool filled = slots != NULL && kin_bind_fits(c->shape->plan, &c->bind) && fill_roots(entry, c, slots) &&
+                  kin_guard_eval(entry->v, 0, slots, &miss);
+    bool ok = kin_lower_entry(c->self, entry, filled ? slots : NULL);
     PyObject *type, *error, *traceback;
     PyErr_Fetch(&type, &error, &traceback);
     for (uint32_t vid = 0; slots != NULL && vid < count; vid++)
         Py_CLEAR(slots[vid]);
     if (slots != NULL)
-        kin_variant_slots_give(variant, slots, count);
-    variant->inside--;
+        kin_entry_slots_give(entry, slots, count);
+    entry->inside--;
     PyErr_Restore(type, error, traceback);
     unpin(c);
     return ok;
@@ -657,19 +657,19 @@ record(call_state *c, PyObject *cause)
     unpin(c);
     PyObject *value = kin_record_call(&options, func, flat, (size_t)c->bind.nargs, c->bind.kwnames, &result);
     PyObject *type, *error, *traceback;
-    if (value != NULL && (self->fullgraph || result.refused != 0) && result.variant != NULL &&
-        kin_fullgraph_refuse(result.variant, result.refused, options.error_class))
+    if (value != NULL && (self->fullgraph || result.refused != 0) && result.entry != NULL &&
+        kin_fullgraph_refuse(result.entry, result.refused, options.error_class))
         Py_CLEAR(value);
     PyErr_Fetch(&type, &error, &traceback);
-    kin_variant_object *variant = adopt(c, code, cause, &result);
-    kin_log_record(self->state, self->name, code, variant, &result);
+    kin_entry_object *entry = adopt(c, code, cause, &result);
+    kin_log_record(self->state, self->name, code, entry, &result);
     if (strncmp(result.reason, "BUG", 3) == 0)
         kin_log_bug(self->state, self->name, "record", result.reason);
-    if (type == NULL && !lower(c, code, variant))
+    if (type == NULL && !lower(c, code, entry))
         Py_CLEAR(value);
     else
         PyErr_Restore(type, error, traceback);
-    Py_XDECREF(variant);
+    Py_XDECREF(entry);
     Py_XDECREF(options.unstable);
     Py_XDECREF(first);
     Py_DECREF(func);
@@ -690,7 +690,7 @@ ask_hook(const call_state *c, PyObject *cause)
 {
     const kin_code_entry *entry = c->shape->owner;
     PyObject *hook = Py_NewRef(c->self->state->options.miss_hook);
-    PyObject *limited = entry->nvariants >= recompile_limit(c->self) ? Py_True : Py_False;
+    PyObject *limited = entry->nentries >= recompile_limit(c->self) ? Py_True : Py_False;
     PyObject *answer = PyObject_CallFunction(hook, "OOOO", c->self->name, entry->code, cause == NULL ? Py_None : cause, limited);
     int go_on = answer == NULL ? -1 : PyObject_IsTrue(answer);
     Py_DECREF(hook);
@@ -708,8 +708,8 @@ affords_recording(const kin_compiled *self, kin_code_entry *entry)
         return true;
     budget->made = budget->used = 0;
     for (uint32_t s = 0; s < entry->shapes.len; s++)
-        for (uint32_t i = 0; i < entry->shapes.at[s]->variants.len; i++) {
-            const kin_variant *v = entry->shapes.at[s]->variants.at[i]->v;
+        for (uint32_t i = 0; i < entry->shapes.at[s]->entries.len; i++) {
+            const kin_entry *v = entry->shapes.at[s]->entries.at[i]->v;
             budget->made += v != NULL;
             budget->used += v != NULL && v->hits > 0;
         }
@@ -725,9 +725,9 @@ find_refusal(const call_state *c)
     const kin_code_entry *entry = c->shape->owner;
     if (c->shape->failures >= self->state->options.failure_limit && !self->fullgraph && !c->shape->refuses)
         return KIN_EAGER_UNRECORDABLE;
-    if (entry->nvariants >= recompile_limit(self) && entry->told_limit)
+    if (entry->nentries >= recompile_limit(self) && entry->told_limit)
         return KIN_EAGER_LIMIT;
-    if (entry->nvariants < recompile_limit(self) && !affords_recording(self, c->shape->owner))
+    if (entry->nentries < recompile_limit(self) && !affords_recording(self, c->shape->owner))
         return KIN_EAGER_COSTLY;
     if (!prepare_torch(self->state, self->name))
         return KIN_EAGER_NO_TORCH;
@@ -747,7 +747,7 @@ record_or_limit(call_state *c, PyObject *cause)
     const char *text = cause == NULL ? "another kind of call" : PyUnicode_AsUTF8(cause);
     if (text == NULL)
         PyErr_Clear();
-    if (entry->nvariants >= recompile_limit(self)) {
+    if (entry->nentries >= recompile_limit(self)) {
         entry->told_limit = true;
         kin_log_limit(self->state, self->name, entry->code, recompile_limit(self), text == NULL ? "?" : text);
         return run_eager(c, KIN_EAGER_LIMIT);
@@ -779,7 +779,7 @@ run_unknown(call_state *c)
 {
     PyObject *cause = NULL, *hook = c->self->state->options.miss_hook;
     kin_eager why = hook == NULL ? find_refusal(c) : KIN_EAGER_NO;
-    if (why == KIN_EAGER_NO && c->shape->variants.len != 0)
+    if (why == KIN_EAGER_NO && c->shape->entries.len != 0)
         cause = explain_misses(c);
     int go_on = hook == NULL ? 1 : ask_hook(c, cause);
     if (hook != NULL && go_on > 0)
@@ -823,19 +823,19 @@ prepare(call_state *c)
     return KIN_EAGER_NO;
 }
 
-/* Does everything that was recorded rest? Then nobody asks whether it fits. Counts the call for the variant that is tried next. */
-static kin_variant_object *
+/* Does everything that was recorded rest? Then nobody asks whether it fits. Counts the call for the entry that is tried next. */
+static kin_entry_object *
 find_resting(const call_state *c)
 {
-    kin_variant_object *next = NULL;
-    for (uint32_t i = 0; i < c->shape->variants.len; i++) {
-        kin_variant_object *variant = c->shape->variants.at[i];
-        if (variant->v == NULL || variant->broken)
+    kin_entry_object *next = NULL;
+    for (uint32_t i = 0; i < c->shape->entries.len; i++) {
+        kin_entry_object *entry = c->shape->entries.at[i];
+        if (entry->v == NULL || entry->broken)
             continue;
-        if (!kin_pace_is_resting(&variant->pace))
+        if (!kin_pace_is_resting(&entry->pace))
             return NULL;
-        if (next == NULL || variant->pace.wait < next->pace.wait)
-            next = variant;
+        if (next == NULL || entry->pace.wait < next->pace.wait)
+            next = entry;
     }
     return next;
 }
@@ -854,7 +854,7 @@ run_at_once(call_state *c, PyObject **result)
         }
         c->begun = now_ns();
     }
-    kin_variant_object *resting = find_resting(c);
+    kin_entry_object *resting = find_resting(c);
     if (resting == NULL || !is_paced(c->self, resting->v))
         return false;
     (void)kin_pace_next(&resting->pace);
@@ -898,8 +898,8 @@ kin_dispatch(PyObject *obj, PyObject *const *args, size_t nargsf, PyObject *kwna
     PyObject *result = NULL;
     if (run_at_once(&c, &result))
         return result;
-    for (uint32_t i = 0; i < c.shape->variants.len; i++) {
-        switch (try_variant(&c, i, &result)) {
+    for (uint32_t i = 0; i < c.shape->entries.len; i++) {
+        switch (try_entry(&c, i, &result)) {
         case TRY_HIT:
             return result;
         case TRY_EAGER:
@@ -915,28 +915,28 @@ kin_dispatch(PyObject *obj, PyObject *const *args, size_t nargsf, PyObject *kwna
 
 /* Evaluates the guards `count` times; the values that they load are released between evaluations. */
 static double
-time_variant(const call_state *c, kin_variant_object *variant, Py_ssize_t count)
+time_entry(const call_state *c, kin_entry_object *entry, Py_ssize_t count)
 {
     kin_guard_miss miss;
-    PyObject **slots = variant->growing ? NULL : kin_variant_slots_take(variant);
-    if (slots == NULL || !fill_roots(variant, c, slots)) {
-        kin_variant_slots_give(variant, slots, variant->nslots);
+    PyObject **slots = entry->growing ? NULL : kin_entry_slots_take(entry);
+    if (slots == NULL || !fill_roots(entry, c, slots)) {
+        kin_entry_slots_give(entry, slots, entry->nslots);
         PyErr_NoMemory();
         return -1;
     }
     double start = now_ns();
     Py_ssize_t done = 0;
-    while (done < count && kin_guard_eval(variant->v, 0, slots, &miss)) {
+    while (done < count && kin_guard_eval(entry->v, 0, slots, &miss)) {
         done++;
-        for (uint32_t vid = 0; vid < variant->nslots; vid++)
+        for (uint32_t vid = 0; vid < entry->nslots; vid++)
             Py_CLEAR(slots[vid]);
-        if (!fill_roots(variant, c, slots))
+        if (!fill_roots(entry, c, slots))
             break;
     }
     double elapsed = now_ns() - start;
-    for (uint32_t vid = 0; vid < variant->nslots; vid++)
+    for (uint32_t vid = 0; vid < entry->nslots; vid++)
         Py_CLEAR(slots[vid]);
-    kin_variant_slots_give(variant, slots, variant->nslots);
+    kin_entry_slots_give(entry, slots, entry->nslots);
     return done < count ? -2 : elapsed / (double)count;
 }
 
@@ -970,16 +970,16 @@ kin_dispatch_time_guards(kin_compiled *self, PyObject *args, PyObject *kwargs, P
                     .kwnames = names};
     double result = -2;
     bool ready = count >= 1 && self->fn != NULL && prepare(&c) == KIN_EAGER_NO;
-    for (uint32_t i = 0; ready && result == -2 && i < c.shape->variants.len; i++) {
-        kin_variant_object *variant = c.shape->variants.at[i];
-        if (variant->v != NULL && !variant->broken)
-            result = time_variant(&c, variant, count);
+    for (uint32_t i = 0; ready && result == -2 && i < c.shape->entries.len; i++) {
+        kin_entry_object *entry = c.shape->entries.at[i];
+        if (entry->v != NULL && !entry->broken)
+            result = time_entry(&c, entry, count);
     }
     unpin(&c);
     free(flat);
     Py_XDECREF(names);
     if (result == -2) {
-        PyErr_SetString(PyExc_ValueError, "no variant fits this call");
+        PyErr_SetString(PyExc_ValueError, "no entry fits this call");
         return -1;
     }
     return result;

@@ -1,11 +1,11 @@
-/* Describes a variant as plain Python objects (dump.h): guards, graphs, breaks, effects, steps. */
+/* Describes an entry as plain Python objects (dump.h): guards, graphs, breaks, effects, steps. */
 #include "py/launch/launch.h"
 #include "py/guardeval/guard.h"
 #include "py/module/dump_priv.h"
 
 #include "core/diag/events.h"
 #include "py/record/record.h"
-#include "py/module/variant_object.h"
+#include "py/module/entry_object.h"
 
 #include <stdlib.h>
 #include <string.h>
@@ -27,7 +27,7 @@ find_locals(dumper *d)
 }
 
 static int
-start_dump(dumper *d, kin_variant *v)
+start_dump(dumper *d, kin_entry *v)
 {
     *d = (dumper){.v = v, .t = &v->trace, .refs = &v->refs, .lines = PyDict_New()};
     uint32_t n = v->trace.vals.len + 1;
@@ -338,7 +338,7 @@ fill_head(dumper *d, PyObject *dict)
 }
 
 PyObject *
-kin_dump_variant(kin_variant *v)
+kin_dump_entry(kin_entry *v)
 {
     dumper d;
     PyObject *dict = PyDict_New();
@@ -355,7 +355,7 @@ kin_dump_variant(kin_variant *v)
 }
 
 PyObject *
-kin_dump_subgraphs(kin_variant *v, const uint32_t *subgraph_of, const uint8_t *needed, uint32_t n)
+kin_dump_subgraphs(kin_entry *v, const uint32_t *subgraph_of, const uint8_t *needed, uint32_t n)
 {
     dumper d;
     PyObject *list = start_dump(&d, v) == 0 ? PyList_New(0) : NULL;
@@ -382,14 +382,14 @@ static PyObject *
 dump_method(PyObject *module, PyObject *arg)
 {
     (void)module;
-    kin_variant *v = kin_variant_from_object(arg);
-    return v != NULL ? kin_dump_variant(v) : NULL;
+    kin_entry *v = kin_entry_from_object(arg);
+    return v != NULL ? kin_dump_entry(v) : NULL;
 }
 
 static PyObject *
 kernels_method(PyObject *module, PyObject *arg)
 {
-    kin_variant *v = kin_variant_from_object(arg);
+    kin_entry *v = kin_entry_from_object(arg);
     return v != NULL ? kin_launch_describe(v) : NULL;
 }
 
@@ -524,10 +524,10 @@ events_since(PyObject *module, PyObject *arg)
 
 PyMethodDef kin_dump_methods[] = {
     {"set_listener", set_listener, METH_O, "set_listener(f): f() is called soon after something was recorded."},
-    {"take_recorded", take_recorded, METH_NOARGS, "Variants recorded or extended since the last time this was asked."},
+    {"take_recorded", take_recorded, METH_NOARGS, "Entries recorded or extended since the last time this was asked."},
     {"events_since", events_since, METH_O, "events_since(n): JSON texts of the kept events from number n on."},
-    {"dump", dump_method, METH_O, "dump(variant): what a variant holds, as plain objects."},
-    {"kernels", kernels_method, METH_O, "kernels(variant): what became of its graphs, as plain objects."},
+    {"dump", dump_method, METH_O, "dump(entry): what an entry holds, as plain objects."},
+    {"kernels", kernels_method, METH_O, "kernels(entry): what became of its graphs, as plain objects."},
     {"break_rows", break_rows_method, METH_NOARGS, "All known reasons for graph breaks."},
     {NULL, NULL, 0, NULL},
 };

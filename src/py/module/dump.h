@@ -1,6 +1,6 @@
-/* What a variant holds, as plain Python objects: the one source of explain(), logs, custom backends and reports.
+/* What an entry holds, as plain Python objects: the one source of explain(), logs, custom backends and reports.
  *
- * The dict of kin_dump_variant:
+ * The dict of kin_dump_entry:
  *   name, filename, firstlineno, segments, reason-free counts (ngraphs, nbreaks, neffects)
  *   facts:   {text, source, kind, filename, line, function}
  *   graphs:  {inputs: [{vid, source, path, name, note}], nodes: [...], outputs: [vid], code: str, exact: bool}
@@ -16,16 +16,16 @@
 
 #include <Python.h>
 
-#include "py/replay/variant.h"
+#include "py/replay/entry.h"
 
 /* New dict, or NULL with an exception. Runs Python code (repr, linecache). */
-PyObject *kin_dump_variant(kin_variant *v);
-/* The subgraphs of a variant (py/replay/subgraphs.h) as graphs: new list of dicts; `n` of them. */
-PyObject *kin_dump_subgraphs(kin_variant *v, const uint32_t *subgraph_of, const uint8_t *needed, uint32_t n);
+PyObject *kin_dump_entry(kin_entry *v);
+/* The subgraphs of an entry (py/replay/subgraphs.h) as graphs: new list of dicts; `n` of them. */
+PyObject *kin_dump_subgraphs(kin_entry *v, const uint32_t *subgraph_of, const uint8_t *needed, uint32_t n);
 /* All rows of breaks.def: new list of dicts. */
 PyObject *kin_dump_break_rows(void);
 
-/* For the module's method table: dump(variant) and break_rows(). Ends with a zero entry. */
+/* For the module's method table: dump(entry) and break_rows(). Ends with a zero entry. */
 extern PyMethodDef kin_dump_methods[];
 
 #endif

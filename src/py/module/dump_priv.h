@@ -8,7 +8,7 @@
 #include "core/graph/graph.h"
 
 typedef struct {
-    kin_variant *v;
+    kin_entry *v;
     const kin_trace *t;
     const kin_refs *refs;
     PyObject *getline;    /* linecache.getline */

@@ -16,7 +16,7 @@ find_break(const kin_trace *t, uint32_t refused)
 
 /* The inlined frames at a snapshot, outermost first: new list of tuples. */
 static PyObject *
-make_stack(const kin_variant *v, uint32_t snap)
+make_stack(const kin_entry *v, uint32_t snap)
 {
     PyObject *stack = PyList_New(0);
     for (uint32_t s = snap; stack != NULL && s != 0 && s < v->trace.snaps.len; s = v->trace.snaps.at[s].parent) {
@@ -54,7 +54,7 @@ kin_fullgraph_refuse_generator(PyObject *function, PyObject *error_class)
 }
 
 bool
-kin_fullgraph_refuse(const kin_variant *v, uint32_t refused, PyObject *error_class)
+kin_fullgraph_refuse(const kin_entry *v, uint32_t refused, PyObject *error_class)
 {
     const kin_step *step = find_break(&v->trace, refused);
     if (step == NULL)

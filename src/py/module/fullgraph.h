@@ -2,12 +2,12 @@
 #ifndef KIN_MODULE_FULLGRAPH_H
 #define KIN_MODULE_FULLGRAPH_H
 
-#include "py/replay/variant.h"
+#include "py/replay/entry.h"
 #include <stdbool.h>
 
 /* Raises error_class(name of the row of the break at step `refused`, 0 = the first, [(file, line, function)...] outermost first, "") when the trace
  * has a break. Returns whether it raised. */
-bool kin_fullgraph_refuse(const kin_variant *v, uint32_t refused, PyObject *error_class);
+bool kin_fullgraph_refuse(const kin_entry *v, uint32_t refused, PyObject *error_class);
 
 /* A generator function under fullgraph: sets the error, returns NULL. */
 PyObject *kin_fullgraph_refuse_generator(PyObject *function, PyObject *error_class);

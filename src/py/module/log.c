@@ -36,13 +36,13 @@ add_place(kin_state *st, PyCodeObject *code, uint32_t line)
 
 /* File, line and function of the instruction behind a step, where it has a snapshot. */
 static void
-add_step_place(kin_state *st, const kin_variant_object *variant, const kin_step *step)
+add_step_place(kin_state *st, const kin_entry_object *entry, const kin_step *step)
 {
-    const kin_trace *t = &variant->v->trace;
+    const kin_trace *t = &entry->v->trace;
     if (step->snap == 0 || step->snap >= t->snaps.len)
         return;
     const kin_snap *snap = &t->snaps.at[step->snap];
-    PyObject *code = kin_refs_get(&variant->v->refs, snap->code);
+    PyObject *code = kin_refs_get(&entry->v->refs, snap->code);
     if (code == NULL || !PyCode_Check(code))
         return;
     add_place(st, (PyCodeObject *)code, snap->line);
@@ -59,37 +59,37 @@ add_why(kin_state *st, unsigned why)
 }
 
 static void
-log_step(kin_state *st, const kin_variant_object *variant, const kin_step *step)
+log_step(kin_state *st, const kin_entry_object *entry, const kin_step *step)
 {
     if (step->flags & KIN_STEP_BREAK) {
         const kin_break_row *row = kin_break_find(step->why);
-        begin(st, KIN_EVENT_BREAK, variant->name);
-        add_step_place(st, variant, step);
+        begin(st, KIN_EVENT_BREAK, entry->name);
+        add_step_place(st, entry, step);
         kin_event_str(st->log, "why", row == NULL ? "" : row->name);
         kin_event_str(st->log, "type", row == NULL ? "" : row->type);
     } else if ((step->flags & KIN_STEP_EFFECT) && !(step->flags & (KIN_STEP_SUNK | KIN_STEP_TORCH)) &&
                step->kind < KIN_STEP_CHECK) { /* control steps come last in steps.def */
-        begin(st, KIN_EVENT_EFFECT, variant->name);
-        add_step_place(st, variant, step);
+        begin(st, KIN_EVENT_EFFECT, entry->name);
+        add_step_place(st, entry, step);
         kin_event_str(st->log, "text", kin_step_name((kin_step_kind)step->kind));
     } else {
         return;
     }
-    kin_event_int(st->log, "variant", variant->number);
+    kin_event_int(st->log, "entry", entry->number);
     kin_event_end(st->log);
 }
 
 static void
-log_steps(kin_state *st, const kin_variant_object *variant, uint32_t first)
+log_steps(kin_state *st, const kin_entry_object *entry, uint32_t first)
 {
-    for (uint32_t i = first; i < variant->v->trace.steps.len; i++)
-        log_step(st, variant, &variant->v->trace.steps.at[i]);
+    for (uint32_t i = first; i < entry->v->trace.steps.len; i++)
+        log_step(st, entry, &entry->v->trace.steps.at[i]);
 }
 
 static int64_t
-count_calls(const kin_variant_object *variant, uint32_t first)
+count_calls(const kin_entry_object *entry, uint32_t first)
 {
-    const kin_trace *t = &variant->v->trace;
+    const kin_trace *t = &entry->v->trace;
     int64_t count = 0;
     for (uint32_t i = first; i < t->steps.len; i++)
         count += (t->steps.at[i].flags & KIN_STEP_TORCH) != 0;
@@ -98,28 +98,28 @@ count_calls(const kin_variant_object *variant, uint32_t first)
 
 /* The compiled function may be gone when the listener runs; what was recorded of it is kept that long. */
 static void
-keep_for_listener(kin_state *st, const kin_variant_object *variant)
+keep_for_listener(kin_state *st, const kin_entry_object *entry)
 {
     enum { MOST = 256 };
-    if (variant == NULL || st->recorded == NULL || PyList_GET_SIZE(st->recorded) >= MOST)
+    if (entry == NULL || st->recorded == NULL || PyList_GET_SIZE(st->recorded) >= MOST)
         return;
-    if (PyList_Append(st->recorded, (PyObject *)variant) < 0)
+    if (PyList_Append(st->recorded, (PyObject *)entry) < 0)
         PyErr_Clear();
 }
 
 void
-kin_log_record(kin_state *st, PyObject *name, PyCodeObject *code, const kin_variant_object *variant,
+kin_log_record(kin_state *st, PyObject *name, PyCodeObject *code, const kin_entry_object *entry,
                const kin_record_result *result)
 {
-    keep_for_listener(st, variant);
+    keep_for_listener(st, entry);
     begin(st, KIN_EVENT_RECORD, name);
     add_place(st, code, 0);
-    if (variant != NULL) {
-        kin_event_int(st->log, "variant", variant->number);
-        kin_event_int(st->log, "graphs", variant->v->trace.ngraphs);
-        kin_event_int(st->log, "breaks", variant->v->trace.nbreaks);
-        kin_event_int(st->log, "effects", variant->v->trace.neffects);
-        kin_event_int(st->log, "ops", count_calls(variant, 0));
+    if (entry != NULL) {
+        kin_event_int(st->log, "entry", entry->number);
+        kin_event_int(st->log, "graphs", entry->v->trace.ngraphs);
+        kin_event_int(st->log, "breaks", entry->v->trace.nbreaks);
+        kin_event_int(st->log, "effects", entry->v->trace.neffects);
+        kin_event_int(st->log, "ops", count_calls(entry, 0));
     }
     kin_event_int(st->log, "instructions", result->ninstr);
     if (result->witnessed != 0)
@@ -127,34 +127,34 @@ kin_log_record(kin_state *st, PyObject *name, PyCodeObject *code, const kin_vari
     kin_event_num(st->log, "record_ns", result->time_ns);
     kin_event_str(st->log, "reason", result->reason);
     kin_event_end(st->log);
-    if (variant != NULL)
-        log_steps(st, variant, 0);
+    if (entry != NULL)
+        log_steps(st, entry, 0);
 }
 
 void
-kin_log_extend(kin_state *st, PyCodeObject *code, const kin_variant_object *variant, uint32_t step, kin_log_before before,
+kin_log_extend(kin_state *st, PyCodeObject *code, const kin_entry_object *entry, uint32_t step, kin_log_before before,
                const kin_record_result *result)
 {
-    keep_for_listener(st, variant);
-    begin(st, KIN_EVENT_EXTEND, variant->name);
+    keep_for_listener(st, entry);
+    begin(st, KIN_EVENT_EXTEND, entry->name);
     add_place(st, code, 0);
-    kin_event_int(st->log, "variant", variant->number);
+    kin_event_int(st->log, "entry", entry->number);
     kin_event_int(st->log, "step", step);
-    kin_event_int(st->log, "graphs", (int64_t)variant->v->trace.ngraphs - before.graphs);
-    kin_event_int(st->log, "ops", count_calls(variant, before.steps));
+    kin_event_int(st->log, "graphs", (int64_t)entry->v->trace.ngraphs - before.graphs);
+    kin_event_int(st->log, "ops", count_calls(entry, before.steps));
     kin_event_num(st->log, "record_ns", result->time_ns);
     kin_event_str(st->log, "reason", result->reason);
     kin_event_end(st->log);
-    log_steps(st, variant, before.steps);
+    log_steps(st, entry, before.steps);
 }
 
 void
-kin_log_exit(kin_state *st, const kin_variant_object *variant, uint32_t step)
+kin_log_exit(kin_state *st, const kin_entry_object *entry, uint32_t step)
 {
-    begin(st, KIN_EVENT_EXIT, variant->name);
-    kin_event_int(st->log, "variant", variant->number);
+    begin(st, KIN_EVENT_EXIT, entry->name);
+    kin_event_int(st->log, "entry", entry->number);
     kin_event_int(st->log, "step", step);
-    add_step_place(st, variant, &variant->v->trace.steps.at[step]);
+    add_step_place(st, entry, &entry->v->trace.steps.at[step]);
     kin_event_end(st->log);
 }
 
@@ -189,10 +189,10 @@ kin_log_fallback(kin_state *st, PyObject *name, PyCodeObject *code, const char *
 }
 
 void
-kin_log_lower(kin_state *st, PyObject *name, uint32_t variant, uint32_t graph, const char *backend, double time_ns)
+kin_log_lower(kin_state *st, PyObject *name, uint32_t entry, uint32_t graph, const char *backend, double time_ns)
 {
     begin(st, KIN_EVENT_LOWER, name);
-    kin_event_int(st->log, "variant", variant);
+    kin_event_int(st->log, "entry", entry);
     kin_event_int(st->log, "graph", graph);
     kin_event_str(st->log, "backend", backend);
     kin_event_num(st->log, "compile_ns", time_ns);

@@ -4,27 +4,27 @@
 #ifndef KIN_MODULE_LOG_H
 #define KIN_MODULE_LOG_H
 
-#include "py/module/variant_object.h"
+#include "py/module/entry_object.h"
 #include "py/record/record.h"
 
-/* A recording ended; `variant` is NULL when it left nothing. Its breaks and deferred effects are logged as well. */
-void kin_log_record(kin_state *st, PyObject *name, PyCodeObject *code, const kin_variant_object *variant,
+/* A recording ended; `entry` is NULL when it left nothing. Its breaks and deferred effects are logged as well. */
+void kin_log_record(kin_state *st, PyObject *name, PyCodeObject *code, const kin_entry_object *entry,
                     const kin_record_result *result);
-/* How much of a variant there was before it grew. */
+/* How much of an entry there was before it grew. */
 typedef struct {
     uint32_t steps, graphs;
 } kin_log_before;
 
 /* A branch was added behind `step`. */
-void kin_log_extend(kin_state *st, PyCodeObject *code, const kin_variant_object *variant, uint32_t step,
+void kin_log_extend(kin_state *st, PyCodeObject *code, const kin_entry_object *entry, uint32_t step,
                     kin_log_before before, const kin_record_result *result);
-void kin_log_exit(kin_state *st, const kin_variant_object *variant, uint32_t step);
+void kin_log_exit(kin_state *st, const kin_entry_object *entry, uint32_t step);
 void kin_log_recompile(kin_state *st, PyObject *name, PyCodeObject *code, const char *failures);
 void kin_log_limit(kin_state *st, PyObject *name, PyCodeObject *code, uint32_t limit, const char *last);
 /* `code` may be NULL. */
 void kin_log_fallback(kin_state *st, PyObject *name, PyCodeObject *code, const char *reason,
                       unsigned why);
-void kin_log_lower(kin_state *st, PyObject *name, uint32_t variant, uint32_t graph, const char *backend, double time_ns);
+void kin_log_lower(kin_state *st, PyObject *name, uint32_t entry, uint32_t graph, const char *backend, double time_ns);
 /* A pending exception, if any, is put into the message and dropped. */
 void kin_log_bug(kin_state *st, PyObject *name, const char *where, const char *message);
 void kin_log_reset(kin_state *st);

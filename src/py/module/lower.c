@@ -57,22 +57,22 @@ collect_examples(const kin_vids *in, PyObject *const *slots)
     return examples;
 }
 
-/* -- subgraphs of a variant ------------------------------------------------------------------------------------------- */
+/* -- subgraphs of an entry ------------------------------------------------------------------------------------------- */
 
 typedef struct {
     kin_compiled *self;
-    kin_variant_object *variant;
+    kin_entry_object *entry;
     kin_subgraphs *subgraphs;
     PyObject *graphs;       /* list, by subgraph */
     PyObject *make, *imitate; /* of kintsugi._launch */
     PyObject *const *slots;
 } lowering;
 
-/* What an earlier plan of the same variant has for the same subgraph; borrowed or NULL. */
+/* What an earlier plan of the same entry has for the same subgraph; borrowed or NULL. */
 static kin_launcher *
 find_same(const lowering *l, const kin_subgraph *subgraph, const kin_vids *in, const kin_vids *out)
 {
-    const kin_subgraphs *old = l->variant->v->subgraphs;
+    const kin_subgraphs *old = l->entry->v->subgraphs;
     for (uint32_t u = 0; old != NULL && u < old->at.len; u++) {
         const kin_subgraph *o = &old->at.at[u];
         if (o->first == subgraph->first && o->last == subgraph->last && o->nin == in->len && o->nout == out->len &&
@@ -115,10 +115,10 @@ pick_inputs(const kin_vids *subgraph, const kin_vids *graph, uint32_t *pick)
 static PyObject *
 example_of(const lowering *l, kin_vid vid)
 {
-    const kin_val *val = &l->variant->v->trace.vals.at[vid];
+    const kin_val *val = &l->entry->v->trace.vals.at[vid];
     if (l->slots != NULL && l->slots[vid] != NULL)
         return Py_NewRef(l->slots[vid]);
-    PyObject *note = val->note == 0 ? NULL : kin_refs_get(&l->variant->v->refs, val->note);
+    PyObject *note = val->note == 0 ? NULL : kin_refs_get(&l->entry->v->refs, val->note);
     PyObject *made = note == NULL ? NULL : PyObject_CallOneArg(l->imitate, note);
     if (made == Py_None)
         Py_CLEAR(made);
@@ -135,7 +135,7 @@ prove_subgraph(const lowering *l, kin_launcher *launcher, const kin_subgraph *su
         return KIN_NOMEM;
     for (uint32_t i = 0; i < subgraph->nin; i++)
         in[i] = example_of(l, subgraph->in[i]);
-    kin_status status = kin_backend_prove(launcher, l->variant->v, subgraph, in);
+    kin_status status = kin_backend_prove(launcher, l->entry->v, subgraph, in);
     for (uint32_t i = 0; i < subgraph->nin; i++)
         Py_XDECREF(in[i]);
     free(in);
@@ -153,9 +153,9 @@ set_launcher(const lowering *l, uint32_t u, const kin_vids *in, const kin_vids *
         launcher->refs++;
     else if ((launcher = kin_backend_launcher()) == NULL)
         return KIN_NOMEM;
-    kin_status status = kin_subgraph_set(l->variant->v, l->subgraphs, u, in->at, in->len, out->at, out->len, launcher);
+    kin_status status = kin_subgraph_set(l->entry->v, l->subgraphs, u, in->at, in->len, out->at, out->len, launcher);
     if (status == KIN_BREAK && !subgraph->plain)
-        status = kin_backend_set_apart(l->variant->v, subgraph);
+        status = kin_backend_set_apart(l->entry->v, subgraph);
     else if (status == KIN_BREAK)
         kin_log_fallback(l->self->state, l->self->name, NULL,
                          "a graph runs step by step: one of its inputs is made between its calls", KIN_WHY_NONE);
@@ -191,7 +191,7 @@ find_bounds(const lowering *l, uint32_t u, bounds *b)
     if (l->subgraphs->at.at[u].plain)
         KIN_TRY(read_vids(PyDict_GetItemString(graph, "inputs"), &b->in));
     else
-        KIN_TRY(kin_subgraph_bounds(l->variant->v, l->subgraphs, u, &b->in, &b->other_out));
+        KIN_TRY(kin_subgraph_bounds(l->entry->v, l->subgraphs, u, &b->in, &b->other_out));
     b->pick = calloc(b->graph_in.len + 1, sizeof *b->pick);
     return b->pick == NULL ? KIN_NOMEM : pick_inputs(&b->in, &b->graph_in, b->pick);
 }
@@ -206,7 +206,7 @@ plan_subgraph(const lowering *l, uint32_t u)
     if (status == KIN_OK)
         status = set_launcher(l, u, &b.in, &b.out);
     else if (status == KIN_BREAK)
-        status = kin_backend_set_apart(l->variant->v, subgraph);
+        status = kin_backend_set_apart(l->entry->v, subgraph);
     drop_bounds(&b);
     return status == KIN_BREAK && subgraph->plain ? KIN_OK : status;
 }
@@ -215,7 +215,7 @@ plan_subgraph(const lowering *l, uint32_t u)
 static kin_status
 plan(lowering *l, unsigned how)
 {
-    kin_variant *v = l->variant->v;
+    kin_entry *v = l->entry->v;
     if (v->subgraphs == NULL)
         v->grad = kin_grad_enabled();
     l->subgraphs = kin_subgraphs_find(v, how);
@@ -242,14 +242,14 @@ plan_until_right(lowering *l)
     if (status == KIN_BREAK) /* nothing can be shown */
         return plan(l, KIN_SUBGRAPHS_PLAIN);
     KIN_TRY(status);
-    l->variant->v->walls.len = 0; /* others are found again */
+    l->entry->v->walls.len = 0; /* others are found again */
     status = KIN_BREAK;
     for (int tries = 0; status == KIN_BREAK && tries < 24; tries++)
         status = plan(l, KIN_SUBGRAPHS_WIDE | KIN_SUBGRAPHS_EVERY);
     return status == KIN_BREAK ? plan(l, KIN_SUBGRAPHS_PLAIN) : status;
 }
 
-/* kintsugi._launch.make_subgraph(backend, graph, examples, fullgraph, name, variant, number): callable or None. False with
+/* kintsugi._launch.make_subgraph(backend, graph, examples, fullgraph, name, entry, number): callable or None. False with
  * an exception. */
 static bool
 make_callable(const lowering *l, uint32_t u)
@@ -261,7 +261,7 @@ make_callable(const lowering *l, uint32_t u)
         return true;
     if (find_bounds(l, u, &b) == KIN_OK && (examples = collect_examples(&b.graph_in, l->slots)) != NULL)
         callable = PyObject_CallFunction(l->make, "OOOOOII", backend_of(l->self), graph, examples,
-                                         l->self->fullgraph ? Py_True : Py_False, l->self->name, l->variant->number, u + 1);
+                                         l->self->fullgraph ? Py_True : Py_False, l->self->name, l->entry->number, u + 1);
     bool ok = callable != NULL;
     if (ok && callable != Py_None)
         ok = kin_backend_set(subgraph->launcher, callable, b.pick, b.graph_in.len) == KIN_OK;
@@ -292,7 +292,7 @@ end(lowering *l)
     kin_subgraphs_release(l->subgraphs);
 }
 
-/* A failure of our own: an event, and the variant runs step by step. */
+/* A failure of our own: an event, and the entry runs step by step. */
 static bool
 give_up(lowering *l)
 {
@@ -303,10 +303,10 @@ give_up(lowering *l)
 }
 
 static bool
-lower_to_backend(kin_compiled *self, kin_variant_object *variant, PyObject *const *slots)
+lower_to_backend(kin_compiled *self, kin_entry_object *entry, PyObject *const *slots)
 {
-    kin_variant *v = variant->v;
-    lowering l = {.self = self, .variant = variant, .slots = slots};
+    kin_entry *v = entry->v;
+    lowering l = {.self = self, .entry = entry, .slots = slots};
     bool ok = find_helpers(&l) && plan_until_right(&l) == KIN_OK;
     if (!ok)
         return give_up(&l);
@@ -314,7 +314,7 @@ lower_to_backend(kin_compiled *self, kin_variant_object *variant, PyObject *cons
         ok = make_callable(&l, u);
     if (!ok && !self->fullgraph)
         return give_up(&l);
-    if (ok && variant->v != NULL) { /* NULL: dropped by the backend itself */
+    if (ok && entry->v != NULL) { /* NULL: dropped by the backend itself */
         kin_subgraphs *old = v->subgraphs;
         v->subgraphs = l.subgraphs;
         l.subgraphs = old;
@@ -324,21 +324,21 @@ lower_to_backend(kin_compiled *self, kin_variant_object *variant, PyObject *cons
 }
 
 bool
-kin_lower_variant(kin_compiled *self, kin_variant_object *variant, PyObject *const *slots)
+kin_lower_entry(kin_compiled *self, kin_entry_object *entry, PyObject *const *slots)
 {
-    if (!kin_lower_wanted(self) || variant->v == NULL)
+    if (!kin_lower_wanted(self) || entry->v == NULL)
         return true;
     if (backend_of(self) != Py_None)
-        return lower_to_backend(self, variant, slots);
+        return lower_to_backend(self, entry, slots);
     enum { FEW = 3 };
     const kin_options *o = &self->state->options;
-    kin_launch_context context = {.log = self->state->log, .name = self->name, .variant = variant->number,
+    kin_launch_context context = {.log = self->state->log, .name = self->name, .entry = entry->number,
                                   .trials = o->trials, .later = o->step_aside && self->count.recordings > FEW,
                                   .freezing = choose(self->freezing, o->freezing),
                                   .async = choose(self->async, o->async_compile),
                                   .fast_math = choose(self->fast_math, o->fast_math),
                                   .threads = self->threads > 0 ? self->threads : o->threads};
-    if (kin_launch_plan(variant->v, &context) == KIN_NOMEM)
+    if (kin_launch_plan(entry->v, &context) == KIN_NOMEM)
         kin_log_fallback(self->state, self->name, NULL, "no memory for kernels", KIN_WHY_NONE);
     return true;
 }

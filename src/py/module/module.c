@@ -276,12 +276,12 @@ static PyObject *
 log_lower(PyObject *module, PyObject *args)
 {
     PyObject *name;
-    unsigned variant, graph;
+    unsigned entry, graph;
     const char *backend;
     double time_ns;
-    if (!PyArg_ParseTuple(args, "UIIsd:_log_lower", &name, &variant, &graph, &backend, &time_ns))
+    if (!PyArg_ParseTuple(args, "UIIsd:_log_lower", &name, &entry, &graph, &backend, &time_ns))
         return NULL;
-    kin_log_lower(state_of(module), name, variant, graph, backend, time_ns);
+    kin_log_lower(state_of(module), name, entry, graph, backend, time_ns);
     Py_RETURN_NONE;
 }
 
@@ -421,17 +421,17 @@ static PyMethodDef module_methods[] = {
     {"set_option", set_option, METH_VARARGS, "set_option(name, value): see options() for the names."},
     {"options", get_options, METH_NOARGS, "All options as a dict."},
     {"stats", stats, METH_NOARGS, "The stats() of every live compiled function."},
-    {"reset", reset, METH_NOARGS, "Drops all variants and counters of all compiled functions."},
+    {"reset", reset, METH_NOARGS, "Drops all entries and counters of all compiled functions."},
     {"is_recording", is_recording, METH_NOARGS, "Is a recording in progress?"},
     {"force_exit", force_exit, METH_O, "For tests: leave before executed step k of each replay; None = never."},
     {"events", events, METH_NOARGS, "The events since the last call, as dicts, oldest first."},
     {"log_file", log_file, METH_O, "Also appends events to this file as JSON lines; None closes it."},
     {"time_guards", (PyCFunction)(void (*)(void))time_guards, METH_VARARGS | METH_KEYWORDS,
-     "time_guards(compiled, args, n=1000, kwargs=None): nanoseconds per guard evaluation of the variant that fits."},
+     "time_guards(compiled, args, n=1000, kwargs=None): nanoseconds per guard evaluation of the entry that fits."},
     {"_bind", (PyCFunction)(void (*)(void))bind, METH_FASTCALL | METH_KEYWORDS,
      "For tests: _bind(function, ...) lists its parameters as a call binds them; None = CPython refuses."},
     {"_log_fallback", log_fallback, METH_VARARGS, "_log_fallback(name, reason, row='')"},
-    {"_log_lower", log_lower, METH_VARARGS, "_log_lower(name, variant, graph, backend, time_ns)"},
+    {"_log_lower", log_lower, METH_VARARGS, "_log_lower(name, entry, graph, backend, time_ns)"},
     {"_set_cache", set_cache, METH_VARARGS, "_set_cache(folder or None, limit in bytes, 0 = none)"},
     {"_set_compile_threads", set_threads, METH_O, "How many threads compile kernels; 0: as many as torch uses."},
     {"_set_listing", set_listing, METH_O, "Whether kernels() gives code as text from now on: 0, 1, 2 with LLVM's."},
@@ -461,11 +461,11 @@ exec_module(PyObject *module)
     kin_state *st = state_of(module);
     st->options = (kin_options){.recompile_limit = 8, .branch_limit = 32, .exit_limit = 64, .failure_limit = 3, .trials = 7,
                                 .trace_limit = 10000000};
-    st->next_variant = 1;
+    st->next_entry = 1;
     st->log = kin_event_log_new(EVENTS_KEPT);
     st->str_call = PyUnicode_InternFromString("__call__");
     if (st->str_call == NULL || add_type(module, kin_compiled_type_spec(), &st->compiled_type) < 0 ||
-        add_type(module, kin_variant_type_spec(), &st->variant_type) < 0)
+        add_type(module, kin_entry_type_spec(), &st->entry_type) < 0)
         return -1;
     kin_guard_set_compiled(st->compiled_type, offsetof(kin_compiled, fn));
     return PyModule_AddFunctions(module, kin_dump_methods);
@@ -476,7 +476,7 @@ traverse_module(PyObject *module, visitproc visit, void *arg)
 {
     kin_state *st = state_of(module);
     Py_VISIT(st->compiled_type);
-    Py_VISIT(st->variant_type);
+    Py_VISIT(st->entry_type);
     Py_VISIT(st->options.error_class);
     Py_VISIT(st->options.miss_hook);
     Py_VISIT(st->recorded);
@@ -503,7 +503,7 @@ free_module(void *module)
     Py_CLEAR(st->options.miss_hook);
     Py_CLEAR(st->recorded);
     Py_CLEAR(st->compiled_type);
-    Py_CLEAR(st->variant_type);
+    Py_CLEAR(st->entry_type);
     Py_CLEAR(st->str_call);
     kin_event_log_free(st->log);
     st->log = NULL;

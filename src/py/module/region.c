@@ -34,10 +34,10 @@ kin_region_wanted(void)
 }
 
 PyObject *
-kin_region_begin(kin_compiled *self, const kin_variant_object *variant)
+kin_region_begin(kin_compiled *self, const kin_entry_object *entry)
 {
     PyObject *module = PyImport_ImportModule("kintsugi._regions");
-    PyObject *region = module == NULL ? NULL : PyObject_CallMethod(module, "begin", "OI", self, (unsigned)variant->number);
+    PyObject *region = module == NULL ? NULL : PyObject_CallMethod(module, "begin", "OI", self, (unsigned)entry->number);
     Py_XDECREF(module);
     PyErr_Clear();
     return region;

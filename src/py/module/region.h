@@ -3,12 +3,12 @@
 #define KIN_MODULE_REGION_H
 
 #include "py/module/compiled.h"
-#include "py/module/variant_object.h"
+#include "py/module/entry_object.h"
 
 /* Is a profiler of PyTorch on? A compare of one word as long as nothing changes. */
 bool kin_region_wanted(void);
 /* What kin_region_end closes; NULL: there is no row (no exception). */
-PyObject *kin_region_begin(kin_compiled *self, const kin_variant_object *variant);
+PyObject *kin_region_begin(kin_compiled *self, const kin_entry_object *entry);
 /* Keeps the pending exception. Steals region, which may be NULL. */
 void kin_region_end(PyObject *region);
 

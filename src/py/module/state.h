@@ -20,8 +20,8 @@ typedef enum {
 } kin_eager;
 
 typedef struct {
-    uint32_t recompile_limit; /* variants of one code object */
-    uint32_t branch_limit;    /* branches added to one variant */
+    uint32_t recompile_limit; /* entries of one code object */
+    uint32_t branch_limit;    /* branches added to one entry */
     uint32_t exit_limit;      /* exits at one step that may still be recorded */
     uint32_t trace_limit;     /* instructions that one recording may hold */
     uint32_t failure_limit;   /* recordings of one call shape that may leave nothing usable */
@@ -43,12 +43,12 @@ struct kin_compiled;
 
 typedef struct kin_state {
     PyTypeObject *compiled_type;
-    PyTypeObject *variant_type;
+    PyTypeObject *entry_type;
     PyObject *str_call;         /* interned "__call__" */
     kin_options options;
     kin_event_log *log;         /* may be NULL: then nothing is logged */
-    PyObject *recorded;         /* list of variants that the listener has not seen; NULL: nobody listens */
-    uint32_t next_variant;      /* number of the next variant, in events and dumps */
+    PyObject *recorded;         /* list of entries that the listener has not seen; NULL: nobody listens */
+    uint32_t next_entry;      /* number of the next entry, in events and dumps */
     bool aten_ready, aten_failed;
     struct kin_compiled *first; /* all live compiled functions, newest first */
 } kin_state;

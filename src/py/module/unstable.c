@@ -17,7 +17,7 @@ add_place(PyObject *place, bool at_once, PyObject *set)
 }
 
 static PyObject *
-all_sizes(const kin_variant *v, kin_vid vid)
+all_sizes(const kin_entry *v, kin_vid vid)
 {
     PyObject *place = kin_value_place(v, vid), *name = place != NULL ? kin_size_place(place, -1) : NULL;
     Py_XDECREF(place);
@@ -25,7 +25,7 @@ all_sizes(const kin_variant *v, kin_vid vid)
 }
 
 static void
-note_fact(const kin_variant *v, const kin_fact *fact, bool entry, PyObject *set)
+note_fact(const kin_entry *v, const kin_fact *fact, bool entry, PyObject *set)
 {
     PyObject *ref = kin_refs_get(&v->refs, fact->ref), *cls;
     switch ((kin_fact_kind)fact->kind) {
@@ -52,7 +52,7 @@ note_fact(const kin_variant *v, const kin_fact *fact, bool entry, PyObject *set)
 }
 
 typedef struct {
-    const kin_variant *v;
+    const kin_entry *v;
     PyObject *set, *sizes;
 } size_notes;
 
@@ -90,7 +90,7 @@ note_with_size(const kin_fact *fact, PyObject *obj, void *arg)
 }
 
 void
-kin_unstable_note_miss(kin_variant *v, const kin_guard_miss *miss, PyObject **slots, PyObject *set, PyObject *sizes)
+kin_unstable_note_miss(kin_entry *v, const kin_guard_miss *miss, PyObject **slots, PyObject *set, PyObject *sizes)
 {
     if (set == NULL || miss->fact >= v->trace.facts.len)
         return;
@@ -103,7 +103,7 @@ kin_unstable_note_miss(kin_variant *v, const kin_guard_miss *miss, PyObject **sl
 }
 
 void
-kin_unstable_note_exit(const kin_variant *v, uint32_t step, PyObject *set)
+kin_unstable_note_exit(const kin_entry *v, uint32_t step, PyObject *set)
 {
     const kin_step *s = &v->trace.steps.at[step];
     if (set == NULL)

@@ -185,7 +185,7 @@ stands_still(const rec *r, uint32_t step)
 }
 
 PyObject *
-kin_record_exit(const kin_record_options *options, kin_variant *v, uint32_t step, kin_exit *exit,
+kin_record_exit(const kin_record_options *options, kin_entry *v, uint32_t step, kin_exit *exit,
                 kin_record_result *result)
 {
     memset(result, 0, sizeof *result);
@@ -211,7 +211,7 @@ kin_record_exit(const kin_record_options *options, kin_variant *v, uint32_t step
         if (kin_trace_finish(&v->trace) != KIN_OK || kin_guard_build(v) != KIN_OK)
             snprintf(result->reason, sizeof result->reason, "BUG: the trace could not be restored");
     } else {
-        result->variant = v;
+        result->entry = v;
     }
     rec_free(r);
     free(b.frames);

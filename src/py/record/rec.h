@@ -134,7 +134,7 @@ typedef struct {
 } rec_write;
 
 typedef struct rec {
-    kin_variant *v;
+    kin_entry *v;
     kin_trace *t;
     kin_refs *refs;
     const kin_record_options *opt;
@@ -201,7 +201,7 @@ rec_info_of(const rec *r, kin_vid vid)
 #define FRESH(r, vid) (rec_info_of(r, vid)->fresh)
 
 /* ---- record.c ---- */
-rec *rec_new(const kin_record_options *opt, kin_variant *v, kin_record_result *result);
+rec *rec_new(const kin_record_options *opt, kin_entry *v, kin_record_result *result);
 void rec_free(rec *r);
 void rec_pop_frame(rec *r);
 rec_frame *rec_push_frame(rec *r, struct _PyInterpreterFrame *f, PyCodeObject *code);

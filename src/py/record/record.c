@@ -1,5 +1,5 @@
 /* The recording driver: runs the call under the watcher, keeps shadow frames in step with the real ones, and turns
- * what the rules wrote into a finished variant.
+ * what the rules wrote into a finished entry.
  */
 #include "py/record/rec.h"
 
@@ -511,17 +511,17 @@ rec_free(rec *r)
     free(r);
 }
 
-static kin_variant *
-new_variant(PyObject *func)
+static kin_entry *
+new_entry(PyObject *func)
 {
-    kin_variant *v = kin_variant_new();
+    kin_entry *v = kin_entry_new();
     if (v != NULL)
         v->func = Py_NewRef(func);
     return v;
 }
 
 rec *
-rec_new(const kin_record_options *opt, kin_variant *v, kin_record_result *result)
+rec_new(const kin_record_options *opt, kin_entry *v, kin_record_result *result)
 {
     rec *r = calloc(1, sizeof *r);
     if (r == NULL)
@@ -559,11 +559,11 @@ join_branch(rec *r)
     }
 }
 
-/* Finishes the variant; drops it when it is of no use. */
+/* Finishes the entry; drops it when it is of no use. */
 static void
 complete_recording(rec *r)
 {
-    kin_variant *v = r->v;
+    kin_entry *v = r->v;
     if (!r->failed && !r->done && !r->stopped)
         r->failed = true; /* the watched frame never came, or the watch was taken over */
     if (!r->failed && r->join != 0)
@@ -618,11 +618,11 @@ kin_record_call(const kin_record_options *options, PyObject *func, PyObject *con
 {
     memset(result, 0, sizeof *result);
     double begin = now_ns();
-    kin_variant *v = active == NULL && rec_torch_init() == KIN_OK ? new_variant(func) : NULL;
+    kin_entry *v = active == NULL && rec_torch_init() == KIN_OK ? new_entry(func) : NULL;
     rec *r = v ? rec_new(options, v, result) : NULL;
     if (r == NULL) {
         PyErr_Clear();
-        kin_variant_free(v);
+        kin_entry_free(v);
         snprintf(result->reason, sizeof result->reason, "recording is not possible now");
         return PyObject_Vectorcall(func, args, nargsf, kwnames);
     }
@@ -633,9 +633,9 @@ kin_record_call(const kin_record_options *options, PyObject *func, PyObject *con
     rec_free(r);
     result->time_ns = v->record_ns = now_ns() - begin;
     if (keep)
-        result->variant = v;
+        result->entry = v;
     else
-        kin_variant_free(v);
+        kin_entry_free(v);
     if (error != NULL) {
         Py_XDECREF(value);
         PyErr_SetObject((PyObject *)Py_TYPE(error), error);

@@ -3,7 +3,7 @@
 #define KIN_PY_RECORD_H
 
 #include "py/replay/replay.h"
-#include "py/replay/variant.h"
+#include "py/replay/entry.h"
 
 typedef struct {
     bool fullgraph;        /* the first graph break raises (kin_record_call returns NULL with the exception set) */
@@ -16,7 +16,7 @@ typedef struct {
 } kin_record_options;
 
 typedef struct {
-    kin_variant *variant;  /* NULL: nothing usable was recorded */
+    kin_entry *entry;  /* NULL: nothing usable was recorded */
     char reason[200];      /* why not, or why the recording ends early (empty: complete) */
     uint32_t ninstr;       /* instructions watched */
     uint32_t refused;      /* step of the first break inside torch._dynamo.error_on_graph_break(True); 0 = none */
@@ -32,7 +32,7 @@ PyObject *kin_record_call(const kin_record_options *options, PyObject *func, PyO
  * again: an instruction that met values without a rule (first calls fill caches), an exception. */
 bool kin_record_can_join(const kin_step *s);
 /* Continues an exit under the watcher and adds what is seen to v->trace as a new branch behind `step`, where one can begin. */
-PyObject *kin_record_exit(const kin_record_options *options, kin_variant *v, uint32_t step, kin_exit *exit,
+PyObject *kin_record_exit(const kin_record_options *options, kin_entry *v, uint32_t step, kin_exit *exit,
                           kin_record_result *result);
 
 /* Enters (true) or leaves a stretch in which torch.compiler.is_compiling() answers true; stretches nest. So it is while recording and while

@@ -284,7 +284,7 @@ kin_exit_extra(const kin_exit *exit, uint32_t depth)
 /* -- leaving ---------------------------------------------------------------------------------------------------- */
 
 static void
-count_exit(kin_variant *v, uint32_t step)
+count_exit(kin_entry *v, uint32_t step)
 {
     v->exits++;
     uint32_t n = v->trace.steps.len;

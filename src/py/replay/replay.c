@@ -448,7 +448,7 @@ run_segment(kin_run *r, uint32_t step, PyObject **value)
 
 /* A replay came to its end through the branch of this step: for the first time? */
 static void
-note_use(kin_variant *v, uint32_t step)
+note_use(kin_entry *v, uint32_t step)
 {
     uint32_t *counts = v->exit_counts;
     if (step == 0 || counts == NULL || step >= counts[0] || counts[step] == KIN_EXIT_USED)
@@ -657,7 +657,7 @@ end_failed(kin_run *r)
 }
 
 PyObject *
-kin_replay_run(kin_variant *v, PyObject **slots, kin_exit_hook hook, void *hook_arg)
+kin_replay_run(kin_entry *v, PyObject **slots, kin_exit_hook hook, void *hook_arg)
 {
     /* Each member by itself: clearing the whole first takes longer than a step. */
     kin_run r = {.v = v, .t = &v->trace, .refs = &v->refs, .ts = PyThreadState_Get(), .slots = slots,

@@ -1,4 +1,4 @@
-/* Replay: runs a variant's step program for one call.
+/* Replay: runs an entry's step program for one call.
  *
  * slots is an array of trace.vals.len owned references (NULL = empty). Steps run in order; a step that fails, a
  * CHECK that fails and EXIT leave the program: the frames of the snapshot are rebuilt and CPython finishes the
@@ -8,21 +8,21 @@
 #define KIN_PY_REPLAY_H
 
 #include "core/bytecode/bytecode.h"
-#include "py/replay/variant.h"
+#include "py/replay/entry.h"
 
 struct kin_frame;
 
 /* Called when a replay leaves at `step` through CHECK/SEGMENT/EXIT, before CPython continues. Lets the recorder
  * watch the continuation; `resume` runs it. May be NULL. Returns the call's result (new reference) or NULL. */
 typedef struct kin_exit kin_exit;
-typedef PyObject *(*kin_exit_hook)(kin_variant *v, uint32_t step, kin_exit *exit, void *arg);
+typedef PyObject *(*kin_exit_hook)(kin_entry *v, uint32_t step, kin_exit *exit, void *arg);
 
 /* Runs the program after segment 0's guards have passed (slots filled). Consumes everything in slots: they are all
  * NULL again when the hook is called and on return. The caller counts one frame of recursion depth for the function
  * (compat/recursion.h) and has made sure that trace.depth frames are left; the hook gives the frame back before it
  * calls kin_exit_resume, whose frames count themselves. A hook may add a branch to the trace only while v->running is 1.
  * NULL without an exception: a failure of our own (v->failure) before anything visible happened; run the call eagerly. */
-PyObject *kin_replay_run(kin_variant *v, PyObject **slots, kin_exit_hook hook, void *hook_arg);
+PyObject *kin_replay_run(kin_entry *v, PyObject **slots, kin_exit_hook hook, void *hook_arg);
 
 /* The rebuilt frames of an exit, innermost last, not yet running. */
 uint32_t kin_exit_snap(const kin_exit *exit);

@@ -7,7 +7,7 @@
 #include "py/replay/subgraphs.h"
 
 typedef struct {
-    kin_variant *v;
+    kin_entry *v;
     const kin_trace *t;
     const kin_refs *refs;
     PyThreadState *ts;

@@ -14,7 +14,7 @@
 typedef enum { MADE_ELSEWHERE, MADE_SOFT, MADE_LATE } kin_made;
 
 kin_status
-kin_spread_init(kin_spread *s, const kin_variant *v, uint8_t *role)
+kin_spread_init(kin_spread *s, const kin_entry *v, uint8_t *role)
 {
     const kin_trace *t = &v->trace;
     *s = (kin_spread){.v = v, .role = role, .vals = calloc(t->vals.len, sizeof *s->vals), .starts = calloc(t->nsegments + 1, sizeof *s->starts)};
@@ -236,7 +236,7 @@ is_unused(const kin_spread *s, kin_vid vid, uint32_t upto)
 
 /* What the step calls, if that is a constant; borrowed. */
 static PyObject *
-called(const kin_variant *v, const kin_step *st)
+called(const kin_entry *v, const kin_step *st)
 {
     const kin_val *val = st->kind != KIN_STEP_CALL || st->nargs == 0 ? NULL : &v->trace.vals.at[v->trace.vids.at[st->args]];
     return val == NULL || val->kind != KIN_VAL_CONST ? NULL : kin_refs_get(&v->refs, val->key);
@@ -244,7 +244,7 @@ called(const kin_variant *v, const kin_step *st)
 
 /* Name of the C function that the step calls, if that is a constant. */
 static const char *
-function_name(const kin_variant *v, const kin_step *st)
+function_name(const kin_entry *v, const kin_step *st)
 {
     PyObject *obj = called(v, st);
     return obj != NULL && PyCFunction_Check(obj) ? ((PyCFunctionObject *)obj)->m_ml->ml_name : NULL;
@@ -252,7 +252,7 @@ function_name(const kin_variant *v, const kin_step *st)
 
 /* The step that made the object, if it is one of a class that the recording has made an instance of; 0: it is not. */
 static uint32_t
-birth_of(const kin_variant *v, kin_vid vid)
+birth_of(const kin_entry *v, kin_vid vid)
 {
     const kin_val *val = &v->trace.vals.at[vid];
     const kin_step *maker = vid != 0 && val->kind == KIN_VAL_STEP ? &v->trace.steps.at[val->step] : NULL;
@@ -265,7 +265,7 @@ birth_of(const kin_variant *v, kin_vid vid)
 }
 
 bool
-kin_subgraph_stores_own(const kin_variant *v, const kin_step *st)
+kin_subgraph_stores_own(const kin_entry *v, const kin_step *st)
 {
     bool stores = st->kind == KIN_STEP_SETATTR || (st->kind == KIN_STEP_SET_SUBSCR && st->imm == 1);
     return stores && st->flags & KIN_STEP_MUTATES && birth_of(v, v->trace.vids.at[st->args]) != 0;
@@ -278,7 +278,7 @@ typedef struct {
 } attribute;
 
 static bool
-read_store(const kin_variant *v, const kin_step *st, attribute *out)
+read_store(const kin_entry *v, const kin_step *st, attribute *out)
 {
     const kin_vid *args = v->trace.vids.at + st->args;
     PyObject *obj = called(v, st);
@@ -593,7 +593,7 @@ pass_late(kin_spread *s, uint32_t step)
 }
 
 bool
-kin_subgraph_sets_grad(const kin_variant *v, const kin_step *st)
+kin_subgraph_sets_grad(const kin_entry *v, const kin_step *st)
 {
     const char *name = function_name(v, st);
     return name != NULL && st->nargs == 2 && strcmp(name, "_set_grad_enabled") == 0;
@@ -601,7 +601,7 @@ kin_subgraph_sets_grad(const kin_variant *v, const kin_step *st)
 
 /* What the step switches gradients to; -1: not known. */
 static int
-grad_after(const kin_variant *v, const kin_step *st)
+grad_after(const kin_entry *v, const kin_step *st)
 {
     const kin_val *val = &v->trace.vals.at[v->trace.vids.at[st->args + 1]];
     PyObject *on = val->kind == KIN_VAL_CONST ? kin_refs_get(&v->refs, val->key) : NULL;
@@ -894,11 +894,11 @@ kin_spread_pass(kin_spread *s, uint32_t step, bool wall)
 
 /* -- subgraphs that write to their inputs ----------------------------------------------------------------------------- */
 
-static PyTypeObject *known_type(const kin_variant *v, kin_vid vid);
+static PyTypeObject *known_type(const kin_entry *v, kin_vid vid);
 
 /* What the step makes, if its kind says so: a set, list(x), x[1:]. */
 static PyTypeObject *
-made_type(const kin_variant *v, const kin_step *maker)
+made_type(const kin_entry *v, const kin_step *maker)
 {
     static PyTypeObject *const types[] = {&PyList_Type, &PyTuple_Type, &PySet_Type, &PyDict_Type, &PyBool_Type, &PyFloat_Type, &PyUnicode_Type, &PyRange_Type};
     const kin_vid *args = v->trace.vids.at + maker->args;
@@ -915,7 +915,7 @@ made_type(const kin_variant *v, const kin_step *maker)
 
 /* The exact type of a value, if a fact or a test says it; borrowed. */
 static PyTypeObject *
-known_type(const kin_variant *v, kin_vid vid)
+known_type(const kin_entry *v, kin_vid vid)
 {
     const kin_trace *t = &v->trace;
     const kin_val *val = &t->vals.at[vid];
@@ -947,7 +947,7 @@ is_dict_view(const kin_spread *s, kin_vid vid)
 
 /* Does it make a list or an iterator of others? */
 static bool
-takes_in(const kin_variant *v, const kin_step *st)
+takes_in(const kin_entry *v, const kin_step *st)
 {
     static PyTypeObject *const types[] = {&PyList_Type, &PyTuple_Type, &PyEnum_Type, &PyZip_Type, &PyReversed_Type};
     for (unsigned i = 0; st->kind == KIN_STEP_CALL && i < sizeof types / sizeof *types; i++)
@@ -995,7 +995,7 @@ is_plain(const kin_spread *s, kin_vid vid)
 
 /* Is it looked into by hashes? */
 static bool
-is_hashed(const kin_variant *v, kin_vid vid)
+is_hashed(const kin_entry *v, kin_vid vid)
 {
     PyTypeObject *type = known_type(v, vid);
     return type == &PySet_Type || type == &PyFrozenSet_Type || type == &PyDict_Type || type == &PyDictKeys_Type;
@@ -1074,7 +1074,7 @@ may_see_memory(const kin_spread *s, const kin_step *st)
 }
 
 bool
-kin_subgraph_hides_writes(const kin_variant *v, const kin_subgraph *subgraph)
+kin_subgraph_hides_writes(const kin_entry *v, const kin_subgraph *subgraph)
 {
     kin_spread s = {.v = v};
     for (uint32_t i = subgraph->first; i <= subgraph->last; i++) {

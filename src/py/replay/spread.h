@@ -17,7 +17,7 @@ typedef struct {
 } kin_spread_val;
 
 typedef struct {
-    const kin_variant *v;
+    const kin_entry *v;
     uint8_t *role;          /* by step: kin_role */
     uint32_t subgraph, first, last_call;
     uint32_t reads;         /* the last step that waits and looks into a container that was there before; 0: none */
@@ -30,7 +30,7 @@ typedef struct {
     uint32_t *starts;       /* by segment: its SEGMENT step */
 } kin_spread;
 
-kin_status kin_spread_init(kin_spread *s, const kin_variant *v, uint8_t *role) KIN_MUST_CHECK;
+kin_status kin_spread_init(kin_spread *s, const kin_entry *v, uint8_t *role) KIN_MUST_CHECK;
 void kin_spread_deinit(kin_spread *s);
 void kin_spread_begin(kin_spread *s, uint32_t subgraph, uint32_t first);
 /* The next call of the subgraph; false: it is not one, as a step in between changed what it gets. */
@@ -40,6 +40,6 @@ bool kin_spread_call(kin_spread *s, uint32_t step);
 bool kin_spread_pass(kin_spread *s, uint32_t step, bool wall);
 
 /* Does nothing that runs between the calls of a subgraph look at memory of tensors? Then calls that write to some may wait as well. */
-bool kin_subgraph_hides_writes(const kin_variant *v, const kin_subgraph *subgraph);
+bool kin_subgraph_hides_writes(const kin_entry *v, const kin_subgraph *subgraph);
 
 #endif

@@ -55,7 +55,7 @@ made_by(const kin_trace *t, const kin_subgraphs *subgraphs, const kin_subgraph *
 
 /* A test that a call of this subgraph gave an exact torch.Tensor, as it always does on plain tensors. */
 static bool
-is_tensor_test(const kin_variant *v, const kin_step *s, uint32_t first)
+is_tensor_test(const kin_entry *v, const kin_step *s, uint32_t first)
 {
     const kin_trace *t = &v->trace;
     if (s->kind != KIN_STEP_CHECK || s->imm != KIN_CHECK_TYPE || s->flags & KIN_STEP_BREAK || s->nargs == 0)
@@ -68,7 +68,7 @@ is_tensor_test(const kin_variant *v, const kin_step *s, uint32_t first)
 
 /* May the step stand between two calls of a plain subgraph that began at `first`? */
 static bool
-passes(const kin_variant *v, const kin_step *s, uint32_t first)
+passes(const kin_entry *v, const kin_step *s, uint32_t first)
 {
     if (s->flags & KIN_STEP_SUNK)
         return true;
@@ -83,7 +83,7 @@ passes(const kin_variant *v, const kin_step *s, uint32_t first)
 }
 
 typedef struct {
-    const kin_variant *v;
+    const kin_entry *v;
     kin_subgraphs *subgraphs;
     unsigned how;    /* KIN_SUBGRAPHS_... */
     bool open;
@@ -263,7 +263,7 @@ is_given_size(const kin_subgraphs *subgraphs, uint32_t step, const kin_step *s)
 
 /* A store to an attribute that waits in the subgraph? */
 static bool
-is_late_store(const kin_variant *v, const kin_subgraph *subgraph, uint32_t step)
+is_late_store(const kin_entry *v, const kin_subgraph *subgraph, uint32_t step)
 {
     const kin_step *s = &v->trace.steps.at[step];
     return s->kind == KIN_STEP_SETATTR && !(s->flags & KIN_STEP_SUNK) && kin_subgraph_stores_own(v, s) && kin_subgraph_waits_for(subgraph, &v->trace, step);
@@ -271,7 +271,7 @@ is_late_store(const kin_variant *v, const kin_subgraph *subgraph, uint32_t step)
 
 /* A launch does not do what it would do again at once: self.x = a; self.x = b. */
 static kin_status
-find_replaced(const kin_variant *v, kin_subgraphs *subgraphs, const kin_subgraph *subgraph)
+find_replaced(const kin_entry *v, kin_subgraphs *subgraphs, const kin_subgraph *subgraph)
 {
     const kin_trace *t = &v->trace;
     KIN_VEC(uint32_t) later = {0};
@@ -370,7 +370,7 @@ find_builds(const kin_trace *t, const kin_subgraphs *subgraphs, kin_subgraph *su
 }
 
 static void
-find_stops(const kin_variant *v, kin_subgraphs *subgraphs)
+find_stops(const kin_entry *v, kin_subgraphs *subgraphs)
 {
     const kin_trace *t = &v->trace;
     for (uint32_t u = 0; u < subgraphs->at.len; u++) {
@@ -396,7 +396,7 @@ find_touches(const kin_trace *t, kin_subgraphs *subgraphs)
 }
 
 kin_subgraphs *
-kin_subgraphs_find(const kin_variant *v, unsigned how)
+kin_subgraphs_find(const kin_entry *v, unsigned how)
 {
     kin_subgraphs *subgraphs = calloc(1, sizeof *subgraphs);
     if (subgraphs == NULL)
@@ -499,7 +499,7 @@ find_parts(const kin_trace *t, const kin_subgraphs *subgraphs, kin_subgraph *sub
 }
 
 kin_status
-kin_subgraph_bounds(const kin_variant *v, kin_subgraphs *subgraphs, uint32_t u, kin_vids *in, kin_vids *out)
+kin_subgraph_bounds(const kin_entry *v, kin_subgraphs *subgraphs, uint32_t u, kin_vids *in, kin_vids *out)
 {
     const kin_trace *t = &v->trace;
     kin_subgraph *subgraph = &subgraphs->at.at[u];
@@ -589,7 +589,7 @@ find_holders(const kin_trace *t, const kin_subgraphs *subgraphs, kin_subgraph *s
 }
 
 kin_status
-kin_subgraph_set(const kin_variant *v, kin_subgraphs *subgraphs, uint32_t u, const kin_vid *in, uint32_t nin, const kin_vid *out,
+kin_subgraph_set(const kin_entry *v, kin_subgraphs *subgraphs, uint32_t u, const kin_vid *in, uint32_t nin, const kin_vid *out,
              uint32_t nout, kin_launcher *launcher)
 {
     kin_subgraph *subgraph = &subgraphs->at.at[u];

@@ -13,7 +13,7 @@
 #ifndef KIN_PY_UNITS_H
 #define KIN_PY_UNITS_H
 
-#include "py/replay/variant.h"
+#include "py/replay/entry.h"
 
 struct kin_subgraph;
 
@@ -23,19 +23,19 @@ typedef enum { KIN_LAUNCH_NOT, KIN_LAUNCH_DONE, KIN_LAUNCH_RAISED } kin_launch;
  * where it stands, between calls that wait; RISKY: so does this one, and an earlier call must not raise afterwards. */
 typedef enum { KIN_ROLE_NONE, KIN_ROLE_CALL, KIN_ROLE_LATER, KIN_ROLE_TEST, KIN_ROLE_PLACE, KIN_ROLE_RISKY } kin_role;
 
-/* What runs a subgraph: made by a backend, shared by the plans of a growing variant. */
+/* What runs a subgraph: made by a backend, shared by the plans of a growing entry. */
 typedef struct kin_launcher {
     uint32_t refs;
     bool framed; /* it may run code that looks at frames: they are linked meanwhile */
     /* in: the subgraph's inputs, borrowed, all there. Done: new references in out[0..nout); NOT: it has nothing for these
      * inputs, and nothing happened. */
-    kin_launch (*run)(struct kin_launcher *self, kin_variant *v, const struct kin_subgraph *subgraph, PyObject *const *in,
+    kin_launch (*run)(struct kin_launcher *self, kin_entry *v, const struct kin_subgraph *subgraph, PyObject *const *in,
                       PyObject **out);
     /* For subgraphs that wait; NULL: none do. The code for these inputs, as far as they are there (NULL: not yet): asked again with
      * more of them, and with `had` to prefer. NULL: there is none; *learn: the steps should run one by one and `learn` be called. */
     void *(*choose)(struct kin_launcher *self, const struct kin_subgraph *subgraph, PyObject *const *in, void *had, bool *learn);
-    void (*learn)(struct kin_launcher *self, kin_variant *v, const struct kin_subgraph *subgraph, PyObject *const *in);
-    kin_launch (*run_chosen)(struct kin_launcher *self, void *chosen, kin_variant *v, const struct kin_subgraph *subgraph,
+    void (*learn)(struct kin_launcher *self, kin_entry *v, const struct kin_subgraph *subgraph, PyObject *const *in);
+    kin_launch (*run_chosen)(struct kin_launcher *self, void *chosen, kin_entry *v, const struct kin_subgraph *subgraph,
                              PyObject *const *in, PyObject **out);
     /* Does input i fit what was chosen? */
     bool (*fits)(struct kin_launcher *self, void *chosen, uint32_t i, PyObject *obj);
@@ -72,7 +72,7 @@ typedef struct kin_subgraph {
 } kin_subgraph;
 
 typedef struct kin_subgraphs {
-    uint32_t refs;         /* the variant and replays in progress */
+    uint32_t refs;         /* the entry and replays in progress */
     uint32_t nsteps;
     uint32_t *by_step;     /* subgraph number of every step that is one of its calls, from 1 */
     uint8_t *role;         /* by step: kin_role */
@@ -87,10 +87,10 @@ typedef struct kin_subgraphs {
 enum { KIN_SUBGRAPHS_PLAIN = 0, KIN_SUBGRAPHS_WIDE = 1, KIN_SUBGRAPHS_EVERY = 2 };
 
 /* The subgraphs of a finished trace, without launchers; NULL without memory. Inputs and outputs come with kin_subgraph_set. */
-kin_subgraphs *kin_subgraphs_find(const kin_variant *v, unsigned how);
+kin_subgraphs *kin_subgraphs_find(const kin_entry *v, unsigned how);
 /* Values handed over and given back, and what to call (copied; the launcher gets a new reference). KIN_BREAK: an
  * input comes into being, or is changed, inside the subgraph, so it cannot be launched. */
-kin_status kin_subgraph_set(const kin_variant *v, kin_subgraphs *subgraphs, uint32_t subgraph, const kin_vid *in, uint32_t nin,
+kin_status kin_subgraph_set(const kin_entry *v, kin_subgraphs *subgraphs, uint32_t subgraph, const kin_vid *in, uint32_t nin,
                         const kin_vid *out, uint32_t nout, kin_launcher *launcher) KIN_MUST_CHECK;
 /* A launcher that has had nothing for a long time is asked now and then: asking takes as long as a small call. */
 static inline bool
@@ -107,7 +107,7 @@ void kin_launcher_release(kin_launcher *launcher);
 /* Adds the vids that the subgraph's calls take from elsewhere and that something elsewhere needs of them; containers that are
  * built just to be arguments count as their parts. */
 typedef KIN_VEC(kin_vid) kin_vids;
-kin_status kin_subgraph_bounds(const kin_variant *v, kin_subgraphs *subgraphs, uint32_t subgraph, kin_vids *in, kin_vids *out) KIN_MUST_CHECK;
+kin_status kin_subgraph_bounds(const kin_entry *v, kin_subgraphs *subgraphs, uint32_t subgraph, kin_vids *in, kin_vids *out) KIN_MUST_CHECK;
 
 /* Is it a build of a container, or another step that only moves values about? */
 bool kin_subgraph_builds(const kin_step *s);
@@ -116,8 +116,8 @@ bool kin_subgraph_calls(const kin_step *s);
 /* Is it one of the steps of the subgraph, no sunk one, that wait until the launch? */
 bool kin_subgraph_waits_for(const kin_subgraph *subgraph, const kin_trace *t, uint32_t step);
 /* Does it store to an object that the recording has made, and do nothing else if the place is the object's own (kin_guard_owns)? */
-bool kin_subgraph_stores_own(const kin_variant *v, const kin_step *s);
+bool kin_subgraph_stores_own(const kin_entry *v, const kin_step *s);
 /* Does the step, with effects, call torch._C._set_grad_enabled? */
-bool kin_subgraph_sets_grad(const kin_variant *v, const kin_step *s);
+bool kin_subgraph_sets_grad(const kin_entry *v, const kin_step *s);
 
 #endif

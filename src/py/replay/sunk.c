@@ -79,7 +79,7 @@ index_of(const kin_run *r)
 }
 
 size_t
-kin_sunk_bytes(const kin_variant *v)
+kin_sunk_bytes(const kin_entry *v)
 {
     const struct kin_sunk_index *x = v->sunk;
     return x == NULL ? 0 : sizeof *x + (x->nvals + 2 + (size_t)x->first[x->nvals]) * sizeof *x->first;

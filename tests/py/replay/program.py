@@ -55,7 +55,7 @@ class Program:
     def __init__(self, func):
         self.func = func
         self.vals, self.steps, self.snaps = [], [], []
-        self.variant = None
+        self.entry = None
         self._consts = {}
 
     def _value(self, **row):
@@ -97,9 +97,9 @@ class Program:
         self.steps[check - 1]["alt"] = len(self.steps) + 1
 
     def make(self):
-        if self.variant is None:
-            self.variant = self.ext.make(self.func, self.vals, self.steps, self.snaps)
-        return self.variant
+        if self.entry is None:
+            self.entry = self.ext.make(self.func, self.vals, self.steps, self.snaps)
+        return self.entry
 
     def run(self, *args, force=-1, log=None):
         return self.ext.run(self.make(), args, force, log)

@@ -21,7 +21,7 @@ number(PyObject *row, const char *key)
 }
 
 static kin_ref
-object(kin_variant *v, PyObject *row, const char *key)
+object(kin_entry *v, PyObject *row, const char *key)
 {
     PyObject *value = PyDict_GetItemString(row, key);
     kin_ref ref = 0;
@@ -31,7 +31,7 @@ object(kin_variant *v, PyObject *row, const char *key)
 }
 
 static uint32_t
-vids(kin_variant *v, PyObject *row, const char *key, uint32_t *n)
+vids(kin_entry *v, PyObject *row, const char *key, uint32_t *n)
 {
     PyObject *list = PyDict_GetItemString(row, key);
     uint32_t first = v->trace.vids.len;
@@ -43,7 +43,7 @@ vids(kin_variant *v, PyObject *row, const char *key, uint32_t *n)
 }
 
 static kin_status
-add_value(kin_variant *v, PyObject *row)
+add_value(kin_entry *v, PyObject *row)
 {
     kin_val val = {.kind = (uint8_t)number(row, "kind"), .access = (uint8_t)number(row, "access"),
                    .key = number(row, "key"), .step = number(row, "step")};
@@ -53,7 +53,7 @@ add_value(kin_variant *v, PyObject *row)
 }
 
 static kin_status
-add_step(kin_variant *v, PyObject *row)
+add_step(kin_entry *v, PyObject *row)
 {
     kin_step s = {.imm = (uint8_t)number(row, "imm"), .flags = (uint16_t)number(row, "flags"),
                   .num = number(row, "num"), .out = number(row, "out"), .snap = number(row, "snap"),
@@ -69,7 +69,7 @@ add_step(kin_variant *v, PyObject *row)
 }
 
 static kin_status
-add_snap(kin_variant *v, PyObject *row)
+add_snap(kin_entry *v, PyObject *row)
 {
     kin_snap s = {.parent = number(row, "parent"), .func = number(row, "func"), .code = object(v, row, "code"),
                   .offset = number(row, "offset"), .resume = (uint8_t)number(row, "resume"),
@@ -82,7 +82,7 @@ add_snap(kin_variant *v, PyObject *row)
 }
 
 static kin_status
-add_all(kin_variant *v, PyObject *rows, kin_status (*add)(kin_variant *, PyObject *))
+add_all(kin_entry *v, PyObject *rows, kin_status (*add)(kin_entry *, PyObject *))
 {
     for (Py_ssize_t i = 0; i < PyList_GET_SIZE(rows); i++)
         KIN_TRY(add(v, PyList_GET_ITEM(rows, i)));
@@ -92,7 +92,7 @@ add_all(kin_variant *v, PyObject *rows, kin_status (*add)(kin_variant *, PyObjec
 static void
 free_capsule(PyObject *capsule)
 {
-    kin_variant_free(PyCapsule_GetPointer(capsule, "variant"));
+    kin_entry_free(PyCapsule_GetPointer(capsule, "entry"));
 }
 
 /* make(func, vals, steps, snaps): rows without the ones numbered 0. */
@@ -102,7 +102,7 @@ make(PyObject *self, PyObject *args)
     PyObject *func, *vals, *steps, *snaps;
     if (!PyArg_ParseTuple(args, "OO!O!O!", &func, &PyList_Type, &vals, &PyList_Type, &steps, &PyList_Type, &snaps))
         return NULL;
-    kin_variant *v = kin_variant_new();
+    kin_entry *v = kin_entry_new();
     if (v == NULL)
         return PyErr_NoMemory();
     v->func = Py_NewRef(func);
@@ -115,12 +115,12 @@ make(PyObject *self, PyObject *args)
     if (status == KIN_OK)
         status = kin_trace_finish(&v->trace);
     if (status != KIN_OK || PyErr_Occurred()) {
-        kin_variant_free(v);
+        kin_entry_free(v);
         if (!PyErr_Occurred())
             PyErr_Format(PyExc_ValueError, "the trace is not well formed: status %d", (int)status);
         return NULL;
     }
-    return PyCapsule_New(v, "variant", free_capsule);
+    return PyCapsule_New(v, "entry", free_capsule);
 }
 
 /* -- running ---------------------------------------------------------------------------------------------------- */
@@ -143,7 +143,7 @@ note_entered(void *arg, uint32_t depth, struct kin_frame *frame)
 }
 
 static PyObject *
-watch_exit(kin_variant *v, uint32_t step, kin_exit *exit, void *arg)
+watch_exit(kin_entry *v, uint32_t step, kin_exit *exit, void *arg)
 {
     exit_log *log = arg;
     const kin_snap *s = &v->trace.snaps.at[kin_exit_snap(exit)];
@@ -165,7 +165,7 @@ watch_exit(kin_variant *v, uint32_t step, kin_exit *exit, void *arg)
 }
 
 static PyObject *
-run_variant(kin_variant *v, PyObject *args, PyObject *log)
+run_entry(kin_entry *v, PyObject *args, PyObject *log)
 {
     PyThreadState *ts = PyThreadState_Get();
     uint32_t n = v->trace.vals.len;
@@ -186,7 +186,7 @@ run_variant(kin_variant *v, PyObject *args, PyObject *log)
     return result;
 }
 
-/* run(variant, args, force=-1, log=None) */
+/* run(entry, args, force=-1, log=None) */
 static PyObject *
 run(PyObject *self, PyObject *args)
 {
@@ -194,12 +194,12 @@ run(PyObject *self, PyObject *args)
     int force = -1;
     if (!PyArg_ParseTuple(args, "OO!|iO", &capsule, &PyTuple_Type, &values, &force, &log))
         return NULL;
-    kin_variant *v = PyCapsule_GetPointer(capsule, "variant");
+    kin_entry *v = PyCapsule_GetPointer(capsule, "entry");
     if (v == NULL)
         return NULL;
     uint32_t before = kin_replay_force_exit;
     kin_replay_force_exit = (uint32_t)force;
-    PyObject *result = run_variant(v, values, log == Py_None ? NULL : log);
+    PyObject *result = run_entry(v, values, log == Py_None ? NULL : log);
     kin_replay_force_exit = before;
     return result;
 }
@@ -207,7 +207,7 @@ run(PyObject *self, PyObject *args)
 static PyObject *
 counters(PyObject *self, PyObject *capsule)
 {
-    kin_variant *v = PyCapsule_GetPointer(capsule, "variant");
+    kin_entry *v = PyCapsule_GetPointer(capsule, "entry");
     return v ? Py_BuildValue("{sKsKsIsI}", "hits", (unsigned long long)v->hits, "exits", (unsigned long long)v->exits,
                              "running", (unsigned)v->running, "depth", (unsigned)v->trace.depth) : NULL;
 }
@@ -215,7 +215,7 @@ counters(PyObject *self, PyObject *capsule)
 static PyObject *
 flags(PyObject *self, PyObject *capsule)
 {
-    kin_variant *v = PyCapsule_GetPointer(capsule, "variant");
+    kin_entry *v = PyCapsule_GetPointer(capsule, "entry");
     PyObject *list = v ? PyList_New(0) : NULL;
     for (uint32_t i = 0; list != NULL && i < v->trace.steps.len; i++) {
         PyObject *flag = PyLong_FromLong(v->trace.steps.at[i].flags);
@@ -257,7 +257,7 @@ hold(PyObject *self, PyObject *args)
 /* -- stand-ins -------------------------------------------------------------------------------------------------- */
 
 bool
-kin_guard_eval(kin_variant *v, uint32_t seg, PyObject **slots, kin_guard_miss *miss)
+kin_guard_eval(kin_entry *v, uint32_t seg, PyObject **slots, kin_guard_miss *miss)
 {
     PyObject *result = segment_hook ? PyObject_CallFunction(segment_hook, "I", (unsigned)seg) : Py_NewRef(Py_True);
     bool holds = result != NULL && PyObject_IsTrue(result) == 1;

@@ -1,13 +1,13 @@
-/* Making and freeing a variant. */
-#include "py/replay/variant.h"
+/* Making and freeing an entry. */
+#include "py/replay/entry.h"
 
 #include "py/guardeval/guard.h"
 #include "py/replay/subgraphs.h"
 
-kin_variant *
-kin_variant_new(void)
+kin_entry *
+kin_entry_new(void)
 {
-    kin_variant *v = calloc(1, sizeof *v);
+    kin_entry *v = calloc(1, sizeof *v);
     if (v == NULL)
         return NULL;
     if (kin_trace_init(&v->trace) != KIN_OK) {
@@ -24,7 +24,7 @@ kin_variant_new(void)
 }
 
 void
-kin_variant_free(kin_variant *v)
+kin_entry_free(kin_entry *v)
 {
     if (v == NULL)
         return;

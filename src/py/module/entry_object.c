@@ -1,5 +1,5 @@
-/* The Variant type: ownership of a kin_variant, what dispatch needs to know of its trace, and its numbers. */
-#include "py/module/variant_object.h"
+/* The Entry type: ownership of a kin_entry, what dispatch needs to know of its trace, and its numbers. */
+#include "py/module/entry_object.h"
 
 #include <stddef.h>
 #include <structmember.h>
@@ -10,9 +10,9 @@
 /* -- life -------------------------------------------------------------------------------------------------- */
 
 static int
-traverse_variant(PyObject *obj, visitproc visit, void *arg)
+traverse_entry(PyObject *obj, visitproc visit, void *arg)
 {
-    kin_variant_object *self = (kin_variant_object *)obj;
+    kin_entry_object *self = (kin_entry_object *)obj;
     Py_VISIT(Py_TYPE(obj));
     Py_VISIT(self->cause);
     if (self->v != NULL) {
@@ -28,27 +28,27 @@ traverse_variant(PyObject *obj, visitproc visit, void *arg)
     return 0;
 }
 
-/* Frees the variant. An unreachable one is not running: a running replay holds a reference. */
+/* Frees the entry. An unreachable one is not running: a running replay holds a reference. */
 static int
-clear_variant(PyObject *obj)
+clear_entry(PyObject *obj)
 {
-    kin_variant_object *self = (kin_variant_object *)obj;
-    kin_variant *v = self->v;
+    kin_entry_object *self = (kin_entry_object *)obj;
+    kin_entry *v = self->v;
     self->v = NULL;
     self->roots.len = 0;
-    kin_variant_free(v);
+    kin_entry_free(v);
     return 0;
 }
 
 static void
-dealloc_variant(PyObject *obj)
+dealloc_entry(PyObject *obj)
 {
-    kin_variant_object *self = (kin_variant_object *)obj;
+    kin_entry_object *self = (kin_entry_object *)obj;
     PyTypeObject *type = Py_TYPE(obj);
     PyObject_GC_UnTrack(obj);
     if (self->weakrefs != NULL)
         PyObject_ClearWeakRefs(obj);
-    clear_variant(obj);
+    clear_entry(obj);
     free(self->spare);
     kin_vec_deinit(&self->roots);
     kin_vec_deinit(&self->attempts);
@@ -64,7 +64,7 @@ dealloc_variant(PyObject *obj)
 /* -- what dispatch needs ----------------------------------------------------------------------------------- */
 
 static kin_status
-find_roots(kin_variant_object *self, uint32_t nparams)
+find_roots(kin_entry_object *self, uint32_t nparams)
 {
     const kin_trace *t = &self->v->trace;
     self->roots.len = 0;
@@ -84,7 +84,7 @@ find_roots(kin_variant_object *self, uint32_t nparams)
 }
 
 kin_status
-kin_variant_object_refresh(kin_variant_object *self, uint32_t nparams)
+kin_entry_object_refresh(kin_entry_object *self, uint32_t nparams)
 {
     KIN_TRY(find_roots(self, nparams));
     if (self->nslots != self->v->trace.vals.len) {
@@ -98,21 +98,21 @@ kin_variant_object_refresh(kin_variant_object *self, uint32_t nparams)
 }
 
 kin_status
-kin_variant_object_new(kin_state *st, kin_variant *v, const kin_bind_plan *plan, PyObject *name, PyObject *cause,
-                       const char *reason, kin_variant_object **out)
+kin_entry_object_new(kin_state *st, kin_entry *v, const kin_bind_plan *plan, PyObject *name, PyObject *cause,
+                       const char *reason, kin_entry_object **out)
 {
-    PyTypeObject *type = st->variant_type;
-    kin_variant_object *self = (kin_variant_object *)type->tp_alloc(type, 0);
+    PyTypeObject *type = st->entry_type;
+    kin_entry_object *self = (kin_entry_object *)type->tp_alloc(type, 0);
     *out = NULL;
     if (self == NULL)
         return KIN_PYERR;
     self->v = v;
     kin_pace_init(&self->pace);
-    self->number = st->next_variant++;
+    self->number = st->next_entry++;
     self->name = Py_NewRef(name);
     self->cause = Py_XNewRef(cause);
     self->reason = PyUnicode_DecodeUTF8(reason, (Py_ssize_t)strlen(reason), "replace");
-    kin_status status = self->reason == NULL ? KIN_PYERR : kin_variant_object_refresh(self, kin_bind_count(plan));
+    kin_status status = self->reason == NULL ? KIN_PYERR : kin_entry_object_refresh(self, kin_bind_count(plan));
     if (status != KIN_OK) {
         self->v = NULL; /* stays the caller's */
         Py_DECREF(self);
@@ -123,7 +123,7 @@ kin_variant_object_new(kin_state *st, kin_variant *v, const kin_bind_plan *plan,
 }
 
 void
-kin_variant_object_set_reason(kin_variant_object *self, const char *reason)
+kin_entry_object_set_reason(kin_entry_object *self, const char *reason)
 {
     PyObject *text = PyUnicode_DecodeUTF8(reason, (Py_ssize_t)strlen(reason), "replace");
     if (text == NULL)
@@ -133,7 +133,7 @@ kin_variant_object_set_reason(kin_variant_object *self, const char *reason)
 }
 
 PyObject **
-kin_variant_slots_take(kin_variant_object *self)
+kin_entry_slots_take(kin_entry_object *self)
 {
     PyObject **slots = self->spare;
     if (slots == NULL)
@@ -143,7 +143,7 @@ kin_variant_slots_take(kin_variant_object *self)
 }
 
 void
-kin_variant_slots_give(kin_variant_object *self, PyObject **slots, uint32_t len)
+kin_entry_slots_give(kin_entry_object *self, PyObject **slots, uint32_t len)
 {
     if (self->spare == NULL && len == self->nslots)
         self->spare = slots;
@@ -162,11 +162,11 @@ count_steps(const kin_trace *t, unsigned flag)
     return count;
 }
 
-/* Memory that goes with the variant; objects that it only refers to belong to others. */
+/* Memory that goes with the entry; objects that it only refers to belong to others. */
 static size_t
-count_bytes(const kin_variant_object *self, const kin_guard_stats *guards)
+count_bytes(const kin_entry_object *self, const kin_guard_stats *guards)
 {
-    const kin_variant *v = self->v;
+    const kin_entry *v = self->v;
     const kin_trace *t = &v->trace;
     size_t trace = t->vals.cap * sizeof *t->vals.at + t->steps.cap * sizeof *t->steps.at +
                    t->vids.cap * sizeof *t->vids.at + t->snaps.cap * sizeof *t->snaps.at +
@@ -179,9 +179,9 @@ count_bytes(const kin_variant_object *self, const kin_guard_stats *guards)
 }
 
 PyObject *
-kin_variant_stats(kin_variant_object *self)
+kin_entry_stats(kin_entry_object *self)
 {
-    const kin_variant *v = self->v;
+    const kin_entry *v = self->v;
     if (v == NULL)
         return PyDict_New();
     const kin_trace *t = &v->trace;
@@ -206,7 +206,7 @@ kin_variant_stats(kin_variant_object *self)
 static PyObject *
 stats_method(PyObject *self, PyObject *unused)
 {
-    return kin_variant_stats((kin_variant_object *)self);
+    return kin_entry_stats((kin_entry_object *)self);
 }
 
 /* Every number of stats() is an attribute too. */
@@ -218,7 +218,7 @@ get_attribute(PyObject *obj, PyObject *name)
         return value;
     PyObject *type, *error, *traceback;
     PyErr_Fetch(&type, &error, &traceback);
-    PyObject *stats = kin_variant_stats((kin_variant_object *)obj);
+    PyObject *stats = kin_entry_stats((kin_entry_object *)obj);
     if (stats != NULL)
         value = Py_XNewRef(PyDict_GetItemWithError(stats, name));
     Py_XDECREF(stats);
@@ -233,61 +233,61 @@ get_attribute(PyObject *obj, PyObject *name)
 }
 
 static PyObject *
-show_variant(PyObject *obj)
+show_entry(PyObject *obj)
 {
-    kin_variant_object *self = (kin_variant_object *)obj;
+    kin_entry_object *self = (kin_entry_object *)obj;
     if (self->v == NULL)
-        return PyUnicode_FromFormat("<kintsugi.Variant of %U, dropped>", self->name);
-    return PyUnicode_FromFormat("<kintsugi.Variant of %U: %u graphs, %u breaks, %u guards>", self->name,
+        return PyUnicode_FromFormat("<kintsugi.Entry of %U, dropped>", self->name);
+    return PyUnicode_FromFormat("<kintsugi.Entry of %U: %u graphs, %u breaks, %u guards>", self->name,
                                 self->v->trace.ngraphs, self->v->trace.nbreaks, self->v->trace.facts.len);
 }
 
-static PyMemberDef variant_members[] = {
-    {"name", T_OBJECT_EX, offsetof(kin_variant_object, name), READONLY, "name of the compiled function"},
-    {"__weaklistoffset__", T_PYSSIZET, offsetof(kin_variant_object, weakrefs), READONLY, NULL},
+static PyMemberDef entry_members[] = {
+    {"name", T_OBJECT_EX, offsetof(kin_entry_object, name), READONLY, "name of the compiled function"},
+    {"__weaklistoffset__", T_PYSSIZET, offsetof(kin_entry_object, weakrefs), READONLY, NULL},
     {NULL, 0, 0, 0, NULL},
 };
 
-static PyMethodDef variant_methods[] = {
-    {"stats", stats_method, METH_NOARGS, "Numbers of this variant as a dict."},
+static PyMethodDef entry_methods[] = {
+    {"stats", stats_method, METH_NOARGS, "Numbers of this entry as a dict."},
     {NULL, NULL, 0, NULL},
 };
 
-static PyType_Slot variant_slots[] = {
+static PyType_Slot entry_slots[] = {
     {Py_tp_doc, "One recorded way through a compiled function: its steps and the guards under which they hold."},
-    {Py_tp_dealloc, dealloc_variant},
-    {Py_tp_traverse, traverse_variant},
-    {Py_tp_clear, clear_variant},
+    {Py_tp_dealloc, dealloc_entry},
+    {Py_tp_traverse, traverse_entry},
+    {Py_tp_clear, clear_entry},
     {Py_tp_getattro, get_attribute},
-    {Py_tp_repr, show_variant},
-    {Py_tp_members, variant_members},
-    {Py_tp_methods, variant_methods},
+    {Py_tp_repr, show_entry},
+    {Py_tp_members, entry_members},
+    {Py_tp_methods, entry_methods},
     {0, NULL},
 };
 
-static PyType_Spec variant_spec = {
-    .name = "kintsugi._kintsugi.Variant",
-    .basicsize = sizeof(kin_variant_object),
+static PyType_Spec entry_spec = {
+    .name = "kintsugi._kintsugi.Entry",
+    .basicsize = sizeof(kin_entry_object),
     .flags = Py_TPFLAGS_DEFAULT | Py_TPFLAGS_HAVE_GC | Py_TPFLAGS_IMMUTABLETYPE | Py_TPFLAGS_DISALLOW_INSTANTIATION,
-    .slots = variant_slots,
+    .slots = entry_slots,
 };
 
 PyType_Spec *
-kin_variant_type_spec(void)
+kin_entry_type_spec(void)
 {
-    return &variant_spec;
+    return &entry_spec;
 }
 
-kin_variant *
-kin_variant_from_object(PyObject *obj)
+kin_entry *
+kin_entry_from_object(PyObject *obj)
 {
     /* The type is reached by its slot: all instances are made by this module. */
-    if (Py_TYPE(obj)->tp_dealloc != dealloc_variant) {
-        PyErr_SetString(PyExc_TypeError, "expected a kintsugi Variant");
+    if (Py_TYPE(obj)->tp_dealloc != dealloc_entry) {
+        PyErr_SetString(PyExc_TypeError, "expected a kintsugi Entry");
         return NULL;
     }
-    kin_variant *v = ((kin_variant_object *)obj)->v;
+    kin_entry *v = ((kin_entry_object *)obj)->v;
     if (v == NULL)
-        PyErr_SetString(PyExc_ValueError, "this variant was dropped");
+        PyErr_SetString(PyExc_ValueError, "this entry was dropped");
     return v;
 }

@@ -1,8 +1,8 @@
-/* One variant: a trace, the objects it names, its guard program and its counters. Owned by the compiled function's
+/* One entry: a trace, the objects it names, its guard program and its counters. Owned by the compiled function's
  * cache entry; freed when that dies. Never freed while `running` > 0.
  */
-#ifndef KIN_PY_VARIANT_H
-#define KIN_PY_VARIANT_H
+#ifndef KIN_PY_ENTRY_H
+#define KIN_PY_ENTRY_H
 
 #include "core/trace/trace.h"
 #include "py/refs/refs.h"
@@ -13,7 +13,7 @@ struct kin_guard_prog; /* py/guardeval: built from trace.vals + trace.facts, one
 
 #define KIN_EXIT_USED UINT32_MAX
 
-typedef struct kin_variant {
+typedef struct kin_entry {
     kin_trace trace;
     kin_refs refs;
     struct kin_guard_prog *guards;
@@ -33,7 +33,7 @@ typedef struct kin_variant {
     KIN_VEC(uint32_t) steady; /* calls that were alike for inputs of two kinds, while others of their subgraph were not */
     KIN_VEC(uint32_t) walls; /* steps that no subgraph goes on over */
     bool grad;               /* gradients were enabled when subgraphs were first looked for, between calls */
-} kin_variant;
+} kin_entry;
 
 /* Is the step in such a list? */
 static inline bool
@@ -45,11 +45,11 @@ kin_step_is_in(const uint32_t *list, uint32_t n, uint32_t step)
     return false;
 }
 
-/* An empty variant (trace and refs initialised), made with calloc; NULL without memory. */
-kin_variant *kin_variant_new(void);
+/* An empty entry (trace and refs initialised), made with calloc; NULL without memory. */
+kin_entry *kin_entry_new(void);
 /* Memory of v->sunk. */
-size_t kin_sunk_bytes(const kin_variant *v);
+size_t kin_sunk_bytes(const kin_entry *v);
 /* Frees it and everything it owns; NULL is allowed. Only when `running` is 0. */
-void kin_variant_free(kin_variant *v);
+void kin_entry_free(kin_entry *v);
 
 #endif

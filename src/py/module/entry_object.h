@@ -1,14 +1,14 @@
-/* The Python object that owns one kin_variant. Caches, reports and running replays hold references to it, so that a
- * variant dropped by reset() in the middle of its own replay lives until that replay is over.
+/* The Python object that owns one kin_entry. Caches, reports and running replays hold references to it, so that a
+ * entry dropped by reset() in the middle of its own replay lives until that replay is over.
  */
-#ifndef KIN_MODULE_VARIANT_OBJECT_H
-#define KIN_MODULE_VARIANT_OBJECT_H
+#ifndef KIN_MODULE_ENTRY_OBJECT_H
+#define KIN_MODULE_ENTRY_OBJECT_H
 
 #include "py/module/bind.h"
 #include "core/pace/budget.h"
 #include "core/pace/pace.h"
 #include "py/module/state.h"
-#include "py/replay/variant.h"
+#include "py/replay/entry.h"
 
 /* A slot that the caller fills: the object of parameter `local`, or the function itself. */
 #define KIN_ROOT_FUNC UINT32_MAX
@@ -19,7 +19,7 @@ typedef struct {
 
 typedef struct {
     PyObject_HEAD
-    kin_variant *v;
+    kin_entry *v;
     KIN_VEC(kin_root) roots;
     uint32_t number;   /* in events and dumps */
     uint32_t nslots;   /* trace.vals.len */
@@ -38,26 +38,26 @@ typedef struct {
     PyObject *cause;   /* str: why it was recorded although others existed; NULL for the first */
     PyObject *reason;  /* str: why its recording ended early; empty when complete */
     PyObject *weakrefs;
-} kin_variant_object;
+} kin_entry_object;
 
-PyType_Spec *kin_variant_type_spec(void);
+PyType_Spec *kin_entry_type_spec(void);
 
 /* Its recording was continued, and ended for this reason: "" when it is complete now. */
-void kin_variant_object_set_reason(kin_variant_object *self, const char *reason);
+void kin_entry_object_set_reason(kin_entry_object *self, const char *reason);
 /* Takes over `v` (on success only). KIN_BUG when the trace asks for a root that is no parameter. */
-kin_status kin_variant_object_new(kin_state *st, kin_variant *v, const kin_bind_plan *plan, PyObject *name,
-                                  PyObject *cause, const char *reason, kin_variant_object **out) KIN_MUST_CHECK;
+kin_status kin_entry_object_new(kin_state *st, kin_entry *v, const kin_bind_plan *plan, PyObject *name,
+                                  PyObject *cause, const char *reason, kin_entry_object **out) KIN_MUST_CHECK;
 /* After the trace has grown by a branch. */
-kin_status kin_variant_object_refresh(kin_variant_object *self, uint32_t nparams) KIN_MUST_CHECK;
+kin_status kin_entry_object_refresh(kin_entry_object *self, uint32_t nparams) KIN_MUST_CHECK;
 
 /* Slots for one run, all NULL, and their return, all NULL again. `len` is the number that was taken. */
-PyObject **kin_variant_slots_take(kin_variant_object *self);
-void kin_variant_slots_give(kin_variant_object *self, PyObject **slots, uint32_t len);
+PyObject **kin_entry_slots_take(kin_entry_object *self);
+void kin_entry_slots_give(kin_entry_object *self, PyObject **slots, uint32_t len);
 
 /* {graphs, breaks, guards, ops, effects, record_ms, bytes, hits, exits, reason, ...}: new dict. */
-PyObject *kin_variant_stats(kin_variant_object *self);
+PyObject *kin_entry_stats(kin_entry_object *self);
 
-/* The variant behind a Variant object; NULL with TypeError for anything else. Valid while the object lives. */
-kin_variant *kin_variant_from_object(PyObject *obj);
+/* The entry behind a Entry object; NULL with TypeError for anything else. Valid while the object lives. */
+kin_entry *kin_entry_from_object(PyObject *obj);
 
 #endif
