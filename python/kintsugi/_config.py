@@ -60,7 +60,7 @@ def _set_weights_room(engine, values):
 _ROWS = {
     "strict_breaks": (False, _flag, "True or False", True, "report deferred effects (print, logging) as graph breaks"),
     "recompile_limit": (8, _count, "a number from 0 on", True, "recordings of one function before calls run eagerly"),
-    "branch_limit": (32, _count, "a number from 0 on", True, "branches added to one recording"),
+    "side_trace_limit": (32, _count, "a number from 0 on", True, "side traces added to one cache entry"),
     "exit_limit": (64, _count, "a number from 0 on", True, "side exits at one place that may still be recorded"),
     "trace_limit": (10_000_000, _count, "a number from 0 on", True, "instructions that one recording may hold"),
     "failure_limit": (3, _count, "a number from 0 on", True, "recordings that may leave nothing usable"),

@@ -42,7 +42,7 @@ def _write_start(stack):
 
 
 def write_recording(event, dump, graphs, breaks, ids, outer):
-    """A recording, or what a branch added to it: `graphs` and `breaks` are the new ones."""
+    """A recording, or what a side trace added to it: `graphs` and `breaks` are the new ones."""
     from . import _messages
 
     place = event.get("filename", "?"), event.get("line", 0), event["name"]

@@ -169,8 +169,8 @@ def power(x, n):
 def show_changes():
     title("later calls that differ")
     compiled = kintsugi.compile(scale)
-    calls = [("recorded", 3, 1), ("another size: a branch from where it matters (the print)", 5, 1),
-             ("the other side of the if: a branch behind the break", 3, -1), ("and replayed from then on", 3, -1)]
+    calls = [("recorded", 3, 1), ("another size: a side trace from where it matters (the print)", 5, 1),
+             ("the other side of the if: a side trace behind the break", 3, -1), ("and replayed from then on", 3, -1)]
     for what, size, sign in calls:
         x, y = torch.ones(size), sign * torch.ones(size)
         torch.testing.assert_close(compiled(x, y), torch.sin(x))

@@ -269,7 +269,7 @@ def consult(path, name, plans, isolate=True):
     """A Report about a case. plans() lists what is done in each world; each world is a process of its own, since
     cases also change what belongs to the process. isolate=False is for a debugger."""
     def in_order(world_of, more):
-        with kintsugi.config.patch(branch_limit=0, recompile_limit=1):
+        with kintsugi.config.patch(side_trace_limit=0, recompile_limit=1):
             return [world_of(path, name, plan, *rest) for plan, *rest in zip(plans(), *more)]
 
     here = (lambda action: in_child(action, WORLD_SECONDS)) if isolate else lambda action: action()
@@ -323,7 +323,7 @@ def consult_model(entry, calls=3):
     def run_model(make_call):
         out = []
         kintsugi.reset()
-        with kintsugi.config.patch(branch_limit=0, recompile_limit=1), torch.no_grad(), world.fresh_ambient("ignore"):
+        with kintsugi.config.patch(side_trace_limit=0, recompile_limit=1), torch.no_grad(), world.fresh_ambient("ignore"):
             fn = entry.call(entry.make())
             for i in range(calls):
                 args, kwargs = entry.inputs(i)

@@ -1,5 +1,5 @@
 /* Numbers the call graphs: a graph is a maximal run of TORCH steps along a path with no BREAK between them. A break
- * itself is no node, also when it is a torch call (tensor.item()). A branch goes on in the graph that was open where
+ * itself is no node, also when it is a torch call (tensor.item()). A side trace goes on in the graph that was open where
  * it left, unless the test it left at is a break.
  */
 #include "core/trace/trace_priv.h"
@@ -14,7 +14,7 @@ enter(uint32_t *open, const kin_step *s, uint32_t graph)
 kin_status
 kin_trace_number(kin_trace *t)
 {
-    uint32_t *open = calloc(t->steps.len, sizeof *open); /* graph open at the first step of each branch */
+    uint32_t *open = calloc(t->steps.len, sizeof *open); /* graph open at the first step of each side trace */
     if (open == NULL)
         return KIN_NOMEM;
     uint32_t graph = 0;

@@ -18,7 +18,7 @@ typedef struct {
     kin_trace *t;
     uint32_t nwords;
     uint64_t *now;         /* vids live before the step being walked */
-    uint64_t **at_alt;     /* by step: vids live before the first step of a branch */
+    uint64_t **at_alt;     /* by step: vids live before the first step of a side trace */
     uint32_t *seg_first;   /* SRC values by segment: vid, linked through seg_next; 0 ends */
     uint32_t *seg_next;
     uint32_t *fact_first;  /* facts by segment: fact + 1, linked through fact_next; 0 ends */
@@ -224,7 +224,7 @@ join_alt(live *l, uint32_t i)
 }
 
 static void
-remember_branch(live *l, uint32_t i)
+remember_side_trace(live *l, uint32_t i)
 {
     l->at_alt[i] = malloc(l->nwords * sizeof *l->now);
     if (l->at_alt[i] == NULL)
@@ -244,7 +244,7 @@ walk(live *l)
         if (t->steps.at[i].alt != 0)
             join_alt(l, i);
         if (i > 0 && kin_step_is_end(&t->steps.at[i - 1]))
-            remember_branch(l, i);
+            remember_side_trace(l, i);
     }
 }
 

@@ -2,7 +2,7 @@
  * evaluation (src/py/guardeval), replay (src/py/replay) and the reports. docs/design/trace.md explains the model.
  *
  * A trace is a tree stored flat. `steps` run in index order until RETURN or EXIT. A CHECK or SEGMENT that fails
- * goes to its `alt` (first step of a branch recorded later, always at a higher index), or leaves the program at
+ * goes to its `alt` (first step of a side trace recorded later, always at a higher index), or leaves the program at
  * its snapshot: the real frames are rebuilt and CPython runs the rest of the call. So does an EXIT, which may have an `alt` too.
  *
  * Everything refers by index: values by kin_vid (0 = no value), Python objects by kin_ref (0 = none; the table
@@ -184,7 +184,7 @@ kin_status kin_trace_init(kin_trace *t) KIN_MUST_CHECK;
 void kin_trace_deinit(kin_trace *t);
 
 /* Marks steps that nothing needs as SUNK, numbers the graphs, and computes where slots are released. Call again
- * after a branch was added. */
+ * after a side trace was added. */
 kin_status kin_trace_finish(kin_trace *t) KIN_MUST_CHECK;
 
 /* The ranges that lead from step 0 to `step` (inclusive), in order; a zeroed path is a valid empty one. */

@@ -12,7 +12,7 @@ typedef struct {
     uint64_t recordings;   /* calls that ran under the watcher */
     uint64_t replays;      /* calls whose guards held */
     uint64_t guard_misses; /* entries whose guards did not hold */
-    uint64_t offered;      /* side exits that could have become a branch */
+    uint64_t offered;      /* side exits that could have become a side trace */
     uint64_t extended;     /* ... and did */
     uint64_t eager[KIN_EAGER__COUNT];
 } kin_counters;

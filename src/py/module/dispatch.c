@@ -113,17 +113,17 @@ is_decision(const kin_step *s)
                                          s->imm == KIN_CHECK_WAS_FALSE || s->imm == KIN_CHECK_EQ);
 }
 
-/* Beyond the first branches only places are recorded where the program left before, and time is looked at (budget.h). */
+/* Beyond the first side traces only places are recorded where the program left before, and time is looked at (budget.h). */
 static bool
-affords_branch(const exit_context *x, uint32_t step)
+affords_side_trace(const exit_context *x, uint32_t step)
 {
     enum { LONG = 200000 /* steps */, FREE = 8, UNUSED = 4, FREE_DECISIONS = 4, UNUSED_DECISIONS = 2 };
     kin_entry_object *entry = x->entry;
     const kin_entry *v = entry->v;
     kin_budget *budget = &entry->budget;
     bool often = v->exit_counts != NULL && v->exit_counts[step] > 1;
-    budget->made = entry->branches;
-    budget->used = is_timed(x->self) ? v->nused : entry->branches;
+    budget->made = entry->side_traces;
+    budget->used = is_timed(x->self) ? v->nused : entry->side_traces;
     bool decision = is_timed(x->self) && is_decision(&v->trace.steps.at[step]);
     bool is_free = kin_budget_is_free(budget, decision ? FREE_DECISIONS : FREE, decision ? UNUSED_DECISIONS : UNUSED);
     if (v->trace.steps.len < LONG && (is_free || (often && kin_budget_has(budget))))
@@ -144,12 +144,12 @@ may_extend(const exit_context *x, uint32_t step)
     /* A forced exit is no failed check: what follows is not the other branch. */
     if (kin_replay_force_exit != UINT32_MAX || x->self->fullgraph)
         return false;
-    if (entry->inside > 1 || entry->growing || entry->branches >= options->branch_limit || step >= entry->attempts.len ||
+    if (entry->inside > 1 || entry->growing || entry->side_traces >= options->side_trace_limit || step >= entry->attempts.len ||
         entry->attempts.at[step] >= MAX_ATTEMPTS)
         return false;
     if (v->exit_counts != NULL && v->exit_counts[step] > options->exit_limit + (uint64_t)entry->postponed)
         return false;
-    return !kin_record_active() && !kin_watch_foreign_tool(x->ts) && !kin_foreign_modes() && affords_branch(x, step);
+    return !kin_record_active() && !kin_watch_foreign_tool(x->ts) && !kin_foreign_modes() && affords_side_trace(x, step);
 }
 
 static void
@@ -169,7 +169,7 @@ fill_record_options(const kin_compiled *self, PyObject *unstable, kin_record_opt
 
 /* Takes the grown trace into account; a failure makes the entry one that is not extended again. */
 static void
-adopt_branch(exit_context *x, uint32_t step, kin_log_before before, const kin_record_result *result)
+adopt_side_trace(exit_context *x, uint32_t step, kin_log_before before, const kin_record_result *result)
 {
     kin_entry_object *entry = x->entry;
     kin_entry *v = entry->v;
@@ -177,10 +177,10 @@ adopt_branch(exit_context *x, uint32_t step, kin_log_before before, const kin_re
     if (v->trace.steps.len == before.steps) {
         entry->attempts.at[step]++;
         if (strncmp(result->reason, "BUG", 3) == 0)
-            kin_log_bug(x->self->state, x->self->name, "branch", result->reason);
+            kin_log_bug(x->self->state, x->self->name, "side trace", result->reason);
         return;
     }
-    entry->branches++;
+    entry->side_traces++;
     x->self->count.extended++;
     if (v->trace.steps.at[step].kind == KIN_STEP_EXIT)
         kin_entry_object_set_reason(entry, result->reason);
@@ -188,7 +188,7 @@ adopt_branch(exit_context *x, uint32_t step, kin_log_before before, const kin_re
                        ((code->co_flags & CO_VARARGS) != 0) + ((code->co_flags & CO_VARKEYWORDS) != 0);
     if (kin_entry_object_refresh(entry, nparams) != KIN_OK) {
         entry->broken = true;
-        kin_log_bug(x->self->state, x->self->name, "branch", "the entry cannot be used with its new branch");
+        kin_log_bug(x->self->state, x->self->name, "side trace", "the entry cannot be used with its new side trace");
         return;
     }
     kin_log_extend(x->self->state, code, entry, step, before, result);
@@ -210,10 +210,10 @@ extend(exit_context *x, uint32_t step, kin_exit *exit)
     PyObject *value = kin_record_exit(&options, v, step, exit, &result);
     PyObject *type, *error, *traceback;
     PyErr_Fetch(&type, &error, &traceback);
-    adopt_branch(x, step, before, &result);
+    adopt_side_trace(x, step, before, &result);
     kin_budget_spend(&x->entry->budget, now_ns() - start);
     if (strncmp(result.reason, "BUG", 3) == 0) {
-        kin_log_bug(x->self->state, x->self->name, "branch", result.reason);
+        kin_log_bug(x->self->state, x->self->name, "side trace", result.reason);
         x->entry->broken |= strstr(result.reason, "restored") != NULL;
     }
     PyErr_Restore(type, error, traceback);

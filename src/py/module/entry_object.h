@@ -24,14 +24,14 @@ typedef struct {
     uint32_t number;   /* in events and dumps */
     uint32_t nslots;   /* trace.vals.len */
     uint32_t ninstr;   /* instructions watched */
-    uint32_t branches; /* recorded behind exits so far */
+    uint32_t side_traces; /* recorded behind exits so far */
     uint32_t postponed;   /* exits that were not recorded because recording had taken enough time */
-    kin_budget budget; /* for branches */
+    kin_budget budget; /* for side traces */
     KIN_VEC(uint8_t) attempts; /* by step: recordings of its exit that added nothing */
     kin_pace pace;     /* is it faster than eager calls? */
     uint32_t inside;   /* calls that have slots for it or run it */
-    bool growing;      /* a branch is being recorded: nobody else may come in */
-    bool broken;       /* its last branch left it in a state that cannot be used */
+    bool growing;      /* a side trace is being recorded: nobody else may come in */
+    bool broken;       /* its last side trace left it in a state that cannot be used */
     PyObject **spare;  /* slots kept for the next call; NULL while in use */
     PyObject *name;    /* str: of the compiled function */
     PyObject *unstable;/* set: the code's kin_code_entry.unstable; NULL: none could be made */
@@ -47,7 +47,7 @@ void kin_entry_object_set_reason(kin_entry_object *self, const char *reason);
 /* Takes over `v` (on success only). KIN_BUG when the trace asks for a root that is no parameter. */
 kin_status kin_entry_object_new(kin_state *st, kin_entry *v, const kin_bind_plan *plan, PyObject *name,
                                   PyObject *cause, const char *reason, kin_entry_object **out) KIN_MUST_CHECK;
-/* After the trace has grown by a branch. */
+/* After the trace has grown by a side trace. */
 kin_status kin_entry_object_refresh(kin_entry_object *self, uint32_t nparams) KIN_MUST_CHECK;
 
 /* Slots for one run, all NULL, and their return, all NULL again. `len` is the number that was taken. */

@@ -15,7 +15,7 @@ typedef struct {
     uint32_t steps, graphs;
 } kin_log_before;
 
-/* A branch was added behind `step`. */
+/* A side trace was added behind `step`. */
 void kin_log_extend(kin_state *st, PyCodeObject *code, const kin_entry_object *entry, uint32_t step,
                     kin_log_before before, const kin_record_result *result);
 void kin_log_exit(kin_state *st, const kin_entry_object *entry, uint32_t step);

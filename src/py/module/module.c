@@ -60,7 +60,7 @@ static const struct {
     size_t offset;
 } option_rows[] = {
     {"recompile_limit", OPTION_COUNT, offsetof(kin_options, recompile_limit)},
-    {"branch_limit", OPTION_COUNT, offsetof(kin_options, branch_limit)},
+    {"side_trace_limit", OPTION_COUNT, offsetof(kin_options, side_trace_limit)},
     {"exit_limit", OPTION_COUNT, offsetof(kin_options, exit_limit)},
     {"trace_limit", OPTION_COUNT, offsetof(kin_options, trace_limit)},
     {"failure_limit", OPTION_COUNT, offsetof(kin_options, failure_limit)},
@@ -459,7 +459,7 @@ static int
 exec_module(PyObject *module)
 {
     kin_state *st = state_of(module);
-    st->options = (kin_options){.recompile_limit = 8, .branch_limit = 32, .exit_limit = 64, .failure_limit = 3, .trials = 7,
+    st->options = (kin_options){.recompile_limit = 8, .side_trace_limit = 32, .exit_limit = 64, .failure_limit = 3, .trials = 7,
                                 .trace_limit = 10000000};
     st->next_entry = 1;
     st->log = kin_event_log_new(EVENTS_KEPT);

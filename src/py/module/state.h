@@ -21,7 +21,7 @@ typedef enum {
 
 typedef struct {
     uint32_t recompile_limit; /* entries of one code object */
-    uint32_t branch_limit;    /* branches added to one entry */
+    uint32_t side_trace_limit;    /* side traces added to one entry */
     uint32_t exit_limit;      /* exits at one step that may still be recorded */
     uint32_t trace_limit;     /* instructions that one recording may hold */
     uint32_t failure_limit;   /* recordings of one call shape that may leave nothing usable */

@@ -8,7 +8,7 @@
  * any other size if it is about the size of a tensor. Never fails. `sizes`: a list of str, one for each size that is free from now on. */
 void kin_unstable_note_miss(kin_entry *v, const kin_guard_miss *miss, PyObject **slots, PyObject *set, PyObject *sizes);
 
-/* A replay left at a CHECK or SEGMENT. A value has to differ twice: until then a branch for each serves better. */
+/* A replay left at a CHECK or SEGMENT. A value has to differ twice: until then a side trace for each serves better. */
 void kin_unstable_note_exit(const kin_entry *v, uint32_t step, PyObject *set);
 
 #endif

@@ -254,7 +254,7 @@ tensor_rows(rec *r, kin_vid vid, kin_vid **items, uint32_t *n, kin_vid *tuple)
     rec_need_type(r, vid);
     if (!rec_meta(r, vid, KIN_META_SIZES))
         return false;
-    if (rec_open_sizes(r, vid) & 1) { /* as many as there are now; other numbers are other branches */
+    if (rec_open_sizes(r, vid) & 1) { /* as many as there are now; other numbers are other side traces */
         PyObject *record = rec_size_record(r, vid, KIN_META_SIZES, rec_open_sizes(r, vid) & ~UINT64_C(1));
         if (record == NULL)
             return false;

@@ -328,7 +328,7 @@ op_make_function(rec *r)
 
 /* -- growing displays: LIST_APPEND, LIST_EXTEND, SET_ADD, MAP_ADD, DICT_UPDATE, DICT_MERGE ---------------------------- */
 
-/* In a branch, what the steps before it made is read by path like any object: a change ends what was read. */
+/* In a side trace, what the steps before it made is read by path like any object: a change ends what was read. */
 static void
 end_if_read(rec *r, kin_vid changed)
 {

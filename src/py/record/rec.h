@@ -169,8 +169,8 @@ typedef struct rec {
     uint32_t escaped;        /* an exception got where its traceback can be seen: rec_info.raised of it */
     kin_vid returned;        /* value of the RETURN_VALUE in progress */
     PyObject *fullgraph_error; /* set when fullgraph met a break */
-    uint32_t first_step;     /* a branch: its first step ... */
-    uint32_t join;           /* ... and the step whose failure leads to it; 0 = no branch */
+    uint32_t first_step;     /* a side trace: its first step ... */
+    uint32_t join;           /* ... and the step whose failure leads to it; 0 = no side trace */
     uint32_t depth;
     struct rec_gen *gens;    /* generators made by the recording */
     uint64_t region_values;    /* that regions have saved so far */

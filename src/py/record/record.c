@@ -545,9 +545,9 @@ rec_new(const kin_record_options *opt, kin_entry *v, kin_record_result *result)
     return r;
 }
 
-/* Joins a branch to the last step that failed on the way to it. A recording that is continued did not end there. */
+/* Joins a side trace to the last step that failed on the way to it. A recording that is continued did not end there. */
 static void
-join_branch(rec *r)
+join_side_trace(rec *r)
 {
     while (r->t->steps.at[r->join].alt != 0)
         r->join = r->t->steps.at[r->join].alt;
@@ -567,7 +567,7 @@ complete_recording(rec *r)
     if (!r->failed && !r->done && !r->stopped)
         r->failed = true; /* the watched frame never came, or the watch was taken over */
     if (!r->failed && r->join != 0)
-        join_branch(r);
+        join_side_trace(r);
     if (!r->failed && (kin_trace_finish(&v->trace) != KIN_OK || kin_guard_build(v) != KIN_OK))
         r->failed = true;
     if (r->failed && r->result->reason[0] == '\0')

@@ -28,10 +28,10 @@ typedef struct {
 PyObject *kin_record_call(const kin_record_options *options, PyObject *func, PyObject *const *args, size_t nargsf,
                           PyObject *kwnames, kin_record_result *result);
 
-/* Can a branch begin where the step leaves? Behind failed tests, and where a recording ended at something that another call may not meet
+/* Can a side trace begin where the step leaves? Behind failed tests, and where a recording ended at something that another call may not meet
  * again: an instruction that met values without a rule (first calls fill caches), an exception. */
 bool kin_record_can_join(const kin_step *s);
-/* Continues an exit under the watcher and adds what is seen to v->trace as a new branch behind `step`, where one can begin. */
+/* Continues an exit under the watcher and adds what is seen to v->trace as a new side trace behind `step`, where one can begin. */
 PyObject *kin_record_exit(const kin_record_options *options, kin_entry *v, uint32_t step, kin_exit *exit,
                           kin_record_result *result);
 

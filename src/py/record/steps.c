@@ -253,7 +253,7 @@ breaks_are_errors(void)
            PyDict_GetItemString(PyModule_GetDict(utils), "_error_on_graph_break") == Py_True;
 }
 
-/* A branch begins with the instruction whose check failed, perhaps after tests of what it reads: that graph has ended already. */
+/* A side trace begins with the instruction whose check failed, perhaps after tests of what it reads: that graph has ended already. */
 static bool
 repeats_join(rec *r, uint32_t step, int row)
 {

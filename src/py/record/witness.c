@@ -315,7 +315,7 @@ rec_witness_compare(rec *r)
     rec_witness *w = r->witness;
     if (r->stopped || r->region != NULL)
         return;
-    /* A branch begins with the instruction in which the program left: it asks again what steps of the trunk asked. (What is compared is the
+    /* A side trace begins with the instruction in which the program left: it asks again what steps of the trunk asked. (What is compared is the
      * instruction before.) */
     const char *wrong = r->join != 0 && r->ninstr <= 2 ? NULL : disagreement(r, w);
     if (wrong != NULL) {

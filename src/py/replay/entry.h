@@ -24,8 +24,8 @@ typedef struct kin_entry {
     uint64_t misses;         /* guard misses of segment 0 */
     uint32_t running;        /* replays in progress (recursion, threads) */
     uint32_t missed;         /* the fact that failed in the segment at which a replay last left; UINT32_MAX: a path */
-    uint32_t *exit_counts;   /* by step: how often this CHECK/SEGMENT left the program, KIN_EXIT_USED: its branch was taken; NULL until needed */
-    uint32_t nused;          /* branches that were taken */
+    uint32_t *exit_counts;   /* by step: how often this CHECK/SEGMENT left the program, KIN_EXIT_USED: its side trace was taken; NULL until needed */
+    uint32_t nused;          /* side traces that were taken */
     double record_ns;
     char *failure;           /* a replay met a failure of our own (failure.h): its text, made with malloc */
     struct kin_subgraphs *subgraphs; /* what a backend compiled; NULL: step by step */

@@ -288,7 +288,7 @@ count_exit(kin_entry *v, uint32_t step)
 {
     v->exits++;
     uint32_t n = v->trace.steps.len;
-    /* Step 0 never leaves; its counter holds the length of the array, which a new branch outgrows. */
+    /* Step 0 never leaves; its counter holds the length of the array, which a new side trace outgrows. */
     if (v->exit_counts == NULL || v->exit_counts[0] < n) {
         uint32_t old = v->exit_counts ? v->exit_counts[0] : 0;
         uint32_t *counts = realloc(v->exit_counts, n * sizeof *counts);

@@ -1,4 +1,4 @@
-/* Runs a step program (replay.h). The loop goes over steps in index order; tests may jump to a branch; everything that
+/* Runs a step program (replay.h). The loop goes over steps in index order; tests may jump to a side trace; everything that
  * is not as recorded leaves through leave.c.
  *
  * Frames. OPAQUE steps, and torch functions written in Python, run with the chain of inlined frames linked. When
@@ -446,7 +446,7 @@ run_segment(kin_run *r, uint32_t step, PyObject **value)
     return fail_test(r, step, value);
 }
 
-/* A replay came to its end through the branch of this step: for the first time? */
+/* A replay came to its end through the side trace of this step: for the first time? */
 static void
 note_use(kin_entry *v, uint32_t step)
 {
@@ -467,7 +467,7 @@ run_return(kin_run *r, uint32_t step, PyObject **value)
     else if (r->dropped || PyErr_CheckSignals() == 0) {
         r->v->hits++;
         if (r->jumped)
-            note_use(r->v, r->branched_at);
+            note_use(r->v, r->side_step);
         *value = Py_NewRef(result);
         return KIN_LEFT;
     }
@@ -634,7 +634,7 @@ run_steps(kin_run *r)
             kin_pending_end_learning(r, i, next != KIN_JUMP);
         if (next == KIN_JUMP) {
             r->jumped = true;
-            r->branched_at = i;
+            r->side_step = i;
             i = s->alt;
             continue;
         }

@@ -20,7 +20,7 @@ typedef PyObject *(*kin_exit_hook)(kin_entry *v, uint32_t step, kin_exit *exit, 
 /* Runs the program after segment 0's guards have passed (slots filled). Consumes everything in slots: they are all
  * NULL again when the hook is called and on return. The caller counts one frame of recursion depth for the function
  * (compat/recursion.h) and has made sure that trace.depth frames are left; the hook gives the frame back before it
- * calls kin_exit_resume, whose frames count themselves. A hook may add a branch to the trace only while v->running is 1.
+ * calls kin_exit_resume, whose frames count themselves. A hook may add a side trace to the trace only while v->running is 1.
  * NULL without an exception: a failure of our own (v->failure) before anything visible happened; run the call eagerly. */
 PyObject *kin_replay_run(kin_entry *v, PyObject **slots, kin_exit_hook hook, void *hook_arg);
 

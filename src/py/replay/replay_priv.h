@@ -16,8 +16,8 @@ typedef struct {
     kin_exit_hook hook;
     void *hook_arg;
     bool built_sunk;    /* some sunk object exists: its later changes run in sequence */
-    bool jumped;        /* went on in a branch */
-    uint32_t branched_at; /* the step whose branch that was */
+    bool jumped;        /* went on in a side trace */
+    uint32_t side_step; /* the step whose side trace that was */
     uint8_t *looked;    /* by snapshot: 1 + the kin_fill up to which its sunk objects were built; NULL: none yet */
     bool has_exc;       /* the handled exception of the thread is ours */
     kin_vid exc;        /* ... this one */

@@ -20,7 +20,7 @@ typedef struct {
     uint8_t *chosen; /* by step, behind wanted */
     KIN_VEC(kin_vid) todo;
     KIN_VEC(uint32_t) steps; /* the chosen ones */
-    kin_path path;   /* only where the replay has left its first branch */
+    kin_path path;   /* only where the replay has left its first side trace */
 } plan;
 
 /* -- the index -------------------------------------------------------------------------------------------------- */
@@ -54,7 +54,7 @@ fill_index(const kin_trace *t, struct kin_sunk_index *x)
     memmove(x->first, x->first + 1, t->vals.len * sizeof *x->first);
 }
 
-/* Made when it is first needed; again when a branch has been added. */
+/* Made when it is first needed; again when a side trace has been added. */
 static const struct kin_sunk_index *
 index_of(const kin_run *r)
 {

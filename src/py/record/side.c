@@ -1,7 +1,7 @@
-/* Recording what CPython does after an exit, as a new branch of the same trace: the rebuilt frames get shadow frames
+/* Recording what CPython does after an exit, as a new side trace of the same trace: the rebuilt frames get shadow frames
  * whose slots are the snapshot's values, and watching goes on from there.
  *
- * The branch starts in a new segment, so nothing is assumed about the heap. What was known of fresh objects is not
+ * The side trace starts in a new segment, so nothing is assumed about the heap. What was known of fresh objects is not
  * carried over: they are ordinary objects here, read by path.
  */
 #include "py/record/rec.h"
@@ -19,7 +19,7 @@ typedef struct {
     kin_exit *exit;
     rec_frame **frames; /* by depth */
     uint32_t nframes;
-} branch_run;
+} side_run;
 
 static trace_mark
 mark_trace(const kin_trace *t)
@@ -86,7 +86,7 @@ set_call_in_progress(rec_frame *f, const kin_snap *s)
 }
 
 static bool
-adopt_frame(branch_run *b, uint32_t depth, uint32_t snap)
+adopt_frame(side_run *b, uint32_t depth, uint32_t snap)
 {
     rec *r = b->r;
     const kin_snap s = r->t->snaps.at[snap];
@@ -109,7 +109,7 @@ adopt_frame(branch_run *b, uint32_t depth, uint32_t snap)
 }
 
 static bool
-begin_branch(branch_run *b, uint32_t step)
+begin_side_trace(side_run *b, uint32_t step)
 {
     rec *r = b->r;
     uint32_t snap = kin_exit_snap(b->exit);
@@ -141,7 +141,7 @@ begin_branch(branch_run *b, uint32_t step)
 static void
 frame_entered(void *arg, uint32_t depth, struct kin_frame *frame)
 {
-    branch_run *b = arg;
+    side_run *b = arg;
     if (b->r->stopped)
         return;
     b->frames[depth]->f = kin_frame_raw(frame);
@@ -155,7 +155,7 @@ frame_entered(void *arg, uint32_t depth, struct kin_frame *frame)
 static PyObject *
 run_exit(void *arg)
 {
-    branch_run *b = arg;
+    side_run *b = arg;
     return kin_exit_resume(b->exit, frame_entered, b);
 }
 
@@ -176,7 +176,7 @@ is_same_place(const kin_trace *t, uint32_t a, uint32_t b)
     return a == b;
 }
 
-/* The branch ends where the recording before it ended: nothing was gained, and the next exit would do the same. */
+/* The side trace ends where the recording before it ended: nothing was gained, and the next exit would do the same. */
 static bool
 stands_still(const rec *r, uint32_t step)
 {
@@ -191,9 +191,9 @@ kin_record_exit(const kin_record_options *options, kin_entry *v, uint32_t step, 
     memset(result, 0, sizeof *result);
     trace_mark mark = mark_trace(&v->trace);
     rec *r = kin_record_can_join(&v->trace.steps.at[step]) && !kin_record_active() ? rec_new(options, v, result) : NULL;
-    branch_run b = {.r = r, .exit = exit};
-    if (r == NULL || !begin_branch(&b, step)) {
-        snprintf(result->reason, sizeof result->reason, "no branch can be recorded here");
+    side_run b = {.r = r, .exit = exit};
+    if (r == NULL || !begin_side_trace(&b, step)) {
+        snprintf(result->reason, sizeof result->reason, "no side trace can be recorded here");
         if (r != NULL)
             rec_free(r);
         free(b.frames);
