@@ -1,4 +1,4 @@
-"""Kintsugi: torch.compile built again in C, with every graph break found, explained and mended.
+"""Kintsugi: torch.compile built again in C, with every graph break found, explained and fixed.
 
     import kintsugi
 

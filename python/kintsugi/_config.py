@@ -65,7 +65,7 @@ _ROWS = {
     "trace_limit": (10_000_000, _count, "a number from 0 on", True, "instructions that one recording may hold"),
     "failure_limit": (3, _count, "a number from 0 on", True, "recordings that may leave nothing usable"),
     "disable": (False, _flag, "True or False", _set_disable, "run everything eagerly"),
-    "witness": (False, _flag, "True or False", True, "check recordings against a torch-function mode"),
+    "crosscheck": (False, _flag, "True or False", True, "check recordings against a torch-function mode"),
     "step_aside": (True, _flag, "True or False", True,
                    "calls that turn out to be slower than eager run eagerly (KINTSUGI_STEP_ASIDE=0: not)"),
     "kernels": (True, _flag, "True or False", True, "compile graphs to machine code (KINTSUGI_KERNELS=0: not)"),
@@ -100,7 +100,7 @@ class Config:
     def __init__(self):
         values = {name: row[0] for name, row in _ROWS.items()}
         values["verbose"] = os.environ.get("TORCHDYNAMO_VERBOSE") == "1"
-        values["witness"] = os.environ.get("KIN_WITNESS") == "1"
+        values["crosscheck"] = os.environ.get("KIN_CROSSCHECK") == "1"
         values["disable"] = "1" in (os.environ.get("TORCH_COMPILE_DISABLE"), os.environ.get("TORCHDYNAMO_DISABLE"))
         values["kernels"] = os.environ.get("KINTSUGI_KERNELS") != "0"
         values["step_aside"] = os.environ.get("KINTSUGI_STEP_ASIDE") != "0"

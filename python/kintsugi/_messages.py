@@ -33,8 +33,8 @@ def break_block(row, context=""):
     """The reason as PyTorch lays it out, the type string first."""
     lines = [row["type"], "  Explanation: " + _indent(row["explanation"])]
     lines += ["  Hint: " + _indent(hint) for hint in row["hints"]]
-    if row["mend"] and row["mend"] != "defer":
-        lines.append("  Mend: " + row["mend"])
+    if row["fix"] and row["fix"] != "defer":
+        lines.append("  Fix: " + row["fix"])
     lines += ["", f"  Developer debug context: {row['id']} {row['why']} {context}".rstrip()]
     if row["stock"]:
         page = BREAK_PAGE.format(row["stock"][0].lower())

@@ -93,7 +93,7 @@ def show_breaks(output):
         frame = reason.user_stack[-1]
         show(f"graph break at {os.path.basename(frame.filename)}:{frame.lineno}  {frame.line}")
         for line in reason.reason.splitlines():
-            if line.strip().startswith(("Data", "Explanation:", "Mend:")):
+            if line.strip().startswith(("Data", "Explanation:", "Fix:")):
                 show(line.strip(), 4)
 
 

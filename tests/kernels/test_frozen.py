@@ -473,10 +473,10 @@ def test_giving_up_is_said():
     before = len(kintsugi.events())
     for _ in range(3):
         compiled(x)
-    thaws = [e for e in kintsugi.events()[before:] if e["event"] == "thaw"]
-    assert len(thaws) == 1 and "other processes" in thaws[0]["reason"]
+    unfreeze = [e for e in kintsugi.events()[before:] if e["event"] == "unfreeze"]
+    assert len(unfreeze) == 1 and "other processes" in unfreeze[0]["reason"]
     entry, = engine_of(compiled).entries()
-    assert [u["thawed"] for u in engine.kernels(entry)] == [thaws[0]["reason"]]
+    assert [u["unfrozen"] for u in engine.kernels(entry)] == [unfreeze[0]["reason"]]
 
 
 class Positions(nn.Module):

@@ -9,7 +9,7 @@ import types
 
 ROW = {"id": "KIN0001", "row": 0, "why": "DATA_DEPENDENT_BRANCH", "stock": ["GB0170"], "category": "data",
        "type": "Data-dependent branching", "explanation": "Python must know.", "hints": ["Use `torch.where`."],
-       "mend": "use `torch.where`"}
+       "fix": "use `torch.where`"}
 
 
 class Entry:

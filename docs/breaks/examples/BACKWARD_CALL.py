@@ -1,4 +1,4 @@
-"""BACKWARD_CALL: backward() inside the compiled function; mended by calling it outside."""
+"""BACKWARD_CALL: backward() inside the compiled function; fixed by calling it outside."""
 
 import torch
 

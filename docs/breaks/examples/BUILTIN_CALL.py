@@ -1,4 +1,4 @@
-"""BUILTIN_CALL: A builtin without a rule is handed tensors; mended with torch.maximum."""
+"""BUILTIN_CALL: A builtin without a rule is handed tensors; fixed with torch.maximum."""
 
 import torch
 
@@ -9,9 +9,9 @@ def f(x, y):
     return max(x * 2, y * 2) + 1  # <- break
 
 
-def mended(x, y):
+def fixed(x, y):
     return torch.maximum(x * 2, y * 2) + 1
 
 
 if __name__ == "__main__":
-    check("BUILTIN_CALL", f, lambda: (torch.tensor(3.0), torch.tensor(1.0)), mended)
+    check("BUILTIN_CALL", f, lambda: (torch.tensor(3.0), torch.tensor(1.0)), fixed)

@@ -1,4 +1,4 @@
-"""CLASS_STATEMENT: A class statement in compiled code; mended by a class at module level."""
+"""CLASS_STATEMENT: A class statement in compiled code; fixed by a class at module level."""
 
 import torch
 
@@ -18,10 +18,10 @@ def f(x):
     return y * Inside.factor
 
 
-def mended(x):
+def fixed(x):
     y = x + 1
     return y * Outside.factor
 
 
 if __name__ == "__main__":
-    check("CLASS_STATEMENT", f, lambda: (torch.ones(3),), mended)
+    check("CLASS_STATEMENT", f, lambda: (torch.ones(3),), fixed)

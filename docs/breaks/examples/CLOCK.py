@@ -1,4 +1,4 @@
-"""CLOCK: a clock is read, a break only under strict_breaks; mended by measuring outside."""
+"""CLOCK: a clock is read, a break only under strict_breaks; fixed by measuring outside."""
 
 import time
 
@@ -13,9 +13,9 @@ def f(x):
     return y if start > 0 else x
 
 
-def mended(x):
+def fixed(x):
     return x.sin().cos()
 
 
 if __name__ == "__main__":
-    check("CLOCK", f, lambda: (torch.ones(3),), mended, strict=True)
+    check("CLOCK", f, lambda: (torch.ones(3),), fixed, strict=True)

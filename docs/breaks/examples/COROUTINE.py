@@ -1,4 +1,4 @@
-"""COROUTINE: a coroutine function is called; mended with a plain function."""
+"""COROUTINE: a coroutine function is called; fixed with a plain function."""
 
 import torch
 
@@ -17,9 +17,9 @@ def f(x):
         return done.value.cos()
 
 
-def mended(x):
+def fixed(x):
     return (x.sin() * 2).cos()
 
 
 if __name__ == "__main__":
-    check("COROUTINE", f, lambda: (torch.ones(3),), mended, count=2)
+    check("COROUTINE", f, lambda: (torch.ones(3),), fixed, count=2)

@@ -1,4 +1,4 @@
-"""DATA_DEPENDENT_ASSERT: An assert on tensor data; mended with torch._assert_async."""
+"""DATA_DEPENDENT_ASSERT: An assert on tensor data; fixed with torch._assert_async."""
 
 import torch
 
@@ -11,11 +11,11 @@ def f(x):
     return y + 1
 
 
-def mended(x):
+def fixed(x):
     y = x.exp()
     torch._assert_async((y > 0).all())
     return y + 1
 
 
 if __name__ == "__main__":
-    check("DATA_DEPENDENT_ASSERT", f, lambda: (torch.ones(3),), mended)
+    check("DATA_DEPENDENT_ASSERT", f, lambda: (torch.ones(3),), fixed)

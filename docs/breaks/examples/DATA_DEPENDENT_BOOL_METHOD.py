@@ -20,10 +20,10 @@ def f(x):
     return y
 
 
-def mended(x):
+def fixed(x):
     y = x.relu()
     return torch.where((y > 0).any(), y * 2, y)
 
 
 if __name__ == "__main__":
-    check("DATA_DEPENDENT_BOOL_METHOD", f, lambda: (torch.ones(3),), mended)
+    check("DATA_DEPENDENT_BOOL_METHOD", f, lambda: (torch.ones(3),), fixed)

@@ -1,4 +1,4 @@
-"""DATA_DEPENDENT_BRANCH: A branch on tensor data; mended with torch.where."""
+"""DATA_DEPENDENT_BRANCH: A branch on tensor data; fixed with torch.where."""
 
 import torch
 
@@ -12,11 +12,11 @@ def f(x):
     return y + 1
 
 
-def mended(x):
+def fixed(x):
     y = x.sin()
     y = torch.where(y.sum() > 0, y * 2, y)
     return y + 1
 
 
 if __name__ == "__main__":
-    check("DATA_DEPENDENT_BRANCH", f, lambda: (torch.ones(3),), mended)
+    check("DATA_DEPENDENT_BRANCH", f, lambda: (torch.ones(3),), fixed)

@@ -1,4 +1,4 @@
-"""DATA_DEPENDENT_LOOP: A loop that ends when tensor data says so; mended by a fixed number of masked iterations."""
+"""DATA_DEPENDENT_LOOP: A loop that ends when tensor data says so; fixed by a fixed number of masked iterations."""
 
 import torch
 
@@ -11,11 +11,11 @@ def f(x):
     return x + 1
 
 
-def mended(x):
+def fixed(x):
     for _ in range(4):
         x = torch.where(x.sum() < 10, x * 2, x)
     return x + 1
 
 
 if __name__ == "__main__":
-    check("DATA_DEPENDENT_LOOP", f, lambda: (torch.full((2,), 2.0),), mended, count=2)
+    check("DATA_DEPENDENT_LOOP", f, lambda: (torch.full((2,), 2.0),), fixed, count=2)

@@ -1,4 +1,4 @@
-"""DATA_DEPENDENT_OP: torch.equal returns a Python bool; mended by comparing on tensors."""
+"""DATA_DEPENDENT_OP: torch.equal returns a Python bool; fixed by comparing on tensors."""
 
 import torch
 
@@ -12,10 +12,10 @@ def f(x, y):
     return z
 
 
-def mended(x, y):
+def fixed(x, y):
     z = x + y
     return torch.where((z == x).all(), z * 2, z)
 
 
 if __name__ == "__main__":
-    check("DATA_DEPENDENT_OP", f, lambda: (torch.ones(3), torch.zeros(3)), mended)
+    check("DATA_DEPENDENT_OP", f, lambda: (torch.ones(3), torch.zeros(3)), fixed)

@@ -1,4 +1,4 @@
-"""DATA_POINTER: The address of a tensor is asked for; mended with `is`."""
+"""DATA_POINTER: The address of a tensor is asked for; fixed with `is`."""
 
 import torch
 
@@ -10,9 +10,9 @@ def f(x):
     return y * 2 if y.data_ptr() != 0 else y  # <- break
 
 
-def mended(x):
+def fixed(x):
     return x.view(-1) * 2
 
 
 if __name__ == "__main__":
-    check("DATA_POINTER", f, lambda: (torch.ones(3),), mended)
+    check("DATA_POINTER", f, lambda: (torch.ones(3),), fixed)

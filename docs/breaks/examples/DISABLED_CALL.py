@@ -1,4 +1,4 @@
-"""DISABLED_CALL: A function kept out of compiled code; mended by removing the decorator."""
+"""DISABLED_CALL: A function kept out of compiled code; fixed by removing the decorator."""
 
 import torch
 
@@ -15,9 +15,9 @@ def f(x):
     return outside(x.sin()).cos()  # <- break
 
 
-def mended(x):
+def fixed(x):
     return (x.sin() * 2).cos()
 
 
 if __name__ == "__main__":
-    check("DISABLED_CALL", f, lambda: (torch.ones(3),), mended)
+    check("DISABLED_CALL", f, lambda: (torch.ones(3),), fixed)

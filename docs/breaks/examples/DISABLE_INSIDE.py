@@ -1,4 +1,4 @@
-"""DISABLE_INSIDE: disable() is called at every call; mended by a function that is not disabled."""
+"""DISABLE_INSIDE: disable() is called at every call; fixed by a function that is not disabled."""
 
 import torch
 
@@ -14,9 +14,9 @@ def f(x):
     return outside(x.sin())
 
 
-def mended(x):
+def fixed(x):
     return double(x.sin())
 
 
 if __name__ == "__main__":
-    check("DISABLE_INSIDE", f, lambda: (torch.ones(3),), mended)
+    check("DISABLE_INSIDE", f, lambda: (torch.ones(3),), fixed)

@@ -1,4 +1,4 @@
-"""EXCEPTION_ESCAPED: a name that may be missing is tried; mended by asking for it."""
+"""EXCEPTION_ESCAPED: a name that may be missing is tried; fixed by asking for it."""
 
 import torch
 
@@ -14,9 +14,9 @@ def f(x):
     return y * factor
 
 
-def mended(x):
+def fixed(x):
     return x.sin() * globals().get("FACTOR", 2)
 
 
 if __name__ == "__main__":
-    check("EXCEPTION_ESCAPED", f, lambda: (torch.ones(3),), mended)
+    check("EXCEPTION_ESCAPED", f, lambda: (torch.ones(3),), fixed)

@@ -1,4 +1,4 @@
-"""EXEC_EVAL: eval() of a text with tensors at hand; mended with plain code."""
+"""EXEC_EVAL: eval() of a text with tensors at hand; fixed with plain code."""
 
 import torch
 
@@ -10,10 +10,10 @@ def f(x):
     return eval("t * 2", {"t": y})  # <- break
 
 
-def mended(x):
+def fixed(x):
     y = x + 1
     return y * 2
 
 
 if __name__ == "__main__":
-    check("EXEC_EVAL", f, lambda: (torch.ones(3),), mended)
+    check("EXEC_EVAL", f, lambda: (torch.ones(3),), fixed)

@@ -1,4 +1,4 @@
-"""EXPLICIT_BREAK: The program asks for a graph break; mended by removing the call."""
+"""EXPLICIT_BREAK: The program asks for a graph break; fixed by removing the call."""
 
 import torch
 import torch._dynamo
@@ -12,9 +12,9 @@ def f(x):
     return y.cos()
 
 
-def mended(x):
+def fixed(x):
     return x.sin().cos()
 
 
 if __name__ == "__main__":
-    check("EXPLICIT_BREAK", f, lambda: (torch.ones(3),), mended)
+    check("EXPLICIT_BREAK", f, lambda: (torch.ones(3),), fixed)

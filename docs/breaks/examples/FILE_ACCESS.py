@@ -1,4 +1,4 @@
-"""FILE_ACCESS: a file is read, a break only under strict_breaks; mended by reading it outside."""
+"""FILE_ACCESS: a file is read, a break only under strict_breaks; fixed by reading it outside."""
 
 import os
 
@@ -15,9 +15,9 @@ def f(x):
     return y.cos() + len(text)
 
 
-def mended(x):
+def fixed(x):
     return x.sin().cos()
 
 
 if __name__ == "__main__":
-    check("FILE_ACCESS", f, lambda: (torch.ones(3),), mended, count=3, strict=True)
+    check("FILE_ACCESS", f, lambda: (torch.ones(3),), fixed, count=3, strict=True)

@@ -1,4 +1,4 @@
-"""FRAME_INSPECTION: the program looks at its own running frames; mended by passing what it looks for."""
+"""FRAME_INSPECTION: the program looks at its own running frames; fixed by passing what it looks for."""
 
 import sys
 
@@ -21,10 +21,10 @@ def locals_of(x):
     return y.cos() if "y" in locals() else y  # <- break
 
 
-def mended(x):
+def fixed(x):
     return x.sin().cos()
 
 
 if __name__ == "__main__":
-    check("FRAME_INSPECTION", f, lambda: (torch.ones(3),), mended)
-    check("FRAME_INSPECTION", locals_of, lambda: (torch.ones(3),), mended)
+    check("FRAME_INSPECTION", f, lambda: (torch.ones(3),), fixed)
+    check("FRAME_INSPECTION", locals_of, lambda: (torch.ones(3),), fixed)

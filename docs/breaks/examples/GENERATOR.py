@@ -1,4 +1,4 @@
-"""GENERATOR: a generator made outside is resumed inside, and nobody knows what it does; mended by making it inside."""
+"""GENERATOR: a generator made outside is resumed inside, and nobody knows what it does; fixed by making it inside."""
 
 import torch
 
@@ -17,7 +17,7 @@ def f(x, source):
     return y.sin()
 
 
-def mended(x, source):
+def fixed(x, source):
     y = x * 2
     for piece in pieces(x):
         y = y + piece
@@ -25,4 +25,4 @@ def mended(x, source):
 
 
 if __name__ == "__main__":
-    check("GENERATOR", f, lambda: (torch.tensor([1.0, 2.0]), pieces(torch.tensor([1.0, 2.0]))), mended, count=4)
+    check("GENERATOR", f, lambda: (torch.tensor([1.0, 2.0]), pieces(torch.tensor([1.0, 2.0]))), fixed, count=4)

@@ -1,4 +1,4 @@
-"""GENERATOR_ESCAPES: a suspended generator is handed to C code that resumes it later; mended with a list."""
+"""GENERATOR_ESCAPES: a suspended generator is handed to C code that resumes it later; fixed with a list."""
 
 import collections
 
@@ -17,10 +17,10 @@ def f(x):
     return last[0].cos()
 
 
-def mended(x):
+def fixed(x):
     last = list(pieces(x))
     return last[-1].cos()
 
 
 if __name__ == "__main__":
-    check("GENERATOR_ESCAPES", f, lambda: (torch.ones(3),), mended)
+    check("GENERATOR_ESCAPES", f, lambda: (torch.ones(3),), fixed)

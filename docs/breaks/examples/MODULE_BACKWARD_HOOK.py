@@ -1,4 +1,4 @@
-"""MODULE_BACKWARD_HOOK: a full backward hook of a module; mended with a hook of the tensor."""
+"""MODULE_BACKWARD_HOOK: a full backward hook of a module; fixed with a hook of the tensor."""
 
 import torch
 
@@ -24,9 +24,9 @@ def f(x):
     return hooked(x)
 
 
-def mended(x):
+def fixed(x):
     return plain(x)
 
 
 if __name__ == "__main__":
-    check("MODULE_BACKWARD_HOOK", f, lambda: (torch.ones(3),), mended)
+    check("MODULE_BACKWARD_HOOK", f, lambda: (torch.ones(3),), fixed)

@@ -1,4 +1,4 @@
-"""NESTED_COMPILE: a function that PyTorch's own compiler made; mended by Kintsugi's compile, which is inlined."""
+"""NESTED_COMPILE: a function that PyTorch's own compiler made; fixed by Kintsugi's compile, which is inlined."""
 
 import torch
 
@@ -17,9 +17,9 @@ def f(x):
     return stock(x.sin())  # <- break
 
 
-def mended(x):
+def fixed(x):
     return ours(x.sin())
 
 
 if __name__ == "__main__":
-    check("NESTED_COMPILE", f, lambda: (torch.ones(3),), mended)
+    check("NESTED_COMPILE", f, lambda: (torch.ones(3),), fixed)

@@ -1,4 +1,4 @@
-"""OPAQUE_CALL: A C function without a rule is handed a tensor; mended by leaving the call to the caller."""
+"""OPAQUE_CALL: A C function without a rule is handed a tensor; fixed by leaving the call to the caller."""
 
 import gc
 
@@ -14,9 +14,9 @@ def f(x):
     return y.cos()
 
 
-def mended(x):
+def fixed(x):
     return x.sin().cos()
 
 
 if __name__ == "__main__":
-    check("OPAQUE_CALL", f, lambda: (torch.ones(3),), mended)
+    check("OPAQUE_CALL", f, lambda: (torch.ones(3),), fixed)

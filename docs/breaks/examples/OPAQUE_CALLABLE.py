@@ -1,4 +1,4 @@
-"""OPAQUE_CALLABLE: an object that is neither a Python nor a C function is called on a tensor; mended with plain indexing."""
+"""OPAQUE_CALLABLE: an object that is neither a Python nor a C function is called on a tensor; fixed with plain indexing."""
 
 import operator
 
@@ -15,9 +15,9 @@ def f(x):
     return first(y).cos()  # <- break
 
 
-def mended(x):
+def fixed(x):
     return x.sin()[0].cos()
 
 
 if __name__ == "__main__":
-    check("OPAQUE_CALLABLE", f, lambda: (torch.ones(3),), mended)
+    check("OPAQUE_CALLABLE", f, lambda: (torch.ones(3),), fixed)

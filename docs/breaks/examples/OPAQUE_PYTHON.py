@@ -1,4 +1,4 @@
-"""OPAQUE_PYTHON: torch.autograd.grad runs autograd's own Python; mended by writing the derivative down."""
+"""OPAQUE_PYTHON: torch.autograd.grad runs autograd's own Python; fixed by writing the derivative down."""
 
 import torch
 
@@ -11,9 +11,9 @@ def f(x):
     return slope * 3
 
 
-def mended(x):
+def fixed(x):
     return 2 * x * 3
 
 
 if __name__ == "__main__":
-    check("OPAQUE_PYTHON", f, lambda: (torch.tensor([1.0, 2.0], requires_grad=True),), mended)
+    check("OPAQUE_PYTHON", f, lambda: (torch.tensor([1.0, 2.0], requires_grad=True),), fixed)

@@ -12,7 +12,7 @@ def f(x):
     return y.cos()
 
 
-def mended(x):
+def fixed(x):
     y = x.sin()
     if not kintsugi.is_compiling():
         print("shape", tuple(y.shape))
@@ -20,4 +20,4 @@ def mended(x):
 
 
 if __name__ == "__main__":
-    check("PRINT", f, lambda: (torch.ones(3),), mended, strict=True)
+    check("PRINT", f, lambda: (torch.ones(3),), fixed, strict=True)

@@ -1,4 +1,4 @@
-"""RECOMPILE_LIMIT: more kinds of calls than recompile_limit; the rest runs eagerly. Mended by a higher limit."""
+"""RECOMPILE_LIMIT: more kinds of calls than recompile_limit; the rest runs eagerly. Fixed by a higher limit."""
 
 import torch
 

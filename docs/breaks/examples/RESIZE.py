@@ -1,4 +1,4 @@
-"""RESIZE: A tensor is resized in place; mended with a new tensor."""
+"""RESIZE: A tensor is resized in place; fixed with a new tensor."""
 
 import torch
 
@@ -11,10 +11,10 @@ def f(x):
     return y + 1
 
 
-def mended(x):
+def fixed(x):
     y = x * 2
     return y[:2] + 1
 
 
 if __name__ == "__main__":
-    check("RESIZE", f, lambda: (torch.ones(3),), mended)
+    check("RESIZE", f, lambda: (torch.ones(3),), fixed)

@@ -1,4 +1,4 @@
-"""SERIALIZATION: Tensors are pickled; mended by pickling outside."""
+"""SERIALIZATION: Tensors are pickled; fixed by pickling outside."""
 
 import pickle
 
@@ -12,10 +12,10 @@ def f(x):
     return pickle.loads(pickle.dumps(y)) * 2  # <- break
 
 
-def mended(x):
+def fixed(x):
     y = x + 1
     return y * 2
 
 
 if __name__ == "__main__":
-    check("SERIALIZATION", f, lambda: (torch.ones(3),), mended)
+    check("SERIALIZATION", f, lambda: (torch.ones(3),), fixed)

@@ -1,4 +1,4 @@
-"""SET_DATA: set_() exchanges the memory of a tensor; mended with copy_()."""
+"""SET_DATA: set_() exchanges the memory of a tensor; fixed with copy_()."""
 
 import torch
 
@@ -11,11 +11,11 @@ def f(x):
     return y * 2
 
 
-def mended(x):
+def fixed(x):
     y = torch.zeros(3)
     y.copy_(x)
     return y * 2
 
 
 if __name__ == "__main__":
-    check("SET_DATA", f, lambda: (torch.ones(3),), mended)
+    check("SET_DATA", f, lambda: (torch.ones(3),), fixed)

@@ -1,4 +1,4 @@
-"""SORT_KEYS: sorted() compares tensors; mended with torch.sort."""
+"""SORT_KEYS: sorted() compares tensors; fixed with torch.sort."""
 
 import torch
 
@@ -10,10 +10,10 @@ def f(x, y):
     return large - small
 
 
-def mended(x, y):
+def fixed(x, y):
     ordered = torch.sort(torch.stack([x * 2, y * 2])).values
     return ordered[1] - ordered[0]
 
 
 if __name__ == "__main__":
-    check("SORT_KEYS", f, lambda: (torch.tensor(3.0), torch.tensor(1.0)), mended)
+    check("SORT_KEYS", f, lambda: (torch.tensor(3.0), torch.tensor(1.0)), fixed)

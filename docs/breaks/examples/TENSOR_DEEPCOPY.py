@@ -1,4 +1,4 @@
-"""TENSOR_DEEPCOPY: copy.deepcopy of a tensor; mended with clone()."""
+"""TENSOR_DEEPCOPY: copy.deepcopy of a tensor; fixed with clone()."""
 
 import copy
 
@@ -13,11 +13,11 @@ def f(x):
     return y + x
 
 
-def mended(x):
+def fixed(x):
     y = x.detach().clone()
     y.mul_(2)
     return y + x
 
 
 if __name__ == "__main__":
-    check("TENSOR_DEEPCOPY", f, lambda: (torch.ones(3),), mended)
+    check("TENSOR_DEEPCOPY", f, lambda: (torch.ones(3),), fixed)

@@ -1,4 +1,4 @@
-"""TENSOR_ITEM: A number taken out of a tensor and decided on; mended by staying on tensors."""
+"""TENSOR_ITEM: A number taken out of a tensor and decided on; fixed by staying on tensors."""
 
 import torch
 
@@ -12,10 +12,10 @@ def f(x):
     return x
 
 
-def mended(x):
+def fixed(x):
     n = x.sum()
     return torch.where(n > 2, x / n, x)
 
 
 if __name__ == "__main__":
-    check("TENSOR_ITEM", f, lambda: (torch.ones(3),), mended, fullgraph=False)
+    check("TENSOR_ITEM", f, lambda: (torch.ones(3),), fixed, fullgraph=False)

@@ -1,4 +1,4 @@
-"""TENSOR_NUMPY: NumPy in the middle of tensor code; mended with the torch function of the same name."""
+"""TENSOR_NUMPY: NumPy in the middle of tensor code; fixed with the torch function of the same name."""
 
 import numpy as np
 import torch
@@ -12,10 +12,10 @@ def f(x):
     return y[order] + 1
 
 
-def mended(x):
+def fixed(x):
     y = x * 2
     return y[torch.argsort(y)] + 1
 
 
 if __name__ == "__main__":
-    check("TENSOR_NUMPY", f, lambda: (torch.tensor([3.0, 1.0, 2.0]),), mended, fullgraph=False)
+    check("TENSOR_NUMPY", f, lambda: (torch.tensor([3.0, 1.0, 2.0]),), fixed, fullgraph=False)

@@ -1,4 +1,4 @@
-"""TENSOR_REPR: The text of a tensor is used; mended by taking the text of its shape."""
+"""TENSOR_REPR: The text of a tensor is used; fixed by taking the text of its shape."""
 
 import torch
 
@@ -12,10 +12,10 @@ def f(x):
     return y
 
 
-def mended(x):
+def fixed(x):
     y = x + 1
     return torch.where((y == 2).any(), y * 2, y)
 
 
 if __name__ == "__main__":
-    check("TENSOR_REPR", f, lambda: (torch.ones(3),), mended)
+    check("TENSOR_REPR", f, lambda: (torch.ones(3),), fixed)

@@ -1,4 +1,4 @@
-"""TENSOR_SUBCLASS: A tensor subclass runs user code at every operation; mended by handing in a plain tensor."""
+"""TENSOR_SUBCLASS: A tensor subclass runs user code at every operation; fixed by handing in a plain tensor."""
 
 import torch
 

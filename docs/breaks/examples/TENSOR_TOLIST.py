@@ -1,4 +1,4 @@
-"""TENSOR_TOLIST: Numbers of a tensor in a Python list; mended with unbind()."""
+"""TENSOR_TOLIST: Numbers of a tensor in a Python list; fixed with unbind()."""
 
 import torch
 
@@ -13,7 +13,7 @@ def f(x):
     return x * total
 
 
-def mended(x):
+def fixed(x):
     total = torch.zeros(())
     for value in x.unbind():
         total = total + torch.where(value > 1, value, torch.zeros(()))
@@ -21,4 +21,4 @@ def mended(x):
 
 
 if __name__ == "__main__":
-    check("TENSOR_TOLIST", f, lambda: (torch.arange(4.0),), mended)
+    check("TENSOR_TOLIST", f, lambda: (torch.arange(4.0),), fixed)

@@ -1,4 +1,4 @@
-"""TENSOR_TO_NUMBER: int(tensor) used as a Python number; mended by taking the number from the shape."""
+"""TENSOR_TO_NUMBER: int(tensor) used as a Python number; fixed by taking the number from the shape."""
 
 import torch
 
@@ -10,10 +10,10 @@ def f(x, n):
     return y[: int(n)] + 1  # <- break
 
 
-def mended(x, n):
+def fixed(x, n):
     y = x * 2
     return y[: x.shape[0] // 2] + 1
 
 
 if __name__ == "__main__":
-    check("TENSOR_TO_NUMBER", f, lambda: (torch.arange(4.0), torch.tensor(2)), mended)
+    check("TENSOR_TO_NUMBER", f, lambda: (torch.arange(4.0), torch.tensor(2)), fixed)

@@ -1,4 +1,4 @@
-"""THREAD: a thread is started; mended by doing its work here."""
+"""THREAD: a thread is started; fixed by doing its work here."""
 
 import threading
 
@@ -16,9 +16,9 @@ def f(x):
     return y * done[0]
 
 
-def mended(x):
+def fixed(x):
     return x.sin() * 2
 
 
 if __name__ == "__main__":
-    check("THREAD", f, lambda: (torch.ones(3),), mended)
+    check("THREAD", f, lambda: (torch.ones(3),), fixed)

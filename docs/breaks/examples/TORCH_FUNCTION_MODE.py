@@ -1,4 +1,4 @@
-"""TORCH_FUNCTION_MODE: a mode that sees every torch call is entered inside; mended by entering it around the call, which runs eagerly then."""
+"""TORCH_FUNCTION_MODE: a mode that sees every torch call is entered inside; fixed by entering it around the call, which runs eagerly then."""
 
 import torch
 
@@ -23,21 +23,21 @@ def f(x):
     return y + counting.calls
 
 
-def mended(x):
+def fixed(x):
     return x.sin().cos() + 2
 
 
 def check_around():
-    compiled, counting, x = kintsugi.compile(mended), Counting(), torch.ones(3)
+    compiled, counting, x = kintsugi.compile(fixed), Counting(), torch.ones(3)
     with counting:
         compiled(x)
     calls = counting.calls
     with counting:
-        mended(x)
+        fixed(x)
     assert counting.calls == 2 * calls > 0
     assert kintsugi.stats(compiled)["eager_calls"] == {"a TorchFunctionMode, a TorchDispatchMode or torch.jit.trace is active": 1}
 
 
 if __name__ == "__main__":
-    check("TORCH_FUNCTION_MODE", f, lambda: (torch.ones(3),), mended)
+    check("TORCH_FUNCTION_MODE", f, lambda: (torch.ones(3),), fixed)
     check_around()

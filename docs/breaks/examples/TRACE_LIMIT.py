@@ -1,4 +1,4 @@
-"""TRACE_LIMIT: a call that is too long for one recording; mended by a higher limit, or by compiling the inner function."""
+"""TRACE_LIMIT: a call that is too long for one recording; fixed by a higher limit, or by compiling the inner function."""
 
 import torch
 

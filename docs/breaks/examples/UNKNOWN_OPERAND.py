@@ -1,4 +1,4 @@
-"""UNKNOWN_OPERAND: an object with a __torch_function__ of its own is handed to torch; mended by handing over its tensor."""
+"""UNKNOWN_OPERAND: an object with a __torch_function__ of its own is handed to torch; fixed by handing over its tensor."""
 
 import torch
 
@@ -21,9 +21,9 @@ def f(x):
     return torch.add(x, twice).cos()  # <- break
 
 
-def mended(x):
+def fixed(x):
     return torch.add(x, x.sin() * 2).cos()
 
 
 if __name__ == "__main__":
-    check("UNKNOWN_OPERAND", f, lambda: (torch.ones(3),), mended)
+    check("UNKNOWN_OPERAND", f, lambda: (torch.ones(3),), fixed)

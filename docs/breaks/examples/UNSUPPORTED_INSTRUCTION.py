@@ -1,4 +1,4 @@
-"""UNSUPPORTED_INSTRUCTION: an instruction meets values that none of its rules covers; mended by writing it in another way."""
+"""UNSUPPORTED_INSTRUCTION: an instruction meets values that none of its rules covers; fixed by writing it in another way."""
 
 import torch
 
@@ -18,9 +18,9 @@ def f(x):
         return y.cos()
 
 
-def mended(x):
+def fixed(x):
     return x.sin().cos()
 
 
 if __name__ == "__main__":
-    check("UNSUPPORTED_INSTRUCTION", f, lambda: (torch.ones(3),), mended)
+    check("UNSUPPORTED_INSTRUCTION", f, lambda: (torch.ones(3),), fixed)

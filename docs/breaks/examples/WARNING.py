@@ -1,4 +1,4 @@
-"""WARNING: a warning is a break only under strict_breaks; mended by warning outside."""
+"""WARNING: a warning is a break only under strict_breaks; fixed by warning outside."""
 
 import warnings
 
@@ -13,10 +13,10 @@ def f(x):
     return y.cos()
 
 
-def mended(x):
+def fixed(x):
     return x.sin().cos()
 
 
 if __name__ == "__main__":
     warnings.simplefilter("ignore")
-    check("WARNING", f, lambda: (torch.ones(3),), mended, strict=True)
+    check("WARNING", f, lambda: (torch.ones(3),), fixed, strict=True)

@@ -1,4 +1,4 @@
-"""WEAK_REFERENCE: a weak reference to a tensor of this call; mended by keeping no track of it."""
+"""WEAK_REFERENCE: a weak reference to a tensor of this call; fixed by keeping no track of it."""
 
 import weakref
 
@@ -16,9 +16,9 @@ def f(x):
     return y.cos() if reference() is y else y
 
 
-def mended(x):
+def fixed(x):
     return x.sin().cos()
 
 
 if __name__ == "__main__":
-    check("WEAK_REFERENCE", f, lambda: (torch.ones(3),), mended)
+    check("WEAK_REFERENCE", f, lambda: (torch.ones(3),), fixed)

@@ -12,9 +12,9 @@ def marked_lines(filename):
         return {number for number, line in enumerate(source, 1) if MARK in line}
 
 
-def check(name, f, make_args, mended=None, count=1, fullgraph=True, strict=False):
+def check(name, f, make_args, fixed=None, count=1, fullgraph=True, strict=False):
     """Calls f(*make_args()) compiled, three times, and asks explain() for the row `name`: `count` times, each at a line
-    that is marked. `mended` computes the same and has no break. With `fullgraph` the first break is an error."""
+    that is marked. `fixed` computes the same and has no break. With `fullgraph` the first break is an error."""
     kintsugi.config.strict_breaks = strict
     expected, compiled = f(*make_args()), kintsugi.compile(f)
     for _ in range(3):
@@ -28,9 +28,9 @@ def check(name, f, make_args, mended=None, count=1, fullgraph=True, strict=False
         assert lines[-1] in marked_lines(filename), reason.user_stack
     if fullgraph:
         check_fullgraph(found.break_reasons[0].entry["why"], f, make_args)
-    if mended is not None:
-        assert torch.equal(kintsugi.compile(mended)(*make_args()), expected)
-        assert kintsugi.explain(mended)(*make_args()).graph_break_count == 0
+    if fixed is not None:
+        assert torch.equal(kintsugi.compile(fixed)(*make_args()), expected)
+        assert kintsugi.explain(fixed)(*make_args()).graph_break_count == 0
     print(f"{name}: ok")
 
 

@@ -5,8 +5,8 @@
 #include <string.h>
 
 static const kin_break_row rows[] = {
-#define BREAK(ID, NAME, STOCK, CATEGORY, TYPE, EXPLANATION, HINTS, MEND) \
-    {ID, KIN_BREAK_##CATEGORY, #NAME, STOCK, TYPE, EXPLANATION, HINTS, MEND},
+#define BREAK(ID, NAME, STOCK, CATEGORY, TYPE, EXPLANATION, HINTS, FIX) \
+    {ID, KIN_BREAK_##CATEGORY, #NAME, STOCK, TYPE, EXPLANATION, HINTS, FIX},
 #include "core/diag/breaks.def"
 #undef BREAK
 };

@@ -11,7 +11,7 @@
 
 typedef enum {
     KIN_WHY_NONE = 0,
-#define BREAK(ID, NAME, STOCK, CATEGORY, TYPE, EXPLANATION, HINTS, MEND) KIN_WHY_##NAME,
+#define BREAK(ID, NAME, STOCK, CATEGORY, TYPE, EXPLANATION, HINTS, FIX) KIN_WHY_##NAME,
 #include "core/diag/breaks.def"
 #undef BREAK
     KIN_WHY__COUNT
@@ -19,7 +19,7 @@ typedef enum {
 
 /* The same rows counted from 0. */
 enum {
-#define BREAK(ID, NAME, STOCK, CATEGORY, TYPE, EXPLANATION, HINTS, MEND) KIN_ROW_##NAME = KIN_WHY_##NAME - 1,
+#define BREAK(ID, NAME, STOCK, CATEGORY, TYPE, EXPLANATION, HINTS, FIX) KIN_ROW_##NAME = KIN_WHY_##NAME - 1,
 #include "core/diag/breaks.def"
 #undef BREAK
     KIN_ROW__COUNT = KIN_WHY__COUNT - 1
@@ -43,7 +43,7 @@ typedef struct {
     const char *type;        /* first line of a report */
     const char *explanation;
     const char *hints;       /* one per line */
-    const char *mend;        /* "" = no proposal */
+    const char *fix;        /* "" = no proposal */
 } kin_break_row;
 
 /* Row of a reason; NULL for KIN_WHY_NONE and numbers that are none. */

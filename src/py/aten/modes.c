@@ -31,7 +31,7 @@ kin_modes_init(PyObject *torch_module, void *torch_cpu, void *c10)
     return KIN_OK;
 }
 
-/* The mode of default devices, and the recorder's own witness. */
+/* The mode of default devices, and the recorder's own crosscheck. */
 static bool
 is_harmless(PyObject *mode)
 {

@@ -95,7 +95,7 @@ contains(const launch_numbers *numbers, uint32_t n)
 
 /* What the graph itself writes to changes with each call. */
 static void
-thaw_written(const kin_aten *g, bool *frozen)
+unfreeze_written(const kin_aten *g, bool *frozen)
 {
     for (uint32_t a = 0; a < g->args.len; a++) {
         const kin_aten_arg *arg = &g->args.at[a];
@@ -109,16 +109,16 @@ thaw_written(const kin_aten *g, bool *frozen)
 
 void
 launch_find_frozen(const kin_entry *v, const kin_subgraph *subgraph, PyObject *const *in, const kin_aten *graph,
-                   const launch_numbers *thawed, bool *frozen)
+                   const launch_numbers *unfrozen, bool *frozen)
 {
     uint32_t tensor = 0;
     for (uint32_t i = 0; i < subgraph->nin; i++) {
         if (!kin_is_tensor(in[i]))
             continue;
         bool parameter = kin_is_plain_tensor(in[i]) && !kin_is_tensor_type((PyObject *)Py_TYPE(in[i]));
-        frozen[tensor++] = (parameter || belongs_to_module(v, subgraph->in[i])) && !contains(thawed, i);
+        frozen[tensor++] = (parameter || belongs_to_module(v, subgraph->in[i])) && !contains(unfrozen, i);
     }
-    thaw_written(graph, frozen);
+    unfreeze_written(graph, frozen);
 }
 
 /* -- prepared values -------------------------------------------------------------------------------------------- */

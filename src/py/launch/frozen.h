@@ -21,9 +21,9 @@ typedef struct {
 void launch_prepared_release(launch_prepared *p);
 
 /* Marks the tensor inputs of the graph (by number) that stay as they are, as far as can be foreseen: parameters and buffers of
- * modules. thawed: inputs of the subgraph for which that was tried and does not hold. */
+ * modules. unfrozen: inputs of the subgraph for which that was tried and does not hold. */
 void launch_find_frozen(const kin_entry *v, const kin_subgraph *subgraph, PyObject *const *in, const kin_aten *graph,
-                        const launch_numbers *thawed, bool *frozen);
+                        const launch_numbers *unfrozen, bool *frozen);
 
 /* For code whose `main` and `once` programs are complete. KIN_OK with *out NULL: nothing is kept. */
 kin_status launch_frozen_new(const launch_code *code, launch_frozen **out) KIN_MUST_CHECK;

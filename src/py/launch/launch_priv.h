@@ -77,8 +77,8 @@ typedef struct {
     uint32_t graph;       /* number in its entry, for reports; a graph may have several subgraphs */
     KIN_VEC(launch_version *) versions;
     bool exact_nan;       /* NaNs are common here: calls leave out what would lose them */
-    char thaw[160];       /* why the last of these was given up */
-    launch_numbers thawed; /* inputs that cannot be taken to stay as they are */
+    char unfreeze[160];       /* why the last of these was given up */
+    launch_numbers unfrozen; /* inputs that cannot be taken to stay as they are */
     bool surprised;       /* a call that waited got an input of another kind: its inputs should be learned */
     launch_kind kinds[32]; /* of inputs, met last, for which nothing was compiled */
     uint32_t nstrange;    /* how many there were */
@@ -149,7 +149,7 @@ void launch_say_fusion(const kernel_launcher *self, const char *notes);
 /* Is the code to be kept as text? 2: LLVM's as well. */
 int launch_listing(void);
 /* It is compiled with less that is made ahead of calls: an event, and for reports. */
-void launch_say_thawed(kernel_launcher *self, const char *reason);
+void launch_say_unfrozen(kernel_launcher *self, const char *reason);
 
 double launch_now(void);
 

@@ -373,7 +373,7 @@ compile_lowered(maker *m, const kin_lowered *lowered, launch_version *version, k
     if (frozen == NULL)
         return KIN_NOMEM;
     if (m->self->context.freezing && launch_library_has(KIN_LIBRARY_CONV))
-        launch_find_frozen(m->v, m->subgraph, m->in, m->capture->graph, &m->self->thawed, frozen);
+        launch_find_frozen(m->v, m->subgraph, m->in, m->capture->graph, &m->self->unfrozen, frozen);
     kin_status status = KIN_BREAK;
     if (launch_library_has(KIN_LIBRARY_MATMUL))
         status = compile_rewritten(m, lowered, frozen, version, why);

@@ -284,7 +284,7 @@ free_kernels(kin_launcher *base)
     for (uint32_t i = 0; i < self->versions.len; i++)
         launch_version_free(self->versions.at[i]);
     kin_vec_deinit(&self->versions);
-    kin_vec_deinit(&self->thawed);
+    kin_vec_deinit(&self->unfrozen);
     kin_vec_deinit(&self->seen);
     Py_XDECREF(self->context.name);
     free(self);
@@ -487,15 +487,15 @@ kin_launch_set_listing(int wanted)
 }
 
 void
-launch_say_thawed(kernel_launcher *self, const char *reason)
+launch_say_unfrozen(kernel_launcher *self, const char *reason)
 {
     const kin_launch_context *context = &self->context;
-    snprintf(self->thaw, sizeof self->thaw, "%s", reason);
-    kin_event_begin(context->log, KIN_EVENT_THAW);
+    snprintf(self->unfreeze, sizeof self->unfreeze, "%s", reason);
+    kin_event_begin(context->log, KIN_EVENT_UNFREEZE);
     kin_event_str(context->log, "name", launch_name_of(context));
     kin_event_int(context->log, "entry", context->entry);
     kin_event_int(context->log, "graph", self->graph);
-    kin_event_str(context->log, "reason", self->thaw);
+    kin_event_str(context->log, "reason", self->unfreeze);
     kin_event_end(context->log);
 }
 
@@ -542,7 +542,7 @@ describe_subgraph(const kin_subgraph *subgraph)
                                   : Py_BuildValue("{s:I,s:I,s:I,s:O,s:I,s:I,s:s,s:s,s:O}", "graph", self->graph, "first", subgraph->first, "last", subgraph->last,
                                                   "waits", subgraph->waits ? Py_True : Py_False,
                                                   "inputs", subgraph->nin, "outputs", subgraph->nout, "reason", reason_of(self),
-                                                  "thawed", self->thaw,
+                                                  "unfrozen", self->unfreeze,
                                                   "versions", list);
     Py_XDECREF(list);
     return dict;

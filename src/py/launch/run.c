@@ -305,7 +305,7 @@ fail(launch_running *r, kernel_launcher *self, launch_version *version)
     enum { MANY_NANS = 4, MANY_FAILURES = 16 };
     if (r->invalid && ++version->nans >= MANY_NANS && launch_drop(version)) {
         self->exact_nan = version->again = true;
-        launch_say_thawed(self, "NaNs are common in it");
+        launch_say_unfrozen(self, "NaNs are common in it");
     } else if (r->warned && launch_drop(version)) { /* the steps' warnings are heard */
         snprintf(version->reason, sizeof version->reason, "an operator warns");
         launch_say(self, version->reason);
@@ -325,9 +325,9 @@ fail(launch_running *r, kernel_launcher *self, launch_version *version)
 static void
 give_up_frozen(kernel_launcher *self, launch_version *version)
 {
-    if (version->code->running > 0 || !launch_frozen_lost(version->code->frozen, &self->thawed))
+    if (version->code->running > 0 || !launch_frozen_lost(version->code->frozen, &self->unfrozen))
         return;
-    launch_say_thawed(self, launch_frozen_why(version->code->frozen));
+    launch_say_unfrozen(self, launch_frozen_why(version->code->frozen));
     if (!launch_drop(version))
         return;
     version->again = true;

@@ -14,7 +14,7 @@
 #include "py/module/fullgraph.h"
 #include "py/module/log.h"
 #include "py/module/lower.h"
-#include "py/module/region.h"
+#include "py/module/profiler_range.h"
 #include "py/module/stopwatch.h"
 #include "py/module/target.h"
 #include "py/module/unstable.h"
@@ -160,7 +160,7 @@ fill_record_options(const kin_compiled *self, PyObject *unstable, kin_record_opt
         .fullgraph = self->fullgraph,
         .strict_breaks = options->strict_breaks,
         .trace_limit = options->trace_limit,
-        .witness = options->witness,
+        .crosscheck = options->crosscheck,
         .unstable = unstable,
         .dynamic = self->dynamic,
         .error_class = options->error_class == NULL ? PyExc_RuntimeError : options->error_class,
@@ -341,14 +341,14 @@ run_replay(call_state *c, kin_entry_object *entry, PyObject **slots, bool timed)
     kin_entry *v = entry->v;
     exit_context x = {c->self, entry, c->ts, false};
     kin_recursion_take(c->ts, 1);
-    PyObject *region = kin_region_wanted() ? kin_region_begin(c->self, entry) : NULL;
+    PyObject *region = kin_range_wanted() ? kin_range_begin(c->self, entry) : NULL;
     kin_stopwatch watch = {0};
     if (timed)
         watch = kin_stopwatch_start();
     PyObject *value = kin_replay_run(v, slots, leave, &x);
     if (timed && value != NULL && !x.extended)
         note_pace(c->self, entry, false, kin_stopwatch_read(&watch));
-    kin_region_end(region);
+    kin_range_end(region);
     kin_recursion_take(c->ts, -1);
     if (v->failure != NULL)
         retire(c->self, entry, v);

@@ -161,7 +161,7 @@ describe_row(unsigned why)
         || dump_set(entry, "type", PyUnicode_FromString(row->type)) < 0
         || dump_set(entry, "explanation", PyUnicode_FromString(row->explanation)) < 0
         || dump_set(entry, "hints", split_text(row->hints, '\n')) < 0
-        || dump_set(entry, "mend", PyUnicode_FromString(row->mend)) < 0)
+        || dump_set(entry, "fix", PyUnicode_FromString(row->fix)) < 0)
         Py_CLEAR(entry);
     return entry;
 }

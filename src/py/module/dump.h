@@ -7,7 +7,7 @@
  *   node:    {vid, op, target, callable, args, kwargs, name, note, filename, line, function, code_line}
  *            op is call_function, call_method (args[0] is the receiver) or operator (target is its symbol).
  *            args and kwargs are nested tuples, lists, slices; a value is {"vid": n}, a real dict {"dict": [(k, v)]}.
- *   breaks:  {id, why, row, stock, category, type, explanation, hints, mend, step, filename, line, function, user_stack}
+ *   breaks:  {id, why, row, stock, category, type, explanation, hints, fix, step, filename, line, function, user_stack}
  *   effects: {text, kind, filename, line, function}
  *   steps:   {kind, text, flags, line, out, alt}
  */

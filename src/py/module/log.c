@@ -122,8 +122,8 @@ kin_log_record(kin_state *st, PyObject *name, PyCodeObject *code, const kin_entr
         kin_event_int(st->log, "ops", count_calls(entry, 0));
     }
     kin_event_int(st->log, "instructions", result->ninstr);
-    if (result->witnessed != 0)
-        kin_event_int(st->log, "witnessed", result->witnessed);
+    if (result->crosschecked != 0)
+        kin_event_int(st->log, "crosschecked", result->crosschecked);
     kin_event_num(st->log, "record_ns", result->time_ns);
     kin_event_str(st->log, "reason", result->reason);
     kin_event_end(st->log);

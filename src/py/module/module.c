@@ -65,7 +65,7 @@ static const struct {
     {"trace_limit", OPTION_COUNT, offsetof(kin_options, trace_limit)},
     {"failure_limit", OPTION_COUNT, offsetof(kin_options, failure_limit)},
     {"strict_breaks", OPTION_FLAG, offsetof(kin_options, strict_breaks)},
-    {"witness", OPTION_FLAG, offsetof(kin_options, witness)},
+    {"crosscheck", OPTION_FLAG, offsetof(kin_options, crosscheck)},
     {"step_aside", OPTION_FLAG, offsetof(kin_options, step_aside)},
     {"disable", OPTION_FLAG, offsetof(kin_options, disable)},
     {"trials", OPTION_COUNT, offsetof(kin_options, trials)},

@@ -26,7 +26,7 @@ typedef struct {
     uint32_t trace_limit;     /* instructions that one recording may hold */
     uint32_t failure_limit;   /* recordings of one call shape that may leave nothing usable */
     bool strict_breaks;
-    bool witness;             /* check recordings against a torch-function mode */
+    bool crosscheck;             /* check recordings against a torch-function mode */
     uint32_t trials;          /* launches of a compiled graph that are compared with its steps */
     bool step_aside;          /* run eagerly what is slower when it is replayed */
     bool disable;

@@ -177,8 +177,8 @@ typedef struct rec {
     struct rec_region *region; /* region.c: instructions that are recorded to be done as a whole, or again */
     bool refused;            /* the region cannot be recorded; undone at the end of the watcher's callback */
     PyObject *dropped_functions, *report_functions; /* logging.c; NULL: none */
-    struct rec_witness *witness; /* witness.h; NULL: off */
-    bool unwitnessed;        /* the current instruction asks for modes, or changes them */
+    struct rec_crosscheck *crosscheck; /* crosscheck.h; NULL: off */
+    bool unchecked;        /* the current instruction asks for modes, or changes them */
     bool meta_asked;         /* the current instruction's rule made tensor metadata a fact */
 } rec;
 

@@ -6,7 +6,7 @@
 #include "core/diag/breaks.h"
 #include "py/aten/modes.h"
 #include "py/record/codes.h"
-#include "py/record/witness.h"
+#include "py/record/crosscheck.h"
 #include <time.h>
 
 /* Bits of co_localspluskinds, the same on 3.11-3.14. */
@@ -327,16 +327,16 @@ on_instr(void *arg, struct _PyInterpreterFrame *frame, uint32_t offset)
         return;
     }
     r->ninstr++;
-    if (r->witness != NULL)
-        rec_witness_look_away(r);
+    if (r->crosscheck != NULL)
+        rec_crosscheck_look_away(r);
     if (f->ran && !rec_finish_consumer(r, f, offset)) {
         rec_settle(r);
         return;
     }
     if (f->ran)
         finish_instruction(r, f, offset);
-    if (r->witness != NULL)
-        rec_witness_compare(r);
+    if (r->crosscheck != NULL)
+        rec_crosscheck_compare(r);
     if (r->stopped) {
         rec_settle(r);
         return;
@@ -368,7 +368,7 @@ on_instr(void *arg, struct _PyInterpreterFrame *frame, uint32_t offset)
         rec_bug(r, "the stack differs from its shadow");
         return;
     }
-    r->unwitnessed = false;
+    r->unchecked = false;
     if (kin_watch_foreign_tool(r->watch.priv)) {
         rec_stop_row(r, KIN_ROW_FOREIGN_TOOL, "a tracing or profiling tool was switched on");
         return;
@@ -387,8 +387,8 @@ on_instr(void *arg, struct _PyInterpreterFrame *frame, uint32_t offset)
         rec_exception_escapes(r, r->escaped);
     if (r->status != KIN_OK)
         rec_bug(r, "no memory");
-    if (r->witness != NULL)
-        rec_witness_look(r);
+    if (r->crosscheck != NULL)
+        rec_crosscheck_look(r);
 }
 
 /* What `in` makes of the result of __contains__. A result that is not known to be a bool has no rule: the instruction
@@ -469,11 +469,11 @@ on_return(void *arg, struct _PyInterpreterFrame *frame, PyObject *value)
         r->skip--;
         return;
     }
-    if (r->witness != NULL)
-        rec_witness_look_away(r);
+    if (r->crosscheck != NULL)
+        rec_crosscheck_look_away(r);
     leave_frame(r, frame, value);
-    if (r->witness != NULL && r->region != NULL && r->top != NULL && r->top->consumer != NULL)
-        rec_witness_look(r); /* the C function that called the frame goes on */
+    if (r->crosscheck != NULL && r->region != NULL && r->top != NULL && r->top->consumer != NULL)
+        rec_crosscheck_look(r); /* the C function that called the frame goes on */
 }
 
 /* -- beginning and end of a recording ----------------------------------------------------------------------------- */
@@ -505,7 +505,7 @@ rec_free(rec *r)
     rec_map_free(r->facts_seen);
     rec_map_free(r->value_numbers);
     rec_map_free(r->consts);
-    rec_witness_free(r->witness);
+    rec_crosscheck_free(r->crosscheck);
     rec_logging_free(r);
     free(r->call.locals);
     free(r);
@@ -586,13 +586,13 @@ rec_run_watched(rec *r, PyObject *(*body)(void *arg), void *arg)
     }
     active = r;
     rec_set_compiling(true);
-    r->witness = r->opt->witness ? rec_witness_new(r) : NULL;
+    r->crosscheck = r->opt->crosscheck ? rec_crosscheck_new(r) : NULL;
     PyObject *value = body(arg);
     kin_watch_stop(&r->watch);
     PyObject *type, *exc, *tb;
     PyErr_Fetch(&type, &exc, &tb);
-    if (r->witness != NULL)
-        rec_witness_look_away(r);
+    if (r->crosscheck != NULL)
+        rec_crosscheck_look_away(r);
     rec_set_compiling(false);
     active = NULL;
     complete_recording(r);

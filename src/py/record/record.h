@@ -12,7 +12,7 @@ typedef struct {
     PyObject *error_class; /* exception class for fullgraph */
     uint32_t trace_limit;  /* instructions that one recording may hold */
     int8_t dynamic;        /* sizes: 1 free from the start, 0 always fixed, -1 free once they have changed */
-    bool witness;          /* check the recording against a torch-function mode */
+    bool crosscheck;          /* check the recording against a torch-function mode */
 } kin_record_options;
 
 typedef struct {
@@ -20,7 +20,7 @@ typedef struct {
     char reason[200];      /* why not, or why the recording ends early (empty: complete) */
     uint32_t ninstr;       /* instructions watched */
     uint32_t refused;      /* step of the first break inside torch._dynamo.error_on_graph_break(True); 0 = none */
-    uint32_t witnessed;    /* torch calls that the second witness saw and found recorded */
+    uint32_t crosschecked;    /* torch calls that the cross-check saw and found recorded */
     double time_ns;        /* the whole recording call */
 } kin_record_result;
 

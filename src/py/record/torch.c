@@ -667,7 +667,7 @@ call_torch_c(rec *r, kin_vid callee, const kin_vid *args, uint32_t npos, uint32_
 {
     PyObject *obj = O(r, callee);
     const char *name = rec_callable_name(obj);
-    r->unwitnessed = strstr(name, "torch_function") != NULL;
+    r->unchecked = strstr(name, "torch_function") != NULL;
     if (rec_in_list(name, ambient_getters) && nkw == 0 && call_getter(r, callee, args, npos, ndrop))
         return true;
     if (strncmp(name, "_has_torch_function", 19) == 0) {

@@ -6,10 +6,10 @@
 #include "py/module/entry_object.h"
 
 /* Is a profiler of PyTorch on? A compare of one word as long as nothing changes. */
-bool kin_region_wanted(void);
-/* What kin_region_end closes; NULL: there is no row (no exception). */
-PyObject *kin_region_begin(kin_compiled *self, const kin_entry_object *entry);
+bool kin_range_wanted(void);
+/* What kin_range_end closes; NULL: there is no row (no exception). */
+PyObject *kin_range_begin(kin_compiled *self, const kin_entry_object *entry);
 /* Keeps the pending exception. Steals region, which may be NULL. */
-void kin_region_end(PyObject *region);
+void kin_range_end(PyObject *region);
 
 #endif

@@ -1,4 +1,4 @@
-/* The second witness: what it sees, and the comparison with the steps.
+/* The cross-check: what it sees, and the comparison with the steps.
  *
  * The mode is pushed when a watched instruction begins and popped at the next event, so the rules, the getters of
  * ambient state and code behind opaque steps never meet it. C++ takes a mode off the stack while it runs; our method
@@ -11,9 +11,9 @@
  *     a part out of a tuple of results shows none, and some C functions of torch never show;
  *   - a read of an attribute or of metadata needs a step that reads it again, or a metadata fact.
  */
-#include "py/record/witness.h"
+#include "py/record/crosscheck.h"
 
-typedef struct rec_witness {
+typedef struct rec_crosscheck {
     PyObject *mode;
     PyObject *push, *pop, *all_disabled; /* functions of torch._C */
     bool on;                /* the mode is on the stack (or below it: `inside`) */
@@ -22,7 +22,7 @@ typedef struct rec_witness {
     uint32_t calls, reads;  /* seen since */
     bool blind;             /* the program has switched modes off: an instruction could not be watched */
     char name[120];         /* what was seen first */
-} rec_witness;
+} rec_crosscheck;
 
 /* -- the mode ----------------------------------------------------------------------------------------------------- */
 
@@ -62,7 +62,7 @@ is_read(PyObject *func)
 }
 
 static void
-note(rec_witness *w, PyObject *func)
+note(rec_crosscheck *w, PyObject *func)
 {
     if (is_read(func)) {
         if (w->reads++ == 0 && w->calls == 0)
@@ -81,7 +81,7 @@ torch_function(PyObject *self, PyObject *const *args, Py_ssize_t nargs, PyObject
         PyErr_SetString(PyExc_TypeError, "__torch_function__(func, types, args, kwargs)");
         return NULL;
     }
-    rec_witness *w = r != NULL && !r->stopped && !r->done ? r->witness : NULL;
+    rec_crosscheck *w = r != NULL && !r->stopped && !r->done ? r->crosscheck : NULL;
     if (w != NULL) {
         note(w, args[0]);
         w->inside++;
@@ -121,10 +121,10 @@ new_mode(rec *r)
     return (PyObject *)mode;
 }
 
-struct rec_witness *
-rec_witness_new(rec *r)
+struct rec_crosscheck *
+rec_crosscheck_new(rec *r)
 {
-    rec_witness *w = calloc(1, sizeof *w);
+    rec_crosscheck *w = calloc(1, sizeof *w);
     PyObject *c = w ? PyImport_ImportModule("torch._C") : NULL;
     if (c != NULL) {
         w->push = PyObject_GetAttrString(c, "_push_on_torch_function_stack");
@@ -135,7 +135,7 @@ rec_witness_new(rec *r)
     }
     if (w != NULL && w->mode == NULL) {
         PyErr_Clear();
-        rec_witness_free(w);
+        rec_crosscheck_free(w);
         return NULL;
     }
     if (w != NULL)
@@ -144,7 +144,7 @@ rec_witness_new(rec *r)
 }
 
 void
-rec_witness_free(struct rec_witness *w)
+rec_crosscheck_free(struct rec_crosscheck *w)
 {
     if (w == NULL)
         return;
@@ -160,7 +160,7 @@ rec_witness_free(struct rec_witness *w)
 /* -- on and off ------------------------------------------------------------------------------------------------------ */
 
 static void
-push_mode(const rec_witness *w, PyObject *mode)
+push_mode(const rec_crosscheck *w, PyObject *mode)
 {
     PyObject *none = PyObject_CallOneArg(w->push, mode);
     if (none == NULL)
@@ -170,7 +170,7 @@ push_mode(const rec_witness *w, PyObject *mode)
 
 /* Takes our mode off the stack, also from below modes that the instruction has pushed. */
 static void
-take_off(rec_witness *w)
+take_off(rec_crosscheck *w)
 {
     PyObject *above[16], *mode = NULL;
     int n = 0;
@@ -186,9 +186,9 @@ take_off(rec_witness *w)
 }
 
 void
-rec_witness_look_away(rec *r)
+rec_crosscheck_look_away(rec *r)
 {
-    rec_witness *w = r->witness;
+    rec_crosscheck *w = r->crosscheck;
     if (!w->on || w->inside > 0)
         return;
     PyObject *type, *exc, *tb;
@@ -209,10 +209,10 @@ is_opaque(rec *r)
 }
 
 void
-rec_witness_look(rec *r)
+rec_crosscheck_look(rec *r)
 {
-    rec_witness *w = r->witness;
-    if (w->on || w->inside > 0 || r->stopped || r->done || r->unwitnessed || is_opaque(r))
+    rec_crosscheck *w = r->crosscheck;
+    if (w->on || w->inside > 0 || r->stopped || r->done || r->unchecked || is_opaque(r))
         return;
     PyObject *disabled = PyObject_CallNoArgs(w->all_disabled);
     if (disabled == Py_False) {
@@ -295,7 +295,7 @@ summary(rec *r, uint32_t from)
 
 /* What is wrong; NULL when the two agree. */
 static const char *
-disagreement(rec *r, const rec_witness *w)
+disagreement(rec *r, const rec_crosscheck *w)
 {
     recorded sum = summary(r, w->mark < r->t->steps.len ? w->mark : r->t->steps.len);
     if (sum.anything)
@@ -310,9 +310,9 @@ disagreement(rec *r, const rec_witness *w)
 }
 
 void
-rec_witness_compare(rec *r)
+rec_crosscheck_compare(rec *r)
 {
-    rec_witness *w = r->witness;
+    rec_crosscheck *w = r->crosscheck;
     if (r->stopped || r->region != NULL)
         return;
     /* A side trace begins with the instruction in which the program left: it asks again what steps of the trunk asked. (What is compared is the
@@ -320,10 +320,10 @@ rec_witness_compare(rec *r)
     const char *wrong = r->join != 0 && r->ninstr <= 2 ? NULL : disagreement(r, w);
     if (wrong != NULL) {
         char text[200];
-        snprintf(text, sizeof text, "witness: %s %s", w->calls + w->reads ? w->name : "nothing", wrong);
+        snprintf(text, sizeof text, "crosscheck: %s %s", w->calls + w->reads ? w->name : "nothing", wrong);
         rec_bug(r, text);
     }
-    r->result->witnessed += w->calls + w->reads;
+    r->result->crosschecked += w->calls + w->reads;
     w->mark = r->t->steps.len;
     w->calls = w->reads = 0;
     w->blind = r->meta_asked = false;

@@ -1,4 +1,4 @@
-"""The second witness (`config.witness`): a torch-function mode that sees the torch calls which really happen agrees with
+"""The cross-check (`config.crosscheck`): a torch-function mode that sees the torch calls which really happen agrees with
 what the recorder wrote, over programs, a slice of the corpus and some models; and it notices a call that has no node."""
 import functools
 import operator
@@ -23,9 +23,9 @@ X, Y = torch.arange(12.0).reshape(3, 4) - 5, torch.linspace(-1, 1, 12).reshape(3
 
 
 @pytest.fixture(autouse=True)
-def witness():
+def crosscheck():
     _kintsugi.events()
-    with config.patch(witness=True):
+    with config.patch(crosscheck=True):
         yield
     assert torch._C._len_torch_function_stack() == 0
 
@@ -112,16 +112,16 @@ def test_agreement(program, least):
     events = _kintsugi.events()
     assert bugs(events) == []
     record = next(e for e in events if e["event"] == "record")
-    assert record["witnessed"] >= least
+    assert record["crosschecked"] >= least
     assert record["graphs"] >= 1
     assert compiled.stats()["replays"] == 2
 
 
 def test_off_unless_asked_for():
-    with config.patch(witness=False):
+    with config.patch(crosscheck=False):
         kintsugi.compile(operators)(X, Y)
     record = next(e for e in _kintsugi.events() if e["event"] == "record")
-    assert "witnessed" not in record
+    assert "crosschecked" not in record
 
 
 class Doubling(torch.overrides.TorchFunctionMode):
@@ -178,7 +178,7 @@ def test_a_call_without_a_node_is_noticed():
     for _ in range(2):
         assert same(asks_path(X), compiled(X))
     found = bugs(_kintsugi.events())
-    assert found and all("witness: " in text and "has no node at asks_path" in text for text in found), found
+    assert found and all("crosscheck: " in text and "has no node at asks_path" in text for text in found), found
     assert compiled.stats()["replays"] == 0
 
 

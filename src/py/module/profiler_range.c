@@ -1,7 +1,7 @@
 /* Rows in torch.profiler (region.h). PyTorch's Python side keeps a global that says whether a profiler is on; its module's
  * dict has a version, which changes with every store, so that a hit asks for the global only when something was stored.
  */
-#include "py/module/region.h"
+#include "py/module/profiler_range.h"
 
 #include "py/compat/heap.h"
 
@@ -22,7 +22,7 @@ find_profiler(void)
 }
 
 bool
-kin_region_wanted(void)
+kin_range_wanted(void)
 {
     if (names == NULL && !find_profiler())
         return false;
@@ -34,9 +34,9 @@ kin_region_wanted(void)
 }
 
 PyObject *
-kin_region_begin(kin_compiled *self, const kin_entry_object *entry)
+kin_range_begin(kin_compiled *self, const kin_entry_object *entry)
 {
-    PyObject *module = PyImport_ImportModule("kintsugi._regions");
+    PyObject *module = PyImport_ImportModule("kintsugi._ranges");
     PyObject *region = module == NULL ? NULL : PyObject_CallMethod(module, "begin", "OI", self, (unsigned)entry->number);
     Py_XDECREF(module);
     PyErr_Clear();
@@ -44,7 +44,7 @@ kin_region_begin(kin_compiled *self, const kin_entry_object *entry)
 }
 
 void
-kin_region_end(PyObject *region)
+kin_range_end(PyObject *region)
 {
     PyObject *type, *value, *traceback;
     if (region == NULL)
