@@ -720,11 +720,11 @@ note_call(capturing *c, PyObject *func, PyObject *args, PyObject *kwargs)
         return refused(c, "%s changes an argument", name);
     if (is_foreign(name))
         return refused(c, "%s may have effects", name);
-    uint32_t before = c->out->graph->values.len;
-    kin_capture_call call = {PyTuple_GET_ITEM(row, 0), args, kwargs != NULL && PyDict_GET_SIZE(kwargs) ? kwargs : NULL, c->step};
+    uint32_t before = c->out->graph->values.len, number = c->out->calls.len;
+    kin_capture_call call = {PyTuple_GET_ITEM(row, 0), args, kwargs != NULL && PyDict_GET_SIZE(kwargs) ? kwargs : NULL, NULL, c->step};
     kin_aten_add_call(c->out->graph, name);
     if (kin_vec_push(&c->out->calls, call) != KIN_OK ||
-        (may_raise(name) && kin_vec_push(&c->out->raising, c->step) != KIN_OK))
+        (c->step != UINT32_MAX && may_raise(name) && kin_vec_push(&c->out->raising, c->step) != KIN_OK))
         return PyErr_NoMemory();
     Py_INCREF(call.op);
     Py_INCREF(call.args);
@@ -742,6 +742,8 @@ note_call(capturing *c, PyObject *func, PyObject *args, PyObject *kwargs)
     }
     if (made == NULL)
         kin_capture_refuse(c, "%s cannot be captured", name);
+    else if (c->joint)
+        c->out->calls.at[number].made = Py_NewRef(made);
     return made;
 }
 

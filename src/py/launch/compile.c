@@ -6,6 +6,7 @@
 
 #include "py/aten/tensor.h"
 #include "py/launch/run.h"
+#include "py/launch/training.h"
 #include "py/replay/spread.h"
 
 /* -- what stands in the way ------------------------------------------------------------------------------------- */
@@ -146,6 +147,8 @@ compile_captured(kernel_launcher *self, launch_version *version, kin_capture *ca
     }
     if (version->code != NULL)
         say_compiled(self, version);
+    if (version->code != NULL && version->code->training != NULL)
+        launch_training_keep(version->code->training, capture);
     kin_capture_deinit(capture);
     if (version->stuck != UINT32_MAX && launch_set_apart(self, v, &version->stuck, 1) != KIN_OK)
         self->full = true;
@@ -187,6 +190,8 @@ compile_version(kernel_launcher *self, launch_version *version, kin_entry *v, co
     kin_capture capture;
     double start = launch_now();
     unsigned may = !version->no_writes && (!subgraph->waits || kin_subgraph_hides_writes(v, subgraph)) ? KIN_CAPTURE_WRITES : 0;
+    if (launch_wants_gradient(subgraph, in))
+        may |= KIN_CAPTURE_GRADIENTS | KIN_CAPTURE_JOINT;
     kin_status status = kin_capture_run(v, subgraph, in, &version->hints, may, &capture);
     if (status == KIN_OK && subgraph->waits)
         status = launch_put_walls(self, v, subgraph, capture.raising.at, capture.raising.len);

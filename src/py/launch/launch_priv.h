@@ -151,6 +151,9 @@ int launch_listing(void);
 /* It is compiled with less that is made ahead of calls: an event, and for reports. */
 void launch_say_unfrozen(kernel_launcher *self, const char *reason);
 
+/* Are gradients on, and does an input require some? */
+bool launch_wants_gradient(const kin_subgraph *subgraph, PyObject *const *in);
+
 double launch_now(void);
 
 /* -- jit.c ------------------------------------------------------------------------------------------------------ */

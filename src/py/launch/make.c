@@ -8,6 +8,7 @@
 #include "py/aten/make.h"
 #include "py/aten/tensor.h"
 #include "py/launch/frozen.h"
+#include "py/launch/training.h"
 
 /* -- outputs of the subgraph ---------------------------------------------------------------------------------------- */
 
@@ -19,6 +20,7 @@ typedef struct {
     PyObject *const *in;
     launch_version *version;
     launch_code *code;
+    bool exact;           /* a NaN must not be lost, and inputs are not taken to stay as they are */
     KIN_VEC(kin_aten_val) outs; /* values that are outputs of the graph, each stand-in once */
 } maker;
 
@@ -343,7 +345,7 @@ compile_rewritten(maker *m, const kin_lowered *lowered, const bool *frozen, laun
 {
     kin_library library = {0};
     kin_ir_hoisted hoisted = {0};
-    kin_library_options options = {.post = !m->self->exact_nan && !acts(lowered->ir),
+    kin_library_options options = {.post = !m->exact && !m->self->exact_nan && !acts(lowered->ir),
                                    .own = launch_library_has(KIN_LIBRARY_ATTENTION), .pairs = kin_tile_has_pairs()};
     KIN_TRY(kin_library_rewrite(lowered->ir, m->capture->graph, frozen, &options, &library));
     kin_ir *clean = kin_ir_simplify(library.ir, library.ir->fast_math);
@@ -372,7 +374,7 @@ compile_lowered(maker *m, const kin_lowered *lowered, launch_version *version, k
     bool *frozen = calloc(m->code->ninputs + 1, sizeof *frozen);
     if (frozen == NULL)
         return KIN_NOMEM;
-    if (m->self->context.freezing && launch_library_has(KIN_LIBRARY_CONV))
+    if (!m->exact && m->self->context.freezing && launch_library_has(KIN_LIBRARY_CONV))
         launch_find_frozen(m->v, m->subgraph, m->in, m->capture->graph, &m->self->unfrozen, frozen);
     kin_status status = KIN_BREAK;
     if (launch_library_has(KIN_LIBRARY_MATMUL))
@@ -390,27 +392,97 @@ compile_lowered(maker *m, const kin_lowered *lowered, launch_version *version, k
     return plan_outs(m, lowered);
 }
 
+/* A call that raises for what nobody reads would raise no longer. */
+static kin_status
+look_for_unseen(const maker *m, uint32_t ncalls, launch_version *version, kin_text *why)
+{
+    uint32_t unseen = kin_aten_raises_unseen(m->capture->graph);
+    if (unseen >= ncalls)
+        return KIN_OK;
+    version->stuck = m->capture->calls.at[unseen].step;
+    kin_text_addf(why, "%s may raise for what nothing else reads", kin_aten_text(m->capture->graph, m->capture->graph->calls.at[unseen].op));
+    return KIN_BREAK;
+}
+
+static kin_status
+lower_graph(const maker *m, launch_version *version, kin_lowered *lowered, kin_text *why)
+{
+    double start = launch_now();
+    kin_status status = kin_lower(m->capture->graph, &(kin_lower_options){.default_f64 = kin_default_is_f64(), .fast_math = m->self->context.fast_math}, lowered, why);
+    if (status == KIN_BREAK && lowered->stuck < m->capture->calls.len)
+        version->stuck = m->capture->calls.at[lowered->stuck].step;
+    KIN_TRY(status);
+    version->lower_ns = launch_now() - start;
+    version->nnative = lowered->nnative;
+    version->nextern = lowered->nextern;
+    return KIN_OK;
+}
+
 static kin_status
 make_code(maker *m, launch_version *version, kin_text *why)
 {
     kin_lowered lowered = {0};
     KIN_TRY(plan_gives(m));
-    uint32_t unseen = kin_aten_raises_unseen(m->capture->graph);
-    if (unseen < m->capture->calls.len) {
-        version->stuck = m->capture->calls.at[unseen].step;
-        kin_text_addf(why, "%s may raise for what nothing else reads", kin_aten_text(m->capture->graph, m->capture->graph->calls.at[unseen].op));
-        return KIN_BREAK;
-    }
-    double start = launch_now();
-    kin_status status = kin_lower(m->capture->graph, &(kin_lower_options){.default_f64 = kin_default_is_f64(), .fast_math = m->self->context.fast_math}, &lowered, why);
-    if (status == KIN_BREAK && lowered.stuck < m->capture->calls.len)
-        version->stuck = m->capture->calls.at[lowered.stuck].step;
-    KIN_TRY(status);
-    version->lower_ns = launch_now() - start;
-    version->nnative = lowered.nnative;
-    version->nextern = lowered.nextern;
-    status = compile_lowered(m, &lowered, version, why);
+    KIN_TRY(look_for_unseen(m, m->capture->calls.len, version, why));
+    KIN_TRY(lower_graph(m, version, &lowered, why));
+    kin_status status = compile_lowered(m, &lowered, version, why);
     kin_lowered_deinit(&lowered);
+    return status;
+}
+
+/* -- forward and backward ------------------------------------------------------------------------------------------ */
+
+/* The second half's inputs are all of the graph's, by their own numbers. */
+static kin_status
+begin_backward(const maker *m, maker *back)
+{
+    const kin_aten *g = m->capture->graph;
+    const kin_capture_joint *j = &m->capture->joint;
+    *back = (maker){.self = m->self, .v = m->v, .capture = m->capture, .subgraph = m->subgraph, .in = m->in, .version = m->version, .exact = true,
+                    .code = calloc(1, sizeof *back->code)};
+    if (back->code == NULL || (back->code->input_of = calloc(g->ninputs + 1, sizeof *back->code->input_of)) == NULL)
+        return KIN_NOMEM;
+    back->code->copes = true;
+    back->code->ninputs = g->ninputs;
+    for (uint32_t i = 0; i < g->ninputs; i++)
+        back->code->input_of[i] = i;
+    for (uint32_t i = 0; i < j->gradients.len; i++)
+        if (j->gradients.at[i] != UINT32_MAX)
+            KIN_TRY(kin_vec_push(&back->outs, m->capture->values[j->gradients.at[i]]));
+    return KIN_OK;
+}
+
+static kin_status
+compile_halves(maker *m, maker *back, launch_halves *halves, launch_version *version, kin_text *why)
+{
+    kin_lowered lowered = {0};
+    KIN_TRY(lower_graph(m, version, &lowered, why));
+    kin_status status = launch_part(m->capture, m->outs.len, &lowered, halves, why);
+    kin_lowered_deinit(&lowered);
+    KIN_TRY(status);
+    KIN_TRY(compile_lowered(m, &halves->forward, version, why));
+    return compile_lowered(back, &halves->backward, version, why);
+}
+
+static kin_status
+make_both(maker *m, launch_version *version, kin_text *why)
+{
+    maker back;
+    launch_halves halves = {0};
+    m->exact = true;
+    KIN_TRY(plan_gives(m));
+    KIN_TRY(look_for_unseen(m, m->capture->joint.ncalls, version, why));
+    kin_status status = begin_backward(m, &back);
+    for (uint32_t i = 0; status == KIN_OK && i < back.outs.len; i++)
+        kin_aten_output(m->capture->graph, back.outs.at[i]);
+    if (status == KIN_OK)
+        status = compile_halves(m, &back, &halves, version, why);
+    if (status == KIN_OK)
+        status = launch_training_new(m->capture, m->code, back.code, &halves);
+    if (status != KIN_OK)
+        launch_code_free(back.code);
+    launch_halves_deinit(&halves);
+    kin_vec_deinit(&back.outs);
     return status;
 }
 
@@ -419,7 +491,7 @@ launch_code_make(const kernel_launcher *self, const kin_entry *v, const kin_capt
                  PyObject *const *in, launch_version *version, kin_text *why)
 {
     maker m = {.self = self, .v = v, .capture = capture, .subgraph = subgraph, .in = in, .version = version, .code = calloc(1, sizeof *m.code)};
-    kin_status status = m.code == NULL ? KIN_NOMEM : make_code(&m, version, why);
+    kin_status status = m.code == NULL ? KIN_NOMEM : capture->joint.results.len > 0 ? make_both(&m, version, why) : make_code(&m, version, why);
     kin_vec_deinit(&m.outs);
     if (status != KIN_OK) {
         launch_code_free(m.code);

@@ -16,6 +16,7 @@
 #include "py/aten/make.h"
 #include "py/aten/tensor.h"
 #include "py/launch/frozen.h"
+#include "py/launch/training.h"
 
 /* Estimated time on one core from which more of them, and letting other Python threads run, pay. */
 static const double SHARE_NS = 30e3, THREAD_NS = 15e3;
@@ -295,9 +296,8 @@ launch_renewals(const launch_version *version)
     return version->code == NULL || version->code->frozen == NULL ? 0 : launch_frozen_renewals(version->code->frozen);
 }
 
-/* The run came to nothing. */
-static kin_launch
-fail(launch_running *r, kernel_launcher *self, launch_version *version)
+kin_launch
+launch_fail(launch_running *r, kernel_launcher *self, launch_version *version)
 {
     launch_put_back_random(r);
     PyErr_Clear();
@@ -334,11 +334,43 @@ give_up_frozen(kernel_launcher *self, launch_version *version)
     version->duel = (kin_duel){0};
 }
 
+bool
+launch_code_run(launch_running *r, launch_code *code, const launch_inputs *inputs, uint32_t threads, launch_giver give, void *arg)
+{
+    void *small[256];
+    uint32_t limit = kin_parallel_limit(threads);
+    bool ok = start(r, &code->main, inputs, small, 256) && (code->loses_nan ? run_noting_nans(r) : run_ops(r));
+    ok = ok && (r->foreign[0] == 0 || code->copes) && give(r, code, arg);
+    if (ok)
+        write_inputs(r, code);
+    else
+        undo_writes(r);
+    kin_parallel_limit(limit);
+    finish(r, small);
+    code->runs += ok;
+    return ok;
+}
+
+void
+launch_running_end(launch_running *r)
+{
+    Py_XDECREF(r->random);
+    kin_vec_deinit(&r->hints);
+}
+
+static bool
+give_all(launch_running *r, const launch_code *code, void *out)
+{
+    return launch_hand_out(r, code, out);
+}
+
 kin_launch
 launch_run(kernel_launcher *self, launch_version *version, PyObject *const *in, PyObject **out)
 {
     launch_code *code = version->code;
     double begin = launch_profiling ? launch_now() : 0;
+    if (code->training != NULL)
+        return launch_training_run(self, version, in, out);
     if (!launch_may_write(code, in))
         return KIN_LAUNCH_NOT;
     code->running++;
@@ -351,25 +383,14 @@ launch_run(kernel_launcher *self, launch_version *version, PyObject *const *in, 
     launch_inputs inputs = {.in = in, .input_of = code->input_of, .n = code->ninputs,
                             .values = prepared == NULL ? NULL : prepared->values,
                             .packed = prepared == NULL ? NULL : prepared->packed};
-    void *small[256];
     launch_running r;
-    uint32_t limit = kin_parallel_limit(self->context.threads);
-    bool ok = start(&r, &code->main, &inputs, small, 256) && (code->loses_nan ? run_noting_nans(&r) : run_ops(&r));
-    ok = ok && r.foreign[0] == 0 && launch_hand_out(&r, code, out);
-    if (ok)
-        write_inputs(&r, code);
-    else
-        undo_writes(&r);
-    kin_parallel_limit(limit);
-    finish(&r, small);
+    bool ok = launch_code_run(&r, code, &inputs, self->context.threads, give_all, out);
     launch_prepared_release(prepared);
-    code->runs += ok;
     code->running--;
     if (ok && begin != 0 && launch_profile_of(&code->main) != NULL)
         launch_profile_note(&code->main.spent[code->main.program->ops.len], launch_now() - begin);
-    kin_launch done = ok ? KIN_LAUNCH_DONE : fail(&r, self, version);
-    Py_XDECREF(r.random);
-    kin_vec_deinit(&r.hints);
+    kin_launch done = ok ? KIN_LAUNCH_DONE : launch_fail(&r, self, version);
+    launch_running_end(&r);
     return done;
 }
 
@@ -446,6 +467,7 @@ launch_code_free(launch_code *code)
 {
     if (code == NULL)
         return;
+    Py_XDECREF(code->training);
     launch_frozen_free(code->frozen);
     launch_program_deinit(&code->main);
     launch_program_deinit(&code->once);

@@ -45,5 +45,21 @@ bool launch_pack_all(launch_running *r, launch_packed *packed, size_t *bytes);
 
 /* New references in out[], as the subgraph gives them. False with an exception, and nothing given. */
 bool launch_hand_out(launch_running *r, const launch_code *code, PyObject **out);
+PyObject *launch_make_out(launch_running *r, const launch_out *o);
+/* In two steps: the code's different tensors, one for each of code->outs; then what they are parts of. */
+bool launch_make_outs(launch_running *r, const launch_code *code, PyObject **made);
+bool launch_give_made(const launch_inputs *inputs, const launch_code *code, PyObject *const *made, PyObject **out);
+/* The view of `base` that the output is. */
+PyObject *launch_view_of(PyObject *base, const launch_out *o);
+
+/* -- run.c ------------------------------------------------------------------------------------------------------ */
+
+/* A run; `give` makes its results, once everything that can fail has ended but for itself; then inputs are written to. False: it came to
+ * nothing, perhaps with an exception; *r tells why. The caller ends it. */
+typedef bool (*launch_giver)(launch_running *r, const launch_code *code, void *arg);
+bool launch_code_run(launch_running *r, launch_code *code, const launch_inputs *inputs, uint32_t threads, launch_giver give, void *arg);
+void launch_running_end(launch_running *r);
+/* The run came to nothing: what is to be learned from that; NOT. */
+kin_launch launch_fail(launch_running *r, kernel_launcher *self, launch_version *version);
 
 #endif

@@ -1,0 +1,56 @@
+/* Subgraphs whose inputs want gradients: two programs, forward and backward, and a node of autograd between them. */
+#ifndef KIN_PY_LAUNCH_TRAINING_H
+#define KIN_PY_LAUNCH_TRAINING_H
+
+#include "core/ir/partition.h"
+#include "py/launch/run.h"
+
+/* -- halves.c ---------------------------------------------------------------------------------------------------- */
+
+/* A lowered joint graph in two parts. */
+typedef struct {
+    kin_lowered forward, backward;
+    kin_ir_partition parts; /* its programs are those of the two */
+} launch_halves;
+/* nouts: outputs of the graph that belong to forward. KIN_BREAK with `why`. */
+kin_status launch_part(const kin_capture *capture, uint32_t nouts, const kin_lowered *lowered, launch_halves *out, kin_text *why) KIN_MUST_CHECK;
+void launch_halves_deinit(launch_halves *h);
+
+/* -- training.c -------------------------------------------------------------------------------------------------- */
+
+typedef struct {
+    PyObject_HEAD
+    kin_capture capture;     /* forward and backward, to be done again with autograd */
+    bool has_capture;
+    launch_code *backward;
+    uint32_t nresults;       /* with a tangent */
+    uint32_t *out_of;        /* by result: which of the forward code's outs */
+    uint32_t ngiven;         /* outs that the node gives */
+    uint32_t *grad_at;       /* by result: which of these it is */
+    int64_t *strides;        /* by result: row of KIN_IR_MAX_DIMS, as its tangent has to lie */
+    uint32_t nwanting;
+    uint32_t *wanting;       /* inputs that want gradients, by number among the tensors */
+    uint32_t *gradient;      /* by these: which of the backward code's outs; UINT32_MAX: none */
+    uint64_t *depends;       /* ... on which tangents (kin_ir_partition) */
+    uint32_t nkept, *kept;   /* inputs that are saved */
+    uint32_t nhanded, *handed; /* outputs of the forward program that are saved */
+} launch_training;
+
+/* The forward code gets what its gradients are made with; takes `backward`. */
+kin_status launch_training_new(const kin_capture *capture, launch_code *forward, launch_code *backward, const launch_halves *h) KIN_MUST_CHECK;
+/* The capture is the training's from now on. */
+void launch_training_keep(PyObject *training, kin_capture *capture);
+kin_launch launch_training_run(kernel_launcher *self, launch_version *version, PyObject *const *in, PyObject **out);
+/* Is it one of the situations in which somebody looks at what eager saves? */
+bool launch_training_watched(void);
+
+/* -- again.c ----------------------------------------------------------------------------------------------------- */
+
+/* What a backward needs of its forward beside what is saved: all tensors, how often they had been written to, the state of random
+ * numbers. New reference; NULL with an exception. */
+PyObject *launch_again_note(const launch_code *code, PyObject *const *in, PyObject *random);
+/* Gradients by torch's own autograd: forward once more, operator by operator, and back. New tuple, one for each wanting input, None
+ * where there is none; NULL with an exception. grads: a tuple, one for each result, perhaps None. */
+PyObject *launch_again(const launch_training *t, PyObject *note, PyObject *grads, bool create_graph);
+
+#endif
