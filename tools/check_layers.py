@@ -1,7 +1,8 @@
 """Checks which folder includes which: the table below is the architecture of src/.
 
 A folder may include itself, core/base, core/diag, and what its row names: a folder ("core" = everything under core) or a
-single header. Also: no Python.h under src/core, and PY_VERSION_HEX only where versions are told apart.
+single header. Also: folders stay small enough to be looked through and do not include each other in circles, no Python.h
+under src/core, and PY_VERSION_HEX only where versions are told apart.
 """
 
 import os
@@ -10,6 +11,9 @@ import sys
 
 ROOT = os.path.join(os.path.dirname(os.path.dirname(os.path.abspath(__file__))), "src")
 
+# What all folders that record need.
+RECORDS = ("py/entry", "py/refs", "py/aten", "py/compat", "py/watch", "py/guardeval", "py/replay", "core/bytecode", "core/trace",
+           "core/graph")
 MAY_INCLUDE = {
     "core/base": [],
     "core/diag": [],
@@ -20,26 +24,37 @@ MAY_INCLUDE = {
     "core/track": [],
     "core/blocks": [],
     "core/pace": [],
-    "core/library": ["core/aten", "core/ir"],
+    "core/kernels": ["core/ir"],
+    "core/rewrite": ["core/aten", "core/ir", "core/kernels"],
     "core/aten": ["core/ir"],
     "core/lower": ["core/aten", "core/ir"],
     "core/shape": ["core/aten", "core/ir"],
     "core/program": ["core/ir"],
     "core/fuse": ["core/ir", "core/program"],
     "core/codegen": ["core/fuse", "core/ir", "core/program"],
-    "py/compat": [],
+    "py/compat": ["core/bytecode/bytecode.h"],
     "py/refs": ["py/compat", "core/trace"],
     "py/aten": ["py/refs", "py/compat", "core/blocks", "core/graph", "core/ir"],
     "py/watch": ["py/refs", "py/compat", "core/bytecode"],
-    "py/guardeval": ["py/refs", "py/aten", "py/compat", "py/replay", "core/trace"],
-    "py/replay": ["py/refs", "py/aten", "py/compat", "py/guardeval", "py/watch", "py/record/codes.h",
+    "py/entry": ["py/refs", "py/compat", "core/trace"],
+    "py/guardeval": ["py/entry", "py/refs", "py/aten", "py/compat", "core/trace"],
+    "py/replay": ["py/entry", "py/refs", "py/aten", "py/compat", "py/guardeval", "py/watch",
                   "core/trace", "core/bytecode"],
-    "py/capture": ["py/guardeval/guard.h", "py/refs", "py/aten", "py/compat", "py/replay", "core/aten", "core/ir", "core/shape", "core/trace"],
-    "py/launch": ["py/guardeval/guard.h", "py/refs", "py/aten", "py/compat", "py/replay", "py/capture", "core"],
-    "py/record": ["py/refs", "py/aten", "py/compat", "py/watch", "py/guardeval", "py/replay",
-                  "core/bytecode", "core/trace", "core/graph"],
+    "py/capture": ["py/entry", "py/guardeval/guard.h", "py/refs", "py/aten", "py/compat", "py/replay", "core/aten", "core/ir", "core/shape", "core/trace"],
+    "py/launch": ["py/entry", "py/guardeval/guard.h", "py/refs", "py/aten", "py/compat", "py/replay", "py/capture", "core"],
+    "py/recorder": [*RECORDS],
+    "py/torchcalls": [*RECORDS, "py/recorder", "py/models"],
+    "py/objects": [*RECORDS, "py/recorder", "py/torchcalls", "py/models", "py/iterators"],
+    "py/models": [*RECORDS, "py/recorder", "py/torchcalls", "py/objects"],
+    "py/iterators": [*RECORDS, "py/recorder", "py/torchcalls", "py/objects", "py/models"],
+    "py/rules": [*RECORDS, "py/recorder", "py/torchcalls", "py/objects", "py/models", "py/iterators"],
     "py/module": ["core", "py"],
 }
+MOST_FILES = 24
+# Debts, to be paid and never added to: folders that have more source files than that (and how many), and folders that include
+# each other in a circle.
+LARGE = {"py/launch": 27, "py/module": 34}
+CIRCLES = ()
 VERSION_FOLDERS = ("py/compat", "py/watch")
 INCLUDE = re.compile(r'^\s*#\s*include\s*"([^"]+)"', re.M)
 
@@ -73,14 +88,53 @@ def problems_in(path, text):
         yield f"src/{path}: versions are told apart in {' and '.join(VERSION_FOLDERS)} only"
 
 
+def circles(arrows):
+    """Groups of folders that reach each other; `arrows` maps a folder to the folders that it includes."""
+    reach = {start: set() for start in arrows}
+    for start, found in reach.items():
+        todo = [start]
+        while todo:
+            new = arrows.get(todo.pop(), set()) - found
+            found |= new
+            todo += new
+    groups = {frozenset([a, *(b for b in reach[a] if a in reach.get(b, ()))]) for a in reach if a in reach[a]}
+    return sorted(sorted(group) for group in groups)
+
+
+def problems_between(files):
+    """`files` maps the path of each source file to its text."""
+    number, arrows = {}, {}
+    for path, text in files.items():
+        folder = folder_of(path)
+        number[folder] = number.get(folder, 0) + 1
+        to = {folder_of(name) for name in INCLUDE.findall(text) if name.startswith(("core/", "py/"))}
+        arrows.setdefault(folder, set()).update(to - {folder})
+    for folder, n in sorted(number.items()):
+        if n > LARGE.get(folder, MOST_FILES):
+            yield f"src/{folder}: {n} source files, more than {LARGE.get(folder, MOST_FILES)}: divide it"
+        elif folder in LARGE and n <= MOST_FILES:
+            yield f"src/{folder}: is small enough now; take it out of LARGE in tools/check_layers.py"
+    found = circles(arrows)
+    for group in found:
+        if not any(set(group) <= known for known in CIRCLES):
+            yield f"src: {', '.join(group)} include each other in a circle"
+    for known in CIRCLES:
+        if not any(set(group) <= known for group in found) and known & set(number):
+            yield f"src: {', '.join(sorted(known))} are no circle any more; take it out of CIRCLES in tools/check_layers.py"
+
+
 def problems():
+    files = {}
     for base, folders, names in os.walk(ROOT):
         folders[:] = [f for f in folders if f != "gen"]
         for name in sorted(names):
             if name.endswith((".c", ".h")):
                 path = os.path.relpath(os.path.join(base, name), ROOT)
                 with open(os.path.join(base, name)) as f:
-                    yield from problems_in(path, f.read())
+                    files[path] = f.read()
+    for path, text in files.items():
+        yield from problems_in(path, text)
+    yield from problems_between(files)
 
 
 if __name__ == "__main__":

@@ -76,7 +76,7 @@ _ROWS = {
     "async_compile": (False, _flag, "True or False", True,
                       "compile in the background; calls run step by step until then (KINTSUGI_ASYNC)"),
     "verbose": (False, _flag, "True or False", False, "longer reports: nothing is left out as a duplicate"),
-    "suppress_errors": (False, _flag, "True or False", False, "backend errors become warnings; the call stays eager"),
+    "suppress_errors": (False, _flag, "True or False", False, "errors of backends become warnings, and the graph runs eagerly; off: BackendCompilerFailed (TORCHDYNAMO_SUPPRESS_ERRORS)"),
     "cache_dir": (_default_cache_dir(), _folder, "a path, or None for no cache", _set_cache,
                   "folder for compiled kernels (KINTSUGI_CACHE_DIR; empty: none)"),
     "cache_limit_mb": (512, _count, "a number from 0 on", _set_cache,
@@ -103,6 +103,7 @@ class Config:
         values["verbose"] = os.environ.get("TORCHDYNAMO_VERBOSE") == "1"
         values["crosscheck"] = os.environ.get("KIN_CROSSCHECK") == "1"
         values["disable"] = "1" in (os.environ.get("TORCH_COMPILE_DISABLE"), os.environ.get("TORCHDYNAMO_DISABLE"))
+        values["suppress_errors"] = os.environ.get("TORCHDYNAMO_SUPPRESS_ERRORS") == "1"
         values["kernels"] = os.environ.get("KINTSUGI_KERNELS") != "0"
         values["step_aside"] = os.environ.get("KINTSUGI_STEP_ASIDE") != "0"
         values["training"] = os.environ.get("KINTSUGI_TRAINING") != "0"

@@ -5,8 +5,9 @@ cannot wait for its end stands between its calls). A backend is a function (gm, 
 a torch.fx.GraphModule and real tensors: the ones of the recorded call, or zeros of the same kind where those are gone
 (results of earlier graphs). It is called again when the metadata of the inputs changes, up to eight times per graph.
 
-A backend that raises costs an event and a warning, and the graph runs step by step; under fullgraph=True the error is
-raised, as torch._dynamo.exc.BackendCompilerFailed, unless config.suppress_errors is on.
+A backend that raises ends the call with torch._dynamo.exc.BackendCompilerFailed, as in stock PyTorch: somebody who tries one backend
+after the other has to see which of them work. With config.suppress_errors it costs a warning and an event, and the graph runs step by
+step. The same holds for what a backend returned, whose own error is raised.
 """
 
 import logging
@@ -23,9 +24,9 @@ _len_function_modes = torch._C._len_torch_function_stack
 _len_dispatch_modes = torch._C._len_torch_dispatch_stack
 
 
-def make_subgraph(backend, graph, examples, fullgraph, name, entry, number):
-    """The engine's callable for one graph, or None when it has to run step by step."""
-    subgraph = Subgraph(backend, graph, fullgraph, name, entry, number)
+def make_subgraph(backend, graph, examples, name, entry, number):
+    """The engine's callable for one graph, or None when it has to run step by step. Raises only what the user is to see."""
+    subgraph = Subgraph(backend, graph, name, entry, number)
     if not graph["exact"]:
         subgraph.note("it has a call whose arguments are not known before they are there")
         return None
@@ -41,10 +42,10 @@ def make_subgraph(backend, graph, examples, fullgraph, name, entry, number):
 class Subgraph:
     """One graph: what the backend made of it, by the metadata of its inputs. Answers None to be run step by step."""
 
-    __slots__ = ("backend", "gm", "fullgraph", "name", "entry", "number", "count", "pure", "made", "waiting")
+    __slots__ = ("backend", "gm", "name", "entry", "number", "count", "pure", "made", "waiting")
 
-    def __init__(self, backend, graph, fullgraph, name, entry, number):
-        self.backend, self.fullgraph, self.name = backend, fullgraph, name
+    def __init__(self, backend, graph, name, entry, number):
+        self.backend, self.name = backend, name
         self.entry, self.number = entry, number
         self.gm = None
         self.count = len(graph["outputs"])
@@ -66,9 +67,21 @@ class Subgraph:
         except Exception as error:
             if not self.pure:
                 raise
+            if self._is_programs_error(inputs):
+                return None
+            if not config.suppress_errors:
+                raise
             self.made[key] = None
-            self.note(f"what {_name(self.backend)} made of it raised {type(error).__name__}: {error}", "BACKEND_FAILED")
+            self.suppress(error, f"what {_name(self.backend)} made of it raised {type(error).__name__}: {error}")
             return None
+
+    def _is_programs_error(self, inputs):
+        """Do the program's own calls raise? Step by step they do so at the right line."""
+        try:
+            self.gm(*inputs)
+        except Exception:
+            return True
+        return False
 
     def _outputs(self, result):
         if isinstance(result, torch.Tensor):
@@ -104,25 +117,28 @@ class Subgraph:
             self.waiting = _without_grad(key), fn
 
     def build(self, inputs):
-        """Calls the backend; None when it raised."""
+        """Calls the backend; None when it raised and that is suppressed."""
         start = time.perf_counter_ns()
         try:
             fn = self.backend(self.gm, list(inputs))
             if not callable(fn):
                 raise TypeError(f"the backend returned {type(fn).__name__}, expected a callable")
         except Exception as error:
-            if self.fullgraph and not config.suppress_errors:
+            if not config.suppress_errors:
                 from torch._dynamo.exc import BackendCompilerFailed
 
                 raise BackendCompilerFailed(self.backend, error, None) from error
-            self.note(f"backend {_name(self.backend)} raised {type(error).__name__}: {error}", "BACKEND_FAILED")
-            logging.getLogger("torch._dynamo").warning("backend=%r raised: %r; the graph runs step by step",
-                                                       _name(self.backend), error)
+            self.suppress(error, f"backend {_name(self.backend)} raised {type(error).__name__}: {error}")
             return None
         from ._engine import engine
 
         engine._log_lower(self.name, self.entry, self.number, _name(self.backend), time.perf_counter_ns() - start)
         return fn
+
+    def suppress(self, error, reason):
+        self.note(reason, "BACKEND_FAILED")
+        logging.getLogger("torch._dynamo").warning("backend=%r raised: %r; the graph runs step by step (suppress_errors is on)",
+                                                   _name(self.backend), error)
 
     def note(self, reason, why=""):
         from ._engine import engine

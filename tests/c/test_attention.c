@@ -1,12 +1,12 @@
 /* Attention against its definition in double: layouts, masks, causal rows, shared heads, rows that see nothing, NaN. */
-#include "core/library/attention.h"
+#include "core/kernels/attention.h"
 
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
 
 #include "check.h"
-#include "core/library/tile.h"
+#include "core/kernels/tile.h"
 
 static float
 next_number(void)

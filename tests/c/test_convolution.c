@@ -1,5 +1,5 @@
 /* Convolutions of our own against their definition, on small whole numbers: exact in any order of adding. */
-#include "core/library/convolution.h"
+#include "core/kernels/convolution.h"
 
 #include "core/ir/half.h"
 
@@ -8,8 +8,8 @@
 #include <string.h>
 
 #include "check.h"
-#include "core/library/tile.h"
-#include "core/library/winograd.h"
+#include "core/kernels/tile.h"
+#include "core/kernels/winograd.h"
 
 static bool strange; /* some of the input's numbers are not finite */
 

@@ -1,13 +1,13 @@
 /* Products: every way in which two matrices can lie in memory, through a BLAS written out here and by ourselves. */
-#include "core/library/gemm.h"
+#include "core/kernels/gemm.h"
 
 #include <stdlib.h>
 #include <string.h>
 
 #include "check.h"
 #include "core/ir/half.h"
-#include "core/library/product.h"
-#include "core/library/tile.h"
+#include "core/kernels/gemm_blocked.h"
+#include "core/kernels/tile.h"
 
 /* -- a BLAS for the test -------------------------------------------------------------------------------------------- */
 
@@ -173,11 +173,11 @@ test_own(int64_t m, int64_t k, int64_t n, int way_a, int way_b)
     memcpy(room_a + room_a_len, room_a, room_a_len * sizeof(float));
     memcpy(room_b + room_b_len, room_b, room_b_len * sizeof(float));
     room_a[room_a_len] += 2;
-    kin_product p = {.a = a, .b = b, .c = c, .ldc = n, .count = COUNT, .a_step = (int64_t)room_a_len, .b_step = (int64_t)room_b_len,
+    kin_gemm_blocked p = {.a = a, .b = b, .c = c, .ldc = n, .count = COUNT, .a_step = (int64_t)room_a_len, .b_step = (int64_t)room_b_len,
                      .c_step = m * n};
     for (int parts = 0; parts < 2; parts++) {
         memset(c, 0xff, (size_t)(m * n) * COUNT * sizeof(float));
-        CHECK(kin_product_run(&p, parts ? run_in_parts : NULL));
+        CHECK(kin_gemm_blocked_run(&p, parts ? run_in_parts : NULL));
         check_product(&a, &b, c);
         kin_matrix second = a;
         second.data = room_a + room_a_len;
@@ -203,9 +203,9 @@ test_few_rows(void)
     kin_matrix apart = {&x, 300, 219, 438, 2, KIN_MATRIX_FLOAT}, little = {&x, 300, 200, 200, 1, KIN_MATRIX_FLOAT};
     kin_blas own = {.own = true};
     for (int64_t m = 2; m <= KIN_TILE_FEW; m++)
-        CHECK(kin_product_reads(m, &large) && kin_product_reads(m, &turned) && kin_gemm_wants_packed(&own, m, &large) && kin_gemm_is_own(&own, m, &turned, false));
-    CHECK(!kin_product_reads(1, &large) && !kin_product_reads(9, &large));
-    CHECK(!kin_product_reads(4, &shallow) && !kin_product_reads(4, &apart) && !kin_product_reads(4, &little));
+        CHECK(kin_gemm_blocked_reads(m, &large) && kin_gemm_blocked_reads(m, &turned) && kin_gemm_wants_packed(&own, m, &large) && kin_gemm_is_own(&own, m, &turned, false));
+    CHECK(!kin_gemm_blocked_reads(1, &large) && !kin_gemm_blocked_reads(9, &large));
+    CHECK(!kin_gemm_blocked_reads(4, &shallow) && !kin_gemm_blocked_reads(4, &apart) && !kin_gemm_blocked_reads(4, &little));
     for (int64_t m = 2; m <= KIN_TILE_FEW; m++)
         for (int way_b = 0; way_b < 4; way_b++)
             test_own(m, 300 + m, 223, (int)m % 5, way_b);
@@ -233,7 +233,7 @@ test_half(int64_t m, int64_t k, int64_t n, int way_a, int way_b, unsigned form, 
     uint16_t *half_a = make_half(room_a, room_a_len, form), *half_b = make_half(room_b, room_b_len, form);
     right.form = (uint8_t)form;
     right.data = half_b + from;
-    if (kin_product_pairs(&right)) {
+    if (kin_gemm_blocked_pairs(&right)) {
         left.form = (uint8_t)form;
         left.data = half_a + from;
     }
@@ -245,8 +245,8 @@ test_half(int64_t m, int64_t k, int64_t n, int way_a, int way_b, unsigned form, 
     CHECK(kin_gemm(&own, &left, &right, packed, c, NULL));
     check_product(&a, &b, c);
     kin_gemm_free(packed);
-    kin_product p = {.a = left, .b = right, .c = c, .ldc = n, .count = 2, .c_step = m * n}; /* twice the same */
-    CHECK(kin_product_run(&p, run_in_parts));
+    kin_gemm_blocked p = {.a = left, .b = right, .c = c, .ldc = n, .count = 2, .c_step = m * n}; /* twice the same */
+    CHECK(kin_gemm_blocked_run(&p, run_in_parts));
     check_product(&a, &b, c);
     check_product(&a, &b, c + m * n);
     free(room_a);
@@ -313,10 +313,10 @@ test_following(int64_t m, int64_t k, int64_t n, int64_t columns, bool own, bool 
     }
     check_product(&a, &b, c);
     sizes[0] = COUNT * m;
-    kin_product p = {.a = a, .b = b, .c = c, .ldc = n, .count = COUNT, .c_step = m * n, .then = &then};
+    kin_gemm_blocked p = {.a = a, .b = b, .c = c, .ldc = n, .count = COUNT, .c_step = m * n, .then = &then};
     memset(times, 0, (size_t)(m * n) * COUNT * sizeof(int));
     if (own) {
-        CHECK(kin_product_run(&p, run_in_parts));
+        CHECK(kin_gemm_blocked_run(&p, run_in_parts));
         for (int64_t i = 0; i < COUNT * m * n; i++) {
             CHECK_EQ(times[i], 1);
             c[i] -= 1;

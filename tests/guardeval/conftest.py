@@ -12,6 +12,7 @@ ROOT = pathlib.Path(__file__).resolve().parents[2]
 SOURCES = [
     "tests/guardeval/probe.c",
     "src/core/trace/trace.c",
+    "src/py/entry/entry.c",
     "src/py/refs/refs.c",
     "src/py/aten/tensor.c",
     "src/py/aten/modes.c",

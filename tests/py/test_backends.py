@@ -343,10 +343,65 @@ def test_backend_that_raises(caplog):
 
     c = kintsugi.compile(f, backend=backend)
     x = torch.randn(3)
-    with caplog.at_level(logging.WARNING, logger="torch._dynamo"):
+    with caplog.at_level(logging.WARNING, logger="torch._dynamo"), kintsugi.config.patch(suppress_errors=True):
         assert torch.equal(c(x), f(x)) and torch.equal(c(x), f(x))
     assert c.stats()["replays"] == 1
     assert any("no such kernel" in reason for reason in fallbacks())
+    assert any("no such kernel" in record.getMessage() for record in caplog.records)
+
+
+def test_a_backend_that_raises_ends_the_call_each_time():
+    from torch._dynamo.exc import BackendCompilerFailed
+
+    def backend(gm, inputs):
+        raise ValueError("no such kernel")
+
+    c = kintsugi.compile(lambda x: x.sin() + 1, backend=backend)
+    for _ in range(kintsugi.config.recompile_limit + 2):
+        with pytest.raises(BackendCompilerFailed, match="no such kernel") as caught:
+            c(torch.randn(3))
+        assert isinstance(caught.value.__cause__, ValueError)
+    assert c.stats()["eager_calls"] == {}
+
+
+def test_a_backend_that_raises_for_a_side_trace():
+    from torch._dynamo.exc import BackendCompilerFailed
+
+    given = []
+
+    def f(x):
+        y = x.sin()
+        return y + 1 if y.sum() > 0 else y.cos() - 1
+
+    def backend(gm, inputs):
+        given.append(gm)
+        if any(node.name.startswith("cos") for node in gm.graph.nodes):
+            raise ValueError("no cosine")
+        return gm.forward
+
+    c = kintsugi.compile(f, backend=backend)
+    ones = torch.ones(3)
+    for x in (ones, ones, -ones, -ones, ones, -ones):
+        if x is ones:
+            assert torch.equal(c(x), f(x))
+        else:
+            with pytest.raises(BackendCompilerFailed, match="no cosine"):
+                c(x)
+
+
+def test_a_backend_that_raises_for_other_metadata():
+    from torch._dynamo.exc import BackendCompilerFailed
+
+    def backend(gm, inputs):
+        if inputs[0].requires_grad:
+            raise ValueError("no gradients")
+        return gm.forward
+
+    c = kintsugi.compile(lambda x: x.sin() + 1, backend=backend)
+    c(torch.ones(3))
+    with pytest.raises(BackendCompilerFailed, match="no gradients"):
+        c(torch.ones(3, requires_grad=True))
+    assert torch.equal(c(torch.zeros(3)), torch.ones(3))
 
 
 def test_backend_that_raises_under_fullgraph():
@@ -373,11 +428,16 @@ def test_launch_that_raises():
 
         return launch
 
-    c = kintsugi.compile(f, backend=backend)
     x = torch.randn(3)
-    for _ in range(3):
-        assert torch.equal(c(x), f(x))
+    with kintsugi.config.patch(suppress_errors=True):
+        c = kintsugi.compile(f, backend=backend)
+        for _ in range(3):
+            assert torch.equal(c(x), f(x))
     assert any("device lost" in reason for reason in fallbacks())
+    c = kintsugi.compile(f, backend=backend)
+    with pytest.raises(ValueError, match="device lost"):
+        for _ in range(2):
+            c(x)
 
 
 def test_error_of_the_program_itself():

@@ -21,8 +21,22 @@ def test_violations_are_found():
     assert find("core/trace/x.c", '#include "py/refs/refs.h"\n')
     assert find("core/base/x.c", '#include "core/diag/event.h"\n')
     assert find("core/trace/x.c", "#include <Python.h>\n")
-    assert find("py/watch/x.c", '#include "py/record/record.h"\n')
-    assert find("py/record/x.c", '#include "core/bytecode/bytecode_priv.h"\n')
-    assert find("py/record/x.c", "#if PY_VERSION_HEX > 3\n")
-    assert find("py/record/x.c", '#include "record.h"\n')
+    assert find("py/watch/x.c", '#include "py/recorder/record.h"\n')
+    assert find("py/recorder/x.c", '#include "core/bytecode/bytecode_priv.h"\n')
+    assert find("py/recorder/x.c", "#if PY_VERSION_HEX > 3\n")
+    assert find("py/recorder/x.c", '#include "record.h"\n')
     assert find("py/unknown/x.c", "")
+
+
+def test_folders_that_are_large_or_include_each_other_are_found():
+    def find(files):
+        return list(check_layers.problems_between(files))
+
+    def include(*names):
+        return "".join(f'#include "{name}"\n' for name in names)
+
+    below = {"core/trace/a.h": include("core/base/vec.h"), "core/graph/b.c": include("core/trace/a.h")}
+    assert find(below) == []
+    assert "circle" in find({**below, "core/base/vec.h": include("core/graph/b.h")})[0]
+    assert find({f"core/trace/{i}.c": "" for i in range(24)}) == []
+    assert "divide" in find({f"core/trace/{i}.c": "" for i in range(25)})[0]

@@ -1,4 +1,4 @@
-/* A trace: what one recording of a call learnt, as data. Written by the recorder (src/py/record), read by guard
+/* A trace: what one recording of a call learnt, as data. Written by the recorder (src/py/recorder), read by guard
  * evaluation (src/py/guardeval), replay (src/py/replay) and the reports. docs/design/trace.md explains the model.
  *
  * A trace is a tree stored flat. `steps` run in index order until RETURN or EXIT. A CHECK or SEGMENT that fails

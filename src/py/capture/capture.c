@@ -182,7 +182,7 @@ operand(const stepper *x, kin_vid vid)
     return val->kind == KIN_VAL_CONST ? kin_refs_get(&x->v->refs, val->key) : x->slots[vid];
 }
 
-/* Recurrent layers (core/library/recur.c) that the step calls as the modules do; NULL: it does something else. Packed sequences are something
+/* Recurrent layers (core/rewrite/match_recurrent.c) that the step calls as the modules do; NULL: it does something else. Packed sequences are something
  * else: there the weights come fourth. */
 static const char *
 recurrent_layers(const stepper *x, const kin_step *s)

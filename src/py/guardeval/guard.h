@@ -6,7 +6,7 @@
 #ifndef KIN_PY_GUARD_H
 #define KIN_PY_GUARD_H
 
-#include "py/replay/entry.h"
+#include "py/entry/entry.h"
 #include <stdbool.h>
 
 typedef struct {

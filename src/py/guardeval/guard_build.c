@@ -220,8 +220,7 @@ kin_guard_build(kin_entry *v)
         kin_guard_free(p);
         return status;
     }
-    kin_guard_free(v->guards);
-    v->guards = p;
+    kin_entry_set_guards(v, p, kin_guard_free);
     kin_fast_expect_writes(v);
     return KIN_OK;
 }

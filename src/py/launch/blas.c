@@ -8,7 +8,7 @@
 #include <string.h>
 #include <time.h>
 
-#include "core/library/tile.h"
+#include "core/kernels/tile.h"
 #include "py/aten/make.h"
 #include "py/capture/capture.h"
 #include "py/launch/launch.h"

@@ -2,7 +2,7 @@
 #ifndef KIN_PY_LAUNCH_BLAS_H
 #define KIN_PY_LAUNCH_BLAS_H
 
-#include "core/library/gemm.h"
+#include "core/kernels/gemm.h"
 
 /* NULL: there is none, or it does not compute what it should. Found at the first call. */
 const kin_blas *launch_blas(void);

@@ -60,7 +60,7 @@ run_products(launch_running *r, const kin_extern_call *call)
     const kin_extern_arg *a = &call->args[0], *b = &call->args[1];
     if (call->results[0] == UINT32_MAX)
         return true;
-    kin_product p = {.a = first_of(r, a), .b = first_of(r, b), .c = r->data[call->results[0]], .ldc = b->sizes[2], .count = a->sizes[0],
+    kin_gemm_blocked p = {.a = first_of(r, a), .b = first_of(r, b), .c = r->data[call->results[0]], .ldc = b->sizes[2], .count = a->sizes[0],
                      .a_step = a->strides[0], .b_step = b->strides[0], .c_step = a->sizes[1] * b->sizes[2]};
     void *buffers[KIN_EPILOGUE_BUFFERS];
     kin_epilogue then;

@@ -186,11 +186,11 @@ launch_pack_matrix(int64_t rows, const kin_matrix *b, launch_packed *out, size_t
 }
 
 bool
-launch_products(const kin_product *p)
+launch_products(const kin_gemm_blocked *p)
 {
     bool ok;
     Py_BEGIN_ALLOW_THREADS
-    ok = kin_product_run(p, kin_parallel_for);
+    ok = kin_gemm_blocked_run(p, kin_parallel_for);
     Py_END_ALLOW_THREADS
     return ok;
 }

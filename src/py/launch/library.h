@@ -2,11 +2,11 @@
 #ifndef KIN_PY_LAUNCH_LIBRARY_H
 #define KIN_PY_LAUNCH_LIBRARY_H
 
-#include "core/library/attention.h"
-#include "core/library/convolution.h"
-#include "core/library/library.h"
-#include "core/library/product.h"
-#include "core/library/recurrent.h"
+#include "core/kernels/attention.h"
+#include "core/kernels/convolution.h"
+#include "core/rewrite/rewrite.h"
+#include "core/kernels/gemm_blocked.h"
+#include "core/kernels/recurrent.h"
 #include <Python.h>
 
 typedef struct {
@@ -32,7 +32,7 @@ void launch_library_free(launch_library *l);
  * memory, or when `then` failed. */
 bool launch_matmul(const kin_matrix *a, const kin_matrix *b, const launch_packed *packed, float *c, const kin_epilogue *then);
 /* Several products, by ourselves. */
-bool launch_products(const kin_product *p);
+bool launch_products(const kin_gemm_blocked *p);
 /* Lets other Python threads run meanwhile. False without memory. */
 bool launch_attention(const kin_attention *x);
 bool launch_recurrent(const kin_recurrent *x);

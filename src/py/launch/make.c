@@ -3,7 +3,7 @@
 #include <string.h>
 
 #include "core/ir/hoist.h"
-#include "core/library/tile.h"
+#include "core/kernels/tile.h"
 #include "core/program/make.h"
 #include "py/aten/make.h"
 #include "py/aten/tensor.h"
@@ -147,7 +147,7 @@ wants_packed(const kin_program *p, const kin_extern_call *c, const kin_library_c
 }
 
 static kin_status
-tie_extern(const maker *m, const kin_library *library, const kin_ir *ir, const kin_program *p, uint32_t i, launch_extern *out)
+tie_extern(const maker *m, const kin_rewritten *library, const kin_ir *ir, const kin_program *p, uint32_t i, launch_extern *out)
 {
     const kin_extern_call *c = &p->externs.at[i];
     if (library != NULL && c->number >= library->first) {
@@ -263,7 +263,7 @@ list_program(launch_version *version, kin_jit *jit, const kin_ir *ir)
 }
 
 static kin_status
-compile_program(const maker *m, const kin_library *library, const kin_ir *ir, launch_program *out, kin_compile_stats *stats,
+compile_program(const maker *m, const kin_rewritten *library, const kin_ir *ir, launch_program *out, kin_compile_stats *stats,
                 kin_text *why)
 {
     kin_jit *jit = launch_jit(m->self->context.log, why);
@@ -343,11 +343,11 @@ loses_nan(const launch_program *p)
 static kin_status
 compile_rewritten(maker *m, const kin_lowered *lowered, const bool *frozen, launch_version *version, kin_text *why)
 {
-    kin_library library = {0};
+    kin_rewritten library = {0};
     kin_ir_hoisted hoisted = {0};
-    kin_library_options options = {.post = !m->exact && !m->self->exact_nan && !acts(lowered->ir),
+    kin_rewrite_options options = {.post = !m->exact && !m->self->exact_nan && !acts(lowered->ir),
                                    .own = launch_library_has(KIN_LIBRARY_ATTENTION), .pairs = kin_tile_has_pairs()};
-    KIN_TRY(kin_library_rewrite(lowered->ir, m->capture->graph, frozen, &options, &library));
+    KIN_TRY(kin_rewrite(lowered->ir, m->capture->graph, frozen, &options, &library));
     kin_ir *clean = kin_ir_simplify(library.ir, library.ir->fast_math);
     kin_status status = clean == NULL ? KIN_NOMEM : kin_ir_hoist(clean, frozen, &hoisted);
     if (status == KIN_OK)
@@ -364,7 +364,7 @@ compile_rewritten(maker *m, const kin_lowered *lowered, const bool *frozen, laun
         status = launch_frozen_new(m->code, &m->code->frozen);
     kin_ir_hoisted_deinit(&hoisted);
     kin_ir_free(clean);
-    kin_library_deinit(&library);
+    kin_rewritten_deinit(&library);
     return status;
 }
 

@@ -399,9 +399,7 @@ kin_launch_plan(kin_entry *v, const kin_launch_context *context)
         kin_subgraphs_release(subgraphs);
         return status;
     }
-    kin_subgraphs *old = v->subgraphs;
-    v->subgraphs = subgraphs;
-    kin_subgraphs_release(old);
+    kin_entry_set_subgraphs(v, subgraphs, kin_subgraphs_release);
     say_parts(v, subgraphs, context);
     return KIN_OK;
 }

@@ -159,6 +159,32 @@ kin_shape_promote(kin_shape *shape, uint32_t i)
     shape->entries.at[0] = entry;
 }
 
+static bool
+drop_from_shape(kin_shape *shape, kin_entry_object *entry)
+{
+    for (uint32_t i = 0; i < shape->entries.len; i++)
+        if (shape->entries.at[i] == entry) {
+            shape->entries.len--;
+            memmove(shape->entries.at + i, shape->entries.at + i + 1, (shape->entries.len - i) * sizeof *shape->entries.at);
+            shape->owner->nentries--;
+            Py_DECREF(entry);
+            return true;
+        }
+    return false;
+}
+
+void
+kin_cache_drop(kin_cache *cache, kin_entry_object *entry)
+{
+    bool found = false;
+    entry->broken = true;
+    kin_cache_pin(cache);
+    for (uint32_t c = 0; !found && c < cache->codes.len; c++)
+        for (uint32_t s = 0; !found && s < cache->codes.at[c]->shapes.len; s++)
+            found = drop_from_shape(cache->codes.at[c]->shapes.at[s], entry);
+    kin_cache_unpin(cache);
+}
+
 /* -- the whole --------------------------------------------------------------------------------------------- */
 
 void

@@ -18,7 +18,7 @@
 #include "py/module/stopwatch.h"
 #include "py/module/target.h"
 #include "py/module/unstable.h"
-#include "py/record/record.h"
+#include "py/recorder/record.h"
 #include "py/replay/replay.h"
 #include "py/watch/watch.h"
 
@@ -167,8 +167,9 @@ fill_record_options(const kin_compiled *self, PyObject *unstable, kin_record_opt
     };
 }
 
-/* Takes the grown trace into account; a failure makes the entry one that is not extended again. */
-static void
+/* Takes the grown trace into account; a failure makes the entry one that is not extended again. False with the exception of a
+ * backend that raised: the entry is gone, so that the next call raises as well. */
+static bool
 adopt_side_trace(exit_context *x, uint32_t step, kin_log_before before, const kin_record_result *result)
 {
     kin_entry_object *entry = x->entry;
@@ -178,7 +179,7 @@ adopt_side_trace(exit_context *x, uint32_t step, kin_log_before before, const ki
         entry->attempts.at[step]++;
         if (strncmp(result->reason, "BUG", 3) == 0)
             kin_log_bug(x->self->state, x->self->name, "side trace", result->reason);
-        return;
+        return true;
     }
     entry->side_traces++;
     x->self->count.extended++;
@@ -189,11 +190,13 @@ adopt_side_trace(exit_context *x, uint32_t step, kin_log_before before, const ki
     if (kin_entry_object_refresh(entry, nparams) != KIN_OK) {
         entry->broken = true;
         kin_log_bug(x->self->state, x->self->name, "side trace", "the entry cannot be used with its new side trace");
-        return;
+        return true;
     }
     kin_log_extend(x->self->state, code, entry, step, before, result);
-    if (!kin_lower_entry(x->self, entry, NULL))
-        PyErr_Clear();
+    if (kin_lower_entry(x->self, entry, NULL))
+        return true;
+    kin_cache_drop(&x->self->cache, entry);
+    return false;
 }
 
 static PyObject *
@@ -210,7 +213,13 @@ extend(exit_context *x, uint32_t step, kin_exit *exit)
     PyObject *value = kin_record_exit(&options, v, step, exit, &result);
     PyObject *type, *error, *traceback;
     PyErr_Fetch(&type, &error, &traceback);
-    adopt_side_trace(x, step, before, &result);
+    if (!adopt_side_trace(x, step, before, &result)) {
+        if (value == NULL)
+            PyErr_Clear(); /* the program's own exception goes first */
+        else
+            PyErr_Fetch(&type, &error, &traceback);
+        Py_CLEAR(value);
+    }
     kin_budget_spend(&x->entry->budget, now_ns() - start);
     if (strncmp(result.reason, "BUG", 3) == 0) {
         kin_log_bug(x->self->state, x->self->name, "side trace", result.reason);
@@ -628,6 +637,8 @@ lower(call_state *c, PyCodeObject *code, kin_entry_object *entry)
     bool ok = kin_lower_entry(c->self, entry, filled ? slots : NULL);
     PyObject *type, *error, *traceback;
     PyErr_Fetch(&type, &error, &traceback);
+    if (!ok) /* the next call raises as well */
+        kin_cache_drop(&c->self->cache, entry);
     for (uint32_t vid = 0; slots != NULL && vid < count; vid++)
         Py_CLEAR(slots[vid]);
     if (slots != NULL)

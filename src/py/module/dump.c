@@ -4,7 +4,7 @@
 #include "py/module/dump_priv.h"
 
 #include "core/diag/events.h"
-#include "py/record/record.h"
+#include "py/recorder/record.h"
 #include "py/module/entry_object.h"
 
 #include <stdlib.h>

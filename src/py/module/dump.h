@@ -16,7 +16,7 @@
 
 #include <Python.h>
 
-#include "py/replay/entry.h"
+#include "py/entry/entry.h"
 
 /* New dict, or NULL with an exception. Runs Python code (repr, linecache). */
 PyObject *kin_dump_entry(kin_entry *v);

@@ -5,6 +5,7 @@
 #include <structmember.h>
 
 #include "py/guardeval/guard.h"
+#include "py/replay/replay.h"
 #include "py/replay/subgraphs.h"
 
 /* -- life -------------------------------------------------------------------------------------------------- */

@@ -8,7 +8,7 @@
 #include "core/pace/budget.h"
 #include "core/pace/pace.h"
 #include "py/module/state.h"
-#include "py/replay/entry.h"
+#include "py/entry/entry.h"
 
 /* A slot that the caller fills: the object of parameter `local`, or the function itself. */
 #define KIN_ROOT_FUNC UINT32_MAX

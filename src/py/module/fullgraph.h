@@ -2,7 +2,7 @@
 #ifndef KIN_MODULE_FULLGRAPH_H
 #define KIN_MODULE_FULLGRAPH_H
 
-#include "py/replay/entry.h"
+#include "py/entry/entry.h"
 #include <stdbool.h>
 
 /* Raises error_class(name of the row of the break at step `refused`, 0 = the first, [(file, line, function)...] outermost first, "") when the trace

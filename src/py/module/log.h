@@ -5,7 +5,7 @@
 #define KIN_MODULE_LOG_H
 
 #include "py/module/entry_object.h"
-#include "py/record/record.h"
+#include "py/recorder/record.h"
 
 /* A recording ended; `entry` is NULL when it left nothing. Its breaks and deferred effects are logged as well. */
 void kin_log_record(kin_state *st, PyObject *name, PyCodeObject *code, const kin_entry_object *entry,

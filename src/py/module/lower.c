@@ -249,7 +249,7 @@ plan_until_right(lowering *l)
     return status == KIN_BREAK ? plan(l, KIN_SUBGRAPHS_PLAIN) : status;
 }
 
-/* kintsugi._launch.make_subgraph(backend, graph, examples, fullgraph, name, entry, number): callable or None. False with
+/* kintsugi._launch.make_subgraph(backend, graph, examples, name, entry, number): callable or None. False with
  * an exception. */
 static bool
 make_callable(const lowering *l, uint32_t u)
@@ -260,8 +260,7 @@ make_callable(const lowering *l, uint32_t u)
     if (subgraph->launcher == NULL || kin_backend_has_callable(subgraph->launcher))
         return true;
     if (find_bounds(l, u, &b) == KIN_OK && (examples = collect_examples(&b.graph_in, l->slots)) != NULL)
-        callable = PyObject_CallFunction(l->make, "OOOOOII", backend_of(l->self), graph, examples,
-                                         l->self->fullgraph ? Py_True : Py_False, l->self->name, l->entry->number, u + 1);
+        callable = PyObject_CallFunction(l->make, "OOOOII", backend_of(l->self), graph, examples, l->self->name, l->entry->number, u + 1);
     bool ok = callable != NULL;
     if (ok && callable != Py_None)
         ok = kin_backend_set(subgraph->launcher, callable, b.pick, b.graph_in.len) == KIN_OK;
@@ -312,12 +311,9 @@ lower_to_backend(kin_compiled *self, kin_entry_object *entry, PyObject *const *s
         return give_up(&l);
     for (uint32_t u = 0; ok && u < l.subgraphs->at.len; u++)
         ok = make_callable(&l, u);
-    if (!ok && !self->fullgraph)
-        return give_up(&l);
     if (ok && entry->v != NULL) { /* NULL: dropped by the backend itself */
-        kin_subgraphs *old = v->subgraphs;
-        v->subgraphs = l.subgraphs;
-        l.subgraphs = old;
+        kin_entry_set_subgraphs(v, l.subgraphs, kin_subgraphs_release);
+        l.subgraphs = NULL;
     }
     end(&l);
     return ok;

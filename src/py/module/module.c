@@ -15,7 +15,7 @@
 #include "py/module/dump.h"
 #include "py/module/log.h"
 #include "py/module/state.h"
-#include "py/record/record.h"
+#include "py/recorder/record.h"
 #include "py/replay/replay.h"
 
 enum { EVENTS_KEPT = 8192 };

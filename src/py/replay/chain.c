@@ -1,6 +1,6 @@
 /* The frames of a snapshot's chain: built from the snapshot, linked outermost first, freed innermost first. */
 #include "py/compat/recursion.h"
-#include "py/record/codes.h"
+#include "py/compat/codes.h"
 #include "py/compat/failure.h"
 #include "py/replay/replay_priv.h"
 

@@ -4,7 +4,7 @@
  * that made the call, so everything that looks at frames sees what it would see in an ordinary run.
  */
 #include "py/compat/recursion.h"
-#include "py/record/codes.h"
+#include "py/compat/codes.h"
 #include "py/replay/reflect.h"
 #include "py/replay/ops_priv.h"
 #include "py/replay/replay_priv.h"

@@ -13,7 +13,7 @@
 #include "py/compat/heap.h"
 #include "py/compat/recursion.h"
 #include "py/guardeval/guard.h"
-#include "py/record/codes.h"
+#include "py/compat/codes.h"
 #include "py/compat/failure.h"
 #include "py/replay/ops_priv.h"
 #include "py/replay/replay_priv.h"

@@ -8,7 +8,7 @@
 #define KIN_PY_REPLAY_H
 
 #include "core/bytecode/bytecode.h"
-#include "py/replay/entry.h"
+#include "py/entry/entry.h"
 
 struct kin_frame;
 
@@ -34,6 +34,9 @@ PyObject *kin_exit_extra(const kin_exit *exit, uint32_t depth);
 /* Continues the frames in CPython to the end of the call; must be called once. Calls `entered(arg, depth, frame)` for each frame just
  * before it is evaluated, innermost first (for the recorder); entered may be NULL. */
 PyObject *kin_exit_resume(kin_exit *exit, void (*entered)(void *arg, uint32_t depth, struct kin_frame *f), void *arg);
+
+/* Memory of v->sunk. */
+size_t kin_sunk_bytes(const kin_entry *v);
 
 /* For tests: leave (as if a CHECK had failed) before the k-th point of each replay at which that is possible: the first
  * step of an instruction that runs in sequence and has a snapshot. UINT32_MAX = off. */

@@ -313,7 +313,7 @@ has_dict_operand(const kin_trace *t)
 }
 
 /* Is it a store that changes one word of the heap, as the test in front of it says? The recording reads it no more in this
- * segment (record/overlay.c), so nobody minds if it is done behind the launch, but for steps that sees_stores tells apart. */
+ * segment (recorder/overlay.c), so nobody minds if it is done behind the launch, but for steps that sees_stores tells apart. */
 static bool
 is_followed_store(const kin_spread *s, uint32_t step, attribute *out, bool *in_dict)
 {
@@ -827,7 +827,7 @@ refuse(kin_spread *s, const char *why)
     return false;
 }
 
-/* A function in Python that looks at other functions and nothing else (record/inspecting.c). */
+/* A function in Python that looks at other functions and nothing else (models/inspecting.c). */
 static bool
 asks_function(const kin_spread *s, const kin_step *st)
 {

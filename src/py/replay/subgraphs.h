@@ -13,7 +13,7 @@
 #ifndef KIN_PY_UNITS_H
 #define KIN_PY_UNITS_H
 
-#include "py/replay/entry.h"
+#include "py/entry/entry.h"
 
 struct kin_subgraph;
 

@@ -1,0 +1,93 @@
+/* Transposed convolutions (convolution.h): results whose places leave the same remainder by the stride see the same taps of the kernel, every
+ * stride-th of them, in reverse order: for each combination of remainders that is an ordinary convolution, whose results are scattered.
+ */
+#include "core/kernels/convolution.h"
+
+enum { SPACE = KIN_CONVOLUTION_SPACE };
+
+bool
+kin_transposed_suits(const kin_convolution *x)
+{
+    for (int d = 0; d < SPACE; d++)
+        if (x->dilation[d] != 1 || x->kernel[d] < x->stride[d])
+            return false;
+    return x->groups == 1;
+}
+
+static int64_t
+count_phases(const kin_convolution *x)
+{
+    return x->stride[0] * x->stride[1] * x->stride[2];
+}
+
+/* The convolution for one combination of remainders; of the kernel it takes the taps first[d], first[d] + stride[d], ... Strides of x and y,
+ * and what y is, are to be set. */
+static kin_convolution
+phase_of(const kin_convolution *x, int64_t phase, int64_t *at, int64_t *first)
+{
+    kin_convolution c = *x;
+    for (int d = SPACE; d-- > 0; phase /= x->stride[d]) {
+        int64_t s = x->stride[d];
+        at[d] = phase % s;
+        first[d] = (at[d] + x->padding[d]) % s;
+        c.kernel[d] = (x->kernel[d] - first[d] + s - 1) / s;
+        c.padding[d] = c.kernel[d] - 1 - (at[d] + x->padding[d]) / s;
+        c.out[d] = at[d] < x->out[d] ? (x->out[d] - at[d] + s - 1) / s : 0;
+        c.stride[d] = 1;
+    }
+    c.phase = true;
+    return c;
+}
+
+size_t
+kin_transposed_panels_len(const kin_convolution *x)
+{
+    size_t len = 0;
+    for (int64_t p = 0; p < count_phases(x); p++) {
+        int64_t at[SPACE], first[SPACE];
+        kin_convolution c = phase_of(x, p, at, first);
+        len += kin_convolution_panels_len(&c);
+    }
+    return len;
+}
+
+void
+kin_transposed_make_panels(const kin_convolution *x, const float *weight, const int64_t *strides, float *panels)
+{
+    for (int64_t p = 0; p < count_phases(x); p++) {
+        int64_t at[SPACE], first[SPACE], turned[2 + SPACE] = {strides[1], strides[0]};
+        kin_convolution c = phase_of(x, p, at, first);
+        const float *from = weight;
+        for (int d = 0; d < SPACE; d++) {
+            from += (first[d] + (c.kernel[d] - 1) * x->stride[d]) * strides[2 + d];
+            turned[2 + d] = -x->stride[d] * strides[2 + d];
+        }
+        kin_convolution_make_panels(&c, from, turned, panels);
+        panels += kin_convolution_panels_len(&c);
+    }
+}
+
+bool
+kin_transposed_run(const kin_convolution *x, kin_parallel parallel)
+{
+    int64_t dense[2 + SPACE] = {0}, step = x->filters;
+    for (int d = SPACE; d-- > 0; step *= x->out[d])
+        dense[2 + d] = step;
+    dense[0] = step;
+    const float *panels = x->panels;
+    for (int64_t p = 0; p < count_phases(x); p++) {
+        int64_t at[SPACE], first[SPACE];
+        kin_convolution c = phase_of(x, p, at, first);
+        c.scattered = true;
+        c.panels = panels;
+        c.y_strides[0] = dense[0];
+        for (int d = 0; d < SPACE; d++) {
+            c.y += at[d] * dense[2 + d];
+            c.y_strides[2 + d] = x->stride[d] * dense[2 + d];
+        }
+        if (!kin_convolution_run(&c, parallel))
+            return false;
+        panels += kin_convolution_panels_len(&c);
+    }
+    return true;
+}

@@ -1,0 +1,161 @@
+/* The transforms of Winograd's minimal filtering (winograd.h), 16 channels or filters at a time. Rows and columns are transformed alike, so each is a
+ * function of four or three vectors, applied to the rows and then to the columns.
+ */
+#include "core/kernels/tile.h"
+
+#if defined(__x86_64__)
+
+#include <immintrin.h>
+
+#define AVX512 __attribute__((target("avx512f")))
+#define INLINE __attribute__((always_inline)) AVX512 static inline
+
+/* What four neighbours of the image become. */
+INLINE void
+change_image(__m512 *x, int step)
+{
+    __m512 a = x[0], b = x[step], c = x[2 * step], d = x[3 * step];
+    x[0] = _mm512_sub_ps(a, c);
+    x[step] = _mm512_add_ps(b, c);
+    x[2 * step] = _mm512_sub_ps(c, b);
+    x[3 * step] = _mm512_sub_ps(b, d);
+}
+
+AVX512 void
+kin_tile_winograd_image(int64_t channels, const float *const *seen, float *to, int64_t to_step)
+{
+    for (int64_t c = 0; c < channels; c += 16) {
+        __m512 x[16];
+#pragma GCC unroll 16
+        for (int i = 0; i < 16; i++)
+            x[i] = _mm512_loadu_ps(seen[i] + c);
+#pragma GCC unroll 4
+        for (int i = 0; i < 4; i++)
+            change_image(x + i, 4);
+#pragma GCC unroll 4
+        for (int i = 0; i < 4; i++)
+            change_image(x + 4 * i, 1);
+#pragma GCC unroll 16
+        for (int i = 0; i < 16; i++)
+            _mm512_store_ps(to + i * to_step + c, x[i]);
+    }
+}
+
+/* What three taps in a row become: four. */
+INLINE void
+change_taps(const __m512 *x, int step, __m512 *y, int y_step)
+{
+    __m512 half = _mm512_set1_ps(0.5f), ends = _mm512_mul_ps(half, _mm512_add_ps(x[0], x[2 * step])), middle = _mm512_mul_ps(half, x[step]);
+    y[0] = x[0];
+    y[y_step] = _mm512_add_ps(ends, middle);
+    y[2 * y_step] = _mm512_sub_ps(ends, middle);
+    y[3 * y_step] = x[2 * step];
+}
+
+AVX512 void
+kin_tile_winograd_filters(int64_t n, const float *taps, int64_t tap_step, float *to, int64_t to_step)
+{
+    for (int64_t i = 0; i < n; i += 16) {
+        __m512 x[9], y[12], z[16];
+#pragma GCC unroll 9
+        for (int t = 0; t < 9; t++)
+            x[t] = _mm512_load_ps(taps + t * tap_step + i);
+#pragma GCC unroll 3
+        for (int t = 0; t < 3; t++)
+            change_taps(x + t, 3, y + t, 3);
+#pragma GCC unroll 4
+        for (int t = 0; t < 4; t++)
+            change_taps(y + 3 * t, 1, z + 4 * t, 1);
+#pragma GCC unroll 16
+        for (int t = 0; t < 16; t++)
+            _mm512_store_ps(to + t * to_step + i, z[t]);
+    }
+}
+
+/* Back from four to three. */
+INLINE void
+restore_taps(const __m512 *x, int step, __m512 *y, int y_step)
+{
+    y[0] = x[0];
+    y[y_step] = _mm512_sub_ps(x[step], x[2 * step]);
+    y[2 * y_step] = x[3 * step];
+}
+
+AVX512 void
+kin_tile_winograd_restore(int64_t n, const float *from, int64_t from_step, float *taps, int64_t tap_step)
+{
+    for (int64_t i = 0; i < n; i += 16) {
+        __m512 x[16], y[12], z[9];
+#pragma GCC unroll 16
+        for (int t = 0; t < 16; t++)
+            x[t] = _mm512_load_ps(from + t * from_step + i);
+#pragma GCC unroll 4
+        for (int t = 0; t < 4; t++)
+            restore_taps(x + t, 4, y + t, 4);
+#pragma GCC unroll 3
+        for (int t = 0; t < 3; t++)
+            restore_taps(y + 4 * t, 1, z + 3 * t, 1);
+#pragma GCC unroll 9
+        for (int t = 0; t < 9; t++)
+            _mm512_store_ps(taps + t * tap_step + i, z[t]);
+    }
+}
+
+/* What four products become: two results. */
+INLINE void
+change_products(const __m512 *x, int step, __m512 *y, int y_step)
+{
+    __m512 sum = _mm512_add_ps(x[step], x[2 * step]), apart = _mm512_sub_ps(x[step], x[2 * step]);
+    y[0] = _mm512_add_ps(x[0], sum);
+    y[y_step] = _mm512_sub_ps(apart, x[3 * step]);
+}
+
+AVX512 bool
+kin_tile_winograd_results(unsigned columns, const float *products, int64_t step, float *const *to)
+{
+    __mmask16 strange = 0;
+    for (unsigned c = 0; c < columns; c += 16) {
+        __m512 x[16], y[8], z[4];
+#pragma GCC unroll 16
+        for (int i = 0; i < 16; i++)
+            x[i] = _mm512_load_ps(products + i * step + c);
+#pragma GCC unroll 4
+        for (int i = 0; i < 4; i++)
+            change_products(x + i, 4, y + i, 4);
+#pragma GCC unroll 2
+        for (int i = 0; i < 2; i++)
+            change_products(y + 4 * i, 1, z + 2 * i, 1);
+#pragma GCC unroll 4
+        for (int i = 0; i < 4; i++) {
+            strange |= _mm512_cmp_ps_mask(_mm512_sub_ps(z[i], z[i]), _mm512_setzero_ps(), _CMP_NEQ_UQ);
+            if (to[i] != NULL)
+                _mm512_storeu_ps(to[i] + c, z[i]);
+        }
+    }
+    return strange == 0;
+}
+
+#else
+
+void
+kin_tile_winograd_image(int64_t channels, const float *const *seen, float *to, int64_t to_step)
+{
+}
+
+void
+kin_tile_winograd_filters(int64_t n, const float *taps, int64_t tap_step, float *to, int64_t to_step)
+{
+}
+
+void
+kin_tile_winograd_restore(int64_t n, const float *from, int64_t from_step, float *taps, int64_t tap_step)
+{
+}
+
+bool
+kin_tile_winograd_results(unsigned columns, const float *products, int64_t step, float *const *to)
+{
+    return true;
+}
+
+#endif

@@ -1,0 +1,237 @@
+/* Operators that do all layers of an nn.RNN, nn.GRU or nn.LSTM become, for each layer and direction, a product and a RECURRENT call. */
+#include "core/rewrite/rewrite_priv.h"
+
+#include "core/kernels/recurrent.h"
+#include "core/kernels/tile.h"
+
+enum { MOST_PARTS = 64 /* layers times directions */ };
+
+typedef struct {
+    kin_cell cell;
+    bool biases, both, batch_first; /* both: directions */
+    int64_t layers, steps, batch, width, gates;
+    kin_irn call;      /* of p */
+    unsigned weights;  /* number of its first weight among the arguments */
+    kin_irn h, c;      /* of the new program: [parts, batch, width]; c: 0 = none */
+    kin_irn last_h[MOST_PARTS], last_c[MOST_PARTS];
+    unsigned parts;
+} layers;
+
+static bool
+find_cell(const rewriting *r, kin_irn call, kin_cell *out)
+{
+    static const struct { const char *name; kin_cell cell; } rows[] = {
+        {"aten.lstm.input", KIN_CELL_LSTM}, {"aten.gru.input", KIN_CELL_GRU}, {"aten.rnn_tanh.input", KIN_CELL_TANH},
+        {"aten.rnn_relu.input", KIN_CELL_RELU}};
+    for (unsigned i = 0; i < sizeof rows / sizeof *rows; i++)
+        if (rewrite_is(r, call, rows[i].name)) {
+            *out = rows[i].cell;
+            return true;
+        }
+    return false;
+}
+
+static bool
+read_flag(const rewriting *r, const kin_aten_call *call, unsigned at, int64_t *out)
+{
+    const kin_aten_arg *a = kin_aten_find(r->g, call, at, "");
+    if (a == NULL || (a->kind != KIN_ATEN_BOOL && a->kind != KIN_ATEN_INT))
+        return false;
+    *out = a->i;
+    return true;
+}
+
+static bool
+has_sizes(const rewriting *r, kin_irn n, unsigned ndim, int64_t first, int64_t second)
+{
+    const kin_ir_node *node = kin_ir_at(r->p, n);
+    const int64_t *sizes = kin_ir_sizes(r->p, n);
+    return node->dtype == KIN_F32 && node->ndim == ndim && sizes[0] == first && (ndim == 1 || sizes[1] == second);
+}
+
+static unsigned
+weights_of_part(const layers *x)
+{
+    return x->biases ? 4 : 2;
+}
+
+static kin_irn
+weight(const rewriting *r, const layers *x, unsigned part, unsigned which)
+{
+    return kin_ir_arg(r->p, x->call, x->weights + part * weights_of_part(x) + which);
+}
+
+/* Are the weights those of plain layers? LSTMs with projections have others. */
+static bool
+has_plain_weights(const rewriting *r, const layers *x, int64_t features)
+{
+    unsigned directions = x->both ? 2 : 1;
+    for (unsigned part = 0; part < x->parts; part++) {
+        int64_t in = part < directions ? features : x->width * directions, columns = x->gates * x->width;
+        if (!has_sizes(r, weight(r, x, part, 0), 2, columns, in) || !has_sizes(r, weight(r, x, part, 1), 2, columns, x->width))
+            return false;
+        if (x->biases && (!has_sizes(r, weight(r, x, part, 2), 1, columns, 0) || !has_sizes(r, weight(r, x, part, 3), 1, columns, 0)))
+            return false;
+    }
+    return true;
+}
+
+/* (input, hx, weights, biases, layers, dropout, train, both directions, batch first); hx is a list of two for LSTM. */
+static bool
+read_layers(const rewriting *r, kin_irn call, layers *x)
+{
+    const kin_aten_call *captured = rewrite_captured(r, call);
+    int64_t biases, count, train, both, first;
+    *x = (layers){.call = call};
+    if (!find_cell(r, call, &x->cell) || !read_flag(r, captured, 3, &biases) || !read_flag(r, captured, 4, &count) ||
+        !read_flag(r, captured, 6, &train) || !read_flag(r, captured, 7, &both) || !read_flag(r, captured, 8, &first) || train != 0)
+        return false;
+    unsigned states = x->cell == KIN_CELL_LSTM ? 2 : 1;
+    x->biases = biases != 0;
+    x->both = both != 0;
+    x->batch_first = first != 0;
+    x->weights = 1 + states;
+    x->layers = count;
+    if (count < 1 || count > MOST_PARTS / 2 || kin_ir_at(r->p, call)->nargs < x->weights)
+        return false;
+    x->parts = (unsigned)count * (x->both ? 2 : 1);
+    kin_irn in = kin_ir_arg(r->p, call, 0), h = kin_ir_arg(r->p, call, 1);
+    const int64_t *sizes = kin_ir_sizes(r->p, in), *state = kin_ir_sizes(r->p, h);
+    if (kin_ir_at(r->p, in)->ndim != 3 || kin_ir_at(r->p, in)->dtype != KIN_F32 || kin_ir_at(r->p, h)->ndim != 3 || kin_ir_numel(r->p, in) == 0 ||
+        kin_ir_numel(r->p, h) == 0)
+        return false;
+    x->steps = sizes[x->batch_first ? 1 : 0];
+    x->batch = sizes[x->batch_first ? 0 : 1];
+    x->width = state[2];
+    x->gates = kin_cell_gates(x->cell);
+    for (unsigned i = 0; i < states; i++) {
+        kin_irn s = kin_ir_arg(r->p, call, 1 + i);
+        if (kin_ir_at(r->p, s)->ndim != 3 || !has_sizes(r, s, 3, x->parts, x->batch) || kin_ir_sizes(r->p, s)[2] != x->width)
+            return false;
+    }
+    return kin_ir_at(r->p, call)->nargs == x->weights + x->parts * weights_of_part(x) && has_plain_weights(r, x, sizes[2]);
+}
+
+/* -- building ------------------------------------------------------------------------------------------------------- */
+
+/* Elements [from, from + size) along the first dim. */
+static kin_irn
+stretch(kin_ir *q, kin_irn n, int64_t from, int64_t size)
+{
+    int64_t starts[KIN_IR_MAX_DIMS] = {from}, steps[KIN_IR_MAX_DIMS], sizes[KIN_IR_MAX_DIMS];
+    for (unsigned d = 0; d < kin_ir_at(q, n)->ndim; d++) {
+        steps[d] = 1;
+        sizes[d] = d == 0 ? size : kin_ir_sizes(q, n)[d];
+    }
+    return kin_ir_slice(q, n, starts, steps, sizes);
+}
+
+/* State `part` as [batch, width]. */
+static kin_irn
+state_of(kin_ir *q, const layers *x, kin_irn states, unsigned part)
+{
+    return kin_ir_reshape(q, stretch(q, states, part, 1), 2, (int64_t[]){x->batch, x->width});
+}
+
+/* What is added to the input's product: both biases, but not that of a GRU's n which belongs to the step before. */
+static kin_irn
+bias_of(rewriting *r, const layers *x, unsigned part)
+{
+    kin_ir *q = r->out->ir;
+    kin_irn own = rewrite_copy(r, weight(r, x, part, 2)), other = rewrite_copy(r, weight(r, x, part, 3));
+    if (x->cell == KIN_CELL_GRU) {
+        kin_irn parts[2] = {stretch(q, other, 0, 2 * x->width), kin_ir_const(q, KIN_F32, (kin_scalar){.f = -0.0}, 1, &x->width)};
+        other = kin_ir_cat(q, parts, 2, 0);
+    }
+    return kin_ir_binary(q, KIN_IR_ADD, own, other);
+}
+
+/* The input's part of all gates: [steps, batch, gates * width]. `in` is [batch, steps, ..] if `batch_first`. */
+static kin_irn
+from_input(rewriting *r, const layers *x, unsigned part, kin_irn in, bool batch_first)
+{
+    kin_ir *q = r->out->ir;
+    kin_irn w = weight(r, x, part, 0);
+    int64_t rows = x->steps * x->batch, columns = x->gates * x->width, features = kin_ir_sizes(q, in)[2];
+    kin_library_call call = {.kind = KIN_LIBRARY_MATMUL, .frozen = r->frozen[w], .call = (uint32_t)kin_ir_attrs(r->p, x->call)[0]};
+    kin_irn args[2] = {kin_ir_reshape(q, in, 2, (int64_t[]){rows, features}), kin_ir_permute(q, rewrite_copy(r, w), (int64_t[]){1, 0})};
+    kin_irn made = rewrite_emit(r, &call, "library.matmul", args, 2, KIN_F32, 2, (int64_t[]){rows, columns}, NULL);
+    if (x->biases)
+        made = kin_ir_binary(q, KIN_IR_ADD, made, kin_ir_expand(q, bias_of(r, x, part), 2, (int64_t[]){rows, columns}));
+    if (!batch_first)
+        return kin_ir_reshape(q, made, 3, (int64_t[]){x->steps, x->batch, columns});
+    return kin_ir_permute(q, kin_ir_reshape(q, made, 3, (int64_t[]){x->batch, x->steps, columns}), (int64_t[]){1, 0, 2});
+}
+
+/* The matrix between steps, [gates * width, width], as panels. */
+static kin_irn
+panels_of(rewriting *r, const layers *x, unsigned part)
+{
+    kin_ir *q = r->out->ir;
+    kin_irn w = rewrite_copy(r, weight(r, x, part, 1));
+    int64_t columns = x->gates * x->width, panels = (columns + KIN_TILE_COLUMNS - 1) / KIN_TILE_COLUMNS;
+    int64_t padded[2] = {panels * KIN_TILE_COLUMNS, x->width}, low[2] = {0, 0};
+    if (padded[0] != columns)
+        w = kin_ir_pad(q, w, kin_ir_const(q, KIN_F32, (kin_scalar){.f = 0}, 0, NULL), low, padded);
+    w = kin_ir_reshape(q, w, 3, (int64_t[]){panels, KIN_TILE_COLUMNS, x->width});
+    return kin_ir_unary(q, KIN_IR_CAST, kin_ir_permute(q, w, (int64_t[]){0, 2, 1})); /* a copy: they lie like that */
+}
+
+/* [steps, batch, width] of one direction of a layer; its last states are noted. */
+static kin_irn
+emit_part(rewriting *r, layers *x, unsigned part, kin_irn in, bool batch_first)
+{
+    kin_ir *q = r->out->ir;
+    bool reverse = x->both && part % 2 == 1, bias = x->cell == KIN_CELL_GRU && x->biases;
+    kin_irn args[5];
+    unsigned nargs = 0;
+    args[nargs++] = from_input(r, x, part, in, batch_first);
+    args[nargs++] = state_of(q, x, x->h, part);
+    args[nargs++] = panels_of(r, x, part);
+    if (bias)
+        args[nargs++] = stretch(q, rewrite_copy(r, weight(r, x, part, 3)), 2 * x->width, x->width);
+    if (x->c != 0)
+        args[nargs++] = state_of(q, x, x->c, part);
+    kin_library_call call = {.kind = KIN_LIBRARY_RECURRENT, .cell = (uint8_t)x->cell, .reverse = reverse, .has_bias = bias, .has_add = x->c != 0,
+                             .call = (uint32_t)kin_ir_attrs(r->p, x->call)[0]};
+    const int64_t sizes[3] = {x->steps + (x->c != 0), x->batch, x->width};
+    kin_irn made = rewrite_emit(r, &call, "library.recurrent", args, nargs, KIN_F32, 3, sizes, NULL);
+    x->last_h[part] = stretch(q, made, reverse ? 0 : x->steps - 1, 1);
+    x->last_c[part] = x->c != 0 ? stretch(q, made, x->steps, 1) : 0;
+    return x->c != 0 ? stretch(q, made, 0, x->steps) : made;
+}
+
+static kin_irn
+emit_layers(rewriting *r, layers *x)
+{
+    kin_ir *q = r->out->ir;
+    kin_irn in = rewrite_copy(r, kin_ir_arg(r->p, x->call, 0));
+    bool batch_first = x->batch_first;
+    x->h = rewrite_copy(r, kin_ir_arg(r->p, x->call, 1));
+    x->c = x->cell == KIN_CELL_LSTM ? rewrite_copy(r, kin_ir_arg(r->p, x->call, 2)) : 0;
+    for (unsigned part = 0; part < x->parts; part += x->both ? 2 : 1) {
+        kin_irn ways[2] = {emit_part(r, x, part, in, batch_first)};
+        if (x->both)
+            ways[1] = emit_part(r, x, part + 1, in, batch_first);
+        in = x->both ? kin_ir_cat(q, ways, 2, 2) : ways[0];
+        batch_first = false;
+    }
+    return x->batch_first ? kin_ir_permute(q, in, (int64_t[]){1, 0, 2}) : in;
+}
+
+kin_irn
+rewrite_recurrent(rewriting *r, kin_irn n)
+{
+    kin_irn call = kin_ir_arg(r->p, n, 0);
+    layers x;
+    if (!read_layers(r, call, &x))
+        return 0;
+    kin_irn results[3] = {emit_layers(r, &x)};
+    results[1] = kin_ir_cat(r->out->ir, x.last_h, x.parts, 0);
+    if (x.c != 0)
+        results[2] = kin_ir_cat(r->out->ir, x.last_c, x.parts, 0);
+    for (kin_irn m = n; m < r->p->nodes.len; m++)
+        if (kin_ir_at(r->p, m)->op == KIN_IR_RESULT && kin_ir_arg(r->p, m, 0) == call)
+            r->map[m] = results[kin_ir_attrs(r->p, m)[0]];
+    return r->map[n];
+}

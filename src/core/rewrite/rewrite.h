@@ -1,0 +1,62 @@
+/* Which extern calls a library does better than the ATen operator as it stands: a pass over tensor programs.
+ *
+ * - A product with few rows becomes a reduction, so that it fuses with what is around it (one token, a small MLP).
+ * - addmm is taken apart: the bias fuses into what follows. The product itself becomes a MATMUL call; several products of one
+ *   matrix with frozen ones (query, key and value) become one call, their results slices of its.
+ * - Attention is done by ourselves (attention.h), where products are.
+ * - Layers of nn.RNN, nn.GRU and nn.LSTM: one product for the input of all steps, then a call of our own that goes through them (recurrent.h).
+ * - A convolution with frozen weights takes in what follows it: batch norm (into the weights), an added value, relu, limits.
+ *   Those that suit us are our own (convolution.h), others a library's. Such calls like channels-last memory; values between
+ *   them are given such strides.
+ *   Convolutions of single pixels are products of matrices in such memory; what follows is fused behind them.
+ */
+#ifndef KIN_REWRITE_REWRITE_H
+#define KIN_REWRITE_REWRITE_H
+
+#include "core/aten/aten.h"
+
+typedef enum {
+    KIN_LIBRARY_MATMUL, /* args: a [M, K], b [K, N], or both with a first dim B; writes INTO its result, row-major */
+    KIN_LIBRARY_ATTENTION, /* args: query, key, value [B, H, L, D], then a mask when has_add; writes INTO its result */
+    KIN_LIBRARY_RECURRENT, /* args: from [steps, batch, gates * width], h [batch, width], panels [n, width, 32] of the matrix between steps, then
+                         * bias when has_bias, then c when has_add (recurrent.h); writes INTO its result */
+    KIN_LIBRARY_CONV    /* args: x [N, C, space...], weight, then bias when has_bias, then what is added when has_add; our own ones
+                         * write INTO their result, channels last */
+} kin_library_kind;
+
+typedef enum { KIN_POST_NONE, KIN_POST_RELU, KIN_POST_LIMIT } kin_library_post; /* LIMIT: least and most; our own only, NaNs stay */
+
+typedef struct {
+    uint8_t kind;      /* kin_library_kind */
+    uint8_t post;      /* kin_library_post: after everything else */
+    bool has_bias, has_add;
+    bool frozen;       /* b, or the weight and the bias, stay as they are between calls */
+    uint8_t nspatial;  /* CONV: numbers below that count */
+    int64_t stride[3], padding[3], dilation[3], groups;
+    bool own, transposed; /* CONV: ours; a transposed one, which is ours as well */
+    double least, most;
+    uint8_t cell;      /* RECURRENT: kin_cell */
+    bool reverse;
+    bool causal;       /* ATTENTION */
+    double scale;
+    uint32_t call;     /* the captured call it comes from */
+} kin_library_call;
+
+typedef struct {
+    kin_ir *ir;
+    uint32_t first;    /* EXTERN nodes with the number first + i are calls.at[i]; smaller numbers: captured calls */
+    KIN_VEC(kin_library_call) calls;
+} kin_rewritten;
+
+typedef struct {
+    bool post;         /* calls may take in a relu; libraries make 0 of a NaN there, so who runs them has to notice NaNs otherwise */
+    bool pairs;        /* ours multiply bfloat16 as it is (gemm_blocked.h) */
+    bool own;          /* products are done by ourselves: also those of many matrices, attention, and convolutions */
+} kin_rewrite_options;
+
+/* g: what `p` was lowered from (extern numbers are its calls). frozen[i]: input i stays as it is between calls. */
+kin_status kin_rewrite(const kin_ir *p, const kin_aten *g, const bool *frozen, const kin_rewrite_options *options,
+                       kin_rewritten *out) KIN_MUST_CHECK;
+void kin_rewritten_deinit(kin_rewritten *l);
+
+#endif

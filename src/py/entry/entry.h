@@ -1,0 +1,61 @@
+/* The cache entry of a compiled function: a trace, the objects it names, its guard program, its compiled subgraphs and
+ * its counters. Owned by the function's cache; never freed while `running` > 0.
+ *
+ * The folder lies below those that work on entries: guard evaluation, replay and the backends attach what they made, together
+ * with the function that frees it.
+ */
+#ifndef KIN_PY_ENTRY_ENTRY_H
+#define KIN_PY_ENTRY_ENTRY_H
+
+#include "core/trace/trace.h"
+#include "py/refs/refs.h"
+
+struct kin_subgraphs;      /* py/replay/subgraphs.h */
+struct kin_sunk_index; /* py/replay/sunk.c: which sunk steps belong to which value; one block of memory */
+struct kin_guard_prog; /* py/guardeval: built from trace.vals + trace.facts, one part per segment */
+
+#define KIN_EXIT_USED UINT32_MAX
+
+typedef struct kin_entry {
+    kin_trace trace;
+    kin_refs refs;
+    struct kin_guard_prog *guards;
+    void (*free_guards)(struct kin_guard_prog *);
+    struct kin_sunk_index *sunk; /* NULL until an exit or a frame needed it */
+    PyObject *func;          /* the recorded function (strong) */
+    uint64_t hits;           /* replays that ran to RETURN */
+    uint64_t exits;          /* replays that left at a side exit or EXIT */
+    uint64_t misses;         /* guard misses of segment 0 */
+    uint32_t running;        /* replays in progress (recursion, threads) */
+    uint32_t missed;         /* the fact that failed in the segment at which a replay last left; UINT32_MAX: a path */
+    uint32_t *exit_counts;   /* by step: how often this CHECK/SEGMENT left the program, KIN_EXIT_USED: its side trace was taken; NULL until needed */
+    uint32_t nused;          /* side traces that were taken */
+    double record_ns;
+    char *failure;           /* a replay met a failure of our own (failure.h): its text, made with malloc */
+    struct kin_subgraphs *subgraphs; /* what a backend compiled; NULL: step by step */
+    void (*release_subgraphs)(struct kin_subgraphs *);
+    KIN_VEC(uint32_t) apart; /* calls that cannot be compiled together with others */
+    KIN_VEC(uint32_t) steady; /* calls that were alike for inputs of two kinds, while others of their subgraph were not */
+    KIN_VEC(uint32_t) walls; /* steps that no subgraph goes on over */
+    bool grad;               /* gradients were enabled when subgraphs were first looked for, between calls */
+} kin_entry;
+
+/* Is the step in such a list? */
+static inline bool
+kin_step_is_in(const uint32_t *list, uint32_t n, uint32_t step)
+{
+    for (uint32_t i = 0; i < n; i++)
+        if (list[i] == step)
+            return true;
+    return false;
+}
+
+/* An empty entry (trace and refs initialised), made with calloc; NULL without memory. */
+kin_entry *kin_entry_new(void);
+/* Each takes what it is given and frees what was there before. */
+void kin_entry_set_guards(kin_entry *v, struct kin_guard_prog *guards, void (*free_guards)(struct kin_guard_prog *));
+void kin_entry_set_subgraphs(kin_entry *v, struct kin_subgraphs *subgraphs, void (*release_subgraphs)(struct kin_subgraphs *));
+/* Frees it and everything it owns; NULL is allowed. Only when `running` is 0. */
+void kin_entry_free(kin_entry *v);
+
+#endif

@@ -1,0 +1,340 @@
+/* Consumers: an instruction whose C code resumes generators or calls back, from its beginning to its end.
+ *
+ * A FOR_ITER, an unpacking, or a call of one of a few C functions (consume_rows.c, callbacks.c, iterables.c), of which
+ * is known what they do with the items. What runs below it is a region (region.c).
+ */
+#include "py/iterators/consume.h"
+
+void
+rec_free_consumer(rec_frame *f)
+{
+    rec_consumer *c = f->consumer;
+    f->consumer = NULL;
+    for (uint32_t i = 0; c != NULL && i < c->n; i++)
+        Py_DECREF(c->held[i]);
+    if (c != NULL) {
+        free(c->items);
+        free(c->held);
+        free(c->inputs);
+    }
+    free(c);
+}
+
+static bool
+push_item(rec_consumer *c, kin_vid vid, PyObject *obj)
+{
+    if (c->n == c->cap) {
+        uint32_t cap = c->cap ? 2 * c->cap : 8;
+        kin_vid *items = realloc(c->items, cap * sizeof *items);
+        if (items != NULL)
+            c->items = items;
+        PyObject **held = items ? realloc(c->held, cap * sizeof *held) : NULL;
+        if (held == NULL)
+            return false;
+        c->held = held;
+        c->cap = cap;
+    }
+    c->items[c->n] = vid;
+    c->held[c->n++] = Py_NewRef(obj);
+    return true;
+}
+
+/* An item that is known, though its object may not be there yet. */
+void
+rec_take_item(rec *r, rec_consumer *c, kin_vid item)
+{
+    if (!push_item(c, item, O(r, item) ? O(r, item) : Py_None))
+        rec_refuse(r);
+}
+
+static void
+rec_unpush_item(rec_consumer *c)
+{
+    Py_DECREF(c->held[--c->n]);
+}
+
+static void
+take(rec *r, rec_consumer *c, kin_vid vid, PyObject *obj)
+{
+    if (O(r, vid) == NULL)
+        rec_set_obj(r, vid, obj);
+    if (c->n >= 2000 || !push_item(c, vid, obj)) {
+        rec_refuse(r);
+        return;
+    }
+    if (c->select) {
+        int truth = rec_truth(r, vid);
+        if (truth < 0)
+            rec_refuse(r);
+        rec_unpush_item(c);
+        if (truth <= 0 || !push_item(c, c->inputs[c->at], O(r, c->inputs[c->at])))
+            return;
+        vid = c->inputs[c->at];
+    }
+    take_rule rule = c->row ? c->row->rule : TAKE_ONE;
+    if (rule == TAKE_ONE)
+        c->wants = false;
+    if (rule != TAKE_WHILE_TRUE && rule != TAKE_WHILE_FALSE)
+        return;
+    int truth = rec_truth(r, vid);
+    if (truth < 0)
+        rec_refuse(r);
+    else if (truth == (rule == TAKE_WHILE_FALSE))
+        c->wants = false;
+}
+
+static void
+end(rec *r, rec_consumer *c, kin_vid returned, PyObject *value)
+{
+    c->ended = true;
+    c->wants = false;
+    c->returned = returned;
+    if (c->sends && O(r, returned) == NULL)
+        rec_set_obj(r, returned, value);
+}
+
+/* A callback has returned. */
+static void
+take_callback(rec *r, rec_consumer *c, kin_vid result, PyObject *value)
+{
+    bool plain = c->row->then == NULL;
+    take(r, c, result, value);
+    (plain ? rec_next_callback : c->row->then)(r, c);
+    if (plain && !r->refused && c->before == INTO_CALL && c->ended)
+        rec_go_on_to_call(r, c, c->items, c->n);
+}
+
+bool
+rec_leave_to_c(rec *r, rec_frame *f, PyObject *value)
+{
+    if (r->region == NULL || rec_region_is_of(r, f)) {
+        if (f->consumer != NULL && value == NULL) { /* the consuming instruction raised, and nothing handles it here */
+            rec_refuse(r);
+            rec_settle(r);
+        }
+        return false;
+    }
+    if (value == NULL) {
+        if (f->gen != NULL)
+            rec_generator_detach(r, f, false);
+        else
+            rec_pop_frame(r);
+        rec_refuse(r);
+        rec_settle(r);
+        return true;
+    }
+    if (!f->from_c)
+        return false;
+    rec_frame *base = f->back;
+    kin_vid result = r->returned;
+    bool yielded = f->gen != NULL && f->op == KIN_OP_YIELD_VALUE;
+    if (f->gen == NULL)
+        rec_pop_frame(r);
+    else
+        rec_generator_detach(r, f, yielded);
+    rec_consumer *c = base->consumer;
+    if (c == NULL)
+        rec_refuse(r);
+    else if (c->gen == NULL)
+        take_callback(r, c, result, value);
+    else if (yielded) {
+        take(r, c, result, value);
+        if (c->zip != 0)
+            rec_zip_went_on(r, c);
+    } else {
+        end(r, c, result, value);
+        if (c->before == INTO_CALL)
+            rec_go_on_to_call(r, c, c->items, c->n);
+    }
+    rec_settle(r);
+    return true;
+}
+
+/* `gen`: NULL when callbacks are waited for. */
+rec_consumer *
+rec_begin_consumer(rec *r, struct rec_gen *gen)
+{
+    if (r->depth >= 100)
+        return NULL;
+    bool opened = r->region == NULL;
+    if (opened && !rec_region_open(r))
+        return NULL;
+    rec_consumer *c = calloc(1, sizeof *c);
+    if (c == NULL) {
+        if (opened) {
+            rec_region_free(r->region);
+            r->region = NULL;
+        }
+        return NULL;
+    }
+    c->gen = gen;
+    c->wants = gen == NULL || gen->state != GEN_DONE;
+    c->ended = !c->wants;
+    r->top->consumer = c;
+    r->top->await = AWAIT_CONSUMER;
+    return c;
+}
+
+bool
+rec_consume_for(rec *r, kin_vid it)
+{
+    if (FRESH(r, it) != NULL && FRESH(r, it)->kind == FRESH_ZIP)
+        return rec_consume_zip(r, it);
+    rec_gen *gen = rec_usable_generator(r, it);
+    int row = gen ? rec_iter_row(r, it) : -1;
+    rec_consumer *c = gen ? rec_begin_consumer(r, gen) : NULL;
+    if (c != NULL)
+        c->opaque_row = row;
+    return c != NULL;
+}
+
+/* `yield from` a generator of ours, which only another one can do: the region has begun further out. */
+bool
+rec_consume_send(rec *r, kin_vid it)
+{
+    rec_gen *gen = r->region != NULL ? rec_usable_generator(r, it) : NULL;
+    rec_consumer *c = gen != NULL && gen->state != GEN_DONE ? rec_begin_consumer(r, gen) : NULL;
+    if (c != NULL)
+        c->sends = true;
+    return c != NULL;
+}
+
+static bool
+finish_for(rec *r, rec_consumer *c, rec_frame *f, uint32_t offset)
+{
+    if (offset != (c->ended ? f->jump : f->next) || f->jump == f->next)
+        return false;
+    if (c->sends)
+        rec_drop(r, 1); /* the None that was sent */
+    if (c->ended)
+        rec_drop(r, 1);
+    if (!c->ended)
+        rec_push(r, c->zip != 0 ? rec_zip_item(r, c) : c->items[0]);
+    else if (c->sends)
+        rec_push(r, c->returned);
+    return true;
+}
+
+bool
+rec_fits(int before, int after, uint32_t n)
+{
+    uint32_t least = before < 0 ? 0 : (uint32_t)(before + (after > 0 ? after : 0));
+    return n <= 250 && (before < 0 || (after >= 0 ? n >= least : n == least));
+}
+
+void
+rec_aim(rec *r, rec_consumer *c, int before, int after)
+{
+    c->before = before;
+    c->after = after;
+    if (before != INTO_CALL)
+        return;
+    c->callee = r->star->callee;
+    c->nkw = r->star->nkw;
+    c->kwnames = r->star->kwnames;
+    c->ndrop = r->star->ndrop;
+    if (c->nkw > 0)
+        memcpy(c->args, r->star->values, c->nkw * sizeof *c->args);
+}
+
+/* a, b = generator; a, *b = generator */
+static bool
+finish_unpack(rec *r, rec_consumer *c)
+{
+    return c->ended && rec_fits(c->before, c->after, c->n) && rec_hand_over(r, c, c->items, c->n, c->before, c->after);
+}
+
+void
+rec_refuse_unpacking(rec *r, const rec_consumer *c)
+{
+    if (c->before < 0)
+        rec_refuse_starred(r, c);
+    else
+        rec_stop(r, "an unpacking that is not understood");
+}
+
+static const consumer_row unpack_row = {"", TAKE_ALL, finish_unpack, NULL, NULL, rec_refuse_unpacking};
+
+bool
+rec_consume_unpack(rec *r, kin_vid vid, int before, int after)
+{
+    bool visible = FRESH(r, vid) != NULL && FRESH(r, vid)->kind == FRESH_GENERATOR;
+    kin_vid source = visible ? vid : rec_hidden_generator(r, vid);
+    rec_gen *gen = source && !r->stopped ? rec_usable_generator(r, source) : NULL;
+    rec_consumer *c = gen ? rec_begin_consumer(r, gen) : NULL;
+    if (c == NULL)
+        return r->stopped;
+    c->row = &unpack_row;
+    c->source = vid;
+    rec_aim(r, c, before, after);
+    return true;
+}
+
+/* The consuming instruction as an opaque step. Its operands may be gone by now: nothing looks at their objects. */
+void
+rec_consume_opaquely(rec *r, const rec_consumer *c)
+{
+    if (c->row == NULL)
+        rec_ask_iter(r, rec_peek(r, 0), c->opaque_row);
+    else if (c->row->refused != NULL)
+        c->row->refused(r, c);
+    else
+        rec_call_step(r, c->callee, c->args, c->npos, c->nkw, c->kwnames, c->ndrop, KIN_STEP_OPAQUE | KIN_STEP_EFFECT,
+                      c->opaque_row);
+}
+
+bool
+rec_end_consumer(rec *r)
+{
+    rec_frame *f = r->top;
+    bool base = rec_region_is_of(r, f);
+    if (r->refused || r->foreign || (base && !rec_region_repeatable(r))) {
+        rec_refuse(r);
+        return false;
+    }
+    rec_free_consumer(f);
+    if (base)
+        rec_region_commit(r);
+    return true;
+}
+
+/* The consuming instruction of `f` is over, the next one is at `offset`. */
+bool
+rec_finish_consumer(rec *r, rec_frame *f, uint32_t offset)
+{
+    rec_consumer *c = f->consumer;
+    if (c == NULL) {
+        if (r->region != NULL && offset != f->next && offset != f->jump)
+            rec_refuse(r); /* an exception found a handler */
+        return !r->refused;
+    }
+    bool base = rec_region_is_of(r, f), ok = !r->foreign && !c->wants;
+    r->foreign = false;
+    if (c->row == NULL)
+        ok = ok && finish_for(r, c, f, offset);
+    else
+        ok = ok && offset == f->next && c->row->finish(r, c);
+    ok = ok && (c->lazy == 0 || c->ended);
+    if (ok && c->lazy != 0)
+        rec_lazy_used_up(r, c->lazy);
+    ok = ok && (base || (!rec_zip_writes(r, c) && (c->row == NULL || c->row->written == NULL)));
+    if (!ok || r->refused || (base && !rec_region_repeatable(r))) {
+        rec_refuse(r);
+        if (!base)
+            return false;
+        rec_region_undo(r);
+        return true;
+    }
+    if (f->await == AWAIT_CONSUMER)
+        f->await = AWAIT_NONE;
+    if (c->row == NULL && c->ended)
+        f->next = offset;
+    if (base)
+        rec_region_commit(r);
+    if (base && rec_zip_writes(r, c))
+        rec_zip_write(r, c);
+    if (base && c->row != NULL && c->row->written != NULL)
+        c->row->written(r, c);
+    rec_free_consumer(f);
+    return true;
+}

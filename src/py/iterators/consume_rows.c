@@ -1,0 +1,195 @@
+/* What builtin functions and classes make of the items of a generator: one row each. */
+#include "py/iterators/consume.h"
+#include "py/models/apply.h"
+#include "py/models/models.h"
+
+bool
+rec_items_constant(rec *r, rec_consumer *c)
+{
+    for (uint32_t i = 0; i < c->n; i++)
+        if (O(r, c->items[i]) == NULL || !kin_is_exact_immutable(O(r, c->items[i])) || rec_need_const(r, c->items[i]) == 0)
+            return false;
+    return true;
+}
+
+static void
+push_result(rec *r, rec_consumer *c, kin_vid out)
+{
+    rec_drop(r, c->ndrop);
+    rec_await_result(r, out, r->t->vals.at[out].step);
+}
+
+/* min, max, sum, str.join, frozenset of constants: a constant. Other arguments must be constant, too. */
+static bool
+finish_constant(rec *r, rec_consumer *c)
+{
+    for (uint32_t i = 0; i < c->npos; i++)
+        if (c->args[i] != c->source &&
+            (!kin_is_exact_immutable(O(r, c->args[i])) || rec_need_const(r, c->args[i]) == 0))
+            return false;
+    if (!rec_items_constant(r, c))
+        return false;
+    rec_drop(r, c->ndrop);
+    rec_await_const(r);
+    return true;
+}
+
+/* sum() of tensors: the additions it makes are nodes of the graph. */
+static bool
+finish_sum(rec *r, rec_consumer *c)
+{
+    bool tensors = c->n > 0 && c->npos <= 2;
+    for (uint32_t i = 0; tensors && i < c->n; i++)
+        tensors = rec_is_tensor_value(r, c->items[i]);
+    if (!tensors)
+        return finish_constant(r, c);
+    PyObject *zero = PyLong_FromLong(0);
+    kin_vid acc = c->npos == 2 ? c->args[1] : rec_const(r, zero);
+    Py_XDECREF(zero);
+    if (!kin_is_plain_tensor(O(r, acc)) && rec_need_const(r, acc) == 0)
+        return false;
+    for (uint32_t i = 0; i < c->n; i++) {
+        if (O(r, c->items[i]) != NULL)
+            rec_need_type(r, c->items[i]);
+        kin_vid pair[2] = {rec_as_const(r, acc), c->items[i]};
+        acc = rec_step_out(r, KIN_STEP_BINARY, KIN_STEP_TORCH, pair, 2);
+        r->info.at[acc].obj = c->held ? c->held[i] : NULL; /* of its type, and alive: the sums in between are not */
+    }
+    r->info.at[acc].obj = NULL;
+    push_result(r, c, acc);
+    return true;
+}
+
+static bool
+finish_answer(rec *r, rec_consumer *c)
+{
+    bool stopped = !c->ended;
+    bool answer = c->row->rule == TAKE_WHILE_TRUE ? !stopped : stopped;
+    rec_drop(r, c->ndrop);
+    rec_push(r, rec_const(r, answer ? Py_True : Py_False));
+    return true;
+}
+
+static bool
+finish_tuple(rec *r, rec_consumer *c)
+{
+    push_result(r, c, rec_build_tuple(r, c->items, c->n, NULL));
+    return true;
+}
+
+bool
+rec_finish_list(rec *r, rec_consumer *c)
+{
+    kin_vid out = rec_step_out(r, KIN_STEP_BUILD_LIST, KIN_STEP_PURE, c->items, c->n);
+    rec_make_fresh(r, out, FRESH_LIST, c->items, c->n, true);
+    r->info.at[out].type = &PyList_Type;
+    push_result(r, c, out);
+    return true;
+}
+
+/* sorted() of constants: the list it made has them in their order. */
+static bool
+finish_sorted(rec *r, rec_consumer *c)
+{
+    rec_frame *f = r->top;
+    PyObject *list = kin_watch_localsplus(f->f)[f->nlocals + f->sp - c->ndrop];
+    if (!rec_items_constant(r, c) || !PyList_CheckExact(list) || PyList_GET_SIZE(list) != (Py_ssize_t)c->n)
+        return false;
+    for (uint32_t i = 0; i < c->n; i++)
+        c->items[i] = rec_const(r, PyList_GET_ITEM(list, i));
+    return rec_finish_list(r, c);
+}
+
+static bool
+finish_set(rec *r, rec_consumer *c)
+{
+    if (!rec_items_constant(r, c))
+        return false;
+    kin_vid call[2] = {c->callee, rec_build_tuple(r, c->items, c->n, NULL)};
+    kin_vid out = rec_step_out(r, KIN_STEP_CALL, KIN_STEP_PURE, call, 2);
+    rec_make_fresh(r, out, FRESH_SET, NULL, 0, false);
+    r->info.at[out].type = &PySet_Type;
+    push_result(r, c, out);
+    return true;
+}
+
+/* dict() of pairs with constant keys. */
+static bool
+finish_dict(rec *r, rec_consumer *c)
+{
+    kin_vid *pairs = malloc((2 * c->n + 1) * sizeof *pairs);
+    bool ok = pairs != NULL;
+    for (uint32_t i = 0; ok && i < c->n; i++) {
+        rec_fresh *f = FRESH(r, c->items[i]);
+        ok = f != NULL && f->kind == FRESH_TUPLE && f->known && f->n == 2;
+        if (ok)
+            memcpy(pairs + 2 * i, f->items, 2 * sizeof *pairs);
+    }
+    const rec_args call = {.callee = c->callee, .args = c->args, .npos = c->npos, .ndrop = c->ndrop};
+    ok = ok && rec_dict_of_pairs(r, &call, pairs, 2 * c->n);
+    free(pairs);
+    return ok;
+}
+
+/* next(): the item, or the default. */
+static bool
+finish_next(rec *r, rec_consumer *c)
+{
+    if (c->ended && c->npos < 2)
+        return false;
+    kin_vid value = c->ended ? c->args[1] : c->items[0];
+    rec_drop(r, c->ndrop);
+    rec_push(r, value);
+    return true;
+}
+
+static const consumer_row rows[] = {
+    {"all", TAKE_WHILE_TRUE, finish_answer}, {"any", TAKE_WHILE_FALSE, finish_answer}, {"next", TAKE_ONE, finish_next},
+    {"tuple", TAKE_ALL, finish_tuple}, {"list", TAKE_ALL, rec_finish_list}, {"sum", TAKE_ALL, finish_sum},
+    {"min", TAKE_ALL, finish_constant}, {"max", TAKE_ALL, finish_constant}, {"set", TAKE_ALL, finish_set},
+    {"frozenset", TAKE_ALL, finish_constant}, {"dict", TAKE_ALL, finish_dict}, {"sorted", TAKE_ALL, finish_sorted},
+    {"join", TAKE_ALL, finish_constant}, {NULL, TAKE_ALL, NULL}};
+
+/* The row of a builtin function, a builtin class or str.join, found by identity. */
+const consumer_row *
+rec_consumer_row(PyObject *callee)
+{
+    PyObject *builtins = PyEval_GetBuiltins();
+    if (!PyCFunction_Check(callee) && !PyType_Check(callee) && Py_TYPE(callee) != &PyMethodDescr_Type)
+        return NULL;
+    for (const consumer_row *row = rows; row->name; row++) {
+        PyObject *dict = strcmp(row->name, "join") == 0 ? PyUnicode_Type.tp_dict : builtins;
+        if (PyDict_GetItemString(dict, row->name) == callee)
+            return row;
+    }
+    return NULL;
+}
+
+bool
+rec_consume_call(rec *r, kin_vid callee, const kin_vid *args, uint32_t npos, uint32_t nkw, PyObject *kwnames, int ndrop)
+{
+    if (rec_zip_call(r, callee, args, npos, nkw, kwnames, ndrop) || rec_consume_callbacks(r, callee, args, npos, nkw, kwnames, ndrop) ||
+        rec_consume_iterables(r, callee, args, npos, nkw, kwnames, ndrop))
+        return true;
+    if (nkw != 0 || npos == 0 || npos > 2)
+        return false;
+    const consumer_row *row = rec_consumer_row(O(r, callee));
+    uint32_t at = row != NULL && strcmp(row->name, "join") == 0 ? 1 : 0;
+    if (row == NULL || at >= npos || (npos == 2 && at == 0 && row->finish != finish_sum && row->finish != finish_next))
+        return false;
+    bool visible = FRESH(r, args[at]) != NULL && FRESH(r, args[at])->kind == FRESH_GENERATOR;
+    bool through_iter = !visible && row->finish != finish_next && row->finish != finish_dict;
+    kin_vid source = visible ? args[at] : through_iter ? rec_hidden_generator(r, args[at]) : 0;
+    rec_gen *gen = source && !r->stopped ? rec_usable_generator(r, source) : NULL;
+    rec_consumer *c = gen ? rec_begin_consumer(r, gen) : NULL;
+    if (c == NULL)
+        return false;
+    c->row = row;
+    c->source = args[at];
+    c->callee = callee;
+    c->opaque_row = rec_opaque_row(r, callee, args, npos + nkw);
+    c->npos = npos;
+    c->ndrop = ndrop;
+    memcpy(c->args, args, npos * sizeof *args);
+    return true;
+}

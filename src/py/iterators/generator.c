@@ -1,0 +1,275 @@
+/* Generators made and consumed inside the recorded call.
+ *
+ * A generator is a fresh object (BUILD_GENERATOR) whose shadow frame the recorder keeps. It is resumed by a *consumer*
+ * (consume.c). Every resumption is reported by the watcher as a call of the generator's frame, every yield as its return.
+ *
+ * GENERATOR_STATE says where a generator is suspended and with what in it, so that an exit, or code that is not
+ * watched, finds a real generator in that state. A replay that needs none makes none. A yield inside try or with
+ * refuses the region, since closing the generator runs code there.
+ */
+#include "py/iterators/consume.h"
+
+#include "py/compat/generator.h"
+#include "py/torchcalls/skip.h"
+
+/* -- the state of generators ------------------------------------------------------------------------------------- */
+
+static rec_gen *
+find_generator(rec *r, kin_vid vid)
+{
+    rec_gen *gen = r->gens;
+    while (gen != NULL && gen->vid != vid)
+        gen = gen->next;
+    return gen;
+}
+
+rec_gen *
+rec_usable_generator(rec *r, kin_vid vid)
+{
+    rec_fresh *f = vid ? FRESH(r, vid) : NULL;
+    if (f == NULL || f->kind != FRESH_GENERATOR || !f->known || f->escaped)
+        return NULL;
+    rec_gen *gen = find_generator(r, vid);
+    return gen != NULL && (O(r, vid) != NULL || gen->hidden) && gen->state != GEN_LOST && gen->state != GEN_RUNNING ? gen : NULL;
+}
+
+/* What it had at hand once may be dead: its frame tells what it has now. */
+bool
+rec_generator_holds_tensor(rec *r, kin_vid vid, int depth)
+{
+    const rec_gen *gen = find_generator(r, vid);
+    if (gen == NULL || gen->state == GEN_LOST)
+        return rec_held_a_tensor(r, FRESH(r, vid), depth + 1);
+    const kin_vid *at = gen->frame != NULL ? gen->frame->slots : gen->locals;
+    int n = gen->frame != NULL ? gen->frame->nlocals + gen->frame->sp : gen->code->co_argcount + gen->code->co_kwonlyargcount;
+    for (int i = 0; gen->state != GEN_DONE && at != NULL && i < n; i++)
+        if (rec_holds_tensor(r, at[i], depth + 1))
+            return true;
+    return false;
+}
+
+bool
+rec_generator_is_done(rec *r, kin_vid vid)
+{
+    const rec_gen *gen = find_generator(r, vid);
+    return gen != NULL && gen->state == GEN_DONE;
+}
+
+void
+rec_generator_write(rec *r, rec_gen *gen)
+{
+    rec_frame *f = gen->frame;
+    kin_vid args[256];
+    uint32_t n = 0;
+    kin_ref ref = 0;
+    args[n++] = gen->vid;
+    if (gen->state == GEN_SUSPENDED) {
+        PyObject *where = Py_BuildValue("(OI)", gen->code, (unsigned)f->offset);
+        ref = rec_ref(r, where);
+        Py_XDECREF(where);
+        memcpy(args + 1, f->slots, (size_t)(f->nlocals + f->sp) * sizeof *args);
+        n += (uint32_t)(f->nlocals + f->sp);
+    }
+    rec_fresh *fresh = FRESH(r, gen->vid);
+    for (uint32_t i = 1; fresh != NULL && i < n; i++)
+        if (args[i] != 0)
+            rec_fresh_push(fresh, args[i]);
+    uint32_t s = rec_step(r, KIN_STEP_GENERATOR_STATE, KIN_STEP_MUTATES, args, n);
+    r->t->steps.at[s].ref = ref;
+    r->t->steps.at[s].snap = 0;
+    gen->dirty = false;
+}
+
+void
+rec_free_generators(rec *r)
+{
+    for (rec_frame *f = r->top; f != NULL; f = f->back)
+        rec_free_consumer(f);
+    while (r->gens != NULL) {
+        rec_gen *gen = r->gens;
+        r->gens = gen->next;
+        if (gen->state == GEN_SUSPENDED && gen->frame != NULL)
+            free(gen->frame);
+        free(gen->locals);
+        free(gen);
+    }
+    if (r->region != NULL)
+        rec_region_free(r->region);
+    r->region = NULL;
+}
+
+/* -- a new generator --------------------------------------------------------------------------------------------- */
+
+static bool
+is_generator_function(PyObject *func)
+{
+    PyFunctionObject *fn = (PyFunctionObject *)func;
+    int flags = ((PyCodeObject *)fn->func_code)->co_flags;
+    return (flags & CO_GENERATOR) && (flags & CO_OPTIMIZED) && !(flags & (CO_VARARGS | CO_VARKEYWORDS)) &&
+           fn->vectorcall == _PyFunction_Vectorcall && !rec_skips_function(func);
+}
+
+static PyObject *
+keyword_only_names(PyCodeObject *code)
+{
+    return code->co_kwonlyargcount ? PyTuple_GetSlice(code->co_localsplusnames, code->co_argcount,
+                                                      code->co_argcount + code->co_kwonlyargcount)
+                                   : NULL;
+}
+
+static kin_vid
+new_generator(rec *r, kin_vid callee, const kin_vid *args, uint32_t npos, uint32_t nkw, PyObject *kwnames)
+{
+    PyObject *func = O(r, callee);
+    if (!kin_generator_supported() || !is_generator_function(func))
+        return 0;
+    PyCodeObject *code = (PyCodeObject *)((PyFunctionObject *)func)->func_code;
+    uint32_t n = (uint32_t)(code->co_argcount + code->co_kwonlyargcount);
+    if (n > 200 || code->co_nlocalsplus + code->co_stacksize > 250 ||
+        !rec_bind(r, &callee, args, npos, nkw, kwnames))
+        return 0;
+    kin_vid all[256];
+    all[0] = callee;
+    memcpy(all + 1, r->call.locals, n * sizeof *all);
+    rec_gen *gen = calloc(1, sizeof *gen);
+    if (gen == NULL || (gen->locals = malloc((n + 1) * sizeof *gen->locals)) == NULL) {
+        free(gen);
+        return 0;
+    }
+    memcpy(gen->locals, r->call.locals, n * sizeof *gen->locals);
+    kin_vid out = rec_step_out(r, KIN_STEP_BUILD_GENERATOR, KIN_STEP_PURE, all, n + 1);
+    PyObject *names = keyword_only_names(code);
+    kin_ref ref = rec_ref(r, names);
+    Py_XDECREF(names);
+    r->t->steps.at[r->t->vals.at[out].step].ref = ref;
+    rec_make_fresh(r, out, FRESH_GENERATOR, all, n + 1, true);
+    r->info.at[out].type = &PyGen_Type;
+    *gen = (rec_gen){.next = r->gens, .vid = out, .func = callee, .code = code, .locals = gen->locals};
+    r->gens = gen;
+    return out;
+}
+
+bool
+rec_generator_call(rec *r, kin_vid callee, const kin_vid *args, uint32_t npos, uint32_t nkw, PyObject *kwnames, int ndrop)
+{
+    kin_vid out = new_generator(r, callee, args, npos, nkw, kwnames);
+    if (out == 0)
+        return false;
+    rec_drop(r, ndrop);
+    rec_await_result(r, out, r->t->vals.at[out].step);
+    return true;
+}
+
+/* The generator that C code gets from an object whose __iter__ is a generator function, and keeps to itself. Objects with a length would be
+ * asked for that, too. 0: it is no such object. */
+kin_vid
+rec_hidden_generator(rec *r, kin_vid vid)
+{
+    PyObject *obj = vid ? O(r, vid) : NULL, *const asked[] = {REC_STR("__len__"), REC_STR("__length_hint__")};
+    PyTypeObject *tp = obj != NULL ? Py_TYPE(obj) : NULL;
+    if (tp == NULL || !(tp->tp_flags & Py_TPFLAGS_HEAPTYPE) || (FRESH(r, vid) != NULL && FRESH(r, vid)->kind != FRESH_OBJECT) ||
+        kin_is_tensor(obj))
+        return 0;
+    PyObject *func = _PyType_Lookup(tp, REC_STR("__iter__"));
+    if (func == NULL || !PyFunction_Check(func) || !is_generator_function(func) || _PyType_Lookup(tp, asked[0]) != NULL ||
+        _PyType_Lookup(tp, asked[1]) != NULL)
+        return 0;
+    rec_need_attrs(r, vid);
+    rec_lookup(r, tp, asked[0]);
+    rec_lookup(r, tp, asked[1]);
+    rec_lookup(r, tp, REC_STR("__iter__"));
+    kin_vid gen = r->stopped ? 0 : new_generator(r, rec_found(r, tp, REC_STR("__iter__"), func), &vid, 1, 0, NULL);
+    if (gen != 0)
+        find_generator(r, gen)->hidden = true;
+    return gen;
+}
+
+/* -- resuming ----------------------------------------------------------------------------------------------------- */
+
+static rec_frame *
+start_frame(rec *r, rec_gen *gen, struct _PyInterpreterFrame *f)
+{
+    rec_frame *rf = rec_push_frame(r, f, gen->code);
+    if (rf == NULL)
+        return NULL;
+    rf->func = gen->func;
+    rf->gen = gen;
+    rf->from_c = true;
+    for (int i = 0; i < gen->code->co_argcount + gen->code->co_kwonlyargcount; i++)
+        rf->slots[i] = gen->locals[i];
+    gen->raw = f;
+    gen->frame = rf;
+    return rf;
+}
+
+static bool
+resume(rec *r, rec_gen *gen, struct _PyInterpreterFrame *f)
+{
+    if (gen->state == GEN_NEW) {
+        if (start_frame(r, gen, f) == NULL) {
+            rec_bug(r, "no memory for a shadow frame");
+            return false;
+        }
+    } else {
+        rec_frame *rf = gen->frame;
+        rf->back = r->top;
+        rf->exc = r->top->exc;
+        r->top = rf;
+        r->depth++;
+        rf->ran = false;
+        rf->slots[rf->nlocals + rf->sp++] = rec_const(r, Py_None);
+    }
+    gen->state = GEN_RUNNING;
+    gen->dirty = true;
+    return true;
+}
+
+/* A hidden generator that has not begun is known by its function only: nothing else runs before it. */
+static bool
+is_frame_of(rec *r, const rec_gen *gen, struct _PyInterpreterFrame *f)
+{
+    if (gen->raw != NULL)
+        return gen->raw == (void *)f;
+    return gen->hidden ? kin_watch_code(f) == gen->code && kin_watch_func(f) == O(r, gen->func) : kin_generator_frame(O(r, gen->vid)) == f;
+}
+
+/* `known`: the frame is a generator of ours that is being closed; it has no handler, so none of its code runs. */
+bool
+rec_enter_from_c(rec *r, struct _PyInterpreterFrame *f, bool *known)
+{
+    rec_consumer *c = r->top ? r->top->consumer : NULL;
+    if (c != NULL && c->wants && c->gen != NULL && is_frame_of(r, c->gen, f))
+        return resume(r, c->gen, f);
+    for (rec_gen *gen = r->gens; gen != NULL; gen = gen->next)
+        if (gen->state == GEN_SUSPENDED && gen->raw == (void *)f)
+            *known = true;
+    return false;
+}
+
+void
+rec_op_yield(rec *r)
+{
+    rec_frame *f = r->top;
+    if (f->gen == NULL || kin_code_handler(f->kc, f->offset) != NULL) {
+        rec_stop(r, "a yield that is not understood");
+        return;
+    }
+    r->returned = rec_peek(r, 0);
+    rec_drop(r, 1);
+}
+
+void
+rec_generator_detach(rec *r, rec_frame *f, bool yielded)
+{
+    rec_gen *gen = f->gen;
+    if (!yielded) {
+        gen->state = GEN_DONE;
+        gen->frame = NULL;
+        rec_pop_frame(r);
+        return;
+    }
+    gen->state = GEN_SUSPENDED;
+    r->top = f->back;
+    r->depth--;
+    f->back = NULL;
+}

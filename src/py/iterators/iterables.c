@@ -1,0 +1,193 @@
+/* C functions that are given objects whose __iter__ is Python code: enumerate(module_list), zip(a, module_list),
+ * list(thing), and the unpacking of such an object. What __iter__ (and, for a size to start with, __len__) does is a
+ * region (region.c); the call is then what the model of the C function makes of the iterators.
+ */
+#include "py/iterators/consume.h"
+#include "py/models/models.h"
+
+/* The C functions and classes, and how many of their first arguments they iterate over. */
+typedef struct {
+    const char *name;
+    int iterated;  /* -1: all */
+    bool sized;    /* asks __len__ of the argument behind __iter__ */
+} iterable_row;
+
+static const iterable_row rows[] = {
+    {"enumerate", 1, false}, {"zip", -1, false}, {"iter", 1, false}, {"list", 1, true}, {"tuple", 1, true},
+    {"all", 1, false}, {"any", 1, false}, {NULL, 0, false}};
+
+static const iterable_row unpacked = {"", 1, false}, starred = {"", 1, true};
+
+static const iterable_row *
+find_row(PyObject *callee)
+{
+    PyObject *builtins = PyEval_GetBuiltins();
+    if (callee == NULL)
+        return &unpacked;
+    if (!PyCFunction_Check(callee) && !PyType_Check(callee))
+        return NULL;
+    for (const iterable_row *row = rows; row->name; row++)
+        if (PyDict_GetItemString(builtins, row->name) == callee)
+            return row;
+    return NULL;
+}
+
+/* A special method in Python that the C function will call on the argument; 0 = none. */
+static kin_vid
+python_method(rec *r, kin_vid vid, PyObject *name)
+{
+    PyObject *obj = O(r, vid);
+    if (obj == NULL || !(Py_TYPE(obj)->tp_flags & Py_TPFLAGS_HEAPTYPE))
+        return 0;
+    PyObject *func = _PyType_Lookup(Py_TYPE(obj), name);
+    if (func == NULL || !PyFunction_Check(func) || !rec_can_inline(r, func))
+        return 0;
+    PyTypeObject *tp = rec_need_attrs(r, vid);
+    rec_lookup(r, tp, name);
+    return r->stopped ? 0 : rec_found(r, tp, name, func);
+}
+
+static uint32_t
+iterated(const iterable_row *row, uint32_t npos)
+{
+    return row->iterated < 0 || (uint32_t)row->iterated > npos ? npos : (uint32_t)row->iterated;
+}
+
+/* Expects the next call that the C function makes. c->at: the argument it is about; c->next: it has been asked for its
+ * iterator. */
+static void
+ask_next(rec *r, rec_consumer *c)
+{
+    const iterable_row *row = c->before < 0 ? &starred : find_row(c->callee ? O(r, c->callee) : NULL);
+    for (; c->at < iterated(row, c->npos); c->at++, c->next = 0) {
+        kin_vid arg = c->source ? c->source : c->args[c->at];
+        PyObject *name = c->next == 0 ? REC_STR("__iter__") : REC_STR("__len__");
+        if (c->next > 1 || (c->next == 1 && !row->sized))
+            continue;
+        kin_vid func = python_method(r, arg, name);
+        if (r->refused)
+            return;
+        c->next++;
+        if (func == 0)
+            continue; /* C code does it */
+        if (!rec_bind(r, &func, &arg, 1, 0, NULL))
+            rec_refuse(r);
+        else
+            rec_await_callback(r, func);
+        return;
+    }
+    c->wants = false;
+    c->ended = true;
+}
+
+/* One of the methods has returned. An iterator must be one that nobody else has. */
+static void
+take_answer(rec *r, rec_consumer *c)
+{
+    if (r->refused || c->n == 0)
+        return;
+    kin_vid answer = c->items[c->n - 1];
+    rec_fresh *f = FRESH(r, answer);
+    if (c->next == 1) {
+        const Py_ssize_t returned = 2; /* the references of the C function and of c->held */
+        bool lazy = c->callee != 0 && c->before >= 0 && (O(r, c->callee) == (PyObject *)&PyEnum_Type || O(r, c->callee) == (PyObject *)&PyZip_Type);
+        bool generator = lazy && rec_usable_generator(r, answer) != NULL;
+        if (f == NULL || (f->kind != FRESH_ITER && !generator) || !f->known || f->escaped || Py_REFCNT(O(r, answer)) != returned) {
+            rec_refuse(r);
+            return;
+        }
+        f->given = !generator;
+        c->inputs[c->at] = answer;
+    }
+    ask_next(r, c);
+}
+
+/* The call again, with the iterators in place of what they were made of. */
+static bool
+finish_iterables(rec *r, rec_consumer *c)
+{
+    bool done = rec_zip_call(r, c->callee, c->inputs, c->npos, c->nkw, c->kwnames, c->ndrop) || rec_call_builtin(r, c->callee, c->inputs, c->npos, c->nkw, c->kwnames, c->ndrop);
+    for (uint32_t i = 0; i < c->npos; i++)
+        if (FRESH(r, c->inputs[i]) != NULL)
+            FRESH(r, c->inputs[i])->given = false;
+    return done;
+}
+
+static const consumer_row iterables_row = {"iterables", TAKE_ALL, finish_iterables, take_answer};
+
+/* What a step gave begins a segment of its own now: inside a region none can begin. */
+static bool
+iterates_in_python(rec *r, kin_vid vid)
+{
+    if ((FRESH(r, vid) != NULL && FRESH(r, vid)->kind != FRESH_OBJECT) || python_method(r, vid, REC_STR("__iter__")) == 0)
+        return false;
+    if (FRESH(r, vid) == NULL && r->region == NULL)
+        rec_root(r, vid);
+    return !r->stopped;
+}
+
+bool
+rec_consume_iterables(rec *r, kin_vid callee, const kin_vid *args, uint32_t npos, uint32_t nkw, PyObject *kwnames, int ndrop)
+{
+    const iterable_row *row = npos > 0 && npos + nkw <= CONSUMER_ARGS && O(r, callee) ? find_row(O(r, callee)) : NULL;
+    bool python = false;
+    for (uint32_t i = 0; row != NULL && i < iterated(row, npos); i++)
+        python = python || iterates_in_python(r, args[i]);
+    kin_vid *inputs = python && !r->stopped ? malloc((npos + nkw) * sizeof *inputs) : NULL;
+    rec_consumer *c = inputs ? rec_begin_consumer(r, NULL) : NULL;
+    if (c == NULL) {
+        free(inputs);
+        return false;
+    }
+    memcpy(inputs, args, (npos + nkw) * sizeof *inputs);
+    c->inputs = inputs;
+    c->row = &iterables_row;
+    rec_consume_as(r, c, callee, args, npos, nkw, kwnames, ndrop);
+    ask_next(r, c);
+    return true;
+}
+
+/* a, b = thing; a, *b = thing */
+static bool
+finish_unpacking(rec *r, rec_consumer *c)
+{
+    kin_vid *items = NULL;
+    uint32_t n = 0;
+    if (c->before >= 0)
+        return rec_unpack_iterator(r, c->inputs[0], c->before, c->after);
+    bool done = rec_use_up(r, c->inputs[0], &items, &n) && rec_hand_over(r, c, items, n, c->before, c->after);
+    free(items);
+    return done;
+}
+
+/* The object has answered; what a starred call hands over may be called now. */
+static void
+take_unpacking(rec *r, rec_consumer *c)
+{
+    kin_vid *items = NULL;
+    uint32_t n = 0;
+    take_answer(r, c);
+    if (!r->refused && c->ended && c->before == INTO_CALL && rec_items_of(r, c->inputs[0], &items, &n))
+        rec_go_on_to_call(r, c, items, n);
+    free(items);
+}
+
+static const consumer_row unpacking_row = {"", TAKE_ALL, finish_unpacking, take_unpacking, NULL, rec_refuse_unpacking};
+
+bool
+rec_consume_unpacking(rec *r, kin_vid vid, int before, int after)
+{
+    kin_vid *inputs = iterates_in_python(r, vid) && !r->stopped ? malloc(sizeof *inputs) : NULL;
+    rec_consumer *c = inputs ? rec_begin_consumer(r, NULL) : NULL;
+    if (c == NULL) {
+        free(inputs);
+        return r->stopped;
+    }
+    inputs[0] = c->source = vid;
+    rec_aim(r, c, before, after);
+    c->npos = 1;
+    c->inputs = inputs;
+    c->row = &unpacking_row;
+    ask_next(r, c);
+    return true;
+}

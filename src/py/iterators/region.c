@@ -1,0 +1,421 @@
+/* Regions: what runs below an instruction whose C code runs watched frames, recorded so that it can be done again.
+ *
+ * Frames entered from C cannot be rebuilt while they run, so what runs below the consuming instruction is a *region*:
+ * all its steps carry the snapshot before that instruction and the flag AGAIN. An exit anywhere in it, exceptions
+ * included, leaves before the instruction, and CPython does the whole of it again. That is sound because
+ *   - a region has no step whose repetition can be seen: only pure steps, questions, checks, changes of objects that
+ *     were made in the region, and torch calls that leave random state and version counters alone (measured);
+ *   - what it does to older iterators and generators, and to sets and lists that only they have, is put down only at its
+ *     end (NEXT, SET_ADD, LIST_APPEND, GENERATOR_STATE).
+ *
+ * Anything else in a region (an effect, opaque code, the end of a segment, an exception, an opcode without a rule)
+ * refuses it: the trace is cut back to where it began, the consuming instruction becomes an opaque step, and the
+ * frames below it are not watched any more.
+ */
+#include "py/iterators/consume.h"
+
+typedef struct {
+    rec_fresh *fresh;
+    uint32_t pos, n;
+    bool known, escaped;
+} saved_fresh;
+
+typedef struct {
+    PyObject *tensor;
+    long version;
+} saved_version;
+
+/* An item for an older set or list that only the generators of the region can reach. */
+typedef struct {
+    kin_step_kind kind;
+    kin_vid args[2];
+} put_off;
+
+typedef struct rec_region {
+    rec_frame *base;
+    uint32_t snap, steps, nvals, nfacts;
+    rec_info *infos;
+    saved_fresh *fresh;
+    kin_vid *slots;
+    KIN_VEC(kin_vid) moved;        /* older iterators that were advanced */
+    KIN_VEC(kin_vid) used_up;      /* older map and filter objects that are at their end */
+    KIN_VEC(put_off) added;
+    bool asked_added;              /* the step to come knows of them */
+    KIN_VEC(saved_version) versions;
+    PyObject *random;              /* state before the first torch call */
+    bool committing;
+} rec_region;
+
+/* -- regions ---------------------------------------------------------------------------------------------------- */
+
+void
+rec_region_free(rec_region *g)
+{
+    for (uint32_t i = 0; i < g->versions.len; i++)
+        Py_DECREF(g->versions.at[i].tensor);
+    kin_vec_deinit(&g->versions);
+    kin_vec_deinit(&g->moved);
+    kin_vec_deinit(&g->used_up);
+    kin_vec_deinit(&g->added);
+    Py_XDECREF(g->random);
+    free(g->infos);
+    free(g->fresh);
+    free(g->slots);
+    free(g);
+}
+
+static void
+save_fresh(rec *r, rec_region *g)
+{
+    memcpy(g->infos, r->info.at, g->nvals * sizeof *g->infos);
+    for (uint32_t i = 0; i < g->nvals; i++) {
+        rec_fresh *f = r->info.at[i].fresh;
+        if (f != NULL)
+            g->fresh[i] = (saved_fresh){f, f->pos, f->n, f->known, f->escaped};
+    }
+}
+
+/* Begins a region at the current instruction, before its rule has changed anything. Each saves what is known of all values, so in
+ * programs of very many steps there are only so many; then the instructions are opaque steps. */
+bool
+rec_region_open(rec *r)
+{
+    enum { MOST = 20000000 };
+    if ((r->region_values += r->info.len) > MOST)
+        return false;
+    rec_frame *f = r->top;
+    (void)rec_seg(r);
+    rec_region *g = calloc(1, sizeof *g);
+    if (g == NULL)
+        return false;
+    g->base = f;
+    g->snap = rec_snapshot(r);
+    g->steps = r->t->steps.len;
+    g->nvals = r->info.len;
+    g->nfacts = r->t->facts.len;
+    g->infos = malloc(g->nvals * sizeof *g->infos);
+    g->fresh = calloc(g->nvals, sizeof *g->fresh);
+    g->slots = malloc((size_t)(f->nlocals + f->sp + 1) * sizeof *g->slots);
+    if (g->infos == NULL || g->fresh == NULL || g->slots == NULL || g->snap == 0) {
+        rec_region_free(g);
+        return false;
+    }
+    memcpy(g->slots, f->slots, (size_t)(f->nlocals + f->sp) * sizeof *g->slots);
+    save_fresh(r, g);
+    r->region = g;
+    return true;
+}
+
+bool
+rec_region_is_of(const rec *r, const rec_frame *f)
+{
+    return r->region != NULL && r->region->base == f;
+}
+
+uint32_t
+rec_region_snap(rec *r)
+{
+    return r->region->snap;
+}
+
+void
+rec_refuse(rec *r)
+{
+    if (getenv("KIN_DEBUG") && !r->refused)
+        fprintf(stderr, "region refused in %s, line %d, at %s\n", PyUnicode_AsUTF8(r->top->code->co_qualname),
+                PyCode_Addr2Line(r->top->code, (int)r->top->offset), kin_op_name((kin_op)r->top->op));
+    r->refused = true;
+    r->stopped = true; /* for the rules, until the region is undone */
+}
+
+static void
+restore_fresh(rec *r, rec_region *g)
+{
+    for (uint32_t i = 0; i < g->nvals; i++) {
+        rec_info *now = &r->info.at[i], *old = &g->infos[i];
+        const saved_fresh *s = &g->fresh[i];
+        now->type = old->type;
+        now->type_seg = old->type_seg;
+        now->tag_seg = old->tag_seg;
+        now->as_const = old->as_const;
+        now->meta_epoch = 0;
+        if (now->fresh != s->fresh) {
+            if (now->fresh != NULL)
+                now->fresh->known = false;
+            continue;
+        }
+        if (s->fresh == NULL)
+            continue;
+        s->fresh->known = s->known && s->n <= s->fresh->n;
+        s->fresh->n = s->known && s->n <= s->fresh->n ? s->n : s->fresh->n;
+        s->fresh->pos = s->pos;
+        s->fresh->escaped = s->escaped;
+    }
+    for (uint32_t i = g->nvals; i < r->info.len; i++)
+        r->info.at[i].meta_epoch = 0;
+}
+
+/* Every generator that the region touched goes on unwatched. */
+void
+rec_lose_generators(rec *r)
+{
+    for (rec_gen *gen = r->gens; gen != NULL; gen = gen->next) {
+        if (!gen->dirty && gen->state != GEN_RUNNING)
+            continue;
+        if (gen->state == GEN_SUSPENDED)
+            free(gen->frame);
+        gen->frame = NULL;
+        gen->state = GEN_LOST;
+        gen->dirty = false;
+        if (FRESH(r, gen->vid) != NULL)
+            FRESH(r, gen->vid)->known = false;
+    }
+}
+
+void
+rec_region_undo(rec *r)
+{
+    rec_region *g = r->region;
+    rec_frame *f = g->base;
+    r->region = NULL;
+    r->refused = r->stopped = r->call.active = false;
+    while (r->top != f) {
+        rec_free_consumer(r->top);
+        rec_pop_frame(r);
+        r->skip++;
+    }
+    rec_lose_generators(r);
+    for (uint32_t i = g->nfacts; i < r->t->facts.len; i++)
+        r->t->facts.at[i].undone = true;
+    rec_truncate(r, g->steps);
+    restore_fresh(r, g);
+    memcpy(f->slots, g->slots, (size_t)(f->nlocals + f->sp0) * sizeof *g->slots);
+    f->sp = f->sp0;
+    f->nundo = 0;
+    f->await = AWAIT_NONE;
+    rec_region_free(g);
+    rec_consumer *c = f->consumer;
+    f->consumer = NULL;
+    rec_consume_opaquely(r, c);
+    f->consumer = c;
+    rec_free_consumer(f);
+    r->foreign = false;
+    r->skip_expected = true;
+}
+
+void
+rec_settle(rec *r)
+{
+    if (r->refused && r->region != NULL && !r->failed)
+        rec_region_undo(r);
+}
+
+/* -- what a region may do ---------------------------------------------------------------------------------------- */
+
+/* Step `kind` with these operands looks at what is put down at the end only. A new generator only keeps a set, and whoever asks
+ * for a member has looked at what was added (rec_region_added). */
+static bool
+touches_unwritten(rec *r, kin_step_kind kind, const kin_vid *args, uint32_t n)
+{
+    bool added = kind != KIN_STEP_BUILD_GENERATOR && kind != KIN_STEP_CHECK && !r->region->asked_added;
+    for (uint32_t i = 0; i < n; i++) {
+        for (uint32_t k = 0; k < r->region->moved.len; k++)
+            if (args[i] == r->region->moved.at[k])
+                return true;
+        for (uint32_t k = 0; k < r->region->used_up.len; k++)
+            if (args[i] == r->region->used_up.at[k])
+                return true;
+        for (uint32_t k = 0; added && k < r->region->added.len; k++)
+            if (args[i] == r->region->added.at[k].args[0])
+                return true;
+        for (rec_gen *gen = r->gens; gen != NULL; gen = gen->next)
+            if (gen->dirty && gen->vid == args[i])
+                return true;
+    }
+    return false;
+}
+
+int
+rec_region_added(rec *r, kin_vid set, kin_vid item)
+{
+    rec_region *g = r->region;
+    bool by_identity = !kin_is_exact_immutable(O(r, item));
+    for (uint32_t k = 0; g != NULL && k < g->added.len; k++) {
+        const put_off *change = &g->added.at[k];
+        if (change->args[0] != set)
+            continue;
+        if (change->kind != KIN_STEP_SET_ADD || !by_identity || O(r, change->args[1]) == NULL)
+            return -1;
+        if (rec_decide_is(r, item, change->args[1]))
+            return 1;
+        if (r->stopped)
+            return -1;
+    }
+    return 0;
+}
+
+void
+rec_region_asks(rec *r, bool on)
+{
+    if (r->region != NULL)
+        r->region->asked_added = on;
+}
+
+static PyObject *
+random_state(void)
+{
+    PyObject *torch = PyImport_ImportModule("torch");
+    PyObject *gen = torch ? PyObject_GetAttrString(torch, "default_generator") : NULL;
+    PyObject *state = gen ? PyObject_CallMethod(gen, "get_state", NULL) : NULL;
+    Py_XDECREF(torch);
+    Py_XDECREF(gen);
+    PyErr_Clear();
+    return state;
+}
+
+static long
+version_of(PyObject *tensor)
+{
+    PyObject *cpu = PyObject_GetAttrString(tensor, "is_cpu");
+    PyObject *number = cpu == Py_True ? PyObject_GetAttrString(tensor, "_version") : NULL;
+    long version = number ? PyLong_AsLong(number) : -1;
+    Py_XDECREF(cpu);
+    Py_XDECREF(number);
+    PyErr_Clear();
+    return version;
+}
+
+/* Notes the versions of the tensors that a torch call sees. */
+static bool
+note_object(rec *r, PyObject *obj, int depth)
+{
+    if (obj == NULL || depth > 3)
+        return obj != NULL;
+    if (kin_is_tensor(obj)) {
+        saved_version v = {Py_NewRef(obj), version_of(obj)};
+        if (v.version >= 0 && kin_vec_push(&r->region->versions, v) == KIN_OK)
+            return true;
+        Py_DECREF(obj);
+        return false;
+    }
+    bool ok = true, list = PyList_CheckExact(obj);
+    if (list || PyTuple_Check(obj))
+        for (Py_ssize_t i = 0; ok && i < (list ? PyList_GET_SIZE(obj) : PyTuple_GET_SIZE(obj)); i++)
+            ok = note_object(r, list ? PyList_GET_ITEM(obj, i) : PyTuple_GET_ITEM(obj, i), depth + 1);
+    return ok && strcmp(Py_TYPE(obj)->tp_name, "torch._C.Generator") != 0 && !PyDict_Check(obj);
+}
+
+static bool
+torch_may_repeat(rec *r, kin_step_kind kind, const kin_vid *args, uint32_t n)
+{
+    if (r->region->random == NULL && (r->region->random = random_state()) == NULL)
+        return false;
+    for (uint32_t i = kind == KIN_STEP_CALL; i < n; i++)
+        if (args[i] != 0 && !note_object(r, O(r, args[i]), 0))
+            return false;
+    return true;
+}
+
+/* Did the region's torch calls change a tensor or draw a random number? */
+bool
+rec_region_repeatable(rec *r)
+{
+    rec_region *g = r->region;
+    for (uint32_t i = 0; i < g->versions.len; i++)
+        if (version_of(g->versions.at[i].tensor) != g->versions.at[i].version)
+            return false;
+    if (g->random == NULL)
+        return true;
+    PyObject *now = random_state(), *same = now ? PyObject_CallMethod(now, "equal", "O", g->random) : NULL;
+    bool ok = same == Py_True;
+    Py_XDECREF(now);
+    Py_XDECREF(same);
+    PyErr_Clear();
+    return ok;
+}
+
+static bool
+is_question(kin_step_kind kind)
+{
+    switch (kind) {
+    case KIN_STEP_BINARY: case KIN_STEP_UNARY: case KIN_STEP_COMPARE: case KIN_STEP_CONTAINS: case KIN_STEP_IS:
+    case KIN_STEP_SUBSCR: case KIN_STEP_GETATTR: case KIN_STEP_LEN: case KIN_STEP_SIZE: case KIN_STEP_TRUTH: case KIN_STEP_FORMAT:
+    case KIN_STEP_CHECK: case KIN_STEP_CELL_GET: case KIN_STEP_BUILD_STRING: case KIN_STEP_BUILD_MAP:
+    case KIN_STEP_BUILD_SET: case KIN_STEP_ITER:
+        return true;
+    default:
+        return false;
+    }
+}
+
+/* Changes that are put off to the end of the region: nothing in it may ask about them. */
+static bool
+is_put_off(rec *r, kin_step_kind kind, unsigned flags, const kin_vid *args, uint32_t n)
+{
+    rec_region *g = r->region;
+    if (!(flags & KIN_STEP_MUTATES) || n == 0 || args[0] >= g->nvals)
+        return false;
+    if (kind == KIN_STEP_NEXT && n == 1) {
+        if (kin_vec_push(&g->moved, args[0]) != KIN_OK)
+            r->status = KIN_NOMEM;
+        return true;
+    }
+    rec_fresh *f = FRESH(r, args[0]);
+    if (kind == KIN_STEP_USE_UP) {
+        if (kin_vec_push(&g->used_up, args[0]) != KIN_OK)
+            r->status = KIN_NOMEM;
+        return true;
+    }
+    if ((kind != KIN_STEP_SET_ADD && kind != KIN_STEP_LIST_APPEND && kind != KIN_STEP_LIST_EXTEND) || n != 2 || f == NULL || f->escaped)
+        return false;
+    put_off change = {kind, {args[0], args[1]}};
+    if (kin_vec_push(&g->added, change) != KIN_OK)
+        r->status = KIN_NOMEM;
+    return true;
+}
+
+/* Is the step one that the region may have? Refuses the region if not. False: the step is put off to the end. */
+bool
+rec_region_step(rec *r, kin_step_kind kind, unsigned *flags, const kin_vid *args, uint32_t n)
+{
+    rec_region *g = r->region;
+    if (g->committing)
+        return true;
+    bool ok = !(*flags & (KIN_STEP_OPAQUE | KIN_STEP_EFFECT | KIN_STEP_RAISES));
+    if (ok && is_put_off(r, kind, *flags, args, n))
+        return false;
+    if (*flags & KIN_STEP_MUTATES)
+        ok = ok && n > 0 && args[0] >= g->nvals;
+    else if (*flags & KIN_STEP_TORCH)
+        ok = ok && kind != KIN_STEP_SET_SUBSCR && torch_may_repeat(r, kind, args, n);
+    else if (!(*flags & KIN_STEP_PURE))
+        ok = ok && (is_question(kind) || (kind == KIN_STEP_CALL && O(r, args[0]) != NULL && rec_is_cache(O(r, args[0]))));
+    if (!ok || touches_unwritten(r, kind, args, n))
+        rec_refuse(r);
+    if (!(*flags & (KIN_STEP_PURE | KIN_STEP_MUTATES)))
+        *flags |= KIN_STEP_AGAIN;
+    return true;
+}
+
+/* The region is done: what it did to older objects is put down. */
+void
+rec_region_commit(rec *r)
+{
+    rec_region *g = r->region;
+    g->committing = true;
+    for (uint32_t i = 0; i < g->moved.len; i++) {
+        uint32_t s = rec_step(r, KIN_STEP_NEXT, KIN_STEP_MUTATES, &g->moved.at[i], 1);
+        r->t->steps.at[s].snap = 0;
+    }
+    for (uint32_t i = 0; i < g->used_up.len; i++) {
+        uint32_t s = rec_step(r, KIN_STEP_USE_UP, KIN_STEP_MUTATES, &g->used_up.at[i], 1);
+        r->t->steps.at[s].snap = 0;
+    }
+    for (uint32_t i = 0; i < g->added.len; i++)
+        rec_step(r, g->added.at[i].kind, KIN_STEP_MUTATES, g->added.at[i].args, 2);
+    for (rec_gen *gen = r->gens; gen != NULL; gen = gen->next)
+        if (gen->dirty)
+            rec_generator_write(r, gen);
+    r->region = NULL;
+    rec_region_free(g);
+}

@@ -1,0 +1,345 @@
+/* Calls of C functions on values, one after the other, where no instruction of their own stands for them: what map, reduce,
+ * starmap and a sort key make of known elements.
+ *
+ * rec_apply answers with the value, whose object may not be there yet: a call of torch is a node of the graph, what
+ * follows from constants is a constant, what an item or attribute leads to is that value. No code of the program
+ * runs in any of them. Operators by name (operator.add) and getters (operator.itemgetter) are here, too.
+ */
+#include "py/models/apply.h"
+
+#include <opcode.h>
+
+enum { MOST_ARGS = 32 };
+
+/* -- operators by name ---------------------------------------------------------------------------------------------- */
+
+enum { INPLACE = NB_INPLACE_ADD };
+
+typedef struct {
+    const char *name;
+    kin_step_kind kind;
+    int imm;
+} operator_row;
+
+static const operator_row operators[] = {
+    {"add", KIN_STEP_BINARY, NB_ADD}, {"and_", KIN_STEP_BINARY, NB_AND}, {"floordiv", KIN_STEP_BINARY, NB_FLOOR_DIVIDE},
+    {"lshift", KIN_STEP_BINARY, NB_LSHIFT}, {"matmul", KIN_STEP_BINARY, NB_MATRIX_MULTIPLY}, {"mul", KIN_STEP_BINARY, NB_MULTIPLY},
+    {"mod", KIN_STEP_BINARY, NB_REMAINDER}, {"or_", KIN_STEP_BINARY, NB_OR}, {"pow", KIN_STEP_BINARY, NB_POWER},
+    {"rshift", KIN_STEP_BINARY, NB_RSHIFT}, {"sub", KIN_STEP_BINARY, NB_SUBTRACT}, {"truediv", KIN_STEP_BINARY, NB_TRUE_DIVIDE},
+    {"xor", KIN_STEP_BINARY, NB_XOR}, {"iadd", KIN_STEP_BINARY, NB_INPLACE_ADD}, {"isub", KIN_STEP_BINARY, NB_INPLACE_SUBTRACT},
+    {"imul", KIN_STEP_BINARY, NB_INPLACE_MULTIPLY}, {"itruediv", KIN_STEP_BINARY, NB_INPLACE_TRUE_DIVIDE},
+    {"neg", KIN_STEP_UNARY, KIN_UNARY_NEGATIVE}, {"pos", KIN_STEP_UNARY, KIN_UNARY_POSITIVE},
+    {"invert", KIN_STEP_UNARY, KIN_UNARY_INVERT}, {"inv", KIN_STEP_UNARY, KIN_UNARY_INVERT}, {"not_", KIN_STEP_UNARY, KIN_UNARY_NOT},
+    {"lt", KIN_STEP_COMPARE, Py_LT}, {"le", KIN_STEP_COMPARE, Py_LE}, {"eq", KIN_STEP_COMPARE, Py_EQ}, {"ne", KIN_STEP_COMPARE, Py_NE},
+    {"gt", KIN_STEP_COMPARE, Py_GT}, {"ge", KIN_STEP_COMPARE, Py_GE}, {"getitem", KIN_STEP_SUBSCR, 0}, {"contains", KIN_STEP_CONTAINS, 0},
+    {"is_", KIN_STEP_IS, 0}, {"is_not", KIN_STEP_IS, 1}, {NULL, KIN_STEP_CALL, 0}};
+
+/* The operator that the function of module operator stands for; NULL: none. */
+static const operator_row *
+operator_of(PyObject *callee)
+{
+    PyObject *module = callee != NULL && PyCFunction_Check(callee) ? PyCFunction_GET_SELF(callee) : NULL;
+    const char *owner = module != NULL && PyModule_Check(module) ? PyModule_GetName(module) : NULL;
+    if (owner == NULL || strcmp(owner, "_operator") != 0) {
+        PyErr_Clear();
+        return NULL;
+    }
+    const char *name = rec_callable_name(callee);
+    for (const operator_row *row = operators; row->name; row++)
+        if (strcmp(row->name, name) == 0)
+            return row;
+    return NULL;
+}
+
+static uint32_t
+operands_of(const operator_row *row)
+{
+    return row->kind == KIN_STEP_UNARY ? 1 : 2;
+}
+
+/* The call as the instruction: its operands take the place of callee and arguments on the shadow stack. */
+static void
+as_operands(rec *r, const kin_vid *args, uint32_t n, int ndrop)
+{
+    rec_drop(r, ndrop);
+    for (uint32_t i = 0; i < n; i++)
+        rec_push(r, args[i]);
+}
+
+bool
+rec_model_operator(rec *r, const rec_args *a)
+{
+    const operator_row *row = operator_of(O(r, a->callee));
+    if (row == NULL || a->nkw || a->npos != operands_of(row))
+        return rec_model_pure(r, a);
+    const kin_vid turned[2] = {a->args[1], a->args[0]};
+    as_operands(r, row->kind == KIN_STEP_CONTAINS ? turned : a->args, a->npos, a->ndrop);
+    if (row->kind == KIN_STEP_SUBSCR)
+        rec_op_subscr(r);
+    else if (row->kind == KIN_STEP_CONTAINS)
+        rec_op_contains(r, 0);
+    else if (row->kind == KIN_STEP_IS)
+        rec_op_is(r, row->imm);
+    else
+        rec_op_binary(r, row->kind, row->imm, (int)a->npos);
+    return true;
+}
+
+/* -- itemgetter, attrgetter, methodcaller ----------------------------------------------------------------------------- */
+
+typedef enum { GETS_ITEM, GETS_ATTRIBUTE, CALLS_METHOD } getter_kind;
+
+static rec_fresh *
+getter_of(rec *r, kin_vid vid, getter_kind *kind)
+{
+    rec_fresh *f = vid ? FRESH(r, vid) : NULL;
+    if (f == NULL || f->kind != FRESH_GETTER)
+        return NULL;
+    const char *name = r->info.at[vid].type->tp_name;
+    *kind = strcmp(name, "operator.itemgetter") == 0 ? GETS_ITEM : strcmp(name, "operator.attrgetter") == 0 ? GETS_ATTRIBUTE : CALLS_METHOD;
+    return f;
+}
+
+bool
+rec_new_getter(rec *r, const rec_args *a)
+{
+    PyTypeObject *tp = (PyTypeObject *)O(r, a->callee);
+    bool names = strcmp(tp->tp_name, "operator.itemgetter") != 0;
+    if (a->npos < 1 || a->nkw || a->npos > 16)
+        return false;
+    for (uint32_t i = 0; i < a->npos; i++)
+        if (O(r, a->args[i]) == NULL || (names && (i == 0 || strcmp(tp->tp_name, "operator.attrgetter") == 0) &&
+                                         (!PyUnicode_CheckExact(O(r, a->args[i])) || rec_need_const(r, a->args[i]) == 0)))
+            return false;
+    kin_vid out = rec_model_step(r, a, KIN_STEP_PURE);
+    rec_make_fresh(r, out, FRESH_GETTER, a->args, a->npos, true);
+    r->info.at[out].type = tp;
+    return true;
+}
+
+/* a.b.c, each of which is a value that is known; 0: not so. */
+static kin_vid
+dotted(rec *r, kin_vid obj, PyObject *names)
+{
+    Py_ssize_t start = 0, n = PyUnicode_GET_LENGTH(names);
+    for (Py_ssize_t i = 0; obj != 0 && i <= n; i++) {
+        if (i < n && PyUnicode_READ_CHAR(names, i) != '.')
+            continue;
+        PyObject *name = PyUnicode_Substring(names, start, i);
+        if (name != NULL)
+            PyUnicode_InternInPlace(&name);
+        kin_vid kept = name != NULL ? rec_const(r, name) : 0;
+        Py_XDECREF(name);
+        obj = kept && O(r, obj) ? rec_attribute(r, obj, O(r, kept)) : 0;
+        start = i + 1;
+    }
+    return obj;
+}
+
+static kin_vid
+get_item(rec *r, kin_vid obj, kin_vid key)
+{
+    kin_vid args[2] = {obj, key};
+    if (rec_is_tensor_value(r, obj))
+        return rec_can_const(r, key) ? rec_step_out(r, KIN_STEP_SUBSCR, KIN_STEP_TORCH, args, 2) : 0;
+    return O(r, obj) != NULL && O(r, key) != NULL ? rec_known_item(r, obj, key) : 0;
+}
+
+static kin_vid
+apply_getter(rec *r, const rec_fresh *f, getter_kind kind, const kin_vid *args, uint32_t n)
+{
+    kin_vid all[MOST_ARGS];
+    attr_result at;
+    if (kind != CALLS_METHOD) {
+        for (uint32_t i = 0; i < f->n; i++)
+            if (n != 1 || (all[i] = kind == GETS_ITEM ? get_item(r, args[0], f->items[i]) : dotted(r, args[0], O(r, f->items[i]))) == 0)
+                return 0;
+        return f->n == 1 ? all[0] : rec_build_tuple(r, all, f->n, NULL);
+    }
+    if (n != 1 || O(r, args[0]) == NULL)
+        return 0;
+    rec_attr_find(r, args[0], O(r, rec_as_const(r, f->items[0])), &at);
+    if (r->stopped || at.kind != ATTR_METHOD)
+        return 0;
+    all[0] = at.self;
+    memcpy(all + 1, f->items + 1, (f->n - 1) * sizeof *all);
+    return rec_apply(r, at.value, all, f->n);
+}
+
+/* A getter made here is called. */
+bool
+rec_call_getter(rec *r, kin_vid callee, const kin_vid *args, uint32_t npos, uint32_t nkw, int ndrop)
+{
+    getter_kind kind;
+    rec_fresh *f = getter_of(r, callee, &kind);
+    kin_vid all[MOST_ARGS];
+    attr_result at;
+    if (f == NULL || npos != 1 || nkw)
+        return false;
+    if (kind == GETS_ITEM && f->n == 1) {
+        all[0] = args[0];
+        all[1] = f->items[0];
+        as_operands(r, all, 2, ndrop);
+        rec_op_subscr(r);
+        return true;
+    }
+    if (kind == CALLS_METHOD) {
+        rec_attr_find(r, args[0], O(r, rec_as_const(r, f->items[0])), &at);
+        if (r->stopped || at.kind != ATTR_METHOD)
+            return r->stopped;
+        all[0] = at.self;
+        memcpy(all + 1, f->items + 1, (f->n - 1) * sizeof *all);
+        rec_do_call(r, at.value, all, f->n, 0, NULL, ndrop);
+        return true;
+    }
+    kin_vid value = apply_getter(r, f, kind, args, npos);
+    if (value == 0)
+        return r->stopped;
+    const rec_args call = {.callee = callee, .args = args, .npos = npos, .ndrop = ndrop};
+    return rec_model_value(r, &call, value);
+}
+
+/* -- other functions -------------------------------------------------------------------------------------------------- */
+
+static kin_vid
+apply_operator(rec *r, const operator_row *row, const kin_vid *args)
+{
+    uint32_t n = operands_of(row);
+    bool tensor = false, truth = row->kind == KIN_STEP_UNARY && row->imm == KIN_UNARY_NOT;
+    bool plain = !truth && row->kind != KIN_STEP_CONTAINS && row->kind != KIN_STEP_IS && (row->kind != KIN_STEP_BINARY || row->imm < INPLACE);
+    if (row->kind == KIN_STEP_SUBSCR)
+        return get_item(r, args[0], args[1]);
+    for (uint32_t i = 0; i < n; i++)
+        tensor = tensor || rec_is_tensor_value(r, args[i]);
+    if (!plain || !tensor || !rec_fix_for_torch(r, args, n))
+        return 0;
+    kin_vid out = rec_step_out(r, row->kind, KIN_STEP_TORCH, args, n);
+    r->t->steps.at[r->t->vals.at[out].step].imm = (uint8_t)row->imm;
+    return out;
+}
+
+/* What follows from constants alone is computed now. */
+static kin_vid
+apply_to_constants(rec *r, kin_vid callee, const kin_vid *args, uint32_t n)
+{
+    PyObject *objs[MOST_ARGS];
+    for (uint32_t i = 0; i < n; i++)
+        if (O(r, args[i]) == NULL || !rec_can_const(r, args[i]) || !rec_is_value(O(r, args[i])))
+            return 0;
+    for (uint32_t i = 0; i < n; i++)
+        objs[i] = O(r, rec_need_const(r, args[i]));
+    PyObject *answer = PyObject_Vectorcall(O(r, callee), objs, n, NULL);
+    kin_vid value = answer != NULL && kin_is_exact_immutable(answer) ? rec_const(r, answer) : 0;
+    Py_XDECREF(answer);
+    PyErr_Clear();
+    return value;
+}
+
+static kin_vid
+apply_len(rec *r, kin_vid arg)
+{
+    rec_fresh *f = FRESH(r, arg);
+    if (f == NULL || !f->known || (f->kind != FRESH_TUPLE && f->kind != FRESH_LIST && f->kind != FRESH_DICT))
+        return 0;
+    PyObject *number = PyLong_FromLong((long)(f->kind == FRESH_DICT ? f->n / 2 : f->n));
+    kin_vid value = number != NULL ? rec_const(r, number) : 0;
+    Py_XDECREF(number);
+    return value;
+}
+
+static kin_vid
+apply_constant(rec *r, kin_vid callee, const kin_vid *args, uint32_t n)
+{
+    PyObject *obj = O(r, callee);
+    const operator_row *row = operator_of(obj);
+    kin_vid value = 0;
+    if (row != NULL && n == operands_of(row))
+        value = apply_operator(r, row, args);
+    else if (n == 1 && PyCFunction_Check(obj) && PyCFunction_GET_SELF(obj) != NULL && PyModule_Check(PyCFunction_GET_SELF(obj)) &&
+             strcmp(rec_callable_name(obj), "len") == 0)
+        value = apply_len(r, args[0]);
+    if (value == 0 && rec_is_pure_callable(obj))
+        value = apply_to_constants(r, callee, args, n);
+    return value ? value : rec_apply_torch(r, callee, args, n, NULL);
+}
+
+/* What a partial object calls with keywords; only calls of torch. */
+static kin_vid
+apply_with_keywords(rec *r, const rec_fresh *f, const kin_vid *args, uint32_t n)
+{
+    kin_vid all[MOST_ARGS];
+    uint32_t nkw = (uint32_t)PyTuple_GET_SIZE(f->aux), own = f->n - 1 - nkw;
+    if (own + n + nkw >= MOST_ARGS || O(r, f->items[0]) == NULL || !rec_can_const(r, f->items[0]))
+        return 0;
+    memcpy(all, f->items + 1, own * sizeof *all);
+    memcpy(all + own, args, n * sizeof *args);
+    memcpy(all + own + n, f->items + 1 + own, nkw * sizeof *all);
+    return rec_apply_torch(r, rec_need_const(r, f->items[0]), all, own + n + nkw, f->aux);
+}
+
+kin_vid
+rec_apply(rec *r, kin_vid callee, const kin_vid *args, uint32_t n)
+{
+    kin_vid all[MOST_ARGS];
+    getter_kind kind;
+    rec_fresh *f = FRESH(r, callee), *get = getter_of(r, callee, &kind);
+    if (n + 1 >= MOST_ARGS || r->stopped)
+        return 0;
+    if (get != NULL)
+        return apply_getter(r, get, kind, args, n);
+    if (f != NULL && f->kind == FRESH_PARTIAL && f->known && f->aux != NULL)
+        return apply_with_keywords(r, f, args, n);
+    bool method = f != NULL && f->kind == FRESH_METHOD, partial = f != NULL && f->kind == FRESH_PARTIAL && f->known && f->aux == NULL;
+    if (method || partial) {
+        uint32_t own = f->n - 1;
+        if (own + n >= MOST_ARGS)
+            return 0;
+        memcpy(all, f->items + 1, own * sizeof *all);
+        memcpy(all + own, args, n * sizeof *args);
+        kin_vid value = rec_apply_method(r, f->items[0], all, own + n);
+        return value ? value : rec_apply(r, f->items[0], all, own + n);
+    }
+    return O(r, callee) != NULL && rec_can_const(r, callee) ? apply_constant(r, rec_need_const(r, callee), args, n) : 0;
+}
+
+/* Could it be applied at all? Functions in Python are called, not applied. */
+bool
+rec_can_apply(rec *r, kin_vid callee)
+{
+    getter_kind kind;
+    rec_fresh *f = callee ? FRESH(r, callee) : NULL;
+    PyObject *obj = callee ? O(r, callee) : NULL;
+    if (obj == NULL)
+        return false;
+    if (getter_of(r, callee, &kind) != NULL)
+        return true;
+    if (f != NULL && (f->kind == FRESH_METHOD || (f->kind == FRESH_PARTIAL && f->known)))
+        return rec_can_apply(r, f->items[0]);
+    if (f != NULL || !rec_can_const(r, callee))
+        return false;
+    return PyCFunction_Check(obj) || Py_TYPE(obj) == &PyMethodDescr_Type || (PyType_Check(obj) && rec_is_pure_callable(obj));
+}
+
+/* A dict that the function took keys from is not known any more. */
+static void
+take_back(rec *r, kin_vid callee, uint32_t start)
+{
+    rec_fresh *f = FRESH(r, callee), *self = f != NULL && f->kind == FRESH_METHOD ? FRESH(r, f->items[1]) : NULL;
+    if (self != NULL && self->kind == FRESH_DICT && r->t->steps.len > start)
+        self->known = false;
+    rec_truncate(r, start);
+}
+
+bool
+rec_apply_each(rec *r, kin_vid callee, const kin_vid *inputs, uint32_t n, uint32_t width, kin_vid *out)
+{
+    uint32_t start = r->t->steps.len;
+    for (uint32_t i = 0; i < n; i++)
+        if ((out[i] = rec_apply(r, callee, inputs + i * width, width)) == 0) {
+            if (!r->stopped)
+                take_back(r, callee, start);
+            return false;
+        }
+    r->skip_expected = true;
+    return true;
+}

@@ -1,0 +1,425 @@
+/* Models of C callables: what they do to shadows, so that they need no step, a quiet step, or a change of a fresh
+ * object. Found by identity of the callable (rule 89). A callable without a model is opaque.
+ */
+#include "py/recorder/rec.h"
+
+#include "core/diag/breaks.h"
+#include "py/models/apply.h"
+#include "py/models/models.h"
+
+typedef bool (*model_fn)(rec *r, const rec_args *a);
+
+/* -- helpers ------------------------------------------------------------------------------------------------------------ */
+
+bool
+rec_model_value(rec *r, const rec_args *a, kin_vid value)
+{
+    rec_drop(r, a->ndrop);
+    if (O(r, value) != NULL)
+        rec_push(r, value);
+    else
+        rec_await_result(r, value, 0);
+    return true;
+}
+
+bool
+rec_model_bool(rec *r, const rec_args *a, bool value)
+{
+    return rec_model_value(r, a, rec_const(r, value ? Py_True : Py_False));
+}
+
+/* Leaves the call as a step that runs no Python code. */
+kin_vid
+rec_model_step(rec *r, const rec_args *a, unsigned flags)
+{
+    kin_vid all[256];
+    all[0] = a->callee;
+    memcpy(all + 1, a->args, (a->npos + a->nkw) * sizeof *all);
+    kin_vid out = rec_step_out(r, KIN_STEP_CALL, flags, all, a->npos + a->nkw + 1);
+    uint32_t s = r->t->vals.at[out].step;
+    kin_ref ref = a->nkw ? rec_ref(r, a->kwnames) : 0;
+    r->t->steps.at[s].ref = ref;
+    rec_drop(r, a->ndrop);
+    rec_await_result(r, out, s);
+    return out;
+}
+
+/* object.__setattr__, dict.__setitem__ ... on an object that the recording has made and nobody else has seen: a change of it,
+ * which goes with it if nobody wants it. False: the call is none of these. */
+static bool
+store_by_slot(rec *r, const rec_args *a)
+{
+    PyObject *callee = O(r, a->callee);
+    if (callee == NULL || !Py_IS_TYPE(callee, &PyWrapperDescr_Type) || !rec_is_const(r, a->callee) || a->npos != 3 || a->nkw)
+        return false;
+    const char *name = ((PyWrapperDescrObject *)callee)->d_base->name;
+    kin_vid args[3] = {a->args[0], a->args[1], a->args[2]};
+    PyObject *ref = (PyObject *)PyDescr_TYPE(callee);
+    bool attr = ref == (PyObject *)&PyBaseObject_Type && strcmp(name, "__setattr__") == 0;
+    if (!attr && (strcmp(name, "__setitem__") != 0 || !PyType_IsSubtype((PyTypeObject *)ref, &PyDict_Type)))
+        return false;
+    if (attr) {
+        ref = O(r, args[1]);
+        args[1] = args[2];
+    }
+    uint32_t s = rec_step(r, attr ? KIN_STEP_SETATTR : KIN_STEP_SET_SUBSCR, KIN_STEP_MUTATES, args, attr ? 2 : 3);
+    kin_ref number = rec_ref(r, ref);
+    r->t->steps.at[s].ref = number;
+    r->t->steps.at[s].imm = 1;
+    rec_drop(r, a->ndrop);
+    rec_push(r, rec_const(r, Py_None));
+    return true;
+}
+
+/* A call that stores `value` into its first argument, at the place if one is given, and does nothing else. */
+void
+rec_model_store(rec *r, const rec_args *a, kin_vid value, rec_place *place)
+{
+    rec_fresh *f = FRESH(r, a->args[0]);
+    bool inside = f != NULL && !f->escaped, followed = f == NULL && place != NULL && rec_begin_write(r, place);
+    r->keep_inside = inside;
+    if (!inside || f->kind != FRESH_OBJECT || !store_by_slot(r, a))
+        rec_model_step(r, a, KIN_STEP_EFFECT);
+    r->keep_inside = false;
+    if (inside) {
+        if (f->kind != FRESH_OBJECT || !f->known) { /* reachable through it from now on */
+            if (!rec_fresh_push(f, value))
+                r->status = KIN_NOMEM;
+        }
+    } else if (f != NULL) {
+        rec_changed(r, a->args[0]);
+    } else if (followed) {
+        rec_end_write(r, place, value);
+    } else {
+        rec_forget_contents(r);
+    }
+}
+
+static bool
+all_const(rec *r, const rec_args *a)
+{
+    for (uint32_t i = 0; i < a->npos + a->nkw; i++)
+        if (!rec_can_const(r, a->args[i]) || !rec_is_value(O(r, a->args[i])))
+            return false;
+    for (uint32_t i = 0; i < a->npos + a->nkw; i++)
+        rec_need_const(r, a->args[i]);
+    return true;
+}
+
+/* Pure on constants; else asked again at replay when every operand is a builtin value. Tensors in a container are
+ * computed with (sum, max): not asked. */
+bool
+rec_model_pure(rec *r, const rec_args *a)
+{
+    if (all_const(r, a)) {
+        rec_drop(r, a->ndrop);
+        rec_await_const(r);
+        return true;
+    }
+    if (rec_any_tensor(r, a->args, a->npos + a->nkw))
+        return false;
+    for (uint32_t i = 0; i < a->npos + a->nkw; i++) {
+        if (!rec_is_plain_value(O(r, a->args[i])) || !rec_need_quiet(r, a->args[i], true))
+            return false;
+        if (FRESH(r, a->args[i]) == NULL)
+            rec_need_type(r, a->args[i]);
+    }
+    rec_model_step(r, a, 0);
+    return true;
+}
+
+/* abs() and pow() of plain tensors: an operator of theirs, part of the graph. */
+static bool
+model_number(rec *r, const rec_args *a)
+{
+    bool tensor = false, plain = a->nkw == 0;
+    for (uint32_t i = 0; plain && i < a->npos; i++) {
+        PyObject *obj = O(r, a->args[i]);
+        tensor = tensor || kin_is_tensor(obj);
+        plain = kin_is_tensor(obj) ? kin_is_plain_tensor(obj) : rec_can_const(r, a->args[i]) && rec_is_value(obj);
+    }
+    if (!tensor || !plain)
+        return rec_model_pure(r, a);
+    for (uint32_t i = 0; i < a->npos; i++)
+        if (kin_is_tensor(O(r, a->args[i])))
+            rec_need_type(r, a->args[i]);
+        else
+            rec_need_const(r, a->args[i]);
+    rec_model_step(r, a, KIN_STEP_TORCH);
+    r->skip_expected = true;
+    return true;
+}
+
+/* Like rec_model_pure, but the result is a new mutable object each time. */
+static bool
+model_fresh(rec *r, const rec_args *a)
+{
+    if (!all_const(r, a))
+        return false;
+    kin_vid out = rec_model_step(r, a, KIN_STEP_PURE);
+    rec_make_fresh(r, out, FRESH_OTHER, NULL, 0, false);
+    return true;
+}
+
+/* sorted() of items that are all constants: they stand in the order in which they come out. */
+static bool
+model_sorted(rec *r, const rec_args *a)
+{
+    kin_vid *items = NULL;
+    uint32_t n = 0;
+    if (model_fresh(r, a))
+        return true;
+    bool ok = a->npos == 1 && a->nkw == 0 && rec_items_of(r, a->args[0], &items, &n) && n <= 500;
+    for (uint32_t i = 0; ok && i < n; i++)
+        ok = O(r, items[i]) != NULL && kin_is_exact_immutable(O(r, items[i])) && rec_is_value(O(r, items[i])) && rec_can_const(r, items[i]);
+    PyObject *list = ok ? PyList_New((Py_ssize_t)n) : NULL;
+    for (uint32_t i = 0; list != NULL && i < n; i++) {
+        kin_vid item = rec_need_const(r, items[i]); /* may move r->info */
+        PyList_SET_ITEM(list, i, Py_NewRef(O(r, item)));
+    }
+    ok = list != NULL && PyList_Sort(list) == 0;
+    for (uint32_t i = 0; ok && i < n; i++)
+        items[i] = rec_const(r, PyList_GET_ITEM(list, i));
+    PyErr_Clear();
+    Py_XDECREF(list);
+    if (ok) {
+        kin_vid out = rec_step_out(r, KIN_STEP_BUILD_LIST, KIN_STEP_PURE, items, n);
+        rec_make_fresh(r, out, FRESH_LIST, items, n, true);
+        r->info.at[out].type = &PyList_Type;
+        rec_drop(r, a->ndrop);
+        rec_await_result(r, out, r->t->vals.at[out].step);
+    }
+    free(items);
+    return ok;
+}
+
+/* -- table ---------------------------------------------------------------------------------------------------------------------------- */
+
+static const rec_method_row own_rows[] = {
+    {"abs", model_number}, {"min", rec_model_pure}, {"max", rec_model_pure}, {"round", rec_model_pure},
+    {"divmod", rec_model_pure}, {"pow", model_number}, {"ord", rec_model_pure}, {"chr", rec_model_pure},
+    {"int", rec_model_pure}, {"float", rec_model_pure}, {"complex", rec_model_pure}, {"range", rec_model_pure},
+    {"slice", rec_model_pure}, {"hex", rec_model_pure}, {"bin", rec_model_pure}, {"oct", rec_model_pure},
+    {"repr", rec_model_pure}, {"format", rec_model_pure}, {"ascii", rec_model_pure}, {"frozenset", rec_model_pure},
+    {"bytes", rec_model_pure}, {"sorted", model_sorted}, {"id", rec_model_id}, {"hash", rec_model_hash},
+    {"type.__call__", rec_model_type_call}, {NULL, NULL}};
+
+static const char *const pure_modules[] = {"math", "cmath", NULL};
+static const char *const ask_modules[] = {"time", "posix", NULL};
+static PyObject *models; /* dict: id of callable -> row number */
+static model_fn functions[512];
+static int nfunctions;
+
+static void
+add_model(PyObject *callable, model_fn fn)
+{
+    PyObject *key = PyLong_FromVoidPtr(callable), *value = PyLong_FromLong(nfunctions);
+    if (key != NULL && value != NULL && nfunctions < 512 && PyDict_SetItem(models, key, value) == 0) {
+        Py_INCREF(callable); /* its address must stay its own */
+        functions[nfunctions++] = fn;
+    }
+    Py_XDECREF(key);
+    Py_XDECREF(value);
+}
+
+/* "name" in the module, or "class.name": what lies in the class, not bound to it. */
+static void
+add_path(PyObject *builtins, const char *path, model_fn fn)
+{
+    const char *dot = strchr(path, '.');
+    char head[64];
+    snprintf(head, sizeof head, "%.*s", (int)(dot ? dot - path : (long)strlen(path)), path);
+    PyObject *obj = PyObject_GetAttrString(builtins, head);
+    if (obj != NULL && dot != NULL)
+        Py_SETREF(obj, PyType_Check(obj) ? Py_XNewRef(PyDict_GetItemString(((PyTypeObject *)obj)->tp_dict, dot + 1))
+                                         : PyObject_GetAttrString(obj, dot + 1));
+    if (obj != NULL)
+        add_model(obj, fn);
+    Py_XDECREF(obj);
+    PyErr_Clear();
+}
+
+static void
+add_module(const char *name, model_fn fn)
+{
+    PyObject *mod = PyImport_ImportModule(name), *key, *value;
+    Py_ssize_t pos = 0;
+    while (mod != NULL && PyDict_Next(PyModule_GetDict(mod), &pos, &key, &value))
+        if (PyCFunction_Check(value))
+            add_model(value, fn);
+    Py_XDECREF(mod);
+    PyErr_Clear();
+}
+
+static void
+add_random(void)
+{
+    PyObject *module = PyImport_ImportModule("_random"), *cls = module ? PyObject_GetAttrString(module, "Random") : NULL;
+    PyObject *dict = cls != NULL && PyType_Check(cls) ? ((PyTypeObject *)cls)->tp_dict : NULL;
+    static const char *const names[] = {"random", "getrandbits"};
+    for (int i = 0; i < 2 && dict != NULL; i++)
+        if (PyDict_GetItemString(dict, names[i]) != NULL)
+            add_model(PyDict_GetItemString(dict, names[i]), rec_model_random);
+    Py_XDECREF(cls);
+    Py_XDECREF(module);
+    PyErr_Clear();
+}
+
+static void
+add_rows_of(const char *name, const rec_method_row *rows)
+{
+    PyObject *module = PyImport_ImportModule(name);
+    for (; module != NULL && rows->name != NULL; rows++)
+        add_path(module, rows->name, rows->fn);
+    Py_XDECREF(module);
+    PyErr_Clear();
+}
+
+static void
+make_models(void)
+{
+    models = PyDict_New();
+    PyObject *builtins = PyImport_ImportModule("builtins");
+    if (models == NULL || builtins == NULL) {
+        PyErr_Clear();
+        return;
+    }
+    static const rec_method_row *const tables[] = {own_rows, rec_type_rows, rec_attr_rows, rec_item_rows, rec_build_rows,
+                                                   rec_method_rows};
+    for (size_t i = 0; i < sizeof tables / sizeof *tables; i++)
+        for (const rec_method_row *m = tables[i]; m->name; m++)
+            add_path(builtins, m->name, m->fn);
+    PyObject *setitem = PyDict_GetItemString(PyODict_Type.tp_dict, "__setitem__");
+    if (setitem != NULL)
+        add_model(setitem, rec_model_dict_setitem);
+    add_model((PyObject *)&PyODict_Type, rec_model_ordered_dict);
+    const rec_method_row *const ordered[] = {rec_ordered_rows, rec_ordered_views};
+    for (int i = 0; i < 2; i++)
+        for (const rec_method_row *m = ordered[i]; m->name; m++) {
+            PyObject *method = PyDict_GetItemString(PyODict_Type.tp_dict, m->name);
+            if (method != NULL)
+                add_model(method, m->fn);
+        }
+    PyObject *functools = PyImport_ImportModule("functools");
+    PyObject *partial = functools ? PyObject_GetAttrString(functools, "partial") : NULL;
+    if (partial != NULL)
+        add_model(partial, rec_model_partial);
+    Py_XDECREF(functools);
+    Py_XDECREF(partial);
+    PyErr_Clear();
+    add_random();
+    add_rows_of("itertools", rec_itertools_rows);
+    add_rows_of("_collections", rec_deque_rows);
+    add_rows_of("_collections", rec_default_rows);
+    PyObject *frame = PySys_GetObject("_getframe"); /* borrowed */
+    if (frame != NULL)
+        add_model(frame, rec_model_frame);
+    PyObject *limit = PySys_GetObject("getrecursionlimit");
+    if (limit != NULL)
+        add_model(limit, rec_model_ask);
+    for (int i = 0; pure_modules[i]; i++)
+        add_module(pure_modules[i], rec_model_pure);
+    add_module("_operator", rec_model_operator);
+    for (int i = 0; ask_modules[i]; i++)
+        add_module(ask_modules[i], rec_model_ask);
+    Py_DECREF(builtins);
+}
+
+static model_fn
+find_model(PyObject *callable)
+{
+    if (models == NULL)
+        make_models();
+    PyObject *key = PyLong_FromVoidPtr(callable);
+    PyObject *row = key && models ? PyDict_GetItemWithError(models, key) : NULL;
+    Py_XDECREF(key);
+    return row ? functions[PyLong_AsLong(row)] : NULL;
+}
+
+/* Methods of immutable builtins do not look at anything but their operands. */
+static bool
+is_immutable_method(PyObject *obj)
+{
+    PyObject *self = PyCFunction_Check(obj) ? PyCFunction_GET_SELF(obj) : NULL;
+    if (self != NULL && kin_is_exact_immutable(self))
+        return true;
+    if (Py_TYPE(obj) != &PyMethodDescr_Type && Py_TYPE(obj) != &PyWrapperDescr_Type)
+        return false;
+    PyTypeObject *tp = PyDescr_TYPE(obj);
+    return tp == &PyUnicode_Type || tp == &PyLong_Type || tp == &PyFloat_Type || tp == &PyBytes_Type ||
+           tp == &PyTuple_Type || tp == &PyRange_Type || tp == &PyComplex_Type || tp == &PySlice_Type;
+}
+
+/* str.split and its like return new lists. */
+static bool
+returns_list(PyObject *obj)
+{
+    const char *name = rec_callable_name(obj);
+    return strcmp(name, "split") == 0 || strcmp(name, "rsplit") == 0 || strcmp(name, "splitlines") == 0;
+}
+
+/* Computes from its operands alone, and makes no new container. */
+bool
+rec_is_pure_callable(PyObject *obj)
+{
+    static const char *const names[] = {"len", "str", "bool", NULL};
+    model_fn fn = find_model(obj);
+    if (fn == rec_model_pure || fn == model_number || (fn == rec_model_operator && strncmp(rec_callable_name(obj), "_", 1) != 0))
+        return true;
+    PyObject *builtins = PyEval_GetBuiltins();
+    for (int i = 0; fn != NULL && names[i]; i++)
+        if (PyDict_GetItemString(builtins, names[i]) == obj)
+            return true;
+    return fn == NULL && is_immutable_method(obj) && !returns_list(obj);
+}
+
+static bool
+call_type(rec *r, const rec_args *a)
+{
+    PyTypeObject *tp = (PyTypeObject *)O(r, a->callee);
+    static const char *const value_types[] = {"torch.device", "torch.finfo", "torch.iinfo", "torch.Size", NULL};
+    for (int i = 0; value_types[i]; i++)
+        if (strcmp(tp->tp_name, value_types[i]) == 0)
+            return rec_model_pure(r, a);
+    if (rec_model_new_object(r, a, tp))
+        return true;
+    if (PyExceptionClass_Check(tp) && !(tp->tp_flags & Py_TPFLAGS_HEAPTYPE))
+        return rec_model_exception(r, a);
+    return false;
+}
+
+/* A call of what functools.lru_cache made is asked again at replay; while the cache has its answer, that is one object, which is
+ * compared by identity and then known. When it has not, the cached function runs as in eager (here: the step becomes opaque, as code
+ * ran; at replay: without frames of the callers), and the comparison leaves before the call, which then finds the answer.
+ */
+static bool
+model_cached(rec *r, const rec_args *a)
+{
+    rec_model_step(r, a, 0);
+    r->top->await = AWAIT_CACHED;
+    return true;
+}
+
+bool
+rec_call_builtin(rec *r, kin_vid callee, const kin_vid *args, uint32_t npos, uint32_t nkw, PyObject *kwnames, int ndrop)
+{
+    rec_args a = {.callee = callee, .args = args, .npos = npos, .nkw = nkw, .kwnames = kwnames, .ndrop = ndrop};
+    PyObject *obj = O(r, callee);
+    if (npos + nkw > 250)
+        return false;
+    model_fn fn = find_model(obj);
+    if (fn != NULL)
+        return fn(r, &a);
+    if (PyType_Check(obj))
+        return call_type(r, &a);
+    if (rec_is_cache(obj))
+        return model_cached(r, &a);
+    if (rec_call_new(r, &a))
+        return true;
+    if (is_immutable_method(obj)) {
+        if (returns_list(obj))
+            return model_fresh(r, &a);
+        return rec_model_pure(r, &a);
+    }
+    return false;
+}

@@ -1,0 +1,242 @@
+/* Models of OrderedDict and defaultdict, and of dict.update. One made by the recording with text keys is known as a dict made by it is
+ * (FRESH_DICT): pairs in their order, of whichever of the classes. What a defaultdict gives for a missing key is known where its factory is a
+ * builtin class.
+ */
+#include "py/models/models.h"
+
+/* -- new ones ----------------------------------------------------------------------------------------------------------- */
+
+/* The class called with one dict, or with nothing, behind `first`; pairs are (re)placed in the order in which the class would. */
+static bool
+make_dict(rec *r, const rec_args *a, PyTypeObject *tp, kin_vid first, kin_vid from, PyObject *factory)
+{
+    kin_vid all[3] = {a->callee}, values[128] = {from}, *pairs = NULL;
+    uint32_t n = 0, count = 1, npos = from != 0;
+    memcpy(values + npos, a->args + a->npos, a->nkw * sizeof *values);
+    const rec_args source = {.args = values, .npos = npos, .nkw = a->nkw, .kwnames = a->kwnames};
+    if (!rec_dict_pairs(r, &source, &pairs, &n))
+        return false;
+    if (first != 0)
+        all[count++] = first;
+    if (n > 0) {
+        kin_vid plain = rec_step_out(r, KIN_STEP_BUILD_MAP, KIN_STEP_PURE, pairs, n);
+        r->info.at[plain].type = &PyDict_Type;
+        all[count++] = plain;
+    }
+    kin_vid out = rec_step_out(r, KIN_STEP_CALL, KIN_STEP_PURE, all, count);
+    rec_fresh *f = rec_make_fresh(r, out, FRESH_DICT, pairs, n, true);
+    if (f != NULL)
+        f->aux = factory;
+    r->info.at[out].type = tp;
+    free(pairs);
+    rec_drop(r, a->ndrop);
+    rec_await_result(r, out, r->t->vals.at[out].step);
+    return true;
+}
+
+/* OrderedDict(), OrderedDict(pairs), OrderedDict(a=1) */
+bool
+rec_model_ordered_dict(rec *r, const rec_args *a)
+{
+    return a->npos <= 1 && a->nkw < 100 && make_dict(r, a, &PyODict_Type, 0, a->npos ? a->args[0] : 0, NULL);
+}
+
+/* The classes whose instances are new each time and hang on nothing, or are constants. */
+static PyObject *
+known_factory(rec *r, kin_vid factory)
+{
+    PyTypeObject *const known[] = {&PyList_Type, &PyDict_Type, &PySet_Type, &PyLong_Type, &PyFloat_Type, &PyUnicode_Type, &PyBool_Type};
+    for (size_t i = 0; i < sizeof known / sizeof *known; i++)
+        if (O(r, factory) == (PyObject *)known[i] && rec_need_const(r, factory) != 0)
+            return (PyObject *)known[i];
+    return NULL;
+}
+
+/* defaultdict(list), defaultdict(list, pairs) */
+static bool
+model_default_dict(rec *r, const rec_args *a)
+{
+    if (a->npos < 1 || a->npos > 2 || a->nkw >= 100 || O(r, a->args[0]) == NULL)
+        return false;
+    PyObject *factory = known_factory(r, a->args[0]);
+    if (factory == NULL) {
+        if (!PyFunction_Check(O(r, a->args[0])) && O(r, a->args[0]) != Py_None)
+            return false;
+        if (FRESH(r, a->args[0]) == NULL)
+            rec_need_type(r, a->args[0]);
+    }
+    return !r->stopped && make_dict(r, a, (PyTypeObject *)O(r, a->callee), a->args[0], a->npos == 2 ? a->args[1] : 0, factory);
+}
+
+static bool
+is_default_dict(PyTypeObject *tp)
+{
+    return strcmp(tp->tp_name, "collections.defaultdict") == 0 && !(tp->tp_flags & Py_TPFLAGS_HEAPTYPE);
+}
+
+/* d[key] of a defaultdict made here that lacks the key: what its factory makes is put in, and is the result. */
+bool
+rec_subscr_missing(rec *r, kin_vid dict, kin_vid key)
+{
+    rec_fresh *f = FRESH(r, dict);
+    PyObject *k = O(r, key);
+    if (f == NULL || f->kind != FRESH_DICT || !f->known || f->aux == NULL || r->info.at[dict].type == NULL ||
+        !is_default_dict(r->info.at[dict].type) || !PyUnicode_CheckExact(k) || !rec_can_const(r, key) ||
+        rec_pairs_find(r, f, k) != NULL)
+        return false;
+    PyObject *factory = f->aux;
+    kin_vid name = rec_need_const(r, key), callee = rec_const(r, factory);
+    bool list = factory == (PyObject *)&PyList_Type, map = factory == (PyObject *)&PyDict_Type, set = factory == (PyObject *)&PySet_Type;
+    kin_vid value;
+    if (list || map || set) {
+        value = rec_step_out(r, KIN_STEP_CALL, KIN_STEP_PURE, &callee, 1);
+        rec_make_fresh(r, value, list ? FRESH_LIST : map ? FRESH_DICT : FRESH_SET, NULL, 0, !set);
+        r->info.at[value].type = (PyTypeObject *)factory;
+    } else {
+        PyObject *zero = PyObject_CallNoArgs(factory);
+        value = zero != NULL ? rec_const(r, zero) : 0;
+        Py_XDECREF(zero);
+        PyErr_Clear();
+    }
+    const kin_vid args[3] = {dict, name, value};
+    rec_step(r, KIN_STEP_SET_SUBSCR, KIN_STEP_MUTATES, args, 3);
+    rec_pairs_put(r, FRESH(r, dict), name, value);
+    rec_changed(r, dict);
+    rec_drop(r, 2);
+    if (O(r, value) != NULL)
+        rec_push(r, value);
+    else
+        rec_await_result(r, value, r->t->vals.at[value].step);
+    return true;
+}
+
+/* -- methods of OrderedDict ------------------------------------------------------------------------------------------------ */
+
+static rec_fresh *
+known_ordered(rec *r, const rec_args *a)
+{
+    rec_fresh *f = a->npos > 0 ? FRESH(r, a->args[0]) : NULL;
+    return f != NULL && f->kind == FRESH_DICT && f->known && r->info.at[a->args[0]].type == &PyODict_Type ? f : NULL;
+}
+
+/* `last`, the second parameter of the one method and the first of the other; -1: not a constant. */
+static int
+read_last(rec *r, const rec_args *a, uint32_t place)
+{
+    kin_vid last = 0;
+    if (a->nkw == 1 && a->npos == place && PyUnicode_CompareWithASCIIString(PyTuple_GET_ITEM(a->kwnames, 0), "last") == 0)
+        last = a->args[a->npos];
+    else if (a->nkw == 0 && a->npos == place + 1)
+        last = a->args[place];
+    else
+        return a->nkw == 0 && a->npos == place ? 1 : -1;
+    return O(r, last) != NULL && PyBool_Check(O(r, last)) && rec_need_const(r, last) != 0 ? O(r, last) == Py_True : -1;
+}
+
+/* The call is done again as an effect: on an object made here, of which it tells nobody. */
+static kin_vid
+step_inside(rec *r, const rec_args *a)
+{
+    r->keep_inside = true;
+    kin_vid out = rec_model_step(r, a, KIN_STEP_EFFECT);
+    r->keep_inside = false;
+    return out;
+}
+
+static bool
+ordered_move(rec *r, const rec_args *a)
+{
+    rec_fresh *f = known_ordered(r, a);
+    int last = f != NULL && a->npos >= 2 ? read_last(r, a, 2) : -1;
+    if (last < 0 || O(r, a->args[1]) == NULL || !PyUnicode_CheckExact(O(r, a->args[1])) || rec_need_const(r, a->args[1]) == 0)
+        return r->stopped;
+    kin_vid *at = rec_pairs_find(r, f, O(r, a->args[1]));
+    if (at == NULL)
+        return false;
+    kin_vid pair[2] = {at[-1], at[0]};
+    rec_pairs_drop(r, f, O(r, a->args[1]));
+    if (!last)
+        memmove(f->items + 2, f->items, f->n * sizeof *f->items);
+    memcpy(last ? f->items + f->n : f->items, pair, sizeof pair);
+    f->n += 2;
+    step_inside(r, a);
+    rec_changed(r, a->args[0]);
+    return true;
+}
+
+static bool
+ordered_popitem(rec *r, const rec_args *a)
+{
+    rec_fresh *f = known_ordered(r, a);
+    int last = f != NULL ? read_last(r, a, 1) : -1;
+    if (last < 0 || f->n == 0)
+        return r->stopped;
+    kin_vid pair[2];
+    memcpy(pair, last ? f->items + f->n - 2 : f->items, sizeof pair);
+    f->n -= 2;
+    if (!last)
+        memmove(f->items, f->items + 2, f->n * sizeof *f->items);
+    kin_vid out = step_inside(r, a);
+    rec_make_fresh(r, out, FRESH_TUPLE, pair, 2, true);
+    r->info.at[out].type = &PyTuple_Type;
+    rec_changed(r, a->args[0]);
+    return true;
+}
+
+static bool
+ordered_pop(rec *r, const rec_args *a)
+{
+    rec_fresh *f = known_ordered(r, a);
+    if (f == NULL || a->nkw || a->npos < 2 || a->npos > 3 || O(r, a->args[1]) == NULL || !PyUnicode_CheckExact(O(r, a->args[1])) ||
+        rec_need_const(r, a->args[1]) == 0)
+        return r->stopped;
+    kin_vid *found = rec_pairs_find(r, f, O(r, a->args[1])), item = found ? *found : 0;
+    if (item == 0)
+        return a->npos == 3 && rec_model_value(r, a, a->args[2]);
+    rec_step(r, KIN_STEP_DEL_SUBSCR, KIN_STEP_MUTATES, a->args, 2);
+    rec_pairs_drop(r, f, O(r, a->args[1]));
+    rec_changed(r, a->args[0]);
+    return rec_model_value(r, a, item);
+}
+
+static bool
+ordered_copy(rec *r, const rec_args *a)
+{
+    rec_fresh *f = a->npos == 1 && !a->nkw ? known_ordered(r, a) : NULL;
+    if (f == NULL)
+        return false;
+    kin_vid out = rec_model_step(r, a, KIN_STEP_PURE);
+    f = FRESH(r, a->args[0]);
+    rec_make_fresh(r, out, FRESH_DICT, f->items, f->n, true);
+    r->info.at[out].type = &PyODict_Type;
+    return true;
+}
+
+/* -- update ------------------------------------------------------------------------------------------------------------------ */
+
+/* d.update(other), d.update(a=1) of a dict made here and pairs that are known: one store each. */
+bool
+rec_model_dict_update(rec *r, const rec_args *a)
+{
+    rec_fresh *f = a->npos >= 1 && a->npos <= 2 ? FRESH(r, a->args[0]) : NULL;
+    const rec_args from = {.args = a->args + 1, .npos = a->npos - 1, .nkw = a->nkw, .kwnames = a->kwnames};
+    kin_vid *pairs = NULL;
+    uint32_t n = 0;
+    if (f == NULL || f->kind != FRESH_DICT || !f->known || a->nkw >= 100 || (a->npos == 2 && a->args[1] == a->args[0]) ||
+        !rec_dict_pairs(r, &from, &pairs, &n))
+        return r->stopped;
+    for (uint32_t i = 0; i < n; i += 2) {
+        const kin_vid args[3] = {a->args[0], pairs[i], pairs[i + 1]};
+        rec_step(r, KIN_STEP_SET_SUBSCR, KIN_STEP_MUTATES, args, 3);
+        rec_pairs_put(r, FRESH(r, a->args[0]), pairs[i], pairs[i + 1]);
+    }
+    free(pairs);
+    rec_changed(r, a->args[0]);
+    return rec_model_value(r, a, rec_const(r, Py_None));
+}
+
+const rec_method_row rec_ordered_rows[] = {
+    {"move_to_end", ordered_move}, {"popitem", ordered_popitem}, {"pop", ordered_pop}, {"copy", ordered_copy},
+    {"update", rec_model_dict_update}, {NULL, NULL}};
+
+const rec_method_row rec_default_rows[] = {{"defaultdict", model_default_dict}, {NULL, NULL}};

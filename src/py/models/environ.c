@@ -1,0 +1,128 @@
+/* Environment variables that are not set. os.environ.get is Python code that raises and handles two KeyErrors before it comes to
+ * the default; programs ask for switches that way in each layer. While all that code is the library's own, the answer follows
+ * from one fact: the dict behind os.environ lacks the key.
+ */
+#include "py/models/environ.h"
+
+/* The library's own code, as it was when first needed; NULL: another kind of library. */
+static struct {
+    PyTypeObject *type;
+    PyObject *get, *getitem, *encodekey; /* functions */
+    PyObject *code[3];
+} own;
+
+static PyObject *
+code_of(PyObject *function)
+{
+    return function != NULL && PyFunction_Check(function) ? Py_NewRef(PyFunction_GET_CODE(function)) : NULL;
+}
+
+/* Once: what os.environ is made of. */
+static void
+find_own(void)
+{
+    static bool tried;
+    if (tried)
+        return;
+    tried = true;
+    PyObject *os = PyImport_ImportModule("os"), *environ = os ? PyObject_GetAttrString(os, "environ") : NULL;
+    PyTypeObject *type = environ ? Py_TYPE(environ) : NULL;
+    own.get = type ? Py_XNewRef(_PyType_Lookup(type, REC_STR("get"))) : NULL;
+    own.getitem = type ? Py_XNewRef(_PyType_Lookup(type, REC_STR("__getitem__"))) : NULL;
+    own.encodekey = environ ? PyObject_GetAttrString(environ, "encodekey") : NULL;
+    own.code[0] = code_of(own.get);
+    own.code[1] = code_of(own.getitem);
+    own.code[2] = code_of(own.encodekey);
+    if (own.code[0] != NULL && own.code[1] != NULL && own.code[2] != NULL && strcmp(type->tp_name, "_Environ") == 0)
+        own.type = (PyTypeObject *)Py_NewRef((PyObject *)type);
+    Py_XDECREF(environ);
+    Py_XDECREF(os);
+    PyErr_Clear();
+}
+
+/* Is the function the library's, with the library's code? */
+static bool
+is_own(PyObject *function, int which)
+{
+    PyObject *expected[3] = {own.get, own.getitem, own.encodekey};
+    return function == expected[which] && PyFunction_GET_CODE(function) == own.code[which];
+}
+
+/* What encodes the names holds the encoding in a cell. */
+static bool
+fix_closure(rec *r, kin_vid function)
+{
+    PyObject *cells = PyFunction_GET_CLOSURE(O(r, function));
+    for (Py_ssize_t i = 0; cells != NULL && i < PyTuple_GET_SIZE(cells); i++) {
+        PyObject *cell = PyTuple_GET_ITEM(cells, i), *content = PyCell_GET(cell);
+        if (content == NULL || !PyUnicode_CheckExact(content))
+            return false;
+        kin_vid vid = rec_closure_cell(r, function, (int)i, cell);
+        if (rec_need_const(r, rec_src(r, vid, KIN_ACCESS_CELL, 0, content)) == 0)
+            return false;
+    }
+    return true;
+}
+
+/* The name as os.environ keeps it, if it is not set: new reference. */
+static PyObject *
+encode_unset(PyObject *environ, PyObject *key)
+{
+    PyObject *data = kin_instance_attr(environ, REC_STR("_data"));
+    PyObject *encoded = data != NULL && PyDict_CheckExact(data) ? PyUnicode_EncodeFSDefault(key) : NULL;
+    if (encoded != NULL && PyDict_GetItemWithError(data, encoded) != NULL)
+        Py_CLEAR(encoded);
+    PyErr_Clear();
+    return encoded;
+}
+
+static bool
+is_usual(rec *r, kin_vid callee, const kin_vid *args)
+{
+    PyObject *environ = O(r, args[0]);
+    PyObject *encode = Py_TYPE(environ) == own.type ? kin_instance_attr(environ, REC_STR("encodekey")) : NULL;
+    return encode != NULL && FRESH(r, args[0]) == NULL && PyUnicode_CheckExact(O(r, args[1])) && rec_can_const(r, args[1]) &&
+           is_own(O(r, callee), 0) && is_own(_PyType_Lookup(own.type, REC_STR("__getitem__")), 1) && is_own(encode, 2);
+}
+
+/* Everything that was looked at becomes a fact; the dict's value id, 0: something cannot be fixed. */
+static kin_vid
+fix_library(rec *r, kin_vid *callee, const kin_vid *args, uint32_t npos)
+{
+    if (!rec_bind(r, callee, args, npos, 0, NULL))
+        return 0;
+    rec_need_attrs(r, args[0]);
+    PyObject *getitem = r->stopped ? NULL : rec_lookup(r, own.type, REC_STR("__getitem__"));
+    kin_vid item = getitem == NULL ? 0 : rec_found(r, own.type, REC_STR("__getitem__"), getitem);
+    kin_vid encode = item == 0 ? 0 : rec_instance_item(r, args[0], REC_STR("encodekey"));
+    if (encode == 0)
+        return 0;
+    rec_fix_function(r, &item);
+    rec_fix_function(r, &encode);
+    if (!fix_closure(r, encode) || rec_need_const(r, args[1]) == 0)
+        return 0;
+    return rec_instance_item(r, args[0], REC_STR("_data"));
+}
+
+bool
+rec_call_environ(rec *r, kin_vid callee, const kin_vid *args, uint32_t npos, uint32_t nkw, int ndrop)
+{
+    find_own();
+    if (own.type == NULL || npos < 2 || npos > 3 || nkw != 0 || O(r, callee) != own.get || !is_usual(r, callee, args))
+        return false;
+    PyObject *encoded = encode_unset(O(r, args[0]), O(r, args[1]));
+    if (encoded == NULL)
+        return false;
+    static PyObject *dict_get;
+    if (dict_get == NULL)
+        dict_get = Py_XNewRef(PyDict_GetItemString(PyDict_Type.tp_dict, "get"));
+    kin_vid data = fix_library(r, &callee, args, npos);
+    kin_vid asked[3] = {data, data == 0 ? 0 : rec_const(r, encoded), data == 0 ? 0 : r->call.locals[2]};
+    Py_DECREF(encoded);
+    if (data == 0 || r->stopped || dict_get == NULL)
+        return r->stopped;
+    if (!rec_call_builtin(r, rec_const(r, dict_get), asked, 3, 0, NULL, ndrop))
+        return r->stopped;
+    r->skip_expected = true; /* the library's frames */
+    return true;
+}

@@ -1,0 +1,111 @@
+/* Models of C callables that answer from what no fact can speak about: addresses, clocks, random sources, the operating
+ * system (rule 65). They are asked again at each replay. What comes out differently from call to call is a free value at
+ * once, and so is what is computed from it: an exit for each new address or time would teach nothing.
+ */
+#include "py/models/models.h"
+
+#include "core/diag/breaks.h"
+
+/* Leaves the call as a step whose result is expected to differ each time. */
+static bool
+vary(rec *r, const rec_args *a, unsigned flags)
+{
+    kin_vid out = rec_model_step(r, a, flags);
+    r->info.at[out].varies = true;
+    return true;
+}
+
+bool
+rec_varies(rec *r, kin_vid vid)
+{
+    PyObject *obj = O(r, vid);
+    const rec_info *i = &r->info.at[vid];
+    return (i->varies || i->drifts || i->sized) && obj != Py_None && !PyBool_Check(obj); /* a yes or no is worth a side trace */
+}
+
+/* A number that was another one in each call so far (or was computed from one): a counter. */
+bool
+rec_drifts(rec *r, kin_vid vid)
+{
+    PyObject *obj = O(r, vid);
+    bool number = obj != NULL && (PyLong_CheckExact(obj) || PyFloat_CheckExact(obj));
+    return number && (r->info.at[vid].drifts || (r->t->vals.at[vid].kind == KIN_VAL_SRC && rec_is_unstable(r, vid)));
+}
+
+bool
+rec_model_ask(rec *r, const rec_args *a)
+{
+    static const char *const settled[] = {"sleep", "get_clock_info", "mktime", "strptime", "tzset", NULL};
+    static const char *const moving[] = {"urandom", "getrandom", "times", "getloadavg", "get_terminal_size", NULL};
+    if (rec_any_tensor(r, a->args, a->npos + a->nkw))
+        return false;
+    PyObject *obj = O(r, a->callee);
+    const char *name = rec_callable_name(obj);
+    int row = rec_effect_row(obj);
+    bool acts = row == KIN_ROW_FILE_ACCESS || strcmp(name, "sleep") == 0;
+    kin_vid out = rec_model_step(r, a, acts ? KIN_STEP_EFFECT : 0);
+    bool varies = row == KIN_ROW_CLOCK;
+    for (int i = 0; settled[i]; i++)
+        varies = varies && strcmp(name, settled[i]) != 0;
+    for (int i = 0; moving[i]; i++)
+        varies = varies || strcmp(name, moving[i]) == 0;
+    r->info.at[out].varies = varies;
+    if (row >= 0 && r->opt->strict_breaks)
+        rec_break(r, r->t->vals.at[out].step, row);
+    return true;
+}
+
+/* id(): looks at nothing but the address. */
+bool
+rec_model_id(rec *r, const rec_args *a)
+{
+    return a->npos == 1 && a->nkw == 0 && vary(r, a, 0);
+}
+
+/* Does the class hash by address: as object does, or as torch.Tensor does in Python? */
+static bool
+hashes_by_address(rec *r, PyTypeObject *tp)
+{
+    PyObject *own = rec_lookup(r, tp, REC_STR("__hash__"));
+    if (r->stopped || own == NULL)
+        return false;
+    if (tp->tp_hash == PyBaseObject_Type.tp_hash)
+        return true;
+    PyObject *home = PyFunction_Check(own) ? ((PyFunctionObject *)own)->func_module : NULL;
+    if (home == NULL || !PyUnicode_Check(home) || PyUnicode_CompareWithASCIIString(home, "torch._tensor") != 0)
+        return false;
+    kin_vid func = rec_found(r, tp, REC_STR("__hash__"), own);
+    rec_fact(r, KIN_FACT_CODE, func, PyFunction_GET_CODE(own), 0);
+    return true;
+}
+
+/* hash(): constant for constants (strings are salted once for the process), an address for most objects. */
+bool
+rec_model_hash(rec *r, const rec_args *a)
+{
+    if (a->npos != 1 || a->nkw)
+        return false;
+    kin_vid v = a->args[0];
+    PyObject *obj = O(r, v);
+    if (kin_is_exact_immutable(obj))
+        return rec_model_pure(r, a);
+    if (rec_is_plain_value(obj)) /* raises */
+        return false;
+    PyTypeObject *tp = rec_need_attrs(r, v);
+    if (r->stopped || !hashes_by_address(r, tp))
+        return r->stopped;
+    r->skip_expected = true;
+    return vary(r, a, 0);
+}
+
+/* random() and getrandbits() of a generator: they change nothing but its hidden state. */
+bool
+rec_model_random(rec *r, const rec_args *a)
+{
+    if (a->npos < 1 || a->npos > 2 || a->nkw || (a->npos == 2 && !PyLong_CheckExact(O(r, a->args[1]))))
+        return false;
+    for (uint32_t i = 0; i < a->npos; i++)
+        if (!rec_is_const(r, a->args[i]))
+            rec_need_type(r, a->args[i]);
+    return vary(r, a, KIN_STEP_EFFECT);
+}

@@ -1,0 +1,69 @@
+/* inspect.signature(f), which models ask in each layer how many parameters a function of theirs takes. It is a lot of Python code
+ * of the library, with dicts made of generators and exceptions that are caught; for a plain function in Python none of that is the program's own,
+ * changes anything, or hangs on anything but the function. So it is a step as a C function would be.
+ */
+#include "py/models/inspecting.h"
+
+/* The library's own functions, as they were when first needed; NULL: another kind of library. */
+static struct {
+    PyObject *signature, *code;
+} own;
+
+static void
+find_own(void)
+{
+    static bool tried;
+    if (tried)
+        return;
+    tried = true;
+    PyObject *inspect = PyImport_ImportModule("inspect");
+    own.signature = inspect ? PyObject_GetAttrString(inspect, "signature") : NULL;
+    if (own.signature != NULL && PyFunction_Check(own.signature))
+        own.code = Py_NewRef(PyFunction_GET_CODE(own.signature));
+    Py_XDECREF(inspect);
+    PyErr_Clear();
+}
+
+/* With one of these attributes other objects are asked, of any class. */
+static bool
+is_plain(rec *r, kin_vid *function)
+{
+    static const char *const names[] = {"__signature__", "__wrapped__", "_partialmethod", "__partialmethod__", "__text_signature__"};
+    if (O(r, *function) == NULL || !PyFunction_Check(O(r, *function)) || FRESH(r, *function) != NULL)
+        return false;
+    for (unsigned i = 0; i < sizeof names / sizeof *names; i++) {
+        PyObject *name = PyUnicode_InternFromString(names[i]);
+        bool there = name == NULL || kin_instance_attr(O(r, *function), name) != NULL;
+        Py_XDECREF(name);
+        if (there)
+            return false;
+    }
+    rec_fix_function(r, function);
+    for (unsigned i = 0; !r->stopped && i < sizeof names / sizeof *names; i++) {
+        PyObject *name = PyUnicode_InternFromString(names[i]);
+        if (name != NULL)
+            rec_instance_item(r, *function, name);
+        Py_XDECREF(name);
+    }
+    return !r->stopped;
+}
+
+bool
+rec_call_signature(rec *r, kin_vid callee, const kin_vid *args, uint32_t npos, uint32_t nkw, int ndrop)
+{
+    find_own();
+    if (own.code == NULL || npos != 1 || nkw != 0 || O(r, callee) != own.signature || PyFunction_GET_CODE(own.signature) != own.code)
+        return false;
+    rec_fresh *f = FRESH(r, args[0]);
+    kin_vid function = f != NULL && f->kind == FRESH_METHOD ? f->items[0] : args[0];
+    if (!is_plain(r, &function))
+        return r->stopped;
+    rec_fix_function(r, &callee);
+    if (r->stopped)
+        return true;
+    r->keep_inside = true; /* it keeps nothing of it */
+    rec_call_step(r, callee, args, 1, 0, NULL, ndrop, 0, -1);
+    r->keep_inside = false;
+    r->skip_expected = true; /* the library's frames */
+    return true;
+}

@@ -1,0 +1,406 @@
+/* Models of methods of list, dict and set. */
+#include "py/models/apply.h"
+#include "py/models/models.h"
+
+static bool
+is_known(rec *r, kin_vid v, fresh_kind kind)
+{
+    rec_fresh *f = FRESH(r, v);
+    return f != NULL && f->kind == kind && f->known;
+}
+
+/* An operand of another type could run code: its type is asked for. */
+static bool
+holds_type(rec *r, kin_vid vid)
+{
+    if (FRESH(r, vid) == NULL && !rec_is_const(r, vid))
+        rec_need_type(r, vid);
+    return !r->stopped;
+}
+
+/* A change that replay repeats: of a fresh object (contents no longer known), or of one that others see. */
+static bool
+mutate(rec *r, const rec_args *a)
+{
+    rec_fresh *f = a->npos ? FRESH(r, a->args[0]) : NULL;
+    if (a->npos == 0 || !rec_is_plain_value(O(r, a->args[0])))
+        return false;
+    /* keys and indices; what is stored behind them is not looked at */
+    if (a->npos > 1 && (!rec_need_quiet(r, a->args[1], PyList_CheckExact(O(r, a->args[0]))) || !holds_type(r, a->args[1])))
+        return false;
+    if (f == NULL)
+        rec_need_type(r, a->args[0]);
+    rec_model_step(r, a, KIN_STEP_EFFECT);
+    if (f != NULL && !f->escaped) {
+        f->known = false;
+        return true;
+    }
+    rec_forget_contents(r);
+    return true;
+}
+
+/* A question that is asked again at replay. */
+static bool
+ask(rec *r, const rec_args *a)
+{
+    for (uint32_t i = 0; i < a->npos; i++) {
+        PyObject *obj = O(r, a->args[i]);
+        /* C methods of dict look into a subclass's table without asking the subclass */
+        if (!rec_is_plain_value(obj) && !(i == 0 ? PyDict_Check(obj) : kin_is_exact_key(obj)))
+            return false;
+        if (i > 0 && !rec_need_quiet(r, a->args[i], false)) /* a key is hashed and compared */
+            return false;
+        if (FRESH(r, a->args[i]) == NULL && !rec_is_const(r, a->args[i]))
+            rec_need_type(r, a->args[i]);
+    }
+    rec_model_step(r, a, 0);
+    return true;
+}
+
+/* The same, where elements are compared. */
+static bool
+ask_elements(rec *r, const rec_args *a)
+{
+    return a->npos > 0 && (rec_need_quiet(r, a->args[0], true) || rec_need_quiet(r, a->args[0], false)) && ask(r, a);
+}
+
+/* The list keeps the item, whatever it is, and asks it nothing. */
+static bool
+append_to_older(rec *r, const rec_args *a)
+{
+    Py_ssize_t n = PyList_GET_SIZE(O(r, a->args[0]));
+    rec_place place = {.kind = KIN_PLACE_END_OF_LIST, .base = a->args[0], .index = (uint32_t)n};
+    if (FRESH(r, a->args[0]) == NULL)
+        rec_need_type(r, a->args[0]);
+    rec_model_store(r, a, a->args[1], n < KIN_PLACE_INDEX ? &place : NULL);
+    return true;
+}
+
+static bool
+list_append(rec *r, const rec_args *a)
+{
+    if (a->npos != 2 || a->nkw || !PyList_CheckExact(O(r, a->args[0])))
+        return false;
+    rec_fresh *f = FRESH(r, a->args[0]);
+    if (f == NULL || f->kind != FRESH_LIST)
+        return append_to_older(r, a);
+    rec_step(r, KIN_STEP_LIST_APPEND, KIN_STEP_MUTATES, a->args, 2);
+    if (f->known)
+        rec_fresh_push(f, a->args[1]);
+    rec_changed(r, a->args[0]);
+    return rec_model_value(r, a, rec_const(r, Py_None));
+}
+
+static bool
+list_extend(rec *r, const rec_args *a)
+{
+    kin_vid *items = NULL, args[2];
+    uint32_t n;
+    bool known = a->npos == 2 && !a->nkw && is_known(r, a->args[0], FRESH_LIST);
+    if (known) {
+        memcpy(args, a->args, sizeof args);
+        known = kin_is_tensor(O(r, args[1])) ? rec_iterated(r, &args[1], &items, &n) : rec_use_up(r, args[1], &items, &n);
+    }
+    if (!known)
+        return a->npos == 2 && rec_is_plain_value(O(r, a->args[1])) && mutate(r, a);
+    rec_step(r, KIN_STEP_LIST_EXTEND, KIN_STEP_MUTATES, args, 2);
+    for (uint32_t i = 0; i < n; i++)
+        rec_fresh_push(FRESH(r, a->args[0]), items[i]);
+    rec_changed(r, a->args[0]);
+    free(items);
+    return rec_model_value(r, a, rec_const(r, Py_None));
+}
+
+/* sort() without a key: elements are compared with one another. */
+static bool
+list_sort(rec *r, const rec_args *a)
+{
+    return a->npos == 1 && a->nkw == 0 && PyList_CheckExact(O(r, a->args[0])) && rec_need_quiet(r, a->args[0], true) && mutate(r, a);
+}
+
+/* -- dict ------------------------------------------------------------------------------------------------------------------ */
+
+static bool
+is_key(rec *r, kin_vid v)
+{
+    return kin_is_exact_key(O(r, v)) && rec_can_const(r, v);
+}
+
+/* Methods of dict called by name look into the table of a subclass without asking it. What such a table lacks is no fact. */
+static bool
+holds_key(PyObject *obj, const rec_fresh *f, PyObject *key)
+{
+    bool held = f == NULL && PyDict_Check(obj) && kin_is_exact_immutable(key) && PyDict_GetItemWithError(obj, key) != NULL;
+    PyErr_Clear();
+    return held;
+}
+
+/* Looks a constant key up: *item is the value, 0 when absent (a fact). False: not known. */
+static bool
+look_up(rec *r, kin_vid dict, kin_vid key, kin_vid *item)
+{
+    PyObject *obj = O(r, dict);
+    rec_fresh *f = FRESH(r, dict);
+    *item = 0;
+    if (!(PyDict_CheckExact(obj) || rec_exact_dict(r, dict) != NULL || holds_key(obj, f, O(r, key))) || !is_key(r, key) || (f != NULL && !kin_is_exact_immutable(O(r, key))))
+        return false;
+    if (f != NULL) {
+        if ((f = rec_exact_dict(r, dict)) == NULL)
+            return false;
+        kin_vid c = rec_need_const(r, key);
+        kin_vid *found = rec_pairs_find(r, f, O(r, c));
+        *item = found ? *found : 0;
+        return true;
+    }
+    kin_vid c = rec_need_const(r, key);
+    PyObject *value = PyDict_GetItemWithError(obj, O(r, c));
+    PyErr_Clear();
+    rec_root(r, dict);
+    if (value != NULL) {
+        *item = rec_dict_item(r, dict, O(r, c), value);
+    } else {
+        rec_need_type(r, dict);
+        if (rec_written_key(r, dict, O(r, c)) != 0)
+            rec_fact(r, KIN_FACT_LACKS_KEY, dict, O(r, c), 0);
+    }
+    return true;
+}
+
+static bool
+dict_get(rec *r, const rec_args *a)
+{
+    kin_vid item;
+    if (a->npos < 2 || a->npos > 3 || a->nkw)
+        return false;
+    if (!look_up(r, a->args[0], a->args[1], &item))
+        return ask(r, a);
+    return rec_model_value(r, a, item ? item : a->npos == 3 ? a->args[2] : rec_const(r, Py_None));
+}
+
+/* Is the key asked for one that the dict does not have now? */
+static bool
+is_missing(rec *r, const rec_args *a)
+{
+    PyObject *dict = O(r, a->args[0]), *key = O(r, a->args[1]);
+    if (!PyDict_CheckExact(dict) || !kin_is_exact_immutable(key) || !rec_is_const(r, a->args[1]))
+        return false;
+    PyObject *found = PyDict_GetItemWithError(dict, key);
+    PyErr_Clear();
+    return found == NULL;
+}
+
+/* dict.pop(key, default) that finds nothing changes nothing: whether the key is there is asked again. */
+static bool
+pop_nothing(rec *r, const rec_args *a)
+{
+    kin_vid asked[2] = {a->args[1], a->args[0]};
+    rec_need_type(r, a->args[0]);
+    r->keep_inside = true;
+    kin_vid there = rec_step_out(r, KIN_STEP_CONTAINS, 0, asked, 2);
+    r->keep_inside = false;
+    rec_set_obj(r, there, Py_False);
+    rec_check(r, KIN_CHECK_IS, there, Py_False, 0);
+    return rec_model_value(r, a, a->args[2]);
+}
+
+static bool
+dict_pop(rec *r, const rec_args *a)
+{
+    kin_vid item;
+    if (a->npos == 3 && !a->nkw && !is_known(r, a->args[0], FRESH_DICT) && is_missing(r, a))
+        return pop_nothing(r, a);
+    if (a->npos < 2 || a->nkw || !is_known(r, a->args[0], FRESH_DICT) || r->info.at[a->args[0]].type == &PyODict_Type || !look_up(r, a->args[0], a->args[1], &item))
+        return mutate(r, a);
+    if (item == 0)
+        return a->npos == 3 && rec_model_value(r, a, a->args[2]);
+    rec_fresh *f = FRESH(r, a->args[0]);
+    rec_step(r, KIN_STEP_DEL_SUBSCR, KIN_STEP_MUTATES, a->args, 2);
+    rec_pairs_drop(r, f, O(r, a->args[1]));
+    rec_changed(r, a->args[0]);
+    return rec_model_value(r, a, item);
+}
+
+/* What dict.pop and dict.get give, of a dict made here and constant keys; 0: not known. */
+kin_vid
+rec_apply_method(rec *r, kin_vid descr, const kin_vid *args, uint32_t n)
+{
+    PyObject *obj = O(r, descr);
+    kin_vid item;
+    bool pop = obj != NULL && obj == PyDict_GetItemString(PyDict_Type.tp_dict, "pop");
+    bool get = obj != NULL && obj == PyDict_GetItemString(PyDict_Type.tp_dict, "get");
+    if ((!pop && !get) || (pop && r->info.at[args[0]].type == &PyODict_Type) || n < 2 || n > 3 || !is_known(r, args[0], FRESH_DICT) || O(r, args[0]) == NULL || O(r, args[1]) == NULL ||
+        !look_up(r, args[0], args[1], &item))
+        return 0;
+    if (item == 0)
+        return n == 3 ? args[2] : get ? rec_const(r, Py_None) : 0;
+    if (pop) {
+        rec_step(r, KIN_STEP_DEL_SUBSCR, KIN_STEP_MUTATES, args, 2);
+        rec_pairs_drop(r, FRESH(r, args[0]), O(r, args[1]));
+        rec_changed(r, args[0]);
+    }
+    return item;
+}
+
+static bool
+dict_setdefault(rec *r, const rec_args *a)
+{
+    kin_vid item;
+    if (a->npos == 3 && !a->nkw && look_up(r, a->args[0], a->args[1], &item) && item != 0)
+        return rec_model_value(r, a, item);
+    return mutate(r, a);
+}
+
+static bool
+dict_view(rec *r, const rec_args *a, char which)
+{
+    if (a->npos != 1)
+        return false;
+    if (!PyDict_CheckExact(O(r, a->args[0])) && rec_mapping(r, a->args[0]) == NULL)
+        return ask(r, a);
+    if (FRESH(r, a->args[0]) == NULL)
+        rec_need_type(r, a->args[0]);
+    kin_vid out = rec_model_step(r, a, KIN_STEP_PURE);
+    rec_fresh *f = rec_make_fresh(r, out, FRESH_VIEW, a->args, 1, true);
+    if (f != NULL)
+        f->pos = (uint32_t)which;
+    return true;
+}
+
+static bool
+dict_keys(rec *r, const rec_args *a)
+{
+    return dict_view(r, a, 'k');
+}
+
+static bool
+dict_values(rec *r, const rec_args *a)
+{
+    return dict_view(r, a, 'v');
+}
+
+static bool
+dict_items(rec *r, const rec_args *a)
+{
+    return dict_view(r, a, 'i');
+}
+
+static bool
+dict_copy(rec *r, const rec_args *a)
+{
+    if (a->npos != 1 || !is_known(r, a->args[0], FRESH_DICT) || r->info.at[a->args[0]].type != &PyDict_Type)
+        return a->npos == 1 && ask(r, a);
+    kin_vid out = rec_model_step(r, a, KIN_STEP_PURE);
+    rec_fresh *f = FRESH(r, a->args[0]);
+    rec_make_fresh(r, out, FRESH_DICT, f->items, f->n, true);
+    r->info.at[out].type = &PyDict_Type;
+    return true;
+}
+
+static bool
+dict_update(rec *r, const rec_args *a)
+{
+    return rec_model_dict_update(r, a) || (!r->stopped && mutate(r, a));
+}
+
+static bool
+dict_contains(rec *r, const rec_args *a)
+{
+    kin_vid item;
+    return a->npos == 2 && look_up(r, a->args[0], a->args[1], &item) && rec_model_bool(r, a, item != 0);
+}
+
+/* One more element of a set that only the recording has. */
+static bool
+set_add(rec *r, const rec_args *a)
+{
+    rec_fresh *f = a->npos == 2 && !a->nkw ? FRESH(r, a->args[0]) : NULL;
+    if (f == NULL || f->kind != FRESH_SET || f->escaped || !rec_need_quiet(r, a->args[1], false) || !holds_type(r, a->args[1]))
+        return mutate(r, a);
+    f->known = false;
+    rec_step(r, KIN_STEP_SET_ADD, KIN_STEP_MUTATES, a->args, 2);
+    r->skip_expected = true; /* a tensor's hash is Python code */
+    return rec_model_value(r, a, rec_const(r, Py_None));
+}
+
+/* A new set of what plain containers hold. */
+static bool
+set_union(rec *r, const rec_args *a)
+{
+    bool ok = a->npos > 0 && a->nkw == 0;
+    for (uint32_t i = 0; ok && i < a->npos; i++)
+        ok = O(r, a->args[i]) != NULL && rec_is_plain_value(O(r, a->args[i])) && rec_need_quiet(r, a->args[i], false) && holds_type(r, a->args[i]);
+    if (!ok)
+        return r->stopped;
+    r->keep_inside = true; /* it keeps keys, which are no containers */
+    kin_vid out = rec_model_step(r, a, 0);
+    r->keep_inside = false;
+    rec_make_fresh(r, out, FRESH_SET, NULL, 0, false);
+    r->info.at[out].type = &PySet_Type;
+    return true;
+}
+
+/* -- deque ------------------------------------------------------------------------------------------------------------------- */
+
+static bool
+is_deque(rec *r, const rec_args *a)
+{
+    PyTypeObject *tp = a->npos && !a->nkw ? Py_TYPE(O(r, a->args[0])) : NULL;
+    if (tp == NULL || (tp->tp_flags & Py_TPFLAGS_HEAPTYPE) || strcmp(tp->tp_name, "collections.deque") != 0)
+        return false;
+    if (FRESH(r, a->args[0]) == NULL)
+        rec_need_type(r, a->args[0]);
+    return !r->stopped;
+}
+
+/* The deque keeps the item, whatever it is, and asks it nothing; one that it drops for it dies as in eager. */
+static bool
+deque_append(rec *r, const rec_args *a)
+{
+    if (a->npos != 2 || !is_deque(r, a))
+        return false;
+    rec_model_store(r, a, a->args[1], NULL);
+    return true;
+}
+
+/* Other changes, which look at no item: numbers are how far, and lists and tuples are gone through. */
+static bool
+deque_change(rec *r, const rec_args *a)
+{
+    if (!is_deque(r, a) || a->npos > 2)
+        return false;
+    if (a->npos == 2) {
+        PyTypeObject *tp = Py_TYPE(O(r, a->args[1]));
+        if (tp != &PyLong_Type && tp != &PyList_Type && tp != &PyTuple_Type)
+            return false;
+        if (!holds_type(r, a->args[1]))
+            return true;
+    }
+    rec_fresh *f = FRESH(r, a->args[0]), *items = a->npos == 2 ? FRESH(r, a->args[1]) : NULL;
+    bool inside = f != NULL && !f->escaped && (a->npos == 1 || items != NULL || PyLong_CheckExact(O(r, a->args[1])));
+    for (uint32_t i = 0; inside && items != NULL && i < items->n; i++)
+        rec_fresh_push(f, items->items[i]);
+    r->keep_inside = inside;
+    rec_model_step(r, a, KIN_STEP_EFFECT);
+    r->keep_inside = false;
+    if (!inside)
+        rec_forget_contents(r);
+    return true;
+}
+
+const rec_method_row rec_deque_rows[] = {
+    {"deque.append", deque_append}, {"deque.appendleft", deque_append}, {"deque.extend", deque_change}, {"deque.extendleft", deque_change},
+    {"deque.pop", deque_change}, {"deque.popleft", deque_change}, {"deque.rotate", deque_change}, {"deque.clear", deque_change},
+    {"deque.reverse", deque_change}, {NULL, NULL}};
+
+const rec_method_row rec_ordered_views[] = {
+    {"keys", dict_keys}, {"values", dict_values}, {"items", dict_items}, {NULL, NULL}};
+
+const rec_method_row rec_method_rows[] = {
+    {"list.append", list_append}, {"list.extend", list_extend}, {"list.insert", mutate}, {"list.pop", mutate},
+    {"list.clear", mutate}, {"list.reverse", mutate}, {"list.copy", ask}, {"list.__len__", ask},
+    {"list.sort", list_sort}, {"list.index", ask_elements}, {"list.count", ask_elements},
+    {"dict.get", dict_get}, {"dict.pop", dict_pop}, {"dict.setdefault", dict_setdefault}, {"dict.keys", dict_keys},
+    {"dict.values", dict_values}, {"dict.items", dict_items}, {"dict.copy", dict_copy}, {"dict.clear", mutate},
+    {"dict.update", dict_update}, {"dict.popitem", mutate}, {"dict.__contains__", dict_contains},
+    {"set.add", set_add}, {"set.discard", mutate}, {"set.clear", mutate}, {"set.update", mutate}, {"set.copy", ask}, {"set.union", set_union},
+    {NULL, NULL}};

@@ -1,0 +1,308 @@
+/* Models of builtin classes that are called: tuple, list, dict, set, bool, exceptions, functools.partial. */
+#include "py/models/models.h"
+
+/* A tensor or a text: what is iterated over is not in it, but made of it. */
+static bool
+iterates_apart(rec *r, kin_vid vid)
+{
+    PyObject *obj = O(r, vid);
+    return FRESH(r, vid) == NULL && (kin_is_plain_tensor(obj) || PyUnicode_CheckExact(obj));
+}
+
+static bool
+from_parts(rec *r, const rec_args *a, fresh_kind kind, PyTypeObject *tp)
+{
+    kin_vid from = a->args[0], *items = NULL;
+    uint32_t n = 0;
+    if (!rec_iterated(r, &from, &items, &n))
+        return false;
+    kin_vid out = rec_step_out(r, kind == FRESH_LIST ? KIN_STEP_BUILD_LIST : KIN_STEP_BUILD_TUPLE, KIN_STEP_PURE, items, n);
+    rec_make_fresh(r, out, kind, items, n, true);
+    r->info.at[out].type = tp;
+    free(items);
+    rec_drop(r, a->ndrop);
+    rec_await_result(r, out, r->t->vals.at[out].step);
+    return true;
+}
+
+static bool
+model_sequence(rec *r, const rec_args *a, fresh_kind kind, PyTypeObject *tp)
+{
+    kin_vid *items = NULL;
+    uint32_t n = 0;
+    if (a->npos > 1 || a->nkw)
+        return false;
+    if (a->npos == 1 && Py_TYPE(O(r, a->args[0])) == &PyTuple_Type && kind == FRESH_TUPLE) {
+        rec_need_type(r, a->args[0]);
+        return rec_model_value(r, a, a->args[0]);
+    }
+    if (a->npos == 1 && iterates_apart(r, a->args[0]))
+        return from_parts(r, a, kind, tp);
+    if (a->npos == 1 && !rec_use_up(r, a->args[0], &items, &n)) {
+        if (!rec_is_plain_value(O(r, a->args[0])))
+            return false;
+        if (FRESH(r, a->args[0]) == NULL)
+            rec_need_type(r, a->args[0]);
+        kin_vid out = rec_model_step(r, a, 0);
+        rec_make_fresh(r, out, kind, NULL, 0, false);
+        r->info.at[out].type = tp;
+        return true;
+    }
+    kin_vid out = rec_model_step(r, a, KIN_STEP_PURE);
+    rec_make_fresh(r, out, kind, items, n, true);
+    r->info.at[out].type = tp;
+    free(items);
+    return true;
+}
+
+static bool
+model_tuple(rec *r, const rec_args *a)
+{
+    return model_sequence(r, a, FRESH_TUPLE, &PyTuple_Type);
+}
+
+static bool
+model_list(rec *r, const rec_args *a)
+{
+    return model_sequence(r, a, FRESH_LIST, &PyList_Type);
+}
+
+/* Key, value pairs of a known mapping or of its items(); malloc'ed, with room for `more` others. */
+static bool
+pairs_of_mapping(rec *r, kin_vid vid, kin_vid **pairs, uint32_t *n, uint32_t more)
+{
+    rec_fresh *f = FRESH(r, vid);
+    kin_vid from = f != NULL && f->kind == FRESH_VIEW && f->pos == 'i' ? f->items[0] : vid, *items = NULL;
+    rec_fresh *map = rec_mapping(r, from);
+    *n = map ? map->n : 0;
+    if (map == NULL && !rec_pairs_of(r, from, &items, n))
+        return false;
+    *pairs = malloc((*n + more + 1) * sizeof **pairs);
+    if (*pairs != NULL)
+        memcpy(*pairs, map ? map->items : items, *n * sizeof **pairs);
+    free(items);
+    return *pairs != NULL;
+}
+
+/* The two items of a pair that dict() is handed. */
+static bool
+take_pair(rec *r, kin_vid pair, kin_vid *to)
+{
+    kin_vid *items = NULL;
+    uint32_t n;
+    bool ok = FRESH(r, pair) != NULL && rec_items_of(r, pair, &items, &n) && n == 2;
+    if (ok)
+        memcpy(to, items, 2 * sizeof *to);
+    free(items);
+    return ok;
+}
+
+/* ... of a sequence or iterator of pairs. */
+static bool
+pairs_of_items(rec *r, kin_vid vid, kin_vid **pairs, uint32_t *n, uint32_t more)
+{
+    kin_vid *items = NULL;
+    uint32_t count = 0;
+    bool ok = (FRESH(r, vid) != NULL || PyList_CheckExact(O(r, vid)) || PyTuple_CheckExact(O(r, vid))) && rec_items_of(r, vid, &items, &count);
+    *pairs = ok ? malloc((2 * count + more + 1) * sizeof **pairs) : NULL;
+    for (uint32_t i = 0; *pairs != NULL && ok && i < count; i++)
+        ok = take_pair(r, items[i], *pairs + 2 * i);
+    *n = 2 * count;
+    free(items);
+    return ok && *pairs != NULL;
+}
+
+static bool
+are_texts(rec *r, const kin_vid *pairs, uint32_t n)
+{
+    for (uint32_t i = 0; i < n; i += 2)
+        if (O(r, pairs[i]) == NULL || !PyUnicode_CheckExact(O(r, pairs[i])) || !rec_can_const(r, pairs[i]))
+            return false;
+    return true;
+}
+
+/* One pair more; a key that is there keeps its place. */
+static void
+put_pair(rec *r, kin_vid *pairs, uint32_t *n, kin_vid key, kin_vid value)
+{
+    for (uint32_t i = 0; i < *n; i += 2)
+        if (kin_exact_equal(O(r, pairs[i]), O(r, key))) {
+            pairs[i + 1] = value;
+            return;
+        }
+    pairs[(*n)++] = key;
+    pairs[(*n)++] = value;
+}
+
+/* Pairs without repetitions in their place, the call's keywords behind them. False: the keys are not known texts. */
+static bool
+join_pairs(rec *r, const rec_args *a, kin_vid *pairs, uint32_t *n)
+{
+    uint32_t count = 0;
+    if (!are_texts(r, pairs, *n))
+        return false;
+    for (uint32_t i = 0; i < *n; i += 2)
+        put_pair(r, pairs, &count, rec_need_const(r, pairs[i]), pairs[i + 1]);
+    for (uint32_t i = 0; i < a->nkw; i++)
+        put_pair(r, pairs, &count, rec_const(r, PyTuple_GET_ITEM(a->kwnames, i)), a->args[a->npos + i]);
+    *n = count;
+    return true;
+}
+
+bool
+rec_dict_of_pairs(rec *r, const rec_args *a, kin_vid *pairs, uint32_t n)
+{
+    uint32_t count = n;
+    if (!join_pairs(r, a, pairs, &count))
+        return false;
+    kin_vid out = rec_step_out(r, KIN_STEP_BUILD_MAP, KIN_STEP_PURE, pairs, count);
+    rec_make_fresh(r, out, FRESH_DICT, pairs, count, true);
+    r->info.at[out].type = &PyDict_Type;
+    rec_drop(r, a->ndrop);
+    rec_await_result(r, out, r->t->vals.at[out].step);
+    return true;
+}
+
+bool
+rec_dict_pairs(rec *r, const rec_args *a, kin_vid **pairs, uint32_t *n)
+{
+    bool ok = a->npos <= 1 && a->nkw <= 100;
+    *pairs = NULL;
+    *n = 0;
+    if (ok && a->npos == 0)
+        ok = (*pairs = malloc((2 * a->nkw + 1) * sizeof **pairs)) != NULL;
+    else if (ok)
+        ok = pairs_of_mapping(r, a->args[0], pairs, n, 2 * a->nkw) || pairs_of_items(r, a->args[0], pairs, n, 2 * a->nkw);
+    if (ok && join_pairs(r, a, *pairs, n))
+        return true;
+    free(*pairs);
+    *pairs = NULL;
+    return false;
+}
+
+/* dict.fromkeys(keys, value) */
+static bool
+model_fromkeys(rec *r, const rec_args *a)
+{
+    kin_vid from = a->npos >= 2 ? a->args[1] : 0, *items = NULL, *pairs = NULL;
+    uint32_t n = 0;
+    if (a->npos < 2 || a->npos > 3 || a->nkw || O(r, a->args[0]) != (PyObject *)&PyDict_Type ||
+        (FRESH(r, from) != NULL && FRESH(r, from)->kind == FRESH_ITER) || kin_is_tensor(O(r, from)) || !rec_iterated(r, &from, &items, &n))
+        return false;
+    pairs = malloc((2 * n + 1) * sizeof *pairs);
+    for (uint32_t i = 0; pairs != NULL && i < n; i++) {
+        pairs[2 * i] = items[i];
+        pairs[2 * i + 1] = a->npos == 3 ? a->args[2] : rec_const(r, Py_None);
+    }
+    bool ok = pairs != NULL && rec_dict_of_pairs(r, a, pairs, 2 * n);
+    free(items);
+    free(pairs);
+    return ok;
+}
+
+/* dict(d) of contents that are not known: a step, without code of the program. */
+static bool
+copy_unknown(rec *r, const rec_args *a)
+{
+    if (r->stopped || a->npos != 1 || a->nkw != 0 || !PyDict_CheckExact(O(r, a->args[0])) || !rec_need_quiet(r, a->args[0], false))
+        return r->stopped;
+    if (FRESH(r, a->args[0]) == NULL)
+        rec_need_type(r, a->args[0]);
+    kin_vid out = rec_model_step(r, a, 0);
+    rec_make_fresh(r, out, FRESH_DICT, NULL, 0, false);
+    r->info.at[out].type = &PyDict_Type;
+    return true;
+}
+
+static bool
+model_dict(rec *r, const rec_args *a)
+{
+    kin_vid *pairs = NULL;
+    uint32_t n = 0;
+    bool ok = a->npos <= 1 && a->nkw <= 100;
+    if (ok && a->npos == 0)
+        ok = (pairs = malloc((2 * a->nkw + 1) * sizeof *pairs)) != NULL;
+    else if (ok)
+        ok = pairs_of_mapping(r, a->args[0], &pairs, &n, 2 * a->nkw) || pairs_of_items(r, a->args[0], &pairs, &n, 2 * a->nkw);
+    ok = (ok && rec_dict_of_pairs(r, a, pairs, n)) || copy_unknown(r, a);
+    free(pairs);
+    return ok;
+}
+
+static bool
+model_set(rec *r, const rec_args *a)
+{
+    if (a->npos > 1 || a->nkw)
+        return false;
+    if (a->npos == 1) {
+        if (!rec_is_plain_value(O(r, a->args[0])) || !rec_need_quiet(r, a->args[0], false))
+            return false;
+        if (FRESH(r, a->args[0]) == NULL)
+            rec_need_type(r, a->args[0]);
+    }
+    kin_vid out = rec_model_step(r, a, a->npos == 0 ? KIN_STEP_PURE : 0);
+    rec_make_fresh(r, out, FRESH_SET, NULL, 0, false);
+    r->info.at[out].type = &PySet_Type;
+    return true;
+}
+
+static bool
+model_bool(rec *r, const rec_args *a)
+{
+    if (a->npos != 1 || a->nkw)
+        return false;
+    int truth = rec_truth(r, a->args[0]);
+    return truth >= 0 && rec_model_bool(r, a, truth);
+}
+
+bool
+rec_model_exception(rec *r, const rec_args *a)
+{
+    rec_model_step(r, a, KIN_STEP_PURE);
+    return true;
+}
+
+/* What the inner one holds comes first; keywords would have to be joined. */
+static bool
+partial_of_partial(rec *r, const rec_args *a, const rec_fresh *inner)
+{
+    kin_vid items[64];
+    uint32_t own = a->npos + a->nkw - 1;
+    if (!inner->known || inner->n + own > 64 || (inner->aux != NULL && (a->nkw || a->npos > 1)))
+        return false;
+    memcpy(items, inner->items, inner->n * sizeof *items);
+    memcpy(items + inner->n, a->args + 1, own * sizeof *items);
+    PyObject *names = inner->aux != NULL ? inner->aux : a->nkw ? a->kwnames : NULL;
+    uint32_t n = inner->n + own;
+    kin_vid out = rec_model_step(r, a, KIN_STEP_PURE);
+    rec_fresh *f = rec_make_fresh(r, out, FRESH_PARTIAL, items, n, true);
+    if (f != NULL)
+        f->aux = names;
+    if (a->nkw)
+        rec_ref(r, a->kwnames);
+    return true;
+}
+
+/* functools.partial(f, ...). One of a partial object joins the two, and the class of f may change between calls. */
+bool
+rec_model_partial(rec *r, const rec_args *a)
+{
+    PyObject *func = a->npos ? O(r, a->args[0]) : NULL;
+    if (a->npos && FRESH(r, a->args[0]) != NULL && FRESH(r, a->args[0])->kind == FRESH_PARTIAL)
+        return partial_of_partial(r, a, FRESH(r, a->args[0]));
+    if (func == NULL || Py_TYPE(func) == (PyTypeObject *)O(r, a->callee) || a->npos + a->nkw > 32 ||
+        (!PyFunction_Check(func) && Py_TYPE(func) != &PyMethod_Type && !PyCFunction_Check(func) && !PyType_Check(func)))
+        return false;
+    if (FRESH(r, a->args[0]) == NULL)
+        rec_need_type(r, a->args[0]); /* that it can be called */
+    kin_vid out = rec_model_step(r, a, KIN_STEP_PURE);
+    rec_fresh *f = rec_make_fresh(r, out, FRESH_PARTIAL, a->args, a->npos + a->nkw, true);
+    if (f != NULL && a->nkw)
+        f->aux = a->kwnames;
+    if (a->nkw)
+        rec_ref(r, a->kwnames); /* as long as the recording */
+    return true;
+}
+
+const rec_method_row rec_build_rows[] = {
+    {"tuple", model_tuple}, {"list", model_list}, {"dict", model_dict}, {"dict.fromkeys", model_fromkeys}, {"set", model_set}, {"bool", model_bool}, {NULL, NULL}};

@@ -1,0 +1,290 @@
+/* Models of builtins about lengths and items: len, iter and next, enumerate, zip, all, sum ... */
+#include "py/models/models.h"
+
+#include "core/diag/breaks.h"
+
+static bool
+model_len(rec *r, const rec_args *a)
+{
+    if (a->npos != 1 || a->nkw)
+        return false;
+    kin_vid v = a->args[0];
+    PyObject *obj = O(r, v);
+    rec_fresh *f = FRESH(r, v);
+    if ((f != NULL && f->known && (f->kind == FRESH_TUPLE || f->kind == FRESH_LIST || f->kind == FRESH_DICT)) ||
+        rec_named_items(r, v) != NULL ||
+        (rec_mapping(r, v) != NULL && Py_TYPE(obj)->tp_as_mapping->mp_length == PyDict_Type.tp_as_mapping->mp_length)) {
+        rec_drop(r, a->ndrop);
+        rec_await_const(r);
+        return true;
+    }
+    if (kin_is_plain_tensor(obj)) {
+        rec_need_type(r, v);
+        if (kin_tensor_dim(obj) > 0 && rec_open_sizes(r, v) & 1) {
+            r->skip_expected = true;
+            return rec_model_value(r, a, rec_size(r, v, 0));
+        }
+        if (!rec_meta(r, v, KIN_META_SIZES))
+            return false;
+        r->skip_expected = true;
+        rec_drop(r, a->ndrop);
+        rec_await_const(r);
+        return true;
+    }
+    if (rec_can_const(r, v) && rec_is_plain_value(obj)) {
+        rec_need_const(r, v);
+        rec_drop(r, a->ndrop);
+        rec_await_const(r);
+        return true;
+    }
+    PyTypeObject *tp = Py_TYPE(obj);
+    bool named = PyTuple_Check(obj) && rec_reads_as_tuple(tp);
+    bool path = tp == &PyList_Type || named || tp == &PyDict_Type || tp == &PySet_Type ||
+                tp == &PyFrozenSet_Type;
+    if (f == NULL && path && !rec_is_unstable(r, v)) {
+        rec_root(r, v);
+        if (named && tp != &PyTuple_Type)
+            rec_need_version(r, v);
+        else
+            rec_need_type(r, v);
+        rec_need_len(r, v, PyObject_Size(obj));
+        rec_drop(r, a->ndrop);
+        rec_await_const(r);
+        return true;
+    }
+    PyObject *own = tp->tp_flags & Py_TPFLAGS_HEAPTYPE ? _PyType_Lookup(tp, REC_STR("__len__")) : NULL;
+    if (own != NULL && PyFunction_Check(own) && rec_can_inline(r, own)) {
+        rec_need_attrs(r, v);
+        rec_lookup(r, tp, REC_STR("__len__"));
+        return !r->stopped && rec_inline(r, rec_found(r, tp, REC_STR("__len__"), own), &v, 1, 0, NULL, a->ndrop, NULL, 0, KIN_RESUME_PUSH, 0);
+    }
+    if (own != NULL && PyFunction_Check(own))
+        return false;
+    if (f == NULL)
+        rec_need_type(r, v);
+    rec_model_step(r, a, 0);
+    return true;
+}
+
+/* Frame objects follow their frame as it runs: the rest of such a call is CPython's. */
+bool
+rec_model_frame(rec *r, const rec_args *a)
+{
+    (void)a;
+    rec_stop_row(r, KIN_ROW_FRAME_INSPECTION, "the program looks at its own frames");
+    return true;
+}
+
+static bool
+model_iter(rec *r, const rec_args *a)
+{
+    return a->npos == 1 && rec_iter_of(r, a->args[0], a->ndrop);
+}
+
+static bool
+model_next(rec *r, const rec_args *a)
+{
+    rec_fresh *f = a->npos ? FRESH(r, a->args[0]) : NULL;
+    if (f == NULL || f->kind != FRESH_ITER || !f->known)
+        return false;
+    if (f->pos >= f->n)
+        return a->npos == 2 && rec_model_value(r, a, a->args[1]);
+    kin_vid item = f->items[f->pos++];
+    rec_step(r, KIN_STEP_NEXT, KIN_STEP_MUTATES, a->args, 1);
+    return rec_model_value(r, a, item);
+}
+
+static bool
+fresh_iterator(rec *r, const rec_args *a, const kin_vid *items, uint32_t n)
+{
+    kin_vid out = rec_model_step(r, a, KIN_STEP_PURE);
+    rec_make_fresh(r, out, FRESH_ITER, items, n, true);
+    if (kin_vec_push(&r->iters, out) != KIN_OK) /* over one or several containers: any change ends its use */
+        r->status = KIN_NOMEM;
+    return true;
+}
+
+/* The value of the one keyword `name`, constant and of this type; NULL: the call has others. */
+static PyObject *
+only_keyword(rec *r, const rec_args *a, const char *name, PyTypeObject *tp)
+{
+    if (a->nkw != 1 || PyUnicode_CompareWithASCIIString(PyTuple_GET_ITEM(a->kwnames, 0), name) != 0)
+        return NULL;
+    kin_vid value = a->args[a->npos];
+    return Py_TYPE(O(r, value)) == tp && rec_need_const(r, value) != 0 ? O(r, value) : NULL;
+}
+
+static bool
+model_enumerate(rec *r, const rec_args *a)
+{
+    kin_vid *items = NULL;
+    uint32_t n;
+    long start = 0;
+    if (a->nkw != 0 || a->npos == 2) {
+        PyObject *first = a->nkw ? only_keyword(r, a, "start", &PyLong_Type) : O(r, a->args[1]);
+        if (first == NULL || !PyLong_CheckExact(first) || (a->npos == 2 && rec_need_const(r, a->args[1]) == 0))
+            return false;
+        start = PyLong_AsLong(first);
+        PyErr_Clear();
+        if (start < -1000000 || start > 1000000) /* errors included */
+            return false;
+    }
+    kin_vid args[2];
+    if (a->npos + a->nkw > 2 || a->npos < 1)
+        return false;
+    memcpy(args, a->args, (a->npos + a->nkw) * sizeof *args);
+    if (!rec_iterated(r, &args[0], &items, &n))
+        return false;
+    for (uint32_t i = 0; i < n; i++) {
+        PyObject *number = PyLong_FromLong(start + (long)i);
+        kin_vid pair[2] = {rec_const(r, number), items[i]};
+        Py_XDECREF(number);
+        items[i] = rec_build_tuple(r, pair, 2, NULL);
+    }
+    rec_args changed = *a;
+    changed.args = args;
+    fresh_iterator(r, &changed, items, n);
+    free(items);
+    return true;
+}
+
+/* The lists that a zip goes through; tensors last, since nodes of the graph are written for their rows. */
+static bool
+zipped_lists(rec *r, kin_vid *args, uint32_t n, kin_vid **lists, uint32_t *counts)
+{
+    bool ok = true;
+    for (int tensors = 0; tensors < 2; tensors++)
+        for (uint32_t k = 0; ok && k < n; k++)
+            if (lists[k] == NULL && (O(r, args[k]) != NULL && kin_is_tensor(O(r, args[k]))) == tensors)
+                ok = rec_iterated(r, &args[k], &lists[k], &counts[k]);
+    return ok;
+}
+
+static bool
+model_zip(rec *r, const rec_args *a)
+{
+    kin_vid *lists[8] = {0}, args[9];
+    uint32_t n = UINT32_MAX, counts[8] = {0};
+    PyObject *strict = a->nkw ? only_keyword(r, a, "strict", &PyBool_Type) : Py_False;
+    bool ok = a->npos > 0 && a->npos <= 8 && strict != NULL;
+    if (ok)
+        memcpy(args, a->args, (a->npos + a->nkw) * sizeof *args);
+    ok = ok && zipped_lists(r, args, a->npos, lists, counts);
+    for (uint32_t k = 0; ok && k < a->npos; k++) {
+        ok = strict == Py_False || k == 0 || counts[k] == n;
+        n = counts[k] < n ? counts[k] : n;
+    }
+    for (uint32_t i = 0; ok && i < n; i++) {
+        kin_vid row[8];
+        for (uint32_t j = 0; j < a->npos; j++)
+            row[j] = lists[j][i];
+        lists[0][i] = rec_build_tuple(r, row, a->npos, NULL);
+    }
+    rec_args changed = *a;
+    changed.args = args;
+    if (ok)
+        fresh_iterator(r, &changed, lists[0], n);
+    for (uint32_t j = 0; j < 8; j++)
+        free(lists[j]);
+    return ok;
+}
+
+static bool
+model_reversed(rec *r, const rec_args *a)
+{
+    kin_vid *items = NULL;
+    uint32_t n;
+    PyObject *obj = a->npos == 1 ? O(r, a->args[0]) : NULL;
+    if (obj == NULL || (!PyList_CheckExact(obj) && !PyTuple_CheckExact(obj) && !PyDict_CheckExact(obj) && !PyUnicode_CheckExact(obj) &&
+         Py_TYPE(obj) != &PyRange_Type) ||
+        (FRESH(r, a->args[0]) == NULL && PyDict_CheckExact(obj) && rec_is_unstable(r, a->args[0])))
+        return false;
+    kin_vid from = a->args[0];
+    if (!rec_iterated(r, &from, &items, &n))
+        return false;
+    for (uint32_t i = 0; i < n / 2; i++) {
+        kin_vid t = items[i];
+        items[i] = items[n - 1 - i];
+        items[n - 1 - i] = t;
+    }
+    fresh_iterator(r, a, items, n);
+    free(items);
+    return true;
+}
+
+static bool
+model_all_any(rec *r, const rec_args *a, bool all)
+{
+    kin_vid *items = NULL;
+    uint32_t n;
+    if (a->npos != 1 || a->nkw || FRESH(r, a->args[0]) == NULL || !rec_items_of(r, a->args[0], &items, &n))
+        return false;
+    bool answer = all, known = true;
+    for (uint32_t i = 0; known && i < n && answer == all; i++) {
+        int truth = O(r, items[i]) ? rec_truth(r, items[i]) : -1;
+        known = truth >= 0;
+        answer = truth > 0;
+    }
+    free(items);
+    return known && rec_model_bool(r, a, answer);
+}
+
+static bool
+model_all(rec *r, const rec_args *a)
+{
+    return model_all_any(r, a, true);
+}
+
+static bool
+model_any(rec *r, const rec_args *a)
+{
+    return model_all_any(r, a, false);
+}
+
+/* What sum() begins with; 0: it is not a number or tensor. */
+static kin_vid
+start_of_sum(rec *r, const rec_args *a)
+{
+    PyObject *zero = PyLong_FromLong(0);
+    kin_vid start = a->npos + a->nkw == 2 ? a->args[1] : rec_const(r, zero);
+    Py_XDECREF(zero);
+    PyObject *obj = O(r, start);
+    return obj != NULL && (rec_can_const(r, start) || kin_is_plain_tensor(obj)) ? start : 0;
+}
+
+/* sum() of tensors: the additions it makes are nodes of the graph. */
+static bool
+model_sum(rec *r, const rec_args *a)
+{
+    kin_vid *items = NULL, from = a->npos ? a->args[0] : 0, acc;
+    uint32_t n;
+    bool named = a->nkw == 1 && a->npos == 1 && PyUnicode_CompareWithASCIIString(PyTuple_GET_ITEM(a->kwnames, 0), "start") == 0;
+    if (rec_model_pure(r, a))
+        return true;
+    if (a->npos < 1 || a->npos > 2 || (a->nkw && !named) || (acc = start_of_sum(r, a)) == 0)
+        return false;
+    if (!rec_iterated(r, &from, &items, &n) || n == 0 || n > 500) {
+        free(items);
+        return false;
+    }
+    bool ok = true;
+    for (uint32_t i = 0; ok && i < n; i++)
+        ok = from != a->args[0] || (O(r, items[i]) && kin_is_plain_tensor(O(r, items[i])));
+    for (uint32_t i = 0; ok && i < n; i++) {
+        if (O(r, items[i]) != NULL)
+            rec_need_type(r, items[i]);
+        kin_vid pair[2] = {acc, items[i]};
+        acc = rec_step_out(r, KIN_STEP_BINARY, KIN_STEP_TORCH, pair, 2);
+    }
+    free(items);
+    if (!ok)
+        return false;
+    r->skip_expected = true;
+    rec_drop(r, a->ndrop);
+    rec_await_result(r, acc, r->t->vals.at[acc].step);
+    return true;
+}
+
+const rec_method_row rec_item_rows[] = {
+    {"len", model_len}, {"iter", model_iter}, {"next", model_next}, {"enumerate", model_enumerate},
+    {"zip", model_zip}, {"reversed", model_reversed}, {"all", model_all}, {"any", model_any}, {"sum", model_sum}, {NULL, NULL}};

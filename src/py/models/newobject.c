@@ -1,0 +1,100 @@
+/* Calls of classes written in C that make an object and do nothing else: no code of the program runs, and nobody hears of the
+ * new object's birth. They are executed again at replay, and end neither a segment nor a graph.
+ */
+#include "py/models/models.h"
+
+/* types.SimpleNamespace(name=value, ...): an object whose attributes are known. */
+static bool
+new_namespace(rec *r, const rec_args *a)
+{
+    kin_vid pairs[200];
+    if (a->npos != 0 || a->nkw > 100)
+        return false;
+    for (uint32_t i = 0; i < a->nkw; i++) {
+        pairs[2 * i] = rec_const(r, PyTuple_GET_ITEM(a->kwnames, i));
+        pairs[2 * i + 1] = a->args[i];
+    }
+    kin_vid out = rec_model_step(r, a, KIN_STEP_PURE);
+    rec_make_fresh(r, out, FRESH_OBJECT, pairs, 2 * a->nkw, true);
+    r->info.at[out].type = (PyTypeObject *)O(r, a->callee);
+    return true;
+}
+
+/* The class keeps what it is handed, or takes numbers, and looks at nothing else. */
+static bool
+new_keeper(rec *r, const rec_args *a)
+{
+    for (uint32_t i = a->npos; i < a->npos + a->nkw; i++)
+        if (!kin_is_exact_immutable(O(r, a->args[i])))
+            return false;
+    kin_vid out = rec_model_step(r, a, 0);
+    r->info.at[out].type = (PyTypeObject *)O(r, a->callee);
+    return true;
+}
+
+/* The class goes through its first argument: one that runs no code when it is iterated over. */
+static bool
+new_from_items(rec *r, const rec_args *a)
+{
+    if (a->npos > 0) {
+        PyObject *obj = O(r, a->args[0]);
+        PyTypeObject *tp = Py_TYPE(obj);
+        if (tp != &PyList_Type && tp != &PyTuple_Type && tp != &PyDict_Type && tp != &PySet_Type && tp != &PyUnicode_Type &&
+            tp != &PyRange_Type)
+            return false;
+        if (FRESH(r, a->args[0]) == NULL)
+            rec_need_type(r, a->args[0]);
+    }
+    return new_keeper(r, a);
+}
+
+/* A deque: what it holds is not followed, but nobody else has it. */
+static bool
+new_deque(rec *r, const rec_args *a)
+{
+    if (!new_from_items(r, a))
+        return false;
+    kin_vid out = r->top->await_vid;
+    rec_fresh *items = a->npos ? FRESH(r, a->args[0]) : NULL;
+    rec_make_fresh(r, out, FRESH_OTHER, items ? items->items : NULL, items ? items->n : 0, false);
+    if (a->npos && items == NULL)
+        FRESH(r, out)->escaped = true; /* whatever lies in it is reached from elsewhere */
+    return true;
+}
+
+static bool
+new_without_arguments(rec *r, const rec_args *a)
+{
+    return a->npos + a->nkw == 0 && new_keeper(r, a);
+}
+
+/* torch's context managers: the object is made here, what they do is done on entering. */
+static bool
+new_guard(rec *r, const rec_args *a)
+{
+    for (uint32_t i = 0; i < a->npos + a->nkw; i++)
+        if (!kin_is_exact_immutable(O(r, a->args[i])) || rec_need_const(r, a->args[i]) == 0)
+            return false;
+    return new_keeper(r, a);
+}
+
+static const struct {
+    const char *name; /* tp_name */
+    bool (*fn)(rec *r, const rec_args *a);
+} rows[] = {{"types.SimpleNamespace", new_namespace}, {"collections.deque", new_deque},
+            {"itertools.count", new_without_arguments}, {"itertools.repeat", new_keeper}, {"operator.itemgetter", rec_new_getter},
+            {"operator.attrgetter", rec_new_getter}, {"operator.methodcaller", rec_new_getter},
+            {"object", new_without_arguments}, {"_io.BytesIO", new_without_arguments},
+            {"_io.StringIO", new_without_arguments}, {"torch._C._InferenceMode", new_guard}};
+
+bool
+rec_model_new_object(rec *r, const rec_args *a, PyTypeObject *tp)
+{
+    bool torch_guard = strncmp(tp->tp_name, "torch._C.", 9) == 0;
+    if ((tp->tp_flags & Py_TPFLAGS_HEAPTYPE) && !torch_guard && !(tp->tp_flags & Py_TPFLAGS_IMMUTABLETYPE))
+        return false; /* a class of the program may have any name */
+    for (size_t i = 0; i < sizeof rows / sizeof *rows; i++)
+        if (strcmp(tp->tp_name, rows[i].name) == 0)
+            return rows[i].fn(r, a);
+    return false;
+}

@@ -1,0 +1,124 @@
+/* Two functions of the library in Python that are known as a whole: functools.update_wrapper and, of what cannot change, copy.deepcopy.
+ *
+ * functools.update_wrapper, which every decorator written with functools.wraps calls: it gives a new function the name, the text and
+ * the attributes of another one. On a function made by the recording that is a change of this function alone, so it is one step,
+ * which goes away with the function when nobody else gets hold of it.
+ */
+#include "py/models/wrapping.h"
+
+/* The library's own function, as it was when first needed; NULL: another kind of library. */
+static struct {
+    PyObject *update, *code, *assigned, *updated;
+} own;
+
+static void
+find_own(void)
+{
+    static bool tried;
+    if (tried)
+        return;
+    tried = true;
+    PyObject *functools = PyImport_ImportModule("functools");
+    own.update = functools ? PyObject_GetAttrString(functools, "update_wrapper") : NULL;
+    own.assigned = functools ? PyObject_GetAttrString(functools, "WRAPPER_ASSIGNMENTS") : NULL;
+    own.updated = functools ? PyObject_GetAttrString(functools, "WRAPPER_UPDATES") : NULL;
+    if (own.assigned != NULL && own.updated != NULL && PyFunction_Check(own.update))
+        own.code = Py_NewRef(PyFunction_GET_CODE(own.update));
+    Py_XDECREF(functools);
+    PyErr_Clear();
+}
+
+/* The parameters, by position or by name; false: others than those, or other attributes than usual. */
+static bool
+read_arguments(rec *r, const kin_vid *args, uint32_t npos, uint32_t nkw, PyObject *kwnames, kin_vid *wrapper, kin_vid *wrapped)
+{
+    static const char *const names[] = {"wrapper", "wrapped", "assigned", "updated"};
+    kin_vid found[4] = {0};
+    if (npos > 4)
+        return false;
+    memcpy(found, args, npos * sizeof *args);
+    for (uint32_t i = 0; i < nkw; i++) {
+        int k = 0;
+        while (k < 4 && PyUnicode_CompareWithASCIIString(PyTuple_GET_ITEM(kwnames, i), names[k]) != 0)
+            k++;
+        if (k == 4 || found[k] != 0)
+            return false;
+        found[k] = args[npos + i];
+    }
+    *wrapper = found[0];
+    *wrapped = found[1];
+    return *wrapper != 0 && *wrapped != 0 && (found[2] == 0 || (O(r, found[2]) == own.assigned && rec_need_const(r, found[2]) != 0)) &&
+           (found[3] == 0 || (O(r, found[3]) == own.updated && rec_need_const(r, found[3]) != 0));
+}
+
+/* A function whose attributes are names: reading and copying them runs no code. */
+static bool
+has_plain_attributes(rec *r, kin_vid function)
+{
+    PyObject *dict = O(r, function) != NULL && PyFunction_Check(O(r, function)) ? kin_instance_dict(O(r, function)) : NULL, *key;
+    Py_ssize_t pos = 0;
+    if (O(r, function) == NULL || !PyFunction_Check(O(r, function)) || (dict != NULL && !PyDict_CheckExact(dict)))
+        return false;
+    while (dict != NULL && PyDict_Next(dict, &pos, &key, NULL))
+        if (!PyUnicode_CheckExact(key))
+            return false;
+    return true;
+}
+
+bool
+rec_call_update_wrapper(rec *r, kin_vid callee, const kin_vid *args, uint32_t npos, uint32_t nkw, PyObject *kwnames, int ndrop)
+{
+    kin_vid wrapper, wrapped;
+    find_own();
+    if (own.code == NULL || O(r, callee) != own.update || PyFunction_GET_CODE(own.update) != own.code ||
+        !read_arguments(r, args, npos, nkw, kwnames, &wrapper, &wrapped))
+        return r->stopped;
+    rec_fresh *f = FRESH(r, wrapper);
+    if (f == NULL || f->kind != FRESH_FUNCTION || f->escaped || !has_plain_attributes(r, wrapped))
+        return false;
+    rec_fix_function(r, &callee);
+    if (FRESH(r, wrapped) == NULL)
+        rec_fix_function(r, &wrapped);
+    if (r->stopped)
+        return true;
+    const kin_vid parts[3] = {wrapper, wrapped, callee};
+    rec_step(r, KIN_STEP_UPDATE_WRAPPER, KIN_STEP_MUTATES, parts, 3);
+    rec_fresh_push(FRESH(r, wrapper), wrapped);
+    FRESH(r, wrapper)->of = wrapped;
+    rec_drop(r, ndrop);
+    rec_push(r, wrapper);
+    r->skip_expected = true; /* the library's frame */
+    return true;
+}
+
+/* copy.deepcopy of a number, a text and the like: the object itself, as the library's table for these classes says. */
+bool
+rec_call_deepcopy(rec *r, kin_vid callee, const kin_vid *args, uint32_t npos, uint32_t nkw, int ndrop)
+{
+    static PyObject *deepcopy, *code, *table, *atomic;
+    if (deepcopy == NULL) {
+        PyObject *copy = PyImport_ImportModule("copy");
+        deepcopy = copy ? PyObject_GetAttrString(copy, "deepcopy") : NULL;
+        table = copy ? PyObject_GetAttrString(copy, "_deepcopy_dispatch") : NULL;
+        atomic = copy ? PyObject_GetAttrString(copy, "_deepcopy_atomic") : NULL;
+        code = deepcopy != NULL && PyFunction_Check(deepcopy) ? Py_NewRef(PyFunction_GET_CODE(deepcopy)) : NULL;
+        Py_XDECREF(copy);
+        PyErr_Clear();
+    }
+    PyObject *obj = npos >= 1 ? O(r, args[0]) : NULL;
+    if (code == NULL || O(r, callee) != deepcopy || PyFunction_GET_CODE(deepcopy) != code || npos > 2 || nkw != 0 || obj == NULL ||
+        table == NULL || !PyDict_CheckExact(table) || PyDict_GetItemWithError(table, (PyObject *)Py_TYPE(obj)) != atomic)
+        return false;
+    bool number = PyLong_CheckExact(obj) || PyFloat_CheckExact(obj) || PyBool_Check(obj) || PyComplex_CheckExact(obj);
+    if (!number && obj != Py_None && !PyUnicode_CheckExact(obj) && !PyBytes_CheckExact(obj))
+        return false;
+    rec_fix_function(r, &callee);
+    if (!rec_is_const(r, args[0]))
+        rec_need_type(r, args[0]);
+    if (r->stopped)
+        return true;
+    rec_drop(r, ndrop);
+    rec_push(r, args[0]);
+    r->skip_expected = true; /* the library's frames */
+    return true;
+}

@@ -1,0 +1,861 @@
+/* Attribute reads and writes: which of instance, class, metaclass, descriptor or __getattr__ answers, and what has to
+ * stay true for the same one to answer again (rules 7, 15-26).
+ */
+#include "py/models/apply.h"
+#include "py/recorder/rec.h"
+
+#include <stddef.h>
+#include <structmember.h>
+
+/* -- pieces --------------------------------------------------------------------------------------------------- */
+
+kin_vid
+rec_dict_item(rec *r, kin_vid dict, PyObject *key, PyObject *obj)
+{
+    if (rec_is_compiling_flag(O(r, dict), key))
+        return rec_const(r, Py_True); /* answers the same on every path (rule 67) */
+    rec_need_type(r, dict);
+    return rec_src_key(r, dict, KIN_ACCESS_DICT_ITEM, key, obj);
+}
+
+/* The instance dict as a value; 0 when the object has none at this moment. */
+static kin_vid
+instance_dict(rec *r, kin_vid base)
+{
+    PyObject *dict = kin_instance_dict(O(r, base));
+    if (dict == NULL || !PyDict_CheckExact(dict))
+        return 0;
+    if (r->t->vals.at[base].kind == KIN_VAL_CONST && (PyModule_Check(O(r, base)) || PyFunction_Check(O(r, base))))
+        return rec_const(r, dict);
+    return rec_src(r, base, KIN_ACCESS_INSTDICT, 0, dict);
+}
+
+static bool
+has_instance_dict(PyTypeObject *tp)
+{
+    return tp->tp_dictoffset != 0;
+}
+
+static kin_vid
+fresh_attr(rec *r, kin_vid base, PyObject *name)
+{
+    kin_vid *found = rec_pairs_find(r, FRESH(r, base), name);
+    return found ? *found : 0;
+}
+
+kin_vid
+rec_instance_item(rec *r, kin_vid base, PyObject *name)
+{
+    PyObject *obj = O(r, base);
+    rec_fresh *f = FRESH(r, base);
+    if (f != NULL && f->kind == FRESH_OBJECT && f->known)
+        return fresh_attr(r, base, name);
+    PyObject *found = kin_instance_attr(obj, name);
+    rec_root(r, base);
+    kin_vid dict = instance_dict(r, base);
+    if (dict != 0) {
+        if (found != NULL)
+            return rec_dict_item(r, dict, name, found);
+        rec_need_type(r, dict);
+        rec_fact(r, KIN_FACT_LACKS_KEY, dict, name, 0);
+        return 0;
+    }
+    if (found != NULL)
+        return rec_src_key(r, base, KIN_ACCESS_IATTR, name, found);
+    rec_fact(r, KIN_FACT_LACKS_ATTR, base, name, 0);
+    return 0;
+}
+
+static void
+set_step(attr_result *out, unsigned flags)
+{
+    out->kind = ATTR_STEP;
+    out->flags = flags;
+}
+
+static void
+set_value(attr_result *out, kin_vid value)
+{
+    out->kind = ATTR_VALUE;
+    out->value = value;
+}
+
+static void
+set_method(attr_result *out, kin_vid func, kin_vid self)
+{
+    out->kind = ATTR_METHOD;
+    out->value = func;
+    out->self = self;
+}
+
+static void
+set_call(attr_result *out, kin_vid func, kin_vid a0, kin_vid a1, kin_vid a2)
+{
+    out->kind = ATTR_CALL;
+    out->func = func;
+    out->args[0] = a0;
+    out->args[1] = a1;
+    out->args[2] = a2;
+    out->nargs = a2 ? 3 : a1 ? 2 : 1;
+}
+
+/* The function in a property, classmethod or staticmethod, which its __init__ can replace in place without the class
+ * knowing of it (rule 18). It is the first word behind the object's head in all three.
+ */
+static kin_vid
+wrapped_function(rec *r, kin_vid descr, PyObject *func)
+{
+    kin_vid member = rec_src(r, descr, KIN_ACCESS_MEMBER, sizeof(PyObject), func);
+    if (PyFunction_Check(func) && rec_is_unstable(r, member)) {
+        rec_need_type(r, member);
+        return member;
+    }
+    rec_fact(r, KIN_FACT_ID, member, func, 0);
+    return rec_const(r, func);
+}
+
+/* Binding of what `owner` gives for the name to `self`, of class tp (rules 4, 25). False: no binding, it is a plain value. */
+static bool
+bind_descriptor(rec *r, PyTypeObject *owner, PyTypeObject *tp, PyObject *name, PyObject *descr, kin_vid self, attr_result *out)
+{
+    PyTypeObject *dt = Py_TYPE(descr);
+    if (dt == &PyFunction_Type || dt == &PyMethodDescr_Type || dt == &PyWrapperDescr_Type) {
+        set_method(out, rec_found(r, owner, name, descr), self);
+        return true;
+    }
+    if (dt == &PyClassMethod_Type || dt == &PyStaticMethod_Type) {
+        PyObject *func = PyObject_GetAttrString(descr, "__func__");
+        if (func == NULL) {
+            PyErr_Clear();
+            set_step(out, KIN_STEP_OPAQUE);
+            return true;
+        }
+        kin_vid f = wrapped_function(r, rec_found(r, owner, name, descr), func);
+        Py_DECREF(func);
+        if (!PyFunction_Check(O(r, f)) && !PyCFunction_Check(O(r, f)))
+            set_step(out, KIN_STEP_OPAQUE);
+        else if (dt == &PyStaticMethod_Type)
+            set_value(out, f);
+        else
+            set_method(out, f, rec_const(r, (PyObject *)tp));
+        return true;
+    }
+    if (dt->tp_descr_get == NULL)
+        return false;
+    if (dt == &PyInstanceMethod_Type && self != 0 && PyCFunction_Check(PyInstanceMethod_GET_FUNCTION(descr))) { /* pybind11's */
+        set_method(out, wrapped_function(r, rec_found(r, owner, name, descr), PyInstanceMethod_GET_FUNCTION(descr)), self);
+        return true;
+    }
+    if ((dt->tp_flags & Py_TPFLAGS_METHOD_DESCRIPTOR) && self != 0) { /* lru_cache wrappers and the like */
+        set_method(out, rec_found_value(r, owner, name, descr), self);
+        return true;
+    }
+    PyObject *get = dt->tp_flags & Py_TPFLAGS_HEAPTYPE ? _PyType_Lookup(dt, REC_STR("__get__")) : NULL;
+    if (get != NULL && PyFunction_Check(get) && self != 0) {
+        rec_class_version(r, dt);
+        kin_vid d = rec_src_key(r, rec_const(r, (PyObject *)owner), KIN_ACCESS_TYPEATTR, name, descr);
+        rec_need_type(r, d);
+        set_call(out, rec_const(r, get), d, self, rec_const(r, (PyObject *)tp));
+        return true;
+    }
+    set_step(out, KIN_STEP_OPAQUE);
+    return true;
+}
+
+/* __dict__ of an object made here: what is known of the object is known of it. */
+static bool
+attributes_of(rec *r, kin_vid base, attr_result *out)
+{
+    rec_fresh *f = FRESH(r, base);
+    PyObject *dict = f != NULL && f->kind == FRESH_OBJECT && f->known && has_instance_dict(Py_TYPE(O(r, base)))
+                         ? PyObject_GenericGetDict(O(r, base), NULL) : NULL;
+    PyErr_Clear();
+    if (dict == NULL)
+        return false;
+    kin_vid vid = rec_step_out(r, KIN_STEP_GETATTR, KIN_STEP_PURE, &base, 1);
+    kin_ref ref = rec_ref(r, REC_STR("__dict__"));
+    r->t->steps.at[r->t->vals.at[vid].step].ref = ref;
+    rec_make_fresh(r, vid, FRESH_ATTRS, &base, 1, true);
+    r->info.at[vid].type = &PyDict_Type;
+    rec_set_obj(r, vid, dict); /* the object keeps it */
+    Py_DECREF(dict);
+    set_value(out, vid);
+    return true;
+}
+
+/* A field of a named tuple: the descriptor, which never changes, holds the number of the item. */
+static bool
+field_of_tuple(rec *r, kin_vid base, PyObject *descr, attr_result *out)
+{
+    PyObject *obj = O(r, base);
+    rec_fresh *f = FRESH(r, base);
+    if ((Py_TYPE(descr)->tp_flags & Py_TPFLAGS_HEAPTYPE) ||
+        strcmp(Py_TYPE(descr)->tp_name, "_collections._tuplegetter") != 0 || !PyTuple_Check(obj))
+        return false;
+    Py_ssize_t i = ((struct { PyObject_HEAD Py_ssize_t index; } *)descr)->index;
+    if (i < 0 || i >= PyTuple_GET_SIZE(obj) || (f != NULL && (f->kind != FRESH_NAMED || !f->known || i >= (Py_ssize_t)f->n)))
+        return false;
+    if (f != NULL) {
+        set_value(out, f->items[i]);
+    } else {
+        rec_root(r, base);
+        set_value(out, rec_src(r, base, KIN_ACCESS_TUPLE_ITEM, (uint32_t)i, PyTuple_GET_ITEM(obj, i)));
+    }
+    return true;
+}
+
+static void
+data_descriptor(rec *r, kin_vid base, PyTypeObject *owner, PyObject *name, PyObject *descr, attr_result *out)
+{
+    PyTypeObject *dt = Py_TYPE(descr);
+    PyObject *obj = O(r, base);
+    if (kin_is_tensor(obj) && rec_tensor_attr(r, base, descr, name, out))
+        return;
+    if (dt == &PyProperty_Type) {
+        PyObject *get = ((struct { PyObject_HEAD PyObject *get; } *)descr)->get;
+        if (get != NULL && PyFunction_Check(get))
+            set_call(out, wrapped_function(r, rec_found(r, owner, name, descr), get), base, 0, 0);
+        else
+            set_step(out, KIN_STEP_OPAQUE);
+        return;
+    }
+    if (field_of_tuple(r, base, descr, out))
+        return;
+    if (dt == &PyMemberDescr_Type && PyTuple_Check(obj)) { /* a field of a named result: no offset in the fixed part */
+        set_step(out, r->info.at[base].graph ? KIN_STEP_TORCH : 0);
+        return;
+    }
+    rec_fresh *fresh = FRESH(r, base);
+    if (fresh != NULL && fresh->kind == FRESH_PARTIAL && fresh->known && PyUnicode_CompareWithASCIIString(name, "func") == 0) {
+        set_value(out, fresh->items[0]);
+        return;
+    }
+    if (dt == &PyMemberDescr_Type && fresh != NULL && fresh->kind == FRESH_OBJECT && fresh->known &&
+        ((PyMemberDescrObject *)descr)->d_member->type == T_OBJECT_EX) {
+        kin_vid value = fresh_attr(r, base, name); /* a slot and an entry of __dict__ of one name: the slot always wins */
+        if (value != 0) {
+            set_value(out, value);
+            return;
+        }
+    }
+    if (dt == &PyMemberDescr_Type && fresh != NULL) {
+        set_step(out, 0);
+        return;
+    }
+    if (dt == &PyMemberDescr_Type) {
+        struct PyMemberDef *m = ((PyMemberDescrObject *)descr)->d_member;
+        if (m->type == T_OBJECT_EX || m->type == T_OBJECT) {
+            PyObject *value = *(PyObject **)((char *)obj + m->offset);
+            if (value != NULL) {
+                rec_root(r, base);
+                set_value(out, rec_src(r, base, KIN_ACCESS_MEMBER, (uint32_t)m->offset, value));
+                return;
+            }
+        }
+        set_step(out, 0);
+        return;
+    }
+    if (dt == &PyGetSetDescr_Type) {
+        if (PyUnicode_CompareWithASCIIString(name, "__class__") == 0) {
+            set_value(out, rec_const(r, (PyObject *)Py_TYPE(obj)));
+            return;
+        }
+        if (PyUnicode_CompareWithASCIIString(name, "__dict__") == 0 && attributes_of(r, base, out))
+            return;
+        if (PyUnicode_CompareWithASCIIString(name, "__dict__") == 0 && FRESH(r, base) == NULL) {
+            rec_root(r, base);
+            kin_vid dict = instance_dict(r, base);
+            if (dict != 0) {
+                set_value(out, dict);
+                return;
+            }
+            out->makes_dict = true;
+        }
+        set_step(out, 0);
+        return;
+    }
+    PyObject *get = dt->tp_flags & Py_TPFLAGS_HEAPTYPE ? _PyType_Lookup(dt, REC_STR("__get__")) : NULL;
+    if (get == NULL || !bind_descriptor(r, owner, Py_TYPE(obj), name, descr, base, out))
+        set_step(out, KIN_STEP_OPAQUE);
+}
+
+/* -- per kind of object ----------------------------------------------------------------------------------------- */
+
+/* Does the type look attributes up the generic way, perhaps with a __getattr__ behind it? */
+static bool
+is_generic(rec *r, PyTypeObject *tp, PyObject **fallback)
+{
+    PyObject *basic = rec_lookup(r, tp, REC_STR("__getattribute__")), *hook = rec_lookup(r, tp, REC_STR("__getattr__"));
+    *fallback = NULL;
+    if (tp->tp_getattro == PyObject_GenericGetAttr || tp->tp_getattro == PyModule_Type.tp_getattro)
+        return true;
+    if (!(tp->tp_flags & Py_TPFLAGS_HEAPTYPE))
+        return false;
+    if (basic == NULL || Py_TYPE(basic) != &PyWrapperDescr_Type)
+        return false;
+    void *wrapped = ((PyWrapperDescrObject *)basic)->d_wrapped;
+    if (wrapped != (void *)PyObject_GenericGetAttr && wrapped != (void *)PyModule_Type.tp_getattro)
+        return false;
+    *fallback = hook;
+    return hook != NULL && PyFunction_Check(hook);
+}
+
+static void generic_attr(rec *r, kin_vid base, PyObject *name, PyObject *fallback, attr_result *out);
+
+/* Attributes of a bound method: its two parts, and everything that its class has not from its function. */
+static bool
+method_attr(rec *r, kin_vid base, PyObject *name, attr_result *out)
+{
+    rec_fresh *f = FRESH(r, base);
+    PyObject *obj = O(r, base);
+    bool func = PyUnicode_CompareWithASCIIString(name, "__func__") == 0;
+    bool self = PyUnicode_CompareWithASCIIString(name, "__self__") == 0;
+    if (Py_TYPE(obj) != &PyMethod_Type || (f != NULL && f->kind != FRESH_METHOD) ||
+        (!func && !self && _PyType_Lookup(&PyMethod_Type, name) != NULL))
+        return false;
+    if (f == NULL) {
+        rec_root(r, base);
+        rec_need_type(r, base);
+    }
+    if (self)
+        set_value(out, f ? f->items[1] : rec_src(r, base, KIN_ACCESS_METHOD_SELF, 0, PyMethod_GET_SELF(obj)));
+    kin_vid inner = self ? 0 : f ? f->items[0] : rec_src(r, base, KIN_ACCESS_METHOD_FUNC, 0, PyMethod_GET_FUNCTION(obj));
+    if (func)
+        set_value(out, inner);
+    else if (!self)
+        rec_attr_find(r, inner, name, out);
+    return true;
+}
+
+/* What a function is made of, and what a code object says: C attributes that are read by path, or are constant. */
+static bool
+function_attr(rec *r, kin_vid base, PyObject *name, attr_result *out)
+{
+    static const struct { const char *name; size_t offset; } parts[] = {
+        {"__code__", offsetof(PyFunctionObject, func_code)}, {"__defaults__", offsetof(PyFunctionObject, func_defaults)},
+        {"__kwdefaults__", offsetof(PyFunctionObject, func_kwdefaults)}, {"__name__", offsetof(PyFunctionObject, func_name)},
+        {"__qualname__", offsetof(PyFunctionObject, func_qualname)}, {NULL, 0}};
+    PyObject *obj = O(r, base);
+    if (PyCode_Check(obj) && strncmp(PyUnicode_AsUTF8(name), "co_", 3) == 0 && rec_need_const(r, base) != 0) {
+        PyObject *value = PyObject_GenericGetAttr(obj, name);
+        PyErr_Clear();
+        bool constant = value != NULL && kin_is_exact_immutable(value);
+        if (constant)
+            set_value(out, rec_const(r, value));
+        Py_XDECREF(value);
+        return constant;
+    }
+    rec_fresh *made = FRESH(r, base);
+    if (made != NULL && made->kind == FRESH_FUNCTION && PyUnicode_CompareWithASCIIString(name, "__code__") == 0) {
+        set_value(out, rec_const(r, PyFunction_GET_CODE(obj)));
+        return true;
+    }
+    if (made != NULL && made->kind == FRESH_FUNCTION && made->of != 0 && PyUnicode_CompareWithASCIIString(name, "__wrapped__") == 0) {
+        set_value(out, made->of);
+        return true;
+    }
+    if (made != NULL && made->kind == FRESH_FUNCTION && PyUnicode_CompareWithASCIIString(name, "__dict__") == 0)
+        made->of = 0; /* it may be replaced there */
+    for (int i = 0; PyFunction_Check(obj) && made == NULL && parts[i].name; i++) {
+        PyObject *value = *(PyObject **)((char *)obj + parts[i].offset);
+        if (value == NULL || PyUnicode_CompareWithASCIIString(name, parts[i].name) != 0)
+            continue;
+        rec_root(r, base);
+        rec_need_type(r, base);
+        set_value(out, rec_src(r, base, KIN_ACCESS_MEMBER, (uint32_t)parts[i].offset, value));
+        return true;
+    }
+    return false;
+}
+
+static void
+instance_attr(rec *r, kin_vid base, PyObject *name, attr_result *out)
+{
+    if (method_attr(r, base, name, out) || r->stopped || function_attr(r, base, name, out) || r->stopped)
+        return;
+    PyObject *fallback;
+    PyTypeObject *tp = rec_need_attrs(r, base);
+    if (!is_generic(r, tp, &fallback)) {
+        PyObject *own = tp->tp_flags & Py_TPFLAGS_HEAPTYPE ? _PyType_Lookup(tp, REC_STR("__getattribute__")) : NULL;
+        if (own != NULL && PyFunction_Check(own))
+            set_call(out, rec_found(r, tp, REC_STR("__getattribute__"), own), base, rec_const(r, name), 0);
+        else
+            set_step(out, KIN_STEP_OPAQUE);
+        out->fallback = own != NULL && _PyType_Lookup(tp, REC_STR("__getattr__")) != NULL;
+        return;
+    }
+    generic_attr(r, base, name, fallback, out);
+}
+
+/* What object.__getattribute__ does (and, with a fallback, __getattr__ behind it). */
+static void
+generic_attr(rec *r, kin_vid base, PyObject *name, PyObject *fallback, attr_result *out)
+{
+    PyTypeObject *tp = Py_TYPE(O(r, base));
+    PyObject *descr = rec_lookup(r, tp, name);
+    if (descr != NULL && (Py_TYPE(descr)->tp_flags & Py_TPFLAGS_HEAPTYPE)) {
+        rec_class_version(r, Py_TYPE(descr)); /* whether it is a descriptor may change with its class (rules 4, 18) */
+        if (r->stopped)
+            return;
+    }
+    if (descr != NULL && Py_TYPE(descr)->tp_descr_get != NULL && Py_TYPE(descr)->tp_descr_set != NULL) {
+        data_descriptor(r, base, tp, name, descr, out);
+        out->fallback = fallback != NULL;
+        return;
+    }
+    PyObject *obj = O(r, base);
+    bool bare = kin_is_tensor(obj) && r->info.at[base].graph && kin_instance_dict(obj) == NULL;
+    if (has_instance_dict(tp) && !bare) { /* results of torch calls have no attributes of their own (rule 50) */
+        kin_vid item = rec_instance_item(r, base, name);
+        if (item != 0) {
+            set_value(out, item);
+            return;
+        }
+    }
+    if (descr != NULL) {
+        if (!bind_descriptor(r, tp, tp, name, descr, base, out))
+            set_value(out, rec_found_value(r, tp, name, descr));
+        out->fallback = fallback != NULL;
+    } else if (fallback != NULL) {
+        set_call(out, rec_found(r, tp, REC_STR("__getattr__"), fallback), base, rec_const(r, name), 0);
+    } else {
+        out->kind = ATTR_ABSENT;
+    }
+}
+
+static void
+module_attr(rec *r, kin_vid base, PyObject *name, attr_result *out)
+{
+    kin_vid mod = rec_need_const(r, base);
+    PyObject *dict = mod ? PyModule_GetDict(O(r, mod)) : NULL;
+    PyObject *value = dict ? PyDict_GetItemWithError(dict, name) : NULL;
+    PyObject *descr = _PyType_Lookup(&PyModule_Type, name);
+    PyErr_Clear();
+    if (dict == NULL || descr != NULL) {
+        set_step(out, KIN_STEP_OPAQUE);
+        return;
+    }
+    if (value == NULL) {
+        kin_vid d = rec_const(r, dict);
+        if (PyDict_GetItemWithError(dict, REC_STR("__getattr__")) != NULL) {
+            set_step(out, KIN_STEP_OPAQUE);
+            return;
+        }
+        rec_fact(r, KIN_FACT_LACKS_KEY, d, name, 0);
+        rec_fact(r, KIN_FACT_LACKS_KEY, d, REC_STR("__getattr__"), 0);
+        out->kind = ATTR_ABSENT;
+        return;
+    }
+    set_value(out, rec_dict_item(r, rec_const(r, dict), name, value));
+}
+
+/* Does the metaclass look attributes up as type does, perhaps with a __getattr__ in Python behind it? */
+static bool
+is_plain_metaclass(rec *r, PyTypeObject *meta, PyObject **fallback)
+{
+    PyObject *basic = rec_lookup(r, meta, REC_STR("__getattribute__")), *hook = rec_lookup(r, meta, REC_STR("__getattr__"));
+    *fallback = NULL;
+    if (meta->tp_getattro == PyType_Type.tp_getattro)
+        return true;
+    *fallback = hook;
+    return basic != NULL && Py_TYPE(basic) == &PyWrapperDescr_Type &&
+           ((PyWrapperDescrObject *)basic)->d_wrapped == (void *)PyType_Type.tp_getattro && hook != NULL && PyFunction_Check(hook);
+}
+
+/* dict.fromkeys and the like: a new object bound to the class, whose parts are known. */
+static void
+class_method_of_c(rec *r, kin_vid cls, PyObject *name, kin_vid descr, attr_result *out)
+{
+    kin_vid parts[2] = {descr, cls}, bound = rec_step_out(r, KIN_STEP_GETATTR, KIN_STEP_PURE, &cls, 1);
+    kin_ref ref = rec_ref(r, name);
+    r->t->steps.at[r->t->vals.at[bound].step].ref = ref;
+    rec_make_fresh(r, bound, FRESH_METHOD, parts, 2, true);
+    set_value(out, bound);
+}
+
+static void
+class_attr(rec *r, kin_vid base, PyObject *name, attr_result *out)
+{
+    kin_vid cls = rec_need_const(r, base);
+    PyTypeObject *tp = (PyTypeObject *)O(r, cls), *meta = Py_TYPE(tp);
+    PyObject *fallback;
+    rec_attrs_of(r, tp);
+    rec_attrs_of(r, meta);
+    if (!is_plain_metaclass(r, meta, &fallback)) {
+        set_step(out, KIN_STEP_OPAQUE);
+        return;
+    }
+    PyObject *meta_attr = rec_lookup(r, meta, name);
+    if (r->stopped)
+        return;
+    if (meta_attr != NULL && (Py_TYPE(meta_attr)->tp_flags & Py_TPFLAGS_HEAPTYPE))
+        rec_class_version(r, Py_TYPE(meta_attr));
+    if (meta_attr != NULL && Py_TYPE(meta_attr)->tp_descr_set != NULL) {
+        set_step(out, Py_TYPE(meta_attr) == &PyGetSetDescr_Type || Py_TYPE(meta_attr) == &PyMemberDescr_Type
+                          ? 0 : KIN_STEP_OPAQUE);
+        return;
+    }
+    PyObject *attr = rec_lookup(r, tp, name);
+    if (attr != NULL) {
+        PyTypeObject *dt = Py_TYPE(attr);
+        if (dt->tp_flags & Py_TPFLAGS_HEAPTYPE)
+            rec_class_version(r, dt);
+        if (dt == &PyClassMethod_Type || dt == &PyStaticMethod_Type)
+            bind_descriptor(r, tp, tp, name, attr, cls, out);
+        else if (dt == &PyClassMethodDescr_Type)
+            class_method_of_c(r, cls, name, rec_found(r, tp, name, attr), out);
+        else if (dt == &PyFunction_Type || dt == &PyMethodDescr_Type || dt == &PyWrapperDescr_Type ||
+                 dt->tp_descr_get == NULL || dt == &PyGetSetDescr_Type || dt == &PyMemberDescr_Type ||
+                 dt == &PyProperty_Type)
+            set_value(out, rec_found_value(r, tp, name, attr));
+        else
+            set_step(out, KIN_STEP_OPAQUE);
+        return;
+    }
+    if (meta_attr != NULL && (PyFunction_Check(meta_attr) || Py_TYPE(meta_attr) == &PyMethodDescr_Type))
+        set_method(out, rec_found(r, meta, name, meta_attr), cls);
+    else if (meta_attr != NULL && kin_is_exact_immutable(meta_attr))
+        set_value(out, rec_found_value(r, meta, name, meta_attr));
+    else if (meta_attr == NULL && fallback != NULL)
+        set_call(out, rec_found(r, meta, REC_STR("__getattr__"), fallback), cls, rec_const(r, name), 0);
+    else if (meta_attr == NULL)
+        out->kind = ATTR_ABSENT;
+    else
+        set_step(out, KIN_STEP_OPAQUE);
+}
+
+/* super().name: items = class, object; found behind the class in the object's MRO. */
+static void
+super_attr(rec *r, kin_vid base, PyObject *name, attr_result *out)
+{
+    rec_fresh *f = FRESH(r, base);
+    kin_vid self = f->items[1];
+    PyTypeObject *after = (PyTypeObject *)O(r, f->items[0]);
+    PyObject *obj = O(r, self);
+    bool on_class = PyType_Check(obj) && PyType_IsSubtype((PyTypeObject *)obj, after);
+    PyTypeObject *tp = on_class ? (PyTypeObject *)obj : rec_need_type(r, self);
+    if (on_class) {
+        if (rec_need_const(r, self) == 0) {
+            set_step(out, KIN_STEP_OPAQUE);
+            return;
+        }
+    }
+    rec_bases_of(r, tp);
+    PyObject *mro = tp->tp_mro;
+    Py_ssize_t i = 0, n = PyTuple_GET_SIZE(mro);
+    while (i < n && PyTuple_GET_ITEM(mro, i) != (PyObject *)after)
+        i++;
+    for (i++; i < n; i++) {
+        PyTypeObject *cls = (PyTypeObject *)PyTuple_GET_ITEM(mro, i);
+        if (rec_class_is_unstable(r, tp))
+            rec_class_version(r, cls); /* else the version of tp speaks for its bases */
+        PyObject *attr = PyDict_GetItemWithError(cls->tp_dict, name);
+        if (attr == NULL)
+            continue;
+        PyTypeObject *dt = Py_TYPE(attr);
+        if (dt == &PyFunction_Type || dt == &PyMethodDescr_Type || dt == &PyWrapperDescr_Type) {
+            set_method(out, rec_const(r, attr), self);
+        } else if (dt == &PyStaticMethod_Type) {
+            bind_descriptor(r, cls, cls, name, attr, self, out);
+        } else if (dt == &PyClassMethod_Type) {
+            bind_descriptor(r, cls, tp, name, attr, self, out);
+        } else if (dt == &PyProperty_Type && !on_class) {
+            data_descriptor(r, self, cls, name, attr, out);
+        } else if (dt == &PyCFunction_Type) { /* __new__ of a class made by C */
+            set_value(out, rec_const(r, attr));
+        } else if (dt == &PyClassMethodDescr_Type) { /* a new bound method; runs no Python code */
+            set_step(out, 0);
+        } else {
+            set_step(out, KIN_STEP_OPAQUE);
+        }
+        return;
+    }
+    PyErr_Clear();
+    set_step(out, KIN_STEP_OPAQUE);
+}
+
+/* object.__getattribute__(base, name) called by name. */
+void
+rec_attr_generic(rec *r, kin_vid base, PyObject *name, attr_result *out)
+{
+    memset(out, 0, sizeof *out);
+    rec_need_attrs(r, base);
+    if (!r->stopped)
+        generic_attr(r, base, name, NULL, out);
+}
+
+void
+rec_attr_find(rec *r, kin_vid base, PyObject *name, attr_result *out)
+{
+    memset(out, 0, sizeof *out);
+    PyObject *obj = O(r, base);
+    rec_fresh *f = FRESH(r, base);
+    if (f != NULL && f->kind == FRESH_SUPER)
+        super_attr(r, base, name, out);
+    else if (PyType_Check(obj))
+        class_attr(r, base, name, out);
+    else if (Py_TYPE(obj) == &PyModule_Type)
+        module_attr(r, base, name, out);
+    else
+        instance_attr(r, base, name, out);
+}
+
+/* An attribute that is read by path or follows from what is known, without a step that runs. */
+kin_vid
+rec_attribute(rec *r, kin_vid obj, PyObject *name)
+{
+    attr_result at;
+    rec_attr_find(r, obj, name, &at);
+    if (r->stopped || at.kind == ATTR_VALUE)
+        return r->stopped ? 0 : at.value;
+    if (at.kind != ATTR_AWAIT_CONST)
+        return 0;
+    PyObject *value = PyObject_GetAttr(O(r, obj), name);
+    kin_vid known = value != NULL ? rec_const(r, value) : 0;
+    Py_XDECREF(value);
+    PyErr_Clear();
+    return known;
+}
+
+/* -- the instructions ------------------------------------------------------------------------------------------- */
+
+static void
+push_bound_method(rec *r, kin_vid func, kin_vid self, bool method)
+{
+    if (method) {
+        rec_push(r, func);
+        rec_push(r, self);
+        return;
+    }
+    kin_vid args[2] = {func, self};
+    kin_vid out = rec_step_out(r, KIN_STEP_BUILD_METHOD, KIN_STEP_PURE, args, 2);
+    r->info.at[out].type = Py_TYPE(O(r, func)) == &PyFunction_Type ? &PyMethod_Type : NULL;
+    rec_make_fresh(r, out, FRESH_METHOD, args, 2, true);
+    rec_await_result(r, out, r->t->vals.at[out].step);
+}
+
+/* LOAD_METHOD pushes function and self only where the type looks attributes up in the generic way. */
+static bool
+is_method_pair(rec *r, kin_vid func, kin_vid self, kin_vid base)
+{
+    return self == base && Py_TYPE(O(r, base))->tp_getattro == PyObject_GenericGetAttr &&
+           (Py_TYPE(O(r, func))->tp_flags & Py_TPFLAGS_METHOD_DESCRIPTOR);
+}
+
+/* What is called when the Python code that looks for the attribute raises AttributeError. */
+kin_vid
+rec_fallback(rec *r, kin_vid base, PyObject *name)
+{
+    PyTypeObject *tp = Py_TYPE(O(r, base));
+    PyObject *hook = rec_lookup(r, tp, REC_STR("__getattr__"));
+    if (hook == NULL || !PyFunction_Check(hook))
+        return 0;
+    kin_vid parts[3] = {rec_found(r, tp, REC_STR("__getattr__"), hook), base, rec_const(r, name)};
+    return rec_build_tuple(r, parts, 3, NULL);
+}
+
+void
+rec_op_load_attr(rec *r, PyObject *name, bool method)
+{
+    kin_vid base = rec_peek(r, 0);
+    const kin_vid null = 0;
+    attr_result a;
+    rec_attr_find(r, base, name, &a);
+    if (r->stopped)
+        return;
+    kin_vid extra = a.kind == ATTR_CALL && a.fallback ? rec_fallback(r, base, name) : 0;
+    if (a.kind == ATTR_CALL && a.fallback == (extra != 0) && rec_can_inline(r, O(r, a.func))) {
+        if (rec_inline(r, a.func, a.args, a.nargs, 0, NULL, 1, &null, method ? 1 : 0,
+                       extra ? KIN_RESUME_FALLBACK : KIN_RESUME_PUSH, extra))
+            return;
+        if (r->stopped)
+            return;
+    }
+    bool pair = false;
+    if (a.kind == ATTR_METHOD) {
+        pair = method && is_method_pair(r, a.value, a.self, base);
+    }
+    kin_vid step = 0;
+    if (a.kind == ATTR_CALL || a.kind == ATTR_STEP || a.kind == ATTR_ABSENT) {
+        unsigned flags = a.kind == ATTR_STEP ? a.flags : a.kind == ATTR_ABSENT ? 0 : KIN_STEP_OPAQUE;
+        step = rec_step_out(r, KIN_STEP_GETATTR, flags, &base, 1);
+        kin_ref ref = rec_ref(r, name);
+        r->t->steps.at[r->t->vals.at[step].step].ref = ref;
+        if (flags & KIN_STEP_OPAQUE)
+            rec_forget_contents(r);
+        else if (a.makes_dict)
+            rec_end_segment(r);
+        r->skip_expected = (flags & KIN_STEP_OPAQUE) != 0;
+    }
+    rec_drop(r, 1);
+    if (method && !pair)
+        rec_push(r, 0);
+    switch (a.kind) {
+    case ATTR_VALUE:
+        rec_push(r, a.value);
+        break;
+    case ATTR_METHOD:
+        push_bound_method(r, a.value, a.self, pair);
+        break;
+    case ATTR_AWAIT_CONST:
+        rec_await_const(r);
+        break;
+    case ATTR_CALL:
+    case ATTR_STEP:
+    case ATTR_ABSENT:
+        rec_await_result(r, step, r->t->vals.at[step].step);
+        break;
+    }
+}
+
+/* Is the store a plain one into the instance dict (rule 68)? Otherwise user code may run. */
+static bool
+is_plain_store(rec *r, PyTypeObject *tp, PyObject *name, bool delete, PyObject **hook)
+{
+    *hook = NULL;
+    PyObject *descr = rec_lookup(r, tp, name);
+    if (descr != NULL && (Py_TYPE(descr)->tp_flags & Py_TPFLAGS_HEAPTYPE))
+        rec_class_version(r, Py_TYPE(descr)); /* it may gain a __set__ (rule 18) */
+    if (tp->tp_flags & Py_TPFLAGS_HEAPTYPE) {
+        PyObject *set = rec_lookup(r, tp, REC_STR("__setattr__")), *del = rec_lookup(r, tp, REC_STR("__delattr__"));
+        set = delete ? del : set;
+        if (set != NULL && PyFunction_Check(set)) {
+            *hook = set;
+            return false;
+        }
+    }
+    if (tp->tp_setattro != PyObject_GenericSetAttr)
+        return false;
+    return descr == NULL || Py_TYPE(descr)->tp_descr_set == NULL || Py_TYPE(descr) == &PyMemberDescr_Type;
+}
+
+static bool
+is_older(rec *r, kin_vid vid)
+{
+    return FRESH(r, vid) == NULL && (r->t->vals.at[vid].kind != KIN_VAL_STEP || r->info.at[vid].born_seg < rec_seg(r));
+}
+
+/* Are its attributes reached through the object alone? They are inline or in a dict; which of the two may be another one in the
+ * next call. */
+static bool
+has_own_attributes(PyObject *obj)
+{
+    PyObject *dict = kin_instance_dict(obj);
+    return dict == NULL || (Py_REFCNT(dict) == 1 && !PyModule_Check(obj) && !PyFunction_Check(obj));
+}
+
+/* `descr`: what the class has under the name. False: objects made here, tensors, what has no place of its own. */
+bool
+rec_attr_place(rec *r, kin_vid obj, PyObject *name, PyObject *descr, rec_place *p)
+{
+    if (!is_older(r, obj) || kin_is_tensor(O(r, obj)))
+        return false;
+    if (descr != NULL && Py_TYPE(descr) == &PyMemberDescr_Type) {
+        const struct PyMemberDef *m = ((PyMemberDescrObject *)descr)->d_member;
+        *p = (rec_place){.kind = KIN_PLACE_SLOT, .base = obj, .index = (uint32_t)m->offset};
+        return m->type == T_OBJECT_EX && !(m->flags & READONLY);
+    }
+    if (!has_instance_dict(Py_TYPE(O(r, obj))))
+        return false;
+    kin_vid dict = has_own_attributes(O(r, obj)) ? 0 : instance_dict(r, obj);
+    *p = (rec_place){.kind = dict ? KIN_PLACE_ITEM : KIN_PLACE_ATTR, .base = dict ? dict : obj, .key = name};
+    return !r->stopped;
+}
+
+static void
+store_on_fresh(rec *r, kin_vid obj, PyObject *name, kin_vid value)
+{
+    rec_fresh *f = FRESH(r, obj);
+    if (f != NULL && f->kind == FRESH_OBJECT && f->known)
+        rec_pairs_put(r, f, rec_const(r, name), value);
+}
+
+/* An attribute that is not there makes the deletion raise, and one in a slot may hide another one in the dict. */
+static void
+forget_on_fresh(rec *r, rec_fresh *f, PyObject *name)
+{
+    if (f->known && rec_pairs_find(r, f, name) != NULL)
+        rec_pairs_drop(r, f, name);
+    else
+        f->known = false;
+}
+
+/* obj.name = value, del obj.name (value 0) by an instruction with `ndrop` operands; `resume` says what a __setattr__ in
+ * Python leaves behind. False: nothing was written. */
+static bool
+store_by_hook(rec *r, kin_vid obj, PyObject *name, kin_vid value, PyObject *hook, int ndrop, kin_resume resume)
+{
+    PyTypeObject *tp = Py_TYPE(O(r, obj));
+    kin_vid args[3] = {obj, rec_const(r, name), value};
+    PyObject *method = value ? REC_STR("__setattr__") : REC_STR("__delattr__");
+    return rec_can_inline(r, hook) && rec_inline(r, rec_found(r, tp, method, hook), args, value ? 3 : 2, 0, NULL, ndrop, NULL,
+                                                 0, resume, 0);
+}
+
+/* t.grad = g, t.data = d: PyTorch's own fields of a tensor, in which no container of Python's lies. */
+static bool
+is_tensor_field(rec *r, kin_vid obj, PyTypeObject *tp, PyObject *name)
+{
+    static const char *const fields[] = {"grad", "data", "requires_grad"};
+    PyObject *descr = _PyType_Lookup(tp, name);
+    bool known = false;
+    for (size_t i = 0; i < sizeof fields / sizeof *fields; i++)
+        known = known || PyUnicode_CompareWithASCIIString(name, fields[i]) == 0;
+    return known && kin_is_plain_tensor(O(r, obj)) && descr != NULL && Py_TYPE(descr) == &PyGetSetDescr_Type;
+}
+
+static void
+store_attr(rec *r, kin_vid obj, PyObject *name, kin_vid value, int ndrop, kin_resume resume)
+{
+    PyObject *hook = NULL;
+    bool delete = value == 0;
+    PyTypeObject *tp = rec_need_attrs(r, obj);
+    bool plain = !r->stopped && is_plain_store(r, tp, name, delete, &hook);
+    if (r->stopped || (!plain && hook != NULL && store_by_hook(r, obj, name, value, hook, ndrop, resume)) || r->stopped)
+        return;
+    rec_fresh *f = FRESH(r, obj);
+    if (f != NULL && f->kind == FRESH_FUNCTION)
+        f->of = 0;
+    bool fresh = plain && f != NULL && f->kind == FRESH_OBJECT;
+    bool tensor = kin_is_tensor(O(r, obj));
+    kin_vid args[2] = {obj, value};
+    rec_place place;
+    bool followed = plain && f == NULL && rec_attr_place(r, obj, name, _PyType_Lookup(tp, name), &place) && rec_begin_write(r, &place);
+    unsigned flags = fresh ? KIN_STEP_MUTATES : plain || tensor ? KIN_STEP_EFFECT : KIN_STEP_OPAQUE | KIN_STEP_EFFECT;
+    uint32_t s = rec_step(r, delete ? KIN_STEP_DELATTR : KIN_STEP_SETATTR, flags, args, delete ? 1 : 2);
+    kin_ref ref = rec_ref(r, name);
+    r->t->steps.at[s].ref = ref;
+    if (fresh && !delete && !(f->escaped && !f->known))
+        store_on_fresh(r, obj, name, value);
+    if (fresh && delete)
+        forget_on_fresh(r, f, name);
+    if (flags & KIN_STEP_OPAQUE) {
+        rec_forget_contents(r);
+        r->skip_expected = true;
+    } else if (followed) {
+        rec_end_write(r, &place, value);
+    } else if (tensor && !plain && is_tensor_field(r, obj, tp, name)) {
+        r->inplace = true;
+        r->meta_epoch++;
+    } else if (!fresh) {
+        rec_forget_contents(r); /* an escaped fresh object may be this one */
+    } else {
+        rec_changed(r, obj);
+    }
+    rec_drop(r, ndrop);
+    if (resume == KIN_RESUME_NONE)
+        rec_push(r, rec_const(r, Py_None));
+}
+
+void
+rec_op_store_attr(rec *r, PyObject *name, bool delete)
+{
+    store_attr(r, rec_peek(r, 0), name, delete ? 0 : rec_peek(r, 1), delete ? 1 : 2, KIN_RESUME_DROP);
+}
+
+/* setattr(obj, name, value), delattr(obj, name: value 0) */
+void
+rec_set_attribute(rec *r, kin_vid obj, PyObject *name, kin_vid value, int ndrop)
+{
+    store_attr(r, obj, name, value, ndrop, KIN_RESUME_NONE);
+}

@@ -1,0 +1,464 @@
+/* Calls: what is called, inlining of Python functions (argument binding included), and calls left as steps. */
+#include "py/models/apply.h"
+#include "py/models/environ.h"
+#include "py/models/inspecting.h"
+#include "py/models/wrapping.h"
+#include "py/recorder/rec.h"
+
+#include "core/diag/breaks.h"
+#include "py/torchcalls/skip.h"
+
+enum { MAX_DEPTH = 120 };
+
+/* -- what a function value is made of --------------------------------------------------------------------------- */
+
+static rec_fresh *
+fresh_function(rec *r, kin_vid func)
+{
+    rec_fresh *f = FRESH(r, func);
+    return f != NULL && f->kind == FRESH_FUNCTION ? f : NULL;
+}
+
+/* Items of a FRESH_FUNCTION: defaults, kwdefaults, closure (vids, 0 = none). */
+enum { FN_DEFAULTS, FN_KWDEFAULTS, FN_CLOSURE };
+
+kin_vid
+rec_closure_cell(rec *r, kin_vid func, int i, PyObject *cell)
+{
+    rec_fresh *f = fresh_function(r, func);
+    if (f != NULL && f->items[FN_CLOSURE]) {
+        kin_vid closure = f->items[FN_CLOSURE];
+        if (FRESH(r, closure) && (uint32_t)i < FRESH(r, closure)->n)
+            return FRESH(r, closure)->items[i];
+    }
+    kin_vid vid = rec_src(r, func, KIN_ACCESS_CLOSURE, (uint32_t)i, cell);
+    r->info.at[vid].type = &PyCell_Type;
+    return vid;
+}
+
+/* Fixes which code runs: the function's identity where that is stable, else its code object (rule 39). */
+void
+rec_fix_function(rec *r, kin_vid *func)
+{
+    PyFunctionObject *fn = (PyFunctionObject *)O(r, *func);
+    if (fresh_function(r, *func) != NULL)
+        return;
+    kin_vid c = rec_can_const(r, *func) ? rec_need_const(r, *func) : 0;
+    if (c != 0)
+        *func = c;
+    else
+        rec_root(r, *func), rec_need_type(r, *func);
+    rec_fact(r, KIN_FACT_CODE, *func, fn->func_code, 0);
+}
+
+static kin_vid
+default_value(rec *r, kin_vid func, PyFunctionObject *fn, int i)
+{
+    rec_fresh *f = fresh_function(r, func);
+    PyObject *obj = PyTuple_GET_ITEM(fn->func_defaults, i);
+    if (f == NULL)
+        return rec_src(r, func, KIN_ACCESS_DEFAULT, (uint32_t)i, obj);
+    kin_vid d = f->items[FN_DEFAULTS];
+    if (d && FRESH(r, d) && (uint32_t)i < FRESH(r, d)->n)
+        return FRESH(r, d)->items[i];
+    return rec_is_const(r, d) ? rec_const(r, obj) : 0;
+}
+
+static kin_vid
+kwdefault_value(rec *r, kin_vid func, PyFunctionObject *fn, PyObject *name)
+{
+    PyObject *obj = fn->func_kwdefaults ? PyDict_GetItemWithError(fn->func_kwdefaults, name) : NULL;
+    if (obj == NULL)
+        return 0;
+    rec_fresh *f = fresh_function(r, func);
+    if (f == NULL)
+        return rec_src_key(r, func, KIN_ACCESS_KWDEFAULT, name, obj);
+    rec_fresh *d = FRESH(r, f->items[FN_KWDEFAULTS]);
+    for (uint32_t i = 0; d && d->known && i + 1 < d->n; i += 2)
+        if (PyUnicode_Compare(O(r, d->items[i]), name) == 0)
+            return d->items[i + 1];
+    return 0;
+}
+
+/* -- binding ------------------------------------------------------------------------------------------------------ */
+
+kin_vid
+rec_build_tuple(rec *r, const kin_vid *items, uint32_t n, PyObject *obj)
+{
+    kin_vid out = rec_step_out(r, KIN_STEP_BUILD_TUPLE, KIN_STEP_PURE, items, n);
+    rec_make_fresh(r, out, FRESH_TUPLE, items, n, true);
+    r->info.at[out].type = &PyTuple_Type;
+    if (obj != NULL)
+        rec_set_obj(r, out, obj);
+    return out;
+}
+
+static kin_vid
+build_dict(rec *r, const kin_vid *pairs, uint32_t n)
+{
+    kin_vid out = rec_step_out(r, KIN_STEP_BUILD_MAP, KIN_STEP_PURE, pairs, n);
+    rec_make_fresh(r, out, FRESH_DICT, pairs, n, true);
+    r->info.at[out].type = &PyDict_Type;
+    return out;
+}
+
+static int
+find_parameter(PyCodeObject *code, PyObject *name)
+{
+    for (int i = code->co_posonlyargcount; i < code->co_argcount + code->co_kwonlyargcount; i++) {
+        PyObject *p = PyTuple_GET_ITEM(code->co_localsplusnames, i);
+        if (p == name || PyUnicode_Compare(p, name) == 0)
+            return i;
+    }
+    return -1;
+}
+
+static bool
+bind_keywords(rec *r, PyCodeObject *code, kin_vid *locals, const kin_vid *values, uint32_t nkw, PyObject *kwnames,
+              int kwargs_slot)
+{
+    kin_vid pairs[2 * 64];
+    uint32_t npairs = 0;
+    for (uint32_t k = 0; k < nkw; k++) {
+        PyObject *name = PyTuple_GET_ITEM(kwnames, k);
+        int p = find_parameter(code, name);
+        if (p >= 0) {
+            if (locals[p] != 0)
+                return false;
+            locals[p] = values[k];
+        } else {
+            if (kwargs_slot < 0 || npairs >= 2 * 64)
+                return false;
+            pairs[npairs++] = rec_const(r, name);
+            pairs[npairs++] = values[k];
+        }
+    }
+    if (kwargs_slot >= 0)
+        locals[kwargs_slot] = build_dict(r, pairs, npairs);
+    return true;
+}
+
+static bool
+bind_defaults(rec *r, kin_vid func, PyFunctionObject *fn, PyCodeObject *code, kin_vid *locals)
+{
+    int ndef = fn->func_defaults ? (int)PyTuple_GET_SIZE(fn->func_defaults) : 0;
+    bool used = false;
+    for (int i = 0; i < code->co_argcount; i++) {
+        if (locals[i] != 0)
+            continue;
+        int d = i - (code->co_argcount - ndef);
+        if (d < 0)
+            return false;
+        if (!used && fresh_function(r, func) == NULL)
+            rec_fact(r, KIN_FACT_NDEFAULTS, func, NULL, (uint32_t)ndef);
+        used = true;
+        if ((locals[i] = default_value(r, func, fn, d)) == 0)
+            return false;
+    }
+    for (int i = code->co_argcount; i < code->co_argcount + code->co_kwonlyargcount; i++)
+        if (locals[i] == 0 &&
+            (locals[i] = kwdefault_value(r, func, fn, PyTuple_GET_ITEM(code->co_localsplusnames, i))) == 0)
+            return false;
+    return true;
+}
+
+/* Binds a call as CPython does; the result is r->call.locals. False: binding is not understood (or raises). */
+static bool
+bind_call(rec *r, kin_vid func, const kin_vid *args, uint32_t npos, uint32_t nkw, PyObject *kwnames)
+{
+    PyFunctionObject *fn = (PyFunctionObject *)O(r, func);
+    PyCodeObject *code = (PyCodeObject *)fn->func_code;
+    uint32_t n = (uint32_t)code->co_nlocalsplus;
+    rec_call *c = &r->call;
+    if (n > c->cap) {
+        kin_vid *grown = realloc(c->locals, n * sizeof *grown);
+        if (grown == NULL)
+            return false;
+        c->locals = grown;
+        c->cap = n;
+    }
+    memset(c->locals, 0, n * sizeof *c->locals);
+    c->nlocals = n;
+    int nparams = code->co_argcount + code->co_kwonlyargcount;
+    uint32_t direct = npos < (uint32_t)code->co_argcount ? npos : (uint32_t)code->co_argcount;
+    memcpy(c->locals, args, direct * sizeof *args);
+    int varargs = code->co_flags & CO_VARARGS ? nparams : -1;
+    int kwargs = code->co_flags & CO_VARKEYWORDS ? nparams + (varargs >= 0) : -1;
+    if (npos > direct && varargs < 0)
+        return false;
+    if (varargs >= 0)
+        c->locals[varargs] = rec_build_tuple(r, args + direct, npos - direct, NULL);
+    return bind_keywords(r, code, c->locals, args + npos, nkw, kwnames, kwargs) &&
+           bind_defaults(r, func, fn, code, c->locals);
+}
+
+/* -- inlining ------------------------------------------------------------------------------------------------------- */
+
+bool
+rec_can_inline(rec *r, PyObject *func)
+{
+    if (!PyFunction_Check(func) || r->depth >= MAX_DEPTH)
+        return false;
+    PyFunctionObject *fn = (PyFunctionObject *)func;
+    PyCodeObject *code = (PyCodeObject *)fn->func_code;
+    if (fn->vectorcall != _PyFunction_Vectorcall)
+        return false;
+    if (code->co_flags & (CO_GENERATOR | CO_COROUTINE | CO_ASYNC_GENERATOR))
+        return false;
+    return (code->co_flags & CO_OPTIMIZED) && !rec_skips_function(func);
+}
+
+bool
+rec_bind(rec *r, kin_vid *func, const kin_vid *args, uint32_t npos, uint32_t nkw, PyObject *kwnames)
+{
+    rec_fix_function(r, func);
+    return !r->stopped && bind_call(r, *func, args, npos, nkw, kwnames);
+}
+
+/* Expects the next frame to be `func` with these arguments. `ndrop` operands leave the caller's stack, the values
+ * `under` come in their place; the result goes where `resume` says. */
+bool
+rec_inline(rec *r, kin_vid func, const kin_vid *args, uint32_t npos, uint32_t nkw, PyObject *kwnames, int ndrop,
+           const kin_vid *under, int nunder, kin_resume resume, kin_vid extra)
+{
+    rec_fix_function(r, &func);
+    if (r->stopped || !bind_call(r, func, args, npos, nkw, kwnames))
+        return false;
+    rec_frame *f = r->top;
+    rec_snapshot(r);
+    rec_drop(r, ndrop);
+    for (int i = 0; i < nunder; i++)
+        rec_push(r, under[i]);
+    f->parent_for_call = rec_snapshot_of(r, f, f->offset, f->sp);
+    r->t->snaps.at[f->parent_for_call].resume = (uint8_t)resume;
+    r->t->snaps.at[f->parent_for_call].extra = extra;
+    f->call_resume = resume;
+    f->call_extra = extra;
+    f->await = AWAIT_FRAME;
+    r->call.active = true;
+    r->call.func = O(r, func);
+    r->call.func_vid = func;
+    return true;
+}
+
+/* -- calls as steps ------------------------------------------------------------------------------------------------- */
+
+void
+rec_call_step(rec *r, kin_vid callee, const kin_vid *args, uint32_t npos, uint32_t nkw, PyObject *kwnames, int ndrop,
+              unsigned flags, int break_row)
+{
+    kin_vid all[256];
+    if (npos + nkw >= 255) {
+        rec_stop(r, "call with very many arguments");
+        return;
+    }
+    all[0] = callee;
+    memcpy(all + 1, args, (npos + nkw) * sizeof *args);
+    kin_vid out = rec_step_out(r, KIN_STEP_CALL, flags, all, npos + nkw + 1);
+    uint32_t s = r->t->vals.at[out].step;
+    kin_ref ref = nkw ? rec_ref(r, kwnames) : 0;
+    r->t->steps.at[s].ref = ref;
+    if (break_row >= 0)
+        rec_break(r, s, break_row);
+    if (flags & KIN_STEP_OPAQUE) {
+        rec_forget_contents(r);
+        r->skip_expected = true;
+    }
+    if (flags & KIN_STEP_TORCH)
+        r->skip_expected = true;
+    rec_drop(r, ndrop);
+    rec_await_result(r, out, s);
+}
+
+void
+rec_opaque_call(rec *r, kin_vid callee, const kin_vid *args, uint32_t npos, uint32_t nkw, PyObject *kwnames, int ndrop)
+{
+    int row = rec_opaque_row(r, callee, args, npos + nkw);
+    unsigned flags = rec_opaque_flags(r, callee, args, npos + nkw);
+    rec_call_step(r, callee, args, npos, nkw, kwnames, ndrop, flags, row);
+}
+
+/* -- the call itself -------------------------------------------------------------------------------------------------- */
+
+static bool
+call_with_self(rec *r, kin_vid func, kin_vid self, const kin_vid *args, uint32_t npos, uint32_t nkw, PyObject *kwnames,
+               int ndrop)
+{
+    kin_vid all[256];
+    if (npos + nkw > 250)
+        return false;
+    all[0] = self;
+    memcpy(all + 1, args, (npos + nkw) * sizeof *args);
+    rec_do_call(r, func, all, npos + 1, nkw, kwnames, ndrop);
+    return true;
+}
+
+/* Bound methods are taken apart; wrappers of ours stand for the function behind them (rule 43). */
+static bool
+call_unwrapped(rec *r, kin_vid callee, const kin_vid *args, uint32_t npos, uint32_t nkw, PyObject *kwnames, int ndrop)
+{
+    PyObject *obj = O(r, callee);
+    rec_fresh *f = FRESH(r, callee);
+    if (f != NULL && f->kind == FRESH_METHOD)
+        return call_with_self(r, f->items[0], f->items[1], args, npos, nkw, kwnames, ndrop);
+    if (Py_TYPE(obj) == &PyMethod_Type && f == NULL) {
+        rec_root(r, callee);
+        rec_need_type(r, callee);
+        kin_vid func = rec_src(r, callee, KIN_ACCESS_METHOD_FUNC, 0, PyMethod_GET_FUNCTION(obj));
+        kin_vid self = rec_src(r, callee, KIN_ACCESS_METHOD_SELF, 0, PyMethod_GET_SELF(obj));
+        return call_with_self(r, func, self, args, npos, nkw, kwnames, ndrop);
+    }
+    if (f == NULL && rec_is_compiled(obj)) {
+        PyObject *fn = rec_compiled_fn(obj);
+        if (fn == NULL)
+            return false;
+        rec_root(r, callee);
+        rec_need_type(r, callee);
+        kin_vid inner = rec_src(r, callee, KIN_ACCESS_COMPILED_FUNC, 0, fn);
+        rec_do_call(r, inner, args, npos, nkw, kwnames, ndrop);
+        return true;
+    }
+    return false;
+}
+
+/* Keywords of a partial object and of the call: names in the order of the partial's, the call's values win. */
+static PyObject *
+join_keywords(rec *r, const kin_vid *pairs, uint32_t npairs, const kin_vid *values, uint32_t nkw, PyObject *kwnames,
+              kin_vid *joined)
+{
+    PyObject *names = PyList_New(0);
+    uint32_t n = 0;
+    bool ok = names != NULL;
+    for (uint32_t i = 0; ok && i < npairs; i += 2) {
+        joined[n] = pairs[i + 1];
+        for (uint32_t k = 0; k < nkw; k++)
+            if (PyUnicode_Compare(PyTuple_GET_ITEM(kwnames, k), O(r, pairs[i])) == 0)
+                joined[n] = values[k];
+        n++;
+        ok = PyList_Append(names, O(r, pairs[i])) == 0;
+    }
+    for (uint32_t k = 0; ok && k < nkw; k++) {
+        int known = PySequence_Contains(names, PyTuple_GET_ITEM(kwnames, k));
+        if (known == 0) {
+            joined[n++] = values[k];
+            ok = PyList_Append(names, PyTuple_GET_ITEM(kwnames, k)) == 0;
+        }
+    }
+    PyObject *tuple = ok ? PyList_AsTuple(names) : NULL;
+    Py_XDECREF(names);
+    PyErr_Clear();
+    if (tuple != NULL)
+        rec_ref(r, tuple); /* as long as the recording */
+    Py_XDECREF(tuple);
+    return tuple;
+}
+
+/* A partial object made here: its function, arguments and keyword values are known. */
+static bool
+call_fresh_partial(rec *r, kin_vid callee, const kin_vid *args, uint32_t npos, uint32_t nkw, PyObject *kwnames, int ndrop)
+{
+    rec_fresh *f = FRESH(r, callee);
+    uint32_t nown = f->aux ? (uint32_t)PyTuple_GET_SIZE(f->aux) : 0, n = f->n - 1 - nown;
+    kin_vid all[256], pairs[64];
+    if (!f->known || f->n + npos + nkw > 200 || nown > 32)
+        return false;
+    kin_vid func = f->items[0];
+    for (uint32_t i = 0; i < nown; i++) {
+        pairs[2 * i] = rec_const(r, PyTuple_GET_ITEM(f->aux, i));
+        pairs[2 * i + 1] = f->items[1 + n + i];
+    }
+    memcpy(all, f->items + 1, n * sizeof *all);
+    memcpy(all + n, args, npos * sizeof *args);
+    n += npos;
+    PyObject *names = join_keywords(r, pairs, 2 * nown, args + npos, nkw, kwnames, all + n);
+    if (names == NULL)
+        return false;
+    uint32_t nnames = (uint32_t)PyTuple_GET_SIZE(names);
+    rec_do_call(r, func, all, n, nnames, nnames ? names : NULL, ndrop);
+    return true;
+}
+
+/* functools.partial: its parts are read by path and joined with the call's own arguments. */
+static bool
+call_partial(rec *r, kin_vid callee, const kin_vid *args, uint32_t npos, uint32_t nkw, PyObject *kwnames, int ndrop)
+{
+    PyObject *obj = O(r, callee);
+    if (FRESH(r, callee) != NULL && FRESH(r, callee)->kind == FRESH_PARTIAL)
+        return call_fresh_partial(r, callee, args, npos, nkw, kwnames, ndrop);
+    if (FRESH(r, callee) != NULL || strcmp(Py_TYPE(obj)->tp_name, "functools.partial") != 0)
+        return false;
+    struct { PyObject_HEAD PyObject *fn, *args, *kw; } *p = (void *)obj;
+    if (!PyDict_CheckExact(p->kw) || !PyTuple_CheckExact(p->args) ||
+        npos + nkw + PyTuple_GET_SIZE(p->args) + PyDict_GET_SIZE(p->kw) > 200)
+        return false;
+    rec_root(r, callee);
+    rec_need_type(r, callee);
+    kin_vid fn = rec_src(r, callee, KIN_ACCESS_PARTIAL_FUNC, 0, p->fn);
+    kin_vid pa = rec_src(r, callee, KIN_ACCESS_PARTIAL_ARGS, 0, p->args);
+    kin_vid kw = rec_src(r, callee, KIN_ACCESS_PARTIAL_KW, 0, p->kw), *pairs = NULL, all[256];
+    uint32_t n = 0, npairs = 0;
+    rec_need_type(r, pa);
+    rec_need_len(r, pa, PyTuple_GET_SIZE(p->args));
+    if (!rec_pairs_of(r, kw, &pairs, &npairs))
+        return false;
+    for (Py_ssize_t i = 0; i < PyTuple_GET_SIZE(p->args); i++)
+        all[n++] = rec_src(r, pa, KIN_ACCESS_TUPLE_ITEM, (uint32_t)i, PyTuple_GET_ITEM(p->args, i));
+    memcpy(all + n, args, npos * sizeof *args);
+    n += npos;
+    PyObject *names = join_keywords(r, pairs, npairs, args + npos, nkw, kwnames, all + n);
+    free(pairs);
+    if (names == NULL)
+        return false;
+    uint32_t nnames = (uint32_t)PyTuple_GET_SIZE(names);
+    rec_do_call(r, fn, all, n, nnames, nnames ? names : NULL, ndrop);
+    return true;
+}
+
+static bool
+call_instance(rec *r, kin_vid callee, const kin_vid *args, uint32_t npos, uint32_t nkw, PyObject *kwnames, int ndrop)
+{
+    PyTypeObject *tp = Py_TYPE(O(r, callee));
+    if (!(tp->tp_flags & Py_TPFLAGS_HEAPTYPE) || PyType_Check(O(r, callee)))
+        return false;
+    PyObject *call = _PyType_Lookup(tp, REC_STR("__call__"));
+    if (call == NULL || !PyFunction_Check(call))
+        return false;
+    rec_need_attrs(r, callee);
+    rec_lookup(r, tp, REC_STR("__call__"));
+    return !r->stopped && call_with_self(r, rec_found(r, tp, REC_STR("__call__"), call), callee, args, npos, nkw, kwnames, ndrop);
+}
+
+void
+rec_do_call(rec *r, kin_vid callee, const kin_vid *args, uint32_t npos, uint32_t nkw, PyObject *kwnames, int ndrop)
+{
+    if (r->stopped || call_unwrapped(r, callee, args, npos, nkw, kwnames, ndrop) || r->stopped)
+        return;
+    PyObject *obj = O(r, callee);
+    if (!PyFunction_Check(obj) && rec_can_const(r, callee))
+        callee = rec_need_const(r, callee);
+    if (rec_call_report(r, callee, args, npos, nkw, kwnames, ndrop) ||
+        rec_call_torch(r, callee, args, npos, nkw, kwnames, ndrop) || r->stopped)
+        return;
+    if (PyFunction_Check(obj)) {
+        if (rec_generator_call(r, callee, args, npos, nkw, kwnames, ndrop) ||
+            rec_call_environ(r, callee, args, npos, nkw, ndrop) || rec_call_signature(r, callee, args, npos, nkw, ndrop) ||
+            rec_call_update_wrapper(r, callee, args, npos, nkw, kwnames, ndrop) ||
+            rec_call_deepcopy(r, callee, args, npos, nkw, ndrop) || r->stopped)
+            return;
+        if (rec_can_inline(r, obj) &&
+            rec_inline(r, callee, args, npos, nkw, kwnames, ndrop, NULL, 0, KIN_RESUME_PUSH, 0))
+            return;
+    } else if (rec_is_const(r, callee)) {
+        if (rec_consume_call(r, callee, args, npos, nkw, kwnames, ndrop) || r->stopped)
+            return;
+        if (rec_call_builtin(r, callee, args, npos, nkw, kwnames, ndrop) || r->stopped)
+            return;
+        if (PyType_Check(obj) && rec_call_class(r, callee, args, npos, nkw, kwnames, ndrop))
+            return;
+    } else if (rec_call_getter(r, callee, args, npos, nkw, ndrop) || r->stopped || call_partial(r, callee, args, npos, nkw, kwnames, ndrop) ||
+               call_instance(r, callee, args, npos, nkw, kwnames, ndrop)) {
+        return;
+    }
+    if (!r->stopped)
+        rec_opaque_call(r, callee, args, npos, nkw, kwnames, ndrop);
+}

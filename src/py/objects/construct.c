@@ -1,0 +1,353 @@
+/* Calls of classes: what type.__call__ does, taken apart into __new__ and __init__ (rules 85, 86).
+ *
+ * Where a C function allocates (object.__new__ and the like), the new object is a fresh one and __init__ is inlined as
+ * any other function. A __new__ in Python runs below C code that goes on afterwards, and no exit could say where that C
+ * code stands: what __new__ does is a region (region.c), to be done again as a whole; what cannot be makes the call
+ * an opaque step. __init__ is behind it and inlined as always.
+ *
+ * An object is made by us silently only if nobody sees its birth or death: classes with a finaliser stay opaque.
+ */
+#include "py/iterators/consume.h"
+#include "py/models/models.h"
+
+/* -- what allocates --------------------------------------------------------------------------------------------- */
+
+/* The nearest base that is not made by a class statement. */
+static PyTypeObject *
+static_base(PyTypeObject *tp)
+{
+    while (tp != NULL && (tp->tp_flags & Py_TPFLAGS_HEAPTYPE))
+        tp = tp->tp_base;
+    return tp;
+}
+
+static bool
+only_allocates(PyTypeObject *base)
+{
+    return base == &PyBaseObject_Type || base == &PyDict_Type || base == &PyList_Type || base == &PySet_Type ||
+           base == &PyODict_Type || base == &PyTuple_Type || PyExceptionClass_Check(base);
+}
+
+/* The C function behind `__new__` of a class made by C. */
+static PyObject *
+c_new(PyTypeObject *base)
+{
+    PyObject *fn = NULL;
+    for (; base != NULL && fn == NULL; base = base->tp_base)
+        fn = PyDict_GetItemString(base->tp_dict, "__new__");
+    return fn != NULL && PyCFunction_Check(fn) ? fn : NULL;
+}
+
+/* Can instances be made at any time and dropped again without anybody noticing? */
+static bool
+is_quiet_class(PyTypeObject *tp)
+{
+    return (tp->tp_flags & Py_TPFLAGS_HEAPTYPE) && !(tp->tp_flags & Py_TPFLAGS_IS_ABSTRACT) && tp->tp_finalize == NULL &&
+           tp->tp_del == NULL;
+}
+
+/* Its constructors are facts: by the version of the class, or, where that changes between calls, name by name. */
+static void
+need_constructors(rec *r, PyTypeObject *tp)
+{
+    PyTypeObject *meta = Py_TYPE(tp);
+    /* What __abstractmethods__ says also depends on a flag, which only the version covers. */
+    if (!rec_class_is_unstable(r, tp) || _PyType_Lookup(tp, REC_STR("__abstractmethods__")) != NULL) {
+        rec_class_version(r, tp);
+        rec_attrs_of(r, meta);
+        rec_lookup(r, meta, REC_STR("__call__"));
+        return;
+    }
+    rec_attrs_of(r, tp);
+    rec_attrs_of(r, meta);
+    rec_lookup(r, meta, REC_STR("__call__"));
+    rec_lookup(r, tp, REC_STR("__new__"));
+    rec_lookup(r, tp, REC_STR("__init__"));
+    rec_lookup(r, tp, REC_STR("__del__"));
+    rec_lookup(r, tp, REC_STR("__abstractmethods__"));
+    rec_bases_of(r, tp);
+}
+
+/* A new instance by a C function that only allocates; `args` are given to it behind the class. */
+static kin_vid
+new_instance(rec *r, kin_vid cls, PyObject *alloc, const kin_vid *args, uint32_t npos)
+{
+    kin_vid all[256];
+    PyTypeObject *tp = (PyTypeObject *)O(r, cls);
+    kin_vid obj;
+    if (PyCFunction_GET_SELF(alloc) == (PyObject *)&PyBaseObject_Type) {
+        obj = rec_step_out(r, KIN_STEP_BUILD_OBJECT, KIN_STEP_PURE, &cls, 1);
+    } else {
+        all[0] = rec_const(r, alloc);
+        all[1] = cls;
+        memcpy(all + 2, args, npos * sizeof *args);
+        obj = rec_step_out(r, KIN_STEP_CALL, KIN_STEP_PURE, all, npos + 2);
+    }
+    rec_fresh *f = rec_make_fresh(r, obj, FRESH_OBJECT, NULL, 0, true);
+    if (f != NULL && PyType_IsSubtype(tp, &PyDict_Type)) {
+        kin_vid mapping = rec_value(r, (kin_val){.kind = KIN_VAL_NONE}, NULL);
+        rec_make_fresh(r, mapping, FRESH_DICT, NULL, 0, true);
+        FRESH(r, obj)->of = mapping;
+    }
+    r->info.at[obj].type = tp;
+    r->info.at[obj].type_seg = rec_seg(r) + 1;
+    return obj;
+}
+
+/* -- tuples of the program's own classes ------------------------------------------------------------------------ */
+
+static bool
+finish_tuple(rec *r, const rec_args *a, kin_vid obj, kin_vid *items, uint32_t n)
+{
+    rec_make_fresh(r, obj, FRESH_NAMED, items, n, true);
+    free(items);
+    r->info.at[obj].type = (PyTypeObject *)O(r, a->args[0]);
+    r->info.at[obj].type_seg = rec_seg(r) + 1;
+    return rec_model_value(r, a, obj);
+}
+
+/* tuple.__new__(cls, items): its items are known as those of a plain tuple are. */
+static bool
+new_tuple(rec *r, const rec_args *a, PyObject *alloc)
+{
+    kin_vid *items = NULL, all[3] = {rec_const(r, alloc), rec_as_const(r, a->args[0]), a->npos == 2 ? a->args[1] : 0};
+    uint32_t n = 0;
+    if (a->npos == 2 && !a->nkw && rec_lazy_for_real(r, a->args[1], &items, &n)) {
+        kin_vid made = rec_step_out(r, KIN_STEP_CALL, 0, all, 3);
+        return finish_tuple(r, a, made, items, n);
+    }
+    if (a->npos > 2 || a->nkw || (a->npos == 2 && !rec_items_of(r, a->args[1], &items, &n)))
+        return false;
+    /* An iterator would be used up. */
+    rec_fresh *from = a->npos == 2 ? FRESH(r, a->args[1]) : NULL;
+    if (from != NULL && from->kind == FRESH_ITER) {
+        free(items);
+        return false;
+    }
+    return finish_tuple(r, a, rec_step_out(r, KIN_STEP_CALL, KIN_STEP_PURE, all, 1 + a->npos), items, n);
+}
+
+/* Does the class leave reading of its items to tuple? What it does with them besides is its own affair. */
+bool
+rec_reads_as_tuple(PyTypeObject *tp)
+{
+    const PySequenceMethods *own = tp->tp_as_sequence, *plain = PyTuple_Type.tp_as_sequence;
+    return tp->tp_iter == PyTuple_Type.tp_iter && own->sq_length == plain->sq_length &&
+           tp->tp_as_mapping->mp_length == PyTuple_Type.tp_as_mapping->mp_length &&
+           tp->tp_as_mapping->mp_subscript == PyTuple_Type.tp_as_mapping->mp_subscript &&
+           (tp->tp_as_number == NULL || tp->tp_as_number->nb_bool == NULL);
+}
+
+rec_fresh *
+rec_named_items(rec *r, kin_vid vid)
+{
+    rec_fresh *f = FRESH(r, vid);
+    PyTypeObject *tp = f != NULL && f->kind == FRESH_NAMED && f->known ? r->info.at[vid].type : NULL;
+    if (kin_is_size_type(tp))
+        return f;
+    if (tp == NULL || !rec_reads_as_tuple(tp))
+        return NULL;
+    rec_class_version(r, tp);
+    return r->stopped ? NULL : f;
+}
+
+/* Is this the `__new__` of a class made by C? */
+static bool
+is_c_new(PyObject *obj)
+{
+    PyObject *self = PyCFunction_Check(obj) ? PyCFunction_GET_SELF(obj) : NULL;
+    return self != NULL && PyType_Check(self) && strcmp(((PyCFunctionObject *)obj)->m_ml->ml_name, "__new__") == 0 &&
+           c_new((PyTypeObject *)self) == obj;
+}
+
+/* object.__new__(cls) and its like, called by name: as a rule from a __new__ in Python. */
+bool
+rec_call_new(rec *r, const rec_args *a)
+{
+    PyObject *fn = O(r, a->callee);
+    if (!is_c_new(fn) || a->npos < 1 || a->npos > 200 || !PyType_Check(O(r, a->args[0])))
+        return false;
+    PyTypeObject *tp = (PyTypeObject *)O(r, a->args[0]), *base = static_base(tp);
+    if (base == NULL || !only_allocates(base) || !is_quiet_class(tp) || c_new(base) != fn)
+        return false;
+    bool takes_args = PyExceptionClass_Check(base) || base == &PyTuple_Type;
+    if (!takes_args && (a->npos + a->nkw) != 1 && base == &PyBaseObject_Type)
+        return false; /* raises, or does not, by rules of its own */
+    kin_vid cls = rec_need_const(r, a->args[0]);
+    if (cls == 0 || (a->nkw && PyExceptionClass_Check(base)))
+        return false;
+    need_constructors(r, tp);
+    if (r->stopped)
+        return true;
+    if (base == &PyTuple_Type)
+        return new_tuple(r, a, fn);
+    return rec_model_value(r, a, new_instance(r, cls, fn, a->args + 1, takes_args ? a->npos - 1 : 0));
+}
+
+/* -- __new__ in Python ------------------------------------------------------------------------------------------- */
+
+/* What comes behind __new__: nothing, an __init__ in Python, or something that is not understood. */
+typedef enum { THEN_NOTHING, THEN_INIT, THEN_UNKNOWN } then_what;
+
+static then_what
+look_for_init(rec *r, kin_vid cls, kin_vid obj, PyObject **init)
+{
+    PyTypeObject *tp = rec_need_type(r, obj);
+    rec_bases_of(r, tp);
+    if (r->stopped || !PyType_IsSubtype(tp, (PyTypeObject *)O(r, cls)))
+        return r->stopped ? THEN_UNKNOWN : THEN_NOTHING;
+    need_constructors(r, tp);
+    *init = _PyType_Lookup(tp, REC_STR("__init__"));
+    if (r->stopped || *init == NULL)
+        return THEN_UNKNOWN;
+    if (tp->tp_init == PyBaseObject_Type.tp_init && Py_TYPE(*init) == &PyWrapperDescr_Type)
+        return tp->tp_new != PyBaseObject_Type.tp_new ? THEN_NOTHING : THEN_UNKNOWN;
+    return PyFunction_Check(*init) && rec_can_inline(r, *init) ? THEN_INIT : THEN_UNKNOWN;
+}
+
+/* __new__ has returned; type.__call__ goes on to __init__. */
+static void
+go_on_to_init(rec *r, rec_consumer *c)
+{
+    PyObject *init = NULL;
+    kin_vid all[CONSUMER_ARGS + 1], obj = c->n == 1 ? c->items[0] : 0;
+    c->wants = false;
+    c->ended = true;
+    then_what then = r->refused || obj == 0 ? THEN_UNKNOWN : look_for_init(r, c->callee, obj, &init);
+    if (then == THEN_UNKNOWN)
+        rec_refuse(r);
+    if (then != THEN_INIT || r->refused)
+        return;
+    uint32_t npos = c->npos, nkw = c->nkw;
+    PyObject *kwnames = c->kwnames;
+    int ndrop = c->ndrop;
+    all[0] = obj;
+    memcpy(all + 1, c->args, (npos + nkw) * sizeof *all);
+    kin_vid func = rec_found(r, Py_TYPE(O(r, obj)), REC_STR("__init__"), init);
+    if (!rec_bind(r, &func, all, npos + 1, nkw, kwnames))
+        rec_refuse(r);
+    if (r->refused || !rec_end_consumer(r))
+        return;
+    if (!rec_inline(r, func, all, npos + 1, nkw, kwnames, ndrop, NULL, 0, KIN_RESUME_INIT, obj)) {
+        r->failed = true; /* bound a moment ago, and __new__ cannot be taken back any more */
+        rec_stop(r, "the arguments of __init__ are not understood");
+    }
+}
+
+/* The value is what __new__ returned: nothing came behind it. */
+static bool
+finish_new(rec *r, rec_consumer *c)
+{
+    if (c->n != 1 || !c->ended)
+        return false;
+    rec_drop(r, c->ndrop);
+    rec_push(r, c->items[0]);
+    return true;
+}
+
+/* The class is called by type.__call__, not by what its metaclass has: that may be what called. */
+static void
+call_opaquely(rec *r, const rec_consumer *c)
+{
+    unsigned flags = KIN_STEP_OPAQUE | KIN_STEP_EFFECT;
+    kin_vid all[CONSUMER_ARGS + 1];
+    if (Py_TYPE(O(r, c->callee))->tp_call == PyType_Type.tp_call) {
+        rec_call_step(r, c->callee, c->args, c->npos, c->nkw, c->kwnames, c->ndrop, flags, c->opaque_row);
+        return;
+    }
+    PyObject *call = PyDict_GetItemString(PyType_Type.tp_dict, "__call__"); /* borrowed, of a static type */
+    all[0] = c->callee;
+    memcpy(all + 1, c->args, (c->npos + c->nkw) * sizeof *all);
+    rec_call_step(r, rec_const(r, call), all, c->npos + 1, c->nkw, c->kwnames, c->ndrop, flags, c->opaque_row);
+}
+
+static const consumer_row new_row = {"__new__", TAKE_ALL, finish_new, go_on_to_init, NULL, call_opaquely};
+
+static bool
+construct(rec *r, kin_vid cls, kin_vid func, const kin_vid *args, uint32_t npos, uint32_t nkw, PyObject *kwnames, int ndrop)
+{
+    kin_vid all[CONSUMER_ARGS + 1];
+    if (npos + nkw > CONSUMER_ARGS)
+        return false;
+    rec_consumer *c = rec_begin_consumer(r, NULL);
+    if (c == NULL)
+        return false;
+    c->row = &new_row;
+    rec_consume_as(r, c, cls, args, npos, nkw, kwnames, ndrop);
+    all[0] = cls;
+    memcpy(all + 1, args, (npos + nkw) * sizeof *all);
+    if (!rec_bind(r, &func, all, npos + 1, nkw, kwnames))
+        rec_refuse(r);
+    else
+        rec_await_callback(r, func);
+    return true;
+}
+
+/* -- the call ------------------------------------------------------------------------------------------------------ */
+
+static bool
+construct_by_init(rec *r, kin_vid cls, PyObject *alloc, const kin_vid *args, uint32_t npos, uint32_t nkw, PyObject *kwnames,
+                  int ndrop)
+{
+    kin_vid all[256];
+    PyTypeObject *tp = (PyTypeObject *)O(r, cls);
+    PyObject *init = _PyType_Lookup(tp, REC_STR("__init__"));
+    bool takes_args = PyExceptionClass_Check(static_base(tp));
+    if (init == NULL || !PyFunction_Check(init) || !rec_can_inline(r, init) || static_base(tp) == &PyTuple_Type)
+        return false;
+    need_constructors(r, tp);
+    kin_vid obj = new_instance(r, cls, alloc, args, takes_args ? npos : 0);
+    all[0] = obj;
+    memcpy(all + 1, args, (npos + nkw) * sizeof *args);
+    return rec_inline(r, rec_found(r, tp, REC_STR("__init__"), init), all, npos + 1, nkw, kwnames, ndrop, NULL, 0,
+                      KIN_RESUME_INIT, obj);
+}
+
+/* type.__call__(cls, ...) of a class made by a class statement. */
+static bool
+type_call(rec *r, kin_vid cls, const kin_vid *args, uint32_t npos, uint32_t nkw, PyObject *kwnames, int ndrop)
+{
+    PyTypeObject *tp = (PyTypeObject *)O(r, cls), *base = static_base(tp);
+    if (base == NULL || !is_quiet_class(tp) || npos + nkw > 200)
+        return false;
+    if (tp->tp_new == base->tp_new) {
+        PyObject *alloc = only_allocates(base) ? c_new(base) : NULL;
+        return alloc != NULL && construct_by_init(r, cls, alloc, args, npos, nkw, kwnames, ndrop);
+    }
+    attr_result at;
+    rec_attr_find(r, cls, REC_STR("__new__"), &at);
+    if (r->stopped || at.kind != ATTR_VALUE || !PyFunction_Check(O(r, at.value)) || !rec_can_inline(r, O(r, at.value)))
+        return r->stopped;
+    need_constructors(r, tp);
+    return !r->stopped && construct(r, cls, at.value, args, npos, nkw, kwnames, ndrop);
+}
+
+/* A class is called: by its metaclass, where that has a __call__ in Python. */
+bool
+rec_call_class(rec *r, kin_vid cls, const kin_vid *args, uint32_t npos, uint32_t nkw, PyObject *kwnames, int ndrop)
+{
+    kin_vid all[256];
+    PyTypeObject *meta = Py_TYPE(O(r, cls));
+    if (meta->tp_call == PyType_Type.tp_call)
+        return type_call(r, cls, args, npos, nkw, kwnames, ndrop);
+    PyObject *call = meta->tp_flags & Py_TPFLAGS_HEAPTYPE ? _PyType_Lookup(meta, REC_STR("__call__")) : NULL;
+    if (call == NULL || !PyFunction_Check(call) || npos + nkw > 200 || !rec_can_inline(r, call))
+        return false;
+    rec_need_metaclass(r, (PyTypeObject *)O(r, cls));
+    rec_attrs_of(r, meta);
+    rec_lookup(r, meta, REC_STR("__call__"));
+    all[0] = cls;
+    memcpy(all + 1, args, (npos + nkw) * sizeof *all);
+    return !r->stopped && rec_inline(r, rec_found(r, meta, REC_STR("__call__"), call), all, npos + 1, nkw, kwnames, ndrop,
+                                     NULL, 0, KIN_RESUME_PUSH, 0);
+}
+
+/* type.__call__ called by name, as a rule through super() from a metaclass. */
+bool
+rec_model_type_call(rec *r, const rec_args *a)
+{
+    if (a->npos < 1 || !PyType_Check(O(r, a->args[0])) || O(r, a->args[0]) == (PyObject *)&PyType_Type)
+        return false;
+    kin_vid cls = rec_need_const(r, a->args[0]);
+    return cls != 0 && type_call(r, cls, a->args + 1, a->npos - 1, a->nkw, a->kwnames, a->ndrop);
+}

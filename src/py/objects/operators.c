@@ -1,0 +1,1008 @@
+/* Operators, identity, membership, truth and subscripts: folded on constants and known contents, facts on what is
+ * read by path, executed again on everything else.
+ */
+#include "py/models/apply.h"
+#include "py/recorder/rec.h"
+
+#include "py/compat/heap.h"
+
+#include "core/diag/breaks.h"
+#include <opcode.h>
+
+/* Exact builtin values whose operators run no user code, save through the elements they hold. */
+bool
+rec_is_plain_value(PyObject *obj)
+{
+    PyTypeObject *tp = Py_TYPE(obj);
+    return kin_is_exact_immutable(obj) || tp == &PyList_Type || tp == &PyTuple_Type || tp == &PyDict_Type ||
+           tp == &PySet_Type || tp == &PyFrozenSet_Type || tp == &PyRange_Type || tp == &PySlice_Type ||
+           tp == &PyByteArray_Type || tp == &PyODict_Type || tp == &PyDictKeys_Type || tp == &PyDictItems_Type || tp == &PyDictValues_Type ||
+           tp == &PyODictKeys_Type || tp == &PyODictItems_Type || tp == &PyODictValues_Type ||
+           strcmp(tp->tp_name, "collections.deque") == 0 || strcmp(tp->tp_name, "torch.Size") == 0 || strcmp(tp->tp_name, "torch.device") == 0;
+}
+
+static bool
+has_tensor(rec *r, const kin_vid *args, int n)
+{
+    for (int i = 0; i < n; i++)
+        if (O(r, args[i]) != NULL && kin_is_tensor(O(r, args[i])))
+            return true;
+    return false;
+}
+
+/* Constant, or immutable by construction (torch.Size and friends folded from metadata). */
+static bool
+can_fold(rec *r, kin_vid vid)
+{
+    return rec_can_const(r, vid) && !PyFunction_Check(O(r, vid)) && !PyModule_Check(O(r, vid));
+}
+
+/* Does comparing the object, and others of its class from now on, follow from which object it is? By identity, as object
+ * and type do, or by a value that cannot change, as members of an IntEnum do. */
+static bool
+compares_as_constant(rec *r, kin_vid vid)
+{
+    static PyTypeObject *const types[] = {&PyBaseObject_Type, &PyType_Type, &PyLong_Type, &PyUnicode_Type, &PyFloat_Type,
+                                          &PyBytes_Type};
+    PyObject *obj = O(r, vid);
+    PyTypeObject *tp = Py_TYPE(obj);
+    bool known = false;
+    for (size_t i = 0; i < sizeof types / sizeof *types; i++)
+        known = known || tp->tp_richcompare == types[i]->tp_richcompare;
+    if (!known)
+        return kin_is_exact_immutable(obj);
+    rec_class_version(r, tp);
+    return !r->stopped;
+}
+
+/* Does the operator give another number for each other one? What `%` or `>>` leave of it is perhaps one of a few. */
+static bool
+moves_on(int imm)
+{
+    int op = imm % NB_INPLACE_ADD;
+    return op == NB_ADD || op == NB_SUBTRACT || op == NB_MULTIPLY;
+}
+
+/* Arithmetic and comparisons of ints that always have an answer. */
+static bool
+cannot_raise(rec *r, kin_step_kind kind, int imm, const kin_vid *args, int n)
+{
+    if (n != 2 || !PyLong_CheckExact(O(r, args[0])) || !PyLong_CheckExact(O(r, args[1])))
+        return false;
+    if (kind == KIN_STEP_COMPARE)
+        return true;
+    int op = imm % NB_INPLACE_ADD;
+    bool divides = op == NB_FLOOR_DIVIDE || op == NB_REMAINDER;
+    return kind == KIN_STEP_BINARY &&
+           (moves_on(imm) || (divides && rec_is_const(r, args[1]) && _PyLong_Sign(O(r, args[1])) != 0));
+}
+
+/* Leaves the operator as a step; new containers are fresh, contents unknown. */
+static void
+operator_step(rec *r, kin_step_kind kind, int imm, const kin_vid *args, int n, PyTypeObject *result)
+{
+    bool quiet = true;
+    bool format = kind == KIN_STEP_BINARY && PyUnicode_Check(O(r, args[0]));
+    for (int i = 0; i < n; i++)
+        quiet = quiet && rec_is_plain_value(O(r, args[i]));
+    for (int i = kind == KIN_STEP_SUBSCR; quiet && i < n; i++)
+        quiet = rec_need_quiet(r, args[i], format);
+    for (int i = 0; quiet && i < n; i++)
+        if (FRESH(r, args[i]) == NULL)
+            rec_need_type(r, args[i]);
+    bool pure = quiet && cannot_raise(r, kind, imm, args, n);
+    kin_vid out = rec_step_out(r, kind, pure ? KIN_STEP_PURE : quiet ? 0 : KIN_STEP_OPAQUE, args, (uint32_t)n);
+    uint32_t s = r->t->vals.at[out].step;
+    r->t->steps.at[s].imm = (uint8_t)imm;
+    if (pure && kind == KIN_STEP_BINARY)
+        result = &PyLong_Type;
+    r->info.at[out].drifts = r->info.at[out].drifts && moves_on(imm);
+    if (quiet)
+        r->info.at[out].type = result;
+    else {
+        if (rec_any_tensor(r, args, (uint32_t)n))
+            rec_break(r, s, KIN_ROW_OPAQUE_CALL);
+        rec_forget_contents(r);
+        r->skip_expected = true;
+    }
+    rec_drop(r, n);
+    rec_await_result(r, out, s);
+}
+
+/* a + b of known lists or tuples: a new one with both contents. */
+static bool
+concatenate(rec *r, int imm, const kin_vid *args)
+{
+    rec_fresh *a = FRESH(r, args[0]), *b = FRESH(r, args[1]);
+    PyTypeObject *tp = Py_TYPE(O(r, args[0]));
+    if (imm != 0 || tp != Py_TYPE(O(r, args[1])) || (tp != &PyTuple_Type && tp != &PyList_Type) || (!a && !b))
+        return false;
+    kin_vid *x = NULL, *y = NULL;
+    uint32_t nx, ny;
+    bool known = rec_items_of(r, args[0], &x, &nx) && rec_items_of(r, args[1], &y, &ny);
+    if (known) {
+        /* a list read late could have changed by then: only tuples may be sunk */
+        kin_vid out = rec_step_out(r, KIN_STEP_BINARY, tp == &PyTuple_Type ? KIN_STEP_PURE : 0u, args, 2);
+        rec_fresh *f = rec_make_fresh(r, out, tp == &PyTuple_Type ? FRESH_TUPLE : FRESH_LIST, x, nx, true);
+        for (uint32_t i = 0; f && i < ny; i++)
+            rec_fresh_push(f, y[i]);
+        r->info.at[out].type = tp;
+        rec_drop(r, 2);
+        rec_await_result(r, out, r->t->vals.at[out].step);
+    }
+    free(x);
+    free(y);
+    return known;
+}
+
+/* [a, b] * n with a constant n: a new list of the elements. */
+static bool
+repeat_list(rec *r, int imm, const kin_vid *args)
+{
+    enum { MULTIPLY = 5, MOST = 250 };
+    rec_fresh *f = FRESH(r, args[0]);
+    kin_vid items[MOST];
+    if (imm != MULTIPLY || f == NULL || f->kind != FRESH_LIST || !f->known || !PyLong_CheckExact(O(r, args[1])) || !rec_can_const(r, args[1]))
+        return false;
+    int overflow;
+    long times = PyLong_AsLongAndOverflow(O(r, args[1]), &overflow);
+    if (overflow != 0 || times > MOST || (times > 0 && f->n * (uint64_t)times > MOST))
+        return false;
+    rec_need_const(r, args[1]);
+    uint32_t n = times > 0 ? f->n * (uint32_t)times : 0;
+    for (uint32_t i = 0; i < n; i++)
+        items[i] = f->items[i % f->n];
+    kin_vid out = rec_step_out(r, KIN_STEP_BUILD_LIST, KIN_STEP_PURE, items, n);
+    rec_make_fresh(r, out, FRESH_LIST, items, n, true);
+    r->info.at[out].type = &PyList_Type;
+    rec_drop(r, 2);
+    rec_await_result(r, out, r->t->vals.at[out].step);
+    return true;
+}
+
+/* list += ..., dict |= ... change the left operand and return it. */
+static bool
+inplace_container(rec *r, int imm, const kin_vid *args)
+{
+    PyTypeObject *tp = Py_TYPE(O(r, args[0]));
+    bool mutable_left = tp == &PyList_Type || tp == &PyDict_Type || tp == &PySet_Type;
+    if (imm < 13 || !mutable_left)
+        return false;
+    rec_fresh *f = FRESH(r, args[0]);
+    kin_vid *items = NULL;
+    uint32_t n;
+    bool known = f && f->known && tp == &PyList_Type && imm == 13 && rec_use_up(r, args[1], &items, &n);
+    bool quiet = f != NULL && f->kind != FRESH_ATTRS && rec_is_plain_value(O(r, args[1]));
+    uint32_t s = rec_step(r, KIN_STEP_BINARY, quiet ? KIN_STEP_MUTATES : KIN_STEP_OPAQUE | KIN_STEP_EFFECT, args, 2);
+    r->t->steps.at[s].imm = (uint8_t)imm;
+    if (known)
+        for (uint32_t i = 0; i < n; i++)
+            rec_fresh_push(f, items[i]);
+    else if (f)
+        f->known = false;
+    if (!quiet) {
+        rec_forget_contents(r);
+        r->skip_expected = true;
+    }
+    free(items);
+    rec_drop(r, 2);
+    rec_push(r, args[0]);
+    return true;
+}
+
+static bool
+is_size(rec *r, kin_vid vid)
+{
+    return strcmp(Py_TYPE(O(r, vid))->tp_name, "torch.Size") == 0 && can_fold(r, vid);
+}
+
+/* x.shape[:-1] + (a, b), with constants in the tuple: a constant like the shape. */
+static bool
+fold_size(rec *r, const kin_vid *args)
+{
+    int at = is_size(r, args[0]) ? 1 : 0;
+    rec_fresh *f = FRESH(r, args[at]);
+    if (!is_size(r, args[1 - at]) || f == NULL || f->kind != FRESH_TUPLE || !f->known ||
+        Py_TYPE(O(r, args[at])) != &PyTuple_Type)
+        return false;
+    for (uint32_t i = 0; i < f->n; i++)
+        if (O(r, f->items[i]) == NULL || !PyLong_CheckExact(O(r, f->items[i])) || !can_fold(r, f->items[i]))
+            return false;
+    for (uint32_t i = 0; i < f->n; i++)
+        rec_need_const(r, f->items[i]);
+    rec_need_const(r, args[1 - at]);
+    rec_drop(r, 2);
+    rec_await_const(r);
+    return true;
+}
+
+/* The items of a torch.Size, or of a tuple of numbers. */
+static bool
+numbers_of(rec *r, kin_vid vid, kin_vid **items, uint32_t *n)
+{
+    PyTypeObject *tp = Py_TYPE(O(r, vid));
+    *items = NULL;
+    if ((!kin_is_size_type(tp) && tp != &PyTuple_Type) || !rec_items_of(r, vid, items, n))
+        return false;
+    for (uint32_t i = 0; i < *n; i++)
+        if (O(r, (*items)[i]) == NULL || !PyLong_CheckExact(O(r, (*items)[i])))
+            return false;
+    return true;
+}
+
+/* x.shape[:-1] + (a, b), where the shape has sizes that change. */
+static bool
+concatenate_sizes(rec *r, int imm, const kin_vid *args)
+{
+    bool known[2] = {FRESH(r, args[0]) != NULL, FRESH(r, args[1]) != NULL};
+    kin_vid *x = NULL, *y = NULL;
+    uint32_t nx = 0, ny = 0;
+    bool size = kin_is_size(O(r, args[0])) || kin_is_size(O(r, args[1]));
+    bool ok = size && imm == NB_ADD && (known[0] || known[1]) && numbers_of(r, args[0], &x, &nx) && numbers_of(r, args[1], &y, &ny);
+    for (uint32_t i = 0; ok && i < nx + ny; i++)
+        rec_need_type(r, i < nx ? x[i] : y[i - nx]);
+    kin_vid *both = ok ? realloc(x, (nx + ny + 1) * sizeof *both) : NULL;
+    if (both != NULL) {
+        x = both;
+        memcpy(x + nx, y, ny * sizeof *y);
+        kin_vid out = rec_build_size(r, x, nx + ny);
+        rec_drop(r, 2);
+        rec_await_result(r, out, r->t->vals.at[out].step);
+    }
+    ok = both != NULL;
+    free(x);
+    free(y);
+    return ok;
+}
+
+void
+rec_op_binary(rec *r, kin_step_kind kind, int imm, int n)
+{
+    kin_vid args[2] = {rec_peek(r, n - 1), n == 2 ? rec_peek(r, 0) : 0};
+    if (kind == KIN_STEP_UNARY && imm == KIN_UNARY_NOT) {
+        int truth = rec_truth(r, args[0]);
+        if (r->stopped)
+            return;
+        if (truth >= 0) {
+            rec_drop(r, 1);
+            rec_push(r, rec_const(r, truth ? Py_False : Py_True));
+            return;
+        }
+        bool tensor = has_tensor(r, args, 1);
+        kin_vid out = rec_step_out(r, kind, tensor ? 0 : KIN_STEP_OPAQUE, args, 1);
+        uint32_t s = r->t->vals.at[out].step;
+        r->t->steps.at[s].imm = (uint8_t)imm;
+        if (tensor)
+            rec_break(r, s, KIN_ROW_DATA_DEPENDENT_BRANCH);
+        else
+            rec_forget_contents(r);
+        r->info.at[out].type = &PyBool_Type;
+        r->skip_expected = true;
+        rec_drop(r, 1);
+        rec_await_result(r, out, s);
+        return;
+    }
+    if (has_tensor(r, args, n)) {
+        rec_torch_operator(r, kind, imm, args, (uint32_t)n, n);
+        return;
+    }
+    if (kind == KIN_STEP_BINARY && (inplace_container(r, imm, args) || rec_inplace_python(r, imm, args)))
+        return;
+    if (n == 2 ? rec_operator_python(r, kind, imm, args) : rec_unary_python(r, imm, args[0]))
+        return;
+    if (kind == KIN_STEP_COMPARE && !(rec_is_const(r, args[0]) && rec_is_const(r, args[1])) && rec_equal_by_identity(r, imm, args))
+        return;
+    bool fold = true;
+    for (int i = 0; i < n; i++)
+        fold = fold && can_fold(r, args[i]) &&
+               (rec_is_value(O(r, args[i])) || (kind == KIN_STEP_COMPARE && compares_as_constant(r, args[i])));
+    if (r->stopped)
+        return;
+    if (fold) {
+        for (int i = 0; i < n; i++)
+            rec_need_const(r, args[i]);
+        rec_drop(r, n);
+        rec_await_const(r);
+        return;
+    }
+    if (kind == KIN_STEP_BINARY && (fold_size(r, args) || concatenate(r, imm, args) || repeat_list(r, imm, args) || concatenate_sizes(r, imm, args)))
+        return;
+    if (kind == KIN_STEP_COMPARE && rec_equal_sizes(r, imm, args))
+        return;
+    operator_step(r, kind, imm, args, n, kind == KIN_STEP_COMPARE ? &PyBool_Type : NULL);
+}
+
+/* -- identity ------------------------------------------------------------------------------------------------------------ */
+
+static bool
+is_entry(rec *r, kin_vid v)
+{
+    const kin_val *val = &r->t->vals.at[v];
+    return val->kind != KIN_VAL_STEP || r->info.at[v].born_seg < rec_seg(r);
+}
+
+/* Was the value once of a class of the program's, or of another builtin one? Then it never becomes the object of a builtin class: None, a number. */
+static bool
+is_another_kind(rec *r, kin_vid v, PyObject *obj)
+{
+    PyTypeObject *was = r->info.at[v].type;
+    return r->t->vals.at[v].kind == KIN_VAL_STEP && was != NULL && was != Py_TYPE(obj) && O(r, v) != obj &&
+           !(Py_TYPE(obj)->tp_flags & Py_TPFLAGS_HEAPTYPE);
+}
+
+/* Decides `a is b`, making a fact or a check of the outcome. */
+bool
+rec_decide_is(rec *r, kin_vid a, kin_vid b)
+{
+    PyObject *x = O(r, a), *y = O(r, b);
+    bool same = x == y;
+    if (a == b)
+        return true;
+    if (r->t->vals.at[a].kind == KIN_VAL_CONST) {
+        kin_vid t = a;
+        a = b;
+        b = t;
+    }
+    if (r->t->vals.at[b].kind == KIN_VAL_CONST) {
+        if (r->t->vals.at[a].kind == KIN_VAL_CONST || (FRESH(r, a) && !same))
+            return same;
+        PyObject *c = O(r, b);
+        if (r->info.at[a].type != NULL && is_entry(r, a) == false && Py_TYPE(c) != r->info.at[a].type && !same)
+            return false;
+        if (is_another_kind(r, a, c))
+            return false;
+        if (is_entry(r, a))
+            rec_fact(r, same ? KIN_FACT_ID : KIN_FACT_NOT_ID, a, c, 0);
+        else
+            rec_check(r, same ? KIN_CHECK_IS : KIN_CHECK_IS_NOT, a, c, 0);
+        return same;
+    }
+    if ((FRESH(r, a) || FRESH(r, b)) && !same)
+        return false;
+    if (is_entry(r, a) && is_entry(r, b)) {
+        rec_fact(r, same ? KIN_FACT_SAME : KIN_FACT_NOT_SAME, a, NULL, b);
+        for (uint32_t i = r->t->facts.len; i-- > 0;)
+            if (r->t->facts.at[i].vid == a && r->t->facts.at[i].num == b &&
+                r->t->facts.at[i].kind == (same ? KIN_FACT_SAME : KIN_FACT_NOT_SAME)) {
+                r->t->facts.at[i].vid2 = b;
+                break;
+            }
+        return same;
+    }
+    kin_vid pair[2] = {a, b};
+    uint32_t s = rec_step(r, KIN_STEP_CHECK, 0, pair, 2);
+    r->t->steps.at[s].imm = same ? KIN_CHECK_SAME : KIN_CHECK_NOT_SAME;
+    return same;
+}
+
+void
+rec_op_is(rec *r, int invert)
+{
+    bool same = rec_decide_is(r, rec_peek(r, 1), rec_peek(r, 0));
+    rec_drop(r, 2);
+    rec_push(r, rec_const(r, same != (invert != 0) ? Py_True : Py_False));
+}
+
+/* -- membership ------------------------------------------------------------------------------------------------------------ */
+
+static int
+known_member(rec *r, kin_vid container, kin_vid item)
+{
+    PyObject *obj = O(r, container), *key = O(r, item);
+    rec_fresh *f = FRESH(r, container);
+    if (!kin_is_exact_key(key) || !rec_can_const(r, item))
+        return -1;
+    if (f != NULL) {
+        if ((f = rec_exact_dict(r, container)) == NULL || !PyUnicode_CheckExact(key))
+            return -1;
+        rec_need_const(r, item);
+        return rec_pairs_find(r, f, key) != NULL;
+    }
+    if (PyDict_CheckExact(obj)) {
+        int found = PyDict_Contains(obj, key);
+        rec_need_const(r, item);
+        rec_root(r, container);
+        rec_need_type(r, container);
+        int written = rec_written_key(r, container, key);
+        if (written >= 0)
+            return written;
+        rec_fact(r, found ? KIN_FACT_HAS_KEY : KIN_FACT_LACKS_KEY, container, key, 0);
+        return found;
+    }
+    return -1;
+}
+
+/* Elements of a list or tuple that are all constants: membership follows from them. */
+static bool
+fold_elements(rec *r, kin_vid container)
+{
+    PyObject *obj = O(r, container);
+    if (!PyList_CheckExact(obj) && !PyTuple_CheckExact(obj))
+        return false;
+    kin_vid *items = NULL;
+    uint32_t n;
+    bool ok = rec_items_of(r, container, &items, &n) && n <= 64;
+    for (uint32_t i = 0; ok && i < n; i++)
+        ok = rec_can_const(r, items[i]) && compares_as_constant(r, items[i]);
+    for (uint32_t i = 0; ok && i < n; i++)
+        rec_need_const(r, items[i]);
+    free(items);
+    return ok;
+}
+
+/* `x in table` where x, and what is in there, is hashed and compared by its identity or by a builtin: asked again at replay. */
+static bool
+ask_table(rec *r, int invert, const kin_vid *args)
+{
+    PyTypeObject *tp = Py_TYPE(O(r, args[1]));
+    if ((tp != &PySet_Type && tp != &PyFrozenSet_Type && tp != &PyDict_Type) || !rec_need_quiet(r, args[1], false) ||
+        !rec_need_quiet(r, args[0], false))
+        return false;
+    for (int i = 0; i < 2; i++)
+        if (FRESH(r, args[i]) == NULL && !rec_is_const(r, args[i]))
+            rec_need_type(r, args[i]);
+    int added = rec_region_added(r, args[1], args[0]);
+    if (added > 0) {
+        rec_drop(r, 2);
+        rec_push(r, rec_const(r, invert ? Py_False : Py_True));
+        return true;
+    }
+    r->keep_inside = true;
+    rec_region_asks(r, added == 0);
+    kin_vid out = rec_step_out(r, KIN_STEP_CONTAINS, 0, args, 2);
+    rec_region_asks(r, false);
+    r->keep_inside = false;
+    r->t->steps.at[r->t->vals.at[out].step].imm = (uint8_t)invert;
+    r->info.at[out].type = &PyBool_Type;
+    r->skip_expected = true; /* a tensor's hash is Python code */
+    rec_drop(r, 2);
+    rec_await_result(r, out, r->t->vals.at[out].step);
+    return true;
+}
+
+void
+rec_op_contains(rec *r, int invert)
+{
+    kin_vid args[2] = {rec_peek(r, 1), rec_peek(r, 0)};
+    int found = known_member(r, args[1], args[0]);
+    if (r->stopped)
+        return;
+    if (found >= 0) {
+        rec_drop(r, 2);
+        rec_push(r, rec_const(r, (found != 0) != (invert != 0) ? Py_True : Py_False));
+        return;
+    }
+    bool consts = can_fold(r, args[0]) && compares_as_constant(r, args[0]);
+    if (consts && ((can_fold(r, args[1]) && !PyType_Check(O(r, args[1]))) || fold_elements(r, args[1]))) {
+        rec_need_const(r, args[0]);
+        if (can_fold(r, args[1]))
+            rec_need_const(r, args[1]);
+        rec_drop(r, 2);
+        rec_await_const(r);
+        return;
+    }
+    PyTypeObject *tp = Py_TYPE(O(r, args[1]));
+    PyObject *own = tp->tp_flags & Py_TPFLAGS_HEAPTYPE ? _PyType_Lookup(tp, REC_STR("__contains__")) : NULL;
+    if (own != NULL && PyFunction_Check(own) && rec_can_inline(r, own)) {
+        kin_vid call[2] = {args[1], args[0]};
+        rec_need_attrs(r, args[1]);
+        rec_lookup(r, tp, REC_STR("__contains__"));
+        if (r->stopped || rec_inline(r, rec_found(r, tp, REC_STR("__contains__"), own), call, 2, 0, NULL, 2, NULL, 0,
+                                     invert ? KIN_RESUME_FALSITY : KIN_RESUME_TRUTH, 0))
+            return;
+    }
+    if (!ask_table(r, invert, args))
+        operator_step(r, KIN_STEP_CONTAINS, invert, args, 2, &PyBool_Type);
+}
+
+/* -- truth ------------------------------------------------------------------------------------------------------------------- */
+
+static bool
+has_own_truth(PyTypeObject *tp)
+{
+    return (tp->tp_as_number && tp->tp_as_number->nb_bool) || (tp->tp_as_mapping && tp->tp_as_mapping->mp_length) ||
+           (tp->tp_as_sequence && tp->tp_as_sequence->sq_length);
+}
+
+int
+rec_truth(rec *r, kin_vid vid)
+{
+    PyObject *obj = O(r, vid);
+    rec_fresh *f = FRESH(r, vid);
+    PyTypeObject *tp = Py_TYPE(obj);
+    if (rec_is_const(r, vid) && (rec_is_plain_value(obj) || !has_own_truth(tp)))
+        return PyObject_IsTrue(obj);
+    if (kin_is_tensor(obj))
+        return -1;
+    if (f != NULL) {
+        if (f->known && (f->kind == FRESH_TUPLE || f->kind == FRESH_LIST || f->kind == FRESH_DICT))
+            return f->n != 0;
+        if (f->kind == FRESH_NAMED && rec_named_items(r, vid) != NULL)
+            return f->n != 0;
+        if (f->kind == FRESH_FUNCTION || f->kind == FRESH_METHOD)
+            return 1;
+    }
+    if (!has_own_truth(tp)) {
+        rec_need_attrs(r, vid);
+        rec_lookup(r, tp, REC_STR("__bool__"));
+        rec_lookup(r, tp, REC_STR("__len__"));
+        return 1;
+    }
+    if (f != NULL || !rec_is_plain_value(obj) || kin_exact_truth(obj) < 0) /* no fact could ask for it */
+        return -1;
+    if (obj == Py_None || PyBool_Check(obj)) {
+        if (rec_is_unstable(r, vid))
+            return -1;
+        rec_need_const(r, vid);
+        return obj == Py_True;
+    }
+    int truth = PyObject_IsTrue(obj);
+    rec_root(r, vid);
+    rec_need_type(r, vid);
+    rec_fact(r, KIN_FACT_TRUE, vid, NULL, (uint32_t)truth);
+    return truth;
+}
+
+/* Which outcome of the condition takes the jump, and is the operand kept when it does? */
+static void
+branch_kind(kin_op op, bool *on_none, bool *jump_if, bool *keep)
+{
+    *on_none = op == KIN_OP_POP_JUMP_FORWARD_IF_NONE || op == KIN_OP_POP_JUMP_BACKWARD_IF_NONE ||
+               op == KIN_OP_POP_JUMP_FORWARD_IF_NOT_NONE || op == KIN_OP_POP_JUMP_BACKWARD_IF_NOT_NONE;
+    *keep = op == KIN_OP_JUMP_IF_TRUE_OR_POP || op == KIN_OP_JUMP_IF_FALSE_OR_POP;
+    *jump_if = op == KIN_OP_POP_JUMP_FORWARD_IF_TRUE || op == KIN_OP_POP_JUMP_BACKWARD_IF_TRUE ||
+               op == KIN_OP_POP_JUMP_FORWARD_IF_NONE || op == KIN_OP_POP_JUMP_BACKWARD_IF_NONE ||
+               op == KIN_OP_JUMP_IF_TRUE_OR_POP;
+}
+
+static void
+take_branch(rec *r, bool outcome)
+{
+    bool on_none, jump_if, keep;
+    rec_frame *f = r->top;
+    branch_kind((kin_op)f->op, &on_none, &jump_if, &keep);
+    bool jumps = outcome == jump_if;
+    if (!(keep && jumps))
+        rec_drop(r, 1);
+    if (jumps)
+        f->next = f->jump;
+    f->jump = UINT32_MAX;
+}
+
+/* The operand's own __bool__ or __len__ has answered and must not be asked again: who gets another answer goes on behind
+ * the instruction, the other way. */
+static void
+check_answer(rec *r, rec_frame *f, bool jumped, bool outcome, bool keep)
+{
+    bool other_jumps = !jumped;
+    uint32_t other = rec_snapshot_of(r, f, other_jumps ? f->jump : f->next, other_jumps && keep ? f->sp : f->sp - 1);
+    kin_step check = {.kind = KIN_STEP_CHECK, .imm = outcome ? KIN_CHECK_WAS_TRUE : KIN_CHECK_WAS_FALSE, .nargs = 1,
+                      .snap = other, .args = r->t->vids.len};
+    kin_vid answer = r->t->steps.at[f->await_step].out;
+    if (kin_vec_push(&r->t->vids, answer) != KIN_OK || kin_vec_push(&r->t->steps, check) != KIN_OK)
+        r->status = KIN_NOMEM;
+}
+
+void
+rec_finish_branch(rec *r, rec_frame *f, bool jumped)
+{
+    bool on_none, jump_if, keep;
+    branch_kind((kin_op)f->op, &on_none, &jump_if, &keep);
+    bool outcome = jumped == jump_if;
+    if (r->t->steps.at[f->await_step].kind == KIN_STEP_CHECK)
+        r->t->steps.at[f->await_step].imm = outcome ? KIN_CHECK_TRUE : KIN_CHECK_FALSE;
+    else
+        check_answer(r, f, jumped, outcome, keep);
+    if (!(keep && jumped))
+        rec_drop(r, 1);
+}
+
+/* Does one way on from the branch begin with the AssertionError of an assert statement? */
+static bool
+is_assert(const rec_frame *f)
+{
+    uint32_t ways[2] = {f->next, f->jump};
+    for (int i = 0; i < 2; i++) {
+        const kin_instr *in = ways[i] == UINT32_MAX ? NULL : kin_code_at(f->kc, ways[i]);
+        if (in != NULL && in->op == KIN_OP_LOAD_ASSERTION_ERROR)
+            return true;
+    }
+    return false;
+}
+
+/* Does the class's own __bool__ or __len__ mention an attribute of the object that is a tensor? */
+static bool
+looks_at_tensor(rec *r, kin_vid v)
+{
+    PyObject *const names[] = {REC_STR("__bool__"), REC_STR("__len__")};
+    for (int i = 0; i < 2; i++) {
+        PyObject *method = _PyType_Lookup(Py_TYPE(O(r, v)), names[i]);
+        if (method == NULL || !PyFunction_Check(method))
+            continue;
+        PyObject *used = ((PyCodeObject *)PyFunction_GET_CODE(method))->co_names;
+        for (Py_ssize_t k = 0; k < PyTuple_GET_SIZE(used); k++) {
+            PyObject *value = kin_heap_instance_attr(O(r, v), PyTuple_GET_ITEM(used, k));
+            if (value != NULL && kin_is_tensor(value))
+                return true;
+        }
+        return false;
+    }
+    return false;
+}
+
+void
+rec_op_branch(rec *r)
+{
+    bool on_none, jump_if, keep;
+    kin_vid v = rec_peek(r, 0);
+    rec_frame *f = r->top;
+    branch_kind((kin_op)f->op, &on_none, &jump_if, &keep);
+    if (on_none) {
+        take_branch(r, rec_decide_is(r, v, rec_const(r, Py_None)));
+        return;
+    }
+    int truth = rec_truth(r, v);
+    if (r->stopped)
+        return;
+    if (truth >= 0) {
+        take_branch(r, truth != 0);
+        return;
+    }
+    PyObject *obj = O(r, v);
+    bool tensor = kin_is_tensor(obj), quiet = tensor || rec_is_plain_value(obj);
+    if (quiet && FRESH(r, v) == NULL)
+        rec_need_type(r, v);
+    kin_vid answer = quiet ? 0 : rec_step_out(r, KIN_STEP_TRUTH, KIN_STEP_OPAQUE, &v, 1);
+    uint32_t s = quiet ? rec_check(r, KIN_CHECK_TRUE, v, NULL, 0) : r->t->vals.at[answer].step;
+    if (tensor)
+        rec_break(r, s, f->jump < f->offset ? KIN_ROW_DATA_DEPENDENT_LOOP
+                        : is_assert(f)      ? KIN_ROW_DATA_DEPENDENT_ASSERT
+                                            : KIN_ROW_DATA_DEPENDENT_BRANCH);
+    if (!quiet) {
+        if (looks_at_tensor(r, v))
+            rec_break(r, s, KIN_ROW_DATA_DEPENDENT_BOOL_METHOD);
+        rec_forget_contents(r);
+    }
+    r->skip_expected = true;
+    f->await = AWAIT_BRANCH;
+    f->await_step = s;
+}
+
+/* -- subscripts ---------------------------------------------------------------------------------------------------------------- */
+
+/* container[key] answered from known contents, or by path. 0: not possible. */
+kin_vid
+rec_known_item(rec *r, kin_vid container, kin_vid key)
+{
+    PyObject *obj = O(r, container), *k = O(r, key);
+    rec_fresh *f = FRESH(r, container);
+    if (!kin_is_exact_key(k) || !rec_can_const(r, key))
+        return 0;
+    if (f != NULL && f->known && PyLong_CheckExact(k) &&
+        (f->kind == FRESH_TUPLE || f->kind == FRESH_LIST || rec_named_items(r, container) != NULL)) {
+        Py_ssize_t i = PyLong_AsSsize_t(k);
+        if (i < 0)
+            i += f->n;
+        if (i < 0 || i >= (Py_ssize_t)f->n)
+            return 0;
+        rec_need_const(r, key);
+        return f->items[i];
+    }
+    rec_fresh *pairs = rec_exact_dict(r, container);
+    if (pairs != NULL && PyUnicode_CheckExact(k)) {
+        rec_need_const(r, key);
+        kin_vid *found = rec_pairs_find(r, pairs, k);
+        return found ? *found : 0;
+    }
+    if (f != NULL)
+        return 0;
+    bool list = PyList_CheckExact(obj), tuple = PyTuple_CheckExact(obj);
+    if ((list || tuple) && PyLong_CheckExact(k)) {
+        Py_ssize_t n = list ? PyList_GET_SIZE(obj) : PyTuple_GET_SIZE(obj), i = PyLong_AsSsize_t(k);
+        bool negative = i < 0;
+        if (negative)
+            i += n;
+        if (i < 0 || i >= n)
+            return 0;
+        rec_need_const(r, key);
+        rec_root(r, container);
+        rec_need_type(r, container);
+        if (negative)
+            rec_need_len(r, container, n);
+        if (tuple && rec_is_graph_tuple(r, container))
+            return rec_graph_item(r, container, i);
+        return list ? rec_src(r, container, KIN_ACCESS_LIST_ITEM, (uint32_t)i, PyList_GET_ITEM(obj, i))
+                    : rec_src(r, container, KIN_ACCESS_TUPLE_ITEM, (uint32_t)i, PyTuple_GET_ITEM(obj, i));
+    }
+    if (PyDict_CheckExact(obj)) {
+        PyObject *value = PyDict_GetItemWithError(obj, k);
+        if (value == NULL) {
+            PyErr_Clear();
+            return 0;
+        }
+        kin_vid c = rec_need_const(r, key);
+        rec_root(r, container);
+        return rec_dict_item(r, container, O(r, c), value);
+    }
+    return 0;
+}
+
+static kin_vid
+slice_size(rec *r, const kin_vid *items, Py_ssize_t start, Py_ssize_t step, Py_ssize_t len)
+{
+    kin_vid part[64]; /* a tensor has no more */
+    for (Py_ssize_t i = 0; i < len && i < 64; i++)
+        part[i] = items[start + i * step];
+    return rec_build_size(r, part, (uint32_t)(len < 64 ? len : 64));
+}
+
+/* A slice with constant bounds of a known list or tuple. */
+static bool
+slice_known(rec *r, kin_vid container, kin_vid key)
+{
+    PyObject *k = O(r, key), *obj = O(r, container);
+    PyTypeObject *tp = Py_TYPE(obj);
+    bool size = kin_is_size_type(tp) && FRESH(r, container) != NULL;
+    if (!PySlice_Check(k) || !rec_is_const(r, key) || (tp != &PyTuple_Type && tp != &PyList_Type && !size))
+        return false;
+    kin_vid *items = NULL;
+    uint32_t n;
+    Py_ssize_t start, stop, step;
+    if (!rec_items_of(r, container, &items, &n) || (size && n > 64) || PySlice_Unpack(k, &start, &stop, &step) < 0) {
+        PyErr_Clear();
+        free(items);
+        return false;
+    }
+    Py_ssize_t len = PySlice_AdjustIndices(n, &start, &stop, step);
+    kin_vid args[2] = {container, key};
+    if (size) {
+        kin_vid part = slice_size(r, items, start, step, len);
+        free(items);
+        rec_drop(r, 2);
+        rec_await_result(r, part, r->t->vals.at[part].step);
+        return true;
+    }
+    kin_vid out = rec_step_out(r, KIN_STEP_SUBSCR, tp == &PyTuple_Type ? KIN_STEP_PURE : 0u, args, 2);
+    rec_fresh *f = rec_make_fresh(r, out, tp == &PyTuple_Type ? FRESH_TUPLE : FRESH_LIST, NULL, 0, true);
+    for (Py_ssize_t i = 0; f && i < len; i++)
+        rec_fresh_push(f, items[start + i * step]);
+    r->info.at[out].type = tp;
+    free(items);
+    rec_drop(r, 2);
+    rec_await_result(r, out, r->t->vals.at[out].step);
+    return true;
+}
+
+static bool
+subscr_python(rec *r, kin_vid container, kin_vid key)
+{
+    PyTypeObject *tp = Py_TYPE(O(r, container));
+    if (!(tp->tp_flags & Py_TPFLAGS_HEAPTYPE))
+        return false;
+    PyObject *get = _PyType_Lookup(tp, REC_STR("__getitem__"));
+    if (get == NULL || !PyFunction_Check(get) || !rec_can_inline(r, get))
+        return false;
+    rec_need_attrs(r, container);
+    rec_lookup(r, tp, REC_STR("__getitem__"));
+    kin_vid args[2] = {container, key};
+    return !r->stopped &&
+           rec_inline(r, rec_found(r, tp, REC_STR("__getitem__"), get), args, 2, 0, NULL, 2, NULL, 0, KIN_RESUME_PUSH, 0);
+}
+
+/* An element of a named tuple, such as what torch.max returns: part of the graph if the tuple is. */
+static bool
+subscr_tuple(rec *r, kin_vid container, kin_vid key)
+{
+    PyObject *obj = O(r, container);
+    PyTypeObject *tp = Py_TYPE(obj);
+    if (!PyTuple_Check(obj) || tp == &PyTuple_Type || FRESH(r, container) != NULL || !PyLong_CheckExact(O(r, key)) ||
+        tp->tp_as_mapping->mp_subscript != PyTuple_Type.tp_as_mapping->mp_subscript)
+        return false;
+    rec_need_version(r, container);
+    if (r->stopped)
+        return true;
+    if (!rec_is_const(r, key))
+        rec_need_type(r, key);
+    kin_vid args[2] = {container, key};
+    kin_vid out = rec_step_out(r, KIN_STEP_SUBSCR, r->info.at[container].graph ? KIN_STEP_TORCH : 0, args, 2);
+    rec_drop(r, 2);
+    rec_await_result(r, out, r->t->vals.at[out].step);
+    return true;
+}
+
+/* list[int]: a class made by C gives an alias, and asks nobody. */
+static bool
+subscr_class(rec *r, const kin_vid *args)
+{
+    PyObject *cls = O(r, args[0]);
+    if (Py_TYPE(cls) != &PyType_Type || ((PyTypeObject *)cls)->tp_flags & Py_TPFLAGS_HEAPTYPE || rec_need_const(r, args[0]) == 0)
+        return false;
+    PyObject *get = _PyType_Lookup((PyTypeObject *)cls, REC_STR("__class_getitem__"));
+    if (get == NULL || Py_TYPE(get) != &PyClassMethodDescr_Type)
+        return false;
+    kin_vid out = rec_step_out(r, KIN_STEP_SUBSCR, KIN_STEP_PURE, args, 2);
+    rec_drop(r, 2);
+    rec_await_result(r, out, r->t->vals.at[out].step);
+    return true;
+}
+
+static bool
+is_in_module(PyTypeObject *tp, const char *name)
+{
+    PyObject *module = tp->tp_flags & Py_TPFLAGS_HEAPTYPE ? PyDict_GetItemString(tp->tp_dict, "__module__") : NULL;
+    return module != NULL && PyUnicode_CheckExact(module) && PyUnicode_CompareWithASCIIString(module, name) == 0;
+}
+
+/* Is it made by module typing, or a class that leaves hashing to type, or a list or tuple of such? */
+static bool
+names_types(rec *r, kin_vid vid, int depth)
+{
+    rec_fresh *f = FRESH(r, vid);
+    PyObject *obj = O(r, vid);
+    bool ok = depth < 4 && obj != NULL;
+    if (ok && f != NULL) {
+        ok = f->known && (f->kind == FRESH_LIST || f->kind == FRESH_TUPLE);
+        for (uint32_t i = 0; ok && i < f->n; i++)
+            ok = names_types(r, f->items[i], depth + 1);
+        return ok;
+    }
+    if (ok && is_in_module(Py_TYPE(obj), "typing"))
+        return rec_need_version(r, vid) != NULL && !r->stopped;
+    return ok && rec_can_const(r, vid) && rec_need_const(r, vid) != 0 &&
+           (obj == Py_None || obj == Py_Ellipsis || (PyType_Check(obj) && Py_TYPE(obj)->tp_hash == PyType_Type.tp_hash));
+}
+
+/* Callable[[int], T], Optional[Tensor], with what typing and collections.abc have: their code makes an object that says so, as a rule for
+ * an annotation. */
+static bool
+subscr_typing(rec *r, const kin_vid *args)
+{
+    PyObject *of = O(r, args[0]);
+    bool alias = of != NULL && (PyType_Check(of) ? is_in_module((PyTypeObject *)of, "collections.abc") : is_in_module(Py_TYPE(of), "typing"));
+    if (FRESH(r, args[0]) != NULL || !alias || !names_types(r, args[0], 0) || !names_types(r, args[1], 0))
+        return false;
+    kin_vid out = rec_step_out(r, KIN_STEP_SUBSCR, KIN_STEP_PURE, args, 2);
+    rec_drop(r, 2);
+    rec_await_result(r, out, r->t->vals.at[out].step);
+    r->skip_expected = true;
+    return true;
+}
+
+void
+rec_op_subscr(rec *r)
+{
+    kin_vid args[2] = {rec_peek(r, 1), rec_peek(r, 0)};
+    if (has_tensor(r, args, 1)) {
+        rec_torch_operator(r, KIN_STEP_SUBSCR, 0, args, 2, 2);
+        return;
+    }
+    kin_vid item = rec_known_item(r, args[0], args[1]);
+    if (item != 0) {
+        bool known = O(r, item) != NULL;
+        rec_drop(r, 2);
+        if (known)
+            rec_push(r, item);
+        else
+            rec_await_result(r, item, 0);
+        return;
+    }
+    if (r->stopped || slice_known(r, args[0], args[1]))
+        return;
+    if (can_fold(r, args[0]) && can_fold(r, args[1]) && rec_is_plain_value(O(r, args[0])) &&
+        !PyType_Check(O(r, args[0]))) {
+        rec_need_const(r, args[0]);
+        rec_need_const(r, args[1]);
+        rec_drop(r, 2);
+        rec_await_const(r);
+        return;
+    }
+    if (rec_subscr_missing(r, args[0], args[1]) || subscr_typing(r, args) || subscr_python(r, args[0], args[1]) || r->stopped ||
+        subscr_tuple(r, args[0], args[1]) || subscr_class(r, args) || rec_keyed_item(r, args))
+        return;
+    operator_step(r, KIN_STEP_SUBSCR, 0, args, 2, NULL);
+}
+
+/* Who gets hold of a container whose contents are not known gets hold of the value. */
+static void
+keep_reachable(rec *r, rec_fresh *f, kin_vid value)
+{
+    if (value != 0 && !rec_fresh_push(f, value))
+        r->status = KIN_NOMEM;
+}
+
+static void
+update_fresh(rec *r, rec_fresh *f, kin_vid key, kin_vid value, bool delete)
+{
+    PyObject *k = O(r, key);
+    if (!f->known) {
+        keep_reachable(r, f, value);
+        return;
+    }
+    if (f->kind == FRESH_DICT && PyUnicode_CheckExact(k) && rec_is_const(r, key)) {
+        if (delete)
+            rec_pairs_drop(r, f, k);
+        else
+            rec_pairs_put(r, f, rec_as_const(r, key), value);
+        return;
+    }
+    if (f->kind == FRESH_LIST && !delete && PyLong_CheckExact(k) && rec_is_const(r, key)) {
+        Py_ssize_t i = PyLong_AsSsize_t(k);
+        i += i < 0 ? (Py_ssize_t)f->n : 0;
+        if (i >= 0 && i < (Py_ssize_t)f->n) {
+            f->items[i] = value;
+            return;
+        }
+    }
+    f->known = false;
+    keep_reachable(r, f, value);
+}
+
+/* Where container[key] = value puts it: of an older dict or list, under a constant key. */
+static bool
+item_place(rec *r, kin_vid container, kin_vid key, bool delete, rec_place *p)
+{
+    PyObject *obj = O(r, container), *k = O(r, key);
+    if (!rec_is_const(r, key) || (!PyDict_CheckExact(obj) && (!PyList_CheckExact(obj) || !PyLong_CheckExact(k) || delete)))
+        return false;
+    *p = (rec_place){.kind = PyDict_CheckExact(obj) ? KIN_PLACE_ITEM : KIN_PLACE_INDEX_OF_LIST, .base = container};
+    if (p->kind == KIN_PLACE_ITEM) {
+        p->key = k;
+        return true;
+    }
+    Py_ssize_t i = PyLong_AsSsize_t(k), n = PyList_GET_SIZE(obj);
+    PyErr_Clear();
+    if (i < -n || i >= n || n > KIN_PLACE_INDEX)
+        return false;
+    if (i < 0)
+        rec_need_len(r, container, n);
+    p->index = (uint32_t)(i < 0 ? i + n : i);
+    return true;
+}
+
+void
+rec_op_store_subscr(rec *r, bool delete)
+{
+    kin_vid key = rec_peek(r, 0), container = rec_peek(r, 1), value = delete ? 0 : rec_peek(r, 2);
+    kin_vid args[3] = {container, key, value};
+    int n = delete ? 2 : 3;
+    kin_step_kind kind = delete ? KIN_STEP_DEL_SUBSCR : KIN_STEP_SET_SUBSCR;
+    if (has_tensor(r, args, 1) && !delete) {
+        rec_torch_operator(r, kind, 0, args, 3, 3);
+        r->inplace = true;
+        return;
+    }
+    PyTypeObject *tp = Py_TYPE(O(r, container));
+    PyObject *set = tp->tp_flags & Py_TPFLAGS_HEAPTYPE && !delete ? _PyType_Lookup(tp, REC_STR("__setitem__")) : NULL;
+    if (set != NULL && PyFunction_Check(set) && rec_can_inline(r, set)) {
+        rec_need_attrs(r, container);
+        rec_lookup(r, tp, REC_STR("__setitem__"));
+        if (!r->stopped && rec_inline(r, rec_found(r, tp, REC_STR("__setitem__"), set), args, 3, 0, NULL, 3, NULL, 0, KIN_RESUME_DROP, 0))
+            return;
+    }
+    rec_fresh *f = FRESH(r, container);
+    PyObject *k = O(r, key);
+    if (f != NULL && rec_can_const(r, key) && kin_is_exact_immutable(k))
+        rec_need_const(r, key);
+    bool made = rec_exact_dict(r, container) != NULL; /* a defaultdict, too, takes what it is given */
+    bool plain = (made || rec_is_plain_value(O(r, container))) && kin_is_exact_immutable(k);
+    if (plain && f == NULL) {
+        rec_need_type(r, container);
+        if (!rec_is_const(r, key))
+            rec_need_type(r, key);
+    }
+    bool fresh = f != NULL && (f->kind == FRESH_DICT || f->kind == FRESH_LIST || f->kind == FRESH_OTHER) && plain;
+    unsigned flags = fresh ? KIN_STEP_MUTATES : plain ? KIN_STEP_EFFECT : KIN_STEP_OPAQUE | KIN_STEP_EFFECT;
+    rec_place place;
+    bool followed = plain && f == NULL && item_place(r, container, key, delete, &place) && rec_begin_write(r, &place);
+    rec_step(r, kind, flags, args, (uint32_t)n);
+    if (fresh) {
+        update_fresh(r, f, key, value, delete);
+        rec_changed(r, container);
+    } else if (followed) {
+        rec_end_write(r, &place, value);
+    } else {
+        rec_forget_contents(r);
+        r->skip_expected = !plain;
+    }
+    rec_drop(r, n);
+}

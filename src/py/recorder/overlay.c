@@ -1,0 +1,339 @@
+/* What the recording itself wrote to older objects in the current segment (rule 1).
+ *
+ * A plain store into one word of the heap (an attribute, an item, a cell, one more item of a list) is an effect; the facts of the segment go on to
+ * hold, for they speak of the time before it. Only who reads that word again must not read it by path: it gets the value that
+ * was stored. Whether another object's word is this one is decided by the identity of the two objects, which becomes a fact.
+ * Where that is not enough (order and length of a dict that may have grown) the segment ends, and the next one reads the heap anew.
+ *
+ * What a store leaves known hangs on what the guard asks, not on how things lie at the moment: an attribute is the same place inline
+ * and in a dict, new or not, and a dict has grown unless the segment knows of the key.
+ */
+#include "py/recorder/rec.h"
+
+#include "py/guardeval/guard_text.h"
+
+enum { MOST_WRITES = 300 };
+
+/* -- writing ------------------------------------------------------------------------------------------------------------ */
+
+/* Equal as keys of a dict are: 1, True and 1.0 are one. Both are exact builtin immutables. */
+static bool
+same_key(PyObject *a, PyObject *b)
+{
+    if (a == b)
+        return true;
+    if (a == NULL || b == NULL || !kin_is_exact_immutable(a))
+        return false;
+    int same = PyObject_RichCompareBool(a, b, Py_EQ);
+    if (same < 0)
+        PyErr_Clear();
+    return same != 0;
+}
+
+/* The place as the number of a FITS check; false: it is none that can be followed. */
+static bool
+number_of(const rec_place *p, PyObject *base, uint32_t *num)
+{
+    uint32_t index = p->kind == KIN_PLACE_END_OF_LIST ? 0 : p->index;
+    *num = (uint32_t)p->kind << KIN_PLACE_SHIFT | index;
+    return kin_place_takes(base, p->key, *num, 0);
+}
+
+static bool
+is_instance_dict(rec *r, kin_vid vid)
+{
+    const kin_val *v = &r->t->vals.at[vid];
+    return v->kind == KIN_VAL_SRC && v->access == KIN_ACCESS_INSTDICT;
+}
+
+static kin_vid
+read_of(rec *r, kin_vid base, kin_access access, uint32_t key)
+{
+    const uint32_t *slot = rec_map_at(r->value_numbers, rec_seg(r), base, (uint32_t)access, key);
+    return slot == NULL ? 0 : *slot;
+}
+
+/* What this segment read from the place before; 0: nothing. */
+static kin_vid
+read_before(rec *r, const rec_place *p)
+{
+    if (p->kind == KIN_PLACE_END_OF_LIST)
+        return 0;
+    static const kin_access access[] = {[KIN_PLACE_ITEM] = KIN_ACCESS_DICT_ITEM, [KIN_PLACE_ATTR] = KIN_ACCESS_IATTR,
+        [KIN_PLACE_INDEX_OF_LIST] = KIN_ACCESS_LIST_ITEM, [KIN_PLACE_SLOT] = KIN_ACCESS_MEMBER, [KIN_PLACE_CELL] = KIN_ACCESS_CELL};
+    uint32_t key = p->key != NULL ? rec_ref(r, p->key) : p->index;
+    kin_vid dict = p->kind == KIN_PLACE_ATTR ? read_of(r, p->base, KIN_ACCESS_INSTDICT, 0) : 0;
+    return dict != 0 ? read_of(r, dict, KIN_ACCESS_DICT_ITEM, key) : read_of(r, p->base, access[p->kind], key);
+}
+
+static bool
+has_key(PyObject *keys, PyObject *key)
+{
+    for (Py_ssize_t i = 0; i < PyTuple_GET_SIZE(keys); i++)
+        if (kin_is_exact_immutable(PyTuple_GET_ITEM(keys, i)) && same_key(PyTuple_GET_ITEM(keys, i), key))
+            return true;
+    return false;
+}
+
+/* Does a fact of this segment say that the dict has the key? */
+static bool
+is_key_by_fact(rec *r, kin_vid dict, PyObject *key)
+{
+    for (uint32_t i = r->t->facts.len; i-- > 0 && r->t->facts.at[i].seg == r->seg;) {
+        const kin_fact *f = &r->t->facts.at[i];
+        PyObject *ref = f->vid == dict && (f->kind == KIN_FACT_HAS_KEY || f->kind == KIN_FACT_DICT_KEYS) ? kin_refs_get(r->refs, f->ref) : NULL;
+        if (ref != NULL && (f->kind == KIN_FACT_HAS_KEY ? same_key(ref, key) : has_key(ref, key)))
+            return true;
+    }
+    return false;
+}
+
+/* Is something there already, so that order and length of the dict stay? What is so at this moment does not count: another call
+ * that the guard lets through may find it otherwise. */
+static bool
+is_known_filled(rec *r, const rec_place *p)
+{
+    bool keyed = p->kind == KIN_PLACE_ITEM || p->kind == KIN_PLACE_ATTR;
+    for (uint32_t i = keyed ? r->writes.len : 0; i-- > 0;) {
+        const rec_write *w = &r->writes.at[i];
+        if (w->place.key == NULL || !same_key(w->place.key, p->key))
+            continue;
+        if (w->value == 0 || (w->place.base == p->base && w->place.kind == p->kind))
+            return w->value != 0;
+    }
+    kin_vid dict = p->kind == KIN_PLACE_ATTR ? read_of(r, p->base, KIN_ACCESS_INSTDICT, 0) : p->base;
+    return keyed && (read_before(r, p) != 0 || (dict != 0 && is_key_by_fact(r, dict, p->key)));
+}
+
+static bool
+is_entry(rec *r, kin_vid vid)
+{
+    return r->t->vals.at[vid].kind != KIN_VAL_STEP || r->info.at[vid].born_seg < rec_seg(r);
+}
+
+bool
+rec_begin_write(rec *r, rec_place *p)
+{
+    uint32_t num;
+    PyObject *base = O(r, p->base);
+    if (r->region != NULL || r->stopped || r->seg_ended || FRESH(r, p->base) != NULL || p->index > KIN_PLACE_INDEX || r->writes.len >= MOST_WRITES ||
+        !is_entry(r, p->base) || (p->key != NULL && (!kin_is_exact_immutable(p->key) || kin_exact_has_nan(p->key))) ||
+        !number_of(p, base, &num))
+        return false;
+    p->filled = is_known_filled(r, p);
+    rec_check(r, KIN_CHECK_FITS, p->base, p->key, num);
+    if (p->key != NULL)
+        rec_ref(r, p->key); /* as long as the recording */
+    return true;
+}
+
+/* The object may be one that was made here in an earlier segment and has since got around. */
+static void
+forget_aliases(rec *r, const rec_place *p)
+{
+    PyTypeObject *tp = Py_TYPE(O(r, p->base));
+    for (uint32_t i = 0; r->seg > 0 && i < r->escapees.len; i++) {
+        const rec_info *info = &r->info.at[r->escapees.at[i]];
+        rec_fresh *f = info->fresh;
+        bool may = f != NULL && f->known && f->escaped && info->born_seg < r->seg;
+        if (may && (p->kind == KIN_PLACE_ITEM || info->type == NULL || info->type == tp) &&
+            (f->kind == FRESH_DICT || f->kind == FRESH_LIST || f->kind == FRESH_OBJECT || f->kind == FRESH_CELL ||
+             f->kind == FRESH_ATTRS || f->kind == FRESH_OTHER))
+            f->known = false;
+    }
+}
+
+/* Iterators over dicts may not go on when one grew; those over lists when an item was replaced. */
+static void
+touch_iterators(rec *r, const rec_place *p)
+{
+    for (uint32_t i = 0; i < r->iters.len; i++) {
+        rec_fresh *f = FRESH(r, r->iters.at[i]);
+        PyTypeObject *of = f != NULL && f->of != 0 ? r->info.at[f->of].type : NULL; /* the object may be gone */
+        bool list = of == NULL || of == &PyList_Type, dict = of == NULL || of == &PyDict_Type;
+        if (f != NULL && f->kind == FRESH_ITER && (((p->kind == KIN_PLACE_INDEX_OF_LIST || p->kind == KIN_PLACE_END_OF_LIST) && list) || (p->kind == KIN_PLACE_ITEM && dict)))
+            f->known = false;
+    }
+}
+
+/* A number that the recording assumes, and changes itself: the next call cannot fit. The next recording takes it as it comes
+ * (rule 12), with all others of this kind. */
+static void
+note_counter(rec *r, const rec_place *p, kin_vid value)
+{
+    kin_vid old = read_before(r, p);
+    PyObject *was = old ? O(r, old) : NULL, *now = value ? O(r, value) : NULL;
+    if (was == NULL || now == NULL || r->info.at[old].as_const == 0 || Py_TYPE(was) != Py_TYPE(now) ||
+        (!PyLong_CheckExact(was) && !PyFloat_CheckExact(was)) || kin_exact_equal(was, now) || r->opt->unstable == NULL)
+        return;
+    PyObject *place = kin_value_place(r->v, old);
+    if (place == NULL || PySet_Add(r->opt->unstable, place) < 0)
+        PyErr_Clear();
+    Py_XDECREF(place);
+}
+
+void
+rec_end_write(rec *r, const rec_place *p, kin_vid value)
+{
+    note_counter(r, p, value);
+    rec_write w = {*p, value};
+    if (kin_vec_push(&r->writes, w) != KIN_OK)
+        r->status = KIN_NOMEM;
+    forget_aliases(r, p);
+    touch_iterators(r, p);
+}
+
+/* A change of an object made here. What was read by path in this segment was there before it, and is another one. */
+void
+rec_changed(rec *r, kin_vid fresh)
+{
+    if (FRESH(r, fresh)->escaped && r->info.at[fresh].born_seg < r->seg)
+        rec_end_segment(r);
+}
+
+/* -- reading ------------------------------------------------------------------------------------------------------------ */
+
+/* The class of the value, where this segment knows it; NULL: it does not. */
+static PyTypeObject *
+known_type(rec *r, kin_vid vid)
+{
+    const rec_info *i = &r->info.at[vid];
+    bool fixed = i->type != NULL && !(i->type->tp_flags & Py_TPFLAGS_HEAPTYPE) && i->type != &PyModule_Type;
+    return fixed || i->type_seg == r->seg + 1 ? i->type : NULL;
+}
+
+/* Is it the object that was written to? What is found out becomes a fact. */
+static bool
+is_written(rec *r, const rec_write *w, kin_vid base)
+{
+    PyTypeObject *a = known_type(r, w->place.base), *b = known_type(r, base);
+    if (a != NULL && b != NULL && a != b)
+        return false;
+    return rec_decide_is(r, base, w->place.base);
+}
+
+/* Is the dict, of whose contents something is asked, the one that has this attribute? FITS asks for a dict that nobody else has, so the
+ * only way to it is through its object. */
+static bool
+is_in_dict(rec *r, const rec_write *w, kin_vid dict)
+{
+    return is_instance_dict(r, dict) && is_written(r, w, r->t->vals.at[dict].parent);
+}
+
+typedef enum { READ_OTHER, READ_WRITTEN, READ_UNSURE } read_kind;
+
+/* Reading under `key` (or number `num`) of `base`, and one write. */
+static read_kind
+compare(rec *r, const rec_write *w, kin_access access, kin_vid base, PyObject *key, uint32_t num)
+{
+    const rec_place *p = &w->place;
+    switch (p->kind) {
+    case KIN_PLACE_ITEM:
+        if (access == KIN_ACCESS_IATTR)
+            return same_key(p->key, key) ? READ_UNSURE : READ_OTHER;
+        if (access == KIN_ACCESS_DICT_KEY)
+            return p->filled && w->value != 0 ? READ_OTHER : is_written(r, w, base) ? READ_UNSURE : READ_OTHER;
+        return access == KIN_ACCESS_DICT_ITEM && same_key(p->key, key) && is_written(r, w, base) ? READ_WRITTEN : READ_OTHER;
+    case KIN_PLACE_ATTR:
+        if (access == KIN_ACCESS_DICT_KEY)
+            return !(p->filled && w->value != 0) && is_in_dict(r, w, base) ? READ_UNSURE : READ_OTHER;
+        if (access == KIN_ACCESS_DICT_ITEM)
+            return same_key(p->key, key) && is_in_dict(r, w, base) ? READ_WRITTEN : READ_OTHER;
+        return access == KIN_ACCESS_IATTR && same_key(p->key, key) && is_written(r, w, base) ? READ_WRITTEN : READ_OTHER;
+    case KIN_PLACE_INDEX_OF_LIST:
+        return access == KIN_ACCESS_LIST_ITEM && num == p->index && is_written(r, w, base) ? READ_WRITTEN : READ_OTHER;
+    case KIN_PLACE_END_OF_LIST:
+        return access == KIN_ACCESS_LIST_ITEM && num >= p->index && is_written(r, w, base) ? READ_UNSURE : READ_OTHER;
+    case KIN_PLACE_SLOT:
+        return access == KIN_ACCESS_MEMBER && num == p->index && is_written(r, w, base) ? READ_WRITTEN : READ_OTHER;
+    case KIN_PLACE_CELL:
+        return access == KIN_ACCESS_CELL && is_written(r, w, base) ? READ_WRITTEN : READ_OTHER;
+    }
+    return READ_UNSURE;
+}
+
+static bool
+is_keyed(kin_access access)
+{
+    return access == KIN_ACCESS_DICT_ITEM || access == KIN_ACCESS_IATTR;
+}
+
+/* The write that the place was filled by last; NULL: none. An unsure answer ends the segment. */
+static const rec_write *
+find_write(rec *r, kin_access access, kin_vid base, PyObject *key, uint32_t num)
+{
+    for (uint32_t i = r->writes.len; !r->seg_ended && i-- > 0;) {
+        read_kind kind = compare(r, &r->writes.at[i], access, base, key, num);
+        if (kind == READ_WRITTEN)
+            return &r->writes.at[i];
+        if (kind == READ_UNSURE)
+            rec_end_segment(r);
+    }
+    return NULL;
+}
+
+kin_vid
+rec_written(rec *r, kin_vid parent, kin_access access, uint32_t key, PyObject *obj)
+{
+    if (r->writes.len == 0 || r->seg_ended || parent == 0)
+        return 0;
+    PyObject *name = is_keyed(access) ? kin_refs_get(r->refs, key) : NULL;
+    const rec_write *w = find_write(r, access, parent, name, key);
+    if (w == NULL)
+        return 0;
+    kin_vid value = w->value;
+    PyObject *seen = value ? O(r, value) : NULL;
+    if (seen != NULL && (seen == obj || (r->t->vals.at[value].kind == KIN_VAL_CONST && kin_exact_equal(seen, obj))))
+        return value;
+    rec_end_segment(r); /* what is there now was not seen being stored */
+    return 0;
+}
+
+int
+rec_written_key(rec *r, kin_vid dict, PyObject *key)
+{
+    if (r->writes.len == 0 || r->seg_ended || !kin_is_exact_immutable(key))
+        return -1;
+    const rec_write *w = find_write(r, KIN_ACCESS_DICT_ITEM, dict, key, 0);
+    return w == NULL ? -1 : w->value != 0;
+}
+
+/* Has the length, the order or the truth of the dict or list changed? */
+static void
+check_shape(rec *r, kin_vid container)
+{
+    for (uint32_t i = 0; i < r->writes.len && !r->seg_ended; i++) {
+        const rec_write *w = &r->writes.at[i];
+        bool grew = w->place.kind == KIN_PLACE_END_OF_LIST && PyList_Check(O(r, container));
+        bool changed = !(w->place.filled && w->value != 0) && PyDict_Check(O(r, container));
+        if (((grew || (changed && w->place.kind == KIN_PLACE_ITEM)) && is_written(r, w, container)) ||
+            (changed && w->place.kind == KIN_PLACE_ATTR && is_in_dict(r, w, container)))
+            rec_end_segment(r);
+    }
+}
+
+void
+rec_fact_after_writes(rec *r, kin_fact_kind kind, kin_vid vid, PyObject *ref)
+{
+    const rec_write *w = NULL;
+    if (r->writes.len == 0 || r->seg_ended || vid == 0)
+        return;
+    switch (kind) {
+    case KIN_FACT_HAS_KEY: case KIN_FACT_LACKS_KEY:
+        w = find_write(r, KIN_ACCESS_DICT_ITEM, vid, ref, 0);
+        break;
+    case KIN_FACT_LACKS_ATTR:
+        w = find_write(r, KIN_ACCESS_IATTR, vid, ref, 0);
+        break;
+    case KIN_FACT_CELL_EMPTY:
+        w = find_write(r, KIN_ACCESS_CELL, vid, NULL, 0);
+        break;
+    case KIN_FACT_DICT_KEYS: case KIN_FACT_LEN: case KIN_FACT_TRUE:
+        check_shape(r, vid);
+        break;
+    default: /* about the value itself, or what no plain store changes */
+        break;
+    }
+    if (w != NULL)
+        rec_end_segment(r);
+}

@@ -1,0 +1,486 @@
+/* The state of a recording, and what the folders that record (rules, objects, models, iterators, torchcalls) share.
+ *
+ * The recorder mirrors each watched frame with a shadow frame: one kin_vid per local and stack slot. A rule (one per
+ * opcode) runs just before its instruction: it reads operand vids, emits facts, checks and at most one visible
+ * step, and moves the shadow stack to the state after the instruction. Results that do not exist yet are
+ * "awaited": their objects are taken from the real stack at the frame's next event.
+ *
+ * Order inside a rule: all checks and facts first, then pure steps, then at most one step with effects. Every
+ * step's snapshot is the state before the instruction.
+ */
+#ifndef KIN_PY_RECORDER_REC_H
+#define KIN_PY_RECORDER_REC_H
+
+#include "core/bytecode/bytecode.h"
+#include "py/aten/sizes.h"
+#include "py/aten/tensor.h"
+#include "py/guardeval/guard.h"
+#include "py/recorder/record.h"
+#include "py/watch/watch.h"
+#include <Python.h>
+
+/* What the recording made itself and knows the contents of. */
+typedef enum {
+    FRESH_NONE, FRESH_TUPLE, FRESH_LIST, FRESH_DICT, FRESH_SET, FRESH_METHOD, FRESH_CELL, FRESH_FUNCTION, FRESH_SUPER,
+    FRESH_ITER,   /* iterator over items[pos..n) */
+    FRESH_RANGE, FRESH_SLICE, FRESH_VIEW, FRESH_OBJECT, FRESH_OTHER,
+    FRESH_NAMED,   /* a tuple of a class of the program: items (rec_named_items) */
+    FRESH_ATTRS,   /* __dict__ of the FRESH_OBJECT items[0], which holds what is known of it */
+    FRESH_ZIP,     /* zip or enumerate: items = generators and iterators; pos = the number that enumerate goes on with */
+    FRESH_GETTER,  /* itemgetter, attrgetter, methodcaller: items = what it was made with */
+    FRESH_PARTIAL, /* functools.partial: items = function, arguments, keyword values; aux = tuple of their names or NULL */
+    FRESH_GENERATOR /* items = function, locals and stack; its frame is in rec.gens */
+} fresh_kind;
+
+typedef struct {
+    fresh_kind kind;
+    bool known;       /* items are exactly the contents (dict: keys and values alternate) */
+    bool escaped;     /* code that is not watched may reach it */
+    bool given;       /* FRESH_ITER: only the C function that uses it up has it */
+    uint32_t n, cap, pos;
+    kin_vid *items;
+    kin_vid of;       /* FRESH_ITER: the container it runs over. FRESH_OBJECT of a dict class: a value without an
+                         object whose FRESH_DICT is the mapping part. FRESH_FUNCTION: 0, or its __wrapped__ */
+    PyObject *aux;    /* CONST detail: METHOD/FUNCTION/SUPER: borrowed object kept by refs */
+} rec_fresh;
+
+typedef struct {
+    PyObject *obj;        /* as seen while recording; may dangle when !held: use only from a live slot */
+    PyTypeObject *type;   /* exact type, when known by fact, check or construction */
+    uint32_t type_seg;    /* ... for heap types valid in this segment only */
+    uint32_t tag_seg;     /* segment + 1 in which the type's version was also made a fact */
+    uint32_t born_seg;    /* segment in which the value came into being */
+    kin_vid as_const;     /* the CONST it was specialised to */
+    uint32_t meta_epoch;  /* tensors: meta epoch + 1 for which meta_mask holds */
+    unsigned meta_mask;
+    rec_fresh *fresh;
+    uint32_t raised;      /* number in rec.raises from which on the exception (or its traceback) exists; 0 = none */
+    bool held, graph;     /* graph: result of a torch call */
+    bool varies;          /* an address, a time, a random number, or computed from one: differs from call to call */
+    bool made;            /* by the recording: another object in each call */
+    bool drifts;          /* computed from a number that was another one in each call so far */
+    bool sized;           /* a tensor whose sizes, or what was computed from sizes that, differ from call to call */
+    uint32_t open_epoch;  /* tensors: meta epoch + 1 for which open_sizes holds */
+    uint64_t open_sizes;
+} rec_info;
+
+/* How long the trace was before an instruction that raised, to go back to when the exception gets out. */
+typedef struct {
+    uint32_t vals, steps, vids, snaps, facts, nsegments;
+    uint32_t snap;        /* state before the instruction */
+} rec_raise;
+
+typedef enum { AWAIT_NONE, AWAIT_RESULT, AWAIT_CONST, AWAIT_BRANCH, AWAIT_FRAME, AWAIT_ITER,
+               AWAIT_CONSUMER, AWAIT_CACHED } await_kind;
+
+typedef struct rec_frame {
+    struct rec_frame *back;
+    struct _PyInterpreterFrame *f;
+    PyCodeObject *code;
+    const kin_code *kc;
+    kin_ref code_ref;
+    kin_vid func;
+    kin_vid *slots;          /* nlocalsplus + stack */
+    int nlocals, sp, sp0;    /* sp0: depth before the current instruction */
+    uint32_t parent_snap;
+    uint32_t offset, next;   /* current instruction and its fall-through successor (byte offsets) */
+    int op, arg;
+    uint32_t exit_offset;    /* where an exit before this instruction resumes (KW_NAMES for a CALL with keywords) */
+    uint32_t kw_offset;      /* offset of the KW_NAMES in effect, UINT32_MAX = none */
+    uint32_t jump;           /* other legal successor, or UINT32_MAX */
+    await_kind await;
+    int await_slot;          /* stack index of the awaited value */
+    kin_vid await_vid;
+    uint32_t await_step;
+    uint32_t steps0;         /* trace.steps.len when the instruction began */
+    uint32_t snap;           /* snapshot before the instruction, 0 = not made yet */
+    PyObject *kwnames;       /* borrowed from the code's constants, for the next CALL */
+    bool started;            /* cells and free variables have their shadows */
+    bool ran;                /* an instruction was dispatched */
+    bool inlined;            /* the current instruction called an inlined frame */
+    uint32_t parent_for_call;/* snapshot of this frame during the inlined call */
+    kin_resume call_resume;
+    kin_vid call_extra;
+    kin_vid then_func, then_extra; /* KIN_RESUME_OPERATOR after NotImplemented: what is called, or (no function) the answer */
+    kin_vid exc;             /* exception being handled */
+    struct rec_consumer *consumer; /* the current instruction has C code call watched frames */
+    struct rec_gen *gen;     /* the generator whose frame this is */
+    bool from_c;             /* called by C code: the result goes to back->consumer */
+    int nundo;               /* stack slots overwritten by the current instruction, for late snapshots */
+    struct { int slot; kin_vid old; } undo[16];
+} rec_frame;
+
+/* A Python call that the next frame event must be (inlined): its parameters, bound. */
+typedef struct {
+    bool active;
+    PyObject *func;          /* function object the frame must have */
+    kin_vid func_vid;
+    kin_vid *locals;
+    uint32_t nlocals, cap;
+} rec_call;
+
+/* A word of the heap that a store of the recording fills (overlay.c). */
+typedef struct {
+    kin_place kind;
+    kin_vid base;
+    PyObject *key;   /* ITEM, ATTR */
+    uint32_t index;  /* of the list; byte offset of the SLOT */
+    bool filled;     /* the segment knows that something was there before */
+} rec_place;
+
+typedef struct {
+    rec_place place;
+    kin_vid value;   /* 0: deleted */
+} rec_write;
+
+typedef struct rec {
+    kin_entry *v;
+    kin_trace *t;
+    kin_refs *refs;
+    const kin_record_options *opt;
+    kin_record_result *result;
+    KIN_VEC(rec_info) info;  /* by vid */
+    rec_frame *top;
+    KIN_VEC(rec_fresh *) forgotten; /* what was known of objects that are ordinary ones now */
+    KIN_VEC(kin_vid) escapees; /* fresh objects that others may have got hold of, some of them twice or no longer */
+    KIN_VEC(kin_vid) iters;  /* iterators over containers that can change */
+    KIN_VEC(rec_write) writes; /* what this segment has written to older objects */
+    rec_call call;
+    uint32_t seg;            /* current segment */
+    uint32_t skip;           /* depth of frames being ignored below a leaf */
+    bool skip_expected;      /* Python frames below the current instruction are accounted for */
+    bool foreign;            /* unexpected Python code ran below the current instruction */
+    bool keep_inside;        /* the step being written hands its operands to nobody */
+    bool seg_ended;          /* heap knowledge ended: the next fact or path begins a new segment */
+    bool ambient;            /* the recording itself has changed ambient state */
+    bool inplace;            /* a torch call changed some tensor in place in this segment */
+    uint32_t meta_epoch;     /* bumped whenever tensor metadata may have changed */
+    bool stopped;            /* no more recording; the watch was abandoned */
+    bool failed;             /* nothing usable */
+    bool done;
+    kin_watch watch;
+    struct rec_map *facts_seen, *value_numbers, *consts;
+    kin_status status;
+    uint32_t ninstr, nbreaks;
+    const struct star_call *star; /* starred.c: what the items are for, while their consumer is made */
+    KIN_VEC(rec_raise) raises;
+    kin_vid pending;         /* the exception that is looking for its handler */
+    kin_vid handled;         /* the exception handled when the call began (or None), when it was asked for */
+    uint32_t escaped;        /* an exception got where its traceback can be seen: rec_info.raised of it */
+    kin_vid returned;        /* value of the RETURN_VALUE in progress */
+    PyObject *fullgraph_error; /* set when fullgraph met a break */
+    uint32_t first_step;     /* a side trace: its first step ... */
+    uint32_t join;           /* ... and the step whose failure leads to it; 0 = no side trace */
+    uint32_t depth;
+    struct rec_gen *gens;    /* generators made by the recording */
+    uint64_t region_values;    /* that regions have saved so far */
+    struct rec_region *region; /* region.c: instructions that are recorded to be done as a whole, or again */
+    bool refused;            /* the region cannot be recorded; undone at the end of the watcher's callback */
+    PyObject *dropped_functions, *report_functions; /* logging.c; NULL: none */
+    struct rec_crosscheck *crosscheck; /* crosscheck.h; NULL: off */
+    bool unchecked;        /* the current instruction asks for modes, or changes them */
+    bool meta_asked;         /* the current instruction's rule made tensor metadata a fact */
+} rec;
+
+/* An interned string, made once. */
+#define REC_STR(text)                                        \
+    ({                                                       \
+        static PyObject *rec_str_;                           \
+        if (rec_str_ == NULL)                                \
+            rec_str_ = PyUnicode_InternFromString(text);     \
+        rec_str_;                                            \
+    })
+
+/* A function, so that what makes values may be called in its arguments: the infos move when there are more. */
+static inline rec_info *
+rec_info_of(const rec *r, kin_vid vid)
+{
+    return &r->info.at[vid];
+}
+#define O(r, vid) (rec_info_of(r, vid)->obj)
+#define FRESH(r, vid) (rec_info_of(r, vid)->fresh)
+
+/* ---- record.c ---- */
+rec *rec_new(const kin_record_options *opt, kin_entry *v, kin_record_result *result);
+void rec_free(rec *r);
+void rec_pop_frame(rec *r);
+rec_frame *rec_push_frame(rec *r, struct _PyInterpreterFrame *f, PyCodeObject *code);
+PyObject *rec_run_watched(rec *r, PyObject *(*body)(void *arg), void *arg);
+
+/* ---- values.c ---- */
+kin_vid rec_value(rec *r, kin_val val, PyObject *obj);
+kin_vid rec_const(rec *r, PyObject *obj);
+kin_vid rec_src(rec *r, kin_vid parent, kin_access access, uint32_t key, PyObject *obj);
+kin_vid rec_src_key(rec *r, kin_vid parent, kin_access access, PyObject *key, PyObject *obj);
+kin_ref rec_ref(rec *r, PyObject *obj);
+void rec_set_obj(rec *r, kin_vid vid, PyObject *obj); /* an awaited object arrived */
+bool rec_is_const(rec *r, kin_vid vid);               /* CONST already (or specialised) */
+kin_vid rec_as_const(rec *r, kin_vid vid);            /* vid or its constant form */
+void rec_fact(rec *r, kin_fact_kind kind, kin_vid vid, PyObject *ref, uint32_t num);
+uint32_t rec_check(rec *r, kin_check check, kin_vid vid, PyObject *ref, uint32_t num);
+PyTypeObject *rec_need_type(rec *r, kin_vid vid);     /* fixes the exact type */
+PyTypeObject *rec_need_version(rec *r, kin_vid vid);  /* ... and its attributes (tp_version_tag) */
+void rec_class_version(rec *r, PyTypeObject *type);   /* a class reached as a constant: its version is a fact */
+bool rec_varies(rec *r, kin_vid vid);                 /* hidden.c: will differ in the next call */
+bool rec_drifts(rec *r, kin_vid vid);
+bool rec_is_torch_operator(PyObject *obj);            /* torch.ops.aten.sin, torch.ops.aten.sin.default */
+bool rec_can_const(rec *r, kin_vid vid);              /* may be specialised (immutable content or pinnable) */
+kin_vid rec_need_const(rec *r, kin_vid vid);          /* specialises; 0 when it cannot be */
+bool rec_need_quiet(rec *r, kin_vid vid, bool all);   /* what it contains runs no code, now (false: it may) and at replay */
+void rec_need_len(rec *r, kin_vid vid, Py_ssize_t n);
+kin_vid rec_root(rec *r, kin_vid vid);                /* makes contents of `vid` readable by path from here */
+bool rec_pinnable(PyObject *obj);
+bool rec_is_cache(PyObject *obj); /* made by functools.lru_cache or functools.cache */
+bool rec_is_value(PyObject *obj);                    /* what C code computes from it is constant as it is */
+rec_fresh *rec_make_fresh(rec *r, kin_vid vid, fresh_kind kind, const kin_vid *items, uint32_t n, bool known);
+bool rec_fresh_push(rec_fresh *f, kin_vid vid);
+void rec_escape(rec *r, kin_vid vid);
+/* Known contents as key, value pairs (dict items, instance attributes) with constant keys. */
+kin_vid *rec_pairs_find(rec *r, const rec_fresh *f, PyObject *key); /* place of the value; NULL = absent */
+void rec_pairs_put(rec *r, rec_fresh *f, kin_vid key, kin_vid value);
+void rec_pairs_drop(rec *r, rec_fresh *f, PyObject *key);
+rec_fresh *rec_mapping(rec *r, kin_vid vid); /* key, value pairs of a fresh dict, dict-like instance or __dict__; NULL = unknown */
+rec_fresh *rec_exact_dict(rec *r, kin_vid vid); /* ... where it is an exact dict */
+bool rec_pairs_of(rec *r, kin_vid dict, kin_vid **pairs, uint32_t *n); /* malloc'ed; keys are known strings */
+void rec_touch_iterators(rec *r, kin_vid container);
+bool rec_meta(rec *r, kin_vid tensor, unsigned mask); /* makes tensor metadata a fact or a check */
+bool rec_is_unstable(rec *r, kin_vid vid);
+bool rec_class_is_unstable(rec *r, PyTypeObject *tp);
+
+/* ---- steps.c ---- */
+uint32_t rec_snapshot(rec *r);                        /* state before the current instruction */
+uint32_t rec_snapshot_of(rec *r, rec_frame *f, uint32_t offset, int sp);
+uint32_t rec_step(rec *r, kin_step_kind kind, unsigned flags, const kin_vid *args, uint32_t n);
+kin_vid rec_step_out(rec *r, kin_step_kind kind, unsigned flags, const kin_vid *args, uint32_t n);
+uint32_t rec_seg(rec *r);                             /* current segment; begins a new one when the last has ended */
+void rec_end_segment(rec *r);                         /* heap knowledge ends with the current instruction */
+void rec_forget_contents(rec *r);                     /* ... and escaped fresh objects may have changed */
+void rec_truncate(rec *r, uint32_t len);              /* drops the steps from `len` on */
+void rec_stop(rec *r, const char *why);               /* EXIT at the current instruction, give up watching: a break */
+void rec_stop_row(rec *r, int row, const char *why);  /* ... with a row of its own; -1: the call ends here anyway */
+void rec_stop_fmt(rec *r, const char *fmt, ...) __attribute__((format(printf, 2, 3)));
+void rec_bug(rec *r, const char *what);               /* an invariant failed: nothing of this recording is used */
+void rec_break(rec *r, uint32_t step, int row);
+
+/* ---- overlay.c: stores to older objects that the segment survives ---- */
+/* True: the check is written, and the store's step is to follow, then rec_end_write. False: the store ends the segment (which
+ * may have ended already). */
+bool rec_begin_write(rec *r, rec_place *p);
+void rec_end_write(rec *r, const rec_place *p, kin_vid value);
+/* What the recording stored where the path leads; 0 = the path leads to what was there before. */
+kin_vid rec_written(rec *r, kin_vid parent, kin_access access, uint32_t key, PyObject *obj);
+int rec_written_key(rec *r, kin_vid dict, PyObject *key); /* -1: not written in this segment; is the key there? */
+void rec_fact_after_writes(rec *r, kin_fact_kind kind, kin_vid vid, PyObject *ref); /* ends the segment when a store decides */
+void rec_changed(rec *r, kin_vid fresh);              /* ... when facts may speak about the fresh object */
+
+/* ---- stack of the current shadow frame ---- */
+static inline kin_vid rec_peek(rec *r, int i) { return r->top->slots[r->top->nlocals + r->top->sp - 1 - i]; }
+static inline void rec_drop(rec *r, int n) { r->top->sp -= n; }
+void rec_push(rec *r, kin_vid vid);
+PyObject *rec_stack_obj(rec *r, int i);               /* real object i below the top, before the instruction */
+void rec_await_result(rec *r, kin_vid vid, uint32_t step); /* pushes vid; its object comes with the next event */
+void rec_await_const(rec *r);                         /* pushes a constant to come */
+void rec_push_step(rec *r, kin_step_kind kind, unsigned flags, const kin_vid *args, uint32_t n);
+
+/* ---- lookup.c: attributes of classes ---- */
+void rec_attrs_of(rec *r, PyTypeObject *tp);          /* begins: what rec_lookup answers for the class will be facts */
+PyTypeObject *rec_need_attrs(rec *r, kin_vid vid);    /* ... for the class of the value, which becomes a fact */
+PyObject *rec_lookup(rec *r, PyTypeObject *tp, PyObject *name); /* _PyType_Lookup; borrowed, NULL = absent */
+kin_vid rec_found(rec *r, PyTypeObject *tp, PyObject *name, PyObject *found); /* what rec_lookup found, as a callable or descriptor */
+kin_vid rec_found_value(rec *r, PyTypeObject *tp, PyObject *name, PyObject *found); /* ... as a value */
+void rec_bases_of(rec *r, PyTypeObject *tp);          /* makes the MRO a fact */
+
+/* ---- attr.c ---- */
+typedef enum { ATTR_VALUE, ATTR_METHOD, ATTR_CALL, ATTR_STEP, ATTR_AWAIT_CONST, ATTR_ABSENT } attr_kind;
+typedef struct {
+    attr_kind kind;
+    kin_vid value;      /* VALUE; METHOD: function */
+    kin_vid self;       /* METHOD: receiver */
+    kin_vid func;       /* CALL: Python function to inline */
+    kin_vid args[3];
+    uint32_t nargs;
+    unsigned flags;     /* STEP: step flags */
+    bool fallback;      /* CALL: an AttributeError goes on to the type's __getattr__ */
+    bool makes_dict;    /* STEP: paths to the attributes lead elsewhere from then on */
+} attr_result;
+kin_vid rec_fallback(rec *r, kin_vid base, PyObject *name); /* `extra` of KIN_RESUME_FALLBACK; 0 = cannot be had */
+void rec_attr_find(rec *r, kin_vid base, PyObject *name, attr_result *out);
+void rec_attr_generic(rec *r, kin_vid base, PyObject *name, attr_result *out);
+kin_vid rec_instance_item(rec *r, kin_vid base, PyObject *name); /* SRC of an instance attribute; 0 = absent (made a fact) */
+kin_vid rec_dict_item(rec *r, kin_vid dict, PyObject *key, PyObject *obj);
+void rec_op_load_attr(rec *r, PyObject *name, bool method);
+void rec_op_store_attr(rec *r, PyObject *name, bool delete);
+bool rec_attr_place(rec *r, kin_vid obj, PyObject *name, PyObject *descr, rec_place *p); /* where a plain store puts it */
+void rec_set_attribute(rec *r, kin_vid obj, PyObject *name, kin_vid value, int ndrop); /* setattr(); value 0: delattr() */
+
+/* ---- call.c ---- */
+void rec_do_call(rec *r, kin_vid callee, const kin_vid *args, uint32_t npos, uint32_t nkw, PyObject *kwnames, int ndrop);
+bool rec_inline(rec *r, kin_vid func, const kin_vid *args, uint32_t npos, uint32_t nkw, PyObject *kwnames, int ndrop,
+                const kin_vid *under, int nunder, kin_resume resume, kin_vid extra);
+void rec_fix_function(rec *r, kin_vid *func);          /* which code runs becomes a fact; *func may become a constant */
+kin_vid rec_closure_cell(rec *r, kin_vid func, int i, PyObject *cell);
+bool rec_can_inline(rec *r, PyObject *func);
+bool rec_bind(rec *r, kin_vid *func, const kin_vid *args, uint32_t npos, uint32_t nkw, PyObject *kwnames); /* to r->call.locals */
+void rec_opaque_call(rec *r, kin_vid callee, const kin_vid *args, uint32_t npos, uint32_t nkw, PyObject *kwnames, int ndrop);
+void rec_call_step(rec *r, kin_vid callee, const kin_vid *args, uint32_t npos, uint32_t nkw, PyObject *kwnames, int ndrop,
+                   unsigned flags, int break_row);
+kin_vid rec_build_tuple(rec *r, const kin_vid *items, uint32_t n, PyObject *obj);
+
+/* ---- construct.c ---- */
+bool rec_reads_as_tuple(PyTypeObject *tp);             /* a class of tuples that leaves reading to tuple's own code */
+rec_fresh *rec_named_items(rec *r, kin_vid vid);      /* FRESH_NAMED that tuple's own code reads; NULL = not so */
+bool rec_call_class(rec *r, kin_vid cls, const kin_vid *args, uint32_t npos, uint32_t nkw, PyObject *kwnames, int ndrop);
+
+/* ---- builtins.c ---- */
+/* A C callable with a model: true when it took care of the whole call. */
+bool rec_call_builtin(rec *r, kin_vid callee, const kin_vid *args, uint32_t npos, uint32_t nkw, PyObject *kwnames, int ndrop);
+bool rec_iter_of(rec *r, kin_vid vid, int ndrop);     /* pushes iter(vid) when modelled */
+bool rec_items_of(rec *r, kin_vid vid, kin_vid **items, uint32_t *n); /* elements of a known sequence (malloc'ed) */
+bool rec_iterated(rec *r, kin_vid *vid, kin_vid **items, uint32_t *n); /* ... of a range, a text, a tensor, in whose place its rows come */
+bool rec_use_up(rec *r, kin_vid vid, kin_vid **items, uint32_t *n);   /* ... of an iterator too, which is at its end then */
+
+void rec_need_metaclass(rec *r, PyTypeObject *cls); /* isinstance with the class is answered by the same code */
+void rec_abc_fact(rec *r); /* registrations with abstract base classes are as they were */
+
+/* ---- torch.c ---- */
+kin_status rec_torch_init(void);
+bool rec_is_torch_callable(PyObject *callee);
+const char *rec_callable_name(PyObject *callable);    /* bare name; "" when it has none */
+unsigned rec_meta_mask(const char *name);             /* what a metadata method or attribute reads; 0 = it is none */
+bool rec_any_tensor(rec *r, const kin_vid *args, uint32_t n);
+/* Of one value, and what it is known to hold, so many levels down. */
+bool rec_holds_tensor(rec *r, kin_vid vid, int depth);
+/* ... by what the recording noted of it alone: its contents may be dead. */
+bool rec_held_a_tensor(rec *r, const rec_fresh *f, int depth);
+bool rec_tensor_attr(rec *r, kin_vid base, PyObject *descr, PyObject *name, attr_result *out);
+/* A call of something in torch: true when recorded. */
+bool rec_call_torch(rec *r, kin_vid callee, const kin_vid *args, uint32_t npos, uint32_t nkw, PyObject *kwnames, int ndrop);
+void rec_torch_operator(rec *r, kin_step_kind kind, int imm, const kin_vid *args, uint32_t n, int ndrop);
+
+bool rec_is_compiled(PyObject *obj);
+PyObject *rec_compiled_fn(PyObject *obj); /* borrowed */
+void rec_set_compiling(bool on); /* torch.compiler's flag: enters (true) or leaves, calls nest */
+bool rec_is_compiling_flag(PyObject *dict, PyObject *key);
+
+/* ---- rows.c: rows of breaks.def, -1 = no break ---- */
+bool rec_in_list(const char *name, const char *const *list); /* the list ends with NULL */
+int rec_opaque_row(rec *r, kin_vid callee, const kin_vid *args, uint32_t n);
+int rec_effect_row(PyObject *callee); /* of what is a break under strict_breaks only */
+unsigned rec_opaque_flags(rec *r, kin_vid callee, const kin_vid *args, uint32_t n); /* step flags */
+
+/* ---- overload.c ---- */
+bool rec_inplace_python(rec *r, int imm, const kin_vid *args); /* inlines __iadd__ and its like */
+bool rec_unary_python(rec *r, int imm, kin_vid arg);           /* __neg__ ... */
+bool rec_operator_python(rec *r, kin_step_kind kind, int imm, const kin_vid *args); /* __add__, __radd__, __lt__ ... */
+bool rec_equal_by_identity(rec *r, int op, const kin_vid *args);
+void rec_operator_return(rec *r, kin_vid result);              /* before such a method returns */
+void rec_operator_goes_on(rec *r, rec_frame *f);               /* ... it has returned NotImplemented */
+
+bool rec_subscr_missing(rec *r, kin_vid dict, kin_vid key); /* dicts.c: a defaultdict fills in what is missing */
+
+/* ---- truth.c, subscript.c, iterate.c ---- */
+void rec_op_branch(rec *r);
+int rec_truth(rec *r, kin_vid vid); /* 0, 1 when known or made a fact; -1 when it must be decided at replay */
+void rec_op_subscr(rec *r);
+bool rec_keyed_item(rec *r, const kin_vid *args);       /* keyed.c: table[key], told apart by address */
+void rec_op_store_subscr(rec *r, bool delete);
+void rec_op_contains(rec *r, int invert);
+void rec_op_is(rec *r, int invert);
+bool rec_decide_is(rec *r, kin_vid a, kin_vid b);      /* makes the outcome a fact or a check */
+void rec_op_binary(rec *r, kin_step_kind kind, int imm, int n);
+void rec_op_get_iter(rec *r);
+void rec_op_for_iter(rec *r);
+void rec_op_yield_from(rec *r);
+void rec_op_send(rec *r);
+int rec_iter_row(rec *r, kin_vid it);    /* of breaks.def, for FOR_ITER as a step; asked while its operand is there */
+void rec_ask_iter(rec *r, kin_vid it, int row); /* FOR_ITER as a step */
+bool rec_generator_has_tensor(rec *r, kin_vid gen); /* at hand in its frame */
+void rec_op_unpack(rec *r, int n);
+void rec_op_unpack_ex(rec *r, int before, int after);
+bool rec_is_plain_value(PyObject *obj);  /* exact builtin immutable or container: operators on it run no user code */
+kin_vid rec_frame_globals(rec *r);
+
+/* ---- raise.c ---- */
+bool rec_always_raises(const rec_frame *f);
+void rec_catch(rec *r, rec_frame *f, uint32_t offset);  /* f goes on at a handler */
+void rec_unwind(rec *r, PyObject *exc);                 /* the top frame is left by an exception (NULL: not known) */
+bool rec_op_exception(rec *r);                          /* rule of the current instruction, if it is about exceptions */
+void rec_exception_escapes(rec *r, uint32_t raised);    /* ends the recording before the exception was raised */
+bool rec_lets_escape(rec *r, kin_step_kind kind, const kin_vid *args); /* may the step keep an operand? */
+
+/* ---- sizes.c: sizes that change from call to call ---- */
+uint64_t rec_open_sizes(rec *r, kin_vid tensor);      /* bit i: size i is not assumed to stay */
+PyObject *rec_size_record(rec *r, kin_vid tensor, unsigned mask, uint64_t open);
+kin_vid rec_size(rec *r, kin_vid tensor, int dim);    /* as a value; its object is there */
+kin_vid rec_build_size(rec *r, const kin_vid *items, uint32_t n);
+kin_vid rec_shape(rec *r, kin_vid tensor);            /* torch.Size of the tensor; its object is there */
+bool rec_size_attr(rec *r, kin_vid tensor, const char *name, attr_result *out); /* with open sizes: shape, nbytes ... */
+bool rec_size_call(rec *r, kin_vid callee, const kin_vid *args, uint32_t npos, uint32_t nkw, PyObject *kwnames, int ndrop);
+bool rec_equal_sizes(rec *r, int op, const kin_vid *args); /* a == b, a != b of shapes with known items */
+void rec_note_sized(rec *r, const kin_step *s);       /* does what the step makes depend on such a size? */
+
+/* ---- logging.c ---- */
+void rec_logging_load(rec *r);
+void rec_logging_free(rec *r);
+bool rec_call_report(rec *r, kin_vid callee, const kin_vid *args, uint32_t npos, uint32_t nkw, PyObject *kwnames, int ndrop);
+bool rec_drop_report(rec *r, kin_vid callee, int below, const kin_vid *args, uint32_t npos, int ndrop); /* callee lies `below` the top */
+
+/* ---- generator.c, region.c, consume.c, consume_rows.c: generators, and regions of steps that can be done again ---- */
+bool rec_generator_call(rec *r, kin_vid callee, const kin_vid *args, uint32_t npos, uint32_t nkw, PyObject *kwnames, int ndrop);
+bool rec_consume_for(rec *r, kin_vid it);             /* FOR_ITER over a generator of ours */
+bool rec_consume_send(rec *r, kin_vid it);            /* SEND to one */
+bool rec_consume_unpack(rec *r, kin_vid vid, int before, int after);  /* unpacking of one, or of an object whose __iter__ makes one */
+bool rec_consume_unpacking(rec *r, kin_vid vid, int before, int after); /* iterables.c: an object whose __iter__ is Python */
+bool rec_consume_unpack_lazy(rec *r, kin_vid lazy, int before, int after); /* callbacks.c: of a map or filter */
+void rec_push_unpacked(rec *r, const kin_vid *items, uint32_t count, int before, int after); /* iterate.c: in place of the top */
+bool rec_is_step_tuple(rec *r, kin_vid vid);                            /* an exact tuple that a step has made */
+bool rec_is_graph_tuple(rec *r, kin_vid vid);         /* ... by a torch call */
+kin_vid rec_graph_item(rec *r, kin_vid tuple, Py_ssize_t i);
+bool rec_unpack_iterator(rec *r, kin_vid it, int before, int after);    /* iterate.c: the instruction is done, `it` was made in it */
+bool rec_consume_call(rec *r, kin_vid callee, const kin_vid *args, uint32_t npos, uint32_t nkw, PyObject *kwnames, int ndrop);
+bool rec_enter_from_c(rec *r, struct _PyInterpreterFrame *f, bool *skip); /* a frame starts: one that a consumer waits for? */
+bool rec_leave_to_c(rec *r, rec_frame *f, PyObject *value);   /* a frame returns or yields; true: taken care of */
+bool rec_finish_consumer(rec *r, rec_frame *f, uint32_t offset); /* false: nothing else is to be done with the event */
+void rec_op_yield(rec *r);
+void rec_refuse(rec *r);
+void rec_settle(rec *r);                              /* undoes a refused region */
+bool rec_region_step(rec *r, kin_step_kind kind, unsigned *flags, const kin_vid *args, uint32_t n);
+uint32_t rec_region_snap(rec *r);
+int rec_region_added(rec *r, kin_vid set, kin_vid item); /* by the region, to be put down at its end? -1: not known */
+void rec_region_asks(rec *r, bool on);                /* the steps in between have looked at that */
+void rec_free_generators(rec *r);
+/* Of generators that are ours. */
+bool rec_generator_holds_tensor(rec *r, kin_vid vid, int depth);
+bool rec_generator_is_done(rec *r, kin_vid vid);
+
+/* ---- starred.c ---- */
+typedef struct star_call {
+    kin_vid callee;
+    const kin_vid *values; /* of the keywords */
+    uint32_t nkw;
+    PyObject *kwnames;
+    int ndrop;
+} star_call;
+bool rec_star_call(rec *r, const star_call *call, kin_vid vid); /* f(*vid): true when recorded */
+bool rec_extend_by(rec *r, kin_vid vid);                        /* [*vid] */
+void rec_star_call_step(rec *r);                                /* ops.c: the instructions as opaque steps */
+void rec_extend_step(rec *r);
+
+/* ---- match.c ---- */
+void rec_op_match_kind(rec *r, unsigned long flag);
+void rec_op_get_len(rec *r);
+void rec_op_match_class(rec *r, int npos);
+void rec_op_match_keys(rec *r);
+
+/* ---- ops.c ---- */
+void rec_dispatch(rec *r);
+void rec_finish_branch(rec *r, rec_frame *f, bool jumped);
+void rec_finish_iter(rec *r, rec_frame *f, bool exhausted, PyObject **stack);
+
+/* ---- map ---- */
+struct rec_map *rec_map_new(void);
+void rec_map_free(struct rec_map *m);
+/* Slot for the key (zero when new); NULL without memory. */
+uint32_t *rec_map_at(struct rec_map *m, uint32_t a, uint32_t b, uint32_t c, uint32_t d);
+
+#endif

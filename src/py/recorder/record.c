@@ -1,0 +1,646 @@
+/* The recording driver: runs the call under the watcher, keeps shadow frames in step with the real ones, and turns
+ * what the rules wrote into a finished entry.
+ */
+#include "py/recorder/rec.h"
+
+#include "core/diag/breaks.h"
+#include "py/aten/modes.h"
+#include "py/compat/codes.h"
+#include "py/recorder/crosscheck.h"
+#include <time.h>
+
+/* Bits of co_localspluskinds, the same on 3.11-3.14. */
+enum { KIND_CELL = 0x40, KIND_FREE = 0x80 };
+
+static rec *active;
+
+bool
+kin_record_active(void)
+{
+    return active != NULL;
+}
+
+void
+kin_record_set_compiling(bool on)
+{
+    rec_set_compiling(on);
+}
+
+static double
+now_ns(void)
+{
+    struct timespec t;
+    clock_gettime(CLOCK_MONOTONIC, &t);
+    return (double)t.tv_sec * 1e9 + (double)t.tv_nsec;
+}
+
+/* -- shadow frames -------------------------------------------------------------------------------------------- */
+
+rec_frame *
+rec_push_frame(rec *r, struct _PyInterpreterFrame *f, PyCodeObject *code)
+{
+    const kin_code *kc = rec_code_of(code);
+    if (kc == NULL)
+        return NULL;
+    int nslots = code->co_nlocalsplus + code->co_stacksize;
+    rec_frame *rf = calloc(1, sizeof *rf + (size_t)nslots * sizeof(kin_vid));
+    if (rf == NULL)
+        return NULL;
+    rf->slots = (kin_vid *)(rf + 1);
+    rf->f = f;
+    rf->code = code;
+    rf->kc = kc;
+    rf->code_ref = rec_ref(r, (PyObject *)code);
+    rf->nlocals = code->co_nlocalsplus;
+    rf->jump = rf->kw_offset = UINT32_MAX;
+    rf->back = r->top;
+    if (r->top != NULL)
+        rf->exc = r->top->exc;
+    r->top = rf;
+    if (++r->depth > r->t->deepest)
+        r->t->deepest = r->depth;
+    return rf;
+}
+
+void
+rec_pop_frame(rec *r)
+{
+    rec_frame *rf = r->top;
+    r->top = rf->back;
+    r->depth--;
+    free(rf);
+}
+
+/* Cells and free variables: what the prologue did before the first instruction is reported. */
+static void
+enter_frame(rec *r, rec_frame *f)
+{
+    PyCodeObject *code = f->code;
+    PyObject **real = kin_watch_localsplus(f->f);
+    int nfree = 0;
+    f->started = true;
+    for (int i = 0; i < f->nlocals; i++) {
+        unsigned kind = ((unsigned char *)PyBytes_AS_STRING(code->co_localspluskinds))[i];
+        if (kind & KIND_CELL) {
+            kin_vid content = f->slots[i];
+            kin_vid cell = rec_step_out(r, KIN_STEP_BUILD_CELL, KIN_STEP_PURE, &content, 1);
+            rec_set_obj(r, cell, real[i]);
+            r->info.at[cell].type = &PyCell_Type;
+            rec_make_fresh(r, cell, FRESH_CELL, &content, 1, true);
+            f->slots[i] = cell;
+        } else if (kind & KIND_FREE) {
+            f->slots[i] = rec_closure_cell(r, f->func, nfree++, real[i]);
+        }
+    }
+}
+
+static bool
+same_as_shadow(rec *r, kin_vid vid, PyObject *obj)
+{
+    if (vid == 0)
+        return obj == NULL;
+    if (O(r, vid) == NULL || O(r, vid) == obj)
+        return true;
+    /* a folded number, or a size read once for all, may be another object of the same value */
+    bool value = r->t->vals.at[vid].kind == KIN_VAL_CONST || (r->info.at[vid].sized && r->info.at[vid].held);
+    return value && obj != NULL && kin_exact_equal(O(r, vid), obj);
+}
+
+/* The argument in slot i: the frame's first event comes after its cells were made. */
+static PyObject *
+bound_argument(PyCodeObject *code, PyObject **real, uint32_t i)
+{
+    unsigned kind = ((unsigned char *)PyBytes_AS_STRING(code->co_localspluskinds))[i];
+    if (kind & KIND_FREE)
+        return NULL;
+    return (kind & KIND_CELL) && real[i] != NULL ? PyCell_GET(real[i]) : real[i];
+}
+
+static bool
+enter_root(rec *r, struct _PyInterpreterFrame *f)
+{
+    rec_frame *rf = rec_push_frame(r, f, kin_watch_code(f));
+    if (rf == NULL)
+        return false;
+    PyObject *func = kin_watch_func(f);
+    rf->func = rec_src(r, 0, KIN_ACCESS_FUNC, 0, func);
+    r->info.at[rf->func].type = &PyFunction_Type;
+    PyObject **real = kin_watch_localsplus(f);
+    PyCodeObject *code = rf->code;
+    int n = code->co_argcount + code->co_kwonlyargcount + !!(code->co_flags & CO_VARARGS) +
+            !!(code->co_flags & CO_VARKEYWORDS);
+    for (int i = 0; i < n; i++) {
+        PyObject *obj = bound_argument(code, real, (uint32_t)i);
+        rf->slots[i] = rec_src(r, 0, KIN_ACCESS_LOCAL, (uint32_t)i, obj);
+    }
+    return true;
+}
+
+static bool
+enter_inlined(rec *r, struct _PyInterpreterFrame *f)
+{
+    rec_call *c = &r->call;
+    uint32_t parent = r->top->parent_for_call;
+    rec_frame *rf = rec_push_frame(r, f, kin_watch_code(f));
+    c->active = false;
+    if (rf == NULL) {
+        rec_bug(r, "no memory for a shadow frame");
+        return false;
+    }
+    rf->func = c->func_vid;
+    rf->parent_snap = parent;
+    PyObject **real = kin_watch_localsplus(f);
+    for (uint32_t i = 0; i < c->nlocals; i++) {
+        rf->slots[i] = c->locals[i];
+        PyObject *obj = bound_argument(rf->code, real, i);
+        if (c->locals[i] && O(r, c->locals[i]) == NULL)
+            rec_set_obj(r, c->locals[i], obj);
+        if (!same_as_shadow(r, c->locals[i], obj)) {
+            rec_bug(r, "argument differs from its shadow");
+            return false;
+        }
+    }
+    rf->from_c = rf->back->consumer != NULL;
+    return true;
+}
+
+/* -- watcher callbacks ------------------------------------------------------------------------------------------ */
+
+static bool
+on_call(void *arg, struct _PyInterpreterFrame *f)
+{
+    rec *r = arg;
+    if (r->stopped)
+        return false;
+    if (r->skip == 0 && !r->done) {
+        if (r->top == NULL && kin_watch_func(f) == r->v->func && enter_root(r, f))
+            return true;
+        if (r->call.active && kin_watch_func(f) == r->call.func && enter_inlined(r, f))
+            return true;
+        bool known = false;
+        if (!r->stopped && rec_enter_from_c(r, f, &known))
+            return true;
+        if (r->stopped)
+            return false;
+        if (!r->skip_expected && !known)
+            r->foreign = true;
+    }
+    r->skip++;
+    return false;
+}
+
+/* May this kind of step reach code of the program? Builds cannot: what ran beside them was a finaliser or the like. */
+static bool
+can_run_code(const kin_step *s)
+{
+    switch ((kin_step_kind)s->kind) {
+    case KIN_STEP_CHECK: case KIN_STEP_SEGMENT: case KIN_STEP_LIST_APPEND: case KIN_STEP_CELL_SET: case KIN_STEP_ENUMERATE_AT:
+    case KIN_STEP_USE_UP:
+        return false;
+    default:
+        return !(s->flags & (KIN_STEP_TORCH | KIN_STEP_PURE));
+    }
+}
+
+/* Python code ran where none was expected: the instruction's last step is one that may run any code (rule 98). */
+static void
+blame_foreign_code(rec *r, rec_frame *f)
+{
+    for (uint32_t i = r->t->steps.len; i-- > f->steps0;) {
+        if (!can_run_code(&r->t->steps.at[i]))
+            continue;
+        r->t->steps.at[i].flags |= KIN_STEP_OPAQUE;
+        r->t->steps.at[i].flags &= (uint16_t)~KIN_STEP_MUTATES;
+        if (r->t->steps.at[i].snap == 0) {
+            uint32_t snap = rec_snapshot(r);
+            r->t->steps.at[i].snap = snap;
+        }
+        return;
+    }
+}
+
+/* The answer of a cache is this object again, or replay leaves. */
+static void
+pin_answer(rec *r, kin_vid vid)
+{
+    PyObject *obj = O(r, vid);
+    if (rec_can_const(r, vid)) {
+        rec_need_const(r, vid);
+        return;
+    }
+    rec_check(r, KIN_CHECK_IS, vid, obj, 0);
+    kin_vid known = rec_const(r, obj);
+    r->info.at[vid].as_const = known;
+}
+
+/* Result objects and branch outcomes of the instruction that has just finished. */
+static void
+finish_instruction(rec *r, rec_frame *f, uint32_t offset)
+{
+    if (r->pending != 0 || rec_always_raises(f) || (offset != f->next && offset != f->jump)) {
+        rec_catch(r, f, offset);
+        return;
+    }
+    if (r->foreign && r->region != NULL) {
+        r->foreign = false;
+        rec_refuse(r);
+        return;
+    }
+    bool ran_code = r->foreign;
+    if (r->foreign) {
+        r->foreign = false;
+        if (f->steps0 == r->t->steps.len && f->await == AWAIT_CONST) {
+            rec_stop(r, "Python code ran inside an operation taken for constant");
+            return;
+        }
+        blame_foreign_code(r, f);
+        rec_forget_contents(r);
+    }
+    PyObject **stack = kin_watch_localsplus(f->f) + f->nlocals;
+    switch (f->await) {
+    case AWAIT_CACHED:
+        rec_set_obj(r, f->await_vid, stack[f->await_slot]);
+        if (!ran_code && !rec_any_tensor(r, &f->await_vid, 1))
+            pin_answer(r, f->await_vid);
+        break;
+    case AWAIT_RESULT:
+        rec_set_obj(r, f->await_vid, stack[f->await_slot]);
+        break;
+    case AWAIT_CONST:
+        f->slots[f->nlocals + f->await_slot] = rec_const(r, stack[f->await_slot]);
+        break;
+    case AWAIT_BRANCH:
+        rec_finish_branch(r, f, offset == f->jump && offset != f->next);
+        break;
+    case AWAIT_ITER:
+        rec_finish_iter(r, f, offset == f->jump, stack);
+        break;
+    case AWAIT_FRAME:
+        rec_bug(r, "an expected frame did not come");
+        break;
+    case AWAIT_NONE:
+    case AWAIT_CONSUMER:
+        break;
+    }
+    f->await = AWAIT_NONE;
+    r->skip_expected = false;
+}
+
+static bool
+agrees_with_stack(rec *r, rec_frame *f)
+{
+    if (kin_watch_stack_depth(f->f) >= 0 && kin_watch_stack_depth(f->f) != f->sp)
+        return false;
+    PyObject **stack = kin_watch_localsplus(f->f) + f->nlocals;
+    for (int i = f->sp; i-- > 0;) {
+        kin_vid vid = f->slots[f->nlocals + i];
+        if (vid != 0 && O(r, vid) == NULL)
+            rec_set_obj(r, vid, stack[i]);
+        if (!same_as_shadow(r, vid, stack[i])) {
+            if (getenv("KIN_DEBUG"))
+                fprintf(stderr, "slot %d vid %u kind %d: shadow %s real %s\n", i, vid, r->t->vals.at[vid].kind,
+                        vid && O(r, vid) ? Py_TYPE(O(r, vid))->tp_name : "NULL",
+                        stack[i] ? Py_TYPE(stack[i])->tp_name : "NULL");
+            return false;
+        }
+    }
+    return true;
+}
+
+/* Segments and graphs are counted in 16 bits; the rest of the bound is memory and patience. */
+static bool
+is_too_long(const rec *r)
+{
+    const uint32_t most = UINT16_MAX - 100;
+    return r->ninstr > r->opt->trace_limit || r->t->vids.len > 1u << 26 || r->t->nsegments > most || r->t->ngraphs + r->nbreaks > most;
+}
+
+static void
+on_instr(void *arg, struct _PyInterpreterFrame *frame, uint32_t offset)
+{
+    rec *r = arg;
+    if (r->stopped || r->skip || r->done || r->top == NULL)
+        return;
+    rec_frame *f = r->top;
+    if (f->f != frame) {
+        rec_bug(r, "instruction in another frame");
+        return;
+    }
+    r->ninstr++;
+    if (r->crosscheck != NULL)
+        rec_crosscheck_look_away(r);
+    if (f->ran && !rec_finish_consumer(r, f, offset)) {
+        rec_settle(r);
+        return;
+    }
+    if (f->ran)
+        finish_instruction(r, f, offset);
+    if (r->crosscheck != NULL)
+        rec_crosscheck_compare(r);
+    if (r->stopped) {
+        rec_settle(r);
+        return;
+    }
+    const kin_instr *in = kin_code_at(f->kc, offset);
+    int before = f->ran ? f->op : KIN_OP_NONE;
+    f->ran = true;
+    f->offset = in->offset;
+    f->next = in->next;
+    f->op = in->op;
+    f->arg = (int)in->oparg;
+    f->jump = kin_instr_target(in, f->kc->version);
+    f->exit_offset = in->offset;
+    if (f->op == KIN_OP_KW_NAMES)
+        f->kw_offset = in->offset;
+    else if (((f->op == KIN_OP_PRECALL && before == KIN_OP_KW_NAMES) || f->op == KIN_OP_CALL) &&
+             f->kw_offset != UINT32_MAX)
+        f->exit_offset = f->kw_offset; /* the keyword names live in the evaluator between these instructions */
+    else
+        f->kw_offset = UINT32_MAX;
+    f->sp0 = f->sp;
+    f->nundo = 0;
+    f->snap = 0;
+    f->inlined = false;
+    f->steps0 = r->t->steps.len;
+    if (!f->started)
+        enter_frame(r, f);
+    if (!agrees_with_stack(r, f)) {
+        rec_bug(r, "the stack differs from its shadow");
+        return;
+    }
+    r->unchecked = false;
+    if (kin_watch_foreign_tool(r->watch.priv)) {
+        rec_stop_row(r, KIN_ROW_FOREIGN_TOOL, "a tracing or profiling tool was switched on");
+        return;
+    }
+    if (kin_foreign_modes()) {
+        rec_stop_row(r, KIN_ROW_TORCH_FUNCTION_MODE, "a torch-function or dispatch mode was entered");
+        return;
+    }
+    if (is_too_long(r)) {
+        rec_stop_row(r, KIN_ROW_TRACE_LIMIT, "the recording became too long");
+        return;
+    }
+    rec_dispatch(r);
+    rec_settle(r);
+    if (r->escaped != 0 && !r->stopped)
+        rec_exception_escapes(r, r->escaped);
+    if (r->status != KIN_OK)
+        rec_bug(r, "no memory");
+    if (r->crosscheck != NULL)
+        rec_crosscheck_look(r);
+}
+
+/* What `in` makes of the result of __contains__. A result that is not known to be a bool has no rule: the instruction
+ * cannot be taken back any more, so nothing of the recording is kept. */
+static void
+push_membership(rec *r, rec_frame *f, kin_vid result)
+{
+    bool invert = f->call_resume == KIN_RESUME_FALSITY;
+    if (r->t->vals.at[result].kind == KIN_VAL_SRC && !r->seg_ended && kin_is_exact_immutable(O(r, result)) &&
+        rec_can_const(r, result))
+        result = rec_need_const(r, result); /* a fact: nothing has to be decided here */
+    if (rec_is_const(r, result) && kin_is_exact_immutable(O(r, result)))
+        rec_push(r, rec_const(r, (PyObject_IsTrue(O(r, result)) > 0) != invert ? Py_True : Py_False));
+    else if (r->info.at[result].type == &PyBool_Type && !invert)
+        rec_push(r, result);
+    else if (r->info.at[result].type == &PyBool_Type) {
+        kin_vid out = rec_step_out(r, KIN_STEP_UNARY, KIN_STEP_PURE, &result, 1);
+        r->t->steps.at[r->t->vals.at[out].step].imm = KIN_UNARY_NOT;
+        r->info.at[out].type = &PyBool_Type;
+        rec_push(r, out);
+    }
+    else {
+        r->failed = true;
+        rec_stop(r, "__contains__ returned something that is not known to be a bool");
+    }
+}
+
+static void
+leave_frame(rec *r, struct _PyInterpreterFrame *frame, PyObject *value)
+{
+    rec_frame *f = r->top;
+    if (f == NULL)
+        return;
+    if (f->f != frame) {
+        rec_bug(r, "return from another frame");
+        return;
+    }
+    if (rec_leave_to_c(r, f, value))
+        return;
+    if (value == NULL) {
+        rec_unwind(r, r->watch.exception);
+        return;
+    }
+    kin_vid result = r->returned;
+    if (f->back == NULL) {
+        r->done = true;
+        return;
+    }
+    rec_pop_frame(r);
+    f = r->top;
+    f->await = AWAIT_NONE;
+    f->inlined = true;
+    f->jump = UINT32_MAX;
+    if (f->call_resume == KIN_RESUME_PUSH || f->call_resume == KIN_RESUME_DEFAULT ||
+        f->call_resume == KIN_RESUME_FALLBACK || f->call_resume == KIN_RESUME_INPLACE)
+        rec_push(r, result);
+    else if (f->call_resume == KIN_RESUME_OPERATOR && O(r, result) == Py_NotImplemented)
+        rec_operator_goes_on(r, f);
+    else if (f->call_resume == KIN_RESUME_OPERATOR)
+        rec_push(r, result);
+    else if (f->call_resume == KIN_RESUME_INIT)
+        rec_push(r, f->call_extra);
+    else if (f->call_resume == KIN_RESUME_NONE)
+        rec_push(r, rec_const(r, Py_None));
+    else if (f->call_resume == KIN_RESUME_HASATTR)
+        rec_push(r, rec_const(r, Py_True));
+    else if (f->call_resume == KIN_RESUME_TRUTH || f->call_resume == KIN_RESUME_FALSITY)
+        push_membership(r, f, result);
+}
+
+static void
+on_return(void *arg, struct _PyInterpreterFrame *frame, PyObject *value)
+{
+    rec *r = arg;
+    if (r->stopped || r->done)
+        return;
+    if (r->skip) {
+        r->skip--;
+        return;
+    }
+    if (r->crosscheck != NULL)
+        rec_crosscheck_look_away(r);
+    leave_frame(r, frame, value);
+    if (r->crosscheck != NULL && r->region != NULL && r->top != NULL && r->top->consumer != NULL)
+        rec_crosscheck_look(r); /* the C function that called the frame goes on */
+}
+
+/* -- beginning and end of a recording ----------------------------------------------------------------------------- */
+
+void
+rec_free(rec *r)
+{
+    rec_free_generators(r);
+    while (r->top != NULL)
+        rec_pop_frame(r);
+    for (uint32_t i = 0; i < r->info.len; i++) {
+        if (r->info.at[i].held)
+            Py_DECREF(r->info.at[i].obj);
+        if (r->info.at[i].fresh != NULL) {
+            free(r->info.at[i].fresh->items);
+            free(r->info.at[i].fresh);
+        }
+    }
+    for (uint32_t i = 0; i < r->forgotten.len; i++) {
+        free(r->forgotten.at[i]->items);
+        free(r->forgotten.at[i]);
+    }
+    kin_vec_deinit(&r->forgotten);
+    kin_vec_deinit(&r->info);
+    kin_vec_deinit(&r->escapees);
+    kin_vec_deinit(&r->iters);
+    kin_vec_deinit(&r->writes);
+    kin_vec_deinit(&r->raises);
+    rec_map_free(r->facts_seen);
+    rec_map_free(r->value_numbers);
+    rec_map_free(r->consts);
+    rec_crosscheck_free(r->crosscheck);
+    rec_logging_free(r);
+    free(r->call.locals);
+    free(r);
+}
+
+static kin_entry *
+new_entry(PyObject *func)
+{
+    kin_entry *v = kin_entry_new();
+    if (v != NULL)
+        v->func = Py_NewRef(func);
+    return v;
+}
+
+rec *
+rec_new(const kin_record_options *opt, kin_entry *v, kin_record_result *result)
+{
+    rec *r = calloc(1, sizeof *r);
+    if (r == NULL)
+        return NULL;
+    r->v = v;
+    r->t = &v->trace;
+    r->refs = &v->refs;
+    r->opt = opt;
+    r->result = result;
+    r->facts_seen = rec_map_new();
+    r->value_numbers = rec_map_new();
+    r->consts = rec_map_new();
+    rec_info none = {0};
+    if (!r->facts_seen || !r->value_numbers || !r->consts || kin_vec_push(&r->info, none) != KIN_OK) {
+        rec_free(r);
+        return NULL;
+    }
+    r->watch.client = (kin_watch_client){on_call, on_instr, on_return};
+    r->watch.arg = r;
+    rec_logging_load(r);
+    return r;
+}
+
+/* Joins a side trace to the last step that failed on the way to it. A recording that is continued did not end there. */
+static void
+join_side_trace(rec *r)
+{
+    while (r->t->steps.at[r->join].alt != 0)
+        r->join = r->t->steps.at[r->join].alt;
+    kin_step *join = &r->t->steps.at[r->join];
+    join->alt = r->first_step;
+    if (join->kind == KIN_STEP_EXIT) {
+        join->flags &= (uint16_t)~KIN_STEP_BREAK;
+        join->ref = 0;
+    }
+}
+
+/* Finishes the entry; drops it when it is of no use. */
+static void
+complete_recording(rec *r)
+{
+    kin_entry *v = r->v;
+    if (!r->failed && !r->done && !r->stopped)
+        r->failed = true; /* the watched frame never came, or the watch was taken over */
+    if (!r->failed && r->join != 0)
+        join_side_trace(r);
+    if (!r->failed && (kin_trace_finish(&v->trace) != KIN_OK || kin_guard_build(v) != KIN_OK))
+        r->failed = true;
+    if (r->failed && r->result->reason[0] == '\0')
+        snprintf(r->result->reason, sizeof r->result->reason, "the recording could not be completed");
+    r->result->ninstr = r->ninstr;
+}
+
+/* Runs `body` watched. */
+PyObject *
+rec_run_watched(rec *r, PyObject *(*body)(void *arg), void *arg)
+{
+    if (active != NULL || kin_watch_start(&r->watch) != KIN_OK) { /* another thread may have begun since that was asked */
+        r->failed = r->stopped = true;
+        snprintf(r->result->reason, sizeof r->result->reason, active != NULL ? "another call is being recorded" : "a tracing tool is active");
+        return body(arg);
+    }
+    active = r;
+    rec_set_compiling(true);
+    r->crosscheck = r->opt->crosscheck ? rec_crosscheck_new(r) : NULL;
+    PyObject *value = body(arg);
+    kin_watch_stop(&r->watch);
+    PyObject *type, *exc, *tb;
+    PyErr_Fetch(&type, &exc, &tb);
+    if (r->crosscheck != NULL)
+        rec_crosscheck_look_away(r);
+    rec_set_compiling(false);
+    active = NULL;
+    complete_recording(r);
+    PyErr_Restore(type, exc, tb);
+    return value;
+}
+
+typedef struct {
+    PyObject *func, *const *args, *kwnames;
+    size_t nargsf;
+} watched_call;
+
+static PyObject *
+run_call(void *arg)
+{
+    const watched_call *c = arg;
+    return PyObject_Vectorcall(c->func, c->args, c->nargsf, c->kwnames);
+}
+
+PyObject *
+kin_record_call(const kin_record_options *options, PyObject *func, PyObject *const *args, size_t nargsf,
+                PyObject *kwnames, kin_record_result *result)
+{
+    memset(result, 0, sizeof *result);
+    double begin = now_ns();
+    kin_entry *v = active == NULL && rec_torch_init() == KIN_OK ? new_entry(func) : NULL;
+    rec *r = v ? rec_new(options, v, result) : NULL;
+    if (r == NULL) {
+        PyErr_Clear();
+        kin_entry_free(v);
+        snprintf(result->reason, sizeof result->reason, "recording is not possible now");
+        return PyObject_Vectorcall(func, args, nargsf, kwnames);
+    }
+    watched_call call = {.func = func, .args = args, .kwnames = kwnames, .nargsf = nargsf};
+    PyObject *value = rec_run_watched(r, run_call, &call);
+    bool keep = !r->failed && (value != NULL || r->stopped);
+    PyObject *error = r->fullgraph_error;
+    rec_free(r);
+    result->time_ns = v->record_ns = now_ns() - begin;
+    if (keep)
+        result->entry = v;
+    else
+        kin_entry_free(v);
+    if (error != NULL) {
+        Py_XDECREF(value);
+        PyErr_SetObject((PyObject *)Py_TYPE(error), error);
+        Py_DECREF(error);
+        return NULL;
+    }
+    return value;
+}

@@ -1,0 +1,219 @@
+/* Recording what CPython does after an exit, as a new side trace of the same trace: the rebuilt frames get shadow frames
+ * whose slots are the snapshot's values, and watching goes on from there.
+ *
+ * The side trace starts in a new segment, so nothing is assumed about the heap. What was known of fresh objects is not
+ * carried over: they are ordinary objects here, read by path.
+ */
+#include "py/recorder/rec.h"
+
+#include "core/diag/breaks.h"
+#include "py/compat/frame.h"
+
+/* How much of the trace existed before, to go back to when the recording is of no use. */
+typedef struct {
+    uint32_t vals, steps, vids, snaps, facts, nsegments;
+} trace_mark;
+
+typedef struct {
+    rec *r;
+    kin_exit *exit;
+    rec_frame **frames; /* by depth */
+    uint32_t nframes;
+} side_run;
+
+static trace_mark
+mark_trace(const kin_trace *t)
+{
+    return (trace_mark){t->vals.len, t->steps.len, t->vids.len, t->snaps.len, t->facts.len, t->nsegments};
+}
+
+static void
+cut_trace(kin_trace *t, trace_mark m)
+{
+    t->vals.len = m.vals;
+    t->steps.len = m.steps;
+    t->vids.len = m.vids;
+    t->snaps.len = m.snaps;
+    t->facts.len = m.facts;
+    t->nsegments = m.nsegments;
+}
+
+/* -- beginning ------------------------------------------------------------------------------------------------------ */
+
+/* Infos for the values there are; constants keep their objects, the others get theirs from the exit's slots. */
+static bool
+adopt_values(rec *r)
+{
+    for (kin_vid v = 1; v < r->t->vals.len; v++) {
+        rec_info info = {0};
+        if (kin_vec_push(&r->info, info) != KIN_OK)
+            return false;
+        const kin_val *val = &r->t->vals.at[v];
+        if (val->kind != KIN_VAL_CONST)
+            continue;
+        uint32_t *slot = rec_map_at(r->consts, val->key, 0, 0, 0);
+        if (slot == NULL)
+            return false;
+        *slot = v;
+        PyObject *obj = kin_refs_get(r->refs, val->key);
+        rec_set_obj(r, v, obj);
+        r->info.at[v].type = Py_TYPE(obj);
+    }
+    return true;
+}
+
+static uint32_t
+chain_length(const kin_trace *t, uint32_t snap)
+{
+    uint32_t n = 0;
+    for (; snap != 0; snap = t->snaps.at[snap].parent)
+        n++;
+    return n;
+}
+
+/* The instruction in progress in a caller: finished when its callee returns. */
+static void
+set_call_in_progress(rec_frame *f, const kin_snap *s)
+{
+    const kin_instr *in = kin_code_at(f->kc, s->offset);
+    f->offset = f->exit_offset = s->offset;
+    f->op = in->op;
+    f->arg = (int)in->oparg;
+    f->next = in->next;
+    f->ran = f->inlined = true;
+    f->call_resume = (kin_resume)s->resume;
+    f->call_extra = s->extra;
+}
+
+static bool
+adopt_frame(side_run *b, uint32_t depth, uint32_t snap)
+{
+    rec *r = b->r;
+    const kin_snap s = r->t->snaps.at[snap];
+    rec_frame *f = rec_push_frame(r, NULL, (PyCodeObject *)kin_refs_get(r->refs, s.code));
+    if (f == NULL || s.nlocals != f->nlocals)
+        return false;
+    f->func = s.func;
+    f->parent_snap = s.parent;
+    f->exc = s.exc;
+    f->sp = s.nstack;
+    f->started = true;
+    memcpy(f->slots, r->t->vids.at + s.vals, (size_t)(s.nlocals + s.nstack) * sizeof(kin_vid));
+    for (uint32_t i = 0; i < (uint32_t)s.nlocals + s.nstack; i++)
+        if (f->slots[i] != 0 && O(r, f->slots[i]) == NULL)
+            rec_set_obj(r, f->slots[i], kin_exit_value(b->exit, depth, i));
+    b->frames[depth] = f;
+    if (depth + 1 < b->nframes)
+        set_call_in_progress(f, &s);
+    return true;
+}
+
+static bool
+begin_side_trace(side_run *b, uint32_t step)
+{
+    rec *r = b->r;
+    uint32_t snap = kin_exit_snap(b->exit);
+    b->nframes = chain_length(r->t, snap);
+    b->frames = calloc(b->nframes, sizeof *b->frames);
+    if (b->frames == NULL || !adopt_values(r))
+        return false;
+    for (uint32_t depth = 0; depth < b->nframes; depth++) {
+        uint32_t s = snap;
+        for (uint32_t up = b->nframes - 1 - depth; up > 0; up--)
+            s = r->t->snaps.at[s].parent;
+        PyObject *func = kin_exit_func(b->exit, depth);
+        kin_vid vid = r->t->snaps.at[s].func;
+        if (O(r, vid) == NULL)
+            rec_set_obj(r, vid, func);
+        kin_vid extra = r->t->snaps.at[s].extra;
+        if (extra != 0 && O(r, extra) == NULL)
+            rec_set_obj(r, extra, kin_exit_extra(b->exit, depth));
+        if (!adopt_frame(b, depth, s))
+            return false;
+    }
+    r->seg_ended = true;
+    r->first_step = r->t->steps.len;
+    return true;
+}
+
+/* -- running and ending --------------------------------------------------------------------------------------------- */
+
+static void
+frame_entered(void *arg, uint32_t depth, struct kin_frame *frame)
+{
+    side_run *b = arg;
+    if (b->r->stopped)
+        return;
+    b->frames[depth]->f = kin_frame_raw(frame);
+    if (kin_frame_trace_opcodes(PyThreadState_Get(), frame) != KIN_OK) {
+        PyErr_Clear();
+        b->r->failed = b->r->stopped = true;
+        kin_watch_abandon(&b->r->watch);
+    }
+}
+
+static PyObject *
+run_exit(void *arg)
+{
+    side_run *b = arg;
+    return kin_exit_resume(b->exit, frame_entered, b);
+}
+
+bool
+kin_record_can_join(const kin_step *s)
+{
+    if (s->kind == KIN_STEP_EXIT)
+        return s->why == 0 || s->why == KIN_WHY_UNSUPPORTED_INSTRUCTION || s->why == KIN_WHY_EXCEPTION_ESCAPED;
+    return s->kind == KIN_STEP_CHECK || s->kind == KIN_STEP_SEGMENT;
+}
+
+static bool
+is_same_place(const kin_trace *t, uint32_t a, uint32_t b)
+{
+    for (; a != 0 && b != 0; a = t->snaps.at[a].parent, b = t->snaps.at[b].parent)
+        if (t->snaps.at[a].offset != t->snaps.at[b].offset || t->snaps.at[a].code != t->snaps.at[b].code)
+            return false;
+    return a == b;
+}
+
+/* The side trace ends where the recording before it ended: nothing was gained, and the next exit would do the same. */
+static bool
+stands_still(const rec *r, uint32_t step)
+{
+    const kin_step *from = &r->t->steps.at[step], *last = &r->t->steps.at[r->t->steps.len - 1];
+    return from->kind == KIN_STEP_EXIT && last->kind == KIN_STEP_EXIT && is_same_place(r->t, from->snap, last->snap);
+}
+
+PyObject *
+kin_record_exit(const kin_record_options *options, kin_entry *v, uint32_t step, kin_exit *exit,
+                kin_record_result *result)
+{
+    memset(result, 0, sizeof *result);
+    trace_mark mark = mark_trace(&v->trace);
+    rec *r = kin_record_can_join(&v->trace.steps.at[step]) && !kin_record_active() ? rec_new(options, v, result) : NULL;
+    side_run b = {.r = r, .exit = exit};
+    if (r == NULL || !begin_side_trace(&b, step)) {
+        snprintf(result->reason, sizeof result->reason, "no side trace can be recorded here");
+        if (r != NULL)
+            rec_free(r);
+        free(b.frames);
+        cut_trace(&v->trace, mark);
+        return kin_exit_resume(exit, NULL, NULL);
+    }
+    r->join = step;
+    const kin_step before = v->trace.steps.at[step];
+    PyObject *value = rec_run_watched(r, run_exit, &b);
+    if (r->failed || (value == NULL && !r->stopped) || stands_still(r, step)) {
+        v->trace.steps.at[r->join].alt = 0;
+        v->trace.steps.at[step].flags = before.flags;
+        v->trace.steps.at[step].ref = before.ref;
+        cut_trace(&v->trace, mark);
+        if (kin_trace_finish(&v->trace) != KIN_OK || kin_guard_build(v) != KIN_OK)
+            snprintf(result->reason, sizeof result->reason, "BUG: the trace could not be restored");
+    } else {
+        result->entry = v;
+    }
+    rec_free(r);
+    free(b.frames);
+    return value;
+}

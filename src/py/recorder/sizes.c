@@ -1,0 +1,367 @@
+/* Sizes that change from call to call. A size that differed between calls (or was to be free from the start) is no longer
+ * assumed: the guard leaves it open, and what the program reads of it is a step that asks the tensor again. From there
+ * it is a number like others that are not known: what is computed from it is steps, what is decided on it is a check.
+ * What such sizes and numbers lead to is followed through the recording, so that the sizes of intermediate tensors are
+ * asked again as well. That is about speed only: what is not followed is tested where it is used.
+ *
+ * Sizes of 0 and 1 are special to what tensors do, and stay fixed: a guard asks that an open size is neither.
+ */
+#include "py/recorder/rec.h"
+
+#include "py/guardeval/guard_text.h"
+
+#include <opcode.h>
+
+enum { MAX_DIMS = 64 };
+
+/* -- which sizes ---------------------------------------------------------------------------------------------------- */
+
+static bool
+is_module(PyObject *obj)
+{
+    static PyTypeObject *module;
+    if (module == NULL) {
+        PyObject *nn = PyDict_GetItemString(PyImport_GetModuleDict(), "torch.nn");
+        PyObject *cls = nn ? PyObject_GetAttrString(nn, "Module") : NULL;
+        PyErr_Clear();
+        if (cls == NULL || !PyType_Check(cls))
+            return false;
+        module = (PyTypeObject *)cls;
+    }
+    return obj != NULL && PyType_IsSubtype(Py_TYPE(obj), module);
+}
+
+/* Does the value come with the arguments of the call, and not as a part of a module? */
+static bool
+is_argument(rec *r, kin_vid vid)
+{
+    const kin_val *val = &r->t->vals.at[vid];
+    for (; val->kind == KIN_VAL_SRC && val->parent != 0; val = &r->t->vals.at[vid]) {
+        vid = val->parent;
+        if (is_module(O(r, vid)))
+            return false;
+    }
+    return val->kind == KIN_VAL_SRC && val->access == KIN_ACCESS_LOCAL;
+}
+
+/* Is the dimension in the set that torch._dynamo.mark_dynamic and its like leave on the tensor? */
+static bool
+is_marked(PyObject *tensor, const char *where, int dim)
+{
+    PyObject *dict = kin_instance_dict(tensor);
+    PyObject *set = dict != NULL ? PyDict_GetItemString(dict, where) : NULL;
+    PyObject *key = set != NULL && PyAnySet_Check(set) ? PyLong_FromLong(dim) : NULL;
+    bool found = key != NULL && PySet_Contains(set, key) > 0;
+    Py_XDECREF(key);
+    PyErr_Clear();
+    return found;
+}
+
+/* Did the size, or some size of the tensor, differ between calls? */
+static bool
+is_noted_size(rec *r, kin_vid vid, int dim)
+{
+    PyObject *set = r->opt->unstable, *place = NULL, *name = NULL;
+    if (set == NULL || PySet_GET_SIZE(set) == 0)
+        return false;
+    place = kin_value_place(r->v, vid);
+    bool found = false;
+    for (int any = 0; place != NULL && !found && any < 2; any++) {
+        name = kin_size_place(place, any ? -1 : dim);
+        found = name != NULL && PySet_Contains(set, name) > 0;
+        Py_XDECREF(name);
+    }
+    Py_XDECREF(place);
+    PyErr_Clear();
+    return found;
+}
+
+static bool
+is_open(rec *r, kin_vid vid, int dim, int64_t size)
+{
+    const kin_val *val = &r->t->vals.at[vid];
+    PyObject *tensor = O(r, vid);
+    if (val->kind == KIN_VAL_STEP && r->info.at[vid].sized)
+        return true;
+    if ((val->kind == KIN_VAL_SRC && size < 2) || is_marked(tensor, "_dynamo_static_indices", dim))
+        return false;
+    if (is_marked(tensor, "_dynamo_dynamic_indices", dim) || is_marked(tensor, "_dynamo_weak_dynamic_indices", dim))
+        return true;
+    bool free_from_start = r->opt->dynamic > 0 && val->kind == KIN_VAL_SRC &&
+                           kin_is_tensor_type((PyObject *)Py_TYPE(tensor)) && is_argument(r, vid);
+    return free_from_start || is_noted_size(r, vid, dim);
+}
+
+uint64_t
+rec_open_sizes(rec *r, kin_vid tensor)
+{
+    rec_info *i = &r->info.at[tensor];
+    const kin_val *val = &r->t->vals.at[tensor];
+    if (i->open_epoch == r->meta_epoch + 1)
+        return i->open_sizes;
+    i->open_epoch = r->meta_epoch + 1;
+    i->open_sizes = 0;
+    int64_t dim = kin_is_plain_tensor(i->obj) ? kin_tensor_dim(i->obj) : 0;
+    const int64_t *sizes = dim > 0 && dim <= MAX_DIMS ? kin_tensor_sizes(i->obj) : NULL;
+    if (r->opt->dynamic == 0 || sizes == NULL || (val->kind != KIN_VAL_SRC && val->kind != KIN_VAL_STEP))
+        return 0;
+    uint64_t open = 0;
+    for (int d = 0; d < (int)dim; d++)
+        open |= (uint64_t)is_open(r, tensor, d, sizes[d]) << d;
+    r->info.at[tensor].open_sizes = open;
+    return open;
+}
+
+/* The metadata of the tensor as a guard may ask for it. Strides follow sizes, so with open sizes they are not asked for. */
+PyObject *
+rec_size_record(rec *r, kin_vid tensor, unsigned mask, uint64_t open)
+{
+    if (open == 0)
+        return kin_meta_make(O(r, tensor), mask);
+    bool entry = r->t->vals.at[tensor].kind == KIN_VAL_SRC;
+    return kin_meta_make_open(O(r, tensor), mask & ~(unsigned)KIN_META_STRIDES, open, entry ? KIN_SIZE_SOME : KIN_SIZE_ANY);
+}
+
+/* -- following them ------------------------------------------------------------------------------------------------- */
+
+static bool
+is_sized(rec *r, kin_vid vid, int depth)
+{
+    if (vid == 0 || depth > 4)
+        return false;
+    if (r->info.at[vid].sized || rec_drifts(r, vid))
+        return true;
+    rec_fresh *f = FRESH(r, vid);
+    for (uint32_t i = 0; f != NULL && f->kind != FRESH_FUNCTION && i < f->n; i++)
+        if (is_sized(r, f->items[i], depth + 1))
+            return true;
+    if (f != NULL || r->t->vals.at[vid].kind != KIN_VAL_SRC || !kin_is_plain_tensor(O(r, vid)))
+        return false;
+    return rec_open_sizes(r, vid) != 0;
+}
+
+void
+rec_note_sized(rec *r, const kin_step *s)
+{
+    bool follows = s->flags & KIN_STEP_TORCH || !(s->flags & KIN_STEP_OPAQUE);
+    const kin_vid *args = r->t->vids.at + s->args;
+    bool sized = false;
+    for (uint32_t i = 0; follows && r->opt->dynamic != 0 && i < s->nargs && !sized; i++)
+        sized = s->flags & KIN_STEP_TORCH || s->kind == KIN_STEP_SUBSCR ? is_sized(r, args[i], 0) : args[i] && r->info.at[args[i]].sized;
+    r->info.at[s->out].sized = sized;
+}
+
+/* -- reading them --------------------------------------------------------------------------------------------------- */
+
+static kin_vid
+known_size(rec *r, int64_t size)
+{
+    PyObject *number = PyLong_FromLongLong(size);
+    kin_vid vid = number != NULL ? rec_const(r, number) : 0;
+    Py_XDECREF(number);
+    return vid;
+}
+
+/* Steps may have been taken back since they were noted. */
+static bool
+is_size_step(rec *r, kin_vid vid, kin_vid tensor, int dim)
+{
+    const kin_val *val = vid != 0 && vid < r->t->vals.len ? &r->t->vals.at[vid] : NULL;
+    if (val == NULL || val->kind != KIN_VAL_STEP || val->step >= r->t->steps.len)
+        return false;
+    const kin_step *s = &r->t->steps.at[val->step];
+    return s->kind == KIN_STEP_SIZE && s->out == vid && s->imm == dim && r->t->vids.at[s->args] == tensor;
+}
+
+kin_vid
+rec_size(rec *r, kin_vid tensor, int dim)
+{
+    enum { SIZE_KEY = 0x517E };
+    int64_t size = kin_tensor_sizes(O(r, tensor))[dim];
+    if (!(rec_open_sizes(r, tensor) >> dim & 1))
+        return known_size(r, size);
+    uint32_t *seen = rec_map_at(r->value_numbers, r->meta_epoch, tensor, SIZE_KEY + (uint32_t)dim, UINT32_MAX);
+    if (seen != NULL && r->region == NULL && is_size_step(r, *seen, tensor, dim))
+        return *seen;
+    kin_vid out = rec_step_out(r, KIN_STEP_SIZE, 0, &tensor, 1);
+    r->t->steps.at[r->t->vals.at[out].step].imm = (uint8_t)dim;
+    PyObject *number = PyLong_FromLongLong(size);
+    if (number != NULL)
+        rec_set_obj(r, out, number);
+    Py_XDECREF(number);
+    r->info.at[out].type = &PyLong_Type;
+    r->info.at[out].sized = true;
+    if (seen != NULL && r->region == NULL)
+        *seen = out;
+    return out;
+}
+
+/* torch.Size of ints, to be awaited. */
+kin_vid
+rec_build_size(rec *r, const kin_vid *items, uint32_t n)
+{
+    kin_vid out = rec_step_out(r, KIN_STEP_BUILD_SIZE, KIN_STEP_PURE, items, n);
+    rec_make_fresh(r, out, FRESH_NAMED, items, n, true);
+    r->info.at[out].type = kin_size_type();
+    return out;
+}
+
+kin_vid
+rec_shape(rec *r, kin_vid tensor)
+{
+    kin_vid items[MAX_DIMS];
+    PyObject *objs[MAX_DIMS];
+    int dim = (int)kin_tensor_dim(O(r, tensor));
+    for (int d = 0; d < dim; d++) {
+        items[d] = rec_size(r, tensor, d);
+        objs[d] = O(r, items[d]);
+    }
+    kin_vid out = rec_build_size(r, items, (uint32_t)dim);
+    PyObject *size = kin_size_new(objs, dim);
+    if (size == NULL) {
+        PyErr_Clear();
+        r->status = KIN_NOMEM;
+        return out;
+    }
+    rec_set_obj(r, out, size);
+    Py_DECREF(size);
+    return out;
+}
+
+/* Product of the sizes. */
+static kin_vid
+count_elements(rec *r, kin_vid tensor)
+{
+    int64_t fixed = 1, all = 1;
+    kin_vid product = 0;
+    int dim = (int)kin_tensor_dim(O(r, tensor));
+    for (int d = 0; d < dim; d++)
+        if (!(rec_open_sizes(r, tensor) >> d & 1))
+            fixed *= kin_tensor_sizes(O(r, tensor))[d];
+    all = fixed;
+    product = known_size(r, fixed);
+    for (int d = 0; d < dim; d++) {
+        if (!(rec_open_sizes(r, tensor) >> d & 1))
+            continue;
+        kin_vid pair[2] = {product, rec_size(r, tensor, d)};
+        all *= kin_tensor_sizes(O(r, tensor))[d];
+        product = rec_step_out(r, KIN_STEP_BINARY, KIN_STEP_PURE, pair, 2);
+        r->t->steps.at[r->t->vals.at[product].step].imm = NB_MULTIPLY;
+        PyObject *number = PyLong_FromLongLong(all);
+        if (number != NULL)
+            rec_set_obj(r, product, number);
+        Py_XDECREF(number);
+        r->info.at[product].type = &PyLong_Type;
+    }
+    return product;
+}
+
+bool
+rec_size_attr(rec *r, kin_vid tensor, const char *name, attr_result *out)
+{
+    if (!rec_meta(r, tensor, KIN_META_SIZES))
+        return false;
+    if (strcmp(name, "shape") == 0) {
+        out->kind = ATTR_VALUE;
+        out->value = rec_shape(r, tensor);
+        return true;
+    }
+    out->kind = ATTR_STEP;
+    out->flags = 0;
+    return strcmp(name, "nbytes") == 0;
+}
+
+/* size(d): the dimension as an index from 0 on; -1: not understood. */
+static int
+asked_dim(rec *r, const kin_vid *args, uint32_t npos, uint32_t nkw)
+{
+    int dim = (int)kin_tensor_dim(O(r, args[0]));
+    if (npos + nkw != 2 || !PyLong_CheckExact(O(r, args[1])))
+        return -1;
+    long d = PyLong_AsLong(O(r, args[1]));
+    PyErr_Clear();
+    d += d < 0 ? dim : 0;
+    return d >= 0 && d < dim ? (int)d : -1;
+}
+
+/* x.size(), x.numel(), x.stride() ... of a tensor with open sizes; the other arguments are constants. */
+bool
+rec_size_call(rec *r, kin_vid callee, const kin_vid *args, uint32_t npos, uint32_t nkw, PyObject *kwnames, int ndrop)
+{
+    const char *name = rec_callable_name(O(r, callee));
+    kin_vid value = 0;
+    if (!rec_meta(r, args[0], KIN_META_SIZES))
+        return false;
+    if (strcmp(name, "size") == 0 && npos + nkw == 1)
+        value = rec_shape(r, args[0]);
+    else if (strcmp(name, "size") == 0 && asked_dim(r, args, npos, nkw) >= 0)
+        value = rec_size(r, args[0], asked_dim(r, args, npos, nkw));
+    else if ((strcmp(name, "numel") == 0 || strcmp(name, "nelement") == 0) && npos + nkw == 1)
+        value = count_elements(r, args[0]);
+    else if (strcmp(name, "__len__") == 0 && npos + nkw == 1 && kin_tensor_dim(O(r, args[0])) > 0)
+        value = rec_size(r, args[0], 0);
+    if (value == 0) { /* strides, or something that raises: asked again */
+        rec_call_step(r, callee, args, npos, nkw, kwnames, ndrop, 0, -1);
+        return true;
+    }
+    r->skip_expected = true;
+    rec_drop(r, ndrop);
+    rec_push(r, value);
+    return true;
+}
+
+/* -- comparing shapes ----------------------------------------------------------------------------------------------- */
+
+static bool
+equal_items(rec *r, const kin_vid *x, const kin_vid *y, uint32_t n)
+{
+    bool equal = true;
+    for (uint32_t i = 0; equal && i < n; i++) {
+        kin_vid pair[2] = {x[i], y[i]};
+        equal = kin_exact_equal(O(r, x[i]), O(r, y[i]));
+        if (x[i] == y[i] || (rec_can_const(r, x[i]) && rec_can_const(r, y[i]) && rec_need_const(r, x[i]) && rec_need_const(r, y[i])))
+            continue;
+        kin_vid answer = rec_step_out(r, KIN_STEP_COMPARE, KIN_STEP_PURE, pair, 2);
+        r->t->steps.at[r->t->vals.at[answer].step].imm = Py_EQ;
+        r->info.at[answer].type = &PyBool_Type;
+        rec_set_obj(r, answer, equal ? Py_True : Py_False);
+        rec_check(r, equal ? KIN_CHECK_TRUE : KIN_CHECK_FALSE, answer, NULL, 0);
+    }
+    return equal;
+}
+
+static bool
+all_ints(rec *r, const kin_vid *items, uint32_t n)
+{
+    for (uint32_t i = 0; i < n; i++)
+        if (O(r, items[i]) == NULL || !PyLong_CheckExact(O(r, items[i])))
+            return false;
+    return true;
+}
+
+bool
+rec_equal_sizes(rec *r, int op, const kin_vid *args)
+{
+    kin_vid *x = NULL, *y = NULL;
+    uint32_t nx = 0, ny = 0;
+    bool tuples = true, shapes = false;
+    for (int i = 0; i < 2; i++) {
+        PyObject *obj = O(r, args[i]);
+        tuples = tuples && obj != NULL && (kin_is_size(obj) || PyTuple_CheckExact(obj));
+        shapes = shapes || (kin_is_size(obj) && FRESH(r, args[i]) != NULL);
+    }
+    bool ok = tuples && shapes && (op == Py_EQ || op == Py_NE) && rec_items_of(r, args[0], &x, &nx) &&
+              rec_items_of(r, args[1], &y, &ny) && all_ints(r, x, nx) && all_ints(r, y, ny);
+    for (uint32_t i = 0; ok && i < nx; i++)
+        rec_need_type(r, x[i]);
+    for (uint32_t i = 0; ok && i < ny; i++)
+        rec_need_type(r, y[i]);
+    if (ok) {
+        bool equal = nx == ny && equal_items(r, x, y, nx);
+        rec_drop(r, 2);
+        rec_push(r, rec_const(r, equal == (op == Py_EQ) ? Py_True : Py_False));
+    }
+    free(x);
+    free(y);
+    return ok;
+}

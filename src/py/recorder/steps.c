@@ -1,0 +1,329 @@
+/* Steps, snapshots and segments of a recording, and the shadow operand stack. */
+#include "py/recorder/rec.h"
+
+#include "core/diag/breaks.h"
+
+#include <stdarg.h>
+
+/* -- snapshots ------------------------------------------------------------------------------------------------ */
+
+uint32_t
+rec_snapshot_of(rec *r, rec_frame *f, uint32_t offset, int sp)
+{
+    kin_snap s = {.parent = f->parent_snap, .func = f->func, .code = f->code_ref, .offset = offset,
+                  .nlocals = (uint16_t)f->nlocals, .nstack = (uint16_t)sp, .exc = f->exc};
+    s.vals = r->t->vids.len;
+    uint32_t n = (uint32_t)(f->nlocals + sp);
+    if (kin_vec_reserve(&r->t->vids, n) != KIN_OK || kin_vec_push(&r->t->snaps, s) != KIN_OK) {
+        r->status = KIN_NOMEM;
+        return 0;
+    }
+    memcpy(r->t->vids.at + s.vals, f->slots, n * sizeof(kin_vid));
+    r->t->vids.len += n;
+    return r->t->snaps.len - 1;
+}
+
+/* State before the current instruction, also when its rule has already moved the shadow stack. */
+uint32_t
+rec_snapshot(rec *r)
+{
+    rec_frame *f = r->top;
+    if (r->region != NULL)
+        return rec_region_snap(r);
+    if (f->snap == 0) {
+        f->snap = rec_snapshot_of(r, f, f->exit_offset, f->sp0);
+        if (f->snap != 0) {
+            kin_vid *vals = r->t->vids.at + r->t->snaps.at[f->snap].vals;
+            for (int i = f->nundo; i-- > 0;)
+                vals[f->undo[i].slot] = f->undo[i].old;
+        }
+    }
+    return f->snap;
+}
+
+/* -- steps ------------------------------------------------------------------------------------------------------ */
+
+uint32_t
+rec_step(rec *r, kin_step_kind kind, unsigned flags, const kin_vid *args, uint32_t n)
+{
+    if (r->region != NULL && !rec_region_step(r, kind, &flags, args, n))
+        return 0;
+    kin_step s = {.kind = (uint8_t)kind, .flags = (uint16_t)flags, .nargs = (uint16_t)n};
+    if (!(flags & KIN_STEP_PURE))
+        s.snap = rec_snapshot(r);
+    s.args = r->t->vids.len;
+    if (kin_vec_reserve(&r->t->vids, n) != KIN_OK || kin_vec_push(&r->t->steps, s) != KIN_OK) {
+        r->status = KIN_NOMEM;
+        return 0;
+    }
+    if (n)
+        memcpy(r->t->vids.at + s.args, args, n * sizeof *args);
+    r->t->vids.len += n;
+    uint32_t escaped = r->escaped;
+    if (!(flags & (KIN_STEP_PURE | KIN_STEP_MUTATES)) && kind != KIN_STEP_CHECK && !r->keep_inside)
+        for (uint32_t i = 0; i < n; i++)
+            rec_escape(r, args[i]);
+    if ((flags & KIN_STEP_MUTATES) && n && kind != KIN_STEP_NEXT && r->iters.len)
+        rec_touch_iterators(r, args[0]);
+    if ((flags & KIN_STEP_MUTATES) && n && FRESH(r, args[0]) && FRESH(r, args[0])->escaped)
+        for (uint32_t i = 1; i < n; i++)
+            rec_escape(r, args[i]);
+    if (r->escaped != escaped && !rec_lets_escape(r, kind, args))
+        r->escaped = escaped;
+    return r->t->steps.len - 1;
+}
+
+kin_vid
+rec_step_out(rec *r, kin_step_kind kind, unsigned flags, const kin_vid *args, uint32_t n)
+{
+    uint32_t s = rec_step(r, kind, flags, args, n);
+    kin_vid out = rec_value(r, (kin_val){.kind = KIN_VAL_STEP, .step = s}, NULL);
+    r->t->steps.at[s].out = out;
+    r->info.at[out].graph = (flags & KIN_STEP_TORCH) != 0;
+    for (uint32_t i = 0; i < n && !(flags & (KIN_STEP_TORCH | KIN_STEP_OPAQUE)); i++) {
+        r->info.at[out].varies = r->info.at[out].varies || (args[i] != 0 && r->info.at[args[i]].varies);
+        r->info.at[out].drifts = r->info.at[out].drifts || (kind == KIN_STEP_BINARY && args[i] != 0 && rec_drifts(r, args[i]));
+    }
+    rec_note_sized(r, &r->t->steps.at[s]);
+    return out;
+}
+
+/* -- segments ----------------------------------------------------------------------------------------------------- */
+
+uint32_t
+rec_seg(rec *r)
+{
+    if (r->seg_ended && r->region != NULL) {
+        rec_refuse(r);
+    } else if (r->seg_ended) {
+        r->seg_ended = false;
+        uint32_t s = rec_step(r, KIN_STEP_SEGMENT, 0, NULL, 0);
+        r->seg = r->t->nsegments++;
+        r->t->steps.at[s].num = r->seg;
+        r->t->steps.at[s].imm = 0;
+        r->inplace = false;
+        r->writes.len = 0;
+        r->meta_epoch++;
+    }
+    return r->seg;
+}
+
+void
+rec_end_segment(rec *r)
+{
+    r->seg_ended = true;
+    r->meta_epoch++;
+}
+
+/* Can a later segment read the contents by path? */
+static bool
+can_be_read(rec *r, kin_vid vid)
+{
+    PyTypeObject *tp = r->info.at[vid].type;
+    if (O(r, vid) == NULL || r->t->vals.at[vid].kind != KIN_VAL_STEP)
+        return false;
+    switch (FRESH(r, vid)->kind) {
+    case FRESH_LIST: case FRESH_DICT: case FRESH_OBJECT: case FRESH_ATTRS:
+        return true;
+    case FRESH_OTHER:
+        return tp == &PyList_Type || tp == &PyDict_Type;
+    default:
+        return false;
+    }
+}
+
+/* An object made here that others have changed is one like those that were there before. */
+static void
+make_ordinary(rec *r, kin_vid vid)
+{
+    if (kin_vec_push(&r->forgotten, FRESH(r, vid)) != KIN_OK) { /* the current rule may be looking at it */
+        r->status = KIN_NOMEM;
+        return;
+    }
+    FRESH(r, vid) = NULL;
+    r->info.at[vid].made = true;
+}
+
+/* Can somebody who has got hold of the object change its contents? */
+static bool
+can_change(const rec_fresh *f)
+{
+    return f->kind != FRESH_TUPLE && f->kind != FRESH_NAMED && f->kind != FRESH_METHOD && f->kind != FRESH_SUPER &&
+           f->kind != FRESH_SLICE && f->kind != FRESH_RANGE && f->kind != FRESH_VIEW;
+}
+
+void
+rec_forget_contents(rec *r)
+{
+    rec_end_segment(r);
+    rec_touch_iterators(r, 0);
+    uint32_t kept = 0;
+    for (uint32_t i = 0; i < r->escapees.len; i++) {
+        kin_vid vid = r->escapees.at[i];
+        rec_fresh *f = FRESH(r, vid);
+        if (f == NULL || !f->escaped || !can_change(f)) /* an escape that was undone is noted again when it happens again */
+            continue;
+        f->known = false;
+        if (r->region == NULL && can_be_read(r, vid))
+            make_ordinary(r, vid);
+        else
+            r->escapees.at[kept++] = vid;
+    }
+    r->escapees.len = kept;
+}
+
+/* -- ending ------------------------------------------------------------------------------------------------------- */
+
+void
+rec_truncate(rec *r, uint32_t len)
+{
+    if (r->result != NULL && r->result->refused >= len)
+        r->result->refused = 0;
+    for (uint32_t i = len; i < r->t->steps.len; i++)
+        if (r->t->steps.at[i].out)
+            r->t->vals.at[r->t->steps.at[i].out].kind = KIN_VAL_NONE;
+    if (r->t->steps.len > len)
+        r->t->steps.len = len;
+}
+
+void
+rec_stop_row(rec *r, int row, const char *why)
+{
+    if (r->stopped)
+        return;
+    if (r->region != NULL) {
+        rec_refuse(r);
+        return;
+    }
+    r->stopped = true;
+    snprintf(r->result->reason, sizeof r->result->reason, "%s", why);
+    kin_watch_abandon(&r->watch);
+    if (r->top == NULL) {
+        r->failed = true;
+        return;
+    }
+    uint32_t snap = rec_snapshot(r);
+    rec_truncate(r, r->top->steps0);
+    PyObject *text = PyUnicode_FromString(why);
+    kin_step exit = {.kind = KIN_STEP_EXIT, .snap = snap, .ref = text ? rec_ref(r, text) : 0};
+    Py_XDECREF(text);
+    if (kin_vec_push(&r->t->steps, exit) != KIN_OK)
+        r->status = KIN_NOMEM;
+    else if (row >= 0)
+        rec_break(r, r->t->steps.len - 1, row);
+}
+
+void
+rec_stop(rec *r, const char *why)
+{
+    rec_stop_row(r, KIN_ROW_UNSUPPORTED_INSTRUCTION, why);
+}
+
+void
+rec_stop_fmt(rec *r, const char *fmt, ...)
+{
+    char text[200];
+    va_list ap;
+    va_start(ap, fmt);
+    vsnprintf(text, sizeof text, fmt, ap);
+    va_end(ap);
+    rec_stop_row(r, KIN_ROW_UNSUPPORTED_INSTRUCTION, text);
+}
+
+void
+rec_bug(rec *r, const char *what)
+{
+    if (r->failed)
+        return;
+    r->failed = true;
+    r->stopped = true;
+    kin_watch_abandon(&r->watch);
+    int line = r->top ? PyCode_Addr2Line(r->top->code, (int)r->top->offset) : 0;
+    snprintf(r->result->reason, sizeof r->result->reason, "BUG: %s at %s:%d op %s", what,
+             r->top ? PyUnicode_AsUTF8(r->top->code->co_qualname) : "?", line,
+             r->top ? kin_op_name((kin_op)r->top->op) : "?");
+}
+
+/* Where the program is, torch._dynamo.error_on_graph_break(True) is on. */
+static bool
+breaks_are_errors(void)
+{
+    PyObject *utils = PyDict_GetItemString(PyImport_GetModuleDict(), "torch._dynamo.utils");
+    return utils != NULL && PyModule_Check(utils) &&
+           PyDict_GetItemString(PyModule_GetDict(utils), "_error_on_graph_break") == Py_True;
+}
+
+/* A side trace begins with the instruction whose check failed, perhaps after tests of what it reads: that graph has ended already. */
+static bool
+repeats_join(rec *r, uint32_t step, int row)
+{
+    if (r->join == 0)
+        return false;
+    for (uint32_t i = r->first_step; i < step; i++)
+        if (r->t->steps.at[i].kind != KIN_STEP_SEGMENT && r->t->steps.at[i].kind != KIN_STEP_CHECK)
+            return false;
+    const kin_step *join = &r->t->steps.at[r->join], *s = &r->t->steps.at[step];
+    const kin_snap *there = &r->t->snaps.at[join->snap], *here = &r->t->snaps.at[s->snap];
+    return join->why == row + 1 && join->snap && s->snap && there->code == here->code && there->offset == here->offset;
+}
+
+void
+rec_break(rec *r, uint32_t step, int row)
+{
+    kin_step *s = &r->t->steps.at[step];
+    if (repeats_join(r, step, row))
+        return;
+    r->nbreaks++;
+    s->flags |= KIN_STEP_BREAK;
+    s->why = (uint16_t)(row + 1);
+    if (r->result != NULL && r->result->refused == 0 && breaks_are_errors())
+        r->result->refused = step;
+    if (s->snap)
+        r->t->snaps.at[s->snap].line = (uint32_t)PyCode_Addr2Line(r->top->code, (int)r->top->offset);
+}
+
+/* -- the shadow stack ------------------------------------------------------------------------------------------- */
+
+void
+rec_push(rec *r, kin_vid vid)
+{
+    rec_frame *f = r->top;
+    int slot = f->nlocals + f->sp;
+    if (f->sp < f->sp0 && f->nundo < 16) {
+        f->undo[f->nundo].slot = slot;
+        f->undo[f->nundo++].old = f->slots[slot];
+    }
+    f->slots[slot] = vid;
+    f->sp++;
+}
+
+PyObject *
+rec_stack_obj(rec *r, int i)
+{
+    return kin_watch_localsplus(r->top->f)[r->top->nlocals + r->top->sp0 - 1 - i];
+}
+
+void
+rec_await_result(rec *r, kin_vid vid, uint32_t step)
+{
+    rec_push(r, vid);
+    r->top->await = AWAIT_RESULT;
+    r->top->await_vid = vid;
+    r->top->await_step = step;
+    r->top->await_slot = r->top->sp - 1;
+}
+
+void
+rec_await_const(rec *r)
+{
+    rec_push(r, 0);
+    r->top->await = AWAIT_CONST;
+    r->top->await_slot = r->top->sp - 1;
+}
+
+void
+rec_push_step(rec *r, kin_step_kind kind, unsigned flags, const kin_vid *args, uint32_t n)
+{
+    kin_vid out = rec_step_out(r, kind, flags, args, n);
+    rec_await_result(r, out, r->t->vals.at[out].step);
+}

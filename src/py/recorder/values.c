@@ -1,0 +1,614 @@
+/* Values of a recording: where they come from, and the facts and checks that fix what was consumed of them. */
+#include "py/recorder/rec.h"
+
+#include "py/guardeval/guard_text.h"
+
+static uint32_t lost_slot;
+
+static uint32_t *
+map_slot(rec *r, struct rec_map *m, uint32_t a, uint32_t b, uint32_t c, uint32_t d)
+{
+    uint32_t *slot = rec_map_at(m, a, b, c, d);
+    if (slot == NULL) {
+        r->status = KIN_NOMEM;
+        lost_slot = 0;
+        return &lost_slot;
+    }
+    return slot;
+}
+
+/* -- making values ------------------------------------------------------------------------------------------ */
+
+/* Only atoms are held: holding anything else could delay a death that the program sees (rule 84). Other objects are
+ * looked at only while the program itself keeps them: they lie on a watched stack or in what a watched value holds. */
+static bool
+may_hold(PyObject *obj)
+{
+    return kin_is_exact_immutable(obj);
+}
+
+void
+rec_set_obj(rec *r, kin_vid vid, PyObject *obj)
+{
+    rec_info *i = &r->info.at[vid];
+    i->obj = obj;
+    if (obj == NULL)
+        return;
+    if (!i->held && may_hold(obj)) {
+        Py_INCREF(obj);
+        i->held = true;
+    }
+    if (i->graph && kin_is_tensor(obj)) {
+        PyObject *note = kin_tensor_note(obj);
+        if (note == NULL)
+            PyErr_Clear();
+        else {
+            r->t->vals.at[vid].note = rec_ref(r, note);
+            Py_DECREF(note);
+        }
+    }
+}
+
+kin_vid
+rec_value(rec *r, kin_val val, PyObject *obj)
+{
+    rec_info info = {.born_seg = r->seg};
+    if (kin_vec_push(&r->t->vals, val) != KIN_OK || kin_vec_push(&r->info, info) != KIN_OK) {
+        r->status = KIN_NOMEM;
+        return 0;
+    }
+    kin_vid vid = r->t->vals.len - 1;
+    if (obj != NULL)
+        rec_set_obj(r, vid, obj);
+    return vid;
+}
+
+kin_ref
+rec_ref(rec *r, PyObject *obj)
+{
+    kin_ref ref = 0;
+    if (obj != NULL && kin_refs_add(r->refs, obj, &ref) != KIN_OK)
+        r->status = KIN_NOMEM;
+    return ref;
+}
+
+kin_vid
+rec_const(rec *r, PyObject *obj)
+{
+    kin_ref ref = rec_ref(r, obj);
+    uint32_t *slot = map_slot(r, r->consts, ref, 0, 0, 0);
+    if (*slot == 0) {
+        kin_vid vid = rec_value(r, (kin_val){.kind = KIN_VAL_CONST, .key = ref}, obj);
+        *slot = vid;
+        r->info.at[vid].type = Py_TYPE(obj);
+        return vid;
+    }
+    return *slot;
+}
+
+kin_vid
+rec_src(rec *r, kin_vid parent, kin_access access, uint32_t key, PyObject *obj)
+{
+    uint32_t seg = rec_seg(r);
+    if (r->refused)
+        return rec_value(r, (kin_val){.kind = KIN_VAL_NONE}, obj);
+    kin_vid written = rec_written(r, parent, access, key, obj);
+    if (written != 0)
+        return written;
+    seg = rec_seg(r);
+    uint32_t *slot = map_slot(r, r->value_numbers, seg, parent, (uint32_t)access, key);
+    if (*slot != 0)
+        return *slot;
+    kin_vid vid = rec_value(r, (kin_val){.kind = KIN_VAL_SRC, .access = (uint8_t)access, .seg = (uint16_t)seg,
+                                         .parent = parent, .key = key}, obj);
+    *slot = vid;
+    if (obj != NULL && kin_is_tensor(obj)) {
+        PyObject *note = kin_tensor_note(obj);
+        if (note == NULL)
+            PyErr_Clear();
+        else {
+            r->t->vals.at[vid].note = rec_ref(r, note);
+            Py_DECREF(note);
+        }
+    }
+    return vid;
+}
+
+kin_vid
+rec_src_key(rec *r, kin_vid parent, kin_access access, PyObject *key, PyObject *obj)
+{
+    return rec_src(r, parent, access, rec_ref(r, key), obj);
+}
+
+/* -- facts and checks ----------------------------------------------------------------------------------------- */
+
+void
+rec_fact(rec *r, kin_fact_kind kind, kin_vid vid, PyObject *ref, uint32_t num)
+{
+    (void)rec_seg(r);
+    if (r->refused)
+        return;
+    rec_fact_after_writes(r, kind, vid, ref);
+    uint32_t seg = rec_seg(r);
+    if (r->refused) /* what was written in a region decides: it does not hold at the beginning */
+        return;
+    kin_ref number = rec_ref(r, ref);
+    uint32_t *slot = map_slot(r, r->facts_seen, seg, vid, (uint32_t)kind, number ^ (num << 20) ^ (num >> 12));
+    if (*slot != 0) {
+        kin_fact *old = &r->t->facts.at[*slot - 1];
+        if (old->ref == number && old->num == num) {
+            old->undone = false;
+            return;
+        }
+    }
+    kin_fact fact = {.kind = (uint8_t)kind, .seg = (uint16_t)seg, .vid = vid, .ref = number, .num = num};
+    if (r->top != NULL) {
+        fact.code = r->top->code_ref;
+        fact.offset = r->top->offset;
+    }
+    if (kin_vec_push(&r->t->facts, fact) != KIN_OK)
+        r->status = KIN_NOMEM;
+    *slot = r->t->facts.len;
+}
+
+uint32_t
+rec_check(rec *r, kin_check check, kin_vid vid, PyObject *ref, uint32_t num)
+{
+    uint32_t s = rec_step(r, KIN_STEP_CHECK, 0, &vid, 1);
+    kin_step *step = &r->t->steps.at[s];
+    step->imm = (uint8_t)check;
+    step->num = num;
+    kin_ref number = rec_ref(r, ref);
+    r->t->steps.at[s].ref = number;
+    return s;
+}
+
+/* Can facts at the beginning of the current segment speak about this value? */
+static bool
+is_entry_value(rec *r, kin_vid vid)
+{
+    const kin_val *v = &r->t->vals.at[vid];
+    return v->kind != KIN_VAL_STEP || r->info.at[vid].born_seg < rec_seg(r);
+}
+
+/* What a torch call gave is tested where it is used: a graph can go on over a test, but not over a guard of its own values. */
+static bool
+is_asked_by_fact(rec *r, kin_vid vid)
+{
+    const kin_val *v = &r->t->vals.at[vid];
+    bool by_torch = v->kind == KIN_VAL_STEP && r->t->steps.at[v->step].flags & KIN_STEP_TORCH;
+    return !by_torch && is_entry_value(r, vid);
+}
+
+static bool
+is_fixed_type(PyTypeObject *tp)
+{
+    return !(tp->tp_flags & Py_TPFLAGS_HEAPTYPE) && tp != &PyModule_Type;
+}
+
+PyTypeObject *
+rec_need_type(rec *r, kin_vid vid)
+{
+    PyTypeObject *tp = Py_TYPE(O(r, vid));
+    if (r->t->vals.at[vid].kind == KIN_VAL_CONST)
+        return tp;
+    if (r->info.at[vid].type == tp && FRESH(r, vid) != NULL && !FRESH(r, vid)->escaped)
+        return tp; /* made here and out of everybody's reach; it may not even exist when facts are tested */
+    if (r->info.at[vid].type == tp && (is_fixed_type(tp) || r->info.at[vid].type_seg == rec_seg(r) + 1))
+        return tp;
+    (void)rec_seg(r);
+    if (is_asked_by_fact(r, vid))
+        rec_fact(r, KIN_FACT_TYPE, vid, (PyObject *)tp, 0);
+    else
+        rec_check(r, KIN_CHECK_TYPE, vid, (PyObject *)tp, 0);
+    r->info.at[vid].type = tp;
+    r->info.at[vid].type_seg = rec_seg(r) + 1;
+    return tp;
+}
+
+void
+rec_class_version(rec *r, PyTypeObject *type)
+{
+    if (type->tp_flags & Py_TPFLAGS_IMMUTABLETYPE)
+        return;
+    if (type->tp_version_tag == 0 || !(type->tp_flags & Py_TPFLAGS_VALID_VERSION_TAG))
+        _PyType_Lookup(type, type->tp_name ? r->top->code->co_name : NULL);
+    if (!(type->tp_flags & Py_TPFLAGS_VALID_VERSION_TAG)) {
+        rec_stop_fmt(r, "class %.80s has no version tag", type->tp_name);
+        return;
+    }
+    rec_fact(r, KIN_FACT_TYPE_TAG, rec_const(r, (PyObject *)type), NULL, type->tp_version_tag);
+}
+
+PyTypeObject *
+rec_need_version(rec *r, kin_vid vid)
+{
+    PyTypeObject *tp = rec_need_type(r, vid);
+    rec_class_version(r, tp);
+    return tp;
+}
+
+/* -- constants ------------------------------------------------------------------------------------------------ */
+
+static bool
+is_enum_member(PyObject *obj)
+{
+    static PyObject *enum_type;
+    if (enum_type == NULL) {
+        PyObject *mod = PyImport_ImportModule("enum");
+        enum_type = mod ? PyObject_GetAttrString(mod, "EnumType") : NULL;
+        Py_XDECREF(mod);
+        if (enum_type == NULL) {
+            PyErr_Clear();
+            return false;
+        }
+    }
+    return PyType_IsSubtype(Py_TYPE(Py_TYPE(obj)), (PyTypeObject *)enum_type);
+}
+
+static bool
+is_instance_of(PyObject *obj, const char *module, const char *const *names)
+{
+    PyTypeObject *tp = Py_TYPE(obj);
+    if (!(tp->tp_flags & Py_TPFLAGS_HEAPTYPE) || !rec_in_list(tp->tp_name, names))
+        return false;
+    PyObject *home = PyDict_GetItemWithError(tp->tp_dict, REC_STR("__module__"));
+    return home != NULL && PyUnicode_Check(home) && PyUnicode_CompareWithASCIIString(home, module) == 0;
+}
+
+/* logging keeps every logger that it hands out. */
+static bool
+is_logger(PyObject *obj)
+{
+    static const char *const names[] = {"Logger", "RootLogger", NULL};
+    return is_instance_of(obj, "logging", names);
+}
+
+/* Operators of torch.ops: PyTorch keeps one object for each. */
+bool
+rec_is_torch_operator(PyObject *obj)
+{
+    static const char *const names[] = {"OpOverload", "OpOverloadPacket", NULL};
+    return is_instance_of(obj, "torch._ops", names);
+}
+
+bool
+rec_is_cache(PyObject *obj)
+{
+    return strcmp(Py_TYPE(obj)->tp_name, "functools._lru_cache_wrapper") == 0;
+}
+
+/* Objects that live as long as their module or class: safe to keep and to compare by identity (rule 82). */
+bool
+rec_pinnable(PyObject *obj)
+{
+    if (PyFunction_Check(obj))
+        return PyFunction_GET_CLOSURE(obj) == NULL;
+    if (PyCFunction_Check(obj)) {
+        PyObject *self = PyCFunction_GET_SELF(obj);
+        return self == NULL || PyModule_Check(self) || PyType_Check(self) || kin_is_exact_immutable(self) ||
+               strncmp(Py_TYPE(self)->tp_name, "pybind11_", 9) == 0;
+    }
+    PyTypeObject *tp = Py_TYPE(obj);
+    if (PyType_Check(obj) || PyModule_Check(obj) || PyCode_Check(obj) || tp == &PyMethodDescr_Type ||
+        tp == &PyWrapperDescr_Type || tp == &PyGetSetDescr_Type || tp == &PyMemberDescr_Type ||
+        tp == &PyClassMethodDescr_Type)
+        return true;
+    const char *name = tp->tp_name;
+    return strcmp(name, "torch.dtype") == 0 || strcmp(name, "torch.layout") == 0 ||
+           strcmp(name, "torch.memory_format") == 0 ||
+           is_enum_member(obj) || is_logger(obj) || rec_is_torch_operator(obj) || rec_is_cache(obj);
+}
+
+bool
+rec_is_const(rec *r, kin_vid vid)
+{
+    return r->t->vals.at[vid].kind == KIN_VAL_CONST || r->info.at[vid].as_const != 0;
+}
+
+kin_vid
+rec_as_const(rec *r, kin_vid vid)
+{
+    return r->info.at[vid].as_const ? r->info.at[vid].as_const : vid;
+}
+
+/* Steals `place`. */
+static bool
+is_noted(rec *r, PyObject *place)
+{
+    int found = place == NULL ? -1 : PySet_Contains(r->opt->unstable, place);
+    Py_XDECREF(place);
+    if (found < 0)
+        PyErr_Clear();
+    return found > 0;
+}
+
+/* Did the value change between earlier calls? Then it is a free one from now on (rule 12). */
+bool
+rec_is_unstable(rec *r, kin_vid vid)
+{
+    if (r->opt->unstable == NULL || PySet_GET_SIZE(r->opt->unstable) == 0)
+        return false;
+    return is_noted(r, kin_value_place(r->v, vid));
+}
+
+/* Did anything of the class? Then each lookup in it is a fact of its own. */
+bool
+rec_class_is_unstable(rec *r, PyTypeObject *tp)
+{
+    if (r->opt->unstable == NULL || PySet_GET_SIZE(r->opt->unstable) == 0 || (tp->tp_flags & Py_TPFLAGS_IMMUTABLETYPE))
+        return false;
+    return is_noted(r, kin_class_place(tp));
+}
+
+/* More digits than sys.set_int_max_str_digits() lets through at its strictest: whether text can be made of such a number,
+ * or a number of such a text, is a matter of the moment (rule 88).
+ */
+static bool
+is_huge(PyObject *obj)
+{
+    enum { MIN_DIGITS = 640 };
+    if (PyLong_CheckExact(obj))
+        return _PyLong_NumBits(obj) > MIN_DIGITS * 3;
+    if (PyUnicode_CheckExact(obj))
+        return PyUnicode_GET_LENGTH(obj) > MIN_DIGITS;
+    for (Py_ssize_t i = 0; PyTuple_CheckExact(obj) && i < PyTuple_GET_SIZE(obj); i++)
+        if (is_huge(PyTuple_GET_ITEM(obj, i)))
+            return true;
+    return false;
+}
+
+/* Is what C code computes from the constant a constant too? Text of an enum member is made by code of its class, that of a
+ * function or class by names that can be assigned.
+ */
+bool
+rec_is_value(PyObject *obj)
+{
+    if (kin_is_exact_immutable(obj))
+        return !is_huge(obj);
+    return is_fixed_type(Py_TYPE(obj)) && !PyType_Check(obj) && !PyFunction_Check(obj) && !PyCFunction_Check(obj) &&
+           !PyModule_Check(obj);
+}
+
+/* Result of a step that the next run will not give again: a float of a clock, a generator or data, a method of C code bound to an
+ * object or class. */
+static bool
+is_new_each_time(PyObject *obj)
+{
+    PyObject *self = PyCFunction_Check(obj) ? PyCFunction_GET_SELF(obj) : NULL;
+    return PyFloat_CheckExact(obj) || (self != NULL && !PyModule_Check(self));
+}
+
+bool
+rec_can_const(rec *r, kin_vid vid)
+{
+    if (vid == 0)
+        return false;
+    if (rec_is_const(r, vid))
+        return true;
+    PyObject *obj = O(r, vid);
+    if (obj == NULL)
+        return false; /* not there yet */
+    if (r->t->vals.at[vid].kind == KIN_VAL_STEP && (FRESH(r, vid) != NULL || r->info.at[vid].made || is_new_each_time(obj) || rec_varies(r, vid)))
+        return false;
+    if (!kin_is_exact_immutable(obj) && !rec_pinnable(obj))
+        return false;
+    return !(kin_is_exact_immutable(obj) || PyFunction_Check(obj) || PyCFunction_Check(obj) || rec_is_cache(obj)) ||
+           !rec_is_unstable(r, vid);
+}
+
+bool
+rec_need_quiet(rec *r, kin_vid vid, bool all)
+{
+    PyObject *obj = O(r, vid);
+    if (obj == NULL || !kin_exact_is_quiet(obj, all))
+        return false;
+    PyTypeObject *tp = Py_TYPE(obj);
+    bool contains = tp == &PyTuple_Type || tp == &PySlice_Type || !kin_is_exact_immutable(obj);
+    if (contains && tp != &PyByteArray_Type && !(rec_is_const(r, vid) && kin_is_exact_immutable(obj)))
+        rec_check(r, KIN_CHECK_QUIET, vid, NULL, all);
+    return true;
+}
+
+kin_vid
+rec_need_const(rec *r, kin_vid vid)
+{
+    if (r->t->vals.at[vid].kind == KIN_VAL_CONST)
+        return vid;
+    if (r->info.at[vid].as_const)
+        return r->info.at[vid].as_const;
+    if (!rec_can_const(r, vid))
+        return 0;
+    PyObject *obj = O(r, vid);
+    bool by_id = !kin_is_exact_immutable(obj) || obj == Py_None || PyBool_Check(obj) || obj == Py_Ellipsis ||
+                 kin_exact_has_nan(obj);
+    if (is_asked_by_fact(r, vid))
+        rec_fact(r, by_id ? KIN_FACT_ID : KIN_FACT_EQ, vid, obj, 0);
+    else
+        rec_check(r, by_id ? KIN_CHECK_IS : KIN_CHECK_EQ, vid, obj, 0);
+    kin_vid c = rec_const(r, obj);
+    r->info.at[vid].as_const = c;
+    return c;
+}
+
+/* Length of an exact builtin container whose contents are read by path, or that an earlier step made. */
+void
+rec_need_len(rec *r, kin_vid vid, Py_ssize_t n)
+{
+    if (r->t->vals.at[vid].kind == KIN_VAL_CONST && !PyDict_Check(O(r, vid)) && !PyList_Check(O(r, vid)))
+        return;
+    if (is_asked_by_fact(r, vid))
+        rec_fact(r, KIN_FACT_LEN, vid, NULL, (uint32_t)n);
+    else
+        rec_check(r, KIN_CHECK_LEN, vid, NULL, (uint32_t)n);
+}
+
+/* Contents of a value made in this segment can be read by path only from a new segment on. */
+kin_vid
+rec_root(rec *r, kin_vid vid)
+{
+    if (!is_entry_value(r, vid))
+        rec_end_segment(r);
+    (void)rec_seg(r);
+    return vid;
+}
+
+/* -- fresh objects ---------------------------------------------------------------------------------------------- */
+
+bool
+rec_fresh_push(rec_fresh *f, kin_vid vid)
+{
+    if (f->n == f->cap) {
+        uint32_t cap = f->cap ? f->cap * 2 : 4;
+        kin_vid *items = realloc(f->items, cap * sizeof *items);
+        if (items == NULL)
+            return false;
+        f->items = items;
+        f->cap = cap;
+    }
+    f->items[f->n++] = vid;
+    return true;
+}
+
+rec_fresh *
+rec_make_fresh(rec *r, kin_vid vid, fresh_kind kind, const kin_vid *items, uint32_t n, bool known)
+{
+    rec_fresh *f = calloc(1, sizeof *f);
+    if (f == NULL) {
+        r->status = KIN_NOMEM;
+        return NULL;
+    }
+    f->kind = kind;
+    f->known = known;
+    for (uint32_t i = 0; i < n; i++)
+        if (!rec_fresh_push(f, items[i])) {
+            free(f->items);
+            free(f);
+            r->status = KIN_NOMEM;
+            return NULL;
+        }
+    free(FRESH(r, vid) ? FRESH(r, vid)->items : NULL);
+    free(FRESH(r, vid));
+    FRESH(r, vid) = f;
+    return f;
+}
+
+kin_vid *
+rec_pairs_find(rec *r, const rec_fresh *f, PyObject *key)
+{
+    for (uint32_t i = 0; i + 1 < f->n; i += 2)
+        if (kin_exact_equal(O(r, f->items[i]), key))
+            return &f->items[i + 1];
+    return NULL;
+}
+
+void
+rec_pairs_put(rec *r, rec_fresh *f, kin_vid key, kin_vid value)
+{
+    kin_vid *found = rec_pairs_find(r, f, O(r, key));
+    if (found != NULL)
+        *found = value;
+    else if (!rec_fresh_push(f, key) || !rec_fresh_push(f, value))
+        r->status = KIN_NOMEM;
+}
+
+void
+rec_pairs_drop(rec *r, rec_fresh *f, PyObject *key)
+{
+    kin_vid *found = rec_pairs_find(r, f, key);
+    if (found == NULL)
+        return;
+    memmove(found - 1, found + 1, (size_t)(f->items + f->n - (found + 1)) * sizeof *found);
+    f->n -= 2;
+}
+
+/* What is known of an object made here, if all of it lies in its __dict__: not in slots. */
+static rec_fresh *
+attributes(rec *r, kin_vid obj)
+{
+    rec_fresh *f = FRESH(r, obj);
+    if (f == NULL || f->kind != FRESH_OBJECT || !f->known)
+        return NULL;
+    for (uint32_t i = 0; i < f->n; i += 2) {
+        PyObject *descr = _PyType_Lookup(r->info.at[obj].type, O(r, f->items[i]));
+        if (descr != NULL && Py_TYPE(descr) == &PyMemberDescr_Type)
+            return NULL;
+    }
+    return f;
+}
+
+rec_fresh *
+rec_exact_dict(rec *r, kin_vid vid)
+{
+    rec_fresh *f = FRESH(r, vid);
+    if (f != NULL && f->kind == FRESH_ATTRS)
+        return f->known ? attributes(r, f->items[0]) : NULL;
+    return f != NULL && f->kind == FRESH_DICT && f->known ? f : NULL;
+}
+
+rec_fresh *
+rec_mapping(rec *r, kin_vid vid)
+{
+    rec_fresh *f = FRESH(r, vid);
+    return rec_exact_dict(r, f != NULL && f->kind == FRESH_OBJECT && f->of != 0 ? f->of : vid);
+}
+
+void
+rec_escape(rec *r, kin_vid vid)
+{
+    rec_fresh *f = vid ? FRESH(r, vid) : NULL;
+    if (vid && r->info.at[vid].raised)
+        r->escaped = r->info.at[vid].raised;
+    if (f == NULL || f->escaped)
+        return;
+    f->escaped = true;
+    if (kin_vec_push(&r->escapees, vid) != KIN_OK)
+        r->status = KIN_NOMEM;
+    for (uint32_t i = 0; i < f->n; i++)
+        rec_escape(r, f->items[i]);
+    if (f->kind == FRESH_OBJECT)
+        rec_escape(r, f->of);
+}
+
+/* A container changed: iterators over it may not go on from what was known (0: any container may have). */
+void
+rec_touch_iterators(rec *r, kin_vid container)
+{
+    for (uint32_t i = 0; i < r->iters.len; i++) {
+        rec_fresh *f = FRESH(r, r->iters.at[i]);
+        if (f != NULL && f->kind == FRESH_ITER && (container == 0 || f->of == container))
+            f->known = false;
+    }
+}
+
+/* -- tensor metadata -------------------------------------------------------------------------------------------- */
+
+bool
+rec_meta(rec *r, kin_vid tensor, unsigned mask)
+{
+    r->meta_asked = true;
+    (void)rec_seg(r);
+    rec_info *i = &r->info.at[tensor];
+    if (i->meta_epoch == r->meta_epoch + 1) {
+        mask &= ~i->meta_mask;
+        if (mask == 0)
+            return true;
+    } else {
+        i->meta_mask = 0;
+    }
+    uint64_t open = mask & (KIN_META_SIZES | KIN_META_STRIDES) ? rec_open_sizes(r, tensor) : 0;
+    PyObject *record = rec_size_record(r, tensor, mask, open);
+    if (record == NULL) {
+        PyErr_Clear();
+        return false;
+    }
+    if (is_asked_by_fact(r, tensor) && !r->inplace)
+        rec_fact(r, KIN_FACT_T_META, tensor, record, 0);
+    else
+        rec_check(r, KIN_CHECK_META, tensor, record, 0);
+    Py_DECREF(record);
+    i = &r->info.at[tensor];
+    i->meta_epoch = r->meta_epoch + 1;
+    i->meta_mask |= mask;
+    return true;
+}

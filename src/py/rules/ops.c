@@ -1,0 +1,963 @@
+/* One rule per opcode: what an instruction does to shadows. Anything without a rule ends the recording there; the
+ * program up to that point stays usable and CPython runs the rest.
+ */
+#include "py/recorder/rec.h"
+
+#include "core/diag/breaks.h"
+
+static PyObject *
+name_at(rec *r, int i)
+{
+    return PyTuple_GET_ITEM(r->top->code->co_names, i);
+}
+
+static PyObject *
+const_at(rec *r, int i)
+{
+    return PyTuple_GET_ITEM(r->top->code->co_consts, i);
+}
+
+/* -- locals, constants, stack ------------------------------------------------------------------------------------- */
+
+static void
+op_load_fast(rec *r)
+{
+    kin_vid v = r->top->slots[r->top->arg];
+    if (v == 0)
+        rec_stop_row(r, KIN_ROW_EXCEPTION_ESCAPED, "unbound local");
+    else
+        rec_push(r, v);
+}
+
+static void
+op_store_fast(rec *r)
+{
+    rec_frame *f = r->top;
+    kin_vid v = rec_peek(r, 0);
+    f->slots[f->arg] = v;
+    rec_drop(r, 1);
+    if (v != 0 && r->info.at[v].graph && r->t->vals.at[v].name == 0) {
+        kin_ref name = rec_ref(r, PyTuple_GET_ITEM(f->code->co_localsplusnames, f->arg));
+        r->t->vals.at[v].name = name;
+    }
+}
+
+static void
+op_swap(rec *r)
+{
+    rec_frame *f = r->top;
+    int top = f->nlocals + f->sp - 1, other = top - f->arg + 1;
+    kin_vid a = f->slots[top], b = f->slots[other];
+    f->slots[top] = b;
+    f->slots[other] = a;
+}
+
+static void
+op_return(rec *r)
+{
+    kin_vid v = rec_peek(r, 0);
+    r->returned = v;
+    rec_operator_return(r, v);
+    if (r->top->back == NULL)
+        rec_step(r, KIN_STEP_RETURN, 0, &v, 1);
+}
+
+/* -- globals ---------------------------------------------------------------------------------------------------------- */
+
+kin_vid
+rec_frame_globals(rec *r)
+{
+    rec_frame *f = r->top;
+    PyFunctionObject *fn = (PyFunctionObject *)O(r, f->func);
+    rec_fresh *fresh = FRESH(r, f->func);
+    if (fresh != NULL && fresh->kind == FRESH_FUNCTION)
+        return fresh->items[3];
+    if (rec_is_const(r, f->func))
+        return rec_const(r, fn->func_globals);
+    return rec_src(r, f->func, KIN_ACCESS_GLOBALS, 0, fn->func_globals);
+}
+
+static kin_vid
+frame_builtins(rec *r)
+{
+    rec_frame *f = r->top;
+    PyFunctionObject *fn = (PyFunctionObject *)O(r, f->func);
+    rec_fresh *fresh = FRESH(r, f->func);
+    if (rec_is_const(r, f->func) || (fresh != NULL && fresh->kind == FRESH_FUNCTION))
+        return rec_const(r, fn->func_builtins);
+    return rec_src(r, f->func, KIN_ACCESS_BUILTINS, 0, fn->func_builtins);
+}
+
+static void
+load_global_name(rec *r, PyObject *name, bool null)
+{
+    kin_vid globals = rec_frame_globals(r);
+    PyObject *dict = O(r, globals), *value = NULL;
+    kin_vid vid;
+    if (!PyDict_CheckExact(dict)) {
+        rec_stop(r, "globals that are no plain dict");
+        return;
+    }
+    value = PyDict_GetItemWithError(dict, name);
+    if (value != NULL) {
+        vid = rec_dict_item(r, globals, name, value);
+    } else {
+        kin_vid builtins = frame_builtins(r);
+        dict = O(r, builtins);
+        value = PyDict_CheckExact(dict) ? PyDict_GetItemWithError(dict, name) : NULL;
+        if (value == NULL) {
+            PyErr_Clear();
+            rec_fact(r, KIN_FACT_LACKS_KEY, globals, name, 0);
+            rec_fact(r, KIN_FACT_LACKS_KEY, builtins, name, 0);
+            rec_stop_row(r, KIN_ROW_EXCEPTION_ESCAPED, "name is not defined");
+            return;
+        }
+        rec_need_type(r, globals);
+        rec_fact(r, KIN_FACT_LACKS_KEY, globals, name, 0);
+        vid = rec_dict_item(r, builtins, name, value);
+    }
+    if (null)
+        rec_push(r, 0);
+    rec_push(r, vid);
+}
+
+static void
+op_store_global(rec *r, bool delete)
+{
+    PyObject *name = name_at(r, r->top->arg);
+    kin_vid args[2] = {rec_frame_globals(r), delete ? 0 : rec_peek(r, 0)};
+    rec_place place = {.kind = KIN_PLACE_ITEM, .base = args[0], .key = name};
+    bool followed = PyDict_CheckExact(O(r, args[0])) && rec_begin_write(r, &place);
+    uint32_t s = rec_step(r, KIN_STEP_GLOBAL_SET, KIN_STEP_EFFECT, args, 2);
+    kin_ref ref = rec_ref(r, name);
+    r->t->steps.at[s].ref = ref;
+    if (followed)
+        rec_end_write(r, &place, args[1]);
+    else
+        rec_forget_contents(r);
+    rec_drop(r, delete ? 0 : 1);
+}
+
+/* -- cells -------------------------------------------------------------------------------------------------------------- */
+
+static void
+op_load_deref(rec *r)
+{
+    rec_frame *f = r->top;
+    kin_vid cell = f->slots[f->arg];
+    PyObject *value = PyCell_GET(kin_watch_localsplus(f->f)[f->arg]);
+    rec_fresh *fresh = FRESH(r, cell);
+    if (value == NULL) {
+        rec_stop_row(r, KIN_ROW_EXCEPTION_ESCAPED, "unbound free variable");
+    } else if (fresh != NULL && fresh->known) {
+        rec_push(r, fresh->items[0]);
+    } else if (fresh != NULL) {
+        rec_push_step(r, KIN_STEP_CELL_GET, 0, &cell, 1);
+    } else {
+        rec_root(r, cell);
+        rec_push(r, rec_src(r, cell, KIN_ACCESS_CELL, 0, value));
+    }
+}
+
+static void
+op_store_deref(rec *r, bool delete)
+{
+    rec_frame *f = r->top;
+    kin_vid args[2] = {f->slots[f->arg], delete ? 0 : rec_peek(r, 0)};
+    rec_fresh *fresh = FRESH(r, args[0]);
+    rec_place place = {.kind = KIN_PLACE_CELL, .base = args[0]};
+    bool followed = fresh == NULL && rec_begin_write(r, &place);
+    rec_step(r, KIN_STEP_CELL_SET, fresh ? KIN_STEP_MUTATES : KIN_STEP_EFFECT, args, 2);
+    if (fresh != NULL) {
+        fresh->items[0] = args[1];
+        fresh->known = fresh->known || !fresh->escaped;
+        rec_changed(r, args[0]);
+    } else if (followed) {
+        rec_end_write(r, &place, args[1]);
+    } else {
+        rec_forget_contents(r);
+    }
+    rec_drop(r, delete ? 0 : 1);
+}
+
+/* -- new objects -------------------------------------------------------------------------------------------------------- */
+
+static void
+build(rec *r, kin_step_kind kind, fresh_kind fresh, PyTypeObject *type, uint32_t n)
+{
+    kin_vid *items = r->top->slots + r->top->nlocals + r->top->sp - n;
+    kin_vid out = rec_step_out(r, kind, KIN_STEP_PURE, items, n);
+    rec_make_fresh(r, out, fresh, items, n, true);
+    r->info.at[out].type = type;
+    rec_drop(r, (int)n);
+    rec_await_result(r, out, r->t->vals.at[out].step);
+}
+
+static void
+op_build_tuple(rec *r)
+{
+    build(r, KIN_STEP_BUILD_TUPLE, FRESH_TUPLE, &PyTuple_Type, (uint32_t)r->top->arg);
+}
+
+/* Keys of a dict display: constants keep its contents known; other keys may have hashes of their own. */
+static bool
+keys_known(rec *r, const kin_vid *pairs, uint32_t n)
+{
+    for (uint32_t i = 0; i < n; i += 2) {
+        if (!kin_is_exact_immutable(O(r, pairs[i])) || rec_need_const(r, pairs[i]) == 0)
+            return false;
+        for (uint32_t j = 0; j < i; j += 2)
+            if (kin_exact_equal(O(r, pairs[i]), O(r, pairs[j])) || !PyUnicode_CheckExact(O(r, pairs[i])))
+                return i == 0;
+    }
+    return true;
+}
+
+/* Are the values hashed and compared without code of the program, and will be at replay? */
+static bool
+hash_quietly(rec *r, const kin_vid *vids, uint32_t n, uint32_t stride)
+{
+    for (uint32_t i = 0; i < n; i += stride) {
+        if (!rec_need_quiet(r, vids[i], false))
+            return false;
+        if (FRESH(r, vids[i]) == NULL && !rec_is_const(r, vids[i]))
+            rec_need_type(r, vids[i]);
+    }
+    return true;
+}
+
+/* Code of the program ran below the current instruction, or may at replay. */
+static void
+expect_code(rec *r)
+{
+    rec_forget_contents(r);
+    r->skip_expected = true;
+}
+
+static void
+build_map(rec *r, kin_vid *pairs, uint32_t n, int ndrop)
+{
+    bool known = keys_known(r, pairs, n), quiet = known || hash_quietly(r, pairs, n, 2);
+    kin_vid out = rec_step_out(r, KIN_STEP_BUILD_MAP, known ? KIN_STEP_PURE : quiet ? 0u : KIN_STEP_OPAQUE, pairs, n);
+    if (!quiet)
+        expect_code(r);
+    rec_make_fresh(r, out, FRESH_DICT, pairs, n, known);
+    r->info.at[out].type = &PyDict_Type;
+    rec_drop(r, ndrop);
+    rec_await_result(r, out, r->t->vals.at[out].step);
+}
+
+static void
+op_build_map(rec *r)
+{
+    uint32_t n = 2 * (uint32_t)r->top->arg;
+    build_map(r, r->top->slots + r->top->nlocals + r->top->sp - n, n, (int)n);
+}
+
+static void
+op_build_const_key_map(rec *r)
+{
+    uint32_t n = (uint32_t)r->top->arg;
+    PyObject *keys = rec_stack_obj(r, 0);
+    kin_vid *pairs = malloc((2 * n + 1) * sizeof *pairs);
+    if (pairs == NULL) {
+        r->status = KIN_NOMEM;
+        return;
+    }
+    for (uint32_t i = 0; i < n; i++) {
+        pairs[2 * i] = rec_const(r, PyTuple_GET_ITEM(keys, i));
+        pairs[2 * i + 1] = rec_peek(r, (int)(n - i));
+    }
+    build_map(r, pairs, 2 * n, (int)n + 1);
+    free(pairs);
+}
+
+static void
+op_build_set(rec *r)
+{
+    uint32_t n = (uint32_t)r->top->arg;
+    kin_vid *items = r->top->slots + r->top->nlocals + r->top->sp - n;
+    bool quiet = hash_quietly(r, items, n, 1);
+    kin_vid out = rec_step_out(r, KIN_STEP_BUILD_SET, quiet ? 0 : KIN_STEP_OPAQUE, items, n);
+    if (!quiet)
+        expect_code(r);
+    rec_make_fresh(r, out, FRESH_SET, items, n, false);
+    r->info.at[out].type = &PySet_Type;
+    rec_drop(r, (int)n);
+    rec_await_result(r, out, r->t->vals.at[out].step);
+}
+
+static void
+op_build_slice(rec *r)
+{
+    uint32_t n = (uint32_t)r->top->arg;
+    kin_vid *items = r->top->slots + r->top->nlocals + r->top->sp - n;
+    bool all_const = true;
+    for (uint32_t i = 0; i < n; i++)
+        all_const = all_const && kin_is_exact_immutable(O(r, items[i])) && rec_can_const(r, items[i]);
+    if (all_const) {
+        for (uint32_t i = 0; i < n; i++)
+            rec_need_const(r, items[i]);
+        rec_drop(r, (int)n);
+        rec_await_const(r);
+        return;
+    }
+    build(r, KIN_STEP_BUILD_SLICE, FRESH_SLICE, &PySlice_Type, n);
+}
+
+static void
+op_make_function(rec *r)
+{
+    int flags = r->top->arg, i = 0;
+    kin_vid code = rec_peek(r, i++);
+    kin_vid closure = flags & 8 ? rec_peek(r, i++) : 0;
+    kin_vid annotations = flags & 4 ? rec_peek(r, i++) : 0;
+    kin_vid kwdefaults = flags & 2 ? rec_peek(r, i++) : 0;
+    kin_vid defaults = flags & 1 ? rec_peek(r, i++) : 0;
+    kin_vid globals = rec_frame_globals(r);
+    kin_vid args[6] = {code, globals, defaults, kwdefaults, annotations, closure};
+    kin_vid out = rec_step_out(r, KIN_STEP_BUILD_FUNCTION, KIN_STEP_PURE, args, 6);
+    kin_ref ref = rec_ref(r, ((PyCodeObject *)O(r, code))->co_qualname);
+    r->t->steps.at[r->t->vals.at[out].step].ref = ref;
+    kin_vid parts[4] = {defaults, kwdefaults, closure, globals};
+    rec_make_fresh(r, out, FRESH_FUNCTION, parts, 4, true);
+    r->info.at[out].type = &PyFunction_Type;
+    rec_drop(r, i);
+    rec_await_result(r, out, r->t->vals.at[out].step);
+}
+
+/* -- growing displays: LIST_APPEND, LIST_EXTEND, SET_ADD, MAP_ADD, DICT_UPDATE, DICT_MERGE ---------------------------- */
+
+/* In a side trace, what the steps before it made is read by path like any object: a change ends what was read. */
+static void
+end_if_read(rec *r, kin_vid changed)
+{
+    if (FRESH(r, changed) == NULL)
+        rec_end_segment(r);
+}
+
+static void
+op_list_append(rec *r)
+{
+    kin_vid v = rec_peek(r, 0), list = rec_peek(r, r->top->arg);
+    kin_vid args[2] = {list, v};
+    rec_step(r, KIN_STEP_LIST_APPEND, KIN_STEP_MUTATES, args, 2);
+    end_if_read(r, list);
+    if (FRESH(r, list) && !rec_fresh_push(FRESH(r, list), v))
+        r->status = KIN_NOMEM;
+    rec_drop(r, 1);
+}
+
+/* [1, 2, 3] is an empty list that gets a constant tuple: one step, as it is for shorter lists, which graphs know as an argument. */
+static bool
+fill_new_list(rec *r, kin_vid list, kin_vid v)
+{
+    enum { MOST = 64 };
+    kin_vid items[MOST];
+    PyObject *tuple = O(r, v);
+    if (!PyTuple_CheckExact(tuple) || PyTuple_GET_SIZE(tuple) > MOST || !rec_is_const(r, v) || r->t->steps.len == 0)
+        return false;
+    uint32_t n = (uint32_t)PyTuple_GET_SIZE(tuple);
+    kin_step *last = &r->t->steps.at[r->t->steps.len - 1];
+    rec_fresh *f = FRESH(r, list);
+    if (last->kind != KIN_STEP_BUILD_LIST || last->out != list || last->nargs != 0 || f == NULL || !f->known || f->n != 0)
+        return false;
+    for (uint32_t i = 0; i < n; i++)
+        items[i] = rec_const(r, PyTuple_GET_ITEM(tuple, i));
+    last->args = r->t->vids.len;
+    last->nargs = (uint16_t)n;
+    for (uint32_t i = 0; i < n; i++)
+        if (!rec_fresh_push(FRESH(r, list), items[i]) || kin_vec_push(&r->t->vids, items[i]) != KIN_OK)
+            r->status = KIN_NOMEM;
+    return true;
+}
+
+static void
+op_list_extend(rec *r)
+{
+    kin_vid v = rec_peek(r, 0), list = rec_peek(r, r->top->arg);
+    kin_vid args[2] = {list, v}, *items = NULL;
+    uint32_t n = 0;
+    if (fill_new_list(r, list, v)) {
+        rec_drop(r, 1);
+        return;
+    }
+    if (rec_extend_by(r, v) || r->stopped)
+        return;
+    rec_fresh *f = FRESH(r, list);
+    bool tensor = kin_is_tensor(O(r, v)) && f != NULL && f->known;
+    bool known = f != NULL && f->known && (tensor ? rec_iterated(r, &args[1], &items, &n) : rec_use_up(r, v, &items, &n));
+    bool quiet = known || rec_is_plain_value(O(r, v));
+    rec_step(r, KIN_STEP_LIST_EXTEND, quiet ? KIN_STEP_MUTATES : KIN_STEP_OPAQUE | KIN_STEP_EFFECT, args, 2);
+    end_if_read(r, list);
+    if (known)
+        for (uint32_t i = 0; i < n; i++)
+            rec_fresh_push(f, items[i]);
+    else if (f != NULL)
+        f->known = false;
+    if (!quiet) {
+        rec_forget_contents(r);
+        r->skip_expected = true;
+    }
+    free(items);
+    rec_drop(r, 1);
+}
+
+void
+rec_extend_step(rec *r)
+{
+    kin_vid list = rec_peek(r, r->top->arg), args[2] = {list, rec_peek(r, 0)};
+    rec_step(r, KIN_STEP_LIST_EXTEND, KIN_STEP_OPAQUE | KIN_STEP_EFFECT, args, 2);
+    if (FRESH(r, list) != NULL)
+        FRESH(r, list)->known = false;
+    rec_forget_contents(r);
+    r->skip_expected = true;
+    rec_drop(r, 1);
+}
+
+static void
+op_set_grow(rec *r, kin_step_kind kind)
+{
+    kin_vid args[2] = {rec_peek(r, r->top->arg), rec_peek(r, 0)};
+    bool quiet = (kind == KIN_STEP_SET_ADD || rec_is_plain_value(O(r, args[1]))) && hash_quietly(r, args + 1, 1, 1);
+    rec_step(r, kind, quiet ? KIN_STEP_MUTATES : KIN_STEP_OPAQUE | KIN_STEP_EFFECT, args, 2);
+    end_if_read(r, args[0]);
+    if (FRESH(r, args[0]))
+        FRESH(r, args[0])->known = false;
+    if (!quiet)
+        expect_code(r);
+    rec_drop(r, 1);
+}
+
+static void
+op_map_add(rec *r)
+{
+    kin_vid args[3] = {rec_peek(r, r->top->arg + 1), rec_peek(r, 1), rec_peek(r, 0)};
+    rec_fresh *f = FRESH(r, args[0]);
+    bool known = f && f->known && PyUnicode_CheckExact(O(r, args[1])) && rec_need_const(r, args[1]);
+    for (uint32_t i = 0; known && i < f->n; i += 2)
+        known = !kin_exact_equal(O(r, f->items[i]), O(r, args[1]));
+    bool quiet = known || hash_quietly(r, args + 1, 1, 1);
+    rec_step(r, KIN_STEP_SET_SUBSCR, quiet ? KIN_STEP_MUTATES : KIN_STEP_OPAQUE | KIN_STEP_EFFECT, args, 3);
+    end_if_read(r, args[0]);
+    if (known && rec_fresh_push(f, args[1]))
+        rec_fresh_push(f, args[2]);
+    else if (f)
+        f->known = false;
+    if (!quiet)
+        expect_code(r);
+    rec_drop(r, 2);
+}
+
+/* Pairs of a dict whose keys are known strings; false when they are not. */
+bool
+rec_pairs_of(rec *r, kin_vid dict, kin_vid **pairs, uint32_t *n)
+{
+    PyObject *obj = O(r, dict);
+    rec_fresh *f = FRESH(r, dict);
+    *pairs = NULL;
+    *n = 0;
+    if (f != NULL) {
+        if ((f = rec_exact_dict(r, dict)) == NULL)
+            return false;
+        *pairs = malloc((f->n + 1) * sizeof **pairs);
+        if (*pairs == NULL)
+            return false;
+        if (f->n > 0)
+            memcpy(*pairs, f->items, f->n * sizeof **pairs);
+        *n = f->n;
+        return true;
+    }
+    if (!PyDict_CheckExact(obj))
+        return false;
+    Py_ssize_t pos = 0, size = PyDict_GET_SIZE(obj);
+    PyObject *key, *value;
+    while (PyDict_Next(obj, &pos, &key, &value))
+        if (!PyUnicode_CheckExact(key))
+            return false;
+    rec_root(r, dict);
+    rec_need_type(r, dict);
+    PyObject *keys = PyTuple_New(size);
+    *pairs = malloc((2 * (size_t)size + 1) * sizeof **pairs);
+    if (keys == NULL || *pairs == NULL) {
+        Py_XDECREF(keys);
+        PyErr_Clear();
+        return false;
+    }
+    Py_ssize_t i = 0;
+    pos = 0;
+    while (PyDict_Next(obj, &pos, &key, &value))
+        PyTuple_SET_ITEM(keys, i++, Py_NewRef(key));
+    rec_fact(r, KIN_FACT_DICT_KEYS, dict, keys, 0);
+    for (i = 0; i < size; i++) {
+        key = PyTuple_GET_ITEM(keys, i);
+        (*pairs)[(*n)++] = rec_const(r, key);
+        (*pairs)[(*n)++] = rec_dict_item(r, dict, key, PyDict_GetItemWithError(obj, key));
+    }
+    Py_DECREF(keys);
+    return true;
+}
+
+static void
+op_dict_grow(rec *r, kin_step_kind kind)
+{
+    kin_vid v = rec_peek(r, 0), dict = rec_peek(r, r->top->arg);
+    kin_vid args[3] = {dict, v, 0}, *pairs = NULL;
+    uint32_t n = 0;
+    if (kind == KIN_STEP_DICT_MERGE)
+        args[2] = rec_peek(r, r->top->arg + 2);
+    rec_fresh *f = FRESH(r, dict);
+    bool known = f && f->known && rec_pairs_of(r, v, &pairs, &n);
+    bool quiet = known || (PyDict_CheckExact(O(r, v)) && hash_quietly(r, &v, 1, 1));
+    rec_step(r, kind, quiet ? KIN_STEP_MUTATES : KIN_STEP_OPAQUE | KIN_STEP_EFFECT, args,
+             kind == KIN_STEP_DICT_MERGE ? 3 : 2);
+    end_if_read(r, dict);
+    for (uint32_t i = 0; known && i < n; i += 2) {
+        uint32_t j = 0;
+        while (j < f->n && !kin_exact_equal(O(r, f->items[j]), O(r, pairs[i])))
+            j += 2;
+        if (j < f->n)
+            f->items[j + 1] = pairs[i + 1];
+        else if (!rec_fresh_push(f, pairs[i]) || !rec_fresh_push(f, pairs[i + 1]))
+            r->status = KIN_NOMEM;
+    }
+    if (!known && f)
+        f->known = false;
+    if (!quiet)
+        rec_forget_contents(r);
+    free(pairs);
+    rec_drop(r, 1);
+}
+
+static void
+op_list_to_tuple(rec *r)
+{
+    kin_vid v = rec_peek(r, 0);
+    rec_fresh *f = FRESH(r, v);
+    kin_vid out = rec_step_out(r, KIN_STEP_LIST_TO_TUPLE, KIN_STEP_PURE, &v, 1);
+    rec_make_fresh(r, out, FRESH_TUPLE, f ? f->items : NULL, f ? f->n : 0, f && f->known);
+    r->info.at[out].type = &PyTuple_Type;
+    rec_drop(r, 1);
+    rec_await_result(r, out, r->t->vals.at[out].step);
+}
+
+/* -- text ------------------------------------------------------------------------------------------------------------- */
+
+static void
+op_format_value(rec *r)
+{
+    int arg = r->top->arg, n = (arg & 4) ? 2 : 1;
+    kin_vid args[2] = {rec_peek(r, n - 1), n == 2 ? rec_peek(r, 0) : 0};
+    bool fold = kin_is_exact_immutable(O(r, args[0])) && rec_is_value(O(r, args[0])) && rec_can_const(r, args[0]) &&
+                (n == 1 || rec_can_const(r, args[1]));
+    if (fold || (rec_is_const(r, args[0]) && strcmp(Py_TYPE(O(r, args[0]))->tp_name, "torch.Size") == 0)) {
+        rec_need_const(r, args[0]);
+        if (n == 2)
+            rec_need_const(r, args[1]);
+        rec_drop(r, n);
+        rec_await_const(r);
+        return;
+    }
+    bool quiet = rec_is_plain_value(O(r, args[0])) && kin_is_exact_immutable(O(r, args[0])) &&
+                 rec_need_quiet(r, args[0], true);
+    if (quiet)
+        rec_need_type(r, args[0]);
+    kin_vid out = rec_step_out(r, KIN_STEP_FORMAT, quiet ? 0 : KIN_STEP_OPAQUE, args, (uint32_t)n);
+    uint32_t s = r->t->vals.at[out].step;
+    r->t->steps.at[s].imm = (uint8_t)arg;
+    r->info.at[out].type = &PyUnicode_Type;
+    if (!quiet) {
+        r->skip_expected = true;
+        if (rec_any_tensor(r, args, 1))
+            r->skip_expected = true;
+        rec_forget_contents(r);
+    }
+    rec_drop(r, n);
+    rec_await_result(r, out, s);
+}
+
+static void
+op_build_string(rec *r)
+{
+    uint32_t n = (uint32_t)r->top->arg;
+    kin_vid *items = r->top->slots + r->top->nlocals + r->top->sp - n;
+    bool all_const = true;
+    for (uint32_t i = 0; i < n; i++)
+        all_const = all_const && rec_is_const(r, items[i]);
+    if (all_const) {
+        rec_drop(r, (int)n);
+        rec_await_const(r);
+        return;
+    }
+    kin_vid out = rec_step_out(r, KIN_STEP_BUILD_STRING, 0, items, n);
+    r->info.at[out].type = &PyUnicode_Type;
+    rec_drop(r, (int)n);
+    rec_await_result(r, out, r->t->vals.at[out].step);
+}
+
+/* -- calls -------------------------------------------------------------------------------------------------------------- */
+
+/* 3.11 takes bound methods apart here. */
+static void
+op_precall(rec *r)
+{
+    rec_frame *f = r->top;
+    int base = f->nlocals + f->sp - f->arg - 2;
+    kin_vid callee = f->slots[base + 1];
+    if (f->slots[base] != 0 || Py_TYPE(O(r, callee)) != &PyMethod_Type)
+        return;
+    rec_fresh *m = FRESH(r, callee);
+    kin_vid func, self;
+    if (m != NULL && m->kind == FRESH_METHOD) {
+        func = m->items[0];
+        self = m->items[1];
+    } else {
+        PyObject *obj = O(r, callee);
+        rec_root(r, callee);
+        rec_need_type(r, callee);
+        func = rec_src(r, callee, KIN_ACCESS_METHOD_FUNC, 0, PyMethod_GET_FUNCTION(obj));
+        self = rec_src(r, callee, KIN_ACCESS_METHOD_SELF, 0, PyMethod_GET_SELF(obj));
+    }
+    rec_snapshot(r);
+    f->slots[base] = func;
+    f->slots[base + 1] = self;
+}
+
+static void
+op_call(rec *r)
+{
+    rec_frame *f = r->top;
+    int n = f->arg, base = f->nlocals + f->sp - n - 2;
+    PyObject *kwnames = f->kwnames;
+    uint32_t nkw = kwnames ? (uint32_t)PyTuple_GET_SIZE(kwnames) : 0;
+    bool method = f->slots[base] != 0;
+    kin_vid callee = f->slots[base + (method ? 0 : 1)];
+    f->kwnames = NULL;
+    uint32_t npos = (uint32_t)n - nkw + (method ? 1 : 0);
+    if (n > 200) {
+        rec_stop(r, "call with very many arguments");
+        return;
+    }
+    kin_vid args[256];
+    memcpy(args, f->slots + base + (method ? 1 : 2), (npos + nkw) * sizeof *args);
+    if (r->dropped_functions != NULL && rec_drop_report(r, callee, n + (method ? 1 : 0), args, npos, n + 2))
+        return;
+    rec_do_call(r, callee, args, npos, nkw, kwnames, n + 2);
+}
+
+static void
+call_ex_step(rec *r, kin_vid func, kin_vid pos, kin_vid kw, int ndrop)
+{
+    kin_vid args[3] = {func, pos, kw};
+    kin_vid out = rec_step_out(r, KIN_STEP_CALL_EX, KIN_STEP_OPAQUE | KIN_STEP_EFFECT, args, 3);
+    uint32_t s = r->t->vals.at[out].step;
+    int row = rec_opaque_row(r, func, args + 1, 2);
+    if (row >= 0)
+        rec_break(r, s, row);
+    rec_forget_contents(r);
+    r->skip_expected = true;
+    rec_drop(r, ndrop);
+    rec_await_result(r, out, s);
+}
+
+void
+rec_star_call_step(rec *r)
+{
+    int has_kw = r->top->arg & 1;
+    call_ex_step(r, rec_peek(r, has_kw + 1), rec_peek(r, has_kw), has_kw ? rec_peek(r, 0) : 0, 3 + has_kw);
+}
+
+/* f(*thing, **known) where C code iterates over thing. */
+static bool
+star_call_of(rec *r, kin_vid func, kin_vid pos, const kin_vid *pairs, uint32_t npairs, int ndrop)
+{
+    kin_vid values[64];
+    if (npairs > 64 || O(r, func) == NULL)
+        return false;
+    PyObject *names = npairs > 0 ? PyTuple_New(npairs / 2) : NULL;
+    for (uint32_t i = 0; names != NULL && i < npairs; i += 2) {
+        PyTuple_SET_ITEM(names, i / 2, Py_NewRef(O(r, pairs[i])));
+        values[i / 2] = pairs[i + 1];
+    }
+    if (names != NULL)
+        rec_ref(r, names); /* as long as the recording */
+    const star_call call = {.callee = func, .values = values, .nkw = names != NULL ? npairs / 2 : 0, .kwnames = names, .ndrop = ndrop};
+    Py_XDECREF(names);
+    PyErr_Clear();
+    return (npairs == 0 || names != NULL) && rec_star_call(r, &call, pos);
+}
+
+static void
+op_call_function_ex(rec *r)
+{
+    int has_kw = r->top->arg & 1;
+    kin_vid kw = has_kw ? rec_peek(r, 0) : 0, pos = rec_peek(r, has_kw), func = rec_peek(r, has_kw + 1);
+    int ndrop = 3 + has_kw;
+    kin_vid *items = NULL, *pairs = NULL, all[256];
+    uint32_t n = 0, npairs = 0;
+    PyObject *kwnames = NULL;
+    bool positions = rec_items_of(r, pos, &items, &n);
+    bool known = (!has_kw || rec_pairs_of(r, kw, &pairs, &npairs)) && positions && n + npairs / 2 < 200;
+    if (!positions && (!has_kw || pairs != NULL) && (star_call_of(r, func, pos, pairs, npairs, ndrop) || r->stopped)) {
+        free(pairs);
+        return;
+    }
+    if (known && npairs) {
+        kwnames = PyTuple_New(npairs / 2);
+        known = kwnames != NULL;
+    }
+    if (!known) {
+        call_ex_step(r, func, pos, kw, ndrop);
+    } else {
+        memcpy(all, items, n * sizeof *all);
+        for (uint32_t i = 0; i < npairs; i += 2) {
+            PyTuple_SET_ITEM(kwnames, i / 2, Py_NewRef(O(r, pairs[i])));
+            all[n + i / 2] = pairs[i + 1];
+        }
+        if (kwnames != NULL)
+            rec_ref(r, kwnames);
+        if (r->dropped_functions == NULL || !rec_drop_report(r, func, 1 + has_kw, all, n, ndrop))
+            rec_do_call(r, func, all, n, npairs / 2, kwnames, ndrop);
+    }
+    Py_XDECREF(kwnames);
+    free(items);
+    free(pairs);
+}
+
+/* -- with ------------------------------------------------------------------------------------------------------------------ */
+
+static void
+op_before_with(rec *r)
+{
+    kin_vid mgr = rec_peek(r, 0);
+    PyTypeObject *tp = rec_need_attrs(r, mgr);
+    PyObject *enter = rec_lookup(r, tp, REC_STR("__enter__")), *leave = rec_lookup(r, tp, REC_STR("__exit__"));
+    if (r->stopped)
+        return;
+    bool python = enter && leave && PyFunction_Check(enter) && PyFunction_Check(leave);
+    bool c = enter && leave && Py_TYPE(enter) == &PyMethodDescr_Type && Py_TYPE(leave) == &PyMethodDescr_Type;
+    if (!python && !c) {
+        rec_stop(r, "context manager that is not understood");
+        return;
+    }
+    kin_vid first = rec_found(r, tp, REC_STR("__enter__"), enter), parts[2] = {rec_found(r, tp, REC_STR("__exit__"), leave), mgr};
+    kin_vid exit = rec_step_out(r, KIN_STEP_BUILD_METHOD, KIN_STEP_PURE, parts, 2);
+    rec_make_fresh(r, exit, FRESH_METHOD, parts, 2, true);
+    if (python && rec_can_inline(r, enter) &&
+        rec_inline(r, first, &mgr, 1, 0, NULL, 1, &exit, 1, KIN_RESUME_PUSH, 0))
+        return;
+    if (r->stopped)
+        return;
+    kin_vid args[2] = {first, mgr};
+    kin_vid out = rec_step_out(r, KIN_STEP_CALL, KIN_STEP_OPAQUE | KIN_STEP_EFFECT, args, 2);
+    rec_forget_contents(r);
+    r->skip_expected = true;
+    rec_drop(r, 1);
+    rec_push(r, exit);
+    rec_await_result(r, out, r->t->vals.at[out].step);
+}
+
+/* -- imports --------------------------------------------------------------------------------------------------------------- */
+
+/* Is __import__ the one of the interpreter? Otherwise it is user code. */
+static bool
+is_stock_import(rec *r)
+{
+    kin_vid builtins = frame_builtins(r);
+    PyObject *dict = O(r, builtins), *hook = NULL;
+    if (PyDict_CheckExact(dict))
+        hook = PyDict_GetItemWithError(dict, REC_STR("__import__"));
+    if (hook == NULL || !PyCFunction_CheckExact(hook) ||
+        strcmp(((PyCFunctionObject *)hook)->m_ml->ml_name, "__import__") != 0)
+        return false;
+    return rec_need_const(r, rec_dict_item(r, builtins, REC_STR("__import__"), hook)) != 0;
+}
+
+/* `from module import names`: a package is asked for each name, and imports a submodule for one that it lacks. Nothing
+ * runs when all are there, and IMPORT_FROM makes that a fact.
+ */
+static bool
+has_names(PyObject *module, PyObject *fromlist)
+{
+    if (fromlist == Py_None)
+        return true;
+    PyObject *dict = PyModule_Check(module) ? PyModule_GetDict(module) : NULL;
+    if (dict == NULL || !PyTuple_CheckExact(fromlist))
+        return false;
+    for (Py_ssize_t i = 0; i < PyTuple_GET_SIZE(fromlist); i++)
+        if (PyDict_GetItemWithError(dict, PyTuple_GET_ITEM(fromlist, i)) == NULL)
+            return false;
+    return true;
+}
+
+static void
+op_import_name(rec *r)
+{
+    PyObject *name = name_at(r, r->top->arg), *fromlist = rec_stack_obj(r, 0), *level = rec_stack_obj(r, 1);
+    PyObject *modules = PyImport_GetModuleDict(), *module = NULL;
+    if (PyDict_CheckExact(modules) && PyLong_CheckExact(level) && PyLong_AsLong(level) == 0 && is_stock_import(r)) {
+        module = PyDict_GetItemWithError(modules, name);
+        const char *text = PyUnicode_AsUTF8(name), *dot = strchr(text, '.');
+        if (module != NULL && fromlist == Py_None && dot != NULL) {
+            rec_dict_item(r, rec_const(r, modules), name, module); /* it is there */
+            PyObject *top = PyUnicode_FromStringAndSize(text, dot - text);
+            module = top ? PyDict_GetItemWithError(modules, top) : NULL;
+            if (module != NULL) {
+                kin_vid known = rec_const(r, top); /* keeps it; may move r->info */
+                name = O(r, known);
+            }
+            Py_XDECREF(top);
+        }
+    }
+    PyErr_Clear();
+    if (module == NULL || module == Py_None || !has_names(module, fromlist)) {
+        kin_vid args[3] = {rec_peek(r, 0), 0, 0};
+        args[0] = rec_peek(r, 1);
+        args[1] = rec_peek(r, 0);
+        args[2] = rec_frame_globals(r);
+        kin_vid out = rec_step_out(r, KIN_STEP_IMPORT, KIN_STEP_OPAQUE | KIN_STEP_EFFECT, args, 3);
+        kin_ref ref = rec_ref(r, name);
+        r->t->steps.at[r->t->vals.at[out].step].ref = ref;
+        rec_forget_contents(r);
+        r->skip_expected = true;
+        rec_drop(r, 2);
+        rec_await_result(r, out, r->t->vals.at[out].step);
+        return;
+    }
+    kin_vid vid = rec_dict_item(r, rec_const(r, modules), name, module);
+    r->skip_expected = true;
+    rec_drop(r, 2);
+    rec_push(r, vid);
+}
+
+static void
+op_import_from(rec *r)
+{
+    kin_vid module = rec_peek(r, 0);
+    attr_result a;
+    rec_attr_find(r, module, name_at(r, r->top->arg), &a);
+    if (r->stopped)
+        return;
+    if (a.kind == ATTR_VALUE) {
+        rec_push(r, a.value);
+        return;
+    }
+    kin_vid out = rec_step_out(r, KIN_STEP_IMPORT_FROM, KIN_STEP_OPAQUE, &module, 1);
+    kin_ref ref = rec_ref(r, name_at(r, r->top->arg));
+    r->t->steps.at[r->t->vals.at[out].step].ref = ref;
+    rec_forget_contents(r);
+    r->skip_expected = true;
+    rec_await_result(r, out, r->t->vals.at[out].step);
+}
+
+/* -- dispatch ---------------------------------------------------------------------------------------------------------------- */
+
+static void
+dispatch_builds(rec *r)
+{
+    switch ((kin_op)r->top->op) {
+    case KIN_OP_BUILD_TUPLE: op_build_tuple(r); break;
+    case KIN_OP_BUILD_LIST: build(r, KIN_STEP_BUILD_LIST, FRESH_LIST, &PyList_Type, (uint32_t)r->top->arg); break;
+    case KIN_OP_BUILD_SET: op_build_set(r); break;
+    case KIN_OP_BUILD_MAP: op_build_map(r); break;
+    case KIN_OP_BUILD_CONST_KEY_MAP: op_build_const_key_map(r); break;
+    case KIN_OP_BUILD_SLICE: op_build_slice(r); break;
+    case KIN_OP_BUILD_STRING: op_build_string(r); break;
+    case KIN_OP_FORMAT_VALUE: op_format_value(r); break;
+    case KIN_OP_MAKE_FUNCTION: op_make_function(r); break;
+    case KIN_OP_LIST_APPEND: op_list_append(r); break;
+    case KIN_OP_LIST_EXTEND: op_list_extend(r); break;
+    case KIN_OP_SET_ADD: op_set_grow(r, KIN_STEP_SET_ADD); break;
+    case KIN_OP_SET_UPDATE: op_set_grow(r, KIN_STEP_SET_UPDATE); break;
+    case KIN_OP_MAP_ADD: op_map_add(r); break;
+    case KIN_OP_DICT_UPDATE: op_dict_grow(r, KIN_STEP_DICT_UPDATE); break;
+    case KIN_OP_DICT_MERGE: op_dict_grow(r, KIN_STEP_DICT_MERGE); break;
+    case KIN_OP_LIST_TO_TUPLE: op_list_to_tuple(r); break;
+    case KIN_OP_IMPORT_NAME: op_import_name(r); break;
+    case KIN_OP_IMPORT_FROM: op_import_from(r); break;
+    case KIN_OP_BEFORE_WITH: op_before_with(r); break;
+    case KIN_OP_GET_LEN: rec_op_get_len(r); break;
+    case KIN_OP_MATCH_MAPPING: rec_op_match_kind(r, Py_TPFLAGS_MAPPING); break;
+    case KIN_OP_MATCH_SEQUENCE: rec_op_match_kind(r, Py_TPFLAGS_SEQUENCE); break;
+    case KIN_OP_MATCH_KEYS: rec_op_match_keys(r); break;
+    case KIN_OP_MATCH_CLASS: rec_op_match_class(r, r->top->arg); break;
+    default:
+        if (rec_op_exception(r))
+            break;
+        rec_stop_fmt(r, "opcode %s is not understood", kin_op_name((kin_op)r->top->op));
+    }
+}
+
+static void
+dispatch_values(rec *r)
+{
+    rec_frame *f = r->top;
+    switch ((kin_op)f->op) {
+    case KIN_OP_UNARY_NEGATIVE: rec_op_binary(r, KIN_STEP_UNARY, KIN_UNARY_NEGATIVE, 1); break;
+    case KIN_OP_UNARY_POSITIVE: rec_op_binary(r, KIN_STEP_UNARY, KIN_UNARY_POSITIVE, 1); break;
+    case KIN_OP_UNARY_INVERT: rec_op_binary(r, KIN_STEP_UNARY, KIN_UNARY_INVERT, 1); break;
+    case KIN_OP_UNARY_NOT: rec_op_binary(r, KIN_STEP_UNARY, KIN_UNARY_NOT, 1); break;
+    case KIN_OP_BINARY_OP: rec_op_binary(r, KIN_STEP_BINARY, f->arg, 2); break;
+    case KIN_OP_COMPARE_OP: rec_op_binary(r, KIN_STEP_COMPARE, f->arg, 2); break;
+    case KIN_OP_IS_OP: rec_op_is(r, f->arg); break;
+    case KIN_OP_CONTAINS_OP: rec_op_contains(r, f->arg); break;
+    case KIN_OP_BINARY_SUBSCR: rec_op_subscr(r); break;
+    case KIN_OP_STORE_SUBSCR: rec_op_store_subscr(r, false); break;
+    case KIN_OP_DELETE_SUBSCR: rec_op_store_subscr(r, true); break;
+    case KIN_OP_GET_ITER: rec_op_get_iter(r); break;
+    case KIN_OP_FOR_ITER: rec_op_for_iter(r); break;
+    case KIN_OP_GET_YIELD_FROM_ITER: rec_op_yield_from(r); break;
+    case KIN_OP_SEND: rec_op_send(r); break;
+    case KIN_OP_UNPACK_SEQUENCE: rec_op_unpack(r, f->arg); break;
+    case KIN_OP_UNPACK_EX: rec_op_unpack_ex(r, f->arg & 255, f->arg >> 8); break;
+    case KIN_OP_LOAD_ATTR: rec_op_load_attr(r, name_at(r, f->arg), false); break;
+    case KIN_OP_LOAD_METHOD: rec_op_load_attr(r, name_at(r, f->arg), true); break;
+    case KIN_OP_STORE_ATTR: rec_op_store_attr(r, name_at(r, f->arg), false); break;
+    case KIN_OP_DELETE_ATTR: rec_op_store_attr(r, name_at(r, f->arg), true); break;
+    case KIN_OP_POP_JUMP_FORWARD_IF_TRUE: case KIN_OP_POP_JUMP_FORWARD_IF_FALSE:
+    case KIN_OP_POP_JUMP_BACKWARD_IF_TRUE: case KIN_OP_POP_JUMP_BACKWARD_IF_FALSE:
+    case KIN_OP_POP_JUMP_FORWARD_IF_NONE: case KIN_OP_POP_JUMP_FORWARD_IF_NOT_NONE:
+    case KIN_OP_POP_JUMP_BACKWARD_IF_NONE: case KIN_OP_POP_JUMP_BACKWARD_IF_NOT_NONE:
+    case KIN_OP_JUMP_IF_TRUE_OR_POP: case KIN_OP_JUMP_IF_FALSE_OR_POP:
+        rec_op_branch(r);
+        break;
+    default:
+        dispatch_builds(r);
+    }
+}
+
+void
+rec_dispatch(rec *r)
+{
+    rec_frame *f = r->top;
+    switch ((kin_op)f->op) {
+    case KIN_OP_NOP: case KIN_OP_RESUME: case KIN_OP_CACHE:
+    case KIN_OP_JUMP_FORWARD: case KIN_OP_JUMP_BACKWARD: case KIN_OP_JUMP_BACKWARD_NO_INTERRUPT:
+    case KIN_OP_MAKE_CELL: case KIN_OP_COPY_FREE_VARS: case KIN_OP_EXTENDED_ARG:
+        break;
+    case KIN_OP_LOAD_FAST: op_load_fast(r); break;
+    case KIN_OP_STORE_FAST: op_store_fast(r); break;
+    case KIN_OP_DELETE_FAST: f->slots[f->arg] = 0; break;
+    case KIN_OP_LOAD_CONST: rec_push(r, rec_const(r, const_at(r, f->arg))); break;
+    case KIN_OP_POP_TOP: rec_drop(r, 1); break;
+    case KIN_OP_PUSH_NULL: rec_push(r, 0); break;
+    case KIN_OP_COPY: rec_push(r, rec_peek(r, f->arg - 1)); break;
+    case KIN_OP_SWAP: op_swap(r); break;
+    case KIN_OP_LOAD_GLOBAL: load_global_name(r, name_at(r, f->arg >> 1), f->arg & 1); break;
+    case KIN_OP_STORE_GLOBAL: op_store_global(r, false); break;
+    case KIN_OP_DELETE_GLOBAL: op_store_global(r, true); break;
+    case KIN_OP_LOAD_CLOSURE: rec_push(r, f->slots[f->arg]); break;
+    case KIN_OP_LOAD_DEREF: op_load_deref(r); break;
+    case KIN_OP_STORE_DEREF: op_store_deref(r, false); break;
+    case KIN_OP_DELETE_DEREF: op_store_deref(r, true); break;
+    case KIN_OP_LOAD_BUILD_CLASS: load_global_name(r, REC_STR("__build_class__"), false); break;
+    case KIN_OP_KW_NAMES: f->kwnames = const_at(r, f->arg); break;
+    case KIN_OP_PRECALL: op_precall(r); break;
+    case KIN_OP_CALL: op_call(r); break;
+    case KIN_OP_CALL_FUNCTION_EX: op_call_function_ex(r); break;
+    case KIN_OP_RETURN_VALUE: op_return(r); break;
+    case KIN_OP_YIELD_VALUE: rec_op_yield(r); break;
+    default:
+        dispatch_values(r);
+    }
+}

@@ -1,0 +1,567 @@
+/* Exceptions inside a recording. An instruction that raised becomes a step that must raise (KIN_STEP_RAISES): replay
+ * executes it again, so that arguments, __context__ and traceback come out right (rule 77); its result is the
+ * exception. The recording goes on at the handler, in this frame or in one of its callers.
+ *
+ * The frames in a replayed traceback are copies of the state at the raise. Line numbers are right; who looks at the
+ * frames themselves sees the difference. So an exception (or its traceback) that leaves the recorded code, as an
+ * operand of a step that may keep it, as the result or by ending the call, takes the recording back to just before it
+ * was raised: from there CPython runs the call in real frames (rule 79). An exception that was raised while another
+ * one was handled, or from it, goes back with that one.
+ */
+#include "py/recorder/rec.h"
+
+#include "core/diag/breaks.h"
+
+/* -- operands of the instruction that raised ------------------------------------------------------------------------- */
+
+bool
+rec_always_raises(const rec_frame *f)
+{
+    return f->op == KIN_OP_RAISE_VARARGS || f->op == KIN_OP_RERAISE;
+}
+
+/* The shadow stack as it was before the instruction. */
+static void
+restore_operands(rec_frame *f)
+{
+    for (int i = f->nundo; i-- > 0;)
+        f->slots[f->undo[i].slot] = f->undo[i].old;
+    f->nundo = 0;
+    f->sp = f->sp0;
+}
+
+static PyObject *
+keyword_names(rec *r)
+{
+    rec_frame *f = r->top;
+    if (f->kw_offset == UINT32_MAX)
+        return NULL;
+    return PyTuple_GET_ITEM(f->code->co_consts, kin_code_at(f->kc, f->kw_offset)->oparg);
+}
+
+/* -- the step ---------------------------------------------------------------------------------------------------------- */
+
+typedef struct {
+    kin_step_kind kind;
+    int imm;
+    PyObject *ref;
+    unsigned flags;
+    uint32_t n;
+    kin_vid args[256];
+} raising_step;
+
+static void
+set_step(raising_step *s, kin_step_kind kind, int imm, uint32_t n, kin_vid a0, kin_vid a1, kin_vid a2)
+{
+    s->kind = kind;
+    s->imm = imm;
+    s->n = n;
+    s->args[0] = a0;
+    s->args[1] = a1;
+    s->args[2] = a2;
+}
+
+static void
+describe_call(rec *r, raising_step *s)
+{
+    rec_frame *f = r->top;
+    int n = f->arg, base = f->nlocals + f->sp - n - 2, first = f->slots[base] != 0 ? base : base + 1;
+    s->kind = KIN_STEP_CALL;
+    s->n = (uint32_t)(f->nlocals + f->sp - first);
+    memcpy(s->args, f->slots + first, s->n * sizeof *s->args);
+    s->ref = keyword_names(r);
+}
+
+/* What is raised runs no Python code: an instance, or a class that makes its instances in C. */
+static bool
+raises_quietly(rec *r, kin_vid vid)
+{
+    PyObject *obj = O(r, vid);
+    if (obj == NULL || PyExceptionInstance_Check(obj))
+        return obj != NULL;
+    return PyExceptionClass_Check(obj) && !(((PyTypeObject *)obj)->tp_flags & Py_TPFLAGS_HEAPTYPE) &&
+           rec_need_const(r, vid) != 0;
+}
+
+static void
+describe_raise(rec *r, raising_step *s)
+{
+    int n = r->top->arg;
+    set_step(s, KIN_STEP_RAISE, 0, (uint32_t)n, n ? rec_peek(r, n - 1) : 0, n == 2 ? rec_peek(r, 0) : 0, 0);
+    for (int i = 0; i < n; i++)
+        if (s->args[i] != 0 && O(r, s->args[i]) != Py_None && !raises_quietly(r, s->args[i]))
+            s->flags = KIN_STEP_OPAQUE | KIN_STEP_EFFECT;
+}
+
+/* The instruction as a step on its operands; false when there is no such step. */
+static bool
+describe(rec *r, raising_step *s)
+{
+    rec_frame *f = r->top;
+    switch ((kin_op)f->op) {
+    case KIN_OP_BINARY_SUBSCR: set_step(s, KIN_STEP_SUBSCR, 0, 2, rec_peek(r, 1), rec_peek(r, 0), 0); return true;
+    case KIN_OP_STORE_SUBSCR:
+        set_step(s, KIN_STEP_SET_SUBSCR, 0, 3, rec_peek(r, 1), rec_peek(r, 0), rec_peek(r, 2));
+        return true;
+    case KIN_OP_DELETE_SUBSCR: set_step(s, KIN_STEP_DEL_SUBSCR, 0, 2, rec_peek(r, 1), rec_peek(r, 0), 0); return true;
+    case KIN_OP_BINARY_OP: set_step(s, KIN_STEP_BINARY, f->arg, 2, rec_peek(r, 1), rec_peek(r, 0), 0); return true;
+    case KIN_OP_COMPARE_OP: set_step(s, KIN_STEP_COMPARE, f->arg, 2, rec_peek(r, 1), rec_peek(r, 0), 0); return true;
+    case KIN_OP_CONTAINS_OP: set_step(s, KIN_STEP_CONTAINS, f->arg, 2, rec_peek(r, 1), rec_peek(r, 0), 0); return true;
+    case KIN_OP_UNARY_NEGATIVE: set_step(s, KIN_STEP_UNARY, KIN_UNARY_NEGATIVE, 1, rec_peek(r, 0), 0, 0); return true;
+    case KIN_OP_UNARY_POSITIVE: set_step(s, KIN_STEP_UNARY, KIN_UNARY_POSITIVE, 1, rec_peek(r, 0), 0, 0); return true;
+    case KIN_OP_UNARY_INVERT: set_step(s, KIN_STEP_UNARY, KIN_UNARY_INVERT, 1, rec_peek(r, 0), 0, 0); return true;
+    case KIN_OP_GET_ITER: set_step(s, KIN_STEP_ITER, 0, 1, rec_peek(r, 0), 0, 0); return true;
+    case KIN_OP_LOAD_ATTR: case KIN_OP_LOAD_METHOD:
+        set_step(s, KIN_STEP_GETATTR, 0, 1, rec_peek(r, 0), 0, 0);
+        s->ref = PyTuple_GET_ITEM(f->code->co_names, f->arg);
+        return true;
+    case KIN_OP_CALL: describe_call(r, s); return true;
+    case KIN_OP_RAISE_VARARGS: describe_raise(r, s); return true;
+    case KIN_OP_RERAISE: set_step(s, KIN_STEP_RAISE, 1, 1, rec_peek(r, 0), 0, 0); return true;
+    default: return false;
+    }
+}
+
+/* Index of the rule's first step that is no test; UINT32_MAX when tests stand behind it. */
+static uint32_t
+first_action(rec *r)
+{
+    const kin_trace *t = r->t;
+    uint32_t first = UINT32_MAX;
+    for (uint32_t i = r->top->steps0; i < t->steps.len; i++) {
+        bool test = t->steps.at[i].kind == KIN_STEP_CHECK || t->steps.at[i].kind == KIN_STEP_SEGMENT;
+        if (test && first != UINT32_MAX)
+            return UINT32_MAX;
+        if (!test && first == UINT32_MAX)
+            first = i;
+    }
+    return first == UINT32_MAX ? t->steps.len : first;
+}
+
+/* Does the call step call what the instruction calls, with its operands? A torch function may get them as constants. */
+static bool
+calls_the_operands(rec *r, const kin_step *s)
+{
+    if (s->flags & KIN_STEP_TORCH)
+        return true;
+    raising_step own = {0};
+    describe_call(r, &own);
+    bool same = own.n == s->nargs;
+    for (uint32_t i = 0; same && i < own.n; i++)
+        same = rec_as_const(r, own.args[i]) == rec_as_const(r, r->t->vids.at[s->args + i]);
+    return same;
+}
+
+/* Is the step's result, or what it does, that of the whole instruction? Many rules end in a step that is only a part: the
+ * __enter__ of BEFORE_WITH, an __init__, an attribute of a pattern. */
+static bool
+does_it_all(rec *r, const kin_step *s)
+{
+    kin_step_kind kind = (kin_step_kind)s->kind;
+    switch ((kin_op)r->top->op) {
+    case KIN_OP_BINARY_SUBSCR: return kind == KIN_STEP_SUBSCR;
+    case KIN_OP_STORE_SUBSCR: return kind == KIN_STEP_SET_SUBSCR;
+    case KIN_OP_DELETE_SUBSCR: return kind == KIN_STEP_DEL_SUBSCR;
+    case KIN_OP_BINARY_OP: return kind == KIN_STEP_BINARY;
+    case KIN_OP_COMPARE_OP: return kind == KIN_STEP_COMPARE;
+    case KIN_OP_CONTAINS_OP: return kind == KIN_STEP_CONTAINS;
+    case KIN_OP_UNARY_NEGATIVE: case KIN_OP_UNARY_POSITIVE: case KIN_OP_UNARY_INVERT: case KIN_OP_UNARY_NOT:
+        return kind == KIN_STEP_UNARY;
+    case KIN_OP_GET_ITER: return kind == KIN_STEP_ITER;
+    case KIN_OP_FOR_ITER: return kind == KIN_STEP_NEXT;
+    case KIN_OP_LOAD_ATTR: case KIN_OP_LOAD_METHOD: return kind == KIN_STEP_GETATTR;
+    case KIN_OP_STORE_ATTR: return kind == KIN_STEP_SETATTR;
+    case KIN_OP_DELETE_ATTR: return kind == KIN_STEP_DELATTR;
+    case KIN_OP_STORE_GLOBAL: case KIN_OP_DELETE_GLOBAL: return kind == KIN_STEP_GLOBAL_SET;
+    case KIN_OP_LOAD_DEREF: return kind == KIN_STEP_CELL_GET;
+    case KIN_OP_FORMAT_VALUE: return kind == KIN_STEP_FORMAT;
+    case KIN_OP_LIST_EXTEND: return kind == KIN_STEP_LIST_EXTEND;
+    case KIN_OP_SET_UPDATE: return kind == KIN_STEP_SET_UPDATE;
+    case KIN_OP_DICT_UPDATE: return kind == KIN_STEP_DICT_UPDATE;
+    case KIN_OP_DICT_MERGE: return kind == KIN_STEP_DICT_MERGE;
+    case KIN_OP_BUILD_SET: return kind == KIN_STEP_BUILD_SET;
+    case KIN_OP_BUILD_MAP: return kind == KIN_STEP_BUILD_MAP;
+    case KIN_OP_IMPORT_NAME: return kind == KIN_STEP_IMPORT;
+    case KIN_OP_IMPORT_FROM: return kind == KIN_STEP_IMPORT_FROM;
+    case KIN_OP_CALL_FUNCTION_EX: return kind == KIN_STEP_CALL_EX;
+    case KIN_OP_CALL: return kind == KIN_STEP_CALL && calls_the_operands(r, s);
+    default: return false;
+    }
+}
+
+/* The rule's last step is the instruction itself, not a part of it or a change of a known object. */
+static bool
+is_instruction(rec *r, uint32_t first)
+{
+    const kin_trace *t = r->t;
+    if (first >= t->steps.len || r->top->await == AWAIT_FRAME)
+        return false;
+    for (uint32_t i = first; i + 1 < t->steps.len; i++)
+        if (!(t->steps.at[i].flags & KIN_STEP_PURE))
+            return false;
+    const kin_step *last = &t->steps.at[t->steps.len - 1];
+    return !(last->flags & (KIN_STEP_PURE | KIN_STEP_MUTATES)) && does_it_all(r, last);
+}
+
+/* A change that did not happen: what the recorder noted about the object is no longer sure. */
+static void
+distrust_changes(rec *r, uint32_t first)
+{
+    for (uint32_t i = first; i < r->t->steps.len; i++) {
+        const kin_step *s = &r->t->steps.at[i];
+        if ((s->flags & KIN_STEP_MUTATES) && s->nargs && FRESH(r, r->t->vids.at[s->args]))
+            FRESH(r, r->t->vids.at[s->args])->known = false;
+    }
+}
+
+static bool
+write_step(rec *r, uint32_t first)
+{
+    raising_step s = {0};
+    s.flags = r->top->await == AWAIT_FRAME ? KIN_STEP_OPAQUE | KIN_STEP_EFFECT : 0;
+    for (uint32_t i = first; i < r->t->steps.len; i++)
+        s.flags |= r->t->steps.at[i].flags & (KIN_STEP_OPAQUE | KIN_STEP_EFFECT);
+    distrust_changes(r, first);
+    rec_truncate(r, first);
+    if (!describe(r, &s) || r->stopped)
+        return false;
+    uint32_t at = rec_step(r, s.kind, s.flags, s.args, s.n);
+    kin_ref ref = rec_ref(r, s.ref);
+    r->t->steps.at[at].imm = (uint8_t)s.imm;
+    r->t->steps.at[at].ref = ref;
+    if (s.flags & KIN_STEP_OPAQUE)
+        rec_forget_contents(r);
+    return true;
+}
+
+/* -- marks -------------------------------------------------------------------------------------------------------------- */
+
+/* Of all the exceptions that reach a new one, the first that was raised. */
+static uint32_t
+earliest(rec *r, const kin_step *s, uint32_t own)
+{
+    uint32_t handled = r->info.at[r->top->exc].raised;
+    if (handled != 0 && handled < own)
+        own = handled;
+    for (uint32_t i = 0; i < s->nargs; i++) {
+        uint32_t raised = r->info.at[r->t->vids.at[s->args + i]].raised;
+        if (raised != 0 && raised < own)
+            own = raised;
+    }
+    return own;
+}
+
+static uint32_t
+mark_raise(rec *r, uint32_t steps)
+{
+    const kin_trace *t = r->t;
+    rec_raise m = {.steps = steps, .snap = rec_snapshot(r)};
+    m.vals = t->vals.len;
+    m.vids = t->vids.len;
+    m.snaps = t->snaps.len;
+    m.facts = t->facts.len;
+    m.nsegments = t->nsegments;
+    if (kin_vec_push(&r->raises, m) != KIN_OK)
+        r->status = KIN_NOMEM;
+    return r->raises.len;
+}
+
+void
+rec_exception_escapes(rec *r, uint32_t raised)
+{
+    if (r->stopped)
+        return;
+    rec_raise m = r->raises.at[raised - 1];
+    kin_trace *t = r->t;
+    r->stopped = true;
+    snprintf(r->result->reason, sizeof r->result->reason, "an exception leaves the recorded code");
+    kin_watch_abandon(&r->watch);
+    rec_truncate(r, m.steps);
+    t->vals.len = m.vals;
+    t->vids.len = m.vids;
+    t->snaps.len = m.snaps;
+    t->facts.len = m.facts;
+    t->nsegments = m.nsegments;
+    kin_step exit = {.kind = KIN_STEP_EXIT, .snap = m.snap};
+    if (kin_vec_push(&t->steps, exit) != KIN_OK)
+        r->status = KIN_NOMEM;
+}
+
+/* Builtins that look at an exception and let go of it. */
+static bool
+only_looks(PyObject *callee)
+{
+    return PyCFunction_Check(callee) ? strcmp(((PyCFunctionObject *)callee)->m_ml->ml_name, "print") == 0 ||
+                                           strcmp(((PyCFunctionObject *)callee)->m_ml->ml_name, "repr") == 0 ||
+                                           strcmp(((PyCFunctionObject *)callee)->m_ml->ml_name, "isinstance") == 0
+                                     : callee == (PyObject *)&PyUnicode_Type || callee == (PyObject *)&PyType_Type;
+}
+
+bool
+rec_lets_escape(rec *r, kin_step_kind kind, const kin_vid *args)
+{
+    switch (kind) {
+    case KIN_STEP_RAISE: case KIN_STEP_FORMAT: case KIN_STEP_GETATTR: case KIN_STEP_IS: case KIN_STEP_TRUTH:
+        return false;
+    case KIN_STEP_CALL:
+        return O(r, args[0]) == NULL || !only_looks(O(r, args[0]));
+    default:
+        return true;
+    }
+}
+
+/* -- raising -------------------------------------------------------------------------------------------------------------- */
+
+/* Makes the instruction of the top frame a step that raises; its exception becomes r->pending. */
+static bool
+record_raise(rec *r)
+{
+    rec_frame *f = r->top;
+    if (f->inlined) { /* between a callee's return and the instruction's end: no snapshot stands there */
+        r->failed = true;
+        rec_stop_row(r, KIN_ROW_EXCEPTION_ESCAPED, "an exception was raised behind an inlined call");
+        return false;
+    }
+    r->call.active = false;
+    f->kwnames = NULL;
+    rec_snapshot(r);
+    restore_operands(f);
+    uint32_t first = kin_leave_can_pass(kin_code_at(f->kc, f->offset), f->kc->version) ? first_action(r) : UINT32_MAX;
+    bool known = first != UINT32_MAX && (is_instruction(r, first) || write_step(r, first));
+    if (!known || r->stopped) {
+        f->sp0 = f->sp;
+        rec_stop_row(r, KIN_ROW_EXCEPTION_ESCAPED, "an exception was raised and handled here");
+        return false;
+    }
+    f->await = AWAIT_NONE;
+    r->skip_expected = false;
+    r->escaped = 0;
+    kin_step *s = &r->t->steps.at[r->t->steps.len - 1];
+    if (s->out != 0)
+        r->t->vals.at[s->out].kind = KIN_VAL_NONE;
+    s->flags |= KIN_STEP_RAISES;
+    if (r->foreign) {
+        s->flags |= KIN_STEP_OPAQUE | KIN_STEP_EFFECT;
+        r->foreign = false;
+        rec_forget_contents(r);
+    }
+    uint32_t raised = mark_raise(r, first);
+    uint32_t at = r->t->steps.len - 1;
+    r->pending = rec_value(r, (kin_val){.kind = KIN_VAL_STEP, .step = at}, NULL);
+    r->t->steps.at[at].out = r->pending;
+    r->info.at[r->pending].raised = earliest(r, &r->t->steps.at[at], raised);
+    return r->status == KIN_OK;
+}
+
+/* The pending exception is this object: replay expects one of its type. */
+static void
+set_exception(rec *r, PyObject *exc)
+{
+    kin_ref type = rec_ref(r, (PyObject *)Py_TYPE(exc));
+    r->t->steps.at[r->t->vals.at[r->pending].step].num = type;
+    rec_set_obj(r, r->pending, exc);
+    r->info.at[r->pending].type = Py_TYPE(exc);
+    r->info.at[r->pending].type_seg = r->seg + 1;
+}
+
+void
+rec_catch(rec *r, rec_frame *f, uint32_t offset)
+{
+    if (r->pending == 0 && !record_raise(r))
+        return;
+    kin_vid exc = r->pending;
+    const kin_handler *h = kin_code_handler(f->kc, kin_code_at(f->kc, f->offset)->op_offset);
+    if (h == NULL || h->target != offset || r->foreign) {
+        rec_exception_escapes(r, r->info.at[exc].raised);
+        return;
+    }
+    PyObject **stack = kin_watch_localsplus(f->f) + f->nlocals;
+    f->sp = (int)h->depth;
+    if (h->lasti) {
+        f->slots[f->nlocals + f->sp] = rec_const(r, stack[f->sp]);
+        f->sp++;
+    }
+    f->slots[f->nlocals + f->sp] = exc;
+    set_exception(r, stack[f->sp++]);
+    f->await = AWAIT_NONE;
+    f->inlined = false;
+    r->pending = 0;
+    r->skip_expected = false;
+}
+
+/* Does the C function that called the frame drop the exception? Then the caller's instruction goes on. */
+static bool
+is_swallowed(rec *r, rec_frame *caller, PyObject *exc)
+{
+    bool catches = caller->call_resume == KIN_RESUME_DEFAULT || caller->call_resume == KIN_RESUME_HASATTR ||
+                   (caller->call_resume == KIN_RESUME_FALLBACK && !r->seg_ended);
+    if (!catches || exc == NULL || !PyErr_GivenExceptionMatches(exc, PyExc_AttributeError))
+        return false;
+    if (!(Py_TYPE(exc)->tp_flags & Py_TPFLAGS_IMMUTABLETYPE) && r->seg_ended)
+        return false; /* no segment can begin in the middle of an instruction */
+    rec_class_version(r, Py_TYPE(exc));
+    return !r->stopped;
+}
+
+/* What a failed lookup gives instead: a default, False, or what the type's __getattr__ will return. */
+static void
+go_on_without(rec *r, rec_frame *f)
+{
+    uint32_t raised = r->info.at[r->pending].raised;
+    r->pending = 0;
+    if (f->call_resume == KIN_RESUME_DEFAULT) {
+        rec_push(r, f->call_extra);
+        return;
+    }
+    if (f->call_resume == KIN_RESUME_HASATTR) {
+        rec_push(r, rec_const(r, Py_False));
+        return;
+    }
+    const kin_vid *parts = FRESH(r, f->call_extra) ? FRESH(r, f->call_extra)->items : NULL;
+    if (parts == NULL || !rec_can_inline(r, O(r, parts[0])) ||
+        !rec_inline(r, parts[0], parts + 1, 2, 0, NULL, 0, NULL, 0, KIN_RESUME_PUSH, 0))
+        rec_exception_escapes(r, raised);
+}
+
+/* The exception that an instruction raises again; NULL for others. */
+static PyObject *
+raised_again(rec *r, const rec_frame *f)
+{
+    kin_vid vid = 0;
+    if (f->op == KIN_OP_RERAISE)
+        vid = rec_peek(r, 0);
+    else if (f->op == KIN_OP_RAISE_VARARGS && f->arg == 0)
+        vid = f->exc;
+    return vid ? O(r, vid) : NULL;
+}
+
+void
+rec_unwind(rec *r, PyObject *exc)
+{
+    rec_frame *f = r->top;
+    if (r->pending == 0) {
+        if (rec_always_raises(f) && (f->op == KIN_OP_RERAISE || f->arg == 0))
+            exc = raised_again(r, f);
+        if (!f->ran || !record_raise(r)) {
+            r->failed = r->failed || !f->ran;
+            rec_stop_row(r, -1, "an exception left the frame here");
+            return;
+        }
+        if (exc != NULL)
+            set_exception(r, exc);
+    }
+    exc = O(r, r->pending);
+    if (f->back == NULL || r->foreign) {
+        rec_exception_escapes(r, r->info.at[r->pending].raised);
+        return;
+    }
+    rec_pop_frame(r);
+    f = r->top;
+    f->await = AWAIT_NONE;
+    f->inlined = true;
+    f->jump = UINT32_MAX;
+    if (is_swallowed(r, f, exc))
+        go_on_without(r, f);
+}
+
+/* -- handlers ---------------------------------------------------------------------------------------------------------------- */
+
+static bool
+is_handled_at_entry(rec *r, kin_vid vid)
+{
+    const kin_val *v = &r->t->vals.at[vid];
+    return v->kind == KIN_VAL_STEP && r->t->steps.at[v->step].kind == KIN_STEP_HANDLED;
+}
+
+static void
+op_push_exc_info(rec *r)
+{
+    rec_frame *f = r->top;
+    kin_vid exc = rec_peek(r, 0), previous = f->exc;
+    bool awaits = false;
+    if (previous == 0 && r->handled == 0) {
+        r->handled = rec_step_out(r, KIN_STEP_HANDLED, 0, NULL, 0);
+        awaits = true;
+    }
+    if (previous == 0)
+        previous = r->handled;
+    rec_drop(r, 1);
+    if (awaits)
+        rec_await_result(r, previous, r->t->vals.at[previous].step);
+    else
+        rec_push(r, previous);
+    rec_push(r, exc);
+    f->exc = exc;
+}
+
+static void
+op_pop_except(rec *r)
+{
+    kin_vid previous = rec_peek(r, 0);
+    rec_snapshot(r);
+    rec_drop(r, 1);
+    r->top->exc = is_handled_at_entry(r, previous) ? 0 : previous;
+}
+
+/* The classes of an except clause become constants; false when they are no exception classes. */
+static bool
+fix_classes(rec *r, kin_vid vid)
+{
+    PyObject *obj = O(r, vid);
+    if (PyExceptionClass_Check(obj))
+        return rec_need_const(r, vid) != 0;
+    kin_vid *items = NULL;
+    uint32_t n = 0;
+    bool ok = PyTuple_Check(obj) && rec_items_of(r, vid, &items, &n);
+    for (uint32_t i = 0; ok && i < n; i++)
+        ok = O(r, items[i]) != NULL && fix_classes(r, items[i]);
+    free(items);
+    return ok;
+}
+
+static void
+op_check_exc_match(rec *r)
+{
+    kin_vid exc = rec_peek(r, 1), cls = rec_peek(r, 0);
+    if (!fix_classes(r, cls)) {
+        rec_stop(r, "classes of an except clause are not known");
+        return;
+    }
+    rec_need_version(r, exc);
+    if (r->stopped)
+        return;
+    bool match = PyErr_GivenExceptionMatches(O(r, exc), O(r, cls));
+    rec_drop(r, 1);
+    rec_push(r, rec_const(r, match ? Py_True : Py_False));
+}
+
+/* Stack: __exit__, lasti, previous, exception. */
+static void
+op_with_except_start(rec *r)
+{
+    kin_vid exc = rec_peek(r, 0), leave = rec_peek(r, 3);
+    PyTypeObject *type = rec_need_type(r, exc);
+    kin_vid tb = rec_step_out(r, KIN_STEP_GETATTR, 0, &exc, 1);
+    kin_ref name = rec_ref(r, REC_STR("__traceback__"));
+    r->t->steps.at[r->t->vals.at[tb].step].ref = name;
+    PyObject *obj = PyException_GetTraceback(O(r, exc));
+    rec_set_obj(r, tb, obj ? obj : Py_None);
+    Py_XDECREF(obj); /* the exception keeps it */
+    r->info.at[tb].raised = r->info.at[exc].raised;
+    kin_vid args[3] = {rec_const(r, (PyObject *)type), exc, tb};
+    rec_do_call(r, leave, args, 3, 0, NULL, 0);
+}
+
+bool
+rec_op_exception(rec *r)
+{
+    switch ((kin_op)r->top->op) {
+    case KIN_OP_PUSH_EXC_INFO: op_push_exc_info(r); return true;
+    case KIN_OP_POP_EXCEPT: op_pop_except(r); return true;
+    case KIN_OP_CHECK_EXC_MATCH: op_check_exc_match(r); return true;
+    case KIN_OP_WITH_EXCEPT_START: op_with_except_start(r); return true;
+    case KIN_OP_LOAD_ASSERTION_ERROR: rec_push(r, rec_const(r, PyExc_AssertionError)); return true;
+    case KIN_OP_RAISE_VARARGS: case KIN_OP_RERAISE: return true; /* becomes a step when it has raised */
+    default: return false;
+    }
+}

@@ -1,0 +1,93 @@
+/* torch._dynamo.config.ignore_logging_functions and reorderable_logging_functions: functions that the program says it
+ * calls for their reports only. Calls of the first kind are dropped, those of the second end no graph whatever they are.
+ */
+#include "py/recorder/rec.h"
+
+/* The setting as the program left it, NULL when it is empty. Read once per recording; not a fact of it. */
+static PyObject *
+load_functions(const char *name)
+{
+    PyObject *config = PyDict_GetItemString(PyImport_GetModuleDict(), "torch._dynamo.config");
+    PyObject *functions = config != NULL ? PyObject_GetAttrString(config, name) : NULL;
+    if (functions != NULL && PyObject_Size(functions) <= 0)
+        Py_CLEAR(functions);
+    PyErr_Clear();
+    return functions;
+}
+
+void
+rec_logging_load(rec *r)
+{
+    r->dropped_functions = load_functions("ignore_logging_functions");
+    r->report_functions = load_functions("reorderable_logging_functions");
+}
+
+void
+rec_logging_free(rec *r)
+{
+    Py_CLEAR(r->dropped_functions);
+    Py_CLEAR(r->report_functions);
+}
+
+static bool
+lists(PyObject *functions, PyObject *callable)
+{
+    bool found = PySequence_Contains(functions, callable) > 0;
+    PyErr_Clear();
+    return found;
+}
+
+/* Is the callee among them, alone or as method of its first argument? It becomes a constant when it is. */
+static bool
+names(rec *r, PyObject *functions, kin_vid *callee, const kin_vid *args, uint32_t npos)
+{
+    PyObject *obj = O(r, *callee);
+    if (functions == NULL || !(PyFunction_Check(obj) || PyCFunction_Check(obj)) || !rec_can_const(r, *callee))
+        return false;
+    if (!lists(functions, obj)) {
+        if (!PyFunction_Check(obj) || npos == 0 || O(r, args[0]) == NULL || !rec_can_const(r, args[0]))
+            return false;
+        PyObject *method = PyMethod_New(obj, O(r, args[0]));
+        bool found = method != NULL && lists(functions, method);
+        Py_XDECREF(method);
+        if (!found || rec_need_const(r, args[0]) == 0)
+            return false;
+    }
+    *callee = rec_need_const(r, *callee);
+    return *callee != 0;
+}
+
+bool
+rec_call_report(rec *r, kin_vid callee, const kin_vid *args, uint32_t npos, uint32_t nkw, PyObject *kwnames, int ndrop)
+{
+    if (!names(r, r->report_functions, &callee, args, npos))
+        return false;
+    rec_call_step(r, callee, args, npos, nkw, kwnames, ndrop, KIN_STEP_OPAQUE | KIN_STEP_EFFECT, -1);
+    return true;
+}
+
+static PyObject *
+do_nothing(PyObject *Py_UNUSED(self), PyObject *const *Py_UNUSED(args), Py_ssize_t Py_UNUSED(n), PyObject *Py_UNUSED(names))
+{
+    Py_RETURN_NONE;
+}
+
+static PyMethodDef nothing = {"ignored", (PyCFunction)(void (*)(void))do_nothing, METH_FASTCALL | METH_KEYWORDS, NULL};
+
+/* The recorded call must be silent as well: CPython is given another function to call. */
+bool
+rec_drop_report(rec *r, kin_vid callee, int below, const kin_vid *args, uint32_t npos, int ndrop)
+{
+    if (!names(r, r->dropped_functions, &callee, args, npos))
+        return false;
+    PyObject *replacement = PyCFunction_New(&nothing, NULL);
+    if (replacement == NULL) {
+        PyErr_Clear();
+        return false;
+    }
+    PyObject **slot = &kin_watch_localsplus(r->top->f)[r->top->nlocals + r->top->sp0 - 1 - below];
+    Py_SETREF(*slot, replacement);
+    rec_drop(r, ndrop);
+    rec_push(r, rec_const(r, Py_None));
+    return true;
+}

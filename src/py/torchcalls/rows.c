@@ -1,0 +1,280 @@
+/* Which row of breaks.def a call belongs to that stays an executed step, and whether reports show it as an effect. The
+ * answers change what is told and where graphs end, never what the program computes.
+ */
+#include "py/recorder/rec.h"
+
+#include "core/diag/breaks.h"
+#include "py/torchcalls/skip.h"
+
+bool
+rec_in_list(const char *name, const char *const *list)
+{
+    for (; *list; list++)
+        if (strcmp(name, *list) == 0)
+            return true;
+    return false;
+}
+
+static bool
+starts_with(const char *text, const char *prefix)
+{
+    return strncmp(text, prefix, strlen(prefix)) == 0;
+}
+
+/* Where a callable comes from: the module of a function, the class of a method or of a type. "" = not known. */
+static const char *
+home_of(PyObject *obj)
+{
+    PyObject *name = NULL;
+    if (Py_TYPE(obj) == &PyMethodDescr_Type || Py_TYPE(obj) == &PyWrapperDescr_Type)
+        return PyDescr_TYPE(obj)->tp_name;
+    if (PyType_Check(obj))
+        return ((PyTypeObject *)obj)->tp_name;
+    if (PyFunction_Check(obj)) {
+        name = ((PyFunctionObject *)obj)->func_module;
+    } else if (PyCFunction_Check(obj)) {
+        PyObject *self = PyCFunction_GET_SELF(obj);
+        if (self != NULL && PyType_Check(self))
+            return ((PyTypeObject *)self)->tp_name;
+        if (self != NULL && !PyModule_Check(self))
+            return Py_TYPE(self)->tp_name;
+        name = ((PyCFunctionObject *)obj)->m_module;
+    }
+    const char *text = name != NULL && PyUnicode_Check(name) ? PyUnicode_AsUTF8(name) : "";
+    if (text == NULL)
+        PyErr_Clear();
+    return text ? text : "";
+}
+
+static bool
+is_builtin(PyObject *obj)
+{
+    return PyCFunction_Check(obj) && strcmp(home_of(obj), "builtins") == 0;
+}
+
+/* -- effects: rows that end a graph under strict_breaks only -------------------------------------------------------- */
+
+/* posix functions that change something outside of the process; the others only ask. */
+static const char *const posix_changes[] = {"open", "close", "read", "write", "remove", "unlink", "rename", "replace",
+    "mkdir", "rmdir", "link", "symlink", "truncate", "ftruncate", "chmod", "chown", "utime", "fsync", "pread", "pwrite",
+    "lseek", "dup", "dup2", "pipe", "mkfifo", "sendfile", "system", "putenv", "unsetenv", "chdir", "kill", "fork", NULL};
+
+static bool
+is_file_access(PyObject *obj, const char *name, const char *home)
+{
+    if (starts_with(home, "_io."))
+        return strcmp(home, "_io.StringIO") != 0 && strcmp(home, "_io.BytesIO") != 0;
+    if (strcmp(home, "posix") == 0)
+        return rec_in_list(name, posix_changes);
+    return PyCFunction_Check(obj) && strcmp(name, "open") == 0 && (strcmp(home, "io") == 0 || strcmp(home, "_io") == 0);
+}
+
+int
+rec_effect_row(PyObject *obj)
+{
+    static const char *const warns[] = {"warn", "warn_explicit", NULL};
+    const char *name = rec_callable_name(obj), *home = home_of(obj);
+    if (is_builtin(obj) && strcmp(name, "print") == 0)
+        return KIN_ROW_PRINT;
+    if (strcmp(home, "warnings") == 0 || (strcmp(home, "_warnings") == 0 && rec_in_list(name, warns)))
+        return KIN_ROW_WARNING;
+    if (PyFunction_Check(obj) && strcmp(home, "logging") == 0)
+        return KIN_ROW_LOGGING;
+    if (strcmp(home, "time") == 0 && PyCFunction_Check(obj))
+        return KIN_ROW_CLOCK;
+    return is_file_access(obj, name, home) ? KIN_ROW_FILE_ACCESS : -1;
+}
+
+/* -- rows by what is called, whatever it is handed --------------------------------------------------------------------- */
+
+static bool
+looks_at_frames(PyObject *obj, const char *name, uint32_t n)
+{
+    static const char *const scopes[] = {"locals", "vars", "dir", NULL}, *const heaps[] = {"get_objects",
+        "get_referrers", NULL}, *const frames[] = {"_getframe", "_current_frames", "_current_exceptions", NULL};
+    const char *home = home_of(obj);
+    return (n == 0 && is_builtin(obj) && rec_in_list(name, scopes)) || (strcmp(home, "gc") == 0 && rec_in_list(name, heaps)) ||
+           (strcmp(home, "sys") == 0 && rec_in_list(name, frames));
+}
+
+static int
+row_of_callee(PyObject *obj, const char *name, uint32_t n)
+{
+    static const char *const codes[] = {"exec", "eval", NULL};
+    static const char *const starts[] = {"start_new_thread", "start_new", "start_joinable_thread", NULL};
+    if (PyFunction_Check(obj)) {
+        int flags = ((PyCodeObject *)((PyFunctionObject *)obj)->func_code)->co_flags;
+        if (flags & (CO_COROUTINE | CO_ASYNC_GENERATOR))
+            return KIN_ROW_COROUTINE;
+        return strcmp(name, "backward") == 0 ? KIN_ROW_BACKWARD_CALL : -1;
+    }
+    if (!PyCFunction_Check(obj))
+        return -1;
+    if (strcmp(name, "__build_class__") == 0)
+        return KIN_ROW_CLASS_STATEMENT;
+    if (looks_at_frames(obj, name, n))
+        return KIN_ROW_FRAME_INSPECTION;
+    if (n == 1 && is_builtin(obj) && rec_in_list(name, codes)) /* in the namespaces of the running frame */
+        return KIN_ROW_EXEC_EVAL;
+    if (strcmp(home_of(obj), "_thread") == 0 && rec_in_list(name, starts))
+        return KIN_ROW_THREAD;
+    return -1;
+}
+
+/* -- rows by what is handed over ----------------------------------------------------------------------------------------- */
+
+/* Builtins that look at an object and do not resume it. */
+static bool
+only_looks(PyObject *obj, const char *name)
+{
+    static const char *const looks[] = {"isinstance", "issubclass", "hasattr", "getattr", "id", "hash", "repr", "callable",
+        "len", "is_tracked", NULL};
+    return obj == (PyObject *)&PyType_Type || obj == (PyObject *)&PyUnicode_Type ||
+           (PyCFunction_Check(obj) && rec_in_list(name, looks));
+}
+
+/* Generators and coroutines: whoever has them may resume code that nobody watches. */
+static int
+row_of_suspended(rec *r, PyObject *callee, const char *name, const kin_vid *args, uint32_t n)
+{
+    if (only_looks(callee, name))
+        return -1;
+    for (uint32_t i = 0; i < n; i++) {
+        PyObject *obj = args[i] ? O(r, args[i]) : NULL;
+        rec_fresh *f = args[i] ? FRESH(r, args[i]) : NULL;
+        if (f != NULL && f->kind == FRESH_GENERATOR && rec_generator_has_tensor(r, args[i]))
+            return KIN_ROW_GENERATOR_ESCAPES;
+        if (f != NULL || obj == NULL)
+            continue;
+        if (PyGen_CheckExact(obj) && rec_generator_has_tensor(r, args[i]))
+            return KIN_ROW_GENERATOR;
+        if (PyCoro_CheckExact(obj) || PyAsyncGen_CheckExact(obj))
+            return KIN_ROW_COROUTINE;
+    }
+    return -1;
+}
+
+static int
+row_of_type(PyTypeObject *tp)
+{
+    PyTypeObject *const numbers[] = {&PyLong_Type, &PyFloat_Type, &PyComplex_Type, &PyBool_Type, &PyRange_Type};
+    for (size_t i = 0; i < sizeof numbers / sizeof *numbers; i++)
+        if (tp == numbers[i])
+            return KIN_ROW_TENSOR_TO_NUMBER;
+    if (tp == &PyUnicode_Type)
+        return KIN_ROW_TENSOR_REPR;
+    if (tp == &PyZip_Type || tp == &PyEnum_Type || tp == &PyReversed_Type)
+        return -1; /* looks at nothing before it is asked for its items */
+    if (starts_with(tp->tp_name, "weakref.") || starts_with(tp->tp_name, "weakproxy"))
+        return KIN_ROW_WEAK_REFERENCE;
+    bool builtin = !(tp->tp_flags & Py_TPFLAGS_HEAPTYPE) && strchr(tp->tp_name, '.') == NULL;
+    return builtin ? KIN_ROW_BUILTIN_CALL : KIN_ROW_OPAQUE_CALLABLE;
+}
+
+static int
+row_of_function(PyObject *obj, const char *name)
+{
+    const char *home = home_of(obj);
+    if (strcmp(home, "torch._ops") == 0) /* an operator, perhaps one of the user's: it ends no graph */
+        return -1;
+    if (strcmp(home, "copy") == 0 && strcmp(name, "deepcopy") == 0)
+        return KIN_ROW_TENSOR_DEEPCOPY;
+    if (strcmp(home, "torch.serialization") == 0 || strcmp(home, "pickle") == 0)
+        return KIN_ROW_SERIALIZATION;
+    return ((PyCodeObject *)((PyFunctionObject *)obj)->func_code)->co_flags & CO_GENERATOR ? KIN_ROW_GENERATOR
+                                                                                        : KIN_ROW_OPAQUE_PYTHON;
+}
+
+static int
+row_of_c_function(PyObject *obj, const char *name)
+{
+    static const char *const texts[] = {"repr", "format", "ascii", NULL}, *const codes[] = {"exec", "eval", NULL},
+                             *const pickles[] = {"dumps", "dump", NULL}, *const weak[] = {"proxy", NULL};
+    const char *home = home_of(obj);
+    if (strcmp(home, "_operator") == 0 && strcmp(name, "index") == 0)
+        return KIN_ROW_TENSOR_TO_NUMBER;
+    if (strcmp(home, "_pickle") == 0 && rec_in_list(name, pickles))
+        return KIN_ROW_SERIALIZATION;
+    if (strcmp(home, "_weakref") == 0 && rec_in_list(name, weak))
+        return KIN_ROW_WEAK_REFERENCE;
+    if (!is_builtin(obj))
+        return KIN_ROW_OPAQUE_CALL;
+    return rec_in_list(name, texts) ? KIN_ROW_TENSOR_REPR : strcmp(name, "sorted") == 0 ? KIN_ROW_SORT_KEYS
+         : rec_in_list(name, codes) ? KIN_ROW_EXEC_EVAL : KIN_ROW_BUILTIN_CALL;
+}
+
+/* Rows for calls that are handed tensors. */
+static int
+row_with_tensors(PyObject *obj, const char *name)
+{
+    if (PyType_Check(obj))
+        return row_of_type((PyTypeObject *)obj);
+    if (PyFunction_Check(obj))
+        return row_of_function(obj, name);
+    if (PyCFunction_Check(obj))
+        return row_of_c_function(obj, name);
+    if (Py_TYPE(obj) != &PyMethodDescr_Type && Py_TYPE(obj) != &PyWrapperDescr_Type)
+        return KIN_ROW_OPAQUE_CALLABLE;
+    return PyDescr_TYPE(obj) == &PyList_Type && strcmp(name, "sort") == 0 ? KIN_ROW_SORT_KEYS : KIN_ROW_OPAQUE_METHOD;
+}
+
+int
+rec_opaque_row(rec *r, kin_vid callee, const kin_vid *args, uint32_t n)
+{
+    PyObject *obj = O(r, callee);
+    if (obj == NULL)
+        return rec_any_tensor(r, args, n) ? KIN_ROW_OPAQUE_CALLABLE : -1;
+    const char *name = rec_callable_name(obj);
+    int row = rec_effect_row(obj);
+    if (row >= 0)
+        return r->opt->strict_breaks ? row : -1;
+    row = row_of_callee(obj, name, n);
+    if (row < 0)
+        row = row_of_suspended(r, obj, name, args, n);
+    if (row >= 0)
+        return row;
+    bool handed = rec_any_tensor(r, args, n) || (FRESH(r, callee) && rec_any_tensor(r, &callee, 1));
+    return handed ? row_with_tensors(obj, name) : -1;
+}
+
+/* -- what reports call an effect --------------------------------------------------------------------------------------------- */
+
+static bool
+any_iterator(rec *r, const kin_vid *args, uint32_t n)
+{
+    for (uint32_t i = 0; i < n; i++)
+        if (args[i] && O(r, args[i]) != NULL && PyIter_Check(O(r, args[i])))
+            return true;
+    return false;
+}
+
+/* Builtins and classes that compute or build something and change nothing, unless they use up an iterator. */
+static bool
+only_computes(rec *r, PyObject *obj, const char *name, const kin_vid *args, uint32_t n)
+{
+    static const char *const lazy[] = {"enumerate", "zip", "map", "filter", "reversed", NULL},
+        *const names[] = {"iter", "hash", "abs", "all", "any", "divmod", "max", "min", "pow", "round", "sorted", "sum",
+            "format", "ascii", "repr", "len", "isinstance", "issubclass", "hasattr", "getattr", "callable", "id", NULL},
+        *const homes[] = {"itertools.", "operator.", "functools.partial", "weakref.", "collections.", "datetime.", NULL};
+    if (!PyType_Check(obj))
+        return is_builtin(obj) && rec_in_list(name, names) && (strcmp(name, "iter") == 0 || !any_iterator(r, args, n));
+    PyTypeObject *tp = (PyTypeObject *)obj;
+    if (Py_TYPE(tp)->tp_call != PyType_Type.tp_call)
+        return false;
+    if (tp->tp_flags & Py_TPFLAGS_HEAPTYPE && tp->tp_new == PyBaseObject_Type.tp_new)
+        return tp->tp_init == PyBaseObject_Type.tp_init;
+    if (rec_in_list(tp->tp_name, lazy))
+        return true;
+    for (int i = 0; homes[i]; i++)
+        if (starts_with(tp->tp_name, homes[i]))
+            return !any_iterator(r, args, n) || i == 0;
+    return strchr(tp->tp_name, '.') == NULL && !any_iterator(r, args, n);
+}
+
+unsigned
+rec_opaque_flags(rec *r, kin_vid callee, const kin_vid *args, uint32_t n)
+{
+    PyObject *obj = O(r, callee);
+    bool quiet = obj != NULL && FRESH(r, callee) == NULL && only_computes(r, obj, rec_callable_name(obj), args, n);
+    return KIN_STEP_OPAQUE | (quiet ? 0u : KIN_STEP_EFFECT);
+}

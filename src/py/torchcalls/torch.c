@@ -1,0 +1,888 @@
+/* Torch calls: which callables are nodes of the call graph, which only read metadata or ambient state, which hand
+ * tensor data to Python.
+ */
+#include "py/models/apply.h"
+#include "py/recorder/rec.h"
+
+#include "core/diag/breaks.h"
+#include "py/torchcalls/skip.h"
+
+static struct {
+    bool ready, failed;
+    PyObject *leaves;          /* set of Python functions that are graph nodes */
+    PyObject *graph_break;
+    PyObject *compiler_dict;   /* namespace of torch.compiler */
+    PyObject *flag_name;
+    PyTypeObject *base;        /* torch._C.TensorBase */
+    PyObject *c_module;        /* torch._C */
+    PyObject *functions_class; /* torch._C._VariableFunctionsClass */
+} torch_state;
+
+/* -- finding torch ------------------------------------------------------------------------------------------------ */
+
+static PyObject *
+get_path(PyObject *root, const char *path)
+{
+    char part[64];
+    PyObject *obj = Py_NewRef(root);
+    while (*path && obj != NULL) {
+        size_t n = strcspn(path, ".");
+        snprintf(part, sizeof part, "%.*s", (int)n, path);
+        Py_SETREF(obj, PyObject_GetAttrString(obj, part));
+        path += n + (path[n] == '.');
+    }
+    if (obj == NULL)
+        PyErr_Clear();
+    return obj;
+}
+
+static bool
+is_stock_function(PyObject *func)
+{
+    PyObject *mod = ((PyFunctionObject *)func)->func_module;
+    return mod != NULL && PyUnicode_Check(mod) && strncmp(PyUnicode_AsUTF8(mod), "torch", 5) == 0;
+}
+
+static void
+add_leaves(PyObject *namespace)
+{
+    PyObject *key, *value;
+    Py_ssize_t pos = 0;
+    PyObject *dict = namespace ? PyObject_GetAttrString(namespace, "__dict__") : NULL;
+    PyObject *plain = dict ? PyDict_New() : NULL;
+    if (plain != NULL && PyDict_Update(plain, dict) == 0)
+        while (PyDict_Next(plain, &pos, &key, &value)) {
+            const char *name = PyUnicode_AsUTF8(key);
+            if (PyFunction_Check(value) && is_stock_function(value) && name[0] != '_')
+                PySet_Add(torch_state.leaves, value);
+        }
+    Py_XDECREF(plain);
+    Py_XDECREF(dict);
+    PyErr_Clear();
+}
+
+/* Methods of torch.Tensor written in Python that run torch calls and nothing else. */
+static void
+add_tensor_methods(PyObject *tensor)
+{
+    static const char *const not_leaves[] = {"backward", "__len__", "__iter__", "__repr__", "__format__", "__array__",
+        "__deepcopy__", "__reduce_ex__", "__contains__", "__hash__", "register_hook", "__torch_function__", "__dir__",
+        "register_post_accumulate_grad_hook", "share_memory_", "__setstate__", "module_load", "__dlpack__",
+        "__dlpack_device__", "storage", "is_shared", "reinforce", "dim_order", "storage_type", NULL};
+    PyObject *key, *value;
+    Py_ssize_t pos = 0;
+    while (PyDict_Next(((PyTypeObject *)tensor)->tp_dict, &pos, &key, &value)) {
+        if (!PyFunction_Check(value) || !is_stock_function(value))
+            continue;
+        bool is_leaf = true;
+        for (int i = 0; not_leaves[i]; i++)
+            is_leaf = is_leaf && PyUnicode_CompareWithASCIIString(key, not_leaves[i]) != 0;
+        if (is_leaf)
+            PySet_Add(torch_state.leaves, value);
+    }
+    PyErr_Clear();
+}
+
+static kin_status
+find_torch(void)
+{
+    PyObject *torch = PyImport_ImportModule("torch");
+    if (torch == NULL)
+        return KIN_PYERR;
+    kin_status st = kin_aten_init(torch);
+    PyObject *tensor = get_path(torch, "Tensor"), *compiler = get_path(torch, "compiler");
+    torch_state.leaves = PySet_New(NULL);
+    torch_state.c_module = get_path(torch, "_C");
+    torch_state.base = (PyTypeObject *)get_path(torch, "_C.TensorBase");
+    torch_state.functions_class = get_path(torch, "_C._VariableFunctionsClass");
+    torch_state.flag_name = PyUnicode_InternFromString("_is_compiling_flag");
+    torch_state.compiler_dict = compiler ? Py_XNewRef(PyModule_GetDict(compiler)) : NULL;
+    if (st == KIN_OK && tensor && torch_state.base && torch_state.leaves && torch_state.compiler_dict) {
+        PyObject *f = get_path(torch, "nn.functional"), *g = get_path(torch, "functional");
+        add_leaves(f);
+        add_leaves(g);
+        add_tensor_methods(tensor);
+        Py_XDECREF(f);
+        Py_XDECREF(g);
+        torch_state.ready = true;
+    } else if (st == KIN_OK) {
+        st = KIN_BUG;
+    }
+    Py_XDECREF(tensor);
+    Py_XDECREF(compiler);
+    Py_DECREF(torch);
+    return st;
+}
+
+kin_status
+rec_torch_init(void)
+{
+    if (torch_state.ready)
+        return KIN_OK;
+    if (torch_state.failed)
+        return KIN_BUG;
+    kin_status st = find_torch();
+    torch_state.failed = st != KIN_OK;
+    return st;
+}
+
+void
+rec_set_compiling(bool on)
+{
+    /* A count, not a value to save and restore: calls of several threads end in any order. */
+    static uint32_t inside;
+    static bool outside;
+    if (on ? inside++ != 0 : --inside != 0)
+        return;
+    if (on)
+        outside = PyDict_GetItem(torch_state.compiler_dict, torch_state.flag_name) == Py_True;
+    bool value = on || outside;
+    if (PyDict_SetItem(torch_state.compiler_dict, torch_state.flag_name, value ? Py_True : Py_False) < 0)
+        PyErr_Clear();
+}
+
+bool
+rec_is_compiling_flag(PyObject *dict, PyObject *key)
+{
+    return dict == torch_state.compiler_dict && PyUnicode_Check(key) &&
+           PyUnicode_Compare(key, torch_state.flag_name) == 0;
+}
+
+/* -- functions that are not looked into --------------------------------------------------------------------------- */
+
+static bool
+has_attr(PyObject *func, PyObject *name)
+{
+    PyObject *dict = ((PyFunctionObject *)func)->func_dict;
+    return dict != NULL && PyDict_GetItemWithError(dict, name) != NULL;
+}
+
+static bool
+module_is(PyObject *func, const char *name)
+{
+    PyObject *mod = ((PyFunctionObject *)func)->func_module;
+    return mod != NULL && PyUnicode_Check(mod) && PyUnicode_CompareWithASCIIString(mod, name) == 0;
+}
+
+/* allow_in_graph, nonstrict_trace and leaf_function note the ids of their functions, in a set of torch._dynamo that
+ * exists once one of them was used. */
+static bool
+is_allowed(PyObject *func)
+{
+    PyObject *rules = PyDict_GetItemString(PyImport_GetModuleDict(), "torch._dynamo.trace_rules");
+    PyObject *ids = rules && PyModule_Check(rules) ? PyDict_GetItemString(PyModule_GetDict(rules), "_allowed_callable_ids") : NULL;
+    PyObject *set = ids ? PyObject_GetAttrString(ids, "function_ids") : NULL;
+    PyObject *id = set && PyAnySet_Check(set) ? PyLong_FromVoidPtr(func) : NULL;
+    bool found = id && PySet_Contains(set, id) > 0;
+    Py_XDECREF(id);
+    Py_XDECREF(set);
+    PyErr_Clear();
+    return found;
+}
+
+/* Functions that are handed code of the program to run inside, or at a later time: torch.cond, while_loop, scan, an
+ * autograd.Function's apply, hooks of tensors, torch.func's transforms. What they do is torch's business, and ends no
+ * graph. They are known by the names in their code: functools.wraps gives some the names of what they wrap. */
+static bool
+is_operator(PyObject *func)
+{
+    static const char prefix[] = "torch._higher_order_ops.";
+    static const struct { const char *module, *name; } others[] = {
+        {"torch.autograd.function", "apply"}, {"torch._tensor", "register_hook"},
+        {"torch._tensor", "register_post_accumulate_grad_hook"}, {"torch.nn.attention.flex_attention", "flex_attention"},
+        {"torch._functorch.vmap", "vmap_impl"}, {"torch._functorch.eager_transforms", "grad_impl"},
+        {"torch._functorch.eager_transforms", "grad_and_value_impl"}, {"torch._functorch.eager_transforms", "wrapper_fn"},
+        {"torch._functorch.eager_transforms", "_vjp_with_argnums"}, {"torch._functorch.eager_transforms", "wrapper"},
+        {"torch._functorch.eager_transforms", "_jvp_with_argnums"}, {"torch._functorch.eager_transforms", "linearize"}};
+    const PyCodeObject *code = (PyCodeObject *)PyFunction_GET_CODE(func);
+    PyObject *home = PyDict_GetItemWithError(((PyFunctionObject *)func)->func_globals, REC_STR("__name__"));
+    const char *module = home != NULL && PyUnicode_Check(home) ? PyUnicode_AsUTF8(home) : NULL;
+    if (module == NULL || strncmp(module, "torch.", 6) != 0)
+        return is_allowed(func);
+    if (module_is(func, "torch.utils.checkpoint") &&
+        PyUnicode_CompareWithASCIIString(((PyFunctionObject *)func)->func_name, "checkpoint") == 0)
+        return true; /* its globals are those of the wrapper around it */
+    for (size_t i = 0; i < sizeof others / sizeof *others; i++)
+        if (strcmp(module, others[i].module) == 0 && PyUnicode_CompareWithASCIIString(code->co_name, others[i].name) == 0)
+            return true;
+    return strncmp(module, prefix, sizeof prefix - 1) == 0 || is_allowed(func);
+}
+
+/* Module copy, but for copy.copy and what it needs: that does what the class of the object says, once. */
+static bool
+is_deep_copy(PyObject *func)
+{
+    static const char *const shallow[] = {"copy", "_copy_immutable", "_reconstruct", NULL};
+    if (!module_is(func, "copy"))
+        return false;
+    for (int i = 0; shallow[i]; i++)
+        if (PyUnicode_CompareWithASCIIString(((PyFunctionObject *)func)->func_name, shallow[i]) == 0)
+            return false;
+    return true;
+}
+
+skip_kind
+rec_skip_kind(PyObject *func)
+{
+    if (!PyFunction_Check(func))
+        return SKIP_NO;
+    if (PySet_Contains(torch_state.leaves, func) > 0)
+        return SKIP_TORCH;
+    if (is_operator(func))
+        return SKIP_OPERATOR;
+    if (has_attr(func, REC_STR("_torchdynamo_disable")))
+        return SKIP_DISABLED;
+    if (has_attr(func, REC_STR("_dynamo_marked_constant"))) /* assume_constant_result: called as it is, each time */
+        return SKIP_OPERATOR;
+    if (has_attr(func, REC_STR("_torchdynamo_orig_callable")))
+        return SKIP_COMPILED;
+    if (module_is(func, "logging") || module_is(func, "warnings"))
+        return SKIP_EFFECT;
+    if (module_is(func, "torch._dynamo.decorators") &&
+        PyUnicode_CompareWithASCIIString(((PyFunctionObject *)func)->func_name, "graph_break") == 0)
+        return SKIP_GRAPH_BREAK;
+    if (has_attr(func, REC_STR("_kintsugi_graph_break")))
+        return SKIP_GRAPH_BREAK;
+    if (module_is(func, "torch.autograd") || module_is(func, "torch._tensor") || module_is(func, "torch._ops") ||
+        module_is(func, "torch._tensor_str") || is_deep_copy(func) || module_is(func, "torch.random"))
+        return SKIP_PLAIN; /* torch.random: seeding goes on to devices, with a traceback of the frames for each */
+    return SKIP_NO;
+}
+
+/* -- metadata ------------------------------------------------------------------------------------------------------- */
+
+typedef struct {
+    const char *name;
+    unsigned mask;
+} meta_row;
+
+static const meta_row meta_rows[] = {
+    {"shape", KIN_META_SIZES}, {"size", KIN_META_SIZES}, {"numel", KIN_META_SIZES}, {"nelement", KIN_META_SIZES},
+    {"dim", KIN_META_DIM}, {"ndimension", KIN_META_DIM}, {"ndim", KIN_META_DIM},
+    {"stride", KIN_META_STRIDES | KIN_META_SIZES}, {"is_contiguous", KIN_META_STRIDES | KIN_META_SIZES},
+    {"dtype", KIN_META_DTYPE}, {"is_floating_point", KIN_META_DTYPE}, {"is_complex", KIN_META_DTYPE},
+    {"is_signed", KIN_META_DTYPE}, {"element_size", KIN_META_DTYPE}, {"itemsize", KIN_META_DTYPE},
+    {"nbytes", KIN_META_DTYPE | KIN_META_SIZES}, {"device", KIN_META_DEVICE}, {"is_cuda", KIN_META_DEVICE},
+    {"is_cpu", KIN_META_DEVICE}, {"is_xpu", KIN_META_DEVICE}, {"is_mps", KIN_META_DEVICE},
+    {"is_meta", KIN_META_DEVICE}, {"get_device", KIN_META_DEVICE}, {"requires_grad", KIN_META_REQUIRES_GRAD},
+    {"storage_offset", KIN_META_OFFSET}, {"__len__", KIN_META_SIZES}, {NULL, 0}};
+
+unsigned
+rec_meta_mask(const char *name)
+{
+    for (const meta_row *m = meta_rows; m->name; m++)
+        if (strcmp(m->name, name) == 0)
+            return m->mask;
+    return 0;
+}
+
+bool
+rec_tensor_attr(rec *r, kin_vid base, PyObject *descr, PyObject *name, attr_result *out)
+{
+    const char *text = PyUnicode_AsUTF8(name);
+    if (!kin_is_plain_tensor(O(r, base)))
+        return false;
+    unsigned mask = rec_meta_mask(text);
+    if (mask & KIN_META_SIZES && rec_open_sizes(r, base) != 0 && rec_size_attr(r, base, text, out))
+        return true;
+    if (mask != 0 && rec_meta(r, base, mask)) {
+        out->kind = ATTR_AWAIT_CONST;
+        return true;
+    }
+    static const char *const views[] = {"T", "mT", "H", "mH", "real", "imag", "data", "grad", NULL};
+    for (int i = 0; views[i]; i++)
+        if (strcmp(views[i], text) == 0) {
+            out->kind = ATTR_STEP;
+            out->flags = i < 7 ? KIN_STEP_TORCH : 0;
+            return true;
+        }
+    if (Py_TYPE(descr) != &PyGetSetDescr_Type)
+        return false;
+    out->kind = ATTR_STEP;
+    out->flags = 0;
+    return true;
+}
+
+/* -- operands ------------------------------------------------------------------------------------------------------- */
+
+/* What was put into a container may have been taken out and be dead: only what the recording noted of it is asked. */
+bool
+rec_held_a_tensor(rec *r, const rec_fresh *f, int depth)
+{
+    for (uint32_t i = 0; i < f->n && depth <= 4; i++) {
+        const rec_info *info = rec_info_of(r, f->items[i]);
+        if (info->graph || (info->fresh != NULL && rec_held_a_tensor(r, info->fresh, depth + 1)))
+            return true;
+    }
+    return false;
+}
+
+bool
+rec_holds_tensor(rec *r, kin_vid vid, int depth)
+{
+    if (vid == 0 || depth > 4)
+        return false;
+    rec_fresh *f = FRESH(r, vid);
+    if (f != NULL && f->kind == FRESH_GENERATOR)
+        return rec_generator_holds_tensor(r, vid, depth);
+    if (f != NULL && f->kind != FRESH_FUNCTION) {
+        if (!f->known && rec_held_a_tensor(r, f, depth))
+            return true;
+        for (uint32_t i = 0; f->known && i < f->n; i++)
+            if (rec_holds_tensor(r, f->items[i], depth + 1))
+                return true;
+        if (f->known)
+            return false;
+    }
+    PyObject *obj = O(r, vid);
+    if (obj == NULL)
+        return false;
+    if (kin_is_tensor(obj))
+        return true;
+    if (PyList_CheckExact(obj))
+        for (Py_ssize_t i = 0; i < PyList_GET_SIZE(obj); i++)
+            if (kin_is_tensor(PyList_GET_ITEM(obj, i)))
+                return true;
+    if (PyTuple_Check(obj))
+        for (Py_ssize_t i = 0; i < PyTuple_GET_SIZE(obj); i++)
+            if (kin_is_tensor(PyTuple_GET_ITEM(obj, i)))
+                return true;
+    return false;
+}
+
+bool
+rec_any_tensor(rec *r, const kin_vid *args, uint32_t n)
+{
+    for (uint32_t i = 0; i < n; i++)
+        if (rec_holds_tensor(r, args[i], 0))
+            return true;
+    return false;
+}
+
+/* Does torch hand calls with such an operand to Python code? */
+static bool
+overrides_calls(PyTypeObject *type)
+{
+    return type != NULL && type->tp_flags & Py_TPFLAGS_HEAPTYPE && _PyType_Lookup(type, REC_STR("__torch_function__")) != NULL;
+}
+
+/* Fixes an operand of a torch call: tensors by type, numbers and the like by value. When it may run user code: the row
+ * that says so; else -1. */
+static int
+fix_operand(rec *r, kin_vid *vid, int depth)
+{
+    PyObject *obj = O(r, *vid);
+    rec_fresh *f = FRESH(r, *vid);
+    if (f != NULL && f->kind == FRESH_OBJECT && overrides_calls(r->info.at[*vid].type))
+        return KIN_ROW_UNKNOWN_OPERAND;
+    if (f != NULL) {
+        for (uint32_t i = 0; depth < 4 && f->known && i < f->n; i++) {
+            kin_vid item = f->items[i];
+            int row = item && O(r, item) ? fix_operand(r, &item, depth + 1) : -1;
+            if (row >= 0)
+                return row;
+        }
+        return -1;
+    }
+    if (obj == NULL)
+        return -1;
+    if (kin_is_tensor(obj)) {
+        rec_need_type(r, *vid);
+        return kin_is_plain_tensor(obj) ? -1 : KIN_ROW_TENSOR_SUBCLASS;
+    }
+    bool made_here = r->t->vals.at[*vid].kind == KIN_VAL_STEP && !rec_is_const(r, *vid);
+    if (made_here && (PyLong_CheckExact(obj) || PyFloat_CheckExact(obj) || PyComplex_CheckExact(obj))) {
+        rec_need_type(r, *vid); /* a number from data or from outside: it flows into the graph as it comes */
+        return -1;
+    }
+    if (rec_can_const(r, *vid)) {
+        kin_vid c = rec_need_const(r, *vid);
+        if (c != 0 && depth == 0)
+            *vid = c;
+        return -1;
+    }
+    return overrides_calls(rec_need_type(r, *vid)) ? KIN_ROW_UNKNOWN_OPERAND : -1;
+}
+
+/* A list or tuple of tensors that the program keeps (the weights of an nn.LSTM) is handed over as one made of what is in it, so that the
+ * graph has its tensors. Torch calls look at such an operand and forget it. */
+static void
+take_apart(rec *r, kin_vid *vid)
+{
+    enum { MOST = 64 };
+    PyObject *obj = O(r, *vid);
+    kin_vid *items = NULL;
+    uint32_t n;
+    bool list = obj != NULL && PyList_CheckExact(obj);
+    if ((!list && (obj == NULL || !PyTuple_CheckExact(obj))) || FRESH(r, *vid) != NULL || r->t->vals.at[*vid].kind != KIN_VAL_SRC)
+        return;
+    Py_ssize_t size = PySequence_Fast_GET_SIZE(obj);
+    for (Py_ssize_t i = 0; size <= MOST && i < size; i++)
+        if (!kin_is_plain_tensor(PySequence_Fast_GET_ITEM(obj, i)))
+            return;
+    if (size == 0 || size > MOST || rec_is_unstable(r, *vid) || !rec_items_of(r, *vid, &items, &n)) {
+        free(items);
+        return;
+    }
+    *vid = rec_step_out(r, list ? KIN_STEP_BUILD_LIST : KIN_STEP_BUILD_TUPLE, KIN_STEP_PURE, items, n);
+    rec_make_fresh(r, *vid, list ? FRESH_LIST : FRESH_TUPLE, items, n, true);
+    free(items);
+}
+
+/* The operands of a torch call or operator: the first row that is found, -1 when the call runs no user code. */
+static int
+fix_operands(rec *r, kin_vid *args, uint32_t n)
+{
+    int found = -1;
+    for (uint32_t i = 0; i < n; i++) {
+        take_apart(r, &args[i]);
+        int row = fix_operand(r, &args[i], 0);
+        found = found < 0 ? row : found;
+    }
+    return found;
+}
+
+/* -- kinds of torch callables --------------------------------------------------------------------------------------- */
+
+const char *
+rec_callable_name(PyObject *obj)
+{
+    if (PyCFunction_Check(obj))
+        return ((PyCFunctionObject *)obj)->m_ml->ml_name;
+    if (Py_TYPE(obj) == &PyMethodDescr_Type)
+        return ((PyMethodDescrObject *)obj)->d_method->ml_name;
+    if (Py_TYPE(obj) == &PyWrapperDescr_Type)
+        return ((PyWrapperDescrObject *)obj)->d_base->name;
+    if (PyFunction_Check(obj))
+        return PyUnicode_AsUTF8(((PyFunctionObject *)obj)->func_name);
+    return "";
+}
+
+static bool
+module_starts(PyObject *self, const char *prefix)
+{
+    if (self == NULL || !PyModule_Check(self))
+        return false;
+    const char *name = PyModule_GetName(self);
+    if (name == NULL)
+        PyErr_Clear();
+    return name != NULL && strncmp(name, prefix, strlen(prefix)) == 0;
+}
+
+/* A C function that belongs to torch. */
+static bool
+is_torch_c(PyObject *obj)
+{
+    if (PyCFunction_Check(obj)) {
+        PyObject *self = ((PyCFunctionObject *)obj)->m_self; /* torch's functions are static methods of a class */
+        if (self != NULL && PyType_Check(self) &&
+            strncmp(((PyTypeObject *)self)->tp_name, "torch._C.", 9) == 0)
+            return true;
+        if (module_starts(self, "torch._C"))
+            return true;
+        PyObject *mod = ((PyCFunctionObject *)obj)->m_module;
+        return mod != NULL && PyUnicode_Check(mod) && strncmp(PyUnicode_AsUTF8(mod), "torch._C", 8) == 0;
+    }
+    if (Py_TYPE(obj) == &PyMethodDescr_Type || Py_TYPE(obj) == &PyWrapperDescr_Type)
+        return PyType_IsSubtype(torch_state.base, PyDescr_TYPE(obj)) && PyDescr_TYPE(obj) != &PyBaseObject_Type;
+    return false;
+}
+
+bool
+rec_is_torch_callable(PyObject *obj)
+{
+    return is_torch_c(obj) || (PyFunction_Check(obj) && rec_skip_kind(obj) == SKIP_TORCH);
+}
+
+/* Rows for calls that hand tensor data to Python, or change a tensor in a way that no graph can hold. */
+static int
+data_row(const char *name)
+{
+    if (strcmp(name, "resize_") == 0 || strcmp(name, "resize_as_") == 0)
+        return KIN_ROW_RESIZE;
+    if (strcmp(name, "set_") == 0)
+        return KIN_ROW_SET_DATA;
+    static const char *const numbers[] = {"__float__", "__int__", "__index__", "__bool__", "__complex__", NULL};
+    static const char *const equal[] = {"equal", "allclose", "is_nonzero", "_is_zerotensor", NULL};
+    if (strcmp(name, "item") == 0)
+        return KIN_ROW_TENSOR_ITEM;
+    if (strcmp(name, "tolist") == 0)
+        return KIN_ROW_TENSOR_TOLIST;
+    if (strcmp(name, "numpy") == 0 || strcmp(name, "__array__") == 0)
+        return KIN_ROW_TENSOR_NUMPY;
+    if (strcmp(name, "data_ptr") == 0)
+        return KIN_ROW_DATA_POINTER;
+    if (rec_in_list(name, numbers))
+        return KIN_ROW_TENSOR_TO_NUMBER;
+    return rec_in_list(name, equal) ? KIN_ROW_DATA_DEPENDENT_OP : -1;
+}
+
+static bool
+is_inplace(const char *name)
+{
+    size_t n = strlen(name);
+    return n > 1 && name[n - 1] == '_' && name[n - 2] != '_';
+}
+
+/* -- ambient state ---------------------------------------------------------------------------------------------------- */
+
+static const char *const ambient_getters[] = {"_get_tracing_state", "is_grad_enabled", "is_inference_mode_enabled",
+    "_is_tracing", "is_autocast_enabled", "is_autocast_cpu_enabled", "get_autocast_dtype", "get_autocast_cpu_dtype",
+    "get_autocast_gpu_dtype", "is_autocast_cache_enabled", "_get_cudnn_enabled", "_get_deterministic_algorithms",
+    "_is_torch_function_enabled", "_is_torch_function_all_disabled", "_get_cudnn_benchmark", "get_default_dtype",
+    "_get_mkldnn_enabled", "_get_flash_sdp_enabled", "_get_math_sdp_enabled", "_get_mem_efficient_sdp_enabled",
+    "_is_any_autocast_enabled", "is_anomaly_enabled", "_get_cudnn_deterministic", "_get_cudnn_allow_tf32",
+    "_get_cublas_allow_tf32", "is_any_autocast_enabled", "_len_torch_function_stack", "_len_torch_dispatch_stack",
+    "_functorch_stack_depth", "get_num_threads", NULL};
+
+/* Ambient state not yet changed by the recording is an entry fact: the getter, its arguments and its answer. */
+static bool
+call_getter(rec *r, kin_vid callee, const kin_vid *args, uint32_t npos, int ndrop)
+{
+    if (r->ambient || npos > 4)
+        return false;
+    PyObject *objs[8];
+    for (uint32_t i = 0; i < npos; i++) {
+        kin_vid c = rec_need_const(r, args[i]);
+        if (c == 0)
+            return false;
+        objs[i] = O(r, c);
+    }
+    PyObject *answer = PyObject_Vectorcall(O(r, callee), objs, npos, NULL);
+    if (answer == NULL) {
+        PyErr_Clear();
+        return false;
+    }
+    uint32_t key = rec_ref(r, O(r, callee)) ^ (npos ? rec_ref(r, objs[0]) << 12 : 0);
+    uint32_t *seen = rec_map_at(r->facts_seen, rec_seg(r), key, 0xA3B1, npos);
+    if (seen != NULL && *seen == 0) {
+        PyObject *fact = PyTuple_New(npos + 2);
+        if (fact != NULL) {
+            PyTuple_SET_ITEM(fact, 0, Py_NewRef(O(r, callee)));
+            for (uint32_t i = 0; i < npos; i++)
+                PyTuple_SET_ITEM(fact, i + 1, Py_NewRef(objs[i]));
+            PyTuple_SET_ITEM(fact, npos + 1, Py_NewRef(answer));
+            rec_fact(r, KIN_FACT_CALL_IS, 0, fact, 0);
+            Py_DECREF(fact);
+            *seen = 1;
+        }
+    }
+    kin_vid value = rec_const(r, answer);
+    Py_DECREF(answer);
+    rec_drop(r, ndrop);
+    rec_push(r, value);
+    return true;
+}
+
+/* -- calls ---------------------------------------------------------------------------------------------------------- */
+
+static bool
+call_metadata(rec *r, kin_vid callee, const kin_vid *args, uint32_t npos, uint32_t nkw, PyObject *kwnames, int ndrop)
+{
+    PyObject *obj = O(r, callee);
+    if (Py_TYPE(obj) != &PyMethodDescr_Type && strcmp(rec_callable_name(obj), "__len__") != 0)
+        return false;
+    unsigned mask = rec_meta_mask(rec_callable_name(obj));
+    if (mask == 0 || npos == 0 || !kin_is_plain_tensor(O(r, args[0])))
+        return false;
+    for (uint32_t i = 1; i < npos + nkw; i++)
+        if (rec_need_const(r, args[i]) == 0)
+            return false;
+    rec_need_type(r, args[0]);
+    if (mask & KIN_META_SIZES && rec_open_sizes(r, args[0]) != 0)
+        return rec_size_call(r, callee, args, npos, nkw, kwnames, ndrop);
+    if (!rec_meta(r, args[0], mask))
+        return false;
+    rec_drop(r, ndrop);
+    rec_await_const(r);
+    return true;
+}
+
+/* torch.ops.aten.mul, torch.ops.aten.mul.Tensor: PyTorch's own operator by name, without the overload. */
+static bool
+aten_name(PyObject *obj, char *name, size_t size)
+{
+    static const char prefix[] = "aten::";
+    if (!rec_is_torch_operator(obj))
+        return false;
+    PyObject *full = kin_instance_attr(obj, REC_STR("_name"));
+    if (full == NULL)
+        full = kin_instance_attr(obj, REC_STR("_qualified_op_name"));
+    const char *text = full != NULL && PyUnicode_Check(full) ? PyUnicode_AsUTF8(full) : NULL;
+    PyErr_Clear();
+    if (text == NULL || strncmp(text, prefix, sizeof prefix - 1) != 0)
+        return false;
+    text += sizeof prefix - 1;
+    snprintf(name, size, "%.*s", (int)strcspn(text, "."), text);
+    return strlen(name) + 1 < size;
+}
+
+static void
+call_node(rec *r, kin_vid callee, const kin_vid *args, uint32_t npos, uint32_t nkw, PyObject *kwnames, int ndrop)
+{
+    kin_vid fixed[256];
+    char buffer[64];
+    const char *name = aten_name(O(r, callee), buffer, sizeof buffer) ? buffer : rec_callable_name(O(r, callee));
+    uint32_t n = npos + nkw;
+    if (n > 250) {
+        rec_stop(r, "torch call with very many arguments");
+        return;
+    }
+    memcpy(fixed, args, n * sizeof *args);
+    int row = fix_operands(r, fixed, n);
+    if (row >= 0) {
+        rec_call_step(r, callee, args, npos, nkw, kwnames, ndrop, KIN_STEP_OPAQUE | KIN_STEP_EFFECT, row);
+        return;
+    }
+    row = data_row(name);
+    bool leaves = row >= 0; /* what the call returns is not for a graph */
+    /* Stock captures both where it may not break, and so they are no reason to refuse. */
+    if (row >= 0 && r->opt->fullgraph && (row == KIN_ROW_TENSOR_ITEM || row == KIN_ROW_TENSOR_NUMPY)) {
+        leaves = row == KIN_ROW_TENSOR_NUMPY;
+        row = -1;
+    }
+    rec_call_step(r, callee, fixed, npos, nkw, kwnames, ndrop, leaves ? 0 : KIN_STEP_TORCH, row);
+    r->skip_expected = r->skip_expected || rec_is_torch_operator(O(r, callee)); /* its __call__ is Python */
+    bool out_arg = false;
+    for (uint32_t i = 0; i < nkw; i++)
+        out_arg = out_arg || PyUnicode_CompareWithASCIIString(PyTuple_GET_ITEM(kwnames, i), "out") == 0;
+    if (is_inplace(name) || out_arg) {
+        r->inplace = true;
+        r->meta_epoch++;
+    }
+}
+
+static bool
+is_ambient_function(PyObject *obj, rec *r, const kin_vid *args, uint32_t n)
+{
+    if (!PyCFunction_Check(obj) || rec_any_tensor(r, args, n))
+        return false;
+    PyObject *self = ((PyCFunctionObject *)obj)->m_self;
+    return !(self != NULL && PyType_Check(self)) &&
+           !module_starts(self, "torch._C._nn") && !module_starts(self, "torch._C._linalg");
+}
+
+static bool
+call_torch_c(rec *r, kin_vid callee, const kin_vid *args, uint32_t npos, uint32_t nkw, PyObject *kwnames, int ndrop)
+{
+    PyObject *obj = O(r, callee);
+    const char *name = rec_callable_name(obj);
+    r->unchecked = strstr(name, "torch_function") != NULL;
+    if (rec_in_list(name, ambient_getters) && nkw == 0 && call_getter(r, callee, args, npos, ndrop))
+        return true;
+    if (strncmp(name, "_has_torch_function", 19) == 0) {
+        for (uint32_t i = 0; i < npos; i++)
+            if (FRESH(r, args[i]) == NULL && !rec_is_const(r, args[i]))
+                rec_need_type(r, args[i]);
+        rec_drop(r, ndrop);
+        rec_await_const(r);
+        return true;
+    }
+    if (is_ambient_function(obj, r, args, npos + nkw)) {
+        r->ambient = r->ambient || strncmp(name, "_log_api", 8) != 0;
+        rec_call_step(r, callee, args, npos, nkw, kwnames, ndrop, KIN_STEP_EFFECT, -1);
+        return true;
+    }
+    if (call_metadata(r, callee, args, npos, nkw, kwnames, ndrop))
+        return true;
+    call_node(r, callee, args, npos, nkw, kwnames, ndrop);
+    return true;
+}
+
+bool
+rec_is_tensor_value(rec *r, kin_vid vid)
+{
+    PyObject *obj = O(r, vid);
+    rec_fresh *f = FRESH(r, vid);
+    return f == NULL && (obj != NULL ? kin_is_plain_tensor(obj) : r->info.at[vid].graph);
+}
+
+bool
+rec_fix_for_torch(rec *r, const kin_vid *args, uint32_t n)
+{
+    kin_vid fixed[64];
+    if (n > 64)
+        return false;
+    memcpy(fixed, args, n * sizeof *args);
+    return fix_operands(r, fixed, n) < 0 && !r->stopped;
+}
+
+/* A tensor, or a known list of some. */
+static bool
+is_operand_of_torch(rec *r, kin_vid vid)
+{
+    const rec_fresh *f = FRESH(r, vid);
+    bool items = f != NULL && f->known && (f->kind == FRESH_TUPLE || f->kind == FRESH_LIST) && f->n > 0;
+    return rec_is_tensor_value(r, vid) || (items && rec_is_tensor_value(r, f->items[0]));
+}
+
+/* A call that is a node of the graph and changes none of its operands. */
+kin_vid
+rec_apply_torch(rec *r, kin_vid callee, const kin_vid *args, uint32_t n, PyObject *kwnames)
+{
+    kin_vid all[64];
+    PyObject *obj = O(r, callee);
+    const char *name = rec_callable_name(obj);
+    bool tensor = false;
+    for (uint32_t i = 0; i < n; i++)
+        tensor = tensor || is_operand_of_torch(r, args[i]);
+    if (kwnames != NULL && PySequence_Contains(kwnames, REC_STR("out")) != 0)
+        return 0;
+    if (!is_torch_c(obj) || !tensor || n >= 63 || data_row(name) >= 0 || is_inplace(name) || rec_meta_mask(name) != 0 || name[0] == '_' ||
+        strstr(name, "torch_function") != NULL || !rec_fix_for_torch(r, args, n))
+        return 0;
+    all[0] = callee;
+    memcpy(all + 1, args, n * sizeof *args);
+    kin_ref names = kwnames != NULL ? rec_ref(r, kwnames) : 0;
+    kin_vid out = rec_step_out(r, KIN_STEP_CALL, KIN_STEP_TORCH, all, n + 1);
+    r->t->steps.at[r->t->vals.at[out].step].ref = names;
+    return out;
+}
+
+/* disable() called by the program itself; PyTorch's own modules call it to set themselves up. */
+static bool
+is_disable(rec *r, PyObject *obj)
+{
+    if (!PyFunction_Check(obj) || PyUnicode_CompareWithASCIIString(((PyFunctionObject *)obj)->func_name, "disable") != 0)
+        return false;
+    PyObject *caller = O(r, r->top->func);
+    return (module_is(obj, "torch.compiler") || module_is(obj, "torch._dynamo.decorators") ||
+            module_is(obj, "kintsugi._api")) &&
+           !(caller != NULL && PyFunction_Check(caller) && is_stock_function(caller));
+}
+
+/* The autograd function around a module with full backward hooks. PyTorch's setting for such programs says that no
+ * graph ends there. */
+static bool
+is_backward_hook(PyObject *cls)
+{
+    if (cls == NULL || !PyType_Check(cls) || strcmp(((PyTypeObject *)cls)->tp_name, "BackwardHookFunction") != 0)
+        return false;
+    PyObject *config = PyDict_GetItemString(PyImport_GetModuleDict(), "torch._dynamo.config");
+    PyObject *allowed = config != NULL ? PyObject_GetAttrString(config, "compiled_autograd") : NULL;
+    bool ends = allowed != Py_True;
+    Py_XDECREF(allowed);
+    PyErr_Clear();
+    return ends;
+}
+
+/* What is done inside is torch's business, or any code: executed each time as a whole, and a node of the graph. */
+static void
+call_operator(rec *r, kin_vid callee, const kin_vid *args, uint32_t npos, uint32_t nkw, PyObject *kwnames, int ndrop)
+{
+    unsigned opaque = KIN_STEP_OPAQUE | KIN_STEP_EFFECT;
+    if (rec_can_const(r, callee))
+        callee = rec_need_const(r, callee);
+    if (npos > 0 && is_backward_hook(O(r, args[0])))
+        rec_call_step(r, callee, args, npos, nkw, kwnames, ndrop, opaque, KIN_ROW_MODULE_BACKWARD_HOOK);
+    else
+        rec_call_step(r, callee, args, npos, nkw, kwnames, ndrop, opaque | KIN_STEP_TORCH, -1);
+}
+
+/* For the report of the break; the function itself need not be the same in later calls. */
+static void
+note_disable_reason(rec *r, kin_vid callee)
+{
+    PyObject *dict = ((PyFunctionObject *)O(r, callee))->func_dict;
+    PyObject *reason = dict != NULL ? PyDict_GetItemWithError(dict, REC_STR("_torchdynamo_disable_msg")) : NULL;
+    if (reason != NULL && PyUnicode_Check(reason))
+        r->t->vals.at[callee].note = rec_ref(r, reason);
+}
+
+bool
+rec_call_torch(rec *r, kin_vid callee, const kin_vid *args, uint32_t npos, uint32_t nkw, PyObject *kwnames, int ndrop)
+{
+    PyObject *obj = O(r, callee);
+    unsigned opaque = KIN_STEP_OPAQUE | KIN_STEP_EFFECT;
+    if (is_torch_c(obj))
+        return rec_is_const(r, callee) && call_torch_c(r, callee, args, npos, nkw, kwnames, ndrop);
+    if (rec_is_torch_operator(obj)) {
+        char name[64];
+        if (aten_name(obj, name, sizeof name) && rec_is_const(r, callee))
+            call_node(r, callee, args, npos, nkw, kwnames, ndrop);
+        else
+            call_operator(r, callee, args, npos, nkw, kwnames, ndrop);
+        return true;
+    }
+    if (is_disable(r, obj)) {
+        rec_call_step(r, callee, args, npos, nkw, kwnames, ndrop, opaque, KIN_ROW_DISABLE_INSIDE);
+        return true;
+    }
+    switch (rec_skip_kind(obj)) {
+    case SKIP_NO:
+    case SKIP_PLAIN:
+        return false;
+    case SKIP_TORCH: {
+        kin_vid c = rec_const(r, obj);
+        if (!rec_is_const(r, callee))
+            rec_fact(r, KIN_FACT_ID, callee, obj, 0);
+        call_node(r, c, args, npos, nkw, kwnames, ndrop);
+        return true;
+    }
+    case SKIP_OPERATOR:
+        call_operator(r, callee, args, npos, nkw, kwnames, ndrop);
+        return true;
+    case SKIP_EFFECT:
+        rec_call_step(r, callee, args, npos, nkw, kwnames, ndrop, opaque,
+                      r->opt->strict_breaks ? rec_effect_row(obj) : -1);
+        return true;
+    case SKIP_COMPILED:
+        rec_call_step(r, callee, args, npos, nkw, kwnames, ndrop, opaque, KIN_ROW_NESTED_COMPILE);
+        return true;
+    case SKIP_DISABLED:
+        note_disable_reason(r, callee);
+        rec_call_step(r, callee, args, npos, nkw, kwnames, ndrop, opaque, KIN_ROW_DISABLED_CALL);
+        return true;
+    case SKIP_GRAPH_BREAK:
+        rec_call_step(r, callee, args, npos, nkw, kwnames, ndrop, opaque, KIN_ROW_EXPLICIT_BREAK);
+        return true;
+    }
+    return false;
+}
+
+/* x + y, -x, x[i], x < y with a tensor among the operands. */
+void
+rec_torch_operator(rec *r, kin_step_kind kind, int imm, const kin_vid *args, uint32_t n, int ndrop)
+{
+    kin_vid fixed[3];
+    memcpy(fixed, args, n * sizeof *args);
+    int row = fix_operands(r, fixed, n);
+    bool plain = row < 0;
+    bool stores = kind == KIN_STEP_SET_SUBSCR;
+    unsigned flags = plain ? KIN_STEP_TORCH | (stores ? KIN_STEP_EFFECT : 0u) : KIN_STEP_OPAQUE | KIN_STEP_EFFECT;
+    kin_vid out = 0;
+    uint32_t s;
+    if (stores) {
+        s = rec_step(r, kind, flags, fixed, n);
+    } else {
+        out = rec_step_out(r, kind, flags, fixed, n);
+        s = r->t->vals.at[out].step;
+    }
+    r->t->steps.at[s].imm = (uint8_t)imm;
+    r->skip_expected = true;
+    if (!plain) {
+        rec_break(r, s, row);
+        rec_forget_contents(r);
+    }
+    rec_drop(r, ndrop);
+    if (out != 0)
+        rec_await_result(r, out, s);
+}
+
+/* -- our own wrappers --------------------------------------------------------------------------------------------------- */
+
+bool
+rec_is_compiled(PyObject *obj)
+{
+    return strcmp(Py_TYPE(obj)->tp_name, "kintsugi._kintsugi.Compiled") == 0;
+}
+
+PyObject *
+rec_compiled_fn(PyObject *obj)
+{
+    PyObject *fn = PyObject_GetAttrString(obj, "fn");
+    if (fn == NULL)
+        PyErr_Clear();
+    Py_XDECREF(fn); /* the wrapper holds it */
+    return fn;
+}
