@@ -590,6 +590,7 @@ kin_capture_deinit(kin_capture *c)
     kin_vec_deinit(&c->calls);
     kin_vec_deinit(&c->raising);
     kin_vec_deinit(&c->refused);
+    kin_vec_deinit(&c->quiet);
     for (uint32_t i = 0; i < c->nout; i++)
         Py_DECREF(c->out[i]);
     free(c->out);

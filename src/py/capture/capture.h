@@ -48,6 +48,7 @@ typedef struct {
     kin_aten_val *values; /* by stand-in: its value in the graph at the end */
     KIN_VEC(uint32_t) raising; /* steps whose operators may raise, depending on data */
     bool writes;          /* an operator writes to an input */
+    kin_capture_numbers quiet; /* storages of inputs, once for each write that torch does not count */
     KIN_VEC(uint32_t) refused; /* failed: the calls that cannot be captured; none = it is not a matter of single calls */
     kin_capture_joint joint; /* KIN_CAPTURE_JOINT; without results: there is nothing to go back from */
     char reason[200];     /* failed: why */

@@ -39,6 +39,7 @@ typedef struct {
     kin_shapes shapes;                   /* of the call at hand */
     bool no_rules;
     bool may_write;                      /* to inputs */
+    bool quiet;                          /* writes are those that an operator does not count */
     bool joint;                          /* what calls give is kept */
     uint32_t step;                       /* that runs */
 } capturing;

@@ -235,6 +235,8 @@ note_tensor(capturing *c, uint32_t number, const char *keyword, bool written)
     c->out->writes = c->out->writes || (written && of_input);
     if (written && of_input && !c->may_write && !note_writing(c))
         return false;
+    if (written && of_input && c->quiet && kin_vec_push(&c->out->quiet, kin_aten_at(c->out->graph, e->val)->storage) != KIN_OK)
+        return PyErr_NoMemory() != NULL;
     kin_aten_arg arg = {.kind = KIN_ATEN_VALUE, .written = written, .value = e->val};
     kin_aten_add_arg(c->out->graph, arg, keyword, NULL);
     return true;
@@ -714,8 +716,13 @@ note_call(capturing *c, PyObject *func, PyObject *args, PyObject *kwargs)
     if (strcmp(name, "aten._has_compatible_shallow_copy_type.default") == 0) /* kin_stand_in_lay_out */
         Py_RETURN_TRUE;
     PyObject *composition = find_composition(PyTuple_GET_ITEM(row, 1));
-    if (composition != NULL && ((made = note_composition(c, composition, args, kwargs)) != NULL || PyErr_Occurred()))
-        return made;
+    if (composition != NULL) {
+        c->quiet = writes_secretly(name, args);
+        made = note_composition(c, composition, args, kwargs);
+        c->quiet = false;
+        if (made != NULL || PyErr_Occurred())
+            return made;
+    }
     if (writes_secretly(name, args) || (PyTuple_GET_SIZE(written) != 0 && is_random(func)))
         return refused(c, "%s changes an argument", name);
     if (is_foreign(name))

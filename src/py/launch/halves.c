@@ -95,6 +95,8 @@ launch_part(const kin_capture *capture, uint32_t nouts, const kin_lowered *lower
 {
     uint32_t nresults = count_results(lowered, nouts);
     keeps k = {0};
+    if (lowered->ir->ninputs < capture->graph->ninputs)
+        lowered->ir->ninputs = capture->graph->ninputs; /* values handed over are numbered behind all of them */
     *out = (launch_halves){0};
     if (nresults == UINT32_MAX || !only_feeds_writes(lowered->ir, lowered)) {
         kin_text_add(why, nresults == UINT32_MAX ? "a gradient is a result" : "its results depend on inputs that it writes to");

@@ -113,6 +113,8 @@ plan_writes(maker *m, const kin_lowered *lowered)
         return KIN_NOMEM;
     for (uint32_t i = 0; i < lowered->writes.len; i++) {
         code->writes[i] = lowered->writes.at[i];
+        for (uint32_t q = 0; q < m->capture->quiet.len; q++)
+            code->writes[i].times -= m->capture->quiet.at[q] == kin_aten_at(m->capture->graph, lowered->writes.at[i].input + 1)->storage;
         code->writes[i].input = code->input_of[lowered->writes.at[i].input];
     }
     code->nwrites = lowered->writes.len;
@@ -371,7 +373,8 @@ compile_rewritten(maker *m, const kin_lowered *lowered, const bool *frozen, laun
 static kin_status
 compile_lowered(maker *m, const kin_lowered *lowered, launch_version *version, kin_text *why)
 {
-    bool *frozen = calloc(m->code->ninputs + 1, sizeof *frozen);
+    uint32_t ninputs = lowered->ir->ninputs > m->code->ninputs ? lowered->ir->ninputs : m->code->ninputs;
+    bool *frozen = calloc(ninputs + 1, sizeof *frozen);
     if (frozen == NULL)
         return KIN_NOMEM;
     if (!m->exact && m->self->context.freezing && launch_library_has(KIN_LIBRARY_CONV))
