@@ -196,6 +196,12 @@ generator_call(const char *name, PyObject *arg)
     return result;
 }
 
+PyObject *
+launch_again_random(void)
+{
+    return generator_call("get_state", NULL);
+}
+
 static bool
 set_random(PyObject *state)
 {
@@ -246,8 +252,18 @@ go_back(const replayed *r, PyObject *grads, bool create_graph)
     return given;
 }
 
+static PyObject *
+results_of(const replayed *r)
+{
+    const kin_capture_numbers *results = &r->t->capture.joint.results;
+    PyObject *tuple = PyTuple_New(results->len);
+    for (uint32_t i = 0; tuple != NULL && i < results->len; i++)
+        PyTuple_SET_ITEM(tuple, i, Py_NewRef(r->of[results->at[i]]));
+    return tuple;
+}
+
 PyObject *
-launch_again(const launch_training *t, PyObject *note, PyObject *grads, bool create_graph)
+launch_again(const launch_training *t, PyObject *note, PyObject *grads, bool create_graph, PyObject **results)
 {
     uint32_t n = t->has_capture ? (uint32_t)PyList_GET_SIZE(t->capture.stand_ins) : 0;
     replayed r = {.t = t, .of = calloc(n + 1, sizeof *r.of), .n = n};
@@ -259,6 +275,8 @@ launch_again(const launch_training *t, PyObject *note, PyObject *grads, bool cre
         kin_grad_set(true);
         if (fill_inputs(&r, note, create_graph) && replay_calls(&r, PyTuple_GET_ITEM(note, 2)))
             given = go_back(&r, grads, create_graph);
+        if (given != NULL && results != NULL)
+            *results = results_of(&r);
         kin_grad_set(before);
     }
     for (uint32_t i = 0; r.of != NULL && i < n; i++)

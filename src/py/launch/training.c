@@ -320,6 +320,17 @@ connect(const launch_code *code, const launch_inputs *inputs, forward_made *f, P
     return ok;
 }
 
+bool
+launch_training_forward(launch_running *r, launch_code *code, const launch_inputs *inputs, uint32_t threads, PyObject **made, PyObject **saved)
+{
+    forward_made f = {.t = (launch_training *)code->training, .made = made};
+    kin_grad_set(false);
+    bool ok = launch_code_run(r, code, inputs, threads, take_made, &f);
+    kin_grad_set(true);
+    *saved = f.saved;
+    return ok;
+}
+
 kin_launch
 launch_training_run(kernel_launcher *self, launch_version *version, PyObject *const *in, PyObject **out)
 {
@@ -327,6 +338,9 @@ launch_training_run(kernel_launcher *self, launch_version *version, PyObject *co
     launch_training *t = (launch_training *)code->training;
     if (launch_training_watched() || !launch_may_write(code, in))
         return KIN_LAUNCH_NOT;
+    if (!t->tried && self->context.trials > 0 && !launch_training_try(self, version, in))
+        return KIN_LAUNCH_NOT;
+    t->tried = true;
     PyObject *small[16], **made = code->nouts <= 16 ? small : malloc(code->nouts * sizeof *made);
     if (made == NULL)
         return KIN_LAUNCH_NOT;
@@ -336,9 +350,7 @@ launch_training_run(kernel_launcher *self, launch_version *version, PyObject *co
     launch_running r;
     code->running++;
     Py_INCREF(t);
-    kin_grad_set(false);
-    bool ran = launch_code_run(&r, code, &inputs, self->context.threads, take_made, &f);
-    kin_grad_set(true);
+    bool ran = launch_training_forward(&r, code, &inputs, self->context.threads, made, &f.saved);
     bool ok = ran && connect(code, &inputs, &f, r.random, out);
     code->running--;
     for (uint32_t i = 0; i < code->nouts; i++)
@@ -426,8 +438,8 @@ share_gradients(const launch_training *t, PyObject *const *made, uint64_t there)
 }
 
 /* New tuple; NULL, perhaps with an exception: the program could not do it. */
-static PyObject *
-run_backward(launch_training *t, PyObject *saved, PyObject *const *grads)
+PyObject *
+launch_training_backward(launch_training *t, PyObject *saved, PyObject *const *grads)
 {
     launch_code *code = t->backward;
     uint32_t n = t->capture.graph->ninputs;
@@ -466,7 +478,7 @@ do_again(const launch_training *t, PyObject *note, PyObject *const *grads, bool 
     PyObject *tuple = PyTuple_New(t->nresults);
     for (uint32_t i = 0; tuple != NULL && i < t->nresults; i++)
         PyTuple_SET_ITEM(tuple, i, Py_NewRef(grads[i]));
-    PyObject *given = tuple == NULL ? NULL : launch_again(t, note, tuple, create_graph);
+    PyObject *given = tuple == NULL ? NULL : launch_again(t, note, tuple, create_graph, NULL);
     Py_XDECREF(tuple);
     return given;
 }
@@ -479,7 +491,7 @@ go_back(PyObject *ctx, launch_training *t, PyObject *note, PyObject *const *grad
     if (saved == NULL)
         return NULL;
     if (!kin_grad_enabled()) {
-        given = run_backward(t, saved, grads);
+        given = launch_training_backward(t, saved, grads);
         if (given == NULL)
             PyErr_Clear();
     }

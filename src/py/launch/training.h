@@ -4,6 +4,7 @@
 
 #include "core/ir/partition.h"
 #include "py/launch/run.h"
+#include "py/launch/running.h"
 
 /* -- halves.c ---------------------------------------------------------------------------------------------------- */
 
@@ -23,6 +24,7 @@ typedef struct {
     kin_capture capture;     /* forward and backward, to be done again with autograd */
     bool has_capture;
     launch_code *backward;
+    bool tried;              /* against torch's own way: it stays */
     uint32_t nresults;       /* with a tangent */
     uint32_t *out_of;        /* by result: which of the forward code's outs */
     uint32_t ngiven;         /* outs that the node gives */
@@ -44,13 +46,28 @@ kin_launch launch_training_run(kernel_launcher *self, launch_version *version, P
 /* Is it one of the situations in which somebody looks at what eager saves? */
 bool launch_training_watched(void);
 
+/* The forward program: the code's outs but for views of inputs in made[], the tensors that its node saves. False: it came to nothing. */
+bool launch_training_forward(launch_running *r, launch_code *code, const launch_inputs *inputs, uint32_t threads, PyObject **made, PyObject **saved);
+/* The backward program, from what was saved and one tangent or None for each result: new tuple, a gradient or None for each wanting
+ * input; NULL, perhaps with an exception: it came to nothing. */
+PyObject *launch_training_backward(launch_training *t, PyObject *saved, PyObject *const *grads);
+
+/* -- trial.c ----------------------------------------------------------------------------------------------------- */
+
+/* Both ways, on these inputs, before the first launch: is the code as right and as fast as torch's operators? If not it goes, with a
+ * reason. */
+bool launch_training_try(kernel_launcher *self, launch_version *version, PyObject *const *in);
+
 /* -- again.c ----------------------------------------------------------------------------------------------------- */
 
 /* What a backward needs of its forward beside what is saved: all tensors, how often they had been written to, the state of random
  * numbers. New reference; NULL with an exception. */
 PyObject *launch_again_note(const launch_code *code, PyObject *const *in, PyObject *random);
+/* The state of random numbers: new reference. */
+PyObject *launch_again_random(void);
 /* Gradients by torch's own autograd: forward once more, operator by operator, and back. New tuple, one for each wanting input, None
- * where there is none; NULL with an exception. grads: a tuple, one for each result, perhaps None. */
-PyObject *launch_again(const launch_training *t, PyObject *note, PyObject *grads, bool create_graph);
+ * where there is none; NULL with an exception. grads: a tuple, one for each result, perhaps None. results: NULL, or becomes a new tuple
+ * of them. */
+PyObject *launch_again(const launch_training *t, PyObject *note, PyObject *grads, bool create_graph, PyObject **results);
 
 #endif
