@@ -2,8 +2,8 @@
  * (*tangents*), and the mode (mode.c) notes the operators that it calls. So every operator is differentiated as torch does it, and
  * forward and backward are one graph.
  *
- * Refused are results that share memory with each other: torch has to know about such tensors what one node for all of them could not
- * tell it. Results that look at memory of an input are made by torch from the input itself, outside of the node.
+ * Of results that share memory only the tensor that it was made for belongs to the node; torch makes the others from it, and those that
+ * look at memory of an input from the input.
  */
 #include "core/aten/order.h"
 #include "py/capture/capture_priv.h"
@@ -43,30 +43,52 @@ collect(capturing *c, PyObject *obj, kin_capture_numbers *all)
 }
 
 static bool
-share_memory(capturing *c, const kin_capture_numbers *all)
+wants(const capturing *c, uint32_t number)
 {
+    return kin_tensor_requires_grad(PyList_GET_ITEM(c->out->stand_ins, number));
+}
+
+/* Who speaks for a result: itself, or where several results share memory the tensor that this memory was made for; the others are
+ * views of it, which torch makes. */
+static uint32_t
+speaker_of(const capturing *c, const kin_capture_numbers *all, uint32_t number)
+{
+    uint32_t sharing = 0, first = number;
     for (uint32_t i = 0; i < all->len; i++)
-        for (uint32_t k = 0; k < i; k++)
-            if (storage_of(c, all->at[i]) == storage_of(c, all->at[k]))
-                return true;
-    return false;
+        sharing += storage_of(c, all->at[i]) == storage_of(c, number);
+    for (uint32_t i = c->out->ninputs; sharing > 1 && i < first; i++)
+        if (storage_of(c, i) == storage_of(c, number))
+            first = i;
+    return first;
+}
+
+static bool
+add_result(capturing *c, uint32_t number)
+{
+    kin_capture_numbers *results = &c->out->joint.results;
+    for (uint32_t i = 0; i < results->len; i++)
+        if (results->at[i] == number)
+            return true;
+    return kin_vec_push(results, number) == KIN_OK;
 }
 
 static bool
 find_results(capturing *c)
 {
     kin_capture_numbers all = {0};
-    bool ok = true, shared = false;
+    bool ok = true;
     for (uint32_t i = 0; ok && i < c->out->nout; i++)
         ok = collect(c, c->out->out[i], &all);
-    for (uint32_t i = 0; ok && i < all.len; i++)
-        if (kin_tensor_requires_grad(PyList_GET_ITEM(c->out->stand_ins, all.at[i])))
-            ok = kin_vec_push(&c->out->joint.results, all.at[i]) == KIN_OK;
-    shared = ok && c->out->joint.results.len > 0 && share_memory(c, &all);
+    for (uint32_t i = 0; ok && i < all.len; i++) {
+        uint32_t speaker = speaker_of(c, &all, all.at[i]);
+        if (!wants(c, all.at[i]))
+            continue;
+        ok = wants(c, speaker) && add_result(c, speaker);
+        if (!wants(c, speaker))
+            kin_capture_refuse(c, "results with gradients share memory with one that has none");
+    }
     kin_vec_deinit(&all);
-    if (shared)
-        kin_capture_refuse(c, "results with gradients share memory");
-    return ok && !shared;
+    return ok;
 }
 
 static bool

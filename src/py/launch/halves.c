@@ -71,6 +71,16 @@ drop_keeps(keeps *k)
     free(k->results);
 }
 
+/* Is the whole memory a result as well? */
+static bool
+is_given(const kin_lowered *lowered, uint32_t nouts, uint32_t index)
+{
+    for (uint32_t i = 0; i < nouts; i++)
+        if ((lowered->outs.at[i].kind == KIN_OUT_FRESH || lowered->outs.at[i].kind == KIN_OUT_EXTERN) && lowered->outs.at[i].index == index)
+            return true;
+    return false;
+}
+
 static kin_status
 share_out(const kin_lowered *lowered, uint32_t nouts, uint32_t nresults, launch_halves *h)
 {
@@ -79,7 +89,7 @@ share_out(const kin_lowered *lowered, uint32_t nouts, uint32_t nresults, launch_
         if (i >= nouts && o.kind != KIN_OUT_INPUT)
             o.index -= nresults;
         if (i < nouts && o.kind == KIN_OUT_SHARED)
-            o.apart = true; /* a node's results are no views */
+            o.apart = !is_given(lowered, nouts, o.index); /* a node's results are no views */
         KIN_TRY(i < nouts ? kin_vec_push(&h->forward.outs, o) : kin_vec_push(&h->backward.outs, o));
     }
     for (uint32_t w = 0; w < lowered->writes.len; w++)

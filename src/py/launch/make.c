@@ -474,6 +474,13 @@ make_both(maker *m, launch_version *version, kin_text *why)
     launch_halves halves = {0};
     m->exact = true;
     KIN_TRY(plan_gives(m));
+    for (uint32_t i = 0; i < m->capture->joint.results.len; i++) {
+        uint32_t number = m->capture->joint.results.at[i];
+        uint32_t before = m->outs.len;
+        KIN_TRY(place_stand_in(m, number));
+        if (m->outs.len > before) /* nobody but its views is handed out */
+            kin_aten_output(m->capture->graph, m->outs.at[before]);
+    }
     KIN_TRY(look_for_unseen(m, m->capture->joint.ncalls, version, why));
     kin_status status = begin_backward(m, &back);
     for (uint32_t i = 0; status == KIN_OK && i < back.outs.len; i++)

@@ -25,6 +25,7 @@ dealloc_training(PyObject *self)
         kin_capture_deinit(&t->capture);
     free(t->out_of);
     free(t->grad_at);
+    free(t->base_of);
     free(t->strides);
     free(t->wanting);
     free(t->gradient);
@@ -140,8 +141,36 @@ number_gradients(launch_training *t, const kin_capture_joint *j, const launch_ha
     }
 }
 
+/* The out whose memory a SHARED one looks at + 1; 0: no out is that. */
+static uint32_t
+find_base(const launch_code *code, uint32_t out)
+{
+    for (uint32_t i = 0; code->outs[out].kind == KIN_OUT_SHARED && i < code->nouts; i++)
+        if ((code->outs[i].kind == KIN_OUT_FRESH || code->outs[i].kind == KIN_OUT_EXTERN) && code->outs[i].index == code->outs[out].index)
+            return i + 1;
+    return 0;
+}
+
+/* Is it a view that torch makes, of an input or of another out? */
 static bool
-fill(launch_training *t, const kin_capture *capture, const launch_code *forward, const launch_halves *h)
+is_outside(const launch_training *t, const launch_code *code, uint32_t out)
+{
+    return code->outs[out].kind == KIN_OUT_INPUT || t->base_of[out] != 0;
+}
+
+/* Views that torch makes are detached where they want no gradients, whatever they were made by. */
+static void
+mark_detached(const launch_training *t, const kin_capture *capture, launch_code *code)
+{
+    for (uint32_t number = 0; number < code->nstand_ins; number++) {
+        const launch_give *g = &code->by_stand_in[number];
+        if (g->shape == NULL && g->kind == LAUNCH_GIVE_OUT && g->index < code->nouts && is_outside(t, code, g->index))
+            code->outs[g->index].apart = !kin_tensor_requires_grad(PyList_GET_ITEM(capture->stand_ins, number));
+    }
+}
+
+static bool
+fill(launch_training *t, const kin_capture *capture, launch_code *forward, const launch_halves *h)
 {
     const kin_capture_joint *j = &capture->joint;
     const kin_aten *g = capture->graph;
@@ -149,13 +178,14 @@ fill(launch_training *t, const kin_capture *capture, const launch_code *forward,
     t->nwanting = j->wanting.len;
     t->out_of = calloc(t->nresults + 1, sizeof *t->out_of);
     t->grad_at = calloc(t->nresults + 1, sizeof *t->grad_at);
+    t->base_of = calloc(forward->nouts + 1, sizeof *t->base_of);
     t->strides = calloc((size_t)t->nresults * KIN_IR_MAX_DIMS + 1, sizeof *t->strides);
     t->wanting = calloc(t->nwanting + 1, sizeof *t->wanting);
     t->gradient = calloc(t->nwanting + 1, sizeof *t->gradient);
     t->depends = calloc(t->nwanting + 1, sizeof *t->depends);
     t->kept = calloc(g->ninputs + 1, sizeof *t->kept);
     t->handed = calloc(h->parts.handed.len + 1, sizeof *t->handed);
-    if (!t->out_of || !t->grad_at || !t->strides || !t->wanting || !t->gradient || !t->depends || !t->kept || !t->handed)
+    if (!t->out_of || !t->grad_at || !t->base_of || !t->strides || !t->wanting || !t->gradient || !t->depends || !t->kept || !t->handed)
         return false;
     for (uint32_t i = 0; i < t->nresults; i++) {
         kin_aten_val tangent = g->ninputs - t->nresults + i + 1;
@@ -164,10 +194,12 @@ fill(launch_training *t, const kin_capture *capture, const launch_code *forward,
             t->strides[i * KIN_IR_MAX_DIMS + d] = kin_aten_strides(g, tangent)[d];
     }
     for (uint32_t o = 0; o < forward->nouts; o++) {
+        t->base_of[o] = find_base(forward, o);
         for (uint32_t i = 0; i < t->nresults; i++)
             t->grad_at[i] = t->out_of[i] == o ? t->ngiven : t->grad_at[i];
-        t->ngiven += forward->outs[o].kind != KIN_OUT_INPUT;
+        t->ngiven += !is_outside(t, forward, o);
     }
+    mark_detached(t, capture, forward);
     number_gradients(t, j, h);
     for (uint32_t i = 0; i < g->ninputs - t->nresults; i++)
         if (h->parts.inputs[i])
@@ -211,13 +243,13 @@ typedef struct {
     PyObject *saved; /* tuple */
 } forward_made;
 
-/* Views of inputs are made by torch with gradients on, so that they are views for autograd too. */
+/* Views are made by torch with gradients on, so that they are views for autograd too. */
 static bool
-make_own(launch_running *r, const launch_code *code, PyObject **made)
+make_own(launch_running *r, const launch_training *t, const launch_code *code, PyObject **made)
 {
     bool ok = true;
     for (uint32_t i = 0; ok && i < code->nouts; i++)
-        ok = code->outs[i].kind == KIN_OUT_INPUT || (made[i] = launch_make_out(r, &code->outs[i])) != NULL;
+        ok = is_outside(t, code, i) || (made[i] = launch_make_out(r, &code->outs[i])) != NULL;
     return ok;
 }
 
@@ -226,7 +258,7 @@ take_made(launch_running *r, const launch_code *code, void *arg)
 {
     forward_made *f = arg;
     const launch_training *t = f->t;
-    if (!make_own(r, code, f->made) || (f->saved = PyTuple_New(t->nkept + t->nhanded)) == NULL)
+    if (!make_own(r, t, code, f->made) || (f->saved = PyTuple_New(t->nkept + t->nhanded)) == NULL)
         return false;
     for (uint32_t i = 0; i < t->nkept; i++)
         PyTuple_SET_ITEM(f->saved, i, Py_NewRef(r->inputs->in[code->input_of[t->kept[i]]]));
@@ -290,18 +322,41 @@ forward(PyObject *self, PyObject *const *args, Py_ssize_t nargs)
     return ok ? Py_NewRef(PyTuple_GET_ITEM(all, 1)) : NULL;
 }
 
-/* The outs as the node gives them, and views of inputs. */
+/* torch goes back over a reshape faster than over a view by strides. */
+static PyObject *
+view_of(PyObject *base, const launch_out *o)
+{
+    Py_ssize_t ndim = PyTuple_GET_SIZE(o->sizes);
+    int64_t below = 1, all = 1, own = 1;
+    bool rows = o->offset == 0 && !o->apart;
+    for (Py_ssize_t d = ndim; rows && d-- > 0;) {
+        int64_t size = PyLong_AsLongLong(PyTuple_GET_ITEM(o->sizes, d));
+        rows = PyLong_AsLongLong(PyTuple_GET_ITEM(o->strides, d)) == below;
+        below *= size;
+        own *= size;
+    }
+    for (int64_t d = kin_tensor_dim(base); rows && d-- > 0;) {
+        rows = kin_tensor_strides(base)[d] == all;
+        all *= kin_tensor_sizes(base)[d];
+    }
+    return rows && all == own && all > 0 ? PyObject_CallMethod(base, "view", "(O)", o->sizes) : launch_view_of(base, o);
+}
+
+/* The outs as the node gives them, and views of these and of inputs. */
 static bool
-take_from_node(const launch_code *code, PyObject *given, PyObject *const *in, PyObject **made)
+take_from_node(const launch_training *t, const launch_code *code, PyObject *given, PyObject *const *in, PyObject **made)
 {
     Py_ssize_t next = 0;
     bool ok = PyTuple_Check(given);
+    for (uint32_t i = 0; ok && i < code->nouts; i++)
+        if (!is_outside(t, code, i))
+            Py_SETREF(made[i], Py_NewRef(PyTuple_GET_ITEM(given, next++)));
     for (uint32_t i = 0; ok && i < code->nouts; i++) {
         const launch_out *o = &code->outs[i];
         if (o->kind == KIN_OUT_INPUT)
-            made[i] = o->whole ? Py_NewRef(in[o->index]) : launch_view_of(in[o->index], o);
-        else
-            Py_SETREF(made[i], Py_NewRef(PyTuple_GET_ITEM(given, next++)));
+            made[i] = o->whole ? Py_NewRef(in[o->index]) : view_of(in[o->index], o);
+        else if (t->base_of[i] != 0)
+            made[i] = view_of(made[t->base_of[i] - 1], o);
         ok = made[i] != NULL;
     }
     return ok;
@@ -313,7 +368,7 @@ connect(const launch_code *code, const launch_inputs *inputs, forward_made *f, P
     PyObject *note = launch_again_note(code, inputs->in, random);
     PyObject *args = note == NULL ? NULL : node_arguments(f->t, code, f, note, inputs->in);
     PyObject *given = args == NULL ? NULL : PyObject_CallObject(known.apply, args);
-    bool ok = given != NULL && take_from_node(code, given, inputs->in, f->made) && launch_give_made(inputs, code, f->made, out);
+    bool ok = given != NULL && take_from_node(f->t, code, given, inputs->in, f->made) && launch_give_made(inputs, code, f->made, out);
     Py_XDECREF(given);
     Py_XDECREF(args);
     Py_XDECREF(note);

@@ -28,6 +28,7 @@ typedef struct {
     uint32_t nresults;       /* with a tangent */
     uint32_t *out_of;        /* by result: which of the forward code's outs */
     uint32_t ngiven;         /* outs that the node gives */
+    uint32_t *base_of;       /* by out of the forward code: the one that it is a view of + 1 */
     uint32_t *grad_at;       /* by result: which of these it is */
     int64_t *strides;        /* by result: row of KIN_IR_MAX_DIMS, as its tangent has to lie */
     uint32_t nwanting;
