@@ -184,7 +184,7 @@ run_kernels(kin_launcher *base, kin_entry *v, const kin_subgraph *subgraph, PyOb
 static bool
 fits_so_far(const launch_version *version, const kin_subgraph *subgraph, PyObject *const *in)
 {
-    if (version->signature.ambient != kin_ambient_state())
+    if (!launch_signature_fits_ambient(&version->signature))
         return false;
     for (uint32_t i = 0; i < subgraph->nin; i++)
         if (in[i] != NULL && !launch_signature_fits_one(&version->signature, i, in[i]))
