@@ -6,7 +6,6 @@
 
 #include "py/aten/tensor.h"
 #include "py/launch/run.h"
-#include "py/launch/training.h"
 #include "py/replay/spread.h"
 
 /* -- what stands in the way ------------------------------------------------------------------------------------- */
@@ -148,7 +147,7 @@ compile_captured(kernel_launcher *self, launch_version *version, kin_capture *ca
     if (version->code != NULL)
         say_compiled(self, version);
     if (version->code != NULL && version->code->training != NULL)
-        launch_training_keep(version->code->training, capture);
+        launch_trainer_now->keep(version->code->training, capture);
     kin_capture_deinit(capture);
     if (version->stuck != UINT32_MAX && launch_set_apart(self, v, &version->stuck, 1) != KIN_OK)
         self->full = true;

@@ -8,7 +8,6 @@
 #include "py/aten/make.h"
 #include "py/aten/tensor.h"
 #include "py/launch/frozen.h"
-#include "py/launch/training.h"
 
 /* -- outputs of the subgraph ---------------------------------------------------------------------------------------- */
 
@@ -456,11 +455,12 @@ begin_backward(const maker *m, maker *back)
 }
 
 static kin_status
-compile_halves(maker *m, maker *back, launch_halves *halves, launch_version *version, kin_text *why)
+compile_halves(maker *m, maker *back, kin_halves *halves, launch_version *version, kin_text *why)
 {
     kin_lowered lowered = {0};
     KIN_TRY(lower_graph(m, version, &lowered, why));
-    kin_status status = launch_part(m->capture, m->outs.len, &lowered, halves, why);
+    kin_joint_graph joint = {m->outs.len, m->capture->joint.ncalls, m->capture->joint.results.len};
+    kin_status status = kin_halves_make(m->capture->graph, &joint, &lowered, halves, why);
     kin_lowered_deinit(&lowered);
     KIN_TRY(status);
     KIN_TRY(compile_lowered(m, &halves->forward, version, why));
@@ -471,7 +471,7 @@ static kin_status
 make_both(maker *m, launch_version *version, kin_text *why)
 {
     maker back;
-    launch_halves halves = {0};
+    kin_halves halves = {0};
     m->exact = true;
     KIN_TRY(plan_gives(m));
     for (uint32_t i = 0; i < m->capture->joint.results.len; i++) {
@@ -488,10 +488,10 @@ make_both(maker *m, launch_version *version, kin_text *why)
     if (status == KIN_OK)
         status = compile_halves(m, &back, &halves, version, why);
     if (status == KIN_OK)
-        status = launch_training_new(m->capture, m->code, back.code, &halves);
+        status = launch_trainer_now->begin(m->capture, m->code, back.code, &halves);
     if (status != KIN_OK)
         launch_code_free(back.code);
-    launch_halves_deinit(&halves);
+    kin_halves_deinit(&halves);
     kin_vec_deinit(&back.outs);
     return status;
 }

@@ -34,7 +34,7 @@ launch_wants_gradient(const kin_subgraph *subgraph, PyObject *const *in)
 static bool
 is_refused(const kernel_launcher *self, const kin_subgraph *subgraph, PyObject *const *in)
 {
-    return !self->context.training && launch_wants_gradient(subgraph, in);
+    return (!self->context.training || launch_trainer_now == NULL) && launch_wants_gradient(subgraph, in);
 }
 
 static launch_version *

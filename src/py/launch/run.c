@@ -16,7 +16,6 @@
 #include "py/aten/make.h"
 #include "py/aten/tensor.h"
 #include "py/launch/frozen.h"
-#include "py/launch/training.h"
 
 /* Estimated time on one core from which more of them, and letting other Python threads run, pay. */
 static const double SHARE_NS = 30e3, THREAD_NS = 15e3;
@@ -370,7 +369,7 @@ launch_run(kernel_launcher *self, launch_version *version, PyObject *const *in, 
     launch_code *code = version->code;
     double begin = launch_profiling ? launch_now() : 0;
     if (code->training != NULL)
-        return launch_training_run(self, version, in, out);
+        return launch_trainer_now->run(self, version, in, out);
     if (!launch_may_write(code, in))
         return KIN_LAUNCH_NOT;
     code->running++;
@@ -392,6 +391,14 @@ launch_run(kernel_launcher *self, launch_version *version, PyObject *const *in, 
     kin_launch done = ok ? KIN_LAUNCH_DONE : launch_fail(&r, self, version);
     launch_running_end(&r);
     return done;
+}
+
+const launch_trainer *launch_trainer_now;
+
+void
+launch_set_trainer(const launch_trainer *trainer)
+{
+    launch_trainer_now = trainer;
 }
 
 bool

@@ -5,6 +5,7 @@
 #define KIN_PY_LAUNCH_RUN_H
 
 #include "core/lower/lower.h"
+#include "core/partition/halves.h"
 #include "core/program/program.h"
 #include "py/launch/launch_priv.h"
 #include "py/launch/library.h"
@@ -106,6 +107,19 @@ bool launch_program_pack(const launch_program *p, const launch_inputs *inputs, l
 /* Gives the version its code. KIN_BREAK with `why`. */
 kin_status launch_code_make(const kernel_launcher *self, const kin_entry *v, const kin_capture *capture, const kin_subgraph *subgraph,
                             PyObject *const *in, launch_version *version, kin_text *why) KIN_MUST_CHECK;
+
+/* -- subgraphs that give gradients (py/training, which says how) --------------------------------------------------- */
+
+typedef struct {
+    /* The forward code gets what its gradients are made with; takes `backward`. */
+    kin_status (*begin)(const kin_capture *capture, launch_code *forward, launch_code *backward, const kin_halves *h);
+    /* The capture is the training's from now on. */
+    void (*keep)(PyObject *training, kin_capture *capture);
+    kin_launch (*run)(kernel_launcher *self, launch_version *version, PyObject *const *in, PyObject **out);
+} launch_trainer;
+/* NULL: nobody does. */
+extern const launch_trainer *launch_trainer_now;
+void launch_set_trainer(const launch_trainer *trainer);
 
 /* -- profile.c -------------------------------------------------------------------------------------------------- */
 

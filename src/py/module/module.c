@@ -17,6 +17,7 @@
 #include "py/module/state.h"
 #include "py/recorder/record.h"
 #include "py/replay/replay.h"
+#include "py/training/node.h"
 
 enum { EVENTS_KEPT = 8192 };
 
@@ -469,6 +470,7 @@ exec_module(PyObject *module)
         add_type(module, kin_entry_type_spec(), &st->entry_type) < 0)
         return -1;
     kin_guard_set_compiled(st->compiled_type, offsetof(kin_compiled, fn));
+    kin_training_init();
     return PyModule_AddFunctions(module, kin_dump_methods);
 }
 

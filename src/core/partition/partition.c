@@ -6,9 +6,9 @@
  * is computed again for nothing. Inputs that live anyway cost nothing, provided that they may be kept: who changes one before the
  * gradients are wanted is told so by torch exactly where eager would have kept it.
  */
-#include "core/ir/partition.h"
+#include "core/partition/partition.h"
 
-#include "core/ir/mincut.h"
+#include "core/partition/mincut.h"
 
 typedef struct {
     bool back;      /* depends on a tangent */

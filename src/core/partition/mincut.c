@@ -1,7 +1,7 @@
 /* Minimum cuts by maximum flows (Dinic): each node is two vertices, in and out, with an edge of its cost between them. Levels by a
  * search in breadth, then augmenting paths along them; the searches keep their own stacks, as networks may be deep.
  */
-#include "core/ir/mincut.h"
+#include "core/partition/mincut.h"
 
 #include <stdlib.h>
 

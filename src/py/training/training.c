@@ -5,13 +5,14 @@
  * gradients accumulate as with eager's nodes. Backward is a launch of the second program. Whatever that one cannot do (gradients that
  * are to be differentiated again, tangents of another kind) is done by torch, once more through the operators (again.c).
  */
-#include "py/launch/training.h"
+#include "py/training/training.h"
 
 #include <stdlib.h>
 
 #include "py/aten/make.h"
 #include "py/aten/tensor.h"
 #include "py/launch/running.h"
+#include "py/training/node.h"
 
 /* -- what is made once -------------------------------------------------------------------------------------------- */
 
@@ -128,7 +129,7 @@ launch_training_watched(void)
 
 /* Gradients, as far as there are any, are the outs of the backward code in order. */
 static void
-number_gradients(launch_training *t, const kin_capture_joint *j, const launch_halves *h)
+number_gradients(launch_training *t, const kin_capture_joint *j, const kin_halves *h)
 {
     uint32_t next = 0;
     for (uint32_t i = 0; i < t->nwanting; i++) {
@@ -170,7 +171,7 @@ mark_detached(const launch_training *t, const kin_capture *capture, launch_code 
 }
 
 static bool
-fill(launch_training *t, const kin_capture *capture, launch_code *forward, const launch_halves *h)
+fill(launch_training *t, const kin_capture *capture, launch_code *forward, const kin_halves *h)
 {
     const kin_capture_joint *j = &capture->joint;
     const kin_aten *g = capture->graph;
@@ -209,8 +210,8 @@ fill(launch_training *t, const kin_capture *capture, launch_code *forward, const
     return true;
 }
 
-kin_status
-launch_training_new(const kin_capture *capture, launch_code *forward, launch_code *backward, const launch_halves *h)
+static kin_status
+begin(const kin_capture *capture, launch_code *forward, launch_code *backward, const kin_halves *h)
 {
     if (!prepare())
         return KIN_BREAK;
@@ -225,8 +226,8 @@ launch_training_new(const kin_capture *capture, launch_code *forward, launch_cod
     return KIN_OK;
 }
 
-void
-launch_training_keep(PyObject *training, kin_capture *capture)
+static void
+keep(PyObject *training, kin_capture *capture)
 {
     launch_training *t = (launch_training *)training;
     t->capture = *capture;
@@ -386,8 +387,8 @@ launch_training_forward(launch_running *r, launch_code *code, const launch_input
     return ok;
 }
 
-kin_launch
-launch_training_run(kernel_launcher *self, launch_version *version, PyObject *const *in, PyObject **out)
+static kin_launch
+run(kernel_launcher *self, launch_version *version, PyObject *const *in, PyObject **out)
 {
     launch_code *code = version->code;
     launch_training *t = (launch_training *)code->training;
@@ -590,4 +591,12 @@ backward(PyObject *self, PyObject *const *args, Py_ssize_t nargs)
     free(grads);
     Py_DECREF(note);
     return all;
+}
+
+static const launch_trainer own = {.begin = begin, .keep = keep, .run = run};
+
+void
+kin_training_init(void)
+{
+    launch_set_trainer(&own);
 }

@@ -1,8 +1,8 @@
 /* A program that computes results and, from what comes back for them, gradients: cut in two, with values that the first hands over to
  * the second (partition.c).
  */
-#ifndef KIN_IR_PARTITION_H
-#define KIN_IR_PARTITION_H
+#ifndef KIN_PARTITION_PARTITION_H
+#define KIN_PARTITION_PARTITION_H
 
 #include "core/ir/ir.h"
 

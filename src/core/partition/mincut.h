@@ -1,6 +1,6 @@
 /* Minimum cuts of networks whose nodes cost something to cut (mincut.c). */
-#ifndef KIN_IR_MINCUT_H
-#define KIN_IR_MINCUT_H
+#ifndef KIN_PARTITION_MINCUT_H
+#define KIN_PARTITION_MINCUT_H
 
 #include <stdbool.h>
 

@@ -5,7 +5,7 @@
  * Inputs come as aliases of their own: an input may depend on another one, and what is wanted is the gradient through this node only.
  * Random numbers are drawn as they were; what had been written to is written to as a copy.
  */
-#include "py/launch/training.h"
+#include "py/training/training.h"
 
 #include <stdlib.h>
 

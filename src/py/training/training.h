@@ -1,21 +1,9 @@
-/* Subgraphs whose inputs want gradients: two programs, forward and backward, and a node of autograd between them. */
-#ifndef KIN_PY_LAUNCH_TRAINING_H
-#define KIN_PY_LAUNCH_TRAINING_H
+/* Private to src/py/training. Subgraphs whose inputs want gradients: two programs, forward and backward, and a node of autograd between them. */
+#ifndef KIN_PY_TRAINING_TRAINING_H
+#define KIN_PY_TRAINING_TRAINING_H
 
-#include "core/ir/partition.h"
 #include "py/launch/run.h"
 #include "py/launch/running.h"
-
-/* -- halves.c ---------------------------------------------------------------------------------------------------- */
-
-/* A lowered joint graph in two parts. */
-typedef struct {
-    kin_lowered forward, backward;
-    kin_ir_partition parts; /* its programs are those of the two */
-} launch_halves;
-/* nouts: outputs of the graph that belong to forward. KIN_BREAK with `why`. */
-kin_status launch_part(const kin_capture *capture, uint32_t nouts, const kin_lowered *lowered, launch_halves *out, kin_text *why) KIN_MUST_CHECK;
-void launch_halves_deinit(launch_halves *h);
 
 /* -- training.c -------------------------------------------------------------------------------------------------- */
 
@@ -39,11 +27,6 @@ typedef struct {
     uint32_t nhanded, *handed; /* outputs of the forward program that are saved */
 } launch_training;
 
-/* The forward code gets what its gradients are made with; takes `backward`. */
-kin_status launch_training_new(const kin_capture *capture, launch_code *forward, launch_code *backward, const launch_halves *h) KIN_MUST_CHECK;
-/* The capture is the training's from now on. */
-void launch_training_keep(PyObject *training, kin_capture *capture);
-kin_launch launch_training_run(kernel_launcher *self, launch_version *version, PyObject *const *in, PyObject **out);
 /* Is it one of the situations in which somebody looks at what eager saves? */
 bool launch_training_watched(void);
 

@@ -1,9 +1,9 @@
-/* Cuts a lowered joint graph in two (training.h): which inputs and results may be kept, and what of the lowering belongs to which half.
+/* Cuts a lowered joint graph in two (halves.h): which inputs and results may be kept, and what of the lowering belongs to which half.
  *
  * An input or result may be kept as it is where eager keeps it too, which is where an operator of the backward part takes it: then a write to
  * it before the gradients are wanted is an error in eager as well.
  */
-#include "py/launch/training.h"
+#include "core/partition/halves.h"
 
 #include <stdlib.h>
 
@@ -46,18 +46,17 @@ typedef struct {
 } keeps;
 
 static bool
-find_keeps(const kin_capture *capture, uint32_t nouts, const kin_lowered *lowered, keeps *k)
+find_keeps(const kin_aten *g, const kin_joint_graph *joint, const kin_lowered *lowered, keeps *k)
 {
-    const kin_aten *g = capture->graph;
     *k = (keeps){calloc(g->nstorages + 1, sizeof(bool)), calloc(g->ninputs + 1, sizeof(bool)), calloc(lowered->ir->outputs.len + 1, sizeof(bool))};
     if (k->used == NULL || k->inputs == NULL || k->results == NULL)
         return false;
-    kin_aten_used_from(g, capture->joint.ncalls, k->used);
+    kin_aten_used_from(g, joint->ncalls, k->used);
     for (uint32_t i = 0; i < g->ninputs; i++)
         k->inputs[i] = k->used[kin_aten_at(g, i + 1)->storage];
     for (uint32_t w = 0; w < lowered->writes.len; w++)
         k->inputs[lowered->writes.at[w].input] = false;
-    for (uint32_t i = 0; i < nouts; i++)
+    for (uint32_t i = 0; i < joint->nouts; i++)
         if (lowered->outs.at[i].kind != KIN_OUT_INPUT)
             k->results[lowered->outs.at[i].index] = k->used[kin_aten_at(g, g->outputs.at[i])->storage];
     return true;
@@ -82,7 +81,7 @@ is_given(const kin_lowered *lowered, uint32_t nouts, uint32_t index)
 }
 
 static kin_status
-share_out(const kin_lowered *lowered, uint32_t nouts, uint32_t nresults, launch_halves *h)
+share_out(const kin_lowered *lowered, uint32_t nouts, uint32_t nresults, kin_halves *h)
 {
     for (uint32_t i = 0; i < lowered->outs.len; i++) {
         kin_lower_out o = lowered->outs.at[i];
@@ -101,30 +100,30 @@ share_out(const kin_lowered *lowered, uint32_t nouts, uint32_t nresults, launch_
 }
 
 kin_status
-launch_part(const kin_capture *capture, uint32_t nouts, const kin_lowered *lowered, launch_halves *out, kin_text *why)
+kin_halves_make(const kin_aten *g, const kin_joint_graph *joint, const kin_lowered *lowered, kin_halves *out, kin_text *why)
 {
-    uint32_t nresults = count_results(lowered, nouts);
+    uint32_t nresults = count_results(lowered, joint->nouts);
     keeps k = {0};
-    if (lowered->ir->ninputs < capture->graph->ninputs)
-        lowered->ir->ninputs = capture->graph->ninputs; /* values handed over are numbered behind all of them */
-    *out = (launch_halves){0};
+    *out = (kin_halves){0};
     if (nresults == UINT32_MAX || !only_feeds_writes(lowered->ir, lowered)) {
         kin_text_add(why, nresults == UINT32_MAX ? "a gradient is a result" : "its results depend on inputs that it writes to");
         return KIN_BREAK;
     }
-    kin_status status = find_keeps(capture, nouts, lowered, &k) ? KIN_OK : KIN_NOMEM;
-    kin_ir_partition_options options = {.nforward = nresults, .first_tangent = capture->graph->ninputs - capture->joint.results.len,
-                                        .first_backward = capture->joint.ncalls, .keeps_input = k.inputs, .keeps_output = k.results};
+    if (lowered->ir->ninputs < g->ninputs)
+        lowered->ir->ninputs = g->ninputs; /* values handed over are numbered behind all of them */
+    kin_status status = find_keeps(g, joint, lowered, &k) ? KIN_OK : KIN_NOMEM;
+    kin_ir_partition_options options = {.nforward = nresults, .first_tangent = g->ninputs - joint->ntangents,
+                                        .first_backward = joint->ncalls, .keeps_input = k.inputs, .keeps_output = k.results};
     if (status == KIN_OK)
         status = kin_ir_part(lowered->ir, &options, &out->parts, why);
     if (status == KIN_OK)
-        status = share_out(lowered, nouts, nresults, out);
+        status = share_out(lowered, joint->nouts, nresults, out);
     drop_keeps(&k);
     return status;
 }
 
 void
-launch_halves_deinit(launch_halves *h)
+kin_halves_deinit(kin_halves *h)
 {
     kin_lowered_deinit(&h->forward);
     kin_lowered_deinit(&h->backward);

@@ -4,7 +4,7 @@
  * have to beat. The time of a backward could not be told from calls as they come, as the engine runs it among other nodes at a time
  * of its own. Short runs are repeated; of long ones there are few, as they are what the first call takes longer.
  */
-#include "py/launch/training.h"
+#include "py/training/training.h"
 
 #include <math.h>
 #include <stdio.h>
