@@ -22,7 +22,7 @@ export PYTHONPATH := $(CURDIR)/python
 export KINTSUGI_CACHE_DIR ?= $(abspath $(BUILD))/kernels
 MESON = $(PYTHON) -m mesonbuild.mesonmain
 
-.PHONY: op-suite op-table build oracle every-k test fuzz-kernels bench-kernels test-c test-py test-watch demo models bench bench-overhead lint sanitize clean
+.PHONY: op-suite op-table build oracle every-k test fuzz-kernels bench-kernels test-c test-py test-watch demo documents models bench bench-overhead lint sanitize clean
 
 build: $(ENV_READY)
 	@PYTHON=$(PYTHON) tools/dev_build.sh $(BUILD)
@@ -67,6 +67,10 @@ oracle: build
 	OMP_NUM_THREADS=1 KIN_ORACLE_CHANGES=$${KIN_ORACLE_CHANGES:-0} KIN_ORACLE_FUZZ=$${KIN_ORACLE_FUZZ:-50} \
 	KIN_ORACLE_MODELS="$${KIN_ORACLE_MODELS:-all}" $(PYTHON) -m pytest -q tests/oracle
 
+# The programs of four texts on torch.compile, as they stand, under Kintsugi and stock: docs/documents.md (some ten minutes).
+documents: build
+	$(PYTHON) tools/documents.py --docs docs/documents.md $(ARGS)
+
 demo: build
 	$(PYTHON) -m kintsugi.demo
 
@@ -92,6 +96,7 @@ lint: $(ENV_READY)
 	$(PYTHON) tools/gen_opcodes.py --check
 	$(PYTHON) tools/check_breaks.py
 	$(PYTHON) tools/check_tree.py
+	$(PYTHON) tools/gen_tiering.py --check
 
 # The extension under ASan and UBSan; the interpreter needs the sanitizer's library loaded first.
 sanitize: $(ENV_READY)

@@ -3,7 +3,6 @@
 PyTorch's compiler package is not imported for this; what happened before the program imports it is added then.
 """
 
-import collections
 import functools
 import sys
 
@@ -15,10 +14,9 @@ def note(event):
     _count(_entries(event))
 
 
-def note_breaks(lines):
-    """Counts breaks from their JSON texts: a recording may have thousands."""
-    whys = collections.Counter(line.partition('"why": "')[2].partition('"')[0] for line in lines)
-    _count([("graph_break", _break_text(why), number) for why, number in whys.items()])
+def note_breaks(numbers):
+    """Counts breaks; {row + 1: how many}, 0: no row."""
+    _count([("graph_break", _break_text(why - 1 if why else ""), number) for why, number in numbers.items()])
 
 
 def _count(entries):

@@ -3,7 +3,8 @@
 The engine asks `make_subgraph` for a callable for every graph of a new recording (a graph comes in several pieces where something that
 cannot wait for its end stands between its calls). A backend is a function (gm, example_inputs); it gets
 a torch.fx.GraphModule and real tensors: the ones of the recorded call, or zeros of the same kind where those are gone
-(results of earlier graphs). It is called again when the metadata of the inputs changes, up to eight times per graph.
+(results of earlier graphs). It is called again when the metadata of the inputs changes, up to eight times per graph; sizes that
+the recording leaves open are symbols (_symbols.py), so that one call serves them all.
 
 A backend that raises ends the call with torch._dynamo.exc.BackendCompilerFailed, as in stock PyTorch: somebody who tries one backend
 after the other has to see which of them work. With config.suppress_errors it costs a warning and an event, and the graph runs step by
@@ -15,42 +16,51 @@ import time
 
 import torch
 
-from . import fx
+from . import _symbols, fx
 from ._config import config
 
 LIMIT = 8
+KEYS = 1024  # kinds of inputs of which is known what serves them
+_ALL = "all"
 _NOTHING = object()
 _len_function_modes = torch._C._len_torch_function_stack
 _len_dispatch_modes = torch._C._len_torch_dispatch_stack
 
 
-def make_subgraph(backend, graph, examples, name, entry, number):
+def make_subgraph(backend, graph, examples, numbers, dynamic, name, entry, number):
     """The engine's callable for one graph, or None when it has to run step by step. Raises only what the user is to see."""
-    subgraph = Subgraph(backend, graph, name, entry, number)
+    subgraph = Subgraph(backend, graph, numbers, dynamic, name, entry, number)
     if not graph["exact"]:
         subgraph.note("it has a call whose arguments are not known before they are there")
         return None
     try:
-        subgraph.gm = fx.to_graph_module(graph)
+        subgraph.gm = fx.to_graph_module(graph, numbers)
     except Exception as error:
         subgraph.note(f"it cannot be written as a torch.fx graph: {error}")
         return None
-    subgraph.build_example(graph, examples)
+    subgraph.build_example(examples)
     return subgraph
 
 
 class Subgraph:
     """One graph: what the backend made of it, by the metadata of its inputs. Answers None to be run step by step."""
 
-    __slots__ = ("backend", "gm", "name", "entry", "number", "count", "pure", "made", "waiting")
+    __slots__ = ("backend", "graph", "numbers", "entries", "inputs", "gm", "name", "entry", "number", "count", "pure", "made", "nmade",
+                 "sizes", "dynamic", "waiting")
 
-    def __init__(self, backend, graph, name, entry, number):
+    def __init__(self, backend, graph, numbers, dynamic, name, entry, number):
         self.backend, self.name = backend, name
+        self.graph, self.numbers = graph, numbers
         self.entry, self.number = entry, number
+        self.entries = _symbols.leaves(graph, numbers)
+        self.inputs = [leaf["vid"] for leaf in self.entries]  # what the engine hands over
         self.gm = None
         self.count = len(graph["outputs"])
         self.pure = not any(map(_changes_something, graph["nodes"]))
         self.made = {}
+        self.nmade = 0
+        self.sizes = _symbols.OpenSizes(self.entries, dynamic)
+        self.dynamic = []  # (Symbolic, function of all inputs): for all sizes that fit
         self.waiting = None  # made for example inputs of which requires_grad is not known
 
     def __call__(self, *inputs):
@@ -98,31 +108,38 @@ class Subgraph:
             if waiting_key == _without_grad(key):
                 self.made[key] = fn
                 return fn
-        if len(self.made) >= LIMIT:
+        for symbolic, fn in reversed(self.dynamic):
+            if symbolic.fits(inputs):
+                return self._keep(key, fn)
+        if self.nmade >= LIMIT:
             self.note(f"its inputs changed their metadata more than {LIMIT} times")
             return None
-        fn = self.made[key] = self.build(inputs)
+        return self._keep(key, self.build(inputs))
+
+    def _keep(self, key, fn):
+        if len(self.made) >= KEYS:
+            self.made.clear()
+        self.made[key] = fn
         return fn
 
-    def build_example(self, graph, examples):
-        inputs = [examples[entry["vid"]] if entry["vid"] in examples else _imitate(entry["note"])
-                  for entry in graph["inputs"]]
+    def build_example(self, examples):
+        inputs = [examples[leaf["vid"]] if leaf["vid"] in examples else _imitate(leaf["note"]) for leaf in self.entries]
         if any(value is _NOTHING for value in inputs):
             return  # built at the first launch
         fn = self.build(inputs)
         key = tuple(map(_describe, inputs))
-        if all(entry["vid"] in examples for entry in graph["inputs"]):
+        if all(leaf["vid"] in examples for leaf in self.entries):
             self.made[key] = fn
-        else:
+        elif not self.dynamic:
             self.waiting = _without_grad(key), fn
 
     def build(self, inputs):
         """Calls the backend; None when it raised and that is suppressed."""
+        self.nmade += 1
+        symbolic = self._find_symbols(inputs)
         start = time.perf_counter_ns()
         try:
-            fn = self.backend(self.gm, list(inputs))
-            if not callable(fn):
-                raise TypeError(f"the backend returned {type(fn).__name__}, expected a callable")
+            fn = self._call_backend(inputs, symbolic)
         except Exception as error:
             if not config.suppress_errors:
                 from torch._dynamo.exc import BackendCompilerFailed
@@ -133,7 +150,37 @@ class Subgraph:
         from ._engine import engine
 
         engine._log_lower(self.name, self.entry, self.number, _name(self.backend), time.perf_counter_ns() - start)
+        if symbolic is not None:
+            self.dynamic.append((symbolic, fn))
         return fn
+
+    def _find_symbols(self, inputs):
+        """Symbols, where a size is open in the recording; None: there is none, or PyTorch has no symbols for such inputs."""
+        opens = self.sizes.find(inputs)
+        if not any(opens) and not any(leaf["vid"] in self.numbers for leaf in self.entries):
+            return None
+        try:
+            return _symbols.Symbolic(self.entries, inputs, opens)
+        except Exception as error:
+            self.note(f"its sizes cannot be symbols, so it is compiled for each: {type(error).__name__}: {error}")
+            return None
+
+    def _call_backend(self, inputs, symbolic):
+        """A function of all inputs."""
+        if symbolic is None:
+            return _check_callable(self.backend(self.gm, list(inputs)))
+        gm = fx.to_graph_module(self.graph, self.numbers, symbolic)
+        given, places, tensors = [], [], iter(i for i, value in enumerate(inputs) if type(value) is not int)
+        for node in gm.graph.find_nodes(op="placeholder"):
+            i, dim = node.meta.pop("place", None) or (next(tensors), _ALL)
+            places.append((i, dim))
+            fake = symbolic.fakes[i] if dim in (None, _ALL) else symbolic.fakes[i].size(dim)
+            node.meta["example_value"] = fake
+            given.append(inputs[i] if dim == _ALL else fake)
+        with torch._guards.tracing(symbolic.context):
+            fill_example_values(gm, symbolic.mode)
+            fn = _check_callable(self.backend(gm, given))
+        return lambda *now: fn(*(now[i].shape[dim] if type(dim) is int else now[i] for i, dim in places))
 
     def suppress(self, error, reason):
         self.note(reason, "BACKEND_FAILED")
@@ -144,6 +191,34 @@ class Subgraph:
         from ._engine import engine
 
         engine._log_fallback(self.name, f"graph {self.number} of recording {self.entry} runs step by step: {reason}", why)
+
+
+def _check_callable(fn):
+    if not callable(fn):
+        raise TypeError(f"the backend returned {type(fn).__name__}, expected a callable")
+    return fn
+
+
+def fill_example_values(gm, mode):
+    """meta["example_value"] of all nodes, as far as PyTorch can say."""
+    class Interpreter(torch.fx.Interpreter):
+        def run_node(self, node):
+            value = super().run_node(node)
+            node.meta.setdefault("example_value", value)
+            return value
+
+    placeholders = [node.meta["example_value"] for node in gm.graph.find_nodes(op="placeholder")]
+    try:
+        with mode:
+            Interpreter(gm).run(*placeholders)
+    except Exception:
+        pass
+
+
+def random_state():
+    """Something that is equal as long as nobody has drawn random numbers."""
+    devices = torch.cuda.get_rng_state_all() if torch.cuda.is_available() and torch.cuda.is_initialized() else ()
+    return tuple(state.numpy().tobytes() for state in (torch.get_rng_state(), *devices))
 
 
 def _name(backend):
@@ -181,12 +256,18 @@ _CHANGING = ("setitem", "delitem", "iadd", "iand", "ifloordiv", "ilshift", "imat
              "irshift", "isub", "itruediv", "ixor", "setattr")
 
 
+_WRITES_IF = ("inplace", "training")  # the last by what a layer counts, or by random numbers
+
+
 def _changes_something(node):
     """Could running the call twice differ from running it once? In doubt, yes."""
     name = node["target"].rpartition(".")[2] if node["op"] != "operator" else ""
     known = getattr(node["callable"], "__name__", name)
     return (name.endswith("_") and not name.endswith("__")) or name in _CHANGING or known in _CHANGING or \
-        "out" in node["kwargs"] or "inplace" in node["kwargs"] or any(arg is True for arg in node["args"]) or \
+        "out" in node["kwargs"] or node["kwargs"].get("max_norm") is not None or \
+        (known in ("embedding", "embedding_bag") and len(node["args"]) > 3) or any(
+            arg is True or (name in _WRITES_IF and arg is not False) for name, arg in [
+                *enumerate(node["args"]), *node["kwargs"].items()]) or \
         (node["op"] == "call_function" and (node["callable"] is None or not _is_torch(node["callable"])))
 
 

@@ -4,19 +4,20 @@ The engine calls `_look` soon after it has recorded something, from the frame th
 through PyTorch's own artifact loggers, so TORCH_LOGS, torch._logging.set_logs and their formats apply.
 """
 
+import collections
+import functools
 import json
 import logging
 import os
 import sys
 import uuid
 import weakref
-from collections import deque
 
 from . import _counters, _trace
 
 _engine = None
 _next_seq = 0
-_kept = deque(maxlen=10000)
+_kept = collections.deque(maxlen=10000)
 _frames = weakref.WeakKeyDictionary()  # Compiled -> frame number in trace ids
 _next_frame = 0
 _told_breaks = set()
@@ -24,8 +25,6 @@ _shown = {}  # entry number -> graphs and breaks already shown
 _graph_number = 0
 _loggers = {}
 _told_missing = set()
-_COUNTED = tuple(f'{{"event": "{kind}"' for kind in ("record", "extend", "lower"))
-_BREAK, _LIMIT = '{"event": "break"', '{"event": "limit"'
 
 _HOMES = {"graph_breaks": "torch._dynamo.symbolic_convert", "recompiles": "torch._dynamo.guards",
           "recompiles_verbose": "torch._dynamo.guards", "side_effects": "torch._dynamo.side_effects",
@@ -61,11 +60,17 @@ def forget():
 def events():
     """All events of this process so far (the newest 10000), as dicts, oldest first."""
     _collect()
-    return [json.loads(line) for line in _kept]
+    return [json.loads(text) for text in _kept]
+
+
+@functools.cache
+def _kinds():
+    """Number of each kind of event."""
+    return {name: number for number, name in enumerate(_engine.event_kinds())}
 
 
 def _collect():
-    """JSON texts of what is new."""
+    """(number, kind, why, JSON text) of what is new."""
     global _next_seq
     if _engine is None:
         from . import _api
@@ -73,8 +78,8 @@ def _collect():
         _api.start_engine()
     new = _engine.events_since(_next_seq)
     if new:
-        _next_seq = json.loads(new[-1])["seq"] + 1
-        _kept.extend(new)
+        _next_seq = new[-1][0] + 1
+        _kept.extend(text for _, _, _, text in new)
     return new
 
 
@@ -101,11 +106,11 @@ def _look():
     """Shows what is new."""
     try:
         _tell_what_is_missing()
-        lines = _collect()
+        collected = _collect()
         if not _is_wanted():
-            _show_unasked(lines)
+            _show_unasked(collected)
             return
-        new = [json.loads(line) for line in lines]
+        new = [json.loads(text) for _, _, _, text in collected]
         for event in new:
             _counters.note(event)
         outer = _outer_frames() if any(e["event"] in ("record", "extend") for e in new) else ()
@@ -121,18 +126,19 @@ def _is_wanted():
     return any(_enabled(name) for name in SERVED) or _trace.is_wanted()
 
 
-def _show_unasked(lines):
+def _show_unasked(collected):
     """What is counted and said although nobody asked for logs; most events are not even read then."""
     _engine.take_recorded()
     _engine._set_listing(0)
-    breaks = [line for line in lines if line.startswith(_BREAK)]
+    kinds = _kinds()
+    breaks = collections.Counter(why for _, kind, why, _ in collected if kind == kinds["break"])
     if breaks:
         _counters.note_breaks(breaks)
-    for line in lines if len(breaks) < len(lines) else ():
-        if line.startswith(_COUNTED):
-            _counters.note(json.loads(line))
-        elif line.startswith(_LIMIT):
-            _show(json.loads(line), (None, None, 0), (), ())
+    for _, kind, _, text in collected:
+        if kind in (kinds["record"], kinds["extend"], kinds["lower"]):
+            _counters.note(json.loads(text))
+        elif kind == kinds["limit"]:
+            _show(json.loads(text), (None, None, 0), (), ())
 
 
 def _enabled(artifact):

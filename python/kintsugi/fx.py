@@ -5,35 +5,69 @@ import re
 import torch
 import torch.fx
 
+from . import _symbols
+
 
 class ConversionError(RuntimeError):
     """A graph holds a call that torch.fx cannot express."""
 
 
-def to_graph_module(graph):
-    """A runnable GraphModule: takes the values of graph["inputs"], returns a tuple of graph["outputs"]."""
-    return _Converter(graph).convert()
+def to_graph_module(graph, numbers=None, symbolic=None):
+    """A runnable GraphModule: takes the values of graph["inputs"], returns a tuple of graph["outputs"].
+
+    numbers   how numbers are computed of sizes: {vid: (kind, operator, operands)}. They are nodes then, not inputs
+    symbolic  a _symbols.Symbolic: its symbols are inputs, too
+    """
+    return _Converter(graph, numbers or {}, symbolic).convert()
 
 
 class _Converter:
-    def __init__(self, source):
-        self.source = source
+    def __init__(self, source, numbers, symbolic):
+        self.source, self.numbers, self.symbolic = source, numbers, symbolic
+        self.sizes = {}  # (vid, dim): node
         self.root = torch.nn.Module()
         self.graph = torch.fx.Graph()
         self.values = {}
         self.constants = {}
 
     def convert(self):
-        for entry in self.source["inputs"]:
-            node = self.graph.placeholder(entry["name"])
-            node.meta["note"] = entry["note"]
-            self.values[entry["vid"]] = node
+        for i, entry in enumerate(_symbols.leaves(self.source, self.numbers)):
+            if self.symbolic is not None:
+                self.add_symbols(i, entry)
+            if entry["vid"] not in self.values:
+                node = self.graph.placeholder(entry["name"])
+                node.meta["note"] = entry["note"]
+                self.values[entry["vid"]] = node
         for entry in self.source["nodes"]:
             self.values[entry["vid"]] = self.add(entry)
         self.graph.output(tuple(self.values[vid] for vid in self.source["outputs"]))
         module = torch.fx.GraphModule(self.root, self.graph, class_name="GraphModule")
         module.meta["kintsugi_code"] = self.source["code"]
         return module
+
+    def add_symbols(self, i, entry):
+        """Placeholders for the symbols that input i is the first to have."""
+        by_name = {node.name: node for node in self.graph.nodes}
+        for (k, dim), symbol in zip(self.symbolic.places, self.symbolic.symbols):
+            if k != i:
+                continue
+            name = str(symbol)
+            node = by_name.get(name) if dim is not None else None
+            if node is None:
+                node = by_name[name] = self.graph.placeholder(name, type_expr=torch.SymInt)
+                node.meta["place"] = (k, dim)
+            if dim is None:
+                self.values[entry["vid"]] = node
+            else:
+                self.sizes[entry["vid"], dim] = node
+
+    def number(self, vid):
+        kind, imm, operands = self.numbers[vid]
+        if kind == "size":
+            tensor = operands[0]["vid"]
+            found = self.sizes.get((tensor, imm))
+            return found if found is not None else self.graph.call_method("size", (self.values[tensor], imm))
+        return self.graph.call_function(_symbols.operator_of(kind, imm), tuple(map(self.value, operands)))
 
     def add(self, entry):
         args = tuple(self.value(arg) for arg in entry["args"])
@@ -54,6 +88,8 @@ class _Converter:
     def value(self, arg):
         if isinstance(arg, dict):
             if "vid" in arg:
+                if arg["vid"] not in self.values and arg["vid"] in self.numbers:
+                    self.values[arg["vid"]] = self.number(arg["vid"])
                 return self.values[arg["vid"]]
             return {key: self.value(item) for key, item in arg["dict"]}
         if type(arg) is tuple:

@@ -105,7 +105,7 @@ test_exception_table(void)
     put(&p, "RETURN_VALUE", 0);  /* 6 */
     put(&p, "PUSH_EXC_INFO", 0); /* 8 */
     put(&p, "RERAISE", 1);       /* 10 */
-    /* subgraphs 1..3 -> subgraph 4, depth 1, with lasti; the length takes two bytes on purpose */
+    /* code units 1..3 -> code unit 4, depth 1, with lasti; the length takes two bytes on purpose */
     const uint8_t table[] = {0x80 | 1, 0x40 | 0, 2, 4, 3};
     kin_code c;
     CHECK_EQ(decode(&c, &p, table, sizeof table), KIN_OK);

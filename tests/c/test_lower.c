@@ -56,7 +56,7 @@ test_externs(void)
 {
     expect(X "%2 = input 1 : f32[4, 2]{2, 1}@2+0\n%3 = aten.mm.default(%1, %2) : f32[2, 2]{2, 1}@3+0\n"
            "%4, %5 = aten.topk.default(%3, 1) : f32[2, 1]{1, 1}@4+0, i64[2, 1]{1, 1}@5+0\n"
-           "%6 = aten.bernoulli.default(%4) : f32[2, 1]{1, 1}@6+0\nmine.log.default([%5, %1])\nreturn %4\n",
+           "%6 = random aten.bernoulli.default(%4) : f32[2, 1]{1, 1}@6+0\nmine.log.default([%5, %1])\nreturn %4\n",
            "%1 = input 0 : f32[2, 4]{4, 1}\n%2 = input 1 : f32[4, 2]{2, 1}\n%3 = extern \"aten.mm.default\" %1, %2 number=0 flags=0\n"
            "%4 = result %3 which=0 : f32[2, 2]{2, 1}\n%5 = extern \"aten.topk.default\" %4 number=1 flags=0\n"
            "%6 = result %5 which=0 : f32[2, 1]{1, 1}\n%7 = result %5 which=1 : i64[2, 1]{1, 1}\n"

@@ -18,6 +18,8 @@ SOURCES = [
     "src/py/aten/modes.c",
     "src/py/aten/sizes.c",
     "src/py/compat/heap.c",
+    "src/py/report/guard_text.c",
+    "src/py/report/guard_source.c",
 ]
 WARNINGS = ["-Wall", "-Wextra", "-Wshadow", "-Wstrict-prototypes", "-Wmissing-prototypes", "-Wvla", "-Werror"]
 

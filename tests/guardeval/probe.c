@@ -12,7 +12,7 @@
 #include "py/aten/tensor.h"
 #include "py/compat/heap.h"
 #include "py/guardeval/guard.h"
-#include "py/guardeval/guard_text.h"
+#include "py/report/guard_text.h"
 #include <stddef.h>
 #include <time.h>
 
@@ -27,7 +27,7 @@ static const char *const fact_names[] = {
 #undef FACT
 };
 static const char *const step_names[] = {
-#define STEP(NAME, text, doc) #NAME,
+#define STEP(NAME, text, looks, late, does, doc) #NAME,
 #include "core/trace/steps.def"
 #undef STEP
 };

@@ -24,7 +24,7 @@ FRESH, INPUT, SHARED, EXTERN = range(4)
 def _build():
     folder = tempfile.mkdtemp()
     atexit.register(shutil.rmtree, folder, True)
-    sources = [str(p) for part in ("ir", "aten", "lower", "diag") for p in sorted((ROOT / "src/core" / part).glob("*.c"))]
+    sources = [str(p) for part in ("base", "ir", "aten", "lower", "diag") for p in sorted((ROOT / "src/core" / part).glob("*.c"))]
     target = folder + "/oracle.so"
     subprocess.run(["cc", "-std=c11", "-D_GNU_SOURCE=", "-O1", "-g", "-shared", "-fPIC", "-I" + str(ROOT / "src"), *sources,
                     str(ROOT / "tests/lower/oracle.c"), "-lm", "-o", target], check=True)
@@ -97,6 +97,7 @@ class Capture(TorchDispatchMode):
         names = ", ".join(f"%{self.name(r)}" for r in results)
         types_ = ", ".join(self.type(r) for r in results)
         head, tail = (f"{names} = ", f" : {types_}") if results else ("", "")
+        head += "random " if torch.Tag.nondeterministic_seeded in func.tags else ""
         self.lines.append(f"{head}{func._schema.name.replace('::', '.')}.{schema.overload_name or 'default'}({', '.join(parts)}){tail}")
         return result
 

@@ -424,10 +424,18 @@ def test_refused():
     refused(lambda x: x.clone().view(torch.int32), "another dtype", X)
 
 
+def test_masked_fill_with_a_tensor():
+    check(lambda x, m, v: x.masked_fill(m, v), X, B, torch.tensor(2.5))
+    check(lambda x, m, v: x.masked_fill(m, v), X, B, torch.tensor(3))
+    check(lambda x, m, v: x.masked_fill(m, v), X, B, torch.tensor(2.5, dtype=torch.float64), externs=1)  # might not fit
+    check(lambda x, m, v: x.masked_fill(m, v), X.half(), B, torch.tensor(7), externs=1)
+
+
 def test_externs():
     lowered = check(lambda x, y: torch.relu(x @ y.t() + 1).sum(), X, Y, externs=1)
     assert 'extern "aten.mm.default"' in lowered.text and "flags=0" in lowered.text
     assert "flags=1" in check(lambda x: torch.bernoulli(x), P.clamp(0, 1), externs=1).text
+    assert "flags=0" in check(lambda x: torch.lgamma(x), P, externs=1).text
     lowered = check(lambda x: (lambda v, i: (v * 2, i, v[1:]))(*x.topk(2)), X, externs=1)
     assert lowered.text.count("result") == 2
 

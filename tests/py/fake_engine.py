@@ -7,6 +7,8 @@ import json
 import sys
 import types
 
+KINDS = ["record", "extend", "break", "effect", "recompile", "limit", "fallback", "exit", "lower", "fusion", "part", "cache",
+         "unfreeze", "bug", "reset"]
 ROW = {"id": "KIN0001", "row": 0, "why": "DATA_DEPENDENT_BRANCH", "stock": ["GB0170"], "category": "data",
        "type": "Data-dependent branching", "explanation": "Python must know.", "hints": ["Use `torch.where`."],
        "fix": "use `torch.where`"}
@@ -85,10 +87,15 @@ class Engine(types.ModuleType):
         self.listener = listener
 
     def log(self, **event):
-        self.lines.append(json.dumps({**event, "seq": len(self.lines)}))
+        seq = len(self.lines)
+        why = next((i for i, row in enumerate(self.break_rows(), 1) if row["why"] == event.get("why")), 0)
+        self.lines.append((seq, KINDS.index(event["event"]), why, json.dumps({**event, "seq": seq})))
 
     def events_since(self, seq):
         return self.lines[seq:]
+
+    def event_kinds(self):
+        return KINDS
 
     def take_recorded(self):
         return []

@@ -24,6 +24,8 @@ def test_violations_are_found():
     assert find("py/watch/x.c", '#include "py/recorder/record.h"\n')
     assert find("py/recorder/x.c", '#include "core/bytecode/bytecode_priv.h"\n')
     assert find("py/recorder/x.c", "#if PY_VERSION_HEX > 3\n")
+    assert find("py/rules/x.c", "case KIN_OP_LOAD_FAST:\n")
+    assert find("core/bytecode/x.c", "case KIN_OP_LOAD_FAST:\n") == []
     assert find("py/recorder/x.c", '#include "record.h"\n')
     assert find("py/unknown/x.c", "")
 

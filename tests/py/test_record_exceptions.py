@@ -67,7 +67,7 @@ def check(fn, make, complete=True):
     stats = compiled.stats()
     (entry,) = stats["variants"]
     assert stats["recordings"] == 1
-    assert "BUG" not in entry["reason"]
+    assert "internal error" not in entry["reason"]
     if complete:
         assert entry["reason"] == ""
         assert entry["hits"] == 3 and entry["exits"] == 0

@@ -45,9 +45,8 @@ check_call(const kin_aten *g, uint32_t number, const kin_shape_options *options,
 {
     const kin_aten_call *call = &g->calls.at[number];
     kin_shapes shapes = {0};
-    int rule = kin_shape_rule(kin_aten_text(g, call->op));
-    kin_status status = rule < 0 ? KIN_BREAK : kin_shape_call(rule, g, number, options, &shapes);
-    if (rule < 0)
+    kin_status status = kin_shape_call(g, number, options, &shapes);
+    if (!kin_shape_has_rule(call))
         kin_text_add(to, "none");
     else if (status != KIN_OK)
         kin_text_add(to, "declined");

@@ -23,7 +23,7 @@ from lowering import NAMES, Capture  # noqa: E402
 def _build():
     folder = tempfile.mkdtemp()
     atexit.register(shutil.rmtree, folder, True)
-    sources = [str(p) for part in ("ir", "aten", "shape", "diag") for p in sorted((ROOT / "src/core" / part).glob("*.c"))]
+    sources = [str(p) for part in ("base", "ir", "aten", "shape", "diag") for p in sorted((ROOT / "src/core" / part).glob("*.c"))]
     target = folder + "/shapes.so"
     subprocess.run(["cc", "-std=c11", "-D_GNU_SOURCE=", "-O1", "-g", "-shared", "-fPIC", "-I" + str(ROOT / "src"), *sources,
                     str(ROOT / "tests/shape/shapes.c"), "-lm", "-o", target], check=True)

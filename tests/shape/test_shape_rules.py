@@ -4,24 +4,19 @@ KIN_SHAPE_COUNT: calls for each operator (default 40); KIN_SHAPE_SEED: the first
 """
 
 import os
-import pathlib
-import re
 import warnings
 
 import pytest
 import torch
 from arguments import ARGUMENTS, Maker
-from shapes import ROOT, results_of, rule_answers
+from shapes import results_of, rule_answers
+from rows import ROWS
 from torch.utils._pytree import tree_flatten, tree_unflatten
 
 COUNT = int(os.environ.get("KIN_SHAPE_COUNT", "40"))
 SEED = int(os.environ.get("KIN_SHAPE_SEED", "0"))
 # Operators whose rules decline most random arguments, and rightly so.
 RARE = {"_unsafe_view.default"}
-
-
-# Captured whole though eager makes them of other operators, which is what the comparison here would see: tests/kernels/test_recurrent.py.
-WHOLE = {"lstm.input", "gru.input", "rnn_tanh.input", "rnn_relu.input"}
 
 
 def overload(name):
@@ -79,6 +74,6 @@ def test_rule(name):
 
 
 def test_every_rule_is_compared():
-    table = re.sub(r"#define.*", "", (pathlib.Path(ROOT) / "src/core/shape/shape.def").read_text())
-    rules = set(re.findall(r'^(?:SHAPE|UNARY_FLOAT|COMPARE)\("([^"]+)"', table, re.M))
-    assert rules - WHOLE <= set(ARGUMENTS), sorted(rules - WHOLE - set(ARGUMENTS))
+    # what is captured whole eager makes of other operators: tests/kernels/test_recurrent.py
+    rules = {row.name for row in ROWS if row.shape != "NONE" and "WHOLE" not in row.traits}
+    assert rules <= set(ARGUMENTS), sorted(rules - set(ARGUMENTS))

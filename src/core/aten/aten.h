@@ -5,6 +5,7 @@
 #ifndef KIN_ATEN_ATEN_H
 #define KIN_ATEN_ATEN_H
 
+#include "core/aten/ops.h"
 #include "core/ir/ir.h"
 
 typedef uint32_t kin_aten_val;
@@ -37,6 +38,9 @@ typedef struct {
     uint32_t args, nargs;         /* in aten.args */
     kin_aten_val results;         /* first of nresults, numbered in a row */
     uint32_t nresults;
+    uint16_t row;       /* kin_aten_op: what is known of the operator */
+    bool in_place;      /* the row is of the operator that does the same, but not in place */
+    bool random;        /* it draws random numbers; printed in front of the operator */
 } kin_aten_call;
 
 typedef struct {
@@ -68,8 +72,8 @@ void kin_aten_free(kin_aten *g);
 /* Inputs come first, in order. storage: number from 1, chosen by the caller (also below). */
 kin_aten_val kin_aten_input(kin_aten *g, kin_dtype dtype, unsigned ndim, const int64_t *sizes, const int64_t *strides,
                             uint32_t storage, int64_t offset);
-/* A call; then its arguments in order, then its results. Returns its number. */
-uint32_t kin_aten_add_call(kin_aten *g, const char *op);
+/* A call; then its arguments in order, then its results. Returns its number. random: by its schema, which decides where it has no row. */
+uint32_t kin_aten_add_call(kin_aten *g, const char *op, bool random);
 /* Appends an argument to the newest call. For a LIST: only its `count` is read, its elements are appended next (elements
  * of lists may be lists). keyword: NULL by position. text: of STR and WORD. */
 void kin_aten_add_arg(kin_aten *g, kin_aten_arg arg, const char *keyword, const char *text);
@@ -80,6 +84,7 @@ void kin_aten_output(kin_aten *g, kin_aten_val value);
 static inline const kin_aten_value *kin_aten_at(const kin_aten *g, kin_aten_val v) { return &g->values.at[v]; }
 static inline const int64_t *kin_aten_sizes(const kin_aten *g, kin_aten_val v) { return g->ints.at + g->values.at[v].sizes; }
 static inline const int64_t *kin_aten_strides(const kin_aten *g, kin_aten_val v) { return g->ints.at + g->values.at[v].strides; }
+static inline kin_aten_op kin_aten_op_of(const kin_aten_call *call) { return (kin_aten_op)call->row; }
 static inline const char *kin_aten_text(const kin_aten *g, uint32_t offset) { return g->texts.at ? g->texts.at + offset : ""; }
 
 /* The argument of a call at a position or by its keyword; NULL when it is not given, or None (read.c). */
@@ -97,8 +102,18 @@ typedef struct {
 void kin_aten_join(kin_aten_mixed *m, kin_aten_category category, kin_dtype dtype);
 kin_dtype kin_aten_common(const kin_aten_mixed *m);
 
-/* The first call that raises for bad indices or a division of integers by zero, of whose results only parts, or nothing, are needed for
- * the outputs (needed.c): who computes only what is needed would not notice. UINT32_MAX: none. */
+/* -- what calls do (effects.c) -- */
+/* The first argument that the call writes to by its schema; NULL: none. */
+const kin_aten_arg *kin_aten_written(const kin_aten *g, const kin_aten_call *call);
+/* Does it do more than give its results, for all that is known? It is called even if nobody uses them. */
+bool kin_aten_has_effect(const kin_aten *g, const kin_aten_call *call);
+/* Does it write to arguments although its schema does not say so? */
+bool kin_aten_writes_unsaid(const kin_aten *g, const kin_aten_call *call);
+/* May it raise because of what its tensors hold? Those of which nothing is known may. */
+bool kin_aten_raises(const kin_aten *g, const kin_aten_call *call);
+
+/* The first call that may raise because of what its tensors hold, of whose results only parts, or nothing, are needed for the outputs
+ * (needed.c): who computes only what is needed would not notice. UINT32_MAX: none. */
 uint32_t kin_aten_raises_unseen(const kin_aten *g);
 
 /* Text as docs/design/kernels.md shows it; a WORD is printed bare, so it should hold letters, digits and "_.:/" only. */

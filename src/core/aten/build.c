@@ -85,9 +85,12 @@ kin_aten_input(kin_aten *g, kin_dtype dtype, unsigned ndim, const int64_t *sizes
 }
 
 uint32_t
-kin_aten_add_call(kin_aten *g, const char *op)
+kin_aten_add_call(kin_aten *g, const char *op, bool random)
 {
     kin_aten_call c = {.op = add_text(g, op), .args = g->args.len};
+    kin_aten_op row = kin_aten_op_find(op, &c.in_place);
+    c.row = (uint16_t)row;
+    c.random = row == KIN_ATEN_OPS ? random : kin_aten_op_is(row, KIN_ATEN_RANDOM);
     g->holes.len = 0;
     if (g->failed || kin_vec_push(&g->calls, c) != KIN_OK) {
         g->failed = true;

@@ -206,9 +206,12 @@ read_line(reader *r)
         kin_scan_end_line(&r->s);
         return;
     }
+    bool random = is_word(word, len, "random");
+    if (random)
+        word = kin_scan_word(&r->s, &len);
     kin_text name = {0};
     kin_text_add_len(&name, word, (uint32_t)len);
-    kin_aten_add_call(r->g, name.failed ? "" : name.at);
+    kin_aten_add_call(r->g, name.failed ? "" : name.at, random);
     kin_text_deinit(&name);
     kin_scan_need(&r->s, "(");
     for (bool first = true; !r->s.wrong && !kin_scan_take(&r->s, ")"); first = false) {

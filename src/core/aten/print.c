@@ -41,7 +41,7 @@ print_call(const kin_aten *g, const kin_aten_call *c, kin_text *out)
 {
     for (uint32_t i = 0; i < c->nresults; i++)
         kin_text_addf(out, "%s%%%u", i ? ", " : "", c->results + i);
-    kin_text_addf(out, "%s%s(", c->nresults ? " = " : "", kin_aten_text(g, c->op));
+    kin_text_addf(out, "%s%s%s(", c->nresults ? " = " : "", c->random ? "random " : "", kin_aten_text(g, c->op));
     for (uint32_t i = 0; i < c->nargs; i++) {
         kin_text_add(out, i ? ", " : "");
         print_arg(g, &g->args.at[c->args + i], out);

@@ -52,6 +52,8 @@ check_calls(const kin_aten *g, kin_text *why)
     kin_aten_val next = g->ninputs + 1;
     for (uint32_t c = 0; c < g->calls.len; c++) {
         const kin_aten_call *call = &g->calls.at[c];
+        if (call->row > KIN_ATEN_OPS)
+            return refuse(g, c, "no such row", why);
         if (call->nresults > 0 && (call->results != next || call->nresults > g->values.len - next))
             return refuse(g, c, "results are numbered in order", why);
         if (!check_args(g, c, call->args, call->nargs, next, why))

@@ -63,11 +63,11 @@ kin_op_caches(kin_py_version version, uint8_t native)
 /* A jump out of the range of offsets: behind the end of any code, and yet not "no jump". */
 enum { NOWHERE = 0x7ffffffe };
 
-/* Offset reached by `subgraphs` code subgraphs from `from`. */
+/* Offset reached by `units` code units from `from`. */
 static uint32_t
-jump_offset(uint32_t from, uint32_t subgraphs, bool backward)
+jump_offset(uint32_t from, uint32_t units, bool backward)
 {
-    uint64_t bytes = (uint64_t)subgraphs * 2;
+    uint64_t bytes = (uint64_t)units * 2;
     if (backward)
         return bytes <= from ? from - (uint32_t)bytes : NOWHERE;
     return from + bytes < NOWHERE ? from + (uint32_t)bytes : NOWHERE;
@@ -147,23 +147,24 @@ decode_one(kin_py_version version, const uint8_t *bytes, uint32_t nbytes, kin_in
     in->op_offset = at;
     in->next = at + 2 + 2u * row->caches;
     in->depth = -1;
+    in->target = UINT32_MAX;
     return in->next <= nbytes ? KIN_OK : KIN_BREAK;
 }
 
 static kin_status
 decode_all(kin_code *c, const uint8_t *bytes)
 {
-    uint32_t subgraphs = c->nbytes / 2;
-    c->instrs = malloc(subgraphs * sizeof *c->instrs);
-    c->by_subgraph = malloc(subgraphs * sizeof *c->by_subgraph);
-    if (c->instrs == NULL || c->by_subgraph == NULL)
+    uint32_t units = c->nbytes / 2;
+    c->instrs = malloc(units * sizeof *c->instrs);
+    c->by_unit = malloc(units * sizeof *c->by_unit);
+    if (c->instrs == NULL || c->by_unit == NULL)
         return KIN_NOMEM;
     for (uint32_t offset = 0; offset < c->nbytes;) {
         kin_instr *in = &c->instrs[c->ninstr];
         in->offset = offset;
         KIN_TRY(decode_one(c->version, bytes, c->nbytes, in));
         for (; offset < in->next; offset += 2)
-            c->by_subgraph[offset / 2] = c->ninstr;
+            c->by_unit[offset / 2] = c->ninstr;
         c->ninstr++;
     }
     return KIN_OK;
@@ -192,13 +193,13 @@ read_varint(cursor *cur, uint32_t *out)
 }
 
 static bool
-read_handler(cursor *cur, uint32_t nsubgraphs, kin_handler *h)
+read_handler(cursor *cur, uint32_t nunits, kin_handler *h)
 {
     uint32_t start, length, target, depth_lasti;
     if (!read_varint(cur, &start) || !read_varint(cur, &length) || !read_varint(cur, &target)
         || !read_varint(cur, &depth_lasti))
         return false;
-    if (start > nsubgraphs || length > nsubgraphs - start || target >= nsubgraphs)
+    if (start > nunits || length > nunits - start || target >= nunits)
         return false;
     *h = (kin_handler){.start = start * 2,
                        .end = (start + length) * 2,
@@ -239,6 +240,7 @@ fill(kin_code *c, const uint8_t *bytes, const uint8_t *table, uint32_t ntable)
 {
     KIN_TRY(decode_all(c, bytes));
     KIN_TRY(decode_handlers(c, table, ntable));
+    kin_code_find_actions(c);
     return kin_code_compute_depths(c);
 }
 
@@ -259,7 +261,7 @@ void
 kin_code_deinit(kin_code *c)
 {
     free(c->instrs);
-    free(c->by_subgraph);
+    free(c->by_unit);
     free(c->handlers);
     *c = (kin_code){0};
 }

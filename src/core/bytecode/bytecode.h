@@ -4,12 +4,13 @@
  *     kin_code c;
  *     KIN_TRY(kin_code_init(&c, KIN_PY311, bytes, nbytes, table, ntable));   // co_code, co_exceptiontable
  *     const kin_instr *in = kin_code_at(&c, offset);                         // offset as the watcher reports it
- *     if (in->op == KIN_OP_LOAD_FAST) ... in->oparg ...
+ *     for (int i = 0; i < in->ndoes; i++) ... in->does[i] ...                // canon.h
  *     offset = in->next;
  *     kin_code_deinit(&c);
  *
  * `bytes` is the plain bytecode (what `co_code` shows), never the specialised one. Nothing keeps a pointer to the
- * input. Opcode names are one enum over all versions; only the numbers differ between them.
+ * input. Opcode names are one enum over all versions; only the numbers differ between them. What they mean does, too, so
+ * who is not here, in py/compat or in py/watch looks at what instructions do (`does`), never at names.
  */
 #ifndef KIN_BYTECODE_BYTECODE_H
 #define KIN_BYTECODE_BYTECODE_H
@@ -18,6 +19,7 @@
 #include <stdint.h>
 
 #include "core/base/status.h"
+#include "core/bytecode/canon.h"
 
 typedef enum {
     KIN_OP_NONE, /* not an opcode of this version */
@@ -37,6 +39,11 @@ typedef struct {
     uint32_t op_offset; /* byte offset of the opcode itself */
     uint32_t next;      /* byte offset after the inline caches */
     int32_t depth;      /* operand stack entries before it executes; -1 = unreachable */
+    kin_action does[KIN_ACTIONS];
+    uint8_t ndoes, main; /* main: index of the one that can fail and whose result stays; 0 without any */
+    bool prepares;      /* belongs to the call behind it, which it only prepares: a frame stands at that call */
+    uint32_t resume;    /* where a frame goes on to run it from its beginning: what prepares a call is done again */
+    uint32_t target;    /* where it goes on when it jumps; UINT32_MAX when it is no jump */
 } kin_instr;
 
 /* One row of the exception table: offsets in [start, end) are handled at `target` with the stack cut to `depth`. */
@@ -50,7 +57,7 @@ typedef struct {
     kin_py_version version;
     uint32_t ninstr, nbytes, nhandlers;
     kin_instr *instrs;
-    uint32_t *by_subgraph; /* code subgraph -> index of the instruction it belongs to (prefixes and caches included) */
+    uint32_t *by_unit; /* code unit -> index of the instruction it belongs to (prefixes and caches included) */
     kin_handler *handlers;
 } kin_code;
 
@@ -63,7 +70,7 @@ void kin_code_deinit(kin_code *c);
 static inline const kin_instr *
 kin_code_at(const kin_code *c, uint32_t offset)
 {
-    return offset < c->nbytes ? &c->instrs[c->by_subgraph[offset / 2]] : 0;
+    return offset < c->nbytes ? &c->instrs[c->by_unit[offset / 2]] : 0;
 }
 
 /* Offset of the next instruction in the text; nbytes at the end. */
@@ -85,7 +92,30 @@ kin_code_depth(const kin_code *c, uint32_t offset)
 /* Who handles an exception raised at `offset`; NULL when it leaves the frame. */
 const kin_handler *kin_code_handler(const kin_code *c, uint32_t offset);
 
-/* Where the instruction jumps to when it does not fall through; UINT32_MAX when it is no jump. */
+/* The instruction that begins at the offset, behind what prepares it. */
+static inline const kin_instr *
+kin_code_acting(const kin_code *c, uint32_t offset)
+{
+    const kin_instr *in = kin_code_at(c, offset);
+    while (in != 0 && in->prepares)
+        in = kin_code_at(c, in->next);
+    return in;
+}
+
+/* The main action; of an instruction that does nothing, an action without a meaning (KIN_DO__COUNT). */
+static inline kin_action
+kin_instr_main(const kin_instr *in)
+{
+    return in->ndoes > 0 ? in->does[in->main] : (kin_action){.op = KIN_DO__COUNT};
+}
+
+kin_leaves kin_instr_leaves(const kin_instr *in);
+/* Change of the stack depth when it does not jump; INT32_MIN when unknown. */
+int kin_instr_effect(const kin_instr *in);
+const char *kin_instr_name(const kin_instr *in); /* as the version calls it, for people */
+
+/* The oparg of a jump followed, as the compiler means it: FOR_ITER leads to the END_FOR that the evaluator hops over (see
+ * kin_instr.target). UINT32_MAX when it is no jump. */
 uint32_t kin_instr_target(const kin_instr *in, kin_py_version version);
 /* Can execution go on at in->next? (false: return, raise, unconditional jump) */
 bool kin_op_falls_through(kin_op op);
@@ -96,7 +126,7 @@ int kin_op_effect(kin_py_version version, kin_op op, uint32_t oparg, bool jump);
 const char *kin_op_name(kin_op op);
 /* kin_op of a native opcode number; KIN_OP_NONE when there is none. */
 kin_op kin_op_from_native(kin_py_version version, uint8_t native);
-/* Code subgraphs of inline caches behind it. */
+/* Code units of inline caches behind it. */
 unsigned kin_op_caches(kin_py_version version, uint8_t native);
 
 #endif

@@ -36,7 +36,7 @@ reach(walk *w, uint32_t offset, int64_t depth)
     kin_code *c = w->code;
     if (offset >= c->nbytes || depth < 0 || depth > INT32_MAX)
         return KIN_BREAK;
-    uint32_t index = c->by_subgraph[offset / 2];
+    uint32_t index = c->by_unit[offset / 2];
     kin_instr *in = &c->instrs[index];
     if (in->offset != offset)
         return KIN_BREAK;

@@ -2,6 +2,7 @@
 #define _POSIX_C_SOURCE 200809L
 #include "core/diag/events.h"
 
+#include "core/diag/breaks.h"
 #include "core/diag/text.h"
 
 #include <inttypes.h>
@@ -11,13 +12,14 @@
 #include <time.h>
 
 struct kin_event_log {
-    char **ring;       /* finished lines; owned */
+    kin_event *ring;   /* finished events; owns their texts */
     uint32_t capacity, first, count;
     uint64_t seq, dropped;
     int64_t start_ns;
     kin_text open;     /* the event being written */
     bool writing;
     kin_event_kind kind;
+    unsigned why;
     FILE *file;
     void (*heard)(void *arg, kin_event_kind kind);
     void *heard_arg;
@@ -92,6 +94,7 @@ kin_event_begin(kin_event_log *log, kin_event_kind kind)
         kin_event_end(log);
     kin_text_clear(&log->open);
     log->kind = kind;
+    log->why = 0;
     log->writing = true;
     kin_text_addf(&log->open, "{\"event\": \"%s\", \"seq\": %" PRIu64 ", \"time_ns\": %" PRId64, kin_event_name(kind),
                   log->seq++, read_clock() - log->start_ns);
@@ -133,6 +136,16 @@ kin_event_num(kin_event_log *log, const char *key, double value)
     }
 }
 
+void
+kin_event_why(kin_event_log *log, unsigned why)
+{
+    const kin_break_row *row = kin_break_find(why);
+    if (row == NULL || log == NULL)
+        return;
+    kin_event_str(log, "why", row->name);
+    log->why = why;
+}
+
 static void
 write_to_file(kin_event_log *log)
 {
@@ -158,7 +171,8 @@ kin_event_end(kin_event_log *log)
         free(kin_event_take(log));
         log->dropped++;
     }
-    log->ring[(log->first + log->count++) % log->capacity] = log->open.at;
+    log->ring[(log->first + log->count++) % log->capacity] =
+        (kin_event){.seq = log->seq - 1, .kind = log->kind, .why = log->why, .json = log->open.at};
     log->open = (kin_text){0};
     if (log->heard != NULL)
         log->heard(log->heard_arg, log->kind);
@@ -173,10 +187,10 @@ kin_event_log_listen(kin_event_log *log, void (*heard)(void *arg, kin_event_kind
     log->heard_arg = arg;
 }
 
-const char *
+const kin_event *
 kin_event_at(const kin_event_log *log, uint32_t i)
 {
-    return log == NULL || i >= log->count ? NULL : log->ring[(log->first + i) % log->capacity];
+    return log == NULL || i >= log->count ? NULL : &log->ring[(log->first + i) % log->capacity];
 }
 
 char *
@@ -184,8 +198,8 @@ kin_event_take(kin_event_log *log)
 {
     if (log == NULL || log->count == 0)
         return NULL;
-    char *line = log->ring[log->first];
-    log->ring[log->first] = NULL;
+    char *line = log->ring[log->first].json;
+    log->ring[log->first].json = NULL;
     log->first = (log->first + 1) % log->capacity;
     log->count--;
     return line;

@@ -25,6 +25,14 @@ typedef enum {
 
 typedef struct kin_event_log kin_event_log;
 
+/* A finished event. */
+typedef struct {
+    uint64_t seq;
+    kin_event_kind kind;
+    unsigned why; /* kin_why of its field "why"; 0: it has none */
+    char *json;
+} kin_event;
+
 /* NULL when memory is short; every function below accepts a NULL log and does nothing. */
 kin_event_log *kin_event_log_new(uint32_t capacity);
 void kin_event_log_free(kin_event_log *log);
@@ -35,12 +43,14 @@ void kin_event_begin(kin_event_log *log, kin_event_kind kind);
 void kin_event_str(kin_event_log *log, const char *key, const char *value);
 void kin_event_int(kin_event_log *log, const char *key, int64_t value);
 void kin_event_num(kin_event_log *log, const char *key, double value);
+/* "why": the stable name of the row; nothing for KIN_WHY_NONE. */
+void kin_event_why(kin_event_log *log, unsigned why);
 void kin_event_end(kin_event_log *log);
 
 /* Takes the oldest event out: a malloc'ed JSON line (the caller frees it), or NULL when the log is empty. */
 char *kin_event_take(kin_event_log *log);
 /* The i-th oldest event still kept, NULL past the end; valid until the next change of the log. */
-const char *kin_event_at(const kin_event_log *log, uint32_t i);
+const kin_event *kin_event_at(const kin_event_log *log, uint32_t i);
 uint32_t kin_event_count(const kin_event_log *log);
 /* Events lost because the ring was full or memory short. */
 uint64_t kin_event_dropped(const kin_event_log *log);

@@ -7,29 +7,6 @@
  */
 #include "core/lower/lower_priv.h"
 
-typedef enum { NOT_KNOWN, BOTH_ALIKE, SUM, PRODUCT, AS_COMPLEX, AS_REAL, ABSOLUTE, MAKE, MAKE_POLAR } kind;
-
-static kind
-kind_of(const char *name)
-{
-    static const struct { const char *words; kind kind; } rows[] = {
-        {" view _unsafe_view reshape _reshape_alias unsqueeze squeeze flatten unflatten expand permute transpose t slice select clone contiguous "
-         "unbind split split_with_sizes unsafe_split unsafe_split_with_sizes cat stack neg alias detach index_select movedim repeat roll flip ",
-         BOTH_ALIKE},
-        {" add sub ", SUM}, {" mul ", PRODUCT}, {" view_as_complex ", AS_COMPLEX}, {" view_as_real ", AS_REAL}, {" abs ", ABSOLUTE},
-        {" complex ", MAKE}, {" polar ", MAKE_POLAR}};
-    char word[64] = " ";
-    size_t n = strncmp(name, "aten.", 5) == 0 ? strcspn(name + 5, ".") : 0;
-    if (n == 0 || n + 3 > sizeof word)
-        return NOT_KNOWN;
-    memcpy(word + 1, name + 5, n);
-    memcpy(word + 1 + n, " ", 2);
-    for (unsigned i = 0; i < sizeof rows / sizeof *rows; i++)
-        if (strstr(rows[i].words, word) != NULL)
-            return rows[i].kind;
-    return NOT_KNOWN;
-}
-
 static bool
 is_complex(const low *l, kin_aten_val v)
 {
@@ -99,13 +76,13 @@ is_covered(low *l, const kin_aten_call *call)
 {
     low_call c = {.l = l, .ir = l->ir, .call = call};
     const kin_aten_arg *a = low_arg(&c, 0, "self"), *b = low_arg(&c, 1, "other");
-    switch (kind_of(kin_aten_text(l->g, call->op))) {
-    case NOT_KNOWN: return false;
-    case BOTH_ALIKE: /* of several tensors all are complex, but for places */
+    switch (kin_aten_op_complex(kin_aten_op_of(call))) {
+    case KIN_COMPLEX_NO: return false;
+    case KIN_COMPLEX_BOTH: /* of several tensors all are complex, but for places */
         return low_is_value(a) ? is_complex(l, a->value) : count_args(l, call->args, call->nargs, REAL) == 0;
-    case SUM: return low_is_value(a) && low_is_value(b) && is_complex(l, a->value) && is_complex(l, b->value) && low_arg(&c, UINT32_MAX, "alpha") == NULL;
-    case PRODUCT: return low_is_value(a) && b != NULL && (low_is_value(b) || low_is_number(b));
-    case AS_REAL: return !is_of_complex_input(l, call->results);
+    case KIN_COMPLEX_SUM: return low_is_value(a) && low_is_value(b) && is_complex(l, a->value) && is_complex(l, b->value) && low_arg(&c, UINT32_MAX, "alpha") == NULL;
+    case KIN_COMPLEX_PRODUCT: return low_is_value(a) && b != NULL && (low_is_value(b) || low_is_number(b));
+    case KIN_COMPLEX_AS_REAL: return !is_of_complex_input(l, call->results);
     default: return call->nresults == 1;
     }
 }
@@ -290,12 +267,10 @@ as_real(low_call *c, kin_aten_val v)
 static bool
 run_for_both(low_call *c)
 {
-    const char *name = kin_aten_text(c->l->g, c->call->op);
-    int row = low_rule_find(c->l, name, strlen(name));
-    for (unsigned part = 0; row >= 0 && part < 2; part++) {
+    for (unsigned part = 0; part < 2; part++) {
         memset(c->results, 0, c->call->nresults * sizeof *c->results);
         c->l->part = part;
-        if (!low_rule_run(c, row))
+        if (!low_rule_run(c))
             return false;
         for (uint32_t k = 0; k < c->call->nresults; k++) {
             if (c->results[k] == 0 && low_wanted(c, k))
@@ -303,7 +278,7 @@ run_for_both(low_call *c)
             set_part(c->l, c->call->results + k, part, c->results[k]);
         }
     }
-    return row >= 0;
+    return true;
 }
 
 bool
@@ -311,18 +286,18 @@ low_complex_call(low_call *c, kin_irn *real)
 {
     const kin_aten_arg *a = low_arg(c, 0, "self");
     *real = 0;
-    switch (kind_of(kin_aten_text(c->l->g, c->call->op))) {
-    case BOTH_ALIKE:
-    case SUM: return run_for_both(c);
-    case PRODUCT: return multiply(c);
-    case AS_COMPLEX: return as_complex(c);
-    case MAKE: return make(c, false);
-    case MAKE_POLAR: return make(c, true);
-    case AS_REAL: return (*real = as_real(c, a->value)) != 0;
-    case ABSOLUTE:
+    switch (kin_aten_op_complex(kin_aten_op_of(c->call))) {
+    case KIN_COMPLEX_BOTH:
+    case KIN_COMPLEX_SUM: return run_for_both(c);
+    case KIN_COMPLEX_PRODUCT: return multiply(c);
+    case KIN_COMPLEX_AS_COMPLEX: return as_complex(c);
+    case KIN_COMPLEX_MAKE: return make(c, false);
+    case KIN_COMPLEX_MAKE_POLAR: return make(c, true);
+    case KIN_COMPLEX_AS_REAL: return (*real = as_real(c, a->value)) != 0;
+    case KIN_COMPLEX_ABSOLUTE:
         *real = low_bi(c, KIN_IR_HYPOT, c->l->parts[2 * a->value], c->l->parts[2 * a->value + 1]);
         return *real != 0;
-    case NOT_KNOWN: break;
+    case KIN_COMPLEX_NO: break;
     }
     return false;
 }

@@ -4,40 +4,6 @@
 
 /* -- externs ------------------------------------------------------------------------------------------------------ */
 
-/* Operators of aten that are more than a function of their arguments: they use a generator. */
-static bool
-is_random(const char *name)
-{
-    static const char *const words[] = {"rand", "bernoulli", "dropout", "multinomial", "normal", "poisson", "uniform",
-                                        "exponential", "geometric", "cauchy", "gamma", "dirichlet", "binomial", "rrelu"};
-    for (unsigned i = 0; i < sizeof words / sizeof *words; i++)
-        if (strstr(name, words[i]) != NULL)
-            return true;
-    return false;
-}
-
-static bool
-has_effect(const low *l, const kin_aten_call *call)
-{
-    const char *name = kin_aten_text(l->g, call->op);
-    if (strncmp(name, "aten.", 5) != 0 || call->nresults == 0 || is_random(name))
-        return true;
-    /* attention draws random numbers when it is to drop some */
-    return strstr(name, "attention") != NULL && strstr(name, "_for_cpu") == NULL;
-}
-
-/* Batch norms in training change the running statistics, which their schemas do not say. */
-static bool
-writes_unsaid(low *l, const kin_aten_call *call)
-{
-    const char *name = kin_aten_text(l->g, call->op);
-    low_call c = {.l = l, .ir = l->ir, .call = call};
-    if (strstr(name, "batch_norm") == NULL || strstr(name, "no_training") != NULL || strstr(name, "no_stats") != NULL
-        || strstr(name, "backward") != NULL)
-        return false;
-    return low_arg(&c, 3, "running_mean") != NULL && low_int_or(&c, 5, "training", 1);
-}
-
 typedef KIN_VEC(kin_irn) nodes;
 
 static kin_status
@@ -62,13 +28,13 @@ lower_extern(low *l, uint32_t number)
 {
     const kin_aten_call *call = &l->g->calls.at[number];
     nodes args = {0};
-    if (writes_unsaid(l, call)) {
+    if (kin_aten_writes_unsaid(l->g, call)) {
         kin_text_addf(l->why, "%s writes to the running statistics", kin_aten_text(l->g, call->op));
         l->stuck = number;
         return KIN_BREAK;
     }
     kin_status status = collect_args(l, call->args, call->nargs, &args);
-    unsigned flags = has_effect(l, call) ? KIN_IR_EXTERN_EFFECT : 0;
+    unsigned flags = kin_aten_has_effect(l->g, call) ? KIN_IR_EXTERN_EFFECT : 0;
     kin_irn node = status == KIN_OK ? kin_ir_extern(l->ir, kin_aten_text(l->g, call->op), number, flags, args.at, args.len) : 0;
     kin_vec_deinit(&args);
     l->out->nextern++;
@@ -83,23 +49,6 @@ lower_extern(low *l, uint32_t number)
 }
 
 /* -- calls -------------------------------------------------------------------------------------------------------- */
-
-/* The first argument that the call writes to; NULL when there is none. */
-static const kin_aten_arg *
-written_arg(const low *l, uint32_t first, uint32_t count)
-{
-    for (uint32_t i = first; i < first + count; i++) {
-        const kin_aten_arg *a = &l->g->args.at[i];
-        if (a->kind == KIN_ATEN_LIST) {
-            const kin_aten_arg *inside = written_arg(l, a->list.child, a->list.count);
-            if (inside != NULL)
-                return inside;
-        }
-        if (a->kind == KIN_ATEN_VALUE && a->written)
-            return a;
-    }
-    return NULL;
-}
 
 static bool
 is_complex(const low *l, kin_aten_val v)
@@ -121,17 +70,17 @@ has_complex(const low *l, uint32_t first, uint32_t count)
 
 /* True when the call's rule made every result (c->results). */
 static bool
-run_rule(low_call *c, int row)
+run_rule(low_call *c)
 {
     const kin_aten_call *call = c->call;
-    if (row < 0 || has_complex(c->l, call->args, call->nargs))
+    if (has_complex(c->l, call->args, call->nargs))
         return false;
     for (uint32_t k = 0; k < call->nresults; k++) {
         c->results[k] = 0;
         if (is_complex(c->l, call->results + k))
             return false;
     }
-    if (!low_rule_run(c, row))
+    if (!low_rule_run(c))
         return false;
     for (uint32_t k = 0; k < call->nresults; k++)
         if (c->results[k] == 0 && low_wanted(c, k))
@@ -151,40 +100,11 @@ parent_of(const low *l, const kin_aten_call *call, kin_aten_val result)
     return 0;
 }
 
-/* "aten.add_.Tensor" -> the row of "aten.add.Tensor". */
-static int
-row_out_of_place(const low *l, const char *name)
-{
-    kin_text plain = {0};
-    const char *mark = strstr(name, "_.");
-    int row = -1;
-    if (mark != NULL) {
-        kin_text_add_len(&plain, name, (uint32_t)(mark - name));
-        kin_text_add(&plain, mark + 1);
-        row = plain.failed ? -1 : low_rule_find(l, plain.at, plain.len);
-        kin_text_deinit(&plain);
-    }
-    return row;
-}
-
-/* Is it one of these operators, whatever its overload? */
+/* Of a call that writes: does it give its argument another layout only and leave its memory alone? Its result is a view. */
 static bool
-is_one_of(const char *name, const char *const *names, unsigned n)
+is_layout_only(const kin_aten_call *call)
 {
-    for (unsigned i = 0; i < n; i++) {
-        size_t len = strlen(names[i]);
-        if (strncmp(name, "aten.", 5) == 0 && strncmp(name + 5, names[i], len) == 0 && name[5 + len] == '.')
-            return true;
-    }
-    return false;
-}
-
-/* Operators in place that give their argument another layout and leave its memory alone: their result is a view. */
-static bool
-is_layout_only(const char *name)
-{
-    static const char *const names[] = {"as_strided_", "squeeze_", "unsqueeze_", "t_", "transpose_", "swapdims_", "swapaxes_", "detach_"};
-    return is_one_of(name, names, sizeof names / sizeof *names);
+    return kin_aten_op_is(kin_aten_op_of(call), KIN_ATEN_LAYOUT_ONLY);
 }
 
 static kin_status
@@ -194,13 +114,13 @@ lower_write(low *l, uint32_t number, const kin_aten_arg *written)
     const char *name = kin_aten_text(l->g, call->op);
     low_call c = {.l = l, .ir = l->ir, .call = call, .results = l->results};
     bool of_input = l->storages[kin_aten_at(l->g, written->value)->storage].of_input;
-    if (is_layout_only(name) && call->nresults == 1 && !of_input) {
+    if (is_layout_only(call) && call->nresults == 1 && !of_input) {
         l->out->nnative++;
         return low_place(l, call->results, 0, written->value);
     }
-    bool plain = !is_layout_only(name) && call->nresults == 1 && call->nargs > 0 && written == &l->g->args.at[call->args]
+    bool plain = !is_layout_only(call) && call->nresults == 1 && call->nargs > 0 && written == &l->g->args.at[call->args]
                  && low_same_layout(l->g, written->value, call->results);
-    if (!plain || !run_rule(&c, row_out_of_place(l, name))) {
+    if (!plain || !run_rule(&c)) {
         if (l->why->len == 0) {
             kin_text_addf(l->why, "%s writes to an argument", name);
             l->stuck = number;
@@ -251,14 +171,14 @@ lower_call(low *l, uint32_t number)
 {
     const kin_aten_call *call = &l->g->calls.at[number];
     const char *name = kin_aten_text(l->g, call->op);
-    const kin_aten_arg *written = written_arg(l, call->args, call->nargs);
+    const kin_aten_arg *written = kin_aten_written(l->g, call);
     if (low_is_inside(l, call))
         return lower_inside(l, number);
     if (written != NULL)
         return lower_write(l, number, written);
     low_call c = {.l = l, .ir = l->ir, .call = call, .results = l->results};
     kin_irn first = l->ir->nodes.len;
-    bool covered = run_rule(&c, low_rule_find(l, name, strlen(name)));
+    bool covered = run_rule(&c);
     if (l->why->len > 0)
         return KIN_BREAK;
     if (!covered && (call->nresults == 0 || parent_of(l, call, call->results) == 0))
@@ -293,14 +213,13 @@ typedef enum {
 static standing
 standing_of(const low *l, kin_aten_val v)
 {
-    static const char *const apart[] = {"detach", "_unsafe_view", "unsafe_split", "unsafe_split_with_sizes", "unsafe_chunk"};
     const kin_aten_value *a = kin_aten_at(l->g, v);
     while (a->call != UINT32_MAX) {
         const kin_aten_call *call = &l->g->calls.at[a->call];
-        const kin_aten_arg *written = written_arg(l, call->args, call->nargs);
+        const kin_aten_arg *written = kin_aten_written(l->g, call);
         if (written == NULL || kin_aten_at(l->g, written->value)->storage != a->storage)
             return parent_of(l, call, v) == 0 ? OWNER
-                   : is_one_of(kin_aten_text(l->g, call->op), apart, sizeof apart / sizeof *apart) ? APART : VIEW;
+                   : kin_aten_op_is(kin_aten_op_of(call), KIN_ATEN_NO_VIEW) ? APART : VIEW;
         v = written->value; /* the same tensor */
         a = kin_aten_at(l->g, v);
     }
@@ -313,7 +232,7 @@ count_writes(const low *l, uint32_t storage)
 {
     uint32_t n = 0;
     for (uint32_t i = 0; i < l->g->calls.len; i++) {
-        const kin_aten_arg *written = written_arg(l, l->g->calls.at[i].args, l->g->calls.at[i].nargs);
+        const kin_aten_arg *written = kin_aten_written(l->g, &l->g->calls.at[i]);
         n += written != NULL && kin_aten_at(l->g, written->value)->storage == storage;
     }
     return n;
@@ -510,7 +429,7 @@ make_room(low *l)
     l->results = calloc(most, sizeof *l->results);
     l->inside = calloc(l->g->values.len + 1, sizeof *l->inside);
     l->parts = calloc(2 * (l->g->values.len + 1), sizeof *l->parts);
-    return l->inside != NULL && l->parts != NULL && l->ir != NULL && l->values != NULL && l->storages != NULL && l->results != NULL && low_rules_index(l);
+    return l->inside != NULL && l->parts != NULL && l->ir != NULL && l->values != NULL && l->storages != NULL && l->results != NULL;
 }
 
 /* A large input of which little is written, but not at once: it would be read and written as a whole. */
@@ -563,7 +482,6 @@ kin_lower(const kin_aten *g, const kin_lower_options *options, kin_lowered *out,
     free(l.results);
     free(l.inside);
     free(l.parts);
-    free(l.rules);
     kin_text_deinit(&unasked);
     if (status != KIN_OK) {
         kin_lowered_deinit(out);

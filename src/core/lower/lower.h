@@ -1,4 +1,4 @@
-/* From ATen calls to the tensor program: functionalisation, then one rule per operator (rules.def). An operator without
+/* From ATen calls to the tensor program: functionalisation, then one rule per operator (the column LOWER of core/aten/aten.def). An operator without
  * a rule, or whose rule does not cover these arguments, becomes an EXTERN node whose number is the call's and whose
  * arguments are the tensors among the call's arguments in order, those of lists included.
  */

@@ -33,7 +33,6 @@ typedef struct {
     low_value *values;
     low_storage *storages;
     kin_irn *results;       /* room for the results of the largest call */
-    uint16_t *rules;        /* hash table of rule numbers + 1 */
     kin_lowered *out;
     kin_text *why;
     uint32_t call;          /* that is lowered; UINT32_MAX: all have been */
@@ -107,10 +106,8 @@ static inline kin_irn low_bi(low_call *c, kin_ir_op op, kin_irn a, kin_irn b) { 
 static inline kin_irn low_bin(low_call *c, kin_ir_op op, kin_irn a, double b) { return low_bi(c, op, a, low_like(c, a, b)); }
 
 /* -- rules (rules.c) and views (views.c) ---------------------------------------------------------------------------- */
-bool low_rules_index(low *l);
-/* The row of an operator, "aten.add.Tensor"; -1 without a rule. */
-int low_rule_find(const low *l, const char *name, size_t len);
-bool low_rule_run(low_call *c, int row);
+/* False: its operator has no rule, or the rule does not cover these arguments. */
+bool low_rule_run(low_call *c);
 
 /* -- complex.c ------------------------------------------------------------------------------------------------------ */
 /* Fills l->inside. */
@@ -141,8 +138,12 @@ enum { BOTH, LOWER, UPPER };                                /* rule_clamp */
 enum { VAR, STD, VAR_MEAN, STD_MEAN };                      /* rule_var */
 enum { SOFTMAX, LOG_SOFTMAX, SAFE_SOFTMAX };                /* rule_softmax */
 
-#define RULE(name, function, row) bool function(low_call *c, int number);
-#include "core/lower/rules.def"
-#undef RULE
+#define NONE
+#define LOWER(name, number) bool rule_##name(low_call *c, int row);
+#define ATEN(op, overload, shape, lower, complex, traits) lower
+#include "core/aten/aten.def"
+#undef ATEN
+#undef LOWER
+#undef NONE
 
 #endif

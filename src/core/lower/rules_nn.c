@@ -176,7 +176,7 @@ static bool
 has_convolutions(const low_call *c)
 {
     for (uint32_t i = 0; i < c->l->g->calls.len; i++)
-        if (strcmp(kin_aten_text(c->l->g, c->l->g->calls.at[i].op), "aten.convolution.default") == 0)
+        if (c->l->g->calls.at[i].row == KIN_ATEN_OP(convolution, default))
             return true;
     return false;
 }

@@ -302,10 +302,22 @@ rule_where(low_call *c, int row)
     return condition != 0 && a != 0 && b != 0 && low_done(c, 0, kin_ir_where(c->ir, condition, a, b));
 }
 
+/* Eager raises for a tensor's number that the dtype cannot hold. */
+static bool
+may_overflow(const low_call *c, const kin_aten_arg *value, kin_dtype dtype)
+{
+    if (!low_is_value(value))
+        return false;
+    kin_dtype from = (kin_dtype)kin_aten_at(c->l->g, value->value)->dtype;
+    return kin_aten_promote(from, dtype) != dtype || (kin_dtype_is_integer(from) && dtype == KIN_F16);
+}
+
 bool
 rule_masked_fill(low_call *c, int row)
 {
     kin_dtype dtype = low_dtype(c, 0);
+    if (may_overflow(c, low_arg(c, 2, "value"), dtype))
+        return false;
     kin_irn x = low_operand(c, low_arg(c, 0, "self"), dtype), mask = low_operand(c, low_arg(c, 1, "mask"), KIN_BOOL);
     kin_irn value = low_operand(c, low_arg(c, 2, "value"), dtype);
     return x != 0 && mask != 0 && value != 0 && low_done(c, 0, kin_ir_where(c->ir, mask, value, x));

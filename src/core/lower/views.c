@@ -177,9 +177,7 @@ view_again(low *l, kin_aten_val v)
     const kin_aten_call *call = &l->g->calls.at[a->call];
     kin_irn results[64] = {0};
     low_call c = {.l = l, .ir = l->ir, .call = call, .results = results};
-    const char *name = kin_aten_text(l->g, call->op);
-    int row = low_rule_find(l, name, strlen(name));
-    if (row < 0 || call->nresults > 64 || !low_rule_run(&c, row))
+    if (call->nresults > 64 || !low_rule_run(&c))
         return fail(l, v, "a view that cannot be made again");
     return results[v - call->results];
 }

@@ -7,15 +7,12 @@
 
 #include <string.h>
 
-/* Pooling works on the layout that it is given, and returns the same. */
-static const char pooling[] = "aten.max_pool2d_with_indices.default";
-
-/* Products give the same whatever their operands' layout. */
+/* Products give the same whatever their operands' layout; pooling works on the layout that it is given, and returns the same. */
 static bool
 stays(const rewriting *r, kin_irn call)
 {
-    return !rewrite_is(r, call, pooling) && !rewrite_is(r, call, "aten.mm.default") &&
-           !rewrite_is(r, call, "aten.addmm.default");
+    return !rewrite_is(r, call, KIN_ATEN_OP(max_pool2d_with_indices, default)) && !rewrite_is(r, call, KIN_ATEN_OP(mm, default)) &&
+           !rewrite_is(r, call, KIN_ATEN_OP(addmm, default));
 }
 
 /* Views that calls are given as they are: strides in the memory of something else. */
@@ -88,7 +85,7 @@ is_conv(const kin_rewritten *l, kin_irn call)
 static bool
 is_pooling(const kin_rewritten *l, kin_irn call)
 {
-    return library_call(l, call) == NULL && strcmp(kin_ir_name(l->ir, call), pooling) == 0;
+    return library_call(l, call) == NULL && kin_aten_op_find(kin_ir_name(l->ir, call), NULL) == KIN_ATEN_OP(max_pool2d_with_indices, default);
 }
 
 /* Of how many arguments, from the first on, does the node's layout follow? */

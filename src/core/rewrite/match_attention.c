@@ -32,7 +32,7 @@ static bool
 read_attention(const rewriting *r, kin_irn call, kin_library_call *out)
 {
     const kin_aten_call *captured = rewrite_captured(r, call);
-    if (!rewrite_is(r, call, "aten._scaled_dot_product_flash_attention_for_cpu.default"))
+    if (!rewrite_is(r, call, KIN_ATEN_OP(_scaled_dot_product_flash_attention_for_cpu, default)))
         return false;
     const kin_aten_arg *dropout = kin_aten_find(r->g, captured, 3, "dropout_p"), *causal = kin_aten_find(r->g, captured, 4, "is_causal");
     const kin_aten_arg *mask = kin_aten_find(r->g, captured, 5, "attn_mask"), *scale = kin_aten_find(r->g, captured, 6, "scale");

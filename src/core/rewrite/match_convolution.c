@@ -60,7 +60,7 @@ static bool
 read_conv(const rewriting *r, kin_irn call, kin_library_call *conv)
 {
     const kin_aten_call *captured = rewrite_captured(r, call);
-    if (!rewrite_is(r, call, "aten.convolution.default") || captured->nargs != 9)
+    if (!rewrite_is(r, call, KIN_ATEN_OP(convolution, default)) || captured->nargs != 9)
         return false;
     const kin_aten_arg *args = &r->g->args.at[captured->args];
     kin_irn x = kin_ir_arg(r->p, call, 0), weight = kin_ir_arg(r->p, call, 1);

@@ -42,9 +42,9 @@ read_added(const rewriting *r, kin_irn call, product *out)
 static bool
 read_product(const rewriting *r, kin_irn call, product *out)
 {
-    bool add = rewrite_is(r, call, "aten.addmm.default") || rewrite_is(r, call, "aten.baddbmm.default");
-    bool batched = rewrite_is(r, call, "aten.bmm.default") || rewrite_is(r, call, "aten.baddbmm.default");
-    if (!batched && !add && !rewrite_is(r, call, "aten.mm.default"))
+    bool add = rewrite_is(r, call, KIN_ATEN_OP(addmm, default)) || rewrite_is(r, call, KIN_ATEN_OP(baddbmm, default));
+    bool batched = rewrite_is(r, call, KIN_ATEN_OP(bmm, default)) || rewrite_is(r, call, KIN_ATEN_OP(baddbmm, default));
+    if (!batched && !add && !rewrite_is(r, call, KIN_ATEN_OP(mm, default)))
         return false;
     unsigned nargs = kin_ir_at(r->p, call)->nargs, first = add ? 1 : 0;
     *out = (product){.alpha = 1, .beta = 1};

@@ -20,11 +20,11 @@ typedef struct {
 static bool
 find_cell(const rewriting *r, kin_irn call, kin_cell *out)
 {
-    static const struct { const char *name; kin_cell cell; } rows[] = {
-        {"aten.lstm.input", KIN_CELL_LSTM}, {"aten.gru.input", KIN_CELL_GRU}, {"aten.rnn_tanh.input", KIN_CELL_TANH},
-        {"aten.rnn_relu.input", KIN_CELL_RELU}};
+    static const struct { kin_aten_op op; kin_cell cell; } rows[] = {
+        {KIN_ATEN_OP(lstm, input), KIN_CELL_LSTM}, {KIN_ATEN_OP(gru, input), KIN_CELL_GRU},
+        {KIN_ATEN_OP(rnn_tanh, input), KIN_CELL_TANH}, {KIN_ATEN_OP(rnn_relu, input), KIN_CELL_RELU}};
     for (unsigned i = 0; i < sizeof rows / sizeof *rows; i++)
-        if (rewrite_is(r, call, rows[i].name)) {
+        if (rewrite_is(r, call, rows[i].op)) {
             *out = rows[i].cell;
             return true;
         }

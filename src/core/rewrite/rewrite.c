@@ -15,10 +15,10 @@ rewrite_captured(const rewriting *r, kin_irn call)
 }
 
 bool
-rewrite_is(const rewriting *r, kin_irn call, const char *name)
+rewrite_is(const rewriting *r, kin_irn call, kin_aten_op op)
 {
     const kin_aten_call *captured = rewrite_captured(r, call);
-    return captured != NULL && strcmp(kin_aten_text(r->g, captured->op), name) == 0;
+    return captured != NULL && kin_aten_op_of(captured) == op && !captured->in_place;
 }
 
 static kin_irn

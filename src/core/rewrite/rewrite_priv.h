@@ -20,7 +20,7 @@ typedef struct {
 
 /* The captured call behind an EXTERN node, NULL for one that is none, and its name. */
 const kin_aten_call *rewrite_captured(const rewriting *r, kin_irn call);
-bool rewrite_is(const rewriting *r, kin_irn call, const char *name);
+bool rewrite_is(const rewriting *r, kin_irn call, kin_aten_op op);
 /* Copies what the node needs, and itself; its number in the new program. */
 kin_irn rewrite_copy(rewriting *r, kin_irn n);
 /* Is it float, or of half precision while calls are our own? Those are float inside, rounded where an operator ends. */

@@ -1,52 +1,27 @@
-/* The table of shape rules (shape.h). A rule's number tells its row, and whether the operator works in place. */
+/* The rules of the operators' rows (aten.def), and what operators in place return. */
 #include "core/shape/shape_priv.h"
 
-static const struct { const char *name; shape_rule rule; int row; } rows[] = {
-#define SHAPE(name, function, row) {"aten." name, function, row},
-#include "core/shape/shape.def"
-#undef SHAPE
+static const struct { shape_rule rule; int number; } rules[] = {
+#define NONE {NULL, 0}
+#define SHAPE(name, number) {shape_##name, number}
+#define POINTWISE(operands, dtypes) {shape_pointwise, (operands) * OPERANDS | (dtypes)}
+#define ATEN(op, overload, shape, lower, complex, traits) shape,
+#include "core/aten/aten.def"
+#undef ATEN
 };
 
-enum { NROWS = sizeof rows / sizeof *rows };
-
-static int
-find_row(const char *name)
-{
-    for (int i = 0; i < NROWS; i++)
-        if (strcmp(rows[i].name, name) == 0)
-            return i;
-    return -1;
-}
-
-/* Its form in place gives the argument itself another layout. */
 static bool
-lays_out(shape_rule rule)
+has_in_place_form(const kin_aten_call *call)
 {
-    return rule == shape_squeeze || rule == shape_unsqueeze || rule == shape_transpose;
-}
-
-static bool
-has_in_place_form(shape_rule rule)
-{
-    return lays_out(rule) || rule == shape_pointwise || rule == shape_scaled || rule == shape_div_mode || rule == shape_pow ||
+    shape_rule rule = rules[call->row].rule;
+    return kin_aten_op_is(kin_aten_op_of(call), KIN_ATEN_LAYOUT_ONLY) || rule == shape_pointwise || rule == shape_scaled || rule == shape_div_mode || rule == shape_pow ||
            rule == shape_clamp || rule == shape_like_first;
 }
 
-int
-kin_shape_rule(const char *op)
+bool
+kin_shape_has_rule(const kin_aten_call *call)
 {
-    int row = find_row(op);
-    if (row >= 0)
-        return 2 * row;
-    const char *dot = strrchr(op, '.');
-    char name[96];
-    if (dot == NULL || dot == op || dot[-1] != '_' || strlen(op) >= sizeof name)
-        return -1;
-    size_t head = (size_t)(dot - op) - 1;
-    memcpy(name, op, head);
-    strcpy(name + head, dot);
-    row = find_row(name);
-    return row >= 0 && has_in_place_form(rows[row].rule) ? 2 * row + 1 : -1;
+    return call->row < KIN_ATEN_OPS && rules[call->row].rule != NULL && (!call->in_place || has_in_place_form(call));
 }
 
 /* -- in place ----------------------------------------------------------------------------------------------------- */
@@ -76,10 +51,10 @@ is_writable(const shape_call *c, const shape_tensor *self)
 
 /* The result is the argument that was written to, if it has room for what was computed. */
 static bool
-settle_in_place(shape_call *c, shape_rule rule)
+settle_in_place(shape_call *c)
 {
     shape_tensor self;
-    if (lays_out(rule))
+    if (kin_aten_op_is(kin_aten_op_of(c->call), KIN_ATEN_LAYOUT_ONLY))
         return c->out->results.at[0].same = true;
     const kin_shape made = c->out->results.at[0];
     if (!shape_read(c, 0, "self", &self) || made.ndim != self.ndim || kind_of(made.dtype) > kind_of(self.dtype) ||
@@ -109,13 +84,13 @@ shape_overwrite(shape_call *c, int row)
 /* -- one call ----------------------------------------------------------------------------------------------------- */
 
 kin_status
-kin_shape_call(int rule, const kin_aten *g, uint32_t call, const kin_shape_options *options, kin_shapes *out)
+kin_shape_call(const kin_aten *g, uint32_t call, const kin_shape_options *options, kin_shapes *out)
 {
     shape_call c = {.g = g, .call = &g->calls.at[call], .options = options, .out = out};
     out->results.len = 0;
     out->list = false;
-    if (rule < 0 || rule / 2 >= NROWS || g->failed)
+    if (g->failed || !kin_shape_has_rule(c.call))
         return KIN_BREAK;
-    bool known = rows[rule / 2].rule(&c, rows[rule / 2].row) && (rule % 2 == 0 || settle_in_place(&c, rows[rule / 2].rule));
+    bool known = rules[c.call->row].rule(&c, rules[c.call->row].number) && (!c.call->in_place || settle_in_place(&c));
     return c.failed ? KIN_NOMEM : known ? KIN_OK : KIN_BREAK;
 }

@@ -1,5 +1,5 @@
 /* What ATen operators return: dtype, sizes, strides and memory of each result, from those of the arguments, as the CPU's
- * eager kernels answer. Rules (shape.def) cover what programs call most; asking PyTorch's meta kernels costs a hundred
+ * eager kernels answer. Rules (the column SHAPE of core/aten/aten.def) cover what programs call most; asking PyTorch's meta kernels costs a hundred
  * times more, and some of those imports PyTorch's own compiler.
  */
 #ifndef KIN_SHAPE_SHAPE_H
@@ -25,11 +25,9 @@ typedef struct {
     kin_dtype default_dtype; /* of floating point numbers */
 } kin_shape_options;
 
-/* The rule of "aten.add.Tensor", for kin_shape_call; -1 when there is none. */
-int kin_shape_rule(const char *op);
-/* What the graph's call, complete with arguments, returns. KIN_BREAK: the rule does not cover these arguments (they
- * may be wrong). `out` may hold earlier results, which are dropped. */
-kin_status kin_shape_call(int rule, const kin_aten *g, uint32_t call, const kin_shape_options *options,
-                          kin_shapes *out) KIN_MUST_CHECK;
+bool kin_shape_has_rule(const kin_aten_call *call);
+/* What the graph's call, complete with arguments, returns. KIN_BREAK: it has no rule, or its rule does not cover these arguments
+ * (they may be wrong). `out` may hold earlier results, which are dropped. */
+kin_status kin_shape_call(const kin_aten *g, uint32_t call, const kin_shape_options *options, kin_shapes *out) KIN_MUST_CHECK;
 
 #endif

@@ -101,8 +101,14 @@ enum {
 
 enum { REDUCE_SUM, REDUCE_MEAN, REDUCE_EXTREME, REDUCE_ANY, REDUCE_ARG, REDUCE_WITH_INDEX, REDUCE_LOGSUMEXP };
 
-#define SHAPE(name, function, row) bool function(shape_call *c, int row_number);
-#include "core/shape/shape.def"
+#define NONE
+#define SHAPE(name, number) bool shape_##name(shape_call *c, int row);
+#define POINTWISE(operands, dtypes) SHAPE(pointwise, 0)
+#define ATEN(op, overload, shape, lower, complex, traits) shape
+#include "core/aten/aten.def"
+#undef ATEN
+#undef POINTWISE
 #undef SHAPE
+#undef NONE
 
 #endif

@@ -1,4 +1,5 @@
 /* Is the trace well formed? Later passes, guards and replay index without testing. */
+#include "core/trace/effects.h"
 #include "core/trace/trace_priv.h"
 
 static bool
@@ -31,7 +32,7 @@ step_is_ok(const kin_trace *t, uint32_t i)
         return false;
     if ((s->kind == KIN_STEP_RETURN || s->kind == KIN_STEP_CHECK) && s->nargs == 0)
         return false;
-    return true;
+    return !(s->flags & KIN_STEP_RAISES && !kin_step_does(s, KIN_MAY_RAISE)) && !(s->flags & KIN_STEP_OPAQUE && !kin_step_does(s, KIN_MAY_RUN));
 }
 
 static bool

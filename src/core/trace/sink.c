@@ -6,76 +6,8 @@
  * its history in order) or can never change. Operators flagged PURE are on exact builtin immutables by contract.
  * Objects that guards of later segments look at exist for real.
  */
+#include "core/trace/effects.h"
 #include "core/trace/trace_priv.h"
-
-/* Which operands of a PURE or MUTATES step have their contents read when it runs; bit n = operand n. */
-static unsigned
-reads(const kin_step *s)
-{
-    if (s->kind == KIN_STEP_BINARY && (s->flags & KIN_STEP_MUTATES))
-        return ~1u; /* list += other */
-    switch ((kin_step_kind)s->kind) {
-    case KIN_STEP_BUILD_TUPLE:
-    case KIN_STEP_BUILD_SIZE:
-    case KIN_STEP_BUILD_LIST:
-    case KIN_STEP_BUILD_SET:
-    case KIN_STEP_BUILD_MAP:
-    case KIN_STEP_BUILD_SLICE:
-    case KIN_STEP_BUILD_STRING:
-    case KIN_STEP_BUILD_METHOD:
-    case KIN_STEP_BUILD_SUPER:
-    case KIN_STEP_BUILD_CELL:
-    case KIN_STEP_BUILD_FUNCTION:
-    case KIN_STEP_BUILD_OBJECT:
-    case KIN_STEP_BUILD_GENERATOR:
-    case KIN_STEP_GENERATOR_STATE:
-    case KIN_STEP_ENUMERATE_AT:
-    case KIN_STEP_BINARY:
-    case KIN_STEP_UNARY:
-    case KIN_STEP_COMPARE:
-    case KIN_STEP_IS:
-    case KIN_STEP_FORMAT:
-    case KIN_STEP_CELL_SET:
-    case KIN_STEP_LIST_APPEND:
-    case KIN_STEP_SET_ADD:
-    case KIN_STEP_SET_SUBSCR:
-    case KIN_STEP_DEL_SUBSCR:
-    case KIN_STEP_SETATTR:
-    case KIN_STEP_DELATTR:
-        return 0;
-    case KIN_STEP_LIST_EXTEND:
-    case KIN_STEP_SET_UPDATE:
-    case KIN_STEP_DICT_UPDATE:
-        return ~1u;
-    case KIN_STEP_DICT_MERGE:
-        return 2u; /* the callee is for a message */
-    default:
-        return ~0u;
-    }
-}
-
-static bool
-never_changes(const kin_step *maker)
-{
-    switch ((kin_step_kind)maker->kind) {
-    case KIN_STEP_BUILD_TUPLE:
-    case KIN_STEP_BUILD_SIZE:
-    case KIN_STEP_SIZE:
-    case KIN_STEP_BUILD_SLICE:
-    case KIN_STEP_BUILD_STRING:
-    case KIN_STEP_BUILD_METHOD:
-    case KIN_STEP_BUILD_SUPER:
-    case KIN_STEP_LIST_TO_TUPLE:
-    case KIN_STEP_FORMAT:
-    case KIN_STEP_LEN:
-    case KIN_STEP_TRUTH:
-    case KIN_STEP_IS:
-    case KIN_STEP_CONTAINS:
-        return true;
-    default:
-        return false;
-    }
-}
 
 typedef struct {
     uint32_t step, next; /* next: link number + 1 */
@@ -120,15 +52,21 @@ use(sink *k, kin_vid vid, uint32_t step)
         k->users[vid] = k->links.len;
 }
 
+static bool
+reads(const kin_step *s, uint32_t operand)
+{
+    bool in_place = s->kind == KIN_STEP_BINARY && s->flags & KIN_STEP_MUTATES; /* list += other */
+    return in_place ? operand > 0 : kin_kind_reads_late((kin_step_kind)s->kind, operand);
+}
+
 /* Notes what would force the sinkable step i to run; false when something does already. */
 static bool
 watch_operands(sink *k, uint32_t i)
 {
     const kin_step *s = &k->t->steps.at[i];
     const kin_vid *args = k->t->vids.at + s->args;
-    unsigned read = reads(s);
     for (uint32_t a = 0; a < s->nargs; a++) {
-        bool reads_it = args[a] != 0 && (read >> (a < 31 ? a : 31) & 1) != 0;
+        bool reads_it = args[a] != 0 && reads(s, a);
         bool changes_it = a == 0 && (s->flags & KIN_STEP_MUTATES) != 0;
         if (!reads_it && !changes_it)
             continue;
@@ -137,7 +75,7 @@ watch_operands(sink *k, uint32_t i)
                 return false;
             continue; /* constants that are read are immutable or guarded */
         }
-        if (changes_it || !never_changes(&k->t->steps.at[k->maker[args[a]] - 1]))
+        if (changes_it || !kin_step_does(&k->t->steps.at[k->maker[args[a]] - 1], KIN_GIVES_FIXED))
             use(k, args[a], i);
     }
     return true;

@@ -21,7 +21,7 @@ typedef uint32_t kin_vid;
 typedef uint32_t kin_ref;
 
 typedef enum {
-#define STEP(NAME, text, doc) KIN_STEP_##NAME,
+#define STEP(NAME, text, looks, late, does, doc) KIN_STEP_##NAME,
 #include "core/trace/steps.def"
 #undef STEP
     KIN_STEP__COUNT
@@ -99,6 +99,7 @@ typedef struct {
     uint32_t args;     /* first operand in trace.vids */
     uint16_t nargs;
     uint16_t why;      /* KIN_STEP_BREAK: row of breaks.def + 1 */
+    uint32_t effects;  /* as the recorder knows them (effects.h); 0: those of its kind */
     kin_ref ref;
     kin_vid out;
     uint32_t snap;     /* state before the instruction: exits and exceptions land there */

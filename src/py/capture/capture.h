@@ -46,7 +46,7 @@ typedef struct {
     PyObject *stand_ins;  /* list: all of them, by number */
     uint32_t ninputs;     /* the first of them stand for inputs */
     kin_aten_val *values; /* by stand-in: its value in the graph at the end */
-    KIN_VEC(uint32_t) raising; /* steps whose operators may raise, depending on data */
+    KIN_VEC(uint32_t) raising; /* steps whose operators may raise because of data, or draw random numbers */
     bool writes;          /* an operator writes to an input */
     kin_capture_numbers quiet; /* storages of inputs, once for each write that torch does not count */
     KIN_VEC(uint32_t) refused; /* failed: the calls that cannot be captured; none = it is not a matter of single calls */

@@ -17,7 +17,8 @@ typedef struct {
     PyObject *strided;
     PyTypeObject *dtype, *device, *layout, *memory_format;
     PyObject *dtypes[KIN_DTYPE__COUNT];
-    PyObject *op_rows;        /* overload -> (its C function, "aten.add.Tensor", the arguments it writes to, shape rule) */
+    PyObject *op_rows;        /* overload -> (its C function, "aten.add.Tensor", the arguments it writes to, is it random?) */
+    PyObject *seeded;         /* torch.Tag.nondeterministic_seeded */
     PyObject *instance_names; /* keywords of make_subclass */
     PyObject *s_strides, *s_dtype, *s_device, *s_offset, *s_requires_grad;
     bool ready, failed;

@@ -44,7 +44,23 @@ list_written(PyObject *func)
     return tuple;
 }
 
-/* (C function, name, written arguments, number of its shape rule): borrowed, made once for each overload. */
+/* Does the operator draw random numbers, by its schema? It is tagged so, or takes a generator. -1 with an exception. */
+static int
+draws_random(PyObject *func)
+{
+    PyObject *tags = PyObject_GetAttrString(func, "tags"), *schema = PyObject_GetAttrString(func, "_schema");
+    PyObject *text = schema == NULL ? NULL : PyObject_Str(schema);
+    const char *chars = text == NULL ? NULL : PyUnicode_AsUTF8(text);
+    int random = tags == NULL || chars == NULL ? -1 : PySequence_Contains(tags, T.seeded);
+    if (random == 0)
+        random = strstr(chars, "Generator?") != NULL;
+    Py_XDECREF(text);
+    Py_XDECREF(schema);
+    Py_XDECREF(tags);
+    return random;
+}
+
+/* (C function, name, written arguments, whether it draws random numbers): borrowed, made once for each overload. */
 static PyObject *
 find_row(PyObject *func)
 {
@@ -53,11 +69,9 @@ find_row(PyObject *func)
         return row;
     PyObject *op = PyObject_GetAttrString(func, "_op"), *name = op == NULL ? NULL : PyObject_Str(func);
     PyObject *written = name == NULL ? NULL : list_written(func);
-    const char *chars = written == NULL ? NULL : PyUnicode_AsUTF8(name);
-    PyObject *rule = chars == NULL ? NULL : PyLong_FromLong(kin_shape_rule(chars));
-    if (rule != NULL)
-        row = PyTuple_Pack(4, op, name, written, rule);
-    Py_XDECREF(rule);
+    int random = written == NULL ? -1 : draws_random(func);
+    if (random >= 0)
+        row = PyTuple_Pack(4, op, name, written, random ? Py_True : Py_False);
     Py_XDECREF(op);
     Py_XDECREF(name);
     Py_XDECREF(written);
@@ -78,14 +92,6 @@ is_written(PyObject *written, Py_ssize_t place, PyObject *name)
     return false;
 }
 
-/* Operators that change arguments without a word in their schema: batch norm in training writes the running statistics. */
-static bool
-writes_secretly(const char *name, PyObject *args)
-{
-    return strncmp(name, "aten.native_batch_norm.", 23) == 0 && PyTuple_GET_SIZE(args) > 5 &&
-           PyTuple_GET_ITEM(args, 3) != Py_None && PyTuple_GET_ITEM(args, 5) == Py_True;
-}
-
 /* Operators of others may do anything besides giving their results, and a run could not be given up behind them. */
 static bool
 is_foreign(const char *name)
@@ -95,49 +101,6 @@ is_foreign(const char *name)
         if (strncmp(name, ours[i], strlen(ours[i])) == 0)
             return false;
     return true;
-}
-
-/* Does the operator take a generator of random numbers? */
-static bool
-is_random(PyObject *func)
-{
-    PyObject *schema = PyObject_GetAttrString(func, "_schema"), *text = schema == NULL ? NULL : PyObject_Str(schema);
-    const char *chars = text == NULL ? NULL : PyUnicode_AsUTF8(text);
-    bool random = chars == NULL || strstr(chars, "Generator?") != NULL;
-    Py_XDECREF(text);
-    Py_XDECREF(schema);
-    if (chars == NULL)
-        PyErr_Clear();
-    return random;
-}
-
-/* Can the operator, once it has been called on the twins, still raise because of what the tensors hold? Those not listed may. */
-static bool
-may_raise(const char *name)
-{
-    static const char quiet[] =
-        " _adaptive_avg_pool2d _scaled_dot_product_flash_attention_for_cpu _softmax _log_softmax _to_copy _unsafe_view abs add addcdiv "
-        "addcmul addmm alias all amax amin any arange as_strided avg_pool2d baddbmm bitwise_and bitwise_not bitwise_or bitwise_xor bmm "
-        "cat ceil clamp clamp_max clamp_min clone constant_pad_nd convolution copy copy_ cos cumsum detach diagonal elu empty "
-        "empty_like eq erf exp expand expm1 fill fill_ flip floor full full_like ge gelu gt hardsigmoid hardswish hardtanh isfinite "
-        "gru isinf isnan le leaky_relu lift_fresh linear log log1p log2 logical_and logical_not logical_or logical_xor logsumexp lstm lt "
-        "masked_fill matmul max_pool2d_with_indices maximum mean minimum mm mul native_batch_norm native_group_norm "
-        "native_layer_norm ne neg new_empty new_full new_ones new_zeros ones ones_like permute reciprocal relu repeat reshape rnn_relu rnn_tanh roll "
-        "round rsqrt rsub select sigmoid sign silu sin slice softplus split split_with_sizes sqrt square squeeze stack sub sum t tan "
-        "tanh to transpose tril triu unbind unfold unsqueeze unsafe_split var var_mean view where zeros zeros_like "
-        "_native_batch_norm_legit_no_training scaled_dot_product_attention upsample_bilinear2d upsample_nearest2d zero_ ";
-    char word[80] = " ";
-    const char *from = strncmp(name, "aten.", 5) == 0 ? name + 5 : name;
-    size_t n = strcspn(from, ".");
-    if (from == name || n + 3 > sizeof word)
-        return true;
-    if (n == 3 && memcmp(from, "div", 3) == 0)
-        return strstr(from, "mode") != NULL; /* rounding: integers may be divided by zero */
-    if (strcmp(from, "pow.Tensor_Scalar") == 0)
-        return false;
-    memcpy(word + 1, from, n);
-    memcpy(word + 1 + n, " ", 2);
-    return strstr(quiet, word) == NULL;
 }
 
 /* -- arguments -------------------------------------------------------------------------------------------------- */
@@ -349,10 +312,10 @@ wrap_shape(capturing *c, PyObject *args, const kin_shape *s)
 
 /* The call's results by its rule; NULL without an exception when it has none for these arguments. */
 static PyObject *
-results_by_rule(capturing *c, int rule, PyObject *args)
+results_by_rule(capturing *c, PyObject *args)
 {
     kin_shapes *shapes = &c->shapes;
-    kin_status status = kin_shape_call(rule, c->out->graph, c->out->graph->calls.len - 1, &c->options, shapes);
+    kin_status status = kin_shape_call(c->out->graph, c->out->graph->calls.len - 1, &c->options, shapes);
     if (status != KIN_OK)
         return status == KIN_NOMEM ? PyErr_NoMemory() : NULL;
     const kin_shape *first = shapes->results.at;
@@ -538,14 +501,6 @@ prepare_kernels(void)
     PyErr_Clear();
 }
 
-/* Recurrent layers come to the mode as a whole (kin_mode_call_whole); on twins they would be one operator after the other. */
-static bool
-is_recurrent(const char *name)
-{
-    const char *dot = strrchr(name, '.');
-    return dot != NULL && strcmp(dot, ".input") == 0;
-}
-
 /* What the call gives, learned by calling the operator on twins. */
 static PyObject *
 results_by_twins(capturing *c, const kin_capture_call *call)
@@ -703,6 +658,18 @@ note_composition(capturing *c, PyObject *function, PyObject *args, PyObject *kwa
     return made;
 }
 
+/* What the newest call, complete with arguments, gives: new reference. */
+static PyObject *
+note_results(capturing *c, uint32_t number, const kin_capture_call *call)
+{
+    const kin_aten_call *noted = &c->out->graph->calls.at[number];
+    if (kin_aten_writes_unsaid(c->out->graph, noted))
+        return refused(c, "%s changes an argument", kin_aten_text(c->out->graph, noted->op));
+    PyObject *made = c->no_rules ? NULL : results_by_rule(c, call->args);
+    /* Recurrent layers come as a whole (kin_mode_call_whole); on meta tensors they would be one operator after the other. */
+    return made != NULL || PyErr_Occurred() || kin_aten_op_is(kin_aten_op_of(noted), KIN_ATEN_WHOLE) ? made : results_by_twins(c, call);
+}
+
 static PyObject *
 note_call(capturing *c, PyObject *func, PyObject *args, PyObject *kwargs)
 {
@@ -717,35 +684,37 @@ note_call(capturing *c, PyObject *func, PyObject *args, PyObject *kwargs)
         Py_RETURN_TRUE;
     PyObject *composition = find_composition(PyTuple_GET_ITEM(row, 1));
     if (composition != NULL) {
-        c->quiet = writes_secretly(name, args);
+        c->quiet = PyTuple_GET_SIZE(written) == 0; /* what it writes to then, torch does not count */
         made = note_composition(c, composition, args, kwargs);
         c->quiet = false;
         if (made != NULL || PyErr_Occurred())
             return made;
     }
-    if (writes_secretly(name, args) || (PyTuple_GET_SIZE(written) != 0 && is_random(func)))
+    bool random = PyTuple_GET_ITEM(row, 3) == Py_True;
+    if (PyTuple_GET_SIZE(written) != 0 && random)
         return refused(c, "%s changes an argument", name);
     if (is_foreign(name))
         return refused(c, "%s may have effects", name);
-    uint32_t before = c->out->graph->values.len, number = c->out->calls.len;
+    kin_aten *g = c->out->graph;
+    uint32_t before = g->values.len;
     kin_capture_call call = {PyTuple_GET_ITEM(row, 0), args, kwargs != NULL && PyDict_GET_SIZE(kwargs) ? kwargs : NULL, NULL, c->step};
-    kin_aten_add_call(c->out->graph, name);
-    if (kin_vec_push(&c->out->calls, call) != KIN_OK ||
-        (c->step != UINT32_MAX && may_raise(name) && kin_vec_push(&c->out->raising, c->step) != KIN_OK))
+    uint32_t number = kin_aten_add_call(g, name, random);
+    if (g->failed || kin_vec_push(&c->out->calls, call) != KIN_OK)
         return PyErr_NoMemory();
     Py_INCREF(call.op);
     Py_INCREF(call.args);
     Py_XINCREF(call.kwargs);
-    if (note_args(c, args, kwargs, written)) {
-        if (!c->no_rules)
-            made = results_by_rule(c, (int)PyLong_AsLong(PyTuple_GET_ITEM(row, 3)), args);
-        if (made == NULL && !PyErr_Occurred() && !is_recurrent(name))
-            made = results_by_twins(c, &call);
-    }
-    uint32_t results = c->out->graph->values.len - before;
+    if (note_args(c, args, kwargs, written))
+        made = note_results(c, number, &call);
+    uint32_t results = g->values.len - before;
     if (made != NULL && (results == 0 || (PyTuple_GET_SIZE(written) != 0 && results != 1))) {
         Py_CLEAR(made);
         refused(c, "%s changes an argument that it does not return", name);
+    }
+    if (made != NULL && c->step != UINT32_MAX && (kin_aten_raises(g, &g->calls.at[number]) || g->calls.at[number].random) &&
+        kin_vec_push(&c->out->raising, c->step) != KIN_OK) {
+        Py_CLEAR(made);
+        PyErr_NoMemory();
     }
     if (made == NULL)
         kin_capture_refuse(c, "%s cannot be captured", name);

@@ -71,6 +71,15 @@ find_constants(PyObject *torch)
     return T.dtype && T.layout && T.memory_format && T.strided && T.meta && T.s_device && T.instance_names;
 }
 
+static bool
+find_tag(PyObject *torch)
+{
+    PyObject *tags = PyObject_GetAttrString(torch, "Tag");
+    T.seeded = tags == NULL ? NULL : PyObject_GetAttrString(tags, "nondeterministic_seeded");
+    Py_XDECREF(tags);
+    return T.seeded != NULL;
+}
+
 kin_status
 kin_stand_in_init(PyObject *torch)
 {
@@ -80,7 +89,7 @@ kin_stand_in_init(PyObject *torch)
               (T.make_subclass = PyObject_GetAttrString(tensor, "_make_wrapper_subclass")) != NULL &&
               (T.push = PyObject_GetAttrString(c, "_push_on_torch_dispatch_stack")) != NULL &&
               (T.pop = PyObject_GetAttrString(c, "_pop_torch_dispatch_stack")) != NULL &&
-              (T.op_rows = PyDict_New()) != NULL && (T.stand_in = make_class(tensor, disabled)) != NULL &&
+              (T.op_rows = PyDict_New()) != NULL && find_tag(torch) && (T.stand_in = make_class(tensor, disabled)) != NULL &&
               (T.number_at = find_slot(T.stand_in)) != 0;
     Py_XDECREF(disabled);
     Py_XDECREF(c);

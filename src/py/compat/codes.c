@@ -3,7 +3,13 @@
 #include "py/compat/codes.h"
 
 #include "py/compat/extra.h"
+#include <opcode.h>
 #include <stdlib.h>
+
+/* BINARY_OP numbers its operators as kin_binary does. */
+_Static_assert((int)KIN_BINARY_ADD == NB_ADD && (int)KIN_BINARY_REMAINDER == NB_REMAINDER && (int)KIN_BINARY_XOR == NB_XOR &&
+                   (int)KIN_BINARY_INPLACE_ADD == NB_INPLACE_ADD && (int)KIN_BINARY_INPLACE_XOR == NB_INPLACE_XOR,
+               "BINARY_OP numbers");
 
 /* One number per process, asked for once; -1: not yet, -2: CPython has none left. */
 static Py_ssize_t extra_index = -1;

@@ -1,6 +1,6 @@
 /* Frames of CPython 3.11: a struct with localsplus and stack behind it, found from the innermost C frame of the
  * evaluator (tstate->cframe). Ours lie in their own memory; their owner field says "thread", so frame objects and the
- * collector treat them like frames on the data stack. cpython-frames: `prev_instr` is the code subgraph before the next
+ * collector treat them like frames on the data stack. cpython-frames: `prev_instr` is the code unit before the next
  * instruction when a frame is resumed, and the instruction itself while a frame waits inside it.
  */
 #define Py_BUILD_CORE 1

@@ -94,4 +94,7 @@ typedef struct {
 } kin_guard_stats;
 void kin_guard_get_stats(const kin_entry *v, kin_guard_stats *out);
 
+/* len() of an exact builtin, -1 for anything else. */
+Py_ssize_t kin_exact_len(PyObject *obj);
+
 #endif

@@ -1,7 +1,7 @@
 /* Names for values that are the same in each recording of a function: where a value is read from or made. What changed between
  * calls is remembered under them (rule 12). Two places under one name cost speed only: the recorder then assumes less of both.
  */
-#include "py/guardeval/guard_text_priv.h"
+#include "py/guardeval/guard_place.h"
 
 static bool
 is_named(kin_access access)

@@ -74,8 +74,6 @@ enum {
 /* guard_exact.c */
 /* The objects start, stop, step, length of a range; NULL when its layout is unknown. */
 PyObject *const *kin_range_parts(PyObject *range);
-/* len() of an exact builtin, -1 for anything else. */
-Py_ssize_t kin_exact_len(PyObject *obj);
 
 /* guard_read.c */
 /* Byte offset in `obj` of the pointer that the access reads, for accesses that are one fixed word of the object

@@ -7,6 +7,7 @@
 #include "py/guardeval/guard_priv.h"
 #include "py/aten/tensor.h"
 #include "py/compat/heap.h"
+#include "py/guardeval/class_same.h"
 #include <stddef.h>
 #include <structmember.h>
 #include <string.h>
@@ -178,7 +179,7 @@ kin_guard_read(const kin_refs *refs, const kin_val *val, PyObject *parent)
 static bool
 test_version(PyTypeObject *type, uint32_t num)
 {
-    return num != 0 && type->tp_version_tag == num;
+    return num != 0 && (type->tp_version_tag == num || kin_class_is_same(type, num));
 }
 
 /* OrderedDict answers presence like dict; a defaultdict or a user's subclass may not. */

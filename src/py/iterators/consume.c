@@ -1,6 +1,6 @@
 /* Consumers: an instruction whose C code resumes generators or calls back, from its beginning to its end.
  *
- * A FOR_ITER, an unpacking, or a call of one of a few C functions (consume_rows.c, callbacks.c, iterables.c), of which
+ * A step of a for loop, an unpacking, or a call of one of a few C functions (consume_rows.c, callbacks.c, iterables.c), of which
  * is known what they do with the items. What runs below it is a region (region.c).
  */
 #include "py/iterators/consume.h"
@@ -127,7 +127,7 @@ rec_leave_to_c(rec *r, rec_frame *f, PyObject *value)
         return false;
     rec_frame *base = f->back;
     kin_vid result = r->returned;
-    bool yielded = f->gen != NULL && f->op == KIN_OP_YIELD_VALUE;
+    bool yielded = f->gen != NULL && f->op == KIN_DO_YIELD;
     if (f->gen == NULL)
         rec_pop_frame(r);
     else
@@ -229,12 +229,10 @@ rec_aim(rec *r, rec_consumer *c, int before, int after)
     c->after = after;
     if (before != INTO_CALL)
         return;
-    c->callee = r->star->callee;
-    c->nkw = r->star->nkw;
-    c->kwnames = r->star->kwnames;
-    c->ndrop = r->star->ndrop;
-    if (c->nkw > 0)
-        memcpy(c->args, r->star->values, c->nkw * sizeof *c->args);
+    c->call = *r->star;
+    c->call.args = c->args;
+    if (c->call.nkw > 0)
+        memcpy(c->args, r->star->args, c->call.nkw * sizeof *c->args);
 }
 
 /* a, b = generator; a, *b = generator */
@@ -279,8 +277,7 @@ rec_consume_opaquely(rec *r, const rec_consumer *c)
     else if (c->row->refused != NULL)
         c->row->refused(r, c);
     else
-        rec_call_step(r, c->callee, c->args, c->npos, c->nkw, c->kwnames, c->ndrop, KIN_STEP_OPAQUE | KIN_STEP_EFFECT,
-                      c->opaque_row);
+        rec_call_step(r, &c->call, KIN_STEP_OPAQUE | KIN_STEP_EFFECT, c->opaque_row);
 }
 
 bool

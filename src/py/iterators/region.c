@@ -123,7 +123,7 @@ rec_refuse(rec *r)
 {
     if (getenv("KIN_DEBUG") && !r->refused)
         fprintf(stderr, "region refused in %s, line %d, at %s\n", PyUnicode_AsUTF8(r->top->code->co_qualname),
-                PyCode_Addr2Line(r->top->code, (int)r->top->offset), kin_op_name((kin_op)r->top->op));
+                PyCode_Addr2Line(r->top->code, (int)r->top->offset), kin_instr_name(r->top->in));
     r->refused = true;
     r->stopped = true; /* for the rules, until the region is undone */
 }

@@ -2,10 +2,9 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <time.h>
 
 #include "py/aten/tensor.h"
-#include "py/launch/run.h"
+#include "py/launch/launch_priv.h"
 #include "py/replay/spread.h"
 
 /* -- what stands in the way ------------------------------------------------------------------------------------- */
@@ -93,14 +92,6 @@ compile_capture(kernel_launcher *self, const kin_entry *v, launch_version *versi
     kin_text_deinit(&why);
 }
 
-double
-launch_now(void)
-{
-    struct timespec t;
-    clock_gettime(CLOCK_MONOTONIC, &t);
-    return (double)t.tv_sec * 1e9 + (double)t.tv_nsec;
-}
-
 /* An input cannot be described. */
 static void
 give_up(kernel_launcher *self, kin_entry *v, const kin_subgraph *subgraph, uint32_t which, PyObject *obj)
@@ -147,7 +138,7 @@ compile_captured(kernel_launcher *self, launch_version *version, kin_capture *ca
     if (version->code != NULL)
         say_compiled(self, version);
     if (version->code != NULL && version->code->training != NULL)
-        launch_trainer_now->keep(version->code->training, capture);
+        launch_training_keep(version->code->training, capture);
     kin_capture_deinit(capture);
     if (version->stuck != UINT32_MAX && launch_set_apart(self, v, &version->stuck, 1) != KIN_OK)
         self->full = true;
@@ -156,20 +147,16 @@ compile_captured(kernel_launcher *self, launch_version *version, kin_capture *ca
 static bool
 has_many(PyObject *tensor)
 {
-    enum { MANY = 1 << 14 };
     int64_t n = 1;
     for (int64_t d = 0; d < kin_tensor_dim(tensor); d++)
         n *= kin_tensor_sizes(tensor)[d];
-    return n >= MANY;
+    return n >= KIN_TIER_LITTLE_DATA;
 }
 
 /* One call on little data is done as fast by torch itself, unless it has work that we do in another way. */
 static bool
 is_worth_it(const kin_trace *t, const kin_subgraph *subgraph, const kin_aten *g, PyObject *const *in)
 {
-    static const char *const heavy[] = {"aten.addmm.default", "aten.mm.default", "aten.bmm.default", "aten.baddbmm.default",
-                                        "aten.convolution.default",
-                                        "aten._scaled_dot_product_flash_attention_for_cpu.default"};
     uint32_t calls = 0;
     for (uint32_t i = subgraph->first; i <= subgraph->last; i++)
         calls += kin_subgraph_calls(&t->steps.at[i]) && !(t->steps.at[i].flags & KIN_STEP_SUNK);
@@ -177,9 +164,8 @@ is_worth_it(const kin_trace *t, const kin_subgraph *subgraph, const kin_aten *g,
         if (kin_is_tensor(in[i]) && has_many(in[i]))
             return true;
     for (uint32_t c = 0; calls <= 1 && c < g->calls.len; c++)
-        for (unsigned i = 0; i < sizeof heavy / sizeof *heavy; i++)
-            if (strcmp(kin_aten_text(g, g->calls.at[c].op), heavy[i]) == 0)
-                return true;
+        if (kin_aten_op_is(kin_aten_op_of(&g->calls.at[c]), KIN_ATEN_LIBRARY))
+            return true;
     return calls > 1;
 }
 
@@ -256,8 +242,8 @@ launch_compile_again(kernel_launcher *self, launch_version *version, kin_entry *
                      PyObject *const *in)
 {
     version->again = version->retired = false;
-    version->duel = (kin_duel){0}; /* compared with the steps anew */
-    version->rests_until = 0;
+    version->abtest = (kin_abtest){0}; /* compared with the steps anew */
+    version->retry_at = 0;
     version->reason[0] = 0;
     free(version->aten);
     version->aten = NULL;

@@ -24,15 +24,13 @@ typedef struct {
 /* Plans the subgraphs of a new or grown entry; what had been compiled stays. */
 kin_status kin_launch_plan(kin_entry *v, const kin_launch_context *context) KIN_MUST_CHECK;
 
+/* These calls may raise: the first risky step behind one of them becomes a wall of the entry. KIN_BREAK: there was one, the subgraphs
+ * have to be found anew. */
+kin_status launch_add_walls(kin_entry *v, const kin_subgraph *subgraph, const uint32_t *raising, uint32_t n) KIN_MUST_CHECK;
+
 /* What became of the subgraphs, for reports: new list of dicts {first, last, calls, signatures: [{state, reason, aten, ...}]};
  * NULL with an exception. */
 PyObject *kin_launch_describe(const kin_entry *v);
-
-/* For tests: false does products through BLAS, true as measured (blas.c). Returns whether that makes a difference here. */
-bool kin_launch_set_products(bool own);
-
-/* Notes how long operations of launches take, or no longer; kin_launch_describe tells. */
-void kin_launch_set_profile(bool on);
 
 /* -- jit.c: kernels of the whole process -- */
 
@@ -40,9 +38,6 @@ void kin_launch_set_profile(bool on);
 bool kin_launch_set_cache(const char *folder, uint64_t limit);
 /* 0: as many as torch uses. */
 void kin_launch_set_threads(uint32_t threads);
-/* Percent of the free memory that may be taken at a time to keep what is made of weights; where it does not fit, launches compute
- * from the weights as they lie. */
-void kin_launch_set_weights_room(uint32_t percent);
 /* torch.get_num_threads(); 1 when it cannot be asked. */
 unsigned kin_launch_torch_threads(void);
 /* Nanoseconds that making code has taken so far: only grows. */

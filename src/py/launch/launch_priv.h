@@ -2,47 +2,19 @@
 #ifndef KIN_PY_LAUNCH_PRIV_H
 #define KIN_PY_LAUNCH_PRIV_H
 
-#include "core/pace/duel.h"
+#include "core/tier/abtest.h"
+#include "core/tier/compile_heuristic.h"
 #include "py/capture/capture.h"
 #include "core/program/program.h"
 #include "py/launch/launch.h"
-
-/* -- signature.c: what a compiled subgraph may depend on, apart from data ------------------------------------------ */
-
-typedef struct {
-    PyObject *value;  /* not a tensor: an equal one is asked for (owned); NULL: a tensor */
-    PyTypeObject *type; /* of a tensor: torch.Tensor or Parameter */
-    uint64_t keys;
-    int32_t dtype, ndim;
-    bool requires_grad;
-    uint32_t dims;    /* first of its sizes, then strides, in signature.dims */
-} launch_input;
-
-typedef struct {
-    uint32_t n;
-    uint32_t ambient; /* kin_ambient_state */
-    bool requires;    /* some tensor requires gradients */
-    bool wants;       /* ... and they are on */
-    launch_input *inputs;
-    KIN_VEC(int64_t) dims;
-} launch_signature;
-
-/* KIN_BREAK: input *which cannot be described. */
-kin_status launch_signature_make(PyObject *const *in, uint32_t n, launch_signature *out, uint32_t *which) KIN_MUST_CHECK;
-bool launch_signature_fits(const launch_signature *s, PyObject *const *in);
-/* As far as it is not a matter of single inputs. */
-bool launch_signature_fits_ambient(const launch_signature *s);
-bool launch_signature_fits_one(const launch_signature *s, uint32_t i, PyObject *obj);
-void launch_signature_deinit(launch_signature *s);
-/* Equal for inputs that fit the same signature. */
-uint64_t launch_signature_hash(PyObject *const *in, uint32_t n);
+#include "py/launch/signature.h"
+#include "py/run/frozen.h"
+#include "py/run/run.h"
+#include "py/training/training.h"
 
 /* -- compile.c -------------------------------------------------------------------------------------------------- */
 
-typedef struct launch_code launch_code;     /* run.c: a program and how to run it */
-typedef struct launch_frozen launch_frozen; /* frozen.c: what is kept of weights between calls */
 typedef struct launch_ticket launch_ticket; /* async.c: kernels that are being compiled */
-typedef KIN_VEC(uint32_t) launch_numbers;
 
 typedef struct {
     launch_signature signature;
@@ -63,17 +35,10 @@ typedef struct {
     double capture_ns, lower_ns, total_ns; /* of compiling */
     bool retired;         /* its code went to make room */
     uint32_t used;        /* when, by the launcher's clock */
-    kin_duel duel;        /* launches against steps */
-    double rests_until;   /* it was slower: when code is made again, to see whether it still is; 0: not */
+    kin_abtest abtest;        /* launches against steps */
+    double retry_at;   /* it was slower: when code is made again, to see whether it still is; 0: not */
     uint32_t drops;       /* how often it was slower */
 } launch_version;
-
-/* A kind of inputs without code. */
-typedef struct {
-    uint64_t hash;
-    double ns;            /* that its steps have taken */
-    uint32_t n, met;      /* how often; when it was met last */
-} launch_kind;
 
 typedef struct {
     kin_launcher base;
@@ -84,8 +49,8 @@ typedef struct {
     char unfreeze[160];       /* why the last of these was given up */
     launch_numbers unfrozen; /* inputs that cannot be taken to stay as they are */
     bool surprised;       /* a call that waited got an input of another kind: its inputs should be learned */
-    launch_kind kinds[32]; /* of inputs, met last, for which nothing was compiled */
-    uint32_t nstrange;    /* how many there were */
+    kin_input_kinds kinds; /* for which nothing was compiled */
+    bool said_changing;   /* that there are too many of these */
     uint32_t looks;       /* how often it was looked what differs between them */
     KIN_VEC(uint64_t) seen; /* what the calls were like the first time */
     uint32_t clock;       /* of uses */
@@ -105,6 +70,8 @@ bool launch_is_worth(kernel_launcher *self, const kin_entry *v, const kin_subgra
 /* ... for which there was some. */
 bool launch_is_worth_again(kernel_launcher *self, const launch_version *version, const kin_entry *v, const kin_subgraph *subgraph,
                            PyObject *const *in);
+/* Do its inputs change too often for all of them to get code? */
+bool launch_is_changing(const kernel_launcher *self);
 /* It was compiled; it is launched; the steps begin and will end with one of the questions above. */
 void launch_note_cost(const kernel_launcher *self, const launch_version *version);
 /* What its first launch took: weights are packed then. */
@@ -139,12 +106,11 @@ void launch_version_free(launch_version *version);
 
 /* These calls cannot be compiled with others: plans the subgraphs anew without them. */
 kin_status launch_set_apart(kernel_launcher *self, kin_entry *v, const uint32_t *steps, uint32_t n) KIN_MUST_CHECK;
-/* These calls may raise: the first risky step behind one of them becomes a wall of the entry. KIN_BREAK: there was one, the subgraphs
- * have to be found anew. */
-kin_status launch_add_walls(kin_entry *v, const kin_subgraph *subgraph, const uint32_t *raising, uint32_t n) KIN_MUST_CHECK;
 /* These calls may raise: nothing risky stands between one of them and the launch. KIN_BREAK: something did; planned anew. */
 kin_status launch_put_walls(kernel_launcher *self, kin_entry *v, const kin_subgraph *subgraph, const uint32_t *raising,
                             uint32_t n) KIN_MUST_CHECK;
+/* -- describe.c ------------------------------------------------------------------------------------------------- */
+
 const char *launch_name_of(const kin_launch_context *context); /* of the compiled function, for events */
 /* The subgraph runs step by step: an event. */
 void launch_say(const kernel_launcher *self, const char *reason);
@@ -155,10 +121,23 @@ int launch_listing(void);
 /* It is compiled with less that is made ahead of calls: an event, and for reports. */
 void launch_say_unfrozen(kernel_launcher *self, const char *reason);
 
+/* -- launcher.c -------------------------------------------------------------------------------------------------- */
+
 /* Are gradients on, and does an input require some? */
 bool launch_wants_gradient(const kin_subgraph *subgraph, PyObject *const *in);
 
-double launch_now(void);
+/* -- freeze.c --------------------------------------------------------------------------------------------------- */
+
+/* Marks the tensor inputs of the graph (by number) that stay as they are, as far as can be foreseen: parameters and buffers of
+ * modules. unfrozen: inputs of the subgraph for which that was tried and does not hold. */
+void launch_find_frozen(const kin_entry *v, const kin_subgraph *subgraph, PyObject *const *in, const kin_aten *graph,
+                        const launch_numbers *unfrozen, bool *frozen);
+
+/* -- make.c ----------------------------------------------------------------------------------------------------- */
+
+/* Gives the version its code. KIN_BREAK with `why`. */
+kin_status launch_code_make(const kernel_launcher *self, const kin_entry *v, const kin_capture *capture, const kin_subgraph *subgraph,
+                            PyObject *const *in, launch_version *version, kin_text *why) KIN_MUST_CHECK;
 
 /* -- jit.c ------------------------------------------------------------------------------------------------------ */
 
@@ -170,15 +149,23 @@ void launch_jit_lock(bool lock);
 /* Events for what went wrong with the cache on disk. */
 void launch_say_cache(kin_event_log *log, const kin_compile_stats *stats);
 
-/* -- run.c ------------------------------------------------------------------------------------------------------ */
+/* -- launcher.c ------------------------------------------------------------------------------------------------- */
 
-/* Forgets the code, for this reason; false when it is running. */
+/* NULL without memory. varies: its recording takes sizes as they come. */
+kin_launcher *launch_new(const kin_launch_context *context, uint32_t graph, bool varies);
+bool launch_is_ours(const kin_launcher *launcher);
+
+/* -- trial.c ---------------------------------------------------------------------------------------------------- */
+
+/* Launches the code, or runs the steps where it is their turn. */
+kin_launch launch_or_try(kernel_launcher *self, launch_version *version, kin_entry *v, const kin_subgraph *subgraph, PyObject *const *in,
+                         PyObject **out);
+/* Will later calls of this kind do the same? */
+bool launch_is_settled(const kernel_launcher *self, const launch_version *version);
+/* It was slower, and has rested for long enough: code is to be made again. */
+bool launch_is_due(const launch_version *version);
+/* Forgets the code; false when it is running. */
 bool launch_drop(launch_version *version);
-/* Does it draw random numbers, or do anything else than compute its results and what goes into inputs? */
-bool launch_acts(const launch_version *version);
-/* How often something was made of weights ahead of a run. */
-uint64_t launch_renewals(const launch_version *version);
-kin_launch launch_run(kernel_launcher *self, launch_version *version, PyObject *const *in, PyObject **out);
 
 /* -- async.c ---------------------------------------------------------------------------------------------------- */
 

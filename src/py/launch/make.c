@@ -7,7 +7,7 @@
 #include "core/program/make.h"
 #include "py/aten/make.h"
 #include "py/aten/tensor.h"
-#include "py/launch/frozen.h"
+#include "py/launch/launch_priv.h"
 
 /* -- outputs of the subgraph ---------------------------------------------------------------------------------------- */
 
@@ -223,8 +223,7 @@ plan_deaths(launch_program *lp)
 static bool
 is_put_off(const maker *m, kin_jit *jit, const kin_ir *ir)
 {
-    enum { MOST = 4 }; /* parts of a version; what is still not there then has failed, which is to be said */
-    if (!m->self->context.async || m->version->waits >= MOST)
+    if (!m->self->context.async || m->version->waits >= KIN_TIER_BACKGROUND_TRIES)
         return false;
     kin_jit_job *job = kin_jit_prepare(jit, ir);
     m->version->ticket = job == NULL ? NULL : launch_in_background(job);
@@ -488,7 +487,7 @@ make_both(maker *m, launch_version *version, kin_text *why)
     if (status == KIN_OK)
         status = compile_halves(m, &back, &halves, version, why);
     if (status == KIN_OK)
-        status = launch_trainer_now->begin(m->capture, m->code, back.code, &halves);
+        status = launch_training_new(m->capture, m->code, back.code, &halves);
     if (status != KIN_OK)
         launch_code_free(back.code);
     kin_halves_deinit(&halves);

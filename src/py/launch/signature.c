@@ -5,7 +5,7 @@
 #include "py/aten/make.h"
 #include "py/aten/tensor.h"
 #include "py/guardeval/guard.h"
-#include "py/launch/launch_priv.h"
+#include "py/launch/signature.h"
 
 /* Objects that nobody watches die and that are what they are by identity. */
 static bool

@@ -6,8 +6,6 @@
 #include "py/launch/launch_priv.h"
 #include "py/replay/spread.h"
 
-enum { FIRST_LOOK = 3, SECOND_LOOK = 5 }; /* kinds of inputs that have been met */
-
 static uint64_t
 mix(uint64_t hash, const void *bytes, size_t n)
 {
@@ -90,8 +88,7 @@ part(kernel_launcher *self, kin_entry *v, const kin_subgraph *subgraph, const ki
         bool same = self->seen.at[n++] == hash_of_step(capture, i);
         status = same ? kin_vec_push(&v->steady, i) : kin_vec_push(&differ, i);
     }
-    enum { FEW = 4 };
-    bool most = v->steady.len - before >= FEW && v->steady.len - before >= differ.len;
+    bool most = v->steady.len - before >= KIN_TIER_VARY_ALIKE && v->steady.len - before >= differ.len;
     if (!most)
         v->steady.len = before;
     if (status == KIN_OK && differ.len > 0 && most)
@@ -104,7 +101,7 @@ void
 launch_look_what_varies(kernel_launcher *self, kin_entry *v, const kin_subgraph *subgraph, PyObject *const *in)
 {
     kin_capture capture;
-    if (self->looks >= 2 || self->nstrange < (self->looks == 0 ? FIRST_LOOK : SECOND_LOOK))
+    if (self->looks >= 2 || self->kinds.strange < (self->looks == 0 ? KIN_TIER_VARY_FIRST_KINDS : KIN_TIER_VARY_SECOND_KINDS))
         return;
     self->looks++;
     kin_capture_hints none = {0};

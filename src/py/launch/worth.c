@@ -1,30 +1,14 @@
-/* Is code to be made for a kind of inputs? Sizes that change from call to call bring new kinds all the time, and making code takes
- * as long as many calls. What the first launch gets is taken for what inputs usually are. Every other kind has to have cost, step
- * by step, about what its code will cost; and all that was spent on such kinds stays a small part of the time of the process in
- * graphs, plus what launches have saved. So calls with many sizes take little longer than without kernels, whatever comes.
+/* Is code to be made for the inputs that are there? The rules are those of core/tier/compile_heuristic.h; here is what they are told: how
+ * long the steps took, what code took to make the last time, how much is packed, and what has to go to make room.
  */
 #include <stdio.h>
 #include <string.h>
 
 #include "py/aten/tensor.h"
-#include "py/launch/frozen.h"
-#include "py/launch/launch.h"
+#include "py/launch/launch_priv.h"
 
-static const double PART = 0.15;       /* of the time in graphs that may be spent */
-static const double FIRST_NS = 1e6;    /* for each call of a subgraph nothing is known of: making code */
-static const double CALL_NS = 4e3, BYTE_NS = 0.2; /* ... doing the call */
-static const double PACK_NS = 1.5;                /* for each byte of a parameter: packing it at the first launch */
-enum {
-    LIVE_LIMIT = 8,    /* kinds of a subgraph that have code at a time */
-    KIND_LIMIT = 64,   /* that ever had some */
-    TOLD = 16          /* kinds without code from which that is said */
-};
-static const size_t KEPT_LIMIT = (size_t)1 << 30; /* bytes made of weights for all kinds of a subgraph, but for one of them */
-
-/* Of the process, nanoseconds. Python's lock guards it. */
-static struct {
-    double lived, spent, saved;
-} account;
+/* Of the process; Python's lock guards it. */
+static kin_compile_account account;
 
 static double made; /* nanoseconds that all code has taken */
 
@@ -46,54 +30,34 @@ bytes_of(PyObject *tensor)
     return n;
 }
 
-/* Parameters are packed for each kind anew. */
+/* Bytes of parameters: they are packed for each kind of inputs anew. */
 static double
-guess_packing(const kernel_launcher *self, const kin_subgraph *subgraph, PyObject *const *in)
+parameter_bytes(const kernel_launcher *self, const kin_subgraph *subgraph, PyObject *const *in)
 {
-    double ns = 0;
+    double bytes = 0;
     for (uint32_t i = 0; self->context.freezing && i < subgraph->nin; i++)
         if (kin_is_plain_tensor(in[i]) && !kin_is_tensor_type((PyObject *)Py_TYPE(in[i])))
-            ns += bytes_of(in[i]) * PACK_NS;
-    return ns;
+            bytes += bytes_of(in[i]);
+    return bytes;
 }
 
-/* What making code will cost, and what comes with its first launch: as much as the last time. */
 static double
-guess_cost(const kernel_launcher *self, const kin_subgraph *subgraph, PyObject *const *in, uint32_t ncalls)
-{
-    double first = self->first_ns > 0 ? self->first_ns : guess_packing(self, subgraph, in);
-    for (uint32_t i = self->versions.len; i-- > 0;)
-        if (self->versions.at[i]->total_ns > 0)
-            return self->versions.at[i]->total_ns + first;
-    return FIRST_NS * ncalls + first;
-}
-
-/* What a call takes step by step, where nobody looked at the clock. */
-static double
-guess_steps(const kin_subgraph *subgraph, PyObject *const *in, uint32_t ncalls)
+input_bytes(const kin_subgraph *subgraph, PyObject *const *in)
 {
     double bytes = 0;
     for (uint32_t i = 0; i < subgraph->nin; i++)
         bytes += kin_is_tensor(in[i]) ? bytes_of(in[i]) : 0;
-    return ncalls * (CALL_NS + bytes * BYTE_NS);
+    return bytes;
 }
 
-/* The entry of the kind; the one not met for longest makes room. */
-static launch_kind *
-find_kind(kernel_launcher *self, uint64_t hash)
+/* What making code took the last time; 0: none was made. */
+static double
+last_compile_ns(const kernel_launcher *self)
 {
-    enum { ROOM = sizeof self->kinds / sizeof *self->kinds };
-    launch_kind *oldest = &self->kinds[0];
-    for (uint32_t i = 0; i < ROOM; i++) {
-        launch_kind *kind = &self->kinds[i];
-        if (kind->n > 0 && kind->hash == hash)
-            return kind;
-        if (kind->met < oldest->met)
-            oldest = kind;
-    }
-    *oldest = (launch_kind){.hash = hash};
-    self->nstrange++;
-    return oldest;
+    for (uint32_t i = self->versions.len; i-- > 0;)
+        if (self->versions.at[i]->total_ns > 0)
+            return self->versions.at[i]->total_ns;
+    return 0;
 }
 
 /* How long the steps took, when that was seen. */
@@ -109,20 +73,22 @@ static bool
 pays(kernel_launcher *self, const kin_entry *v, const kin_subgraph *subgraph, PyObject *const *in)
 {
     uint32_t ncalls = count_calls(v, subgraph);
-    launch_kind *kind = find_kind(self, launch_signature_hash(in, subgraph->nin));
-    double ns = take_time(self), cost = guess_cost(self, subgraph, in, ncalls);
-    ns = ns > 0 ? ns : guess_steps(subgraph, in, ncalls);
-    account.lived += ns;
-    kind->ns += ns;
-    kind->met = ++self->clock;
-    if (self->nstrange == TOLD) {
-        self->nstrange++;
+    double packed = self->first_ns > 0 ? 0 : parameter_bytes(self, subgraph, in);
+    double cost = kin_compile_guess_cost(ncalls, last_compile_ns(self), self->first_ns, packed);
+    double ns = take_time(self);
+    ns = ns > 0 ? ns : kin_compile_guess_calls(ncalls, input_bytes(subgraph, in));
+    bool pay = kin_compile_pays(&account, &self->kinds, launch_signature_hash(in, subgraph->nin), ns, cost);
+    if (launch_is_changing(self) && !self->said_changing) {
+        self->said_changing = true;
         launch_say(self, launch_changing);
     }
-    if (++kind->n < 2 || 2 * kind->ns < cost || account.spent + cost > PART * account.lived + account.saved)
-        return false;
-    *kind = (launch_kind){0};
-    return true;
+    return pay;
+}
+
+bool
+launch_is_changing(const kernel_launcher *self)
+{
+    return self->full || self->kinds.strange >= KIN_TIER_CHANGING_KINDS;
 }
 
 static size_t
@@ -148,7 +114,7 @@ make_room(kernel_launcher *self)
             if (oldest == NULL || version->used < oldest->used)
                 oldest = version;
         }
-        if (oldest == NULL || (live < LIVE_LIMIT && (live < 2 || kept < KEPT_LIMIT)))
+        if (oldest == NULL || (live < KIN_TIER_LIVE_KINDS && (live < 2 || kept < KIN_TIER_KEPT_BYTES)))
             return true;
         if (!launch_drop(oldest))
             return false;
@@ -169,13 +135,13 @@ bool
 launch_is_worth(kernel_launcher *self, const kin_entry *v, const kin_subgraph *subgraph, PyObject *const *in)
 {
     if (self->context.trials == 0)
-        return self->versions.len < LIVE_LIMIT;
+        return self->versions.len < KIN_TIER_LIVE_KINDS;
     if (self->versions.len == 0 && !self->varies && is_usual_way(v))
         return true;
-    if (self->versions.len >= KIND_LIMIT) {
-        if (!self->full)
+    if (self->versions.len >= KIN_TIER_EVER_KINDS) {
+        if (!self->full && !self->said_changing)
             launch_say(self, launch_changing);
-        self->full = true;
+        self->full = self->said_changing = true;
         return false;
     }
     return pays(self, v, subgraph, in) && make_room(self);
@@ -199,7 +165,7 @@ launch_note_cost(const kernel_launcher *self, const launch_version *version)
 void
 launch_note_first(kernel_launcher *self, const launch_version *version, double ns)
 {
-    double more = ns - version->duel.theirs;
+    double more = ns - version->abtest.theirs;
     if (more <= 0)
         return;
     self->first_ns = more;
@@ -211,11 +177,9 @@ void
 launch_note_use(kernel_launcher *self, launch_version *version)
 {
     version->used = ++self->clock;
-    if (version->duel.nours == 0 || version->duel.ntheirs == 0)
+    if (version->abtest.nours == 0 || version->abtest.ntheirs == 0)
         return;
-    account.lived += version->duel.ours;
-    if (version->duel.theirs > version->duel.ours)
-        account.saved += version->duel.theirs - version->duel.ours;
+    kin_compile_note_run(&account, version->abtest.ours, version->abtest.theirs);
 }
 
 void

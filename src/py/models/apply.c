@@ -7,13 +7,12 @@
  */
 #include "py/models/apply.h"
 
-#include <opcode.h>
 
 enum { MOST_ARGS = 32 };
 
 /* -- operators by name ---------------------------------------------------------------------------------------------- */
 
-enum { INPLACE = NB_INPLACE_ADD };
+enum { INPLACE = KIN_BINARY_INPLACE_ADD };
 
 typedef struct {
     const char *name;
@@ -22,12 +21,12 @@ typedef struct {
 } operator_row;
 
 static const operator_row operators[] = {
-    {"add", KIN_STEP_BINARY, NB_ADD}, {"and_", KIN_STEP_BINARY, NB_AND}, {"floordiv", KIN_STEP_BINARY, NB_FLOOR_DIVIDE},
-    {"lshift", KIN_STEP_BINARY, NB_LSHIFT}, {"matmul", KIN_STEP_BINARY, NB_MATRIX_MULTIPLY}, {"mul", KIN_STEP_BINARY, NB_MULTIPLY},
-    {"mod", KIN_STEP_BINARY, NB_REMAINDER}, {"or_", KIN_STEP_BINARY, NB_OR}, {"pow", KIN_STEP_BINARY, NB_POWER},
-    {"rshift", KIN_STEP_BINARY, NB_RSHIFT}, {"sub", KIN_STEP_BINARY, NB_SUBTRACT}, {"truediv", KIN_STEP_BINARY, NB_TRUE_DIVIDE},
-    {"xor", KIN_STEP_BINARY, NB_XOR}, {"iadd", KIN_STEP_BINARY, NB_INPLACE_ADD}, {"isub", KIN_STEP_BINARY, NB_INPLACE_SUBTRACT},
-    {"imul", KIN_STEP_BINARY, NB_INPLACE_MULTIPLY}, {"itruediv", KIN_STEP_BINARY, NB_INPLACE_TRUE_DIVIDE},
+    {"add", KIN_STEP_BINARY, KIN_BINARY_ADD}, {"and_", KIN_STEP_BINARY, KIN_BINARY_AND}, {"floordiv", KIN_STEP_BINARY, KIN_BINARY_FLOOR_DIVIDE},
+    {"lshift", KIN_STEP_BINARY, KIN_BINARY_LSHIFT}, {"matmul", KIN_STEP_BINARY, KIN_BINARY_MATRIX_MULTIPLY}, {"mul", KIN_STEP_BINARY, KIN_BINARY_MULTIPLY},
+    {"mod", KIN_STEP_BINARY, KIN_BINARY_REMAINDER}, {"or_", KIN_STEP_BINARY, KIN_BINARY_OR}, {"pow", KIN_STEP_BINARY, KIN_BINARY_POWER},
+    {"rshift", KIN_STEP_BINARY, KIN_BINARY_RSHIFT}, {"sub", KIN_STEP_BINARY, KIN_BINARY_SUBTRACT}, {"truediv", KIN_STEP_BINARY, KIN_BINARY_TRUE_DIVIDE},
+    {"xor", KIN_STEP_BINARY, KIN_BINARY_XOR}, {"iadd", KIN_STEP_BINARY, KIN_BINARY_INPLACE_ADD}, {"isub", KIN_STEP_BINARY, KIN_BINARY_INPLACE_SUBTRACT},
+    {"imul", KIN_STEP_BINARY, KIN_BINARY_INPLACE_MULTIPLY}, {"itruediv", KIN_STEP_BINARY, KIN_BINARY_INPLACE_TRUE_DIVIDE},
     {"neg", KIN_STEP_UNARY, KIN_UNARY_NEGATIVE}, {"pos", KIN_STEP_UNARY, KIN_UNARY_POSITIVE},
     {"invert", KIN_STEP_UNARY, KIN_UNARY_INVERT}, {"inv", KIN_STEP_UNARY, KIN_UNARY_INVERT}, {"not_", KIN_STEP_UNARY, KIN_UNARY_NOT},
     {"lt", KIN_STEP_COMPARE, Py_LT}, {"le", KIN_STEP_COMPARE, Py_LE}, {"eq", KIN_STEP_COMPARE, Py_EQ}, {"ne", KIN_STEP_COMPARE, Py_NE},
@@ -168,34 +167,34 @@ apply_getter(rec *r, const rec_fresh *f, getter_kind kind, const kin_vid *args, 
 
 /* A getter made here is called. */
 bool
-rec_call_getter(rec *r, kin_vid callee, const kin_vid *args, uint32_t npos, uint32_t nkw, int ndrop)
+rec_call_getter(rec *r, const rec_args *a)
 {
     getter_kind kind;
-    rec_fresh *f = getter_of(r, callee, &kind);
+    rec_fresh *f = getter_of(r, a->callee, &kind);
     kin_vid all[MOST_ARGS];
     attr_result at;
-    if (f == NULL || npos != 1 || nkw)
+    if (f == NULL || a->npos != 1 || a->nkw)
         return false;
     if (kind == GETS_ITEM && f->n == 1) {
-        all[0] = args[0];
+        all[0] = a->args[0];
         all[1] = f->items[0];
-        as_operands(r, all, 2, ndrop);
+        as_operands(r, all, 2, a->ndrop);
         rec_op_subscr(r);
         return true;
     }
     if (kind == CALLS_METHOD) {
-        rec_attr_find(r, args[0], O(r, rec_as_const(r, f->items[0])), &at);
+        rec_attr_find(r, a->args[0], O(r, rec_as_const(r, f->items[0])), &at);
         if (r->stopped || at.kind != ATTR_METHOD)
             return r->stopped;
         all[0] = at.self;
         memcpy(all + 1, f->items + 1, (f->n - 1) * sizeof *all);
-        rec_do_call(r, at.value, all, f->n, 0, NULL, ndrop);
+        rec_do_call(r, &(rec_args){.callee = at.value, .args = all, .npos = f->n, .ndrop = a->ndrop});
         return true;
     }
-    kin_vid value = apply_getter(r, f, kind, args, npos);
+    kin_vid value = apply_getter(r, f, kind, a->args, a->npos);
     if (value == 0)
         return r->stopped;
-    const rec_args call = {.callee = callee, .args = args, .npos = npos, .ndrop = ndrop};
+    const rec_args call = {.callee = a->callee, .args = a->args, .npos = a->npos, .ndrop = a->ndrop};
     return rec_model_value(r, &call, value);
 }
 

@@ -1,11 +1,11 @@
 /* The Compiled type: what kintsugi.compile returns. A call goes through kin_dispatch (dispatch.c); everything else
  * looks like the function behind it: names, docs, method binding, attributes, copying, pickling.
  */
-#ifndef KIN_MODULE_COMPILED_H
-#define KIN_MODULE_COMPILED_H
+#ifndef KIN_PY_MODULE_COMPILED_H
+#define KIN_PY_MODULE_COMPILED_H
 
-#include "py/module/cache.h"
-#include "py/module/state.h"
+#include "py/cache/cache.h"
+#include "py/state/state.h"
 
 typedef struct {
     uint64_t calls;

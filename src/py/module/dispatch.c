@@ -8,11 +8,12 @@
 #include "core/diag/breaks.h"
 #include "py/aten/modes.h"
 #include "py/aten/tensor.h"
+#include "py/backend/custom.h"
 #include "py/compat/recursion.h"
 #include "py/guardeval/guard.h"
-#include "py/guardeval/guard_text.h"
+#include "py/report/guard_text.h"
 #include "py/module/fullgraph.h"
-#include "py/module/log.h"
+#include "py/report/log.h"
 #include "py/module/lower.h"
 #include "py/module/profiler_range.h"
 #include "py/module/stopwatch.h"
@@ -22,7 +23,7 @@
 #include "py/replay/replay.h"
 #include "py/watch/watch.h"
 
-enum { SMALL_SLOTS = 128, MAX_ATTEMPTS = 3, MAX_LOGGED_EXITS = 64 };
+enum { SMALL_SLOTS = 128, MAX_LOGGED_EXITS = 64 };
 
 /* One call on its way. */
 typedef struct {
@@ -60,7 +61,7 @@ static double
 now_ns(void)
 {
     struct timespec now;
-    timespec_get(&now, TIME_UTC);
+    clock_gettime(CLOCK_MONOTONIC, &now);
     return (double)now.tv_sec * 1e9 + (double)now.tv_nsec;
 }
 
@@ -96,7 +97,7 @@ find_obstacle(const kin_compiled *self, PyThreadState *ts)
 
 /* -- side exits -------------------------------------------------------------------------------------------- */
 
-/* May what is recorded hang on the clock? */
+/* May timing influence what is recorded and replayed? */
 static bool
 is_timed(const kin_compiled *self)
 {
@@ -113,23 +114,21 @@ is_decision(const kin_step *s)
                                          s->imm == KIN_CHECK_WAS_FALSE || s->imm == KIN_CHECK_EQ);
 }
 
-/* Beyond the first side traces only places are recorded where the program left before, and time is looked at (budget.h). */
 static bool
 affords_side_trace(const exit_context *x, uint32_t step)
 {
-    enum { LONG = 200000 /* steps */, FREE = 8, UNUSED = 4, FREE_DECISIONS = 4, UNUSED_DECISIONS = 2 };
     kin_entry_object *entry = x->entry;
     const kin_entry *v = entry->v;
-    kin_budget *budget = &entry->budget;
-    bool often = v->exit_counts != NULL && v->exit_counts[step] > 1;
+    kin_trace_budget *budget = &entry->budget;
+    bool timed = is_timed(x->self);
     budget->made = entry->side_traces;
-    budget->used = is_timed(x->self) ? v->nused : entry->side_traces;
-    bool decision = is_timed(x->self) && is_decision(&v->trace.steps.at[step]);
-    bool is_free = kin_budget_is_free(budget, decision ? FREE_DECISIONS : FREE, decision ? UNUSED_DECISIONS : UNUSED);
-    if (v->trace.steps.len < LONG && (is_free || (often && kin_budget_has(budget))))
-        return true;
-    entry->postponed++;
-    return false;
+    budget->used = timed ? v->nused : entry->side_traces;
+    kin_side_trace_place place = {.steps = v->trace.steps.len,
+                                  .decision = timed && is_decision(&v->trace.steps.at[step]),
+                                  .left_before = v->exit_counts != NULL && v->exit_counts[step] > 1};
+    bool affords = kin_trace_budget_affords_side_trace(budget, &place);
+    entry->postponed += !affords;
+    return affords;
 }
 
 static bool
@@ -142,10 +141,10 @@ may_extend(const exit_context *x, uint32_t step)
     if (!kin_record_can_join(s) || s->alt != 0 || options->miss_hook != NULL)
         return false;
     /* A forced exit is no failed check: what follows is not the other branch. */
-    if (kin_replay_force_exit != UINT32_MAX || x->self->fullgraph)
+    if (kin_replay_force_exit != UINT32_MAX)
         return false;
     if (entry->inside > 1 || entry->growing || entry->side_traces >= options->side_trace_limit || step >= entry->attempts.len ||
-        entry->attempts.at[step] >= MAX_ATTEMPTS)
+        entry->attempts.at[step] >= KIN_TIER_SIDE_TRACE_ATTEMPTS)
         return false;
     if (v->exit_counts != NULL && v->exit_counts[step] > options->exit_limit + (uint64_t)entry->postponed)
         return false;
@@ -168,7 +167,7 @@ fill_record_options(const kin_compiled *self, PyObject *unstable, kin_record_opt
 }
 
 /* Takes the grown trace into account; a failure makes the entry one that is not extended again. False with the exception of a
- * backend that raised: the entry is gone, so that the next call raises as well. */
+ * backend that raised, or of a graph break under fullgraph: the entry is gone, so that the next call raises as well. */
 static bool
 adopt_side_trace(exit_context *x, uint32_t step, kin_log_before before, const kin_record_result *result)
 {
@@ -177,8 +176,6 @@ adopt_side_trace(exit_context *x, uint32_t step, kin_log_before before, const ki
     PyCodeObject *code = (PyCodeObject *)((PyFunctionObject *)v->func)->func_code;
     if (v->trace.steps.len == before.steps) {
         entry->attempts.at[step]++;
-        if (strncmp(result->reason, "BUG", 3) == 0)
-            kin_log_bug(x->self->state, x->self->name, "side trace", result->reason);
         return true;
     }
     entry->side_traces++;
@@ -193,7 +190,10 @@ adopt_side_trace(exit_context *x, uint32_t step, kin_log_before before, const ki
         return true;
     }
     kin_log_extend(x->self->state, code, entry, step, before, result);
-    if (kin_lower_entry(x->self, entry, NULL))
+    const kin_options *options = &x->self->state->options;
+    bool refused = x->self->fullgraph && v->trace.nbreaks > 0 && options->error_class != NULL &&
+                   kin_fullgraph_refuse(v, 0, options->error_class);
+    if (!refused && kin_lower_entry(x->self, entry, NULL))
         return true;
     kin_cache_drop(&x->self->cache, entry);
     return false;
@@ -220,11 +220,10 @@ extend(exit_context *x, uint32_t step, kin_exit *exit)
             PyErr_Fetch(&type, &error, &traceback);
         Py_CLEAR(value);
     }
-    kin_budget_spend(&x->entry->budget, now_ns() - start);
-    if (strncmp(result.reason, "BUG", 3) == 0) {
+    kin_trace_budget_spend(&x->entry->budget, now_ns() - start);
+    if (result.health != KIN_RECORD_SOUND)
         kin_log_bug(x->self->state, x->self->name, "side trace", result.reason);
-        x->entry->broken |= strstr(result.reason, "restored") != NULL;
-    }
+    x->entry->broken |= result.health == KIN_RECORD_LOST;
     PyErr_Restore(type, error, traceback);
     return value;
 }
@@ -233,13 +232,16 @@ static PyObject *
 resume_eagerly(kin_entry_object *entry, kin_exit *exit)
 {
     double start = now_ns();
-    kin_record_set_compiling(true);
+    bool told = kin_entry_was_asked(entry->v, KIN_ASKER_PROGRAM, true); /* one call sees one answer */
+    if (told)
+        kin_record_set_compiling(true);
     PyObject *value = kin_exit_resume(exit, NULL, NULL);
     PyObject *type, *error, *traceback;
     PyErr_Fetch(&type, &error, &traceback);
-    kin_record_set_compiling(false);
+    if (told)
+        kin_record_set_compiling(false);
     entry->budget.lived += now_ns() - start;
-    kin_pace_hasten(&entry->pace);
+    kin_tierdown_hasten(&entry->tierdown);
     PyErr_Restore(type, error, traceback);
     return value;
 }
@@ -304,42 +306,67 @@ retire(kin_compiled *self, kin_entry_object *entry, kin_entry *v)
     v->failure = NULL;
 }
 
-/* May calls be compared with eager ones, and run eagerly? Where nothing breaks and nothing leaves there is nothing to be lost
- * that trials of launches do not see, and eager calls in between would be. */
 static bool
-is_paced(const kin_compiled *self, const kin_entry *v)
+was_asked_by_library(const kin_entry *v)
 {
-    return (v->exits > 0 || v->trace.nbreaks > 0) && v->running == 0 && kin_replay_force_exit == UINT32_MAX && is_timed(self);
+    return v->asked.len > 0 && (kin_entry_was_asked(v, KIN_ASKER_LIBRARY, true) || kin_entry_was_asked(v, KIN_ASKER_LIBRARY, false));
+}
+
+/* May calls be compared with eager ones, and run eagerly? Where nothing breaks and nothing leaves there is nothing to be lost
+ * that trials of launches do not see, and eager calls in between would be; unless a library does something else in eager calls. */
+static bool
+may_step_aside(const kin_compiled *self, const kin_entry *v)
+{
+    return (v->exits > 0 || v->trace.nbreaks > 0 || was_asked_by_library(v)) && v->running == 0 && kin_replay_force_exit == UINT32_MAX && is_timed(self);
+}
+
+/* What libraries do where they are told of compiling is slower than what they do otherwise: the next recording tells them nothing. */
+static bool
+record_without_telling(kin_compiled *self, kin_entry_object *entry)
+{
+    PyObject *mark = entry->unstable == NULL || !kin_entry_was_asked(entry->v, KIN_ASKER_LIBRARY, true)
+                         ? NULL : PyUnicode_FromString(KIN_ASKERS_SLOWER);
+    bool noted = mark != NULL && PySet_Add(entry->unstable, mark) == 0;
+    Py_XDECREF(mark);
+    PyErr_Clear();
+    if (noted)
+        kin_cache_drop(&self->cache, entry);
+    return noted;
 }
 
 static void
-note_pace(kin_compiled *self, kin_entry_object *entry, bool eager, double ns)
+note_tierdown(kin_compiled *self, kin_entry_object *entry, bool eager, double ns)
 {
-    if (ns < 0 || !kin_pace_note(&entry->pace, eager, ns) || self->state == NULL)
+    if (ns < 0 || !kin_tierdown_note(&entry->tierdown, eager, ns) || self->state == NULL)
         return;
-    char text[120];
-    snprintf(text, sizeof text, "%s: entry %u takes %.2f times as long as eager calls",
-             entry->pace.rests ? kin_eager_text(KIN_EAGER_SLOWER) : "replayed again", entry->number, entry->pace.ratio);
+    char text[160];
+    const char *what = !entry->tierdown.backed_off                    ? "replayed again"
+                       : record_without_telling(self, entry) ? "recorded again, with is_compiling() False for libraries"
+                                                             : kin_eager_text(KIN_EAGER_SLOWER);
+    snprintf(text, sizeof text, "%s: entry %u takes %.2f times as long as eager calls", what, entry->number, entry->tierdown.ratio);
     PyObject *code = PyFunction_Check(self->fn) ? PyFunction_GET_CODE(self->fn) : NULL;
     kin_log_fallback(self->state, self->name, (PyCodeObject *)code, text, KIN_WHY_NONE);
 }
 
-/* Runs the function itself in place of a replay. It sees torch's flag for compiling, as the replay's recording did. */
+/* Runs the function itself in place of a replay, as it is without compiling; a program that asks itself is told the same in each call. */
 static PyObject *
-run_aside(call_state *c, kin_entry_object *entry, kin_pace_turn turn)
+run_aside(call_state *c, kin_entry_object *entry, kin_tierdown_turn turn)
 {
     PyObject *type, *error, *traceback;
     kin_compiled *self = c->self;
-    self->count.eager[turn == KIN_PACE_EAGER ? KIN_EAGER_SLOWER : KIN_EAGER_TRIAL]++;
-    kin_record_set_compiling(true);
+    bool told = entry->v != NULL && kin_entry_was_asked(entry->v, KIN_ASKER_PROGRAM, true);
+    self->count.eager[turn == KIN_TIERDOWN_EAGER ? KIN_EAGER_SLOWER : KIN_EAGER_TRIAL]++;
+    if (told)
+        kin_record_set_compiling(true);
     kin_stopwatch watch = {0};
-    if (turn == KIN_PACE_TIME_EAGER)
+    if (turn == KIN_TIERDOWN_TIME_EAGER)
         watch = kin_stopwatch_start();
     PyObject *value = PyObject_Vectorcall(self->fn, c->args, c->nargsf, c->kwnames);
     PyErr_Fetch(&type, &error, &traceback);
-    if (turn == KIN_PACE_TIME_EAGER && value != NULL)
-        note_pace(self, entry, true, kin_stopwatch_read(&watch));
-    kin_record_set_compiling(false);
+    if (turn == KIN_TIERDOWN_TIME_EAGER && value != NULL)
+        note_tierdown(self, entry, true, kin_stopwatch_read(&watch));
+    if (told)
+        kin_record_set_compiling(false);
     PyErr_Restore(type, error, traceback);
     return value;
 }
@@ -356,7 +383,7 @@ run_replay(call_state *c, kin_entry_object *entry, PyObject **slots, bool timed)
         watch = kin_stopwatch_start();
     PyObject *value = kin_replay_run(v, slots, leave, &x);
     if (timed && value != NULL && !x.extended)
-        note_pace(c->self, entry, false, kin_stopwatch_read(&watch));
+        note_tierdown(c->self, entry, false, kin_stopwatch_read(&watch));
     kin_range_end(region);
     kin_recursion_take(c->ts, -1);
     if (v->failure != NULL)
@@ -380,19 +407,19 @@ try_with_slots(call_state *c, uint32_t i, PyObject **slots, PyObject **result)
     }
     if (i > 0)
         kin_shape_promote(c->shape, i);
-    bool usual = kin_pace_replays(&entry->pace) || !is_paced(c->self, entry->v);
+    bool usual = kin_tierdown_replays(&entry->tierdown) || !may_step_aside(c->self, entry->v);
     if (c->begun > 0)
-        kin_search_hit(&c->shape->search, now_ns() - c->begun, entry->pace.rests ? 1 : entry->pace.ratio);
-    kin_pace_turn turn = usual ? KIN_PACE_REPLAY : kin_pace_next(&entry->pace);
+        kin_lookup_hit(&c->shape->lookup, now_ns() - c->begun, entry->tierdown.backed_off ? 1 : entry->tierdown.ratio);
+    kin_tierdown_turn turn = usual ? KIN_TIERDOWN_REPLAY : kin_tierdown_next(&entry->tierdown);
     unpin(c);
-    if (turn == KIN_PACE_EAGER || turn == KIN_PACE_TIME_EAGER) {
+    if (turn == KIN_TIERDOWN_EAGER || turn == KIN_TIERDOWN_TIME_EAGER) {
         for (uint32_t vid = 0; vid < entry->nslots; vid++)
             Py_CLEAR(slots[vid]);
         *result = run_aside(c, entry, turn);
         return TRY_HIT;
     }
     c->self->count.replays++;
-    *result = run_replay(c, entry, slots, turn == KIN_PACE_TIME_REPLAY);
+    *result = run_replay(c, entry, slots, turn == KIN_TIERDOWN_TIME_REPLAY);
     return *result == NULL && !PyErr_Occurred() ? TRY_EAGER : TRY_HIT;
 }
 
@@ -590,7 +617,7 @@ adopt_pinned(call_state *c, PyCodeObject *code, PyObject *cause, const kin_recor
     }
     entry->ninstr = result->ninstr;
     entry->unstable = Py_XNewRef(shape->owner->unstable);
-    kin_budget_spend(&shape->owner->budget, result->time_ns);
+    kin_trace_budget_spend(&shape->owner->budget, result->time_ns);
     return entry;
 }
 
@@ -618,10 +645,36 @@ flatten_arguments(const kin_bind_call *bind, PyObject *const *args)
     return flat;
 }
 
-/* Gives the graphs of a new entry to a custom backend, with the values of this call as examples. False with an
- * exception when the backend's error is to be raised. */
+/* The state of PyTorch's random numbers, for a call that is to be given to a custom backend: new reference. NULL: not asked for. */
+static PyObject *
+take_random_state(const kin_compiled *self)
+{
+    PyObject *state = NULL;
+    if (kin_lower_is_custom(self)) {
+        PyObject *module = PyImport_ImportModule("kintsugi._launch");
+        state = module == NULL ? NULL : PyObject_CallMethod(module, "random_state", NULL);
+        Py_XDECREF(module);
+        PyErr_Clear();
+    }
+    return state;
+}
+
+/* Did the call draw no random numbers? */
 static bool
-lower(call_state *c, PyCodeObject *code, kin_entry_object *entry)
+is_random_state(const kin_compiled *self, PyObject *before)
+{
+    PyObject *now = before == NULL ? NULL : take_random_state(self);
+    bool same = now != NULL && PyObject_RichCompareBool(before, now, Py_EQ) == 1;
+    Py_XDECREF(now);
+    PyErr_Clear();
+    return same;
+}
+
+/* Gives the graphs of a new entry to a custom backend, with the values of this call as examples, and does the call again with what
+ * the backend made of them, if nobody can tell; *value is the call's result. False with an exception when the backend's error is to
+ * be raised, or the one of what it made. */
+static bool
+lower(call_state *c, PyCodeObject *code, kin_entry_object *entry, PyObject *random, PyObject **value)
 {
     if (entry == NULL || !kin_lower_wanted(c->self))
         return true;
@@ -639,6 +692,12 @@ lower(call_state *c, PyCodeObject *code, kin_entry_object *entry)
     PyErr_Fetch(&type, &error, &traceback);
     if (!ok) /* the next call raises as well */
         kin_cache_drop(&c->self->cache, entry);
+    else if (filled && kin_lower_is_custom(c->self) && kin_custom_can_repeat(entry) && is_random_state(c->self, random)) {
+        Py_SETREF(*value, run_replay(c, entry, slots, false));
+        ok = *value != NULL;
+        if (!ok)
+            PyErr_Fetch(&type, &error, &traceback);
+    }
     for (uint32_t vid = 0; slots != NULL && vid < count; vid++)
         Py_CLEAR(slots[vid]);
     if (slots != NULL)
@@ -666,6 +725,7 @@ record(call_state *c, PyObject *cause)
     Py_XINCREF(options.unstable);
     self->count.recordings++;
     unpin(c);
+    PyObject *random = take_random_state(self);
     PyObject *value = kin_record_call(&options, func, flat, (size_t)c->bind.nargs, c->bind.kwnames, &result);
     PyObject *type, *error, *traceback;
     if (value != NULL && (self->fullgraph || result.refused != 0) && result.entry != NULL &&
@@ -674,14 +734,15 @@ record(call_state *c, PyObject *cause)
     PyErr_Fetch(&type, &error, &traceback);
     kin_entry_object *entry = adopt(c, code, cause, &result);
     kin_log_record(self->state, self->name, code, entry, &result);
-    if (strncmp(result.reason, "BUG", 3) == 0)
+    if (result.health != KIN_RECORD_SOUND)
         kin_log_bug(self->state, self->name, "record", result.reason);
-    if (type == NULL && !lower(c, code, entry))
+    if (type == NULL && !lower(c, code, entry, random, &value))
         Py_CLEAR(value);
     else
         PyErr_Restore(type, error, traceback);
     Py_XDECREF(entry);
     Py_XDECREF(options.unstable);
+    Py_XDECREF(random);
     Py_XDECREF(first);
     Py_DECREF(func);
     Py_DECREF(code);
@@ -713,8 +774,7 @@ ask_hook(const call_state *c, PyObject *cause)
 static bool
 affords_recording(const kin_compiled *self, kin_code_entry *entry)
 {
-    enum { FREE = 8, UNUSED = 3 };
-    kin_budget *budget = &entry->budget;
+    kin_trace_budget *budget = &entry->budget;
     if (!is_timed(self))
         return true;
     budget->made = budget->used = 0;
@@ -724,7 +784,7 @@ affords_recording(const kin_compiled *self, kin_code_entry *entry)
             budget->made += v != NULL;
             budget->used += v != NULL && v->hits > 0;
         }
-    entry->waits = !kin_budget_is_free(budget, FREE, UNUSED) && !kin_budget_has(budget);
+    entry->waits = !kin_trace_budget_affords_entry(budget);
     return !entry->waits;
 }
 
@@ -779,7 +839,7 @@ run_limited(call_state *c, kin_eager why)
     PyObject *value = run_eager(c, why);
     shape->owner->budget.lived += now_ns() - start;
     if (c->begun > 0)
-        kin_search_miss(&shape->search, start - c->begun, now_ns() - start);
+        kin_lookup_miss(&shape->lookup, start - c->begun, now_ns() - start);
     kin_cache_unpin(&self->cache);
     return value;
 }
@@ -836,16 +896,16 @@ prepare(call_state *c)
 
 /* Does everything that was recorded rest? Then nobody asks whether it fits. Counts the call for the entry that is tried next. */
 static kin_entry_object *
-find_resting(const call_state *c)
+find_backed_off(const call_state *c)
 {
     kin_entry_object *next = NULL;
     for (uint32_t i = 0; i < c->shape->entries.len; i++) {
         kin_entry_object *entry = c->shape->entries.at[i];
         if (entry->v == NULL || entry->broken)
             continue;
-        if (!kin_pace_is_resting(&entry->pace))
+        if (!kin_tierdown_is_backed_off(&entry->tierdown))
             return NULL;
-        if (next == NULL || entry->pace.wait < next->pace.wait)
+        if (next == NULL || entry->tierdown.wait < next->tierdown.wait)
             next = entry;
     }
     return next;
@@ -859,18 +919,18 @@ run_at_once(call_state *c, PyObject **result)
         return false;
     const kin_code_entry *entry = c->shape->owner;
     if (entry->told_limit || entry->waits) {
-        if (kin_search_skips(&c->shape->search)) {
+        if (kin_lookup_skips(&c->shape->lookup)) {
             *result = run_eager(c, entry->told_limit ? KIN_EAGER_LIMIT : KIN_EAGER_COSTLY);
             return true;
         }
         c->begun = now_ns();
     }
-    kin_entry_object *resting = find_resting(c);
-    if (resting == NULL || !is_paced(c->self, resting->v))
+    kin_entry_object *resting = find_backed_off(c);
+    if (resting == NULL || !may_step_aside(c->self, resting->v))
         return false;
-    (void)kin_pace_next(&resting->pace);
+    (void)kin_tierdown_next(&resting->tierdown);
     unpin(c);
-    *result = run_aside(c, NULL, KIN_PACE_EAGER);
+    *result = run_aside(c, resting, KIN_TIERDOWN_EAGER);
     return true;
 }
 

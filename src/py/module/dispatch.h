@@ -1,6 +1,6 @@
 /* One call of a compiled function: replay an entry whose guards hold, else record, else run the function. */
-#ifndef KIN_MODULE_DISPATCH_H
-#define KIN_MODULE_DISPATCH_H
+#ifndef KIN_PY_MODULE_DISPATCH_H
+#define KIN_PY_MODULE_DISPATCH_H
 
 #include "py/module/compiled.h"
 

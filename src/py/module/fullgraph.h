@@ -1,6 +1,6 @@
 /* fullgraph=True: a recording that met a graph break becomes an error. */
-#ifndef KIN_MODULE_FULLGRAPH_H
-#define KIN_MODULE_FULLGRAPH_H
+#ifndef KIN_PY_MODULE_FULLGRAPH_H
+#define KIN_PY_MODULE_FULLGRAPH_H
 
 #include "py/entry/entry.h"
 #include <stdbool.h>

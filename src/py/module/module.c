@@ -7,17 +7,20 @@
 #include <string.h>
 
 #include "core/diag/breaks.h"
+#include "core/tier/tier.h"
 #include "py/aten/block.h"
 #include "py/guardeval/guard.h"
 #include "py/launch/launch.h"
+#include "py/run/settings.h"
 #include "py/module/compiled.h"
+#include "py/module/doctor.h"
 #include "py/module/dispatch.h"
-#include "py/module/dump.h"
-#include "py/module/log.h"
-#include "py/module/state.h"
+#include "py/report/dump.h"
+#include "py/report/log.h"
+#include "py/state/state.h"
 #include "py/recorder/record.h"
 #include "py/replay/replay.h"
-#include "py/training/node.h"
+#include "py/watch/watch.h"
 
 enum { EVENTS_KEPT = 8192 };
 
@@ -25,30 +28,6 @@ static kin_state *
 state_of(PyObject *module)
 {
     return PyModule_GetState(module);
-}
-
-const char *
-kin_eager_text(kin_eager why)
-{
-    static const char *const texts[] = {
-        "",
-#define EAGER(NAME, WHY, text) text,
-#include "py/module/eager.def"
-#undef EAGER
-    };
-    return texts[why];
-}
-
-unsigned
-kin_eager_row(kin_eager why)
-{
-    static const unsigned rows[] = {
-        KIN_WHY_NONE,
-#define EAGER(NAME, WHY, text) WHY,
-#include "py/module/eager.def"
-#undef EAGER
-    };
-    return rows[why];
 }
 
 /* -- options ----------------------------------------------------------------------------------------------- */
@@ -371,6 +350,12 @@ kernel_totals(PyObject *module, PyObject *unused)
 }
 
 static PyObject *
+doctor(PyObject *module, PyObject *unused)
+{
+    return kin_doctor_facts(kin_watch_foreign_tool(PyThreadState_Get()));
+}
+
+static PyObject *
 set_products(PyObject *module, PyObject *own)
 {
     return PyBool_FromLong(kin_launch_set_products(PyObject_IsTrue(own) == 1));
@@ -444,6 +429,7 @@ static PyMethodDef module_methods[] = {
     {"_set_products", set_products, METH_O, "For tests: _set_products(False) does products through BLAS."},
     {"set_profile", set_profile, METH_O, "set_profile(flag): whether kernels() tells where the time of launches goes."},
     {"kernel_totals", kernel_totals, METH_NOARGS, "What was compiled in this process, and where kernels came from."},
+    {"_doctor", doctor, METH_NOARGS, "Which parts of the engine work here, as a dict; torch has been imported."},
     {"_rebuild", rebuild, METH_VARARGS, "For pickle: kintsugi.compile(fn, **kwargs)."},
     {NULL, NULL, 0, NULL},
 };
@@ -461,8 +447,10 @@ static int
 exec_module(PyObject *module)
 {
     kin_state *st = state_of(module);
-    st->options = (kin_options){.recompile_limit = 8, .side_trace_limit = 32, .exit_limit = 64, .failure_limit = 3, .trials = 7,
-                                .trace_limit = 10000000};
+    st->options = (kin_options){.recompile_limit = KIN_TIER_RECOMPILE_LIMIT,
+                                .side_trace_limit = KIN_TIER_SIDE_TRACE_LIMIT, .exit_limit = KIN_TIER_EXIT_LIMIT,
+                                .failure_limit = KIN_TIER_FAILURE_LIMIT, .trials = KIN_TIER_TRIALS,
+                                .trace_limit = KIN_TIER_TRACE_LIMIT};
     st->next_entry = 1;
     st->log = kin_event_log_new(EVENTS_KEPT);
     st->str_call = PyUnicode_InternFromString("__call__");
@@ -470,7 +458,6 @@ exec_module(PyObject *module)
         add_type(module, kin_entry_type_spec(), &st->entry_type) < 0)
         return -1;
     kin_guard_set_compiled(st->compiled_type, offsetof(kin_compiled, fn));
-    kin_training_init();
     return PyModule_AddFunctions(module, kin_dump_methods);
 }
 

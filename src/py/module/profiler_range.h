@@ -1,9 +1,9 @@
 /* A row for each replay in torch.profiler, named as PyTorch names its own: "Torch-Compiled Region: 0/0". */
-#ifndef KIN_MODULE_REGION_H
-#define KIN_MODULE_REGION_H
+#ifndef KIN_PY_MODULE_REGION_H
+#define KIN_PY_MODULE_REGION_H
 
 #include "py/module/compiled.h"
-#include "py/module/entry_object.h"
+#include "py/cache/entry_object.h"
 
 /* Is a profiler of PyTorch on? A compare of one word as long as nothing changes. */
 bool kin_range_wanted(void);

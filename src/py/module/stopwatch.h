@@ -1,8 +1,8 @@
 /* How long a call takes that is compared with others. Where torch uses one thread, that thread's time counts: what other programs do
  * with the machine meanwhile is nobody's fault.
  */
-#ifndef KIN_MODULE_STOPWATCH_H
-#define KIN_MODULE_STOPWATCH_H
+#ifndef KIN_PY_MODULE_STOPWATCH_H
+#define KIN_PY_MODULE_STOPWATCH_H
 
 #include <stdbool.h>
 

@@ -1,8 +1,8 @@
 /* What a call of some callable comes down to: a Python function and, perhaps, a first argument. */
-#ifndef KIN_MODULE_TARGET_H
-#define KIN_MODULE_TARGET_H
+#ifndef KIN_PY_MODULE_TARGET_H
+#define KIN_PY_MODULE_TARGET_H
 
-#include "py/module/state.h"
+#include "py/state/state.h"
 
 typedef struct {
     PyFunctionObject *func; /* borrowed */

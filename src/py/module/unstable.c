@@ -2,7 +2,8 @@
 #include "py/module/unstable.h"
 
 #include "py/aten/tensor.h"
-#include "py/guardeval/guard_text.h"
+#include "py/guardeval/guard_place.h"
+#include "py/report/guard_text.h"
 
 /* Adds the place, at once or when it comes up for the second time. Steals `place`. */
 static void

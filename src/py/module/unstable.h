@@ -1,6 +1,6 @@
 /* What changed between calls, as places (guard_text.h): later recordings of the function assume less there (rule 12). */
-#ifndef KIN_MODULE_UNSTABLE_H
-#define KIN_MODULE_UNSTABLE_H
+#ifndef KIN_PY_MODULE_UNSTABLE_H
+#define KIN_PY_MODULE_UNSTABLE_H
 
 #include "py/guardeval/guard.h"
 

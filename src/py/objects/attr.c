@@ -13,7 +13,7 @@ kin_vid
 rec_dict_item(rec *r, kin_vid dict, PyObject *key, PyObject *obj)
 {
     if (rec_is_compiling_flag(O(r, dict), key))
-        return rec_const(r, Py_True); /* answers the same on every path (rule 67) */
+        return rec_answer_compiling(r); /* the same for this asker on every path */
     rec_need_type(r, dict);
     return rec_src_key(r, dict, KIN_ACCESS_DICT_ITEM, key, obj);
 }
@@ -634,7 +634,7 @@ push_bound_method(rec *r, kin_vid func, kin_vid self, bool method)
     rec_await_result(r, out, r->t->vals.at[out].step);
 }
 
-/* LOAD_METHOD pushes function and self only where the type looks attributes up in the generic way. */
+/* LOAD_METHOD of all versions pushes function and self only where the type looks attributes up in the generic way. */
 static bool
 is_method_pair(rec *r, kin_vid func, kin_vid self, kin_vid base)
 {
@@ -659,14 +659,14 @@ rec_op_load_attr(rec *r, PyObject *name, bool method)
 {
     kin_vid base = rec_peek(r, 0);
     const kin_vid null = 0;
+    const bool empty_last = r->top->flags & KIN_DO_CALLABLE_FIRST; /* where the empty slot of a pair goes */
     attr_result a;
     rec_attr_find(r, base, name, &a);
     if (r->stopped)
         return;
     kin_vid extra = a.kind == ATTR_CALL && a.fallback ? rec_fallback(r, base, name) : 0;
-    if (a.kind == ATTR_CALL && a.fallback == (extra != 0) && rec_can_inline(r, O(r, a.func))) {
-        if (rec_inline(r, a.func, a.args, a.nargs, 0, NULL, 1, &null, method ? 1 : 0,
-                       extra ? KIN_RESUME_FALLBACK : KIN_RESUME_PUSH, extra))
+    if (a.kind == ATTR_CALL && a.fallback == (extra != 0) && !(method && empty_last) && rec_can_inline(r, O(r, a.func))) {
+        if (rec_inline(r, &(rec_args){.callee = a.func, .args = a.args, .npos = a.nargs, .ndrop = 1}, &null, method ? 1 : 0, extra ? KIN_RESUME_FALLBACK : KIN_RESUME_PUSH, extra))
             return;
         if (r->stopped)
             return;
@@ -688,7 +688,7 @@ rec_op_load_attr(rec *r, PyObject *name, bool method)
         r->skip_expected = (flags & KIN_STEP_OPAQUE) != 0;
     }
     rec_drop(r, 1);
-    if (method && !pair)
+    if (method && !pair && !empty_last)
         rec_push(r, 0);
     switch (a.kind) {
     case ATTR_VALUE:
@@ -706,6 +706,8 @@ rec_op_load_attr(rec *r, PyObject *name, bool method)
         rec_await_result(r, step, r->t->vals.at[step].step);
         break;
     }
+    if (method && !pair && empty_last)
+        rec_push(r, 0);
 }
 
 /* Is the store a plain one into the instance dict (rule 68)? Otherwise user code may run. */
@@ -788,8 +790,7 @@ store_by_hook(rec *r, kin_vid obj, PyObject *name, kin_vid value, PyObject *hook
     PyTypeObject *tp = Py_TYPE(O(r, obj));
     kin_vid args[3] = {obj, rec_const(r, name), value};
     PyObject *method = value ? REC_STR("__setattr__") : REC_STR("__delattr__");
-    return rec_can_inline(r, hook) && rec_inline(r, rec_found(r, tp, method, hook), args, value ? 3 : 2, 0, NULL, ndrop, NULL,
-                                                 0, resume, 0);
+    return rec_can_inline(r, hook) && rec_inline(r, &(rec_args){.callee = rec_found(r, tp, method, hook), .args = args, .npos = value ? 3 : 2, .ndrop = ndrop}, NULL, 0, resume, 0);
 }
 
 /* t.grad = g, t.data = d: PyTorch's own fields of a tensor, in which no container of Python's lies. */

@@ -7,7 +7,6 @@
 #include "py/compat/heap.h"
 
 #include "core/diag/breaks.h"
-#include <opcode.h>
 
 /* Exact builtin values whose operators run no user code, save through the elements they hold. */
 bool
@@ -59,8 +58,8 @@ compares_as_constant(rec *r, kin_vid vid)
 static bool
 moves_on(int imm)
 {
-    int op = imm % NB_INPLACE_ADD;
-    return op == NB_ADD || op == NB_SUBTRACT || op == NB_MULTIPLY;
+    int op = imm % KIN_BINARY_INPLACE_ADD;
+    return op == KIN_BINARY_ADD || op == KIN_BINARY_SUBTRACT || op == KIN_BINARY_MULTIPLY;
 }
 
 /* Arithmetic and comparisons of ints that always have an answer. */
@@ -71,8 +70,8 @@ cannot_raise(rec *r, kin_step_kind kind, int imm, const kin_vid *args, int n)
         return false;
     if (kind == KIN_STEP_COMPARE)
         return true;
-    int op = imm % NB_INPLACE_ADD;
-    bool divides = op == NB_FLOOR_DIVIDE || op == NB_REMAINDER;
+    int op = imm % KIN_BINARY_INPLACE_ADD;
+    bool divides = op == KIN_BINARY_FLOOR_DIVIDE || op == KIN_BINARY_REMAINDER;
     return kind == KIN_STEP_BINARY &&
            (moves_on(imm) || (divides && rec_is_const(r, args[1]) && _PyLong_Sign(O(r, args[1])) != 0));
 }
@@ -238,7 +237,7 @@ concatenate_sizes(rec *r, int imm, const kin_vid *args)
     kin_vid *x = NULL, *y = NULL;
     uint32_t nx = 0, ny = 0;
     bool size = kin_is_size(O(r, args[0])) || kin_is_size(O(r, args[1]));
-    bool ok = size && imm == NB_ADD && (known[0] || known[1]) && numbers_of(r, args[0], &x, &nx) && numbers_of(r, args[1], &y, &ny);
+    bool ok = size && imm == KIN_BINARY_ADD && (known[0] || known[1]) && numbers_of(r, args[0], &x, &nx) && numbers_of(r, args[1], &y, &ny);
     for (uint32_t i = 0; ok && i < nx + ny; i++)
         rec_need_type(r, i < nx ? x[i] : y[i - nx]);
     kin_vid *both = ok ? realloc(x, (nx + ny + 1) * sizeof *both) : NULL;
@@ -487,8 +486,7 @@ rec_op_contains(rec *r, int invert)
         kin_vid call[2] = {args[1], args[0]};
         rec_need_attrs(r, args[1]);
         rec_lookup(r, tp, REC_STR("__contains__"));
-        if (r->stopped || rec_inline(r, rec_found(r, tp, REC_STR("__contains__"), own), call, 2, 0, NULL, 2, NULL, 0,
-                                     invert ? KIN_RESUME_FALSITY : KIN_RESUME_TRUTH, 0))
+        if (r->stopped || rec_inline(r, &(rec_args){.callee = rec_found(r, tp, REC_STR("__contains__"), own), .args = call, .npos = 2, .ndrop = 2}, NULL, 0, invert ? KIN_RESUME_FALSITY : KIN_RESUME_TRUTH, 0))
             return;
     }
     if (!ask_table(r, invert, args))
@@ -545,14 +543,11 @@ rec_truth(rec *r, kin_vid vid)
 
 /* Which outcome of the condition takes the jump, and is the operand kept when it does? */
 static void
-branch_kind(kin_op op, bool *on_none, bool *jump_if, bool *keep)
+branch_kind(const rec_frame *f, bool *on_none, bool *jump_if, bool *keep)
 {
-    *on_none = op == KIN_OP_POP_JUMP_FORWARD_IF_NONE || op == KIN_OP_POP_JUMP_BACKWARD_IF_NONE ||
-               op == KIN_OP_POP_JUMP_FORWARD_IF_NOT_NONE || op == KIN_OP_POP_JUMP_BACKWARD_IF_NOT_NONE;
-    *keep = op == KIN_OP_JUMP_IF_TRUE_OR_POP || op == KIN_OP_JUMP_IF_FALSE_OR_POP;
-    *jump_if = op == KIN_OP_POP_JUMP_FORWARD_IF_TRUE || op == KIN_OP_POP_JUMP_BACKWARD_IF_TRUE ||
-               op == KIN_OP_POP_JUMP_FORWARD_IF_NONE || op == KIN_OP_POP_JUMP_BACKWARD_IF_NONE ||
-               op == KIN_OP_JUMP_IF_TRUE_OR_POP;
+    *on_none = f->flags & KIN_DO_BRANCH_ON_NONE;
+    *jump_if = f->flags & KIN_DO_BRANCH_JUMPS_IF;
+    *keep = f->flags & KIN_DO_BRANCH_KEEPS;
 }
 
 static void
@@ -560,7 +555,7 @@ take_branch(rec *r, bool outcome)
 {
     bool on_none, jump_if, keep;
     rec_frame *f = r->top;
-    branch_kind((kin_op)f->op, &on_none, &jump_if, &keep);
+    branch_kind(f, &on_none, &jump_if, &keep);
     bool jumps = outcome == jump_if;
     if (!(keep && jumps))
         rec_drop(r, 1);
@@ -587,7 +582,7 @@ void
 rec_finish_branch(rec *r, rec_frame *f, bool jumped)
 {
     bool on_none, jump_if, keep;
-    branch_kind((kin_op)f->op, &on_none, &jump_if, &keep);
+    branch_kind(f, &on_none, &jump_if, &keep);
     bool outcome = jumped == jump_if;
     if (r->t->steps.at[f->await_step].kind == KIN_STEP_CHECK)
         r->t->steps.at[f->await_step].imm = outcome ? KIN_CHECK_TRUE : KIN_CHECK_FALSE;
@@ -604,7 +599,7 @@ is_assert(const rec_frame *f)
     uint32_t ways[2] = {f->next, f->jump};
     for (int i = 0; i < 2; i++) {
         const kin_instr *in = ways[i] == UINT32_MAX ? NULL : kin_code_at(f->kc, ways[i]);
-        if (in != NULL && in->op == KIN_OP_LOAD_ASSERTION_ERROR)
+        if (in != NULL && kin_instr_main(in).op == KIN_DO_LOAD_ASSERTION_ERROR)
             return true;
     }
     return false;
@@ -636,7 +631,7 @@ rec_op_branch(rec *r)
     bool on_none, jump_if, keep;
     kin_vid v = rec_peek(r, 0);
     rec_frame *f = r->top;
-    branch_kind((kin_op)f->op, &on_none, &jump_if, &keep);
+    branch_kind(f, &on_none, &jump_if, &keep);
     if (on_none) {
         take_branch(r, rec_decide_is(r, v, rec_const(r, Py_None)));
         return;
@@ -786,7 +781,7 @@ subscr_python(rec *r, kin_vid container, kin_vid key)
     rec_lookup(r, tp, REC_STR("__getitem__"));
     kin_vid args[2] = {container, key};
     return !r->stopped &&
-           rec_inline(r, rec_found(r, tp, REC_STR("__getitem__"), get), args, 2, 0, NULL, 2, NULL, 0, KIN_RESUME_PUSH, 0);
+           rec_inline(r, &(rec_args){.callee = rec_found(r, tp, REC_STR("__getitem__"), get), .args = args, .npos = 2, .ndrop = 2}, NULL, 0, KIN_RESUME_PUSH, 0);
 }
 
 /* An element of a named tuple, such as what torch.max returns: part of the graph if the tuple is. */
@@ -976,7 +971,7 @@ rec_op_store_subscr(rec *r, bool delete)
     if (set != NULL && PyFunction_Check(set) && rec_can_inline(r, set)) {
         rec_need_attrs(r, container);
         rec_lookup(r, tp, REC_STR("__setitem__"));
-        if (!r->stopped && rec_inline(r, rec_found(r, tp, REC_STR("__setitem__"), set), args, 3, 0, NULL, 3, NULL, 0, KIN_RESUME_DROP, 0))
+        if (!r->stopped && rec_inline(r, &(rec_args){.callee = rec_found(r, tp, REC_STR("__setitem__"), set), .args = args, .npos = 3, .ndrop = 3}, NULL, 0, KIN_RESUME_DROP, 0))
             return;
     }
     rec_fresh *f = FRESH(r, container);

@@ -7,14 +7,13 @@
 #include "py/recorder/rec.h"
 
 #include "py/replay/reflect.h"
-#include <opcode.h>
 
 enum { MOST_NAMES = 64 };
 
 static const char *const texts[] = {
-    [NB_ADD] = "add", [NB_AND] = "and", [NB_FLOOR_DIVIDE] = "floordiv", [NB_LSHIFT] = "lshift", [NB_MATRIX_MULTIPLY] = "matmul",
-    [NB_MULTIPLY] = "mul", [NB_REMAINDER] = "mod", [NB_OR] = "or", [NB_POWER] = "pow", [NB_RSHIFT] = "rshift",
-    [NB_SUBTRACT] = "sub", [NB_TRUE_DIVIDE] = "truediv", [NB_XOR] = "xor"};
+    [KIN_BINARY_ADD] = "add", [KIN_BINARY_AND] = "and", [KIN_BINARY_FLOOR_DIVIDE] = "floordiv", [KIN_BINARY_LSHIFT] = "lshift", [KIN_BINARY_MATRIX_MULTIPLY] = "matmul",
+    [KIN_BINARY_MULTIPLY] = "mul", [KIN_BINARY_REMAINDER] = "mod", [KIN_BINARY_OR] = "or", [KIN_BINARY_POWER] = "pow", [KIN_BINARY_RSHIFT] = "rshift",
+    [KIN_BINARY_SUBTRACT] = "sub", [KIN_BINARY_TRUE_DIVIDE] = "truediv", [KIN_BINARY_XOR] = "xor"};
 static const char *const compares[] = {[Py_LT] = "lt", [Py_LE] = "le", [Py_EQ] = "eq", [Py_NE] = "ne", [Py_GT] = "gt", [Py_GE] = "ge"};
 static const char *const unaries[] = {
     [KIN_UNARY_NEGATIVE] = "neg", [KIN_UNARY_POSITIVE] = "pos", [KIN_UNARY_INVERT] = "invert"};
@@ -62,13 +61,13 @@ bool
 rec_inplace_python(rec *r, int imm, const kin_vid *args)
 {
     PyTypeObject *tp = Py_TYPE(O(r, args[0]));
-    PyObject *name = imm >= NB_INPLACE_ADD ? special("i", texts[imm - NB_INPLACE_ADD]) : NULL, *method = lookup(tp, name);
+    PyObject *name = imm >= KIN_BINARY_INPLACE ? special("i", texts[imm - KIN_BINARY_INPLACE]) : NULL, *method = lookup(tp, name);
     PySequenceMethods *sequence = tp->tp_as_sequence; /* a list would be asked once more */
-    if (r->top->op != KIN_OP_BINARY_OP || !can_inline(r, method) ||
+    if (r->top->op != KIN_DO_BINARY || !can_inline(r, method) ||
         (sequence != NULL && (sequence->sq_inplace_concat != NULL || sequence->sq_inplace_repeat != NULL)))
         return false;
     kin_vid func = found_method(r, args[0], name, method), operands = r->stopped ? 0 : rec_build_tuple(r, args, 2, NULL);
-    return r->stopped || rec_inline(r, func, args, 2, 0, NULL, 2, NULL, 0, KIN_RESUME_INPLACE, operands);
+    return r->stopped || rec_inline(r, &(rec_args){.callee = func, .args = args, .npos = 2, .ndrop = 2}, NULL, 0, KIN_RESUME_INPLACE, operands);
 }
 
 /* -- -a --------------------------------------------------------------------------------------------------------------- */
@@ -80,7 +79,7 @@ rec_unary_python(rec *r, int imm, kin_vid arg)
     if (!can_inline(r, method))
         return false;
     kin_vid func = found_method(r, arg, name, method);
-    return r->stopped || rec_inline(r, func, &arg, 1, 0, NULL, 1, NULL, 0, KIN_RESUME_PUSH, 0);
+    return r->stopped || rec_inline(r, &(rec_args){.callee = func, .args = &arg, .npos = 1, .ndrop = 1}, NULL, 0, KIN_RESUME_PUSH, 0);
 }
 
 /* -- a + b, a < b ------------------------------------------------------------------------------------------------------- */
@@ -146,9 +145,9 @@ bool
 rec_operator_python(rec *r, kin_step_kind kind, int imm, const kin_vid *args)
 {
     PyObject *left = O(r, args[0]), *right = O(r, args[1]);
-    bool inplace = kind == KIN_STEP_BINARY && imm >= NB_INPLACE_ADD;
-    int op = kind == KIN_STEP_COMPARE ? KIN_REFLECT_COMPARE + imm : inplace ? (imm - NB_INPLACE_ADD) | KIN_REFLECT_INPLACE : imm;
-    if (!has_known_order(left, right) || (inplace && lookup(Py_TYPE(left), special("i", texts[imm - NB_INPLACE_ADD])) != NULL))
+    bool inplace = kind == KIN_STEP_BINARY && imm >= KIN_BINARY_INPLACE_ADD;
+    int op = kind == KIN_STEP_COMPARE ? KIN_REFLECT_COMPARE + imm : inplace ? (imm - KIN_BINARY_INPLACE_ADD) | KIN_REFLECT_INPLACE : imm;
+    if (!has_known_order(left, right) || (inplace && lookup(Py_TYPE(left), special("i", texts[imm - KIN_BINARY_INPLACE_ADD])) != NULL))
         return false;
     PyObject *name = method_name(op, false), *method = lookup(Py_TYPE(left), name);
     bool other = method == NULL;
@@ -159,14 +158,14 @@ rec_operator_python(rec *r, kin_step_kind kind, int imm, const kin_vid *args)
     need_operand(r, args[0]);
     need_operand(r, args[1]);
     if (inplace)
-        rec_lookup(r, Py_TYPE(left), special("i", texts[imm - NB_INPLACE_ADD]));
+        rec_lookup(r, Py_TYPE(left), special("i", texts[imm - KIN_BINARY_INPLACE_ADD]));
     if (other)
         rec_lookup(r, Py_TYPE(left), method_name(op, false));
     if (r->stopped)
         return true;
     const kin_vid turned[2] = {args[1], args[0]};
     kin_vid func = found_method(r, args[other], name, method), operands = describe(r, op, args, other);
-    return r->stopped || rec_inline(r, func, other ? turned : args, 2, 0, NULL, 2, NULL, 0, KIN_RESUME_OPERATOR, operands);
+    return r->stopped || rec_inline(r, &(rec_args){.callee = func, .args = other ? turned : args, .npos = 2, .ndrop = 2}, NULL, 0, KIN_RESUME_OPERATOR, operands);
 }
 
 /* Which object it is decides `a == b` and `a != b` of objects whose classes say nothing about it. */
@@ -247,8 +246,8 @@ rec_operator_goes_on(rec *r, rec_frame *f)
         return;
     }
     const kin_vid *parts = FRESH(r, f->then_extra)->items, args[2] = {parts[1], parts[0]};
-    kin_vid func = f->then_func;
-    if (!rec_bind(r, &func, args, 2, 0, NULL)) {
+    rec_args call = {.callee = f->then_func, .args = args, .npos = 2};
+    if (!rec_bind(r, &call)) {
         r->failed = true; /* the first method cannot be taken back any more */
         rec_stop(r, "the arguments of an operator's method are not understood");
         return;
@@ -259,6 +258,6 @@ rec_operator_goes_on(rec *r, rec_frame *f)
     f->call_extra = f->then_extra;
     f->await = AWAIT_FRAME;
     r->call.active = true;
-    r->call.func = O(r, func);
-    r->call.func_vid = func;
+    r->call.func = O(r, call.callee);
+    r->call.func_vid = call.callee;
 }

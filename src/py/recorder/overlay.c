@@ -10,7 +10,7 @@
  */
 #include "py/recorder/rec.h"
 
-#include "py/guardeval/guard_text.h"
+#include "py/guardeval/guard_place.h"
 
 enum { MOST_WRITES = 300 };
 

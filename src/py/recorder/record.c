@@ -52,7 +52,8 @@ rec_push_frame(rec *r, struct _PyInterpreterFrame *f, PyCodeObject *code)
     rf->kc = kc;
     rf->code_ref = rec_ref(r, (PyObject *)code);
     rf->nlocals = code->co_nlocalsplus;
-    rf->jump = rf->kw_offset = UINT32_MAX;
+    rf->jump = UINT32_MAX;
+    rf->op = KIN_DO__COUNT;
     rf->back = r->top;
     if (r->top != NULL)
         rf->exc = r->top->exc;
@@ -189,17 +190,11 @@ on_call(void *arg, struct _PyInterpreterFrame *f)
     return false;
 }
 
-/* May this kind of step reach code of the program? Builds cannot: what ran beside them was a finaliser or the like. */
+/* May the step reach code of the program? Builds cannot: what ran beside them was a finaliser or the like. */
 static bool
 can_run_code(const kin_step *s)
 {
-    switch ((kin_step_kind)s->kind) {
-    case KIN_STEP_CHECK: case KIN_STEP_SEGMENT: case KIN_STEP_LIST_APPEND: case KIN_STEP_CELL_SET: case KIN_STEP_ENUMERATE_AT:
-    case KIN_STEP_USE_UP:
-        return false;
-    default:
-        return !(s->flags & (KIN_STEP_TORCH | KIN_STEP_PURE));
-    }
+    return kin_step_does(s, KIN_MAY_RUN) && !(s->flags & (KIN_STEP_TORCH | KIN_STEP_PURE));
 }
 
 /* Python code ran where none was expected: the instruction's last step is one that may run any code (rule 98). */
@@ -342,21 +337,13 @@ on_instr(void *arg, struct _PyInterpreterFrame *frame, uint32_t offset)
         return;
     }
     const kin_instr *in = kin_code_at(f->kc, offset);
-    int before = f->ran ? f->op : KIN_OP_NONE;
     f->ran = true;
+    f->in = in;
     f->offset = in->offset;
     f->next = in->next;
-    f->op = in->op;
-    f->arg = (int)in->oparg;
-    f->jump = kin_instr_target(in, f->kc->version);
-    f->exit_offset = in->offset;
-    if (f->op == KIN_OP_KW_NAMES)
-        f->kw_offset = in->offset;
-    else if (((f->op == KIN_OP_PRECALL && before == KIN_OP_KW_NAMES) || f->op == KIN_OP_CALL) &&
-             f->kw_offset != UINT32_MAX)
-        f->exit_offset = f->kw_offset; /* the keyword names live in the evaluator between these instructions */
-    else
-        f->kw_offset = UINT32_MAX;
+    f->jump = in->target;
+    f->exit_offset = in->resume;
+    rec_set_action(f, kin_instr_main(in));
     f->sp0 = f->sp;
     f->nundo = 0;
     f->snap = 0;
@@ -381,6 +368,8 @@ on_instr(void *arg, struct _PyInterpreterFrame *frame, uint32_t offset)
         rec_stop_row(r, KIN_ROW_TRACE_LIMIT, "the recording became too long");
         return;
     }
+    if (r->hides_compiling)
+        rec_show_compiling(r);
     rec_dispatch(r);
     rec_settle(r);
     if (r->escaped != 0 && !r->stopped)

@@ -15,9 +15,13 @@ typedef struct {
     bool crosscheck;          /* check the recording against a torch-function mode */
 } kin_record_options;
 
+/* Did one of our own checks fail? Then nothing of the recording is used; LOST: the trace that it was to be added to cannot be, either. */
+typedef enum { KIN_RECORD_SOUND, KIN_RECORD_BUG, KIN_RECORD_LOST } kin_record_health;
+
 typedef struct {
-    kin_entry *entry;  /* NULL: nothing usable was recorded */
-    char reason[200];      /* why not, or why the recording ends early (empty: complete) */
+    kin_entry *entry;      /* NULL: nothing usable was recorded */
+    kin_record_health health;
+    char reason[200];      /* for people: why not, or why the recording ends early (empty: complete) */
     uint32_t ninstr;       /* instructions watched */
     uint32_t refused;      /* step of the first break inside torch._dynamo.error_on_graph_break(True); 0 = none */
     uint32_t crosschecked;    /* torch calls that the cross-check saw and found recorded */
@@ -35,8 +39,8 @@ bool kin_record_can_join(const kin_step *s);
 PyObject *kin_record_exit(const kin_record_options *options, kin_entry *v, uint32_t step, kin_exit *exit,
                           kin_record_result *result);
 
-/* Enters (true) or leaves a stretch in which torch.compiler.is_compiling() answers true; stretches nest. So it is while recording and while
- * CPython finishes a call that replay has left, so that one call sees one answer (rule 67). */
+/* Enters (true) or leaves a stretch in which torch.compiler.is_compiling() answers true; stretches nest. So it is while recording, and where
+ * a program that was told so runs on without being recorded: one call sees one answer (rule 67). */
 void kin_record_set_compiling(bool on);
 
 /* Is a recording in progress (in this process)? is_compiling() answers true then. */

@@ -75,11 +75,12 @@ chain_length(const kin_trace *t, uint32_t snap)
 static void
 set_call_in_progress(rec_frame *f, const kin_snap *s)
 {
-    const kin_instr *in = kin_code_at(f->kc, s->offset);
-    f->offset = f->exit_offset = s->offset;
-    f->op = in->op;
-    f->arg = (int)in->oparg;
+    const kin_instr *in = kin_code_acting(f->kc, s->offset);
+    f->in = in;
+    f->offset = in->offset;
+    f->exit_offset = s->offset;
     f->next = in->next;
+    rec_set_action(f, kin_instr_main(in));
     f->ran = f->inlined = true;
     f->call_resume = (kin_resume)s->resume;
     f->call_extra = s->extra;
@@ -208,8 +209,10 @@ kin_record_exit(const kin_record_options *options, kin_entry *v, uint32_t step, 
         v->trace.steps.at[step].flags = before.flags;
         v->trace.steps.at[step].ref = before.ref;
         cut_trace(&v->trace, mark);
-        if (kin_trace_finish(&v->trace) != KIN_OK || kin_guard_build(v) != KIN_OK)
-            snprintf(result->reason, sizeof result->reason, "BUG: the trace could not be restored");
+        if (kin_trace_finish(&v->trace) != KIN_OK || kin_guard_build(v) != KIN_OK) {
+            result->health = KIN_RECORD_LOST;
+            snprintf(result->reason, sizeof result->reason, "internal error: the trace could not be restored");
+        }
     } else {
         result->entry = v;
     }

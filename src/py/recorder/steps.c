@@ -239,9 +239,10 @@ rec_bug(rec *r, const char *what)
     r->stopped = true;
     kin_watch_abandon(&r->watch);
     int line = r->top ? PyCode_Addr2Line(r->top->code, (int)r->top->offset) : 0;
-    snprintf(r->result->reason, sizeof r->result->reason, "BUG: %s at %s:%d op %s", what,
+    r->result->health = KIN_RECORD_BUG;
+    snprintf(r->result->reason, sizeof r->result->reason, "internal error: %s at %s:%d, %s", what,
              r->top ? PyUnicode_AsUTF8(r->top->code->co_qualname) : "?", line,
-             r->top ? kin_op_name((kin_op)r->top->op) : "?");
+             r->top != NULL && r->top->in != NULL ? kin_instr_name(r->top->in) : "?");
 }
 
 /* Where the program is, torch._dynamo.error_on_graph_break(True) is on. */
@@ -289,7 +290,9 @@ rec_push(rec *r, kin_vid vid)
 {
     rec_frame *f = r->top;
     int slot = f->nlocals + f->sp;
-    if (f->sp < f->sp0 && f->nundo < 16) {
+    if (f->sp < f->sp0 && f->nundo == REC_UNDO) {
+        rec_bug(r, "an instruction overwrote too many operands");
+    } else if (f->sp < f->sp0) {
         f->undo[f->nundo].slot = slot;
         f->undo[f->nundo++].old = f->slots[slot];
     }

@@ -1,7 +1,8 @@
 /* Values of a recording: where they come from, and the facts and checks that fix what was consumed of them. */
 #include "py/recorder/rec.h"
 
-#include "py/guardeval/guard_text.h"
+#include "py/guardeval/class_same.h"
+#include "py/guardeval/guard_place.h"
 
 static uint32_t lost_slot;
 
@@ -217,6 +218,7 @@ rec_class_version(rec *r, PyTypeObject *type)
         rec_stop_fmt(r, "class %.80s has no version tag", type->tp_name);
         return;
     }
+    kin_class_note(type);
     rec_fact(r, KIN_FACT_TYPE_TAG, rec_const(r, (PyObject *)type), NULL, type->tp_version_tag);
 }
 

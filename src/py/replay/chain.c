@@ -4,17 +4,15 @@
 #include "py/compat/failure.h"
 #include "py/replay/replay_priv.h"
 
-/* An offset may name the first prefix of an instruction, or KW_NAMES or PRECALL before the CALL they belong to; while
- * the call is in progress the frame stands at the CALL. */
+/* An offset may name the first prefix of an instruction, or one that prepares a call; while the call is in progress the frame
+ * stands at the call. */
 static void
 find_instruction(kin_link *l, uint32_t offset)
 {
     l->start = l->at = offset;
     l->next = offset + 2;
     const kin_code *code = rec_code_of(l->code);
-    const kin_instr *in = code ? kin_code_at(code, offset) : NULL;
-    while (in != NULL && (in->op == KIN_OP_KW_NAMES || in->op == KIN_OP_PRECALL))
-        in = kin_code_at(code, in->next);
+    const kin_instr *in = code ? kin_code_acting(code, offset) : NULL;
     if (in != NULL) {
         l->at = in->op_offset;
         l->next = in->next;

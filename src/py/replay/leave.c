@@ -9,7 +9,6 @@
 #include "py/replay/ops_priv.h"
 #include "py/replay/replay_priv.h"
 
-#include <opcode.h>
 
 struct kin_exit {
     kin_run *run;
@@ -20,72 +19,37 @@ struct kin_exit {
 
 /* -- the state after an instruction ----------------------------------------------------------------------------- */
 
-typedef enum { PUSHES_ONE, PUSHES_NOTHING, PUSHES_NULL_FIRST, PUSHES_OR_JUMPS, PUSHES_UNKNOWN } push_kind;
-
-/* What the instruction leaves above the operands that stay. */
-static push_kind
-push_of(const kin_instr *in, kin_py_version version)
-{
-    switch ((kin_op)in->op) {
-    case KIN_OP_STORE_ATTR:
-    case KIN_OP_STORE_SUBSCR:
-    case KIN_OP_DELETE_ATTR:
-    case KIN_OP_DELETE_SUBSCR:
-    case KIN_OP_STORE_GLOBAL:
-    case KIN_OP_DELETE_GLOBAL:
-    case KIN_OP_DELETE_DEREF:
-    case KIN_OP_LIST_APPEND:
-    case KIN_OP_LIST_EXTEND:
-    case KIN_OP_SET_ADD:
-    case KIN_OP_SET_UPDATE:
-    case KIN_OP_MAP_ADD:
-    case KIN_OP_DICT_UPDATE:
-    case KIN_OP_DICT_MERGE:
-        return PUSHES_NOTHING;
-    case KIN_OP_LOAD_METHOD:
-        return PUSHES_NULL_FIRST;
-    case KIN_OP_LOAD_GLOBAL:
-        return in->oparg & 1 ? PUSHES_NULL_FIRST : PUSHES_ONE;
-    case KIN_OP_FOR_ITER:
-        return PUSHES_OR_JUMPS;
-    case KIN_OP_UNPACK_SEQUENCE:
-    case KIN_OP_UNPACK_EX:
-    case KIN_OP_BEFORE_WITH:
-        return PUSHES_UNKNOWN;
-    default:
-        return kin_instr_target(in, version) == UINT32_MAX ? PUSHES_ONE : PUSHES_UNKNOWN;
-    }
-}
-
 bool
-kin_leave_can_pass(const kin_instr *in, kin_py_version version)
+kin_leave_can_pass(const kin_instr *in)
 {
-    return push_of(in, version) != PUSHES_UNKNOWN &&
-           kin_op_effect(version, (kin_op)in->op, in->oparg, false) != INT32_MIN;
+    return kin_instr_leaves(in) != KIN_LEAVES_MANY && kin_instr_effect(in) != INT32_MIN;
 }
 
 /* Moves the frame behind its instruction, which the recorder has asked kin_leave_can_pass about. Steals result; NULL
- * (FOR_ITER): the iterator has ended. */
+ * (KIN_LEAVES_NEXT): the iterator has ended. */
 static void
 move_behind(kin_link *l, PyObject *result)
 {
     const kin_code *code = rec_code_of(l->code);
     const kin_instr *in = kin_code_at(code, l->at);
-    push_kind push = push_of(in, code->version);
-    int effect = kin_op_effect(code->version, (kin_op)in->op, in->oparg, false);
+    kin_leaves leaves = kin_instr_leaves(in);
     if (result == NULL) {
-        kin_frame_pop(l->frame, 1);
-        l->next = kin_instr_target(in, code->version);
+        if (!(kin_instr_main(in).flags & KIN_DO_KEEPS_ITERATOR))
+            kin_frame_pop(l->frame, 1);
+        l->next = in->target;
         return;
     }
-    int pushed = push == PUSHES_NOTHING ? 0 : push == PUSHES_NULL_FIRST ? 2 : 1;
-    kin_frame_pop(l->frame, pushed - effect);
-    if (push == PUSHES_NULL_FIRST)
+    bool pair = leaves == KIN_LEAVES_PAIR || leaves == KIN_LEAVES_PAIR_EMPTY_LAST;
+    int pushed = leaves == KIN_LEAVES_NOTHING ? 0 : pair ? 2 : 1;
+    kin_frame_pop(l->frame, pushed - kin_instr_effect(in));
+    if (leaves == KIN_LEAVES_PAIR)
         kin_frame_push(l->frame, NULL);
-    if (push == PUSHES_NOTHING)
+    if (leaves == KIN_LEAVES_NOTHING)
         Py_DECREF(result);
     else
         kin_frame_push(l->frame, result);
+    if (leaves == KIN_LEAVES_PAIR_EMPTY_LAST)
+        kin_frame_push(l->frame, NULL);
 }
 
 /* -- running the frames ----------------------------------------------------------------------------------------- */
@@ -147,7 +111,7 @@ static PyObject *
 ask_plain_operator(kin_exit *e, kin_link *caller)
 {
     PyObject *left = PyTuple_GET_ITEM(caller->extra, 0), *right = PyTuple_GET_ITEM(caller->extra, 1);
-    int op = (int)kin_code_at(rec_code_of(caller->code), caller->at)->oparg - NB_INPLACE_ADD;
+    int op = (int)kin_instr_main(kin_code_at(rec_code_of(caller->code), caller->at)).arg - KIN_BINARY_INPLACE;
     kin_frame_link(e->run->ts, caller->frame, caller->at);
     PyObject *result = kin_op_binary(op, left, right);
     if (result == NULL)

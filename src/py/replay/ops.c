@@ -6,7 +6,6 @@
 #include "py/replay/ops_priv.h"
 #include "py/replay/replay.h"
 
-#include <opcode.h>
 
 /* -- calls ------------------------------------------------------------------------------------------------------ */
 
@@ -87,37 +86,33 @@ power_in_place(PyObject *a, PyObject *b)
 }
 
 static const binaryfunc binary_table[] = {
-    [NB_ADD] = PyNumber_Add,
-    [NB_AND] = PyNumber_And,
-    [NB_FLOOR_DIVIDE] = PyNumber_FloorDivide,
-    [NB_LSHIFT] = PyNumber_Lshift,
-    [NB_MATRIX_MULTIPLY] = PyNumber_MatrixMultiply,
-    [NB_MULTIPLY] = PyNumber_Multiply,
-    [NB_REMAINDER] = PyNumber_Remainder,
-    [NB_OR] = PyNumber_Or,
-    [NB_POWER] = power,
-    [NB_RSHIFT] = PyNumber_Rshift,
-    [NB_SUBTRACT] = PyNumber_Subtract,
-    [NB_TRUE_DIVIDE] = PyNumber_TrueDivide,
-    [NB_XOR] = PyNumber_Xor,
-    [NB_INPLACE_ADD] = PyNumber_InPlaceAdd,
-    [NB_INPLACE_AND] = PyNumber_InPlaceAnd,
-    [NB_INPLACE_FLOOR_DIVIDE] = PyNumber_InPlaceFloorDivide,
-    [NB_INPLACE_LSHIFT] = PyNumber_InPlaceLshift,
-    [NB_INPLACE_MATRIX_MULTIPLY] = PyNumber_InPlaceMatrixMultiply,
-    [NB_INPLACE_MULTIPLY] = PyNumber_InPlaceMultiply,
-    [NB_INPLACE_REMAINDER] = PyNumber_InPlaceRemainder,
-    [NB_INPLACE_OR] = PyNumber_InPlaceOr,
-    [NB_INPLACE_POWER] = power_in_place,
-    [NB_INPLACE_RSHIFT] = PyNumber_InPlaceRshift,
-    [NB_INPLACE_SUBTRACT] = PyNumber_InPlaceSubtract,
-    [NB_INPLACE_TRUE_DIVIDE] = PyNumber_InPlaceTrueDivide,
-    [NB_INPLACE_XOR] = PyNumber_InPlaceXor,
+    [KIN_BINARY_ADD] = PyNumber_Add,
+    [KIN_BINARY_AND] = PyNumber_And,
+    [KIN_BINARY_FLOOR_DIVIDE] = PyNumber_FloorDivide,
+    [KIN_BINARY_LSHIFT] = PyNumber_Lshift,
+    [KIN_BINARY_MATRIX_MULTIPLY] = PyNumber_MatrixMultiply,
+    [KIN_BINARY_MULTIPLY] = PyNumber_Multiply,
+    [KIN_BINARY_REMAINDER] = PyNumber_Remainder,
+    [KIN_BINARY_OR] = PyNumber_Or,
+    [KIN_BINARY_POWER] = power,
+    [KIN_BINARY_RSHIFT] = PyNumber_Rshift,
+    [KIN_BINARY_SUBTRACT] = PyNumber_Subtract,
+    [KIN_BINARY_TRUE_DIVIDE] = PyNumber_TrueDivide,
+    [KIN_BINARY_XOR] = PyNumber_Xor,
+    [KIN_BINARY_INPLACE_ADD] = PyNumber_InPlaceAdd,
+    [KIN_BINARY_INPLACE_AND] = PyNumber_InPlaceAnd,
+    [KIN_BINARY_INPLACE_FLOOR_DIVIDE] = PyNumber_InPlaceFloorDivide,
+    [KIN_BINARY_INPLACE_LSHIFT] = PyNumber_InPlaceLshift,
+    [KIN_BINARY_INPLACE_MATRIX_MULTIPLY] = PyNumber_InPlaceMatrixMultiply,
+    [KIN_BINARY_INPLACE_MULTIPLY] = PyNumber_InPlaceMultiply,
+    [KIN_BINARY_INPLACE_REMAINDER] = PyNumber_InPlaceRemainder,
+    [KIN_BINARY_INPLACE_OR] = PyNumber_InPlaceOr,
+    [KIN_BINARY_INPLACE_POWER] = power_in_place,
+    [KIN_BINARY_INPLACE_RSHIFT] = PyNumber_InPlaceRshift,
+    [KIN_BINARY_INPLACE_SUBTRACT] = PyNumber_InPlaceSubtract,
+    [KIN_BINARY_INPLACE_TRUE_DIVIDE] = PyNumber_InPlaceTrueDivide,
+    [KIN_BINARY_INPLACE_XOR] = PyNumber_InPlaceXor,
 };
-
-/* Traces keep the numbers of 3.11; another version must not change their meaning. */
-_Static_assert(NB_ADD == 0 && NB_REMAINDER == 6 && NB_XOR == 12 && NB_INPLACE_ADD == 13 && NB_INPLACE_XOR == 25,
-               "BINARY_OP numbers");
 
 static PyObject *
 new_bool(int truth)

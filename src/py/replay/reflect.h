@@ -5,7 +5,7 @@
 #include <Python.h>
 #include <stdbool.h>
 
-/* Numbers of operators: NB_ADD..NB_XOR (perhaps with INPLACE, for messages), COMPARE + Py_LT..Py_GE. */
+/* Numbers of operators: KIN_BINARY_ADD..KIN_BINARY_XOR (perhaps with INPLACE, for messages), COMPARE + Py_LT..Py_GE. */
 enum { KIN_REFLECT_COMPARE = 32, KIN_REFLECT_INPLACE = 64 };
 
 /* `done`: the operand on the right was the one that was asked. New reference, NULL: it raised. */

@@ -570,7 +570,7 @@ subgraph_from(const kin_run *r, uint32_t step)
         return NULL;
     kin_subgraph *subgraph = &subgraphs->at.at[subgraphs->by_step[step] - 1];
     bool ours = subgraph->first == step && subgraph->launcher != NULL;
-    if (ours && !subgraph->waits && kin_subgraph_rests(subgraph))
+    if (ours && !subgraph->waits && kin_subgraph_is_backed_off(subgraph))
         return NULL;
     return ours && (subgraph->waits || kin_replay_force_exit == UINT32_MAX) ? subgraph : NULL;
 }

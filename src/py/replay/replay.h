@@ -44,7 +44,7 @@ extern uint32_t kin_replay_force_exit;
 
 /* May a step with KIN_STEP_RAISES stand for this instruction? When it does not raise, the frame has to be moved behind the
  * instruction, knowing nothing but the result. */
-bool kin_leave_can_pass(const kin_instr *in, kin_py_version version);
+bool kin_leave_can_pass(const kin_instr *in);
 
 /* Executes one step's operation on live operands, as recording saw CPython do it; new reference or NULL with an
  * exception (NEXT: NULL without one when exhausted). `slots` is indexed by vid. */

@@ -83,7 +83,7 @@ void kin_chain_drop(PyThreadState *ts, kin_chain *c);
 typedef enum {
     KIN_LEAVE_BEFORE, /* execute the instruction of the snapshot */
     KIN_LEAVE_THROW,  /* raise the pending exception there */
-    KIN_LEAVE_AFTER   /* the instruction is done, `result` is what it gave (NULL: FOR_ITER has come to the end) */
+    KIN_LEAVE_AFTER   /* the instruction is done, `result` is what it gave (NULL: the iterator has come to its end) */
 } kin_leave;
 
 /* Leaves at the snapshot of step `step`. Steals `result` and the chain (if not NULL: linked, locals only). Returns

@@ -5,6 +5,8 @@
  */
 #include "py/replay/spread.h"
 
+#include "core/trace/effects.h"
+
 #include "py/aten/tensor.h"
 #include "py/guardeval/guard.h"
 
@@ -189,8 +191,7 @@ all_stay(kin_spread *s, const kin_step *st, uint32_t from)
 static bool
 only_stores(const kin_step *st)
 {
-    return st->kind == KIN_STEP_LIST_APPEND || st->kind == KIN_STEP_SET_SUBSCR || st->kind == KIN_STEP_SETATTR ||
-           st->kind == KIN_STEP_CELL_SET;
+    return kin_step_does(st, KIN_STORES);
 }
 
 /* A test of a value that the subgraph makes: its outcome follows from the kinds of the inputs. */
@@ -715,29 +716,7 @@ pass_change(kin_spread *s, uint32_t step)
 static bool
 only_looks(const kin_step *st)
 {
-    switch ((kin_step_kind)st->kind) {
-    case KIN_STEP_BINARY:
-    case KIN_STEP_UNARY:
-    case KIN_STEP_COMPARE:
-    case KIN_STEP_CONTAINS:
-    case KIN_STEP_IS:
-    case KIN_STEP_SUBSCR:
-    case KIN_STEP_GETATTR:
-    case KIN_STEP_LEN:
-    case KIN_STEP_SIZE:
-    case KIN_STEP_TRUTH:
-    case KIN_STEP_FORMAT:
-    case KIN_STEP_CELL_GET:
-    case KIN_STEP_BUILD_SET:
-    case KIN_STEP_BUILD_MAP:
-    case KIN_STEP_ITER:
-    case KIN_STEP_CHECK:
-        return true;
-    case KIN_STEP_HANDLED:
-        return st->snap != 0; /* which says what is being handled */
-    default:
-        return false;
-    }
+    return kin_step_does(st, KIN_ASKS) && (st->kind != KIN_STEP_HANDLED || st->snap != 0 /* which says what is being handled */);
 }
 
 static bool

@@ -1,6 +1,8 @@
 /* Finding subgraphs in a trace (subgraphs.h), and their memory. */
 #include "py/replay/spread.h"
 
+#include "core/trace/effects.h"
+
 #include "py/aten/tensor.h"
 
 #include <stdlib.h>
@@ -17,9 +19,7 @@ kin_subgraph_calls(const kin_step *s)
 bool
 kin_subgraph_builds(const kin_step *s)
 {
-    return s->kind == KIN_STEP_BUILD_TUPLE || s->kind == KIN_STEP_BUILD_LIST || s->kind == KIN_STEP_BUILD_MAP ||
-           s->kind == KIN_STEP_BUILD_SIZE || s->kind == KIN_STEP_BUILD_SLICE || s->kind == KIN_STEP_LIST_TO_TUPLE || s->kind == KIN_STEP_BUILD_METHOD ||
-           s->kind == KIN_STEP_BUILD_CELL;
+    return kin_step_does(s, KIN_MOVES);
 }
 
 bool

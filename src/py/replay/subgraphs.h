@@ -13,6 +13,7 @@
 #ifndef KIN_PY_UNITS_H
 #define KIN_PY_UNITS_H
 
+#include "core/tier/compile_heuristic.h"
 #include "py/entry/entry.h"
 
 struct kin_subgraph;
@@ -94,10 +95,9 @@ kin_status kin_subgraph_set(const kin_entry *v, kin_subgraphs *subgraphs, uint32
                         const kin_vid *out, uint32_t nout, kin_launcher *launcher) KIN_MUST_CHECK;
 /* A launcher that has had nothing for a long time is asked now and then: asking takes as long as a small call. */
 static inline bool
-kin_subgraph_rests(kin_subgraph *subgraph)
+kin_subgraph_is_backed_off(kin_subgraph *subgraph)
 {
-    enum { PATIENCE = 64, PAUSE = 32 };
-    return subgraph->refused >= PATIENCE && subgraph->refused++ % PAUSE != 0;
+    return kin_compile_is_backed_off(&subgraph->refused);
 }
 
 /* Its steps run one by one from now on. */

@@ -20,7 +20,7 @@ const_at(rec *r, int i)
 /* -- locals, constants, stack ------------------------------------------------------------------------------------- */
 
 static void
-op_load_fast(rec *r)
+op_load_local(rec *r)
 {
     kin_vid v = r->top->slots[r->top->arg];
     if (v == 0)
@@ -30,7 +30,7 @@ op_load_fast(rec *r)
 }
 
 static void
-op_store_fast(rec *r)
+op_store_local(rec *r)
 {
     rec_frame *f = r->top;
     kin_vid v = rec_peek(r, 0);
@@ -89,7 +89,7 @@ frame_builtins(rec *r)
 }
 
 static void
-load_global_name(rec *r, PyObject *name, bool null)
+load_global_name(rec *r, PyObject *name)
 {
     kin_vid globals = rec_frame_globals(r);
     PyObject *dict = O(r, globals), *value = NULL;
@@ -116,8 +116,6 @@ load_global_name(rec *r, PyObject *name, bool null)
         rec_fact(r, KIN_FACT_LACKS_KEY, globals, name, 0);
         vid = rec_dict_item(r, builtins, name, value);
     }
-    if (null)
-        rec_push(r, 0);
     rec_push(r, vid);
 }
 
@@ -141,7 +139,7 @@ op_store_global(rec *r, bool delete)
 /* -- cells -------------------------------------------------------------------------------------------------------------- */
 
 static void
-op_load_deref(rec *r)
+op_load_cell(rec *r)
 {
     rec_frame *f = r->top;
     kin_vid cell = f->slots[f->arg];
@@ -160,7 +158,7 @@ op_load_deref(rec *r)
 }
 
 static void
-op_store_deref(rec *r, bool delete)
+op_store_cell(rec *r, bool delete)
 {
     rec_frame *f = r->top;
     kin_vid args[2] = {f->slots[f->arg], delete ? 0 : rec_peek(r, 0)};
@@ -255,7 +253,7 @@ op_build_map(rec *r)
 }
 
 static void
-op_build_const_key_map(rec *r)
+op_build_map_of_names(rec *r)
 {
     uint32_t n = (uint32_t)r->top->arg;
     PyObject *keys = rec_stack_obj(r, 0);
@@ -544,9 +542,9 @@ op_list_to_tuple(rec *r)
 /* -- text ------------------------------------------------------------------------------------------------------------- */
 
 static void
-op_format_value(rec *r)
+op_format(rec *r)
 {
-    int arg = r->top->arg, n = (arg & 4) ? 2 : 1;
+    int n = 1 + r->top->extra;
     kin_vid args[2] = {rec_peek(r, n - 1), n == 2 ? rec_peek(r, 0) : 0};
     bool fold = kin_is_exact_immutable(O(r, args[0])) && rec_is_value(O(r, args[0])) && rec_can_const(r, args[0]) &&
                 (n == 1 || rec_can_const(r, args[1]));
@@ -564,7 +562,7 @@ op_format_value(rec *r)
         rec_need_type(r, args[0]);
     kin_vid out = rec_step_out(r, KIN_STEP_FORMAT, quiet ? 0 : KIN_STEP_OPAQUE, args, (uint32_t)n);
     uint32_t s = r->t->vals.at[out].step;
-    r->t->steps.at[s].imm = (uint8_t)arg;
+    r->t->steps.at[s].imm = (uint8_t)(r->top->arg | r->top->extra << 2);
     r->info.at[out].type = &PyUnicode_Type;
     if (!quiet) {
         r->skip_expected = true;
@@ -597,14 +595,43 @@ op_build_string(rec *r)
 
 /* -- calls -------------------------------------------------------------------------------------------------------------- */
 
-/* 3.11 takes bound methods apart here. */
+/* Where the callable and the self of a call with `n` entries above them lie; the slot of self is empty for plain calls, and in
+ * one of the two orders the callable then lies where self would be. */
 static void
-op_precall(rec *r)
+find_callable(const rec_frame *f, int n, int *callable, int *self)
+{
+    int base = f->nlocals + f->sp - n - 2;
+    bool first = (f->flags & KIN_DO_CALLABLE_FIRST) || f->slots[base] != 0;
+    *callable = first ? base : base + 1;
+    *self = first ? base + 1 : base;
+}
+
+void
+rec_call_slots(const rec_frame *f, int *callable, int *self, int *args)
+{
+    int above = f->arg + (f->flags & KIN_DO_NAMES_ON_STACK ? 1 : 0);
+    find_callable(f, above, callable, self);
+    *args = f->nlocals + f->sp - above;
+}
+
+PyObject *
+rec_call_names(rec *r)
+{
+    const rec_frame *f = r->top;
+    if (f->flags & KIN_DO_NAMES_ON_STACK)
+        return rec_stack_obj(r, 0);
+    return f->extra > 0 ? const_at(r, f->extra - 1) : NULL;
+}
+
+/* A call takes bound methods apart, in an instruction before it (3.11) or itself. */
+static void
+op_unbind_method(rec *r)
 {
     rec_frame *f = r->top;
-    int base = f->nlocals + f->sp - f->arg - 2;
-    kin_vid callee = f->slots[base + 1];
-    if (f->slots[base] != 0 || Py_TYPE(O(r, callee)) != &PyMethod_Type)
+    int at, self_at;
+    find_callable(f, f->arg, &at, &self_at);
+    kin_vid callee = f->slots[at];
+    if (f->slots[self_at] != 0 || Py_TYPE(O(r, callee)) != &PyMethod_Type)
         return;
     rec_fresh *m = FRESH(r, callee);
     kin_vid func, self;
@@ -619,6 +646,7 @@ op_precall(rec *r)
         self = rec_src(r, callee, KIN_ACCESS_METHOD_SELF, 0, PyMethod_GET_SELF(obj));
     }
     rec_snapshot(r);
+    int base = at < self_at ? at : self_at;
     f->slots[base] = func;
     f->slots[base + 1] = self;
 }
@@ -626,23 +654,26 @@ op_precall(rec *r)
 static void
 op_call(rec *r)
 {
-    rec_frame *f = r->top;
-    int n = f->arg, base = f->nlocals + f->sp - n - 2;
-    PyObject *kwnames = f->kwnames;
+    const rec_frame *f = r->top;
+    int n = f->arg, callable, self, first;
+    rec_call_slots(f, &callable, &self, &first);
+    PyObject *kwnames = rec_call_names(r);
     uint32_t nkw = kwnames ? (uint32_t)PyTuple_GET_SIZE(kwnames) : 0;
-    bool method = f->slots[base] != 0;
-    kin_vid callee = f->slots[base + (method ? 0 : 1)];
-    f->kwnames = NULL;
-    uint32_t npos = (uint32_t)n - nkw + (method ? 1 : 0);
     if (n > 200) {
         rec_stop(r, "call with very many arguments");
         return;
     }
-    kin_vid args[256];
-    memcpy(args, f->slots + base + (method ? 1 : 2), (npos + nkw) * sizeof *args);
-    if (r->dropped_functions != NULL && rec_drop_report(r, callee, n + (method ? 1 : 0), args, npos, n + 2))
-        return;
-    rec_do_call(r, callee, args, npos, nkw, kwnames, n + 2);
+    kin_vid args[256], callee = f->slots[callable];
+    uint32_t npos = (uint32_t)n - nkw;
+    if (f->slots[self] != 0) {
+        args[0] = f->slots[self];
+        npos++;
+    }
+    memcpy(args + (f->slots[self] != 0), f->slots + first, (size_t)n * sizeof *args);
+    int ndrop = f->nlocals + f->sp - (callable < self ? callable : self), below = f->nlocals + f->sp - 1 - callable;
+    const rec_args call = {.callee = callee, .args = args, .npos = npos, .nkw = nkw, .kwnames = kwnames, .ndrop = ndrop};
+    if (!rec_drop_report(r, &call, below))
+        rec_do_call(r, &call);
 }
 
 static void
@@ -660,11 +691,18 @@ call_ex_step(rec *r, kin_vid func, kin_vid pos, kin_vid kw, int ndrop)
     rec_await_result(r, out, s);
 }
 
+/* How far below the top the callable of f(*a, **k) lies. */
+static int
+spread_callable(const rec *r)
+{
+    return r->top->extra + (r->top->flags & KIN_DO_CALLABLE_FIRST ? 2 : 1);
+}
+
 void
 rec_star_call_step(rec *r)
 {
-    int has_kw = r->top->arg & 1;
-    call_ex_step(r, rec_peek(r, has_kw + 1), rec_peek(r, has_kw), has_kw ? rec_peek(r, 0) : 0, 3 + has_kw);
+    int has_kw = r->top->extra;
+    call_ex_step(r, rec_peek(r, spread_callable(r)), rec_peek(r, has_kw), has_kw ? rec_peek(r, 0) : 0, 3 + has_kw);
 }
 
 /* f(*thing, **known) where C code iterates over thing. */
@@ -681,17 +719,17 @@ star_call_of(rec *r, kin_vid func, kin_vid pos, const kin_vid *pairs, uint32_t n
     }
     if (names != NULL)
         rec_ref(r, names); /* as long as the recording */
-    const star_call call = {.callee = func, .values = values, .nkw = names != NULL ? npairs / 2 : 0, .kwnames = names, .ndrop = ndrop};
+    const rec_args call = {.callee = func, .args = values, .nkw = names != NULL ? npairs / 2 : 0, .kwnames = names, .ndrop = ndrop};
     Py_XDECREF(names);
     PyErr_Clear();
     return (npairs == 0 || names != NULL) && rec_star_call(r, &call, pos);
 }
 
 static void
-op_call_function_ex(rec *r)
+op_call_spread(rec *r)
 {
-    int has_kw = r->top->arg & 1;
-    kin_vid kw = has_kw ? rec_peek(r, 0) : 0, pos = rec_peek(r, has_kw), func = rec_peek(r, has_kw + 1);
+    int has_kw = r->top->extra, func_at = spread_callable(r);
+    kin_vid kw = has_kw ? rec_peek(r, 0) : 0, pos = rec_peek(r, has_kw), func = rec_peek(r, func_at);
     int ndrop = 3 + has_kw;
     kin_vid *items = NULL, *pairs = NULL, all[256];
     uint32_t n = 0, npairs = 0;
@@ -716,8 +754,9 @@ op_call_function_ex(rec *r)
         }
         if (kwnames != NULL)
             rec_ref(r, kwnames);
-        if (r->dropped_functions == NULL || !rec_drop_report(r, func, 1 + has_kw, all, n, ndrop))
-            rec_do_call(r, func, all, n, npairs / 2, kwnames, ndrop);
+        const rec_args call = {.callee = func, .args = all, .npos = n, .nkw = npairs / 2, .kwnames = kwnames, .ndrop = ndrop};
+        if (!rec_drop_report(r, &call, func_at))
+            rec_do_call(r, &call);
     }
     Py_XDECREF(kwnames);
     free(items);
@@ -727,7 +766,7 @@ op_call_function_ex(rec *r)
 /* -- with ------------------------------------------------------------------------------------------------------------------ */
 
 static void
-op_before_with(rec *r)
+op_enter_with(rec *r)
 {
     kin_vid mgr = rec_peek(r, 0);
     PyTypeObject *tp = rec_need_attrs(r, mgr);
@@ -744,7 +783,7 @@ op_before_with(rec *r)
     kin_vid exit = rec_step_out(r, KIN_STEP_BUILD_METHOD, KIN_STEP_PURE, parts, 2);
     rec_make_fresh(r, exit, FRESH_METHOD, parts, 2, true);
     if (python && rec_can_inline(r, enter) &&
-        rec_inline(r, first, &mgr, 1, 0, NULL, 1, &exit, 1, KIN_RESUME_PUSH, 0))
+        rec_inline(r, &(rec_args){.callee = first, .args = &mgr, .npos = 1, .ndrop = 1}, &exit, 1, KIN_RESUME_PUSH, 0))
         return;
     if (r->stopped)
         return;
@@ -855,36 +894,36 @@ op_import_from(rec *r)
 static void
 dispatch_builds(rec *r)
 {
-    switch ((kin_op)r->top->op) {
-    case KIN_OP_BUILD_TUPLE: op_build_tuple(r); break;
-    case KIN_OP_BUILD_LIST: build(r, KIN_STEP_BUILD_LIST, FRESH_LIST, &PyList_Type, (uint32_t)r->top->arg); break;
-    case KIN_OP_BUILD_SET: op_build_set(r); break;
-    case KIN_OP_BUILD_MAP: op_build_map(r); break;
-    case KIN_OP_BUILD_CONST_KEY_MAP: op_build_const_key_map(r); break;
-    case KIN_OP_BUILD_SLICE: op_build_slice(r); break;
-    case KIN_OP_BUILD_STRING: op_build_string(r); break;
-    case KIN_OP_FORMAT_VALUE: op_format_value(r); break;
-    case KIN_OP_MAKE_FUNCTION: op_make_function(r); break;
-    case KIN_OP_LIST_APPEND: op_list_append(r); break;
-    case KIN_OP_LIST_EXTEND: op_list_extend(r); break;
-    case KIN_OP_SET_ADD: op_set_grow(r, KIN_STEP_SET_ADD); break;
-    case KIN_OP_SET_UPDATE: op_set_grow(r, KIN_STEP_SET_UPDATE); break;
-    case KIN_OP_MAP_ADD: op_map_add(r); break;
-    case KIN_OP_DICT_UPDATE: op_dict_grow(r, KIN_STEP_DICT_UPDATE); break;
-    case KIN_OP_DICT_MERGE: op_dict_grow(r, KIN_STEP_DICT_MERGE); break;
-    case KIN_OP_LIST_TO_TUPLE: op_list_to_tuple(r); break;
-    case KIN_OP_IMPORT_NAME: op_import_name(r); break;
-    case KIN_OP_IMPORT_FROM: op_import_from(r); break;
-    case KIN_OP_BEFORE_WITH: op_before_with(r); break;
-    case KIN_OP_GET_LEN: rec_op_get_len(r); break;
-    case KIN_OP_MATCH_MAPPING: rec_op_match_kind(r, Py_TPFLAGS_MAPPING); break;
-    case KIN_OP_MATCH_SEQUENCE: rec_op_match_kind(r, Py_TPFLAGS_SEQUENCE); break;
-    case KIN_OP_MATCH_KEYS: rec_op_match_keys(r); break;
-    case KIN_OP_MATCH_CLASS: rec_op_match_class(r, r->top->arg); break;
+    switch (r->top->op) {
+    case KIN_DO_BUILD_TUPLE: op_build_tuple(r); break;
+    case KIN_DO_BUILD_LIST: build(r, KIN_STEP_BUILD_LIST, FRESH_LIST, &PyList_Type, (uint32_t)r->top->arg); break;
+    case KIN_DO_BUILD_SET: op_build_set(r); break;
+    case KIN_DO_BUILD_MAP: op_build_map(r); break;
+    case KIN_DO_BUILD_MAP_OF_NAMES: op_build_map_of_names(r); break;
+    case KIN_DO_BUILD_SLICE: op_build_slice(r); break;
+    case KIN_DO_BUILD_STRING: op_build_string(r); break;
+    case KIN_DO_FORMAT: op_format(r); break;
+    case KIN_DO_MAKE_FUNCTION: op_make_function(r); break;
+    case KIN_DO_LIST_APPEND: op_list_append(r); break;
+    case KIN_DO_LIST_EXTEND: op_list_extend(r); break;
+    case KIN_DO_SET_ADD: op_set_grow(r, KIN_STEP_SET_ADD); break;
+    case KIN_DO_SET_UPDATE: op_set_grow(r, KIN_STEP_SET_UPDATE); break;
+    case KIN_DO_MAP_ADD: op_map_add(r); break;
+    case KIN_DO_DICT_UPDATE: op_dict_grow(r, KIN_STEP_DICT_UPDATE); break;
+    case KIN_DO_DICT_MERGE: op_dict_grow(r, KIN_STEP_DICT_MERGE); break;
+    case KIN_DO_LIST_TO_TUPLE: op_list_to_tuple(r); break;
+    case KIN_DO_IMPORT_NAME: op_import_name(r); break;
+    case KIN_DO_IMPORT_FROM: op_import_from(r); break;
+    case KIN_DO_ENTER_WITH: op_enter_with(r); break;
+    case KIN_DO_GET_LEN: rec_op_get_len(r); break;
+    case KIN_DO_MATCH_MAPPING: rec_op_match_kind(r, Py_TPFLAGS_MAPPING); break;
+    case KIN_DO_MATCH_SEQUENCE: rec_op_match_kind(r, Py_TPFLAGS_SEQUENCE); break;
+    case KIN_DO_MATCH_KEYS: rec_op_match_keys(r); break;
+    case KIN_DO_MATCH_CLASS: rec_op_match_class(r, r->top->arg); break;
     default:
         if (rec_op_exception(r))
             break;
-        rec_stop_fmt(r, "opcode %s is not understood", kin_op_name((kin_op)r->top->op));
+        rec_stop_fmt(r, "opcode %s is not understood", kin_instr_name(r->top->in));
     }
 }
 
@@ -892,37 +931,66 @@ static void
 dispatch_values(rec *r)
 {
     rec_frame *f = r->top;
-    switch ((kin_op)f->op) {
-    case KIN_OP_UNARY_NEGATIVE: rec_op_binary(r, KIN_STEP_UNARY, KIN_UNARY_NEGATIVE, 1); break;
-    case KIN_OP_UNARY_POSITIVE: rec_op_binary(r, KIN_STEP_UNARY, KIN_UNARY_POSITIVE, 1); break;
-    case KIN_OP_UNARY_INVERT: rec_op_binary(r, KIN_STEP_UNARY, KIN_UNARY_INVERT, 1); break;
-    case KIN_OP_UNARY_NOT: rec_op_binary(r, KIN_STEP_UNARY, KIN_UNARY_NOT, 1); break;
-    case KIN_OP_BINARY_OP: rec_op_binary(r, KIN_STEP_BINARY, f->arg, 2); break;
-    case KIN_OP_COMPARE_OP: rec_op_binary(r, KIN_STEP_COMPARE, f->arg, 2); break;
-    case KIN_OP_IS_OP: rec_op_is(r, f->arg); break;
-    case KIN_OP_CONTAINS_OP: rec_op_contains(r, f->arg); break;
-    case KIN_OP_BINARY_SUBSCR: rec_op_subscr(r); break;
-    case KIN_OP_STORE_SUBSCR: rec_op_store_subscr(r, false); break;
-    case KIN_OP_DELETE_SUBSCR: rec_op_store_subscr(r, true); break;
-    case KIN_OP_GET_ITER: rec_op_get_iter(r); break;
-    case KIN_OP_FOR_ITER: rec_op_for_iter(r); break;
-    case KIN_OP_GET_YIELD_FROM_ITER: rec_op_yield_from(r); break;
-    case KIN_OP_SEND: rec_op_send(r); break;
-    case KIN_OP_UNPACK_SEQUENCE: rec_op_unpack(r, f->arg); break;
-    case KIN_OP_UNPACK_EX: rec_op_unpack_ex(r, f->arg & 255, f->arg >> 8); break;
-    case KIN_OP_LOAD_ATTR: rec_op_load_attr(r, name_at(r, f->arg), false); break;
-    case KIN_OP_LOAD_METHOD: rec_op_load_attr(r, name_at(r, f->arg), true); break;
-    case KIN_OP_STORE_ATTR: rec_op_store_attr(r, name_at(r, f->arg), false); break;
-    case KIN_OP_DELETE_ATTR: rec_op_store_attr(r, name_at(r, f->arg), true); break;
-    case KIN_OP_POP_JUMP_FORWARD_IF_TRUE: case KIN_OP_POP_JUMP_FORWARD_IF_FALSE:
-    case KIN_OP_POP_JUMP_BACKWARD_IF_TRUE: case KIN_OP_POP_JUMP_BACKWARD_IF_FALSE:
-    case KIN_OP_POP_JUMP_FORWARD_IF_NONE: case KIN_OP_POP_JUMP_FORWARD_IF_NOT_NONE:
-    case KIN_OP_POP_JUMP_BACKWARD_IF_NONE: case KIN_OP_POP_JUMP_BACKWARD_IF_NOT_NONE:
-    case KIN_OP_JUMP_IF_TRUE_OR_POP: case KIN_OP_JUMP_IF_FALSE_OR_POP:
-        rec_op_branch(r);
-        break;
+    switch (f->op) {
+    case KIN_DO_NEGATE: rec_op_binary(r, KIN_STEP_UNARY, KIN_UNARY_NEGATIVE, 1); break;
+    case KIN_DO_POSITIVE: rec_op_binary(r, KIN_STEP_UNARY, KIN_UNARY_POSITIVE, 1); break;
+    case KIN_DO_INVERT: rec_op_binary(r, KIN_STEP_UNARY, KIN_UNARY_INVERT, 1); break;
+    case KIN_DO_NOT: rec_op_binary(r, KIN_STEP_UNARY, KIN_UNARY_NOT, 1); break;
+    case KIN_DO_BINARY: rec_op_binary(r, KIN_STEP_BINARY, f->arg, 2); break;
+    case KIN_DO_COMPARE: rec_op_binary(r, KIN_STEP_COMPARE, f->arg, 2); break;
+    case KIN_DO_IS: rec_op_is(r, f->arg); break;
+    case KIN_DO_CONTAINS: rec_op_contains(r, f->arg); break;
+    case KIN_DO_LOAD_ITEM: rec_op_subscr(r); break;
+    case KIN_DO_STORE_ITEM: rec_op_store_subscr(r, false); break;
+    case KIN_DO_DELETE_ITEM: rec_op_store_subscr(r, true); break;
+    case KIN_DO_GET_ITER: rec_op_get_iter(r); break;
+    case KIN_DO_NEXT: rec_op_for_iter(r); break;
+    case KIN_DO_GET_YIELD_FROM_ITER: rec_op_yield_from(r); break;
+    case KIN_DO_SEND: rec_op_send(r); break;
+    case KIN_DO_UNPACK: rec_op_unpack(r, f->arg); break;
+    case KIN_DO_UNPACK_STARRED: rec_op_unpack_ex(r, f->arg, f->extra); break;
+    case KIN_DO_LOAD_ATTR: rec_op_load_attr(r, name_at(r, f->arg), false); break;
+    case KIN_DO_LOAD_METHOD: rec_op_load_attr(r, name_at(r, f->arg), true); break;
+    case KIN_DO_STORE_ATTR: rec_op_store_attr(r, name_at(r, f->arg), false); break;
+    case KIN_DO_DELETE_ATTR: rec_op_store_attr(r, name_at(r, f->arg), true); break;
+    case KIN_DO_BRANCH: rec_op_branch(r); break;
     default:
         dispatch_builds(r);
+    }
+}
+
+static void
+dispatch(rec *r)
+{
+    rec_frame *f = r->top;
+    switch (f->op) {
+    case KIN_DO_LOAD_LOCAL: op_load_local(r); break;
+    case KIN_DO_STORE_LOCAL: op_store_local(r); break;
+    case KIN_DO_DELETE_LOCAL: f->slots[f->arg] = 0; break;
+    case KIN_DO_TAKE_LOCAL:
+        rec_push(r, f->slots[f->arg]);
+        f->slots[f->arg] = 0;
+        break;
+    case KIN_DO_LOAD_CONST: rec_push(r, rec_const(r, const_at(r, f->arg))); break;
+    case KIN_DO_POP: rec_drop(r, 1); break;
+    case KIN_DO_PUSH_EMPTY: rec_push(r, 0); break;
+    case KIN_DO_COPY: rec_push(r, rec_peek(r, f->arg - 1)); break;
+    case KIN_DO_SWAP: op_swap(r); break;
+    case KIN_DO_LOAD_GLOBAL: load_global_name(r, name_at(r, f->arg)); break;
+    case KIN_DO_STORE_GLOBAL: op_store_global(r, false); break;
+    case KIN_DO_DELETE_GLOBAL: op_store_global(r, true); break;
+    case KIN_DO_LOAD_CELL_OBJECT: rec_push(r, f->slots[f->arg]); break;
+    case KIN_DO_LOAD_CELL: op_load_cell(r); break;
+    case KIN_DO_STORE_CELL: op_store_cell(r, false); break;
+    case KIN_DO_DELETE_CELL: op_store_cell(r, true); break;
+    case KIN_DO_LOAD_BUILD_CLASS: load_global_name(r, REC_STR("__build_class__")); break;
+    case KIN_DO_UNBIND_METHOD: op_unbind_method(r); break;
+    case KIN_DO_CALL: op_call(r); break;
+    case KIN_DO_CALL_SPREAD: op_call_spread(r); break;
+    case KIN_DO_RETURN: op_return(r); break;
+    case KIN_DO_YIELD: rec_op_yield(r); break;
+    default:
+        dispatch_values(r);
     }
 }
 
@@ -930,34 +998,14 @@ void
 rec_dispatch(rec *r)
 {
     rec_frame *f = r->top;
-    switch ((kin_op)f->op) {
-    case KIN_OP_NOP: case KIN_OP_RESUME: case KIN_OP_CACHE:
-    case KIN_OP_JUMP_FORWARD: case KIN_OP_JUMP_BACKWARD: case KIN_OP_JUMP_BACKWARD_NO_INTERRUPT:
-    case KIN_OP_MAKE_CELL: case KIN_OP_COPY_FREE_VARS: case KIN_OP_EXTENDED_ARG:
-        break;
-    case KIN_OP_LOAD_FAST: op_load_fast(r); break;
-    case KIN_OP_STORE_FAST: op_store_fast(r); break;
-    case KIN_OP_DELETE_FAST: f->slots[f->arg] = 0; break;
-    case KIN_OP_LOAD_CONST: rec_push(r, rec_const(r, const_at(r, f->arg))); break;
-    case KIN_OP_POP_TOP: rec_drop(r, 1); break;
-    case KIN_OP_PUSH_NULL: rec_push(r, 0); break;
-    case KIN_OP_COPY: rec_push(r, rec_peek(r, f->arg - 1)); break;
-    case KIN_OP_SWAP: op_swap(r); break;
-    case KIN_OP_LOAD_GLOBAL: load_global_name(r, name_at(r, f->arg >> 1), f->arg & 1); break;
-    case KIN_OP_STORE_GLOBAL: op_store_global(r, false); break;
-    case KIN_OP_DELETE_GLOBAL: op_store_global(r, true); break;
-    case KIN_OP_LOAD_CLOSURE: rec_push(r, f->slots[f->arg]); break;
-    case KIN_OP_LOAD_DEREF: op_load_deref(r); break;
-    case KIN_OP_STORE_DEREF: op_store_deref(r, false); break;
-    case KIN_OP_DELETE_DEREF: op_store_deref(r, true); break;
-    case KIN_OP_LOAD_BUILD_CLASS: load_global_name(r, REC_STR("__build_class__"), false); break;
-    case KIN_OP_KW_NAMES: f->kwnames = const_at(r, f->arg); break;
-    case KIN_OP_PRECALL: op_precall(r); break;
-    case KIN_OP_CALL: op_call(r); break;
-    case KIN_OP_CALL_FUNCTION_EX: op_call_function_ex(r); break;
-    case KIN_OP_RETURN_VALUE: op_return(r); break;
-    case KIN_OP_YIELD_VALUE: rec_op_yield(r); break;
-    default:
-        dispatch_values(r);
+    const kin_instr *in = f->in;
+    if (in->ndoes == 1) {
+        dispatch(r);
+        return;
     }
+    for (int i = 0; i < in->ndoes && !r->stopped && !r->refused; i++) {
+        rec_set_action(f, in->does[i]);
+        dispatch(r);
+    }
+    rec_set_action(f, kin_instr_main(in));
 }

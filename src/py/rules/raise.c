@@ -17,7 +17,7 @@
 bool
 rec_always_raises(const rec_frame *f)
 {
-    return f->op == KIN_OP_RAISE_VARARGS || f->op == KIN_OP_RERAISE;
+    return f->op == KIN_DO_RAISE || f->op == KIN_DO_RERAISE;
 }
 
 /* The shadow stack as it was before the instruction. */
@@ -28,15 +28,6 @@ restore_operands(rec_frame *f)
         f->slots[f->undo[i].slot] = f->undo[i].old;
     f->nundo = 0;
     f->sp = f->sp0;
-}
-
-static PyObject *
-keyword_names(rec *r)
-{
-    rec_frame *f = r->top;
-    if (f->kw_offset == UINT32_MAX)
-        return NULL;
-    return PyTuple_GET_ITEM(f->code->co_consts, kin_code_at(f->kc, f->kw_offset)->oparg);
 }
 
 /* -- the step ---------------------------------------------------------------------------------------------------------- */
@@ -65,11 +56,16 @@ static void
 describe_call(rec *r, raising_step *s)
 {
     rec_frame *f = r->top;
-    int n = f->arg, base = f->nlocals + f->sp - n - 2, first = f->slots[base] != 0 ? base : base + 1;
+    int callable, self, first;
+    rec_call_slots(f, &callable, &self, &first);
     s->kind = KIN_STEP_CALL;
-    s->n = (uint32_t)(f->nlocals + f->sp - first);
-    memcpy(s->args, f->slots + first, s->n * sizeof *s->args);
-    s->ref = keyword_names(r);
+    s->args[0] = f->slots[callable];
+    s->n = 1;
+    if (f->slots[self] != 0)
+        s->args[s->n++] = f->slots[self];
+    memcpy(s->args + s->n, f->slots + first, (size_t)f->arg * sizeof *s->args);
+    s->n += (uint32_t)f->arg;
+    s->ref = rec_call_names(r);
 }
 
 /* What is raised runs no Python code: an instance, or a class that makes its instances in C. */
@@ -98,26 +94,26 @@ static bool
 describe(rec *r, raising_step *s)
 {
     rec_frame *f = r->top;
-    switch ((kin_op)f->op) {
-    case KIN_OP_BINARY_SUBSCR: set_step(s, KIN_STEP_SUBSCR, 0, 2, rec_peek(r, 1), rec_peek(r, 0), 0); return true;
-    case KIN_OP_STORE_SUBSCR:
+    switch (f->op) {
+    case KIN_DO_LOAD_ITEM: set_step(s, KIN_STEP_SUBSCR, 0, 2, rec_peek(r, 1), rec_peek(r, 0), 0); return true;
+    case KIN_DO_STORE_ITEM:
         set_step(s, KIN_STEP_SET_SUBSCR, 0, 3, rec_peek(r, 1), rec_peek(r, 0), rec_peek(r, 2));
         return true;
-    case KIN_OP_DELETE_SUBSCR: set_step(s, KIN_STEP_DEL_SUBSCR, 0, 2, rec_peek(r, 1), rec_peek(r, 0), 0); return true;
-    case KIN_OP_BINARY_OP: set_step(s, KIN_STEP_BINARY, f->arg, 2, rec_peek(r, 1), rec_peek(r, 0), 0); return true;
-    case KIN_OP_COMPARE_OP: set_step(s, KIN_STEP_COMPARE, f->arg, 2, rec_peek(r, 1), rec_peek(r, 0), 0); return true;
-    case KIN_OP_CONTAINS_OP: set_step(s, KIN_STEP_CONTAINS, f->arg, 2, rec_peek(r, 1), rec_peek(r, 0), 0); return true;
-    case KIN_OP_UNARY_NEGATIVE: set_step(s, KIN_STEP_UNARY, KIN_UNARY_NEGATIVE, 1, rec_peek(r, 0), 0, 0); return true;
-    case KIN_OP_UNARY_POSITIVE: set_step(s, KIN_STEP_UNARY, KIN_UNARY_POSITIVE, 1, rec_peek(r, 0), 0, 0); return true;
-    case KIN_OP_UNARY_INVERT: set_step(s, KIN_STEP_UNARY, KIN_UNARY_INVERT, 1, rec_peek(r, 0), 0, 0); return true;
-    case KIN_OP_GET_ITER: set_step(s, KIN_STEP_ITER, 0, 1, rec_peek(r, 0), 0, 0); return true;
-    case KIN_OP_LOAD_ATTR: case KIN_OP_LOAD_METHOD:
+    case KIN_DO_DELETE_ITEM: set_step(s, KIN_STEP_DEL_SUBSCR, 0, 2, rec_peek(r, 1), rec_peek(r, 0), 0); return true;
+    case KIN_DO_BINARY: set_step(s, KIN_STEP_BINARY, f->arg, 2, rec_peek(r, 1), rec_peek(r, 0), 0); return true;
+    case KIN_DO_COMPARE: set_step(s, KIN_STEP_COMPARE, f->arg, 2, rec_peek(r, 1), rec_peek(r, 0), 0); return true;
+    case KIN_DO_CONTAINS: set_step(s, KIN_STEP_CONTAINS, f->arg, 2, rec_peek(r, 1), rec_peek(r, 0), 0); return true;
+    case KIN_DO_NEGATE: set_step(s, KIN_STEP_UNARY, KIN_UNARY_NEGATIVE, 1, rec_peek(r, 0), 0, 0); return true;
+    case KIN_DO_POSITIVE: set_step(s, KIN_STEP_UNARY, KIN_UNARY_POSITIVE, 1, rec_peek(r, 0), 0, 0); return true;
+    case KIN_DO_INVERT: set_step(s, KIN_STEP_UNARY, KIN_UNARY_INVERT, 1, rec_peek(r, 0), 0, 0); return true;
+    case KIN_DO_GET_ITER: set_step(s, KIN_STEP_ITER, 0, 1, rec_peek(r, 0), 0, 0); return true;
+    case KIN_DO_LOAD_ATTR: case KIN_DO_LOAD_METHOD:
         set_step(s, KIN_STEP_GETATTR, 0, 1, rec_peek(r, 0), 0, 0);
         s->ref = PyTuple_GET_ITEM(f->code->co_names, f->arg);
         return true;
-    case KIN_OP_CALL: describe_call(r, s); return true;
-    case KIN_OP_RAISE_VARARGS: describe_raise(r, s); return true;
-    case KIN_OP_RERAISE: set_step(s, KIN_STEP_RAISE, 1, 1, rec_peek(r, 0), 0, 0); return true;
+    case KIN_DO_CALL: describe_call(r, s); return true;
+    case KIN_DO_RAISE: describe_raise(r, s); return true;
+    case KIN_DO_RERAISE: set_step(s, KIN_STEP_RAISE, 1, 1, rec_peek(r, 0), 0, 0); return true;
     default: return false;
     }
 }
@@ -153,38 +149,38 @@ calls_the_operands(rec *r, const kin_step *s)
 }
 
 /* Is the step's result, or what it does, that of the whole instruction? Many rules end in a step that is only a part: the
- * __enter__ of BEFORE_WITH, an __init__, an attribute of a pattern. */
+ * __enter__ of a with statement, an __init__, an attribute of a pattern. */
 static bool
 does_it_all(rec *r, const kin_step *s)
 {
     kin_step_kind kind = (kin_step_kind)s->kind;
-    switch ((kin_op)r->top->op) {
-    case KIN_OP_BINARY_SUBSCR: return kind == KIN_STEP_SUBSCR;
-    case KIN_OP_STORE_SUBSCR: return kind == KIN_STEP_SET_SUBSCR;
-    case KIN_OP_DELETE_SUBSCR: return kind == KIN_STEP_DEL_SUBSCR;
-    case KIN_OP_BINARY_OP: return kind == KIN_STEP_BINARY;
-    case KIN_OP_COMPARE_OP: return kind == KIN_STEP_COMPARE;
-    case KIN_OP_CONTAINS_OP: return kind == KIN_STEP_CONTAINS;
-    case KIN_OP_UNARY_NEGATIVE: case KIN_OP_UNARY_POSITIVE: case KIN_OP_UNARY_INVERT: case KIN_OP_UNARY_NOT:
+    switch (r->top->op) {
+    case KIN_DO_LOAD_ITEM: return kind == KIN_STEP_SUBSCR;
+    case KIN_DO_STORE_ITEM: return kind == KIN_STEP_SET_SUBSCR;
+    case KIN_DO_DELETE_ITEM: return kind == KIN_STEP_DEL_SUBSCR;
+    case KIN_DO_BINARY: return kind == KIN_STEP_BINARY;
+    case KIN_DO_COMPARE: return kind == KIN_STEP_COMPARE;
+    case KIN_DO_CONTAINS: return kind == KIN_STEP_CONTAINS;
+    case KIN_DO_NEGATE: case KIN_DO_POSITIVE: case KIN_DO_INVERT: case KIN_DO_NOT:
         return kind == KIN_STEP_UNARY;
-    case KIN_OP_GET_ITER: return kind == KIN_STEP_ITER;
-    case KIN_OP_FOR_ITER: return kind == KIN_STEP_NEXT;
-    case KIN_OP_LOAD_ATTR: case KIN_OP_LOAD_METHOD: return kind == KIN_STEP_GETATTR;
-    case KIN_OP_STORE_ATTR: return kind == KIN_STEP_SETATTR;
-    case KIN_OP_DELETE_ATTR: return kind == KIN_STEP_DELATTR;
-    case KIN_OP_STORE_GLOBAL: case KIN_OP_DELETE_GLOBAL: return kind == KIN_STEP_GLOBAL_SET;
-    case KIN_OP_LOAD_DEREF: return kind == KIN_STEP_CELL_GET;
-    case KIN_OP_FORMAT_VALUE: return kind == KIN_STEP_FORMAT;
-    case KIN_OP_LIST_EXTEND: return kind == KIN_STEP_LIST_EXTEND;
-    case KIN_OP_SET_UPDATE: return kind == KIN_STEP_SET_UPDATE;
-    case KIN_OP_DICT_UPDATE: return kind == KIN_STEP_DICT_UPDATE;
-    case KIN_OP_DICT_MERGE: return kind == KIN_STEP_DICT_MERGE;
-    case KIN_OP_BUILD_SET: return kind == KIN_STEP_BUILD_SET;
-    case KIN_OP_BUILD_MAP: return kind == KIN_STEP_BUILD_MAP;
-    case KIN_OP_IMPORT_NAME: return kind == KIN_STEP_IMPORT;
-    case KIN_OP_IMPORT_FROM: return kind == KIN_STEP_IMPORT_FROM;
-    case KIN_OP_CALL_FUNCTION_EX: return kind == KIN_STEP_CALL_EX;
-    case KIN_OP_CALL: return kind == KIN_STEP_CALL && calls_the_operands(r, s);
+    case KIN_DO_GET_ITER: return kind == KIN_STEP_ITER;
+    case KIN_DO_NEXT: return kind == KIN_STEP_NEXT;
+    case KIN_DO_LOAD_ATTR: case KIN_DO_LOAD_METHOD: return kind == KIN_STEP_GETATTR;
+    case KIN_DO_STORE_ATTR: return kind == KIN_STEP_SETATTR;
+    case KIN_DO_DELETE_ATTR: return kind == KIN_STEP_DELATTR;
+    case KIN_DO_STORE_GLOBAL: case KIN_DO_DELETE_GLOBAL: return kind == KIN_STEP_GLOBAL_SET;
+    case KIN_DO_LOAD_CELL: return kind == KIN_STEP_CELL_GET;
+    case KIN_DO_FORMAT: return kind == KIN_STEP_FORMAT;
+    case KIN_DO_LIST_EXTEND: return kind == KIN_STEP_LIST_EXTEND;
+    case KIN_DO_SET_UPDATE: return kind == KIN_STEP_SET_UPDATE;
+    case KIN_DO_DICT_UPDATE: return kind == KIN_STEP_DICT_UPDATE;
+    case KIN_DO_DICT_MERGE: return kind == KIN_STEP_DICT_MERGE;
+    case KIN_DO_BUILD_SET: return kind == KIN_STEP_BUILD_SET;
+    case KIN_DO_BUILD_MAP: return kind == KIN_STEP_BUILD_MAP;
+    case KIN_DO_IMPORT_NAME: return kind == KIN_STEP_IMPORT;
+    case KIN_DO_IMPORT_FROM: return kind == KIN_STEP_IMPORT_FROM;
+    case KIN_DO_CALL_SPREAD: return kind == KIN_STEP_CALL_EX;
+    case KIN_DO_CALL: return kind == KIN_STEP_CALL && calls_the_operands(r, s);
     default: return false;
     }
 }
@@ -300,14 +296,8 @@ only_looks(PyObject *callee)
 bool
 rec_lets_escape(rec *r, kin_step_kind kind, const kin_vid *args)
 {
-    switch (kind) {
-    case KIN_STEP_RAISE: case KIN_STEP_FORMAT: case KIN_STEP_GETATTR: case KIN_STEP_IS: case KIN_STEP_TRUTH:
-        return false;
-    case KIN_STEP_CALL:
-        return O(r, args[0]) == NULL || !only_looks(O(r, args[0]));
-    default:
-        return true;
-    }
+    bool looks = kind == KIN_STEP_CALL && O(r, args[0]) != NULL && only_looks(O(r, args[0]));
+    return !looks && !(kin_kind_effects(kind) & KIN_LETS_GO);
 }
 
 /* -- raising -------------------------------------------------------------------------------------------------------------- */
@@ -323,10 +313,9 @@ record_raise(rec *r)
         return false;
     }
     r->call.active = false;
-    f->kwnames = NULL;
     rec_snapshot(r);
     restore_operands(f);
-    uint32_t first = kin_leave_can_pass(kin_code_at(f->kc, f->offset), f->kc->version) ? first_action(r) : UINT32_MAX;
+    uint32_t first = kin_leave_can_pass(f->in) ? first_action(r) : UINT32_MAX;
     bool known = first != UINT32_MAX && (is_instruction(r, first) || write_step(r, first));
     if (!known || r->stopped) {
         f->sp0 = f->sp;
@@ -370,7 +359,7 @@ rec_catch(rec *r, rec_frame *f, uint32_t offset)
     if (r->pending == 0 && !record_raise(r))
         return;
     kin_vid exc = r->pending;
-    const kin_handler *h = kin_code_handler(f->kc, kin_code_at(f->kc, f->offset)->op_offset);
+    const kin_handler *h = kin_code_handler(f->kc, f->in->op_offset);
     if (h == NULL || h->target != offset || r->foreign) {
         rec_exception_escapes(r, r->info.at[exc].raised);
         return;
@@ -419,7 +408,7 @@ go_on_without(rec *r, rec_frame *f)
     }
     const kin_vid *parts = FRESH(r, f->call_extra) ? FRESH(r, f->call_extra)->items : NULL;
     if (parts == NULL || !rec_can_inline(r, O(r, parts[0])) ||
-        !rec_inline(r, parts[0], parts + 1, 2, 0, NULL, 0, NULL, 0, KIN_RESUME_PUSH, 0))
+        !rec_inline(r, &(rec_args){.callee = parts[0], .args = parts + 1, .npos = 2}, NULL, 0, KIN_RESUME_PUSH, 0))
         rec_exception_escapes(r, raised);
 }
 
@@ -428,9 +417,9 @@ static PyObject *
 raised_again(rec *r, const rec_frame *f)
 {
     kin_vid vid = 0;
-    if (f->op == KIN_OP_RERAISE)
+    if (f->op == KIN_DO_RERAISE)
         vid = rec_peek(r, 0);
-    else if (f->op == KIN_OP_RAISE_VARARGS && f->arg == 0)
+    else if (f->op == KIN_DO_RAISE && f->arg == 0)
         vid = f->exc;
     return vid ? O(r, vid) : NULL;
 }
@@ -440,7 +429,7 @@ rec_unwind(rec *r, PyObject *exc)
 {
     rec_frame *f = r->top;
     if (r->pending == 0) {
-        if (rec_always_raises(f) && (f->op == KIN_OP_RERAISE || f->arg == 0))
+        if (rec_always_raises(f) && (f->op == KIN_DO_RERAISE || f->arg == 0))
             exc = raised_again(r, f);
         if (!f->ran || !record_raise(r)) {
             r->failed = r->failed || !f->ran;
@@ -549,19 +538,19 @@ op_with_except_start(rec *r)
     Py_XDECREF(obj); /* the exception keeps it */
     r->info.at[tb].raised = r->info.at[exc].raised;
     kin_vid args[3] = {rec_const(r, (PyObject *)type), exc, tb};
-    rec_do_call(r, leave, args, 3, 0, NULL, 0);
+    rec_do_call(r, &(rec_args){.callee = leave, .args = args, .npos = 3});
 }
 
 bool
 rec_op_exception(rec *r)
 {
-    switch ((kin_op)r->top->op) {
-    case KIN_OP_PUSH_EXC_INFO: op_push_exc_info(r); return true;
-    case KIN_OP_POP_EXCEPT: op_pop_except(r); return true;
-    case KIN_OP_CHECK_EXC_MATCH: op_check_exc_match(r); return true;
-    case KIN_OP_WITH_EXCEPT_START: op_with_except_start(r); return true;
-    case KIN_OP_LOAD_ASSERTION_ERROR: rec_push(r, rec_const(r, PyExc_AssertionError)); return true;
-    case KIN_OP_RAISE_VARARGS: case KIN_OP_RERAISE: return true; /* becomes a step when it has raised */
+    switch (r->top->op) {
+    case KIN_DO_PUSH_HANDLED: op_push_exc_info(r); return true;
+    case KIN_DO_POP_HANDLED: op_pop_except(r); return true;
+    case KIN_DO_MATCHES_EXCEPTION: op_check_exc_match(r); return true;
+    case KIN_DO_CALL_EXIT: op_with_except_start(r); return true;
+    case KIN_DO_LOAD_ASSERTION_ERROR: rec_push(r, rec_const(r, PyExc_AssertionError)); return true;
+    case KIN_DO_RAISE: case KIN_DO_RERAISE: return true; /* becomes a step when it has raised */
     default: return false;
     }
 }

@@ -1,11 +1,11 @@
-/* Backward by torch itself (training.h): the operators of the forward part run once more, on the tensors that it had, with autograd
+/* Backward by torch itself (training_priv.h): the operators of the forward part run once more, on the tensors that it had, with autograd
  * on; then torch goes back from their results. So gradients can be differentiated again, and nothing is lost where the compiled backward
  * does not fit.
  *
  * Inputs come as aliases of their own: an input may depend on another one, and what is wanted is the gradient through this node only.
  * Random numbers are drawn as they were; what had been written to is written to as a copy.
  */
-#include "py/training/training.h"
+#include "py/training/training_priv.h"
 
 #include <stdlib.h>
 

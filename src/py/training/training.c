@@ -1,18 +1,16 @@
-/* Runs subgraphs whose inputs want gradients (training.h).
+/* Runs subgraphs whose inputs want gradients (training_priv.h).
  *
  * Forward is a launch like others that gives some values more than the program asked for. They are saved by a node of torch's own kind, a
  * torch.autograd.Function whose methods are written in C: so versions of tensors are checked, memory is freed, hooks run and
  * gradients accumulate as with eager's nodes. Backward is a launch of the second program. Whatever that one cannot do (gradients that
  * are to be differentiated again, tangents of another kind) is done by torch, once more through the operators (again.c).
  */
-#include "py/training/training.h"
+#include "py/training/training_priv.h"
 
 #include <stdlib.h>
 
 #include "py/aten/make.h"
 #include "py/aten/tensor.h"
-#include "py/launch/running.h"
-#include "py/training/node.h"
 
 /* -- what is made once -------------------------------------------------------------------------------------------- */
 
@@ -210,8 +208,8 @@ fill(launch_training *t, const kin_capture *capture, launch_code *forward, const
     return true;
 }
 
-static kin_status
-begin(const kin_capture *capture, launch_code *forward, launch_code *backward, const kin_halves *h)
+kin_status
+launch_training_new(const kin_capture *capture, launch_code *forward, launch_code *backward, const kin_halves *h)
 {
     if (!prepare())
         return KIN_BREAK;
@@ -226,8 +224,8 @@ begin(const kin_capture *capture, launch_code *forward, launch_code *backward, c
     return KIN_OK;
 }
 
-static void
-keep(PyObject *training, kin_capture *capture)
+void
+launch_training_keep(PyObject *training, kin_capture *capture)
 {
     launch_training *t = (launch_training *)training;
     t->capture = *capture;
@@ -381,32 +379,32 @@ launch_training_forward(launch_running *r, launch_code *code, const launch_input
 {
     forward_made f = {.t = (launch_training *)code->training, .made = made};
     kin_grad_set(false);
-    bool ok = launch_code_run(r, code, inputs, threads, take_made, &f);
+    bool ok = launch_code_give(r, code, inputs, threads, take_made, &f);
     kin_grad_set(true);
     *saved = f.saved;
     return ok;
 }
 
-static kin_launch
-run(kernel_launcher *self, launch_version *version, PyObject *const *in, PyObject **out)
+bool
+launch_training_is_tried(const launch_code *code)
 {
-    launch_code *code = version->code;
+    return ((launch_training *)code->training)->tried;
+}
+
+static launch_result
+run_forward(launch_code *code, uint32_t threads, PyObject *const *in, PyObject **out, launch_outcome *outcome)
+{
     launch_training *t = (launch_training *)code->training;
-    if (launch_training_watched() || !launch_may_write(code, in))
-        return KIN_LAUNCH_NOT;
-    if (!t->tried && self->context.trials > 0 && !launch_training_try(self, version, in))
-        return KIN_LAUNCH_NOT;
-    t->tried = true;
     PyObject *small[16], **made = code->nouts <= 16 ? small : malloc(code->nouts * sizeof *made);
     if (made == NULL)
-        return KIN_LAUNCH_NOT;
+        return LAUNCH_SHARED;
     memset(made, 0, code->nouts * sizeof *made);
     forward_made f = {.t = t, .made = made};
     launch_inputs inputs = {.in = in, .input_of = code->input_of, .n = code->ninputs};
     launch_running r;
     code->running++;
     Py_INCREF(t);
-    bool ran = launch_training_forward(&r, code, &inputs, self->context.threads, made, &f.saved);
+    bool ran = launch_training_forward(&r, code, &inputs, threads, made, &f.saved);
     bool ok = ran && connect(code, &inputs, &f, r.random, out);
     code->running--;
     for (uint32_t i = 0; i < code->nouts; i++)
@@ -414,11 +412,23 @@ run(kernel_launcher *self, launch_version *version, PyObject *const *in, PyObjec
     Py_XDECREF(f.saved);
     if (made != small)
         free(made);
-    /* Inputs may have been written to before the node could not be made: then there is no way back. */
-    kin_launch done = ok ? KIN_LAUNCH_DONE : ran && code->nwrites > 0 ? KIN_LAUNCH_RAISED : launch_fail(&r, self, version);
-    launch_running_end(&r);
+    if (!ok) {
+        launch_put_back_random(&r);
+        PyErr_Clear();
+    }
+    Py_XDECREF(r.random);
+    *outcome = r.outcome;
     Py_DECREF(t);
-    return done;
+    return ok ? LAUNCH_DONE : LAUNCH_FAILED;
+}
+
+launch_result
+launch_training_run(launch_code *code, uint32_t threads, PyObject *const *in, PyObject **out, launch_outcome *outcome)
+{
+    *outcome = (launch_outcome){0};
+    if (launch_training_watched() || !launch_may_write(code, in))
+        return LAUNCH_SHARED;
+    return run_forward(code, threads, in, out, outcome);
 }
 
 /* -- backward ----------------------------------------------------------------------------------------------------- */
@@ -506,9 +516,10 @@ launch_training_backward(launch_training *t, PyObject *saved, PyObject *const *g
         launch_inputs inputs = {.in = b.in, .input_of = code->input_of, .n = code->ninputs, .values = b.values};
         launch_running r;
         code->running++;
-        bool ok = launch_code_run(&r, code, &inputs, 0, give_gradients, made);
+        bool ok = launch_code_give(&r, code, &inputs, 0, give_gradients, made);
         code->running--;
-        launch_running_end(&r);
+        Py_XDECREF(r.random);
+        kin_vec_deinit(&r.outcome.hints);
         given = ok ? share_gradients(t, made, b.there) : NULL;
         for (uint32_t i = 0; ok && i < code->nouts; i++)
             Py_DECREF(made[i]);
@@ -591,12 +602,4 @@ backward(PyObject *self, PyObject *const *args, Py_ssize_t nargs)
     free(grads);
     Py_DECREF(note);
     return all;
-}
-
-static const launch_trainer own = {.begin = begin, .keep = keep, .run = run};
-
-void
-kin_training_init(void)
-{
-    launch_set_trainer(&own);
 }

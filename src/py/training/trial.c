@@ -1,10 +1,10 @@
-/* Whether forward and backward kernels are used (training.h): both ways run on the inputs of the first call, before it is launched.
+/* Whether forward and backward kernels are used (training_priv.h): both ways run on the inputs of the first call, before it is launched.
  *
  * What torch's operators give tells what the kernels have to give, in layout and, roughly, in numbers; what they take is what the kernels
  * have to beat. The time of a backward could not be told from calls as they come, as the engine runs it among other nodes at a time
  * of its own. Short runs are repeated; of long ones there are few, as they are what the first call takes longer.
  */
-#include "py/training/training.h"
+#include "py/training/training_priv.h"
 
 #include <math.h>
 #include <stdio.h>
@@ -15,24 +15,36 @@
 #include "py/aten/tensor.h"
 
 typedef struct {
-    kernel_launcher *self;
-    launch_version *version;
+    launch_code *code;
+    uint32_t threads;
     PyObject *const *in;
     PyObject *note;     /* launch_again_note */
     PyObject *tangents; /* tuple */
     PyObject *results, *gradients;         /* tuples: torch's */
     PyObject *own_results, *own_gradients; /* ours */
+    bool alone;                            /* on one thread */
     double ours, theirs;                   /* best times */
 } trial;
 
 /* -- runs ------------------------------------------------------------------------------------------------------- */
 
+static long
+threads_of_torch(void)
+{
+    PyObject *torch = PyImport_ImportModule("torch"), *number = torch == NULL ? NULL : PyObject_CallMethod(torch, "get_num_threads", NULL);
+    long threads = number == NULL ? 0 : PyLong_AsLong(number);
+    PyErr_Clear();
+    Py_XDECREF(number);
+    Py_XDECREF(torch);
+    return threads;
+}
+
 /* On one thread it is its own time: the others of the machine do not count. */
 static double
-time_now(void)
+time_now(const trial *x)
 {
     struct timespec t;
-    clock_gettime(kin_launch_torch_threads() == 1 ? CLOCK_THREAD_CPUTIME_ID : CLOCK_MONOTONIC, &t);
+    clock_gettime(x->alone ? CLOCK_THREAD_CPUTIME_ID : CLOCK_MONOTONIC, &t);
     return (double)t.tv_sec * 1e9 + (double)t.tv_nsec;
 }
 
@@ -60,9 +72,9 @@ static bool
 run_theirs(trial *x)
 {
     PyObject *results = NULL;
-    double start = time_now();
-    PyObject *gradients = launch_again((launch_training *)x->version->code->training, x->note, x->tangents, false, &results);
-    double ns = time_now() - start;
+    double start = time_now(x);
+    PyObject *gradients = launch_again((launch_training *)x->code->training, x->note, x->tangents, false, &results);
+    double ns = time_now(x) - start;
     Py_XSETREF(x->gradients, gradients);
     Py_XSETREF(x->results, results);
     x->theirs = x->theirs == 0 || ns < x->theirs ? ns : x->theirs;
@@ -82,7 +94,7 @@ pick_results(const launch_training *t, PyObject *const *made)
 static bool
 run_ours(trial *x)
 {
-    launch_code *code = x->version->code;
+    launch_code *code = x->code;
     launch_training *t = (launch_training *)code->training;
     launch_inputs inputs = {.in = x->in, .input_of = code->input_of, .n = code->ninputs};
     launch_running r;
@@ -93,20 +105,21 @@ run_ours(trial *x)
         return false;
     }
     code->running++;
-    double start = time_now();
-    bool ok = launch_training_forward(&r, code, &inputs, x->self->context.threads, made, &saved);
+    double start = time_now(x);
+    bool ok = launch_training_forward(&r, code, &inputs, x->threads, made, &saved);
     if (ok) {
         kin_grad_set(false);
         gradients = launch_training_backward(t, saved, ((PyTupleObject *)x->tangents)->ob_item);
         kin_grad_set(true);
     }
-    double ns = time_now() - start;
+    double ns = time_now(x) - start;
     code->running--;
     Py_XSETREF(x->own_gradients, gradients);
     Py_XSETREF(x->own_results, ok ? pick_results(t, made) : NULL);
     x->ours = x->ours == 0 || ns < x->ours ? ns : x->ours;
     launch_put_back_random(&r);
-    launch_running_end(&r);
+    Py_XDECREF(r.random);
+    kin_vec_deinit(&r.outcome.hints);
     launch_put_back_written(kept, code, x->in);
     launch_kept_free(kept);
     for (uint32_t i = 0; i < code->nouts; i++)
@@ -219,19 +232,35 @@ judge(trial *x, char *text, size_t room)
     return text;
 }
 
-bool
-launch_training_try(kernel_launcher *self, launch_version *version, PyObject *const *in)
+static bool
+draws(const launch_code *code)
 {
-    launch_code *code = version->code;
-    PyObject *training = Py_NewRef(code->training);
-    PyObject *random = launch_acts(version) ? launch_again_random() : NULL;
-    trial x = {.self = self, .version = version, .in = in, .note = launch_again_note(code, in, random)};
+    for (uint32_t i = 0; i < code->main.program->externs.len; i++)
+        if (code->main.externs[i].effect)
+            return true;
+    return false;
+}
+
+bool
+launch_training_try(launch_code *code, uint32_t threads, PyObject *const *in, launch_training_trial *result)
+{
+    launch_training *t = (launch_training *)Py_NewRef(code->training);
+    *result = (launch_training_trial){0};
+    t->tried = true;
+    if (launch_training_watched() || !launch_may_write(code, in)) { /* not now */
+        t->tried = false;
+        Py_DECREF(t);
+        return true;
+    }
+    PyObject *random = draws(code) ? launch_again_random() : NULL;
+    trial x = {.code = code, .threads = threads, .in = in, .alone = threads_of_torch() == 1, .note = launch_again_note(code, in, random)};
     char text[120];
-    x.tangents = x.note == NULL ? NULL : make_tangents((launch_training *)training);
+    x.tangents = x.note == NULL ? NULL : make_tangents(t);
     const char *why = x.tangents == NULL ? "out of memory" : judge(&x, text, sizeof text);
     PyErr_Clear();
-    version->duel.ours = x.ours;
-    version->duel.theirs = x.theirs;
+    result->ours = x.ours;
+    result->theirs = x.theirs;
+    snprintf(result->why, sizeof result->why, "%s", why == NULL ? "" : why);
     Py_XDECREF(random);
     Py_XDECREF(x.note);
     Py_XDECREF(x.tangents);
@@ -239,10 +268,6 @@ launch_training_try(kernel_launcher *self, launch_version *version, PyObject *co
     Py_XDECREF(x.gradients);
     Py_XDECREF(x.own_results);
     Py_XDECREF(x.own_gradients);
-    if (why != NULL && launch_drop(version)) {
-        snprintf(version->reason, sizeof version->reason, "%s", why);
-        launch_say(self, version->reason);
-    }
-    Py_DECREF(training);
+    Py_DECREF(t);
     return why == NULL;
 }

@@ -1,0 +1,131 @@
+"""Graphs with sizes that change, as custom backends get them: symbols in place of sizes, as stock PyTorch's compiler gives them.
+
+The recording leaves sizes open ("open" of a graph's inputs) and knows how numbers are computed of them (`numbers`). Each open size
+is an input of the graph of its own, a torch.SymInt, in front of the first tensor that has it; fake tensors with these sizes are in the
+nodes' meta["example_value"]. What the backend assumes of the symbols while it compiles is asked of later sizes; where it does not
+hold, the backend is called again.
+"""
+
+import operator
+
+import torch
+
+_BINARY = ("add", "and_", "floordiv", "lshift", "matmul", "mul", "mod", "or_", "pow", "rshift", "sub", "truediv", "xor")
+_UNARY = ("neg", "pos", "invert", "not_")
+_COMPARE = ("lt", "le", "eq", "ne", "gt", "ge")
+
+
+def operator_of(kind, imm):
+    """The function that a step of numbers applies; in-place operators of numbers are the plain ones."""
+    names = {"binary": _BINARY, "unary": _UNARY, "compare": _COMPARE}[kind]
+    return getattr(operator, names[imm % len(names)])
+
+
+def leaves(graph, numbers):
+    """The inputs that a graph takes: not those that it can compute of the sizes of its other values."""
+    tensors = {entry["vid"] for entry in graph["inputs"] if entry["vid"] not in numbers}
+    tensors.update(node["vid"] for node in graph["nodes"])
+    known = {}
+
+    def is_computed(vid):
+        if vid not in known:
+            kind, _, operands = numbers[vid]
+            known[vid] = all((o["vid"] in tensors if kind == "size" else o["vid"] in numbers and is_computed(o["vid"]))
+                             for o in operands if isinstance(o, dict))
+        return known[vid]
+
+    return [entry for entry in graph["inputs"] if entry["vid"] not in numbers or not is_computed(entry["vid"])]
+
+
+class Symbolic:
+    """Symbols and fake tensors for one set of example inputs, and what was assumed of them."""
+
+    def __init__(self, entries, examples, opens):
+        from torch._dynamo.source import LocalSource
+        from torch._subclasses.fake_tensor import FakeTensorMode
+        from torch.fx.experimental.symbolic_shapes import DimDynamic, ShapeEnv
+
+        self.opens = opens
+        self.shape_env = ShapeEnv()
+        self.mode = FakeTensorMode(shape_env=self.shape_env, static_shapes=False)
+        self.context = torch._guards.TracingContext(self.mode)
+        self.fakes, self.places, self.symbols, self.seen = [], [], [], 0
+        for i, (entry, example, dims) in enumerate(zip(entries, examples, opens)):
+            source = LocalSource(entry["name"], is_input=True)
+            if isinstance(example, torch.Tensor):
+                self.fakes.append(self._fake(example, dims, source))
+                self._add((i, d, self.fakes[-1].size(d)) for d in sorted(dims))
+            elif type(example) is int:
+                symbol = self.shape_env.create_symbol(example, source, dynamic_dim=DimDynamic.DYNAMIC)
+                self.fakes.append(self.shape_env.create_symintnode(symbol, hint=example, source=source))
+                self._add([(i, None, self.fakes[-1])])
+            else:
+                self.fakes.append(example)
+        self.layouts = list(map(_layout, examples, opens))
+
+    def _fake(self, tensor, dims, source):
+        from torch.fx.experimental.symbolic_shapes import DimDynamic, StatefulSymbolicContext
+
+        sizes = [DimDynamic.DUCK if d in dims else DimDynamic.STATIC for d in range(tensor.dim())]
+        context = StatefulSymbolicContext(dynamic_sizes=sizes, constraint_sizes=[None] * tensor.dim(), tensor_source=source,
+                                          shape_env_to_source_to_symbol_cache={})
+        self.context.tensor_to_context[tensor] = context
+        return self.mode.from_tensor(tensor, symbolic_context=context, source=source)
+
+    def _add(self, found):
+        for i, d, symbol in found:
+            if isinstance(symbol, torch.SymInt):
+                self.places.append((i, d))
+                self.symbols.append(symbol)
+
+    def values(self, inputs):
+        return [inputs[i] if d is None else inputs[i].shape[d] for i, d in self.places]
+
+    def fits(self, inputs):
+        """Does what was compiled for the examples hold for these inputs, too?"""
+        if self.layouts != list(map(_layout, inputs, self.opens)):
+            return False
+        guards = self.shape_env.produce_guards_expression(self.symbols)
+        return guards is None or self.shape_env.evaluate_guards_expression(guards, self.values(inputs))
+
+
+class OpenSizes:
+    """Which sizes of a graph's inputs are symbols when it is compiled next: all that the recording leaves open, and, where nothing in
+    the recording depends on a size, those that were seen to change (dynamic=None) or all (True)."""
+
+    def __init__(self, entries, dynamic):
+        self.dynamic = dynamic
+        self.recorded = [frozenset(entry.get("open", ())) if dynamic is not False else frozenset() for entry in entries]
+        self.changed = [set() for _ in entries]
+        self.seen = None
+
+    def find(self, inputs):
+        shapes = [tuple(value.shape) if isinstance(value, torch.Tensor) else None for value in inputs]
+        if self.seen is not None and self.dynamic is None:
+            for changed, before, now in zip(self.changed, self.seen, shapes):
+                if before is not None and now is not None and len(before) == len(now):
+                    changed.update(d for d in range(len(now)) if before[d] != now[d])
+        self.seen = shapes
+        return [recorded | self._more(value, changed) for value, recorded, changed in zip(inputs, self.recorded, self.changed)]
+
+    def _more(self, value, changed):
+        if self.dynamic and isinstance(value, torch.Tensor) and not isinstance(value, torch.nn.Parameter):
+            return set(range(value.dim()))
+        return changed
+
+
+def _layout(value, dims):
+    """All that a compiled graph may depend on but for the open sizes: 0 and 1 are sizes of their own."""
+    if not isinstance(value, torch.Tensor):
+        return type(value) if type(value) is int else (type(value), value)
+    sizes = tuple(min(n, 2) if d in dims else n for d, n in enumerate(value.shape))
+    dense = value.layout is torch.strided
+    if not dense or not dims:
+        strides = value.stride() if dense else None
+    elif value.is_contiguous():
+        strides = "contiguous"
+    elif value.dim() == 4 and value.is_contiguous(memory_format=torch.channels_last):
+        strides = "channels last"
+    else:
+        strides = value.stride()
+    return type(value), sizes, strides, value.dtype, value.device, value.requires_grad

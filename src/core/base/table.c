@@ -1,0 +1,57 @@
+/* The hash table (table.h) doubles when it is half full, so that searches meet a free place soon. */
+#include "core/base/table.h"
+
+#include <stdbool.h>
+#include <stdlib.h>
+#include <string.h>
+
+static void
+enter(kin_table *t, kin_table_place entry)
+{
+    uint32_t i = entry.hash & (t->size - 1);
+    while (t->places[i].number != 0)
+        i = (i + 1) & (t->size - 1);
+    t->places[i] = entry;
+}
+
+static bool
+grow(kin_table *t)
+{
+    kin_table old = *t;
+    uint32_t size = old.size > 0 ? old.size * 2 : 16;
+    kin_table_place *places = size > old.size ? calloc(size, sizeof *places) : NULL;
+    if (places == NULL)
+        return false;
+    t->places = places;
+    t->size = size;
+    for (uint32_t i = 0; i < old.size; i++)
+        if (old.places[i].number != 0)
+            enter(t, old.places[i]);
+    free(old.places);
+    return true;
+}
+
+kin_status
+kin_table_add(kin_table *t, uint64_t hash, uint32_t number)
+{
+    if (number == KIN_TABLE_NONE || (t->used >= t->size / 2 && !grow(t)))
+        return KIN_NOMEM;
+    enter(t, (kin_table_place){(uint32_t)hash, number + 1});
+    t->used++;
+    return KIN_OK;
+}
+
+void
+kin_table_clear(kin_table *t)
+{
+    if (t->size > 0)
+        memset(t->places, 0, t->size * sizeof *t->places);
+    t->used = 0;
+}
+
+void
+kin_table_deinit(kin_table *t)
+{
+    free(t->places);
+    *t = (kin_table){0};
+}

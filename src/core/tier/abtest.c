@@ -1,0 +1,60 @@
+/* A/B timing (abtest.h). The first answer comes from few runs, so that good code is used soon; other processes may have distorted it, so
+ * it is checked again after some uses, then after many. Code is dropped only after more runs, and more still where the two are close:
+ * little is lost meanwhile.
+ */
+#include "core/tier/abtest.h"
+
+#include "core/tier/tier.h"
+
+bool
+kin_abtest_is_theirs(const kin_abtest *d)
+{
+    return d->ntheirs == 0 || (d->warm && d->ntheirs <= d->nours);
+}
+
+static void
+keep_least(double *least, uint32_t *n, double ns)
+{
+    *least = *n == 0 || ns < *least ? ns : *least;
+    (*n)++;
+}
+
+static kin_abtest_end
+judge(const kin_abtest *d, uint32_t trials)
+{
+    uint32_t n = d->ntheirs < d->nours ? d->ntheirs : d->nours;
+    if (n >= KIN_TIER_AB_FEW && d->ours < KIN_TIER_AB_CLEARLY * d->theirs)
+        return KIN_ABTEST_KEEP;
+    if (n < trials)
+        return KIN_ABTEST_OPEN;
+    if (d->ours <= d->theirs)
+        return KIN_ABTEST_KEEP;
+    return n < (d->ours < KIN_TIER_AB_CLOSE * d->theirs ? KIN_TIER_AB_LONGER : KIN_TIER_AB_LONG) * trials ? KIN_ABTEST_OPEN : KIN_ABTEST_DROP;
+}
+
+kin_abtest_end
+kin_abtest_note(kin_abtest *d, bool theirs, double ns, uint32_t trials)
+{
+    if (theirs)
+        keep_least(&d->theirs, &d->ntheirs, ns);
+    else if (d->warm)
+        keep_least(&d->ours, &d->nours, ns);
+    d->warm = d->warm || !theirs;
+    kin_abtest_end end = judge(d, trials);
+    if (end == KIN_ABTEST_OPEN)
+        return end;
+    d->decided = true;
+    uint64_t uses = KIN_TIER_AB_FIRST_USES;
+    for (uint32_t i = 0; i < d->asked && uses < KIN_TIER_AB_LAST_USES; i++)
+        uses *= KIN_TIER_AB_LATER;
+    d->uses = (uint32_t)uses;
+    d->asked++;
+    return end;
+}
+
+void
+kin_abtest_give_up(kin_abtest *d)
+{
+    d->decided = true;
+    d->uses = 0;
+}

@@ -1,0 +1,60 @@
+/* Compile heuristic: is code worth making for a kind of inputs? Sizes that change from call to call bring new kinds all the time, and
+ * making code takes as long as many calls. The first kind gets code at once: inputs usually stay as they are. Every further one must
+ * have taken a good part of what its code will cost, and all that is spent on such kinds stays a small share of the time that the
+ * process spends in subgraphs, plus what code has saved. So calls with many sizes take little longer than without kernels.
+ */
+#ifndef KIN_CORE_COMPILE_HEURISTIC_H
+#define KIN_CORE_COMPILE_HEURISTIC_H
+
+#include <stdbool.h>
+#include <stdint.h>
+
+#include "core/tier/tier.h"
+
+/* Of the process, in nanoseconds: time in subgraphs, spent on code for further kinds of inputs, saved by code. */
+typedef struct {
+    double lived, spent, saved;
+} kin_compile_account;
+
+/* A kind of inputs without code. */
+typedef struct {
+    uint64_t hash;
+    double ns;       /* that its calls have taken */
+    uint32_t n, met; /* how often; when it was met last */
+} kin_input_kind;
+
+/* Of one subgraph: the kinds met last. */
+typedef struct {
+    kin_input_kind at[32];
+    uint32_t clock;
+    uint32_t strange; /* how many different ones there were */
+} kin_input_kinds;
+
+/* What making code will cost, the first run with it included. compile_ns, first_ns: what they took the last time, 0: not known;
+ * parameter_bytes: packed in the first run. */
+double kin_compile_guess_cost(uint32_t ncalls, double compile_ns, double first_ns, double parameter_bytes);
+/* What the calls take without code. */
+double kin_compile_guess_calls(uint32_t ncalls, double input_bytes);
+/* A call with inputs of that kind took `ns` without code, which would cost `cost`: is it to be made now? */
+bool kin_compile_pays(kin_compile_account *account, kin_input_kinds *kinds, uint64_t hash, double ns, double cost);
+
+/* Code of the kind has run: in `ns`, where the steps took `steps_ns`. */
+static inline void
+kin_compile_note_run(kin_compile_account *account, double ns, double steps_ns)
+{
+    account->lived += ns;
+    if (steps_ns > ns)
+        account->saved += steps_ns - ns;
+}
+
+/* Code was slower than its steps for the drops-th time (from 0), and took `made_ns` to make: nanoseconds until it is made again; 0: never. */
+double kin_compile_retry_after(double made_ns, uint32_t drops);
+
+/* A launcher that had no code `refused` times in a row: is it not asked in this replay? Counts it. */
+static inline bool
+kin_compile_is_backed_off(uint32_t *refused)
+{
+    return *refused >= KIN_TIER_REFUSALS && (*refused)++ % KIN_TIER_REFUSAL_PAUSE != 0;
+}
+
+#endif

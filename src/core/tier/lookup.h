@@ -1,0 +1,27 @@
+/* Is guard lookup worth its time? Where nothing more is recorded and most calls fit no entry, all guards are evaluated in vain. What
+ * that takes is compared with what the calls that fit have gained; where it is more, some calls run eagerly without a lookup.
+ */
+#ifndef KIN_CORE_LOOKUP_H
+#define KIN_CORE_LOOKUP_H
+
+#include <stdbool.h>
+#include <stdint.h>
+
+typedef struct {
+    uint32_t hits, misses; /* of this window */
+    uint32_t skips, pause; /* calls that still do not look; the number the last time */
+    double lost, won;      /* nanoseconds of asking; hits times what they save of an eager call */
+    double eager;          /* nanoseconds of the calls that fitted none */
+} kin_lookup;
+
+static inline bool
+kin_lookup_skips(kin_lookup *s)
+{
+    return s->skips > 0 && s->skips-- > 0;
+}
+
+/* lost_ns: what asking took. ratio: time of the entry that was found to eager time; 0: not known. */
+void kin_lookup_hit(kin_lookup *s, double lost_ns, double ratio);
+void kin_lookup_miss(kin_lookup *s, double lost_ns, double eager_ns);
+
+#endif

@@ -1,0 +1,59 @@
+/* Tier-down: is replaying a cache entry faster than running the function eagerly? Programs that leave the trace often, or that consist
+ * of many small steps, may be slower than eager mode, which only a measurement can tell. So after a while some calls run eagerly, and
+ * both are timed. A slower entry is backed off: its calls run eagerly, and it is compared again later, since inputs may have changed.
+ */
+#ifndef KIN_CORE_TIERDOWN_H
+#define KIN_CORE_TIERDOWN_H
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include "core/tier/tier.h"
+
+typedef enum { KIN_TIERDOWN_REPLAY, KIN_TIERDOWN_EAGER, KIN_TIERDOWN_TIME_REPLAY, KIN_TIERDOWN_TIME_EAGER } kin_tierdown_turn;
+
+struct kin_tierdown_trial;
+
+typedef struct {
+    uint32_t wait;    /* calls until the next comparison */
+    uint32_t pause;   /* calls between the last two; 0: there was none yet */
+    bool backed_off;  /* calls run eagerly */
+    double ratio;     /* replayed to eager, in the last comparison; 0: there was none yet */
+    struct kin_tierdown_trial *trial; /* in progress; NULL: none */
+} kin_tierdown;
+
+/* Nothing is being tried, and calls are replayed: the usual case, quickly. */
+static inline bool
+kin_tierdown_replays(kin_tierdown *p)
+{
+    if (p->backed_off || p->trial != NULL || p->wait <= 1)
+        return false;
+    p->wait--;
+    return true;
+}
+
+/* Will kin_tierdown_next say KIN_TIERDOWN_EAGER? */
+static inline bool
+kin_tierdown_is_backed_off(const kin_tierdown *p)
+{
+    return p->backed_off && p->trial == NULL && p->wait > 1;
+}
+
+/* A call has left for CPython: where that is usual, it is tried sooner. */
+static inline void
+kin_tierdown_hasten(kin_tierdown *p)
+{
+    if (p->pause == 0 && p->wait > KIN_TIER_EXIT_HASTENS)
+        p->wait -= KIN_TIER_EXIT_HASTENS;
+}
+
+/* How to do this call otherwise. A timed one is followed by kin_tierdown_note, or not, if something else took time in it. */
+kin_tierdown_turn kin_tierdown_next(kin_tierdown *p);
+
+/* True: the answer has changed, to p->backed_off. */
+bool kin_tierdown_note(kin_tierdown *p, bool eager, double ns);
+void kin_tierdown_init(kin_tierdown *p);
+void kin_tierdown_deinit(kin_tierdown *p);
+
+#endif

@@ -1,0 +1,520 @@
+/* Custom backends (custom.h): the meeting of subgraphs (py/replay/subgraphs.h), dumps and kintsugi._launch. */
+#include "py/backend/custom.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+#include "core/diag/breaks.h"
+#include "py/aten/make.h"
+#include "py/aten/sizes.h"
+#include "py/aten/tensor.h"
+#include "py/backend/launcher.h"
+#include "py/capture/capture.h"
+#include "py/compat/signals.h"
+#include "py/replay/replay.h"
+#include "py/report/dump.h"
+#include "py/report/log.h"
+#include "py/replay/subgraphs.h"
+
+/* {vid: object} of the inputs that are at hand. */
+static PyObject *
+collect_examples(const kin_vids *in, PyObject *const *slots)
+{
+    PyObject *examples = PyDict_New();
+    for (uint32_t i = 0; examples != NULL && i < in->len; i++) {
+        PyObject *key = slots[in->at[i]] == NULL ? NULL : PyLong_FromUnsignedLong(in->at[i]);
+        if (key != NULL && PyDict_SetItem(examples, key, slots[in->at[i]]) < 0)
+            Py_CLEAR(examples);
+        Py_XDECREF(key);
+    }
+    return examples;
+}
+
+/* -- subgraphs of an entry ------------------------------------------------------------------------------------------- */
+
+typedef struct {
+    const kin_custom *custom;
+    kin_entry_object *entry;
+    kin_subgraphs *subgraphs;
+    PyObject *graphs;       /* list, by subgraph */
+    PyObject *make, *imitate; /* of kintsugi._launch */
+    PyObject *numbers;      /* {vid: (kind, operator, operands)}: what is computed of sizes */
+    PyObject **slots;       /* what is known of this call, by vid; own references */
+    uint32_t nslots;
+} lowering;
+
+/* What an earlier plan of the same entry has for the same subgraph; borrowed or NULL. */
+static kin_launcher *
+find_same(const lowering *l, const kin_subgraph *subgraph, const kin_vids *in, const kin_vids *out)
+{
+    const kin_subgraphs *old = l->entry->v->subgraphs;
+    for (uint32_t u = 0; old != NULL && u < old->at.len; u++) {
+        const kin_subgraph *o = &old->at.at[u];
+        if (o->first == subgraph->first && o->last == subgraph->last && o->nin == in->len && o->nout == out->len &&
+            kin_backend_is(o->launcher) && memcmp(o->in, in->at, in->len * sizeof *o->in) == 0 &&
+            memcmp(o->out, out->at, out->len * sizeof *o->out) == 0)
+            return o->launcher;
+    }
+    return NULL;
+}
+
+/* The vids a list of ints, or of dicts with an int "vid", names; KIN_PYERR with an exception. */
+static kin_status
+read_vids(PyObject *list, kin_vids *vids)
+{
+    for (Py_ssize_t i = 0; list != NULL && PyList_Check(list) && i < PyList_GET_SIZE(list); i++) {
+        PyObject *item = PyList_GET_ITEM(list, i);
+        if (PyDict_Check(item))
+            item = PyDict_GetItemString(item, "vid");
+        KIN_TRY(kin_vec_push(vids, item == NULL ? 0 : (kin_vid)PyLong_AsUnsignedLong(item)));
+    }
+    return PyErr_Occurred() ? KIN_PYERR : KIN_OK;
+}
+
+static bool
+is_among(const kin_vids *vids, kin_vid vid, uint32_t *place)
+{
+    for (*place = 0; *place < vids->len && vids->at[*place] != vid;)
+        ++*place;
+    return *place < vids->len;
+}
+
+/* A size of a tensor, or what is computed of such numbers alone: the graph can compute it itself. */
+static bool
+is_number(const kin_trace *t, kin_vid vid)
+{
+    const kin_val *val = &t->vals.at[vid];
+    if (vid == 0 || val->kind != KIN_VAL_STEP || val->step >= t->steps.len)
+        return false;
+    const kin_step *s = &t->steps.at[val->step];
+    bool computes = s->kind == KIN_STEP_BINARY || s->kind == KIN_STEP_UNARY || s->kind == KIN_STEP_COMPARE;
+    return s->out == vid && (s->kind == KIN_STEP_SIZE || (computes && s->flags & KIN_STEP_PURE));
+}
+
+/* Where the graph's inputs are among the subgraph's; numbers may be missing. KIN_BREAK: something else is. */
+static kin_status
+pick_inputs(const kin_trace *t, const kin_vids *subgraph, const kin_vids *graph, uint32_t *pick)
+{
+    for (uint32_t i = 0; i < graph->len; i++)
+        if (!is_among(subgraph, graph->at[i], &pick[i]) && !is_number(t, graph->at[i]))
+            return KIN_BREAK;
+    return KIN_OK;
+}
+
+/* The value in this call, or one like it that was seen while recording: new reference. NULL without an exception: neither. */
+static PyObject *
+example_of(const lowering *l, kin_vid vid)
+{
+    const kin_val *val = &l->entry->v->trace.vals.at[vid];
+    if (l->slots[vid] != NULL)
+        return Py_NewRef(l->slots[vid]);
+    PyObject *note = val->note == 0 ? NULL : kin_refs_get(&l->entry->v->refs, val->note);
+    PyObject *made = note == NULL ? NULL : PyObject_CallOneArg(l->imitate, note);
+    if (made == Py_None)
+        Py_CLEAR(made);
+    PyErr_Clear();
+    return made;
+}
+
+/* KIN_BREAK: the subgraph cannot be as it is, the subgraphs are to be found anew. */
+static kin_status
+prove_subgraph(const lowering *l, kin_launcher *launcher, const kin_subgraph *subgraph)
+{
+    PyObject **in = calloc(subgraph->nin + 1, sizeof *in);
+    if (in == NULL)
+        return KIN_NOMEM;
+    for (uint32_t i = 0; i < subgraph->nin; i++)
+        in[i] = example_of(l, subgraph->in[i]);
+    kin_status status = kin_backend_prove(launcher, l->entry->v, subgraph, in);
+    for (uint32_t i = 0; i < subgraph->nin; i++)
+        Py_XDECREF(in[i]);
+    free(in);
+    return status;
+}
+
+/* Gives the subgraph a launcher without a callable, or the one it had. */
+static kin_status
+set_launcher(const lowering *l, uint32_t u, const kin_vids *in, const kin_vids *out)
+{
+    kin_subgraph *subgraph = &l->subgraphs->at.at[u];
+    kin_launcher *launcher = find_same(l, subgraph, in, out);
+    bool had = launcher != NULL;
+    if (had)
+        launcher->refs++;
+    else if ((launcher = kin_backend_launcher()) == NULL)
+        return KIN_NOMEM;
+    kin_status status = kin_subgraph_set(l->entry->v, l->subgraphs, u, in->at, in->len, out->at, out->len, launcher);
+    if (status == KIN_BREAK && !subgraph->plain)
+        status = kin_backend_set_apart(l->entry->v, subgraph);
+    else if (status == KIN_BREAK)
+        kin_log_fallback(l->custom->state, l->custom->name, NULL,
+                         "a graph runs step by step: one of its inputs is made between its calls", KIN_WHY_NONE);
+    else if (status == KIN_OK && !had && !subgraph->plain)
+        status = prove_subgraph(l, launcher, subgraph);
+    kin_launcher_release(launcher);
+    return status;
+}
+
+/* What the subgraph's graph takes and gives: the graph's vids, and those of the subgraph, which for a plain one are the same. */
+typedef struct {
+    kin_vids graph_in, in, out, other_out;
+    uint32_t *pick;
+} bounds;
+
+static void
+drop_bounds(bounds *b)
+{
+    kin_vec_deinit(&b->graph_in);
+    kin_vec_deinit(&b->in);
+    kin_vec_deinit(&b->out);
+    kin_vec_deinit(&b->other_out);
+    free(b->pick);
+}
+
+static kin_status
+find_bounds(const lowering *l, uint32_t u, bounds *b)
+{
+    PyObject *graph = PyList_GET_ITEM(l->graphs, u);
+    *b = (bounds){0};
+    KIN_TRY(read_vids(PyDict_GetItemString(graph, "inputs"), &b->graph_in));
+    KIN_TRY(read_vids(PyDict_GetItemString(graph, "outputs"), &b->out));
+    if (l->subgraphs->at.at[u].plain)
+        KIN_TRY(read_vids(PyDict_GetItemString(graph, "inputs"), &b->in));
+    else
+        KIN_TRY(kin_subgraph_bounds(l->entry->v, l->subgraphs, u, &b->in, &b->other_out));
+    b->pick = calloc(b->graph_in.len + 1, sizeof *b->pick);
+    return b->pick == NULL ? KIN_NOMEM : pick_inputs(&l->entry->v->trace, &b->in, &b->graph_in, b->pick);
+}
+
+/* KIN_BREAK: the graph was not foreseen to be part of such a subgraph; its calls are set apart. */
+static kin_status
+plan_subgraph(const lowering *l, uint32_t u)
+{
+    bounds b;
+    kin_status status = find_bounds(l, u, &b);
+    kin_subgraph *subgraph = &l->subgraphs->at.at[u];
+    if (status == KIN_OK)
+        status = set_launcher(l, u, &b.in, &b.out);
+    else if (status == KIN_BREAK)
+        status = kin_backend_set_apart(l->entry->v, subgraph);
+    drop_bounds(&b);
+    return status == KIN_BREAK && subgraph->plain ? KIN_OK : status;
+}
+
+/* Subgraphs with launchers that are shown to be right, and their graphs. */
+static kin_status
+plan(lowering *l, unsigned how)
+{
+    kin_entry *v = l->entry->v;
+    if (v->subgraphs == NULL)
+        v->grad = kin_grad_enabled();
+    l->subgraphs = kin_subgraphs_find(v, how);
+    l->graphs = l->subgraphs == NULL ? NULL : kin_dump_subgraphs(v, l->subgraphs->by_step, l->subgraphs->needed, l->subgraphs->at.len);
+    kin_status status = l->graphs == NULL ? KIN_PYERR : KIN_OK;
+    for (uint32_t u = 0; status == KIN_OK && u < l->subgraphs->at.len; u++)
+        status = plan_subgraph(l, u);
+    if (status == KIN_OK)
+        return KIN_OK;
+    Py_CLEAR(l->graphs);
+    kin_subgraphs_release(l->subgraphs);
+    l->subgraphs = NULL;
+    return status;
+}
+
+/* Each refusal sets a call apart or puts up a wall, so that it ends. */
+static kin_status
+plan_until_right(lowering *l)
+{
+    bool held = kin_signals_hold();
+    kin_status status = kin_capture_init();
+    if (held)
+        kin_signals_release();
+    if (status == KIN_BREAK) /* nothing can be shown */
+        return plan(l, KIN_SUBGRAPHS_PLAIN);
+    KIN_TRY(status);
+    l->entry->v->walls.len = 0; /* others are found again */
+    status = KIN_BREAK;
+    for (int tries = 0; status == KIN_BREAK && tries < 24; tries++)
+        status = plan(l, KIN_SUBGRAPHS_WIDE | KIN_SUBGRAPHS_EVERY);
+    return status == KIN_BREAK ? plan(l, KIN_SUBGRAPHS_PLAIN) : status;
+}
+
+static PyObject *
+dynamic_of(const kin_custom *custom)
+{
+    return custom->dynamic < 0 ? Py_None : custom->dynamic ? Py_True : Py_False;
+}
+
+/* Hands the subgraph the inputs that its callable asks for: a list of vids. KIN_BREAK: one is not among the subgraph's. */
+static kin_status
+set_callable(const lowering *l, kin_subgraph *subgraph, PyObject *callable, bounds *b)
+{
+    PyObject *wanted = PyObject_GetAttrString(callable, "inputs");
+    kin_vids vids = {0};
+    kin_status status = wanted == NULL ? KIN_PYERR : read_vids(wanted, &vids);
+    for (uint32_t i = 0; status == KIN_OK && i < vids.len; i++)
+        if (i >= b->graph_in.len || !is_among(&b->in, vids.at[i], &b->pick[i]))
+            status = KIN_BREAK;
+    if (status == KIN_OK)
+        status = kin_backend_set(subgraph->launcher, callable, b->pick, vids.len);
+    kin_vec_deinit(&vids);
+    Py_XDECREF(wanted);
+    if (status == KIN_BREAK)
+        kin_log_fallback(l->custom->state, l->custom->name, NULL,
+                         "a graph runs step by step: a number that it needs is made between its calls", KIN_WHY_NONE);
+    return status;
+}
+
+/* kintsugi._launch.make_subgraph(backend, graph, examples, numbers, dynamic, name, entry, number): callable or None. False with
+ * an exception. */
+static bool
+make_callable(const lowering *l, uint32_t u)
+{
+    bounds b;
+    kin_subgraph *subgraph = &l->subgraphs->at.at[u];
+    PyObject *graph = PyList_GET_ITEM(l->graphs, u), *examples = NULL, *callable = NULL;
+    if (subgraph->launcher == NULL || kin_backend_has_callable(subgraph->launcher))
+        return true;
+    if (find_bounds(l, u, &b) == KIN_OK && (examples = collect_examples(&b.graph_in, l->slots)) != NULL)
+        callable = PyObject_CallFunction(l->make, "OOOOOOII", l->custom->backend, graph, examples, l->numbers,
+                                         dynamic_of(l->custom), l->custom->name, l->entry->number, u + 1);
+    bool ok = callable != NULL;
+    kin_status status = ok && callable != Py_None ? set_callable(l, subgraph, callable, &b) : KIN_BREAK;
+    if (ok && status == KIN_BREAK)
+        kin_subgraph_stop(subgraph);
+    else if (ok)
+        ok = status == KIN_OK;
+    drop_bounds(&b);
+    Py_XDECREF(examples);
+    Py_XDECREF(callable);
+    return ok;
+}
+
+/* -- sizes ---------------------------------------------------------------------------------------------------------- */
+
+/* An operand of a number: {"vid": n}, or the constant. */
+static PyObject *
+describe_operand(const lowering *l, kin_vid vid)
+{
+    const kin_entry *v = l->entry->v;
+    const kin_val *val = &v->trace.vals.at[vid];
+    PyObject *constant = val->kind == KIN_VAL_CONST ? kin_refs_get(&v->refs, val->key) : NULL;
+    return constant != NULL ? Py_NewRef(constant) : Py_BuildValue("{sI}", "vid", vid);
+}
+
+/* (kind, operator, operands): new tuple. */
+static PyObject *
+describe_number(const lowering *l, const kin_step *s)
+{
+    const kin_trace *t = &l->entry->v->trace;
+    PyObject *operands = PyTuple_New(s->nargs);
+    for (uint32_t i = 0; operands != NULL && i < s->nargs; i++) {
+        PyObject *operand = describe_operand(l, t->vids.at[s->args + i]);
+        if (operand != NULL)
+            PyTuple_SET_ITEM(operands, i, operand);
+        else
+            Py_CLEAR(operands);
+    }
+    return operands == NULL ? NULL : Py_BuildValue("(sIN)", kin_step_name((kin_step_kind)s->kind), (unsigned)s->imm, operands);
+}
+
+/* The number in this call: new reference, NULL (no exception) where what it is computed of is not known. */
+static PyObject *
+compute_number(const lowering *l, const kin_step *s)
+{
+    const kin_trace *t = &l->entry->v->trace;
+    PyObject *number = NULL;
+    if (s->kind == KIN_STEP_SIZE) {
+        PyObject *tensor = example_of(l, t->vids.at[s->args]);
+        number = tensor == NULL ? NULL : kin_size_at(tensor, (unsigned)s->imm);
+        Py_XDECREF(tensor);
+    } else {
+        for (uint32_t i = 0; i < s->nargs; i++) {
+            kin_vid vid = t->vids.at[s->args + i];
+            if (vid == 0 || (t->vals.at[vid].kind != KIN_VAL_CONST && l->slots[vid] == NULL))
+                return NULL;
+        }
+        number = kin_step_execute(t, &l->entry->v->refs, s, l->slots);
+    }
+    PyErr_Clear();
+    return number;
+}
+
+static kin_status
+note_numbers(lowering *l)
+{
+    const kin_trace *t = &l->entry->v->trace;
+    l->numbers = PyDict_New();
+    for (uint32_t i = 0; l->numbers != NULL && i < t->steps.len; i++) {
+        const kin_step *s = &t->steps.at[i];
+        if (!is_number(t, s->out))
+            continue;
+        PyObject *key = PyLong_FromUnsignedLong(s->out), *row = describe_number(l, s);
+        if (key == NULL || row == NULL || PyDict_SetItem(l->numbers, key, row) < 0)
+            Py_CLEAR(l->numbers);
+        Py_XDECREF(key);
+        Py_XDECREF(row);
+        if (l->numbers != NULL && l->slots[s->out] == NULL)
+            l->slots[s->out] = compute_number(l, s);
+    }
+    return l->numbers == NULL ? KIN_PYERR : KIN_OK;
+}
+
+/* The dims that the recording leaves open, as bits. */
+static uint64_t
+find_open(const kin_entry *v, kin_vid vid)
+{
+    const kin_trace *t = &v->trace;
+    uint64_t open = 0;
+    for (uint32_t i = 0; i < t->facts.len; i++)
+        if (t->facts.at[i].kind == KIN_FACT_T_META && t->facts.at[i].vid == vid)
+            open |= kin_meta_open(kin_refs_get(&v->refs, t->facts.at[i].ref));
+    for (uint32_t i = 0; i < t->steps.len; i++) {
+        const kin_step *s = &t->steps.at[i];
+        if (s->kind == KIN_STEP_CHECK && s->imm == KIN_CHECK_META && t->vids.at[s->args] == vid)
+            open |= kin_meta_open(kin_refs_get(&v->refs, s->ref));
+    }
+    return open;
+}
+
+/* Writes into each tensor among the graph's inputs which of its sizes are open: a list "open". */
+static kin_status
+note_open(const lowering *l, PyObject *graph)
+{
+    PyObject *inputs = PyDict_GetItemString(graph, "inputs");
+    for (Py_ssize_t i = 0; inputs != NULL && i < PyList_GET_SIZE(inputs); i++) {
+        PyObject *input = PyList_GET_ITEM(inputs, i), *vid = PyDict_GetItemString(input, "vid");
+        uint64_t open = vid == NULL ? 0 : find_open(l->entry->v, (kin_vid)PyLong_AsUnsignedLong(vid));
+        PyObject *dims = open == 0 ? NULL : PyList_New(0);
+        for (int d = 0; dims != NULL && d < 64; d++) {
+            PyObject *dim = open >> d & 1 ? PyLong_FromLong(d) : NULL;
+            if (dim != NULL && PyList_Append(dims, dim) < 0)
+                Py_CLEAR(dims);
+            Py_XDECREF(dim);
+        }
+        if (dims != NULL && PyDict_SetItemString(input, "open", dims) < 0)
+            Py_CLEAR(dims);
+        Py_XDECREF(dims);
+    }
+    return PyErr_Occurred() ? KIN_PYERR : KIN_OK;
+}
+
+/* -- lowering ------------------------------------------------------------------------------------------------------- */
+
+static bool
+find_helpers(lowering *l)
+{
+    PyObject *module = PyImport_ImportModule("kintsugi._launch");
+    l->make = module == NULL ? NULL : PyObject_GetAttrString(module, "make_subgraph");
+    l->imitate = l->make == NULL ? NULL : PyObject_GetAttrString(module, "imitate");
+    Py_XDECREF(module);
+    return l->imitate != NULL;
+}
+
+static void
+end(lowering *l)
+{
+    Py_XDECREF(l->graphs);
+    Py_XDECREF(l->make);
+    Py_XDECREF(l->imitate);
+    Py_XDECREF(l->numbers);
+    for (uint32_t vid = 0; l->slots != NULL && vid < l->nslots; vid++)
+        Py_XDECREF(l->slots[vid]);
+    free(l->slots);
+    kin_subgraphs_release(l->subgraphs);
+}
+
+/* A failure of our own: an event, and the entry runs step by step. */
+static bool
+give_up(lowering *l)
+{
+    kin_log_bug(l->custom->state, l->custom->name, "backend", "graphs could not be handed to the backend");
+    PyErr_Clear();
+    end(l);
+    return true;
+}
+
+/* What is known of this call goes into an array of our own, with the numbers computed of it. */
+static kin_status
+prepare(lowering *l, PyObject *const *slots)
+{
+    l->nslots = l->entry->v->trace.vals.len;
+    l->slots = calloc(l->nslots + 1, sizeof *l->slots);
+    if (l->slots == NULL)
+        return KIN_NOMEM;
+    for (uint32_t vid = 0; slots != NULL && vid < l->nslots; vid++)
+        l->slots[vid] = Py_XNewRef(slots[vid]);
+    return find_helpers(l) ? note_numbers(l) : KIN_PYERR;
+}
+
+bool
+kin_custom_lower(const kin_custom *custom, kin_entry_object *entry, PyObject *const *slots)
+{
+    kin_entry *v = entry->v;
+    lowering l = {.custom = custom, .entry = entry};
+    bool ok = prepare(&l, slots) == KIN_OK && plan_until_right(&l) == KIN_OK;
+    for (uint32_t u = 0; ok && u < l.subgraphs->at.len; u++)
+        ok = note_open(&l, PyList_GET_ITEM(l.graphs, u)) == KIN_OK;
+    if (!ok)
+        return give_up(&l);
+    for (uint32_t u = 0; ok && u < l.subgraphs->at.len; u++)
+        ok = make_callable(&l, u);
+    if (ok && entry->v != NULL) { /* NULL: dropped by the backend itself */
+        kin_entry_set_subgraphs(v, l.subgraphs, kin_subgraphs_release);
+        l.subgraphs = NULL;
+    }
+    end(&l);
+    return ok;
+}
+
+/* -- the first call ---------------------------------------------------------------------------------------------------- */
+
+static bool
+is_own(const kin_trace *t, kin_vid vid)
+{
+    const kin_val *val = &t->vals.at[vid];
+    return val->kind == KIN_VAL_STEP && t->steps.at[val->step].flags & KIN_STEP_PURE;
+}
+
+static bool
+is_pure_call(const kin_subgraphs *subgraphs, uint32_t i)
+{
+    uint32_t number = subgraphs->by_step[i];
+    const kin_launcher *launcher = number == 0 ? NULL : subgraphs->at.at[number - 1].launcher;
+    return kin_backend_is(launcher) && kin_backend_is_pure(launcher);
+}
+
+static bool
+only_computes(const kin_entry *v, uint32_t i)
+{
+    const kin_trace *t = &v->trace;
+    const kin_step *s = &t->steps.at[i];
+    if (s->flags & (KIN_STEP_OPAQUE | KIN_STEP_BREAK | KIN_STEP_EFFECT | KIN_STEP_RAISES))
+        return false;
+    if (s->flags & (KIN_STEP_SUNK | KIN_STEP_PURE))
+        return true;
+    if (s->flags & KIN_STEP_MUTATES)
+        return is_own(t, t->vids.at[s->args]);
+    if (s->flags & KIN_STEP_TORCH)
+        return is_pure_call(v->subgraphs, i);
+    switch ((kin_step_kind)s->kind) {
+    case KIN_STEP_CHECK: case KIN_STEP_RETURN: case KIN_STEP_SIZE: case KIN_STEP_LEN: case KIN_STEP_IS:
+        return true;
+    case KIN_STEP_SEGMENT:
+        return i == 0;
+    default:
+        return false;
+    }
+}
+
+bool
+kin_custom_can_repeat(const kin_entry_object *entry)
+{
+    const kin_entry *v = entry->v;
+    if (v == NULL || v->subgraphs == NULL || v->subgraphs->nsteps != v->trace.steps.len || v->trace.ngraphs == 0)
+        return false;
+    for (uint32_t i = 0; i < v->trace.steps.len; i++)
+        if (!only_computes(v, i))
+            return false;
+    return true;
+}

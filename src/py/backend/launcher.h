@@ -1,0 +1,26 @@
+/* Graphs launched through a callable that a custom backend made (custom.c gives them to it).
+ *
+ * A plain subgraph is launched as it is. One with tests of what its calls give, or with other steps between them, is launched only on
+ * inputs for which capture has shown that nothing in it depends on data: for each kind of inputs once.
+ */
+#ifndef KIN_PY_BACKEND_LAUNCHER_H
+#define KIN_PY_BACKEND_LAUNCHER_H
+
+#include "py/replay/subgraphs.h"
+
+/* The launcher of a subgraph, without a callable yet; NULL without memory. */
+kin_launcher *kin_backend_launcher(void);
+/* callable: gets the subgraph's inputs pick[0..npick) and gives a tuple of its outputs, or None: it has nothing for these. KIN_NOMEM. */
+kin_status kin_backend_set(kin_launcher *launcher, PyObject *callable, const uint32_t *pick, uint32_t npick) KIN_MUST_CHECK;
+/* Is the launcher one of these? */
+bool kin_backend_is(const kin_launcher *launcher);
+bool kin_backend_has_callable(const kin_launcher *launcher);
+/* Does running the subgraph twice do no more than running it once, as far as its callable knows? */
+bool kin_backend_is_pure(const kin_launcher *launcher);
+/* Its calls will be in plain subgraphs. KIN_BREAK. */
+kin_status kin_backend_set_apart(kin_entry *v, const kin_subgraph *subgraph) KIN_MUST_CHECK;
+/* Shows that the subgraph can be launched on inputs like these. KIN_BREAK: it cannot, as it is; then the entry's calls to be set
+ * apart, or its walls, have become more, and the subgraphs have to be found anew. */
+kin_status kin_backend_prove(kin_launcher *launcher, kin_entry *v, const kin_subgraph *subgraph, PyObject *const *in) KIN_MUST_CHECK;
+
+#endif

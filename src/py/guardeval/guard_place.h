@@ -1,0 +1,17 @@
+/* Names for values that are the same in each recording of a function (guard_place.c): what changed between calls is remembered
+ * under them. Not for users' eyes. All functions return a new str, or NULL with an exception.
+ */
+#ifndef KIN_PY_GUARD_PLACE_H
+#define KIN_PY_GUARD_PLACE_H
+
+#include "py/guardeval/guard.h"
+
+PyObject *kin_value_place(const kin_entry *v, kin_vid vid);
+PyObject *kin_class_place(PyTypeObject *cls);
+/* ... of a size of the tensor at the place; dim -1: all its sizes. */
+PyObject *kin_size_place(PyObject *place, int dim);
+
+/* An object in words: its repr if that runs no user code, else a name. */
+PyObject *kin_object_text(PyObject *obj);
+
+#endif

@@ -1,0 +1,132 @@
+/* What became of subgraphs: events, and dicts for reports. */
+#include <stdio.h>
+
+#include "py/launch/launch_priv.h"
+
+/* -- events ----------------------------------------------------------------------------------------------------- */
+
+const char *
+launch_name_of(const kin_launch_context *context)
+{
+    const char *name = context->name == NULL ? NULL : PyUnicode_AsUTF8(context->name);
+    if (name == NULL)
+        PyErr_Clear();
+    return name == NULL ? "?" : name;
+}
+
+void
+launch_say(const kernel_launcher *self, const char *reason)
+{
+    const kin_launch_context *context = &self->context;
+    char text[320];
+    snprintf(text, sizeof text, "graph %u of recording %u runs step by step: %s", self->graph, context->entry, reason);
+    kin_event_begin(context->log, KIN_EVENT_FALLBACK);
+    kin_event_str(context->log, "name", launch_name_of(context));
+    kin_event_str(context->log, "reason", text);
+    kin_event_end(context->log);
+}
+
+void
+launch_say_fusion(const kernel_launcher *self, const char *notes)
+{
+    const kin_launch_context *context = &self->context;
+    kin_event_begin(context->log, KIN_EVENT_FUSION);
+    kin_event_str(context->log, "name", launch_name_of(context));
+    kin_event_int(context->log, "entry", context->entry);
+    kin_event_int(context->log, "graph", self->graph);
+    kin_event_str(context->log, "text", notes);
+    kin_event_end(context->log);
+}
+
+static int listing;
+
+int
+launch_listing(void)
+{
+    return listing;
+}
+
+void
+kin_launch_set_listing(int wanted)
+{
+    listing = wanted;
+}
+
+void
+launch_say_unfrozen(kernel_launcher *self, const char *reason)
+{
+    const kin_launch_context *context = &self->context;
+    snprintf(self->unfreeze, sizeof self->unfreeze, "%s", reason);
+    kin_event_begin(context->log, KIN_EVENT_UNFREEZE);
+    kin_event_str(context->log, "name", launch_name_of(context));
+    kin_event_int(context->log, "entry", context->entry);
+    kin_event_int(context->log, "graph", self->graph);
+    kin_event_str(context->log, "reason", self->unfreeze);
+    kin_event_end(context->log);
+}
+
+/* -- reports ---------------------------------------------------------------------------------------------------- */
+
+static PyObject *
+describe_version(const kernel_launcher *self, const launch_version *version)
+{
+    const launch_code *code = version->code;
+    PyObject *frozen = code == NULL || code->frozen == NULL ? Py_NewRef(Py_None) : launch_frozen_describe(code->frozen);
+    PyObject *profile = frozen == NULL ? NULL : launch_profile_describe(code);
+    if (profile == NULL) {
+        Py_XDECREF(frozen);
+        return NULL;
+    }
+    return Py_BuildValue("{s:N,s:N,s:O,s:K,s:K,s:O,s:s,s:z,s:z,s:z,s:I,s:I,s:I,s:I,s:K,s:d,s:d,s:d,s:d,s:d,s:d,s:d}", "profile", profile, "frozen", frozen, "settled", launch_is_settled(self, version) ? Py_True : Py_False, "scratch_bytes",
+                         code == NULL ? 0ull : (unsigned long long)code->main.program->arena, "code_bytes",
+                         (unsigned long long)version->stats.code_bytes, "compiled", code != NULL ? Py_True : Py_False,
+                         "reason", version->reason, "aten", version->aten, "code", version->listing, "not_fused", version->not_fused, "kernels", version->stats.kernels, "native",
+                         version->nnative, "extern", version->nextern, "failures", version->failures, "runs",
+                         code == NULL ? 0ull : (unsigned long long)code->runs, "capture_ns", version->capture_ns, "lower_ns", version->lower_ns, "fuse_ns",
+                         version->stats.fuse_ns, "llvm_ns", version->stats.llvm_ns, "total_ns", version->total_ns, "launch_ns",
+                         version->abtest.ours, "steps_ns", version->abtest.theirs);
+}
+
+/* Why nothing, or nothing more, is compiled. */
+static const char *
+reason_of(const kernel_launcher *self)
+{
+    return self->gone[0] != 0 ? self->gone : launch_is_changing(self) ? launch_changing : "";
+}
+
+static PyObject *
+describe_subgraph(const kin_subgraph *subgraph)
+{
+    const kernel_launcher *self = (const kernel_launcher *)subgraph->launcher;
+    PyObject *list = PyList_New(0);
+    for (uint32_t i = 0; list != NULL && i < self->versions.len; i++) {
+        PyObject *one = describe_version(self, self->versions.at[i]);
+        if (one == NULL || PyList_Append(list, one) < 0)
+            Py_CLEAR(list);
+        Py_XDECREF(one);
+    }
+    PyObject *dict = list == NULL ? NULL
+                                  : Py_BuildValue("{s:I,s:I,s:I,s:O,s:I,s:I,s:s,s:s,s:O}", "graph", self->graph, "first", subgraph->first, "last", subgraph->last,
+                                                  "waits", subgraph->waits ? Py_True : Py_False,
+                                                  "inputs", subgraph->nin, "outputs", subgraph->nout, "reason", reason_of(self),
+                                                  "unfrozen", self->unfreeze,
+                                                  "versions", list);
+    Py_XDECREF(list);
+    return dict;
+}
+
+PyObject *
+kin_launch_describe(const kin_entry *v)
+{
+    PyObject *list = PyList_New(0);
+    for (uint32_t u = 0; list != NULL && v->subgraphs != NULL && u < v->subgraphs->at.len; u++) {
+        const kin_subgraph *subgraph = &v->subgraphs->at.at[u];
+        if (!launch_is_ours(subgraph->launcher) || ((kernel_launcher *)subgraph->launcher)->single)
+            continue;
+        PyObject *one = describe_subgraph(subgraph);
+        if (one == NULL || PyList_Append(list, one) < 0)
+            Py_CLEAR(list);
+        Py_XDECREF(one);
+    }
+    return list;
+}

@@ -1,0 +1,209 @@
+/* The launcher of a subgraph (py/replay/subgraphs.h): which of its versions fits the inputs, and what to do when none does. */
+#include <stdlib.h>
+
+#include "py/aten/tensor.h"
+#include "py/aten/make.h"
+#include "py/compat/signals.h"
+#include "py/launch/launch_priv.h"
+
+const char launch_changing[] = "its inputs change their kind too often";
+
+bool
+launch_wants_gradient(const kin_subgraph *subgraph, PyObject *const *in)
+{
+    if (!kin_grad_enabled())
+        return false;
+    for (uint32_t i = 0; i < subgraph->nin; i++)
+        if (kin_is_tensor(in[i]) && kin_tensor_requires_grad(in[i]))
+            return true;
+    return false;
+}
+
+/* Gradients are wanted, and it is not ours to give them. */
+static bool
+is_refused(const kernel_launcher *self, const kin_subgraph *subgraph, PyObject *const *in)
+{
+    return !self->context.training && launch_wants_gradient(subgraph, in);
+}
+
+static launch_version *
+find_version(const kernel_launcher *self, PyObject *const *in)
+{
+    for (uint32_t i = 0; i < self->versions.len; i++)
+        if (launch_signature_fits(&self->versions.at[i]->signature, in))
+            return self->versions.at[i];
+    return NULL;
+}
+
+/* Handlers of signals wait in what follows (py/compat/signals.h), so that what they raise is not taken for a failure of a launch. */
+
+static kin_launch
+run_held(kernel_launcher *self, kin_entry *v, const kin_subgraph *subgraph, PyObject *const *in, PyObject **out)
+{
+    if (self->gone[0] != 0 || kin_modes_active() || kin_ambient_special() || is_refused(self, subgraph, in))
+        return KIN_LAUNCH_NOT;
+    launch_version *version = find_version(self, in);
+    if (version == NULL && launch_is_worth(self, v, subgraph, in))
+        version = launch_compile(self, v, subgraph, in);
+    else if (version == NULL)
+        launch_look_what_varies(self, v, subgraph, in);
+    if (version != NULL && (version->again || launch_is_due(version) || launch_is_worth_again(self, version, v, subgraph, in)))
+        launch_compile_again(self, version, v, subgraph, in);
+    if (version != NULL && version->ticket != NULL)
+        launch_compile_ready(self, version, v, subgraph, in);
+    if (version == NULL || version->code == NULL)
+        return KIN_LAUNCH_NOT;
+    return launch_or_try(self, version, v, subgraph, in, out);
+}
+
+static kin_launch
+run_kernels(kin_launcher *base, kin_entry *v, const kin_subgraph *subgraph, PyObject *const *in, PyObject **out)
+{
+    bool held = kin_signals_hold();
+    kin_launch done = run_held((kernel_launcher *)base, v, subgraph, in, out);
+    if (held)
+        kin_signals_release();
+    return done;
+}
+
+/* -- subgraphs whose calls wait ---------------------------------------------------------------------------------------- */
+
+/* Is the version for inputs like those that are there? */
+static bool
+fits_so_far(const launch_version *version, const kin_subgraph *subgraph, PyObject *const *in)
+{
+    if (!launch_signature_fits_ambient(&version->signature))
+        return false;
+    for (uint32_t i = 0; i < subgraph->nin; i++)
+        if (in[i] != NULL && !launch_signature_fits_one(&version->signature, i, in[i]))
+            return false;
+    return true;
+}
+
+static bool
+may_take(const kernel_launcher *self, PyObject *obj)
+{
+    return self->context.training || !kin_is_tensor(obj) || !kin_tensor_requires_grad(obj) || !kin_grad_enabled();
+}
+
+static void *
+choose_kernels(kin_launcher *base, const kin_subgraph *subgraph, PyObject *const *in, void *had, bool *learn)
+{
+    kernel_launcher *self = (kernel_launcher *)base;
+    *learn = false;
+    for (uint32_t i = 0; i < subgraph->nin; i++)
+        if (in[i] != NULL && !may_take(self, in[i]))
+            return NULL;
+    if (self->gone[0] != 0 || kin_modes_active() || kin_ambient_special())
+        return NULL;
+    *learn = !self->full;
+    if (self->surprised) { /* by an input that came later: there may be something to learn */
+        self->surprised = false;
+        return NULL;
+    }
+    bool refused = false;
+    for (uint32_t i = 0; i < self->versions.len; i++) {
+        launch_version *version = self->versions.at[i];
+        if (version == had || !fits_so_far(version, subgraph, in))
+            continue;
+        if (version->code != NULL && !version->again)
+            return version;
+        refused = refused || !(version->again || version->retired || launch_is_due(version) || (version->ticket != NULL && launch_ticket_done(version->ticket)));
+    }
+    self->surprised = had != NULL;
+    *learn = *learn && !refused;
+    if (*learn)
+        launch_begin_steps(self);
+    return NULL;
+}
+
+static bool
+fits_kernels(kin_launcher *base, void *chosen, uint32_t i, PyObject *obj)
+{
+    return may_take((const kernel_launcher *)base, obj) && launch_signature_fits_one(&((launch_version *)chosen)->signature, i, obj);
+}
+
+static void
+learn_held(kernel_launcher *self, kin_entry *v, const kin_subgraph *subgraph, PyObject *const *in)
+{
+    if (self->gone[0] != 0 || kin_modes_active() || kin_ambient_special() || is_refused(self, subgraph, in))
+        return;
+    launch_version *version = find_version(self, in);
+    if (version == NULL && launch_is_worth(self, v, subgraph, in))
+        launch_compile(self, v, subgraph, in);
+    else if (version == NULL)
+        launch_look_what_varies(self, v, subgraph, in);
+    else if (version->again || launch_is_due(version) || launch_is_worth_again(self, version, v, subgraph, in))
+        launch_compile_again(self, version, v, subgraph, in);
+    else if (version->ticket != NULL)
+        launch_compile_ready(self, version, v, subgraph, in);
+}
+
+static void
+learn_kernels(kin_launcher *base, kin_entry *v, const kin_subgraph *subgraph, PyObject *const *in)
+{
+    bool held = kin_signals_hold();
+    learn_held((kernel_launcher *)base, v, subgraph, in);
+    if (held)
+        kin_signals_release();
+}
+
+static kin_launch
+run_chosen_kernels(kin_launcher *base, void *chosen, kin_entry *v, const kin_subgraph *subgraph, PyObject *const *in,
+                   PyObject **out)
+{
+    kernel_launcher *self = (kernel_launcher *)base;
+    launch_version *version = chosen;
+    if (self->gone[0] != 0 || version->code == NULL || version->again || kin_modes_active() || kin_ambient_special())
+        return KIN_LAUNCH_NOT;
+    bool held = kin_signals_hold();
+    kin_launch done = launch_or_try(self, version, v, subgraph, in, out);
+    if (held)
+        kin_signals_release();
+    return done;
+}
+
+static int
+traverse_kernels(kin_launcher *base, visitproc visit, void *arg)
+{
+    kernel_launcher *self = (kernel_launcher *)base;
+    for (uint32_t i = 0; i < self->versions.len; i++)
+        for (uint32_t k = 0; k < self->versions.at[i]->signature.n; k++)
+            Py_VISIT(self->versions.at[i]->signature.inputs[k].value);
+    return 0;
+}
+
+static void
+free_kernels(kin_launcher *base)
+{
+    kernel_launcher *self = (kernel_launcher *)base;
+    for (uint32_t i = 0; i < self->versions.len; i++)
+        launch_version_free(self->versions.at[i]);
+    kin_vec_deinit(&self->versions);
+    kin_vec_deinit(&self->unfrozen);
+    kin_vec_deinit(&self->seen);
+    Py_XDECREF(self->context.name);
+    free(self);
+}
+
+kin_launcher *
+launch_new(const kin_launch_context *context, uint32_t graph, bool varies)
+{
+    kernel_launcher *self = calloc(1, sizeof *self);
+    if (self == NULL)
+        return NULL;
+    self->base = (kin_launcher){.refs = 1, .run = run_kernels, .choose = choose_kernels, .learn = learn_kernels,
+                                .fits = fits_kernels, .run_chosen = run_chosen_kernels, .traverse = traverse_kernels,
+                                .free = free_kernels};
+    self->context = *context;
+    self->graph = graph;
+    self->varies = varies;
+    Py_XINCREF(self->context.name);
+    return &self->base;
+}
+
+bool
+launch_is_ours(const kin_launcher *launcher)
+{
+    return launcher != NULL && launcher->run == run_kernels;
+}

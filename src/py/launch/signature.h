@@ -1,0 +1,39 @@
+/* Kinds of inputs: what a compiled subgraph may depend on, apart from data. */
+#ifndef KIN_PY_LAUNCH_SIGNATURE_H
+#define KIN_PY_LAUNCH_SIGNATURE_H
+
+#include "core/base/vec.h"
+#include "core/base/status.h"
+#include <Python.h>
+#include <stdbool.h>
+#include <stdint.h>
+
+typedef struct {
+    PyObject *value;  /* not a tensor: an equal one is asked for (owned); NULL: a tensor */
+    PyTypeObject *type; /* of a tensor: torch.Tensor or Parameter */
+    uint64_t keys;
+    int32_t dtype, ndim;
+    bool requires_grad;
+    uint32_t dims;    /* first of its sizes, then strides, in signature.dims */
+} launch_input;
+
+typedef struct {
+    uint32_t n;
+    uint32_t ambient; /* kin_ambient_state */
+    bool requires;    /* some tensor requires gradients */
+    bool wants;       /* ... and they are on */
+    launch_input *inputs;
+    KIN_VEC(int64_t) dims;
+} launch_signature;
+
+/* KIN_BREAK: input *which cannot be described. */
+kin_status launch_signature_make(PyObject *const *in, uint32_t n, launch_signature *out, uint32_t *which) KIN_MUST_CHECK;
+bool launch_signature_fits(const launch_signature *s, PyObject *const *in);
+/* As far as it is not a matter of single inputs. */
+bool launch_signature_fits_ambient(const launch_signature *s);
+bool launch_signature_fits_one(const launch_signature *s, uint32_t i, PyObject *obj);
+void launch_signature_deinit(launch_signature *s);
+/* Equal for inputs that fit the same signature. */
+uint64_t launch_signature_hash(PyObject *const *in, uint32_t n);
+
+#endif

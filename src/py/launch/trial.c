@@ -1,0 +1,214 @@
+/* Launches on trial. The first ones take turns with the steps, done as a launch would do them, so that nothing runs twice; whichever is
+ * slower is not used any more (core/tier/abtest.h). The steps begin: what they give shows whether capture was right (verify.c). The
+ * first launch only warms up. Launches that come to nothing too often end as well.
+ */
+#include <stdio.h>
+
+#include "py/launch/launch_priv.h"
+
+/* -- runs that come to nothing ---------------------------------------------------------------------------------- */
+
+/* Is there something to be gained from compiling again? */
+static bool
+learn(launch_version *version, const kin_capture_hints *hints)
+{
+    enum { MOST = 1000 };
+    if (version->hints.len + hints->len > MOST)
+        return false;
+    for (uint32_t k = 0; k < hints->len; k++) {
+        const kin_capture_hint *hint = &hints->at[k];
+        for (uint32_t i = 0; i < version->hints.len; i++)
+            if (version->hints.at[i].call == hint->call && version->hints.at[i].which == hint->which)
+                return false;
+        if (kin_vec_push(&version->hints, *hint) != KIN_OK)
+            return false;
+    }
+    return hints->len > 0;
+}
+
+bool
+launch_drop(launch_version *version)
+{
+    if (version->code == NULL || version->code->running != 0)
+        return false;
+    launch_code_free(version->code);
+    version->code = NULL;
+    return true;
+}
+
+/* Does it draw random numbers, or do anything else than compute its results and what goes into inputs? */
+static bool
+acts(const launch_version *version)
+{
+    const launch_program *p = &version->code->main;
+    for (uint32_t i = 0; i < p->program->externs.len; i++)
+        if (p->externs[i].effect)
+            return true;
+    return false;
+}
+
+/* How often something was made of weights ahead of a run. */
+static uint64_t
+renewals(const launch_version *version)
+{
+    return version->code == NULL || version->code->frozen == NULL ? 0 : launch_frozen_renewals(version->code->frozen);
+}
+
+/* The run came to nothing. */
+static void
+fail(kernel_launcher *self, launch_version *version, const launch_outcome *outcome)
+{
+    version->failures++;
+    if (outcome->invalid && ++version->nans >= KIN_TIER_LOST_NANS && launch_drop(version)) {
+        self->exact_nan = version->again = true;
+        launch_say_unfrozen(self, "NaNs are common in it");
+    } else if (outcome->warned && launch_drop(version)) { /* the steps' warnings are heard */
+        snprintf(version->reason, sizeof version->reason, "an operator warns");
+        launch_say(self, version->reason);
+    } else if (outcome->foreign[0] != 0 && launch_drop(version)) {
+        version->again = learn(version, &outcome->hints);
+        snprintf(version->reason, sizeof version->reason, "%s gave something else than foreseen", outcome->foreign);
+        if (!version->again)
+            launch_say(self, version->reason);
+    } else if (version->failures >= KIN_TIER_FAILED_RUNS && version->failures > version->code->runs && launch_drop(version)) {
+        snprintf(version->reason, sizeof version->reason, "its launches fail"); /* each costs as much as the steps */
+        launch_say(self, version->reason);
+    }
+}
+
+/* Weights did not stay as they were: compiled anew at the next call, without counting on that. */
+static void
+give_up_frozen(kernel_launcher *self, launch_version *version)
+{
+    if (version->code->running > 0 || !launch_frozen_lost(version->code->frozen, &self->unfrozen))
+        return;
+    launch_say_unfrozen(self, launch_frozen_why(version->code->frozen));
+    if (!launch_drop(version))
+        return;
+    version->again = true;
+    version->abtest = (kin_abtest){0};
+}
+
+/* Runs the code; what came of it decides whether it is run again. */
+static kin_launch
+run(kernel_launcher *self, launch_version *version, PyObject *const *in, PyObject **out)
+{
+    launch_outcome outcome;
+    launch_result result = version->code->training != NULL ? launch_training_run(version->code, self->context.threads, in, out, &outcome)
+                                                           : launch_code_run(version->code, self->context.threads, in, out, &outcome);
+    if (result == LAUNCH_FAILED)
+        fail(self, version, &outcome);
+    else if (result == LAUNCH_STALE)
+        give_up_frozen(self, version);
+    kin_vec_deinit(&outcome.hints);
+    return result == LAUNCH_DONE ? KIN_LAUNCH_DONE : KIN_LAUNCH_NOT;
+}
+
+/* Forward and backward, before their first launch (py/training/trial.c). False: they go. */
+static bool
+try_training(kernel_launcher *self, launch_version *version, PyObject *const *in)
+{
+    launch_training_trial trial;
+    version->code->running++;
+    bool stays = launch_training_try(version->code, self->context.threads, in, &trial);
+    version->code->running--;
+    version->abtest.ours = trial.ours;
+    version->abtest.theirs = trial.theirs;
+    if (!stays && launch_drop(version)) {
+        snprintf(version->reason, sizeof version->reason, "%s", trial.why);
+        launch_say(self, version->reason);
+    }
+    return stays;
+}
+
+/* -- turns ------------------------------------------------------------------------------------------------------ */
+
+/* Slower than its steps: code is made again after a time that is long beside making it. */
+static void
+back_off(launch_version *version)
+{
+    double ns = kin_compile_retry_after(version->total_ns, version->drops++);
+    version->retry_at = ns > 0 ? launch_now() + ns : 0;
+}
+
+bool
+launch_is_due(const launch_version *version)
+{
+    return version->code == NULL && version->retry_at > 0 && launch_now() > version->retry_at;
+}
+
+static void
+note_time(kernel_launcher *self, launch_version *version, bool steps, double ns)
+{
+    if (kin_abtest_note(&version->abtest, steps, ns, self->context.trials) != KIN_ABTEST_DROP || !launch_drop(version))
+        return;
+    back_off(version);
+    snprintf(version->reason, sizeof version->reason, "its steps are faster: %.1f us, launched %.1f us",
+             version->abtest.theirs / 1e3, version->abtest.ours / 1e3);
+    launch_say(self, version->reason);
+}
+
+static kin_launch
+try_steps(kernel_launcher *self, launch_version *version, kin_entry *v, const kin_subgraph *subgraph, PyObject *const *in,
+          PyObject **out)
+{
+    double ns;
+    launch_kept *kept = launch_may_write(version->code, in) ? launch_keep_written(version->code, in) : NULL;
+    if (kept == NULL)
+        return KIN_LAUNCH_NOT;
+    version->code->running++; /* stays, whatever the steps do */
+    kin_launch done = kin_capture_do(v, subgraph, in, out, &ns);
+    version->code->running--;
+    if (done == KIN_LAUNCH_NOT)
+        launch_put_back_written(kept, version->code, in);
+    launch_kept_free(kept);
+    if (done == KIN_LAUNCH_DONE && version->abtest.ntheirs == 0 && !launch_gives_the_same(version->code, subgraph->nin, in, out)) {
+        snprintf(version->reason, sizeof version->reason, "its steps give results that lie otherwise than foreseen");
+        if (launch_drop(version)) /* else it is running; it is looked at again */
+            launch_say(self, version->reason);
+        return done;
+    }
+    if (done == KIN_LAUNCH_DONE)
+        note_time(self, version, true, ns);
+    else
+        kin_abtest_give_up(&version->abtest);
+    return done;
+}
+
+static kin_launch
+try_launch(kernel_launcher *self, launch_version *version, PyObject *const *in, PyObject **out)
+{
+    uint64_t before = renewals(version);
+    double start = launch_now();
+    kin_launch done = run(self, version, in, out);
+    double ns = launch_now() - start;
+    if (done != KIN_LAUNCH_DONE || (version->abtest.warm && before != renewals(version)))
+        return done;
+    if (!version->abtest.warm)
+        launch_note_first(self, version, ns);
+    note_time(self, version, false, ns);
+    return done;
+}
+
+bool
+launch_is_settled(const kernel_launcher *self, const launch_version *version)
+{
+    if (version->again || version->ticket != NULL)
+        return false;
+    return version->code == NULL || version->code->training != NULL || version->abtest.decided || self->context.trials == 0 || acts(version);
+}
+
+kin_launch
+launch_or_try(kernel_launcher *self, launch_version *version, kin_entry *v, const kin_subgraph *subgraph, PyObject *const *in,
+              PyObject **out)
+{
+    launch_note_use(self, version);
+    if (self->context.trials > 0 && !version->again)
+        kin_abtest_use(&version->abtest);
+    if (version->code->training != NULL && self->context.trials > 0 && !version->again && !launch_training_is_tried(version->code) &&
+        !try_training(self, version, in))
+        return KIN_LAUNCH_NOT;
+    if (launch_is_settled(self, version))
+        return run(self, version, in, out);
+    return kin_abtest_is_theirs(&version->abtest) ? try_steps(self, version, v, subgraph, in, out) : try_launch(self, version, in, out);
+}

@@ -1,0 +1,166 @@
+/* What a step of a graph calls, as the graph names it: a function, a method, an operator. */
+#include "py/report/dump_graph_priv.h"
+
+#include <string.h>
+
+void
+grapher_drop_callee(callee *c)
+{
+    Py_CLEAR(c->target);
+    Py_CLEAR(c->callable);
+}
+
+static bool
+is_tensor_method(PyObject *callable)
+{
+    if (Py_TYPE(callable) == &PyMethodDescr_Type || Py_TYPE(callable) == &PyWrapperDescr_Type)
+        return strstr(PyDescr_TYPE(callable)->tp_name, "Tensor") != NULL;
+    if (!PyFunction_Check(callable))
+        return false;
+    PyObject *name = ((PyFunctionObject *)callable)->func_qualname;
+    const char *chars = name != NULL ? PyUnicode_AsUTF8(name) : NULL;
+    return chars != NULL && strncmp(chars, "Tensor.", 7) == 0;
+}
+
+static int
+find_known_callee(callee *c, PyObject *known)
+{
+    c->callable = Py_NewRef(known);
+    if (!is_tensor_method(known)) {
+        c->op = KIN_NODE_FUNCTION;
+        c->kind = "call_function";
+        c->target = dump_dotted_name(known);
+    } else {
+        c->op = KIN_NODE_METHOD;
+        c->kind = "call_method";
+        c->target = PyObject_GetAttrString(known, "__name__");
+    }
+    return c->target != NULL ? 0 : -1;
+}
+
+/* The callable behind the vid: a known object, or a method taken from a value just before. */
+static int
+find_callee(grapher *x, kin_vid vid, callee *c)
+{
+    dumper *d = x->d;
+    PyObject *known = dump_known_object(d, vid);
+    if (known != NULL)
+        return find_known_callee(c, known);
+    uint32_t maker = dump_maker(d, vid);
+    const kin_step *s = maker != UINT32_MAX ? &d->t->steps.at[maker] : NULL;
+    if (s != NULL && s->kind == KIN_STEP_GETATTR) {
+        c->op = KIN_NODE_METHOD;
+        c->kind = "call_method";
+        c->target = Py_NewRef(kin_refs_get(d->refs, s->ref));
+        c->args[c->nfirst++] = d->t->vids.at[s->args];
+        return 0;
+    }
+    if (s != NULL && s->kind == KIN_STEP_BUILD_METHOD) {
+        c->args[c->nfirst++] = d->t->vids.at[s->args + 1];
+        known = dump_known_object(d, d->t->vids.at[s->args]);
+        if (known != NULL)
+            return find_known_callee(c, known);
+    }
+    c->op = KIN_NODE_FUNCTION;
+    c->kind = "call_function";
+    c->target = dump_path(d, vid);
+    return c->target != NULL ? 0 : -1;
+}
+
+static const char *const binary_symbols[] = {"+", "&", "//", "<<", "@", "*", "%", "|", "**", ">>", "-", "/", "^"};
+static const char *const binary_names[] = {"add", "and_", "floordiv", "lshift", "matmul", "mul", "mod",
+                                           "or_", "pow",  "rshift",   "sub",    "truediv", "xor"};
+static const char *const inplace_names[] = {"iadd", "iand", "ifloordiv", "ilshift", "imatmul", "imul", "imod",
+                                            "ior",  "ipow", "irshift",   "isub",    "itruediv", "ixor"};
+static const char *const compare_symbols[] = {"<", "<=", "==", "!=", ">", ">="};
+static const char *const compare_names[] = {"lt", "le", "eq", "ne", "gt", "ge"};
+static const char *const unary_symbols[] = {"-", "+", "~", "not "};
+static const char *const unary_names[] = {"neg", "pos", "invert", "not_"};
+
+static int
+set_operator(grapher *x, callee *c, kin_node_op op, const char *symbol, const char *name)
+{
+    c->op = op;
+    c->kind = "operator";
+    c->target = PyUnicode_FromString(symbol);
+    c->callable = PyObject_GetAttrString(x->operators, name);
+    return c->target != NULL && c->callable != NULL ? 0 : -1;
+}
+
+static int
+set_function(grapher *x, callee *c, PyObject *module, const char *prefix, const char *name)
+{
+    (void)x;
+    c->op = KIN_NODE_FUNCTION;
+    c->kind = "call_function";
+    c->target = PyUnicode_FromFormat("%s%s", prefix, name);
+    c->callable = module != NULL ? PyObject_GetAttrString(module, name) : NULL;
+    return c->target != NULL && (c->callable != NULL || module == NULL) ? 0 : -1;
+}
+
+static int
+set_builtin(grapher *x, callee *c, const char *name)
+{
+    PyObject *builtins = PyImport_ImportModule("builtins");
+    int status = builtins != NULL ? set_function(x, c, builtins, "", name) : -1;
+    Py_XDECREF(builtins);
+    return status;
+}
+
+static int
+find_operator(grapher *x, const kin_step *s, callee *c)
+{
+    c->rest = 0;
+    switch ((kin_step_kind)s->kind) {
+    case KIN_STEP_BINARY:
+        if (s->imm < 13)
+            return set_operator(x, c, KIN_NODE_INFIX, binary_symbols[s->imm], binary_names[s->imm]);
+        if (s->imm < 26)
+            return set_function(x, c, x->operators, "operator.", inplace_names[s->imm - 13]);
+        break;
+    case KIN_STEP_COMPARE:
+        if (s->imm < 6)
+            return set_operator(x, c, KIN_NODE_INFIX, compare_symbols[s->imm], compare_names[s->imm]);
+        break;
+    case KIN_STEP_UNARY:
+        if (s->imm < 4)
+            return set_operator(x, c, KIN_NODE_PREFIX, unary_symbols[s->imm], unary_names[s->imm]);
+        break;
+    case KIN_STEP_SUBSCR: return set_operator(x, c, KIN_NODE_ITEM, "[]", "getitem");
+    case KIN_STEP_SET_SUBSCR: return set_function(x, c, x->operators, "operator.", "setitem");
+    case KIN_STEP_DEL_SUBSCR: return set_function(x, c, x->operators, "operator.", "delitem");
+    case KIN_STEP_IS: return set_function(x, c, x->operators, "operator.", s->imm ? "is_not" : "is_");
+    case KIN_STEP_TRUTH: return set_function(x, c, x->operators, "operator.", "truth");
+    case KIN_STEP_CONTAINS:
+        c->args[c->nfirst++] = x->d->t->vids.at[s->args + 1];
+        c->args[c->nfirst++] = x->d->t->vids.at[s->args];
+        c->rest = 2;
+        return set_function(x, c, x->operators, "operator.", "contains");
+    case KIN_STEP_GETATTR: return set_builtin(x, c, "getattr");
+    case KIN_STEP_SETATTR: return set_builtin(x, c, "setattr");
+    case KIN_STEP_LEN: return set_builtin(x, c, "len");
+    case KIN_STEP_ITER: return set_builtin(x, c, "iter");
+    case KIN_STEP_NEXT: return set_builtin(x, c, "next");
+    default: break;
+    }
+    return set_function(x, c, NULL, "", kin_step_name((kin_step_kind)s->kind));
+}
+
+int
+grapher_find_target(grapher *x, const kin_step *s, callee *c)
+{
+    const kin_trace *t = x->d->t;
+    if (s->kind == KIN_STEP_CALL) {
+        c->rest = 1;
+        c->kwnames = s->ref ? kin_refs_get(x->d->refs, s->ref) : NULL;
+        c->nkw = c->kwnames != NULL && PyTuple_Check(c->kwnames) ? (uint32_t)PyTuple_GET_SIZE(c->kwnames) : 0;
+        return find_callee(x, t->vids.at[s->args], c);
+    }
+    if (s->kind == KIN_STEP_CALL_EX) {
+        c->rest = s->nargs;
+        c->star = s->nargs > 1 ? t->vids.at[s->args + 1] : 0;
+        c->starkw = s->nargs > 2 ? t->vids.at[s->args + 2] : 0;
+        return find_callee(x, t->vids.at[s->args], c);
+    }
+    return find_operator(x, s, c);
+}

@@ -1,0 +1,18 @@
+/* Guards in words: paths and facts as Python a user recognises, and what a miss found instead. For logs, out_guards
+ * and recompile reasons; not on the call path. All functions return a new str, or NULL with an exception.
+ *
+ *     L['x']   L['self']._modules['lin']   G['torch'].nn   type(L['self']) is MyModule   len(L['xs']) == 3
+ */
+#ifndef KIN_PY_REPORT_GUARD_TEXT_H
+#define KIN_PY_REPORT_GUARD_TEXT_H
+
+#include "py/guardeval/guard.h"
+
+/* The path of a value: L[...] for parameters and free variables, G[...] for globals. */
+PyObject *kin_source_text(const kin_entry *v, kin_vid vid);
+PyObject *kin_fact_text(const kin_entry *v, uint32_t fact);
+/* Why the entry did not fit: the fact with its old content, and the new content. Call it right after
+ * kin_guard_eval has failed, with the same slots. `brief` writes x instead of L['x'], as recompile reasons do. */
+PyObject *kin_miss_text(const kin_entry *v, const kin_guard_miss *miss, PyObject *const *slots, bool brief);
+
+#endif

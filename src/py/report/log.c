@@ -1,0 +1,217 @@
+/* Events written by dispatch (log.h). */
+#include "py/report/log.h"
+
+#include "core/diag/breaks.h"
+#include "core/diag/text.h"
+
+/* UTF-8 of a str; borrowed. Keeps a pending exception and raises none. */
+static const char *
+utf8(PyObject *text)
+{
+    PyObject *type, *error, *traceback;
+    if (text == NULL || !PyUnicode_Check(text))
+        return "?";
+    PyErr_Fetch(&type, &error, &traceback);
+    const char *chars = PyUnicode_AsUTF8(text);
+    PyErr_Restore(type, error, traceback);
+    return chars == NULL ? "?" : chars;
+}
+
+static void
+begin(kin_state *st, kin_event_kind kind, PyObject *name)
+{
+    kin_event_begin(st->log, kind);
+    if (name != NULL)
+        kin_event_str(st->log, "name", utf8(name));
+}
+
+static void
+add_place(kin_state *st, PyCodeObject *code, uint32_t line)
+{
+    if (code == NULL)
+        return;
+    kin_event_str(st->log, "filename", utf8(code->co_filename));
+    kin_event_int(st->log, "line", line != 0 ? (int64_t)line : code->co_firstlineno);
+}
+
+/* File, line and function of the instruction behind a step, where it has a snapshot. */
+static void
+add_step_place(kin_state *st, const kin_entry_object *entry, const kin_step *step)
+{
+    const kin_trace *t = &entry->v->trace;
+    if (step->snap == 0 || step->snap >= t->snaps.len)
+        return;
+    const kin_snap *snap = &t->snaps.at[step->snap];
+    PyObject *code = kin_refs_get(&entry->v->refs, snap->code);
+    if (code == NULL || !PyCode_Check(code))
+        return;
+    add_place(st, (PyCodeObject *)code, snap->line);
+    kin_event_str(st->log, "function", utf8(((PyCodeObject *)code)->co_qualname));
+}
+
+static void
+log_step(kin_state *st, const kin_entry_object *entry, const kin_step *step)
+{
+    if (step->flags & KIN_STEP_BREAK) {
+        const kin_break_row *row = kin_break_find(step->why);
+        begin(st, KIN_EVENT_BREAK, entry->name);
+        add_step_place(st, entry, step);
+        kin_event_why(st->log, step->why);
+        kin_event_str(st->log, "type", row == NULL ? "" : row->type);
+    } else if ((step->flags & KIN_STEP_EFFECT) && !(step->flags & (KIN_STEP_SUNK | KIN_STEP_TORCH)) &&
+               step->kind < KIN_STEP_CHECK) { /* control steps come last in steps.def */
+        begin(st, KIN_EVENT_EFFECT, entry->name);
+        add_step_place(st, entry, step);
+        kin_event_str(st->log, "text", kin_step_name((kin_step_kind)step->kind));
+    } else {
+        return;
+    }
+    kin_event_int(st->log, "entry", entry->number);
+    kin_event_end(st->log);
+}
+
+static void
+log_steps(kin_state *st, const kin_entry_object *entry, uint32_t first)
+{
+    for (uint32_t i = first; i < entry->v->trace.steps.len; i++)
+        log_step(st, entry, &entry->v->trace.steps.at[i]);
+}
+
+static int64_t
+count_calls(const kin_entry_object *entry, uint32_t first)
+{
+    const kin_trace *t = &entry->v->trace;
+    int64_t count = 0;
+    for (uint32_t i = first; i < t->steps.len; i++)
+        count += (t->steps.at[i].flags & KIN_STEP_TORCH) != 0;
+    return count;
+}
+
+/* The compiled function may be gone when the listener runs; what was recorded of it is kept that long. */
+static void
+keep_for_listener(kin_state *st, const kin_entry_object *entry)
+{
+    enum { MOST = 256 };
+    if (entry == NULL || st->recorded == NULL || PyList_GET_SIZE(st->recorded) >= MOST)
+        return;
+    if (PyList_Append(st->recorded, (PyObject *)entry) < 0)
+        PyErr_Clear();
+}
+
+void
+kin_log_record(kin_state *st, PyObject *name, PyCodeObject *code, const kin_entry_object *entry,
+               const kin_record_result *result)
+{
+    keep_for_listener(st, entry);
+    begin(st, KIN_EVENT_RECORD, name);
+    add_place(st, code, 0);
+    if (entry != NULL) {
+        kin_event_int(st->log, "entry", entry->number);
+        kin_event_int(st->log, "graphs", entry->v->trace.ngraphs);
+        kin_event_int(st->log, "breaks", entry->v->trace.nbreaks);
+        kin_event_int(st->log, "effects", entry->v->trace.neffects);
+        kin_event_int(st->log, "ops", count_calls(entry, 0));
+    }
+    kin_event_int(st->log, "instructions", result->ninstr);
+    if (result->crosschecked != 0)
+        kin_event_int(st->log, "crosschecked", result->crosschecked);
+    kin_event_num(st->log, "record_ns", result->time_ns);
+    kin_event_str(st->log, "reason", result->reason);
+    kin_event_end(st->log);
+    if (entry != NULL)
+        log_steps(st, entry, 0);
+}
+
+void
+kin_log_extend(kin_state *st, PyCodeObject *code, const kin_entry_object *entry, uint32_t step, kin_log_before before,
+               const kin_record_result *result)
+{
+    keep_for_listener(st, entry);
+    begin(st, KIN_EVENT_EXTEND, entry->name);
+    add_place(st, code, 0);
+    kin_event_int(st->log, "entry", entry->number);
+    kin_event_int(st->log, "step", step);
+    kin_event_int(st->log, "graphs", (int64_t)entry->v->trace.ngraphs - before.graphs);
+    kin_event_int(st->log, "ops", count_calls(entry, before.steps));
+    kin_event_num(st->log, "record_ns", result->time_ns);
+    kin_event_str(st->log, "reason", result->reason);
+    kin_event_end(st->log);
+    log_steps(st, entry, before.steps);
+}
+
+void
+kin_log_exit(kin_state *st, const kin_entry_object *entry, uint32_t step)
+{
+    begin(st, KIN_EVENT_EXIT, entry->name);
+    kin_event_int(st->log, "entry", entry->number);
+    kin_event_int(st->log, "step", step);
+    add_step_place(st, entry, &entry->v->trace.steps.at[step]);
+    kin_event_end(st->log);
+}
+
+void
+kin_log_recompile(kin_state *st, PyObject *name, PyCodeObject *code, const char *failures)
+{
+    begin(st, KIN_EVENT_RECOMPILE, name);
+    add_place(st, code, 0);
+    kin_event_str(st->log, "failures", failures);
+    kin_event_end(st->log);
+}
+
+void
+kin_log_limit(kin_state *st, PyObject *name, PyCodeObject *code, uint32_t limit, const char *last)
+{
+    begin(st, KIN_EVENT_LIMIT, name);
+    add_place(st, code, 0);
+    kin_event_int(st->log, "limit", limit);
+    kin_event_str(st->log, "last", last);
+    kin_event_why(st->log, KIN_WHY_RECOMPILE_LIMIT);
+    kin_event_end(st->log);
+}
+
+void
+kin_log_fallback(kin_state *st, PyObject *name, PyCodeObject *code, const char *reason, unsigned why)
+{
+    begin(st, KIN_EVENT_FALLBACK, name);
+    add_place(st, code, 0);
+    kin_event_str(st->log, "reason", reason);
+    kin_event_why(st->log, why);
+    kin_event_end(st->log);
+}
+
+void
+kin_log_lower(kin_state *st, PyObject *name, uint32_t entry, uint32_t graph, const char *backend, double time_ns)
+{
+    begin(st, KIN_EVENT_LOWER, name);
+    kin_event_int(st->log, "entry", entry);
+    kin_event_int(st->log, "graph", graph);
+    kin_event_str(st->log, "backend", backend);
+    kin_event_num(st->log, "compile_ns", time_ns);
+    kin_event_end(st->log);
+}
+
+void
+kin_log_bug(kin_state *st, PyObject *name, const char *where, const char *message)
+{
+    PyObject *type, *error, *traceback, *text = NULL;
+    PyErr_Fetch(&type, &error, &traceback);
+    if (type != NULL)
+        text = PyObject_Str(error == NULL ? type : error);
+    PyErr_Clear();
+    begin(st, KIN_EVENT_BUG, name);
+    kin_event_str(st->log, "where", where);
+    kin_event_why(st->log, KIN_WHY_INTERNAL);
+    kin_event_str(st->log, "message", text == NULL ? message : utf8(text));
+    kin_event_end(st->log);
+    Py_XDECREF(text);
+    Py_XDECREF(type);
+    Py_XDECREF(error);
+    Py_XDECREF(traceback);
+}
+
+void
+kin_log_reset(kin_state *st)
+{
+    begin(st, KIN_EVENT_RESET, NULL);
+    kin_event_end(st->log);
+}

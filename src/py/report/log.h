@@ -1,0 +1,32 @@
+/* What dispatch writes into the event log (events.def names the fields). Never raises, and leaves a pending exception
+ * alone. `name` is the compiled function's name (str).
+ */
+#ifndef KIN_PY_REPORT_LOG_H
+#define KIN_PY_REPORT_LOG_H
+
+#include "py/cache/entry_object.h"
+#include "py/recorder/record.h"
+
+/* A recording ended; `entry` is NULL when it left nothing. Its breaks and deferred effects are logged as well. */
+void kin_log_record(kin_state *st, PyObject *name, PyCodeObject *code, const kin_entry_object *entry,
+                    const kin_record_result *result);
+/* How much of an entry there was before it grew. */
+typedef struct {
+    uint32_t steps, graphs;
+} kin_log_before;
+
+/* A side trace was added behind `step`. */
+void kin_log_extend(kin_state *st, PyCodeObject *code, const kin_entry_object *entry, uint32_t step,
+                    kin_log_before before, const kin_record_result *result);
+void kin_log_exit(kin_state *st, const kin_entry_object *entry, uint32_t step);
+void kin_log_recompile(kin_state *st, PyObject *name, PyCodeObject *code, const char *failures);
+void kin_log_limit(kin_state *st, PyObject *name, PyCodeObject *code, uint32_t limit, const char *last);
+/* `code` may be NULL. */
+void kin_log_fallback(kin_state *st, PyObject *name, PyCodeObject *code, const char *reason,
+                      unsigned why);
+void kin_log_lower(kin_state *st, PyObject *name, uint32_t entry, uint32_t graph, const char *backend, double time_ns);
+/* A pending exception, if any, is put into the message and dropped. */
+void kin_log_bug(kin_state *st, PyObject *name, const char *where, const char *message);
+void kin_log_reset(kin_state *st);
+
+#endif

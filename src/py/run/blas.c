@@ -1,0 +1,129 @@
+/* Finds BLAS in the library that torch has loaded (blas.h). What is found is tried on a small product first: entry points
+ * carry no types, and some builds use 64-bit integers under the same names. Who does larger products, BLAS or our own code, is
+ * measured: MKL takes its best way on Intel's processors only.
+ */
+#include "py/run/blas.h"
+
+#include <stdlib.h>
+#include <string.h>
+#include <time.h>
+
+#include "core/kernels/tile.h"
+#include "py/aten/make.h"
+#include "py/capture/capture.h"
+#include "py/run/run.h"
+
+static kin_blas found;
+static bool own_is_better;
+
+static bool
+find_symbol(const char *name, void *fn)
+{
+    void *at = kin_torch_symbol(name);
+    memcpy(fn, &at, sizeof at);
+    return at != NULL;
+}
+
+/* A product with both layouts of b, plain or packed, against its definition. Small whole numbers: exact. */
+static bool
+computes(bool packed, bool by_rows)
+{
+    enum { M = 9, K = 21, N = 19 };
+    float a[M * K], b[K * N], c[M * N];
+    for (int i = 0; i < M * K; i++)
+        a[i] = (float)(i % 7 - 3);
+    for (int i = 0; i < K * N; i++)
+        b[i] = (float)(i % 5 - 2);
+    kin_matrix left = {a, M, K, K, 1, KIN_MATRIX_FLOAT};
+    kin_matrix right = {b, K, N, by_rows ? N : 1, by_rows ? 1 : K, KIN_MATRIX_FLOAT};
+    kin_packed *form = packed ? kin_gemm_pack(&found, M, &right) : NULL;
+    if (packed && form == NULL)
+        return false;
+    bool same = kin_gemm(&found, &left, &right, form, c, NULL);
+    kin_gemm_free(form);
+    for (int i = 0; i < M; i++)
+        for (int j = 0; j < N; j++) {
+            float sum = 0;
+            for (int k = 0; k < K; k++)
+                sum += a[i * K + k] * b[k * right.row_stride + j * right.column_stride];
+            same = same && c[i * N + j] == sum;
+        }
+    return same;
+}
+
+static double
+seconds_of(clockid_t clock)
+{
+    struct timespec t;
+    clock_gettime(clock, &t);
+    return (double)t.tv_sec + (double)t.tv_nsec * 1e-9;
+}
+
+/* The best of a few products with b packed as it is done for frozen weights; 0 without memory. */
+static double
+time_product(const kin_blas *blas, clockid_t clock)
+{
+    enum { M = 96, K = 256, N = 256, TIMES = 5 };
+    float *room = calloc(M * K + K * N + M * N, sizeof *room);
+    if (room == NULL)
+        return 0;
+    kin_matrix a = {room, M, K, K, 1, KIN_MATRIX_FLOAT}, b = {room + M * K, K, N, N, 1, KIN_MATRIX_FLOAT};
+    kin_packed *form = kin_gemm_wants_packed(blas, M, &b) ? kin_gemm_pack(blas, M, &b) : NULL;
+    double best = 1;
+    for (int i = 0; i < TIMES; i++) {
+        double start = seconds_of(clock);
+        if (!kin_gemm(blas, &a, &b, form, room + M * K + K * N, NULL))
+            break;
+        double seconds = seconds_of(clock) - start;
+        best = seconds < best ? seconds : best;
+    }
+    kin_gemm_free(form);
+    free(room);
+    return best;
+}
+
+/* Ours where BLAS is not clearly faster. Processor time of one thread, where BLAS can be kept to one: other work does not count. */
+static bool
+is_own_better(void)
+{
+    static const double CLEARLY = 1.15;
+    int (*set_threads)(int) = NULL;
+    kin_blas own = found;
+    own.own = true;
+    if (!kin_tile_here())
+        return false;
+    bool one = find_symbol("MKL_Set_Num_Threads_Local", &set_threads);
+    int before = one ? set_threads(1) : 0;
+    clockid_t clock = one ? CLOCK_THREAD_CPUTIME_ID : CLOCK_PROCESS_CPUTIME_ID;
+    bool better = time_product(&own, clock) < CLEARLY * time_product(&found, clock);
+    if (one)
+        set_threads(before);
+    return better;
+}
+
+const kin_blas *
+launch_blas(void)
+{
+    static bool looked;
+    if (looked)
+        return found.gemm != NULL ? &found : NULL;
+    looked = true;
+    if (!find_symbol("sgemm_", &found.gemm) || !computes(false, false) || !computes(false, true))
+        found.gemm = NULL;
+    bool packs = found.gemm != NULL && find_symbol("cblas_sgemm_pack_get_size", &found.pack_size) &&
+                 find_symbol("cblas_sgemm_pack", &found.pack) && find_symbol("cblas_sgemm_compute", &found.compute);
+    if (!packs || !computes(true, false) || !computes(true, true))
+        found.pack = NULL;
+    found.own = own_is_better = found.gemm != NULL && is_own_better();
+    found.parallel = kin_parallel_for;
+    return found.gemm != NULL ? &found : NULL;
+}
+
+bool
+kin_launch_set_products(bool own)
+{
+    if (kin_capture_init() != KIN_OK || launch_blas() == NULL) /* symbols are found after that */
+        return false;
+    found.own = own && own_is_better;
+    return own_is_better;
+}

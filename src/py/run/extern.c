@@ -1,0 +1,215 @@
+/* Operators of torch in a compiled program (running.h): arguments out of buffers, results into them; random numbers can be put back. */
+#include "py/run/running.h"
+
+#include <stdio.h>
+#include <string.h>
+
+#include "py/aten/make.h"
+#include "py/aten/tensor.h"
+#include "py/aten/warn.h"
+
+/* A tensor for (part of) a buffer: new reference. */
+PyObject *
+launch_make_argument(launch_running *r, const kin_extern_arg *arg)
+{
+    const kin_buf *buf = &r->p->buffers.at[arg->buffer];
+    if (arg->whole && r->tensors[arg->buffer] != NULL)
+        return Py_NewRef(r->tensors[arg->buffer]);
+    kin_dtype dtype = (kin_dtype)buf->dtype;
+    char *data = r->data[arg->buffer];
+    if (arg->whole)
+        return kin_tensor_over(data, dtype, buf->ndim, buf->sizes, buf->strides);
+    return kin_tensor_over(data + arg->offset * (int64_t)kin_dtype_bytes(dtype), dtype, arg->ndim, arg->sizes, arg->strides);
+}
+
+typedef struct {
+    launch_running *r;
+    const kin_extern_call *call;
+    uint32_t next; /* of call->args */
+} filler;
+
+/* The captured argument with tensors in place of stand-ins: new reference. */
+static PyObject *
+fill_argument(filler *f, PyObject *obj)
+{
+    if (kin_capture_number(obj) != UINT32_MAX) {
+        if (f->next < f->call->nargs)
+            return launch_make_argument(f->r, &f->call->args[f->next++]);
+        PyErr_SetString(PyExc_RuntimeError, "kintsugi: an extern call has too few tensors");
+        return NULL;
+    }
+    if (!PyList_CheckExact(obj) && !PyTuple_CheckExact(obj))
+        return Py_NewRef(obj);
+    Py_ssize_t n = PySequence_Fast_GET_SIZE(obj);
+    bool is_list = PyList_CheckExact(obj);
+    PyObject *made = is_list ? PyList_New(n) : PyTuple_New(n);
+    for (Py_ssize_t i = 0; made != NULL && i < n; i++) {
+        PyObject *item = fill_argument(f, PySequence_Fast_GET_ITEM(obj, i));
+        if (item == NULL)
+            Py_CLEAR(made);
+        else if (is_list)
+            PyList_SET_ITEM(made, i, item);
+        else
+            PyTuple_SET_ITEM(made, i, item);
+    }
+    return made;
+}
+
+static PyObject *
+fill_keywords(filler *f, PyObject *kwargs)
+{
+    PyObject *made = PyDict_New(), *key, *value;
+    Py_ssize_t pos = 0;
+    while (made != NULL && PyDict_Next(kwargs, &pos, &key, &value)) {
+        PyObject *item = fill_argument(f, value);
+        if (item == NULL || PyDict_SetItem(made, key, item) < 0)
+            Py_CLEAR(made);
+        Py_XDECREF(item);
+    }
+    return made;
+}
+
+bool
+launch_is_as_foreseen(const kin_buf *buf, PyObject *tensor)
+{
+    kin_dtype dtype;
+    if (!kin_tensor_is_ordinary(tensor) || !kin_tensor_dtype(tensor, &dtype) || (uint8_t)dtype != buf->dtype ||
+        kin_tensor_dim(tensor) != buf->ndim)
+        return false;
+    const int64_t *sizes = kin_tensor_sizes(tensor), *strides = kin_tensor_strides(tensor);
+    bool empty = false, same = true;
+    for (unsigned d = 0; d < buf->ndim; d++) {
+        empty = empty || sizes[d] == 0;
+        same = same && (sizes[d] <= 1 || strides[d] == buf->strides[d]);
+        if (sizes[d] != buf->sizes[d])
+            return false;
+    }
+    return empty || same;
+}
+
+/* A result that lies otherwise than foreseen: copied. */
+PyObject *
+launch_lay_out_again(const kin_buf *buf, PyObject *tensor)
+{
+    PyObject *copy = kin_tensor_new((kin_dtype)buf->dtype, buf->ndim, buf->sizes, buf->strides, false);
+    PyObject *done = copy == NULL ? NULL : PyObject_CallMethod(copy, "copy_", "O", tensor);
+    if (done == NULL)
+        Py_CLEAR(copy);
+    Py_XDECREF(done);
+    return copy;
+}
+
+/* Results are memory of their own: what shares an argument's would be lost with it. */
+static bool
+shares_argument(PyObject *tensor, PyObject *args)
+{
+    for (Py_ssize_t i = 0; i < PyTuple_GET_SIZE(args); i++) {
+        PyObject *arg = PyTuple_GET_ITEM(args, i);
+        if (kin_is_tensor(arg) && kin_tensor_storage(arg) == kin_tensor_storage(tensor))
+            return true;
+    }
+    return false;
+}
+
+/* Whoever compiles the subgraph again will know better. False: the result is another one altogether. */
+static bool
+note_foreign(launch_running *r, const kin_extern_call *call, uint32_t which, PyObject *result)
+{
+    const kin_buf *buf = &r->p->buffers.at[call->results[which]];
+    kin_dtype dtype;
+    size_t row = buf->ndim * sizeof(int64_t);
+    snprintf(r->outcome.foreign, sizeof r->outcome.foreign, "%s", call->name);
+    bool same = kin_tensor_is_ordinary(result) && kin_tensor_dtype(result, &dtype) && (uint8_t)dtype == buf->dtype &&
+                kin_tensor_dim(result) == buf->ndim && buf->ndim <= 8 &&
+                memcmp(kin_tensor_sizes(result), buf->sizes, row) == 0;
+    kin_capture_hint hint = {.call = call->number, .which = which, .ndim = buf->ndim};
+    if (!same)
+        return false;
+    memcpy(hint.strides, kin_tensor_strides(result), row);
+    return kin_vec_push(&r->outcome.hints, hint) == KIN_OK;
+}
+
+/* Takes the `*next`-th and following results out of what the operator gave. */
+static bool
+take_results(launch_running *r, const kin_extern_call *call, PyObject *args, PyObject *result, uint32_t *next)
+{
+    if (!kin_is_tensor(result)) {
+        if (!PyTuple_Check(result) && !PyList_CheckExact(result))
+            return result == Py_None;
+        for (Py_ssize_t i = 0; i < PySequence_Fast_GET_SIZE(result); i++)
+            if (!take_results(r, call, args, PySequence_Fast_GET_ITEM(result, i), next))
+                return false;
+        return true;
+    }
+    uint32_t which = (*next)++, b = which < call->nresults ? call->results[which] : UINT32_MAX;
+    if (b == UINT32_MAX)
+        return true;
+    const kin_buf *buf = &r->p->buffers.at[b];
+    if (launch_is_as_foreseen(buf, result) && !shares_argument(result, args))
+        r->tensors[b] = Py_NewRef(result);
+    else if (!note_foreign(r, call, which, result) || (r->tensors[b] = launch_lay_out_again(buf, result)) == NULL)
+        return false;
+    r->data[b] = kin_tensor_data(r->tensors[b]);
+    return true;
+}
+
+/* -- random numbers --------------------------------------------------------------------------------------------- */
+
+/* torch.default_generator: borrowed. Generators that are arguments are not captured. */
+static PyObject *
+generator(void)
+{
+    static PyObject *found;
+    if (found == NULL) {
+        PyObject *torch = PyImport_ImportModule("torch");
+        found = torch == NULL ? NULL : PyObject_GetAttrString(torch, "default_generator");
+        Py_XDECREF(torch);
+    }
+    return found;
+}
+
+static bool
+keep_random(launch_running *r)
+{
+    if (r->random == NULL && generator() != NULL)
+        r->random = PyObject_CallMethod(generator(), "get_state", NULL);
+    return r->random != NULL;
+}
+
+void
+launch_put_back_random(launch_running *r)
+{
+    if (r->random == NULL)
+        return;
+    PyObject *type, *error, *tb;
+    PyErr_Fetch(&type, &error, &tb);
+    PyObject *done = PyObject_CallMethod(generator(), "set_state", "O", r->random);
+    Py_XDECREF(done);
+    PyErr_Clear();
+    PyErr_Restore(type, error, tb);
+}
+
+/* -- operators -------------------------------------------------------------------------------------------------- */
+
+bool
+launch_run_extern(launch_running *r, uint32_t index)
+{
+    const launch_extern *e = &r->lp->externs[index];
+    if (e->library != NULL)
+        return launch_run_library(r, index);
+    filler f = {.r = r, .call = &r->p->externs.at[index]};
+    PyObject *args = fill_argument(&f, e->args), *result = NULL;
+    PyObject *kwargs = args == NULL || e->kwargs == NULL ? NULL : fill_keywords(&f, e->kwargs);
+    if (args != NULL && (kwargs != NULL || e->kwargs == NULL) && (!e->effect || keep_random(r))) {
+        kin_warning_catch catch;
+        kin_warnings_begin(&catch);
+        result = PyObject_Call(e->op, args, kwargs);
+        r->outcome.warned = kin_warnings_end(&catch) || r->outcome.warned;
+    }
+    uint32_t next = 0;
+    bool ok = result != NULL && !r->outcome.warned && take_results(r, f.call, args, result, &next);
+    Py_XDECREF(result);
+    Py_XDECREF(args);
+    Py_XDECREF(kwargs);
+    return ok;
+}

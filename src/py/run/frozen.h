@@ -1,0 +1,38 @@
+/* Weights that stay as they are between calls: what is computed from them, or packed, is kept, and made again when they
+ * change. 
+ *
+ * A change is a tensor at another address, or a write to its memory by anybody (core/track). Only inputs whose data is
+ * really read for what is kept are watched. The memory of weights is not kept alive.
+ */
+#ifndef KIN_PY_RUN_FROZEN_H
+#define KIN_PY_RUN_FROZEN_H
+
+#include "py/run/library.h"
+#include "py/run/run.h"
+
+/* What was made of one set of weights. A run holds a reference, so that a change meanwhile does not pull it away. */
+typedef struct {
+    uint32_t refs, nvalues, npacked;
+    PyObject **values;     /* outputs of `once`; NULL: only its packed form is needed */
+    launch_packed *packed; /* by extern call of the main program */
+    size_t bytes;
+} launch_prepared;
+
+void launch_prepared_release(launch_prepared *p);
+
+/* For code whose `main` and `once` programs are complete. KIN_OK with *out NULL: nothing is kept. */
+kin_status launch_frozen_new(const launch_code *code, launch_frozen **out) KIN_MUST_CHECK;
+void launch_frozen_free(launch_frozen *f);
+
+/* New reference to what holds for the inputs of this call; NULL: it cannot be made, the call has to do without the code. */
+launch_prepared *launch_frozen_take(launch_frozen *f, launch_code *code, PyObject *const *in);
+/* Inputs (of the subgraph) that turned out not to stay as they are, or not to be watched: code that freezes them is given up. Appends them;
+ * false: there are none. */
+bool launch_frozen_lost(const launch_frozen *f, launch_numbers *lost);
+const char *launch_frozen_why(const launch_frozen *f);
+uint64_t launch_frozen_renewals(const launch_frozen *f);
+size_t launch_frozen_bytes(const launch_frozen *f);
+/* New dict for reports. */
+PyObject *launch_frozen_describe(launch_frozen *f);
+
+#endif

@@ -1,0 +1,96 @@
+/* Where the time of launches goes: asked for by `kintsugi bench --profile`, off otherwise. By operation of a program how often it
+ * ran, and how long; what an operation is said to be are its name and the sizes of what it reads and gives.
+ */
+#include "py/run/run.h"
+
+#include <stdlib.h>
+
+bool launch_profiling;
+
+void
+kin_launch_set_profile(bool on)
+{
+    launch_profiling = on;
+}
+
+void
+launch_profile_note(launch_spent *s, double ns)
+{
+    s->sum_ns += ns;
+    s->best_ns = s->runs++ == 0 || ns < s->best_ns ? ns : s->best_ns;
+}
+
+launch_spent *
+launch_profile_of(launch_program *p)
+{
+    if (p->spent == NULL)
+        p->spent = calloc(p->program->ops.len + 1, sizeof *p->spent);
+    return p->spent;
+}
+
+/* -- text --------------------------------------------------------------------------------------------------------- */
+
+static void
+say_sizes(kin_text *t, unsigned ndim, const int64_t *sizes)
+{
+    kin_text_addf(t, " [");
+    for (unsigned d = 0; d < ndim; d++)
+        kin_text_addf(t, "%s%lld", d ? ", " : "", (long long)sizes[d]);
+    kin_text_addf(t, "]");
+}
+
+static void
+say_op(kin_text *t, const kin_program *p, const kin_op *op)
+{
+    if (!op->is_extern) {
+        const kin_kernel *k = &p->kernels.at[op->index];
+        kin_text_addf(t, "%s", k->name);
+        for (uint32_t i = 0; i < k->nbuffers; i++) {
+            const kin_buf *buf = &p->buffers.at[k->buffers[i]];
+            say_sizes(t, buf->ndim, buf->sizes);
+        }
+        return;
+    }
+    const kin_extern_call *c = &p->externs.at[op->index];
+    kin_text_addf(t, "%s", c->name);
+    for (uint32_t i = 0; i < c->nargs; i++) {
+        const kin_buf *buf = &p->buffers.at[c->args[i].buffer];
+        say_sizes(t, c->args[i].whole ? buf->ndim : c->args[i].ndim, c->args[i].whole ? buf->sizes : c->args[i].sizes);
+    }
+    if (c->epilogue)
+        kin_text_addf(t, " then %s", p->kernels.at[c->epilogue - 1].name);
+}
+
+static PyObject *
+describe(const char *name, bool is_extern, const launch_spent *s)
+{
+    return Py_BuildValue("{s:s,s:O,s:K,s:d,s:d}", "name", name, "extern", is_extern ? Py_True : Py_False, "runs",
+                         (unsigned long long)s->runs, "best_ns", s->best_ns, "sum_ns", s->sum_ns);
+}
+
+static int
+append(PyObject *list, PyObject *item)
+{
+    int done = item == NULL ? -1 : PyList_Append(list, item);
+    Py_XDECREF(item);
+    return done;
+}
+
+PyObject *
+launch_profile_describe(const launch_code *code)
+{
+    if (code == NULL || code->main.spent == NULL)
+        Py_RETURN_NONE;
+    PyObject *list = PyList_New(0);
+    const kin_program *p = code->main.program;
+    if (list == NULL || append(list, describe("all of it", false, &code->main.spent[p->ops.len])) < 0)
+        Py_CLEAR(list);
+    for (uint32_t i = 0; list != NULL && i < p->ops.len; i++) {
+        kin_text text = {0};
+        say_op(&text, p, &p->ops.at[i]);
+        if (append(list, describe(text.at == NULL ? "" : text.at, p->ops.at[i].is_extern, &code->main.spent[i])) < 0)
+            Py_CLEAR(list);
+        kin_text_deinit(&text);
+    }
+    return list;
+}

@@ -1,0 +1,95 @@
+/* Which of two ways is faster, on a machine that others use in bursts: what is faster stays, what is slower goes in the end, and few
+ * calls are spent on asking. */
+#include "core/tier/abtest.h"
+
+#include "check.h"
+
+enum { TRIALS = 7, USES = 20000, SEEDS = 200 };
+
+static unsigned state, burst;
+
+static unsigned
+draw(unsigned below)
+{
+    state = state * 1664525u + 1013904223u;
+    return (state >> 8) % below;
+}
+
+/* A third of the time in bursts of up to thirty calls, in which calls take up to ten times as long. */
+static double
+read_clock(double ns)
+{
+    if (burst == 0 && draw(30) == 0)
+        burst = 1 + draw(30);
+    if (burst == 0)
+        return ns * (1 + draw(20) / 1000.0);
+    burst--;
+    return ns * (1.5 + draw(850) / 100.0);
+}
+
+/* True: ours was kept to the end. *spent: calls of the slower way while it was asked. */
+static bool
+run(double ratio, unsigned seed, int *spent)
+{
+    kin_abtest d = {0};
+    state = seed * 7919 + 3;
+    burst = 0;
+    *spent = 0;
+    for (int i = 0; i < USES; i++) {
+        kin_abtest_use(&d);
+        if (d.decided)
+            continue;
+        bool theirs = kin_abtest_is_theirs(&d);
+        *spent += theirs == (ratio < 1);
+        if (kin_abtest_note(&d, theirs, read_clock(theirs ? 1000 : 1000 * ratio), TRIALS) == KIN_ABTEST_DROP)
+            return false;
+    }
+    return true;
+}
+
+static void
+test_ratio(double ratio, int kept_at_least, int kept_at_most, int spent_at_most)
+{
+    int kept = 0, worst = 0;
+    for (unsigned seed = 1; seed <= SEEDS; seed++) {
+        int spent;
+        kept += run(ratio, seed, &spent);
+        worst = spent > worst ? spent : worst;
+    }
+    if (!CHECK(kept >= kept_at_least) || !CHECK(kept <= kept_at_most) || !CHECK(worst <= spent_at_most))
+        fprintf(stderr, "    ratio %.2f: kept in %d of %d, at most %d calls of the slower way\n", ratio, kept, SEEDS, worst);
+}
+
+/* Quiet: two calls of each, and the one that warms up. */
+static void
+test_soon(void)
+{
+    kin_abtest d = {0};
+    int calls = 0;
+    while (!d.decided && calls < 100) {
+        bool theirs = kin_abtest_is_theirs(&d);
+        CHECK(calls > 0 || theirs);
+        CHECK(kin_abtest_note(&d, theirs, theirs ? 1000 : calls < 2 ? 1e6 : 100, TRIALS) != KIN_ABTEST_DROP);
+        calls++;
+    }
+    CHECK_EQ(calls, 5);
+    CHECK_EQ(d.nours, 2);
+    CHECK_EQ(d.ntheirs, 2);
+}
+
+int
+main(void)
+{
+    test_ratio(0.1, SEEDS, SEEDS, 60);
+    test_ratio(0.6, SEEDS * 98 / 100, SEEDS, 60);
+    test_ratio(0.9, SEEDS * 95 / 100, SEEDS, 100);
+    test_ratio(1.15, 0, SEEDS * 5 / 100, 200);
+    test_ratio(2, 0, SEEDS * 2 / 100, 200);
+    test_soon();
+    kin_abtest d = {0};
+    kin_abtest_give_up(&d);
+    for (int i = 0; i < 1000; i++)
+        kin_abtest_use(&d);
+    CHECK(d.decided);
+    return check_report("abtest");
+}
