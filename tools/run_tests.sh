@@ -19,7 +19,7 @@ count=${KIN_FUZZ_COUNT:-$([ "${CI:-}" = true ] && echo 2000 || echo 300)}
 seed=${KIN_FUZZ_SEED:-1000}
 kernels=${KIN_FUZZ_KERNELS:-$([ "${CI:-}" = true ] && echo 5000 || echo 300)}
 unset KIN_FUZZ_COUNT KIN_FUZZ_SEED # pytest runs a few programs of its own
-export KINTSUGI_KERNELS=0 # tests/conftest.py says why
+export KINTSUGI_KERNELS=0 KINTSUGI_VERIFY=1 # tests/conftest.py says why
 turn=${KIN_TURN:-20778}
 failed=()
 

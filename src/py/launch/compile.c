@@ -135,8 +135,10 @@ compile_captured(kernel_launcher *self, launch_version *version, kin_capture *ca
         hold(version, capture);
         return;
     }
-    if (version->code != NULL)
+    if (version->code != NULL) {
+        launch_say_passes(self, version);
         say_compiled(self, version);
+    }
     if (version->code != NULL && version->code->training != NULL)
         launch_training_keep(version->code->training, capture);
     kin_capture_deinit(capture);
@@ -264,5 +266,7 @@ launch_version_free(launch_version *version)
     free(version->not_fused);
     free(version->listing);
     free(version->aten);
+    kin_vec_deinit(&version->passes);
+    free(version->frozen);
     free(version);
 }

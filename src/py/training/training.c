@@ -133,10 +133,7 @@ number_gradients(launch_training *t, const kin_capture_joint *j, const kin_halve
     for (uint32_t i = 0; i < t->nwanting; i++) {
         t->wanting[i] = j->wanting.at[i];
         t->gradient[i] = j->gradients.at[i] == UINT32_MAX ? UINT32_MAX : next++;
-        if (t->gradient[i] == UINT32_MAX)
-            continue;
-        const kin_lower_out *o = &h->backward.outs.at[t->gradient[i]];
-        t->depends[i] = o->kind == KIN_OUT_INPUT ? UINT64_MAX : h->parts.depends[o->index];
+        t->depends[i] = t->gradient[i] == UINT32_MAX ? 0 : h->depends[t->gradient[i]];
     }
 }
 
