@@ -5,7 +5,7 @@
 
 #include "py/aten/tensor.h"
 #include "py/launch/launch_priv.h"
-#include "py/replay/spread.h"
+#include "py/replay/subgraphs.h"
 
 /* -- what stands in the way ------------------------------------------------------------------------------------- */
 
@@ -176,7 +176,7 @@ compile_version(kernel_launcher *self, launch_version *version, kin_entry *v, co
 {
     kin_capture capture;
     double start = launch_now();
-    unsigned may = !version->no_writes && (!subgraph->waits || kin_subgraph_hides_writes(v, subgraph)) ? KIN_CAPTURE_WRITES : 0;
+    unsigned may = !version->no_writes && subgraph->hides_writes ? KIN_CAPTURE_WRITES : 0;
     if (launch_wants_gradient(subgraph, in))
         may |= KIN_CAPTURE_GRADIENTS | KIN_CAPTURE_JOINT;
     kin_status status = kin_capture_run(v, subgraph, in, &version->hints, may, &capture);
