@@ -180,7 +180,7 @@ compile_version(kernel_launcher *self, launch_version *version, kin_entry *v, co
     if (launch_wants_gradient(subgraph, in))
         may |= KIN_CAPTURE_GRADIENTS | KIN_CAPTURE_JOINT;
     kin_status status = kin_capture_run(v, subgraph, in, &version->hints, may, &capture);
-    if (status == KIN_OK && subgraph->waits)
+    if (status == KIN_OK && subgraph->deferred)
         status = launch_put_walls(self, v, subgraph, capture.raising.at, capture.raising.len);
     if (status == KIN_OK && !is_worth_it(&v->trace, subgraph, capture.graph, in)) {
         self->single = self->versions.len <= 1;

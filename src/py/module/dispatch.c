@@ -33,7 +33,7 @@ typedef struct {
     size_t nargsf;
     PyObject *kwnames;
     kin_bind_call bind;
-    kin_shape *shape;
+    kin_call_shape *shape;
     kin_eager why; /* of TRY_EAGER */
     bool pinned;   /* the cache may not free `shape` */
     double begun;  /* where no more is recorded: when looking for an entry began */
@@ -592,7 +592,7 @@ adopt_pinned(call_state *c, PyCodeObject *code, PyObject *cause, const kin_recor
 {
     kin_entry *v = result->entry;
     kin_entry_object *entry = NULL;
-    kin_shape *shape = kin_cache_add(&c->self->cache, code, c->bind.nargs, c->bind.kwnames);
+    kin_call_shape *shape = kin_cache_add(&c->self->cache, code, c->bind.nargs, c->bind.kwnames);
     if (v == NULL || !is_useful(c->self, result) || shape == NULL || shape->plan == NULL) {
         if (shape != NULL)
             shape->failures++, shape->refuses = result->refused != 0;
@@ -833,7 +833,7 @@ static PyObject *
 run_limited(call_state *c, kin_eager why)
 {
     kin_compiled *self = c->self;
-    kin_shape *shape = c->shape;
+    kin_call_shape *shape = c->shape;
     kin_cache_pin(&self->cache); /* for the shape */
     double start = now_ns();
     PyObject *value = run_eager(c, why);
