@@ -9,6 +9,8 @@ import math
 
 import torch
 
+from . import _compose_training
+
 _aten = torch.ops.aten
 
 
@@ -124,5 +126,6 @@ def _transformer_encoder_layer_fwd(src, embed_dim, num_heads, qkv_weight, qkv_bi
     return x if norm_first else norm(x, norm_weight_2, norm_bias_2)
 
 
-TABLE = {"aten._native_multi_head_attention.default": _native_multi_head_attention,
+TABLE = {**_compose_training.TABLE,
+         "aten._native_multi_head_attention.default": _native_multi_head_attention,
          "aten._transformer_encoder_layer_fwd.default": _transformer_encoder_layer_fwd}

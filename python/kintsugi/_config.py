@@ -69,6 +69,7 @@ _ROWS = {
     "step_aside": (True, _flag, "True or False", True,
                    "calls that turn out to be slower than eager run eagerly (KINTSUGI_STEP_ASIDE=0: not)"),
     "kernels": (True, _flag, "True or False", True, "compile graphs to machine code (KINTSUGI_KERNELS=0: not)"),
+    "training": (True, _flag, "True or False", True, "compile graphs that give gradients, and their backward (KINTSUGI_TRAINING=0: not)"),
     "freezing": (True, _flag, "True or False", True, "pack weights, fold them; made again when they change"),
     "fast_math": (False, _flag, "True or False", True, "half precision, and products that are added, are not rounded in between"),
     "threads": (0, _count, "a number from 0 on", True, "threads that a launch uses at most; 0: PyTorch's number"),
@@ -105,6 +106,7 @@ class Config:
         values["suppress_errors"] = os.environ.get("TORCHDYNAMO_SUPPRESS_ERRORS") == "1"
         values["kernels"] = os.environ.get("KINTSUGI_KERNELS") != "0"
         values["step_aside"] = os.environ.get("KINTSUGI_STEP_ASIDE") != "0"
+        values["training"] = os.environ.get("KINTSUGI_TRAINING") != "0"
         values["async_compile"] = os.environ.get("KINTSUGI_ASYNC") == "1"
         object.__setattr__(self, "_values", values)
         object.__setattr__(self, "_engine", None)

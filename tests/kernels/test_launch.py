@@ -105,16 +105,18 @@ def test_module():
     assert runs(engine_of(compiled)) == 2
 
 
-def test_gradients_are_left_to_eager():
+@pytest.mark.parametrize("training", [False, True])
+def test_gradients_are_left_to_eager_where_training_is_off(training):
     def f(x):
         return (x.sin() * 2).sum()
 
-    compiled = kintsugi.compile(f)
-    for _ in range(3):
-        x = torch.randn(3, requires_grad=True)
-        compiled(x).backward()
-        same(x.grad, x.detach().cos() * 2)
-    assert runs(compiled) == 0
+    with kintsugi.config.patch(training=training):
+        compiled = kintsugi.compile(f)
+        for _ in range(3):
+            x = torch.randn(3, requires_grad=True)
+            compiled(x).backward()
+            same(x.grad, x.detach().cos() * 2)
+    assert (runs(compiled) > 0) == training
     with torch.no_grad():
         for _ in range(3):
             compiled(x)

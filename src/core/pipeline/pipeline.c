@@ -181,7 +181,7 @@ static kin_status
 run_as_captured(kin_compilation *c, uint32_t notes, kin_text *why)
 {
     kin_pipeline_options options = *c->options;
-    bool *none = calloc((size_t)c->graph->ninputs + 1, sizeof *none);
+    bool *none = calloc((size_t)c->out->lowered.ir->ninputs + 1, sizeof *none);
     if (none == NULL)
         return KIN_NOMEM;
     drop_ir(c);
@@ -202,6 +202,27 @@ run_as_captured(kin_compilation *c, uint32_t notes, kin_text *why)
     return status;
 }
 
+static kin_status
+run_lowered(kin_compilation *c, kin_text *why)
+{
+    uint32_t notes = c->out->passes.len;
+    kin_status status = c->options->libraries && c->options->frozen != NULL ? run_rewritten(c, why) : KIN_BREAK;
+    if (status == KIN_BREAK && c->out->job == NULL)
+        status = run_as_captured(c, notes, why);
+    return status;
+}
+
+kin_status
+kin_pipeline_run_lowered(const kin_aten *graph, kin_lowered *lowered, const kin_pipeline_options *options, kin_compiled *out, kin_text *why)
+{
+    kin_compilation c = {.graph = graph, .options = options, .out = out, .form = KIN_FORM_IR, .ir = lowered->ir};
+    *out = (kin_compiled){.failed = UINT32_MAX, .lowered = *lowered};
+    *lowered = (kin_lowered){0};
+    kin_status status = run_lowered(&c, why);
+    drop_ir(&c);
+    return status;
+}
+
 kin_status
 kin_pipeline_run(const kin_aten *graph, const kin_pipeline_options *options, kin_compiled *out, kin_text *why)
 {
@@ -212,12 +233,8 @@ kin_pipeline_run(const kin_aten *graph, const kin_pipeline_options *options, kin
     unsigned next = 1;
     for (; status == KIN_OK && !kin_passes[next].of_library; next++)
         status = run_pass(&c, next, why);
-    uint32_t notes = out->passes.len;
-    if (status == KIN_OK) {
-        status = options->libraries && options->frozen != NULL ? run_rewritten(&c, why) : KIN_BREAK;
-        if (status == KIN_BREAK && out->job == NULL)
-            status = run_as_captured(&c, notes, why);
-    }
+    if (status == KIN_OK)
+        status = run_lowered(&c, why);
     drop_ir(&c);
     return status;
 }

@@ -104,6 +104,9 @@ typedef struct {
 
 /* KIN_BREAK with `why`: it cannot be compiled. In every case `out` is to be given to kin_compiled_deinit. */
 kin_status kin_pipeline_run(const kin_aten *graph, const kin_pipeline_options *options, kin_compiled *out, kin_text *why) KIN_MUST_CHECK;
+/* The same from where `graph` has been lowered, or a part of it: takes `lowered`. */
+kin_status kin_pipeline_run_lowered(const kin_aten *graph, kin_lowered *lowered, const kin_pipeline_options *options, kin_compiled *out,
+                                    kin_text *why) KIN_MUST_CHECK;
 void kin_compiled_deinit(kin_compiled *c);
 
 /* Of passes with the same name: all of them together. */

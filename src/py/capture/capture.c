@@ -225,7 +225,7 @@ run_layers(stepper *x, const kin_step *s, const char *name)
 static bool
 capture_one(stepper *x, const kin_step *s)
 {
-    const char *layers = recurrent_layers(x, s);
+    const char *layers = x->c.joint ? NULL : recurrent_layers(x, s); /* what is called as a whole has no gradients */
     return layers != NULL ? run_layers(x, s, layers) : run_one(x, s);
 }
 
@@ -407,10 +407,39 @@ keep_outputs(stepper *x)
         }
         out->out[out->nout++] = Py_NewRef(obj);
     }
+    return true;
+}
+
+static bool
+keep_values(stepper *x)
+{
+    kin_capture *out = x->c.out;
+    if (x->c.joint)
+        kin_joint_order(&x->c);
     out->values = calloc(x->c.entries.len + 1, sizeof *out->values);
     for (uint32_t i = 0; out->values != NULL && i < x->c.entries.len; i++)
         out->values[i] = x->c.entries.at[i].val;
     return out->values != NULL && !out->graph->failed;
+}
+
+/* Did an operator make an input require gradients? Then it is another tensor behind the subgraph than before. */
+static bool
+inputs_want_as_before(stepper *x)
+{
+    uint32_t number = 0;
+    for (uint32_t i = 0; i < x->subgraph->nin; i++)
+        if (kin_is_tensor(x->in[i]) &&
+            kin_tensor_requires_grad(PyList_GET_ITEM(x->c.out->stand_ins, number++)) != kin_tensor_requires_grad(x->in[i])) {
+            kin_capture_refuse(&x->c, "an input requires gradients from here on");
+            return false;
+        }
+    return true;
+}
+
+static bool
+go_back(stepper *x)
+{
+    return !x->c.joint || (inputs_want_as_before(x) && kin_joint_run(&x->c));
 }
 
 /* -- all of it -------------------------------------------------------------------------------------------------- */
@@ -448,7 +477,8 @@ kin_status
 kin_capture_run(const kin_entry *v, const kin_subgraph *subgraph, PyObject *const *in, const kin_capture_hints *hints,
                 unsigned may, kin_capture *out)
 {
-    stepper x = {.c.out = out, .c.hints = hints, .c.may_write = (may & KIN_CAPTURE_WRITES) != 0, .v = v, .t = &v->trace,
+    stepper x = {.c.out = out, .c.hints = hints, .c.may_write = (may & KIN_CAPTURE_WRITES) != 0,
+                 .c.joint = (may & KIN_CAPTURE_JOINT) != 0, .v = v, .t = &v->trace,
                  .subgraph = subgraph, .in = in, .gradients = (may & KIN_CAPTURE_GRADIENTS) != 0};
     surroundings around = {0};
     bool warned = false, ok = false;
@@ -458,7 +488,7 @@ kin_capture_run(const kin_entry *v, const kin_subgraph *subgraph, PyObject *cons
     x.slots = calloc(v->trace.vals.len, sizeof *x.slots);
     if (out->graph != NULL && out->stand_ins != NULL && out->out != NULL && x.slots != NULL &&
         hide_warnings(&around, &warned) && leave_inference(&around) && fill_inputs(&x, in) && push_mode(&around, &x.c))
-        ok = run_steps(&x) && keep_outputs(&x);
+        ok = run_steps(&x) && keep_outputs(&x) && go_back(&x) && keep_values(&x);
     restore(&around);
     if (ok && warned) {
         ok = false;
@@ -547,14 +577,19 @@ kin_capture_deinit(kin_capture *c)
         Py_DECREF(c->calls.at[i].op);
         Py_DECREF(c->calls.at[i].args);
         Py_XDECREF(c->calls.at[i].kwargs);
+        Py_XDECREF(c->calls.at[i].made);
     }
     kin_vec_deinit(&c->calls);
     kin_vec_deinit(&c->raising);
     kin_vec_deinit(&c->refused);
+    kin_vec_deinit(&c->quiet);
     for (uint32_t i = 0; i < c->nout; i++)
         Py_DECREF(c->out[i]);
     free(c->out);
     free(c->values);
     Py_XDECREF(c->stand_ins);
+    kin_vec_deinit(&c->joint.results);
+    kin_vec_deinit(&c->joint.wanting);
+    kin_vec_deinit(&c->joint.gradients);
     *c = (kin_capture){0};
 }

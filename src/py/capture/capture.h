@@ -15,7 +15,8 @@ typedef struct {
     PyObject *op;      /* the overload's C function */
     PyObject *args;    /* tuple */
     PyObject *kwargs;  /* dict or NULL */
-    uint32_t step;     /* that called it */
+    PyObject *made;    /* with gradients: what it gave, of stand-ins; else NULL */
+    uint32_t step;     /* that called it; UINT32_MAX: it belongs to the gradients */
 } kin_capture_call;
 
 /* How a result really lies in memory, where the twins' call says otherwise. */
@@ -25,6 +26,17 @@ typedef struct {
     int64_t strides[8];
 } kin_capture_hint;
 typedef KIN_VEC(kin_capture_hint) kin_capture_hints;
+
+typedef KIN_VEC(uint32_t) kin_capture_numbers;
+
+/* Forward and backward in one graph (joint.c): behind the tensors among the subgraph's inputs stand the tangents, what comes back for results that
+ * require gradients. */
+typedef struct {
+    uint32_t ncalls;         /* of the graph's calls, those of the forward part */
+    kin_capture_numbers results;   /* stand-ins of the results with a tangent, in the order of the tangents */
+    kin_capture_numbers wanting;   /* inputs that require gradients, by stand-in */
+    kin_capture_numbers gradients; /* by wanting input: stand-in of its gradient; UINT32_MAX: there is none */
+} kin_capture_joint;
 
 typedef struct {
     kin_aten *graph;      /* without outputs; inputs are the tensors among the subgraph's, in order */
@@ -36,14 +48,16 @@ typedef struct {
     kin_aten_val *values; /* by stand-in: its value in the graph at the end */
     KIN_VEC(uint32_t) raising; /* steps whose operators may raise because of data, or draw random numbers */
     bool writes;          /* an operator writes to an input */
+    kin_capture_numbers quiet; /* storages of inputs, once for each write that torch does not count */
     KIN_VEC(uint32_t) refused; /* failed: the calls that cannot be captured; none = it is not a matter of single calls */
+    kin_capture_joint joint; /* KIN_CAPTURE_JOINT; without results: there is nothing to go back from */
     char reason[200];     /* failed: why */
 } kin_capture;
 
 /* Finds what is needed in torch; KIN_BREAK: it is not there. */
 kin_status kin_capture_init(void) KIN_MUST_CHECK;
-/* What the subgraph may do: operators may write to its inputs; results may require gradients. */
-enum { KIN_CAPTURE_WRITES = 1, KIN_CAPTURE_GRADIENTS = 2 };
+/* What the subgraph may do: operators may write to its inputs; results may require gradients; those are captured too. */
+enum { KIN_CAPTURE_WRITES = 1, KIN_CAPTURE_GRADIENTS = 2, KIN_CAPTURE_JOINT = 4 };
 /* in: the subgraph's inputs. KIN_BREAK: see reason. Never leaves an exception. */
 kin_status kin_capture_run(const kin_entry *v, const kin_subgraph *subgraph, PyObject *const *in, const kin_capture_hints *hints,
                            unsigned may, kin_capture *out) KIN_MUST_CHECK;
@@ -51,6 +65,8 @@ kin_status kin_capture_run(const kin_entry *v, const kin_subgraph *subgraph, PyO
  * has to be faster than. NOT: something stands in the way (a warning, an error), to be met by the steps at their place. For
  * subgraphs that were captured and have no effects but writes to inputs: where it is NOT, the caller puts those back. */
 kin_launch kin_capture_do(const kin_entry *v, const kin_subgraph *subgraph, PyObject *const *in, PyObject **out, double *ns);
+/* torch's engine, back from `results` to `inputs`, of which nothing accumulates (joint.c): new tuple, None where there is no gradient. */
+PyObject *kin_engine_run(PyObject *results, PyObject *tangents, bool create_graph, PyObject *inputs);
 void kin_capture_deinit(kin_capture *c);
 /* Number of a stand-in; UINT32_MAX: it is none. */
 uint32_t kin_capture_number(PyObject *obj);

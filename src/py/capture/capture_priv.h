@@ -40,6 +40,8 @@ typedef struct {
     kin_shapes shapes;                   /* of the call at hand */
     bool no_rules;
     bool may_write;                      /* to inputs */
+    bool quiet;                          /* writes are those that an operator does not count */
+    bool joint;                          /* what calls give is kept */
     uint32_t step;                       /* that runs */
 } capturing;
 
@@ -57,6 +59,12 @@ uint32_t kin_stand_in_storage(capturing *c, PyObject *twin);
 uint32_t kin_stand_in_new_storage(capturing *c);
 /* Why there is no capture, unless that is known already. */
 void kin_capture_refuse(capturing *c, const char *format, ...) __attribute__((format(printf, 2, 3)));
+
+/* -- joint.c -- */
+/* The steps have run: goes back from what they gave. False: see the reason. */
+bool kin_joint_run(capturing *c);
+/* Tangents become inputs like others; call it when all values are known. */
+void kin_joint_order(capturing *c);
 
 /* -- mode.c -- */
 kin_status kin_mode_init(void) KIN_MUST_CHECK;

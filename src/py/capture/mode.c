@@ -198,6 +198,8 @@ note_tensor(capturing *c, uint32_t number, const char *keyword, bool written)
     c->out->writes = c->out->writes || (written && of_input);
     if (written && of_input && !c->may_write && !note_writing(c))
         return false;
+    if (written && of_input && c->quiet && kin_vec_push(&c->out->quiet, kin_aten_at(c->out->graph, e->val)->storage) != KIN_OK)
+        return PyErr_NoMemory() != NULL;
     kin_aten_arg arg = {.kind = KIN_ATEN_VALUE, .written = written, .value = e->val};
     kin_aten_add_arg(c->out->graph, arg, keyword, NULL);
     return true;
@@ -683,8 +685,13 @@ note_call(capturing *c, PyObject *func, PyObject *args, PyObject *kwargs)
     if (strcmp(name, "aten._has_compatible_shallow_copy_type.default") == 0) /* kin_stand_in_lay_out */
         Py_RETURN_TRUE;
     PyObject *composition = find_composition(PyTuple_GET_ITEM(row, 1));
-    if (composition != NULL && ((made = note_composition(c, composition, args, kwargs)) != NULL || PyErr_Occurred()))
-        return made;
+    if (composition != NULL) {
+        c->quiet = PyTuple_GET_SIZE(written) == 0; /* what it writes to then, torch does not count */
+        made = note_composition(c, composition, args, kwargs);
+        c->quiet = false;
+        if (made != NULL || PyErr_Occurred())
+            return made;
+    }
     bool random = PyTuple_GET_ITEM(row, 3) == Py_True;
     if (PyTuple_GET_SIZE(written) != 0 && random)
         return refused(c, "%s changes an argument", name);
@@ -692,7 +699,7 @@ note_call(capturing *c, PyObject *func, PyObject *args, PyObject *kwargs)
         return refused(c, "%s may have effects", name);
     kin_aten *g = c->out->graph;
     uint32_t before = g->values.len;
-    kin_capture_call call = {PyTuple_GET_ITEM(row, 0), args, kwargs != NULL && PyDict_GET_SIZE(kwargs) ? kwargs : NULL, c->step};
+    kin_capture_call call = {PyTuple_GET_ITEM(row, 0), args, kwargs != NULL && PyDict_GET_SIZE(kwargs) ? kwargs : NULL, NULL, c->step};
     uint32_t number = kin_aten_add_call(g, name, random);
     if (g->failed || kin_vec_push(&c->out->calls, call) != KIN_OK)
         return PyErr_NoMemory();
@@ -706,13 +713,15 @@ note_call(capturing *c, PyObject *func, PyObject *args, PyObject *kwargs)
         Py_CLEAR(made);
         refused(c, "%s changes an argument that it does not return", name);
     }
-    if (made != NULL && (kin_aten_raises(g, &g->calls.at[number]) || g->calls.at[number].random) &&
+    if (made != NULL && c->step != UINT32_MAX && (kin_aten_raises(g, &g->calls.at[number]) || g->calls.at[number].random) &&
         kin_vec_push(&c->out->raising, c->step) != KIN_OK) {
         Py_CLEAR(made);
         PyErr_NoMemory();
     }
     if (made == NULL)
         kin_capture_refuse(c, "%s cannot be captured", name);
+    else if (c->joint)
+        c->out->calls.at[number].made = Py_NewRef(made);
     return made;
 }
 

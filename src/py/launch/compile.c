@@ -140,6 +140,8 @@ compile_captured(kernel_launcher *self, launch_version *version, kin_capture *ca
         launch_say_passes(self, version);
         say_compiled(self, version);
     }
+    if (version->code != NULL && version->code->training != NULL)
+        launch_training_keep(version->code->training, capture);
     kin_capture_deinit(capture);
     if (version->stuck != UINT32_MAX && launch_set_apart(self, v, &version->stuck, 1) != KIN_OK)
         self->full = true;
@@ -176,6 +178,8 @@ compile_version(kernel_launcher *self, launch_version *version, kin_entry *v, co
     kin_capture capture;
     double start = kin_clock_ns();
     unsigned may = !version->no_writes && subgraph->hides_writes ? KIN_CAPTURE_WRITES : 0;
+    if (launch_wants_gradient(subgraph, in))
+        may |= KIN_CAPTURE_GRADIENTS | KIN_CAPTURE_JOINT;
     kin_status status = kin_capture_run(v, subgraph, in, &version->hints, may, &capture);
     if (status == KIN_OK && subgraph->deferred)
         status = launch_put_walls(self, v, subgraph, capture.raising.at, capture.raising.len);

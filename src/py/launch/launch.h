@@ -15,6 +15,7 @@ typedef struct {
     uint32_t trials;  /* comparisons with the steps before a version is trusted */
     bool later;       /* many recordings of the function came before: code has to pay */
     bool freezing;    /* weights may be packed and computed with ahead of calls */
+    bool training;    /* where gradients are wanted too */
     bool fast_math;   /* need not round between operations */
     uint32_t threads; /* that a launch uses at most; 0: torch's number */
     bool async;       /* kernels are compiled in the background; until then the steps run */

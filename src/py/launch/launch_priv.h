@@ -10,6 +10,7 @@
 #include "py/launch/signature.h"
 #include "py/run/frozen.h"
 #include "py/run/run.h"
+#include "py/training/training.h"
 
 /* -- compile.c -------------------------------------------------------------------------------------------------- */
 
@@ -126,6 +127,11 @@ void launch_say_fusion(const kernel_launcher *self, const char *notes);
 int launch_listing(void);
 /* It is compiled with less that is made ahead of calls: an event, and for reports. */
 void launch_say_unfrozen(kernel_launcher *self, const char *reason);
+
+/* -- launcher.c -------------------------------------------------------------------------------------------------- */
+
+/* Are gradients on, and does an input require some? */
+bool launch_wants_gradient(const kin_subgraph *subgraph, PyObject *const *in);
 
 /* -- freeze.c --------------------------------------------------------------------------------------------------- */
 

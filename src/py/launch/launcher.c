@@ -8,8 +8,8 @@
 
 const char launch_changing[] = "its inputs change their kind too often";
 
-static bool
-wants_gradient(const kin_subgraph *subgraph, PyObject *const *in)
+bool
+launch_wants_gradient(const kin_subgraph *subgraph, PyObject *const *in)
 {
     if (!kin_grad_enabled())
         return false;
@@ -17,6 +17,13 @@ wants_gradient(const kin_subgraph *subgraph, PyObject *const *in)
         if (kin_is_tensor(in[i]) && kin_tensor_requires_grad(in[i]))
             return true;
     return false;
+}
+
+/* Gradients are wanted, and it is not ours to give them. */
+static bool
+is_refused(const kernel_launcher *self, const kin_subgraph *subgraph, PyObject *const *in)
+{
+    return !self->context.training && launch_wants_gradient(subgraph, in);
 }
 
 static launch_version *
@@ -33,7 +40,7 @@ find_version(const kernel_launcher *self, PyObject *const *in)
 static kin_launch
 run_held(kernel_launcher *self, kin_entry *v, const kin_subgraph *subgraph, PyObject *const *in, PyObject **out)
 {
-    if (self->gone[0] != 0 || kin_modes_active() || kin_ambient_special() || wants_gradient(subgraph, in))
+    if (self->gone[0] != 0 || kin_modes_active() || kin_ambient_special() || is_refused(self, subgraph, in))
         return KIN_LAUNCH_NOT;
     launch_version *version = find_version(self, in);
     if (version == NULL && launch_is_worth(self, v, subgraph, in))
@@ -65,7 +72,7 @@ run_kernels(kin_launcher *base, kin_entry *v, const kin_subgraph *subgraph, PyOb
 static bool
 fits_so_far(const launch_version *version, const kin_subgraph *subgraph, PyObject *const *in)
 {
-    if (version->signature.ambient != kin_ambient_state())
+    if (!launch_signature_fits_ambient(&version->signature))
         return false;
     for (uint32_t i = 0; i < subgraph->nin; i++)
         if (in[i] != NULL && !launch_signature_fits_one(&version->signature, i, in[i]))
@@ -74,9 +81,9 @@ fits_so_far(const launch_version *version, const kin_subgraph *subgraph, PyObjec
 }
 
 static bool
-wants_no_gradient(PyObject *obj)
+may_take(const kernel_launcher *self, PyObject *obj)
 {
-    return !kin_is_tensor(obj) || !kin_tensor_requires_grad(obj) || !kin_grad_enabled();
+    return self->context.training || !kin_is_tensor(obj) || !kin_tensor_requires_grad(obj) || !kin_grad_enabled();
 }
 
 static void *
@@ -85,7 +92,7 @@ choose_kernels(kin_launcher *base, const kin_subgraph *subgraph, PyObject *const
     kernel_launcher *self = (kernel_launcher *)base;
     *learn = false;
     for (uint32_t i = 0; i < subgraph->nin; i++)
-        if (in[i] != NULL && !wants_no_gradient(in[i]))
+        if (in[i] != NULL && !may_take(self, in[i]))
             return NULL;
     if (self->gone[0] != 0 || kin_modes_active() || kin_ambient_special())
         return NULL;
@@ -113,13 +120,13 @@ choose_kernels(kin_launcher *base, const kin_subgraph *subgraph, PyObject *const
 static bool
 fits_kernels(kin_launcher *base, void *chosen, uint32_t i, PyObject *obj)
 {
-    return wants_no_gradient(obj) && launch_signature_fits_one(&((launch_version *)chosen)->signature, i, obj);
+    return may_take((const kernel_launcher *)base, obj) && launch_signature_fits_one(&((launch_version *)chosen)->signature, i, obj);
 }
 
 static void
 learn_held(kernel_launcher *self, kin_entry *v, const kin_subgraph *subgraph, PyObject *const *in)
 {
-    if (self->gone[0] != 0 || kin_modes_active() || kin_ambient_special() || wants_gradient(subgraph, in))
+    if (self->gone[0] != 0 || kin_modes_active() || kin_ambient_special() || is_refused(self, subgraph, in))
         return;
     launch_version *version = find_version(self, in);
     if (version == NULL && launch_is_worth(self, v, subgraph, in))

@@ -18,6 +18,7 @@ typedef struct {
     PyObject *const *in;
     launch_version *version;
     launch_code *code;
+    bool exact;           /* a NaN must not be lost, and inputs are not taken to stay as they are */
     KIN_VEC(kin_aten_val) outs; /* values that are outputs of the graph, each stand-in once */
 } maker;
 
@@ -110,6 +111,8 @@ plan_writes(maker *m, const kin_lowered *lowered)
         return KIN_NOMEM;
     for (uint32_t i = 0; i < lowered->writes.len; i++) {
         code->writes[i] = lowered->writes.at[i];
+        for (uint32_t q = 0; q < m->capture->quiet.len; q++)
+            code->writes[i].times -= m->capture->quiet.at[q] == kin_aten_at(m->capture->graph, lowered->writes.at[i].input + 1)->storage;
         code->writes[i].input = code->input_of[lowered->writes.at[i].input];
     }
     code->nwrites = lowered->writes.len;
@@ -316,7 +319,7 @@ options_of(const maker *m, const bool *frozen, kin_jit *jit)
     const kin_launch_context *context = &m->self->context;
     return (kin_pipeline_options){
         .lower = {.default_f64 = kin_default_is_f64(), .fast_math = context->fast_math},
-        .rewrite = {.post = !m->self->exact_nan, .own = launch_library_has(KIN_LIBRARY_ATTENTION), .pairs = kin_tile_has_pairs()},
+        .rewrite = {.post = !m->exact && !m->self->exact_nan, .own = launch_library_has(KIN_LIBRARY_ATTENTION), .pairs = kin_tile_has_pairs()},
         .frozen = frozen, .libraries = launch_library_has(KIN_LIBRARY_MATMUL), .jit = jit,
         .background = context->async && m->version->waits < KIN_TIER_BACKGROUND_TRIES, .print = (uint8_t)launch_listing(), .verify = launch_verifies(),
         .plant = launch_plant()};
@@ -363,8 +366,22 @@ keep_reports(launch_version *version, kin_compiled *made, const kin_pipeline_opt
         kin_text_deinit(&text);
 }
 
+/* Reports of forward and backward as one. */
+static void
+join_reports(launch_version *version, char *listing, const kin_compile_stats *stats)
+{
+    kin_compile_stats_add(&version->stats, stats);
+    kin_text text = {0};
+    if (listing != NULL)
+        kin_text_addf(&text, "%s\n-- backward:\n%s", listing, version->listing == NULL ? "" : version->listing);
+    free(version->listing);
+    free(listing);
+    version->listing = text.failed ? NULL : text.at;
+}
+
+/* lowered: where it begins, taken; NULL: with the graph. */
 static kin_status
-run_pipeline(maker *m, bool *frozen, kin_compiled *made, kin_text *why)
+run_pipeline(maker *m, bool *frozen, kin_lowered *lowered, kin_compiled *made, kin_text *why)
 {
     kin_jit *jit = launch_jit(m->self->context.log, why);
     if (jit == NULL) {
@@ -373,7 +390,9 @@ run_pipeline(maker *m, bool *frozen, kin_compiled *made, kin_text *why)
         return KIN_BREAK;
     }
     kin_pipeline_options options = options_of(m, frozen, jit);
-    kin_status status = kin_pipeline_run(m->capture->graph, &options, made, why);
+    options.background = options.background && lowered == NULL;
+    kin_status status = lowered != NULL ? kin_pipeline_run_lowered(m->capture->graph, lowered, &options, made, why)
+                                        : kin_pipeline_run(m->capture->graph, &options, made, why);
     if (made->job != NULL && !put_off(m, made)) {
         kin_compiled_deinit(made);
         options.background = false;
@@ -389,7 +408,7 @@ run_pipeline(maker *m, bool *frozen, kin_compiled *made, kin_text *why)
 }
 
 static kin_status
-make_code(maker *m, launch_version *version, kin_text *why)
+make_code(maker *m, kin_text *why)
 {
     KIN_TRY(plan_gives(m));
     bool *frozen = calloc(m->code->ninputs + 1, sizeof *frozen);
@@ -398,10 +417,116 @@ make_code(maker *m, launch_version *version, kin_text *why)
     if (m->self->context.freezing && launch_library_has(KIN_LIBRARY_CONV))
         launch_find_frozen(m->v, m->subgraph, m->in, m->capture->graph, &m->self->unfrozen, frozen);
     kin_compiled made;
-    kin_status status = run_pipeline(m, frozen, &made, why);
+    kin_status status = run_pipeline(m, frozen, NULL, &made, why);
     if (status == KIN_OK)
         status = tie_all(m, &made);
     kin_compiled_deinit(&made);
+    return status;
+}
+
+/* A call that raises for what nobody reads would raise no longer. */
+static kin_status
+look_for_unseen(const maker *m, uint32_t ncalls, launch_version *version, kin_text *why)
+{
+    uint32_t unseen = kin_aten_raises_unseen(m->capture->graph);
+    if (unseen >= ncalls)
+        return KIN_OK;
+    version->stuck = m->capture->calls.at[unseen].step;
+    kin_text_addf(why, "%s may raise for what nothing else reads", kin_aten_text(m->capture->graph, m->capture->graph->calls.at[unseen].op));
+    return KIN_BREAK;
+}
+
+/* -- forward and backward ------------------------------------------------------------------------------------------ */
+
+/* The second half's inputs are all of the graph's, by their own numbers. */
+static kin_status
+begin_backward(const maker *m, maker *back)
+{
+    const kin_aten *g = m->capture->graph;
+    const kin_capture_joint *j = &m->capture->joint;
+    *back = (maker){.self = m->self, .v = m->v, .capture = m->capture, .subgraph = m->subgraph, .in = m->in, .version = m->version, .exact = true,
+                    .code = calloc(1, sizeof *back->code)};
+    if (back->code == NULL || (back->code->input_of = calloc(g->ninputs + 1, sizeof *back->code->input_of)) == NULL)
+        return KIN_NOMEM;
+    back->code->copes = true;
+    back->code->ninputs = g->ninputs;
+    for (uint32_t i = 0; i < g->ninputs; i++)
+        back->code->input_of[i] = i;
+    for (uint32_t i = 0; i < j->gradients.len; i++)
+        if (j->gradients.at[i] != UINT32_MAX)
+            KIN_TRY(kin_vec_push(&back->outs, m->capture->values[j->gradients.at[i]]));
+    return KIN_OK;
+}
+
+/* One half, tied to what runs it. */
+static kin_status
+compile_half(maker *m, kin_lowered *lowered, kin_text *why)
+{
+    bool *frozen = calloc((size_t)lowered->ir->ninputs + 1, sizeof *frozen);
+    if (frozen == NULL)
+        return KIN_NOMEM;
+    kin_compiled made;
+    kin_status status = run_pipeline(m, frozen, lowered, &made, why);
+    if (status == KIN_OK)
+        status = tie_all(m, &made);
+    kin_compiled_deinit(&made);
+    return status;
+}
+
+static kin_status
+compile_halves(maker *m, maker *back, kin_halves *halves, launch_version *version, kin_text *why)
+{
+    kin_lowered lowered = {0};
+    double start = launch_now();
+    kin_lower_options options = {.default_f64 = kin_default_is_f64(), .fast_math = m->self->context.fast_math};
+    kin_status status = kin_pipeline_lower(m->capture->graph, &options, &lowered, why);
+    if (status == KIN_BREAK && lowered.stuck < m->capture->calls.len)
+        version->stuck = m->capture->calls.at[lowered.stuck].step;
+    KIN_TRY(status);
+    double lower_ns = launch_now() - start;
+    uint32_t nnative = lowered.nnative, nextern = lowered.nextern;
+    kin_joint_graph joint = {m->outs.len, m->capture->joint.ncalls, m->capture->joint.results.len};
+    status = kin_halves_make(m->capture->graph, &joint, &lowered, halves, why);
+    kin_lowered_deinit(&lowered);
+    KIN_TRY(status);
+    KIN_TRY(compile_half(m, &halves->forward, why));
+    char *listing = version->listing;
+    kin_compile_stats stats = version->stats;
+    version->listing = NULL;
+    status = compile_half(back, &halves->backward, why);
+    join_reports(version, listing, &stats);
+    version->nnative = nnative;
+    version->nextern = nextern;
+    version->lower_ns = lower_ns;
+    return status;
+}
+
+static kin_status
+make_both(maker *m, launch_version *version, kin_text *why)
+{
+    maker back;
+    kin_halves halves = {0};
+    m->exact = true;
+    KIN_TRY(plan_gives(m));
+    for (uint32_t i = 0; i < m->capture->joint.results.len; i++) {
+        uint32_t number = m->capture->joint.results.at[i];
+        uint32_t before = m->outs.len;
+        KIN_TRY(place_stand_in(m, number));
+        if (m->outs.len > before) /* nobody but its views is handed out */
+            kin_aten_output(m->capture->graph, m->outs.at[before]);
+    }
+    KIN_TRY(look_for_unseen(m, m->capture->joint.ncalls, version, why));
+    kin_status status = begin_backward(m, &back);
+    for (uint32_t i = 0; status == KIN_OK && i < back.outs.len; i++)
+        kin_aten_output(m->capture->graph, back.outs.at[i]);
+    if (status == KIN_OK)
+        status = compile_halves(m, &back, &halves, version, why);
+    if (status == KIN_OK)
+        status = launch_training_new(m->capture, m->code, back.code, &halves);
+    if (status != KIN_OK)
+        launch_code_free(back.code);
+    kin_halves_deinit(&halves);
+    kin_vec_deinit(&back.outs);
     return status;
 }
 
@@ -410,7 +535,7 @@ launch_code_make(const kernel_launcher *self, const kin_entry *v, const kin_capt
                  PyObject *const *in, launch_version *version, kin_text *why)
 {
     maker m = {.self = self, .v = v, .capture = capture, .subgraph = subgraph, .in = in, .version = version, .code = calloc(1, sizeof *m.code)};
-    kin_status status = m.code == NULL ? KIN_NOMEM : make_code(&m, version, why);
+    kin_status status = m.code == NULL ? KIN_NOMEM : capture->joint.results.len > 0 ? make_both(&m, version, why) : make_code(&m, why);
     kin_vec_deinit(&m.outs);
     if (status != KIN_OK) {
         launch_code_free(m.code);

@@ -52,7 +52,9 @@ launch_signature_make(PyObject *const *in, uint32_t n, launch_signature *out, ui
         else
             status = KIN_BREAK;
         out->n = i + 1;
+        out->requires = out->requires || out->inputs[i].requires_grad;
     }
+    out->wants = out->requires && kin_grad_enabled();
     if (status != KIN_OK)
         launch_signature_deinit(out);
     return status;
@@ -78,9 +80,15 @@ launch_signature_fits_one(const launch_signature *s, uint32_t i, PyObject *obj)
 }
 
 bool
+launch_signature_fits_ambient(const launch_signature *s)
+{
+    return s->ambient == kin_ambient_state() && (!s->requires || s->wants == kin_grad_enabled());
+}
+
+bool
 launch_signature_fits(const launch_signature *s, PyObject *const *in)
 {
-    if (s->ambient != kin_ambient_state())
+    if (!launch_signature_fits_ambient(s))
         return false;
     for (uint32_t i = 0; i < s->n; i++)
         if (!launch_signature_fits_one(s, i, in[i]))
@@ -124,6 +132,10 @@ uint64_t
 launch_signature_hash(PyObject *const *in, uint32_t n)
 {
     uint64_t hash = mix(n, kin_ambient_state());
+    bool requires = false;
+    for (uint32_t i = 0; i < n; i++)
+        requires = requires || (kin_is_tensor(in[i]) && kin_tensor_requires_grad(in[i]));
+    hash = mix(hash, requires && kin_grad_enabled());
     for (uint32_t i = 0; i < n; i++) {
         hash = mix(hash, (uintptr_t)Py_TYPE(in[i]));
         if (kin_is_tensor(in[i]))

@@ -20,6 +20,8 @@ typedef struct {
 typedef struct {
     uint32_t n;
     uint32_t ambient; /* kin_ambient_state */
+    bool requires;    /* some tensor requires gradients */
+    bool wants;       /* ... and they are on */
     launch_input *inputs;
     KIN_VEC(int64_t) dims;
 } launch_signature;
@@ -27,6 +29,8 @@ typedef struct {
 /* KIN_BREAK: input *which cannot be described. */
 kin_status launch_signature_make(PyObject *const *in, uint32_t n, launch_signature *out, uint32_t *which) KIN_MUST_CHECK;
 bool launch_signature_fits(const launch_signature *s, PyObject *const *in);
+/* As far as it is not a matter of single inputs. */
+bool launch_signature_fits_ambient(const launch_signature *s);
 bool launch_signature_fits_one(const launch_signature *s, uint32_t i, PyObject *obj);
 void launch_signature_deinit(launch_signature *s);
 /* Equal for inputs that fit the same signature. */

@@ -95,13 +95,31 @@ static kin_launch
 run(kernel_launcher *self, launch_version *version, PyObject *const *in, PyObject **out)
 {
     launch_outcome outcome;
-    launch_result result = launch_code_run(version->code, self->context.threads, in, out, &outcome);
+    launch_result result = version->code->training != NULL ? launch_training_run(version->code, self->context.threads, in, out, &outcome)
+                                                           : launch_code_run(version->code, self->context.threads, in, out, &outcome);
     if (result == LAUNCH_FAILED)
         fail(self, version, &outcome);
     else if (result == LAUNCH_STALE)
         give_up_frozen(self, version);
     kin_vec_deinit(&outcome.hints);
     return result == LAUNCH_DONE ? KIN_LAUNCH_DONE : KIN_LAUNCH_NOT;
+}
+
+/* Forward and backward, before their first launch (py/training/trial.c). False: they go. */
+static bool
+try_training(kernel_launcher *self, launch_version *version, PyObject *const *in)
+{
+    launch_training_trial trial;
+    version->code->running++;
+    bool stays = launch_training_try(version->code, self->context.threads, in, &trial);
+    version->code->running--;
+    version->abtest.ours = trial.ours;
+    version->abtest.theirs = trial.theirs;
+    if (!stays && launch_drop(version)) {
+        snprintf(version->reason, sizeof version->reason, "%s", trial.why);
+        launch_say(self, version->reason);
+    }
+    return stays;
 }
 
 /* -- turns ------------------------------------------------------------------------------------------------------ */
@@ -178,7 +196,7 @@ launch_is_settled(const kernel_launcher *self, const launch_version *version)
 {
     if (version->again || version->ticket != NULL)
         return false;
-    return version->code == NULL || version->abtest.decided || self->context.trials == 0 || acts(version);
+    return version->code == NULL || version->code->training != NULL || version->abtest.decided || self->context.trials == 0 || acts(version);
 }
 
 kin_launch
@@ -188,6 +206,9 @@ launch_or_try(kernel_launcher *self, launch_version *version, kin_entry *v, cons
     launch_note_use(self, version);
     if (self->context.trials > 0 && !version->again)
         kin_abtest_use(&version->abtest);
+    if (version->code->training != NULL && self->context.trials > 0 && !version->again && !launch_training_is_tried(version->code) &&
+        !try_training(self, version, in))
+        return KIN_LAUNCH_NOT;
     if (launch_is_settled(self, version))
         return run(self, version, in, out);
     return kin_abtest_is_theirs(&version->abtest) ? try_steps(self, version, v, subgraph, in, out) : try_launch(self, version, in, out);

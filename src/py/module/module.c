@@ -54,6 +54,7 @@ static const struct {
     {"fast_math", OPTION_FLAG, offsetof(kin_options, fast_math)},
     {"threads", OPTION_COUNT, offsetof(kin_options, threads)},
     {"freezing", OPTION_FLAG, offsetof(kin_options, freezing)},
+    {"training", OPTION_FLAG, offsetof(kin_options, training)},
     {"error_class", OPTION_CLASS, offsetof(kin_options, error_class)},
     {"miss_hook", OPTION_HOOK, offsetof(kin_options, miss_hook)},
 };

@@ -7,8 +7,8 @@
 #include "py/aten/tensor.h"
 #include "py/capture/capture.h"
 
-static PyObject *
-view_of(PyObject *base, const launch_out *o)
+PyObject *
+launch_view_of(PyObject *base, const launch_out *o)
 {
     PyObject *at = PyLong_FromLongLong(kin_tensor_offset(base) + o->offset);
     PyObject *view = at == NULL ? NULL : PyObject_CallMethod(base, "as_strided", "OOO", o->sizes, o->strides, at);
@@ -29,12 +29,12 @@ launch_set_version(PyObject *tensor, uint32_t writes)
     Py_XDECREF(module);
 }
 
-static PyObject *
-make_out(launch_running *r, const launch_out *o)
+PyObject *
+launch_make_out(launch_running *r, const launch_out *o)
 {
     PyObject *const *in = r->inputs->in;
     if (o->kind == KIN_OUT_INPUT)
-        return o->whole ? Py_NewRef(in[o->index]) : view_of(in[o->index], o);
+        return o->whole ? Py_NewRef(in[o->index]) : launch_view_of(in[o->index], o);
     PyObject *tensor = r->tensors[r->p->outputs[o->index]];
     if (tensor == NULL) {
         PyErr_SetString(PyExc_RuntimeError, "kintsugi: an output has no tensor");
@@ -42,28 +42,28 @@ make_out(launch_running *r, const launch_out *o)
     }
     if (o->writes > 0)
         launch_set_version(tensor, o->writes);
-    return o->kind == KIN_OUT_SHARED ? view_of(tensor, o) : Py_NewRef(tensor);
+    return o->kind == KIN_OUT_SHARED ? launch_view_of(tensor, o) : Py_NewRef(tensor);
 }
 
 static PyObject *
-give(launch_running *r, const launch_give *g, PyObject *const *made)
+give(const launch_inputs *inputs, const launch_give *g, PyObject *const *made)
 {
-    return g->kind == LAUNCH_GIVE_INPUT ? Py_NewRef(r->inputs->in[g->index]) : Py_NewRef(made[g->index]);
+    return g->kind == LAUNCH_GIVE_INPUT ? Py_NewRef(inputs->in[g->index]) : Py_NewRef(made[g->index]);
 }
 
 /* A container as captured, with the tensors of this run. */
 static PyObject *
-give_shape(launch_running *r, const launch_code *code, PyObject *obj, PyObject *const *made)
+give_shape(const launch_inputs *inputs, const launch_code *code, PyObject *obj, PyObject *const *made)
 {
     uint32_t number = kin_capture_number(obj);
     if (number < code->nstand_ins)
-        return give(r, &code->by_stand_in[number], made);
+        return give(inputs, &code->by_stand_in[number], made);
     if (!PyTuple_Check(obj) && !PyList_CheckExact(obj))
         return Py_NewRef(obj);
     Py_ssize_t n = PySequence_Fast_GET_SIZE(obj);
     PyObject *list = PyList_New(n);
     for (Py_ssize_t i = 0; list != NULL && i < n; i++) {
-        PyObject *item = give_shape(r, code, PySequence_Fast_GET_ITEM(obj, i), made);
+        PyObject *item = give_shape(inputs, code, PySequence_Fast_GET_ITEM(obj, i), made);
         if (item == NULL)
             Py_CLEAR(list);
         else
@@ -78,22 +78,42 @@ give_shape(launch_running *r, const launch_code *code, PyObject *obj, PyObject *
 }
 
 bool
-launch_hand_out(launch_running *r, const launch_code *code, PyObject **out)
+launch_make_outs(launch_running *r, const launch_code *code, PyObject **made)
 {
-    PyObject *small[16], **made = code->nouts <= 16 ? small : malloc(code->nouts * sizeof *made);
-    bool ok = made != NULL;
-    uint32_t n = 0, given = 0;
-    while (ok && n < code->nouts)
-        ok = (made[n] = make_out(r, &code->outs[n])) != NULL && ++n > 0;
+    uint32_t n = 0;
+    while (n < code->nouts && (made[n] = launch_make_out(r, &code->outs[n])) != NULL)
+        n++;
+    bool ok = n == code->nouts;
+    while (!ok && n > 0)
+        Py_CLEAR(made[--n]);
+    return ok;
+}
+
+bool
+launch_give_made(const launch_inputs *inputs, const launch_code *code, PyObject *const *made, PyObject **out)
+{
+    uint32_t given = 0;
+    bool ok = true;
     while (ok && given < code->ngive) {
         const launch_give *g = &code->give[given];
-        out[given] = g->kind == LAUNCH_GIVE_OTHER ? give_shape(r, code, g->shape, made) : give(r, g, made);
+        out[given] = g->kind == LAUNCH_GIVE_OTHER ? give_shape(inputs, code, g->shape, made) : give(inputs, g, made);
         ok = out[given] != NULL && ++given > 0;
     }
     for (uint32_t i = 0; !ok && i < given; i++)
         Py_CLEAR(out[i]);
-    for (uint32_t i = 0; i < n; i++)
-        Py_DECREF(made[i]);
+    return ok;
+}
+
+bool
+launch_hand_out(launch_running *r, const launch_code *code, PyObject **out)
+{
+    PyObject *small[16], **made = code->nouts <= 16 ? small : malloc(code->nouts * sizeof *made);
+    bool ok = made != NULL && launch_make_outs(r, code, made);
+    if (ok) {
+        ok = launch_give_made(r->inputs, code, made, out);
+        for (uint32_t i = 0; i < code->nouts; i++)
+            Py_DECREF(made[i]);
+    }
     if (made != small)
         free(made);
     return ok;

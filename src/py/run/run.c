@@ -252,6 +252,29 @@ run_noting_nans(launch_running *r)
     return ok && !r->outcome.invalid;
 }
 
+bool
+launch_code_give(launch_running *r, launch_code *code, const launch_inputs *inputs, uint32_t threads, launch_giver give, void *arg)
+{
+    void *small[256];
+    uint32_t limit = kin_parallel_limit(threads);
+    bool ok = start(r, &code->main, inputs, small, 256) && (code->loses_nan ? run_noting_nans(r) : run_ops(r));
+    ok = ok && (r->outcome.foreign[0] == 0 || code->copes) && give(r, code, arg);
+    if (ok)
+        write_inputs(r, code);
+    else
+        undo_writes(r);
+    kin_parallel_limit(limit);
+    finish(r, small);
+    code->runs += ok;
+    return ok;
+}
+
+static bool
+give_all(launch_running *r, const launch_code *code, void *out)
+{
+    return launch_hand_out(r, code, out);
+}
+
 launch_result
 launch_code_run(launch_code *code, uint32_t threads, PyObject *const *in, PyObject **out, launch_outcome *outcome)
 {
@@ -268,19 +291,9 @@ launch_code_run(launch_code *code, uint32_t threads, PyObject *const *in, PyObje
     launch_inputs inputs = {.in = in, .input_of = code->input_of, .n = code->ninputs,
                             .values = prepared == NULL ? NULL : prepared->values,
                             .packed = prepared == NULL ? NULL : prepared->packed};
-    void *small[256];
     launch_running r;
-    uint32_t limit = kin_parallel_limit(threads);
-    bool ok = start(&r, &code->main, &inputs, small, 256) && (code->loses_nan ? run_noting_nans(&r) : run_ops(&r));
-    ok = ok && r.outcome.foreign[0] == 0 && launch_hand_out(&r, code, out);
-    if (ok)
-        write_inputs(&r, code);
-    else
-        undo_writes(&r);
-    kin_parallel_limit(limit);
-    finish(&r, small);
+    bool ok = launch_code_give(&r, code, &inputs, threads, give_all, out);
     launch_prepared_release(prepared);
-    code->runs += ok;
     code->running--;
     if (ok && begin != 0 && launch_profile_of(&code->main) != NULL)
         launch_profile_note(&code->main.spent[code->main.program->ops.len], kin_clock_ns() - begin);
@@ -366,6 +379,7 @@ launch_code_free(launch_code *code)
 {
     if (code == NULL)
         return;
+    Py_XDECREF(code->training);
     launch_frozen_free(code->frozen);
     launch_program_deinit(&code->main);
     launch_program_deinit(&code->once);

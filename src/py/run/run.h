@@ -93,6 +93,8 @@ typedef struct launch_code {
     uint32_t ninputs;
     kin_lower_write *writes;  /* inputs (of the subgraph) that are written to */
     uint32_t nwrites;
+    PyObject *training;       /* what its gradients are made with (training.c); NULL: it gives none */
+    bool copes;               /* with results of calls that lie otherwise than foreseen: they are copied */
     bool loses_nan;           /* its calls would make 0 of a NaN: invalid operations are looked for */
     uint64_t runs;
     uint32_t running;         /* at this moment: threads, recursion */

@@ -42,5 +42,18 @@ bool launch_pack_all(launch_running *r, launch_packed *packed, size_t *bytes);
 
 /* New references in out[], as the subgraph gives them. False with an exception, and nothing given. */
 bool launch_hand_out(launch_running *r, const launch_code *code, PyObject **out);
+PyObject *launch_make_out(launch_running *r, const launch_out *o);
+/* In two steps: the code's different tensors, one for each of code->outs; then what they are parts of. */
+bool launch_make_outs(launch_running *r, const launch_code *code, PyObject **made);
+bool launch_give_made(const launch_inputs *inputs, const launch_code *code, PyObject *const *made, PyObject **out);
+/* The view of `base` that the output is. */
+PyObject *launch_view_of(PyObject *base, const launch_out *o);
+
+/* -- run.c ------------------------------------------------------------------------------------------------------ */
+
+/* A run; `give` makes its results, once everything that can fail has ended but for itself; then inputs are written to. False: it came to
+ * nothing, perhaps with an exception; r->outcome tells why. r->random and the outcome's hints are the caller's to free. */
+typedef bool (*launch_giver)(launch_running *r, const launch_code *code, void *arg);
+bool launch_code_give(launch_running *r, launch_code *code, const launch_inputs *inputs, uint32_t threads, launch_giver give, void *arg);
 
 #endif

@@ -34,6 +34,7 @@ typedef struct {
     bool fast_math;           /* need not round between operations */
     uint32_t threads;         /* of a launch, at most; 0: torch's number */
     bool async_compile;       /* in the background */
+    bool training;            /* compile what gives gradients too */
     bool freezing;            /* pack weights and compute with them ahead of calls */
     PyObject *error_class;    /* strong; raised by fullgraph; NULL = RuntimeError */
     PyObject *miss_hook;      /* strong; asked before a call is recorded; NULL: none */

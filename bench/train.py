@@ -1,0 +1,167 @@
+"""Steps of training, eager against compiled, in turns in one process: model and loss compiled, backward and optimizer as the program
+calls them.
+
+    python bench/train.py [NAME ...] [--turns 12] [--stock] [--whole]
+
+Reported are medians of processor time over the turns, their quartiles' distance, and the ratio; the largest relative difference of
+losses over all steps; the first compiled step. --whole also compiles zero_grad, backward and optimizer.step() with it.
+"""
+
+import argparse
+import json
+import os
+import statistics
+import time
+
+os.environ.setdefault("OMP_NUM_THREADS", "1")
+
+import torch  # noqa: E402
+import torch.nn.functional as F  # noqa: E402
+from torch import nn  # noqa: E402
+
+import kintsugi  # noqa: E402
+
+
+def _mlp():
+    model = nn.Sequential(nn.Linear(256, 1024), nn.GELU(), nn.LayerNorm(1024), nn.Dropout(0.1), nn.Linear(1024, 1024), nn.ReLU(), nn.Linear(1024, 10))
+    return model, (torch.randn(64, 256), torch.randint(0, 10, (64,))), lambda m, x, t: F.cross_entropy(m(x), t)
+
+
+class _Block(nn.Module):
+    def __init__(self, width, out, stride):
+        super().__init__()
+        self.one, self.norm_one = nn.Conv2d(width, out, 3, stride, 1, bias=False), nn.BatchNorm2d(out)
+        self.two, self.norm_two = nn.Conv2d(out, out, 3, 1, 1, bias=False), nn.BatchNorm2d(out)
+        self.short = nn.Sequential() if stride == 1 and width == out else nn.Sequential(nn.Conv2d(width, out, 1, stride, bias=False), nn.BatchNorm2d(out))
+
+    def forward(self, x):
+        y = self.norm_two(self.two(F.relu(self.norm_one(self.one(x)), inplace=True)))
+        return F.relu(y + self.short(x), inplace=True)
+
+
+def _resnet():
+    model = nn.Sequential(nn.Conv2d(3, 32, 3, 1, 1, bias=False), nn.BatchNorm2d(32), nn.ReLU(), _Block(32, 32, 1), _Block(32, 64, 2), _Block(64, 128, 2),
+                          nn.AdaptiveAvgPool2d(1), nn.Flatten(), nn.Linear(128, 10))
+    return model, (torch.randn(8, 3, 32, 32), torch.randint(0, 10, (8,))), lambda m, x, t: F.cross_entropy(m(x), t)
+
+
+def _gpt2():
+    from transformers import GPT2Config, GPT2LMHeadModel
+
+    model = GPT2LMHeadModel(GPT2Config(n_layer=4, n_head=4, n_embd=256, vocab_size=2000, n_positions=128, use_cache=False))
+    tokens = torch.randint(0, 2000, (4, 64))
+    return model, (tokens,), lambda m, x: m(x, labels=x).loss
+
+
+def _bert():
+    from transformers import BertConfig, BertForSequenceClassification
+
+    model = BertForSequenceClassification(BertConfig(num_hidden_layers=3, num_attention_heads=4, hidden_size=256, intermediate_size=1024, vocab_size=2000))
+    return model, (torch.randint(0, 2000, (4, 64)), torch.randint(0, 2, (4,))), lambda m, x, t: m(x, labels=t).loss
+
+
+def _vit():
+    from transformers import ViTConfig, ViTForImageClassification
+
+    model = ViTForImageClassification(ViTConfig(num_hidden_layers=3, num_attention_heads=4, hidden_size=256, intermediate_size=1024, image_size=64, patch_size=8))
+    return model, (torch.randn(4, 3, 64, 64), torch.randint(0, 2, (4,))), lambda m, x, t: m(pixel_values=x, labels=t).loss
+
+
+def _lstm():
+    class Model(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.embed, self.layers, self.out = nn.Embedding(1000, 128), nn.LSTM(128, 256, 2, batch_first=True), nn.Linear(256, 1000)
+
+        def forward(self, x):
+            return self.out(self.layers(self.embed(x))[0])
+
+    tokens = torch.randint(0, 1000, (8, 32))
+    return Model(), (tokens,), lambda m, x: F.cross_entropy(m(x).flatten(0, 1), x.flatten())
+
+
+MODELS = {"mlp": _mlp, "resnet": _resnet, "gpt2": _gpt2, "bert": _bert, "vit": _vit, "lstm": _lstm}
+
+
+class _Trainer:
+    """One engine's copy of a model, with an optimizer and random numbers of its own."""
+
+    def __init__(self, name, compiler, whole):
+        torch.manual_seed(1)
+        self.model, self.data, loss = MODELS[name]()
+        self.model.train()
+        optimizer = torch.optim.AdamW(self.model.parameters(), 1e-4)
+        forward = lambda *data: loss(self.model, *data)  # noqa: E731
+
+        def step(*data):
+            optimizer.zero_grad()
+            value = forward(*data)
+            value.backward()
+            optimizer.step()
+            return value
+
+        if whole:
+            self.run = compiler(step)
+        else:
+            forward = compiler(forward)
+            self.run = step
+        self.random = torch.get_rng_state()
+        self.losses, self.times = [], []
+
+    def step(self):
+        torch.set_rng_state(self.random)
+        wall, begin = time.perf_counter(), time.process_time()
+        value = self.run(*self.data)
+        self.times.append(time.process_time() - begin)
+        wall = time.perf_counter() - wall
+        self.random = torch.get_rng_state()
+        self.losses.append(float(value.detach()))
+        return wall
+
+
+def _spread(times):
+    low, _, high = statistics.quantiles(times, n=4)
+    return high - low
+
+
+def measure(name, turns, stock, whole):
+    engines = {"eager": lambda fn: fn, "kintsugi": lambda fn: kintsugi.compile(fn)}
+    if stock:
+        engines["stock"] = lambda fn: torch.compile(fn)
+    trainers = {engine: _Trainer(name, compiler, whole) for engine, compiler in engines.items()}
+    first = {engine: trainer.step() for engine, trainer in trainers.items()}
+    for _ in range(4):
+        for trainer in trainers.values():
+            trainer.step()
+    for trainer in trainers.values():
+        trainer.times.clear()
+    for _ in range(turns):
+        for trainer in trainers.values():
+            trainer.step()
+    eager = statistics.median(trainers["eager"].times)
+    row = {"model": name, "whole": whole, "eager_ms": eager * 1e3, "eager_spread_ms": _spread(trainers["eager"].times) * 1e3}
+    for engine, trainer in trainers.items():
+        if engine == "eager":
+            continue
+        median = statistics.median(trainer.times)
+        row |= {f"{engine}_ms": median * 1e3, f"{engine}_spread_ms": _spread(trainer.times) * 1e3, f"{engine}_ratio": eager / median,
+                f"{engine}_first_s": first[engine],
+                f"{engine}_loss": max(abs(a - b) / abs(a) for a, b in zip(trainers["eager"].losses, trainer.losses, strict=True))}
+    return row
+
+
+def main():
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("names", nargs="*", default=[])
+    parser.add_argument("--turns", type=int, default=12)
+    parser.add_argument("--stock", action="store_true")
+    parser.add_argument("--whole", action="store_true")
+    args = parser.parse_args()
+    torch.set_num_threads(int(os.environ["OMP_NUM_THREADS"]))
+    for name in args.names or MODELS:
+        row = measure(name, args.turns, args.stock, args.whole)
+        print(json.dumps({key: round(value, 7) if isinstance(value, float) else value for key, value in row.items()}), flush=True)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,230 @@
+"""Operators that only training calls, in terms of smaller ones: batch norm with its running statistics, random numbers in place, and what
+autograd goes back with.
+
+Called as the functions of `_compose` are, while a graph is captured. Each answers NotImplemented, before it calls anything, for arguments
+that it does not cover; the operator then stays a call.
+"""
+
+import math
+
+import torch
+
+_aten = torch.ops.aten
+
+_WIDE = (torch.float32, torch.float64)
+
+
+def _are_wide(*tensors):
+    """Half precision is summed in float inside of the operators; there the operators stay."""
+    return all(t is None or t.dtype in _WIDE for t in tensors)
+
+
+def _like(x, value):
+    return _aten.full.default([], value, dtype=x.dtype, device=x.device)
+
+
+# -- random numbers --------------------------------------------------------------------------------------------------
+
+
+def _bernoulli_(self, p=0.5, *, generator=None):
+    """The same draw out of place: only the sizes of its argument matter."""
+    if generator is not None or not self.is_contiguous() or not self.dtype.is_floating_point:
+        return NotImplemented
+    return _aten.copy_.default(self, _aten.bernoulli.p(_aten.expand.default(_like(self, 0.0), list(self.shape)), p))
+
+
+# -- norms -----------------------------------------------------------------------------------------------------------
+
+
+def _channels(x):
+    """(dims that a batch norm sums over, sizes of one number for each channel, numbers in a sum)."""
+    return [d for d in range(x.dim()) if d != 1], [1, x.shape[1]] + [1] * (x.dim() - 2), x.numel() // max(x.shape[1], 1)
+
+
+def _native_batch_norm(x, weight, bias, running_mean, running_var, training, momentum, eps):
+    if not training or not _are_wide(x, weight, bias, running_mean, running_var) or x.dim() < 2 or x.numel() == 0:
+        return NotImplemented
+    if running_mean is not None and (running_mean.dtype != x.dtype or running_var is None):
+        return NotImplemented
+    dims, sizes, n = _channels(x)
+    var, mean = _aten.var_mean.correction(x, dims, correction=0, keepdim=True)
+    invstd = _aten.rsqrt.default(_aten.add.Tensor(var, eps))
+    out = _aten.mul.Tensor(_aten.sub.Tensor(x, mean), invstd)
+    if weight is not None:
+        out = _aten.mul.Tensor(out, _aten.view.default(weight, sizes))
+    if bias is not None:
+        out = _aten.add.Tensor(out, _aten.view.default(bias, sizes))
+    flat = [x.shape[1]]
+    mean = _aten.view.default(mean, flat)
+    if running_mean is not None:
+        # What one number's variance would be is not a number, as in eager.
+        unbiased = _aten.mul.Tensor(_aten.view.default(var, flat), n / (n - 1) if n > 1 else math.nan)
+        for running, new in ((running_mean, mean), (running_var, unbiased)):
+            _aten.copy_.default(running, _aten.add.Tensor(_aten.mul.Tensor(running, 1 - momentum), _aten.mul.Tensor(new, momentum)))
+    return out, mean, _aten.view.default(invstd, flat)
+
+
+def _native_batch_norm_backward(grad, x, weight, running_mean, running_var, save_mean, save_invstd, train, eps, mask):
+    if not _are_wide(grad, x, weight, running_mean, running_var) or x.dim() < 2 or x.numel() == 0:
+        return NotImplemented
+    if not train and (running_mean is None or running_var is None):
+        return NotImplemented
+    dims, sizes, n = _channels(x)
+    mean = _aten.view.default(save_mean if train else running_mean, sizes)
+    invstd = _aten.view.default(save_invstd, sizes) if train else _aten.rsqrt.default(_aten.add.Tensor(_aten.view.default(running_var, sizes), eps))
+    normal = _aten.mul.Tensor(_aten.sub.Tensor(x, mean), invstd)
+    total = _aten.sum.dim_IntList(grad, dims, True)
+    dot = _aten.sum.dim_IntList(_aten.mul.Tensor(grad, normal), dims, True)
+    dx = dweight = dbias = None
+    if mask[0]:
+        dx = grad
+        if train:
+            dx = _aten.sub.Tensor(dx, _aten.div.Tensor(total, n))
+            dx = _aten.sub.Tensor(dx, _aten.mul.Tensor(normal, _aten.div.Tensor(dot, n)))
+        factor = invstd if weight is None else _aten.mul.Tensor(invstd, _aten.view.default(weight, sizes))
+        dx = _aten.mul.Tensor(dx, factor)
+    if mask[1]:
+        dweight = _aten.view.default(dot, [x.shape[1]])
+    if mask[2]:
+        dbias = _aten.view.default(total, [x.shape[1]])
+    return dx, dweight, dbias
+
+
+def _native_layer_norm_backward(grad, x, normalized_shape, mean, rstd, weight, bias, mask):
+    if not _are_wide(grad, x, mean, rstd, weight) or x.numel() == 0:
+        return NotImplemented
+    first = x.dim() - len(normalized_shape)
+    inner, outer = list(range(first, x.dim())), list(range(first))
+    n = math.prod(normalized_shape)
+    normal = _aten.mul.Tensor(_aten.sub.Tensor(x, mean), rstd)
+    dx = dweight = dbias = None
+    if mask[0]:
+        scaled = grad if weight is None else _aten.mul.Tensor(grad, weight)
+        total = _aten.div.Tensor(_aten.sum.dim_IntList(scaled, inner, True), n)
+        dot = _aten.div.Tensor(_aten.sum.dim_IntList(_aten.mul.Tensor(scaled, normal), inner, True), n)
+        dx = _aten.mul.Tensor(_aten.sub.Tensor(_aten.sub.Tensor(scaled, total), _aten.mul.Tensor(normal, dot)), rstd)
+    if mask[1]:
+        dweight = _aten.mul.Tensor(grad, normal)
+        dweight = _aten.sum.dim_IntList(dweight, outer) if outer else dweight
+    if mask[2]:
+        dbias = _aten.sum.dim_IntList(grad, outer) if outer else _aten.clone.default(grad)
+    return dx, dweight, dbias
+
+
+# -- activations -----------------------------------------------------------------------------------------------------
+
+
+def _threshold_backward(grad, x, threshold):
+    return _aten.where.ScalarSelf(_aten.le.Scalar(x, threshold), 0, grad) if grad.dtype == x.dtype else NotImplemented
+
+
+def _tanh_backward(grad, out):
+    return _aten.mul.Tensor(grad, _aten.rsub.Scalar(_aten.mul.Tensor(out, out), 1)) if _are_wide(grad, out) else NotImplemented
+
+
+def _sigmoid_backward(grad, out):
+    if not _are_wide(grad, out):
+        return NotImplemented
+    return _aten.mul.Tensor(_aten.mul.Tensor(grad, _aten.rsub.Scalar(out, 1)), out)
+
+
+def _silu_backward(grad, x):
+    if not _are_wide(grad, x):
+        return NotImplemented
+    s = _aten.sigmoid.default(x)
+    return _aten.mul.Tensor(_aten.mul.Tensor(grad, s), _aten.add.Tensor(_aten.mul.Tensor(x, _aten.rsub.Scalar(s, 1)), 1))
+
+
+def _gelu_backward(grad, x, *, approximate="none"):
+    if not _are_wide(grad, x):
+        return NotImplemented
+    if approximate == "none":
+        below = _aten.mul.Tensor(_aten.add.Tensor(_aten.erf.default(_aten.mul.Tensor(x, math.sqrt(0.5))), 1), 0.5)
+        density = _aten.mul.Tensor(_aten.exp.default(_aten.mul.Tensor(_aten.mul.Tensor(x, x), -0.5)), 1 / math.sqrt(2 * math.pi))
+        return _aten.mul.Tensor(grad, _aten.add.Tensor(below, _aten.mul.Tensor(x, density)))
+    factor, cubic = math.sqrt(2 / math.pi), 0.044715
+    square = _aten.mul.Tensor(x, x)
+    t = _aten.tanh.default(_aten.mul.Tensor(_aten.mul.Tensor(x, _aten.add.Tensor(_aten.mul.Tensor(square, cubic), 1)), factor))
+    left = _aten.mul.Tensor(_aten.add.Tensor(t, 1), 0.5)
+    slope = _aten.mul.Tensor(_aten.add.Tensor(_aten.mul.Tensor(square, 3 * cubic), 1), factor)
+    right = _aten.mul.Tensor(_aten.mul.Tensor(_aten.mul.Tensor(x, 0.5), _aten.rsub.Scalar(_aten.mul.Tensor(t, t), 1)), slope)
+    return _aten.mul.Tensor(grad, _aten.add.Tensor(left, right))
+
+
+def _leaky_relu_backward(grad, x, slope, is_result):
+    if not _are_wide(grad, x):
+        return NotImplemented
+    return _aten.where.self(_aten.gt.Scalar(x, 0), grad, _aten.mul.Tensor(grad, slope))
+
+
+def _hardtanh_backward(grad, x, low, high):
+    if not _are_wide(grad, x):
+        return NotImplemented
+    outside = _aten.logical_or.default(_aten.le.Scalar(x, low), _aten.ge.Scalar(x, high))
+    return _aten.where.ScalarSelf(outside, 0, grad)
+
+
+# -- softmax and losses ----------------------------------------------------------------------------------------------
+
+
+def _softmax_backward_data(grad, out, dim, input_dtype):
+    if not _are_wide(grad, out) or input_dtype != grad.dtype or out.dim() == 0:
+        return NotImplemented
+    both = _aten.mul.Tensor(grad, out)
+    return _aten.sub.Tensor(both, _aten.mul.Tensor(out, _aten.sum.dim_IntList(both, [dim], True)))
+
+
+def _log_softmax_backward_data(grad, out, dim, input_dtype):
+    if not _are_wide(grad, out) or input_dtype != grad.dtype or out.dim() == 0:
+        return NotImplemented
+    return _aten.sub.Tensor(grad, _aten.mul.Tensor(_aten.exp.default(out), _aten.sum.dim_IntList(grad, [dim], True)))
+
+
+def _nll_loss_backward(grad, x, target, weight, reduction, ignore_index, total_weight):
+    """-weight of the target where the class is the target, 0 elsewhere."""
+    if x.dim() != 2 or target.dim() != 1 or not _are_wide(grad, x, weight):
+        return NotImplemented
+    classes = _aten.arange.default(x.shape[1], dtype=target.dtype, device=x.device)
+    hit = _aten.eq.Tensor(_aten.unsqueeze.default(target, 1), classes)
+    hit = _aten.logical_and.default(hit, _aten.unsqueeze.default(_aten.ne.Scalar(target, ignore_index), 1))
+    part = _aten.neg.default(_aten.div.Tensor(grad, total_weight) if reduction == 1 else grad)
+    part = _aten.unsqueeze.default(part, 1) if reduction == 0 else part
+    part = part if weight is None else _aten.mul.Tensor(weight, part)
+    return _aten.where.ScalarOther(hit, _aten.expand.default(part, list(x.shape)), 0)
+
+
+def _mse_loss_backward(grad, x, target, reduction):
+    if not _are_wide(grad, x, target) or x.dtype != target.dtype or x.shape != target.shape or x.numel() == 0:
+        return NotImplemented
+    factor = 2 / x.numel() if reduction == 1 else 2
+    return _aten.mul.Tensor(_aten.mul.Tensor(_aten.sub.Tensor(x, target), factor), grad)
+
+
+# -- parts -----------------------------------------------------------------------------------------------------------
+
+
+def _slice_backward(grad, sizes, dim, start, end, step):
+    return _aten.slice_scatter.default(_aten.new_zeros.default(grad, sizes), grad, dim, start, end, step)
+
+
+def _select_backward(grad, sizes, dim, index):
+    return _aten.select_scatter.default(_aten.new_zeros.default(grad, sizes), grad, dim, index)
+
+
+TABLE = {"aten.bernoulli_.float": _bernoulli_,
+         "aten.native_batch_norm.default": _native_batch_norm,
+         "aten.native_batch_norm_backward.default": _native_batch_norm_backward,
+         "aten.native_layer_norm_backward.default": _native_layer_norm_backward,
+         "aten.threshold_backward.default": _threshold_backward,
+         "aten.tanh_backward.default": _tanh_backward,
+         "aten.sigmoid_backward.default": _sigmoid_backward,
+         "aten.silu_backward.default": _silu_backward,
+         "aten.gelu_backward.default": _gelu_backward,
+         "aten.leaky_relu_backward.default": _leaky_relu_backward,
+         "aten.hardtanh_backward.default": _hardtanh_backward,
+         "aten._softmax_backward_data.default": _softmax_backward_data,
+         "aten._log_softmax_backward_data.default": _log_softmax_backward_data,
+         "aten.nll_loss_backward.default": _nll_loss_backward,
+         "aten.mse_loss_backward.default": _mse_loss_backward,
+         "aten.slice_backward.default": _slice_backward,
+         "aten.select_backward.default": _select_backward}

@@ -1,0 +1,23 @@
+/* A lowered graph of forward and backward, in two parts (halves.c). */
+#ifndef KIN_PARTITION_HALVES_H
+#define KIN_PARTITION_HALVES_H
+
+#include "core/lower/lower.h"
+#include "core/partition/partition.h"
+
+/* What is forward in it: the last inputs are tangents, the first outputs and calls belong to forward. */
+typedef struct {
+    uint32_t nouts, ncalls, ntangents;
+} kin_joint_graph;
+
+typedef struct {
+    kin_lowered forward, backward;
+    kin_ir_partition parts; /* its programs are those of the two */
+    uint64_t *depends;      /* by gradient: on which tangents (kin_ir_partition); all of them where it is one */
+} kin_halves;
+
+/* KIN_BREAK with `why`: it cannot be cut. */
+kin_status kin_halves_make(const kin_aten *g, const kin_joint_graph *joint, const kin_lowered *lowered, kin_halves *out, kin_text *why) KIN_MUST_CHECK;
+void kin_halves_deinit(kin_halves *h);
+
+#endif

@@ -1,0 +1,286 @@
+/* Backward by torch itself (training_priv.h): the operators of the forward part run once more, on the tensors that it had, with autograd
+ * on; then torch goes back from their results. So gradients can be differentiated again, and nothing is lost where the compiled backward
+ * does not fit.
+ *
+ * Inputs come as aliases of their own: an input may depend on another one, and what is wanted is the gradient through this node only.
+ * Random numbers are drawn as they were; what had been written to is written to as a copy.
+ */
+#include "py/training/training_priv.h"
+
+#include <stdlib.h>
+
+#include "py/aten/make.h"
+#include "py/aten/tensor.h"
+
+/* -- the note ------------------------------------------------------------------------------------------------------ */
+
+static PyObject *
+version_of(PyObject *tensor)
+{
+    return kin_tensor_is_inference(tensor) ? Py_NewRef(Py_None) : PyObject_GetAttrString(tensor, "_version");
+}
+
+PyObject *
+launch_again_note(const launch_code *code, PyObject *const *in, PyObject *random)
+{
+    PyObject *tensors = PyTuple_New(code->ninputs), *versions = PyTuple_New(code->ninputs), *note = NULL;
+    bool ok = tensors != NULL && versions != NULL;
+    for (uint32_t i = 0; ok && i < code->ninputs; i++) {
+        PyObject *tensor = in[code->input_of[i]], *version = version_of(tensor);
+        ok = version != NULL;
+        PyTuple_SET_ITEM(tensors, i, Py_NewRef(tensor));
+        PyTuple_SET_ITEM(versions, i, version);
+    }
+    if (ok)
+        note = PyTuple_Pack(3, tensors, versions, random == NULL ? Py_None : random);
+    Py_XDECREF(tensors);
+    Py_XDECREF(versions);
+    return note;
+}
+
+/* -- the operators ------------------------------------------------------------------------------------------------- */
+
+typedef struct {
+    const launch_training *t;
+    PyObject **of; /* by stand-in: what it stands for now; owned */
+    uint32_t n;
+} replayed;
+
+static PyObject *
+put_in_place(const replayed *r, PyObject *obj)
+{
+    uint32_t number = kin_capture_number(obj);
+    if (number != UINT32_MAX) {
+        if (number < r->n && r->of[number] != NULL)
+            return Py_NewRef(r->of[number]);
+        PyErr_SetString(PyExc_RuntimeError, "kintsugi: an operator uses a tensor that is not there");
+        return NULL;
+    }
+    bool list = PyList_CheckExact(obj);
+    if (!list && !PyTuple_CheckExact(obj))
+        return Py_NewRef(obj);
+    Py_ssize_t n = PySequence_Fast_GET_SIZE(obj);
+    PyObject *made = list ? PyList_New(n) : PyTuple_New(n);
+    for (Py_ssize_t i = 0; made != NULL && i < n; i++) {
+        PyObject *item = put_in_place(r, PySequence_Fast_GET_ITEM(obj, i));
+        if (item == NULL)
+            Py_CLEAR(made);
+        else if (list)
+            PyList_SET_ITEM(made, i, item);
+        else
+            PyTuple_SET_ITEM(made, i, item);
+    }
+    return made;
+}
+
+static PyObject *
+put_keywords(const replayed *r, PyObject *kwargs)
+{
+    PyObject *made = PyDict_New(), *key, *value;
+    Py_ssize_t pos = 0;
+    while (made != NULL && PyDict_Next(kwargs, &pos, &key, &value)) {
+        PyObject *item = put_in_place(r, value);
+        if (item == NULL || PyDict_SetItem(made, key, item) < 0)
+            Py_CLEAR(made);
+        Py_XDECREF(item);
+    }
+    return made;
+}
+
+/* Results take the places of the stand-ins that stood for them. */
+static bool
+bind(replayed *r, PyObject *stands, PyObject *result)
+{
+    uint32_t number = kin_capture_number(stands);
+    if (number != UINT32_MAX) {
+        if (number >= r->n || !kin_is_tensor(result))
+            return false;
+        Py_XSETREF(r->of[number], Py_NewRef(result));
+        return true;
+    }
+    if (!PyTuple_Check(stands) && !PyList_CheckExact(stands))
+        return true;
+    bool ok = (PyTuple_Check(result) || PyList_CheckExact(result)) && PySequence_Fast_GET_SIZE(result) == PySequence_Fast_GET_SIZE(stands);
+    for (Py_ssize_t i = 0; ok && i < PySequence_Fast_GET_SIZE(stands); i++)
+        ok = bind(r, PySequence_Fast_GET_ITEM(stands, i), PySequence_Fast_GET_ITEM(result, i));
+    return ok;
+}
+
+static bool
+replay_call(replayed *r, const kin_capture_call *call)
+{
+    PyObject *args = put_in_place(r, call->args), *result = NULL;
+    PyObject *kwargs = args == NULL || call->kwargs == NULL ? NULL : put_keywords(r, call->kwargs);
+    if (args != NULL && (kwargs != NULL || call->kwargs == NULL))
+        result = PyObject_Call(call->op, args, kwargs);
+    bool ok = result != NULL && bind(r, call->made, result);
+    if (result != NULL && !ok)
+        PyErr_SetString(PyExc_RuntimeError, "kintsugi: an operator gave something else than before");
+    Py_XDECREF(result);
+    Py_XDECREF(args);
+    Py_XDECREF(kwargs);
+    return ok;
+}
+
+/* -- inputs ------------------------------------------------------------------------------------------------------- */
+
+static bool
+is_written(const launch_training *t, uint32_t input)
+{
+    const kin_aten *g = t->capture.graph;
+    uint32_t storage = kin_aten_at(g, input + 1)->storage;
+    for (uint32_t i = 0; i < g->args.len; i++)
+        if (g->args.at[i].kind == KIN_ATEN_VALUE && g->args.at[i].written && kin_aten_at(g, g->args.at[i].value)->storage == storage)
+            return true;
+    return false;
+}
+
+static bool
+is_wanting(const launch_training *t, uint32_t input)
+{
+    for (uint32_t i = 0; i < t->nwanting; i++)
+        if (t->wanting[i] == input)
+            return true;
+    return false;
+}
+
+static bool
+is_as_it_was(PyObject *tensor, PyObject *version)
+{
+    PyObject *now = version == Py_None ? Py_NewRef(version) : version_of(tensor);
+    bool same = now != NULL && PyObject_RichCompareBool(now, version, Py_EQ) == 1;
+    Py_XDECREF(now);
+    if (!same && !PyErr_Occurred())
+        PyErr_SetString(PyExc_RuntimeError, "one of the variables needed for gradient computation has been modified by an inplace operation");
+    return same;
+}
+
+static PyObject *
+alias_of(PyObject *tensor, bool create_graph)
+{
+    if (create_graph)
+        return PyObject_CallMethod(tensor, "view_as", "O", tensor);
+    PyObject *alias = PyObject_CallMethod(tensor, "detach", NULL);
+    PyObject *done = alias == NULL ? NULL : PyObject_CallMethod(alias, "requires_grad_", NULL);
+    Py_XDECREF(alias);
+    return done;
+}
+
+static bool
+fill_inputs(replayed *r, PyObject *note, bool create_graph)
+{
+    PyObject *tensors = PyTuple_GET_ITEM(note, 0), *versions = PyTuple_GET_ITEM(note, 1);
+    for (uint32_t i = 0; i < PyTuple_GET_SIZE(tensors); i++) {
+        PyObject *tensor = PyTuple_GET_ITEM(tensors, i);
+        if (is_written(r->t, i))
+            r->of[i] = PyObject_CallMethod(tensor, "clone", NULL);
+        else if (!is_as_it_was(tensor, PyTuple_GET_ITEM(versions, i)))
+            return false;
+        else
+            r->of[i] = is_wanting(r->t, i) ? alias_of(tensor, create_graph) : Py_NewRef(tensor);
+        if (r->of[i] == NULL)
+            return false;
+    }
+    return true;
+}
+
+/* -- random numbers ------------------------------------------------------------------------------------------------- */
+
+static PyObject *
+generator_call(const char *name, PyObject *arg)
+{
+    PyObject *torch = PyImport_ImportModule("torch"), *generator = torch == NULL ? NULL : PyObject_GetAttrString(torch, "default_generator");
+    PyObject *result = generator == NULL ? NULL : arg == NULL ? PyObject_CallMethod(generator, name, NULL) : PyObject_CallMethod(generator, name, "O", arg);
+    Py_XDECREF(generator);
+    Py_XDECREF(torch);
+    return result;
+}
+
+PyObject *
+launch_again_random(void)
+{
+    return generator_call("get_state", NULL);
+}
+
+static bool
+set_random(PyObject *state)
+{
+    PyObject *done = generator_call("set_state", state);
+    Py_XDECREF(done);
+    return done != NULL;
+}
+
+static bool
+replay_calls(replayed *r, PyObject *random)
+{
+    PyObject *now = random == Py_None ? NULL : generator_call("get_state", NULL);
+    bool ok = random == Py_None || (now != NULL && set_random(random));
+    for (uint32_t i = 0; ok && i < r->t->capture.joint.ncalls; i++)
+        ok = replay_call(r, &r->t->capture.calls.at[i]);
+    if (now != NULL) {
+        PyObject *type, *error, *tb;
+        PyErr_Fetch(&type, &error, &tb);
+        set_random(now);
+        PyErr_Restore(type, error, tb);
+    }
+    Py_XDECREF(now);
+    return ok;
+}
+
+/* -- all of it ------------------------------------------------------------------------------------------------------ */
+
+/* From those results for which something comes back. */
+static PyObject *
+go_back(const replayed *r, PyObject *grads, bool create_graph)
+{
+    const launch_training *t = r->t;
+    PyObject *results = PyList_New(0), *tangents = PyList_New(0), *inputs = PyTuple_New(t->nwanting), *given = NULL;
+    bool ok = results != NULL && tangents != NULL && inputs != NULL;
+    for (uint32_t i = 0; ok && i < t->nresults; i++)
+        if (PyTuple_GET_ITEM(grads, i) != Py_None)
+            ok = PyList_Append(results, r->of[t->capture.joint.results.at[i]]) == 0 && PyList_Append(tangents, PyTuple_GET_ITEM(grads, i)) == 0;
+    for (uint32_t i = 0; ok && i < t->nwanting; i++)
+        PyTuple_SET_ITEM(inputs, i, Py_NewRef(r->of[t->wanting[i]]));
+    PyObject *from = ok ? PyList_AsTuple(results) : NULL, *with = from == NULL ? NULL : PyList_AsTuple(tangents);
+    if (with != NULL)
+        given = kin_engine_run(from, with, create_graph, inputs);
+    Py_XDECREF(from);
+    Py_XDECREF(with);
+    Py_XDECREF(results);
+    Py_XDECREF(tangents);
+    Py_XDECREF(inputs);
+    return given;
+}
+
+static PyObject *
+results_of(const replayed *r)
+{
+    const kin_capture_numbers *results = &r->t->capture.joint.results;
+    PyObject *tuple = PyTuple_New(results->len);
+    for (uint32_t i = 0; tuple != NULL && i < results->len; i++)
+        PyTuple_SET_ITEM(tuple, i, Py_NewRef(r->of[results->at[i]]));
+    return tuple;
+}
+
+PyObject *
+launch_again(const launch_training *t, PyObject *note, PyObject *grads, bool create_graph, PyObject **results)
+{
+    uint32_t n = t->has_capture ? (uint32_t)PyList_GET_SIZE(t->capture.stand_ins) : 0;
+    replayed r = {.t = t, .of = calloc(n + 1, sizeof *r.of), .n = n};
+    PyObject *given = NULL;
+    bool before = kin_grad_enabled();
+    if (!PyTuple_Check(note) || n == 0 || r.of == NULL) {
+        PyErr_SetString(PyExc_RuntimeError, "Trying to backward through the graph a second time");
+    } else {
+        kin_grad_set(true);
+        if (fill_inputs(&r, note, create_graph) && replay_calls(&r, PyTuple_GET_ITEM(note, 2)))
+            given = go_back(&r, grads, create_graph);
+        if (given != NULL && results != NULL)
+            *results = results_of(&r);
+        kin_grad_set(before);
+    }
+    for (uint32_t i = 0; r.of != NULL && i < n; i++)
+        Py_XDECREF(r.of[i]);
+    free(r.of);
+    return given;
+}

@@ -1,0 +1,602 @@
+/* Runs subgraphs whose inputs want gradients (training_priv.h).
+ *
+ * Forward is a launch like others that gives some values more than the program asked for. They are saved by a node of torch's own kind, a
+ * torch.autograd.Function whose methods are written in C: so versions of tensors are checked, memory is freed, hooks run and
+ * gradients accumulate as with eager's nodes. Backward is a launch of the second program. Whatever that one cannot do (gradients that
+ * are to be differentiated again, tangents of another kind) is done by torch, once more through the operators (again.c).
+ */
+#include "py/training/training_priv.h"
+
+#include <stdlib.h>
+
+#include "py/aten/make.h"
+#include "py/aten/tensor.h"
+
+/* -- what is made once -------------------------------------------------------------------------------------------- */
+
+static void
+dealloc_training(PyObject *self)
+{
+    launch_training *t = (launch_training *)self;
+    PyTypeObject *type = Py_TYPE(self);
+    launch_code_free(t->backward);
+    if (t->has_capture)
+        kin_capture_deinit(&t->capture);
+    free(t->out_of);
+    free(t->grad_at);
+    free(t->base_of);
+    free(t->strides);
+    free(t->wanting);
+    free(t->gradient);
+    free(t->depends);
+    free(t->kept);
+    free(t->handed);
+    type->tp_free(self);
+    Py_DECREF(type);
+}
+
+static PyType_Slot training_slots[] = {{Py_tp_dealloc, dealloc_training}, {0, NULL}};
+static PyType_Spec training_spec = {.name = "kintsugi._kintsugi.Training", .basicsize = sizeof(launch_training),
+                                    .flags = Py_TPFLAGS_DEFAULT | Py_TPFLAGS_DISALLOW_INSTANTIATION, .slots = training_slots};
+
+/* Found in torch, or made of it, once. */
+static struct {
+    PyTypeObject *training;
+    PyObject *apply;     /* of the class of nodes */
+    PyObject *hooks, *anomaly, *keeps_graph;
+    PyObject *s_saved, *s_to_save, *s_not_differentiable, *s_materialize, *s_note;
+    bool ready, failed;
+} known;
+
+static PyObject *forward(PyObject *self, PyObject *const *args, Py_ssize_t nargs);
+static PyObject *backward(PyObject *self, PyObject *const *args, Py_ssize_t nargs);
+
+static PyMethodDef forward_method = {"forward", (PyCFunction)(void (*)(void))forward, METH_FASTCALL, NULL};
+static PyMethodDef backward_method = {"backward", (PyCFunction)(void (*)(void))backward, METH_FASTCALL, NULL};
+
+static PyObject *
+attribute_of(const char *module, const char *name)
+{
+    PyObject *found = PyImport_ImportModule(module);
+    PyObject *attribute = found == NULL ? NULL : PyObject_GetAttrString(found, name);
+    Py_XDECREF(found);
+    return attribute;
+}
+
+static PyObject *
+static_method(PyMethodDef *def)
+{
+    PyObject *function = PyCFunction_New(def, NULL), *method = function == NULL ? NULL : PyStaticMethod_New(function);
+    Py_XDECREF(function);
+    return method;
+}
+
+/* class CompiledFunction(torch.autograd.Function), and the apply that torch's own calls. */
+static PyObject *
+make_apply(void)
+{
+    PyObject *base = attribute_of("torch.autograd", "Function"), *root = attribute_of("torch._C", "_FunctionBase");
+    PyObject *go = static_method(&forward_method), *back = static_method(&backward_method), *type = NULL, *apply = NULL;
+    if (base != NULL && go != NULL && back != NULL)
+        type = PyObject_CallFunction((PyObject *)Py_TYPE(base), "s(O){s:O,s:O,s:s}", "CompiledFunction", base, "forward", go, "backward", back,
+                                     "__module__", "kintsugi");
+    PyObject *descr = type != NULL && root != NULL ? PyDict_GetItemString(((PyTypeObject *)root)->tp_dict, "apply") : NULL;
+    if (descr != NULL)
+        apply = PyObject_CallMethod(descr, "__get__", "OO", Py_None, type);
+    Py_XDECREF(type);
+    Py_XDECREF(back);
+    Py_XDECREF(go);
+    Py_XDECREF(root);
+    Py_XDECREF(base);
+    return apply;
+}
+
+static bool
+prepare(void)
+{
+    if (known.ready || known.failed)
+        return known.ready;
+    known.training = (PyTypeObject *)PyType_FromSpec(&training_spec);
+    known.apply = make_apply();
+    known.hooks = attribute_of("torch._C._autograd", "_top_saved_tensors_default_hooks");
+    known.anomaly = attribute_of("torch._C", "is_anomaly_enabled");
+    known.keeps_graph = attribute_of("torch._C._autograd", "_get_current_graph_task_keep_graph");
+    known.s_saved = PyUnicode_InternFromString("saved_tensors");
+    known.s_to_save = PyUnicode_InternFromString("to_save");
+    known.s_not_differentiable = PyUnicode_InternFromString("non_differentiable");
+    known.s_materialize = PyUnicode_InternFromString("materialize_grads");
+    known.s_note = PyUnicode_InternFromString("_kintsugi");
+    known.ready = known.training != NULL && known.apply != NULL && known.hooks != NULL && known.anomaly != NULL && known.keeps_graph != NULL && known.s_note != NULL;
+    known.failed = !known.ready;
+    PyErr_Clear();
+    return known.ready;
+}
+
+bool
+launch_training_watched(void)
+{
+    if (!prepare())
+        return true;
+    PyObject *hooks = PyObject_CallOneArg(known.hooks, Py_True), *anomaly = hooks == NULL ? NULL : PyObject_CallNoArgs(known.anomaly);
+    bool watched = hooks != Py_None || anomaly != Py_False;
+    Py_XDECREF(hooks);
+    Py_XDECREF(anomaly);
+    PyErr_Clear();
+    return watched;
+}
+
+/* Gradients, as far as there are any, are the outs of the backward code in order. */
+static void
+number_gradients(launch_training *t, const kin_capture_joint *j, const kin_halves *h)
+{
+    uint32_t next = 0;
+    for (uint32_t i = 0; i < t->nwanting; i++) {
+        t->wanting[i] = j->wanting.at[i];
+        t->gradient[i] = j->gradients.at[i] == UINT32_MAX ? UINT32_MAX : next++;
+        t->depends[i] = t->gradient[i] == UINT32_MAX ? 0 : h->depends[t->gradient[i]];
+    }
+}
+
+/* The out whose memory a SHARED one looks at + 1; 0: no out is that. */
+static uint32_t
+find_base(const launch_code *code, uint32_t out)
+{
+    for (uint32_t i = 0; code->outs[out].kind == KIN_OUT_SHARED && i < code->nouts; i++)
+        if ((code->outs[i].kind == KIN_OUT_FRESH || code->outs[i].kind == KIN_OUT_EXTERN) && code->outs[i].index == code->outs[out].index)
+            return i + 1;
+    return 0;
+}
+
+/* Is it a view that torch makes, of an input or of another out? */
+static bool
+is_outside(const launch_training *t, const launch_code *code, uint32_t out)
+{
+    return code->outs[out].kind == KIN_OUT_INPUT || t->base_of[out] != 0;
+}
+
+/* Views that torch makes are detached where they want no gradients, whatever they were made by. */
+static void
+mark_detached(const launch_training *t, const kin_capture *capture, launch_code *code)
+{
+    for (uint32_t number = 0; number < code->nstand_ins; number++) {
+        const launch_give *g = &code->by_stand_in[number];
+        if (g->shape == NULL && g->kind == LAUNCH_GIVE_OUT && g->index < code->nouts && is_outside(t, code, g->index))
+            code->outs[g->index].apart = !kin_tensor_requires_grad(PyList_GET_ITEM(capture->stand_ins, number));
+    }
+}
+
+static bool
+fill(launch_training *t, const kin_capture *capture, launch_code *forward, const kin_halves *h)
+{
+    const kin_capture_joint *j = &capture->joint;
+    const kin_aten *g = capture->graph;
+    t->nresults = j->results.len;
+    t->nwanting = j->wanting.len;
+    t->out_of = calloc(t->nresults + 1, sizeof *t->out_of);
+    t->grad_at = calloc(t->nresults + 1, sizeof *t->grad_at);
+    t->base_of = calloc(forward->nouts + 1, sizeof *t->base_of);
+    t->strides = calloc((size_t)t->nresults * KIN_IR_MAX_DIMS + 1, sizeof *t->strides);
+    t->wanting = calloc(t->nwanting + 1, sizeof *t->wanting);
+    t->gradient = calloc(t->nwanting + 1, sizeof *t->gradient);
+    t->depends = calloc(t->nwanting + 1, sizeof *t->depends);
+    t->kept = calloc(g->ninputs + 1, sizeof *t->kept);
+    t->handed = calloc(h->parts.handed.len + 1, sizeof *t->handed);
+    if (!t->out_of || !t->grad_at || !t->base_of || !t->strides || !t->wanting || !t->gradient || !t->depends || !t->kept || !t->handed)
+        return false;
+    for (uint32_t i = 0; i < t->nresults; i++) {
+        kin_aten_val tangent = g->ninputs - t->nresults + i + 1;
+        t->out_of[i] = forward->by_stand_in[j->results.at[i]].index;
+        for (unsigned d = 0; d < kin_aten_at(g, tangent)->ndim; d++)
+            t->strides[i * KIN_IR_MAX_DIMS + d] = kin_aten_strides(g, tangent)[d];
+    }
+    for (uint32_t o = 0; o < forward->nouts; o++) {
+        t->base_of[o] = find_base(forward, o);
+        for (uint32_t i = 0; i < t->nresults; i++)
+            t->grad_at[i] = t->out_of[i] == o ? t->ngiven : t->grad_at[i];
+        t->ngiven += !is_outside(t, forward, o);
+    }
+    mark_detached(t, capture, forward);
+    number_gradients(t, j, h);
+    for (uint32_t i = 0; i < g->ninputs - t->nresults; i++)
+        if (h->parts.inputs[i])
+            t->kept[t->nkept++] = i;
+    for (uint32_t i = 0; i < h->parts.handed.len; i++)
+        t->handed[t->nhanded++] = h->parts.handed.at[i].output;
+    return true;
+}
+
+kin_status
+launch_training_new(const kin_capture *capture, launch_code *forward, launch_code *backward, const kin_halves *h)
+{
+    if (!prepare())
+        return KIN_BREAK;
+    launch_training *t = (launch_training *)known.training->tp_alloc(known.training, 0);
+    if (t == NULL || !fill(t, capture, forward, h)) {
+        PyErr_Clear();
+        Py_XDECREF(t);
+        return KIN_NOMEM;
+    }
+    t->backward = backward;
+    forward->training = (PyObject *)t;
+    return KIN_OK;
+}
+
+void
+launch_training_keep(PyObject *training, kin_capture *capture)
+{
+    launch_training *t = (launch_training *)training;
+    t->capture = *capture;
+    t->has_capture = true;
+    *capture = (kin_capture){0};
+}
+
+/* -- forward ------------------------------------------------------------------------------------------------------ */
+
+/* What a forward launch made, for the node. */
+typedef struct {
+    const launch_training *t;
+    PyObject **made; /* by out of the code; those that are views of inputs come later */
+    PyObject *saved; /* tuple */
+} forward_made;
+
+/* Views are made by torch with gradients on, so that they are views for autograd too. */
+static bool
+make_own(launch_running *r, const launch_training *t, const launch_code *code, PyObject **made)
+{
+    bool ok = true;
+    for (uint32_t i = 0; ok && i < code->nouts; i++)
+        ok = is_outside(t, code, i) || (made[i] = launch_make_out(r, &code->outs[i])) != NULL;
+    return ok;
+}
+
+static bool
+take_made(launch_running *r, const launch_code *code, void *arg)
+{
+    forward_made *f = arg;
+    const launch_training *t = f->t;
+    if (!make_own(r, t, code, f->made) || (f->saved = PyTuple_New(t->nkept + t->nhanded)) == NULL)
+        return false;
+    for (uint32_t i = 0; i < t->nkept; i++)
+        PyTuple_SET_ITEM(f->saved, i, Py_NewRef(r->inputs->in[code->input_of[t->kept[i]]]));
+    for (uint32_t i = 0; i < t->nhanded; i++) {
+        PyObject *tensor = r->tensors[r->p->outputs[t->handed[i]]];
+        if (tensor == NULL)
+            return false;
+        PyTuple_SET_ITEM(f->saved, t->nkept + i, Py_NewRef(tensor));
+    }
+    return true;
+}
+
+static bool
+is_result(const launch_training *t, uint32_t out)
+{
+    for (uint32_t i = 0; i < t->nresults; i++)
+        if (t->out_of[i] == out)
+            return true;
+    return false;
+}
+
+/* (training, outs, saved, not differentiable, note) for the node, and the inputs that want gradients behind it. */
+static PyObject *
+node_arguments(const launch_training *t, const launch_code *code, const forward_made *f, PyObject *note, PyObject *const *in)
+{
+    PyObject *outs = PyList_New(0), *plain = PyList_New(0), *all = NULL, *args = NULL;
+    bool ok = outs != NULL && plain != NULL;
+    for (uint32_t i = 0; ok && i < code->nouts; i++)
+        if (f->made[i] != NULL)
+            ok = PyList_Append(outs, f->made[i]) == 0 && (is_result(t, i) || PyList_Append(plain, f->made[i]) == 0);
+    PyObject *outs_tuple = ok ? PyList_AsTuple(outs) : NULL, *plain_tuple = outs_tuple == NULL ? NULL : PyList_AsTuple(plain);
+    if (plain_tuple != NULL)
+        all = PyTuple_Pack(5, t, outs_tuple, f->saved, plain_tuple, note);
+    if (all != NULL && (args = PyTuple_New(t->nwanting + 1)) != NULL) {
+        PyTuple_SET_ITEM(args, 0, Py_NewRef(all));
+        for (uint32_t i = 0; i < t->nwanting; i++)
+            PyTuple_SET_ITEM(args, i + 1, Py_NewRef(in[code->input_of[t->wanting[i]]]));
+    }
+    Py_XDECREF(all);
+    Py_XDECREF(plain_tuple);
+    Py_XDECREF(outs_tuple);
+    Py_XDECREF(plain);
+    Py_XDECREF(outs);
+    return args;
+}
+
+/* forward(ctx, (training, outs, saved, not differentiable, note), *inputs): all has been computed. */
+static PyObject *
+forward(PyObject *self, PyObject *const *args, Py_ssize_t nargs)
+{
+    PyObject *all = nargs > 1 ? args[1] : NULL;
+    if (all == NULL || !PyTuple_CheckExact(all) || PyTuple_GET_SIZE(all) != 5) {
+        PyErr_SetString(PyExc_TypeError, "kintsugi: this node is made by launches only");
+        return NULL;
+    }
+    PyObject *note = PyTuple_Pack(2, PyTuple_GET_ITEM(all, 0), PyTuple_GET_ITEM(all, 4));
+    bool ok = note != NULL && PyObject_SetAttr(args[0], known.s_to_save, PyTuple_GET_ITEM(all, 2)) == 0 &&
+              PyObject_SetAttr(args[0], known.s_not_differentiable, PyTuple_GET_ITEM(all, 3)) == 0 &&
+              PyObject_SetAttr(args[0], known.s_materialize, Py_False) == 0 && PyObject_SetAttr(args[0], known.s_note, note) == 0;
+    Py_XDECREF(note);
+    return ok ? Py_NewRef(PyTuple_GET_ITEM(all, 1)) : NULL;
+}
+
+/* torch goes back over a reshape faster than over a view by strides. */
+static PyObject *
+view_of(PyObject *base, const launch_out *o)
+{
+    Py_ssize_t ndim = PyTuple_GET_SIZE(o->sizes);
+    int64_t below = 1, all = 1, own = 1;
+    bool rows = o->offset == 0 && !o->apart;
+    for (Py_ssize_t d = ndim; rows && d-- > 0;) {
+        int64_t size = PyLong_AsLongLong(PyTuple_GET_ITEM(o->sizes, d));
+        rows = PyLong_AsLongLong(PyTuple_GET_ITEM(o->strides, d)) == below;
+        below *= size;
+        own *= size;
+    }
+    for (int64_t d = kin_tensor_dim(base); rows && d-- > 0;) {
+        rows = kin_tensor_strides(base)[d] == all;
+        all *= kin_tensor_sizes(base)[d];
+    }
+    return rows && all == own && all > 0 ? PyObject_CallMethod(base, "view", "(O)", o->sizes) : launch_view_of(base, o);
+}
+
+/* The outs as the node gives them, and views of these and of inputs. */
+static bool
+take_from_node(const launch_training *t, const launch_code *code, PyObject *given, PyObject *const *in, PyObject **made)
+{
+    Py_ssize_t next = 0;
+    bool ok = PyTuple_Check(given);
+    for (uint32_t i = 0; ok && i < code->nouts; i++)
+        if (!is_outside(t, code, i))
+            Py_SETREF(made[i], Py_NewRef(PyTuple_GET_ITEM(given, next++)));
+    for (uint32_t i = 0; ok && i < code->nouts; i++) {
+        const launch_out *o = &code->outs[i];
+        if (o->kind == KIN_OUT_INPUT)
+            made[i] = o->whole ? Py_NewRef(in[o->index]) : view_of(in[o->index], o);
+        else if (t->base_of[i] != 0)
+            made[i] = view_of(made[t->base_of[i] - 1], o);
+        ok = made[i] != NULL;
+    }
+    return ok;
+}
+
+static bool
+connect(const launch_code *code, const launch_inputs *inputs, forward_made *f, PyObject *random, PyObject **out)
+{
+    PyObject *note = launch_again_note(code, inputs->in, random);
+    PyObject *args = note == NULL ? NULL : node_arguments(f->t, code, f, note, inputs->in);
+    PyObject *given = args == NULL ? NULL : PyObject_CallObject(known.apply, args);
+    bool ok = given != NULL && take_from_node(f->t, code, given, inputs->in, f->made) && launch_give_made(inputs, code, f->made, out);
+    Py_XDECREF(given);
+    Py_XDECREF(args);
+    Py_XDECREF(note);
+    return ok;
+}
+
+bool
+launch_training_forward(launch_running *r, launch_code *code, const launch_inputs *inputs, uint32_t threads, PyObject **made, PyObject **saved)
+{
+    forward_made f = {.t = (launch_training *)code->training, .made = made};
+    kin_grad_set(false);
+    bool ok = launch_code_give(r, code, inputs, threads, take_made, &f);
+    kin_grad_set(true);
+    *saved = f.saved;
+    return ok;
+}
+
+bool
+launch_training_is_tried(const launch_code *code)
+{
+    return ((launch_training *)code->training)->tried;
+}
+
+static launch_result
+run_forward(launch_code *code, uint32_t threads, PyObject *const *in, PyObject **out, launch_outcome *outcome)
+{
+    launch_training *t = (launch_training *)code->training;
+    PyObject *small[16], **made = code->nouts <= 16 ? small : malloc(code->nouts * sizeof *made);
+    if (made == NULL)
+        return LAUNCH_SHARED;
+    memset(made, 0, code->nouts * sizeof *made);
+    forward_made f = {.t = t, .made = made};
+    launch_inputs inputs = {.in = in, .input_of = code->input_of, .n = code->ninputs};
+    launch_running r;
+    code->running++;
+    Py_INCREF(t);
+    bool ran = launch_training_forward(&r, code, &inputs, threads, made, &f.saved);
+    bool ok = ran && connect(code, &inputs, &f, r.random, out);
+    code->running--;
+    for (uint32_t i = 0; i < code->nouts; i++)
+        Py_XDECREF(made[i]);
+    Py_XDECREF(f.saved);
+    if (made != small)
+        free(made);
+    if (!ok) {
+        launch_put_back_random(&r);
+        PyErr_Clear();
+    }
+    Py_XDECREF(r.random);
+    *outcome = r.outcome;
+    Py_DECREF(t);
+    return ok ? LAUNCH_DONE : LAUNCH_FAILED;
+}
+
+launch_result
+launch_training_run(launch_code *code, uint32_t threads, PyObject *const *in, PyObject **out, launch_outcome *outcome)
+{
+    *outcome = (launch_outcome){0};
+    if (launch_training_watched() || !launch_may_write(code, in))
+        return LAUNCH_SHARED;
+    return run_forward(code, threads, in, out, outcome);
+}
+
+/* -- backward ----------------------------------------------------------------------------------------------------- */
+
+/* A tangent as the program wants it: the same tensor if it lies so. New reference; NULL without an exception: torch has to go back. */
+static PyObject *
+take_tangent(const launch_training *t, uint32_t i, PyObject *grad)
+{
+    const kin_aten *g = t->capture.graph;
+    kin_aten_val tangent = g->ninputs - t->nresults + i + 1;
+    const kin_aten_value *v = kin_aten_at(g, tangent);
+    const int64_t *strides = t->strides + (size_t)i * KIN_IR_MAX_DIMS;
+    kin_dtype dtype;
+    if (grad == Py_None) {
+        PyObject *zeros = kin_tensor_new((kin_dtype)v->dtype, v->ndim, kin_aten_sizes(g, tangent), strides, false);
+        PyObject *done = zeros == NULL ? NULL : PyObject_CallMethod(zeros, "zero_", NULL);
+        Py_XDECREF(zeros);
+        return done;
+    }
+    if (!kin_is_tensor(grad) || !kin_tensor_is_ordinary(grad) || !kin_tensor_dtype(grad, &dtype) || dtype != v->dtype || kin_tensor_dim(grad) != v->ndim)
+        return NULL;
+    kin_buf buf = {.dtype = v->dtype, .ndim = v->ndim, .sizes = kin_aten_sizes(g, tangent), .strides = strides};
+    if (launch_is_as_foreseen(&buf, grad))
+        return Py_NewRef(grad);
+    for (unsigned d = 0; d < v->ndim; d++)
+        if (kin_tensor_sizes(grad)[d] != buf.sizes[d])
+            return NULL;
+    return launch_lay_out_again(&buf, grad);
+}
+
+typedef struct {
+    PyObject **in;      /* of the whole graph: inputs, then tangents; owned from `first` on */
+    PyObject **values;  /* borrowed */
+    uint32_t first, n;
+    uint64_t there;     /* tangents that are not None */
+} backward_inputs;
+
+static bool
+fill_backward(const launch_training *t, PyObject *saved, PyObject *const *grads, backward_inputs *b)
+{
+    b->first = t->capture.graph->ninputs - t->nresults;
+    b->n = t->capture.graph->ninputs;
+    if (!PyTuple_Check(saved) || PyTuple_GET_SIZE(saved) != (Py_ssize_t)(t->nkept + t->nhanded))
+        return false;
+    for (uint32_t i = 0; i < t->nkept; i++)
+        b->in[t->kept[i]] = PyTuple_GET_ITEM(saved, i);
+    for (uint32_t i = 0; i < t->nhanded; i++)
+        b->values[i] = PyTuple_GET_ITEM(saved, t->nkept + i);
+    for (uint32_t i = 0; i < t->nresults; i++) {
+        b->there |= grads[i] == Py_None ? 0 : (uint64_t)1 << (i < 63 ? i : 63);
+        if ((b->in[b->first + i] = take_tangent(t, i, grads[i])) == NULL)
+            return false;
+    }
+    return true;
+}
+
+static bool
+give_gradients(launch_running *r, const launch_code *code, void *arg)
+{
+    return launch_make_outs(r, code, arg);
+}
+
+/* One for each wanting input: new tuple. */
+static PyObject *
+share_gradients(const launch_training *t, PyObject *const *made, uint64_t there)
+{
+    PyObject *tuple = PyTuple_New(t->nwanting);
+    for (uint32_t i = 0; tuple != NULL && i < t->nwanting; i++) {
+        bool some = t->gradient[i] != UINT32_MAX && (t->depends[i] & there) != 0;
+        PyTuple_SET_ITEM(tuple, i, Py_NewRef(some ? made[t->gradient[i]] : Py_None));
+    }
+    return tuple;
+}
+
+/* New tuple; NULL, perhaps with an exception: the program could not do it. */
+PyObject *
+launch_training_backward(launch_training *t, PyObject *saved, PyObject *const *grads)
+{
+    launch_code *code = t->backward;
+    uint32_t n = t->capture.graph->ninputs;
+    PyObject **room = calloc(n + t->nhanded + code->nouts + 1, sizeof *room), *given = NULL;
+    backward_inputs b = {.in = room, .values = room == NULL ? NULL : room + n};
+    if (room != NULL && fill_backward(t, saved, grads, &b)) {
+        PyObject **made = room + n + t->nhanded;
+        launch_inputs inputs = {.in = b.in, .input_of = code->input_of, .n = code->ninputs, .values = b.values};
+        launch_running r;
+        code->running++;
+        bool ok = launch_code_give(&r, code, &inputs, 0, give_gradients, made);
+        code->running--;
+        Py_XDECREF(r.random);
+        kin_vec_deinit(&r.outcome.hints);
+        given = ok ? share_gradients(t, made, b.there) : NULL;
+        for (uint32_t i = 0; ok && i < code->nouts; i++)
+            Py_DECREF(made[i]);
+    }
+    for (uint32_t i = b.first; room != NULL && i < b.n; i++)
+        Py_XDECREF(room[i]);
+    free(room);
+    return given;
+}
+
+/* None for the node's first argument, then one for each input. */
+static PyObject *
+put_in_front(PyObject *given)
+{
+    PyObject *none = PyTuple_Pack(1, Py_None), *all = none == NULL ? NULL : PySequence_Concat(none, given);
+    Py_XDECREF(none);
+    return all;
+}
+
+static PyObject *
+do_again(const launch_training *t, PyObject *note, PyObject *const *grads, bool create_graph)
+{
+    PyObject *tuple = PyTuple_New(t->nresults);
+    for (uint32_t i = 0; tuple != NULL && i < t->nresults; i++)
+        PyTuple_SET_ITEM(tuple, i, Py_NewRef(grads[i]));
+    PyObject *given = tuple == NULL ? NULL : launch_again(t, note, tuple, create_graph, NULL);
+    Py_XDECREF(tuple);
+    return given;
+}
+
+/* By one of the two programs or, where gradients are differentiated again or the program does not fit, by torch. */
+static PyObject *
+go_back(PyObject *ctx, launch_training *t, PyObject *note, PyObject *const *grads)
+{
+    PyObject *saved = PyObject_GetAttr(ctx, known.s_saved), *given = NULL; /* tells who comes too late, or after a write */
+    if (saved == NULL)
+        return NULL;
+    if (!kin_grad_enabled()) {
+        given = launch_training_backward(t, saved, grads);
+        if (given == NULL)
+            PyErr_Clear();
+    }
+    Py_DECREF(saved);
+    return given != NULL ? given : do_again(t, note, grads, kin_grad_enabled());
+}
+
+/* What torch does not free with the saved tensors. */
+static void
+let_go(PyObject *ctx, PyObject *training)
+{
+    PyObject *keep = PyObject_CallNoArgs(known.keeps_graph);
+    PyObject *empty = keep != Py_False ? NULL : PyTuple_Pack(2, training, Py_None);
+    if (empty != NULL && PyObject_SetAttr(ctx, known.s_note, empty) < 0)
+        PyErr_Clear();
+    PyErr_Clear();
+    Py_XDECREF(empty);
+    Py_XDECREF(keep);
+}
+
+/* backward(ctx, *grads): one gradient for each of the node's outs. */
+static PyObject *
+backward(PyObject *self, PyObject *const *args, Py_ssize_t nargs)
+{
+    PyObject *note = nargs > 0 ? PyObject_GetAttr(args[0], known.s_note) : NULL, *all = NULL;
+    if (note == NULL)
+        return NULL;
+    launch_training *t = (launch_training *)PyTuple_GET_ITEM(note, 0);
+    PyObject **grads = malloc((t->nresults + 1) * sizeof *grads);
+    if (grads == NULL || nargs - 1 != (Py_ssize_t)t->ngiven) {
+        PyErr_SetString(PyExc_RuntimeError, "kintsugi: a node got gradients that are not its own");
+    } else {
+        for (uint32_t i = 0; i < t->nresults; i++)
+            grads[i] = args[1 + t->grad_at[i]];
+        PyObject *given = go_back(args[0], t, PyTuple_GET_ITEM(note, 1), grads);
+        all = given == NULL ? NULL : put_in_front(given);
+        Py_XDECREF(given);
+        if (all != NULL)
+            let_go(args[0], (PyObject *)t);
+    }
+    free(grads);
+    Py_DECREF(note);
+    return all;
+}

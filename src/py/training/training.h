@@ -1,0 +1,24 @@
+/* Subgraphs whose inputs want gradients: two programs, forward and backward, and a node of autograd between them. */
+#ifndef KIN_PY_TRAINING_TRAINING_H
+#define KIN_PY_TRAINING_TRAINING_H
+
+#include "core/partition/halves.h"
+#include "py/run/run.h"
+
+/* The forward code gets what its gradients are made with (code->training); takes `backward`. */
+kin_status launch_training_new(const kin_capture *capture, launch_code *forward, launch_code *backward, const kin_halves *h) KIN_MUST_CHECK;
+/* The capture is the training's from now on. */
+void launch_training_keep(PyObject *training, kin_capture *capture);
+/* As launch_code_run. */
+launch_result launch_training_run(launch_code *code, uint32_t threads, PyObject *const *in, PyObject **out, launch_outcome *outcome);
+
+/* Both ways, on these inputs (trial.c): is the code as right and as fast as torch's operators? */
+typedef struct {
+    double ours, theirs; /* best times */
+    char why[120];       /* if not */
+} launch_training_trial;
+bool launch_training_try(launch_code *code, uint32_t threads, PyObject *const *in, launch_training_trial *result);
+/* It has been tried, or need not be. */
+bool launch_training_is_tried(const launch_code *code);
+
+#endif

@@ -1,0 +1,51 @@
+/* Private to src/py/training. */
+#ifndef KIN_PY_TRAINING_PRIV_H
+#define KIN_PY_TRAINING_PRIV_H
+
+#include "py/run/running.h"
+#include "py/training/training.h"
+
+/* -- training.c -------------------------------------------------------------------------------------------------- */
+
+typedef struct {
+    PyObject_HEAD
+    kin_capture capture;     /* forward and backward, to be done again with autograd */
+    bool has_capture;
+    launch_code *backward;
+    bool tried;              /* against torch's own way: it stays */
+    uint32_t nresults;       /* with a tangent */
+    uint32_t *out_of;        /* by result: which of the forward code's outs */
+    uint32_t ngiven;         /* outs that the node gives */
+    uint32_t *base_of;       /* by out of the forward code: the one that it is a view of + 1 */
+    uint32_t *grad_at;       /* by result: which of these it is */
+    int64_t *strides;        /* by result: row of KIN_IR_MAX_DIMS, as its tangent has to lie */
+    uint32_t nwanting;
+    uint32_t *wanting;       /* inputs that want gradients, by number among the tensors */
+    uint32_t *gradient;      /* by these: which of the backward code's outs; UINT32_MAX: none */
+    uint64_t *depends;       /* ... on which tangents (kin_ir_partition) */
+    uint32_t nkept, *kept;   /* inputs that are saved */
+    uint32_t nhanded, *handed; /* outputs of the forward program that are saved */
+} launch_training;
+
+/* Is it one of the situations in which somebody looks at what eager saves? */
+bool launch_training_watched(void);
+
+/* The forward program: the code's outs but for views of inputs in made[], the tensors that its node saves. False: it came to nothing. */
+bool launch_training_forward(launch_running *r, launch_code *code, const launch_inputs *inputs, uint32_t threads, PyObject **made, PyObject **saved);
+/* The backward program, from what was saved and one tangent or None for each result: new tuple, a gradient or None for each wanting
+ * input; NULL, perhaps with an exception: it came to nothing. */
+PyObject *launch_training_backward(launch_training *t, PyObject *saved, PyObject *const *grads);
+
+/* -- again.c ----------------------------------------------------------------------------------------------------- */
+
+/* What a backward needs of its forward beside what is saved: all tensors, how often they had been written to, the state of random
+ * numbers. New reference; NULL with an exception. */
+PyObject *launch_again_note(const launch_code *code, PyObject *const *in, PyObject *random);
+/* The state of random numbers: new reference. */
+PyObject *launch_again_random(void);
+/* Gradients by torch's own autograd: forward once more, operator by operator, and back. New tuple, one for each wanting input, None
+ * where there is none; NULL with an exception. grads: a tuple, one for each result, perhaps None. results: NULL, or becomes a new tuple
+ * of them. */
+PyObject *launch_again(const launch_training *t, PyObject *note, PyObject *grads, bool create_graph, PyObject **results);
+
+#endif

@@ -1,0 +1,357 @@
+"""The node of autograd that a compiled graph is: what eager's nodes do, it does."""
+import copy
+import threading
+
+import pytest
+import torch
+import torch.nn.functional as F
+from launches import kintsugi, runs, versions
+from torch import nn
+
+
+def net():
+    torch.manual_seed(3)
+    return nn.Sequential(nn.Linear(12, 16), nn.GELU(), nn.LayerNorm(16), nn.Linear(16, 5))
+
+
+def compiled_pair(fn, *args, times=3):
+    """Called until it is launched; the compiled function."""
+    compiled = kintsugi.compile(fn)
+    for _ in range(times):
+        compiled(*args)
+    assert runs(compiled) > 0, [v["reason"] for v in versions(compiled)]
+    return compiled
+
+
+def close(a, b):
+    if a is None or b is None:
+        assert a is b
+    else:
+        torch.testing.assert_close(a, b, rtol=1e-4, atol=1e-6)
+
+
+def gradients(model):
+    return [p.grad for p in model.parameters()]
+
+
+def test_gradients_accumulate():
+    model, x = net(), torch.randn(7, 12)
+    other = copy.deepcopy(model)
+    compiled = compiled_pair(lambda x: model(x).square().mean(), x)
+    for _ in range(3):
+        compiled(x).backward()
+        other(x).square().mean().backward()
+    for a, b in zip(gradients(model), gradients(other), strict=True):
+        close(a, b)
+
+
+def test_one_node_stands_for_the_graph():
+    model, x = net(), torch.randn(7, 12)
+    y = compiled_pair(model, x)(x)
+    assert y.requires_grad and not y.is_leaf
+    assert y.grad_fn.name() == "CompiledFunctionBackward"
+
+
+def test_backward_twice_raises_as_eager_does():
+    model, x = net(), torch.randn(7, 12)
+    loss = compiled_pair(lambda x: model(x).sum(), x)(x)
+    loss.backward()
+    with pytest.raises(RuntimeError, match="backward through the graph a second time"):
+        loss.backward()
+
+
+def test_retain_graph():
+    model, x = net(), torch.randn(7, 12)
+    loss = compiled_pair(lambda x: model(x).sum(), x)(x)
+    loss.backward(retain_graph=True)
+    first = [g.clone() for g in gradients(model)]
+    loss.backward()
+    for a, b in zip(first, gradients(model), strict=True):
+        close(a * 2, b)
+
+
+def test_a_weight_that_was_written_to_is_noticed():
+    model, x = net(), torch.randn(7, 12, requires_grad=True)
+    loss = compiled_pair(lambda x: model(x).sum(), x)(x)
+    with torch.no_grad():
+        model[3].weight.add_(1)
+    with pytest.raises(RuntimeError, match="modified by an inplace operation"):
+        loss.backward()
+
+
+def test_an_input_that_eager_does_not_save_may_be_written_to():
+    fn = lambda x, w: torch.exp(x * 2 + w)  # noqa: E731
+    x, w = torch.randn(40, 40), torch.randn(40, requires_grad=True)
+    y = compiled_pair(fn, x, w)(x, w)
+    x.zero_()
+    y.sum().backward()
+    close(w.grad, y.detach().sum(0))
+
+
+def test_double_backward():
+    model, x = net(), torch.randn(7, 12, requires_grad=True)
+    other, z = copy.deepcopy(model), x.detach().clone().requires_grad_()
+    compiled = compiled_pair(lambda x: model(x).square().sum(), x)
+    for fn, m, v in ((compiled, model, x), (lambda x: other(x).square().sum(), other, z)):
+        m.zero_grad()
+        (g,) = torch.autograd.grad(fn(v), v, create_graph=True)
+        g.square().sum().backward()
+    close(x.grad, z.grad)
+    for a, b in zip(gradients(model), gradients(other), strict=True):
+        close(a, b)
+
+
+def test_inputs_that_depend_on_each_other_are_not_counted_twice():
+    w = torch.randn(6, 6, requires_grad=True)
+    fn = lambda a, b: (a.tanh() * b).sum()  # noqa: E731
+    compiled = compiled_pair(fn, w, w * 2)
+    for create in (False, True):
+        (a,) = torch.autograd.grad(compiled(w, w * 2), w, create_graph=create)
+        (b,) = torch.autograd.grad(fn(w, w * 2), w)
+        close(a.detach(), b)
+
+
+def test_results_without_gradient():
+    fn = lambda x, w: ((x * w).sum(1), (x > 0).sum(1), (x * w).detach().exp())  # noqa: E731
+    x, w = torch.randn(5, 8), torch.randn(8, requires_grad=True)
+    given = compiled_pair(fn, x, w)(x, w)
+    assert [g.requires_grad for g in given] == [True, False, False]
+    given[0].sum().backward()
+    close(w.grad, x.sum(0))
+
+
+def test_results_that_are_views():
+    fn = lambda x, w: (lambda y: (y, y.view(-1), y[1:3], x.view(-1)))(x * w)  # noqa: E731
+    for part in range(3):
+        x, w = torch.randn(5, 8, requires_grad=True), torch.randn(8, requires_grad=True)
+        given, wanted = compiled_pair(fn, x, w)(x, w), fn(x, w)
+        for a, b in zip(given, wanted, strict=True):
+            assert a.shape == b.shape and a.stride() == b.stride() and a.requires_grad == b.requires_grad
+        assert given[1].data_ptr() == given[0].data_ptr()
+        a = torch.autograd.grad((given[part].square().sum() + given[3].sum()), (x, w))
+        b = torch.autograd.grad((wanted[part].square().sum() + wanted[3].sum()), (x, w))
+        close(a[0], b[0])
+        close(a[1], b[1])
+
+
+def test_some_results_are_not_gone_back_from():
+    fn = lambda x, a, b: ((x * a).exp(), (x * b).sin())  # noqa: E731
+    x, a, b = torch.randn(9), torch.randn(9, requires_grad=True), torch.randn(9, requires_grad=True)
+    compiled = compiled_pair(fn, x, a, b)
+    compiled(x, a, b)[1].sum().backward()
+    assert a.grad is None
+    close(b.grad, x * (x * b.detach()).cos())
+
+
+def test_tangents_of_any_layout():
+    fn = lambda x, w: (x @ w).relu()  # noqa: E731
+    x, w = torch.randn(6, 4), torch.randn(4, 8, requires_grad=True)
+    compiled = compiled_pair(fn, x, w)
+    for tangent in (torch.ones(1, 1).expand(6, 8), torch.randn(8, 6).t(), torch.randn(6, 16)[:, ::2]):
+        close(torch.autograd.grad(compiled(x, w), w, tangent)[0], torch.autograd.grad(fn(x, w), w, tangent)[0])
+
+
+def test_hooks_of_tensors_and_parameters():
+    model, x = net(), torch.randn(7, 12)
+    compiled = compiled_pair(model, x)
+    seen = []
+    handles = [model[0].weight.register_hook(lambda g: seen.append("weight") or g * 2),
+               model[0].weight.register_post_accumulate_grad_hook(lambda p: seen.append("accumulated"))]
+    y = compiled(x)
+    y.register_hook(lambda g: seen.append("y"))
+    y.sum().backward()
+    doubled = model[0].weight.grad.clone()
+    for handle in handles:
+        handle.remove()
+    model.zero_grad()
+    model(x).sum().backward()
+    close(doubled, model[0].weight.grad * 2)
+    assert seen == ["y", "weight", "accumulated"]
+
+
+def test_hooks_of_saved_tensors_see_what_eager_saves():
+    model, x = net(), torch.randn(7, 12)
+    compiled = compiled_pair(lambda x: model(x).sum(), x)
+    counts = []
+    for fn in (compiled, lambda x: model(x).sum()):
+        packed = []
+        with torch.autograd.graph.saved_tensors_hooks(lambda t, packed=packed: packed.append(t.shape) or t, lambda t: t):
+            fn(x).backward()
+        counts.append(packed)
+    assert counts[0] == counts[1]
+
+
+def test_checkpoint():
+    model, x = net(), torch.randn(7, 12, requires_grad=True)
+    compiled = compiled_pair(model, x)
+    for reentrant in (False, True):
+        a = torch.utils.checkpoint.checkpoint(compiled, x, use_reentrant=reentrant)
+        (ga,) = torch.autograd.grad(a.sum(), x) if not reentrant else (None,)
+        if reentrant:
+            a.sum().backward()
+            ga, x.grad = x.grad, None
+        close(ga, torch.autograd.grad(model(x).sum(), x)[0])
+
+
+def test_backward_in_another_thread():
+    model, x = net(), torch.randn(7, 12)
+    loss = compiled_pair(lambda x: model(x).sum(), x)(x)
+    thread = threading.Thread(target=loss.backward)
+    thread.start()
+    thread.join()
+    wanted = torch.autograd.grad(model(x).sum(), list(model.parameters()))
+    for a, b in zip(gradients(model), wanted, strict=True):
+        close(a, b)
+
+
+def test_frozen_parameters_get_none():
+    model, x = net(), torch.randn(7, 12)
+    model[0].requires_grad_(False)
+    compiled = compiled_pair(lambda x: model(x).sum(), x)
+    compiled(x).backward()
+    assert model[0].weight.grad is None and model[3].weight.grad is not None
+    model[0].requires_grad_(True)
+    model.zero_grad()
+    for _ in range(3):
+        compiled(x).backward()
+    assert model[0].weight.grad is not None
+
+
+def test_shared_weights():
+    w = torch.randn(8, 8, requires_grad=True)
+    fn = lambda x: ((x @ w).tanh() @ w).sum()  # noqa: E731
+    x = torch.randn(4, 8)
+    close(torch.autograd.grad(compiled_pair(fn, x)(x), w)[0], torch.autograd.grad(fn(x), w)[0])
+
+
+def test_no_grad_region():
+    w = torch.randn(8, requires_grad=True)
+
+    def fn(x):
+        with torch.no_grad():
+            scale = (x * w).abs().mean()
+        return (x * w / scale).sum()
+
+    x = torch.randn(8)
+    close(torch.autograd.grad(compiled_pair(fn, x)(x), w)[0], torch.autograd.grad(fn(x), w)[0])
+
+
+def test_without_gradients_it_is_an_ordinary_launch():
+    model, x = net(), torch.randn(7, 12)
+    compiled = compiled_pair(model, x)
+    with torch.no_grad():
+        for _ in range(3):
+            y = compiled(x)
+    assert not y.requires_grad
+    close(y, model(x).detach())
+
+
+def test_batch_norm_keeps_its_statistics_once_a_step():
+    torch.manual_seed(0)
+    model = nn.Sequential(nn.Conv2d(3, 6, 3, bias=False), nn.BatchNorm2d(6), nn.ReLU(inplace=True), nn.Conv2d(6, 4, 3), nn.BatchNorm2d(4, affine=False))
+    other, x = copy.deepcopy(model), torch.randn(4, 3, 9, 9)
+    compiled = kintsugi.compile(lambda x: model(x).square().mean())
+    for _ in range(5):
+        a, b = compiled(x), other(x).square().mean()
+        close(a.detach(), b.detach())
+        a.backward()
+        b.backward()
+    for (name, p), q in zip(model.state_dict().items(), other.state_dict().values(), strict=True):
+        close(p, q)
+        assert "running" not in name or p._version == q._version
+    for a, b in zip(gradients(model), gradients(other), strict=True):
+        torch.testing.assert_close(a, b, rtol=1e-3, atol=1e-5)
+    assert runs(compiled) > 0
+
+
+def test_dropout_draws_what_eager_draws():
+    model = nn.Sequential(nn.Linear(12, 64), nn.Dropout(0.3), nn.Linear(64, 64), nn.ReLU(), nn.Dropout(0.5))
+    x = torch.randn(7, 12)
+    compiled = compiled_pair(model, x)
+    for seed in range(3):
+        torch.manual_seed(seed)
+        a, state = compiled(x), torch.get_rng_state()
+        torch.manual_seed(seed)
+        b = model(x)
+        assert torch.equal(state, torch.get_rng_state())
+        assert torch.equal(a == 0, b == 0)
+        close(torch.autograd.grad(a.sum(), model[0].weight)[0], torch.autograd.grad(b.sum(), model[0].weight)[0])
+
+
+def test_dropout_is_the_same_when_differentiated_again():
+    w = torch.randn(30, requires_grad=True)
+    fn = lambda x: F.dropout(x * w, 0.5).square().sum()  # noqa: E731
+    x = torch.randn(30)
+    compiled = compiled_pair(fn, x)
+    torch.manual_seed(5)
+    a = torch.autograd.grad(compiled(x), w, create_graph=True)[0].detach()
+    torch.manual_seed(5)
+    close(a, torch.autograd.grad(fn(x), w)[0])
+
+
+def test_an_exception_in_the_middle_leaves_no_trace():
+    weight = torch.randn(10, 4, requires_grad=True)
+    count = torch.zeros(())
+
+    def fn(i):
+        count.add_(1)
+        return F.embedding(i, weight).exp().sum()
+
+    good, bad = torch.tensor([1, 2]), torch.tensor([1, 20])
+    compiled = compiled_pair(fn, good)
+    before = float(count)
+    with pytest.raises(IndexError):
+        compiled(bad)
+    assert float(count) == before + 1  # as in eager
+    compiled(good).backward()
+    assert weight.grad[1].abs().sum() > 0
+
+
+def test_autocast():
+    model, x = net(), torch.randn(7, 12)
+
+    def fn(x):
+        with torch.autocast("cpu", dtype=torch.bfloat16):
+            return model(x).float().square().mean()
+
+    compiled = compiled_pair(fn, x)
+    a = torch.autograd.grad(compiled(x), list(model.parameters()))
+    b = torch.autograd.grad(fn(x), list(model.parameters()))
+    for p, q in zip(a, b, strict=True):
+        torch.testing.assert_close(p, q, rtol=3e-2, atol=3e-2 * float(q.abs().max()) + 1e-6)
+
+
+def test_a_break_between_forward_and_loss():
+    model, x = net(), torch.randn(7, 12)
+
+    def fn(x):
+        y = model(x)
+        print(end="")
+        return y.square().mean()
+
+    compiled = compiled_pair(fn, x)
+    close(torch.autograd.grad(compiled(x), model[0].weight)[0], torch.autograd.grad(fn(x), model[0].weight)[0])
+
+
+def test_the_setting():
+    model, x = net(), torch.randn(7, 12)
+    with kintsugi.config.patch(training=False):
+        compiled = kintsugi.compile(lambda x: model(x).sum())
+        for _ in range(4):
+            y = compiled(x)
+    assert y.grad_fn.name() == "SumBackward0" and runs(compiled) == 0
+
+
+def test_memory_of_what_is_saved_goes_with_backward():
+    import gc
+    import weakref
+
+    w = torch.randn(50, 50, requires_grad=True)
+    compiled = compiled_pair(lambda x: (x @ w).sin().sum(), torch.randn(50, 50))
+    x = torch.randn(50, 50)
+    gone = weakref.ref(x)
+    loss = compiled(x)
+    loss.backward()
+    del x
+    gc.collect()
+    assert gone() is None and loss is not None
