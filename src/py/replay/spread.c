@@ -862,6 +862,10 @@ kin_spread_pass(kin_spread *s, uint32_t step, bool wall)
     }
     if (st->kind == KIN_STEP_RETURN || st->kind == KIN_STEP_EXIT)
         return refuse(s, "the recording ends");
+    if (wall && st->kind == KIN_STEP_CHECK) {
+        s->why = "the test does not pass when it is captured";
+        return false;
+    }
     if (st->flags & (KIN_STEP_OPAQUE | KIN_STEP_BREAK | KIN_STEP_TORCH))
         return refuse(s, "it may run any code");
     for (uint32_t a = 0; a < st->nargs; a++)

@@ -102,7 +102,7 @@ goes_on_over(finder *f, uint32_t i)
         return kin_spread_pass(&f->spread, i, kin_step_is_in(f->v->walls.at, f->v->walls.len, i));
     }
     f->subgraphs->role[i] = s->kind == KIN_STEP_CHECK ? KIN_ROLE_TEST : KIN_ROLE_LATER;
-    return passes(f->v, s, subgraph->first);
+    return passes(f->v, s, subgraph->first) && !(s->kind == KIN_STEP_CHECK && kin_step_is_in(f->v->walls.at, f->v->walls.len, i));
 }
 
 /* May the call join the open subgraph? */
