@@ -37,6 +37,7 @@ typedef struct {
     KIN_VEC(uint32_t) raising; /* steps whose operators may raise because of data, or draw random numbers */
     bool writes;          /* an operator writes to an input */
     KIN_VEC(uint32_t) refused; /* failed: the calls that cannot be captured; none = it is not a matter of single calls */
+    uint32_t failed_test; /* failed: the test that did not pass, from 1 (its step + 1); 0 = it is something else */
     char reason[200];     /* failed: why */
 } kin_capture;
 
