@@ -299,7 +299,7 @@ list(torch.nested.nested_tensor([d, d[:1]])) | len(torch.nested.nested_tensor([d
 d.to_sparse_csr().shape | d.to_mkldnn().size(0) | d.to_mkldnn().stride() | torch.quantize_per_tensor(d, 0.1, 0, torch.qint8).shape | copy.copy(x).shape
 copy.deepcopy(x).shape | x.untyped_storage().resize_(0) and None | hash(x) == hash(x) | d + len(x) | d * x.size(0)
 d[: x.size(0)] | d.expand(x.dim(), *d.shape) | zip_sizes(x, y) | [d * s for s in x.shape] | torch.full((2,), x.dim()) | d.sum().item() + x.dim()
-x.register_hook(print) and None | torch.utils.dlpack.to_dlpack(x) and None | torch.save_is_here if False else x.ndim | x.__class__ is torch.Tensor
+x.register_hook(torch.neg) and None | torch.utils.dlpack.to_dlpack(x) and None | torch.save_is_here if False else x.ndim | x.__class__ is torch.Tensor
 torch.autograd.grad(x.sum(), x) | x.backward() | id(x) == id(x) | x.as_subclass(torch.Tensor) | x.is_set_to(x) | torch.result_type(x, y) | torch.can_cast(x.dtype, y.dtype)
 """
 

@@ -77,7 +77,8 @@ goes_on_over(finder *f, uint32_t i)
         return kin_roles_pass(&f->p, i, kin_step_is_in(f->in->barriers, f->in->nbarriers, i));
     }
     f->subgraphs->role[i] = s->kind == KIN_STEP_CHECK ? KIN_ROLE_TEST : KIN_ROLE_DEFERRED;
-    return passes(&f->p, s, subgraph->first);
+    bool barrier = s->kind == KIN_STEP_CHECK && kin_step_is_in(f->in->barriers, f->in->nbarriers, i);
+    return !barrier && passes(&f->p, s, subgraph->first);
 }
 
 /* May the call join the open subgraph? */

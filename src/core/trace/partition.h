@@ -94,7 +94,7 @@ typedef struct {
     const kin_trace *t;
     const kin_object *objects; /* by kin_ref */
     const uint32_t *excluded;  /* calls that cannot be compiled together with others */
-    const uint32_t *barriers;  /* calls before them may raise: that they ran must not be observable */
+    const uint32_t *barriers;  /* calls before them may raise: that they ran must not be observable; or tests that fail when captured */
     uint32_t nexcluded, nbarriers;
     bool grad;                 /* gradients are enabled when the program begins */
     unsigned how;              /* KIN_SUBGRAPHS_... */

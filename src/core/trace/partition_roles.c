@@ -466,6 +466,10 @@ kin_roles_pass(kin_partitioner *p, uint32_t step, bool barrier)
         return refuse(p, "it may run any code");
     for (uint32_t a = 0; a < s->nargs; a++)
         deferred = deferred || kin_is_deferred(p, args_of(p, s)[a]);
+    if (deferred && barrier && s->kind == KIN_STEP_CHECK) {
+        p->why = "the test does not pass when it is captured";
+        return false;
+    }
     if (deferred)
         return pass_deferred(p, step) || refuse(p, "it uses a deferred call's result");
     return pass_independent(p, step);

@@ -257,6 +257,24 @@ provide(stepper *x, const kin_step *s, int depth)
     return true;
 }
 
+/* The class of what the stand-in stands for. An operator may return its input (x.float() of a float): a Parameter then. */
+static PyTypeObject *
+type_of_original(const stepper *x, uint32_t number)
+{
+    uint32_t tensor = 0;
+    for (uint32_t i = 0; i < x->subgraph->nin; i++)
+        if (kin_is_tensor(x->in[i]) && tensor++ == number)
+            return Py_TYPE(x->in[i]);
+    return NULL; /* made inside: a torch.Tensor */
+}
+
+static bool
+is_of_type(const stepper *x, PyObject *stand_in, PyObject *ref)
+{
+    PyTypeObject *type = type_of_original(x, kin_capture_number(stand_in));
+    return type != NULL ? (PyObject *)type == ref : kin_is_tensor_type(ref);
+}
+
 /* A test of something that a stand-in is part of. */
 static bool
 holds(const stepper *x, const kin_step *s)
@@ -273,9 +291,9 @@ holds(const stepper *x, const kin_step *s)
     }
     switch ((kin_check)s->imm) {
     case KIN_CHECK_TYPE:
-        return kin_is_tensor_type(ref);
+        return is_of_type(x, obj, ref);
     case KIN_CHECK_VERSION:
-        return kin_is_tensor_type(ref) && ((PyTypeObject *)ref)->tp_version_tag == s->num;
+        return is_of_type(x, obj, ref) && ((PyTypeObject *)ref)->tp_version_tag == s->num;
     case KIN_CHECK_META:
         return kin_meta_match_kind(obj, ref);
     case KIN_CHECK_IS:
@@ -287,13 +305,48 @@ holds(const stepper *x, const kin_step *s)
     }
 }
 
-/* A test that fails leaves these steps: whoever runs them one by one finds out. */
+static const char *
+words_of(kin_check check)
+{
+    switch (check) {
+    case KIN_CHECK_TRUE: case KIN_CHECK_FALSE: case KIN_CHECK_WAS_TRUE: case KIN_CHECK_WAS_FALSE: return "the truth of a value";
+    case KIN_CHECK_TYPE: case KIN_CHECK_VERSION: return "the class of a value";
+    case KIN_CHECK_META: return "sizes, strides or dtype of a tensor";
+    case KIN_CHECK_IS: case KIN_CHECK_IS_NOT: case KIN_CHECK_SAME: case KIN_CHECK_NOT_SAME: return "which object a value is";
+    case KIN_CHECK_EQ: return "a number or text";
+    case KIN_CHECK_LEN: return "a length";
+    case KIN_CHECK_NULL: case KIN_CHECK_NOTNULL: return "the end of an iterator";
+    case KIN_CHECK_QUIET: case KIN_CHECK_FITS: return "what a value contains";
+    }
+    return "a value";
+}
+
+/* "file.py:12", of the instruction that the step belongs to. */
+static void
+place_of(const stepper *x, const kin_step *s, char *text, size_t size)
+{
+    const kin_snap *snap = s->snap == 0 ? NULL : &x->t->snaps.at[s->snap];
+    PyObject *code = snap == NULL ? NULL : kin_refs_get(&x->v->refs, snap->code);
+    const char *file = code != NULL && PyCode_Check(code) ? PyUnicode_AsUTF8(((PyCodeObject *)code)->co_filename) : NULL;
+    PyErr_Clear();
+    if (file == NULL) {
+        snprintf(text, size, "a line that is not known");
+        return;
+    }
+    const char *slash = strrchr(file, '/');
+    snprintf(text, size, "%.100s:%d", slash != NULL ? slash + 1 : file, PyCode_Addr2Line((PyCodeObject *)code, (int)snap->offset));
+}
+
+/* A test that fails leaves these steps: whoever runs them one by one finds out. The graph is divided there. */
 static bool
-run_test(stepper *x, const kin_step *s)
+run_test(stepper *x, const kin_step *s, uint32_t step)
 {
     if (holds(x, s))
         return true;
-    kin_capture_refuse(&x->c, "a test between its calls does not pass");
+    char place[120];
+    place_of(x, s, place, sizeof place);
+    kin_capture_refuse(&x->c, "the test of %s at %s does not pass when it is captured", words_of((kin_check)s->imm), place);
+    x->c.out->failed_test = step + 1;
     return false;
 }
 
@@ -362,7 +415,7 @@ run_steps(stepper *x)
             continue;
         x->c.step = i;
         if (s->kind == KIN_STEP_CHECK) {
-            if (!run_test(x, s))
+            if (!run_test(x, s, i))
                 return false;
             continue;
         }

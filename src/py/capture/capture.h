@@ -50,6 +50,7 @@ typedef struct {
     bool writes;          /* an operator writes to an input */
     kin_capture_numbers quiet; /* storages of inputs, once for each write that torch does not count */
     KIN_VEC(uint32_t) refused; /* failed: the calls that cannot be captured; none = it is not a matter of single calls */
+    uint32_t failed_test; /* failed: the test that did not pass, from 1 (its step + 1); 0 = it is something else */
     kin_capture_joint joint; /* KIN_CAPTURE_JOINT; without results: there is nothing to go back from */
     char reason[200];     /* failed: why */
 } kin_capture;

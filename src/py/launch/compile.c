@@ -199,6 +199,8 @@ compile_version(kernel_launcher *self, launch_version *version, kin_entry *v, co
         refuse(self, version, capture.reason);
     else
         snprintf(version->reason, sizeof version->reason, "in parts: a call may raise after a step that follows it has run");
+    if (capture.failed_test != 0 && launch_put_wall(self, v, capture.failed_test - 1) != KIN_OK)
+        self->full = true;
     if (capture.refused.len > 0 && launch_set_apart(self, v, capture.refused.at, capture.refused.len) != KIN_OK)
         self->full = true;
     kin_capture_deinit(&capture);
