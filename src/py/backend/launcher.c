@@ -132,7 +132,7 @@ kin_backend_prove(kin_launcher *base, kin_entry *v, const kin_subgraph *subgraph
     kin_capture capture;
     kin_status status = prove((backend_launcher *)base, v, subgraph, in, &capture);
     if (status == KIN_OK && subgraph->deferred)
-        status = launch_add_walls(v, subgraph, capture.raising.at, capture.raising.len);
+        status = launch_add_barriers(v, subgraph, capture.raising.at, capture.raising.len);
     else if (status == KIN_BREAK)
         status = set_apart(v, subgraph, capture.refused.at, capture.refused.len);
     kin_capture_deinit(&capture);

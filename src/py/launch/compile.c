@@ -182,7 +182,7 @@ compile_version(kernel_launcher *self, launch_version *version, kin_entry *v, co
         may |= KIN_CAPTURE_GRADIENTS | KIN_CAPTURE_JOINT;
     kin_status status = kin_capture_run(v, subgraph, in, &version->hints, may, &capture);
     if (status == KIN_OK && subgraph->deferred)
-        status = launch_put_walls(self, v, subgraph, capture.raising.at, capture.raising.len);
+        status = launch_put_barriers(self, v, subgraph, capture.raising.at, capture.raising.len);
     if (status == KIN_OK && !is_worth_it(&v->trace, subgraph, capture.graph, in)) {
         self->single = self->versions.len <= 1;
         snprintf(version->reason, sizeof version->reason, "one call on little data is done as fast by torch itself");
@@ -199,7 +199,7 @@ compile_version(kernel_launcher *self, launch_version *version, kin_entry *v, co
         refuse(self, version, capture.reason);
     else
         snprintf(version->reason, sizeof version->reason, "in parts: a call may raise after a step that follows it has run");
-    if (capture.failed_test != 0 && launch_put_wall(self, v, capture.failed_test - 1) != KIN_OK)
+    if (capture.failed_test != 0 && launch_put_barrier(self, v, capture.failed_test - 1) != KIN_OK)
         self->full = true;
     if (capture.refused.len > 0 && launch_set_apart(self, v, capture.refused.at, capture.refused.len) != KIN_OK)
         self->full = true;

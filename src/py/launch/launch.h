@@ -26,7 +26,7 @@ kin_status kin_launch_plan(kin_entry *v, const kin_launch_context *context) KIN_
 
 /* These calls may raise: the first risky step behind one of them becomes a wall of the entry. KIN_BREAK: there was one, the subgraphs
  * have to be found anew. */
-kin_status launch_add_walls(kin_entry *v, const kin_subgraph *subgraph, const uint32_t *raising, uint32_t n) KIN_MUST_CHECK;
+kin_status launch_add_barriers(kin_entry *v, const kin_subgraph *subgraph, const uint32_t *raising, uint32_t n) KIN_MUST_CHECK;
 
 /* What became of the subgraphs, for reports: new list of dicts {first, last, calls, signatures: [{state, reason, aten, ...}]};
  * NULL with an exception. */

@@ -113,8 +113,8 @@ void launch_version_free(launch_version *version);
 kin_status launch_set_apart(kernel_launcher *self, kin_entry *v, const uint32_t *steps, uint32_t n) KIN_MUST_CHECK;
 /* These calls may raise: nothing risky stands between one of them and the launch. KIN_BREAK: something did; planned anew. */
 /* No subgraph goes on over the step: a test that does not pass when it is captured. BREAK: it was known, or there are too many. */
-kin_status launch_put_wall(kernel_launcher *self, kin_entry *v, uint32_t step) KIN_MUST_CHECK;
-kin_status launch_put_walls(kernel_launcher *self, kin_entry *v, const kin_subgraph *subgraph, const uint32_t *raising,
+kin_status launch_put_barrier(kernel_launcher *self, kin_entry *v, uint32_t step) KIN_MUST_CHECK;
+kin_status launch_put_barriers(kernel_launcher *self, kin_entry *v, const kin_subgraph *subgraph, const uint32_t *raising,
                             uint32_t n) KIN_MUST_CHECK;
 /* -- describe.c ------------------------------------------------------------------------------------------------- */
 

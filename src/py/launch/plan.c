@@ -112,7 +112,7 @@ launch_set_apart(kernel_launcher *self, kin_entry *v, const uint32_t *steps, uin
 }
 
 kin_status
-launch_add_walls(kin_entry *v, const kin_subgraph *subgraph, const uint32_t *raising, uint32_t n)
+launch_add_barriers(kin_entry *v, const kin_subgraph *subgraph, const uint32_t *raising, uint32_t n)
 {
     uint32_t before = v->barriers.len;
     bool raises = false;
@@ -127,18 +127,18 @@ launch_add_walls(kin_entry *v, const kin_subgraph *subgraph, const uint32_t *rai
 }
 
 kin_status
-launch_put_wall(kernel_launcher *self, kin_entry *v, uint32_t step)
+launch_put_barrier(kernel_launcher *self, kin_entry *v, uint32_t step)
 {
-    if (kin_step_is_in(v->walls.at, v->walls.len, step) || v->walls.len >= KIN_TIER_EXCLUDED_CALLS)
+    if (kin_step_is_in(v->barriers.at, v->barriers.len, step) || v->barriers.len >= KIN_TIER_EXCLUDED_CALLS)
         return KIN_BREAK;
-    KIN_TRY(kin_vec_push(&v->walls, step));
+    KIN_TRY(kin_vec_push(&v->barriers, step));
     return plan_again(self, v);
 }
 
 kin_status
-launch_put_walls(kernel_launcher *self, kin_entry *v, const kin_subgraph *subgraph, const uint32_t *raising, uint32_t n)
+launch_put_barriers(kernel_launcher *self, kin_entry *v, const kin_subgraph *subgraph, const uint32_t *raising, uint32_t n)
 {
-    kin_status status = launch_add_walls(v, subgraph, raising, n);
+    kin_status status = launch_add_barriers(v, subgraph, raising, n);
     if (status == KIN_BREAK)
         KIN_TRY(plan_again(self, v));
     return status;

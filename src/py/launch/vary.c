@@ -108,7 +108,7 @@ launch_look_what_varies(kernel_launcher *self, kin_entry *v, const kin_subgraph 
     unsigned may = subgraph->hides_writes ? KIN_CAPTURE_WRITES : 0;
     kin_status status = kin_capture_run(v, subgraph, in, &none, may, &capture);
     if (status == KIN_BREAK && capture.failed_test != 0)
-        status = launch_put_wall(self, v, capture.failed_test - 1);
+        status = launch_put_barrier(self, v, capture.failed_test - 1);
     else if (status == KIN_BREAK && capture.refused.len > 0)
         status = launch_set_apart(self, v, capture.refused.at, capture.refused.len);
     else if (status == KIN_OK && self->looks == 1)
