@@ -1,17 +1,17 @@
-/* From a tensor program to a program that runs. What a kernel is comes from memory, else from the cache on disk, else from
- * LLVM, on several threads; what is new of a program is then loaded at once.
+/* From fused kernels to a program that runs (codegen.h). A kernel comes from memory, else from the cache on disk, else from
+ * LLVM, on several threads; all that is new in a program is then loaded at once.
  */
 #include <signal.h>
 #include <stdatomic.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <time.h>
 
+#include "core/base/fault.h"
 #include "core/codegen/jit_priv.h"
+#include "core/base/clock.h"
 #include "core/codegen/key.h"
 #include "core/codegen/rescue.h"
-#include "core/fuse/fuse.h"
 
 #ifdef KIN_LLVM
 #include <llvm-c/Analysis.h>
@@ -19,7 +19,7 @@
 /* A kernel that is not in memory. */
 typedef struct {
     const kin_loops *loops;
-    kin_run run;
+    kin_kernel_plan run;
     uint32_t number;            /* of its key */
     kin_text key;
     kin_store_found found;      /* on disk */
@@ -41,23 +41,6 @@ typedef struct {
     kin_text *why;
     bool job;                   /* nobody waits: may be cancelled */
 } batch;
-
-static double
-now_ns(void)
-{
-    struct timespec t;
-    clock_gettime(CLOCK_MONOTONIC, &t);
-    return (double)t.tv_sec * 1e9 + (double)t.tv_nsec;
-}
-
-/* Of this thread: several of them share the machine with the program. */
-static double
-cpu_ns(void)
-{
-    struct timespec t;
-    clock_gettime(CLOCK_THREAD_CPUTIME_ID, &t);
-    return (double)t.tv_sec * 1e9 + (double)t.tv_nsec;
-}
 
 /* -- one kernel -------------------------------------------------------------------------------------------------- */
 
@@ -93,9 +76,10 @@ assemble(LLVMTargetMachineRef machine, LLVMModuleRef module, want *w)
 {
     char *message = NULL;
     LLVMMemoryBufferRef object = NULL;
-    bool failed = LLVMTargetMachineEmitToMemoryBuffer(machine, module, LLVMObjectFile, &message, &object) != 0;
+    bool planted = kin_fail_now(KIN_FAIL_LLVM);
+    bool failed = planted || LLVMTargetMachineEmitToMemoryBuffer(machine, module, LLVMObjectFile, &message, &object) != 0;
     if (failed) {
-        kin_text_addf(&w->why, "LLVM: %s", message);
+        kin_text_addf(&w->why, "LLVM: %s", planted ? "failed for a test" : message);
         LLVMDisposeMessage(message);
     }
     if (!failed && w->status == KIN_OK) {
@@ -119,7 +103,7 @@ compile_kernel(void *arg)
 {
     worker *k = arg;
     want *w = k->w;
-    double start = cpu_ns();
+    double start = kin_clock_thread_ns();
     if (k->machine == NULL)
         k->machine = kin_jit_take_machine(k->jit, &w->why);
     if (k->machine == NULL) {
@@ -130,7 +114,7 @@ compile_kernel(void *arg)
     LLVMContextSetDiagnosticHandler(context, listen, w);
     LLVMModuleRef module = LLVMModuleCreateWithNameInContext("kernel", context);
     LLVMSetTarget(module, "x86_64-unknown-linux-gnu");
-    kin_status s = kin_emit(w->loops, &k->jit->target, &w->run, module, &w->why) ? KIN_OK : KIN_BREAK;
+    kin_status s = !kin_fail_now(KIN_FAIL_LLVM) && kin_emit(w->loops, &k->jit->target, &w->run, module, &w->why) ? KIN_OK : KIN_BREAK;
 #ifndef NDEBUG
     if (s == KIN_OK)
         s = verify(module, &w->why);
@@ -140,13 +124,13 @@ compile_kernel(void *arg)
         LLVMDumpModule(module);
     kin_rescue_provoke(k->jit->fault == KIN_FAULT_FATAL ? KIN_RESCUE_FAILED
                        : k->jit->fault == KIN_FAULT_LLVM_MEMORY ? KIN_RESCUE_MEMORY : KIN_RESCUE_DONE);
-    double made = cpu_ns();
+    double made = kin_clock_thread_ns();
     if (s == KIN_OK)
         s = assemble(k->machine, module, w);
     LLVMDisposeModule(module);
     LLVMContextDispose(context);
     w->codegen_ns = made - start;
-    w->llvm_ns = cpu_ns() - made;
+    w->llvm_ns = kin_clock_thread_ns() - made;
     w->status = s;
 }
 
@@ -235,7 +219,7 @@ look_up(batch *b, uint32_t i, kin_text *key)
     kin_jit *jit = b->jit;
     const kin_loops *k = &b->fused->kernels.at[i].loops;
     kin_kernel *out = &b->fused->program->kernels.at[b->fused->kernels.at[i].kernel];
-    kin_run run = kin_emit_plan(k, &jit->target);
+    kin_kernel_plan run = kin_emit_plan(k, &jit->target);
     bool fresh;
     if (needs_f16(k) && !jit->target.f16) {
         kin_text_add(b->why, "half precision on a processor without F16C");
@@ -277,7 +261,7 @@ look_up(batch *b, uint32_t i, kin_text *key)
 static kin_status
 look_up_all(batch *b)
 {
-    double start = now_ns();
+    double start = kin_clock_ns();
     kin_status s = KIN_OK;
     kin_text key = {0};
     b->stats->kernels = b->fused->kernels.len;
@@ -289,7 +273,7 @@ look_up_all(batch *b)
     }
     kin_jit_unlock(b->jit);
     kin_text_deinit(&key);
-    b->stats->key_ns = now_ns() - start;
+    b->stats->key_ns = kin_clock_ns() - start;
     return s;
 }
 
@@ -304,7 +288,7 @@ static uint32_t
 read_disk(batch *b)
 {
     uint32_t missing = 0;
-    double start = now_ns();
+    double start = kin_clock_ns();
     for (uint32_t i = 0; i < b->wants.len; i++) {
         kin_store_key key = disk_key(b, &b->wants.at[i], NULL);
         kin_store_answer answer = b->cache ? kin_store_get(b->cache, &key, &b->wants.at[i].found) : KIN_STORE_NOTHING;
@@ -312,14 +296,14 @@ read_disk(batch *b)
         b->stats->from_disk += answer == KIN_STORE_HIT;
         missing += answer != KIN_STORE_HIT;
     }
-    b->stats->disk_ns += now_ns() - start;
+    b->stats->disk_ns += kin_clock_ns() - start;
     return missing;
 }
 
 static void
 write_disk(batch *b)
 {
-    double start = now_ns();
+    double start = kin_clock_ns();
     kin_text trouble = {0};
     for (uint32_t i = 0; b->cache && i < b->wants.len; i++) {
         const want *w = &b->wants.at[i];
@@ -336,7 +320,7 @@ write_disk(batch *b)
     if (trouble.len)
         snprintf(b->stats->trouble, sizeof b->stats->trouble, "%s", trouble.at);
     kin_text_deinit(&trouble);
-    b->stats->disk_ns += now_ns() - start;
+    b->stats->disk_ns += kin_clock_ns() - start;
 }
 
 /* -- loading ----------------------------------------------------------------------------------------------------- */
@@ -396,12 +380,12 @@ enter(batch *b, const kin_object_part *parts, kin_object object)
 static kin_status
 load_all(batch *b, unsigned threads)
 {
-    double start = now_ns();
+    double start = kin_clock_ns();
     kin_object object;
     kin_text why = {0};
     kin_object_part *parts = malloc((b->wants.len + 1) * sizeof *parts);
     kin_status s = parts ? load_wants(b, parts, &object, &why) : KIN_NOMEM;
-    b->stats->load_ns = now_ns() - start;
+    b->stats->load_ns = kin_clock_ns() - start;
     uint32_t missing = s == KIN_BREAK ? disown_disk(b) : 0;
     if (missing) {
         kin_text_clear(&why);
@@ -481,44 +465,61 @@ free_batch(batch *b)
     free(b->want_of);
 }
 
-static kin_status
-compile_all(kin_jit *jit, kin_fused *f, kin_compile_stats *stats, kin_text *why)
+struct kin_jit_job {
+    batch batch;
+    kin_fused fused;
+    kin_compile_stats stats;
+    kin_text why;
+    uint32_t missing;
+};
+
+void
+kin_jit_job_drop(kin_jit_job *job)
+{
+    free_batch(&job->batch);
+    kin_program_free(job->fused.program);
+    kin_fused_deinit(&job->fused);
+    kin_text_deinit(&job->why);
+    free(job);
+}
+
+/* What goes wrong is reported by whoever compiles the program after it. */
+void
+kin_jit_job_run(kin_jit_job *job)
+{
+    if (end(&job->batch, job->missing) == KIN_OK)
+        count(&job->batch);
+    kin_jit_job_drop(job);
+}
+
+/* Hands over what has been looked up so far. NULL without memory: nothing has changed then. */
+static kin_jit_job *
+job_of(batch *b, uint32_t missing)
+{
+    kin_jit_job *job = calloc(1, sizeof *job);
+    if (job == NULL)
+        return NULL;
+    *job = (kin_jit_job){.batch = *b, .fused = *b->fused, .stats = *b->stats, .missing = missing};
+    *b->fused = (kin_fused){0};
+    job->batch.fused = &job->fused;
+    job->batch.stats = &job->stats;
+    job->batch.why = &job->why;
+    job->batch.job = true;
+    return job;
+}
+
+kin_status
+kin_codegen(kin_jit *jit, kin_fused *f, kin_jit_job **job, kin_compile_stats *stats, kin_text *why)
 {
     batch b = {.jit = jit, .fused = f, .stats = stats, .why = why};
     uint32_t missing;
     kin_status s = begin(&b, &missing);
+    if (s == KIN_OK && job != NULL && missing > 0 && (*job = job_of(&b, missing)) != NULL)
+        return KIN_BREAK;
     if (s == KIN_OK)
         s = end(&b, missing);
     free_batch(&b);
     count(&b);
-    return s;
-}
-
-kin_status
-kin_program_compile(kin_jit *jit, const kin_ir *ir, kin_program **out, kin_compile_stats *stats, kin_text *notes)
-{
-    kin_compile_stats none;
-    kin_text why = {0};
-    kin_fused f;
-    stats = stats ? stats : &none;
-    *stats = (kin_compile_stats){0};
-    *out = NULL;
-    double start = now_ns();
-    kin_status s = kin_fuse(ir, &f, notes);
-    stats->fuse_ns = now_ns() - start;
-    if (s == KIN_OK) {
-        s = compile_all(jit, &f, stats, &why);
-        kin_fused_deinit(&f);
-        if (s == KIN_OK)
-            *out = f.program;
-        else
-            kin_program_free(f.program);
-    }
-    if (notes && why.len) { /* nobody looks for the reason behind what was not fused */
-        kin_text_clear(notes);
-        kin_text_add(notes, why.at);
-    }
-    kin_text_deinit(&why);
     return s;
 }
 
@@ -529,7 +530,7 @@ list_module(const kin_jit *jit, const kin_loops *loops, kin_text *out)
 {
     LLVMContextRef context = LLVMContextCreate();
     LLVMModuleRef module = LLVMModuleCreateWithNameInContext("kernel", context);
-    kin_run run = kin_emit_plan(loops, &jit->target);
+    kin_kernel_plan run = kin_emit_plan(loops, &jit->target);
     if (kin_emit(loops, &jit->target, &run, module, out)) {
         char *text = LLVMPrintModuleToString(module);
         kin_text_add(out, text);
@@ -561,89 +562,29 @@ list_kernels(void *arg)
 }
 
 bool
-kin_program_list(kin_jit *jit, const kin_ir *ir, bool llvm, kin_text *out)
+kin_codegen_print(kin_jit *jit, const kin_fused *f, bool llvm, kin_text *out)
 {
-    kin_fused f;
-    if (kin_fuse(ir, &f, NULL) != KIN_OK)
-        return false;
-    listing l = {.jit = jit, .fused = &f, .llvm = llvm, .out = out};
+    listing l = {.jit = jit, .fused = f, .llvm = llvm, .out = out};
     if (llvm)
         kin_rescue_run(list_kernels, &l, out);
     else
         list_kernels(&l);
-    kin_program_free(f.program);
-    kin_fused_deinit(&f);
     return !out->failed;
-}
-
-/* -- apart ------------------------------------------------------------------------------------------------------- */
-
-struct kin_jit_job {
-    batch batch;
-    kin_fused fused;
-    kin_compile_stats stats;
-    kin_text why;
-    uint32_t missing;
-};
-
-void
-kin_jit_job_drop(kin_jit_job *job)
-{
-    free_batch(&job->batch);
-    kin_program_free(job->fused.program);
-    kin_fused_deinit(&job->fused);
-    kin_text_deinit(&job->why);
-    free(job);
-}
-
-kin_jit_job *
-kin_jit_prepare(kin_jit *jit, const kin_ir *ir)
-{
-    kin_jit_job *job = calloc(1, sizeof *job);
-    if (job == NULL || kin_fuse(ir, &job->fused, &job->why) != KIN_OK) {
-        if (job)
-            kin_text_deinit(&job->why);
-        free(job);
-        return NULL;
-    }
-    job->batch = (batch){.jit = jit, .fused = &job->fused, .stats = &job->stats, .why = &job->why, .job = true};
-    kin_status s = begin(&job->batch, &job->missing);
-    if (s == KIN_OK && job->missing > 0)
-        return job;
-    if (s == KIN_OK && end(&job->batch, 0) == KIN_OK)
-        count(&job->batch);
-    kin_jit_job_drop(job);
-    return NULL;
-}
-
-/* What goes wrong is said when the program is compiled, by whoever waits for it. */
-void
-kin_jit_job_run(kin_jit_job *job)
-{
-    if (end(&job->batch, job->missing) == KIN_OK)
-        count(&job->batch);
-    kin_jit_job_drop(job);
 }
 
 #else
 
 kin_status
-kin_program_compile(kin_jit *jit, const kin_ir *ir, kin_program **out, kin_compile_stats *stats, kin_text *notes)
+kin_codegen(kin_jit *jit, kin_fused *f, kin_jit_job **job, kin_compile_stats *stats, kin_text *why)
 {
-    *out = NULL;
+    kin_text_add(why, "built without LLVM");
     return KIN_BREAK;
 }
 
 bool
-kin_program_list(kin_jit *jit, const kin_ir *ir, bool llvm, kin_text *out)
+kin_codegen_print(kin_jit *jit, const kin_fused *f, bool llvm, kin_text *out)
 {
     return false;
-}
-
-kin_jit_job *
-kin_jit_prepare(kin_jit *jit, const kin_ir *ir)
-{
-    return NULL;
 }
 
 void

@@ -1,6 +1,7 @@
 /* The JIT as an object: processor, options, LLVM's target machines, the cache on disk. What it does is in compile.c. */
 #include <stdlib.h>
 
+#include "core/base/fault.h"
 #include "core/codegen/jit_priv.h"
 
 #ifdef KIN_LLVM
@@ -27,7 +28,7 @@ describe_target(kin_jit *jit)
 {
     const char *f = jit->features;
     bool wide = has_feature(f, "+avx512f") && has_feature(f, "+avx512bw") && has_feature(f, "+avx512vl") && has_feature(f, "+avx512dq");
-    jit->target = (kin_target){.cpu = jit->cpu, .features = f};
+    jit->target = (kin_machine){.cpu = jit->cpu, .features = f};
     jit->target.vector_bytes = wide ? 64 : has_feature(f, "+avx2") ? 32 : 16;
     jit->target.f16 = has_feature(f, "+f16c");
 }
@@ -39,7 +40,7 @@ find_processor(kin_jit *jit, const char *cpu)
     jit->features = cpu ? LLVMCreateMessage(strcmp(cpu, "x86-64-v4") == 0 ? "+avx512f,+avx512bw,+avx512vl,+avx512dq,+f16c,+fma"
                                             : strcmp(cpu, "x86-64-v3") == 0 ? "+avx2,+f16c,+fma" : "")
                         : LLVMGetHostCPUFeatures();
-    if (jit->cpu == NULL || jit->features == NULL)
+    if (jit->cpu == NULL || jit->features == NULL || kin_fail_now(KIN_FAIL_LLVM))
         return false;
     describe_target(jit);
     unsigned major, minor, patch;
@@ -102,7 +103,7 @@ make_machine(kin_jit *jit, kin_text *why)
         LLVMDisposeMessage(message);
         return NULL;
     }
-    LLVMTargetMachineRef machine = LLVMCreateTargetMachine(target, TRIPLE, jit->cpu, jit->features, LLVMCodeGenLevelLess,
+    LLVMTargetMachineRef machine = kin_fail_now(KIN_FAIL_LLVM) ? NULL : LLVMCreateTargetMachine(target, TRIPLE, jit->cpu, jit->features, LLVMCodeGenLevelLess,
                                                            LLVMRelocPIC, LLVMCodeModelSmall);
     if (machine == NULL)
         kin_text_add(why, "LLVM: no machine for this processor");

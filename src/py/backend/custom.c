@@ -181,7 +181,7 @@ find_bounds(const lowering *l, uint32_t u, bounds *b)
     if (l->subgraphs->at.at[u].plain)
         KIN_TRY(read_vids(PyDict_GetItemString(graph, "inputs"), &b->in));
     else
-        KIN_TRY(kin_subgraph_bounds(l->entry->v, l->subgraphs, u, &b->in, &b->other_out));
+        KIN_TRY(kin_subgraph_bounds(&l->entry->v->trace, l->subgraphs, u, &b->in, &b->other_out));
     b->pick = calloc(b->graph_in.len + 1, sizeof *b->pick);
     return b->pick == NULL ? KIN_NOMEM : pick_inputs(&l->entry->v->trace, &b->in, &b->graph_in, b->pick);
 }
@@ -232,7 +232,7 @@ plan_until_right(lowering *l)
     if (status == KIN_BREAK) /* nothing can be shown */
         return plan(l, KIN_SUBGRAPHS_PLAIN);
     KIN_TRY(status);
-    l->entry->v->walls.len = 0; /* others are found again */
+    l->entry->v->barriers.len = 0; /* others are found again */
     status = KIN_BREAK;
     for (int tries = 0; status == KIN_BREAK && tries < 24; tries++)
         status = plan(l, KIN_SUBGRAPHS_WIDE | KIN_SUBGRAPHS_EVERY);

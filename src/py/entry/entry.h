@@ -47,22 +47,12 @@ typedef struct kin_entry {
     char *failure;           /* a replay met a failure of our own (failure.h): its text, made with malloc */
     struct kin_subgraphs *subgraphs; /* what a backend compiled; NULL: step by step */
     void (*release_subgraphs)(struct kin_subgraphs *);
-    KIN_VEC(uint32_t) apart; /* calls that cannot be compiled together with others */
+    KIN_VEC(uint32_t) excluded; /* calls that cannot be compiled together with others */
     KIN_VEC(uint32_t) steady; /* calls that were alike for inputs of two kinds, while others of their subgraph were not */
-    KIN_VEC(uint32_t) walls; /* steps that no subgraph goes on over */
+    KIN_VEC(uint32_t) barriers; /* steps before which a call may raise: that they ran must not be observable */
     KIN_VEC(kin_asked) asked; /* who asked torch.compiler.is_compiling() */
     bool grad;               /* gradients were enabled when subgraphs were first looked for, between calls */
 } kin_entry;
-
-/* Is the step in such a list? */
-static inline bool
-kin_step_is_in(const uint32_t *list, uint32_t n, uint32_t step)
-{
-    for (uint32_t i = 0; i < n; i++)
-        if (list[i] == step)
-            return true;
-    return false;
-}
 
 /* Has somebody of that sort asked, and was told so? */
 static inline bool

@@ -1,4 +1,4 @@
-/* Kernels compiled behind the program's back: one thread takes jobs (core/program) in order. It knows nothing of Python and
+/* Kernels compiled behind the program's back: one thread takes jobs (core/codegen) in order. It knows nothing of Python and
  * holds no lock while it compiles; who wants to know looks at a ticket. The thread is a daemon of the process: at the end it is
  * told to stop and waited for, and a child of fork starts without it.
  */

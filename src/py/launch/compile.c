@@ -3,9 +3,10 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "core/base/clock.h"
 #include "py/aten/tensor.h"
 #include "py/launch/launch_priv.h"
-#include "py/replay/spread.h"
+#include "py/replay/subgraphs.h"
 
 /* -- what stands in the way ------------------------------------------------------------------------------------- */
 
@@ -128,15 +129,17 @@ static void
 compile_captured(kernel_launcher *self, launch_version *version, kin_capture *capture, kin_entry *v,
                  const kin_subgraph *subgraph, PyObject *const *in)
 {
-    double start = launch_now();
+    double start = kin_clock_ns();
     compile_capture(self, v, version, capture, subgraph, in);
-    version->total_ns += launch_now() - start;
+    version->total_ns += kin_clock_ns() - start;
     if (version->ticket != NULL) {
         hold(version, capture);
         return;
     }
-    if (version->code != NULL)
+    if (version->code != NULL) {
+        launch_say_passes(self, version);
         say_compiled(self, version);
+    }
     kin_capture_deinit(capture);
     if (version->stuck != UINT32_MAX && launch_set_apart(self, v, &version->stuck, 1) != KIN_OK)
         self->full = true;
@@ -171,10 +174,10 @@ static void
 compile_version(kernel_launcher *self, launch_version *version, kin_entry *v, const kin_subgraph *subgraph, PyObject *const *in)
 {
     kin_capture capture;
-    double start = launch_now();
-    unsigned may = !version->no_writes && (!subgraph->waits || kin_subgraph_hides_writes(v, subgraph)) ? KIN_CAPTURE_WRITES : 0;
+    double start = kin_clock_ns();
+    unsigned may = !version->no_writes && subgraph->hides_writes ? KIN_CAPTURE_WRITES : 0;
     kin_status status = kin_capture_run(v, subgraph, in, &version->hints, may, &capture);
-    if (status == KIN_OK && subgraph->waits)
+    if (status == KIN_OK && subgraph->deferred)
         status = launch_put_walls(self, v, subgraph, capture.raising.at, capture.raising.len);
     if (status == KIN_OK && !is_worth_it(&v->trace, subgraph, capture.graph, in)) {
         self->single = self->versions.len <= 1;
@@ -184,7 +187,7 @@ compile_version(kernel_launcher *self, launch_version *version, kin_entry *v, co
     }
     self->single = false;
     if (status == KIN_OK) {
-        version->total_ns = version->capture_ns = launch_now() - start;
+        version->total_ns = version->capture_ns = kin_clock_ns() - start;
         compile_captured(self, version, &capture, v, subgraph, in);
         return;
     }
@@ -260,5 +263,7 @@ launch_version_free(launch_version *version)
     free(version->not_fused);
     free(version->listing);
     free(version->aten);
+    kin_vec_deinit(&version->passes);
+    free(version->frozen);
     free(version);
 }

@@ -27,7 +27,7 @@ plan_subgraph(kin_entry *v, kin_subgraphs *subgraphs, uint32_t u, const kin_laun
 {
     kin_vids in = {0}, out = {0};
     kin_subgraph *subgraph = &subgraphs->at.at[u];
-    kin_status status = kin_subgraph_bounds(v, subgraphs, u, &in, &out);
+    kin_status status = kin_subgraph_bounds(&v->trace, subgraphs, u, &in, &out);
     if (status == KIN_OK) {
         kin_launcher *launcher = find_same(v->subgraphs, subgraph, &in, &out);
         if (launcher != NULL)
@@ -100,30 +100,30 @@ plan_again(kernel_launcher *self, kin_entry *v)
 kin_status
 launch_set_apart(kernel_launcher *self, kin_entry *v, const uint32_t *steps, uint32_t n)
 {
-    uint32_t before = v->apart.len;
+    uint32_t before = v->excluded.len;
     for (uint32_t i = 0; i < n; i++) {
-        if (kin_step_is_in(v->apart.at, v->apart.len, steps[i]))
+        if (kin_step_is_in(v->excluded.at, v->excluded.len, steps[i]))
             continue;
-        if (v->apart.len >= KIN_TIER_EXCLUDED_CALLS)
+        if (v->excluded.len >= KIN_TIER_EXCLUDED_CALLS)
             return KIN_BREAK;
-        KIN_TRY(kin_vec_push(&v->apart, steps[i]));
+        KIN_TRY(kin_vec_push(&v->excluded, steps[i]));
     }
-    return v->apart.len == before ? KIN_OK : plan_again(self, v); /* else the subgraph is of an earlier plan */
+    return v->excluded.len == before ? KIN_OK : plan_again(self, v); /* else the subgraph is of an earlier plan */
 }
 
 kin_status
 launch_add_walls(kin_entry *v, const kin_subgraph *subgraph, const uint32_t *raising, uint32_t n)
 {
-    uint32_t before = v->walls.len;
+    uint32_t before = v->barriers.len;
     bool raises = false;
     for (uint32_t i = subgraph->first; i <= subgraph->last; i++) {
         raises = raises || kin_step_is_in(raising, n, i);
-        if (!raises || subgraph->role[i - subgraph->first] != KIN_ROLE_RISKY || v->trace.steps.at[i].flags & KIN_STEP_SUNK)
+        if (!raises || subgraph->role[i - subgraph->first] != KIN_ROLE_OBSERVABLE || v->trace.steps.at[i].flags & KIN_STEP_SUNK)
             continue;
-        KIN_TRY(kin_vec_push(&v->walls, i));
+        KIN_TRY(kin_vec_push(&v->barriers, i));
         raises = false;
     }
-    return v->walls.len == before ? KIN_OK : KIN_BREAK;
+    return v->barriers.len == before ? KIN_OK : KIN_BREAK;
 }
 
 kin_status
