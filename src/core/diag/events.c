@@ -2,6 +2,7 @@
 #define _POSIX_C_SOURCE 200809L
 #include "core/diag/events.h"
 
+#include "core/base/clock.h"
 #include "core/diag/breaks.h"
 #include "core/diag/text.h"
 
@@ -9,7 +10,6 @@
 #include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
-#include <time.h>
 
 struct kin_event_log {
     kin_event *ring;   /* finished events; owns their texts */
@@ -31,14 +31,6 @@ static const char *const names[] = {
 #undef EVENT
 };
 
-static int64_t
-read_clock(void)
-{
-    struct timespec now;
-    clock_gettime(CLOCK_MONOTONIC, &now);
-    return (int64_t)now.tv_sec * 1000000000 + now.tv_nsec;
-}
-
 const char *
 kin_event_name(kin_event_kind kind)
 {
@@ -57,7 +49,7 @@ kin_event_log_new(uint32_t capacity)
         return NULL;
     }
     log->capacity = capacity ? capacity : 1;
-    log->start_ns = read_clock();
+    log->start_ns = (int64_t)kin_clock_ns();
     return log;
 }
 
@@ -97,7 +89,7 @@ kin_event_begin(kin_event_log *log, kin_event_kind kind)
     log->why = 0;
     log->writing = true;
     kin_text_addf(&log->open, "{\"event\": \"%s\", \"seq\": %" PRIu64 ", \"time_ns\": %" PRId64, kin_event_name(kind),
-                  log->seq++, read_clock() - log->start_ns);
+                  log->seq++, (int64_t)kin_clock_ns() - log->start_ns);
 }
 
 static bool

@@ -3,6 +3,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "core/base/clock.h"
 #include "py/aten/tensor.h"
 #include "py/launch/launch_priv.h"
 #include "py/replay/subgraphs.h"
@@ -128,9 +129,9 @@ static void
 compile_captured(kernel_launcher *self, launch_version *version, kin_capture *capture, kin_entry *v,
                  const kin_subgraph *subgraph, PyObject *const *in)
 {
-    double start = launch_now();
+    double start = kin_clock_ns();
     compile_capture(self, v, version, capture, subgraph, in);
-    version->total_ns += launch_now() - start;
+    version->total_ns += kin_clock_ns() - start;
     if (version->ticket != NULL) {
         hold(version, capture);
         return;
@@ -175,7 +176,7 @@ static void
 compile_version(kernel_launcher *self, launch_version *version, kin_entry *v, const kin_subgraph *subgraph, PyObject *const *in)
 {
     kin_capture capture;
-    double start = launch_now();
+    double start = kin_clock_ns();
     unsigned may = !version->no_writes && subgraph->hides_writes ? KIN_CAPTURE_WRITES : 0;
     if (launch_wants_gradient(subgraph, in))
         may |= KIN_CAPTURE_GRADIENTS | KIN_CAPTURE_JOINT;
@@ -190,7 +191,7 @@ compile_version(kernel_launcher *self, launch_version *version, kin_entry *v, co
     }
     self->single = false;
     if (status == KIN_OK) {
-        version->total_ns = version->capture_ns = launch_now() - start;
+        version->total_ns = version->capture_ns = kin_clock_ns() - start;
         compile_captured(self, version, &capture, v, subgraph, in);
         return;
     }

@@ -4,6 +4,7 @@
  */
 #include <stdio.h>
 
+#include "core/base/clock.h"
 #include "py/launch/launch_priv.h"
 
 /* -- runs that come to nothing ---------------------------------------------------------------------------------- */
@@ -128,13 +129,13 @@ static void
 back_off(launch_version *version)
 {
     double ns = kin_compile_retry_after(version->total_ns, version->drops++);
-    version->retry_at = ns > 0 ? launch_now() + ns : 0;
+    version->retry_at = ns > 0 ? kin_clock_ns() + ns : 0;
 }
 
 bool
 launch_is_due(const launch_version *version)
 {
-    return version->code == NULL && version->retry_at > 0 && launch_now() > version->retry_at;
+    return version->code == NULL && version->retry_at > 0 && kin_clock_ns() > version->retry_at;
 }
 
 static void
@@ -179,9 +180,9 @@ static kin_launch
 try_launch(kernel_launcher *self, launch_version *version, PyObject *const *in, PyObject **out)
 {
     uint64_t before = renewals(version);
-    double start = launch_now();
+    double start = kin_clock_ns();
     kin_launch done = run(self, version, in, out);
-    double ns = launch_now() - start;
+    double ns = kin_clock_ns() - start;
     if (done != KIN_LAUNCH_DONE || (version->abtest.warm && before != renewals(version)))
         return done;
     if (!version->abtest.warm)

@@ -4,6 +4,7 @@
 #include <stdio.h>
 #include <string.h>
 
+#include "core/base/clock.h"
 #include "py/aten/tensor.h"
 #include "py/launch/launch_priv.h"
 
@@ -64,7 +65,7 @@ last_compile_ns(const kernel_launcher *self)
 static double
 take_time(kernel_launcher *self)
 {
-    double ns = self->begun > 0 ? launch_now() - self->begun : 0;
+    double ns = self->begun > 0 ? kin_clock_ns() - self->begun : 0;
     self->begun = 0;
     return ns;
 }
@@ -185,7 +186,7 @@ launch_note_use(kernel_launcher *self, launch_version *version)
 void
 launch_begin_steps(kernel_launcher *self)
 {
-    self->begun = launch_now();
+    self->begun = kin_clock_ns();
 }
 
 static bool

@@ -121,8 +121,6 @@ bool launch_program_run(launch_program *p, const launch_inputs *inputs, PyObject
 /* Packs what the program's calls want packed, into packed[] by extern call; adds to *bytes. False: not all of it. */
 bool launch_program_pack(const launch_program *p, const launch_inputs *inputs, launch_packed *packed, size_t *bytes);
 
-/* Nanoseconds of a clock that only goes on. */
-double launch_now(void);
 
 /* -- profile.c -------------------------------------------------------------------------------------------------- */
 
