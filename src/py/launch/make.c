@@ -2,6 +2,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "core/base/clock.h"
 #include "core/kernels/tile.h"
 #include "core/program/make.h"
 #include "py/aten/make.h"
@@ -477,13 +478,13 @@ static kin_status
 compile_halves(maker *m, maker *back, kin_halves *halves, launch_version *version, kin_text *why)
 {
     kin_lowered lowered = {0};
-    double start = launch_now();
+    double start = kin_clock_ns();
     kin_lower_options options = {.default_f64 = kin_default_is_f64(), .fast_math = m->self->context.fast_math};
     kin_status status = kin_pipeline_lower(m->capture->graph, &options, &lowered, why);
     if (status == KIN_BREAK && lowered.stuck < m->capture->calls.len)
         version->stuck = m->capture->calls.at[lowered.stuck].step;
     KIN_TRY(status);
-    double lower_ns = launch_now() - start;
+    double lower_ns = kin_clock_ns() - start;
     uint32_t nnative = lowered.nnative, nextern = lowered.nextern;
     kin_joint_graph joint = {m->outs.len, m->capture->joint.ncalls, m->capture->joint.results.len};
     status = kin_halves_make(m->capture->graph, &joint, &lowered, halves, why);
