@@ -129,9 +129,9 @@ launch_add_walls(kin_entry *v, const kin_subgraph *subgraph, const uint32_t *rai
 kin_status
 launch_put_wall(kernel_launcher *self, kin_entry *v, uint32_t step)
 {
-    if (kin_step_is_in(v->walls.at, v->walls.len, step) || v->walls.len >= KIN_TIER_EXCLUDED_CALLS)
+    if (kin_step_is_in(v->barriers.at, v->barriers.len, step) || v->barriers.len >= KIN_TIER_EXCLUDED_CALLS)
         return KIN_BREAK;
-    KIN_TRY(kin_vec_push(&v->walls, step));
+    KIN_TRY(kin_vec_push(&v->barriers, step));
     return plan_again(self, v);
 }
 
