@@ -762,3 +762,30 @@ def test_an_index_before_a_product_is_part_of_the_graph():
             i = torch.randint(0, 5, (6,))
             same(c(table, i), f(table, i))
     assert len(versions(c)) == 1 and runs(c) == 3
+
+
+def test_plans_change_between_calls_and_never_inside_of_one():
+    plans = []
+
+    @torch.compiler.disable
+    def look(x):
+        plans.append([(s["first"], s["last"]) for entry in compiled.entries() for s in engine.kernels(entry)])
+        return x
+
+    def fn(x):
+        look(x)
+        y = x * 2 + 1
+        z = torch.view_as_complex(y.view(4, 3, 2)).tan()  # cannot be lowered: the first replay finds that out
+        y = torch.view_as_real(z).flatten(1).sin() + x
+        look(x)
+        return y
+
+    with torch.no_grad():
+        compiled = kintsugi.compile(fn)
+        for _ in range(4):
+            x = mat()
+            same(compiled(x), fn(x))
+    calls = [pair for pair in zip(plans[::2], plans[1::2]) if pair[0]]
+    seen = [before for before, _ in calls]
+    assert all(set(after) <= set(before) for before, after in calls), calls  # one call on little data is not shown once it was looked at
+    assert any(a != b for a, b in zip(seen, seen[1:])), calls  # but the next call has another one

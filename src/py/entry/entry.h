@@ -37,6 +37,7 @@ typedef struct kin_entry {
     KIN_VEC(uint32_t) apart; /* calls that cannot be compiled together with others */
     KIN_VEC(uint32_t) steady; /* calls that were alike for inputs of two kinds, while others of their subgraph were not */
     KIN_VEC(uint32_t) walls; /* steps that no subgraph goes on over */
+    bool replan;             /* one of these has grown since the subgraphs were planned: they are planned anew after the call */
     bool grad;               /* gradients were enabled when subgraphs were first looked for, between calls */
 } kin_entry;
 

@@ -11,7 +11,7 @@
 
 /* The input cannot be described (a list, say): the calls that use it are set apart. */
 static kin_status
-set_users_apart(kernel_launcher *self, kin_entry *v, const kin_subgraph *subgraph, kin_vid vid)
+set_users_apart(kin_entry *v, const kin_subgraph *subgraph, kin_vid vid)
 {
     const kin_trace *t = &v->trace;
     launch_numbers users = {0};
@@ -21,7 +21,7 @@ set_users_apart(kernel_launcher *self, kin_entry *v, const kin_subgraph *subgrap
             if (t->vids.at[t->steps.at[i].args + a] == vid && kin_subgraph_calls(&t->steps.at[i]))
                 status = kin_vec_push(&users, i);
     if (status == KIN_OK)
-        status = users.len == 0 ? KIN_BREAK : launch_set_apart(self, v, users.at, users.len);
+        status = users.len == 0 ? KIN_BREAK : launch_set_apart(v, users.at, users.len);
     kin_vec_deinit(&users);
     return status;
 }
@@ -97,7 +97,7 @@ static void
 give_up(kernel_launcher *self, kin_entry *v, const kin_subgraph *subgraph, uint32_t which, PyObject *obj)
 {
     snprintf(self->gone, sizeof self->gone, "input %u is a %.80s", which, Py_TYPE(obj)->tp_name);
-    if (kin_is_tensor(obj) || set_users_apart(self, v, subgraph, subgraph->in[which]) != KIN_OK)
+    if (kin_is_tensor(obj) || set_users_apart(v, subgraph, subgraph->in[which]) != KIN_OK)
         launch_say(self, self->gone);
 }
 
@@ -138,7 +138,7 @@ compile_captured(kernel_launcher *self, launch_version *version, kin_capture *ca
     if (version->code != NULL)
         say_compiled(self, version);
     kin_capture_deinit(capture);
-    if (version->stuck != UINT32_MAX && launch_set_apart(self, v, &version->stuck, 1) != KIN_OK)
+    if (version->stuck != UINT32_MAX && launch_set_apart(v, &version->stuck, 1) != KIN_OK)
         self->full = true;
 }
 
@@ -175,7 +175,7 @@ compile_version(kernel_launcher *self, launch_version *version, kin_entry *v, co
     unsigned may = !version->no_writes && (!subgraph->waits || kin_subgraph_hides_writes(v, subgraph)) ? KIN_CAPTURE_WRITES : 0;
     kin_status status = kin_capture_run(v, subgraph, in, &version->hints, may, &capture);
     if (status == KIN_OK && subgraph->waits)
-        status = launch_put_walls(self, v, subgraph, capture.raising.at, capture.raising.len);
+        status = launch_put_walls(v, subgraph, capture.raising.at, capture.raising.len);
     if (status == KIN_OK && !is_worth_it(&v->trace, subgraph, capture.graph, in)) {
         self->single = self->versions.len <= 1;
         snprintf(version->reason, sizeof version->reason, "one call on little data is done as fast by torch itself");
@@ -192,7 +192,7 @@ compile_version(kernel_launcher *self, launch_version *version, kin_entry *v, co
         refuse(self, version, capture.reason);
     else
         snprintf(version->reason, sizeof version->reason, "in parts: a call may raise after a step that follows it has run");
-    if (capture.refused.len > 0 && launch_set_apart(self, v, capture.refused.at, capture.refused.len) != KIN_OK)
+    if (capture.refused.len > 0 && launch_set_apart(v, capture.refused.at, capture.refused.len) != KIN_OK)
         self->full = true;
     kin_capture_deinit(&capture);
 }

@@ -22,6 +22,9 @@ typedef struct {
 
 /* Plans the subgraphs of a new or grown entry; what had been compiled stays. */
 kin_status kin_launch_plan(kin_entry *v, const kin_launch_context *context) KIN_MUST_CHECK;
+/* After a call: plans the subgraphs anew if its launches found that some calls cannot be compiled together (v->replan). Keeps a pending
+ * exception. */
+void kin_launch_settle(kin_entry *v);
 
 /* These calls may raise: the first risky step behind one of them becomes a wall of the entry. KIN_BREAK: there was one, the subgraphs
  * have to be found anew. */

@@ -82,16 +82,14 @@ bool launch_subgraph_varies(const kin_entry *v, const kin_subgraph *subgraph);
 
 /* -- vary.c ----------------------------------------------------------------------------------------------------- */
 
-/* Inputs for which no code is made: sets calls apart that differ from kind to kind. May plan the subgraphs of the entry anew (the caller
- * holds the subgraph). */
+/* Inputs for which no code is made: sets calls apart that differ from kind to kind. */
 void launch_look_what_varies(kernel_launcher *self, kin_entry *v, const kin_subgraph *subgraph, PyObject *const *in);
 /* Are all its calls known to be alike where others were not? */
 bool launch_is_steady(const kin_entry *v, const kin_subgraph *subgraph);
 
 /* -- compile.c -------------------------------------------------------------------------------------------------- */
 
-/* Compiles the subgraph for these inputs; a version without code when that cannot be. NULL without memory. May plan the subgraphs of
- * the entry anew (the caller holds the subgraph). */
+/* Compiles the subgraph for these inputs; a version without code when that cannot be. NULL without memory. */
 launch_version *launch_compile(kernel_launcher *self, kin_entry *v, const kin_subgraph *subgraph, PyObject *const *in);
 /* The same for a version that is there, with what has been learned since. */
 void launch_compile_again(kernel_launcher *self, launch_version *version, kin_entry *v, const kin_subgraph *subgraph,
@@ -103,11 +101,11 @@ void launch_version_free(launch_version *version);
 
 /* -- plan.c ----------------------------------------------------------------------------------------------------- */
 
-/* These calls cannot be compiled with others: plans the subgraphs anew without them. */
-kin_status launch_set_apart(kernel_launcher *self, kin_entry *v, const uint32_t *steps, uint32_t n) KIN_MUST_CHECK;
-/* These calls may raise: nothing risky stands between one of them and the launch. KIN_BREAK: something did; planned anew. */
-kin_status launch_put_walls(kernel_launcher *self, kin_entry *v, const kin_subgraph *subgraph, const uint32_t *raising,
-                            uint32_t n) KIN_MUST_CHECK;
+/* These calls cannot be compiled with others: the next plan leaves them out. KIN_BREAK: too many are left out already. */
+kin_status launch_set_apart(kin_entry *v, const uint32_t *steps, uint32_t n) KIN_MUST_CHECK;
+/* These calls may raise: no step that can be observed may stand between one of them and the launch. KIN_BREAK: one did; the next plan
+ * has barriers there. */
+kin_status launch_put_walls(kin_entry *v, const kin_subgraph *subgraph, const uint32_t *raising, uint32_t n) KIN_MUST_CHECK;
 /* -- describe.c ------------------------------------------------------------------------------------------------- */
 
 const char *launch_name_of(const kin_launch_context *context); /* of the compiled function, for events */

@@ -77,7 +77,7 @@ keep(kernel_launcher *self, const kin_entry *v, const kin_subgraph *subgraph, co
 
 /* Calls that are what they were are noted in the entry; the others are set apart, if there are fewer of them. */
 static kin_status
-part(kernel_launcher *self, kin_entry *v, const kin_subgraph *subgraph, const kin_capture *capture)
+part(const kernel_launcher *self, kin_entry *v, const kin_subgraph *subgraph, const kin_capture *capture)
 {
     launch_numbers differ = {0};
     uint32_t n = 0, before = v->steady.len;
@@ -92,7 +92,7 @@ part(kernel_launcher *self, kin_entry *v, const kin_subgraph *subgraph, const ki
     if (!most)
         v->steady.len = before;
     if (status == KIN_OK && differ.len > 0 && most)
-        status = launch_set_apart(self, v, differ.at, differ.len);
+        status = launch_set_apart(v, differ.at, differ.len);
     kin_vec_deinit(&differ);
     return status;
 }
@@ -108,7 +108,7 @@ launch_look_what_varies(kernel_launcher *self, kin_entry *v, const kin_subgraph 
     unsigned may = !subgraph->waits || kin_subgraph_hides_writes(v, subgraph) ? KIN_CAPTURE_WRITES : 0;
     kin_status status = kin_capture_run(v, subgraph, in, &none, may, &capture);
     if (status == KIN_BREAK && capture.refused.len > 0)
-        status = launch_set_apart(self, v, capture.refused.at, capture.refused.len);
+        status = launch_set_apart(v, capture.refused.at, capture.refused.len);
     else if (status == KIN_OK && self->looks == 1)
         status = keep(self, v, subgraph, &capture);
     else if (status == KIN_OK)

@@ -11,6 +11,7 @@
 #include "py/backend/custom.h"
 #include "py/compat/recursion.h"
 #include "py/guardeval/guard.h"
+#include "py/launch/launch.h"
 #include "py/report/guard_text.h"
 #include "py/module/fullgraph.h"
 #include "py/report/log.h"
@@ -357,6 +358,8 @@ run_replay(call_state *c, kin_entry_object *entry, PyObject **slots, bool timed)
     kin_recursion_take(c->ts, -1);
     if (v->failure != NULL)
         retire(c->self, entry, v);
+    if (v->replan)
+        kin_launch_settle(v);
     return value;
 }
 
