@@ -107,7 +107,7 @@ give_up(kernel_launcher *self, kin_entry *v, const kin_subgraph *subgraph, uint3
 static void
 hold(launch_version *version, kin_capture *capture)
 {
-    snprintf(version->reason, sizeof version->reason, "its kernels are being compiled");
+    snprintf(version->reason, sizeof version->reason, "its kernels are still being compiled in the background");
     version->held = malloc(sizeof *version->held);
     if (version->held != NULL)
         *version->held = *capture;
@@ -178,7 +178,7 @@ compile_version(kernel_launcher *self, launch_version *version, kin_entry *v, co
         status = launch_put_walls(v, subgraph, capture.raising.at, capture.raising.len);
     if (status == KIN_OK && !is_worth_it(&v->trace, subgraph, capture.graph, in)) {
         self->single = self->versions.len <= 1;
-        snprintf(version->reason, sizeof version->reason, "one call on little data is done as fast by torch itself");
+        snprintf(version->reason, sizeof version->reason, "a single call on little data: PyTorch's own kernel is as fast");
         kin_capture_deinit(&capture);
         return;
     }
@@ -191,7 +191,7 @@ compile_version(kernel_launcher *self, launch_version *version, kin_entry *v, co
     if (capture.reason[0] != 0)
         refuse(self, version, capture.reason);
     else
-        snprintf(version->reason, sizeof version->reason, "in parts: a call may raise after a step that follows it has run");
+        snprintf(version->reason, sizeof version->reason, "one of its calls may raise after a later side effect has run: compiled in parts from the next call on");
     if (capture.refused.len > 0 && launch_set_apart(v, capture.refused.at, capture.refused.len) != KIN_OK)
         self->full = true;
     kin_capture_deinit(&capture);

@@ -81,7 +81,7 @@ launch_say_cache(kin_event_log *log, const kin_compile_stats *stats)
     if (stats->trouble[0] != 0)
         say_trouble(log, stats->trouble);
     if (stats->disk[KIN_STORE_DAMAGED] != 0)
-        say_trouble(log, "damaged kernels were removed and compiled again");
+        say_trouble(log, "damaged kernel files were removed; their kernels are compiled again");
 }
 
 bool

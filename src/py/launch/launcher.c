@@ -6,7 +6,7 @@
 #include "py/compat/signals.h"
 #include "py/launch/launch_priv.h"
 
-const char launch_changing[] = "its inputs change their kind too often";
+const char launch_changing[] = "the sizes, strides or dtypes of its inputs change too often to compile code for each";
 
 static bool
 wants_gradient(const kin_subgraph *subgraph, PyObject *const *in)

@@ -397,7 +397,7 @@ make_code(maker *m, launch_version *version, kin_text *why)
     uint32_t unseen = kin_aten_raises_unseen(m->capture->graph);
     if (unseen < m->capture->calls.len) {
         version->stuck = m->capture->calls.at[unseen].step;
-        kin_text_addf(why, "%s may raise for what nothing else reads", kin_aten_text(m->capture->graph, m->capture->graph->calls.at[unseen].op));
+        kin_text_addf(why, "%s may raise although nothing uses its result", kin_aten_text(m->capture->graph, m->capture->graph->calls.at[unseen].op));
         return KIN_BREAK;
     }
     double start = launch_now();

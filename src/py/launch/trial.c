@@ -61,17 +61,17 @@ fail(kernel_launcher *self, launch_version *version, const launch_outcome *outco
     version->failures++;
     if (outcome->invalid && ++version->nans >= KIN_TIER_LOST_NANS && launch_drop(version)) {
         self->exact_nan = version->again = true;
-        launch_say_unfrozen(self, "NaNs are common in it");
+        launch_say_unfrozen(self, "NaN values are common in it: recompiled without the operations that would lose them");
     } else if (outcome->warned && launch_drop(version)) { /* the steps' warnings are heard */
-        snprintf(version->reason, sizeof version->reason, "an operator warns");
+        snprintf(version->reason, sizeof version->reason, "an operator in it warns, and only step by step is the warning shown");
         launch_say(self, version->reason);
     } else if (outcome->foreign[0] != 0 && launch_drop(version)) {
         version->again = learn(version, &outcome->hints);
-        snprintf(version->reason, sizeof version->reason, "%s gave something else than foreseen", outcome->foreign);
+        snprintf(version->reason, sizeof version->reason, "%s returned another size, stride or dtype than its captured one", outcome->foreign);
         if (!version->again)
             launch_say(self, version->reason);
     } else if (version->failures >= KIN_TIER_FAILED_RUNS && version->failures > version->code->runs && launch_drop(version)) {
-        snprintf(version->reason, sizeof version->reason, "its launches fail"); /* each costs as much as the steps */
+        snprintf(version->reason, sizeof version->reason, "most of its runs failed and were repeated step by step"); /* each costs as much as the steps */
         launch_say(self, version->reason);
     }
 }
@@ -125,7 +125,7 @@ note_time(kernel_launcher *self, launch_version *version, bool steps, double ns)
     if (kin_abtest_note(&version->abtest, steps, ns, self->context.trials) != KIN_ABTEST_DROP || !launch_drop(version))
         return;
     back_off(version);
-    snprintf(version->reason, sizeof version->reason, "its steps are faster: %.1f us, launched %.1f us",
+    snprintf(version->reason, sizeof version->reason, "compiled code was slower: %.1f us step by step, %.1f us compiled",
              version->abtest.theirs / 1e3, version->abtest.ours / 1e3);
     launch_say(self, version->reason);
 }
@@ -145,7 +145,7 @@ try_steps(kernel_launcher *self, launch_version *version, kin_entry *v, const ki
         launch_put_back_written(kept, version->code, in);
     launch_kept_free(kept);
     if (done == KIN_LAUNCH_DONE && version->abtest.ntheirs == 0 && !launch_gives_the_same(version->code, subgraph->nin, in, out)) {
-        snprintf(version->reason, sizeof version->reason, "its steps give results that lie otherwise than foreseen");
+        snprintf(version->reason, sizeof version->reason, "eager results differ from the captured layout or aliasing");
         if (launch_drop(version)) /* else it is running; it is looked at again */
             launch_say(self, version->reason);
         return done;

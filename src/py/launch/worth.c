@@ -119,7 +119,7 @@ make_room(kernel_launcher *self)
         if (!launch_drop(oldest))
             return false;
         oldest->retired = true;
-        snprintf(oldest->reason, sizeof oldest->reason, "not used for long: code for other kinds of inputs took its place");
+        snprintf(oldest->reason, sizeof oldest->reason, "evicted as the least recently used of the versions compiled for this graph");
     }
 }
 

@@ -315,8 +315,8 @@ note_tierdown(kin_compiled *self, kin_entry_object *entry, bool eager, double ns
     if (ns < 0 || !kin_tierdown_note(&entry->tierdown, eager, ns) || self->state == NULL)
         return;
     char text[120];
-    snprintf(text, sizeof text, "%s: entry %u takes %.2f times as long as eager calls",
-             entry->tierdown.backed_off ? kin_eager_text(KIN_EAGER_SLOWER) : "replayed again", entry->number, entry->tierdown.ratio);
+    snprintf(text, sizeof text, "%s: entry %u takes %.2f times as long as eager",
+             entry->tierdown.backed_off ? kin_eager_text(KIN_EAGER_SLOWER) : "compiled calls are used again", entry->number, entry->tierdown.ratio);
     PyObject *code = PyFunction_Check(self->fn) ? PyFunction_GET_CODE(self->fn) : NULL;
     kin_log_fallback(self->state, self->name, (PyCodeObject *)code, text, KIN_WHY_NONE);
 }
@@ -448,7 +448,7 @@ prepare_torch(kin_state *st, PyObject *name)
     st->aten_ready = torch != NULL && kin_aten_init(torch) == KIN_OK;
     st->aten_failed = !st->aten_ready;
     if (st->aten_failed)
-        kin_log_bug(st, name, "torch", "PyTorch cannot be used");
+        kin_log_bug(st, name, "torch", "PyTorch could not be imported, or this version is not supported");
     Py_XDECREF(torch);
     return st->aten_ready;
 }
@@ -787,7 +787,7 @@ record_or_limit(call_state *c, PyObject *cause)
 {
     kin_compiled *self = c->self;
     kin_code_entry *entry = c->shape->owner;
-    const char *text = cause == NULL ? "another kind of call" : PyUnicode_AsUTF8(cause);
+    const char *text = cause == NULL ? "another number of arguments, or other keywords" : PyUnicode_AsUTF8(cause);
     if (text == NULL)
         PyErr_Clear();
     if (entry->nentries >= recompile_limit(self)) {

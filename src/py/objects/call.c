@@ -249,7 +249,7 @@ rec_call_step(rec *r, kin_vid callee, const kin_vid *args, uint32_t npos, uint32
 {
     kin_vid all[256];
     if (npos + nkw >= 255) {
-        rec_stop(r, "call with very many arguments");
+        rec_stop(r, "a call with too many arguments");
         return;
     }
     all[0] = callee;

@@ -802,7 +802,7 @@ pass_segment(kin_spread *s, uint32_t step)
 static bool
 refuse(kin_spread *s, const char *why)
 {
-    s->why = s->wall ? "a call before it may raise because of data, and it could be told that this ran" : why;
+    s->why = s->wall ? "an earlier call may raise depending on data, and this step has an observable effect" : why;
     return false;
 }
 
@@ -820,10 +820,10 @@ pass_unmarked(kin_spread *s, uint32_t step)
     const kin_step *st = &s->v->trace.steps.at[step];
     if (st->kind == KIN_STEP_NEXT && st->nargs == 1 && !val_of(s, s->v->trace.vids.at[st->args])->reached) {
         val_of(s, s->v->trace.vids.at[st->args])->changed = true;
-        return place(s, step, true) || refuse(s, "what it goes over hangs on calls before it");
+        return place(s, step, true) || refuse(s, "the iterable depends on an earlier call");
     }
     bool looks = st->kind == KIN_STEP_CALL ? (looks_inside(s, st) || asks_function(s, st) || asked_attribute(s, st) != NULL) && !uses_tensors(s, st) : only_looks(st) && !asks_for_data(s, st);
-    return (looks && place(s, step, false)) || refuse(s, "what it gives may hang on calls before it");
+    return (looks && place(s, step, false)) || refuse(s, "its result may depend on an earlier call");
 }
 
 static bool
@@ -831,21 +831,21 @@ pass_early(kin_spread *s, uint32_t step)
 {
     const kin_step *st = &s->v->trace.steps.at[step];
     if (s->store != 0 && !(st->flags & KIN_STEP_EFFECT) && sees_stores(s, step))
-        return refuse(s, "it may see a store that waits");
+        return refuse(s, "it may read what a deferred store writes");
     if (st->kind == KIN_STEP_SEGMENT)
-        return pass_segment(s, step) || refuse(s, "what is read there hangs on calls before it");
+        return pass_segment(s, step) || refuse(s, "a guard there reads what an earlier call writes");
     if (st->flags & KIN_STEP_EFFECT)
-        return (!(st->flags & KIN_STEP_RAISES) && pass_effect(s, step)) || refuse(s, "calls before it could tell that it ran");
+        return (!(st->flags & KIN_STEP_RAISES) && pass_effect(s, step)) || refuse(s, "an earlier call could observe its side effect");
     if (st->flags & KIN_STEP_MUTATES)
-        return (!(st->flags & KIN_STEP_RAISES) && pass_change(s, step)) || refuse(s, "it changes what calls before it get");
+        return (!(st->flags & KIN_STEP_RAISES) && pass_change(s, step)) || refuse(s, "it modifies an input of an earlier call");
     if (st->flags & KIN_STEP_RAISES)
-        return (dies_soon(s, step) && place(s, step, false)) || refuse(s, "its exception is looked at");
+        return (dies_soon(s, step) && place(s, step, false)) || refuse(s, "the exception it raises is inspected");
     if (st->flags & KIN_STEP_PURE && kin_subgraph_builds(st) && st->kind != KIN_STEP_LIST_TO_TUPLE) {
         put_off(s, step, KIN_ROLE_LATER, MADE_SOFT);
         return true;
     }
     if (st->flags & KIN_STEP_PURE)
-        return place(s, step, false) || refuse(s, "it is made of what the calls give");
+        return place(s, step, false) || refuse(s, "it is built from a deferred call's result");
     return pass_unmarked(s, step);
 }
 
@@ -863,11 +863,11 @@ kin_spread_pass(kin_spread *s, uint32_t step, bool wall)
     if (st->kind == KIN_STEP_RETURN || st->kind == KIN_STEP_EXIT)
         return refuse(s, "the recording ends");
     if (st->flags & (KIN_STEP_OPAQUE | KIN_STEP_BREAK | KIN_STEP_TORCH))
-        return refuse(s, "it may run any code");
+        return refuse(s, "it may run arbitrary Python code");
     for (uint32_t a = 0; a < st->nargs; a++)
         late = late || is_late(s, t->vids.at[st->args + a]);
     if (late)
-        return pass_late(s, step) || refuse(s, "it wants what calls before it give");
+        return pass_late(s, step) || refuse(s, "it uses a deferred call's result");
     return pass_early(s, step);
 }
 

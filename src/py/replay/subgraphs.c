@@ -134,7 +134,7 @@ add_call(finder *f, uint32_t i)
     bool apart = kin_step_is_in(f->v->apart.at, f->v->apart.len, i);
     if (!joins(f, i, apart)) {
         if (f->open)
-            end_subgraph(f, i, "something between the calls changed what it gets");
+            end_subgraph(f, i, "one of its inputs is modified between the calls");
         KIN_TRY(kin_vec_push(&subgraphs->at, ((kin_subgraph){.first = i, .plain = true})));
         kin_spread_begin(&f->spread, ++n, i);
         f->plain = apart || !(f->how & KIN_SUBGRAPHS_WIDE);
@@ -160,9 +160,9 @@ find_ranges(finder *f)
             f->open = false;
         bool call = kin_subgraph_calls(&t->steps.at[i]);
         if (!call && f->open && !goes_on_over(f, i))
-            end_subgraph(f, i, f->plain ? "nothing may stand between the calls of a plain subgraph" : f->spread.why);
+            end_subgraph(f, i, f->plain ? "another step stands between its calls" : f->spread.why);
         else if (call && f->open && f->how == KIN_SUBGRAPHS_WIDE && kin_step_is_in(f->v->apart.at, f->v->apart.len, i))
-            end_subgraph(f, i, "it cannot be compiled with others");
+            end_subgraph(f, i, "it cannot be compiled together with other calls");
         else if (call && !(f->how == KIN_SUBGRAPHS_WIDE && kin_step_is_in(f->v->apart.at, f->v->apart.len, i)))
             KIN_TRY(add_call(f, i));
     }

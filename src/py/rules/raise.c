@@ -1,4 +1,4 @@
-/* Exceptions inside a recording. An instruction that raised becomes a step that must raise (KIN_STEP_RAISES): replay
+/* Exceptions called while another call was being recorded. An instruction that raised becomes a step that must raise (KIN_STEP_RAISES): replay
  * executes it again, so that arguments, __context__ and traceback come out right (rule 77); its result is the
  * exception. The recording goes on at the handler, in this frame or in one of its callers.
  *
@@ -309,7 +309,7 @@ record_raise(rec *r)
     rec_frame *f = r->top;
     if (f->inlined) { /* between a callee's return and the instruction's end: no snapshot stands there */
         r->failed = true;
-        rec_stop_row(r, KIN_ROW_EXCEPTION_ESCAPED, "an exception was raised behind an inlined call");
+        rec_stop_row(r, KIN_ROW_EXCEPTION_ESCAPED, "an exception was raised after an inlined call");
         return false;
     }
     r->call.active = false;
@@ -513,7 +513,7 @@ op_check_exc_match(rec *r)
 {
     kin_vid exc = rec_peek(r, 1), cls = rec_peek(r, 0);
     if (!fix_classes(r, cls)) {
-        rec_stop(r, "classes of an except clause are not known");
+        rec_stop(r, "the classes of an except clause are not known");
         return;
     }
     rec_need_version(r, exc);

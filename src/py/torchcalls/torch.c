@@ -625,7 +625,7 @@ call_node(rec *r, kin_vid callee, const kin_vid *args, uint32_t npos, uint32_t n
     const char *name = aten_name(O(r, callee), buffer, sizeof buffer) ? buffer : rec_callable_name(O(r, callee));
     uint32_t n = npos + nkw;
     if (n > 250) {
-        rec_stop(r, "torch call with very many arguments");
+        rec_stop(r, "a torch call with too many arguments");
         return;
     }
     memcpy(fixed, args, n * sizeof *args);
