@@ -62,6 +62,7 @@ class ExplainOutput:
         self.break_reasons = [_reason(entry) for entry in breaks]
         self.out_guards = [_guard(fact) for dump in dumps for fact in dump["facts"]]
         self.deferred_effects = [effect for dump in dumps for effect in dump["effects"]]
+        self.is_compiling = [row for dump in dumps for row in dump["asked"]]
         self.compile_times = _times(frames[0]["name"] if frames else "?", dumps)
 
     @functools.cached_property
@@ -80,6 +81,7 @@ class ExplainOutput:
         if self.deferred_effects:
             lines.append("Deferred Effects (replayed without ending a graph):")
             lines += [f"  {e['text']}  {_messages.effect_place(e)}" for e in self.deferred_effects]
+        lines += _asked_lines(self.is_compiling)
         lines.append("Ops per Graph:")
         for number, ops in enumerate(self.ops_per_graph, 1):
             lines += [f"  Ops {number}:", *(f"    {_op_name(op)}" for op in ops)]
@@ -129,6 +131,20 @@ def _guard_lines(guards):
         counts = ", ".join(f"{package} {n}" for package, n in libraries.most_common())
         lines.append(f"  needed by library code: {counts} (listed in .out_guards)")
     return lines
+
+
+_TOLD = {("program", True): "the program itself asks",
+         ("library", True): "its other way usually is one graph; it is compared with eager calls",
+         ("library", False): "the other way was measured to be slower than eager calls",
+         ("optimizer", False): "an optimizer then does other arithmetic; this is eager's"}
+
+
+def _asked_lines(rows):
+    if not rows:
+        return []
+    return ["torch.compiler.is_compiling() was asked:",
+            *(f"  {row['filename']}:{row['line']} in {row['function']}: answered {row['answer']} ({_TOLD[row['who'], row['answer']]})"
+              for row in rows)]
 
 
 # Frames of torch that stand between a module and its forward.

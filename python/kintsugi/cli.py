@@ -4,6 +4,7 @@
     python -m kintsugi breaks [NAME]
     python -m kintsugi backends
     python -m kintsugi bench [MODEL ...]
+    python -m kintsugi doctor
     python -m kintsugi cache info | clear | export FILE | import FILE
 """
 
@@ -16,6 +17,7 @@ import sys
 def main(argv=None):
     """Runs one command; returns the exit status."""
     parser = argparse.ArgumentParser(prog="kintsugi", description=__doc__, formatter_class=argparse.RawTextHelpFormatter)
+    parser.add_argument("--version", action="version", version=f"kintsugi {_version()}")
     commands = parser.add_subparsers(dest="command", required=True)
     run = commands.add_parser("run", help="run a script with torch.compile served by Kintsugi")
     run.add_argument("--strict-breaks", action="store_true", help="report print, logging, ... as graph breaks")
@@ -26,6 +28,8 @@ def main(argv=None):
     breaks = commands.add_parser("breaks", help="explain the reasons for graph breaks")
     breaks.add_argument("name", nargs="?", help="stable name, KIN number or PyTorch id")
     commands.add_parser("backends", help="list the names compile(backend=...) accepts")
+    doctor = commands.add_parser("doctor", help="what works on this machine, what is switched on, and why not")
+    doctor.add_argument("--json", action="store_true", help="the same as JSON")
     _add_bench(commands)
     cache = commands.add_parser("cache", help="compiled kernels on disk").add_subparsers(dest="action", required=True)
     cache.add_parser("info", help="folder, number, size, processors")
@@ -33,7 +37,7 @@ def main(argv=None):
     cache.add_parser("export", help="write all to an archive").add_argument("file")
     cache.add_parser("import", help="add those of an archive; only from people you trust").add_argument("file")
     options = parser.parse_args(argv)
-    command = {"run": _run, "breaks": _breaks, "backends": _backends, "bench": _bench, "cache": _cache}[options.command]
+    command = {"run": _run, "breaks": _breaks, "backends": _backends, "bench": _bench, "cache": _cache, "doctor": _doctor}[options.command]
     if options.command == "run":
         return command(options)
     try:
@@ -152,6 +156,25 @@ def _breaks(options):
     found = [(row["id"], row["why"], row["category"], " ".join(row["stock"]), row["type"]) for row in rows]
     _tables.show(_tables.table(("id", "name", "category", "PyTorch's ids", "first line of the report"), found))
     return 0
+
+
+def _version():
+    from . import __version__
+
+    return __version__
+
+
+def _doctor(options):
+    from . import doctor
+
+    found = doctor.rows()
+    if options.json:
+        import json
+
+        print(json.dumps([dict(zip(("part", "state", "text"), row)) for row in found], indent=2))
+    else:
+        print(doctor.report(found))
+    return int(any(part in ("engine", "trial", "torch") and state == "off" for part, state, _ in found))
 
 
 def _backends(options):

@@ -52,6 +52,7 @@ kin_entry_free(kin_entry *v)
     free(v->failure);
     free(v->sunk);
     kin_vec_deinit(&v->apart);
+    kin_vec_deinit(&v->asked);
     kin_vec_deinit(&v->steady);
     kin_vec_deinit(&v->walls);
     kin_refs_deinit(&v->refs);

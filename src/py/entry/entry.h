@@ -16,6 +16,19 @@ struct kin_guard_prog; /* py/guardeval: built from trace.vals + trace.facts, one
 
 #define KIN_EXIT_USED UINT32_MAX
 
+/* Who asked whether code is being compiled (torchcalls/compiling.c), and what the answer was. */
+typedef enum { KIN_ASKER_PROGRAM, KIN_ASKER_LIBRARY, KIN_ASKER_OPTIMIZER } kin_asker;
+
+typedef struct {
+    kin_ref code;
+    int line;
+    uint8_t who; /* kin_asker */
+    bool answer;
+} kin_asked;
+
+/* In the set of unstable places: what libraries do when they are told that code is being compiled is slower than eager calls. */
+#define KIN_ASKERS_SLOWER "is_compiling() of libraries"
+
 typedef struct kin_entry {
     kin_trace trace;
     kin_refs refs;
@@ -38,6 +51,7 @@ typedef struct kin_entry {
     KIN_VEC(uint32_t) steady; /* calls that were alike for inputs of two kinds, while others of their subgraph were not */
     KIN_VEC(uint32_t) walls; /* steps that no subgraph goes on over */
     bool replan;             /* one of these has grown since the subgraphs were planned: they are planned anew after the call */
+    KIN_VEC(kin_asked) asked; /* who asked torch.compiler.is_compiling() */
     bool grad;               /* gradients were enabled when subgraphs were first looked for, between calls */
 } kin_entry;
 
@@ -47,6 +61,16 @@ kin_step_is_in(const uint32_t *list, uint32_t n, uint32_t step)
 {
     for (uint32_t i = 0; i < n; i++)
         if (list[i] == step)
+            return true;
+    return false;
+}
+
+/* Has somebody of that sort asked, and was told so? */
+static inline bool
+kin_entry_was_asked(const kin_entry *v, kin_asker who, bool answer)
+{
+    for (uint32_t i = 0; i < v->asked.len; i++)
+        if (v->asked.at[i].who == (uint8_t)who && v->asked.at[i].answer == answer)
             return true;
     return false;
 }

@@ -46,7 +46,7 @@ rec_next_callback(rec *r, rec_consumer *c)
         c->ended = true;
         return;
     }
-    kin_vid args[CONSUMER_ARGS + 16], func = c->callback;
+    kin_vid args[CONSUMER_ARGS + 16];
     rec_fresh *partial = c->partial ? FRESH(r, c->partial) : NULL;
     PyObject *names = partial != NULL ? partial->aux : NULL;
     uint32_t n = 0, nkw = names != NULL ? (uint32_t)PyTuple_GET_SIZE(names) : 0;
@@ -62,11 +62,12 @@ rec_next_callback(rec *r, rec_consumer *c)
     c->next += c->width;
     if (nkw != 0)
         memcpy(args + n, partial->items + partial->n - nkw, nkw * sizeof *args);
-    if (!rec_bind(r, &func, args, n, nkw, names)) {
+    rec_args call = {.callee = c->callback, .args = args, .npos = n, .nkw = nkw, .kwnames = names};
+    if (!rec_bind(r, &call)) {
         rec_refuse(r);
         return;
     }
-    rec_await_callback(r, func);
+    rec_await_callback(r, call.callee);
 }
 
 /* A partial object made here. */
@@ -116,16 +117,12 @@ begin(rec *r, const consumer_row *row, kin_vid callback, kin_vid *inputs, uint32
 
 /* What the instruction is when the region is refused. */
 void
-rec_consume_as(rec *r, rec_consumer *c, kin_vid callee, const kin_vid *args, uint32_t npos, uint32_t nkw,
-               PyObject *kwnames, int ndrop)
+rec_consume_as(rec *r, rec_consumer *c, const rec_args *a)
 {
-    c->callee = callee;
-    c->opaque_row = rec_opaque_row(r, callee, args, npos + nkw);
-    c->npos = npos;
-    c->nkw = nkw;
-    c->kwnames = kwnames;
-    c->ndrop = ndrop;
-    memcpy(c->args, args, (npos + nkw) * sizeof *args);
+    c->opaque_row = rec_opaque_row(r, a->callee, a->args, a->npos + a->nkw);
+    memcpy(c->args, a->args, (a->npos + a->nkw) * sizeof *a->args);
+    c->call = *a;
+    c->call.args = c->args;
 }
 
 /* -- sorted, min, max with a key ------------------------------------------------------------------------------------ */
@@ -134,7 +131,7 @@ static PyObject *
 real_result(rec *r, rec_consumer *c)
 {
     rec_frame *f = r->top;
-    return kin_watch_localsplus(f->f)[f->nlocals + f->sp - c->ndrop];
+    return kin_watch_localsplus(f->f)[f->nlocals + f->sp - c->call.ndrop];
 }
 
 static bool
@@ -211,7 +208,7 @@ finish_sort(rec *r, rec_consumer *c)
     rec_fresh *f = FRESH(r, c->args[0]);
     if (f == NULL || f->kind != FRESH_LIST || !f->known || f->n != c->n || c->n != c->ninputs || !rec_items_constant(r, c) || !sort_inputs(r, c))
         return false;
-    rec_drop(r, c->ndrop);
+    rec_drop(r, c->call.ndrop);
     rec_push(r, rec_const(r, Py_None));
     return true;
 }
@@ -235,7 +232,7 @@ finish_extreme(rec *r, rec_consumer *c)
     uint32_t best = find_extreme(r, c);
     if (O(r, c->inputs[best]) != real_result(r, c))
         return false;
-    rec_drop(r, c->ndrop);
+    rec_drop(r, c->call.ndrop);
     rec_push(r, c->inputs[best]);
     return true;
 }
@@ -298,8 +295,7 @@ sort_by_applied(rec *r, rec_consumer *c, kin_vid key)
         ok = sort_inputs(r, c) && rec_finish_list(r, c);
     } else if (ok && (ok = c->n > 0)) {
         kin_vid best = c->inputs[find_extreme(r, c)];
-        const rec_args call = {.callee = c->callee, .args = c->args, .npos = c->npos, .ndrop = c->ndrop};
-        rec_model_value(r, &call, best);
+                rec_model_value(r, &c->call, best);
     }
     if (!ok && !r->stopped)
         rec_truncate(r, start);
@@ -308,20 +304,21 @@ sort_by_applied(rec *r, rec_consumer *c, kin_vid key)
 }
 
 static bool
-call_with_key(rec *r, kin_vid callee, const kin_vid *args, uint32_t npos, uint32_t nkw, PyObject *kwnames, int ndrop)
+call_with_key(rec *r, const rec_args *a)
 {
-    const consumer_row *row = nkw && npos == 1 && nkw <= 2 ? key_row(O(r, callee)) : NULL;
+    const consumer_row *row = a->nkw && a->npos == 1 && a->nkw <= 2 ? key_row(O(r, a->callee)) : NULL;
     kin_vid key, func, self, *inputs = NULL;
     uint32_t n;
     bool reverse;
-    if (row == NULL || !read_keywords(r, row, args + npos, nkw, kwnames, &key, &reverse))
+    if (row == NULL || !read_keywords(r, row, a->args + a->npos, a->nkw, a->kwnames, &key, &reverse))
         return false;
     bool called = find_callback(r, key, &func, &self);
-    if ((!called && !rec_can_apply(r, key)) || (row == &sort_row && !is_plain_list(r, args[0])) || !known_elements(r, args[0], &inputs, &n))
+    if ((!called && !rec_can_apply(r, key)) || (row == &sort_row && !is_plain_list(r, a->args[0])) || !known_elements(r, a->args[0], &inputs, &n))
         return false;
     if (!called) {
-        rec_consumer key_of = {.row = row, .inputs = inputs, .ninputs = n, .npos = npos, .ndrop = ndrop, .reverse = reverse, .callee = callee};
-        memcpy(key_of.args, args, npos * sizeof *args);
+        rec_consumer key_of = {.row = row, .inputs = inputs, .ninputs = n, .reverse = reverse, .call = *a};
+        memcpy(key_of.args, a->args, a->npos * sizeof *a->args);
+        key_of.call.nkw = 0;
         bool done = sort_by_applied(r, &key_of, key);
         free(inputs);
         return done;
@@ -329,7 +326,7 @@ call_with_key(rec *r, kin_vid callee, const kin_vid *args, uint32_t npos, uint32
     rec_consumer *c = begin(r, row, key, inputs, n, 1);
     if (c == NULL)
         return false;
-    rec_consume_as(r, c, callee, args, npos, nkw, kwnames, ndrop);
+    rec_consume_as(r, c, a);
     c->reverse = reverse;
     rec_next_callback(r, c);
     return true;
@@ -342,7 +339,7 @@ finish_reduce(rec *r, rec_consumer *c)
 {
     if (c->n == 0)
         return false;
-    rec_drop(r, c->ndrop);
+    rec_drop(r, c->call.ndrop);
     rec_push(r, c->items[c->n - 1]);
     return true;
 }
@@ -364,45 +361,44 @@ is_reduce(PyObject *callee)
 
 /* reduce of a C function: one call on what the last one gave. */
 static bool
-fold_by_applied(rec *r, kin_vid callee, const kin_vid *args, uint32_t npos, int ndrop, const kin_vid *inputs, uint32_t n)
+fold_by_applied(rec *r, const rec_args *a, const kin_vid *inputs, uint32_t n)
 {
     uint32_t start = r->t->steps.len;
     kin_vid acc = inputs[0];
     for (uint32_t i = 1; acc != 0 && i < n; i++) {
         const kin_vid pair[2] = {acc, inputs[i]};
-        acc = rec_apply(r, args[0], pair, 2);
+        acc = rec_apply(r, a->args[0], pair, 2);
     }
     if (acc == 0 && !r->stopped)
         rec_truncate(r, start);
     r->skip_expected = acc != 0;
-    const rec_args call = {.callee = callee, .args = args, .npos = npos, .ndrop = ndrop};
-    return acc != 0 && rec_model_value(r, &call, acc);
+    return acc != 0 && rec_model_value(r, a, acc);
 }
 
 static bool
-call_reduce(rec *r, kin_vid callee, const kin_vid *args, uint32_t npos, uint32_t nkw, int ndrop)
+call_reduce(rec *r, const rec_args *a)
 {
     kin_vid *items = NULL, *inputs, func, self;
-    uint32_t n, ninit = npos == 3;
-    bool called = npos >= 2 && find_callback(r, args[0], &func, &self);
-    if (nkw != 0 || npos < 2 || npos > 3 || !is_reduce(O(r, callee)) || (!called && !rec_can_apply(r, args[0])) ||
-        !known_elements(r, args[1], &items, &n))
+    uint32_t n, ninit = a->npos == 3;
+    bool called = a->npos >= 2 && find_callback(r, a->args[0], &func, &self);
+    if (a->nkw != 0 || a->npos < 2 || a->npos > 3 || !is_reduce(O(r, a->callee)) || (!called && !rec_can_apply(r, a->args[0])) ||
+        !known_elements(r, a->args[1], &items, &n))
         return false;
     inputs = n + ninit >= 2 ? malloc((n + ninit) * sizeof *inputs) : NULL;
     if (inputs != NULL) {
-        inputs[0] = args[2 * ninit];
+        inputs[0] = a->args[2 * ninit];
         memcpy(inputs + ninit, items, n * sizeof *items);
     }
     free(items);
     if (inputs != NULL && !called) {
-        bool done = fold_by_applied(r, callee, args, npos, ndrop, inputs, n + ninit);
+        bool done = fold_by_applied(r, a, inputs, n + ninit);
         free(inputs);
         return done;
     }
-    rec_consumer *c = inputs ? begin(r, &reduce_row, args[0], inputs, n + ninit, 1) : NULL;
+    rec_consumer *c = inputs ? begin(r, &reduce_row, a->args[0], inputs, n + ninit, 1) : NULL;
     if (c == NULL)
         return false;
-    rec_consume_as(r, c, callee, args, npos, 0, NULL, ndrop);
+    rec_consume_as(r, c, a);
     c->fold = true;
     rec_next_callback(r, c);
     return true;
@@ -542,57 +538,57 @@ take_iterable(rec *r, kin_vid *iterable)
 
 /* map(f, xs), filter(f, xs): an iterator that has not begun. Its items are what it was made of. */
 static bool
-make_lazy(rec *r, kin_vid callee, const kin_vid *args, uint32_t npos, uint32_t nkw, int ndrop)
+make_lazy(rec *r, const rec_args *a)
 {
-    PyObject *cls = O(r, callee);
+    PyObject *cls = O(r, a->callee);
     kin_vid func, self, all[6];
     uint32_t start = r->t->steps.len;
     bool star = cls != NULL && cls == (PyObject *)starmap_class();
-    if ((cls != (PyObject *)&PyMap_Type && cls != (PyObject *)&PyFilter_Type && !star) || nkw != 0 || npos < 2 || npos > 5 ||
-        ((star || cls == (PyObject *)&PyFilter_Type) && npos != 2) || (!find_callback(r, args[0], &func, &self) && !applies(r, cls, args[0])))
+    if ((cls != (PyObject *)&PyMap_Type && cls != (PyObject *)&PyFilter_Type && !star) || a->nkw != 0 || a->npos < 2 || a->npos > 5 ||
+        ((star || cls == (PyObject *)&PyFilter_Type) && a->npos != 2) || (!find_callback(r, a->args[0], &func, &self) && !applies(r, cls, a->args[0])))
         return false;
-    all[0] = callee;
-    memcpy(all + 1, args, npos * sizeof *args);
-    for (uint32_t i = 1; i < npos; i++)
+    all[0] = a->callee;
+    memcpy(all + 1, a->args, a->npos * sizeof *a->args);
+    for (uint32_t i = 1; i < a->npos; i++)
         if (!take_iterable(r, &all[i + 1])) {
             if (!r->stopped)
                 rec_truncate(r, start);
             r->skip_expected = false;
             return false;
         }
-    kin_vid out = rec_step_out(r, KIN_STEP_CALL, KIN_STEP_PURE, all, npos + 1);
-    rec_make_fresh(r, out, FRESH_OTHER, all, npos + 1, true);
+    kin_vid out = rec_step_out(r, KIN_STEP_CALL, KIN_STEP_PURE, all, a->npos + 1);
+    rec_make_fresh(r, out, FRESH_OTHER, all, a->npos + 1, true);
     r->info.at[out].type = (PyTypeObject *)cls;
-    rec_drop(r, ndrop);
+    rec_drop(r, a->ndrop);
     rec_await_result(r, out, r->t->vals.at[out].step);
     return true;
 }
 
 /* accumulate(xs), accumulate(xs, f, initial=a) */
 static bool
-make_accumulate(rec *r, kin_vid callee, const kin_vid *args, uint32_t npos, uint32_t nkw, PyObject *kwnames, int ndrop)
+make_accumulate(rec *r, const rec_args *a)
 {
     static PyObject *add;
-    kin_vid func, self, all[4] = {callee}, step[4] = {callee}, *items = NULL;
+    kin_vid func, self, all[4] = {a->callee}, step[4] = {a->callee}, *items = NULL;
     uint32_t n;
-    bool initial = nkw == 1 && PyUnicode_CompareWithASCIIString(PyTuple_GET_ITEM(kwnames, 0), "initial") == 0;
-    if (O(r, callee) != (PyObject *)accumulate_class() || O(r, callee) == NULL || npos < 1 || npos > 2 || (nkw && !initial) ||
-        (initial && (O(r, args[npos]) == NULL || O(r, args[npos]) == Py_None)))
+    bool initial = a->nkw == 1 && PyUnicode_CompareWithASCIIString(PyTuple_GET_ITEM(a->kwnames, 0), "initial") == 0;
+    if (O(r, a->callee) != (PyObject *)accumulate_class() || O(r, a->callee) == NULL || a->npos < 1 || a->npos > 2 || (a->nkw && !initial) ||
+        (initial && (O(r, a->args[a->npos]) == NULL || O(r, a->args[a->npos]) == Py_None)))
         return false;
     add = add ? add : library_object("_operator", "add");
-    all[1] = npos == 2 ? args[1] : add != NULL ? rec_const(r, add) : 0;
-    all[2] = args[0];
-    all[3] = initial ? args[npos] : 0;
-    if (all[1] == 0 || (!find_callback(r, all[1], &func, &self) && !rec_can_apply(r, all[1])) || !known_elements(r, args[0], &items, &n) || r->stopped)
+    all[1] = a->npos == 2 ? a->args[1] : add != NULL ? rec_const(r, add) : 0;
+    all[2] = a->args[0];
+    all[3] = initial ? a->args[a->npos] : 0;
+    if (all[1] == 0 || (!find_callback(r, all[1], &func, &self) && !rec_can_apply(r, all[1])) || !known_elements(r, a->args[0], &items, &n) || r->stopped)
         return r->stopped;
     free(items);
-    memcpy(step + 1, args, (npos + nkw) * sizeof *args);
-    kin_vid out = rec_step_out(r, KIN_STEP_CALL, KIN_STEP_PURE, step, npos + nkw + 1);
-    kin_ref ref = nkw ? rec_ref(r, kwnames) : 0;
+    memcpy(step + 1, a->args, (a->npos + a->nkw) * sizeof *a->args);
+    kin_vid out = rec_step_out(r, KIN_STEP_CALL, KIN_STEP_PURE, step, a->npos + a->nkw + 1);
+    kin_ref ref = a->nkw ? rec_ref(r, a->kwnames) : 0;
     r->t->steps.at[r->t->vals.at[out].step].ref = ref;
     rec_make_fresh(r, out, FRESH_OTHER, all, initial ? 4 : 3, true);
     r->info.at[out].type = accumulate_class();
-    rec_drop(r, ndrop);
+    rec_drop(r, a->ndrop);
     rec_await_result(r, out, r->t->vals.at[out].step);
     return true;
 }
@@ -730,11 +726,11 @@ rec_lazy_for_real(rec *r, kin_vid lazy, kin_vid **items, uint32_t *n)
 }
 
 static bool
-consume_applied(rec *r, const consumer_row *row, kin_vid callee, const kin_vid *args, uint32_t npos, int ndrop, kin_vid lazy)
+consume_applied(rec *r, const consumer_row *row, const rec_args *a, kin_vid lazy)
 {
     uint32_t start = r->t->steps.len;
-    rec_consumer c = {.row = row, .callee = callee, .npos = npos, .ndrop = ndrop, .source = lazy, .ended = true};
-    memcpy(c.args, args, npos * sizeof *args);
+    rec_consumer c = {.row = row, .call = *a, .source = lazy, .ended = true};
+    memcpy(c.args, a->args, a->npos * sizeof *a->args);
     if (row->rule != TAKE_ALL || strcmp(row->name, "sorted") == 0 || !applied_items(r, lazy, &c.items, &c.n))
         return false;
     bool shared = is_shared(r, lazy), done = row->finish(r, &c);
@@ -748,19 +744,19 @@ consume_applied(rec *r, const consumer_row *row, kin_vid callee, const kin_vid *
 
 /* list(map(f, xs)) and the like. */
 static bool
-consume_lazy(rec *r, kin_vid callee, const kin_vid *args, uint32_t npos, uint32_t nkw, int ndrop)
+consume_lazy(rec *r, const rec_args *a)
 {
-    kin_vid lazy = npos && npos <= 2 && nkw == 0 ? args[npos - 1] : 0;
-    const consumer_row *row = lazy_class(r, lazy) ? rec_consumer_row(O(r, callee)) : NULL;
-    if (row == NULL || row->rule == TAKE_ONE || (npos == 2) != (strcmp(row->name, "join") == 0))
+    kin_vid lazy = a->npos && a->npos <= 2 && a->nkw == 0 ? a->args[a->npos - 1] : 0;
+    const consumer_row *row = lazy_class(r, lazy) ? rec_consumer_row(O(r, a->callee)) : NULL;
+    if (row == NULL || row->rule == TAKE_ONE || (a->npos == 2) != (strcmp(row->name, "join") == 0))
         return false;
     kin_vid func, self;
     if (!find_callback(r, FRESH(r, lazy)->items[1], &func, &self))
-        return consume_applied(r, row, callee, args, npos, ndrop, lazy);
+        return consume_applied(r, row, a, lazy);
     rec_consumer *c = begin_lazy(r, row, lazy);
     if (c == NULL)
         return false;
-    rec_consume_as(r, c, callee, args, npos, 0, NULL, ndrop);
+    rec_consume_as(r, c, a);
     rec_next_callback(r, c);
     return true;
 }
@@ -831,12 +827,11 @@ rec_consume_unpack_lazy(rec *r, kin_vid lazy, int before, int after)
 }
 
 bool
-rec_consume_callbacks(rec *r, kin_vid callee, const kin_vid *args, uint32_t npos, uint32_t nkw, PyObject *kwnames,
-                      int ndrop)
+rec_consume_callbacks(rec *r, const rec_args *a)
 {
-    return npos + nkw <= 5 && (call_with_key(r, callee, args, npos, nkw, kwnames, ndrop) ||
-                               call_reduce(r, callee, args, npos, nkw, ndrop) ||
-                               make_lazy(r, callee, args, npos, nkw, ndrop) ||
-                               make_accumulate(r, callee, args, npos, nkw, kwnames, ndrop) ||
-                               consume_lazy(r, callee, args, npos, nkw, ndrop));
+    return a->npos + a->nkw <= 5 && (call_with_key(r, a) ||
+                               call_reduce(r, a) ||
+                               make_lazy(r, a) ||
+                               make_accumulate(r, a) ||
+                               consume_lazy(r, a));
 }

@@ -229,12 +229,10 @@ rec_aim(rec *r, rec_consumer *c, int before, int after)
     c->after = after;
     if (before != INTO_CALL)
         return;
-    c->callee = r->star->callee;
-    c->nkw = r->star->nkw;
-    c->kwnames = r->star->kwnames;
-    c->ndrop = r->star->ndrop;
-    if (c->nkw > 0)
-        memcpy(c->args, r->star->values, c->nkw * sizeof *c->args);
+    c->call = *r->star;
+    c->call.args = c->args;
+    if (c->call.nkw > 0)
+        memcpy(c->args, r->star->args, c->call.nkw * sizeof *c->args);
 }
 
 /* a, b = generator; a, *b = generator */
@@ -279,8 +277,7 @@ rec_consume_opaquely(rec *r, const rec_consumer *c)
     else if (c->row->refused != NULL)
         c->row->refused(r, c);
     else
-        rec_call_step(r, c->callee, c->args, c->npos, c->nkw, c->kwnames, c->ndrop, KIN_STEP_OPAQUE | KIN_STEP_EFFECT,
-                      c->opaque_row);
+        rec_call_step(r, &c->call, KIN_STEP_OPAQUE | KIN_STEP_EFFECT, c->opaque_row);
 }
 
 bool

@@ -44,10 +44,9 @@ typedef struct rec_consumer {
     kin_vid *items;
     PyObject **held;         /* the objects, alive until the end: C code may drop them at once */
     uint32_t n, cap;
-    kin_vid callee, source, args[CONSUMER_ARGS];
-    uint32_t npos, nkw;
-    PyObject *kwnames;
-    int ndrop;
+    kin_vid source;
+    rec_args call;    /* the instruction, when it is a call; its operands are in `args` */
+    kin_vid args[CONSUMER_ARGS];
     int opaque_row;          /* of the call left as a step; asked while its operands are there */
     /* callbacks */
     kin_vid callback, self;  /* self: 0, or the first argument of a method */
@@ -97,7 +96,7 @@ void rec_aim(rec *r, rec_consumer *c, int before, int after); /* consume.c: what
 bool rec_fits(int before, int after, uint32_t n);             /* ... do so many fit? */
 
 /* zip.c */
-bool rec_zip_call(rec *r, kin_vid callee, const kin_vid *args, uint32_t npos, uint32_t nkw, PyObject *kwnames, int ndrop);
+bool rec_zip_call(rec *r, const rec_args *a);
 bool rec_consume_zip(rec *r, kin_vid zip);
 void rec_zip_went_on(rec *r, rec_consumer *c);
 kin_vid rec_zip_item(rec *r, rec_consumer *c);
@@ -107,13 +106,10 @@ void rec_zip_write(rec *r, rec_consumer *c);
 /* callbacks.c */
 void rec_next_callback(rec *r, rec_consumer *c);
 void rec_await_callback(rec *r, kin_vid func);        /* the next frame is that of the function, with what rec_bind found */
-void rec_consume_as(rec *r, rec_consumer *c, kin_vid callee, const kin_vid *args, uint32_t npos, uint32_t nkw,
-                    PyObject *kwnames, int ndrop);
+void rec_consume_as(rec *r, rec_consumer *c, const rec_args *a);
 void rec_lazy_used_up(rec *r, kin_vid lazy);
 bool rec_lazy_for_real(rec *r, kin_vid lazy, kin_vid **items, uint32_t *n); /* a map that a step is to use up, whoever has it */
-bool rec_consume_iterables(rec *r, kin_vid callee, const kin_vid *args, uint32_t npos, uint32_t nkw, PyObject *kwnames,
-                           int ndrop);                 /* iterables.c */
-bool rec_consume_callbacks(rec *r, kin_vid callee, const kin_vid *args, uint32_t npos, uint32_t nkw, PyObject *kwnames,
-                           int ndrop);
+bool rec_consume_iterables(rec *r, const rec_args *a);                 /* iterables.c */
+bool rec_consume_callbacks(rec *r, const rec_args *a);
 
 #endif

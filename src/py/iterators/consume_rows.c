@@ -15,7 +15,7 @@ rec_items_constant(rec *r, rec_consumer *c)
 static void
 push_result(rec *r, rec_consumer *c, kin_vid out)
 {
-    rec_drop(r, c->ndrop);
+    rec_drop(r, c->call.ndrop);
     rec_await_result(r, out, r->t->vals.at[out].step);
 }
 
@@ -23,13 +23,13 @@ push_result(rec *r, rec_consumer *c, kin_vid out)
 static bool
 finish_constant(rec *r, rec_consumer *c)
 {
-    for (uint32_t i = 0; i < c->npos; i++)
+    for (uint32_t i = 0; i < c->call.npos; i++)
         if (c->args[i] != c->source &&
             (!kin_is_exact_immutable(O(r, c->args[i])) || rec_need_const(r, c->args[i]) == 0))
             return false;
     if (!rec_items_constant(r, c))
         return false;
-    rec_drop(r, c->ndrop);
+    rec_drop(r, c->call.ndrop);
     rec_await_const(r);
     return true;
 }
@@ -38,13 +38,13 @@ finish_constant(rec *r, rec_consumer *c)
 static bool
 finish_sum(rec *r, rec_consumer *c)
 {
-    bool tensors = c->n > 0 && c->npos <= 2;
+    bool tensors = c->n > 0 && c->call.npos <= 2;
     for (uint32_t i = 0; tensors && i < c->n; i++)
         tensors = rec_is_tensor_value(r, c->items[i]);
     if (!tensors)
         return finish_constant(r, c);
     PyObject *zero = PyLong_FromLong(0);
-    kin_vid acc = c->npos == 2 ? c->args[1] : rec_const(r, zero);
+    kin_vid acc = c->call.npos == 2 ? c->args[1] : rec_const(r, zero);
     Py_XDECREF(zero);
     if (!kin_is_plain_tensor(O(r, acc)) && rec_need_const(r, acc) == 0)
         return false;
@@ -65,7 +65,7 @@ finish_answer(rec *r, rec_consumer *c)
 {
     bool stopped = !c->ended;
     bool answer = c->row->rule == TAKE_WHILE_TRUE ? !stopped : stopped;
-    rec_drop(r, c->ndrop);
+    rec_drop(r, c->call.ndrop);
     rec_push(r, rec_const(r, answer ? Py_True : Py_False));
     return true;
 }
@@ -92,7 +92,7 @@ static bool
 finish_sorted(rec *r, rec_consumer *c)
 {
     rec_frame *f = r->top;
-    PyObject *list = kin_watch_localsplus(f->f)[f->nlocals + f->sp - c->ndrop];
+    PyObject *list = kin_watch_localsplus(f->f)[f->nlocals + f->sp - c->call.ndrop];
     if (!rec_items_constant(r, c) || !PyList_CheckExact(list) || PyList_GET_SIZE(list) != (Py_ssize_t)c->n)
         return false;
     for (uint32_t i = 0; i < c->n; i++)
@@ -105,7 +105,7 @@ finish_set(rec *r, rec_consumer *c)
 {
     if (!rec_items_constant(r, c))
         return false;
-    kin_vid call[2] = {c->callee, rec_build_tuple(r, c->items, c->n, NULL)};
+    kin_vid call[2] = {c->call.callee, rec_build_tuple(r, c->items, c->n, NULL)};
     kin_vid out = rec_step_out(r, KIN_STEP_CALL, KIN_STEP_PURE, call, 2);
     rec_make_fresh(r, out, FRESH_SET, NULL, 0, false);
     r->info.at[out].type = &PySet_Type;
@@ -125,8 +125,7 @@ finish_dict(rec *r, rec_consumer *c)
         if (ok)
             memcpy(pairs + 2 * i, f->items, 2 * sizeof *pairs);
     }
-    const rec_args call = {.callee = c->callee, .args = c->args, .npos = c->npos, .ndrop = c->ndrop};
-    ok = ok && rec_dict_of_pairs(r, &call, pairs, 2 * c->n);
+        ok = ok && rec_dict_of_pairs(r, &c->call, pairs, 2 * c->n);
     free(pairs);
     return ok;
 }
@@ -135,10 +134,10 @@ finish_dict(rec *r, rec_consumer *c)
 static bool
 finish_next(rec *r, rec_consumer *c)
 {
-    if (c->ended && c->npos < 2)
+    if (c->ended && c->call.npos < 2)
         return false;
     kin_vid value = c->ended ? c->args[1] : c->items[0];
-    rec_drop(r, c->ndrop);
+    rec_drop(r, c->call.ndrop);
     rec_push(r, value);
     return true;
 }
@@ -166,30 +165,25 @@ rec_consumer_row(PyObject *callee)
 }
 
 bool
-rec_consume_call(rec *r, kin_vid callee, const kin_vid *args, uint32_t npos, uint32_t nkw, PyObject *kwnames, int ndrop)
+rec_consume_call(rec *r, const rec_args *a)
 {
-    if (rec_zip_call(r, callee, args, npos, nkw, kwnames, ndrop) || rec_consume_callbacks(r, callee, args, npos, nkw, kwnames, ndrop) ||
-        rec_consume_iterables(r, callee, args, npos, nkw, kwnames, ndrop))
+    if (rec_zip_call(r, a) || rec_consume_callbacks(r, a) || rec_consume_iterables(r, a))
         return true;
-    if (nkw != 0 || npos == 0 || npos > 2)
+    if (a->nkw != 0 || a->npos == 0 || a->npos > 2)
         return false;
-    const consumer_row *row = rec_consumer_row(O(r, callee));
+    const consumer_row *row = rec_consumer_row(O(r, a->callee));
     uint32_t at = row != NULL && strcmp(row->name, "join") == 0 ? 1 : 0;
-    if (row == NULL || at >= npos || (npos == 2 && at == 0 && row->finish != finish_sum && row->finish != finish_next))
+    if (row == NULL || at >= a->npos || (a->npos == 2 && at == 0 && row->finish != finish_sum && row->finish != finish_next))
         return false;
-    bool visible = FRESH(r, args[at]) != NULL && FRESH(r, args[at])->kind == FRESH_GENERATOR;
+    bool visible = FRESH(r, a->args[at]) != NULL && FRESH(r, a->args[at])->kind == FRESH_GENERATOR;
     bool through_iter = !visible && row->finish != finish_next && row->finish != finish_dict;
-    kin_vid source = visible ? args[at] : through_iter ? rec_hidden_generator(r, args[at]) : 0;
+    kin_vid source = visible ? a->args[at] : through_iter ? rec_hidden_generator(r, a->args[at]) : 0;
     rec_gen *gen = source && !r->stopped ? rec_usable_generator(r, source) : NULL;
     rec_consumer *c = gen ? rec_begin_consumer(r, gen) : NULL;
     if (c == NULL)
         return false;
     c->row = row;
-    c->source = args[at];
-    c->callee = callee;
-    c->opaque_row = rec_opaque_row(r, callee, args, npos + nkw);
-    c->npos = npos;
-    c->ndrop = ndrop;
-    memcpy(c->args, args, npos * sizeof *args);
+    c->source = a->args[at];
+    rec_consume_as(r, c, a);
     return true;
 }

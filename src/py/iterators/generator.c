@@ -118,18 +118,18 @@ keyword_only_names(PyCodeObject *code)
 }
 
 static kin_vid
-new_generator(rec *r, kin_vid callee, const kin_vid *args, uint32_t npos, uint32_t nkw, PyObject *kwnames)
+new_generator(rec *r, const rec_args *a)
 {
-    PyObject *func = O(r, callee);
+    PyObject *func = O(r, a->callee);
     if (!kin_generator_supported() || !is_generator_function(func))
         return 0;
     PyCodeObject *code = (PyCodeObject *)((PyFunctionObject *)func)->func_code;
     uint32_t n = (uint32_t)(code->co_argcount + code->co_kwonlyargcount);
-    if (n > 200 || code->co_nlocalsplus + code->co_stacksize > 250 ||
-        !rec_bind(r, &callee, args, npos, nkw, kwnames))
+    rec_args bound = *a;
+    if (n > 200 || code->co_nlocalsplus + code->co_stacksize > 250 || !rec_bind(r, &bound))
         return 0;
     kin_vid all[256];
-    all[0] = callee;
+    all[0] = bound.callee;
     memcpy(all + 1, r->call.locals, n * sizeof *all);
     rec_gen *gen = calloc(1, sizeof *gen);
     if (gen == NULL || (gen->locals = malloc((n + 1) * sizeof *gen->locals)) == NULL) {
@@ -144,18 +144,18 @@ new_generator(rec *r, kin_vid callee, const kin_vid *args, uint32_t npos, uint32
     r->t->steps.at[r->t->vals.at[out].step].ref = ref;
     rec_make_fresh(r, out, FRESH_GENERATOR, all, n + 1, true);
     r->info.at[out].type = &PyGen_Type;
-    *gen = (rec_gen){.next = r->gens, .vid = out, .func = callee, .code = code, .locals = gen->locals};
+    *gen = (rec_gen){.next = r->gens, .vid = out, .func = bound.callee, .code = code, .locals = gen->locals};
     r->gens = gen;
     return out;
 }
 
 bool
-rec_generator_call(rec *r, kin_vid callee, const kin_vid *args, uint32_t npos, uint32_t nkw, PyObject *kwnames, int ndrop)
+rec_generator_call(rec *r, const rec_args *a)
 {
-    kin_vid out = new_generator(r, callee, args, npos, nkw, kwnames);
+    kin_vid out = new_generator(r, a);
     if (out == 0)
         return false;
-    rec_drop(r, ndrop);
+    rec_drop(r, a->ndrop);
     rec_await_result(r, out, r->t->vals.at[out].step);
     return true;
 }
@@ -178,7 +178,7 @@ rec_hidden_generator(rec *r, kin_vid vid)
     rec_lookup(r, tp, asked[0]);
     rec_lookup(r, tp, asked[1]);
     rec_lookup(r, tp, REC_STR("__iter__"));
-    kin_vid gen = r->stopped ? 0 : new_generator(r, rec_found(r, tp, REC_STR("__iter__"), func), &vid, 1, 0, NULL);
+    kin_vid gen = r->stopped ? 0 : new_generator(r, &(rec_args){.callee = rec_found(r, tp, REC_STR("__iter__"), func), .args = &vid, .npos = 1});
     if (gen != 0)
         find_generator(r, gen)->hidden = true;
     return gen;

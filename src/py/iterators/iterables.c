@@ -58,8 +58,8 @@ iterated(const iterable_row *row, uint32_t npos)
 static void
 ask_next(rec *r, rec_consumer *c)
 {
-    const iterable_row *row = c->before < 0 ? &starred : find_row(c->callee ? O(r, c->callee) : NULL);
-    for (; c->at < iterated(row, c->npos); c->at++, c->next = 0) {
+    const iterable_row *row = c->before < 0 ? &starred : find_row(c->call.callee ? O(r, c->call.callee) : NULL);
+    for (; c->at < iterated(row, c->call.npos); c->at++, c->next = 0) {
         kin_vid arg = c->source ? c->source : c->args[c->at];
         PyObject *name = c->next == 0 ? REC_STR("__iter__") : REC_STR("__len__");
         if (c->next > 1 || (c->next == 1 && !row->sized))
@@ -70,10 +70,11 @@ ask_next(rec *r, rec_consumer *c)
         c->next++;
         if (func == 0)
             continue; /* C code does it */
-        if (!rec_bind(r, &func, &arg, 1, 0, NULL))
+        rec_args call = {.callee = func, .args = &arg, .npos = 1};
+        if (!rec_bind(r, &call))
             rec_refuse(r);
         else
-            rec_await_callback(r, func);
+            rec_await_callback(r, call.callee);
         return;
     }
     c->wants = false;
@@ -90,7 +91,7 @@ take_answer(rec *r, rec_consumer *c)
     rec_fresh *f = FRESH(r, answer);
     if (c->next == 1) {
         const Py_ssize_t returned = 2; /* the references of the C function and of c->held */
-        bool lazy = c->callee != 0 && c->before >= 0 && (O(r, c->callee) == (PyObject *)&PyEnum_Type || O(r, c->callee) == (PyObject *)&PyZip_Type);
+        bool lazy = c->call.callee != 0 && c->before >= 0 && (O(r, c->call.callee) == (PyObject *)&PyEnum_Type || O(r, c->call.callee) == (PyObject *)&PyZip_Type);
         bool generator = lazy && rec_usable_generator(r, answer) != NULL;
         if (f == NULL || (f->kind != FRESH_ITER && !generator) || !f->known || f->escaped || Py_REFCNT(O(r, answer)) != returned) {
             rec_refuse(r);
@@ -106,8 +107,10 @@ take_answer(rec *r, rec_consumer *c)
 static bool
 finish_iterables(rec *r, rec_consumer *c)
 {
-    bool done = rec_zip_call(r, c->callee, c->inputs, c->npos, c->nkw, c->kwnames, c->ndrop) || rec_call_builtin(r, c->callee, c->inputs, c->npos, c->nkw, c->kwnames, c->ndrop);
-    for (uint32_t i = 0; i < c->npos; i++)
+    rec_args call = c->call;
+    call.args = c->inputs;
+    bool done = rec_zip_call(r, &call) || rec_call_builtin(r, &call);
+    for (uint32_t i = 0; i < c->call.npos; i++)
         if (FRESH(r, c->inputs[i]) != NULL)
             FRESH(r, c->inputs[i])->given = false;
     return done;
@@ -127,22 +130,22 @@ iterates_in_python(rec *r, kin_vid vid)
 }
 
 bool
-rec_consume_iterables(rec *r, kin_vid callee, const kin_vid *args, uint32_t npos, uint32_t nkw, PyObject *kwnames, int ndrop)
+rec_consume_iterables(rec *r, const rec_args *a)
 {
-    const iterable_row *row = npos > 0 && npos + nkw <= CONSUMER_ARGS && O(r, callee) ? find_row(O(r, callee)) : NULL;
+    const iterable_row *row = a->npos > 0 && a->npos + a->nkw <= CONSUMER_ARGS && O(r, a->callee) ? find_row(O(r, a->callee)) : NULL;
     bool python = false;
-    for (uint32_t i = 0; row != NULL && i < iterated(row, npos); i++)
-        python = python || iterates_in_python(r, args[i]);
-    kin_vid *inputs = python && !r->stopped ? malloc((npos + nkw) * sizeof *inputs) : NULL;
+    for (uint32_t i = 0; row != NULL && i < iterated(row, a->npos); i++)
+        python = python || iterates_in_python(r, a->args[i]);
+    kin_vid *inputs = python && !r->stopped ? malloc((a->npos + a->nkw) * sizeof *inputs) : NULL;
     rec_consumer *c = inputs ? rec_begin_consumer(r, NULL) : NULL;
     if (c == NULL) {
         free(inputs);
         return false;
     }
-    memcpy(inputs, args, (npos + nkw) * sizeof *inputs);
+    memcpy(inputs, a->args, (a->npos + a->nkw) * sizeof *inputs);
     c->inputs = inputs;
     c->row = &iterables_row;
-    rec_consume_as(r, c, callee, args, npos, nkw, kwnames, ndrop);
+    rec_consume_as(r, c, a);
     ask_next(r, c);
     return true;
 }
@@ -185,7 +188,7 @@ rec_consume_unpacking(rec *r, kin_vid vid, int before, int after)
     }
     inputs[0] = c->source = vid;
     rec_aim(r, c, before, after);
-    c->npos = 1;
+    c->call.npos = 1;
     c->inputs = inputs;
     c->row = &unpacking_row;
     ask_next(r, c);

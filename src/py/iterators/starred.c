@@ -29,14 +29,15 @@ static bool
 call_c(rec *r, const rec_consumer *c, const kin_vid *items, uint32_t n)
 {
     kin_vid all[256];
-    kin_vid callee = c->callee;
-    if (n + c->nkw > 200 || PyFunction_Check(O(r, callee)) || !rec_can_const(r, callee))
+    rec_args call = c->call;
+    if (n + call.nkw > 200 || PyFunction_Check(O(r, call.callee)) || !rec_can_const(r, call.callee))
         return false;
-    callee = rec_need_const(r, callee);
     memcpy(all, items, n * sizeof *all);
-    memcpy(all + n, c->args, c->nkw * sizeof *all);
-    return rec_call_torch(r, callee, all, n, c->nkw, c->kwnames, c->ndrop) ||
-           rec_call_builtin(r, callee, all, n, c->nkw, c->kwnames, c->ndrop);
+    memcpy(all + n, c->args, call.nkw * sizeof *all);
+    call.callee = rec_need_const(r, call.callee);
+    call.args = all;
+    call.npos = n;
+    return rec_call_torch(r, &call) || rec_call_builtin(r, &call);
 }
 
 bool
@@ -67,19 +68,20 @@ called_function(rec *r, kin_vid callee, kin_vid *self)
 void
 rec_go_on_to_call(rec *r, rec_consumer *c, const kin_vid *items, uint32_t count)
 {
-    kin_vid all[256], self, func = r->refused ? 0 : called_function(r, c->callee, &self);
-    uint32_t n = 0, nkw = c->nkw;
-    if (func == 0 || count + nkw > 200)
+    kin_vid all[256], self, func = r->refused ? 0 : called_function(r, c->call.callee, &self);
+    uint32_t n = 0;
+    if (func == 0 || count + c->call.nkw > 200)
         return; /* it comes to call_c, or is refused */
     if (self != 0)
         all[n++] = self;
     memcpy(all + n, items, count * sizeof *all);
     n += count;
-    memcpy(all + n, c->args, nkw * sizeof *all);
-    PyObject *kwnames = c->kwnames;
-    int ndrop = c->ndrop;
+    memcpy(all + n, c->args, c->call.nkw * sizeof *all);
+    rec_args call = rec_args_to(&c->call, func);
+    call.args = all;
+    call.npos = n;
     kin_vid lazy = c->lazy;
-    if (!rec_bind(r, &func, all, n, nkw, kwnames))
+    if (!rec_bind(r, &call))
         rec_refuse(r);
     if (r->refused)
         return;
@@ -87,7 +89,7 @@ rec_go_on_to_call(rec *r, rec_consumer *c, const kin_vid *items, uint32_t count)
         rec_lazy_used_up(r, lazy);
     if (!rec_end_consumer(r))
         return;
-    if (!rec_inline(r, func, all, n, nkw, kwnames, ndrop, NULL, 0, KIN_RESUME_PUSH, 0)) {
+    if (!rec_inline(r, &call, NULL, 0, KIN_RESUME_PUSH, 0)) {
         r->failed = true; /* bound a moment ago, and the items cannot be put back */
         rec_stop(r, "unsupported arguments of a call");
     }
@@ -104,7 +106,7 @@ rec_refuse_starred(rec *r, const rec_consumer *c)
 }
 
 static bool
-use_up(rec *r, kin_vid vid, int into, const star_call *call)
+use_up(rec *r, kin_vid vid, int into, const rec_args *call)
 {
     if (FRESH(r, vid) != NULL && FRESH(r, vid)->kind != FRESH_GENERATOR && FRESH(r, vid)->kind != FRESH_OBJECT &&
         FRESH(r, vid)->kind != FRESH_OTHER)
@@ -123,7 +125,7 @@ rec_extend_by(rec *r, kin_vid vid)
 }
 
 bool
-rec_star_call(rec *r, const star_call *call, kin_vid vid)
+rec_star_call(rec *r, const rec_args *call, kin_vid vid)
 {
     return call->nkw <= CONSUMER_ARGS && use_up(r, vid, INTO_CALL, call);
 }

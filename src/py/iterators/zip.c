@@ -68,23 +68,23 @@ hidden_or_itself(rec *r, kin_vid arg)
 
 /* enumerate(generator), zip(generator, ...): made without a look at the sources. */
 bool
-rec_zip_call(rec *r, kin_vid callee, const kin_vid *args, uint32_t npos, uint32_t nkw, PyObject *kwnames, int ndrop)
+rec_zip_call(rec *r, const rec_args *a)
 {
-    PyTypeObject *tp = (PyTypeObject *)O(r, callee);
-    bool enumerates = tp == &PyEnum_Type, generator = false, named = nkw == 0;
-    uint32_t n = enumerates ? 1 : npos;
-    kin_vid all[MOST_SOURCES + 2] = {callee}, sources[MOST_SOURCES];
-    if ((!enumerates && tp != &PyZip_Type) || npos < 1 || npos > MOST_SOURCES)
+    PyTypeObject *tp = (PyTypeObject *)O(r, a->callee);
+    bool enumerates = tp == &PyEnum_Type, generator = false, named = a->nkw == 0;
+    uint32_t n = enumerates ? 1 : a->npos;
+    kin_vid all[MOST_SOURCES + 2] = {a->callee}, sources[MOST_SOURCES];
+    if ((!enumerates && tp != &PyZip_Type) || a->npos < 1 || a->npos > MOST_SOURCES)
         return false;
     if (enumerates)
-        named = npos + nkw <= 2 && (nkw == 0 || PyUnicode_CompareWithASCIIString(PyTuple_GET_ITEM(kwnames, 0), "start") == 0);
+        named = a->npos + a->nkw <= 2 && (a->nkw == 0 || PyUnicode_CompareWithASCIIString(PyTuple_GET_ITEM(a->kwnames, 0), "start") == 0);
     for (uint32_t i = 0; i < n; i++) {
-        sources[i] = is_generator(r, args[i]) ? args[i] : hidden_or_itself(r, args[i]);
+        sources[i] = is_generator(r, a->args[i]) ? a->args[i] : hidden_or_itself(r, a->args[i]);
         generator = generator || is_generator(r, sources[i]);
     }
     if (r->stopped)
         return true;
-    long start = generator && named && enumerates ? first_number(r, args, npos, nkw) : 0;
+    long start = generator && named && enumerates ? first_number(r, a->args, a->npos, a->nkw) : 0;
     if (!generator || !named || start < 0)
         return false;
     uint32_t written = r->t->steps.len;
@@ -93,14 +93,14 @@ rec_zip_call(rec *r, kin_vid callee, const kin_vid *args, uint32_t npos, uint32_
             rec_truncate(r, written);
             return false;
         }
-    if (enumerates && npos + nkw == 2)
-        all[2] = rec_as_const(r, args[1]);
-    kin_vid out = rec_step_out(r, KIN_STEP_CALL, KIN_STEP_PURE, all, enumerates ? 1 + npos + nkw : 1 + n);
+    if (enumerates && a->npos + a->nkw == 2)
+        all[2] = rec_as_const(r, a->args[1]);
+    kin_vid out = rec_step_out(r, KIN_STEP_CALL, KIN_STEP_PURE, all, enumerates ? 1 + a->npos + a->nkw : 1 + n);
     rec_fresh *f = rec_make_fresh(r, out, FRESH_ZIP, all + 1, n, true);
     if (f != NULL)
         f->pos = (uint32_t)start;
     r->info.at[out].type = tp;
-    rec_drop(r, ndrop);
+    rec_drop(r, a->ndrop);
     rec_await_result(r, out, r->t->vals.at[out].step);
     return true;
 }

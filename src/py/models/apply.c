@@ -167,34 +167,34 @@ apply_getter(rec *r, const rec_fresh *f, getter_kind kind, const kin_vid *args, 
 
 /* A getter made here is called. */
 bool
-rec_call_getter(rec *r, kin_vid callee, const kin_vid *args, uint32_t npos, uint32_t nkw, int ndrop)
+rec_call_getter(rec *r, const rec_args *a)
 {
     getter_kind kind;
-    rec_fresh *f = getter_of(r, callee, &kind);
+    rec_fresh *f = getter_of(r, a->callee, &kind);
     kin_vid all[MOST_ARGS];
     attr_result at;
-    if (f == NULL || npos != 1 || nkw)
+    if (f == NULL || a->npos != 1 || a->nkw)
         return false;
     if (kind == GETS_ITEM && f->n == 1) {
-        all[0] = args[0];
+        all[0] = a->args[0];
         all[1] = f->items[0];
-        as_operands(r, all, 2, ndrop);
+        as_operands(r, all, 2, a->ndrop);
         rec_op_subscr(r);
         return true;
     }
     if (kind == CALLS_METHOD) {
-        rec_attr_find(r, args[0], O(r, rec_as_const(r, f->items[0])), &at);
+        rec_attr_find(r, a->args[0], O(r, rec_as_const(r, f->items[0])), &at);
         if (r->stopped || at.kind != ATTR_METHOD)
             return r->stopped;
         all[0] = at.self;
         memcpy(all + 1, f->items + 1, (f->n - 1) * sizeof *all);
-        rec_do_call(r, at.value, all, f->n, 0, NULL, ndrop);
+        rec_do_call(r, &(rec_args){.callee = at.value, .args = all, .npos = f->n, .ndrop = a->ndrop});
         return true;
     }
-    kin_vid value = apply_getter(r, f, kind, args, npos);
+    kin_vid value = apply_getter(r, f, kind, a->args, a->npos);
     if (value == 0)
         return r->stopped;
-    const rec_args call = {.callee = callee, .args = args, .npos = npos, .ndrop = ndrop};
+    const rec_args call = {.callee = a->callee, .args = a->args, .npos = a->npos, .ndrop = a->ndrop};
     return rec_model_value(r, &call, value);
 }
 

@@ -11,7 +11,7 @@ bool rec_can_apply(rec *r, kin_vid callee);
 /* n calls with `width` arguments each. False: nothing was written. */
 bool rec_apply_each(rec *r, kin_vid callee, const kin_vid *inputs, uint32_t n, uint32_t width, kin_vid *out);
 
-bool rec_call_getter(rec *r, kin_vid callee, const kin_vid *args, uint32_t npos, uint32_t nkw, int ndrop);
+bool rec_call_getter(rec *r, const rec_args *a);
 
 /* torch.c; the last arguments are keywords named by the tuple kwnames (NULL: none) */
 kin_vid rec_apply_torch(rec *r, kin_vid callee, const kin_vid *args, uint32_t n, PyObject *kwnames);

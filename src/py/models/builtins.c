@@ -401,11 +401,11 @@ model_cached(rec *r, const rec_args *a)
 }
 
 bool
-rec_call_builtin(rec *r, kin_vid callee, const kin_vid *args, uint32_t npos, uint32_t nkw, PyObject *kwnames, int ndrop)
+rec_call_builtin(rec *r, const rec_args *call)
 {
-    rec_args a = {.callee = callee, .args = args, .npos = npos, .nkw = nkw, .kwnames = kwnames, .ndrop = ndrop};
-    PyObject *obj = O(r, callee);
-    if (npos + nkw > 250)
+    rec_args a = {.callee = call->callee, .args = call->args, .npos = call->npos, .nkw = call->nkw, .kwnames = call->kwnames, .ndrop = call->ndrop};
+    PyObject *obj = O(r, call->callee);
+    if (call->npos + call->nkw > 250)
         return false;
     model_fn fn = find_model(obj);
     if (fn != NULL)

@@ -87,9 +87,11 @@ is_usual(rec *r, kin_vid callee, const kin_vid *args)
 
 /* Everything that was looked at becomes a fact; the dict's value id, 0: something cannot be fixed. */
 static kin_vid
-fix_library(rec *r, kin_vid *callee, const kin_vid *args, uint32_t npos)
+fix_library(rec *r, const rec_args *a)
 {
-    if (!rec_bind(r, callee, args, npos, 0, NULL))
+    const kin_vid *args = a->args;
+    rec_args call = *a;
+    if (!rec_bind(r, &call))
         return 0;
     rec_need_attrs(r, args[0]);
     PyObject *getitem = r->stopped ? NULL : rec_lookup(r, own.type, REC_STR("__getitem__"));
@@ -105,23 +107,23 @@ fix_library(rec *r, kin_vid *callee, const kin_vid *args, uint32_t npos)
 }
 
 bool
-rec_call_environ(rec *r, kin_vid callee, const kin_vid *args, uint32_t npos, uint32_t nkw, int ndrop)
+rec_call_environ(rec *r, const rec_args *a)
 {
     find_own();
-    if (own.type == NULL || npos < 2 || npos > 3 || nkw != 0 || O(r, callee) != own.get || !is_usual(r, callee, args))
+    if (own.type == NULL || a->npos < 2 || a->npos > 3 || a->nkw != 0 || O(r, a->callee) != own.get || !is_usual(r, a->callee, a->args))
         return false;
-    PyObject *encoded = encode_unset(O(r, args[0]), O(r, args[1]));
+    PyObject *encoded = encode_unset(O(r, a->args[0]), O(r, a->args[1]));
     if (encoded == NULL)
         return false;
     static PyObject *dict_get;
     if (dict_get == NULL)
         dict_get = Py_XNewRef(PyDict_GetItemString(PyDict_Type.tp_dict, "get"));
-    kin_vid data = fix_library(r, &callee, args, npos);
+    kin_vid data = fix_library(r, a);
     kin_vid asked[3] = {data, data == 0 ? 0 : rec_const(r, encoded), data == 0 ? 0 : r->call.locals[2]};
     Py_DECREF(encoded);
     if (data == 0 || r->stopped || dict_get == NULL)
         return r->stopped;
-    if (!rec_call_builtin(r, rec_const(r, dict_get), asked, 3, 0, NULL, ndrop))
+    if (!rec_call_builtin(r, &(rec_args){.callee = rec_const(r, dict_get), .args = asked, .npos = 3, .ndrop = a->ndrop}))
         return r->stopped;
     r->skip_expected = true; /* the library's frames */
     return true;

@@ -49,20 +49,21 @@ is_plain(rec *r, kin_vid *function)
 }
 
 bool
-rec_call_signature(rec *r, kin_vid callee, const kin_vid *args, uint32_t npos, uint32_t nkw, int ndrop)
+rec_call_signature(rec *r, const rec_args *a)
 {
     find_own();
-    if (own.code == NULL || npos != 1 || nkw != 0 || O(r, callee) != own.signature || PyFunction_GET_CODE(own.signature) != own.code)
+    if (own.code == NULL || a->npos != 1 || a->nkw != 0 || O(r, a->callee) != own.signature || PyFunction_GET_CODE(own.signature) != own.code)
         return false;
-    rec_fresh *f = FRESH(r, args[0]);
-    kin_vid function = f != NULL && f->kind == FRESH_METHOD ? f->items[0] : args[0];
+    rec_fresh *f = FRESH(r, a->args[0]);
+    kin_vid function = f != NULL && f->kind == FRESH_METHOD ? f->items[0] : a->args[0];
     if (!is_plain(r, &function))
         return r->stopped;
-    rec_fix_function(r, &callee);
+    rec_args call = *a;
+    rec_fix_function(r, &call.callee);
     if (r->stopped)
         return true;
     r->keep_inside = true; /* it keeps nothing of it */
-    rec_call_step(r, callee, args, 1, 0, NULL, ndrop, 0, -1);
+    rec_call_step(r, &call, 0, -1);
     r->keep_inside = false;
     r->skip_expected = true; /* the library's frames */
     return true;

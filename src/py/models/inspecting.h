@@ -5,6 +5,6 @@
 #include "py/recorder/rec.h"
 
 /* True when it took care of the call. */
-bool rec_call_signature(rec *r, kin_vid callee, const kin_vid *args, uint32_t npos, uint32_t nkw, int ndrop);
+bool rec_call_signature(rec *r, const rec_args *a);
 
 #endif

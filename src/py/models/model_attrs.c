@@ -63,10 +63,9 @@ get_attribute(rec *r, const rec_args *a, bool generic)
         return rec_model_value(r, a, a->args[2]);
     kin_vid extra = at.kind == ATTR_CALL && at.fallback && a->npos == 2 ? rec_fallback(r, a->args[0], name) : 0;
     if (at.kind == ATTR_CALL && a->npos == 2 && at.fallback == (extra != 0) && rec_can_inline(r, O(r, at.func)))
-        return rec_inline(r, at.func, at.args, at.nargs, 0, NULL, a->ndrop, NULL, 0,
-                          extra ? KIN_RESUME_FALLBACK : KIN_RESUME_PUSH, extra);
+        return rec_inline(r, &(rec_args){.callee = at.func, .args = at.args, .npos = at.nargs, .ndrop = a->ndrop}, NULL, 0, extra ? KIN_RESUME_FALLBACK : KIN_RESUME_PUSH, extra);
     if (at.kind == ATTR_CALL && a->npos == 3 && !at.fallback && rec_can_inline(r, O(r, at.func)))
-        return rec_inline(r, at.func, at.args, at.nargs, 0, NULL, a->ndrop, NULL, 0, KIN_RESUME_DEFAULT, a->args[2]);
+        return rec_inline(r, &(rec_args){.callee = at.func, .args = at.args, .npos = at.nargs, .ndrop = a->ndrop}, NULL, 0, KIN_RESUME_DEFAULT, a->args[2]);
     if (at.kind == ATTR_STEP && !(at.flags & KIN_STEP_OPAQUE)) {
         ask_attribute(r, a, &at);
         return true;
@@ -145,7 +144,7 @@ model_hasattr(rec *r, const rec_args *a)
     if (at.kind == ATTR_VALUE || at.kind == ATTR_METHOD || at.kind == ATTR_AWAIT_CONST)
         return rec_model_bool(r, a, true);
     if (at.kind == ATTR_CALL && !at.fallback && rec_can_inline(r, O(r, at.func)))
-        return rec_inline(r, at.func, at.args, at.nargs, 0, NULL, a->ndrop, NULL, 0, KIN_RESUME_HASATTR, 0);
+        return rec_inline(r, &(rec_args){.callee = at.func, .args = at.args, .npos = at.nargs, .ndrop = a->ndrop}, NULL, 0, KIN_RESUME_HASATTR, 0);
     return at.kind == ATTR_ABSENT && rec_model_bool(r, a, false);
 }
 

@@ -1,16 +1,8 @@
-/* Shared by the model files: one call of a C callable. */
+/* Shared by the models of C callables. */
 #ifndef KIN_PY_MODELS_MODELS_H
 #define KIN_PY_MODELS_MODELS_H
 
 #include "py/recorder/rec.h"
-
-typedef struct {
-    kin_vid callee;
-    const kin_vid *args; /* positional, then keyword values */
-    uint32_t npos, nkw;
-    PyObject *kwnames;
-    int ndrop;
-} rec_args;
 
 typedef struct {
     const char *name; /* "len", "dict.get" */

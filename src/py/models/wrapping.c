@@ -66,26 +66,27 @@ has_plain_attributes(rec *r, kin_vid function)
 }
 
 bool
-rec_call_update_wrapper(rec *r, kin_vid callee, const kin_vid *args, uint32_t npos, uint32_t nkw, PyObject *kwnames, int ndrop)
+rec_call_update_wrapper(rec *r, const rec_args *a)
 {
     kin_vid wrapper, wrapped;
     find_own();
-    if (own.code == NULL || O(r, callee) != own.update || PyFunction_GET_CODE(own.update) != own.code ||
-        !read_arguments(r, args, npos, nkw, kwnames, &wrapper, &wrapped))
+    if (own.code == NULL || O(r, a->callee) != own.update || PyFunction_GET_CODE(own.update) != own.code ||
+        !read_arguments(r, a->args, a->npos, a->nkw, a->kwnames, &wrapper, &wrapped))
         return r->stopped;
     rec_fresh *f = FRESH(r, wrapper);
     if (f == NULL || f->kind != FRESH_FUNCTION || f->escaped || !has_plain_attributes(r, wrapped))
         return false;
-    rec_fix_function(r, &callee);
+    kin_vid function = a->callee;
+    rec_fix_function(r, &function);
     if (FRESH(r, wrapped) == NULL)
         rec_fix_function(r, &wrapped);
     if (r->stopped)
         return true;
-    const kin_vid parts[3] = {wrapper, wrapped, callee};
+    const kin_vid parts[3] = {wrapper, wrapped, function};
     rec_step(r, KIN_STEP_UPDATE_WRAPPER, KIN_STEP_MUTATES, parts, 3);
     rec_fresh_push(FRESH(r, wrapper), wrapped);
     FRESH(r, wrapper)->of = wrapped;
-    rec_drop(r, ndrop);
+    rec_drop(r, a->ndrop);
     rec_push(r, wrapper);
     r->skip_expected = true; /* the library's frame */
     return true;
@@ -93,7 +94,7 @@ rec_call_update_wrapper(rec *r, kin_vid callee, const kin_vid *args, uint32_t np
 
 /* copy.deepcopy of a number, a text and the like: the object itself, as the library's table for these classes says. */
 bool
-rec_call_deepcopy(rec *r, kin_vid callee, const kin_vid *args, uint32_t npos, uint32_t nkw, int ndrop)
+rec_call_deepcopy(rec *r, const rec_args *a)
 {
     static PyObject *deepcopy, *code, *table, *atomic;
     if (deepcopy == NULL) {
@@ -105,20 +106,21 @@ rec_call_deepcopy(rec *r, kin_vid callee, const kin_vid *args, uint32_t npos, ui
         Py_XDECREF(copy);
         PyErr_Clear();
     }
-    PyObject *obj = npos >= 1 ? O(r, args[0]) : NULL;
-    if (code == NULL || O(r, callee) != deepcopy || PyFunction_GET_CODE(deepcopy) != code || npos > 2 || nkw != 0 || obj == NULL ||
+    PyObject *obj = a->npos >= 1 ? O(r, a->args[0]) : NULL;
+    if (code == NULL || O(r, a->callee) != deepcopy || PyFunction_GET_CODE(deepcopy) != code || a->npos > 2 || a->nkw != 0 || obj == NULL ||
         table == NULL || !PyDict_CheckExact(table) || PyDict_GetItemWithError(table, (PyObject *)Py_TYPE(obj)) != atomic)
         return false;
     bool number = PyLong_CheckExact(obj) || PyFloat_CheckExact(obj) || PyBool_Check(obj) || PyComplex_CheckExact(obj);
     if (!number && obj != Py_None && !PyUnicode_CheckExact(obj) && !PyBytes_CheckExact(obj))
         return false;
-    rec_fix_function(r, &callee);
-    if (!rec_is_const(r, args[0]))
-        rec_need_type(r, args[0]);
+    kin_vid function = a->callee;
+    rec_fix_function(r, &function);
+    if (!rec_is_const(r, a->args[0]))
+        rec_need_type(r, a->args[0]);
     if (r->stopped)
         return true;
-    rec_drop(r, ndrop);
-    rec_push(r, args[0]);
+    rec_drop(r, a->ndrop);
+    rec_push(r, a->args[0]);
     r->skip_expected = true; /* the library's frames */
     return true;
 }

@@ -4,7 +4,7 @@
 
 #include "py/recorder/rec.h"
 
-bool rec_call_update_wrapper(rec *r, kin_vid callee, const kin_vid *args, uint32_t npos, uint32_t nkw, PyObject *kwnames, int ndrop);
-bool rec_call_deepcopy(rec *r, kin_vid callee, const kin_vid *args, uint32_t npos, uint32_t nkw, int ndrop);
+bool rec_call_update_wrapper(rec *r, const rec_args *a);
+bool rec_call_deepcopy(rec *r, const rec_args *a);
 
 #endif

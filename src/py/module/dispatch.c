@@ -142,7 +142,7 @@ may_extend(const exit_context *x, uint32_t step)
     if (!kin_record_can_join(s) || s->alt != 0 || options->miss_hook != NULL)
         return false;
     /* A forced exit is no failed check: what follows is not the other branch. */
-    if (kin_replay_force_exit != UINT32_MAX || x->self->fullgraph)
+    if (kin_replay_force_exit != UINT32_MAX)
         return false;
     if (entry->inside > 1 || entry->growing || entry->side_traces >= options->side_trace_limit || step >= entry->attempts.len ||
         entry->attempts.at[step] >= KIN_TIER_SIDE_TRACE_ATTEMPTS)
@@ -168,7 +168,7 @@ fill_record_options(const kin_compiled *self, PyObject *unstable, kin_record_opt
 }
 
 /* Takes the grown trace into account; a failure makes the entry one that is not extended again. False with the exception of a
- * backend that raised: the entry is gone, so that the next call raises as well. */
+ * backend that raised, or of a graph break under fullgraph: the entry is gone, so that the next call raises as well. */
 static bool
 adopt_side_trace(exit_context *x, uint32_t step, kin_log_before before, const kin_record_result *result)
 {
@@ -191,7 +191,10 @@ adopt_side_trace(exit_context *x, uint32_t step, kin_log_before before, const ki
         return true;
     }
     kin_log_extend(x->self->state, code, entry, step, before, result);
-    if (kin_lower_entry(x->self, entry, NULL))
+    const kin_options *options = &x->self->state->options;
+    bool refused = x->self->fullgraph && v->trace.nbreaks > 0 && options->error_class != NULL &&
+                   kin_fullgraph_refuse(v, 0, options->error_class);
+    if (!refused && kin_lower_entry(x->self, entry, NULL))
         return true;
     kin_cache_drop(&x->self->cache, entry);
     return false;
@@ -230,11 +233,14 @@ static PyObject *
 resume_eagerly(kin_entry_object *entry, kin_exit *exit)
 {
     double start = now_ns();
-    kin_record_set_compiling(true);
+    bool told = kin_entry_was_asked(entry->v, KIN_ASKER_PROGRAM, true); /* one call sees one answer */
+    if (told)
+        kin_record_set_compiling(true);
     PyObject *value = kin_exit_resume(exit, NULL, NULL);
     PyObject *type, *error, *traceback;
     PyErr_Fetch(&type, &error, &traceback);
-    kin_record_set_compiling(false);
+    if (told)
+        kin_record_set_compiling(false);
     entry->budget.lived += now_ns() - start;
     kin_tierdown_hasten(&entry->tierdown);
     PyErr_Restore(type, error, traceback);
@@ -301,12 +307,32 @@ retire(kin_compiled *self, kin_entry_object *entry, kin_entry *v)
     v->failure = NULL;
 }
 
-/* May calls be compared with eager ones, and run eagerly? A graph without breaks and exits is compared subgraph by subgraph already, and
- * eager calls in between would only cost time. */
+static bool
+was_asked_by_library(const kin_entry *v)
+{
+    return v->asked.len > 0 && (kin_entry_was_asked(v, KIN_ASKER_LIBRARY, true) || kin_entry_was_asked(v, KIN_ASKER_LIBRARY, false));
+}
+
+/* May calls be compared with eager ones, and run eagerly? Where nothing breaks and nothing leaves there is nothing to be lost
+ * that trials of launches do not see, and eager calls in between would be; unless a library does something else in eager calls. */
 static bool
 may_step_aside(const kin_compiled *self, const kin_entry *v)
 {
-    return (v->exits > 0 || v->trace.nbreaks > 0) && v->running == 0 && kin_replay_force_exit == UINT32_MAX && is_timed(self);
+    return (v->exits > 0 || v->trace.nbreaks > 0 || was_asked_by_library(v)) && v->running == 0 && kin_replay_force_exit == UINT32_MAX && is_timed(self);
+}
+
+/* What libraries do where they are told of compiling is slower than what they do otherwise: the next recording tells them nothing. */
+static bool
+record_without_telling(kin_compiled *self, kin_entry_object *entry)
+{
+    PyObject *mark = entry->unstable == NULL || !kin_entry_was_asked(entry->v, KIN_ASKER_LIBRARY, true)
+                         ? NULL : PyUnicode_FromString(KIN_ASKERS_SLOWER);
+    bool noted = mark != NULL && PySet_Add(entry->unstable, mark) == 0;
+    Py_XDECREF(mark);
+    PyErr_Clear();
+    if (noted)
+        kin_cache_drop(&self->cache, entry);
+    return noted;
 }
 
 static void
@@ -314,21 +340,25 @@ note_tierdown(kin_compiled *self, kin_entry_object *entry, bool eager, double ns
 {
     if (ns < 0 || !kin_tierdown_note(&entry->tierdown, eager, ns) || self->state == NULL)
         return;
-    char text[120];
-    snprintf(text, sizeof text, "%s: entry %u takes %.2f times as long as eager",
-             entry->tierdown.backed_off ? kin_eager_text(KIN_EAGER_SLOWER) : "compiled calls are used again", entry->number, entry->tierdown.ratio);
+    char text[160];
+    const char *what = !entry->tierdown.backed_off                    ? "compiled calls are used again"
+                       : record_without_telling(self, entry) ? "recorded again, with is_compiling() False for libraries"
+                                                             : kin_eager_text(KIN_EAGER_SLOWER);
+    snprintf(text, sizeof text, "%s: entry %u takes %.2f times as long as eager", what, entry->number, entry->tierdown.ratio);
     PyObject *code = PyFunction_Check(self->fn) ? PyFunction_GET_CODE(self->fn) : NULL;
     kin_log_fallback(self->state, self->name, (PyCodeObject *)code, text, KIN_WHY_NONE);
 }
 
-/* Runs the function itself in place of a replay. It sees torch's flag for compiling, as the replay's recording did. */
+/* Runs the function itself in place of a replay, as it is without compiling; a program that asks itself is told the same in each call. */
 static PyObject *
 run_aside(call_state *c, kin_entry_object *entry, kin_tierdown_turn turn)
 {
     PyObject *type, *error, *traceback;
     kin_compiled *self = c->self;
+    bool told = entry->v != NULL && kin_entry_was_asked(entry->v, KIN_ASKER_PROGRAM, true);
     self->count.eager[turn == KIN_TIERDOWN_EAGER ? KIN_EAGER_SLOWER : KIN_EAGER_TRIAL]++;
-    kin_record_set_compiling(true);
+    if (told)
+        kin_record_set_compiling(true);
     kin_stopwatch watch = {0};
     if (turn == KIN_TIERDOWN_TIME_EAGER)
         watch = kin_stopwatch_start();
@@ -336,7 +366,8 @@ run_aside(call_state *c, kin_entry_object *entry, kin_tierdown_turn turn)
     PyErr_Fetch(&type, &error, &traceback);
     if (turn == KIN_TIERDOWN_TIME_EAGER && value != NULL)
         note_tierdown(self, entry, true, kin_stopwatch_read(&watch));
-    kin_record_set_compiling(false);
+    if (told)
+        kin_record_set_compiling(false);
     PyErr_Restore(type, error, traceback);
     return value;
 }
@@ -902,7 +933,7 @@ run_at_once(call_state *c, PyObject **result)
         return false;
     (void)kin_tierdown_next(&resting->tierdown);
     unpin(c);
-    *result = run_aside(c, NULL, KIN_TIERDOWN_EAGER);
+    *result = run_aside(c, resting, KIN_TIERDOWN_EAGER);
     return true;
 }
 

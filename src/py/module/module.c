@@ -13,12 +13,14 @@
 #include "py/launch/launch.h"
 #include "py/run/settings.h"
 #include "py/module/compiled.h"
+#include "py/module/doctor.h"
 #include "py/module/dispatch.h"
 #include "py/report/dump.h"
 #include "py/report/log.h"
 #include "py/state/state.h"
 #include "py/recorder/record.h"
 #include "py/replay/replay.h"
+#include "py/watch/watch.h"
 
 enum { EVENTS_KEPT = 8192 };
 
@@ -347,6 +349,12 @@ kernel_totals(PyObject *module, PyObject *unused)
 }
 
 static PyObject *
+doctor(PyObject *module, PyObject *unused)
+{
+    return kin_doctor_facts(kin_watch_foreign_tool(PyThreadState_Get()));
+}
+
+static PyObject *
 set_products(PyObject *module, PyObject *own)
 {
     return PyBool_FromLong(kin_launch_set_products(PyObject_IsTrue(own) == 1));
@@ -420,6 +428,7 @@ static PyMethodDef module_methods[] = {
     {"_set_products", set_products, METH_O, "For tests: _set_products(False) does products through BLAS."},
     {"set_profile", set_profile, METH_O, "set_profile(flag): whether kernels() tells where the time of launches goes."},
     {"kernel_totals", kernel_totals, METH_NOARGS, "What was compiled in this process, and where kernels came from."},
+    {"_doctor", doctor, METH_NOARGS, "Which parts of the engine work here, as a dict; torch has been imported."},
     {"_rebuild", rebuild, METH_VARARGS, "For pickle: kintsugi.compile(fn, **kwargs)."},
     {NULL, NULL, 0, NULL},
 };

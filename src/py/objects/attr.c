@@ -13,7 +13,7 @@ kin_vid
 rec_dict_item(rec *r, kin_vid dict, PyObject *key, PyObject *obj)
 {
     if (rec_is_compiling_flag(O(r, dict), key))
-        return rec_const(r, Py_True); /* answers the same on every path (rule 67) */
+        return rec_answer_compiling(r); /* the same for this asker on every path */
     rec_need_type(r, dict);
     return rec_src_key(r, dict, KIN_ACCESS_DICT_ITEM, key, obj);
 }
@@ -666,8 +666,7 @@ rec_op_load_attr(rec *r, PyObject *name, bool method)
         return;
     kin_vid extra = a.kind == ATTR_CALL && a.fallback ? rec_fallback(r, base, name) : 0;
     if (a.kind == ATTR_CALL && a.fallback == (extra != 0) && !(method && empty_last) && rec_can_inline(r, O(r, a.func))) {
-        if (rec_inline(r, a.func, a.args, a.nargs, 0, NULL, 1, &null, method ? 1 : 0,
-                       extra ? KIN_RESUME_FALLBACK : KIN_RESUME_PUSH, extra))
+        if (rec_inline(r, &(rec_args){.callee = a.func, .args = a.args, .npos = a.nargs, .ndrop = 1}, &null, method ? 1 : 0, extra ? KIN_RESUME_FALLBACK : KIN_RESUME_PUSH, extra))
             return;
         if (r->stopped)
             return;
@@ -791,8 +790,7 @@ store_by_hook(rec *r, kin_vid obj, PyObject *name, kin_vid value, PyObject *hook
     PyTypeObject *tp = Py_TYPE(O(r, obj));
     kin_vid args[3] = {obj, rec_const(r, name), value};
     PyObject *method = value ? REC_STR("__setattr__") : REC_STR("__delattr__");
-    return rec_can_inline(r, hook) && rec_inline(r, rec_found(r, tp, method, hook), args, value ? 3 : 2, 0, NULL, ndrop, NULL,
-                                                 0, resume, 0);
+    return rec_can_inline(r, hook) && rec_inline(r, &(rec_args){.callee = rec_found(r, tp, method, hook), .args = args, .npos = value ? 3 : 2, .ndrop = ndrop}, NULL, 0, resume, 0);
 }
 
 /* t.grad = g, t.data = d: PyTorch's own fields of a tensor, in which no container of Python's lies. */

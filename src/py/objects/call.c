@@ -1,8 +1,4 @@
 /* Calls: what is called, inlining of Python functions (argument binding included), and calls left as steps. */
-#include "py/models/apply.h"
-#include "py/models/environ.h"
-#include "py/models/inspecting.h"
-#include "py/models/wrapping.h"
 #include "py/recorder/rec.h"
 
 #include "core/diag/breaks.h"
@@ -164,8 +160,10 @@ bind_defaults(rec *r, kin_vid func, PyFunctionObject *fn, PyCodeObject *code, ki
 
 /* Binds a call as CPython does; the result is r->call.locals. False: binding is not understood (or raises). */
 static bool
-bind_call(rec *r, kin_vid func, const kin_vid *args, uint32_t npos, uint32_t nkw, PyObject *kwnames)
+bind_call(rec *r, const rec_args *a)
 {
+    const kin_vid func = a->callee, *args = a->args;
+    const uint32_t npos = a->npos;
     PyFunctionObject *fn = (PyFunctionObject *)O(r, func);
     PyCodeObject *code = (PyCodeObject *)fn->func_code;
     uint32_t n = (uint32_t)code->co_nlocalsplus;
@@ -188,7 +186,7 @@ bind_call(rec *r, kin_vid func, const kin_vid *args, uint32_t npos, uint32_t nkw
         return false;
     if (varargs >= 0)
         c->locals[varargs] = rec_build_tuple(r, args + direct, npos - direct, NULL);
-    return bind_keywords(r, code, c->locals, args + npos, nkw, kwnames, kwargs) &&
+    return bind_keywords(r, code, c->locals, args + npos, a->nkw, a->kwnames, kwargs) &&
            bind_defaults(r, func, fn, code, c->locals);
 }
 
@@ -209,24 +207,23 @@ rec_can_inline(rec *r, PyObject *func)
 }
 
 bool
-rec_bind(rec *r, kin_vid *func, const kin_vid *args, uint32_t npos, uint32_t nkw, PyObject *kwnames)
+rec_bind(rec *r, rec_args *a)
 {
-    rec_fix_function(r, func);
-    return !r->stopped && bind_call(r, *func, args, npos, nkw, kwnames);
+    rec_fix_function(r, &a->callee);
+    return !r->stopped && bind_call(r, a);
 }
 
-/* Expects the next frame to be `func` with these arguments. `ndrop` operands leave the caller's stack, the values
- * `under` come in their place; the result goes where `resume` says. */
+/* Expects the next frame to be that of the call. The values `under` come in place of its operands; the result goes where `resume`
+ * says. */
 bool
-rec_inline(rec *r, kin_vid func, const kin_vid *args, uint32_t npos, uint32_t nkw, PyObject *kwnames, int ndrop,
-           const kin_vid *under, int nunder, kin_resume resume, kin_vid extra)
+rec_inline(rec *r, const rec_args *a, const kin_vid *under, int nunder, kin_resume resume, kin_vid extra)
 {
-    rec_fix_function(r, &func);
-    if (r->stopped || !bind_call(r, func, args, npos, nkw, kwnames))
+    rec_args bound = *a;
+    if (!rec_bind(r, &bound))
         return false;
     rec_frame *f = r->top;
     rec_snapshot(r);
-    rec_drop(r, ndrop);
+    rec_drop(r, a->ndrop);
     for (int i = 0; i < nunder; i++)
         rec_push(r, under[i]);
     f->parent_for_call = rec_snapshot_of(r, f, f->offset, f->sp);
@@ -236,86 +233,84 @@ rec_inline(rec *r, kin_vid func, const kin_vid *args, uint32_t npos, uint32_t nk
     f->call_extra = extra;
     f->await = AWAIT_FRAME;
     r->call.active = true;
-    r->call.func = O(r, func);
-    r->call.func_vid = func;
+    r->call.func = O(r, bound.callee);
+    r->call.func_vid = bound.callee;
     return true;
 }
 
 /* -- calls as steps ------------------------------------------------------------------------------------------------- */
 
 void
-rec_call_step(rec *r, kin_vid callee, const kin_vid *args, uint32_t npos, uint32_t nkw, PyObject *kwnames, int ndrop,
-              unsigned flags, int break_row)
+rec_call_step(rec *r, const rec_args *a, unsigned flags, int break_row)
 {
     kin_vid all[256];
-    if (npos + nkw >= 255) {
+    if (a->npos + a->nkw >= 255) {
         rec_stop(r, "a call with too many arguments");
         return;
     }
-    all[0] = callee;
-    memcpy(all + 1, args, (npos + nkw) * sizeof *args);
-    kin_vid out = rec_step_out(r, KIN_STEP_CALL, flags, all, npos + nkw + 1);
+    all[0] = a->callee;
+    memcpy(all + 1, a->args, (a->npos + a->nkw) * sizeof *a->args);
+    kin_vid out = rec_step_out(r, KIN_STEP_CALL, flags, all, a->npos + a->nkw + 1);
     uint32_t s = r->t->vals.at[out].step;
-    kin_ref ref = nkw ? rec_ref(r, kwnames) : 0;
+    kin_ref ref = a->nkw ? rec_ref(r, a->kwnames) : 0;
     r->t->steps.at[s].ref = ref;
     if (break_row >= 0)
         rec_break(r, s, break_row);
     if (flags & KIN_STEP_OPAQUE) {
         rec_forget_contents(r);
         r->skip_expected = true;
+        rec_hide_compiling(r); /* what is not looked into is not compiled */
     }
     if (flags & KIN_STEP_TORCH)
         r->skip_expected = true;
-    rec_drop(r, ndrop);
+    rec_drop(r, a->ndrop);
     rec_await_result(r, out, s);
 }
 
 void
-rec_opaque_call(rec *r, kin_vid callee, const kin_vid *args, uint32_t npos, uint32_t nkw, PyObject *kwnames, int ndrop)
+rec_opaque_call(rec *r, const rec_args *a)
 {
-    int row = rec_opaque_row(r, callee, args, npos + nkw);
-    unsigned flags = rec_opaque_flags(r, callee, args, npos + nkw);
-    rec_call_step(r, callee, args, npos, nkw, kwnames, ndrop, flags, row);
+    int row = rec_opaque_row(r, a->callee, a->args, a->npos + a->nkw);
+    unsigned flags = rec_opaque_flags(r, a->callee, a->args, a->npos + a->nkw);
+    rec_call_step(r, a, flags, row);
 }
 
 /* -- the call itself -------------------------------------------------------------------------------------------------- */
 
 static bool
-call_with_self(rec *r, kin_vid func, kin_vid self, const kin_vid *args, uint32_t npos, uint32_t nkw, PyObject *kwnames,
-               int ndrop)
+call_with_self(rec *r, const rec_args *a, kin_vid func, kin_vid self)
 {
     kin_vid all[256];
-    if (npos + nkw > 250)
+    if (a->npos + a->nkw > 250)
         return false;
-    all[0] = self;
-    memcpy(all + 1, args, (npos + nkw) * sizeof *args);
-    rec_do_call(r, func, all, npos + 1, nkw, kwnames, ndrop);
+    rec_args call = rec_args_behind(a, func, self, all);
+    rec_do_call(r, &call);
     return true;
 }
 
 /* Bound methods are taken apart; wrappers of ours stand for the function behind them (rule 43). */
-static bool
-call_unwrapped(rec *r, kin_vid callee, const kin_vid *args, uint32_t npos, uint32_t nkw, PyObject *kwnames, int ndrop)
+bool
+rec_call_unwrapped(rec *r, const rec_args *a)
 {
-    PyObject *obj = O(r, callee);
-    rec_fresh *f = FRESH(r, callee);
+    PyObject *obj = O(r, a->callee);
+    rec_fresh *f = FRESH(r, a->callee);
     if (f != NULL && f->kind == FRESH_METHOD)
-        return call_with_self(r, f->items[0], f->items[1], args, npos, nkw, kwnames, ndrop);
+        return call_with_self(r, a, f->items[0], f->items[1]);
     if (Py_TYPE(obj) == &PyMethod_Type && f == NULL) {
-        rec_root(r, callee);
-        rec_need_type(r, callee);
-        kin_vid func = rec_src(r, callee, KIN_ACCESS_METHOD_FUNC, 0, PyMethod_GET_FUNCTION(obj));
-        kin_vid self = rec_src(r, callee, KIN_ACCESS_METHOD_SELF, 0, PyMethod_GET_SELF(obj));
-        return call_with_self(r, func, self, args, npos, nkw, kwnames, ndrop);
+        rec_root(r, a->callee);
+        rec_need_type(r, a->callee);
+        kin_vid func = rec_src(r, a->callee, KIN_ACCESS_METHOD_FUNC, 0, PyMethod_GET_FUNCTION(obj));
+        kin_vid self = rec_src(r, a->callee, KIN_ACCESS_METHOD_SELF, 0, PyMethod_GET_SELF(obj));
+        return call_with_self(r, a, func, self);
     }
     if (f == NULL && rec_is_compiled(obj)) {
         PyObject *fn = rec_compiled_fn(obj);
         if (fn == NULL)
             return false;
-        rec_root(r, callee);
-        rec_need_type(r, callee);
-        kin_vid inner = rec_src(r, callee, KIN_ACCESS_COMPILED_FUNC, 0, fn);
-        rec_do_call(r, inner, args, npos, nkw, kwnames, ndrop);
+        rec_root(r, a->callee);
+        rec_need_type(r, a->callee);
+        rec_args inner = rec_args_to(a, rec_src(r, a->callee, KIN_ACCESS_COMPILED_FUNC, 0, fn));
+        rec_do_call(r, &inner);
         return true;
     }
     return false;
@@ -355,12 +350,12 @@ join_keywords(rec *r, const kin_vid *pairs, uint32_t npairs, const kin_vid *valu
 
 /* A partial object made here: its function, arguments and keyword values are known. */
 static bool
-call_fresh_partial(rec *r, kin_vid callee, const kin_vid *args, uint32_t npos, uint32_t nkw, PyObject *kwnames, int ndrop)
+call_fresh_partial(rec *r, const rec_args *a)
 {
-    rec_fresh *f = FRESH(r, callee);
+    rec_fresh *f = FRESH(r, a->callee);
     uint32_t nown = f->aux ? (uint32_t)PyTuple_GET_SIZE(f->aux) : 0, n = f->n - 1 - nown;
     kin_vid all[256], pairs[64];
-    if (!f->known || f->n + npos + nkw > 200 || nown > 32)
+    if (!f->known || f->n + a->npos + a->nkw > 200 || nown > 32)
         return false;
     kin_vid func = f->items[0];
     for (uint32_t i = 0; i < nown; i++) {
@@ -368,34 +363,34 @@ call_fresh_partial(rec *r, kin_vid callee, const kin_vid *args, uint32_t npos, u
         pairs[2 * i + 1] = f->items[1 + n + i];
     }
     memcpy(all, f->items + 1, n * sizeof *all);
-    memcpy(all + n, args, npos * sizeof *args);
-    n += npos;
-    PyObject *names = join_keywords(r, pairs, 2 * nown, args + npos, nkw, kwnames, all + n);
+    memcpy(all + n, a->args, a->npos * sizeof *a->args);
+    n += a->npos;
+    PyObject *names = join_keywords(r, pairs, 2 * nown, a->args + a->npos, a->nkw, a->kwnames, all + n);
     if (names == NULL)
         return false;
     uint32_t nnames = (uint32_t)PyTuple_GET_SIZE(names);
-    rec_do_call(r, func, all, n, nnames, nnames ? names : NULL, ndrop);
+    rec_do_call(r, &(rec_args){.callee = func, .args = all, .npos = n, .nkw = nnames, .kwnames = nnames ? names : NULL, .ndrop = a->ndrop});
     return true;
 }
 
 /* functools.partial: its parts are read by path and joined with the call's own arguments. */
-static bool
-call_partial(rec *r, kin_vid callee, const kin_vid *args, uint32_t npos, uint32_t nkw, PyObject *kwnames, int ndrop)
+bool
+rec_call_partial(rec *r, const rec_args *a)
 {
-    PyObject *obj = O(r, callee);
-    if (FRESH(r, callee) != NULL && FRESH(r, callee)->kind == FRESH_PARTIAL)
-        return call_fresh_partial(r, callee, args, npos, nkw, kwnames, ndrop);
-    if (FRESH(r, callee) != NULL || strcmp(Py_TYPE(obj)->tp_name, "functools.partial") != 0)
+    PyObject *obj = O(r, a->callee);
+    if (FRESH(r, a->callee) != NULL && FRESH(r, a->callee)->kind == FRESH_PARTIAL)
+        return call_fresh_partial(r, a);
+    if (FRESH(r, a->callee) != NULL || strcmp(Py_TYPE(obj)->tp_name, "functools.partial") != 0)
         return false;
     struct { PyObject_HEAD PyObject *fn, *args, *kw; } *p = (void *)obj;
     if (!PyDict_CheckExact(p->kw) || !PyTuple_CheckExact(p->args) ||
-        npos + nkw + PyTuple_GET_SIZE(p->args) + PyDict_GET_SIZE(p->kw) > 200)
+        a->npos + a->nkw + PyTuple_GET_SIZE(p->args) + PyDict_GET_SIZE(p->kw) > 200)
         return false;
-    rec_root(r, callee);
-    rec_need_type(r, callee);
-    kin_vid fn = rec_src(r, callee, KIN_ACCESS_PARTIAL_FUNC, 0, p->fn);
-    kin_vid pa = rec_src(r, callee, KIN_ACCESS_PARTIAL_ARGS, 0, p->args);
-    kin_vid kw = rec_src(r, callee, KIN_ACCESS_PARTIAL_KW, 0, p->kw), *pairs = NULL, all[256];
+    rec_root(r, a->callee);
+    rec_need_type(r, a->callee);
+    kin_vid fn = rec_src(r, a->callee, KIN_ACCESS_PARTIAL_FUNC, 0, p->fn);
+    kin_vid pa = rec_src(r, a->callee, KIN_ACCESS_PARTIAL_ARGS, 0, p->args);
+    kin_vid kw = rec_src(r, a->callee, KIN_ACCESS_PARTIAL_KW, 0, p->kw), *pairs = NULL, all[256];
     uint32_t n = 0, npairs = 0;
     rec_need_type(r, pa);
     rec_need_len(r, pa, PyTuple_GET_SIZE(p->args));
@@ -403,62 +398,63 @@ call_partial(rec *r, kin_vid callee, const kin_vid *args, uint32_t npos, uint32_
         return false;
     for (Py_ssize_t i = 0; i < PyTuple_GET_SIZE(p->args); i++)
         all[n++] = rec_src(r, pa, KIN_ACCESS_TUPLE_ITEM, (uint32_t)i, PyTuple_GET_ITEM(p->args, i));
-    memcpy(all + n, args, npos * sizeof *args);
-    n += npos;
-    PyObject *names = join_keywords(r, pairs, npairs, args + npos, nkw, kwnames, all + n);
+    memcpy(all + n, a->args, a->npos * sizeof *a->args);
+    n += a->npos;
+    PyObject *names = join_keywords(r, pairs, npairs, a->args + a->npos, a->nkw, a->kwnames, all + n);
     free(pairs);
     if (names == NULL)
         return false;
     uint32_t nnames = (uint32_t)PyTuple_GET_SIZE(names);
-    rec_do_call(r, fn, all, n, nnames, nnames ? names : NULL, ndrop);
+    rec_do_call(r, &(rec_args){.callee = fn, .args = all, .npos = n, .nkw = nnames, .kwnames = nnames ? names : NULL, .ndrop = a->ndrop});
     return true;
 }
 
-static bool
-call_instance(rec *r, kin_vid callee, const kin_vid *args, uint32_t npos, uint32_t nkw, PyObject *kwnames, int ndrop)
+bool
+rec_call_instance(rec *r, const rec_args *a)
 {
-    PyTypeObject *tp = Py_TYPE(O(r, callee));
-    if (!(tp->tp_flags & Py_TPFLAGS_HEAPTYPE) || PyType_Check(O(r, callee)))
+    PyTypeObject *tp = Py_TYPE(O(r, a->callee));
+    if (!(tp->tp_flags & Py_TPFLAGS_HEAPTYPE) || PyType_Check(O(r, a->callee)))
         return false;
     PyObject *call = _PyType_Lookup(tp, REC_STR("__call__"));
     if (call == NULL || !PyFunction_Check(call))
         return false;
-    rec_need_attrs(r, callee);
+    rec_need_attrs(r, a->callee);
     rec_lookup(r, tp, REC_STR("__call__"));
-    return !r->stopped && call_with_self(r, rec_found(r, tp, REC_STR("__call__"), call), callee, args, npos, nkw, kwnames, ndrop);
+    return !r->stopped && call_with_self(r, a, rec_found(r, tp, REC_STR("__call__"), call), a->callee);
+}
+
+bool
+rec_call_inlined(rec *r, const rec_args *a)
+{
+    return rec_can_inline(r, O(r, a->callee)) && rec_inline(r, a, NULL, 0, KIN_RESUME_PUSH, 0);
+}
+
+/* What can be a constant is one from here on; which code a function runs is a fact of its own. */
+static rec_args
+with_constant(rec *r, const rec_args *a)
+{
+    if (!PyFunction_Check(O(r, a->callee)) && rec_can_const(r, a->callee))
+        return rec_args_to(a, rec_need_const(r, a->callee));
+    return *a;
+}
+
+rec_outcome
+rec_try(rec *r, rec_call_rule *rule, const rec_args *a)
+{
+    bool done = rule(r, a);
+    return r->stopped ? REC_STOPPED : done ? REC_DONE : REC_NOT_MINE;
 }
 
 void
-rec_do_call(rec *r, kin_vid callee, const kin_vid *args, uint32_t npos, uint32_t nkw, PyObject *kwnames, int ndrop)
+rec_do_call(rec *r, const rec_args *given)
 {
-    if (r->stopped || call_unwrapped(r, callee, args, npos, nkw, kwnames, ndrop) || r->stopped)
+    if (r->stopped || rec_try(r, rec_call_unwrapped, given) != REC_NOT_MINE)
         return;
-    PyObject *obj = O(r, callee);
-    if (!PyFunction_Check(obj) && rec_can_const(r, callee))
-        callee = rec_need_const(r, callee);
-    if (rec_call_report(r, callee, args, npos, nkw, kwnames, ndrop) ||
-        rec_call_torch(r, callee, args, npos, nkw, kwnames, ndrop) || r->stopped)
-        return;
-    if (PyFunction_Check(obj)) {
-        if (rec_generator_call(r, callee, args, npos, nkw, kwnames, ndrop) ||
-            rec_call_environ(r, callee, args, npos, nkw, ndrop) || rec_call_signature(r, callee, args, npos, nkw, ndrop) ||
-            rec_call_update_wrapper(r, callee, args, npos, nkw, kwnames, ndrop) ||
-            rec_call_deepcopy(r, callee, args, npos, nkw, ndrop) || r->stopped)
+    rec_args a = with_constant(r, given);
+    unsigned kind = PyFunction_Check(O(r, a.callee)) ? REC_OF_FUNCTIONS : rec_is_const(r, a.callee) ? REC_OF_CONSTANTS : REC_OF_OTHERS;
+    for (const rec_call_row *row = rec_call_rows; row->rule != NULL; row++)
+        if ((row->of & kind) && rec_try(r, row->rule, &a) != REC_NOT_MINE)
             return;
-        if (rec_can_inline(r, obj) &&
-            rec_inline(r, callee, args, npos, nkw, kwnames, ndrop, NULL, 0, KIN_RESUME_PUSH, 0))
-            return;
-    } else if (rec_is_const(r, callee)) {
-        if (rec_consume_call(r, callee, args, npos, nkw, kwnames, ndrop) || r->stopped)
-            return;
-        if (rec_call_builtin(r, callee, args, npos, nkw, kwnames, ndrop) || r->stopped)
-            return;
-        if (PyType_Check(obj) && rec_call_class(r, callee, args, npos, nkw, kwnames, ndrop))
-            return;
-    } else if (rec_call_getter(r, callee, args, npos, nkw, ndrop) || r->stopped || call_partial(r, callee, args, npos, nkw, kwnames, ndrop) ||
-               call_instance(r, callee, args, npos, nkw, kwnames, ndrop)) {
-        return;
-    }
     if (!r->stopped)
-        rec_opaque_call(r, callee, args, npos, nkw, kwnames, ndrop);
+        rec_opaque_call(r, &a);
 }

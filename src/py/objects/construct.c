@@ -213,22 +213,17 @@ go_on_to_init(rec *r, rec_consumer *c)
     kin_vid all[CONSUMER_ARGS + 1], obj = c->n == 1 ? c->items[0] : 0;
     c->wants = false;
     c->ended = true;
-    then_what then = r->refused || obj == 0 ? THEN_UNKNOWN : look_for_init(r, c->callee, obj, &init);
+    then_what then = r->refused || obj == 0 ? THEN_UNKNOWN : look_for_init(r, c->call.callee, obj, &init);
     if (then == THEN_UNKNOWN)
         rec_refuse(r);
     if (then != THEN_INIT || r->refused)
         return;
-    uint32_t npos = c->npos, nkw = c->nkw;
-    PyObject *kwnames = c->kwnames;
-    int ndrop = c->ndrop;
-    all[0] = obj;
-    memcpy(all + 1, c->args, (npos + nkw) * sizeof *all);
-    kin_vid func = rec_found(r, Py_TYPE(O(r, obj)), REC_STR("__init__"), init);
-    if (!rec_bind(r, &func, all, npos + 1, nkw, kwnames))
+    rec_args call = rec_args_behind(&c->call, rec_found(r, Py_TYPE(O(r, obj)), REC_STR("__init__"), init), obj, all);
+    if (!rec_bind(r, &call))
         rec_refuse(r);
     if (r->refused || !rec_end_consumer(r))
         return;
-    if (!rec_inline(r, func, all, npos + 1, nkw, kwnames, ndrop, NULL, 0, KIN_RESUME_INIT, obj)) {
+    if (!rec_inline(r, &call, NULL, 0, KIN_RESUME_INIT, obj)) {
         r->failed = true; /* bound a moment ago, and __new__ cannot be taken back any more */
         rec_stop(r, "unsupported arguments of __init__");
     }
@@ -240,7 +235,7 @@ finish_new(rec *r, rec_consumer *c)
 {
     if (c->n != 1 || !c->ended)
         return false;
-    rec_drop(r, c->ndrop);
+    rec_drop(r, c->call.ndrop);
     rec_push(r, c->items[0]);
     return true;
 }
@@ -251,95 +246,90 @@ call_opaquely(rec *r, const rec_consumer *c)
 {
     unsigned flags = KIN_STEP_OPAQUE | KIN_STEP_EFFECT;
     kin_vid all[CONSUMER_ARGS + 1];
-    if (Py_TYPE(O(r, c->callee))->tp_call == PyType_Type.tp_call) {
-        rec_call_step(r, c->callee, c->args, c->npos, c->nkw, c->kwnames, c->ndrop, flags, c->opaque_row);
+    if (Py_TYPE(O(r, c->call.callee))->tp_call == PyType_Type.tp_call) {
+        rec_call_step(r, &c->call, flags, c->opaque_row);
         return;
     }
     PyObject *call = PyDict_GetItemString(PyType_Type.tp_dict, "__call__"); /* borrowed, of a static type */
-    all[0] = c->callee;
-    memcpy(all + 1, c->args, (c->npos + c->nkw) * sizeof *all);
-    rec_call_step(r, rec_const(r, call), all, c->npos + 1, c->nkw, c->kwnames, c->ndrop, flags, c->opaque_row);
+    rec_args by_type = rec_args_behind(&c->call, rec_const(r, call), c->call.callee, all);
+    rec_call_step(r, &by_type, flags, c->opaque_row);
 }
 
 static const consumer_row new_row = {"__new__", TAKE_ALL, finish_new, go_on_to_init, NULL, call_opaquely};
 
 static bool
-construct(rec *r, kin_vid cls, kin_vid func, const kin_vid *args, uint32_t npos, uint32_t nkw, PyObject *kwnames, int ndrop)
+construct(rec *r, const rec_args *a, kin_vid func)
 {
     kin_vid all[CONSUMER_ARGS + 1];
-    if (npos + nkw > CONSUMER_ARGS)
+    if (a->npos + a->nkw > CONSUMER_ARGS)
         return false;
     rec_consumer *c = rec_begin_consumer(r, NULL);
     if (c == NULL)
         return false;
     c->row = &new_row;
-    rec_consume_as(r, c, cls, args, npos, nkw, kwnames, ndrop);
-    all[0] = cls;
-    memcpy(all + 1, args, (npos + nkw) * sizeof *all);
-    if (!rec_bind(r, &func, all, npos + 1, nkw, kwnames))
+    rec_consume_as(r, c, a);
+    rec_args call = rec_args_behind(a, func, a->callee, all);
+    if (!rec_bind(r, &call))
         rec_refuse(r);
     else
-        rec_await_callback(r, func);
+        rec_await_callback(r, call.callee);
     return true;
 }
 
 /* -- the call ------------------------------------------------------------------------------------------------------ */
 
 static bool
-construct_by_init(rec *r, kin_vid cls, PyObject *alloc, const kin_vid *args, uint32_t npos, uint32_t nkw, PyObject *kwnames,
-                  int ndrop)
+construct_by_init(rec *r, const rec_args *a, PyObject *alloc)
 {
     kin_vid all[256];
-    PyTypeObject *tp = (PyTypeObject *)O(r, cls);
+    PyTypeObject *tp = (PyTypeObject *)O(r, a->callee);
     PyObject *init = _PyType_Lookup(tp, REC_STR("__init__"));
     bool takes_args = PyExceptionClass_Check(static_base(tp));
     if (init == NULL || !PyFunction_Check(init) || !rec_can_inline(r, init) || static_base(tp) == &PyTuple_Type)
         return false;
     need_constructors(r, tp);
-    kin_vid obj = new_instance(r, cls, alloc, args, takes_args ? npos : 0);
-    all[0] = obj;
-    memcpy(all + 1, args, (npos + nkw) * sizeof *args);
-    return rec_inline(r, rec_found(r, tp, REC_STR("__init__"), init), all, npos + 1, nkw, kwnames, ndrop, NULL, 0,
-                      KIN_RESUME_INIT, obj);
+    kin_vid obj = new_instance(r, a->callee, alloc, a->args, takes_args ? a->npos : 0);
+    rec_args call = rec_args_behind(a, rec_found(r, tp, REC_STR("__init__"), init), obj, all);
+    return rec_inline(r, &call, NULL, 0, KIN_RESUME_INIT, obj);
 }
 
 /* type.__call__(cls, ...) of a class made by a class statement. */
 static bool
-type_call(rec *r, kin_vid cls, const kin_vid *args, uint32_t npos, uint32_t nkw, PyObject *kwnames, int ndrop)
+type_call(rec *r, const rec_args *a)
 {
-    PyTypeObject *tp = (PyTypeObject *)O(r, cls), *base = static_base(tp);
-    if (base == NULL || !is_quiet_class(tp) || npos + nkw > 200)
+    PyTypeObject *tp = (PyTypeObject *)O(r, a->callee), *base = static_base(tp);
+    if (base == NULL || !is_quiet_class(tp) || a->npos + a->nkw > 200)
         return false;
     if (tp->tp_new == base->tp_new) {
         PyObject *alloc = only_allocates(base) ? c_new(base) : NULL;
-        return alloc != NULL && construct_by_init(r, cls, alloc, args, npos, nkw, kwnames, ndrop);
+        return alloc != NULL && construct_by_init(r, a, alloc);
     }
     attr_result at;
-    rec_attr_find(r, cls, REC_STR("__new__"), &at);
+    rec_attr_find(r, a->callee, REC_STR("__new__"), &at);
     if (r->stopped || at.kind != ATTR_VALUE || !PyFunction_Check(O(r, at.value)) || !rec_can_inline(r, O(r, at.value)))
         return r->stopped;
     need_constructors(r, tp);
-    return !r->stopped && construct(r, cls, at.value, args, npos, nkw, kwnames, ndrop);
+    return !r->stopped && construct(r, a, at.value);
 }
 
 /* A class is called: by its metaclass, where that has a __call__ in Python. */
 bool
-rec_call_class(rec *r, kin_vid cls, const kin_vid *args, uint32_t npos, uint32_t nkw, PyObject *kwnames, int ndrop)
+rec_call_class(rec *r, const rec_args *a)
 {
     kin_vid all[256];
-    PyTypeObject *meta = Py_TYPE(O(r, cls));
+    PyTypeObject *meta = Py_TYPE(O(r, a->callee));
     if (meta->tp_call == PyType_Type.tp_call)
-        return type_call(r, cls, args, npos, nkw, kwnames, ndrop);
+        return type_call(r, a);
     PyObject *call = meta->tp_flags & Py_TPFLAGS_HEAPTYPE ? _PyType_Lookup(meta, REC_STR("__call__")) : NULL;
-    if (call == NULL || !PyFunction_Check(call) || npos + nkw > 200 || !rec_can_inline(r, call))
+    if (call == NULL || !PyFunction_Check(call) || a->npos + a->nkw > 200 || !rec_can_inline(r, call))
         return false;
-    rec_need_metaclass(r, (PyTypeObject *)O(r, cls));
+    rec_need_metaclass(r, (PyTypeObject *)O(r, a->callee));
     rec_attrs_of(r, meta);
     rec_lookup(r, meta, REC_STR("__call__"));
-    all[0] = cls;
-    memcpy(all + 1, args, (npos + nkw) * sizeof *all);
-    return !r->stopped && rec_inline(r, rec_found(r, meta, REC_STR("__call__"), call), all, npos + 1, nkw, kwnames, ndrop,
-                                     NULL, 0, KIN_RESUME_PUSH, 0);
+    if (r->stopped)
+        return false;
+    rec_args by_metaclass = rec_args_behind(a, rec_found(r, meta, REC_STR("__call__"), call), a->callee, all);
+    return rec_inline(r, &by_metaclass, NULL, 0, KIN_RESUME_PUSH, 0);
 }
 
 /* type.__call__ called by name, as a rule through super() from a metaclass. */
@@ -348,6 +338,8 @@ rec_model_type_call(rec *r, const rec_args *a)
 {
     if (a->npos < 1 || !PyType_Check(O(r, a->args[0])) || O(r, a->args[0]) == (PyObject *)&PyType_Type)
         return false;
-    kin_vid cls = rec_need_const(r, a->args[0]);
-    return cls != 0 && type_call(r, cls, a->args + 1, a->npos - 1, a->nkw, a->kwnames, a->ndrop);
+    rec_args call = rec_args_to(a, rec_need_const(r, a->args[0]));
+    call.args++;
+    call.npos--;
+    return call.callee != 0 && type_call(r, &call);
 }

@@ -486,8 +486,7 @@ rec_op_contains(rec *r, int invert)
         kin_vid call[2] = {args[1], args[0]};
         rec_need_attrs(r, args[1]);
         rec_lookup(r, tp, REC_STR("__contains__"));
-        if (r->stopped || rec_inline(r, rec_found(r, tp, REC_STR("__contains__"), own), call, 2, 0, NULL, 2, NULL, 0,
-                                     invert ? KIN_RESUME_FALSITY : KIN_RESUME_TRUTH, 0))
+        if (r->stopped || rec_inline(r, &(rec_args){.callee = rec_found(r, tp, REC_STR("__contains__"), own), .args = call, .npos = 2, .ndrop = 2}, NULL, 0, invert ? KIN_RESUME_FALSITY : KIN_RESUME_TRUTH, 0))
             return;
     }
     if (!ask_table(r, invert, args))
@@ -782,7 +781,7 @@ subscr_python(rec *r, kin_vid container, kin_vid key)
     rec_lookup(r, tp, REC_STR("__getitem__"));
     kin_vid args[2] = {container, key};
     return !r->stopped &&
-           rec_inline(r, rec_found(r, tp, REC_STR("__getitem__"), get), args, 2, 0, NULL, 2, NULL, 0, KIN_RESUME_PUSH, 0);
+           rec_inline(r, &(rec_args){.callee = rec_found(r, tp, REC_STR("__getitem__"), get), .args = args, .npos = 2, .ndrop = 2}, NULL, 0, KIN_RESUME_PUSH, 0);
 }
 
 /* An element of a named tuple, such as what torch.max returns: part of the graph if the tuple is. */
@@ -972,7 +971,7 @@ rec_op_store_subscr(rec *r, bool delete)
     if (set != NULL && PyFunction_Check(set) && rec_can_inline(r, set)) {
         rec_need_attrs(r, container);
         rec_lookup(r, tp, REC_STR("__setitem__"));
-        if (!r->stopped && rec_inline(r, rec_found(r, tp, REC_STR("__setitem__"), set), args, 3, 0, NULL, 3, NULL, 0, KIN_RESUME_DROP, 0))
+        if (!r->stopped && rec_inline(r, &(rec_args){.callee = rec_found(r, tp, REC_STR("__setitem__"), set), .args = args, .npos = 3, .ndrop = 3}, NULL, 0, KIN_RESUME_DROP, 0))
             return;
     }
     rec_fresh *f = FRESH(r, container);

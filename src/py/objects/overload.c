@@ -67,7 +67,7 @@ rec_inplace_python(rec *r, int imm, const kin_vid *args)
         (sequence != NULL && (sequence->sq_inplace_concat != NULL || sequence->sq_inplace_repeat != NULL)))
         return false;
     kin_vid func = found_method(r, args[0], name, method), operands = r->stopped ? 0 : rec_build_tuple(r, args, 2, NULL);
-    return r->stopped || rec_inline(r, func, args, 2, 0, NULL, 2, NULL, 0, KIN_RESUME_INPLACE, operands);
+    return r->stopped || rec_inline(r, &(rec_args){.callee = func, .args = args, .npos = 2, .ndrop = 2}, NULL, 0, KIN_RESUME_INPLACE, operands);
 }
 
 /* -- -a --------------------------------------------------------------------------------------------------------------- */
@@ -79,7 +79,7 @@ rec_unary_python(rec *r, int imm, kin_vid arg)
     if (!can_inline(r, method))
         return false;
     kin_vid func = found_method(r, arg, name, method);
-    return r->stopped || rec_inline(r, func, &arg, 1, 0, NULL, 1, NULL, 0, KIN_RESUME_PUSH, 0);
+    return r->stopped || rec_inline(r, &(rec_args){.callee = func, .args = &arg, .npos = 1, .ndrop = 1}, NULL, 0, KIN_RESUME_PUSH, 0);
 }
 
 /* -- a + b, a < b ------------------------------------------------------------------------------------------------------- */
@@ -165,7 +165,7 @@ rec_operator_python(rec *r, kin_step_kind kind, int imm, const kin_vid *args)
         return true;
     const kin_vid turned[2] = {args[1], args[0]};
     kin_vid func = found_method(r, args[other], name, method), operands = describe(r, op, args, other);
-    return r->stopped || rec_inline(r, func, other ? turned : args, 2, 0, NULL, 2, NULL, 0, KIN_RESUME_OPERATOR, operands);
+    return r->stopped || rec_inline(r, &(rec_args){.callee = func, .args = other ? turned : args, .npos = 2, .ndrop = 2}, NULL, 0, KIN_RESUME_OPERATOR, operands);
 }
 
 /* Which object it is decides `a == b` and `a != b` of objects whose classes say nothing about it. */
@@ -246,8 +246,8 @@ rec_operator_goes_on(rec *r, rec_frame *f)
         return;
     }
     const kin_vid *parts = FRESH(r, f->then_extra)->items, args[2] = {parts[1], parts[0]};
-    kin_vid func = f->then_func;
-    if (!rec_bind(r, &func, args, 2, 0, NULL)) {
+    rec_args call = {.callee = f->then_func, .args = args, .npos = 2};
+    if (!rec_bind(r, &call)) {
         r->failed = true; /* the first method cannot be taken back any more */
         rec_stop(r, "unsupported arguments of an operator method");
         return;
@@ -258,6 +258,6 @@ rec_operator_goes_on(rec *r, rec_frame *f)
     f->call_extra = f->then_extra;
     f->await = AWAIT_FRAME;
     r->call.active = true;
-    r->call.func = O(r, func);
-    r->call.func_vid = func;
+    r->call.func = O(r, call.callee);
+    r->call.func_vid = call.callee;
 }

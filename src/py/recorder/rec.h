@@ -74,6 +74,8 @@ typedef struct {
 typedef enum { AWAIT_NONE, AWAIT_RESULT, AWAIT_CONST, AWAIT_BRANCH, AWAIT_FRAME, AWAIT_ITER,
                AWAIT_CONSUMER, AWAIT_CACHED } await_kind;
 
+enum { REC_UNDO = 32 };
+
 typedef struct rec_frame {
     struct rec_frame *back;
     struct _PyInterpreterFrame *f;
@@ -109,8 +111,39 @@ typedef struct rec_frame {
     struct rec_gen *gen;     /* the generator whose frame this is */
     bool from_c;             /* called by C code: the result goes to back->consumer */
     int nundo;               /* stack slots overwritten by the current instruction, for late snapshots */
-    struct { int slot; kin_vid old; } undo[16];
+    struct { int slot; kin_vid old; } undo[REC_UNDO];
 } rec_frame;
+
+/* A call as an instruction makes it, or as one of its rules understands it. */
+typedef struct {
+    kin_vid callee;
+    const kin_vid *args; /* positional, then keyword values */
+    uint32_t npos, nkw;
+    PyObject *kwnames;   /* tuple of nkw names; NULL: none */
+    int ndrop;           /* operands that leave the stack when the result comes */
+} rec_args;
+
+/* The same call of something else. */
+static inline rec_args
+rec_args_to(const rec_args *a, kin_vid callee)
+{
+    rec_args to = *a;
+    to.callee = callee;
+    return to;
+}
+
+/* A call with one more operand before the others, which move to `all` (room for one more than there are). */
+static inline rec_args
+rec_args_behind(const rec_args *a, kin_vid callee, kin_vid first, kin_vid *all)
+{
+    rec_args to = *a;
+    all[0] = first;
+    memcpy(all + 1, a->args, (a->npos + a->nkw) * sizeof *all);
+    to.callee = callee;
+    to.args = all;
+    to.npos++;
+    return to;
+}
 
 /* A Python call that the next frame event must be (inlined): its parameters, bound. */
 typedef struct {
@@ -150,6 +183,7 @@ typedef struct rec {
     rec_call call;
     uint32_t seg;            /* current segment */
     uint32_t skip;           /* depth of frames being ignored below a leaf */
+    bool hides_compiling;    /* torch.compiler's flag answers False for the current instruction */
     bool skip_expected;      /* Python frames below the current instruction are accounted for */
     bool foreign;            /* unexpected Python code ran below the current instruction */
     bool keep_inside;        /* the step being written hands its operands to nobody */
@@ -164,7 +198,7 @@ typedef struct rec {
     struct rec_map *facts_seen, *value_numbers, *consts;
     kin_status status;
     uint32_t ninstr, nbreaks;
-    const struct star_call *star; /* starred.c: what the items are for, while their consumer is made */
+    const rec_args *star; /* starred.c: the call (of keywords alone) that the items are for, while their consumer is made */
     KIN_VEC(rec_raise) raises;
     kin_vid pending;         /* the exception that is looking for its handler */
     kin_vid handled;         /* the exception handled when the call began (or None), when it was asked for */
@@ -324,27 +358,43 @@ void rec_op_store_attr(rec *r, PyObject *name, bool delete);
 bool rec_attr_place(rec *r, kin_vid obj, PyObject *name, PyObject *descr, rec_place *p); /* where a plain store puts it */
 void rec_set_attribute(rec *r, kin_vid obj, PyObject *name, kin_vid value, int ndrop); /* setattr(); value 0: delattr() */
 
+/* ---- calls ---- */
+/* What a rule made of a call: nothing (it has written nothing), all of it, or the end of the recording. */
+typedef enum { REC_NOT_MINE, REC_DONE, REC_STOPPED } rec_outcome;
+typedef bool rec_call_rule(rec *r, const rec_args *a); /* false: not this rule's, or r->stopped */
+rec_outcome rec_try(rec *r, rec_call_rule *rule, const rec_args *a);
+
+/* The rules for calls in the order in which they are asked (rules/calls.c), for callables of which kinds. */
+enum { REC_OF_FUNCTIONS = 1, /* in Python */ REC_OF_CONSTANTS = 2, REC_OF_OTHERS = 4, REC_OF_ALL = 7 };
+typedef struct {
+    unsigned of;
+    rec_call_rule *rule;
+} rec_call_row;
+extern const rec_call_row rec_call_rows[];
+
 /* ---- call.c ---- */
-void rec_do_call(rec *r, kin_vid callee, const kin_vid *args, uint32_t npos, uint32_t nkw, PyObject *kwnames, int ndrop);
-bool rec_inline(rec *r, kin_vid func, const kin_vid *args, uint32_t npos, uint32_t nkw, PyObject *kwnames, int ndrop,
-                const kin_vid *under, int nunder, kin_resume resume, kin_vid extra);
+bool rec_call_unwrapped(rec *r, const rec_args *a);
+bool rec_call_inlined(rec *r, const rec_args *a);
+bool rec_call_partial(rec *r, const rec_args *a);
+bool rec_call_instance(rec *r, const rec_args *a);
+void rec_do_call(rec *r, const rec_args *a);
+bool rec_inline(rec *r, const rec_args *a, const kin_vid *under, int nunder, kin_resume resume, kin_vid extra);
 void rec_fix_function(rec *r, kin_vid *func);          /* which code runs becomes a fact; *func may become a constant */
 kin_vid rec_closure_cell(rec *r, kin_vid func, int i, PyObject *cell);
 bool rec_can_inline(rec *r, PyObject *func);
-bool rec_bind(rec *r, kin_vid *func, const kin_vid *args, uint32_t npos, uint32_t nkw, PyObject *kwnames); /* to r->call.locals */
-void rec_opaque_call(rec *r, kin_vid callee, const kin_vid *args, uint32_t npos, uint32_t nkw, PyObject *kwnames, int ndrop);
-void rec_call_step(rec *r, kin_vid callee, const kin_vid *args, uint32_t npos, uint32_t nkw, PyObject *kwnames, int ndrop,
-                   unsigned flags, int break_row);
+bool rec_bind(rec *r, rec_args *a); /* to r->call.locals; the function may become a constant */
+void rec_opaque_call(rec *r, const rec_args *a);
+void rec_call_step(rec *r, const rec_args *a, unsigned flags, int break_row);
 kin_vid rec_build_tuple(rec *r, const kin_vid *items, uint32_t n, PyObject *obj);
 
 /* ---- construct.c ---- */
 bool rec_reads_as_tuple(PyTypeObject *tp);             /* a class of tuples that leaves reading to tuple's own code */
 rec_fresh *rec_named_items(rec *r, kin_vid vid);      /* FRESH_NAMED that tuple's own code reads; NULL = not so */
-bool rec_call_class(rec *r, kin_vid cls, const kin_vid *args, uint32_t npos, uint32_t nkw, PyObject *kwnames, int ndrop);
+bool rec_call_class(rec *r, const rec_args *a);
 
 /* ---- builtins.c ---- */
 /* A C callable with a model: true when it took care of the whole call. */
-bool rec_call_builtin(rec *r, kin_vid callee, const kin_vid *args, uint32_t npos, uint32_t nkw, PyObject *kwnames, int ndrop);
+bool rec_call_builtin(rec *r, const rec_args *a);
 bool rec_iter_of(rec *r, kin_vid vid, int ndrop);     /* pushes iter(vid) when modelled */
 bool rec_items_of(rec *r, kin_vid vid, kin_vid **items, uint32_t *n); /* elements of a known sequence (malloc'ed) */
 bool rec_iterated(rec *r, kin_vid *vid, kin_vid **items, uint32_t *n); /* ... of a range, a text, a tensor, in whose place its rows come */
@@ -365,13 +415,19 @@ bool rec_holds_tensor(rec *r, kin_vid vid, int depth);
 bool rec_held_a_tensor(rec *r, const rec_fresh *f, int depth);
 bool rec_tensor_attr(rec *r, kin_vid base, PyObject *descr, PyObject *name, attr_result *out);
 /* A call of something in torch: true when recorded. */
-bool rec_call_torch(rec *r, kin_vid callee, const kin_vid *args, uint32_t npos, uint32_t nkw, PyObject *kwnames, int ndrop);
+bool rec_call_torch(rec *r, const rec_args *a);
 void rec_torch_operator(rec *r, kin_step_kind kind, int imm, const kin_vid *args, uint32_t n, int ndrop);
 
 bool rec_is_compiled(PyObject *obj);
 PyObject *rec_compiled_fn(PyObject *obj); /* borrowed */
 void rec_set_compiling(bool on); /* torch.compiler's flag: enters (true) or leaves, calls nest */
+bool rec_compiling_init(PyObject *compiler_module);
 bool rec_is_compiling_flag(PyObject *dict, PyObject *key);
+kin_vid rec_answer_compiling(rec *r); /* the flag is read: what the one who asks is told */
+bool rec_is_of_optimizer(const PyCodeObject *code); /* of torch.optim */
+/* Answers False until the next instruction that is recorded, or again True. */
+void rec_hide_compiling(rec *r);
+void rec_show_compiling(rec *r);
 
 /* ---- rows.c: rows of breaks.def, -1 = no break ---- */
 bool rec_in_list(const char *name, const char *const *list); /* the list ends with NULL */
@@ -426,18 +482,18 @@ kin_vid rec_size(rec *r, kin_vid tensor, int dim);    /* as a value; its object 
 kin_vid rec_build_size(rec *r, const kin_vid *items, uint32_t n);
 kin_vid rec_shape(rec *r, kin_vid tensor);            /* torch.Size of the tensor; its object is there */
 bool rec_size_attr(rec *r, kin_vid tensor, const char *name, attr_result *out); /* with open sizes: shape, nbytes ... */
-bool rec_size_call(rec *r, kin_vid callee, const kin_vid *args, uint32_t npos, uint32_t nkw, PyObject *kwnames, int ndrop);
+bool rec_size_call(rec *r, const rec_args *a);
 bool rec_equal_sizes(rec *r, int op, const kin_vid *args); /* a == b, a != b of shapes with known items */
 void rec_note_sized(rec *r, const kin_step *s);       /* does what the step makes depend on such a size? */
 
 /* ---- logging.c ---- */
 void rec_logging_load(rec *r);
 void rec_logging_free(rec *r);
-bool rec_call_report(rec *r, kin_vid callee, const kin_vid *args, uint32_t npos, uint32_t nkw, PyObject *kwnames, int ndrop);
-bool rec_drop_report(rec *r, kin_vid callee, int below, const kin_vid *args, uint32_t npos, int ndrop); /* callee lies `below` the top */
+bool rec_call_report(rec *r, const rec_args *a);
+bool rec_drop_report(rec *r, const rec_args *a, int below); /* the callee lies `below` the top */
 
 /* ---- generator.c, region.c, consume.c, consume_rows.c: generators, and regions of steps that can be done again ---- */
-bool rec_generator_call(rec *r, kin_vid callee, const kin_vid *args, uint32_t npos, uint32_t nkw, PyObject *kwnames, int ndrop);
+bool rec_generator_call(rec *r, const rec_args *a);
 bool rec_consume_for(rec *r, kin_vid it);             /* a for loop over a generator of ours */
 bool rec_consume_send(rec *r, kin_vid it);            /* SEND to one */
 bool rec_consume_unpack(rec *r, kin_vid vid, int before, int after);  /* unpacking of one, or of an object whose __iter__ makes one */
@@ -448,7 +504,7 @@ bool rec_is_step_tuple(rec *r, kin_vid vid);                            /* an ex
 bool rec_is_graph_tuple(rec *r, kin_vid vid);         /* ... by a torch call */
 kin_vid rec_graph_item(rec *r, kin_vid tuple, Py_ssize_t i);
 bool rec_unpack_iterator(rec *r, kin_vid it, int before, int after);    /* iterate.c: the instruction is done, `it` was made in it */
-bool rec_consume_call(rec *r, kin_vid callee, const kin_vid *args, uint32_t npos, uint32_t nkw, PyObject *kwnames, int ndrop);
+bool rec_consume_call(rec *r, const rec_args *a);
 bool rec_enter_from_c(rec *r, struct _PyInterpreterFrame *f, bool *skip); /* a frame starts: one that a consumer waits for? */
 bool rec_leave_to_c(rec *r, rec_frame *f, PyObject *value);   /* a frame returns or yields; true: taken care of */
 bool rec_finish_consumer(rec *r, rec_frame *f, uint32_t offset); /* false: nothing else is to be done with the event */
@@ -465,14 +521,7 @@ bool rec_generator_holds_tensor(rec *r, kin_vid vid, int depth);
 bool rec_generator_is_done(rec *r, kin_vid vid);
 
 /* ---- starred.c ---- */
-typedef struct star_call {
-    kin_vid callee;
-    const kin_vid *values; /* of the keywords */
-    uint32_t nkw;
-    PyObject *kwnames;
-    int ndrop;
-} star_call;
-bool rec_star_call(rec *r, const star_call *call, kin_vid vid); /* f(*vid): true when recorded */
+bool rec_star_call(rec *r, const rec_args *call, kin_vid vid); /* f(*vid, **keywords): true when recorded */
 bool rec_extend_by(rec *r, kin_vid vid);                        /* [*vid] */
 void rec_star_call_step(rec *r);                                /* ops.c: the instructions as opaque steps */
 void rec_extend_step(rec *r);

@@ -368,6 +368,8 @@ on_instr(void *arg, struct _PyInterpreterFrame *frame, uint32_t offset)
         rec_stop_row(r, KIN_ROW_TRACE_LIMIT, "the recording became too long");
         return;
     }
+    if (r->hides_compiling)
+        rec_show_compiling(r);
     rec_dispatch(r);
     rec_settle(r);
     if (r->escaped != 0 && !r->stopped)

@@ -39,8 +39,8 @@ bool kin_record_can_join(const kin_step *s);
 PyObject *kin_record_exit(const kin_record_options *options, kin_entry *v, uint32_t step, kin_exit *exit,
                           kin_record_result *result);
 
-/* Enters (true) or leaves a stretch in which torch.compiler.is_compiling() answers true; stretches nest. So it is while recording and while
- * CPython finishes a call that replay has left, so that one call sees one answer (rule 67). */
+/* Enters (true) or leaves a stretch in which torch.compiler.is_compiling() answers true; stretches nest. So it is while recording, and where
+ * a program that was told so runs on without being recorded: one call sees one answer (rule 67). */
 void kin_record_set_compiling(bool on);
 
 /* Is a recording in progress (in this process)? is_compiling() answers true then. */

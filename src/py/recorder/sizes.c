@@ -285,26 +285,26 @@ asked_dim(rec *r, const kin_vid *args, uint32_t npos, uint32_t nkw)
 
 /* x.size(), x.numel(), x.stride() ... of a tensor with open sizes; the other arguments are constants. */
 bool
-rec_size_call(rec *r, kin_vid callee, const kin_vid *args, uint32_t npos, uint32_t nkw, PyObject *kwnames, int ndrop)
+rec_size_call(rec *r, const rec_args *a)
 {
-    const char *name = rec_callable_name(O(r, callee));
+    const char *name = rec_callable_name(O(r, a->callee));
     kin_vid value = 0;
-    if (!rec_meta(r, args[0], KIN_META_SIZES))
+    if (!rec_meta(r, a->args[0], KIN_META_SIZES))
         return false;
-    if (strcmp(name, "size") == 0 && npos + nkw == 1)
-        value = rec_shape(r, args[0]);
-    else if (strcmp(name, "size") == 0 && asked_dim(r, args, npos, nkw) >= 0)
-        value = rec_size(r, args[0], asked_dim(r, args, npos, nkw));
-    else if ((strcmp(name, "numel") == 0 || strcmp(name, "nelement") == 0) && npos + nkw == 1)
-        value = count_elements(r, args[0]);
-    else if (strcmp(name, "__len__") == 0 && npos + nkw == 1 && kin_tensor_dim(O(r, args[0])) > 0)
-        value = rec_size(r, args[0], 0);
+    if (strcmp(name, "size") == 0 && a->npos + a->nkw == 1)
+        value = rec_shape(r, a->args[0]);
+    else if (strcmp(name, "size") == 0 && asked_dim(r, a->args, a->npos, a->nkw) >= 0)
+        value = rec_size(r, a->args[0], asked_dim(r, a->args, a->npos, a->nkw));
+    else if ((strcmp(name, "numel") == 0 || strcmp(name, "nelement") == 0) && a->npos + a->nkw == 1)
+        value = count_elements(r, a->args[0]);
+    else if (strcmp(name, "__len__") == 0 && a->npos + a->nkw == 1 && kin_tensor_dim(O(r, a->args[0])) > 0)
+        value = rec_size(r, a->args[0], 0);
     if (value == 0) { /* strides, or something that raises: asked again */
-        rec_call_step(r, callee, args, npos, nkw, kwnames, ndrop, 0, -1);
+        rec_call_step(r, a, 0, -1);
         return true;
     }
     r->skip_expected = true;
-    rec_drop(r, ndrop);
+    rec_drop(r, a->ndrop);
     rec_push(r, value);
     return true;
 }

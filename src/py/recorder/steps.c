@@ -290,7 +290,9 @@ rec_push(rec *r, kin_vid vid)
 {
     rec_frame *f = r->top;
     int slot = f->nlocals + f->sp;
-    if (f->sp < f->sp0 && f->nundo < 16) {
+    if (f->sp < f->sp0 && f->nundo == REC_UNDO) {
+        rec_bug(r, "an instruction overwrote too many operands");
+    } else if (f->sp < f->sp0) {
         f->undo[f->nundo].slot = slot;
         f->undo[f->nundo++].old = f->slots[slot];
     }

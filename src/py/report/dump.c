@@ -315,6 +315,25 @@ is_any(const kin_step *s)
 
 /* ---- the whole ---- */
 
+/* Who asked torch.compiler.is_compiling(), and what the answer was. */
+static PyObject *
+list_asked(dumper *d)
+{
+    static const char *const who[] = {[KIN_ASKER_PROGRAM] = "program", [KIN_ASKER_LIBRARY] = "library", [KIN_ASKER_OPTIMIZER] = "optimizer"};
+    PyObject *list = PyList_New(0);
+    for (uint32_t i = 0; list != NULL && i < d->v->asked.len; i++) {
+        const kin_asked *a = &d->v->asked.at[i];
+        PyObject *code = kin_refs_get(d->refs, a->code), *row = NULL;
+        if (code != NULL && PyCode_Check(code))
+            row = Py_BuildValue("{sOsOsisssO}", "function", ((PyCodeObject *)code)->co_qualname, "filename", ((PyCodeObject *)code)->co_filename,
+                                "line", a->line, "who", who[a->who], "answer", a->answer ? Py_True : Py_False);
+        if (row == NULL || PyList_Append(list, row) < 0)
+            Py_CLEAR(list);
+        Py_XDECREF(row);
+    }
+    return list;
+}
+
 static int
 fill_head(dumper *d, PyObject *dict)
 {
@@ -347,6 +366,7 @@ kin_dump_entry(kin_entry *v)
         || dump_set(dict, "facts", list_facts(&d)) < 0
         || dump_set(dict, "breaks", list_steps_where(&d, is_break, describe_break)) < 0
         || dump_set(dict, "effects", list_steps_where(&d, is_effect, describe_effect)) < 0
+        || dump_set(dict, "asked", list_asked(&d)) < 0
         || dump_set(dict, "steps", list_steps_where(&d, is_any, describe_step)) < 0
         || dump_set(dict, "constants", list_constants(&d)) < 0)
         Py_CLEAR(dict);

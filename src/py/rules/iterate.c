@@ -375,8 +375,8 @@ rec_op_get_iter(rec *r)
     if (r->stopped)
         return;
     kin_vid iter = func != NULL && PyFunction_Check(func) ? rec_found(r, tp, REC_STR("__iter__"), func) : 0;
-    if (iter != 0 && (rec_generator_call(r, iter, &vid, 1, 0, NULL, 1) ||
-                      (rec_can_inline(r, func) && rec_inline(r, iter, &vid, 1, 0, NULL, 1, NULL, 0, KIN_RESUME_PUSH, 0))))
+    if (iter != 0 && (rec_generator_call(r, &(rec_args){.callee = iter, .args = &vid, .npos = 1, .ndrop = 1}) ||
+                      (rec_can_inline(r, func) && rec_inline(r, &(rec_args){.callee = iter, .args = &vid, .npos = 1, .ndrop = 1}, NULL, 0, KIN_RESUME_PUSH, 0))))
         return;
     if (r->stopped)
         return;

@@ -671,9 +671,9 @@ op_call(rec *r)
     }
     memcpy(args + (f->slots[self] != 0), f->slots + first, (size_t)n * sizeof *args);
     int ndrop = f->nlocals + f->sp - (callable < self ? callable : self), below = f->nlocals + f->sp - 1 - callable;
-    if (r->dropped_functions != NULL && rec_drop_report(r, callee, below, args, npos, ndrop))
-        return;
-    rec_do_call(r, callee, args, npos, nkw, kwnames, ndrop);
+    const rec_args call = {.callee = callee, .args = args, .npos = npos, .nkw = nkw, .kwnames = kwnames, .ndrop = ndrop};
+    if (!rec_drop_report(r, &call, below))
+        rec_do_call(r, &call);
 }
 
 static void
@@ -719,7 +719,7 @@ star_call_of(rec *r, kin_vid func, kin_vid pos, const kin_vid *pairs, uint32_t n
     }
     if (names != NULL)
         rec_ref(r, names); /* as long as the recording */
-    const star_call call = {.callee = func, .values = values, .nkw = names != NULL ? npairs / 2 : 0, .kwnames = names, .ndrop = ndrop};
+    const rec_args call = {.callee = func, .args = values, .nkw = names != NULL ? npairs / 2 : 0, .kwnames = names, .ndrop = ndrop};
     Py_XDECREF(names);
     PyErr_Clear();
     return (npairs == 0 || names != NULL) && rec_star_call(r, &call, pos);
@@ -754,8 +754,9 @@ op_call_spread(rec *r)
         }
         if (kwnames != NULL)
             rec_ref(r, kwnames);
-        if (r->dropped_functions == NULL || !rec_drop_report(r, func, func_at, all, n, ndrop))
-            rec_do_call(r, func, all, n, npairs / 2, kwnames, ndrop);
+        const rec_args call = {.callee = func, .args = all, .npos = n, .nkw = npairs / 2, .kwnames = kwnames, .ndrop = ndrop};
+        if (!rec_drop_report(r, &call, func_at))
+            rec_do_call(r, &call);
     }
     Py_XDECREF(kwnames);
     free(items);
@@ -782,7 +783,7 @@ op_enter_with(rec *r)
     kin_vid exit = rec_step_out(r, KIN_STEP_BUILD_METHOD, KIN_STEP_PURE, parts, 2);
     rec_make_fresh(r, exit, FRESH_METHOD, parts, 2, true);
     if (python && rec_can_inline(r, enter) &&
-        rec_inline(r, first, &mgr, 1, 0, NULL, 1, &exit, 1, KIN_RESUME_PUSH, 0))
+        rec_inline(r, &(rec_args){.callee = first, .args = &mgr, .npos = 1, .ndrop = 1}, &exit, 1, KIN_RESUME_PUSH, 0))
         return;
     if (r->stopped)
         return;

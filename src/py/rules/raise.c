@@ -408,7 +408,7 @@ go_on_without(rec *r, rec_frame *f)
     }
     const kin_vid *parts = FRESH(r, f->call_extra) ? FRESH(r, f->call_extra)->items : NULL;
     if (parts == NULL || !rec_can_inline(r, O(r, parts[0])) ||
-        !rec_inline(r, parts[0], parts + 1, 2, 0, NULL, 0, NULL, 0, KIN_RESUME_PUSH, 0))
+        !rec_inline(r, &(rec_args){.callee = parts[0], .args = parts + 1, .npos = 2}, NULL, 0, KIN_RESUME_PUSH, 0))
         rec_exception_escapes(r, raised);
 }
 
@@ -538,7 +538,7 @@ op_with_except_start(rec *r)
     Py_XDECREF(obj); /* the exception keeps it */
     r->info.at[tb].raised = r->info.at[exc].raised;
     kin_vid args[3] = {rec_const(r, (PyObject *)type), exc, tb};
-    rec_do_call(r, leave, args, 3, 0, NULL, 0);
+    rec_do_call(r, &(rec_args){.callee = leave, .args = args, .npos = 3});
 }
 
 bool

@@ -39,30 +39,31 @@ lists(PyObject *functions, PyObject *callable)
 
 /* Is the callee among them, alone or as method of its first argument? It becomes a constant when it is. */
 static bool
-names(rec *r, PyObject *functions, kin_vid *callee, const kin_vid *args, uint32_t npos)
+names(rec *r, PyObject *functions, rec_args *a)
 {
-    PyObject *obj = O(r, *callee);
-    if (functions == NULL || !(PyFunction_Check(obj) || PyCFunction_Check(obj)) || !rec_can_const(r, *callee))
+    PyObject *obj = O(r, a->callee);
+    if (functions == NULL || !(PyFunction_Check(obj) || PyCFunction_Check(obj)) || !rec_can_const(r, a->callee))
         return false;
     if (!lists(functions, obj)) {
-        if (!PyFunction_Check(obj) || npos == 0 || O(r, args[0]) == NULL || !rec_can_const(r, args[0]))
+        if (!PyFunction_Check(obj) || a->npos == 0 || O(r, a->args[0]) == NULL || !rec_can_const(r, a->args[0]))
             return false;
-        PyObject *method = PyMethod_New(obj, O(r, args[0]));
+        PyObject *method = PyMethod_New(obj, O(r, a->args[0]));
         bool found = method != NULL && lists(functions, method);
         Py_XDECREF(method);
-        if (!found || rec_need_const(r, args[0]) == 0)
+        if (!found || rec_need_const(r, a->args[0]) == 0)
             return false;
     }
-    *callee = rec_need_const(r, *callee);
-    return *callee != 0;
+    a->callee = rec_need_const(r, a->callee);
+    return a->callee != 0;
 }
 
 bool
-rec_call_report(rec *r, kin_vid callee, const kin_vid *args, uint32_t npos, uint32_t nkw, PyObject *kwnames, int ndrop)
+rec_call_report(rec *r, const rec_args *a)
 {
-    if (!names(r, r->report_functions, &callee, args, npos))
+    rec_args call = *a;
+    if (!names(r, r->report_functions, &call))
         return false;
-    rec_call_step(r, callee, args, npos, nkw, kwnames, ndrop, KIN_STEP_OPAQUE | KIN_STEP_EFFECT, -1);
+    rec_call_step(r, &call, KIN_STEP_OPAQUE | KIN_STEP_EFFECT, -1);
     return true;
 }
 
@@ -76,9 +77,10 @@ static PyMethodDef nothing = {"ignored", (PyCFunction)(void (*)(void))do_nothing
 
 /* The recorded call must be silent as well: CPython is given another function to call. */
 bool
-rec_drop_report(rec *r, kin_vid callee, int below, const kin_vid *args, uint32_t npos, int ndrop)
+rec_drop_report(rec *r, const rec_args *a, int below)
 {
-    if (!names(r, r->dropped_functions, &callee, args, npos))
+    rec_args call = *a;
+    if (r->dropped_functions == NULL || !names(r, r->dropped_functions, &call))
         return false;
     PyObject *replacement = PyCFunction_New(&nothing, NULL);
     if (replacement == NULL) {
@@ -87,7 +89,7 @@ rec_drop_report(rec *r, kin_vid callee, int below, const kin_vid *args, uint32_t
     }
     PyObject **slot = &kin_watch_localsplus(r->top->f)[r->top->nlocals + r->top->sp0 - 1 - below];
     Py_SETREF(*slot, replacement);
-    rec_drop(r, ndrop);
+    rec_drop(r, a->ndrop);
     rec_push(r, rec_const(r, Py_None));
     return true;
 }

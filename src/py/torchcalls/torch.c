@@ -11,8 +11,6 @@ static struct {
     bool ready, failed;
     PyObject *leaves;          /* set of Python functions that are graph nodes */
     PyObject *graph_break;
-    PyObject *compiler_dict;   /* namespace of torch.compiler */
-    PyObject *flag_name;
     PyTypeObject *base;        /* torch._C.TensorBase */
     PyObject *c_module;        /* torch._C */
     PyObject *functions_class; /* torch._C._VariableFunctionsClass */
@@ -95,9 +93,7 @@ find_torch(void)
     torch_state.c_module = get_path(torch, "_C");
     torch_state.base = (PyTypeObject *)get_path(torch, "_C.TensorBase");
     torch_state.functions_class = get_path(torch, "_C._VariableFunctionsClass");
-    torch_state.flag_name = PyUnicode_InternFromString("_is_compiling_flag");
-    torch_state.compiler_dict = compiler ? Py_XNewRef(PyModule_GetDict(compiler)) : NULL;
-    if (st == KIN_OK && tensor && torch_state.base && torch_state.leaves && torch_state.compiler_dict) {
+    if (st == KIN_OK && tensor && torch_state.base && torch_state.leaves && rec_compiling_init(compiler)) {
         PyObject *f = get_path(torch, "nn.functional"), *g = get_path(torch, "functional");
         add_leaves(f);
         add_leaves(g);
@@ -124,28 +120,6 @@ rec_torch_init(void)
     kin_status st = find_torch();
     torch_state.failed = st != KIN_OK;
     return st;
-}
-
-void
-rec_set_compiling(bool on)
-{
-    /* A count, not a value to save and restore: calls of several threads end in any order. */
-    static uint32_t inside;
-    static bool outside;
-    if (on ? inside++ != 0 : --inside != 0)
-        return;
-    if (on)
-        outside = PyDict_GetItem(torch_state.compiler_dict, torch_state.flag_name) == Py_True;
-    bool value = on || outside;
-    if (PyDict_SetItem(torch_state.compiler_dict, torch_state.flag_name, value ? Py_True : Py_False) < 0)
-        PyErr_Clear();
-}
-
-bool
-rec_is_compiling_flag(PyObject *dict, PyObject *key)
-{
-    return dict == torch_state.compiler_dict && PyUnicode_Check(key) &&
-           PyUnicode_Compare(key, torch_state.flag_name) == 0;
 }
 
 /* -- functions that are not looked into --------------------------------------------------------------------------- */
@@ -577,23 +551,23 @@ call_getter(rec *r, kin_vid callee, const kin_vid *args, uint32_t npos, int ndro
 /* -- calls ---------------------------------------------------------------------------------------------------------- */
 
 static bool
-call_metadata(rec *r, kin_vid callee, const kin_vid *args, uint32_t npos, uint32_t nkw, PyObject *kwnames, int ndrop)
+call_metadata(rec *r, const rec_args *a)
 {
-    PyObject *obj = O(r, callee);
+    PyObject *obj = O(r, a->callee);
     if (Py_TYPE(obj) != &PyMethodDescr_Type && strcmp(rec_callable_name(obj), "__len__") != 0)
         return false;
     unsigned mask = rec_meta_mask(rec_callable_name(obj));
-    if (mask == 0 || npos == 0 || !kin_is_plain_tensor(O(r, args[0])))
+    if (mask == 0 || a->npos == 0 || !kin_is_plain_tensor(O(r, a->args[0])))
         return false;
-    for (uint32_t i = 1; i < npos + nkw; i++)
-        if (rec_need_const(r, args[i]) == 0)
+    for (uint32_t i = 1; i < a->npos + a->nkw; i++)
+        if (rec_need_const(r, a->args[i]) == 0)
             return false;
-    rec_need_type(r, args[0]);
-    if (mask & KIN_META_SIZES && rec_open_sizes(r, args[0]) != 0)
-        return rec_size_call(r, callee, args, npos, nkw, kwnames, ndrop);
-    if (!rec_meta(r, args[0], mask))
+    rec_need_type(r, a->args[0]);
+    if (mask & KIN_META_SIZES && rec_open_sizes(r, a->args[0]) != 0)
+        return rec_size_call(r, a);
+    if (!rec_meta(r, a->args[0], mask))
         return false;
-    rec_drop(r, ndrop);
+    rec_drop(r, a->ndrop);
     rec_await_const(r);
     return true;
 }
@@ -618,34 +592,34 @@ aten_name(PyObject *obj, char *name, size_t size)
 }
 
 static void
-call_node(rec *r, kin_vid callee, const kin_vid *args, uint32_t npos, uint32_t nkw, PyObject *kwnames, int ndrop)
+call_node(rec *r, const rec_args *given)
 {
     kin_vid fixed[256];
     char buffer[64];
-    const char *name = aten_name(O(r, callee), buffer, sizeof buffer) ? buffer : rec_callable_name(O(r, callee));
-    uint32_t n = npos + nkw;
+    const char *name = aten_name(O(r, given->callee), buffer, sizeof buffer) ? buffer : rec_callable_name(O(r, given->callee));
+    uint32_t n = given->npos + given->nkw;
     if (n > 250) {
         rec_stop(r, "a torch call with too many arguments");
         return;
     }
-    memcpy(fixed, args, n * sizeof *args);
+    memcpy(fixed, given->args, n * sizeof *given->args);
     int row = fix_operands(r, fixed, n);
     if (row >= 0) {
-        rec_call_step(r, callee, args, npos, nkw, kwnames, ndrop, KIN_STEP_OPAQUE | KIN_STEP_EFFECT, row);
+        rec_call_step(r, given, KIN_STEP_OPAQUE | KIN_STEP_EFFECT, row);
         return;
     }
     row = data_row(name);
     bool leaves = row >= 0; /* what the call returns is not for a graph */
     /* Stock captures both where it may not break, and so they are no reason to refuse. */
-    if (row >= 0 && r->opt->fullgraph && (row == KIN_ROW_TENSOR_ITEM || row == KIN_ROW_TENSOR_NUMPY)) {
+    if (row >= 0 && (r->opt->fullgraph || rec_is_of_optimizer(r->top->code)) && (row == KIN_ROW_TENSOR_ITEM || row == KIN_ROW_TENSOR_NUMPY)) {
         leaves = row == KIN_ROW_TENSOR_NUMPY;
         row = -1;
     }
-    rec_call_step(r, callee, fixed, npos, nkw, kwnames, ndrop, leaves ? 0 : KIN_STEP_TORCH, row);
-    r->skip_expected = r->skip_expected || rec_is_torch_operator(O(r, callee)); /* its __call__ is Python */
+    rec_call_step(r, &(rec_args){.callee = given->callee, .args = fixed, .npos = given->npos, .nkw = given->nkw, .kwnames = given->kwnames, .ndrop = given->ndrop}, leaves ? 0 : KIN_STEP_TORCH, row);
+    r->skip_expected = r->skip_expected || rec_is_torch_operator(O(r, given->callee)); /* its __call__ is Python */
     bool out_arg = false;
-    for (uint32_t i = 0; i < nkw; i++)
-        out_arg = out_arg || PyUnicode_CompareWithASCIIString(PyTuple_GET_ITEM(kwnames, i), "out") == 0;
+    for (uint32_t i = 0; i < given->nkw; i++)
+        out_arg = out_arg || PyUnicode_CompareWithASCIIString(PyTuple_GET_ITEM(given->kwnames, i), "out") == 0;
     if (is_inplace(name) || out_arg) {
         r->inplace = true;
         r->meta_epoch++;
@@ -663,29 +637,29 @@ is_ambient_function(PyObject *obj, rec *r, const kin_vid *args, uint32_t n)
 }
 
 static bool
-call_torch_c(rec *r, kin_vid callee, const kin_vid *args, uint32_t npos, uint32_t nkw, PyObject *kwnames, int ndrop)
+call_torch_c(rec *r, const rec_args *a)
 {
-    PyObject *obj = O(r, callee);
+    PyObject *obj = O(r, a->callee);
     const char *name = rec_callable_name(obj);
     r->unchecked = strstr(name, "torch_function") != NULL;
-    if (rec_in_list(name, ambient_getters) && nkw == 0 && call_getter(r, callee, args, npos, ndrop))
+    if (rec_in_list(name, ambient_getters) && a->nkw == 0 && call_getter(r, a->callee, a->args, a->npos, a->ndrop))
         return true;
     if (strncmp(name, "_has_torch_function", 19) == 0) {
-        for (uint32_t i = 0; i < npos; i++)
-            if (FRESH(r, args[i]) == NULL && !rec_is_const(r, args[i]))
-                rec_need_type(r, args[i]);
-        rec_drop(r, ndrop);
+        for (uint32_t i = 0; i < a->npos; i++)
+            if (FRESH(r, a->args[i]) == NULL && !rec_is_const(r, a->args[i]))
+                rec_need_type(r, a->args[i]);
+        rec_drop(r, a->ndrop);
         rec_await_const(r);
         return true;
     }
-    if (is_ambient_function(obj, r, args, npos + nkw)) {
+    if (is_ambient_function(obj, r, a->args, a->npos + a->nkw)) {
         r->ambient = r->ambient || strncmp(name, "_log_api", 8) != 0;
-        rec_call_step(r, callee, args, npos, nkw, kwnames, ndrop, KIN_STEP_EFFECT, -1);
+        rec_call_step(r, a, KIN_STEP_EFFECT, -1);
         return true;
     }
-    if (call_metadata(r, callee, args, npos, nkw, kwnames, ndrop))
+    if (call_metadata(r, a))
         return true;
-    call_node(r, callee, args, npos, nkw, kwnames, ndrop);
+    call_node(r, a);
     return true;
 }
 
@@ -768,15 +742,14 @@ is_backward_hook(PyObject *cls)
 
 /* What is done inside is torch's business, or any code: executed each time as a whole, and a node of the graph. */
 static void
-call_operator(rec *r, kin_vid callee, const kin_vid *args, uint32_t npos, uint32_t nkw, PyObject *kwnames, int ndrop)
+call_operator(rec *r, const rec_args *a)
 {
     unsigned opaque = KIN_STEP_OPAQUE | KIN_STEP_EFFECT;
-    if (rec_can_const(r, callee))
-        callee = rec_need_const(r, callee);
-    if (npos > 0 && is_backward_hook(O(r, args[0])))
-        rec_call_step(r, callee, args, npos, nkw, kwnames, ndrop, opaque, KIN_ROW_MODULE_BACKWARD_HOOK);
+    rec_args call = rec_can_const(r, a->callee) ? rec_args_to(a, rec_need_const(r, a->callee)) : *a;
+    if (a->npos > 0 && is_backward_hook(O(r, a->args[0])))
+        rec_call_step(r, &call, opaque, KIN_ROW_MODULE_BACKWARD_HOOK);
     else
-        rec_call_step(r, callee, args, npos, nkw, kwnames, ndrop, opaque | KIN_STEP_TORCH, -1);
+        rec_call_step(r, &call, opaque | KIN_STEP_TORCH, -1);
 }
 
 /* For the report of the break; the function itself need not be the same in later calls. */
@@ -790,51 +763,53 @@ note_disable_reason(rec *r, kin_vid callee)
 }
 
 bool
-rec_call_torch(rec *r, kin_vid callee, const kin_vid *args, uint32_t npos, uint32_t nkw, PyObject *kwnames, int ndrop)
+rec_call_torch(rec *r, const rec_args *a)
 {
-    PyObject *obj = O(r, callee);
+    PyObject *obj = O(r, a->callee);
     unsigned opaque = KIN_STEP_OPAQUE | KIN_STEP_EFFECT;
     if (is_torch_c(obj))
-        return rec_is_const(r, callee) && call_torch_c(r, callee, args, npos, nkw, kwnames, ndrop);
+        return rec_is_const(r, a->callee) && call_torch_c(r, a);
     if (rec_is_torch_operator(obj)) {
         char name[64];
-        if (aten_name(obj, name, sizeof name) && rec_is_const(r, callee))
-            call_node(r, callee, args, npos, nkw, kwnames, ndrop);
+        if (aten_name(obj, name, sizeof name) && rec_is_const(r, a->callee))
+            call_node(r, a);
         else
-            call_operator(r, callee, args, npos, nkw, kwnames, ndrop);
+            call_operator(r, a);
         return true;
     }
     if (is_disable(r, obj)) {
-        rec_call_step(r, callee, args, npos, nkw, kwnames, ndrop, opaque, KIN_ROW_DISABLE_INSIDE);
+        rec_call_step(r, a, opaque, KIN_ROW_DISABLE_INSIDE);
         return true;
     }
-    switch (rec_skip_kind(obj)) {
+    skip_kind kind = rec_skip_kind(obj);
+    if ((kind == SKIP_GRAPH_BREAK || kind == SKIP_DISABLED) && rec_is_of_optimizer(r->top->code))
+        return false; /* asked for because of what another compiler does with gradients and groups of parameters */
+    switch (kind) {
     case SKIP_NO:
     case SKIP_PLAIN:
         return false;
     case SKIP_TORCH: {
         kin_vid c = rec_const(r, obj);
-        if (!rec_is_const(r, callee))
-            rec_fact(r, KIN_FACT_ID, callee, obj, 0);
-        call_node(r, c, args, npos, nkw, kwnames, ndrop);
+        if (!rec_is_const(r, a->callee))
+            rec_fact(r, KIN_FACT_ID, a->callee, obj, 0);
+        call_node(r, &(rec_args){.callee = c, .args = a->args, .npos = a->npos, .nkw = a->nkw, .kwnames = a->kwnames, .ndrop = a->ndrop});
         return true;
     }
     case SKIP_OPERATOR:
-        call_operator(r, callee, args, npos, nkw, kwnames, ndrop);
+        call_operator(r, a);
         return true;
     case SKIP_EFFECT:
-        rec_call_step(r, callee, args, npos, nkw, kwnames, ndrop, opaque,
-                      r->opt->strict_breaks ? rec_effect_row(obj) : -1);
+        rec_call_step(r, a, opaque, r->opt->strict_breaks ? rec_effect_row(obj) : -1);
         return true;
     case SKIP_COMPILED:
-        rec_call_step(r, callee, args, npos, nkw, kwnames, ndrop, opaque, KIN_ROW_NESTED_COMPILE);
+        rec_call_step(r, a, opaque, KIN_ROW_NESTED_COMPILE);
         return true;
     case SKIP_DISABLED:
-        note_disable_reason(r, callee);
-        rec_call_step(r, callee, args, npos, nkw, kwnames, ndrop, opaque, KIN_ROW_DISABLED_CALL);
+        note_disable_reason(r, a->callee);
+        rec_call_step(r, a, opaque, KIN_ROW_DISABLED_CALL);
         return true;
     case SKIP_GRAPH_BREAK:
-        rec_call_step(r, callee, args, npos, nkw, kwnames, ndrop, opaque, KIN_ROW_EXPLICIT_BREAK);
+        rec_call_step(r, a, opaque, KIN_ROW_EXPLICIT_BREAK);
         return true;
     }
     return false;

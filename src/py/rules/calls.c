@@ -1,0 +1,26 @@
+/* Who understands a call: the rules in the order in which they are asked. The first that takes it ends the search; a call that
+ * nobody takes is an opaque step.
+ */
+#include "py/models/apply.h"
+#include "py/models/environ.h"
+#include "py/models/inspecting.h"
+#include "py/models/wrapping.h"
+#include "py/recorder/rec.h"
+
+const rec_call_row rec_call_rows[] = {
+    {REC_OF_ALL, rec_call_report},
+    {REC_OF_ALL, rec_call_torch},
+    {REC_OF_FUNCTIONS, rec_generator_call},
+    {REC_OF_FUNCTIONS, rec_call_environ},
+    {REC_OF_FUNCTIONS, rec_call_signature},
+    {REC_OF_FUNCTIONS, rec_call_update_wrapper},
+    {REC_OF_FUNCTIONS, rec_call_deepcopy},
+    {REC_OF_FUNCTIONS, rec_call_inlined},
+    {REC_OF_CONSTANTS, rec_consume_call},
+    {REC_OF_CONSTANTS, rec_call_builtin},
+    {REC_OF_CONSTANTS, rec_call_class},
+    {REC_OF_OTHERS, rec_call_getter},
+    {REC_OF_OTHERS, rec_call_partial},
+    {REC_OF_OTHERS, rec_call_instance},
+    {0, NULL},
+};

@@ -1,0 +1,126 @@
+/* torch.compiler.is_compiling(): who asks decides what it answers (docs/design/is-compiling.md).
+ *
+ * The program itself is told the truth, as documented. Libraries ask to get around what another compiler cannot do. Optimizers of
+ * torch.optim then do other arithmetic, so they are told False: their results are eager's, bit by bit. Other libraries are told True, as
+ * their other way often is one graph where the usual one is several; where it turns out slower than eager calls (py/module/dispatch.c)
+ * the next recording tells them False.
+ */
+#include <string.h>
+
+#include "py/recorder/rec.h"
+
+static PyObject *compiler_dict, *flag_name; /* namespace of torch.compiler, and the name in it */
+
+bool
+rec_compiling_init(PyObject *compiler_module)
+{
+    flag_name = PyUnicode_InternFromString("_is_compiling_flag");
+    compiler_dict = compiler_module == NULL ? NULL : Py_XNewRef(PyModule_GetDict(compiler_module));
+    return flag_name != NULL && compiler_dict != NULL;
+}
+
+static void
+set_flag(bool value)
+{
+    if (PyDict_SetItem(compiler_dict, flag_name, value ? Py_True : Py_False) < 0)
+        PyErr_Clear();
+}
+
+void
+rec_set_compiling(bool on)
+{
+    /* A count, not a value to save and restore: calls of several threads end in any order. */
+    static uint32_t inside;
+    static bool outside;
+    if (on ? inside++ != 0 : --inside != 0)
+        return;
+    if (on)
+        outside = PyDict_GetItem(compiler_dict, flag_name) == Py_True;
+    set_flag(on || outside);
+}
+
+bool
+rec_is_compiling_flag(PyObject *dict, PyObject *key)
+{
+    return dict == compiler_dict && PyUnicode_Check(key) && PyUnicode_Compare(key, flag_name) == 0;
+}
+
+/* -- who asks ---------------------------------------------------------------------------------------------------- */
+
+/* is_compiling, is_torchdynamo_compiling, is_tracing, ...: functions that ask for somebody else. */
+static bool
+passes_on(const rec_frame *f)
+{
+    const char *name = PyUnicode_AsUTF8(f->code->co_name);
+    PyErr_Clear();
+    return name != NULL && (strstr(name, "compiling") != NULL || strcmp(name, "is_tracing") == 0);
+}
+
+static bool
+is_in(const PyCodeObject *code, const char *part)
+{
+    const char *file = PyUnicode_AsUTF8(code->co_filename);
+    PyErr_Clear();
+    return file != NULL && strstr(file, part) != NULL;
+}
+
+static const rec_frame *
+find_asker(const rec *r)
+{
+    const rec_frame *f = r->top;
+    while (f->back != NULL && passes_on(f))
+        f = f->back;
+    return f;
+}
+
+bool
+rec_is_of_optimizer(const PyCodeObject *code)
+{
+    return is_in(code, "/torch/optim/");
+}
+
+static kin_asker
+class_of(const PyCodeObject *code)
+{
+    if (rec_is_of_optimizer(code))
+        return KIN_ASKER_OPTIMIZER;
+    return is_in(code, "site-packages") || is_in(code, "dist-packages") ? KIN_ASKER_LIBRARY : KIN_ASKER_PROGRAM;
+}
+
+static bool
+libraries_are_slower(const rec *r)
+{
+    return r->opt->unstable != NULL && PySet_Contains(r->opt->unstable, REC_STR(KIN_ASKERS_SLOWER)) > 0;
+}
+
+kin_vid
+rec_answer_compiling(rec *r)
+{
+    const rec_frame *f = find_asker(r);
+    kin_asker who = class_of(f->code);
+    bool answer = who == KIN_ASKER_PROGRAM || (who == KIN_ASKER_LIBRARY && !libraries_are_slower(r));
+    kin_asked asked = {.code = rec_ref(r, (PyObject *)f->code), .line = PyCode_Addr2Line(f->code, (int)f->offset), .who = (uint8_t)who,
+                       .answer = answer};
+    bool known = false;
+    for (uint32_t i = 0; i < r->v->asked.len && !known; i++)
+        known = r->v->asked.at[i].code == asked.code && r->v->asked.at[i].line == asked.line && r->v->asked.at[i].answer == answer;
+    if (!known && kin_vec_push(&r->v->asked, asked) != KIN_OK)
+        rec_bug(r, "no memory");
+    if (!answer)
+        rec_hide_compiling(r);
+    return rec_const(r, answer ? Py_True : Py_False);
+}
+
+void
+rec_hide_compiling(rec *r)
+{
+    set_flag(false);
+    r->hides_compiling = true;
+}
+
+void
+rec_show_compiling(rec *r)
+{
+    set_flag(true);
+    r->hides_compiling = false;
+}

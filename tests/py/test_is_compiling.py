@@ -1,0 +1,177 @@
+"""torch.compiler.is_compiling(): who asks decides (docs/design/is-compiling.md)."""
+
+import sys
+import types
+
+import pytest
+import torch
+
+import kintsugi
+from kintsugi._engine import engine
+
+
+
+@pytest.fixture
+def paced():
+    """Calls are compared with eager ones, whatever the tests' own settings are."""
+    with kintsugi.config.patch(step_aside=True):
+        yield
+
+
+OPTIMIZERS = ("Adadelta", "Adafactor", "Adagrad", "Adam", "AdamW", "Adamax", "ASGD", "NAdam", "RAdam", "RMSprop", "Rprop", "SGD")
+
+
+def train(name, wrap, steps=6, **options):
+    torch.manual_seed(0)
+    model = torch.nn.Sequential(torch.nn.Linear(4, 8), torch.nn.Tanh(), torch.nn.Linear(8, 2))
+    optimizer = getattr(torch.optim, name)(model.parameters(), lr=0.01, **options)
+    step = wrap(optimizer)
+    for _ in range(steps):
+        optimizer.zero_grad()
+        model(torch.randn(3, 4)).pow(2).sum().backward()
+        step()
+    return [p.detach().clone() for p in model.parameters()], step
+
+
+@pytest.mark.parametrize("name", OPTIMIZERS)
+@pytest.mark.parametrize("fullgraph", [False, True])
+def test_optimizers_give_eagers_parameters(name, fullgraph):
+    expected, _ = train(name, lambda optimizer: optimizer.step)
+
+    def wrap(optimizer):
+        @kintsugi.compile(fullgraph=fullgraph, backend="eager")
+        def step():
+            optimizer.step()
+
+        return step
+
+    got, step = train(name, wrap)
+    assert all(map(torch.equal, got, expected))
+    stats = kintsugi.stats(step)
+    assert stats["breaks"] == 0 and stats["replays"] >= 4 and stats["variants"][0]["graphs"] == 1
+
+
+@pytest.mark.parametrize("name", ("Adam", "RAdam"))
+def test_step_itself_under_fullgraph(name):
+    expected, _ = train(name, lambda optimizer: optimizer.step)
+    got, _ = train(name, lambda optimizer: kintsugi.compile(optimizer.step, fullgraph=True, backend="eager"))
+    assert all(map(torch.equal, got, expected))
+
+
+def test_step_after_the_compiler_package_was_imported():
+    """It marks some functions of optimizers to stay out of compiled code."""
+    import torch._dynamo.eval_frame
+
+    torch._dynamo.eval_frame.TorchPatcher.patch()
+    test_optimizers_give_eagers_parameters("Adam", True)
+
+
+def asks(x):
+    return x + (1 if torch.compiler.is_compiling() else 2)
+
+
+def asks_otherwise(x):
+    import torch._dynamo
+
+    return x + (1 if torch._dynamo.is_compiling() else 2)
+
+
+@pytest.mark.parametrize("fn", [asks, asks_otherwise])
+def test_a_program_is_told_the_truth(fn):
+    c, x = kintsugi.compile(fn), torch.zeros(2)
+    for _ in range(60):
+        assert torch.equal(c(x), torch.ones(2))
+    assert not torch.compiler.is_compiling() and torch.equal(fn(x), torch.full((2,), 2.0))
+
+
+def make_library(source):
+    """A module whose code lies where packages are installed."""
+    module = types.ModuleType("some_library")
+    code = compile(source, "/somewhere/site-packages/some_library.py", "exec")
+    exec(code, module.__dict__)
+    sys.modules["some_library"] = module
+    return module
+
+
+SCAN = """
+import torch
+
+def is_some_compiling():
+    return torch.compiler.is_compiling()
+
+def scan(x, steps):
+    if is_some_compiling():
+        out = [x]
+        for _ in range(steps):
+            for _ in range(40):
+                out[-1] = out[-1] + 0
+            out.append(out[-1] + x)
+        return out[-1]
+    return x * (steps + 1)
+"""
+
+
+def test_a_library_is_told_otherwise_where_that_is_slower(paced):
+    library = make_library(SCAN)
+    c, x = kintsugi.compile(lambda x: library.scan(x, 6)), torch.ones(4)
+    assert torch.equal(c(x), x * 7)
+    assert [(row["who"], row["answer"], row["function"]) for row in engine.dump(c.entries()[0])["asked"]] == [("library", True, "scan")]
+    for _ in range(200):
+        assert torch.equal(c(x), x * 7)
+    rows = engine.dump(c.entries()[0])["asked"]
+    assert rows and all((row["who"], row["answer"]) == ("library", False) for row in rows)
+    assert any("is_compiling() False" in e["reason"] for e in kintsugi.events() if e["event"] == "fallback")
+
+
+def test_eager_calls_in_between_are_as_without_compiling(paced):
+    library = make_library(SCAN + """
+seen = []
+
+def work(x):
+    if not is_some_compiling():
+        seen.append(1)
+    return x.sin()
+""")
+    c, x = kintsugi.compile(lambda x: library.work(x)), torch.ones(4)
+    for _ in range(120):
+        c(x)
+    stats = kintsugi.stats(c)
+    assert stats["eager_calls"] and len(library.seen) >= sum(stats["eager_calls"].values())
+
+
+def test_code_that_is_not_looked_into_is_not_compiled():
+    seen = []
+
+    @torch.compiler.disable
+    def apart(x):
+        seen.append(torch.compiler.is_compiling())
+        return x
+
+    c = kintsugi.compile(lambda x: apart(x + 1) * 2)
+    for _ in range(4):
+        c(torch.ones(2))
+    assert seen == [False] * 4
+
+
+def test_explain_says_who_asked():
+    library = make_library(SCAN)
+    text = str(kintsugi.explain(lambda x: library.scan(asks(x), 1))(torch.ones(2)))
+    assert "is_compiling() was asked:" in text
+    assert "in asks: answered True (the program itself asks)" in text and "in scan: answered True" in text
+    model = torch.nn.Linear(2, 2)
+    optimizer = torch.optim.Adam(model.parameters())
+    model(torch.ones(2)).sum().backward()
+    assert "answered False (an optimizer" in str(kintsugi.explain(optimizer.step)())
+
+
+def test_a_break_behind_an_exit_raises_under_fullgraph():
+    def f(x, log):
+        log.append(1)
+        if len(log) > 3:
+            kintsugi.graph_break()
+        return x + 1
+
+    c, log = kintsugi.compile(f, fullgraph=True), []
+    with pytest.raises(kintsugi.Unsupported):
+        for _ in range(5):
+            c(torch.ones(2), log)
