@@ -2,6 +2,7 @@
 #define _POSIX_C_SOURCE 200809L
 #include "core/diag/events.h"
 
+#include "core/base/clock.h"
 #include "core/diag/breaks.h"
 #include "core/diag/text.h"
 
@@ -9,7 +10,6 @@
 #include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
-#include <time.h>
 
 struct kin_event_log {
     kin_event *ring;   /* finished events; owns their texts */
@@ -34,9 +34,7 @@ static const char *const names[] = {
 static int64_t
 read_clock(void)
 {
-    struct timespec now;
-    clock_gettime(CLOCK_MONOTONIC, &now);
-    return (int64_t)now.tv_sec * 1000000000 + now.tv_nsec;
+    return (int64_t)kin_clock_ns();
 }
 
 const char *

@@ -2,7 +2,6 @@
  * as before, and warnings that the program has seen already are not shown again.
  */
 #include <stdlib.h>
-#include <time.h>
 
 #include "py/aten/warn.h"
 #include "py/capture/capture_priv.h"
@@ -474,14 +473,6 @@ kin_capture_run(const kin_entry *v, const kin_subgraph *subgraph, PyObject *cons
     return ok ? KIN_OK : KIN_BREAK;
 }
 
-static double
-now(void)
-{
-    struct timespec t;
-    clock_gettime(CLOCK_MONOTONIC, &t);
-    return (double)t.tv_sec * 1e9 + (double)t.tv_nsec;
-}
-
 /* Values that are made inside and that nobody wants behind the subgraph go as soon as they do in a replay: the peak is eager's. */
 static void
 free_dead(stepper *x, const kin_step *s, const uint8_t *keep)
@@ -533,9 +524,9 @@ kin_capture_do(const kin_entry *v, const kin_subgraph *subgraph, PyObject *const
     bool warned = false;
     kin_warnings_begin(&catch);
     bool ok = (x.slots = calloc(v->trace.vals.len, sizeof *x.slots)) != NULL && hide_warnings(&around, &warned);
-    double start = now();
+    double start = kin_clock_ns();
     ok = ok && do_steps(&x);
-    *ns = now() - start;
+    *ns = kin_clock_ns() - start;
     warned = kin_warnings_end(&catch) || warned; /* heard when the steps run at their place */
     kin_launch done = ok && !warned && give_outputs(&x, out) ? KIN_LAUNCH_DONE : KIN_LAUNCH_NOT;
     if (PyErr_Occurred() && !PyErr_ExceptionMatches(PyExc_Exception))

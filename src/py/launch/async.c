@@ -1,6 +1,6 @@
-/* Kernels compiled behind the program's back: one thread takes jobs (core/program) in order. It knows nothing of Python and
- * holds no lock while it compiles; who wants to know looks at a ticket. The thread is a daemon of the process: at the end it is
- * told to stop and waited for, and a child of fork starts without it.
+/* Background compilation: one thread compiles jobs (core/program) in order. It does not touch Python and holds no lock while it
+ * compiles; a ticket says when its job is done. At the end of the process the thread is asked to stop and joined; a child of fork
+ * starts without one.
  */
 #include <pthread.h>
 #include <signal.h>
@@ -13,7 +13,7 @@
 struct launch_ticket {
     atomic_uint holders;
     atomic_bool done;
-    pid_t process; /* in a child of it nobody works on this any more */
+    pid_t process; /* a child of this process has no thread that would finish it */
     kin_jit_job *job;
     launch_ticket *next;
 };

@@ -1,4 +1,4 @@
-/* From a subgraph and its inputs to a version that can be launched (launch_priv.h). */
+/* Compiles a subgraph for the inputs of a call: capture, then code (launch_priv.h). */
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -7,9 +7,9 @@
 #include "py/launch/launch_priv.h"
 #include "py/replay/spread.h"
 
-/* -- what stands in the way ------------------------------------------------------------------------------------- */
+/* -- calls that are left out ------------------------------------------------------------------------------------- */
 
-/* The input cannot be described (a list, say): the calls that use it are set apart. */
+/* An input that signatures cannot describe (a list, say): the calls that use it are left out of the subgraph. */
 static kin_status
 set_users_apart(kin_entry *v, const kin_subgraph *subgraph, kin_vid vid)
 {
@@ -103,7 +103,7 @@ give_up(kernel_launcher *self, kin_entry *v, const kin_subgraph *subgraph, uint3
 
 /* -- all of it -------------------------------------------------------------------------------------------------- */
 
-/* Keeps what was captured for the time when the kernels are there; without memory it is captured again. */
+/* Keeps the capture until its kernels have been compiled in the background; without memory it is captured again. */
 static void
 hold(launch_version *version, kin_capture *capture)
 {
@@ -128,9 +128,9 @@ static void
 compile_captured(kernel_launcher *self, launch_version *version, kin_capture *capture, kin_entry *v,
                  const kin_subgraph *subgraph, PyObject *const *in)
 {
-    double start = launch_now();
+    double start = kin_clock_ns();
     compile_capture(self, v, version, capture, subgraph, in);
-    version->total_ns += launch_now() - start;
+    version->total_ns += kin_clock_ns() - start;
     if (version->ticket != NULL) {
         hold(version, capture);
         return;
@@ -151,7 +151,7 @@ has_many(PyObject *tensor)
     return n >= KIN_TIER_LITTLE_DATA;
 }
 
-/* One call on little data is done as fast by torch itself, unless it has work that we do in another way. */
+/* For a single call on little data PyTorch's own kernel is as fast, unless the call is one that core/kernels does differently. */
 static bool
 is_worth_it(const kin_trace *t, const kin_subgraph *subgraph, const kin_aten *g, PyObject *const *in)
 {
@@ -171,7 +171,7 @@ static void
 compile_version(kernel_launcher *self, launch_version *version, kin_entry *v, const kin_subgraph *subgraph, PyObject *const *in)
 {
     kin_capture capture;
-    double start = launch_now();
+    double start = kin_clock_ns();
     unsigned may = !version->no_writes && (!subgraph->waits || kin_subgraph_hides_writes(v, subgraph)) ? KIN_CAPTURE_WRITES : 0;
     kin_status status = kin_capture_run(v, subgraph, in, &version->hints, may, &capture);
     if (status == KIN_OK && subgraph->waits)
@@ -184,7 +184,7 @@ compile_version(kernel_launcher *self, launch_version *version, kin_entry *v, co
     }
     self->single = false;
     if (status == KIN_OK) {
-        version->total_ns = version->capture_ns = launch_now() - start;
+        version->total_ns = version->capture_ns = kin_clock_ns() - start;
         compile_captured(self, version, &capture, v, subgraph, in);
         return;
     }

@@ -1,5 +1,5 @@
-/* The JIT of this process, made for the first kernel and kept until the end, as machine code may be running at any time; its
- * settings, wherever they come from, and what it has done.
+/* The process's JIT: created for the first kernel and kept until the process ends, because its machine code may be running at any
+ * time. Its settings and its counters.
  */
 #include <stdlib.h>
 #include <string.h>

@@ -230,7 +230,7 @@ is_put_off(const maker *m, kin_jit *jit, const kin_ir *ir)
     return m->version->ticket != NULL;
 }
 
-/* What could not share a kernel: an event, and for reports. */
+/* Reports what could not be fused. */
 static void
 keep_notes(const maker *m, const char *notes)
 {
@@ -317,7 +317,7 @@ find_only_packed(launch_code *code)
     return KIN_OK;
 }
 
-/* A run that did something cannot be done again. */
+/* A run with side effects cannot be repeated. */
 static bool
 acts(const kin_ir *ir)
 {
@@ -400,12 +400,12 @@ make_code(maker *m, launch_version *version, kin_text *why)
         kin_text_addf(why, "%s may raise although nothing uses its result", kin_aten_text(m->capture->graph, m->capture->graph->calls.at[unseen].op));
         return KIN_BREAK;
     }
-    double start = launch_now();
+    double start = kin_clock_ns();
     kin_status status = kin_lower(m->capture->graph, &(kin_lower_options){.default_f64 = kin_default_is_f64(), .fast_math = m->self->context.fast_math}, &lowered, why);
     if (status == KIN_BREAK && lowered.stuck < m->capture->calls.len)
         version->stuck = m->capture->calls.at[lowered.stuck].step;
     KIN_TRY(status);
-    version->lower_ns = launch_now() - start;
+    version->lower_ns = kin_clock_ns() - start;
     version->nnative = lowered.nnative;
     version->nextern = lowered.nextern;
     status = compile_lowered(m, &lowered, version, why);

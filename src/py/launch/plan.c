@@ -33,7 +33,7 @@ plan_subgraph(kin_entry *v, kin_subgraphs *subgraphs, uint32_t u, const kin_laun
         kin_launcher *launcher = find_same(v->subgraphs, subgraph, &in, &out);
         if (launcher != NULL)
             launcher->refs++;
-        else /* what is behind many breaks may seldom be reached, and code for hundreds of subgraphs takes long: it has to pay */
+        else /* code behind many graph breaks may seldom be reached, and hundreds of subgraphs take long to compile: they have to pay */
             launcher = launch_new(context, v->trace.steps.at[subgraph->first].graph,
                                     context->later || u >= KIN_TIER_USUAL_SUBGRAPHS || (launch_subgraph_varies(v, subgraph) && !launch_is_steady(v, subgraph)));
         status = launcher == NULL ? KIN_NOMEM : kin_subgraph_set(v, subgraphs, u, in.at, in.len, out.at, out.len, launcher);
@@ -109,7 +109,7 @@ kin_launch_settle(kin_entry *v)
     kin_launch_context context = *now; /* the launcher may go with its subgraph */
     Py_XINCREF(context.name);
     v->replan = false;
-    if (kin_launch_plan(v, &context) != KIN_OK) /* without memory: as before, and its steps run where calls do not fit together */
+    if (kin_launch_plan(v, &context) != KIN_OK) /* without memory the old plan stays: what cannot be compiled runs step by step */
         PyErr_Clear();
     Py_XDECREF(context.name);
     PyErr_Restore(type, error, traceback);

@@ -1,14 +1,14 @@
-/* Launches on trial. The first ones take turns with the steps, done as a launch would do them, so that nothing runs twice; whichever is
- * slower is not used any more (core/tier/abtest.h). The steps begin: what they give shows whether capture was right (verify.c). The
- * first launch only warms up. Launches that come to nothing too often end as well.
+/* A/B timing of compiled code. Its first runs alternate with the steps they replace, so that nothing is computed twice, and the slower
+ * of the two is dropped (core/tier/abtest.h). The steps go first: their results show whether the capture was right (verify.c). The first
+ * run of the code only warms up. Code whose runs fail too often is dropped as well.
  */
 #include <stdio.h>
 
 #include "py/launch/launch_priv.h"
 
-/* -- runs that come to nothing ---------------------------------------------------------------------------------- */
+/* -- failed runs ---------------------------------------------------------------------------------- */
 
-/* Is there something to be gained from compiling again? */
+/* Adds the hints to the version's. False: there is nothing new, so compiling again would not help. */
 static bool
 learn(launch_version *version, const kin_capture_hints *hints)
 {
@@ -36,7 +36,7 @@ launch_drop(launch_version *version)
     return true;
 }
 
-/* Does it draw random numbers, or do anything else than compute its results and what goes into inputs? */
+/* Does it have side effects other than writing to inputs: drawing random numbers, say? */
 static bool
 acts(const launch_version *version)
 {
@@ -47,14 +47,14 @@ acts(const launch_version *version)
     return false;
 }
 
-/* How often something was made of weights ahead of a run. */
+/* How often weights were packed or folded again. */
 static uint64_t
 renewals(const launch_version *version)
 {
     return version->code == NULL || version->code->frozen == NULL ? 0 : launch_frozen_renewals(version->code->frozen);
 }
 
-/* The run came to nothing. */
+/* The run failed: decides whether the code is dropped or compiled again. */
 static void
 fail(kernel_launcher *self, launch_version *version, const launch_outcome *outcome)
 {
@@ -62,7 +62,7 @@ fail(kernel_launcher *self, launch_version *version, const launch_outcome *outco
     if (outcome->invalid && ++version->nans >= KIN_TIER_LOST_NANS && launch_drop(version)) {
         self->exact_nan = version->again = true;
         launch_say_unfrozen(self, "NaN values are common in it: recompiled without the operations that would lose them");
-    } else if (outcome->warned && launch_drop(version)) { /* the steps' warnings are heard */
+    } else if (outcome->warned && launch_drop(version)) { /* the steps show the warning */
         snprintf(version->reason, sizeof version->reason, "an operator in it warns, and only step by step is the warning shown");
         launch_say(self, version->reason);
     } else if (outcome->foreign[0] != 0 && launch_drop(version)) {
@@ -76,7 +76,7 @@ fail(kernel_launcher *self, launch_version *version, const launch_outcome *outco
     }
 }
 
-/* Weights did not stay as they were: compiled anew at the next call, without counting on that. */
+/* Weights changed too often: the next call compiles without treating them as constants. */
 static void
 give_up_frozen(kernel_launcher *self, launch_version *version)
 {
@@ -89,7 +89,7 @@ give_up_frozen(kernel_launcher *self, launch_version *version)
     version->abtest = (kin_abtest){0};
 }
 
-/* Runs the code; what came of it decides whether it is run again. */
+/* Runs the code and handles its failures. */
 static kin_launch
 run(kernel_launcher *self, launch_version *version, PyObject *const *in, PyObject **out)
 {
@@ -103,20 +103,20 @@ run(kernel_launcher *self, launch_version *version, PyObject *const *in, PyObjec
     return result == LAUNCH_DONE ? KIN_LAUNCH_DONE : KIN_LAUNCH_NOT;
 }
 
-/* -- turns ------------------------------------------------------------------------------------------------------ */
+/* -- comparison ------------------------------------------------------------------------------------------------------ */
 
-/* Slower than its steps: code is made again after a time that is long beside making it. */
+/* Slower than its steps: compiled and compared again after a time that is long compared with compiling. */
 static void
 back_off(launch_version *version)
 {
     double ns = kin_compile_retry_after(version->total_ns, version->drops++);
-    version->retry_at = ns > 0 ? launch_now() + ns : 0;
+    version->retry_at = ns > 0 ? kin_clock_ns() + ns : 0;
 }
 
 bool
 launch_is_due(const launch_version *version)
 {
-    return version->code == NULL && version->retry_at > 0 && launch_now() > version->retry_at;
+    return version->code == NULL && version->retry_at > 0 && kin_clock_ns() > version->retry_at;
 }
 
 static void
@@ -138,7 +138,7 @@ try_steps(kernel_launcher *self, launch_version *version, kin_entry *v, const ki
     launch_kept *kept = launch_may_write(version->code, in) ? launch_keep_written(version->code, in) : NULL;
     if (kept == NULL)
         return KIN_LAUNCH_NOT;
-    version->code->running++; /* stays, whatever the steps do */
+    version->code->running++; /* the steps must not free it */
     kin_launch done = kin_capture_do(v, subgraph, in, out, &ns);
     version->code->running--;
     if (done == KIN_LAUNCH_NOT)
@@ -146,7 +146,7 @@ try_steps(kernel_launcher *self, launch_version *version, kin_entry *v, const ki
     launch_kept_free(kept);
     if (done == KIN_LAUNCH_DONE && version->abtest.ntheirs == 0 && !launch_gives_the_same(version->code, subgraph->nin, in, out)) {
         snprintf(version->reason, sizeof version->reason, "eager results differ from the captured layout or aliasing");
-        if (launch_drop(version)) /* else it is running; it is looked at again */
+        if (launch_drop(version)) /* else it is running, and the next comparison drops it */
             launch_say(self, version->reason);
         return done;
     }
@@ -161,9 +161,9 @@ static kin_launch
 try_launch(kernel_launcher *self, launch_version *version, PyObject *const *in, PyObject **out)
 {
     uint64_t before = renewals(version);
-    double start = launch_now();
+    double start = kin_clock_ns();
     kin_launch done = run(self, version, in, out);
-    double ns = launch_now() - start;
+    double ns = kin_clock_ns() - start;
     if (done != KIN_LAUNCH_DONE || (version->abtest.warm && before != renewals(version)))
         return done;
     if (!version->abtest.warm)

@@ -1,5 +1,5 @@
-/* Subgraphs whose inputs differ from call to call, as where a cache grows: the calls that differ are set apart, and the others, which are most of a
- * model, are compiled. What differs is found by capturing the subgraph on inputs of two kinds.
+/* Dynamic-input analysis: where the inputs of a subgraph change shape from call to call (a growing cache, say), the calls that depend on the
+ * shape are left out, and the rest, most of a model, is compiled. Captures on two kinds of inputs show which calls differ.
  */
 #include <string.h>
 
@@ -41,7 +41,7 @@ mix_args(uint64_t hash, const kin_aten *g, uint32_t first, uint32_t count)
     return hash;
 }
 
-/* What a step asks of ATen, and what it gets; 0: nothing. */
+/* Hash of a step's ATen calls with the shapes of their arguments and results; 0: it makes none. */
 static uint64_t
 hash_of_step(const kin_capture *capture, uint32_t step)
 {
@@ -65,7 +65,7 @@ is_call(const kin_step *s)
     return kin_subgraph_calls(s) && !(s->flags & KIN_STEP_SUNK);
 }
 
-/* Keeps what the calls are like, to be compared with. */
+/* Keeps the hashes of the calls for comparison. */
 static kin_status
 keep(kernel_launcher *self, const kin_entry *v, const kin_subgraph *subgraph, const kin_capture *capture)
 {
@@ -75,7 +75,7 @@ keep(kernel_launcher *self, const kin_entry *v, const kin_subgraph *subgraph, co
     return KIN_OK;
 }
 
-/* Calls that are what they were are noted in the entry; the others are set apart, if there are fewer of them. */
+/* Notes which calls are shape-invariant; the others are left out of the subgraph if they are the smaller part. */
 static kin_status
 part(const kernel_launcher *self, kin_entry *v, const kin_subgraph *subgraph, const kin_capture *capture)
 {

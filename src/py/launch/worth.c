@@ -1,5 +1,5 @@
-/* Is code to be made for the inputs that are there? The rules are those of core/tier/compile_heuristic.h; here is what they are told: how
- * long the steps took, what code took to make the last time, how much is packed, and what has to go to make room.
+/* Are these inputs worth compiling for? The rules are in core/tier/compile_heuristic.h; this file supplies their inputs (how long the
+ * steps took, what the last compilation cost, how many bytes are packed) and evicts code to make room.
  */
 #include <stdio.h>
 #include <string.h>
@@ -10,7 +10,7 @@
 /* Of the process; Python's lock guards it. */
 static kin_compile_account account;
 
-static double made; /* nanoseconds that all code has taken */
+static double made; /* nanoseconds spent on compiling so far */
 
 static uint32_t
 count_calls(const kin_entry *v, const kin_subgraph *subgraph)
@@ -50,7 +50,7 @@ input_bytes(const kin_subgraph *subgraph, PyObject *const *in)
     return bytes;
 }
 
-/* What making code took the last time; 0: none was made. */
+/* What the last compilation took; 0: there was none. */
 static double
 last_compile_ns(const kernel_launcher *self)
 {
@@ -60,11 +60,11 @@ last_compile_ns(const kernel_launcher *self)
     return 0;
 }
 
-/* How long the steps took, when that was seen. */
+/* How long the steps took; 0: not measured. */
 static double
 take_time(kernel_launcher *self)
 {
-    double ns = self->begun > 0 ? launch_now() - self->begun : 0;
+    double ns = self->begun > 0 ? kin_clock_ns() - self->begun : 0;
     self->begun = 0;
     return ns;
 }
@@ -97,7 +97,7 @@ kept_by(const launch_version *version)
     return version->code == NULL || version->code->frozen == NULL ? 0 : launch_frozen_bytes(version->code->frozen);
 }
 
-/* Code that was not used for longest goes where there is too much of it. False: it is all running. */
+/* Evicts the least recently used code while there is too much of it. False: all of it is running. */
 static bool
 make_room(kernel_launcher *self)
 {
@@ -123,8 +123,8 @@ make_room(kernel_launcher *self)
     }
 }
 
-/* Do calls mostly go the way that was recorded? What leaves in the middle, or may do so for all that is known yet, comes through its
- * later subgraphs seldom, and each of them is code of its own. */
+/* Do most calls stay on the recorded trace? Where they leave it in the middle, later subgraphs are seldom reached, and each of them costs
+ * a compilation. */
 static bool
 is_usual_way(const kin_entry *v)
 {
@@ -185,7 +185,7 @@ launch_note_use(kernel_launcher *self, launch_version *version)
 void
 launch_begin_steps(kernel_launcher *self)
 {
-    self->begun = launch_now();
+    self->begun = kin_clock_ns();
 }
 
 static bool

@@ -3,8 +3,7 @@
  */
 #include "py/module/dispatch.h"
 
-#include <time.h>
-
+#include "core/base/clock.h"
 #include "core/diag/breaks.h"
 #include "py/aten/modes.h"
 #include "py/aten/tensor.h"
@@ -56,14 +55,6 @@ unpin(call_state *c)
     if (c->pinned)
         kin_cache_unpin(&c->self->cache);
     c->pinned = false;
-}
-
-static double
-now_ns(void)
-{
-    struct timespec now;
-    clock_gettime(CLOCK_MONOTONIC, &now);
-    return (double)now.tv_sec * 1e9 + (double)now.tv_nsec;
 }
 
 /* -- eager ------------------------------------------------------------------------------------------------- */
@@ -207,7 +198,7 @@ extend(exit_context *x, uint32_t step, kin_exit *exit)
     kin_record_result result = {0};
     kin_entry *v = x->entry->v;
     kin_log_before before = {v->trace.steps.len, v->trace.ngraphs};
-    double start = now_ns();
+    double start = kin_clock_ns();
     x->extended = true;
     kin_unstable_note_exit(v, step, x->entry->unstable);
     fill_record_options(x->self, x->entry->unstable, &options);
@@ -221,7 +212,7 @@ extend(exit_context *x, uint32_t step, kin_exit *exit)
             PyErr_Fetch(&type, &error, &traceback);
         Py_CLEAR(value);
     }
-    kin_trace_budget_spend(&x->entry->budget, now_ns() - start);
+    kin_trace_budget_spend(&x->entry->budget, kin_clock_ns() - start);
     if (result.health != KIN_RECORD_SOUND)
         kin_log_bug(x->self->state, x->self->name, "side trace", result.reason);
     x->entry->broken |= result.health == KIN_RECORD_LOST;
@@ -232,7 +223,7 @@ extend(exit_context *x, uint32_t step, kin_exit *exit)
 static PyObject *
 resume_eagerly(kin_entry_object *entry, kin_exit *exit)
 {
-    double start = now_ns();
+    double start = kin_clock_ns();
     bool told = kin_entry_was_asked(entry->v, KIN_ASKER_PROGRAM, true); /* one call sees one answer */
     if (told)
         kin_record_set_compiling(true);
@@ -241,7 +232,7 @@ resume_eagerly(kin_entry_object *entry, kin_exit *exit)
     PyErr_Fetch(&type, &error, &traceback);
     if (told)
         kin_record_set_compiling(false);
-    entry->budget.lived += now_ns() - start;
+    entry->budget.lived += kin_clock_ns() - start;
     kin_tierdown_hasten(&entry->tierdown);
     PyErr_Restore(type, error, traceback);
     return value;
@@ -412,7 +403,7 @@ try_with_slots(call_state *c, uint32_t i, PyObject **slots, PyObject **result)
         kin_shape_promote(c->shape, i);
     bool usual = kin_tierdown_replays(&entry->tierdown) || !may_step_aside(c->self, entry->v);
     if (c->begun > 0)
-        kin_lookup_hit(&c->shape->lookup, now_ns() - c->begun, entry->tierdown.backed_off ? 1 : entry->tierdown.ratio);
+        kin_lookup_hit(&c->shape->lookup, kin_clock_ns() - c->begun, entry->tierdown.backed_off ? 1 : entry->tierdown.ratio);
     kin_tierdown_turn turn = usual ? KIN_TIERDOWN_REPLAY : kin_tierdown_next(&entry->tierdown);
     unpin(c);
     if (turn == KIN_TIERDOWN_EAGER || turn == KIN_TIERDOWN_TIME_EAGER) {
@@ -838,11 +829,11 @@ run_limited(call_state *c, kin_eager why)
     kin_compiled *self = c->self;
     kin_shape *shape = c->shape;
     kin_cache_pin(&self->cache); /* for the shape */
-    double start = now_ns();
+    double start = kin_clock_ns();
     PyObject *value = run_eager(c, why);
-    shape->owner->budget.lived += now_ns() - start;
+    shape->owner->budget.lived += kin_clock_ns() - start;
     if (c->begun > 0)
-        kin_lookup_miss(&shape->lookup, start - c->begun, now_ns() - start);
+        kin_lookup_miss(&shape->lookup, start - c->begun, kin_clock_ns() - start);
     kin_cache_unpin(&self->cache);
     return value;
 }
@@ -926,7 +917,7 @@ run_at_once(call_state *c, PyObject **result)
             *result = run_eager(c, entry->told_limit ? KIN_EAGER_LIMIT : KIN_EAGER_COSTLY);
             return true;
         }
-        c->begun = now_ns();
+        c->begun = kin_clock_ns();
     }
     kin_entry_object *resting = find_backed_off(c);
     if (resting == NULL || !may_step_aside(c->self, resting->v))
@@ -998,7 +989,7 @@ time_entry(const call_state *c, kin_entry_object *entry, Py_ssize_t count)
         PyErr_NoMemory();
         return -1;
     }
-    double start = now_ns();
+    double start = kin_clock_ns();
     Py_ssize_t done = 0;
     while (done < count && kin_guard_eval(entry->v, 0, slots, &miss)) {
         done++;
@@ -1007,7 +998,7 @@ time_entry(const call_state *c, kin_entry_object *entry, Py_ssize_t count)
         if (!fill_roots(entry, c, slots))
             break;
     }
-    double elapsed = now_ns() - start;
+    double elapsed = kin_clock_ns() - start;
     for (uint32_t vid = 0; vid < entry->nslots; vid++)
         Py_CLEAR(slots[vid]);
     kin_entry_slots_give(entry, slots, entry->nslots);

@@ -1,17 +1,14 @@
 /* Clocks (stopwatch.h). */
 #include "py/module/stopwatch.h"
 
-#include <time.h>
+#include "core/base/clock.h"
 
 #include "py/launch/launch.h"
 
 static double
 read_clock(bool own)
 {
-    struct timespec now = {0};
-    if (clock_gettime(own ? CLOCK_THREAD_CPUTIME_ID : CLOCK_MONOTONIC, &now) != 0)
-        timespec_get(&now, TIME_UTC);
-    return (double)now.tv_sec * 1e9 + (double)now.tv_nsec;
+    return own ? kin_clock_thread_ns() : kin_clock_ns();
 }
 
 kin_stopwatch

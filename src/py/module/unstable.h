@@ -1,4 +1,4 @@
-/* What changed between calls, as places (guard_text.h): later recordings of the function assume less there (rule 12). */
+/* What changed between calls, by place (guard_place.h): later recordings of the function assume less about these places. */
 #ifndef KIN_PY_MODULE_UNSTABLE_H
 #define KIN_PY_MODULE_UNSTABLE_H
 

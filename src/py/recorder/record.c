@@ -3,11 +3,11 @@
  */
 #include "py/recorder/rec.h"
 
+#include "core/base/clock.h"
 #include "core/diag/breaks.h"
 #include "py/aten/modes.h"
 #include "py/compat/codes.h"
 #include "py/recorder/crosscheck.h"
-#include <time.h>
 
 /* Bits of co_localspluskinds, the same on 3.11-3.14. */
 enum { KIND_CELL = 0x40, KIND_FREE = 0x80 };
@@ -24,14 +24,6 @@ void
 kin_record_set_compiling(bool on)
 {
     rec_set_compiling(on);
-}
-
-static double
-now_ns(void)
-{
-    struct timespec t;
-    clock_gettime(CLOCK_MONOTONIC, &t);
-    return (double)t.tv_sec * 1e9 + (double)t.tv_nsec;
 }
 
 /* -- shadow frames -------------------------------------------------------------------------------------------- */
@@ -606,7 +598,7 @@ kin_record_call(const kin_record_options *options, PyObject *func, PyObject *con
                 PyObject *kwnames, kin_record_result *result)
 {
     memset(result, 0, sizeof *result);
-    double begin = now_ns();
+    double begin = kin_clock_ns();
     kin_entry *v = active == NULL && rec_torch_init() == KIN_OK ? new_entry(func) : NULL;
     rec *r = v ? rec_new(options, v, result) : NULL;
     if (r == NULL) {
@@ -620,7 +612,7 @@ kin_record_call(const kin_record_options *options, PyObject *func, PyObject *con
     bool keep = !r->failed && (value != NULL || r->stopped);
     PyObject *error = r->fullgraph_error;
     rec_free(r);
-    result->time_ns = v->record_ns = now_ns() - begin;
+    result->time_ns = v->record_ns = kin_clock_ns() - begin;
     if (keep)
         result->entry = v;
     else

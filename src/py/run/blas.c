@@ -51,14 +51,6 @@ computes(bool packed, bool by_rows)
     return same;
 }
 
-static double
-seconds_of(clockid_t clock)
-{
-    struct timespec t;
-    clock_gettime(clock, &t);
-    return (double)t.tv_sec + (double)t.tv_nsec * 1e-9;
-}
-
 /* The best of a few products with b packed as it is done for frozen weights; 0 without memory. */
 static double
 time_product(const kin_blas *blas, clockid_t clock)
@@ -71,10 +63,10 @@ time_product(const kin_blas *blas, clockid_t clock)
     kin_packed *form = kin_gemm_wants_packed(blas, M, &b) ? kin_gemm_pack(blas, M, &b) : NULL;
     double best = 1;
     for (int i = 0; i < TIMES; i++) {
-        double start = seconds_of(clock);
+        double start = (kin_clock_read(clock) * 1e-9);
         if (!kin_gemm(blas, &a, &b, form, room + M * K + K * N, NULL))
             break;
-        double seconds = seconds_of(clock) - start;
+        double seconds = (kin_clock_read(clock) * 1e-9) - start;
         best = seconds < best ? seconds : best;
     }
     kin_gemm_free(form);

@@ -1,7 +1,7 @@
 /* Keeps what was made of frozen weights (frozen.h). There is a set of it for each group of tensors that the graph is called
- * with in turn (the layers of a model that share their code). A set goes when the memory of a weight was given back; that is
- * asked for now and then, through weak references to storages: a program can see and minds those to tensors
- * (torch.utils.swap_tensors refuses).
+ * with in turn (the layers of a model that share their code). A set goes when the memory of a weight was given back; which is
+ * checked now and then through weak references to storages: weak references to tensors are visible to programs and break
+ * torch.utils.swap_tensors.
  */
 #include "py/run/frozen.h"
 

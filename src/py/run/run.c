@@ -11,7 +11,6 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <time.h>
 
 #include "py/aten/block.h"
 #include "py/aten/make.h"
@@ -20,14 +19,6 @@
 
 /* Estimated time on one core from which more of them, and letting other Python threads run, pay. */
 static const double SHARE_NS = 30e3, THREAD_NS = 15e3;
-
-double
-launch_now(void)
-{
-    struct timespec t;
-    clock_gettime(CLOCK_MONOTONIC, &t);
-    return (double)t.tv_sec * 1e9 + (double)t.tv_nsec;
-}
 
 /* -- buffers ---------------------------------------------------------------------------------------------------- */
 
@@ -167,12 +158,12 @@ run_ops(launch_running *r)
             return false;
     for (uint32_t i = 0; i < r->p->ops.len - r->p->ncommits; i++) {
         const kin_op *op = &r->p->ops.at[i];
-        double begin = launch_profiling ? launch_now() : 0;
+        double begin = launch_profiling ? kin_clock_ns() : 0;
         r->begun = i + 1;
         if (op->is_extern ? !launch_run_extern(r, op->index) : !run_kernel(r, &r->p->kernels.at[op->index]))
             return false;
         if (launch_profiling && launch_profile_of(r->lp) != NULL)
-            launch_profile_note(&r->lp->spent[i], launch_now() - begin);
+            launch_profile_note(&r->lp->spent[i], kin_clock_ns() - begin);
         for (uint32_t k = 0; k < r->lp->ndies[i]; k++)
             Py_CLEAR(r->tensors[r->lp->dies[i][k]]);
     }
@@ -263,7 +254,7 @@ run_noting_nans(launch_running *r)
 launch_result
 launch_code_run(launch_code *code, uint32_t threads, PyObject *const *in, PyObject **out, launch_outcome *outcome)
 {
-    double begin = launch_profiling ? launch_now() : 0;
+    double begin = launch_profiling ? kin_clock_ns() : 0;
     *outcome = (launch_outcome){0};
     if (!launch_may_write(code, in))
         return LAUNCH_SHARED;
@@ -291,7 +282,7 @@ launch_code_run(launch_code *code, uint32_t threads, PyObject *const *in, PyObje
     code->runs += ok;
     code->running--;
     if (ok && begin != 0 && launch_profile_of(&code->main) != NULL)
-        launch_profile_note(&code->main.spent[code->main.program->ops.len], launch_now() - begin);
+        launch_profile_note(&code->main.spent[code->main.program->ops.len], kin_clock_ns() - begin);
     if (!ok) {
         launch_put_back_random(&r);
         PyErr_Clear();

@@ -4,6 +4,7 @@
 #ifndef KIN_PY_RUN_H
 #define KIN_PY_RUN_H
 
+#include "core/base/clock.h"
 #include "core/lower/lower.h"
 #include "core/program/program.h"
 #include "py/capture/capture.h"
@@ -118,9 +119,6 @@ void launch_program_deinit(launch_program *p);
 bool launch_program_run(launch_program *p, const launch_inputs *inputs, PyObject **outputs);
 /* Packs what the program's calls want packed, into packed[] by extern call; adds to *bytes. False: not all of it. */
 bool launch_program_pack(const launch_program *p, const launch_inputs *inputs, launch_packed *packed, size_t *bytes);
-
-/* Nanoseconds of a clock that only goes on. */
-double launch_now(void);
 
 /* -- profile.c -------------------------------------------------------------------------------------------------- */
 
