@@ -3,6 +3,7 @@
  */
 #include <stdlib.h>
 
+#include "core/base/clock.h"
 #include "py/aten/warn.h"
 #include "py/capture/capture_priv.h"
 #include "py/compat/failure.h"
