@@ -37,29 +37,29 @@ find_code(const kin_cache *cache, PyCodeObject *code)
     return NULL;
 }
 
-static kin_shape *
+static kin_call_shape *
 find_shape(const kin_code_entry *entry, Py_ssize_t nargs, PyObject *kwnames)
 {
     for (uint32_t i = 0; i < entry->shapes.len; i++) {
-        kin_shape *shape = entry->shapes.at[i];
+        kin_call_shape *shape = entry->shapes.at[i];
         if (shape->nargs == nargs && same_names(shape->kwnames, kwnames))
             return shape;
     }
     return NULL;
 }
 
-kin_shape *
+kin_call_shape *
 kin_cache_find_slow(kin_cache *cache, PyCodeObject *code, Py_ssize_t nargs, PyObject *kwnames)
 {
     kin_code_entry *entry = find_code(cache, code);
-    kin_shape *shape = entry == NULL ? NULL : find_shape(entry, nargs, kwnames);
+    kin_call_shape *shape = entry == NULL ? NULL : find_shape(entry, nargs, kwnames);
     if (shape != NULL)
         cache->last = shape;
     return shape;
 }
 
 static void
-free_shape(kin_shape *shape)
+free_shape(kin_call_shape *shape)
 {
     for (uint32_t i = 0; i < shape->entries.len; i++)
         Py_DECREF(shape->entries.at[i]);
@@ -118,10 +118,10 @@ add_code(kin_cache *cache, PyCodeObject *code)
     return entry;
 }
 
-kin_shape *
+kin_call_shape *
 kin_cache_add(kin_cache *cache, PyCodeObject *code, Py_ssize_t nargs, PyObject *kwnames)
 {
-    kin_shape *shape = kin_cache_find(cache, code, nargs, kwnames);
+    kin_call_shape *shape = kin_cache_find(cache, code, nargs, kwnames);
     if (shape != NULL)
         return shape;
     kin_code_entry *entry = find_code(cache, code);
@@ -132,7 +132,7 @@ kin_cache_add(kin_cache *cache, PyCodeObject *code, Py_ssize_t nargs, PyObject *
     shape = calloc(1, sizeof *shape);
     if (shape == NULL)
         return NULL;
-    *shape = (kin_shape){.owner = entry, .code = code, .nargs = nargs, .kwnames = Py_XNewRef(kwnames)};
+    *shape = (kin_call_shape){.owner = entry, .code = code, .nargs = nargs, .kwnames = Py_XNewRef(kwnames)};
     kin_status status = kin_bind_plan_make(code, nargs, kwnames, &shape->plan);
     if ((status != KIN_OK && status != KIN_BREAK) || kin_vec_push(&entry->shapes, shape) != KIN_OK) {
         free_shape(shape);
@@ -143,16 +143,16 @@ kin_cache_add(kin_cache *cache, PyCodeObject *code, Py_ssize_t nargs, PyObject *
 }
 
 kin_status
-kin_shape_push(kin_shape *shape, kin_entry_object *entry)
+kin_call_shape_push(kin_call_shape *shape, kin_entry_object *entry)
 {
     KIN_TRY(kin_vec_push(&shape->entries, entry));
-    kin_shape_promote(shape, shape->entries.len - 1);
+    kin_call_shape_promote(shape, shape->entries.len - 1);
     shape->owner->nentries++;
     return KIN_OK;
 }
 
 void
-kin_shape_promote(kin_shape *shape, uint32_t i)
+kin_call_shape_promote(kin_call_shape *shape, uint32_t i)
 {
     kin_entry_object *entry = shape->entries.at[i];
     memmove(shape->entries.at + 1, shape->entries.at, i * sizeof *shape->entries.at);
@@ -160,7 +160,7 @@ kin_shape_promote(kin_shape *shape, uint32_t i)
 }
 
 static bool
-drop_from_shape(kin_shape *shape, kin_entry_object *entry)
+drop_from_shape(kin_call_shape *shape, kin_entry_object *entry)
 {
     for (uint32_t i = 0; i < shape->entries.len; i++)
         if (shape->entries.at[i] == entry) {
@@ -202,7 +202,7 @@ visit_entry(kin_code_entry *entry, visitproc visit, void *arg)
     Py_VISIT(entry->code);
     Py_VISIT(entry->unstable);
     for (uint32_t s = 0; s < entry->shapes.len; s++) {
-        kin_shape *shape = entry->shapes.at[s];
+        kin_call_shape *shape = entry->shapes.at[s];
         Py_VISIT(shape->kwnames);
         for (uint32_t i = 0; i < shape->entries.len; i++)
             Py_VISIT(shape->entries.at[i]);

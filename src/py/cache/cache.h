@@ -4,7 +4,7 @@
  * number of positional arguments and a tuple of keyword names; it has its own bind plan and its own list of entries,
  * most recently hit first. Everything is looked up by pointer on a hit; the last shape used is tried first.
  *
- * A call pins the cache while it holds a kin_shape pointer: any allocation can run a finaliser that empties the
+ * A call pins the cache while it holds a kin_call_shape pointer: any allocation can run a finaliser that empties the
  * cache. What is dropped meanwhile is retired and freed with the last pin.
  */
 #ifndef KIN_PY_CACHE_H
@@ -26,12 +26,12 @@ typedef struct {
     uint32_t failures;  /* recordings that left nothing usable */
     kin_lookup lookup;  /* when no more are recorded: is looking for one worth it? */
     bool refuses;       /* the last of them because a break was to be an error */
-} kin_shape;
+} kin_call_shape;
 
 typedef struct kin_code_entry {
     PyCodeObject *code;  /* strong */
     PyObject *unstable;  /* set of str: places where something changed between calls (unstable.h); NULL: none yet */
-    KIN_VEC(kin_shape *) shapes;
+    KIN_VEC(kin_call_shape *) shapes;
     kin_trace_budget budget;   /* for recordings */
     uint32_t nentries;
     bool told_limit;
@@ -40,7 +40,7 @@ typedef struct kin_code_entry {
 
 typedef struct {
     KIN_VEC(kin_code_entry *) codes;
-    kin_shape *last;
+    kin_call_shape *last;
     KIN_VEC(kin_code_entry *) retired;
     uint32_t pins;
 } kin_cache;
@@ -61,25 +61,25 @@ kin_cache_unpin(kin_cache *cache)
 }
 
 /* The shape of such a call, or NULL when there is none yet. Runs no Python code. */
-kin_shape *kin_cache_find_slow(kin_cache *cache, PyCodeObject *code, Py_ssize_t nargs, PyObject *kwnames);
+kin_call_shape *kin_cache_find_slow(kin_cache *cache, PyCodeObject *code, Py_ssize_t nargs, PyObject *kwnames);
 
-static inline kin_shape *
+static inline kin_call_shape *
 kin_cache_find(kin_cache *cache, PyCodeObject *code, Py_ssize_t nargs, PyObject *kwnames)
 {
-    kin_shape *last = cache->last;
+    kin_call_shape *last = cache->last;
     if (last != NULL && last->code == code && last->nargs == nargs && last->kwnames == kwnames)
         return last;
     return kin_cache_find_slow(cache, code, nargs, kwnames);
 }
 
 /* As above, or a new shape; NULL without memory or when there are too many shapes. */
-kin_shape *kin_cache_add(kin_cache *cache, PyCodeObject *code, Py_ssize_t nargs, PyObject *kwnames);
+kin_call_shape *kin_cache_add(kin_cache *cache, PyCodeObject *code, Py_ssize_t nargs, PyObject *kwnames);
 /* Puts a new entry first; steals the reference on success. */
-kin_status kin_shape_push(kin_shape *shape, kin_entry_object *entry) KIN_MUST_CHECK;
+kin_status kin_call_shape_push(kin_call_shape *shape, kin_entry_object *entry) KIN_MUST_CHECK;
 /* Forgets the entry, which a call may still be running; it no longer counts towards the limit. */
 void kin_cache_drop(kin_cache *cache, kin_entry_object *entry);
 /* Makes entry i the first one to be tried. */
-void kin_shape_promote(kin_shape *shape, uint32_t i);
+void kin_call_shape_promote(kin_call_shape *shape, uint32_t i);
 
 /* Drops everything; the cache stays usable. */
 void kin_cache_clear(kin_cache *cache);
