@@ -9,3 +9,5 @@ import os
 os.environ.setdefault("KINTSUGI_KERNELS", "0")
 # Whether a call is replayed is not to hang on the clock either; tests/py/test_pace.py switches it on.
 os.environ.setdefault("KINTSUGI_STEP_ASIDE", "0")
+# What each pass of the pipeline leaves is verified (docs/design/pipeline.md).
+os.environ.setdefault("KINTSUGI_VERIFY", "1")

@@ -32,6 +32,7 @@ MAY_INCLUDE = {
     "core/program": ["core/ir"],
     "core/fuse": ["core/ir", "core/program"],
     "core/codegen": ["core/fuse", "core/ir", "core/program"],
+    "core/pipeline": ["core/aten", "core/ir", "core/lower", "core/rewrite", "core/fuse", "core/program", "core/codegen"],
     "py/compat": ["core/bytecode/bytecode.h"],
     "py/refs": ["py/compat", "core/trace"],
     "py/aten": ["py/refs", "py/compat", "core/blocks", "core/graph", "core/ir"],

@@ -7,7 +7,7 @@ import linecache
 import os
 import sys
 
-from . import _api, _kernels, _messages
+from . import _api, _kernels, _messages, passes as _passes
 
 
 @dataclasses.dataclass
@@ -45,13 +45,14 @@ class ExplainOutput:
     """The answer of explain(). `graphs` are torch.fx.GraphModules, made when they are asked for.
 
     graph_count, graph_break_count, op_count, break_reasons, ops_per_graph, out_guards, compile_times,
-    deferred_effects, frames, graph_texts, kernels (of the function as compiled before: graphs are compiled when replayed).
+    deferred_effects, frames, graph_texts, kernels and passes (of the function as compiled before: graphs are compiled when replayed).
     """
 
-    def __init__(self, dumps, frames, kernels=(), no_kernels=""):
+    def __init__(self, dumps, frames, kernels=(), no_kernels="", passes=()):
         self._graphs = [graph for dump in dumps for graph in dump["graphs"]]
         self.frames = frames
         self.kernels = list(kernels)
+        self.passes = list(passes)
         self.no_kernels = no_kernels
         self.graph_count = len(self._graphs)
         self.op_count = sum(len(graph["nodes"]) for graph in self._graphs)
@@ -193,7 +194,8 @@ def explain(fn, *extra_args, **extra_kwargs):
         entries = compiled.entries()
         dumps = [engine.dump(entry) for entry in entries]
         kernels = _kernels.rows(engine, inner) if inner is not None else ()
-        return ExplainOutput(dumps, _frames(compiled, entries, dumps), kernels, _kernels.none(inner))
+        passes = _passes.rows(engine, inner) if inner is not None else ()
+        return ExplainOutput(dumps, _frames(compiled, entries, dumps), kernels, _kernels.none(inner), passes)
 
     return run(*extra_args, **extra_kwargs) if extra_args or extra_kwargs else run
 

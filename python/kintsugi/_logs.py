@@ -13,7 +13,7 @@ import sys
 import uuid
 import weakref
 
-from . import _counters, _trace
+from . import _counters, _trace, passes
 
 _engine = None
 _next_seq = 0
@@ -123,7 +123,7 @@ def _look():
 
 
 def _is_wanted():
-    return any(_enabled(name) for name in SERVED) or _trace.is_wanted()
+    return any(_enabled(name) for name in SERVED) or passes.logger() is not None or _trace.is_wanted()
 
 
 def _show_unasked(collected):
@@ -203,6 +203,8 @@ def _show(event, found, outer, new):
     elif kind == "fusion":
         if _enabled("fusion"):
             _log("fusion", f"{event['name']}, graph {event['graph']}: not fused:\n{event['text']}", _frame_of(event["name"]))
+    elif kind == "passes":
+        _show_passes(event)
     elif kind == "lower":
         if _enabled("output_code") or _trace.is_wanted():
             _show_code(event)
@@ -228,6 +230,16 @@ def _show_code(event):
             _log("output_code", f"Output code of {event['name']}, graph {event['graph']}:\n{code[-1]}", ids)
             if _trace.is_wanted():
                 _trace.write_code(event["name"], event["graph"], code[-1], ids)
+
+
+def _show_passes(event):
+    if passes.logger() is None:
+        return
+    _, entry, _ = _find(event["entry"], {})
+    found = [row for row in passes.of_entry(_engine, entry) if row.graph == event["graph"]] if entry is not None else []
+    if found:
+        log = passes.logger()
+        log.info("%s", passes.log_record(event["name"], event["graph"], found, log.isEnabledFor(logging.DEBUG)))
 
 
 def number_frame(compiled):

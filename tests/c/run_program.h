@@ -5,7 +5,7 @@
 #include <math.h>
 
 #include "core/ir/scalar.h"
-#include "core/program/program.h"
+#include "core/pipeline/pipeline.h"
 
 typedef struct {
     uint64_t state;
@@ -186,7 +186,7 @@ run_against_oracle(kin_jit *jit, const kin_ir *ir, uint64_t seed, kin_text *why)
 {
     kin_program *p = NULL;
     run_data d = {0};
-    bool ok = kin_program_compile(jit, ir, &p, &run_stats, why) == KIN_OK;
+    bool ok = kin_pipeline_compile(jit, ir, &p, &run_stats, why) == KIN_OK;
     if (!ok)
         return false;
     run_inputs(ir, &d, seed);

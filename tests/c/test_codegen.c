@@ -1,7 +1,7 @@
 /* Programs compiled and run against the oracle, kin_ir_eval. */
 #include <math.h>
 
-#include "core/program/program.h"
+#include "core/pipeline/pipeline.h"
 #include "check.h"
 #include "run_program.h"
 
@@ -97,7 +97,7 @@ check_accuracy(void)
         kin_program *p = NULL;
         kin_ir *ir = kin_ir_new();
         kin_ir_output(ir, kin_ir_unary(ir, ops[o], kin_ir_input(ir, 0, KIN_F32, 1, (int64_t[]){N})), NULL);
-        CHECK(kin_program_compile(jit, ir, &p, NULL, NULL) == KIN_OK);
+        CHECK(kin_pipeline_compile(jit, ir, &p, NULL, NULL) == KIN_OK);
         CHECK(p && p->kernels.at[0].fn((void *[]){x, y}, 0, p->kernels.at[0].range) == 0);
         double worst = 0;
         float at = 0;
@@ -126,7 +126,7 @@ compile(const char *text)
     kin_text why = {0};
     kin_program *p = NULL;
     kin_ir *ir = kin_ir_parse(text, &why);
-    CHECK(ir && kin_program_compile(jit, ir, &p, NULL, &why) == KIN_OK);
+    CHECK(ir && kin_pipeline_compile(jit, ir, &p, NULL, &why) == KIN_OK);
     kin_ir_free(ir);
     kin_text_deinit(&why);
     return p;

@@ -1,5 +1,5 @@
 /* What follows a product, run on blocks of its result: against the same program with the product as an input. */
-#include "core/program/program.h"
+#include "core/pipeline/pipeline.h"
 #include "check.h"
 #include "run_program.h"
 
@@ -65,7 +65,7 @@ static void
 run_program(const kin_program *p, run_data *d, const float *a, const float *b, int64_t n, int64_t rows, int64_t columns)
 {
     for (uint32_t i = 0; i < p->ops.len; i++) {
-        const kin_op *op = &p->ops.at[i];
+        const kin_program_op *op = &p->ops.at[i];
         if (op->is_extern) {
             const kin_extern_call *c = &p->externs.at[op->index];
             multiply(a, b, n, d->memory[c->results[0]]);
@@ -98,7 +98,7 @@ check_case(const epilogue_case *x)
     kin_compile_stats stats;
     kin_program *p = NULL;
     kin_ir *with = parse(x->text, call), *oracle = parse(x->text, input);
-    if (!with || !oracle || !CHECK(kin_program_compile(jit, with, &p, &stats, &why) == KIN_OK)) {
+    if (!with || !oracle || !CHECK(kin_pipeline_compile(jit, with, &p, &stats, &why) == KIN_OK)) {
         fprintf(stderr, "%s\n%s\n", x->text, why.at);
         return;
     }

@@ -1,5 +1,5 @@
 /* Whatever does not share a kernel has a reason: one program for each. */
-#include "core/fuse/fuse.h"
+#include "core/pipeline/pipeline.h"
 
 #include <stdlib.h>
 
@@ -54,7 +54,7 @@ check_says(const row *r)
         kin_text_deinit(&why);
         return;
     }
-    CHECK_EQ(kin_fuse(p, &fused, &notes), KIN_OK);
+    CHECK_EQ(kin_pipeline_fuse(p, &fused, &notes), KIN_OK);
     if (!CHECK(notes.at != NULL && strstr(notes.at, r->says) != NULL))
         fprintf(stderr, "wanted: %s\ngot: %s\n", r->says, notes.at ? notes.at : "nothing");
     kin_fused_deinit(&fused);
@@ -94,7 +94,7 @@ check_silent(void)
     kin_text notes = {0};
     kin_ir *p = kin_ir_parse(text, &notes);
     kin_fused fused = {0};
-    CHECK_EQ(kin_fuse(p, &fused, &notes), KIN_OK);
+    CHECK_EQ(kin_pipeline_fuse(p, &fused, &notes), KIN_OK);
     CHECK_EQ(fused.kernels.len, 1);
     CHECK_EQ(notes.len, 0);
     kin_fused_deinit(&fused);

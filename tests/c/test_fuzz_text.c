@@ -5,7 +5,7 @@
 #include "check.h"
 
 #include "core/aten/aten.h"
-#include "core/lower/lower.h"
+#include "core/pipeline/pipeline.h"
 
 static const char graph[] =
     "%1 = input 0 : f32[2, 3]{3, 1}@1+0\n"
@@ -79,7 +79,7 @@ use(kin_jit *jit, const kin_ir *p, uint64_t seed)
         CHECK(kin_ir_verify(clean, &why));
     if (jit != NULL && is_small(p) && !has_half(p) && gen_below(&(gen_rng){seed + 3}, 2) == 0) {
         kin_program *made = NULL;
-        kin_status status = kin_program_compile(jit, p, &made, NULL, &why);
+        kin_status status = kin_pipeline_compile(jit, p, &made, NULL, &why);
         CHECK(status == KIN_OK || status == KIN_BREAK);
         compiled += status == KIN_OK;
         kin_program_free(made);
@@ -128,7 +128,7 @@ try_aten(uint64_t seed)
     kin_text_clear(&why);
     bool right = g != NULL && kin_aten_verify(g, &why);
     kin_lowered lowered;
-    if (right && kin_lower(g, &(kin_lower_options){0}, &lowered, &why) == KIN_OK) {
+    if (right && kin_pipeline_lower(g, &(kin_lower_options){0}, &lowered, &why) == KIN_OK) {
         CHECK(kin_ir_verify(lowered.ir, &why));
         kin_lowered_deinit(&lowered);
     }

@@ -1,7 +1,7 @@
 /* Lowering of small ATen graphs: what becomes of memory, outputs, externs; refusals. The rules themselves are compared with
  * eager by tests/lower.
  */
-#include "core/lower/lower.h"
+#include "core/pipeline/pipeline.h"
 #include "check.h"
 
 /* Lowers; the program's text, or the reason why not. */
@@ -14,7 +14,7 @@ lower(const char *graph, kin_lowered *out, kin_text *text)
     *out = (kin_lowered){0};
     if (!CHECK(g != NULL && kin_aten_verify(g, &why)))
         fprintf(stderr, "    %s\n", why.at);
-    else if (kin_lower(g, &plain, out, &why) == KIN_OK)
+    else if (kin_pipeline_lower(g, &plain, out, &why) == KIN_OK)
         kin_ir_print(out->ir, text);
     else
         kin_text_add(text, why.at);

@@ -1,4 +1,5 @@
 /* What tests/lower needs of src/core, for ctypes: lower the text of an ATen graph, evaluate the tensor program. */
+#include "core/ir/early.h"
 #include "core/lower/lower.h"
 
 typedef struct {
@@ -11,6 +12,22 @@ typedef struct {
 oracle *oracle_new(const char *aten_text, int fast_math);
 void oracle_free(oracle *o);
 
+/* The passes of core/pipeline that clean up after lowering. */
+static void
+finish(oracle *o)
+{
+    kin_ir *clean = kin_ir_simplify(o->l.ir, o->l.ir->fast_math);
+    kin_ir_free(o->l.ir);
+    o->l.ir = clean;
+    if (kin_ir_copies_large_input(clean)) {
+        kin_text_add(&o->why, "it modifies an input in place");
+        kin_lowered_deinit(&o->l);
+        o->status = KIN_BREAK;
+    } else {
+        o->status = kin_ir_verify(clean, &o->why) && kin_ir_print(clean, &o->text) ? KIN_OK : KIN_BUG;
+    }
+}
+
 oracle *
 oracle_new(const char *aten_text, int fast_math)
 {
@@ -22,7 +39,7 @@ oracle_new(const char *aten_text, int fast_math)
         return o;
     o->status = kin_lower(o->g, &options, &o->l, &o->why);
     if (o->status == KIN_OK)
-        kin_ir_print(o->l.ir, &o->text);
+        finish(o);
     return o;
 }
 

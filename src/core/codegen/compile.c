@@ -1,5 +1,5 @@
-/* From a tensor program to a program that runs. What a kernel is comes from memory, else from the cache on disk, else from
- * LLVM, on several threads; what is new of a program is then loaded at once.
+/* From fused kernels to a program that runs (codegen.h). A kernel comes from memory, else from the cache on disk, else from
+ * LLVM, on several threads; all that is new in a program is then loaded at once.
  */
 #include <signal.h>
 #include <stdatomic.h>
@@ -11,7 +11,6 @@
 #include "core/codegen/jit_priv.h"
 #include "core/codegen/key.h"
 #include "core/codegen/rescue.h"
-#include "core/fuse/fuse.h"
 
 #ifdef KIN_LLVM
 #include <llvm-c/Analysis.h>
@@ -19,7 +18,7 @@
 /* A kernel that is not in memory. */
 typedef struct {
     const kin_loops *loops;
-    kin_run run;
+    kin_kernel_plan run;
     uint32_t number;            /* of its key */
     kin_text key;
     kin_store_found found;      /* on disk */
@@ -235,7 +234,7 @@ look_up(batch *b, uint32_t i, kin_text *key)
     kin_jit *jit = b->jit;
     const kin_loops *k = &b->fused->kernels.at[i].loops;
     kin_kernel *out = &b->fused->program->kernels.at[b->fused->kernels.at[i].kernel];
-    kin_run run = kin_emit_plan(k, &jit->target);
+    kin_kernel_plan run = kin_emit_plan(k, &jit->target);
     bool fresh;
     if (needs_f16(k) && !jit->target.f16) {
         kin_text_add(b->why, "half precision on a processor without F16C");
@@ -481,44 +480,61 @@ free_batch(batch *b)
     free(b->want_of);
 }
 
-static kin_status
-compile_all(kin_jit *jit, kin_fused *f, kin_compile_stats *stats, kin_text *why)
+struct kin_jit_job {
+    batch batch;
+    kin_fused fused;
+    kin_compile_stats stats;
+    kin_text why;
+    uint32_t missing;
+};
+
+void
+kin_jit_job_drop(kin_jit_job *job)
+{
+    free_batch(&job->batch);
+    kin_program_free(job->fused.program);
+    kin_fused_deinit(&job->fused);
+    kin_text_deinit(&job->why);
+    free(job);
+}
+
+/* What goes wrong is reported by whoever compiles the program after it. */
+void
+kin_jit_job_run(kin_jit_job *job)
+{
+    if (end(&job->batch, job->missing) == KIN_OK)
+        count(&job->batch);
+    kin_jit_job_drop(job);
+}
+
+/* Hands over what has been looked up so far. NULL without memory: nothing has changed then. */
+static kin_jit_job *
+job_of(batch *b, uint32_t missing)
+{
+    kin_jit_job *job = calloc(1, sizeof *job);
+    if (job == NULL)
+        return NULL;
+    *job = (kin_jit_job){.batch = *b, .fused = *b->fused, .stats = *b->stats, .missing = missing};
+    *b->fused = (kin_fused){0};
+    job->batch.fused = &job->fused;
+    job->batch.stats = &job->stats;
+    job->batch.why = &job->why;
+    job->batch.job = true;
+    return job;
+}
+
+kin_status
+kin_codegen(kin_jit *jit, kin_fused *f, kin_jit_job **job, kin_compile_stats *stats, kin_text *why)
 {
     batch b = {.jit = jit, .fused = f, .stats = stats, .why = why};
     uint32_t missing;
     kin_status s = begin(&b, &missing);
+    if (s == KIN_OK && job != NULL && missing > 0 && (*job = job_of(&b, missing)) != NULL)
+        return KIN_BREAK;
     if (s == KIN_OK)
         s = end(&b, missing);
     free_batch(&b);
     count(&b);
-    return s;
-}
-
-kin_status
-kin_program_compile(kin_jit *jit, const kin_ir *ir, kin_program **out, kin_compile_stats *stats, kin_text *notes)
-{
-    kin_compile_stats none;
-    kin_text why = {0};
-    kin_fused f;
-    stats = stats ? stats : &none;
-    *stats = (kin_compile_stats){0};
-    *out = NULL;
-    double start = now_ns();
-    kin_status s = kin_fuse(ir, &f, notes);
-    stats->fuse_ns = now_ns() - start;
-    if (s == KIN_OK) {
-        s = compile_all(jit, &f, stats, &why);
-        kin_fused_deinit(&f);
-        if (s == KIN_OK)
-            *out = f.program;
-        else
-            kin_program_free(f.program);
-    }
-    if (notes && why.len) { /* nobody looks for the reason behind what was not fused */
-        kin_text_clear(notes);
-        kin_text_add(notes, why.at);
-    }
-    kin_text_deinit(&why);
     return s;
 }
 
@@ -529,7 +545,7 @@ list_module(const kin_jit *jit, const kin_loops *loops, kin_text *out)
 {
     LLVMContextRef context = LLVMContextCreate();
     LLVMModuleRef module = LLVMModuleCreateWithNameInContext("kernel", context);
-    kin_run run = kin_emit_plan(loops, &jit->target);
+    kin_kernel_plan run = kin_emit_plan(loops, &jit->target);
     if (kin_emit(loops, &jit->target, &run, module, out)) {
         char *text = LLVMPrintModuleToString(module);
         kin_text_add(out, text);
@@ -561,89 +577,29 @@ list_kernels(void *arg)
 }
 
 bool
-kin_program_list(kin_jit *jit, const kin_ir *ir, bool llvm, kin_text *out)
+kin_codegen_print(kin_jit *jit, const kin_fused *f, bool llvm, kin_text *out)
 {
-    kin_fused f;
-    if (kin_fuse(ir, &f, NULL) != KIN_OK)
-        return false;
-    listing l = {.jit = jit, .fused = &f, .llvm = llvm, .out = out};
+    listing l = {.jit = jit, .fused = f, .llvm = llvm, .out = out};
     if (llvm)
         kin_rescue_run(list_kernels, &l, out);
     else
         list_kernels(&l);
-    kin_program_free(f.program);
-    kin_fused_deinit(&f);
     return !out->failed;
-}
-
-/* -- apart ------------------------------------------------------------------------------------------------------- */
-
-struct kin_jit_job {
-    batch batch;
-    kin_fused fused;
-    kin_compile_stats stats;
-    kin_text why;
-    uint32_t missing;
-};
-
-void
-kin_jit_job_drop(kin_jit_job *job)
-{
-    free_batch(&job->batch);
-    kin_program_free(job->fused.program);
-    kin_fused_deinit(&job->fused);
-    kin_text_deinit(&job->why);
-    free(job);
-}
-
-kin_jit_job *
-kin_jit_prepare(kin_jit *jit, const kin_ir *ir)
-{
-    kin_jit_job *job = calloc(1, sizeof *job);
-    if (job == NULL || kin_fuse(ir, &job->fused, &job->why) != KIN_OK) {
-        if (job)
-            kin_text_deinit(&job->why);
-        free(job);
-        return NULL;
-    }
-    job->batch = (batch){.jit = jit, .fused = &job->fused, .stats = &job->stats, .why = &job->why, .job = true};
-    kin_status s = begin(&job->batch, &job->missing);
-    if (s == KIN_OK && job->missing > 0)
-        return job;
-    if (s == KIN_OK && end(&job->batch, 0) == KIN_OK)
-        count(&job->batch);
-    kin_jit_job_drop(job);
-    return NULL;
-}
-
-/* What goes wrong is said when the program is compiled, by whoever waits for it. */
-void
-kin_jit_job_run(kin_jit_job *job)
-{
-    if (end(&job->batch, job->missing) == KIN_OK)
-        count(&job->batch);
-    kin_jit_job_drop(job);
 }
 
 #else
 
 kin_status
-kin_program_compile(kin_jit *jit, const kin_ir *ir, kin_program **out, kin_compile_stats *stats, kin_text *notes)
+kin_codegen(kin_jit *jit, kin_fused *f, kin_jit_job **job, kin_compile_stats *stats, kin_text *why)
 {
-    *out = NULL;
+    kin_text_add(why, "built without LLVM");
     return KIN_BREAK;
 }
 
 bool
-kin_program_list(kin_jit *jit, const kin_ir *ir, bool llvm, kin_text *out)
+kin_codegen_print(kin_jit *jit, const kin_fused *f, bool llvm, kin_text *out)
 {
     return false;
-}
-
-kin_jit_job *
-kin_jit_prepare(kin_jit *jit, const kin_ir *ir)
-{
-    return NULL;
 }
 
 void

@@ -10,7 +10,7 @@
 /* -- shape of the run -------------------------------------------------------------------------------------------- */
 
 static unsigned
-widest_lanes(const kin_loops *k, const kin_target *t)
+widest_lanes(const kin_loops *k, const kin_machine *t)
 {
     unsigned bytes = 1;
     for (uint32_t i = 1; i < k->insts.len; i++) {
@@ -63,7 +63,7 @@ count_repeated(const kin_loops *k)
 /* Sums of columns that do little but load, as products of a row and a matrix are: a wide strip of a matrix at a time, as many columns as there are
  * registers for sums. Of each row of it the memory then gives several neighbouring lines, not one or two. */
 static unsigned
-widest_strip(const kin_loops *k, const kin_target *t, unsigned lanes)
+widest_strip(const kin_loops *k, const kin_machine *t, unsigned lanes)
 {
     enum { FEW = 5 };
     unsigned sums = t->vector_bytes == 64 ? 16 : 8, n = 0;
@@ -98,10 +98,10 @@ cost_of(const kin_loops *k, int64_t elements)
 /* From this length on the code of a LINEAR run is the same for all: it has a part for what is left behind the last whole step. */
 enum { ANY_LENGTH = 256 };
 
-kin_run
-kin_emit_plan(const kin_loops *k, const kin_target *t)
+kin_kernel_plan
+kin_emit_plan(const kin_loops *k, const kin_machine *t)
 {
-    kin_run r = {.kind = KIN_RUN_ROWS, .lanes = 1, .range = 1};
+    kin_kernel_plan r = {.kind = KIN_RUN_ROWS, .lanes = 1, .range = 1};
     int64_t elements = 1;
     unsigned outer = 0, inner = 0;
     for (uint32_t v = 0; v < k->vars.len; v++) {
@@ -608,7 +608,7 @@ first_outer(const kin_loops *k, uint32_t skip)
 }
 
 uint32_t
-kin_emit_open_var(const kin_loops *k, const kin_run *run)
+kin_emit_open_var(const kin_loops *k, const kin_kernel_plan *run)
 {
     if (run->kind == KIN_RUN_LINEAR)
         return k->vars.at[k->vector_var].size >= ANY_LENGTH ? k->vector_var : UINT32_MAX;
@@ -812,7 +812,7 @@ emit_function(kin_em *e)
 }
 
 bool
-kin_emit(const kin_loops *k, const kin_target *t, const kin_run *run, LLVMModuleRef module, kin_text *why)
+kin_emit(const kin_loops *k, const kin_machine *t, const kin_kernel_plan *run, LLVMModuleRef module, kin_text *why)
 {
     kin_em e = {.k = k, .target = t, .run = run, .why = why, .module = module, .context = LLVMGetModuleContext(module)};
     e.bases = calloc(k->buffers.len + 1, sizeof *e.bases);

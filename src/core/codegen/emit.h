@@ -13,7 +13,7 @@ typedef struct {
     const char *cpu, *features;
     unsigned vector_bytes; /* 64, 32, 16 */
     bool f16;              /* converts half precision in hardware */
-} kin_target;
+} kin_machine;
 
 /* Loops run as: LINEAR: [begin, end) are elements of the only variable. ROWS: [begin, end) number the outer variables'
  * combinations; the vector's variable is an inner one, or there is none. COLUMNS: the vector's variable is an outer one;
@@ -24,13 +24,13 @@ typedef struct {
     unsigned lanes;
     int64_t range, grain;
     double cost; /* of all of it, nanoseconds */
-} kin_run;
+} kin_kernel_plan;
 
-kin_run kin_emit_plan(const kin_loops *k, const kin_target *t);
+kin_kernel_plan kin_emit_plan(const kin_loops *k, const kin_machine *t);
 /* The variable whose size is in the range that a call of the kernel gets and nowhere in its code; UINT32_MAX: there is none. */
-uint32_t kin_emit_open_var(const kin_loops *k, const kin_run *run);
+uint32_t kin_emit_open_var(const kin_loops *k, const kin_kernel_plan *run);
 /* Adds the function `kernel` to the module; false with `why` for what has no code. */
-bool kin_emit(const kin_loops *k, const kin_target *t, const kin_run *run, LLVMModuleRef module, kin_text *why);
+bool kin_emit(const kin_loops *k, const kin_machine *t, const kin_kernel_plan *run, LLVMModuleRef module, kin_text *why);
 
 enum { KIN_EMIT_MAX_INNER = 24, KIN_EMIT_MAX_LANES = 256 };
 
@@ -41,8 +41,8 @@ typedef struct {
 /* One emission; see emit.c for the loops, value.c and arithmetic.c for instructions. */
 typedef struct {
     const kin_loops *k;
-    const kin_target *target;
-    const kin_run *run;
+    const kin_machine *target;
+    const kin_kernel_plan *run;
     kin_text *why;
     LLVMContextRef context;
     LLVMModuleRef module;

@@ -27,7 +27,7 @@ describe_target(kin_jit *jit)
 {
     const char *f = jit->features;
     bool wide = has_feature(f, "+avx512f") && has_feature(f, "+avx512bw") && has_feature(f, "+avx512vl") && has_feature(f, "+avx512dq");
-    jit->target = (kin_target){.cpu = jit->cpu, .features = f};
+    jit->target = (kin_machine){.cpu = jit->cpu, .features = f};
     jit->target.vector_bytes = wide ? 64 : has_feature(f, "+avx2") ? 32 : 16;
     jit->target.f16 = has_feature(f, "+f16c");
 }

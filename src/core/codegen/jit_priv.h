@@ -7,8 +7,10 @@
 #include <stdatomic.h>
 
 #include "core/base/intern.h"
-#include "core/codegen/store.h"
+#include "core/codegen/codegen.h"
 #include "core/codegen/emit.h"
+#include "core/codegen/object.h"
+#include "core/codegen/store.h"
 
 #ifdef KIN_LLVM
 #include <llvm-c/TargetMachine.h>
@@ -16,7 +18,7 @@
 struct kin_jit {
     pthread_mutex_t lock;
     char *cpu, *features;
-    kin_target target;
+    kin_machine target;
     kin_text text;               /* see kin_jit_target */
     bool started;                /* LLVM */
     KIN_VEC(LLVMTargetMachineRef) machines; /* not in use */

@@ -3,6 +3,7 @@
 #include "core/codegen/object.h"
 
 #include <elf.h>
+#include <stdlib.h>
 #include <string.h>
 #include <sys/mman.h>
 

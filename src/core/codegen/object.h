@@ -6,7 +6,8 @@
 
 #include <stddef.h>
 
-#include "core/program/program.h"
+#include "core/base/status.h"
+#include "core/diag/text.h"
 
 typedef struct {
     const void *bytes;

@@ -13,7 +13,7 @@
 #include <stdint.h>
 
 #include "core/diag/text.h"
-#include "core/program/program.h"
+#include "core/codegen/codegen.h"
 
 typedef struct {
     const void *structure;

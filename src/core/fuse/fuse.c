@@ -3,8 +3,6 @@
  * it reads from comes first, then later ones that read the same memory.
  */
 #include "core/fuse/fuse_priv.h"
-#include "core/ir/early.h"
-#include "core/ir/split.h"
 
 enum { MOST_TRIES = 6 };
 
@@ -771,71 +769,7 @@ find_needed(fuse *f)
     }
 }
 
-/* -- outputs that need a copy ------------------------------------------------------------------------------------ */
-
-/* A result of an extern call that lies otherwise than the output must. */
-static bool
-lies_otherwise(const kin_ir *p, const kin_ir_out *o)
-{
-    const kin_ir_node *n = kin_ir_at(p, o->node);
-    const int64_t *sizes = kin_ir_sizes(p, o->node);
-    int64_t below = 1;
-    bool differs = false;
-    if (n->op != KIN_IR_RESULT || kin_ir_numel(p, o->node) == 0)
-        return false;
-    for (unsigned d = n->ndim; d-- > 0;) {
-        int64_t has = n->strides != 0 ? p->ints.at[n->strides + d] : below;
-        differs |= sizes[d] > 1 && has != (o->strides != 0 ? p->ints.at[o->strides + d] : below);
-        below *= sizes[d];
-    }
-    return differs;
-}
-
-/* A program of our own, in which every output that must be fresh memory has a node of its own. */
-static kin_ir *
-with_copies(const kin_ir *ir, kin_text *notes)
-{
-    kin_ir *p = kin_ir_new();
-    if (p == NULL)
-        return NULL;
-    p->nodes.len = p->args.len = p->ints.len = p->outputs.len = 0;
-#define COPY(v) \
-    if (kin_vec_reserve(&p->v, ir->v.len + 64) == KIN_OK && ir->v.len) \
-        memcpy(p->v.at, ir->v.at, (p->v.len = ir->v.len) * sizeof *ir->v.at); \
-    else if (ir->v.len) \
-        p->failed = true
-    COPY(nodes);
-    COPY(args);
-    COPY(ints);
-    COPY(outputs);
-    COPY(early);
-#undef COPY
-    kin_text_clear(&p->texts);
-    kin_text_add_len(&p->texts, ir->texts.at ? ir->texts.at : "", ir->texts.len);
-    p->ninputs = ir->ninputs;
-    p->fast_math = ir->fast_math;
-    for (uint32_t i = 0; i < p->outputs.len && !p->failed; i++) {
-        kin_ir_out *o = &p->outputs.at[i];
-        kin_ir_node copy = p->nodes.at[o->node];
-        bool again = false;
-        for (uint32_t j = 0; j < i; j++)
-            again |= p->outputs.at[j].node == o->node;
-        if (copy.op != KIN_IR_INPUT && !again && !lies_otherwise(p, o) && !o->into)
-            continue;
-        copy = (kin_ir_node){.op = KIN_IR_EXPAND, .dtype = copy.dtype, .ndim = copy.ndim, .nargs = 1, .args = p->args.len,
-                             .sizes = copy.sizes};
-        for (int copies = 0; copies < (o->into ? 2 : 1); copies++) { /* the first of two, if the input is still needed as it was */
-            copy.args = p->args.len;
-            p->failed |= kin_vec_push(&p->args, o->node) != KIN_OK || kin_vec_push(&p->nodes, copy) != KIN_OK;
-            o->node = p->nodes.len - 1;
-        }
-    }
-    if (p->failed || p->texts.failed) {
-        kin_ir_free(p);
-        return NULL;
-    }
-    return p;
-}
+/* -- all of it ---------------------------------------------------------------------------------------------------- */
 
 static kin_status
 run(fuse *f, kin_fused *out)
@@ -854,30 +788,28 @@ run(fuse *f, kin_fused *out)
     return fuse_program(f, out);
 }
 
+static bool
+make_room(fuse *f)
+{
+    const kin_ir *ir = f->ir;
+    f->nodes = calloc(ir->nodes.len, sizeof *f->nodes);
+    f->visited = calloc(ir->nodes.len, sizeof *f->visited);
+    if (f->nodes == NULL || f->visited == NULL || kin_vec_push(&f->ints, (int64_t)0) != KIN_OK)
+        return false;
+    for (kin_irn n = 0; n < ir->nodes.len; n++)
+        f->nodes[n].group = f->nodes[n].buffer = f->nodes[n].output = FUSE_NONE;
+    for (kin_irn n = 1; n < ir->nodes.len; n++)
+        if (ir->nodes.at[n].op == KIN_IR_INPUT || ir->nodes.at[n].op == KIN_IR_RESULT)
+            fuse_lay_out(f, n, ir->nodes.at[n].strides ? ir->ints.at + ir->nodes.at[n].strides : NULL);
+    return !f->failed;
+}
+
 kin_status
 kin_fuse(const kin_ir *ir, kin_fused *out, kin_text *notes)
 {
-    kin_ir *split = kin_ir_splits(ir) ? kin_ir_split(ir) : NULL; /* without memory for it: as it is */
-    kin_ir *early = kin_ir_write_early(split ? split : ir);
-    kin_ir *own = early ? with_copies(early, notes) : NULL;
-    kin_ir_free(split);
-    kin_ir_free(early);
-    fuse f = {.ir = own, .notes = notes};
+    fuse f = {.ir = ir, .notes = notes};
     *out = (kin_fused){0};
-    kin_status s = KIN_NOMEM;
-    if (own) {
-        f.nodes = calloc(own->nodes.len, sizeof *f.nodes);
-        f.visited = calloc(own->nodes.len, sizeof *f.visited);
-        f.failed = kin_vec_push(&f.ints, (int64_t)0) != KIN_OK;
-    }
-    if (own && f.nodes && f.visited && !f.failed) {
-        for (kin_irn n = 0; n < own->nodes.len; n++)
-            f.nodes[n].group = f.nodes[n].buffer = f.nodes[n].output = FUSE_NONE;
-        for (kin_irn n = 1; n < own->nodes.len; n++)
-            if (own->nodes.at[n].op == KIN_IR_INPUT || own->nodes.at[n].op == KIN_IR_RESULT)
-                fuse_lay_out(&f, n, own->nodes.at[n].strides ? own->ints.at + own->nodes.at[n].strides : NULL);
-        s = run(&f, out);
-    }
+    kin_status s = make_room(&f) ? run(&f, out) : KIN_NOMEM;
     for (uint32_t g = 0; g < f.groups.len; g++) {
         kin_vec_deinit(&f.groups.at[g].statements);
         kin_vec_deinit(&f.groups.at[g].reads);
@@ -886,7 +818,6 @@ kin_fuse(const kin_ir *ir, kin_fused *out, kin_text *notes)
     kin_vec_deinit(&f.ints);
     free(f.nodes);
     free(f.visited);
-    kin_ir_free(own);
     if (s != KIN_OK) {
         kin_fused_deinit(out);
         kin_program_free(out->program);

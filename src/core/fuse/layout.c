@@ -342,7 +342,7 @@ add_kernel(fuse *f, kin_fused *out, const group *g)
     if (k.buffers && !find_overwritable(p, &k, &made.loops))
         k.buffers = NULL;
     KIN_TRY(keep_kernel(out, &k, &made));
-    kin_op op = {.index = p->kernels.len - 1};
+    kin_program_op op = {.index = p->kernels.len - 1};
     if (g->undo) {
         kin_irn write = f->ir->early.at[g->undo - 1].write;
         return kin_vec_push(&p->undos, ((kin_undo){.kernel = op.index, .op = f->groups.at[f->nodes[write].group].op}));
@@ -398,7 +398,7 @@ add_extern(fuse *f, kin_fused *out, const group *g)
     if (g->statements.len > 0)
         KIN_TRY(add_epilogue(f, out, g, &c));
     KIN_TRY(kin_vec_push(&p->externs, c));
-    kin_op op = {.is_extern = true, .index = p->externs.len - 1};
+    kin_program_op op = {.is_extern = true, .index = p->externs.len - 1};
     return kin_vec_push(&p->ops, op);
 }
 
@@ -415,5 +415,5 @@ fuse_program(fuse *f, kin_fused *out)
         KIN_TRY(x->is_extern ? add_extern(f, out, x) : add_kernel(f, out, x));
         out->program->ncommits += x->commit ? out->program->ops.len - before : 0;
     }
-    return kin_program_plan(out->program);
+    return KIN_OK;
 }

@@ -1,5 +1,5 @@
 /* Kernels as text: for kin_program_print and for people. */
-#include "core/fuse/loops.h"
+#include "core/fuse/fuse.h"
 
 static void
 add_index(const kin_loops *k, kin_ix e, kin_text *out)
@@ -85,5 +85,16 @@ kin_loops_print(const kin_loops *k, kin_text *out)
         add_inst(k, i, out);
     for (uint32_t i = 0; i < k->actions.len; i++)
         add_action(k, &k->actions.at[i], out);
+    return !out->failed;
+}
+
+bool
+kin_fused_print(const kin_fused *f, kin_text *out)
+{
+    kin_program_print(f->program, out);
+    for (uint32_t i = 0; i < f->kernels.len; i++) {
+        kin_text_addf(out, "\n%s:\n", f->program->kernels.at[f->kernels.at[i].kernel].name);
+        kin_loops_print(&f->kernels.at[i].loops, out);
+    }
     return !out->failed;
 }

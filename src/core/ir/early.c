@@ -54,6 +54,21 @@ kin_ir_is_early(const kin_ir *p, uint32_t o)
     return kin_ir_at(p, n)->op == KIN_IR_INPUT && kin_ir_attrs(p, n)[0] + 1 == (int64_t)out->into && is_only_node(p, n);
 }
 
+bool
+kin_ir_copies_large_input(const kin_ir *p)
+{
+    for (uint32_t o = 0; o < p->outputs.len; o++) {
+        kin_irn n = p->outputs.at[o].node;
+        if (p->outputs.at[o].into == 0 || kin_ir_numel(p, n) <= KIN_IR_LARGE_INPUT || kin_ir_is_early(p, o))
+            continue;
+        while (kin_ir_at(p, n)->op == KIN_IR_RESHAPE || kin_ir_at(p, n)->op == KIN_IR_PERMUTE || kin_ir_at(p, n)->op == KIN_IR_CAST)
+            n = kin_ir_arg(p, n, 0);
+        if (kin_ir_at(p, n)->op == KIN_IR_CAT || kin_ir_at(p, n)->op == KIN_IR_SCATTER)
+            return true;
+    }
+    return false;
+}
+
 /* By node: the output + 1 that it is part of. */
 static bool
 find_early(const kin_ir *p, uint32_t *early)

@@ -154,6 +154,8 @@ kin_ir_class kin_ir_op_class(kin_ir_op op);
 bool kin_ir_print(const kin_ir *p, kin_text *out);
 /* The program that `text` describes (parse.c), or NULL with `why` = "line 3: ..." */
 kin_ir *kin_ir_parse(const char *text, kin_text *why);
+/* The same nodes in the same order, and the same outputs (equal.c). */
+bool kin_ir_equal(const kin_ir *a, const kin_ir *b);
 /* Every rule of ops.def (verify.c); false with `why` = "%4 add: ...". */
 bool kin_ir_verify(const kin_ir *p, kin_text *why);
 

@@ -1,5 +1,4 @@
 /* Lowers an ATen graph: each call by its rule or as an EXTERN, then what the outputs are. */
-#include "core/ir/early.h"
 #include "core/lower/lower_priv.h"
 
 /* -- externs ------------------------------------------------------------------------------------------------------ */
@@ -432,40 +431,6 @@ make_room(low *l)
     return l->inside != NULL && l->parts != NULL && l->ir != NULL && l->values != NULL && l->storages != NULL && l->results != NULL;
 }
 
-/* A large input of which little is written, but not at once: it would be read and written as a whole. */
-static bool
-copies_large_input(const kin_ir *ir)
-{
-    for (uint32_t o = 0; o < ir->outputs.len; o++) {
-        kin_irn node = ir->outputs.at[o].node;
-        if (ir->outputs.at[o].into == 0 || kin_ir_numel(ir, node) <= LOW_LARGE || kin_ir_is_early(ir, o))
-            continue;
-        while (kin_ir_at(ir, node)->op == KIN_IR_RESHAPE || kin_ir_at(ir, node)->op == KIN_IR_PERMUTE || kin_ir_at(ir, node)->op == KIN_IR_CAST)
-            node = kin_ir_arg(ir, node, 0);
-        if (kin_ir_at(ir, node)->op == KIN_IR_CAT || kin_ir_at(ir, node)->op == KIN_IR_SCATTER)
-            return true;
-    }
-    return false;
-}
-
-/* Drops what failed rules left behind, merges what is equal; then the result must be a right program. */
-static kin_status
-finish(low *l)
-{
-    kin_ir *clean = kin_ir_simplify(l->ir, l->options->fast_math);
-    if (clean == NULL)
-        return KIN_NOMEM;
-    kin_ir_free(l->ir);
-    l->ir = NULL;
-    clean->fast_math = l->options->fast_math;
-    l->out->ir = clean;
-    if (copies_large_input(clean)) {
-        kin_text_add(l->why, "it modifies an input in place");
-        return KIN_BREAK;
-    }
-    return kin_ir_verify(clean, l->why) ? KIN_OK : KIN_BUG;
-}
-
 kin_status
 kin_lower(const kin_aten *g, const kin_lower_options *options, kin_lowered *out, kin_text *why)
 {
@@ -474,8 +439,11 @@ kin_lower(const kin_aten *g, const kin_lower_options *options, kin_lowered *out,
     *out = (kin_lowered){0};
     kin_text_clear(l.why);
     kin_status status = make_room(&l) ? lower_all(&l) : KIN_NOMEM;
-    if (status == KIN_OK)
-        status = finish(&l);
+    if (status == KIN_OK) {
+        l.ir->fast_math = options->fast_math;
+        out->ir = l.ir;
+        l.ir = NULL;
+    }
     kin_ir_free(l.ir);
     free(l.values);
     free(l.storages);

@@ -41,10 +41,12 @@ typedef struct {
 
 typedef struct {
     bool fast_math;              /* do not round half precision between operators, see kin_ir */
+    bool channels_last;          /* normalisations over channels keep these apart from places (kin_prefers_channels_last) */
     bool default_f64;            /* torch.get_default_dtype(): f64 instead of f32 */
 } kin_lower_options;
 
-/* KIN_BREAK with `why` when the graph cannot be lowered as a whole (it writes to an input, ...). */
+/* KIN_BREAK with `why` when the graph cannot be lowered as a whole (it writes to an input, ...). The program still holds what rules left
+ * behind that did not cover their arguments: kin_ir_simplify follows. */
 kin_status kin_lower(const kin_aten *g, const kin_lower_options *options, kin_lowered *out, kin_text *why) KIN_MUST_CHECK;
 void kin_lowered_deinit(kin_lowered *l);
 

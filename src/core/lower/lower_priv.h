@@ -9,7 +9,6 @@
 
 #include "core/lower/lower.h"
 
-enum { LOW_LARGE = 1 << 14 }; /* elements of an input that is not read and written as a whole because of a part */
 
 typedef struct {
     kin_irn node;           /* what it held when its storage had `version` */

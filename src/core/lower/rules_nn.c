@@ -172,15 +172,6 @@ normalise_channels(low_call *c, kin_irn x, int64_t groups, kin_irn w, kin_irn b,
     return low_done(c, 0, kin_ir_reshape(c->ir, y, low_ndim_of(c, x), low_sizes_of(c, x))) && done_statistics(c, &n);
 }
 
-static bool
-has_convolutions(const low_call *c)
-{
-    for (uint32_t i = 0; i < c->l->g->calls.len; i++)
-        if (c->l->g->calls.at[i].row == KIN_ATEN_OP(convolution, default))
-            return true;
-    return false;
-}
-
 /* Over the channels of a group and all positions; weight and bias are per channel. */
 bool
 rule_group_norm(low_call *c, int row)
@@ -190,7 +181,7 @@ rule_group_norm(low_call *c, int row)
     int64_t groups = low_int_or(c, 6, "group", 0);
     if (x == 0 || low_ndim_of(c, x) < 2 || groups < 1 || low_sizes_of(c, x)[1] % groups || kin_ir_numel(c->ir, x) == 0)
         return false;
-    if (low_ndim_of(c, x) >= 3 && has_convolutions(c))
+    if (low_ndim_of(c, x) >= 3 && c->l->options->channels_last)
         return normalise_channels(c, x, groups, low_read(c, weight), low_read(c, bias), low_float_or(c, 7, "eps", 1e-5));
     int64_t batch = low_sizes_of(c, x)[0], sizes[3] = {batch, groups, kin_ir_numel(c->ir, x) / (batch * groups)};
     normalised n = normalise(c, kin_ir_reshape(c->ir, x, 3, sizes), (int64_t[]){2}, 1, low_float_or(c, 7, "eps", 1e-5));

@@ -4,6 +4,7 @@
  * PERMUTE, RESHAPE, SLICE, INDEX). A write replaces the base: the chain of view nodes from parent to view is walked back,
  * each node turned into its inverse. Other views of the storage are made again when they are next read.
  */
+#include "core/ir/early.h"
 #include "core/lower/lower_priv.h"
 
 /* The call that made the value; the one at hand if it is an input. */
@@ -484,7 +485,7 @@ low_write(low *l, kin_aten_val v, kin_irn node)
         return KIN_BREAK;
     }
     kin_aten_val root = low_root(l, v);
-    bool large = s->of_input && kin_ir_numel(l->ir, l->values[root].node) > LOW_LARGE;
+    bool large = s->of_input && kin_ir_numel(l->ir, l->values[root].node) > KIN_IR_LARGE_INPUT;
     while (view != from && part != 0) {
         kin_irn scatter = large ? put_part(l, view, part) : 0;
         part = scatter != 0 ? scatter : invert(l, view, part);

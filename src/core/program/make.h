@@ -10,4 +10,7 @@ void *kin_program_alloc(kin_program *p, size_t bytes);
 /* Gives every TEMP buffer its place and fills last_use, once operations are there. */
 kin_status kin_program_plan(kin_program *p) KIN_MUST_CHECK;
 
+/* Do two temporary buffers that are needed at the same time share memory, or does one lie outside of the arena (verify.c)? False with `why`. */
+bool kin_program_verify(const kin_program *p, kin_text *why);
+
 #endif

@@ -1,4 +1,4 @@
-/* A compiled tensor program: buffers and the operations on them, in order. Made by core/codegen from a kin_ir, run by
+/* A compiled tensor program: buffers and the operations on them, in order. Made by core/fuse, its kernels by core/codegen; run by
  * py/launch (or by a test). Everything here is read-only once made and may run in several threads at once; memory for
  * a run belongs to the runner.
  */
@@ -66,7 +66,7 @@ typedef struct {
 typedef struct {
     bool is_extern;
     uint32_t index;     /* in kernels or externs */
-} kin_op;
+} kin_program_op;
 
 /* Op number `op` writes to a part of an input; when the program comes to nothing after that, `kernel` puts back what lay there. */
 typedef struct {
@@ -75,7 +75,7 @@ typedef struct {
 
 typedef struct kin_program {
     KIN_VEC(kin_buf) buffers;
-    KIN_VEC(kin_op) ops;
+    KIN_VEC(kin_program_op) ops;
     KIN_VEC(kin_kernel) kernels;
     KIN_VEC(kin_extern_call) externs;
     uint32_t ncommits;  /* the last ones of ops: kernels that write into inputs and cannot fail; until then nothing has changed that `undos`
@@ -88,72 +88,7 @@ typedef struct kin_program {
     void *owner;        /* memory and machine code; internal */
 } kin_program;
 
-/* What the cache on disk had for a kernel. */
-typedef enum {
-#define ANSWER(NAME, text) KIN_STORE_##NAME,
-#include "core/program/store_answers.def"
-#undef ANSWER
-    KIN_STORE__COUNT
-} kin_store_answer;
-const char *kin_store_answer_text(kin_store_answer answer);
-
-/* The JIT: what was compiled so far (kernels that are equal are compiled once), and LLVM, which is not touched before a
- * kernel is neither in memory nor on disk. One per process; every function takes a lock, compiling does not hold it. */
-typedef struct kin_jit kin_jit;
-typedef struct {
-    const char *cpu;       /* NULL: this machine; else LLVM's name, "x86-64" for the baseline */
-    const char *cache_dir; /* NULL: no cache on disk */
-    uint64_t cache_limit;  /* bytes; 0: no limit */
-    unsigned threads;      /* that compile a program's kernels; 0 is 1 */
-} kin_jit_options;
-/* NULL with `why` when LLVM cannot be used. */
-kin_jit *kin_jit_new(const kin_jit_options *options, kin_text *why);
-void kin_jit_free(kin_jit *jit);
-/* Another folder, NULL for none. False with `why` when it cannot be used: there is no cache then. */
-bool kin_jit_set_cache(kin_jit *jit, const char *folder, uint64_t limit, kin_text *why);
-void kin_jit_set_threads(kin_jit *jit, unsigned threads);
-/* Processor, its features, LLVM and code generation: what kernels on disk are good for. Lines; lives as long as the jit. */
-const char *kin_jit_target(const kin_jit *jit);
-/* Held, nobody is halfway through a change: for fork. */
-void kin_jit_lock(kin_jit *jit);
-void kin_jit_unlock(kin_jit *jit);
-
-/* For tests: what fails from now on. */
-typedef enum { KIN_FAULT_NONE, KIN_FAULT_LLVM, KIN_FAULT_MEMORY, KIN_FAULT_FATAL, KIN_FAULT_LLVM_MEMORY } kin_jit_fault;
-void kin_jit_set_fault(kin_jit *jit, kin_jit_fault fault);
-
-typedef struct {
-    uint32_t kernels;      /* of the program */
-    uint32_t compiled;     /* by LLVM, just now */
-    uint32_t from_memory, from_disk;
-    uint32_t disk[KIN_STORE__COUNT]; /* answers of the cache on disk */
-    double fuse_ns, key_ns, disk_ns, codegen_ns, llvm_ns, load_ns; /* codegen, llvm: of the processor, over all threads */
-    double slowest_ns;     /* of the kernels, in LLVM */
-    size_t code_bytes;     /* of what was loaded just now: machine code and its constants */
-    char trouble[200];     /* of the cache on disk; empty: none */
-} kin_compile_stats;
-
-/* Everything compiled so far, summed up. */
-void kin_jit_totals(kin_jit *jit, kin_compile_stats *out);
-void kin_compile_stats_add(kin_compile_stats *to, const kin_compile_stats *from);
-/* What came from where: "2 not in the cache, 1 damaged in the cache, removed"; nothing for what was found. */
-void kin_compile_stats_say(const kin_compile_stats *stats, kin_text *out);
-
-/* notes: one line per fusion that was refused, with the reason. KIN_BREAK with `why` in notes: a node has no code
- * generation. `ir` may be freed afterwards. */
-kin_status kin_program_compile(kin_jit *jit, const kin_ir *ir, kin_program **out, kin_compile_stats *stats,
-                               kin_text *notes) KIN_MUST_CHECK;
-/* Kernels that kin_program_compile would have to compile, apart: any thread may run the job, once, which frees it; after it
- * kin_program_compile finds them. NULL: there is nothing to wait for (or no memory: compiling will say so). */
-typedef struct kin_jit_job kin_jit_job;
-kin_jit_job *kin_jit_prepare(kin_jit *jit, const kin_ir *ir);
-void kin_jit_job_run(kin_jit_job *job);
-void kin_jit_job_drop(kin_jit_job *job);
-/* Jobs stop soon, those to come as well. */
-void kin_jit_cancel(kin_jit *jit);
 void kin_program_free(kin_program *p);
-/* The code of a program for people: the loops of each kernel; llvm: what LLVM gets for them, too. */
-bool kin_program_list(kin_jit *jit, const kin_ir *ir, bool llvm, kin_text *out);
 /* The operations in text: kernels with their loops, extern calls, buffers and where they lie. */
 bool kin_program_print(const kin_program *p, kin_text *out);
 

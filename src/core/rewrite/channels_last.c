@@ -156,29 +156,50 @@ lies_last(const layout *s, kin_irn n)
     return any && !s->fixed[n];
 }
 
-void
-rewrite_spread_channels_last(kin_rewritten *l)
+/* Gives the strides; was there a value that got some? */
+static bool
+lay_out(layout *s)
+{
+    bool changed = false;
+    find_wanted(s);
+    for (kin_irn n = 1; n < s->q->nodes.len; n++) {
+        s->last[n] = lies_last(s, n);
+        if (!s->last[n] || kin_ir_at(s->q, n)->op == KIN_IR_EXTERN)
+            continue;
+        int64_t sizes[KIN_IR_MAX_DIMS], strides[KIN_IR_MAX_DIMS];
+        unsigned ndim = kin_ir_at(s->q, n)->ndim;
+        memcpy(sizes, kin_ir_sizes(s->q, n), ndim * sizeof *sizes);
+        rewrite_channels_last(sizes, ndim, strides);
+        kin_ir_set_strides(s->q, n, strides);
+        changed = true;
+    }
+    return changed;
+}
+
+bool
+kin_channels_last(kin_rewritten *l)
 {
     kin_ir *q = l->ir;
-    layout s = {.l = l, .q = q, .fixed = calloc(q->nodes.len, sizeof(bool)), .wanted = calloc(q->nodes.len, sizeof(bool)),
-                .last = calloc(q->nodes.len, sizeof(bool))};
-    bool any = false;
+    bool any = false, changed = false;
     for (uint32_t i = 0; i < l->calls.len; i++)
         any = any || l->calls.at[i].kind == KIN_LIBRARY_CONV || l->calls.at[i].nspatial > 0;
-    if (any && s.fixed != NULL && s.wanted != NULL && s.last != NULL && !q->failed) {
-        find_wanted(&s);
-        for (kin_irn n = 1; n < q->nodes.len; n++) {
-            s.last[n] = lies_last(&s, n);
-            if (!s.last[n] || kin_ir_at(q, n)->op == KIN_IR_EXTERN)
-                continue;
-            int64_t sizes[KIN_IR_MAX_DIMS], strides[KIN_IR_MAX_DIMS];
-            unsigned ndim = kin_ir_at(q, n)->ndim;
-            memcpy(sizes, kin_ir_sizes(q, n), ndim * sizeof *sizes);
-            rewrite_channels_last(sizes, ndim, strides);
-            kin_ir_set_strides(q, n, strides);
-        }
-    }
+    if (!any || q->failed)
+        return false;
+    layout s = {.l = l, .q = q, .fixed = calloc(q->nodes.len, sizeof(bool)), .wanted = calloc(q->nodes.len, sizeof(bool)),
+                .last = calloc(q->nodes.len, sizeof(bool))};
+    if (s.fixed != NULL && s.wanted != NULL && s.last != NULL)
+        changed = lay_out(&s);
     free(s.fixed);
     free(s.wanted);
     free(s.last);
+    return changed;
+}
+
+bool
+kin_prefers_channels_last(const kin_aten *g)
+{
+    for (uint32_t i = 0; i < g->calls.len; i++)
+        if (g->calls.at[i].row == KIN_ATEN_OP(convolution, default))
+            return true;
+    return false;
 }

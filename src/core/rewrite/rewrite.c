@@ -163,7 +163,6 @@ kin_rewrite(const kin_ir *p, const kin_aten *g, const bool *frozen, const kin_re
     if (status == KIN_OK) {
         rewrite_find_fixed(&r, &plans);
         rewrite_nodes(&r, &plans);
-        rewrite_spread_channels_last(out);
         status = out->ir->failed ? KIN_NOMEM : KIN_OK;
     }
     rewrite_free_plans(&plans);

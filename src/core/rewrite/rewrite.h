@@ -59,4 +59,9 @@ kin_status kin_rewrite(const kin_ir *p, const kin_aten *g, const bool *frozen, c
                        kin_rewritten *out) KIN_MUST_CHECK;
 void kin_rewritten_deinit(kin_rewritten *l);
 
+/* channels_last.c: will values of this graph lie channels last? Lowering asks. */
+bool kin_prefers_channels_last(const kin_aten *g);
+/* Gives values between convolutions channels-last strides; was there one? */
+bool kin_channels_last(kin_rewritten *l);
+
 #endif

@@ -56,9 +56,7 @@ kin_irn rewrite_convolution(rewriting *r, const conv_plan *plan);
 /* Strides of channels-last memory. */
 void rewrite_channels_last(const int64_t *sizes, unsigned ndim, int64_t *strides);
 
-/* channels_last.c: gives values between such calls channels-last strides. */
-void rewrite_spread_channels_last(kin_rewritten *l);
-/* Fills r->fixed, after the plans were made. */
+/* channels_last.c: fills r->fixed, after the plans were made. */
 void rewrite_find_fixed(rewriting *r, const conv_plans *plans);
 
 #endif

@@ -52,6 +52,17 @@ enum {
     KIN_VIEW = 1 << 29          /* a view of a dict */
 };
 
+/* What only the recorder asks of a callable (callables.def). */
+enum {
+    KIN_KNOWS_COMPUTES = 1,  /* changes nothing itself, unless it uses up an iterator */
+    KIN_KNOWS_LAZY = 2,      /* ... and uses up none */
+    KIN_KNOWS_NO_RESUME = 4, /* does not resume a generator that it is handed */
+    KIN_KNOWS_ENTRY = 8,     /* answers from ambient state alone: a guard can ask it */
+    KIN_KNOWS_NO_CHANGE = 16, /* changes no ambient state */
+    KIN_KNOWS_ACTS = 32,     /* changes something outside of the process, or waits */
+    KIN_KNOWS_VARIES = 64    /* answers something else in each call: a clock, a random number */
+};
+
 /* The word of a kind of step. */
 uint32_t kin_kind_effects(kin_step_kind kind);
 /* Does it read operand number `operand`, so that running it later gives something else when that has changed? */

@@ -211,7 +211,7 @@ void *
 kin_tensor_data(PyObject *tensor)
 {
     void *data;
-    return make.data(kin_aten_handle(tensor), &data) == 0 ? data : NULL;
+    return kin_tensor_is_strided(tensor) && make.data(kin_aten_handle(tensor), &data) == 0 ? data : NULL;
 }
 
 const void *

@@ -33,7 +33,10 @@ static struct {
     int32_t layout_strided;
     Py_ssize_t impl_offset; /* of the TensorImpl pointer in the Tensor object */
     Py_ssize_t keys_offset; /* of the key set in the TensorImpl; 0 = unknown */
+    uint64_t strided_keys;  /* all that a strided tensor may have; 0 = unknown */
+    uint64_t sized_keys;    /* ... that a tensor may have whose sizes lie where a strided one's do */
     PyTypeObject *tensor, *parameter;
+    PyTypeObject *own;      /* the stand-ins of capture */
     bool ready;
 } aten;
 
@@ -172,6 +175,49 @@ calibrate_keys(PyObject *torch_c, PyObject *const *samples, int n)
     }
 }
 
+/* The bits of the key in a key set; 0 in a build of torch that does not know it. */
+static uint64_t
+ask_key_bits(PyObject *torch_c, const char *name)
+{
+    PyObject *keys = PyObject_GetAttrString(torch_c, "DispatchKey");
+    PyObject *key = keys ? PyObject_GetAttrString(keys, name) : NULL;
+    PyObject *set = key ? PyObject_CallMethod(torch_c, "DispatchKeySet", "O", key) : NULL;
+    PyObject *raw = set ? PyObject_CallMethod(set, "raw_repr", NULL) : NULL;
+    uint64_t bits = raw ? PyLong_AsUnsignedLongLong(raw) : 0;
+    Py_XDECREF(raw);
+    Py_XDECREF(set);
+    Py_XDECREF(key);
+    Py_XDECREF(keys);
+    if (PyErr_Occurred()) {
+        PyErr_Clear();
+        return 0;
+    }
+    return bits;
+}
+
+static uint64_t
+ask_all_bits(PyObject *torch_c, const char *const *names)
+{
+    uint64_t all = 0;
+    for (int i = 0; names[i] != NULL; i++)
+        all |= ask_key_bits(torch_c, names[i]);
+    return all;
+}
+
+/* Strided tensors, which keep sizes and strides in words of their own, have keys of the first list only; sparse and quantised ones keep
+ * their sizes there. Nested, MKL-DNN, lazy, batched and functional tensors and those with a __torch_dispatch__ have another key,
+ * and the getters of some of them throw, or run Python code. */
+static void
+find_readable_keys(PyObject *torch_c)
+{
+    static const char *const strided[] = {"CPU", "CUDA", "XPU", "MPS", "Meta", "AutogradCPU", "AutogradCUDA", "AutogradXPU",
+        "AutogradMPS", "AutogradMeta", "ADInplaceOrView", "AutocastCPU", "AutocastCUDA", "AutocastXPU", "AutocastMPS",
+        "Conjugate", "Negative", "ZeroTensor", NULL};
+    static const char *const sized[] = {"SparseCPU", "SparseCUDA", "SparseCsrCPU", "SparseCsrCUDA", "QuantizedCPU", NULL};
+    aten.strided_keys = ask_all_bits(torch_c, strided);
+    aten.sized_keys = aten.strided_keys | ask_all_bits(torch_c, sized);
+}
+
 static kin_status
 self_check(PyObject *plain, PyObject *grad)
 {
@@ -195,10 +241,12 @@ calibrate(PyObject *torch_module)
     samples[2] = meta ? PyObject_CallMethod(samples[0], "to", "O", meta) : NULL;
     if (samples[2]) {
         status = calibrate_handle(samples[0]);
-        if (status == KIN_OK)
-            status = self_check(samples[0], samples[1]);
-        if (status == KIN_OK)
+        if (status == KIN_OK) {
             calibrate_keys(c, samples, 3);
+            if (aten.keys_offset)
+                find_readable_keys(c);
+            status = self_check(samples[0], samples[1]);
+        }
     }
     Py_XDECREF(meta);
     for (int i = 0; i < 3; i++)
@@ -264,42 +312,84 @@ kin_is_tensor_type(PyObject *type)
     return type != NULL && type == (PyObject *)aten.tensor;
 }
 
+/* The one place that says whether what lies in a tensor's own words may be read. A Tensor whose class was made by hand may hold
+ * nothing at all. */
+static bool
+has_keys_of(PyObject *tensor, uint64_t allowed)
+{
+    return kin_aten_impl(tensor) != NULL && allowed != 0 &&
+           ((kin_tensor_keys(tensor) & ~allowed) == 0 || Py_TYPE(tensor) == aten.own);
+}
+
+static bool
+has_sizes(PyObject *tensor)
+{
+    return has_keys_of(tensor, aten.sized_keys);
+}
+
+static bool
+has_strides(PyObject *tensor)
+{
+    return has_keys_of(tensor, aten.strided_keys);
+}
+
+bool
+kin_tensor_is_strided(PyObject *obj)
+{
+    return kin_is_tensor(obj) && has_strides(obj);
+}
+
+bool
+kin_tensor_is_readable(PyObject *obj, unsigned mask)
+{
+    return kin_is_tensor(obj) && (mask & (KIN_META_STRIDES | KIN_META_OFFSET) ? has_strides(obj) : has_sizes(obj));
+}
+
+bool
+kin_is_plain_strided(PyObject *obj)
+{
+    return kin_is_plain_tensor(obj) && has_strides(obj);
+}
+
+void
+kin_aten_own_class(PyTypeObject *type)
+{
+    aten.own = type;
+}
+
 int64_t
 kin_tensor_dim(PyObject *tensor)
 {
     int64_t dim;
-    return aten.dim(kin_aten_handle(tensor), &dim) == 0 ? dim : -1;
+    return has_sizes(tensor) && aten.dim(kin_aten_handle(tensor), &dim) == 0 ? dim : -1;
 }
 
 const int64_t *
 kin_tensor_sizes(PyObject *tensor)
 {
     int64_t *sizes;
-    return aten.sizes(kin_aten_handle(tensor), &sizes) == 0 ? sizes : NULL;
+    return has_sizes(tensor) && aten.sizes(kin_aten_handle(tensor), &sizes) == 0 ? sizes : NULL;
 }
 
 const int64_t *
 kin_tensor_strides(PyObject *tensor)
 {
     int64_t *strides;
-    int32_t layout;
-    /* Asking a sparse tensor for strides throws inside the library. */
-    if (aten.layout(kin_aten_handle(tensor), &layout) != 0 || layout != aten.layout_strided)
-        return NULL;
-    return aten.strides(kin_aten_handle(tensor), &strides) == 0 ? strides : NULL;
+    return has_strides(tensor) && aten.strides(kin_aten_handle(tensor), &strides) == 0 ? strides : NULL;
 }
 
 int64_t
 kin_tensor_offset(PyObject *tensor)
 {
     int64_t offset;
-    return aten.storage_offset(kin_aten_handle(tensor), &offset) == 0 ? offset : -1;
+    return has_strides(tensor) && aten.storage_offset(kin_aten_handle(tensor), &offset) == 0 ? offset : -1;
 }
 
 bool
 kin_tensor_requires_grad(PyObject *tensor)
 {
-    return aten.requires_grad(kin_aten_impl(tensor));
+    void *impl = kin_aten_impl(tensor);
+    return impl != NULL && aten.requires_grad(impl);
 }
 
 int32_t
@@ -338,16 +428,15 @@ uint64_t
 kin_tensor_keys(PyObject *tensor)
 {
     uint64_t keys = 0;
-    if (aten.keys_offset)
+    if (aten.keys_offset && kin_aten_impl(tensor) != NULL)
         memcpy(&keys, (char *)kin_aten_impl(tensor) + aten.keys_offset, sizeof keys);
     return keys;
 }
 
-/* Records and matches need a live TensorImpl: a Tensor whose class was made by hand may hold none. */
 static bool
-is_readable(PyObject *tensor)
+is_sized(PyObject *tensor)
 {
-    return kin_is_tensor(tensor) && kin_aten_impl(tensor) != NULL;
+    return kin_is_tensor(tensor) && has_sizes(tensor);
 }
 
 static bool
@@ -372,7 +461,7 @@ read_fields(PyObject *tensor, unsigned mask, meta_record *m)
         return false;
     if (is_wanted(mask, KIN_META_LAYOUT | KIN_META_STRIDES) && aten.layout(h, &m->layout) != 0)
         return false;
-    m->has_strides = is_wanted(mask, KIN_META_STRIDES) && m->layout == aten.layout_strided;
+    m->has_strides = is_wanted(mask, KIN_META_STRIDES) && has_strides(tensor);
     if (is_wanted(mask, KIN_META_DEVICE) &&
         (aten.device_type(h, &m->device_type) != 0 || aten.device_index(h, &m->device_index) != 0))
         return false;
@@ -380,7 +469,7 @@ read_fields(PyObject *tensor, unsigned mask, meta_record *m)
         m->requires_grad = aten.requires_grad(kin_aten_impl(tensor));
     if (is_wanted(mask, KIN_META_KEYS))
         m->keys = kin_tensor_keys(tensor);
-    if (is_wanted(mask, KIN_META_OFFSET) && aten.storage_offset(h, &m->storage_offset) != 0)
+    if (is_wanted(mask, KIN_META_OFFSET) && (!has_strides(tensor) || aten.storage_offset(h, &m->storage_offset) != 0))
         return false;
     return !is_wanted(mask, KIN_META_NUMEL) || aten.numel(h, &m->numel) == 0;
 }
@@ -410,7 +499,7 @@ PyObject *
 kin_meta_make_open(PyObject *tensor, unsigned mask, uint64_t open, int64_t as)
 {
     meta_record head;
-    if (!is_readable(tensor) || !read_fields(tensor, mask, &head)) {
+    if (!is_sized(tensor) || !read_fields(tensor, mask, &head)) {
         PyErr_SetString(PyExc_TypeError, "the metadata of this object cannot be read");
         return NULL;
     }
@@ -485,7 +574,7 @@ match_scalars(PyObject *tensor, const meta_record *want)
         return false;
     if (is_wanted(mask, KIN_META_REQUIRES_GRAD) && aten.requires_grad(kin_aten_impl(tensor)) != (want->requires_grad != 0))
         return false;
-    if (is_wanted(mask, KIN_META_OFFSET) && (aten.storage_offset(h, &wide) != 0 || wide != want->storage_offset))
+    if (is_wanted(mask, KIN_META_OFFSET) && (!has_strides(tensor) || aten.storage_offset(h, &wide) != 0 || wide != want->storage_offset))
         return false;
     return !is_wanted(mask, KIN_META_NUMEL) || (aten.numel(h, &wide) == 0 && wide == want->numel);
 }
@@ -499,9 +588,8 @@ match_rows(PyObject *tensor, const meta_record *want, const int64_t *row)
             return false;
         row += want->dim;
     }
-    /* The layout is the recorded one by now: asking a sparse tensor for strides would throw inside the library. */
-    return !want->has_strides ||
-           (aten.strides(kin_aten_handle(tensor), &have) == 0 && match_row(have, row, want->dim));
+    return !want->has_strides || (has_strides(tensor) && aten.strides(kin_aten_handle(tensor), &have) == 0 &&
+                                  match_row(have, row, want->dim));
 }
 
 bool
@@ -509,7 +597,7 @@ kin_meta_match(PyObject *tensor, PyObject *record)
 {
     /* A bytes object's payload is as aligned as its header. */
     const meta_record *want = (const meta_record *)(const void *)PyBytes_AS_STRING(record);
-    return is_readable(tensor) && match_place(tensor, want) && match_scalars(tensor, want) &&
+    return is_sized(tensor) && match_place(tensor, want) && match_scalars(tensor, want) &&
            match_rows(tensor, want, want->dims);
 }
 
@@ -520,7 +608,7 @@ kin_meta_match_kind(PyObject *tensor, PyObject *record)
     meta_record head;
     memcpy(&head, want, sizeof head);
     head.mask &= ~(unsigned)KIN_META_KEYS;
-    return is_readable(tensor) && match_place(tensor, &head) && match_scalars(tensor, &head) &&
+    return is_sized(tensor) && match_place(tensor, &head) && match_scalars(tensor, &head) &&
            match_rows(tensor, &head, want->dims);
 }
 
@@ -565,7 +653,7 @@ kin_meta_only_sizes(PyObject *tensor, PyObject *record, uint64_t *differ)
     int32_t dim;
     const int64_t *sizes = recorded_sizes(record, &dim), *have;
     *differ = 0;
-    if (sizes == NULL || !is_readable(tensor) || !match_place(tensor, want) || !match_scalars(tensor, want))
+    if (sizes == NULL || !is_sized(tensor) || !match_place(tensor, want) || !match_scalars(tensor, want))
         return false;
     have = kin_tensor_sizes(tensor);
     for (int32_t i = 0; have != NULL && i < dim && i < 64; i++)
@@ -671,8 +759,10 @@ kin_meta_explain(PyObject *tensor, PyObject *record)
 {
     const meta_record *want = (const meta_record *)(const void *)PyBytes_AS_STRING(record);
     meta_record have;
-    if (!is_readable(tensor) || !read_fields(tensor, want->mask, &have))
+    if (!kin_is_tensor(tensor))
         return PyUnicode_FromFormat("type mismatch. expected a tensor, actual %s", Py_TYPE(tensor)->tp_name);
+    if (!has_sizes(tensor) || !read_fields(tensor, want->mask, &have))
+        return PyUnicode_FromString("layout mismatch. expected a tensor with sizes of its own");
     PyObject *text = explain_fields(want, &have);
     const int64_t *row = want->dims;
     if (text == NULL && !PyErr_Occurred() && is_wanted(want->mask, KIN_META_SIZES)) {
@@ -703,7 +793,7 @@ kin_tensor_note(PyObject *tensor)
     meta_record m;
     char buf[1024], device[40];
     const unsigned mask = KIN_META_DTYPE | KIN_META_DEVICE | KIN_META_DIM;
-    if (!is_readable(tensor) || !read_fields(tensor, mask, &m))
+    if (!is_sized(tensor) || !read_fields(tensor, mask, &m))
         return PyUnicode_FromString("tensor");
     const int64_t *strides = kin_tensor_strides(tensor), *sizes = kin_tensor_sizes(tensor);
     size_t len = (size_t)snprintf(buf, sizeof buf, "%s", dtype_text(m.dtype, 1));

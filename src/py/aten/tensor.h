@@ -25,10 +25,21 @@ kin_status kin_aten_init(PyObject *torch_module) KIN_MUST_CHECK;
 bool kin_is_plain_tensor(PyObject *obj);
 /* Any instance of torch.Tensor. */
 bool kin_is_tensor(PyObject *obj);
+/* Any instance of torch.Tensor that keeps sizes, strides and offset in words of its own, over one storage (whose memory may be
+ * gone): not a nested, sparse, quantised, MKL-DNN, lazy, batched or functional one, and none with a __torch_dispatch__.
+ * Everything below that reads such words asks this first; all else is left to torch, by steps. */
+bool kin_tensor_is_strided(PyObject *obj);
+/* Can the metadata in the mask be read of it? Sizes can of sparse and quantised tensors too. */
+bool kin_tensor_is_readable(PyObject *obj, unsigned mask);
+/* A strided tensor of exactly one of the two classes. */
+bool kin_is_plain_strided(PyObject *obj);
+/* A subclass of ours whose instances do so too, whatever their keys say. */
+void kin_aten_own_class(PyTypeObject *type);
 /* torch.Tensor itself. */
 bool kin_is_tensor_type(PyObject *type);
 
-/* A bytes object describing the parts of `tensor` named by `mask` (new reference), and the test against it. */
+/* A bytes object describing the parts of `tensor` named by `mask` (new reference; an exception if it is not readable), and the
+ * test against it. */
 PyObject *kin_meta_make(PyObject *tensor, unsigned mask);
 /* ... with the sizes whose bits are set in `open` left open: `as` says how. Strides are not to be asked for then. */
 enum { KIN_SIZE_ANY = -2, KIN_SIZE_SOME = -1 }; /* any size; any but 0 and 1 */
@@ -48,9 +59,9 @@ PyObject *kin_meta_explain(PyObject *tensor, PyObject *record);
 /* A tensor in a few characters: "f32[3, 4][4, 1]cpu" (new str). */
 PyObject *kin_tensor_note(PyObject *tensor);
 
+/* -1 and NULL for what is not readable. */
 int64_t kin_tensor_dim(PyObject *tensor);
 const int64_t *kin_tensor_sizes(PyObject *tensor);
-/* NULL for a layout that has no strides. */
 const int64_t *kin_tensor_strides(PyObject *tensor);
 
 #endif

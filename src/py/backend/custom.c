@@ -181,7 +181,7 @@ find_bounds(const lowering *l, uint32_t u, bounds *b)
     if (l->subgraphs->at.at[u].plain)
         KIN_TRY(read_vids(PyDict_GetItemString(graph, "inputs"), &b->in));
     else
-        KIN_TRY(kin_subgraph_bounds(l->entry->v, l->subgraphs, u, &b->in, &b->other_out));
+        KIN_TRY(kin_subgraph_bounds(&l->entry->v->trace, l->subgraphs, u, &b->in, &b->other_out));
     b->pick = calloc(b->graph_in.len + 1, sizeof *b->pick);
     return b->pick == NULL ? KIN_NOMEM : pick_inputs(&l->entry->v->trace, &b->in, &b->graph_in, b->pick);
 }

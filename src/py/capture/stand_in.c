@@ -91,6 +91,8 @@ kin_stand_in_init(PyObject *torch)
               (T.pop = PyObject_GetAttrString(c, "_pop_torch_dispatch_stack")) != NULL &&
               (T.op_rows = PyDict_New()) != NULL && find_tag(torch) && (T.stand_in = make_class(tensor, disabled)) != NULL &&
               (T.number_at = find_slot(T.stand_in)) != 0;
+    if (ok)
+        kin_aten_own_class(T.stand_in);
     Py_XDECREF(disabled);
     Py_XDECREF(c);
     Py_XDECREF(tensor);

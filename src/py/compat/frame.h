@@ -19,6 +19,9 @@ kin_frame *kin_frame_new(PyThreadState *ts, PyObject *func, PyCodeObject *code);
 /* Steals `value` (may be NULL: unbound) into localsplus[i]; pushes `value` (steals; NULL is a NULL entry). */
 void kin_frame_set_local(kin_frame *f, int i, PyObject *value);
 void kin_frame_push(kin_frame *f, PyObject *value);
+/* The dict that locals() and f_locals fill, borrowed; NULL: nobody has asked for it. One frame keeps one to its end. */
+PyObject *kin_frame_namespace(kin_frame *f);
+void kin_frame_set_namespace(kin_frame *f, PyObject *dict);
 PyObject *kin_frame_local(kin_frame *f, int i); /* borrowed; stack entries follow the locals */
 void kin_frame_pop(kin_frame *f, int n);        /* drops the n topmost stack entries */
 
@@ -37,6 +40,16 @@ PyObject *kin_frame_eval(PyThreadState *ts, kin_frame *f, uint32_t offset, bool 
  * frame object becomes f_back: so free a frame right after it was unlinked or evaluated, while its caller is the
  * current frame. NULL is allowed. */
 void kin_frame_free(PyThreadState *ts, kin_frame *f);
+
+/* Stands for the innermost frame while C code runs that nobody watches: it says whose code this is and which line, which is what
+ * warnings ask. It has no locals, and its caller is whoever called what is replayed. */
+typedef struct kin_marker kin_marker;
+kin_marker *kin_marker_take(void); /* NULL: without memory */
+void kin_marker_give(kin_marker *m); /* NULL is allowed */
+/* Whose frame it stands for; whoever links it keeps both alive until it is unlinked. */
+void kin_marker_set(kin_marker *m, PyObject *func, PyCodeObject *code);
+void kin_marker_link(PyThreadState *ts, kin_marker *m, uint32_t offset);
+void kin_marker_unlink(PyThreadState *ts, kin_marker *m);
 
 /* For recording a continuation: asks for opcode events in this frame (3.11). */
 kin_status kin_frame_trace_opcodes(PyThreadState *ts, kin_frame *f) KIN_MUST_CHECK;

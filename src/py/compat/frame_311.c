@@ -70,6 +70,18 @@ kin_frame_pop(kin_frame *frame, int n)
 }
 
 PyObject *
+kin_frame_namespace(kin_frame *frame)
+{
+    return frame->f.f_locals;
+}
+
+void
+kin_frame_set_namespace(kin_frame *frame, PyObject *dict)
+{
+    Py_XSETREF(frame->f.f_locals, Py_XNewRef(dict));
+}
+
+PyObject *
 kin_frame_local(kin_frame *frame, int i)
 {
     return frame->f.localsplus[i];
@@ -184,6 +196,83 @@ kin_frame_trace_opcodes(PyThreadState *ts, kin_frame *frame)
     object->f_trace_opcodes = 1;
     Py_DECREF(object);
     return KIN_OK;
+}
+
+/* -- markers ---------------------------------------------------------------------------------------------------- */
+
+struct kin_marker {
+    kin_marker *next; /* of those that wait to be used again */
+    _PyInterpreterFrame f;
+};
+
+static kin_marker *spare_markers;
+
+kin_marker *
+kin_marker_take(void)
+{
+    kin_marker *m = spare_markers;
+    if (m != NULL) {
+        spare_markers = m->next;
+        return m;
+    }
+    return PyMem_Calloc(1, sizeof *m);
+}
+
+void
+kin_marker_give(kin_marker *m)
+{
+    if (m == NULL)
+        return;
+    m->next = spare_markers;
+    spare_markers = m;
+}
+
+void
+kin_marker_set(kin_marker *m, PyObject *func, PyCodeObject *code)
+{
+    PyFunctionObject *function = (PyFunctionObject *)func;
+    m->f.f_func = function;
+    m->f.f_globals = function->func_globals;
+    m->f.f_builtins = function->func_builtins;
+    m->f.f_code = code;
+    m->f.owner = FRAME_OWNED_BY_THREAD;
+    m->f.is_entry = true;
+}
+
+void
+kin_marker_link(PyThreadState *ts, kin_marker *m, uint32_t offset)
+{
+    m->f.prev_instr = _PyCode_CODE(m->f.f_code) + offset / sizeof(_Py_CODEUNIT);
+    m->f.previous = ts->cframe->current_frame;
+    ts->cframe->current_frame = &m->f;
+}
+
+/* Somebody asked for the frame object: it goes on as the object of a frame that has ended, without locals. */
+static void
+leave_object(PyThreadState *ts, kin_marker *m)
+{
+    PyFrameObject *object = m->f.frame_obj;
+    m->f.frame_obj = NULL;
+    Py_CLEAR(m->f.f_locals);
+    if (Py_REFCNT(object) > 1) {
+        Py_INCREF(m->f.f_func);
+        Py_INCREF(m->f.f_code);
+        memset(((_PyInterpreterFrame *)object->_f_frame_data)->localsplus, 0, (size_t)m->f.f_code->co_nlocalsplus * sizeof(PyObject *));
+        hand_over(ts, &m->f, object);
+    }
+    Py_DECREF(object);
+}
+
+void
+kin_marker_unlink(PyThreadState *ts, kin_marker *m)
+{
+    ts->cframe->current_frame = m->f.previous;
+    if (m->f.frame_obj != NULL) {
+        PyObject *type, *value, *tb;
+        PyErr_Fetch(&type, &value, &tb);
+        leave_object(ts, m);
+        PyErr_Restore(type, value, tb);
+    }
 }
 
 struct _PyInterpreterFrame *

@@ -40,6 +40,19 @@ kin_frame_pop(kin_frame *frame, int n)
 }
 
 PyObject *
+kin_frame_namespace(kin_frame *frame)
+{
+    (void)frame;
+    return NULL;
+}
+
+void
+kin_frame_set_namespace(kin_frame *frame, PyObject *dict)
+{
+    (void)frame, (void)dict;
+}
+
+PyObject *
 kin_frame_local(kin_frame *frame, int i)
 {
     (void)frame, (void)i;
@@ -84,6 +97,36 @@ kin_frame_trace_opcodes(PyThreadState *ts, kin_frame *frame)
 {
     (void)ts, (void)frame;
     return KIN_BREAK;
+}
+
+kin_marker *
+kin_marker_take(void)
+{
+    return NULL;
+}
+
+void
+kin_marker_give(kin_marker *m)
+{
+    (void)m;
+}
+
+void
+kin_marker_set(kin_marker *m, PyObject *func, PyCodeObject *code)
+{
+    (void)m, (void)func, (void)code;
+}
+
+void
+kin_marker_link(PyThreadState *ts, kin_marker *m, uint32_t offset)
+{
+    (void)ts, (void)m, (void)offset;
+}
+
+void
+kin_marker_unlink(PyThreadState *ts, kin_marker *m)
+{
+    (void)ts, (void)m;
 }
 
 struct _PyInterpreterFrame *

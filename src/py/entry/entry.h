@@ -55,16 +55,6 @@ typedef struct kin_entry {
     bool grad;               /* gradients were enabled when subgraphs were first looked for, between calls */
 } kin_entry;
 
-/* Is the step in such a list? */
-static inline bool
-kin_step_is_in(const uint32_t *list, uint32_t n, uint32_t step)
-{
-    for (uint32_t i = 0; i < n; i++)
-        if (list[i] == step)
-            return true;
-    return false;
-}
-
 /* Has somebody of that sort asked, and was told so? */
 static inline bool
 kin_entry_was_asked(const kin_entry *v, kin_asker who, bool answer)

@@ -1,7 +1,7 @@
 /* Guard evaluation: the facts of one segment against live objects.
  *
- * Runs no Python code, allocates nothing, sets no exception and clears none (rule 13). Values are read from the
- * root down, so that nothing is dereferenced before the fact that makes it valid has held (rule 83).
+ * Runs no Python code, allocates nothing, sets no exception and clears none. Values are read from the
+ * root down, so that nothing is dereferenced before the fact that makes it valid has held.
  */
 #ifndef KIN_PY_GUARD_H
 #define KIN_PY_GUARD_H
@@ -33,7 +33,7 @@ PyObject *kin_guard_read(const kin_refs *refs, const kin_val *val, PyObject *par
 /* Does `obj` satisfy the fact now? (SAME/NOT_SAME: obj2.) */
 bool kin_guard_holds(const kin_refs *refs, const kin_fact *fact, PyObject *obj, PyObject *obj2);
 
-/* Exact comparison of builtin immutables: type pointer and bits (rule 6): int, float, complex, str, bytes, bool,
+/* Exact comparison of builtin immutables: type pointer and bits: int, float, complex, str, bytes, bool,
  * None, Ellipsis, NotImplemented; tuple, slice, range, frozenset element by element; anything else by identity. */
 bool kin_exact_equal(PyObject *a, PyObject *b);
 /* bool() of an exact builtin, -1 for anything else. */
@@ -73,6 +73,8 @@ bool kin_place_takes(PyObject *base, PyObject *key, uint32_t num, Py_ssize_t our
 bool kin_owns_attribute(PyObject *obj, PyObject *name);
 /* The same of an item of an object that is a dict. */
 bool kin_owns_item(PyObject *dict, PyObject *key);
+/* Does the object's death, when it comes to that, run no code of the program? */
+bool kin_dies_quietly(PyObject *obj);
 
 /* Instance attribute without the type's help: the dict's or the inline value's entry for the interned `name`.
  * Borrowed; NULL when absent. Never creates the dict. */

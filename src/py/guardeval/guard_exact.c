@@ -1,5 +1,5 @@
 /* Exact comparison of builtin immutables: by type pointer and bits, never by ==, so that 1 and True, 0.0 and -0.0,
- * two NaNs with the same bits come out right (rule 6). Runs no user code.
+ * two NaNs with the same bits come out right. Runs no user code.
  */
 #include "py/guardeval/guard_priv.h"
 #include "py/aten/sizes.h"

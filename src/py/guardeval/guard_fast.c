@@ -1,8 +1,8 @@
 /* The fast arrays of a segment: trying them, choosing which to make again, giving up what always changes.
  *
  * An array belongs to one set of root objects (several modules may share one entry, each then has its own). A word
- * that differs says nothing yet (rule 29): the explicit program decides, and if it passes the array is made again.
- * A word that differs on call after call costs more than it saves: its site is given up (rule 30).
+ * that differs says nothing yet: the explicit program decides, and if it passes the array is made again.
+ * A word that differs on call after call costs more than it saves: its site is given up.
  */
 #include "py/guardeval/guard_arm.h"
 

@@ -1,5 +1,5 @@
 /* Names for values that are the same in each recording of a function: where a value is read from or made. What changed between
- * calls is remembered under them (rule 12). Two places under one name cost speed only: the recorder then assumes less of both.
+ * calls is remembered under them. Two places under one name cost speed only: the recorder then assumes less of both.
  */
 #include "py/guardeval/guard_place.h"
 

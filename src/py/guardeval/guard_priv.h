@@ -91,7 +91,7 @@ typedef enum { KIN_FAST_PASS, KIN_FAST_UNKNOWN } kin_fast_result;
 kin_fast_result kin_fast_eval(kin_entry *v, uint32_t seg, PyObject **slots);
 /* Makes a fast array from the values of the explicit run that just passed. Failing is not an error. */
 void kin_fast_arm(kin_entry *v, uint32_t seg, PyObject **slots);
-/* Gives up in advance what the entry's own steps change (rule 30). */
+/* Gives up in advance what the entry's own steps change. */
 void kin_fast_expect_writes(kin_entry *v);
 void kin_fast_free(kin_guard_fast *f);
 

@@ -1,5 +1,5 @@
 /* May a store of the program be followed by steps that rely on what was known before it? Yes, if it changes one known word
- * of the heap and nothing else: if what is replaced does not take anything with it that runs code when it dies (rule 68).
+ * of the heap and nothing else: if what is replaced does not take anything with it that runs code when it dies.
  */
 #include "py/aten/tensor.h"
 #include "py/compat/heap.h"
@@ -64,6 +64,13 @@ dies_quietly(PyObject *obj, int *left)
     if (tp == &PyDict_Type)
         return dict_dies(obj, left);
     return false;
+}
+
+bool
+kin_dies_quietly(PyObject *obj)
+{
+    int left = MOST_DEATHS;
+    return dies_quietly(obj, &left);
 }
 
 static PyObject *

@@ -12,7 +12,10 @@ rec_free_consumer(rec_frame *f)
     f->consumer = NULL;
     for (uint32_t i = 0; c != NULL && i < c->n; i++)
         Py_DECREF(c->held[i]);
+    for (uint32_t i = 0; c != NULL && i < c->operands.len; i++)
+        Py_XDECREF(c->operands.at[i].held);
     if (c != NULL) {
+        kin_vec_deinit(&c->operands);
         free(c->items);
         free(c->held);
         free(c->inputs);
@@ -151,6 +154,51 @@ rec_leave_to_c(rec *r, rec_frame *f, PyObject *value)
 }
 
 /* `gen`: NULL when callbacks are waited for. */
+/* What finishes the instruction, or makes an opaque step of it, runs when C code is done with the operands. */
+static void
+note_operands(rec *r, rec_consumer *c)
+{
+    const rec_frame *f = r->top;
+    for (int i = f->nlocals; i < f->nlocals + f->sp0; i++) {
+        kin_vid vid = f->slots[i];
+        PyObject *obj = vid != 0 && !r->info.at[vid].held ? O(r, vid) : NULL;
+        if (obj == NULL || rec_is_const(r, vid))
+            continue;
+        rec_operand operand = {vid, kin_dies_quietly(obj) ? Py_NewRef(obj) : NULL};
+        if (kin_vec_push(&c->operands, operand) != KIN_OK) {
+            Py_XDECREF(operand.held);
+            r->status = KIN_NOMEM;
+            return;
+        }
+    }
+}
+
+/* Is the value, as it was on the stack or in a local when the instruction began, still somewhere the frames keep it? */
+static bool
+is_kept(rec *r, kin_vid vid, const rec_consumer *c)
+{
+    PyObject *obj = O(r, vid);
+    int dropped = c->call.ndrop > 0 ? c->call.ndrop : 1;
+    for (const rec_frame *f = r->top; f != NULL; f = f->back) {
+        PyObject **words = f->f != NULL ? kin_watch_localsplus(f->f) : NULL;
+        int n = words == NULL ? 0 : f == r->top ? f->nlocals + f->sp0 - dropped : f->nlocals;
+        for (int i = 0; i < n; i++)
+            if (words[i] == obj)
+                return true;
+    }
+    return false;
+}
+
+void
+rec_forget_operands(rec *r, const rec_consumer *c)
+{
+    for (uint32_t i = 0; i < c->operands.len; i++) {
+        kin_vid vid = c->operands.at[i].vid;
+        if (c->operands.at[i].held == NULL && r->t->vals.at[vid].kind == KIN_VAL_STEP && O(r, vid) != NULL && !is_kept(r, vid, c))
+            r->info.at[vid].obj = NULL;
+    }
+}
+
 rec_consumer *
 rec_begin_consumer(rec *r, struct rec_gen *gen)
 {
@@ -172,6 +220,7 @@ rec_begin_consumer(rec *r, struct rec_gen *gen)
     c->ended = !c->wants;
     r->top->consumer = c;
     r->top->await = AWAIT_CONSUMER;
+    note_operands(r, c);
     return c;
 }
 
@@ -307,6 +356,7 @@ rec_finish_consumer(rec *r, rec_frame *f, uint32_t offset)
     }
     bool base = rec_region_is_of(r, f), ok = !r->foreign && !c->wants;
     r->foreign = false;
+    rec_forget_operands(r, c);
     if (c->row == NULL)
         ok = ok && finish_for(r, c, f, offset);
     else

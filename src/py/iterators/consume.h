@@ -35,6 +35,12 @@ typedef struct {
     void (*refused)(rec *r, const struct rec_consumer *c); /* the instruction as opaque steps (NULL: a call) */
 } consumer_row;
 
+/* A value on the stack when the instruction began. Its object may die in the instruction. */
+typedef struct {
+    kin_vid vid;
+    PyObject *held; /* alive until the end, as its death cannot be told; else NULL */
+} rec_operand;
+
 typedef struct rec_consumer {
     const consumer_row *row; /* NULL: a step of a for loop, a send */
     rec_gen *gen;     /* what is resumed for items; NULL: `callback` is called for them */
@@ -47,6 +53,8 @@ typedef struct rec_consumer {
     kin_vid source;
     rec_args call;    /* the instruction, when it is a call; its operands are in `args` */
     kin_vid args[CONSUMER_ARGS];
+    bool from_tensor;        /* sum: what it begins with is one */
+    KIN_VEC(rec_operand) operands; /* of the instruction: all that was on the stack, but for atoms */
     int opaque_row;          /* of the call left as a step; asked while its operands are there */
     /* callbacks */
     kin_vid callback, self;  /* self: 0, or the first argument of a method */
@@ -80,6 +88,7 @@ void rec_lose_generators(rec *r);                   /* those that the region tou
 void rec_refuse_unpacking(rec *r, const rec_consumer *c); /* ends the recording */
 void rec_consume_opaquely(rec *r, const rec_consumer *c);
 rec_consumer *rec_begin_consumer(rec *r, rec_gen *gen);
+void rec_forget_operands(rec *r, const rec_consumer *c); /* the instruction is done: objects that may be dead are not looked at any more */
 void rec_free_consumer(rec_frame *f);
 const consumer_row *rec_consumer_row(PyObject *callee);
 bool rec_items_constant(rec *r, rec_consumer *c);

@@ -19,13 +19,19 @@ push_result(rec *r, rec_consumer *c, kin_vid out)
     rec_await_result(r, out, r->t->vals.at[out].step);
 }
 
+/* Specialises an operand of the call, which has ended: only atoms are sure to be there still. */
+static bool
+need_atom(rec *r, kin_vid arg)
+{
+    return (rec_is_const(r, arg) || r->info.at[arg].held) && rec_need_const(r, arg) != 0;
+}
+
 /* min, max, sum, str.join, frozenset of constants: a constant. Other arguments must be constant, too. */
 static bool
 finish_constant(rec *r, rec_consumer *c)
 {
     for (uint32_t i = 0; i < c->call.npos; i++)
-        if (c->args[i] != c->source &&
-            (!kin_is_exact_immutable(O(r, c->args[i])) || rec_need_const(r, c->args[i]) == 0))
+        if (c->args[i] != c->source && !need_atom(r, c->args[i]))
             return false;
     if (!rec_items_constant(r, c))
         return false;
@@ -46,7 +52,7 @@ finish_sum(rec *r, rec_consumer *c)
     PyObject *zero = PyLong_FromLong(0);
     kin_vid acc = c->call.npos == 2 ? c->args[1] : rec_const(r, zero);
     Py_XDECREF(zero);
-    if (!kin_is_plain_tensor(O(r, acc)) && rec_need_const(r, acc) == 0)
+    if (!c->from_tensor && !need_atom(r, acc))
         return false;
     for (uint32_t i = 0; i < c->n; i++) {
         if (O(r, c->items[i]) != NULL)
@@ -179,10 +185,14 @@ rec_consume_call(rec *r, const rec_args *a)
     bool through_iter = !visible && row->finish != finish_next && row->finish != finish_dict;
     kin_vid source = visible ? a->args[at] : through_iter ? rec_hidden_generator(r, a->args[at]) : 0;
     rec_gen *gen = source && !r->stopped ? rec_usable_generator(r, source) : NULL;
+    bool from_tensor = gen != NULL && a->npos == 2 && row->finish == finish_sum && kin_is_plain_tensor(O(r, a->args[1]));
+    if (from_tensor)
+        rec_need_type(r, a->args[1]);
     rec_consumer *c = gen ? rec_begin_consumer(r, gen) : NULL;
     if (c == NULL)
         return false;
     c->row = row;
+    c->from_tensor = from_tensor;
     c->source = a->args[at];
     rec_consume_as(r, c, a);
     return true;

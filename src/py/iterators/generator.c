@@ -33,12 +33,12 @@ rec_usable_generator(rec *r, kin_vid vid)
     return gen != NULL && (O(r, vid) != NULL || gen->hidden) && gen->state != GEN_LOST && gen->state != GEN_RUNNING ? gen : NULL;
 }
 
-/* What it had at hand once may be dead: its frame tells what it has now. */
+/* What it had at hand once may be dead: its frame tells what it has now, if nobody else may have resumed it. */
 bool
 rec_generator_holds_tensor(rec *r, kin_vid vid, int depth)
 {
     const rec_gen *gen = find_generator(r, vid);
-    if (gen == NULL || gen->state == GEN_LOST)
+    if (gen == NULL || gen->state == GEN_LOST || !FRESH(r, vid)->known || FRESH(r, vid)->escaped)
         return rec_held_a_tensor(r, FRESH(r, vid), depth + 1);
     const kin_vid *at = gen->frame != NULL ? gen->frame->slots : gen->locals;
     int n = gen->frame != NULL ? gen->frame->nlocals + gen->frame->sp : gen->code->co_argcount + gen->code->co_kwonlyargcount;

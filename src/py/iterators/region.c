@@ -196,6 +196,7 @@ rec_region_undo(rec *r)
     rec_region_free(g);
     rec_consumer *c = f->consumer;
     f->consumer = NULL;
+    rec_forget_operands(r, c);
     rec_consume_opaquely(r, c);
     f->consumer = c;
     rec_free_consumer(f);
@@ -337,15 +338,7 @@ rec_region_repeatable(rec *r)
 static bool
 is_question(kin_step_kind kind)
 {
-    switch (kind) {
-    case KIN_STEP_BINARY: case KIN_STEP_UNARY: case KIN_STEP_COMPARE: case KIN_STEP_CONTAINS: case KIN_STEP_IS:
-    case KIN_STEP_SUBSCR: case KIN_STEP_GETATTR: case KIN_STEP_LEN: case KIN_STEP_SIZE: case KIN_STEP_TRUTH: case KIN_STEP_FORMAT:
-    case KIN_STEP_CHECK: case KIN_STEP_CELL_GET: case KIN_STEP_BUILD_STRING: case KIN_STEP_BUILD_MAP:
-    case KIN_STEP_BUILD_SET: case KIN_STEP_ITER:
-        return true;
-    default:
-        return false;
-    }
+    return kin_kind_effects(kind) & KIN_ASKS && kind != KIN_STEP_HANDLED;
 }
 
 /* Changes that are put off to the end of the region: nothing in it may ask about them. */
@@ -411,8 +404,11 @@ rec_region_commit(rec *r)
         uint32_t s = rec_step(r, KIN_STEP_USE_UP, KIN_STEP_MUTATES, &g->used_up.at[i], 1);
         r->t->steps.at[s].snap = 0;
     }
-    for (uint32_t i = 0; i < g->added.len; i++)
-        rec_step(r, g->added.at[i].kind, KIN_STEP_MUTATES, g->added.at[i].args, 2);
+    for (uint32_t i = 0; i < g->added.len; i++) {
+        uint32_t s = rec_step(r, g->added.at[i].kind, KIN_STEP_MUTATES, g->added.at[i].args, 2);
+        if (i > 0 || g->moved.len > 0 || g->used_up.len > 0) /* part of the instruction is done: it cannot be done again */
+            r->t->steps.at[s].snap = 0;
+    }
     for (rec_gen *gen = r->gens; gen != NULL; gen = gen->next)
         if (gen->dirty)
             rec_generator_write(r, gen);

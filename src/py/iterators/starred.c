@@ -30,7 +30,7 @@ call_c(rec *r, const rec_consumer *c, const kin_vid *items, uint32_t n)
 {
     kin_vid all[256];
     rec_args call = c->call;
-    if (n + call.nkw > 200 || PyFunction_Check(O(r, call.callee)) || !rec_can_const(r, call.callee))
+    if (n + call.nkw > 200 || O(r, call.callee) == NULL || PyFunction_Check(O(r, call.callee)) || !rec_can_const(r, call.callee))
         return false;
     memcpy(all, items, n * sizeof *all);
     memcpy(all + n, c->args, call.nkw * sizeof *all);

@@ -1,6 +1,6 @@
-/* Background compilation: one thread compiles jobs (core/program) in order. It does not touch Python and holds no lock while it
- * compiles; a ticket says when its job is done. At the end of the process the thread is asked to stop and joined; a child of fork
- * starts without one.
+/* Kernels compiled behind the program's back: one thread takes jobs (core/codegen) in order. It knows nothing of Python and
+ * holds no lock while it compiles; who wants to know looks at a ticket. The thread is a daemon of the process: at the end it is
+ * told to stop and waited for, and a child of fork starts without it.
  */
 #include <pthread.h>
 #include <signal.h>

@@ -5,7 +5,7 @@
 
 #include "py/aten/tensor.h"
 #include "py/launch/launch_priv.h"
-#include "py/replay/spread.h"
+#include "py/replay/subgraphs.h"
 
 /* -- calls that are left out ------------------------------------------------------------------------------------- */
 
@@ -135,8 +135,10 @@ compile_captured(kernel_launcher *self, launch_version *version, kin_capture *ca
         hold(version, capture);
         return;
     }
-    if (version->code != NULL)
+    if (version->code != NULL) {
+        launch_say_passes(self, version);
         say_compiled(self, version);
+    }
     kin_capture_deinit(capture);
     if (version->stuck != UINT32_MAX && launch_set_apart(v, &version->stuck, 1) != KIN_OK)
         self->full = true;
@@ -172,7 +174,7 @@ compile_version(kernel_launcher *self, launch_version *version, kin_entry *v, co
 {
     kin_capture capture;
     double start = kin_clock_ns();
-    unsigned may = !version->no_writes && (!subgraph->waits || kin_subgraph_hides_writes(v, subgraph)) ? KIN_CAPTURE_WRITES : 0;
+    unsigned may = !version->no_writes && subgraph->hides_writes ? KIN_CAPTURE_WRITES : 0;
     kin_status status = kin_capture_run(v, subgraph, in, &version->hints, may, &capture);
     if (status == KIN_OK && subgraph->waits)
         status = launch_put_walls(v, subgraph, capture.raising.at, capture.raising.len);
@@ -260,5 +262,7 @@ launch_version_free(launch_version *version)
     free(version->not_fused);
     free(version->listing);
     free(version->aten);
+    kin_vec_deinit(&version->passes);
+    free(version->frozen);
     free(version);
 }

@@ -77,7 +77,13 @@ describe_version(const kernel_launcher *self, const launch_version *version)
         Py_XDECREF(frozen);
         return NULL;
     }
-    return Py_BuildValue("{s:N,s:N,s:O,s:K,s:K,s:O,s:s,s:z,s:z,s:z,s:I,s:I,s:I,s:I,s:K,s:d,s:d,s:d,s:d,s:d,s:d,s:d}", "profile", profile, "frozen", frozen, "settled", launch_is_settled(self, version) ? Py_True : Py_False, "scratch_bytes",
+    PyObject *passes = launch_describe_passes(version);
+    if (passes == NULL) {
+        Py_DECREF(profile);
+        Py_DECREF(frozen);
+        return NULL;
+    }
+    return Py_BuildValue("{s:N,s:N,s:N,s:O,s:K,s:K,s:O,s:s,s:z,s:z,s:z,s:I,s:I,s:I,s:I,s:K,s:d,s:d,s:d,s:d,s:d,s:d,s:d}", "passes", passes, "profile", profile, "frozen", frozen, "settled", launch_is_settled(self, version) ? Py_True : Py_False, "scratch_bytes",
                          code == NULL ? 0ull : (unsigned long long)code->main.program->arena, "code_bytes",
                          (unsigned long long)version->stats.code_bytes, "compiled", code != NULL ? Py_True : Py_False,
                          "reason", version->reason, "aten", version->aten, "code", version->listing, "not_fused", version->not_fused, "kernels", version->stats.kernels, "native",
@@ -115,13 +121,20 @@ describe_subgraph(const kin_subgraph *subgraph)
     return dict;
 }
 
+const kernel_launcher *
+launch_of_subgraph(const kin_subgraph *subgraph)
+{
+    const kernel_launcher *self = (const kernel_launcher *)subgraph->launcher;
+    return launch_is_ours(subgraph->launcher) && !self->single ? self : NULL;
+}
+
 PyObject *
 kin_launch_describe(const kin_entry *v)
 {
     PyObject *list = PyList_New(0);
     for (uint32_t u = 0; list != NULL && v->subgraphs != NULL && u < v->subgraphs->at.len; u++) {
         const kin_subgraph *subgraph = &v->subgraphs->at.at[u];
-        if (!launch_is_ours(subgraph->launcher) || ((kernel_launcher *)subgraph->launcher)->single)
+        if (launch_of_subgraph(subgraph) == NULL)
             continue;
         PyObject *one = describe_subgraph(subgraph);
         if (one == NULL || PyList_Append(list, one) < 0)

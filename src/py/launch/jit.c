@@ -139,6 +139,8 @@ kin_launch_set_fault(const char *name)
     static const char *const names[] = {"", "llvm", "memory", "fatal", "llvm memory"}; /* as kin_jit_fault */
     kin_text why = {0};
     unsigned fault = 0;
+    if (launch_set_plant(name))
+        return true;
     while (strcmp(names[fault], name) != 0)
         if (++fault == sizeof names / sizeof *names)
             return false;

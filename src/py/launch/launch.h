@@ -48,7 +48,10 @@ double kin_launch_made(void);
 PyObject *kin_launch_totals(void);
 /* Large blocks that this process keeps and uses, as a dict (core/blocks). */
 PyObject *kin_launch_memory(void);
-/* For tests: "llvm", "memory" or "" fail from now on. */
+/* What each pass left when a version of a subgraph was compiled, made again: new list of dicts {name, part, text}; empty when there is
+ * no such version or nothing was compiled for it. NULL with an exception. */
+PyObject *kin_launch_pass_texts(const kin_entry *v, uint32_t subgraph, uint32_t version);
+/* For tests: "llvm", "memory" or "" fail from now on; "pass NAME WHAT": WHAT goes wrong in a pass (memory, break, malformed, wrong). */
 bool kin_launch_set_fault(const char *name);
 /* Whether code is kept as text from now on: 0, 1, 2 with LLVM's. */
 void kin_launch_set_listing(int wanted);

@@ -2,10 +2,10 @@
 #ifndef KIN_PY_LAUNCH_PRIV_H
 #define KIN_PY_LAUNCH_PRIV_H
 
+#include "core/pipeline/pipeline.h"
 #include "core/tier/abtest.h"
 #include "core/tier/compile_heuristic.h"
 #include "py/capture/capture.h"
-#include "core/program/program.h"
 #include "py/launch/launch.h"
 #include "py/launch/signature.h"
 #include "py/run/frozen.h"
@@ -25,13 +25,18 @@ typedef struct {
     kin_capture_hints hints; /* layouts of results that differed from those captured */
     bool again;           /* compile again, with the hints */
     bool no_writes;       /* calls that write to inputs are left out */
-    launch_ticket *ticket; /* its kernels are being compiled in the background; NULL: they are not */
+    launch_ticket *ticket; /* its kernels are still being compiled in the background in the background; NULL: they are not */
     kin_capture *held;    /* the capture, until they are ready */
     uint32_t waits;       /* tickets it has had */
     uint32_t stuck;       /* step with a call that cannot be compiled with others; UINT32_MAX: none */
     uint32_t nnative, nextern, failures, nans;
     kin_compile_stats stats;
     double capture_ns, lower_ns, total_ns; /* of compiling */
+    KIN_VEC(kin_pass_note) passes; /* of the last compilation */
+    bool *frozen;         /* what that was given, to show what each pass left: by input; NULL: nothing was compiled */
+    kin_lower_options lower;
+    kin_rewrite_options rewrite;
+    bool libraries;
     bool retired;         /* its code was evicted */
     uint32_t used;        /* when, by the launcher's clock */
     kin_abtest abtest;        /* compiled code against steps */
@@ -111,6 +116,8 @@ kin_status launch_put_walls(kin_entry *v, const kin_subgraph *subgraph, const ui
 const char *launch_name_of(const kin_launch_context *context); /* of the compiled function, for events */
 /* The subgraph runs step by step: an event. */
 void launch_say(const kernel_launcher *self, const char *reason);
+/* The launcher of a subgraph that reports show; NULL: none. */
+const kernel_launcher *launch_of_subgraph(const kin_subgraph *subgraph);
 /* What could not share a kernel: an event. */
 void launch_say_fusion(const kernel_launcher *self, const char *notes);
 /* Is the code to be kept as text? 2: LLVM's as well. */
@@ -130,6 +137,20 @@ void launch_find_frozen(const kin_entry *v, const kin_subgraph *subgraph, PyObje
 /* Gives the version its code. KIN_BREAK with `why`. */
 kin_status launch_code_make(const kernel_launcher *self, const kin_entry *v, const kin_capture *capture, const kin_subgraph *subgraph,
                             PyObject *const *in, launch_version *version, kin_text *why) KIN_MUST_CHECK;
+
+/* -- passes.c: what core/pipeline did, for reports; what tests make it do ------------------------------------------ */
+
+/* After each pass its verifier runs: KINTSUGI_VERIFY=1. */
+bool launch_verifies(void);
+kin_plant launch_plant(void);
+/* "pass NAME WHAT"; false: there is no such thing, and nothing goes wrong. */
+bool launch_set_plant(const char *text);
+/* A pass left something that its verifier refused: an event. */
+void launch_say_bug(const kernel_launcher *self, const char *pass, const char *message);
+/* How long each pass took: an event. */
+void launch_say_passes(const kernel_launcher *self, const launch_version *version);
+/* New list of dicts {name, part, changed, ns}; NULL with an exception. */
+PyObject *launch_describe_passes(const launch_version *version);
 
 /* -- jit.c ------------------------------------------------------------------------------------------------------ */
 

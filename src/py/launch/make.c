@@ -1,8 +1,7 @@
-/* From a capture to code that can be run (run.h): lowered, compiled, and tied to the objects of the program. */
+/* From a capture to code that can be run (run.h): what core/pipeline makes of it, tied to the objects of the program. */
 #include <stdlib.h>
 #include <string.h>
 
-#include "core/ir/hoist.h"
 #include "core/kernels/tile.h"
 #include "core/program/make.h"
 #include "py/aten/make.h"
@@ -216,20 +215,6 @@ plan_deaths(launch_program *lp)
     return KIN_OK;
 }
 
-/* Kernels that are not there are compiled in the background: then the version has a ticket. */
-static bool
-is_put_off(const maker *m, kin_jit *jit, const kin_ir *ir)
-{
-    if (!m->self->context.async || m->version->waits >= KIN_TIER_BACKGROUND_TRIES)
-        return false;
-    kin_jit_job *job = kin_jit_prepare(jit, ir);
-    m->version->ticket = job == NULL ? NULL : launch_in_background(job);
-    if (job != NULL && m->version->ticket == NULL)
-        kin_jit_job_drop(job);
-    m->version->waits += m->version->ticket != NULL;
-    return m->version->ticket != NULL;
-}
-
 /* Reports what could not be fused. */
 static void
 keep_notes(const maker *m, const char *notes)
@@ -243,46 +228,20 @@ keep_notes(const maker *m, const char *notes)
     launch_say_fusion(m->self, notes);
 }
 
-/* The code is kept for reports when somebody wants to read it. */
-static void
-list_program(launch_version *version, kin_jit *jit, const kin_ir *ir)
-{
-    kin_text text = {0};
-    int wanted = launch_listing();
-    if (wanted == 0)
-        return;
-    if (version->listing != NULL)
-        kin_text_addf(&text, "%s\n-- made of frozen weights, once:\n", version->listing);
-    free(version->listing);
-    version->listing = kin_program_list(jit, ir, wanted > 1, &text) ? text.at : NULL;
-    if (version->listing == NULL)
-        kin_text_deinit(&text);
-}
-
+/* Ties a part that the pipeline has made to the objects of the program. */
 static kin_status
-compile_program(const maker *m, const kin_rewritten *library, const kin_ir *ir, launch_program *out, kin_compile_stats *stats,
-                kin_text *why)
+tie_program(const maker *m, const kin_compiled *made, kin_compiled_part *part, launch_program *out)
 {
-    kin_jit *jit = launch_jit(m->self->context.log, why);
-    if (jit == NULL || is_put_off(m, jit, ir))
-        return KIN_BREAK;
-    kin_text notes = {0};
-    kin_compile_stats own = {0};
-    kin_status status = kin_program_compile(jit, ir, &out->program, &own, &notes);
-    if (status != KIN_OK && notes.len > 0)
-        kin_text_addf(why, "%.150s", notes.at);
-    else if (notes.len > 0)
-        keep_notes(m, notes.at);
-    kin_text_deinit(&notes);
-    KIN_TRY(status);
-    list_program(m->version, jit, ir);
-    kin_compile_stats_add(stats, &own);
-    launch_say_cache(m->self->context.log, &own);
+    const kin_rewritten *library = made->library.ir != NULL ? &made->library : NULL;
+    out->program = part->program;
+    part->program = NULL;
+    if (part->notes != NULL)
+        keep_notes(m, part->notes);
     out->externs = calloc(out->program->externs.len + 1, sizeof *out->externs);
     if (out->externs == NULL)
         return KIN_NOMEM;
     for (uint32_t i = 0; i < out->program->externs.len; i++)
-        KIN_TRY(tie_extern(m, library, ir, out->program, i, &out->externs[i]));
+        KIN_TRY(tie_extern(m, library, part->ir, out->program, i, &out->externs[i]));
     for (uint32_t i = 0; i < out->program->externs.len; i++) {
         kin_extern_call *c = &out->program->externs.at[i];
         uint32_t next = 0;
@@ -317,16 +276,6 @@ find_only_packed(launch_code *code)
     return KIN_OK;
 }
 
-/* A run with side effects cannot be repeated. */
-static bool
-acts(const kin_ir *ir)
-{
-    for (kin_irn n = 1; n < ir->nodes.len; n++)
-        if (ir->nodes.at[n].op == KIN_IR_EXTERN && kin_ir_attrs(ir, n)[1] & KIN_IR_EXTERN_EFFECT)
-            return true;
-    return false;
-}
-
 static bool
 loses_nan(const launch_program *p)
 {
@@ -336,80 +285,123 @@ loses_nan(const launch_program *p)
     return false;
 }
 
-/* Library calls in place of operators, what frozen inputs give in a program of its own. */
 static kin_status
-compile_rewritten(maker *m, const kin_lowered *lowered, const bool *frozen, launch_version *version, kin_text *why)
+tie_library(maker *m)
 {
-    kin_rewritten library = {0};
-    kin_ir_hoisted hoisted = {0};
-    kin_rewrite_options options = {.post = !m->self->exact_nan && !acts(lowered->ir),
-                                   .own = launch_library_has(KIN_LIBRARY_ATTENTION), .pairs = kin_tile_has_pairs()};
-    KIN_TRY(kin_rewrite(lowered->ir, m->capture->graph, frozen, &options, &library));
-    kin_ir *clean = kin_ir_simplify(library.ir, library.ir->fast_math);
-    kin_status status = clean == NULL ? KIN_NOMEM : kin_ir_hoist(clean, frozen, &hoisted);
-    if (status == KIN_OK)
-        status = compile_program(m, &library, hoisted.rest, &m->code->main, &version->stats, why);
-    if (status == KIN_OK && hoisted.once != NULL)
-        status = compile_program(m, &library, hoisted.once, &m->code->once, &version->stats, why);
-    for (uint32_t i = 0; status == KIN_OK && hoisted.once != NULL && i < m->code->once.program->externs.len; i++)
-        m->code->once.externs[i].packs = false; /* it runs once */
-    if (status == KIN_OK)
-        status = find_only_packed(m->code);
-    if (status == KIN_OK)
-        m->code->loses_nan = loses_nan(&m->code->main);
-    if (status == KIN_OK)
-        status = launch_frozen_new(m->code, &m->code->frozen);
-    kin_ir_hoisted_deinit(&hoisted);
-    kin_ir_free(clean);
-    kin_rewritten_deinit(&library);
-    return status;
+    launch_code *code = m->code;
+    for (uint32_t i = 0; code->once.program != NULL && i < code->once.program->externs.len; i++)
+        code->once.externs[i].packs = false; /* it runs once */
+    KIN_TRY(find_only_packed(code));
+    code->loses_nan = loses_nan(&code->main);
+    return launch_frozen_new(code, &code->frozen);
 }
 
 static kin_status
-compile_lowered(maker *m, const kin_lowered *lowered, launch_version *version, kin_text *why)
+tie_all(maker *m, kin_compiled *made)
 {
-    bool *frozen = calloc(m->code->ninputs + 1, sizeof *frozen);
-    if (frozen == NULL)
-        return KIN_NOMEM;
-    if (m->self->context.freezing && launch_library_has(KIN_LIBRARY_CONV))
-        launch_find_frozen(m->v, m->subgraph, m->in, m->capture->graph, &m->self->unfrozen, frozen);
-    kin_status status = KIN_BREAK;
-    if (launch_library_has(KIN_LIBRARY_MATMUL))
-        status = compile_rewritten(m, lowered, frozen, version, why);
-    free(frozen);
-    if (status == KIN_BREAK && version->ticket == NULL) { /* as it was captured, then */
-        launch_program_deinit(&m->code->main);
-        launch_program_deinit(&m->code->once);
-        kin_text_clear(why);
-        version->stats = (kin_compile_stats){0};
-        status = compile_program(m, NULL, lowered->ir, &m->code->main, &version->stats, why);
+    KIN_TRY(tie_program(m, made, &made->parts[KIN_PART_MAIN], &m->code->main));
+    if (made->parts[KIN_PART_ONCE].program != NULL)
+        KIN_TRY(tie_program(m, made, &made->parts[KIN_PART_ONCE], &m->code->once));
+    if (made->library.ir != NULL)
+        KIN_TRY(tie_library(m));
+    KIN_TRY(plan_writes(m, &made->lowered));
+    return plan_outs(m, &made->lowered);
+}
+
+/* -- the pipeline ------------------------------------------------------------------------------------------------ */
+
+static kin_pipeline_options
+options_of(const maker *m, const bool *frozen, kin_jit *jit)
+{
+    const kin_launch_context *context = &m->self->context;
+    return (kin_pipeline_options){
+        .lower = {.default_f64 = kin_default_is_f64(), .fast_math = context->fast_math},
+        .rewrite = {.post = !m->self->exact_nan, .own = launch_library_has(KIN_LIBRARY_ATTENTION), .pairs = kin_tile_has_pairs()},
+        .frozen = frozen, .libraries = launch_library_has(KIN_LIBRARY_MATMUL), .jit = jit,
+        .background = context->async && m->version->waits < KIN_TIER_BACKGROUND_TRIES, .print = (uint8_t)launch_listing(), .verify = launch_verifies(),
+        .plant = launch_plant()};
+}
+
+/* Kernels that are not there are compiled in the background: then the version has a ticket. */
+static bool
+put_off(const maker *m, kin_compiled *made)
+{
+    m->version->ticket = launch_in_background(made->job);
+    if (m->version->ticket == NULL)
+        return false;
+    made->job = NULL;
+    m->version->waits++;
+    return true;
+}
+
+/* For reports: the code, how long each pass took, and what it takes to run the passes again. */
+static void
+keep_reports(launch_version *version, kin_compiled *made, const kin_pipeline_options *options)
+{
+    kin_compiled_part *main = &made->parts[KIN_PART_MAIN], *once = &made->parts[KIN_PART_ONCE];
+    version->nnative = made->lowered.nnative;
+    version->nextern = made->lowered.nextern;
+    version->stats = made->stats;
+    version->lower_ns = kin_compiled_ns(made, "lower") + kin_compiled_ns(made, "simplify");
+    kin_vec_deinit(&version->passes);
+    memcpy(&version->passes, &made->passes, sizeof version->passes);
+    memset(&made->passes, 0, sizeof made->passes);
+    free(version->frozen);
+    version->frozen = (bool *)options->frozen;
+    version->lower = options->lower;
+    version->rewrite = options->rewrite;
+    version->libraries = made->library.ir != NULL;
+    if (main->text == NULL)
+        return;
+    kin_text text = {0};
+    kin_text_add(&text, main->text);
+    if (once->text != NULL)
+        kin_text_addf(&text, "\n-- made of frozen weights, once:\n%s", once->text);
+    free(version->listing);
+    version->listing = text.failed ? NULL : text.at;
+    if (text.failed)
+        kin_text_deinit(&text);
+}
+
+static kin_status
+run_pipeline(maker *m, bool *frozen, kin_compiled *made, kin_text *why)
+{
+    kin_jit *jit = launch_jit(m->self->context.log, why);
+    if (jit == NULL) {
+        *made = (kin_compiled){0};
+        free(frozen);
+        return KIN_BREAK;
     }
-    KIN_TRY(status);
-    KIN_TRY(plan_writes(m, lowered));
-    return plan_outs(m, lowered);
+    kin_pipeline_options options = options_of(m, frozen, jit);
+    kin_status status = kin_pipeline_run(m->capture->graph, &options, made, why);
+    if (made->job != NULL && !put_off(m, made)) {
+        kin_compiled_deinit(made);
+        options.background = false;
+        status = kin_pipeline_run(m->capture->graph, &options, made, why);
+    }
+    launch_say_cache(m->self->context.log, &made->stats);
+    if (status == KIN_BUG)
+        launch_say_bug(m->self, kin_passes[made->failed].name, why->len > 0 ? why->at : "");
+    if (status == KIN_BREAK && made->lowered.stuck < m->capture->calls.len)
+        m->version->stuck = m->capture->calls.at[made->lowered.stuck].step;
+    keep_reports(m->version, made, &options);
+    return status;
 }
 
 static kin_status
 make_code(maker *m, launch_version *version, kin_text *why)
 {
-    kin_lowered lowered = {0};
     KIN_TRY(plan_gives(m));
-    uint32_t unseen = kin_aten_raises_unseen(m->capture->graph);
-    if (unseen < m->capture->calls.len) {
-        version->stuck = m->capture->calls.at[unseen].step;
-        kin_text_addf(why, "%s may raise although nothing uses its result", kin_aten_text(m->capture->graph, m->capture->graph->calls.at[unseen].op));
-        return KIN_BREAK;
-    }
-    double start = kin_clock_ns();
-    kin_status status = kin_lower(m->capture->graph, &(kin_lower_options){.default_f64 = kin_default_is_f64(), .fast_math = m->self->context.fast_math}, &lowered, why);
-    if (status == KIN_BREAK && lowered.stuck < m->capture->calls.len)
-        version->stuck = m->capture->calls.at[lowered.stuck].step;
-    KIN_TRY(status);
-    version->lower_ns = kin_clock_ns() - start;
-    version->nnative = lowered.nnative;
-    version->nextern = lowered.nextern;
-    status = compile_lowered(m, &lowered, version, why);
-    kin_lowered_deinit(&lowered);
+    bool *frozen = calloc(m->code->ninputs + 1, sizeof *frozen);
+    if (frozen == NULL)
+        return KIN_NOMEM;
+    if (m->self->context.freezing && launch_library_has(KIN_LIBRARY_CONV))
+        launch_find_frozen(m->v, m->subgraph, m->in, m->capture->graph, &m->self->unfrozen, frozen);
+    kin_compiled made;
+    kin_status status = run_pipeline(m, frozen, &made, why);
+    if (status == KIN_OK)
+        status = tie_all(m, &made);
+    kin_compiled_deinit(&made);
     return status;
 }
 

@@ -28,7 +28,7 @@ plan_subgraph(kin_entry *v, kin_subgraphs *subgraphs, uint32_t u, const kin_laun
 {
     kin_vids in = {0}, out = {0};
     kin_subgraph *subgraph = &subgraphs->at.at[u];
-    kin_status status = kin_subgraph_bounds(v, subgraphs, u, &in, &out);
+    kin_status status = kin_subgraph_bounds(&v->trace, subgraphs, u, &in, &out);
     if (status == KIN_OK) {
         kin_launcher *launcher = find_same(v->subgraphs, subgraph, &in, &out);
         if (launcher != NULL)
@@ -136,7 +136,7 @@ launch_add_walls(kin_entry *v, const kin_subgraph *subgraph, const uint32_t *rai
     bool raises = false;
     for (uint32_t i = subgraph->first; i <= subgraph->last; i++) {
         raises = raises || kin_step_is_in(raising, n, i);
-        if (!raises || subgraph->role[i - subgraph->first] != KIN_ROLE_RISKY || v->trace.steps.at[i].flags & KIN_STEP_SUNK)
+        if (!raises || subgraph->role[i - subgraph->first] != KIN_ROLE_OBSERVABLE || v->trace.steps.at[i].flags & KIN_STEP_SUNK)
             continue;
         KIN_TRY(kin_vec_push(&v->walls, i));
         raises = false;

@@ -4,7 +4,7 @@
 #include <string.h>
 
 #include "py/launch/launch_priv.h"
-#include "py/replay/spread.h"
+#include "py/replay/subgraphs.h"
 
 static uint64_t
 mix(uint64_t hash, const void *bytes, size_t n)
@@ -105,7 +105,7 @@ launch_look_what_varies(kernel_launcher *self, kin_entry *v, const kin_subgraph 
         return;
     self->looks++;
     kin_capture_hints none = {0};
-    unsigned may = !subgraph->waits || kin_subgraph_hides_writes(v, subgraph) ? KIN_CAPTURE_WRITES : 0;
+    unsigned may = subgraph->hides_writes ? KIN_CAPTURE_WRITES : 0;
     kin_status status = kin_capture_run(v, subgraph, in, &none, may, &capture);
     if (status == KIN_BREAK && capture.refused.len > 0)
         status = launch_set_apart(v, capture.refused.at, capture.refused.len);

@@ -1,6 +1,7 @@
 /* Models of C callables: what they do to shadows, so that they need no step, a quiet step, or a change of a fresh
  * object. Found by identity of the callable (rule 89). A callable without a model is opaque.
  */
+#include "py/recorder/callables.h"
 #include "py/recorder/rec.h"
 
 #include "core/diag/breaks.h"
@@ -55,7 +56,7 @@ store_by_slot(rec *r, const rec_args *a)
     const char *name = ((PyWrapperDescrObject *)callee)->d_base->name;
     kin_vid args[3] = {a->args[0], a->args[1], a->args[2]};
     PyObject *ref = (PyObject *)PyDescr_TYPE(callee);
-    bool attr = ref == (PyObject *)&PyBaseObject_Type && strcmp(name, "__setattr__") == 0;
+    bool attr = (rec_callable_effects(callee) & (KIN_BY_NAME | KIN_STORES)) == (KIN_BY_NAME | KIN_STORES);
     if (!attr && (strcmp(name, "__setitem__") != 0 || !PyType_IsSubtype((PyTypeObject *)ref, &PyDict_Type)))
         return false;
     if (attr) {
@@ -195,17 +196,21 @@ model_sorted(rec *r, const rec_args *a)
 
 /* -- table ---------------------------------------------------------------------------------------------------------------------------- */
 
-static const rec_method_row own_rows[] = {
-    {"abs", model_number}, {"min", rec_model_pure}, {"max", rec_model_pure}, {"round", rec_model_pure},
-    {"divmod", rec_model_pure}, {"pow", model_number}, {"ord", rec_model_pure}, {"chr", rec_model_pure},
-    {"int", rec_model_pure}, {"float", rec_model_pure}, {"complex", rec_model_pure}, {"range", rec_model_pure},
-    {"slice", rec_model_pure}, {"hex", rec_model_pure}, {"bin", rec_model_pure}, {"oct", rec_model_pure},
-    {"repr", rec_model_pure}, {"format", rec_model_pure}, {"ascii", rec_model_pure}, {"frozenset", rec_model_pure},
-    {"bytes", rec_model_pure}, {"sorted", model_sorted}, {"id", rec_model_id}, {"hash", rec_model_hash},
-    {"type.__call__", rec_model_type_call}, {NULL, NULL}};
+/* By row of callables.def. */
+#define MODEL_none NULL
+#define MODEL_pure rec_model_pure
+#define MODEL_ask rec_model_ask
+#define MODEL_number model_number
+#define MODEL_sorted model_sorted
+#define MODEL_id rec_model_id
+#define MODEL_hash rec_model_hash
+#define MODEL_type_call rec_model_type_call
+static const model_fn row_models[] = {
+#define CALLABLE(module, name, looks, does, knows, model) MODEL_##model,
+#include "core/trace/callables.def"
+#undef CALLABLE
+};
 
-static const char *const pure_modules[] = {"math", "cmath", NULL};
-static const char *const ask_modules[] = {"time", "posix", NULL};
 static PyObject *models; /* dict: id of callable -> row number */
 static model_fn functions[512];
 static int nfunctions;
@@ -284,7 +289,7 @@ make_models(void)
         PyErr_Clear();
         return;
     }
-    static const rec_method_row *const tables[] = {own_rows, rec_type_rows, rec_attr_rows, rec_item_rows, rec_build_rows,
+    static const rec_method_row *const tables[] = {rec_type_rows, rec_attr_rows, rec_item_rows, rec_build_rows,
                                                    rec_method_rows};
     for (size_t i = 0; i < sizeof tables / sizeof *tables; i++)
         for (const rec_method_row *m = tables[i]; m->name; m++)
@@ -314,20 +319,16 @@ make_models(void)
     PyObject *frame = PySys_GetObject("_getframe"); /* borrowed */
     if (frame != NULL)
         add_model(frame, rec_model_frame);
-    PyObject *limit = PySys_GetObject("getrecursionlimit");
-    if (limit != NULL)
-        add_model(limit, rec_model_ask);
-    for (int i = 0; pure_modules[i]; i++)
-        add_module(pure_modules[i], rec_model_pure);
     add_module("_operator", rec_model_operator);
-    for (int i = 0; ask_modules[i]; i++)
-        add_module(ask_modules[i], rec_model_ask);
     Py_DECREF(builtins);
 }
 
 static model_fn
 find_model(PyObject *callable)
 {
+    int known = rec_callable_row(callable);
+    if (known >= 0 && row_models[known] != NULL)
+        return row_models[known];
     if (models == NULL)
         make_models();
     PyObject *key = PyLong_FromVoidPtr(callable);

@@ -3,6 +3,7 @@
  * once, and so is what is computed from it: an exit for each new address or time would teach nothing.
  */
 #include "py/models/models.h"
+#include "py/recorder/callables.h"
 
 #include "core/diag/breaks.h"
 
@@ -35,21 +36,12 @@ rec_drifts(rec *r, kin_vid vid)
 bool
 rec_model_ask(rec *r, const rec_args *a)
 {
-    static const char *const settled[] = {"sleep", "get_clock_info", "mktime", "strptime", "tzset", NULL};
-    static const char *const moving[] = {"urandom", "getrandom", "times", "getloadavg", "get_terminal_size", NULL};
     if (rec_any_tensor(r, a->args, a->npos + a->nkw))
         return false;
     PyObject *obj = O(r, a->callee);
-    const char *name = rec_callable_name(obj);
     int row = rec_effect_row(obj);
-    bool acts = row == KIN_ROW_FILE_ACCESS || strcmp(name, "sleep") == 0;
-    kin_vid out = rec_model_step(r, a, acts ? KIN_STEP_EFFECT : 0);
-    bool varies = row == KIN_ROW_CLOCK;
-    for (int i = 0; settled[i]; i++)
-        varies = varies && strcmp(name, settled[i]) != 0;
-    for (int i = 0; moving[i]; i++)
-        varies = varies || strcmp(name, moving[i]) == 0;
-    r->info.at[out].varies = varies;
+    kin_vid out = rec_model_step(r, a, rec_callable_knows(obj, KIN_KNOWS_ACTS) ? KIN_STEP_EFFECT : 0);
+    r->info.at[out].varies = rec_callable_knows(obj, KIN_KNOWS_VARIES);
     if (row >= 0 && r->opt->strict_breaks)
         rec_break(r, r->t->vals.at[out].step, row);
     return true;

@@ -6,7 +6,7 @@ static bool
 iterates_apart(rec *r, kin_vid vid)
 {
     PyObject *obj = O(r, vid);
-    return FRESH(r, vid) == NULL && (kin_is_plain_tensor(obj) || PyUnicode_CheckExact(obj));
+    return FRESH(r, vid) == NULL && (kin_is_plain_strided(obj) || PyUnicode_CheckExact(obj));
 }
 
 static bool

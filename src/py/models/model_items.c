@@ -18,7 +18,7 @@ model_len(rec *r, const rec_args *a)
         rec_await_const(r);
         return true;
     }
-    if (kin_is_plain_tensor(obj)) {
+    if (kin_is_plain_strided(obj)) {
         rec_need_type(r, v);
         if (kin_tensor_dim(obj) > 0 && rec_open_sizes(r, v) & 1) {
             r->skip_expected = true;

@@ -1,23 +1,32 @@
 /* Models of builtins that ask what class an object is of: isinstance, issubclass, type, str of a class, callable. */
 #include "py/models/models.h"
 
-enum { CHECK_PLAIN, CHECK_ABC, CHECK_TORCH, CHECK_OWN };
+/* Who answers isinstance() and issubclass(): type itself; abc, from its registry; the metaclass of nn.Parameter or nn.Buffer, which looks for
+ * a flag on tensors; the C code behind torch.FloatTensor and its like, which looks at dtype and device; or code that is not known. */
+typedef enum { CHECK_PLAIN, CHECK_ABC, CHECK_FLAG, CHECK_LEGACY, CHECK_OWN } check_kind;
 
-static int
-instance_check_kind(PyTypeObject *cls)
+static bool
+is_of_module(PyObject *func, const char *module)
+{
+    PyObject *name = PyFunction_Check(func) ? ((PyFunctionObject *)func)->func_module : NULL;
+    return name != NULL && PyUnicode_Check(name) && PyUnicode_CompareWithASCIIString(name, module) == 0;
+}
+
+/* `method`: __instancecheck__ or __subclasscheck__. */
+static check_kind
+check_kind_of(PyTypeObject *cls, PyObject *method)
 {
     PyTypeObject *meta = Py_TYPE(cls);
-    PyObject *own = _PyType_Lookup(meta, REC_STR("__instancecheck__"));
-    if (own == NULL || !PyFunction_Check(own))
+    PyObject *own = _PyType_Lookup(meta, method);
+    if (own == NULL || own == _PyType_Lookup(&PyType_Type, method))
         return CHECK_PLAIN;
-    const char *name = meta->tp_name;
-    if (strcmp(name, "ABCMeta") == 0)
+    if (is_of_module(own, "abc"))
         return CHECK_ABC;
-    PyObject *mod = ((PyFunctionObject *)own)->func_module;
-    const char *text = mod && PyUnicode_Check(mod) ? PyUnicode_AsUTF8(mod) : "";
-    if (strcmp(text, "abc") == 0)
-        return CHECK_ABC;
-    return strncmp(text, "torch.", 6) == 0 ? CHECK_TORCH : CHECK_OWN;
+    if (is_of_module(own, "torch.nn.parameter"))
+        return CHECK_FLAG;
+    if (Py_TYPE(own) == &PyMethodDescr_Type && strcmp(meta->tp_name, "torch.tensortype") == 0)
+        return CHECK_LEGACY;
+    return CHECK_OWN;
 }
 
 /* The metaclass answers isinstance and issubclass: which one it is, and that it gains no answer of its own. */
@@ -53,27 +62,111 @@ rec_abc_fact(rec *r)
     PyErr_Clear();
 }
 
-/* Collects classes from a class, a tuple of them or a union; false when one has a check of its own. */
-static bool
-collect_classes(rec *r, kin_vid vid, PyObject **list, int *n)
+/* The classes of A | B: written here, or an object that stays. 0: not known. */
+static uint32_t
+members_of_union(rec *r, kin_vid vid, kin_vid *members, uint32_t most)
 {
     PyObject *obj = O(r, vid);
+    const kin_val *val = &r->t->vals.at[vid];
+    const kin_step *s = val->kind == KIN_VAL_STEP && val->step < r->t->steps.len ? &r->t->steps.at[val->step] : NULL;
+    if (strcmp(Py_TYPE(obj)->tp_name, "types.UnionType") != 0)
+        return 0;
+    if (s != NULL && s->kind == KIN_STEP_BINARY && s->out == vid && s->imm == KIN_BINARY_OR) {
+        memcpy(members, r->t->vids.at + s->args, 2 * sizeof *members);
+        return 2;
+    }
+    PyObject *args = val->kind == KIN_VAL_STEP ? NULL : PyObject_GetAttrString(obj, "__args__");
+    PyErr_Clear();
+    if (args == NULL || !PyTuple_CheckExact(args) || PyTuple_GET_SIZE(args) > (Py_ssize_t)most || rec_is_unstable(r, vid)) {
+        Py_XDECREF(args);
+        return 0;
+    }
+    if (!rec_is_const(r, vid))
+        rec_fact(r, KIN_FACT_ID, vid, obj, 0);
+    uint32_t n = (uint32_t)PyTuple_GET_SIZE(args);
+    for (uint32_t i = 0; i < n; i++)
+        members[i] = rec_const(r, PyTuple_GET_ITEM(args, (Py_ssize_t)i));
+    Py_DECREF(args); /* the union holds it */
+    return n;
+}
+
+/* Collects classes from a class, a tuple of them or a union, in their order; false when one has a check of its own. */
+static bool
+collect_classes(rec *r, kin_vid vid, PyObject *method, PyObject **list, int *n)
+{
+    enum { MOST = 32 };
+    PyObject *obj = O(r, vid);
     rec_fresh *f = FRESH(r, vid);
-    if (PyType_Check(obj)) {
-        if (*n >= 32 || instance_check_kind((PyTypeObject *)obj) == CHECK_OWN || rec_need_const(r, vid) == 0)
+    kin_vid *items = NULL, members[MOST];
+    if (obj != NULL && PyType_Check(obj)) {
+        if (*n >= MOST || check_kind_of((PyTypeObject *)obj, method) == CHECK_OWN || rec_need_const(r, vid) == 0)
             return false;
         list[(*n)++] = obj;
         return true;
     }
-    if (!PyTuple_CheckExact(obj) && f == NULL)
-        return false;
-    kin_vid *items = NULL;
-    uint32_t count;
-    bool ok = rec_items_of(r, vid, &items, &count);
+    uint32_t count = obj != NULL && f == NULL ? members_of_union(r, vid, members, MOST) : 0;
+    bool ok = count != 0;
+    if (!ok && ((obj != NULL && PyTuple_CheckExact(obj)) || f != NULL))
+        ok = rec_items_of(r, vid, &items, &count);
     for (uint32_t i = 0; ok && i < count; i++)
-        ok = collect_classes(r, items[i], list, n);
+        ok = collect_classes(r, items != NULL ? items[i] : members[i], method, list, n);
     free(items);
     return ok;
+}
+
+/* The flag that makes any tensor a Parameter or a Buffer. -1: not known without asking again. */
+static int
+has_flag(rec *r, kin_vid vid, PyTypeObject *cls)
+{
+    bool parameter = strcmp(cls->tp_name, "Parameter") == 0, buffer = strcmp(cls->tp_name, "Buffer") == 0;
+    attr_result at;
+    if (!kin_is_tensor(O(r, vid)) || (!parameter && !buffer)) /* their subclasses are asked the plain way */
+        return 0;
+    rec_attr_find(r, vid, parameter ? REC_STR("_is_param") : REC_STR("_is_buffer"), &at);
+    if (r->stopped || at.kind == ATTR_ABSENT)
+        return 0;
+    return at.kind == ATTR_VALUE ? rec_truth(r, at.value) : -1;
+}
+
+/* A legacy class of tensors asks for dtype and device. Of other kinds than strided ones, it is asked again. */
+static int
+is_of_legacy(rec *r, kin_vid vid, PyTypeObject *cls)
+{
+    PyObject *obj = O(r, vid);
+    if (kin_is_tensor(obj) && !rec_meta(r, vid, KIN_META_DTYPE | KIN_META_DEVICE | KIN_META_KEYS))
+        return -1;
+    return PyObject_IsInstance(obj, (PyObject *)cls);
+}
+
+/* Is the object one of the class? Its type is fixed. -1: not known without asking again. */
+static int
+is_instance(rec *r, kin_vid vid, PyTypeObject *cls)
+{
+    PyObject *obj = O(r, vid);
+    check_kind kind = check_kind_of(cls, REC_STR("__instancecheck__"));
+    rec_need_metaclass(r, cls);
+    if (Py_IS_TYPE(obj, cls))
+        return 1;
+    if (kind == CHECK_LEGACY)
+        return is_of_legacy(r, vid, cls);
+    if (kind == CHECK_ABC) {
+        rec_abc_fact(r);
+        return PyObject_IsInstance(obj, (PyObject *)cls);
+    }
+    int flag = kind == CHECK_FLAG ? has_flag(r, vid, cls) : 0;
+    return flag != 0 ? flag : PyType_IsSubtype(Py_TYPE(obj), cls);
+}
+
+/* Asking again runs no Python code where this is all that answers. */
+static bool
+are_answered_by_c(PyObject *const *classes, int n)
+{
+    bool c = true;
+    for (int i = 0; i < n; i++) {
+        check_kind kind = check_kind_of((PyTypeObject *)classes[i], REC_STR("__instancecheck__"));
+        c = c && (kind == CHECK_PLAIN || kind == CHECK_LEGACY);
+    }
+    return c;
 }
 
 static bool
@@ -85,24 +178,22 @@ model_isinstance(rec *r, const rec_args *a)
         return false;
     PyObject *obj = O(r, a->args[0]);
     PyObject *cls = _PyType_Lookup(Py_TYPE(obj), REC_STR("__class__"));
-    if (cls == NULL || Py_TYPE(cls) != &PyGetSetDescr_Type || !collect_classes(r, a->args[1], classes, &n))
+    if (cls == NULL || Py_TYPE(cls) != &PyGetSetDescr_Type ||
+        !collect_classes(r, a->args[1], REC_STR("__instancecheck__"), classes, &n))
         return false;
     PyTypeObject *tp = rec_need_attrs(r, a->args[0]);
     rec_lookup(r, tp, REC_STR("__class__"));
     rec_bases_of(r, tp);
-    for (int i = 0; i < n; i++) {
-        int kind = instance_check_kind((PyTypeObject *)classes[i]);
-        if (kind == CHECK_TORCH && kin_is_tensor(obj) && !kin_is_plain_tensor(obj))
-            return false;
-        rec_need_metaclass(r, (PyTypeObject *)classes[i]);
-        if (kind == CHECK_ABC)
-            rec_abc_fact(r);
-    }
-    for (int i = 0; i < n && !answer; i++)
-        answer = PyObject_IsInstance(obj, classes[i]);
+    for (int i = 0; i < n && answer == 0 && !r->stopped; i++)
+        answer = is_instance(r, a->args[0], (PyTypeObject *)classes[i]);
+    if (r->stopped)
+        return true;
     if (answer < 0) {
         PyErr_Clear();
-        return false;
+        if (!are_answered_by_c(classes, n))
+            return false;
+        rec_model_step(r, a, 0);
+        return true;
     }
     r->skip_expected = true;
     return rec_model_bool(r, a, answer);
@@ -114,7 +205,7 @@ model_issubclass(rec *r, const rec_args *a)
     PyObject *classes[32];
     int n = 0, answer = 0;
     if (a->npos != 2 || a->nkw || !PyType_Check(O(r, a->args[0])) || rec_need_const(r, a->args[0]) == 0 ||
-        !collect_classes(r, a->args[1], classes, &n))
+        !collect_classes(r, a->args[1], REC_STR("__subclasscheck__"), classes, &n))
         return false;
     rec_class_version(r, (PyTypeObject *)O(r, a->args[0]));
     rec_abc_fact(r);

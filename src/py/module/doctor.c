@@ -3,7 +3,7 @@
  */
 #include "py/module/doctor.h"
 
-#include "core/program/program.h"
+#include "core/codegen/codegen.h"
 #include "core/track/track.h"
 #include "py/aten/block.h"
 #include "py/aten/make.h"

@@ -8,6 +8,7 @@
  * An object is made by us silently only if nobody sees its birth or death: classes with a finaliser stay opaque.
  */
 #include "py/iterators/consume.h"
+#include "py/recorder/callables.h"
 #include "py/models/models.h"
 
 /* -- what allocates --------------------------------------------------------------------------------------------- */
@@ -156,7 +157,7 @@ static bool
 is_c_new(PyObject *obj)
 {
     PyObject *self = PyCFunction_Check(obj) ? PyCFunction_GET_SELF(obj) : NULL;
-    return self != NULL && PyType_Check(self) && strcmp(((PyCFunctionObject *)obj)->m_ml->ml_name, "__new__") == 0 &&
+    return self != NULL && PyType_Check(self) && (rec_callable_effects(obj) & KIN_INSTANCE) != 0 &&
            c_new((PyTypeObject *)self) == obj;
 }
 

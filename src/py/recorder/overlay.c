@@ -1,11 +1,11 @@
-/* What the recording itself wrote to older objects in the current segment (rule 1).
+/* What the recording itself wrote to older objects in the current segment.
  *
  * A plain store into one word of the heap (an attribute, an item, a cell, one more item of a list) is an effect; the facts of the segment go on to
  * hold, for they speak of the time before it. Only who reads that word again must not read it by path: it gets the value that
  * was stored. Whether another object's word is this one is decided by the identity of the two objects, which becomes a fact.
  * Where that is not enough (order and length of a dict that may have grown) the segment ends, and the next one reads the heap anew.
  *
- * What a store leaves known hangs on what the guard asks, not on how things lie at the moment: an attribute is the same place inline
+ * Which facts survive a store depends on the kind of guard, not on the layout at the moment: an attribute is the same place inline
  * and in a dict, new or not, and a dict has grown unless the segment knows of the key.
  */
 #include "py/recorder/rec.h"
@@ -122,6 +122,7 @@ rec_begin_write(rec *r, rec_place *p)
         return false;
     p->filled = is_known_filled(r, p);
     rec_check(r, KIN_CHECK_FITS, p->base, p->key, num);
+    r->store_effects = p->kind == KIN_PLACE_ATTR ? KIN_FITS : p->kind == KIN_PLACE_ITEM ? KIN_FITS | KIN_INTO_DICT : 0;
     if (p->key != NULL)
         rec_ref(r, p->key); /* as long as the recording */
     return true;
@@ -157,7 +158,7 @@ touch_iterators(rec *r, const rec_place *p)
 }
 
 /* A number that the recording assumes, and changes itself: the next call cannot fit. The next recording takes it as it comes
- * (rule 12), with all others of this kind. */
+ *, with all others of this kind. */
 static void
 note_counter(rec *r, const rec_place *p, kin_vid value)
 {

@@ -186,6 +186,7 @@ typedef struct rec {
     bool hides_compiling;    /* torch.compiler's flag answers False for the current instruction */
     bool skip_expected;      /* Python frames below the current instruction are accounted for */
     bool foreign;            /* unexpected Python code ran below the current instruction */
+    uint32_t store_effects;  /* of the store that comes next, as the check before it makes sure (overlay.c) */
     bool keep_inside;        /* the step being written hands its operands to nobody */
     bool seg_ended;          /* heap knowledge ended: the next fact or path begins a new segment */
     bool ambient;            /* the recording itself has changed ambient state */

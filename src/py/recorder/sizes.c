@@ -100,7 +100,7 @@ rec_open_sizes(rec *r, kin_vid tensor)
         return i->open_sizes;
     i->open_epoch = r->meta_epoch + 1;
     i->open_sizes = 0;
-    int64_t dim = kin_is_plain_tensor(i->obj) ? kin_tensor_dim(i->obj) : 0;
+    int64_t dim = kin_is_plain_strided(i->obj) ? kin_tensor_dim(i->obj) : 0;
     const int64_t *sizes = dim > 0 && dim <= MAX_DIMS ? kin_tensor_sizes(i->obj) : NULL;
     if (r->opt->dynamic == 0 || sizes == NULL || (val->kind != KIN_VAL_SRC && val->kind != KIN_VAL_STEP))
         return 0;
@@ -134,7 +134,7 @@ is_sized(rec *r, kin_vid vid, int depth)
     for (uint32_t i = 0; f != NULL && f->kind != FRESH_FUNCTION && i < f->n; i++)
         if (is_sized(r, f->items[i], depth + 1))
             return true;
-    if (f != NULL || r->t->vals.at[vid].kind != KIN_VAL_SRC || !kin_is_plain_tensor(O(r, vid)))
+    if (f != NULL || r->t->vals.at[vid].kind != KIN_VAL_SRC || !kin_is_plain_strided(O(r, vid)))
         return false;
     return rec_open_sizes(r, vid) != 0;
 }

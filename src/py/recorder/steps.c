@@ -1,4 +1,5 @@
 /* Steps, snapshots and segments of a recording, and the shadow operand stack. */
+#include "py/recorder/callables.h"
 #include "py/recorder/rec.h"
 
 #include "core/diag/breaks.h"
@@ -43,14 +44,30 @@ rec_snapshot(rec *r)
 
 /* -- steps ------------------------------------------------------------------------------------------------------ */
 
+/* What the step reads, changes and may run. A method that the recording has bound asks for an attribute as the function in it does. */
+static uint32_t
+effects_of(rec *r, kin_step_kind kind, const kin_vid *args)
+{
+    if (kind != KIN_STEP_CALL)
+        return kin_kind_effects(kind);
+    const rec_fresh *f = FRESH(r, args[0]);
+    bool bound = f != NULL && f->kind == FRESH_METHOD;
+    const kin_val *callee = &r->t->vals.at[bound ? f->items[0] : args[0]];
+    uint32_t effects = callee->kind == KIN_VAL_CONST ? rec_callable_effects(kin_refs_get(r->refs, callee->key)) : 0;
+    return effects == 0 || (bound && !(effects & KIN_BY_NAME)) ? kin_kind_effects(kind) : effects;
+}
+
 uint32_t
 rec_step(rec *r, kin_step_kind kind, unsigned flags, const kin_vid *args, uint32_t n)
 {
     if (r->region != NULL && !rec_region_step(r, kind, &flags, args, n))
         return 0;
-    kin_step s = {.kind = (uint8_t)kind, .flags = (uint16_t)flags, .nargs = (uint16_t)n};
-    if (!(flags & KIN_STEP_PURE))
+    kin_step s = {.kind = (uint8_t)kind, .flags = (uint16_t)flags, .nargs = (uint16_t)n, .effects = effects_of(r, kind, args)};
+    if (!(flags & KIN_STEP_PURE)) {
         s.snap = rec_snapshot(r);
+        s.effects |= flags & KIN_STEP_EFFECT ? r->store_effects : 0;
+        r->store_effects = 0;
+    }
     s.args = r->t->vids.len;
     if (kin_vec_reserve(&r->t->vids, n) != KIN_OK || kin_vec_push(&r->t->steps, s) != KIN_OK) {
         r->status = KIN_NOMEM;

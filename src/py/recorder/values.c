@@ -588,6 +588,8 @@ rec_touch_iterators(rec *r, kin_vid container)
 bool
 rec_meta(rec *r, kin_vid tensor, unsigned mask)
 {
+    if (!kin_tensor_is_readable(O(r, tensor), mask))
+        return false;
     r->meta_asked = true;
     (void)rec_seg(r);
     rec_info *i = &r->info.at[tensor];

@@ -77,6 +77,12 @@ kin_refs_add(kin_refs *r, PyObject *obj, kin_ref *out)
     return KIN_OK;
 }
 
+kin_ref
+kin_refs_find(const kin_refs *r, const PyObject *obj)
+{
+    return r->index_size == 0 ? 0 : *find_slot(r, obj);
+}
+
 int
 kin_refs_traverse(kin_refs *r, visitproc visit, void *arg)
 {

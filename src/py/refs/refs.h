@@ -1,6 +1,6 @@
 /* Python objects by number. A kin_refs owns one strong reference for each object in it; a trace names objects by
  * kin_ref (index, 0 = none). Only objects whose life nobody watches belong here: code, functions, classes,
- * modules, builtin immutables, namespaces of modules (rules 81, 82).
+ * modules, builtin immutables, namespaces of modules.
  */
 #ifndef KIN_PY_REFS_H
 #define KIN_PY_REFS_H
@@ -19,6 +19,8 @@ kin_status kin_refs_init(kin_refs *r) KIN_MUST_CHECK;
 void kin_refs_deinit(kin_refs *r);
 /* Number of `obj` (found by identity, or added with a new reference). */
 kin_status kin_refs_add(kin_refs *r, PyObject *obj, kin_ref *out) KIN_MUST_CHECK;
+/* Number of `obj`, 0 when it is not there. */
+kin_ref kin_refs_find(const kin_refs *r, const PyObject *obj);
 int kin_refs_traverse(kin_refs *r, visitproc visit, void *arg);
 
 /* Borrowed; NULL for ref 0. */

@@ -31,6 +31,74 @@ fill_values(kin_run *r, kin_link *l, bool locals, bool stack)
         kin_frame_push(l->frame, Py_XNewRef(kin_run_value(r, vids[s->nlocals + i])));
 }
 
+/* -- what f_locals filled ------------------------------------------------------------------------------------------ */
+
+/* A frame of the program is one from its first chain to its last: all its snapshots have one parent. */
+typedef struct {
+    uint32_t parent;
+    PyObject *dict; /* owned */
+} namespace;
+
+struct kin_namespaces {
+    KIN_VEC(namespace) at;
+};
+
+static namespace *
+find_namespace(kin_run *r, uint32_t snap)
+{
+    uint32_t parent = r->t->snaps.at[snap].parent;
+    for (uint32_t i = 0; r->namespaces != NULL && i < r->namespaces->at.len; i++)
+        if (r->namespaces->at.at[i].parent == parent)
+            return &r->namespaces->at.at[i];
+    return NULL;
+}
+
+/* Frames that are not in the chain have ended, and their dicts with them. */
+static void
+drop_ended(kin_run *r, const kin_chain *c)
+{
+    struct kin_namespaces *all = r->namespaces;
+    for (uint32_t i = all != NULL ? all->at.len : 0; i-- > 0;) {
+        bool running = false;
+        for (uint32_t d = 0; d < c->n; d++)
+            running = running || r->t->snaps.at[c->at[d].snap].parent == all->at.at[i].parent;
+        if (running)
+            continue;
+        PyObject *dict = all->at.at[i].dict;
+        all->at.at[i] = all->at.at[--all->at.len];
+        Py_DECREF(dict);
+    }
+}
+
+void
+kin_chain_keep_namespaces(kin_run *r, const kin_chain *c)
+{
+    if (r->namespaces != NULL)
+        drop_ended(r, c);
+    for (uint32_t d = 0; d < c->n; d++) {
+        PyObject *dict = kin_frame_namespace(c->at[d].frame);
+        if (dict == NULL || find_namespace(r, c->at[d].snap) != NULL)
+            continue;
+        if (r->namespaces == NULL && (r->namespaces = calloc(1, sizeof *r->namespaces)) == NULL)
+            return;
+        namespace kept = {r->t->snaps.at[c->at[d].snap].parent, Py_NewRef(dict)};
+        if (kin_vec_push(&r->namespaces->at, kept) != KIN_OK)
+            Py_DECREF(dict);
+    }
+}
+
+void
+kin_namespaces_free(struct kin_namespaces *all)
+{
+    for (uint32_t i = 0; all != NULL && i < all->at.len; i++)
+        Py_DECREF(all->at.at[i].dict);
+    if (all != NULL)
+        kin_vec_deinit(&all->at);
+    free(all);
+}
+
+/* -- frames --------------------------------------------------------------------------------------------------------- */
+
 static bool
 build_link(kin_run *r, kin_link *l, uint32_t snap)
 {
@@ -49,6 +117,9 @@ build_link(kin_run *r, kin_link *l, uint32_t snap)
     if (l->frame == NULL)
         return false;
     find_instruction(l, s->offset);
+    const namespace *kept = r->namespaces != NULL ? find_namespace(r, snap) : NULL;
+    if (kept != NULL)
+        kin_frame_set_namespace(l->frame, kept->dict);
     return true;
 }
 

@@ -1,14 +1,15 @@
-/* Subgraphs with steps between their calls (subgraphs.h): the calls wait while those steps run at their place, and are launched
- * together at the last one.
+/* Subgraphs with steps between their calls (core/trace/partition.h): the calls are deferred while those steps run in order, and run
+ * together, compiled, at the last one.
  *
- * Nothing may be told from the order in which things were done. Whenever a step in between does not go as recorded, when an input
- * is of another kind than what was compiled, or when gradients are switched, all that waits runs first, one by one. Slots are
- * released only then, as it may need them.
+ * Deferral must not be observable. Whenever a step in between does not go as recorded, when an input is of another kind than what was
+ * compiled, or when gradients are switched, all that was deferred runs first, one by one. Slots are released only then, as it may
+ * need them.
  *
- * What is to be launched was learned from calls that ran step by step: their inputs are kept up to the last step.
+ * What is to be run was learned from calls that ran step by step: their inputs are kept up to the last step.
  */
 #include "py/replay/replay_priv.h"
 
+#include "core/trace/effects.h"
 #include "py/aten/make.h"
 #include "py/compat/heap.h"
 #include "py/guardeval/guard.h"
@@ -83,7 +84,7 @@ arrive(kin_run *r, uint32_t step)
     return r->chosen != NULL;
 }
 
-/* -- running what waits ----------------------------------------------------------------------------------------- */
+/* -- running what was deferred ----------------------------------------------------------------------------------------- */
 
 static kin_outcome
 run_waiting(kin_run *r, const kin_subgraph *subgraph, uint32_t step, PyObject **value)
@@ -97,7 +98,7 @@ run_waiting(kin_run *r, const kin_subgraph *subgraph, uint32_t step, PyObject **
     return KIN_LEFT;
 }
 
-/* Runs what waits before `upto`. Not GO_ON: *step is the one that went elsewhere. */
+/* Runs what was deferred before `upto`. Not GO_ON: *step is the one that went elsewhere. */
 static kin_outcome
 catch_up(kin_run *r, uint32_t upto, uint32_t *step, PyObject **value)
 {
@@ -118,7 +119,7 @@ catch_up(kin_run *r, uint32_t upto, uint32_t *step, PyObject **value)
     return KIN_GO_ON;
 }
 
-/* The same, then the step as if nothing had waited. */
+/* The same, then the step as if nothing had been deferred. */
 static kin_outcome
 catch_up_and_run(kin_run *r, uint32_t *step, PyObject **value)
 {
@@ -157,8 +158,8 @@ passes(kin_run *r, uint32_t step)
     return holds > 0;
 }
 
-/* Does nobody but this subgraph's own steps hold the exception, which will be gone before the launch (dies_soon in spread.c)? Who handles it
- * does not look, and if the program is left before that, catch_up notes its frames. */
+/* Do only this subgraph's own steps hold the exception, which will be gone before the subgraph runs (dies_soon in
+ * core/trace/partition_roles.c)? Its handler does not look at it, and if the program is left before that, catch_up notes its frames. */
 static bool
 is_brief(const kin_run *r, uint32_t step, PyObject *exc)
 {
@@ -171,7 +172,7 @@ is_brief(const kin_run *r, uint32_t step, PyObject *exc)
     return brief;
 }
 
-/* Results nobody looks at closely need no frames: stored. False: whatever waits has to run first. */
+/* A result whose frames cannot be observed is stored. False: what was deferred has to run first. */
 static bool
 keep_exception(kin_run *r, uint32_t step)
 {
@@ -217,11 +218,11 @@ settle(kin_run *r, uint32_t *step, PyObject *result, PyObject **value)
     return kin_run_settle(r, at, result, value);
 }
 
-/* Does it switch gradients on or off? Calls that wait want them as they were. */
+/* Does it switch gradients on or off? Deferred calls want them as they were. */
 static bool
 switches_gradients(kin_run *r, const kin_step *s)
 {
-    if (!(s->flags & KIN_STEP_EFFECT) || !kin_subgraph_sets_grad(r->v, s))
+    if (!(s->flags & KIN_STEP_EFFECT) || !kin_step_does(s, KIN_GRAD_MODE))
         return false;
     PyObject *on = kin_run_value(r, r->t->vids.at[s->args + 1]);
     return !(on == Py_True || on == Py_False) || (on == Py_True) != kin_grad_enabled();
@@ -236,7 +237,7 @@ run_between(kin_run *r, uint32_t *step, PyObject **value)
         return passes(r, *step) ? KIN_GO_ON : catch_up_and_run(r, step, value);
     if (switches_gradients(r, s))
         return catch_up_and_run(r, step, value);
-    PyObject *result = kin_step_execute(r->t, r->refs, s, r->slots);
+    PyObject *result = kin_run_execute(r, s);
     bool ended = result == NULL && s->kind == KIN_STEP_NEXT && !PyErr_Occurred();
     if ((result == NULL && !ended) || s->flags & KIN_STEP_RAISES)
         return settle(r, step, result, value);
@@ -260,15 +261,15 @@ is_forced(kin_run *r, const kin_step *s)
     return false;
 }
 
-/* May what waits here wait? A store to an object of the program's own, if nothing else can see that it has not been done. */
+/* May what is deferred here be deferred now? A store to an object of the program's own, if nothing else can see that it has not been done. */
 static bool
 may_wait(kin_run *r, const kin_step *s)
 {
-    if (s->flags & KIN_STEP_SUNK || !kin_subgraph_stores_own(r->v, s))
+    if (s->flags & KIN_STEP_SUNK || !kin_subgraph_stores_own(r->t, s))
         return true;
     const kin_vid *args = r->t->vids.at + s->args;
     PyObject *obj = kin_run_value(r, args[0]);
-    if (obj == NULL) /* it waits as well */
+    if (obj == NULL) /* its object is deferred as well */
         return true;
     return s->kind == KIN_STEP_SETATTR ? kin_owns_attribute(obj, kin_refs_get(r->refs, s->ref)) : kin_owns_item(obj, kin_run_value(r, args[1]));
 }

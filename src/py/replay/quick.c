@@ -47,24 +47,28 @@ takes_frames(const kin_step *s, PyObject *callee)
 
 /* The step's result in *result. False: nothing was done. */
 static bool
-execute(const kin_run *r, const kin_step *s, PyObject **result)
+execute(kin_run *r, const kin_step *s, PyObject **result)
 {
     const kin_vid *args = r->t->vids.at + s->args;
     PyObject *a = s->nargs > 0 ? operand(r, args[0]) : NULL, *b;
-    bool missing = false;
+    bool missing = false, marked;
     switch ((kin_step_kind)s->kind) {
     case KIN_STEP_CALL:
         if (takes_frames(s, a))
             return false;
         if (s->ref != 0 || !kin_op_takes_tuple(a))
             break;
+        marked = kin_run_mark(r, s);
         *result = call_builtin(r, a, args + 1, s->nargs - 1u, &missing);
+        kin_run_unmark(r, marked);
         return !missing;
     case KIN_STEP_BINARY:
         b = s->nargs > 1 ? operand(r, args[1]) : NULL;
         if (a == NULL || b == NULL)
             return false;
+        marked = kin_run_mark(r, s);
         *result = kin_op_binary(s->imm, a, b);
+        kin_run_unmark(r, marked);
         return true;
     case KIN_STEP_CALL_EX:
         if (takes_frames(s, a))
@@ -80,7 +84,7 @@ execute(const kin_run *r, const kin_step *s, PyObject **result)
             return false;
         break;
     }
-    *result = kin_step_execute(r->t, r->refs, s, r->slots);
+    *result = kin_run_execute(r, s);
     return true;
 }
 

@@ -119,6 +119,7 @@ static bool
 unwind(kin_run *r, kin_chain *c, bool again)
 {
     uint32_t handler = find_handler(c), innermost = c->n - 1;
+    kin_chain_keep_namespaces(r, c);
     for (uint32_t d = c->n; d-- > handler;) {
         if (!(again && d == innermost))
             kin_frame_traceback(r->ts, c->at[d].frame);
@@ -153,12 +154,13 @@ link_chain(kin_run *r, uint32_t step, bool locals, kin_chain *c)
 static void
 drop_chain(kin_run *r, kin_chain *c)
 {
+    kin_chain_keep_namespaces(r, c);
     kin_chain_drop(r->ts, c);
     kin_recursion_take(r->ts, 1);
 }
 
-/* Can nothing look at the exception? Then whether unwinding noted its frames in it cannot be told: the step releases its own
- * result, nothing else holds the object but slots released with it, and its class runs no code when it goes. */
+/* Can nothing look at the exception? Then the frames that unwinding notes in it are not observable: the step releases its own
+ * result, nothing else holds the object but slots released with it, and its class runs no code when it dies. */
 bool
 kin_run_dies_at_once(const kin_run *r, const kin_step *s, PyObject *exc)
 {
@@ -223,6 +225,33 @@ kin_run_note_frames(kin_run *r, uint32_t step)
 
 /* -- steps ------------------------------------------------------------------------------------------------------ */
 
+bool
+kin_run_mark(kin_run *r, const kin_step *s)
+{
+    if (s->snap == 0 || s->flags & KIN_STEP_PURE)
+        return false;
+    const kin_snap *snap = &r->t->snaps.at[s->snap];
+    PyObject *func = kin_run_value(r, snap->func);
+    if (func == NULL || (r->marker == NULL && (r->marker = kin_marker_take()) == NULL))
+        return false;
+    if (r->marked != snap->func || r->marked_code != snap->code) {
+        kin_marker_set(r->marker, func, (PyCodeObject *)kin_refs_get(r->refs, snap->code));
+        r->marked = snap->func;
+        r->marked_code = snap->code;
+    }
+    kin_marker_link(r->ts, r->marker, snap->offset);
+    return true;
+}
+
+PyObject *
+kin_run_execute(kin_run *r, const kin_step *s)
+{
+    bool marked = kin_run_mark(r, s);
+    PyObject *result = kin_step_execute(r->t, r->refs, s, r->slots);
+    kin_run_unmark(r, marked);
+    return result;
+}
+
 /* Does the step run with frames linked? */
 static bool
 needs_frames(const kin_run *r, const kin_step *s)
@@ -247,7 +276,7 @@ note_failure(kin_run *r)
     r->v->failure = strdup(text);
 }
 
-/* May running the call from its beginning be told from going on before this step? */
+/* Is it unobservable whether the call begins again or goes on before this step? Nothing before it had an effect. */
 static bool
 is_untouched(const kin_run *r, uint32_t step)
 {
@@ -365,7 +394,7 @@ run_framed(kin_run *r, uint32_t step, PyObject **value)
 static kin_outcome
 run_plain(kin_run *r, uint32_t step, PyObject **value)
 {
-    PyObject *result = kin_step_execute(r->t, r->refs, &r->t->steps.at[step], r->slots);
+    PyObject *result = kin_run_execute(r, &r->t->steps.at[step]);
     if (result != NULL && !(r->t->steps.at[step].flags & KIN_STEP_RAISES)) {
         store(r, &r->t->steps.at[step], result);
         return KIN_GO_ON;
@@ -561,7 +590,7 @@ launch_subgraph(kin_run *r, uint32_t *step, PyObject **value)
     return KIN_JUMP;
 }
 
-/* The subgraph to launch, or whose calls wait, from this step on; NULL: none. */
+/* The subgraph to run, or whose calls are deferred, from this step on; NULL: none. */
 static inline const kin_subgraph *
 subgraph_from(const kin_run *r, uint32_t step)
 {
@@ -663,7 +692,7 @@ kin_replay_run(kin_entry *v, PyObject **slots, kin_exit_hook hook, void *hook_ar
     kin_run r = {.v = v, .t = &v->trace, .refs = &v->refs, .ts = PyThreadState_Get(), .slots = slots,
                  .nslots = v->trace.vals.len, .hook = hook, .hook_arg = hook_arg, .built_sunk = false, .jumped = false,
                  .looked = NULL, .has_exc = false, .exc = 0, .entry_exc = NULL, .last_snap = 0, .nforced = 0, .subgraphs = v->subgraphs,
-                 .failed_at = 0, .waiting = NULL, .chosen = NULL, .narrived = 0, .learning = NULL, .dropped = false};
+                 .failed_at = 0, .waiting = NULL, .chosen = NULL, .narrived = 0, .learning = NULL, .namespaces = NULL, .marker = NULL, .marked = 0, .marked_code = 0, .dropped = false};
     v->running++;
     if (r.subgraphs != NULL)
         r.subgraphs->refs++;
@@ -679,7 +708,9 @@ kin_replay_run(kin_entry *v, PyObject **slots, kin_exit_hook hook, void *hook_ar
         Py_XDECREF(ours);
     }
     free(r.looked);
+    kin_marker_give(r.marker);
     kin_run_release_slots(&r);
+    kin_namespaces_free(r.namespaces);
     kin_subgraphs_release(r.subgraphs);
     if (value == NULL)
         PyErr_Restore(type, error, tb);

@@ -26,10 +26,14 @@ typedef struct {
     uint32_t nforced;
     kin_subgraphs *subgraphs;   /* held while the run lasts; NULL: none */
     uint32_t failed_at; /* the step that met a failure of our own */
-    const kin_subgraph *waiting; /* its calls are put off until the last one; NULL: none */
+    const kin_subgraph *waiting; /* its calls are deferred until the last one; NULL: none */
     void *chosen;       /* ... what its launcher has for the inputs so far */
     uint32_t narrived;  /* ... of its inputs */
     const kin_subgraph *learning; /* its steps run one by one, and its inputs are kept to the end */
+    struct kin_namespaces *namespaces; /* chain.c; NULL: none */
+    kin_marker *marker; /* taken at the first use */
+    kin_vid marked;     /* the function that it stands for */
+    kin_ref marked_code;
     bool dropped;       /* a subgraph did not make values that only a handler of signals at the end could see */
 } kin_run;
 
@@ -75,6 +79,9 @@ kin_status kin_chain_fill(kin_run *r, kin_chain *c, uint32_t upto, kin_fill fill
 void kin_chain_link(kin_run *r, kin_chain *c, uint32_t n);
 /* Unlinks the innermost linked frame. */
 void kin_chain_unlink(PyThreadState *ts, kin_chain *c);
+/* Keeps the dicts of f_locals for the next chain that has the same frames. Goes before kin_chain_drop, or part of the chain is gone. */
+void kin_chain_keep_namespaces(kin_run *r, const kin_chain *c);
+void kin_namespaces_free(struct kin_namespaces *all);
 /* Unlinks what is linked and frees all frames, innermost first. Keeps the pending exception. */
 void kin_chain_drop(PyThreadState *ts, kin_chain *c);
 
@@ -97,16 +104,16 @@ typedef enum { KIN_GO_ON, KIN_JUMP, KIN_LEFT } kin_outcome;
 
 /* Runs the subgraph that begins at `step`, if there is one; *last is its last step. NOT: run the step itself. */
 kin_launch kin_run_launch(kin_run *r, uint32_t step, uint32_t *last);
-/* Runs what was chosen for the subgraph that waits. */
+/* Runs what was chosen for the deferred subgraph. */
 kin_launch kin_run_launch_waiting(kin_run *r);
 /* The subgraph's inputs that are there go to values[0..nin), borrowed. */
 void kin_run_inputs(const kin_run *r, const kin_subgraph *subgraph, uint32_t narrived, PyObject **values);
 
-/* -- pending.c: subgraphs whose calls wait while the steps in between run ------------------------------------------- */
+/* -- pending.c: subgraphs whose calls are deferred while the steps in between run ------------------------------------------- */
 
-/* At the first step of such a subgraph: from here its calls wait, or its inputs are kept to learn from. */
+/* At the first step of such a subgraph: from here its calls are deferred, or its inputs are kept to learn from. */
 void kin_pending_begin(kin_run *r, const kin_subgraph *subgraph);
-/* The next step while a subgraph waits. GO_ON: *step is done; what r->waiting says may have changed. */
+/* The next step while a subgraph is deferred. GO_ON: *step is done; what r->waiting says may have changed. */
 kin_outcome kin_pending_step(kin_run *r, uint32_t *step, PyObject **value);
 /* Has run all steps of the subgraph it learns from, or goes elsewhere: releases what it kept, but for what `step` releases. */
 void kin_pending_end_learning(kin_run *r, uint32_t step, bool complete);
@@ -131,6 +138,16 @@ kin_run_value(const kin_run *r, kin_vid vid)
 void kin_run_release_slots(kin_run *r);
 /* Does the CHECK hold? -1: it raised. */
 int kin_run_check(kin_run *r, const kin_step *s);
+/* Does what the step does, where the program does it: a warning of C code names that file and line. */
+PyObject *kin_run_execute(kin_run *r, const kin_step *s);
+/* Around other code that belongs to the step. False: nothing was done, and nothing is to be undone. */
+bool kin_run_mark(kin_run *r, const kin_step *s);
+static inline void
+kin_run_unmark(kin_run *r, bool marked)
+{
+    if (marked)
+        kin_marker_unlink(r->ts, r->marker);
+}
 /* Runs one step as recorded. */
 kin_outcome kin_run_step(kin_run *r, uint32_t step, PyObject **value);
 /* kin_run_launch_waiting, with the frames of the subgraph's first call linked if its launcher wants them. */
@@ -139,7 +156,7 @@ kin_launch kin_run_launch_waiting_framed(kin_run *r);
 kin_outcome kin_run_settle(kin_run *r, uint32_t step, PyObject *result, PyObject **value);
 /* Can nothing look at the exception that the step raised? */
 bool kin_run_dies_at_once(const kin_run *r, const kin_step *s, PyObject *exc);
-/* The step's exception was stored while other steps waited: gives it the traceback that it has had since. */
+/* The step's exception was stored while other steps were deferred: gives it the traceback that it has had since. */
 void kin_run_note_frames(kin_run *r, uint32_t step);
 bool kin_run_is_expected(const kin_run *r, const kin_step *s);
 /* Releases the slots that end with the step. */

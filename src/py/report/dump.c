@@ -414,6 +414,18 @@ kernels_method(PyObject *module, PyObject *arg)
 }
 
 static PyObject *
+pass_texts_method(PyObject *module, PyObject *args)
+{
+    PyObject *entry;
+    unsigned subgraph, version;
+    (void)module;
+    if (!PyArg_ParseTuple(args, "OII", &entry, &subgraph, &version))
+        return NULL;
+    kin_entry *v = kin_entry_from_object(entry);
+    return v != NULL ? kin_launch_pass_texts(v, subgraph, version) : NULL;
+}
+
+static PyObject *
 break_rows_method(PyObject *module, PyObject *unused)
 {
     (void)module;
@@ -554,6 +566,8 @@ PyMethodDef kin_dump_methods[] = {
     {"event_kinds", event_kinds, METH_NOARGS, "Names of the kinds of events, by number."},
     {"dump", dump_method, METH_O, "dump(entry): what an entry holds, as plain objects."},
     {"kernels", kernels_method, METH_O, "kernels(entry): what became of its graphs, as plain objects."},
+    {"pass_texts", pass_texts_method, METH_VARARGS,
+     "pass_texts(entry, i, j): what each pass left when version j of subgraph i in kernels(entry) was compiled, as dicts."},
     {"break_rows", break_rows_method, METH_NOARGS, "All known reasons for graph breaks."},
     {NULL, NULL, 0, NULL},
 };

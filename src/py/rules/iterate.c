@@ -249,7 +249,7 @@ static bool
 tensor_rows(rec *r, kin_vid vid, kin_vid **items, uint32_t *n, kin_vid *tuple)
 {
     PyObject *obj = O(r, vid);
-    if (!kin_is_plain_tensor(obj) || kin_tensor_dim(obj) < 1 || kin_tensor_sizes(obj)[0] > 2000)
+    if (!kin_is_plain_strided(obj) || kin_tensor_dim(obj) < 1 || kin_tensor_sizes(obj)[0] > 2000)
         return false;
     rec_need_type(r, vid);
     if (!rec_meta(r, vid, KIN_META_SIZES))

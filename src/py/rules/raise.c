@@ -8,6 +8,7 @@
  * was raised: from there CPython runs the call in real frames (rule 79). An exception that was raised while another
  * one was handled, or from it, goes back with that one.
  */
+#include "py/recorder/callables.h"
 #include "py/recorder/rec.h"
 
 #include "core/diag/breaks.h"
@@ -283,21 +284,11 @@ rec_exception_escapes(rec *r, uint32_t raised)
         r->status = KIN_NOMEM;
 }
 
-/* Builtins that look at an exception and let go of it. */
-static bool
-only_looks(PyObject *callee)
-{
-    return PyCFunction_Check(callee) ? strcmp(((PyCFunctionObject *)callee)->m_ml->ml_name, "print") == 0 ||
-                                           strcmp(((PyCFunctionObject *)callee)->m_ml->ml_name, "repr") == 0 ||
-                                           strcmp(((PyCFunctionObject *)callee)->m_ml->ml_name, "isinstance") == 0
-                                     : callee == (PyObject *)&PyUnicode_Type || callee == (PyObject *)&PyType_Type;
-}
-
 bool
 rec_lets_escape(rec *r, kin_step_kind kind, const kin_vid *args)
 {
-    bool looks = kind == KIN_STEP_CALL && O(r, args[0]) != NULL && only_looks(O(r, args[0]));
-    return !looks && !(kin_kind_effects(kind) & KIN_LETS_GO);
+    bool known = kind == KIN_STEP_CALL && O(r, args[0]) != NULL;
+    return !((known ? rec_callable_effects(O(r, args[0])) : kin_kind_effects(kind)) & KIN_LETS_GO);
 }
 
 /* -- raising -------------------------------------------------------------------------------------------------------------- */

@@ -40,7 +40,7 @@ say_sizes(kin_text *t, unsigned ndim, const int64_t *sizes)
 }
 
 static void
-say_op(kin_text *t, const kin_program *p, const kin_op *op)
+say_op(kin_text *t, const kin_program *p, const kin_program_op *op)
 {
     if (!op->is_extern) {
         const kin_kernel *k = &p->kernels.at[op->index];

@@ -157,7 +157,7 @@ run_ops(launch_running *r)
         if (!open_buffer(r, b))
             return false;
     for (uint32_t i = 0; i < r->p->ops.len - r->p->ncommits; i++) {
-        const kin_op *op = &r->p->ops.at[i];
+        const kin_program_op *op = &r->p->ops.at[i];
         double begin = launch_profiling ? kin_clock_ns() : 0;
         r->begun = i + 1;
         if (op->is_extern ? !launch_run_extern(r, op->index) : !run_kernel(r, &r->p->kernels.at[op->index]))

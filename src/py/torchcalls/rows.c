@@ -1,6 +1,7 @@
 /* Which row of breaks.def a call belongs to that stays an executed step, and whether reports show it as an effect. The
  * answers change what is told and where graphs end, never what the program computes.
  */
+#include "py/recorder/callables.h"
 #include "py/recorder/rec.h"
 
 #include "core/diag/breaks.h"
@@ -54,18 +55,13 @@ is_builtin(PyObject *obj)
 
 /* -- effects: rows that end a graph under strict_breaks only -------------------------------------------------------- */
 
-/* posix functions that change something outside of the process; the others only ask. */
-static const char *const posix_changes[] = {"open", "close", "read", "write", "remove", "unlink", "rename", "replace",
-    "mkdir", "rmdir", "link", "symlink", "truncate", "ftruncate", "chmod", "chown", "utime", "fsync", "pread", "pwrite",
-    "lseek", "dup", "dup2", "pipe", "mkfifo", "sendfile", "system", "putenv", "unsetenv", "chdir", "kill", "fork", NULL};
-
 static bool
 is_file_access(PyObject *obj, const char *name, const char *home)
 {
     if (starts_with(home, "_io."))
         return strcmp(home, "_io.StringIO") != 0 && strcmp(home, "_io.BytesIO") != 0;
     if (strcmp(home, "posix") == 0)
-        return rec_in_list(name, posix_changes);
+        return rec_callable_knows(obj, KIN_KNOWS_ACTS);
     return PyCFunction_Check(obj) && strcmp(name, "open") == 0 && (strcmp(home, "io") == 0 || strcmp(home, "_io") == 0);
 }
 
@@ -123,21 +119,11 @@ row_of_callee(PyObject *obj, const char *name, uint32_t n)
 
 /* -- rows by what is handed over ----------------------------------------------------------------------------------------- */
 
-/* Builtins that look at an object and do not resume it. */
-static bool
-only_looks(PyObject *obj, const char *name)
-{
-    static const char *const looks[] = {"isinstance", "issubclass", "hasattr", "getattr", "id", "hash", "repr", "callable",
-        "len", "is_tracked", NULL};
-    return obj == (PyObject *)&PyType_Type || obj == (PyObject *)&PyUnicode_Type ||
-           (PyCFunction_Check(obj) && rec_in_list(name, looks));
-}
-
 /* Generators and coroutines: whoever has them may resume code that nobody watches. */
 static int
 row_of_suspended(rec *r, PyObject *callee, const char *name, const kin_vid *args, uint32_t n)
 {
-    if (only_looks(callee, name))
+    if (rec_callable_knows(callee, KIN_KNOWS_NO_RESUME))
         return -1;
     for (uint32_t i = 0; i < n; i++) {
         PyObject *obj = args[i] ? O(r, args[i]) : NULL;
@@ -248,33 +234,24 @@ any_iterator(rec *r, const kin_vid *args, uint32_t n)
     return false;
 }
 
-/* Builtins and classes that compute or build something and change nothing, unless they use up an iterator. */
+/* Does the call compute or build something and change nothing, but for an iterator that it may use up? So do the interpreter's own classes,
+ * and those of the program that make their instances as object does it. */
 static bool
-only_computes(rec *r, PyObject *obj, const char *name, const kin_vid *args, uint32_t n)
+only_computes(rec *r, PyObject *obj, const kin_vid *args, uint32_t n)
 {
-    static const char *const lazy[] = {"enumerate", "zip", "map", "filter", "reversed", NULL},
-        *const names[] = {"iter", "hash", "abs", "all", "any", "divmod", "max", "min", "pow", "round", "sorted", "sum",
-            "format", "ascii", "repr", "len", "isinstance", "issubclass", "hasattr", "getattr", "callable", "id", NULL},
-        *const homes[] = {"itertools.", "operator.", "functools.partial", "weakref.", "collections.", "datetime.", NULL};
-    if (!PyType_Check(obj))
-        return is_builtin(obj) && rec_in_list(name, names) && (strcmp(name, "iter") == 0 || !any_iterator(r, args, n));
-    PyTypeObject *tp = (PyTypeObject *)obj;
-    if (Py_TYPE(tp)->tp_call != PyType_Type.tp_call)
+    PyTypeObject *tp = PyType_Check(obj) ? (PyTypeObject *)obj : NULL;
+    if (tp != NULL && Py_TYPE(tp)->tp_call != PyType_Type.tp_call)
         return false;
-    if (tp->tp_flags & Py_TPFLAGS_HEAPTYPE && tp->tp_new == PyBaseObject_Type.tp_new)
+    if (tp != NULL && tp->tp_flags & Py_TPFLAGS_HEAPTYPE && tp->tp_new == PyBaseObject_Type.tp_new)
         return tp->tp_init == PyBaseObject_Type.tp_init;
-    if (rec_in_list(tp->tp_name, lazy))
-        return true;
-    for (int i = 0; homes[i]; i++)
-        if (starts_with(tp->tp_name, homes[i]))
-            return !any_iterator(r, args, n) || i == 0;
-    return strchr(tp->tp_name, '.') == NULL && !any_iterator(r, args, n);
+    bool computes = rec_callable_knows(obj, KIN_KNOWS_COMPUTES) || (tp != NULL && strchr(tp->tp_name, '.') == NULL);
+    return rec_callable_knows(obj, KIN_KNOWS_LAZY) || (computes && !any_iterator(r, args, n));
 }
 
 unsigned
 rec_opaque_flags(rec *r, kin_vid callee, const kin_vid *args, uint32_t n)
 {
     PyObject *obj = O(r, callee);
-    bool quiet = obj != NULL && FRESH(r, callee) == NULL && only_computes(r, obj, rec_callable_name(obj), args, n);
+    bool quiet = obj != NULL && FRESH(r, callee) == NULL && only_computes(r, obj, args, n);
     return KIN_STEP_OPAQUE | (quiet ? 0u : KIN_STEP_EFFECT);
 }

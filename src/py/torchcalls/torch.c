@@ -2,6 +2,7 @@
  * tensor data to Python.
  */
 #include "py/models/apply.h"
+#include "py/recorder/callables.h"
 #include "py/recorder/rec.h"
 
 #include "core/diag/breaks.h"
@@ -500,15 +501,6 @@ is_inplace(const char *name)
 
 /* -- ambient state ---------------------------------------------------------------------------------------------------- */
 
-static const char *const ambient_getters[] = {"_get_tracing_state", "is_grad_enabled", "is_inference_mode_enabled",
-    "_is_tracing", "is_autocast_enabled", "is_autocast_cpu_enabled", "get_autocast_dtype", "get_autocast_cpu_dtype",
-    "get_autocast_gpu_dtype", "is_autocast_cache_enabled", "_get_cudnn_enabled", "_get_deterministic_algorithms",
-    "_is_torch_function_enabled", "_is_torch_function_all_disabled", "_get_cudnn_benchmark", "get_default_dtype",
-    "_get_mkldnn_enabled", "_get_flash_sdp_enabled", "_get_math_sdp_enabled", "_get_mem_efficient_sdp_enabled",
-    "_is_any_autocast_enabled", "is_anomaly_enabled", "_get_cudnn_deterministic", "_get_cudnn_allow_tf32",
-    "_get_cublas_allow_tf32", "is_any_autocast_enabled", "_len_torch_function_stack", "_len_torch_dispatch_stack",
-    "_functorch_stack_depth", "get_num_threads", NULL};
-
 /* Ambient state not yet changed by the recording is an entry fact: the getter, its arguments and its answer. */
 static bool
 call_getter(rec *r, kin_vid callee, const kin_vid *args, uint32_t npos, int ndrop)
@@ -559,6 +551,11 @@ call_metadata(rec *r, const rec_args *a)
     unsigned mask = rec_meta_mask(rec_callable_name(obj));
     if (mask == 0 || a->npos == 0 || !kin_is_plain_tensor(O(r, a->args[0])))
         return false;
+    if (!kin_tensor_is_readable(O(r, a->args[0]), mask)) { /* asked again, whatever kind it is then */
+        rec_need_type(r, a->args[0]);
+        rec_call_step(r, a, 0, -1);
+        return true;
+    }
     for (uint32_t i = 1; i < a->npos + a->nkw; i++)
         if (rec_need_const(r, a->args[i]) == 0)
             return false;
@@ -642,7 +639,7 @@ call_torch_c(rec *r, const rec_args *a)
     PyObject *obj = O(r, a->callee);
     const char *name = rec_callable_name(obj);
     r->unchecked = strstr(name, "torch_function") != NULL;
-    if (rec_in_list(name, ambient_getters) && a->nkw == 0 && call_getter(r, a->callee, a->args, a->npos, a->ndrop))
+    if (rec_callable_knows(obj, KIN_KNOWS_ENTRY) && a->nkw == 0 && call_getter(r, a->callee, a->args, a->npos, a->ndrop))
         return true;
     if (strncmp(name, "_has_torch_function", 19) == 0) {
         for (uint32_t i = 0; i < a->npos; i++)
@@ -653,7 +650,7 @@ call_torch_c(rec *r, const rec_args *a)
         return true;
     }
     if (is_ambient_function(obj, r, a->args, a->npos + a->nkw)) {
-        r->ambient = r->ambient || strncmp(name, "_log_api", 8) != 0;
+        r->ambient = r->ambient || !rec_callable_knows(obj, KIN_KNOWS_NO_CHANGE);
         rec_call_step(r, a, KIN_STEP_EFFECT, -1);
         return true;
     }

@@ -1,0 +1,276 @@
+/* Finding subgraphs in a trace (partition.h): their ranges. */
+#include "core/trace/partition_priv.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+/* -- ranges ----------------------------------------------------------------------------------------------------- */
+
+bool
+kin_subgraph_calls(const kin_step *s)
+{
+    return s->graph != 0 && (s->flags & KIN_STEP_TORCH) && !(s->flags & (KIN_STEP_BREAK | KIN_STEP_RAISES | KIN_STEP_OPAQUE));
+}
+
+bool
+kin_subgraph_builds(const kin_step *s)
+{
+    return kin_step_does(s, KIN_MOVES);
+}
+
+bool
+kin_subgraph_waits_for(const kin_subgraph *subgraph, const kin_trace *t, uint32_t step)
+{
+    uint8_t role = subgraph->role[step - subgraph->first];
+    return !(t->steps.at[step].flags & KIN_STEP_SUNK) && role != KIN_ROLE_IN_ORDER && role != KIN_ROLE_OBSERVABLE;
+}
+
+/* A test that a call of this subgraph gave an exact torch.Tensor, as it always does on plain tensors. */
+static bool
+is_tensor_test(const kin_partitioner *p, const kin_step *s, uint32_t first)
+{
+    const kin_trace *t = p->t;
+    if (s->kind != KIN_STEP_CHECK || s->imm != KIN_CHECK_TYPE || s->flags & KIN_STEP_BREAK || s->nargs == 0)
+        return false;
+    const kin_step *maker = kin_maker_of(t, t->vids.at[s->args]);
+    return p->objects[s->ref].makes & KIN_IS_TENSOR && maker != NULL && maker >= &t->steps.at[first] && kin_subgraph_calls(maker);
+}
+
+/* May the step stand between two calls of a plain subgraph that began at `first`? */
+static bool
+passes(const kin_partitioner *p, const kin_step *s, uint32_t first)
+{
+    if (s->flags & KIN_STEP_SUNK)
+        return true;
+    if (s->flags & (KIN_STEP_OPAQUE | KIN_STEP_BREAK | KIN_STEP_RAISES | KIN_STEP_EFFECT))
+        return false;
+    if (s->flags & KIN_STEP_PURE)
+        return kin_subgraph_builds(s);
+    if (s->flags & KIN_STEP_MUTATES)
+        return s->out == 0 && (s->kind == KIN_STEP_NEXT /* a loop over known items goes on */ ||
+                               (s->kind == KIN_STEP_LIST_APPEND && kin_bounds_made_since(p->t, p->t->vids.at[s->args], first)));
+    return is_tensor_test(p, s, first);
+}
+
+typedef struct {
+    const kin_partition_input *in;
+    kin_subgraphs *subgraphs;
+    bool open;
+    bool plain;      /* the open subgraph is to be a plain one */
+    bool plain_here; /* so are all steps since its last call */
+    kin_partitioner p;
+} finder;
+
+static bool
+is_excluded(const finder *f, uint32_t step)
+{
+    return kin_step_is_in(f->in->excluded, f->in->nexcluded, step);
+}
+
+static bool
+goes_on_over(finder *f, uint32_t i)
+{
+    const kin_step *s = &f->in->t->steps.at[i];
+    const kin_subgraph *subgraph = &f->subgraphs->at.at[f->subgraphs->at.len - 1];
+    if (!f->plain) {
+        f->plain_here = f->plain_here && passes(&f->p, s, subgraph->first);
+        return kin_roles_pass(&f->p, i, kin_step_is_in(f->in->barriers, f->in->nbarriers, i));
+    }
+    f->subgraphs->role[i] = s->kind == KIN_STEP_CHECK ? KIN_ROLE_TEST : KIN_ROLE_DEFERRED;
+    return passes(&f->p, s, subgraph->first);
+}
+
+/* May the call join the open subgraph? */
+static bool
+joins(finder *f, uint32_t i, bool excluded)
+{
+    const kin_trace *t = f->in->t;
+    uint32_t n = f->subgraphs->at.len;
+    if (!f->open || t->steps.at[i].graph != t->steps.at[f->subgraphs->at.at[n - 1].first].graph)
+        return false;
+    return f->plain || (!excluded && kin_roles_call(&f->p, i));
+}
+
+/* The open subgraph cannot go on over the step. */
+static void
+end_subgraph(finder *f, uint32_t i, const char *why)
+{
+    kin_subgraph *subgraph = &f->subgraphs->at.at[f->subgraphs->at.len - 1];
+    f->open = false;
+    subgraph->end = i;
+    subgraph->why = why;
+}
+
+static kin_status
+add_call(finder *f, uint32_t i)
+{
+    kin_subgraphs *subgraphs = f->subgraphs;
+    uint32_t n = subgraphs->at.len;
+    bool excluded = is_excluded(f, i);
+    if (!joins(f, i, excluded)) {
+        if (f->open)
+            end_subgraph(f, i, "one of its inputs is modified between the calls");
+        KIN_TRY(kin_vec_push(&subgraphs->at, ((kin_subgraph){.first = i, .plain = true})));
+        kin_roles_begin(&f->p, ++n, i);
+        f->plain = excluded || !(f->in->how & KIN_SUBGRAPHS_WIDE);
+        f->plain_here = true;
+        if (!f->plain)
+            kin_roles_call(&f->p, i);
+    }
+    f->open = true;
+    subgraphs->role[i] = KIN_ROLE_CALL;
+    subgraphs->at.at[n - 1].last = i;
+    subgraphs->at.at[n - 1].plain &= f->plain_here;
+    subgraphs->by_step[i] = n;
+    f->plain_here = true;
+    return KIN_OK;
+}
+
+static kin_status
+find_ranges(finder *f)
+{
+    const kin_trace *t = f->in->t;
+    for (uint32_t i = 0; i < t->steps.len; i++) {
+        if (i > 0 && (t->steps.at[i - 1].kind == KIN_STEP_RETURN || t->steps.at[i - 1].kind == KIN_STEP_EXIT))
+            f->open = false;
+        bool call = kin_subgraph_calls(&t->steps.at[i]), left_out = call && f->in->how == KIN_SUBGRAPHS_WIDE && is_excluded(f, i);
+        if (!call && f->open && !goes_on_over(f, i))
+            end_subgraph(f, i, f->plain ? "another step stands between its calls" : f->p.why);
+        else if (left_out && f->open)
+            end_subgraph(f, i, "it cannot be compiled together with other calls");
+        else if (call && !left_out)
+            KIN_TRY(add_call(f, i));
+    }
+    return KIN_OK;
+}
+
+/* -- what is known of whole subgraphs ------------------------------------------------------------------------------- */
+
+static bool
+runs_in_order(const kin_subgraphs *subgraphs, const kin_trace *t, uint32_t step)
+{
+    uint8_t role = subgraphs->role[step];
+    return (role == KIN_ROLE_IN_ORDER || role == KIN_ROLE_OBSERVABLE) && !(t->steps.at[step].flags & KIN_STEP_SUNK);
+}
+
+static void
+note_roles(finder *f)
+{
+    const kin_trace *t = f->in->t;
+    for (uint32_t u = 0; u < f->subgraphs->at.len; u++) {
+        kin_subgraph *subgraph = &f->subgraphs->at.at[u];
+        subgraph->role = f->subgraphs->role + subgraph->first;
+        subgraph->hides_writes = true;
+        for (uint32_t i = subgraph->first; i <= subgraph->last; i++) {
+            bool in_order = runs_in_order(f->subgraphs, t, i);
+            subgraph->waits = subgraph->waits || in_order;
+            subgraph->hides_writes = subgraph->hides_writes && !(in_order && kin_partition_sees_memory(&f->p, &t->steps.at[i]));
+        }
+        subgraph->plain = subgraph->plain && !subgraph->waits;
+    }
+}
+
+/* By value: the first step that is neither a torch call nor put off and gets it. */
+static void
+find_touches(const kin_trace *t, kin_subgraphs *subgraphs)
+{
+    memset(subgraphs->touched, 0xff, t->vals.len * sizeof *subgraphs->touched);
+    for (uint32_t i = t->steps.len; i-- > 0;) {
+        const kin_step *s = &t->steps.at[i];
+        if (s->flags & KIN_STEP_TORCH || (s->flags & KIN_STEP_SUNK && kin_subgraph_builds(s)))
+            continue;
+        for (uint32_t a = 0; a < s->nargs; a++)
+            subgraphs->touched[t->vids.at[s->args + a]] = i;
+    }
+}
+
+/* -- memory ----------------------------------------------------------------------------------------------------- */
+
+static kin_subgraphs *
+new_subgraphs(const kin_trace *t)
+{
+    kin_subgraphs *s = calloc(1, sizeof *s);
+    if (s == NULL)
+        return NULL;
+    s->refs = 1;
+    s->nsteps = t->steps.len;
+    s->by_step = calloc(t->steps.len, sizeof *s->by_step);
+    s->needed = calloc(t->vals.len, 1);
+    s->touched = calloc(t->vals.len, sizeof *s->touched);
+    s->role = calloc(t->steps.len, 1);
+    s->replaced = calloc(t->steps.len, 1);
+    s->stops = calloc(t->steps.len / 64 + 1, sizeof *s->stops);
+    if (s->by_step != NULL && s->needed != NULL && s->touched != NULL && s->role != NULL && s->replaced != NULL && s->stops != NULL)
+        return s;
+    kin_partition_free(s);
+    return NULL;
+}
+
+static kin_status
+begin(kin_partitioner *p, const kin_partition_input *in, uint8_t *role)
+{
+    const kin_trace *t = in->t;
+    *p = (kin_partitioner){.in = in, .t = t, .objects = in->objects, .role = role, .traits = calloc(t->vals.len, sizeof *p->traits),
+                           .vals = calloc(t->vals.len, sizeof *p->vals), .starts = calloc(t->nsegments + 1, sizeof *p->starts)};
+    if (p->traits == NULL || p->vals == NULL || p->starts == NULL)
+        return KIN_NOMEM;
+    for (uint32_t i = 0; i < t->steps.len; i++)
+        if (t->steps.at[i].kind == KIN_STEP_SEGMENT && t->steps.at[i].num <= t->nsegments)
+            p->starts[t->steps.at[i].num] = i;
+    kin_partition_learn_values(p);
+    return KIN_OK;
+}
+
+static void
+end(kin_partitioner *p)
+{
+    free(p->traits);
+    free(p->vals);
+    free(p->starts);
+}
+
+kin_subgraphs *
+kin_partition_find(const kin_partition_input *in)
+{
+    kin_subgraphs *subgraphs = new_subgraphs(in->t);
+    if (subgraphs == NULL)
+        return NULL;
+    finder f = {.in = in, .subgraphs = subgraphs};
+    kin_status status = begin(&f.p, in, subgraphs->role);
+    if (status == KIN_OK) {
+        find_touches(in->t, subgraphs);
+        status = find_ranges(&f);
+    }
+    if (status == KIN_OK) {
+        note_roles(&f);
+        status = kin_partition_find_needs(in->t, subgraphs);
+    }
+    end(&f.p);
+    if (status == KIN_OK)
+        return subgraphs;
+    kin_partition_free(subgraphs);
+    return NULL;
+}
+
+void
+kin_partition_free(kin_subgraphs *subgraphs)
+{
+    for (uint32_t u = 0; u < subgraphs->at.len; u++) {
+        kin_subgraph *subgraph = &subgraphs->at.at[u];
+        free(subgraph->in);
+        free(subgraph->out);
+        free(subgraph->builds);
+        free(subgraph->runs);
+        free(subgraph->order);
+        free(subgraph->arrives);
+        free(subgraph->held);
+    }
+    kin_vec_deinit(&subgraphs->at);
+    free(subgraphs->by_step);
+    free(subgraphs->role);
+    free(subgraphs->replaced);
+    free(subgraphs->needed);
+    free(subgraphs->touched);
+    free(subgraphs->stops);
+    free(subgraphs);
+}

@@ -1,0 +1,195 @@
+/* What goes into a subgraph and comes out of it. */
+#include "core/trace/partition_priv.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+bool
+kin_bounds_made_since(const kin_trace *t, kin_vid vid, uint32_t first)
+{
+    const kin_val *val = &t->vals.at[vid];
+    return vid != 0 && val->kind == KIN_VAL_STEP && val->step >= first;
+}
+
+bool
+kin_bounds_made_by(const kin_trace *t, const kin_subgraphs *subgraphs, const kin_subgraph *subgraph, kin_vid vid)
+{
+    const kin_val *val = &t->vals.at[vid];
+    return kin_bounds_made_since(t, vid, subgraph->first) && val->step <= subgraph->last && subgraphs->role[val->step] != KIN_ROLE_IN_ORDER &&
+           subgraphs->role[val->step] != KIN_ROLE_OBSERVABLE;
+}
+
+bool
+kin_bounds_given_size(const kin_subgraphs *subgraphs, uint32_t step, const kin_step *s)
+{
+    return s->kind == KIN_STEP_SIZE && subgraphs->role[step] == KIN_ROLE_DEFERRED && !(s->flags & KIN_STEP_SUNK);
+}
+
+/* -- what goes in and out ---------------------------------------------------------------------------------------- */
+
+/* Does the container hold what it was built from, when the subgraph's calls get it? Only torch calls have seen it until `first`, and
+ * they change none; nothing inside the subgraph changes what its calls get. */
+static bool
+is_as_built(const kin_trace *t, const kin_subgraphs *subgraphs, kin_vid vid, uint32_t first)
+{
+    const kin_val *val = &t->vals.at[vid];
+    if (val->kind != KIN_VAL_STEP || !kin_subgraph_builds(&t->steps.at[val->step]))
+        return false;
+    uint8_t kind = t->steps.at[val->step].kind;
+    if (kind == KIN_STEP_BUILD_TUPLE || kind == KIN_STEP_BUILD_SIZE || kind == KIN_STEP_BUILD_SLICE || kind == KIN_STEP_BUILD_METHOD)
+        return true;
+    return (kind == KIN_STEP_BUILD_LIST || kind == KIN_STEP_BUILD_MAP) && subgraphs->touched[vid] >= first;
+}
+
+static kin_status
+push_once(kin_vids *list, kin_vid vid)
+{
+    for (uint32_t i = 0; i < list->len; i++)
+        if (list->at[i] == vid)
+            return KIN_OK;
+    return kin_vec_push(list, vid);
+}
+
+static kin_status
+add_inputs(const kin_trace *t, const kin_subgraphs *subgraphs, const kin_subgraph *subgraph, const kin_step *s, kin_vids *in, int depth)
+{
+    for (uint32_t a = 0; a < s->nargs; a++) {
+        kin_vid vid = t->vids.at[s->args + a];
+        if (vid == 0 || t->vals.at[vid].kind == KIN_VAL_CONST || kin_bounds_made_by(t, subgraphs, subgraph, vid))
+            continue;
+        if (depth < 12 && is_as_built(t, subgraphs, vid, subgraph->first))
+            KIN_TRY(add_inputs(t, subgraphs, subgraph, &t->steps.at[t->vals.at[vid].step], in, depth + 1));
+        else
+            KIN_TRY(push_once(in, vid));
+    }
+    return KIN_OK;
+}
+
+/* Which steps have a part in what the calls get: the others are done behind the subgraph, or not at all. */
+static kin_status
+find_parts(const kin_trace *t, const kin_subgraphs *subgraphs, kin_subgraph *subgraph)
+{
+    uint8_t *used = calloc(t->vals.len, 1);
+    free(subgraph->runs);
+    subgraph->runs = calloc(subgraph->last - subgraph->first + 1, 1);
+    bool ok = used != NULL && subgraph->runs != NULL;
+    for (uint32_t i = subgraph->last + 1; ok && i-- > subgraph->first;) {
+        const kin_step *s = &t->steps.at[i];
+        const kin_vid *args = t->vids.at + s->args;
+        bool advances = s->kind == KIN_STEP_NEXT && s->out == 0;
+        bool runs = kin_subgraph_calls(s) || (kin_bounds_given_size(subgraphs, i, s) && subgraphs->needed[s->out]) || s->kind == KIN_STEP_CHECK || (s->out != 0 && used[s->out]) ||
+                    (s->flags & KIN_STEP_MUTATES && s->nargs > 0 && used[args[0]]);
+        if (!kin_subgraph_waits_for(subgraph, t, i) || advances || !runs)
+            continue;
+        subgraph->runs[i - subgraph->first] = 1;
+        for (uint32_t a = 0; a < s->nargs; a++)
+            used[args[a]] = 1;
+    }
+    free(used);
+    return ok ? KIN_OK : KIN_NOMEM;
+}
+
+kin_status
+kin_subgraph_bounds(const kin_trace *t, kin_subgraphs *subgraphs, uint32_t u, kin_vids *in, kin_vids *out)
+{
+    kin_subgraph *subgraph = &subgraphs->at.at[u];
+    KIN_TRY(find_parts(t, subgraphs, subgraph));
+    for (uint32_t i = subgraph->first; i <= subgraph->last; i++) {
+        const kin_step *s = &t->steps.at[i];
+        if (!subgraph->runs[i - subgraph->first])
+            continue;
+        KIN_TRY(add_inputs(t, subgraphs, subgraph, s, in, 0));
+        if ((kin_subgraph_calls(s) || kin_bounds_given_size(subgraphs, i, s)) && s->out != 0 && subgraphs->needed[s->out])
+            KIN_TRY(kin_vec_push(out, s->out));
+    }
+    return KIN_OK;
+}
+
+/* -- taking them over ------------------------------------------------------------------------------------------- */
+
+static kin_vid *
+copy_vids(const kin_vid *vids, uint32_t n)
+{
+    kin_vid *copy = malloc((n + 1) * sizeof *copy);
+    if (copy != NULL)
+        memcpy(copy, vids, n * sizeof *copy);
+    return copy;
+}
+
+static bool
+changed_inside(const kin_trace *t, kin_vid vid, const kin_subgraph *subgraph)
+{
+    for (uint32_t i = subgraph->first; i <= subgraph->last; i++)
+        if (t->steps.at[i].flags & KIN_STEP_MUTATES && t->steps.at[i].nargs > 0 &&
+            t->vids.at[t->steps.at[i].args] == vid)
+            return true;
+    return false;
+}
+
+/* The step behind which the value is there; the subgraph's first one if it is there before. */
+static uint32_t
+arrival(const kin_trace *t, const kin_subgraph *subgraph, kin_vid vid)
+{
+    const kin_val *val = &t->vals.at[vid];
+    if (val->kind == KIN_VAL_STEP)
+        return val->step > subgraph->first ? val->step : subgraph->first;
+    for (uint32_t i = subgraph->first; i <= subgraph->last; i++)
+        if (t->steps.at[i].kind == KIN_STEP_SEGMENT && t->steps.at[i].num == val->seg)
+            return i;
+    return subgraph->first;
+}
+
+static bool
+order_inputs(const kin_trace *t, kin_subgraph *subgraph, uint32_t nin)
+{
+    uint32_t n = 0;
+    subgraph->order = malloc((nin + 1) * sizeof *subgraph->order);
+    subgraph->arrives = malloc((nin + 1) * sizeof *subgraph->arrives);
+    if (subgraph->order == NULL || subgraph->arrives == NULL)
+        return false;
+    for (uint32_t i = 0; i < nin; i++) { /* insertion sort: mostly in order */
+        uint32_t at = arrival(t, subgraph, subgraph->in[i]), k = n++;
+        for (; k > 0 && subgraph->arrives[k - 1] > at; k--) {
+            subgraph->arrives[k] = subgraph->arrives[k - 1];
+            subgraph->order[k] = subgraph->order[k - 1];
+        }
+        subgraph->arrives[k] = at;
+        subgraph->order[k] = i;
+        subgraph->nearly += at == subgraph->first;
+    }
+    return true;
+}
+
+/* The last use of a value may be that it became part of an argument, before the subgraph begins. */
+static bool
+find_holders(const kin_trace *t, const kin_subgraphs *subgraphs, kin_subgraph *subgraph, uint32_t nin)
+{
+    enum { FAR = 4096 }; /* long programs have many subgraphs */
+    subgraph->held = calloc(nin + 1, sizeof *subgraph->held);
+    for (uint32_t i = subgraph->first > FAR ? subgraph->first - FAR : 0; subgraph->held != NULL && i < subgraph->first; i++) {
+        const kin_step *s = &t->steps.at[i];
+        if ((s->kind != KIN_STEP_BUILD_TUPLE && s->kind != KIN_STEP_BUILD_LIST) || !is_as_built(t, subgraphs, s->out, subgraph->first))
+            continue;
+        for (uint32_t k = 0; k < nin; k++)
+            for (uint32_t a = 0; a < s->nargs; a++)
+                if (t->vids.at[s->args + a] == subgraph->in[k])
+                    subgraph->held[k] = (kin_held){s->out, a};
+    }
+    return subgraph->held != NULL;
+}
+
+kin_status
+kin_partition_set(const kin_trace *t, kin_subgraphs *subgraphs, uint32_t u, const kin_vid *in, uint32_t nin, const kin_vid *out, uint32_t nout)
+{
+    kin_subgraph *subgraph = &subgraphs->at.at[u];
+    for (uint32_t i = 0; i < nin; i++)
+        if (kin_bounds_made_by(t, subgraphs, subgraph, in[i]) || changed_inside(t, in[i], subgraph))
+            return KIN_BREAK;
+    subgraph->in = copy_vids(in, nin);
+    subgraph->out = copy_vids(out, nout);
+    if (subgraph->in == NULL || subgraph->out == NULL || !order_inputs(t, subgraph, nin) || !find_holders(t, subgraphs, subgraph, nin))
+        return KIN_NOMEM;
+    subgraph->nin = nin;
+    subgraph->nout = nout;
+    return KIN_OK;
+}

@@ -1,0 +1,215 @@
+/* Who needs what of a partitioned trace: values that something outside of their subgraph uses, containers and stores that are done
+ * behind a subgraph, stores that would be done twice.
+ */
+#include "core/trace/partition_priv.h"
+
+#include <stdlib.h>
+
+/* Is it a store that is done behind the subgraph? */
+static bool
+defers_store(const kin_subgraph *subgraph, const kin_trace *t, uint32_t step)
+{
+    const kin_step *s = &t->steps.at[step];
+    return s->flags & KIN_STEP_EFFECT && !kin_subgraph_calls(s) && kin_subgraph_waits_for(subgraph, t, step);
+}
+
+static void
+need(const kin_trace *t, kin_subgraphs *subgraphs, kin_vid vid)
+{
+    if (vid != 0 && vid < t->vals.len)
+        subgraphs->needed[vid] = 1;
+}
+
+static void
+need_snapshot(const kin_trace *t, kin_subgraphs *subgraphs, uint32_t snap)
+{
+    for (; snap != 0; snap = t->snaps.at[snap].parent) {
+        const kin_snap *s = &t->snaps.at[snap];
+        need(t, subgraphs, s->func);
+        need(t, subgraphs, s->extra);
+        need(t, subgraphs, s->exc);
+        for (uint32_t i = 0; i < (uint32_t)s->nlocals + s->nstack; i++)
+            need(t, subgraphs, t->vids.at[s->vals + i]);
+    }
+}
+
+/* The subgraph whose range holds the step, from 1; 0 = none. They lie one behind the other. */
+static uint32_t
+subgraph_around(const kin_subgraphs *subgraphs, uint32_t step)
+{
+    uint32_t low = 0, high = subgraphs->at.len;
+    while (low < high) {
+        uint32_t mid = low + (high - low) / 2;
+        if (subgraphs->at.at[mid].first <= step)
+            low = mid + 1;
+        else
+            high = mid;
+    }
+    return low > 0 && step <= subgraphs->at.at[low - 1].last ? low : 0;
+}
+
+/* What a step that runs outside of all subgraphs uses, and what the calls of a subgraph take from elsewhere. RETURN's snapshot
+ * serves only handlers of signals, which may as well run right behind the call. */
+static void
+need_of_step(const kin_trace *t, kin_subgraphs *subgraphs, uint32_t i)
+{
+    const kin_step *s = &t->steps.at[i];
+    uint32_t subgraph = subgraph_around(subgraphs, i);
+    if (s->flags & KIN_STEP_SUNK)
+        return;
+    bool all = subgraph == 0 || defers_store(&subgraphs->at.at[subgraph - 1], t, i);
+    for (uint32_t a = 0; a < s->nargs; a++) {
+        kin_vid vid = t->vids.at[s->args + a];
+        if (all || !kin_bounds_made_by(t, subgraphs, &subgraphs->at.at[subgraph - 1], vid))
+            need(t, subgraphs, vid);
+    }
+    if (s->kind != KIN_STEP_RETURN && subgraph == 0)
+        need_snapshot(t, subgraphs, s->snap);
+}
+
+/* A call that may run step by step has snapshots that mention values of earlier subgraphs. */
+static void
+need_of_snapshots(const kin_trace *t, kin_subgraphs *subgraphs, uint32_t u)
+{
+    const kin_subgraph *subgraph = &subgraphs->at.at[u];
+    for (uint32_t i = subgraph->first; i <= subgraph->last; i++)
+        for (uint32_t snap = t->steps.at[i].snap; snap != 0; snap = t->snaps.at[snap].parent) {
+            const kin_snap *s = &t->snaps.at[snap];
+            kin_vid more[3] = {s->func, s->extra, s->exc};
+            for (uint32_t k = 0; k < 3u + s->nlocals + s->nstack; k++) {
+                kin_vid vid = k < 3 ? more[k] : t->vids.at[s->vals + k - 3];
+                if (!kin_bounds_made_by(t, subgraphs, subgraph, vid))
+                    need(t, subgraphs, vid);
+            }
+        }
+}
+
+/* A deferred store to an attribute? */
+static bool
+is_deferred_store(const kin_trace *t, const kin_subgraph *subgraph, uint32_t step)
+{
+    const kin_step *s = &t->steps.at[step];
+    return s->kind == KIN_STEP_SETATTR && !(s->flags & KIN_STEP_SUNK) && kin_subgraph_stores_own(t, s) && kin_subgraph_waits_for(subgraph, t, step);
+}
+
+/* What would be done again at once is not done: self.x = a; self.x = b. */
+static kin_status
+find_replaced(const kin_trace *t, kin_subgraphs *subgraphs, const kin_subgraph *subgraph)
+{
+    KIN_VEC(uint32_t) later = {0};
+    kin_status status = KIN_OK;
+    for (uint32_t i = subgraph->last; status == KIN_OK && i > subgraph->first; i--) {
+        if (!is_deferred_store(t, subgraph, i))
+            continue;
+        const kin_step *s = &t->steps.at[i];
+        for (uint32_t k = 0; k < later.len && !subgraphs->replaced[i]; k++) {
+            const kin_step *other = &t->steps.at[later.at[k]];
+            subgraphs->replaced[i] = other->ref == s->ref && t->vids.at[other->args] == t->vids.at[s->args];
+        }
+        if (!subgraphs->replaced[i])
+            status = kin_vec_push(&later, i);
+    }
+    kin_vec_deinit(&later);
+    return status;
+}
+
+/* Objects that are built late, or inside a subgraph, need their parts as well. */
+static void
+need_parts(const kin_trace *t, kin_subgraphs *subgraphs)
+{
+    for (bool more = true; more;) {
+        more = false;
+        for (uint32_t i = t->steps.len; i-- > 0;) {
+            const kin_step *s = &t->steps.at[i];
+            bool changes = s->flags & KIN_STEP_MUTATES && s->nargs > 0 && subgraphs->needed[t->vids.at[s->args]] && !subgraphs->replaced[i];
+            if (kin_subgraph_calls(s) || kin_bounds_given_size(subgraphs, i, s) || !((s->out != 0 && subgraphs->needed[s->out]) || changes))
+                continue;
+            for (uint32_t a = 0; a < s->nargs; a++) {
+                kin_vid vid = t->vids.at[s->args + a];
+                if (vid == 0 || subgraphs->needed[vid])
+                    continue;
+                subgraphs->needed[vid] = 1;
+                more = true;
+            }
+        }
+    }
+}
+
+static void
+find_needs(const kin_trace *t, kin_subgraphs *subgraphs)
+{
+    for (uint32_t i = 0; i < t->steps.len; i++)
+        need_of_step(t, subgraphs, i);
+    for (uint32_t u = 0; u < subgraphs->at.len; u++)
+        need_of_snapshots(t, subgraphs, u);
+    for (kin_vid vid = 1; vid < t->vals.len; vid++)
+        if (t->vals.at[vid].kind == KIN_VAL_SRC)
+            need(t, subgraphs, t->vals.at[vid].parent);
+    for (uint32_t i = 0; i < t->facts.len; i++) {
+        need(t, subgraphs, t->facts.at[i].vid);
+        need(t, subgraphs, t->facts.at[i].vid2);
+    }
+    need_parts(t, subgraphs);
+}
+
+/* Is the value there when the subgraph has run, or can it be built then? */
+static bool
+is_at_hand(const kin_trace *t, const kin_subgraphs *subgraphs, const kin_subgraph *subgraph, kin_vid vid, int depth)
+{
+    if (!kin_bounds_made_by(t, subgraphs, subgraph, vid) || subgraphs->needed[vid])
+        return true;
+    const kin_step *maker = &t->steps.at[t->vals.at[vid].step];
+    bool ok = !kin_subgraph_calls(maker) && depth < 12;
+    for (uint32_t a = 0; ok && a < maker->nargs; a++)
+        ok = is_at_hand(t, subgraphs, subgraph, t->vids.at[maker->args + a], depth + 1);
+    return ok;
+}
+
+static kin_status
+find_builds(const kin_trace *t, const kin_subgraphs *subgraphs, kin_subgraph *subgraph)
+{
+    KIN_VEC(uint32_t) builds = {0};
+    for (uint32_t i = subgraph->first; i <= subgraph->last; i++) {
+        const kin_step *s = &t->steps.at[i];
+        subgraph->drops = subgraph->drops || (kin_subgraph_calls(s) && s->out != 0 && !subgraphs->needed[s->out]);
+        if (s->flags & KIN_STEP_SUNK) {
+            bool before = s->flags & KIN_STEP_MUTATES && !kin_bounds_made_since(t, t->vids.at[s->args], subgraph->first); /* it may have been built */
+            for (uint32_t a = 0; before && a < s->nargs; a++)
+                subgraph->changes_sunk |= !is_at_hand(t, subgraphs, subgraph, t->vids.at[s->args + a], 0);
+            subgraph->passes_sunk |= (s->flags & KIN_STEP_MUTATES) != 0;
+            continue;
+        }
+        bool changes = (s->flags & KIN_STEP_MUTATES && subgraphs->needed[t->vids.at[s->args]] && !subgraphs->replaced[i]) || defers_store(subgraph, t, i);
+        if (kin_subgraph_waits_for(subgraph, t, i) && !kin_subgraph_calls(s) && !kin_bounds_given_size(subgraphs, i, s) && s->kind != KIN_STEP_CHECK && ((s->out != 0 && subgraphs->needed[s->out]) || changes) &&
+            kin_vec_push(&builds, i) != KIN_OK) {
+            kin_vec_deinit(&builds);
+            return KIN_NOMEM;
+        }
+    }
+    subgraph->builds = builds.at;
+    subgraph->nbuilds = builds.len;
+    return KIN_OK;
+}
+
+static void
+find_stops(const kin_trace *t, kin_subgraphs *subgraphs)
+{
+    for (uint32_t u = 0; u < subgraphs->at.len; u++) {
+        const kin_subgraph *subgraph = &subgraphs->at.at[u];
+        for (uint32_t i = subgraph->first; i <= subgraph->last; i++)
+            if (i == subgraph->last || (!(t->steps.at[i].flags & KIN_STEP_SUNK) && (kin_subgraph_stores_own(t, &t->steps.at[i]) || !kin_subgraph_waits_for(subgraph, t, i))))
+                subgraphs->stops[i / 64] |= UINT64_C(1) << (i % 64);
+    }
+}
+
+kin_status
+kin_partition_find_needs(const kin_trace *t, kin_subgraphs *subgraphs)
+{
+    for (uint32_t u = 0; u < subgraphs->at.len; u++)
+        KIN_TRY(find_replaced(t, subgraphs, &subgraphs->at.at[u]));
+    find_needs(t, subgraphs);
+    find_stops(t, subgraphs);
+    for (uint32_t u = 0; u < subgraphs->at.len; u++)
+        KIN_TRY(find_builds(t, subgraphs, &subgraphs->at.at[u]));
+    return KIN_OK;
+}

@@ -1,0 +1,127 @@
+/* Stores to older objects that are deferred until the subgraph has run. They stay in their order. Nobody may see meanwhile that they
+ * have not been done: the recording itself reads the word no more in this segment (record's overlay), so it is steps that run in
+ * order between the calls that have to be asked.
+ */
+#include "core/trace/partition_priv.h"
+
+static const kin_vid *
+args_of(const kin_partitioner *p, const kin_step *s)
+{
+    return p->t->vids.at + s->args;
+}
+
+/* The step that made the object, if that is an instance that the recording has made; 0: it is not. */
+static uint32_t
+birth_of(const kin_trace *t, kin_vid vid)
+{
+    const kin_step *maker = kin_maker_of(t, vid);
+    return maker != NULL && maker->flags & KIN_STEP_PURE && kin_step_does(maker, KIN_INSTANCE) ? t->vals.at[vid].step : 0;
+}
+
+bool
+kin_subgraph_stores_own(const kin_trace *t, const kin_step *s)
+{
+    bool stores = s->kind == KIN_STEP_SETATTR || (s->kind == KIN_STEP_SET_SUBSCR && s->imm == 1);
+    return stores && s->flags & KIN_STEP_MUTATES && birth_of(t, t->vids.at[s->args]) != 0;
+}
+
+bool
+kin_stores_read(const kin_partitioner *p, const kin_step *s, kin_attribute *out)
+{
+    const kin_vid *args = args_of(p, s);
+    if (s->kind == KIN_STEP_SETATTR && s->nargs == 2)
+        *out = (kin_attribute){args[0], p->objects[s->ref].text};
+    else if (s->kind == KIN_STEP_CALL && kin_step_does(s, KIN_BY_NAME | KIN_STORES) && s->nargs == 4 && p->t->vals.at[args[2]].kind == KIN_VAL_CONST)
+        *out = (kin_attribute){args[1], p->objects[p->t->vals.at[args[2]].key].text};
+    else
+        return false;
+    return out->name != 0;
+}
+
+bool
+kin_stores_of_others(kin_partitioner *p, kin_vid owner)
+{
+    const kin_val *val = &p->t->vals.at[owner];
+    return val->kind == KIN_VAL_CONST || val->note != 0 || kin_val_of(p, owner)->reached;
+}
+
+static void
+defer(kin_partitioner *p, uint32_t step, kin_vid owner)
+{
+    kin_val_of(p, owner)->changed = true;
+    kin_roles_defer(p, step, KIN_ROLE_DEFERRED, KIN_MADE_DEFERRED);
+    p->store = p->store == 0 ? step : p->store;
+    p->newest = step;
+}
+
+/* All later stores are deferred as well, so that they stay in their order. What one of them replaces that another one stored does not die
+ * there: it has a slot. */
+bool
+kin_stores_defer(kin_partitioner *p, uint32_t step)
+{
+    const kin_step *s = &p->t->steps.at[step];
+    kin_attribute to;
+    if (!kin_stores_read(p, s, &to) || kin_stores_of_others(p, to.owner) || kin_is_deferred(p, to.owner))
+        return false;
+    bool own = kin_subgraph_stores_own(p->t, s);
+    if (!own && !kin_step_does(s, KIN_FITS))
+        return false;
+    defer(p, step, to.owner);
+    p->into_dict = p->into_dict || (!own && (kin_step_does(s, KIN_INTO_DICT) || p->dict_operand));
+    return true;
+}
+
+/* A store to an item of an instance that is a dict. */
+static bool
+defer_item(kin_partitioner *p, uint32_t step, kin_vid owner)
+{
+    if (kin_stores_of_others(p, owner) || kin_is_deferred(p, owner))
+        return false;
+    uint32_t birth = birth_of(p->t, owner);
+    defer(p, step, owner);
+    p->into_own = p->into_own == 0 || birth < p->into_own ? birth : p->into_own;
+    return true;
+}
+
+bool
+kin_stores_defer_own(kin_partitioner *p, uint32_t step)
+{
+    const kin_step *s = &p->t->steps.at[step];
+    return s->kind == KIN_STEP_SET_SUBSCR ? defer_item(p, step, args_of(p, s)[0]) : kin_stores_defer(p, step);
+}
+
+/* -- who could see it ------------------------------------------------------------------------------------------- */
+
+/* Is a store to an attribute of the name deferred, in this object or another? */
+static bool
+is_awaited(const kin_partitioner *p, kin_ref name, uint32_t upto)
+{
+    kin_attribute other;
+    for (uint32_t i = p->store; i < upto; i++)
+        if (p->role[i] == KIN_ROLE_DEFERRED && p->t->steps.at[i].flags & (KIN_STEP_EFFECT | KIN_STEP_MUTATES) &&
+            kin_stores_read(p, &p->t->steps.at[i], &other) && other.name == name)
+            return true;
+    return false;
+}
+
+static bool
+tests_no_contents(const kin_step *s)
+{
+    return s->imm == KIN_CHECK_TYPE || s->imm == KIN_CHECK_IS || s->imm == KIN_CHECK_IS_NOT || s->imm == KIN_CHECK_FITS ||
+           s->imm == KIN_CHECK_NULL || s->imm == KIN_CHECK_NOTNULL || s->imm == KIN_CHECK_META || s->imm == KIN_CHECK_EQ;
+}
+
+bool
+kin_stores_are_seen(const kin_partitioner *p, uint32_t step)
+{
+    const kin_step *s = &p->t->steps.at[step];
+    kin_ref name = kin_partition_asked_name(p, s);
+    if (name != 0)
+        return p->objects[name].is & KIN_IS_DICT_NAME || is_awaited(p, name, step);
+    if (s->kind == KIN_STEP_SEGMENT || s->kind == KIN_STEP_GETATTR) /* reads the heap anew */
+        return true;
+    if (kin_step_does(s, KIN_BLIND) || kin_step_does(s, KIN_MOVES) || (s->kind == KIN_STEP_CHECK && tests_no_contents(s)) ||
+        (s->kind == KIN_STEP_SET_SUBSCR && kin_subgraph_stores_own(p->t, s)))
+        return false;
+    return (s->kind == KIN_STEP_CALL && !kin_step_does(s, KIN_INSIDE)) || !kin_partition_no_dicts(p, s);
+}

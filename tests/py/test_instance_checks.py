@@ -1,0 +1,126 @@
+"""isinstance() with classes whose metaclass decides: what it reads is followed, or it is asked again."""
+import numbers
+
+import pytest
+import torch
+from torch import nn
+
+import kintsugi
+
+PARAMETER_OR_BUFFER = nn.Parameter | nn.Buffer
+
+
+def marked(**attributes):
+    t = torch.ones(3)
+    for name, value in attributes.items():
+        setattr(t, name, value)
+    return t
+
+
+def inferred():
+    with torch.inference_mode():
+        return torch.ones(3)
+
+
+OBJECTS = [torch.ones(3), torch.ones(3), marked(_is_param=True), torch.ones(3), marked(_is_param=False), marked(_is_buffer=True),
+           marked(_is_buffer=0, persistent=True), nn.Parameter(torch.ones(3)), nn.Buffer(torch.ones(3)), nn.Buffer(torch.ones(3), persistent=False),
+           torch.ones(3).double(), torch.ones(3).long(), torch.ones(3).half(), torch.ones(3, device="meta"), torch.eye(3).to_sparse(),
+           torch._efficientzerotensor((3,)), torch.ones(3, dtype=torch.complex64).conj(), inferred(), 3, None, "text",
+           torch.ones(3).untyped_storage()]
+
+
+class Counting(type):
+    asked = 0
+
+    def __instancecheck__(cls, instance):
+        Counting.asked += 1
+        return Counting.asked % 2 == 0
+
+    def __subclasscheck__(cls, other):
+        Counting.asked += 1
+        return Counting.asked % 2 == 0
+
+
+class Odd(metaclass=Counting):
+    pass
+
+
+CHECKS = {
+    "parameter": lambda v: isinstance(v, nn.Parameter), "buffer": lambda v: isinstance(v, nn.Buffer),
+    "union": lambda v: isinstance(v, nn.Parameter | nn.Buffer), "kept union": lambda v: isinstance(v, PARAMETER_OR_BUFFER),
+    "tuple": lambda v: isinstance(v, (nn.Parameter, nn.Buffer)), "nested tuple": lambda v: isinstance(v, (int, (nn.Buffer, nn.Parameter))),
+    "union of three": lambda v: isinstance(v, int | nn.Buffer | None), "uninitialised": lambda v: isinstance(v, nn.UninitializedParameter),
+    "float": lambda v: isinstance(v, torch.FloatTensor), "two legacy": lambda v: isinstance(v, (torch.DoubleTensor, torch.LongTensor)),
+    "legacy or not": lambda v: isinstance(v, (torch.HalfTensor, int, nn.Parameter)), "type": lambda v: v.type() if isinstance(v, torch.Tensor) else 0,
+    "type name": lambda v: torch.typename(v), "type is": lambda v: isinstance(v, torch.Tensor) and v.type() == "torch.FloatTensor",
+    "storage": lambda v: isinstance(v, torch.FloatStorage), "abc": lambda v: isinstance(v, numbers.Number), "own": lambda v: isinstance(v, Odd),
+    "own in a tuple": lambda v: isinstance(v, (int, Odd)), "subclass": lambda v: issubclass(type(v), nn.Parameter),
+    "own subclass": lambda v: issubclass(type(v), Odd), "integral": lambda v: isinstance(v, numbers.Integral | nn.Parameter),
+}
+
+
+def outcome(function, v):
+    try:
+        return function(v)
+    except Exception as e:   # noqa: BLE001
+        return f"{type(e).__name__}: {e}"
+
+
+@pytest.mark.parametrize("name", CHECKS)
+def test_objects_in_turns(name):
+    function = CHECKS[name]
+    for start in range(len(OBJECTS)):
+        compiled = kintsugi.compile(function)
+        for v in [OBJECTS[start]] * 3 + OBJECTS[start:] + OBJECTS[:start]:
+            Counting.asked = 0
+            expected = outcome(function, v)
+            Counting.asked = 0
+            assert outcome(compiled, v) == expected, (name, start, v)
+
+
+def test_one_tensor_whose_flags_change():
+    def function(v):
+        return isinstance(v, nn.Parameter), isinstance(v, nn.Buffer), isinstance(v, PARAMETER_OR_BUFFER)
+    v, compiled = torch.ones(3), kintsugi.compile(function)
+    for name in ("_is_param", "_is_buffer"):
+        for value in (None, None, None, True, True, False, True, "gone", None, 1, 0):
+            if value == "gone":
+                delattr(v, name)
+            elif value is not None:
+                setattr(v, name, value)
+            assert compiled(v) == function(v), (name, value)
+
+
+def test_a_module_whose_buffers_change():
+    class M(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.register_buffer("b", torch.ones(2))
+            self.p, self.q = nn.Parameter(torch.ones(2)), torch.ones(2)
+
+        def forward(self, x):
+            kinds = [n for n in ("b", "p", "q") if isinstance(getattr(self, n), nn.Parameter | nn.Buffer)]
+            return kinds, [n for n, _ in self.named_buffers()], list(self.state_dict()), x + len(kinds)
+
+    m = M()
+    compiled = kintsugi.compile(m)
+    for call in range(12):
+        if call == 4:
+            m.b = nn.Buffer(torch.ones(2), persistent=False)
+        if call == 6:
+            m.q._is_param = True
+        if call == 8:
+            m.q = torch.ones(2)
+        if call == 10:
+            m.register_buffer("late", torch.ones(2))
+        assert str(compiled(torch.ones(1))) == str(m(torch.ones(1))), call
+
+
+def test_no_graph_ends_there():
+    def function(x):
+        y = x * 2
+        if isinstance(y, (nn.Parameter, torch.FloatTensor)) and not isinstance(x, nn.Parameter | nn.Buffer):
+            y = y + 1
+        return y
+    found = kintsugi.explain(function)(torch.ones(3))
+    assert found.graph_count == 1 and found.graph_break_count == 0
