@@ -64,6 +64,11 @@ def _compile_one(fn, *, kwargs, name):
     return make_compiled(fn, kwargs, name)
 
 
+def compile_with(fn, kwargs):
+    """Compiles `fn` with arguments that were checked before."""
+    return _compile_one(fn, kwargs=kwargs, name=None)
+
+
 def check_callable(where, fn, advice=""):
     """The error of every function here that wants something to call."""
     if not callable(fn):

@@ -109,11 +109,6 @@ def _patch_dynamo(dynamo):
     _replace(dynamo_utils, "CompileProfiler", _profiler.CompileProfiler)
     _counters.flush(dynamo_utils)
     _patch_stance(dynamo)
-    import torch._dynamo.eval_frame as eval_frame
-
-    optimized = _make_optimized(eval_frame.OptimizedModule)
-    _replace(eval_frame, "OptimizedModule", optimized)
-    _replace(dynamo, "OptimizedModule", optimized)
     for name in (*_SAME, *_stance._flags):
         if not dynamo_config._is_default(name):  # set before install()
             _take_over(name, getattr(dynamo_config, name))
@@ -141,21 +136,6 @@ def _patch_stance(dynamo):
     set_stance._dynamo_forbidden = True
     _replace(decorators, "_set_stance", set_stance)
     _stance.follow(eval_frame._stance)
-
-
-def _make_optimized(original):
-    """isinstance(m, torch._dynamo.OptimizedModule) is how scripts find out that a module is compiled, to unwrap it."""
-
-    class Meta(type(original)):
-        def __instancecheck__(cls, instance):
-            ours = sys.modules.get("kintsugi._module")
-            return isinstance(instance, original) or (ours is not None and isinstance(instance, ours.OptimizedModule))
-
-    class OptimizedModule(original, metaclass=Meta):
-        __doc__ = original.__doc__
-
-    OptimizedModule.__module__, OptimizedModule.__qualname__ = original.__module__, original.__qualname__
-    return OptimizedModule
 
 
 def _take_over(name, value):
