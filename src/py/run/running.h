@@ -16,7 +16,7 @@ typedef struct {
     PyObject *random;   /* state of the random numbers before the first operator that draws some; NULL: none did */
     uint32_t begun;     /* so many operations have begun */
     bool once;          /* its results are kept: no blocks for them */
-    launch_outcome outcome;
+    launch_outcome *outcome; /* the caller's */
 } launch_running;
 
 /* -- extern.c: operators of torch ------------------------------------------------------------------------------- */
