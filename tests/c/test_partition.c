@@ -163,7 +163,7 @@ describe(const kin_subgraph *g, char *out, size_t size)
     for (uint32_t i = g->first; i <= g->last && n + 2 < size; i++)
         out[n++] = t.steps.at[i].flags & KIN_STEP_SUNK ? 's' : letters[g->role[i - g->first]];
     out[n] = 0;
-    snprintf(out + n, size - n, "%s%s%s%s\n", g->plain ? " plain" : "", g->waits && g->hides_writes ? " hides" : "", g->why ? " | " : "", g->why ? g->why : "");
+    snprintf(out + n, size - n, "%s%s%s%s\n", g->plain ? " plain" : "", g->deferred && g->hides_writes ? " hides" : "", g->why ? " | " : "", g->why ? g->why : "");
 }
 
 static uint32_t excluded[4], barriers[4], nexcluded, nbarriers;

@@ -29,7 +29,7 @@ test_places(kin_track *t, size_t bytes)
 {
     kin_text why = {0};
     char *p = filled(bytes);
-    kin_watch *w = kin_watch_new(t, p, bytes, &why);
+    kin_write_watch *w = kin_watch_new(t, p, bytes, &why);
     CHECK(w != NULL);
     CHECK(!kin_watch_changed(w));
     size_t places[] = {0, bytes > 1, bytes / 2, bytes - 1};
@@ -52,7 +52,7 @@ static void
 test_neighbours(kin_track *t)
 {
     char *p = filled(LARGE);
-    kin_watch *w = kin_watch_new(t, p + 5000, 200000, NULL);
+    kin_write_watch *w = kin_watch_new(t, p + 5000, 200000, NULL);
     CHECK(w != NULL);
     p[4999] = 1;
     p[205000] = 1;
@@ -66,9 +66,9 @@ static void
 test_sharing(kin_track *t)
 {
     char *p = filled(LARGE);
-    kin_watch *a = kin_watch_new(t, p, LARGE, NULL), *b = kin_watch_new(t, p, LARGE, NULL);
+    kin_write_watch *a = kin_watch_new(t, p, LARGE, NULL), *b = kin_watch_new(t, p, LARGE, NULL);
     p[LARGE / 2] = 1;
-    kin_watch *c = kin_watch_new(t, p + LARGE / 4, LARGE / 2, NULL); /* begins after the write */
+    kin_write_watch *c = kin_watch_new(t, p + LARGE / 4, LARGE / 2, NULL); /* begins after the write */
     CHECK(kin_watch_changed(a) && kin_watch_changed(b) && !kin_watch_changed(c));
     p[LARGE / 2] = 2;
     CHECK(kin_watch_changed(c) && kin_watch_changed(b) && kin_watch_changed(a));
@@ -87,7 +87,7 @@ test_group(kin_track *t)
 {
     enum { N = 6, PIECE = 70000 };
     char *p = mmap(NULL, LARGE, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
-    kin_watch *w[N];
+    kin_write_watch *w[N];
     for (int i = 0; i < N; i++)
         w[i] = kin_watch_new(t, p + i * 90000 + 64, i == 3 ? 100 : PIECE, NULL);
     kin_watch_group *g = kin_watch_group_new(t, w, N);
@@ -119,7 +119,7 @@ static void
 test_system_calls(kin_track *t)
 {
     char *p = filled(LARGE);
-    kin_watch *w = kin_watch_new(t, p, LARGE, NULL);
+    kin_write_watch *w = kin_watch_new(t, p, LARGE, NULL);
     int zero = open("/dev/zero", O_RDONLY);
     CHECK(read(zero, p + LARGE / 2, 8) == 8);
     CHECK(kin_watch_changed(w));
@@ -135,7 +135,7 @@ static void
 test_replaced(kin_track *t)
 {
     char *p = mmap(NULL, LARGE, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
-    kin_watch *w = kin_watch_new(t, p, LARGE, NULL);
+    kin_write_watch *w = kin_watch_new(t, p, LARGE, NULL);
     CHECK(w != NULL && !kin_watch_changed(w));
     munmap(p, LARGE);
     char *q = mmap(p, LARGE, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_FIXED, -1, 0);
@@ -160,7 +160,7 @@ test_shared_memory(kin_track *t)
 
 /* In the child: a change at first, then its own writes, not the parent's. */
 static int
-in_child(kin_watch *w, char *p)
+in_child(kin_write_watch *w, char *p)
 {
     bool first = kin_watch_changed(w), quiet = !kin_watch_changed(w);
     p[LARGE / 2] = 9;
@@ -171,7 +171,7 @@ static void
 test_fork(kin_track *t)
 {
     char *p = filled(LARGE);
-    kin_watch *w = kin_watch_new(t, p, LARGE, NULL);
+    kin_write_watch *w = kin_watch_new(t, p, LARGE, NULL);
     CHECK(!kin_watch_changed(w));
     pid_t child = fork();
     if (child == 0)
@@ -197,7 +197,7 @@ static void
 test_thread(kin_track *t)
 {
     char *p = filled(LARGE);
-    kin_watch *w = kin_watch_new(t, p, LARGE, NULL);
+    kin_write_watch *w = kin_watch_new(t, p, LARGE, NULL);
     pthread_t thread;
     CHECK(pthread_create(&thread, NULL, write_some, p) == 0);
     unsigned changes = 0;

@@ -8,6 +8,7 @@
 #include <string.h>
 #include <time.h>
 
+#include "core/base/fault.h"
 #include "core/codegen/jit_priv.h"
 #include "core/codegen/key.h"
 #include "core/codegen/rescue.h"
@@ -92,9 +93,10 @@ assemble(LLVMTargetMachineRef machine, LLVMModuleRef module, want *w)
 {
     char *message = NULL;
     LLVMMemoryBufferRef object = NULL;
-    bool failed = LLVMTargetMachineEmitToMemoryBuffer(machine, module, LLVMObjectFile, &message, &object) != 0;
+    bool planted = kin_fail_now(KIN_FAIL_LLVM);
+    bool failed = planted || LLVMTargetMachineEmitToMemoryBuffer(machine, module, LLVMObjectFile, &message, &object) != 0;
     if (failed) {
-        kin_text_addf(&w->why, "LLVM: %s", message);
+        kin_text_addf(&w->why, "LLVM: %s", planted ? "failed for a test" : message);
         LLVMDisposeMessage(message);
     }
     if (!failed && w->status == KIN_OK) {
@@ -129,7 +131,7 @@ compile_kernel(void *arg)
     LLVMContextSetDiagnosticHandler(context, listen, w);
     LLVMModuleRef module = LLVMModuleCreateWithNameInContext("kernel", context);
     LLVMSetTarget(module, "x86_64-unknown-linux-gnu");
-    kin_status s = kin_emit(w->loops, &k->jit->target, &w->run, module, &w->why) ? KIN_OK : KIN_BREAK;
+    kin_status s = !kin_fail_now(KIN_FAIL_LLVM) && kin_emit(w->loops, &k->jit->target, &w->run, module, &w->why) ? KIN_OK : KIN_BREAK;
 #ifndef NDEBUG
     if (s == KIN_OK)
         s = verify(module, &w->why);

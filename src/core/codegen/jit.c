@@ -1,6 +1,7 @@
 /* The JIT as an object: processor, options, LLVM's target machines, the cache on disk. What it does is in compile.c. */
 #include <stdlib.h>
 
+#include "core/base/fault.h"
 #include "core/codegen/jit_priv.h"
 
 #ifdef KIN_LLVM
@@ -39,7 +40,7 @@ find_processor(kin_jit *jit, const char *cpu)
     jit->features = cpu ? LLVMCreateMessage(strcmp(cpu, "x86-64-v4") == 0 ? "+avx512f,+avx512bw,+avx512vl,+avx512dq,+f16c,+fma"
                                             : strcmp(cpu, "x86-64-v3") == 0 ? "+avx2,+f16c,+fma" : "")
                         : LLVMGetHostCPUFeatures();
-    if (jit->cpu == NULL || jit->features == NULL)
+    if (jit->cpu == NULL || jit->features == NULL || kin_fail_now(KIN_FAIL_LLVM))
         return false;
     describe_target(jit);
     unsigned major, minor, patch;
@@ -102,7 +103,7 @@ make_machine(kin_jit *jit, kin_text *why)
         LLVMDisposeMessage(message);
         return NULL;
     }
-    LLVMTargetMachineRef machine = LLVMCreateTargetMachine(target, TRIPLE, jit->cpu, jit->features, LLVMCodeGenLevelLess,
+    LLVMTargetMachineRef machine = kin_fail_now(KIN_FAIL_LLVM) ? NULL : LLVMCreateTargetMachine(target, TRIPLE, jit->cpu, jit->features, LLVMCodeGenLevelLess,
                                                            LLVMRelocPIC, LLVMCodeModelSmall);
     if (machine == NULL)
         kin_text_add(why, "LLVM: no machine for this processor");

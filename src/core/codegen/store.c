@@ -1,4 +1,5 @@
 /* Kernels on disk (store.h): names, files, and which ones go when there are too many. */
+#include "core/base/fault.h"
 #include "core/codegen/store.h"
 
 #include <dirent.h>
@@ -267,6 +268,10 @@ static bool
 write_all(int file, const void *bytes, size_t len)
 {
     for (const char *at = bytes; len > 0;) {
+        if (kin_fail_now(KIN_FAIL_WRITE)) {
+            errno = ENOSPC;
+            return false;
+        }
         ssize_t n = write(file, at, len);
         if (n < 0 && errno == EINTR)
             continue;
@@ -289,7 +294,7 @@ write_file(kin_store *c, const char *folder, const char *name, const void *bytes
         return false;
     bool ok = write_all(file, bytes, len);
     int error = errno;
-    ok = close(file) == 0 && ok && renameat(c->folder, temporary, c->folder, name) == 0;
+    ok = close(file) == 0 && ok && !kin_fail_now(KIN_FAIL_WRITE) && renameat(c->folder, temporary, c->folder, name) == 0;
     if (!ok) {
         error = error ? error : errno;
         unlinkat(c->folder, temporary, 0);
@@ -347,7 +352,7 @@ kin_store_put(kin_store *c, const kin_store_key *key, const void *object, size_t
     if (bytes == NULL)
         return true; /* whoever needs memory more urgently will say so */
     errno = 0;
-    bool ok = (mkdirat(c->folder, n.folder, 0700) == 0 || errno == EEXIST)
+    bool ok = !kin_fail_now(KIN_FAIL_WRITE) && (mkdirat(c->folder, n.folder, 0700) == 0 || errno == EEXIST)
               && write_file(c, n.folder, n.text, key->about, strlen(key->about))
               && write_file(c, n.folder, n.file, bytes, total);
     free(bytes);

@@ -55,6 +55,8 @@ intern_sum(kin_ix_space *s, const sum *from)
         int64_t constant;
         kin_ix_term terms[MOST_TERMS];
     } key;
+    if (s->failed)
+        return 0;
     key.constant = from->constant;
     memcpy(key.terms, from->terms, from->nterms * sizeof *from->terms);
     bool fresh;

@@ -685,6 +685,8 @@ fuse_build(fuse *f, const statement *s, uint32_t n, bool final, kin_loops *k, ki
 {
     walk w = {.f = f, .k = k, .of_buffers = of_buffers};
     kin_loops_init(k);
+    if (k->ix.failed)
+        return "memory";
     start_vars(&w, s, n);
     for (int round = 0; round < 40 && w.why == NULL; round++) {
         forget(&w);

@@ -10,9 +10,11 @@ kin_ir_new(void)
     if (p == NULL)
         return NULL;
     kin_ir_node none = {0};
-    if (kin_vec_push(&p->nodes, none) != KIN_OK || kin_vec_push(&p->ints, 0) != KIN_OK)
-        p->failed = true;
     kin_text_add_len(&p->texts, "", 1);
+    if (kin_vec_push(&p->nodes, none) != KIN_OK || kin_vec_push(&p->ints, 0) != KIN_OK || p->texts.failed) {
+        kin_ir_free(p); /* node 0, "none", is always there: who reads it finds nothing, not bad memory */
+        return NULL;
+    }
     return p;
 }
 

@@ -19,7 +19,7 @@ kin_subgraph_builds(const kin_step *s)
 }
 
 bool
-kin_subgraph_waits_for(const kin_subgraph *subgraph, const kin_trace *t, uint32_t step)
+kin_subgraph_defers(const kin_subgraph *subgraph, const kin_trace *t, uint32_t step)
 {
     uint8_t role = subgraph->role[step - subgraph->first];
     return !(t->steps.at[step].flags & KIN_STEP_SUNK) && role != KIN_ROLE_IN_ORDER && role != KIN_ROLE_OBSERVABLE;
@@ -163,10 +163,10 @@ note_roles(finder *f)
         subgraph->hides_writes = true;
         for (uint32_t i = subgraph->first; i <= subgraph->last; i++) {
             bool in_order = runs_in_order(f->subgraphs, t, i);
-            subgraph->waits = subgraph->waits || in_order;
+            subgraph->deferred = subgraph->deferred || in_order;
             subgraph->hides_writes = subgraph->hides_writes && !(in_order && kin_partition_sees_memory(&f->p, &t->steps.at[i]));
         }
-        subgraph->plain = subgraph->plain && !subgraph->waits;
+        subgraph->plain = subgraph->plain && !subgraph->deferred;
     }
 }
 

@@ -61,7 +61,7 @@ typedef struct kin_subgraph {
     uint32_t end;          /* the step that it could not go on over, for a reason; 0: none */
     const char *why;
     bool plain;            /* it may run at its first call, on inputs of any kind */
-    bool waits;            /* something runs in order between its calls */
+    bool deferred;         /* something runs in order between its calls: it runs at the last one */
     bool hides_writes;     /* nothing that runs in order between its calls looks at memory of tensors: calls that write to some may be deferred, too */
     uint32_t nearly;       /* so many inputs are there at its first call: in[order[0]], ... */
     uint32_t *order;       /* numbers of inputs as they come into being */
@@ -117,8 +117,8 @@ kin_status kin_subgraph_bounds(const kin_trace *t, kin_subgraphs *subgraphs, uin
 bool kin_subgraph_builds(const kin_step *s);
 /* Is it one of the calls that subgraphs are made of? */
 bool kin_subgraph_calls(const kin_step *s);
-/* Is it one of the steps of the subgraph, no sunk one, that are deferred? */
-bool kin_subgraph_waits_for(const kin_subgraph *subgraph, const kin_trace *t, uint32_t step);
+/* Is the step of the subgraph, no sunk one, deferred? */
+bool kin_subgraph_defers(const kin_subgraph *subgraph, const kin_trace *t, uint32_t step);
 /* Does it store to an object that the recording has made, and do nothing else if the place is the object's own (kin_owns_attribute)? */
 bool kin_subgraph_stores_own(const kin_trace *t, const kin_step *s);
 

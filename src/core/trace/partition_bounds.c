@@ -79,7 +79,7 @@ find_parts(const kin_trace *t, const kin_subgraphs *subgraphs, kin_subgraph *sub
         bool advances = s->kind == KIN_STEP_NEXT && s->out == 0;
         bool runs = kin_subgraph_calls(s) || (kin_bounds_given_size(subgraphs, i, s) && subgraphs->needed[s->out]) || s->kind == KIN_STEP_CHECK || (s->out != 0 && used[s->out]) ||
                     (s->flags & KIN_STEP_MUTATES && s->nargs > 0 && used[args[0]]);
-        if (!kin_subgraph_waits_for(subgraph, t, i) || advances || !runs)
+        if (!kin_subgraph_defers(subgraph, t, i) || advances || !runs)
             continue;
         subgraph->runs[i - subgraph->first] = 1;
         for (uint32_t a = 0; a < s->nargs; a++)

@@ -10,7 +10,7 @@ static bool
 defers_store(const kin_subgraph *subgraph, const kin_trace *t, uint32_t step)
 {
     const kin_step *s = &t->steps.at[step];
-    return s->flags & KIN_STEP_EFFECT && !kin_subgraph_calls(s) && kin_subgraph_waits_for(subgraph, t, step);
+    return s->flags & KIN_STEP_EFFECT && !kin_subgraph_calls(s) && kin_subgraph_defers(subgraph, t, step);
 }
 
 static void
@@ -89,7 +89,7 @@ static bool
 is_deferred_store(const kin_trace *t, const kin_subgraph *subgraph, uint32_t step)
 {
     const kin_step *s = &t->steps.at[step];
-    return s->kind == KIN_STEP_SETATTR && !(s->flags & KIN_STEP_SUNK) && kin_subgraph_stores_own(t, s) && kin_subgraph_waits_for(subgraph, t, step);
+    return s->kind == KIN_STEP_SETATTR && !(s->flags & KIN_STEP_SUNK) && kin_subgraph_stores_own(t, s) && kin_subgraph_defers(subgraph, t, step);
 }
 
 /* What would be done again at once is not done: self.x = a; self.x = b. */
@@ -180,7 +180,7 @@ find_builds(const kin_trace *t, const kin_subgraphs *subgraphs, kin_subgraph *su
             continue;
         }
         bool changes = (s->flags & KIN_STEP_MUTATES && subgraphs->needed[t->vids.at[s->args]] && !subgraphs->replaced[i]) || defers_store(subgraph, t, i);
-        if (kin_subgraph_waits_for(subgraph, t, i) && !kin_subgraph_calls(s) && !kin_bounds_given_size(subgraphs, i, s) && s->kind != KIN_STEP_CHECK && ((s->out != 0 && subgraphs->needed[s->out]) || changes) &&
+        if (kin_subgraph_defers(subgraph, t, i) && !kin_subgraph_calls(s) && !kin_bounds_given_size(subgraphs, i, s) && s->kind != KIN_STEP_CHECK && ((s->out != 0 && subgraphs->needed[s->out]) || changes) &&
             kin_vec_push(&builds, i) != KIN_OK) {
             kin_vec_deinit(&builds);
             return KIN_NOMEM;
@@ -197,7 +197,7 @@ find_stops(const kin_trace *t, kin_subgraphs *subgraphs)
     for (uint32_t u = 0; u < subgraphs->at.len; u++) {
         const kin_subgraph *subgraph = &subgraphs->at.at[u];
         for (uint32_t i = subgraph->first; i <= subgraph->last; i++)
-            if (i == subgraph->last || (!(t->steps.at[i].flags & KIN_STEP_SUNK) && (kin_subgraph_stores_own(t, &t->steps.at[i]) || !kin_subgraph_waits_for(subgraph, t, i))))
+            if (i == subgraph->last || (!(t->steps.at[i].flags & KIN_STEP_SUNK) && (kin_subgraph_stores_own(t, &t->steps.at[i]) || !kin_subgraph_defers(subgraph, t, i))))
                 subgraphs->stops[i / 64] |= UINT64_C(1) << (i % 64);
     }
 }

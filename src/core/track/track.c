@@ -41,12 +41,12 @@ struct kin_track {
     volatile char *alive;   /* a page that the kernel wipes in children: 0 there */
     uint64_t forks;
     size_t content_limit;
-    kin_watch *watches;
+    kin_write_watch *watches;
 };
 
-struct kin_watch {
+struct kin_write_watch {
     kin_track *track;
-    kin_watch *next;
+    kin_write_watch *next;
     const char *data;
     size_t bytes;
     range pages;            /* all pages that it has a part of; empty: contents are compared */
@@ -59,7 +59,7 @@ struct kin_watch {
 
 struct kin_watch_group {
     kin_track *track;
-    kin_watch **watches;
+    kin_write_watch **watches;
     range *runs;            /* what is scanned for them */
     unsigned n, nruns;
 };
@@ -106,7 +106,7 @@ enum {
 static void
 note_written(kin_track *t, uintptr_t start, uintptr_t end)
 {
-    for (kin_watch *w = t->watches; w != NULL; w = w->next) {
+    for (kin_write_watch *w = t->watches; w != NULL; w = w->next) {
         if (start >= w->pages.end || end <= w->pages.start)
             continue;
         w->inner = w->inner || (start < w->own.end && end > w->own.start);
@@ -289,7 +289,7 @@ notice_fork(kin_track *t)
     if (had && !open_kernel(t, &why))
         close_kernel(t);
     kin_text_deinit(&why);
-    for (kin_watch *w = t->watches; w != NULL; w = w->next)
+    for (kin_write_watch *w = t->watches; w != NULL; w = w->next)
         if (t->pagemap >= 0 && w->pages.end > w->pages.start)
             (void)register_pages(t, w->pages); /* when this fails, its scans do, and that is a change each time */
     t->forks++;
@@ -310,27 +310,27 @@ look(kin_track *t, range r)
 }
 
 static void
-take_copy(kin_watch *w)
+take_copy(kin_write_watch *w)
 {
     memcpy(w->copy, w->data, w->head);
     memcpy(w->copy + w->head, w->data + w->bytes - w->tail, w->tail);
 }
 
 static bool
-same_as_copy(const kin_watch *w)
+same_as_copy(const kin_write_watch *w)
 {
     return memcmp(w->copy, w->data, w->head) == 0 && memcmp(w->copy + w->head, w->data + w->bytes - w->tail, w->tail) == 0;
 }
 
 static bool
-is_paged(const kin_watch *w)
+is_paged(const kin_write_watch *w)
 {
     return w->pages.end > w->pages.start;
 }
 
 /* Decides between watching pages and comparing contents. */
 static bool
-place(kin_track *t, kin_watch *w, kin_text *why)
+place(kin_track *t, kin_write_watch *w, kin_text *why)
 {
     uintptr_t first = (uintptr_t)w->data, end = first + w->bytes;
     w->head = w->bytes;
@@ -356,13 +356,13 @@ place(kin_track *t, kin_watch *w, kin_text *why)
     return true;
 }
 
-kin_watch *
+kin_write_watch *
 kin_watch_new(kin_track *t, const void *data, size_t bytes, kin_text *why)
 {
-    kin_watch *w = calloc(1, sizeof *w);
+    kin_write_watch *w = calloc(1, sizeof *w);
     if (w == NULL)
         return NULL;
-    *w = (kin_watch){.track = t, .data = data, .bytes = bytes};
+    *w = (kin_write_watch){.track = t, .data = data, .bytes = bytes};
     pthread_mutex_lock(&t->lock);
     notice_fork(t);
     bool ok = place(t, w, why) && (w->copy = malloc(w->head + w->tail + 1)) != NULL;
@@ -382,20 +382,20 @@ kin_watch_new(kin_track *t, const void *data, size_t bytes, kin_text *why)
 static bool
 is_used(const kin_track *t, range r)
 {
-    for (const kin_watch *w = t->watches; w != NULL; w = w->next)
+    for (const kin_write_watch *w = t->watches; w != NULL; w = w->next)
         if (w->pages.start < r.end && r.start < w->pages.end)
             return true;
     return false;
 }
 
 void
-kin_watch_free(kin_watch *w)
+kin_watch_free(kin_write_watch *w)
 {
     if (w == NULL)
         return;
     kin_track *t = w->track;
     pthread_mutex_lock(&t->lock);
-    kin_watch **at = &t->watches;
+    kin_write_watch **at = &t->watches;
     while (*at != w)
         at = &(*at)->next;
     *at = w->next;
@@ -408,7 +408,7 @@ kin_watch_free(kin_watch *w)
 
 /* After its pages were looked at. */
 static bool
-take_change(kin_watch *w)
+take_change(kin_write_watch *w)
 {
     bool changed = w->inner || w->forks != w->track->forks;
     if ((w->edge || !is_paged(w)) && !same_as_copy(w)) {
@@ -421,7 +421,7 @@ take_change(kin_watch *w)
 }
 
 bool
-kin_watch_changed(kin_watch *w)
+kin_watch_changed(kin_write_watch *w)
 {
     kin_track *t = w->track;
     pthread_mutex_lock(&t->lock);
@@ -466,7 +466,7 @@ find_runs(kin_watch_group *g)
 }
 
 kin_watch_group *
-kin_watch_group_new(kin_track *t, kin_watch *const *watches, unsigned n)
+kin_watch_group_new(kin_track *t, kin_write_watch *const *watches, unsigned n)
 {
     kin_watch_group *g = calloc(1, sizeof *g);
     if (g == NULL)

@@ -5,7 +5,7 @@
  * compared with a copy.
  *
  *     kin_track *t = kin_track_new(&why);                  NULL: not on this system
- *     kin_watch *w = kin_watch_new(t, data, bytes);        NULL: this memory cannot be watched
+ *     kin_write_watch *w = kin_watch_new(t, data, bytes);        NULL: this memory cannot be watched
  *     ... compute something from data ...
  *     if (kin_watch_changed(w)) ... compute it again, from data as it is from now on
  *
@@ -25,7 +25,7 @@
 #include "core/diag/text.h"
 
 typedef struct kin_track kin_track;
-typedef struct kin_watch kin_watch;
+typedef struct kin_write_watch kin_write_watch;
 typedef struct kin_watch_group kin_watch_group;
 
 /* `why` (may be NULL here and below) says what the system lacks. Without kernel support the tracker still exists when `content_limit` > 0: watches of up
@@ -37,13 +37,13 @@ void kin_track_free(kin_track *t);
 bool kin_track_has_kernel(const kin_track *t);
 
 /* Its contents at this moment are what "unchanged" means. NULL: no memory, or `why` says what is wrong with it. */
-kin_watch *kin_watch_new(kin_track *t, const void *data, size_t bytes, kin_text *why);
-void kin_watch_free(kin_watch *w);
-bool kin_watch_changed(kin_watch *w);
+kin_write_watch *kin_watch_new(kin_track *t, const void *data, size_t bytes, kin_text *why);
+void kin_watch_free(kin_write_watch *w);
+bool kin_watch_changed(kin_write_watch *w);
 
 /* Many watches asked at once: memory that lies together costs one system call (94 MB in 150 pieces: 15 us instead of
  * 140). `watches` is copied; they are still the caller's, and freed after the group. NULL without memory. */
-kin_watch_group *kin_watch_group_new(kin_track *t, kin_watch *const *watches, unsigned n);
+kin_watch_group *kin_watch_group_new(kin_track *t, kin_write_watch *const *watches, unsigned n);
 void kin_watch_group_free(kin_watch_group *g);
 /* How many changed; which[i] (n of them, may be NULL) says whether watches[i] did. */
 unsigned kin_watch_group_changed(kin_watch_group *g, bool *which);

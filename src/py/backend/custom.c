@@ -232,7 +232,7 @@ plan_until_right(lowering *l)
     if (status == KIN_BREAK) /* nothing can be shown */
         return plan(l, KIN_SUBGRAPHS_PLAIN);
     KIN_TRY(status);
-    l->entry->v->walls.len = 0; /* others are found again */
+    l->entry->v->barriers.len = 0; /* others are found again */
     status = KIN_BREAK;
     for (int tries = 0; status == KIN_BREAK && tries < 24; tries++)
         status = plan(l, KIN_SUBGRAPHS_WIDE | KIN_SUBGRAPHS_EVERY);

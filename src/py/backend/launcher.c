@@ -96,7 +96,7 @@ set_apart(kin_entry *v, const kin_subgraph *subgraph, const uint32_t *steps, uin
 {
     for (uint32_t i = subgraph->first; i <= subgraph->last; i++)
         if ((n == 0 || kin_step_is_in(steps, n, i)) && kin_subgraph_calls(&v->trace.steps.at[i]))
-            KIN_TRY(kin_vec_push(&v->apart, i));
+            KIN_TRY(kin_vec_push(&v->excluded, i));
     return KIN_BREAK;
 }
 
@@ -116,7 +116,7 @@ prove(backend_launcher *self, kin_entry *v, const kin_subgraph *subgraph, PyObje
     self->sized = has_sized_tests(v, subgraph);
     KIN_TRY(launch_signature_make(in, subgraph->nin, &signature, &which));
     bool held = kin_signals_hold();
-    unsigned may = KIN_CAPTURE_GRADIENTS | (subgraph->waits ? 0 : KIN_CAPTURE_WRITES);
+    unsigned may = KIN_CAPTURE_GRADIENTS | (subgraph->deferred ? 0 : KIN_CAPTURE_WRITES);
     kin_status status = kin_capture_run(v, subgraph, in, &hints, may, capture);
     if (held)
         kin_signals_release();
@@ -131,7 +131,7 @@ kin_backend_prove(kin_launcher *base, kin_entry *v, const kin_subgraph *subgraph
 {
     kin_capture capture;
     kin_status status = prove((backend_launcher *)base, v, subgraph, in, &capture);
-    if (status == KIN_OK && subgraph->waits)
+    if (status == KIN_OK && subgraph->deferred)
         status = launch_add_walls(v, subgraph, capture.raising.at, capture.raising.len);
     else if (status == KIN_BREAK)
         status = set_apart(v, subgraph, capture.refused.at, capture.refused.len);

@@ -248,7 +248,7 @@ provide(stepper *x, const kin_step *s, int depth)
         kin_vid vid = x->t->vids.at[s->args + i];
         const kin_val *val = &x->t->vals.at[vid];
         if (vid == 0 || x->slots[vid] != NULL || val->kind != KIN_VAL_STEP ||
-            (val->step >= x->subgraph->first && kin_subgraph_waits_for(x->subgraph, x->t, val->step)))
+            (val->step >= x->subgraph->first && kin_subgraph_defers(x->subgraph, x->t, val->step)))
             continue;
         const kin_step *maker = &x->t->steps.at[val->step];
         if (depth > 12 || !kin_subgraph_builds(maker) || !provide(x, maker, depth + 1) || !run_one(x, maker))

@@ -51,10 +51,10 @@ kin_entry_free(kin_entry *v)
     free(v->exit_counts);
     free(v->failure);
     free(v->sunk);
-    kin_vec_deinit(&v->apart);
+    kin_vec_deinit(&v->excluded);
     kin_vec_deinit(&v->asked);
     kin_vec_deinit(&v->steady);
-    kin_vec_deinit(&v->walls);
+    kin_vec_deinit(&v->barriers);
     kin_refs_deinit(&v->refs);
     Py_XDECREF(v->func);
     free(v);

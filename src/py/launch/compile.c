@@ -176,7 +176,7 @@ compile_version(kernel_launcher *self, launch_version *version, kin_entry *v, co
     double start = kin_clock_ns();
     unsigned may = !version->no_writes && subgraph->hides_writes ? KIN_CAPTURE_WRITES : 0;
     kin_status status = kin_capture_run(v, subgraph, in, &version->hints, may, &capture);
-    if (status == KIN_OK && subgraph->waits)
+    if (status == KIN_OK && subgraph->deferred)
         status = launch_put_walls(v, subgraph, capture.raising.at, capture.raising.len);
     if (status == KIN_OK && !is_worth_it(&v->trace, subgraph, capture.graph, in)) {
         self->single = self->versions.len <= 1;

@@ -113,7 +113,7 @@ describe_subgraph(const kin_subgraph *subgraph)
     }
     PyObject *dict = list == NULL ? NULL
                                   : Py_BuildValue("{s:I,s:I,s:I,s:O,s:I,s:I,s:s,s:s,s:O}", "graph", self->graph, "first", subgraph->first, "last", subgraph->last,
-                                                  "waits", subgraph->waits ? Py_True : Py_False,
+                                                  "waits", subgraph->deferred ? Py_True : Py_False,
                                                   "inputs", subgraph->nin, "outputs", subgraph->nout, "reason", reason_of(self),
                                                   "unfrozen", self->unfreeze,
                                                   "versions", list);

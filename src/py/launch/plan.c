@@ -119,11 +119,11 @@ kin_status
 launch_set_apart(kin_entry *v, const uint32_t *steps, uint32_t n)
 {
     for (uint32_t i = 0; i < n; i++) {
-        if (kin_step_is_in(v->apart.at, v->apart.len, steps[i]))
+        if (kin_step_is_in(v->excluded.at, v->excluded.len, steps[i]))
             continue;
-        if (v->apart.len >= KIN_TIER_EXCLUDED_CALLS)
+        if (v->excluded.len >= KIN_TIER_EXCLUDED_CALLS)
             return KIN_BREAK;
-        KIN_TRY(kin_vec_push(&v->apart, steps[i]));
+        KIN_TRY(kin_vec_push(&v->excluded, steps[i]));
         v->replan = true;
     }
     return KIN_OK;
@@ -132,16 +132,16 @@ launch_set_apart(kin_entry *v, const uint32_t *steps, uint32_t n)
 kin_status
 launch_add_walls(kin_entry *v, const kin_subgraph *subgraph, const uint32_t *raising, uint32_t n)
 {
-    uint32_t before = v->walls.len;
+    uint32_t before = v->barriers.len;
     bool raises = false;
     for (uint32_t i = subgraph->first; i <= subgraph->last; i++) {
         raises = raises || kin_step_is_in(raising, n, i);
         if (!raises || subgraph->role[i - subgraph->first] != KIN_ROLE_OBSERVABLE || v->trace.steps.at[i].flags & KIN_STEP_SUNK)
             continue;
-        KIN_TRY(kin_vec_push(&v->walls, i));
+        KIN_TRY(kin_vec_push(&v->barriers, i));
         raises = false;
     }
-    return v->walls.len == before ? KIN_OK : KIN_BREAK;
+    return v->barriers.len == before ? KIN_OK : KIN_BREAK;
 }
 
 kin_status

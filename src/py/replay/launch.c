@@ -27,7 +27,7 @@ call_launcher(kin_run *r, const kin_subgraph *subgraph, PyObject *const *in, PyO
     for (uint32_t i = 0; i < subgraph->nin; i++)
         if (in[i] == NULL)
             return KIN_LAUNCH_NOT;
-    return subgraph->waits ? subgraph->launcher->run_chosen(subgraph->launcher, r->chosen, r->v, subgraph, in, out)
+    return subgraph->deferred ? subgraph->launcher->run_chosen(subgraph->launcher, r->chosen, r->v, subgraph, in, out)
                        : subgraph->launcher->run(subgraph->launcher, r->v, subgraph, in, out);
 }
 

@@ -89,7 +89,7 @@ arrive(kin_run *r, uint32_t step)
 static kin_outcome
 run_waiting(kin_run *r, const kin_subgraph *subgraph, uint32_t step, PyObject **value)
 {
-    if (kin_subgraph_waits_for(subgraph, r->t, step))
+    if (kin_subgraph_defers(subgraph, r->t, step))
         return kin_run_step(r, step, value);
     if (!(r->t->steps.at[step].flags & KIN_STEP_SUNK) || !r->built_sunk || kin_sunk_pass(r, step) == KIN_OK)
         return KIN_GO_ON;
@@ -288,7 +288,7 @@ kin_pending_step(kin_run *r, uint32_t *step, PyObject **value)
     }
     if (at == subgraph->last)
         return launch(r, step, value);
-    if (s->flags & KIN_STEP_SUNK || kin_subgraph_waits_for(subgraph, r->t, at))
+    if (s->flags & KIN_STEP_SUNK || kin_subgraph_defers(subgraph, r->t, at))
         return may_wait(r, s) ? KIN_GO_ON : catch_up_and_run(r, step, value);
     kin_outcome out = run_between(r, step, value);
     if (out == KIN_GO_ON && r->waiting != NULL && !arrive(r, at))

@@ -1,5 +1,5 @@
 /* The steps that most replays consist of, done in one call each: tests of a type, calls and operators that go as recorded, while
- * no subgraph waits, no exception is being handled and no frames are asked for. Everything else goes the general way (replay.c).
+ * no subgraph is deferred, no exception is being handled and no frames are asked for. Everything else goes the general way (replay.c).
  */
 #include "py/guardeval/guard.h"
 #include "py/replay/ops_priv.h"

@@ -599,9 +599,9 @@ subgraph_from(const kin_run *r, uint32_t step)
         return NULL;
     kin_subgraph *subgraph = &subgraphs->at.at[subgraphs->by_step[step] - 1];
     bool ours = subgraph->first == step && subgraph->launcher != NULL;
-    if (ours && !subgraph->waits && kin_subgraph_is_backed_off(subgraph))
+    if (ours && !subgraph->deferred && kin_subgraph_is_backed_off(subgraph))
         return NULL;
-    return ours && (subgraph->waits || kin_replay_force_exit == UINT32_MAX) ? subgraph : NULL;
+    return ours && (subgraph->deferred || kin_replay_force_exit == UINT32_MAX) ? subgraph : NULL;
 }
 
 /* The next step, in sequence. */
@@ -610,7 +610,7 @@ go_on(kin_run *r, uint32_t *step, PyObject **value)
 {
     const kin_step *s = &r->t->steps.at[*step];
     const kin_subgraph *subgraph = NULL;
-    if (r->waiting == NULL && !(s->flags & KIN_STEP_SUNK) && (subgraph = subgraph_from(r, *step)) != NULL && subgraph->waits)
+    if (r->waiting == NULL && !(s->flags & KIN_STEP_SUNK) && (subgraph = subgraph_from(r, *step)) != NULL && subgraph->deferred)
         kin_pending_begin(r, subgraph);
     if (r->waiting != NULL)
         return kin_pending_step(r, step, value);
@@ -621,7 +621,7 @@ go_on(kin_run *r, uint32_t *step, PyObject **value)
         *value = NULL;
         return KIN_LEFT;
     }
-    if (subgraph != NULL && !subgraph->waits) {
+    if (subgraph != NULL && !subgraph->deferred) {
         kin_outcome out = launch_subgraph(r, step, value);
         if (out != KIN_GO_ON)
             return out == KIN_JUMP ? KIN_GO_ON : out;

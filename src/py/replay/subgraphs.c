@@ -112,8 +112,8 @@ kin_subgraphs *
 kin_subgraphs_find(const kin_entry *v, unsigned how)
 {
     kin_object *objects = describe_all(v);
-    kin_partition_input in = {.t = &v->trace, .objects = objects, .excluded = v->apart.at, .nexcluded = v->apart.len, .barriers = v->walls.at,
-                              .nbarriers = v->walls.len, .grad = v->grad, .how = how};
+    kin_partition_input in = {.t = &v->trace, .objects = objects, .excluded = v->excluded.at, .nexcluded = v->excluded.len, .barriers = v->barriers.at,
+                              .nbarriers = v->barriers.len, .grad = v->grad, .how = how};
     kin_subgraphs *subgraphs = objects == NULL ? NULL : kin_partition_find(&in);
     free(objects);
     return subgraphs;

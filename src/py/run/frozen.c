@@ -29,7 +29,7 @@ typedef struct {
     const void **objects;    /* by watched input: address of the tensor object, to tell sets apart */
     PyObject **refs;         /* weak reference to the storage, as torch gives them out: a number */
     const void **data;       /* where its elements were */
-    kin_watch **watches;
+    kin_write_watch **watches;
     kin_watch_group *group;
     launch_prepared *prepared;
     bool busy;               /* being made: another thread has to do without */
