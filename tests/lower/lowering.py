@@ -44,6 +44,9 @@ def library():
     return _lib
 
 
+CAPTURED = set()  # overloads, of all graphs
+
+
 class Capture(TorchDispatchMode):
     """The calls below as ATen text. Values are known by the tensor object, storages by their address."""
 
@@ -91,8 +94,9 @@ class Capture(TorchDispatchMode):
         written = {a.name: a.alias_info is not None and a.alias_info.is_write for a in schema.arguments}
         parts = [self.argument(a, written[s.name]) for a, s in zip(args, schema.arguments)]
         parts += [f"{k}={self.argument(v, written[k])}" for k, v in kwargs.items()]
+        CAPTURED.add(f"{schema.name.removeprefix('aten::')}.{schema.overload_name or 'default'}")
         result = func(*args, **kwargs)
-        results = [] if result is None else [result] if isinstance(result, torch.Tensor) else list(result)
+        results = [] if result is None else [result] if isinstance(result, torch.Tensor) else [r for r in result if r is not None]
         self.keep.append(results)
         names = ", ".join(f"%{self.name(r)}" for r in results)
         types_ = ", ".join(self.type(r) for r in results)

@@ -3,6 +3,7 @@
 import random
 
 import torch
+from arguments_backward import BACKWARD
 
 FLOATS = [torch.float32, torch.float64, torch.bfloat16, torch.float16]
 INTS = [torch.int64, torch.int32, torch.uint8, torch.int8, torch.int16]
@@ -745,3 +746,34 @@ ARGUMENTS = {
     "pixel_unshuffle.default": shuffle(True, True), "log_sigmoid_forward.default": one,
     "upsample_bilinear2d.default": bilinear, "_scaled_dot_product_flash_attention_for_cpu.default": flash,
 }
+
+
+
+def with_limit(m):
+    return (m.float_tensor() if m.chance(0.9) else m.tensor(), m.pick(0.5, 1, 0)), {}
+
+
+def loss_with_width(m):
+    args, _ = loss(m)
+    return (*args, 0.5), {}
+
+
+def nan_to_num(m):
+    return (m.tensor(), *m.pick((), (0.5,), (None, 2, -2.5))), {}
+
+
+def aminmax(m):
+    a = m.tensor()
+    return (a,), {} if m.chance(0.4) else {"dim": m.dim(a.dim()), "keepdim": m.chance(0.4)}
+
+
+def histc(m):
+    return (m.float_tensor() if m.chance(0.9) else m.tensor(), m.pick(3, 10, 0), m.pick(0, 0.5, 5), m.pick(0, 2, 5)), {}
+
+
+ARGUMENTS |= {
+    "histc.default": histc, "add.Scalar": rsub, "sub.Scalar": rsub, "softshrink.default": with_limit, "hardshrink.default": with_limit,
+    "smooth_l1_loss.default": loss_with_width, "huber_loss.default": loss_with_width, "nan_to_num.default": nan_to_num,
+    "aminmax.default": aminmax,
+}
+ARGUMENTS |= BACKWARD

@@ -40,6 +40,27 @@ agrees(const kin_aten *g, kin_aten_val v, const kin_shape *s)
     return true;
 }
 
+/* With a mark for each result where some are None. */
+static void
+say_verdict(kin_text *to, const kin_aten *g, const kin_aten_call *call, const kin_shapes *shapes)
+{
+    uint32_t k = 0; /* results so far that are not None */
+    char places[64] = "";
+    for (uint32_t i = 0; i < shapes->results.len && k <= call->nresults && i < sizeof places - 1; i++) {
+        const kin_shape *s = &shapes->results.at[i];
+        places[i] = s->none ? '-' : 'x';
+        if (!s->none && ++k <= call->nresults && !agrees(g, call->results + k - 1, s)) {
+            say_difference(to, g, call->results + k - 1, s);
+            return;
+        }
+    }
+    bool nones = strchr(places, '-') != NULL;
+    if (k != call->nresults)
+        kin_text_addf(to, "differs: %u results, rule %u", call->nresults, k);
+    else
+        kin_text_addf(to, "ok%s%s%s", shapes->list ? " list" : "", nones ? " " : "", nones ? places : "");
+}
+
 static void
 check_call(const kin_aten *g, uint32_t number, const kin_shape_options *options, kin_text *to)
 {
@@ -50,17 +71,8 @@ check_call(const kin_aten *g, uint32_t number, const kin_shape_options *options,
         kin_text_add(to, "none");
     else if (status != KIN_OK)
         kin_text_add(to, "declined");
-    else if (shapes.results.len != call->nresults)
-        kin_text_addf(to, "differs: %u results, rule %u", call->nresults, shapes.results.len);
-    else {
-        uint32_t i = 0;
-        while (i < call->nresults && agrees(g, call->results + i, &shapes.results.at[i]))
-            i++;
-        if (i == call->nresults)
-            kin_text_add(to, shapes.list ? "ok list" : "ok");
-        else
-            say_difference(to, g, call->results + i, &shapes.results.at[i]);
-    }
+    else
+        say_verdict(to, g, call, &shapes);
     kin_text_add(to, "\n");
     kin_vec_deinit(&shapes.results);
 }

@@ -47,16 +47,17 @@ def verdicts(text):
 
 
 class Watch(Capture):
-    """`ops`: the overload of each call in the text, `lists`: whether it returned a list."""
+    """`ops`: the overload of each call in the text, `expected`: what a rule says that is right."""
 
     def __init__(self, inputs=()):
         super().__init__(inputs)
-        self.ops, self.lists = [], []
+        self.ops, self.expected = [], []
 
     def __torch_dispatch__(self, func, types, args=(), kwargs=None):
         result = super().__torch_dispatch__(func, types, args, kwargs)
         self.ops.append(func)
-        self.lists.append(isinstance(result, list))
+        places = "".join("-x"[r is not None] for r in result) if isinstance(result, tuple) else ""
+        self.expected.append("ok" + " list" * isinstance(result, list) + f" {places}" * ("-" in places))
         return result
 
 
@@ -65,19 +66,19 @@ def results_of(fn, inputs):
     watch = Watch(inputs)
     with torch.no_grad(), watch:
         made = fn(*inputs)
-    return made, list(zip(watch.ops, check_lists(watch, verdicts(text_of(watch)))))
+    return made, list(zip(watch.ops, check_places(watch, verdicts(text_of(watch)))))
 
 
 def text_of(watch):
     return "\n".join([*watch.lines, "return"]) + "\n"
 
 
-def check_lists(watch, said):
-    """A rule also says whether results come as a list."""
+def check_places(watch, said):
+    """A rule also says whether results come as a list, and which are None."""
     assert len(said) == len(watch.ops), said
-    for verdict, is_list in zip(said, watch.lists):
-        wrong = verdict.startswith("ok") and (verdict == "ok list") != is_list
-        yield "differs: list or tuple" if wrong else verdict
+    for verdict, expected in zip(said, watch.expected):
+        wrong = verdict.startswith("ok") and verdict != expected
+        yield f"differs: {verdict}, eager {expected}" if wrong else verdict
 
 
 def rule_answers(op, args, kwargs=None):

@@ -9,8 +9,8 @@ import warnings
 import pytest
 import torch
 from arguments import ARGUMENTS, Maker
-from shapes import results_of, rule_answers
 from rows import ROWS
+from shapes import results_of, rule_answers
 from torch.utils._pytree import tree_flatten, tree_unflatten
 
 COUNT = int(os.environ.get("KIN_SHAPE_COUNT", "40"))

@@ -7,17 +7,17 @@
 #include <stdbool.h>
 #include <stddef.h>
 
+#include "core/base/table.h"
 #include "core/base/vec.h"
 
 typedef struct {
-    uint32_t at, len, hash;
+    uint32_t at, len;
 } kin_intern_key;
 
 typedef struct {
     KIN_VEC(unsigned char) bytes;
     KIN_VEC(kin_intern_key) keys;
-    uint32_t *table; /* number + 1, or 0 */
-    uint32_t cap;    /* of the table, a power of two */
+    kin_table table;
     bool failed;
 } kin_intern;
 

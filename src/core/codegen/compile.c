@@ -6,10 +6,10 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <time.h>
 
 #include "core/base/fault.h"
 #include "core/codegen/jit_priv.h"
+#include "core/base/clock.h"
 #include "core/codegen/key.h"
 #include "core/codegen/rescue.h"
 
@@ -41,23 +41,6 @@ typedef struct {
     kin_text *why;
     bool job;                   /* nobody waits: may be cancelled */
 } batch;
-
-static double
-now_ns(void)
-{
-    struct timespec t;
-    clock_gettime(CLOCK_MONOTONIC, &t);
-    return (double)t.tv_sec * 1e9 + (double)t.tv_nsec;
-}
-
-/* Of this thread: several of them share the machine with the program. */
-static double
-cpu_ns(void)
-{
-    struct timespec t;
-    clock_gettime(CLOCK_THREAD_CPUTIME_ID, &t);
-    return (double)t.tv_sec * 1e9 + (double)t.tv_nsec;
-}
 
 /* -- one kernel -------------------------------------------------------------------------------------------------- */
 
@@ -120,7 +103,7 @@ compile_kernel(void *arg)
 {
     worker *k = arg;
     want *w = k->w;
-    double start = cpu_ns();
+    double start = kin_clock_thread_ns();
     if (k->machine == NULL)
         k->machine = kin_jit_take_machine(k->jit, &w->why);
     if (k->machine == NULL) {
@@ -141,13 +124,13 @@ compile_kernel(void *arg)
         LLVMDumpModule(module);
     kin_rescue_provoke(k->jit->fault == KIN_FAULT_FATAL ? KIN_RESCUE_FAILED
                        : k->jit->fault == KIN_FAULT_LLVM_MEMORY ? KIN_RESCUE_MEMORY : KIN_RESCUE_DONE);
-    double made = cpu_ns();
+    double made = kin_clock_thread_ns();
     if (s == KIN_OK)
         s = assemble(k->machine, module, w);
     LLVMDisposeModule(module);
     LLVMContextDispose(context);
     w->codegen_ns = made - start;
-    w->llvm_ns = cpu_ns() - made;
+    w->llvm_ns = kin_clock_thread_ns() - made;
     w->status = s;
 }
 
@@ -278,7 +261,7 @@ look_up(batch *b, uint32_t i, kin_text *key)
 static kin_status
 look_up_all(batch *b)
 {
-    double start = now_ns();
+    double start = kin_clock_ns();
     kin_status s = KIN_OK;
     kin_text key = {0};
     b->stats->kernels = b->fused->kernels.len;
@@ -290,7 +273,7 @@ look_up_all(batch *b)
     }
     kin_jit_unlock(b->jit);
     kin_text_deinit(&key);
-    b->stats->key_ns = now_ns() - start;
+    b->stats->key_ns = kin_clock_ns() - start;
     return s;
 }
 
@@ -305,7 +288,7 @@ static uint32_t
 read_disk(batch *b)
 {
     uint32_t missing = 0;
-    double start = now_ns();
+    double start = kin_clock_ns();
     for (uint32_t i = 0; i < b->wants.len; i++) {
         kin_store_key key = disk_key(b, &b->wants.at[i], NULL);
         kin_store_answer answer = b->cache ? kin_store_get(b->cache, &key, &b->wants.at[i].found) : KIN_STORE_NOTHING;
@@ -313,14 +296,14 @@ read_disk(batch *b)
         b->stats->from_disk += answer == KIN_STORE_HIT;
         missing += answer != KIN_STORE_HIT;
     }
-    b->stats->disk_ns += now_ns() - start;
+    b->stats->disk_ns += kin_clock_ns() - start;
     return missing;
 }
 
 static void
 write_disk(batch *b)
 {
-    double start = now_ns();
+    double start = kin_clock_ns();
     kin_text trouble = {0};
     for (uint32_t i = 0; b->cache && i < b->wants.len; i++) {
         const want *w = &b->wants.at[i];
@@ -337,7 +320,7 @@ write_disk(batch *b)
     if (trouble.len)
         snprintf(b->stats->trouble, sizeof b->stats->trouble, "%s", trouble.at);
     kin_text_deinit(&trouble);
-    b->stats->disk_ns += now_ns() - start;
+    b->stats->disk_ns += kin_clock_ns() - start;
 }
 
 /* -- loading ----------------------------------------------------------------------------------------------------- */
@@ -397,12 +380,12 @@ enter(batch *b, const kin_object_part *parts, kin_object object)
 static kin_status
 load_all(batch *b, unsigned threads)
 {
-    double start = now_ns();
+    double start = kin_clock_ns();
     kin_object object;
     kin_text why = {0};
     kin_object_part *parts = malloc((b->wants.len + 1) * sizeof *parts);
     kin_status s = parts ? load_wants(b, parts, &object, &why) : KIN_NOMEM;
-    b->stats->load_ns = now_ns() - start;
+    b->stats->load_ns = kin_clock_ns() - start;
     uint32_t missing = s == KIN_BREAK ? disown_disk(b) : 0;
     if (missing) {
         kin_text_clear(&why);

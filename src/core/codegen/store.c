@@ -13,6 +13,7 @@
 #include <time.h>
 #include <unistd.h>
 
+#include "core/base/hash.h"
 #include "core/base/vec.h"
 
 enum { NAME = 64, MOST_BYTES = 1 << 28, TOUCH_SECONDS = 3600, KEEP_TEMPORARY_SECONDS = 3600 };
@@ -35,27 +36,6 @@ static const char MAGIC[8] = {'K', 'I', 'N', 'K', 'E', 'R', 'N', '1'};
 
 /* -- names ------------------------------------------------------------------------------------------------------- */
 
-static uint64_t
-mix(uint64_t a, uint64_t b)
-{
-    __extension__ typedef unsigned __int128 wide;
-    wide p = (wide)a * b;
-    return (uint64_t)p ^ (uint64_t)(p >> 64);
-}
-
-static uint64_t
-hash(const void *bytes, size_t len, uint64_t seed)
-{
-    const unsigned char *at = bytes;
-    uint64_t h = seed ^ 0x9e3779b97f4a7c15u, word;
-    for (size_t left = len; left > 0; at += 8, left -= left < 8 ? left : 8) {
-        word = 0;
-        memcpy(&word, at, left < 8 ? left : 8);
-        h = mix(h ^ word, 0xd6e8feb86659fd93u) + 0x2545f4914f6cdd1du;
-    }
-    return mix(h ^ len, 0xa0761d6478bd642fu);
-}
-
 typedef struct {
     char folder[NAME], file[NAME], text[NAME];
 } names;
@@ -65,9 +45,9 @@ names_of(const kin_store_key *key)
 {
     names n;
     size_t len = strlen(key->target);
-    snprintf(n.folder, sizeof n.folder, "%016llx%016llx", (unsigned long long)hash(key->structure, key->len, 1),
-             (unsigned long long)hash(key->structure, key->len, 2));
-    unsigned long long target = hash(key->target, len, 3);
+    snprintf(n.folder, sizeof n.folder, "%016llx%016llx", (unsigned long long)kin_hash_bytes(1, key->structure, key->len),
+             (unsigned long long)kin_hash_bytes(2, key->structure, key->len));
+    unsigned long long target = kin_hash_bytes(3, key->target, len);
     snprintf(n.file, sizeof n.file, "%.32s/%016llx.kernel", n.folder, target);
     snprintf(n.text, sizeof n.text, "%.32s/%016llx.txt", n.folder, target);
     return n;
@@ -172,7 +152,7 @@ is_whole(const unsigned char *bytes, size_t len, file_header *h)
     size_t rest = len - sizeof *h;
     return memcmp(h->magic, MAGIC, sizeof MAGIC) == 0 && h->structure_len <= rest && h->target_len <= rest - h->structure_len
            && h->object_len == rest - h->structure_len - h->target_len && h->structure_len % 8 == 0 && h->target_len % 8 == 0
-           && h->checksum == hash(bytes + 16, len - 16, 4);
+           && h->checksum == kin_hash_bytes(4, bytes + 16, len - 16);
 }
 
 static bool
@@ -318,7 +298,7 @@ pack(const kin_store_key *key, const void *object, size_t len, size_t *total)
     memcpy(bytes + sizeof h + structure, key->target, target);
     memcpy(bytes + sizeof h + structure + padded, object, len);
     memcpy(bytes, &h, sizeof h);
-    h.checksum = hash(bytes + 16, *total - 16, 4);
+    h.checksum = kin_hash_bytes(4, bytes + 16, *total - 16);
     memcpy(bytes, &h, sizeof h);
     return bytes;
 }

@@ -31,12 +31,6 @@ static const char *const names[] = {
 #undef EVENT
 };
 
-static int64_t
-read_clock(void)
-{
-    return (int64_t)kin_clock_ns();
-}
-
 const char *
 kin_event_name(kin_event_kind kind)
 {
@@ -55,7 +49,7 @@ kin_event_log_new(uint32_t capacity)
         return NULL;
     }
     log->capacity = capacity ? capacity : 1;
-    log->start_ns = read_clock();
+    log->start_ns = (int64_t)kin_clock_ns();
     return log;
 }
 
@@ -95,7 +89,7 @@ kin_event_begin(kin_event_log *log, kin_event_kind kind)
     log->why = 0;
     log->writing = true;
     kin_text_addf(&log->open, "{\"event\": \"%s\", \"seq\": %" PRIu64 ", \"time_ns\": %" PRId64, kin_event_name(kind),
-                  log->seq++, read_clock() - log->start_ns);
+                  log->seq++, (int64_t)kin_clock_ns() - log->start_ns);
 }
 
 static bool

@@ -1,5 +1,6 @@
 /* Building a call graph: texts, names, nodes, arguments. */
 #include "core/graph/graph.h"
+#include "core/base/hash.h"
 
 #include <ctype.h>
 
@@ -26,7 +27,7 @@ kin_graph_free(kin_graph *g)
     kin_vec_deinit(&g->nodes);
     kin_vec_deinit(&g->args);
     kin_vec_deinit(&g->outputs);
-    kin_vec_deinit(&g->taken);
+    kin_table_deinit(&g->taken);
     kin_text_deinit(&g->pool);
     free(g);
 }
@@ -51,58 +52,21 @@ keep_text(kin_graph *g, const char *text)
     return offset;
 }
 
-/* ---- names: an open hash table of pool offsets ---- */
-
-static uint32_t
-hash_text(const char *s)
-{
-    uint32_t hash = 2166136261u;
-    while (*s != '\0')
-        hash = (hash ^ (unsigned char)*s++) * 16777619u;
-    return hash;
-}
-
-static uint32_t *
-find_taken(kin_graph *g, const char *name)
-{
-    uint32_t mask = g->taken.cap - 1;
-    for (uint32_t i = hash_text(name) & mask;; i = (i + 1) & mask)
-        if (g->taken.at[i] == 0 || strcmp(kin_graph_text(g, g->taken.at[i]), name) == 0)
-            return &g->taken.at[i];
-}
-
-static bool
-grow_taken(kin_graph *g)
-{
-    uint32_t cap = g->taken.cap ? g->taken.cap * 2 : 512;
-    uint32_t *old = g->taken.at, old_cap = g->taken.cap;
-    uint32_t *at = calloc(cap, sizeof *at);
-    if (at == NULL) {
-        g->failed = true;
-        return false;
-    }
-    g->taken.at = at;
-    g->taken.cap = cap;
-    for (uint32_t i = 0; i < old_cap; i++)
-        if (old[i] != 0)
-            *find_taken(g, kin_graph_text(g, old[i])) = old[i];
-    free(old);
-    return true;
-}
+/* ---- names: a hash table of pool offsets ---- */
 
 /* Offset of `name` in the pool if it was free and is now taken; 0 if somebody has it. */
 static uint32_t
 take_name(kin_graph *g, const char *name)
 {
-    if (g->ntaken * 2 >= g->taken.cap && !grow_taken(g))
-        return 0;
-    uint32_t *slot = find_taken(g, name);
-    if (*slot != 0)
-        return 0;
+    uint64_t hash = kin_hash_bytes(0, name, strlen(name));
+    uint32_t n, at = 0;
+    while ((n = kin_table_next(&g->taken, hash, &at)) != KIN_TABLE_NONE)
+        if (strcmp(kin_graph_text(g, n), name) == 0)
+            return 0;
     uint32_t offset = keep_text(g, name);
-    if (offset != 0) {
-        *find_taken(g, name) = offset;
-        g->ntaken++;
+    if (offset != 0 && kin_table_add(&g->taken, hash, offset) != KIN_OK) {
+        g->failed = true;
+        return 0;
     }
     return offset;
 }

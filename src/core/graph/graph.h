@@ -15,6 +15,7 @@
 #define KIN_GRAPH_GRAPH_H
 
 #include "core/base/vec.h"
+#include "core/base/table.h"
 #include "core/diag/text.h"
 
 #include <stdbool.h>
@@ -57,8 +58,7 @@ typedef struct {
     KIN_VEC(kin_arg) args;   /* [0] is unused */
     KIN_VEC(uint32_t) outputs;
     kin_text pool;           /* texts, each with its NUL; offset 0 is "" */
-    KIN_VEC(uint32_t) taken; /* hash table of texts that no further node may be named */
-    uint32_t ntaken;
+    kin_table taken; /* hash table of texts that no further node may be named */
     uint32_t placed;         /* node whose place was set last: neighbours share its texts */
     bool failed;
 } kin_graph;

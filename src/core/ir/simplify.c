@@ -2,6 +2,8 @@
  * equal nodes found by a hash table. What this leaves unused goes in a second round.
  */
 #include "core/ir/ir_priv.h"
+#include "core/base/hash.h"
+#include "core/base/table.h"
 #include "core/ir/scalar.h"
 
 typedef struct {
@@ -9,8 +11,7 @@ typedef struct {
     kin_ir *to;
     kin_irn *map;      /* node of `from` -> node of `to` */
     bool *live;
-    uint32_t *table;   /* hash -> node of `to`; open addressing */
-    uint32_t mask, used;
+    kin_table table;   /* nodes of `to` by their contents */
     bool fast_math;
 } pass;
 
@@ -36,23 +37,16 @@ mark_live(const kin_ir *p, bool *live)
 /* -- equal nodes -------------------------------------------------------------------------------------------------- */
 
 static uint64_t
-mix(uint64_t h, uint64_t x)
-{
-    h = (h ^ x) * 0x9e3779b97f4a7c15u;
-    return h ^ h >> 29;
-}
-
-static uint64_t
 hash_node(const kin_ir *p, kin_irn i)
 {
     const kin_ir_node *n = kin_ir_at(p, i);
-    uint64_t h = mix(mix(mix(n->op, n->dtype), n->ndim), (uint64_t)n->value.i);
+    uint64_t h = kin_hash_word(kin_hash_word(kin_hash_word(n->op, n->dtype), n->ndim), (uint64_t)n->value.i);
     for (unsigned k = 0; k < n->nargs; k++)
-        h = mix(h, kin_ir_arg(p, i, k));
+        h = kin_hash_word(h, kin_ir_arg(p, i, k));
     for (unsigned k = 0; k < n->ndim; k++)
-        h = mix(h, (uint64_t)kin_ir_sizes(p, i)[k]);
+        h = kin_hash_word(h, (uint64_t)kin_ir_sizes(p, i)[k]);
     for (unsigned k = 0; k < n->nattrs; k++)
-        h = mix(h, (uint64_t)kin_ir_attrs(p, i)[k]);
+        h = kin_hash_word(h, (uint64_t)kin_ir_attrs(p, i)[k]);
     return h;
 }
 
@@ -83,16 +77,14 @@ unify(pass *s, kin_irn newest)
     kin_ir *p = s->to;
     if (p->failed || newest + 1 != p->nodes.len || kin_ir_at(p, newest)->op == KIN_IR_EXTERN || is_copy(p, newest))
         return newest;
-    uint32_t place = (uint32_t)hash_node(p, newest) & s->mask;
-    for (; s->table[place] != 0; place = (place + 1) & s->mask)
-        if (equal(p, s->table[place], newest)) {
+    uint64_t hash = hash_node(p, newest);
+    uint32_t n, at = 0;
+    while ((n = kin_table_next(&s->table, hash, &at)) != KIN_TABLE_NONE)
+        if (equal(p, n, newest)) {
             p->nodes.len--;
-            return s->table[place];
+            return n;
         }
-    if (s->used < s->mask / 2) {
-        s->table[place] = newest;
-        s->used++;
-    }
+    p->failed |= kin_table_add(&s->table, hash, newest) != KIN_OK;
     return newest;
 }
 
@@ -390,20 +382,16 @@ write_all(pass *s)
 static kin_ir *
 run_once(const kin_ir *from, bool fast_math)
 {
-    uint32_t places = 64;
-    while (places < from->nodes.len * 4u)
-        places *= 2;
-    pass s = {.from = from, .to = kin_ir_new(), .mask = places - 1, .fast_math = fast_math,
-              .map = calloc(from->nodes.len, sizeof *s.map), .live = calloc(from->nodes.len, sizeof *s.live),
-              .table = calloc(places, sizeof *s.table)};
-    if (s.to != NULL && s.map != NULL && s.live != NULL && s.table != NULL) {
+    pass s = {.from = from, .to = kin_ir_new(), .fast_math = fast_math,
+              .map = calloc(from->nodes.len, sizeof *s.map), .live = calloc(from->nodes.len, sizeof *s.live)};
+    if (s.to != NULL && s.map != NULL && s.live != NULL) {
         mark_live(from, s.live);
         write_all(&s);
     } else if (s.to != NULL)
         s.to->failed = true;
     free(s.map);
     free(s.live);
-    free(s.table);
+    kin_table_deinit(&s.table);
     if (s.to == NULL || !s.to->failed)
         return s.to;
     kin_ir_free(s.to);

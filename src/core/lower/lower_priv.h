@@ -135,7 +135,10 @@ kin_aten_val low_root(const low *l, kin_aten_val v);
 enum { IS_NAN, IS_INF, IS_FINITE, IS_POSINF, IS_NEGINF };   /* rows of rule_classify */
 enum { BOTH, LOWER, UPPER };                                /* rule_clamp */
 enum { VAR, STD, VAR_MEAN, STD_MEAN };                      /* rule_var */
-enum { SOFTMAX, LOG_SOFTMAX, SAFE_SOFTMAX };                /* rule_softmax */
+enum { SOFTMAX, LOG_SOFTMAX, SAFE_SOFTMAX };                /* rule_softmax, rule_softmax_backward */
+enum { THRESHOLD_BACKWARD, SIGMOID_BACKWARD, TANH_BACKWARD, SILU_BACKWARD, GELU_BACKWARD, MISH_BACKWARD, SOFTPLUS_BACKWARD, LEAKY_BACKWARD,
+       HARDTANH_BACKWARD, HARDSIGMOID_BACKWARD, HARDSWISH_BACKWARD, SHRINK_BACKWARD }; /* rule_activation_backward */
+enum { MSE_BACKWARD, SMOOTH_BACKWARD, HUBER_BACKWARD };     /* rule_loss_backward */
 
 #define NONE
 #define LOWER(name, number) bool rule_##name(low_call *c, int row);

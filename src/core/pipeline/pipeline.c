@@ -2,17 +2,9 @@
  * is compiled as it was captured.
  */
 #include "core/pipeline/pipeline_priv.h"
+#include "core/base/clock.h"
 
 #include <stdio.h>
-#include <time.h>
-
-static double
-now_ns(void)
-{
-    struct timespec t;
-    clock_gettime(CLOCK_MONOTONIC, &t);
-    return (double)t.tv_sec * 1e9 + (double)t.tv_nsec;
-}
 
 const char *
 kin_form_name(kin_form form)
@@ -67,9 +59,9 @@ run_pass(kin_compilation *c, unsigned number, kin_text *why)
     kin_ir *mine = c->own; /* what it is given, when that is of no use to anybody afterwards */
     c->before = c->ir;
     c->changed = false;
-    double start = now_ns();
+    double start = kin_clock_ns();
     kin_status status = do_pass(c, pass, plant, why);
-    double ns = now_ns() - start;
+    double ns = kin_clock_ns() - start;
     if (status == KIN_OK) {
         c->form = pass->leaves;
         if (plant > KIN_PLANT_BREAK)

@@ -206,6 +206,13 @@ shape_add(shape_call *c, kin_dtype dtype, unsigned ndim, const int64_t *sizes)
 }
 
 bool
+shape_add_none(shape_call *c)
+{
+    kin_shape *out = shape_add(c, KIN_BOOL, 0, NULL);
+    return out != NULL && (out->none = true);
+}
+
+bool
 shape_add_contiguous(shape_call *c, kin_dtype dtype, unsigned ndim, const int64_t *sizes)
 {
     kin_shape *shape = shape_add(c, dtype, ndim, sizes);

@@ -42,8 +42,14 @@ bool
 shape_pointwise(shape_call *c, int row)
 {
     shape_tensor operands[3];
-    unsigned count = (unsigned)row / OPERANDS;
-    return read_operands(c, operands, count) && compute(c, operands, count, row);
+    unsigned count = (unsigned)row / OPERANDS % 4;
+    if (!read_operands(c, operands, count))
+        return false;
+    if (row & REVERSED) {
+        operands[2] = operands[0];
+        return compute(c, operands + 1, 2, row);
+    }
+    return compute(c, operands, count, row);
 }
 
 /* alpha multiplies the second: not a float where integers are computed. */
@@ -173,14 +179,23 @@ shape_glu(shape_call *c, int row)
 }
 
 bool
-shape_loss(shape_call *c, int row)
+shape_loss(shape_call *c, int made_like_first)
 {
     shape_tensor t[2];
     int64_t reduction;
     if (!read_operands(c, t, 2) || !shape_int(c, 2, "reduction", 1, &reduction) || t[0].dtype != t[1].dtype ||
         t[0].val == 0 || t[1].val == 0 || t[0].ndim != t[1].ndim || memcmp(t[0].sizes, t[1].sizes, sizeof t[0].sizes) != 0)
         return false; /* sizes that differ: a warning */
+    if (reduction == 0 && made_like_first)
+        return kin_dtype_is_float(t[0].dtype) && shape_add_like(c, &t[0], t[0].dtype, SHAPE_PRESERVE);
     if (reduction == 0)
         return compute(c, t, 2, TAKES_FLOAT);
     return kin_dtype_is_float(t[0].dtype) && shape_add_contiguous(c, t[0].dtype, 0, NULL);
+}
+
+bool
+shape_nan_to_num(shape_call *c, int row)
+{
+    shape_tensor t;
+    return shape_read(c, 0, "self", &t) && !shape_is_complex(t.dtype) && shape_add_like(c, &t, t.dtype, SHAPE_PRESERVE);
 }

@@ -84,6 +84,23 @@ shape_reduce(shape_call *c, int kind)
            (kind != REDUCE_WITH_INDEX || shape_add_contiguous(c, KIN_I64, t.ndim, t.sizes));
 }
 
+/* (self, dim, keepdim): of all, or along one dim */
+bool
+shape_aminmax(shape_call *c, int row)
+{
+    shape_tensor t;
+    int64_t dim;
+    unsigned d;
+    bool keep, chosen[KIN_IR_MAX_DIMS + 1] = {false}, all = shape_arg(c, UINT32_MAX, "dim") == NULL;
+    if (!shape_read(c, 0, "self", &t) || shape_is_complex(t.dtype) || shape_numel(t.ndim, t.sizes) == 0 || !shape_bool(c, UINT32_MAX, "keepdim", false, &keep) ||
+        (!all && (!shape_int(c, UINT32_MAX, "dim", 0, &dim) || !shape_dim(dim, t.ndim, &d))))
+        return false;
+    for (unsigned k = 0; k < t.ndim; k++)
+        chosen[k] = all || k == d;
+    drop_dims(&t, chosen, keep);
+    return shape_add_contiguous(c, t.dtype, t.ndim, t.sizes) && shape_add_contiguous(c, t.dtype, t.ndim, t.sizes);
+}
+
 /* (self, dim, correction, keepdim); too few elements for the correction: a warning. */
 bool
 shape_var(shape_call *c, int results)
@@ -179,4 +196,24 @@ shape_sort(shape_call *c, int at)
     unsigned d;
     return read_along(c, (unsigned)at, &t, &d) && t.ndim > 0 && shape_add_like(c, &t, t.dtype, SHAPE_PRESERVE) &&
            shape_add_like(c, &t, KIN_I64, SHAPE_PRESERVE);
+}
+
+static bool
+read_number(const shape_call *c, unsigned at, const char *keyword, double otherwise, double *out)
+{
+    const kin_aten_arg *a = shape_arg(c, at, keyword);
+    *out = a == NULL ? otherwise : a->kind == KIN_ATEN_FLOAT ? a->f : (double)a->i;
+    return a == NULL || a->kind == KIN_ATEN_FLOAT || a->kind == KIN_ATEN_INT;
+}
+
+/* (self, bins, min, max) */
+bool
+shape_histc(shape_call *c, int row)
+{
+    shape_tensor t;
+    int64_t bins;
+    double least, most;
+    return shape_read(c, 0, "self", &t) && (t.dtype == KIN_F32 || t.dtype == KIN_F64) && shape_int(c, 1, "bins", 100, &bins) && bins > 0 &&
+           read_number(c, 2, "min", 0, &least) && read_number(c, 3, "max", 0, &most) && least <= most &&
+           shape_add_contiguous(c, t.dtype, 1, &bins);
 }

@@ -12,6 +12,7 @@ typedef struct {
     unsigned ndim;
     int64_t sizes[KIN_IR_MAX_DIMS], strides[KIN_IR_MAX_DIMS];
     kin_aten_val of;   /* it lies in this argument's memory; 0: in its own */
+    bool none;         /* there is no such result: None */
     bool same;         /* it is that argument, which was written to, or has another layout now */
     int64_t offset;
 } kin_shape;

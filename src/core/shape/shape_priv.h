@@ -54,6 +54,8 @@ bool shape_common(const shape_tensor *t, unsigned count, kin_dtype *out);
 /* A result without strides. */
 kin_shape *shape_add(shape_call *c, kin_dtype dtype, unsigned ndim, const int64_t *sizes);
 bool shape_add_contiguous(shape_call *c, kin_dtype dtype, unsigned ndim, const int64_t *sizes);
+/* None in place of a result. */
+bool shape_add_none(shape_call *c);
 /* A view of `t`: sizes and strides are set by the caller. */
 kin_shape *shape_add_view(shape_call *c, const shape_tensor *t, unsigned ndim);
 /* The argument itself, written to. */
@@ -96,7 +98,8 @@ enum {
     GIVES_FLOAT = 8,     /* integers become the default dtype */
     GIVES_BOOL = 16,
     NO_PROMOTION = 32,   /* operands are not cast: they must have one dtype, but for numbers */
-    OPERANDS = 64        /* times 1, 2, 3 */
+    OPERANDS = 64,       /* times 1, 2, 3 */
+    REVERSED = 256       /* of two operands eager takes the second one first: its layout counts more */
 };
 
 enum { REDUCE_SUM, REDUCE_MEAN, REDUCE_EXTREME, REDUCE_ANY, REDUCE_ARG, REDUCE_WITH_INDEX, REDUCE_LOGSUMEXP };

@@ -298,6 +298,8 @@ static PyObject *
 wrap_shape(capturing *c, PyObject *args, const kin_shape *s)
 {
     kin_aten *g = c->out->graph;
+    if (s->none)
+        Py_RETURN_NONE;
     const kin_capture_hint *hint = s->same ? NULL : find_hint(c, s->ndim);
     bool own = s->of == 0 || hint != NULL;
     uint32_t storage = own ? kin_stand_in_new_storage(c) : kin_aten_at(g, s->of)->storage;

@@ -3,6 +3,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "core/base/clock.h"
 #include "py/aten/tensor.h"
 #include "py/launch/launch_priv.h"
 #include "py/replay/subgraphs.h"

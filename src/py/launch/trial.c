@@ -4,6 +4,7 @@
  */
 #include <stdio.h>
 
+#include "core/base/clock.h"
 #include "py/launch/launch_priv.h"
 
 /* -- failed runs ---------------------------------------------------------------------------------- */

@@ -4,6 +4,7 @@
 #include <stdio.h>
 #include <string.h>
 
+#include "core/base/clock.h"
 #include "py/aten/tensor.h"
 #include "py/launch/launch_priv.h"
 

@@ -2,7 +2,6 @@
 #include "py/module/stopwatch.h"
 
 #include "core/base/clock.h"
-
 #include "py/launch/launch.h"
 
 static double

@@ -8,6 +8,7 @@
 #include <string.h>
 #include <time.h>
 
+#include "core/base/clock.h"
 #include "core/kernels/tile.h"
 #include "py/aten/make.h"
 #include "py/capture/capture.h"
@@ -63,10 +64,10 @@ time_product(const kin_blas *blas, clockid_t clock)
     kin_packed *form = kin_gemm_wants_packed(blas, M, &b) ? kin_gemm_pack(blas, M, &b) : NULL;
     double best = 1;
     for (int i = 0; i < TIMES; i++) {
-        double start = (kin_clock_read(clock) * 1e-9);
+        double start = kin_clock_read(clock) * 1e-9;
         if (!kin_gemm(blas, &a, &b, form, room + M * K + K * N, NULL))
             break;
-        double seconds = (kin_clock_read(clock) * 1e-9) - start;
+        double seconds = kin_clock_read(clock) * 1e-9 - start;
         best = seconds < best ? seconds : best;
     }
     kin_gemm_free(form);

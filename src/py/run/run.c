@@ -12,6 +12,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "core/base/clock.h"
 #include "py/aten/block.h"
 #include "py/aten/make.h"
 #include "py/aten/tensor.h"

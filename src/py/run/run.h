@@ -120,6 +120,7 @@ bool launch_program_run(launch_program *p, const launch_inputs *inputs, PyObject
 /* Packs what the program's calls want packed, into packed[] by extern call; adds to *bytes. False: not all of it. */
 bool launch_program_pack(const launch_program *p, const launch_inputs *inputs, launch_packed *packed, size_t *bytes);
 
+
 /* -- profile.c -------------------------------------------------------------------------------------------------- */
 
 extern bool launch_profiling;
