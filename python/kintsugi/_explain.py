@@ -130,7 +130,7 @@ def _guard_lines(guards):
         lines.append(f"    {guard.kind}: {guard.text}")
     if libraries:
         counts = ", ".join(f"{package} {n}" for package, n in libraries.most_common())
-        lines.append(f"  needed by the code of libraries, on attributes and on themselves: {counts} (each is in .out_guards)")
+        lines.append(f"  needed by library code: {counts} (listed in .out_guards)")
     return lines
 
 
@@ -208,7 +208,7 @@ def _frames(compiled, entries, dumps):
     found = []
     for entry, dump in zip(entries, dumps):
         reason = entry.reason
-        outcome = f"recorded up to: {reason}" if reason else "recorded"
+        outcome = f"partly recorded, the rest runs eagerly: {reason}" if reason else "recorded"
         found.append({**place, "outcome": outcome, "reason": reason})
     if not found:
         reason, why = _fallback_reason(compiled)

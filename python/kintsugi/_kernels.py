@@ -38,8 +38,8 @@ def _row(place, version):
 def none(compiled):
     """Why there are no rows."""
     if compiled is None:
-        return "graphs are compiled when calls are replayed; explain what kintsugi.compile() returned, after some calls"
-    return "none: no graph was replayed, or kernels are off (backend='eager', kintsugi.config.kernels)"
+        return "graphs are compiled when a call is replayed: pass the function that kintsugi.compile() returned, after some calls"
+    return "none: no graph was replayed yet, or kernels are switched off (backend='eager', kintsugi.config.kernels = False)"
 
 
 def _count(number, noun):

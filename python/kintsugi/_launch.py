@@ -31,7 +31,7 @@ def make_subgraph(backend, graph, examples, numbers, dynamic, name, entry, numbe
     """The engine's callable for one graph, or None when it has to run step by step. Raises only what the user is to see."""
     subgraph = Subgraph(backend, graph, numbers, dynamic, name, entry, number)
     if not graph["exact"]:
-        subgraph.note("it has a call whose arguments are not known before they are there")
+        subgraph.note("one of its calls takes arguments that are only known at run time")
         return None
     try:
         subgraph.gm = fx.to_graph_module(graph, numbers)
@@ -98,7 +98,7 @@ class Subgraph:
             result = (result,)
         result = tuple(result)
         if len(result) != self.count:
-            raise RuntimeError(f"{len(result)} results where the graph has {self.count}")
+            raise RuntimeError(f"the backend returned {len(result)} results for a graph with {self.count} outputs")
         return result
 
     def _find(self, key, inputs):

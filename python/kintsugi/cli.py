@@ -93,12 +93,15 @@ def _cache(options):
 
 
 def _print_cache(info):
+    from . import _tables
+
     limit = f"{info['limit'] >> 20} MB" if info["limit"] else "none"
-    print(f"folder      {info['folder']}\nkernels     {info['kernels']}\nsize        {info['bytes'] / 1e6:.1f} MB, limit {limit}")
-    for title, rows in (("processors", info["processors"]), ("versions", info["versions"])):
-        for name, count in sorted(rows.items()):
-            print(f"{title:11} {name}: {count}")
+    rows = [("folder", info["folder"]), ("kernels", info["kernels"]), ("size", f"{info['bytes'] / 1e6:.1f} MB, limit {limit}")]
+    for title, counts in (("compiled for", info["processors"]), ("compiled by version", info["versions"])):
+        for name, count in sorted(counts.items()):
+            rows.append((title, f"{name}: {count}"))
             title = ""
+    _tables.show(_tables.table(("", ""), rows))
 
 
 def _run(options):
@@ -106,7 +109,7 @@ def _run(options):
     from kintsugi._engine import engine
 
     if not os.path.isfile(options.script) and not os.path.isdir(options.script):
-        sys.stderr.write(f"kintsugi: run: there is no script {options.script!r}\n")
+        sys.stderr.write(f"kintsugi: run: no such script: {options.script!r}\n")
         return 2
     if options.strict_breaks:
         kintsugi.config.strict_breaks = True
@@ -128,9 +131,12 @@ def _run(options):
 
 
 def _print_stats(stats):
-    for name, numbers in stats.items():
-        counts = ", ".join(f"{key} {value}" for key, value in numbers.items() if isinstance(value, int) and value)
-        sys.stderr.write(f"kintsugi: {name}: {counts}\n")
+    from . import _tables
+
+    keys = list(dict.fromkeys(key for numbers in stats.values() for key, value in numbers.items() if isinstance(value, int) and value))
+    rows = [(name, *(numbers.get(key, 0) for key in keys)) for name, numbers in stats.items()]
+    head = ("compiled function", *(key.replace("_", " ") for key in keys))
+    _tables.show(_tables.table(head, rows, right=range(1, len(head))), sys.stderr)
 
 
 def _breaks(options):
@@ -141,12 +147,14 @@ def _breaks(options):
         wanted = options.name.upper()
         rows = [row for row in rows if wanted in (row["why"], row["id"], *row["stock"])]
         if not rows:
-            sys.stderr.write(f"kintsugi: no reason is called {options.name}; see `python -m kintsugi breaks`\n")
+            sys.stderr.write(f"kintsugi: unknown graph break {options.name!r}; `python -m kintsugi breaks` lists all of them\n")
             return 1
         print("\n\n".join(_messages.break_block(row) for row in rows))
         return 0
-    for row in rows:
-        print(f"{row['id']}  {row['why']:27} {row['category']:11} {' '.join(row['stock']):20} {row['type']}")
+    from . import _tables
+
+    found = [(row["id"], row["why"], row["category"], " ".join(row["stock"]), row["type"]) for row in rows]
+    _tables.show(_tables.table(("id", "name", "category", "PyTorch's ids", "first line of the report"), found))
     return 0
 
 

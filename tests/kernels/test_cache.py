@@ -158,7 +158,7 @@ def test_info_export_clear_import(folder, tmp_path, capsys):
     assert cli.main(["cache", "info"]) == 0
     said = capsys.readouterr().out
     assert "3 kernels written" in said and "3 kernels removed" in said and "3 kernels added" in said
-    assert f"kernels     3\n" in said
+    assert "kernels               3\n" in said.replace("\r", "") and "compiled for" in said
 
 
 @pytest.mark.parametrize("name", ["../escaped.kernel", "/tmp.kernel", "a/b.kernel", "0" * 32 + "/" + "0" * 16 + ".kernel"])
@@ -224,7 +224,7 @@ def test_compilation_in_the_background():
         if (True, "") in seen:
             break
         time.sleep(0.01)
-    assert seen == {(False, "its kernels are being compiled"), (True, "")}
+    assert seen == {(False, "its kernels are still being compiled in the background"), (True, "")}
     assert change(before, "compiled") == [1]
     torch.testing.assert_close(compiled(x - 1), program(x - 1))
 

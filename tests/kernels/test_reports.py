@@ -99,7 +99,7 @@ def test_printed_guards_tell_the_user_s_own_from_those_of_libraries():
     assert lines[0] == str(len(said.out_guards))
     assert any("return model(x) * scale if scale > 1" in line for line in lines)
     assert any("L['scale']" in line for line in lines)
-    libraries = [line for line in lines if "needed by the code of libraries" in line]
+    libraries = [line for line in lines if "needed by library code" in line]
     assert len(libraries) == 1 and not any("_forward_hooks" in line for line in lines if line.startswith("    "))
     shown = sum(line.startswith("    ") for line in lines)
     assert shown + int(libraries[0].split("torch ")[1].split()[0]) == len(said.out_guards)

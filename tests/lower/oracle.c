@@ -20,7 +20,7 @@ finish(oracle *o)
     kin_ir_free(o->l.ir);
     o->l.ir = clean;
     if (kin_ir_copies_large_input(clean)) {
-        kin_text_add(&o->why, "an input is written to");
+        kin_text_add(&o->why, "it modifies an input in place");
         kin_lowered_deinit(&o->l);
         o->status = KIN_BREAK;
     } else {

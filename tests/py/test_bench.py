@@ -50,6 +50,7 @@ def test_misses():
 
 def test_table():
     lines = report.table(RESULTS).splitlines()
+    assert set(lines.pop(1)) == {"─"}  # below the head
     assert [line.split()[0] for line in lines[:5]] == ["model", "one", "two", "three", "geomean"]
     assert "2.00x" in lines[1] and "150x" in lines[4] and "it failed" in lines[3]
     assert "2.83x" in lines[4]  # of 2 and 4

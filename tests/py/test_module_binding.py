@@ -126,7 +126,7 @@ def test_replayed_calls_bind_like_the_function(signature):
             with pytest.raises(TypeError) as caught:
                 compiled(*args, **kwargs)
             assert str(caught.value) == str(error)
-            assert compiled.stats()["eager_calls"] == {"the arguments do not fit the signature": 1}
+            assert compiled.stats()["eager_calls"] == {"the arguments do not match the signature": 1}
             continue
         for _ in range(3):
             assert compiled(*args, **kwargs) == want

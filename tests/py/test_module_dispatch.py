@@ -139,13 +139,13 @@ def test_coroutine_function():
 def test_disabled():
     compiled = Compiled(pair, disable=True)
     assert compiled(1) == (1, 1)
-    assert compiled.stats()["eager_calls"] == {"disabled": 1}
+    assert compiled.stats()["eager_calls"] == {"compilation is disabled": 1}
     compiled = Compiled(pair)
     _kintsugi.set_option("disable", True)
     assert compiled(1) == (1, 1)
     _kintsugi.set_option("disable", False)
     assert compiled(1) == (1, 1)
-    assert compiled.stats()["eager_calls"] == {"disabled": 1}
+    assert compiled.stats()["eager_calls"] == {"compilation is disabled": 1}
     assert compiled.stats()["recordings"] == 1
 
 
@@ -194,7 +194,7 @@ def test_compiled_inside_compiled():
 
     compiled = Compiled(outer)
     assert [compiled(1) for _ in range(3)] == [(1, 1)] * 3
-    assert inner.stats()["eager_calls"] == {"inside a recording": 1}
+    assert inner.stats()["eager_calls"] == {"called while another call was being recorded": 1}
 
 
 def test_user_exceptions_pass_through():

@@ -6,7 +6,7 @@ import torch
 
 import kintsugi
 
-SLOWER = "replays were measured to be slower"
+SLOWER = "compiled calls were measured to be slower; they are tried again later"
 
 
 @pytest.fixture
@@ -102,7 +102,7 @@ def test_recording_ends():
     assert stats["bail_outs"] > 150
 
 
-WAITS = "recordings were not used again so far: one more waits"
+WAITS = "recording throttled: earlier traces were never reused"
 
 
 def test_recordings_wait_where_none_is_used_again(paced):

@@ -7,6 +7,8 @@ import math
 import os
 from html import escape
 
+from .. import _tables
+
 # What a row is held to; `misses` says which of these it does not reach.
 TARGETS = {
     "eager": "not slower than eager",
@@ -130,11 +132,11 @@ def table(results):
     """The rows as text, widths fitted; a line of geometric means, then what else there is to say."""
     head = ["model", "eager ms", "kintsugi ms", "stock ms", "vs eager", "vs stock", "vs best", "first call s", "stock's",
             "warm", "stock's", "kernels", "difference", "misses"]
-    lines, notes = [head], []
+    lines, notes = [], []
     for name, row in results["models"].items():
         notes += [f"{name}: {text}" for text in _failed(row)]
         if "error" in row:
-            lines.append([name, row["error"]])
+            lines.append([name, *[""] * (len(head) - 2), row["error"]])
             continue
         r, times, first = ratios(row), row["times"], row.get("first", {})
         lines.append([name, _ms(times.get("eager")), _ms(times.get("kintsugi")), _ms(times.get("stock")),
@@ -146,14 +148,11 @@ def table(results):
     mean = _means(results)
     lines.append(["geomean", "", "", "", *(_times(mean.get(key)) for key in ("over_eager", "over_stock", "over_best")),
                   "", _times(mean.get("first_cold"), 0), "", _times(mean.get("first_warm"), 1), "", "", ""])
-    widths = [max(len(line[i]) for line in lines if i < len(line) and len(line) > 2) for i in range(len(head))]
-    text = ["  ".join(text.ljust(w) if i in (0, len(head) - 1) else text.rjust(w)
-                      for i, (text, w) in enumerate(zip(line, widths))).rstrip()
-            if len(line) > 2 else f"{line[0].ljust(widths[0])}  {line[1]}" for line in lines]
+    text = _tables.render(_tables.table(head, lines, right=range(1, len(head) - 1)))
     headers = results.get("machine", {}).get("stock_headers")
     if headers:
         notes.append(f"stock's headers, once for a machine: {headers:.1f} s more; its geometric mean has them")
-    return "\n".join([*text, *notes])
+    return "\n".join([text, *notes])
 
 
 def _bandwidth(row):

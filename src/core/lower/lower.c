@@ -28,7 +28,7 @@ lower_extern(low *l, uint32_t number)
     const kin_aten_call *call = &l->g->calls.at[number];
     nodes args = {0};
     if (kin_aten_writes_unsaid(l->g, call)) {
-        kin_text_addf(l->why, "%s writes to the running statistics", kin_aten_text(l->g, call->op));
+        kin_text_addf(l->why, "%s updates running statistics", kin_aten_text(l->g, call->op));
         l->stuck = number;
         return KIN_BREAK;
     }
@@ -121,7 +121,7 @@ lower_write(low *l, uint32_t number, const kin_aten_arg *written)
                  && low_same_layout(l->g, written->value, call->results);
     if (!plain || !run_rule(&c)) {
         if (l->why->len == 0) {
-            kin_text_addf(l->why, "%s writes to an argument", name);
+            kin_text_addf(l->why, "%s mutates an argument", name);
             l->stuck = number;
         }
         return KIN_BREAK;
@@ -190,7 +190,7 @@ lower_call(low *l, uint32_t number)
             continue;
         kin_aten_val parent = parent_of(l, call, v);
         if (parent != 0 && is_complex(l, v) && !low_same_layout(l->g, v, parent)) {
-            kin_text_addf(l->why, "%s looks at complex numbers", name);
+            kin_text_addf(l->why, "%s reinterprets complex numbers", name);
             l->stuck = number;
             return KIN_BREAK;
         }
@@ -383,7 +383,7 @@ lower_written_inputs(low *l)
         if (s->version == 0)
             continue;
         if (s->shared || !has_own_places(l->g, v) ) {
-            kin_text_add(l->why, "an input is written to");
+            kin_text_add(l->why, "it modifies an input in place");
             return KIN_BREAK;
         }
         kin_ir_output_into(l->ir, l->values[v].node, kin_aten_strides(l->g, v), a->input);

@@ -140,7 +140,7 @@ view_by_strides(low *l, kin_aten_val base, kin_irn node, kin_aten_val v)
         count *= sizes[d];
     }
     if (count > 0 && (offset < 0 || last >= kin_ir_numel(l->ir, flat)))
-        return fail(l, v, "a view of memory that nobody has written");
+        return fail(l, v, "a view of uninitialised memory");
     if (count > 0 && is_row_major(l->g, v)) {
         kin_irn part = kin_ir_slice(l->ir, flat, &offset, (int64_t[]){1}, &count);
         return kin_ir_reshape(l->ir, part, to->ndim, sizes);
@@ -179,7 +179,7 @@ view_again(low *l, kin_aten_val v)
     kin_irn results[64] = {0};
     low_call c = {.l = l, .ir = l->ir, .call = call, .results = results};
     if (call->nresults > 64 || !low_rule_run(&c))
-        return fail(l, v, "a view that cannot be made again");
+        return fail(l, v, "a view that cannot be recomputed from its base");
     return results[v - call->results];
 }
 
@@ -193,7 +193,7 @@ low_current(low *l, kin_aten_val v)
     if (value->node != 0 && ((s->of_input && s->version == 0) || s->base == v || value->version == s->version))
         return value->node;
     if (value->parent == 0)
-        return fail(l, v, "a value without contents");
+        return fail(l, v, "a value whose contents are not known");
     kin_irn node = view_again(l, v);
     value->node = node;
     value->version = s->version;
@@ -475,13 +475,13 @@ low_write(low *l, kin_aten_val v, kin_irn node)
         return KIN_OK;
     }
     if (may_overlap(l->g, v)) {
-        fail(l, v, "writes through a view with shared elements");
+        fail(l, v, "a write through a view whose elements overlap");
         return KIN_BREAK;
     }
     /* The cached node may be one that was written, not a view of the parent's. */
     kin_irn from = low_current(l, value->parent), view = from != 0 ? view_again(l, v) : 0, part = node;
     if (view == 0 || !is_view_of(l->ir, view, from)) {
-        fail(l, v, "writes through a view that cannot be made again");
+        fail(l, v, "writes through a view that cannot be recomputed from its base");
         return KIN_BREAK;
     }
     kin_aten_val root = low_root(l, v);
@@ -492,7 +492,7 @@ low_write(low *l, kin_aten_val v, kin_irn node)
         view = kin_ir_arg(l->ir, view, 0);
     }
     if (part == 0 || l->ir->failed) {
-        fail(l, v, "writes through a view with shared elements");
+        fail(l, v, "a write through a view whose elements overlap");
         return KIN_BREAK;
     }
     KIN_TRY(low_write(l, value->parent, part));
@@ -512,7 +512,7 @@ low_place(low *l, kin_aten_val v, kin_irn node, kin_aten_val parent)
     if (s->base == 0) {
         s->base = v;
         if (node == 0)
-            fail(l, v, "a value without contents");
+            fail(l, v, "a value whose contents are not known");
         return node != 0 ? KIN_OK : KIN_BREAK;
     }
     value->parent = parent != 0 ? parent : s->base;

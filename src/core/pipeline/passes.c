@@ -28,7 +28,7 @@ accept(kin_compilation *c, kin_text *why)
     if (unseen >= g->calls.len)
         return KIN_OK;
     c->out->lowered.stuck = unseen;
-    kin_text_addf(why, "%s may raise for what nothing else reads", kin_aten_text(g, g->calls.at[unseen].op));
+    kin_text_addf(why, "%s may raise although nothing uses its result", kin_aten_text(g, g->calls.at[unseen].op));
     return KIN_BREAK;
 }
 
@@ -60,7 +60,7 @@ allow_writes(kin_compilation *c, kin_text *why)
 {
     if (!kin_ir_copies_large_input(c->ir))
         return KIN_OK;
-    kin_text_add(why, "an input is written to");
+    kin_text_add(why, "it modifies an input in place");
     return KIN_BREAK;
 }
 

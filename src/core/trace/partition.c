@@ -110,7 +110,7 @@ add_call(finder *f, uint32_t i)
     bool excluded = is_excluded(f, i);
     if (!joins(f, i, excluded)) {
         if (f->open)
-            end_subgraph(f, i, "something between the calls changed what it gets");
+            end_subgraph(f, i, "one of its inputs is modified between the calls");
         KIN_TRY(kin_vec_push(&subgraphs->at, ((kin_subgraph){.first = i, .plain = true})));
         kin_roles_begin(&f->p, ++n, i);
         f->plain = excluded || !(f->in->how & KIN_SUBGRAPHS_WIDE);
@@ -136,9 +136,9 @@ find_ranges(finder *f)
             f->open = false;
         bool call = kin_subgraph_calls(&t->steps.at[i]), left_out = call && f->in->how == KIN_SUBGRAPHS_WIDE && is_excluded(f, i);
         if (!call && f->open && !goes_on_over(f, i))
-            end_subgraph(f, i, f->plain ? "nothing may stand between the calls of a plain subgraph" : f->p.why);
+            end_subgraph(f, i, f->plain ? "another step stands between its calls" : f->p.why);
         else if (left_out && f->open)
-            end_subgraph(f, i, "it cannot be compiled with others");
+            end_subgraph(f, i, "it cannot be compiled together with other calls");
         else if (call && !left_out)
             KIN_TRY(add_call(f, i));
     }

@@ -440,7 +440,7 @@ pass_independent(kin_partitioner *p, uint32_t step)
     if (s->flags & KIN_STEP_MUTATES)
         return (!(s->flags & KIN_STEP_RAISES) && pass_change(p, step)) || refuse(p, "it changes what an earlier call gets");
     if (s->flags & KIN_STEP_RAISES)
-        return (dies_soon(p->t, step) && keep_in_order(p, step, false)) || refuse(p, "its exception is looked at");
+        return (dies_soon(p->t, step) && keep_in_order(p, step, false)) || refuse(p, "the exception it raises is inspected");
     if (s->flags & KIN_STEP_PURE && kin_subgraph_builds(s) && s->kind != KIN_STEP_LIST_TO_TUPLE) {
         kin_roles_defer(p, step, KIN_ROLE_DEFERRED, KIN_MADE_SOFT);
         return true;
@@ -463,7 +463,7 @@ kin_roles_pass(kin_partitioner *p, uint32_t step, bool barrier)
     if (s->kind == KIN_STEP_RETURN || s->kind == KIN_STEP_EXIT)
         return refuse(p, "the recording ends");
     if (s->flags & (KIN_STEP_OPAQUE | KIN_STEP_BREAK | KIN_STEP_TORCH))
-        return refuse(p, "it may run any code");
+        return refuse(p, "it may run arbitrary Python code");
     for (uint32_t a = 0; a < s->nargs; a++)
         deferred = deferred || kin_is_deferred(p, args_of(p, s)[a]);
     if (deferred && barrier && s->kind == KIN_STEP_CHECK) {

@@ -20,7 +20,7 @@ PyObject *kin_tuple_of_ints(const int64_t *numbers, Py_ssize_t n);
 int64_t kin_tensor_offset(PyObject *tensor);
 /* Names the memory of a strided tensor: equal for two tensors alive at the same time if they share it. */
 const void *kin_tensor_storage(PyObject *tensor);
-/* False for a dtype that graphs do not know. */
+/* False for an unsupported dtype. */
 bool kin_tensor_dtype(PyObject *tensor, kin_dtype *out);
 /* Is it on the CPU (meta: on the meta device) and strided? */
 bool kin_tensor_is_dense(PyObject *tensor, bool meta);

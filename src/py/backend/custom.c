@@ -148,7 +148,7 @@ set_launcher(const lowering *l, uint32_t u, const kin_vids *in, const kin_vids *
         status = kin_backend_set_apart(l->entry->v, subgraph);
     else if (status == KIN_BREAK)
         kin_log_fallback(l->custom->state, l->custom->name, NULL,
-                         "a graph runs step by step: one of its inputs is made between its calls", KIN_WHY_NONE);
+                         "a graph runs step by step: one of its inputs is computed between its own calls", KIN_WHY_NONE);
     else if (status == KIN_OK && !had && !subgraph->plain)
         status = prove_subgraph(l, launcher, subgraph);
     kin_launcher_release(launcher);
@@ -261,7 +261,7 @@ set_callable(const lowering *l, kin_subgraph *subgraph, PyObject *callable, boun
     Py_XDECREF(wanted);
     if (status == KIN_BREAK)
         kin_log_fallback(l->custom->state, l->custom->name, NULL,
-                         "a graph runs step by step: a number that it needs is made between its calls", KIN_WHY_NONE);
+                         "a graph runs step by step: a number it takes is computed between its own calls", KIN_WHY_NONE);
     return status;
 }
 

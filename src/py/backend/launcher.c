@@ -153,7 +153,7 @@ give_outputs(const kin_subgraph *subgraph, PyObject *result, PyObject **out)
     if (result == Py_None)
         return KIN_LAUNCH_NOT;
     if (!PyTuple_CheckExact(result) || PyTuple_GET_SIZE(result) != (Py_ssize_t)subgraph->nout) {
-        kin_failure_raise("kintsugi: a compiled graph did not give what was asked of it");
+        kin_failure_raise("kintsugi: a compiled graph did not return as many outputs as the graph has");
         return KIN_LAUNCH_RAISED;
     }
     for (uint32_t i = 0; i < subgraph->nout; i++)

@@ -143,16 +143,16 @@ kin_cache_add(kin_cache *cache, PyCodeObject *code, Py_ssize_t nargs, PyObject *
 }
 
 kin_status
-kin_shape_push(kin_call_shape *shape, kin_entry_object *entry)
+kin_call_shape_push(kin_call_shape *shape, kin_entry_object *entry)
 {
     KIN_TRY(kin_vec_push(&shape->entries, entry));
-    kin_shape_promote(shape, shape->entries.len - 1);
+    kin_call_shape_promote(shape, shape->entries.len - 1);
     shape->owner->nentries++;
     return KIN_OK;
 }
 
 void
-kin_shape_promote(kin_call_shape *shape, uint32_t i)
+kin_call_shape_promote(kin_call_shape *shape, uint32_t i)
 {
     kin_entry_object *entry = shape->entries.at[i];
     memmove(shape->entries.at + 1, shape->entries.at, i * sizeof *shape->entries.at);

@@ -75,11 +75,11 @@ kin_cache_find(kin_cache *cache, PyCodeObject *code, Py_ssize_t nargs, PyObject 
 /* As above, or a new shape; NULL without memory or when there are too many shapes. */
 kin_call_shape *kin_cache_add(kin_cache *cache, PyCodeObject *code, Py_ssize_t nargs, PyObject *kwnames);
 /* Puts a new entry first; steals the reference on success. */
-kin_status kin_shape_push(kin_call_shape *shape, kin_entry_object *entry) KIN_MUST_CHECK;
+kin_status kin_call_shape_push(kin_call_shape *shape, kin_entry_object *entry) KIN_MUST_CHECK;
 /* Forgets the entry, which a call may still be running; it no longer counts towards the limit. */
 void kin_cache_drop(kin_cache *cache, kin_entry_object *entry);
 /* Makes entry i the first one to be tried. */
-void kin_shape_promote(kin_call_shape *shape, uint32_t i);
+void kin_call_shape_promote(kin_call_shape *shape, uint32_t i);
 
 /* Drops everything; the cache stays usable. */
 void kin_cache_clear(kin_cache *cache);

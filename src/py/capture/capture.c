@@ -137,7 +137,7 @@ stand_for_input(capturing *c, PyObject *tensor)
 {
     kin_dtype dtype;
     if (!kin_tensor_dtype(tensor, &dtype)) {
-        kin_capture_refuse(c, "an input has a dtype that graphs do not know");
+        kin_capture_refuse(c, "an input has an unsupported dtype");
         return NULL;
     }
     unsigned dim = (unsigned)kin_tensor_dim(tensor);
@@ -212,7 +212,7 @@ run_layers(stepper *x, const kin_step *s, const char *name)
     PyObject *made = args == NULL ? NULL : kin_mode_call_whole(&x->c, name, args);
     Py_XDECREF(args);
     if (made == NULL) {
-        kin_capture_refuse(&x->c, "layers of %s of a kind that graphs do not know", name);
+        kin_capture_refuse(&x->c, "this variant of %s is not supported", name);
         return false;
     }
     if (s->out != 0)
@@ -420,7 +420,7 @@ run_steps(stepper *x)
             continue;
         }
         if (goes_another_way(x, s))
-            kin_capture_refuse(&x->c, "it does something else when it is captured");
+            kin_capture_refuse(&x->c, "it behaves differently under a dispatch mode");
         if (x->c.out->reason[0] != 0 || !provide(x, s, 0) || !capture_one(x, s)) {
             note_refused(x, i);
             return false;
@@ -549,7 +549,7 @@ kin_capture_run(const kin_entry *v, const kin_subgraph *subgraph, PyObject *cons
     }
     if (ok && out->refused.len > 0) {
         ok = false;
-        kin_capture_refuse(&x.c, "an input is written to");
+        kin_capture_refuse(&x.c, "it modifies an input in place");
     }
     if (!ok)
         explain(&x);

@@ -164,15 +164,15 @@ note_torch(capturing *c, PyObject *obj, const char *keyword)
                 kin_aten_add_arg(c->out->graph, (kin_aten_arg){.kind = KIN_ATEN_DTYPE, .i = i}, keyword, NULL);
                 return true;
             }
-        return refused(c, "%s", "a dtype that graphs do not know") != NULL;
+        return refused(c, "%s", "an unsupported dtype") != NULL;
     }
     if (Py_IS_TYPE(obj, T.device)) {
         int same = PyObject_RichCompareBool(obj, T.cpu, Py_EQ);
         return same == 1 ? note_word(c, obj, keyword)
-                         : same == 0 && refused(c, "%s", "another device than the CPU") != NULL;
+                         : same == 0 && refused(c, "%s", "a device other than the CPU") != NULL;
     }
     if (Py_IS_TYPE(obj, T.layout) && obj != T.strided)
-        return refused(c, "%s", "another layout than strided") != NULL;
+        return refused(c, "%s", "a layout other than strided") != NULL;
     if (Py_IS_TYPE(obj, T.layout) || Py_IS_TYPE(obj, T.memory_format))
         return note_word(c, obj, keyword);
     return false;
@@ -287,7 +287,7 @@ wrap_same(capturing *c, PyObject *self, kin_aten_val val)
         return PyErr_NoMemory();
     if (!lies_as(c->out->graph, self, val)) {
         if (number < c->out->ninputs || kin_tensor_requires_grad(self))
-            return refused(c, "%s", "an operator changes the sizes of its argument");
+            return refused(c, "%s", "an operator resizes its argument");
         if (!kin_stand_in_lay_out(c, self, val))
             return NULL;
     }
@@ -434,9 +434,9 @@ wrap_tensor(capturing *c, const kin_capture_call *call, PyObject *twin)
 {
     kin_dtype dtype;
     if (is_lazy(twin))
-        return refused(c, "%s", "a result is conjugated or negated later");
+        return refused(c, "%s", "a result has a lazy conjugation or negation");
     if (!kin_tensor_is_dense(twin, true) || !kin_tensor_dtype(twin, &dtype))
-        return refused(c, "%s", "a result of a kind that graphs do not know");
+        return refused(c, "%s", "an unsupported kind of result");
     kin_aten_val val = kin_aten_add_result(c->out->graph, dtype, (unsigned)kin_tensor_dim(twin), kin_tensor_sizes(twin),
                                            kin_tensor_strides(twin), kin_stand_in_storage(c, twin), kin_tensor_offset(twin));
     uint32_t number;
@@ -666,7 +666,7 @@ note_results(capturing *c, uint32_t number, const kin_capture_call *call)
 {
     const kin_aten_call *noted = &c->out->graph->calls.at[number];
     if (kin_aten_writes_unsaid(c->out->graph, noted))
-        return refused(c, "%s changes an argument", kin_aten_text(c->out->graph, noted->op));
+        return refused(c, "%s mutates an argument", kin_aten_text(c->out->graph, noted->op));
     PyObject *made = c->no_rules ? NULL : results_by_rule(c, call->args);
     /* Recurrent layers come as a whole (kin_mode_call_whole); on meta tensors they would be one operator after the other. */
     return made != NULL || PyErr_Occurred() || kin_aten_op_is(kin_aten_op_of(noted), KIN_ATEN_WHOLE) ? made : results_by_twins(c, call);
@@ -694,9 +694,9 @@ note_call(capturing *c, PyObject *func, PyObject *args, PyObject *kwargs)
     }
     bool random = PyTuple_GET_ITEM(row, 3) == Py_True;
     if (PyTuple_GET_SIZE(written) != 0 && random)
-        return refused(c, "%s changes an argument", name);
+        return refused(c, "%s mutates an argument", name);
     if (is_foreign(name))
-        return refused(c, "%s may have effects", name);
+        return refused(c, "%s may have side effects", name);
     kin_aten *g = c->out->graph;
     uint32_t before = g->values.len;
     kin_capture_call call = {PyTuple_GET_ITEM(row, 0), args, kwargs != NULL && PyDict_GET_SIZE(kwargs) ? kwargs : NULL, NULL, c->step};
@@ -711,7 +711,7 @@ note_call(capturing *c, PyObject *func, PyObject *args, PyObject *kwargs)
     uint32_t results = g->values.len - before;
     if (made != NULL && (results == 0 || (PyTuple_GET_SIZE(written) != 0 && results != 1))) {
         Py_CLEAR(made);
-        refused(c, "%s changes an argument that it does not return", name);
+        refused(c, "%s mutates an argument that it does not return", name);
     }
     if (made != NULL && c->step != UINT32_MAX && (kin_aten_raises(g, &g->calls.at[number]) || g->calls.at[number].random) &&
         kin_vec_push(&c->out->raising, c->step) != KIN_OK) {

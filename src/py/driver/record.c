@@ -205,7 +205,7 @@ finish_instruction(rec *r, rec_frame *f, uint32_t offset)
     if (r->foreign) {
         r->foreign = false;
         if (f->steps0 == r->t->steps.len && f->await == AWAIT_CONST) {
-            rec_stop(r, "Python code ran inside an operation taken for constant");
+            rec_stop(r, "Python code ran inside an operation that was assumed to be constant");
             return;
         }
         blame_foreign_code(r, f);
@@ -361,7 +361,7 @@ push_membership(rec *r, rec_frame *f, kin_vid result)
     }
     else {
         r->failed = true;
-        rec_stop(r, "__contains__ returned something that is not known to be a bool");
+        rec_stop(r, "__contains__ did not return a bool");
     }
 }
 

@@ -50,6 +50,7 @@ typedef struct kin_entry {
     KIN_VEC(uint32_t) excluded; /* calls that cannot be compiled together with others */
     KIN_VEC(uint32_t) steady; /* calls that were alike for inputs of two kinds, while others of their subgraph were not */
     KIN_VEC(uint32_t) barriers; /* steps before which a call may raise: that they ran must not be observable */
+    bool replan;             /* one of these has grown since the subgraphs were planned: they are planned anew after the call */
     KIN_VEC(kin_asked) asked; /* who asked torch.compiler.is_compiling() */
     bool grad;               /* gradients were enabled when subgraphs were first looked for, between calls */
 } kin_entry;

@@ -204,7 +204,7 @@ go_on_to_init(rec *r, rec_consumer *c)
         return;
     if (!rec_inline(r, &call, NULL, 0, KIN_RESUME_INIT, obj)) {
         r->failed = true; /* bound a moment ago, and __new__ cannot be taken back any more */
-        rec_stop(r, "the arguments of __init__ are not understood");
+        rec_stop(r, "unsupported arguments of __init__");
     }
 }
 

@@ -301,7 +301,7 @@ rec_refuse_unpacking(rec *r, const rec_consumer *c)
     if (c->before < 0)
         rec_refuse_starred(r, c);
     else
-        rec_stop(r, "an unpacking that is not understood");
+        rec_stop(r, "unsupported unpacking");
 }
 
 static const consumer_row unpack_row = {"", TAKE_ALL, finish_unpack, NULL, NULL, rec_refuse_unpacking};

@@ -220,7 +220,7 @@ rec_op_yield(rec *r)
 {
     rec_frame *f = r->top;
     if (f->gen == NULL || kin_code_handler(f->kc, f->offset) != NULL) {
-        rec_stop(r, "a yield that is not understood");
+        rec_stop(r, "unsupported yield");
         return;
     }
     r->returned = rec_peek(r, 0);

@@ -108,7 +108,7 @@ rec_op_send(rec *r)
         else
             rec_await_result(r, item, 0);
     } else if (!rec_consume_send(r, it)) {
-        rec_stop(r, "delegation of a generator that is not understood");
+        rec_stop(r, "unsupported yield from");
     }
 }
 
@@ -206,7 +206,7 @@ unpacked_items(rec *r, kin_vid vid, int least, bool starred, kin_vid *local, uin
             rec_step(r, KIN_STEP_NEXT, KIN_STEP_MUTATES, &vid, 1);
         r->skip_expected = tensor;
     } else if ((!made_here || n < least || n > 250 || !rec_step_items(r, vid, n, local))) {
-        rec_stop(r, "unpacking of an iterable that is not known");
+        rec_stop(r, "unpacking an iterable whose items are not known");
         return false;
     } else {
         *count = (uint32_t)n;
@@ -317,7 +317,7 @@ unpack(rec *r, int before, int after)
     uint32_t count = 0;
     int least = before + (after > 0 ? after : 0);
     if (least > 250)
-        rec_stop(r, "unpacking very many values");
+        rec_stop(r, "unpacking too many values");
     else if (!rec_consume_unpack(r, vid, before, after) && !rec_consume_unpacking(r, vid, before, after) &&
              !rec_consume_unpack_lazy(r, vid, before, after) && !unpack_tuple_of(r, vid, before, after) &&
              unpacked_items(r, vid, least, after >= 0, local, &count))

@@ -93,7 +93,7 @@ rec_go_on_to_call(rec *r, rec_consumer *c, const kin_vid *items, uint32_t count)
         return;
     if (!rec_inline(r, &call, NULL, 0, KIN_RESUME_PUSH, 0)) {
         r->failed = true; /* bound a moment ago, and the items cannot be put back */
-        rec_stop(r, "the arguments of a call are not understood");
+        rec_stop(r, "unsupported arguments of a call");
     }
 }
 

@@ -13,7 +13,7 @@
 struct launch_ticket {
     atomic_uint holders;
     atomic_bool done;
-    pid_t process; /* in a child of it nobody works on this any more */
+    pid_t process; /* a child of this process has no thread that would finish it */
     kin_jit_job *job;
     launch_ticket *next;
 };

@@ -1,4 +1,4 @@
-/* From a subgraph and its inputs to a version that can be launched (launch_priv.h). */
+/* Compiles a subgraph for the inputs of a call: capture, then code (launch_priv.h). */
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -8,11 +8,11 @@
 #include "py/launch/launch_priv.h"
 #include "py/replay/subgraphs.h"
 
-/* -- what stands in the way ------------------------------------------------------------------------------------- */
+/* -- calls that are left out ------------------------------------------------------------------------------------- */
 
-/* The input cannot be described (a list, say): the calls that use it are set apart. */
+/* An input that signatures cannot describe (a list, say): the calls that use it are left out of the subgraph. */
 static kin_status
-set_users_apart(kernel_launcher *self, kin_entry *v, const kin_subgraph *subgraph, kin_vid vid)
+set_users_apart(kin_entry *v, const kin_subgraph *subgraph, kin_vid vid)
 {
     const kin_trace *t = &v->trace;
     launch_numbers users = {0};
@@ -22,7 +22,7 @@ set_users_apart(kernel_launcher *self, kin_entry *v, const kin_subgraph *subgrap
             if (t->vids.at[t->steps.at[i].args + a] == vid && kin_subgraph_calls(&t->steps.at[i]))
                 status = kin_vec_push(&users, i);
     if (status == KIN_OK)
-        status = users.len == 0 ? KIN_BREAK : launch_set_apart(self, v, users.at, users.len);
+        status = users.len == 0 ? KIN_BREAK : launch_set_apart(v, users.at, users.len);
     kin_vec_deinit(&users);
     return status;
 }
@@ -98,17 +98,17 @@ static void
 give_up(kernel_launcher *self, kin_entry *v, const kin_subgraph *subgraph, uint32_t which, PyObject *obj)
 {
     snprintf(self->gone, sizeof self->gone, "input %u is a %.80s", which, Py_TYPE(obj)->tp_name);
-    if (kin_is_tensor(obj) || set_users_apart(self, v, subgraph, subgraph->in[which]) != KIN_OK)
+    if (kin_is_tensor(obj) || set_users_apart(v, subgraph, subgraph->in[which]) != KIN_OK)
         launch_say(self, self->gone);
 }
 
 /* -- all of it -------------------------------------------------------------------------------------------------- */
 
-/* Keeps what was captured for the time when the kernels are there; without memory it is captured again. */
+/* Keeps the capture until its kernels have been compiled in the background; without memory it is captured again. */
 static void
 hold(launch_version *version, kin_capture *capture)
 {
-    snprintf(version->reason, sizeof version->reason, "its kernels are being compiled");
+    snprintf(version->reason, sizeof version->reason, "its kernels are still being compiled in the background");
     version->held = malloc(sizeof *version->held);
     if (version->held != NULL)
         *version->held = *capture;
@@ -143,7 +143,7 @@ compile_captured(kernel_launcher *self, launch_version *version, kin_capture *ca
     if (version->code != NULL && version->code->training != NULL)
         launch_training_keep(version->code->training, capture);
     kin_capture_deinit(capture);
-    if (version->stuck != UINT32_MAX && launch_set_apart(self, v, &version->stuck, 1) != KIN_OK)
+    if (version->stuck != UINT32_MAX && launch_set_apart(v, &version->stuck, 1) != KIN_OK)
         self->full = true;
 }
 
@@ -156,7 +156,7 @@ has_many(PyObject *tensor)
     return n >= KIN_TIER_LITTLE_DATA;
 }
 
-/* One call on little data is done as fast by torch itself, unless it has work that we do in another way. */
+/* For a single call on little data PyTorch's own kernel is as fast, unless the call is one that core/kernels does differently. */
 static bool
 is_worth_it(const kin_trace *t, const kin_subgraph *subgraph, const kin_aten *g, PyObject *const *in)
 {
@@ -182,10 +182,10 @@ compile_version(kernel_launcher *self, launch_version *version, kin_entry *v, co
         may |= KIN_CAPTURE_GRADIENTS | KIN_CAPTURE_JOINT;
     kin_status status = kin_capture_run(v, subgraph, in, &version->hints, may, &capture);
     if (status == KIN_OK && subgraph->deferred)
-        status = launch_put_barriers(self, v, subgraph, capture.raising.at, capture.raising.len);
+        status = launch_put_barriers(v, subgraph, capture.raising.at, capture.raising.len);
     if (status == KIN_OK && !is_worth_it(&v->trace, subgraph, capture.graph, in)) {
         self->single = self->versions.len <= 1;
-        snprintf(version->reason, sizeof version->reason, "one call on little data is done as fast by torch itself");
+        snprintf(version->reason, sizeof version->reason, "a single call on little data: PyTorch's own kernel is as fast");
         kin_capture_deinit(&capture);
         return;
     }
@@ -198,10 +198,10 @@ compile_version(kernel_launcher *self, launch_version *version, kin_entry *v, co
     if (capture.reason[0] != 0)
         refuse(self, version, capture.reason);
     else
-        snprintf(version->reason, sizeof version->reason, "in parts: a call may raise after a step that follows it has run");
-    if (capture.failed_test != 0 && launch_put_barrier(self, v, capture.failed_test - 1) != KIN_OK)
+        snprintf(version->reason, sizeof version->reason, "one of its calls may raise after a later side effect has run: compiled in parts from the next call on");
+    if (capture.failed_test != 0 && launch_put_barrier(v, capture.failed_test - 1) != KIN_OK)
         self->full = true;
-    if (capture.refused.len > 0 && launch_set_apart(self, v, capture.refused.at, capture.refused.len) != KIN_OK)
+    if (capture.refused.len > 0 && launch_set_apart(v, capture.refused.at, capture.refused.len) != KIN_OK)
         self->full = true;
     kin_capture_deinit(&capture);
 }

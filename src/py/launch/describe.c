@@ -1,4 +1,4 @@
-/* What became of subgraphs: events, and dicts for reports. */
+/* Reports on subgraphs: events, and dicts for stats() and explain(). */
 #include <stdio.h>
 
 #include "py/launch/launch_priv.h"

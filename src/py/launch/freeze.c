@@ -1,5 +1,5 @@
-/* Which inputs of a graph are weights: read and never written, the same tensors in each call as far as can be foreseen. What is
- * computed from them alone is made once and kept (py/run/frozen.h).
+/* Which inputs of a graph are weights: never written to, and expected to be the same tensors in each call. What depends on them alone
+ * is computed once and kept (py/run/frozen.h).
  */
 #include "py/aten/make.h"
 #include "py/aten/tensor.h"

@@ -1,5 +1,5 @@
-/* The JIT of this process, made for the first kernel and kept until the end, as machine code may be running at any time; its
- * settings, wherever they come from, and what it has done.
+/* The process's JIT: created for the first kernel and kept until the process ends, because its machine code may be running at any
+ * time. Its settings and its counters.
  */
 #include <stdlib.h>
 #include <string.h>
@@ -81,7 +81,7 @@ launch_say_cache(kin_event_log *log, const kin_compile_stats *stats)
     if (stats->trouble[0] != 0)
         say_trouble(log, stats->trouble);
     if (stats->disk[KIN_STORE_DAMAGED] != 0)
-        say_trouble(log, "damaged kernels were removed and compiled again");
+        say_trouble(log, "damaged kernel files were removed; their kernels are compiled again");
 }
 
 bool

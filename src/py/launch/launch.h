@@ -1,5 +1,5 @@
-/* Graphs compiled by our own kernels: plans the subgraphs of an entry and gives each a launcher that compiles it at its first
- * launch, for each signature (kind of inputs) anew.
+/* Graphs compiled to our own kernels. The subgraphs of an entry are planned; each gets a launcher that compiles it the first time it
+ * is replayed, once for each signature of its inputs.
  */
 #ifndef KIN_PY_LAUNCH_H
 #define KIN_PY_LAUNCH_H
@@ -12,23 +12,26 @@ typedef struct {
     kin_event_log *log;
     PyObject *name;   /* of the compiled function */
     uint32_t entry;
-    uint32_t trials;  /* comparisons with the steps before a version is trusted */
-    bool later;       /* many recordings of the function came before: code has to pay */
-    bool freezing;    /* weights may be packed and computed with ahead of calls */
-    bool training;    /* where gradients are wanted too */
+    uint32_t trials;  /* A/B comparisons with the steps (core/tier/abtest.h); 0: none */
+    bool later;       /* the function was recorded often: code has to pay for itself (core/tier/compile_heuristic.h) */
+    bool freezing;    /* weights may be packed and folded before calls */
+    bool training;    /* where gradients are wanted, too */
     bool fast_math;   /* need not round between operations */
     uint32_t threads; /* that a launch uses at most; 0: torch's number */
     bool async;       /* kernels are compiled in the background; until then the steps run */
 } kin_launch_context;
 
-/* Plans the subgraphs of a new or grown entry; what had been compiled stays. */
+/* Plans the subgraphs of a new or grown entry. Subgraphs that stay the same keep their code. */
 kin_status kin_launch_plan(kin_entry *v, const kin_launch_context *context) KIN_MUST_CHECK;
+/* After a call: plans the subgraphs anew if its launches found that some calls cannot be compiled together (v->replan). Keeps a pending
+ * exception. */
+void kin_launch_settle(kin_entry *v);
 
-/* These calls may raise: the first risky step behind one of them becomes a wall of the entry. KIN_BREAK: there was one, the subgraphs
- * have to be found anew. */
+/* These calls may raise: the first step after one of them whose effect is observable becomes a barrier that no subgraph crosses.
+ * KIN_BREAK: there was such a step, and the subgraphs have to be planned anew. */
 kin_status launch_add_barriers(kin_entry *v, const kin_subgraph *subgraph, const uint32_t *raising, uint32_t n) KIN_MUST_CHECK;
 
-/* What became of the subgraphs, for reports: new list of dicts {first, last, calls, signatures: [{state, reason, aten, ...}]};
+/* For reports: new list of dicts {first, last, calls, signatures: [{state, reason, aten, ...}]};
  * NULL with an exception. */
 PyObject *kin_launch_describe(const kin_entry *v);
 
@@ -40,7 +43,7 @@ bool kin_launch_set_cache(const char *folder, uint64_t limit);
 void kin_launch_set_threads(uint32_t threads);
 /* torch.get_num_threads(); 1 when it cannot be asked. */
 unsigned kin_launch_torch_threads(void);
-/* Nanoseconds that making code has taken so far: only grows. */
+/* Nanoseconds spent on compiling so far. */
 double kin_launch_made(void);
 /* New dict {target, kernels, compiled, from_memory, from_disk, cache, ...} of this process; NULL with an exception. */
 PyObject *kin_launch_totals(void);
@@ -54,7 +57,7 @@ bool kin_launch_set_fault(const char *name);
 /* Whether code is kept as text from now on: 0, 1, 2 with LLVM's. */
 void kin_launch_set_listing(int wanted);
 
-/* What making code for other kinds of inputs has cost so far counts no longer. */
+/* Forgets what compiling for further kinds of inputs has cost so far. */
 void kin_launch_forget_costs(void);
 
 #endif

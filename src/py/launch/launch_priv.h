@@ -23,11 +23,11 @@ typedef struct {
     char *aten;           /* text of the graph, for reports; malloc'ed */
     char *not_fused;      /* what could not share a kernel, a line each; malloc'ed */
     char *listing;        /* of its code, if somebody asked for it; malloc'ed */
-    kin_capture_hints hints; /* what results turned out to be */
+    kin_capture_hints hints; /* layouts of results that differed from those captured */
     bool again;           /* compile again, with the hints */
-    bool no_writes;       /* calls that write to inputs are set apart */
-    launch_ticket *ticket; /* there is no code because its kernels are still being compiled; NULL: it is not so */
-    kin_capture *held;    /* until then: what was captured */
+    bool no_writes;       /* calls that write to inputs are left out */
+    launch_ticket *ticket; /* its kernels are still being compiled in the background in the background; NULL: they are not */
+    kin_capture *held;    /* the capture, until they are ready */
     uint32_t waits;       /* tickets it has had */
     uint32_t stuck;       /* step with a call that cannot be compiled with others; UINT32_MAX: none */
     uint32_t nnative, nextern, failures, nans;
@@ -38,10 +38,10 @@ typedef struct {
     kin_lower_options lower;
     kin_rewrite_options rewrite;
     bool libraries;
-    bool retired;         /* its code went to make room */
+    bool retired;         /* its code was evicted */
     uint32_t used;        /* when, by the launcher's clock */
-    kin_abtest abtest;        /* launches against steps */
-    double retry_at;   /* it was slower: when code is made again, to see whether it still is; 0: not */
+    kin_abtest abtest;        /* compiled code against steps */
+    double retry_at;   /* it was slower: when it is compiled and compared again; 0: never */
     uint32_t drops;       /* how often it was slower */
 } launch_version;
 
@@ -50,19 +50,19 @@ typedef struct {
     kin_launch_context context;
     uint32_t graph;       /* number in its entry, for reports; a graph may have several subgraphs */
     KIN_VEC(launch_version *) versions;
-    bool exact_nan;       /* NaNs are common here: calls leave out what would lose them */
+    bool exact_nan;       /* NaNs are common here: no fusion that would lose them */
     char unfreeze[160];       /* why the last of these was given up */
-    launch_numbers unfrozen; /* inputs that cannot be taken to stay as they are */
-    bool surprised;       /* a call that waited got an input of another kind: its inputs should be learned */
+    launch_numbers unfrozen; /* inputs that turned out not to be constant */
+    bool surprised;       /* an input that arrived late was of another kind: there may be a kind to compile for */
     kin_input_kinds kinds; /* for which nothing was compiled */
     bool said_changing;   /* that there are too many of these */
-    uint32_t looks;       /* how often it was looked what differs between them */
-    KIN_VEC(uint64_t) seen; /* what the calls were like the first time */
+    uint32_t looks;       /* captures compared so far (vary.c) */
+    KIN_VEC(uint64_t) seen; /* hashes of the calls at the first of these */
     uint32_t clock;       /* of uses */
-    double first_ns;      /* what the first launch of code for one kind took longer than its steps */
-    double begun;         /* when the steps of this call began; 0: nobody looked */
-    bool varies;          /* its recording takes sizes as they come */
-    bool full;            /* too many signatures, or calls that are set apart: no more */
+    double first_ns;      /* what the first run of new code took longer than its steps: packing weights */
+    double begun;         /* when the steps of this call began; 0: not measured */
+    bool varies;          /* its trace has dynamic dims */
+    bool full;            /* the limit of signatures, or of excluded calls, is reached */
     bool single;          /* one call that is not worth it: not in reports */
     char gone[120];       /* nothing is compiled any more: why */
 } kernel_launcher;
@@ -70,52 +70,50 @@ typedef struct {
 /* -- worth.c ---------------------------------------------------------------------------------------------------- */
 
 extern const char launch_changing[];
-/* Is code to be made for these inputs, for which there is none? Notes that they were there. */
+/* Are these inputs, for which there is no code, worth compiling for? Counts them. */
 bool launch_is_worth(kernel_launcher *self, const kin_entry *v, const kin_subgraph *subgraph, PyObject *const *in);
-/* ... for which there was some. */
+/* ... for which there was code that was evicted. */
 bool launch_is_worth_again(kernel_launcher *self, const launch_version *version, const kin_entry *v, const kin_subgraph *subgraph,
                            PyObject *const *in);
 /* Do its inputs change too often for all of them to get code? */
 bool launch_is_changing(const kernel_launcher *self);
-/* It was compiled; it is launched; the steps begin and will end with one of the questions above. */
+/* Accounts for a compilation, a run, and the beginning of steps (whose end is one of the questions above). */
 void launch_note_cost(const kernel_launcher *self, const launch_version *version);
-/* What its first launch took: weights are packed then. */
+/* Accounts for a first run, which packs weights. */
 void launch_note_first(kernel_launcher *self, const launch_version *version, double ns);
 void launch_note_use(kernel_launcher *self, launch_version *version);
 void launch_begin_steps(kernel_launcher *self);
-/* Does the recording take sizes as they come? */
+/* Does the subgraph have dynamic dims, or lie behind a check that only some calls pass? */
 bool launch_subgraph_varies(const kin_entry *v, const kin_subgraph *subgraph);
 
 /* -- vary.c ----------------------------------------------------------------------------------------------------- */
 
-/* Inputs for which no code is made: sets calls apart that differ from kind to kind. May plan the subgraphs of the entry anew (the caller
- * holds the subgraph). */
+/* Finds out which calls differ between kinds of inputs, and has them left out of the subgraph. */
 void launch_look_what_varies(kernel_launcher *self, kin_entry *v, const kin_subgraph *subgraph, PyObject *const *in);
-/* Are all its calls known to be alike where others were not? */
+/* Are all its calls shape-invariant, as found by the above? */
 bool launch_is_steady(const kin_entry *v, const kin_subgraph *subgraph);
 
 /* -- compile.c -------------------------------------------------------------------------------------------------- */
 
-/* Compiles the subgraph for these inputs; a version without code when that cannot be. NULL without memory. May plan the subgraphs of
- * the entry anew (the caller holds the subgraph). */
+/* Compiles the subgraph for these inputs; a version without code (and with a reason) when it cannot be compiled. NULL without memory. */
 launch_version *launch_compile(kernel_launcher *self, kin_entry *v, const kin_subgraph *subgraph, PyObject *const *in);
-/* The same for a version that is there, with what has been learned since. */
+/* Compiles an existing version again, with the hints of its runs. */
 void launch_compile_again(kernel_launcher *self, launch_version *version, kin_entry *v, const kin_subgraph *subgraph,
                           PyObject *const *in);
-/* With kernels that were compiled in the background, if they are there. */
+/* Finishes a version whose kernels were compiled in the background, if they are ready. */
 void launch_compile_ready(kernel_launcher *self, launch_version *version, kin_entry *v, const kin_subgraph *subgraph,
                           PyObject *const *in);
 void launch_version_free(launch_version *version);
 
 /* -- plan.c ----------------------------------------------------------------------------------------------------- */
 
-/* These calls cannot be compiled with others: plans the subgraphs anew without them. */
-kin_status launch_set_apart(kernel_launcher *self, kin_entry *v, const uint32_t *steps, uint32_t n) KIN_MUST_CHECK;
-/* These calls may raise: nothing risky stands between one of them and the launch. KIN_BREAK: something did; planned anew. */
-/* No subgraph goes on over the step: a test that does not pass when it is captured. BREAK: it was known, or there are too many. */
-kin_status launch_put_barrier(kernel_launcher *self, kin_entry *v, uint32_t step) KIN_MUST_CHECK;
-kin_status launch_put_barriers(kernel_launcher *self, kin_entry *v, const kin_subgraph *subgraph, const uint32_t *raising,
-                            uint32_t n) KIN_MUST_CHECK;
+/* These calls cannot be compiled with others: the next plan leaves them out. KIN_BREAK: too many are left out already. */
+kin_status launch_set_apart(kin_entry *v, const uint32_t *steps, uint32_t n) KIN_MUST_CHECK;
+/* These calls may raise: no step that can be observed may stand between one of them and the launch. KIN_BREAK: one did; the next plan
+ * has barriers there. */
+kin_status launch_put_barriers(kin_entry *v, const kin_subgraph *subgraph, const uint32_t *raising, uint32_t n) KIN_MUST_CHECK;
+/* No subgraph goes on over the step: a test that does not pass when it is captured. KIN_BREAK: it was known, or there are too many. */
+kin_status launch_put_barrier(kin_entry *v, uint32_t step) KIN_MUST_CHECK;
 /* -- describe.c ------------------------------------------------------------------------------------------------- */
 
 const char *launch_name_of(const kin_launch_context *context); /* of the compiled function, for events */
@@ -127,7 +125,7 @@ const kernel_launcher *launch_of_subgraph(const kin_subgraph *subgraph);
 void launch_say_fusion(const kernel_launcher *self, const char *notes);
 /* Is the code to be kept as text? 2: LLVM's as well. */
 int launch_listing(void);
-/* It is compiled with less that is made ahead of calls: an event, and for reports. */
+/* Something is no longer precomputed from weights: an event, and for reports. */
 void launch_say_unfrozen(kernel_launcher *self, const char *reason);
 
 /* -- launcher.c -------------------------------------------------------------------------------------------------- */
@@ -137,8 +135,8 @@ bool launch_wants_gradient(const kin_subgraph *subgraph, PyObject *const *in);
 
 /* -- freeze.c --------------------------------------------------------------------------------------------------- */
 
-/* Marks the tensor inputs of the graph (by number) that stay as they are, as far as can be foreseen: parameters and buffers of
- * modules. unfrozen: inputs of the subgraph for which that was tried and does not hold. */
+/* Marks the tensor inputs of the graph (by number) that are expected to be constant: parameters and buffers of modules. unfrozen:
+ * inputs of the subgraph that turned out not to be. */
 void launch_find_frozen(const kin_entry *v, const kin_subgraph *subgraph, PyObject *const *in, const kin_aten *graph,
                         const launch_numbers *unfrozen, bool *frozen);
 
@@ -174,18 +172,18 @@ void launch_say_cache(kin_event_log *log, const kin_compile_stats *stats);
 
 /* -- launcher.c ------------------------------------------------------------------------------------------------- */
 
-/* NULL without memory. varies: its recording takes sizes as they come. */
+/* NULL without memory. varies: its trace has dynamic dims. */
 kin_launcher *launch_new(const kin_launch_context *context, uint32_t graph, bool varies);
 bool launch_is_ours(const kin_launcher *launcher);
 
 /* -- trial.c ---------------------------------------------------------------------------------------------------- */
 
-/* Launches the code, or runs the steps where it is their turn. */
+/* Runs the code, or the steps where the comparison asks for them. */
 kin_launch launch_or_try(kernel_launcher *self, launch_version *version, kin_entry *v, const kin_subgraph *subgraph, PyObject *const *in,
                          PyObject **out);
-/* Will later calls of this kind do the same? */
+/* Is the choice between code and steps made? */
 bool launch_is_settled(const kernel_launcher *self, const launch_version *version);
-/* It was slower, and has rested for long enough: code is to be made again. */
+/* It was slower, and is due to be compiled and compared again. */
 bool launch_is_due(const launch_version *version);
 /* Forgets the code; false when it is running. */
 bool launch_drop(launch_version *version);

@@ -1,4 +1,4 @@
-/* The launcher of a subgraph (py/replay/subgraphs.h): which of its versions fits the inputs, and what to do when none does. */
+/* The launcher of a subgraph (py/replay/subgraphs.h): selects the version that fits the inputs, or decides what to do when none does. */
 #include <stdlib.h>
 
 #include "py/aten/tensor.h"
@@ -6,7 +6,7 @@
 #include "py/compat/signals.h"
 #include "py/launch/launch_priv.h"
 
-const char launch_changing[] = "its inputs change their kind too often";
+const char launch_changing[] = "the sizes, strides or dtypes of its inputs change too often to compile code for each";
 
 bool
 launch_wants_gradient(const kin_subgraph *subgraph, PyObject *const *in)
@@ -35,7 +35,7 @@ find_version(const kernel_launcher *self, PyObject *const *in)
     return NULL;
 }
 
-/* Handlers of signals wait in what follows (py/compat/signals.h), so that what they raise is not taken for a failure of a launch. */
+/* Signal handlers are held back in what follows (py/compat/signals.h): an exception of theirs must not look like a failed run. */
 
 static kin_launch
 run_held(kernel_launcher *self, kin_entry *v, const kin_subgraph *subgraph, PyObject *const *in, PyObject **out)
@@ -66,7 +66,7 @@ run_kernels(kin_launcher *base, kin_entry *v, const kin_subgraph *subgraph, PyOb
     return done;
 }
 
-/* -- subgraphs whose calls wait ---------------------------------------------------------------------------------------- */
+/* -- subgraphs with deferred calls ---------------------------------------------------------------------------------------- */
 
 /* Is the version for inputs like those that are there? */
 static bool
@@ -97,7 +97,7 @@ choose_kernels(kin_launcher *base, const kin_subgraph *subgraph, PyObject *const
     if (self->gone[0] != 0 || kin_modes_active() || kin_ambient_special())
         return NULL;
     *learn = !self->full;
-    if (self->surprised) { /* by an input that came later: there may be something to learn */
+    if (self->surprised) { /* see launch_priv.h */
         self->surprised = false;
         return NULL;
     }

@@ -219,7 +219,7 @@ plan_deaths(launch_program *lp)
     return KIN_OK;
 }
 
-/* What could not share a kernel: an event, and for reports. */
+/* Reports what could not be fused. */
 static void
 keep_notes(const maker *m, const char *notes)
 {

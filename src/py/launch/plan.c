@@ -1,5 +1,6 @@
-/* Plans subgraphs (launch.h): finds them, gives each a launcher, and finds them again when one call turns out to be one that
- * cannot be compiled with the others.
+/* Plans subgraphs (launch.h): finds them and gives each a launcher. A launch may find that a call cannot be compiled together with the
+ * others; that is noted in the entry, and the subgraphs are planned anew once the call is over (kin_launch_settle): no plan changes
+ * while a replay follows it.
  */
 #include <string.h>
 
@@ -32,7 +33,7 @@ plan_subgraph(kin_entry *v, kin_subgraphs *subgraphs, uint32_t u, const kin_laun
         kin_launcher *launcher = find_same(v->subgraphs, subgraph, &in, &out);
         if (launcher != NULL)
             launcher->refs++;
-        else /* what is behind many breaks may seldom be reached, and code for hundreds of subgraphs takes long: it has to pay */
+        else /* code behind many graph breaks may seldom be reached, and hundreds of subgraphs take long to compile: they have to pay */
             launcher = launch_new(context, v->trace.steps.at[subgraph->first].graph,
                                     context->later || u >= KIN_TIER_USUAL_SUBGRAPHS || (launch_subgraph_varies(v, subgraph) && !launch_is_steady(v, subgraph)));
         status = launcher == NULL ? KIN_NOMEM : kin_subgraph_set(v, subgraphs, u, in.at, in.len, out.at, out.len, launcher);
@@ -87,28 +88,45 @@ kin_launch_plan(kin_entry *v, const kin_launch_context *context)
     return KIN_OK;
 }
 
-static kin_status
-plan_again(kernel_launcher *self, kin_entry *v)
+/* Of the plan that is there; NULL: none of its subgraphs is for our kernels. */
+static const kin_launch_context *
+context_of(const kin_entry *v)
 {
-    kin_launch_context context = self->context; /* this launcher may go with its subgraph */
+    for (uint32_t u = 0; v->subgraphs != NULL && u < v->subgraphs->at.len; u++)
+        if (launch_is_ours(v->subgraphs->at.at[u].launcher))
+            return &((const kernel_launcher *)v->subgraphs->at.at[u].launcher)->context;
+    return NULL;
+}
+
+void
+kin_launch_settle(kin_entry *v)
+{
+    const kin_launch_context *now = v->running > 0 ? NULL : context_of(v);
+    if (!v->replan || now == NULL)
+        return;
+    PyObject *type, *error, *traceback;
+    PyErr_Fetch(&type, &error, &traceback);
+    kin_launch_context context = *now; /* the launcher may go with its subgraph */
     Py_XINCREF(context.name);
-    kin_status status = kin_launch_plan(v, &context);
+    v->replan = false;
+    if (kin_launch_plan(v, &context) != KIN_OK) /* without memory the old plan stays: what cannot be compiled runs step by step */
+        PyErr_Clear();
     Py_XDECREF(context.name);
-    return status;
+    PyErr_Restore(type, error, traceback);
 }
 
 kin_status
-launch_set_apart(kernel_launcher *self, kin_entry *v, const uint32_t *steps, uint32_t n)
+launch_set_apart(kin_entry *v, const uint32_t *steps, uint32_t n)
 {
-    uint32_t before = v->excluded.len;
     for (uint32_t i = 0; i < n; i++) {
         if (kin_step_is_in(v->excluded.at, v->excluded.len, steps[i]))
             continue;
         if (v->excluded.len >= KIN_TIER_EXCLUDED_CALLS)
             return KIN_BREAK;
         KIN_TRY(kin_vec_push(&v->excluded, steps[i]));
+        v->replan = true;
     }
-    return v->excluded.len == before ? KIN_OK : plan_again(self, v); /* else the subgraph is of an earlier plan */
+    return KIN_OK;
 }
 
 kin_status
@@ -127,19 +145,19 @@ launch_add_barriers(kin_entry *v, const kin_subgraph *subgraph, const uint32_t *
 }
 
 kin_status
-launch_put_barrier(kernel_launcher *self, kin_entry *v, uint32_t step)
+launch_put_barrier(kin_entry *v, uint32_t step)
 {
     if (kin_step_is_in(v->barriers.at, v->barriers.len, step) || v->barriers.len >= KIN_TIER_EXCLUDED_CALLS)
         return KIN_BREAK;
     KIN_TRY(kin_vec_push(&v->barriers, step));
-    return plan_again(self, v);
+    v->replan = true;
+    return KIN_OK;
 }
 
 kin_status
-launch_put_barriers(kernel_launcher *self, kin_entry *v, const kin_subgraph *subgraph, const uint32_t *raising, uint32_t n)
+launch_put_barriers(kin_entry *v, const kin_subgraph *subgraph, const uint32_t *raising, uint32_t n)
 {
     kin_status status = launch_add_barriers(v, subgraph, raising, n);
-    if (status == KIN_BREAK)
-        KIN_TRY(plan_again(self, v));
+    v->replan |= status == KIN_BREAK;
     return status;
 }

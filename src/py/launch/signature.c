@@ -7,7 +7,7 @@
 #include "py/guardeval/guard.h"
 #include "py/launch/signature.h"
 
-/* Objects that nobody watches die and that are what they are by identity. */
+/* Objects compared by identity, whose lifetime nobody observes. */
 static bool
 is_fixed(PyObject *obj)
 {

@@ -1,4 +1,4 @@
-/* Kinds of inputs: what a compiled subgraph may depend on, apart from data. */
+/* Signatures: everything about its inputs that compiled code may depend on, except tensor data. */
 #ifndef KIN_PY_LAUNCH_SIGNATURE_H
 #define KIN_PY_LAUNCH_SIGNATURE_H
 

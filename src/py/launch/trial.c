@@ -1,15 +1,15 @@
-/* Launches on trial. The first ones take turns with the steps, done as a launch would do them, so that nothing runs twice; whichever is
- * slower is not used any more (core/tier/abtest.h). The steps begin: what they give shows whether capture was right (verify.c). The
- * first launch only warms up. Launches that come to nothing too often end as well.
+/* A/B timing of compiled code. Its first runs alternate with the steps they replace, so that nothing is computed twice, and the slower
+ * of the two is dropped (core/tier/abtest.h). The steps go first: their results show whether the capture was right (verify.c). The first
+ * run of the code only warms up. Code whose runs fail too often is dropped as well.
  */
 #include <stdio.h>
 
 #include "core/base/clock.h"
 #include "py/launch/launch_priv.h"
 
-/* -- runs that come to nothing ---------------------------------------------------------------------------------- */
+/* -- failed runs ---------------------------------------------------------------------------------- */
 
-/* Is there something to be gained from compiling again? */
+/* Adds the hints to the version's. False: there is nothing new, so compiling again would not help. */
 static bool
 learn(launch_version *version, const kin_capture_hints *hints)
 {
@@ -37,7 +37,7 @@ launch_drop(launch_version *version)
     return true;
 }
 
-/* Does it draw random numbers, or do anything else than compute its results and what goes into inputs? */
+/* Does it have side effects other than writing to inputs: drawing random numbers, say? */
 static bool
 acts(const launch_version *version)
 {
@@ -48,36 +48,36 @@ acts(const launch_version *version)
     return false;
 }
 
-/* How often something was made of weights ahead of a run. */
+/* How often weights were packed or folded again. */
 static uint64_t
 renewals(const launch_version *version)
 {
     return version->code == NULL || version->code->frozen == NULL ? 0 : launch_frozen_renewals(version->code->frozen);
 }
 
-/* The run came to nothing. */
+/* The run failed: decides whether the code is dropped or compiled again. */
 static void
 fail(kernel_launcher *self, launch_version *version, const launch_outcome *outcome)
 {
     version->failures++;
     if (outcome->invalid && ++version->nans >= KIN_TIER_LOST_NANS && launch_drop(version)) {
         self->exact_nan = version->again = true;
-        launch_say_unfrozen(self, "NaNs are common in it");
-    } else if (outcome->warned && launch_drop(version)) { /* the steps' warnings are heard */
-        snprintf(version->reason, sizeof version->reason, "an operator warns");
+        launch_say_unfrozen(self, "NaN values are common in it: recompiled without the operations that would lose them");
+    } else if (outcome->warned && launch_drop(version)) { /* the steps show the warning */
+        snprintf(version->reason, sizeof version->reason, "an operator in it warns, and only step by step is the warning shown");
         launch_say(self, version->reason);
     } else if (outcome->foreign[0] != 0 && launch_drop(version)) {
         version->again = learn(version, &outcome->hints);
-        snprintf(version->reason, sizeof version->reason, "%s gave something else than foreseen", outcome->foreign);
+        snprintf(version->reason, sizeof version->reason, "%s returned another size, stride or dtype than its captured one", outcome->foreign);
         if (!version->again)
             launch_say(self, version->reason);
     } else if (version->failures >= KIN_TIER_FAILED_RUNS && version->failures > version->code->runs && launch_drop(version)) {
-        snprintf(version->reason, sizeof version->reason, "its launches fail"); /* each costs as much as the steps */
+        snprintf(version->reason, sizeof version->reason, "most of its runs failed and were repeated step by step"); /* each costs as much as the steps */
         launch_say(self, version->reason);
     }
 }
 
-/* Weights did not stay as they were: compiled anew at the next call, without counting on that. */
+/* Weights changed too often: the next call compiles without treating them as constants. */
 static void
 give_up_frozen(kernel_launcher *self, launch_version *version)
 {
@@ -90,7 +90,7 @@ give_up_frozen(kernel_launcher *self, launch_version *version)
     version->abtest = (kin_abtest){0};
 }
 
-/* Runs the code; what came of it decides whether it is run again. */
+/* Runs the code and handles its failures. */
 static kin_launch
 run(kernel_launcher *self, launch_version *version, PyObject *const *in, PyObject **out)
 {
@@ -122,9 +122,9 @@ try_training(kernel_launcher *self, launch_version *version, PyObject *const *in
     return stays;
 }
 
-/* -- turns ------------------------------------------------------------------------------------------------------ */
+/* -- comparison ------------------------------------------------------------------------------------------------------ */
 
-/* Slower than its steps: code is made again after a time that is long beside making it. */
+/* Slower than its steps: compiled and compared again after a time that is long compared with compiling. */
 static void
 back_off(launch_version *version)
 {
@@ -144,7 +144,7 @@ note_time(kernel_launcher *self, launch_version *version, bool steps, double ns)
     if (kin_abtest_note(&version->abtest, steps, ns, self->context.trials) != KIN_ABTEST_DROP || !launch_drop(version))
         return;
     back_off(version);
-    snprintf(version->reason, sizeof version->reason, "its steps are faster: %.1f us, launched %.1f us",
+    snprintf(version->reason, sizeof version->reason, "compiled code was slower: %.1f us step by step, %.1f us compiled",
              version->abtest.theirs / 1e3, version->abtest.ours / 1e3);
     launch_say(self, version->reason);
 }
@@ -157,15 +157,15 @@ try_steps(kernel_launcher *self, launch_version *version, kin_entry *v, const ki
     launch_kept *kept = launch_may_write(version->code, in) ? launch_keep_written(version->code, in) : NULL;
     if (kept == NULL)
         return KIN_LAUNCH_NOT;
-    version->code->running++; /* stays, whatever the steps do */
+    version->code->running++; /* the steps must not free it */
     kin_launch done = kin_capture_do(v, subgraph, in, out, &ns);
     version->code->running--;
     if (done == KIN_LAUNCH_NOT)
         launch_put_back_written(kept, version->code, in);
     launch_kept_free(kept);
     if (done == KIN_LAUNCH_DONE && version->abtest.ntheirs == 0 && !launch_gives_the_same(version->code, subgraph->nin, in, out)) {
-        snprintf(version->reason, sizeof version->reason, "its steps give results that lie otherwise than foreseen");
-        if (launch_drop(version)) /* else it is running; it is looked at again */
+        snprintf(version->reason, sizeof version->reason, "eager results differ from the captured layout or aliasing");
+        if (launch_drop(version)) /* else it is running, and the next comparison drops it */
             launch_say(self, version->reason);
         return done;
     }

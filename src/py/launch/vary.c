@@ -1,5 +1,5 @@
-/* Subgraphs whose inputs differ from call to call, as where a cache grows: the calls that differ are set apart, and the others, which are most of a
- * model, are compiled. What differs is found by capturing the subgraph on inputs of two kinds.
+/* Dynamic-input analysis: where the inputs of a subgraph change shape from call to call (a growing cache, say), the calls that depend on the
+ * shape are left out, and the rest, most of a model, is compiled. Captures on two kinds of inputs show which calls differ.
  */
 #include <string.h>
 
@@ -41,7 +41,7 @@ mix_args(uint64_t hash, const kin_aten *g, uint32_t first, uint32_t count)
     return hash;
 }
 
-/* What a step asks of ATen, and what it gets; 0: nothing. */
+/* Hash of a step's ATen calls with the shapes of their arguments and results; 0: it makes none. */
 static uint64_t
 hash_of_step(const kin_capture *capture, uint32_t step)
 {
@@ -65,7 +65,7 @@ is_call(const kin_step *s)
     return kin_subgraph_calls(s) && !(s->flags & KIN_STEP_SUNK);
 }
 
-/* Keeps what the calls are like, to be compared with. */
+/* Keeps the hashes of the calls for comparison. */
 static kin_status
 keep(kernel_launcher *self, const kin_entry *v, const kin_subgraph *subgraph, const kin_capture *capture)
 {
@@ -75,9 +75,9 @@ keep(kernel_launcher *self, const kin_entry *v, const kin_subgraph *subgraph, co
     return KIN_OK;
 }
 
-/* Calls that are what they were are noted in the entry; the others are set apart, if there are fewer of them. */
+/* Notes which calls are shape-invariant; the others are left out of the subgraph if they are the smaller part. */
 static kin_status
-part(kernel_launcher *self, kin_entry *v, const kin_subgraph *subgraph, const kin_capture *capture)
+part(const kernel_launcher *self, kin_entry *v, const kin_subgraph *subgraph, const kin_capture *capture)
 {
     launch_numbers differ = {0};
     uint32_t n = 0, before = v->steady.len;
@@ -92,7 +92,7 @@ part(kernel_launcher *self, kin_entry *v, const kin_subgraph *subgraph, const ki
     if (!most)
         v->steady.len = before;
     if (status == KIN_OK && differ.len > 0 && most)
-        status = launch_set_apart(self, v, differ.at, differ.len);
+        status = launch_set_apart(v, differ.at, differ.len);
     kin_vec_deinit(&differ);
     return status;
 }
@@ -108,9 +108,9 @@ launch_look_what_varies(kernel_launcher *self, kin_entry *v, const kin_subgraph 
     unsigned may = subgraph->hides_writes ? KIN_CAPTURE_WRITES : 0;
     kin_status status = kin_capture_run(v, subgraph, in, &none, may, &capture);
     if (status == KIN_BREAK && capture.failed_test != 0)
-        status = launch_put_barrier(self, v, capture.failed_test - 1);
+        status = launch_put_barrier(v, capture.failed_test - 1);
     else if (status == KIN_BREAK && capture.refused.len > 0)
-        status = launch_set_apart(self, v, capture.refused.at, capture.refused.len);
+        status = launch_set_apart(v, capture.refused.at, capture.refused.len);
     else if (status == KIN_OK && self->looks == 1)
         status = keep(self, v, subgraph, &capture);
     else if (status == KIN_OK)

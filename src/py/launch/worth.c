@@ -1,5 +1,5 @@
-/* Is code to be made for the inputs that are there? The rules are those of core/tier/compile_heuristic.h; here is what they are told: how
- * long the steps took, what code took to make the last time, how much is packed, and what has to go to make room.
+/* Are these inputs worth compiling for? The rules are in core/tier/compile_heuristic.h; this file supplies their inputs (how long the
+ * steps took, what the last compilation cost, how many bytes are packed) and evicts code to make room.
  */
 #include <stdio.h>
 #include <string.h>
@@ -11,7 +11,7 @@
 /* Of the process; Python's lock guards it. */
 static kin_compile_account account;
 
-static double made; /* nanoseconds that all code has taken */
+static double made; /* nanoseconds spent on compiling so far */
 
 static uint32_t
 count_calls(const kin_entry *v, const kin_subgraph *subgraph)
@@ -51,7 +51,7 @@ input_bytes(const kin_subgraph *subgraph, PyObject *const *in)
     return bytes;
 }
 
-/* What making code took the last time; 0: none was made. */
+/* What the last compilation took; 0: there was none. */
 static double
 last_compile_ns(const kernel_launcher *self)
 {
@@ -61,7 +61,7 @@ last_compile_ns(const kernel_launcher *self)
     return 0;
 }
 
-/* How long the steps took, when that was seen. */
+/* How long the steps took; 0: not measured. */
 static double
 take_time(kernel_launcher *self)
 {
@@ -98,7 +98,7 @@ kept_by(const launch_version *version)
     return version->code == NULL || version->code->frozen == NULL ? 0 : launch_frozen_bytes(version->code->frozen);
 }
 
-/* Code that was not used for longest goes where there is too much of it. False: it is all running. */
+/* Evicts the least recently used code while there is too much of it. False: all of it is running. */
 static bool
 make_room(kernel_launcher *self)
 {
@@ -120,12 +120,12 @@ make_room(kernel_launcher *self)
         if (!launch_drop(oldest))
             return false;
         oldest->retired = true;
-        snprintf(oldest->reason, sizeof oldest->reason, "not used for long: code for other kinds of inputs took its place");
+        snprintf(oldest->reason, sizeof oldest->reason, "evicted as the least recently used of the versions compiled for this graph");
     }
 }
 
-/* Do calls mostly go the way that was recorded? What leaves in the middle, or may do so for all that is known yet, comes through its
- * later subgraphs seldom, and each of them is code of its own. */
+/* Do most calls stay on the recorded trace? Where they leave it in the middle, later subgraphs are seldom reached, and each of them costs
+ * a compilation. */
 static bool
 is_usual_way(const kin_entry *v)
 {

@@ -71,7 +71,7 @@ bool
 rec_model_frame(rec *r, const rec_args *a)
 {
     (void)a;
-    rec_stop_row(r, KIN_ROW_FRAME_INSPECTION, "the program looks at its own frames");
+    rec_stop_row(r, KIN_ROW_FRAME_INSPECTION, "the program inspects its own frames");
     return true;
 }
 

@@ -3,7 +3,6 @@
  */
 #include "py/module/dispatch.h"
 
-
 #include "core/base/clock.h"
 #include "core/diag/breaks.h"
 #include "py/aten/modes.h"
@@ -11,6 +10,7 @@
 #include "py/backend/custom.h"
 #include "py/compat/recursion.h"
 #include "py/guardeval/guard.h"
+#include "py/launch/launch.h"
 #include "py/report/guard_text.h"
 #include "py/module/fullgraph.h"
 #include "py/report/log.h"
@@ -36,7 +36,7 @@ typedef struct {
     kin_call_shape *shape;
     kin_eager why; /* of TRY_EAGER */
     bool pinned;   /* the cache may not free `shape` */
-    double begun;  /* where no more is recorded: when looking for an entry began */
+    double begun;  /* where nothing more is recorded: when guard lookup began */
 } call_state;
 
 /* What the exit hook needs. */
@@ -97,8 +97,8 @@ is_timed(const kin_compiled *self)
     return options->step_aside && options->trials > 0 && !self->fullgraph && !kin_lower_is_custom(self);
 }
 
-/* Was it a number or a truth that differs? Such tests follow each other in loops, and each call may answer them in another way; types,
- * sizes and what is there already differ once. */
+/* Did a number or a truth value differ? Loops ask such questions again and again, and each call may answer differently; types, sizes and
+ * the presence of attributes differ once. */
 static bool
 is_decision(const kin_step *s)
 {
@@ -132,7 +132,7 @@ may_extend(const exit_context *x, uint32_t step)
     const kin_step *s = &v->trace.steps.at[step];
     if (!kin_record_can_join(s) || s->alt != 0 || options->miss_hook != NULL)
         return false;
-    /* A forced exit is no failed check: what follows is not the other branch. */
+    /* After a forced exit the check has not failed, so what follows is not the other branch. */
     if (kin_replay_force_exit != UINT32_MAX)
         return false;
     if (entry->inside > 1 || entry->growing || entry->side_traces >= options->side_trace_limit || step >= entry->attempts.len ||
@@ -158,7 +158,7 @@ fill_record_options(const kin_compiled *self, PyObject *unstable, kin_record_opt
     };
 }
 
-/* Takes the grown trace into account; a failure makes the entry one that is not extended again. False with the exception of a
+/* Takes over the grown trace; after a failure the entry is not extended again. False with the exception of a
  * backend that raised, or of a graph break under fullgraph: the entry is gone, so that the next call raises as well. */
 static bool
 adopt_side_trace(exit_context *x, uint32_t step, kin_log_before before, const kin_record_result *result)
@@ -284,7 +284,7 @@ fill_roots(const kin_entry_object *entry, const call_state *c, PyObject **slots)
     return true;
 }
 
-/* An entry that met a failure of our own is not replayed again. */
+/* An entry in which an internal error occurred is not replayed again. */
 static void
 retire(kin_compiled *self, kin_entry_object *entry, kin_entry *v)
 {
@@ -304,8 +304,9 @@ was_asked_by_library(const kin_entry *v)
     return v->asked.len > 0 && (kin_entry_was_asked(v, KIN_ASKER_LIBRARY, true) || kin_entry_was_asked(v, KIN_ASKER_LIBRARY, false));
 }
 
-/* May calls be compared with eager ones, and run eagerly? Where nothing breaks and nothing leaves there is nothing to be lost
- * that trials of launches do not see, and eager calls in between would be; unless a library does something else in eager calls. */
+/* May calls be compared with eager ones, and run eagerly? Without graph breaks and exits
+ * the A/B timing of subgraphs finds everything that is slower, and eager calls would only cost time; unless a library behaves
+ * differently in eager calls. */
 static bool
 may_step_aside(const kin_compiled *self, const kin_entry *v)
 {
@@ -332,10 +333,10 @@ note_tierdown(kin_compiled *self, kin_entry_object *entry, bool eager, double ns
     if (ns < 0 || !kin_tierdown_note(&entry->tierdown, eager, ns) || self->state == NULL)
         return;
     char text[160];
-    const char *what = !entry->tierdown.backed_off                    ? "replayed again"
+    const char *what = !entry->tierdown.backed_off                    ? "compiled calls are used again"
                        : record_without_telling(self, entry) ? "recorded again, with is_compiling() False for libraries"
                                                              : kin_eager_text(KIN_EAGER_SLOWER);
-    snprintf(text, sizeof text, "%s: entry %u takes %.2f times as long as eager calls", what, entry->number, entry->tierdown.ratio);
+    snprintf(text, sizeof text, "%s: entry %u takes %.2f times as long as eager", what, entry->number, entry->tierdown.ratio);
     PyObject *code = PyFunction_Check(self->fn) ? PyFunction_GET_CODE(self->fn) : NULL;
     kin_log_fallback(self->state, self->name, (PyCodeObject *)code, text, KIN_WHY_NONE);
 }
@@ -380,10 +381,12 @@ run_replay(call_state *c, kin_entry_object *entry, PyObject **slots, bool timed)
     kin_recursion_take(c->ts, -1);
     if (v->failure != NULL)
         retire(c->self, entry, v);
+    if (v->replan)
+        kin_launch_settle(v);
     return value;
 }
 
-/* Tries entry i of the shape. After the guards have held anything may happen, the end of the shape included. */
+/* Tries entry i of the shape. Once the guards have held, arbitrary code may run, and the shape may be freed. */
 static try_result
 try_with_slots(call_state *c, uint32_t i, PyObject **slots, PyObject **result)
 {
@@ -398,7 +401,7 @@ try_with_slots(call_state *c, uint32_t i, PyObject **slots, PyObject **result)
         return TRY_MISS;
     }
     if (i > 0)
-        kin_shape_promote(c->shape, i);
+        kin_call_shape_promote(c->shape, i);
     bool usual = kin_tierdown_replays(&entry->tierdown) || !may_step_aside(c->self, entry->v);
     if (c->begun > 0)
         kin_lookup_hit(&c->shape->lookup, kin_clock_ns() - c->begun, entry->tierdown.backed_off ? 1 : entry->tierdown.ratio);
@@ -443,7 +446,7 @@ try_entry(call_state *c, uint32_t i, PyObject **result)
     if (entry->v == NULL || entry->broken)
         return TRY_MISS;
     c->why = KIN_EAGER_RECORDING;
-    if (entry->growing) /* this thread had to wait since it looked for obstacles */
+    if (entry->growing) /* another thread began to record a side trace since this call looked for obstacles */
         return TRY_EAGER;
     c->why = KIN_EAGER_RECURSION;
     if (kin_recursion_left(c->ts) < (int)entry->v->trace.depth)
@@ -468,7 +471,7 @@ prepare_torch(kin_state *st, PyObject *name)
     st->aten_ready = torch != NULL && kin_aten_init(torch) == KIN_OK;
     st->aten_failed = !st->aten_ready;
     if (st->aten_failed)
-        kin_log_bug(st, name, "torch", "PyTorch cannot be used");
+        kin_log_bug(st, name, "torch", "PyTorch could not be imported, or this version is not supported");
     Py_XDECREF(torch);
     return st->aten_ready;
 }
@@ -566,14 +569,14 @@ explain_misses(const call_state *c)
     return text;
 }
 
-/* A program that leaves at once is no use; one with breaks must not be replayed where each call has to raise. */
+/* A trace that leaves at once is useless; one with graph breaks must not be replayed where each call has to raise. */
 static bool
 is_useful(const kin_compiled *self, const kin_record_result *result)
 {
     const kin_entry *v = result->entry;
     if (result->refused != 0 || (self->fullgraph && v->trace.nbreaks > 0))
         return false;
-    /* one that leaves at once is still good for telling when that may change: by its facts */
+    /* unless its guards tell when that may change */
     return !(v->trace.steps.len == 2 && v->trace.steps.at[1].kind == KIN_STEP_EXIT && v->trace.facts.len == 0);
 }
 
@@ -598,7 +601,7 @@ adopt_pinned(call_state *c, PyCodeObject *code, PyObject *cause, const kin_recor
         status = kin_entry_object_new(c->self->state, v, shape->plan, c->self->name, cause, result->reason, &entry);
     if (status != KIN_OK) {
         kin_entry_free(v);
-    } else if ((status = kin_shape_push(shape, (kin_entry_object *)Py_NewRef((PyObject *)entry))) != KIN_OK) {
+    } else if ((status = kin_call_shape_push(shape, (kin_entry_object *)Py_NewRef((PyObject *)entry))) != KIN_OK) {
         Py_DECREF(entry);
         Py_CLEAR(entry);
     }
@@ -748,7 +751,7 @@ recompile_limit(const kin_compiled *self)
     return self->recompile_limit != 0 ? self->recompile_limit : self->state->options.recompile_limit;
 }
 
-/* What a stance or a setting of the program says of a call that would be recorded: 1: go on, 0: run eagerly, -1 with its error. */
+/* Asks the stance, or a hook, about a call that would be recorded: 1: record it, 0: run eagerly, -1: raise its error. */
 static int
 ask_hook(const call_state *c, PyObject *cause)
 {
@@ -794,20 +797,20 @@ find_refusal(const call_state *c)
         return KIN_EAGER_COSTLY;
     if (!prepare_torch(self->state, self->name))
         return KIN_EAGER_NO_TORCH;
-    if (kin_record_active()) /* importing torch let other threads run */
+    if (kin_record_active()) /* another thread may have started one while torch was imported */
         return KIN_EAGER_RECORDING;
     if (kin_foreign_modes()) /* not known before torch was there */
         return KIN_EAGER_MODE;
     return KIN_EAGER_NO;
 }
 
-/* Records the call, or says once that the limit is reached. `cause`: why what was recorded does not fit, or NULL. */
+/* Records the call, or reports once that the limit is reached. `cause`: why no entry fits, or NULL. */
 static PyObject *
 record_or_limit(call_state *c, PyObject *cause)
 {
     kin_compiled *self = c->self;
     kin_code_entry *entry = c->shape->owner;
-    const char *text = cause == NULL ? "another kind of call" : PyUnicode_AsUTF8(cause);
+    const char *text = cause == NULL ? "another number of arguments, or other keywords" : PyUnicode_AsUTF8(cause);
     if (text == NULL)
         PyErr_Clear();
     if (entry->nentries >= recompile_limit(self)) {
@@ -864,8 +867,8 @@ run_unknown(call_state *c)
 static kin_eager
 prepare(call_state *c)
 {
-    kin_target target;
-    kin_eager why = kin_target_find(c->self->state, c->self->fn, &target);
+    kin_callee target;
+    kin_eager why = kin_callee_find(c->self->state, c->self->fn, &target);
     if (why != KIN_EAGER_NO)
         return why;
     kin_cache_pin(&c->self->cache);
@@ -886,7 +889,7 @@ prepare(call_state *c)
     return KIN_EAGER_NO;
 }
 
-/* Does everything that was recorded rest? Then nobody asks whether it fits. Counts the call for the entry that is tried next. */
+/* Are all entries backed off? Then no guard is evaluated. Returns the entry that is compared again next, for counting the call. */
 static kin_entry_object *
 find_backed_off(const call_state *c)
 {
@@ -903,11 +906,11 @@ find_backed_off(const call_state *c)
     return next;
 }
 
-/* A call of which nothing needs to be found out. True: *result is its result. */
+/* Runs a call that needs no guard evaluation. True: *result is its result. */
 static bool
 run_at_once(call_state *c, PyObject **result)
 {
-    if (c->self->state->options.miss_hook != NULL) /* it is told of every call that fits nothing */
+    if (c->self->state->options.miss_hook != NULL) /* it is asked about every call that fits no entry */
         return false;
     const kin_code_entry *entry = c->shape->owner;
     if (entry->told_limit || entry->waits) {

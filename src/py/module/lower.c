@@ -1,4 +1,4 @@
-/* Chooses what graphs are compiled with (lower.h). */
+/* Chooses the backend of graphs (lower.h). */
 #include "py/module/lower.h"
 
 #include "core/diag/breaks.h"

@@ -1,4 +1,4 @@
-/* What the graphs of an entry are compiled with: kernels, a backend of the user's, or nothing. */
+/* The backend of an entry's graphs: our kernels, a function of the user's, or none (steps only). */
 #ifndef KIN_PY_MODULE_LOWER_H
 #define KIN_PY_MODULE_LOWER_H
 

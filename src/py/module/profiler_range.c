@@ -1,4 +1,4 @@
-/* Rows in torch.profiler (region.h). PyTorch's Python side keeps a global that says whether a profiler is on; its module's
+/* Rows in torch.profiler (profiler_range.h). PyTorch's Python side keeps a global that says whether a profiler is on; its module's
  * dict has a version, which changes with every store, so that a hit asks for the global only when something was stored.
  */
 #include "py/module/profiler_range.h"

@@ -1,5 +1,5 @@
-/* How long a call takes that is compared with others. Where torch uses one thread, that thread's time counts: what other programs do
- * with the machine meanwhile is nobody's fault.
+/* Times a call that is compared with others. Where torch uses one thread, only the processor time of that thread counts, so that other
+ * programs do not disturb the comparison.
  */
 #ifndef KIN_PY_MODULE_STOPWATCH_H
 #define KIN_PY_MODULE_STOPWATCH_H
@@ -12,7 +12,7 @@ typedef struct {
 } kin_stopwatch;
 
 kin_stopwatch kin_stopwatch_start(void);
-/* Nanoseconds; -1: code was made meanwhile, so the time says nothing. */
+/* Nanoseconds; -1: code was compiled meanwhile, so the time is not comparable. */
 double kin_stopwatch_read(const kin_stopwatch *w);
 
 #endif

@@ -12,7 +12,7 @@ find_call_method(const kin_state *st, PyObject *callable)
 }
 
 kin_eager
-kin_target_find(const kin_state *st, PyObject *callable, kin_target *out)
+kin_callee_find(const kin_state *st, PyObject *callable, kin_callee *out)
 {
     PyObject *func = callable;
     out->self = NULL;

@@ -1,14 +1,14 @@
-/* What changed between calls, as places (guard_text.h): later recordings of the function assume less there. */
+/* What changed between calls, by place (guard_place.h): later recordings of the function assume less about these places. */
 #ifndef KIN_PY_MODULE_UNSTABLE_H
 #define KIN_PY_MODULE_UNSTABLE_H
 
 #include "py/guardeval/guard.h"
 
-/* A guard missed on what is in `slots`: its fact is not assumed again if it is about content that may well change again, nor is
- * any other size if it is about the size of a tensor. Never fails. `sizes`: a list of str, one for each size that is free from now on. */
+/* A guard failed on what is in `slots`: later recordings do not assume its fact if it is about content that may change again, nor
+ * any size of the tensor if it is about one of them. Never fails. `sizes`: a list of str, one for each size that is free from now on. */
 void kin_unstable_note_miss(kin_entry *v, const kin_guard_miss *miss, PyObject **slots, PyObject *set, PyObject *sizes);
 
-/* A replay left at a CHECK or SEGMENT. A value has to differ twice: until then a side trace for each serves better. */
+/* A replay left at a CHECK or SEGMENT. A value has to differ twice: before that a side trace is better. */
 void kin_unstable_note_exit(const kin_entry *v, uint32_t step, PyObject *set);
 
 #endif

@@ -232,7 +232,7 @@ rec_operator_return(rec *r, kin_vid result)
         if (FRESH(r, result) == NULL && !rec_is_const(r, result))
             rec_need_type(r, result);
     } else if (caller->call_resume == KIN_RESUME_INPLACE || !rec_is_const(r, result) || !prepare(r, caller)) {
-        rec_stop(r, "the method of an operator answered NotImplemented");
+        rec_stop(r, "an operator method returned NotImplemented");
     }
 }
 
@@ -248,7 +248,7 @@ rec_operator_goes_on(rec *r, rec_frame *f)
     rec_args call = {.callee = f->then_func, .args = args, .npos = 2};
     if (!rec_bind(r, &call)) {
         r->failed = true; /* the first method cannot be taken back any more */
-        rec_stop(r, "the arguments of an operator's method are not understood");
+        rec_stop(r, "unsupported arguments of an operator method");
         return;
     }
     f->parent_for_call = rec_snapshot_of(r, f, f->offset, f->sp);

@@ -17,7 +17,7 @@ rec_call_step(rec *r, const rec_args *a, unsigned flags, int break_row)
 {
     kin_vid all[256];
     if (a->npos + a->nkw >= 255) {
-        rec_stop(r, "call with very many arguments");
+        rec_stop(r, "a call with too many arguments");
         return;
     }
     all[0] = a->callee;

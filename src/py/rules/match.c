@@ -32,7 +32,7 @@ rec_op_get_len(rec *r)
     bool path = f == NULL && (PyList_CheckExact(obj) || PyTuple_CheckExact(obj) || PyDict_CheckExact(obj));
     bool known = f != NULL && f->known && (f->kind == FRESH_TUPLE || f->kind == FRESH_LIST || f->kind == FRESH_DICT);
     if (!path && !known && !(rec_is_const(r, v) && PyTuple_Check(obj))) {
-        rec_stop(r, "length of something that is not known");
+        rec_stop(r, "the length of a value that is not known");
         return;
     }
     if (path && !rec_is_const(r, v)) {
@@ -106,7 +106,7 @@ rec_op_match_class(rec *r, int npos)
                      _PyType_Lookup(&PyType_Type, REC_STR("__instancecheck__"));
     PyObject *own = _PyType_Lookup(Py_TYPE(O(r, subject)), REC_STR("__class__")); /* a property may lie */
     if (!plain || own == NULL || Py_TYPE(own) != &PyGetSetDescr_Type || rec_need_const(r, cls) == 0 || npos + PyTuple_GET_SIZE(names) > 60) {
-        rec_stop(r, "class pattern that is not understood");
+        rec_stop(r, "unsupported class pattern");
         return;
     }
     rec_need_version(r, subject);
@@ -116,7 +116,7 @@ rec_op_match_class(rec *r, int npos)
     if (matched)
         matched = collect_attributes(r, subject, (PyTypeObject *)type, npos, names, items, &n);
     if (matched < 0)
-        rec_stop(r, "class pattern whose attributes need code");
+        rec_stop(r, "a class pattern whose attributes run Python code");
     if (r->stopped)
         return;
     if (!matched) {
@@ -155,7 +155,7 @@ rec_op_match_keys(rec *r)
     const rec_fresh *known = rec_exact_dict(r, subject);
     if (!PyDict_CheckExact(dict) || (FRESH(r, subject) != NULL && known == NULL) || !rec_is_const(r, rec_peek(r, 0)) || n > 60 ||
         !kin_is_exact_immutable(keys)) {
-        rec_stop(r, "mapping pattern that is not understood");
+        rec_stop(r, "unsupported mapping pattern");
         return;
     }
     if (known == NULL) {

@@ -97,7 +97,7 @@ load_global_name(rec *r, PyObject *name)
     PyObject *dict = O(r, globals), *value = NULL;
     kin_vid vid;
     if (!PyDict_CheckExact(dict)) {
-        rec_stop(r, "globals that are no plain dict");
+        rec_stop(r, "the globals of a function are not a plain dict");
         return;
     }
     value = PyDict_GetItemWithError(dict, name);
@@ -538,7 +538,7 @@ op_call(rec *r)
     PyObject *kwnames = rec_call_names(r);
     uint32_t nkw = kwnames ? (uint32_t)PyTuple_GET_SIZE(kwnames) : 0;
     if (n > 200) {
-        rec_stop(r, "call with very many arguments");
+        rec_stop(r, "a call with too many arguments");
         return;
     }
     kin_vid args[256], callee = f->slots[callable];
@@ -567,7 +567,7 @@ op_enter_with(rec *r)
     bool python = enter && leave && PyFunction_Check(enter) && PyFunction_Check(leave);
     bool c = enter && leave && Py_TYPE(enter) == &PyMethodDescr_Type && Py_TYPE(leave) == &PyMethodDescr_Type;
     if (!python && !c) {
-        rec_stop(r, "context manager that is not understood");
+        rec_stop(r, "unsupported context manager");
         return;
     }
     kin_vid first = rec_found(r, tp, REC_STR("__enter__"), enter), parts[2] = {rec_found(r, tp, REC_STR("__exit__"), leave), mgr};
@@ -714,7 +714,7 @@ dispatch_builds(rec *r)
     default:
         if (rec_op_exception(r))
             break;
-        rec_stop_fmt(r, "opcode %s is not understood", kin_instr_name(r->top->in));
+        rec_stop_fmt(r, "unsupported opcode %s", kin_instr_name(r->top->in));
     }
 }
 

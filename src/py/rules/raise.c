@@ -293,7 +293,7 @@ record_raise(rec *r)
     rec_frame *f = r->top;
     if (f->inlined) { /* between a callee's return and the instruction's end: no snapshot stands there */
         r->failed = true;
-        rec_stop_row(r, KIN_ROW_EXCEPTION_ESCAPED, "an exception was raised behind an inlined call");
+        rec_stop_row(r, KIN_ROW_EXCEPTION_ESCAPED, "an exception was raised after an inlined call");
         return false;
     }
     r->call.active = false;
@@ -497,7 +497,7 @@ op_check_exc_match(rec *r)
 {
     kin_vid exc = rec_peek(r, 1), cls = rec_peek(r, 0);
     if (!fix_classes(r, cls)) {
-        rec_stop(r, "classes of an except clause are not known");
+        rec_stop(r, "the classes of an except clause are not known");
         return;
     }
     rec_need_version(r, exc);

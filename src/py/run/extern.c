@@ -118,7 +118,7 @@ note_foreign(launch_running *r, const kin_extern_call *call, uint32_t which, PyO
     const kin_buf *buf = &r->p->buffers.at[call->results[which]];
     kin_dtype dtype;
     size_t row = buf->ndim * sizeof(int64_t);
-    snprintf(r->outcome.foreign, sizeof r->outcome.foreign, "%s", call->name);
+    snprintf(r->outcome->foreign, sizeof r->outcome->foreign, "%s", call->name);
     bool same = kin_tensor_is_ordinary(result) && kin_tensor_dtype(result, &dtype) && (uint8_t)dtype == buf->dtype &&
                 kin_tensor_dim(result) == buf->ndim && buf->ndim <= 8 &&
                 memcmp(kin_tensor_sizes(result), buf->sizes, row) == 0;
@@ -126,7 +126,7 @@ note_foreign(launch_running *r, const kin_extern_call *call, uint32_t which, PyO
     if (!same)
         return false;
     memcpy(hint.strides, kin_tensor_strides(result), row);
-    return kin_vec_push(&r->outcome.hints, hint) == KIN_OK;
+    return kin_vec_push(&r->outcome->hints, hint) == KIN_OK;
 }
 
 /* Takes the `*next`-th and following results out of what the operator gave. */
@@ -204,10 +204,10 @@ launch_run_extern(launch_running *r, uint32_t index)
         kin_warning_catch catch;
         kin_warnings_begin(&catch);
         result = PyObject_Call(e->op, args, kwargs);
-        r->outcome.warned = kin_warnings_end(&catch) || r->outcome.warned;
+        r->outcome->warned = kin_warnings_end(&catch) || r->outcome->warned;
     }
     uint32_t next = 0;
-    bool ok = result != NULL && !r->outcome.warned && take_results(r, f.call, args, result, &next);
+    bool ok = result != NULL && !r->outcome->warned && take_results(r, f.call, args, result, &next);
     Py_XDECREF(result);
     Py_XDECREF(args);
     Py_XDECREF(kwargs);

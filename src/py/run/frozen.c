@@ -1,7 +1,7 @@
 /* Keeps what was made of frozen weights (frozen.h). There is a set of it for each group of tensors that the graph is called
- * with in turn (the layers of a model that share their code). A set goes when the memory of a weight was given back; that is
- * asked for now and then, through weak references to storages: a program can see and minds those to tensors
- * (torch.utils.swap_tensors refuses).
+ * with in turn (the layers of a model that share their code). A set goes when the memory of a weight was given back; which is
+ * checked now and then through weak references to storages: weak references to tensors are visible to programs and break
+ * torch.utils.swap_tensors.
  */
 #include "py/run/frozen.h"
 
@@ -284,10 +284,10 @@ count_change(launch_frozen *f, uint32_t k)
 {
     f->changes[k]++;
     if (f->changes[k] > KIN_TIER_WEIGHT_CHANGES && (uint64_t)f->changes[k] * KIN_TIER_WEIGHT_RUNS > f->runs)
-        lose(f, k, "it changes too often");
+        lose(f, k, "the weight changes too often");
 }
 
-/* Watches what lies elsewhere than before. *changed: there is such. False: it cannot be watched. */
+/* Watches what lies elsewhere than before. *changed: there is such. False: writes to the weight cannot be detected. */
 static bool
 watch_moved(weights *w, const launch_code *code, PyObject *const *in, bool *changed)
 {
@@ -308,7 +308,7 @@ watch_moved(weights *w, const launch_code *code, PyObject *const *in, bool *chan
         w->data[k] = data;
         w->watches[k] = data == NULL || get_track() == NULL ? NULL : kin_watch_new(get_track(), data, f->bytes[k], &why);
         if (w->watches[k] == NULL)
-            lose(f, k, why.len > 0 ? why.at : "it cannot be watched");
+            lose(f, k, why.len > 0 ? why.at : "writes to the weight cannot be detected");
         ok = ok && w->watches[k] != NULL;
         kin_text_deinit(&why);
         *changed = true;
@@ -365,7 +365,7 @@ has_room(launch_frozen *f)
     if (bytes <= limit)
         return true;
     char why[100];
-    snprintf(why, sizeof why, "keeping %zu MB made of weights takes more than %u%% of %llu MB free", bytes >> 20, room_percent,
+    snprintf(why, sizeof why, "packed weights would take %zu MB, more than %u%% of the %llu MB of free memory", bytes >> 20, room_percent,
              (unsigned long long)room >> 20);
     for (uint32_t left = f->nwatched; left > 0 && bytes > limit; left--) {
         uint32_t k = find_largest(f);
@@ -402,7 +402,7 @@ bring_up_to_date(weights *w, launch_code *code, PyObject *const *in)
     }
     w->prepared = prepare(code, in);
     for (uint32_t k = 0; w->prepared == NULL && k < w->owner->nwatched; k++)
-        lose(w->owner, k, "what is kept of it could not be made");
+        lose(w->owner, k, "its packed form could not be computed");
     return w->prepared != NULL;
 }
 

@@ -192,13 +192,22 @@ write_inputs(launch_running *r, const launch_code *code)
 
 /* -- runs ------------------------------------------------------------------------------------------------------- */
 
+/* Nothing has happened so far; without clearing the whole text. */
+static void
+begin_outcome(launch_outcome *outcome)
+{
+    outcome->warned = outcome->invalid = false;
+    outcome->foreign[0] = 0;
+    memset(&outcome->hints, 0, sizeof outcome->hints);
+}
+
 /* Opens a run: memory for its buffers, in `small` when it fits. */
 static bool
-start(launch_running *r, launch_program *lp, const launch_inputs *inputs, void **small, uint32_t room)
+start(launch_running *r, launch_program *lp, const launch_inputs *inputs, launch_outcome *outcome, void **small, uint32_t room)
 {
     uint32_t nbuffers = lp->program->buffers.len;
     void **words = 2 * nbuffers <= room ? small : malloc(2 * nbuffers * sizeof *words);
-    *r = (launch_running){.lp = lp, .p = lp->program, .inputs = inputs, .data = words};
+    *r = (launch_running){.lp = lp, .p = lp->program, .inputs = inputs, .data = words, .outcome = outcome};
     if (words == NULL)
         return false;
     memset(words, 0, 2 * nbuffers * sizeof *words);
@@ -248,17 +257,19 @@ run_noting_nans(launch_running *r)
     kin_parallel_for(LAUNCH_EVERY_THREAD, 1, look_for_invalid, &found);
     kin_parallel_limit(limit);
     fesetexceptflag(&before, FE_INVALID);
-    r->outcome.invalid = atomic_load(&found) != 0;
-    return ok && !r->outcome.invalid;
+    r->outcome->invalid = atomic_load(&found) != 0;
+    return ok && !r->outcome->invalid;
 }
 
 bool
-launch_code_give(launch_running *r, launch_code *code, const launch_inputs *inputs, uint32_t threads, launch_giver give, void *arg)
+launch_code_give(launch_running *r, launch_code *code, const launch_inputs *inputs, uint32_t threads, launch_outcome *outcome,
+                 launch_giver give, void *arg)
 {
     void *small[256];
+    begin_outcome(outcome);
     uint32_t limit = kin_parallel_limit(threads);
-    bool ok = start(r, &code->main, inputs, small, 256) && (code->loses_nan ? run_noting_nans(r) : run_ops(r));
-    ok = ok && (r->outcome.foreign[0] == 0 || code->copes) && give(r, code, arg);
+    bool ok = start(r, &code->main, inputs, outcome, small, 256) && (code->loses_nan ? run_noting_nans(r) : run_ops(r));
+    ok = ok && (outcome->foreign[0] == 0 || code->copes) && give(r, code, arg);
     if (ok)
         write_inputs(r, code);
     else
@@ -279,7 +290,7 @@ launch_result
 launch_code_run(launch_code *code, uint32_t threads, PyObject *const *in, PyObject **out, launch_outcome *outcome)
 {
     double begin = launch_profiling ? kin_clock_ns() : 0;
-    *outcome = (launch_outcome){0};
+    begin_outcome(outcome);
     if (!launch_may_write(code, in))
         return LAUNCH_SHARED;
     code->running++;
@@ -292,7 +303,7 @@ launch_code_run(launch_code *code, uint32_t threads, PyObject *const *in, PyObje
                             .values = prepared == NULL ? NULL : prepared->values,
                             .packed = prepared == NULL ? NULL : prepared->packed};
     launch_running r;
-    bool ok = launch_code_give(&r, code, &inputs, threads, give_all, out);
+    bool ok = launch_code_give(&r, code, &inputs, threads, outcome, give_all, out);
     launch_prepared_release(prepared);
     code->running--;
     if (ok && begin != 0 && launch_profile_of(&code->main) != NULL)
@@ -302,7 +313,6 @@ launch_code_run(launch_code *code, uint32_t threads, PyObject *const *in, PyObje
         PyErr_Clear();
     }
     Py_XDECREF(r.random);
-    *outcome = r.outcome;
     return ok ? LAUNCH_DONE : LAUNCH_FAILED;
 }
 
@@ -311,9 +321,11 @@ launch_program_run(launch_program *p, const launch_inputs *inputs, PyObject **ou
 {
     void *small[64];
     launch_running r;
-    bool ok = start(&r, p, inputs, small, 64);
+    launch_outcome outcome;
+    begin_outcome(&outcome);
+    bool ok = start(&r, p, inputs, &outcome, small, 64);
     r.once = true;
-    ok = ok && run_ops(&r) && r.outcome.foreign[0] == 0;
+    ok = ok && run_ops(&r) && outcome.foreign[0] == 0;
     for (uint32_t i = 0; ok && i < p->program->noutputs; i++)
         ok = r.tensors[p->program->outputs[i]] != NULL;
     for (uint32_t i = 0; ok && i < p->program->noutputs; i++)
@@ -323,7 +335,7 @@ launch_program_run(launch_program *p, const launch_inputs *inputs, PyObject **ou
     PyErr_Clear();
     finish(&r, small);
     Py_XDECREF(r.random);
-    kin_vec_deinit(&r.outcome.hints);
+    kin_vec_deinit(&outcome.hints);
     return ok;
 }
 

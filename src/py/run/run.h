@@ -4,6 +4,7 @@
 #ifndef KIN_PY_RUN_H
 #define KIN_PY_RUN_H
 
+#include "core/base/clock.h"
 #include "core/lower/lower.h"
 #include "core/program/program.h"
 #include "py/capture/capture.h"

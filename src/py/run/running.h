@@ -16,7 +16,7 @@ typedef struct {
     PyObject *random;   /* state of the random numbers before the first operator that draws some; NULL: none did */
     uint32_t begun;     /* so many operations have begun */
     bool once;          /* its results are kept: no blocks for them */
-    launch_outcome outcome;
+    launch_outcome *outcome; /* the caller's */
 } launch_running;
 
 /* -- extern.c: operators of torch ------------------------------------------------------------------------------- */
@@ -52,8 +52,9 @@ PyObject *launch_view_of(PyObject *base, const launch_out *o);
 /* -- run.c ------------------------------------------------------------------------------------------------------ */
 
 /* A run; `give` makes its results, once everything that can fail has ended but for itself; then inputs are written to. False: it came to
- * nothing, perhaps with an exception; r->outcome tells why. r->random and the outcome's hints are the caller's to free. */
+ * nothing, perhaps with an exception; `outcome` tells why. r->random and the outcome's hints are the caller's to free. */
 typedef bool (*launch_giver)(launch_running *r, const launch_code *code, void *arg);
-bool launch_code_give(launch_running *r, launch_code *code, const launch_inputs *inputs, uint32_t threads, launch_giver give, void *arg);
+bool launch_code_give(launch_running *r, launch_code *code, const launch_inputs *inputs, uint32_t threads, launch_outcome *outcome,
+                      launch_giver give, void *arg);
 
 #endif

@@ -541,7 +541,7 @@ call_node(rec *r, const rec_args *given)
     const char *name = aten_name(O(r, given->callee), buffer, sizeof buffer) ? buffer : rec_callable_name(O(r, given->callee));
     uint32_t n = given->npos + given->nkw;
     if (n > 250) {
-        rec_stop(r, "torch call with very many arguments");
+        rec_stop(r, "a torch call with too many arguments");
         return;
     }
     memcpy(fixed, given->args, n * sizeof *given->args);

@@ -372,11 +372,12 @@ connect(const launch_code *code, const launch_inputs *inputs, forward_made *f, P
 }
 
 bool
-launch_training_forward(launch_running *r, launch_code *code, const launch_inputs *inputs, uint32_t threads, PyObject **made, PyObject **saved)
+launch_training_forward(launch_running *r, launch_code *code, const launch_inputs *inputs, uint32_t threads, launch_outcome *outcome,
+                        PyObject **made, PyObject **saved)
 {
     forward_made f = {.t = (launch_training *)code->training, .made = made};
     kin_grad_set(false);
-    bool ok = launch_code_give(r, code, inputs, threads, take_made, &f);
+    bool ok = launch_code_give(r, code, inputs, threads, outcome, take_made, &f);
     kin_grad_set(true);
     *saved = f.saved;
     return ok;
@@ -401,7 +402,7 @@ run_forward(launch_code *code, uint32_t threads, PyObject *const *in, PyObject *
     launch_running r;
     code->running++;
     Py_INCREF(t);
-    bool ran = launch_training_forward(&r, code, &inputs, threads, made, &f.saved);
+    bool ran = launch_training_forward(&r, code, &inputs, threads, outcome, made, &f.saved);
     bool ok = ran && connect(code, &inputs, &f, r.random, out);
     code->running--;
     for (uint32_t i = 0; i < code->nouts; i++)
@@ -414,7 +415,6 @@ run_forward(launch_code *code, uint32_t threads, PyObject *const *in, PyObject *
         PyErr_Clear();
     }
     Py_XDECREF(r.random);
-    *outcome = r.outcome;
     Py_DECREF(t);
     return ok ? LAUNCH_DONE : LAUNCH_FAILED;
 }
@@ -512,11 +512,12 @@ launch_training_backward(launch_training *t, PyObject *saved, PyObject *const *g
         PyObject **made = room + n + t->nhanded;
         launch_inputs inputs = {.in = b.in, .input_of = code->input_of, .n = code->ninputs, .values = b.values};
         launch_running r;
+        launch_outcome outcome;
         code->running++;
-        bool ok = launch_code_give(&r, code, &inputs, 0, give_gradients, made);
+        bool ok = launch_code_give(&r, code, &inputs, 0, &outcome, give_gradients, made);
         code->running--;
         Py_XDECREF(r.random);
-        kin_vec_deinit(&r.outcome.hints);
+        kin_vec_deinit(&outcome.hints);
         given = ok ? share_gradients(t, made, b.there) : NULL;
         for (uint32_t i = 0; ok && i < code->nouts; i++)
             Py_DECREF(made[i]);

@@ -31,7 +31,8 @@ typedef struct {
 bool launch_training_watched(void);
 
 /* The forward program: the code's outs but for views of inputs in made[], the tensors that its node saves. False: it came to nothing. */
-bool launch_training_forward(launch_running *r, launch_code *code, const launch_inputs *inputs, uint32_t threads, PyObject **made, PyObject **saved);
+bool launch_training_forward(launch_running *r, launch_code *code, const launch_inputs *inputs, uint32_t threads, launch_outcome *outcome,
+                             PyObject **made, PyObject **saved);
 /* The backward program, from what was saved and one tangent or None for each result: new tuple, a gradient or None for each wanting
  * input; NULL, perhaps with an exception: it came to nothing. */
 PyObject *launch_training_backward(launch_training *t, PyObject *saved, PyObject *const *grads);

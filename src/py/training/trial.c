@@ -98,6 +98,7 @@ run_ours(trial *x)
     launch_training *t = (launch_training *)code->training;
     launch_inputs inputs = {.in = x->in, .input_of = code->input_of, .n = code->ninputs};
     launch_running r;
+    launch_outcome outcome;
     PyObject **made = calloc(code->nouts + 1, sizeof *made), *saved = NULL, *gradients = NULL;
     launch_kept *kept = made == NULL ? NULL : launch_keep_written(code, x->in);
     if (kept == NULL) {
@@ -106,7 +107,7 @@ run_ours(trial *x)
     }
     code->running++;
     double start = time_now(x);
-    bool ok = launch_training_forward(&r, code, &inputs, x->threads, made, &saved);
+    bool ok = launch_training_forward(&r, code, &inputs, x->threads, &outcome, made, &saved);
     if (ok) {
         kin_grad_set(false);
         gradients = launch_training_backward(t, saved, ((PyTupleObject *)x->tangents)->ob_item);
@@ -119,7 +120,7 @@ run_ours(trial *x)
     x->ours = x->ours == 0 || ns < x->ours ? ns : x->ours;
     launch_put_back_random(&r);
     Py_XDECREF(r.random);
-    kin_vec_deinit(&r.outcome.hints);
+    kin_vec_deinit(&outcome.hints);
     launch_put_back_written(kept, code, x->in);
     launch_kept_free(kept);
     for (uint32_t i = 0; i < code->nouts; i++)
