@@ -26,6 +26,8 @@ typedef struct {
 typedef struct {
     uint32_t tag, n;
     uint64_t *contents;
+    const PyTypeObject *meta; /* its metaclass, which may be assigned, and the tag of that */
+    uint32_t meta_tag;
 } stamp;
 
 typedef struct {
@@ -352,7 +354,8 @@ static bool
 fits_stamp(const PyTypeObject *type, const stamp *s)
 {
     PyObject *mro = type->tp_mro;
-    if (mro == NULL || !PyTuple_CheckExact(mro) || PyTuple_GET_SIZE(mro) != (Py_ssize_t)s->n)
+    if (mro == NULL || !PyTuple_CheckExact(mro) || PyTuple_GET_SIZE(mro) != (Py_ssize_t)s->n || Py_TYPE(type) != s->meta ||
+        s->meta->tp_version_tag != s->meta_tag)
         return false;
     for (uint32_t i = 0; i < s->n; i++) {
         const PyTypeObject *base = (PyTypeObject *)PyTuple_GET_ITEM(mro, i);
@@ -376,7 +379,7 @@ kin_class_is_same(PyTypeObject *type, uint32_t tag)
 static void
 push_stamp(record *r, uint32_t tag, uint64_t *contents, uint32_t n)
 {
-    stamp s = {tag, n, contents};
+    stamp s = {tag, n, contents, Py_TYPE(r->type), kin_heap_type_tag(Py_TYPE(r->type))};
     if (r->stamps.len == KEPT_STAMPS) {
         free(r->stamps.at[0].contents);
         memmove(r->stamps.at, r->stamps.at + 1, (KEPT_STAMPS - 1) * sizeof s);

@@ -179,11 +179,13 @@ model_isinstance(rec *r, const rec_args *a)
         return false;
     PyObject *obj = O(r, a->args[0]);
     PyObject *cls = _PyType_Lookup(Py_TYPE(obj), REC_STR("__class__"));
-    if (cls == NULL || Py_TYPE(cls) != &PyGetSetDescr_Type ||
+    PyObject *asked = _PyType_Lookup(Py_TYPE(obj), REC_STR("__getattribute__")); /* in Python it may give any __class__ */
+    if (cls == NULL || Py_TYPE(cls) != &PyGetSetDescr_Type || asked == NULL || PyFunction_Check(asked) ||
         !collect_classes(r, a->args[1], REC_STR("__instancecheck__"), classes, &n))
         return false;
     PyTypeObject *tp = rec_need_attrs(r, a->args[0]);
     rec_lookup(r, tp, REC_STR("__class__"));
+    rec_lookup(r, tp, REC_STR("__getattribute__"));
     rec_bases_of(r, tp);
     for (int i = 0; i < n && answer == 0 && !r->stopped; i++)
         answer = is_instance(r, a->args[0], (PyTypeObject *)classes[i]);
