@@ -97,8 +97,8 @@ test_writes_to_inputs(void)
 static void
 test_refusals(void)
 {
-    expect(X "%2 = aten.t_.default(%1!) : f32[4, 2]{1, 4}@1+0\nreturn %1\n", "aten.t_.default writes to an argument", 0, 0);
-    expect(X "%2 = aten.add.out(%1, %1, out=%1!) : f32[2, 4]{4, 1}@1+0\nreturn %1\n", "aten.add.out writes to an argument", 0, 0);
+    expect(X "%2 = aten.t_.default(%1!) : f32[4, 2]{1, 4}@1+0\nreturn %1\n", "aten.t_.default mutates an argument", 0, 0);
+    expect(X "%2 = aten.add.out(%1, %1, out=%1!) : f32[2, 4]{4, 1}@1+0\nreturn %1\n", "aten.add.out mutates an argument", 0, 0);
     expect(X "%2 = aten.mystery.default(%1) : f32[9]{1}@1+0\nreturn %2\n", "%2: a view of uninitialised memory", 0, 0);
     expect(X "%2 = aten.clone.default(%1) : f32[2, 4]{4, 1}@2+0\n%3 = aten.expand.default(%2, [3, 2, 4]) : f32[3, 2, 4]{0, 4, 1}@2+0\n"
            "%4 = aten.add_.Tensor(%3!, 1) : f32[3, 2, 4]{0, 4, 1}@2+0\nreturn %2\n",

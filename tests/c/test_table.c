@@ -19,7 +19,7 @@ static void
 test_many(unsigned hash_bits)
 {
     enum { N = 500 };
-    uint32_t keys[N];
+    uint32_t keys[N] = {0};
     kin_table t = {0};
     CHECK(find(&t, 7, keys, 7) == KIN_TABLE_NONE);
     for (uint32_t i = 0; i < N; i++) {
