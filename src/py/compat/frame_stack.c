@@ -226,20 +226,18 @@ void
 kin_marker_set(kin_marker *m, PyObject *func, PyCodeObject *code)
 {
     PyFunctionObject *function = (PyFunctionObject *)func;
-    m->f.f_func = function;
+    layout_set_func(&m->f, func, (PyObject *)code);
     m->f.f_globals = function->func_globals;
     m->f.f_builtins = function->func_builtins;
-    m->f.f_code = code;
     m->f.owner = FRAME_OWNED_BY_THREAD;
-    m->f.is_entry = true;
 }
 
 void
 kin_marker_link(PyThreadState *ts, kin_marker *m, uint32_t offset)
 {
-    m->f.prev_instr = _PyCode_CODE(m->f.f_code) + offset / sizeof(_Py_CODEUNIT);
-    m->f.previous = ts->cframe->current_frame;
-    ts->cframe->current_frame = &m->f;
+    layout_set_current(&m->f, offset);
+    m->f.previous = *layout_current(ts);
+    *layout_current(ts) = &m->f;
 }
 
 /* Somebody asked for the frame object: it goes on as the object of a frame that has ended, without locals. */
@@ -250,9 +248,9 @@ leave_object(PyThreadState *ts, kin_marker *m)
     m->f.frame_obj = NULL;
     Py_CLEAR(m->f.f_locals);
     if (Py_REFCNT(object) > 1) {
-        Py_INCREF(m->f.f_func);
-        Py_INCREF(m->f.f_code);
-        memset(((_PyInterpreterFrame *)object->_f_frame_data)->localsplus, 0, (size_t)m->f.f_code->co_nlocalsplus * sizeof(PyObject *));
+        Py_INCREF(layout_func(&m->f));
+        Py_INCREF(layout_code(&m->f));
+        memset(((_PyInterpreterFrame *)object->_f_frame_data)->localsplus, 0, (size_t)layout_code(&m->f)->co_nlocalsplus * sizeof(PyObject *));
         hand_over(ts, &m->f, object);
     }
     Py_DECREF(object);
@@ -261,7 +259,7 @@ leave_object(PyThreadState *ts, kin_marker *m)
 void
 kin_marker_unlink(PyThreadState *ts, kin_marker *m)
 {
-    ts->cframe->current_frame = m->f.previous;
+    *layout_current(ts) = m->f.previous;
     if (m->f.frame_obj != NULL) {
         PyObject *type, *value, *tb;
         PyErr_Fetch(&type, &value, &tb);
