@@ -36,7 +36,7 @@ def database():
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
         from torch.testing._internal.common_methods_invocations import op_db
-    return {op.name + (f".{op.entry_test_name}" if op.entry_test_name else ""): op for op in op_db}
+    return {op.name + (f".{op.variant_test_name}" if op.variant_test_name else ""): op for op in op_db}
 
 
 # -- in the child ----------------------------------------------------------------------------------------------------
