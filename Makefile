@@ -101,6 +101,7 @@ lint: $(ENV_READY)
 	$(PYTHON) tools/check_breaks.py
 	$(PYTHON) tools/check_tree.py
 	$(PYTHON) tools/gen_tiering.py --check
+	$(PYTHON) tools/gen_aten_index.py --check
 
 # The extension under ASan and UBSan; the interpreter needs the sanitizer's library loaded first.
 sanitize: $(ENV_READY)

@@ -1,11 +1,7 @@
-/* The table of operators, found by name through a hash table made at the first look-up. */
+/* The table of operators, found by name through an index that is made when the table changes (tools/gen_aten_index.py). */
 #include "core/aten/ops.h"
 
-#include <pthread.h>
 #include <string.h>
-
-#include "core/base/hash.h"
-#include "core/base/table.h"
 
 static const struct {
     const char *name;
@@ -29,39 +25,33 @@ static const struct {
 };
 _Static_assert(sizeof rows / sizeof *rows == KIN_ATEN_OPS, "a row each");
 
-static kin_table table;
-static pthread_once_t once = PTHREAD_ONCE_INIT;
-static bool complete;
-
-static void
-fill(void)
-{
-    complete = true;
-    for (uint32_t i = 0; i < KIN_ATEN_OPS; i++)
-        complete = complete && kin_table_add(&table, kin_hash_bytes(0, rows[i].name, strlen(rows[i].name)), i) == KIN_OK;
-}
+/* Rows in the order of their names. */
+static const uint16_t by_name[] = {
+#include "core/aten/gen/by_name.inc"
+};
+_Static_assert(sizeof by_name / sizeof *by_name == KIN_ATEN_OPS, "run tools/gen_aten_index.py");
 
 static kin_aten_op
-find_exactly(const char *name, size_t len)
+find_exactly(const char *name)
 {
-    pthread_once(&once, fill);
-    uint32_t i, at = 0;
-    if (complete) {
-        while ((i = kin_table_next(&table, kin_hash_bytes(0, name, len), &at)) != KIN_TABLE_NONE)
-            if (strncmp(rows[i].name, name, len) == 0 && rows[i].name[len] == 0)
-                break;
-        return i == KIN_TABLE_NONE ? KIN_ATEN_OPS : (kin_aten_op)i;
+    uint32_t low = 0, high = KIN_ATEN_OPS;
+    while (low < high) {
+        uint32_t middle = (low + high) / 2;
+        int order = strcmp(rows[by_name[middle]].name, name);
+        if (order == 0)
+            return (kin_aten_op)by_name[middle];
+        if (order < 0)
+            low = middle + 1;
+        else
+            high = middle;
     }
-    for (i = 0; i < KIN_ATEN_OPS; i++) /* memory was short */
-        if (strncmp(rows[i].name, name, len) == 0 && rows[i].name[len] == 0)
-            break;
-    return (kin_aten_op)i;
+    return KIN_ATEN_OPS;
 }
 
 kin_aten_op
 kin_aten_op_find(const char *name, bool *in_place)
 {
-    kin_aten_op op = find_exactly(name, strlen(name));
+    kin_aten_op op = find_exactly(name);
     if (in_place != NULL)
         *in_place = false;
     const char *dot = strrchr(name, '.');
@@ -71,7 +61,7 @@ kin_aten_op_find(const char *name, bool *in_place)
     size_t head = (size_t)(dot - name) - 1;
     memcpy(plain, name, head);
     strcpy(plain + head, dot);
-    op = find_exactly(plain, strlen(plain));
+    op = find_exactly(plain);
     if (in_place != NULL)
         *in_place = op != KIN_ATEN_OPS;
     return op;
