@@ -470,10 +470,10 @@ def test_giving_up_is_said():
     model, x, _ = linear()
     model.share_memory()
     compiled = kintsugi.compile(model)
-    before = len(kintsugi.events())
+    before = kintsugi.events()   # only the newest are kept, so their number tells nothing
     for _ in range(3):
         compiled(x)
-    unfreeze = [e for e in kintsugi.events()[before:] if e["event"] == "unfreeze"]
+    unfreeze = [e for e in kintsugi.events() if e["event"] == "unfreeze" and e not in before]
     assert len(unfreeze) == 1 and "other processes" in unfreeze[0]["reason"]
     entry, = engine_of(compiled).entries()
     assert [u["unfrozen"] for u in engine.kernels(entry)] == [unfreeze[0]["reason"]]
