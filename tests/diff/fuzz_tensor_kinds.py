@@ -45,7 +45,7 @@ class Program:
         body = ["    v = w = None", "    out = []"]
         for text, guarded in self.lines:
             if guarded:
-                body += ["    try:", f"        {text}", "    except Exception as e:", "        v = type(e).__name__ + ': ' + str(e)"]
+                body += ["    try:", f"        {text}", "    except Exception as e:", "        v = type(e).__name__ + ('' if isinstance(e, RecursionError) else ': ' + str(e))"]
             else:
                 body.append(f"    {text}")
             body.append("    out.append((v, w))")
