@@ -55,8 +55,8 @@ rec_abc_fact(rec *r)
     uint32_t *seen = rec_map_at(r->facts_seen, rec_seg(r), 0xABC, 0, 0);
     PyObject *fact = value && seen && *seen == 0 ? PyTuple_Pack(2, token, value) : NULL;
     if (fact != NULL) {
-        rec_fact(r, KIN_FACT_CALL_IS, 0, fact, 0);
         *seen = 1;
+        rec_fact(r, KIN_FACT_CALL_IS, 0, fact, 0);
     }
     Py_XDECREF(fact);
     Py_XDECREF(value);
