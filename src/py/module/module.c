@@ -57,6 +57,7 @@ static const struct {
     {"training", OPTION_FLAG, offsetof(kin_options, training)},
     {"error_class", OPTION_CLASS, offsetof(kin_options, error_class)},
     {"miss_hook", OPTION_HOOK, offsetof(kin_options, miss_hook)},
+    {"record_hook", OPTION_HOOK, offsetof(kin_options, record_hook)},
 };
 enum { NOPTIONS = sizeof option_rows / sizeof *option_rows };
 
@@ -469,6 +470,7 @@ traverse_module(PyObject *module, visitproc visit, void *arg)
     Py_VISIT(st->entry_type);
     Py_VISIT(st->options.error_class);
     Py_VISIT(st->options.miss_hook);
+    Py_VISIT(st->options.record_hook);
     Py_VISIT(st->recorded);
     return 0;
 }
@@ -479,6 +481,7 @@ clear_module(PyObject *module)
     kin_state *st = state_of(module);
     Py_CLEAR(st->options.error_class);
     Py_CLEAR(st->options.miss_hook);
+    Py_CLEAR(st->options.record_hook);
     Py_CLEAR(st->recorded);
     return 0;
 }
@@ -491,6 +494,7 @@ free_module(void *module)
     kin_compiled_forget_state(st);
     Py_CLEAR(st->options.error_class);
     Py_CLEAR(st->options.miss_hook);
+    Py_CLEAR(st->options.record_hook);
     Py_CLEAR(st->recorded);
     Py_CLEAR(st->compiled_type);
     Py_CLEAR(st->entry_type);
