@@ -10,14 +10,14 @@ S, L, W = (64, 64), (512, 1024), 64
 
 def branch_small(x, w):
     y = torch.sin(x) * 2
-    if y.sum() > 0:
+    if y.sum() < 1e9:
         y = y + w
     return torch.cos(y)
 
 
 def branch_small_fixed(x, w):
     y = torch.sin(x) * 2
-    y = torch.where(y.sum() > 0, y + w, y)
+    y = torch.where(y.sum() < 1e9, y + w, y)
     return torch.cos(y)
 
 
@@ -97,8 +97,8 @@ class Layer(torch.nn.Module):
     def forward(self, x):
         x = self.linear(x)
         if self.fixed:
-            x = torch.where(x.sum() > 0, x * 0.5, x)
-        elif x.sum() > 0:
+            x = torch.where(x.sum() > -1e9, x * 0.5, x)
+        elif x.sum() > -1e9:
             x = x * 0.5
         return x.relu()
 

@@ -13,6 +13,7 @@ def add(commands):
     parser.add_argument("--sarif", metavar="FILE", help="write it to FILE as SARIF 2.1.0, for code review")
     parser.add_argument("--all", action="store_true", help="all causes, with all hints")
     parser.add_argument("--no-measure", action="store_true", help="no times and no prices: calls are not repeated")
+    parser.add_argument("--repeat", action="store_true", help="measure functions whose calls have effects outside of the process, too")
     parser.add_argument("--seconds", type=float, default=None, help="of measuring for each variant (0.25)")
     parser.add_argument("--strict-breaks", action="store_true", help="report print, logging, ... as graph breaks")
     parser.add_argument("target", help="a script, or module:fn, or file.py:fn; arguments of a script follow after --")
@@ -26,7 +27,8 @@ def run(options):
     if options.strict_breaks:
         kintsugi.config.strict_breaks = True
     try:
-        status, diagnoses = explain(options.target, options.args, inputs=options.inputs, measure=not options.no_measure, seconds=options.seconds)
+        status, diagnoses = explain(options.target, options.args, inputs=options.inputs, measure=not options.no_measure, repeat=options.repeat,
+                                    seconds=options.seconds)
     except observe.TargetError as error:
         sys.stderr.write(f"kintsugi: explain: {error}\n")
         return 2
@@ -37,7 +39,7 @@ def run(options):
     return 0
 
 
-def explain(target, arguments=(), *, inputs=None, measure=True, seconds=None):
+def explain(target, arguments=(), *, inputs=None, measure=True, repeat=False, seconds=None):
     """(exit status of the script or its exception, [Diagnosis])."""
     from kintsugi.diagnose import diagnose, observe, price
 
@@ -58,7 +60,8 @@ def explain(target, arguments=(), *, inputs=None, measure=True, seconds=None):
                 args, kwargs = call.copy()
                 compiled(*args, **kwargs)
     with progress() as tell:
-        return status, [diagnose(found, measure=measure, progress=tell, seconds=seconds or price.SECONDS) for found in session.functions]
+        return status, [diagnose(found, measure=measure, repeat=repeat, progress=tell, seconds=seconds or price.SECONDS)
+                        for found in session.functions]
 
 
 @contextlib.contextmanager

@@ -37,8 +37,8 @@ class Diagnosis:
         return [cause for cause in self.causes if cause.price_us is not None]
 
 
-def diagnose(observed, *, measure=True, progress=lambda text: None, seconds=price.SECONDS):
-    """The Diagnosis of a function that was observed."""
+def diagnose(observed, *, measure=True, repeat=False, progress=lambda text: None, seconds=price.SECONDS):
+    """The Diagnosis of a function that was observed. repeat: it is measured even if its calls have effects outside of the process."""
     engine = _api.start_engine()
     compiled = observed.compiled
     entries = sorted(compiled.entries(), key=lambda entry: entry.number)
@@ -47,7 +47,7 @@ def diagnose(observed, *, measure=True, progress=lambda text: None, seconds=pric
     found = _gather(observed, entries, dumps, stats)
     verdict = price.Verdict()
     if measure and observed.calls and entries:
-        _measure(observed, dumps, found, verdict, progress, seconds)
+        _measure(observed, dumps, found, verdict, progress, seconds, repeat)
     elif measure:
         verdict.note = "not measured: no call was recorded"
     found += list(_causes.of_kernels(observed, _kernels.rows(engine, compiled)))
@@ -75,9 +75,9 @@ def _gather(observed, entries, dumps, stats):
             *found.values(), *recompiles.of_function(observed, dumps)]
 
 
-def _measure(observed, dumps, found, verdict, progress, seconds):
+def _measure(observed, dumps, found, verdict, progress, seconds, repeat):
     call = observed.calls[-1]
-    verdict.note = price.find_obstacle(dumps)
+    verdict.note = "" if repeat else price.find_obstacle(dumps)
     may_run = not verdict.note
     try:
         price.measure(observed, call, found, verdict, progress, seconds, may_run)

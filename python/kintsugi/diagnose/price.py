@@ -33,16 +33,19 @@ class Verdict:
         return us | {"speedup": self.speedup, "spread": self.spread, "note": self.note}
 
 
-# Effects that may be had again while a call is measured: nobody sees what it prints then.
-_HARMLESS = ("print(", "logging.", "Logger.", "warnings.", "TextIOWrapper.", "time.", "sys.stdout", "sys.stderr")
+# Calls whose effects stay in the process, or are not seen while calls are measured (what is printed).
+_HARMLESS = ("print", "logging.", "_warnings.", "warnings.", "list.", "dict.", "set.", "collections.", "torch.", "TensorBase.", "time.", "random.",
+             "itertools.", "str.", "_json.", "json.", "re.", "math.")
 
 
 def find_obstacle(dumps):
-    """Why the function cannot be called again only to measure it: "" when it can."""
+    """Why the function is not called again only to measure it; "": it may be."""
     for dump in dumps:
-        for entry in dump["breaks"]:
-            if entry["why"] in ("FILE_ACCESS", "SERIALIZATION", "THREAD"):
-                return f"a call has effects outside of the process ({entry['context'] or entry['type']})"
+        for entry in dump["effects"]:
+            text = entry["text"].partition(" = ")[2] or entry["text"]
+            name = text.partition("(")[0]
+            if entry["kind"] == "call" and (not name.startswith(_HARMLESS) or name == "print" and "'file'" in text):
+                return f"not measured: a call has effects that may reach outside of the process ({name}, line {entry['line']}); --repeat measures all the same"
     return ""
 
 
@@ -74,7 +77,7 @@ def measure(observed, call, causes, verdict, progress=lambda text: None, seconds
         progress(f"{observed.name}: measuring")
         times = timing.turns(ways, seconds * len(ways))
     if may_run:
-        verdict.eager, verdict.compiled = times["eager"].median, times["compiled"].median
+        verdict.eager, verdict.compiled = times["eager"].typical, times["compiled"].typical
         verdict.spread = max(times["eager"].spread, times["compiled"].spread)
     if program is not None:
         _fill_all(known, times, verdict)
@@ -114,13 +117,19 @@ def _variants(program, known):
 
 
 def _fill_all(known, times, verdict):
-    for number, (cause, _) in enumerate(known[:MOST]):
-        _fill(cause, times, number)
+    base = times["base"].typical
+    total = verdict.compiled or base
     every = "all" if "all" in times else 0
-    total = verdict.compiled or times["base"].median
-    _share_rest([cause for cause, _ in known if cause.how == "modelled"], max(0.0, total - times["base"].median) if verdict.compiled else 0.0)
+    # What the call takes beyond its tensor calls. It cannot be less than nothing: then the program was disturbed, and with it the prices.
+    rest = max(0.0, total - base)
+    scale = 1.0
+    if known and total < base and base > times[every].typical:
+        scale = max(0.0, total - times[every].typical) / (base - times[every].typical)
+    for number, (cause, _) in enumerate(known[:MOST]):
+        _fill(cause, times, number, scale)
+    _share_rest([cause for cause, _ in known if cause.how == "modelled"], rest)
     if verdict.compiled and known:
-        verdict.without_breaks = min(verdict.compiled, max(total - timing.difference(times, "base", every)[0], times[every].median))
+        verdict.without_breaks = min(total, times[every].typical + rest)
     for cause, _ in known:
         if cause.price_us is not None:
             cause.price_us = min(cause.price_us, total * 1e6)
@@ -131,11 +140,13 @@ def _caller(compiled, args):
     return lambda: compiled(*args)
 
 
-def _fill(cause, times, number):
-    gain, spread = timing.difference(times, "base", number)
+def _fill(cause, times, number, scale):
+    gain, spread = (scale * value for value in timing.difference(times, "base", number))
     cause.price_us, cause.spread_us = max(0.0, gain * 1e6), spread * 1e6
     cause.how = "measured" if cause.why in programs.BRIDGED else "modelled"
-    if spread > max(abs(gain) / 2, 0.2e-6):
+    if cause.why == "DATA_DEPENDENT_BRANCH" and cause.skipped:
+        cause.notes.append("the price is uncertain: torch.where would also compute the side that these calls did not take")
+    if spread > max(abs(gain) / 3, 0.2e-6):
         cause.notes.append(f"the price is uncertain: it varied by {spread * 1e6:.1f} us from turn to turn")
 
 

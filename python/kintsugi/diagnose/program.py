@@ -6,6 +6,7 @@ their times is its price. They are functions of tensors without effects: running
 """
 
 import math
+import re
 
 import torch
 
@@ -113,6 +114,7 @@ def _imitation(dump, vid):
     return None
 
 
+_NAME = re.compile(r"\b[vc]\d+\b")
 _INFIX = {"+", "-", "*", "/", "//", "%", "@", "**", "&", "|", "^", "<<", ">>", "<", "<=", ">", ">=", "==", "!="}
 
 
@@ -132,12 +134,31 @@ class _Writer:
                 self.add_node(self.program.nodes[index])
             elif index in self.program.breaks:
                 self.add_break(index, step, self.program.breaks[index])
-        outputs = [name for vid, (name, _) in self.made.items() if vid not in self.used]
+        results = self.program.dump["graphs"][-1]["outputs"] if self.program.dump["graphs"] else ()
+        outputs = [name for vid, (name, _) in self.made.items() if vid not in self.used or vid in results and not self.goes_on(vid)]
         if self.waiting:
             outputs.append(self.waiting[0])
         params = ", ".join(name for name in self.program.externals.values() if name)
-        body = self.lines + [f"return ({', '.join(outputs)},)"]
+        body = [*self.dropping(self.lines, outputs), f"return [{', '.join(outputs)}]"]
         return f"def program({params}):\n    " + "\n    ".join(body) + "\n"
+
+    def dropping(self, lines, outputs):
+        """The lines, and `del` behind the last use of a name: a local variable that lives longer would have to be there at the next break.
+        What the frames of the program hold on to stays."""
+        held = {self.made[vid][0] for graph in self.program.dump["graphs"] for vid in graph["outputs"] if vid in self.made and not self.goes_on(vid)}
+        last = {}
+        for index, line in enumerate(lines):
+            last.update((name, index) for name in _NAME.findall(line))
+        for index, line in enumerate(lines):
+            yield line
+            dead = [name for name, at in last.items() if at == index and name not in outputs and name not in held]
+            if dead:
+                yield f"del {', '.join(sorted(dead))}"
+
+    def goes_on(self, vid):
+        """Is the value given to a later graph, or to a break? Then it lives until there, and not longer."""
+        return any(entry["vid"] == vid for graph in self.program.dump["graphs"] for entry in graph["inputs"]) or \
+            any(vid in self.program.dump["steps"][step]["operands"] for step in self.program.breaks)
 
     def add_node(self, node):
         args = [self.value(arg) for arg in node["args"]]
@@ -187,7 +208,9 @@ class _Writer:
         if why in DECISIONS and operand in self.made:
             name = self.made[operand][0]
             self.used.add(operand)
-            if bridged:
+            if bridged and why == "DATA_DEPENDENT_ASSERT":
+                self.lines.append(f"torch._assert_async({name})")
+            elif bridged:
                 self.settle()
                 self.waiting = name, step["imm"] == 0
             else:

@@ -17,10 +17,19 @@ class Times:
         self.low, self.high = ordered[len(ordered) // 10], ordered[-1 - len(ordered) // 10]
 
     @property
+    def typical(self):
+        """The lower quartile: other programs only ever make a call slower."""
+        return quartile(self.samples)
+
+    @property
     def spread(self):
         """Half the distance of the quartiles, relative to the median."""
         ordered = sorted(self.samples)
         return (ordered[(3 * len(ordered)) // 4] - ordered[len(ordered) // 4]) / 2 / self.median if self.median else 0.0
+
+
+def quartile(samples):
+    return sorted(samples)[len(samples) // 4]
 
 
 def turns(calls, seconds, least=9):
@@ -37,6 +46,7 @@ def turns(calls, seconds, least=9):
             for i in range(len(names)):
                 name = names[(turn + i) % len(names)]
                 call, count = calls[name], inner[name]
+                call()  # caches and freed memory are as after a call of its own kind, not of another way
                 start = time.perf_counter()
                 for _ in range(count):
                     call()
@@ -56,13 +66,14 @@ def _repetitions(call):
         start = time.perf_counter()
         call()
         best = min(best, time.perf_counter() - start)
-    return max(1, min(1000, int(SAMPLE_S / max(best, 1e-7))))
+    return max(2, min(1000, int(SAMPLE_S / max(best, 1e-7))))
 
 
-def difference(times, a, b):
-    """(median, quartile distance / 2) of a's time less b's, turn by turn."""
-    found = sorted(x - y for x, y in zip(times[a].samples, times[b].samples))
-    return statistics.median(found), (found[(3 * len(found)) // 4] - found[len(found) // 4]) / 2
+def difference(times, a, b, parts=4):
+    """(a's typical time less b's, how far that is off in parts of the turns)."""
+    x, y = times[a].samples, times[b].samples
+    found = [quartile(x[i::parts]) - quartile(y[i::parts]) for i in range(parts)]
+    return times[a].typical - times[b].typical, statistics.pstdev(found)
 
 
 def warm(call, compiled=(), most=60):
