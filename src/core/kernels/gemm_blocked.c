@@ -12,7 +12,7 @@ enum {
     DEEP = 768,           /* rows of a block of b, at most */
     TALL = 140,           /* rows of a block of a: DEEP * TALL floats are 430 kB */
     TALL_COPY = 112,      /* ... that is copied first */
-    GROUP = 1 << 17,      /* floats of panels that are made together, for all rows; twice as many where blocks of a are copied for each group */
+    TOGETHER = 1 << 17,   /* floats of panels that are made together, for all rows; twice as many where blocks of a are copied for each group */
     APART = 16,           /* floats between rows of a copied block: their lines must not fall into the same sets of the first cache */
     NEAR = 8,             /* panels of a result whose blocks are still near when the last of them is done */
     THREAD_WORK = 1 << 21 /* multiplications that are worth a thread */
@@ -409,7 +409,7 @@ static int64_t
 group_of(const kin_gemm_blocked *p)
 {
     int64_t deep = kin_tile_part_of(depth_of(&p->b), DEEP), panels = panels_of_part(p);
-    int64_t most = GROUP * (must_copy(p) ? 2 : 1) / (deep * KIN_TILE_COLUMNS * parts_of(p));
+    int64_t most = TOGETHER * (must_copy(p) ? 2 : 1) / (deep * KIN_TILE_COLUMNS * parts_of(p));
     return most < 1 ? 1 : most < panels ? kin_tile_part_of(panels, most) : panels;
 }
 
