@@ -1,6 +1,7 @@
 """python -m kintsugi: run a script with torch.compile served by Kintsugi, or show what is known about breaks.
 
     python -m kintsugi run script.py args...
+    python -m kintsugi explain script.py | module:fn
     python -m kintsugi breaks [NAME]
     python -m kintsugi backends
     python -m kintsugi bench [MODEL ...]
@@ -12,6 +13,8 @@ import argparse
 import os
 import runpy
 import sys
+
+from .commands import explain
 
 
 def main(argv=None):
@@ -25,6 +28,7 @@ def main(argv=None):
     run.add_argument("--stats", action="store_true", help="print the counters of all compiled functions at the end")
     run.add_argument("script")
     run.add_argument("args", nargs=argparse.REMAINDER)
+    explain.add(commands)
     breaks = commands.add_parser("breaks", help="explain the reasons for graph breaks")
     breaks.add_argument("name", nargs="?", help="stable name, KIN number or PyTorch id")
     commands.add_parser("backends", help="list the names compile(backend=...) accepts")
@@ -36,8 +40,11 @@ def main(argv=None):
     cache.add_parser("clear", help="remove all")
     cache.add_parser("export", help="write all to an archive").add_argument("file")
     cache.add_parser("import", help="add those of an archive; only from people you trust").add_argument("file")
+    argv, own = _split(sys.argv[1:] if argv is None else list(argv))
     options = parser.parse_args(argv)
-    command = {"run": _run, "breaks": _breaks, "backends": _backends, "bench": _bench, "cache": _cache, "doctor": _doctor}[options.command]
+    if own is not None:
+        options.args = own
+    command = {"run": _run, "explain": explain.run, "breaks": _breaks, "backends": _backends, "bench": _bench, "cache": _cache, "doctor": _doctor}[options.command]
     if options.command == "run":
         return command(options)
     try:
@@ -47,6 +54,14 @@ def main(argv=None):
     except BrokenPipeError:  # `python -m kintsugi breaks | head`
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return 0
+
+
+def _split(argv):
+    """What stands behind `--` belongs to the script; of `kintsugi run` that is all behind its name anyway."""
+    if "--" not in argv or argv[:1] == ["run"]:
+        return argv, None
+    at = argv.index("--")
+    return argv[:at], argv[at + 1:]
 
 
 def _add_bench(commands):
