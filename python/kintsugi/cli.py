@@ -169,14 +169,26 @@ def _breaks(options):
         wanted = options.name.upper()
         rows = [row for row in rows if wanted in (row["why"], row["id"], *row["stock"])]
         if not rows:
-            sys.stderr.write(f"kintsugi: unknown graph break {options.name!r}; `python -m kintsugi breaks` lists all of them\n")
-            return 1
+            return _pytorch_id(wanted, options.name)
         print("\n\n".join(_messages.break_block(row) for row in rows))
         return 0
     from . import _tables
 
     found = [(row["id"], row["why"], row["category"], " ".join(row["stock"]), row["type"]) for row in rows]
     _tables.show(_tables.table(("id", "name", "category", "PyTorch's ids", "first line of the report"), found))
+    return 0
+
+
+def _pytorch_id(name, asked):
+    from . import _pytorch_ids
+
+    found = _pytorch_ids.find(name)
+    if found is None:
+        what = f"{name} is no id of PyTorch's that is known here" if _pytorch_ids.is_id(name) else f"unknown graph break {asked!r}"
+        sys.stderr.write(f"kintsugi: {what}; `python -m kintsugi breaks` lists all of them\n")
+        return 1
+    title, reason = found
+    print(f"{name}: {title}\n\n  This is no graph break here. {reason}")
     return 0
 
 
