@@ -73,6 +73,7 @@ call_fill_record_options(const kin_compiled *self, PyObject *unstable, kin_recor
         .fullgraph = self->fullgraph,
         .strict_breaks = options->strict_breaks,
         .trace_limit = options->trace_limit,
+        .kernels = kin_lower_wanted(self) && !kin_lower_is_custom(self),
         .crosscheck = options->crosscheck,
         .unstable = unstable,
         .dynamic = self->dynamic,

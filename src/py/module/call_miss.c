@@ -267,6 +267,30 @@ lower(call_state *c, PyCodeObject *code, kin_entry_object *entry, PyObject *rand
     return ok;
 }
 
+/* Tells a tool, such as `kintsugi explain`, which call is recorded. Its error is not the program's. */
+static void
+tell_record_hook(const call_state *c)
+{
+    PyObject *hook = Py_XNewRef(c->self->state->options.record_hook);
+    if (hook == NULL)
+        return;
+    Py_ssize_t npos = PyVectorcall_NARGS(c->nargsf), nkw = c->kwnames == NULL ? 0 : PyTuple_GET_SIZE(c->kwnames);
+    PyObject *args = PyTuple_New(npos), *kwargs = PyDict_New(), *answer = NULL;
+    bool ok = args != NULL && kwargs != NULL;
+    for (Py_ssize_t i = 0; ok && i < npos; i++)
+        PyTuple_SET_ITEM(args, i, Py_NewRef(c->args[i]));
+    for (Py_ssize_t i = 0; ok && i < nkw; i++)
+        ok = PyDict_SetItem(kwargs, PyTuple_GET_ITEM(c->kwnames, i), c->args[npos + i]) == 0;
+    if (ok)
+        answer = PyObject_CallFunctionObjArgs(hook, (PyObject *)c->self, args, kwargs, NULL);
+    if (answer == NULL)
+        PyErr_WriteUnraisable(hook);
+    Py_XDECREF(answer);
+    Py_XDECREF(args);
+    Py_XDECREF(kwargs);
+    Py_DECREF(hook);
+}
+
 static PyObject *
 record(call_state *c, PyObject *cause)
 {
@@ -284,6 +308,7 @@ record(call_state *c, PyObject *cause)
     Py_XINCREF(options.unstable);
     self->count.recordings++;
     call_unpin(c);
+    tell_record_hook(c);
     PyObject *random = take_random_state(self);
     self->count.last = KIN_RAN_RECORDED;
     PyObject *value = kin_record_call(&options, func, flat, (size_t)c->bind.nargs, c->bind.kwnames, &result);

@@ -473,6 +473,7 @@ dump_snap_place(dumper *d, uint32_t snap)
         return place;
     place.code = (PyCodeObject *)code;
     place.line = s->line ? (int)s->line : PyCode_Addr2Line(place.code, (int)s->offset);
+    place.offset = (int)s->offset;
     return place;
 }
 
@@ -524,4 +525,23 @@ dump_user_stack(dumper *d, uint32_t snap)
         Py_XDECREF(entry);
     }
     return stack;
+}
+
+PyObject *
+dump_user_columns(dumper *d, uint32_t snap)
+{
+    PyObject *list = PyList_New(0);
+    for (uint32_t s = snap; list != NULL && s != 0 && s < d->t->snaps.len; s = d->t->snaps.at[s].parent) {
+        dump_place place = dump_snap_place(d, s);
+        int line = 0, column = -1, end_line = -1, end_column = -1;
+        if (place.code == NULL)
+            continue;
+        if (!PyCode_Addr2Location(place.code, place.offset, &line, &column, &end_line, &end_column) || line != place.line)
+            column = end_line = end_column = -1;
+        PyObject *entry = Py_BuildValue("(iii)", column, end_line, end_column);
+        if (entry == NULL || PyList_Insert(list, 0, entry) < 0)
+            Py_CLEAR(list);
+        Py_XDECREF(entry);
+    }
+    return list;
 }

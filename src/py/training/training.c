@@ -222,6 +222,12 @@ launch_training_keep(PyObject *training, kin_capture *capture)
     *capture = (kin_capture){0};
 }
 
+const launch_code *
+launch_training_code_back(const launch_code *code)
+{
+    return code == NULL || code->training == NULL ? NULL : ((launch_training *)code->training)->backward;
+}
+
 /* -- forward ------------------------------------------------------------------------------------------------------ */
 
 /* What a forward launch made, for the node. */
@@ -368,9 +374,12 @@ launch_training_forward(launch_running *r, launch_code *code, const launch_input
                         PyObject **made, PyObject **saved)
 {
     forward_made f = {.t = (launch_training *)code->training, .made = made};
+    double begin = launch_profiling ? kin_clock_ns() : 0;
     kin_grad_set(false);
     bool ok = launch_code_give(r, code, inputs, threads, outcome, take_made, &f);
     kin_grad_set(true);
+    if (ok && begin != 0)
+        launch_profile_whole(&code->main, kin_clock_ns() - begin);
     *saved = f.saved;
     return ok;
 }
@@ -505,9 +514,12 @@ launch_training_backward(launch_training *t, PyObject *saved, PyObject *const *g
         launch_inputs inputs = {.in = b.in, .input_of = code->input_of, .n = code->ninputs, .values = b.values};
         launch_running r;
         launch_outcome outcome;
+        double begin = launch_profiling ? kin_clock_ns() : 0;
         code->running++;
         bool ok = launch_code_give(&r, code, &inputs, 0, &outcome, give_gradients, made);
         code->running--;
+        if (ok && begin != 0)
+            launch_profile_whole(&code->main, kin_clock_ns() - begin);
         Py_XDECREF(r.random);
         kin_vec_deinit(&outcome.hints);
         given = ok ? share_gradients(t, made, b.there) : NULL;
