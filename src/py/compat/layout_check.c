@@ -58,18 +58,18 @@ static const char *
 compare_running_frame(void)
 {
     PyThreadState *ts = PyThreadState_Get();
-    PyFrameObject *object = PyThreadState_GetFrame(ts);
-    if (object == NULL)
+    PyFrameObject *frame = PyThreadState_GetFrame(ts);
+    if (frame == NULL)
         return NULL; /* nothing runs: there is nothing to compare */
-    PyCodeObject *code = PyFrame_GetCode(object);
+    PyCodeObject *code = PyFrame_GetCode(frame);
     const _PyInterpreterFrame *f = *layout_current(ts);
 #if PY_VERSION_HEX >= 0x030C0000
     while (f != NULL && f->owner != FRAME_OWNED_BY_THREAD && f->owner != FRAME_OWNED_BY_GENERATOR)
         f = f->previous;
 #endif
-    const char *moved = f == NULL || f->frame_obj != object ? "the frame of a call" : layout_code(f) != code ? "the code of a frame" : NULL;
+    const char *moved = f == NULL || f->frame_obj != frame ? "the frame of a call" : layout_code(f) != code ? "the code of a frame" : NULL;
     Py_DECREF(code);
-    Py_DECREF(object);
+    Py_DECREF(frame);
     return moved;
 }
 
