@@ -5,8 +5,8 @@ graphs   how many graphs the backend got: {"full": under fullgraph, "plain": wit
 explain  [graph_count, graph_break_count]; kintsugi alone: stats, its own count of graphs
 equal    is what compiled calls return what eager returns
 """
-import copy
 import json
+import logging
 import pathlib
 import sys
 import warnings
@@ -41,7 +41,17 @@ class Backend:
         return gm
 
 
+def of(engine):
+    """compile, explain, reset of the engine."""
+    if engine == "kintsugi":
+        import kintsugi
+
+        return kintsugi.compile, kintsugi.explain, kintsugi.reset
+    return torch.compile, torch._dynamo.explain, torch._dynamo.reset
+
+
 def one(name, engine):
+    compile, explain, reset = of(engine)
     row = {"name": name}
     expected = None
     try:
@@ -73,8 +83,10 @@ def one(name, engine):
         row["graphs"][kind] = backend.graphs
         row.setdefault("ops", {})[kind] = backend.ops
         if engine == "kintsugi" and not full:
-            entries = kintsugi.stats(compiled)["variants"]
-            row["stats"] = [sum(e["graphs"] for e in entries), kintsugi.stats(compiled)["breaks"]]
+            import kintsugi
+
+            stats = kintsugi.stats(compiled)
+            row["stats"] = [sum(entry["graphs"] for entry in stats["variants"]), stats["breaks"]]
     reset()
     fn, args = PROGRAMS[name]()
     try:
@@ -89,15 +101,12 @@ def one(name, engine):
 if __name__ == "__main__":
     engine = sys.argv[1]
     warnings.simplefilter("ignore")
-    import logging
     logging.disable(logging.WARNING)
     import torch._dynamo
+
     if engine == "kintsugi":
         import kintsugi
-        compile, explain, reset = kintsugi.compile, kintsugi.explain, kintsugi.reset
-        if "--install" in sys.argv:
-            kintsugi.install()
-    else:
-        compile, explain, reset = torch.compile, torch._dynamo.explain, torch._dynamo.reset
-    for name in [a for a in sys.argv[2:] if not a.startswith("-")] or PROGRAMS:
+
+        kintsugi.install()
+    for name in sys.argv[2:] or PROGRAMS:
         print(json.dumps(one(name, engine)), flush=True)

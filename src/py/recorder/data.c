@@ -3,7 +3,6 @@
  * Arithmetic on such numbers can be part of a graph (KIN_FROM_DATA), so where they only flow back into torch calls nothing ends there.
  * A decision on one ends the graph, and so does a value that Python code has made of one where a later torch call gets it.
  */
-#include "core/diag/breaks.h"
 #include "py/recorder/rec.h"
 
 rec_data
@@ -38,7 +37,7 @@ end_graph_at(rec *r, kin_vid vid)
     if (s == NULL || s->flags & KIN_STEP_BREAK || rec_is_of_optimizer(r->top->code))
         return;
     if (s->snap != 0)
-        rec_break(r, val->step, KIN_ROW_TENSOR_ITEM);
+        rec_break(r, val->step, r->info.at[vid].data_row);
 }
 
 static void
@@ -76,19 +75,25 @@ rec_note_data(rec *r, uint32_t step)
     }
     const kin_vid *args = r->t->vids.at + s->args;
     rec_data data = REC_NO_DATA;
+    int row = -1;
     for (uint32_t i = 0; i < s->nargs; i++)
-        data = rec_data_of(r, args[i]) > data ? rec_data_of(r, args[i]) : data;
+        if (rec_data_of(r, args[i]) > data) {
+            data = rec_data_of(r, args[i]);
+            row = r->info.at[args[i]].data_row;
+        }
     if (data == REC_NO_DATA || s->effects & KIN_MOVES)
         return;
     bool fits = fits_graph(r, s, args);
+    r->info.at[out].data_row = row;
     r->info.at[out].data = fits ? REC_DATA_IN_GRAPH : REC_DATA_OUTSIDE;
     if (fits && !(s->flags & KIN_STEP_PURE)) /* that one is of sizes, which graphs ask themselves */
         rec_make_node(r, step);
 }
 
 void
-rec_set_data(rec *r, kin_vid vid)
+rec_set_data(rec *r, kin_vid vid, int row)
 {
+    r->info.at[vid].data_row = row;
     r->info.at[vid].data = REC_DATA_IN_GRAPH;
     rec_make_node(r, r->t->vals.at[vid].step);
 }
@@ -113,7 +118,7 @@ rec_note_decision(rec *r, uint32_t step, kin_check check, kin_vid vid, PyObject 
 {
     bool decision = rec_data_of(r, vid) != REC_NO_DATA && decides(check, ref) && !(r->t->steps.at[step].flags & KIN_STEP_BREAK);
     if (decision && !r->asserts && !rec_is_of_optimizer(r->top->code)) /* which counts its steps in a tensor */
-        rec_break(r, step, KIN_ROW_TENSOR_ITEM);
+        rec_break(r, step, r->info.at[vid].data_row);
 }
 
 bool

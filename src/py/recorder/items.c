@@ -143,7 +143,7 @@ step_item(rec *r, kin_vid vid, Py_ssize_t i)
     Py_XDECREF(index);
     kin_vid item = rec_step_out(r, KIN_STEP_SUBSCR, r->info.at[vid].graph ? KIN_STEP_TORCH : 0, pair, 2);
     if (rec_data_of(r, vid) == REC_DATA_IN_GRAPH)
-        rec_set_data(r, item);
+        rec_set_data(r, item, r->info.at[vid].data_row);
     rec_set_obj(r, item, PyTuple_Check(obj) ? PyTuple_GET_ITEM(obj, i) : PyList_GET_ITEM(obj, i));
     return item;
 }

@@ -64,6 +64,7 @@ typedef struct {
     bool made;            /* by the recording: another object in each call */
     bool drifts;          /* computed from a number that was another one in each call so far */
     rec_data data;        /* did the data of a tensor decide it? */
+    int data_row;         /* ... the row of breaks.def of who asked for the data */
     bool sized;           /* a tensor whose sizes, or what was computed from sizes that, differ from call to call */
     uint32_t open_epoch;  /* tensors: meta epoch + 1 for which open_sizes holds */
     uint64_t open_sizes;
@@ -321,7 +322,7 @@ void rec_show_compiling(rec *r);
 /* ---- data.c ---- */
 rec_data rec_data_of(rec *r, kin_vid vid);
 void rec_make_node(rec *r, uint32_t step);            /* the step is part of the graph */
-void rec_set_data(rec *r, kin_vid vid);               /* what the step makes is decided by data, and part of the graph */
+void rec_set_data(rec *r, kin_vid vid, int row);              /* what the step makes is decided by data, and part of the graph */
 void rec_note_data(rec *r, uint32_t step);            /* ... follows from what it is made of */
 bool rec_is_list_of_numbers(PyObject *obj);
 void rec_note_example(rec *r, kin_vid vid, PyObject *obj); /* the numbers of this call, for those who show something of a graph */

@@ -74,7 +74,10 @@ rec_call_number(rec *r, const rec_args *a)
         return false;
     all[0] = rec_is_const(r, a->callee) ? rec_as_const(r, a->callee) : a->callee;
     kin_vid out = rec_step_out(r, KIN_STEP_CALL, 0, all, a->npos + 1);
-    rec_set_data(r, out);
+    int row = -1;
+    for (uint32_t i = 0; i < a->npos; i++)
+        row = rec_data_of(r, a->args[i]) == REC_DATA_IN_GRAPH ? r->info.at[a->args[i]].data_row : row;
+    rec_set_data(r, out, row);
     rec_drop(r, a->ndrop);
     rec_await_result(r, out, r->t->vals.at[out].step);
     return true;
@@ -94,11 +97,11 @@ rec_holds_integers(PyObject *tensor)
 }
 
 void
-rec_note_number(rec *r, uint32_t step)
+rec_note_number(rec *r, uint32_t step, int row)
 {
     for (uint32_t i = r->t->steps.len; i-- > step;)
         if (r->t->steps.at[i].kind == KIN_STEP_CALL && r->t->steps.at[i].out != 0) {
-            rec_set_data(r, r->t->steps.at[i].out);
+            rec_set_data(r, r->t->steps.at[i].out, row);
             return;
         }
 }

@@ -553,15 +553,15 @@ call_node(rec *r, const rec_args *given)
     row = rec_is_number_of_tensor(r, given) ? KIN_ROW_TENSOR_TO_NUMBER : data_row(name);
     bool leaves = row >= 0; /* what the call returns is not for a graph */
     bool number = row == KIN_ROW_TENSOR_ITEM || row == KIN_ROW_TENSOR_TO_NUMBER || (row == KIN_ROW_TENSOR_TOLIST && rec_holds_integers(O(r, given->args[0])));
-    /* Stock captures NumPy where it may not break, and so it is no reason to refuse. */
-    if (number || (row == KIN_ROW_TENSOR_NUMPY && (r->opt->fullgraph || rec_is_of_optimizer(r->top->code)))) {
+    int from = row;
+    if (number || row == KIN_ROW_TENSOR_NUMPY) { /* an array over the tensor's memory is no reason to end the graph: what is done with it may be */
         leaves = !number;
         row = -1;
     }
     uint32_t step = r->t->steps.len;
     rec_call_step(r, &(rec_args){.callee = given->callee, .args = fixed, .npos = given->npos, .nkw = given->nkw, .kwnames = given->kwnames, .ndrop = given->ndrop}, leaves ? 0 : KIN_STEP_TORCH, row);
     if (number)
-        rec_note_number(r, step);
+        rec_note_number(r, step, from);
     r->skip_expected = r->skip_expected || rec_is_torch_operator(O(r, given->callee)); /* its __call__ is Python */
     bool out_arg = false;
     for (uint32_t i = 0; i < given->nkw; i++)
