@@ -1,6 +1,6 @@
 """`make fullgraph`: what fullgraph=True accepts, and how many graphs a backend gets, by stock PyTorch and by Kintsugi.
 
-The programs are in tests/fullgraph/programs.py; each engine counts in a process of its own. Writes docs/fullgraph.json, which
+The programs are in tests/fullgraph/graph_programs.py; each engine counts in a process of its own. Writes docs/fullgraph.json, which
 tests/py/test_fullgraph_truth.py compares with, and docs/fullgraph.md.
 """
 
@@ -16,7 +16,7 @@ sys.path.insert(0, str(ROOT / "tests" / "fullgraph"))
 
 HEAD = """# What `fullgraph=True` accepts
 
-Made by `make fullgraph` from {n} programs (`tests/fullgraph/programs.py`). The referee is `torch.compile` as PyTorch {version} has it, in the
+Made by `make fullgraph` from {n} programs (`tests/fullgraph/graph_programs.py`). The referee is `torch.compile` as PyTorch {version} has it, in the
 same environment. "graphs" are those that a backend gets: under `fullgraph=True`, and without (stock's number without it depends on
 `capture_scalar_outputs` and `capture_dynamic_output_shape_ops`, which are off by default and on under `fullgraph`; Kintsugi's does not).
 
@@ -25,7 +25,7 @@ Both accept {both}, both refuse {neither}.
 
 
 def count(engine):
-    done = subprocess.run([sys.executable, str(ROOT / "tests" / "fullgraph" / "count.py"), engine], capture_output=True, text=True, check=True)
+    done = subprocess.run([sys.executable, str(ROOT / "tests" / "fullgraph" / "graph_count.py"), engine], capture_output=True, text=True, check=True)
     return {row["name"]: row for row in map(json.loads, (line for line in done.stdout.splitlines() if line.startswith("{")))}
 
 
@@ -35,7 +35,7 @@ def _cells(row):
 
 
 def _section(title, text, names, table):
-    from programs import PROGRAMS
+    from graph_programs import PROGRAMS
 
     lines = [f"## {title}", "", text, ""]
     for name in names:

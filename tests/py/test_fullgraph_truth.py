@@ -13,8 +13,8 @@ ROOT = pathlib.Path(__file__).resolve().parents[2]
 sys.path.insert(0, str(ROOT / "tests" / "fullgraph"))
 kintsugi = pytest.importorskip("kintsugi", reason="the extension is not built", exc_type=ImportError)
 
-import count  # noqa: E402
-from programs import IN_PIECES, PROGRAMS  # noqa: E402
+import graph_count as count  # noqa: E402
+from graph_programs import IN_PIECES, PROGRAMS  # noqa: E402
 
 TABLE = json.loads((ROOT / "docs" / "fullgraph.json").read_text())
 

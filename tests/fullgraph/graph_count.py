@@ -1,4 +1,4 @@
-"""Counts graphs: `python count.py stock|kintsugi NAME ...` prints one JSON line for each program.
+"""Counts graphs: `python graph_count.py stock|kintsugi NAME ...` prints one JSON line for each program.
 
 accepts  does fullgraph=True take it; else the first line of the error, and the user's line
 graphs   how many graphs the backend got: {"full": under fullgraph, "plain": without}
@@ -14,7 +14,7 @@ import warnings
 import torch
 
 sys.path.insert(0, str(pathlib.Path(__file__).resolve().parent))
-from programs import PROGRAMS  # noqa: E402
+from graph_programs import PROGRAMS  # noqa: E402
 
 
 def flat(value):
@@ -77,7 +77,7 @@ def one(name, engine):
             if full:
                 row["accepts"] = False
                 row["error"] = f"{type(error).__name__}: " + str(error).partition("\n")[0][:160]
-                row["line"] = "programs.py" in str(error)
+                row["line"] = "graph_programs.py" in str(error)
             else:
                 row["raised"] = f"{type(error).__name__}: {error}"[:300]
         row["graphs"][kind] = backend.graphs
