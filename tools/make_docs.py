@@ -18,7 +18,7 @@ EXAMPLES = ROOT / "docs/breaks/examples"
 
 GUIDE = [("Install", "install"), ("First speed-up", "first"), ("Graph breaks", "breaks"), ("Training", "training"), ("Varying sizes", "sizes"),
          ("In continuous integration", "ci"), ("Troubleshooting", "troubleshooting")]
-MEASURED = [("Speed", "bench"), ("Varying sizes", "sizes"), ("Cost of a call", "overhead"), ("Operators", "ops"), ("Libraries", "libraries"), ("Four texts on torch.compile", "documents"),
+MEASURED = [("Speed", "bench"), ("Cost of a call", "overhead"), ("Operators", "ops"), ("Libraries", "libraries"), ("Four texts on torch.compile", "documents"),
             ("Versions", "versions"), ("Settings", "settings")]
 CATEGORIES = {"data": "Decisions on data", "opaque": "Code that cannot be followed", "requested": "Breaks that the program asks for", "unsupported": "Not supported",
               "python": "Python constructs", "effect": "Effects that strict mode reports", "limit": "Limits and events"}
@@ -89,7 +89,7 @@ def ids_page(groups, rows, titles):
     named = sorted(((name, row) for row in rows for name in row["stock"]), key=lambda pair: pair[0])
     out += [f"| {name} | {cell(titles.get(name, ''))} | [{row['why']}]({row['why']}.md) |" for name, row in named] + [""]
     for group in groups:
-        out += [f"## No graph break: {group.name}", "", group.text, "", "| id | PyTorch's title |", "|---|---|"]
+        out += [f"## No graph break: {group.title}", "", group.text, "", "| id | PyTorch's title |", "|---|---|"]
         out += [f"| {name} | {cell(title)} |" for name, title in sorted(group.ids.items())] + [""]
     return "\n".join(out)
 
@@ -120,8 +120,9 @@ def copy_texts(folder):
     """The guide, measured pages with their pictures, design pages; returns those of MEASURED that exist."""
     for name in ("guide", "design", "measurements"):
         shutil.copytree(ROOT / "docs" / name, folder / name)
-    if (ROOT / "docs/training.md").exists():
-        shutil.copy(ROOT / "docs/training.md", folder / "guide")
+    for _, name in GUIDE:  # some of the guide's pages stand beside docs/guide, for a command writes them
+        if (ROOT / f"docs/{name}.md").exists() and not (folder / f"guide/{name}.md").exists():
+            shutil.copy(ROOT / f"docs/{name}.md", folder / "guide")
     (folder / "measured").mkdir()
     for path in [*(ROOT / "docs").glob("*.svg"), *(ROOT / "docs").glob("*.png")]:
         shutil.copy(path, folder / "measured")

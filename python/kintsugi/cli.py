@@ -2,6 +2,7 @@
 
     python -m kintsugi run script.py args...
     python -m kintsugi explain script.py | module:fn
+    python -m kintsugi check script.py | module:fn --baseline FILE [--update]
     python -m kintsugi breaks [NAME]
     python -m kintsugi backends
     python -m kintsugi bench [MODEL ...]
@@ -14,7 +15,7 @@ import os
 import runpy
 import sys
 
-from .commands import explain
+from .commands import check, explain
 
 
 def main(argv=None):
@@ -29,6 +30,7 @@ def main(argv=None):
     run.add_argument("script")
     run.add_argument("args", nargs=argparse.REMAINDER)
     explain.add(commands)
+    check.add(commands)
     breaks = commands.add_parser("breaks", help="explain the reasons for graph breaks")
     breaks.add_argument("name", nargs="?", help="stable name, KIN number or PyTorch id")
     commands.add_parser("backends", help="list the names compile(backend=...) accepts")
@@ -44,7 +46,7 @@ def main(argv=None):
     options = parser.parse_args(argv)
     if own is not None:
         options.args = own
-    command = {"run": _run, "explain": explain.run, "breaks": _breaks, "backends": _backends, "bench": _bench, "cache": _cache, "doctor": _doctor}[options.command]
+    command = {"run": _run, "explain": explain.run, "check": check.run, "breaks": _breaks, "backends": _backends, "bench": _bench, "cache": _cache, "doctor": _doctor}[options.command]
     if options.command == "run":
         return command(options)
     try:
@@ -65,9 +67,13 @@ def _split(argv):
 
 
 def _add_bench(commands):
-    bench = commands.add_parser("bench", help="time real models: eager, Kintsugi, stock torch.compile")
-    bench.add_argument("models", nargs="*", help="names or patterns of rows (`bert-*`); all when none is given")
+    bench = commands.add_parser("bench", help="time real models, or functions of your own: eager, Kintsugi, stock torch.compile")
+    bench.add_argument("models", nargs="*", help="names or patterns of rows (`bert-*`); all when none is given. "
+                       "Or one script.py, module:fn or file.py:fn of your own")
     bench.add_argument("--rows", metavar="NAMES", action="append", default=[], help="the same, separated by commas")
+    bench.add_argument("--inputs", metavar="EXPR", help="of module:fn: a function of that module that returns its arguments, or an expression")
+    bench.add_argument("--against", metavar="git:REV", help="of script.py or module:fn: the same in an earlier revision, in turns with this one")
+    bench.add_argument("--stock", action="store_true", help="of script.py or module:fn: stock torch.compile, too")
     bench.add_argument("--quick", action="store_true", help="half a second for each row, no processes for first calls")
     bench.add_argument("--no-stock", action="store_true", help="leave stock torch.compile out (it takes most of the time)")
     bench.add_argument("--no-first", action="store_true", help="no processes for first calls")
@@ -85,7 +91,10 @@ def _add_bench(commands):
 
 def _bench(options):
     from . import bench
+    from .bench import own
 
+    if own.is_target(options.models):
+        return own.main(options)
     return bench.main(options)
 
 

@@ -1,6 +1,7 @@
 /* Texts of a trace for readers: paths of values, constants, guards, steps, places in the source. */
 #include "py/aten/sizes.h"
 #include "py/report/dump_priv.h"
+#include "py/report/guard_text.h"
 
 #include <string.h>
 
@@ -238,6 +239,9 @@ dict_item_text(dumper *d, const kin_val *val, PyObject *parent)
 static PyObject *
 source_text(dumper *d, const kin_val *val, PyObject *parent)
 {
+    PyObject *parameter = kin_forward_parameter(d->v, val);
+    if (parameter != NULL)
+        return PyUnicode_FromFormat("L['%U']", parameter);
     switch ((kin_access)val->access) {
     case KIN_ACCESS_LOCAL: return local_text(d, val->key);
     case KIN_ACCESS_FUNC: return PyUnicode_FromString("F");
@@ -333,7 +337,7 @@ format_fact(dumper *d, const kin_fact *fact, PyObject *source, PyObject *ref)
     case KIN_FACT_TYPE: return PyUnicode_FromFormat("type(%U) is %U", source, ref);
     case KIN_FACT_TYPE_VERSION: return PyUnicode_FromFormat("type(%U) is %U, class unchanged", source, ref);
     case KIN_FACT_TYPE_TAG: return PyUnicode_FromFormat("class %U unchanged", source);
-    case KIN_FACT_ID: return PyUnicode_FromFormat("%U is %U", source, ref);
+    case KIN_FACT_ID: return PyUnicode_FromFormat(PyUnicode_Compare(source, ref) == 0 ? "%U was not rebound" : "%U is %U", source, ref);
     case KIN_FACT_NOT_ID: return PyUnicode_FromFormat("%U is not %U", source, ref);
     case KIN_FACT_EQ: return PyUnicode_FromFormat("%U == %U", source, ref);
     case KIN_FACT_LEN: return PyUnicode_FromFormat("len(%U) == %u", source, fact->num);
