@@ -89,6 +89,10 @@ extern const rec_method_row rec_type_rows[], rec_attr_rows[], rec_item_rows[], r
 /* ---- newobject.c ---- */
 bool rec_model_new_object(rec *r, const rec_args *a, PyTypeObject *tp);
 
+/* ---- optimizer.c ---- */
+/* True when it took care of the call. */
+bool rec_call_optimizer(rec *r, const rec_args *a);
+
 /* ---- wrapping.c ---- */
 bool rec_call_update_wrapper(rec *r, const rec_args *a);
 bool rec_call_deepcopy(rec *r, const rec_args *a);
