@@ -59,11 +59,23 @@ def write_recording(event, dump, graphs, breaks, ids, outer):
             _write("compilation_metrics", _metrics(event, dump))
 
 
-def write_eager(event, ids, outer):
-    """A call that left no recording."""
+def write_eager(event, ids, outer, refusal=None):
+    """A call that left no recording; refusal: the event of a graph break under fullgraph=True."""
+    from . import _messages
+
     with _compiling(ids):
-        _write_start([*outer, (event.get("filename", "?"), event.get("line", 0), event["name"])])
-        _write("compilation_metrics", _metrics(event, {"graphs": [], "breaks": [], "facts": []}, event.get("reason") or "nothing to replay"))
+        _write_start([*outer, (event.get("filename", "?"), event.get("line", 0), event.get("function", event["name"]))])
+        metrics = _metrics(event, {"graphs": [], "breaks": [], "facts": []}, event.get("reason") or "the call left nothing that can be replayed")
+        if refusal is not None:
+            stack = [(file, int(line), name) for file, line, name in (row.split("\t") for row in refusal["stack"].splitlines())]
+            file, line, _ = _messages.user_place(stack, stack[-1] if stack else ("?", 0, "?"))
+            text = f"{refusal['type']} at {file}:{line}"
+            row = _messages.find_row(refusal["why"])
+            block = _messages.break_block(row) if row else refusal["type"]
+            _artifact("dynamo_graph_break_reason", f"Graph break in user code at {file}:{line}\nGraph Break Reason: {block}\n\n"
+                      f"User code traceback:\n{_messages.format_stack([*outer, *stack])}\n")
+            metrics.update(fail_type="torch._dynamo.exc.Unsupported", fail_reason=text, fail_user_frame_filename=file, fail_user_frame_lineno=line)
+        _write("compilation_metrics", metrics)
 
 
 def write_recompile(event, ids):
