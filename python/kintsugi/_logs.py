@@ -208,6 +208,9 @@ def _show(event, found, outer, new):
     elif kind == "passes":
         _show_passes(event)
     elif kind == "lower":
+        if _trace.is_wanted():
+            compiled, _, index = _find(event["entry"], {})
+            _trace.write_backend(event, (number_frame(compiled), index))
         if _enabled("output_code") or _trace.is_wanted():
             _show_code(event)
     elif kind == "limit":

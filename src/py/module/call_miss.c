@@ -10,6 +10,7 @@
 #include "py/module/lower.h"
 #include "py/module/profiler_range.h"
 #include "py/module/unstable.h"
+#include "py/report/dump.h"
 #include "py/report/guard_text.h"
 #include "py/report/log.h"
 
@@ -296,6 +297,7 @@ static PyObject *
 record(call_state *c, PyObject *cause)
 {
     kin_compiled *self = c->self;
+    kin_state *state = self->state;
     kin_record_options options;
     kin_record_result result = {0};
     PyObject **flat = flatten_arguments(&c->bind, c->args);
@@ -337,6 +339,7 @@ record(call_state *c, PyObject *cause)
     Py_DECREF(func);
     Py_DECREF(code);
     free(flat);
+    kin_dump_tell(state);
     return value;
 }
 
