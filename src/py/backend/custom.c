@@ -10,6 +10,7 @@
 #include "py/aten/tensor.h"
 #include "py/backend/launcher.h"
 #include "py/capture/capture.h"
+#include "py/compat/imports.h"
 #include "py/compat/signals.h"
 #include "py/replay/replay.h"
 #include "py/report/dump.h"
@@ -404,10 +405,8 @@ note_open(const lowering *l, PyObject *graph)
 static bool
 find_helpers(lowering *l)
 {
-    PyObject *module = PyImport_ImportModule("kintsugi._launch");
-    l->make = module == NULL ? NULL : PyObject_GetAttrString(module, "make_subgraph");
-    l->imitate = l->make == NULL ? NULL : PyObject_GetAttrString(module, "imitate");
-    Py_XDECREF(module);
+    l->make = kin_import("kintsugi._launch", "make_subgraph");
+    l->imitate = l->make == NULL ? NULL : kin_import("kintsugi._launch", "imitate");
     return l->imitate != NULL;
 }
 

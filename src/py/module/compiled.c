@@ -4,6 +4,7 @@
 #include <stddef.h>
 #include <structmember.h>
 
+#include "py/compat/imports.h"
 #include "py/module/dispatch.h"
 
 /* -- life -------------------------------------------------------------------------------------------------- */
@@ -232,12 +233,10 @@ PyObject *
 kin_compiled_rebuild(PyObject *fn, PyObject *kwargs)
 {
     PyObject *result = NULL, *args = PyTuple_Pack(1, fn);
-    PyObject *package = PyImport_ImportModule("kintsugi");
-    PyObject *compile = package == NULL ? NULL : PyObject_GetAttrString(package, "compile");
+    PyObject *compile = kin_import("kintsugi", "compile");
     if (args != NULL && compile != NULL)
         result = PyObject_Call(compile, args, kwargs);
     Py_XDECREF(args);
-    Py_XDECREF(package);
     Py_XDECREF(compile);
     return result;
 }

@@ -11,6 +11,7 @@
 #include "py/aten/block.h"
 #include "py/guardeval/guard.h"
 #include "py/launch/launch.h"
+#include "py/optim/optim.h"
 #include "py/run/settings.h"
 #include "py/module/compiled.h"
 #include "py/module/doctor.h"
@@ -344,6 +345,12 @@ set_weights_room(PyObject *module, PyObject *number)
 }
 
 static PyObject *
+optimizer_totals(PyObject *module, PyObject *unused)
+{
+    return kin_optim_totals();
+}
+
+static PyObject *
 kernel_totals(PyObject *module, PyObject *unused)
 {
     return kin_launch_totals();
@@ -428,6 +435,7 @@ static PyMethodDef module_methods[] = {
     {"_set_weights_room", set_weights_room, METH_O, "Percent of the free memory for what is kept of weights."},
     {"_set_products", set_products, METH_O, "For tests: _set_products(False) does products through BLAS."},
     {"set_profile", set_profile, METH_O, "set_profile(flag): whether kernels() tells where the time of launches goes."},
+    {"optimizer_totals", optimizer_totals, METH_NOARGS, "How many steps of optimizers were one pass over their tensors, and why the last that was not was not."},
     {"kernel_totals", kernel_totals, METH_NOARGS, "What was compiled in this process, and where kernels came from."},
     {"_doctor", doctor, METH_NOARGS, "Which parts of the engine work here, as a dict; torch has been imported."},
     {"_rebuild", rebuild, METH_VARARGS, "For pickle: kintsugi.compile(fn, **kwargs)."},
