@@ -120,13 +120,13 @@ def of_partial(observed, entry):
 
 
 # Reasons of eager calls that belong to the normal life of a compiled function.
-_USUAL = ("timed for comparison with compiled calls", "called while another call was being recorded")
+USUAL = ("timed for comparison with compiled calls", "called while another call was being recorded")
 
 
 def of_eager_calls(observed, stats):
     filename, line = observed.place()
     for reason, count in stats["eager_calls"].items():
-        if reason in _USUAL:
+        if reason in USUAL:
             continue
         event = next((e for e in reversed(observed.events) if e["event"] in ("fallback", "limit") and e.get("reason", reason) == reason), {})
         row = _messages.find_row(event["why"]) if event.get("why") else None

@@ -70,6 +70,7 @@ class Observed:
 
     def __init__(self, compiled):
         self.compiled, self.name = compiled, compiled.__name__
+        self.names = {self.name, compiled.stats()["name"], getattr(compiled.fn, "__qualname__", self.name)}  # as events call it
         self.calls = []
         self.events = []
 
@@ -131,9 +132,10 @@ class Session:
             self._busy = False
 
     def _note(self, event):
+        """Events that name the line where their function begins belong to that one, others to the functions of that name."""
+        begins = event["event"] in ("record", "recompile", "limit", "fallback", "extend") and event.get("filename")
         for found in self._by_id.values():
-            if event.get("name") == found.name and (event.get("filename"), event.get("line")) in ((None, None), found.place()) or \
-                    event.get("name") == found.name and event["event"] in ("break", "effect", "lower", "fusion", "exit"):
+            if (event["filename"], event["line"]) == found.place() if begins else event.get("name") in found.names:
                 found.events.append(event)
 
 
@@ -211,7 +213,7 @@ def run_script(path, arguments=()):
         raise TargetError(f"no such script: {path!r}")
     saved = sys.argv, sys.path[:]
     sys.argv = [path, *arguments]
-    sys.path[0:1] = [os.path.dirname(path) or "."]
+    sys.path[0:1] = [os.path.dirname(os.path.abspath(path))]
     try:
         runpy.run_path(path, run_name="__main__")
     except SystemExit as stop:
