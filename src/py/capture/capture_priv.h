@@ -66,6 +66,10 @@ PyObject *kin_capture_data_of(PyObject *obj);
 /* ... and with stand-ins in place of tensors. */
 PyObject *kin_capture_stand_in_for(capturing *c, PyObject *obj);
 
+/* -- saves.c -- */
+/* Fills in what going back from one result takes from the others (joint.saving). */
+bool kin_joint_saves(capturing *c);
+
 /* -- joint.c -- */
 /* The steps have run: goes back from what they gave. False: see the reason. */
 bool kin_joint_run(capturing *c);

@@ -34,6 +34,14 @@ add_place(kin_state *st, PyCodeObject *code, uint32_t line)
     kin_event_int(st->log, "line", line != 0 ? (int64_t)line : code->co_firstlineno);
 }
 
+static void
+add_function(kin_state *st, PyCodeObject *code)
+{
+    add_place(st, code, 0);
+    if (code != NULL)
+        kin_event_str(st->log, "function", utf8(code->co_name));
+}
+
 /* File, line and function of the instruction behind a step, where it has a snapshot. */
 static void
 add_step_place(kin_state *st, const kin_entry_object *entry, const kin_step *step)
@@ -98,13 +106,40 @@ keep_for_listener(kin_state *st, const kin_entry_object *entry)
         PyErr_Clear();
 }
 
+/* The frames at a snapshot, outermost first. */
+static void
+add_frames(kin_text *text, const kin_entry *v, uint32_t snap)
+{
+    if (snap == 0 || snap >= v->trace.snaps.len)
+        return;
+    const kin_snap *at = &v->trace.snaps.at[snap];
+    add_frames(text, v, at->parent);
+    PyObject *code = kin_refs_get(&v->refs, at->code);
+    if (code != NULL && PyCode_Check(code))
+        kin_text_addf(text, "%s\t%u\t%s\n", utf8(((PyCodeObject *)code)->co_filename), at->line, utf8(((PyCodeObject *)code)->co_name));
+}
+
+void
+kin_log_refusal(kin_state *st, PyObject *name, const kin_entry *v, const kin_step *step)
+{
+    const kin_break_row *row = kin_break_find(step->why);
+    kin_text stack = {0};
+    begin(st, KIN_EVENT_REFUSE, name);
+    kin_event_why(st->log, step->why);
+    kin_event_str(st->log, "type", row == NULL ? "" : row->type);
+    add_frames(&stack, v, step->snap);
+    kin_event_str(st->log, "stack", stack.at == NULL ? "" : stack.at);
+    kin_text_deinit(&stack);
+    kin_event_end(st->log);
+}
+
 void
 kin_log_record(kin_state *st, PyObject *name, PyCodeObject *code, const kin_entry_object *entry,
                const kin_record_result *result)
 {
     keep_for_listener(st, entry);
     begin(st, KIN_EVENT_RECORD, name);
-    add_place(st, code, 0);
+    add_function(st, code);
     if (entry != NULL) {
         kin_event_int(st->log, "entry", entry->number);
         kin_event_int(st->log, "graphs", entry->v->trace.ngraphs);
@@ -153,7 +188,7 @@ void
 kin_log_recompile(kin_state *st, PyObject *name, PyCodeObject *code, const char *failures)
 {
     begin(st, KIN_EVENT_RECOMPILE, name);
-    add_place(st, code, 0);
+    add_function(st, code);
     kin_event_str(st->log, "failures", failures);
     kin_event_end(st->log);
 }
@@ -162,7 +197,7 @@ void
 kin_log_limit(kin_state *st, PyObject *name, PyCodeObject *code, uint32_t limit, const char *last)
 {
     begin(st, KIN_EVENT_LIMIT, name);
-    add_place(st, code, 0);
+    add_function(st, code);
     kin_event_int(st->log, "limit", limit);
     kin_event_str(st->log, "last", last);
     kin_event_why(st->log, KIN_WHY_RECOMPILE_LIMIT);

@@ -38,6 +38,7 @@ typedef struct {
     bool freezing;            /* pack weights and compute with them ahead of calls */
     PyObject *error_class;    /* strong; raised by fullgraph; NULL = RuntimeError */
     PyObject *miss_hook;      /* strong; asked before a call is recorded; NULL: none */
+    PyObject *record_hook;    /* strong; told of a call that is about to be recorded, with its arguments; NULL: nobody is */
 } kin_options;
 
 struct kin_compiled;
@@ -49,6 +50,7 @@ typedef struct kin_state {
     kin_options options;
     kin_event_log *log;         /* may be NULL: then nothing is logged */
     PyObject *recorded;         /* list of entries that the listener has not seen; NULL: nobody listens */
+    PyObject *listener; /* a capsule of py/report; borrowed */
     uint32_t next_entry;      /* number of the next entry, in events and dumps */
     bool aten_ready, aten_failed;
     struct kin_compiled *first; /* all live compiled functions, newest first */

@@ -9,6 +9,8 @@
 kin_status launch_training_new(const kin_capture *capture, launch_code *forward, launch_code *backward, const kin_halves *h) KIN_MUST_CHECK;
 /* The capture is the training's from now on. */
 void launch_training_keep(PyObject *training, kin_capture *capture);
+/* Is it one of the situations in which somebody looks at what eager saves? */
+bool launch_training_watched(void);
 /* As launch_code_run. */
 launch_result launch_training_run(launch_code *code, uint32_t threads, PyObject *const *in, PyObject **out, launch_outcome *outcome);
 
@@ -20,5 +22,8 @@ typedef struct {
 bool launch_training_try(launch_code *code, uint32_t threads, PyObject *const *in, launch_training_trial *result);
 /* It has been tried, or need not be. */
 bool launch_training_is_tried(const launch_code *code);
+
+/* The code that goes back; NULL: this code gives no gradients. */
+const launch_code *launch_training_code_back(const launch_code *code);
 
 #endif

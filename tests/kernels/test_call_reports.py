@@ -1,0 +1,247 @@
+"""Which call ran compiled code, `options={"warm": True}`, and reports that name what the user wrote."""
+
+import subprocess
+import sys
+import textwrap
+
+import kintsugi
+import pytest
+import torch
+
+
+@pytest.fixture(autouse=True)
+def kernels():
+    before = kintsugi.config.kernels
+    kintsugi.config.kernels = True
+    kintsugi.reset()
+    yield
+    kintsugi.config.kernels = before
+
+
+def compute(x):
+    return torch.relu(torch.sin(x) * 2) @ x
+
+
+def test_stats_tells_how_each_call_was_done():
+    x, compiled = torch.randn(8, 8), kintsugi.compile(compute)
+    assert kintsugi.stats(compiled)["last_call"] == ""
+    compiled(x)
+    assert kintsugi.stats(compiled)["last_call"] == "recorded"
+    for _ in range(3):
+        compiled(x)
+    stats = kintsugi.stats(compiled)
+    assert stats["last_call"] in ("compiled", "step by step") and stats["compiled_calls"] >= 1
+    kintsugi.config.disable = True
+    try:
+        compiled(x)
+    finally:
+        kintsugi.config.disable = False
+    assert kintsugi.stats(compiled)["last_call"] == "eager"
+
+
+def test_steps_are_not_called_compiled():
+    x, compiled = torch.randn(8, 8), kintsugi.compile(compute, backend="eager")
+    for _ in range(3):
+        compiled(x)
+    stats = kintsugi.stats(compiled)
+    assert (stats["last_call"], stats["compiled_calls"]) == ("step by step", 0)
+
+
+def test_warm_runs_compiled_code_from_the_first_call_on():
+    x, compiled = torch.randn(8, 8), kintsugi.compile(compute, options={"warm": True})
+    for number in range(1, 4):
+        torch.testing.assert_close(compiled(x), compute(x))
+        stats = kintsugi.stats(compiled)
+        assert (stats["last_call"], stats["compiled_calls"]) == ("compiled", number)
+
+
+def test_warm_compiles_even_a_single_small_call():
+    compiled = kintsugi.compile(lambda x: torch.sin(x), options={"warm": True})
+    compiled(torch.randn(3))
+    assert kintsugi.stats(compiled)["last_call"] == "compiled"
+
+
+def test_warm_does_nothing_twice_that_can_be_seen():
+    def add(x):
+        x.add_(1)
+        return x.sum()
+
+    x, compiled = torch.zeros(3), kintsugi.compile(add, options={"warm": True})
+    assert compiled(x) == 3 and x.tolist() == [1, 1, 1]
+    assert kintsugi.stats(compiled)["last_call"] == "recorded"
+    norm = torch.nn.BatchNorm1d(4)
+    kintsugi.compile(norm, options={"warm": True})(torch.randn(8, 4))
+    assert norm.num_batches_tracked == 1
+
+    seen = []
+
+    def note(x):
+        y = torch.exp(x)
+        seen.append(1)
+        return y
+
+    kintsugi.compile(note, options={"warm": True})(x)
+    assert seen == [1]
+
+
+def test_warm_draws_the_random_numbers_of_eager():
+    def draw(x):
+        return torch.rand(3) + x
+
+    x, compiled = torch.ones(3), kintsugi.compile(draw, options={"warm": True})
+    torch.manual_seed(0)
+    got = [compiled(x) for _ in range(3)]
+    torch.manual_seed(0)
+    for value in got:
+        torch.testing.assert_close(value, draw(x))
+
+
+def test_warm_is_true_or_false():
+    with pytest.raises(TypeError, match="warm"):
+        kintsugi.compile(compute, options={"warm": 1})
+
+
+@pytest.mark.parametrize("arguments, calls, reason", [
+    ({}, 0, "none: it was not called yet"),
+    ({}, 1, "none: no recorded call has come again so far (1 call, 1 recorded)"),
+    ({"backend": "eager"}, 3, "none: graphs run with backend='eager'"),
+    ({"options": {"kernels": False}}, 3, "none: they are switched off (options={'kernels': False})"),
+])
+def test_explain_says_why_there_are_no_kernels(arguments, calls, reason):
+    x, compiled = torch.randn(8, 8), kintsugi.compile(compute, **arguments)
+    for _ in range(calls):
+        compiled(x)
+    text = str(kintsugi.explain(compiled)(x))
+    assert reason in text and f"Calls: {calls}" in text
+
+
+def test_explain_says_that_gradients_are_the_reason():
+    before = kintsugi.config.training
+    kintsugi.config.training = False
+    try:
+        x, compiled = torch.randn(8, 8, requires_grad=True), kintsugi.compile(compute)
+        for _ in range(3):
+            compiled(x)
+        assert "gradients are wanted" in str(kintsugi.explain(compiled)(x))
+    finally:
+        kintsugi.config.training = before
+
+
+def test_nothing_empty_nothing_numbered_nothing_said_twice():
+    x, compiled = torch.randn(16, 64), kintsugi.compile(compute_sums, options={"warm": True})
+    compiled(x)
+    text = str(kintsugi.explain(compiled)(x))
+    assert "Break Reasons: none" in text
+    assert "torch.sin was not rebound" in text and "torch.sin is torch.sin" not in text
+    kernels = text.partition("Kernels:")[2].partition("Compile Times")[0]
+    assert "not fused" in kernels and "%" not in kernels and "0.0 us" not in kernels
+    lines = [line for line in kernels.splitlines() if "not fused" in line]
+    assert len(lines) == len(set(lines))
+
+
+def compute_sums(x):
+    y = torch.sin(x)
+    return y.sum(0), y.sum(1), (y * 2).sum(0), y.cumsum(1).sum(1)
+
+
+def test_recompile_reasons_name_forward_and_its_parameters():
+    script = textwrap.dedent("""
+        import torch, kintsugi
+        class Model(torch.nn.Module):
+            def forward(self, hidden, scale=1):
+                return torch.relu(hidden) if hidden.shape[0] > 4 else hidden * scale
+        compiled = kintsugi.compile(Model(), dynamic=False)
+        compiled(torch.randn(4, 8))
+        compiled(torch.randn(5, 8))
+        print(kintsugi.explain(compiled)(torch.randn(5, 8)))
+    """)
+    done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, env={**__import__("os").environ, "TORCH_LOGS": "recompiles"})
+    assert "Recompiling function forward in <string>:4" in done.stderr, done.stderr
+    assert "tensor 'hidden' size mismatch at index 0. expected 4, actual 5" in done.stderr
+    assert "type(L['hidden']) is torch.Tensor" in done.stdout and "args[0]" not in done.stdout
+
+
+def break_twice(x):
+    y = torch.sin(x) * 2
+    kintsugi.graph_break()
+    z = torch.cos(y) + y
+    kintsugi.graph_break()
+    return torch.tanh(z) * 3
+
+
+def profiled(work):
+    with torch.profiler.profile(activities=[torch.profiler.ProfilerActivity.CPU]) as prof:
+        work()
+    return {event.key: event.count for event in prof.key_averages()}
+
+
+def test_the_profiler_names_graphs_and_their_kernels():
+    kintsugi._kintsugi.set_option("trials", 0)
+    try:
+        x, compiled = torch.randn(1000), kintsugi.compile(break_twice)
+        for _ in range(3):
+            compiled(x)
+        rows = profiled(lambda: compiled(x))
+    finally:
+        kintsugi._kintsugi.set_option("trials", 7)
+    for graph in (1, 2, 3):
+        found = [key for key in rows if key.startswith(f"Compiled graph {graph} of break_twice: ")]
+        assert len(found) == 1 and "fused_" in found[0] and rows[found[0]] == 1
+
+
+def test_the_profiler_has_a_row_for_calls_that_are_recorded_or_eager():
+    x, compiled = torch.randn(8, 8), kintsugi.compile(compute)
+    rows = profiled(lambda: compiled(x))
+    assert sum(count for key, count in rows.items() if key.startswith("Torch-Compiled Region: ") and key.endswith("/0 (recorded)")) == 1
+    kintsugi.config.disable = True
+    try:
+        rows = profiled(lambda: compiled(x))
+    finally:
+        kintsugi.config.disable = False
+    assert sum(count for key, count in rows.items() if key.startswith("Torch-Compiled Region: ") and key.endswith(" (eager)")) == 1
+
+
+TRACED = """
+import torch, kintsugi
+
+def branch(x):
+    y = torch.sin(x)
+    if y.sum() > 0:
+        return y + 1
+    return y
+
+def call(fn, x):
+    return fn(x)
+
+try:
+    call(kintsugi.compile(branch, fullgraph=True), torch.ones(3))
+except RuntimeError:
+    pass
+
+def compute(x):
+    return torch.relu(torch.sin(x) * 2) @ x
+
+compiled = kintsugi.compile(compute, options={"warm": True})
+compiled(torch.randn(8, 8))
+from torch._dynamo.utils import get_compilation_metrics
+compiled(torch.randn(8, 8))
+failed, row = get_compilation_metrics()
+assert failed.co_name == "branch" and not failed.has_guarded_code
+assert row.co_name == "compute" and row.graph_op_count == 4 and row.backend_compile_time_s > 0, row
+"""
+
+
+def test_traces_tell_why_fullgraph_failed_where_and_from_which_call(tmp_path):
+    script = tmp_path / "program.py"
+    script.write_text(TRACED)
+    done = subprocess.run([sys.executable, str(script)], capture_output=True, text=True,
+                          env={**__import__("os").environ, "TORCH_TRACE": str(tmp_path / "trace"), "KINTSUGI_KERNELS": "1"})
+    assert done.returncode == 0, done.stderr
+    (log,) = (tmp_path / "trace").iterdir()
+    text = log.read_text()
+    lines = [line for line in text.splitlines() if '"compilation_metrics"' in line]
+    assert f'"fail_reason": "Data-dependent branching at {script}:6"' in lines[0] and '"fail_user_frame_lineno": 6' in lines[0]
+    assert "nothing to replay" not in text and '"backend_compile_time_s": 0.0' not in text
+    start = next(line for line in text.splitlines() if '"dynamo_start"' in line)
+    assert '"line": 14' in start and '"line": 11' in start, start  # the call itself, not what runs after it
+    assert '"backend_compile_times"' in text and "compile_s" in text
