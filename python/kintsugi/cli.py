@@ -17,7 +17,7 @@ import os
 import runpy
 import sys
 
-from .commands import check, explain, validate
+from .commands import check, explain, summary, validate
 
 
 def main(argv=None):
@@ -29,6 +29,7 @@ def main(argv=None):
     run.add_argument("--strict-breaks", action="store_true", help="report print, logging, ... as graph breaks")
     run.add_argument("--events", metavar="FILE", help="append the event log to FILE as JSON lines")
     run.add_argument("--stats", action="store_true", help="print the counters of all compiled functions at the end")
+    run.add_argument("--quiet", action="store_true", help="no summary at the end")
     run.add_argument("script")
     run.add_argument("args", nargs=argparse.REMAINDER)
     explain.add(commands)
@@ -154,6 +155,8 @@ def _run(options):
     finally:
         if options.stats:
             _print_stats(kintsugi.stats())
+        if not options.quiet:
+            sys.stderr.write("".join(f"kintsugi: {line}\n" for line in summary.lines(options.script)))
     return 0
 
 
