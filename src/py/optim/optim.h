@@ -13,6 +13,8 @@
 /* A C function that does what `func` does when it is called with the optimizer alone; NULL (no exception): there is none. Borrowed,
  * lives as long as the process. */
 PyObject *kin_optim_native(PyObject *func);
+/* The same for Optimizer.zero_grad, which is called with what the method is. */
+PyObject *kin_optim_native_zero(PyObject *func);
 /* How many steps were done so, and how many were left to the library, with the last reason (new dict). */
 PyObject *kin_optim_totals(void);
 

@@ -30,6 +30,16 @@ typedef struct {
 extern const optim_row optim_rows[];
 extern const int optim_nrows;
 
+/* Do the elements fill a stretch of memory without gaps, in some order of dims? */
+bool optim_is_dense(const int64_t *sizes, const int64_t *strides, int64_t ndim, int64_t *numel);
+PyObject *optim_name_grad(void);
+/* The optimizer's groups; NULL: it keeps them in another way. Borrowed. */
+PyObject *optim_groups(PyObject *self);
+/* Were the wrappers of its class made, as its first zero_grad does where nobody has yet? */
+bool optim_was_patched(PyObject *self);
+/* zero.c: false: nothing was done, the library is to do it. */
+bool optim_zero(PyObject *self, bool to_none);
+
 /* An entry of a dict that is a float, an int or a bool. */
 bool optim_number(PyObject *dict, const char *name, double *out);
 bool optim_flag(PyObject *dict, const char *name, bool *out); /* None is false, and so is no entry */

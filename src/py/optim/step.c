@@ -23,7 +23,7 @@ typedef struct {
 
 enum { MOST_ROWS = 16 };
 static found_row found[MOST_ROWS];
-static PyObject *name_step, *name_grad, *name_params, *name_groups, *name_state, *name_init, *name_scale, *name_inf;
+static PyObject *name_step, *name_grad, *name_params, *name_groups, *name_state, *name_init, *name_scale, *name_patched, *name_inf;
 static uint64_t steps_done, steps_left;
 static const char *last_reason = "";
 
@@ -84,9 +84,8 @@ refuse(gathered *all, const char *why)
     return false;
 }
 
-/* Do its elements fill a stretch of memory without gaps, in some order of dims? */
-static bool
-is_dense(const int64_t *sizes, const int64_t *strides, int64_t ndim, int64_t *numel)
+bool
+optim_is_dense(const int64_t *sizes, const int64_t *strides, int64_t ndim, int64_t *numel)
 {
     int64_t next = 1, left = 0;
     bool done[8] = {false}, plain = true;
@@ -125,7 +124,7 @@ take_tensor(gathered *all, PyObject *tensor, PyObject *like, bool reads, float *
         return refuse(all, "a tensor is not float32");
     int64_t ndim = kin_tensor_dim(tensor);
     const int64_t *sizes = kin_tensor_sizes(tensor), *strides = kin_tensor_strides(tensor);
-    if (tensor == like ? !is_dense(sizes, strides, ndim, numel)
+    if (tensor == like ? !optim_is_dense(sizes, strides, ndim, numel)
                        : ndim != kin_tensor_dim(like) || memcmp(sizes, kin_tensor_sizes(like), (size_t)ndim * sizeof *sizes) != 0 ||
                              (*numel > 1 && memcmp(strides, kin_tensor_strides(like), (size_t)ndim * sizeof *strides) != 0))
         return refuse(all, "a parameter, its gradient and its state lie in memory in different ways");
@@ -257,6 +256,32 @@ overlaps(stretch *s, uint32_t n)
 
 /* -- the step -------------------------------------------------------------------------------------------------------------- */
 
+PyObject *
+optim_name_grad(void)
+{
+    return name_grad;
+}
+
+static PyObject *
+own_attr(PyObject *self, PyObject *name)
+{
+    PyTypeObject *type = Py_TYPE(self);
+    return type->tp_getattro == PyObject_GenericGetAttr && _PyType_Lookup(type, name) == NULL ? kin_heap_instance_attr(self, name) : NULL;
+}
+
+PyObject *
+optim_groups(PyObject *self)
+{
+    PyObject *groups = own_attr(self, name_groups);
+    return groups != NULL && PyList_CheckExact(groups) ? groups : NULL;
+}
+
+bool
+optim_was_patched(PyObject *self)
+{
+    return own_attr(self, name_patched) != NULL;
+}
+
 /* Nothing of the optimizer was replaced by something else. */
 static bool
 is_as_known(int row, PyObject *self)
@@ -264,8 +289,7 @@ is_as_known(int row, PyObject *self)
     PyTypeObject *type = Py_TYPE(self);
     PyObject *globals = PyFunction_GET_GLOBALS(found[row].step);
     PyObject *init = _PyType_Lookup(type, name_init), *function = PyDict_GetItemString(globals, optim_rows[row].function);
-    if (init != found[row].init || function != found[row].function || type->tp_getattro != PyObject_GenericGetAttr ||
-        _PyType_Lookup(type, name_groups) != NULL || _PyType_Lookup(type, name_state) != NULL || !kin_heap_instance_lacks(self, name_init))
+    if (init != found[row].init || function != found[row].function || !kin_heap_instance_lacks(self, name_init))
         return false;
     PyObject *scale = kin_heap_instance_attr(self, name_scale), *inf = kin_heap_instance_attr(self, name_inf);
     return (scale == NULL || scale == Py_None) && (inf == NULL || inf == Py_None);
@@ -278,8 +302,8 @@ gather(gathered *all, int row, PyObject *self)
         return refuse(all, "a mode of torch is on");
     if (!is_as_known(row, self))
         return refuse(all, "a method of the optimizer was replaced, or gradients are scaled");
-    PyObject *groups = kin_heap_instance_attr(self, name_groups), *table = kin_heap_instance_attr(self, name_state);
-    if (groups == NULL || !PyList_CheckExact(groups) || table == NULL || !PyDict_Check(table))
+    PyObject *groups = optim_groups(self), *table = own_attr(self, name_state);
+    if (groups == NULL || table == NULL || !PyDict_Check(table))
         return refuse(all, "the optimizer keeps its groups in another way");
     for (Py_ssize_t i = 0; i < PyList_GET_SIZE(groups); i++)
         if (!take_group(all, row, table, PyList_GET_ITEM(groups, i)))
@@ -366,6 +390,7 @@ intern_names(void)
     name_groups = PyUnicode_InternFromString("param_groups");
     name_state = PyUnicode_InternFromString("state");
     name_init = PyUnicode_InternFromString("_init_group");
+    name_patched = PyUnicode_InternFromString("_zero_grad_profile_name");
     name_scale = PyUnicode_InternFromString("grad_scale");
     return (name_inf = PyUnicode_InternFromString("found_inf")) != NULL;
 }
@@ -397,6 +422,57 @@ find_row(int row)
     Py_XDECREF(type);
     PyErr_Clear();
     return f->native != NULL;
+}
+
+/* -- zero_grad ---------------------------------------------------------------------------------------------------------------- */
+
+static PyObject *zero_original, *zero_code, *zero_native;
+
+/* zero_grad(self, set_to_none=True) */
+static PyObject *
+native_zero(PyObject *unused, PyObject *const *args, Py_ssize_t nargs, PyObject *kwnames)
+{
+    Py_ssize_t n = nargs + (kwnames != NULL ? PyTuple_GET_SIZE(kwnames) : 0);
+    bool known = nargs >= 1 && (n == 1 || (n == 2 && PyBool_Check(args[1]) &&
+                                           (kwnames == NULL || PyUnicode_CompareWithASCIIString(PyTuple_GET_ITEM(kwnames, 0), "set_to_none") == 0)));
+    if (known && optim_zero(args[0], n == 1 || args[1] == Py_True))
+        Py_RETURN_NONE;
+    return PyObject_Vectorcall(zero_original, args, (size_t)nargs, kwnames);
+}
+
+static PyMethodDef zero_def = {"zero_grad", (PyCFunction)(void (*)(void))native_zero, METH_FASTCALL | METH_KEYWORDS, "zero_grad of an optimizer."};
+
+static bool
+find_zero(void)
+{
+    PyObject *module = PyDict_GetItemString(PyImport_GetModuleDict(), "torch.optim.optimizer"), *torch = PyDict_GetItemString(PyImport_GetModuleDict(), "torch");
+    PyObject *type = module != NULL ? PyObject_GetAttrString(module, "Optimizer") : NULL;
+    PyObject *func = type != NULL ? PyObject_GetAttrString(type, "zero_grad") : NULL;
+    PyObject *inner = func != NULL ? unwrap(Py_NewRef(func)) : NULL;
+    if (inner != NULL && PyFunction_Check(inner) && intern_names() && torch != NULL && kin_aten_init(torch) == KIN_OK && kin_make_init(torch) == KIN_OK) {
+        zero_original = Py_NewRef(func);
+        zero_code = Py_NewRef(PyFunction_GET_CODE(inner));
+        zero_native = PyCFunction_New(&zero_def, NULL);
+    }
+    Py_XDECREF(inner);
+    Py_XDECREF(func);
+    Py_XDECREF(type);
+    PyErr_Clear();
+    return zero_native != NULL;
+}
+
+PyObject *
+kin_optim_native_zero(PyObject *func)
+{
+    static PyObject *wrapped;
+    if (wrapped == NULL && (wrapped = PyUnicode_InternFromString("__wrapped__")) == NULL)
+        return NULL;
+    PyObject *dict = ((PyFunctionObject *)func)->func_dict;
+    PyObject *inner = dict != NULL ? PyDict_GetItemWithError(dict, wrapped) : NULL;
+    if (inner == NULL || !PyFunction_Check(inner) ||
+        PyUnicode_CompareWithASCIIString(((PyCodeObject *)PyFunction_GET_CODE(inner))->co_name, "zero_grad") != 0)
+        return NULL;
+    return (zero_native != NULL || find_zero()) && func == zero_original && PyFunction_GET_CODE(inner) == zero_code ? zero_native : NULL;
 }
 
 PyObject *
