@@ -54,7 +54,7 @@ op-table: build
 	OMP_NUM_THREADS=1 $(PYTHON) tests/kernels/op_suite.py --samples $(or $(SAMPLES),2) --table docs/ops.md
 
 test-py: build
-	OMP_NUM_THREADS=1 $(PYTHON) -m pytest -q $(wildcard $(addprefix tests/,py kernels lower training guardeval corpus diff models rules oracle seeds shape))
+	OMP_NUM_THREADS=1 $(PYTHON) -m pytest -q $(wildcard $(addprefix tests/,py diagnostics kernels lower training guardeval corpus diff models rules oracle seeds shape))
 
 test-watch: $(ENV_READY)
 	@$(PYTHON) tests/watch/run.py $(BUILD)-watch

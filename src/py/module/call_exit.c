@@ -16,7 +16,7 @@ bool
 call_is_timed(const kin_compiled *self)
 {
     const kin_options *options = &self->state->options;
-    return options->step_aside && options->trials > 0 && !self->fullgraph && !kin_lower_is_custom(self);
+    return options->step_aside && options->trials > 0 && !self->warm && !self->fullgraph && !kin_lower_is_custom(self);
 }
 
 /* Did a number or a truth value differ? Loops ask such questions again and again, and each call may answer differently; types, sizes and

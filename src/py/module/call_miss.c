@@ -119,6 +119,15 @@ explain_misses(const call_state *c)
     return text;
 }
 
+/* What reports name: of a module that is its forward, not the __call__ around it. */
+static PyCodeObject *
+shown_code(const kin_compiled *self, PyCodeObject *code)
+{
+    PyObject *owner = PyMethod_Check(self->fn) ? PyMethod_GET_SELF(self->fn) : self->fn;
+    PyCodeObject *forward = code->co_argcount == 1 && code->co_flags & CO_VARARGS && !PyFunction_Check(owner) ? kin_forward_code((PyObject *)Py_TYPE(owner)) : NULL;
+    return forward != NULL ? forward : code;
+}
+
 /* A trace that leaves at once is useless; one with graph breaks must not be replayed where each call has to raise. */
 static bool
 is_useful(const kin_compiled *self, const kin_record_result *result)
@@ -190,12 +199,19 @@ flatten_arguments(const kin_bind_call *bind, PyObject *const *args)
     return flat;
 }
 
-/* The state of PyTorch's random numbers, for a call that is to be given to a custom backend: new reference. NULL: not asked for. */
+/* Is the call that was recorded to give what compiled code gives? */
+static bool
+is_done_again(const kin_compiled *self)
+{
+    return self->warm || kin_lower_is_custom(self);
+}
+
+/* The state of PyTorch's random numbers, for a call that may be done again: new reference. NULL: not asked for. */
 static PyObject *
 take_random_state(const kin_compiled *self)
 {
     PyObject *state = NULL;
-    if (kin_lower_is_custom(self)) {
+    if (is_done_again(self)) {
         state = kin_import_call("kintsugi._launch", "random_state", NULL);
         PyErr_Clear();
     }
@@ -213,8 +229,8 @@ is_random_state(const kin_compiled *self, PyObject *before)
     return same;
 }
 
-/* Gives the graphs of a new entry to a custom backend, with the values of this call as examples, and does the call again with what
- * the backend made of them, if nobody can tell; *value is the call's result. False with an exception when the backend's error is to
+/* Gives the graphs of a new entry to the backend, with the values of this call as examples, and where that is wanted does the call again
+ * with what the backend made of them, if nobody can tell; *value is the call's result. False with an exception when the backend's error is to
  * be raised, or the one of what it made. */
 static bool
 lower(call_state *c, PyCodeObject *code, kin_entry_object *entry, PyObject *random, PyObject **value)
@@ -235,7 +251,7 @@ lower(call_state *c, PyCodeObject *code, kin_entry_object *entry, PyObject *rand
     PyErr_Fetch(&type, &error, &traceback);
     if (!ok) /* the next call raises as well */
         kin_cache_drop(&c->self->cache, entry);
-    else if (filled && kin_lower_is_custom(c->self) && kin_custom_can_repeat(entry) && is_random_state(c->self, random)) {
+    else if (filled && is_done_again(c->self) && kin_custom_can_repeat(entry) && is_random_state(c->self, random)) {
         Py_SETREF(*value, call_run_replay(c, entry, slots, false));
         ok = *value != NULL;
         if (!ok)
@@ -249,6 +265,30 @@ lower(call_state *c, PyCodeObject *code, kin_entry_object *entry, PyObject *rand
     PyErr_Restore(type, error, traceback);
     call_unpin(c);
     return ok;
+}
+
+/* Tells a tool, such as `kintsugi explain`, which call is recorded. Its error is not the program's. */
+static void
+tell_record_hook(const call_state *c)
+{
+    PyObject *hook = Py_XNewRef(c->self->state->options.record_hook);
+    if (hook == NULL)
+        return;
+    Py_ssize_t npos = PyVectorcall_NARGS(c->nargsf), nkw = c->kwnames == NULL ? 0 : PyTuple_GET_SIZE(c->kwnames);
+    PyObject *args = PyTuple_New(npos), *kwargs = PyDict_New(), *answer = NULL;
+    bool ok = args != NULL && kwargs != NULL;
+    for (Py_ssize_t i = 0; ok && i < npos; i++)
+        PyTuple_SET_ITEM(args, i, Py_NewRef(c->args[i]));
+    for (Py_ssize_t i = 0; ok && i < nkw; i++)
+        ok = PyDict_SetItem(kwargs, PyTuple_GET_ITEM(c->kwnames, i), c->args[npos + i]) == 0;
+    if (ok)
+        answer = PyObject_CallFunctionObjArgs(hook, (PyObject *)c->self, args, kwargs, NULL);
+    if (answer == NULL)
+        PyErr_WriteUnraisable(hook);
+    Py_XDECREF(answer);
+    Py_XDECREF(args);
+    Py_XDECREF(kwargs);
+    Py_DECREF(hook);
 }
 
 static PyObject *
@@ -268,7 +308,9 @@ record(call_state *c, PyObject *cause)
     Py_XINCREF(options.unstable);
     self->count.recordings++;
     call_unpin(c);
+    tell_record_hook(c);
     PyObject *random = take_random_state(self);
+    self->count.last = KIN_RAN_RECORDED;
     PyObject *value = kin_record_call(&options, func, flat, (size_t)c->bind.nargs, c->bind.kwnames, &result);
     PyObject *type, *error, *traceback;
     if (value != NULL && (self->fullgraph || result.refused != 0) && result.entry != NULL &&
@@ -276,7 +318,7 @@ record(call_state *c, PyObject *cause)
         Py_CLEAR(value);
     PyErr_Fetch(&type, &error, &traceback);
     kin_entry_object *entry = adopt(c, code, cause, &result);
-    kin_log_record(self->state, self->name, code, entry, &result);
+    kin_log_record(self->state, self->name, shown_code(self, code), entry, &result);
     if (result.health != KIN_RECORD_SOUND)
         kin_log_bug(self->state, self->name, "record", result.reason);
     if (type == NULL && !lower(c, code, entry, random, &value))
@@ -363,11 +405,11 @@ record_or_limit(call_state *c, PyObject *cause)
         PyErr_Clear();
     if (entry->nentries >= recompile_limit(self)) {
         entry->told_limit = true;
-        kin_log_limit(self->state, self->name, entry->code, recompile_limit(self), text == NULL ? "?" : text);
+        kin_log_limit(self->state, self->name, shown_code(self, entry->code), recompile_limit(self), text == NULL ? "?" : text);
         return call_run_eager(c, KIN_EAGER_LIMIT);
     }
     if (cause != NULL)
-        kin_log_recompile(self->state, self->name, entry->code, text == NULL ? "?" : text);
+        kin_log_recompile(self->state, self->name, shown_code(self, entry->code), text == NULL ? "?" : text);
     return record(c, cause);
 }
 

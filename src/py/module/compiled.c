@@ -123,6 +123,7 @@ new_compiled(PyTypeObject *type, PyObject *args, PyObject *kwargs)
     self->async = read_option(options, "async");
     self->fast_math = read_option(options, "fast_math");
     self->threads = read_threads(options);
+    self->warm = read_option(options, "warm") == 1;
     self->recompile_limit = read_limit(limit);
     self->fn = Py_NewRef(Py_IS_TYPE(fn, type) ? ((kin_compiled *)fn)->fn : fn);
     self->name = name != NULL && PyUnicode_GET_LENGTH(name) > 0 ? Py_NewRef(name) : name_of(self->fn);
@@ -346,10 +347,13 @@ kin_compiled_stats(kin_compiled *self)
         Py_XDECREF(eager);
         return NULL;
     }
+    static const char *const ran[] = {[KIN_RAN_NOTHING] = "", [KIN_RAN_EAGERLY] = "eager", [KIN_RAN_RECORDED] = "recorded",
+                                      [KIN_RAN_STEPS] = "step by step", [KIN_RAN_COMPILED] = "compiled"};
     const kin_counters *n = &self->count;
-    return Py_BuildValue("{s:O,s:K,s:K,s:K,s:K,s:K,s:K,s:N,s:K,s:K,s:N}", "name", self->name,
+    return Py_BuildValue("{s:O,s:K,s:K,s:K,s:K,s:s,s:K,s:K,s:K,s:N,s:K,s:K,s:N}", "name", self->name,
                          "calls", (unsigned long long)n->calls, "recordings", (unsigned long long)n->recordings,
                          "replays", (unsigned long long)n->replays,
+                         "compiled_calls", (unsigned long long)n->compiled, "last_call", ran[n->last],
                          "guard_misses", (unsigned long long)n->guard_misses,
                          "bail_outs", exits, "branches", (unsigned long long)n->extended,
                          "eager_calls", eager, "breaks", breaks, "deferred_effects", effects, "variants", entries);

@@ -43,7 +43,9 @@ call_run_eager(call_state *c, kin_eager why)
                          kin_eager_row(why));
     }
     call_unpin(c);
-    return PyObject_Vectorcall(self->fn, c->args, c->nargsf, c->kwnames);
+    PyObject *value = PyObject_Vectorcall(self->fn, c->args, c->nargsf, c->kwnames);
+    self->count.last = KIN_RAN_EAGERLY;
+    return value;
 }
 
 /* Reasons that hold whatever the function is. */
@@ -159,6 +161,7 @@ run_aside(call_state *c, kin_entry_object *entry, kin_tierdown_turn turn)
         watch = kin_stopwatch_start();
     PyObject *value = PyObject_Vectorcall(self->fn, c->args, c->nargsf, c->kwnames);
     PyErr_Fetch(&type, &error, &traceback);
+    self->count.last = KIN_RAN_EAGERLY;
     if (turn == KIN_TIERDOWN_TIME_EAGER && value != NULL)
         note_tierdown(self, entry, true, kin_stopwatch_read(&watch));
     if (told)
@@ -177,7 +180,10 @@ call_run_replay(call_state *c, kin_entry_object *entry, PyObject **slots, bool t
     kin_stopwatch watch = {0};
     if (timed)
         watch = kin_stopwatch_start();
+    uint64_t launches = v->launches;
     PyObject *value = kin_replay_run(v, slots, call_leave, &x);
+    c->self->count.last = v->launches > launches ? KIN_RAN_COMPILED : KIN_RAN_STEPS;
+    c->self->count.compiled += v->launches > launches;
     if (timed && value != NULL && !x.extended)
         note_tierdown(c->self, entry, false, kin_stopwatch_read(&watch));
     kin_range_end(region);

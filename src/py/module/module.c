@@ -58,6 +58,7 @@ static const struct {
     {"training", OPTION_FLAG, offsetof(kin_options, training)},
     {"error_class", OPTION_CLASS, offsetof(kin_options, error_class)},
     {"miss_hook", OPTION_HOOK, offsetof(kin_options, miss_hook)},
+    {"record_hook", OPTION_HOOK, offsetof(kin_options, record_hook)},
 };
 enum { NOPTIONS = sizeof option_rows / sizeof *option_rows };
 
@@ -477,6 +478,7 @@ traverse_module(PyObject *module, visitproc visit, void *arg)
     Py_VISIT(st->entry_type);
     Py_VISIT(st->options.error_class);
     Py_VISIT(st->options.miss_hook);
+    Py_VISIT(st->options.record_hook);
     Py_VISIT(st->recorded);
     return 0;
 }
@@ -487,6 +489,7 @@ clear_module(PyObject *module)
     kin_state *st = state_of(module);
     Py_CLEAR(st->options.error_class);
     Py_CLEAR(st->options.miss_hook);
+    Py_CLEAR(st->options.record_hook);
     Py_CLEAR(st->recorded);
     return 0;
 }
@@ -499,6 +502,7 @@ free_module(void *module)
     kin_compiled_forget_state(st);
     Py_CLEAR(st->options.error_class);
     Py_CLEAR(st->options.miss_hook);
+    Py_CLEAR(st->options.record_hook);
     Py_CLEAR(st->recorded);
     Py_CLEAR(st->compiled_type);
     Py_CLEAR(st->entry_type);

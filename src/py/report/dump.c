@@ -196,6 +196,7 @@ describe_break(dumper *d, uint32_t index)
         return NULL;
     if (dump_set_place(entry, dump_snap_place(d, s->snap)) < 0
         || dump_set(entry, "user_stack", dump_user_stack(d, s->snap)) < 0
+        || dump_set(entry, "user_columns", dump_user_columns(d, s->snap)) < 0
         || dump_set(entry, "context", describe_context(d, s)) < 0
         || dump_set(entry, "step", PyLong_FromUnsignedLong(index)) < 0)
         Py_CLEAR(entry);

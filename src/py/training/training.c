@@ -12,6 +12,7 @@
 
 #include "py/aten/make.h"
 #include "py/aten/tensor.h"
+#include "py/compat/heap.h"
 
 /* -- what is made once -------------------------------------------------------------------------------------------- */
 
@@ -72,7 +73,7 @@ make_apply(void)
     if (base != NULL && go != NULL && back != NULL)
         type = PyObject_CallFunction((PyObject *)Py_TYPE(base), "s(O){s:O,s:O,s:s}", "CompiledFunction", base, "forward", go, "backward", back,
                                      "__module__", "kintsugi");
-    PyObject *descr = type != NULL && root != NULL ? PyDict_GetItemString(((PyTypeObject *)root)->tp_dict, "apply") : NULL;
+    PyObject *descr = type != NULL && root != NULL ? PyDict_GetItemString(kin_type_dict((PyTypeObject *)root), "apply") : NULL;
     if (descr != NULL)
         apply = PyObject_CallMethod(descr, "__get__", "OO", Py_None, type);
     Py_XDECREF(type);
