@@ -84,6 +84,14 @@ in_shares(int64_t n, int64_t grain, void (*fn)(int64_t, int64_t, void *), void *
         fn(end > 7001 ? end - 7001 : 0, end, arg);
 }
 
+/* Two blocks at a time. */
+static void
+in_twos(int64_t n, int64_t grain, void (*fn)(int64_t, int64_t, void *), void *arg)
+{
+    for (int64_t begin = 0; begin < n; begin += 2)
+        fn(begin, begin + 2 < n ? begin + 2 : n, arg);
+}
+
 static void
 check_rule(kin_optim_rule rule, unsigned flags, unsigned states)
 {
@@ -114,9 +122,33 @@ check_rule(kin_optim_rule rule, unsigned flags, unsigned states)
     free(after);
 }
 
+/* Norm and scaling of the gradients, in shares and as a whole. */
+static void
+check_norm(void)
+{
+    memory *m = calloc(TENSORS, sizeof *m);
+    kin_optim_part parts[TENSORS];
+    double sum = 0, one = 0, other = 0;
+    if (m == NULL)
+        abort();
+    for (int t = 0; t < TENSORS; t++) {
+        fill(&m[t], lengths[t]);
+        parts[t] = (kin_optim_part){m[t].grad, lengths[t]};
+        for (int64_t i = 0; i < lengths[t]; i++)
+            sum += (double)m[t].grad[i] * m[t].grad[i];
+    }
+    CHECK(kin_optim_norm(parts, TENSORS, NULL, &one) == KIN_OK && kin_optim_norm(parts, TENSORS, in_twos, &other) == KIN_OK);
+    CHECK(one == other && fabs(one - sqrt(sum)) < 1e-6 * one);
+    float was = m[7].grad[39999], first = m[0].grad[0], beyond = m[2].grad[17];
+    kin_optim_scale(parts, TENSORS, 0.5f, in_twos);
+    CHECK(m[7].grad[39999] == was / 2 && m[0].grad[0] == first / 2 && m[2].grad[17] == beyond);
+    free(m);
+}
+
 int
 main(void)
 {
+    check_norm();
     for (unsigned decay = 0; decay < 2; decay++) {
         check_rule(KIN_OPTIM_SGD, decay, 0);
         check_rule(KIN_OPTIM_SGD, decay, 1);

@@ -232,3 +232,50 @@ def test_gradient_scaler():
     mine, eager = run_scaled(lambda f: kintsugi.compile(f, backend="eager")), run_scaled(lambda f: f)
     torch.testing.assert_close(mine, eager, rtol=0, atol=0)
     torch.testing.assert_close(run_scaled(kintsugi.compile), eager, rtol=0.05, atol=0.02)
+
+
+CLIPS = {"few": {}, "inf": {"norm_type": float("inf")}, "raises": {"error_if_nonfinite": True}, "loop": {"foreach": False}}
+
+
+@pytest.mark.parametrize("name", CLIPS)
+@pytest.mark.parametrize("most", [0.5, 1e9])
+def test_clipping(name, most):
+    def run_clip(compile, dtype=torch.float32):
+        torch.manual_seed(4)
+        params = [nn.Parameter(torch.ones(s, dtype=dtype)) for s in [(3,), (40, 500), (1,) if name == "inf" else (0,), (2, 2)]]
+        clip = compile(lambda: torch.nn.utils.clip_grad_norm_(params, most, **CLIPS[name]))
+        seen = []
+        for _ in range(3):
+            for p in params[:3]:
+                p.grad = torch.randn_like(p)
+            norm = clip()
+            seen.append((norm.clone(), norm.requires_grad, [None if p.grad is None else (p.grad, p.grad._version) for p in params]))
+        return seen
+
+    torch.testing.assert_close(run_clip(lambda f: kintsugi.compile(f, fullgraph=name != "raises")), run_clip(lambda f: f), rtol=1e-5, atol=1e-7)
+    torch.testing.assert_close(run_clip(kintsugi.compile, torch.float64), run_clip(lambda f: f, torch.float64), rtol=1e-12, atol=0)
+
+
+def test_clipping_gradients_that_are_not_finite():
+    for bad in (float("nan"), float("inf")):
+        both = []
+        for compile in (kintsugi.compile, lambda f: f):
+            p, q = nn.Parameter(torch.ones(3)), nn.Parameter(torch.ones(4))
+            clip = compile(lambda p=p, q=q: torch.nn.utils.clip_grad_norm_([p, q], 1.0))
+            for _ in range(3):
+                p.grad, q.grad = torch.tensor([1.0, bad, 2.0]), torch.ones(4)
+                norm = clip()
+            both.append((norm, p.grad, q.grad))
+        torch.testing.assert_close(*both, equal_nan=True)
+
+
+def test_clipping_gradients_that_share_memory():
+    both = []
+    for compile in (kintsugi.compile, lambda f: f):
+        p, q = nn.Parameter(torch.ones(3)), nn.Parameter(torch.ones(3))
+        clip = compile(lambda p=p, q=q: torch.nn.utils.clip_grad_norm_([p, q], 1.0))
+        for _ in range(3):
+            p.grad = q.grad = torch.full((3,), 2.0)
+            clip()
+        both.append(p.grad)
+    torch.testing.assert_close(*both)

@@ -47,6 +47,15 @@ typedef struct {
 
 typedef void (*kin_optim_parallel)(int64_t n, int64_t grain, void (*fn)(int64_t begin, int64_t end, void *arg), void *arg);
 
+typedef struct {
+    float *data;
+    int64_t n;
+} kin_optim_part;
+
+/* The root of the sum of all squares, the same whatever threads there are; KIN_NOMEM. */
+kin_status kin_optim_norm(const kin_optim_part *parts, size_t n, kin_optim_parallel parallel, double *norm) KIN_MUST_CHECK;
+void kin_optim_scale(const kin_optim_part *parts, size_t n, float by, kin_optim_parallel parallel);
+
 /* No two of the tensors overlap. */
 void kin_optim_run(kin_optim_tensor *tensors, size_t n, kin_optim_parallel parallel);
 

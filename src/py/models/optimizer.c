@@ -33,8 +33,19 @@ call_zero(rec *r, const rec_args *a)
     return native != NULL && rec_can_const(r, a->callee) && rec_need_const(r, a->callee) != 0 && call_native(r, a, native, a->npos);
 }
 
+static bool
+call_clip(rec *r, const rec_args *a)
+{
+    PyObject *native = a->nkw == 0 ? kin_optim_native_clip(O(r, a->callee)) : NULL;
+    if (native == NULL)
+        return false;
+    kin_vid func = a->callee;
+    rec_fix_function(r, &func);
+    return r->stopped || call_native(r, a, native, a->npos);
+}
+
 bool
 rec_call_optimizer(rec *r, const rec_args *a)
 {
-    return r->opt->kernels && PyFunction_Check(O(r, a->callee)) && (call_step(r, a) || call_zero(r, a));
+    return r->opt->kernels && PyFunction_Check(O(r, a->callee)) && (call_step(r, a) || call_zero(r, a) || call_clip(r, a));
 }

@@ -15,6 +15,8 @@
 PyObject *kin_optim_native(PyObject *func);
 /* The same for Optimizer.zero_grad, which is called with what the method is. */
 PyObject *kin_optim_native_zero(PyObject *func);
+/* The same for the two halves of torch.nn.utils.clip_grad_norm_, called with what they are, by position. */
+PyObject *kin_optim_native_clip(PyObject *func);
 /* How many steps were done so, and how many were left to the library, with the last reason (new dict). */
 PyObject *kin_optim_totals(void);
 

@@ -33,12 +33,21 @@ extern const int optim_nrows;
 /* Do the elements fill a stretch of memory without gaps, in some order of dims? */
 bool optim_is_dense(const int64_t *sizes, const int64_t *strides, int64_t ndim, int64_t *numel);
 PyObject *optim_name_grad(void);
+/* A function of the library without its wrappers, and what this folder needs of torch is ready; NULL: it is not there. New reference. */
+PyObject *optim_find(const char *module, const char *type, const char *name);
+
+/* A part of memory; reads: only. */
+typedef struct {
+    const char *from, *to;
+    bool reads;
+} optim_stretch;
+
+/* Does one overlap another, where at least one is written to? Puts them in order. */
+bool optim_overlaps(optim_stretch *s, uint32_t n);
 /* The optimizer's groups; NULL: it keeps them in another way. Borrowed. */
 PyObject *optim_groups(PyObject *self);
 /* Were the wrappers of its class made, as its first zero_grad does where nobody has yet? */
 bool optim_was_patched(PyObject *self);
-/* zero.c: false: nothing was done, the library is to do it. */
-bool optim_zero(PyObject *self, bool to_none);
 
 /* An entry of a dict that is a float, an int or a bool. */
 bool optim_number(PyObject *dict, const char *name, double *out);

@@ -62,17 +62,12 @@ typedef struct {
 } counter;
 
 typedef struct {
-    const char *from, *to;
-    bool reads; /* only */
-} stretch;
-
-typedef struct {
     KIN_VEC(kin_optim_tensor) tensors;
     KIN_VEC(optim_group) groups;
     KIN_VEC(uint32_t) group_of;  /* by tensor */
     KIN_VEC(written) written;
     KIN_VEC(counter) counters;   /* by tensor, where they are counted */
-    KIN_VEC(stretch) memory;
+    KIN_VEC(optim_stretch) memory;
     KIN_VEC(PyObject *) owned;
     const char *why;
 } gathered;
@@ -129,7 +124,7 @@ take_tensor(gathered *all, PyObject *tensor, PyObject *like, bool reads, float *
                              (*numel > 1 && memcmp(strides, kin_tensor_strides(like), (size_t)ndim * sizeof *strides) != 0))
         return refuse(all, "a parameter, its gradient and its state lie in memory in different ways");
     *data = kin_tensor_data(tensor);
-    stretch s = {(const char *)*data, (const char *)(*data + *numel), reads};
+    optim_stretch s = {(const char *)*data, (const char *)(*data + *numel), reads};
     if (*numel > 0 && (*data == NULL || kin_vec_push(&all->memory, s) != KIN_OK))
         return refuse(all, "no memory");
     return true;
@@ -150,7 +145,7 @@ take_counter(gathered *all, PyObject *state)
         !kin_tensor_dtype(tensor, &dtype) || (dtype != KIN_F32 && dtype != KIN_F64))
         return refuse(all, "a step counter is no float tensor on the CPU");
     counter c = {kin_tensor_data(tensor), tensor, dtype == KIN_F64, all->tensors.len};
-    stretch s = {c.at, (const char *)c.at + (c.wide ? 8 : 4), false};
+    optim_stretch s = {c.at, (const char *)c.at + (c.wide ? 8 : 4), false};
     if (c.at == NULL || kin_vec_push(&all->counters, c) != KIN_OK || kin_vec_push(&all->memory, s) != KIN_OK)
         return refuse(all, "no memory");
     return take_written(all, tensor, 1);
@@ -235,13 +230,12 @@ take_group(gathered *all, int row, PyObject *table, PyObject *dict)
 static int
 by_address(const void *a, const void *b)
 {
-    const stretch *x = a, *y = b;
+    const optim_stretch *x = a, *y = b;
     return x->from < y->from ? -1 : x->from > y->from;
 }
 
-/* Usually each tensor has memory of its own and the table shows it in order; else it is sorted. */
-static bool
-overlaps(stretch *s, uint32_t n)
+bool
+optim_overlaps(optim_stretch *s, uint32_t n)
 {
     qsort(s, n, sizeof *s, by_address);
     const char *read_to = NULL, *written_to = NULL;
@@ -308,7 +302,7 @@ gather(gathered *all, int row, PyObject *self)
     for (Py_ssize_t i = 0; i < PyList_GET_SIZE(groups); i++)
         if (!take_group(all, row, table, PyList_GET_ITEM(groups, i)))
             return false;
-    return !overlaps(all->memory.at, all->memory.len) || refuse(all, "tensors share memory");
+    return !optim_overlaps(all->memory.at, all->memory.len) || refuse(all, "tensors share memory");
 }
 
 /* Counts the step; what it is now. */
@@ -395,84 +389,42 @@ intern_names(void)
     return (name_inf = PyUnicode_InternFromString("found_inf")) != NULL;
 }
 
+PyObject *
+optim_find(const char *module, const char *type, const char *name)
+{
+    PyObject *modules = PyImport_GetModuleDict(), *torch = PyDict_GetItemString(modules, "torch"); /* borrowed */
+    PyObject *home = Py_XNewRef(PyDict_GetItemString(modules, module));
+    if (home != NULL && type != NULL)
+        Py_SETREF(home, PyObject_GetAttrString(home, type));
+    PyObject *func = home != NULL ? unwrap(PyObject_GetAttrString(home, name)) : NULL;
+    if (func != NULL && (!PyFunction_Check(func) || torch == NULL || !intern_names() || kin_aten_init(torch) != KIN_OK || kin_make_init(torch) != KIN_OK))
+        Py_CLEAR(func);
+    Py_XDECREF(home);
+    PyErr_Clear();
+    return func;
+}
+
 static bool
 find_row(int row)
 {
     const optim_row *r = &optim_rows[row];
     found_row *f = &found[row];
+    PyObject *step = optim_find(r->module, r->name, "step");
     PyObject *module = PyDict_GetItemString(PyImport_GetModuleDict(), r->module); /* borrowed */
-    PyObject *type = module != NULL ? PyObject_GetAttrString(module, r->name) : NULL;
-    PyObject *step = type != NULL ? unwrap(PyObject_GetAttrString(type, "step")) : NULL;
-    PyObject *torch = PyDict_GetItemString(PyImport_GetModuleDict(), "torch");
-    bool ok = step != NULL && PyFunction_Check(step) && torch != NULL && intern_names() && kin_aten_init(torch) == KIN_OK && kin_make_init(torch) == KIN_OK;
+    PyObject *type = step != NULL ? PyObject_GetAttrString(module, r->name) : NULL, *number = PyLong_FromLong(row);
+    bool ok = type != NULL && number != NULL;
     for (int i = 0; ok && i < KIN_OPTIM_STATES && r->states[i] != NULL; i++)
         ok = (f->names[i] = PyUnicode_InternFromString(r->states[i])) != NULL;
-    if (ok) {
-        f->init = PyObject_GetAttr(type, name_init);
-        f->function = PyObject_GetAttrString(module, r->function);
-        PyObject *number = PyLong_FromLong(row);
-        f->native = number != NULL && f->init != NULL && f->function != NULL ? PyCFunction_New(&native_def, number) : NULL;
-        Py_XDECREF(number);
-    }
-    if (f->native != NULL) {
+    if (ok && (f->init = PyObject_GetAttr(type, name_init)) != NULL && (f->function = PyObject_GetAttrString(module, r->function)) != NULL &&
+        (f->native = PyCFunction_New(&native_def, number)) != NULL) {
         f->step = Py_NewRef(step);
         f->code = Py_NewRef(PyFunction_GET_CODE(step));
     }
+    Py_XDECREF(number);
     Py_XDECREF(step);
     Py_XDECREF(type);
     PyErr_Clear();
     return f->native != NULL;
-}
-
-/* -- zero_grad ---------------------------------------------------------------------------------------------------------------- */
-
-static PyObject *zero_original, *zero_code, *zero_native;
-
-/* zero_grad(self, set_to_none=True) */
-static PyObject *
-native_zero(PyObject *unused, PyObject *const *args, Py_ssize_t nargs, PyObject *kwnames)
-{
-    Py_ssize_t n = nargs + (kwnames != NULL ? PyTuple_GET_SIZE(kwnames) : 0);
-    bool known = nargs >= 1 && (n == 1 || (n == 2 && PyBool_Check(args[1]) &&
-                                           (kwnames == NULL || PyUnicode_CompareWithASCIIString(PyTuple_GET_ITEM(kwnames, 0), "set_to_none") == 0)));
-    if (known && optim_zero(args[0], n == 1 || args[1] == Py_True))
-        Py_RETURN_NONE;
-    return PyObject_Vectorcall(zero_original, args, (size_t)nargs, kwnames);
-}
-
-static PyMethodDef zero_def = {"zero_grad", (PyCFunction)(void (*)(void))native_zero, METH_FASTCALL | METH_KEYWORDS, "zero_grad of an optimizer."};
-
-static bool
-find_zero(void)
-{
-    PyObject *module = PyDict_GetItemString(PyImport_GetModuleDict(), "torch.optim.optimizer"), *torch = PyDict_GetItemString(PyImport_GetModuleDict(), "torch");
-    PyObject *type = module != NULL ? PyObject_GetAttrString(module, "Optimizer") : NULL;
-    PyObject *func = type != NULL ? PyObject_GetAttrString(type, "zero_grad") : NULL;
-    PyObject *inner = func != NULL ? unwrap(Py_NewRef(func)) : NULL;
-    if (inner != NULL && PyFunction_Check(inner) && intern_names() && torch != NULL && kin_aten_init(torch) == KIN_OK && kin_make_init(torch) == KIN_OK) {
-        zero_original = Py_NewRef(func);
-        zero_code = Py_NewRef(PyFunction_GET_CODE(inner));
-        zero_native = PyCFunction_New(&zero_def, NULL);
-    }
-    Py_XDECREF(inner);
-    Py_XDECREF(func);
-    Py_XDECREF(type);
-    PyErr_Clear();
-    return zero_native != NULL;
-}
-
-PyObject *
-kin_optim_native_zero(PyObject *func)
-{
-    static PyObject *wrapped;
-    if (wrapped == NULL && (wrapped = PyUnicode_InternFromString("__wrapped__")) == NULL)
-        return NULL;
-    PyObject *dict = ((PyFunctionObject *)func)->func_dict;
-    PyObject *inner = dict != NULL ? PyDict_GetItemWithError(dict, wrapped) : NULL;
-    if (inner == NULL || !PyFunction_Check(inner) ||
-        PyUnicode_CompareWithASCIIString(((PyCodeObject *)PyFunction_GET_CODE(inner))->co_name, "zero_grad") != 0)
-        return NULL;
-    return (zero_native != NULL || find_zero()) && func == zero_original && PyFunction_GET_CODE(inner) == zero_code ? zero_native : NULL;
 }
 
 PyObject *

@@ -66,12 +66,60 @@ zero_all(PyObject *groups, bool to_none, bool look)
     return true;
 }
 
-bool
-optim_zero(PyObject *self, bool to_none)
+static bool
+zero(PyObject *self, bool to_none)
 {
     PyObject *groups = optim_groups(self);
     bool done = groups != NULL && !is_profiled() && !kin_foreign_modes() && !kin_modes_active() && optim_was_patched(self) &&
                 zero_all(groups, to_none, true) && zero_all(groups, to_none, false);
     PyErr_Clear();
     return done;
+}
+
+/* -- in place of the method --------------------------------------------------------------------------------------------- */
+
+static PyObject *zero_original, *zero_code, *zero_native;
+
+/* zero_grad(self, set_to_none=True) */
+static PyObject *
+native_zero(PyObject *unused, PyObject *const *args, Py_ssize_t nargs, PyObject *kwnames)
+{
+    Py_ssize_t n = nargs + (kwnames != NULL ? PyTuple_GET_SIZE(kwnames) : 0);
+    bool known = nargs >= 1 && (n == 1 || (n == 2 && PyBool_Check(args[1]) &&
+                                           (kwnames == NULL || PyUnicode_CompareWithASCIIString(PyTuple_GET_ITEM(kwnames, 0), "set_to_none") == 0)));
+    if (known && zero(args[0], n == 1 || args[1] == Py_True))
+        Py_RETURN_NONE;
+    return PyObject_Vectorcall(zero_original, args, (size_t)nargs, kwnames);
+}
+
+static PyMethodDef zero_def = {"zero_grad", (PyCFunction)(void (*)(void))native_zero, METH_FASTCALL | METH_KEYWORDS, "zero_grad of an optimizer."};
+
+static bool
+find_zero(void)
+{
+    PyObject *inner = optim_find("torch.optim.optimizer", "Optimizer", "zero_grad");
+    PyObject *module = PyDict_GetItemString(PyImport_GetModuleDict(), "torch.optim.optimizer"); /* borrowed */
+    PyObject *type = inner != NULL ? PyObject_GetAttrString(module, "Optimizer") : NULL;
+    if (type != NULL && (zero_original = PyObject_GetAttrString(type, "zero_grad")) != NULL) {
+        zero_code = Py_NewRef(PyFunction_GET_CODE(inner));
+        zero_native = PyCFunction_New(&zero_def, NULL);
+    }
+    Py_XDECREF(type);
+    Py_XDECREF(inner);
+    PyErr_Clear();
+    return zero_native != NULL;
+}
+
+PyObject *
+kin_optim_native_zero(PyObject *func)
+{
+    static PyObject *wrapped;
+    if (wrapped == NULL && (wrapped = PyUnicode_InternFromString("__wrapped__")) == NULL)
+        return NULL;
+    PyObject *dict = ((PyFunctionObject *)func)->func_dict;
+    PyObject *inner = dict != NULL ? PyDict_GetItemWithError(dict, wrapped) : NULL;
+    if (inner == NULL || !PyFunction_Check(inner) ||
+        PyUnicode_CompareWithASCIIString(((PyCodeObject *)PyFunction_GET_CODE(inner))->co_name, "zero_grad") != 0)
+        return NULL;
+    return (zero_native != NULL || find_zero()) && func == zero_original && PyFunction_GET_CODE(inner) == zero_code ? zero_native : NULL;
 }
