@@ -9,9 +9,9 @@ import tomllib
 
 @dataclasses.dataclass(frozen=True)
 class Group:
-    """Ids that do not break here for one reason: `name`, the reason as `text`, and `ids`, from id to PyTorch's title."""
+    """Ids that do not break here for one reason: `title`, the reason as `text`, and `ids`, from id to PyTorch's title."""
 
-    name: str
+    title: str
     text: str
     ids: dict
 
@@ -19,7 +19,7 @@ class Group:
 @functools.cache
 def groups():
     read = tomllib.loads((pathlib.Path(__file__).parent / "pytorch_ids.toml").read_text(encoding="utf-8"))
-    return tuple(Group(name, group["text"], group["ids"]) for name, group in read.items())
+    return tuple(Group(group["title"], group["text"], group["ids"]) for group in read.values())
 
 
 def find(name):
