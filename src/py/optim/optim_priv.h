@@ -11,6 +11,7 @@
 typedef struct {
     PyObject *dict;
     double lr, decay, momentum, dampening, alpha, eps, beta1, beta2, lr_decay;
+    double eps2, most, beta2_decay; /* Adafactor */
     bool nesterov, maximize, amsgrad, centered, decoupled, foreach, fused;
 } optim_group;
 
@@ -27,9 +28,13 @@ typedef struct {
     unsigned (*param_writes)(const optim_group *g);
 } optim_row;
 
+void optim_set_adafactor(const optim_group *g, double step, kin_optim_factored *to);
+
 extern const optim_row optim_rows[];
 extern const int optim_nrows;
 
+/* Do the elements lie row by row? */
+bool optim_is_rows(const int64_t *sizes, const int64_t *strides, int64_t ndim);
 /* Do the elements fill a stretch of memory without gaps, in some order of dims? */
 bool optim_is_dense(const int64_t *sizes, const int64_t *strides, int64_t ndim, int64_t *numel);
 PyObject *optim_name_grad(void);

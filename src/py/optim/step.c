@@ -64,11 +64,14 @@ typedef struct {
 typedef struct {
     KIN_VEC(kin_optim_tensor) tensors;
     KIN_VEC(optim_group) groups;
+    KIN_VEC(kin_optim_factored) factored; /* Adafactor's, in place of `tensors` */
     KIN_VEC(uint32_t) group_of;  /* by tensor */
     KIN_VEC(written) written;
     KIN_VEC(counter) counters;   /* by tensor, where they are counted */
     KIN_VEC(optim_stretch) memory;
     KIN_VEC(PyObject *) owned;
+    double *sums;                /* room for Adafactor, of `rows` numbers */
+    int64_t rows;
     const char *why;
 } gathered;
 
@@ -80,16 +83,24 @@ refuse(gathered *all, const char *why)
 }
 
 bool
+optim_is_rows(const int64_t *sizes, const int64_t *strides, int64_t ndim)
+{
+    int64_t next = 1;
+    bool rows = true;
+    for (int64_t d = ndim; d-- > 0 && rows; next *= sizes[d])
+        rows = sizes[d] == 1 || strides[d] == next;
+    return rows;
+}
+
+bool
 optim_is_dense(const int64_t *sizes, const int64_t *strides, int64_t ndim, int64_t *numel)
 {
     int64_t next = 1, left = 0;
-    bool done[8] = {false}, plain = true;
+    bool done[8] = {false};
     *numel = 1;
     for (int64_t d = 0; d < ndim; d++)
         *numel *= sizes[d];
-    for (int64_t d = ndim; d-- > 0 && plain; next *= sizes[d])
-        plain = sizes[d] == 1 || strides[d] == next;
-    if (plain || *numel == 0)
+    if (*numel == 0 || optim_is_rows(sizes, strides, ndim))
         return true;
     if (ndim > 8)
         return false;
@@ -180,6 +191,44 @@ take_states(gathered *all, int row, const optim_group *g, PyObject *table, PyObj
     return !r->counts || take_counter(all, state);
 }
 
+/* A mean that Adafactor keeps. */
+static bool
+take_mean(gathered *all, PyObject *state, const char *name, int64_t numel, float **data)
+{
+    PyObject *tensor = state != NULL ? PyDict_GetItemString(state, name) : NULL; /* borrowed */
+    int64_t n;
+    if (tensor == NULL || !kin_is_plain_tensor(tensor))
+        return refuse(all, "a parameter has no state yet");
+    return take_tensor(all, tensor, tensor, false, data, &n) && take_written(all, tensor, 1) &&
+           ((n == numel && optim_is_rows(kin_tensor_sizes(tensor), kin_tensor_strides(tensor), kin_tensor_dim(tensor))) ||
+            refuse(all, "the state of a parameter is laid out in another way"));
+}
+
+static bool
+take_factored(gathered *all, int row, uint32_t group, PyObject *table, PyObject *param, PyObject *grad)
+{
+    kin_optim_factored f = {.matrices = 1, .rows = 1, .columns = 1};
+    int64_t n, ndim;
+    float *data;
+    if (!take_tensor(all, param, param, false, &f.param, &n) || !take_tensor(all, grad, param, true, &data, &n))
+        return false;
+    f.grad = data;
+    ndim = kin_tensor_dim(param);
+    const int64_t *sizes = kin_tensor_sizes(param);
+    if (n == 0 || !optim_is_rows(sizes, kin_tensor_strides(param), ndim))
+        return refuse(all, "a parameter is empty or not laid out row by row");
+    f.columns = ndim > 0 ? sizes[ndim - 1] : 1;
+    f.rows = ndim > 1 ? sizes[ndim - 2] : 1;
+    f.matrices = n / f.rows / f.columns;
+    all->rows = f.matrices * f.rows > all->rows ? f.matrices * f.rows : all->rows;
+    PyObject *state = state_of(table, param);
+    if (!(ndim > 1 ? take_mean(all, state, "row_var", n / f.columns, &f.row) && take_mean(all, state, "col_var", n / f.rows, &f.column)
+                   : take_mean(all, state, "variance", n, &f.vector)) ||
+        !take_counter(all, state) || !take_written(all, param, optim_rows[row].param_writes(&all->groups.at[group])))
+        return false;
+    return (kin_vec_push(&all->factored, f) == KIN_OK && kin_vec_push(&all->group_of, group) == KIN_OK) || refuse(all, "no memory");
+}
+
 static bool
 take_param(gathered *all, int row, uint32_t group, PyObject *table, PyObject *param)
 {
@@ -200,6 +249,8 @@ take_param(gathered *all, int row, uint32_t group, PyObject *table, PyObject *pa
     }
     if (!kin_is_plain_tensor(grad))
         return refuse(all, "a gradient is no plain tensor");
+    if (r->rule == KIN_OPTIM_ADAFACTOR)
+        return take_factored(all, row, group, table, param, grad);
     r->set(g, 1, &t);
     bool keeps = t.flags & KIN_OPTIM_KEEPS_GRAD;
     return take_tensor(all, param, param, false, &t.param, &t.n) && take_tensor(all, grad, param, !keeps, &t.grad, &t.n) &&
@@ -302,6 +353,8 @@ gather(gathered *all, int row, PyObject *self)
     for (Py_ssize_t i = 0; i < PyList_GET_SIZE(groups); i++)
         if (!take_group(all, row, table, PyList_GET_ITEM(groups, i)))
             return false;
+    if (all->rows > 0 && (all->sums = malloc((size_t)all->rows * sizeof *all->sums)) == NULL)
+        return refuse(all, "no memory");
     return !optim_overlaps(all->memory.at, all->memory.len) || refuse(all, "tensors share memory");
 }
 
@@ -319,6 +372,10 @@ run(gathered *all, int row)
 {
     for (uint32_t i = 0; i < all->tensors.len; i++)
         optim_rows[row].set(&all->groups.at[all->group_of.at[i]], optim_rows[row].counts ? count(&all->counters.at[i]) : 1, &all->tensors.at[i]);
+    for (uint32_t i = 0; i < all->factored.len; i++) {
+        optim_set_adafactor(&all->groups.at[all->group_of.at[i]], count(&all->counters.at[i]), &all->factored.at[i]);
+        kin_optim_adafactor(&all->factored.at[i], all->sums, kin_parallel_for);
+    }
     kin_optim_run(all->tensors.at, all->tensors.len, kin_parallel_for);
     for (uint32_t i = 0; i < all->written.len; i++)
         kin_tensor_bump(all->written.at[i].tensor, all->written.at[i].writes);
@@ -330,6 +387,8 @@ let_go(gathered *all)
     for (uint32_t i = 0; i < all->owned.len; i++)
         Py_DECREF(all->owned.at[i]);
     kin_vec_deinit(&all->owned);
+    free(all->sums);
+    kin_vec_deinit(&all->factored);
     kin_vec_deinit(&all->tensors);
     kin_vec_deinit(&all->groups);
     kin_vec_deinit(&all->group_of);
