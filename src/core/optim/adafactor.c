@@ -10,12 +10,133 @@
 float sqrtf(float) __attribute__((const, nothrow));
 double sqrt(double) __attribute__((const, nothrow));
 
-enum { LANES = 16, STRIP = 64 };
+enum { LANES = 16, STRIP = 64, SHORT = 4096 };
+
+#define INLINE static inline __attribute__((always_inline))
+
+/* -- inner loops, once for AVX-512 and once for any processor ------------------------------------------------------------ */
+
+INLINE double
+add_lanes(const float *lanes)
+{
+    double sum = 0;
+    for (int l = 0; l < LANES; l++)
+        sum += lanes[l];
+    return sum;
+}
+
+/* Stretches are so short that lanes of float lose nothing that matters. */
+INLINE double
+squares(const float *x, int64_t n)
+{
+    double sum = 0;
+    for (int64_t from = 0; from < n; from += SHORT) {
+        float lanes[LANES] = {0};
+        int64_t i = from, to = n - from < SHORT ? n : from + SHORT;
+        for (; i + LANES <= to; i += LANES)
+            for (int l = 0; l < LANES; l++)
+                lanes[l] += x[i + l] * x[i + l];
+        for (; i < to; i++)
+            lanes[0] += x[i] * x[i];
+        sum += add_lanes(lanes);
+    }
+    return sum;
+}
+
+/* Sums of squares of STRIP columns. */
+INLINE void
+squares_below(const float *x, int64_t rows, int64_t stride, double *sums)
+{
+    for (int c = 0; c < STRIP; c++)
+        sums[c] = 0;
+    for (int64_t from = 0; from < rows; from += SHORT / LANES) {
+        float lanes[STRIP] = {0};
+        for (int64_t r = from; r < rows && r < from + SHORT / LANES; r++)
+            for (int c = 0; c < STRIP; c++)
+                lanes[c] += x[r * stride + c] * x[r * stride + c];
+        for (int c = 0; c < STRIP; c++)
+            sums[c] += lanes[c];
+    }
+}
+
+/* The update of one element, but for its sign, from the square that is estimated for it. */
+INLINE float
+update_of(float grad, float square, float least)
+{
+    return grad / sqrtf(square < least ? least : square);
+}
+
+INLINE double
+sizes(const float *grad, const float *square, float factor, float least, int64_t n)
+{
+    double sum = 0;
+    for (int64_t from = 0; from < n; from += SHORT) {
+        float lanes[LANES] = {0};
+        int64_t c = from, to = n - from < SHORT ? n : from + SHORT;
+        for (; c + LANES <= to; c += LANES)
+            for (int l = 0; l < LANES; l++) {
+                float u = update_of(grad[c + l], factor * square[c + l], least);
+                lanes[l] += u * u;
+            }
+        for (; c < to; c++) {
+            float u = update_of(grad[c], factor * square[c], least);
+            lanes[0] += u * u;
+        }
+        sum += add_lanes(lanes);
+    }
+    return sum;
+}
+
+INLINE void
+write(float *restrict param, const float *restrict grad, const float *restrict square, float factor, float least, float decay, float scale, int64_t n)
+{
+    for (int64_t c = 0; c < n; c++)
+        param[c] = param[c] * decay + scale * update_of(grad[c], factor * square[c], least);
+}
+
+typedef struct {
+    double (*squares)(const float *x, int64_t n);
+    void (*squares_below)(const float *x, int64_t rows, int64_t stride, double *sums);
+    double (*sizes)(const float *grad, const float *square, float factor, float least, int64_t n);
+    void (*write)(float *param, const float *grad, const float *square, float factor, float least, float decay, float scale, int64_t n);
+} loops;
+
+#define LOOPS(NAME, TARGET)                                                                                                          \
+    TARGET static double NAME##_squares(const float *x, int64_t n) { return squares(x, n); }                                        \
+    TARGET static void NAME##_below(const float *x, int64_t rows, int64_t stride, double *sums) { squares_below(x, rows, stride, sums); } \
+    TARGET static double NAME##_sizes(const float *grad, const float *square, float factor, float least, int64_t n)                  \
+    {                                                                                                                                \
+        return sizes(grad, square, factor, least, n);                                                                                \
+    }                                                                                                                                \
+    TARGET static void NAME##_write(float *param, const float *grad, const float *square, float factor, float least, float decay,    \
+                                    float scale, int64_t n)                                                                          \
+    {                                                                                                                                \
+        write(param, grad, square, factor, least, decay, scale, n);                                                                  \
+    }                                                                                                                                \
+    static const loops NAME = {NAME##_squares, NAME##_below, NAME##_sizes, NAME##_write};
+
+LOOPS(plain, )
+#if defined(__x86_64__)
+LOOPS(wide, __attribute__((target("avx512f"))))
+#endif
+
+static const loops *
+find_loops(void)
+{
+#if defined(__x86_64__)
+    if (__builtin_cpu_supports("avx512f"))
+        return &wide;
+#endif
+    return &plain;
+}
+
+/* -- passes: over rows [begin, end) of all matrices, or over strips of columns ------------------------------------------- */
 
 typedef struct {
     const kin_optim_factored *t;
+    const loops *loops;
     double *sums;  /* by row: of squares of the parameter, then of the update */
-    float scale;   /* of the update */
+    float scale;   /* of the update, with its sign */
 } job;
 
 static float
@@ -24,48 +145,31 @@ lerp(float from, float to, float weight)
     return weight < 0.5f ? from + weight * (to - from) : to - (to - from) * (1 - weight);
 }
 
-static double
-sum_squares(const float *x, int64_t n)
-{
-    double sum = 0;
-    for (int64_t from = 0; from < n; from += 4096) {
-        float lanes[LANES] = {0};
-        int64_t i = from, to = n - from < 4096 ? n : from + 4096;
-        for (; i + LANES <= to; i += LANES)
-            for (int l = 0; l < LANES; l++)
-                lanes[l] += x[i + l] * x[i + l];
-        for (; i < to; i++)
-            sum += (double)x[i] * x[i];
-        for (int l = 0; l < LANES; l++)
-            sum += lanes[l];
-    }
-    return sum;
-}
-
-/* -- passes: over rows [begin, end) of all matrices, or over strips of columns --------------------------------------------- */
-
 static void
 means_of_rows(int64_t begin, int64_t end, void *arg)
 {
     job *j = arg;
     const kin_optim_factored *t = j->t;
     for (int64_t r = begin; r < end; r++) {
-        j->sums[r] = sum_squares(t->param + r * t->columns, t->columns);
+        j->sums[r] = j->loops->squares(t->param + r * t->columns, t->columns);
         if (t->row != NULL)
-            t->row[r] = lerp(t->row[r], (float)(sum_squares(t->grad + r * t->columns, t->columns) / (double)t->columns), t->weight);
+            t->row[r] = lerp(t->row[r], (float)(j->loops->squares(t->grad + r * t->columns, t->columns) / (double)t->columns), t->weight);
     }
 }
 
 static void
 means_of_columns(int64_t begin, int64_t end, void *arg)
 {
-    const kin_optim_factored *t = ((job *)arg)->t;
+    const job *j = arg;
+    const kin_optim_factored *t = j->t;
     int64_t strips = (t->columns + STRIP - 1) / STRIP;
     for (int64_t s = begin; s < end; s++) {
         int64_t matrix = s / strips, from = s % strips * STRIP, n = t->columns - from < STRIP ? t->columns - from : STRIP;
         const float *grad = t->grad + matrix * t->rows * t->columns + from;
         double sums[STRIP] = {0};
-        for (int64_t r = 0; r < t->rows; r++)
+        if (n == STRIP)
+            j->loops->squares_below(grad, t->rows, t->columns, sums);
+        for (int64_t r = 0; n < STRIP && r < t->rows; r++)
             for (int64_t c = 0; c < n; c++)
                 sums[c] += (double)grad[r * t->columns + c] * grad[r * t->columns + c];
         float *column = t->column + matrix * t->columns + from;
@@ -82,14 +186,6 @@ vector_of_squares(int64_t begin, int64_t end, void *arg)
         t->vector[i] = lerp(t->vector[i], t->grad[i] * t->grad[i], t->weight);
 }
 
-/* The update of one element, from the square that is estimated for it. */
-static inline float
-update_of(const kin_optim_factored *t, float grad, float square)
-{
-    float least = t->eps * t->eps;
-    return t->sign * grad / sqrtf(square < least ? least : square);
-}
-
 static float
 mean_row(const kin_optim_factored *t, int64_t matrix)
 {
@@ -101,51 +197,36 @@ mean_row(const kin_optim_factored *t, int64_t matrix)
 }
 
 static void
-size_of_row(job *j, int64_t r, float by)
+size_of_row(job *j, int64_t r, const float *square, float factor)
 {
     const kin_optim_factored *t = j->t;
-    const float *grad = t->grad + r * t->columns, *square = t->row != NULL ? t->column + r / t->rows * t->columns : t->vector;
-    float row = t->row != NULL ? t->row[r] : 1;
-    double sum = 0;
-    for (int64_t from = 0; from < t->columns; from += 4096) {
-        float lanes[LANES] = {0};
-        int64_t c = from, to = t->columns - from < 4096 ? t->columns : from + 4096;
-        for (; c + LANES <= to; c += LANES)
-            for (int l = 0; l < LANES; l++) {
-                float u = update_of(t, grad[c + l], row * square[c + l] / by);
-                lanes[l] += u * u;
-            }
-        for (; c < to; c++) {
-            float u = update_of(t, grad[c], row * square[c] / by);
-            lanes[0] += u * u;
-        }
-        for (int l = 0; l < LANES; l++)
-            sum += lanes[l];
-    }
-    j->sums[r] = sum;
+    j->sums[r] = j->loops->sizes(t->grad + r * t->columns, square, factor, t->eps * t->eps, t->columns);
 }
 
 static void
-write_row(job *j, int64_t r, float by)
+write_row(job *j, int64_t r, const float *square, float factor)
 {
     const kin_optim_factored *t = j->t;
-    const float *restrict grad = t->grad + r * t->columns, *restrict square = t->row != NULL ? t->column + r / t->rows * t->columns : t->vector;
-    float *restrict param = t->param + r * t->columns, row = t->row != NULL ? t->row[r] : 1;
-    for (int64_t c = 0; c < t->columns; c++)
-        param[c] = param[c] * t->decay + j->scale * update_of(t, grad[c], row * square[c] / by);
+    j->loops->write(t->param + r * t->columns, t->grad + r * t->columns, square, factor, t->eps * t->eps, t->decay, j->scale, t->columns);
 }
 
+/* With what squares of the row are estimated from: those of its columns, times a factor. */
 static void
-by_rows(job *j, int64_t begin, int64_t end, void (*fn)(job *, int64_t, float))
+by_rows(job *j, int64_t begin, int64_t end, void (*fn)(job *, int64_t, const float *, float))
 {
+    const kin_optim_factored *t = j->t;
     int64_t matrix = -1;
-    float by = 1;
+    float mean = 1;
     for (int64_t r = begin; r < end; r++) {
-        if (j->t->row != NULL && r / j->t->rows != matrix) {
-            matrix = r / j->t->rows;
-            by = mean_row(j->t, matrix);
+        if (t->row == NULL) {
+            fn(j, r, t->vector, 1);
+            continue;
         }
-        fn(j, r, by);
+        if (r / t->rows != matrix) {
+            matrix = r / t->rows;
+            mean = mean_row(t, matrix);
+        }
+        fn(j, r, t->column + matrix * t->columns, t->row[r] / mean);
     }
 }
 
@@ -187,7 +268,7 @@ void
 kin_optim_adafactor(const kin_optim_factored *t, double *sums, kin_optim_parallel parallel)
 {
     int64_t rows = t->matrices * t->rows, n = rows * t->columns;
-    job j = {.t = t, .sums = sums};
+    job j = {.t = t, .loops = find_loops(), .sums = sums};
     in_shares(rows, t->columns, means_of_rows, &j, parallel);
     double size = root_mean(sums, rows, n), alpha = (size > t->least ? size : t->least) * t->rate;
     if (t->row != NULL)
@@ -196,6 +277,6 @@ kin_optim_adafactor(const kin_optim_factored *t, double *sums, kin_optim_paralle
         in_shares(n, 1, vector_of_squares, &j, parallel);
     in_shares(rows, t->columns, sizes_of_updates, &j, parallel);
     double update = root_mean(sums, rows, n) / t->most;
-    j.scale = (float)(-alpha / (update > 1 ? update : 1));
+    j.scale = t->sign * (float)(-alpha / (update > 1 ? update : 1));
     in_shares(rows, t->columns, write_updates, &j, parallel);
 }
