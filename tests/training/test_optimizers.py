@@ -195,6 +195,7 @@ def test_other_dtypes_are_the_librarys(dtype):
         other.step()
         assert_same(mine, params, other, others, bitwise=True)
     assert passes()[0] == before[0] and "float32" in engine.optimizer_totals()["reason"]
+    assert any(e["event"] == "fallback" and e["name"] == "AdamW.step" and "float32" in e["reason"] for e in engine.events())
 
 
 def one(value=2.0, **grad):

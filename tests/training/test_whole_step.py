@@ -39,6 +39,13 @@ class Step:
         self.optimizer.step()
         return loss.detach()
 
+    def clears_the_model(self, x, y):
+        self.model.zero_grad()
+        loss = self.loss(x, y)
+        loss.backward()
+        self.optimizer.step()
+        return loss.detach()
+
     def clips_norm(self, x, y):
         self.optimizer.zero_grad()
         loss = self.loss(x, y)

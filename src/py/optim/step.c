@@ -26,6 +26,8 @@ static found_row found[MOST_ROWS];
 static PyObject *name_step, *name_grad, *name_params, *name_groups, *name_state, *name_init, *name_scale, *name_patched, *name_inf;
 static uint64_t steps_done, steps_left;
 static const char *last_reason = "";
+static kin_optim_listener listening;
+static void *listener_arg;
 
 /* -- numbers in groups -------------------------------------------------------------------------------------------------- */
 
@@ -397,6 +399,24 @@ let_go(gathered *all)
     kin_vec_deinit(&all->memory);
 }
 
+void
+kin_optim_listen(kin_optim_listener listener, void *arg)
+{
+    listening = listener;
+    listener_arg = arg;
+}
+
+static void
+note_left(PyObject *self, const char *why)
+{
+    static const void *last; /* only compared */
+    if (listening != NULL && (why != last_reason || self != last))
+        listening(listener_arg, Py_TYPE(self)->tp_name, why);
+    last_reason = why;
+    last = self;
+    steps_left++;
+}
+
 static PyObject *
 native_step(PyObject *number, PyObject *const *args, Py_ssize_t nargs)
 {
@@ -411,9 +431,9 @@ native_step(PyObject *number, PyObject *const *args, Py_ssize_t nargs)
     if (done)
         run(&all, row);
     else
-        last_reason = all.why;
+        note_left(args[0], all.why);
     let_go(&all);
-    done ? steps_done++ : steps_left++;
+    steps_done += done;
     return done ? Py_NewRef(Py_None) : PyObject_Vectorcall(found[row].step, args, 1, NULL);
 }
 

@@ -155,8 +155,8 @@ is_allowed(PyObject *func)
 }
 
 /* Functions that are handed code of the program to run inside, or at a later time: torch.cond, while_loop, scan, an
- * autograd.Function's apply, hooks of tensors, torch.func's transforms, torch's engine that goes backward (and runs hooks). What they do is torch's business, and ends no
- * graph. They are known by the names in their code: functools.wraps gives some the names of what they wrap. */
+ * autograd.Function's apply, hooks of tensors, torch.func's transforms, torch's engine that goes backward (and runs hooks), a module's
+ * zero_grad (its parameters come from a generator). What they do is torch's business, and ends no graph. They are known by the names in their code: functools.wraps gives some the names of what they wrap. */
 static bool
 is_operator(PyObject *func)
 {
@@ -164,7 +164,7 @@ is_operator(PyObject *func)
     static const struct { const char *module, *name; } others[] = {
         {"torch.autograd.function", "apply"}, {"torch._tensor", "register_hook"},
         {"torch._tensor", "register_post_accumulate_grad_hook"}, {"torch.nn.attention.flex_attention", "flex_attention"},
-        {"torch._tensor", "backward"}, {"torch.autograd", "backward"}, {"torch.autograd", "grad"},
+        {"torch._tensor", "backward"}, {"torch.autograd", "backward"}, {"torch.autograd", "grad"}, {"torch.nn.modules.module", "zero_grad"},
         {"torch._functorch.vmap", "vmap_impl"}, {"torch._functorch.eager_transforms", "grad_impl"},
         {"torch._functorch.eager_transforms", "grad_and_value_impl"}, {"torch._functorch.eager_transforms", "wrapper_fn"},
         {"torch._functorch.eager_transforms", "_vjp_with_argnums"}, {"torch._functorch.eager_transforms", "wrapper"},
