@@ -2,6 +2,7 @@
 #include "core/diag/breaks.h"
 #include "py/compat/generator.h"
 #include "py/iterators/iterators.h"
+#include "py/models/models.h"
 #include "py/objects/objects.h"
 
 void

@@ -90,6 +90,7 @@ typedef struct rec_frame {
     kin_vid func;
     kin_vid *slots;          /* nlocalsplus + stack */
     int nlocals, sp, sp0;    /* sp0: depth before the current instruction */
+    int nslots; /* room for locals and stack */
     uint32_t parent_snap;
     uint32_t offset, next;   /* current instruction and its fall-through successor (byte offsets) */
     const kin_instr *in;     /* the current instruction; NULL: none yet */

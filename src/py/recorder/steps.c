@@ -316,6 +316,10 @@ rec_push(rec *r, kin_vid vid)
 {
     rec_frame *f = r->top;
     int slot = f->nlocals + f->sp;
+    if (slot >= f->nslots) {
+        rec_bug(r, "an instruction left more on the stack than its code has room for");
+        return;
+    }
     if (f->sp < f->sp0 && f->nundo == REC_UNDO) {
         rec_bug(r, "an instruction overwrote too many operands");
     } else if (f->sp < f->sp0) {

@@ -216,9 +216,7 @@ rec_class_version(rec *r, PyTypeObject *type)
 {
     if (type->tp_flags & Py_TPFLAGS_IMMUTABLETYPE)
         return;
-    if (type->tp_version_tag == 0 || !(type->tp_flags & Py_TPFLAGS_VALID_VERSION_TAG))
-        _PyType_Lookup(type, type->tp_name ? r->top->code->co_name : NULL);
-    if (!(type->tp_flags & Py_TPFLAGS_VALID_VERSION_TAG)) {
+    if (kin_heap_type_tag(type) == 0) {
         rec_stop_fmt(r, "class %.80s has no version tag", type->tp_name);
         return;
     }
