@@ -90,9 +90,7 @@ row_of_callee(PyObject *obj, const char *name, uint32_t n)
     static const char *const starts[] = {"start_new_thread", "start_new", "start_joinable_thread", NULL};
     if (PyFunction_Check(obj)) {
         int flags = ((PyCodeObject *)((PyFunctionObject *)obj)->func_code)->co_flags;
-        if (flags & (CO_COROUTINE | CO_ASYNC_GENERATOR))
-            return KIN_ROW_COROUTINE;
-        return strcmp(name, "backward") == 0 ? KIN_ROW_BACKWARD_CALL : -1;
+        return flags & (CO_COROUTINE | CO_ASYNC_GENERATOR) ? KIN_ROW_COROUTINE : -1;
     }
     if (!PyCFunction_Check(obj))
         return -1;
@@ -179,10 +177,19 @@ row_of_c_function(PyObject *obj, const char *name)
          : rec_in_list(name, codes) ? KIN_ROW_EXEC_EVAL : KIN_ROW_BUILTIN_CALL;
 }
 
+/* Functions of NumPy are objects of classes of its own. */
+static bool
+is_of_numpy(PyObject *obj)
+{
+    return starts_with(Py_TYPE(obj)->tp_name, "numpy.") || starts_with(home_of(obj), "numpy");
+}
+
 /* Rows for calls that are handed tensors. */
 static int
 row_with_tensors(PyObject *obj, const char *name)
 {
+    if (is_of_numpy(obj))
+        return KIN_ROW_TENSOR_NUMPY;
     if (PyType_Check(obj))
         return row_of_type((PyTypeObject *)obj);
     if (PyFunction_Check(obj))
@@ -192,6 +199,24 @@ row_with_tensors(PyObject *obj, const char *name)
     if (Py_TYPE(obj) != &PyMethodDescr_Type && Py_TYPE(obj) != &PyWrapperDescr_Type)
         return KIN_ROW_OPAQUE_CALLABLE;
     return PyDescr_TYPE(obj) == &PyList_Type && strcmp(name, "sort") == 0 ? KIN_ROW_SORT_KEYS : KIN_ROW_OPAQUE_METHOD;
+}
+
+/* list.extend(list): moves references, whatever they refer to. */
+static bool
+only_moves(rec *r, PyObject *obj, const char *name, const kin_vid *args, uint32_t n)
+{
+    PyObject *from = n == 2 && args[1] ? O(r, args[1]) : NULL;
+    return Py_TYPE(obj) == &PyMethodDescr_Type && PyDescr_TYPE(obj) == &PyList_Type && strcmp(name, "extend") == 0 && from != NULL &&
+           (PyList_CheckExact(from) || PyTuple_CheckExact(from));
+}
+
+/* A context manager made of a generator is entered or left: as with others that are not known, its frames are in place. */
+static bool
+is_in_contextlib(const rec *r)
+{
+    PyObject *func = O(r, r->top->func);
+    PyObject *name = func != NULL && PyFunction_Check(func) ? PyDict_GetItemWithError(PyFunction_GET_GLOBALS(func), REC_STR("__name__")) : NULL;
+    return name != NULL && PyUnicode_Check(name) && PyUnicode_CompareWithASCIIString(name, "contextlib") == 0;
 }
 
 int
@@ -205,6 +230,8 @@ rec_opaque_row(rec *r, kin_vid callee, const kin_vid *args, uint32_t n)
     if (row >= 0)
         return r->opt->strict_breaks ? row : -1;
     row = row_of_callee(obj, name, n);
+    if (row < 0 && (only_moves(r, obj, name, args, n) || is_in_contextlib(r)))
+        return -1;
     if (row < 0)
         row = row_of_suspended(r, obj, name, args, n);
     if (row >= 0)
