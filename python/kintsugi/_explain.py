@@ -50,6 +50,7 @@ class ExplainOutput:
 
     def __init__(self, dumps, frames, kernels=(), no_kernels="", passes=(), calls=""):
         self._graphs = [graph for dump in dumps for graph in dump["graphs"]]
+        self._dumps = dumps
         self.frames = frames
         self.kernels = list(kernels)
         self.passes = list(passes)
@@ -59,13 +60,38 @@ class ExplainOutput:
         self.op_count = sum(len(graph["nodes"]) for graph in self._graphs)
         self.ops_per_graph = [[node["callable"] or node["target"] for node in graph["nodes"]] for graph in self._graphs]
         self.graph_texts = [graph["code"] for graph in self._graphs]
-        breaks = [entry for dump in dumps for entry in dump["breaks"]]
+        breaks = [entry for dump in dumps for entry in dump["breaks"]] + [_whole_break(frame) for frame in frames if frame.get("why")]
         self.graph_break_count = len(breaks)
         self.break_reasons = [_reason(entry) for entry in breaks]
         self.out_guards = [_guard(fact) for dump in dumps for fact in dump["facts"]]
         self.deferred_effects = [effect for dump in dumps for effect in dump["effects"]]
         self.is_compiling = [row for dump in dumps for row in dump["asked"]]
         self.compile_times = _times(frames[0]["name"] if frames else "?", dumps)
+
+    @functools.cached_property
+    def causes(self):
+        """What keeps the call from being one graph: the same break at the same line once, with where its data comes from and a fitted fix."""
+        from .diagnose import causes, fixes
+
+        found = {}
+        for dump in self._dumps:
+            for cause in causes.of_dump(dump):
+                found.setdefault((cause.why, cause.filename, cause.line), cause)
+        for cause in found.values():
+            cause.patch = fixes.fit(cause)
+        return list(found.values())
+
+    def summary(self):
+        """One screen: the verdict, then each cause with its line, the reason and the fix. `kintsugi explain` prices them as well."""
+        from .diagnose import show
+
+        graphs = f"{show.count(self.graph_count, 'graph')}, {show.count(self.graph_break_count, 'graph break')}"
+        lines = [f"{self.frames[0]['name']} ({self.frames[0]['filename']}:{self.frames[0]['line']}): {graphs}; "
+                 f"{show.count(len(self.causes), 'cause')}" if self.frames else graphs]
+        for number, cause in enumerate(self.causes, 1):
+            lines += ["", *(text for text, _ in show.cause_lines(number, cause))]
+        lines += [f"{frame['outcome']}" for frame in self.frames if frame["outcome"] != "recorded"]
+        return "\n".join(lines) + "\n"
 
     @functools.cached_property
     def graphs(self):
@@ -105,6 +131,13 @@ class ExplainOutput:
     def __repr__(self):
         return (f"<kintsugi.ExplainOutput: {self.graph_count} graphs, {self.graph_break_count} graph breaks, "
                 f"{self.op_count} ops>")
+
+
+def _whole_break(frame):
+    """A function that runs eagerly as a whole, for a reason that has a row, breaks where it begins."""
+    row = _messages.find_row(frame["why"])
+    place = {"filename": frame["filename"], "line": frame["line"], "function": frame["name"]}
+    return {**row, "why": frame["why"], "context": frame["reason"], "user_stack": [tuple(place.values())], **place}
 
 
 def _reason(entry):
@@ -233,7 +266,8 @@ def _fallback_reason(compiled):
     """The reason in words and the stable name of the row that explains it ("" = none)."""
     from . import _logs
 
+    names = compiled.__name__, compiled.stats()["name"]
     for event in reversed(_logs.events()):
-        if event["event"] in ("record", "fallback") and event.get("name") == compiled.__name__ and event.get("reason"):
+        if event["event"] in ("record", "fallback") and event.get("name") in names and event.get("reason"):
             return event["reason"], event.get("why", "")
     return "nothing was recorded", ""

@@ -5,6 +5,7 @@
 #include <stdio.h>
 
 #include "core/base/clock.h"
+#include "py/aten/profiler.h"
 #include "py/launch/launch_priv.h"
 
 /* -- failed runs ---------------------------------------------------------------------------------- */
@@ -38,8 +39,8 @@ launch_drop(launch_version *version)
 }
 
 /* Does it have side effects other than writing to inputs: drawing random numbers, say? */
-static bool
-acts(const launch_version *version)
+bool
+launch_acts(const launch_version *version)
 {
     const launch_program *p = &version->code->main;
     for (uint32_t i = 0; i < p->program->externs.len; i++)
@@ -90,13 +91,34 @@ give_up_frozen(kernel_launcher *self, launch_version *version)
     version->abtest = (kin_abtest){0};
 }
 
+/* A row of torch.profiler for the graph, which names its kernels. */
+static PyObject *
+begin_row(const kernel_launcher *self, const launch_code *code)
+{
+    enum { MOST = 3 };
+    char text[320];
+    const kin_program *p = code->main.program;
+    const char *name = PyUnicode_AsUTF8(self->context.name);
+    int len = snprintf(text, sizeof text, "Compiled graph %u of %.60s: ", self->graph, name != NULL ? name : "?");
+    PyErr_Clear();
+    for (uint32_t i = 0; i < p->kernels.len && i < MOST; i++)
+        len += snprintf(text + len, sizeof text - (size_t)len, "%s%.60s", i > 0 ? ", " : "", p->kernels.at[i].name);
+    if (p->kernels.len > MOST)
+        snprintf(text + len, sizeof text - (size_t)len, " and %u more kernels", p->kernels.len - MOST);
+    else if (p->externs.len > 0)
+        snprintf(text + len, sizeof text - (size_t)len, "%s%u of PyTorch's", p->kernels.len > 0 ? ", " : "", p->externs.len);
+    return kin_profiler_begin(text);
+}
+
 /* Runs the code and handles its failures. */
-static kin_launch
-run(kernel_launcher *self, launch_version *version, PyObject *const *in, PyObject **out)
+kin_launch
+launch_run_code(kernel_launcher *self, launch_version *version, PyObject *const *in, PyObject **out)
 {
     launch_outcome outcome;
+    PyObject *row = kin_profiler_on() ? begin_row(self, version->code) : NULL;
     launch_result result = version->code->training != NULL ? launch_training_run(version->code, self->context.threads, in, out, &outcome)
                                                            : launch_code_run(version->code, self->context.threads, in, out, &outcome);
+    kin_profiler_end(row);
     if (result == LAUNCH_FAILED)
         fail(self, version, &outcome);
     else if (result == LAUNCH_STALE)
@@ -181,7 +203,7 @@ try_launch(kernel_launcher *self, launch_version *version, PyObject *const *in, 
 {
     uint64_t before = renewals(version);
     double start = kin_clock_ns();
-    kin_launch done = run(self, version, in, out);
+    kin_launch done = launch_run_code(self, version, in, out);
     double ns = kin_clock_ns() - start;
     if (done != KIN_LAUNCH_DONE || (version->abtest.warm && before != renewals(version)))
         return done;
@@ -196,7 +218,7 @@ launch_is_settled(const kernel_launcher *self, const launch_version *version)
 {
     if (version->again || version->ticket != NULL)
         return false;
-    return version->code == NULL || version->code->training != NULL || version->abtest.decided || self->context.trials == 0 || acts(version);
+    return version->code == NULL || version->code->training != NULL || version->abtest.decided || self->context.trials == 0 || launch_acts(version);
 }
 
 kin_launch
@@ -209,7 +231,9 @@ launch_or_try(kernel_launcher *self, launch_version *version, kin_entry *v, cons
     if (version->code->training != NULL && self->context.trials > 0 && !version->again && !launch_training_is_tried(version->code) &&
         !try_training(self, version, in))
         return KIN_LAUNCH_NOT;
+    if (launch_wants_validation(self, version))
+        return launch_validate(self, version, v, subgraph, in, out);
     if (launch_is_settled(self, version))
-        return run(self, version, in, out);
+        return launch_run_code(self, version, in, out);
     return kin_abtest_is_theirs(&version->abtest) ? try_steps(self, version, v, subgraph, in, out) : try_launch(self, version, in, out);
 }
