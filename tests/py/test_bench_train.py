@@ -30,11 +30,11 @@ def test_memory_of_a_step(small):
 
 def test_the_page_is_written_around_what_people_wrote(tmp_path, small):
     page = tmp_path / "training.md"
-    page.write_text(f"before\n{training.MARKS[0]}\nold\n{training.MARKS[1]}\nbehind\n")
+    page.write_text(f"before\n{training.MARKS[0]}\nstale\n{training.MARKS[1]}\nbehind\n")
     rows = {"small": {"steps": training._steps({"model": small, "steps": 6}), "memory": {}}, "broken": {"steps": {"error": "no"}}}
     training.write_docs(rows, "about this", tmp_path)
     text = page.read_text()
-    assert text.startswith("before\n") and text.endswith("\nbehind\n") and "old" not in text and "| small |" in text and "failed: no" in text
+    assert text.startswith("before\n") and text.endswith("\nbehind\n") and "stale" not in text and "| small |" in text and "failed: no" in text
     assert (tmp_path / "training-loss.svg").read_text().count("polyline") == 3
 
 
