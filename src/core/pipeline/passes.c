@@ -144,7 +144,7 @@ plan_memory(kin_compilation *c, kin_text *why)
 static kin_status
 codegen(kin_compilation *c, kin_text *why)
 {
-    return kin_codegen(c->options->jit, &c->fused, c->options->background ? &c->out->job : NULL, &c->stats, why);
+    return kin_codegen(c->options->jit, &c->fused, c->part == KIN_PART_MAIN ? c->options->family : NULL, c->options->background ? &c->out->job : NULL, &c->stats, why);
 }
 
 /* -- the table ---------------------------------------------------------------------------------------------------- */

@@ -286,10 +286,10 @@ kin_pipeline_lower(const kin_aten *graph, const kin_lower_options *options, kin_
 }
 
 kin_status
-kin_pipeline_compile(kin_jit *jit, const kin_ir *ir, kin_program **out, kin_compile_stats *stats, kin_text *notes)
+kin_pipeline_compile(kin_jit *jit, kin_family *family, const kin_ir *ir, kin_program **out, kin_compile_stats *stats, kin_text *notes)
 {
     kin_compiled made = {.failed = UINT32_MAX};
-    kin_pipeline_options options = {.jit = jit, .verify = true};
+    kin_pipeline_options options = {.jit = jit, .family = family, .verify = true};
     kin_compilation c = {.options = &options, .out = &made};
     kin_text why = {0};
     kin_status status = run_part(&c, KIN_PART_MAIN, ir, &why);

@@ -33,7 +33,7 @@ epilogue_of(const launch_running *r, const kin_extern_call *call, void **buffers
     const kin_kernel *k = &r->p->kernels.at[call->epilogue - 1];
     for (uint32_t i = 0; i < k->nbuffers; i++)
         buffers[i] = r->data[k->buffers[i]];
-    *out = (kin_epilogue){.fn = k->fn, .buffers = buffers, .nbuffers = k->nbuffers, .columns = call->columns};
+    *out = (kin_epilogue){.fn = k->fn, .numbers = k->numbers, .buffers = buffers, .nbuffers = k->nbuffers, .columns = call->columns};
     return out;
 }
 
