@@ -604,6 +604,17 @@ kin_codegen(kin_jit *jit, kin_fused *f, kin_family *family, kin_jit_job **job, k
     return s;
 }
 
+kin_status
+kin_codegen_meet(kin_jit *jit, kin_fused *f, kin_family *family, kin_compile_stats *stats, kin_text *why)
+{
+    batch b = {.jit = jit, .fused = f, .family = family, .stats = stats, .why = why};
+    b.want_of = malloc((f->kernels.len + 1) * sizeof *b.want_of);
+    kin_status s = b.want_of == NULL ? KIN_NOMEM : family == NULL ? KIN_OK : look_up_all(&b);
+    free_batch(&b);
+    kin_text_add(why, "its sizes were only noted");
+    return s == KIN_OK ? KIN_BREAK : s;
+}
+
 /* -- for people -------------------------------------------------------------------------------------------------- */
 
 static void
@@ -659,6 +670,12 @@ kin_status
 kin_codegen(kin_jit *jit, kin_fused *f, kin_family *family, kin_jit_job **job, kin_compile_stats *stats, kin_text *why)
 {
     kin_text_add(why, "built without LLVM");
+    return KIN_BREAK;
+}
+
+kin_status
+kin_codegen_meet(kin_jit *jit, kin_fused *f, kin_family *family, kin_compile_stats *stats, kin_text *why)
+{
     return KIN_BREAK;
 }
 

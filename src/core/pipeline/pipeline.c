@@ -207,7 +207,7 @@ run_lowered(kin_compilation *c, kin_text *why)
 {
     uint32_t notes = c->out->passes.len;
     kin_status status = c->options->libraries && c->options->frozen != NULL ? run_rewritten(c, why) : KIN_BREAK;
-    if (status == KIN_BREAK && c->out->job == NULL)
+    if (status == KIN_BREAK && c->out->job == NULL && !c->options->meet)
         status = run_as_captured(c, notes, why);
     return status;
 }

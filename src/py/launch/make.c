@@ -12,13 +12,14 @@
 /* -- outputs of the subgraph ---------------------------------------------------------------------------------------- */
 
 typedef struct {
-    const kernel_launcher *self;
+    kernel_launcher *self;
     const kin_entry *v;
     const kin_capture *capture;
     const kin_subgraph *subgraph;
     PyObject *const *in;
     launch_version *version;
     launch_code *code;
+    bool backward;        /* the second half */
     bool exact;           /* a NaN must not be lost, and inputs are not taken to stay as they are */
     KIN_VEC(kin_aten_val) outs; /* values that are outputs of the graph, each stand-in once */
 } maker;
@@ -321,7 +322,8 @@ options_of(const maker *m, const bool *frozen, kin_jit *jit)
     return (kin_pipeline_options){
         .lower = {.default_f64 = kin_default_is_f64(), .fast_math = context->fast_math},
         .rewrite = {.post = !m->exact && !m->self->exact_nan, .own = launch_library_has(KIN_LIBRARY_ATTENTION), .pairs = kin_tile_has_pairs()},
-        .frozen = frozen, .libraries = launch_library_has(KIN_LIBRARY_MATMUL), .jit = jit,
+        .frozen = frozen, .libraries = launch_library_has(KIN_LIBRARY_MATMUL), .jit = jit, .family = launch_sizes_family(m->self, m->backward),
+        .meet = m->self->meeting,
         .background = context->async && m->version->waits < KIN_TIER_BACKGROUND_TRIES, .print = (uint8_t)launch_listing(), .verify = launch_verifies(),
         .plant = launch_plant()};
 }
@@ -445,7 +447,7 @@ begin_backward(const maker *m, maker *back)
 {
     const kin_aten *g = m->capture->graph;
     const kin_capture_joint *j = &m->capture->joint;
-    *back = (maker){.self = m->self, .v = m->v, .capture = m->capture, .subgraph = m->subgraph, .in = m->in, .version = m->version, .exact = true,
+    *back = (maker){.self = m->self, .v = m->v, .capture = m->capture, .subgraph = m->subgraph, .in = m->in, .version = m->version, .exact = true, .backward = true,
                     .code = calloc(1, sizeof *back->code)};
     if (back->code == NULL || (back->code->input_of = calloc(g->ninputs + 1, sizeof *back->code->input_of)) == NULL)
         return KIN_NOMEM;
@@ -532,7 +534,7 @@ make_both(maker *m, launch_version *version, kin_text *why)
 }
 
 kin_status
-launch_code_make(const kernel_launcher *self, const kin_entry *v, const kin_capture *capture, const kin_subgraph *subgraph,
+launch_code_make(kernel_launcher *self, const kin_entry *v, const kin_capture *capture, const kin_subgraph *subgraph,
                  PyObject *const *in, launch_version *version, kin_text *why)
 {
     maker m = {.self = self, .v = v, .capture = capture, .subgraph = subgraph, .in = in, .version = version, .code = calloc(1, sizeof *m.code)};
