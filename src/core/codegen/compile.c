@@ -233,7 +233,7 @@ static bool
 read_numbers(const batch *b, const kin_loops *k, want *w, kin_text *shape)
 {
     w->run = kin_emit_plan(k, &b->jit->target, true);
-    uint32_t head[4] = {UINT32_MAX /* no other key begins so */, 0, w->run.kind, w->run.lanes};
+    uint32_t head[3] = {UINT32_MAX /* no other key begins so */, 0, w->run.kind};
     kin_text_add_len(shape, (const char *)head, sizeof head);
     return kin_numbers_of(k, kin_emit_open_var(k, &w->run, true), &w->numbers, shape);
 }
@@ -255,13 +255,16 @@ give_numbers(batch *b, const want *w, kin_kernel *out)
 
 /* Code that leaves numbers open: its key is the shape, which of them, and the others. False without memory. */
 static bool
-leave_open(want *w, const bool *open, kin_text *key)
+leave_open(const batch *b, want *w, const bool *open, kin_text *key)
 {
-    uint32_t n = w->numbers.at.len;
+    uint32_t n = w->numbers.at.len, along = w->loops->vector_var;
     w->open = malloc(n + 1);
     if (w->open == NULL)
         return false;
+    if (along != KIN_LOOP_NO_VAR && w->run.kind != KIN_RUN_LINEAR && (w->numbers.of_var[along] == KIN_NUMBER_NONE || !open[w->numbers.of_var[along] - 1]))
+        w->run = kin_emit_plan(w->loops, &b->jit->target, false); /* steps as they suit the size that the vectors go along */
     memcpy(w->open, open, n);
+    kin_text_add_len(key, (const char *)&w->run.lanes, sizeof w->run.lanes);
     kin_text_add_len(key, (const char *)open, n);
     for (uint32_t i = 0; i < n; i++)
         if (!open[i])
@@ -280,7 +283,7 @@ choose_code(batch *b, uint32_t i, want *w, kin_text *key)
             return KIN_NOMEM;
         KIN_TRY(kin_family_match(b->family, key, &w->numbers, &open));
         if (open != NULL)
-            return leave_open(w, open, key) ? give_numbers(b, w, &b->fused->program->kernels.at[b->fused->kernels.at[i].kernel]) : KIN_NOMEM;
+            return leave_open(b, w, open, key) ? give_numbers(b, w, &b->fused->program->kernels.at[b->fused->kernels.at[i].kernel]) : KIN_NOMEM;
     }
     kin_text_clear(key);
     w->run = kin_emit_plan(k, &b->jit->target, false);

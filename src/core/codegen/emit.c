@@ -98,14 +98,6 @@ cost_of(const kin_loops *k, int64_t elements)
 /* From this length on the code of a LINEAR run is the same for all: it has a part for what is left behind the last whole step. */
 enum { ANY_LENGTH = 256 };
 
-/* Few widths, so that code for one size serves others; what is left over is masked. */
-static unsigned
-lanes_for_any(const kin_loops *k, int64_t size, unsigned base, unsigned strip)
-{
-    unsigned lanes = unrolled(k, base);
-    return strip && size >= 8 * (int64_t)strip ? strip : size >= (int64_t)lanes ? lanes : base;
-}
-
 kin_kernel_plan
 kin_emit_plan(const kin_loops *k, const kin_machine *t, bool any)
 {
@@ -134,7 +126,7 @@ kin_emit_plan(const kin_loops *k, const kin_machine *t, bool any)
             r.lanes /= 2;
         bool linear = v->inner && outer == 0 && inner == 1 && !reduces && !k->window;
         if (any)
-            r.lanes = lanes_for_any(k, v->size, base, strip);
+            r.lanes = unrolled(k, base); /* one width for all; what is left over is masked */
         while (!any && r.lanes > base && v->size % r.lanes && !(linear && v->size >= ANY_LENGTH) && !(strip && v->size >= 8 * r.lanes))
             r.lanes /= 2;
         if (!v->inner && inner && !reduces && r.lanes > 8) /* a tile: its lines must fit one set of the cache */

@@ -290,15 +290,48 @@ loses_nan(const launch_program *p)
     return false;
 }
 
+/* What of weights is kept, and how it is made: code that says the same can share it. False without memory. */
+static bool
+say_kept(const launch_code *code, const kin_ir *once, kin_text *out)
+{
+    const kin_program *p = code->main.program;
+    kin_text_addf(out, "%u inputs, %u calls\n", code->ninputs, p->externs.len);
+    if (once != NULL && !kin_ir_print(once, out))
+        return false;
+    for (uint32_t b = 0; b < p->buffers.len; b++)
+        if (p->buffers.at[b].kind == KIN_BUF_INPUT && p->buffers.at[b].index >= code->ninputs)
+            kin_text_addf(out, "value %u%s\n", p->buffers.at[b].index, code->only_packed[b] ? " packed" : "");
+    for (uint32_t i = 0; i < p->externs.len; i++)
+        if (code->main.externs[i].packs)
+            launch_say_packing(&code->main, i, out);
+    return !out->failed;
+}
+
+/* Other sizes of the same graph mostly keep the same. */
 static kin_status
-tie_library(maker *m)
+take_frozen(maker *m, const kin_ir *once)
+{
+    kin_text key = {0};
+    kin_status status = say_kept(m->code, once, &key) ? KIN_OK : KIN_NOMEM;
+    bool sizes = launch_sizes_are_on(m->self);
+    for (uint32_t i = m->self->versions.len; status == KIN_OK && sizes && m->code->frozen == NULL && i-- > 0;)
+        if (m->self->versions.at[i]->code != NULL)
+            m->code->frozen = launch_frozen_share(m->self->versions.at[i]->code->frozen, &key);
+    if (status == KIN_OK && m->code->frozen == NULL)
+        status = launch_frozen_new(m->code, &key, &m->code->frozen);
+    kin_text_deinit(&key);
+    return status;
+}
+
+static kin_status
+tie_library(maker *m, const kin_ir *once)
 {
     launch_code *code = m->code;
     for (uint32_t i = 0; code->once.program != NULL && i < code->once.program->externs.len; i++)
         code->once.externs[i].packs = false; /* it runs once */
     KIN_TRY(find_only_packed(code));
     code->loses_nan = loses_nan(&code->main);
-    return launch_frozen_new(code, &code->frozen);
+    return take_frozen(m, once);
 }
 
 static kin_status
@@ -308,7 +341,7 @@ tie_all(maker *m, kin_compiled *made)
     if (made->parts[KIN_PART_ONCE].program != NULL)
         KIN_TRY(tie_program(m, made, &made->parts[KIN_PART_ONCE], &m->code->once));
     if (made->library.ir != NULL)
-        KIN_TRY(tie_library(m));
+        KIN_TRY(tie_library(m, made->parts[KIN_PART_ONCE].ir));
     KIN_TRY(plan_writes(m, &made->lowered));
     return plan_outs(m, &made->lowered);
 }
