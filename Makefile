@@ -22,7 +22,7 @@ export PYTHONPATH := $(CURDIR)/python
 export KINTSUGI_CACHE_DIR ?= $(abspath $(BUILD))/kernels
 MESON = $(PYTHON) -m mesonbuild.mesonmain
 
-.PHONY: op-suite op-table build oracle every-k test fuzz-kernels bench-kernels test-c test-py test-watch demo documents models libraries bench bench-overhead lint sanitize clean
+.PHONY: docs op-suite op-table build oracle every-k test fuzz-kernels bench-kernels test-c test-py test-watch demo documents models libraries bench bench-overhead lint sanitize clean
 
 build: $(ENV_READY)
 	@PYTHON=$(PYTHON) tools/dev_build.sh $(BUILD)
@@ -54,7 +54,7 @@ op-table: build
 	OMP_NUM_THREADS=1 $(PYTHON) tests/kernels/op_suite.py --samples $(or $(SAMPLES),2) --table docs/ops.md
 
 test-py: build
-	OMP_NUM_THREADS=1 $(PYTHON) -m pytest -q $(wildcard $(addprefix tests/,py kernels lower training guardeval corpus diff models rules oracle seeds shape))
+	OMP_NUM_THREADS=1 $(PYTHON) -m pytest -q $(wildcard $(addprefix tests/,py diagnostics kernels lower training guardeval corpus diff models rules oracle seeds shape))
 
 test-watch: $(ENV_READY)
 	@$(PYTHON) tests/watch/run.py $(BUILD)-watch
@@ -66,6 +66,11 @@ every-k: build
 oracle: build
 	OMP_NUM_THREADS=1 KIN_ORACLE_CHANGES=$${KIN_ORACLE_CHANGES:-0} KIN_ORACLE_FUZZ=$${KIN_ORACLE_FUZZ:-50} \
 	KIN_ORACLE_MODELS="$${KIN_ORACLE_MODELS:-all}" $(PYTHON) -m pytest -q tests/oracle
+
+# The documentation as a site, build/site/index.html; needs no network to be read.
+docs: build
+	@$(PYTHON) -c 'import material' 2>/dev/null || $(PYTHON) -m pip install --quiet mkdocs-material
+	$(PYTHON) tools/make_docs.py $(BUILD)
 
 # The programs of four texts on torch.compile, as they stand, under Kintsugi and stock: docs/documents.md (some ten minutes).
 documents: build

@@ -1,10 +1,11 @@
 """Steps of training, eager against compiled, in turns in one process: model and loss compiled, backward and optimizer as the program
 calls them.
 
-    python bench/train.py [NAME ...] [--turns 12] [--stock] [--whole]
+    python bench/train.py [NAME ...] [--turns 12] [--stock] [--whole] [--profile]
 
 Reported are medians of processor time over the turns, their quartiles' distance, and the ratio; the largest relative difference of
-losses over all steps; the first compiled step. --whole also compiles zero_grad, backward and optimizer.step() with it.
+losses over all steps; the first compiled step. --whole also compiles zero_grad, backward and optimizer.step() with it. --profile tells instead
+where the time of a step goes: in eager by operator, in ours by operation of the forward and the backward program.
 """
 
 import argparse
@@ -103,7 +104,7 @@ class _Trainer:
         if whole:
             self.run = compiler(step)
         else:
-            forward = compiler(forward)
+            self.compiled = forward = compiler(forward)
             self.run = step
         self.random = torch.get_rng_state()
         self.losses, self.times = [], []
@@ -150,15 +151,61 @@ def measure(name, turns, stock, whole):
     return row
 
 
+def _operators(trainer, turns):
+    """Milliseconds a step by torch's operators themselves."""
+    with torch.profiler.profile(activities=[torch.profiler.ProfilerActivity.CPU]) as profile:
+        for _ in range(turns):
+            trainer.step()
+    rows = sorted(profile.key_averages(), key=lambda row: -row.self_cpu_time_total)
+    return [(row.self_cpu_time_total / turns / 1e3, row.count // turns, row.key) for row in rows]
+
+
+def _operations(trainer, turns):
+    """(part, milliseconds a step, times, operation) of the programs that the engine launches: best times."""
+    from kintsugi._api import engine_of
+    from kintsugi._engine import engine
+
+    engine.set_profile(True)
+    for _ in range(turns):
+        trainer.step()
+    engine.set_profile(False)
+    rows = {}
+    for entry in engine_of(trainer.compiled).entries():
+        for version in (v for subgraph in engine.kernels(entry) for v in subgraph["versions"]):
+            for part in ("profile", "profile_backward"):
+                for row in version[part] or ():
+                    label = ("forward" if part == "profile" else "backward", row["name"])
+                    ms, times = rows.get(label, (0, 0))
+                    rows[label] = ms + row["best_ns"] * 1e-6, times + 1
+    return sorted(((part, ms, times, name) for (part, name), (ms, times) in rows.items()), key=lambda row: -row[1])
+
+
+def tell_profile(name, turns, rows=24):
+    eager, ours = _Trainer(name, lambda fn: fn, False), _Trainer(name, lambda fn: kintsugi.compile(fn), False)
+    for trainer in (eager, ours):
+        for _ in range(4):
+            trainer.step()
+    print(f"{name}: eager's operators, ms, calls")
+    for ms, count, key in _operators(eager, turns)[:rows]:
+        print(f"  {ms:8.3f} {count:5}  {key}")
+    print(f"{name}: operations of launches, ms, times")
+    for part, ms, times, operation in _operations(ours, turns)[:2 * rows]:
+        print(f"  {ms:8.3f} {times:5}  {part:8} {operation}", flush=True)
+
+
 def main():
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("names", nargs="*", default=[])
     parser.add_argument("--turns", type=int, default=12)
     parser.add_argument("--stock", action="store_true")
     parser.add_argument("--whole", action="store_true")
+    parser.add_argument("--profile", action="store_true")
     args = parser.parse_args()
     torch.set_num_threads(int(os.environ["OMP_NUM_THREADS"]))
     for name in args.names or MODELS:
+        if args.profile:
+            tell_profile(name, args.turns)
+            continue
         row = measure(name, args.turns, args.stock, args.whole)
         print(json.dumps({key: round(value, 7) if isinstance(value, float) else value for key, value in row.items()}), flush=True)
 

@@ -63,7 +63,7 @@ with_kernels() {
 }
 
 folders=()
-for folder in tests/{py,kernels,shape,lower,training,guardeval,corpus,diff,models,rules,oracle,seeds}; do
+for folder in tests/{py,diagnostics,kernels,shape,lower,training,guardeval,corpus,diff,models,rules,oracle,seeds}; do
     [ -d "$folder" ] && folders+=("$folder")
 done
 

@@ -6,7 +6,7 @@ import weakref
 
 from ._config import config
 
-OPTIONS = ("async", "fast_math", "freezing", "kernels", "threads")
+OPTIONS = ("async", "fast_math", "freezing", "kernels", "threads", "warm")
 MODES = ("default", "reduce-overhead", "max-autotune", "max-autotune-no-cudagraphs", "lite")
 
 # Every compiled function that is alive, for stats() and reports.
@@ -31,6 +31,9 @@ def compile(fn_or_module=None, *, fullgraph=False, dynamic=None, backend=None, m
                    "async"     compile in the background; calls run step by step until then (config.async_compile)
                    "fast_math" results may differ from eager's by more than the order of sums: half precision is not
                                rounded between operators, products are not before they are added (config.fast_math)
+                   "warm"      every call that can runs compiled code, the first one as well: nothing is compiled in the
+                               background, compared with eager or left to it. For tests that compare compiled code
+                               with eager; stats(fn)["last_call"] tells how a call was done
                    "threads"   that our own code uses at most in a launch; operators and libraries of PyTorch use
                                PyTorch's number (config.threads)
                Names of stock's compiler settings are accepted and mean nothing here. With a function as `backend`, mode and

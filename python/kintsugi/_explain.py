@@ -48,12 +48,13 @@ class ExplainOutput:
     deferred_effects, frames, graph_texts, kernels and passes (of the function as compiled before: graphs are compiled when replayed).
     """
 
-    def __init__(self, dumps, frames, kernels=(), no_kernels="", passes=()):
+    def __init__(self, dumps, frames, kernels=(), no_kernels="", passes=(), calls=""):
         self._graphs = [graph for dump in dumps for graph in dump["graphs"]]
         self.frames = frames
         self.kernels = list(kernels)
         self.passes = list(passes)
         self.no_kernels = no_kernels
+        self.calls = calls
         self.graph_count = len(self._graphs)
         self.op_count = sum(len(graph["nodes"]) for graph in self._graphs)
         self.ops_per_graph = [[node["callable"] or node["target"] for node in graph["nodes"]] for graph in self._graphs]
@@ -74,7 +75,7 @@ class ExplainOutput:
 
     def __str__(self):
         lines = [f"Graph Count: {self.graph_count}", f"Graph Break Count: {self.graph_break_count}",
-                 f"Op Count: {self.op_count}", "Break Reasons:"]
+                 f"Op Count: {self.op_count}", "Break Reasons:" if self.break_reasons else "Break Reasons: none"]
         for number, reason in enumerate(self.break_reasons, 1):
             block = "\n".join("    " + line if line else "" for line in reason.reason.splitlines())
             lines += [f"  Break Reason {number}:", "    Reason: " + block.lstrip(), "    User Stack:"]
@@ -83,7 +84,7 @@ class ExplainOutput:
             lines.append("Deferred Effects (replayed without ending a graph):")
             lines += [f"  {e['text']}  {_messages.effect_place(e)}" for e in self.deferred_effects]
         lines += _asked_lines(self.is_compiling)
-        lines.append("Ops per Graph:")
+        lines.append("Ops per Graph:" if self.ops_per_graph else "Ops per Graph: none")
         for number, ops in enumerate(self.ops_per_graph, 1):
             lines += [f"  Ops {number}:", *(f"    {_op_name(op)}" for op in ops)]
         lines += _guard_lines(self.out_guards)
@@ -91,6 +92,8 @@ class ExplainOutput:
         for frame in self.frames:
             lines.append(f"  {frame['name']} ({frame['filename']}:{frame['line']}): {frame['outcome']}")
             lines += [f"    {line}".rstrip() for line in frame.get("details", "").splitlines()]
+        if self.calls:
+            lines.append(self.calls)
         lines.append("Kernels:")
         for row in self.kernels:
             lines += [f"  {_kernels.describe(row)}", *(f"    {line}" for line in row["not_fused"])]
@@ -195,7 +198,8 @@ def explain(fn, *extra_args, **extra_kwargs):
         dumps = [engine.dump(entry) for entry in entries]
         kernels = _kernels.rows(engine, inner) if inner is not None else ()
         passes = _passes.rows(engine, inner) if inner is not None else ()
-        return ExplainOutput(dumps, _frames(compiled, entries, dumps), kernels, _kernels.none(inner), passes)
+        return ExplainOutput(dumps, _frames(compiled, entries, dumps), kernels, _kernels.none(inner), passes,
+                             _kernels.describe_calls(inner) if inner is not None else "")
 
     return run(*extra_args, **extra_kwargs) if extra_args or extra_kwargs else run
 

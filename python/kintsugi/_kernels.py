@@ -28,18 +28,50 @@ def _row(place, version):
             "compiled": version["compiled"], "reason": version["reason"],
             "settled": version.get("settled", True), "native_calls": version.get("native", 0), "library_calls": version.get("extern", 0),
             "kernels": version.get("kernels", 0), "launches": version.get("runs", 0),
-            "compile_ms": version.get("total_ns", 0.0) / 1e6, "not_fused": (version.get("not_fused") or "").splitlines(),
+            "compile_ms": version.get("total_ns", 0.0) / 1e6, "not_fused": _fold((version.get("not_fused") or "").splitlines()),
             "launch_us": version.get("launch_ns", 0.0) / 1e3, "steps_us": version.get("steps_ns", 0.0) / 1e3,
             # Kept between calls: what was made of weights, memory for intermediates, machine code that no graph before had.
             "weights_bytes": (version.get("frozen") or {}).get("bytes", 0), "scratch_bytes": version.get("scratch_bytes", 0),
             "code_bytes": version.get("code_bytes", 0)}
 
 
+def _fold(lines):
+    """Equal lines once, with their number."""
+    return [line + (f" ({number} times)" if number > 1 else "") for line, number in collections.Counter(lines).items()]
+
+
 def none(compiled):
     """Why there are no rows."""
+    from ._config import config
+
     if compiled is None:
         return "graphs are compiled when a call is replayed: pass the function that kintsugi.compile() returned, after some calls"
-    return "none: no graph was replayed yet, or kernels are switched off (backend='eager', kintsugi.config.kernels = False)"
+    backend, options, stats = compiled.kwargs["backend"], compiled.kwargs["options"] or {}, compiled.stats()
+    if backend is not None:
+        name = repr(backend) if isinstance(backend, str) else getattr(backend, "__name__", type(backend).__name__)
+        return f"none: graphs run with backend={name}"
+    if not options.get("kernels", config.kernels):
+        return "none: they are switched off (" + ("options={'kernels': False})" if "kernels" in options else "kintsugi.config.kernels = False)")
+    if not stats["calls"]:
+        return "none: it was not called yet"
+    if not stats["replays"]:
+        eager = "; ".join(f"{number} ran eagerly: {why}" for why, number in stats["eager_calls"].items())
+        return (f"none: no recorded call has come again so far ({_count(stats['calls'], 'call')}, {stats['recordings']} recorded"
+                + (f", {eager})" if eager else ")") + ". Graphs are compiled when one does, or at once with options={'warm': True}")
+    if not any(entry["graphs"] for entry in stats["variants"]):
+        return "none: no torch call was recorded"
+    if not config.training:
+        return "none: gradients are wanted for its results, and kintsugi.config.training is False"
+    return "none: no graph was reached yet by a call that could run it compiled"
+
+
+def describe_calls(compiled):
+    """How the calls of a compiled function were done, as one line."""
+    stats = compiled.stats()
+    steps, eager = stats["replays"] - stats["compiled_calls"], sum(stats["eager_calls"].values())
+    parts = [(stats["compiled_calls"], "ran compiled code"), (max(steps, 0), "ran step by step"), (stats["recordings"], "recorded"), (eager, "ran eagerly")]
+    told = ", ".join(f"{number} {what}" for number, what in parts if number)
+    return f"Calls: {stats['calls']}" + (f" ({told}; the last one: {stats['last_call']})" if told else "")
 
 
 def _count(number, noun):
@@ -53,7 +85,7 @@ def describe(row):
     if not row["compiled"]:
         return where + "runs step by step" + (f": {row['reason']}" if row["reason"] else "")
     calls = f"{_count(row['native_calls'], 'call')} in {_count(row['kernels'], 'kernel')}, {row['library_calls']} of PyTorch's"
-    tried = f", {row['launch_us']:.1f} us against {row['steps_us']:.1f} us step by step" if row["steps_us"] else ""
+    tried = f", {row['launch_us']:.1f} us against {row['steps_us']:.1f} us step by step" if row["steps_us"] and row["launch_us"] else ""
     kept = row["weights_bytes"] + row["scratch_bytes"]
     keeps = f", keeps {kept / 1e6:.1f} MB" if kept >= 100_000 else ""
     return f"{where}{calls}, compiled in {row['compile_ms']:.1f} ms{tried}{keeps}"

@@ -259,6 +259,11 @@ _CHANGING = ("setitem", "delitem", "iadd", "iand", "ifloordiv", "ilshift", "imat
 _WRITES_IF = ("inplace", "training")  # the last by what a layer counts, or by random numbers
 
 
+def only_compute(graphs):
+    """Could the calls of these graphs run twice without anybody noticing?"""
+    return not any(_changes_something(node) for graph in graphs for node in graph["nodes"])
+
+
 def _changes_something(node):
     """Could running the call twice differ from running it once? In doubt, yes."""
     name = node["target"].rpartition(".")[2] if node["op"] != "operator" else ""

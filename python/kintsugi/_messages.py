@@ -138,7 +138,7 @@ def traced_graph(graph, name):
 def recompile_record(event, frame=0):
     """One line per recording that did not fit, newest first."""
     failures = [line.strip().removeprefix("- ") for line in event.get("failures", "").splitlines() if line.strip()]
-    lines = [f"Recompiling function {event['name']} in {event.get('filename', '?')}:{event.get('line', 0)}",
+    lines = [f"Recompiling function {event.get('function', event['name'])} in {event.get('filename', '?')}:{event.get('line', 0)}",
              "    triggered by the following guard failure(s):"]
     for number, failure in zip(range(len(failures) - 1, -1, -1), failures):
         lines.append(f"    - {frame}/{number}: {failure}")
@@ -147,7 +147,7 @@ def recompile_record(event, frame=0):
 
 def limit_record(event):
     return (f"torch._dynamo hit config.recompile_limit ({event.get('limit')})\n"
-            f"   function: '{event['name']}' ({event.get('filename', '?')}:{event.get('line', 0)})\n"
+            f"   function: '{event.get('function', event['name'])}' ({event.get('filename', '?')}:{event.get('line', 0)})\n"
             f"   last reason: {event.get('last', '')}\n"
             'To log all recompilation reasons, use TORCH_LOGS="recompiles".\n'
             "What was recorded stays fast; other calls of this function run eagerly.")

@@ -1,6 +1,8 @@
 """python -m kintsugi: run a script with torch.compile served by Kintsugi, or show what is known about breaks.
 
     python -m kintsugi run script.py args...
+    python -m kintsugi explain script.py | module:fn
+    python -m kintsugi check script.py | module:fn --baseline FILE [--update]
     python -m kintsugi breaks [NAME]
     python -m kintsugi backends
     python -m kintsugi bench [MODEL ...]
@@ -12,6 +14,8 @@ import argparse
 import os
 import runpy
 import sys
+
+from .commands import check, explain
 
 
 def main(argv=None):
@@ -25,6 +29,8 @@ def main(argv=None):
     run.add_argument("--stats", action="store_true", help="print the counters of all compiled functions at the end")
     run.add_argument("script")
     run.add_argument("args", nargs=argparse.REMAINDER)
+    explain.add(commands)
+    check.add(commands)
     breaks = commands.add_parser("breaks", help="explain the reasons for graph breaks")
     breaks.add_argument("name", nargs="?", help="stable name, KIN number or PyTorch id")
     commands.add_parser("backends", help="list the names compile(backend=...) accepts")
@@ -36,8 +42,11 @@ def main(argv=None):
     cache.add_parser("clear", help="remove all")
     cache.add_parser("export", help="write all to an archive").add_argument("file")
     cache.add_parser("import", help="add those of an archive; only from people you trust").add_argument("file")
+    argv, own = _split(sys.argv[1:] if argv is None else list(argv))
     options = parser.parse_args(argv)
-    command = {"run": _run, "breaks": _breaks, "backends": _backends, "bench": _bench, "cache": _cache, "doctor": _doctor}[options.command]
+    if own is not None:
+        options.args = own
+    command = {"run": _run, "explain": explain.run, "check": check.run, "breaks": _breaks, "backends": _backends, "bench": _bench, "cache": _cache, "doctor": _doctor}[options.command]
     if options.command == "run":
         return command(options)
     try:
@@ -49,10 +58,22 @@ def main(argv=None):
         return 0
 
 
+def _split(argv):
+    """What stands behind `--` belongs to the script; of `kintsugi run` that is all behind its name anyway."""
+    if "--" not in argv or argv[:1] == ["run"]:
+        return argv, None
+    at = argv.index("--")
+    return argv[:at], argv[at + 1:]
+
+
 def _add_bench(commands):
-    bench = commands.add_parser("bench", help="time real models: eager, Kintsugi, stock torch.compile")
-    bench.add_argument("models", nargs="*", help="names or patterns of rows (`bert-*`); all when none is given")
+    bench = commands.add_parser("bench", help="time real models, or functions of your own: eager, Kintsugi, stock torch.compile")
+    bench.add_argument("models", nargs="*", help="names or patterns of rows (`bert-*`); all when none is given. "
+                       "Or one script.py, module:fn or file.py:fn of your own")
     bench.add_argument("--rows", metavar="NAMES", action="append", default=[], help="the same, separated by commas")
+    bench.add_argument("--inputs", metavar="EXPR", help="of module:fn: a function of that module that returns its arguments, or an expression")
+    bench.add_argument("--against", metavar="git:REV", help="of script.py or module:fn: the same in an earlier revision, in turns with this one")
+    bench.add_argument("--stock", action="store_true", help="of script.py or module:fn: stock torch.compile, too")
     bench.add_argument("--quick", action="store_true", help="half a second for each row, no processes for first calls")
     bench.add_argument("--no-stock", action="store_true", help="leave stock torch.compile out (it takes most of the time)")
     bench.add_argument("--no-first", action="store_true", help="no processes for first calls")
@@ -70,7 +91,10 @@ def _add_bench(commands):
 
 def _bench(options):
     from . import bench
+    from .bench import own
 
+    if own.is_target(options.models):
+        return own.main(options)
     return bench.main(options)
 
 
@@ -147,14 +171,26 @@ def _breaks(options):
         wanted = options.name.upper()
         rows = [row for row in rows if wanted in (row["why"], row["id"], *row["stock"])]
         if not rows:
-            sys.stderr.write(f"kintsugi: unknown graph break {options.name!r}; `python -m kintsugi breaks` lists all of them\n")
-            return 1
+            return _pytorch_id(wanted, options.name)
         print("\n\n".join(_messages.break_block(row) for row in rows))
         return 0
     from . import _tables
 
     found = [(row["id"], row["why"], row["category"], " ".join(row["stock"]), row["type"]) for row in rows]
     _tables.show(_tables.table(("id", "name", "category", "PyTorch's ids", "first line of the report"), found))
+    return 0
+
+
+def _pytorch_id(name, asked):
+    from . import _pytorch_ids
+
+    found = _pytorch_ids.find(name)
+    if found is None:
+        what = f"{name} is no id of PyTorch's that is known here" if _pytorch_ids.is_id(name) else f"unknown graph break {asked!r}"
+        sys.stderr.write(f"kintsugi: {what}; `python -m kintsugi breaks` lists all of them\n")
+        return 1
+    title, reason = found
+    print(f"{name}: {title}\n\n  This is no graph break here. {reason}")
     return 0
 
 

@@ -36,7 +36,7 @@ class _Converter:
                 self.add_symbols(i, entry)
             if entry["vid"] not in self.values:
                 node = self.graph.placeholder(entry["name"])
-                node.meta["note"] = entry["note"]
+                node.meta["note"], node.meta["vid"] = entry["note"], entry["vid"]
                 self.values[entry["vid"]] = node
         for entry in self.source["nodes"]:
             self.values[entry["vid"]] = self.add(entry)

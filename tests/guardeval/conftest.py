@@ -11,6 +11,7 @@ import pytest
 ROOT = pathlib.Path(__file__).resolve().parents[2]
 SOURCES = [
     "tests/guardeval/probe.c",
+    "src/core/base/table.c",
     "src/core/trace/trace.c",
     "src/py/entry/entry.c",
     "src/py/refs/refs.c",

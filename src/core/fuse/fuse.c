@@ -220,8 +220,13 @@ choose_stored(fuse *f)
 static void
 note(fuse *f, const char *what, kin_irn n, const char *why)
 {
-    if (f->notes)
-        kin_text_addf(f->notes, "%%%u %s: %s: %s\n", n, kin_ir_op_name(fuse_node(f, n)->op), what, why);
+    if (f->notes == NULL)
+        return;
+    const kin_ir_node *node = fuse_node(f, n);
+    kin_text_addf(f->notes, "%s[", kin_dtype_name((kin_dtype)node->dtype));
+    for (unsigned d = 0; d < node->ndim; d++)
+        kin_text_addf(f->notes, "%s%lld", d > 0 ? ", " : "", (long long)kin_ir_sizes(f->ir, n)[d]);
+    kin_text_addf(f->notes, "] %s: %s: %s\n", kin_ir_op_name(node->op), what, why);
 }
 
 static uint32_t

@@ -11,7 +11,9 @@
 enum {
     DEEP = 768,           /* rows of a block of b, at most */
     TALL = 140,           /* rows of a block of a: DEEP * TALL floats are 430 kB */
-    TALL_COPY = 56,       /* ... that is copied first */
+    TALL_COPY = 112,      /* ... that is copied first */
+    TOGETHER = 1 << 17,   /* floats of panels that are made together, for all rows; twice as many where blocks of a are copied for each group */
+    APART = 16,           /* floats between rows of a copied block: their lines must not fall into the same sets of the first cache */
     NEAR = 8,             /* panels of a result whose blocks are still near when the last of them is done */
     THREAD_WORK = 1 << 21 /* multiplications that are worth a thread */
 };
@@ -100,7 +102,8 @@ typedef struct {
     bool pairs, reads;          /* reads: kin_gemm_blocked_reads */
     int64_t row, rows, panel, panels, parts;
     int64_t first_row;          /* of this product, among all of them */
-    float *panel_room, *a_room; /* for a panel and for a block of a; NULL: not needed */
+    float *panel_room, *a_room; /* for panels and for a block of a; NULL: not needed */
+    int64_t group, group_from;  /* so many panels of each part are made at a time; the first of those that are there */
     atomic_int *failed;
 } part;
 
@@ -111,8 +114,15 @@ panels_of_part(const kin_gemm_blocked *p)
     return kin_tile_divide_up(p->then == NULL ? p->b.columns : p->then->columns, KIN_TILE_COLUMNS);
 }
 
+/* How many of them. */
+static int64_t
+parts_of(const kin_gemm_blocked *p)
+{
+    return p->then == NULL ? 1 : p->b.columns / p->then->columns;
+}
+
 static void
-copy_block(const float *a, int64_t row_stride, int64_t column_stride, int64_t rows, int64_t deep, float *to)
+copy_rows(const float *a, int64_t row_stride, int64_t column_stride, int64_t rows, int64_t deep, float *to)
 {
     for (int64_t l = 0; l < deep; l++)
         for (int64_t i = 0; i < rows; i++)
@@ -130,81 +140,123 @@ copy_words(const uint16_t *a, int64_t row_stride, int64_t column_stride, int64_t
             at[i * padded + l] = l < elements ? a[i * row_stride + l * column_stride] : 0;
 }
 
-/* Can a not be read as floats, or words, in rows? */
+/* Do more rows of a fall into the same sets of the first cache than it has places for, as with most sizes that are powers of two? */
+static bool
+collides(const kin_gemm_blocked *p)
+{
+    enum { SETS = 512 /* floats */, PLACES = 8, WIDE = 128 /* columns that a copy pays for */ };
+    return p->a.row_stride % SETS == 0 && p->a.row_stride != 0 && p->a.rows > PLACES && p->b.columns >= WIDE;
+}
+
+/* Can a not be read as floats, or words, in rows, or not well? */
 static bool
 must_copy(const kin_gemm_blocked *p)
 {
     bool apart = p->a.column_stride != 1 && p->a.columns > 1;
     if (!kin_gemm_blocked_pairs(&p->b))
-        return apart;
+        return apart || collides(p);
     return apart || p->b.rows % 2 != 0 || (p->a.row_stride % 2 != 0 && p->a.rows > 1) || (p->a_step % 2 != 0 && p->count > 1) || (uintptr_t)p->a.data % 4 != 0;
 }
 
+/* A block of a; lda 0: it was copied, by columns (tile.h). */
+typedef struct {
+    const float *a;
+    int64_t lda, row, rows, from, deep;
+} block;
+
 /* A block of a times one panel. Meanwhile the first two tiles bring the panel that comes next near. */
 static void
-multiply_panel(const float *a, int64_t lda, int64_t rows, int64_t deep, unsigned columns, const float *panel, const float *next, float *c,
-               int64_t ldc, bool add, bool pairs)
+multiply_panel(const block *k, unsigned columns, const float *panel, const float *next, float *c, int64_t ldc, bool pairs)
 {
-    void (*multiply)(unsigned, unsigned, int64_t, const float *, int64_t, const float *, float *, int64_t, bool, const float *) =
-        pairs ? kin_tile_multiply_pairs : kin_tile_multiply;
-    int64_t tiles = kin_tile_divide_up(rows, KIN_TILE_ROWS);
-    for (int64_t t = 0, i = 0; t < tiles; t++) {
-        int64_t n = kin_tile_divide_up(rows - i, tiles - t);
-        multiply((unsigned)n, columns, deep, a + i * lda, lda, panel, c + i * ldc, ldc, add,
-                 t < 2 ? next + t * deep * (KIN_TILE_COLUMNS / 2) : panel);
-        i += n;
+    int64_t tiles = kin_tile_divide_up(k->rows, KIN_TILE_ROWS);
+    for (int64_t t = 0, i = 0, n; t < tiles; t++, i += n) {
+        const float *soon = t < 2 ? next + t * k->deep * (KIN_TILE_COLUMNS / 2) : panel;
+        n = kin_tile_divide_up(k->rows - i, tiles - t);
+        if (pairs)
+            kin_tile_multiply_pairs((unsigned)n, columns, k->deep, k->a + i * k->lda, k->lda, panel, c + i * ldc, ldc, k->from > 0, soon);
+        else if (k->lda == 0)
+            kin_tile_multiply_columns((unsigned)n, columns, k->deep, k->a + t * k->deep * KIN_TILE_ROWS, panel, c + i * ldc, ldc, k->from > 0, soon);
+        else
+            kin_tile_multiply((unsigned)n, columns, k->deep, k->a + i * k->lda, k->lda, panel, c + i * ldc, ldc, k->from > 0, soon);
     }
 }
 
-/* The panel j of b, made if need be. */
+/* Panels [j, j + n) of each part, where b has none. Rows of b go by in groups where they lie in rows, so that few pages are read from at a
+ * time. */
+static void
+make_group(const part *x, int64_t from, int64_t deep, int64_t j, int64_t n)
+{
+    enum { ROWS = 32 };
+    const kin_gemm_blocked *p = x->p;
+    kin_matrix b = p->b;
+    b.data = x->b;
+    int64_t step = b.column_stride == 1 && !x->pairs ? ROWS : deep, apart = panels_of_part(p);
+    for (int64_t l = 0; l < deep; l += step)
+        for (int64_t q = 0; q < x->parts; q++)
+            for (int64_t i = 0; i < n; i++)
+                make_panel(&b, from + l, deep - l < step ? deep - l : step, j + i + q * apart,
+                           x->panel_room + ((q * x->group + i) * deep + l) * KIN_TILE_COLUMNS);
+}
+
+/* The panel j of part q. */
 static const float *
-panel_at(const part *x, int64_t from, int64_t deep, int64_t j)
+panel_at(const part *x, const block *k, int64_t j, int64_t q)
 {
     const kin_gemm_blocked *p = x->p;
     if (p->panels != NULL)
-        return p->panels + from * padded(p->b.columns) + j * deep * KIN_TILE_COLUMNS;
-    kin_matrix b = p->b;
-    b.data = x->b;
-    make_panel(&b, from, deep, j, x->panel_room);
-    return x->panel_room;
+        return p->panels + k->from * padded(p->b.columns) + (j + q * panels_of_part(p)) * k->deep * KIN_TILE_COLUMNS;
+    return x->panel_room + (q * x->group + j - x->group_from) * k->deep * KIN_TILE_COLUMNS;
 }
 
-/* A block of a times one panel of each part. */
+/* A block of a times one panel of each part; `last`: none is there behind it. */
 static void
-multiply_panels(const part *x, const float *a, int64_t lda, int64_t row, int64_t rows, int64_t from, int64_t deep, int64_t subgraph)
+multiply_panels(const part *x, const block *k, int64_t j, bool last)
 {
     const kin_gemm_blocked *p = x->p;
     int64_t apart = panels_of_part(p);
     for (int64_t q = 0; q < x->parts; q++) {
-        int64_t j = subgraph + q * apart, next = q + 1 < x->parts ? apart : 1 - q * apart;
-        const float *panel = panel_at(x, from, deep, j);
-        multiply_panel(a, lda, rows, deep, columns_at(p->b.columns, j), panel, p->panels == NULL ? panel : panel + next * deep * KIN_TILE_COLUMNS,
-                       x->c + row * p->ldc + j * KIN_TILE_COLUMNS, p->ldc, from > 0, x->pairs);
+        int64_t column = j + q * apart;
+        const float *panel = panel_at(x, k, j, q);
+        const float *next = q + 1 < x->parts ? panel_at(x, k, j, q + 1) : last ? panel : panel_at(x, k, j + 1, 0);
+        multiply_panel(k, columns_at(p->b.columns, column), panel, next, x->c + k->row * p->ldc + column * KIN_TILE_COLUMNS, p->ldc, x->pairs);
     }
 }
 
-static void
-multiply_block(const part *x, int64_t row, int64_t rows, int64_t from, int64_t deep)
+/* Where the block lies, copied if it has to be. */
+static block
+take_block(const part *x, int64_t row, int64_t rows, int64_t from, int64_t deep)
 {
     const kin_gemm_blocked *p = x->p;
     kin_matrix all = p->a;
     all.data = x->a;
-    const void *a = element(&all, row, x->pairs ? from * 2 : from);
-    int64_t lda = x->pairs ? p->a.row_stride / 2 : p->a.row_stride, near = 0;
-    bool follows = p->then != NULL && from + deep == depth_of(&p->b);
-    if (x->a_room != NULL) {
-        if (x->pairs)
-            copy_words(a, p->a.row_stride, p->a.column_stride, rows, p->b.rows - from * 2 < deep * 2 ? p->b.rows - from * 2 : deep * 2, x->a_room);
-        else
-            copy_block(a, lda, p->a.column_stride, rows, deep, x->a_room);
-        a = x->a_room;
-        lda = deep;
-    }
-    for (int64_t j = x->panel; j < x->panel + x->panels; j++) {
-        multiply_panels(x, a, lda, row, rows, from, deep, j);
-        if (!follows || (++near < NEAR && j + 1 < x->panel + x->panels))
+    block k = {.a = element(&all, row, x->pairs ? from * 2 : from), .lda = x->pairs ? p->a.row_stride / 2 : p->a.row_stride, .row = row,
+               .rows = rows, .from = from, .deep = deep};
+    if (x->a_room == NULL)
+        return k;
+    if (x->pairs)
+        copy_words((const void *)k.a, p->a.row_stride, p->a.column_stride, rows, p->b.rows - from * 2 < deep * 2 ? p->b.rows - from * 2 : deep * 2, x->a_room);
+    else if (p->a.column_stride == 1)
+        for (int64_t i = 0; i < rows; i++)
+            kin_tile_copy(k.a + i * p->a.row_stride, deep, x->a_room + i * (deep + APART));
+    else
+        kin_tile_pack_columns(deep, rows, k.a, p->a.row_stride, p->a.column_stride, x->a_room);
+    k.a = x->a_room;
+    k.lda = x->pairs ? deep : p->a.column_stride == 1 ? deep + APART : 0;
+    return k;
+}
+
+/* Panels [panel, panel + panels) of each part. */
+static void
+multiply_block(const part *x, const block *k, int64_t panel, int64_t panels)
+{
+    const kin_gemm_blocked *p = x->p;
+    bool follows = p->then != NULL && k->from + k->deep == depth_of(&p->b);
+    int64_t near = 0, end = panel + panels;
+    for (int64_t j = panel; j < end; j++) {
+        multiply_panels(x, k, j, j + 1 == end);
+        if (!follows || (++near < NEAR && j + 1 < end))
             continue;
-        if (!kin_epilogue_run(p->then, x->first_row + row, rows, (j + 1 - near) * KIN_TILE_COLUMNS, near * KIN_TILE_COLUMNS))
+        if (!kin_epilogue_run(p->then, x->first_row + k->row, k->rows, (j + 1 - near) * KIN_TILE_COLUMNS, near * KIN_TILE_COLUMNS))
             atomic_store(x->failed, 1);
         near = 0;
     }
@@ -240,7 +292,7 @@ read_part(const part *x)
     const float *a = x->a;
     int64_t lda = p->a.row_stride, k = p->b.rows, most = p->b.column_stride == 1 ? WIDE : NEAR;
     if (x->a_room != NULL) {
-        copy_block(a, lda, p->a.column_stride, x->rows, k, x->a_room);
+        copy_rows(a, lda, p->a.column_stride, x->rows, k, x->a_room);
         a = x->a_room;
         lda = k;
     }
@@ -253,8 +305,40 @@ read_part(const part *x)
     }
 }
 
+/* Panels are there: all of k for some rows after the other, so that results stay near. */
 static void
-multiply_part(const part *x)
+multiply_by_rows(const part *x, int64_t tall, int64_t deep)
+{
+    int64_t k = depth_of(&x->p->b);
+    for (int64_t row = x->row; row < x->row + x->rows; row += tall)
+        for (int64_t from = 0; from < k; from += deep) {
+            int64_t left = x->row + x->rows - row;
+            block b = take_block(x, row, left < tall ? left : tall, from, k - from < deep ? k - from : deep);
+            multiply_block(x, &b, x->panel, x->panels);
+        }
+}
+
+/* Panels have to be made: once, for all rows. */
+static void
+multiply_by_groups(part *x, int64_t tall, int64_t deep)
+{
+    int64_t k = depth_of(&x->p->b);
+    for (int64_t from = 0; from < k; from += deep)
+        for (int64_t j = x->panel, n; j < x->panel + x->panels; j += n) {
+            int64_t here = k - from < deep ? k - from : deep;
+            n = x->panel + x->panels - j < x->group ? x->panel + x->panels - j : x->group;
+            x->group_from = j;
+            make_group(x, from, here, j, n);
+            for (int64_t row = x->row; row < x->row + x->rows; row += tall) {
+                int64_t left = x->row + x->rows - row;
+                block b = take_block(x, row, left < tall ? left : tall, from, here);
+                multiply_block(x, &b, j, n);
+            }
+        }
+}
+
+static void
+multiply_part(part *x)
 {
     if (x->reads) {
         read_part(x);
@@ -262,11 +346,10 @@ multiply_part(const part *x)
     }
     const kin_gemm_blocked *p = x->p;
     int64_t k = depth_of(&p->b), deep = kin_tile_part_of(k, DEEP), tall = kin_tile_part_of(x->rows, x->a_room != NULL ? TALL_COPY : TALL);
-    for (int64_t row = x->row; row < x->row + x->rows; row += tall) {
-        int64_t left = x->row + x->rows - row;
-        for (int64_t from = 0; from < k; from += deep)
-            multiply_block(x, row, left < tall ? left : tall, from, k - from < deep ? k - from : deep);
-    }
+    if (p->panels != NULL)
+        multiply_by_rows(x, tall, deep);
+    else
+        multiply_by_groups(x, tall, deep);
 }
 
 /* -- threads -------------------------------------------------------------------------------------------------------- */
@@ -276,6 +359,7 @@ typedef struct {
     const kin_gemm_blocked *p;
     bool by_rows, reads;
     int64_t subgraphs, subgraph_rows;
+    int64_t group;     /* panels of each part that are made at a time */
     atomic_int failed; /* there was no memory, or what follows failed */
 } sharing;
 
@@ -288,7 +372,7 @@ multiply_subgraphs(sharing *s, int64_t i, int64_t begin, int64_t end, float *pan
               .a = (const char *)p->a.data + i * p->a_step * kin_matrix_element(&p->a),
               .b = p->b.data == NULL ? NULL : (const char *)p->b.data + i * p->b_step * kin_matrix_element(&p->b),
               .c = p->c + i * p->c_step, .rows = p->a.rows, .panels = panels_of_part(p), .first_row = i * p->a.rows,
-              .parts = p->then == NULL ? 1 : p->b.columns / p->then->columns, .failed = &s->failed};
+              .parts = parts_of(p), .group = s->group, .failed = &s->failed};
     if (s->by_rows) {
         x.row = begin * s->subgraph_rows;
         x.rows = end * s->subgraph_rows < p->a.rows ? end * s->subgraph_rows - x.row : p->a.rows - x.row;
@@ -305,7 +389,9 @@ run_share(int64_t begin, int64_t end, void *arg)
     sharing *s = arg;
     const kin_gemm_blocked *p = s->p;
     bool copies = must_copy(p);
-    size_t panel_len = p->panels == NULL && !s->reads ? DEEP * KIN_TILE_COLUMNS : 0, copy_len = s->reads ? (size_t)(p->a.rows * p->b.rows) : DEEP * TALL_COPY;
+    int64_t deep = kin_tile_part_of(depth_of(&p->b), DEEP), tall = kin_tile_divide_up(p->a.rows < TALL_COPY ? p->a.rows : TALL_COPY, KIN_TILE_ROWS);
+    size_t panel_len = p->panels == NULL && !s->reads ? (size_t)(s->group * parts_of(p) * deep * KIN_TILE_COLUMNS) : 0;
+    size_t copy_len = s->reads ? (size_t)(p->a.rows * p->b.rows) : (size_t)((deep + APART) * tall * KIN_TILE_ROWS);
     size_t len = (panel_len + (copies ? copy_len : 0) + 15) / 16 * 16;
     float *room = len == 0 ? NULL : aligned_alloc(64, len * sizeof *room);
     if (len != 0 && room == NULL)
@@ -319,6 +405,14 @@ run_share(int64_t begin, int64_t end, void *arg)
     free(room);
 }
 
+static int64_t
+group_of(const kin_gemm_blocked *p)
+{
+    int64_t deep = kin_tile_part_of(depth_of(&p->b), DEEP), panels = panels_of_part(p);
+    int64_t most = TOGETHER * (must_copy(p) ? 2 : 1) / (deep * KIN_TILE_COLUMNS * parts_of(p));
+    return most < 1 ? 1 : most < panels ? kin_tile_part_of(panels, most) : panels;
+}
+
 bool
 kin_gemm_blocked_run(const kin_gemm_blocked *p, kin_parallel parallel)
 {
@@ -327,6 +421,7 @@ kin_gemm_blocked_run(const kin_gemm_blocked *p, kin_parallel parallel)
     enum { ENOUGH = 16 /* panels: they come out even on most numbers of threads */ };
     bool reads = p->panels == NULL && kin_gemm_blocked_reads(m, &p->b);
     sharing s = {.p = p, .reads = reads, .by_rows = !reads && panels < ENOUGH && tiles > panels};
+    s.group = group_of(p);
     s.subgraph_rows = kin_tile_divide_up(m, tiles);
     s.subgraphs = s.by_rows ? kin_tile_divide_up(m, s.subgraph_rows) : panels;
     double work = (double)m * (double)n * (double)k / (double)s.subgraphs;

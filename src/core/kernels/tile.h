@@ -16,6 +16,12 @@ bool kin_tile_here(void);
 void kin_tile_multiply(unsigned rows, unsigned columns, int64_t k, const float *a, int64_t lda, const float *b, float *c,
                        int64_t ldc, bool add, const float *soon);
 
+/* The same, where a lies by columns: KIN_TILE_ROWS elements of each of them, of which `rows` count (tile_columns.c). */
+void kin_tile_multiply_columns(unsigned rows, unsigned columns, int64_t k, const float *a, const float *b, float *c, int64_t ldc, bool add,
+                               const float *soon);
+/* Some rows of a matrix in that form, one tile of k columns after the other; tiles as even as divide_up makes them. */
+void kin_tile_pack_columns(int64_t k, int64_t rows, const float *a, int64_t row_stride, int64_t column_stride, float *to);
+
 /* The same, where a row of a is in `lines` pieces of k elements, `step` apart; b goes on. */
 void kin_tile_multiply_lines(unsigned rows, unsigned columns, int64_t lines, int64_t k, const float *a, int64_t lda, int64_t step,
                              const float *b, float *c, int64_t ldc, bool add, const float *soon);

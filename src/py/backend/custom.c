@@ -10,6 +10,7 @@
 #include "py/aten/tensor.h"
 #include "py/backend/launcher.h"
 #include "py/capture/capture.h"
+#include "py/compat/imports.h"
 #include "py/compat/signals.h"
 #include "py/replay/replay.h"
 #include "py/report/dump.h"
@@ -404,10 +405,8 @@ note_open(const lowering *l, PyObject *graph)
 static bool
 find_helpers(lowering *l)
 {
-    PyObject *module = PyImport_ImportModule("kintsugi._launch");
-    l->make = module == NULL ? NULL : PyObject_GetAttrString(module, "make_subgraph");
-    l->imitate = l->make == NULL ? NULL : PyObject_GetAttrString(module, "imitate");
-    Py_XDECREF(module);
+    l->make = kin_import("kintsugi._launch", "make_subgraph");
+    l->imitate = l->make == NULL ? NULL : kin_import("kintsugi._launch", "imitate");
     return l->imitate != NULL;
 }
 
@@ -481,7 +480,24 @@ is_pure_call(const kin_subgraphs *subgraphs, uint32_t i)
 {
     uint32_t number = subgraphs->by_step[i];
     const kin_launcher *launcher = number == 0 ? NULL : subgraphs->at.at[number - 1].launcher;
-    return kin_backend_is(launcher) && kin_backend_is_pure(launcher);
+    return launcher != NULL && (!kin_backend_is(launcher) || kin_backend_is_pure(launcher));
+}
+
+/* Do the calls of all subgraphs with launchers that are not of a custom backend only compute? */
+static bool
+own_graphs_compute(kin_entry *v)
+{
+    const kin_subgraphs *subgraphs = v->subgraphs;
+    for (uint32_t u = 0; u < subgraphs->at.len; u++)
+        if (kin_backend_is(subgraphs->at.at[u].launcher))
+            return true; /* an entry has one backend */
+    PyObject *graphs = kin_dump_subgraphs(v, subgraphs->by_step, subgraphs->needed, subgraphs->at.len);
+    PyObject *answer = graphs == NULL ? NULL : kin_import_call("kintsugi._launch", "only_compute", graphs);
+    bool compute = answer == Py_True;
+    Py_XDECREF(answer);
+    Py_XDECREF(graphs);
+    PyErr_Clear();
+    return compute;
 }
 
 static bool
@@ -516,5 +532,5 @@ kin_custom_can_repeat(const kin_entry_object *entry)
     for (uint32_t i = 0; i < v->trace.steps.len; i++)
         if (!only_computes(v, i))
             return false;
-    return true;
+    return own_graphs_compute(entry->v);
 }

@@ -172,7 +172,7 @@ count_bytes(const kin_entry_object *self, const kin_guard_stats *guards)
     size_t trace = t->vals.cap * sizeof *t->vals.at + t->steps.cap * sizeof *t->steps.at +
                    t->vids.cap * sizeof *t->vids.at + t->snaps.cap * sizeof *t->snaps.at +
                    t->facts.cap * sizeof *t->facts.at + t->stops.nsteps / 4 + t->stops.nvals * sizeof *t->stops.consts;
-    size_t refs = v->refs.objs.cap * sizeof *v->refs.objs.at + v->refs.index_size * sizeof *v->refs.index;
+    size_t refs = v->refs.objs.cap * sizeof *v->refs.objs.at + v->refs.index.size * sizeof *v->refs.index.places;
     size_t counts = (v->exit_counts != NULL ? v->exit_counts[0] * sizeof *v->exit_counts : 0) +
                     self->attempts.cap * sizeof *self->attempts.at + self->roots.cap * sizeof *self->roots.at;
     return sizeof *self + sizeof *v + trace + refs + counts + guards->bytes + kin_sunk_bytes(v) +

@@ -7,6 +7,7 @@
  */
 #include "core/aten/order.h"
 #include "py/capture/capture_priv.h"
+#include "py/compat/imports.h"
 
 #define T kin_capture_torch
 
@@ -152,9 +153,7 @@ tuple_of(const capturing *c, const uint32_t *at, uint32_t n)
 PyObject *
 kin_engine_run(PyObject *results, PyObject *tangents, bool create_graph, PyObject *inputs)
 {
-    PyObject *module = PyImport_ImportModule("torch.autograd.variable"), *variable = module == NULL ? NULL : PyObject_GetAttrString(module, "Variable");
-    PyObject *engine = variable == NULL ? NULL : PyObject_GetAttrString(variable, "_execution_engine");
-    PyObject *run = engine == NULL ? NULL : PyObject_GetAttrString(engine, "run_backward"), *given = NULL;
+    PyObject *run = kin_import("torch.autograd.variable", "Variable._execution_engine.run_backward"), *given = NULL;
     PyObject *graph = create_graph ? Py_True : Py_False;
     PyObject *args = run == NULL ? NULL : PyTuple_Pack(5, results, tangents, graph, graph, inputs);
     PyObject *kwargs = args == NULL ? NULL : Py_BuildValue("{s:O,s:O}", "allow_unreachable", Py_True, "accumulate_grad", Py_False);
@@ -163,9 +162,6 @@ kin_engine_run(PyObject *results, PyObject *tangents, bool create_graph, PyObjec
     Py_XDECREF(kwargs);
     Py_XDECREF(args);
     Py_XDECREF(run);
-    Py_XDECREF(engine);
-    Py_XDECREF(variable);
-    Py_XDECREF(module);
     return given;
 }
 

@@ -5,6 +5,7 @@
 #include <stddef.h>
 
 #include "py/capture/capture_priv.h"
+#include "py/compat/imports.h"
 
 #define T kin_capture_torch
 
@@ -496,10 +497,7 @@ prepare_kernels(void)
     if (prepared)
         return;
     prepared = true;
-    PyObject *module = PyImport_ImportModule("kintsugi._meta");
-    PyObject *done = module == NULL ? NULL : PyObject_CallMethod(module, "prepare", NULL);
-    Py_XDECREF(done);
-    Py_XDECREF(module);
+    Py_XDECREF(kin_import_call("kintsugi._meta", "prepare", NULL));
     PyErr_Clear();
 }
 
@@ -523,14 +521,13 @@ static PyObject *note_call(capturing *c, PyObject *func, PyObject *args, PyObjec
 static PyObject *
 call_overload(capturing *c, const char *name, const char *overload, PyObject *args, PyObject *kwargs)
 {
-    PyObject *ops = PyImport_ImportModule("torch.ops"), *aten = ops == NULL ? NULL : PyObject_GetAttrString(ops, "aten");
+    PyObject *aten = kin_import("torch", "ops.aten");
     PyObject *packet = aten == NULL ? NULL : PyObject_GetAttrString(aten, name);
     PyObject *func = packet == NULL ? NULL : PyObject_GetAttrString(packet, overload);
     PyObject *made = func == NULL || args == NULL ? NULL : note_call(c, func, args, kwargs);
     Py_XDECREF(func);
     Py_XDECREF(packet);
     Py_XDECREF(aten);
-    Py_XDECREF(ops);
     Py_XDECREF(args);
     Py_XDECREF(kwargs);
     return made;
@@ -628,9 +625,7 @@ find_composition(PyObject *name)
 {
     static PyObject *table;
     if (table == NULL) {
-        PyObject *module = PyImport_ImportModule("kintsugi._compose");
-        table = module == NULL ? NULL : PyObject_GetAttrString(module, "TABLE");
-        Py_XDECREF(module);
+        table = kin_import("kintsugi._compose", "TABLE");
         if (table == NULL || !PyDict_Check(table))
             Py_XSETREF(table, PyDict_New());
         PyErr_Clear();

@@ -50,8 +50,8 @@ void kin_frame_free(PyThreadState *ts, kin_frame *f);
 typedef struct kin_marker kin_marker;
 kin_marker *kin_marker_take(void); /* NULL: without memory */
 void kin_marker_give(kin_marker *m); /* NULL is allowed */
-/* Whose frame it stands for; whoever links it keeps both alive until it is unlinked. */
-void kin_marker_set(kin_marker *m, PyObject *func, PyCodeObject *code);
+/* Whose frame it stands for; whoever links it keeps both alive until it is unlinked. False: without memory. */
+bool kin_marker_set(kin_marker *m, PyObject *func, PyCodeObject *code);
 void kin_marker_link(PyThreadState *ts, kin_marker *m, uint32_t offset);
 void kin_marker_unlink(PyThreadState *ts, kin_marker *m);
 

@@ -8,7 +8,9 @@
 #define Py_BUILD_CORE 1
 #include "py/compat/frame.h"
 
+#include "py/compat/codes.h"
 #include "py/compat/frame_layout.h"
+#include "py/compat/kinds.h"
 
 #ifdef KIN_FRAMES
 
@@ -44,22 +46,127 @@ static struct {
 static void
 move_contents(_PyInterpreterFrame *from, _PyInterpreterFrame *to)
 {
-    for (int i = 0; i < to->stacktop; i++)
-        Py_CLEAR(to->localsplus[i]); /* placeholders, an empty tuple and dict: nothing that could run code */
-    for (int i = 0; i < from->stacktop; i++) {
-        to->localsplus[i] = from->localsplus[i];
-        from->localsplus[i] = NULL;
+    for (int i = 0; i < layout_top(to); i++) {
+        PyObject *placeholder = layout_take(to, i);
+        Py_XDECREF(placeholder); /* None, an empty tuple and dict: nothing that could run code */
     }
-    to->stacktop = from->stacktop;
-    from->stacktop = 0;
+    for (int i = 0; i < layout_top(from); i++)
+        layout_put(to, i, layout_take(from, i));
+    layout_set_top(to, layout_top(from));
+    layout_set_top(from, 0);
     Py_XSETREF(to->f_locals, from->f_locals);
     from->f_locals = NULL;
+    to->f_globals = from->f_globals;
+    to->f_builtins = from->f_builtins;
+    if (layout_func(to) != layout_func(from))
+        layout_replace_func(to, Py_NewRef(layout_func(from)));
     if (from->frame_obj != NULL) {
         to->frame_obj = from->frame_obj;
         to->frame_obj->f_frame = to;
         from->frame_obj = NULL;
     }
 }
+
+#if PY_VERSION_HEX < 0x030D0000
+
+/* The evaluator finds handler and line from the same instruction. */
+static PyObject *
+evaluate_throwing(PyThreadState *ts, _PyInterpreterFrame *f, uint32_t offset)
+{
+    layout_set_current(f, offset);
+    return _PyEval_EvalFrameDefault(ts, f, true);
+}
+
+#else
+
+/* From 3.13 on an evaluator that is given an exception looks for the handler of the code unit before the current one, while the
+ * traceback's entry is made for the current one. */
+
+static const kin_handler *
+handler_at(const kin_code *code, uint32_t offset)
+{
+    return code != NULL ? kin_code_handler(code, offset) : NULL;
+}
+
+/* Does what the evaluator does until the handler starts: entry of the traceback, stack cut, exception on top. */
+static bool
+enter_handler(PyThreadState *ts, _PyInterpreterFrame *f, uint32_t offset, const kin_handler *handler)
+{
+    PyObject *raised = PyErr_GetRaisedException();
+    layout_set_current(f, offset);
+    f->previous = *layout_current(ts);
+    *layout_current(ts) = f;
+    PyFrameObject *object = _PyFrame_IsIncomplete(f) ? NULL : PyThreadState_GetFrame(ts);
+    PyErr_SetRaisedException(raised);
+    if (object != NULL)
+        PyTraceBack_Here(object);
+    Py_XDECREF(object);
+    *layout_current(ts) = f->previous;
+    int top = layout_top(f), keep = layout_code(f)->co_nlocalsplus + (int)handler->depth;
+    raised = PyErr_GetRaisedException();
+    while (top > keep) {
+        PyObject *dropped = layout_take(f, --top);
+        layout_set_top(f, top);
+        Py_XDECREF(dropped);
+    }
+    if (handler->lasti) {
+        PyObject *number = PyLong_FromLong((long)(offset / sizeof(_Py_CODEUNIT)));
+        if (number == NULL) {
+            PyErr_SetRaisedException(raised);
+            return false;
+        }
+        layout_put(f, top++, number);
+    }
+    layout_put(f, top++, raised);
+    layout_set_top(f, top);
+    layout_set_next(f, handler->target);
+    return true;
+}
+
+/* The exception has left the frame; the entry that was made for it names the unit behind the instruction. */
+static void
+correct_traceback(PyCodeObject *code, uint32_t offset)
+{
+    PyObject *raised = PyErr_GetRaisedException();
+    PyObject *traceback = raised != NULL ? PyException_GetTraceback(raised) : NULL;
+    PyTracebackObject *entry = (PyTracebackObject *)traceback;
+    if (entry != NULL && entry->tb_frame != NULL && entry->tb_lasti == (int)(offset + sizeof(_Py_CODEUNIT))) {
+        PyCodeObject *of = PyFrame_GetCode(entry->tb_frame);
+        if (of == code) {
+            entry->tb_lasti = (int)offset;
+            entry->tb_lineno = PyCode_Addr2Line(code, (int)offset);
+            if (entry->tb_frame->f_frame->owner == FRAME_OWNED_BY_FRAME_OBJECT)
+                layout_set_current(entry->tb_frame->f_frame, offset);
+        }
+        Py_DECREF(of);
+    }
+    Py_XDECREF(traceback);
+    PyErr_SetRaisedException(raised);
+}
+
+static PyObject *
+evaluate_throwing(PyThreadState *ts, _PyInterpreterFrame *f, uint32_t offset)
+{
+    const uint32_t unit = sizeof(_Py_CODEUNIT);
+    PyCodeObject *code = layout_code(f);
+    const kin_code *decoded = rec_code_of(code);
+    const kin_handler *handler = handler_at(decoded, offset), *before = offset >= unit ? handler_at(decoded, offset - unit) : NULL;
+    if (decoded != NULL && offset >= unit && handler == before) {
+        layout_set_current(f, offset); /* either way the same handler, or none */
+        return _PyEval_EvalFrameDefault(ts, f, true);
+    }
+    if (handler != NULL && enter_handler(ts, f, offset, handler))
+        return _PyEval_EvalFrameDefault(ts, f, false);
+    layout_set_current(f, offset + unit);
+    Py_INCREF(code);
+    PyObject *result = _PyEval_EvalFrameDefault(ts, f, true);
+    if (result == NULL)
+        correct_traceback(code, offset);
+    Py_DECREF(code);
+    return result;
+}
+
+#endif
 
 static PyObject *
 enter(PyThreadState *ts, _PyInterpreterFrame *f, int throwing)
@@ -72,13 +179,12 @@ enter(PyThreadState *ts, _PyInterpreterFrame *f, int throwing)
     move_contents(from, f);
     if (entering.entered != NULL)
         entering.entered(entering.arg, f);
-    if (!throwing)
-        layout_set_next(f, offset);
-    else {
+    if (throwing) {
         PyErr_Restore(entering.type, entering.value, entering.traceback);
-        layout_set_current(f, offset + (PY_VERSION_HEX >= 0x030D0000 ? sizeof(_Py_CODEUNIT) : 0));
+        return evaluate_throwing(ts, f, offset);
     }
-    return _PyEval_EvalFrameDefault(ts, f, throwing);
+    layout_set_next(f, offset);
+    return _PyEval_EvalFrameDefault(ts, f, false);
 }
 
 /* Calls the function with as many placeholders as it has parameters, so that binding needs no default and cannot fail. */
@@ -104,12 +210,22 @@ call_with_placeholders(PyObject *func, PyCodeObject *code)
     return result;
 }
 
+/* The frame's function; one that stands for it when it would not run the frame's code (any more). New reference. */
+static PyObject *
+callable_for(_PyInterpreterFrame *f)
+{
+    PyObject *func = layout_func(f);
+    PyObject *code = (PyObject *)layout_code(f);
+    if (kin_function_is_plain(func) && PyFunction_GET_CODE(func) == code)
+        return Py_NewRef(func);
+    return PyFunction_New(code, f->f_globals);
+}
+
 PyObject *
 kin_frame_eval(PyThreadState *ts, kin_frame *frame, uint32_t offset, bool throwing, kin_frame_entered entered, void *arg)
 {
     PyInterpreterState *interp = PyThreadState_GetInterpreter(ts);
     _PyInterpreterFrame *f = kin_frame_raw(frame);
-    PyObject *func = Py_NewRef(layout_func(f));
     entering.from = f;
     entering.offset = offset;
     entering.throwing = throwing;
@@ -117,6 +233,13 @@ kin_frame_eval(PyThreadState *ts, kin_frame *frame, uint32_t offset, bool throwi
     entering.arg = arg;
     if (throwing)
         PyErr_Fetch(&entering.type, &entering.value, &entering.traceback);
+    PyObject *func = callable_for(f);
+    if (func == NULL) {
+        entering.from = NULL;
+        if (throwing)
+            PyErr_Restore(entering.type, entering.value, entering.traceback);
+        return NULL;
+    }
     entering.before = _PyInterpreterState_GetEvalFrameFunc(interp);
     _PyInterpreterState_SetEvalFrameFunc(interp, enter);
     PyObject *result = call_with_placeholders(func, layout_code(f));

@@ -1,4 +1,4 @@
-/* Frames of CPython 3.11 to 3.13: a struct with localsplus and stack behind it, linked from the thread's innermost frame
+/* Frames of CPython 3.11 to 3.14: a struct with localsplus and stack behind it, linked from the thread's innermost frame
  * inwards. Ours lie in their own memory; their owner field says "thread", so frame objects and the collector treat them like
  * frames on the data stack. frame_eval.c runs them.
  */
@@ -37,31 +37,36 @@ kin_frame_new(PyThreadState *ts, PyObject *func, PyCodeObject *code)
     f->frame_obj = NULL;
     f->previous = NULL;
     layout_set_next(f, 0);
-    f->stacktop = code->co_nlocalsplus;
+    layout_set_top(f, code->co_nlocalsplus);
     f->owner = FRAME_OWNED_BY_THREAD;
-    memset(f->localsplus, 0, slots * sizeof(PyObject *));
+    for (size_t i = 0; i < slots; i++)
+        layout_put(f, (int)i, NULL);
     return frame;
 }
 
 void
 kin_frame_set_local(kin_frame *frame, int i, PyObject *value)
 {
-    PyObject *old = frame->f.localsplus[i];
-    frame->f.localsplus[i] = value;
+    PyObject *old = layout_take(&frame->f, i);
+    layout_put(&frame->f, i, value);
     Py_XDECREF(old);
 }
 
 void
 kin_frame_push(kin_frame *frame, PyObject *value)
 {
-    frame->f.localsplus[frame->f.stacktop++] = value;
+    int top = layout_top(&frame->f);
+    layout_put(&frame->f, top, value);
+    layout_set_top(&frame->f, top + 1);
 }
 
 void
 kin_frame_pop(kin_frame *frame, int n)
 {
     while (n-- > 0) {
-        PyObject *value = frame->f.localsplus[--frame->f.stacktop];
+        int top = layout_top(&frame->f) - 1;
+        PyObject *value = layout_take(&frame->f, top);
+        layout_set_top(&frame->f, top);
         Py_XDECREF(value);
     }
 }
@@ -81,7 +86,7 @@ kin_frame_set_namespace(kin_frame *frame, PyObject *dict)
 PyObject *
 kin_frame_local(kin_frame *frame, int i)
 {
-    return frame->f.localsplus[i];
+    return layout_value(&frame->f, i);
 }
 
 void
@@ -127,7 +132,9 @@ hand_over(PyThreadState *ts, _PyInterpreterFrame *f, PyFrameObject *object)
 {
     _PyInterpreterFrame *kept = (_PyInterpreterFrame *)object->_f_frame_data;
     bool was_linked = f->previous != NULL;
-    memcpy(kept, f, offsetof(_PyInterpreterFrame, localsplus) + (size_t)f->stacktop * sizeof(PyObject *));
+    int n = layout_top(f);
+    memcpy(kept, f, offsetof(_PyInterpreterFrame, localsplus) + (size_t)n * sizeof(PyObject *));
+    layout_set_top(kept, n); /* 3.14 points into the frame */
     kept->owner = FRAME_OWNED_BY_FRAME_OBJECT;
     kept->previous = NULL;
     if (_PyFrame_IsIncomplete(kept)) /* nobody will start it any more */
@@ -146,8 +153,10 @@ hand_over(PyThreadState *ts, _PyInterpreterFrame *f, PyFrameObject *object)
 static void
 drop_contents(_PyInterpreterFrame *f)
 {
-    for (int i = 0; i < f->stacktop; i++)
-        Py_XDECREF(f->localsplus[i]);
+    for (int i = 0; i < layout_top(f); i++) {
+        PyObject *value = layout_take(f, i);
+        Py_XDECREF(value);
+    }
     Py_XDECREF(f->f_locals);
     Py_DECREF(layout_func(f));
     Py_DECREF(layout_code(f));
@@ -195,22 +204,48 @@ kin_frame_trace_opcodes(PyThreadState *ts, kin_frame *frame)
 
 /* -- markers ---------------------------------------------------------------------------------------------------- */
 
+/* A frame without locals still has room for them: from 3.13 on whoever reads f_locals looks at all of them. */
 struct kin_marker {
     kin_marker *next; /* of those that wait to be used again */
-    _PyInterpreterFrame f;
+    _PyInterpreterFrame *f;
+    int room;
 };
 
 static kin_marker *spare_markers;
 
+/* Keeps what there is when memory is short. */
+static bool
+grow_marker(kin_marker *m, int room)
+{
+    if (m->f != NULL && m->room >= room)
+        return true;
+    _PyInterpreterFrame *f = PyMem_Realloc(m->f, offsetof(_PyInterpreterFrame, localsplus) + ((size_t)room + 1) * sizeof(PyObject *));
+    if (f == NULL)
+        return false;
+    memset(f, 0, sizeof *f);
+    for (int i = 0; i < room; i++)
+        layout_put(f, i, NULL);
+    layout_set_top(f, 0);
+    m->f = f;
+    m->room = room;
+    return true;
+}
+
 kin_marker *
 kin_marker_take(void)
 {
+    enum { USUAL_ROOM = 32 };
     kin_marker *m = spare_markers;
     if (m != NULL) {
         spare_markers = m->next;
         return m;
     }
-    return PyMem_Calloc(1, sizeof *m);
+    m = PyMem_Calloc(1, sizeof *m);
+    if (m != NULL && !grow_marker(m, USUAL_ROOM)) {
+        PyMem_Free(m);
+        return NULL;
+    }
+    return m;
 }
 
 void
@@ -222,36 +257,41 @@ kin_marker_give(kin_marker *m)
     spare_markers = m;
 }
 
-void
+bool
 kin_marker_set(kin_marker *m, PyObject *func, PyCodeObject *code)
 {
     PyFunctionObject *function = (PyFunctionObject *)func;
-    layout_set_func(&m->f, func, (PyObject *)code);
-    m->f.f_globals = function->func_globals;
-    m->f.f_builtins = function->func_builtins;
-    m->f.owner = FRAME_OWNED_BY_THREAD;
+    if (!grow_marker(m, code->co_nlocalsplus))
+        return false;
+    layout_set_func(m->f, func, (PyObject *)code);
+    m->f->f_globals = function->func_globals;
+    m->f->f_builtins = function->func_builtins;
+    m->f->owner = FRAME_OWNED_BY_THREAD;
+    return true;
 }
 
 void
 kin_marker_link(PyThreadState *ts, kin_marker *m, uint32_t offset)
 {
-    layout_set_current(&m->f, offset);
-    m->f.previous = *layout_current(ts);
-    *layout_current(ts) = &m->f;
+    layout_set_current(m->f, offset);
+    m->f->previous = *layout_current(ts);
+    *layout_current(ts) = m->f;
 }
 
 /* Somebody asked for the frame object: it goes on as the object of a frame that has ended, without locals. */
 static void
 leave_object(PyThreadState *ts, kin_marker *m)
 {
-    PyFrameObject *object = m->f.frame_obj;
-    m->f.frame_obj = NULL;
-    Py_CLEAR(m->f.f_locals);
+    PyFrameObject *object = m->f->frame_obj;
+    m->f->frame_obj = NULL;
+    Py_CLEAR(m->f->f_locals);
     if (Py_REFCNT(object) > 1) {
-        Py_INCREF(layout_func(&m->f));
-        Py_INCREF(layout_code(&m->f));
-        memset(((_PyInterpreterFrame *)object->_f_frame_data)->localsplus, 0, (size_t)layout_code(&m->f)->co_nlocalsplus * sizeof(PyObject *));
-        hand_over(ts, &m->f, object);
+        Py_INCREF(layout_func(m->f));
+        Py_INCREF(layout_code(m->f));
+        _PyInterpreterFrame *kept = (_PyInterpreterFrame *)object->_f_frame_data;
+        for (int i = 0; i < layout_code(m->f)->co_nlocalsplus; i++)
+            layout_put(kept, i, NULL);
+        hand_over(ts, m->f, object);
     }
     Py_DECREF(object);
 }
@@ -259,8 +299,8 @@ leave_object(PyThreadState *ts, kin_marker *m)
 void
 kin_marker_unlink(PyThreadState *ts, kin_marker *m)
 {
-    *layout_current(ts) = m->f.previous;
-    if (m->f.frame_obj != NULL) {
+    *layout_current(ts) = m->f->previous;
+    if (m->f->frame_obj != NULL) {
         PyObject *type, *value, *tb;
         PyErr_Fetch(&type, &value, &tb);
         leave_object(ts, m);

@@ -39,6 +39,7 @@ typedef struct kin_entry {
     uint64_t hits;           /* replays that ran to RETURN */
     uint64_t exits;          /* replays that left at a side exit or EXIT */
     uint64_t misses;         /* guard misses of segment 0 */
+    uint64_t launches;       /* subgraphs that ran compiled */
     uint32_t running;        /* replays in progress (recursion, threads) */
     uint32_t missed;         /* the fact that failed in the segment at which a replay last left; UINT32_MAX: a path */
     uint32_t *exit_counts;   /* by step: how often this CHECK/SEGMENT left the program, KIN_EXIT_USED: its side trace was taken; NULL until needed */

@@ -9,6 +9,7 @@
 
 #include "core/base/vec.h"
 #include "py/compat/heap.h"
+#include "py/compat/kinds.h"
 #include "py/guardeval/guard.h"
 
 enum { PARTS = 3, KEPT_STAMPS = 64 };
@@ -155,7 +156,7 @@ is_same_part(const note *n, int i, PyObject *part)
 {
     if (part != n->parts[i])
         return false;
-    return part == NULL || n->keeps[i] == part || (n->keeps[i] != NULL && PyWeakref_GET_OBJECT(n->keeps[i]) == part);
+    return part == NULL || n->keeps[i] == part || (n->keeps[i] != NULL && kin_weakref_object(n->keeps[i]) == part);
 }
 
 static bool
@@ -179,7 +180,7 @@ is_same_value(const note *n, PyObject *value)
     case HELD:
         return true;
     case WEAK:
-        return PyWeakref_GET_OBJECT(n->keeps[0]) == value;
+        return kin_weakref_object(n->keeps[0]) == value;
     case TAKEN_APART:
         return has_same_parts(n, value);
     case C_DESCRIPTOR:
@@ -277,7 +278,7 @@ find_record(const PyTypeObject *type)
 {
     uint32_t i = find_place(type);
     record *r = i < records.len ? records.at[i] : NULL;
-    return r != NULL && r->type == type && PyWeakref_GET_OBJECT(r->alive) == (PyObject *)type ? r : NULL;
+    return r != NULL && r->type == type && kin_weakref_object(r->alive) == (PyObject *)type ? r : NULL;
 }
 
 static void
@@ -302,7 +303,7 @@ sweep(void)
     KIN_VEC(record *) gone = {0};
     for (uint32_t i = 0; i < records.len; i++) {
         record *r = records.at[i];
-        if (PyWeakref_GET_OBJECT(r->alive) != Py_None || kin_vec_push(&gone, r) != KIN_OK)
+        if (kin_weakref_object(r->alive) != Py_None || kin_vec_push(&gone, r) != KIN_OK)
             records.at[kept++] = r;
     }
     records.len = kept;

@@ -11,7 +11,10 @@
  * What is not worth a word, or changes all the time, stays an explicit operation on the live value.
  */
 #include "py/guardeval/guard_arm.h"
+
 #include <stddef.h>
+
+#include "core/base/hash.h"
 
 enum { LISTED = 128 }; /* in traits: is among the known values */
 
@@ -50,45 +53,18 @@ kin_arm_deinit(kin_arm *a)
 {
     free(a->pin);
     free(a->traits);
-    free(a->seen);
+    kin_table_deinit(&a->seen);
 }
 
 /* ---- words ---------------------------------------------------------------------------------------------------- */
 
-static uint32_t
-hash_word(const uint64_t *addr, uint32_t mask)
-{
-    return (uint32_t)(((uint64_t)(uintptr_t)addr * UINT64_C(0x9E3779B97F4A7C15)) >> 32) & mask;
-}
-
-static bool
-grow_seen(kin_arm *a)
-{
-    uint32_t size = a->seen_size ? a->seen_size * 2 : 256;
-    uint32_t *grown = calloc(size, sizeof *grown);
-    if (grown == NULL)
-        return false;
-    for (uint32_t i = 0; i < a->f->words.len; i++) {
-        uint32_t at = hash_word(a->f->words.at[i].addr, size - 1);
-        while (grown[at])
-            at = (at + 1) & (size - 1);
-        grown[at] = i + 1;
-    }
-    free(a->seen);
-    a->seen = grown;
-    a->seen_size = size;
-    return true;
-}
-
 const kin_word *
 kin_arm_find(const kin_arm *a, const void *addr)
 {
-    if (a->seen_size == 0)
-        return NULL;
-    uint32_t mask = a->seen_size - 1, at = hash_word(addr, mask);
-    for (; a->seen[at]; at = (at + 1) & mask)
-        if (a->f->words.at[a->seen[at] - 1].addr == addr)
-            return &a->f->words.at[a->seen[at] - 1];
+    uint32_t n, at = 0;
+    while ((n = kin_table_next(&a->seen, kin_hash_pointer(addr), &at)) != KIN_TABLE_NONE)
+        if (a->f->words.at[n].addr == addr)
+            return &a->f->words.at[n];
     return NULL;
 }
 
@@ -96,19 +72,11 @@ void
 kin_arm_word(kin_arm *a, const void *addr, kin_vid vid, uint32_t site)
 {
     kin_guard_fast *f = a->f;
-    if (!a->ok || (f->words.len * 2 >= a->seen_size && !(a->ok = grow_seen(a))))
+    if (!a->ok || kin_arm_find(a, addr) != NULL) /* compared already, earlier in the array */
         return;
-    uint32_t mask = a->seen_size - 1, at = hash_word(addr, mask);
-    for (; a->seen[at]; at = (at + 1) & mask)
-        if (f->words.at[a->seen[at] - 1].addr == addr)
-            return; /* compared already, earlier in the array */
     kin_word word = {addr, *(const uint64_t *)addr};
-    if (kin_vec_push(&f->words, word) != KIN_OK ||
-        kin_vec_push(&f->sites, (uint32_t)(vid * KIN_SITE__COUNT + site)) != KIN_OK) {
-        a->ok = false;
-        return;
-    }
-    a->seen[at] = f->words.len;
+    a->ok = kin_table_add(&a->seen, kin_hash_pointer(addr), f->words.len) == KIN_OK && kin_vec_push(&f->words, word) == KIN_OK &&
+            kin_vec_push(&f->sites, (uint32_t)(vid * KIN_SITE__COUNT + site)) == KIN_OK;
 }
 
 void

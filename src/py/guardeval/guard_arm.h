@@ -2,6 +2,7 @@
 #ifndef KIN_PY_GUARD_ARM_H
 #define KIN_PY_GUARD_ARM_H
 
+#include "core/base/table.h"
 #include "py/guardeval/guard_priv.h"
 
 enum { KIN_PIN_NO, KIN_PIN_ADDR, KIN_PIN_SAME };
@@ -14,8 +15,7 @@ typedef struct {
     PyObject *const *slots; /* older values */
     uint8_t *pin;       /* by vid: KIN_PIN_* */
     uint8_t *traits;    /* by vid: KIN_TRAIT_*, by the segment's own operations; what held elsewhere says nothing about now */
-    uint32_t *seen;     /* open-addressed: word number + 1, by address */
-    uint32_t seen_size;
+    kin_table seen;     /* from addresses to numbers of words */
     bool ok;            /* false after an allocation failed */
 } kin_arm;
 

@@ -5,6 +5,7 @@
 #include "py/aten/sizes.h"
 #include "py/aten/tensor.h"
 #include "py/compat/heap.h"
+#include "py/compat/kinds.h"
 #include <math.h>
 #include <structmember.h>
 
@@ -272,7 +273,7 @@ is_quiet(PyObject *obj, bool all, int depth)
     if (type == &PyDict_Type || type == &PyODict_Type)
         return dict_quiet(obj, all, depth + 1);
     if (is_view(type))
-        return dict_quiet((PyObject *)((_PyDictViewObject *)obj)->dv_dict, all, depth + 1);
+        return dict_quiet(kin_view_dict(obj), all, depth + 1);
     if (kin_is_exact_immutable(obj) || (type == &PyByteArray_Type && depth == 0)) /* inside of something else nobody would see that it may be a tensor's memory */
         return true;
     return !all && (compares_by_identity(type) || PyType_Check(obj) || kin_is_plain_tensor(obj));

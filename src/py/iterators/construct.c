@@ -329,7 +329,7 @@ rec_call_constructor(rec *r, const rec_args *a)
 {
     static PyObject *type_call; /* borrowed, of a static type */
     if (type_call == NULL)
-        type_call = PyDict_GetItemString(PyType_Type.tp_dict, "__call__");
+        type_call = PyDict_GetItemString(kin_type_dict(&PyType_Type), "__call__");
     if (O(r, a->callee) == type_call)
         return call_type_call(r, a);
     return a->npos + a->nkw <= 250 && call_new(r, a);

@@ -8,6 +8,7 @@
  * refuses the region, since closing the generator runs code there.
  */
 #include "py/compat/generator.h"
+#include "py/compat/kinds.h"
 #include "py/iterators/consume.h"
 #include "py/objects/objects.h"
 #include "py/torchcalls/skip.h"
@@ -75,7 +76,7 @@ is_generator_function(PyObject *func)
     PyFunctionObject *fn = (PyFunctionObject *)func;
     int flags = ((PyCodeObject *)fn->func_code)->co_flags;
     return (flags & CO_GENERATOR) && (flags & CO_OPTIMIZED) && !(flags & (CO_VARARGS | CO_VARKEYWORDS)) &&
-           fn->vectorcall == _PyFunction_Vectorcall && !rec_skips_function(func);
+           kin_function_is_plain(func) && !rec_skips_function(func);
 }
 
 static PyObject *

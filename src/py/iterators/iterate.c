@@ -277,22 +277,40 @@ item_of(rec *r, kin_vid all, PyObject *key)
     return rec_step_out(r, KIN_STEP_SUBSCR, 0, pair, 2);
 }
 
+/* The length of a container whose contents nothing is known of and that tuple() may go over; -1: another one, or they are known. */
+static Py_ssize_t
+unknown_length(rec *r, kin_vid vid)
+{
+    PyObject *obj = O(r, vid);
+    rec_fresh *f = FRESH(r, vid);
+    bool list = f != NULL && f->kind == FRESH_LIST && !f->known; /* made here */
+    bool other = f == NULL ? !PyDict_CheckExact(obj) || r->t->vals.at[vid].kind == KIN_VAL_STEP : f->kind == FRESH_DICT || f->kind == FRESH_SET || (f->kind == FRESH_OTHER && !f->known);
+    Py_ssize_t n = list || (other && is_quiet_container(obj)) ? PyObject_Size(obj) : -1;
+    if (n < 0)
+        PyErr_Clear();
+    return n;
+}
+
+/* tuple(thing), of a length that replay checks. */
+static kin_vid
+tuple_of(rec *r, kin_vid vid, Py_ssize_t n)
+{
+    if (FRESH(r, vid) == NULL)
+        rec_need_type(r, vid);
+    kin_vid call[2] = {rec_const(r, (PyObject *)&PyTuple_Type), vid}, all = rec_step_out(r, KIN_STEP_CALL, 0, call, 2);
+    rec_check(r, KIN_CHECK_LEN, all, NULL, (uint32_t)n);
+    return all;
+}
+
 /* Contents that nothing is known of: tuple(thing) goes over them as the unpacking does. */
 static bool
 unpack_tuple_of(rec *r, kin_vid vid, int before, int after)
 {
-    PyObject *obj = O(r, vid);
-    bool known = (FRESH(r, vid) != NULL && (FRESH(r, vid)->known || FRESH(r, vid)->kind != FRESH_OTHER)) || (PyDict_CheckExact(obj) && r->t->vals.at[vid].kind != KIN_VAL_STEP);
-    Py_ssize_t n = !known && is_quiet_container(obj) ? PyObject_Size(obj) : -1;
+    Py_ssize_t n = unknown_length(r, vid);
     int tail = after > 0 ? after : 0;
-    if (n < 0 || n > UINT32_MAX || (after < 0 ? n != before : n < before + tail)) {
-        PyErr_Clear();
+    if (n < 0 || n > UINT32_MAX || (after < 0 ? n != before : n < before + tail))
         return false;
-    }
-    if (FRESH(r, vid) == NULL)
-        rec_need_type(r, vid);
-    kin_vid call[2] = {rec_const(r, (PyObject *)&PyTuple_Type), vid}, all = rec_step_out(r, KIN_STEP_CALL, 0, call, 2), items[256];
-    rec_check(r, KIN_CHECK_LEN, all, NULL, (uint32_t)n);
+    kin_vid all = tuple_of(r, vid, n), items[256];
     for (int i = 0; i < before + tail; i++)
         items[i] = item_of(r, all, PyLong_FromSsize_t(i < before ? i : n - tail + i - before));
     rec_drop(r, 1);
@@ -307,6 +325,26 @@ unpack_tuple_of(rec *r, kin_vid vid, int before, int after)
     }
     for (int i = before; i-- > 0;)
         rec_push(r, items[i]);
+    return true;
+}
+
+bool
+rec_copied_items(rec *r, kin_vid vid, uint32_t most, kin_vid **items, uint32_t *n)
+{
+    Py_ssize_t size = O(r, vid) != NULL ? unknown_length(r, vid) : -1;
+    PyObject *real = size >= 0 && size <= (Py_ssize_t)most ? PySequence_Tuple(O(r, vid)) : NULL;
+    *items = real != NULL ? malloc(((size_t)size + 1) * sizeof **items) : NULL;
+    if (*items == NULL) {
+        Py_XDECREF(real);
+        PyErr_Clear();
+        return false;
+    }
+    kin_vid all = tuple_of(r, vid, size);
+    for (*n = 0; *n < size; (*n)++) {
+        (*items)[*n] = item_of(r, all, PyLong_FromSsize_t(*n));
+        rec_set_obj(r, (*items)[*n], PyTuple_GET_ITEM(real, *n));
+    }
+    Py_DECREF(real);
     return true;
 }
 

@@ -5,10 +5,7 @@
 #include "py/recorder/rec.h"
 
 /* ---- callbacks.c ---- */
-bool rec_consume_unpack_lazy(rec *r, kin_vid lazy, int before, int after); /* of a map or filter */
 void rec_await_callback(rec *r, kin_vid func);        /* the next frame is that of the function, with what rec_bind found */
-void rec_lazy_used_up(rec *r, kin_vid lazy);
-bool rec_lazy_for_real(rec *r, kin_vid lazy, kin_vid **items, uint32_t *n); /* a map that a step is to use up, whoever has it */
 bool rec_consume_callbacks(rec *r, const rec_args *a);
 
 /* ---- construct.c ---- */
@@ -51,9 +48,16 @@ int rec_iter_row(rec *r, kin_vid it);    /* of breaks.def, for a loop's next ite
 void rec_ask_iter(rec *r, kin_vid it, int row); /* ... that step */
 void rec_op_unpack(rec *r, int n);
 void rec_op_unpack_ex(rec *r, int before, int after);
+/* The items of a container whose contents nothing is known of, a deque for one, taken from a copy: at most `most`. The caller frees them. */
+bool rec_copied_items(rec *r, kin_vid vid, uint32_t most, kin_vid **items, uint32_t *n);
 void rec_push_unpacked(rec *r, const kin_vid *items, uint32_t count, int before, int after); /* in place of the top */
 bool rec_unpack_iterator(rec *r, kin_vid it, int before, int after);    /* the instruction is done, `it` was made in it */
 void rec_finish_iter(rec *r, rec_frame *f, bool exhausted, PyObject **stack);
+
+/* ---- lazy.c ---- */
+bool rec_consume_unpack_lazy(rec *r, kin_vid lazy, int before, int after); /* of a map or filter */
+void rec_lazy_used_up(rec *r, kin_vid lazy);
+bool rec_lazy_for_real(rec *r, kin_vid lazy, kin_vid **items, uint32_t *n); /* a map that a step is to use up, whoever has it */
 
 /* ---- starred.c ---- */
 bool rec_star_call(rec *r, const rec_args *call, kin_vid vid); /* f(*vid, **keywords): true when recorded */

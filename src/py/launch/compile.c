@@ -188,7 +188,7 @@ compile_version(kernel_launcher *self, launch_version *version, kin_entry *v, co
     kin_status status = kin_capture_run(v, subgraph, in, &version->hints, may, &capture);
     if (status == KIN_OK && subgraph->deferred)
         status = launch_put_barriers(v, subgraph, capture.raising.at, capture.raising.len);
-    if (status == KIN_OK && !is_worth_it(&v->trace, subgraph, capture.graph, in)) {
+    if (status == KIN_OK && !self->context.warm && !is_worth_it(&v->trace, subgraph, capture.graph, in)) {
         self->single = self->versions.len <= 1;
         snprintf(version->reason, sizeof version->reason, "a single call on little data: PyTorch's own kernel is as fast");
         kin_capture_deinit(&capture);

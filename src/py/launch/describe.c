@@ -73,17 +73,20 @@ describe_version(const kernel_launcher *self, const launch_version *version)
     const launch_code *code = version->code;
     PyObject *frozen = code == NULL || code->frozen == NULL ? Py_NewRef(Py_None) : launch_frozen_describe(code->frozen);
     PyObject *profile = frozen == NULL ? NULL : launch_profile_describe(code);
-    if (profile == NULL) {
+    PyObject *profile_back = profile == NULL ? NULL : launch_profile_describe(launch_training_code_back(code));
+    if (profile_back == NULL) {
+        Py_XDECREF(profile);
         Py_XDECREF(frozen);
         return NULL;
     }
     PyObject *passes = launch_describe_passes(version);
     if (passes == NULL) {
+        Py_DECREF(profile_back);
         Py_DECREF(profile);
         Py_DECREF(frozen);
         return NULL;
     }
-    return Py_BuildValue("{s:N,s:N,s:N,s:O,s:K,s:K,s:O,s:s,s:z,s:z,s:z,s:I,s:I,s:I,s:I,s:K,s:d,s:d,s:d,s:d,s:d,s:d,s:d}", "passes", passes, "profile", profile, "frozen", frozen, "settled", launch_is_settled(self, version) ? Py_True : Py_False, "scratch_bytes",
+    return Py_BuildValue("{s:N,s:N,s:N,s:N,s:O,s:K,s:K,s:O,s:s,s:z,s:z,s:z,s:I,s:I,s:I,s:I,s:K,s:d,s:d,s:d,s:d,s:d,s:d,s:d}", "passes", passes, "profile", profile, "profile_backward", profile_back, "frozen", frozen, "settled", launch_is_settled(self, version) ? Py_True : Py_False, "scratch_bytes",
                          code == NULL ? 0ull : (unsigned long long)code->main.program->arena, "code_bytes",
                          (unsigned long long)version->stats.code_bytes, "compiled", code != NULL ? Py_True : Py_False,
                          "reason", version->reason, "aten", version->aten, "code", version->listing, "not_fused", version->not_fused, "kernels", version->stats.kernels, "native",

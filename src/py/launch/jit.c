@@ -5,6 +5,7 @@
 #include <string.h>
 
 #include "py/aten/block.h"
+#include "py/compat/imports.h"
 #include "py/launch/launch_priv.h"
 
 static struct {
@@ -36,12 +37,10 @@ open_cache(kin_event_log *log)
 unsigned
 kin_launch_torch_threads(void)
 {
-    PyObject *torch = PyImport_ImportModule("torch");
-    PyObject *number = torch == NULL ? NULL : PyObject_CallMethod(torch, "get_num_threads", NULL);
+    PyObject *number = kin_import_call("torch", "get_num_threads", NULL);
     long n = number == NULL ? -1 : PyLong_AsLong(number);
     PyErr_Clear();
     Py_XDECREF(number);
-    Py_XDECREF(torch);
     return n > 0 && n < 1024 ? (unsigned)n : 1;
 }
 

@@ -13,6 +13,7 @@ typedef struct {
     PyObject *name;   /* of the compiled function */
     uint32_t entry;
     uint32_t trials;  /* A/B comparisons with the steps (core/tier/abtest.h); 0: none */
+    bool warm;        /* every graph is compiled at once, if a call of PyTorch's would be as fast, too */
     bool later;       /* the function was recorded often: code has to pay for itself (core/tier/compile_heuristic.h) */
     bool freezing;    /* weights may be packed and folded before calls */
     bool training;    /* where gradients are wanted, too */

@@ -2,6 +2,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "core/base/hash.h"
 #include "py/aten/make.h"
 #include "py/aten/tensor.h"
 #include "py/guardeval/guard.h"
@@ -97,22 +98,15 @@ launch_signature_fits(const launch_signature *s, PyObject *const *in)
 }
 
 static uint64_t
-mix(uint64_t hash, uint64_t word)
-{
-    hash = (hash ^ word) * 0x9e3779b97f4a7c15u;
-    return hash ^ hash >> 29;
-}
-
-static uint64_t
 hash_tensor(uint64_t hash, PyObject *tensor)
 {
     kin_dtype dtype = KIN_BOOL;
     int64_t ndim = kin_tensor_dim(tensor);
     const int64_t *sizes = kin_tensor_sizes(tensor), *strides = kin_tensor_strides(tensor);
     kin_tensor_dtype(tensor, &dtype);
-    hash = mix(mix(hash, kin_tensor_keys(tensor)), (uint64_t)dtype << 1 | kin_tensor_requires_grad(tensor));
+    hash = kin_hash_word(kin_hash_word(hash, kin_tensor_keys(tensor)), (uint64_t)dtype << 1 | kin_tensor_requires_grad(tensor));
     for (int64_t d = 0; d < ndim; d++)
-        hash = mix(mix(hash, (uint64_t)sizes[d]), (uint64_t)strides[d]);
+        hash = kin_hash_word(kin_hash_word(hash, (uint64_t)sizes[d]), (uint64_t)strides[d]);
     return hash;
 }
 
@@ -123,7 +117,7 @@ hash_value(uint64_t hash, PyObject *value)
         const PySliceObject *slice = (PySliceObject *)value;
         return hash_value(hash_value(hash_value(hash, slice->start), slice->stop), slice->step);
     }
-    hash = mix(hash, (uint64_t)PyObject_Hash(value));
+    hash = kin_hash_word(hash, (uint64_t)PyObject_Hash(value));
     PyErr_Clear(); /* a tuple of slices */
     return hash;
 }
@@ -131,13 +125,13 @@ hash_value(uint64_t hash, PyObject *value)
 uint64_t
 launch_signature_hash(PyObject *const *in, uint32_t n)
 {
-    uint64_t hash = mix(n, kin_ambient_state());
+    uint64_t hash = kin_hash_word(n, kin_ambient_state());
     bool requires = false;
     for (uint32_t i = 0; i < n; i++)
         requires = requires || (kin_is_tensor(in[i]) && kin_tensor_requires_grad(in[i]));
-    hash = mix(hash, requires && kin_grad_enabled());
+    hash = kin_hash_word(hash, requires && kin_grad_enabled());
     for (uint32_t i = 0; i < n; i++) {
-        hash = mix(hash, (uintptr_t)Py_TYPE(in[i]));
+        hash = kin_hash_word(hash, (uintptr_t)Py_TYPE(in[i]));
         if (kin_is_tensor(in[i]))
             hash = kin_tensor_is_ordinary(in[i]) ? hash_tensor(hash, in[i]) : hash;
         else if (kin_is_exact_immutable(in[i]))

@@ -3,24 +3,17 @@
  */
 #include <string.h>
 
+#include "core/base/hash.h"
 #include "py/launch/launch_priv.h"
 #include "py/replay/subgraphs.h"
-
-static uint64_t
-mix(uint64_t hash, const void *bytes, size_t n)
-{
-    for (size_t i = 0; i < n; i++)
-        hash = (hash ^ ((const unsigned char *)bytes)[i]) * UINT64_C(0x100000001b3);
-    return hash;
-}
 
 static uint64_t
 mix_value(uint64_t hash, const kin_aten *g, kin_aten_val v)
 {
     const kin_aten_value *a = kin_aten_at(g, v);
-    hash = mix(hash, &a->dtype, sizeof a->dtype);
-    hash = mix(hash, kin_aten_sizes(g, v), a->ndim * sizeof(int64_t));
-    return mix(hash, kin_aten_strides(g, v), a->ndim * sizeof(int64_t));
+    hash = kin_hash_bytes(hash, &a->dtype, sizeof a->dtype);
+    hash = kin_hash_bytes(hash, kin_aten_sizes(g, v), a->ndim * sizeof(int64_t));
+    return kin_hash_bytes(hash, kin_aten_strides(g, v), a->ndim * sizeof(int64_t));
 }
 
 static uint64_t
@@ -29,14 +22,14 @@ mix_args(uint64_t hash, const kin_aten *g, uint32_t first, uint32_t count)
     for (uint32_t i = first; i < first + count; i++) {
         const kin_aten_arg *a = &g->args.at[i];
         const char *text = a->kind == KIN_ATEN_STR || a->kind == KIN_ATEN_WORD ? kin_aten_text(g, a->text) : "";
-        hash = mix(hash, &a->kind, sizeof a->kind);
-        hash = mix(hash, text, strlen(text) + 1);
+        hash = kin_hash_bytes(hash, &a->kind, sizeof a->kind);
+        hash = kin_hash_bytes(hash, text, strlen(text) + 1);
         if (a->kind == KIN_ATEN_VALUE)
             hash = mix_value(hash, g, a->value);
         else if (a->kind == KIN_ATEN_LIST)
             hash = mix_args(hash, g, a->list.child, a->list.count);
         else if (a->kind != KIN_ATEN_STR && a->kind != KIN_ATEN_WORD)
-            hash = mix(hash, &a->i, sizeof a->i);
+            hash = kin_hash_bytes(hash, &a->i, sizeof a->i);
     }
     return hash;
 }
@@ -52,7 +45,7 @@ hash_of_step(const kin_capture *capture, uint32_t step)
         const char *op = kin_aten_text(g, call->op);
         if (capture->calls.at[c].step != step)
             continue;
-        hash = mix_args(mix(hash + 1, op, strlen(op)), g, call->args, call->nargs);
+        hash = mix_args(kin_hash_bytes(hash + 1, op, strlen(op)), g, call->args, call->nargs);
         for (uint32_t k = 0; k < call->nresults; k++)
             hash = mix_value(hash, g, call->results + k);
     }

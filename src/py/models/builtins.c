@@ -2,6 +2,7 @@
  * object. Found by identity of the callable: a name can be given to something else. A callable without a model is opaque.
  */
 #include "py/compat/heap.h"
+#include "py/compat/imports.h"
 #include "py/recorder/callables.h"
 #include "core/diag/breaks.h"
 #include "py/models/models.h"
@@ -259,14 +260,13 @@ add_module(const char *name, model_fn fn)
 static void
 add_random(void)
 {
-    PyObject *module = PyImport_ImportModule("_random"), *cls = module ? PyObject_GetAttrString(module, "Random") : NULL;
+    PyObject *cls = kin_import("_random", "Random");
     PyObject *dict = cls != NULL && PyType_Check(cls) ? kin_type_dict((PyTypeObject *)cls) : NULL;
     static const char *const names[] = {"random", "getrandbits"};
     for (int i = 0; i < 2 && dict != NULL; i++)
         if (PyDict_GetItemString(dict, names[i]) != NULL)
             add_model(PyDict_GetItemString(dict, names[i]), rec_model_random);
     Py_XDECREF(cls);
-    Py_XDECREF(module);
     PyErr_Clear();
 }
 
@@ -305,11 +305,9 @@ make_models(void)
             if (method != NULL)
                 add_model(method, m->fn);
         }
-    PyObject *functools = PyImport_ImportModule("functools");
-    PyObject *partial = functools ? PyObject_GetAttrString(functools, "partial") : NULL;
+    PyObject *partial = kin_import("functools", "partial");
     if (partial != NULL)
         add_model(partial, rec_model_partial);
-    Py_XDECREF(functools);
     Py_XDECREF(partial);
     PyErr_Clear();
     add_random();

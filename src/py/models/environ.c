@@ -3,51 +3,30 @@
  * from one fact: the dict behind os.environ lacks the key.
  */
 #include "py/compat/heap.h"
+#include "py/compat/imports.h"
 #include "py/models/models.h"
 #include "py/objects/objects.h"
 
-/* The library's own code, as it was when first needed; NULL: another kind of library. */
+/* os.environ's class and what it is made of. */
 static struct {
     PyTypeObject *type;
-    PyObject *get, *getitem, *encodekey; /* functions */
-    PyObject *code[3];
+    rec_library get, getitem, encodekey;
 } own;
 
-static PyObject *
-code_of(PyObject *function)
-{
-    return function != NULL && PyFunction_Check(function) ? Py_NewRef(PyFunction_GET_CODE(function)) : NULL;
-}
-
-/* Once: what os.environ is made of. */
+/* Once. */
 static void
 find_own(void)
 {
-    static bool tried;
-    if (tried)
+    if (own.get.tried)
         return;
-    tried = true;
-    PyObject *os = PyImport_ImportModule("os"), *environ = os ? PyObject_GetAttrString(os, "environ") : NULL;
+    PyObject *environ = kin_import("os", "environ");
     PyTypeObject *type = environ ? Py_TYPE(environ) : NULL;
-    own.get = type ? Py_XNewRef(_PyType_Lookup(type, REC_STR("get"))) : NULL;
-    own.getitem = type ? Py_XNewRef(_PyType_Lookup(type, REC_STR("__getitem__"))) : NULL;
-    own.encodekey = environ ? PyObject_GetAttrString(environ, "encodekey") : NULL;
-    own.code[0] = code_of(own.get);
-    own.code[1] = code_of(own.getitem);
-    own.code[2] = code_of(own.encodekey);
-    if (own.code[0] != NULL && own.code[1] != NULL && own.code[2] != NULL && strcmp(type->tp_name, "_Environ") == 0)
+    rec_library_find(&own.get, type ? Py_XNewRef(_PyType_Lookup(type, REC_STR("get"))) : NULL);
+    rec_library_find(&own.getitem, type ? Py_XNewRef(_PyType_Lookup(type, REC_STR("__getitem__"))) : NULL);
+    rec_library_find(&own.encodekey, environ ? PyObject_GetAttrString(environ, "encodekey") : NULL);
+    if (own.get.code != NULL && own.getitem.code != NULL && own.encodekey.code != NULL && strcmp(type->tp_name, "_Environ") == 0)
         own.type = (PyTypeObject *)Py_NewRef((PyObject *)type);
     Py_XDECREF(environ);
-    Py_XDECREF(os);
-    PyErr_Clear();
-}
-
-/* Is the function the library's, with the library's code? */
-static bool
-is_own(PyObject *function, int which)
-{
-    PyObject *expected[3] = {own.get, own.getitem, own.encodekey};
-    return function == expected[which] && PyFunction_GET_CODE(function) == own.code[which];
 }
 
 /* What encodes the names holds the encoding in a cell. */
@@ -84,7 +63,8 @@ is_usual(rec *r, kin_vid callee, const kin_vid *args)
     PyObject *environ = O(r, args[0]);
     PyObject *encode = Py_TYPE(environ) == own.type ? kin_instance_attr(environ, REC_STR("encodekey")) : NULL;
     return encode != NULL && FRESH(r, args[0]) == NULL && PyUnicode_CheckExact(O(r, args[1])) && rec_can_const(r, args[1]) &&
-           is_own(O(r, callee), 0) && is_own(_PyType_Lookup(own.type, REC_STR("__getitem__")), 1) && is_own(encode, 2);
+           rec_library_is(&own.get, O(r, callee)) &&
+           rec_library_is(&own.getitem, _PyType_Lookup(own.type, REC_STR("__getitem__"))) && rec_library_is(&own.encodekey, encode);
 }
 
 /* Everything that was looked at becomes a fact; the dict's value id, 0: something cannot be fixed. */
@@ -112,7 +92,7 @@ bool
 rec_call_environ(rec *r, const rec_args *a)
 {
     find_own();
-    if (own.type == NULL || a->npos < 2 || a->npos > 3 || a->nkw != 0 || O(r, a->callee) != own.get || !is_usual(r, a->callee, a->args))
+    if (own.type == NULL || a->npos < 2 || a->npos > 3 || a->nkw != 0 || O(r, a->callee) != own.get.function || !is_usual(r, a->callee, a->args))
         return false;
     PyObject *encoded = encode_unset(O(r, a->args[0]), O(r, a->args[1]));
     if (encoded == NULL)

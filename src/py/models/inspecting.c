@@ -5,26 +5,6 @@
 #include "py/models/models.h"
 #include "py/objects/objects.h"
 
-/* The library's own functions, as they were when first needed; NULL: another kind of library. */
-static struct {
-    PyObject *signature, *code;
-} own;
-
-static void
-find_own(void)
-{
-    static bool tried;
-    if (tried)
-        return;
-    tried = true;
-    PyObject *inspect = PyImport_ImportModule("inspect");
-    own.signature = inspect ? PyObject_GetAttrString(inspect, "signature") : NULL;
-    if (own.signature != NULL && PyFunction_Check(own.signature))
-        own.code = Py_NewRef(PyFunction_GET_CODE(own.signature));
-    Py_XDECREF(inspect);
-    PyErr_Clear();
-}
-
 /* With one of these attributes other objects are asked, of any class. */
 static bool
 is_plain(rec *r, kin_vid *function)
@@ -52,8 +32,8 @@ is_plain(rec *r, kin_vid *function)
 bool
 rec_call_signature(rec *r, const rec_args *a)
 {
-    find_own();
-    if (own.code == NULL || a->npos != 1 || a->nkw != 0 || O(r, a->callee) != own.signature || PyFunction_GET_CODE(own.signature) != own.code)
+    static rec_library own;
+    if (a->npos != 1 || a->nkw != 0 || !rec_library_is_named(&own, "inspect", "signature", O(r, a->callee)))
         return false;
     rec_fresh *f = FRESH(r, a->args[0]);
     kin_vid function = f != NULL && f->kind == FRESH_METHOD ? f->items[0] : a->args[0];

@@ -263,7 +263,7 @@ model_sum(rec *r, const rec_args *a)
         return true;
     if (a->npos < 1 || a->npos > 2 || (a->nkw && !named) || (acc = start_of_sum(r, a)) == 0)
         return false;
-    if (!rec_iterated(r, &from, &items, &n) || n == 0 || n > 500) {
+    if (!(rec_iterated(r, &from, &items, &n) || rec_copied_items(r, from, 500, &items, &n)) || n == 0 || n > 500) {
         free(items);
         return false;
     }

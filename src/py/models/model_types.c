@@ -1,4 +1,5 @@
 /* Models of builtins that ask what class an object is of: isinstance, issubclass, type, str of a class, callable. */
+#include "py/compat/imports.h"
 #include "py/models/models.h"
 #include "py/objects/objects.h"
 
@@ -46,17 +47,12 @@ void
 rec_abc_fact(rec *r)
 {
     static PyObject *token;
-    if (token == NULL) {
-        PyObject *abc = PyImport_ImportModule("abc");
-        token = abc ? PyObject_GetAttrString(abc, "get_cache_token") : NULL;
-        Py_XDECREF(abc);
-    }
-    PyObject *value = token ? PyObject_CallNoArgs(token) : NULL;
+    PyObject *value = kin_import_once(&token, "abc", "get_cache_token") ? PyObject_CallNoArgs(token) : NULL;
     uint32_t *seen = rec_map_at(r->facts_seen, rec_seg(r), 0xABC, 0, 0);
     PyObject *fact = value && seen && *seen == 0 ? PyTuple_Pack(2, token, value) : NULL;
     if (fact != NULL) {
-        rec_fact(r, KIN_FACT_CALL_IS, 0, fact, 0);
         *seen = 1;
+        rec_fact(r, KIN_FACT_CALL_IS, 0, fact, 0);
     }
     Py_XDECREF(fact);
     Py_XDECREF(value);

@@ -50,6 +50,16 @@ bool rec_model_random(rec *r, const rec_args *a);
 /* True when it took care of the call. */
 bool rec_call_signature(rec *r, const rec_args *a);
 
+/* ---- library.c ---- */
+/* A function of the library in Python, with the code it had when first needed (another kind of library: none). */
+typedef struct {
+    PyObject *function, *code;
+    bool tried;
+} rec_library;
+void rec_library_find(rec_library *own, PyObject *function); /* steals; NULL: there is none, exceptions are cleared */
+bool rec_library_is(const rec_library *own, PyObject *callee);
+bool rec_library_is_named(rec_library *own, const char *module, const char *path, PyObject *callee); /* looks for it the first time */
+
 /* ---- methods.c ---- */
 extern const rec_method_row rec_method_rows[]; /* methods of builtin containers */
 extern const rec_method_row rec_deque_rows[];   /* ... of collections.deque */
@@ -78,6 +88,10 @@ extern const rec_method_row rec_type_rows[], rec_attr_rows[], rec_item_rows[], r
 
 /* ---- newobject.c ---- */
 bool rec_model_new_object(rec *r, const rec_args *a, PyTypeObject *tp);
+
+/* ---- optimizer.c ---- */
+/* True when it took care of the call. */
+bool rec_call_optimizer(rec *r, const rec_args *a);
 
 /* ---- wrapping.c ---- */
 bool rec_call_update_wrapper(rec *r, const rec_args *a);

@@ -4,30 +4,9 @@
  * the attributes of another one. On a function made by the recording that is a change of this function alone, so it is one step,
  * which goes away with the function when nobody else gets hold of it.
  */
+#include "py/compat/imports.h"
 #include "py/models/models.h"
 #include "py/objects/objects.h"
-
-/* The library's own function, as it was when first needed; NULL: another kind of library. */
-static struct {
-    PyObject *update, *code, *assigned, *updated;
-} own;
-
-static void
-find_own(void)
-{
-    static bool tried;
-    if (tried)
-        return;
-    tried = true;
-    PyObject *functools = PyImport_ImportModule("functools");
-    own.update = functools ? PyObject_GetAttrString(functools, "update_wrapper") : NULL;
-    own.assigned = functools ? PyObject_GetAttrString(functools, "WRAPPER_ASSIGNMENTS") : NULL;
-    own.updated = functools ? PyObject_GetAttrString(functools, "WRAPPER_UPDATES") : NULL;
-    if (own.assigned != NULL && own.updated != NULL && PyFunction_Check(own.update))
-        own.code = Py_NewRef(PyFunction_GET_CODE(own.update));
-    Py_XDECREF(functools);
-    PyErr_Clear();
-}
 
 /* The parameters, by position or by name; false: others than those, or other attributes than usual. */
 static bool
@@ -46,10 +25,13 @@ read_arguments(rec *r, const kin_vid *args, uint32_t npos, uint32_t nkw, PyObjec
             return false;
         found[k] = args[npos + i];
     }
+    static PyObject *assigned, *updated;
+    kin_import_once(&assigned, "functools", "WRAPPER_ASSIGNMENTS");
+    kin_import_once(&updated, "functools", "WRAPPER_UPDATES");
     *wrapper = found[0];
     *wrapped = found[1];
-    return *wrapper != 0 && *wrapped != 0 && (found[2] == 0 || (O(r, found[2]) == own.assigned && rec_need_const(r, found[2]) != 0)) &&
-           (found[3] == 0 || (O(r, found[3]) == own.updated && rec_need_const(r, found[3]) != 0));
+    return *wrapper != 0 && *wrapped != 0 && (found[2] == 0 || (O(r, found[2]) == assigned && rec_need_const(r, found[2]) != 0)) &&
+           (found[3] == 0 || (O(r, found[3]) == updated && rec_need_const(r, found[3]) != 0));
 }
 
 /* A function whose attributes are names: reading and copying them runs no code. */
@@ -70,8 +52,8 @@ bool
 rec_call_update_wrapper(rec *r, const rec_args *a)
 {
     kin_vid wrapper, wrapped;
-    find_own();
-    if (own.code == NULL || O(r, a->callee) != own.update || PyFunction_GET_CODE(own.update) != own.code ||
+    static rec_library own;
+    if (!rec_library_is_named(&own, "functools", "update_wrapper", O(r, a->callee)) ||
         !read_arguments(r, a->args, a->npos, a->nkw, a->kwnames, &wrapper, &wrapped))
         return r->stopped;
     rec_fresh *f = FRESH(r, wrapper);
@@ -97,19 +79,14 @@ rec_call_update_wrapper(rec *r, const rec_args *a)
 bool
 rec_call_deepcopy(rec *r, const rec_args *a)
 {
-    static PyObject *deepcopy, *code, *table, *atomic;
-    if (deepcopy == NULL) {
-        PyObject *copy = PyImport_ImportModule("copy");
-        deepcopy = copy ? PyObject_GetAttrString(copy, "deepcopy") : NULL;
-        table = copy ? PyObject_GetAttrString(copy, "_deepcopy_dispatch") : NULL;
-        atomic = copy ? PyObject_GetAttrString(copy, "_deepcopy_atomic") : NULL;
-        code = deepcopy != NULL && PyFunction_Check(deepcopy) ? Py_NewRef(PyFunction_GET_CODE(deepcopy)) : NULL;
-        Py_XDECREF(copy);
-        PyErr_Clear();
-    }
+    static rec_library own;
+    static PyObject *table, *atomic;
+    if (!rec_library_is_named(&own, "copy", "deepcopy", O(r, a->callee)))
+        return false;
+    kin_import_once(&table, "copy", "_deepcopy_dispatch");
+    kin_import_once(&atomic, "copy", "_deepcopy_atomic");
     PyObject *obj = a->npos >= 1 ? O(r, a->args[0]) : NULL;
-    if (code == NULL || O(r, a->callee) != deepcopy || PyFunction_GET_CODE(deepcopy) != code || a->npos > 2 || a->nkw != 0 || obj == NULL ||
-        table == NULL || !PyDict_CheckExact(table) || PyDict_GetItemWithError(table, (PyObject *)Py_TYPE(obj)) != atomic)
+    if (a->npos > 2 || a->nkw != 0 || obj == NULL || table == NULL || !PyDict_CheckExact(table) || PyDict_GetItemWithError(table, (PyObject *)Py_TYPE(obj)) != atomic)
         return false;
     bool number = PyLong_CheckExact(obj) || PyFloat_CheckExact(obj) || PyBool_Check(obj) || PyComplex_CheckExact(obj);
     if (!number && obj != Py_None && !PyUnicode_CheckExact(obj) && !PyBytes_CheckExact(obj))

@@ -4,6 +4,7 @@
 #include <stddef.h>
 #include <structmember.h>
 
+#include "py/compat/imports.h"
 #include "py/module/dispatch.h"
 
 /* -- life -------------------------------------------------------------------------------------------------- */
@@ -122,6 +123,7 @@ new_compiled(PyTypeObject *type, PyObject *args, PyObject *kwargs)
     self->async = read_option(options, "async");
     self->fast_math = read_option(options, "fast_math");
     self->threads = read_threads(options);
+    self->warm = read_option(options, "warm") == 1;
     self->recompile_limit = read_limit(limit);
     self->fn = Py_NewRef(Py_IS_TYPE(fn, type) ? ((kin_compiled *)fn)->fn : fn);
     self->name = name != NULL && PyUnicode_GET_LENGTH(name) > 0 ? Py_NewRef(name) : name_of(self->fn);
@@ -232,12 +234,10 @@ PyObject *
 kin_compiled_rebuild(PyObject *fn, PyObject *kwargs)
 {
     PyObject *result = NULL, *args = PyTuple_Pack(1, fn);
-    PyObject *package = PyImport_ImportModule("kintsugi");
-    PyObject *compile = package == NULL ? NULL : PyObject_GetAttrString(package, "compile");
+    PyObject *compile = kin_import("kintsugi", "compile");
     if (args != NULL && compile != NULL)
         result = PyObject_Call(compile, args, kwargs);
     Py_XDECREF(args);
-    Py_XDECREF(package);
     Py_XDECREF(compile);
     return result;
 }
@@ -347,10 +347,13 @@ kin_compiled_stats(kin_compiled *self)
         Py_XDECREF(eager);
         return NULL;
     }
+    static const char *const ran[] = {[KIN_RAN_NOTHING] = "", [KIN_RAN_EAGERLY] = "eager", [KIN_RAN_RECORDED] = "recorded",
+                                      [KIN_RAN_STEPS] = "step by step", [KIN_RAN_COMPILED] = "compiled"};
     const kin_counters *n = &self->count;
-    return Py_BuildValue("{s:O,s:K,s:K,s:K,s:K,s:K,s:K,s:N,s:K,s:K,s:N}", "name", self->name,
+    return Py_BuildValue("{s:O,s:K,s:K,s:K,s:K,s:s,s:K,s:K,s:K,s:N,s:K,s:K,s:N}", "name", self->name,
                          "calls", (unsigned long long)n->calls, "recordings", (unsigned long long)n->recordings,
                          "replays", (unsigned long long)n->replays,
+                         "compiled_calls", (unsigned long long)n->compiled, "last_call", ran[n->last],
                          "guard_misses", (unsigned long long)n->guard_misses,
                          "bail_outs", exits, "branches", (unsigned long long)n->extended,
                          "eager_calls", eager, "breaks", breaks, "deferred_effects", effects, "variants", entries);

@@ -7,6 +7,9 @@
 #include "py/cache/cache.h"
 #include "py/state/state.h"
 
+/* How a call was done. */
+typedef enum { KIN_RAN_NOTHING, KIN_RAN_EAGERLY, KIN_RAN_RECORDED, KIN_RAN_STEPS, KIN_RAN_COMPILED } kin_ran;
+
 typedef struct {
     uint64_t calls;
     uint64_t recordings;   /* calls that ran under the watcher */
@@ -15,6 +18,8 @@ typedef struct {
     uint64_t offered;      /* side exits that could have become a side trace */
     uint64_t extended;     /* ... and did */
     uint64_t eager[KIN_EAGER__COUNT];
+    uint64_t compiled;     /* calls in which at least one graph ran compiled */
+    kin_ran last;
 } kin_counters;
 
 typedef struct kin_compiled {
@@ -28,6 +33,7 @@ typedef struct kin_compiled {
     bool fullgraph, disabled;
     int8_t dynamic; /* 1: True, 0: False, -1: None */
     int8_t kernels, freezing, async, fast_math; /* of `options`: 0, 1; -1: as the setting of the process */
+    bool warm;      /* of `options`: each call runs compiled that can, the first as well, whatever is faster */
     uint32_t threads; /* of `options`; 0: as the setting of the process */
     uint32_t recompile_limit; /* 0: as the setting of the process */
     kin_cache cache;

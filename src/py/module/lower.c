@@ -45,9 +45,10 @@ kin_lower_entry(kin_compiled *self, kin_entry_object *entry, PyObject *const *sl
     }
     const kin_options *o = &self->state->options;
     kin_launch_context context = {.log = self->state->log, .name = self->name, .entry = entry->number,
-                                  .trials = o->trials, .later = o->step_aside && self->count.recordings > KIN_TIER_USUAL_RECORDINGS,
+                                  .trials = self->warm ? 0 : o->trials, .warm = self->warm,
+                                  .later = !self->warm && o->step_aside && self->count.recordings > KIN_TIER_USUAL_RECORDINGS,
                                   .freezing = choose(self->freezing, o->freezing), .training = o->training,
-                                  .async = choose(self->async, o->async_compile),
+                                  .async = !self->warm && choose(self->async, o->async_compile),
                                   .sizes = o->open_sizes, .fast_math = choose(self->fast_math, o->fast_math),
                                   .threads = self->threads > 0 ? self->threads : o->threads};
     if (kin_launch_plan(entry->v, &context) == KIN_NOMEM)

@@ -11,6 +11,7 @@
 #include "py/aten/block.h"
 #include "py/guardeval/guard.h"
 #include "py/launch/launch.h"
+#include "py/optim/optim.h"
 #include "py/run/settings.h"
 #include "py/module/compiled.h"
 #include "py/module/doctor.h"
@@ -58,6 +59,7 @@ static const struct {
     {"training", OPTION_FLAG, offsetof(kin_options, training)},
     {"error_class", OPTION_CLASS, offsetof(kin_options, error_class)},
     {"miss_hook", OPTION_HOOK, offsetof(kin_options, miss_hook)},
+    {"record_hook", OPTION_HOOK, offsetof(kin_options, record_hook)},
 };
 enum { NOPTIONS = sizeof option_rows / sizeof *option_rows };
 
@@ -345,6 +347,12 @@ set_weights_room(PyObject *module, PyObject *number)
 }
 
 static PyObject *
+optimizer_totals(PyObject *module, PyObject *unused)
+{
+    return kin_optim_totals();
+}
+
+static PyObject *
 kernel_totals(PyObject *module, PyObject *unused)
 {
     return kin_launch_totals();
@@ -429,6 +437,7 @@ static PyMethodDef module_methods[] = {
     {"_set_weights_room", set_weights_room, METH_O, "Percent of the free memory for what is kept of weights."},
     {"_set_products", set_products, METH_O, "For tests: _set_products(False) does products through BLAS."},
     {"set_profile", set_profile, METH_O, "set_profile(flag): whether kernels() tells where the time of launches goes."},
+    {"optimizer_totals", optimizer_totals, METH_NOARGS, "How many steps of optimizers were one pass over their tensors, and why the last that was not was not."},
     {"kernel_totals", kernel_totals, METH_NOARGS, "What was compiled in this process, and where kernels came from."},
     {"_doctor", doctor, METH_NOARGS, "Which parts of the engine work here, as a dict; torch has been imported."},
     {"_rebuild", rebuild, METH_VARARGS, "For pickle: kintsugi.compile(fn, **kwargs)."},
@@ -470,6 +479,7 @@ traverse_module(PyObject *module, visitproc visit, void *arg)
     Py_VISIT(st->entry_type);
     Py_VISIT(st->options.error_class);
     Py_VISIT(st->options.miss_hook);
+    Py_VISIT(st->options.record_hook);
     Py_VISIT(st->recorded);
     return 0;
 }
@@ -480,6 +490,7 @@ clear_module(PyObject *module)
     kin_state *st = state_of(module);
     Py_CLEAR(st->options.error_class);
     Py_CLEAR(st->options.miss_hook);
+    Py_CLEAR(st->options.record_hook);
     Py_CLEAR(st->recorded);
     return 0;
 }
@@ -492,6 +503,7 @@ free_module(void *module)
     kin_compiled_forget_state(st);
     Py_CLEAR(st->options.error_class);
     Py_CLEAR(st->options.miss_hook);
+    Py_CLEAR(st->options.record_hook);
     Py_CLEAR(st->recorded);
     Py_CLEAR(st->compiled_type);
     Py_CLEAR(st->entry_type);

@@ -1,4 +1,4 @@
-/* Attribute reads and writes: which of instance, class, metaclass, descriptor or __getattr__ answers, and what has to
+/* Attribute reads: which of instance, class, metaclass, descriptor or __getattr__ answers, and what has to
  * stay true for the same one to answer again: the one that answers, and the absence of the name in everything that is
  * asked before it.
  */
@@ -10,9 +10,8 @@
 
 /* -- pieces --------------------------------------------------------------------------------------------------- */
 
-/* The instance dict as a value; 0 when the object has none at this moment. */
-static kin_vid
-instance_dict(rec *r, kin_vid base)
+kin_vid
+rec_instance_dict(rec *r, kin_vid base)
 {
     PyObject *dict = kin_instance_dict(O(r, base));
     if (dict == NULL || !PyDict_CheckExact(dict))
@@ -22,8 +21,8 @@ instance_dict(rec *r, kin_vid base)
     return rec_src(r, base, KIN_ACCESS_INSTDICT, 0, dict);
 }
 
-static bool
-has_instance_dict(PyTypeObject *tp)
+bool
+rec_has_instance_dict(PyTypeObject *tp)
 {
     return tp->tp_dictoffset != 0;
 }
@@ -44,7 +43,7 @@ rec_instance_item(rec *r, kin_vid base, PyObject *name)
         return fresh_attr(r, base, name);
     PyObject *found = kin_instance_attr(obj, name);
     rec_root(r, base);
-    kin_vid dict = instance_dict(r, base);
+    kin_vid dict = rec_instance_dict(r, base);
     if (dict != 0) {
         if (found != NULL)
             return rec_dict_item(r, dict, name, found);
@@ -160,7 +159,7 @@ static bool
 attributes_of(rec *r, kin_vid base, attr_result *out)
 {
     rec_fresh *f = FRESH(r, base);
-    PyObject *dict = f != NULL && f->kind == FRESH_OBJECT && f->known && has_instance_dict(Py_TYPE(O(r, base)))
+    PyObject *dict = f != NULL && f->kind == FRESH_OBJECT && f->known && rec_has_instance_dict(Py_TYPE(O(r, base)))
                          ? PyObject_GenericGetDict(O(r, base), NULL) : NULL;
     PyErr_Clear();
     if (dict == NULL)
@@ -257,7 +256,7 @@ data_descriptor(rec *r, kin_vid base, PyTypeObject *owner, PyObject *name, PyObj
             return;
         if (PyUnicode_CompareWithASCIIString(name, "__dict__") == 0 && FRESH(r, base) == NULL) {
             rec_root(r, base);
-            kin_vid dict = instance_dict(r, base);
+            kin_vid dict = rec_instance_dict(r, base);
             if (dict != 0) {
                 set_value(out, dict);
                 return;
@@ -398,7 +397,7 @@ generic_attr(rec *r, kin_vid base, PyObject *name, PyObject *fallback, attr_resu
     }
     PyObject *obj = O(r, base);
     bool bare = kin_is_tensor(obj) && r->info.at[base].graph && kin_instance_dict(obj) == NULL;
-    if (has_instance_dict(tp) && !bare) { /* results of torch calls have no attributes of their own */
+    if (rec_has_instance_dict(tp) && !bare) { /* results of torch calls have no attributes of their own */
         kin_vid item = rec_instance_item(r, base, name);
         if (item != 0) {
             set_value(out, item);
@@ -701,155 +700,4 @@ rec_op_load_attr(rec *r, PyObject *name, bool method)
     }
     if (method && !pair && empty_last)
         rec_push(r, 0);
-}
-
-/* Does the store write into the instance dict and do nothing else? Otherwise code of the program may run. */
-static bool
-is_plain_store(rec *r, PyTypeObject *tp, PyObject *name, bool delete, PyObject **hook)
-{
-    *hook = NULL;
-    PyObject *descr = rec_lookup(r, tp, name);
-    if (descr != NULL && (Py_TYPE(descr)->tp_flags & Py_TPFLAGS_HEAPTYPE))
-        rec_class_version(r, Py_TYPE(descr)); /* it may gain a __set__, and the class that holds it keeps its version then */
-    if (tp->tp_flags & Py_TPFLAGS_HEAPTYPE) {
-        PyObject *set = rec_lookup(r, tp, REC_STR("__setattr__")), *del = rec_lookup(r, tp, REC_STR("__delattr__"));
-        set = delete ? del : set;
-        if (set != NULL && PyFunction_Check(set)) {
-            *hook = set;
-            return false;
-        }
-    }
-    if (tp->tp_setattro != PyObject_GenericSetAttr)
-        return false;
-    return descr == NULL || Py_TYPE(descr)->tp_descr_set == NULL || Py_TYPE(descr) == &PyMemberDescr_Type;
-}
-
-static bool
-is_older(rec *r, kin_vid vid)
-{
-    return FRESH(r, vid) == NULL && (r->t->vals.at[vid].kind != KIN_VAL_STEP || r->info.at[vid].born_seg < rec_seg(r));
-}
-
-/* Are its attributes reached through the object alone? They are inline or in a dict; which of the two may be another one in the
- * next call. */
-static bool
-has_own_attributes(PyObject *obj)
-{
-    PyObject *dict = kin_instance_dict(obj);
-    return dict == NULL || (Py_REFCNT(dict) == 1 && !PyModule_Check(obj) && !PyFunction_Check(obj));
-}
-
-/* `descr`: what the class has under the name. False: objects made here, tensors, what has no place of its own. */
-bool
-rec_attr_place(rec *r, kin_vid obj, PyObject *name, PyObject *descr, rec_place *p)
-{
-    if (!is_older(r, obj) || kin_is_tensor(O(r, obj)))
-        return false;
-    if (descr != NULL && Py_TYPE(descr) == &PyMemberDescr_Type) {
-        const struct PyMemberDef *m = ((PyMemberDescrObject *)descr)->d_member;
-        *p = (rec_place){.kind = KIN_PLACE_SLOT, .base = obj, .index = (uint32_t)m->offset};
-        return m->type == T_OBJECT_EX && !(m->flags & READONLY);
-    }
-    if (!has_instance_dict(Py_TYPE(O(r, obj))))
-        return false;
-    kin_vid dict = has_own_attributes(O(r, obj)) ? 0 : instance_dict(r, obj);
-    *p = (rec_place){.kind = dict ? KIN_PLACE_ITEM : KIN_PLACE_ATTR, .base = dict ? dict : obj, .key = name};
-    return !r->stopped;
-}
-
-static void
-store_on_fresh(rec *r, kin_vid obj, PyObject *name, kin_vid value)
-{
-    rec_fresh *f = FRESH(r, obj);
-    if (f != NULL && f->kind == FRESH_OBJECT && f->known)
-        rec_pairs_put(r, f, rec_const(r, name), value);
-}
-
-/* An attribute that is not there makes the deletion raise, and one in a slot may hide another one in the dict. */
-static void
-forget_on_fresh(rec *r, rec_fresh *f, PyObject *name)
-{
-    if (f->known && rec_pairs_find(r, f, name) != NULL)
-        rec_pairs_drop(r, f, name);
-    else
-        f->known = false;
-}
-
-/* obj.name = value, del obj.name (value 0) by an instruction with `ndrop` operands; `resume` says what a __setattr__ in
- * Python leaves behind. False: nothing was written. */
-static bool
-store_by_hook(rec *r, kin_vid obj, PyObject *name, kin_vid value, PyObject *hook, int ndrop, kin_resume resume)
-{
-    PyTypeObject *tp = Py_TYPE(O(r, obj));
-    kin_vid args[3] = {obj, rec_const(r, name), value};
-    PyObject *method = value ? REC_STR("__setattr__") : REC_STR("__delattr__");
-    return rec_can_inline(r, hook) && rec_inline(r, &(rec_args){.callee = rec_found(r, tp, method, hook), .args = args, .npos = value ? 3 : 2, .ndrop = ndrop}, NULL, 0, resume, 0);
-}
-
-/* t.grad = g, t.data = d: PyTorch's own fields of a tensor, in which no container of Python's lies. */
-static bool
-is_tensor_field(rec *r, kin_vid obj, PyTypeObject *tp, PyObject *name)
-{
-    static const char *const fields[] = {"grad", "data", "requires_grad"};
-    PyObject *descr = _PyType_Lookup(tp, name);
-    bool known = false;
-    for (size_t i = 0; i < sizeof fields / sizeof *fields; i++)
-        known = known || PyUnicode_CompareWithASCIIString(name, fields[i]) == 0;
-    return known && kin_is_plain_tensor(O(r, obj)) && descr != NULL && Py_TYPE(descr) == &PyGetSetDescr_Type;
-}
-
-static void
-store_attr(rec *r, kin_vid obj, PyObject *name, kin_vid value, int ndrop, kin_resume resume)
-{
-    PyObject *hook = NULL;
-    bool delete = value == 0;
-    PyTypeObject *tp = rec_need_attrs(r, obj);
-    bool plain = !r->stopped && is_plain_store(r, tp, name, delete, &hook);
-    if (r->stopped || (!plain && hook != NULL && store_by_hook(r, obj, name, value, hook, ndrop, resume)) || r->stopped)
-        return;
-    rec_fresh *f = FRESH(r, obj);
-    if (f != NULL && f->kind == FRESH_FUNCTION)
-        f->of = 0;
-    bool fresh = plain && f != NULL && f->kind == FRESH_OBJECT;
-    bool tensor = kin_is_tensor(O(r, obj));
-    kin_vid args[2] = {obj, value};
-    rec_place place;
-    bool followed = plain && f == NULL && rec_attr_place(r, obj, name, _PyType_Lookup(tp, name), &place) && rec_begin_write(r, &place);
-    unsigned flags = fresh ? KIN_STEP_MUTATES : plain || tensor ? KIN_STEP_EFFECT : KIN_STEP_OPAQUE | KIN_STEP_EFFECT;
-    uint32_t s = rec_step(r, delete ? KIN_STEP_DELATTR : KIN_STEP_SETATTR, flags, args, delete ? 1 : 2);
-    kin_ref ref = rec_ref(r, name);
-    r->t->steps.at[s].ref = ref;
-    if (fresh && !delete && !(f->escaped && !f->known))
-        store_on_fresh(r, obj, name, value);
-    if (fresh && delete)
-        forget_on_fresh(r, f, name);
-    if (flags & KIN_STEP_OPAQUE) {
-        rec_forget_contents(r);
-        r->skip_expected = true;
-    } else if (followed) {
-        rec_end_write(r, &place, value);
-    } else if (tensor && !plain && is_tensor_field(r, obj, tp, name)) {
-        r->inplace = true;
-        r->meta_epoch++;
-    } else if (!fresh) {
-        rec_forget_contents(r); /* an escaped fresh object may be this one */
-    } else {
-        rec_changed(r, obj);
-    }
-    rec_drop(r, ndrop);
-    if (resume == KIN_RESUME_NONE)
-        rec_push(r, rec_const(r, Py_None));
-}
-
-void
-rec_op_store_attr(rec *r, PyObject *name, bool delete)
-{
-    store_attr(r, rec_peek(r, 0), name, delete ? 0 : rec_peek(r, 1), delete ? 1 : 2, KIN_RESUME_DROP);
-}
-
-/* setattr(obj, name, value), delattr(obj, name: value 0) */
-void
-rec_set_attribute(rec *r, kin_vid obj, PyObject *name, kin_vid value, int ndrop)
-{
-    store_attr(r, obj, name, value, ndrop, KIN_RESUME_NONE);
 }

@@ -1,5 +1,6 @@
 /* Calls: what is called, inlining of Python functions (argument binding included), and calls left as steps. */
 #include "core/diag/breaks.h"
+#include "py/compat/kinds.h"
 #include "py/objects/objects.h"
 #include "py/torchcalls/skip.h"
 #include "py/torchcalls/torchcalls.h"
@@ -189,7 +190,7 @@ rec_can_inline(rec *r, PyObject *func)
         return false;
     PyFunctionObject *fn = (PyFunctionObject *)func;
     PyCodeObject *code = (PyCodeObject *)fn->func_code;
-    if (fn->vectorcall != _PyFunction_Vectorcall)
+    if (!kin_function_is_plain(func))
         return false;
     if (code->co_flags & (CO_GENERATOR | CO_COROUTINE | CO_ASYNC_GENERATOR))
         return false;

@@ -10,10 +10,15 @@ void rec_attr_find(rec *r, kin_vid base, PyObject *name, attr_result *out);
 void rec_attr_generic(rec *r, kin_vid base, PyObject *name, attr_result *out);
 kin_vid rec_instance_item(rec *r, kin_vid base, PyObject *name); /* SRC of an instance attribute; 0 = absent (made a fact) */
 void rec_op_load_attr(rec *r, PyObject *name, bool method);
+kin_vid rec_attribute(rec *r, kin_vid obj, PyObject *name);                            /* one that is read; 0: not known */
+
+kin_vid rec_instance_dict(rec *r, kin_vid base); /* the instance dict as a value; 0 when the object has none at this moment */
+bool rec_has_instance_dict(PyTypeObject *tp);
+
+/* ---- attr_store.c ---- */
 void rec_op_store_attr(rec *r, PyObject *name, bool delete);
 bool rec_attr_place(rec *r, kin_vid obj, PyObject *name, PyObject *descr, rec_place *p); /* where a plain store puts it */
 void rec_set_attribute(rec *r, kin_vid obj, PyObject *name, kin_vid value, int ndrop); /* setattr(); value 0: delattr() */
-kin_vid rec_attribute(rec *r, kin_vid obj, PyObject *name);                            /* one that is read; 0: not known */
 
 /* ---- call.c ---- */
 rec_outcome rec_try(rec *r, rec_call_rule *rule, const rec_args *a);
@@ -37,14 +42,14 @@ bool rec_is_default_dict(PyTypeObject *tp);
 /* ---- operators.c ---- */
 void rec_op_branch(rec *r);
 int rec_truth(rec *r, kin_vid vid); /* 0, 1 when known or made a fact; -1 when it must be decided at replay */
-void rec_op_subscr(rec *r);
-void rec_op_store_subscr(rec *r, bool delete);
 void rec_op_contains(rec *r, int invert);
 void rec_op_is(rec *r, int invert);
 void rec_op_binary(rec *r, kin_step_kind kind, int imm, int n);
 bool rec_is_plain_value(PyObject *obj);  /* exact builtin immutable or container: operators on it run no user code */
 void rec_finish_branch(rec *r, rec_frame *f, bool jumped);
-kin_vid rec_known_item(rec *r, kin_vid container, kin_vid key);
+bool rec_has_tensor(rec *r, const kin_vid *args, int n);
+bool rec_can_fold(rec *r, kin_vid vid); /* constant, or immutable by construction (torch.Size and friends folded from metadata) */
+void rec_operator_step(rec *r, kin_step_kind kind, int imm, const kin_vid *args, int n, PyTypeObject *result);
 
 /* ---- overload.c ---- */
 bool rec_inplace_python(rec *r, int imm, const kin_vid *args); /* inlines __iadd__ and its like */
@@ -53,5 +58,10 @@ bool rec_operator_python(rec *r, kin_step_kind kind, int imm, const kin_vid *arg
 bool rec_equal_by_identity(rec *r, int op, const kin_vid *args);
 void rec_operator_return(rec *r, kin_vid result);              /* before such a method returns */
 void rec_operator_goes_on(rec *r, rec_frame *f);               /* ... it has returned NotImplemented */
+
+/* ---- subscript.c ---- */
+void rec_op_subscr(rec *r);
+void rec_op_store_subscr(rec *r, bool delete);
+kin_vid rec_known_item(rec *r, kin_vid container, kin_vid key); /* from known contents, or by path; 0: not possible */
 
 #endif

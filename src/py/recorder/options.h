@@ -11,6 +11,7 @@ typedef struct {
     PyObject *error_class; /* exception class for fullgraph */
     uint32_t trace_limit;  /* instructions that one recording may hold */
     int8_t dynamic;        /* sizes: 1 free from the start, 0 always fixed, -1 free once they have changed */
+    bool kernels;             /* graphs get our own kernels, and so do steps of optimizers */
     bool crosscheck;          /* check the recording against a torch-function mode */
 } kin_record_options;
 

@@ -12,6 +12,7 @@
  * refuses it: the trace is cut back to where it began, the consuming instruction becomes an opaque step, and the
  * frames below it are not watched any more.
  */
+#include "py/compat/imports.h"
 #include "py/recorder/rec.h"
 
 typedef struct {
@@ -263,11 +264,7 @@ rec_region_asks(rec *r, bool on)
 static PyObject *
 random_state(void)
 {
-    PyObject *torch = PyImport_ImportModule("torch");
-    PyObject *gen = torch ? PyObject_GetAttrString(torch, "default_generator") : NULL;
-    PyObject *state = gen ? PyObject_CallMethod(gen, "get_state", NULL) : NULL;
-    Py_XDECREF(torch);
-    Py_XDECREF(gen);
+    PyObject *state = kin_import_call("torch", "default_generator.get_state", NULL);
     PyErr_Clear();
     return state;
 }

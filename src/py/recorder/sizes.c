@@ -188,7 +188,7 @@ rec_size(rec *r, kin_vid tensor, int dim)
     Py_XDECREF(number);
     r->info.at[out].type = &PyLong_Type;
     r->info.at[out].sized = true;
-    if (seen != NULL && r->region == NULL)
+    if (r->region == NULL && (seen = rec_map_at(r->value_numbers, r->meta_epoch, tensor, SIZE_KEY + (uint32_t)dim, UINT32_MAX)) != NULL)
         *seen = out;
     return out;
 }

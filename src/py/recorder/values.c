@@ -1,5 +1,6 @@
 /* Values of a recording: where they come from, and the facts and checks that fix what was consumed of them. */
 #include "py/compat/heap.h"
+#include "py/compat/imports.h"
 #include "py/guardeval/class_same.h"
 #include "py/guardeval/guard_place.h"
 #include "py/recorder/rec.h"
@@ -236,16 +237,7 @@ static bool
 is_enum_member(PyObject *obj)
 {
     static PyObject *enum_type;
-    if (enum_type == NULL) {
-        PyObject *mod = PyImport_ImportModule("enum");
-        enum_type = mod ? PyObject_GetAttrString(mod, "EnumType") : NULL;
-        Py_XDECREF(mod);
-        if (enum_type == NULL) {
-            PyErr_Clear();
-            return false;
-        }
-    }
-    return PyType_IsSubtype(Py_TYPE(Py_TYPE(obj)), (PyTypeObject *)enum_type);
+    return kin_import_once(&enum_type, "enum", "EnumType") != NULL && PyType_IsSubtype(Py_TYPE(Py_TYPE(obj)), (PyTypeObject *)enum_type);
 }
 
 static bool

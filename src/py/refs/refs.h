@@ -6,13 +6,13 @@
 #define KIN_PY_REFS_H
 
 #include "core/base/status.h"
+#include "core/base/table.h"
 #include "core/trace/trace.h"
 #include <Python.h>
 
 typedef struct {
     KIN_VEC(PyObject *) objs; /* [0] is NULL */
-    kin_ref *index;           /* open-addressed table from address to number, so that one object gets one number */
-    uint32_t index_size;      /* a power of two, or 0 */
+    kin_table index;          /* from address to number, so that one object gets one number */
 } kin_refs;
 
 kin_status kin_refs_init(kin_refs *r) KIN_MUST_CHECK;

@@ -98,6 +98,7 @@ launch(kin_run *r, const kin_subgraph *subgraph)
     if (build_containers(r, subgraph) != KIN_OK)
         return KIN_LAUNCH_RAISED; /* only without memory */
     r->dropped = r->dropped || subgraph->drops;
+    r->v->launches++;
     return KIN_LAUNCH_DONE;
 }
 

@@ -3,6 +3,7 @@
  */
 #include "py/aten/sizes.h"
 #include "py/compat/failure.h"
+#include "py/compat/kinds.h"
 #include "py/replay/ops_priv.h"
 #include "py/replay/replay.h"
 
@@ -25,7 +26,7 @@ kin_op_call_tuple(PyThreadState *ts, PyObject *callee, PyObject *tuple)
     PyCFunctionWithKeywords function = (PyCFunctionWithKeywords)(void (*)(void))PyCFunction_GET_FUNCTION(callee);
     PyObject *result = function(PyCFunction_GET_SELF(callee), tuple, NULL);
     Py_LeaveRecursiveCall();
-    return _Py_CheckFunctionResult(ts, callee, result, NULL);
+    return kin_checked_result(ts, callee, result);
 }
 
 static PyObject *

@@ -235,7 +235,10 @@ kin_run_mark(kin_run *r, const kin_step *s)
     if (func == NULL || (r->marker == NULL && (r->marker = kin_marker_take()) == NULL))
         return false;
     if (r->marked != snap->func || r->marked_code != snap->code) {
-        kin_marker_set(r->marker, func, (PyCodeObject *)kin_refs_get(r->refs, snap->code));
+        if (!kin_marker_set(r->marker, func, (PyCodeObject *)kin_refs_get(r->refs, snap->code))) {
+            r->marked = 0;
+            return false;
+        }
         r->marked = snap->func;
         r->marked_code = snap->code;
     }

@@ -1,4 +1,5 @@
 /* Describes an entry as plain Python objects (dump.h): guards, graphs, breaks, effects, steps. */
+#include "py/compat/imports.h"
 #include "py/launch/launch.h"
 #include "py/guardeval/guard.h"
 #include "py/report/dump_priv.h"
@@ -36,9 +37,7 @@ start_dump(dumper *d, kin_entry *v)
     d->locals = calloc(n, sizeof *d->locals);
     d->use = calloc(n, sizeof *d->use);
     d->first_use = calloc(n, sizeof *d->first_use);
-    PyObject *linecache = PyImport_ImportModule("linecache");
-    d->getline = linecache != NULL ? PyObject_GetAttrString(linecache, "getline") : NULL;
-    Py_XDECREF(linecache);
+    d->getline = kin_import("linecache", "getline");
     if (d->locals != NULL)
         find_locals(d);
     if (d->paths == NULL || d->names == NULL || d->locals == NULL || d->use == NULL || d->first_use == NULL)
@@ -197,6 +196,7 @@ describe_break(dumper *d, uint32_t index)
         return NULL;
     if (dump_set_place(entry, dump_snap_place(d, s->snap)) < 0
         || dump_set(entry, "user_stack", dump_user_stack(d, s->snap)) < 0
+        || dump_set(entry, "user_columns", dump_user_columns(d, s->snap)) < 0
         || dump_set(entry, "context", describe_context(d, s)) < 0
         || dump_set(entry, "step", PyLong_FromUnsignedLong(index)) < 0)
         Py_CLEAR(entry);

@@ -43,6 +43,7 @@ PyObject *dump_code_line(dumper *d, PyObject *filename, int line);
 typedef struct {
     PyCodeObject *code; /* borrowed, NULL when unknown */
     int line;
+    int offset; /* of the instruction, in bytes */
 } dump_place;
 
 /* Place of a snapshot: its own frame. */
@@ -53,6 +54,8 @@ dump_place dump_user_place(dumper *d, uint32_t snap);
 int dump_set_place(PyObject *dict, dump_place place);
 /* [(file, line, function)], outermost first. */
 PyObject *dump_user_stack(dumper *d, uint32_t snap);
+/* [(column, last line, column behind the end)] of the instructions of these frames, in bytes; -1: not known. */
+PyObject *dump_user_columns(dumper *d, uint32_t snap);
 
 /* Like PyDict_SetItemString, but takes over `value` and fails when it is NULL. */
 int dump_set(PyObject *dict, const char *key, PyObject *value);

@@ -1,6 +1,7 @@
 /* Texts of a trace for readers: paths of values, constants, guards, steps, places in the source. */
 #include "py/aten/sizes.h"
 #include "py/report/dump_priv.h"
+#include "py/report/guard_text.h"
 
 #include <string.h>
 
@@ -238,6 +239,9 @@ dict_item_text(dumper *d, const kin_val *val, PyObject *parent)
 static PyObject *
 source_text(dumper *d, const kin_val *val, PyObject *parent)
 {
+    PyObject *parameter = kin_forward_parameter(d->v, val);
+    if (parameter != NULL)
+        return PyUnicode_FromFormat("L['%U']", parameter);
     switch ((kin_access)val->access) {
     case KIN_ACCESS_LOCAL: return local_text(d, val->key);
     case KIN_ACCESS_FUNC: return PyUnicode_FromString("F");
@@ -333,7 +337,7 @@ format_fact(dumper *d, const kin_fact *fact, PyObject *source, PyObject *ref)
     case KIN_FACT_TYPE: return PyUnicode_FromFormat("type(%U) is %U", source, ref);
     case KIN_FACT_TYPE_VERSION: return PyUnicode_FromFormat("type(%U) is %U, class unchanged", source, ref);
     case KIN_FACT_TYPE_TAG: return PyUnicode_FromFormat("class %U unchanged", source);
-    case KIN_FACT_ID: return PyUnicode_FromFormat("%U is %U", source, ref);
+    case KIN_FACT_ID: return PyUnicode_FromFormat(PyUnicode_Compare(source, ref) == 0 ? "%U was not rebound" : "%U is %U", source, ref);
     case KIN_FACT_NOT_ID: return PyUnicode_FromFormat("%U is not %U", source, ref);
     case KIN_FACT_EQ: return PyUnicode_FromFormat("%U == %U", source, ref);
     case KIN_FACT_LEN: return PyUnicode_FromFormat("len(%U) == %u", source, fact->num);
@@ -469,6 +473,7 @@ dump_snap_place(dumper *d, uint32_t snap)
         return place;
     place.code = (PyCodeObject *)code;
     place.line = s->line ? (int)s->line : PyCode_Addr2Line(place.code, (int)s->offset);
+    place.offset = (int)s->offset;
     return place;
 }
 
@@ -520,4 +525,23 @@ dump_user_stack(dumper *d, uint32_t snap)
         Py_XDECREF(entry);
     }
     return stack;
+}
+
+PyObject *
+dump_user_columns(dumper *d, uint32_t snap)
+{
+    PyObject *list = PyList_New(0);
+    for (uint32_t s = snap; list != NULL && s != 0 && s < d->t->snaps.len; s = d->t->snaps.at[s].parent) {
+        dump_place place = dump_snap_place(d, s);
+        int line = 0, column = -1, end_line = -1, end_column = -1;
+        if (place.code == NULL)
+            continue;
+        if (!PyCode_Addr2Location(place.code, place.offset, &line, &column, &end_line, &end_column) || line != place.line)
+            column = end_line = end_column = -1;
+        PyObject *entry = Py_BuildValue("(iii)", column, end_line, end_column);
+        if (entry == NULL || PyList_Insert(list, 0, entry) < 0)
+            Py_CLEAR(list);
+        Py_XDECREF(entry);
+    }
+    return list;
 }

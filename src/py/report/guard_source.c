@@ -144,11 +144,58 @@ dict_item_text(const kin_entry *v, const kin_val *val, bool brief)
     return out;
 }
 
+/* -- arguments of a module ------------------------------------------------------------------------------------------- */
+
+PyCodeObject *
+kin_forward_code(PyObject *cls)
+{
+    static PyObject *name;
+    if (name == NULL && (name = PyUnicode_InternFromString("forward")) == NULL)
+        PyErr_Clear();
+    PyObject *forward = name != NULL && cls != NULL && PyType_Check(cls) ? _PyType_Lookup((PyTypeObject *)cls, name) : NULL;
+    return forward != NULL && PyFunction_Check(forward) ? (PyCodeObject *)PyFunction_GET_CODE(forward) : NULL;
+}
+
+/* The forward that def __call__(self, *args, **kwargs) hands its arguments on to, as far as the facts about self tell. */
+static PyCodeObject *
+forward_of(const kin_entry *v)
+{
+    PyCodeObject *code = v->func != NULL ? (PyCodeObject *)PyFunction_GET_CODE(v->func) : NULL;
+    if (code == NULL || code->co_argcount != 1 || code->co_kwonlyargcount != 0 || !(code->co_flags & CO_VARARGS))
+        return NULL;
+    for (uint32_t i = 0; i < v->trace.facts.len; i++) {
+        const kin_fact *f = &v->trace.facts.at[i];
+        if ((f->kind == KIN_FACT_TYPE || f->kind == KIN_FACT_TYPE_VERSION) && is_root(v, f->vid, KIN_ACCESS_LOCAL) && v->trace.vals.at[f->vid].key == 0)
+            return kin_forward_code(kin_refs_get(&v->refs, f->ref));
+    }
+    return NULL;
+}
+
+PyObject *
+kin_forward_parameter(const kin_entry *v, const kin_val *val)
+{
+    const kin_val *owner = &v->trace.vals.at[val->parent];
+    bool positional = val->access == KIN_ACCESS_TUPLE_ITEM;
+    if (val->parent == 0 || owner->kind != KIN_VAL_SRC || owner->access != KIN_ACCESS_LOCAL || owner->key != (positional ? 1 : 2) ||
+        (!positional && val->access != KIN_ACCESS_DICT_ITEM))
+        return NULL;
+    PyCodeObject *forward = forward_of(v);
+    if (forward == NULL)
+        return NULL;
+    PyObject *key = positional ? NULL : kin_refs_get(&v->refs, val->key);
+    if (!positional)
+        return PyUnicode_Check(key) ? key : NULL;
+    return (int)val->key + 1 < forward->co_argcount ? PyTuple_GET_ITEM(forward->co_localsplusnames, val->key + 1) : NULL;
+}
+
 /* Paths with a shorter customary form; NULL without an exception for the others. */
 static PyObject *
 special_text(const kin_entry *v, kin_vid vid, bool brief)
 {
     const kin_val *val = &v->trace.vals.at[vid];
+    PyObject *parameter = kin_forward_parameter(v, val);
+    if (parameter != NULL)
+        return local_text(parameter, brief, "L");
     switch ((kin_access)val->access) {
     case KIN_ACCESS_LOCAL:
         return local_text(v->func ? slot_name(v, v->func, (Py_ssize_t)val->key) : NULL, brief, "L");

@@ -89,6 +89,17 @@ alias_text(const kin_entry *v, const kin_fact *f, PyObject *path, bool brief)
     return out;
 }
 
+/* An object that is called by the path itself: what can change is what the path leads to. */
+static PyObject *
+id_text(PyObject *path, PyObject *ref)
+{
+    PyObject *object = kin_object_text(ref), *text = NULL;
+    if (object != NULL)
+        text = PyUnicode_Compare(path, object) == 0 ? PyUnicode_FromFormat("%U was not rebound", path) : PyUnicode_FromFormat("%U is %U", path, object);
+    Py_XDECREF(object);
+    return text;
+}
+
 static PyObject *
 fact_body(const kin_entry *v, const kin_fact *f, PyObject *path, bool brief)
 {
@@ -101,7 +112,7 @@ fact_body(const kin_entry *v, const kin_fact *f, PyObject *path, bool brief)
     case KIN_FACT_TYPE_TAG:
         return PyUnicode_FromFormat("class %U is unchanged", path);
     case KIN_FACT_ID:
-        return with_object("%U is %U", path, ref, false);
+        return id_text(path, ref);
     case KIN_FACT_NOT_ID:
         return with_object("%U is not %U", path, ref, false);
     case KIN_FACT_EQ:

@@ -34,6 +34,14 @@ add_place(kin_state *st, PyCodeObject *code, uint32_t line)
     kin_event_int(st->log, "line", line != 0 ? (int64_t)line : code->co_firstlineno);
 }
 
+static void
+add_function(kin_state *st, PyCodeObject *code)
+{
+    add_place(st, code, 0);
+    if (code != NULL)
+        kin_event_str(st->log, "function", utf8(code->co_name));
+}
+
 /* File, line and function of the instruction behind a step, where it has a snapshot. */
 static void
 add_step_place(kin_state *st, const kin_entry_object *entry, const kin_step *step)
@@ -104,7 +112,7 @@ kin_log_record(kin_state *st, PyObject *name, PyCodeObject *code, const kin_entr
 {
     keep_for_listener(st, entry);
     begin(st, KIN_EVENT_RECORD, name);
-    add_place(st, code, 0);
+    add_function(st, code);
     if (entry != NULL) {
         kin_event_int(st->log, "entry", entry->number);
         kin_event_int(st->log, "graphs", entry->v->trace.ngraphs);
@@ -153,7 +161,7 @@ void
 kin_log_recompile(kin_state *st, PyObject *name, PyCodeObject *code, const char *failures)
 {
     begin(st, KIN_EVENT_RECOMPILE, name);
-    add_place(st, code, 0);
+    add_function(st, code);
     kin_event_str(st->log, "failures", failures);
     kin_event_end(st->log);
 }
@@ -162,7 +170,7 @@ void
 kin_log_limit(kin_state *st, PyObject *name, PyCodeObject *code, uint32_t limit, const char *last)
 {
     begin(st, KIN_EVENT_LIMIT, name);
-    add_place(st, code, 0);
+    add_function(st, code);
     kin_event_int(st->log, "limit", limit);
     kin_event_str(st->log, "last", last);
     kin_event_why(st->log, KIN_WHY_RECOMPILE_LIMIT);

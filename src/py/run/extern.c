@@ -1,4 +1,5 @@
 /* Operators of torch in a compiled program (running.h): arguments out of buffers, results into them; random numbers can be put back. */
+#include "py/compat/imports.h"
 #include "py/run/running.h"
 
 #include <stdio.h>
@@ -160,12 +161,7 @@ static PyObject *
 generator(void)
 {
     static PyObject *found;
-    if (found == NULL) {
-        PyObject *torch = PyImport_ImportModule("torch");
-        found = torch == NULL ? NULL : PyObject_GetAttrString(torch, "default_generator");
-        Py_XDECREF(torch);
-    }
-    return found;
+    return kin_import_once(&found, "torch", "default_generator");
 }
 
 static bool

@@ -14,6 +14,7 @@
 #include "core/track/track.h"
 #include "py/aten/make.h"
 #include "py/aten/tensor.h"
+#include "py/compat/imports.h"
 
 enum {
     COMPARE_LIMIT = 1 << 16, /* bytes of one tensor that are compared where the kernel does not watch memory */
@@ -135,12 +136,7 @@ static bool
 ask_storage(const char *name, PyObject *ref)
 {
     static PyObject *class;
-    if (class == NULL) {
-        PyObject *torch = PyImport_ImportModule("torch");
-        class = torch == NULL ? NULL : PyObject_GetAttrString(torch, "UntypedStorage");
-        Py_XDECREF(torch);
-    }
-    PyObject *answer = class == NULL ? NULL : PyObject_CallMethod(class, name, "O", ref);
+    PyObject *answer = kin_import_once(&class, "torch", "UntypedStorage") == NULL ? NULL : PyObject_CallMethod(class, name, "O", ref);
     bool yes = answer == Py_True;
     Py_XDECREF(answer);
     PyErr_Clear();

@@ -3,6 +3,7 @@
 
 #include "py/aten/make.h"
 #include "py/aten/tensor.h"
+#include "py/compat/imports.h"
 #include "py/run/blas.h"
 
 static const double LONG_PRODUCT = 1e6; /* multiplications from which other threads are let in */
@@ -30,9 +31,7 @@ find_operator(PyObject *mkldnn, const char *name, const char *overload)
 static bool
 find_convolutions(void)
 {
-    PyObject *torch = PyImport_ImportModule("torch");
-    PyObject *all = torch == NULL ? NULL : PyObject_GetAttrString(torch, "ops");
-    PyObject *mkldnn = all == NULL ? NULL : PyObject_GetAttrString(all, "mkldnn");
+    PyObject *mkldnn = kin_import("torch", "ops.mkldnn");
     if (mkldnn != NULL && (ops.conv = find_operator(mkldnn, "_convolution_pointwise", "default")) != NULL &&
         (ops.conv_binary = find_operator(mkldnn, "_convolution_pointwise", "binary")) != NULL)
         ops.reorder = find_operator(mkldnn, "_reorder_convolution_weight", "default");
@@ -42,8 +41,6 @@ find_convolutions(void)
     ops.empty = PyList_New(0);
     ops.one = PyFloat_FromDouble(1.0);
     Py_XDECREF(mkldnn);
-    Py_XDECREF(all);
-    Py_XDECREF(torch);
     PyErr_Clear();
     return ops.reorder != NULL && ops.none != NULL && ops.relu != NULL && ops.add != NULL && ops.empty != NULL && ops.one != NULL;
 }

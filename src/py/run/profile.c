@@ -28,6 +28,13 @@ launch_profile_of(launch_program *p)
     return p->spent;
 }
 
+void
+launch_profile_whole(launch_program *p, double ns)
+{
+    if (launch_profile_of(p) != NULL)
+        launch_profile_note(&p->spent[p->program->ops.len], ns);
+}
+
 /* -- text --------------------------------------------------------------------------------------------------------- */
 
 static void

@@ -306,8 +306,8 @@ launch_code_run(launch_code *code, uint32_t threads, PyObject *const *in, PyObje
     bool ok = launch_code_give(&r, code, &inputs, threads, outcome, give_all, out);
     launch_prepared_release(prepared);
     code->running--;
-    if (ok && begin != 0 && launch_profile_of(&code->main) != NULL)
-        launch_profile_note(&code->main.spent[code->main.program->ops.len], kin_clock_ns() - begin);
+    if (ok && begin != 0)
+        launch_profile_whole(&code->main, kin_clock_ns() - begin);
     if (!ok) {
         launch_put_back_random(&r);
         PyErr_Clear();

@@ -129,6 +129,8 @@ bool launch_program_pack(const launch_program *p, const launch_inputs *inputs, l
 
 extern bool launch_profiling;
 void launch_profile_note(launch_spent *s, double ns);
+/* A run of all of it. */
+void launch_profile_whole(launch_program *p, double ns);
 /* NULL without memory. */
 launch_spent *launch_profile_of(launch_program *p);
 /* New list of dicts, the first for whole launches; None: nothing was noted. */

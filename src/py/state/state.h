@@ -39,6 +39,7 @@ typedef struct {
     bool freezing;            /* pack weights and compute with them ahead of calls */
     PyObject *error_class;    /* strong; raised by fullgraph; NULL = RuntimeError */
     PyObject *miss_hook;      /* strong; asked before a call is recorded; NULL: none */
+    PyObject *record_hook;    /* strong; told of a call that is about to be recorded, with its arguments; NULL: nobody is */
 } kin_options;
 
 struct kin_compiled;

@@ -11,6 +11,7 @@
  *     a part out of a tuple of results shows none, and some C functions of torch never show;
  *   - a read of an attribute or of metadata needs a step that reads it again, or a metadata fact.
  */
+#include "py/compat/kinds.h"
 #include "py/torchcalls/crosscheck.h"
 #include "py/torchcalls/torchcalls.h"
 
@@ -36,7 +37,7 @@ typedef struct {
 static void
 describe_callable(PyObject *func, char *text, size_t size)
 {
-    PyObject *of = Py_TYPE(func) == &_PyMethodWrapper_Type ? PyObject_GetAttrString(func, "__self__") : Py_NewRef(func);
+    PyObject *of = kin_is_method_wrapper(func) ? PyObject_GetAttrString(func, "__self__") : Py_NewRef(func);
     PyObject *name = of ? PyObject_GetAttrString(of, "__qualname__") : NULL;
     if (name == NULL) {
         PyErr_Clear();
@@ -52,7 +53,7 @@ describe_callable(PyObject *func, char *text, size_t size)
 static bool
 is_read(PyObject *func)
 {
-    if (Py_TYPE(func) == &_PyMethodWrapper_Type) {
+    if (kin_is_method_wrapper(func)) {
         PyObject *name = PyObject_GetAttrString(func, "__name__");
         bool get = name != NULL && PyUnicode_Check(name) && PyUnicode_CompareWithASCIIString(name, "__get__") == 0;
         Py_XDECREF(name);

@@ -473,9 +473,9 @@ call_getter(rec *r, kin_vid callee, const kin_vid *args, uint32_t npos, int ndro
             for (uint32_t i = 0; i < npos; i++)
                 PyTuple_SET_ITEM(fact, i + 1, Py_NewRef(objs[i]));
             PyTuple_SET_ITEM(fact, npos + 1, Py_NewRef(answer));
+            *seen = 1;
             rec_fact(r, KIN_FACT_CALL_IS, 0, fact, 0);
             Py_DECREF(fact);
-            *seen = 1;
         }
     }
     kin_vid value = rec_const(r, answer);

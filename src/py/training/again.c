@@ -5,6 +5,7 @@
  * Inputs come as aliases of their own: an input may depend on another one, and what is wanted is the gradient through this node only.
  * Random numbers are drawn as they were; what had been written to is written to as a copy.
  */
+#include "py/compat/imports.h"
 #include "py/training/training_priv.h"
 
 #include <stdlib.h>
@@ -189,10 +190,9 @@ fill_inputs(replayed *r, PyObject *note, bool create_graph)
 static PyObject *
 generator_call(const char *name, PyObject *arg)
 {
-    PyObject *torch = PyImport_ImportModule("torch"), *generator = torch == NULL ? NULL : PyObject_GetAttrString(torch, "default_generator");
+    PyObject *generator = kin_import("torch", "default_generator");
     PyObject *result = generator == NULL ? NULL : arg == NULL ? PyObject_CallMethod(generator, name, NULL) : PyObject_CallMethod(generator, name, "O", arg);
     Py_XDECREF(generator);
-    Py_XDECREF(torch);
     return result;
 }
 

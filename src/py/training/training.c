@@ -5,12 +5,14 @@
  * gradients accumulate as with eager's nodes. Backward is a launch of the second program. Whatever that one cannot do (gradients that
  * are to be differentiated again, tangents of another kind) is done by torch, once more through the operators (again.c).
  */
+#include "py/compat/imports.h"
 #include "py/training/training_priv.h"
 
 #include <stdlib.h>
 
 #include "py/aten/make.h"
 #include "py/aten/tensor.h"
+#include "py/compat/heap.h"
 
 /* -- what is made once -------------------------------------------------------------------------------------------- */
 
@@ -55,15 +57,6 @@ static PyMethodDef forward_method = {"forward", (PyCFunction)(void (*)(void))for
 static PyMethodDef backward_method = {"backward", (PyCFunction)(void (*)(void))backward, METH_FASTCALL, NULL};
 
 static PyObject *
-attribute_of(const char *module, const char *name)
-{
-    PyObject *found = PyImport_ImportModule(module);
-    PyObject *attribute = found == NULL ? NULL : PyObject_GetAttrString(found, name);
-    Py_XDECREF(found);
-    return attribute;
-}
-
-static PyObject *
 static_method(PyMethodDef *def)
 {
     PyObject *function = PyCFunction_New(def, NULL), *method = function == NULL ? NULL : PyStaticMethod_New(function);
@@ -75,12 +68,12 @@ static_method(PyMethodDef *def)
 static PyObject *
 make_apply(void)
 {
-    PyObject *base = attribute_of("torch.autograd", "Function"), *root = attribute_of("torch._C", "_FunctionBase");
+    PyObject *base = kin_import("torch.autograd", "Function"), *root = kin_import("torch._C", "_FunctionBase");
     PyObject *go = static_method(&forward_method), *back = static_method(&backward_method), *type = NULL, *apply = NULL;
     if (base != NULL && go != NULL && back != NULL)
         type = PyObject_CallFunction((PyObject *)Py_TYPE(base), "s(O){s:O,s:O,s:s}", "CompiledFunction", base, "forward", go, "backward", back,
                                      "__module__", "kintsugi");
-    PyObject *descr = type != NULL && root != NULL ? PyDict_GetItemString(((PyTypeObject *)root)->tp_dict, "apply") : NULL;
+    PyObject *descr = type != NULL && root != NULL ? PyDict_GetItemString(kin_type_dict((PyTypeObject *)root), "apply") : NULL;
     if (descr != NULL)
         apply = PyObject_CallMethod(descr, "__get__", "OO", Py_None, type);
     Py_XDECREF(type);
@@ -98,9 +91,9 @@ prepare(void)
         return known.ready;
     known.training = (PyTypeObject *)PyType_FromSpec(&training_spec);
     known.apply = make_apply();
-    known.hooks = attribute_of("torch._C._autograd", "_top_saved_tensors_default_hooks");
-    known.anomaly = attribute_of("torch._C", "is_anomaly_enabled");
-    known.keeps_graph = attribute_of("torch._C._autograd", "_get_current_graph_task_keep_graph");
+    known.hooks = kin_import("torch._C._autograd", "_top_saved_tensors_default_hooks");
+    known.anomaly = kin_import("torch._C", "is_anomaly_enabled");
+    known.keeps_graph = kin_import("torch._C._autograd", "_get_current_graph_task_keep_graph");
     known.s_saved = PyUnicode_InternFromString("saved_tensors");
     known.s_to_save = PyUnicode_InternFromString("to_save");
     known.s_not_differentiable = PyUnicode_InternFromString("non_differentiable");
@@ -228,6 +221,12 @@ launch_training_keep(PyObject *training, kin_capture *capture)
     t->capture = *capture;
     t->has_capture = true;
     *capture = (kin_capture){0};
+}
+
+const launch_code *
+launch_training_code_back(const launch_code *code)
+{
+    return code == NULL || code->training == NULL ? NULL : ((launch_training *)code->training)->backward;
 }
 
 /* -- forward ------------------------------------------------------------------------------------------------------ */
@@ -376,9 +375,12 @@ launch_training_forward(launch_running *r, launch_code *code, const launch_input
                         PyObject **made, PyObject **saved)
 {
     forward_made f = {.t = (launch_training *)code->training, .made = made};
+    double begin = launch_profiling ? kin_clock_ns() : 0;
     kin_grad_set(false);
     bool ok = launch_code_give(r, code, inputs, threads, outcome, take_made, &f);
     kin_grad_set(true);
+    if (ok && begin != 0)
+        launch_profile_whole(&code->main, kin_clock_ns() - begin);
     *saved = f.saved;
     return ok;
 }
@@ -513,9 +515,12 @@ launch_training_backward(launch_training *t, PyObject *saved, PyObject *const *g
         launch_inputs inputs = {.in = b.in, .input_of = code->input_of, .n = code->ninputs, .values = b.values};
         launch_running r;
         launch_outcome outcome;
+        double begin = launch_profiling ? kin_clock_ns() : 0;
         code->running++;
         bool ok = launch_code_give(&r, code, &inputs, 0, &outcome, give_gradients, made);
         code->running--;
+        if (ok && begin != 0)
+            launch_profile_whole(&code->main, kin_clock_ns() - begin);
         Py_XDECREF(r.random);
         kin_vec_deinit(&outcome.hints);
         given = ok ? share_gradients(t, made, b.there) : NULL;

@@ -21,4 +21,7 @@ bool launch_training_try(launch_code *code, uint32_t threads, PyObject *const *i
 /* It has been tried, or need not be. */
 bool launch_training_is_tried(const launch_code *code);
 
+/* The code that goes back; NULL: this code gives no gradients. */
+const launch_code *launch_training_code_back(const launch_code *code);
+
 #endif

@@ -4,6 +4,7 @@
  * have to beat. The time of a backward could not be told from calls as they come, as the engine runs it among other nodes at a time
  * of its own. Short runs are repeated; of long ones there are few, as they are what the first call takes longer.
  */
+#include "py/compat/imports.h"
 #include "py/training/training_priv.h"
 
 #include <math.h>
@@ -31,11 +32,10 @@ typedef struct {
 static long
 threads_of_torch(void)
 {
-    PyObject *torch = PyImport_ImportModule("torch"), *number = torch == NULL ? NULL : PyObject_CallMethod(torch, "get_num_threads", NULL);
+    PyObject *number = kin_import_call("torch", "get_num_threads", NULL);
     long threads = number == NULL ? 0 : PyLong_AsLong(number);
     PyErr_Clear();
     Py_XDECREF(number);
-    Py_XDECREF(torch);
     return threads;
 }
 

@@ -55,5 +55,7 @@ int kin_watch_stack_depth(struct _PyInterpreterFrame *frame);      /* entries on
 struct _PyInterpreterFrame *kin_watch_previous(struct _PyInterpreterFrame *frame);
 struct _PyInterpreterFrame *kin_watch_current(PyThreadState *ts);
 bool kin_watch_entered_from_c(struct _PyInterpreterFrame *frame);
+/* Of a frame that starts with an exception: is it a continuation of ours? CPython itself throws into generators only. */
+bool kin_watch_is_ours(struct _PyInterpreterFrame *frame);
 
 #endif

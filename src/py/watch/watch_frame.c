@@ -125,3 +125,9 @@ kin_watch_entered_from_c(struct _PyInterpreterFrame *f)
     return f->is_entry;
 #endif
 }
+
+bool
+kin_watch_is_ours(struct _PyInterpreterFrame *f)
+{
+    return f->owner == FRAME_OWNED_BY_THREAD;
+}

@@ -140,9 +140,13 @@ on_event(PyObject *self, PyObject *const *args, size_t nargsf, PyObject *Py_UNUS
     case ON_INSTRUCTION:
         on_instruction(w, frame, args[1]);
         break;
+    case ON_THROW:
+        if (kin_watch_is_ours(frame)) /* an exit that goes on with an exception: it has been entered already */
+            break;
+        on_enter(w, frame);
+        break;
     case ON_START:
     case ON_RESUME:
-    case ON_THROW:
         on_enter(w, frame);
         break;
     case ON_RETURN:

@@ -13,7 +13,8 @@ import subprocess
 import sysconfig
 
 ROOT = os.path.dirname(os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__)))))
-SOURCES = ["core/trace/*.c", "core/bytecode/*.c", "py/entry/*.c", "py/replay/*.c", "py/compat/frame_*.c", "py/compat/generator*.c",
+SOURCES = ["core/base/table.c", "core/trace/*.c", "core/bytecode/*.c", "py/entry/*.c", "py/replay/*.c",
+           "py/compat/frame_*.c", "py/compat/generator*.c",
            "py/compat/failure.c", "py/compat/heap.c", "py/compat/super.c",
            "py/refs/*.c", "py/compat/codes.c"]
 

@@ -1,0 +1,368 @@
+"""`kintsugi bench script.py | module:fn`: the user's own functions, eager against compiled, and against an earlier revision.
+
+All ways take turns in one process. For a revision (`--against git:HEAD~1`) its files are laid out in a folder of their own and a second
+process runs them; the two processes take turns, one waits while the other measures.
+"""
+
+import contextlib
+import json
+import os
+import subprocess
+import sys
+import tempfile
+import time
+
+FIRST = 6          # calls that count as first ones, at least
+CERTAIN = 0.02     # difference from which there is a verdict, if the quartiles of the ratio agree
+CHUNK = 0.2        # seconds of measuring, between which two processes change
+
+
+class BenchError(Exception):
+    """Its text is for the user."""
+
+
+def is_target(names):
+    return len(names) == 1 and (names[0].endswith(".py") or ":" in names[0])
+
+
+# ---- what is measured ----
+
+
+class Subject:
+    """A function and a call of it, in several ways: {engine: callable without arguments}."""
+
+    def __init__(self, name, fn, compiled, call):
+        self.name, self.fn, self.call = name, fn, call
+        self.made = {"kintsugi": compiled} if compiled is not None else {}
+        self.first, self.errors, self.difference = {}, {}, {}
+        self.ways = {}
+
+    def prepare(self, engines, ready=False):
+        """First calls of each engine, timed. `ready`: the program has called the compiled function before."""
+        from ..diagnose import observe
+
+        with observe.quiet(), self.call.modes():
+            wanted = self._result(self.fn)
+            eager = self.ways["eager"] = self._way(self.fn)
+            plain = min(_seconds(eager) for _ in range(5))
+            for engine in engines:
+                try:
+                    self._prepare(engine, plain, ready and engine == "kintsugi")
+                    self.difference[engine] = _difference(wanted, self._result(self.made[engine]))
+                except Exception as error:  # the others are measured all the same
+                    self.ways.pop(engine, None)
+                    self.errors[engine] = f"{type(error).__name__}: {str(error).strip().splitlines()[0] if str(error).strip() else ''}"
+
+    def _prepare(self, engine, plain, ready):
+        from ..diagnose import timing
+
+        start = time.perf_counter()
+        if engine not in self.made or not ready:
+            self.made[engine] = _compile(engine, self.fn)
+        setup = time.perf_counter() - start
+        way = self.ways[engine] = self._way(self.made[engine])
+        inner = _inner(self.made[engine])
+        spent, calls = setup, []
+
+        def timed():
+            nonlocal spent
+            calls.append(_seconds(way))
+            spent += max(0.0, calls[-1] - plain)
+        for _ in range(FIRST):
+            timed()
+        timing.warm(timed, [inner] if inner is not None else ())
+        if not ready:
+            self.first[engine] = {"call": setup + calls[0], "spent": spent, "calls": len(calls)}
+
+    def _way(self, fn):
+        args, kwargs = self.call.copy()
+        return lambda: fn(*args, **kwargs)
+
+    def _result(self, fn):
+        import torch
+
+        args, kwargs = self.call.copy()
+        torch.manual_seed(0)
+        return fn(*args, **kwargs)
+
+    def sample(self, seconds):
+        from ..diagnose import observe, timing
+
+        with observe.quiet(), self.call.modes():
+            return {name: times.samples for name, times in timing.turns(self.ways, seconds, least=3).items()}
+
+    def kept(self):
+        """Bytes that compiled code keeps between calls."""
+        from .. import _kernels
+        from .._engine import engine
+
+        inner = _inner(self.made.get("kintsugi"))
+        rows = _kernels.rows(engine, inner) if inner is not None else ()
+        return sum(row["weights_bytes"] + row["scratch_bytes"] + row["code_bytes"] for row in rows)
+
+
+def _inner(made):
+    from .. import _api
+
+    return _api.engine_of(made) if made is not None else None
+
+
+def _compile(engine, fn):
+    import torch
+
+    import kintsugi
+
+    return kintsugi.compile(fn) if engine == "kintsugi" else torch.compile(fn)
+
+
+def _seconds(call):
+    start = time.perf_counter()
+    call()
+    return time.perf_counter() - start
+
+
+def _difference(wanted, got):
+    """Largest difference relative to the largest element of eager's result; None: they cannot be compared."""
+    from torch.utils import _pytree
+    import torch
+
+    a, b = (_pytree.tree_leaves(value) for value in (wanted, got))
+    if len(a) != len(b):
+        return None
+    worst = 0.0
+    for x, y in zip(a, b):
+        if isinstance(x, torch.Tensor) and x.layout is torch.strided and x.numel() and x.is_floating_point():
+            scale = x.detach().abs().max().item() or 1.0
+            worst = max(worst, (x.detach() - y.detach()).abs().max().item() / scale)
+        elif isinstance(x, torch.Tensor) and not torch.equal(x, y):
+            return float("inf")
+    return worst
+
+
+def subjects(target, arguments, inputs, engines):
+    """Functions of a target, ready to be measured."""
+    from ..diagnose import observe
+
+    if observe.split_target(target)[1] is not None:
+        with _served():
+            fn, call = observe.find(target, inputs)
+        inner = _inner(fn)
+        made = [Subject(fn.__name__ if hasattr(fn, "__name__") else type(fn).__name__, inner.fn if inner else fn, None, call)]
+    else:
+        with observe.Session() as session, observe.quiet():
+            status = observe.run_script(target, arguments)
+        if isinstance(status, Exception):
+            raise BenchError(f"the script ended with {type(status).__name__}: {status}")
+        made = [Subject(found.name, found.compiled.fn, found.compiled, found.calls[-1]) for found in session.functions]
+        if not made:
+            raise BenchError(f"{target} calls no function that torch.compile or kintsugi.compile returned; name one: {target}:function")
+    for subject in made:
+        subject.prepare(engines)
+    return made
+
+
+@contextlib.contextmanager
+def _served():
+    from .. import _install
+
+    before = _install.is_installed()
+    _install.install()
+    try:
+        yield
+    finally:
+        if not before:
+            _install.uninstall()
+
+
+# ---- two processes ----
+
+
+def serve():
+    """The process for a revision: reads its task, then a number of seconds per line; answers with a line of JSON each."""
+    task = json.loads(sys.stdin.readline())
+    out, sys.stdout = sys.stdout, sys.stderr  # what the program prints is not an answer
+    try:
+        made = subjects(task["target"], task["arguments"], task["inputs"], ["kintsugi"])
+    except Exception as error:
+        print(json.dumps({"error": f"{type(error).__name__}: {error}"}), file=out, flush=True)
+        return
+    print(json.dumps({subject.name: {"first": subject.first, "errors": subject.errors, "difference": subject.difference} for subject in made}),
+          file=out, flush=True)
+    for line in sys.stdin:
+        print(json.dumps({subject.name: subject.sample(float(line)) for subject in made}), file=out, flush=True)
+
+
+class Revision:
+    """Another process with the files of a revision."""
+
+    def __init__(self, folder, task):
+        environment = os.environ | {"PYTHONPATH": os.pathsep.join(path for path in [_package_folder(), os.environ.get("PYTHONPATH", "")] if path)}
+        self.process = subprocess.Popen([sys.executable, "-c", "from kintsugi.bench import own; own.serve()"], stdin=subprocess.PIPE,
+                                        stdout=subprocess.PIPE, text=True, cwd=folder, env=environment)
+        self.about = self._ask(json.dumps(task))
+        if "error" in self.about:
+            raise BenchError(f"the earlier revision: {self.about['error']}")
+
+    def _ask(self, line):
+        try:
+            self.process.stdin.write(line + "\n")
+            self.process.stdin.flush()
+            answer = self.process.stdout.readline()
+        except BrokenPipeError:
+            answer = ""
+        if not answer:
+            raise BenchError(f"the process of the earlier revision ended with status {self.process.wait()}")
+        return json.loads(answer)
+
+    def sample(self, seconds):
+        return self._ask(str(seconds))
+
+    def close(self):
+        self.process.stdin.close()
+        self.process.wait()
+        self.process.stdout.close()
+
+
+def _package_folder():
+    return os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__))))
+
+
+def lay_out(revision, folder):
+    """Writes the files of a revision of the repository around the current folder; returns the place of the current folder in it."""
+    def git(*command):
+        return subprocess.run(["git", *command], capture_output=True, check=False)
+
+    top = git("rev-parse", "--show-toplevel")
+    if top.returncode:
+        raise BenchError("--against: the current folder is in no git repository")
+    root = top.stdout.decode().strip()
+    archive = subprocess.run(["git", "-C", root, "archive", "--format=tar", revision], capture_output=True, check=False)
+    if archive.returncode:
+        raise BenchError(f"--against: {archive.stderr.decode().strip()}")
+    subprocess.run(["tar", "-x", "-C", folder], input=archive.stdout, check=True)
+    return os.path.join(folder, os.path.relpath(os.getcwd(), root))
+
+
+# ---- the command ----
+
+
+def _merge(into, samples, prefix=""):
+    for name, ways in samples.items():
+        for engine, values in ways.items():
+            into.setdefault(name, {}).setdefault(prefix + engine, []).extend(values)
+
+
+def measure(target, *, arguments=(), inputs=None, stock=False, seconds=3.0, against=None):
+    """{function: {"times": {way: samples}, "first", "errors", "difference", "kept_bytes"}}; ways "before eager", ... are the revision's."""
+    if against is not None and not against.startswith("git:"):
+        raise BenchError(f"--against {against}: expected git: and a revision, such as git:HEAD~1")
+    with contextlib.ExitStack() as stack:
+        other = None
+        if against is not None:
+            folder = lay_out(against[4:], stack.enter_context(tempfile.TemporaryDirectory()))
+            other = Revision(folder, {"target": target, "arguments": list(arguments), "inputs": inputs})
+            stack.callback(other.close)
+        made = subjects(target, arguments, inputs, ["stock", "kintsugi"] if stock else ["kintsugi"])
+        samples, stop = {}, time.perf_counter() + seconds * len(made)
+        while not samples or time.perf_counter() < stop:
+            _merge(samples, {subject.name: subject.sample(CHUNK if other else seconds) for subject in made})
+            if other:
+                _merge(samples, other.sample(CHUNK), "before ")
+        found = {}
+        for subject in made:
+            found[subject.name] = {"times": samples[subject.name], "first": subject.first, "errors": subject.errors,
+                                   "difference": subject.difference, "kept_bytes": subject.kept()}
+        return found
+
+
+def _describe(row):
+    """Numbers of a function, from its samples."""
+    from ..diagnose import timing
+
+    times = {way: timing.Times(samples) for way, samples in row["times"].items()}
+    eager = times["eager"].typical
+    ways = {}
+    for way, found in times.items():
+        engine = way.rpartition(" ")[2]
+        first = row["first"].get(engine) if way == engine else None
+        gain = eager - found.typical
+        ways[way] = {"us": found.typical * 1e6, "median_us": found.median * 1e6, "low_us": found.low * 1e6, "high_us": found.high * 1e6,
+                     "samples": len(found.samples), "speedup": eager / found.typical,
+                     "first_call_ms": first["call"] * 1e3 if first else None, "warm_up_ms": first["spent"] * 1e3 if first else None,
+                     "break_even_calls": round(first["spent"] / gain) if first and gain > 0.02 * eager else None}
+    return ways
+
+
+def verdict(row, ways, a="kintsugi", b="eager"):
+    """A sentence about a against b: which is faster, and how sure that is."""
+    from ..diagnose import timing
+
+    if a not in ways or b not in ways:
+        return f"{a}: {row['errors'].get(a, 'not measured')}"
+    x, y = row["times"][a], row["times"][b]
+    parts = [timing.quartile(y[i::5]) / timing.quartile(x[i::5]) for i in range(5) if y[i::5] and x[i::5]]
+    ratio = ways[b]["us"] / ways[a]["us"]
+    low, high = min(parts), max(parts)
+    sure = f"{low:.2f}x to {high:.2f}x in five parts of the measurement"
+    if low > 1 + CERTAIN:
+        return f"{_NAMES.get(a, a)} is {ratio:.2f}x as fast as {_NAMES.get(b, b)} ({sure})"
+    if high < 1 - CERTAIN:
+        return f"{_NAMES.get(a, a)} takes {1 / ratio:.2f}x as long as {_NAMES.get(b, b)} ({sure})"
+    return f"no clear difference between {_NAMES.get(a, a)} and {_NAMES.get(b, b)} ({sure})"
+
+
+_NAMES = {"kintsugi": "compiled code", "eager": "eager", "stock": "stock torch.compile", "before kintsugi": "compiled code of the earlier revision"}
+
+
+def _sentences(row, ways):
+    yield verdict(row, ways)
+    if "stock" in ways:
+        yield verdict(row, ways, "kintsugi", "stock")
+    if "before kintsugi" in ways:
+        yield "this revision: " + verdict(row, ways, "kintsugi", "before kintsugi")
+    calls = ways.get("kintsugi", {}).get("break_even_calls")
+    if calls is not None:
+        yield f"recording and compiling are paid back after {calls} calls"
+    for engine, text in row["errors"].items():
+        yield f"{engine}: {text}"
+    for engine, value in row["difference"].items():
+        if value is None:
+            yield f"{engine}: its result has another structure than eager's"
+        elif not value < 1e-3:
+            yield f"{engine}: results differ from eager's by {value:.2g} of the largest element"
+    if row["kept_bytes"] > 100_000:
+        yield f"compiled code keeps {row['kept_bytes'] / 1e6:.1f} MB between calls"
+
+
+def _show(name, row, ways):
+    from .. import _tables
+    from ..diagnose import show
+
+    def time_of(value):
+        return show.us(value) if value is not None else ""
+    rows = [(way, time_of(one["us"]), f"{time_of(one['low_us'])} - {time_of(one['high_us'])}", f"{one['speedup']:.2f}x",
+             time_of(one["first_call_ms"] * 1e3 if one["first_call_ms"] is not None else None)) for way, one in ways.items()]
+    print(name)
+    _tables.show(_tables.table(("", "a call", "10% - 90%", "of eager", "first call"), rows, right=(1, 2, 3, 4)))
+    for sentence in _sentences(row, ways):
+        print(f"  {sentence}")
+
+
+def main(options):
+    from ..diagnose import observe
+
+    try:
+        found = measure(options.models[0], arguments=getattr(options, "args", None) or (), inputs=options.inputs, stock=options.stock,
+                        seconds=options.seconds or (0.5 if options.quick else 3.0), against=options.against)
+    except (BenchError, observe.TargetError) as error:
+        sys.stderr.write(f"kintsugi: bench: {error}\n")
+        return 2
+    described = {name: _describe(row) for name, row in found.items()}
+    if options.json:
+        with open(options.json, "w") as file:
+            json.dump({name: {"ways": described[name], "verdict": list(_sentences(row, described[name]))} for name, row in found.items()}, file, indent=1)
+    for number, (name, row) in enumerate(found.items()):
+        if number:
+            print()
+        _show(name, row, described[name])
+    return 0

@@ -1,0 +1,102 @@
+"""`kintsugi explain script.py | module:fn`: what keeps compiled functions from being faster, what it costs, and what to do about it."""
+
+import contextlib
+import json
+import sys
+
+
+def add(commands):
+    parser = commands.add_parser("explain", help="what keeps compiled functions from being faster, what it costs, and the fix",
+                                 description=__doc__)
+    parser.add_argument("--inputs", metavar="EXPR", help="arguments of module:fn: a function of that module that returns them, or an expression")
+    parser.add_argument("--json", metavar="FILE", help="write all that was found to FILE as JSON (-: to the standard output, in place of the text)")
+    parser.add_argument("--sarif", metavar="FILE", help="write it to FILE as SARIF 2.1.0, for code review")
+    parser.add_argument("--all", action="store_true", help="all causes, with all hints")
+    parser.add_argument("--no-measure", action="store_true", help="no times and no prices: calls are not repeated")
+    parser.add_argument("--repeat", action="store_true", help="measure functions whose calls have effects outside of the process, too")
+    parser.add_argument("--seconds", type=float, default=None, help="of measuring for each variant (0.25)")
+    parser.add_argument("--strict-breaks", action="store_true", help="report print, logging, ... as graph breaks")
+    parser.add_argument("target", help="a script, or module:fn, or file.py:fn; arguments of a script follow after --")
+    parser.set_defaults(args=[])
+
+
+def run(options):
+    import kintsugi
+    from kintsugi.diagnose import observe
+
+    if options.strict_breaks:
+        kintsugi.config.strict_breaks = True
+    try:
+        status, diagnoses = explain(options.target, options.args, inputs=options.inputs, measure=not options.no_measure, repeat=options.repeat,
+                                    seconds=options.seconds)
+    except observe.TargetError as error:
+        sys.stderr.write(f"kintsugi: explain: {error}\n")
+        return 2
+    write(diagnoses, options)
+    if isinstance(status, Exception):
+        sys.stderr.write(f"kintsugi: explain: the script ended with {type(status).__name__}: {status}\n")
+        return 1
+    return 0
+
+
+def explain(target, arguments=(), *, inputs=None, measure=True, repeat=False, seconds=None):
+    """(exit status of the script or its exception, [Diagnosis])."""
+    from kintsugi.diagnose import diagnose, observe, price
+
+    status = 0
+    if observe.split_target(target)[1] is None and target.endswith(".py"):
+        with observe.Session() as session:
+            status = observe.run_script(target, arguments)
+    else:
+        if observe.split_target(target)[1] is None:
+            raise observe.TargetError(f"{target}: expected a script that ends in .py, or module:fn")
+        import kintsugi
+
+        with observe.Session():  # what the module compiles at import is served, and not looked at
+            fn, call = observe.find(target, inputs)
+        with observe.Session() as session, call.modes():
+            compiled = fn if kintsugi._api.engine_of(fn) is not None else kintsugi.compile(fn)
+            for _ in range(3):
+                args, kwargs = call.copy()
+                compiled(*args, **kwargs)
+    with progress() as tell:
+        return status, [diagnose(found, measure=measure, repeat=repeat, progress=tell, seconds=seconds or price.SECONDS)
+                        for found in session.functions]
+
+
+@contextlib.contextmanager
+def progress():
+    """A function that tells what is being done, for what takes longer than a second; nothing in pipes and files."""
+    if not sys.stderr.isatty():
+        yield lambda text: None
+        return
+    from rich.console import Console
+
+    with Console(stderr=True).status("") as status:
+        yield status.update
+
+
+def write(diagnoses, options):
+    from kintsugi.diagnose import sarif, show
+
+    if options.sarif:
+        with open(options.sarif, "w") as file:
+            json.dump(sarif.log(diagnoses), file, indent=1)
+    if options.json:
+        text = json.dumps({"version": 1, "functions": [diagnosis.as_dict() for diagnosis in diagnoses]}, indent=1, default=str)
+        if options.json == "-":
+            print(text)
+            return
+        with open(options.json, "w") as file:
+            file.write(text + "\n")
+    if not diagnoses:
+        print("Nothing was compiled: no function that torch.compile or kintsugi.compile returned was called.")
+    for number, diagnosis in enumerate(sorted(diagnoses, key=_loss, reverse=True)):
+        if number:
+            print()
+        show.show(diagnosis, options.all)
+
+
+def _loss(diagnosis):
+    """Seconds of its calls that the causes cost."""
+    return sum(cause.price_us or 0.0 for cause in diagnosis.causes) * diagnosis.calls, len(diagnosis.causes)

@@ -1,0 +1,94 @@
+"""Diagnosis of compiled functions: what a call takes, what keeps it from being faster, what that costs, and what to do about it.
+
+`kintsugi explain`, `check` and `report` are views of a Diagnosis.
+"""
+
+import dataclasses
+
+from .. import _api, _kernels
+from . import causes as _causes
+from . import fixes, price, recompiles
+
+
+@dataclasses.dataclass
+class Diagnosis:
+    """One compiled function."""
+
+    name: str
+    filename: str
+    line: int
+    recordings: int
+    graphs: int
+    breaks: int
+    ops: int
+    calls: int
+    causes: list
+    verdict: price.Verdict
+    effects: list
+    kernels: list
+    digest: dict
+
+    def as_dict(self):
+        found = {field.name: getattr(self, field.name) for field in dataclasses.fields(self)}
+        return found | {"causes": [cause.as_dict() for cause in self.causes], "verdict": self.verdict.as_dict()}
+
+    @property
+    def priced(self):
+        return [cause for cause in self.causes if cause.price_us is not None]
+
+
+def diagnose(observed, *, measure=True, repeat=False, progress=lambda text: None, seconds=price.SECONDS):
+    """The Diagnosis of a function that was observed. repeat: it is measured even if its calls have effects outside of the process."""
+    engine = _api.start_engine()
+    compiled = observed.compiled
+    entries = sorted(compiled.entries(), key=lambda entry: entry.number)
+    stats = compiled.stats()
+    dumps = [engine.dump(entry) for entry in entries]
+    found = _gather(observed, entries, dumps, stats)
+    verdict = price.Verdict()
+    if measure and observed.calls and entries:
+        _measure(observed, dumps, found, verdict, progress, seconds, repeat)
+    elif measure:
+        verdict.note = "not measured: no call was recorded"
+    found += list(_causes.of_kernels(observed, _kernels.rows(engine, compiled)))
+    for cause in found:
+        cause.patch = fixes.fit(cause) if cause.kind == "break" else None
+    found.sort(key=lambda cause: (-(cause.price_us or 0.0), _ORDER.index(cause.kind), cause.line))
+    filename, line = observed.place()
+    return Diagnosis(observed.name, filename, line, len(entries), sum(len(dump["graphs"]) for dump in dumps), sum(len(dump["breaks"]) for dump in dumps),
+                     sum(len(graph["nodes"]) for dump in dumps for graph in dump["graphs"]), stats["calls"], found, verdict,
+                     [effect for dump in dumps for effect in dump["effects"]], _kernels.rows(engine, compiled), _digest(dumps, stats, observed))
+
+
+_ORDER = ("eager", "partial", "break", "recompile", "steps")
+
+
+def _gather(observed, entries, dumps, stats):
+    """Of several recordings each cause once."""
+    found = {}
+    for dump in dumps:
+        for cause in _causes.of_dump(dump):
+            key = cause.why, cause.filename, cause.line
+            if key not in found or cause.count > found[key].count:
+                found[key] = cause
+    return [*_causes.of_eager_calls(observed, stats), *(_causes.of_partial(observed, entry) for entry in entries if entry.reason),
+            *found.values(), *recompiles.of_function(observed, dumps)]
+
+
+def _measure(observed, dumps, found, verdict, progress, seconds, repeat):
+    call = observed.calls[-1]
+    verdict.note = "" if repeat else price.find_obstacle(dumps)
+    may_run = not verdict.note
+    try:
+        price.measure(observed, call, found, verdict, progress, seconds, may_run)
+    except Exception as error:  # what is measured is the user's code: it may raise anything
+        verdict.note = f"not measured: calling it again raised {type(error).__name__}: {error}"
+
+
+def _digest(dumps, stats, observed):
+    """Counters that are the same in every run of the same program."""
+    return {"recordings": stats["recordings"], "graphs": sum(len(dump["graphs"]) for dump in dumps),
+            "ops": sum(len(graph["nodes"]) for dump in dumps for graph in dump["graphs"]),
+            "breaks": sum(len(dump["breaks"]) for dump in dumps), "effects": sum(len(dump["effects"]) for dump in dumps),
+            "recompiles": sum(event["event"] == "recompile" for event in observed.events),
+            "guards": sum(len(dump["facts"]) for dump in dumps), "steps": sum(len(dump["steps"]) for dump in dumps)}

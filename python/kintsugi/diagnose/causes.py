@@ -1,0 +1,155 @@
+"""Causes: graph breaks and other losses of a compiled function, grouped by what the user can do about them.
+
+The same break at the same line is one cause, however many layers run that line.
+"""
+
+import dataclasses
+import linecache
+
+from .. import _messages
+
+
+@dataclasses.dataclass
+class Cause:
+    """Something that keeps calls from being one compiled graph."""
+
+    kind: str                     # "break", "eager", "recompile", "partial", "steps"
+    title: str                    # first line of a report
+    id: str = ""                  # KIN0001; "" where no row of the table explains it
+    why: str = ""
+    category: str = ""
+    explanation: str = ""
+    hints: list = dataclasses.field(default_factory=list)
+    fix: str = ""                 # the general one
+    page: str = ""
+    filename: str = ""            # the line itself, of the user or of a library
+    line: int = 0
+    function: str = ""
+    columns: tuple = (-1, -1, -1)
+    user: tuple = ("", 0, "")     # the user's line that leads there; the same when it is the user's own
+    user_columns: tuple = (-1, -1, -1)
+    context: str = ""
+    origin: list = dataclasses.field(default_factory=list)  # [(file, line, code)] where the data of a decision comes from
+    count: int = 1                # times in one call
+    steps: list = dataclasses.field(default_factory=list)   # of the trace
+    skipped: bool = False         # a decision that left out the code that hangs on it
+    patch: object = None          # fixes.Patch, fitted to the user's code
+    price_us: float = None        # of a call; None: not measured
+    spread_us: float = 0.0
+    how: str = ""                 # "measured", "modelled"; "" where there is no price
+    share: float = None           # of the call
+    notes: list = dataclasses.field(default_factory=list)
+
+    @property
+    def code(self):
+        return linecache.getline(self.filename, self.line).strip()
+
+    @property
+    def library(self):
+        return _messages.library_of(self.filename)
+
+    def as_dict(self):
+        found = dataclasses.asdict(self)
+        found["patch"] = self.patch.as_dict() if self.patch else None
+        return found | {"code": self.code, "library": self.library}
+
+
+def of_dump(dump):
+    """Causes of the breaks of a recording."""
+    found = {}
+    makers = _makers(dump)
+    for entry in dump["breaks"]:
+        key = entry["why"], entry["filename"], entry["line"]
+        if key in found:
+            cause = found[key]
+            cause.count += 1
+        else:
+            cause = found[key] = _break_cause(entry, dump, makers)
+        cause.steps.append(entry["step"])
+        step = dump["steps"][entry["step"]]
+        cause.skipped = cause.skipped or (step["kind"] == "check" and step["imm"] == 1)
+    return list(found.values())
+
+
+def _break_cause(entry, dump, makers):
+    place = entry["filename"], entry["line"], entry["function"]
+    stack, columns = entry["user_stack"], entry.get("user_columns") or []
+    user = _messages.user_place(stack, place)
+    at = next((i for i in range(len(stack) - 1, -1, -1) if tuple(stack[i]) == user), None)
+    page = _messages.BREAK_PAGE.format(entry["stock"][0].lower()) if entry["stock"] else ""
+    return Cause("break", entry["type"], entry["id"], entry["why"], entry["category"], entry["explanation"], list(entry["hints"]),
+                 "" if entry["fix"] == "defer" else entry["fix"], page, *place,
+                 columns=tuple(columns[-1]) if columns else (-1, -1, -1), user=user,
+                 user_columns=tuple(columns[at]) if at is not None and at < len(columns) else (-1, -1, -1),
+                 context=entry.get("context", ""), origin=_origin(entry, dump, makers))
+
+
+def _makers(dump):
+    """vid: the node of a graph, or the step, that makes it."""
+    makers = {step["out"]: step for step in dump["steps"] if step["out"]}
+    makers.update((node["vid"], node) for graph in dump["graphs"] for node in graph["nodes"] if node["vid"])
+    return makers
+
+
+def _origin(entry, dump, makers, most=4):
+    """Lines that made the data that the break asks for, nearest first, without the line of the break itself."""
+    found, seen = [], set()
+    waiting = list(dump["steps"][entry["step"]]["operands"])
+    while waiting and len(found) < most:
+        vid = waiting.pop(0)
+        maker = makers.get(vid)
+        if vid in seen or maker is None:
+            continue
+        seen.add(vid)
+        if "args" in maker:  # a node
+            place = maker["filename"], maker["line"], maker["code_line"]
+            if place[1] and place not in found and place[:2] != (entry["filename"], entry["line"]):
+                found.append(place)
+                break
+            waiting += [arg["vid"] for arg in maker["args"] if isinstance(arg, dict) and "vid" in arg]
+        else:
+            waiting += maker["operands"]
+    return found
+
+
+def of_partial(observed, entry):
+    """The rest of a call that runs eagerly because recording it ended early."""
+    filename, line = observed.place()
+    return Cause("partial", f"The rest of the call runs eagerly: {entry.reason}", filename=filename, line=line, user=(filename, line, observed.name),
+                 function=observed.name, explanation="Recording ended at something that Kintsugi cannot record; what comes before it is compiled.")
+
+
+# Reasons of eager calls that belong to the normal life of a compiled function.
+USUAL = ("timed for comparison with compiled calls", "called while another call was being recorded")
+
+
+def of_eager_calls(observed, stats):
+    filename, line = observed.place()
+    for reason, count in stats["eager_calls"].items():
+        if reason in USUAL:
+            continue
+        event = next((e for e in reversed(observed.events) if e["event"] in ("fallback", "limit") and e.get("reason", reason) == reason), {})
+        row = _messages.find_row(event["why"]) if event.get("why") else None
+        cause = Cause("eager", f"{count} of {stats['calls']} calls ran eagerly: {reason}", filename=filename, line=line, function=observed.name,
+                      user=(filename, line, observed.name), count=count)
+        if row:
+            cause.id, cause.why, cause.category = row["id"], row["why"], row["category"]
+            cause.explanation, cause.hints = row["explanation"], list(row["hints"])
+        yield cause
+
+
+def of_kernels(observed, rows):
+    """Graphs that run step by step, by PyTorch's own operators."""
+    filename, line = observed.place()
+    reasons = {}
+    for row in rows:
+        if not row["compiled"] and row["reason"]:
+            reasons.setdefault(row["reason"], []).append(row)
+    for reason, found in reasons.items():
+        yield Cause("steps", f"{_count(len(found), 'graph')} not compiled: {reason}", filename=filename, line=line, function=observed.name,
+                    user=(filename, line, observed.name), count=len(found),
+                    explanation="These calls run one by one, as PyTorch does them; nothing is fused.")
+
+
+def _count(number, noun):
+    return f"{number} {noun}" if number == 1 else f"{number} {noun}s"

@@ -1,0 +1,269 @@
+"""Fixes fitted to the user's code: the general advice of a row of breaks.def, applied to the line at hand.
+
+A patch is a proposal. Where the code has not the shape that a rule knows there is none, and the report shows the general advice.
+"""
+
+import ast
+import copy
+import dataclasses
+import difflib
+import functools
+import linecache
+
+
+@dataclasses.dataclass
+class Patch:
+    """Lines first..last of the file are to become `lines`."""
+
+    filename: str
+    first: int
+    last: int
+    lines: list
+    caution: str = ""
+
+    def diff(self, context=0):
+        """As a unified diff, with so many lines around it."""
+        before = linecache.getlines(self.filename)
+        after = before[:self.first - 1] + [line + "\n" for line in self.lines] + before[self.last:]
+        return "".join(line if line.endswith("\n") else line + "\n" for line in difflib.unified_diff(before, after, self.filename, self.filename, n=context))
+
+    def apply(self, text):
+        """The text of the file with the change."""
+        lines = text.splitlines(keepends=True)
+        return "".join(lines[:self.first - 1]) + "".join(line + "\n" for line in self.lines) + "".join(lines[self.last:])
+
+    def as_dict(self):
+        return dataclasses.asdict(self) | {"diff": self.diff()}
+
+
+def fit(cause):
+    """A Patch for the user's line of a break, or None."""
+    rule = _RULES.get(cause.why)
+    filename, line, _ = cause.user
+    if rule is None or (filename, line) != (cause.filename, cause.line):  # the line of a library is not the user's to change
+        return None
+    lines = linecache.getlines(filename)
+    tree = _parse("".join(lines))
+    if tree is None:
+        return None
+    try:
+        return rule(_Place(filename, lines, tree, line, cause.columns[0]))
+    except (ValueError, AttributeError, IndexError):
+        return None
+
+
+@functools.lru_cache(maxsize=8)
+def _parse(text):
+    try:
+        return ast.parse(text)
+    except SyntaxError:
+        return None
+
+
+class _Place:
+    def __init__(self, filename, lines, tree, line, column):
+        self.filename, self.lines, self.tree, self.line, self.column = filename, lines, tree, line, column
+
+    def nodes(self, *kinds):
+        """Nodes of these kinds that the line is part of, innermost first."""
+        found = [node for node in ast.walk(self.tree) if isinstance(node, kinds) and node.lineno <= self.line <= node.end_lineno]
+        return sorted(found, key=lambda node: (node.end_lineno - node.lineno, node.end_col_offset - node.col_offset))
+
+    def statement(self):
+        return self.nodes(ast.stmt)[0]
+
+    def indent(self, node):
+        line = self.lines[node.lineno - 1]
+        return line[:len(line) - len(line.lstrip())]
+
+    def replace(self, node, texts, caution=""):
+        return Patch(self.filename, node.lineno, node.end_lineno, [self.indent(node) + text for text in texts], caution)
+
+    def replace_expression(self, old, new, caution=""):
+        """The statement that holds expression `old`, with `new` in its place; the rest stays as it is written."""
+        if old.lineno != old.end_lineno:
+            raise ValueError("an expression over several lines")
+        line = self.lines[old.lineno - 1].rstrip("\n").encode()
+        text = (line[:old.col_offset] + new.encode() + line[old.end_col_offset:]).decode()
+        return Patch(self.filename, old.lineno, old.lineno, [text], caution)
+
+
+_BOTH = "both sides are computed; their results need the same dtype and sizes that fit each other"
+
+
+def _branch(place):
+    """if c: x = f(x) [else: x = g(x)]; return f if c else g; a if c else b."""
+    test = next((node for node in place.nodes(ast.If, ast.IfExp) if node.test.lineno <= place.line <= node.test.end_lineno), None)
+    if isinstance(test, ast.IfExp):
+        return place.replace_expression(test, _where(test.test, test.body, test.orelse), _BOTH)
+    if test is None:
+        raise ValueError("no if")
+    then, other = _results(test.body), _results(test.orelse)
+    if "return" in then:
+        if not test.orelse:
+            rest = _next_statement(place.tree, test)
+            if not isinstance(rest, ast.Return):
+                raise ValueError("what follows is no return")
+            made = place.replace(test, [f"return {_where(test.test, then['return'], rest.value)}"], _BOTH)
+            made.last = rest.end_lineno
+            return made
+        if list(then) == list(other) == ["return"]:
+            return place.replace(test, [f"return {_where(test.test, then['return'], other['return'])}"], _BOTH)
+        raise ValueError("some ways return")
+    names = list(dict.fromkeys([*then, *other]))
+    keep = {name: ast.Name(name, ast.Load()) for name in names}
+    test_text, lines = test.test, []
+    if len(names) > 1:  # the decision is computed once, on the values before it
+        lines.append(f"chosen = {ast.unparse(test.test)}")
+        test_text = ast.Name("chosen", ast.Load())
+        if any(_reads(value, set(names) - {name}) for part in (then, other) for name, value in part.items()):
+            raise ValueError("the results use each other")
+    lines += [f"{name} = {_where(test_text, then.get(name, keep[name]), other.get(name, keep[name]))}" for name in names]
+    return place.replace(test, lines, _BOTH)
+
+
+def _where(test, a, b):
+    return f"torch.where({ast.unparse(_tensor_test(test))}, {ast.unparse(a)}, {ast.unparse(b)})"
+
+
+def _tensor_test(test):
+    """`t.item() > 0` decides on the tensor itself."""
+    test = copy.deepcopy(test)
+
+    class Items(ast.NodeTransformer):
+        def visit_Call(self, node):
+            self.generic_visit(node)
+            if isinstance(node.func, ast.Attribute) and node.func.attr == "item" and not node.args:
+                return node.func.value
+            return node
+
+    return Items().visit(test)
+
+
+def _results(body):
+    """{name: expression} of a body that only assigns names, or {"return": expression}."""
+    found = {}
+    for statement in body:
+        if isinstance(statement, ast.Return) and len(body) == 1 and statement.value is not None:
+            return {"return": statement.value}
+        if isinstance(statement, ast.Assign) and len(statement.targets) == 1 and isinstance(statement.targets[0], ast.Name):
+            name, value = statement.targets[0].id, statement.value
+        elif isinstance(statement, ast.AugAssign) and isinstance(statement.target, ast.Name):
+            name, value = statement.target.id, ast.BinOp(ast.Name(statement.target.id, ast.Load()), statement.op, statement.value)
+        else:
+            raise ValueError("more than assignments")
+        found[name] = _substitute(value, found)
+    return found
+
+
+def _substitute(value, known):
+    class Names(ast.NodeTransformer):
+        def visit_Name(self, node):
+            return copy.deepcopy(known[node.id]) if node.id in known else node
+
+    return Names().visit(copy.deepcopy(value))
+
+
+def _reads(value, names):
+    return any(isinstance(node, ast.Name) and node.id in names for node in ast.walk(value))
+
+
+def _next_statement(tree, wanted):
+    for node in ast.walk(tree):
+        for body in (getattr(node, "body", None), getattr(node, "orelse", None)):
+            if isinstance(body, list) and wanted in body:
+                after = body[body.index(wanted) + 1:]
+                return after[0] if after else None
+    return None
+
+
+def _calls(place, wanted):
+    """Calls at the line whose function is called so; the one at the column of the break first."""
+    found = [node for node in place.nodes(ast.Call) if node.lineno == place.line and wanted(node)]
+    found.sort(key=lambda node: node.col_offset != place.column)
+    if not found:
+        raise ValueError("no such call")
+    return found[0]
+
+
+def _method(name):
+    return lambda node: isinstance(node.func, ast.Attribute) and node.func.attr == name and not node.args
+
+
+def _name_of(node):
+    return ast.unparse(node.func)
+
+
+def _item(place):
+    call = _calls(place, _method("item"))
+    statement = place.statement()
+    if isinstance(statement, (ast.If, ast.While)):
+        return _branch(place)
+    return place.replace_expression(call, ast.unparse(call.func.value), "the value stays a tensor: what decides on it later needs torch.where")
+
+
+def _number(place):
+    call = _calls(place, lambda node: _name_of(node) in ("float", "int", "bool") and len(node.args) == 1)
+    if isinstance(place.statement(), (ast.If, ast.While)):
+        return _branch(place)
+    return place.replace_expression(call, ast.unparse(call.args[0]), "the value stays a tensor: what decides on it later needs torch.where")
+
+
+def _tolist(place):
+    call = _calls(place, _method("tolist"))
+    return place.replace_expression(call, f"{ast.unparse(call.func.value)}.unbind()", "the items stay tensors")
+
+
+def _equal(place):
+    call = _calls(place, lambda node: _name_of(node).endswith(("torch.equal", "torch.allclose")) and len(node.args) >= 2)
+    a, b = (ast.unparse(arg) for arg in call.args[:2])
+    made = f"({a} == {b}).all()" if _name_of(call).endswith("equal") else f"torch.isclose({a}, {b}).all()"
+    return place.replace_expression(call, made, "the answer is a tensor: decide on it with torch.where")
+
+
+def _assert(place):
+    statement = next(node for node in place.nodes(ast.Assert))
+    text = ast.unparse(statement.test) + (f", {ast.unparse(statement.msg)}" if statement.msg else ', "assertion failed"')
+    return place.replace(statement, [f"torch._assert_async({text})"], "a RuntimeError is raised in place of an AssertionError")
+
+
+def _deepcopy(place):
+    call = _calls(place, lambda node: _name_of(node).endswith("deepcopy") and len(node.args) == 1)
+    return place.replace_expression(call, f"{ast.unparse(call.args[0])}.detach().clone()", "for a tensor; modules are copied outside of the function")
+
+
+def _remove_call(place):
+    statement = place.statement()
+    if not isinstance(statement, ast.Expr):
+        raise ValueError("its value is used")
+    return place.replace(statement, [], "a body that is empty then needs `pass`")
+
+
+def _set_data(place):
+    statement = place.statement()
+    if isinstance(statement, ast.Assign) and isinstance(statement.targets[0], ast.Attribute) and statement.targets[0].attr == "data":
+        target = ast.unparse(statement.targets[0].value)
+        return place.replace(statement, ["with torch.no_grad():", f"    {target}.copy_({ast.unparse(statement.value)})"],
+                             "the memory stays the same, so sizes and dtype have to")
+    raise ValueError("no assignment of .data")
+
+
+def _numpy_function(place):
+    """np.sort(t.numpy()) is torch.sort(t)."""
+    import torch
+
+    for call in place.nodes(ast.Call):
+        module, _, name = _name_of(call).rpartition(".")
+        if module in ("np", "numpy") and hasattr(torch, name) and call.args:
+            args = [ast.unparse(arg.func.value) if isinstance(arg, ast.Call) and isinstance(arg.func, ast.Attribute) and arg.func.attr == "numpy"
+                    else ast.unparse(arg) for arg in call.args]
+            args += [f"{k.arg}={ast.unparse(k.value)}" for k in call.keywords]
+            return place.replace_expression(call, f"torch.{name}({', '.join(args)})", f"torch.{name} may return more than the values")
+    raise ValueError("no function of NumPy")
+
+
+_RULES = {
+    "DATA_DEPENDENT_BRANCH": _branch, "DATA_DEPENDENT_BOOL_METHOD": _branch, "DATA_DEPENDENT_ASSERT": _assert, "TENSOR_ITEM": _item,
+    "TENSOR_TO_NUMBER": _number, "TENSOR_TOLIST": _tolist, "DATA_DEPENDENT_OP": _equal, "TENSOR_DEEPCOPY": _deepcopy,
+    "EXPLICIT_BREAK": _remove_call, "SET_DATA": _set_data, "TENSOR_NUMPY": _numpy_function,
+}

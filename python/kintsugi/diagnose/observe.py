@@ -1,0 +1,233 @@
+"""What a program compiles and with which arguments: a session watches it run; targets are what commands are given to look at."""
+
+import contextlib
+import importlib
+import inspect
+import io
+import os
+import runpy
+import sys
+
+import torch
+
+from .. import _api, _logs
+
+KEEP_BYTES = 1 << 30  # of arguments that a session copies; larger ones are held as they are
+
+
+class TargetError(Exception):
+    """The target of a command cannot be found or called: its text is for the user."""
+
+
+class Call:
+    """One call: arguments as they were before it, and the modes it ran under."""
+
+    def __init__(self, args, kwargs):
+        self.args, self.kwargs = copy_tensors((args, kwargs))
+        self.grad, self.inference = torch.is_grad_enabled(), torch.is_inference_mode_enabled()
+
+    @contextlib.contextmanager
+    def modes(self):
+        with contextlib.ExitStack() as stack:
+            stack.enter_context(torch.inference_mode() if self.inference else torch.set_grad_enabled(self.grad))
+            yield
+
+    def copy(self):
+        return copy_tensors((self.args, self.kwargs))
+
+
+def copy_tensors(values):
+    """The same with copies of tensors, as far as they are few enough to be copied."""
+    from torch.utils import _pytree
+
+    leaves, spec = _pytree.tree_flatten(values)
+    total = sum(leaf.nbytes for leaf in leaves if type(leaf) in (torch.Tensor, torch.nn.Parameter) and leaf.layout is torch.strided)
+    if total > KEEP_BYTES:
+        return values
+    copies = {}
+    return _pytree.tree_unflatten([_copy(leaf, copies) for leaf in leaves], spec)
+
+
+def _copy(leaf, copies):
+    if type(leaf) is not torch.Tensor or leaf.layout is not torch.strided:
+        return leaf
+    if id(leaf) not in copies:
+        with torch.no_grad():
+            made = torch.empty_strided(leaf.size(), leaf.stride(), dtype=leaf.dtype, device=leaf.device) if _is_dense(leaf) else leaf.detach().clone()
+            if made.numel() and _is_dense(leaf):
+                made.copy_(leaf.detach())
+        copies[id(leaf)] = made.requires_grad_(leaf.requires_grad)
+    return copies[id(leaf)]
+
+
+def _is_dense(leaf):
+    """Does no element lie where another one does? An expanded tensor cannot be written to."""
+    return all(stride > 0 or size <= 1 for size, stride in zip(leaf.size(), leaf.stride()))
+
+
+class Observed:
+    """A compiled function, the calls of it that were recorded, and the events about it."""
+
+    def __init__(self, compiled):
+        self.compiled, self.name = compiled, compiled.__name__
+        self.names = {self.name, compiled.stats()["name"], getattr(compiled.fn, "__qualname__", self.name)}  # as events call it
+        self.calls = []
+        self.events = []
+
+    def code(self):
+        fn = self.compiled.fn
+        if not isinstance(fn, type) and not hasattr(fn, "__code__"):
+            fn = getattr(fn, "forward", None) or getattr(type(fn), "__call__", fn)
+        return getattr(fn, "__code__", None) or getattr(getattr(fn, "__func__", None), "__code__", None)
+
+    def place(self):
+        code = self.code()
+        return (code.co_filename, code.co_firstlineno) if code else ("?", 0)
+
+
+class Session:
+    """with Session() as session: run a program; then session.functions are the compiled functions that were called, in order."""
+
+    MOST_CALLS = 64  # of one function that are kept
+
+    def __init__(self):
+        self._by_id = {}
+        self._busy = False
+
+    @property
+    def functions(self):
+        return list(self._by_id.values())
+
+    def __enter__(self):
+        from .. import _install
+
+        self._installed = _install.is_installed()
+        _install.install()
+        self._engine = _api.start_engine()
+        seen = _logs.events()
+        self._first = seen[-1]["seq"] + 1 if seen else 0
+        self._engine.set_option("record_hook", self._hear)
+        return self
+
+    def __exit__(self, *error):
+        from .. import _install
+
+        self._engine.set_option("record_hook", None)
+        if not self._installed:
+            _install.uninstall()
+        for event in _logs.events():
+            if event["seq"] >= self._first:
+                self._note(event)
+        return False
+
+    def _hear(self, compiled, args, kwargs):
+        if self._busy:
+            return
+        self._busy = True
+        try:
+            found = self._by_id.setdefault(id(compiled), Observed(compiled))
+            if len(found.calls) < self.MOST_CALLS:
+                found.calls.append(Call(args, kwargs))
+        finally:
+            self._busy = False
+
+    def _note(self, event):
+        """Events that name the line where their function begins belong to that one, others to the functions of that name."""
+        begins = event["event"] in ("record", "recompile", "limit", "fallback", "extend") and event.get("filename")
+        for found in self._by_id.values():
+            if (event["filename"], event["line"]) == found.place() if begins else event.get("name") in found.names:
+                found.events.append(event)
+
+
+# ---- targets ----
+
+
+def split_target(text):
+    """(file or module, function or None): script.py, script.py:fn, package.module:fn, package.module."""
+    where, colon, name = text.rpartition(":")
+    if not colon or os.path.sep in name or (os.name == "nt" and len(where) == 1):
+        return text, None
+    return where, name
+
+
+def load(where):
+    """The module of a target; a file is loaded as a module of its own name, with its folder on sys.path."""
+    if not where.endswith(".py"):
+        sys.path.insert(0, "")
+        try:
+            return importlib.import_module(where)
+        except ImportError as error:
+            raise TargetError(f"{where}: {error}") from error
+    if not os.path.isfile(where):
+        raise TargetError(f"no such script: {where!r}")
+    sys.path.insert(0, os.path.dirname(os.path.abspath(where)))
+    name = os.path.splitext(os.path.basename(where))[0]
+    spec = importlib.util.spec_from_file_location(name, where)
+    module = importlib.util.module_from_spec(spec)
+    sys.modules[name] = module
+    spec.loader.exec_module(module)
+    return module
+
+
+def find(text, inputs=None):
+    """(callable, Call) of `module:fn`; inputs: name of a function of that module (or an expression in it) that gives its arguments."""
+    where, name = split_target(text)
+    module = load(where)
+    fn = module
+    for part in name.split("."):
+        if not hasattr(fn, part):
+            raise TargetError(f"{where} has no {name!r}")
+        fn = getattr(fn, part)
+    if not callable(fn):
+        raise TargetError(f"{text}: {type(fn).__name__} cannot be called")
+    return fn, Call(*_arguments(text, module, fn, inputs))
+
+
+def _arguments(text, module, fn, inputs):
+    if inputs is None:
+        inputs = next((name for name in ("example_inputs", "get_inputs", "inputs") if hasattr(module, name)), None)
+    if inputs is None:
+        try:
+            inspect.signature(fn).bind()
+        except (TypeError, ValueError):
+            raise TargetError(f"{text} takes arguments: give them with --inputs, a function of that module that returns them, "
+                              "or an expression such as 'torch.randn(8, 16), 2'") from None
+        return (), {}
+    if inputs.isidentifier():
+        if not hasattr(module, inputs):
+            raise TargetError(f"--inputs: {module.__name__} has no {inputs!r}")
+        value = getattr(module, inputs)
+        value = value() if callable(value) else value
+    else:
+        value = eval(inputs, {"torch": torch, **vars(module)})  # what the user of the command line wrote
+    if isinstance(value, dict):
+        return (), value
+    if isinstance(value, (tuple, list)) and len(value) == 2 and isinstance(value[0], (tuple, list)) and isinstance(value[1], dict):
+        return tuple(value[0]), value[1]
+    return (tuple(value) if isinstance(value, (tuple, list)) else (value,)), {}
+
+
+def run_script(path, arguments=()):
+    """Runs a script as `python path arguments` would; returns the exit status it asked for, or the exception that ended it."""
+    if not os.path.isfile(path):
+        raise TargetError(f"no such script: {path!r}")
+    saved = sys.argv, sys.path[:]
+    sys.argv = [path, *arguments]
+    sys.path[0:1] = [os.path.dirname(os.path.abspath(path))]
+    try:
+        runpy.run_path(path, run_name="__main__")
+    except SystemExit as stop:
+        return stop.code
+    except Exception as error:
+        return error
+    finally:
+        sys.argv, sys.path[:] = saved
+    return 0
+
+
+@contextlib.contextmanager
+def quiet():
+    """Nothing that Python code prints is seen: for calls that are repeated only to be measured."""
+    with contextlib.redirect_stdout(io.StringIO()) as out, contextlib.redirect_stderr(io.StringIO()):
+        out.write = len
+        yield

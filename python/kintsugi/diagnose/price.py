@@ -1,0 +1,157 @@
+"""What each cause costs: microseconds of a call, measured by making the function without it.
+
+"measured"  the tensor calls of the recording were compiled as they are and with the cause bridged, and timed in turns
+"modelled"  the boundary was measured in the same way, but what the break itself does (a call of C code, say) cannot be left out or run
+            apart: it is the part of the call that is not explained by graphs, shared among such causes by how often they come
+"""
+
+from .. import _api
+from .._config import config
+from . import program as programs
+from . import timing
+from .observe import quiet
+
+MOST = 8          # causes that are priced one by one; the rest are told without a price
+SECONDS = 0.25    # of measuring for each way
+
+
+class Verdict:
+    """What a call takes: eager, compiled, and compiled without its breaks. Seconds; None: not measured."""
+
+    def __init__(self):
+        self.eager = self.compiled = self.without_breaks = None
+        self.spread = 0.0
+        self.note = ""
+
+    @property
+    def speedup(self):
+        return self.eager / self.compiled if self.eager and self.compiled else None
+
+    def as_dict(self):
+        us = {name: value * 1e6 if value is not None else None for name, value in (
+            ("eager_us", self.eager), ("compiled_us", self.compiled), ("without_breaks_us", self.without_breaks))}
+        return us | {"speedup": self.speedup, "spread": self.spread, "note": self.note}
+
+
+# Calls whose effects stay in the process, or are not seen while calls are measured (what is printed).
+_HARMLESS = ("print", "logging.", "_warnings.", "warnings.", "list.", "dict.", "set.", "collections.", "torch.", "TensorBase.", "time.", "random.",
+             "itertools.", "str.", "_json.", "json.", "re.", "math.")
+
+
+def find_obstacle(dumps):
+    """Why the function is not called again only to measure it; "": it may be."""
+    for dump in dumps:
+        for entry in dump["effects"]:
+            text = entry["text"].partition(" = ")[2] or entry["text"]
+            name = text.partition("(")[0]
+            if entry["kind"] == "call" and (not name.startswith(_HARMLESS) or name == "print" and "'file'" in text):
+                return f"not measured: a call has effects that may reach outside of the process ({name}, line {entry['line']}); --repeat measures all the same"
+    return ""
+
+
+def measure(observed, call, causes, verdict, progress=lambda text: None, seconds=SECONDS, may_run=True):
+    """Fills in the verdict, and price_us, spread_us, how and share of causes that are breaks. All ways are timed in turns."""
+    engine = _api.start_engine()
+    breaks = [cause for cause in causes if cause.kind == "break"]
+    compiled, ways = {}, {}
+    program, known = None, []
+    if breaks:
+        progress(f"{observed.name}: writing its tensor calls as a function")
+        try:
+            program, known = _write(observed, call, breaks, may_run)
+        except programs.NoProgram as error:
+            verdict.note = f"breaks have no price: {error}"
+    with quiet(), call.modes():
+        if may_run:
+            ways["eager"], ways["compiled"] = _real(observed, call)
+            ways["eager"]()
+            timing.warm(ways["compiled"], (observed.compiled,))
+        with config.patch(step_aside=False):
+            for name, fn in _variants(program, known):
+                progress(f"{observed.name}: compiling {count_of(len(compiled) + 1)} variant")
+                compiled[name] = engine.Compiled(fn)
+                ways[name] = _caller(compiled[name], program.args)
+                timing.warm(ways[name], (compiled[name],), most=40)
+        if not ways:
+            return
+        progress(f"{observed.name}: measuring")
+        times = timing.turns(ways, seconds * len(ways))
+    if may_run:
+        verdict.eager, verdict.compiled = times["eager"].typical, times["compiled"].typical
+        verdict.spread = max(times["eager"].spread, times["compiled"].spread)
+    if program is not None:
+        _fill_all(known, times, verdict)
+
+
+def count_of(number):
+    return {1: "1st", 2: "2nd", 3: "3rd"}.get(number, f"{number}th")
+
+
+def _real(observed, call):
+    (args, kwargs), (other_args, other_kwargs) = call.copy(), call.copy()
+    compiled, fn = observed.compiled, observed.compiled.fn
+    return lambda: fn(*other_args, **other_kwargs), lambda: compiled(*args, **kwargs)
+
+
+def _write(observed, call, breaks, may_run):
+    """The program, and for each break that it has the steps of the recording, the most frequent one first."""
+    dump, values = programs.capture(observed, call, may_run)
+    by_place = {}
+    for entry in dump["breaks"]:
+        by_place.setdefault((entry["why"], entry["filename"], entry["line"]), []).append(entry["step"])
+    known = [(cause, by_place[cause.why, cause.filename, cause.line]) for cause in breaks if (cause.why, cause.filename, cause.line) in by_place]
+    for cause, steps in known:
+        cause.count = len(steps)
+    known.sort(key=lambda pair: -len(pair[1]))
+    return programs.Program(dump, values), known
+
+
+def _variants(program, known):
+    if program is None:
+        return
+    yield "base", program.write(())
+    for number, (_, steps) in enumerate(known[:MOST]):
+        yield number, program.write(steps)
+    if len(known) > 1:
+        yield "all", program.write([step for _, steps in known for step in steps])
+
+
+def _fill_all(known, times, verdict):
+    base = times["base"].typical
+    total = verdict.compiled or base
+    every = "all" if "all" in times else 0
+    # What the call takes beyond its tensor calls. It cannot be less than nothing: then the program was disturbed, and with it the prices.
+    rest = max(0.0, total - base)
+    scale = 1.0
+    if known and total < base and base > times[every].typical:
+        scale = max(0.0, total - times[every].typical) / (base - times[every].typical)
+    for number, (cause, _) in enumerate(known[:MOST]):
+        _fill(cause, times, number, scale)
+    _share_rest([cause for cause, _ in known if cause.how == "modelled"], rest)
+    if verdict.compiled and known:
+        verdict.without_breaks = min(total, times[every].typical + rest)
+    for cause, _ in known:
+        if cause.price_us is not None:
+            cause.price_us = min(cause.price_us, total * 1e6)
+            cause.share = cause.price_us / (total * 1e6)
+
+
+def _caller(compiled, args):
+    return lambda: compiled(*args)
+
+
+def _fill(cause, times, number, scale):
+    gain, spread = (scale * value for value in timing.difference(times, "base", number))
+    cause.price_us, cause.spread_us = max(0.0, gain * 1e6), spread * 1e6
+    cause.how = "measured" if cause.why in programs.BRIDGED else "modelled"
+    if cause.why == "DATA_DEPENDENT_BRANCH" and cause.skipped:
+        cause.notes.append("the price is uncertain: torch.where would also compute the side that these calls did not take")
+    if spread > max(abs(gain) / 3, 0.2e-6):
+        cause.notes.append(f"the price is uncertain: it varied by {spread * 1e6:.1f} us from turn to turn")
+
+
+def _share_rest(causes, rest):
+    times = sum(cause.count for cause in causes)
+    for cause in causes:
+        cause.price_us += rest * 1e6 * cause.count / times
+        cause.notes.append("the call itself is part of the price: what replaces it will take some of that")

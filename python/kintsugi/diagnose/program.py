@@ -1,0 +1,265 @@
+"""The tensor calls of a recording as a Python function of their own, with each graph break kept or bridged.
+
+A kept break asks for the same data at the same place. A bridged one is what the fix would make of it: a decision becomes torch.where, a
+number stays a tensor, a break that was asked for is gone. Two such functions differ in nothing but the break, so that the difference of
+their times is its price. They are functions of tensors without effects: running them changes nothing in the program.
+"""
+
+import math
+import re
+
+import torch
+
+from .. import _api, _launch, fx
+from .._config import config
+from .observe import quiet
+
+
+class NoProgram(Exception):
+    """The recording cannot be written as such a function: its text says why."""
+
+
+# What becomes of a break of these rows: see _Writer.add_break.
+DECISIONS = ("DATA_DEPENDENT_BRANCH", "DATA_DEPENDENT_LOOP", "DATA_DEPENDENT_ASSERT")
+NUMBERS = ("TENSOR_ITEM", "TENSOR_TO_NUMBER")
+BRIDGED = (*DECISIONS, *NUMBERS, "EXPLICIT_BREAK")
+
+
+def capture(observed, call, may_run):
+    """(dump, {vid: value}): a recording of the call, and the values that its graphs were given."""
+    engine = _api.start_engine()
+    values = {}
+
+    def backend(gm, inputs):
+        vids = [node.meta.get("vid") for node in gm.graph.find_nodes(op="placeholder")]
+
+        def run(*given):
+            values.update((vid, value) for vid, value in zip(vids, given) if vid not in values)
+            return gm.forward(*given)
+        return run
+
+    probe = engine.Compiled(observed.compiled.fn, name=observed.name, backend=backend, dynamic=False)
+    with config.patch(step_aside=False), quiet(), call.modes():
+        for _ in range(2 if may_run else 0):
+            args, kwargs = call.copy()
+            probe(*args, **kwargs)
+    entries = probe.entries() or observed.compiled.entries()
+    if not entries:
+        raise NoProgram("nothing was recorded")
+    return engine.dump(entries[0]), values
+
+
+class Program:
+    """write(bridged) gives a function of self.args without the breaks at these steps."""
+
+    def __init__(self, dump, values):
+        self.dump, self.values = dump, values
+        self.nodes = _nodes_by_step(dump)
+        self.breaks = {entry["step"]: entry for entry in dump["breaks"]}
+        self.args = []
+        self.externals = {}
+        self.constants = {}
+        self.write(())  # finds out what is given from outside
+        if not self.nodes:
+            raise NoProgram("it has no tensor calls")
+
+    def write(self, bridged):
+        writer = _Writer(self, frozenset(bridged))
+        text = writer.text()
+        names = dict(writer.names)
+        exec(compile(text, "<kintsugi: calls of a recording>", "exec"), names)
+        return names["program"]
+
+    def external(self, vid):
+        """The parameter for a value that no call of the program makes."""
+        if vid not in self.externals:
+            if vid not in self.values:
+                value = _imitation(self.dump, vid)
+            else:
+                value = self.values[vid]
+            if value is None:
+                raise NoProgram("it takes a value that only the program has")
+            if isinstance(value, torch.Tensor):
+                self.externals[vid] = f"a{len(self.args)}"
+                self.args.append(value)
+            else:
+                self.externals[vid] = None
+                self.constants[vid] = value
+        return self.externals[vid]
+
+
+def _nodes_by_step(dump):
+    """{index of a step: its node}: nodes of a graph are in the order of its steps."""
+    found = {}
+    steps = {}
+    for index, step in enumerate(dump["steps"]):
+        if step["graph"] and "torch" in step["flags"]:
+            steps.setdefault(step["graph"], []).append(index)
+    for number, graph in enumerate(dump["graphs"], 1):
+        indices = steps.get(number, [])
+        if len(indices) != len(graph["nodes"]) or not graph["exact"]:
+            raise NoProgram("a graph has calls whose arguments are only known at run time")
+        found.update(zip(indices, graph["nodes"]))
+    return found
+
+
+def _imitation(dump, vid):
+    for graph in dump["graphs"]:
+        for entry in graph["inputs"]:
+            if entry["vid"] == vid:
+                value = _launch.imitate(entry["note"])
+                if value is not None and value.is_floating_point():
+                    value.normal_(generator=torch.Generator().manual_seed(0))
+                return value
+    return None
+
+
+_NAME = re.compile(r"\b[vc]\d+\b")
+_INFIX = {"+", "-", "*", "/", "//", "%", "@", "**", "&", "|", "^", "<<", ">>", "<", "<=", ">", ">=", "==", "!="}
+
+
+class _Writer:
+    def __init__(self, program, bridged):
+        self.program, self.bridged = program, bridged
+        self.names = {"torch": torch, "graph_break": _api.graph_break}
+        self.known = {}      # id of an object: its name
+        self.made = {}       # vid: (name, note)
+        self.used = set()
+        self.waiting = None  # a bridged decision: the next call is on one of its sides
+        self.lines = []
+
+    def text(self):
+        for index, step in enumerate(self.program.dump["steps"]):
+            if index in self.program.nodes:
+                self.add_node(self.program.nodes[index])
+            elif index in self.program.breaks:
+                self.add_break(index, step, self.program.breaks[index])
+        results = self.program.dump["graphs"][-1]["outputs"] if self.program.dump["graphs"] else ()
+        outputs = [name for vid, (name, _) in self.made.items() if vid not in self.used or vid in results and not self.goes_on(vid)]
+        if self.waiting:
+            outputs.append(self.waiting[0])
+        params = ", ".join(name for name in self.program.externals.values() if name)
+        body = [*self.dropping(self.lines, outputs), f"return [{', '.join(outputs)}]"]
+        return f"def program({params}):\n    " + "\n    ".join(body) + "\n"
+
+    def dropping(self, lines, outputs):
+        """The lines, and `del` behind the last use of a name: a local variable that lives longer would have to be there at the next break.
+        What the frames of the program hold on to stays."""
+        held = {self.made[vid][0] for graph in self.program.dump["graphs"] for vid in graph["outputs"] if vid in self.made and not self.goes_on(vid)}
+        last = {}
+        for index, line in enumerate(lines):
+            last.update((name, index) for name in _NAME.findall(line))
+        for index, line in enumerate(lines):
+            yield line
+            dead = [name for name, at in last.items() if at == index and name not in outputs and name not in held]
+            if dead:
+                yield f"del {', '.join(sorted(dead))}"
+
+    def goes_on(self, vid):
+        """Is the value given to a later graph, or to a break? Then it lives until there, and not longer."""
+        return any(entry["vid"] == vid for graph in self.program.dump["graphs"] for entry in graph["inputs"]) or \
+            any(vid in self.program.dump["steps"][step]["operands"] for step in self.program.breaks)
+
+    def add_node(self, node):
+        args = [self.value(arg) for arg in node["args"]]
+        kwargs = [f"{name}={self.value(arg)}" for name, arg in node["kwargs"].items()]
+        name = f"v{node['vid']}"
+        if node["op"] == "call_method":
+            text = f"{args[0]}.{node['target']}({', '.join(args[1:] + kwargs)})"
+        elif node["op"] == "operator" and node["target"] in _INFIX and len(args) == 2:
+            text = f"{args[0]} {node['target']} {args[1]}"
+        elif node["callable"] is None:
+            raise NoProgram(f"{node['target']} is not a known function")
+        else:
+            text = f"{self.object(node['callable'])}({', '.join(args + kwargs)})"
+        if not node["vid"]:
+            self.lines.append(text)
+            return
+        self.lines.append(f"{name} = {text}")
+        if self.waiting and self.choose(name, node):
+            self.waiting = None
+        self.made[node["vid"]] = name, node["note"]
+
+    def choose(self, name, node):
+        """`name` is what one side of a bridged decision makes; the other side leaves what the call was given."""
+        condition, wanted = self.waiting
+        parts = fx.parse_note(node["note"])
+        for arg in node["args"]:
+            if parts and isinstance(arg, dict) and "vid" in arg and self.note(arg["vid"]) == node["note"]:
+                before = self.value(arg)
+                a, b = (name, before) if wanted else (before, name)
+                self.lines.append(f"{name} = torch.where({condition}, {a}, {b})")
+                return True
+        return False
+
+    def note(self, vid):
+        if vid in self.made:
+            return self.made[vid][1]
+        for graph in self.program.dump["graphs"]:
+            for entry in graph["inputs"]:
+                if entry["vid"] == vid:
+                    return entry["note"]
+        return None
+
+    def add_break(self, index, step, entry):
+        bridged = index in self.bridged
+        why = entry["why"]
+        operand = step["operands"][-1] if step["operands"] else 0
+        if why in DECISIONS and operand in self.made:
+            name = self.made[operand][0]
+            self.used.add(operand)
+            if bridged and why == "DATA_DEPENDENT_ASSERT":
+                self.lines.append(f"torch._assert_async({name})")
+            elif bridged:
+                self.settle()
+                self.waiting = name, step["imm"] == 0
+            else:
+                self.lines.append(f"if {name}: pass")
+        elif why in NUMBERS and operand in self.made and step["out"]:
+            name = self.made[operand][0]
+            self.used.add(operand)
+            if bridged:
+                self.made[step["out"]] = name, None
+                self.settle()
+                self.waiting = f"{name} > 0", True
+            else:
+                made = f"v{step['out']}"
+                self.lines += [f"{made} = {name}.item()", f"if {made} == 0.7432163: pass"]
+                self.made[step["out"]] = made, None
+        elif not bridged:
+            self.lines.append("graph_break()")
+
+    def settle(self):
+        """A decision that no call followed: its condition is computed all the same."""
+        if self.waiting:
+            name = f"c{len(self.lines)}"
+            self.lines.append(f"{name} = {self.waiting[0]}")
+            self.made[name] = name, None
+
+    def value(self, arg):
+        if isinstance(arg, dict):
+            if "vid" not in arg:
+                return "{" + ", ".join(f"{key!r}: {self.value(item)}" for key, item in arg["dict"]) + "}"
+            vid = arg["vid"]
+            if vid in self.made:
+                self.used.add(vid)
+                return self.made[vid][0]
+            return self.program.external(vid) or self.constant(self.program.constants[vid])
+        if type(arg) is tuple:
+            return "(" + "".join(self.value(item) + ", " for item in arg) + ")"
+        if type(arg) is list:
+            return "[" + ", ".join(map(self.value, arg)) + "]"
+        if type(arg) is slice:
+            return f"slice({self.value(arg.start)}, {self.value(arg.stop)}, {self.value(arg.step)})"
+        return self.constant(arg)
+
+    def constant(self, value):
+        if value is None or value is Ellipsis or type(value) in (bool, int, str) or type(value) is float and math.isfinite(value):
+            return "..." if value is Ellipsis else f"({value!r})" if type(value) in (int, float) and value < 0 else repr(value)
+        return self.object(value)
+
+    def object(self, value):
+        if id(value) not in self.known:
+            name = self.known[id(value)] = f"K{len(self.known)}"
+            self.names[name] = value
+        return self.known[id(value)]

@@ -1,0 +1,235 @@
+/* One pass over parameters, gradients and states (optim.h). The loops are plain C; the compiler makes vectors of them, once for AVX-512 and
+ * once for any processor. */
+#include "core/optim/optim.h"
+
+#if defined(__GNUC__) && !defined(__clang__)
+#pragma GCC optimize("O3", "no-math-errno")
+#endif
+
+/* As in math.h, but that it sets no errno: else no loop with it becomes vectors. */
+float sqrtf(float) __attribute__((const, nothrow));
+
+#define INLINE static inline __attribute__((always_inline))
+
+/* A part of one tensor. */
+typedef struct {
+    float *restrict param, *restrict grad, *restrict a, *restrict b, *restrict c;
+    int64_t n;
+} stretch;
+
+/* a * b + c, rounded once where eager's vectors round once. */
+INLINE float
+add_product(const bool wide, float a, float b, float c)
+{
+    return wide ? __builtin_fmaf(a, b, c) : a * b + c;
+}
+
+INLINE float
+gradient(const bool wide, const bool decay, const kin_optim_numbers *by, float grad, float param)
+{
+    grad *= by->sign;
+    return decay ? add_product(wide, param, by->decay, grad) : grad;
+}
+
+/* torch.lerp: the form that is exact at the nearer end. */
+INLINE float
+lerp(const bool wide, float from, float to, float weight)
+{
+    return weight < 0.5f ? add_product(wide, weight, to - from, from) : add_product(wide, weight - 1, to - from, to);
+}
+
+/* -- rules -------------------------------------------------------------------------------------------------------- */
+
+INLINE void
+sgd(const bool wide, const bool decay, const bool buffered, const bool nesterov, const bool keeps, stretch s, const kin_optim_numbers by)
+{
+    for (int64_t i = 0; i < s.n; i++) {
+        float grad = gradient(wide, decay, &by, s.grad[i], s.param[i]);
+        if (buffered) {
+            float buffer = add_product(wide, grad, by.fresh, s.a[i] * by.momentum);
+            s.a[i] = buffer;
+            grad = nesterov ? add_product(wide, buffer, by.momentum, grad) : buffer;
+        }
+        if (keeps)
+            s.grad[i] = grad;
+        s.param[i] = add_product(wide, grad, by.rate, s.param[i]);
+    }
+}
+
+INLINE void
+adam(const bool wide, const bool decay, const bool most, stretch s, const kin_optim_numbers by)
+{
+    for (int64_t i = 0; i < s.n; i++) {
+        float param = decay ? s.param[i] : s.param[i] * by.decay, grad = gradient(wide, decay, &by, s.grad[i], param);
+        float mean = lerp(wide, s.a[i], grad, by.weight), square = s.b[i] * by.square + by.square_fresh * grad * grad;
+        s.a[i] = mean;
+        s.b[i] = square;
+        if (most) {
+            float kept = s.c[i];
+            square = kept > square || kept != kept ? kept : square;
+            s.c[i] = square;
+        }
+        s.param[i] = param + by.rate * mean / (sqrtf(square) / by.correction + by.eps);
+    }
+}
+
+INLINE void
+rmsprop(const bool wide, const bool decay, const bool buffered, const bool centered, stretch s, const kin_optim_numbers by)
+{
+    for (int64_t i = 0; i < s.n; i++) {
+        float grad = gradient(wide, decay, &by, s.grad[i], s.param[i]), square = s.a[i] * by.square + by.square_fresh * grad * grad;
+        s.a[i] = square;
+        if (centered) {
+            float mean = lerp(wide, s.c[i], grad, by.weight);
+            s.c[i] = mean;
+            square -= mean * mean;
+        }
+        float step = sqrtf(square) + by.eps;
+        if (buffered) {
+            s.b[i] = s.b[i] * by.momentum + grad / step;
+            s.param[i] = add_product(wide, s.b[i], by.rate, s.param[i]);
+        } else {
+            s.param[i] += by.rate * grad / step;
+        }
+    }
+}
+
+INLINE void
+adagrad(const bool wide, const bool decay, stretch s, const kin_optim_numbers by)
+{
+    for (int64_t i = 0; i < s.n; i++) {
+        float grad = gradient(wide, decay, &by, s.grad[i], s.param[i]), sum = s.a[i] + grad * grad;
+        s.a[i] = sum;
+        s.param[i] += by.rate * grad / (sqrtf(sum) + by.eps);
+    }
+}
+
+/* -- which of them, without a branch per element ----------------------------------------------------------------------- */
+
+INLINE void
+run_sgd(const bool wide, const kin_optim_tensor *t, stretch s)
+{
+    bool decay = t->flags & KIN_OPTIM_DECAY, keeps = t->flags & KIN_OPTIM_KEEPS_GRAD;
+    if (s.a == NULL)
+        decay ? sgd(wide, true, false, false, false, s, t->by) : sgd(wide, false, false, false, false, s, t->by);
+    else if (!(t->flags & KIN_OPTIM_NESTEROV))
+        decay ? sgd(wide, true, true, false, false, s, t->by) : sgd(wide, false, true, false, false, s, t->by);
+    else if (keeps)
+        sgd(wide, false, true, true, true, s, t->by); /* with decay the gradient is a new tensor */
+    else
+        decay ? sgd(wide, true, true, true, false, s, t->by) : sgd(wide, false, true, true, false, s, t->by);
+}
+
+INLINE void
+run_adam(const bool wide, const kin_optim_tensor *t, stretch s)
+{
+    bool decay = t->flags & KIN_OPTIM_DECAY;
+    if (s.c != NULL)
+        decay ? adam(wide, true, true, s, t->by) : adam(wide, false, true, s, t->by);
+    else
+        decay ? adam(wide, true, false, s, t->by) : adam(wide, false, false, s, t->by);
+}
+
+INLINE void
+run_rmsprop(const bool wide, const kin_optim_tensor *t, stretch s)
+{
+    bool decay = t->flags & KIN_OPTIM_DECAY;
+    if (s.b == NULL && s.c == NULL)
+        decay ? rmsprop(wide, true, false, false, s, t->by) : rmsprop(wide, false, false, false, s, t->by);
+    else if (s.c == NULL)
+        decay ? rmsprop(wide, true, true, false, s, t->by) : rmsprop(wide, false, true, false, s, t->by);
+    else if (s.b == NULL)
+        decay ? rmsprop(wide, true, false, true, s, t->by) : rmsprop(wide, false, false, true, s, t->by);
+    else
+        decay ? rmsprop(wide, true, true, true, s, t->by) : rmsprop(wide, false, true, true, s, t->by);
+}
+
+INLINE void
+run_stretch(const bool wide, const kin_optim_tensor *t, int64_t begin, int64_t end)
+{
+    stretch s = {t->param + begin, t->grad + begin, t->state[0] ? t->state[0] + begin : NULL, t->state[1] ? t->state[1] + begin : NULL,
+                 t->state[2] ? t->state[2] + begin : NULL, end - begin};
+    switch (t->rule) {
+    case KIN_OPTIM_SGD:
+        run_sgd(wide, t, s);
+        break;
+    case KIN_OPTIM_ADAM:
+        run_adam(wide, t, s);
+        break;
+    case KIN_OPTIM_RMSPROP:
+        run_rmsprop(wide, t, s);
+        break;
+    case KIN_OPTIM_ADAGRAD:
+        t->flags & KIN_OPTIM_DECAY ? adagrad(wide, true, s, t->by) : adagrad(wide, false, s, t->by);
+        break;
+    }
+}
+
+static void
+run_anywhere(const kin_optim_tensor *t, int64_t begin, int64_t end)
+{
+    run_stretch(false, t, begin, end);
+}
+
+#if defined(__x86_64__)
+__attribute__((target("avx512f,fma"))) static void
+run_avx512(const kin_optim_tensor *t, int64_t begin, int64_t end)
+{
+    run_stretch(true, t, begin, end);
+}
+#endif
+
+/* -- all tensors ---------------------------------------------------------------------------------------------------- */
+
+typedef struct {
+    const kin_optim_tensor *tensors;
+    size_t n;
+    bool wide;
+} table;
+
+/* Elements [begin, end), counted over all tensors. */
+static void
+run_share(int64_t begin, int64_t end, void *arg)
+{
+    const table *all = arg;
+    size_t low = 0, high = all->n;
+    while (high - low > 1) {
+        size_t middle = (low + high) / 2;
+        if (all->tensors[middle].before <= begin)
+            low = middle;
+        else
+            high = middle;
+    }
+    for (; low < all->n && all->tensors[low].before < end; low++) {
+        const kin_optim_tensor *t = &all->tensors[low];
+        int64_t from = begin > t->before ? begin - t->before : 0, to = end - t->before < t->n ? end - t->before : t->n;
+        if (from >= to)
+            continue;
+#if defined(__x86_64__)
+        if (all->wide) {
+            run_avx512(t, from, to);
+            continue;
+        }
+#endif
+        run_anywhere(t, from, to);
+    }
+}
+
+void
+kin_optim_run(kin_optim_tensor *tensors, size_t n, kin_optim_parallel parallel)
+{
+    enum { GRAIN = 1 << 14 }; /* elements that are worth another thread: some ten microseconds */
+    int64_t total = 0;
+    for (size_t i = 0; i < n; i++) {
+        tensors[i].before = total;
+        total += tensors[i].n;
+    }
+    table all = {.tensors = tensors, .n = n};
+#if defined(__x86_64__)
+    all.wide = __builtin_cpu_supports("avx512f") && __builtin_cpu_supports("fma");
+#endif
+    if (total > GRAIN && parallel != NULL)
+        parallel(total, GRAIN, run_share, &all);
+    else if (total > 0)
+        run_share(0, total, &all);
+}

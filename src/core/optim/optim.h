@@ -1,0 +1,53 @@
+/* What optimizers do to a parameter, its gradient and its state, in one pass over all tensors of a step: a table of pointers and lengths,
+ * cut into equal shares for threads wherever the borders of tensors are. Code and its size do not depend on how many tensors there are.
+ *
+ * float32 only. Operations stand in eager's order, so that results differ by roundings of single operations at most.
+ */
+#ifndef KIN_OPTIM_OPTIM_H
+#define KIN_OPTIM_OPTIM_H
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include "core/base/status.h"
+
+typedef enum { KIN_OPTIM_SGD, KIN_OPTIM_ADAM, KIN_OPTIM_RMSPROP, KIN_OPTIM_ADAGRAD } kin_optim_rule;
+
+/* What a step does beside its rule. */
+enum {
+    KIN_OPTIM_DECAY = 1,    /* weight decay is added to the gradient */
+    KIN_OPTIM_NESTEROV = 2,
+    KIN_OPTIM_KEEPS_GRAD = 4 /* Nesterov's gradient is written where the gradient was, as eager's foreach form does */
+};
+
+enum { KIN_OPTIM_STATES = 3 };
+
+/* Numbers that a rule multiplies with; each is what eager's operator gets, as a float. */
+typedef struct {
+    float sign;      /* -1: maximizes */
+    float decay;     /* DECAY: of the gradient; Adam without: what the parameter is multiplied with first */
+    float rate;      /* negative: of the update */
+    float momentum, fresh; /* of the buffer, and of the gradient that joins it */
+    float weight;    /* of lerp towards the gradient (Adam, centered RMSprop) */
+    float square, square_fresh; /* of the squares kept, and of the new ones */
+    float correction, eps;
+} kin_optim_numbers;
+
+/* States, in this order; NULL: the rule runs without. SGD: momentum. Adam: exp_avg, exp_avg_sq, max_exp_avg_sq. RMSprop: square_avg, momentum,
+ * grad_avg. Adagrad: sum. */
+typedef struct {
+    float *param, *grad, *state[KIN_OPTIM_STATES];
+    int64_t n;
+    kin_optim_rule rule;
+    unsigned flags;
+    kin_optim_numbers by;
+    int64_t before; /* elements of the tensors before it; set by kin_optim_run */
+} kin_optim_tensor;
+
+typedef void (*kin_optim_parallel)(int64_t n, int64_t grain, void (*fn)(int64_t begin, int64_t end, void *arg), void *arg);
+
+/* No two of the tensors overlap. */
+void kin_optim_run(kin_optim_tensor *tensors, size_t n, kin_optim_parallel parallel);
+
+#endif

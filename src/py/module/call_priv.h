@@ -1,0 +1,50 @@
+/* One call of a compiled function: dispatch.c finds what is replayed, call_exit.c is where a replay is left, call_miss.c what is done where
+ * nothing recorded fits. Shared by these three only.
+ */
+#ifndef KIN_PY_MODULE_CALL_PRIV_H
+#define KIN_PY_MODULE_CALL_PRIV_H
+
+#include "py/driver/record.h"
+#include "py/module/compiled.h"
+#include "py/replay/replay.h"
+
+/* One call on its way. */
+typedef struct {
+    kin_compiled *self;
+    PyThreadState *ts;
+    PyObject *const *args; /* as the caller passed them, for eager runs */
+    size_t nargsf;
+    PyObject *kwnames;
+    kin_bind_call bind;
+    kin_call_shape *shape;
+    kin_eager why; /* of TRY_EAGER */
+    bool pinned;   /* the cache may not free `shape` */
+    double begun;  /* where nothing more is recorded: when guard lookup began */
+} call_state;
+
+/* What the exit hook needs. */
+typedef struct {
+    kin_compiled *self;
+    kin_entry_object *entry;
+    PyThreadState *ts;
+    bool extended; /* recording took part of the time */
+} exit_context;
+
+/* ---- dispatch.c ---- */
+void call_unpin(call_state *c);
+PyObject *call_run_eager(call_state *c, kin_eager why);
+/* The values that the entry starts from: new references; false: one cannot be read. */
+bool call_fill_roots(const kin_entry_object *entry, const call_state *c, PyObject **slots);
+PyObject *call_run_replay(call_state *c, kin_entry_object *entry, PyObject **slots, bool timed);
+
+/* ---- call_exit.c ---- */
+/* May timing influence what is recorded and replayed? */
+bool call_is_timed(const kin_compiled *self);
+void call_fill_record_options(const kin_compiled *self, PyObject *unstable, kin_record_options *out);
+/* kin_exit_hook; arg: an exit_context. */
+PyObject *call_leave(kin_entry *v, uint32_t step, kin_exit *exit, void *arg);
+
+/* ---- call_miss.c ---- */
+PyObject *call_run_unknown(call_state *c);
+
+#endif

@@ -1,0 +1,168 @@
+"""Functions whose graph breaks have a known price: each stands beside the same function without the break.
+
+The gain that `explain` predicts from the first alone is compared with what the second one measures.
+"""
+
+import torch
+
+S, L, W = (64, 64), (512, 1024), 64
+
+
+def branch_small(x, w):
+    y = torch.sin(x) * 2
+    if y.sum() < 1e9:
+        y = y + w
+    return torch.cos(y)
+
+
+def branch_small_fixed(x, w):
+    y = torch.sin(x) * 2
+    y = torch.where(y.sum() < 1e9, y + w, y)
+    return torch.cos(y)
+
+
+def item(x, w):
+    scale = x.abs().max().item()
+    if scale < 1e6:
+        x = x / (w + 1.5)
+    return torch.tanh(x) + 1
+
+
+def item_fixed(x, w):
+    scale = x.abs().max()
+    x = torch.where(scale < 1e6, x / (w + 1.5), x)
+    return torch.tanh(x) + 1
+
+
+def loop(x, w):
+    for _ in range(6):
+        x = x * w + 0.5
+        if x.mean() > -100:
+            x = x * 0.99
+    return x
+
+
+def loop_fixed(x, w):
+    for _ in range(6):
+        x = x * w + 0.5
+        x = torch.where(x.mean() > -100, x * 0.99, x)
+    return x
+
+
+def asked(x, w):
+    y = x * w
+    torch._dynamo.graph_break()
+    z = y + 1
+    torch._dynamo.graph_break()
+    return z.relu() * y
+
+
+def asked_fixed(x, w):
+    y = x * w
+    z = y + 1
+    return z.relu() * y
+
+
+def checked(x, w):
+    y = x * w + 1
+    assert torch.isfinite(y).all()
+    return y.sigmoid() * x
+
+
+def checked_fixed(x, w):
+    y = x * w + 1
+    torch._assert_async(torch.isfinite(y).all())
+    return y.sigmoid() * x
+
+
+def number(x, w):
+    total = float((x * w).sum())
+    if total != 0.25:
+        x = x + 1
+    return x * x - w
+
+
+def number_fixed(x, w):
+    total = (x * w).sum()
+    x = torch.where(total != 0.25, x + 1, x)
+    return x * x - w
+
+
+class Layer(torch.nn.Module):
+    def __init__(self, fixed):
+        super().__init__()
+        self.linear = torch.nn.Linear(W, W)
+        self.fixed = fixed
+
+    def forward(self, x):
+        x = self.linear(x)
+        if self.fixed:
+            x = torch.where(x.sum() > -1e9, x * 0.5, x)
+        elif x.sum() > -1e9:
+            x = x * 0.5
+        return x.relu()
+
+
+class Layers(torch.nn.Module):
+    def __init__(self, fixed):
+        super().__init__()
+        torch.manual_seed(1)
+        self.layers = torch.nn.ModuleList(Layer(fixed) for _ in range(8))
+
+    def forward(self, x, w):
+        for layer in self.layers:
+            x = layer(x)
+        return x * w
+
+
+def _tensors(shape):
+    generator = torch.Generator().manual_seed(3)
+    return torch.randn(shape, generator=generator), torch.rand(shape, generator=generator) + 0.5
+
+
+# name: (with the break, without it, sizes)
+CASES = {
+    "branch, small": (branch_small, branch_small_fixed, S), "branch, large": (branch_small, branch_small_fixed, L),
+    "item, small": (item, item_fixed, S), "item, large": (item, item_fixed, L),
+    "loop, small": (loop, loop_fixed, S), "loop, large": (loop, loop_fixed, L),
+    "asked for, small": (asked, asked_fixed, S), "asked for, large": (asked, asked_fixed, L),
+    "number, small": (number, number_fixed, S), "number, large": (number, number_fixed, L),
+    "assertion, small": (checked, checked_fixed, S),
+    "layers": (lambda: Layers(False), lambda: Layers(True), (8, W)),
+}
+
+
+def make(name):
+    """(function with the break, function without it, arguments)."""
+    broken, fixed, shape = CASES[name]
+    if name == "layers":
+        broken, fixed = broken(), fixed()
+    return broken, fixed, _tensors(shape)
+
+
+def run(names=(), seconds=0.3):
+    """[(name, predicted us, measured us)]."""
+    import kintsugi
+    from kintsugi.diagnose import diagnose, observe, timing
+
+    for name in names or CASES:
+        broken, fixed, args = make(name)
+        with observe.Session() as session, torch.no_grad():
+            first, second = kintsugi.compile(broken), kintsugi.compile(fixed)
+            for _ in range(3):
+                first(*args)
+        found = diagnose(session.functions[0], seconds=seconds)
+        with torch.no_grad():
+            ways = {"broken": lambda: first(*args), "fixed": lambda: second(*args)}
+            for way in ways.values():
+                timing.warm(way, [kintsugi._api.engine_of(first), kintsugi._api.engine_of(second)])
+            times = timing.turns(ways, 4 * seconds)
+        verdict = found.verdict
+        yield name, (verdict.compiled - verdict.without_breaks) * 1e6, timing.difference(times, "broken", "fixed")[0] * 1e6
+
+
+if __name__ == "__main__":
+    import sys
+
+    for name, predicted, measured in run(sys.argv[1:]):
+        print(f"{name:20} predicted {predicted:8.1f} us  measured {measured:8.1f} us  off by {(predicted - measured) / measured:+.0%}", flush=True)

@@ -1,0 +1,92 @@
+"""`kintsugi bench` of the user's own functions."""
+
+import json
+import subprocess
+
+import pytest
+
+from kintsugi import cli
+from kintsugi.bench import own
+
+PROGRAM = '''\
+import torch
+
+
+def f(x, y):
+    return (torch.sin(x) * y).sum(){extra}
+
+
+def example_inputs():
+    return torch.ones(8, 8), torch.ones(8, 8)
+
+
+if __name__ == "__main__":
+    compiled = torch.compile(f)
+    print("run by the script")
+    compiled(*example_inputs())
+'''
+
+
+@pytest.fixture
+def bench(tmp_path, monkeypatch, capfd, kintsugi_clean):
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "mine.py").write_text(PROGRAM.format(extra=""))
+
+    def run(*arguments):
+        status = cli.main(["bench", "--seconds", "0.05", "--json", "found.json", *arguments])
+        out = capfd.readouterr()
+        return status, json.loads((tmp_path / "found.json").read_text()) if status == 0 else None, out
+    return run
+
+
+@pytest.mark.parametrize("target", ["mine.py", "mine.py:f", "mine:f"])
+def test_own_functions(bench, target):
+    status, found, out = bench(target)
+    ways = found["f"]["ways"]
+    assert status == 0 and set(ways) == {"eager", "kintsugi"} and ways["eager"]["speedup"] == 1
+    assert ways["kintsugi"]["us"] == pytest.approx(ways["eager"]["us"] / ways["kintsugi"]["speedup"])
+    assert ways["kintsugi"]["first_call_ms"] > 0 and ways["kintsugi"]["samples"] >= 3
+    assert out.out.startswith("f\n") and "compiled code" in out.out and "run by the script" not in out.out
+
+
+def test_an_earlier_revision(bench, tmp_path):
+    def git(*command):
+        subprocess.run(["git", "-c", "user.name=t", "-c", "user.email=t@t", *command], check=True, capture_output=True, cwd=tmp_path)
+    git("init", "-q")
+    git("add", "mine.py")
+    git("commit", "-qm", "before")
+    (tmp_path / "mine.py").write_text(PROGRAM.format(extra=" + sum(float(i) for i in range(2000))"))
+    status, found, out = bench("mine.py:f", "--against", "git:HEAD")
+    ways = found["f"]["ways"]
+    assert status == 0 and set(ways) == {"eager", "kintsugi", "before eager", "before kintsugi"}
+    assert ways["eager"]["us"] > 1.5 * ways["before eager"]["us"]  # 2,000 additions more
+    assert any(line.startswith("this revision: ") for line in found["f"]["verdict"])
+
+
+@pytest.mark.parametrize("arguments, text", [
+    (["nothing.py"], "no such script"), (["mine.py:g"], "has no 'g'"), (["mine.py:f", "--against", "HEAD"], "expected git:"),
+    (["mine.py:f", "--against", "git:HEAD"], "in no git repository"), (["empty.py"], "calls no function")])
+def test_errors(bench, tmp_path, arguments, text):
+    (tmp_path / "empty.py").write_text("x = 1\n")
+    status, _, out = bench(*arguments)
+    assert status == 2 and text in out.err
+
+
+def _row(eager, kintsugi):
+    row = {"times": {"eager": eager, "kintsugi": kintsugi}, "first": {"kintsugi": {"call": 0.1, "spent": 0.2, "calls": 6}}, "errors": {},
+           "difference": {"kintsugi": 0.0}, "kept_bytes": 0}
+    return own.verdict(row, own._describe(row)), own._describe(row)
+
+
+def test_verdicts():
+    fast, ways = _row([2e-3] * 50, [1e-3] * 50)
+    assert fast.startswith("compiled code is 2.00x as fast as eager") and ways["kintsugi"]["break_even_calls"] == 200
+    slow, ways = _row([1e-3] * 50, [2e-3] * 50)
+    assert slow.startswith("compiled code takes 2.00x as long as eager") and ways["kintsugi"]["break_even_calls"] is None
+    same, _ = _row([1e-3, 1.2e-3, 0.9e-3, 1.1e-3, 1e-3] * 10, [1.2e-3, 0.9e-3, 1.1e-3, 1e-3, 1e-3] * 10)
+    assert same.startswith("no clear difference")
+
+
+def test_models_are_no_targets():
+    assert not own.is_target(["bert-*"]) and not own.is_target([]) and not own.is_target(["a.py", "b.py"])
+    assert own.is_target(["a.py"]) and own.is_target(["package.module:fn"])

@@ -1,0 +1,122 @@
+"""`kintsugi check`: what becomes worse is found and told, what does not is not."""
+
+import json
+import linecache
+import sys
+
+import pytest
+
+from kintsugi import cli
+
+PROGRAM = '''\
+import torch
+import helper_of_test
+
+torch.manual_seed(3)
+weight = torch.randn(8, 8)
+
+
+def forward(x, scale):
+    y = x @ weight
+    y = helper_of_test.activation(y) * scale
+    return y.sum(0)
+
+
+compiled = torch.compile(forward)
+for scale in (2.0, 2.0, 2.0):
+    compiled(torch.ones(4, 8), scale)
+'''
+HELPER = "def activation(y):\n    return y.relu()\n"
+
+# name: (text of the program that is replaced, by what, arguments, part of what is told)
+WORSE = {
+    "item": ("    return y.sum(0)", "    if y.sum().item() > 5:\n        y = y + 1\n    return y.sum(0)", [], "new graph break at script.py:11 in forward"),
+    "print": ("    return y.sum(0)", "    print('here')\n    return y.sum(0)", ["--strict-breaks"], "[PRINT]"),
+    "recompile": ("(2.0, 2.0, 2.0)", "(2.0, 2.0, None or True)", [], "recompiles: 0 -> 1"),
+    "values": ("* scale", "* (scale * 1.001)", [], "its values differ by 1.0e-03"),
+    "shape": ("y.sum(0)", "y.sum(1)", [], "float32[8]"),
+    "guards": ("    y = x @ weight", "    y = x @ weight" + "".join(f"\n    y = y if settings['a{i}'] else -y" for i in range(40)), [], "guards: "),
+    "not called": ("    compiled(torch.ones(4, 8), scale)", "    pass", [], "is not called any more"),
+}
+
+
+@pytest.fixture
+def check(tmp_path, monkeypatch, capfd, kintsugi_clean):
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.delenv("GITHUB_ACTIONS", raising=False)
+
+    def run(text, *arguments, helper=HELPER):
+        (tmp_path / "script.py").write_text("settings = {f'a{i}': True for i in range(40)}\n" * 0 + text)
+        (tmp_path / "helper_of_test.py").write_text(helper)
+        sys.modules.pop("helper_of_test", None)
+        linecache.clearcache()
+        kintsugi_clean.reset()
+        with kintsugi_clean.config.patch(kernels=True, strict_breaks=False):
+            status = cli.main(["check", "script.py", "--baseline", "baseline.json", *arguments])
+        return status, capfd.readouterr()
+    return run
+
+
+def test_quiet_on_reruns(check):
+    assert check(PROGRAM, "--update")[0] == 0
+    for _ in range(5):
+        status, out = check(PROGRAM)
+        assert (status, out.out) == (0, "nothing is worse: 1 compiled functions, 0 graph breaks\n")
+
+
+@pytest.mark.parametrize("name", WORSE)
+def test_what_is_worse(check, name):
+    old, new, arguments, told = WORSE[name]
+    program = PROGRAM.replace("torch.manual_seed(3)", "torch.manual_seed(3)\nsettings = {f'a{i}': True for i in range(40)}") if name == "guards" else PROGRAM
+    assert check(program, "--update", *arguments)[0] == 0
+    status, out = check(program.replace(old, new), *arguments)
+    assert status == 1 and any(line.startswith("worse: ") and told in line for line in out.out.splitlines()), out.out
+
+
+def test_a_library_that_breaks_since_its_upgrade(check):
+    assert check(PROGRAM, "--update")[0] == 0
+    status, out = check(PROGRAM, helper="def activation(y):\n    if y.max() > 1e9:\n        y = y / 2\n    return y.relu()\n")
+    assert status == 1 and "new graph break at helper_of_test.py:2 in activation" in out.out
+
+
+def test_what_is_better_is_told_and_taken(check):
+    broken = PROGRAM.replace("    return y.sum(0)", "    if y.sum() > 5:\n        y = y + 1\n    return y.sum(0)")
+    assert check(broken, "--update")[0] == 0
+    status, out = check(PROGRAM.replace("* scale", "* scale + 0 * y"))
+    assert "better: forward: gone: graph break" in out.out
+    assert check(PROGRAM, "--update")[0] == 0 and check(broken)[0] == 1
+
+
+def test_lines_that_moved_are_the_same_causes(check):
+    broken = PROGRAM.replace("    return y.sum(0)", "    if y.sum() > 5:\n        y = y + 1\n    return y.sum(0)")
+    assert check(broken, "--update")[0] == 0
+    assert check("# a comment\n\n" + broken)[0] == 0
+
+
+def test_bounds_without_a_baseline(tmp_path, monkeypatch, capfd, kintsugi_clean):
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "script.py").write_text("import torch\n\n\ndef f(x):\n    return x * 2 if x.sum() > 0 else x\n\n\ntorch.compile(f)(torch.ones(2))\n")
+    assert cli.main(["check", "script.py", "--max-breaks", "1"]) == 0
+    assert cli.main(["check", "script.py", "--fullgraph", "--annotations", "github"]) == 1
+    out = capfd.readouterr().out
+    assert "worse: f: graph break at script.py:5 in f" in out and "::error file=script.py,line=5,title=kintsugi check::f" in out
+    assert cli.main(["check", "script.py"]) == 2
+
+
+@pytest.mark.parametrize("content, told", [(None, "--update writes it"), ("{", "is no baseline"), ('{"version": 99}', "no baseline of this version")])
+def test_baselines_that_cannot_be_read(check, tmp_path, content, told):
+    if content is not None:
+        (tmp_path / "baseline.json").write_text(content)
+    status, out = check(PROGRAM)
+    assert status == 2 and told in out.err
+
+
+def test_a_script_that_fails(check):
+    status, out = check(PROGRAM + "raise ValueError('broken')\n", "--update")
+    assert status == 2 and "ValueError: broken" in out.err
+
+
+def test_a_baseline_names_no_folders(check, tmp_path):
+    check(PROGRAM.replace("    return y.sum(0)", "    if y.sum() > 5:\n        y = y + 1\n    return y.sum(0)"), "--update")
+    text = (tmp_path / "baseline.json").read_text()
+    assert str(tmp_path) not in text and json.loads(text)["functions"]["forward"]["causes"][0]["path"] == "script.py"

@@ -1,0 +1,111 @@
+"""`kintsugi explain`: what it finds, where it points, what it proposes, and in which forms."""
+
+import json
+import linecache
+
+import programs
+import pytest
+
+from kintsugi import cli
+
+
+@pytest.fixture
+def explain(tmp_path, monkeypatch, capfd, kintsugi_clean):
+    """explain(text, *arguments): (exit status, the JSON's functions, what was printed)."""
+    monkeypatch.chdir(tmp_path)
+    linecache.clearcache()  # each test has another script.py
+
+    def run(text, *arguments, target="script.py"):
+        (tmp_path / "script.py").write_text(text)
+        status = cli.main(["explain", target, "--json", "found.json", *arguments])
+        found = json.loads((tmp_path / "found.json").read_text())["functions"] if status == 0 else None
+        return status, found, capfd.readouterr()
+    return run
+
+
+def test_a_break_in_every_layer_is_one_cause(explain):
+    _, (model,), out = explain(programs.LAYERS, "--seconds", "0.01")
+    cause, = model["causes"]
+    assert (cause["why"], cause["count"], cause["line"], model["breaks"]) == ("DATA_DEPENDENT_BRANCH", 12, 11, 12)
+    assert cause["how"] == "measured" and 0 <= cause["price_us"] <= model["verdict"]["compiled_us"] * 1.01
+    assert out.out.startswith("Model (script.py:21): ") and "12 times in a call" in out.out
+    assert cause["patch"]["lines"] == ["        x = torch.where(x.sum() > 1000000000.0, x * 2, x)"]
+
+
+def test_carets_origin_and_effects(explain):
+    _, (found,), out = explain(programs.ORIGIN, "--no-measure")
+    cause, = found["causes"]
+    assert cause["columns"] == [4, 8, 17] or cause["columns"][:2] == [4, 9]  # from `if`, as CPython counts it
+    assert [place[1:] for place in cause["origin"]] == [[6, "gt = y.sum() > 0"]]
+    assert "    8 |     if gt:" in out.out and "         |     ^^" in out.out
+    assert "its data comes from script.py:6: gt = y.sum() > 0" in out.out
+    assert "1 side effect (script.py:7)" in out.out and cause["price_us"] is None
+    assert "+    x = torch.where(gt, x * 2, x)" in out.out
+
+
+def test_a_function_with_its_inputs(explain):
+    status, (found,), out = explain(programs.ORIGIN, "--no-measure", target="script.py:decide")
+    assert status == 0 and found["name"] == "decide" and found["calls"] == 3
+    _, (found,), _ = explain(programs.ORIGIN, "--no-measure", "--inputs", "torch.zeros(3), torch.zeros(3)", target="script.py:decide")
+    assert found["causes"][0]["why"] == "DATA_DEPENDENT_BRANCH"
+    assert out.out.count("decided") == 3
+
+
+@pytest.mark.parametrize("target, text", [
+    ("nothing.py", "no such script"), ("script.py:missing", "has no 'missing'"), ("no.such.module:f", "No module named"),
+    ("script", "expected a script")])
+def test_targets_that_are_none(explain, target, text):
+    status, _, out = explain(programs.ORIGIN, target=target)
+    assert status == 2 and text in out.err
+
+
+def test_arguments_that_are_missing(explain):
+    status, _, out = explain("def f(x): return x\n", target="script.py:f")
+    assert status == 2 and "--inputs" in out.err
+
+
+def test_recompiles_name_the_value_and_the_line(explain):
+    _, (found,), out = explain(programs.RECOMPILES, "--no-measure")
+    recompile = next(cause for cause in found["causes"] if cause["kind"] == "recompile" and "factor" in cause["title"])
+    assert recompile["line"] == 6 and recompile["notes"] == ["factor == 2, now 3"]
+    assert "torch.tensor(factor)" in recompile["hints"][0] and "    6 |     y = x * factor" in out.out
+
+
+def test_a_script_that_fails_is_explained_all_the_same(explain):
+    status, _, out = explain(programs.ORIGIN + "    raise KeyError('late')\n", "--no-measure")
+    assert status == 1 and "Data-dependent branching" in out.out and "KeyError: 'late'" in out.err
+
+
+def test_arguments_of_the_script(explain):
+    _, _, out = explain("import sys\nprint(sys.argv)\n", "--", "--fast", "1")
+    assert "['script.py', '--fast', '1']" in out.out and "Nothing was compiled" in out.out
+
+
+def test_sarif(explain, tmp_path):
+    explain(programs.ORIGIN, "--no-measure", "--sarif", "found.sarif")
+    log = json.loads((tmp_path / "found.sarif").read_text())
+    run, = log["runs"]
+    result, = run["results"]
+    region = result["locations"][0]["physicalLocation"]["region"]
+    assert log["version"] == "2.1.0" and run["tool"]["driver"]["rules"][0]["id"] == result["ruleId"] == "KIN0001"
+    assert region["startLine"] == 8 and region["startColumn"] == 5 and region["endColumn"] > 5
+    assert result["locations"][0]["physicalLocation"]["artifactLocation"]["uri"] == "script.py"
+    assert result["relatedLocations"][0]["physicalLocation"]["region"]["startLine"] == 6
+    change, = result["fixes"][0]["artifactChanges"]
+    replacement, = change["replacements"]
+    lines = programs.ORIGIN.splitlines(keepends=True)
+    first, last = replacement["deletedRegion"]["startLine"], replacement["deletedRegion"]["endLine"]
+    fixed = "".join(lines[:first - 1]) + replacement["insertedContent"]["text"] + "".join(lines[last - 1:])
+    assert "    x = torch.where(gt, x * 2, x)\n    return x\n" in fixed
+
+
+def test_calls_that_have_effects_outside_are_not_repeated(explain, tmp_path):
+    _, (found,), _ = explain("import torch\n\n\ndef f(x):\n    with open('log', 'a') as file:\n        file.write('x')\n    return x + 1\n\n\n"
+                             "g = torch.compile(f)\nfor _ in range(3):\n    g(torch.ones(2))\n")
+    assert (tmp_path / "log").read_text() == "xxx"
+    assert found["verdict"]["eager_us"] is None and "TextIOWrapper" in found["verdict"]["note"] or "io.open" in found["verdict"]["note"]
+
+
+def test_what_a_program_prints_is_not_repeated_while_it_is_measured(explain):
+    _, _, out = explain(programs.ORIGIN, "--seconds", "0.01")
+    assert out.out.count("decided") == 1

@@ -1,0 +1,66 @@
+"""Fixes fitted to code: each applied, and the result run against the original."""
+
+import linecache
+
+import pytest
+import torch
+
+from kintsugi.diagnose import causes, fixes
+
+CASES = {
+    "one name": ("DATA_DEPENDENT_BRANCH", "    if x.sum() > 0:\n        x = x * 2", "    x = torch.where(x.sum() > 0, x * 2, x)"),
+    "augmented": ("DATA_DEPENDENT_BRANCH", "    if x.sum() > 0:\n        x *= 2", "    x = torch.where(x.sum() > 0, x * 2, x)"),
+    "else": ("DATA_DEPENDENT_BRANCH", "    if x.sum() > 0:\n        x = x * 2\n    else:\n        x = -x",
+             "    x = torch.where(x.sum() > 0, x * 2, -x)"),
+    "one after the other": ("DATA_DEPENDENT_BRANCH", "    if x.sum() > 0:\n        x = x * 2\n        x = x + 1",
+                            "    x = torch.where(x.sum() > 0, x * 2 + 1, x)"),
+    "two names": ("DATA_DEPENDENT_BRANCH", "    if x.sum() > 0:\n        x = x * 2\n        y = y + 1",
+                  "    chosen = x.sum() > 0\n    x = torch.where(chosen, x * 2, x)\n    y = torch.where(chosen, y + 1, y)"),
+    "expression": ("DATA_DEPENDENT_BRANCH", "    x = x * 2 if x.sum() > 0 else x - 1", "    x = torch.where(x.sum() > 0, x * 2, x - 1)"),
+    "returns": ("DATA_DEPENDENT_BRANCH", "    if x.sum() > 0:\n        return x * 2\n    return x - y", "    return torch.where(x.sum() > 0, x * 2, x - y)"),
+    "item in a condition": ("TENSOR_ITEM", "    if x.sum().item() > 0:\n        x = x * 2", "    x = torch.where(x.sum() > 0, x * 2, x)"),
+    "item": ("TENSOR_ITEM", "    x = x * y.max().item()", "    x = x * y.max()"),
+    "number": ("TENSOR_TO_NUMBER", "    x = x * float(y.max())", "    x = x * y.max()"),
+    "tolist": ("TENSOR_TOLIST", "    x = sum(y.tolist()) + x", "    x = sum(y.unbind()) + x"),
+    "equal": ("DATA_DEPENDENT_OP", "    same = torch.equal(x, y)", "    same = (x == y).all()"),
+    "assert": ("DATA_DEPENDENT_ASSERT", "    assert (x < 9).all(), 'large'", "    torch._assert_async((x < 9).all(), 'large')"),
+    "graph_break": ("EXPLICIT_BREAK", "    torch._dynamo.graph_break()", None),
+    "numpy": ("TENSOR_NUMPY", "    x = torch.as_tensor(np.cumsum(x.numpy(), 0))", "    x = torch.as_tensor(torch.cumsum(x, 0))"),
+}
+
+
+def _fit(tmp_path, why, code):
+    path = tmp_path / "module.py"
+    path.write_text(f"import numpy as np\nimport torch\n\n\ndef f(x, y):\n{code}\n    return x, y\n")
+    linecache.checkcache(str(path))
+    cause = causes.Cause("break", "", why=why, filename=str(path), line=6, user=(str(path), 6, "f"))
+    return path, fixes.fit(cause)
+
+
+@pytest.mark.parametrize("name", CASES)
+def test_a_fix_computes_the_same(tmp_path, name):
+    why, code, wanted = CASES[name]
+    path, patch = _fit(tmp_path, why, code)
+    assert patch is not None and patch.lines == (wanted.splitlines() if wanted else [])
+    before, after = {}, {}
+    exec(path.read_text(), before)
+    exec(patch.apply(path.read_text()), after)
+    for sign in (1.0, -1.0):
+        args = [torch.tensor([1.0, 2.0, 0.5]) * sign, torch.tensor([3.0, 1.0, 2.0])]
+        torch.testing.assert_close(after["f"](*[a.clone() for a in args]), before["f"](*[a.clone() for a in args]))
+
+
+@pytest.mark.parametrize("code", [
+    "    if x.sum() > 0:\n        print('positive')",
+    "    if x.sum() > 0:\n        x = x * 2\n        y = x + 1\n    else:\n        y = x",
+    "    while x.sum() > 0:\n        x = x - 1",
+    "    if x.sum() > 0:\n        x.mul_(2)",
+    "    if x.sum() > 0:\n        return x, x\n    x = y"])
+def test_code_of_another_shape_gets_no_patch(tmp_path, code):
+    assert _fit(tmp_path, "DATA_DEPENDENT_BRANCH", code)[1] is None
+
+
+def test_lines_of_libraries_are_not_changed(tmp_path):
+    path, _ = _fit(tmp_path, "TENSOR_ITEM", "    x = x * y.max().item()")
+    cause = causes.Cause("break", "", why="TENSOR_ITEM", filename=str(path), line=6, user=("other.py", 1, "g"))
+    assert fixes.fit(cause) is None

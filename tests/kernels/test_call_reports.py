@@ -1,0 +1,161 @@
+"""Which call ran compiled code, `options={"warm": True}`, and reports that name what the user wrote."""
+
+import subprocess
+import sys
+import textwrap
+
+import kintsugi
+import pytest
+import torch
+
+
+@pytest.fixture(autouse=True)
+def kernels():
+    before = kintsugi.config.kernels
+    kintsugi.config.kernels = True
+    kintsugi.reset()
+    yield
+    kintsugi.config.kernels = before
+
+
+def compute(x):
+    return torch.relu(torch.sin(x) * 2) @ x
+
+
+def test_stats_tells_how_each_call_was_done():
+    x, compiled = torch.randn(8, 8), kintsugi.compile(compute)
+    assert kintsugi.stats(compiled)["last_call"] == ""
+    compiled(x)
+    assert kintsugi.stats(compiled)["last_call"] == "recorded"
+    for _ in range(3):
+        compiled(x)
+    stats = kintsugi.stats(compiled)
+    assert stats["last_call"] in ("compiled", "step by step") and stats["compiled_calls"] >= 1
+    kintsugi.config.disable = True
+    try:
+        compiled(x)
+    finally:
+        kintsugi.config.disable = False
+    assert kintsugi.stats(compiled)["last_call"] == "eager"
+
+
+def test_steps_are_not_called_compiled():
+    x, compiled = torch.randn(8, 8), kintsugi.compile(compute, backend="eager")
+    for _ in range(3):
+        compiled(x)
+    stats = kintsugi.stats(compiled)
+    assert (stats["last_call"], stats["compiled_calls"]) == ("step by step", 0)
+
+
+def test_warm_runs_compiled_code_from_the_first_call_on():
+    x, compiled = torch.randn(8, 8), kintsugi.compile(compute, options={"warm": True})
+    for number in range(1, 4):
+        torch.testing.assert_close(compiled(x), compute(x))
+        stats = kintsugi.stats(compiled)
+        assert (stats["last_call"], stats["compiled_calls"]) == ("compiled", number)
+
+
+def test_warm_compiles_even_a_single_small_call():
+    compiled = kintsugi.compile(lambda x: torch.sin(x), options={"warm": True})
+    compiled(torch.randn(3))
+    assert kintsugi.stats(compiled)["last_call"] == "compiled"
+
+
+def test_warm_does_nothing_twice_that_can_be_seen():
+    def add(x):
+        x.add_(1)
+        return x.sum()
+
+    x, compiled = torch.zeros(3), kintsugi.compile(add, options={"warm": True})
+    assert compiled(x) == 3 and x.tolist() == [1, 1, 1]
+    assert kintsugi.stats(compiled)["last_call"] == "recorded"
+    norm = torch.nn.BatchNorm1d(4)
+    kintsugi.compile(norm, options={"warm": True})(torch.randn(8, 4))
+    assert norm.num_batches_tracked == 1
+
+    seen = []
+
+    def note(x):
+        y = torch.exp(x)
+        seen.append(1)
+        return y
+
+    kintsugi.compile(note, options={"warm": True})(x)
+    assert seen == [1]
+
+
+def test_warm_draws_the_random_numbers_of_eager():
+    def draw(x):
+        return torch.rand(3) + x
+
+    x, compiled = torch.ones(3), kintsugi.compile(draw, options={"warm": True})
+    torch.manual_seed(0)
+    got = [compiled(x) for _ in range(3)]
+    torch.manual_seed(0)
+    for value in got:
+        torch.testing.assert_close(value, draw(x))
+
+
+def test_warm_is_true_or_false():
+    with pytest.raises(TypeError, match="warm"):
+        kintsugi.compile(compute, options={"warm": 1})
+
+
+@pytest.mark.parametrize("arguments, calls, reason", [
+    ({}, 0, "none: it was not called yet"),
+    ({}, 1, "none: no recorded call has come again so far (1 call, 1 recorded)"),
+    ({"backend": "eager"}, 3, "none: graphs run with backend='eager'"),
+    ({"options": {"kernels": False}}, 3, "none: they are switched off (options={'kernels': False})"),
+])
+def test_explain_says_why_there_are_no_kernels(arguments, calls, reason):
+    x, compiled = torch.randn(8, 8), kintsugi.compile(compute, **arguments)
+    for _ in range(calls):
+        compiled(x)
+    text = str(kintsugi.explain(compiled)(x))
+    assert reason in text and f"Calls: {calls}" in text
+
+
+def test_explain_says_that_gradients_are_the_reason():
+    before = kintsugi.config.training
+    kintsugi.config.training = False
+    try:
+        x, compiled = torch.randn(8, 8, requires_grad=True), kintsugi.compile(compute)
+        for _ in range(3):
+            compiled(x)
+        assert "gradients are wanted" in str(kintsugi.explain(compiled)(x))
+    finally:
+        kintsugi.config.training = before
+
+
+def test_nothing_empty_nothing_numbered_nothing_said_twice():
+    x, compiled = torch.randn(16, 64), kintsugi.compile(compute_sums, options={"warm": True})
+    compiled(x)
+    text = str(kintsugi.explain(compiled)(x))
+    assert "Break Reasons: none" in text
+    assert "torch.sin was not rebound" in text and "torch.sin is torch.sin" not in text
+    kernels = text.partition("Kernels:")[2].partition("Compile Times")[0]
+    assert "not fused" in kernels and "%" not in kernels and "0.0 us" not in kernels
+    lines = [line for line in kernels.splitlines() if "not fused" in line]
+    assert len(lines) == len(set(lines))
+
+
+def compute_sums(x):
+    y = torch.sin(x)
+    return y.sum(0), y.sum(1), (y * 2).sum(0), y.cumsum(1).sum(1)
+
+
+def test_recompile_reasons_name_forward_and_its_parameters():
+    script = textwrap.dedent("""
+        import torch, kintsugi
+        class Model(torch.nn.Module):
+            def forward(self, hidden, scale=1):
+                return torch.relu(hidden) if hidden.shape[0] > 4 else hidden * scale
+        compiled = kintsugi.compile(Model(), dynamic=False)
+        compiled(torch.randn(4, 8))
+        compiled(torch.randn(5, 8))
+        print(kintsugi.explain(compiled)(torch.randn(5, 8)))
+    """)
+    done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, env={**__import__("os").environ, "TORCH_LOGS": "recompiles"})
+    assert "Recompiling function forward in <string>:4" in done.stderr, done.stderr
+    assert "tensor 'hidden' size mismatch at index 0. expected 4, actual 5" in done.stderr
+    assert "type(L['hidden']) is torch.Tensor" in done.stdout and "args[0]" not in done.stdout

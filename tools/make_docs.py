@@ -1,0 +1,178 @@
+"""Makes the documentation site: python tools/make_docs.py BUILD_FOLDER [--sources-only]
+
+Pages that exist as text (the user's guide, measured tables, design) are taken as they are; a page for each reason of the table of graph breaks,
+with its example, and a page for each group of PyTorch's ids are made from the tables that the engine itself uses. BUILD_FOLDER/site/index.html is the
+result: it needs no network and can be searched from file://. mkdocs-material draws it.
+"""
+
+import ast
+import os
+import pathlib
+import re
+import shutil
+import subprocess
+import sys
+
+ROOT = pathlib.Path(__file__).resolve().parent.parent
+EXAMPLES = ROOT / "docs/breaks/examples"
+
+GUIDE = [("Install", "install"), ("First speed-up", "first"), ("Graph breaks", "breaks"), ("Training", "training"), ("Varying sizes", "sizes"),
+         ("In continuous integration", "ci"), ("Troubleshooting", "troubleshooting")]
+MEASURED = [("Speed", "bench"), ("Cost of a call", "overhead"), ("Operators", "ops"), ("Libraries", "libraries"), ("Four texts on torch.compile", "documents"),
+            ("Versions", "versions"), ("Settings", "settings")]
+CATEGORIES = {"data": "Decisions on data", "opaque": "Code that cannot be followed", "requested": "Breaks that the program asks for", "unsupported": "Not supported",
+              "python": "Python constructs", "effect": "Effects that strict mode reports", "limit": "Limits and events"}
+
+
+def example_parts(name):
+    """(code that breaks, code that does not, whether it is an event) of docs/breaks/examples/NAME.py; None where there is no such file."""
+    path = EXAMPLES / f"{name}.py"
+    if not path.exists():
+        return None
+    text = path.read_text()
+    lines, tree = text.splitlines(), ast.parse(text)
+    # What the example's own test needs is left out: the docstring, the import of support, the call at the end.
+    kept = [node for node in tree.body if not (isinstance(node, ast.Expr) and isinstance(node.value, ast.Constant)) and not isinstance(node, ast.If)
+            and not (isinstance(node, ast.ImportFrom) and node.module == "support")]
+    source = {node: "\n".join(lines[min([node.lineno, *(d.lineno for d in getattr(node, "decorator_list", []))]) - 1:node.end_lineno]) for node in kept}
+    fixed = [node for node in kept if getattr(node, "name", "").lower().startswith("fixed")]
+    shown = [source[node] for node in kept if node not in fixed]
+    return join_source(shown), join_source([source[node] for node in fixed])
+
+
+def join_source(parts):
+    text = ""
+    for part in parts:
+        simple = "\n" not in part
+        text += ("" if not text else "\n" if simple and text.splitlines()[-1].startswith(("import", "from")) else "\n\n") + part
+    return text
+
+
+def break_page(row, stock_titles):
+    """The page of one row of the table."""
+    out = [f"# {row['type']}", "", f"`{row['why']}` · {row['id']} · {CATEGORIES.get(row['category'], row['category'])}", "", "## What happened", "", row["explanation"], ""]
+    example = example_parts(row["why"])
+    if example and example[0]:
+        out += ["## Example", "", "```python", example[0], "```", ""]
+    if row["fix"] or row["hints"] or (example and example[1]):
+        out += ["## What to do", ""]
+        out += [f"**Fix:** {row['fix']}.", ""] if row["fix"] else []
+        out += [f"- {hint}" for hint in row["hints"]] + [""]
+        if example and example[1]:
+            out += ["The example without the break:", "", "```python", example[1], "```", ""]
+    out += ["## Its price", "", "What a break costs depends on what could be computed across it. `kintsugi explain script.py` measures it for your program, in microseconds per "
+            "call and as a share of the call.", ""]
+    if row["stock"]:
+        out += ["## PyTorch's ids", ""]
+        out += [f"- [{name}](https://meta-pytorch.github.io/compile-graph-break-site/gb/{name.lower()}.html) {stock_titles.get(name, '')}".rstrip() for name in row["stock"]] + [""]
+    return "\n".join(out)
+
+
+def index_page(rows):
+    out = ["# Reasons for graph breaks", "", "Each row of the engine's table has a page. `python -m kintsugi breaks NAME` prints the same in a terminal, and takes PyTorch's ids as well.", ""]
+    for category, title in CATEGORIES.items():
+        found = [row for row in rows if row["category"] == category]
+        if found:
+            out += [f"## {title}", "", "| reason | what happened | PyTorch's ids |", "|---|---|---|"]
+            out += [f"| [{row['why']}]({row['why']}.md) | {cell(row['explanation'])} | {' '.join(row['stock'])} |" for row in found] + [""]
+    return "\n".join(out)
+
+
+def cell(text):
+    return text.replace("|", "\\|").replace("\n", " ")
+
+
+def ids_page(groups, rows, titles):
+    """Every id of PyTorch's, with what becomes of it here."""
+    out = ["# PyTorch's ids", "", "What each id of PyTorch's registry of graph breaks means here. `python -m kintsugi breaks GB0142` answers for one.", "", "## A graph break here as well", "",
+           "| id | PyTorch's title | here |", "|---|---|---|"]
+    named = sorted(((name, row) for row in rows for name in row["stock"]), key=lambda pair: pair[0])
+    out += [f"| {name} | {cell(titles.get(name, ''))} | [{row['why']}]({row['why']}.md) |" for name, row in named] + [""]
+    for group in groups:
+        out += [f"## No graph break: {group.title}", "", group.text, "", "| id | PyTorch's title |", "|---|---|"]
+        out += [f"| {name} | {cell(title)} |" for name, title in sorted(group.ids.items())] + [""]
+    return "\n".join(out)
+
+
+def stock_titles():
+    """PyTorch's own titles, where the torch at hand has its registry."""
+    import json
+
+    import torch
+
+    path = pathlib.Path(torch.__file__).parent / "_dynamo/graph_break_registry.json"
+    return {name: entries[-1]["Gb_type"].strip() for name, entries in json.loads(path.read_text()).items()} if path.exists() else {}
+
+
+def write_breaks(folder):
+    from kintsugi import _messages, _pytorch_ids
+
+    rows, titles = _messages.rows(), stock_titles()
+    (folder / "breaks").mkdir()
+    for row in rows:
+        (folder / "breaks" / f"{row['why']}.md").write_text(break_page(row, titles))
+    (folder / "breaks/index.md").write_text(index_page(rows))
+    (folder / "breaks/pytorch-ids.md").write_text(ids_page(_pytorch_ids.groups(), rows, titles))
+    return sorted(row["why"] for row in rows)
+
+
+def copy_texts(folder):
+    """The guide, measured pages with their pictures, design pages; returns those of MEASURED that exist."""
+    for name in ("guide", "design", "measurements"):
+        shutil.copytree(ROOT / "docs" / name, folder / name)
+    for _, name in GUIDE:  # some of the guide's pages stand beside docs/guide, for a command writes them
+        if (ROOT / f"docs/{name}.md").exists() and not (folder / f"guide/{name}.md").exists():
+            shutil.copy(ROOT / f"docs/{name}.md", folder / "guide")
+    (folder / "measured").mkdir()
+    for path in [*(ROOT / "docs").glob("*.svg"), *(ROOT / "docs").glob("*.png")]:
+        shutil.copy(path, folder / "measured")
+        shutil.copy(path, folder / "guide")
+    there = [(title, name) for title, name in MEASURED if (ROOT / "docs" / f"{name}.md").exists()]
+    for _, name in there:
+        shutil.copy(ROOT / "docs" / f"{name}.md", folder / "measured")
+    shutil.copy(ROOT / "docs/guide/index.md", folder / "index.md")
+    (folder / "guide/index.md").unlink()
+    shutil.copy(ROOT / "ARCHITECTURE.md", folder / "design/architecture.md")
+    return there
+
+
+def title_of(path):
+    return re.search(r"^# (.+)", path.read_text(), re.MULTILINE).group(1)
+
+
+def navigation(folder, names, measured):
+    guide = [{title: f"guide/{name}.md"} for title, name in GUIDE if (folder / f"guide/{name}.md").exists()]
+    design = [{"Map of the sources": "design/architecture.md"}]
+    design += [{title_of(path): f"design/{path.name}"} for path in sorted((folder / "design").glob("*.md")) if path.stem != "architecture"]
+    design += [{"Measurements": [{title_of(path): f"measurements/{path.name}"} for path in sorted((folder / "measurements").glob("*.md"))]}]
+    breaks = [{"All reasons": "breaks/index.md"}, {"PyTorch's ids": "breaks/pytorch-ids.md"}, {"Reasons": [{name: f"breaks/{name}.md"} for name in names]}]
+    return [{"Kintsugi": "index.md"}, {"Guide": guide}, {"Graph breaks": breaks}, {"Measured": [{title: f"measured/{name}.md"} for title, name in measured]}, {"Design": design}]
+
+
+def main(arguments):
+    import json
+
+    os.environ["NO_MKDOCS_2_WARNING"] = "1"
+    build = pathlib.Path(arguments[0]).resolve()
+    folder = build / "docs"
+    shutil.rmtree(folder, ignore_errors=True)
+    folder.mkdir(parents=True)
+    measured = copy_texts(folder)
+    names = write_breaks(folder)
+    settings = {
+        "site_name": "Kintsugi", "docs_dir": str(folder), "site_dir": str(build / "site"), "use_directory_urls": False,
+        "theme": {"name": "material", "custom_dir": str(ROOT / "docs/theme"), "font": False, "features": ["navigation.tabs", "navigation.indexes", "navigation.top", "content.code.copy", "search.highlight"],
+                  "palette": [{"media": "(prefers-color-scheme: light)", "scheme": "default", "toggle": {"icon": "material/weather-night", "name": "Dark"}},
+                              {"media": "(prefers-color-scheme: dark)", "scheme": "slate", "toggle": {"icon": "material/weather-sunny", "name": "Light"}}]},
+        "plugins": [{"material/search": {"separator": r"[\s\-.,:;()`'\"\[\]/|]+"}}, "material/offline"], "markdown_extensions": ["tables", "admonition", "attr_list", "pymdownx.highlight", "pymdownx.superfences"],
+        "validation": {"links": {"not_found": "info", "unrecognized_links": "info", "anchors": "info"}},
+        "nav": navigation(folder, names, measured),
+    }
+    (build / "mkdocs.yml").write_text(json.dumps(settings, indent=1))  # JSON is YAML
+    if "--sources-only" in arguments:
+        return 0
+    return subprocess.run([sys.executable, "-m", "mkdocs", "build", "--quiet", "--strict", "-f", str(build / "mkdocs.yml")]).returncode
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))
