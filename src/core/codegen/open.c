@@ -61,7 +61,14 @@ walk_atom(walk *w, uint64_t n)
     walk_index(w, a->of);
 }
 
-/* How an index moves from lane to lane is part of the code, and so is whether it fits 32 bits. */
+/* Is it part of the code how an index moves from lane to lane? Neighbours, every other one and the same for all; the rest is gathered. */
+static bool
+is_lane_step(const walk *w, const kin_ix_atom *a, int64_t coef)
+{
+    return a->kind == KIN_IX_VAR && a->of == w->k->vector_var && coef >= 0 && coef <= 2;
+}
+
+/* Whether it fits 32 bits is part of the code, too. */
 static void
 walk_index(walk *w, kin_ix e)
 {
@@ -80,7 +87,7 @@ walk_index(walk *w, kin_ix e)
     for (uint32_t i = 0; i < x->nterms; i++) {
         const kin_ix_term *t = &k->ix.terms.at[x->terms + i];
         const kin_ix_atom *a = &k->ix.atoms.at[t->atom];
-        if (a->kind == KIN_IX_VAR && a->of == k->vector_var)
+        if (is_lane_step(w, a, t->coef))
             fixed(w, t->coef);
         else
             w->out->of_term[x->terms + i] = number(w, t->coef);

@@ -267,6 +267,7 @@ index_scalar(kin_em *e, kin_ix x, unsigned level)
 /* How an index moves from lane to lane. */
 typedef struct {
     int64_t step;
+    uint32_t number; /* of the step: it may be open, where it is more than 2 */
     bool irregular;
 } lane_step;
 
@@ -279,7 +280,7 @@ lanes_of(const kin_em *e, kin_ix x)
         kin_ix_term t = e->k->ix.terms.at[expr->terms + i];
         const kin_ix_atom *a = &e->k->ix.atoms.at[t.atom];
         if (a->kind == KIN_IX_VAR && a->of == e->k->vector_var)
-            s.step = t.coef;
+            s.step = t.coef, s.number = NUMBER_OF(e, of_term, expr->terms + i);
         else if (a->kind != KIN_IX_VAR && deps_vector(e, atom_deps(e, a)))
             s.irregular = true;
     }
@@ -321,6 +322,15 @@ atom_vector(kin_em *e, const kin_ix_atom *a, unsigned level)
     return small ? LLVMBuildZExt(e->b, v, wide, "") : v;
 }
 
+/* By lane: how far it is from lane 0. */
+static LLVMValueRef
+steps_of(kin_em *e, lane_step s)
+{
+    if (!kin_em_is_open(e, s.number))
+        return iota(e, s.step);
+    return LLVMBuildMul(e->b, iota(e, 1), kin_em_widen(e, kin_em_number(e, s.number, 0), KIN_I64), "");
+}
+
 static LLVMValueRef
 index_vector(kin_em *e, kin_ix x, unsigned level)
 {
@@ -328,7 +338,7 @@ index_vector(kin_em *e, kin_ix x, unsigned level)
     lane_step s = lanes_of(e, x);
     LLVMValueRef v = kin_em_widen(e, index_scalar(e, x, level), KIN_I64);
     if (s.step)
-        v = LLVMBuildAdd(e->b, v, iota(e, s.step), "");
+        v = LLVMBuildAdd(e->b, v, steps_of(e, s), "");
     for (uint32_t i = 0; i < expr->nterms; i++) {
         kin_ix_term t = e->k->ix.terms.at[expr->terms + i];
         const kin_ix_atom *a = &e->k->ix.atoms.at[t.atom];
