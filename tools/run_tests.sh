@@ -6,6 +6,7 @@
 # KIN_FUZZ_COUNT  random programs in all, two processes (default 300, with CI=true 2000)
 # KIN_FUZZ_SEED   the first one (default 1000)
 # KIN_FUZZ_KINDS   programs over all kinds of tensors (default 150, with CI=true 1000)
+# KIN_FUZZ_TRAINING  random programs that train, half of them with kernels (default 200, with CI=true 2000)
 # KIN_FUZZ_KERNELS  random tensor programs, compiled, under the sanitizers (default 300, with CI=true 5000)
 #
 # Recording and replay are compared with eager bit by bit, without kernels (tests/conftest.py). With kernels, a share of the same runs
@@ -19,6 +20,7 @@ export OMP_NUM_THREADS=${OMP_NUM_THREADS:-1} # the tensors here are small: more 
 count=${KIN_FUZZ_COUNT:-$([ "${CI:-}" = true ] && echo 2000 || echo 300)}
 seed=${KIN_FUZZ_SEED:-1000}
 kernels=${KIN_FUZZ_KERNELS:-$([ "${CI:-}" = true ] && echo 5000 || echo 300)}
+training=${KIN_FUZZ_TRAINING:-$([ "${CI:-}" = true ] && echo 2000 || echo 200)}
 kinds=${KIN_FUZZ_KINDS:-$([ "${CI:-}" = true ] && echo 1000 || echo 150)}
 unset KIN_FUZZ_COUNT KIN_FUZZ_SEED # pytest runs a few programs of its own
 export KINTSUGI_KERNELS=0 KINTSUGI_VERIFY=1 # tests/conftest.py says why
@@ -41,6 +43,15 @@ fuzz() {
     second=$!
     wait "$first" || status=1
     wait "$second" || status=1
+    return $status
+}
+
+fuzz_training() {
+    local half=$((training / 2)) status=0
+    "$python" tests/diff/fuzz_training.py --seed "$seed" --count "$half" &
+    local steps=$!
+    "$python" tests/diff/fuzz_training.py --seed $((seed + half)) --count $((training - half)) --kernels || status=1
+    wait "$steps" || status=1
     return $status
 }
 
@@ -70,6 +81,7 @@ done
 part "watcher" "$python" tests/watch/run.py "$build-watch"
 part "examples of graph breaks" "$python" tools/check_breaks.py --run "$python"
 part "$count random programs" fuzz
+part "$training random programs that train" fuzz_training
 part "$kinds programs over kinds of tensors" env KINTSUGI_STEP_ASIDE=0 "$python" tests/diff/fuzz_tensor_kinds.py --seed "$seed" --count "$kinds"
 part "$kernels random tensor programs" fuzz_kernels
 part "with kernels" with_kernels

@@ -1,16 +1,22 @@
-"""torch._dynamo.utils.counters and compile_times(): what the engine did, where programs look for it.
+"""torch._dynamo.utils.counters, compile_times() and get_compilation_metrics(): what the engine did, where programs look for it.
 
 PyTorch's compiler package is not imported for this; what happened before the program imports it is added then.
 """
 
+import collections
+import dataclasses
 import functools
 import sys
 
 _waiting = {}  # (group, name) -> number, from before torch._dynamo.utils was there
+_unseen = collections.deque(maxlen=64)  # events for get_compilation_metrics(), which keeps as many
+_latest = {}   # name of a compiled function -> its newest CompilationMetrics
 
 
 def note(event):
     """Counts one event."""
+    if event["event"] in ("record", "lower"):
+        _unseen.append(event)
     _count(_entries(event))
 
 
@@ -21,7 +27,7 @@ def note_breaks(numbers):
 
 def _count(entries):
     utils = sys.modules.get("torch._dynamo.utils")
-    if utils is not None and hasattr(utils, "compile_times"):
+    if utils is not None and hasattr(utils, "get_compilation_metrics"):
         flush(utils)
         _add(utils, entries)
         return
@@ -32,6 +38,26 @@ def _count(entries):
 def flush(utils):
     _add(utils, [(*key, number) for key, number in _waiting.items()])
     _waiting.clear()
+    while _unseen:
+        _add_metrics(utils, _unseen.popleft())
+
+
+def _add_metrics(utils, event):
+    """A recording is a row; a graph is compiled at a later call, and its time is added to that row."""
+    kept = utils._compilation_metrics
+    if event["event"] == "record":
+        row = utils.CompilationMetrics(
+            co_name=event.get("function", event["name"]), co_filename=event.get("filename"), co_firstlineno=event.get("line"),
+            graph_op_count=event.get("ops", 0), entire_frame_compile_time_s=event["record_ns"] / 1e9, has_guarded_code="entry" in event,
+            fail_reason=event.get("reason") or None)
+        kept.append(row)
+        _latest[event["name"]] = row
+        return
+    row = _latest.get(event["name"])
+    place = next((i for i, other in enumerate(kept) if other is row), None)
+    if place is not None:
+        seconds = (row.backend_compile_time_s or 0) + event["compile_ns"] / 1e9
+        kept[place] = _latest[event["name"]] = dataclasses.replace(row, backend_compile_time_s=seconds)
 
 
 def _add(utils, entries):

@@ -190,7 +190,9 @@ def _show(event, found, outer, new):
         if entry is not None:
             _show_entry(entry, (number_frame(compiled), index), outer, event)
         elif kind == "record" and _trace.is_wanted():
-            _trace.write_eager(event, (number_frame(None), 0), outer)
+            before = [e for e in new if e["seq"] < event["seq"] and e["event"] in ("record", "refuse") and e["name"] == event["name"]]
+            refusal = before[-1] if before and before[-1]["event"] == "refuse" else None
+            _trace.write_eager(event, _ids_of_name(event["name"]), outer, refusal)
     elif kind == "recompile":
         name = next((name for name in ("recompiles", "recompiles_verbose") if _enabled(name)), None)
         if name:
@@ -206,6 +208,9 @@ def _show(event, found, outer, new):
     elif kind == "passes":
         _show_passes(event)
     elif kind == "lower":
+        if _trace.is_wanted():
+            compiled, _, index = _find(event["entry"], {})
+            _trace.write_backend(event, (number_frame(compiled), index))
         if _enabled("output_code") or _trace.is_wanted():
             _show_code(event)
     elif kind == "limit":
@@ -230,6 +235,14 @@ def _show_code(event):
             _log("output_code", f"Output code of {event['name']}, graph {event['graph']}:\n{code[-1]}", ids)
             if _trace.is_wanted():
                 _trace.write_code(event["name"], event["graph"], code[-1], ids)
+
+
+def _ids_of_name(name):
+    """Of a call that left no recording."""
+    from . import _api
+
+    compiled = next((c for c in _api.live_compiled() if c.__name__ == name), None)
+    return number_frame(compiled), len(compiled.entries()) if compiled is not None else 0
 
 
 def _show_passes(event):

@@ -1,13 +1,10 @@
-"""Rows of compiled functions in torch.profiler. The engine calls this for a replay while a profiler is on."""
-
-from torch.autograd.profiler import record_function
+"""Names of the rows of compiled functions in torch.profiler. The engine asks for them while a profiler is on."""
 
 from . import _logs
 
 
-def begin(compiled, number):
-    """Opens the row of entry `number`; the engine closes it with __exit__."""
+def name_of(compiled, number, how):
+    """The row of a replay of entry `number`; of a call without one (-1) it says how the call is done."""
     numbers = sorted(entry.number for entry in compiled.entries())
-    row = record_function(f"Torch-Compiled Region: {_logs.number_frame(compiled)}/{numbers.index(number)}")
-    row.__enter__()
-    return row
+    index = numbers.index(number) if number in numbers else len(numbers)
+    return f"Torch-Compiled Region: {_logs.number_frame(compiled)}/{index}" + (f" ({how})" if how else "")

@@ -59,17 +59,36 @@ def write_recording(event, dump, graphs, breaks, ids, outer):
             _write("compilation_metrics", _metrics(event, dump))
 
 
-def write_eager(event, ids, outer):
-    """A call that left no recording."""
+def write_eager(event, ids, outer, refusal=None):
+    """A call that left no recording; refusal: the event of a graph break under fullgraph=True."""
+    from . import _messages
+
     with _compiling(ids):
-        _write_start([*outer, (event.get("filename", "?"), event.get("line", 0), event["name"])])
-        _write("compilation_metrics", _metrics(event, {"graphs": [], "breaks": [], "facts": []}, event.get("reason") or "nothing to replay"))
+        _write_start([*outer, (event.get("filename", "?"), event.get("line", 0), event.get("function", event["name"]))])
+        metrics = _metrics(event, {"graphs": [], "breaks": [], "facts": []}, event.get("reason") or "the call left nothing that can be replayed")
+        if refusal is not None:
+            stack = [(file, int(line), name) for file, line, name in (row.split("\t") for row in refusal["stack"].splitlines())]
+            file, line, _ = _messages.user_place(stack, stack[-1] if stack else ("?", 0, "?"))
+            text = f"{refusal['type']} at {file}:{line}"
+            row = _messages.find_row(refusal["why"])
+            block = _messages.break_block(row) if row else refusal["type"]
+            _artifact("dynamo_graph_break_reason", f"Graph break in user code at {file}:{line}\nGraph Break Reason: {block}\n\n"
+                      f"User code traceback:\n{_messages.format_stack([*outer, *stack])}\n")
+            metrics.update(fail_type="torch._dynamo.exc.Unsupported", fail_reason=text, fail_user_frame_filename=file, fail_user_frame_lineno=line)
+        _write("compilation_metrics", metrics)
 
 
 def write_recompile(event, ids):
     with _compiling(ids):
         reasons = [line.strip().removeprefix("- ") for line in event.get("failures", "").splitlines() if line.strip()]
         _artifact("recompile_reasons", json.dumps(reasons), "json")
+
+
+def write_backend(event, ids):
+    """How long a graph took to compile."""
+    with _compiling(ids):
+        times = {name.replace("_ns", "_s"): event[name] / 1e9 for name in ("compile_ns", "capture_ns", "llvm_ns") if name in event}
+        _artifact("backend_compile_times", json.dumps({"graph": event["graph"], **times}), "json")
 
 
 def write_code(name, number, code, ids):
@@ -92,8 +111,9 @@ def _metrics(event, dump, failure=None):
             "graph_op_count": sum(len(graph["nodes"]) for graph in dump["graphs"]),
             "graph_node_count": sum(len(graph["nodes"]) + len(graph["inputs"]) + 1 for graph in dump["graphs"]),
             "graph_input_count": sum(len(graph["inputs"]) for graph in dump["graphs"]), "num_graph_breaks": len(reasons),
-            "start_time": 0.0, "entire_frame_compile_time_s": seconds, "backend_compile_time_s": 0.0,
-            "inductor_compile_time_s": 0.0, "code_gen_time_s": 0.0, "dynamo_time_before_restart_s": 0.0,
+            # Graphs are compiled at a later call: their times are artifacts of their own (write_backend).
+            "start_time": None, "entire_frame_compile_time_s": seconds, "backend_compile_time_s": None,
+            "inductor_compile_time_s": None, "code_gen_time_s": None, "dynamo_time_before_restart_s": None,
             "fail_type": "Eager" if failure else None, "fail_reason": failure, "fail_user_frame_filename": None,
             "fail_user_frame_lineno": None, "non_compliant_ops": [], "compliant_custom_ops": [], "restart_reasons": reasons,
             "has_guarded_code": failure is None}

@@ -159,3 +159,89 @@ def test_recompile_reasons_name_forward_and_its_parameters():
     assert "Recompiling function forward in <string>:4" in done.stderr, done.stderr
     assert "tensor 'hidden' size mismatch at index 0. expected 4, actual 5" in done.stderr
     assert "type(L['hidden']) is torch.Tensor" in done.stdout and "args[0]" not in done.stdout
+
+
+def break_twice(x):
+    y = torch.sin(x) * 2
+    kintsugi.graph_break()
+    z = torch.cos(y) + y
+    kintsugi.graph_break()
+    return torch.tanh(z) * 3
+
+
+def profiled(work):
+    with torch.profiler.profile(activities=[torch.profiler.ProfilerActivity.CPU]) as prof:
+        work()
+    return {event.key: event.count for event in prof.key_averages()}
+
+
+def test_the_profiler_names_graphs_and_their_kernels():
+    kintsugi._kintsugi.set_option("trials", 0)
+    try:
+        x, compiled = torch.randn(1000), kintsugi.compile(break_twice)
+        for _ in range(3):
+            compiled(x)
+        rows = profiled(lambda: compiled(x))
+    finally:
+        kintsugi._kintsugi.set_option("trials", 7)
+    for graph in (1, 2, 3):
+        found = [key for key in rows if key.startswith(f"Compiled graph {graph} of break_twice: ")]
+        assert len(found) == 1 and "fused_" in found[0] and rows[found[0]] == 1
+
+
+def test_the_profiler_has_a_row_for_calls_that_are_recorded_or_eager():
+    x, compiled = torch.randn(8, 8), kintsugi.compile(compute)
+    rows = profiled(lambda: compiled(x))
+    assert sum(count for key, count in rows.items() if key.startswith("Torch-Compiled Region: ") and key.endswith("/0 (recorded)")) == 1
+    kintsugi.config.disable = True
+    try:
+        rows = profiled(lambda: compiled(x))
+    finally:
+        kintsugi.config.disable = False
+    assert sum(count for key, count in rows.items() if key.startswith("Torch-Compiled Region: ") and key.endswith(" (eager)")) == 1
+
+
+TRACED = """
+import torch, kintsugi
+
+def branch(x):
+    y = torch.sin(x)
+    if y.sum() > 0:
+        return y + 1
+    return y
+
+def call(fn, x):
+    return fn(x)
+
+try:
+    call(kintsugi.compile(branch, fullgraph=True), torch.ones(3))
+except RuntimeError:
+    pass
+
+def compute(x):
+    return torch.relu(torch.sin(x) * 2) @ x
+
+compiled = kintsugi.compile(compute, options={"warm": True})
+compiled(torch.randn(8, 8))
+from torch._dynamo.utils import get_compilation_metrics
+compiled(torch.randn(8, 8))
+failed, row = get_compilation_metrics()
+assert failed.co_name == "branch" and not failed.has_guarded_code
+assert row.co_name == "compute" and row.graph_op_count == 4 and row.backend_compile_time_s > 0, row
+"""
+
+
+def test_traces_tell_why_fullgraph_failed_where_and_from_which_call(tmp_path):
+    script = tmp_path / "program.py"
+    script.write_text(TRACED)
+    done = subprocess.run([sys.executable, str(script)], capture_output=True, text=True,
+                          env={**__import__("os").environ, "TORCH_TRACE": str(tmp_path / "trace"), "KINTSUGI_KERNELS": "1"})
+    assert done.returncode == 0, done.stderr
+    (log,) = (tmp_path / "trace").iterdir()
+    text = log.read_text()
+    lines = [line for line in text.splitlines() if '"compilation_metrics"' in line]
+    assert f'"fail_reason": "Data-dependent branching at {script}:6"' in lines[0] and '"fail_user_frame_lineno": 6' in lines[0]
+    assert "nothing to replay" not in text and '"backend_compile_time_s": 0.0' not in text
+    start = next(line for line in text.splitlines() if '"dynamo_start"' in line)
+    assert '"line": 14' in start and '"line": 11' in start, start  # the call itself, not what runs after it
+    assert '"backend_compile_times"' in text and "compile_s" in text

@@ -49,7 +49,8 @@ enum {
     KIN_HOLDS = 1 << 26,        /* an object that holds its operands and nothing else */
     KIN_INSTANCE = 1 << 27,     /* an instance of a class, without anything in it */
     KIN_OF_CLASS = 1 << 28,     /* exactly an instance of the class that is called */
-    KIN_VIEW = 1 << 29          /* a view of a dict */
+    KIN_VIEW = 1 << 29,         /* a view of a dict */
+    KIN_GIVES_GRAD = 1 << 30    /* whether gradients are on */
 };
 
 /* What only the recorder asks of a callable (callables.def). */

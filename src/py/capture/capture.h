@@ -36,6 +36,7 @@ typedef struct {
     kin_capture_numbers results;   /* stand-ins of the results with a tangent, in the order of the tangents */
     kin_capture_numbers wanting;   /* inputs that require gradients, by stand-in */
     kin_capture_numbers gradients; /* by wanting input: stand-in of its gradient; UINT32_MAX: there is none */
+    KIN_VEC(uint64_t) saving; /* by result: the results that need something which going back from it frees, as bits */
 } kin_capture_joint;
 
 typedef struct {

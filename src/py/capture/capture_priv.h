@@ -60,6 +60,10 @@ uint32_t kin_stand_in_new_storage(capturing *c);
 /* Why there is no capture, unless that is known already. */
 void kin_capture_refuse(capturing *c, const char *format, ...) __attribute__((format(printf, 2, 3)));
 
+/* -- saves.c -- */
+/* Fills in what going back from one result takes from the others (joint.saving). */
+bool kin_joint_saves(capturing *c);
+
 /* -- joint.c -- */
 /* The steps have run: goes back from what they gave. False: see the reason. */
 bool kin_joint_run(capturing *c);

@@ -190,7 +190,7 @@ kin_joint_run(capturing *c)
         return true;
     c->step = UINT32_MAX;
     c->may_write = false;
-    PyObject *tangents = make_tangents(c), *given = NULL;
+    PyObject *tangents = kin_joint_saves(c) ? make_tangents(c) : NULL, *given = NULL;
     PyObject *results = tangents == NULL ? NULL : tuple_of(c, j->results.at, j->results.len);
     PyObject *inputs = results == NULL ? NULL : tuple_of(c, j->wanting.at, j->wanting.len);
     if (inputs != NULL)

@@ -126,9 +126,10 @@ rec_ask_iter(rec *r, kin_vid it, int row)
 {
     rec_frame *f = r->top;
     rec_fresh *fresh = FRESH(r, it);
-    /* One of ours may be gone already when its region is undone. */
-    bool ours = fresh != NULL && fresh->kind == FRESH_GENERATOR;
-    bool generator = ours || PyGen_CheckExact(O(r, it)), quiet = !generator && is_quiet_iterator(O(r, it));
+    /* A generator, or what enumerates one, may be gone already when its region is undone: it is asked without being looked at. */
+    PyObject *obj = O(r, it);
+    bool ours = obj == NULL || (fresh != NULL && fresh->kind == FRESH_GENERATOR);
+    bool generator = ours || PyGen_CheckExact(obj), quiet = !generator && is_quiet_iterator(obj);
     if (quiet && fresh == NULL)
         rec_need_type(r, it);
     kin_vid out = rec_step_out(r, KIN_STEP_NEXT, quiet ? 0 : KIN_STEP_OPAQUE, &it, 1);

@@ -19,11 +19,11 @@ launch_wants_gradient(const kin_subgraph *subgraph, PyObject *const *in)
     return false;
 }
 
-/* Gradients are wanted, and it is not ours to give them. */
+/* Gradients are wanted, and it is not ours to give them, or somebody looks at what eager saves for them. */
 static bool
 is_refused(const kernel_launcher *self, const kin_subgraph *subgraph, PyObject *const *in)
 {
-    return !self->context.training && launch_wants_gradient(subgraph, in);
+    return launch_wants_gradient(subgraph, in) && (!self->context.training || launch_training_watched());
 }
 
 /* Signal handlers are held back in what follows (py/compat/signals.h): an exception of theirs must not look like a failed run. */

@@ -6,6 +6,7 @@
 #include <stdlib.h>
 
 #include "core/base/clock.h"
+#include "py/aten/profiler.h"
 #include "py/launch/launch_priv.h"
 
 /* -- failed runs ---------------------------------------------------------------------------------- */
@@ -91,13 +92,34 @@ give_up_frozen(kernel_launcher *self, launch_version *version)
     version->abtest = (kin_abtest){0};
 }
 
+/* A row of torch.profiler for the graph, which names its kernels. */
+static PyObject *
+begin_row(const kernel_launcher *self, const launch_code *code)
+{
+    enum { MOST = 3 };
+    char text[320];
+    const kin_program *p = code->main.program;
+    const char *name = PyUnicode_AsUTF8(self->context.name);
+    int len = snprintf(text, sizeof text, "Compiled graph %u of %.60s: ", self->graph, name != NULL ? name : "?");
+    PyErr_Clear();
+    for (uint32_t i = 0; i < p->kernels.len && i < MOST; i++)
+        len += snprintf(text + len, sizeof text - (size_t)len, "%s%.60s", i > 0 ? ", " : "", p->kernels.at[i].name);
+    if (p->kernels.len > MOST)
+        snprintf(text + len, sizeof text - (size_t)len, " and %u more kernels", p->kernels.len - MOST);
+    else if (p->externs.len > 0)
+        snprintf(text + len, sizeof text - (size_t)len, "%s%u of PyTorch's", p->kernels.len > 0 ? ", " : "", p->externs.len);
+    return kin_profiler_begin(text);
+}
+
 /* Runs the code and handles its failures. */
 static kin_launch
 run(kernel_launcher *self, launch_version *version, PyObject *const *in, PyObject **out)
 {
     launch_outcome outcome;
+    PyObject *row = kin_profiler_on() ? begin_row(self, version->code) : NULL;
     launch_result result = version->code->training != NULL ? launch_training_run(version->code, self->context.threads, in, out, &outcome)
                                                            : launch_code_run(version->code, self->context.threads, in, out, &outcome);
+    kin_profiler_end(row);
     if (result == LAUNCH_FAILED)
         fail(self, version, &outcome);
     else if (result == LAUNCH_STALE)

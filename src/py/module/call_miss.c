@@ -8,7 +8,9 @@
 #include "py/module/call_priv.h"
 #include "py/module/fullgraph.h"
 #include "py/module/lower.h"
+#include "py/module/profiler_range.h"
 #include "py/module/unstable.h"
+#include "py/report/dump.h"
 #include "py/report/guard_text.h"
 #include "py/report/log.h"
 
@@ -295,6 +297,7 @@ static PyObject *
 record(call_state *c, PyObject *cause)
 {
     kin_compiled *self = c->self;
+    kin_state *state = self->state;
     kin_record_options options;
     kin_record_result result = {0};
     PyObject **flat = flatten_arguments(&c->bind, c->args);
@@ -311,11 +314,15 @@ record(call_state *c, PyObject *cause)
     tell_record_hook(c);
     PyObject *random = take_random_state(self);
     self->count.last = KIN_RAN_RECORDED;
+    PyObject *region = kin_range_begin(self, NULL, "recorded");
     PyObject *value = kin_record_call(&options, func, flat, (size_t)c->bind.nargs, c->bind.kwnames, &result);
+    kin_profiler_end(region);
     PyObject *type, *error, *traceback;
     if (value != NULL && (self->fullgraph || result.refused != 0) && result.entry != NULL &&
-        kin_fullgraph_refuse(result.entry, result.refused, options.error_class))
+        kin_fullgraph_refuse(result.entry, result.refused, options.error_class)) {
         Py_CLEAR(value);
+        kin_log_refusal(self->state, self->name, result.entry, kin_fullgraph_find(&result.entry->trace, result.refused));
+    }
     PyErr_Fetch(&type, &error, &traceback);
     kin_entry_object *entry = adopt(c, code, cause, &result);
     kin_log_record(self->state, self->name, shown_code(self, code), entry, &result);
@@ -332,6 +339,7 @@ record(call_state *c, PyObject *cause)
     Py_DECREF(func);
     Py_DECREF(code);
     free(flat);
+    kin_dump_tell(state);
     return value;
 }
 

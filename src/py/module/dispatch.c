@@ -43,7 +43,9 @@ call_run_eager(call_state *c, kin_eager why)
                          kin_eager_row(why));
     }
     call_unpin(c);
+    PyObject *region = why == KIN_EAGER_RECORDING ? NULL : kin_range_begin(self, NULL, "eager");
     PyObject *value = PyObject_Vectorcall(self->fn, c->args, c->nargsf, c->kwnames);
+    kin_profiler_end(region);
     self->count.last = KIN_RAN_EAGERLY;
     return value;
 }
@@ -157,9 +159,11 @@ run_aside(call_state *c, kin_entry_object *entry, kin_tierdown_turn turn)
     if (told)
         kin_record_set_compiling(true);
     kin_stopwatch watch = {0};
+    PyObject *region = kin_range_begin(self, NULL, "eager");
     if (turn == KIN_TIERDOWN_TIME_EAGER)
         watch = kin_stopwatch_start();
     PyObject *value = PyObject_Vectorcall(self->fn, c->args, c->nargsf, c->kwnames);
+    kin_profiler_end(region);
     PyErr_Fetch(&type, &error, &traceback);
     self->count.last = KIN_RAN_EAGERLY;
     if (turn == KIN_TIERDOWN_TIME_EAGER && value != NULL)
@@ -176,7 +180,7 @@ call_run_replay(call_state *c, kin_entry_object *entry, PyObject **slots, bool t
     kin_entry *v = entry->v;
     exit_context x = {c->self, entry, c->ts, false};
     kin_recursion_take(c->ts, 1);
-    PyObject *region = kin_range_wanted() ? kin_range_begin(c->self, entry) : NULL;
+    PyObject *region = kin_range_begin(c->self, entry, "");
     kin_stopwatch watch = {0};
     if (timed)
         watch = kin_stopwatch_start();
@@ -186,7 +190,7 @@ call_run_replay(call_state *c, kin_entry_object *entry, PyObject **slots, bool t
     c->self->count.compiled += v->launches > launches;
     if (timed && value != NULL && !x.extended)
         note_tierdown(c->self, entry, false, kin_stopwatch_read(&watch));
-    kin_range_end(region);
+    kin_profiler_end(region);
     kin_recursion_take(c->ts, -1);
     if (v->failure != NULL)
         retire(c->self, entry, v);

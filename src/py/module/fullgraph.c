@@ -3,8 +3,8 @@
 
 #include "core/diag/breaks.h"
 
-static const kin_step *
-find_break(const kin_trace *t, uint32_t refused)
+const kin_step *
+kin_fullgraph_find(const kin_trace *t, uint32_t refused)
 {
     if (refused != 0 && refused < t->steps.len && t->steps.at[refused].flags & KIN_STEP_BREAK)
         return &t->steps.at[refused];
@@ -56,7 +56,7 @@ kin_fullgraph_refuse_generator(PyObject *function, PyObject *error_class)
 bool
 kin_fullgraph_refuse(const kin_entry *v, uint32_t refused, PyObject *error_class)
 {
-    const kin_step *step = find_break(&v->trace, refused);
+    const kin_step *step = kin_fullgraph_find(&v->trace, refused);
     if (step == NULL)
         return false;
     const kin_break_row *row = kin_break_find(step->why);

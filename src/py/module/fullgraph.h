@@ -5,6 +5,8 @@
 #include "py/entry/entry.h"
 #include <stdbool.h>
 
+/* The graph break at step `refused`, 0: the first; NULL: there is none. */
+const kin_step *kin_fullgraph_find(const kin_trace *t, uint32_t refused);
 /* Raises error_class(name of the row of the break at step `refused`, 0 = the first, [(file, line, function)...] outermost first, "") when the trace
  * has a break. Returns whether it raised. */
 bool kin_fullgraph_refuse(const kin_entry *v, uint32_t refused, PyObject *error_class);

@@ -1,57 +1,22 @@
-/* Rows in torch.profiler (profiler_range.h). PyTorch's Python side keeps a global that says whether a profiler is on; its module's
- * dict has a version, which changes with every store, so that a hit asks for the global only when something was stored.
- */
+/* Rows of calls in torch.profiler (profiler_range.h); kintsugi._ranges knows the numbers. */
 #include "py/module/profiler_range.h"
 
-#include "py/compat/heap.h"
-
-static PyObject *names;         /* of torch.autograd.profiler; for the life of the process */
-static const uint64_t *version; /* NULL: it cannot be told from a word */
-static uint64_t seen;
-static bool on;
-
-static bool
-find_profiler(void)
-{
-    PyObject *module = PyImport_ImportModule("torch.autograd.profiler");
-    names = module != NULL && PyModule_Check(module) ? Py_NewRef(PyModule_GetDict(module)) : NULL;
-    version = names != NULL ? kin_heap_dict_version(names) : NULL;
-    Py_XDECREF(module);
-    PyErr_Clear();
-    return names != NULL;
-}
-
-bool
-kin_range_wanted(void)
-{
-    if (names == NULL && !find_profiler())
-        return false;
-    if (version != NULL && *version == seen)
-        return on;
-    on = PyDict_GetItemString(names, "_is_profiler_enabled") == Py_True;
-    seen = version != NULL ? *version : 0;
-    return on;
-}
+#include "py/compat/imports.h"
 
 PyObject *
-kin_range_begin(kin_compiled *self, const kin_entry_object *entry)
+kin_range_begin(kin_compiled *self, const kin_entry_object *entry, const char *how)
 {
-    PyObject *module = PyImport_ImportModule("kintsugi._ranges");
-    PyObject *region = module == NULL ? NULL : PyObject_CallMethod(module, "begin", "OI", self, (unsigned)entry->number);
-    Py_XDECREF(module);
-    PyErr_Clear();
-    return region;
-}
-
-void
-kin_range_end(PyObject *region)
-{
+    if (self->state == NULL || !self->state->aten_ready || !kin_profiler_on())
+        return NULL;
     PyObject *type, *value, *traceback;
-    if (region == NULL)
-        return;
     PyErr_Fetch(&type, &value, &traceback);
-    Py_XDECREF(PyObject_CallMethod(region, "__exit__", "OOO", Py_None, Py_None, Py_None));
+    PyObject *name_of = kin_import("kintsugi._ranges", "name_of");
+    PyObject *name = name_of == NULL ? NULL : PyObject_CallFunction(name_of, "Ois", self, entry != NULL ? (int)entry->number : -1, how);
+    const char *text = name != NULL && PyUnicode_Check(name) ? PyUnicode_AsUTF8(name) : NULL;
+    PyObject *row = text != NULL ? kin_profiler_begin(text) : NULL;
+    Py_XDECREF(name);
+    Py_XDECREF(name_of);
     PyErr_Clear();
-    Py_DECREF(region);
     PyErr_Restore(type, value, traceback);
+    return row;
 }

@@ -439,7 +439,8 @@ break_rows_method(PyObject *module, PyObject *unused)
 typedef struct {
     PyObject *module; /* borrowed: the module owns the capsule */
     PyObject *callable;
-    bool scheduled;
+    bool scheduled; /* a pending call is on its way */
+    bool news;      /* something happened since it was last called */
 } listener;
 
 #define LISTENER_NAME "kintsugi.listener"
@@ -451,12 +452,14 @@ free_listener(PyObject *capsule)
     kin_state *st = l != NULL ? PyModule_GetState(l->module) : NULL;
     if (st != NULL && st->log != NULL)
         kin_event_log_listen(st->log, NULL, NULL);
+    if (st != NULL && st->listener == capsule)
+        st->listener = NULL;
     if (l != NULL)
         Py_XDECREF(l->callable);
     PyMem_Free(l);
 }
 
-/* Runs where the interpreter next looks for pending calls: right after the call that was recorded has returned, or in the
+/* Everything but the end of a recording (kin_dump_tell) waits until the interpreter next looks for pending calls, perhaps in the
  * first frame of the next recording. There the listener's code would be taken for the program's; the event at the end of that
  * recording schedules it again.
  */
@@ -469,11 +472,29 @@ call_listener(void *arg)
     PyObject *result = NULL;
     if (l != NULL)
         l->scheduled = false;
-    if (l != NULL && !wait)
+    bool call = l != NULL && !wait && l->news;
+    if (call) {
+        l->news = false;
         result = PyObject_CallNoArgs(l->callable);
+    }
     Py_DECREF(capsule);
     Py_XDECREF(result);
-    return result != NULL || wait ? 0 : -1;
+    return result != NULL || !call ? 0 : -1;
+}
+
+void
+kin_dump_tell(kin_state *st)
+{
+    listener *l = st->listener == NULL ? NULL : PyCapsule_GetPointer(st->listener, LISTENER_NAME);
+    if (l == NULL || !l->news || kin_record_active())
+        return;
+    PyObject *type, *value, *traceback, *capsule = Py_NewRef(st->listener);
+    PyErr_Fetch(&type, &value, &traceback);
+    l->news = false;
+    Py_XDECREF(PyObject_CallNoArgs(l->callable)); /* it catches its own exceptions */
+    PyErr_Clear();
+    Py_DECREF(capsule);
+    PyErr_Restore(type, value, traceback);
 }
 
 static void
@@ -481,7 +502,10 @@ hear_event(void *arg, kin_event_kind kind)
 {
     PyObject *capsule = arg;
     listener *l = PyCapsule_GetPointer(capsule, LISTENER_NAME);
-    if (l == NULL || l->scheduled || kind == KIN_EVENT_EXIT)
+    if (l == NULL || kind == KIN_EVENT_EXIT)
+        return;
+    l->news = true;
+    if (l->scheduled)
         return;
     Py_INCREF(capsule);
     l->scheduled = Py_AddPendingCall(call_listener, capsule) == 0;
@@ -511,6 +535,7 @@ set_listener(PyObject *module, PyObject *callable)
     Py_DECREF(capsule);
     if (status < 0)
         return NULL;
+    st->listener = capsule;
     kin_event_log_listen(st->log, hear_event, capsule);
     if (st->recorded == NULL && (st->recorded = PyList_New(0)) == NULL)
         return NULL;

@@ -17,6 +17,7 @@
 #include <Python.h>
 
 #include "py/entry/entry.h"
+#include "py/state/state.h"
 
 /* New dict, or NULL with an exception. Runs Python code (repr, linecache). */
 PyObject *kin_dump_entry(kin_entry *v);
@@ -27,5 +28,8 @@ PyObject *kin_dump_break_rows(void);
 
 /* For the module's method table: dump(entry) and break_rows(). Ends with a zero entry. */
 extern PyMethodDef kin_dump_methods[];
+/* A recording has ended, and everything about it is there: the listener is called at once, from the frame that made the call. Keeps a
+ * pending exception. */
+void kin_dump_tell(kin_state *st);
 
 #endif

@@ -106,6 +106,33 @@ keep_for_listener(kin_state *st, const kin_entry_object *entry)
         PyErr_Clear();
 }
 
+/* The frames at a snapshot, outermost first. */
+static void
+add_frames(kin_text *text, const kin_entry *v, uint32_t snap)
+{
+    if (snap == 0 || snap >= v->trace.snaps.len)
+        return;
+    const kin_snap *at = &v->trace.snaps.at[snap];
+    add_frames(text, v, at->parent);
+    PyObject *code = kin_refs_get(&v->refs, at->code);
+    if (code != NULL && PyCode_Check(code))
+        kin_text_addf(text, "%s\t%u\t%s\n", utf8(((PyCodeObject *)code)->co_filename), at->line, utf8(((PyCodeObject *)code)->co_name));
+}
+
+void
+kin_log_refusal(kin_state *st, PyObject *name, const kin_entry *v, const kin_step *step)
+{
+    const kin_break_row *row = kin_break_find(step->why);
+    kin_text stack = {0};
+    begin(st, KIN_EVENT_REFUSE, name);
+    kin_event_why(st->log, step->why);
+    kin_event_str(st->log, "type", row == NULL ? "" : row->type);
+    add_frames(&stack, v, step->snap);
+    kin_event_str(st->log, "stack", stack.at == NULL ? "" : stack.at);
+    kin_text_deinit(&stack);
+    kin_event_end(st->log);
+}
+
 void
 kin_log_record(kin_state *st, PyObject *name, PyCodeObject *code, const kin_entry_object *entry,
                const kin_record_result *result)

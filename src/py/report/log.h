@@ -7,6 +7,8 @@
 #include "py/cache/entry_object.h"
 #include "py/driver/record.h"
 
+/* A call is refused because of the graph break at the step. */
+void kin_log_refusal(kin_state *st, PyObject *name, const kin_entry *v, const kin_step *step);
 /* A recording ended; `entry` is NULL when it left nothing. Its breaks and deferred effects are logged as well. */
 void kin_log_record(kin_state *st, PyObject *name, PyCodeObject *code, const kin_entry_object *entry,
                     const kin_record_result *result);

@@ -51,6 +51,7 @@ typedef struct kin_state {
     kin_options options;
     kin_event_log *log;         /* may be NULL: then nothing is logged */
     PyObject *recorded;         /* list of entries that the listener has not seen; NULL: nobody listens */
+    PyObject *listener; /* a capsule of py/report; borrowed */
     uint32_t next_entry;      /* number of the next entry, in events and dumps */
     bool aten_ready, aten_failed;
     struct kin_compiled *first; /* all live compiled functions, newest first */

@@ -45,6 +45,7 @@ typedef struct {
     const launch_training *t;
     PyObject **of; /* by stand-in: what it stands for now; owned */
     uint32_t n;
+    launch_needed needed; /* nothing of it there: all is needed */
 } replayed;
 
 static PyObject *
@@ -173,9 +174,10 @@ fill_inputs(replayed *r, PyObject *note, bool create_graph)
     PyObject *tensors = PyTuple_GET_ITEM(note, 0), *versions = PyTuple_GET_ITEM(note, 1);
     for (uint32_t i = 0; i < PyTuple_GET_SIZE(tensors); i++) {
         PyObject *tensor = PyTuple_GET_ITEM(tensors, i);
+        bool idle = r->needed.inputs != NULL && !r->needed.inputs[i];
         if (is_written(r->t, i))
             r->of[i] = PyObject_CallMethod(tensor, "clone", NULL);
-        else if (!is_as_it_was(tensor, PyTuple_GET_ITEM(versions, i)))
+        else if (!idle && !is_as_it_was(tensor, PyTuple_GET_ITEM(versions, i)))
             return false;
         else
             r->of[i] = is_wanting(r->t, i) ? alias_of(tensor, create_graph) : Py_NewRef(tensor);
@@ -216,7 +218,7 @@ replay_calls(replayed *r, PyObject *random)
     PyObject *now = random == Py_None ? NULL : generator_call("get_state", NULL);
     bool ok = random == Py_None || (now != NULL && set_random(random));
     for (uint32_t i = 0; ok && i < r->t->capture.joint.ncalls; i++)
-        ok = replay_call(r, &r->t->capture.calls.at[i]);
+        ok = (r->needed.calls != NULL && !r->needed.calls[i]) || replay_call(r, &r->t->capture.calls.at[i]);
     if (now != NULL) {
         PyObject *type, *error, *tb;
         PyErr_Fetch(&type, &error, &tb);
@@ -273,7 +275,8 @@ launch_again(const launch_training *t, PyObject *note, PyObject *grads, bool cre
         PyErr_SetString(PyExc_RuntimeError, "Trying to backward through the graph a second time");
     } else {
         kin_grad_set(true);
-        if (fill_inputs(&r, note, create_graph) && replay_calls(&r, PyTuple_GET_ITEM(note, 2)))
+        bool all = results != NULL || t->nresults == 1;
+        if ((all || launch_needed_find(t, grads, &r.needed)) && fill_inputs(&r, note, create_graph) && replay_calls(&r, PyTuple_GET_ITEM(note, 2)))
             given = go_back(&r, grads, create_graph);
         if (given != NULL && results != NULL)
             *results = results_of(&r);
@@ -282,5 +285,6 @@ launch_again(const launch_training *t, PyObject *note, PyObject *grads, bool cre
     for (uint32_t i = 0; r.of != NULL && i < n; i++)
         Py_XDECREF(r.of[i]);
     free(r.of);
+    launch_needed_deinit(&r.needed);
     return given;
 }

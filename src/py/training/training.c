@@ -128,6 +128,7 @@ number_gradients(launch_training *t, const kin_capture_joint *j, const kin_halve
         t->gradient[i] = j->gradients.at[i] == UINT32_MAX ? UINT32_MAX : next++;
         t->depends[i] = t->gradient[i] == UINT32_MAX ? 0 : h->depends[t->gradient[i]];
     }
+    t->ngradients = next;
 }
 
 /* The out whose memory a SHARED one looks at + 1; 0: no out is that. */
@@ -275,7 +276,8 @@ is_result(const launch_training *t, uint32_t out)
     return false;
 }
 
-/* (training, outs, saved, not differentiable, note) for the node, and the inputs that want gradients behind it. */
+/* (training, outs, saved, not differentiable, note) for the node, and the inputs that want gradients behind it. What gets none is no input of the node:
+ * torch's engine would go on there. */
 static PyObject *
 node_arguments(const launch_training *t, const launch_code *code, const forward_made *f, PyObject *note, PyObject *const *in)
 {
@@ -290,7 +292,7 @@ node_arguments(const launch_training *t, const launch_code *code, const forward_
     if (all != NULL && (args = PyTuple_New(t->nwanting + 1)) != NULL) {
         PyTuple_SET_ITEM(args, 0, Py_NewRef(all));
         for (uint32_t i = 0; i < t->nwanting; i++)
-            PyTuple_SET_ITEM(args, i + 1, Py_NewRef(in[code->input_of[t->wanting[i]]]));
+            PyTuple_SET_ITEM(args, i + 1, Py_NewRef(t->ngradients > 0 && t->gradient[i] == UINT32_MAX ? Py_None : in[code->input_of[t->wanting[i]]]));
     }
     Py_XDECREF(all);
     Py_XDECREF(plain_tuple);
@@ -298,6 +300,15 @@ node_arguments(const launch_training *t, const launch_code *code, const forward_
     Py_XDECREF(plain);
     Py_XDECREF(outs);
     return args;
+}
+
+/* What the node keeps beside the tensors that are saved: (training, launch_again_note or None, the results whose going back has freed these, as bits). */
+static PyObject *
+new_note(PyObject *training, PyObject *again, uint64_t gone)
+{
+    PyObject *bits = PyLong_FromUnsignedLongLong(gone), *note = bits == NULL ? NULL : PyTuple_Pack(3, training, again, bits);
+    Py_XDECREF(bits);
+    return note;
 }
 
 /* forward(ctx, (training, outs, saved, not differentiable, note), *inputs): all has been computed. */
@@ -309,7 +320,7 @@ forward(PyObject *self, PyObject *const *args, Py_ssize_t nargs)
         PyErr_SetString(PyExc_TypeError, "kintsugi: this node is made by launches only");
         return NULL;
     }
-    PyObject *note = PyTuple_Pack(2, PyTuple_GET_ITEM(all, 0), PyTuple_GET_ITEM(all, 4));
+    PyObject *note = new_note(PyTuple_GET_ITEM(all, 0), PyTuple_GET_ITEM(all, 4), 0);
     bool ok = note != NULL && PyObject_SetAttr(args[0], known.s_to_save, PyTuple_GET_ITEM(all, 2)) == 0 &&
               PyObject_SetAttr(args[0], known.s_not_differentiable, PyTuple_GET_ITEM(all, 3)) == 0 &&
               PyObject_SetAttr(args[0], known.s_materialize, Py_False) == 0 && PyObject_SetAttr(args[0], known.s_note, note) == 0;
@@ -421,11 +432,37 @@ run_forward(launch_code *code, uint32_t threads, PyObject *const *in, PyObject *
     return ok ? LAUNCH_DONE : LAUNCH_FAILED;
 }
 
+/* Is there anybody who would notice that nothing comes back for it? The engine goes on there where eager would not have come by: hooks are called with
+ * None, nodes made by the program with zeros. */
+static bool
+listens(PyObject *tensor)
+{
+    PyObject *hooks = PyObject_GetAttrString(tensor, "_backward_hooks"), *node = PyObject_GetAttrString(tensor, "grad_fn");
+    bool quiet = hooks != NULL && node != NULL && (hooks == Py_None || PyObject_Length(hooks) == 0);
+    quiet = quiet && (node == Py_None || !PyObject_HasAttr(node, known.s_to_save) || PyObject_HasAttr(node, known.s_note));
+    Py_XDECREF(hooks);
+    Py_XDECREF(node);
+    PyErr_Clear();
+    return !quiet;
+}
+
+/* Inputs that some of the results do not depend on. */
+static bool
+sends_nothing_to_listeners(const launch_code *code, PyObject *const *in)
+{
+    const launch_training *t = (launch_training *)code->training;
+    uint64_t all = t->nresults < 64 ? ((uint64_t)1 << t->nresults) - 1 : UINT64_MAX;
+    for (uint32_t i = 0; t->nresults > 1 && i < t->nwanting; i++)
+        if (t->gradient[i] != UINT32_MAX && t->depends[i] != all && listens(in[code->input_of[t->wanting[i]]]))
+            return true;
+    return false;
+}
+
 launch_result
 launch_training_run(launch_code *code, uint32_t threads, PyObject *const *in, PyObject **out, launch_outcome *outcome)
 {
     *outcome = (launch_outcome){0};
-    if (launch_training_watched() || !launch_may_write(code, in))
+    if (!launch_may_write(code, in) || sends_nothing_to_listeners(code, in))
         return LAUNCH_SHARED;
     return run_forward(code, threads, in, out, outcome);
 }
@@ -553,32 +590,77 @@ do_again(const launch_training *t, PyObject *note, PyObject *const *grads, bool 
     return given;
 }
 
+static PyObject *
+no_gradients(const launch_training *t)
+{
+    PyObject *tuple = PyTuple_New(t->nwanting);
+    for (uint32_t i = 0; tuple != NULL && i < t->nwanting; i++)
+        PyTuple_SET_ITEM(tuple, i, Py_NewRef(Py_None));
+    return tuple;
+}
+
+/* May these results be gone back from, after others were? Where nothing has been freed yet, any may. */
+static bool
+is_open(const launch_training *t, uint64_t there, uint64_t gone)
+{
+    for (uint32_t i = 0; i < t->nresults; i++)
+        if (gone != 0 && there >> (i < 63 ? i : 63) & 1 && t->capture.joint.saving.at[i] & gone)
+            return false;
+    return true;
+}
+
+/* What is saved was freed, or written to; perhaps not what these results need. Else the exception stays. */
+static PyObject *
+go_back_apart(const launch_training *t, PyObject *note, PyObject *const *grads, uint64_t there)
+{
+    uint64_t gone = PyLong_AsUnsignedLongLong(PyTuple_GET_ITEM(note, 2));
+    if (t->nresults == 1 || PyTuple_GET_ITEM(note, 1) == Py_None || !is_open(t, there, gone))
+        return NULL;
+    PyObject *type, *error, *tb;
+    PyErr_Fetch(&type, &error, &tb);
+    PyObject *given = do_again(t, PyTuple_GET_ITEM(note, 1), grads, kin_grad_enabled());
+    if (given == NULL) {
+        PyErr_Clear();
+        PyErr_Restore(type, error, tb);
+        return NULL;
+    }
+    Py_XDECREF(type);
+    Py_XDECREF(error);
+    Py_XDECREF(tb);
+    return given;
+}
+
 /* By one of the two programs or, where gradients are differentiated again or the program does not fit, by torch. */
 static PyObject *
-go_back(PyObject *ctx, launch_training *t, PyObject *note, PyObject *const *grads)
+go_back(PyObject *ctx, launch_training *t, PyObject *note, PyObject *const *grads, uint64_t there)
 {
     PyObject *saved = PyObject_GetAttr(ctx, known.s_saved), *given = NULL; /* tells who comes too late, or after a write */
     if (saved == NULL)
-        return NULL;
+        return go_back_apart(t, note, grads, there);
     if (!kin_grad_enabled()) {
         given = launch_training_backward(t, saved, grads);
         if (given == NULL)
             PyErr_Clear();
     }
     Py_DECREF(saved);
-    return given != NULL ? given : do_again(t, note, grads, kin_grad_enabled());
+    return given != NULL ? given : do_again(t, PyTuple_GET_ITEM(note, 1), grads, kin_grad_enabled());
 }
 
-/* What torch does not free with the saved tensors. */
+/* What torch does not free with the saved tensors; it stays while there are results that eager could still go back from. */
 static void
-let_go(PyObject *ctx, PyObject *training)
+let_go(PyObject *ctx, launch_training *t, PyObject *note, uint64_t there)
 {
-    PyObject *keep = PyObject_CallNoArgs(known.keeps_graph);
-    PyObject *empty = keep != Py_False ? NULL : PyTuple_Pack(2, training, Py_None);
-    if (empty != NULL && PyObject_SetAttr(ctx, known.s_note, empty) < 0)
+    PyObject *keep = PyObject_CallNoArgs(known.keeps_graph), *left = NULL;
+    uint64_t gone = PyLong_AsUnsignedLongLong(PyTuple_GET_ITEM(note, 2)) | there;
+    bool some = false;
+    for (uint32_t i = 0; t->nresults > 1 && i < t->nresults; i++)
+        some = some || !(t->capture.joint.saving.at[i] & gone);
+    if (keep == Py_False)
+        left = new_note((PyObject *)t, some ? PyTuple_GET_ITEM(note, 1) : Py_None, gone);
+    if (left != NULL && PyObject_SetAttr(ctx, known.s_note, left) < 0)
         PyErr_Clear();
     PyErr_Clear();
-    Py_XDECREF(empty);
+    Py_XDECREF(left);
     Py_XDECREF(keep);
 }
 
@@ -594,13 +676,16 @@ backward(PyObject *self, PyObject *const *args, Py_ssize_t nargs)
     if (grads == NULL || nargs - 1 != (Py_ssize_t)t->ngiven) {
         PyErr_SetString(PyExc_RuntimeError, "kintsugi: a node got gradients that are not its own");
     } else {
-        for (uint32_t i = 0; i < t->nresults; i++)
+        uint64_t there = 0;
+        for (uint32_t i = 0; i < t->nresults; i++) {
             grads[i] = args[1 + t->grad_at[i]];
-        PyObject *given = go_back(args[0], t, PyTuple_GET_ITEM(note, 1), grads);
+            there |= grads[i] == Py_None ? 0 : (uint64_t)1 << (i < 63 ? i : 63);
+        }
+        PyObject *given = there == 0 ? no_gradients(t) : go_back(args[0], t, note, grads, there);
         all = given == NULL ? NULL : put_in_front(given);
         Py_XDECREF(given);
-        if (all != NULL)
-            let_go(args[0], (PyObject *)t);
+        if (all != NULL && there != 0)
+            let_go(args[0], t, note, there);
     }
     free(grads);
     Py_DECREF(note);

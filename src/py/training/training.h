@@ -9,6 +9,8 @@
 kin_status launch_training_new(const kin_capture *capture, launch_code *forward, launch_code *backward, const kin_halves *h) KIN_MUST_CHECK;
 /* The capture is the training's from now on. */
 void launch_training_keep(PyObject *training, kin_capture *capture);
+/* Is it one of the situations in which somebody looks at what eager saves? */
+bool launch_training_watched(void);
 /* As launch_code_run. */
 launch_result launch_training_run(launch_code *code, uint32_t threads, PyObject *const *in, PyObject **out, launch_outcome *outcome);
 

@@ -22,13 +22,11 @@ typedef struct {
     uint32_t nwanting;
     uint32_t *wanting;       /* inputs that want gradients, by number among the tensors */
     uint32_t *gradient;      /* by these: which of the backward code's outs; UINT32_MAX: none */
+    uint32_t ngradients;     /* that are there */
     uint64_t *depends;       /* ... on which tangents (kin_ir_partition) */
     uint32_t nkept, *kept;   /* inputs that are saved */
     uint32_t nhanded, *handed; /* outputs of the forward program that are saved */
 } launch_training;
-
-/* Is it one of the situations in which somebody looks at what eager saves? */
-bool launch_training_watched(void);
 
 /* The forward program: the code's outs but for views of inputs in made[], the tensors that its node saves. False: it came to nothing. */
 bool launch_training_forward(launch_running *r, launch_code *code, const launch_inputs *inputs, uint32_t threads, launch_outcome *outcome,
@@ -36,6 +34,15 @@ bool launch_training_forward(launch_running *r, launch_code *code, const launch_
 /* The backward program, from what was saved and one tangent or None for each result: new tuple, a gradient or None for each wanting
  * input; NULL, perhaps with an exception: it came to nothing. */
 PyObject *launch_training_backward(launch_training *t, PyObject *saved, PyObject *const *grads);
+
+/* -- needed.c ---------------------------------------------------------------------------------------------------- */
+
+/* What the results with a tangent come from: by captured call of the forward part, by input. */
+typedef struct {
+    bool *calls, *inputs;
+} launch_needed;
+bool launch_needed_find(const launch_training *t, PyObject *grads, launch_needed *out);
+void launch_needed_deinit(launch_needed *n);
 
 /* -- again.c ----------------------------------------------------------------------------------------------------- */
 

@@ -248,7 +248,7 @@ launch_training_try(launch_code *code, uint32_t threads, PyObject *const *in, la
     launch_training *t = (launch_training *)Py_NewRef(code->training);
     *result = (launch_training_trial){0};
     t->tried = true;
-    if (launch_training_watched() || !launch_may_write(code, in)) { /* not now */
+    if (!launch_may_write(code, in)) { /* not now */
         t->tried = false;
         Py_DECREF(t);
         return true;

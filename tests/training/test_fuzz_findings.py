@@ -1,0 +1,112 @@
+"""What random programs that train (tests/diff/fuzz_training.py) have found, reduced."""
+import pytest
+import torch
+import torch.nn.functional as F
+from launches import kintsugi
+from test_nodes import compiled_pair
+from torch import nn
+
+
+def test_a_loop_over_enumerated_parameters_is_recorded_behind_an_exit():
+    """The region of an enumerate object over a generator is undone where neither of them is there any more."""
+    torch.manual_seed(0)
+    net, state = nn.Sequential(nn.Linear(3, 3), nn.Linear(3, 3)), {}
+
+    def step(x):
+        loss = net(x).sum()
+        with torch.no_grad():
+            for k, p in enumerate(net.parameters()):
+                state.setdefault(k, p.detach().clone()).lerp_(p, 0.1)
+        return loss.detach()
+
+    compiled = kintsugi.compile(step, backend="eager")
+    for rows in (6, 6, 6, 4, 6):
+        x = torch.randn(rows, 3)
+        assert torch.equal(compiled(x), net(x).sum())
+    assert len(state) == 4
+
+
+def test_two_results_of_one_graph_are_gone_back_from_one_after_the_other():
+    """Eager's graphs are two, and the first backward frees nothing of the second."""
+    w = torch.randn(6, 6, requires_grad=True)
+
+    def step(x):
+        first, second = F.dropout(x @ w, 0.5).tanh().sum(), (x @ w).sigmoid().sum()
+        first.backward()
+        second.backward()
+        return first.detach()
+
+    grads = []
+    for fn in (step, kintsugi.compile(step)):
+        torch.manual_seed(1)
+        w.grad = None
+        for _ in range(4):
+            fn(torch.randn(5, 6))
+        grads.append(w.grad)
+    torch.testing.assert_close(grads[0], grads[1], rtol=1e-4, atol=1e-5)
+
+
+def test_results_that_share_what_is_saved_are_gone_back_from_once():
+    w = torch.randn(6, 6, requires_grad=True)
+
+    def fn(x):
+        h = (x @ w).tanh()
+        return h.sum(), h.square().sum()
+
+    compiled = compiled_pair(fn, torch.randn(5, 6))
+    for f in (fn, compiled):
+        a, b = f(torch.randn(5, 6))
+        a.backward()
+        with pytest.raises(RuntimeError, match="second time"):
+            b.backward()
+
+
+def test_one_result_is_gone_back_from_after_a_write_that_only_the_other_minds():
+    """A step of the discriminator between its loss and the generator's."""
+    one, two = torch.randn(6, 6, requires_grad=True), torch.randn(6, 6, requires_grad=True)
+    fn = lambda x: ((x @ one).tanh(), (x.detach() @ two).sigmoid().square().sum())  # noqa: E731
+    compiled = compiled_pair(fn, torch.randn(5, 6, requires_grad=True))
+    x = torch.randn(5, 6, requires_grad=True)
+    grads = []
+    for f in (fn, compiled):
+        fake, loss = f(x)
+        loss.backward()
+        with torch.no_grad():
+            two.mul_(1)
+        grads.append(torch.autograd.grad(fake.sum(), one)[0])
+    torch.testing.assert_close(grads[0], grads[1], rtol=1e-4, atol=1e-5)
+
+
+def test_hooks_of_saved_tensors_are_not_called_while_a_graph_is_captured():
+    w, seen = torch.randn(6, requires_grad=True), []
+
+    def fn(x):
+        with torch.autograd.graph.saved_tensors_hooks(lambda t: seen.append(type(t)) or t, lambda t: t):
+            return (x * w).tanh() * x
+
+    compiled = kintsugi.compile(fn)
+    counts = []
+    for f in (fn, fn, fn, compiled, compiled, compiled):
+        seen.clear()
+        f(torch.randn(6)).sum().backward()
+        counts.append(list(seen))
+    assert counts[:3] == counts[3:] and len(counts[0]) > 0
+
+
+def test_what_gets_no_gradient_is_no_input_of_the_node():
+    """Gradients for it alone lead nowhere: nothing on the way to it runs."""
+    w, v = torch.randn(6, requires_grad=True), torch.randn(6, requires_grad=True)
+    compiled = compiled_pair(lambda x: (x * w * v.detach()).tanh(), torch.randn(6))
+    ran = []
+    y = compiled(torch.randn(6)) * 1
+    y.grad_fn.register_hook(lambda *a: ran.append(1))
+    assert torch.autograd.grad(y.sum(), v, allow_unused=True) == (None,) and not ran
+
+
+def test_hooks_of_inputs_are_not_called_where_nothing_comes_back():
+    a, b, seen = torch.randn(6, requires_grad=True), torch.randn(6, requires_grad=True), []
+    compiled = compiled_pair(lambda x: ((x * a).tanh().sum(), (x * b).sin().sum()), torch.randn(6))
+    b.register_hook(lambda g: seen.append(g is None))
+    for result in (0, 1):
+        compiled(torch.randn(6))[result].backward()
+    assert seen == [False]
