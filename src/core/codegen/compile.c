@@ -272,6 +272,13 @@ leave_open(const batch *b, want *w, const bool *open, kin_text *key)
     return !key->failed;
 }
 
+/* Is anything open, or the length of its only loop? */
+static bool
+leaves_any(const want *w, const bool *open)
+{
+    return w->run.kind == KIN_RUN_LINEAR || (w->numbers.at.len > 0 && memchr(open, true, w->numbers.at.len) != NULL);
+}
+
 /* How kernel i is to run, and the key of its code: for its sizes, or for any. */
 static kin_status
 choose_code(batch *b, uint32_t i, want *w, kin_text *key)
@@ -282,7 +289,7 @@ choose_code(batch *b, uint32_t i, want *w, kin_text *key)
         if (!read_numbers(b, k, w, key))
             return KIN_NOMEM;
         KIN_TRY(kin_family_match(b->family, key, &w->numbers, &open));
-        if (open != NULL)
+        if (open != NULL && leaves_any(w, open))
             return leave_open(b, w, open, key) ? give_numbers(b, w, &b->fused->program->kernels.at[b->fused->kernels.at[i].kernel]) : KIN_NOMEM;
     }
     kin_text_clear(key);

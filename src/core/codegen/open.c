@@ -320,7 +320,6 @@ kin_family_match(kin_family *f, const kin_text *shape, const kin_numbers *number
     }
     while (!fits(k, numbers->at.at))
         widen(f, k, numbers->at.at);
-    for (uint32_t i = 0; i < k->n && k->met_again && *open == NULL; i++)
-        *open = k->open[i] ? k->open : NULL;
+    *open = k->met_again ? k->open : NULL;
     return KIN_OK;
 }

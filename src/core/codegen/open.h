@@ -52,7 +52,7 @@ struct kin_family {
 kin_status kin_family_begin(kin_family *f) KIN_MUST_CHECK;
 kin_status kin_family_add(kin_family *f, const kin_numbers *numbers) KIN_MUST_CHECK;
 kin_status kin_family_settle(kin_family *f) KIN_MUST_CHECK;
-/* *open (the family's): by number, what code for this kernel leaves open; NULL: nothing, it is the first of its kind. */
+/* *open (the family's): by number, what code for this kernel leaves open (perhaps nothing); NULL: it is the first of its kind. */
 kin_status kin_family_match(kin_family *f, const kin_text *shape, const kin_numbers *numbers, const bool **open) KIN_MUST_CHECK;
 
 #endif
