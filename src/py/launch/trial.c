@@ -40,8 +40,8 @@ launch_drop(launch_version *version)
 }
 
 /* Does it have side effects other than writing to inputs: drawing random numbers, say? */
-static bool
-acts(const launch_version *version)
+bool
+launch_acts(const launch_version *version)
 {
     const launch_program *p = &version->code->main;
     for (uint32_t i = 0; i < p->program->externs.len; i++)
@@ -112,8 +112,8 @@ begin_row(const kernel_launcher *self, const launch_code *code)
 }
 
 /* Runs the code and handles its failures. */
-static kin_launch
-run(kernel_launcher *self, launch_version *version, PyObject *const *in, PyObject **out)
+kin_launch
+launch_run_code(kernel_launcher *self, launch_version *version, PyObject *const *in, PyObject **out)
 {
     launch_outcome outcome;
     PyObject *row = kin_profiler_on() ? begin_row(self, version->code) : NULL;
@@ -204,7 +204,7 @@ try_launch(kernel_launcher *self, launch_version *version, PyObject *const *in, 
 {
     uint64_t before = renewals(version);
     double start = kin_clock_ns();
-    kin_launch done = run(self, version, in, out);
+    kin_launch done = launch_run_code(self, version, in, out);
     double ns = kin_clock_ns() - start;
     if (done != KIN_LAUNCH_DONE || (version->abtest.warm && before != renewals(version)))
         return done;
@@ -223,7 +223,7 @@ try_both(kernel_launcher *self, launch_version *version, kin_entry *v, const kin
     PyObject **again = done == KIN_LAUNCH_DONE ? calloc(subgraph->nout + 1, sizeof *again) : NULL;
     for (int i = 0; again != NULL && i < 2 && version->code != NULL; i++) {
         double start = kin_clock_ns();
-        bool ok = run(self, version, in, again) == KIN_LAUNCH_DONE;
+        bool ok = launch_run_code(self, version, in, again) == KIN_LAUNCH_DONE;
         double ns = kin_clock_ns() - start;
         for (uint32_t k = 0; ok && k < subgraph->nout; k++)
             Py_CLEAR(again[k]);
@@ -242,7 +242,7 @@ launch_is_settled(const kernel_launcher *self, const launch_version *version)
 {
     if (version->again || version->ticket != NULL)
         return false;
-    return version->code == NULL || version->code->training != NULL || version->abtest.decided || self->context.trials == 0 || acts(version);
+    return version->code == NULL || version->code->training != NULL || version->abtest.decided || self->context.trials == 0 || launch_acts(version);
 }
 
 kin_launch
@@ -257,9 +257,11 @@ launch_or_try(kernel_launcher *self, launch_version *version, kin_entry *v, cons
         return KIN_LAUNCH_NOT;
     if (self->sizes.settled && !version->abtest.decided && version->abtest.asked == 0)
         launch_sizes_note_made(self, version);
+    if (launch_wants_validation(self, version))
+        return launch_validate(self, version, v, subgraph, in, out);
     if (launch_is_settled(self, version))
-        return run(self, version, in, out);
-    if (launch_sizes_are_in_trial(self, version) && !acts(version))
+        return launch_run_code(self, version, in, out);
+    if (launch_sizes_are_in_trial(self, version) && !launch_acts(version))
         return try_both(self, version, v, subgraph, in, out);
     return kin_abtest_is_theirs(&version->abtest) ? try_steps(self, version, v, subgraph, in, out) : try_launch(self, version, in, out);
 }
