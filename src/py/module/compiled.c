@@ -353,6 +353,8 @@ kin_compiled_stats(kin_compiled *self)
         effects += entry->v == NULL ? 0 : entry->v->trace.neffects;
         exits += entry->v == NULL ? 0 : entry->v->exits;
     }
+    /* These run eagerly as a whole, and that is no graph without a break. */
+    breaks += (self->count.eager[KIN_EAGER_GENERATOR] > 0) + (self->count.eager[KIN_EAGER_COROUTINE] > 0);
     Py_XDECREF(all);
     PyObject *eager = eager_dict(self);
     if (entries == NULL || all == NULL || eager == NULL) {
