@@ -71,7 +71,7 @@ launch_sizes_note_made(kernel_launcher *self, launch_version *version)
         return;
     if (version->stats.compiled == 0 && version->stats.from_disk == 0)
         s->plan_ns = s->plan_ns == 0 || version->total_ns < s->plan_ns ? version->total_ns : 1.02 * s->plan_ns; /* others have the processor, too */
-    s->ready = s->ready || self->versions.len > 1 || s->met;
+    self->base.ready = s->ready = s->ready || self->versions.len > 1 || s->met;
     if (s->settled && version->code->training == NULL)
         version->abtest = (kin_abtest){.ours = s->ours / s->tried, .theirs = s->theirs / s->tried, .nours = 1, .ntheirs = 1, .warm = true,
                                        .decided = true, .uses = KIN_TIER_AB_FIRST_USES};
@@ -113,6 +113,7 @@ launch_sizes_note_trial(kernel_launcher *self, double ours, double theirs)
     if (s->settled)
         return;
     s->off = true;
+    self->base.ready = false;
     char reason[160];
     snprintf(reason, sizeof reason, "code for all sizes was slower: %.1f us step by step, %.1f us compiled", s->theirs / s->tried / 1e3, s->ours / s->tried / 1e3);
     launch_say(self, reason);
