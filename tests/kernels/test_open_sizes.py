@@ -133,3 +133,26 @@ def test_weights_are_packed_once_for_all_sizes():
             x = torch.rand(size, 64)
             torch.testing.assert_close(compiled(x), model(x), rtol=1e-4, atol=1e-5)
         assert all(row["frozen"]["renewals"] <= 2 for row in versions(compiled) if row["frozen"])
+
+
+def test_late_inputs_of_another_kind_end_the_wait():
+    """Calls are deferred before all inputs are there: other sizes are no reason to give that up, other kinds of objects are."""
+    class Box:
+        pass
+
+    def fn(x, box):
+        y = x * 2
+        box.first = y
+        z = y.sin() + box.late
+        box.second = z
+        return z.sum(0), box.late
+
+    compiled = kintsugi.compile(fn, dynamic=True)
+    lates = [1.5, 1.5, 1.5, 2.5, torch.ones(()), 1.5, torch.nn.Parameter(torch.ones(())), 2.5]
+    for size, late in zip((5, 6, 7, 8, 9, 10, 11, 12) * 2, lates * 2, strict=True):
+        ours, eager, x = Box(), Box(), torch.rand(size, 3)
+        ours.late = eager.late = late
+        a, b = compiled(x, ours), fn(x, eager)
+        torch.testing.assert_close(a[0], b[0])
+        torch.testing.assert_close(ours.second, eager.second)
+        assert a[1] is late and list(vars(ours)) == list(vars(eager)) and a[0].requires_grad == b[0].requires_grad

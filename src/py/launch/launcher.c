@@ -85,6 +85,24 @@ decides_late(const kernel_launcher *self)
     return launch_sizes_are_on(self) && self->sizes.ready && launch_sizes_plan_pays(self);
 }
 
+/* What makes code for all sizes sees other sizes, not other kinds of objects. */
+static const launch_signature *
+model_of(const kernel_launcher *self)
+{
+    return &self->versions.at[self->versions.len - 1]->signature;
+}
+
+static bool
+is_like_before(const kernel_launcher *self, const kin_subgraph *subgraph, PyObject *const *in)
+{
+    if (self->versions.len == 0 || !launch_signature_fits_ambient(model_of(self)))
+        return false;
+    for (uint32_t i = 0; i < subgraph->nin; i++)
+        if (in[i] != NULL && !launch_signature_is_like(model_of(self), i, in[i]))
+            return false;
+    return true;
+}
+
 static void *
 choose_kernels(kin_launcher *base, const kin_subgraph *subgraph, PyObject *const *in, void *had, bool *learn)
 {
@@ -109,7 +127,7 @@ choose_kernels(kin_launcher *base, const kin_subgraph *subgraph, PyObject *const
             return version;
         refused = refused || !(version->again || version->retired || launch_is_due(version) || (version->ticket != NULL && launch_ticket_done(version->ticket)));
     }
-    if (!refused && decides_late(self))
+    if (!refused && had == NULL && decides_late(self) && is_like_before(self, subgraph, in))
         return self;
     self->surprised = had != NULL;
     *learn = *learn && !refused;
@@ -121,7 +139,7 @@ choose_kernels(kin_launcher *base, const kin_subgraph *subgraph, PyObject *const
 static bool
 fits_kernels(kin_launcher *base, void *chosen, uint32_t i, PyObject *obj)
 {
-    return may_take((const kernel_launcher *)base, obj) && (chosen == base || launch_signature_fits_one(&((launch_version *)chosen)->signature, i, obj));
+    return may_take((const kernel_launcher *)base, obj) && (chosen == base ? launch_signature_is_like(model_of((const kernel_launcher *)base), i, obj) : launch_signature_fits_one(&((launch_version *)chosen)->signature, i, obj));
 }
 
 static void
