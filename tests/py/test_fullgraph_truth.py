@@ -160,3 +160,18 @@ def test_lists_of_other_lengths(lengths):
             for x in (torch.ones(4), -torch.ones(5)):
                 a, b = compiled(x, n), fn(x, n)
                 assert torch.equal(a[0], b[0]) and a[1] == b[1]
+
+
+@pytest.mark.parametrize("size", [lambda x: x[x > 0].shape[0], lambda x: x.nonzero().shape[0], lambda x: torch.unique(x > 0).numel()])
+def test_sizes_that_data_decides_are_asked_again(size):
+    """Recorded where all elements count: other data gives other sizes, and no graph may go on with the first."""
+    def fn(x, n):
+        a = size(x)
+        b = sum(n.tolist())
+        x = x + b
+        return x * 2 + a, a
+    compiled = kintsugi.compile(fn, backend=lambda gm, inputs: gm)
+    for values in ([1.0, 2, 3, 4], [1.0, -2, 3, -4], [0.0, -1, 0, -2], [1.0, 2, 3, 4]):
+        x, n = torch.tensor(values), torch.tensor([1, 2])
+        a, b = compiled(x, n), fn(x, n)
+        assert torch.equal(a[0], b[0]) and a[1] == b[1]
