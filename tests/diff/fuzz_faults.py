@@ -20,16 +20,22 @@ from kincorpus.isolate import Died, in_child   # noqa: E402
 KINDS = ("allocation", "call of LLVM", "write to disk")
 
 
+def fail(what, n, every=False):
+    from kintsugi import _kintsugi
+
+    return _kintsugi._fail(what, n, every)
+
+
 class Failing(engines.KintsugiKernels):
     """Kernels, with one kind of failure planted before each run."""
     what, n, all = 0, 0, False
 
     def reset(self):
         super().reset()
-        self.module._kintsugi._fail(self.what, self.n, self.all)
+        fail(self.what, self.n, self.all)
 
     def stop(self):
-        return self.module._kintsugi._fail(self.what, 0)
+        return fail(self.what, 0)
 
 
 def steps():
@@ -61,7 +67,9 @@ def main():
     parser.add_argument("--count", type=int, default=20)
     parser.add_argument("--most", type=int, default=40, help="runs for each kind of failure of a program")
     options = parser.parse_args()
-    if not hasattr(engines.Kintsugi().module._kintsugi, "_fail"):
+    from kintsugi import _kintsugi
+
+    if not hasattr(_kintsugi, "_fail"):
         sys.exit("fuzz_faults: this extension has no failure injection; use `make faults`")
     warm_up()
     bad = total = 0
