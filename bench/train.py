@@ -3,7 +3,8 @@ calls them.
 
     python bench/train.py [NAME ...] [--turns 12] [--stock] [--whole] [--profile]
 
-Reported are medians of processor time over the turns, their quartiles' distance, and the ratio; the largest relative difference of
+Reported are medians of processor time over the turns, their quartiles' distance, and the ratio, also of model, loss and backward alone (without the
+optimizer, which is eager's in both); the largest relative difference of
 losses over all steps; the first compiled step. --whole also compiles zero_grad, backward and optimizer.step() with it. --profile tells instead
 where the time of a step goes: in eager by operator, in ours by operation of the forward and the backward program.
 """
@@ -81,7 +82,99 @@ def _lstm():
     return Model(), (tokens,), lambda m, x: F.cross_entropy(m(x).flatten(0, 1), x.flatten())
 
 
-MODELS = {"mlp": _mlp, "resnet": _resnet, "gpt2": _gpt2, "bert": _bert, "vit": _vit, "lstm": _lstm}
+class _Twice(nn.Sequential):
+    def __init__(self, width, out):
+        super().__init__(nn.Conv2d(width, out, 3, padding=1, bias=False), nn.BatchNorm2d(out), nn.ReLU(), nn.Conv2d(out, out, 3, padding=1, bias=False),
+                         nn.BatchNorm2d(out), nn.ReLU())
+
+
+def _unet():
+    class Model(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.down, self.up = nn.ModuleList([_Twice(3, 32), _Twice(32, 64)]), nn.ModuleList([_Twice(128, 64), _Twice(64, 32)])
+            self.turn, self.out = nn.ModuleList([nn.ConvTranspose2d(128, 64, 2, 2), nn.ConvTranspose2d(64, 32, 2, 2)]), nn.Conv2d(32, 4, 1)
+            self.bottom, self.pool = _Twice(64, 128), nn.MaxPool2d(2)
+
+        def forward(self, x):
+            kept = []
+            for block in self.down:
+                x = block(x)
+                kept.append(x)
+                x = self.pool(x)
+            x = self.bottom(x)
+            for turn, block in zip(self.turn, self.up, strict=True):
+                x = block(torch.cat([turn(x), kept.pop()], 1))
+            return self.out(x)
+
+    return Model(), (torch.randn(4, 3, 48, 48), torch.randint(0, 4, (4, 48, 48))), lambda m, x, t: F.cross_entropy(m(x), t)
+
+
+def _gru():
+    class Model(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.embed, self.layers, self.out = nn.Embedding(2000, 128), nn.GRU(128, 256, 2, batch_first=True), nn.Linear(256, 2000)
+
+        def forward(self, x):
+            return self.out(self.layers(self.embed(x))[0])
+
+    tokens = torch.randint(0, 2000, (8, 32))
+    return Model(), (tokens,), lambda m, x: F.cross_entropy(m(x).flatten(0, 1), x.flatten())
+
+
+class _Attend(nn.Module):
+    def __init__(self, width, heads, experts=0):
+        super().__init__()
+        self.heads, self.experts = heads, experts
+        self.one, self.two, self.all, self.back = nn.LayerNorm(width), nn.LayerNorm(width), nn.Linear(width, 3 * width), nn.Linear(width, width)
+        if experts:
+            self.gate = nn.Linear(width, experts)
+            self.wide, self.narrow = nn.Parameter(torch.randn(experts, width, 2 * width) * 0.05), nn.Parameter(torch.randn(experts, 2 * width, width) * 0.05)
+        else:
+            self.wide, self.narrow = nn.Linear(width, 4 * width), nn.Linear(4 * width, width)
+
+    def feed(self, x):
+        if not self.experts:
+            return self.narrow(F.gelu(self.wide(x)))
+        rows = x.flatten(0, 1)
+        share = torch.softmax(self.gate(rows), -1)
+        made = torch.bmm(F.silu(torch.bmm(rows.expand(self.experts, -1, -1), self.wide)), self.narrow)
+        return (made * share.t().unsqueeze(-1)).sum(0).view_as(x)
+
+    def forward(self, x):
+        n, length, width = x.shape
+        q, k, v = self.all(self.one(x)).view(n, length, 3, self.heads, -1).permute(2, 0, 3, 1, 4)
+        y = F.scaled_dot_product_attention(q, k, v, is_causal=True).transpose(1, 2).reshape(n, length, width)
+        x = x + self.back(y)
+        return x + self.feed(self.two(x))
+
+
+class _Decoder(nn.Module):
+    def __init__(self, words, width, heads, layers, length, experts=0):
+        super().__init__()
+        self.words, self.places = nn.Embedding(words, width), nn.Parameter(torch.randn(length, width) * 0.02)
+        self.layers, self.norm, self.out = nn.Sequential(*(_Attend(width, heads, experts) for _ in range(layers))), nn.LayerNorm(width), nn.Linear(width, words)
+
+    def forward(self, x):
+        return self.out(self.norm(self.layers(self.words(x) + self.places)))
+
+
+def _decoder(words, width, heads, layers, batch, length, experts=0):
+    tokens = torch.randint(0, words, (batch, length))
+    return _Decoder(words, width, heads, layers, length, experts), (tokens,), lambda m, x: F.cross_entropy(m(x).flatten(0, 1), x.flatten())
+
+
+def _vit_wide():
+    from transformers import ViTConfig, ViTForImageClassification
+
+    model = ViTForImageClassification(ViTConfig(num_hidden_layers=2, num_attention_heads=8, hidden_size=512, intermediate_size=2048, image_size=96, patch_size=8))
+    return model, (torch.randn(4, 3, 96, 96), torch.randint(0, 2, (4,))), lambda m, x, t: m(pixel_values=x, labels=t).loss
+
+
+MODELS = {"mlp": _mlp, "resnet": _resnet, "gpt2": _gpt2, "bert": _bert, "vit": _vit, "lstm": _lstm, "unet": _unet, "gru": _gru,
+          "moe": lambda: _decoder(1000, 256, 4, 2, 4, 64, experts=4), "gpt-512": lambda: _decoder(4000, 512, 8, 2, 4, 128),
+          "gpt-768": lambda: _decoder(4000, 768, 12, 2, 8, 128), "vit-512": _vit_wide}
 
 
 class _Trainer:
@@ -96,18 +189,27 @@ class _Trainer:
 
         def step(*data):
             optimizer.zero_grad()
+            begin = time.process_time()
+            value = forward(*data)
+            value.backward()
+            self.inner.append(time.process_time() - begin)
+            optimizer.step()
+            return value
+
+        def whole_step(*data):
+            optimizer.zero_grad()
             value = forward(*data)
             value.backward()
             optimizer.step()
             return value
 
         if whole:
-            self.run = compiler(step)
+            self.run = compiler(whole_step)
         else:
             self.compiled = forward = compiler(forward)
             self.run = step
         self.random = torch.get_rng_state()
-        self.losses, self.times = [], []
+        self.losses, self.times, self.inner = [], [], []
 
     def step(self):
         torch.set_rng_state(self.random)
@@ -136,6 +238,7 @@ def measure(name, turns, stock, whole):
             trainer.step()
     for trainer in trainers.values():
         trainer.times.clear()
+        trainer.inner.clear()
     for _ in range(turns):
         for trainer in trainers.values():
             trainer.step()
@@ -147,6 +250,7 @@ def measure(name, turns, stock, whole):
         median = statistics.median(trainer.times)
         row |= {f"{engine}_ms": median * 1e3, f"{engine}_spread_ms": _spread(trainer.times) * 1e3, f"{engine}_ratio": eager / median,
                 f"{engine}_first_s": first[engine],
+               f"{engine}_model_ratio": statistics.median(trainers["eager"].inner) / statistics.median(trainer.inner) if trainer.inner else 0.0,
                 f"{engine}_loss": max(abs(a - b) / abs(a) for a, b in zip(trainers["eager"].losses, trainer.losses, strict=True))}
     return row
 

@@ -6,7 +6,7 @@ import weakref
 
 from ._config import config
 
-OPTIONS = ("async", "fast_math", "freezing", "kernels", "threads", "warm")
+OPTIONS = ("async", "fast_math", "freezing", "kernels", "threads", "validate", "warm")
 MODES = ("default", "reduce-overhead", "max-autotune", "max-autotune-no-cudagraphs", "lite")
 
 # Every compiled function that is alive, for stats() and reports.
@@ -34,6 +34,9 @@ def compile(fn_or_module=None, *, fullgraph=False, dynamic=None, backend=None, m
                    "warm"      every call that can runs compiled code, the first one as well: nothing is compiled in the
                                background, compared with eager or left to it. For tests that compare compiled code
                                with eager; stats(fn)["last_call"] tells how a call was done
+                   "validate"  a number: so many first launches of each compiled graph are compared with its steps, which give the
+                               result then; a float: that share of all launches. Code that differs is not used again, and an event
+                               "differ" tells of it
                    "threads"   that our own code uses at most in a launch; operators and libraries of PyTorch use
                                PyTorch's number (config.threads)
                Names of stock's compiler settings are accepted and mean nothing here. With a function as `backend`, mode and
@@ -141,7 +144,9 @@ def _check_options(options):
         if name in OPTIONS:
             if name == "threads" and (isinstance(value, bool) or not isinstance(value, int) or value < 0):
                 raise TypeError(f"compile(options={{{name!r}: {value!r}}}): expected a number from 0 on")
-            if name != "threads" and not isinstance(value, bool):
+            if name == "validate" and (isinstance(value, bool) or not (isinstance(value, int) and value >= 0 or isinstance(value, float) and 0 < value <= 1)):
+                raise TypeError(f"compile(options={{{name!r}: {value!r}}}): expected a number of launches, or a share such as 0.01")
+            if name not in ("threads", "validate") and not isinstance(value, bool):
                 raise TypeError(f"compile(options={{{name!r}: {value!r}}}): expected True or False")
         elif not _is_stock_option(name):
             raise RuntimeError(f"compile(options={{{name!r}: ...}}): Unexpected optimization option {name}, "

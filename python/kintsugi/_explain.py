@@ -59,7 +59,7 @@ class ExplainOutput:
         self.op_count = sum(len(graph["nodes"]) for graph in self._graphs)
         self.ops_per_graph = [[node["callable"] or node["target"] for node in graph["nodes"]] for graph in self._graphs]
         self.graph_texts = [graph["code"] for graph in self._graphs]
-        breaks = [entry for dump in dumps for entry in dump["breaks"]]
+        breaks = [entry for dump in dumps for entry in dump["breaks"]] + [_whole_break(frame) for frame in frames if frame.get("why")]
         self.graph_break_count = len(breaks)
         self.break_reasons = [_reason(entry) for entry in breaks]
         self.out_guards = [_guard(fact) for dump in dumps for fact in dump["facts"]]
@@ -105,6 +105,13 @@ class ExplainOutput:
     def __repr__(self):
         return (f"<kintsugi.ExplainOutput: {self.graph_count} graphs, {self.graph_break_count} graph breaks, "
                 f"{self.op_count} ops>")
+
+
+def _whole_break(frame):
+    """A function that runs eagerly as a whole, for a reason that has a row, breaks where it begins."""
+    row = _messages.find_row(frame["why"])
+    place = {"filename": frame["filename"], "line": frame["line"], "function": frame["name"]}
+    return {**row, "why": frame["why"], "context": frame["reason"], "user_stack": [tuple(place.values())], **place}
 
 
 def _reason(entry):
@@ -233,7 +240,8 @@ def _fallback_reason(compiled):
     """The reason in words and the stable name of the row that explains it ("" = none)."""
     from . import _logs
 
+    names = compiled.__name__, compiled.stats()["name"]
     for event in reversed(_logs.events()):
-        if event["event"] in ("record", "fallback") and event.get("name") == compiled.__name__ and event.get("reason"):
+        if event["event"] in ("record", "fallback") and event.get("name") in names and event.get("reason"):
             return event["reason"], event.get("why", "")
     return "nothing was recorded", ""

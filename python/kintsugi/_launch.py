@@ -278,4 +278,4 @@ def _changes_something(node):
 
 def _is_torch(fn):
     module = getattr(fn, "__module__", None) or getattr(getattr(fn, "__self__", None), "__name__", "") or ""
-    return module.partition(".")[0] in ("torch", "_operator", "operator", "builtins") or "torch" in str(type(fn))
+    return module.partition(".")[0] in ("torch", "_operator", "operator", "builtins", "math") or "torch" in str(type(fn))

@@ -30,7 +30,7 @@ def leaves(graph, numbers):
     def is_computed(vid):
         if vid not in known:
             kind, _, operands = numbers[vid]
-            known[vid] = all((o["vid"] in tensors if kind == "size" else o["vid"] in numbers and is_computed(o["vid"]))
+            known[vid] = all(o["vid"] in tensors or (kind != "size" and o["vid"] in numbers and is_computed(o["vid"]))
                              for o in operands if isinstance(o, dict))
         return known[vid]
 

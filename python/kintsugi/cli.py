@@ -3,6 +3,8 @@
     python -m kintsugi run script.py args...
     python -m kintsugi explain script.py | module:fn
     python -m kintsugi check script.py | module:fn --baseline FILE [--update]
+    python -m kintsugi validate script.py | module:fn
+    python -m kintsugi minify script.py | module:fn -o FILE
     python -m kintsugi breaks [NAME]
     python -m kintsugi backends
     python -m kintsugi bench [MODEL ...]
@@ -15,7 +17,7 @@ import os
 import runpy
 import sys
 
-from .commands import check, explain
+from .commands import check, explain, validate
 
 
 def main(argv=None):
@@ -31,6 +33,7 @@ def main(argv=None):
     run.add_argument("args", nargs=argparse.REMAINDER)
     explain.add(commands)
     check.add(commands)
+    validate.add(commands)
     breaks = commands.add_parser("breaks", help="explain the reasons for graph breaks")
     breaks.add_argument("name", nargs="?", help="stable name, KIN number or PyTorch id")
     commands.add_parser("backends", help="list the names compile(backend=...) accepts")
@@ -46,7 +49,7 @@ def main(argv=None):
     options = parser.parse_args(argv)
     if own is not None:
         options.args = own
-    command = {"run": _run, "explain": explain.run, "check": check.run, "breaks": _breaks, "backends": _backends, "bench": _bench, "cache": _cache, "doctor": _doctor}[options.command]
+    command = {"run": _run, "explain": explain.run, "check": check.run, "validate": validate.run, "minify": validate.run, "breaks": _breaks, "backends": _backends, "bench": _bench, "cache": _cache, "doctor": _doctor}[options.command]
     if options.command == "run":
         return command(options)
     try:

@@ -6,7 +6,7 @@
 #include <string.h>
 
 #include "check.h"
-#include "core/kernels/tile.h"
+#include "core/tiles/tile.h"
 
 static float
 next_number(void)

@@ -8,7 +8,7 @@
 #include <string.h>
 
 #include "check.h"
-#include "core/kernels/tile.h"
+#include "core/tiles/tile.h"
 #include "core/kernels/winograd.h"
 
 static bool strange; /* some of the input's numbers are not finite */

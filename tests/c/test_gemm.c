@@ -7,7 +7,7 @@
 #include "check.h"
 #include "core/ir/half.h"
 #include "core/kernels/gemm_blocked.h"
-#include "core/kernels/tile.h"
+#include "core/tiles/tile.h"
 
 /* -- a BLAS for the test -------------------------------------------------------------------------------------------- */
 
@@ -365,11 +365,10 @@ test_own_products(void)
     test_own(420, 520, 40, 0, 0);
     test_own(120, 520, 40, 1, 0);
     test_own(33, 300, 700, 0, 1);
-    for (int way_b = 0; way_b < 5; way_b++)
-        test_own(150, 800, 330, 1, way_b); /* several groups of panels, for several blocks of a that lies by columns */
+    test_own(113, 800, 330, 1, 0); /* several groups of panels, for several blocks of a that lies by columns */
+    test_own(15, 800, 330, 1, 1);
     test_own(29, 70, 47, 4, 4); /* both lie in neither way */
-    test_own(150, 512, 140, 0, 0); /* rows of a that collide are copied */
-    test_own(30, 1024, 160, 0, 1);
+    test_own(120, 512, 130, 0, 0); /* rows of a that collide are copied */
     test_own(3, 40, 90, 0, 1); /* few rows: in panels only */
     test_own(20, 9, 16, 0, 0);
     test_own(20, 9, 17, 0, 0);

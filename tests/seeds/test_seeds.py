@@ -63,14 +63,18 @@ def test_a4_a15_settings(program):
 
 
 def test_a7_item(program):
+    """The number only flows back into tensor code: no graph ends there, with and without fullgraph."""
     program("""
         def before(x):
             return x * (1.0 / x.sum().item())
         def after(x):
             return x * (1.0 / x.sum())
         x = torch.ones(4)
-        assert torch._dynamo.explain(before)(x).graph_break_count == 1
+        def decides(x):
+            return x * 2 if x.sum().item() > 0 else x
+        assert torch._dynamo.explain(before)(x).graph_break_count == 0
         assert torch._dynamo.explain(after)(x).graph_break_count == 0
+        assert torch._dynamo.explain(decides)(x).graph_break_count == 1
         assert torch.equal(torch.compile(before, fullgraph=True)(x), before(x))
     """)
 

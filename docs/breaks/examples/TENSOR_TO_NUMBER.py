@@ -1,4 +1,4 @@
-"""TENSOR_TO_NUMBER: int(tensor) used as a Python number; fixed by taking the number from the shape."""
+"""TENSOR_TO_NUMBER: int(tensor) decided on; fixed by taking the number from the shape."""
 
 import torch
 
@@ -7,12 +7,12 @@ from support import check
 
 def f(x, n):
     y = x * 2
-    return y[: int(n)] + 1  # <- break
+    return y[:2] + 1 if int(n) > 1 else y  # <- break
 
 
 def fixed(x, n):
     y = x * 2
-    return y[: x.shape[0] // 2] + 1
+    return y[:2] + 1 if x.shape[0] > 1 else y
 
 
 if __name__ == "__main__":

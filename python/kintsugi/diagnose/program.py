@@ -115,7 +115,7 @@ def _imitation(dump, vid):
 
 
 _NAME = re.compile(r"\b[vc]\d+\b")
-_INFIX = {"+", "-", "*", "/", "//", "%", "@", "**", "&", "|", "^", "<<", ">>", "<", "<=", ">", ">=", "==", "!="}
+INFIX = {"+", "-", "*", "/", "//", "%", "@", "**", "&", "|", "^", "<<", ">>", "<", "<=", ">", ">=", "==", "!="}
 
 
 class _Writer:
@@ -166,7 +166,7 @@ class _Writer:
         name = f"v{node['vid']}"
         if node["op"] == "call_method":
             text = f"{args[0]}.{node['target']}({', '.join(args[1:] + kwargs)})"
-        elif node["op"] == "operator" and node["target"] in _INFIX and len(args) == 2:
+        elif node["op"] == "operator" and node["target"] in INFIX and len(args) == 2:
             text = f"{args[0]} {node['target']} {args[1]}"
         elif node["callable"] is None:
             raise NoProgram(f"{node['target']} is not a known function")

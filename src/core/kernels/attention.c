@@ -9,7 +9,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "core/kernels/tile.h"
+#include "core/tiles/tile.h"
 
 enum {
     ROWS = 56,            /* of a block */

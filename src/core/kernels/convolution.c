@@ -14,7 +14,7 @@
 #include <string.h>
 
 #include "core/kernels/convolution_priv.h"
-#include "core/kernels/tile.h"
+#include "core/tiles/tile.h"
 #include "core/kernels/winograd.h"
 
 enum {

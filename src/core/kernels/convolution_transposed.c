@@ -3,6 +3,8 @@
  */
 #include "core/kernels/convolution.h"
 
+#include "core/tiles/tile.h"
+
 enum { SPACE = KIN_CONVOLUTION_SPACE };
 
 bool
@@ -35,8 +37,25 @@ phase_of(const kin_convolution *x, int64_t phase, int64_t *at, int64_t *first)
         c.out[d] = at[d] < x->out[d] ? (x->out[d] - at[d] + s - 1) / s : 0;
         c.stride[d] = 1;
     }
-    c.phase = true;
+    c.phase = count_phases(x) > 1;
     return c;
+}
+
+/* Where the stride is longer than the kernel, some results see no tap. */
+static bool
+sees_nothing(const kin_convolution *c)
+{
+    return c->kernel[0] <= 0 || c->kernel[1] <= 0 || c->kernel[2] <= 0;
+}
+
+static void
+clear_phase(const kin_convolution *c)
+{
+    for (int64_t n = 0; n < c->batch; n++)
+        for (int64_t i = 0; i < c->out[0]; i++)
+            for (int64_t j = 0; j < c->out[1]; j++)
+                for (int64_t k = 0; k < c->out[2]; k++)
+                    kin_tile_clear(c->filters, c->y + n * c->y_strides[0] + i * c->y_strides[2] + j * c->y_strides[3] + k * c->y_strides[4]);
 }
 
 size_t
@@ -46,7 +65,7 @@ kin_transposed_panels_len(const kin_convolution *x)
     for (int64_t p = 0; p < count_phases(x); p++) {
         int64_t at[SPACE], first[SPACE];
         kin_convolution c = phase_of(x, p, at, first);
-        len += kin_convolution_panels_len(&c);
+        len += sees_nothing(&c) ? 0 : kin_convolution_panels_len(&c);
     }
     return len;
 }
@@ -58,6 +77,8 @@ kin_transposed_make_panels(const kin_convolution *x, const float *weight, const 
         int64_t at[SPACE], first[SPACE], turned[2 + SPACE] = {strides[1], strides[0]};
         kin_convolution c = phase_of(x, p, at, first);
         const float *from = weight;
+        if (sees_nothing(&c))
+            continue;
         for (int d = 0; d < SPACE; d++) {
             from += (first[d] + (c.kernel[d] - 1) * x->stride[d]) * strides[2 + d];
             turned[2 + d] = -x->stride[d] * strides[2 + d];
@@ -78,12 +99,16 @@ kin_transposed_run(const kin_convolution *x, kin_parallel parallel)
     for (int64_t p = 0; p < count_phases(x); p++) {
         int64_t at[SPACE], first[SPACE];
         kin_convolution c = phase_of(x, p, at, first);
-        c.scattered = true;
+        c.scattered = c.phase;
         c.panels = panels;
         c.y_strides[0] = dense[0];
         for (int d = 0; d < SPACE; d++) {
             c.y += at[d] * dense[2 + d];
             c.y_strides[2 + d] = x->stride[d] * dense[2 + d];
+        }
+        if (sees_nothing(&c)) { /* of gradients only: nothing is added or follows */
+            clear_phase(&c);
+            continue;
         }
         if (!kin_convolution_run(&c, parallel))
             return false;

@@ -1,8 +1,8 @@
 /* Gates of recurrent layers (gates.h). */
 #include "core/kernels/gates.h"
 
-#include "core/kernels/lanes.h"
-#include "core/kernels/tile.h"
+#include "core/tiles/lanes.h"
+#include "core/tiles/tile.h"
 
 #if defined(__x86_64__)
 

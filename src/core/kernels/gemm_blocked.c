@@ -6,7 +6,7 @@
 #include <stdatomic.h>
 #include <stdlib.h>
 
-#include "core/kernels/tile.h"
+#include "core/tiles/tile.h"
 
 enum {
     DEEP = 768,           /* rows of a block of b, at most */

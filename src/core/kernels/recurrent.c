@@ -5,7 +5,7 @@
 #include <stdlib.h>
 
 #include "core/kernels/gates.h"
-#include "core/kernels/tile.h"
+#include "core/tiles/tile.h"
 
 enum { THREAD_WORK = 1 << 19 /* multiplications that are worth a thread */ };
 

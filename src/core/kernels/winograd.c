@@ -9,7 +9,7 @@
 #include <string.h>
 
 #include "core/kernels/convolution_priv.h"
-#include "core/kernels/tile.h"
+#include "core/tiles/tile.h"
 
 enum {
     SPOTS = 16,         /* numbers of a transformed tile */

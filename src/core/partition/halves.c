@@ -120,7 +120,7 @@ kin_halves_make(const kin_aten *g, const kin_joint_graph *joint, const kin_lower
         lowered->ir->ninputs = g->ninputs; /* values handed over are numbered behind all of them */
     kin_status status = find_keeps(g, joint, lowered, &k) ? KIN_OK : KIN_NOMEM;
     kin_ir_partition_options options = {.nforward = nresults, .first_tangent = g->ninputs - joint->ntangents,
-                                        .first_backward = joint->ncalls, .keeps_input = k.inputs, .keeps_output = k.results};
+                                        .first_backward = joint->ncalls, .keeps_input = k.inputs, .keeps_output = k.results, .last = joint->last};
     if (status == KIN_OK)
         status = kin_ir_part(lowered->ir, &options, &out->parts, why);
     if (status == KIN_OK)

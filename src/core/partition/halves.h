@@ -8,6 +8,7 @@
 /* What is forward in it: the last inputs are tangents, the first outputs and calls belong to forward. */
 typedef struct {
     uint32_t nouts, ncalls, ntangents;
+    const bool *last; /* by node of the lowered graph: see kin_ir_partition_options; NULL: none */
 } kin_joint_graph;
 
 typedef struct {

@@ -267,6 +267,18 @@ copy_forward(parter *x)
         kin_ir_output_like(to, x->info[p->outputs.at[o].node].forward, p, o);
 }
 
+static const int64_t *
+lay_last(const kin_ir *p, kin_irn n, int64_t *strides)
+{
+    const int64_t *sizes = kin_ir_sizes(p, n);
+    int64_t step = sizes[1];
+    strides[1] = 1;
+    for (unsigned d = kin_ir_at(p, n)->ndim; d-- > 2; step *= sizes[d])
+        strides[d] = step;
+    strides[0] = step;
+    return strides;
+}
+
 /* Behind the results stand the values that are handed over; a result that may be kept is handed over itself. */
 static kin_status
 hand_over(parter *x)
@@ -284,6 +296,9 @@ hand_over(parter *x)
         kin_ir_handed handed = {.node = n, .output = own ? x->out->forward->outputs.len : i->result - 1,
                                 .input = p->ninputs + x->out->handed.len};
         const int64_t *strides = kin_ir_at(p, n)->strides != 0 ? p->ints.at + kin_ir_at(p, n)->strides : NULL;
+        int64_t channels_last[KIN_IR_MAX_DIMS];
+        if (own && x->o->last != NULL && x->o->last[n])
+            strides = lay_last(p, n, channels_last);
         if (own)
             kin_ir_output(x->out->forward, i->forward, strides);
         else /* it lies as the result does */

@@ -12,6 +12,7 @@ typedef struct {
     uint32_t first_backward;  /* extern calls from this number on belong to the gradients */
     const bool *keeps_input;  /* by input before the tangents: it may be kept as it is; else a copy is */
     const bool *keeps_output; /* by result: the same */
+    const bool *last;         /* by node: as a value that is handed over it is laid channels last; NULL: none is */
 } kin_ir_partition_options;
 
 /* A value that is handed over. */

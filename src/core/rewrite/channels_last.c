@@ -56,6 +56,8 @@ rewrite_find_fixed(rewriting *r, const conv_plans *plans)
         bool fixes = kin_ir_at(r->p, n)->op == KIN_IR_EXTERN && stays(r, n);
         for (uint32_t i = 0; fixes && i < plans->len; i++)
             fixes = plans->at[i].call != n;
+        kin_library_call gradients;
+        fixes = fixes && !rewrite_reads_convolution_backward(r, n, &gradients);
         find_fixed(r->p, n, fixes, r->fixed);
     }
 }
@@ -106,13 +108,17 @@ followed(const layout *s, kin_irn n)
     }
 }
 
-static kin_irn
-image_of(const kin_ir *q, kin_irn call)
+/* Of two operands one or both are images, seen as matrices. */
+static void
+want_images(layout *s, kin_irn call)
 {
-    kin_irn n = kin_ir_arg(q, call, 0);
-    while (is_strided_view(kin_ir_at(q, n)->op))
-        n = kin_ir_arg(q, n, 0);
-    return n;
+    for (unsigned a = 0; a < 2; a++) {
+        kin_irn n = kin_ir_arg(s->q, call, a), below = n;
+        while (is_strided_view(kin_ir_at(s->q, below)->op))
+            below = kin_ir_arg(s->q, below, 0);
+        if (kin_ir_at(s->q, below)->ndim == 4 && (a == 0 || kin_ir_sizes(s->q, n)[0] != kin_ir_sizes(s->q, below)[1])) /* no filters */
+            s->wanted[below] = true;
+    }
 }
 
 /* From users to arguments. */
@@ -124,10 +130,10 @@ find_wanted(layout *s)
         if (node->op == KIN_IR_EXTERN) {
             const kin_library_call *c = library_call(s->l, n);
             find_fixed(s->q, n, c == NULL && !is_pooling(s->l, n), s->fixed);
-            if (is_conv(s->l, n) || (is_pooling(s->l, n) && s->wanted[n]))
+            if (is_conv(s->l, n) || (c != NULL && c->kind == KIN_LIBRARY_CONV_WEIGHT) || (is_pooling(s->l, n) && s->wanted[n]))
                 s->wanted[kin_ir_arg(s->q, n, 0)] = true;
             if (c != NULL && c->kind == KIN_LIBRARY_MATMUL && c->nspatial > 0) /* one that was a convolution */
-                s->wanted[image_of(s->q, n)] = true;
+                want_images(s, n);
             if (is_conv(s->l, n) && c->has_add)
                 s->wanted[kin_ir_arg(s->q, n, node->nargs - 1u)] = true;
             continue;
@@ -182,7 +188,7 @@ kin_channels_last(kin_rewritten *l)
     kin_ir *q = l->ir;
     bool any = false, changed = false;
     for (uint32_t i = 0; i < l->calls.len; i++)
-        any = any || l->calls.at[i].kind == KIN_LIBRARY_CONV || l->calls.at[i].nspatial > 0;
+        any = any || l->calls.at[i].kind == KIN_LIBRARY_CONV || l->calls.at[i].kind == KIN_LIBRARY_CONV_WEIGHT || l->calls.at[i].nspatial > 0;
     if (!any || q->failed)
         return false;
     layout s = {.l = l, .q = q, .fixed = calloc(q->nodes.len, sizeof(bool)), .wanted = calloc(q->nodes.len, sizeof(bool)),

@@ -23,8 +23,8 @@ rewrite_channels_last(const int64_t *sizes, unsigned ndim, int64_t *strides)
 
 /* -- reading the captured call ------------------------------------------------------------------------------------ */
 
-static bool
-read_ints(const rewriting *r, const kin_aten_arg *arg, unsigned n, int64_t *out)
+bool
+rewrite_read_ints(const rewriting *r, const kin_aten_arg *arg, unsigned n, int64_t *out)
 {
     if (arg->kind != KIN_ATEN_LIST || (arg->list.count != n && arg->list.count != 1))
         return false;
@@ -55,6 +55,15 @@ suits_us(const rewriting *r, kin_irn call, const kin_library_call *conv)
     return kin_transposed_suits(&c);
 }
 
+/* Filters that change between calls are made into panels in each of them: the more places there are, the less that counts. */
+static bool
+pays_to_pack(const rewriting *r, kin_irn call)
+{
+    enum { PLACES = 256 };
+    kin_irn x = kin_ir_arg(r->p, call, 0);
+    return kin_ir_at(r->p, x)->dtype == KIN_F32 && kin_ir_numel(r->p, x) / kin_ir_sizes(r->p, x)[1] >= PLACES;
+}
+
 /* aten.convolution(input, weight, bias, stride, padding, dilation, transposed, output_padding, groups) */
 static bool
 read_conv(const rewriting *r, kin_irn call, kin_library_call *conv)
@@ -65,17 +74,17 @@ read_conv(const rewriting *r, kin_irn call, kin_library_call *conv)
     const kin_aten_arg *args = &r->g->args.at[captured->args];
     kin_irn x = kin_ir_arg(r->p, call, 0), weight = kin_ir_arg(r->p, call, 1);
     unsigned n = kin_ir_at(r->p, x)->ndim - 2u;
-    *conv = (kin_library_call){.kind = KIN_LIBRARY_CONV, .has_bias = args[2].kind == KIN_ATEN_VALUE, .frozen = true,
+    *conv = (kin_library_call){.kind = KIN_LIBRARY_CONV, .has_bias = args[2].kind == KIN_ATEN_VALUE,
                                .nspatial = (uint8_t)n, .groups = args[8].i,
                                .call = (uint32_t)kin_ir_attrs(r->p, call)[0]};
-    bool frozen = r->frozen[weight] && (!conv->has_bias || r->frozen[kin_ir_arg(r->p, call, 2)]);
+    conv->frozen = r->frozen[weight] && (!conv->has_bias || r->frozen[kin_ir_arg(r->p, call, 2)]);
     conv->transposed = args[6].kind == KIN_ATEN_BOOL && args[6].i;
-    bool known = frozen && n >= 1 && n <= 3 && rewrite_is_float(r, x) && kin_ir_at(r->p, weight)->dtype == kin_ir_at(r->p, x)->dtype &&
+    bool known = n >= 1 && n <= 3 && rewrite_is_float(r, x) && kin_ir_at(r->p, weight)->dtype == kin_ir_at(r->p, x)->dtype &&
                  args[6].kind == KIN_ATEN_BOOL && args[8].kind == KIN_ATEN_INT &&
-                 read_ints(r, &args[3], n, conv->stride) && read_ints(r, &args[4], n, conv->padding) &&
-                 read_ints(r, &args[5], n, conv->dilation);
-    conv->own = known && r->may.own && suits_us(r, call, conv);
-    return known && (conv->own || (n == 2 && !conv->transposed && kin_ir_at(r->p, x)->dtype == KIN_F32));
+                 rewrite_read_ints(r, &args[3], n, conv->stride) && rewrite_read_ints(r, &args[4], n, conv->padding) &&
+                 rewrite_read_ints(r, &args[5], n, conv->dilation);
+    conv->own = known && r->may.own && suits_us(r, call, conv) && (conv->frozen || pays_to_pack(r, call));
+    return known && (conv->own || (conv->frozen && n == 2 && !conv->transposed && kin_ir_at(r->p, x)->dtype == KIN_F32));
 }
 
 /* -- planning ------------------------------------------------------------------------------------------------------ */
@@ -268,8 +277,8 @@ fold_affine(rewriting *r, const conv_plan *plan, kin_irn *weight, kin_irn *bias)
 }
 
 /* An input image with several channels and another layout is copied first; values between calls get their layout later (channels_last.c). */
-static kin_irn
-image_of(rewriting *r, kin_irn n, bool pairs)
+kin_irn
+rewrite_image(rewriting *r, kin_irn n, bool pairs)
 {
     kin_irn image = rewrite_copy(r, n);
     if (!pairs)
@@ -287,15 +296,14 @@ image_of(rewriting *r, kin_irn n, bool pairs)
     return image;
 }
 
-/* As it lay in what was captured, where a call that stays depends on that. */
-static kin_irn
-lay_out_as_before(rewriting *r, const conv_plan *plan, kin_irn result)
+kin_irn
+rewrite_lay_out_as_before(rewriting *r, kin_irn end, kin_irn result, kin_irn made)
 {
-    kin_dtype dtype = kin_ir_at(r->p, plan->end)->dtype;
-    if (!r->fixed[plan->end])
-        return rewrite_cast(r, result, dtype);
-    kin_irn copy = kin_ir_at(r->out->ir, result)->dtype != dtype ? kin_ir_cast(r->out->ir, result, dtype) : kin_ir_unary(r->out->ir, KIN_IR_CAST, result); /* as it lay before */
-    const kin_ir_node *old = kin_ir_at(r->p, plan->result);
+    kin_dtype dtype = kin_ir_at(r->p, end)->dtype;
+    if (!r->fixed[end])
+        return rewrite_cast(r, made, dtype);
+    kin_irn copy = kin_ir_at(r->out->ir, made)->dtype != dtype ? kin_ir_cast(r->out->ir, made, dtype) : kin_ir_unary(r->out->ir, KIN_IR_CAST, made); /* as it lay before */
+    const kin_ir_node *old = kin_ir_at(r->p, result);
     if (copy != 0 && old->strides != 0)
         kin_ir_set_strides(r->out->ir, copy, r->p->ints.at + old->strides);
     return copy;
@@ -315,7 +323,7 @@ emit_product(rewriting *r, const conv_plan *plan, kin_irn weight, kin_irn bias)
     const int64_t steps[4] = {1, 1, plan->conv.stride[0], plan->conv.stride[1]};
     x = kin_ir_slice(q, x, (int64_t[4]){0}, steps, (int64_t[]){sizes[0], in, sizes[2], sizes[3]});
     int64_t rows = sizes[0] * sizes[2] * sizes[3], out = sizes[1], pixels[4] = {sizes[0], sizes[2], sizes[3], out};
-    kin_library_call call = {.kind = KIN_LIBRARY_MATMUL, .frozen = true, .nspatial = plan->conv.nspatial, .call = plan->conv.call};
+    kin_library_call call = {.kind = KIN_LIBRARY_MATMUL, .frozen = plan->conv.frozen, .nspatial = plan->conv.nspatial, .call = plan->conv.call};
     kin_irn args[2] = {kin_ir_reshape(q, kin_ir_permute(q, x, (int64_t[]){0, 2, 3, 1}), 2, (int64_t[]){rows, in}),
                        kin_ir_permute(q, kin_ir_reshape(q, weight, 2, (int64_t[]){out, in}), (int64_t[]){1, 0})};
     kin_irn made = rewrite_emit(r, &call, "library.matmul", args, 2, KIN_F32, 2, (int64_t[]){rows, out}, NULL);
@@ -346,8 +354,8 @@ rewrite_convolution(rewriting *r, const conv_plan *plan)
     kin_irn bias = conv.has_bias ? rewrite_cast(r, rewrite_copy(r, kin_ir_arg(r->p, plan->call, 2)), KIN_F32) : 0;
     fold_affine(r, plan, &weight, &bias);
     if (plan->product)
-        return lay_out_as_before(r, plan, emit_product(r, plan, weight, bias));
-    kin_irn x = kin_ir_arg(r->p, plan->call, 0), args[4] = {conv.own ? image_of(r, x, pairs) : rewrite_copy(r, x), weight};
+        return rewrite_lay_out_as_before(r, plan->end, plan->result, emit_product(r, plan, weight, bias));
+    kin_irn x = kin_ir_arg(r->p, plan->call, 0), args[4] = {conv.own ? rewrite_image(r, x, pairs) : rewrite_copy(r, x), weight};
     unsigned nargs = 2;
     conv.has_bias = bias != 0;
     if (bias != 0)
@@ -362,5 +370,5 @@ rewrite_convolution(rewriting *r, const conv_plan *plan)
     memcpy(sizes, kin_ir_sizes(r->p, plan->end), ndim * sizeof *sizes);
     rewrite_channels_last(sizes, ndim, strides);
     kin_irn result = rewrite_emit(r, &conv, name, args, nargs, KIN_F32, ndim, sizes, strides);
-    return lay_out_as_before(r, plan, result);
+    return rewrite_lay_out_as_before(r, plan->end, plan->result, result);
 }

@@ -2,7 +2,7 @@
 #include "core/rewrite/rewrite_priv.h"
 
 #include "core/kernels/recurrent.h"
-#include "core/kernels/tile.h"
+#include "core/tiles/tile.h"
 
 enum { MOST_PARTS = 64 /* layers times directions */ };
 

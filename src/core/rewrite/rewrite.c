@@ -125,6 +125,8 @@ rewrite_nodes(rewriting *r, const conv_plans *plans)
             r->map[n] = rewrite_attention(r, n);
         if (op == KIN_IR_RESULT && r->map[n] == 0 && r->may.own)
             r->map[n] = rewrite_recurrent(r, n);
+        if (op == KIN_IR_RESULT && r->map[n] == 0 && r->may.own)
+            r->map[n] = rewrite_convolution_backward(r, n);
         rewrite_copy(r, n);
     }
     for (uint32_t o = 0; o < p->outputs.len; o++)
@@ -147,6 +149,31 @@ make_room(rewriting *r)
     return r->frozen && r->users && r->user && r->map && r->fused && r->inside && r->fixed;
 }
 
+void
+rewrite_free_room(rewriting *r)
+{
+    free(r->frozen);
+    free(r->users);
+    free(r->user);
+    free(r->map);
+    free(r->fused);
+    free(r->inside);
+    free(r->fixed);
+}
+
+kin_status
+rewrite_look(rewriting *r, const bool *frozen, conv_plans *plans)
+{
+    if (!make_room(r))
+        return KIN_NOMEM;
+    if (frozen != NULL)
+        kin_ir_find_frozen(r->p, frozen, r->frozen);
+    count_users(r);
+    KIN_TRY(rewrite_plan_convolutions(r, plans));
+    rewrite_find_fixed(r, plans);
+    return KIN_OK;
+}
+
 kin_status
 kin_rewrite(const kin_ir *p, const kin_aten *g, const bool *frozen, const kin_rewrite_options *options,
             kin_rewritten *out)
@@ -154,25 +181,13 @@ kin_rewrite(const kin_ir *p, const kin_aten *g, const bool *frozen, const kin_re
     *out = (kin_rewritten){.ir = kin_ir_new(), .first = g->calls.len};
     rewriting r = {.p = p, .g = g, .out = out, .may = *options};
     conv_plans plans = {0};
-    kin_status status = out->ir == NULL || !make_room(&r) ? KIN_NOMEM : KIN_OK;
+    kin_status status = out->ir == NULL ? KIN_NOMEM : rewrite_look(&r, frozen, &plans);
     if (status == KIN_OK) {
-        kin_ir_find_frozen(p, frozen, r.frozen);
-        count_users(&r);
-        status = rewrite_plan_convolutions(&r, &plans);
-    }
-    if (status == KIN_OK) {
-        rewrite_find_fixed(&r, &plans);
         rewrite_nodes(&r, &plans);
         status = out->ir->failed ? KIN_NOMEM : KIN_OK;
     }
     rewrite_free_plans(&plans);
-    free(r.frozen);
-    free(r.users);
-    free(r.user);
-    free(r.map);
-    free(r.fused);
-    free(r.inside);
-    free(r.fixed);
+    rewrite_free_room(&r);
     if (status != KIN_OK)
         kin_rewritten_deinit(out);
     return status;

@@ -9,6 +9,7 @@
  *   It is done by core/kernels/convolution.h where that supports it, else by PyTorch's library. Both prefer channels-last memory
  *   (channels_last.c).
  *   Convolutions of single pixels are products of matrices in such memory; what follows is fused behind them.
+ * - Gradients of convolutions: a transposed convolution for the image, a call of core/kernels/convolution_weight.h for the filters.
  */
 #ifndef KIN_REWRITE_REWRITE_H
 #define KIN_REWRITE_REWRITE_H
@@ -20,6 +21,7 @@ typedef enum {
     KIN_LIBRARY_ATTENTION, /* args: query, key, value [B, H, L, D], then a mask when has_add; writes INTO its result */
     KIN_LIBRARY_RECURRENT, /* args: from [steps, batch, gates * width], h [batch, width], panels [n, width, 32] of the matrix between steps, then
                          * bias when has_bias, then c when has_add (recurrent.h); writes INTO its result */
+    KIN_LIBRARY_CONV_WEIGHT, /* args: what comes back [N, F, space...], x [N, C, space...]; writes INTO the filters' gradient [F, kernel..., C] */
     KIN_LIBRARY_CONV    /* args: x [N, C, space...], weight, then bias when has_bias, then what is added when has_add; our own ones
                          * write INTO their result, channels last */
 } kin_library_kind;
@@ -63,5 +65,8 @@ void kin_rewritten_deinit(kin_rewritten *l);
 bool kin_prefers_channels_last(const kin_aten *g);
 /* Gives values between convolutions channels-last strides; was there one? */
 bool kin_channels_last(kin_rewritten *l);
+
+/* prefer_last.c: last[n] becomes true where the value of node n, if it is handed from one program to another, is better laid channels last. */
+kin_status kin_rewrite_prefer_last(const kin_ir *p, const kin_aten *g, const kin_rewrite_options *options, bool *last) KIN_MUST_CHECK;
 
 #endif

@@ -56,7 +56,22 @@ kin_irn rewrite_convolution(rewriting *r, const conv_plan *plan);
 /* Strides of channels-last memory. */
 void rewrite_channels_last(const int64_t *sizes, unsigned ndim, int64_t *strides);
 
+bool rewrite_read_ints(const rewriting *r, const kin_aten_arg *arg, unsigned n, int64_t *out);
+/* The image that a convolution of ours takes, in the new program; pairs: as bfloat16. */
+kin_irn rewrite_image(rewriting *r, kin_irn n, bool pairs);
+/* What was made for `end`, as `result` lay in what was captured, where a call that stays depends on that. */
+kin_irn rewrite_lay_out_as_before(rewriting *r, kin_irn end, kin_irn result, kin_irn made);
+
+/* match_convolution_backward.c: the new node for RESULT `n` of a convolution's gradients; 0: stays as it is. */
+kin_irn rewrite_convolution_backward(rewriting *r, kin_irn n);
+/* Is the call one of these? */
+bool rewrite_reads_convolution_backward(const rewriting *r, kin_irn call, kin_library_call *out);
+
 /* channels_last.c: fills r->fixed, after the plans were made. */
 void rewrite_find_fixed(rewriting *r, const conv_plans *plans);
+
+/* rewrite.c: what has to be known before nodes are copied; frozen: NULL: no input is. rewrite_free_room follows in any case. */
+kin_status rewrite_look(rewriting *r, const bool *frozen, conv_plans *plans) KIN_MUST_CHECK;
+void rewrite_free_room(rewriting *r);
 
 #endif

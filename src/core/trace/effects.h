@@ -53,6 +53,9 @@ enum {
     KIN_GIVES_GRAD = 1 << 30    /* whether gradients are on */
 };
 
+/* A number, or some, that the data of tensors decides, or an assertion about that: part of the graph, as the torch calls are. (An enum has no room for it.) */
+#define KIN_FROM_DATA (UINT32_C(1) << 31)
+
 /* What only the recorder asks of a callable (callables.def). */
 enum {
     KIN_KNOWS_COMPUTES = 1,  /* changes nothing itself, unless it uses up an iterator */

@@ -127,6 +127,15 @@ add_call(finder *f, uint32_t i)
     return KIN_OK;
 }
 
+/* Is it a call of a subgraph? Arithmetic on numbers that data decides is for graphs of others, which may hold it. */
+static bool
+joins_calls(const finder *f, uint32_t i)
+{
+    const kin_step *s = &f->in->t->steps.at[i];
+    bool number = kin_step_does(s, KIN_FROM_DATA) && (s->kind != KIN_STEP_CALL || kin_step_does(s, KIN_ASKS));
+    return kin_subgraph_calls(s) && !(number && f->in->how == KIN_SUBGRAPHS_WIDE);
+}
+
 static kin_status
 find_ranges(finder *f)
 {
@@ -134,7 +143,7 @@ find_ranges(finder *f)
     for (uint32_t i = 0; i < t->steps.len; i++) {
         if (i > 0 && (t->steps.at[i - 1].kind == KIN_STEP_RETURN || t->steps.at[i - 1].kind == KIN_STEP_EXIT))
             f->open = false;
-        bool call = kin_subgraph_calls(&t->steps.at[i]), left_out = call && f->in->how == KIN_SUBGRAPHS_WIDE && is_excluded(f, i);
+        bool call = joins_calls(f, i), left_out = call && f->in->how == KIN_SUBGRAPHS_WIDE && is_excluded(f, i);
         if (!call && f->open && !goes_on_over(f, i))
             end_subgraph(f, i, f->plain ? "another step stands between its calls" : f->p.why);
         else if (left_out && f->open)

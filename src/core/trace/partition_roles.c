@@ -471,7 +471,7 @@ kin_roles_pass(kin_partitioner *p, uint32_t step, bool barrier)
     }
     if (s->kind == KIN_STEP_RETURN || s->kind == KIN_STEP_EXIT)
         return refuse(p, "the recording ends");
-    if (s->flags & (KIN_STEP_OPAQUE | KIN_STEP_BREAK | KIN_STEP_TORCH))
+    if (s->flags & (KIN_STEP_OPAQUE | KIN_STEP_BREAK) || (s->flags & KIN_STEP_TORCH && !kin_step_does(s, KIN_FROM_DATA)))
         return refuse(p, "it may run arbitrary Python code");
     for (uint32_t a = 0; a < s->nargs; a++)
         deferred = deferred || kin_is_deferred(p, args_of(p, s)[a]);

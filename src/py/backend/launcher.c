@@ -116,7 +116,7 @@ prove(backend_launcher *self, kin_entry *v, const kin_subgraph *subgraph, PyObje
     self->sized = has_sized_tests(v, subgraph);
     KIN_TRY(launch_signature_make(in, subgraph->nin, &signature, &which));
     bool held = kin_signals_hold();
-    unsigned may = KIN_CAPTURE_GRADIENTS | (subgraph->deferred ? 0 : KIN_CAPTURE_WRITES);
+    unsigned may = KIN_CAPTURE_GRADIENTS | KIN_CAPTURE_DATA | (subgraph->deferred ? 0 : KIN_CAPTURE_WRITES);
     kin_status status = kin_capture_run(v, subgraph, in, &hints, may, capture);
     if (held)
         kin_signals_release();

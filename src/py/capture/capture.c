@@ -4,6 +4,7 @@
 #include <stdlib.h>
 
 #include "core/base/clock.h"
+#include "core/trace/effects.h"
 #include "py/aten/warn.h"
 #include "py/capture/capture_priv.h"
 #include "py/compat/failure.h"
@@ -129,6 +130,8 @@ typedef struct {
     PyObject **slots;
     PyObject *const *in;
     bool gradients; /* what it gives may require some */
+    bool data;      /* what needs data is done on some */
+    PyObject *mode; /* that sees operators; borrowed */
 } stepper;
 
 /* A stand-in for an input: on storage of its own, from its own first element. */
@@ -182,6 +185,57 @@ operand(const stepper *x, kin_vid vid)
     return val->kind == KIN_VAL_CONST ? kin_refs_get(&x->v->refs, val->key) : x->slots[vid];
 }
 
+/* The number that was recorded, if the tensor's dtype gives one of its class. */
+static PyObject *
+recorded_number(const stepper *x, const kin_step *s, PyObject *made)
+{
+    const kin_val *val = &x->t->vals.at[s->out];
+    PyObject *recorded = kin_step_does(s, KIN_FROM_DATA) && val->key != 0 ? kin_refs_get(&x->v->refs, val->key) : NULL;
+    bool same = recorded != NULL && Py_TYPE(recorded) == Py_TYPE(made);
+    if (same && PyTuple_CheckExact(recorded))
+        same = false;
+    return same ? recorded : made;
+}
+
+/* A call that needs data, on tensors of ones. */
+static bool
+run_on_data(stepper *x, const kin_step *s)
+{
+    PyObject *saved[64] = {NULL}, *result = NULL;
+    const kin_vid *args = x->t->vids.at + s->args;
+    if (s->nargs > sizeof saved / sizeof *saved || s->out == 0)
+        return false;
+    PyErr_Clear();
+    x->c.out->reason[0] = 0;
+    PyObject *popped = PyObject_CallOneArg(T.pop, Py_None);
+    bool ok = popped != NULL;
+    for (uint32_t a = 0; ok && a < s->nargs; a++)
+        if (x->slots[args[a]] != NULL && (ok = (saved[a] = kin_capture_data_of(x->slots[args[a]])) != NULL)) {
+            PyObject *data = saved[a];
+            saved[a] = x->slots[args[a]];
+            x->slots[args[a]] = data;
+        }
+    if (ok)
+        result = kin_step_execute(x->t, &x->v->refs, s, x->slots);
+    for (uint32_t a = s->nargs; a-- > 0;)
+        if (saved[a] != NULL) {
+            Py_XDECREF(x->slots[args[a]]);
+            x->slots[args[a]] = saved[a];
+        }
+    PyObject *type, *error, *tb;
+    PyErr_Fetch(&type, &error, &tb);
+    PyObject *pushed = PyObject_CallOneArg(T.push, x->mode);
+    PyErr_Restore(type, error, tb);
+    PyObject *made = result == NULL || pushed == NULL ? NULL : kin_capture_stand_in_for(&x->c, recorded_number(x, s, result));
+    Py_XDECREF(popped);
+    Py_XDECREF(pushed);
+    Py_XDECREF(result);
+    if (made == NULL)
+        return false;
+    Py_XSETREF(x->slots[s->out], made);
+    return true;
+}
+
 /* Recurrent layers (core/rewrite/match_recurrent.c) that the step calls as the modules do; NULL: it does something else. Packed sequences are something
  * else: there the weights come fourth. */
 static const char *
@@ -226,7 +280,9 @@ static bool
 capture_one(stepper *x, const kin_step *s)
 {
     const char *layers = x->c.joint ? NULL : recurrent_layers(x, s); /* what is called as a whole has no gradients */
-    return layers != NULL ? run_layers(x, s, layers) : run_one(x, s);
+    if (layers != NULL ? run_layers(x, s, layers) : run_one(x, s))
+        return true;
+    return x->data && kin_subgraph_calls(s) && run_on_data(x, s);
 }
 
 /* Composite functions that call other operators when a mode watches, with results that lie otherwise. */
@@ -341,7 +397,7 @@ place_of(const stepper *x, const kin_step *s, char *text, size_t size)
 static bool
 run_test(stepper *x, const kin_step *s, uint32_t step)
 {
-    if (holds(x, s))
+    if ((x->data && kin_step_does(s, KIN_FROM_DATA)) || holds(x, s)) /* an assertion of the graph holds where it does not raise */
         return true;
     char place[120];
     place_of(x, s, place, sizeof place);
@@ -453,7 +509,7 @@ keep_outputs(stepper *x)
     for (uint32_t i = 0; i < x->subgraph->nout; i++) {
         PyObject *obj = x->slots[x->subgraph->out[i]];
         bool size = obj != NULL && PyLong_CheckExact(obj) && x->t->steps.at[x->t->vals.at[x->subgraph->out[i]].step].kind == KIN_STEP_SIZE;
-        if (obj == NULL || (!size && !is_plain_output(x, obj, 0))) {
+        if (obj == NULL || (!size && !x->data && !is_plain_output(x, obj, 0))) {
             kin_capture_refuse(&x->c, "it gives a %s", obj == NULL ? "value that is not there" : Py_TYPE(obj)->tp_name);
             note_refused(x, x->t->vals.at[x->subgraph->out[i]].step);
             return false;
@@ -532,7 +588,7 @@ kin_capture_run(const kin_entry *v, const kin_subgraph *subgraph, PyObject *cons
 {
     stepper x = {.c.out = out, .c.hints = hints, .c.may_write = (may & KIN_CAPTURE_WRITES) != 0,
                  .c.joint = (may & KIN_CAPTURE_JOINT) != 0, .v = v, .t = &v->trace,
-                 .subgraph = subgraph, .in = in, .gradients = (may & KIN_CAPTURE_GRADIENTS) != 0};
+                 .subgraph = subgraph, .in = in, .gradients = (may & KIN_CAPTURE_GRADIENTS) != 0, .data = (may & KIN_CAPTURE_DATA) != 0};
     surroundings around = {0};
     bool warned = false, ok = false;
     *out = (kin_capture){.graph = kin_aten_new(), .stand_ins = PyList_New(0)};
@@ -540,8 +596,10 @@ kin_capture_run(const kin_entry *v, const kin_subgraph *subgraph, PyObject *cons
     x.c.no_rules = !kin_default_dtype(&x.c.options.default_dtype);
     x.slots = calloc(v->trace.vals.len, sizeof *x.slots);
     if (out->graph != NULL && out->stand_ins != NULL && out->out != NULL && x.slots != NULL &&
-        hide_warnings(&around, &warned) && leave_inference(&around) && fill_inputs(&x, in) && push_mode(&around, &x.c))
+        hide_warnings(&around, &warned) && leave_inference(&around) && fill_inputs(&x, in) && push_mode(&around, &x.c)) {
+        x.mode = around.mode;
         ok = run_steps(&x) && keep_outputs(&x) && go_back(&x) && keep_values(&x);
+    }
     restore(&around);
     if (ok && warned) {
         ok = false;

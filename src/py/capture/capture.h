@@ -59,7 +59,12 @@ typedef struct {
 /* Finds what is needed in torch; KIN_BREAK: it is not there. */
 kin_status kin_capture_init(void) KIN_MUST_CHECK;
 /* What the subgraph may do: operators may write to its inputs; results may require gradients; those are captured too. */
-enum { KIN_CAPTURE_WRITES = 1, KIN_CAPTURE_GRADIENTS = 2, KIN_CAPTURE_JOINT = 4 };
+enum {
+    KIN_CAPTURE_WRITES = 1,
+    KIN_CAPTURE_GRADIENTS = 2,
+    KIN_CAPTURE_JOINT = 4,
+    KIN_CAPTURE_DATA = 8 /* calls that need data run on tensors of ones: what comes is of the right kind, and nothing else is to be taken from it */
+};
 /* in: the subgraph's inputs. KIN_BREAK: see reason. Never leaves an exception. */
 kin_status kin_capture_run(const kin_entry *v, const kin_subgraph *subgraph, PyObject *const *in, const kin_capture_hints *hints,
                            unsigned may, kin_capture *out) KIN_MUST_CHECK;

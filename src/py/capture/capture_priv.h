@@ -60,6 +60,12 @@ uint32_t kin_stand_in_new_storage(capturing *c);
 /* Why there is no capture, unless that is known already. */
 void kin_capture_refuse(capturing *c, const char *format, ...) __attribute__((format(printf, 2, 3)));
 
+/* -- data.c -- */
+/* The object with tensors of ones in place of stand-ins: new reference. */
+PyObject *kin_capture_data_of(PyObject *obj);
+/* ... and with stand-ins in place of tensors. */
+PyObject *kin_capture_stand_in_for(capturing *c, PyObject *obj);
+
 /* -- saves.c -- */
 /* Fills in what going back from one result takes from the others (joint.saving). */
 bool kin_joint_saves(capturing *c);

@@ -1,4 +1,4 @@
-/* Raw views of CPython's heap (3.11 to 3.13, default builds). See heap.h.
+/* Raw views of CPython's heap (3.11 to 3.14, default builds). See heap.h.
  *
  * The table walk follows the layout documented in pycore_dict.h; it exists because the public lookups may call a
  * user's __eq__ and may set an exception, and because the fast guard array needs the address of an entry.
@@ -13,8 +13,8 @@
 #include <stddef.h>
 #include <string.h>
 
-#if PY_VERSION_HEX < 0x030B0000 || PY_VERSION_HEX >= 0x030E0000
-#error "the heap views know CPython 3.11, 3.12 and 3.13"
+#if PY_VERSION_HEX < 0x030B0000 || PY_VERSION_HEX >= 0x030F0000
+#error "the heap views know CPython 3.11 to 3.14"
 #endif
 
 /* ---- keys ---------------------------------------------------------------------------------------------------- */
@@ -186,6 +186,10 @@ word_at(const void *addr)
 const uint64_t *
 kin_heap_dict_version(PyObject *dict)
 {
+#if PY_VERSION_HEX >= 0x030E0000
+    (void)dict;
+    return NULL; /* dicts have no version any more */
+#else
     PyDictObject *mp = (PyDictObject *)dict;
 #if PY_VERSION_HEX >= 0x030D0000
     /* A dict over the values inside its object does not see stores that go to the object. */
@@ -193,6 +197,7 @@ kin_heap_dict_version(PyObject *dict)
         return NULL;
 #endif
     return &mp->ma_version_tag;
+#endif
 }
 
 int

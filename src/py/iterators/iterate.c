@@ -2,6 +2,7 @@
 #include "core/diag/breaks.h"
 #include "py/compat/generator.h"
 #include "py/iterators/iterators.h"
+#include "py/models/models.h"
 #include "py/objects/objects.h"
 
 void
@@ -143,6 +144,18 @@ rec_ask_iter(rec *r, kin_vid it, int row)
     f->await_vid = out;
 }
 
+/* A range over a number that data decides has an end which data decides; a list ends at its length. Said once for the loop. */
+static void
+note_end(rec *r, kin_vid out, uint32_t check)
+{
+    kin_vid it = r->t->vids.at[r->t->steps.at[r->t->vals.at[out].step].args];
+    bool range = r->info.at[it].type == &PyRangeIter_Type || (O(r, it) != NULL && Py_TYPE(O(r, it)) == &PyRangeIter_Type);
+    if (!range || rec_data_of(r, it) == REC_NO_DATA)
+        return;
+    rec_note_decision(r, check, (kin_check)r->t->steps.at[check].imm, out, NULL);
+    r->info.at[it].data = r->info.at[out].data = REC_NO_DATA;
+}
+
 /* The iterator has answered: the value (or its end) was one of two outcomes; the check leaves to the other one. */
 void
 rec_finish_iter(rec *r, rec_frame *f, bool exhausted, PyObject **stack)
@@ -168,6 +181,8 @@ rec_finish_iter(rec *r, rec_frame *f, bool exhausted, PyObject **stack)
                       .snap = other, .args = r->t->vids.len};
     if (kin_vec_push(&r->t->vids, out) != KIN_OK || kin_vec_push(&r->t->steps, check) != KIN_OK)
         r->status = KIN_NOMEM;
+    else
+        note_end(r, out, r->t->steps.len - 1);
 }
 
 /* -- unpacking ----------------------------------------------------------------------------------------------------------------- */

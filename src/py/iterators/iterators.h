@@ -48,8 +48,6 @@ int rec_iter_row(rec *r, kin_vid it);    /* of breaks.def, for a loop's next ite
 void rec_ask_iter(rec *r, kin_vid it, int row); /* ... that step */
 void rec_op_unpack(rec *r, int n);
 void rec_op_unpack_ex(rec *r, int before, int after);
-/* The items of a container whose contents nothing is known of, a deque for one, taken from a copy: at most `most`. The caller frees them. */
-bool rec_copied_items(rec *r, kin_vid vid, uint32_t most, kin_vid **items, uint32_t *n);
 void rec_push_unpacked(rec *r, const kin_vid *items, uint32_t count, int before, int after); /* in place of the top */
 bool rec_unpack_iterator(rec *r, kin_vid it, int before, int after);    /* the instruction is done, `it` was made in it */
 void rec_finish_iter(rec *r, rec_frame *f, bool exhausted, PyObject **stack);

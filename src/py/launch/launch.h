@@ -12,6 +12,8 @@ typedef struct {
     kin_event_log *log;
     PyObject *name;   /* of the compiled function */
     uint32_t entry;
+    uint32_t validate; /* first launches of each code whose results are compared with those of the steps; 0: none */
+    uint32_t validate_every; /* ... and every so many further ones; 0: none */
     uint32_t trials;  /* A/B comparisons with the steps (core/tier/abtest.h); 0: none */
     bool warm;        /* every graph is compiled at once, if a call of PyTorch's would be as fast, too */
     bool later;       /* the function was recorded often: code has to pay for itself (core/tier/compile_heuristic.h) */

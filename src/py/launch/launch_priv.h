@@ -41,6 +41,7 @@ typedef struct {
     bool retired;         /* its code was evicted */
     uint32_t used;        /* when, by the launcher's clock */
     kin_abtest abtest;        /* compiled code against steps */
+    uint64_t validations; /* launches since validation was asked for (validate.c) */
     double retry_at;   /* it was slower: when it is compiled and compared again; 0: never */
     uint32_t drops;       /* how often it was slower */
 } launch_version;
@@ -104,6 +105,17 @@ void launch_compile_again(kernel_launcher *self, launch_version *version, kin_en
 void launch_compile_ready(kernel_launcher *self, launch_version *version, kin_entry *v, const kin_subgraph *subgraph,
                           PyObject *const *in);
 void launch_version_free(launch_version *version);
+
+/* -- validate.c ------------------------------------------------------------------------------------------------- */
+
+/* Is this launch one whose results are to be compared? Counts it. */
+bool launch_wants_validation(const kernel_launcher *self, launch_version *version);
+/* Runs the code (by `run`) and the steps, and compares. Outputs are those of the steps; code that differs goes for good. */
+kin_launch launch_validate(kernel_launcher *self, launch_version *version, kin_entry *v, const kin_subgraph *subgraph, PyObject *const *in,
+                           PyObject **out);
+/* trial.c: runs the code and handles its failures. */
+kin_launch launch_run_code(kernel_launcher *self, launch_version *version, PyObject *const *in, PyObject **out);
+bool launch_acts(const launch_version *version);
 
 /* -- plan.c ----------------------------------------------------------------------------------------------------- */
 

@@ -3,7 +3,7 @@
 #include <string.h>
 
 #include "core/base/clock.h"
-#include "core/kernels/tile.h"
+#include "core/tiles/tile.h"
 #include "core/program/make.h"
 #include "py/aten/make.h"
 #include "py/aten/tensor.h"
@@ -486,8 +486,13 @@ compile_halves(maker *m, maker *back, kin_halves *halves, launch_version *versio
     KIN_TRY(status);
     double lower_ns = kin_clock_ns() - start;
     uint32_t nnative = lowered.nnative, nextern = lowered.nextern;
-    kin_joint_graph joint = {m->outs.len, m->capture->joint.ncalls, m->capture->joint.results.len};
-    status = kin_halves_make(m->capture->graph, &joint, &lowered, halves, why);
+    bool *last = calloc(lowered.ir->nodes.len, sizeof *last);
+    kin_pipeline_options all = options_of(m, NULL, NULL);
+    status = last == NULL ? KIN_NOMEM : all.libraries ? kin_rewrite_prefer_last(lowered.ir, m->capture->graph, &all.rewrite, last) : KIN_OK;
+    kin_joint_graph joint = {m->outs.len, m->capture->joint.ncalls, m->capture->joint.results.len, last};
+    if (status == KIN_OK)
+        status = kin_halves_make(m->capture->graph, &joint, &lowered, halves, why);
+    free(last);
     kin_lowered_deinit(&lowered);
     KIN_TRY(status);
     KIN_TRY(compile_half(m, &halves->forward, why));

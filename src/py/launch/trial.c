@@ -39,8 +39,8 @@ launch_drop(launch_version *version)
 }
 
 /* Does it have side effects other than writing to inputs: drawing random numbers, say? */
-static bool
-acts(const launch_version *version)
+bool
+launch_acts(const launch_version *version)
 {
     const launch_program *p = &version->code->main;
     for (uint32_t i = 0; i < p->program->externs.len; i++)
@@ -111,8 +111,8 @@ begin_row(const kernel_launcher *self, const launch_code *code)
 }
 
 /* Runs the code and handles its failures. */
-static kin_launch
-run(kernel_launcher *self, launch_version *version, PyObject *const *in, PyObject **out)
+kin_launch
+launch_run_code(kernel_launcher *self, launch_version *version, PyObject *const *in, PyObject **out)
 {
     launch_outcome outcome;
     PyObject *row = kin_profiler_on() ? begin_row(self, version->code) : NULL;
@@ -203,7 +203,7 @@ try_launch(kernel_launcher *self, launch_version *version, PyObject *const *in, 
 {
     uint64_t before = renewals(version);
     double start = kin_clock_ns();
-    kin_launch done = run(self, version, in, out);
+    kin_launch done = launch_run_code(self, version, in, out);
     double ns = kin_clock_ns() - start;
     if (done != KIN_LAUNCH_DONE || (version->abtest.warm && before != renewals(version)))
         return done;
@@ -218,7 +218,7 @@ launch_is_settled(const kernel_launcher *self, const launch_version *version)
 {
     if (version->again || version->ticket != NULL)
         return false;
-    return version->code == NULL || version->code->training != NULL || version->abtest.decided || self->context.trials == 0 || acts(version);
+    return version->code == NULL || version->code->training != NULL || version->abtest.decided || self->context.trials == 0 || launch_acts(version);
 }
 
 kin_launch
@@ -231,7 +231,9 @@ launch_or_try(kernel_launcher *self, launch_version *version, kin_entry *v, cons
     if (version->code->training != NULL && self->context.trials > 0 && !version->again && !launch_training_is_tried(version->code) &&
         !try_training(self, version, in))
         return KIN_LAUNCH_NOT;
+    if (launch_wants_validation(self, version))
+        return launch_validate(self, version, v, subgraph, in, out);
     if (launch_is_settled(self, version))
-        return run(self, version, in, out);
+        return launch_run_code(self, version, in, out);
     return kin_abtest_is_theirs(&version->abtest) ? try_steps(self, version, v, subgraph, in, out) : try_launch(self, version, in, out);
 }

@@ -85,6 +85,18 @@ read_threads(PyObject *options)
     return threads > 0 && threads < INT32_MAX ? (uint32_t)threads : 0;
 }
 
+/* "validate": a number of launches, or a share of all. */
+static void
+read_validate(kin_compiled *self, PyObject *options)
+{
+    PyObject *value = PyDict_Check(options) ? PyDict_GetItemString(options, "validate") : NULL;
+    if (value != NULL && PyFloat_CheckExact(value) && PyFloat_AS_DOUBLE(value) > 1e-9)
+        self->validate_every = (uint32_t)(1 / PyFloat_AS_DOUBLE(value) + 0.5);
+    long count = value != NULL && PyLong_CheckExact(value) ? PyLong_AsLong(value) : 0;
+    PyErr_Clear(); /* beyond what a long holds: all */
+    self->validate = count > 0 && count < INT32_MAX ? (uint32_t)count : 0;
+}
+
 /* None: 0. */
 static uint32_t
 read_limit(PyObject *limit)
@@ -123,6 +135,7 @@ new_compiled(PyTypeObject *type, PyObject *args, PyObject *kwargs)
     self->async = read_option(options, "async");
     self->fast_math = read_option(options, "fast_math");
     self->threads = read_threads(options);
+    read_validate(self, options);
     self->warm = read_option(options, "warm") == 1;
     self->recompile_limit = read_limit(limit);
     self->fn = Py_NewRef(Py_IS_TYPE(fn, type) ? ((kin_compiled *)fn)->fn : fn);
@@ -340,6 +353,8 @@ kin_compiled_stats(kin_compiled *self)
         effects += entry->v == NULL ? 0 : entry->v->trace.neffects;
         exits += entry->v == NULL ? 0 : entry->v->exits;
     }
+    /* These run eagerly as a whole, and that is no graph without a break. */
+    breaks += (self->count.eager[KIN_EAGER_GENERATOR] > 0) + (self->count.eager[KIN_EAGER_COROUTINE] > 0);
     Py_XDECREF(all);
     PyObject *eager = eager_dict(self);
     if (entries == NULL || all == NULL || eager == NULL) {

@@ -32,6 +32,7 @@ typedef struct kin_compiled {
     PyObject *dict, *weakrefs;
     bool fullgraph, disabled;
     int8_t dynamic; /* 1: True, 0: False, -1: None */
+    uint32_t validate, validate_every; /* of `options`: the first launches, every so many; 0: as the setting of the process */
     int8_t kernels, freezing, async, fast_math; /* of `options`: 0, 1; -1: as the setting of the process */
     bool warm;      /* of `options`: each call runs compiled that can, the first as well, whatever is faster */
     uint32_t threads; /* of `options`; 0: as the setting of the process */

@@ -44,7 +44,10 @@ kin_lower_entry(kin_compiled *self, kin_entry_object *entry, PyObject *const *sl
         return kin_custom_lower(&custom, entry, slots);
     }
     const kin_options *o = &self->state->options;
-    kin_launch_context context = {.log = self->state->log, .name = self->name, .entry = entry->number,
+    bool own = self->validate != 0 || self->validate_every != 0;
+    kin_launch_context context = {.validate = own ? self->validate : o->validate,
+                                  .validate_every = own ? self->validate_every : o->validate_every,
+                                  .log = self->state->log, .name = self->name, .entry = entry->number,
                                   .trials = self->warm ? 0 : o->trials, .warm = self->warm,
                                   .later = !self->warm && o->step_aside && self->count.recordings > KIN_TIER_USUAL_RECORDINGS,
                                   .freezing = choose(self->freezing, o->freezing), .training = o->training,

@@ -50,6 +50,8 @@ static const struct {
     {"step_aside", OPTION_FLAG, offsetof(kin_options, step_aside)},
     {"disable", OPTION_FLAG, offsetof(kin_options, disable)},
     {"trials", OPTION_COUNT, offsetof(kin_options, trials)},
+    {"validate", OPTION_COUNT, offsetof(kin_options, validate)},
+    {"validate_every", OPTION_COUNT, offsetof(kin_options, validate_every)},
     {"kernels", OPTION_FLAG, offsetof(kin_options, kernels)},
     {"async_compile", OPTION_FLAG, offsetof(kin_options, async_compile)},
     {"fast_math", OPTION_FLAG, offsetof(kin_options, fast_math)},

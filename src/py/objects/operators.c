@@ -73,6 +73,17 @@ cannot_raise(rec *r, kin_step_kind kind, int imm, const kin_vid *args, int n)
            (moves_on(imm) || (divides && rec_is_const(r, args[1]) && _PyLong_Sign(O(r, args[1])) != 0));
 }
 
+/* Is a number among the operands that data decides, by itself? Those that follow from sizes may be asked for later. */
+static bool
+of_data(rec *r, const kin_vid *args, int n)
+{
+    for (int i = 0; i < n; i++)
+        if (rec_data_of(r, args[i]) != REC_NO_DATA && r->t->vals.at[args[i]].kind == KIN_VAL_STEP &&
+            r->t->steps.at[r->t->vals.at[args[i]].step].effects & KIN_FROM_DATA)
+            return true;
+    return false;
+}
+
 /* Leaves the operator as a step; new containers are fresh, contents unknown. */
 void
 rec_operator_step(rec *r, kin_step_kind kind, int imm, const kin_vid *args, int n, PyTypeObject *result)
@@ -86,7 +97,7 @@ rec_operator_step(rec *r, kin_step_kind kind, int imm, const kin_vid *args, int 
     for (int i = 0; quiet && i < n; i++)
         if (FRESH(r, args[i]) == NULL)
             rec_need_type(r, args[i]);
-    bool pure = quiet && cannot_raise(r, kind, imm, args, n);
+    bool pure = quiet && !of_data(r, args, n) && cannot_raise(r, kind, imm, args, n);
     kin_vid out = rec_step_out(r, kind, pure ? KIN_STEP_PURE : quiet ? 0 : KIN_STEP_OPAQUE, args, (uint32_t)n);
     uint32_t s = r->t->vals.at[out].step;
     r->t->steps.at[s].imm = (uint8_t)imm;
@@ -265,12 +276,15 @@ rec_op_binary(rec *r, kin_step_kind kind, int imm, int n)
             return;
         }
         bool tensor = rec_has_tensor(r, args, 1);
-        kin_vid out = rec_step_out(r, kind, tensor ? 0 : KIN_STEP_OPAQUE, args, 1);
+        bool number = !tensor && rec_data_of(r, args[0]) != REC_NO_DATA && rec_is_plain_value(O(r, args[0]));
+        if (number)
+            rec_need_type(r, args[0]);
+        kin_vid out = rec_step_out(r, kind, tensor || number ? 0 : KIN_STEP_OPAQUE, args, 1);
         uint32_t s = r->t->vals.at[out].step;
         r->t->steps.at[s].imm = (uint8_t)imm;
         if (tensor)
             rec_break(r, s, KIN_ROW_DATA_DEPENDENT_BRANCH);
-        else
+        else if (!number)
             rec_forget_contents(r);
         r->info.at[out].type = &PyBool_Type;
         r->skip_expected = true;
@@ -464,6 +478,8 @@ rec_truth(rec *r, kin_vid vid)
     }
     if (f != NULL || !rec_is_plain_value(obj) || kin_exact_truth(obj) < 0) /* no fact could ask for it */
         return -1;
+    if (rec_data_of(r, vid) != REC_NO_DATA && !PyBool_Check(obj) && obj != Py_None)
+        return -1;
     if (obj == Py_None || PyBool_Check(obj)) {
         if (rec_is_unstable(r, vid))
             return -1;
@@ -514,6 +530,36 @@ check_answer(rec *r, rec_frame *f, bool jumped, bool outcome, bool keep)
         r->status = KIN_NOMEM;
 }
 
+/* Does the way begin with the AssertionError of an assert statement? */
+static bool
+begins_with_error(const rec_frame *f, uint32_t way)
+{
+    const kin_instr *in = way == UINT32_MAX ? NULL : kin_code_at(f->kc, way);
+    return in != NULL && kin_instr_main(in).op == KIN_DO_LOAD_ASSERTION_ERROR;
+}
+
+static bool
+is_assert(const rec_frame *f)
+{
+    return begins_with_error(f, f->next) || begins_with_error(f, f->jump);
+}
+
+/* The outcome of a test is known. An assertion about data that passes can be made by the graph. */
+static void
+finish_check(rec *r, rec_frame *f, bool outcome, bool jumped)
+{
+    uint32_t step = f->await_step;
+    r->t->steps.at[step].imm = outcome ? KIN_CHECK_TRUE : KIN_CHECK_FALSE;
+    kin_vid vid = r->t->vids.at[r->t->steps.at[step].args];
+    bool data = kin_is_tensor(O(r, vid)) || rec_data_of(r, vid) != REC_NO_DATA;
+    if (!is_assert(f) || !data || r->t->steps.at[step].flags & KIN_STEP_BREAK)
+        return;
+    if (outcome && !begins_with_error(f, jumped ? f->jump : f->next) && rec_data_of(r, vid) != REC_DATA_OUTSIDE)
+        rec_make_node(r, step);
+    else
+        rec_break(r, step, KIN_ROW_DATA_DEPENDENT_ASSERT);
+}
+
 void
 rec_finish_branch(rec *r, rec_frame *f, bool jumped)
 {
@@ -521,24 +567,11 @@ rec_finish_branch(rec *r, rec_frame *f, bool jumped)
     branch_kind(f, &on_none, &jump_if, &keep);
     bool outcome = jumped == jump_if;
     if (r->t->steps.at[f->await_step].kind == KIN_STEP_CHECK)
-        r->t->steps.at[f->await_step].imm = outcome ? KIN_CHECK_TRUE : KIN_CHECK_FALSE;
+        finish_check(r, f, outcome, jumped);
     else
         check_answer(r, f, jumped, outcome, keep);
     if (!(keep && jumped))
         rec_drop(r, 1);
-}
-
-/* Does one way on from the branch begin with the AssertionError of an assert statement? */
-static bool
-is_assert(const rec_frame *f)
-{
-    uint32_t ways[2] = {f->next, f->jump};
-    for (int i = 0; i < 2; i++) {
-        const kin_instr *in = ways[i] == UINT32_MAX ? NULL : kin_code_at(f->kc, ways[i]);
-        if (in != NULL && kin_instr_main(in).op == KIN_DO_LOAD_ASSERTION_ERROR)
-            return true;
-    }
-    return false;
 }
 
 /* Does the class's own __bool__ or __len__ mention an attribute of the object that is a tensor? */
@@ -572,7 +605,8 @@ rec_op_branch(rec *r)
         take_branch(r, rec_decide_is(r, v, rec_const(r, Py_None)));
         return;
     }
-    int truth = rec_truth(r, v);
+    bool asserted = is_assert(f) && rec_data_of(r, v) == REC_DATA_IN_GRAPH && rec_is_plain_value(O(r, v));
+    int truth = asserted ? -1 : rec_truth(r, v);
     if (r->stopped)
         return;
     if (truth >= 0) {
@@ -584,11 +618,11 @@ rec_op_branch(rec *r)
     if (quiet && FRESH(r, v) == NULL)
         rec_need_type(r, v);
     kin_vid answer = quiet ? 0 : rec_step_out(r, KIN_STEP_TRUTH, KIN_STEP_OPAQUE, &v, 1);
+    r->asserts = is_assert(f);
     uint32_t s = quiet ? rec_check(r, KIN_CHECK_TRUE, v, NULL, 0) : r->t->vals.at[answer].step;
-    if (tensor)
-        rec_break(r, s, f->jump < f->offset ? KIN_ROW_DATA_DEPENDENT_LOOP
-                        : is_assert(f)      ? KIN_ROW_DATA_DEPENDENT_ASSERT
-                                            : KIN_ROW_DATA_DEPENDENT_BRANCH);
+    if (tensor && !is_assert(f)) /* that one may pass, which is known afterwards */
+        rec_break(r, s, f->jump < f->offset ? KIN_ROW_DATA_DEPENDENT_LOOP : KIN_ROW_DATA_DEPENDENT_BRANCH);
+    r->asserts = false;
     if (!quiet) {
         if (looks_at_tensor(r, v))
             rec_break(r, s, KIN_ROW_DATA_DEPENDENT_BOOL_METHOD);

@@ -7,7 +7,7 @@ rec_varies(rec *r, kin_vid vid)
 {
     PyObject *obj = O(r, vid);
     const rec_info *i = &r->info.at[vid];
-    return (i->varies || i->drifts || i->sized) && obj != Py_None && !PyBool_Check(obj); /* a yes or no is worth a side trace */
+    return (i->varies || i->drifts || i->sized || i->data != REC_NO_DATA) && obj != Py_None && !PyBool_Check(obj); /* a yes or no is worth a side trace */
 }
 
 /* A number that was another one in each call so far (or was computed from one): a counter. */

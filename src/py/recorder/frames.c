@@ -8,7 +8,8 @@ rec_push_frame(rec *r, struct _PyInterpreterFrame *f, PyCodeObject *code)
     const kin_code *kc = rec_code_of(code);
     if (kc == NULL)
         return NULL;
-    int nslots = code->co_nlocalsplus + code->co_stacksize;
+    /* An instruction that is several operations may stand higher between them than it ever does itself: RETURN_CONST. */
+    int nslots = code->co_nlocalsplus + code->co_stacksize + 2;
     rec_frame *rf = calloc(1, sizeof *rf + (size_t)nslots * sizeof(kin_vid));
     if (rf == NULL)
         return NULL;
@@ -18,6 +19,7 @@ rec_push_frame(rec *r, struct _PyInterpreterFrame *f, PyCodeObject *code)
     rf->kc = kc;
     rf->code_ref = rec_ref(r, (PyObject *)code);
     rf->nlocals = code->co_nlocalsplus;
+    rf->nslots = nslots;
     rf->jump = UINT32_MAX;
     rf->op = KIN_DO__COUNT;
     rf->back = r->top;

@@ -142,6 +142,8 @@ step_item(rec *r, kin_vid vid, Py_ssize_t i)
     kin_vid pair[2] = {vid, rec_const(r, index)};
     Py_XDECREF(index);
     kin_vid item = rec_step_out(r, KIN_STEP_SUBSCR, r->info.at[vid].graph ? KIN_STEP_TORCH : 0, pair, 2);
+    if (rec_data_of(r, vid) == REC_DATA_IN_GRAPH)
+        rec_set_data(r, item, r->info.at[vid].data_row);
     rec_set_obj(r, item, PyTuple_Check(obj) ? PyTuple_GET_ITEM(obj, i) : PyList_GET_ITEM(obj, i));
     return item;
 }
@@ -188,9 +190,9 @@ rec_graph_item(rec *r, kin_vid tuple, Py_ssize_t i)
 }
 
 static bool
-step_tuple_items(rec *r, kin_vid vid, kin_vid **items, uint32_t *n)
+step_sequence_items(rec *r, kin_vid vid, kin_vid **items, uint32_t *n)
 {
-    Py_ssize_t size = PyTuple_GET_SIZE(O(r, vid));
+    Py_ssize_t size = PySequence_Fast_GET_SIZE(O(r, vid));
     *items = size <= 2000 ? malloc(((size_t)size + 1) * sizeof **items) : NULL;
     *n = (uint32_t)size;
     return *items != NULL && rec_step_items(r, vid, (int)size, *items);
@@ -226,8 +228,8 @@ rec_items_of(rec *r, kin_vid vid, kin_vid **items, uint32_t *n)
     }
     if (obj == NULL)
         return false;
-    if (rec_is_step_tuple(r, vid))
-        return step_tuple_items(r, vid, items, n);
+    if (rec_is_step_tuple(r, vid) || (is_step(r, vid) && rec_data_of(r, vid) == REC_DATA_IN_GRAPH && rec_is_list_of_numbers(obj)))
+        return step_sequence_items(r, vid, items, n);
     if (rec_is_const(r, vid) && PyTuple_Check(obj))
         return const_items(r, obj, items, n);
     if (PyList_CheckExact(obj) || PyTuple_CheckExact(obj))
@@ -235,7 +237,7 @@ rec_items_of(rec *r, kin_vid vid, kin_vid **items, uint32_t *n)
     if (PyDict_CheckExact(obj))
         return dict_items(r, vid, 'k', items, n);
     if (PyTuple_Check(obj) && rec_reads_as_tuple(Py_TYPE(obj)) && !rec_is_const(r, vid))
-        return is_step(r, vid) ? step_tuple_items(r, vid, items, n) : path_items(r, vid, items, n);
+        return is_step(r, vid) ? step_sequence_items(r, vid, items, n) : path_items(r, vid, items, n);
     return false;
 }
 

@@ -45,6 +45,9 @@ typedef struct {
     PyObject *aux;    /* CONST detail: METHOD/FUNCTION/SUPER: borrowed object kept by refs */
 } rec_fresh;
 
+/* A number, or what was computed from one, that the data of tensors decides (data.c). */
+typedef enum { REC_NO_DATA, REC_DATA_IN_GRAPH, REC_DATA_OUTSIDE /* Python code has computed it, which no graph can hold */ } rec_data;
+
 typedef struct {
     PyObject *obj;        /* as seen while recording; may dangle when !held: use only from a live slot */
     PyTypeObject *type;   /* exact type, when known by fact, check or construction */
@@ -60,6 +63,8 @@ typedef struct {
     bool varies;          /* an address, a time, a random number, or computed from one: differs from call to call */
     bool made;            /* by the recording: another object in each call */
     bool drifts;          /* computed from a number that was another one in each call so far */
+    rec_data data;        /* did the data of a tensor decide it? */
+    int data_row;         /* ... the row of breaks.def of who asked for the data */
     bool sized;           /* a tensor whose sizes, or what was computed from sizes that, differ from call to call */
     uint32_t open_epoch;  /* tensors: meta epoch + 1 for which open_sizes holds */
     uint64_t open_sizes;
@@ -85,6 +90,7 @@ typedef struct rec_frame {
     kin_vid func;
     kin_vid *slots;          /* nlocalsplus + stack */
     int nlocals, sp, sp0;    /* sp0: depth before the current instruction */
+    int nslots; /* room for locals and stack */
     uint32_t parent_snap;
     uint32_t offset, next;   /* current instruction and its fall-through successor (byte offsets) */
     const kin_instr *in;     /* the current instruction; NULL: none yet */
@@ -215,6 +221,7 @@ typedef struct rec {
     bool refused;            /* the region cannot be recorded; undone at the end of the watcher's callback */
     PyObject *dropped_functions, *report_functions; /* logging.c; NULL: none */
     struct rec_crosscheck *crosscheck; /* crosscheck.h; NULL: off */
+    bool asserts;          /* the test being written is that of an assert statement */
     bool unchecked;        /* the current instruction asks for modes, or changes them */
     bool meta_asked;         /* the current instruction's rule made tensor metadata a fact */
 } rec;
@@ -312,6 +319,15 @@ bool rec_is_of_optimizer(const PyCodeObject *code); /* of torch.optim */
 /* Answers False until the next instruction that is recorded, or again True. */
 void rec_hide_compiling(rec *r);
 void rec_show_compiling(rec *r);
+
+/* ---- data.c ---- */
+rec_data rec_data_of(rec *r, kin_vid vid);
+void rec_make_node(rec *r, uint32_t step);            /* the step is part of the graph */
+void rec_set_data(rec *r, kin_vid vid, int row);              /* what the step makes is decided by data, and part of the graph */
+void rec_note_data(rec *r, uint32_t step);            /* ... follows from what it is made of */
+bool rec_is_list_of_numbers(PyObject *obj);
+void rec_note_example(rec *r, kin_vid vid, PyObject *obj); /* the numbers of this call, for those who show something of a graph */
+void rec_note_decision(rec *r, uint32_t step, kin_check check, kin_vid vid, PyObject *ref); /* a check: of data it ends the graph */
 
 /* ---- decide.c ---- */
 bool rec_varies(rec *r, kin_vid vid);                 /* will differ in the next call */

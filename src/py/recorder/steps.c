@@ -100,6 +100,7 @@ rec_step_out(rec *r, kin_step_kind kind, unsigned flags, const kin_vid *args, ui
         r->info.at[out].drifts = r->info.at[out].drifts || (kind == KIN_STEP_BINARY && args[i] != 0 && rec_drifts(r, args[i]));
     }
     rec_note_sized(r, &r->t->steps.at[s]);
+    rec_note_data(r, s);
     return out;
 }
 
@@ -283,6 +284,16 @@ repeats_join(rec *r, uint32_t step, int row)
     return join->why == row + 1 && join->snap && s->snap && there->code == here->code && there->offset == here->offset;
 }
 
+/* The line of the instruction; of an earlier one, that at which its step leaves. */
+static uint32_t
+line_of(rec *r, const kin_snap *snap)
+{
+    PyObject *code = kin_refs_get(r->refs, snap->code);
+    bool here = code == (PyObject *)r->top->code && snap->offset == r->top->exit_offset;
+    return (uint32_t)(here || code == NULL || !PyCode_Check(code) ? PyCode_Addr2Line(r->top->code, (int)r->top->offset)
+                                                                   : PyCode_Addr2Line((PyCodeObject *)code, (int)snap->offset));
+}
+
 void
 rec_break(rec *r, uint32_t step, int row)
 {
@@ -295,7 +306,7 @@ rec_break(rec *r, uint32_t step, int row)
     if (r->result != NULL && r->result->refused == 0 && breaks_are_errors())
         r->result->refused = step;
     if (s->snap)
-        r->t->snaps.at[s->snap].line = (uint32_t)PyCode_Addr2Line(r->top->code, (int)r->top->offset);
+        r->t->snaps.at[s->snap].line = line_of(r, &r->t->snaps.at[s->snap]);
 }
 
 /* -- the shadow stack ------------------------------------------------------------------------------------------- */
@@ -305,6 +316,10 @@ rec_push(rec *r, kin_vid vid)
 {
     rec_frame *f = r->top;
     int slot = f->nlocals + f->sp;
+    if (slot >= f->nslots) {
+        rec_bug(r, "an instruction left more on the stack than its code has room for");
+        return;
+    }
     if (f->sp < f->sp0 && f->nundo == REC_UNDO) {
         rec_bug(r, "an instruction overwrote too many operands");
     } else if (f->sp < f->sp0) {

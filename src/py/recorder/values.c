@@ -40,6 +40,8 @@ rec_set_obj(rec *r, kin_vid vid, PyObject *obj)
         Py_INCREF(obj);
         i->held = true;
     }
+    if (i->data == REC_DATA_IN_GRAPH && r->t->vals.at[vid].kind == KIN_VAL_STEP && (rec_is_value(obj) || rec_is_list_of_numbers(obj)))
+        rec_note_example(r, vid, obj);
     if (i->graph && kin_is_tensor(obj)) {
         PyObject *note = kin_tensor_note(obj);
         if (note == NULL)
@@ -162,6 +164,7 @@ rec_check(rec *r, kin_check check, kin_vid vid, PyObject *ref, uint32_t num)
     step->num = num;
     kin_ref number = rec_ref(r, ref);
     r->t->steps.at[s].ref = number;
+    rec_note_decision(r, s, check, vid, ref);
     return s;
 }
 
@@ -213,9 +216,7 @@ rec_class_version(rec *r, PyTypeObject *type)
 {
     if (type->tp_flags & Py_TPFLAGS_IMMUTABLETYPE)
         return;
-    if (type->tp_version_tag == 0 || !(type->tp_flags & Py_TPFLAGS_VALID_VERSION_TAG))
-        _PyType_Lookup(type, type->tp_name ? r->top->code->co_name : NULL);
-    if (!(type->tp_flags & Py_TPFLAGS_VALID_VERSION_TAG)) {
+    if (kin_heap_type_tag(type) == 0) {
         rec_stop_fmt(r, "class %.80s has no version tag", type->tp_name);
         return;
     }

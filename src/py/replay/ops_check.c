@@ -27,8 +27,7 @@ static bool
 has_version(PyObject *obj, PyObject *type, uint32_t version)
 {
     PyTypeObject *tp = Py_TYPE(obj);
-    return (PyObject *)tp == type && version != 0 && tp->tp_version_tag == version &&
-           PyType_HasFeature(tp, Py_TPFLAGS_VALID_VERSION_TAG);
+    return (PyObject *)tp == type && version != 0 && tp->tp_version_tag == version; /* 0 while it is not valid */
 }
 
 int

@@ -107,6 +107,17 @@ set_builtin(grapher *x, callee *c, const char *name)
     return status;
 }
 
+/* A test that the graph makes: of a tensor, of a number. */
+static int
+set_assertion(grapher *x, const kin_step *s, callee *c)
+{
+    PyObject *torch = PyImport_ImportModule("torch");
+    bool tensor = x->d->t->vals.at[x->d->t->vids.at[s->args]].note != 0;
+    int status = torch != NULL ? set_function(x, c, torch, "torch.", tensor ? "_assert_async" : "_check") : -1;
+    Py_XDECREF(torch);
+    return status;
+}
+
 static int
 find_operator(grapher *x, const kin_step *s, callee *c)
 {
@@ -136,6 +147,7 @@ find_operator(grapher *x, const kin_step *s, callee *c)
         c->args[c->nfirst++] = x->d->t->vids.at[s->args];
         c->rest = 2;
         return set_function(x, c, x->operators, "operator.", "contains");
+    case KIN_STEP_CHECK: return set_assertion(x, s, c);
     case KIN_STEP_GETATTR: return set_builtin(x, c, "getattr");
     case KIN_STEP_SETATTR: return set_builtin(x, c, "setattr");
     case KIN_STEP_LEN: return set_builtin(x, c, "len");

@@ -17,6 +17,7 @@ const rec_call_row rec_call_rows[] = {
     {REC_OF_FUNCTIONS, rec_call_update_wrapper},
     {REC_OF_FUNCTIONS, rec_call_deepcopy},
     {REC_OF_FUNCTIONS, rec_call_inlined},
+    {REC_OF_CONSTANTS, rec_call_number},
     {REC_OF_CONSTANTS, rec_consume_call},
     {REC_OF_CONSTANTS, rec_call_constructor},
     {REC_OF_CONSTANTS, rec_call_builtin},

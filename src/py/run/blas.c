@@ -9,7 +9,7 @@
 #include <time.h>
 
 #include "core/base/clock.h"
-#include "core/kernels/tile.h"
+#include "core/tiles/tile.h"
 #include "py/aten/make.h"
 #include "py/capture/capture.h"
 #include "py/run/run.h"

@@ -181,6 +181,40 @@ run_own_conv(launch_running *r, const kin_library_call *c, const kin_extern_call
     return launch_convolution(c, &k, weight, weight_strides, packed);
 }
 
+/* Four strides and two sizes of an argument with batch, channels and one or two dims of space, which come last. */
+static const float *
+lay_plane(const launch_running *r, const kin_extern_arg *arg, int64_t *sizes, int64_t *strides)
+{
+    for (unsigned d = 0; d < 2; d++) {
+        int source = (int)(arg->ndim + d) - 2;
+        strides[d] = arg->strides[d];
+        strides[2 + d] = source >= 2 ? arg->strides[source] : 0;
+        sizes[d] = source >= 2 ? arg->sizes[source] : 1;
+    }
+    return (const float *)r->data[arg->buffer] + arg->offset;
+}
+
+static bool
+run_conv_weight(launch_running *r, const kin_library_call *c, const kin_extern_call *call)
+{
+    uint32_t b = call->results[0];
+    if (b == UINT32_MAX)
+        return true;
+    const kin_extern_arg *back = &call->args[0], *image = &call->args[1];
+    const kin_buf *to = &r->p->buffers.at[b];
+    kin_convolution_weight x = {.batch = image->sizes[0], .channels = image->sizes[1], .filters = back->sizes[1], .to = r->data[b]};
+    x.x = lay_plane(r, image, x.in, x.x_strides);
+    x.back = lay_plane(r, back, x.out, x.back_strides);
+    for (unsigned d = 0; d < 2; d++) {
+        int at = (int)(d + c->nspatial) - 2;
+        x.kernel[d] = at < 0 ? 1 : to->sizes[1 + at];
+        x.stride[d] = at < 0 ? 1 : c->stride[at];
+        x.padding[d] = at < 0 ? 0 : c->padding[at];
+        x.dilation[d] = at < 0 ? 1 : c->dilation[at];
+    }
+    return launch_convolution_weight(&x);
+}
+
 static bool
 run_conv(launch_running *r, const launch_library *l, const kin_extern_call *call, const launch_packed *packed)
 {
@@ -219,6 +253,8 @@ launch_run_library(launch_running *r, uint32_t index)
         return run_attention(r, l, call);
     case KIN_LIBRARY_RECURRENT:
         return run_recurrent(r, &l->call, call);
+    case KIN_LIBRARY_CONV_WEIGHT:
+        return run_conv_weight(r, &l->call, call);
     case KIN_LIBRARY_CONV:
         return l->call.own ? run_own_conv(r, &l->call, call, packed) : run_conv(r, l, call, packed);
     }

@@ -130,6 +130,21 @@ note_foreign(launch_running *r, const kin_extern_call *call, uint32_t which, PyO
     return kin_vec_push(&r->outcome->hints, hint) == KIN_OK;
 }
 
+/* A result that was foreseen without elements, bytes in one dim, is an operator's workspace (oneDNN's recurrent layers keep their gates there): how long it
+ * is only the operator knows, and only operators read it. It is handed on as it is. */
+static bool
+keeps_workspace(const kin_buf *buf)
+{
+    return buf->dtype == KIN_U8 && buf->ndim == 1 && buf->sizes[0] == 0;
+}
+
+static bool
+is_workspace(const kin_buf *buf, PyObject *tensor)
+{
+    kin_dtype dtype;
+    return keeps_workspace(buf) && kin_tensor_is_ordinary(tensor) && kin_tensor_dtype(tensor, &dtype) && dtype == KIN_U8 && kin_tensor_dim(tensor) == 1;
+}
+
 /* Takes the `*next`-th and following results out of what the operator gave. */
 static bool
 take_results(launch_running *r, const kin_extern_call *call, PyObject *args, PyObject *result, uint32_t *next)
@@ -146,7 +161,7 @@ take_results(launch_running *r, const kin_extern_call *call, PyObject *args, PyO
     if (b == UINT32_MAX)
         return true;
     const kin_buf *buf = &r->p->buffers.at[b];
-    if (launch_is_as_foreseen(buf, result) && !shares_argument(result, args))
+    if ((launch_is_as_foreseen(buf, result) || is_workspace(buf, result)) && !shares_argument(result, args))
         r->tensors[b] = Py_NewRef(result);
     else if (!note_foreign(r, call, which, result) || (r->tensors[b] = launch_lay_out_again(buf, result)) == NULL)
         return false;
@@ -187,6 +202,35 @@ launch_put_back_random(launch_running *r)
 
 /* -- operators -------------------------------------------------------------------------------------------------- */
 
+/* Such operators keep something only while gradients are on; what they are given wants none, so that autograd does not look at it. */
+static bool
+gives_workspace(const launch_running *r, const kin_extern_call *call)
+{
+    for (uint32_t i = 0; i < call->nresults; i++)
+        if (call->results[i] != UINT32_MAX && keeps_workspace(&r->p->buffers.at[call->results[i]]))
+            return true;
+    return false;
+}
+
+static PyObject *
+call_with_gradients(PyObject *op, PyObject *args, PyObject *kwargs)
+{
+    PyObject *plain = PyTuple_New(PyTuple_GET_SIZE(args));
+    for (Py_ssize_t i = 0; plain != NULL && i < PyTuple_GET_SIZE(args); i++) {
+        PyObject *arg = PyTuple_GET_ITEM(args, i), *one = kin_is_tensor(arg) ? PyObject_CallMethod(arg, "detach", NULL) : Py_NewRef(arg);
+        if (one == NULL)
+            Py_CLEAR(plain);
+        else
+            PyTuple_SET_ITEM(plain, i, one);
+    }
+    bool before = kin_grad_enabled();
+    kin_grad_set(true);
+    PyObject *result = plain == NULL ? NULL : PyObject_Call(op, plain, kwargs);
+    kin_grad_set(before);
+    Py_XDECREF(plain);
+    return result;
+}
+
 bool
 launch_run_extern(launch_running *r, uint32_t index)
 {
@@ -199,7 +243,7 @@ launch_run_extern(launch_running *r, uint32_t index)
     if (args != NULL && (kwargs != NULL || e->kwargs == NULL) && (!e->effect || keep_random(r))) {
         kin_warning_catch catch;
         kin_warnings_begin(&catch);
-        result = PyObject_Call(e->op, args, kwargs);
+        result = gives_workspace(r, f.call) ? call_with_gradients(e->op, args, kwargs) : PyObject_Call(e->op, args, kwargs);
         r->outcome->warned = kin_warnings_end(&catch) || r->outcome->warned;
     }
     uint32_t next = 0;

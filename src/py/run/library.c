@@ -252,6 +252,16 @@ launch_convolution(const kin_library_call *call, kin_convolution *x, const void 
     return ok;
 }
 
+bool
+launch_convolution_weight(const kin_convolution_weight *x)
+{
+    bool ok;
+    Py_BEGIN_ALLOW_THREADS
+    ok = kin_convolution_weight_run(x, kin_parallel_for);
+    Py_END_ALLOW_THREADS
+    return ok;
+}
+
 PyObject *
 launch_conv(const launch_library *l, PyObject *x, PyObject *weight, PyObject *bias, PyObject *added)
 {

@@ -4,6 +4,7 @@
 
 #include "core/kernels/attention.h"
 #include "core/kernels/convolution.h"
+#include "core/kernels/convolution_weight.h"
 #include "core/rewrite/rewrite.h"
 #include "core/kernels/gemm_blocked.h"
 #include "core/kernels/recurrent.h"
@@ -39,6 +40,8 @@ bool launch_recurrent(const kin_recurrent *x);
 /* Ours; weight as in make_panels, read unless there are panels. False without memory. */
 bool launch_convolution(const kin_library_call *call, kin_convolution *x, const void *weight, const int64_t *weight_strides, const launch_packed *packed);
 bool launch_pack_filters(const kin_library_call *call, const kin_convolution *x, const void *weight, const int64_t *weight_strides, launch_packed *out, size_t *bytes);
+/* The gradient of its filters. False without memory. */
+bool launch_convolution_weight(const kin_convolution_weight *x);
 /* A library's. New reference; NULL with an exception. `bias` and `added` may be NULL. */
 PyObject *launch_conv(const launch_library *l, PyObject *x, PyObject *weight, PyObject *bias, PyObject *added);
 

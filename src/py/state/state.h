@@ -27,6 +27,8 @@ typedef struct {
     uint32_t failure_limit;   /* recordings of one call shape that may leave nothing usable */
     bool strict_breaks;
     bool crosscheck;             /* check recordings against a torch-function mode */
+    uint32_t validate;        /* first launches of compiled graphs that are compared with their steps for their values */
+    uint32_t validate_every;  /* and every so many further ones; 0: none */
     uint32_t trials;          /* launches of a compiled graph that are compared with its steps */
     bool step_aside;          /* run eagerly what is slower when it is replayed */
     bool disable;

@@ -179,10 +179,19 @@ row_of_c_function(PyObject *obj, const char *name)
          : rec_in_list(name, codes) ? KIN_ROW_EXEC_EVAL : KIN_ROW_BUILTIN_CALL;
 }
 
+/* Functions of NumPy are objects of classes of its own. */
+static bool
+is_of_numpy(PyObject *obj)
+{
+    return starts_with(Py_TYPE(obj)->tp_name, "numpy.") || starts_with(home_of(obj), "numpy");
+}
+
 /* Rows for calls that are handed tensors. */
 static int
 row_with_tensors(PyObject *obj, const char *name)
 {
+    if (is_of_numpy(obj))
+        return KIN_ROW_TENSOR_NUMPY;
     if (PyType_Check(obj))
         return row_of_type((PyTypeObject *)obj);
     if (PyFunction_Check(obj))

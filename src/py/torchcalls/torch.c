@@ -311,7 +311,7 @@ fix_operand(rec *r, kin_vid *vid, int depth)
         return kin_is_plain_tensor(obj) ? -1 : KIN_ROW_TENSOR_SUBCLASS;
     }
     bool made_here = r->t->vals.at[*vid].kind == KIN_VAL_STEP && !rec_is_const(r, *vid);
-    if (made_here && (PyLong_CheckExact(obj) || PyFloat_CheckExact(obj) || PyComplex_CheckExact(obj))) {
+    if (made_here && (PyLong_CheckExact(obj) || PyFloat_CheckExact(obj) || PyComplex_CheckExact(obj) || rec_data_of(r, *vid) != REC_NO_DATA)) {
         rec_need_type(r, *vid); /* a number from data or from outside: it flows into the graph as it comes */
         return -1;
     }
@@ -550,14 +550,18 @@ call_node(rec *r, const rec_args *given)
         rec_call_step(r, given, KIN_STEP_OPAQUE | KIN_STEP_EFFECT, row);
         return;
     }
-    row = data_row(name);
+    row = rec_is_number_of_tensor(r, given) ? KIN_ROW_TENSOR_TO_NUMBER : data_row(name);
     bool leaves = row >= 0; /* what the call returns is not for a graph */
-    /* Stock captures both where it may not break, and so they are no reason to refuse. */
-    if (row >= 0 && (r->opt->fullgraph || rec_is_of_optimizer(r->top->code)) && (row == KIN_ROW_TENSOR_ITEM || row == KIN_ROW_TENSOR_NUMPY)) {
-        leaves = row == KIN_ROW_TENSOR_NUMPY;
+    bool number = row == KIN_ROW_TENSOR_ITEM || row == KIN_ROW_TENSOR_TO_NUMBER || (row == KIN_ROW_TENSOR_TOLIST && rec_holds_integers(O(r, given->args[0])));
+    int from = row;
+    if (number || row == KIN_ROW_TENSOR_NUMPY) { /* an array over the tensor's memory is no reason to end the graph: what is done with it may be */
+        leaves = !number;
         row = -1;
     }
+    uint32_t step = r->t->steps.len;
     rec_call_step(r, &(rec_args){.callee = given->callee, .args = fixed, .npos = given->npos, .nkw = given->nkw, .kwnames = given->kwnames, .ndrop = given->ndrop}, leaves ? 0 : KIN_STEP_TORCH, row);
+    if (number)
+        rec_note_number(r, step, from);
     r->skip_expected = r->skip_expected || rec_is_torch_operator(O(r, given->callee)); /* its __call__ is Python */
     bool out_arg = false;
     for (uint32_t i = 0; i < given->nkw; i++)
@@ -704,6 +708,16 @@ note_disable_reason(rec *r, kin_vid callee)
         r->t->vals.at[callee].note = rec_ref(r, reason);
 }
 
+static void
+call_known_node(rec *r, const rec_args *a)
+{
+    kin_vid callee = rec_const(r, O(r, a->callee));
+    if (!rec_is_const(r, a->callee))
+        rec_fact(r, KIN_FACT_ID, a->callee, O(r, a->callee), 0);
+    rec_args known = rec_args_to(a, callee);
+    call_node(r, &known);
+}
+
 bool
 rec_call_torch(rec *r, const rec_args *a)
 {
@@ -719,8 +733,16 @@ rec_call_torch(rec *r, const rec_args *a)
             call_operator(r, a);
         return true;
     }
+    if (rec_is_number_of_tensor(r, a) && rec_is_const(r, a->callee)) {
+        call_node(r, a);
+        return true;
+    }
     if (is_disable(r, obj)) {
         rec_call_step(r, a, opaque, KIN_ROW_DISABLE_INSIDE);
+        return true;
+    }
+    if (rec_checks_data(r, a)) {
+        call_known_node(r, a);
         return true;
     }
     skip_kind kind = rec_skip_kind(obj);
@@ -730,13 +752,9 @@ rec_call_torch(rec *r, const rec_args *a)
     case SKIP_NO:
     case SKIP_PLAIN:
         return false;
-    case SKIP_TORCH: {
-        kin_vid c = rec_const(r, obj);
-        if (!rec_is_const(r, a->callee))
-            rec_fact(r, KIN_FACT_ID, a->callee, obj, 0);
-        call_node(r, &(rec_args){.callee = c, .args = a->args, .npos = a->npos, .nkw = a->nkw, .kwnames = a->kwnames, .ndrop = a->ndrop});
+    case SKIP_TORCH:
+        call_known_node(r, a);
         return true;
-    }
     case SKIP_OPERATOR:
         call_operator(r, a);
         return true;

@@ -10,6 +10,13 @@ void rec_logging_free(rec *r);
 bool rec_call_report(rec *r, const rec_args *a);
 bool rec_drop_report(rec *r, const rec_args *a, int below); /* the callee lies `below` the top */
 
+/* ---- number_calls.c ---- */
+bool rec_call_number(rec *r, const rec_args *a);              /* math.sqrt(n), max(n, 0) of numbers that data decides */
+bool rec_is_number_of_tensor(rec *r, const rec_args *a);      /* int(x), float(x), bool(x) */
+bool rec_holds_integers(PyObject *tensor);                    /* lists of them are what sizes are made of */
+void rec_note_number(rec *r, uint32_t step, int row);         /* the call written since then gives numbers that data decides */
+bool rec_checks_data(rec *r, const rec_args *a);              /* torch._check(n > 0) and its like, of such a number */
+
 /* ---- rows.c ---- */
 int rec_opaque_row(rec *r, kin_vid callee, const kin_vid *args, uint32_t n);
 int rec_effect_row(PyObject *callee); /* of what is a break under strict_breaks only */

@@ -30,11 +30,19 @@ def load(path, name):
     return module
 
 
+def default_device():
+    """torch.get_default_device() of torch 2.6 fails once set_default_device(None) has been called."""
+    try:
+        return str(torch.get_default_device())
+    except AttributeError:
+        return "cpu"
+
+
 def ambient():
     """What a call may leave changed in the process, as plain data."""
     return (
         ("grad", torch.is_grad_enabled()), ("inference", torch.is_inference_mode_enabled()),
-        ("default_dtype", str(torch.get_default_dtype())), ("default_device", str(torch.get_default_device())),
+        ("default_dtype", str(torch.get_default_dtype())), ("default_device", default_device()),
         ("autocast", torch.is_autocast_enabled("cpu"), str(torch.get_autocast_dtype("cpu"))),
         ("deterministic", torch.are_deterministic_algorithms_enabled()),
         ("environ", tuple(sorted((k, v) for k, v in os.environ.items() if k.startswith("KINCORPUS_")))),

@@ -1,11 +1,11 @@
 /* Tiles of products whose left side lies by columns, as that of a weight's gradient does (the transpose of what came in): tile.h.
  * 14 of its elements that are needed at once lie next to each other, so one pointer serves all of them.
  */
-#include "core/kernels/tile.h"
+#include "core/tiles/tile.h"
 
 #if defined(__x86_64__)
 
-#include "core/kernels/lanes.h"
+#include "core/tiles/lanes.h"
 
 enum { AHEAD = 64 /* rows of b that are fetched before they are needed */ };
 

@@ -1,6 +1,6 @@
 /* The inner loops of our own matrix products: AVX-512, a tile of up to 14 x 32 results in registers. */
-#ifndef KIN_KERNELS_TILE_H
-#define KIN_KERNELS_TILE_H
+#ifndef KIN_TILES_TILE_H
+#define KIN_TILES_TILE_H
 
 #include <stdbool.h>
 #include <stdint.h>
@@ -21,6 +21,15 @@ void kin_tile_multiply_columns(unsigned rows, unsigned columns, int64_t k, const
                                const float *soon);
 /* Some rows of a matrix in that form, one tile of k columns after the other; tiles as even as divide_up makes them. */
 void kin_tile_pack_columns(int64_t k, int64_t rows, const float *a, int64_t row_stride, int64_t column_stride, float *to);
+
+/* Sums over `lines` lines of k places of each of some images: steps between lines and images of both sides, and between rows of b. */
+typedef struct {
+    int64_t images, lines, k;
+    int64_t a_image, a_line, b_image, b_line, b_next;
+} kin_tile_places;
+/* c = the sum over them of the places' `rows` elements of a, KIN_TILE_ROWS of which lie next to each other, times their rows of b
+ * (tile_places.c). */
+void kin_tile_multiply_places(unsigned rows, unsigned columns, const kin_tile_places *p, const float *a, const float *b, float *c, int64_t ldc, bool add);
 
 /* The same, where a row of a is in `lines` pieces of k elements, `step` apart; b goes on. */
 void kin_tile_multiply_lines(unsigned rows, unsigned columns, int64_t lines, int64_t k, const float *a, int64_t lda, int64_t step,

@@ -1,6 +1,6 @@
 /* Vectors of 16 floats, for the files of this folder with AVX-512 code. */
-#ifndef KIN_KERNELS_LANES_H
-#define KIN_KERNELS_LANES_H
+#ifndef KIN_TILES_LANES_H
+#define KIN_TILES_LANES_H
 
 #if defined(__x86_64__)
 

@@ -1,7 +1,7 @@
 /* The transforms of Winograd's minimal filtering (winograd.h), 16 channels or filters at a time. Rows and columns are transformed alike, so each is a
  * function of four or three vectors, applied to the rows and then to the columns.
  */
-#include "core/kernels/tile.h"
+#include "core/tiles/tile.h"
 
 #if defined(__x86_64__)
 

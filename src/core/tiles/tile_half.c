@@ -1,7 +1,7 @@
 /* Tiles over numbers of half precision (tile.h): panels of them, and products of pairs of bfloat16, which some processors add up in float two at a
  * time. There a word of two neighbours along k stands where a float does in tile.c.
  */
-#include "core/kernels/tile.h"
+#include "core/tiles/tile.h"
 
 #include <string.h>
 
@@ -22,7 +22,7 @@ kin_tile_has_pairs(void)
 
 #define TILE_TARGET PAIRS
 #define TILE_ADD(sum, x, b) _mm512_dpbf16_ps(sum, (__m512bh)(x), (__m512bh)(b))
-#include "core/kernels/tile_loops.inc"
+#include "core/tiles/tile_loops.inc"
 
 void
 kin_tile_multiply_pairs(unsigned rows, unsigned columns, int64_t k, const float *a, int64_t lda, const float *b, float *c, int64_t ldc,

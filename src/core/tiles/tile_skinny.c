@@ -1,7 +1,7 @@
 /* Products with few rows, where b is read as it lies (tile.h): reading it is what takes the time. One function for each number of rows, so that the
  * compiler keeps the sums in registers.
  */
-#include "core/kernels/tile.h"
+#include "core/tiles/tile.h"
 
 #if defined(__x86_64__)
 

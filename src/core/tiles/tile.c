@@ -1,13 +1,13 @@
 /* Tiles of products (tile.h). One function for each number of rows, and of vectors in a row of b, so that the compiler keeps the sums in registers: 28 of
  * the 32 for 14 rows, two for a row of b, one for an element of a.
  */
-#include "core/kernels/tile.h"
+#include "core/tiles/tile.h"
 
 #include <math.h>
 
 #if defined(__x86_64__)
 
-#include "core/kernels/lanes.h"
+#include "core/tiles/lanes.h"
 
 bool
 kin_tile_here(void)
@@ -17,7 +17,7 @@ kin_tile_here(void)
 
 #define TILE_TARGET AVX512
 #define TILE_ADD(sum, x, b) _mm512_fmadd_ps(x, b, sum)
-#include "core/kernels/tile_loops.inc"
+#include "core/tiles/tile_loops.inc"
 
 void
 kin_tile_multiply(unsigned rows, unsigned columns, int64_t k, const float *a, int64_t lda, const float *b, float *c, int64_t ldc,

@@ -1,0 +1,164 @@
+"""`kintsugi validate script.py | module:fn`: does compiled code compute what eager does? Exit status 1 when it does not.
+
+The program runs with its compiled graphs compared with eager at their first launches, then whole calls are compared: outputs, arguments that are written to,
+gradients. The first operation that differs is named with its line.
+"""
+
+import json
+import sys
+
+
+def add(commands):
+    parser = commands.add_parser("validate", help="does compiled code compute what eager does?", description=__doc__)
+    _add_common(parser)
+    parser.add_argument("--minify", metavar="FILE", help="write a small script that shows the first difference to FILE")
+    parser.add_argument("--json", metavar="FILE", help="write what was found to FILE")
+    small = commands.add_parser("minify", help="write a small script that shows the first difference between compiled and eager",
+                                description="validate, and write a small script that shows the first difference: status 0 when one was written")
+    _add_common(small)
+    small.add_argument("-o", "--output", metavar="FILE", default="repro.py", help="the script (repro.py)")
+
+
+def _add_common(parser):
+    parser.add_argument("--launches", type=int, default=3, metavar="N", help="launches of each compiled graph that are compared (3)")
+    parser.add_argument("--inputs", metavar="EXPR", help="arguments of module:fn")
+    parser.add_argument("target", help="a script, or module:fn, or file.py:fn; arguments of a script follow after --")
+    parser.set_defaults(args=[])
+
+
+def run(options):
+    from kintsugi.diagnose import observe
+
+    try:
+        functions, found = validate(options.target, options.args, inputs=options.inputs, launches=options.launches)
+    except observe.TargetError as error:
+        sys.stderr.write(f"kintsugi: {options.command}: {error}\n")
+        return 2
+    for difference in found:
+        _tell(difference)
+    if not found:
+        print(f"compiled code gives what eager does: {len(functions)} functions, "
+              f"{sum(one.launches for one in functions)} compiled graphs compared")
+    return _write(options, functions, found)
+
+
+def _write(options, functions, found):
+    script = next((difference.script for difference in found if difference.script), "")
+    target = options.output if options.command == "minify" else options.minify
+    if target and script:
+        with open(target, "w") as file:
+            file.write(script)
+        print(f"{target}: shows the difference, {len(script.splitlines())} lines")
+    elif target and found:
+        sys.stderr.write(f"kintsugi: {options.command}: no small program shows the difference\n")
+    if options.command == "minify":
+        return 0 if script else 1
+    if options.json:
+        with open(options.json, "w") as file:
+            json.dump({"version": 1, "functions": [one.name for one in functions], "differences": [one.as_dict() for one in found]}, file, indent=1)
+    return 1 if found else 0
+
+
+def _tell(found):
+    from kintsugi.diagnose import show
+
+    where = f"graph {found.graph}" if found.graph else "a call as a whole"
+    print(f"{found.function}, {where}: {found.text}")
+    if found.operation:
+        print(f"  the first operation that differs: {found.operation} at {show.place(found.filename, found.line)}: {found.code}")
+    if found.note:
+        print(f"  {found.note}")
+    if found.graph:
+        print("  the graph runs step by step in a program that validates; without validation: "
+              "kintsugi.compile(..., options={'kernels': False}) for this function")
+
+
+def validate(target, arguments=(), *, inputs=None, launches=3):
+    """([observed functions], [Difference])."""
+    from kintsugi import _api
+    from kintsugi._config import config
+    from kintsugi.diagnose import differ, observe, price
+
+    engine = _api.start_engine()
+    before = {name: engine.options()[name] for name in ("trials", "validate")}
+    engine.set_option("trials", 0)  # each compiled graph is used, also if it is slower
+    engine.set_option("validate", launches)
+    try:
+        with config.patch(step_aside=False, async_compile=False):
+            functions = _observe(target, arguments, inputs)
+            found = []
+            for one in functions:
+                dumps = [engine.dump(entry) for entry in one.compiled.entries()]
+                again = one.calls and not price.find_obstacle(dumps)
+                text = _call_again(one, launches) if again else ""
+                one.launches = sum(bool(row["compiled"]) for row in _rows(engine, one))
+                graphs = _differences(one)
+                found += [differ.locate(one, graph, what) for graph, what in graphs.items()]
+                if text and not graphs:
+                    found.append(differ.locate(one, 0, text))
+            return functions, found
+    finally:
+        for name, value in before.items():
+            engine.set_option(name, value)
+
+
+def _call_again(one, launches):
+    """Further calls until each graph was compared, then the call as a whole."""
+    from kintsugi.diagnose import differ, observe
+
+    try:
+        with observe.quiet(), one.calls[-1].modes():
+            for _ in range(launches + 1):
+                args, kwargs = one.calls[-1].copy()
+                one.compiled(*args, **kwargs)
+        return differ.whole_call(one)
+    except Exception as error:
+        return _raised(one, error)
+
+
+def _raised(one, error):
+    """Does eager raise the same? Then it is the program's own."""
+    from kintsugi.diagnose import observe
+
+    try:
+        with observe.quiet(), one.calls[-1].modes():
+            args, kwargs = one.calls[-1].copy()
+            one.compiled.fn(*args, **kwargs)
+    except Exception:
+        return ""
+    return f"a compiled call raised {type(error).__name__}: {error}"
+
+
+def _rows(engine, one):
+    from kintsugi import _kernels
+
+    return _kernels.rows(engine, one.compiled)
+
+
+def _differences(one):
+    from kintsugi import _logs
+
+    numbers = {entry.number for entry in one.compiled.entries()}
+    return {event["graph"]: event["text"] for event in _logs.events()
+            if event["event"] == "differ" and event["entry"] in numbers and event["name"] in one.names}
+
+
+def _observe(target, arguments, inputs):
+    from kintsugi.diagnose import observe
+
+    if observe.split_target(target)[1] is None:
+        with observe.Session() as session:
+            status = observe.run_script(target, arguments)
+        if isinstance(status, Exception):
+            raise observe.TargetError(f"the script ended with {type(status).__name__}: {status}")
+        return session.functions
+    from kintsugi import _api
+
+    with observe.Session():
+        fn, call = observe.find(target, inputs)
+    with observe.Session() as session, call.modes():
+        compiled = fn if _api.engine_of(fn) is not None else _api.compile(fn)
+        for _ in range(3):
+            args, kwargs = call.copy()
+            compiled(*args, **kwargs)
+    return session.functions

@@ -1,0 +1,21 @@
+/* Gradients of convolutions' filters, of our own: for each tap a product of what comes back with the places that the tap sees. */
+#ifndef KIN_KERNELS_CONVOLUTION_WEIGHT_H
+#define KIN_KERNELS_CONVOLUTION_WEIGHT_H
+
+#include "core/kernels/convolution.h"
+
+/* Of one group, in one or two dims of space, which are the last ones of each array. */
+typedef struct {
+    int64_t batch, channels, filters;
+    int64_t in[2], out[2], kernel[2], stride[2], padding[2], dilation[2];
+    const float *x, *back;                     /* the image; what comes back for the result: best with filters next to each other */
+    int64_t x_strides[4], back_strides[4];
+    float *to;                                 /* [filters, kernel..., channels] without gaps */
+} kin_convolution_weight;
+
+/* Has it enough channels and filters to be done well here? kin_tile_here() is asked as well. */
+bool kin_convolution_weight_suits(int64_t channels, int64_t filters);
+/* False without memory. */
+bool kin_convolution_weight_run(const kin_convolution_weight *x, kin_parallel parallel);
+
+#endif

@@ -1,0 +1,119 @@
+/* Calls that give numbers which the data of tensors decides: int(x), float(x), bool(x), and math.sqrt(n), max(n, 0) ... of such numbers
+ * (recorder/data.c). They are part of the graph.
+ */
+#include "py/aten/make.h"
+#include "py/recorder/callables.h"
+#include "py/torchcalls/torchcalls.h"
+
+enum { MOST = 16 };
+
+static bool
+is_number_class(PyObject *callee)
+{
+    return callee == (PyObject *)&PyLong_Type || callee == (PyObject *)&PyFloat_Type || callee == (PyObject *)&PyBool_Type ||
+           callee == (PyObject *)&PyComplex_Type;
+}
+
+static bool
+is_number(PyObject *obj)
+{
+    return obj != NULL && (PyLong_CheckExact(obj) || PyFloat_CheckExact(obj) || PyBool_Check(obj) || PyComplex_CheckExact(obj));
+}
+
+/* Of a list of numbers that a tensor gave: sum, max, min, len. */
+static bool
+is_list_of_data(rec *r, kin_vid vid)
+{
+    PyObject *obj = O(r, vid);
+    bool plain = obj != NULL && PyList_CheckExact(obj) && rec_data_of(r, vid) == REC_DATA_IN_GRAPH && FRESH(r, vid) == NULL;
+    for (Py_ssize_t i = 0; plain && i < PyList_GET_SIZE(obj); i++)
+        plain = is_number(PyList_GET_ITEM(obj, i));
+    return plain;
+}
+
+static bool
+computes_numbers(PyObject *callee)
+{
+    static const char *const names[] = {"abs", "round", "max", "min", "pow", "sum", NULL};
+    if (is_number_class(callee))
+        return true;
+    if (!PyCFunction_Check(callee))
+        return false;
+    PyObject *self = PyCFunction_GET_SELF(callee);
+    const char *module = self != NULL && PyModule_Check(self) ? PyModule_GetName(self) : "";
+    PyErr_Clear();
+    return module != NULL && (strcmp(module, "math") == 0 || (strcmp(module, "builtins") == 0 && rec_in_list(rec_callable_name(callee), names)));
+}
+
+static bool
+fix_numbers(rec *r, const rec_args *a, kin_vid *args)
+{
+    bool data = false, fits = true;
+    for (uint32_t i = 0; fits && i < a->npos; i++) {
+        PyObject *obj = O(r, a->args[i]);
+        rec_data from = rec_data_of(r, a->args[i]);
+        data = data || from == REC_DATA_IN_GRAPH;
+        fits = from != REC_DATA_OUTSIDE && (is_number(obj) || is_list_of_data(r, a->args[i])) &&
+               (from == REC_DATA_IN_GRAPH || r->t->vals.at[a->args[i]].kind == KIN_VAL_STEP || rec_can_const(r, a->args[i]));
+    }
+    for (uint32_t i = 0; data && fits && i < a->npos; i++) {
+        bool open = rec_data_of(r, a->args[i]) == REC_DATA_IN_GRAPH || !rec_can_const(r, a->args[i]);
+        args[i] = open ? a->args[i] : rec_need_const(r, a->args[i]);
+        if (open)
+            rec_need_type(r, a->args[i]);
+    }
+    return data && fits;
+}
+
+bool
+rec_call_number(rec *r, const rec_args *a)
+{
+    kin_vid all[MOST + 1];
+    PyObject *callee = O(r, a->callee);
+    if (a->nkw != 0 || a->npos == 0 || a->npos > MOST || !computes_numbers(callee) || !fix_numbers(r, a, all + 1) || r->stopped)
+        return false;
+    all[0] = rec_is_const(r, a->callee) ? rec_as_const(r, a->callee) : a->callee;
+    kin_vid out = rec_step_out(r, KIN_STEP_CALL, 0, all, a->npos + 1);
+    int row = -1;
+    for (uint32_t i = 0; i < a->npos; i++)
+        row = rec_data_of(r, a->args[i]) == REC_DATA_IN_GRAPH ? r->info.at[a->args[i]].data_row : row;
+    rec_set_data(r, out, row);
+    rec_drop(r, a->ndrop);
+    rec_await_result(r, out, r->t->vals.at[out].step);
+    return true;
+}
+
+bool
+rec_is_number_of_tensor(rec *r, const rec_args *a)
+{
+    return a->npos == 1 && a->nkw == 0 && is_number_class(O(r, a->callee)) && kin_is_plain_tensor(O(r, a->args[0]));
+}
+
+bool
+rec_holds_integers(PyObject *tensor)
+{
+    kin_dtype dtype;
+    return tensor != NULL && kin_is_plain_tensor(tensor) && kin_tensor_dtype(tensor, &dtype) && kin_dtype_is_integer(dtype);
+}
+
+void
+rec_note_number(rec *r, uint32_t step, int row)
+{
+    for (uint32_t i = r->t->steps.len; i-- > step;)
+        if (r->t->steps.at[i].kind == KIN_STEP_CALL && r->t->steps.at[i].out != 0) {
+            rec_set_data(r, r->t->steps.at[i].out, row);
+            return;
+        }
+}
+
+bool
+rec_checks_data(rec *r, const rec_args *a)
+{
+    PyObject *obj = O(r, a->callee);
+    if (obj == NULL || FRESH(r, a->callee) != NULL || !PyFunction_Check(obj) || a->npos == 0)
+        return false;
+    PyObject *module = ((PyFunctionObject *)obj)->func_module;
+    const char *name = PyUnicode_AsUTF8(((PyFunctionObject *)obj)->func_name);
+    bool of_torch = module != NULL && PyUnicode_Check(module) && PyUnicode_CompareWithASCIIString(module, "torch") == 0;
+    return of_torch && name != NULL && strncmp(name, "_check", 6) == 0 && rec_data_of(r, a->args[0]) == REC_DATA_IN_GRAPH;
+}

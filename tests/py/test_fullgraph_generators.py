@@ -1,0 +1,51 @@
+"""A compiled generator runs eagerly, and says so: it is no function without breaks. export of a compiled module."""
+import pytest
+import torch
+from torch import nn
+
+kintsugi = pytest.importorskip("kintsugi", reason="the extension is not built", exc_type=ImportError)
+
+
+def steps(x):
+    yield x + 1
+    yield x * 2
+
+
+def test_generator_function_is_a_break():
+    compiled = kintsugi.compile(steps)
+    assert [y.sum() for y in compiled(torch.ones(3))] == [6.0, 6.0]
+    assert kintsugi.stats(compiled)["breaks"] == 1
+    out = kintsugi.explain(steps)(torch.ones(3))
+    assert (out.graph_count, out.graph_break_count) == (0, 1)
+    reason, = out.break_reasons
+    assert reason.entry["why"] == "GENERATOR" and reason.user_stack[-1].name == "steps"
+    assert "Graph Break Count: 1" in str(out) and "Attempt to trace generator" in str(out)
+
+
+def test_coroutine_function_is_a_break():
+    async def fn(x):
+        return x + 1
+    compiled = kintsugi.compile(fn)
+    coroutine = compiled(torch.ones(3))
+    with pytest.raises(StopIteration):
+        coroutine.send(None)
+    assert kintsugi.stats(compiled)["breaks"] == 1
+
+
+@pytest.mark.parametrize("installed", [False, True])
+def test_export_of_a_compiled_module_gives_the_same_graph_each_time(installed):
+    """The first call records, the second replays; export must see the module itself both times."""
+    module = nn.Sequential(nn.Linear(4, 4), nn.ReLU(), nn.Linear(4, 2)).eval()
+    if installed:
+        kintsugi.install()
+    try:
+        compiled = kintsugi.compile(module)
+        x = torch.randn(3, 4)
+        codes = []
+        for _ in range(3):
+            codes.append(torch.export.export(compiled, (x,)).graph_module.code)
+            compiled(x)
+        assert len(set(codes)) == 1 and "linear" in codes[0]
+    finally:
+        if installed:
+            kintsugi.uninstall()

@@ -1,0 +1,90 @@
+"""Convolutions in training: forward, gradients of image, filters and bias by kernels of our own, in eager's layouts."""
+import copy
+
+import pytest
+import torch
+import torch.nn.functional as F
+from launches import engine, kintsugi, versions
+from torch import nn
+
+needs_own = pytest.mark.skipif("avx512f" not in open("/proc/cpuinfo").read(), reason="our own kernels take AVX-512")
+
+# in, out, kernel, stride, padding, groups, bias, size
+CASES = {
+    "three": (16, 32, 3, 1, 1, 1, True, 12),
+    "winograd": (32, 64, 3, 1, 1, 1, False, 16),
+    "stride": (16, 32, 3, 2, 1, 1, False, 17),
+    "one": (32, 48, 1, 1, 0, 1, True, 10),
+    "one-stride": (32, 48, 1, 2, 0, 1, False, 11),
+    "padding": (16, 16, 1, 1, 1, 1, False, 9),
+    "image": (3, 32, 7, 2, 3, 1, True, 30),
+    "wide": (40, 33, 5, 3, 2, 1, True, 20),
+    "groups": (32, 32, 3, 1, 1, 4, False, 9),
+    "depthwise": (32, 32, 3, 1, 1, 32, False, 9),
+    "few-filters": (16, 4, 3, 1, 1, 1, True, 9),
+}
+
+
+def operations(compiled, run):
+    """Names of the operations that launches of forward and backward consist of."""
+    engine.set_profile(True)
+    run()
+    engine.set_profile(False)
+    return [row["name"] for version in versions(compiled) for part in ("profile", "profile_backward") for row in version[part] or ()]
+
+
+def check(model, x, loss=lambda y: y.square().mean()):
+    other = copy.deepcopy(model)
+    compiled = kintsugi.compile(lambda x: loss(model(x)))
+
+    def step():
+        model.zero_grad()
+        x.grad = None
+        compiled(x).backward()
+
+    for _ in range(3):
+        step()
+    names = operations(compiled, step)
+    assert names, [v["reason"] for v in versions(compiled)]
+    ours = [x.grad, *(p.grad for p in model.parameters())]
+    other.zero_grad()
+    x.grad = None
+    loss(other(x)).backward()
+    for a, b in zip(ours, [x.grad, *(p.grad for p in other.parameters())], strict=True):
+        assert (a - b).abs().max() <= 1e-4 * b.abs().max()
+        assert a.stride() == b.stride()
+    for a, b in zip(model.buffers(), other.buffers(), strict=True):
+        assert a.dtype != b.dtype or a.shape == b.shape
+    return names
+
+
+@needs_own
+@pytest.mark.parametrize("name", CASES)
+def test_gradients_of_a_convolution(name):
+    torch.manual_seed(5)
+    width, out, kernel, stride, padding, groups, bias, size = CASES[name]
+    model = nn.Conv2d(width, out, kernel, stride, padding, groups=groups, bias=bias)
+    names = check(model, torch.randn(4, width, size, size, requires_grad=True))
+    ours = groups == 1 and out >= 16
+    assert any("aten.convolution_backward" in n for n in names) != ours
+    if ours and name not in ("one", "padding"):
+        assert any("library.conv_backward_weight" in n for n in names) and any("library.conv_backward_image" in n for n in names)
+
+
+@needs_own
+def test_channels_last_images_and_one_dim():
+    torch.manual_seed(6)
+    x = torch.randn(4, 16, 12, 12).to(memory_format=torch.channels_last).requires_grad_()
+    check(nn.Conv2d(16, 32, 3, padding=1), x)
+    names = check(nn.Conv1d(16, 24, 5, stride=2, padding=2), torch.randn(4, 16, 200, requires_grad=True))
+    assert any("library.conv_backward_weight" in n for n in names)
+
+
+@needs_own
+def test_a_network_with_batch_norm_is_handed_over_channels_last():
+    torch.manual_seed(7)
+    model = nn.Sequential(nn.Conv2d(3, 32, 3, padding=1, bias=False), nn.BatchNorm2d(32), nn.ReLU(), nn.Conv2d(32, 32, 3, padding=1, bias=False), nn.BatchNorm2d(32),
+                          nn.ReLU(), nn.MaxPool2d(2), nn.Conv2d(32, 48, 3, stride=2, padding=1), nn.ReLU(), nn.Flatten(), nn.Linear(48 * 16, 10))
+    target = torch.randint(0, 10, (4,))
+    names = check(model, torch.randn(4, 3, 16, 16, requires_grad=True), lambda y: F.cross_entropy(y, target))
+    assert not any("aten.convolution" in n for n in names)
