@@ -2,6 +2,7 @@
 
     make faults ARGS="--seed 100 --count 20"     needs an extension built with -Dfaults=true
 
+A replay that is left without memory for its frames raises MemoryError, as CPython itself does there; anything else is a finding.
 For each program and each kind the n-th fails, for n = 1, 2, 3, 5, 8, 12, ... until nothing is left to fail; then all from the n-th on.
 """
 import argparse
@@ -54,7 +55,7 @@ def try_program(path, most):
                 found = run.compare(expected, run.run_case(path, "f", engine), engine.close)
                 happened = engine.stop()
                 failed += happened
-                if found:
+                if found and not (kind == KINDS[0] and "builtins.MemoryError" in found[0]):
                     return [f"{kind} {engine.n}{'+' if engine.all else ''} fails: {difference}" for difference in found], failed
                 if not happened:
                     break
