@@ -22,7 +22,7 @@ export PYTHONPATH := $(CURDIR)/python
 export KINTSUGI_CACHE_DIR ?= $(abspath $(BUILD))/kernels
 MESON = $(PYTHON) -m mesonbuild.mesonmain
 
-.PHONY: faults docs op-suite op-table build oracle every-k test fuzz-kernels bench-kernels test-c test-py test-watch demo documents models fullgraph libraries bench bench-mkl bench-overhead lint sanitize clean
+.PHONY: faults docs op-suite op-table build oracle every-k test fuzz-kernels bench-kernels test-c test-py test-watch demo documents models fullgraph settings libraries bench bench-mkl bench-overhead lint sanitize clean
 
 build: $(ENV_READY)
 	@PYTHON=$(PYTHON) tools/dev_build.sh $(BUILD)
@@ -85,6 +85,10 @@ models: build
 # What fullgraph=True accepts, here and in stock; writes docs/fullgraph.md and docs/fullgraph.json.
 fullgraph: build
 	PYTHONPATH=python $(PYTHON) tools/fullgraph.py
+
+# Every name of PyTorch's own settings and what becomes of it; writes docs/settings.md.
+settings: build
+	PYTHONPATH=python $(PYTHON) tools/settings.py
 
 # Libraries as their READMEs use them, against eager; writes docs/libraries.md. The libraries come from PYTHON's environment.
 libraries: build

@@ -50,6 +50,7 @@ class ExplainOutput:
 
     def __init__(self, dumps, frames, kernels=(), no_kernels="", passes=(), calls=""):
         self._graphs = [graph for dump in dumps for graph in dump["graphs"]]
+        self._dumps = dumps
         self.frames = frames
         self.kernels = list(kernels)
         self.passes = list(passes)
@@ -66,6 +67,31 @@ class ExplainOutput:
         self.deferred_effects = [effect for dump in dumps for effect in dump["effects"]]
         self.is_compiling = [row for dump in dumps for row in dump["asked"]]
         self.compile_times = _times(frames[0]["name"] if frames else "?", dumps)
+
+    @functools.cached_property
+    def causes(self):
+        """What keeps the call from being one graph: the same break at the same line once, with where its data comes from and a fitted fix."""
+        from .diagnose import causes, fixes
+
+        found = {}
+        for dump in self._dumps:
+            for cause in causes.of_dump(dump):
+                found.setdefault((cause.why, cause.filename, cause.line), cause)
+        for cause in found.values():
+            cause.patch = fixes.fit(cause)
+        return list(found.values())
+
+    def summary(self):
+        """One screen: the verdict, then each cause with its line, the reason and the fix. `kintsugi explain` prices them as well."""
+        from .diagnose import show
+
+        graphs = f"{show.count(self.graph_count, 'graph')}, {show.count(self.graph_break_count, 'graph break')}"
+        lines = [f"{self.frames[0]['name']} ({self.frames[0]['filename']}:{self.frames[0]['line']}): {graphs}; "
+                 f"{show.count(len(self.causes), 'cause')}" if self.frames else graphs]
+        for number, cause in enumerate(self.causes, 1):
+            lines += ["", *(text for text, _ in show.cause_lines(number, cause))]
+        lines += [f"{frame['outcome']}" for frame in self.frames if frame["outcome"] != "recorded"]
+        return "\n".join(lines) + "\n"
 
     @functools.cached_property
     def graphs(self):

@@ -8,7 +8,7 @@ import importlib.util
 import logging
 import sys
 
-from . import _api, _stance
+from . import _api, _settings, _stance
 from ._config import config
 
 _saved = []  # (owner, name, original), undone in reverse
@@ -29,16 +29,18 @@ def install():
     _replace(torch.compiler, "reset", _api.reset)
     _replace(torch.compiler, "disable", _api.disable)
     _replace(torch.compiler, "list_backends", _list_backends)
-    if "torch._dynamo" in sys.modules:
-        _patch_dynamo(sys.modules["torch._dynamo"])
-    else:
-        sys.meta_path.insert(0, _finder)
+    for finder in _finders:
+        if finder.name in sys.modules:
+            finder.patch(sys.modules[finder.name])
+        else:
+            sys.meta_path.insert(0, finder)
 
 
 def uninstall():
     """Gives torch.compile back to PyTorch."""
-    if _finder in sys.meta_path:
-        sys.meta_path.remove(_finder)
+    for finder in _finders:
+        if finder in sys.meta_path:
+            sys.meta_path.remove(finder)
     while _saved:
         owner, name, original = _saved.pop()
         if original is _MISSING:
@@ -68,9 +70,7 @@ def compile(model=None, *, fullgraph=False, dynamic=None, backend=None, mode=Non
         if _operators.in_operator():
             return _operators.compile_operator(_stock("compile"), model, fullgraph=fullgraph, backend=backend)
     backend = _stance.backend_for(backend)
-    if isinstance(backend, str):
-        backend = _stock_backend(backend)
-    return _api.compile(model, fullgraph=fullgraph, dynamic=dynamic, backend=backend, mode=mode, options=options,
+    return _api.compile(model, fullgraph=fullgraph, dynamic=_dynamic_by_default() if dynamic is None else dynamic, backend=backend, mode=mode, options=options,
                         name=name, disable=disable, recompile_limit=recompile_limit)
 
 
@@ -79,20 +79,20 @@ def _stock(name):
     return next(original for owner, saved, original in _saved if saved == name and owner is sys.modules["torch"])
 
 
-def _stock_backend(name):
-    """Backends that a program registered with PyTorch are used as callables."""
-    from .backends import list_backends
-
-    registry = sys.modules.get("torch._dynamo.backends.registry")
-    if name not in list_backends() and registry is not None and registry._COMPILER_FNS.get(name) is not None:
-        return registry._COMPILER_FNS[name]
-    return name
+def _dynamic_by_default():
+    """What torch._dynamo.config says of sizes where compile() says nothing."""
+    settings = sys.modules.get("torch._dynamo.config")
+    if settings is None:
+        return None
+    if not settings.automatic_dynamic_shapes:
+        return False
+    return None if settings.assume_static_by_default else True
 
 
 def _list_backends(exclude_tags=("debug", "experimental")):
-    from .backends import list_backends
+    from .backends import list_all_backends
 
-    return list_backends()
+    return list_all_backends(exclude_tags)
 
 
 # ---- torch._dynamo ----
@@ -104,7 +104,8 @@ def _patch_dynamo(dynamo):
 
     from . import _counters, _explain, _profiler
 
-    for name, value in (("explain", _explain.explain), ("reset", _api.reset), ("disable", _api.disable)):
+    for name, value in (("explain", _explain.explain), ("reset", _api.reset), ("disable", _api.disable),
+                        ("list_backends", _list_backends)):
         _replace(dynamo, name, value)
     _replace(dynamo_utils, "CompileProfiler", _profiler.CompileProfiler)
     _counters.flush(dynamo_utils)
@@ -112,10 +113,18 @@ def _patch_dynamo(dynamo):
     for name in (*_SAME, *_stance._flags):
         if not dynamo_config._is_default(name):  # set before install()
             _take_over(name, getattr(dynamo_config, name))
-    original = type(dynamo_config)
-    _saved.append((dynamo_config, "__class__", original))
+    _watch_settings(dynamo_config, _make_config_class)
+
+
+def _patch_inductor_config(module):
+    _watch_settings(module, _make_watched_class)
+
+
+def _watch_settings(module, make_class):
+    original = type(module)
+    _saved.append((module, "__class__", original))
     # The module's own __setattr__ takes only settings.
-    object.__setattr__(dynamo_config, "__class__", _make_config_class(original))
+    object.__setattr__(module, "__class__", make_class(original))
 
 
 def _patch_stance(dynamo):
@@ -149,7 +158,7 @@ def _take_over(name, value):
 def _make_config_class(original):
     """torch._dynamo.config with the names that scripts use but no version has: log_level and cache_dir."""
 
-    class DynamoConfig(original):
+    class DynamoConfig(_make_watched_class(original)):
         def __getattr__(self, name):
             if name == "log_level":
                 return logging.getLevelName(logging.getLogger("torch._dynamo").getEffectiveLevel())
@@ -170,6 +179,19 @@ def _make_config_class(original):
     return DynamoConfig
 
 
+def _make_watched_class(original):
+    """A module of settings that says what became of one when a program sets it."""
+
+    class WatchedConfig(original):
+        def __setattr__(self, name, value):
+            entry = self._config.get(name) if isinstance(self._config, dict) else None
+            if entry is not None:
+                _settings.note_set(self.__name__, name, value, entry.default)
+            super().__setattr__(name, value)
+
+    return WatchedConfig
+
+
 def _set_log_level(level):
     number = logging.getLevelName(level) if isinstance(level, str) else level
     if not isinstance(number, int):
@@ -177,11 +199,14 @@ def _set_log_level(level):
     logging.getLogger("torch._dynamo").setLevel(number)
 
 
-class _DynamoFinder(importlib.abc.MetaPathFinder):
-    """Finds torch._dynamo as usual, and patches it once it has been executed."""
+class _Finder(importlib.abc.MetaPathFinder):
+    """Finds a module as usual, and patches it once it has been executed."""
+
+    def __init__(self, name, patch):
+        self.name, self.patch = name, patch
 
     def find_spec(self, fullname, path, target=None):
-        if fullname != "torch._dynamo":
+        if fullname != self.name:
             return None
         sys.meta_path.remove(self)
         spec = importlib.util.find_spec(fullname)
@@ -190,10 +215,10 @@ class _DynamoFinder(importlib.abc.MetaPathFinder):
 
             def exec_module(module):
                 run(module)
-                _patch_dynamo(module)
+                self.patch(sys.modules[fullname])  # a module of settings has taken its place
 
             spec.loader.exec_module = exec_module
         return spec
 
 
-_finder = _DynamoFinder()
+_finders = [_Finder("torch._dynamo", _patch_dynamo), _Finder("torch._inductor.config", _patch_inductor_config)]

@@ -170,7 +170,8 @@ class Subgraph:
         if symbolic is None:
             return _check_callable(self.backend(self.gm, list(inputs)))
         gm = fx.to_graph_module(self.graph, self.numbers, symbolic)
-        given, places, tensors = [], [], iter(i for i, value in enumerate(inputs) if type(value) is not int)
+        free = {i for i, dim in symbolic.places if dim is None}
+        given, places, tensors = [], [], iter(i for i in range(len(inputs)) if i not in free)
         for node in gm.graph.find_nodes(op="placeholder"):
             i, dim = node.meta.pop("place", None) or (next(tensors), _ALL)
             places.append((i, dim))

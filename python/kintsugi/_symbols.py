@@ -61,6 +61,8 @@ class Symbolic:
                 self._add([(i, None, self.fakes[-1])])
             else:
                 self.fakes.append(example)
+        # 0 and 1 are no symbols: what was compiled for them is for them.
+        self.fixed = [(i, value) for i, value in enumerate(examples) if type(value) is int and (i, None) not in self.places]
         self.layouts = list(map(_layout, examples, opens))
 
     def _fake(self, tensor, dims, source):
@@ -83,7 +85,7 @@ class Symbolic:
 
     def fits(self, inputs):
         """Does what was compiled for the examples hold for these inputs, too?"""
-        if self.layouts != list(map(_layout, inputs, self.opens)):
+        if self.layouts != list(map(_layout, inputs, self.opens)) or any(inputs[i] != value for i, value in self.fixed):
             return False
         guards = self.shape_env.produce_guards_expression(self.symbols)
         return guards is None or self.shape_env.evaluate_guards_expression(guards, self.values(inputs))

@@ -1,5 +1,8 @@
 """Backends by name. Built-in names mean the engine, with or without kernels; a callable gets graphs as torch.fx modules."""
 
+import importlib.util
+import sys
+
 from . import _errors
 
 # name -> meaning; the names of PyTorch's own backends are accepted so that existing scripts run.
@@ -10,6 +13,8 @@ _BUILTIN = {
     "aot_eager": "alias of eager",
     "cudagraphs": "alias of kintsugi",
 }
+# What stock's registry lists without looking whether it is there.
+_PACKAGES = {"tvm": "tvm", "openxla": "torch_xla", "openxla_eval": "torch_xla"}
 _EAGER = ("eager", "aot_eager")
 _registered = {}
 
@@ -21,6 +26,25 @@ def list_backends(exclude_tags=()):
     True
     """
     return sorted([*_BUILTIN, *_registered])
+
+
+def list_all_backends(exclude_tags=("debug", "experimental")):
+    """... and those of PyTorch's own registry, which get the graphs of recordings."""
+    return sorted({*list_backends(), *_stock_names(exclude_tags)})
+
+
+def _stock_names(exclude_tags):
+    """Of backends that are registered with PyTorch and whose packages are installed."""
+    if "torch._dynamo" not in sys.modules and exclude_tags:
+        return []
+    from torch._dynamo.backends import registry
+
+    return [name for name in registry.list_backends(exclude_tags) if name not in _BUILTIN and _is_there(registry, name)]
+
+
+def _is_there(registry, name):
+    needs = _PACKAGES.get(name)
+    return needs is None or importlib.util.find_spec(needs) is not None
 
 
 def register_backend(compiler_fn=None, name=None, tags=()):
@@ -44,6 +68,10 @@ def lookup_backend(backend):
     if isinstance(backend, str):
         if backend in _registered:
             return _registered[backend]
+        if backend in _stock_names(()):
+            from torch._dynamo.backends.registry import lookup_backend as find
+
+            return find(backend)
         raise _errors.invalid_backend(_unknown(backend))
     if callable(backend):
         return backend

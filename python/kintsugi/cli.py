@@ -3,6 +3,7 @@
     python -m kintsugi run script.py args...
     python -m kintsugi explain script.py | module:fn
     python -m kintsugi check script.py | module:fn --baseline FILE [--update]
+    python -m kintsugi report script.py | module:fn | LOGFILE | TRACE_DIR -o DIR
     python -m kintsugi validate script.py | module:fn
     python -m kintsugi minify script.py | module:fn -o FILE
     python -m kintsugi breaks [NAME]
@@ -17,7 +18,7 @@ import os
 import runpy
 import sys
 
-from .commands import check, explain, validate
+from .commands import check, explain, report, summary, validate
 
 
 def main(argv=None):
@@ -29,11 +30,13 @@ def main(argv=None):
     run.add_argument("--strict-breaks", action="store_true", help="report print, logging, ... as graph breaks")
     run.add_argument("--events", metavar="FILE", help="append the event log to FILE as JSON lines")
     run.add_argument("--stats", action="store_true", help="print the counters of all compiled functions at the end")
+    run.add_argument("--quiet", action="store_true", help="no summary at the end")
     run.add_argument("script")
     run.add_argument("args", nargs=argparse.REMAINDER)
     explain.add(commands)
     check.add(commands)
     validate.add(commands)
+    report.add(commands)
     breaks = commands.add_parser("breaks", help="explain the reasons for graph breaks")
     breaks.add_argument("name", nargs="?", help="stable name, KIN number or PyTorch id")
     commands.add_parser("backends", help="list the names compile(backend=...) accepts")
@@ -49,7 +52,7 @@ def main(argv=None):
     options = parser.parse_args(argv)
     if own is not None:
         options.args = own
-    command = {"run": _run, "explain": explain.run, "check": check.run, "validate": validate.run, "minify": validate.run, "breaks": _breaks, "backends": _backends, "bench": _bench, "cache": _cache, "doctor": _doctor}[options.command]
+    command = {"run": _run, "explain": explain.run, "check": check.run, "validate": validate.run, "minify": validate.run, "report": report.run, "breaks": _breaks, "backends": _backends, "bench": _bench, "cache": _cache, "doctor": _doctor}[options.command]
     if options.command == "run":
         return command(options)
     try:
@@ -157,6 +160,8 @@ def _run(options):
     finally:
         if options.stats:
             _print_stats(kintsugi.stats())
+        if not options.quiet:
+            sys.stderr.write("".join(f"kintsugi: {line}\n" for line in summary.lines(options.script)))
     return 0
 
 

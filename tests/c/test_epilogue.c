@@ -151,7 +151,7 @@ static const epilogue_case cases[] = {
      "%9 = expand %8 : f32[19, 64]\n%10 = div %7, %9 : f32[19, 64]\nreturn %10\n", 64, 64, false, NULL},
     /* columns are divided otherwise, and in another order */
     {HEAD(64) "%5 = exp %4 : f32[19, 64]\n%6 = reshape %5 : f32[19, 4, 16]\n%7 = input 2 : f32[4, 19, 16]\n%8 = permute %7 dims=[1, 0, 2] : f32[19, 4, 16]\n"
-     "%9 = add %6, %8 : f32[19, 4, 16]\nreturn %9\n", 64, 0, false, "%9 add: not done with the product"},
+     "%9 = add %6, %8 : f32[19, 4, 16]\nreturn %9\n", 64, 0, false, "f32[19, 4, 16] add: not done with the product"},
     /* parts that are no whole panels */
     {HEAD(40) "%5 = slice %4 starts=[0, 0] steps=[1, 1] : f32[19, 20]\n%6 = slice %4 starts=[0, 20] steps=[1, 1] : f32[19, 20]\n"
      "%7 = mul %5, %6 : f32[19, 20]\nreturn %7\n", 40, 0, false, "columns that do not divide up"},

@@ -84,6 +84,14 @@ in_shares(int64_t n, int64_t grain, void (*fn)(int64_t, int64_t, void *), void *
         fn(end > 7001 ? end - 7001 : 0, end, arg);
 }
 
+/* Two blocks at a time. */
+static void
+in_twos(int64_t n, int64_t grain, void (*fn)(int64_t, int64_t, void *), void *arg)
+{
+    for (int64_t begin = 0; begin < n; begin += 2)
+        fn(begin, begin + 2 < n ? begin + 2 : n, arg);
+}
+
 static void
 check_rule(kin_optim_rule rule, unsigned flags, unsigned states)
 {
@@ -114,9 +122,86 @@ check_rule(kin_optim_rule rule, unsigned flags, unsigned states)
     free(after);
 }
 
+/* Norm and scaling of the gradients, in shares and as a whole. */
+static void
+check_norm(void)
+{
+    memory *m = calloc(TENSORS, sizeof *m);
+    kin_optim_part parts[TENSORS];
+    double sum = 0, one = 0, other = 0;
+    if (m == NULL)
+        abort();
+    for (int t = 0; t < TENSORS; t++) {
+        fill(&m[t], lengths[t]);
+        parts[t] = (kin_optim_part){m[t].grad, lengths[t]};
+        for (int64_t i = 0; i < lengths[t]; i++)
+            sum += (double)m[t].grad[i] * m[t].grad[i];
+    }
+    CHECK(kin_optim_norm(parts, TENSORS, NULL, &one) == KIN_OK && kin_optim_norm(parts, TENSORS, in_twos, &other) == KIN_OK);
+    CHECK(one == other && fabs(one - sqrt(sum)) < 1e-6 * one);
+    float was = m[7].grad[39999], first = m[0].grad[0], beyond = m[2].grad[17];
+    kin_optim_scale(parts, TENSORS, 0.5f, in_twos);
+    CHECK(m[7].grad[39999] == was / 2 && m[0].grad[0] == first / 2 && m[2].grad[17] == beyond);
+    free(m);
+}
+
+/* Matrices and vectors of Adafactor against the formulas in double. */
+static void
+check_factored(int64_t matrices, int64_t rows, int64_t columns, bool vector)
+{
+    memory *m = calloc(1, sizeof *m), *was = calloc(1, sizeof *m);
+    int64_t n = matrices * rows * columns;
+    double sums[400], size = 0, update = 0;
+    if (m == NULL || was == NULL || n > MOST || matrices * rows > 400)
+        abort();
+    fill(m, n);
+    *was = *m;
+    kin_optim_factored f = {.param = m->param, .grad = m->grad, .matrices = matrices, .rows = rows, .columns = columns, .sign = -1, .weight = 0.3f, .eps = 1e-4f,
+                            .decay = 0.9f, .rate = 0.01, .least = 1e-3, .most = 0.5};
+    if (vector)
+        f.vector = m->state[2];
+    else
+        f.row = m->state[0], f.column = m->state[1];
+    kin_optim_adafactor(&f, sums, in_shares);
+    double *u = calloc((size_t)n, sizeof *u);
+    for (int64_t i = 0; i < n; i++) {
+        int64_t matrix = i / columns / rows;
+        double square = vector ? m->state[2][i] : 0, mean = 0;
+        for (int64_t r = 0; r < rows; r++)
+            mean += m->state[0][matrix * rows + r] / (double)rows;
+        if (!vector)
+            square = (double)m->state[0][i / columns] * m->state[1][matrix * columns + i % columns] / (mean > 1e-4 ? mean : 1e-4);
+        u[i] = -was->grad[i] / sqrt(square > 1e-8 ? square : 1e-8);
+        size += (double)was->param[i] * was->param[i];
+        update += u[i] * u[i];
+    }
+    double alpha = sqrt(size / (double)n) * 0.01, by = sqrt(update / (double)n) / 0.5;
+    bool same = true;
+    for (int64_t i = 0; i < n; i++)
+        same = same && fabs(m->param[i] - (was->param[i] * 0.9 - alpha / (by > 1 ? by : 1) * u[i])) < 1e-5;
+    CHECK(same);
+    double row = 0, column = 0;
+    for (int64_t c = 0; c < columns; c++)
+        row += (double)was->grad[c] * was->grad[c] / (double)columns;
+    for (int64_t r = 0; r < rows; r++)
+        column += (double)was->grad[r * columns] * was->grad[r * columns] / (double)rows;
+    CHECK(fabs(m->state[0][0] - (vector ? was->state[0][0] : was->state[0][0] * 0.7 + row * 0.3)) < 1e-5);
+    CHECK(fabs(m->state[1][0] - (vector ? was->state[1][0] : was->state[1][0] * 0.7 + column * 0.3)) < 1e-5);
+    CHECK(fabs(m->state[2][0] - (vector ? was->state[2][0] * 0.7 + was->grad[0] * was->grad[0] * 0.3 : was->state[2][0])) < 1e-5);
+    free(u);
+    free(m);
+    free(was);
+}
+
 int
 main(void)
 {
+    check_factored(1, 7, 130, false);
+    check_factored(3, 5, 70, false);
+    check_factored(1, 200, 200, false);
+    check_factored(1, 1, 1, false);
+    check_factored(1, 1, 5000, true);
+    check_norm();
     for (unsigned decay = 0; decay < 2; decay++) {
         check_rule(KIN_OPTIM_SGD, decay, 0);
         check_rule(KIN_OPTIM_SGD, decay, 1);

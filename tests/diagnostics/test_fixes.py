@@ -19,6 +19,10 @@ CASES = {
     "expression": ("DATA_DEPENDENT_BRANCH", "    x = x * 2 if x.sum() > 0 else x - 1", "    x = torch.where(x.sum() > 0, x * 2, x - 1)"),
     "returns": ("DATA_DEPENDENT_BRANCH", "    if x.sum() > 0:\n        return x * 2\n    return x - y", "    return torch.where(x.sum() > 0, x * 2, x - y)"),
     "item in a condition": ("TENSOR_ITEM", "    if x.sum().item() > 0:\n        x = x * 2", "    x = torch.where(x.sum() > 0, x * 2, x)"),
+    "item decided on later": ("TENSOR_ITEM", "    n = x.sum().item()\n    y = y + 1\n    if n > 0:\n        x = x * 2",
+                              "    n = x.sum()\n    y = y + 1\n    x = torch.where(n > 0, x * 2, x)"),
+    "number decided on later": ("TENSOR_TO_NUMBER", "    n = float(x.sum())\n    if n > 0:\n        x = x * 2",
+                                "    n = x.sum()\n    x = torch.where(n > 0, x * 2, x)"),
     "item": ("TENSOR_ITEM", "    x = x * y.max().item()", "    x = x * y.max()"),
     "number": ("TENSOR_TO_NUMBER", "    x = x * float(y.max())", "    x = x * y.max()"),
     "tolist": ("TENSOR_TOLIST", "    x = sum(y.tolist()) + x", "    x = sum(y.unbind()) + x"),
@@ -33,7 +37,8 @@ def _fit(tmp_path, why, code):
     path = tmp_path / "module.py"
     path.write_text(f"import numpy as np\nimport torch\n\n\ndef f(x, y):\n{code}\n    return x, y\n")
     linecache.checkcache(str(path))
-    cause = causes.Cause("break", "", why=why, filename=str(path), line=6, user=(str(path), 6, "f"))
+    line = 6 + next((i for i, text in enumerate(code.splitlines()) if "n > 0" in text), 0)
+    cause = causes.Cause("break", "", why=why, filename=str(path), line=line, user=(str(path), line, "f"))
     return path, fixes.fit(cause)
 
 

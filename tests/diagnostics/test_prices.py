@@ -46,5 +46,5 @@ def test_the_predicted_gain_is_of_the_size_of_the_real_one(monkeypatch):
     import kintsugi
 
     with kintsugi.config.patch(kernels=True):
-        ratios = [predicted / measured for _ in range(3) for _, predicted, measured in priced.run(["loop, small"], seconds=0.1)]
+        ratios = [predicted / measured for _ in range(3) for _, predicted, measured, _, _ in priced.run(["loop, small"], seconds=0.1)]
     assert 0.5 < statistics.median(ratios) < 2, ratios

@@ -462,7 +462,7 @@ def test_d8_d9_logs_and_error_of_a_script(program):
             torch.compile(bar, fullgraph=True)(torch.randn(10), torch.randn(10))
         except:
             tb.print_exc()
-    """, head="", command=("-m", "kintsugi", "run"))
+    """, head="", command=("-m", "kintsugi", "run", "--quiet"))
     record, _, error = err.partition("Traceback (most recent call last):")
     assert "TRACED GRAPH" not in err and "runpy" not in err
     for line in ("Graph break in user code at", "Graph Break Reason: Data-dependent branching", "User code traceback:",
@@ -563,7 +563,7 @@ def test_a10_workflow_script(program):
         explanation = torch._dynamo.explain(model)(x)
         if explanation.graph_break_count > 0:
             print("Warning: graph breaks detected!")
-    """, head="", command=("-m", "kintsugi", "run"))
+    """, head="", command=("-m", "kintsugi", "run", "--quiet"))
     lines = out.splitlines()
     assert [line.split(":")[0] for line in lines] == ["Eager mode", "Compiled mode", "Speedup"]
     assert lines[2].endswith("x") and "Graph break" not in err

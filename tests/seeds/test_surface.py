@@ -228,7 +228,7 @@ def read_trace(text):
 def test_trace_for_report_tools(program, tmp_path):
     import json
 
-    _, err = program(PROGRAM, head="", command=("-m", "kintsugi", "run"), KINTSUGI_KERNELS="1", TORCH_TRACE=str(tmp_path / "trace"))
+    _, err = program(PROGRAM, head="", command=("-m", "kintsugi", "run", "--quiet"), KINTSUGI_KERNELS="1", TORCH_TRACE=str(tmp_path / "trace"))
     assert err == ""
     log, = (tmp_path / "trace").iterdir()
     events = read_trace(log.read_text())
@@ -255,7 +255,7 @@ def test_trace_for_report_tools(program, tmp_path):
 
 
 def test_side_effects_log_and_what_is_not_served(program):
-    _, err = program(PROGRAM, head="", command=("-m", "kintsugi", "run"), TORCH_LOGS="side_effects,recompiles_verbose,aot_graphs",
+    _, err = program(PROGRAM, head="", command=("-m", "kintsugi", "run", "--quiet"), TORCH_LOGS="side_effects,recompiles_verbose,aot_graphs",
                      TORCHDYNAMO_REPRO_AFTER="aot")
     assert "Side effect that is replayed (call)" in err and 'print("hi")' in err and "Recompiling function f" in err
     assert err.count("Kintsugi does not serve TORCH_LOGS=aot_graphs, TORCHDYNAMO_REPRO_AFTER;") == 1
@@ -297,7 +297,7 @@ def test_disable_tells_its_reason(program):
             return lambda x: outside(x) + 1
         for _ in range(2):
             torch.compile(make())(torch.ones(2))
-    """, head="", command=("-m", "kintsugi", "run"), TORCH_LOGS="graph_breaks")
+    """, head="", command=("-m", "kintsugi", "run", "--quiet"), TORCH_LOGS="graph_breaks")
     assert err.count("(reason: it logs)") == 2
 
 

@@ -32,7 +32,8 @@ CASES = [
     (torch.optim.RAdam, {"weight_decay": 0.1}, (LOOP, FOREACH), False),
     (torch.optim.ASGD, {"weight_decay": 0.1}, (LOOP, FOREACH), False),
     (torch.optim.Rprop, {}, (LOOP, FOREACH), False),
-    (torch.optim.Adafactor, {}, (LOOP, FOREACH), False),
+    (torch.optim.Adafactor, {}, (LOOP, FOREACH), True),
+    (torch.optim.Adafactor, {"weight_decay": 0.1, "maximize": True, "lr": 0.5, "eps": (1e-5, 1e-3), "d": 1.5}, (LOOP, FOREACH), True),
     (torch.optim.Muon, {}, ({},), False),
 ]
 ALL = [pytest.param(cls, {**options, **form}, native, id="-".join([cls.__name__, *map(str, options), *form]))
@@ -88,7 +89,7 @@ def pair(cls, options, shapes=SHAPES, dtype=torch.float32):
     if cls is torch.optim.Muon:
         params, others = ([p for p in ps if p.dim() == 2 and p.numel()] for ps in (params, others))
     if cls is torch.optim.Adafactor: # it divides by the number of elements
-        params, others = ([p for p in ps if p.numel()] for ps in (params, others))
+        params, others = ([p for p in ps if p.numel() and p.is_contiguous()] for ps in (params, others))
     return cls(params, **options), params, cls(others, **options), others
 
 
@@ -194,6 +195,7 @@ def test_other_dtypes_are_the_librarys(dtype):
         other.step()
         assert_same(mine, params, other, others, bitwise=True)
     assert passes()[0] == before[0] and "float32" in engine.optimizer_totals()["reason"]
+    assert any(e["event"] == "fallback" and e["name"] == "AdamW.step" and "float32" in e["reason"] for e in engine.events())
 
 
 def one(value=2.0, **grad):

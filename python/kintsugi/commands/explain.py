@@ -91,12 +91,12 @@ def write(diagnoses, options):
             file.write(text + "\n")
     if not diagnoses:
         print("Nothing was compiled: no function that torch.compile or kintsugi.compile returned was called.")
-    for number, diagnosis in enumerate(sorted(diagnoses, key=_loss, reverse=True)):
+    for number, diagnosis in enumerate(sorted(diagnoses, key=loss, reverse=True)):
         if number:
             print()
         show.show(diagnosis, options.all)
 
 
-def _loss(diagnosis):
+def loss(diagnosis):
     """Seconds of its calls that the causes cost."""
     return sum(cause.price_us or 0.0 for cause in diagnosis.causes) * diagnosis.calls, len(diagnosis.causes)

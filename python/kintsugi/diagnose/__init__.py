@@ -27,6 +27,7 @@ class Diagnosis:
     effects: list
     kernels: list
     digest: dict
+    sequence: list  # (kind, line, text) of the graphs, breaks and effects of the first recording, in order
 
     def as_dict(self):
         found = {field.name: getattr(self, field.name) for field in dataclasses.fields(self)}
@@ -57,7 +58,8 @@ def diagnose(observed, *, measure=True, repeat=False, progress=lambda text: None
     filename, line = observed.place()
     return Diagnosis(observed.name, filename, line, len(entries), sum(len(dump["graphs"]) for dump in dumps), sum(len(dump["breaks"]) for dump in dumps),
                      sum(len(graph["nodes"]) for dump in dumps for graph in dump["graphs"]), stats["calls"], found, verdict,
-                     [effect for dump in dumps for effect in dump["effects"]], _kernels.rows(engine, compiled), _digest(dumps, stats, observed))
+                     [effect for dump in dumps for effect in dump["effects"]], _kernels.rows(engine, compiled), _digest(dumps, stats, observed),
+                     _sequence(dumps[0]) if dumps else [])
 
 
 _ORDER = ("eager", "partial", "break", "recompile", "steps")
@@ -83,6 +85,22 @@ def _measure(observed, dumps, found, verdict, progress, seconds, repeat):
         price.measure(observed, call, found, verdict, progress, seconds, may_run)
     except Exception as error:  # what is measured is the user's code: it may raise anything
         verdict.note = f"not measured: calling it again raised {type(error).__name__}: {error}"
+
+
+def _sequence(dump):
+    """What a call goes through: its graphs, breaks and effects in order."""
+    breaks = {entry["step"]: entry for entry in dump["breaks"]}
+    calls = {number: len(graph["nodes"]) for number, graph in enumerate(dump["graphs"], 1)}
+    found, seen = [], set()
+    for index, step in enumerate(dump["steps"]):
+        if index in breaks:
+            found.append(("break", breaks[index]["line"], breaks[index]["type"]))
+        elif step["graph"] and step["graph"] not in seen:
+            seen.add(step["graph"])
+            found.append(("graph", step["line"], f"graph {step['graph']}: {calls[step['graph']]} calls"))
+        elif "effect" in step["flags"] and "sunk" not in step["flags"] and not step["graph"] and step["kind"] == "call":
+            found.append(("effect", step["line"], step["text"].partition(" = ")[2] or step["text"]))
+    return found
 
 
 def _digest(dumps, stats, observed):

@@ -194,7 +194,28 @@ def _name_of(node):
     return ast.unparse(node.func)
 
 
+def _decided(place):
+    """The decision on a number that was made of a tensor some lines before: both lines change, what stands between them stays."""
+    test = next(node for node in place.nodes(ast.If) if node.test.lineno <= place.line <= node.test.end_lineno)
+    names = {node.id for node in ast.walk(test.test) if isinstance(node, ast.Name)}
+    makers = [node for node in ast.walk(place.tree) if isinstance(node, ast.Assign) and node.end_lineno < test.lineno and len(node.targets) == 1
+              and isinstance(node.targets[0], ast.Name) and node.targets[0].id in names and node.lineno == node.end_lineno]
+    made = max(makers, key=lambda node: node.lineno)
+    if isinstance(made.value, ast.Call) and _name_of(made.value) in ("float", "int") and len(made.value.args) == 1:
+        tensor = made.value.args[0]
+    elif isinstance(made.value, ast.Call) and _method("item")(made.value):
+        tensor = made.value.func.value
+    else:
+        raise ValueError("made in another way")
+    decision = _branch(place)
+    between = [line.rstrip("\n") for line in place.lines[made.lineno:decision.first - 1]]
+    first = place.replace_expression(made.value, ast.unparse(tensor)).lines
+    return Patch(place.filename, made.lineno, decision.last, [*first, *between, *decision.lines], _BOTH)
+
+
 def _item(place):
+    if isinstance(place.statement(), ast.If) and ".item()" not in ast.unparse(place.statement().test):
+        return _decided(place)
     call = _calls(place, _method("item"))
     statement = place.statement()
     if isinstance(statement, (ast.If, ast.While)):
@@ -203,6 +224,9 @@ def _item(place):
 
 
 def _number(place):
+    if isinstance(place.statement(), ast.If) and not any(_name_of(node) in ("float", "int", "bool") for node in ast.walk(place.statement().test)
+                                                         if isinstance(node, ast.Call)):
+        return _decided(place)
     call = _calls(place, lambda node: _name_of(node) in ("float", "int", "bool") and len(node.args) == 1)
     if isinstance(place.statement(), (ast.If, ast.While)):
         return _branch(place)

@@ -127,6 +127,25 @@ class _Writer:
         self.used = set()
         self.waiting = None  # a bridged decision: the next call is on one of its sides
         self.lines = []
+        self.kept = self.numbers_behind()
+
+    def numbers_behind(self):
+        """Numbers made of tensors that bridged decisions hang on: vids. There the tensor stays a tensor."""
+        makers = {node["vid"]: node for node in self.program.nodes.values() if node["vid"]}
+        found, seen = set(), set()
+        waiting = [vid for index in self.bridged if self.program.breaks[index]["why"] in NUMBERS
+                   for vid in self.program.dump["steps"][index]["operands"]]
+        while waiting:
+            vid = waiting.pop()
+            node = makers.get(vid)
+            if vid in seen or node is None:
+                continue
+            seen.add(vid)
+            if node["target"] == "item" or node["callable"] in (float, int, bool):
+                found.add(vid)
+            else:
+                waiting += [arg["vid"] for arg in node["args"] if isinstance(arg, dict) and "vid" in arg]
+        return found
 
     def text(self):
         for index, step in enumerate(self.program.dump["steps"]):
@@ -164,6 +183,9 @@ class _Writer:
         args = [self.value(arg) for arg in node["args"]]
         kwargs = [f"{name}={self.value(arg)}" for name, arg in node["kwargs"].items()]
         name = f"v{node['vid']}"
+        if node["vid"] in self.kept and len(args) == 1:
+            self.made[node["vid"]] = args[0], node["note"]
+            return
         if node["op"] == "call_method":
             text = f"{args[0]}.{node['target']}({', '.join(args[1:] + kwargs)})"
         elif node["op"] == "operator" and node["target"] in INFIX and len(args) == 2:
@@ -205,7 +227,7 @@ class _Writer:
         bridged = index in self.bridged
         why = entry["why"]
         operand = step["operands"][-1] if step["operands"] else 0
-        if why in DECISIONS and operand in self.made:
+        if (why in DECISIONS or why in NUMBERS and step["kind"] == "check") and operand in self.made:
             name = self.made[operand][0]
             self.used.add(operand)
             if bridged and why == "DATA_DEPENDENT_ASSERT":

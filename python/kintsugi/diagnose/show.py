@@ -14,7 +14,7 @@ def lines(diagnosis, everything=False):
     found = [*_verdict(diagnosis)]
     shown = diagnosis.causes if everything else diagnosis.causes[:SHOWN]
     for number, cause in enumerate(shown, 1):
-        found += [("", ""), *_cause(number, cause, everything)]
+        found += [("", ""), *cause_lines(number, cause, everything)]
     left = len(diagnosis.causes) - len(shown)
     if left:
         found += [("", ""), (f"{left} more; --all shows them", "dim")]
@@ -99,7 +99,8 @@ def _price(cause):
     return f"{us(cause.price_us)}{share}{how}"
 
 
-def _cause(number, cause, everything):
+def cause_lines(number, cause, everything=False):
+    """Of one cause."""
     head = f"{number}. " + (f"{_price(cause)}: " if _price(cause) else "") + cause.title
     yield head, "bold red" if (cause.share or 0) >= 0.1 else "bold yellow"
     times = f", {cause.count} times in a call" if cause.kind == "break" and cause.count > 1 else ""

@@ -162,6 +162,8 @@ run_stretch(const bool wide, const kin_optim_tensor *t, int64_t begin, int64_t e
     case KIN_OPTIM_ADAGRAD:
         t->flags & KIN_OPTIM_DECAY ? adagrad(wide, true, s, t->by) : adagrad(wide, false, s, t->by);
         break;
+    case KIN_OPTIM_ADAFACTOR: /* adafactor.c */
+        break;
     }
 }
 

@@ -12,7 +12,7 @@
 
 #include "core/base/status.h"
 
-typedef enum { KIN_OPTIM_SGD, KIN_OPTIM_ADAM, KIN_OPTIM_RMSPROP, KIN_OPTIM_ADAGRAD } kin_optim_rule;
+typedef enum { KIN_OPTIM_SGD, KIN_OPTIM_ADAM, KIN_OPTIM_RMSPROP, KIN_OPTIM_ADAGRAD, KIN_OPTIM_ADAFACTOR } kin_optim_rule;
 
 /* What a step does beside its rule. */
 enum {
@@ -46,6 +46,28 @@ typedef struct {
 } kin_optim_tensor;
 
 typedef void (*kin_optim_parallel)(int64_t n, int64_t grain, void (*fn)(int64_t begin, int64_t end, void *arg), void *arg);
+
+/* A tensor of Adafactor: matrices in rows, or (row == NULL) a vector as one row. Nothing overlaps. */
+typedef struct {
+    float *param;
+    const float *grad;
+    float *row, *column, *vector; /* means of squares: of rows, of columns; or squares themselves */
+    int64_t matrices, rows, columns; /* not 0 */
+    float sign, weight, eps, decay;  /* weight: of the new squares; decay: what the parameter is multiplied with first */
+    double rate, least, most;        /* of the update, relative to the parameter's size, which counts as `least` at least; the update's size at most */
+} kin_optim_factored;
+
+/* sums: room for a number per row. */
+void kin_optim_adafactor(const kin_optim_factored *t, double *sums, kin_optim_parallel parallel);
+
+typedef struct {
+    float *data;
+    int64_t n;
+} kin_optim_part;
+
+/* The root of the sum of all squares, the same whatever threads there are; KIN_NOMEM. */
+kin_status kin_optim_norm(const kin_optim_part *parts, size_t n, kin_optim_parallel parallel, double *norm) KIN_MUST_CHECK;
+void kin_optim_scale(const kin_optim_part *parts, size_t n, float by, kin_optim_parallel parallel);
 
 /* No two of the tensors overlap. */
 void kin_optim_run(kin_optim_tensor *tensors, size_t n, kin_optim_parallel parallel);

@@ -183,6 +183,10 @@ find_bounds(const lowering *l, uint32_t u, bounds *b)
         KIN_TRY(read_vids(PyDict_GetItemString(graph, "inputs"), &b->in));
     else
         KIN_TRY(kin_subgraph_bounds(&l->entry->v->trace, l->subgraphs, u, &b->in, &b->other_out));
+    uint32_t place;
+    for (uint32_t i = 0; i < b->other_out.len; i++) /* a size that somebody behind the subgraph wants, of a tensor that nobody does */
+        if (!is_among(&b->out, b->other_out.at[i], &place))
+            return KIN_BREAK;
     b->pick = calloc(b->graph_in.len + 1, sizeof *b->pick);
     return b->pick == NULL ? KIN_NOMEM : pick_inputs(&l->entry->v->trace, &b->in, &b->graph_in, b->pick);
 }

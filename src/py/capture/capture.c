@@ -192,8 +192,8 @@ recorded_number(const stepper *x, const kin_step *s, PyObject *made)
     const kin_val *val = &x->t->vals.at[s->out];
     PyObject *recorded = kin_step_does(s, KIN_FROM_DATA) && val->key != 0 ? kin_refs_get(&x->v->refs, val->key) : NULL;
     bool same = recorded != NULL && Py_TYPE(recorded) == Py_TYPE(made);
-    if (same && PyTuple_CheckExact(recorded))
-        same = false;
+    if (same && PyList_CheckExact(recorded)) /* as many as these sizes give */
+        same = PyList_GET_SIZE(recorded) == PyList_GET_SIZE(made);
     return same ? recorded : made;
 }
 
@@ -462,6 +462,23 @@ note_refused(stepper *x, uint32_t step)
             return;
 }
 
+/* Did the step make a tensor that gradients are accumulated in (requires_grad_)? What a node gives is none, so the step stays by itself. */
+static bool
+makes_leaf(stepper *x, const kin_step *s)
+{
+    PyObject *made = x->c.joint && s->out != 0 ? x->slots[s->out] : NULL;
+    uint32_t number = made == NULL ? UINT32_MAX : kin_capture_number(made);
+    if (number == UINT32_MAX || number < x->c.out->ninputs || !kin_tensor_requires_grad(made))
+        return false;
+    PyObject *leaf = PyObject_GetAttrString(made, "is_leaf");
+    bool is = leaf != Py_False;
+    Py_XDECREF(leaf);
+    PyErr_Clear();
+    if (is)
+        kin_capture_refuse(&x->c, "it makes a tensor that gradients are accumulated in");
+    return is;
+}
+
 static bool
 run_steps(stepper *x)
 {
@@ -477,7 +494,7 @@ run_steps(stepper *x)
         }
         if (goes_another_way(x, s))
             kin_capture_refuse(&x->c, "it behaves differently under a dispatch mode");
-        if (x->c.out->reason[0] != 0 || !provide(x, s, 0) || !capture_one(x, s)) {
+        if (x->c.out->reason[0] != 0 || !provide(x, s, 0) || !capture_one(x, s) || makes_leaf(x, s)) {
             note_refused(x, i);
             return false;
         }

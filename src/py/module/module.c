@@ -477,6 +477,18 @@ add_type(PyObject *module, PyType_Spec *spec, PyTypeObject **out)
     return *out == NULL ? -1 : PyModule_AddType(module, *out);
 }
 
+static void
+log_optimizer(void *arg, const char *class_name, const char *why)
+{
+    char reason[200];
+    PyObject *name = PyUnicode_FromFormat("%s.step", class_name);
+    snprintf(reason, sizeof reason, "a step of an optimizer is the library's: %s", why);
+    if (name != NULL)
+        kin_log_fallback(arg, name, NULL, reason, KIN_WHY_NONE);
+    Py_XDECREF(name);
+    PyErr_Clear();
+}
+
 static int
 exec_module(PyObject *module)
 {
@@ -492,6 +504,7 @@ exec_module(PyObject *module)
         add_type(module, kin_entry_type_spec(), &st->entry_type) < 0)
         return -1;
     kin_guard_set_compiled(st->compiled_type, offsetof(kin_compiled, fn));
+    kin_optim_listen(log_optimizer, st);
     return PyModule_AddFunctions(module, kin_dump_methods);
 }
 
@@ -524,6 +537,7 @@ static void
 free_module(void *module)
 {
     kin_state *st = state_of(module);
+    kin_optim_listen(NULL, NULL);
     kin_compiled_forget_state(st);
     Py_CLEAR(st->options.error_class);
     Py_CLEAR(st->options.miss_hook);

@@ -38,6 +38,8 @@ rec_known_item(rec *r, kin_vid container, kin_vid key)
         if (i < 0 || i >= n)
             return 0;
         rec_need_const(r, key);
+        if (list && rec_data_of(r, container) == REC_DATA_IN_GRAPH && rec_is_list_of_numbers(obj))
+            return rec_graph_item(r, container, i);
         rec_root(r, container);
         rec_need_type(r, container);
         if (negative)

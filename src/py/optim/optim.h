@@ -13,6 +13,13 @@
 /* A C function that does what `func` does when it is called with the optimizer alone; NULL (no exception): there is none. Borrowed,
  * lives as long as the process. */
 PyObject *kin_optim_native(PyObject *func);
+/* The same for Optimizer.zero_grad, which is called with what the method is. */
+PyObject *kin_optim_native_zero(PyObject *func);
+/* The same for the two halves of torch.nn.utils.clip_grad_norm_, called with what they are, by position. */
+PyObject *kin_optim_native_clip(PyObject *func);
+/* Who is told of each step that is left to the library where the one before was another optimizer's or had another reason: the class, and the reason. NULL: nobody. */
+typedef void (*kin_optim_listener)(void *arg, const char *name, const char *why);
+void kin_optim_listen(kin_optim_listener listener, void *arg);
 /* How many steps were done so, and how many were left to the library, with the last reason (new dict). */
 PyObject *kin_optim_totals(void);
 

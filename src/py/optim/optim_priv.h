@@ -11,6 +11,7 @@
 typedef struct {
     PyObject *dict;
     double lr, decay, momentum, dampening, alpha, eps, beta1, beta2, lr_decay;
+    double eps2, most, beta2_decay; /* Adafactor */
     bool nesterov, maximize, amsgrad, centered, decoupled, foreach, fused;
 } optim_group;
 
@@ -27,8 +28,31 @@ typedef struct {
     unsigned (*param_writes)(const optim_group *g);
 } optim_row;
 
+void optim_set_adafactor(const optim_group *g, double step, kin_optim_factored *to);
+
 extern const optim_row optim_rows[];
 extern const int optim_nrows;
+
+/* Do the elements lie row by row? */
+bool optim_is_rows(const int64_t *sizes, const int64_t *strides, int64_t ndim);
+/* Do the elements fill a stretch of memory without gaps, in some order of dims? */
+bool optim_is_dense(const int64_t *sizes, const int64_t *strides, int64_t ndim, int64_t *numel);
+PyObject *optim_name_grad(void);
+/* A function of the library without its wrappers, and what this folder needs of torch is ready; NULL: it is not there. New reference. */
+PyObject *optim_find(const char *module, const char *type, const char *name);
+
+/* A part of memory; reads: only. */
+typedef struct {
+    const char *from, *to;
+    bool reads;
+} optim_stretch;
+
+/* Does one overlap another, where at least one is written to? Puts them in order. */
+bool optim_overlaps(optim_stretch *s, uint32_t n);
+/* The optimizer's groups; NULL: it keeps them in another way. Borrowed. */
+PyObject *optim_groups(PyObject *self);
+/* Were the wrappers of its class made, as its first zero_grad does where nobody has yet? */
+bool optim_was_patched(PyObject *self);
 
 /* An entry of a dict that is a float, an int or a bool. */
 bool optim_number(PyObject *dict, const char *name, double *out);

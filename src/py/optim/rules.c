@@ -1,5 +1,6 @@
 /* The library's optimizers, one row each: where their numbers come from, and what the pass over the tensors gets of them. Numbers are computed as Python
  * computes them, in double, and rounded where eager's operators round them. */
+#include <float.h>
 #include <math.h>
 
 #include "py/optim/optim_priv.h"
@@ -145,6 +146,41 @@ set_adagrad(const optim_group *g, double step, kin_optim_tensor *to)
     to->by.rate = (float)-(g->lr / (1 + (step - 1) * g->lr_decay));
 }
 
+/* -- Adafactor ----------------------------------------------------------------------------------------------------------- */
+
+static bool
+read_adafactor(optim_group *g)
+{
+    PyObject *eps = PyDict_GetItemString(g->dict, "eps"); /* borrowed */
+    if (eps == NULL || (!PyTuple_CheckExact(eps) && !PyList_CheckExact(eps)) || PySequence_Fast_GET_SIZE(eps) != 2)
+        return false;
+    PyObject *one = PySequence_Fast_GET_ITEM(eps, 0), *two = PySequence_Fast_GET_ITEM(eps, 1);
+    if ((one != Py_None && !PyFloat_CheckExact(one)) || !PyFloat_CheckExact(two))
+        return false;
+    g->eps = one == Py_None ? FLT_EPSILON : PyFloat_AS_DOUBLE(one);
+    g->eps2 = PyFloat_AS_DOUBLE(two);
+    return read_common(g) && optim_number(g->dict, "d", &g->most) && optim_number(g->dict, "beta2_decay", &g->beta2_decay);
+}
+
+void
+optim_set_adafactor(const optim_group *g, double step, kin_optim_factored *to)
+{
+    double slow = 1 / sqrt(step);
+    to->sign = g->maximize ? -1.0f : 1.0f;
+    to->weight = (float)pow(step, g->beta2_decay);
+    to->eps = (float)g->eps;
+    to->decay = g->decay == 0 ? 1.0f : (float)(1 - g->lr * g->decay);
+    to->rate = g->lr < slow ? g->lr : slow;
+    to->least = g->eps2;
+    to->most = g->most;
+}
+
+static unsigned
+adafactor_writes(const optim_group *g)
+{
+    return g->decay != 0 ? 2 : 1;
+}
+
 /* -- rows ---------------------------------------------------------------------------------------------------------------- */
 
 const optim_row optim_rows[] = {
@@ -153,5 +189,6 @@ const optim_row optim_rows[] = {
     {"torch.optim.rmsprop", "RMSprop", "rmsprop", KIN_OPTIM_RMSPROP, true, {"square_avg", "momentum_buffer", "grad_avg"}, {2, 2, 1}, read_rmsprop,
      has_rmsprop, set_rmsprop, writes_once},
     {"torch.optim.adagrad", "Adagrad", "adagrad", KIN_OPTIM_ADAGRAD, true, {"sum"}, {1}, read_adagrad, has_adagrad, set_adagrad, writes_once},
+    {"torch.optim._adafactor", "Adafactor", "adafactor", KIN_OPTIM_ADAFACTOR, true, {NULL}, {0}, read_adafactor, NULL, NULL, adafactor_writes},
 };
 const int optim_nrows = sizeof optim_rows / sizeof *optim_rows;

@@ -23,9 +23,11 @@ typedef struct {
 
 enum { MOST_ROWS = 16 };
 static found_row found[MOST_ROWS];
-static PyObject *name_step, *name_grad, *name_params, *name_groups, *name_state, *name_init, *name_scale, *name_inf;
+static PyObject *name_step, *name_grad, *name_params, *name_groups, *name_state, *name_init, *name_scale, *name_patched, *name_inf;
 static uint64_t steps_done, steps_left;
 static const char *last_reason = "";
+static kin_optim_listener listening;
+static void *listener_arg;
 
 /* -- numbers in groups -------------------------------------------------------------------------------------------------- */
 
@@ -62,18 +64,16 @@ typedef struct {
 } counter;
 
 typedef struct {
-    const char *from, *to;
-    bool reads; /* only */
-} stretch;
-
-typedef struct {
     KIN_VEC(kin_optim_tensor) tensors;
     KIN_VEC(optim_group) groups;
+    KIN_VEC(kin_optim_factored) factored; /* Adafactor's, in place of `tensors` */
     KIN_VEC(uint32_t) group_of;  /* by tensor */
     KIN_VEC(written) written;
     KIN_VEC(counter) counters;   /* by tensor, where they are counted */
-    KIN_VEC(stretch) memory;
+    KIN_VEC(optim_stretch) memory;
     KIN_VEC(PyObject *) owned;
+    double *sums;                /* room for Adafactor, of `rows` numbers */
+    int64_t rows;
     const char *why;
 } gathered;
 
@@ -84,18 +84,25 @@ refuse(gathered *all, const char *why)
     return false;
 }
 
-/* Do its elements fill a stretch of memory without gaps, in some order of dims? */
-static bool
-is_dense(const int64_t *sizes, const int64_t *strides, int64_t ndim, int64_t *numel)
+bool
+optim_is_rows(const int64_t *sizes, const int64_t *strides, int64_t ndim)
+{
+    int64_t next = 1;
+    bool rows = true;
+    for (int64_t d = ndim; d-- > 0 && rows; next *= sizes[d])
+        rows = sizes[d] == 1 || strides[d] == next;
+    return rows;
+}
+
+bool
+optim_is_dense(const int64_t *sizes, const int64_t *strides, int64_t ndim, int64_t *numel)
 {
     int64_t next = 1, left = 0;
-    bool done[8] = {false}, plain = true;
+    bool done[8] = {false};
     *numel = 1;
     for (int64_t d = 0; d < ndim; d++)
         *numel *= sizes[d];
-    for (int64_t d = ndim; d-- > 0 && plain; next *= sizes[d])
-        plain = sizes[d] == 1 || strides[d] == next;
-    if (plain || *numel == 0)
+    if (*numel == 0 || optim_is_rows(sizes, strides, ndim))
         return true;
     if (ndim > 8)
         return false;
@@ -125,12 +132,12 @@ take_tensor(gathered *all, PyObject *tensor, PyObject *like, bool reads, float *
         return refuse(all, "a tensor is not float32");
     int64_t ndim = kin_tensor_dim(tensor);
     const int64_t *sizes = kin_tensor_sizes(tensor), *strides = kin_tensor_strides(tensor);
-    if (tensor == like ? !is_dense(sizes, strides, ndim, numel)
+    if (tensor == like ? !optim_is_dense(sizes, strides, ndim, numel)
                        : ndim != kin_tensor_dim(like) || memcmp(sizes, kin_tensor_sizes(like), (size_t)ndim * sizeof *sizes) != 0 ||
                              (*numel > 1 && memcmp(strides, kin_tensor_strides(like), (size_t)ndim * sizeof *strides) != 0))
         return refuse(all, "a parameter, its gradient and its state lie in memory in different ways");
     *data = kin_tensor_data(tensor);
-    stretch s = {(const char *)*data, (const char *)(*data + *numel), reads};
+    optim_stretch s = {(const char *)*data, (const char *)(*data + *numel), reads};
     if (*numel > 0 && (*data == NULL || kin_vec_push(&all->memory, s) != KIN_OK))
         return refuse(all, "no memory");
     return true;
@@ -151,7 +158,7 @@ take_counter(gathered *all, PyObject *state)
         !kin_tensor_dtype(tensor, &dtype) || (dtype != KIN_F32 && dtype != KIN_F64))
         return refuse(all, "a step counter is no float tensor on the CPU");
     counter c = {kin_tensor_data(tensor), tensor, dtype == KIN_F64, all->tensors.len};
-    stretch s = {c.at, (const char *)c.at + (c.wide ? 8 : 4), false};
+    optim_stretch s = {c.at, (const char *)c.at + (c.wide ? 8 : 4), false};
     if (c.at == NULL || kin_vec_push(&all->counters, c) != KIN_OK || kin_vec_push(&all->memory, s) != KIN_OK)
         return refuse(all, "no memory");
     return take_written(all, tensor, 1);
@@ -186,6 +193,44 @@ take_states(gathered *all, int row, const optim_group *g, PyObject *table, PyObj
     return !r->counts || take_counter(all, state);
 }
 
+/* A mean that Adafactor keeps. */
+static bool
+take_mean(gathered *all, PyObject *state, const char *name, int64_t numel, float **data)
+{
+    PyObject *tensor = state != NULL ? PyDict_GetItemString(state, name) : NULL; /* borrowed */
+    int64_t n;
+    if (tensor == NULL || !kin_is_plain_tensor(tensor))
+        return refuse(all, "a parameter has no state yet");
+    return take_tensor(all, tensor, tensor, false, data, &n) && take_written(all, tensor, 1) &&
+           ((n == numel && optim_is_rows(kin_tensor_sizes(tensor), kin_tensor_strides(tensor), kin_tensor_dim(tensor))) ||
+            refuse(all, "the state of a parameter is laid out in another way"));
+}
+
+static bool
+take_factored(gathered *all, int row, uint32_t group, PyObject *table, PyObject *param, PyObject *grad)
+{
+    kin_optim_factored f = {.matrices = 1, .rows = 1, .columns = 1};
+    int64_t n, ndim;
+    float *data;
+    if (!take_tensor(all, param, param, false, &f.param, &n) || !take_tensor(all, grad, param, true, &data, &n))
+        return false;
+    f.grad = data;
+    ndim = kin_tensor_dim(param);
+    const int64_t *sizes = kin_tensor_sizes(param);
+    if (n == 0 || !optim_is_rows(sizes, kin_tensor_strides(param), ndim))
+        return refuse(all, "a parameter is empty or not laid out row by row");
+    f.columns = ndim > 0 ? sizes[ndim - 1] : 1;
+    f.rows = ndim > 1 ? sizes[ndim - 2] : 1;
+    f.matrices = n / f.rows / f.columns;
+    all->rows = f.matrices * f.rows > all->rows ? f.matrices * f.rows : all->rows;
+    PyObject *state = state_of(table, param);
+    if (!(ndim > 1 ? take_mean(all, state, "row_var", n / f.columns, &f.row) && take_mean(all, state, "col_var", n / f.rows, &f.column)
+                   : take_mean(all, state, "variance", n, &f.vector)) ||
+        !take_counter(all, state) || !take_written(all, param, optim_rows[row].param_writes(&all->groups.at[group])))
+        return false;
+    return (kin_vec_push(&all->factored, f) == KIN_OK && kin_vec_push(&all->group_of, group) == KIN_OK) || refuse(all, "no memory");
+}
+
 static bool
 take_param(gathered *all, int row, uint32_t group, PyObject *table, PyObject *param)
 {
@@ -206,6 +251,8 @@ take_param(gathered *all, int row, uint32_t group, PyObject *table, PyObject *pa
     }
     if (!kin_is_plain_tensor(grad))
         return refuse(all, "a gradient is no plain tensor");
+    if (r->rule == KIN_OPTIM_ADAFACTOR)
+        return take_factored(all, row, group, table, param, grad);
     r->set(g, 1, &t);
     bool keeps = t.flags & KIN_OPTIM_KEEPS_GRAD;
     return take_tensor(all, param, param, false, &t.param, &t.n) && take_tensor(all, grad, param, !keeps, &t.grad, &t.n) &&
@@ -236,13 +283,12 @@ take_group(gathered *all, int row, PyObject *table, PyObject *dict)
 static int
 by_address(const void *a, const void *b)
 {
-    const stretch *x = a, *y = b;
+    const optim_stretch *x = a, *y = b;
     return x->from < y->from ? -1 : x->from > y->from;
 }
 
-/* Usually each tensor has memory of its own and the table shows it in order; else it is sorted. */
-static bool
-overlaps(stretch *s, uint32_t n)
+bool
+optim_overlaps(optim_stretch *s, uint32_t n)
 {
     qsort(s, n, sizeof *s, by_address);
     const char *read_to = NULL, *written_to = NULL;
@@ -257,6 +303,32 @@ overlaps(stretch *s, uint32_t n)
 
 /* -- the step -------------------------------------------------------------------------------------------------------------- */
 
+PyObject *
+optim_name_grad(void)
+{
+    return name_grad;
+}
+
+static PyObject *
+own_attr(PyObject *self, PyObject *name)
+{
+    PyTypeObject *type = Py_TYPE(self);
+    return type->tp_getattro == PyObject_GenericGetAttr && _PyType_Lookup(type, name) == NULL ? kin_heap_instance_attr(self, name) : NULL;
+}
+
+PyObject *
+optim_groups(PyObject *self)
+{
+    PyObject *groups = own_attr(self, name_groups);
+    return groups != NULL && PyList_CheckExact(groups) ? groups : NULL;
+}
+
+bool
+optim_was_patched(PyObject *self)
+{
+    return own_attr(self, name_patched) != NULL;
+}
+
 /* Nothing of the optimizer was replaced by something else. */
 static bool
 is_as_known(int row, PyObject *self)
@@ -264,8 +336,7 @@ is_as_known(int row, PyObject *self)
     PyTypeObject *type = Py_TYPE(self);
     PyObject *globals = PyFunction_GET_GLOBALS(found[row].step);
     PyObject *init = _PyType_Lookup(type, name_init), *function = PyDict_GetItemString(globals, optim_rows[row].function);
-    if (init != found[row].init || function != found[row].function || type->tp_getattro != PyObject_GenericGetAttr ||
-        _PyType_Lookup(type, name_groups) != NULL || _PyType_Lookup(type, name_state) != NULL || !kin_heap_instance_lacks(self, name_init))
+    if (init != found[row].init || function != found[row].function || !kin_heap_instance_lacks(self, name_init))
         return false;
     PyObject *scale = kin_heap_instance_attr(self, name_scale), *inf = kin_heap_instance_attr(self, name_inf);
     return (scale == NULL || scale == Py_None) && (inf == NULL || inf == Py_None);
@@ -278,13 +349,15 @@ gather(gathered *all, int row, PyObject *self)
         return refuse(all, "a mode of torch is on");
     if (!is_as_known(row, self))
         return refuse(all, "a method of the optimizer was replaced, or gradients are scaled");
-    PyObject *groups = kin_heap_instance_attr(self, name_groups), *table = kin_heap_instance_attr(self, name_state);
-    if (groups == NULL || !PyList_CheckExact(groups) || table == NULL || !PyDict_Check(table))
+    PyObject *groups = optim_groups(self), *table = own_attr(self, name_state);
+    if (groups == NULL || table == NULL || !PyDict_Check(table))
         return refuse(all, "the optimizer keeps its groups in another way");
     for (Py_ssize_t i = 0; i < PyList_GET_SIZE(groups); i++)
         if (!take_group(all, row, table, PyList_GET_ITEM(groups, i)))
             return false;
-    return !overlaps(all->memory.at, all->memory.len) || refuse(all, "tensors share memory");
+    if (all->rows > 0 && (all->sums = malloc((size_t)all->rows * sizeof *all->sums)) == NULL)
+        return refuse(all, "no memory");
+    return !optim_overlaps(all->memory.at, all->memory.len) || refuse(all, "tensors share memory");
 }
 
 /* Counts the step; what it is now. */
@@ -301,6 +374,10 @@ run(gathered *all, int row)
 {
     for (uint32_t i = 0; i < all->tensors.len; i++)
         optim_rows[row].set(&all->groups.at[all->group_of.at[i]], optim_rows[row].counts ? count(&all->counters.at[i]) : 1, &all->tensors.at[i]);
+    for (uint32_t i = 0; i < all->factored.len; i++) {
+        optim_set_adafactor(&all->groups.at[all->group_of.at[i]], count(&all->counters.at[i]), &all->factored.at[i]);
+        kin_optim_adafactor(&all->factored.at[i], all->sums, kin_parallel_for);
+    }
     kin_optim_run(all->tensors.at, all->tensors.len, kin_parallel_for);
     for (uint32_t i = 0; i < all->written.len; i++)
         kin_tensor_bump(all->written.at[i].tensor, all->written.at[i].writes);
@@ -312,12 +389,32 @@ let_go(gathered *all)
     for (uint32_t i = 0; i < all->owned.len; i++)
         Py_DECREF(all->owned.at[i]);
     kin_vec_deinit(&all->owned);
+    free(all->sums);
+    kin_vec_deinit(&all->factored);
     kin_vec_deinit(&all->tensors);
     kin_vec_deinit(&all->groups);
     kin_vec_deinit(&all->group_of);
     kin_vec_deinit(&all->written);
     kin_vec_deinit(&all->counters);
     kin_vec_deinit(&all->memory);
+}
+
+void
+kin_optim_listen(kin_optim_listener listener, void *arg)
+{
+    listening = listener;
+    listener_arg = arg;
+}
+
+static void
+note_left(PyObject *self, const char *why)
+{
+    static const void *last; /* only compared */
+    if (listening != NULL && (why != last_reason || self != last))
+        listening(listener_arg, Py_TYPE(self)->tp_name, why);
+    last_reason = why;
+    last = self;
+    steps_left++;
 }
 
 static PyObject *
@@ -334,9 +431,9 @@ native_step(PyObject *number, PyObject *const *args, Py_ssize_t nargs)
     if (done)
         run(&all, row);
     else
-        last_reason = all.why;
+        note_left(args[0], all.why);
     let_go(&all);
-    done ? steps_done++ : steps_left++;
+    steps_done += done;
     return done ? Py_NewRef(Py_None) : PyObject_Vectorcall(found[row].step, args, 1, NULL);
 }
 
@@ -366,8 +463,24 @@ intern_names(void)
     name_groups = PyUnicode_InternFromString("param_groups");
     name_state = PyUnicode_InternFromString("state");
     name_init = PyUnicode_InternFromString("_init_group");
+    name_patched = PyUnicode_InternFromString("_zero_grad_profile_name");
     name_scale = PyUnicode_InternFromString("grad_scale");
     return (name_inf = PyUnicode_InternFromString("found_inf")) != NULL;
+}
+
+PyObject *
+optim_find(const char *module, const char *type, const char *name)
+{
+    PyObject *modules = PyImport_GetModuleDict(), *torch = PyDict_GetItemString(modules, "torch"); /* borrowed */
+    PyObject *home = Py_XNewRef(PyDict_GetItemString(modules, module));
+    if (home != NULL && type != NULL)
+        Py_SETREF(home, PyObject_GetAttrString(home, type));
+    PyObject *func = home != NULL ? unwrap(PyObject_GetAttrString(home, name)) : NULL;
+    if (func != NULL && (!PyFunction_Check(func) || torch == NULL || !intern_names() || kin_aten_init(torch) != KIN_OK || kin_make_init(torch) != KIN_OK))
+        Py_CLEAR(func);
+    Py_XDECREF(home);
+    PyErr_Clear();
+    return func;
 }
 
 static bool
@@ -375,24 +488,18 @@ find_row(int row)
 {
     const optim_row *r = &optim_rows[row];
     found_row *f = &found[row];
+    PyObject *step = optim_find(r->module, r->name, "step");
     PyObject *module = PyDict_GetItemString(PyImport_GetModuleDict(), r->module); /* borrowed */
-    PyObject *type = module != NULL ? PyObject_GetAttrString(module, r->name) : NULL;
-    PyObject *step = type != NULL ? unwrap(PyObject_GetAttrString(type, "step")) : NULL;
-    PyObject *torch = PyDict_GetItemString(PyImport_GetModuleDict(), "torch");
-    bool ok = step != NULL && PyFunction_Check(step) && torch != NULL && intern_names() && kin_aten_init(torch) == KIN_OK && kin_make_init(torch) == KIN_OK;
+    PyObject *type = step != NULL ? PyObject_GetAttrString(module, r->name) : NULL, *number = PyLong_FromLong(row);
+    bool ok = type != NULL && number != NULL;
     for (int i = 0; ok && i < KIN_OPTIM_STATES && r->states[i] != NULL; i++)
         ok = (f->names[i] = PyUnicode_InternFromString(r->states[i])) != NULL;
-    if (ok) {
-        f->init = PyObject_GetAttr(type, name_init);
-        f->function = PyObject_GetAttrString(module, r->function);
-        PyObject *number = PyLong_FromLong(row);
-        f->native = number != NULL && f->init != NULL && f->function != NULL ? PyCFunction_New(&native_def, number) : NULL;
-        Py_XDECREF(number);
-    }
-    if (f->native != NULL) {
+    if (ok && (f->init = PyObject_GetAttr(type, name_init)) != NULL && (f->function = PyObject_GetAttrString(module, r->function)) != NULL &&
+        (f->native = PyCFunction_New(&native_def, number)) != NULL) {
         f->step = Py_NewRef(step);
         f->code = Py_NewRef(PyFunction_GET_CODE(step));
     }
+    Py_XDECREF(number);
     Py_XDECREF(step);
     Py_XDECREF(type);
     PyErr_Clear();

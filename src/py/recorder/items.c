@@ -185,7 +185,8 @@ rec_is_graph_tuple(rec *r, kin_vid vid)
 kin_vid
 rec_graph_item(rec *r, kin_vid tuple, Py_ssize_t i)
 {
-    rec_need_len(r, tuple, PyTuple_GET_SIZE(O(r, tuple)));
+    rec_need_type(r, tuple);
+    rec_need_len(r, tuple, PySequence_Fast_GET_SIZE(O(r, tuple)));
     return step_item(r, tuple, i);
 }
 

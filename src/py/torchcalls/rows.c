@@ -90,9 +90,7 @@ row_of_callee(PyObject *obj, const char *name, uint32_t n)
     static const char *const starts[] = {"start_new_thread", "start_new", "start_joinable_thread", NULL};
     if (PyFunction_Check(obj)) {
         int flags = ((PyCodeObject *)((PyFunctionObject *)obj)->func_code)->co_flags;
-        if (flags & (CO_COROUTINE | CO_ASYNC_GENERATOR))
-            return KIN_ROW_COROUTINE;
-        return strcmp(name, "backward") == 0 ? KIN_ROW_BACKWARD_CALL : -1;
+        return flags & (CO_COROUTINE | CO_ASYNC_GENERATOR) ? KIN_ROW_COROUTINE : -1;
     }
     if (!PyCFunction_Check(obj))
         return -1;
@@ -203,6 +201,24 @@ row_with_tensors(PyObject *obj, const char *name)
     return PyDescr_TYPE(obj) == &PyList_Type && strcmp(name, "sort") == 0 ? KIN_ROW_SORT_KEYS : KIN_ROW_OPAQUE_METHOD;
 }
 
+/* list.extend(list): moves references, whatever they refer to. */
+static bool
+only_moves(rec *r, PyObject *obj, const char *name, const kin_vid *args, uint32_t n)
+{
+    PyObject *from = n == 2 && args[1] ? O(r, args[1]) : NULL;
+    return Py_TYPE(obj) == &PyMethodDescr_Type && PyDescr_TYPE(obj) == &PyList_Type && strcmp(name, "extend") == 0 && from != NULL &&
+           (PyList_CheckExact(from) || PyTuple_CheckExact(from));
+}
+
+/* A context manager made of a generator is entered or left: as with others that are not known, its frames are in place. */
+static bool
+is_in_contextlib(const rec *r)
+{
+    PyObject *func = O(r, r->top->func);
+    PyObject *name = func != NULL && PyFunction_Check(func) ? PyDict_GetItemWithError(PyFunction_GET_GLOBALS(func), REC_STR("__name__")) : NULL;
+    return name != NULL && PyUnicode_Check(name) && PyUnicode_CompareWithASCIIString(name, "contextlib") == 0;
+}
+
 int
 rec_opaque_row(rec *r, kin_vid callee, const kin_vid *args, uint32_t n)
 {
@@ -214,6 +230,8 @@ rec_opaque_row(rec *r, kin_vid callee, const kin_vid *args, uint32_t n)
     if (row >= 0)
         return r->opt->strict_breaks ? row : -1;
     row = row_of_callee(obj, name, n);
+    if (row < 0 && (only_moves(r, obj, name, args, n) || is_in_contextlib(r)))
+        return -1;
     if (row < 0)
         row = row_of_suspended(r, obj, name, args, n);
     if (row >= 0)

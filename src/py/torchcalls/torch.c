@@ -155,8 +155,8 @@ is_allowed(PyObject *func)
 }
 
 /* Functions that are handed code of the program to run inside, or at a later time: torch.cond, while_loop, scan, an
- * autograd.Function's apply, hooks of tensors, torch.func's transforms. What they do is torch's business, and ends no
- * graph. They are known by the names in their code: functools.wraps gives some the names of what they wrap. */
+ * autograd.Function's apply, hooks of tensors, torch.func's transforms, torch's engine that goes backward (and runs hooks), a module's
+ * zero_grad (its parameters come from a generator). What they do is torch's business, and ends no graph. They are known by the names in their code: functools.wraps gives some the names of what they wrap. */
 static bool
 is_operator(PyObject *func)
 {
@@ -164,6 +164,7 @@ is_operator(PyObject *func)
     static const struct { const char *module, *name; } others[] = {
         {"torch.autograd.function", "apply"}, {"torch._tensor", "register_hook"},
         {"torch._tensor", "register_post_accumulate_grad_hook"}, {"torch.nn.attention.flex_attention", "flex_attention"},
+        {"torch._tensor", "backward"}, {"torch.autograd", "backward"}, {"torch.autograd", "grad"}, {"torch.nn.modules.module", "zero_grad"},
         {"torch._functorch.vmap", "vmap_impl"}, {"torch._functorch.eager_transforms", "grad_impl"},
         {"torch._functorch.eager_transforms", "grad_and_value_impl"}, {"torch._functorch.eager_transforms", "wrapper_fn"},
         {"torch._functorch.eager_transforms", "_vjp_with_argnums"}, {"torch._functorch.eager_transforms", "wrapper"},
@@ -698,6 +699,15 @@ call_operator(rec *r, const rec_args *a)
         rec_call_step(r, &call, opaque | KIN_STEP_TORCH, -1);
 }
 
+/* A method of the library's optimizers that PyTorch's own compiler leaves alone, like zero_grad: no request of the program. */
+static bool
+is_of_optimizer(PyObject *func)
+{
+    PyObject *dict = ((PyFunctionObject *)func)->func_dict;
+    PyObject *inner = dict != NULL ? PyDict_GetItemWithError(dict, REC_STR("_torchdynamo_orig_callable")) : NULL;
+    return inner != NULL && PyFunction_Check(inner) && rec_is_of_optimizer((PyCodeObject *)PyFunction_GET_CODE(inner));
+}
+
 /* For the report of the break; the function itself need not be the same in later calls. */
 static void
 note_disable_reason(rec *r, kin_vid callee)
@@ -765,6 +775,10 @@ rec_call_torch(rec *r, const rec_args *a)
         rec_call_step(r, a, opaque, KIN_ROW_NESTED_COMPILE);
         return true;
     case SKIP_DISABLED:
+        if (is_of_optimizer(obj)) {
+            call_operator(r, a);
+            return true;
+        }
         note_disable_reason(r, a->callee);
         rec_call_step(r, a, opaque, KIN_ROW_DISABLED_CALL);
         return true;

@@ -1,0 +1,161 @@
+"""What PyTorch's own settings mean here: torch._dynamo.config, torch._inductor.config, torch.compiler, TORCH_LOGS.
+
+One table; the first row whose pattern matches a name decides. docs/settings.md is made of it (`make settings`). A setting that acts is
+followed by _install.py; one that is accepted and changes nothing says so once, when the program sets it to something else.
+"""
+
+import fnmatch
+import logging
+import sys
+
+from . import _logs
+
+ACTS, NONE, REFUSED = "acts", "accepted, no effect", "refused"
+
+_OTHER_COMPILER = "a detail of stock's compiler, which does not run"
+_DEVICE = "about devices and code that are not made here: kernels are for CPUs"
+_DISTRIBUTED = "stock's treatment of distributed programs; here collectives run as the calls they are"
+
+# owner: [(pattern, what becomes of it, why)]
+TABLE = {
+    "torch._dynamo.config": [
+        ("recompile_limit", ACTS, "kintsugi.config.recompile_limit"),
+        ("accumulated_recompile_limit", NONE, "recordings are counted for each function, not for each code object of a process"),
+        ("suppress_errors", ACTS, "kintsugi.config.suppress_errors"),
+        ("verbose", ACTS, "kintsugi.config.verbose"),
+        ("disable", ACTS, "kintsugi.config.disable"),
+        ("error_on_recompile", ACTS, "a recompile raises RecompileError"),
+        ("fail_on_recompile_limit_hit", ACTS, "the limit raises FailOnRecompileLimitHit"),
+        ("ignore_logging_functions", ACTS, "calls of these functions are dropped in compiled code"),
+        ("reorderable_logging_functions", ACTS, "calls of these functions run behind the graph"),
+        ("compiled_autograd", ACTS, "full backward hooks of modules end no graph; backward is compiled without it, too"),
+        ("assume_static_by_default", ACTS, "False: functions compiled from then on have dynamic=True unless they say otherwise"),
+        ("automatic_dynamic_shapes", ACTS, "False: functions compiled from then on have dynamic=False unless they say otherwise"),
+        ("capture_scalar_outputs", NONE, "numbers that data decides are always part of the graph; decisions on them end it in any case"),
+        ("capture_dynamic_output_shape_ops", NONE, "operators whose sizes data decides are always part of the graph"),
+        ("rewrite_assert_with_torch_assert", NONE, "an assertion about data that holds is always part of the graph"),
+        ("specialize_*", NONE, "a number is fixed until it differs between calls, then it is free"),
+        ("*dynamic*", NONE, "sizes are fixed until they differ between calls; dynamic=True and mark_dynamic free them earlier"),
+        ("force_*static*", NONE, "sizes are fixed until they differ between calls; mark_static fixes one for good"),
+        ("trace_numpy", NONE, "NumPy code runs as it is; it is no part of graphs"),
+        ("numpy_default_*", NONE, "NumPy's own functions run, so their defaults are NumPy's"),
+        ("use_numpy_random_stream", NONE, "NumPy's own functions run, so the stream is NumPy's"),
+        ("allow_rnn", NONE, "nn.RNN, nn.GRU and nn.LSTM are always compiled"),
+        ("capture_*", NONE, "is always so"),
+        ("trace_autograd_ops", NONE, "torch.autograd.grad in compiled code runs the engine"),
+        ("*guard*", NONE, "guards are Kintsugi's own: which there are follows from what a call read"),
+        ("nested_graph_breaks", NONE, "a break in a function that was called never loses the frames above it"),
+        ("inline_inbuilt_nn_modules", NONE, "is always so: modules are objects like others"),
+        ("allow_unspec_int_on_nn_module", NONE, "is always so: a number on a module that changes is free"),
+        ("dead_code_elimination", NONE, "what nothing needs is dropped from kernels, and kept in graphs that are handed over"),
+        ("cprofile", NONE, "profile the call itself; kintsugi.stats() has the times of recording and compiling"),
+        ("repro_*", NONE, "there is no minifier; `python -m kintsugi doctor` and events name what failed"),
+        ("replay_record_enabled", NONE, "there is no record of frames; the event log holds every decision"),
+        ("debug_dir_root", NONE, "texts of the passes are in explain().passes and TORCH_LOGS=+kintsugi.passes"),
+        ("traceable_tensor_subclasses", NONE, "tensor subclasses run as the calls they are"),
+        ("nontraceable_tensor_subclasses", NONE, "tensor subclasses run as the calls they are"),
+        ("optimize_ddp*", NONE, _DISTRIBUTED),
+        ("*fsdp*", NONE, _DISTRIBUTED),
+        ("enable_compiler_collectives", NONE, _DISTRIBUTED),
+        ("enable_p2p_compilation", NONE, _DISTRIBUTED),
+        ("cudagraph_*", NONE, _DEVICE),
+        ("*", NONE, _OTHER_COMPILER),
+    ],
+    "torch._inductor.config": [
+        ("freezing", NONE, "kintsugi.config.freezing is on: weights are packed and made again when they change"),
+        ("max_autotune*", NONE, "kernels are not chosen by trying many; those slower than their steps are dropped"),
+        ("coordinate_descent*", NONE, "kernels are not chosen by trying many; those slower than their steps are dropped"),
+        ("*autotune*", NONE, "kernels are not chosen by trying many; those slower than their steps are dropped"),
+        ("fallback_random", NONE, "random numbers are always eager's"),
+        ("align_random_eager", NONE, "random numbers are always eager's"),
+        ("emulate_precision_casts*", NONE, "half precision is always rounded as eager does, unless kintsugi.config.fast_math is on"),
+        ("use_fast_math", NONE, "the setting for it is kintsugi.config.fast_math"),
+        ("*cache*", NONE, "kernels are kept in kintsugi.config.cache_dir"),
+        ("compile_threads", NONE, "the setting for it is kintsugi.config.compile_threads"),
+        ("cpp_wrapper*", NONE, "launches are C code in any case"),
+        ("deterministic", NONE, "kernels give the same result each time in any case"),
+        ("*custom*pass*", REFUSED, "a pass over stock's graphs cannot run: there are none. A custom backend gets torch.fx graphs"),
+        ("triton.*", NONE, _DEVICE), ("cuda.*", NONE, _DEVICE), ("rocm.*", NONE, _DEVICE), ("xpu*", NONE, _DEVICE), ("*cuda*", NONE, _DEVICE),
+        ("*cudagraph*", NONE, _DEVICE), ("*triton*", NONE, _DEVICE), ("tpu*", NONE, _DEVICE), ("cutlass*", NONE, _DEVICE), ("halide.*", NONE, _DEVICE),
+        ("*bucket*", NONE, _DISTRIBUTED), ("*ddp*", NONE, _DISTRIBUTED), ("*comm_overlap*", NONE, _DISTRIBUTED),
+        ("*collective*", NONE, _DISTRIBUTED),
+        ("*", NONE, _OTHER_COMPILER),
+    ],
+    "torch.compiler": [
+        ("compile", ACTS, "as torch.compile"),
+        ("reset", ACTS, "drops all recordings"),
+        ("disable", ACTS, "the function runs as it is; a graph break"),
+        ("list_backends", ACTS, "every name in it is accepted by compile"),
+        ("set_stance", ACTS, "all stances"),
+        ("is_compiling", ACTS, "True while a call is recorded (docs/design/is-compiling.md)"),
+        ("is_dynamo_compiling", ACTS, "as is_compiling"),
+        ("is_exporting", ACTS, "stock's own: export is not served here"),
+        ("allow_in_graph", ACTS, "the function is a node of the graph"),
+        ("assume_constant_result", ACTS, "the function is called each time; its result is no break"),
+        ("nested_compile_region", ACTS, "the function is recorded with its caller"),
+        ("substitute_in_graph", NONE, "the original function runs, or is recorded as it is"),
+        ("wrap_numpy", NONE, "NumPy code runs as it is"),
+        ("cudagraph_mark_step_begin", NONE, _DEVICE),
+        ("*_default_backend", ACTS, "stock's own setting; torch.compile without a backend means Kintsugi"),
+        ("*guard*unsafe", NONE, "filters over stock's guards; Kintsugi's cannot be left out"),
+        ("set_enable_guard_collectives", NONE, _DISTRIBUTED),
+        ("*cache_artifacts", NONE, "stock's caches; Kintsugi's kernels are files in kintsugi.config.cache_dir"),
+        ("load_compiled_function", NONE, "stock's own files"),
+        ("config", NONE, "settings of profile-guided optimisation and job ids of stock's compiler"),
+        ("*", NONE, "a type"),
+    ],
+    "TORCH_LOGS": [
+        ("dynamo", ACTS, "the artifacts that are served, at the level asked for"),
+        ("*", NONE, "what it logs does not happen here; said once in a warning that lists what is served"),
+    ],
+}
+
+
+def find(owner, name):
+    """(what becomes of the setting, why)."""
+    if owner == "TORCH_LOGS" and name in _logs.SERVED:
+        return ACTS, "served (kintsugi/_logs.py)"
+    return next((status, why) for pattern, status, why in TABLE[owner] if fnmatch.fnmatchcase(name, pattern))
+
+
+_said = set()
+
+
+def note_set(owner, name, value, default):
+    """The program sets it: says once what that means where it means nothing. A setting that is refused raises when it is set."""
+    if name.startswith("_") or value == default or not _is_programs():
+        return
+    status, why = find(owner, name)
+    if status == REFUSED and value is not None:
+        raise RuntimeError(f"{owner}.{name} = {value!r}: refused while torch.compile is served by Kintsugi: {why}")
+    if status == NONE and (owner, name) not in _said:
+        _said.add((owner, name))
+        logging.getLogger("kintsugi").warning("%s.%s = %r has no effect while torch.compile is served by Kintsugi: %s", owner, name, value, why)
+
+
+def _is_programs():
+    """Stock's own code sets its settings for a while, too."""
+    frame = sys._getframe(2)
+    while frame is not None and _module_of(frame).partition(".")[0] in ("kintsugi", "contextlib") or \
+            frame is not None and _module_of(frame) == "torch.utils._config_module":
+        frame = frame.f_back
+    return frame is None or _module_of(frame).partition(".")[0] != "torch"
+
+
+def _module_of(frame):
+    return frame.f_globals.get("__name__") or ""
+
+
+def names(owner):
+    """Every name of the owner that the installed PyTorch has."""
+    import torch
+
+    if owner == "torch.compiler":
+        return sorted(name for name in torch.compiler.__all__)
+    if owner == "TORCH_LOGS":
+        from torch._logging._internal import log_registry
+
+        return sorted({*log_registry.log_alias_to_log_qnames, *log_registry.artifact_names} - {"custom_format_test_artifact"})
+    import importlib
+
+    return sorted(name for name in importlib.import_module(owner).get_config_copy() if not name.startswith("_") and name != "TYPE_CHECKING")

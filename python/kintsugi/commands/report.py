@@ -1,0 +1,46 @@
+"""`kintsugi report SCRIPT | module:fn | LOGFILE | TRACE_DIR -o DIR`: writes DIR/index.html, one file that needs nothing else.
+
+A script is run and measured, as by `kintsugi explain`. A file or folder is read: the output of TORCH_LOGS (stock's, too), a TORCH_TRACE folder, or an event log of
+`kintsugi run --events`.
+"""
+
+import os
+import sys
+
+
+def add(commands):
+    parser = commands.add_parser("report", help="an HTML report on a script, or on a log or trace that is there", description=__doc__)
+    parser.add_argument("-o", "--output", metavar="DIR", default="kintsugi-report", help="folder of the report (kintsugi-report)")
+    parser.add_argument("--inputs", metavar="EXPR", help="arguments of module:fn")
+    parser.add_argument("--no-measure", action="store_true", help="no times and no prices: calls are not repeated")
+    parser.add_argument("--repeat", action="store_true", help="measure functions whose calls have effects outside of the process, too")
+    parser.add_argument("target", help="a script, module:fn, a log file or a trace folder; arguments of a script follow after --")
+    parser.set_defaults(args=[])
+
+
+def run(options):
+    from kintsugi.diagnose import observe
+    from kintsugi.report import page, read
+
+    from . import explain
+
+    target, status = options.target, 0
+    title = f"Kintsugi: {os.path.basename(os.path.abspath(target)) if os.path.exists(target) else target}"
+    try:
+        if os.path.exists(target) and not target.endswith(".py"):
+            text = page.of_log(title, read.read(target))
+        else:
+            status, diagnoses = explain.explain(target, options.args, inputs=options.inputs, measure=not options.no_measure, repeat=options.repeat)
+            text = page.of_diagnoses(title, sorted(diagnoses, key=explain.loss, reverse=True))
+        os.makedirs(options.output, exist_ok=True)
+        path = os.path.join(options.output, "index.html")
+        with open(path, "w", encoding="utf-8") as file:
+            file.write(text)
+    except (observe.TargetError, read.ReportError, OSError) as error:
+        sys.stderr.write(f"kintsugi: report: {error}\n")
+        return 2
+    print(f"{path} written ({len(text) / 1e3:.0f} kB)")
+    if isinstance(status, Exception):
+        sys.stderr.write(f"kintsugi: report: the script ended with {type(status).__name__}: {status}\n")
+        return 1
+    return 0

@@ -1,0 +1,32 @@
+"""What `kintsugi run` says at the end: three lines, from the event log."""
+
+import collections
+
+
+def lines(script):
+    """[] where nothing was compiled."""
+    import kintsugi
+    from kintsugi import _logs
+    from kintsugi.diagnose.show import count, place
+
+    events = collections.defaultdict(list)
+    for event in _logs.events():
+        events[event["event"]].append(event)
+    recorded = {(event["name"], event.get("filename"), event.get("line")) for event in events["record"]}
+    if not recorded:
+        return []
+    stats = kintsugi.stats().values()
+    calls, replays = (sum(one[key] for one in stats) for key in ("calls", "replays"))
+    graphs = sum(event.get("graphs", 0) for event in (*events["record"], *events["extend"]))
+    first = f"{count(len(recorded), 'compiled function')}, {count(len(events['record']), 'recording')}, {count(graphs, 'graph')}"
+    if calls:
+        first += f"; {replays} of {count(calls, 'call')} of those still alive were replayed"
+    breaks = collections.Counter((event["type"], event.get("filename", "?"), event.get("line", 0)) for event in events["break"])
+    second = "no graph breaks"
+    if breaks:
+        (title, filename, line), _ = breaks.most_common(1)[0]
+        second = f"graph breaks at {count(len(breaks), 'line')}, most often at {place(filename, line)}: {title}"
+    second += f"; {count(len(events['recompile']), 'recompile')}" + (", recompile limit reached" if events["limit"] else "")
+    if events["bug"]:
+        second += f"; {count(len(events['bug']), 'internal failure')} (eager results were used)"
+    return [first, second, f"what each costs and how to fix it: python -m kintsugi explain {script}"]

@@ -1,0 +1,227 @@
+"""The HTML report: one file without anything from elsewhere, for light and dark screens, keyboards and screen readers."""
+
+import html
+import linecache
+
+from ..diagnose import show
+
+STYLE = """
+:root { color-scheme: light dark; --bg: #fff; --fg: #1a1c20; --soft: #5a6068; --line: #d5d9df; --card: #f6f7f9; --bad: #b3261e; --good: #136c3a; --bar: #3b6fc4;
+  --mark: #ffe3df; --plus: #e3f5e8; }
+@media (prefers-color-scheme: dark) { :root { --bg: #14161a; --fg: #e8eaee; --soft: #a4abb5; --line: #353a42; --card: #1d2025; --bad: #ff9b93; --good: #7fdc9f;
+  --bar: #7fa8ee; --mark: #4d2522; --plus: #1d3b27; } }
+* { box-sizing: border-box; }
+body { margin: 0 auto; max-width: 70rem; padding: 1rem 1.25rem 4rem; background: var(--bg); color: var(--fg); font: 16px/1.5 system-ui, sans-serif; }
+h1 { font-size: 1.5rem; } h2 { font-size: 1.2rem; margin-top: 2.2rem; } h3 { font-size: 1rem; margin: 1.4rem 0 .4rem; }
+a { color: var(--bar); } .soft { color: var(--soft); } .bad { color: var(--bad); } .good { color: var(--good); }
+.verdict { font-size: 1.15rem; font-weight: 600; }
+pre, code { font: 13px/1.5 ui-monospace, monospace; } pre { background: var(--card); border: 1px solid var(--line); border-radius: 6px; padding: .6rem .8rem; overflow-x: auto; margin: .5rem 0; }
+.cause { border: 1px solid var(--line); border-radius: 8px; padding: .2rem 1rem .8rem; margin: 1rem 0; }
+.scroll { overflow-x: auto; } table { border-collapse: collapse; width: 100%; font-size: .92rem; } caption { text-align: left; color: var(--soft); padding-bottom: .3rem; }
+th, td { text-align: left; padding: .3rem .6rem .3rem 0; border-bottom: 1px solid var(--line); vertical-align: top; } td.n, th.n { text-align: right; white-space: nowrap; }
+.hit { background: var(--mark); display: inline-block; min-width: 100%; } .under { color: var(--bad); } .plus { background: var(--plus); display: inline-block; min-width: 100%; }
+.minus { background: var(--mark); display: inline-block; min-width: 100%; }
+.strip { display: flex; flex-wrap: wrap; gap: .35rem; padding: 0; list-style: none; }
+.strip li { border: 1px solid var(--line); border-radius: 6px; padding: .15rem .55rem; font-size: .85rem; background: var(--card); }
+.strip li.break { border-color: var(--bad); color: var(--bad); } .strip li.effect { border-style: dashed; }
+summary { cursor: pointer; } :focus-visible { outline: 3px solid var(--bar); outline-offset: 2px; }
+.skip { position: absolute; left: -999px; } .skip:focus { left: 1rem; }
+svg { max-width: 100%; height: auto; } svg text { fill: var(--fg); font: 13px system-ui, sans-serif; } svg .bar { fill: var(--bar); } svg .lost { fill: var(--bad); }
+"""
+
+
+def esc(value):
+    return html.escape(str(value), quote=True)
+
+
+def page(title, body):
+    return ("<!DOCTYPE html>\n<html lang=\"en\">\n<head>\n<meta charset=\"utf-8\">\n<meta name=\"viewport\" content=\"width=device-width, initial-scale=1\">\n"
+            f"<title>{esc(title)}</title>\n<link rel=\"icon\" href=\"data:,\">\n<style>{STYLE}</style>\n</head>\n<body>\n"
+            f"<a class=\"skip\" href=\"#main\">Skip to the findings</a>\n<main id=\"main\">\n<h1>{esc(title)}</h1>\n{body}\n</main>\n</body>\n</html>\n")
+
+
+def of_diagnoses(title, diagnoses):
+    """The report on functions that were run and measured, those that lose most first."""
+    if not diagnoses:
+        return page(title, "<p>Nothing was compiled: no function that torch.compile or kintsugi.compile returned was called.</p>")
+    parts = []
+    if len(diagnoses) > 1:
+        links = "".join(f"<li><a href=\"#f{number}\">{esc(show.headline(one))}</a></li>" for number, one in enumerate(diagnoses))
+        parts.append(f"<nav aria-label=\"Functions\"><ul>{links}</ul></nav>")
+    parts += [_function(number, one) for number, one in enumerate(diagnoses)]
+    return page(title, "\n".join(parts))
+
+
+def _function(number, one):
+    parts = [f"<section aria-labelledby=\"f{number}\"><h2 id=\"f{number}\"><code>{esc(one.name)}</code> "
+             f"<span class=\"soft\">{esc(show.place(one.filename, one.line))}</span></h2>",
+             f"<p class=\"verdict\">{esc(show.headline(one))}</p>"]
+    if one.verdict.note:
+        parts.append(f"<p class=\"soft\">{esc(one.verdict.note)}</p>")
+    parts += [_times(one), _sequence(one)]
+    if one.causes:
+        parts.append("<h3>What costs time</h3>" + _cause_table(number, one))
+        parts += [_cause(f"f{number}c{i}", cause) for i, cause in enumerate(one.causes)]
+    parts += [_sources(one), _kernels(one), _effects(one), "</section>"]
+    return "\n".join(part for part in parts if part)
+
+
+def _times(one):
+    """Bars: eager, compiled, without graph breaks."""
+    verdict = one.verdict
+    rows = [(name, value) for name, value in (("eager", verdict.eager), ("compiled", verdict.compiled), ("without breaks", verdict.without_breaks)) if value]
+    if not rows:
+        return ""
+    longest, bars = max(value for _, value in rows), []
+    for i, (name, value) in enumerate(rows):
+        width = max(2, 440 * value / longest)
+        bars.append(f"<text x=\"0\" y=\"{i * 26 + 17}\">{esc(name)}</text><rect class=\"bar\" x=\"120\" y=\"{i * 26 + 4}\" width=\"{width:.0f}\" height=\"17\" rx=\"3\"/>"
+                    f"<text x=\"{128 + width:.0f}\" y=\"{i * 26 + 17}\">{esc(show.us(value * 1e6))}</text>")
+    told = ", ".join(f"{name} {show.us(value * 1e6)}" for name, value in rows)
+    return (f"<h3>A call</h3><div class=\"scroll\"><svg role=\"img\" aria-label=\"Time of a call: {esc(told)}\" viewBox=\"0 0 660 {len(rows) * 26}\" width=\"660\">"
+            f"{''.join(bars)}</svg></div>")
+
+
+def _sequence(one):
+    if len(one.sequence) < 2:
+        return ""
+    items = []
+    for kind, line, text in one.sequence[:200]:
+        items.append(f"<li class=\"{esc(kind)}\"><span class=\"soft\">line {line}</span> {esc(text)}</li>")
+    left = len(one.sequence) - 200
+    more = f"<p class=\"soft\">{left} more</p>" if left > 0 else ""
+    return f"<h3>In order</h3><ol class=\"strip\">{''.join(items)}</ol>{more}"
+
+
+def _price(cause):
+    return (show.us(cause.price_us) if cause.price_us is not None else "", f"{cause.share:.0%}" if cause.share is not None else "", cause.how)
+
+
+def _cause_table(number, one):
+    rows = []
+    for i, cause in enumerate(one.causes):
+        price, share, how = _price(cause)
+        rows.append(f"<tr><td class=\"n\">{price}</td><td class=\"n\">{share}</td><td>{how}</td><td><a href=\"#f{number}c{i}\">{esc(cause.title)}</a></td>"
+                    f"<td>{esc(show.place(*cause.user[:2]))}</td><td class=\"n\">{cause.count}</td></tr>")
+    head = "".join(f"<th scope=\"col\"{' class=' + chr(34) + 'n' + chr(34) if n else ''}>{text}</th>" for text, n in
+                   (("price", 1), ("of the call", 1), ("how", 0), ("cause", 0), ("line", 0), ("times", 1)))
+    return f"<div class=\"scroll\" tabindex=\"0\" role=\"region\" aria-label=\"Causes\"><table><caption>By what they cost in a call</caption><thead><tr>{head}</tr></thead><tbody>{''.join(rows)}</tbody></table></div>"
+
+
+def _cause(ident, cause):
+    price, share, how = _price(cause)
+    told = f"{price}{', ' + share + ' of the call' if share else ''}{' (' + how + ')' if how else ''}" if price else "not priced"
+    parts = [f"<article class=\"cause\" aria-labelledby=\"{ident}\"><h3 id=\"{ident}\">{esc(cause.title)} <span class=\"soft\">{esc(told)}</span></h3>",
+             excerpt(cause.user[0], cause.user[1], cause.user_columns if cause.library else cause.columns)]
+    if cause.library:
+        parts.append(f"<p>in {esc(cause.library)}:</p>" + excerpt(cause.filename, cause.line, cause.columns))
+    for file, line, code in cause.origin if cause.kind == "break" else ():
+        parts.append(f"<p>Its data comes from {esc(show.place(file, line))}: <code>{esc(code)}</code></p>")
+    parts.append(f"<p>{esc(cause.explanation)}</p>")
+    if cause.patch is not None:
+        lines = []
+        for text in cause.patch.diff().splitlines()[3:]:
+            kind = "plus" if text.startswith("+") else "minus" if text.startswith("-") else ""
+            lines.append(f"<span class=\"{kind}\">{esc(text)}</span>")
+        parts.append(f"<p>Fix:</p><pre tabindex=\"0\">{chr(10).join(lines)}</pre><p class=\"soft\">{esc(cause.patch.caution)}</p>")
+    elif cause.hints:
+        parts.append("<ul>" + "".join(f"<li>{esc(hint)}</li>" for hint in cause.hints) + "</ul>")
+    if cause.notes:
+        parts.append("<ul class=\"soft\">" + "".join(f"<li>{esc(note)}</li>" for note in cause.notes) + "</ul>")
+    if cause.id:
+        link = f" · <a href=\"{esc(cause.page)}\">PyTorch's page</a>" if cause.page else ""
+        parts.append(f"<p class=\"soft\"><code>kintsugi breaks {esc(cause.id)}</code>{link}</p>")
+    return "\n".join(parts) + "</article>"
+
+
+def excerpt(filename, line, columns=(-1, -1, -1), around=3):
+    """Lines of a file, the one that matters marked."""
+    lines = linecache.getlines(filename)
+    if not 0 < line <= len(lines):
+        return f"<p><code>{esc(show.place(filename, line))}</code></p>"
+    found = []
+    for number in range(max(1, line - around), min(len(lines), line + around) + 1):
+        text = f"{number:>5}  {esc(lines[number - 1].rstrip())}"
+        if number == line:
+            text = f"<span class=\"hit\">{text}</span>"
+            first, last = show.characters(filename, line, columns)
+            if first is not None:
+                text += f"\n<span class=\"under\" aria-hidden=\"true\">{' ' * (first + 7)}{'^' * max(1, last - first)}</span>"
+        found.append(text)
+    return f"<p><code>{esc(show.place(filename, line))}</code></p><pre tabindex=\"0\">{chr(10).join(found)}</pre>"
+
+
+def _sources(one):
+    """The user's files, with prices beside the lines."""
+    prices = {}
+    for cause in one.causes:
+        if cause.kind == "break":
+            prices.setdefault(cause.user[0], {}).setdefault(cause.user[1], []).append(cause)
+    parts = []
+    for filename, places in prices.items():
+        lines = linecache.getlines(filename)
+        first, last = max(1, min(places) - 15), min(len(lines), max(places) + 15)
+        if last - first > 400:
+            continue
+        rows = []
+        for number in range(first, last + 1):
+            here = places.get(number, ())
+            told = ", ".join(_price(cause)[0] or "break" for cause in here)
+            code = f"{told:>9} {number:>5}  {esc(lines[number - 1].rstrip())}"
+            rows.append(f"<span class=\"hit\">{code}</span>" if here else code)
+        parts.append(f"<details><summary>{esc(show.place(filename, first))} with prices</summary><pre tabindex=\"0\">{chr(10).join(rows)}</pre></details>")
+    return "<h3>Source</h3>" + "".join(parts) if parts else ""
+
+
+def _kernels(one):
+    if not one.kernels:
+        return ""
+    rows = []
+    for row in one.kernels:
+        tried = f"{row['launch_us']:.1f} us" if row["launch_us"] else ""
+        steps = f"{row['steps_us']:.1f} us" if row["steps_us"] else ""
+        why = row["reason"] or "; ".join(row["not_fused"])
+        rows.append(f"<tr><td>{row['recording']}.{row['graph']}{'.' + str(row['part']) if row['parts'] > 1 else ''}</td><td class=\"n\">{row['native_calls']}</td>"
+                    f"<td class=\"n\">{row['kernels']}</td><td class=\"n\">{row['library_calls']}</td><td class=\"n\">{tried}</td><td class=\"n\">{steps}</td>"
+                    f"<td class=\"n\">{row['compile_ms']:.1f} ms</td><td>{esc(why)}</td></tr>")
+    head = "".join(f"<th scope=\"col\"{' class=' + chr(34) + 'n' + chr(34) if n else ''}>{text}</th>" for text, n in
+                   (("graph", 0), ("calls compiled", 1), ("kernels", 1), ("left to PyTorch", 1), ("a launch", 1), ("step by step", 1), ("compiling", 1), ("not fused, or not compiled", 0)))
+    return f"<h3>Kernels</h3><div class=\"scroll\" tabindex=\"0\" role=\"region\" aria-label=\"Kernels\"><table><thead><tr>{head}</tr></thead><tbody>{''.join(rows)}</tbody></table></div>"
+
+
+def _effects(one):
+    if not one.effects:
+        return ""
+    items = "".join(f"<li><code>{esc(effect['text'])}</code> <span class=\"soft\">{esc(show.place(effect['filename'], effect['line']))}</span></li>" for effect in one.effects[:100])
+    return f"<h3>Side effects, replayed in order without a graph break</h3><ul>{items}</ul>"
+
+
+# ---- logs and traces ----
+
+_KINDS = {"break": "Graph breaks", "recompile": "Recompiles", "failure": "Failures"}
+
+
+def of_log(title, found):
+    """The report on a log or trace folder that was read."""
+    counts = ", ".join(show.count(sum(one.kind == kind for one in found.findings), noun) for kind, noun in (
+        ("break", "graph break"), ("recompile", "recompile"), ("failure", "failure")))
+    parts = [f"<p class=\"verdict\">{counts}; {show.count(len(found.compiled), 'compilation')} told of</p>", f"<p class=\"soft\">{esc(found.source)}: {found.lines} lines read"
+             + (f", {found.skipped} of them not understood" if found.skipped else "") + (f", {found.left_out} findings left out" if found.left_out else "")
+             + ". A log has no times of calls: <code>kintsugi report SCRIPT</code> measures what each of these costs.</p>"]
+    for kind, name in _KINDS.items():
+        mine = sorted((one for one in found.findings if one.kind == kind), key=lambda one: -one.count)
+        if not mine:
+            continue
+        parts.append(f"<h2>{name}</h2>")
+        for one in mine:
+            times = f" <span class=\"soft\">{one.count} times</span>" if one.count > 1 else ""
+            link = f"<p><a href=\"{esc(one.page)}\">PyTorch's page on it</a></p>" if one.page else ""
+            place = excerpt(one.filename, one.line) if one.filename else ""
+            text = f"<details><summary>What the log says</summary><pre tabindex=\"0\">{esc(one.text)}</pre></details>" if one.text else ""
+            parts.append(f"<article class=\"cause\"><h3>{esc(one.title)}{times}</h3>{place}{text}{link}</article>")
+    if found.compiled:
+        rows = "".join(f"<tr><td>{esc(one['name'])}</td><td>{esc(show.place(one['filename'] or '?', one['line']))}</td><td class=\"n\">{esc(one['graph_ops'] if one['graph_ops'] is not None else '')}</td>"
+                       f"<td class=\"n\">{'' if one['seconds'] is None else format(one['seconds'], '.3f')}</td><td>{esc(one['failure'] or '')}</td></tr>" for one in found.compiled)
+        parts.append("<h2>Compilations</h2><div class=\"scroll\" tabindex=\"0\" role=\"region\" aria-label=\"Compilations\"><table><thead><tr><th scope=\"col\">function</th><th scope=\"col\">line</th><th scope=\"col\" class=\"n\">calls in the graph</th>"
+                     f"<th scope=\"col\" class=\"n\">seconds</th><th scope=\"col\">failure</th></tr></thead><tbody>{rows}</tbody></table></div>")
+    return page(title, "\n".join(parts))

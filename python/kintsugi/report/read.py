@@ -1,0 +1,222 @@
+"""Logs and trace folders of stock PyTorch (TORCH_LOGS, TORCH_TRACE) and event logs of Kintsugi, as findings: a line at a time, so that a large file
+takes no more memory than what is found in it.
+"""
+
+import collections
+import dataclasses
+import json
+import os
+import re
+
+MOST = 2000        # findings of a file; what follows is counted
+LONGEST = 1 << 16  # bytes of a line that are looked at
+
+
+class ReportError(Exception):
+    """Its text is for the user."""
+
+
+@dataclasses.dataclass
+class Finding:
+    """A graph break, a recompile or a failure that a log tells of."""
+
+    kind: str
+    title: str
+    filename: str = ""
+    line: int = 0
+    text: str = ""
+    page: str = ""
+    count: int = 1
+
+
+@dataclasses.dataclass
+class Read:
+    """What a log holds."""
+
+    source: str
+    findings: list
+    compiled: list        # {"name", "filename", "line", "graph_ops", "seconds", "failure"} of each compilation, where a trace says so
+    lines: int = 0
+    skipped: int = 0      # lines that could not be understood
+    left_out: int = 0
+
+
+_PREFIX = re.compile(r"^(?:\[rank\d+\]:)?[VIWEC]\d{4} \d\d:\d\d:\d\d\.\d+ \d+ \S+?:\d+\](?: \[(?P<id>[^\]]+)\])?(?: \[__(?P<artifact>\w+)\])? ?")
+_BREAK = re.compile(r"^Graph break(?P<again> \(user stack suppressed due to duplicate graph break\))?(?: in user code at |: from user code at:? ?)(?P<file>.+?):(?P<line>\d+)")
+_RECOMPILE = re.compile(r"^Recompiling function (?P<name>\S+) in (?P<file>.+):(?P<line>\d+)")
+_PAGE = re.compile(r"please visit: (?P<page>\S+)")
+
+
+class _Collector:
+    def __init__(self, source):
+        self.read = Read(source, [], [])
+        self.known = {}
+
+    def add(self, finding):
+        key = finding.kind, finding.title, finding.filename, finding.line
+        if key in self.known:
+            self.known[key].count += 1
+            return self.known[key]
+        if len(self.known) >= MOST:
+            self.read.left_out += 1
+            return finding
+        self.known[key] = finding
+        self.read.findings.append(finding)
+        return finding
+
+
+def read(path):
+    """A Read of a log file, a trace file, or a folder of these."""
+    if os.path.isdir(path):
+        files = sorted(os.path.join(path, name) for name in os.listdir(path) if name.endswith((".log", ".jsonl", ".json")))
+        if not files:
+            raise ReportError(f"{path}: no log in this folder; TORCH_TRACE={path} makes PyTorch write some")
+        collector = _Collector(path)
+        for file in files:
+            _read_file(file, collector)
+    elif os.path.isfile(path):
+        collector = _Collector(path)
+        _read_file(path, collector)
+    else:
+        raise ReportError(f"no such file or folder: {path!r}")
+    found = collector.read
+    if not found.findings and not found.compiled:
+        raise ReportError(f"{path}: {found.lines} lines read, and nothing in them that a report could show; expected the output of TORCH_LOGS, a "
+                          "TORCH_TRACE folder, or a file of `kintsugi run --events`")
+    return found
+
+
+def _read_file(path, collector):
+    open_break = None
+    payload = None
+    with open(path, "rb") as file:
+        while True:
+            raw = file.readline(LONGEST)
+            if not raw:
+                break
+            if len(raw) == LONGEST and not raw.endswith(b"\n"):
+                _skip_line(file)
+            collector.read.lines += 1
+            line = raw.decode(errors="replace").rstrip("\n")
+            if line.startswith("\t") and payload is not None:
+                payload.append(line[1:])
+                continue
+            if payload is not None:
+                _take_payload(payload, collector)
+                payload = None
+            prefix = _PREFIX.match(line)
+            body = line[prefix.end():] if prefix else line
+            if body.startswith("{") and (prefix or line.startswith("{")):
+                payload = _take_json(body, collector)
+                continue
+            open_break = _take_line(body, open_break, collector)
+    if payload is not None:
+        _take_payload(payload, collector)
+
+
+def _skip_line(file):
+    while True:
+        raw = file.readline(LONGEST)
+        if not raw or raw.endswith(b"\n"):
+            return
+
+
+def _take_line(body, open_break, collector):
+    """One line of TORCH_LOGS; returns the break whose reason is still being told."""
+    match = _BREAK.match(body)
+    if match:
+        return ["", match["file"], int(match["line"]), []]
+    match = _RECOMPILE.match(body)
+    if match:
+        collector.add(Finding("recompile", f"{match['name']} was compiled again", match["file"], int(match["line"])))
+        return None
+    if open_break is None:
+        return None
+    _, file, line, text = open_break
+    page = _PAGE.search(body)
+    if page or body.startswith("User code traceback") or len(text) > 60:
+        _finish_break(file, line, text, page["page"] if page else "", collector)
+        return None
+    text.append(body)
+    return open_break
+
+
+def _finish_break(file, line, text, page, collector):
+    reason = "\n".join(text).removeprefix("Graph Break Reason: ").strip()
+    parts = [part for part in reason.split("\n") if part.strip()]
+    first = parts[0] if parts else "graph break"
+    if first.startswith(("Encountered graph break when attempting to trace", "Failed to handle graph break gracefully")) and len(parts) > 1:
+        first = next((part for part in parts[1:] if not part.startswith("Encountered graph break")), first)
+    collector.add(Finding("break", first, file, line, reason, page))
+
+
+def _take_json(body, collector):
+    """An event of a trace, or of Kintsugi's event log; a list where a payload follows."""
+    try:
+        event = json.loads(body)
+    except ValueError:
+        collector.read.skipped += 1
+        return None
+    if not isinstance(event, dict):
+        collector.read.skipped += 1
+        return None
+    if isinstance(event.get("event"), str):
+        _take_own(event, collector)
+        return None
+    metrics = event.get("compilation_metrics")
+    if isinstance(metrics, dict):
+        _take_metrics(metrics, collector)
+    artifact = event.get("artifact")
+    name = artifact.get("name") if isinstance(artifact, dict) else None
+    if event.get("has_payload") is not None:
+        return [name] if name in ("dynamo_graph_break_reason", "recompile_reasons") else []
+    return None
+
+
+def _take_metrics(metrics, collector):
+    file, line = metrics.get("co_filename") or "", metrics.get("co_firstlineno") or 0
+    failure = metrics.get("fail_reason")
+    if len(collector.read.compiled) < MOST:
+        collector.read.compiled.append({"name": str(metrics.get("co_name") or "?"), "filename": file, "line": line, "graph_ops": metrics.get("graph_op_count"),
+                                        "seconds": metrics.get("entire_frame_compile_time_s"), "failure": failure})
+    if failure:
+        collector.add(Finding("failure", str(failure).split("\n")[0], metrics.get("fail_user_frame_filename") or file,
+                              metrics.get("fail_user_frame_lineno") or line, str(failure)))
+
+
+def _take_payload(payload, collector):
+    name, lines = (payload[0], payload[1:]) if payload and payload[0] in ("dynamo_graph_break_reason", "recompile_reasons") else (None, [])
+    if name == "dynamo_graph_break_reason":
+        open_break = None
+        for line in lines:
+            open_break = _take_line(line, open_break, collector)
+        if open_break is not None:
+            _finish_break(open_break[1], open_break[2], open_break[3], "", collector)
+    elif name == "recompile_reasons":
+        collector.add(Finding("recompile", "\n".join(lines).strip("[]\n \"")[:300].partition("   ")[0].strip() or "recompiled"))
+
+
+def _take_own(event, collector):
+    from kintsugi import _messages
+
+    place = event.get("filename") or "", event.get("line") or 0
+    if event["event"] == "break":
+        row = _messages.find_row(event.get("why", ""))
+        collector.add(Finding("break", event.get("type", "graph break"), *place, _messages.break_block(row) if row else "",
+                              _messages.BREAK_PAGE.format(row["stock"][0].lower()) if row and row["stock"] else ""))
+    elif event["event"] == "recompile":
+        collector.add(Finding("recompile", f"{event.get('name')}: {event.get('failures', '').strip()}", *place))
+    elif event["event"] in ("bug", "limit", "differ"):
+        collector.add(Finding("failure", f"{event.get('name')}: {event.get('message') or event.get('text') or 'recompile limit reached'}", *place))
+    elif event["event"] == "record":
+        collector.read.compiled.append({"name": event.get("name", "?"), "filename": place[0], "line": place[1], "graph_ops": event.get("ops"),
+                                        "seconds": event.get("record_ns", 0) / 1e9, "failure": event.get("reason") or None})
+
+
+def by_line(found):
+    """{(file, line): findings}."""
+    places = collections.defaultdict(list)
+    for finding in found.findings:
+        if finding.filename:
+            places[finding.filename, finding.line].append(finding)
+    return places

@@ -1,0 +1,128 @@
+"""`kintsugi report`: pages that stand alone, of programs that are run and of logs that are read."""
+
+import html.parser
+import json
+import linecache
+
+import programs
+import pytest
+
+from kintsugi import cli
+
+STOCK = '''\
+V1120 15:24:39.233000 11822 torch/_dynamo/symbolic_convert.py:5368] [0/0] [__graph_breaks] Graph break in user code at /nowhere/m.py:10
+V1120 15:24:39.233000 11822 torch/_dynamo/symbolic_convert.py:5368] [0/0] [__graph_breaks] Graph Break Reason: Data-dependent branching
+V1120 15:24:39.233000 11822 torch/_dynamo/symbolic_convert.py:5368] [0/0] [__graph_breaks]   Explanation: Detected data-dependent <branching>
+V1120 15:24:39.233000 11822 torch/_dynamo/symbolic_convert.py:5368] [0/0] [__graph_breaks]
+V1120 15:24:39.233000 11822 torch/_dynamo/symbolic_convert.py:5368] [0/0] [__graph_breaks]  For more details about this graph break, please visit: https://example.org/gb/gb0170.html
+V1120 15:24:40.233000 11822 torch/_dynamo/symbolic_convert.py:5368] [1/0] [__graph_breaks] Graph break in user code at /nowhere/m.py:4
+V1120 15:24:40.233000 11822 torch/_dynamo/symbolic_convert.py:5368] [1/0] [__graph_breaks] Graph Break Reason: Encountered graph break when attempting to trace CALL: a function call, e.g. f(x, y):
+V1120 15:24:40.233000 11822 torch/_dynamo/symbolic_convert.py:5368] [1/0] [__graph_breaks]
+V1120 15:24:40.233000 11822 torch/_dynamo/symbolic_convert.py:5368] [1/0] [__graph_breaks] Failed to trace builtin operator
+V1120 15:24:40.233000 11822 torch/_dynamo/symbolic_convert.py:5368] [1/0] [__graph_breaks] User code traceback:
+V1120 15:24:41.233000 11822 torch/_dynamo/guards.py:1] [0/1] [__recompiles] Recompiling function f in /nowhere/m.py:8
+'''
+TRACE = '''\
+V1120 15:24:39.233000 1 a.py:1] {"str": ["m.py", 0]}
+V1120 15:24:39.233000 1 a.py:1] {"artifact": {"name": "dynamo_graph_break_reason", "encoding": "string"}, "frame_id": 0, "has_payload": "0"}
+\tGraph break in user code at /nowhere/m.py:10
+\tGraph Break Reason: Data-dependent branching
+\t  Explanation: ...
+V1120 15:24:39.233000 1 a.py:1] {"compilation_metrics": {"co_name": "f", "co_filename": "/nowhere/m.py", "co_firstlineno": 8, "graph_op_count": 3, "entire_frame_compile_time_s": 1.5, "fail_reason": "it failed\\nbecause", "fail_user_frame_lineno": 12}}
+V1120 15:24:39.233000 1 a.py:1] {"broken json
+'''
+
+
+class _Page(html.parser.HTMLParser):
+    """Tags that are open when they should not be, addresses, identifiers, and the text."""
+
+    VOID = ("meta", "link", "rect", "br")
+
+    def __init__(self, text):
+        super().__init__()
+        self.open, self.addresses, self.ids, self.text, self.wrong = [], [], [], "", []
+        self.feed(text)
+
+    def handle_starttag(self, tag, attributes):
+        found = dict(attributes)
+        self.addresses += [found[name] for name in ("href", "src") if name in found]
+        self.ids += [found["id"]] if "id" in found else []
+        if tag not in self.VOID:
+            self.open.append(tag)
+
+    def handle_endtag(self, tag):
+        if tag not in self.VOID and (not self.open or self.open.pop() != tag):
+            self.wrong.append(tag)
+
+    def handle_data(self, data):
+        self.text += data
+
+
+def _check(path):
+    page = _Page(path.read_text())
+    assert not page.wrong and not page.open
+    assert len(page.ids) == len(set(page.ids)) and {a[1:] for a in page.addresses if a.startswith("#")} <= set(page.ids)
+    assert all(a.startswith(("#", "https://", "data:,")) for a in page.addresses)  # nothing is loaded from elsewhere
+    return page.text
+
+
+@pytest.fixture
+def report(tmp_path, monkeypatch, capfd, kintsugi_clean):
+    monkeypatch.chdir(tmp_path)
+    linecache.clearcache()
+
+    def run(name, text, *arguments):
+        path = tmp_path / name
+        path.parent.mkdir(exist_ok=True)
+        path.write_bytes(text if isinstance(text, bytes) else text.encode())
+        target = name if path.parent == tmp_path else path.parent.name
+        status = cli.main(["report", target, "-o", "out", *arguments])
+        page = tmp_path / "out" / "index.html"
+        return status, _check(page) if page.exists() else None, capfd.readouterr()
+    return run
+
+
+def test_a_script(report):
+    status, text, out = report("script.py", programs.ORIGIN)
+    assert status == 0 and out.out.endswith("kB)\n")
+    for part in ("decide (script.py:4)", "Data-dependent branching", "Its data comes from script.py:6", "+    x = torch.where(gt, x * 2, x)", "measured",
+                 "without breaks", "graph 1: ", "print('decided')"):
+        assert part in text, part
+
+
+def test_what_is_in_the_source_is_no_markup(report):
+    program = programs.ORIGIN.replace("    if gt:", "    if gt:  # <script>alert('&')</script>")
+    _, text, _ = report("script.py", program, "--no-measure")
+    assert "<script>alert('&')</script>" in text  # as text, not as a tag
+
+
+def test_a_log_of_stock(report):
+    status, text, _ = report("stock.log", STOCK)
+    assert status == 0 and "2 graph breaks, 1 recompile, 0 failures" in text
+    assert "Data-dependent branching" in text and "Failed to trace builtin operator" in text and "/nowhere/m.py:10" in text
+    assert "f was compiled again" in text and "<branching>" in text
+
+
+def test_a_trace_folder(report):
+    status, text, _ = report("trace/dedicated_log_torch_trace_x.log", TRACE)
+    assert status == 0 and "1 graph break, 0 recompiles, 1 failure; 1 compilation told of" in text
+    assert "it failed" in text and "1.500" in text and "1 of them not understood" in text
+
+
+def test_an_event_log_of_ours(report):
+    events = [{"event": "break", "name": "f", "filename": "m.py", "line": 3, "why": "TENSOR_ITEM", "type": "Unsupported Tensor.item() call"},
+              {"event": "record", "name": "f", "filename": "m.py", "line": 1, "ops": 4, "record_ns": 2e6, "reason": ""}]
+    status, text, _ = report("events.jsonl", "".join(json.dumps(event) + "\n" for event in events))
+    assert status == 0 and "KIN0005" in text and "1 graph break, 0 recompiles, 0 failures; 1 compilation told of" in text
+
+
+@pytest.mark.parametrize("junk", [b"", bytes(range(256)) * 500, b"x" * 300_000, b'{"a": 1}\n[1]\n', TRACE[:90].encode(), b'{"artifact": 3}\n{"compilation_metrics": 7}\n'])
+def test_what_is_no_log(report, junk):
+    status, _, out = report("junk.log", junk)
+    assert status == 2 and "nothing in them that a report could show" in out.err
+
+
+def test_missing(report, tmp_path, capfd):
+    assert cli.main(["report", "nothing.log"]) == 2
+    (tmp_path / "empty").mkdir()
+    assert cli.main(["report", "empty"]) == 2 and "no log in this folder" in capfd.readouterr().err

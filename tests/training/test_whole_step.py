@@ -1,0 +1,288 @@
+"""Whole steps of training in one compiled function, under fullgraph: forward, backward, clipping, optimizer, schedule. After each step parameters, gradients and what
+the step returns are eager's."""
+import pytest
+import torch
+import torch.nn.functional as F
+from launches import engine, kintsugi
+from torch import nn
+
+
+class Step:
+    """A model with all that a step needs; each test compiles one of its methods."""
+
+    def __init__(self):
+        torch.manual_seed(3)
+        self.model = nn.Sequential(nn.Linear(12, 16), nn.GELU(), nn.LayerNorm(16), nn.Linear(16, 5))
+        self.params = list(self.model.parameters())
+        self.optimizer = torch.optim.AdamW(self.params, lr=0.01)
+        self.other = torch.optim.SGD(self.params[:2], lr=0.1, momentum=0.9)
+        self.schedule = torch.optim.lr_scheduler.StepLR(self.optimizer, 2, 0.5)
+        self.average = [p.detach().clone() for p in self.params]
+        self.seen = []
+
+    def loss(self, x, y):
+        return F.cross_entropy(self.model(x), y)
+
+    def update(self, loss):
+        self.optimizer.zero_grad()
+        loss.backward()
+        self.optimizer.step()
+        return loss.detach()
+
+    def plain(self, x, y):
+        return self.update(self.loss(x, y))
+
+    def gradients_stay(self, x, y):
+        self.optimizer.zero_grad(set_to_none=False)
+        loss = self.loss(x, y)
+        loss.backward()
+        self.optimizer.step()
+        return loss.detach()
+
+    def clears_the_model(self, x, y):
+        self.model.zero_grad()
+        loss = self.loss(x, y)
+        loss.backward()
+        self.optimizer.step()
+        return loss.detach()
+
+    def clips_norm(self, x, y):
+        self.optimizer.zero_grad()
+        loss = self.loss(x, y)
+        loss.backward()
+        norm = torch.nn.utils.clip_grad_norm_(self.model.parameters(), 0.1)
+        self.optimizer.step()
+        return loss.detach() + norm
+
+    def clips_value(self, x, y):
+        self.optimizer.zero_grad()
+        loss = self.loss(x, y)
+        loss.backward()
+        torch.nn.utils.clip_grad_value_(self.params, 0.01)
+        self.optimizer.step()
+        return loss.detach()
+
+    def scheduled(self, x, y):
+        loss = self.plain(x, y)
+        self.schedule.step()
+        return loss + self.optimizer.param_groups[0]["lr"]
+
+    def accumulates(self, x, y):
+        self.optimizer.zero_grad()
+        total = 0.0
+        for some, labels in zip(x.chunk(2), y.chunk(2)):
+            loss = self.loss(some, labels) / 2
+            loss.backward()
+            total = total + loss.detach()
+        self.optimizer.step()
+        return total
+
+    def averages(self, x, y):
+        loss = self.plain(x, y)
+        with torch.no_grad():
+            for a, p in zip(self.average, self.params):
+                a.mul_(0.9).add_(p, alpha=0.1)
+        return loss + self.average[0].sum()
+
+    def asks_for_gradients(self, x, y):
+        loss = self.loss(x, y)
+        for p, grad in zip(self.params, torch.autograd.grad(loss, self.params)):
+            p.grad = grad
+        self.optimizer.step()
+        return loss.detach()
+
+    def hooks_a_tensor(self, x, y):
+        hidden = self.model[0](x)
+        hidden.register_hook(lambda grad: grad * 2)
+        return self.update(F.cross_entropy(self.model[3](self.model[2](self.model[1](hidden))), y))
+
+    def hooks_a_parameter(self, x, y):
+        handle = self.params[0].register_post_accumulate_grad_hook(lambda p: self.seen.append(p.grad.sum().item()))
+        loss = self.plain(x, y)
+        handle.remove()
+        return loss + sum(self.seen)
+
+    def has_a_target(self, x, y):
+        with torch.no_grad():
+            target = self.model(x)
+        return self.update(F.mse_loss(self.model(x), target.detach() + 1))
+
+    def wants_gradients_of_its_input(self, x, y):
+        x = x.detach().clone().requires_grad_()
+        loss = self.update(self.loss(x, y))
+        assert x.is_leaf
+        return loss + x.grad.sum()
+
+    def is_functional(self, x, y):
+        weights = dict(self.model.named_parameters())
+        return self.update(F.cross_entropy(torch.func.functional_call(self.model, weights, (x,)), y))
+
+    def goes_by_torch_func(self, x, y):
+        weights = {name: p.detach() for name, p in self.model.named_parameters()}
+        grads, loss = torch.func.grad_and_value(lambda w: F.cross_entropy(torch.func.functional_call(self.model, w, (x,)), y))(weights)
+        with torch.no_grad():
+            for name, p in self.model.named_parameters():
+                p.sub_(grads[name], alpha=0.1)
+        return loss
+
+    def two_optimizers(self, x, y):
+        loss = self.plain(x, y)
+        self.other.zero_grad()
+        self.loss(x, y).backward()
+        self.other.step()
+        return loss
+
+
+NAMES = [name for name in vars(Step) if not name.startswith("_") and name not in ("loss", "update")]
+
+
+def data(n=6):
+    torch.manual_seed(1)
+    return [(torch.randn(8, 12), torch.randint(0, 5, (8,))) for _ in range(n)]
+
+
+def run(name, compile):
+    step = Step()
+    fn = compile(getattr(step, name))
+    out = []
+    for x, y in data():
+        value = fn(x, y)
+        out.append((value.clone(), [p.detach().clone() for p in step.params], [None if p.grad is None else p.grad.clone() for p in step.params]))
+    return out, fn
+
+
+@pytest.mark.parametrize("name", NAMES)
+@pytest.mark.parametrize("backend", ["kernels", "eager"])
+def test_step(name, backend):
+    mine, compiled = run(name, lambda f: kintsugi.compile(f, fullgraph=True, **({} if backend == "kernels" else {"backend": "eager"})))
+    eager, _ = run(name, lambda f: f)
+    close = {"rtol": 0, "atol": 0} if backend == "eager" else {"rtol": 1e-4, "atol": 1e-6}
+    for a, b in zip(mine, eager):
+        torch.testing.assert_close(a, b, **close)
+    stats = kintsugi.stats(compiled)
+    assert stats["recordings"] == 1 and stats["replays"] == 5
+    assert all(v["breaks"] == 0 for v in stats["variants"])
+
+
+def test_forward_and_step_are_compiled():
+    before = engine.optimizer_totals()["compiled"]
+    _, compiled = run("plain", lambda f: kintsugi.compile(f, fullgraph=True))
+    assert any(k["launches"] for k in kintsugi.stats(compiled)["kernels"])
+    assert engine.optimizer_totals()["compiled"] - before >= 4
+
+
+def test_a_step_that_is_given_up():
+    """An exception between backward and step: gradients are there, parameters are as before."""
+    step = Step()
+
+    def raises(x, y):
+        loss = step.loss(x, y)
+        loss.backward()
+        if len(step.seen) > 2:
+            raise ValueError("not this one")
+        step.optimizer.step()
+        return loss
+
+    compiled = kintsugi.compile(raises)
+    for i, (x, y) in enumerate(data()):
+        step.optimizer.zero_grad()
+        was = [p.detach().clone() for p in step.params]
+        if i == 4:
+            step.seen = [1, 2, 3]
+            with pytest.raises(ValueError):
+                compiled(x, y)
+            assert all(p.grad is not None and torch.equal(p, b) for p, b in zip(step.params, was))
+            step.seen = []
+        else:
+            compiled(x, y)
+            assert not any(torch.equal(p, b) for p, b in zip(step.params, was))
+
+
+@pytest.mark.parametrize("to_none", [True, False])
+def test_zero_grad(to_none):
+    both = []
+    for compile in (kintsugi.compile, lambda f, **options: f):
+        params = [nn.Parameter(torch.ones(3)), nn.Parameter(torch.ones(2, 2)), nn.Parameter(torch.ones(1))]
+        optimizer = torch.optim.SGD(params, lr=0.1)
+        clear = compile(lambda o=optimizer: o.zero_grad(set_to_none=to_none), fullgraph=True)
+        seen = []
+        for i in range(4):
+            for p in params[:2]:
+                p.grad = torch.full_like(p, float(i + 1))
+            if i == 2:
+                params[0].grad = torch.ones(3, requires_grad=True) * 2
+            grad = params[0].grad
+            clear()
+            seen.append([None if p.grad is None else (p.grad.tolist(), p.grad.requires_grad, p.grad._version, p.grad is grad) for p in params])
+            seen.append((grad.tolist(), grad.requires_grad))
+        both.append(seen)
+    assert both[0] == both[1]
+
+
+def test_gradient_scaler():
+    def run_scaled(compile):
+        step = Step()
+        scaler = torch.amp.GradScaler("cpu", init_scale=8.0, growth_interval=2)
+
+        def scaled(x, y):
+            step.optimizer.zero_grad()
+            with torch.autocast("cpu", torch.bfloat16):
+                loss = step.loss(x, y)
+            scaler.scale(loss).backward()
+            scaler.step(step.optimizer)
+            scaler.update()
+            return loss.detach()
+        fn = compile(scaled)
+        losses = [fn(*batch).item() for batch in data()]
+        return losses, [p.detach() for p in step.params], scaler.get_scale()
+
+    mine, eager = run_scaled(lambda f: kintsugi.compile(f, backend="eager")), run_scaled(lambda f: f)
+    torch.testing.assert_close(mine, eager, rtol=0, atol=0)
+    torch.testing.assert_close(run_scaled(kintsugi.compile), eager, rtol=0.05, atol=0.02)
+
+
+CLIPS = {"few": {}, "inf": {"norm_type": float("inf")}, "raises": {"error_if_nonfinite": True}, "loop": {"foreach": False}}
+
+
+@pytest.mark.parametrize("name", CLIPS)
+@pytest.mark.parametrize("most", [0.5, 1e9])
+def test_clipping(name, most):
+    def run_clip(compile, dtype=torch.float32):
+        torch.manual_seed(4)
+        params = [nn.Parameter(torch.ones(s, dtype=dtype)) for s in [(3,), (40, 500), (1,) if name == "inf" else (0,), (2, 2)]]
+        clip = compile(lambda: torch.nn.utils.clip_grad_norm_(params, most, **CLIPS[name]))
+        seen = []
+        for _ in range(3):
+            for p in params[:3]:
+                p.grad = torch.randn_like(p)
+            norm = clip()
+            seen.append((norm.clone(), norm.requires_grad, [None if p.grad is None else (p.grad, p.grad._version) for p in params]))
+        return seen
+
+    torch.testing.assert_close(run_clip(lambda f: kintsugi.compile(f, fullgraph=name != "raises")), run_clip(lambda f: f), rtol=1e-5, atol=1e-7)
+    torch.testing.assert_close(run_clip(kintsugi.compile, torch.float64), run_clip(lambda f: f, torch.float64), rtol=1e-12, atol=0)
+
+
+def test_clipping_gradients_that_are_not_finite():
+    for bad in (float("nan"), float("inf")):
+        both = []
+        for compile in (kintsugi.compile, lambda f: f):
+            p, q = nn.Parameter(torch.ones(3)), nn.Parameter(torch.ones(4))
+            clip = compile(lambda p=p, q=q: torch.nn.utils.clip_grad_norm_([p, q], 1.0))
+            for _ in range(3):
+                p.grad, q.grad = torch.tensor([1.0, bad, 2.0]), torch.ones(4)
+                norm = clip()
+            both.append((norm, p.grad, q.grad))
+        torch.testing.assert_close(*both, equal_nan=True)
+
+
+def test_clipping_gradients_that_share_memory():
+    both = []
+    for compile in (kintsugi.compile, lambda f: f):
+        p, q = nn.Parameter(torch.ones(3)), nn.Parameter(torch.ones(3))
+        clip = compile(lambda p=p, q=q: torch.nn.utils.clip_grad_norm_([p, q], 1.0))
+        for _ in range(3):
+            p.grad = q.grad = torch.full((3,), 2.0)
+            clip()
+        both.append(p.grad)
+    torch.testing.assert_close(*both)
