@@ -321,7 +321,7 @@ on_instr(void *arg, struct _PyInterpreterFrame *frame, uint32_t offset)
     f->snap = 0;
     f->inlined = false;
     f->steps0 = r->t->steps.len;
-    if (!reserve(r)) {
+    if (r->status != KIN_OK || !reserve(r)) {
         rec_bug(r, "no memory");
         return;
     }
