@@ -8,6 +8,7 @@
 
 #include "core/diag/breaks.h"
 #include "core/tier/tier.h"
+#include "py/compat/layout_check.h"
 #include "py/aten/block.h"
 #include "py/guardeval/guard.h"
 #include "py/launch/launch.h"
@@ -492,6 +493,8 @@ log_optimizer(void *arg, const char *class_name, const char *why)
 static int
 exec_module(PyObject *module)
 {
+    if (!kin_layout_check())
+        return -1;
     kin_state *st = state_of(module);
     st->options = (kin_options){.recompile_limit = KIN_TIER_RECOMPILE_LIMIT,
                                 .side_trace_limit = KIN_TIER_SIDE_TRACE_LIMIT, .exit_limit = KIN_TIER_EXIT_LIMIT,
