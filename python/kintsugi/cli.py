@@ -90,6 +90,7 @@ def _add_bench(commands):
     bench.add_argument("--mkl-fast-path", action="store_true", help="load a library first with which MKL takes the code it keeps for Intel's "
                        "processors; on others eager, Kintsugi and stock all get faster products")
     bench.add_argument("--second", metavar="FILE", help="with --docs: a run with --mkl-fast-path, which the page shows as well")
+    bench.add_argument("--train", action="store_true", help="steps of training: times, first steps, memory, losses over 50 steps")
     bench.add_argument("--profile", action="store_true", help="show what each operation of the launches takes, and nothing else")
     bench.add_argument("--json", metavar="FILE", help="write all numbers to FILE, after each row")
     bench.add_argument("--resume", action="store_true", help="keep the rows that FILE has from this machine")
@@ -100,8 +101,10 @@ def _add_bench(commands):
 
 def _bench(options):
     from . import bench
-    from .bench import own
+    from .bench import own, training
 
+    if options.train:
+        return training.main(options)
     if own.is_target(options.models):
         return own.main(options)
     return bench.main(options)

@@ -56,6 +56,7 @@ static const struct {
     {"kernels", OPTION_FLAG, offsetof(kin_options, kernels)},
     {"async_compile", OPTION_FLAG, offsetof(kin_options, async_compile)},
     {"fast_math", OPTION_FLAG, offsetof(kin_options, fast_math)},
+    {"open_sizes", OPTION_FLAG, offsetof(kin_options, open_sizes)},
     {"threads", OPTION_COUNT, offsetof(kin_options, threads)},
     {"freezing", OPTION_FLAG, offsetof(kin_options, freezing)},
     {"training", OPTION_FLAG, offsetof(kin_options, training)},
