@@ -22,7 +22,7 @@ export PYTHONPATH := $(CURDIR)/python
 export KINTSUGI_CACHE_DIR ?= $(abspath $(BUILD))/kernels
 MESON = $(PYTHON) -m mesonbuild.mesonmain
 
-.PHONY: docs op-suite op-table build oracle every-k test fuzz-kernels bench-kernels bench-sizes test-c test-py test-watch demo documents models fullgraph settings libraries bench bench-overhead lint sanitize clean
+.PHONY: faults docs op-suite op-table build oracle every-k test fuzz-kernels bench-kernels bench-sizes test-c test-py test-watch demo documents models fullgraph settings libraries bench bench-mkl bench-overhead lint sanitize clean
 
 build: $(ENV_READY)
 	@PYTHON=$(PYTHON) tools/dev_build.sh $(BUILD)
@@ -97,7 +97,12 @@ libraries: build
 # Everything, with stock, in 28 minutes on two idle cores; rows for which there is no time say so, ARGS=--resume goes on.
 # ARGS="--rows mlp --quick" is short.
 bench: build
-	$(PYTHON) -m kintsugi bench --minutes 28 --json docs/bench.json --docs docs $(ARGS)
+	$(PYTHON) -m kintsugi bench --minutes 28 --json docs/bench.json --docs docs --second docs/bench-mkl.json $(ARGS)
+
+# The same where MKL takes the code it keeps for Intel's processors, for the second table of docs/bench.md; then the page anew.
+bench-mkl: build
+	$(PYTHON) -m kintsugi bench --minutes 28 --mkl-fast-path --no-first --json docs/bench-mkl.json $(ARGS)
+	$(PYTHON) -m kintsugi bench --report docs/bench.json --docs docs --second docs/bench-mkl.json
 
 # Ten minutes on an idle machine; ARGS=--quick for less.
 bench-overhead: build
@@ -124,5 +129,11 @@ lint: $(ENV_READY)
 sanitize: $(ENV_READY)
 	@PYTHON=$(PYTHON) tools/sanitize.sh $(BUILD)-asan
 
+# Random programs with the extension in which allocations, calls of LLVM and writes to disk fail: always eager's result.
+faults: $(ENV_READY)
+	@mkdir -p $(BUILD)-faults/python && cp -r python/kintsugi $(BUILD)-faults/python/ && rm -f $(BUILD)-faults/python/kintsugi/*.so
+	@PYTHON=$(PYTHON) PLACE=$(BUILD)-faults/python/kintsugi tools/dev_build.sh $(BUILD)-faults -Dfaults=true
+	PYTHONPATH=$(BUILD)-faults/python OMP_NUM_THREADS=1 $(PYTHON) tests/diff/fuzz_faults.py $(ARGS)
+
 clean:
-	rm -rf $(BUILD) $(BUILD)-c $(BUILD)-watch $(BUILD)-asan python/kintsugi/*.so
+	rm -rf $(BUILD) $(BUILD)-c $(BUILD)-watch $(BUILD)-asan $(BUILD)-faults python/kintsugi/*.so

@@ -87,6 +87,9 @@ def _add_bench(commands):
     bench.add_argument("--threads", type=int, default=None, help="threads of PyTorch (its own choice by default)")
     bench.add_argument("--timeout", type=float, default=240.0, help="seconds that one process may take (240)")
     bench.add_argument("--minutes", type=float, default=None, help="after so many, rows that are left are not measured")
+    bench.add_argument("--mkl-fast-path", action="store_true", help="load a library first with which MKL takes the code it keeps for Intel's "
+                       "processors; on others eager, Kintsugi and stock all get faster products")
+    bench.add_argument("--second", metavar="FILE", help="with --docs: a run with --mkl-fast-path, which the page shows as well")
     bench.add_argument("--train", action="store_true", help="steps of training: times, first steps, memory, losses over 50 steps")
     bench.add_argument("--profile", action="store_true", help="show what each operation of the launches takes, and nothing else")
     bench.add_argument("--json", metavar="FILE", help="write all numbers to FILE, after each row")

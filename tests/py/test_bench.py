@@ -128,3 +128,21 @@ def test_what_fails_is_part_of_the_row(tmp_path):
     rows = json.loads(path.read_text())["models"]
     assert "took more than" in rows["mlp"]["error"] or "not measured" in rows["mlp"]["error"]
     assert rows["two-ops"]["error"] == "not measured, the time was over"
+
+
+def test_page_shows_the_run_with_mkls_best_code(tmp_path):
+    faster = {"one": RESULTS["models"]["one"] | {"times": {"eager": times(0.006), "kintsugi": times(0.005), "stock": times(0.0055)}}}
+    (tmp_path / "second.json").write_text(json.dumps(RESULTS | {"models": faster}))
+    report.write_docs(RESULTS, tmp_path, tmp_path / "second.json")
+    text = (tmp_path / "bench.md").read_text()
+    assert "| one | 2.00x | 1.20x | 1.60x | 1.10x |" in text
+    report.write_docs(RESULTS, tmp_path, tmp_path / "missing.json")
+    assert "MKL's best" not in (tmp_path / "bench.md").read_text()
+
+
+def test_mkl_library_answers_what_intels_processors_do(tmp_path):
+    import ctypes
+
+    from kintsugi import bench
+
+    assert ctypes.CDLL(bench._mkl_library(str(tmp_path))).mkl_serv_intel_cpu_true() == 1

@@ -26,8 +26,8 @@ VERSION = 2  # of the results
 class _Run:
     """Where processes find their caches, and how long they may take."""
 
-    def __init__(self, scratch, threads, seconds, timeout):
-        self.scratch, self.threads, self.seconds, self.timeout = scratch, threads, seconds, timeout
+    def __init__(self, scratch, threads, seconds, timeout, preload=None):
+        self.scratch, self.threads, self.seconds, self.timeout, self.preload = scratch, threads, seconds, timeout, preload
 
     def job(self, job, cache, *, headers="headers", timeout=None):
         """The worker's answer, or {"error": text}."""
@@ -39,6 +39,8 @@ class _Run:
                                     "TMPDIR": temporary,  # stock's headers lie there
                                     "KINTSUGI_KERNELS": os.environ.get("KINTSUGI_KERNELS", "1"),
                                     "PYTHONPATH": os.pathsep.join(path for path in sys.path if path)}
+        if self.preload:
+            environment["LD_PRELOAD"] = " ".join(filter(None, [self.preload, os.environ.get("LD_PRELOAD")]))
         command = [sys.executable, "-m", "kintsugi.bench.worker", json.dumps(job | {"threads": self.threads})]
         try:
             done = subprocess.run(command, capture_output=True, text=True, timeout=timeout, env=environment, check=False)
@@ -48,6 +50,17 @@ class _Run:
         if done.returncode == 0 and lines:
             return json.loads(lines[-1])
         return {"error": (done.stderr.strip().splitlines() or [f"exit status {done.returncode}"])[-1][:300]}
+
+
+def _mkl_library(folder):
+    """MKL asks itself whether the processor is Intel's, and takes slow code if it is not. With this library loaded first it is."""
+    source, library = os.path.join(folder, "mkl.c"), os.path.join(folder, "mkl.so")
+    with open(source, "w") as file:
+        file.write("int mkl_serv_intel_cpu_true(void) { return 1; }\n")
+    done = subprocess.run([os.environ.get("CC", "cc"), "-shared", "-fPIC", "-o", library, source], capture_output=True, text=True, check=False)
+    if done.returncode != 0:
+        raise ValueError(f"--mkl-fast-path needs a C compiler: {done.stderr.strip()[:200]}")
+    return library
 
 
 def _measure(run, entry, engines, first):
@@ -80,15 +93,16 @@ def _resumed(path, machine):
             before = json.load(file)
     except (OSError, ValueError):
         return {}
-    same = before.get("version") == VERSION and all(before["machine"].get(key) == machine[key]
-                                                    for key in ("cpu", "threads", "torch", "python"))
+    same = before.get("version") == VERSION and all((before["machine"].get(key) or False) == machine[key]
+                                                    for key in ("cpu", "threads", "torch", "python", "mkl_fast_path"))
     return {name: row for name, row in before["models"].items() if "error" not in row} if same else {}
 
 
 def run(names=(), *, stock=True, first=True, seconds=3.0, threads=None, timeout=240, minutes=None, path=None, resume=False,
-        progress=print):
+        mkl_fast_path=False, progress=print):
     """Measures the named models (all: no names) and returns {"machine": ..., "models": {name: row}}. Times are seconds.
 
+    mkl_fast_path: for eager and all engines alike, MKL takes the code that it keeps for Intel's processors.
     timeout: of one process. minutes: rows for which there is no time any more are left out, and say so. path: a file in which
     all is kept after each row; with resume, rows that it has are not measured again. Raises KeyError for a name that does not exist.
     """
@@ -98,12 +112,12 @@ def run(names=(), *, stock=True, first=True, seconds=3.0, threads=None, timeout=
     threads = threads or torch.get_num_threads()
     engines = ["kintsugi", *(["stock"] if stock else [])]
     machine = {"cpu": _cpu(), "cpus": os.cpu_count(), "threads": threads, "torch": torch.__version__,
-               "python": platform.python_version(), "load": os.getloadavg()[0]}
+               "python": platform.python_version(), "load": os.getloadavg()[0], "mkl_fast_path": mkl_fast_path}
     results = {"version": VERSION, "machine": machine, "seconds": seconds, "models": {}}
     known = _resumed(path, machine) if path and resume else {}
     start = time.monotonic()
     with tempfile.TemporaryDirectory() as scratch:
-        work = _Run(scratch, threads, seconds, timeout)
+        work = _Run(scratch, threads, seconds, timeout, _mkl_library(scratch) if mkl_fast_path else None)
         if stock:
             machine["stock_headers"] = work.job({"task": "headers"}, "headers-cache").get("seconds")
         for entry in entries:
@@ -148,7 +162,7 @@ def _measured(options):
     seconds = options.seconds if options.seconds is not None else 0.5 if options.quick else 3.0
     return run(names, stock=not options.no_stock, first=not (options.no_first or options.quick), seconds=seconds,
                threads=options.threads, timeout=options.timeout, minutes=options.minutes, path=options.json,
-               resume=options.resume, progress=lambda text: print(text, file=sys.stderr, flush=True))
+               resume=options.resume, mkl_fast_path=options.mkl_fast_path, progress=lambda text: print(text, file=sys.stderr, flush=True))
 
 
 def _profile(options):
@@ -179,5 +193,5 @@ def main(options):
         with open(options.svg, "w") as file:
             file.write(report.picture(results, "speed"))
     if options.docs:
-        report.write_docs(results, options.docs)
+        report.write_docs(results, options.docs, options.second)
     return 0

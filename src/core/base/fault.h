@@ -1,5 +1,5 @@
 /* Failure injection, as SQLite tests its own: the n-th allocation, call of LLVM or write to disk fails. Only in builds with KIN_FAULTS (the C
- * tests; -Dfaults=true for the extension), where this header is included before everything else in src/core; otherwise it is empty.
+ * tests; -Dfaults=true for the extension), where this header is included before everything else; otherwise it is empty.
  *
  *     for (uint64_t n = 1; ; n++) {
  *         kin_fail_arm(KIN_FAIL_ALLOC, n, false);

@@ -32,6 +32,15 @@ grow(kin_table *t)
 }
 
 kin_status
+kin_table_reserve(kin_table *t, uint32_t more)
+{
+    while ((uint64_t)t->used + more > t->size / 2)
+        if (!grow(t))
+            return KIN_NOMEM;
+    return KIN_OK;
+}
+
+kin_status
 kin_table_add(kin_table *t, uint64_t hash, uint32_t number)
 {
     if (number == KIN_TABLE_NONE || (t->used >= t->size / 2 && !grow(t)))

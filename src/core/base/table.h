@@ -41,6 +41,8 @@ kin_table_next(const kin_table *t, uint64_t hash, uint32_t *at)
     return KIN_TABLE_NONE;
 }
 
+/* Makes room for so many more: entering them cannot fail then. */
+kin_status kin_table_reserve(kin_table *t, uint32_t more) KIN_MUST_CHECK;
 /* Enters a number (of a key that is not in there). A failed growth leaves the table as it was. */
 kin_status kin_table_add(kin_table *t, uint64_t hash, uint32_t number) KIN_MUST_CHECK;
 /* Forgets everything and keeps the memory. */

@@ -270,6 +270,18 @@ is_too_long(const rec *r)
     return r->ninstr > r->opt->trace_limit || r->t->vids.len > 1u << 26 || r->t->nsegments > most || r->t->ngraphs + r->nbreaks > most;
 }
 
+/* Room for what the rules of an instruction of ordinary size write, so that they need not expect to be without memory in the middle. */
+static bool
+reserve(rec *r)
+{
+    enum { MORE = 256 };
+    kin_trace *t = r->t;
+    return kin_vec_reserve(&t->vals, MORE) == KIN_OK && kin_vec_reserve(&r->info, MORE) == KIN_OK && kin_vec_reserve(&t->steps, MORE) == KIN_OK &&
+           kin_vec_reserve(&t->snaps, MORE) == KIN_OK && kin_vec_reserve(&t->facts, MORE) == KIN_OK && kin_vec_reserve(&t->vids, 16 * MORE) == KIN_OK &&
+           kin_refs_reserve(r->refs, MORE) == KIN_OK && rec_map_reserve(r->facts_seen, MORE) && rec_map_reserve(r->value_numbers, MORE) &&
+           rec_map_reserve(r->consts, MORE);
+}
+
 static void
 on_instr(void *arg, struct _PyInterpreterFrame *frame, uint32_t offset)
 {
@@ -309,6 +321,10 @@ on_instr(void *arg, struct _PyInterpreterFrame *frame, uint32_t offset)
     f->snap = 0;
     f->inlined = false;
     f->steps0 = r->t->steps.len;
+    if (r->status != KIN_OK || !reserve(r)) {
+        rec_bug(r, "no memory");
+        return;
+    }
     if (!f->started)
         enter_frame(r, f);
     if (!agrees_with_stack(r, f)) {

@@ -416,7 +416,30 @@ set_fault(PyObject *module, PyObject *name)
     return PyBool_FromLong(kin_launch_set_fault(text));
 }
 
+#ifdef KIN_FAULTS
+static PyObject *
+fail(PyObject *module, PyObject *args)
+{
+    unsigned what;
+    unsigned long long n;
+    int all = 0;
+    if (!PyArg_ParseTuple(args, "IK|p:_fail", &what, &n, &all))
+        return NULL;
+    if (what >= KIN_FAIL__COUNT) {
+        PyErr_SetString(PyExc_ValueError, "0: allocations, 1: calls of LLVM, 2: writes to disk");
+        return NULL;
+    }
+    bool failed = kin_fail_disarm((kin_fail)what);
+    if (n > 0)
+        kin_fail_arm((kin_fail)what, n, all);
+    return PyBool_FromLong(failed);
+}
+#endif
+
 static PyMethodDef module_methods[] = {
+#ifdef KIN_FAULTS
+    {"_fail", fail, METH_VARARGS, "_fail(what, n, all=False): the n-th from now on fails (0: none), and all after it; did one fail since the last call?"},
+#endif
     {"set_option", set_option, METH_VARARGS, "set_option(name, value): see options() for the names."},
     {"options", get_options, METH_NOARGS, "All options as a dict."},
     {"stats", stats, METH_NOARGS, "The stats() of every live compiled function."},

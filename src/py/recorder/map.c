@@ -29,6 +29,12 @@ rec_map_free(struct rec_map *m)
     free(m);
 }
 
+bool
+rec_map_reserve(struct rec_map *m, uint32_t more)
+{
+    return kin_vec_reserve(&m->entries, more) == KIN_OK && kin_table_reserve(&m->numbers, more) == KIN_OK;
+}
+
 uint32_t *
 rec_map_at(struct rec_map *m, uint32_t a, uint32_t b, uint32_t c, uint32_t d)
 {

@@ -378,6 +378,7 @@ void rec_bases_of(rec *r, PyTypeObject *tp);          /* makes the MRO a fact */
 /* ---- map.c ---- */
 struct rec_map *rec_map_new(void);
 void rec_map_free(struct rec_map *m);
+bool rec_map_reserve(struct rec_map *m, uint32_t more); /* room for so many more keys */
 /* Slot for the key (zero when new), until the next call; NULL without memory. */
 uint32_t *rec_map_at(struct rec_map *m, uint32_t a, uint32_t b, uint32_t c, uint32_t d);
 

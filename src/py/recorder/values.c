@@ -57,7 +57,7 @@ kin_vid
 rec_value(rec *r, kin_val val, PyObject *obj)
 {
     rec_info info = {.born_seg = r->seg};
-    if (kin_vec_push(&r->t->vals, val) != KIN_OK || kin_vec_push(&r->info, info) != KIN_OK) {
+    if (kin_vec_reserve(&r->info, 1) != KIN_OK || kin_vec_push(&r->t->vals, val) != KIN_OK || kin_vec_push(&r->info, info) != KIN_OK) {
         r->status = KIN_NOMEM;
         return 0;
     }

@@ -34,6 +34,13 @@ kin_refs_find(const kin_refs *r, const PyObject *obj)
 }
 
 kin_status
+kin_refs_reserve(kin_refs *r, uint32_t more)
+{
+    KIN_TRY(kin_vec_reserve(&r->objs, more));
+    return kin_table_reserve(&r->index, more);
+}
+
+kin_status
 kin_refs_add(kin_refs *r, PyObject *obj, kin_ref *out)
 {
     *out = obj != NULL ? kin_refs_find(r, obj) : 0;

@@ -17,6 +17,8 @@ typedef struct {
 
 kin_status kin_refs_init(kin_refs *r) KIN_MUST_CHECK;
 void kin_refs_deinit(kin_refs *r);
+/* Makes room for so many more objects. */
+kin_status kin_refs_reserve(kin_refs *r, uint32_t more) KIN_MUST_CHECK;
 /* Number of `obj` (found by identity, or added with a new reference). */
 kin_status kin_refs_add(kin_refs *r, PyObject *obj, kin_ref *out) KIN_MUST_CHECK;
 /* Number of `obj`, 0 when it is not there. */
