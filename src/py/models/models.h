@@ -101,8 +101,4 @@ bool rec_call_optimizer(rec *r, const rec_args *a);
 bool rec_call_update_wrapper(rec *r, const rec_args *a);
 bool rec_call_deepcopy(rec *r, const rec_args *a);
 
-/* The items of a container whose contents nothing is known of, a deque for one, taken from a copy: at most `most`. The caller frees them.
- * It iterates, so it is in iterators/iterate.c. */
-bool rec_copied_items(rec *r, kin_vid vid, uint32_t most, kin_vid **items, uint32_t *n);
-
 #endif
