@@ -98,7 +98,7 @@ check_accuracy(void)
         kin_ir *ir = kin_ir_new();
         kin_ir_output(ir, kin_ir_unary(ir, ops[o], kin_ir_input(ir, 0, KIN_F32, 1, (int64_t[]){N})), NULL);
         CHECK(kin_pipeline_compile(jit, NULL, ir, &p, NULL, NULL) == KIN_OK);
-        CHECK(p && p->kernels.at[0].fn((void *[]){x, y}, 0, p->kernels.at[0].range) == 0);
+        CHECK(p && p->kernels.at[0].fn((void *[]){x, y}, 0, p->kernels.at[0].range, p->kernels.at[0].numbers) == 0);
         double worst = 0;
         float at = 0;
         for (uint32_t i = 0; i < N; i++) {

@@ -120,7 +120,7 @@ double_it(void *const *buffers, int64_t begin, int64_t end, const int64_t *numbe
 static void
 check_doubled(kin_convolution *x, int64_t ny)
 {
-    kin_epilogue then = {double_it, (void *[]){x->y, &x->filters}, 2, x->filters};
+    kin_epilogue then = {double_it, NULL, (void *[]){x->y, &x->filters}, 2, x->filters};
     x->then = &then;
     CHECK(kin_convolution_run(x, in_parts));
     for (int64_t i = 0; i < ny; i++)

@@ -305,7 +305,7 @@ test_following(int64_t m, int64_t k, int64_t n, int64_t columns, bool own, bool 
     int *times = calloc((size_t)(m * n) * COUNT, sizeof(int));
     kin_matrix a = matrix(room_a, m, k, true, 0), b = matrix(room_b, k, n, true, 0);
     kin_packed *form = packed ? kin_gemm_pack(&by, m, &b) : NULL;
-    kin_epilogue then = {add_one, (void *[]){c, times, sizes}, 3, columns};
+    kin_epilogue then = {add_one, NULL, (void *[]){c, times, sizes}, 3, columns};
     CHECK_EQ(kin_gemm(&by, &a, &b, form, c, &then), m != 77);
     for (int64_t i = 0; i < m * n; i++) {
         CHECK_EQ(times[i], 1);

@@ -175,10 +175,10 @@ check_factored(int64_t matrices, int64_t rows, int64_t columns, bool vector)
         size += (double)was->param[i] * was->param[i];
         update += u[i] * u[i];
     }
-    double alpha = sqrt(size / (double)n) * 0.01, by = sqrt(update / (double)n) / 0.5;
+    double alpha = sqrt(size / (double)n) * 0.01, limit = sqrt(update / (double)n) / 0.5;
     bool same = true;
     for (int64_t i = 0; i < n; i++)
-        same = same && fabs(m->param[i] - (was->param[i] * 0.9 - alpha / (by > 1 ? by : 1) * u[i])) < 1e-5;
+        same = same && fabs(m->param[i] - (was->param[i] * 0.9 - alpha / (limit > 1 ? limit : 1) * u[i])) < 1e-5;
     CHECK(same);
     double row = 0, column = 0;
     for (int64_t c = 0; c < columns; c++)
