@@ -302,11 +302,12 @@ node_arguments(const launch_training *t, const launch_code *code, const forward_
     return args;
 }
 
-/* What the node keeps beside the tensors that are saved: (training, launch_again_note or None, the results whose going back has freed these, as bits). */
+/* What the node keeps beside the tensors that are saved: (training, launch_again_note or None, the results whose going back has freed these, as bits, were
+ * they freed although no gradient came?). */
 static PyObject *
-new_note(PyObject *training, PyObject *again, uint64_t gone)
+new_note(PyObject *training, PyObject *again, uint64_t gone, bool passed)
 {
-    PyObject *bits = PyLong_FromUnsignedLongLong(gone), *note = bits == NULL ? NULL : PyTuple_Pack(3, training, again, bits);
+    PyObject *bits = PyLong_FromUnsignedLongLong(gone), *note = bits == NULL ? NULL : PyTuple_Pack(4, training, again, bits, passed ? Py_True : Py_False);
     Py_XDECREF(bits);
     return note;
 }
@@ -320,7 +321,7 @@ forward(PyObject *self, PyObject *const *args, Py_ssize_t nargs)
         PyErr_SetString(PyExc_TypeError, "kintsugi: this node is made by launches only");
         return NULL;
     }
-    PyObject *note = new_note(PyTuple_GET_ITEM(all, 0), PyTuple_GET_ITEM(all, 4), 0);
+    PyObject *note = new_note(PyTuple_GET_ITEM(all, 0), PyTuple_GET_ITEM(all, 4), 0, false);
     bool ok = note != NULL && PyObject_SetAttr(args[0], known.s_to_save, PyTuple_GET_ITEM(all, 2)) == 0 &&
               PyObject_SetAttr(args[0], known.s_not_differentiable, PyTuple_GET_ITEM(all, 3)) == 0 &&
               PyObject_SetAttr(args[0], known.s_materialize, Py_False) == 0 && PyObject_SetAttr(args[0], known.s_note, note) == 0;
@@ -432,28 +433,27 @@ run_forward(launch_code *code, uint32_t threads, PyObject *const *in, PyObject *
     return ok ? LAUNCH_DONE : LAUNCH_FAILED;
 }
 
-/* Is there anybody who would notice that nothing comes back for it? The engine goes on there where eager would not have come by: hooks are called with
- * None, nodes made by the program with zeros. */
+/* Does it matter that nothing comes back for it? The engine goes on there where eager would not have come by: hooks are called with None, nodes of the
+ * program's own with zeros, and each node on the way frees what it has saved, so that a result that does need it comes too late. */
 static bool
-listens(PyObject *tensor)
+goes_on(PyObject *tensor)
 {
     PyObject *hooks = PyObject_GetAttrString(tensor, "_backward_hooks"), *node = PyObject_GetAttrString(tensor, "grad_fn");
-    bool quiet = hooks != NULL && node != NULL && (hooks == Py_None || PyObject_Length(hooks) == 0);
-    quiet = quiet && (node == Py_None || !PyObject_HasAttr(node, known.s_to_save) || PyObject_HasAttr(node, known.s_note));
+    bool ends = hooks != NULL && node == Py_None && (hooks == Py_None || PyObject_Length(hooks) == 0);
     Py_XDECREF(hooks);
     Py_XDECREF(node);
     PyErr_Clear();
-    return !quiet;
+    return !ends;
 }
 
 /* Inputs that some of the results do not depend on. */
 static bool
-sends_nothing_to_listeners(const launch_code *code, PyObject *const *in)
+sends_nothing_on(const launch_code *code, PyObject *const *in)
 {
     const launch_training *t = (launch_training *)code->training;
     uint64_t all = t->nresults < 64 ? ((uint64_t)1 << t->nresults) - 1 : UINT64_MAX;
     for (uint32_t i = 0; t->nresults > 1 && i < t->nwanting; i++)
-        if (t->gradient[i] != UINT32_MAX && t->depends[i] != all && listens(in[code->input_of[t->wanting[i]]]))
+        if (t->gradient[i] != UINT32_MAX && t->depends[i] != all && goes_on(in[code->input_of[t->wanting[i]]]))
             return true;
     return false;
 }
@@ -462,7 +462,7 @@ launch_result
 launch_training_run(launch_code *code, uint32_t threads, PyObject *const *in, PyObject **out, launch_outcome *outcome)
 {
     *outcome = (launch_outcome){0};
-    if (!launch_may_write(code, in) || sends_nothing_to_listeners(code, in))
+    if (!launch_may_write(code, in) || sends_nothing_on(code, in))
         return LAUNCH_SHARED;
     return run_forward(code, threads, in, out, outcome);
 }
@@ -614,7 +614,7 @@ static PyObject *
 go_back_apart(const launch_training *t, PyObject *note, PyObject *const *grads, uint64_t there)
 {
     uint64_t gone = PyLong_AsUnsignedLongLong(PyTuple_GET_ITEM(note, 2));
-    if (t->nresults == 1 || PyTuple_GET_ITEM(note, 1) == Py_None || !is_open(t, there, gone))
+    if ((t->nresults == 1 && PyTuple_GET_ITEM(note, 3) == Py_False) || PyTuple_GET_ITEM(note, 1) == Py_None || !is_open(t, there, gone))
         return NULL;
     PyObject *type, *error, *tb;
     PyErr_Fetch(&type, &error, &tb);
@@ -646,17 +646,18 @@ go_back(PyObject *ctx, launch_training *t, PyObject *note, PyObject *const *grad
     return given != NULL ? given : do_again(t, PyTuple_GET_ITEM(note, 1), grads, kin_grad_enabled());
 }
 
-/* What torch does not free with the saved tensors; it stays while there are results that eager could still go back from. */
+/* What torch does not free with the saved tensors; it stays while there are results that eager could still go back from. Where no gradient has come
+ * (`there` is 0) eager has no way through here at all: torch has freed what is saved, and every result may still be gone back from. */
 static void
 let_go(PyObject *ctx, launch_training *t, PyObject *note, uint64_t there)
 {
     PyObject *keep = PyObject_CallNoArgs(known.keeps_graph), *left = NULL;
     uint64_t gone = PyLong_AsUnsignedLongLong(PyTuple_GET_ITEM(note, 2)) | there;
-    bool some = false;
+    bool some = gone == 0, passed = PyTuple_GET_ITEM(note, 3) == Py_True || there == 0;
     for (uint32_t i = 0; t->nresults > 1 && i < t->nresults; i++)
         some = some || !(t->capture.joint.saving.at[i] & gone);
     if (keep == Py_False)
-        left = new_note((PyObject *)t, some ? PyTuple_GET_ITEM(note, 1) : Py_None, gone);
+        left = new_note((PyObject *)t, some ? PyTuple_GET_ITEM(note, 1) : Py_None, gone, passed);
     if (left != NULL && PyObject_SetAttr(ctx, known.s_note, left) < 0)
         PyErr_Clear();
     PyErr_Clear();
@@ -684,7 +685,7 @@ backward(PyObject *self, PyObject *const *args, Py_ssize_t nargs)
         PyObject *given = there == 0 ? no_gradients(t) : go_back(args[0], t, note, grads, there);
         all = given == NULL ? NULL : put_in_front(given);
         Py_XDECREF(given);
-        if (all != NULL && there != 0)
+        if (all != NULL)
             let_go(args[0], t, note, there);
     }
     free(grads);
