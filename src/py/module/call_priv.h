@@ -19,6 +19,7 @@ typedef struct {
     kin_call_shape *shape;
     kin_eager why; /* of TRY_EAGER */
     bool pinned;   /* the cache may not free `shape` */
+    kin_entry_object *remade; /* the entry that is recorded anew (strong); NULL: none */
     double begun;  /* where nothing more is recorded: when guard lookup began */
 } call_state;
 
@@ -40,11 +41,18 @@ PyObject *call_run_replay(call_state *c, kin_entry_object *entry, PyObject **slo
 /* ---- call_exit.c ---- */
 /* May timing influence what is recorded and replayed? */
 bool call_is_timed(const kin_compiled *self);
+/* Did a number or a truth value differ? Loops ask such questions again and again, and each call may answer differently; types, sizes and
+ * the presence of attributes differ once. */
+bool call_is_decision(const kin_step *s);
 void call_fill_record_options(const kin_compiled *self, PyObject *unstable, kin_record_options *out);
 /* kin_exit_hook; arg: an exit_context. */
 PyObject *call_leave(kin_entry *v, uint32_t step, kin_exit *exit, void *arg);
 
 /* ---- call_miss.c ---- */
 PyObject *call_run_unknown(call_state *c);
+/* Does the entry, which fits this call, have to be recorded anew, and may it be? */
+bool call_remakes(const call_state *c, const kin_entry_object *entry);
+/* Records the call in place of c->remade, which is dropped where that comes to something. */
+PyObject *call_run_remade(call_state *c);
 
 #endif
