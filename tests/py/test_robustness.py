@@ -656,7 +656,9 @@ def test_nested():
         for _ in range(4):
             result, expected = compiled(*args), fn(*args)
             assert str(result) == str(expected)
-        assert kintsugi.stats(compiled)["replays"] == 3
+        stats = kintsugi.stats(compiled)
+        assert stats["replays"] == 4 - stats["recordings"], stats
+        assert stats["recordings"] <= 2, stats # the first call of `makes` changes what later ones find
 
 
 def test_dropped_while_it_runs():

@@ -33,11 +33,11 @@ kin_remake_note(kin_remake *m, uint32_t step)
     m->times++;
 }
 
-/* decision: a number or a truth was tested there. */
+/* state: what the program keeps between calls was tested there, and not what this call has computed. */
 static inline bool
-kin_remake_is_due(const kin_remake *m, bool decision)
+kin_remake_is_due(const kin_remake *m, bool state)
 {
-    return m->times >= (decision ? KIN_TIER_REMAKE_DECISIONS : KIN_TIER_REMAKE_REPLAYS);
+    return m->times >= (state ? KIN_TIER_REMAKE_STATE : KIN_TIER_REMAKE_TESTS);
 }
 
 #endif

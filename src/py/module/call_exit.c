@@ -19,8 +19,10 @@ call_is_timed(const kin_compiled *self)
     return options->step_aside && options->trials > 0 && !self->warm && !self->fullgraph && !kin_lower_is_custom(self);
 }
 
-bool
-call_is_decision(const kin_step *s)
+/* Did a number or a truth value differ? Loops ask such questions again and again, and each call may answer differently; types, sizes and
+ * the presence of attributes differ once. */
+static bool
+is_decision(const kin_step *s)
 {
     return s->kind == KIN_STEP_CHECK && (s->imm == KIN_CHECK_TRUE || s->imm == KIN_CHECK_FALSE || s->imm == KIN_CHECK_WAS_TRUE ||
                                          s->imm == KIN_CHECK_WAS_FALSE || s->imm == KIN_CHECK_EQ);
@@ -36,7 +38,7 @@ affords_side_trace(const exit_context *x, uint32_t step)
     budget->made = entry->side_traces;
     budget->used = timed ? v->nused : entry->side_traces;
     kin_side_trace_place place = {.steps = v->trace.steps.len,
-                                  .decision = timed && call_is_decision(&v->trace.steps.at[step]),
+                                  .decision = timed && is_decision(&v->trace.steps.at[step]),
                                   .left_before = v->exit_counts != NULL && v->exit_counts[step] > 1};
     bool affords = kin_trace_budget_affords_side_trace(budget, &place);
     entry->postponed += !affords;

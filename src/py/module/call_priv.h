@@ -41,9 +41,6 @@ PyObject *call_run_replay(call_state *c, kin_entry_object *entry, PyObject **slo
 /* ---- call_exit.c ---- */
 /* May timing influence what is recorded and replayed? */
 bool call_is_timed(const kin_compiled *self);
-/* Did a number or a truth value differ? Loops ask such questions again and again, and each call may answer differently; types, sizes and
- * the presence of attributes differ once. */
-bool call_is_decision(const kin_step *s);
 void call_fill_record_options(const kin_compiled *self, PyObject *unstable, kin_record_options *out);
 /* kin_exit_hook; arg: an exit_context. */
 PyObject *call_leave(kin_entry *v, uint32_t step, kin_exit *exit, void *arg);
