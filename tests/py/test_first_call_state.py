@@ -44,22 +44,31 @@ def take_turns(self, x):
 
 
 class Fills(nn.Module):
-    """Finds what the first call has put into a cache."""
+    """Finds the tensor that the first call has kept."""
 
     def __init__(self):
         super().__init__()
-        self.kept, self.layer = {}, nn.Linear(32, 32)
+        self.kept, self.layer = types.SimpleNamespace(scale=None), nn.Linear(32, 32)
 
     def ready(self):
-        return bool(self.kept)
+        return self.kept.scale is not None
 
     def forward(self, x):
         x = torch.tanh(self.layer(x))
         inspect.signature(self.ready).parameters  # noqa: B018
-        if "scale" not in self.kept:
-            self.kept["scale"] = 3.0
-            x = x + 0
-        return torch.tanh(x) * self.kept["scale"]
+        if self.kept.scale is None:
+            self.kept.scale = torch.full((32,), 3.0)
+        return torch.tanh(x) * self.kept.scale
+
+
+@pytest.fixture(autouse=True)
+def _kernels():
+    with kintsugi.config.patch(kernels=True):
+        yield
+
+
+def _close(a, b):
+    return torch.allclose(a, b, rtol=1e-4, atol=1e-5)
 
 
 def _pair(make, seed=1):
@@ -84,7 +93,7 @@ def test_recorded_whole(make, train):
         x = torch.randn(4, 32)
         with torch.set_grad_enabled(train):
             want, got = expected(x), compiled(x)
-        assert torch.equal(want, got)
+        assert _close(want, got)
         if train:
             want.sum().backward()
             got.sum().backward()
@@ -92,7 +101,7 @@ def test_recorded_whole(make, train):
             assert kintsugi.stats(compiled)["recordings"] == 2
     if train:
         for one, other in zip(expected.parameters(), model.parameters(), strict=True):
-            assert torch.equal(one.grad, other.grad)
+            assert _close(one.grad, other.grad)
     stats, newest = _stats(compiled)
     assert stats["recordings"] == 2
     assert len(stats["variants"]) == 1
@@ -103,13 +112,12 @@ def test_recorded_whole(make, train):
 
 def test_launched():
     expected, model = _pair(lambda: Settles(leave_alone))
-    with kintsugi.config.patch(kernels=True):
-        compiled = kintsugi.compile(model)
-        with torch.no_grad():
-            for _ in range(8):
-                x = torch.randn(256, 32)
-                torch.testing.assert_close(compiled(x), expected(x))
-        stats, _ = _stats(compiled)
+    compiled = kintsugi.compile(model)
+    with torch.no_grad():
+        for _ in range(8):
+            x = torch.randn(256, 32)
+            torch.testing.assert_close(compiled(x), expected(x))
+    stats, _ = _stats(compiled)
     assert stats["compiled_calls"] >= 2
     assert len(stats["kernels"]) == 1  # nothing cuts the graph
     assert stats["kernels"][0]["launches"] >= 2
@@ -131,7 +139,7 @@ def test_not_for_ever():
     compiled = kintsugi.compile(model)
     for _ in range(60):
         x = torch.randn(4, 32)
-        assert torch.equal(compiled(x), expected(x))
+        assert _close(compiled(x), expected(x))
         assert model.config.kind == expected.config.kind
     stats, newest = _stats(compiled)
     assert stats["recordings"] <= 3
@@ -148,26 +156,23 @@ def test_data_decides():
     compiled = kintsugi.compile(fn)
     for k in range(40):
         x = torch.full((8,), 1.0 if k % 3 == 0 else -1.0)
-        assert torch.equal(compiled(x), fn(x))
+        assert _close(compiled(x), fn(x))
     stats, _ = _stats(compiled)
     assert stats["recordings"] == 1
     assert stats["branches"] == 1
 
 
-def test_decision_never_taken_again():
-    """What the first call alone did is left after some calls."""
-
-    def fn(x):
-        y = torch.tanh(x)
-        return y + 1 if y.sum() > 0 else y - 1
-
-    compiled = kintsugi.compile(fn)
-    for k in range(40):
-        x = torch.full((8,), 1.0 if k == 0 else -1.0)
-        assert torch.equal(compiled(x), fn(x))
-    stats, newest = _stats(compiled)
-    assert stats["recordings"] == 2
-    assert newest["branches"] == 0
+def test_nothing_to_gain():
+    """Without kernels no subgraph is cut: the side trace is as good as a recording, bit by bit."""
+    expected, model = _pair(lambda: Settles(leave_alone))
+    with kintsugi.config.patch(kernels=False):
+        compiled = kintsugi.compile(model)
+        for _ in range(6):
+            x = torch.randn(4, 32)
+            assert torch.equal(compiled(x), expected(x))
+    stats, _ = _stats(compiled)
+    assert stats["recordings"] == 1
+    assert stats["branches"] == 1
 
 
 def test_later_state_is_served():
@@ -178,7 +183,7 @@ def test_later_state_is_served():
         x = torch.randn(4, 32)
         if k % 5 == 4:
             model.config.kind = expected.config.kind = None
-        assert torch.equal(compiled(x), expected(x))
+        assert _close(compiled(x), expected(x))
     stats, newest = _stats(compiled)
     assert stats["recordings"] == 2
     assert newest["branches"] == 1
@@ -190,12 +195,12 @@ def test_not_where_recording_is_asked_for():
     compiled, asked = kintsugi.compile(model), []
     for _ in range(2):
         x = torch.randn(4, 32)
-        assert torch.equal(compiled(x), expected(x))
+        assert _close(compiled(x), expected(x))
     engine.set_option("miss_hook", lambda *args: asked.append(args))
     try:
         for _ in range(3):
             x = torch.randn(4, 32)
-            assert torch.equal(compiled(x), expected(x))
+            assert _close(compiled(x), expected(x))
     finally:
         engine.set_option("miss_hook", None)
     assert not asked

@@ -656,9 +656,7 @@ def test_nested():
         for _ in range(4):
             result, expected = compiled(*args), fn(*args)
             assert str(result) == str(expected)
-        stats = kintsugi.stats(compiled)
-        assert stats["replays"] == 4 - stats["recordings"], stats
-        assert stats["recordings"] <= 2, stats # the first call of `makes` changes what later ones find
+        assert kintsugi.stats(compiled)["replays"] == 3
 
 
 def test_dropped_while_it_runs():

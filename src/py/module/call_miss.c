@@ -10,6 +10,7 @@
 #include "py/module/lower.h"
 #include "py/module/profiler_range.h"
 #include "py/module/unstable.h"
+#include "py/replay/subgraphs.h"
 #include "py/report/dump.h"
 #include "py/report/guard_text.h"
 #include "py/report/log.h"
@@ -362,7 +363,19 @@ count_recordings(kin_code_entry *entry)
 
 /* -- made anew ---------------------------------------------------------------------------------------------- */
 
-/* A recording that ended early does so again, and nothing can be recorded while something of this entry runs. */
+/* Is there a subgraph that is launched behind the step, with calls before it? */
+static bool
+crosses_subgraph(const kin_entry *v, uint32_t step)
+{
+    const kin_subgraphs *subgraphs = v->subgraphs;
+    for (uint32_t i = 0; subgraphs != NULL && i < subgraphs->at.len; i++)
+        if (subgraphs->at.at[i].first < step && step < subgraphs->at.at[i].last)
+            return true;
+    return false;
+}
+
+/* A recording that ended early does so again, and nothing can be recorded while something of this entry runs. A custom backend may take
+ * long for its graphs, and is given those of side traces. */
 bool
 call_remakes(const call_state *c, const kin_entry_object *entry)
 {
@@ -371,7 +384,9 @@ call_remakes(const call_state *c, const kin_entry_object *entry)
     const kin_step *s = v->remake.step < v->trace.steps.len ? &v->trace.steps.at[v->remake.step] : NULL;
     if (s == NULL || s->kind == KIN_STEP_EXIT || !kin_remake_is_due(&v->remake, s->kind == KIN_STEP_SEGMENT))
         return false;
-    if (self->state->options.miss_hook != NULL || kin_replay_force_exit != UINT32_MAX || v->running > 0 || entry->inside > 1 || kin_record_active())
+    if (kin_lower_is_custom(self) || self->state->options.miss_hook != NULL || kin_replay_force_exit != UINT32_MAX)
+        return false;
+    if (!crosses_subgraph(v, v->remake.step) || v->running > 0 || entry->inside > 1 || kin_record_active())
         return false;
     count_recordings(c->shape->owner);
     return !call_is_timed(self) || kin_trace_budget_affords_entry(&c->shape->owner->budget);

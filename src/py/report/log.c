@@ -192,7 +192,9 @@ kin_log_step_place(const kin_entry_object *entry, uint32_t step)
     PyObject *code = snap == 0 || snap >= t->snaps.len ? NULL : kin_refs_get(&entry->v->refs, t->snaps.at[snap].code);
     PyObject *text = code == NULL || !PyCode_Check(code)
                          ? PyUnicode_FromFormat("step %u", step)
-                         : PyUnicode_FromFormat("%U:%d (%U)", ((PyCodeObject *)code)->co_filename, t->snaps.at[snap].line > 0 ? (int)t->snaps.at[snap].line : ((PyCodeObject *)code)->co_firstlineno, ((PyCodeObject *)code)->co_qualname);
+                         : PyUnicode_FromFormat("%U:%d (%U)", ((PyCodeObject *)code)->co_filename,
+                                                t->snaps.at[snap].line > 0 ? (int)t->snaps.at[snap].line : ((PyCodeObject *)code)->co_firstlineno,
+                                                ((PyCodeObject *)code)->co_qualname);
     if (text == NULL)
         PyErr_Clear();
     return text;

@@ -131,7 +131,7 @@ typedef struct {
 } exit_log;
 
 static void
-note_entered(void *arg, uint32_t depth, struct kin_frame *frame)
+note_entered(void *arg, uint32_t depth, struct kin_frame *frame, struct _PyInterpreterFrame *raw)
 {
     exit_log *log = arg;
     PyObject *entry = Py_BuildValue("(sI)", "entered", (unsigned)depth);
