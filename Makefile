@@ -22,7 +22,7 @@ export PYTHONPATH := $(CURDIR)/python
 export KINTSUGI_CACHE_DIR ?= $(abspath $(BUILD))/kernels
 MESON = $(PYTHON) -m mesonbuild.mesonmain
 
-.PHONY: docs op-suite op-table build oracle every-k test fuzz-kernels bench-kernels test-c test-py test-watch demo documents models fullgraph settings libraries bench bench-overhead lint sanitize clean
+.PHONY: docs op-suite op-table build oracle every-k test fuzz-kernels bench-kernels bench-sizes test-c test-py test-watch demo documents models fullgraph settings libraries bench bench-overhead lint sanitize clean
 
 build: $(ENV_READY)
 	@PYTHON=$(PYTHON) tools/dev_build.sh $(BUILD)
@@ -102,6 +102,10 @@ bench: build
 # Ten minutes on an idle machine; ARGS=--quick for less.
 bench-overhead: build
 	$(PYTHON) bench/overhead.py --minutes 9 --json docs/overhead.json --docs docs/overhead.md $(ARGS)
+
+# Programs whose sizes keep changing; ARGS="--quick" is the share of continuous integration, ARGS="--stock" adds torch.compile.
+bench-sizes: build
+	$(PYTHON) bench/sizes.py $(ARGS)
 
 bench-kernels: build
 	$(PYTHON) -m ninja -C $(BUILD) bench/bench_kernels >/dev/null || ninja -C $(BUILD) bench/bench_kernels >/dev/null

@@ -116,7 +116,7 @@ measure(kin_jit *jit, const bench *b, int64_t r, int64_t c)
     kin_program *p;
     kin_compile_stats s;
     kin_ir_output(ir, b->build(ir, kin_ir_input(ir, 0, KIN_F32, 2, (int64_t[]){r, c}), r, c), NULL);
-    if (kin_pipeline_compile(jit, ir, &p, &s, &notes) != KIN_OK) {
+    if (kin_pipeline_compile(jit, NULL, ir, &p, &s, &notes) != KIN_OK) {
         printf("%-12s %s\n", b->name, notes.at);
         return;
     }

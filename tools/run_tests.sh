@@ -70,6 +70,7 @@ with_kernels() {
     "$python" tests/diff/fuzz_programs.py --engine kintsugi_kernels --seed "$first" --count 40 || status=1
     wait "$corpus" || status=1
     "$python" tests/kernels/op_suite.py --samples 1 --shard $((turn % 60))/60 || status=1
+    "$python" tests/kernels/op_suite.py --grad --samples 1 --shard $((turn % 60))/60 || status=1
     return $status
 }
 

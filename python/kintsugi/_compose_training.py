@@ -96,6 +96,8 @@ def _native_layer_norm_backward(grad, x, normalized_shape, mean, rstd, weight, b
     first = x.dim() - len(normalized_shape)
     inner, outer = list(range(first, x.dim())), list(range(first))
     n = math.prod(normalized_shape)
+    if n == 1:  # all of it is zero; a multiplication fused with a subtraction would leave what was rounded
+        return NotImplemented
     normal = _aten.mul.Tensor(_aten.sub.Tensor(x, mean), rstd)
     dx = dweight = dbias = None
     if mask[0]:

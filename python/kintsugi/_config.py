@@ -72,6 +72,7 @@ _ROWS = {
     "training": (True, _flag, "True or False", True, "compile graphs that give gradients, and their backward (KINTSUGI_TRAINING=0: not)"),
     "freezing": (True, _flag, "True or False", True, "pack weights, fold them; made again when they change"),
     "fast_math": (False, _flag, "True or False", True, "half precision, and products that are added, are not rounded in between"),
+    "open_sizes": (True, _flag, "True or False", True, "machine code takes sizes that vary as arguments; off: code for each kind of sizes (KINTSUGI_OPEN_SIZES=0)"),
     "threads": (0, _count, "a number from 0 on", True, "threads that a launch uses at most; 0: PyTorch's number"),
     "async_compile": (False, _flag, "True or False", True,
                       "compile in the background; calls run step by step until then (KINTSUGI_ASYNC)"),
@@ -107,6 +108,7 @@ class Config:
         values["kernels"] = os.environ.get("KINTSUGI_KERNELS") != "0"
         values["step_aside"] = os.environ.get("KINTSUGI_STEP_ASIDE") != "0"
         values["training"] = os.environ.get("KINTSUGI_TRAINING") != "0"
+        values["open_sizes"] = os.environ.get("KINTSUGI_OPEN_SIZES") != "0"
         values["async_compile"] = os.environ.get("KINTSUGI_ASYNC") == "1"
         object.__setattr__(self, "_values", values)
         object.__setattr__(self, "_engine", None)

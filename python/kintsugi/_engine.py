@@ -1,11 +1,16 @@
-"""The C engine, imported once, with a clear error when it was not built."""
+"""The C engine, imported once. Where it does not fit, everything runs eagerly and a warning says why."""
 
-try:
-    from . import _kintsugi as engine
-except ImportError as error:
-    raise ImportError(
-        "kintsugi's C extension is missing or does not fit this interpreter: "
-        f"{error}. Build it with `make build` (CPython 3.11 with torch 2.13)."
-    ) from error
+from . import _eager
+
+_reason = _eager.why_not()
+if _reason is None:
+    try:
+        from . import _kintsugi as engine
+    except ImportError as error:
+        _reason = (f"the C extension is missing or does not fit this interpreter ({error}). Install a wheel for this version of Python, or "
+                   "build it with `make build`")
+if _reason is not None:
+    _eager.warn(_reason)
+    engine = _eager.Engine(_reason)
 
 __all__ = ["engine"]

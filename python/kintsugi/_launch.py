@@ -20,6 +20,7 @@ from . import _symbols, fx
 from ._config import config
 
 LIMIT = 8
+_ASSERTIONS = (torch._assert_async, torch._check)
 KEYS = 1024  # kinds of inputs of which is known what serves them
 _ALL = "all"
 _NOTHING = object()
@@ -32,6 +33,9 @@ def make_subgraph(backend, graph, examples, numbers, dynamic, name, entry, numbe
     subgraph = Subgraph(backend, graph, numbers, dynamic, name, entry, number)
     if not graph["exact"]:
         subgraph.note("one of its calls takes arguments that are only known at run time")
+        return None
+    if not subgraph.pure and any(node["callable"] in _ASSERTIONS for node in graph["nodes"]):
+        subgraph.note("it changes a tensor and makes an assertion: where that does not hold, the change could not be taken back")
         return None
     try:
         subgraph.gm = fx.to_graph_module(graph, numbers)

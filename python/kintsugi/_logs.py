@@ -147,8 +147,13 @@ def _enabled(artifact):
         internal = sys.modules.get("torch._logging._internal")
         if internal is None:
             return None
-        _loggers[artifact] = internal.getArtifactLogger(_HOMES[artifact], artifact)
+        try:
+            _loggers[artifact] = internal.getArtifactLogger(_HOMES[artifact], artifact)
+        except ValueError:  # this version of torch has no such artifact, so nobody can have asked for it
+            _loggers[artifact] = None
     log = _loggers[artifact]
+    if log is None:
+        return None
     return log if log.isEnabledFor(logging.DEBUG) else None  # named itself, or its component is at DEBUG
 
 

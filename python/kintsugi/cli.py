@@ -87,6 +87,7 @@ def _add_bench(commands):
     bench.add_argument("--threads", type=int, default=None, help="threads of PyTorch (its own choice by default)")
     bench.add_argument("--timeout", type=float, default=240.0, help="seconds that one process may take (240)")
     bench.add_argument("--minutes", type=float, default=None, help="after so many, rows that are left are not measured")
+    bench.add_argument("--train", action="store_true", help="steps of training: times, first steps, memory, losses over 50 steps")
     bench.add_argument("--profile", action="store_true", help="show what each operation of the launches takes, and nothing else")
     bench.add_argument("--json", metavar="FILE", help="write all numbers to FILE, after each row")
     bench.add_argument("--resume", action="store_true", help="keep the rows that FILE has from this machine")
@@ -97,8 +98,10 @@ def _add_bench(commands):
 
 def _bench(options):
     from . import bench
-    from .bench import own
+    from .bench import own, training
 
+    if options.train:
+        return training.main(options)
     if own.is_target(options.models):
         return own.main(options)
     return bench.main(options)

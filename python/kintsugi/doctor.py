@@ -8,8 +8,7 @@ import os
 import platform
 import sys
 
-SUPPORTED_PYTHON = (3, 11)
-SUPPORTED_TORCH = "2.13"
+TESTED_TORCH = ("2.6", "2.13", "2.14")  # docs/versions.md
 
 
 def rows():
@@ -19,7 +18,7 @@ def rows():
     try:
         import torch
     except ImportError as error:
-        return [*found, ("torch", "off", f"cannot be imported ({error}); install torch {SUPPORTED_TORCH}")]
+        return [*found, ("torch", "off", f"cannot be imported ({error}); install torch 2.6 or newer")]
     found.append(_torch(torch))
     try:
         from ._engine import engine
@@ -40,14 +39,15 @@ def _version():
 
 def _python():
     name = f"{platform.python_implementation()} {platform.python_version()}, {sys.executable}"
-    if platform.python_implementation() == "CPython" and sys.version_info[:2] == SUPPORTED_PYTHON:
-        return "python", "on", name
-    return "python", "off", f"{name}; calls are recorded on CPython {'.'.join(map(str, SUPPORTED_PYTHON))} only"
+    from ._eager import why_not
+
+    reason = why_not()
+    return ("python", "on", name) if reason is None else ("python", "off", f"{name}; {reason}")
 
 
 def _torch(torch):
-    state = "on" if torch.__version__.startswith(SUPPORTED_TORCH + ".") else "info"
-    note = "" if state == "on" else f"; tested with {SUPPORTED_TORCH}"
+    state = "on" if torch.__version__.startswith(tuple(version + "." for version in TESTED_TORCH)) else "info"
+    note = "" if state == "on" else f"; tested with {', '.join(TESTED_TORCH)}"
     return "torch", state, f"{torch.__version__}, {torch.get_num_threads()} threads, {torch.backends.cpu.get_cpu_capability()}{note}"
 
 

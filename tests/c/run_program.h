@@ -137,7 +137,7 @@ run_kernels(const kin_program *p, run_data *d, int pieces)
             at[b] = d->memory[k->buffers[b]];
         int64_t step = (k->range / pieces + k->grain) / k->grain * k->grain;
         for (int64_t begin = 0; begin < k->range; begin += step)
-            if (k->fn(at, begin, begin + step < k->range ? begin + step : k->range))
+            if (k->fn(at, begin, begin + step < k->range ? begin + step : k->range, k->numbers))
                 return 1;
     }
     return 0;
@@ -180,13 +180,13 @@ run_release(const kin_program *p, run_data *d)
 
 static kin_compile_stats run_stats; /* of the last program */
 
-/* False with `why` when a compiled program and the oracle differ. */
+/* False with `why` when a compiled program and the oracle differ. family: as in kin_pipeline_options. */
 static inline bool
-run_against_oracle(kin_jit *jit, const kin_ir *ir, uint64_t seed, kin_text *why)
+run_family_against_oracle(kin_jit *jit, kin_family *family, const kin_ir *ir, uint64_t seed, kin_text *why)
 {
     kin_program *p = NULL;
     run_data d = {0};
-    bool ok = kin_pipeline_compile(jit, ir, &p, &run_stats, why) == KIN_OK;
+    bool ok = kin_pipeline_compile(jit, family, ir, &p, &run_stats, why) == KIN_OK;
     if (!ok)
         return false;
     run_inputs(ir, &d, seed);
@@ -209,6 +209,12 @@ run_against_oracle(kin_jit *jit, const kin_ir *ir, uint64_t seed, kin_text *why)
     run_release(p, &d);
     kin_program_free(p);
     return ok;
+}
+
+static inline bool
+run_against_oracle(kin_jit *jit, const kin_ir *ir, uint64_t seed, kin_text *why)
+{
+    return run_family_against_oracle(jit, NULL, ir, seed, why);
 }
 
 #endif

@@ -97,7 +97,7 @@ check_accuracy(void)
         kin_program *p = NULL;
         kin_ir *ir = kin_ir_new();
         kin_ir_output(ir, kin_ir_unary(ir, ops[o], kin_ir_input(ir, 0, KIN_F32, 1, (int64_t[]){N})), NULL);
-        CHECK(kin_pipeline_compile(jit, ir, &p, NULL, NULL) == KIN_OK);
+        CHECK(kin_pipeline_compile(jit, NULL, ir, &p, NULL, NULL) == KIN_OK);
         CHECK(p && p->kernels.at[0].fn((void *[]){x, y}, 0, p->kernels.at[0].range) == 0);
         double worst = 0;
         float at = 0;
@@ -126,7 +126,7 @@ compile(const char *text)
     kin_text why = {0};
     kin_program *p = NULL;
     kin_ir *ir = kin_ir_parse(text, &why);
-    CHECK(ir && kin_pipeline_compile(jit, ir, &p, NULL, &why) == KIN_OK);
+    CHECK(ir && kin_pipeline_compile(jit, NULL, ir, &p, NULL, &why) == KIN_OK);
     kin_ir_free(ir);
     kin_text_deinit(&why);
     return p;
@@ -175,7 +175,7 @@ check_commits(void)
                       : buf->kind == KIN_BUF_OUTPUT ? (void *)sum : (void *)(arena + buf->offset);
         }
         CHECK(i < p->ops.len - p->nwrite_backs || sum[3] == 44);
-        CHECK(k->fn(data, 0, k->range) == 0);
+        CHECK(k->fn(data, 0, k->range, k->numbers) == 0);
         CHECK(i >= p->ops.len - p->nwrite_backs || (x[0] == 1 && y[0] == 10));
     }
     CHECK(x[0] == 10 && x[3] == 40 && y[0] == 4 && y[3] == 1 && sum[0] == 11);

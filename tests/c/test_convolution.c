@@ -105,7 +105,7 @@ in_parts(int64_t n, int64_t grain, void (*fn)(int64_t begin, int64_t end, void *
 
 /* What follows, on blocks: buffers are the result and how many filters it has. Doubles each element and adds 1. */
 static int
-double_it(void *const *buffers, int64_t begin, int64_t end)
+double_it(void *const *buffers, int64_t begin, int64_t end, const int64_t *numbers)
 {
     float *y = buffers[0];
     const int64_t *filters = buffers[1], *window = buffers[2];

@@ -55,7 +55,7 @@ run_blocks(const kin_program *p, const run_data *d, const kin_extern_call *c, in
         for (int64_t j = (c->columns - 1) / columns * columns; j >= 0; j -= columns) {
             window[0] = j;
             window[1] = j + columns < c->columns ? j + columns : c->columns;
-            if (k->fn(at, i, i + rows < M ? i + rows : M))
+            if (k->fn(at, i, i + rows < M ? i + rows : M, k->numbers))
                 return 1;
         }
     return 0;
@@ -76,7 +76,7 @@ run_program(const kin_program *p, run_data *d, const float *a, const float *b, i
         void *at[64];
         for (uint32_t j = 0; j < k->nbuffers; j++)
             at[j] = d->memory[k->buffers[j]];
-        CHECK(!k->window && k->fn(at, 0, k->range) == 0);
+        CHECK(!k->window && k->fn(at, 0, k->range, k->numbers) == 0);
     }
 }
 
@@ -98,7 +98,7 @@ check_case(const epilogue_case *x)
     kin_compile_stats stats;
     kin_program *p = NULL;
     kin_ir *with = parse(x->text, call), *oracle = parse(x->text, input);
-    if (!with || !oracle || !CHECK(kin_pipeline_compile(jit, with, &p, &stats, &why) == KIN_OK)) {
+    if (!with || !oracle || !CHECK(kin_pipeline_compile(jit, NULL, with, &p, &stats, &why) == KIN_OK)) {
         fprintf(stderr, "%s\n%s\n", x->text, why.at);
         return;
     }

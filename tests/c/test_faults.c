@@ -17,6 +17,7 @@
 #include "check.h"
 #include "core/diag/events.h"
 #include "core/ir/hoist.h"
+#include "core/optim/optim.h"
 #include "core/pipeline/pipeline.h"
 
 static char base[100]; /* of folders with kernels, one for each attempt */
@@ -121,6 +122,16 @@ log_events(const char *text)
     return log != NULL;
 }
 
+static bool
+find_norm(const char *unused)
+{
+    float x[3] = {1, 2, 2};
+    double norm = 0;
+    bool ok = kin_optim_norm(&(kin_optim_part){x, 3}, 1, NULL, &norm) == KIN_OK;
+    CHECK(!ok || norm == 3);
+    return ok;
+}
+
 /* -- the loop ------------------------------------------------------------------------------------------------------- */
 
 enum { MOST = 20000 };
@@ -154,6 +165,7 @@ main(void)
     n += fail_each(KIN_FAIL_ALLOC, evaluate, "%1 = input 0 : f32[3, 4]\n%2 = input 1 : f32[4]\n%3 = exp %2 : f32[4]\n%4 = expand %3 : f32[3, 4]\n"
                                              "%5 = add %1, %4 : f32[3, 4]\n%6 = reduce_sum %5 dims=[1] : f32[3]\nreturn %5, %6\n", 1, false);
     n += fail_each(KIN_FAIL_ALLOC, log_events, "DATA_DEPENDENT_BRANCH", 1, false);
+    n += fail_each(KIN_FAIL_ALLOC, find_norm, NULL, 1, false);
     kin_jit *jit = kin_jit_new(NULL, &(kin_text){0});
     if (jit != NULL) { /* built with LLVM */
         n += fail_each(KIN_FAIL_ALLOC, compile_code, product, 5, false);

@@ -1,4 +1,5 @@
-/* Random programs, compiled, against the oracle. Arguments: first seed, count (1, 60), processor (this
+/* Random programs, compiled for their sizes and then for any (with every number open: programs of one shape share that code), against the oracle.
+ * Arguments: first seed, count (1, 60), processor (this
  * one; x86-64-v3, x86-64). A program that fails is printed. */
 #include "random_ir.h"
 #include "gen_ir.h"
@@ -29,10 +30,13 @@ main(int argc, char **argv)
         kin_text text = {0};
         kin_ir *p = make_program(s, halves);
         kin_text_clear(&why);
-        if (!CHECK(!p->failed && kin_ir_verify(p, &why)) || !CHECK(run_against_oracle(jit, p, s, &why))) {
+        kin_family *any = kin_family_new(true);
+        if (!CHECK(!p->failed && kin_ir_verify(p, &why)) || !CHECK(run_against_oracle(jit, p, s, &why)) ||
+            !CHECK(run_family_against_oracle(jit, any, p, s, &why))) {
             kin_ir_print(p, &text);
             fprintf(stderr, "seed %llu\n%s\n%s\n", (unsigned long long)s, text.at ? text.at : "", why.at ? why.at : "");
         }
+        kin_family_free(any);
         kin_text_deinit(&text);
         kin_ir_free(p);
     }

@@ -79,7 +79,7 @@ use(kin_jit *jit, const kin_ir *p, uint64_t seed)
         CHECK(kin_ir_verify(clean, &why));
     if (jit != NULL && is_small(p) && !has_half(p) && gen_below(&(gen_rng){seed + 3}, 2) == 0) {
         kin_program *made = NULL;
-        kin_status status = kin_pipeline_compile(jit, p, &made, NULL, &why);
+        kin_status status = kin_pipeline_compile(jit, NULL, p, &made, NULL, &why);
         CHECK(status == KIN_OK || status == KIN_BREAK);
         compiled += status == KIN_OK;
         kin_program_free(made);

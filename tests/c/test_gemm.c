@@ -279,7 +279,7 @@ test_halves(void)
 
 /* buffers: the result, a count for each of its elements, {rows, columns, columns of what follows}. Adds 1 to each element, of all parts. */
 static int
-add_one(void *const *buffers, int64_t begin, int64_t end)
+add_one(void *const *buffers, int64_t begin, int64_t end, const int64_t *numbers)
 {
     float *c = buffers[0];
     int *times = buffers[1];

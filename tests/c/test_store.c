@@ -254,9 +254,9 @@ check_faults(void)
     kin_jit *jit = kin_jit_new(NULL, &why);
     kin_ir *ir = kin_ir_parse(text, &why);
     kin_jit_set_fault(jit, KIN_FAULT_LLVM);
-    CHECK(kin_pipeline_compile(jit, ir, &p, NULL, &why) == KIN_BREAK && p == NULL && strstr(why.at, "LLVM"));
+    CHECK(kin_pipeline_compile(jit, NULL, ir, &p, NULL, &why) == KIN_BREAK && p == NULL && strstr(why.at, "LLVM"));
     kin_jit_set_fault(jit, KIN_FAULT_MEMORY);
-    CHECK(kin_pipeline_compile(jit, ir, &p, NULL, &why) == KIN_NOMEM && p == NULL);
+    CHECK(kin_pipeline_compile(jit, NULL, ir, &p, NULL, &why) == KIN_NOMEM && p == NULL);
     kin_jit_set_fault(jit, KIN_FAULT_NONE);
     CHECK(run_with(jit, text));
     CHECK_EQ(run_stats.compiled, 3);
@@ -274,10 +274,10 @@ lose_memory(void)
     kin_jit *jit = kin_jit_new(NULL, &why);
     kin_ir *ir = kin_ir_parse(text, &why);
     kin_jit_set_fault(jit, KIN_FAULT_LLVM_MEMORY);
-    bool ok = kin_pipeline_compile(jit, ir, &p, NULL, &why) == KIN_BREAK && p == NULL && strstr(why.at, "no memory");
+    bool ok = kin_pipeline_compile(jit, NULL, ir, &p, NULL, &why) == KIN_BREAK && p == NULL && strstr(why.at, "no memory");
     kin_jit_set_fault(jit, KIN_FAULT_NONE);
     kin_text_clear(&why);
-    ok = ok && kin_pipeline_compile(jit, ir, &p, NULL, &why) == KIN_BREAK && strstr(why.at, "before");
+    ok = ok && kin_pipeline_compile(jit, NULL, ir, &p, NULL, &why) == KIN_BREAK && strstr(why.at, "before");
     kin_ir_free(ir);
     kin_jit_free(jit);
     kin_text_deinit(&why);
@@ -292,7 +292,7 @@ fail_fatally(void)
     kin_jit *jit = kin_jit_new(&(kin_jit_options){.threads = 3}, &why);
     kin_ir *ir = kin_ir_parse(text, &why);
     kin_jit_set_fault(jit, KIN_FAULT_FATAL);
-    bool ok = kin_pipeline_compile(jit, ir, &p, NULL, &why) == KIN_BREAK && p == NULL && strstr(why.at, "fatally");
+    bool ok = kin_pipeline_compile(jit, NULL, ir, &p, NULL, &why) == KIN_BREAK && p == NULL && strstr(why.at, "fatally");
     kin_jit_set_fault(jit, KIN_FAULT_NONE);
     ok = ok && run_with(jit, text) && run_stats.compiled == 3;
     kin_ir_free(ir);

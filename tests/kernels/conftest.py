@@ -13,5 +13,6 @@ def kernels():
     with kintsugi.config.patch(kernels=True):
         yield
     engine.force_exit(None)
+    engine.set_option("open_sizes", True)
     engine.set_option("trials", 7)
     kintsugi.reset()

@@ -1,13 +1,14 @@
 """PyTorch's own operator database through the default backend: what eager accepts has to come out the same.
 
     op_suite.py [--ops NAME,...] [--dtypes float32,...] [--samples N] [--shard I/N] [--json FILE] [--table FILE] [--verbose]
+    op_suite.py --grad ...
     op_suite.py --table FILE --read JSON ...
 
 Each sample of each operator (contiguous, non-contiguous, zero-size, 0-dim, with NaN and infinities where the database
 has none) is called in eager and compiled, three times: the recording, the call that compiles kernels, one that uses them.
 Results are compared within the tolerances that torch.testing.assert_close has for their dtype; what has random
 or uninitialised results is only required not to crash. Operators run in a child process, so that a crash is a finding.
-Prints a report: per operator how its samples ran (native kernels, library calls, step by step), and the differences.
+With --grad inputs want gradients, and these are compared too (op_grad.py). Prints a report: per operator how its samples ran (native kernels, library calls, step by step), and the differences.
 """
 
 import argparse
@@ -20,6 +21,7 @@ import warnings
 
 ROOT = pathlib.Path(__file__).resolve().parents[2]
 DTYPES = ["float32", "bfloat16", "int64", "bool"]
+GRAD_DTYPES = ["float32", "bfloat16", "float64"]
 # Results that differ from call to call, or are not defined.
 UNDEFINED = ("empty", "new_empty", "empty_like", "new_empty_strided", "empty_strided", "empty_permuted", "rand", "randn", "bernoulli",
              "multinomial", "normal", "uniform", "exponential", "geometric", "cauchy", "log_normal", "dropout", "rrelu",
@@ -69,16 +71,16 @@ def spread_out(torch, tensor):
     return view
 
 
-def samples_of(torch, op, dtype, count):
+def samples_of(torch, op, dtype, count, grad=False):
     """(label, input, args, kwargs); at most `count` from the database, evenly, and changed copies of the first."""
-    made = list(op.sample_inputs("cpu", dtype, requires_grad=False))
+    made = list(op.sample_inputs("cpu", dtype, requires_grad=grad))
     step = max(1, -(-len(made) // count))
     for i in range(0, len(made), step):
         yield f"{i}", made[i].input, made[i].args, made[i].kwargs
     for i, sample in enumerate(made[:2] if made else []):
         if isinstance(sample.input, torch.Tensor) and sample.input.layout is torch.strided:
-            yield f"{i} non-contiguous", spread_out(torch, sample.input), sample.args, sample.kwargs
-            if dtype.is_floating_point and not any(part in op.name for part in NO_SPECIAL_VALUES):
+            yield f"{i} non-contiguous", spread_out(torch, sample.input.detach()).requires_grad_(sample.input.requires_grad), sample.args, sample.kwargs
+            if dtype.is_floating_point and not grad and not any(part in op.name for part in NO_SPECIAL_VALUES):
                 yield f"{i} special values", special_values(torch, sample.input.contiguous()), sample.args, sample.kwargs
 
 
@@ -196,26 +198,43 @@ def check_sample(op, name, input, args, kwargs):
     return (*kernel_state(compiled), None)
 
 
-def child(names, dtypes, count):
+def check_gradients(op, name, input, args, kwargs):
+    """As check_sample."""
+    import op_grad
+    import torch
+
+    tensors = []
+    try:
+        torch.manual_seed(3)
+        again = fresh((input, args, kwargs))
+        with torch.no_grad():
+            fn, tensors = make_function(op, input, args, kwargs, op(*[again[0], *again[1]], **again[2]))
+    except Exception:
+        return None
+    checked = op_grad.check(fn, tensors, [t.requires_grad for t in tensors], any(part in name for part in UNDEFINED), same)
+    return None if checked is None else (*kernel_state(checked[1]), checked[0])
+
+
+def child(names, dtypes, count, grad):
     """Checks these operators, a JSON line for each (the line before an operator says that it begins)."""
     import torch
 
     table = database()
     torch.set_num_threads(1)
     warnings.simplefilter("ignore")
-    with torch.no_grad():
+    with torch.set_grad_enabled(grad):
         for name in names:
             print(json.dumps({"begin": name}), flush=True)
             op, result = table[name], {"op": name, "states": {}, "reasons": {}, "differences": [], "samples": 0}
             for dtype in dtypes:
-                if getattr(torch, dtype) not in op.dtypes:
+                if getattr(torch, dtype) not in (op.supported_backward_dtypes("cpu") if grad else op.dtypes) or (grad and not op.supports_autograd):
                     continue
                 try:
-                    samples = list(samples_of(torch, op, getattr(torch, dtype), count))
+                    samples = list(samples_of(torch, op, getattr(torch, dtype), count, grad))
                 except Exception:
                     continue
                 for label, *call in samples:
-                    checked = check_sample(op, name, *call)
+                    checked = (check_gradients if grad else check_sample)(op, name, *call)
                     if checked is None:
                         continue
                     state, reason, wrong = checked
@@ -231,12 +250,12 @@ def child(names, dtypes, count):
 # -- in the parent ---------------------------------------------------------------------------------------------------
 
 
-def run_children(names, dtypes, count, timeout=1200):
+def run_children(names, dtypes, count, grad=False, timeout=1200):
     """Results by operator; an operator at which a child died is a difference, and the next child goes on behind it."""
     results = {}
     left = list(names)
     while left:
-        job = json.dumps([left, dtypes, count])
+        job = json.dumps([left, dtypes, count, grad])
         try:
             done = subprocess.run([sys.executable, __file__, "--child"], input=job, capture_output=True, text=True,
                                   timeout=timeout, check=False, env=os.environ | {"KINTSUGI_KERNELS": "1"})
@@ -313,7 +332,8 @@ def table(results, dtypes):
 def main():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawTextHelpFormatter)
     parser.add_argument("--ops", help="names, with commas between them; all by default")
-    parser.add_argument("--dtypes", default=",".join(DTYPES))
+    parser.add_argument("--dtypes")
+    parser.add_argument("--grad", action="store_true", help="with gradients")
     parser.add_argument("--samples", type=int, default=1000, help="at most so many of the database's samples each")
     parser.add_argument("--shard", default="0/1", help="I/N: every N-th operator, from I")
     parser.add_argument("--json", metavar="FILE")
@@ -322,6 +342,7 @@ def main():
     parser.add_argument("--verbose", action="store_true", help="print a line for every operator")
     parser.add_argument("--child", action="store_true", help=argparse.SUPPRESS)
     options = parser.parse_args()
+    options.dtypes = options.dtypes or ",".join(GRAD_DTYPES if options.grad else DTYPES)
     if options.child:
         sys.path.insert(0, str(ROOT / "python"))
         return child(*json.load(sys.stdin))
@@ -339,7 +360,7 @@ def main():
             parser.error(f"--ops: there is no operator {unknown[0]!r}")
         names = wanted
     first, every = map(int, options.shard.split("/"))
-    results = run_children(names[first::every], options.dtypes.split(","), options.samples)
+    results = run_children(names[first::every], options.dtypes.split(","), options.samples, options.grad)
     for name, result in sorted(results.items()):
         if options.verbose:
             print(f"{name}: {result['states']} {result['reasons'] or ''}")

@@ -522,6 +522,7 @@ def grow(x, n):
 
 def test_sizes_that_grow_are_not_compiled_each_time():
     engine.set_option("trials", 7)
+    engine.set_option("open_sizes", False)
     compiled = kintsugi.compile(grow, name="grows")
     for size in range(3, 40):
         same(compiled(torch.ones(size, 4), 1), grow(torch.ones(size, 4), 1))
@@ -556,6 +557,7 @@ def test_sizes_that_come_again_are_compiled_when_that_pays():
 
 def test_code_for_kinds_that_were_not_used_for_long_makes_room():
     engine.set_option("trials", 7)
+    engine.set_option("open_sizes", False)
     kintsugi.reset()   # what other tests have spent
     compiled = kintsugi.compile(work, name="many kinds")
     for size in range(20, 31):

@@ -127,3 +127,51 @@ def test_division_by_a_number_that_is_zero():
         assert torch.equal(compiled(torch.ones(2)), fn(torch.ones(2)))
     with pytest.raises(ZeroDivisionError):
         compiled(torch.zeros(2))
+
+
+def test_assertion_beside_a_write():
+    """What was written cannot be taken back, so the graph runs step by step."""
+    def fn(x, n):
+        k = n.item()
+        x = x * k
+        try:
+            assert k > 2
+            x = x + 1
+        except AssertionError:
+            x = x - 1
+        x.mul_(1.5)
+        return x * 2 + k
+    compiled = kintsugi.compile(fn, backend=lambda gm, inputs: gm)
+    for k in (3, 4, 1, 5, 0):
+        assert torch.equal(compiled(torch.ones(4), torch.tensor(k)), fn(torch.ones(4), torch.tensor(k)))
+
+
+@pytest.mark.parametrize("lengths", [(2, 3, 2, 1), (1, 3)])
+def test_lists_of_other_lengths(lengths):
+    """A list as long as these sizes make it, whatever was recorded; 0 and 1 are sizes of their own to symbols."""
+    def fn(x, n):
+        for v in n.tolist():
+            x = x + v
+        return x * 2 + n.tolist()[0], x[x > 0].shape[0]
+    compiled = kintsugi.compile(fn, backend=lambda gm, inputs: gm)
+    for length in lengths:
+        for first in (0, 1, 3):
+            n = torch.arange(length) + first
+            for x in (torch.ones(4), -torch.ones(5)):
+                a, b = compiled(x, n), fn(x, n)
+                assert torch.equal(a[0], b[0]) and a[1] == b[1]
+
+
+@pytest.mark.parametrize("size", [lambda x: x[x > 0].shape[0], lambda x: x.nonzero().shape[0], lambda x: torch.unique(x > 0).numel()])
+def test_sizes_that_data_decides_are_asked_again(size):
+    """Recorded where all elements count: other data gives other sizes, and no graph may go on with the first."""
+    def fn(x, n):
+        a = size(x)
+        b = sum(n.tolist())
+        x = x + b
+        return x * 2 + a, a
+    compiled = kintsugi.compile(fn, backend=lambda gm, inputs: gm)
+    for values in ([1.0, 2, 3, 4], [1.0, -2, 3, -4], [0.0, -1, 0, -2], [1.0, 2, 3, 4]):
+        x, n = torch.tensor(values), torch.tensor([1, 2])
+        a, b = compiled(x, n), fn(x, n)
+        assert torch.equal(a[0], b[0]) and a[1] == b[1]

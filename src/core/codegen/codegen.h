@@ -2,7 +2,7 @@
  *
  *     kin_jit *jit = kin_jit_new(NULL, &why);
  *     kin_fuse(ir, &fused, NULL); kin_program_plan(fused.program);
- *     kin_codegen(jit, &fused, NULL, &stats, &why);     fused.program can be run
+ *     kin_codegen(jit, &fused, NULL, NULL, &stats, &why);     fused.program can be run
  *
  * core/pipeline calls this for everybody else.
  */
@@ -74,9 +74,19 @@ typedef struct kin_jit_job kin_jit_job;
 void kin_jit_job_run(kin_jit_job *job);
 void kin_jit_job_drop(kin_jit_job *job);
 
-/* Gives every kernel of the program its function. KIN_BREAK with `why`: it cannot be compiled. job (may be NULL): when LLVM is needed
+/* What is known of the kernels of one graph over its sizes (open.h, docs/design/sizes.md): from the second program on that is compiled with it, code
+ * takes the sizes that vary as arguments. */
+typedef struct kin_family kin_family;
+kin_family *kin_family_new(bool all); /* all: every number is open from the start, for tests. NULL without memory */
+void kin_family_free(kin_family *f);
+/* How often code was missing for a program of the family. */
+uint32_t kin_family_made(const kin_family *f);
+
+/* Gives every kernel of the program its function. KIN_BREAK with `why`: it cannot be compiled. family: NULL: sizes are in the code. job (may be NULL): when LLVM is needed
  * for a kernel, nothing is compiled; *job takes over what `f` holds, program included, and the answer is KIN_BREAK. */
-kin_status kin_codegen(kin_jit *jit, kin_fused *f, kin_jit_job **job, kin_compile_stats *stats, kin_text *why) KIN_MUST_CHECK;
+kin_status kin_codegen(kin_jit *jit, kin_fused *f, kin_family *family, kin_jit_job **job, kin_compile_stats *stats, kin_text *why) KIN_MUST_CHECK;
+/* The family notes the program, and nothing is compiled: KIN_BREAK. */
+kin_status kin_codegen_meet(kin_jit *jit, kin_fused *f, kin_family *family, kin_compile_stats *stats, kin_text *why) KIN_MUST_CHECK;
 /* The program and the loops of each kernel as text; llvm: also what LLVM gets for them. */
 bool kin_codegen_print(kin_jit *jit, const kin_fused *f, bool llvm, kin_text *out);
 

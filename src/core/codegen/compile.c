@@ -11,6 +11,7 @@
 #include "core/codegen/jit_priv.h"
 #include "core/base/clock.h"
 #include "core/codegen/key.h"
+#include "core/program/make.h"
 #include "core/codegen/rescue.h"
 
 #ifdef KIN_LLVM
@@ -22,6 +23,8 @@ typedef struct {
     kin_kernel_plan run;
     uint32_t number;            /* of its key */
     kin_text key;
+    kin_numbers numbers;        /* where some are open */
+    bool *open;                 /* by number; NULL: none is */
     kin_store_found found;      /* on disk */
     LLVMMemoryBufferRef object; /* made by LLVM */
     kin_status status;
@@ -37,10 +40,23 @@ typedef struct {
     KIN_VEC(want) wants;
     uint32_t *want_of;          /* by kernel; UINT32_MAX: in memory */
     atomic_uint next;           /* want that no thread has looked at */
+    kin_family *family;         /* of the same graph for other sizes; NULL: sizes are in the code */
     kin_compile_stats *stats;
     kin_text *why;
     bool job;                   /* nobody waits: may be cancelled */
 } batch;
+
+static void
+free_want(want *w)
+{
+    kin_text_deinit(&w->key);
+    kin_text_deinit(&w->why);
+    kin_numbers_deinit(&w->numbers);
+    free(w->open);
+    free(w->found.memory);
+    if (w->object)
+        LLVMDisposeMemoryBuffer(w->object);
+}
 
 /* -- one kernel -------------------------------------------------------------------------------------------------- */
 
@@ -114,7 +130,7 @@ compile_kernel(void *arg)
     LLVMContextSetDiagnosticHandler(context, listen, w);
     LLVMModuleRef module = LLVMModuleCreateWithNameInContext("kernel", context);
     LLVMSetTarget(module, "x86_64-unknown-linux-gnu");
-    kin_status s = !kin_fail_now(KIN_FAIL_LLVM) && kin_emit(w->loops, &k->jit->target, &w->run, module, &w->why) ? KIN_OK : KIN_BREAK;
+    kin_status s = !kin_fail_now(KIN_FAIL_LLVM) && kin_emit(w->loops, &k->jit->target, &w->run, &(kin_open){&w->numbers, w->open}, module, &w->why) ? KIN_OK : KIN_BREAK;
 #ifndef NDEBUG
     if (s == KIN_OK)
         s = verify(module, &w->why);
@@ -212,21 +228,90 @@ needs_f16(const kin_loops *k)
     return false;
 }
 
+/* The shape and the numbers of a kernel as code for any size sees them. */
+static bool
+read_numbers(const batch *b, const kin_loops *k, want *w, kin_text *shape)
+{
+    w->run = kin_emit_plan(k, &b->jit->target, true);
+    uint32_t head[3] = {UINT32_MAX /* no other key begins so */, 0, w->run.kind};
+    kin_text_add_len(shape, (const char *)head, sizeof head);
+    return kin_numbers_of(k, kin_emit_open_var(k, &w->run, true), &w->numbers, shape);
+}
+
+/* What the kernel is given when it runs. */
+static kin_status
+give_numbers(batch *b, const want *w, kin_kernel *out)
+{
+    int64_t *given = kin_program_alloc(b->fused->program, (w->numbers.at.len + 1) * sizeof *given);
+    uint32_t n = 0;
+    if (given == NULL)
+        return KIN_NOMEM;
+    for (uint32_t i = 0; i < w->numbers.at.len; i++)
+        if (w->open[i])
+            given[n++] = w->numbers.at.at[i];
+    out->numbers = given;
+    return KIN_OK;
+}
+
+/* Code that leaves numbers open: its key is the shape, which of them, and the others. False without memory. */
+static bool
+leave_open(const batch *b, want *w, const bool *open, kin_text *key)
+{
+    uint32_t n = w->numbers.at.len, along = w->loops->vector_var;
+    w->open = malloc(n + 1);
+    if (w->open == NULL)
+        return false;
+    if (along != KIN_LOOP_NO_VAR && w->run.kind != KIN_RUN_LINEAR && (w->numbers.of_var[along] == KIN_NUMBER_NONE || !open[w->numbers.of_var[along] - 1]))
+        w->run = kin_emit_plan(w->loops, &b->jit->target, false); /* steps as they suit the size that the vectors go along */
+    memcpy(w->open, open, n);
+    kin_text_add_len(key, (const char *)&w->run.lanes, sizeof w->run.lanes);
+    kin_text_add_len(key, (const char *)open, n);
+    for (uint32_t i = 0; i < n; i++)
+        if (!open[i])
+            kin_text_add_len(key, (const char *)&w->numbers.at.at[i], sizeof(int64_t));
+    return !key->failed;
+}
+
+/* Is anything open, or the length of its only loop? */
+static bool
+leaves_any(const want *w, const bool *open)
+{
+    return w->run.kind == KIN_RUN_LINEAR || (w->numbers.at.len > 0 && memchr(open, true, w->numbers.at.len) != NULL);
+}
+
+/* How kernel i is to run, and the key of its code: for its sizes, or for any. */
+static kin_status
+choose_code(batch *b, uint32_t i, want *w, kin_text *key)
+{
+    const kin_loops *k = w->loops = &b->fused->kernels.at[i].loops;
+    const bool *open = NULL;
+    if (b->family != NULL) {
+        if (!read_numbers(b, k, w, key))
+            return KIN_NOMEM;
+        KIN_TRY(kin_family_match(b->family, key, &w->numbers, &open));
+        if (open != NULL && leaves_any(w, open))
+            return leave_open(b, w, open, key) ? give_numbers(b, w, &b->fused->program->kernels.at[b->fused->kernels.at[i].kernel]) : KIN_NOMEM;
+    }
+    kin_text_clear(key);
+    w->run = kin_emit_plan(k, &b->jit->target, false);
+    return kin_loops_key(k, kin_emit_open_var(k, &w->run, false), key) ? KIN_OK : KIN_NOMEM;
+}
+
 /* Kernel i of the program: in memory, the same as one before, or a new want. */
 static kin_status
-look_up(batch *b, uint32_t i, kin_text *key)
+look_up(batch *b, uint32_t i, want *w)
 {
     kin_jit *jit = b->jit;
     const kin_loops *k = &b->fused->kernels.at[i].loops;
     kin_kernel *out = &b->fused->program->kernels.at[b->fused->kernels.at[i].kernel];
-    kin_kernel_plan run = kin_emit_plan(k, &jit->target);
+    kin_text *key = &w->key;
     bool fresh;
     if (needs_f16(k) && !jit->target.f16) {
         kin_text_add(b->why, "half precision on a processor without F16C");
         return KIN_BREAK;
     }
-    if (!kin_loops_key(k, kin_emit_open_var(k, &run), key))
-        return KIN_NOMEM;
+    KIN_TRY(choose_code(b, i, w, key));
+    kin_kernel_plan run = w->run;
     uint32_t number = kin_intern_put(&jit->keys, key->at, key->len, &fresh);
     if (jit->keys.failed || (fresh && kin_vec_push(&jit->entries, NULL) != KIN_OK))
         return KIN_NOMEM;
@@ -242,37 +327,47 @@ look_up(batch *b, uint32_t i, kin_text *key)
         b->stats->from_memory++;
         return KIN_OK;
     }
-    for (uint32_t w = 0; w < b->wants.len; w++)
-        if (b->wants.at[w].number == number)
-            b->want_of[i] = w;
+    for (uint32_t n = 0; n < b->wants.len; n++)
+        if (b->wants.at[n].number == number)
+            b->want_of[i] = n;
     if (b->want_of[i] != UINT32_MAX) {
         b->stats->from_memory++;
         return KIN_OK;
     }
     b->want_of[i] = b->wants.len;
-    want w = {.loops = k, .run = run, .number = number, .key = *key};
-    *key = (kin_text){0};
-    kin_status s = kin_vec_push(&b->wants, w);
-    if (s != KIN_OK)
-        kin_text_deinit(&w.key);
-    return s;
+    w->number = number;
+    KIN_TRY(kin_vec_push(&b->wants, *w));
+    *w = (want){0};
+    return KIN_OK;
+}
+
+/* All numbers of the program, before any of its kernels is looked up. */
+static kin_status
+meet_program(batch *b)
+{
+    kin_status s = kin_family_begin(b->family);
+    for (uint32_t i = 0; s == KIN_OK && i < b->fused->kernels.len; i++) {
+        want w = {0};
+        s = read_numbers(b, &b->fused->kernels.at[i].loops, &w, &w.key) ? kin_family_add(b->family, &w.numbers) : KIN_NOMEM;
+        free_want(&w);
+    }
+    return s == KIN_OK ? kin_family_settle(b->family) : s;
 }
 
 static kin_status
 look_up_all(batch *b)
 {
     double start = kin_clock_ns();
-    kin_status s = KIN_OK;
-    kin_text key = {0};
+    kin_status s = b->family != NULL ? meet_program(b) : KIN_OK;
     b->stats->kernels = b->fused->kernels.len;
     kin_jit_lock(b->jit);
     b->cache = b->jit->cache;
     for (uint32_t i = 0; s == KIN_OK && i < b->fused->kernels.len; i++) {
-        kin_text_clear(&key);
-        s = look_up(b, i, &key);
+        want w = {0};
+        s = look_up(b, i, &w);
+        free_want(&w);
     }
     kin_jit_unlock(b->jit);
-    kin_text_deinit(&key);
     b->stats->key_ns = kin_clock_ns() - start;
     return s;
 }
@@ -453,14 +548,8 @@ count(batch *b)
 static void
 free_batch(batch *b)
 {
-    for (uint32_t i = 0; i < b->wants.len; i++) {
-        want *w = &b->wants.at[i];
-        kin_text_deinit(&w->key);
-        kin_text_deinit(&w->why);
-        free(w->found.memory);
-        if (w->object)
-            LLVMDisposeMemoryBuffer(w->object);
-    }
+    for (uint32_t i = 0; i < b->wants.len; i++)
+        free_want(&b->wants.at[i]);
     kin_vec_deinit(&b->wants);
     free(b->want_of);
 }
@@ -509,11 +598,13 @@ job_of(batch *b, uint32_t missing)
 }
 
 kin_status
-kin_codegen(kin_jit *jit, kin_fused *f, kin_jit_job **job, kin_compile_stats *stats, kin_text *why)
+kin_codegen(kin_jit *jit, kin_fused *f, kin_family *family, kin_jit_job **job, kin_compile_stats *stats, kin_text *why)
 {
-    batch b = {.jit = jit, .fused = f, .stats = stats, .why = why};
+    batch b = {.jit = jit, .fused = f, .family = family, .stats = stats, .why = why};
     uint32_t missing;
     kin_status s = begin(&b, &missing);
+    if (family != NULL && missing > 0)
+        family->made++;
     if (s == KIN_OK && job != NULL && missing > 0 && (*job = job_of(&b, missing)) != NULL)
         return KIN_BREAK;
     if (s == KIN_OK)
@@ -523,6 +614,17 @@ kin_codegen(kin_jit *jit, kin_fused *f, kin_jit_job **job, kin_compile_stats *st
     return s;
 }
 
+kin_status
+kin_codegen_meet(kin_jit *jit, kin_fused *f, kin_family *family, kin_compile_stats *stats, kin_text *why)
+{
+    batch b = {.jit = jit, .fused = f, .family = family, .stats = stats, .why = why};
+    b.want_of = malloc((f->kernels.len + 1) * sizeof *b.want_of);
+    kin_status s = b.want_of == NULL ? KIN_NOMEM : family == NULL ? KIN_OK : look_up_all(&b);
+    free_batch(&b);
+    kin_text_add(why, "its sizes were only noted");
+    return s == KIN_OK ? KIN_BREAK : s;
+}
+
 /* -- for people -------------------------------------------------------------------------------------------------- */
 
 static void
@@ -530,8 +632,8 @@ list_module(const kin_jit *jit, const kin_loops *loops, kin_text *out)
 {
     LLVMContextRef context = LLVMContextCreate();
     LLVMModuleRef module = LLVMModuleCreateWithNameInContext("kernel", context);
-    kin_kernel_plan run = kin_emit_plan(loops, &jit->target);
-    if (kin_emit(loops, &jit->target, &run, module, out)) {
+    kin_kernel_plan run = kin_emit_plan(loops, &jit->target, false);
+    if (kin_emit(loops, &jit->target, &run, &(kin_open){0}, module, out)) {
         char *text = LLVMPrintModuleToString(module);
         kin_text_add(out, text);
         LLVMDisposeMessage(text);
@@ -575,9 +677,15 @@ kin_codegen_print(kin_jit *jit, const kin_fused *f, bool llvm, kin_text *out)
 #else
 
 kin_status
-kin_codegen(kin_jit *jit, kin_fused *f, kin_jit_job **job, kin_compile_stats *stats, kin_text *why)
+kin_codegen(kin_jit *jit, kin_fused *f, kin_family *family, kin_jit_job **job, kin_compile_stats *stats, kin_text *why)
 {
     kin_text_add(why, "built without LLVM");
+    return KIN_BREAK;
+}
+
+kin_status
+kin_codegen_meet(kin_jit *jit, kin_fused *f, kin_family *family, kin_compile_stats *stats, kin_text *why)
+{
     return KIN_BREAK;
 }
 

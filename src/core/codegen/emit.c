@@ -99,7 +99,7 @@ cost_of(const kin_loops *k, int64_t elements)
 enum { ANY_LENGTH = 256 };
 
 kin_kernel_plan
-kin_emit_plan(const kin_loops *k, const kin_machine *t)
+kin_emit_plan(const kin_loops *k, const kin_machine *t, bool any)
 {
     kin_kernel_plan r = {.kind = KIN_RUN_ROWS, .lanes = 1, .range = 1};
     int64_t elements = 1;
@@ -120,12 +120,14 @@ kin_emit_plan(const kin_loops *k, const kin_machine *t)
         unsigned base = widest_lanes(k, t);
         unsigned strip = v->inner || !reduces ? 0 : widest_strip(k, t, base);
         r.lanes = strip ? strip : unrolled(k, base);
-        while (r.lanes > 4 * base && v->size < 4 * (int64_t)r.lanes)
+        while (!any && r.lanes > 4 * base && v->size < 4 * (int64_t)r.lanes)
             r.lanes /= 2;
-        while (r.lanes > 2 && r.lanes / 2 >= v->size)
+        while (!any && r.lanes > 2 && r.lanes / 2 >= v->size)
             r.lanes /= 2;
         bool linear = v->inner && outer == 0 && inner == 1 && !reduces && !k->window;
-        while (r.lanes > base && v->size % r.lanes && !(linear && v->size >= ANY_LENGTH) && !(strip && v->size >= 8 * r.lanes))
+        if (any)
+            r.lanes = unrolled(k, base); /* one width for all; what is left over is masked */
+        while (!any && r.lanes > base && v->size % r.lanes && !(linear && v->size >= ANY_LENGTH) && !(strip && v->size >= 8 * r.lanes))
             r.lanes /= 2;
         if (!v->inner && inner && !reduces && r.lanes > 8) /* a tile: its lines must fit one set of the cache */
             r.lanes = 8;
@@ -490,20 +492,6 @@ masked_step(kin_em *e, uint32_t phase, uint32_t var, LLVMValueRef at, LLVMValueR
     e->depth--;
 }
 
-static void
-vector_loop(kin_em *e, uint32_t phase, uint32_t var)
-{
-    int64_t size = e->k->vars.at[var].size, lanes = e->run->lanes, full = size / lanes * lanes;
-    loop l;
-    if (full && open_loop(e, &l, int_of(e, 0))) {
-        e->vars[var] = l.i;
-        run_phase_actions(e, phase);
-        close_loop(e, &l, lanes, int_of(e, full));
-    }
-    if (full < size)
-        masked_step(e, phase, var, int_of(e, full), first_lanes(e, size - full));
-}
-
 /* [begin, end) may be empty. */
 static LLVMBasicBlockRef
 enter_if(kin_em *e, LLVMValueRef condition)
@@ -524,13 +512,117 @@ leave_to(kin_em *e, LLVMBasicBlockRef after)
     LLVMPositionBuilderAtEnd(e->b, after);
 }
 
+/* Lanes in front of `n` (I64), more or fewer than there are. */
+static LLVMValueRef
+lanes_before(kin_em *e, LLVMValueRef n)
+{
+    LLVMTypeRef i32 = LLVMInt32TypeInContext(e->context);
+    LLVMValueRef numbers[KIN_EMIT_MAX_LANES];
+    for (unsigned i = 0; i < e->run->lanes; i++)
+        numbers[i] = LLVMConstInt(i32, i, false);
+    LLVMValueRef left = kin_em_widen(e, LLVMBuildTrunc(e->b, n, i32, ""), KIN_I32);
+    return LLVMBuildICmp(e->b, LLVMIntSLT, LLVMConstVector(numbers, e->run->lanes), left, "");
+}
+
+/* A conditional part of a phase: accumulators are afterwards what they were before, or what the part made of them. */
+typedef struct {
+    LLVMBasicBlockRef after, skipped;
+    kin_emit_state *before;
+} optional;
+
+static bool
+open_part(kin_em *e, optional *p, LLVMValueRef condition)
+{
+    p->before = malloc((e->k->naccs + 1) * sizeof *p->before);
+    if (p->before == NULL) {
+        kin_em_fail(e, "memory");
+        return false;
+    }
+    memcpy(p->before, e->states, e->k->naccs * sizeof *p->before);
+    p->skipped = e->here;
+    LLVMPositionBuilderAtEnd(e->b, e->here);
+    p->after = enter_if(e, condition);
+    return true;
+}
+
+static LLVMValueRef
+either(kin_em *e, const optional *p, LLVMValueRef before, LLVMValueRef now, LLVMBasicBlockRef last)
+{
+    if (before == now)
+        return now;
+    LLVMValueRef phi = start_phi(e, before, p->skipped);
+    LLVMAddIncoming(phi, &now, &last, 1);
+    return phi;
+}
+
+/* What was computed in the part is not there behind it. */
+static void
+close_part(kin_em *e, optional *p)
+{
+    LLVMBasicBlockRef last = e->here;
+    leave_to(e, p->after);
+    for (uint32_t a = 0; a < e->k->naccs; a++) {
+        if (p->before[a].value)
+            e->states[a].value = either(e, p, p->before[a].value, e->states[a].value, last);
+        if (p->before[a].position)
+            e->states[a].position = either(e, p, p->before[a].position, e->states[a].position, last);
+    }
+    free(p->before);
+    forget(e, e->depth);
+}
+
+/* Any number of steps, then what is left. */
+static void
+vector_loop_of_any(kin_em *e, uint32_t phase, uint32_t var)
+{
+    int64_t lanes = e->run->lanes;
+    LLVMValueRef size = kin_em_number(e, kin_em_size_of(e, var), 0);
+    LLVMPositionBuilderAtEnd(e->b, e->here);
+    LLVMValueRef full = LLVMBuildAnd(e->b, size, int_of(e, -lanes), "");
+    loop l;
+    optional p;
+    if (!open_part(e, &p, LLVMBuildICmp(e->b, LLVMIntSGT, full, int_of(e, 0), "")))
+        return;
+    if (open_loop(e, &l, int_of(e, 0))) {
+        e->vars[var] = l.i;
+        run_phase_actions(e, phase);
+        close_loop(e, &l, lanes, full);
+    }
+    close_part(e, &p);
+    if (!open_part(e, &p, LLVMBuildICmp(e->b, LLVMIntSLT, full, size, "")))
+        return;
+    masked_step(e, phase, var, full, lanes_before(e, LLVMBuildSub(e->b, size, full, "")));
+    close_part(e, &p);
+}
+
+static void
+vector_loop(kin_em *e, uint32_t phase, uint32_t var)
+{
+    int64_t size = e->k->vars.at[var].size, lanes = e->run->lanes, full = size / lanes * lanes;
+    loop l;
+    if (kin_em_is_open(e, kin_em_size_of(e, var))) {
+        vector_loop_of_any(e, phase, var);
+        return;
+    }
+    if (full && open_loop(e, &l, int_of(e, 0))) {
+        e->vars[var] = l.i;
+        run_phase_actions(e, phase);
+        close_loop(e, &l, lanes, int_of(e, full));
+    }
+    if (full < size)
+        masked_step(e, phase, var, int_of(e, full), first_lanes(e, size - full));
+}
+
 /* The same, of the columns in the window. What one part computed ahead of its loop is not there in the other. */
 static void
 window_loop(kin_em *e, uint32_t phase, uint32_t var)
 {
     int64_t size = e->k->vars.at[var].size, lanes = e->run->lanes, full = size / lanes * lanes;
-    LLVMValueRef from = e->window[0], to = e->window[1], whole = LLVMBuildICmp(e->b, LLVMIntSLT, to, int_of(e, full), "");
-    LLVMValueRef stop = LLVMBuildSelect(e->b, whole, to, int_of(e, full), "");
+    bool any = kin_em_is_open(e, kin_em_size_of(e, var));
+    LLVMValueRef from = e->window[0], to = e->window[1], all = kin_em_number(e, kin_em_size_of(e, var), size);
+    LLVMValueRef steps = any ? LLVMBuildAnd(e->b, all, int_of(e, -lanes), "") : int_of(e, full);
+    LLVMValueRef whole = LLVMBuildICmp(e->b, LLVMIntSLT, to, steps, "");
+    LLVMValueRef stop = LLVMBuildSelect(e->b, whole, to, steps, "");
     LLVMBasicBlockRef after = enter_if(e, LLVMBuildICmp(e->b, LLVMIntSLT, from, stop, ""));
     loop l;
     if (open_loop(e, &l, from)) {
@@ -540,10 +632,10 @@ window_loop(kin_em *e, uint32_t phase, uint32_t var)
     }
     leave_to(e, after);
     forget(e, 0);
-    if (full == size)
+    if (full == size && !any)
         return;
-    after = enter_if(e, LLVMBuildICmp(e->b, LLVMIntSGT, to, int_of(e, full), ""));
-    masked_step(e, phase, var, int_of(e, full), first_lanes(e, size - full));
+    after = enter_if(e, LLVMBuildICmp(e->b, LLVMIntSGT, to, steps, ""));
+    masked_step(e, phase, var, steps, any ? lanes_before(e, LLVMBuildSub(e->b, all, steps, "")) : first_lanes(e, size - full));
     leave_to(e, after);
     forget(e, 0);
 }
@@ -564,7 +656,7 @@ inner_loops(kin_em *e, uint32_t phase, unsigned from)
     } else if (open_loop(e, &l, int_of(e, 0))) {
         e->vars[var] = l.i;
         inner_loops(e, phase, from + 1);
-        close_loop(e, &l, 1, int_of(e, e->k->vars.at[var].size));
+        close_loop(e, &l, 1, kin_em_number(e, kin_em_size_of(e, var), e->k->vars.at[var].size));
     }
 }
 
@@ -608,10 +700,10 @@ first_outer(const kin_loops *k, uint32_t skip)
 }
 
 uint32_t
-kin_emit_open_var(const kin_loops *k, const kin_kernel_plan *run)
+kin_emit_open_var(const kin_loops *k, const kin_kernel_plan *run, bool any)
 {
     if (run->kind == KIN_RUN_LINEAR)
-        return k->vars.at[k->vector_var].size >= ANY_LENGTH ? k->vector_var : UINT32_MAX;
+        return any || k->vars.at[k->vector_var].size >= ANY_LENGTH ? k->vector_var : UINT32_MAX;
     return first_outer(k, run->kind == KIN_RUN_COLUMNS ? k->vector_var : UINT32_MAX);
 }
 
@@ -624,9 +716,10 @@ divide_row(kin_em *e, LLVMValueRef row, uint32_t skip)
         const kin_loop_var *var = &e->k->vars.at[v];
         if (var->inner || var->size == 1 || v == skip)
             continue;
-        e->vars[v] = v == first ? row : LLVMBuildURem(e->b, row, int_of(e, var->size), "");
+        LLVMValueRef size = kin_em_number(e, kin_em_size_of(e, v), var->size);
+        e->vars[v] = v == first ? row : LLVMBuildURem(e->b, row, size, "");
         if (v != first)
-            row = LLVMBuildUDiv(e->b, row, int_of(e, var->size), "");
+            row = LLVMBuildUDiv(e->b, row, size, "");
     }
 }
 
@@ -635,8 +728,11 @@ static void
 run_chunk(kin_em *e, LLVMValueRef at)
 {
     int64_t size = e->k->vars.at[e->k->vector_var].size, full = size / e->run->lanes * e->run->lanes;
+    uint32_t number = kin_em_size_of(e, e->k->vector_var);
+    bool any = kin_em_is_open(e, number);
+    LLVMValueRef all = kin_em_number(e, number, size), steps = any ? LLVMBuildAnd(e->b, all, int_of(e, -(int64_t)e->run->lanes), "") : int_of(e, full);
     e->vars[e->k->vector_var] = at;
-    if (full == size || full == 0) {
+    if (!any && (full == size || full == 0)) {
         start_row(e);
         e->lanes = full ? NULL : first_lanes(e, size);
         run_row(e);
@@ -644,7 +740,7 @@ run_chunk(kin_em *e, LLVMValueRef at)
         return;
     }
     LLVMBasicBlockRef whole = new_block(e), part = new_block(e), after = new_block(e);
-    LLVMBuildCondBr(e->b, LLVMBuildICmp(e->b, LLVMIntSLT, at, int_of(e, full), ""), whole, part);
+    LLVMBuildCondBr(e->b, LLVMBuildICmp(e->b, LLVMIntSLT, at, steps, ""), whole, part);
     e->here = whole;
     LLVMPositionBuilderAtEnd(e->b, whole);
     start_row(e);
@@ -654,7 +750,7 @@ run_chunk(kin_em *e, LLVMValueRef at)
     e->here = part;
     LLVMPositionBuilderAtEnd(e->b, part);
     start_row(e);
-    e->lanes = first_lanes(e, size - full);
+    e->lanes = any ? lanes_before(e, LLVMBuildSub(e->b, all, at, "")) : first_lanes(e, size - full);
     run_row(e);
     e->lanes = NULL;
     leave_to(e, after);
@@ -671,9 +767,12 @@ run_range(kin_em *e, LLVMValueRef begin, LLVMValueRef end)
     LLVMValueRef row = start_phi(e, begin, from), rest = row;
     uint32_t vector = e->run->kind == KIN_RUN_COLUMNS ? e->k->vector_var : UINT32_MAX;
     if (vector != UINT32_MAX) {
-        int64_t chunks = ceil_div(e->k->vars.at[vector].size, e->run->lanes);
-        LLVMValueRef chunk = LLVMBuildURem(e->b, row, int_of(e, chunks), "");
-        divide_row(e, LLVMBuildUDiv(e->b, row, int_of(e, chunks), ""), vector);
+        uint32_t number = kin_em_size_of(e, vector);
+        LLVMValueRef chunks = int_of(e, ceil_div(e->k->vars.at[vector].size, e->run->lanes));
+        if (kin_em_is_open(e, number))
+            chunks = LLVMBuildUDiv(e->b, LLVMBuildAdd(e->b, kin_em_number(e, number, 0), int_of(e, e->run->lanes - 1), ""), int_of(e, e->run->lanes), "");
+        LLVMValueRef chunk = LLVMBuildURem(e->b, row, chunks, "");
+        divide_row(e, LLVMBuildUDiv(e->b, row, chunks, ""), vector);
         run_chunk(e, LLVMBuildMul(e->b, chunk, int_of(e, e->run->lanes), ""));
     } else {
         divide_row(e, rest, UINT32_MAX);
@@ -707,15 +806,11 @@ run_linear(kin_em *e, LLVMValueRef begin, LLVMValueRef end)
     }
     leave_to(e, after);
     start_row(e);
-    if (e->k->vars.at[var].size < ANY_LENGTH && e->k->vars.at[var].size % lanes == 0)
+    if (e->open->open == NULL && e->k->vars.at[var].size < ANY_LENGTH && e->k->vars.at[var].size % lanes == 0)
         return;
     LLVMValueRef some = LLVMBuildICmp(e->b, LLVMIntSLT, stop, end, "");
     after = enter_if(e, some);
-    LLVMValueRef numbers[KIN_EMIT_MAX_LANES];
-    for (unsigned i = 0; i < lanes; i++)
-        numbers[i] = int_of(e, i);
-    LLVMValueRef left = kin_em_widen(e, LLVMBuildSub(e->b, end, stop, ""), KIN_I64);
-    LLVMValueRef mask = LLVMBuildICmp(e->b, LLVMIntSLT, LLVMConstVector(numbers, (unsigned)lanes), left, "");
+    LLVMValueRef mask = lanes_before(e, LLVMBuildSub(e->b, end, stop, ""));
     masked_step(e, 0, var, stop, mask);
     leave_to(e, after);
 }
@@ -732,8 +827,8 @@ add_attribute(kin_em *e, const char *name, const char *value)
 static void
 make_function(kin_em *e)
 {
-    LLVMTypeRef params[] = {LLVMPointerTypeInContext(e->context, 0), i64(e), i64(e)};
-    LLVMTypeRef type = LLVMFunctionType(LLVMInt32TypeInContext(e->context), params, 3, false);
+    LLVMTypeRef pointer = LLVMPointerTypeInContext(e->context, 0), params[] = {pointer, i64(e), i64(e), pointer};
+    LLVMTypeRef type = LLVMFunctionType(LLVMInt32TypeInContext(e->context), params, 4, false);
     char width[16];
     snprintf(width, sizeof width, "%u", 8 * e->target->vector_bytes);
     e->fn = LLVMAddFunction(e->module, "kernel", type);
@@ -747,12 +842,40 @@ make_function(kin_em *e)
 }
 
 static void
+load_numbers(kin_em *e)
+{
+    unsigned given = 0;
+    for (uint32_t i = 0; e->open->open != NULL && i < e->open->numbers->at.len; i++) {
+        if (!e->open->open[i])
+            continue;
+        LLVMValueRef at = LLVMConstInt(i64(e), given++, false);
+        e->loaded[i] = LLVMBuildLoad2(e->b, i64(e), LLVMBuildGEP2(e->b, i64(e), LLVMGetParam(e->fn, 3), &at, 1, ""), "");
+    }
+}
+
+/* Memory for one row whose length is not known before. */
+static LLVMValueRef
+local_of_any(kin_em *e, uint32_t buffer)
+{
+    const kin_loop_buffer *b = &e->k->buffers.at[buffer];
+    int64_t bytes = kin_dtype_bytes(b->dtype) * (e->run->kind == KIN_RUN_COLUMNS ? e->run->lanes : 1);
+    LLVMValueRef n = LLVMBuildMul(e->b, kin_em_number(e, e->open->numbers->of_buffer[buffer], 0), int_of(e, bytes), "");
+    LLVMValueRef at = LLVMBuildArrayAlloca(e->b, LLVMInt8TypeInContext(e->context), LLVMBuildAdd(e->b, n, int_of(e, 64), ""), "");
+    LLVMSetAlignment(at, 64);
+    return at;
+}
+
+static void
 load_bases(kin_em *e)
 {
     LLVMTypeRef pointer = LLVMPointerTypeInContext(e->context, 0);
     unsigned given = 0;
     for (uint32_t i = 0; i < e->k->buffers.len; i++) {
         const kin_loop_buffer *b = &e->k->buffers.at[i];
+        if (b->local && e->open->open != NULL && kin_em_is_open(e, e->open->numbers->of_buffer[i])) {
+            e->bases[i] = local_of_any(e, i);
+            continue;
+        }
         if (b->local) {
             uint64_t n = (uint64_t)b->elements * kin_dtype_bytes(b->dtype) * (e->run->kind == KIN_RUN_COLUMNS ? e->run->lanes : 1);
             e->bases[i] = kin_em_alloca(e, LLVMArrayType2(LLVMInt8TypeInContext(e->context), n), 64);
@@ -794,6 +917,7 @@ emit_function(kin_em *e)
     e->error = kin_em_alloca(e, LLVMInt32TypeInContext(e->context), 4);
     LLVMPositionBuilderAtEnd(e->b, first);
     LLVMBuildStore(e->b, LLVMConstNull(LLVMInt32TypeInContext(e->context)), e->error);
+    load_numbers(e);
     load_bases(e);
     kin_loops_deps(e->k, e->deps);
     find_inner(e);
@@ -812,9 +936,9 @@ emit_function(kin_em *e)
 }
 
 bool
-kin_emit(const kin_loops *k, const kin_machine *t, const kin_kernel_plan *run, LLVMModuleRef module, kin_text *why)
+kin_emit(const kin_loops *k, const kin_machine *t, const kin_kernel_plan *run, const kin_open *open, LLVMModuleRef module, kin_text *why)
 {
-    kin_em e = {.k = k, .target = t, .run = run, .why = why, .module = module, .context = LLVMGetModuleContext(module)};
+    kin_em e = {.k = k, .target = t, .run = run, .open = open, .why = why, .module = module, .context = LLVMGetModuleContext(module)};
     e.bases = calloc(k->buffers.len + 1, sizeof *e.bases);
     e.vars = calloc(k->vars.len + 1, sizeof *e.vars);
     e.deps = calloc(k->insts.len + 1, sizeof *e.deps);
@@ -822,14 +946,15 @@ kin_emit(const kin_loops *k, const kin_machine *t, const kin_kernel_plan *run, L
     e.memo_level = calloc(k->insts.len + 1, 1);
     e.accs = calloc(k->naccs + 1, sizeof *e.accs);
     e.states = calloc(k->naccs + 1, sizeof *e.states);
-    if (e.bases && e.vars && e.deps && e.memo && e.memo_level && e.accs && e.states) {
+    e.loaded = calloc(open->open == NULL ? 1 : open->numbers->at.len + 1, sizeof *e.loaded);
+    if (e.loaded && e.bases && e.vars && e.deps && e.memo && e.memo_level && e.accs && e.states) {
         e.b = LLVMCreateBuilderInContext(e.context);
         emit_function(&e);
         LLVMDisposeBuilder(e.b);
     } else {
         kin_em_fail(&e, "memory");
     }
-    void *all[] = {e.bases, e.vars, e.deps, e.memo, e.memo_level, e.accs, e.states};
+    void *all[] = {e.bases, e.vars, e.deps, e.memo, e.memo_level, e.accs, e.states, e.loaded};
     for (unsigned i = 0; i < sizeof all / sizeof *all; i++)
         free(all[i]);
     return !e.failed;

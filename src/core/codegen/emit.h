@@ -3,6 +3,7 @@
 #define KIN_CODEGEN_EMIT_H
 
 #include "core/codegen/object.h"
+#include "core/codegen/open.h"
 #include "core/fuse/loops.h"
 
 #ifdef KIN_LLVM
@@ -26,11 +27,17 @@ typedef struct {
     double cost; /* of all of it, nanoseconds */
 } kin_kernel_plan;
 
-kin_kernel_plan kin_emit_plan(const kin_loops *k, const kin_machine *t);
+/* any: code for any size of the vector's variable. */
+kin_kernel_plan kin_emit_plan(const kin_loops *k, const kin_machine *t, bool any);
 /* The variable whose size is in the range that a call of the kernel gets and nowhere in its code; UINT32_MAX: there is none. */
-uint32_t kin_emit_open_var(const kin_loops *k, const kin_kernel_plan *run);
+uint32_t kin_emit_open_var(const kin_loops *k, const kin_kernel_plan *run, bool any);
+/* What of a kernel's numbers is read when it runs; open NULL: nothing. */
+typedef struct {
+    const kin_numbers *numbers;
+    const bool *open;
+} kin_open;
 /* Adds the function `kernel` to the module; false with `why` for what has no code. */
-bool kin_emit(const kin_loops *k, const kin_machine *t, const kin_kernel_plan *run, LLVMModuleRef module, kin_text *why);
+bool kin_emit(const kin_loops *k, const kin_machine *t, const kin_kernel_plan *run, const kin_open *open, LLVMModuleRef module, kin_text *why);
 
 enum { KIN_EMIT_MAX_INNER = 24, KIN_EMIT_MAX_LANES = 256 };
 
@@ -43,6 +50,8 @@ typedef struct {
     const kin_loops *k;
     const kin_machine *target;
     const kin_kernel_plan *run;
+    const kin_open *open;
+    LLVMValueRef *loaded;          /* by number: open ones, I64 */
     kin_text *why;
     LLVMContextRef context;
     LLVMModuleRef module;
@@ -86,6 +95,10 @@ LLVMValueRef kin_em_mask_for(kin_em *e, uint32_t mask, bool vector); /* the inst
 bool kin_em_is_half(unsigned dtype);
 unsigned kin_em_level_of(const kin_em *e, uint64_t deps); /* the innermost loop that it changes in */
 void kin_em_fail(kin_em *e, const char *what);
+/* The number as I64, from the code or from where the kernel reads it. */
+bool kin_em_is_open(const kin_em *e, uint32_t number);
+LLVMValueRef kin_em_number(const kin_em *e, uint32_t number, int64_t fixed);
+uint32_t kin_em_size_of(const kin_em *e, uint32_t var); /* number of a variable's size */
 void kin_em_error_if(kin_em *e, LLVMValueRef condition);
 
 /* -- arithmetic.c */

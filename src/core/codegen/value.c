@@ -14,6 +14,29 @@ kin_em_fail(kin_em *e, const char *what)
     e->failed = true;
 }
 
+bool
+kin_em_is_open(const kin_em *e, uint32_t number)
+{
+    return number != KIN_NUMBER_NONE && e->loaded[number - 1] != NULL;
+}
+
+LLVMValueRef
+kin_em_number(const kin_em *e, uint32_t number, int64_t fixed)
+{
+    if (kin_em_is_open(e, number))
+        return e->loaded[number - 1];
+    return LLVMConstInt(LLVMInt64TypeInContext(e->context), (unsigned long long)fixed, true);
+}
+
+uint32_t
+kin_em_size_of(const kin_em *e, uint32_t var)
+{
+    return e->open->open == NULL ? KIN_NUMBER_NONE : e->open->numbers->of_var[var];
+}
+
+/* Of an expression's constant, a term's factor, an atom's divisor, an instruction's constant. */
+#define NUMBER_OF(e, what, i) ((e)->open->open == NULL ? KIN_NUMBER_NONE : (e)->open->numbers->what[i])
+
 /* -- types ------------------------------------------------------------------------------------------------------- */
 
 bool
@@ -212,7 +235,7 @@ atom_scalar(kin_em *e, const kin_ix_atom *a, unsigned level)
         return e->vars[a->of];
     if (a->kind == KIN_IX_VALUE)
         return e->memo[a->of];
-    LLVMValueRef of = index_scalar(e, a->of, level), by = LLVMConstInt(i64_type(e), (unsigned long long)a->by, true);
+    LLVMValueRef of = index_scalar(e, a->of, level), by = kin_em_number(e, NUMBER_OF(e, of_atom, a - e->k->ix.atoms.at), a->by);
     place(e, level);
     return a->kind == KIN_IX_DIV ? LLVMBuildUDiv(e->b, of, by, "") : LLVMBuildURem(e->b, of, by, "");
 }
@@ -233,17 +256,18 @@ index_scalar(kin_em *e, kin_ix x, unsigned level)
             LLVMValueRef v = atom_scalar(e, a, l);
             place(e, l);
             if (t.coef != 1)
-                v = LLVMBuildMul(e->b, v, LLVMConstInt(i64_type(e), (unsigned long long)t.coef, true), "");
+                v = LLVMBuildMul(e->b, v, kin_em_number(e, NUMBER_OF(e, of_term, expr->terms + i), t.coef), "");
             sum = sum ? LLVMBuildAdd(e->b, sum, v, "") : v;
         }
     place(e, level);
-    LLVMValueRef c = LLVMConstInt(i64_type(e), (unsigned long long)expr->constant, true);
+    LLVMValueRef c = kin_em_number(e, NUMBER_OF(e, of_expr, x), expr->constant);
     return sum == NULL ? c : expr->constant ? LLVMBuildAdd(e->b, sum, c, "") : sum;
 }
 
 /* How an index moves from lane to lane. */
 typedef struct {
     int64_t step;
+    uint32_t number; /* of the step: it may be open, where it is more than 2 */
     bool irregular;
 } lane_step;
 
@@ -256,7 +280,7 @@ lanes_of(const kin_em *e, kin_ix x)
         kin_ix_term t = e->k->ix.terms.at[expr->terms + i];
         const kin_ix_atom *a = &e->k->ix.atoms.at[t.atom];
         if (a->kind == KIN_IX_VAR && a->of == e->k->vector_var)
-            s.step = t.coef;
+            s.step = t.coef, s.number = NUMBER_OF(e, of_term, expr->terms + i);
         else if (a->kind != KIN_IX_VAR && deps_vector(e, atom_deps(e, a)))
             s.irregular = true;
     }
@@ -264,6 +288,20 @@ lanes_of(const kin_em *e, kin_ix x)
 }
 
 static LLVMValueRef index_vector(kin_em *e, kin_ix x, unsigned level);
+
+/* By a number that the code does not know: there is no instruction for it, but the quotient of two numbers below 2^32 is exact enough in double. */
+static LLVMValueRef
+divide_lanes(kin_em *e, bool quotient, LLVMValueRef v, LLVMValueRef by, LLVMTypeRef wide)
+{
+    LLVMTypeRef t = LLVMTypeOf(v), real = kin_em_with_element(t, LLVMDoubleTypeInContext(e->context));
+    LLVMValueRef n = kin_em_widen(e, wide ? LLVMBuildTrunc(e->b, by, element_of(t), "") : by, KIN_I64), q;
+    if (wide)
+        q = LLVMBuildFPToUI(e->b, LLVMBuildFDiv(e->b, LLVMBuildUIToFP(e->b, v, real, ""), LLVMBuildUIToFP(e->b, n, real, ""), ""), t, "");
+    else
+        q = LLVMBuildUDiv(e->b, v, n, "");
+    v = quotient ? q : LLVMBuildSub(e->b, v, LLVMBuildMul(e->b, q, n, ""), "");
+    return wide ? LLVMBuildZExt(e->b, v, wide, "") : v;
+}
 
 static LLVMValueRef
 atom_vector(kin_em *e, const kin_ix_atom *a, unsigned level)
@@ -276,9 +314,21 @@ atom_vector(kin_em *e, const kin_ix_atom *a, unsigned level)
     bool small = of->lo >= 0 && of->hi < INT32_MAX; /* 64-bit vector division has no instruction worth the name */
     if (small)
         v = LLVMBuildTrunc(e->b, v, narrow, "");
+    uint32_t number = NUMBER_OF(e, of_atom, a - e->k->ix.atoms.at);
+    if (kin_em_is_open(e, number))
+        return divide_lanes(e, a->kind == KIN_IX_DIV, v, kin_em_number(e, number, 0), small ? wide : NULL);
     LLVMValueRef by = kin_em_int_like(LLVMTypeOf(v), a->by);
     v = a->kind == KIN_IX_DIV ? LLVMBuildUDiv(e->b, v, by, "") : LLVMBuildURem(e->b, v, by, "");
     return small ? LLVMBuildZExt(e->b, v, wide, "") : v;
+}
+
+/* By lane: how far it is from lane 0. */
+static LLVMValueRef
+steps_of(kin_em *e, lane_step s)
+{
+    if (!kin_em_is_open(e, s.number))
+        return iota(e, s.step);
+    return LLVMBuildMul(e->b, iota(e, 1), kin_em_widen(e, kin_em_number(e, s.number, 0), KIN_I64), "");
 }
 
 static LLVMValueRef
@@ -288,7 +338,7 @@ index_vector(kin_em *e, kin_ix x, unsigned level)
     lane_step s = lanes_of(e, x);
     LLVMValueRef v = kin_em_widen(e, index_scalar(e, x, level), KIN_I64);
     if (s.step)
-        v = LLVMBuildAdd(e->b, v, iota(e, s.step), "");
+        v = LLVMBuildAdd(e->b, v, steps_of(e, s), "");
     for (uint32_t i = 0; i < expr->nterms; i++) {
         kin_ix_term t = e->k->ix.terms.at[expr->terms + i];
         const kin_ix_atom *a = &e->k->ix.atoms.at[t.atom];
@@ -296,7 +346,7 @@ index_vector(kin_em *e, kin_ix x, unsigned level)
             continue;
         LLVMValueRef one = atom_vector(e, a, level);
         if (t.coef != 1)
-            one = LLVMBuildMul(e->b, one, kin_em_int_like(LLVMTypeOf(one), t.coef), "");
+            one = LLVMBuildMul(e->b, one, kin_em_widen(e, kin_em_number(e, NUMBER_OF(e, of_term, expr->terms + i), t.coef), KIN_I64), "");
         v = LLVMBuildAdd(e->b, v, one, "");
     }
     return v;
@@ -580,14 +630,14 @@ alignment_of(const kin_em *e, const kin_loop_action *a)
 {
     int64_t bytes = (int64_t)e->run->lanes * kin_dtype_bytes(a->dtype), subgraph = bytes < 64 ? bytes : 64;
     const kin_ix_expr *x = kin_ix_at(&e->k->ix, a->index);
-    bool aligned = x->constant * kin_dtype_bytes(a->dtype) % subgraph == 0;
+    bool aligned = x->constant * kin_dtype_bytes(a->dtype) % subgraph == 0 && !kin_em_is_open(e, NUMBER_OF(e, of_expr, a->index));
     for (uint32_t i = 0; i < x->nterms && aligned; i++) {
         const kin_ix_term *t = &e->k->ix.terms.at[x->terms + i];
         const kin_ix_atom *atom = &e->k->ix.atoms.at[t->atom];
         int64_t step = t->coef * kin_dtype_bytes(a->dtype);
         if (atom->kind == KIN_IX_VAR && atom->of == e->k->vector_var)
             step *= e->run->lanes;
-        aligned = step % subgraph == 0;
+        aligned = step % subgraph == 0 && !kin_em_is_open(e, NUMBER_OF(e, of_term, x->terms + i));
     }
     return aligned && subgraph >= 16 ? (unsigned)subgraph : 0;
 }
@@ -648,10 +698,24 @@ emit_check(kin_em *e, const kin_loop_inst *in, bool vector)
     LLVMValueRef v = e->memo[in->args[0]];
     if (vector)
         v = kin_em_widen(e, v, KIN_I64);
-    LLVMValueRef bad = LLVMBuildICmp(e->b, LLVMIntUGE, v, kin_em_int_like(LLVMTypeOf(v), in->value.i), "");
+    LLVMValueRef limit = kin_em_number(e, NUMBER_OF(e, of_inst, in - e->k->insts.at), in->value.i);
+    LLVMValueRef bad = LLVMBuildICmp(e->b, LLVMIntUGE, v, vector ? kin_em_widen(e, limit, KIN_I64) : limit, "");
     LLVMValueRef counts = kin_em_mask_for(e, in->mask, vector);
     kin_em_error_if(e, counts ? LLVMBuildAnd(e->b, bad, counts, "") : bad);
     return LLVMBuildSelect(e->b, bad, LLVMConstNull(LLVMTypeOf(v)), v, "");
+}
+
+static LLVMValueRef
+emit_const(kin_em *e, const kin_loop_inst *in, uint32_t number)
+{
+    LLVMTypeRef t = kin_em_type(e, in->dtype, false), real = LLVMDoubleTypeInContext(e->context);
+    if (!kin_em_is_open(e, number))
+        return kin_em_const_like(t, in->dtype, in->value);
+    LLVMValueRef bits = kin_em_number(e, number, 0);
+    if (!kin_dtype_is_float(in->dtype))
+        return in->dtype == KIN_I64 ? bits : LLVMBuildTrunc(e->b, bits, t, "");
+    LLVMValueRef v = LLVMBuildBitCast(e->b, bits, real, "");
+    return t == real ? v : LLVMBuildFPTrunc(e->b, v, t, "");
 }
 
 static LLVMValueRef
@@ -659,7 +723,7 @@ emit_inst(kin_em *e, uint32_t n, bool vector, unsigned level)
 {
     const kin_loop_inst *in = &e->k->insts.at[n];
     switch ((kin_loop_inst_kind)in->kind) {
-    case KIN_LI_CONST: return kin_em_const_like(kin_em_type(e, in->dtype, false), in->dtype, in->value);
+    case KIN_LI_CONST: return emit_const(e, in, NUMBER_OF(e, of_inst, n));
     case KIN_LI_INDEX: return vector ? index_vector(e, in->index, level) : index_scalar(e, in->index, level);
     case KIN_LI_LOAD: return emit_load(e, in, vector, level);
     case KIN_LI_CHECK: return emit_check(e, in, vector);

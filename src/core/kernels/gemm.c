@@ -115,7 +115,7 @@ kin_epilogue_run(const kin_epilogue *e, int64_t row, int64_t rows, int64_t colum
     for (uint32_t i = 0; i < e->nbuffers; i++)
         buffers[i] = e->buffers[i];
     buffers[e->nbuffers] = window;
-    return e->fn(buffers, row, row + rows) == 0;
+    return e->fn(buffers, row, row + rows, e->numbers) == 0;
 }
 
 typedef struct {

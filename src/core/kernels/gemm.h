@@ -46,7 +46,8 @@ kin_matrix_element(const kin_matrix *x)
  * it finds behind them (two int64_t: from, to; multiples of 32 or the end). It knows `columns` of them; where the result's rows are longer, a
  * multiple of 32 times so, it reads each at the same place of all parts. Returns 0 when all went well. */
 typedef struct {
-    int (*fn)(void *const *buffers, int64_t begin, int64_t end);
+    int (*fn)(void *const *buffers, int64_t begin, int64_t end, const int64_t *numbers);
+    const int64_t *numbers;
     void *const *buffers;
     uint32_t nbuffers; /* KIN_EPILOGUE_BUFFERS at most */
     int64_t columns;

@@ -198,6 +198,18 @@ fits(low_call *c, kin_irn a, unsigned ndim, const int64_t *sizes)
     return true;
 }
 
+/* What many elements are added to is kept in float32 until all are there: rounded after each, a sum in half precision would lose most of them. */
+static kin_irn
+put(low_call *c, kin_ir_scatter mode, kin_irn x, kin_irn part, const int64_t *map, const kin_irn *indices, unsigned nindices)
+{
+    kin_dtype dtype = low_dtype_of(c, x);
+    bool sums = (mode == KIN_IR_SCATTER_ADD || mode == KIN_IR_SCATTER_MUL) && (dtype == KIN_BF16 || dtype == KIN_F16);
+    if (!sums)
+        return kin_ir_scatter_into(c->ir, mode, x, part, map, indices, nindices);
+    x = kin_ir_cast(c->ir, x, KIN_F32);
+    return kin_ir_cast(c->ir, kin_ir_scatter_into(c->ir, mode, x, kin_ir_cast(c->ir, part, KIN_F32), map, indices, nindices), dtype);
+}
+
 bool
 rule_index_put(low_call *c, int row)
 {
@@ -207,7 +219,7 @@ rule_index_put(low_call *c, int row)
         return false;
     part = kin_ir_expand(c->ir, kin_ir_cast(c->ir, part, low_dtype_of(c, x)), p.ndim, p.sizes);
     kin_ir_scatter mode = low_int_or(c, 3, "accumulate", 0) ? KIN_IR_SCATTER_ADD : KIN_IR_SCATTER_SET;
-    return low_done(c, 0, kin_ir_scatter_into(c->ir, mode, x, part, p.map, p.indices, p.nindices));
+    return low_done(c, 0, put(c, mode, x, part, p.map, p.indices, p.nindices));
 }
 
 /* -- scatter along one dim ---------------------------------------------------------------------------------------- */
@@ -247,7 +259,7 @@ scatter(low_call *c, kin_ir_scatter mode)
             return false;
         part = kin_ir_cast(c->ir, part, low_dtype_of(c, x));
     }
-    return low_done(c, 0, kin_ir_scatter_into(c->ir, mode, x, part, map, &index, 1));
+    return low_done(c, 0, put(c, mode, x, part, map, &index, 1));
 }
 
 bool
@@ -290,7 +302,7 @@ rule_index_add(low_call *c, int mode)
     index = spread(c, index, (unsigned)dim, low_ndim_of(c, part), low_sizes_of(c, part));
     if (alpha != NULL && mode == KIN_IR_SCATTER_ADD)
         part = low_bi(c, KIN_IR_MUL, part, low_scalar(c, alpha, low_dtype_of(c, x), low_ndim_of(c, part), low_sizes_of(c, part)));
-    return index != 0 && low_done(c, 0, kin_ir_scatter_into(c->ir, (kin_ir_scatter)mode, x, part, map, &index, 1));
+    return index != 0 && low_done(c, 0, put(c, (kin_ir_scatter)mode, x, part, map, &index, 1));
 }
 
 bool

@@ -144,7 +144,9 @@ plan_memory(kin_compilation *c, kin_text *why)
 static kin_status
 codegen(kin_compilation *c, kin_text *why)
 {
-    return kin_codegen(c->options->jit, &c->fused, c->options->background ? &c->out->job : NULL, &c->stats, why);
+    if (c->options->meet && c->part == KIN_PART_MAIN)
+        return kin_codegen_meet(c->options->jit, &c->fused, c->options->family, &c->stats, why);
+    return kin_codegen(c->options->jit, &c->fused, c->part == KIN_PART_MAIN ? c->options->family : NULL, c->options->background ? &c->out->job : NULL, &c->stats, why);
 }
 
 /* -- the table ---------------------------------------------------------------------------------------------------- */

@@ -207,7 +207,7 @@ run_lowered(kin_compilation *c, kin_text *why)
 {
     uint32_t notes = c->out->passes.len;
     kin_status status = c->options->libraries && c->options->frozen != NULL ? run_rewritten(c, why) : KIN_BREAK;
-    if (status == KIN_BREAK && c->out->job == NULL)
+    if (status == KIN_BREAK && c->out->job == NULL && !c->options->meet)
         status = run_as_captured(c, notes, why);
     return status;
 }
@@ -286,10 +286,10 @@ kin_pipeline_lower(const kin_aten *graph, const kin_lower_options *options, kin_
 }
 
 kin_status
-kin_pipeline_compile(kin_jit *jit, const kin_ir *ir, kin_program **out, kin_compile_stats *stats, kin_text *notes)
+kin_pipeline_compile(kin_jit *jit, kin_family *family, const kin_ir *ir, kin_program **out, kin_compile_stats *stats, kin_text *notes)
 {
     kin_compiled made = {.failed = UINT32_MAX};
-    kin_pipeline_options options = {.jit = jit, .verify = true};
+    kin_pipeline_options options = {.jit = jit, .family = family, .verify = true};
     kin_compilation c = {.options = &options, .out = &made};
     kin_text why = {0};
     kin_status status = run_part(&c, KIN_PART_MAIN, ir, &why);

@@ -75,6 +75,8 @@ typedef struct {
     const bool *frozen;           /* by input: it stays as it is between calls; NULL: none does */
     bool libraries;               /* library calls may take the place of operators */
     kin_jit *jit;                 /* NULL: no machine code is made, the program ends as KIN_FORM_PLANNED */
+    kin_family *family;           /* of the same graph for other sizes; NULL: sizes are in the code */
+    bool meet;                    /* the family only notes the program (KIN_BREAK) */
     bool background;              /* kernels that LLVM has to compile are left to a job */
     uint8_t print;                /* keep the code as text; 2: LLVM's as well */
     bool verify;                  /* after every pass */
@@ -115,7 +117,7 @@ double kin_compiled_ns(const kin_compiled *c, const char *name);
 /* Lowering alone, as far as a clean tensor program: for tests and tools. */
 kin_status kin_pipeline_lower(const kin_aten *graph, const kin_lower_options *options, kin_lowered *out, kin_text *why) KIN_MUST_CHECK;
 /* From a tensor program on, verified after each pass. notes: one line for each fusion that was refused; with KIN_BREAK, why. */
-kin_status kin_pipeline_compile(kin_jit *jit, const kin_ir *ir, kin_program **out, kin_compile_stats *stats, kin_text *notes) KIN_MUST_CHECK;
+kin_status kin_pipeline_compile(kin_jit *jit, kin_family *family, const kin_ir *ir, kin_program **out, kin_compile_stats *stats, kin_text *notes) KIN_MUST_CHECK;
 /* As far as loops: for tests. */
 kin_status kin_pipeline_fuse(const kin_ir *ir, kin_fused *out, kin_text *notes) KIN_MUST_CHECK;
 

@@ -25,13 +25,15 @@ typedef struct {
 } kin_buf;
 
 /* buffers: the data pointers of the kernel's buffers, in its order. [begin, end) of the outer iteration space. Returns
+ * numbers: sizes that are not in its code (kin_kernel.numbers). Returns
  * 0, or 1 for an index out of bounds or an integer division by zero: what it wrote is then undefined. */
-typedef int (*kin_kernel_fn)(void *const *buffers, int64_t begin, int64_t end);
+typedef int (*kin_kernel_fn)(void *const *buffers, int64_t begin, int64_t end, const int64_t *numbers);
 
 typedef struct {
     kin_kernel_fn fn;
     uint32_t *buffers;  /* numbers of program buffers */
     uint32_t nbuffers;
+    const int64_t *numbers; /* owned by the program; NULL: all are in the code */
     int64_t range;      /* size of the outer iteration space */
     int64_t grain;      /* at least so much of it is worth a thread; ranges are split at multiples of this */
     double cost;        /* estimated nanoseconds on one core, for the decision about threads */

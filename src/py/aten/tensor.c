@@ -75,6 +75,19 @@ kin_aten_symbol(void *lib, const char *name, void *fn)
     return at != NULL;
 }
 
+/* Keys tell which tensors are strided; of the others this says nothing, and torch is asked step by step. */
+static int
+layout_by_keys(void *handle, int32_t *out)
+{
+    const char *impl = *(char **)handle;
+    uint64_t keys;
+    if (aten.keys_offset == 0 || impl == NULL)
+        return 1;
+    memcpy(&keys, impl + aten.keys_offset, sizeof keys);
+    *out = aten.layout_strided;
+    return (keys & ~aten.strided_keys) != 0;
+}
+
 static kin_status
 find_symbols(PyObject *torch_module)
 {
@@ -88,13 +101,14 @@ find_symbols(PyObject *torch_module)
         !kin_aten_symbol(cpu, "aoti_torch_get_dtype", &aten.dtype) ||
         !kin_aten_symbol(cpu, "aoti_torch_get_device_type", &aten.device_type) ||
         !kin_aten_symbol(cpu, "aoti_torch_get_device_index", &aten.device_index) ||
-        !kin_aten_symbol(cpu, "aoti_torch_get_layout", &aten.layout) ||
         !kin_aten_symbol(cpu, "aoti_torch_layout_strided", &strided))
         return fail("a function of its C interface is missing");
     if (!kin_aten_symbol(c10, "_ZNK3c1010TensorImpl13requires_gradEv", &aten.requires_grad) &&
         !kin_aten_symbol(cpu, "_ZNK3c1010TensorImpl13requires_gradEv", &aten.requires_grad))
         return fail("TensorImpl::requires_grad is missing");
     aten.layout_strided = strided();
+    if (!kin_aten_symbol(cpu, "aoti_torch_get_layout", &aten.layout))
+        aten.layout = layout_by_keys; /* before torch 2.7 */
     return kin_modes_init(torch_module, cpu, c10);
 }
 

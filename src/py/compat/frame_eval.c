@@ -109,6 +109,10 @@ enter_handler(PyThreadState *ts, _PyInterpreterFrame *f, uint32_t offset, const 
         layout_set_top(f, top);
         Py_XDECREF(dropped);
     }
+#if PY_VERSION_HEX >= 0x030E0000
+    if (handler->lasti)
+        f->localsplus[top++] = PyStackRef_TagInt((intptr_t)(offset / sizeof(_Py_CODEUNIT)));
+#else
     if (handler->lasti) {
         PyObject *number = PyLong_FromLong((long)(offset / sizeof(_Py_CODEUNIT)));
         if (number == NULL) {
@@ -117,6 +121,7 @@ enter_handler(PyThreadState *ts, _PyInterpreterFrame *f, uint32_t offset, const 
         }
         layout_put(f, top++, number);
     }
+#endif
     layout_put(f, top++, raised);
     layout_set_top(f, top);
     layout_set_next(f, handler->target);

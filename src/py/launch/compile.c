@@ -80,6 +80,10 @@ compile_capture(kernel_launcher *self, const kin_entry *v, launch_version *versi
     free(version->not_fused);
     version->listing = version->not_fused = NULL;
     kin_status status = launch_code_make(self, v, capture, subgraph, in, version, &why);
+    if (self->meeting) {
+        kin_text_deinit(&why);
+        return;
+    }
     if (status == KIN_BREAK && capture->writes && version->ticket == NULL) { /* perhaps without those calls */
         version->no_writes = version->again = true;
         kin_text_deinit(&why);
@@ -87,7 +91,8 @@ compile_capture(kernel_launcher *self, const kin_entry *v, launch_version *versi
     }
     free(version->aten);
     version->aten = NULL;
-    keep_text(version, capture->graph);
+    if (self->versions.len <= KIN_TIER_LIVE_KINDS) /* reports of thousands help nobody */
+        keep_text(version, capture->graph);
     if (status != KIN_OK && version->ticket == NULL)
         refuse(self, version, why.len > 0 ? why.at : status == KIN_NOMEM ? "out of memory" : "it cannot be compiled");
     kin_text_deinit(&why);
@@ -237,9 +242,28 @@ launch_compile(kernel_launcher *self, kin_entry *v, const kin_subgraph *subgraph
         launch_version_free(version);
         return NULL;
     }
+    if (launch_sizes_enter(self, in, subgraph->nin) != KIN_OK) {
+        self->versions.len--;
+        launch_version_free(version);
+        return NULL;
+    }
     compile_version(self, version, v, subgraph, in);
     launch_note_cost(self, version);
+    launch_sizes_note_made(self, version);
     return version;
+}
+
+void
+launch_meet(kernel_launcher *self, kin_entry *v, const kin_subgraph *subgraph, PyObject *const *in)
+{
+    launch_version *version = calloc(1, sizeof *version);
+    if (version == NULL)
+        return;
+    self->meeting = self->sizes.met = true;
+    compile_version(self, version, v, subgraph, in);
+    self->meeting = false;
+    launch_note_cost(self, version);
+    launch_version_free(version);
 }
 
 void
@@ -254,6 +278,7 @@ launch_compile_again(kernel_launcher *self, launch_version *version, kin_entry *
     version->aten = NULL;
     compile_version(self, version, v, subgraph, in);
     launch_note_cost(self, version);
+    launch_sizes_note_made(self, version);
 }
 
 void

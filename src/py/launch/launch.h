@@ -19,6 +19,7 @@ typedef struct {
     bool later;       /* the function was recorded often: code has to pay for itself (core/tier/compile_heuristic.h) */
     bool freezing;    /* weights may be packed and folded before calls */
     bool training;    /* where gradients are wanted, too */
+    bool sizes;       /* code takes sizes that vary as arguments */
     bool fast_math;   /* need not round between operations */
     uint32_t threads; /* that a launch uses at most; 0: torch's number */
     bool async;       /* kernels are compiled in the background; until then the steps run */

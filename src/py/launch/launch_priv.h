@@ -2,6 +2,7 @@
 #ifndef KIN_PY_LAUNCH_PRIV_H
 #define KIN_PY_LAUNCH_PRIV_H
 
+#include "core/base/table.h"
 #include "core/pipeline/pipeline.h"
 #include "core/tier/abtest.h"
 #include "core/tier/compile_heuristic.h"
@@ -46,6 +47,20 @@ typedef struct {
     uint32_t drops;       /* how often it was slower */
 } launch_version;
 
+/* sizes.c: code for all sizes. */
+typedef struct {
+    kin_family *main, *backward; /* NULL: nothing was compiled yet */
+    kin_table by_signature; /* versions */
+    uint32_t last;          /* version found last */
+    bool met;               /* a capture was looked at, so that the next one shows which sizes vary */
+    bool ready;             /* there is code for sizes as arguments */
+    bool settled;           /* that it is faster than the steps, once for all sizes */
+    bool off;               /* it is not */
+    uint32_t tried;         /* calls on which both were timed */
+    double ours, theirs;    /* ... nanoseconds for all of these */
+    double plan_ns;         /* what a plan takes */
+} launch_sizes;
+
 typedef struct {
     kin_launcher base;
     kin_launch_context context;
@@ -65,6 +80,8 @@ typedef struct {
     bool varies;          /* its trace has dynamic dims */
     bool full;            /* the limit of signatures, or of excluded calls, is reached */
     bool single;          /* one call that is not worth it: not in reports */
+    launch_sizes sizes;
+    bool meeting;         /* the capture is only looked at */
     char gone[120];       /* nothing is compiled any more: why */
 } kernel_launcher;
 
@@ -72,9 +89,9 @@ typedef struct {
 
 extern const char launch_changing[];
 /* Are these inputs, for which there is no code, worth compiling for? Counts them. */
-bool launch_is_worth(kernel_launcher *self, const kin_entry *v, const kin_subgraph *subgraph, PyObject *const *in);
+bool launch_is_worth(kernel_launcher *self, kin_entry *v, const kin_subgraph *subgraph, PyObject *const *in);
 /* ... for which there was code that was evicted. */
-bool launch_is_worth_again(kernel_launcher *self, const launch_version *version, const kin_entry *v, const kin_subgraph *subgraph,
+bool launch_is_worth_again(kernel_launcher *self, const launch_version *version, kin_entry *v, const kin_subgraph *subgraph,
                            PyObject *const *in);
 /* Do its inputs change too often for all of them to get code? */
 bool launch_is_changing(const kernel_launcher *self);
@@ -86,6 +103,23 @@ void launch_note_use(kernel_launcher *self, launch_version *version);
 void launch_begin_steps(kernel_launcher *self);
 /* Does the subgraph have dynamic dims, or lie behind a check that only some calls pass? */
 bool launch_subgraph_varies(const kin_entry *v, const kin_subgraph *subgraph);
+
+/* -- sizes.c ---------------------------------------------------------------------------------------------------- */
+
+bool launch_sizes_are_on(const kernel_launcher *self);
+/* For a program, or its backward half; NULL: sizes are in the code. */
+kin_family *launch_sizes_family(kernel_launcher *self, bool backward);
+void launch_sizes_deinit(launch_sizes *s);
+/* The version for the inputs; NULL: there is none. In constant time, however many there are. */
+launch_version *launch_sizes_find(kernel_launcher *self, PyObject *const *in, uint32_t n);
+/* The newest version is the one for these inputs. */
+kin_status launch_sizes_enter(kernel_launcher *self, PyObject *const *in, uint32_t n) KIN_MUST_CHECK;
+void launch_sizes_note_made(kernel_launcher *self, launch_version *version);
+/* Does a plan for new sizes pay in one call? */
+bool launch_sizes_plan_pays(const kernel_launcher *self);
+/* Are steps and code to be timed on this call, for all sizes? */
+bool launch_sizes_are_in_trial(const kernel_launcher *self, const launch_version *version);
+void launch_sizes_note_trial(kernel_launcher *self, double ours, double theirs);
 
 /* -- vary.c ----------------------------------------------------------------------------------------------------- */
 
@@ -104,6 +138,8 @@ void launch_compile_again(kernel_launcher *self, launch_version *version, kin_en
 /* Finishes a version whose kernels were compiled in the background, if they are ready. */
 void launch_compile_ready(kernel_launcher *self, launch_version *version, kin_entry *v, const kin_subgraph *subgraph,
                           PyObject *const *in);
+/* Only notes the numbers of its kernels: code that is made next leaves open what differs. */
+void launch_meet(kernel_launcher *self, kin_entry *v, const kin_subgraph *subgraph, PyObject *const *in);
 void launch_version_free(launch_version *version);
 
 /* -- validate.c ------------------------------------------------------------------------------------------------- */
@@ -155,7 +191,7 @@ void launch_find_frozen(const kin_entry *v, const kin_subgraph *subgraph, PyObje
 /* -- make.c ----------------------------------------------------------------------------------------------------- */
 
 /* Gives the version its code. KIN_BREAK with `why`. */
-kin_status launch_code_make(const kernel_launcher *self, const kin_entry *v, const kin_capture *capture, const kin_subgraph *subgraph,
+kin_status launch_code_make(kernel_launcher *self, const kin_entry *v, const kin_capture *capture, const kin_subgraph *subgraph,
                             PyObject *const *in, launch_version *version, kin_text *why) KIN_MUST_CHECK;
 
 /* -- passes.c: what core/pipeline did, for reports; what tests make it do ------------------------------------------ */

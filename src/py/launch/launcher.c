@@ -26,15 +26,6 @@ is_refused(const kernel_launcher *self, const kin_subgraph *subgraph, PyObject *
     return launch_wants_gradient(subgraph, in) && (!self->context.training || launch_training_watched());
 }
 
-static launch_version *
-find_version(const kernel_launcher *self, PyObject *const *in)
-{
-    for (uint32_t i = 0; i < self->versions.len; i++)
-        if (launch_signature_fits(&self->versions.at[i]->signature, in))
-            return self->versions.at[i];
-    return NULL;
-}
-
 /* Signal handlers are held back in what follows (py/compat/signals.h): an exception of theirs must not look like a failed run. */
 
 static kin_launch
@@ -42,7 +33,7 @@ run_held(kernel_launcher *self, kin_entry *v, const kin_subgraph *subgraph, PyOb
 {
     if (self->gone[0] != 0 || kin_modes_active() || kin_ambient_special() || is_refused(self, subgraph, in))
         return KIN_LAUNCH_NOT;
-    launch_version *version = find_version(self, in);
+    launch_version *version = launch_sizes_find(self, in, subgraph->nin);
     if (version == NULL && launch_is_worth(self, v, subgraph, in))
         version = launch_compile(self, v, subgraph, in);
     else if (version == NULL)
@@ -86,6 +77,32 @@ may_take(const kernel_launcher *self, PyObject *obj)
     return self->context.training || !kin_is_tensor(obj) || !kin_tensor_requires_grad(obj) || !kin_grad_enabled();
 }
 
+/* With code for all sizes the version is found, or made, when all inputs are there: it stands for itself until then. */
+enum { LOOKED_THROUGH = 8 };
+static bool
+decides_late(const kernel_launcher *self)
+{
+    return launch_sizes_are_on(self) && self->sizes.ready && launch_sizes_plan_pays(self);
+}
+
+/* What makes code for all sizes sees other sizes, not other kinds of objects. */
+static const launch_signature *
+model_of(const kernel_launcher *self)
+{
+    return &self->versions.at[self->versions.len - 1]->signature;
+}
+
+static bool
+is_like_before(const kernel_launcher *self, const kin_subgraph *subgraph, PyObject *const *in)
+{
+    if (self->versions.len == 0 || !launch_signature_fits_ambient(model_of(self)))
+        return false;
+    for (uint32_t i = 0; i < subgraph->nin; i++)
+        if (in[i] != NULL && !launch_signature_is_like(model_of(self), i, in[i]))
+            return false;
+    return true;
+}
+
 static void *
 choose_kernels(kin_launcher *base, const kin_subgraph *subgraph, PyObject *const *in, void *had, bool *learn)
 {
@@ -102,7 +119,7 @@ choose_kernels(kin_launcher *base, const kin_subgraph *subgraph, PyObject *const
         return NULL;
     }
     bool refused = false;
-    for (uint32_t i = 0; i < self->versions.len; i++) {
+    for (uint32_t i = self->versions.len > LOOKED_THROUGH && decides_late(self) ? self->versions.len : 0; i < self->versions.len; i++) {
         launch_version *version = self->versions.at[i];
         if (version == had || !fits_so_far(version, subgraph, in))
             continue;
@@ -110,6 +127,8 @@ choose_kernels(kin_launcher *base, const kin_subgraph *subgraph, PyObject *const
             return version;
         refused = refused || !(version->again || version->retired || launch_is_due(version) || (version->ticket != NULL && launch_ticket_done(version->ticket)));
     }
+    if (!refused && had == NULL && decides_late(self) && is_like_before(self, subgraph, in))
+        return self;
     self->surprised = had != NULL;
     *learn = *learn && !refused;
     if (*learn)
@@ -120,7 +139,7 @@ choose_kernels(kin_launcher *base, const kin_subgraph *subgraph, PyObject *const
 static bool
 fits_kernels(kin_launcher *base, void *chosen, uint32_t i, PyObject *obj)
 {
-    return may_take((const kernel_launcher *)base, obj) && launch_signature_fits_one(&((launch_version *)chosen)->signature, i, obj);
+    return may_take((const kernel_launcher *)base, obj) && (chosen == base ? launch_signature_is_like(model_of((const kernel_launcher *)base), i, obj) : launch_signature_fits_one(&((launch_version *)chosen)->signature, i, obj));
 }
 
 static void
@@ -128,7 +147,7 @@ learn_held(kernel_launcher *self, kin_entry *v, const kin_subgraph *subgraph, Py
 {
     if (self->gone[0] != 0 || kin_modes_active() || kin_ambient_special() || is_refused(self, subgraph, in))
         return;
-    launch_version *version = find_version(self, in);
+    launch_version *version = launch_sizes_find(self, in, subgraph->nin);
     if (version == NULL && launch_is_worth(self, v, subgraph, in))
         launch_compile(self, v, subgraph, in);
     else if (version == NULL)
@@ -154,6 +173,8 @@ run_chosen_kernels(kin_launcher *base, void *chosen, kin_entry *v, const kin_sub
 {
     kernel_launcher *self = (kernel_launcher *)base;
     launch_version *version = chosen;
+    if (chosen == base)
+        return run_kernels(base, v, subgraph, in, out);
     if (self->gone[0] != 0 || version->code == NULL || version->again || kin_modes_active() || kin_ambient_special())
         return KIN_LAUNCH_NOT;
     bool held = kin_signals_hold();
@@ -182,6 +203,7 @@ free_kernels(kin_launcher *base)
     kin_vec_deinit(&self->versions);
     kin_vec_deinit(&self->unfrozen);
     kin_vec_deinit(&self->seen);
+    launch_sizes_deinit(&self->sizes);
     Py_XDECREF(self->context.name);
     free(self);
 }

@@ -12,13 +12,14 @@
 /* -- outputs of the subgraph ---------------------------------------------------------------------------------------- */
 
 typedef struct {
-    const kernel_launcher *self;
+    kernel_launcher *self;
     const kin_entry *v;
     const kin_capture *capture;
     const kin_subgraph *subgraph;
     PyObject *const *in;
     launch_version *version;
     launch_code *code;
+    bool backward;        /* the second half */
     bool exact;           /* a NaN must not be lost, and inputs are not taken to stay as they are */
     KIN_VEC(kin_aten_val) outs; /* values that are outputs of the graph, each stand-in once */
 } maker;
@@ -289,15 +290,48 @@ loses_nan(const launch_program *p)
     return false;
 }
 
+/* What of weights is kept, and how it is made: code that says the same can share it. False without memory. */
+static bool
+say_kept(const launch_code *code, const kin_ir *once, kin_text *out)
+{
+    const kin_program *p = code->main.program;
+    kin_text_addf(out, "%u inputs, %u calls\n", code->ninputs, p->externs.len);
+    if (once != NULL && !kin_ir_print(once, out))
+        return false;
+    for (uint32_t b = 0; b < p->buffers.len; b++)
+        if (p->buffers.at[b].kind == KIN_BUF_INPUT && p->buffers.at[b].index >= code->ninputs)
+            kin_text_addf(out, "value %u%s\n", p->buffers.at[b].index, code->only_packed[b] ? " packed" : "");
+    for (uint32_t i = 0; i < p->externs.len; i++)
+        if (code->main.externs[i].packs)
+            launch_say_packing(&code->main, i, out);
+    return !out->failed;
+}
+
+/* Other sizes of the same graph mostly keep the same. */
 static kin_status
-tie_library(maker *m)
+take_frozen(maker *m, const kin_ir *once)
+{
+    kin_text key = {0};
+    kin_status status = say_kept(m->code, once, &key) ? KIN_OK : KIN_NOMEM;
+    bool sizes = launch_sizes_are_on(m->self);
+    for (uint32_t i = m->self->versions.len; status == KIN_OK && sizes && m->code->frozen == NULL && i-- > 0;)
+        if (m->self->versions.at[i]->code != NULL)
+            m->code->frozen = launch_frozen_share(m->self->versions.at[i]->code->frozen, &key);
+    if (status == KIN_OK && m->code->frozen == NULL)
+        status = launch_frozen_new(m->code, &key, &m->code->frozen);
+    kin_text_deinit(&key);
+    return status;
+}
+
+static kin_status
+tie_library(maker *m, const kin_ir *once)
 {
     launch_code *code = m->code;
     for (uint32_t i = 0; code->once.program != NULL && i < code->once.program->externs.len; i++)
         code->once.externs[i].packs = false; /* it runs once */
     KIN_TRY(find_only_packed(code));
     code->loses_nan = loses_nan(&code->main);
-    return launch_frozen_new(code, &code->frozen);
+    return take_frozen(m, once);
 }
 
 static kin_status
@@ -307,7 +341,7 @@ tie_all(maker *m, kin_compiled *made)
     if (made->parts[KIN_PART_ONCE].program != NULL)
         KIN_TRY(tie_program(m, made, &made->parts[KIN_PART_ONCE], &m->code->once));
     if (made->library.ir != NULL)
-        KIN_TRY(tie_library(m));
+        KIN_TRY(tie_library(m, made->parts[KIN_PART_ONCE].ir));
     KIN_TRY(plan_writes(m, &made->lowered));
     return plan_outs(m, &made->lowered);
 }
@@ -321,7 +355,8 @@ options_of(const maker *m, const bool *frozen, kin_jit *jit)
     return (kin_pipeline_options){
         .lower = {.default_f64 = kin_default_is_f64(), .fast_math = context->fast_math},
         .rewrite = {.post = !m->exact && !m->self->exact_nan, .own = launch_library_has(KIN_LIBRARY_ATTENTION), .pairs = kin_tile_has_pairs()},
-        .frozen = frozen, .libraries = launch_library_has(KIN_LIBRARY_MATMUL), .jit = jit,
+        .frozen = frozen, .libraries = launch_library_has(KIN_LIBRARY_MATMUL), .jit = jit, .family = launch_sizes_family(m->self, m->backward),
+        .meet = m->self->meeting,
         .background = context->async && m->version->waits < KIN_TIER_BACKGROUND_TRIES, .print = (uint8_t)launch_listing(), .verify = launch_verifies(),
         .plant = launch_plant()};
 }
@@ -445,7 +480,7 @@ begin_backward(const maker *m, maker *back)
 {
     const kin_aten *g = m->capture->graph;
     const kin_capture_joint *j = &m->capture->joint;
-    *back = (maker){.self = m->self, .v = m->v, .capture = m->capture, .subgraph = m->subgraph, .in = m->in, .version = m->version, .exact = true,
+    *back = (maker){.self = m->self, .v = m->v, .capture = m->capture, .subgraph = m->subgraph, .in = m->in, .version = m->version, .exact = true, .backward = true,
                     .code = calloc(1, sizeof *back->code)};
     if (back->code == NULL || (back->code->input_of = calloc(g->ninputs + 1, sizeof *back->code->input_of)) == NULL)
         return KIN_NOMEM;
@@ -537,7 +572,7 @@ make_both(maker *m, launch_version *version, kin_text *why)
 }
 
 kin_status
-launch_code_make(const kernel_launcher *self, const kin_entry *v, const kin_capture *capture, const kin_subgraph *subgraph,
+launch_code_make(kernel_launcher *self, const kin_entry *v, const kin_capture *capture, const kin_subgraph *subgraph,
                  PyObject *const *in, launch_version *version, kin_text *why)
 {
     maker m = {.self = self, .v = v, .capture = capture, .subgraph = subgraph, .in = in, .version = version, .code = calloc(1, sizeof *m.code)};

@@ -81,6 +81,17 @@ launch_signature_fits_one(const launch_signature *s, uint32_t i, PyObject *obj)
 }
 
 bool
+launch_signature_is_like(const launch_signature *s, uint32_t i, PyObject *obj)
+{
+    const launch_input *want = &s->inputs[i];
+    kin_dtype dtype;
+    if (want->value != NULL)
+        return is_same_value(want->value, obj);
+    return Py_IS_TYPE(obj, want->type) && kin_tensor_keys(obj) == want->keys && kin_tensor_dim(obj) == want->ndim &&
+           kin_tensor_dtype(obj, &dtype) && (int32_t)dtype == want->dtype && kin_tensor_requires_grad(obj) == want->requires_grad;
+}
+
+bool
 launch_signature_fits_ambient(const launch_signature *s)
 {
     return s->ambient == kin_ambient_state() && (!s->requires || s->wants == kin_grad_enabled());

@@ -32,6 +32,8 @@ bool launch_signature_fits(const launch_signature *s, PyObject *const *in);
 /* As far as it is not a matter of single inputs. */
 bool launch_signature_fits_ambient(const launch_signature *s);
 bool launch_signature_fits_one(const launch_signature *s, uint32_t i, PyObject *obj);
+/* The same but for sizes and strides. */
+bool launch_signature_is_like(const launch_signature *s, uint32_t i, PyObject *obj);
 void launch_signature_deinit(launch_signature *s);
 /* Equal for inputs that fit the same signature. */
 uint64_t launch_signature_hash(PyObject *const *in, uint32_t n);

@@ -94,7 +94,7 @@ void
 launch_look_what_varies(kernel_launcher *self, kin_entry *v, const kin_subgraph *subgraph, PyObject *const *in)
 {
     kin_capture capture;
-    if (self->looks >= 2 || self->kinds.strange < (self->looks == 0 ? KIN_TIER_VARY_FIRST_KINDS : KIN_TIER_VARY_SECOND_KINDS))
+    if (launch_sizes_are_on(self) || self->looks >= 2 || self->kinds.strange < (self->looks == 0 ? KIN_TIER_VARY_FIRST_KINDS : KIN_TIER_VARY_SECOND_KINDS))
         return;
     self->looks++;
     kin_capture_hints none = {0};

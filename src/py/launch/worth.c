@@ -70,15 +70,26 @@ take_time(kernel_launcher *self)
     return ns;
 }
 
+/* Until there is code for all sizes, all of them are one kind, whose code is to pay. */
+enum { ANY_SIZES = 1 };
+
 static bool
-pays(kernel_launcher *self, const kin_entry *v, const kin_subgraph *subgraph, PyObject *const *in)
+pays(kernel_launcher *self, kin_entry *v, const kin_subgraph *subgraph, PyObject *const *in)
 {
+    bool sizes = launch_sizes_are_on(self), ready = sizes && self->sizes.ready;
     uint32_t ncalls = count_calls(v, subgraph);
     double packed = self->first_ns > 0 ? 0 : parameter_bytes(self, subgraph, in);
     double cost = kin_compile_guess_cost(ncalls, last_compile_ns(self), self->first_ns, packed);
+    if (ready && self->sizes.plan_ns > 0)
+        cost = self->sizes.plan_ns;
     double ns = take_time(self);
     ns = ns > 0 ? ns : kin_compile_guess_calls(ncalls, input_bytes(subgraph, in));
-    bool pay = kin_compile_pays(&account, &self->kinds, launch_signature_hash(in, subgraph->nin), ns, cost);
+    if (sizes && !ready && self->versions.len == 0 && !self->sizes.met && ns * KIN_TIER_PLAN_MEET > ncalls * KIN_TIER_GUESS_PLAN_NS) {
+        launch_meet(self, v, subgraph, in);
+        return false;
+    }
+    bool pay = (ready && launch_sizes_plan_pays(self)) ||
+               kin_compile_pays(&account, &self->kinds, sizes && !ready ? ANY_SIZES : launch_signature_hash(in, subgraph->nin), ns, cost);
     if (launch_is_changing(self) && !self->said_changing) {
         self->said_changing = true;
         launch_say(self, launch_changing);
@@ -89,7 +100,7 @@ pays(kernel_launcher *self, const kin_entry *v, const kin_subgraph *subgraph, Py
 bool
 launch_is_changing(const kernel_launcher *self)
 {
-    return self->full || self->kinds.strange >= KIN_TIER_CHANGING_KINDS;
+    return self->full || (!launch_sizes_are_on(self) && self->kinds.strange >= KIN_TIER_CHANGING_KINDS);
 }
 
 static size_t
@@ -115,7 +126,8 @@ make_room(kernel_launcher *self)
             if (oldest == NULL || version->used < oldest->used)
                 oldest = version;
         }
-        if (oldest == NULL || (live < KIN_TIER_LIVE_KINDS && (live < 2 || kept < KIN_TIER_KEPT_BYTES)))
+        uint32_t most = launch_sizes_are_on(self) ? KIN_TIER_LIVE_PLANS : KIN_TIER_LIVE_KINDS;
+        if (oldest == NULL || (live < most && (live < 2 || kept < KIN_TIER_KEPT_BYTES)))
             return true;
         if (!launch_drop(oldest))
             return false;
@@ -133,13 +145,13 @@ is_usual_way(const kin_entry *v)
 }
 
 bool
-launch_is_worth(kernel_launcher *self, const kin_entry *v, const kin_subgraph *subgraph, PyObject *const *in)
+launch_is_worth(kernel_launcher *self, kin_entry *v, const kin_subgraph *subgraph, PyObject *const *in)
 {
     if (self->context.trials == 0)
-        return self->versions.len < KIN_TIER_LIVE_KINDS;
+        return self->versions.len < KIN_TIER_LIVE_KINDS || (launch_sizes_are_on(self) && make_room(self));
     if (self->versions.len == 0 && !self->varies && is_usual_way(v))
         return true;
-    if (self->versions.len >= KIN_TIER_EVER_KINDS) {
+    if (self->versions.len >= KIN_TIER_EVER_KINDS && !launch_sizes_are_on(self)) {
         if (!self->full && !self->said_changing)
             launch_say(self, launch_changing);
         self->full = self->said_changing = true;
@@ -149,7 +161,7 @@ launch_is_worth(kernel_launcher *self, const kin_entry *v, const kin_subgraph *s
 }
 
 bool
-launch_is_worth_again(kernel_launcher *self, const launch_version *version, const kin_entry *v, const kin_subgraph *subgraph,
+launch_is_worth_again(kernel_launcher *self, const launch_version *version, kin_entry *v, const kin_subgraph *subgraph,
                       PyObject *const *in)
 {
     return version->retired && pays(self, v, subgraph, in) && make_room(self);

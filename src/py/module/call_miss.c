@@ -15,6 +15,17 @@
 #include "py/report/guard_text.h"
 #include "py/report/log.h"
 
+/* Said once: everything runs eagerly from now on. The pending exception says why, and stays. */
+static void
+warn_unusable(void)
+{
+    PyObject *type, *error, *traceback;
+    PyErr_Fetch(&type, &error, &traceback);
+    if (PyErr_WarnFormat(PyExc_RuntimeWarning, 1, "kintsugi runs everything eagerly: %S", error != NULL ? error : Py_None) < 0)
+        PyErr_Clear(); /* warnings are errors here; ours is no reason for the program to end */
+    PyErr_Restore(type, error, traceback);
+}
+
 static bool
 prepare_torch(kin_state *st, PyObject *name)
 {
@@ -23,8 +34,10 @@ prepare_torch(kin_state *st, PyObject *name)
     PyObject *torch = PyImport_ImportModule("torch");
     st->aten_ready = torch != NULL && kin_aten_init(torch) == KIN_OK;
     st->aten_failed = !st->aten_ready;
-    if (st->aten_failed)
+    if (st->aten_failed) {
+        warn_unusable();
         kin_log_bug(st, name, "torch", "PyTorch could not be imported, or this version is not supported");
+    }
     Py_XDECREF(torch);
     return st->aten_ready;
 }

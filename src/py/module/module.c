@@ -8,6 +8,7 @@
 
 #include "core/diag/breaks.h"
 #include "core/tier/tier.h"
+#include "py/compat/layout_check.h"
 #include "py/aten/block.h"
 #include "py/guardeval/guard.h"
 #include "py/launch/launch.h"
@@ -55,6 +56,7 @@ static const struct {
     {"kernels", OPTION_FLAG, offsetof(kin_options, kernels)},
     {"async_compile", OPTION_FLAG, offsetof(kin_options, async_compile)},
     {"fast_math", OPTION_FLAG, offsetof(kin_options, fast_math)},
+    {"open_sizes", OPTION_FLAG, offsetof(kin_options, open_sizes)},
     {"threads", OPTION_COUNT, offsetof(kin_options, threads)},
     {"freezing", OPTION_FLAG, offsetof(kin_options, freezing)},
     {"training", OPTION_FLAG, offsetof(kin_options, training)},
@@ -469,6 +471,8 @@ log_optimizer(void *arg, const char *class_name, const char *why)
 static int
 exec_module(PyObject *module)
 {
+    if (!kin_layout_check())
+        return -1;
     kin_state *st = state_of(module);
     st->options = (kin_options){.recompile_limit = KIN_TIER_RECOMPILE_LIMIT,
                                 .side_trace_limit = KIN_TIER_SIDE_TRACE_LIMIT, .exit_limit = KIN_TIER_EXIT_LIMIT,

@@ -718,6 +718,25 @@ dispatch_builds(rec *r)
     }
 }
 
+static bool
+compares_to_bool(PyObject *obj)
+{
+    return obj == Py_None || PyLong_CheckExact(obj) || PyBool_Check(obj) || PyFloat_CheckExact(obj) || PyUnicode_CheckExact(obj) ||
+           PyBytes_CheckExact(obj);
+}
+
+/* From 3.13 on the comparison of a condition makes its result a bool itself. What __eq__ and the like return is that only for operands
+ * whose comparison gives nothing else; a step would leave a tensor where the interpreter wants a bool. */
+static void
+op_compare(rec *r, rec_frame *f)
+{
+    if (f->extra && !(compares_to_bool(rec_stack_obj(r, 0)) && compares_to_bool(rec_stack_obj(r, 1)))) {
+        rec_stop_fmt(r, "the comparison of a condition makes its result a bool");
+        return;
+    }
+    rec_op_binary(r, KIN_STEP_COMPARE, f->arg, 2);
+}
+
 static void
 dispatch_values(rec *r)
 {
@@ -728,7 +747,7 @@ dispatch_values(rec *r)
     case KIN_DO_INVERT: rec_op_binary(r, KIN_STEP_UNARY, KIN_UNARY_INVERT, 1); break;
     case KIN_DO_NOT: rec_op_binary(r, KIN_STEP_UNARY, KIN_UNARY_NOT, 1); break;
     case KIN_DO_BINARY: rec_op_binary(r, KIN_STEP_BINARY, f->arg, 2); break;
-    case KIN_DO_COMPARE: rec_op_binary(r, KIN_STEP_COMPARE, f->arg, 2); break;
+    case KIN_DO_COMPARE: op_compare(r, f); break;
     case KIN_DO_IS: rec_op_is(r, f->arg); break;
     case KIN_DO_CONTAINS: rec_op_contains(r, f->arg); break;
     case KIN_DO_LOAD_ITEM: rec_op_subscr(r); break;

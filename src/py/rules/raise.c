@@ -344,11 +344,12 @@ rec_catch(rec *r, rec_frame *f, uint32_t offset)
         return;
     kin_vid exc = r->pending;
     const kin_handler *h = kin_code_handler(f->kc, f->in->op_offset);
-    if (h == NULL || h->target != offset || r->foreign) {
+    PyObject **stack = kin_watch_localsplus(f->f) + f->nlocals;
+    bool known = h != NULL && h->target == offset && !r->foreign;
+    if (!known || (h->lasti && stack[h->depth] == NULL)) { /* from 3.14 on the offset is no object, so no snapshot could hold it */
         rec_exception_escapes(r, r->info.at[exc].raised);
         return;
     }
-    PyObject **stack = kin_watch_localsplus(f->f) + f->nlocals;
     f->sp = (int)h->depth;
     if (h->lasti) {
         f->slots[f->nlocals + f->sp] = rec_const(r, stack[f->sp]);

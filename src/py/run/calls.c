@@ -33,7 +33,7 @@ epilogue_of(const launch_running *r, const kin_extern_call *call, void **buffers
     const kin_kernel *k = &r->p->kernels.at[call->epilogue - 1];
     for (uint32_t i = 0; i < k->nbuffers; i++)
         buffers[i] = r->data[k->buffers[i]];
-    *out = (kin_epilogue){.fn = k->fn, .buffers = buffers, .nbuffers = k->nbuffers, .columns = call->columns};
+    *out = (kin_epilogue){.fn = k->fn, .numbers = k->numbers, .buffers = buffers, .nbuffers = k->nbuffers, .columns = call->columns};
     return out;
 }
 
@@ -312,6 +312,42 @@ pack_convolution(launch_running *r, uint32_t index, launch_packed *out, size_t *
     Py_XDECREF(weight);
     *bytes += more;
     return ok;
+}
+
+static void
+say_numbers(const int64_t *numbers, unsigned n, kin_text *out)
+{
+    for (unsigned i = 0; i < n; i++)
+        kin_text_addf(out, " %lld", (long long)numbers[i]);
+}
+
+void
+launch_say_packing(const launch_program *lp, uint32_t i, kin_text *out)
+{
+    launch_program of = {.program = lp->program, .externs = lp->externs};
+    launch_running r = {.lp = &of, .p = lp->program};
+    const kin_extern_call *call = &lp->program->externs.at[i];
+    const kin_library_call *c = &lp->externs[i].library->call;
+    const kin_extern_arg *x = &call->args[0], *weight = &call->args[1];
+    const kin_buf *from = &lp->program->buffers.at[weight->buffer];
+    kin_text_addf(out, "%u: %u of %u.%u %u at %lld", i, c->kind, from->kind, from->index, from->dtype, (long long)weight->offset);
+    say_numbers(weight->sizes, weight->ndim, out);
+    say_numbers(weight->strides, weight->ndim, out);
+    if (c->kind == KIN_LIBRARY_CONV && c->own) {
+        kin_convolution k = shape_convolution(&r, c, call, NULL);
+        kin_text_addf(out, " panels %d %lld %zu\n", c->transposed, (long long)c->groups,
+                      c->transposed ? kin_transposed_panels_len(&k) : kin_convolution_panels_len(&k));
+    } else if (c->kind == KIN_LIBRARY_CONV) {
+        kin_text_add(out, " reordered for");
+        say_numbers(x->sizes, x->ndim, out);
+        say_numbers(c->stride, 3, out);
+        say_numbers(c->padding, 3, out);
+        say_numbers(c->dilation, 3, out);
+        kin_text_addf(out, " %lld\n", (long long)c->groups);
+    } else {
+        kin_matrix b = {NULL, weight->sizes[0], weight->sizes[1], weight->strides[0], weight->strides[1], launch_matrix_form(from->dtype)};
+        kin_text_addf(out, " matrix %lld\n", launch_matmul_is_own(x->sizes[0], &b) ? -1 : (long long)x->sizes[0]);
+    }
 }
 
 bool

@@ -46,6 +46,8 @@ struct launch_frozen {
     bool any_lost;
     char why[120];           /* why one was lost */
     KIN_VEC(weights *) sets;
+    kin_text key;            /* how values are made */
+    uint32_t refs;           /* of code: that for other sizes shares them */
     uint64_t runs, renewals;
 };
 
@@ -453,7 +455,7 @@ packs_anything(const launch_code *code)
 }
 
 kin_status
-launch_frozen_new(const launch_code *code, launch_frozen **out)
+launch_frozen_new(const launch_code *code, kin_text *key, launch_frozen **out)
 {
     *out = NULL;
     if (code->once.program == NULL && !packs_anything(code))
@@ -461,6 +463,9 @@ launch_frozen_new(const launch_code *code, launch_frozen **out)
     launch_frozen *f = calloc(1, sizeof *f);
     if (f == NULL)
         return KIN_NOMEM;
+    f->refs = 1;
+    f->key = *key;
+    *key = (kin_text){0};
     f->watched = calloc(code->ninputs + 1, sizeof *f->watched);
     f->subgraph_input = calloc(code->ninputs + 1, sizeof *f->subgraph_input);
     f->bytes = calloc(code->ninputs + 1, sizeof *f->bytes);
@@ -482,11 +487,21 @@ launch_frozen_new(const launch_code *code, launch_frozen **out)
     return KIN_OK;
 }
 
+launch_frozen *
+launch_frozen_share(launch_frozen *f, const kin_text *key)
+{
+    if (f == NULL || f->any_lost || f->key.failed || key->failed || f->key.len != key->len || (key->len > 0 && memcmp(f->key.at, key->at, key->len) != 0))
+        return NULL;
+    f->refs++;
+    return f;
+}
+
 void
 launch_frozen_free(launch_frozen *f)
 {
-    if (f == NULL)
+    if (f == NULL || --f->refs > 0)
         return;
+    kin_text_deinit(&f->key);
     for (uint32_t i = 0; i < f->sets.len; i++)
         free_weights(f->sets.at[i]);
     kin_vec_deinit(&f->sets);
@@ -525,7 +540,7 @@ launch_frozen_bytes(const launch_frozen *f)
     size_t bytes = 0;
     for (uint32_t i = 0; i < f->sets.len; i++)
         bytes += f->sets.at[i]->prepared == NULL ? 0 : f->sets.at[i]->prepared->bytes;
-    return bytes;
+    return bytes / f->refs;
 }
 
 PyObject *

@@ -20,8 +20,10 @@ typedef struct {
 
 void launch_prepared_release(launch_prepared *p);
 
-/* For code whose `main` and `once` programs are complete. KIN_OK with *out NULL: nothing is kept. */
-kin_status launch_frozen_new(const launch_code *code, launch_frozen **out) KIN_MUST_CHECK;
+/* For code whose `main` and `once` programs are complete. KIN_OK with *out NULL: nothing is kept. Its kept values are made in the way that `key` tells, which it takes. */
+kin_status launch_frozen_new(const launch_code *code, kin_text *key, launch_frozen **out) KIN_MUST_CHECK;
+/* Another reference, for code whose values are made in the same way; NULL: they are not. */
+launch_frozen *launch_frozen_share(launch_frozen *f, const kin_text *key);
 void launch_frozen_free(launch_frozen *f);
 
 /* New reference to what holds for the inputs of this call; NULL: it cannot be made, the call has to do without the code. */
@@ -31,6 +33,7 @@ launch_prepared *launch_frozen_take(launch_frozen *f, launch_code *code, PyObjec
 bool launch_frozen_lost(const launch_frozen *f, launch_numbers *lost);
 const char *launch_frozen_why(const launch_frozen *f);
 uint64_t launch_frozen_renewals(const launch_frozen *f);
+/* Divided among those that share them. */
 size_t launch_frozen_bytes(const launch_frozen *f);
 /* New dict for reports. */
 PyObject *launch_frozen_describe(launch_frozen *f);

@@ -169,6 +169,12 @@ launch_matmul(const kin_matrix *a, const kin_matrix *b, const launch_packed *pac
 }
 
 bool
+launch_matmul_is_own(int64_t rows, const kin_matrix *b)
+{
+    return kin_gemm_is_own(launch_blas(), rows, b, true);
+}
+
+bool
 launch_matmul_packs(const kin_matrix *a, const kin_matrix *b)
 {
     return kin_gemm_wants_packed(launch_blas(), a->rows, b) && (kin_gemm_is_own(launch_blas(), a->rows, b, true) || kin_gemm_reads(b));

@@ -48,6 +48,7 @@ PyObject *launch_conv(const launch_library *l, PyObject *x, PyObject *weight, Py
 /* What a matrix of such numbers is to products. */
 kin_matrix_form launch_matrix_form(kin_dtype dtype);
 /* Is the product faster with b packed? */
+bool launch_matmul_is_own(int64_t rows, const kin_matrix *b); /* with b packed: in a form that is the same for all numbers of rows */
 bool launch_matmul_packs(const kin_matrix *a, const kin_matrix *b);
 /* False (without an exception): it could not be packed. *bytes is what the packed form takes. */
 bool launch_pack_matrix(int64_t rows, const kin_matrix *b, launch_packed *out, size_t *bytes);

@@ -107,7 +107,7 @@ run_share(int64_t begin, int64_t end, void *arg)
 {
     share *s = arg;
     int64_t from = begin * s->grain, to = end * s->grain;
-    if (s->kernel->fn(s->buffers, from, to < s->kernel->range ? to : s->kernel->range) != 0)
+    if (s->kernel->fn(s->buffers, from, to < s->kernel->range ? to : s->kernel->range, s->kernel->numbers) != 0)
         atomic_store(&s->failed, 1);
 }
 
@@ -136,7 +136,7 @@ run_kernel(launch_running *r, const kin_kernel *k)
     share s = {.kernel = k, .buffers = buffers, .grain = k->grain > 0 ? k->grain : 1};
     int64_t blocks = (k->range + s.grain - 1) / s.grain;
     if (k->cost < SHARE_NS)
-        atomic_store(&s.failed, k->fn(buffers, 0, k->range));
+        atomic_store(&s.failed, k->fn(buffers, 0, k->range, k->numbers));
     else {
         int64_t least = (int64_t)((double)blocks * THREAD_NS / k->cost);
         Py_BEGIN_ALLOW_THREADS

@@ -120,6 +120,8 @@ void launch_program_deinit(launch_program *p);
  * it failed. */
 bool launch_program_run(launch_program *p, const launch_inputs *inputs, PyObject **outputs);
 /* Packs what the program's calls want packed, into packed[] by extern call; adds to *bytes. False: not all of it. */
+/* What decides on the form in which extern call i keeps its weight, as text. */
+void launch_say_packing(const launch_program *p, uint32_t i, kin_text *out);
 bool launch_program_pack(const launch_program *p, const launch_inputs *inputs, launch_packed *packed, size_t *bytes);
 
 

@@ -34,6 +34,7 @@ typedef struct {
     bool disable;
     bool kernels;             /* compile graphs to machine code */
     bool fast_math;           /* need not round between operations */
+    bool open_sizes;          /* code takes sizes that vary as arguments */
     uint32_t threads;         /* of a launch, at most; 0: torch's number */
     bool async_compile;       /* in the background */
     bool training;            /* compile what gives gradients too */

@@ -1,0 +1,10 @@
+/* Does the interpreter that loads the extension keep frames where the headers that it was built with say? */
+#ifndef KIN_PY_LAYOUT_CHECK_H
+#define KIN_PY_LAYOUT_CHECK_H
+
+#include <stdbool.h>
+
+/* With the GIL, called from running Python code. False and ImportError: nothing may be recorded here. */
+bool kin_layout_check(void);
+
+#endif

@@ -1,0 +1,120 @@
+/* One compilation for all sizes (docs/design/sizes.md). The first kind of sizes of a subgraph gets code of its own. With the second one machine code is made
+ * that takes sizes as arguments; from then on a new kind of sizes takes a *plan* only: capture and passes without LLVM. This file decides
+ * when a plan is worth it, finds the plan for the sizes of a call, and compares code with the steps once for all sizes.
+ */
+#include <stdio.h>
+
+#include "core/base/clock.h"
+#include "py/launch/launch_priv.h"
+
+bool
+launch_sizes_are_on(const kernel_launcher *self)
+{
+    return self->context.sizes && !self->sizes.off;
+}
+
+kin_family *
+launch_sizes_family(kernel_launcher *self, bool backward)
+{
+    kin_family **f = backward ? &self->sizes.backward : &self->sizes.main;
+    if (!launch_sizes_are_on(self))
+        return NULL;
+    if (*f == NULL)
+        *f = kin_family_new(false); /* without memory: code for these sizes */
+    return *f;
+}
+
+void
+launch_sizes_deinit(launch_sizes *s)
+{
+    kin_family_free(s->main);
+    kin_family_free(s->backward);
+    kin_table_deinit(&s->by_signature);
+    *s = (launch_sizes){0};
+}
+
+/* -- finding ------------------------------------------------------------------------------------------------------------ */
+
+launch_version *
+launch_sizes_find(kernel_launcher *self, PyObject *const *in, uint32_t n)
+{
+    enum { FEW = 4 };
+    launch_sizes *s = &self->sizes;
+    if (s->last < self->versions.len && launch_signature_fits(&self->versions.at[s->last]->signature, in))
+        return self->versions.at[s->last];
+    for (uint32_t i = 0; self->versions.len <= FEW && i < self->versions.len; i++)
+        if (launch_signature_fits(&self->versions.at[i]->signature, in))
+            return self->versions.at[s->last = i];
+    if (self->versions.len <= FEW)
+        return NULL;
+    uint64_t hash = launch_signature_hash(in, n);
+    uint32_t number, at = 0;
+    while ((number = kin_table_next(&s->by_signature, hash, &at)) != KIN_TABLE_NONE)
+        if (launch_signature_fits(&self->versions.at[number]->signature, in))
+            return self->versions.at[s->last = number];
+    return NULL;
+}
+
+kin_status
+launch_sizes_enter(kernel_launcher *self, PyObject *const *in, uint32_t n)
+{
+    return kin_table_add(&self->sizes.by_signature, launch_signature_hash(in, n), self->versions.len - 1);
+}
+
+/* -- what a plan costs and gains ------------------------------------------------------------------------------------------ */
+
+void
+launch_sizes_note_made(kernel_launcher *self, launch_version *version)
+{
+    launch_sizes *s = &self->sizes;
+    if (!launch_sizes_are_on(self) || version->code == NULL)
+        return;
+    if (version->stats.compiled == 0 && version->stats.from_disk == 0)
+        s->plan_ns = s->plan_ns == 0 || version->total_ns < s->plan_ns ? version->total_ns : 1.02 * s->plan_ns; /* others have the processor, too */
+    self->base.ready = s->ready = s->ready || self->versions.len > 1 || s->met;
+    if (s->settled && version->code->training == NULL)
+        version->abtest = (kin_abtest){.ours = s->ours / s->tried, .theirs = s->theirs / s->tried, .nours = 1, .ntheirs = 1, .warm = true,
+                                       .decided = true, .uses = KIN_TIER_AB_FIRST_USES};
+}
+
+bool
+launch_sizes_plan_pays(const kernel_launcher *self)
+{
+    const launch_sizes *s = &self->sizes;
+    if (!s->ready)
+        return false;
+    if (!s->settled) /* few are enough to know */
+        return true;
+    double plan_ns = s->plan_ns > 0 ? s->plan_ns : KIN_TIER_GUESS_COMPILE_NS;
+    return plan_ns <= KIN_TIER_PLAN_WORTH * (s->theirs - s->ours) / s->tried;
+}
+
+/* -- one comparison for all sizes ----------------------------------------------------------------------------------------- */
+
+bool
+launch_sizes_are_in_trial(const kernel_launcher *self, const launch_version *version)
+{
+    return launch_sizes_are_on(self) && self->sizes.ready && !self->sizes.settled && self->context.trials > 0 && version->code->training == NULL &&
+           version->code->nwrites == 0 && !version->abtest.decided && version->abtest.ntheirs == 0;
+}
+
+/* Steps and code have been timed on one call. */
+void
+launch_sizes_note_trial(kernel_launcher *self, double ours, double theirs)
+{
+    launch_sizes *s = &self->sizes;
+    s->ours += ours;
+    s->theirs += theirs;
+    s->tried++;
+    bool clear = s->tried >= KIN_TIER_AB_FEW && s->ours < KIN_TIER_AB_CLEARLY * s->theirs;
+    if (!clear && s->tried < self->context.trials)
+        return;
+    s->settled = s->ours <= s->theirs;
+    if (s->settled)
+        return;
+    s->off = true;
+    self->base.ready = false;
+    char reason[160];
+    snprintf(reason, sizeof reason, "code for all sizes was slower: %.1f us step by step, %.1f us compiled", s->theirs / s->tried / 1e3, s->ours / s->tried / 1e3);
+    launch_say(self, reason);
+}

@@ -1,0 +1,158 @@
+"""One compilation for all sizes (docs/design/sizes.md): from the second size on machine code takes sizes as arguments, and a further size
+takes a plan only. Each program runs over many sizes, one element and none included, and is compared with eager."""
+
+import collections
+
+import pytest
+import torch
+from launches import engine, kintsugi, versions
+
+pytestmark = pytest.mark.usefixtures("kernels")
+
+
+def softmax(x, w):
+    y = (x - x.mean(-1, keepdim=True)).softmax(-1)
+    return y.transpose(0, 1).contiguous() * 2, y.sum(0)
+
+
+def normed(x, w):
+    h = torch.nn.functional.layer_norm(x @ w, (24,))
+    return torch.nn.functional.gelu(h) + h.amax(0), h.cumsum(0)
+
+
+def masked(x, w):
+    n = x.shape[0]
+    mask = torch.arange(n).unsqueeze(0) <= torch.arange(n).unsqueeze(1)
+    scores = (x @ x.t()).masked_fill(~mask, float("-inf"))
+    return scores.softmax(-1) @ x
+
+
+def joined(x, w):
+    y = torch.cat([x, x.flip(0), x[:1].expand(3, -1)])
+    return y.reshape(-1, 4).roll(1, 0), y[::2].sqrt(), torch.nn.functional.pad(x, (1, 2, 3, 0))
+
+
+def indexed(x, w):
+    order = x.sum(1).argsort(descending=True)
+    return x[order], x.gather(1, (x > 0.5).long()), torch.zeros_like(x).scatter_add(0, order.unsqueeze(1).expand_as(x), x)
+
+
+def blocks(x, w):
+    n = x.shape[0]
+    y = x.view(n, 4, 4).permute(1, 0, 2).reshape(4, -1)
+    return y.var(1), (y > y.mean()).sum(), y.argmax(1)
+
+
+USUAL = (17, 12, 33, 64, 130, 9, 257, 31, 100, 24, 18)
+ODD = (7, 2, 1, 5, 3, 4, 6, 8)
+
+
+def compilations(name):
+    """By graph: how often a kernel of it was not there yet."""
+    counts = collections.Counter()
+    for event in kintsugi.events():
+        if event["event"] == "lower" and event["name"] == name:
+            counts[event["entry"], event["graph"]] += event["compiled"] + event["from_disk"] > 0
+    return counts
+
+
+@pytest.mark.parametrize("fn", (softmax, normed, masked, joined, indexed, blocks), ids=lambda fn: fn.__name__)
+def test_one_compilation_serves_all_sizes(fn):
+    torch.manual_seed(0)
+    w = torch.rand(16, 24)
+    name = "open " + fn.__name__
+    compiled = kintsugi.compile(fn, name=name, dynamic=True)
+    for sizes, most in ((USUAL, 7), (ODD, 12)):   # where sizes are small, other loops are better, and 1 repeats
+        for size in sizes * 2:
+            x = torch.rand(size, 16)
+            torch.testing.assert_close(compiled(x, w), fn(x, w), rtol=2e-5, atol=2e-5)
+        made = compilations(name)
+        assert made and max(made.values()) <= most
+
+
+@pytest.mark.parametrize("fn", (softmax, joined, blocks), ids=lambda fn: fn.__name__)
+def test_sizes_without_elements(fn):
+    w = torch.rand(16, 24)
+    compiled = kintsugi.compile(fn, dynamic=True)
+    for size in (4, 6, 0, 9, 0, 1):
+        x = torch.rand(size, 16)
+        try:
+            expected = fn(x, w)
+        except (RuntimeError, IndexError) as error:
+            with pytest.raises(type(error)):
+                compiled(x, w)
+            continue
+        torch.testing.assert_close(compiled(x, w), expected, equal_nan=True)
+
+
+def test_two_sizes_that_vary_apart():
+    def fn(x, y):
+        return (x.unsqueeze(1) * y.unsqueeze(0)).softmax(1).sum(-1), (x @ y.t()).amax(1)
+
+    compiled = kintsugi.compile(fn, dynamic=True)
+    for a, b in [(3, 5), (5, 3), (4, 4), (9, 4), (4, 17), (1, 6), (6, 1), (1, 1), (40, 33), (33, 40), (2, 70)] * 2:
+        x, y = torch.rand(a, 8), torch.rand(b, 8)
+        torch.testing.assert_close(compiled(x, y), fn(x, y))
+
+
+def test_code_for_each_size_where_that_is_asked_for():
+    engine.set_option("open_sizes", False)
+    compiled = kintsugi.compile(softmax, name="closed", dynamic=True)
+    for size in (5, 7, 9):
+        x = torch.rand(size, 300)
+        torch.testing.assert_close(compiled(x, None), softmax(x, None))
+    made = [event for event in kintsugi.events() if event["event"] == "lower" and event["name"] == "closed"]
+    assert all(event["compiled"] + event["from_disk"] > 0 for event in made)
+
+
+def test_thousands_of_sizes():
+    compiled = kintsugi.compile(softmax, name="thousands", dynamic=True)
+    for size in list(range(2, 900)) * 2:
+        x = torch.ones(size, 4)
+        compiled(x, None)
+    for size in (2, 500, 899):
+        x = torch.rand(size, 4)
+        torch.testing.assert_close(compiled(x, None), softmax(x, None), rtol=1e-5, atol=1e-5)
+    assert max(compilations("thousands").values()) <= 8
+
+
+def test_weights_are_packed_once_for_all_sizes():
+    torch.manual_seed(0)
+    model = torch.nn.Sequential(torch.nn.Linear(64, 256), torch.nn.GELU(), torch.nn.Linear(256, 64)).eval()
+    compiled = kintsugi.compile(model, dynamic=True)
+    with torch.no_grad():
+        for size in (8, 24, 9, 100, 33, 57):
+            x = torch.rand(size, 64)
+            torch.testing.assert_close(compiled(x), model(x), rtol=1e-4, atol=1e-5)
+        kept = [row["frozen"] for row in versions(compiled) if row["frozen"]]
+        assert len(kept) >= 3
+        assert {row["renewals"] for row in kept} == {1} and len({row["bytes"] for row in kept}) == 1   # made once, seen by all
+        for parameter in model.parameters():
+            parameter.mul_(1.5)
+        for size in (9, 100, 33, 57, 41):   # each notices, once is enough
+            x = torch.rand(size, 64)
+            torch.testing.assert_close(compiled(x), model(x), rtol=1e-4, atol=1e-5)
+        assert all(row["frozen"]["renewals"] <= 2 for row in versions(compiled) if row["frozen"])
+
+
+def test_late_inputs_of_another_kind_end_the_wait():
+    """Calls are deferred before all inputs are there: other sizes are no reason to give that up, other kinds of objects are."""
+    class Box:
+        pass
+
+    def fn(x, box):
+        y = x * 2
+        box.first = y
+        z = y.sin() + box.late
+        box.second = z
+        return z.sum(0), box.late
+
+    compiled = kintsugi.compile(fn, dynamic=True)
+    lates = [1.5, 1.5, 1.5, 2.5, torch.ones(()), 1.5, torch.nn.Parameter(torch.ones(())), 2.5]
+    for size, late in zip((5, 6, 7, 8, 9, 10, 11, 12) * 2, lates * 2, strict=True):
+        ours, eager, x = Box(), Box(), torch.rand(size, 3)
+        ours.late = eager.late = late
+        a, b = compiled(x, ours), fn(x, eager)
+        torch.testing.assert_close(a[0], b[0])
+        torch.testing.assert_close(ours.second, eager.second)
+        assert a[1] is late and list(vars(ours)) == list(vars(eager)) and a[0].requires_grad == b[0].requires_grad

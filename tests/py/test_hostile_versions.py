@@ -1,0 +1,123 @@
+"""Interpreters and builds of PyTorch that Kintsugi does not know: a sentence says so, results are eager's, the program ends as it would."""
+import os
+import subprocess
+import sys
+import textwrap
+
+import pytest
+
+PROGRAM = """
+import torch, kintsugi
+
+@kintsugi.compile
+def f(x, n=2):
+    return torch.relu(x * n).sum()
+
+class Layer(torch.nn.Module):
+    @kintsugi.compile
+    def forward(self, x):
+        return x + 1
+
+for i in range(5):
+    x = torch.arange(6.0) - i
+    assert torch.equal(f(x), torch.relu(x * 2).sum()) and torch.equal(f(x, n=3), torch.relu(x * 3).sum())
+    assert torch.equal(Layer()(x), x + 1)
+stats = kintsugi.stats(f)
+print("recordings", stats["recordings"], "replays", stats["replays"], "eager", sum(stats["eager_calls"].values()))
+"""
+
+
+def run(before, **environ):
+    child = subprocess.run([sys.executable, "-c", textwrap.dedent(before) + PROGRAM], capture_output=True, text=True,
+                           env={**os.environ, **environ}, timeout=300)
+    assert child.returncode == 0, child.stderr
+    return child
+
+
+def runs_eagerly(sentence, before="", **environ):
+    child = run(before, **environ)
+    assert sentence in child.stderr, child.stderr
+    assert child.stderr.count("kintsugi runs everything eagerly") == 1, child.stderr
+    assert "recordings 0 replays 0 eager 10" in child.stdout
+
+
+def test_nothing_is_said_where_everything_fits():
+    child = run("")
+    assert child.stderr == "" and "recordings 0" not in child.stdout
+
+
+def test_moved_field_of_the_interpreter():
+    runs_eagerly("keeps a field that a test names somewhere else", KIN_SIMULATE_MOVED="1")
+
+
+def test_wrong_abi_tag():
+    runs_eagerly("does not fit this interpreter", """
+        import sys
+        sys.modules["kintsugi._kintsugi"] = None
+    """)
+
+
+@pytest.mark.parametrize("change, sentence", [
+    ("sysconfig.get_config_vars()['Py_GIL_DISABLED'] = 1", "free-threaded"),
+    ("sys._jit = types.SimpleNamespace(is_enabled=lambda: True)", "JIT"),
+    ("sys.version_info = (3, 15, 0, 'alpha', 1)", "CPython 3.15 is not among"),
+    ("sys.implementation = types.SimpleNamespace(name='pypy', cache_tag='pypy311', version=sys.version_info)", "this is pypy"),
+])
+def test_other_interpreters(change, sentence):
+    runs_eagerly(sentence, f"""
+        import sys, sysconfig, types, torch
+        {change}
+    """)
+
+
+def test_subinterpreter():
+    """The extension refuses to be loaded there; the main interpreter goes on."""
+    child = run("""
+        import _xxsubinterpreters as interpreters
+        other = interpreters.create()
+        try:
+            interpreters.run_string(other, "import kintsugi._kintsugi")
+        except Exception as error:
+            print("refused", error)
+        interpreters.destroy(other)
+    """ if sys.version_info < (3, 13) else """
+        import _interpreters
+        other = _interpreters.create()
+        print("refused", _interpreters.exec(other, "import kintsugi._kintsugi").msg)
+        _interpreters.destroy(other)
+    """)
+    assert "refused" in child.stdout and "nterpreter" in child.stdout
+
+
+def test_handle_that_is_not_found():
+    """The word of a Tensor object that refers to its TensorImpl: where it is not found, nothing of a tensor can be read."""
+    child = run("""
+        import torch
+        torch.Tensor._cdata = property(lambda self: 12345)
+    """)
+    assert "the handle was not found in a Tensor object" in child.stderr and "recordings 0 replays 0 eager 10" in child.stdout
+    assert child.stderr.count("kintsugi runs everything eagerly") == 1
+
+
+def test_key_set_that_is_not_found():
+    """Without the tensor's key set its sizes are asked for step by step: slower, and the same results."""
+    child = run("""
+        import torch, itertools
+        numbers = itertools.count(7)
+        class Keys:
+            def raw_repr(self):
+                return next(numbers)
+        torch._C._dispatch_keys = lambda tensor: Keys()
+    """)
+    assert child.stdout.startswith("recordings")
+
+
+@pytest.mark.parametrize("environ", [{}, {"KIN_SIMULATE_MOVED": "1"}])
+def test_warnings_as_errors(environ):
+    """A program that turns warnings into errors still gets its results."""
+    child = run("""
+        import warnings, torch
+        warnings.simplefilter("error")
+        torch.Tensor._cdata = property(lambda self: 12345)
+    """, **environ)
+    assert "recordings 0 replays 0 eager 10" in child.stdout
