@@ -40,7 +40,7 @@ MAY_INCLUDE = {
     "py/refs": ["py/compat", "core/trace"],
     "py/aten": ["py/refs", "py/compat", "core/blocks", "core/graph", "core/ir"],
     "py/watch": ["py/refs", "py/compat", "core/bytecode"],
-    "py/entry": ["py/refs", "py/compat", "core/trace"],
+    "py/entry": ["py/refs", "py/compat", "core/tier", "core/trace"],
     "py/guardeval": ["py/entry", "py/refs", "py/aten", "py/compat", "core/trace"],
     "py/replay": ["py/entry", "py/refs", "py/aten", "py/compat", "py/guardeval", "py/watch",
                   "core/trace", "core/bytecode", "core/tier"],

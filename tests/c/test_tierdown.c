@@ -1,5 +1,6 @@
 /* Which way is faster, told on a machine that is busy with other things and from calls that differ in what they do: what counts is the
  * time that all calls take together, against the better of the two ways, and not what single trials say. */
+#include "core/tier/remake.h"
 #include "core/tier/trace_budget.h"
 #include "core/tier/tierdown.h"
 
@@ -154,6 +155,39 @@ test_budgets(void)
     CHECK(kin_trace_budget_affords_entry(&slow));
 }
 
+/* The first call settles something and takes a second: the next one is recorded all the same, but no third. */
+static void
+test_first_recordings(void)
+{
+    kin_trace_budget b = {.spent = 1e9, .last = 1e9, .made = 1};
+    CHECK(kin_trace_budget_affords_entry(&b));
+    b.made = 2;
+    CHECK(!kin_trace_budget_affords_entry(&b));
+}
+
+static void
+test_remake(void)
+{
+    kin_remake m = {0};
+    CHECK(!kin_remake_is_due(&m, true));
+    kin_remake_note(&m, KIN_REMAKE_NOT_TOLD);
+    CHECK(!kin_remake_is_due(&m, true));
+    kin_remake_note(&m, 7);
+    CHECK(kin_remake_is_due(&m, true));
+    CHECK(!kin_remake_is_due(&m, false));
+    for (int i = 0; i < 7; i++)
+        kin_remake_note(&m, 7);
+    CHECK(kin_remake_is_due(&m, false));
+    kin_remake other = m, passed = m;
+    kin_remake_note(&other, 8);
+    kin_remake_note(&passed, 0);
+    CHECK(!kin_remake_is_due(&other, true));
+    CHECK(!kin_remake_is_due(&passed, true));
+    for (int i = 0; i < 20; i++)
+        kin_remake_note(&passed, 7);
+    CHECK(!kin_remake_is_due(&passed, true)); /* it serves some calls: it stays */
+}
+
 int
 main(void)
 {
@@ -168,5 +202,7 @@ main(void)
     test_tells_changes();
     test_hastens();
     test_budgets();
+    test_first_recordings();
+    test_remake();
     return check_report("tierdown");
 }

@@ -21,7 +21,8 @@ has_time(const kin_trace_budget *b)
 bool
 kin_trace_budget_affords_entry(const kin_trace_budget *b)
 {
-    return is_free(b, KIN_TIER_FREE_ENTRIES, KIN_TIER_UNUSED_ENTRIES) || has_time(b);
+    bool first = b->made < KIN_TIER_FIRST_ENTRIES && b->used == 0;
+    return first || is_free(b, KIN_TIER_FREE_ENTRIES, KIN_TIER_UNUSED_ENTRIES) || has_time(b);
 }
 
 bool

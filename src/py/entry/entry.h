@@ -7,6 +7,7 @@
 #ifndef KIN_PY_ENTRY_ENTRY_H
 #define KIN_PY_ENTRY_ENTRY_H
 
+#include "core/tier/remake.h"
 #include "core/trace/trace.h"
 #include "py/refs/refs.h"
 
@@ -44,6 +45,7 @@ typedef struct kin_entry {
     uint32_t missed;         /* the fact that failed in the segment at which a replay last left; UINT32_MAX: a path */
     uint32_t *exit_counts;   /* by step: how often this CHECK/SEGMENT left the program, KIN_EXIT_USED: its side trace was taken; NULL until needed */
     uint32_t nused;          /* side traces that were taken */
+    kin_remake remake;       /* do all replays leave at one place? */
     double record_ns;
     char *failure;           /* a replay met a failure of our own (failure.h): its text, made with malloc */
     struct kin_subgraphs *subgraphs; /* what a backend compiled; NULL: step by step */

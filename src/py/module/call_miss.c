@@ -10,6 +10,7 @@
 #include "py/module/lower.h"
 #include "py/module/profiler_range.h"
 #include "py/module/unstable.h"
+#include "py/replay/subgraphs.h"
 #include "py/report/dump.h"
 #include "py/report/guard_text.h"
 #include "py/report/log.h"
@@ -338,6 +339,10 @@ record(call_state *c, PyObject *cause)
     }
     PyErr_Fetch(&type, &error, &traceback);
     kin_entry_object *entry = adopt(c, code, cause, &result);
+    if (c->remade != NULL && entry != NULL) {
+        entry->v->remake.settled = true; /* once */
+        kin_cache_drop(&self->cache, c->remade);
+    }
     kin_log_record(self->state, self->name, shown_code(self, code), entry, &result);
     if (result.health != KIN_RECORD_SOUND)
         kin_log_bug(self->state, self->name, "record", result.reason);
@@ -355,6 +360,71 @@ record(call_state *c, PyObject *cause)
     kin_dump_tell(state);
     return value;
 }
+
+static void
+count_recordings(kin_code_entry *entry)
+{
+    kin_trace_budget *budget = &entry->budget;
+    budget->made = budget->used = 0;
+    for (uint32_t s = 0; s < entry->shapes.len; s++)
+        for (uint32_t i = 0; i < entry->shapes.at[s]->entries.len; i++) {
+            const kin_entry *v = entry->shapes.at[s]->entries.at[i]->v;
+            budget->made += v != NULL;
+            budget->used += v != NULL && v->hits > 0;
+        }
+}
+
+/* -- made anew ---------------------------------------------------------------------------------------------- */
+
+/* Is there a subgraph that is launched behind the step, with calls before it? */
+static bool
+crosses_subgraph(const kin_entry *v, uint32_t step)
+{
+    const kin_subgraphs *subgraphs = v->subgraphs;
+    for (uint32_t i = 0; subgraphs != NULL && i < subgraphs->at.len; i++)
+        if (subgraphs->at.at[i].first < step && step < subgraphs->at.at[i].last)
+            return true;
+    return false;
+}
+
+/* A recording that ended early does so again, and nothing can be recorded while something of this entry runs. A custom backend may take
+ * long for its graphs, and is given those of side traces. */
+bool
+call_remakes(const call_state *c, const kin_entry_object *entry)
+{
+    const kin_entry *v = entry->v;
+    const kin_compiled *self = c->self;
+    const kin_step *s = v->remake.step < v->trace.steps.len ? &v->trace.steps.at[v->remake.step] : NULL;
+    if (s == NULL || s->kind == KIN_STEP_EXIT || !kin_remake_is_due(&v->remake, s->kind == KIN_STEP_SEGMENT))
+        return false;
+    if (kin_lower_is_custom(self) || self->state->options.miss_hook != NULL || kin_replay_force_exit != UINT32_MAX)
+        return false;
+    if (!crosses_subgraph(v, v->remake.step) || v->running > 0 || entry->inside > 1 || kin_record_active())
+        return false;
+    count_recordings(c->shape->owner);
+    return !call_is_timed(self) || kin_trace_budget_affords_entry(&c->shape->owner->budget);
+}
+
+PyObject *
+call_run_remade(call_state *c)
+{
+    kin_compiled *self = c->self;
+    kin_entry_object *old = c->remade;
+    PyObject *place = kin_log_step_place(old, old->v->remake.step);
+    PyObject *cause = place == NULL ? NULL : PyUnicode_FromFormat("every replay of recording %u left it at %U", old->number, place);
+    const char *text = cause == NULL ? NULL : PyUnicode_AsUTF8(cause);
+    if (text == NULL)
+        PyErr_Clear();
+    old->v->remake = (kin_remake){.settled = true}; /* whatever comes of it */
+    kin_log_recompile(self->state, self->name, shown_code(self, c->shape->owner->code), text == NULL ? "?" : text);
+    PyObject *value = record(c, cause);
+    Py_XDECREF(place);
+    Py_XDECREF(cause);
+    Py_CLEAR(c->remade);
+    return value;
+}
+
+/* -- limits ------------------------------------------------------------------------------------------------- */
 
 static uint32_t
 recompile_limit(const kin_compiled *self)
@@ -380,17 +450,10 @@ ask_hook(const call_state *c, PyObject *cause)
 static bool
 affords_recording(const kin_compiled *self, kin_code_entry *entry)
 {
-    kin_trace_budget *budget = &entry->budget;
     if (!call_is_timed(self))
         return true;
-    budget->made = budget->used = 0;
-    for (uint32_t s = 0; s < entry->shapes.len; s++)
-        for (uint32_t i = 0; i < entry->shapes.at[s]->entries.len; i++) {
-            const kin_entry *v = entry->shapes.at[s]->entries.at[i]->v;
-            budget->made += v != NULL;
-            budget->used += v != NULL && v->hits > 0;
-        }
-    entry->waits = !kin_trace_budget_affords_entry(budget);
+    count_recordings(entry);
+    entry->waits = !kin_trace_budget_affords_entry(&entry->budget);
     return !entry->waits;
 }
 

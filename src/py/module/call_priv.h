@@ -19,6 +19,7 @@ typedef struct {
     kin_call_shape *shape;
     kin_eager why; /* of TRY_EAGER */
     bool pinned;   /* the cache may not free `shape` */
+    kin_entry_object *remade; /* the entry that is recorded anew (strong); NULL: none */
     double begun;  /* where nothing more is recorded: when guard lookup began */
 } call_state;
 
@@ -46,5 +47,9 @@ PyObject *call_leave(kin_entry *v, uint32_t step, kin_exit *exit, void *arg);
 
 /* ---- call_miss.c ---- */
 PyObject *call_run_unknown(call_state *c);
+/* Does the entry, which fits this call, have to be recorded anew, and may it be? */
+bool call_remakes(const call_state *c, const kin_entry_object *entry);
+/* Records the call in place of c->remade, which is dropped where that comes to something. */
+PyObject *call_run_remade(call_state *c);
 
 #endif

@@ -21,7 +21,7 @@
 
 enum { SMALL_SLOTS = 128 };
 
-typedef enum { TRY_HIT, TRY_MISS, TRY_EAGER } try_result;
+typedef enum { TRY_HIT, TRY_MISS, TRY_EAGER, TRY_REMAKE } try_result;
 
 void
 call_unpin(call_state *c)
@@ -199,6 +199,13 @@ call_run_replay(call_state *c, kin_entry_object *entry, PyObject **slots, bool t
     return value;
 }
 
+static void
+drop_slots(const kin_entry_object *entry, PyObject **slots)
+{
+    for (uint32_t vid = 0; vid < entry->nslots; vid++)
+        Py_CLEAR(slots[vid]);
+}
+
 /* Tries entry i of the shape. Once the guards have held, arbitrary code may run, and the shape may be freed. */
 static try_result
 try_with_slots(call_state *c, uint32_t i, PyObject **slots, PyObject **result)
@@ -215,14 +222,18 @@ try_with_slots(call_state *c, uint32_t i, PyObject **slots, PyObject **result)
     }
     if (i > 0)
         kin_call_shape_promote(c->shape, i);
+    if (entry->v->remake.times > 0 && call_remakes(c, entry)) {
+        c->remade = (kin_entry_object *)Py_NewRef((PyObject *)entry);
+        drop_slots(entry, slots);
+        return TRY_REMAKE;
+    }
     bool usual = kin_tierdown_replays(&entry->tierdown) || !may_step_aside(c->self, entry->v);
     if (c->begun > 0)
         kin_lookup_hit(&c->shape->lookup, kin_clock_ns() - c->begun, entry->tierdown.backed_off ? 1 : entry->tierdown.ratio);
     kin_tierdown_turn turn = usual ? KIN_TIERDOWN_REPLAY : kin_tierdown_next(&entry->tierdown);
     call_unpin(c);
     if (turn == KIN_TIERDOWN_EAGER || turn == KIN_TIERDOWN_TIME_EAGER) {
-        for (uint32_t vid = 0; vid < entry->nslots; vid++)
-            Py_CLEAR(slots[vid]);
+        drop_slots(entry, slots);
         *result = run_aside(c, entry, turn);
         return TRY_HIT;
     }
@@ -361,6 +372,7 @@ kin_dispatch(PyObject *obj, PyObject *const *args, size_t nargsf, PyObject *kwna
     c.why = KIN_EAGER_NO;
     c.pinned = false;
     c.begun = 0;
+    c.remade = NULL;
     if (self->fn == NULL) {
         PyErr_SetString(PyExc_ReferenceError, "the compiled function was cleared");
         return NULL;
@@ -382,6 +394,8 @@ kin_dispatch(PyObject *obj, PyObject *const *args, size_t nargsf, PyObject *kwna
             return result;
         case TRY_EAGER:
             return call_run_eager(&c, c.why);
+        case TRY_REMAKE:
+            return call_run_remade(&c);
         case TRY_MISS:
             break;
         }

@@ -344,6 +344,8 @@ kin_run_leave(kin_run *r, uint32_t step, kin_leave how, PyObject *result, kin_ch
     kin_frame_link(r->ts, last->frame, e.offset);
     kin_frame_unlink(r->ts, last->frame);
     count_exit(r->v, step);
+    if (!r->jumped)
+        r->way = offer ? step : KIN_REMAKE_NOT_TOLD;
     release_slots_quietly(r);
     if (offer && r->hook != NULL)
         return r->hook(r->v, step, &e, r->hook_arg);

@@ -665,6 +665,7 @@ run_steps(kin_run *r)
         if (r->learning != NULL && (next == KIN_JUMP || i == r->learning->last))
             kin_pending_end_learning(r, i, next != KIN_JUMP);
         if (next == KIN_JUMP) {
+            r->way = r->jumped ? r->way : i;
             r->jumped = true;
             r->side_step = i;
             i = s->alt;
@@ -693,7 +694,7 @@ kin_replay_run(kin_entry *v, PyObject **slots, kin_exit_hook hook, void *hook_ar
 {
     /* Each member by itself: clearing the whole first takes longer than a step. */
     kin_run r = {.v = v, .t = &v->trace, .refs = &v->refs, .ts = PyThreadState_Get(), .slots = slots,
-                 .nslots = v->trace.vals.len, .hook = hook, .hook_arg = hook_arg, .built_sunk = false, .jumped = false,
+                 .nslots = v->trace.vals.len, .hook = hook, .hook_arg = hook_arg, .built_sunk = false, .jumped = false, .way = 0,
                  .looked = NULL, .has_exc = false, .exc = 0, .entry_exc = NULL, .last_snap = 0, .nforced = 0, .subgraphs = v->subgraphs,
                  .failed_at = 0, .waiting = NULL, .chosen = NULL, .narrived = 0, .learning = NULL, .namespaces = NULL, .marker = NULL, .marked = 0, .marked_code = 0, .dropped = false};
     v->running++;
@@ -715,6 +716,8 @@ kin_replay_run(kin_entry *v, PyObject **slots, kin_exit_hook hook, void *hook_ar
     kin_run_release_slots(&r);
     kin_namespaces_free(r.namespaces);
     kin_subgraphs_release(r.subgraphs);
+    if (!v->remake.settled && kin_replay_force_exit == UINT32_MAX)
+        kin_remake_note(&v->remake, r.way);
     if (value == NULL)
         PyErr_Restore(type, error, tb);
     v->running--;

@@ -18,6 +18,7 @@ typedef struct {
     bool built_sunk;    /* some sunk object exists: its later changes run in sequence */
     bool jumped;        /* went on in a side trace */
     uint32_t side_step; /* the step whose side trace that was */
+    uint32_t way;       /* the step at which it first left the recording; 0: none so far; KIN_REMAKE_NOT_TOLD: left for a reason of its own */
     uint8_t *looked;    /* by snapshot: 1 + the kin_fill up to which its sunk objects were built; NULL: none yet */
     bool has_exc;       /* the handled exception of the thread is ours */
     kin_vid exc;        /* ... this one */

@@ -184,6 +184,22 @@ kin_log_exit(kin_state *st, const kin_entry_object *entry, uint32_t step)
     kin_event_end(st->log);
 }
 
+PyObject *
+kin_log_step_place(const kin_entry_object *entry, uint32_t step)
+{
+    const kin_trace *t = &entry->v->trace;
+    uint32_t snap = t->steps.at[step].snap;
+    PyObject *code = snap == 0 || snap >= t->snaps.len ? NULL : kin_refs_get(&entry->v->refs, t->snaps.at[snap].code);
+    PyObject *text = code == NULL || !PyCode_Check(code)
+                         ? PyUnicode_FromFormat("step %u", step)
+                         : PyUnicode_FromFormat("%U:%d (%U)", ((PyCodeObject *)code)->co_filename,
+                                                t->snaps.at[snap].line > 0 ? (int)t->snaps.at[snap].line : ((PyCodeObject *)code)->co_firstlineno,
+                                                ((PyCodeObject *)code)->co_qualname);
+    if (text == NULL)
+        PyErr_Clear();
+    return text;
+}
+
 void
 kin_log_recompile(kin_state *st, PyObject *name, PyCodeObject *code, const char *failures)
 {

@@ -1,0 +1,43 @@
+/* Is a recording made anew? The first call of a program often changes what all later ones find: it fills caches, settles a setting. Its
+ * recording is then left by every replay at one place, and what the side trace there holds is worse: it knows nothing of what
+ * came before, and a subgraph across that place is never launched. So where every replay so far has left at the same place, and a subgraph lies
+ * across it, the next call is recorded from its beginning, once for each recording.
+ */
+#ifndef KIN_CORE_REMAKE_H
+#define KIN_CORE_REMAKE_H
+
+#include <stdbool.h>
+#include <stdint.h>
+
+#include "core/tier/tier.h"
+
+#define KIN_REMAKE_NOT_TOLD UINT32_MAX
+
+typedef struct {
+    uint32_t step;  /* the step at which every replay so far has left; 0: none has ended yet */
+    uint32_t times; /* how many */
+    bool settled;   /* one ended in another way, or it has been recorded anew: nothing more is counted */
+} kin_remake;
+
+/* A replay ended that first left the recording at this step, into a side trace or for CPython; 0: it has not left. */
+static inline void
+kin_remake_note(kin_remake *m, uint32_t step)
+{
+    if (m->settled || step == KIN_REMAKE_NOT_TOLD)
+        return;
+    if (step == 0 || (m->step != 0 && m->step != step)) {
+        *m = (kin_remake){.settled = true};
+        return;
+    }
+    m->step = step;
+    m->times++;
+}
+
+/* state: what the program keeps between calls was tested there, and not what this call has computed. */
+static inline bool
+kin_remake_is_due(const kin_remake *m, bool state)
+{
+    return m->times >= (state ? KIN_TIER_REMAKE_STATE : KIN_TIER_REMAKE_TESTS);
+}
+
+#endif
