@@ -421,6 +421,18 @@ class Maker:
         return sorted(out)
 
 
+def without_late_hooks(lines):
+    """Without hooks on a value that another result was computed from before: of results of one graph, a hook on one sees what comes to it from behind
+    the graph (docs/training.md, known differences)."""
+    kept, used = [], False
+    for line in lines:
+        if "register_hook" in line and used:
+            continue
+        used = (used and not line.lstrip().startswith("h =")) or "aux = aux" in line
+        kept.append(line)
+    return kept
+
+
 def generate(seed):
     m = Maker(seed)
     rows = m.start()
@@ -438,4 +450,5 @@ def generate(seed):
     if compiled == "step" and any("forward(net, x, t).backward()" in line for line in step):
         # Two results of one graph are results of one node: a hook on one is called with None where only the other is gone back from.
         m.forward = [line for line in m.forward if "register_hook" not in line]
+    m.forward = without_late_hooks(m.forward)
     return Program(seed, m.init, m.forward, loss, m.make_optimizer(), step, m.make_between(), data, compiled, m.r.random() < 0.1)
