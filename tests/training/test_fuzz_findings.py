@@ -110,3 +110,36 @@ def test_hooks_of_inputs_are_not_called_where_nothing_comes_back():
     for result in (0, 1):
         compiled(torch.randn(6))[result].backward()
     assert seen == [False]
+
+
+@pytest.mark.parametrize("same_branch", [True, False])
+def test_backward_of_a_later_forward_leaves_an_earlier_one_alone(same_branch):
+    """A decision on data parts each forward; what lies between two decisions is one graph of two forwards, and one backward goes by nodes of the other."""
+    torch.manual_seed(0)
+    first, second, third = nn.Linear(6, 6), nn.Linear(6, 6), nn.Linear(6, 3)
+    parameters = [*first.parameters(), *second.parameters(), *third.parameters()]
+
+    def forward(x):
+        h = second(first(x).tanh()).tanh()
+        h = h * 0.5 if h.detach().sum() > 0 else h + 0.5
+        return third(h.tanh()).square().mean()
+
+    def step(x, y):
+        loss = forward(x)
+        forward(y).backward()
+        loss.backward()
+        return loss.detach()
+
+    with torch.no_grad():
+        second.bias.fill_(3.0)
+    grads = []
+    for fn in (step, kintsugi.compile(step)):
+        torch.manual_seed(1)
+        for p in parameters:
+            p.grad = None
+        for i in range(8):
+            x = torch.rand(5, 6)
+            fn(x, x + 0.1 if same_branch or i % 2 else -9 * x)
+        grads.append([p.grad for p in parameters])
+    for expected, found in zip(*grads):
+        torch.testing.assert_close(found, expected, rtol=1e-3, atol=1e-5)
