@@ -3,7 +3,7 @@
 import json
 import linecache
 
-import programs
+import diagnosed as programs
 import pytest
 
 from kintsugi import cli

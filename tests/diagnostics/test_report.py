@@ -4,7 +4,7 @@ import html.parser
 import json
 import linecache
 
-import programs
+import diagnosed as programs
 import pytest
 
 from kintsugi import cli

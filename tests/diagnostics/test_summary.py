@@ -3,7 +3,7 @@
 import subprocess
 import sys
 
-import programs
+import diagnosed as programs
 import torch
 
 import kintsugi
