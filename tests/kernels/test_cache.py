@@ -225,7 +225,7 @@ def test_compilation_in_the_background():
             break
         time.sleep(0.01)
     assert seen == {(False, "its kernels are still being compiled in the background"), (True, "")}
-    assert change(before, "compiled") == [1]
+    assert change(before, "compiled")[0] >= 1
     torch.testing.assert_close(compiled(x - 1), program(x - 1))
 
 

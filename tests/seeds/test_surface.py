@@ -241,6 +241,7 @@ def test_trace_for_report_tools(program, tmp_path):
     assert [frame["name"] for frame in start[0]["stack"]] == ["<module>", "f"]
     assert all(strings[frame["filename"]].endswith("program.py") for frame in start[0]["stack"])
     artifacts = [(value["name"], text) for value, text in of("artifact", (0, 0))]
+    artifacts = [(name, text) for name, text in artifacts if name != "backend_compile_times"]   # where a kernel was compiled in this call
     assert [name for name, _ in artifacts] == ["dynamo_graph_break_reason"]
     assert artifacts[0][1].startswith("Graph break in user code at") and "gb0170" in artifacts[0][1]
     graphs = of("dynamo_output_graph", (0, 0))
@@ -283,7 +284,7 @@ def test_functions_that_stay_whole_in_one_graph(program):
             for _ in range(4):
                 assert torch.equal(c(x), f(x))
             assert c.stats()["replays"] == 3
-        assert torch._dynamo.explain(arrays)(x).break_reasons[0].reason.startswith("Tensor handed to NumPy")
+        assert torch._dynamo.explain(arrays)(x).graph_break_count == 0   # as stock, which fullgraph=True shows above
     """)
 
 

@@ -26,8 +26,10 @@ def first_difference(eager, ours):
     if len(eager) != len(ours):
         return f"{len(ours)} lines instead of {len(eager)}"
     for a, b in zip(eager, ours):
+        # Sums over parameters: an adaptive optimizer moves those whose gradients are near zero by rounding.
+        least = 1.0 if a.startswith("state") else 1e-3
         x, y = NUMBER.findall(a), NUMBER.findall(b)
-        if NUMBER.sub("#", a) != NUMBER.sub("#", b) or any(abs(float(p) - float(q)) > BOUND * max(abs(float(p)), 1e-3) for p, q in zip(x, y)):
+        if NUMBER.sub("#", a) != NUMBER.sub("#", b) or any(abs(float(p) - float(q)) > BOUND * max(abs(float(p)), least) for p, q in zip(x, y)):
             return f"{b!r} instead of {a!r}"
     return None
 
