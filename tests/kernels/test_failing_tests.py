@@ -39,15 +39,11 @@ def call(compiled, function, times=6):
             torch.testing.assert_close(found, expected, rtol=1e-4, atol=1e-4)
 
 
-def test_the_graph_is_divided_at_the_test():
+def test_the_layout_of_a_convolution_is_known_when_it_is_captured():
     compiled = kintsugi.compile(convolves)
+    before = len(kintsugi.events())
     call(compiled, convolves)
-    events = kintsugi.events()
-    reasons = [e["reason"] for e in events if e["event"] == "fallback"]
-    line = convolves.__code__.co_firstlineno + 4
-    assert any("sizes, strides or dtype of a tensor" in r and f"test_failing_tests.py:{line}" in r for r in reasons), reasons
-    assert any(e["event"] == "part" and "does not pass when it is captured" in e["reason"] for e in events)
-    assert sum(e["event"] == "lower" for e in events) >= 2
+    assert not [e["reason"] for e in kintsugi.events()[before:] if e["event"] in ("fallback", "part")]
     assert runs(compiled) > 0
 
 
