@@ -165,10 +165,14 @@ def test_step(name, backend):
 
 
 def test_forward_and_step_are_compiled():
-    before = engine.optimizer_totals()["compiled"]
-    _, compiled = run("plain", lambda f: kintsugi.compile(f, fullgraph=True))
+    for _ in range(3):  # a machine that is busy while the first step is recorded may keep later calls eager: recording has a budget of time
+        before = engine.optimizer_totals()["compiled"]
+        _, compiled = run("plain", lambda f: kintsugi.compile(f, fullgraph=True))
+        done = engine.optimizer_totals()["compiled"] - before
+        if done >= 4:
+            break
     assert any(k["launches"] for k in kintsugi.stats(compiled)["kernels"])
-    assert engine.optimizer_totals()["compiled"] - before >= 4
+    assert done >= 4
 
 
 def test_a_step_that_is_given_up():
