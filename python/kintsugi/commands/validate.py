@@ -152,13 +152,4 @@ def _observe(target, arguments, inputs):
         if isinstance(status, Exception):
             raise observe.TargetError(f"the script ended with {type(status).__name__}: {status}")
         return session.functions
-    from kintsugi import _api
-
-    with observe.Session():
-        fn, call = observe.find(target, inputs)
-    with observe.Session() as session, call.modes():
-        compiled = fn if _api.engine_of(fn) is not None else _api.compile(fn)
-        for _ in range(3):
-            args, kwargs = call.copy()
-            compiled(*args, **kwargs)
-    return session.functions
+    return observe.run_function(target, inputs)

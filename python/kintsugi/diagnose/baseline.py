@@ -79,14 +79,7 @@ def _observe(target, arguments, inputs):
         if status not in (0, None):
             raise BaselineError(f"the script ended with exit status {status}")
         return session.functions
-    with observe.Session():
-        fn, call = observe.find(target, inputs)
-    with observe.Session() as session, call.modes():
-        compiled = fn if _api.engine_of(fn) is not None else _api.compile(fn)
-        for _ in range(3):
-            args, kwargs = call.copy()
-            compiled(*args, **kwargs)
-    return session.functions
+    return observe.run_function(target, inputs)
 
 
 def _describe_all(functions):
