@@ -1,4 +1,4 @@
-/* Relocatable x86-64 ELF objects, as LLVM writes them, put into executable memory. Only what code generation produces is
+/* Relocatable ELF objects, as LLVM writes them, put into executable memory. Only what code generation produces is
  * understood: code, constants, references among them, calls of the functions in runtime.def.
  */
 #ifndef KIN_CODEGEN_OBJECT_H
