@@ -2,6 +2,7 @@
 
     python -m kintsugi run script.py args...
     python -m kintsugi explain script.py | module:fn
+    python -m kintsugi debug script.py | module:fn [--apply]
     python -m kintsugi check script.py | module:fn --baseline FILE [--update]
     python -m kintsugi report script.py | module:fn | LOGFILE | TRACE_DIR -o DIR
     python -m kintsugi validate script.py | module:fn
@@ -18,7 +19,7 @@ import os
 import runpy
 import sys
 
-from .commands import check, explain, report, summary, validate
+from .commands import check, debug, explain, report, summary, validate
 
 
 def main(argv=None):
@@ -34,6 +35,7 @@ def main(argv=None):
     run.add_argument("script")
     run.add_argument("args", nargs=argparse.REMAINDER)
     explain.add(commands)
+    debug.add(commands)
     check.add(commands)
     validate.add(commands)
     report.add(commands)
@@ -52,7 +54,7 @@ def main(argv=None):
     options = parser.parse_args(argv)
     if own is not None:
         options.args = own
-    command = {"run": _run, "explain": explain.run, "check": check.run, "validate": validate.run, "minify": validate.run, "report": report.run, "breaks": _breaks, "backends": _backends, "bench": _bench, "cache": _cache, "doctor": _doctor}[options.command]
+    command = {"run": _run, "explain": explain.run, "debug": debug.run, "check": check.run, "validate": validate.run, "minify": validate.run, "report": report.run, "breaks": _breaks, "backends": _backends, "bench": _bench, "cache": _cache, "doctor": _doctor}[options.command]
     if options.command == "run":
         return command(options)
     try:
