@@ -7,6 +7,7 @@
     python -m kintsugi report script.py | module:fn | LOGFILE | TRACE_DIR -o DIR
     python -m kintsugi validate script.py | module:fn
     python -m kintsugi minify script.py | module:fn -o FILE
+    python -m kintsugi bisect script.py | module:fn
     python -m kintsugi breaks [NAME]
     python -m kintsugi backends
     python -m kintsugi bench [MODEL ...]
@@ -19,7 +20,7 @@ import os
 import runpy
 import sys
 
-from .commands import check, debug, explain, report, summary, validate
+from .commands import bisect, check, debug, explain, report, summary, validate
 
 
 def main(argv=None):
@@ -38,6 +39,7 @@ def main(argv=None):
     debug.add(commands)
     check.add(commands)
     validate.add(commands)
+    bisect.add(commands)
     report.add(commands)
     breaks = commands.add_parser("breaks", help="explain the reasons for graph breaks")
     breaks.add_argument("name", nargs="?", help="stable name, KIN number or PyTorch id")
@@ -54,7 +56,7 @@ def main(argv=None):
     options = parser.parse_args(argv)
     if own is not None:
         options.args = own
-    command = {"run": _run, "explain": explain.run, "debug": debug.run, "check": check.run, "validate": validate.run, "minify": validate.run, "report": report.run, "breaks": _breaks, "backends": _backends, "bench": _bench, "cache": _cache, "doctor": _doctor}[options.command]
+    command = {"run": _run, "explain": explain.run, "debug": debug.run, "check": check.run, "validate": validate.run, "minify": validate.run, "bisect": bisect.run, "report": report.run, "breaks": _breaks, "backends": _backends, "bench": _bench, "cache": _cache, "doctor": _doctor}[options.command]
     if options.command == "run":
         return command(options)
     try:

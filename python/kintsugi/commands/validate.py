@@ -35,7 +35,7 @@ def run(options):
         sys.stderr.write(f"kintsugi: {options.command}: {error}\n")
         return 2
     for difference in found:
-        _tell(difference)
+        tell(difference)
     if not found:
         print(f"compiled code gives what eager does: {len(functions)} functions, "
               f"{sum(one.launches for one in functions)} compiled graphs compared")
@@ -59,7 +59,7 @@ def _write(options, functions, found):
     return 1 if found else 0
 
 
-def _tell(found):
+def tell(found):
     from kintsugi.diagnose import show
 
     where = f"graph {found.graph}" if found.graph else "a call as a whole"
