@@ -41,8 +41,6 @@ void optim_set_adafactor(const optim_group *g, double step, kin_optim_factored *
 extern const optim_row optim_rows[];
 extern const int optim_nrows;
 
-/* Do the elements lie row by row? */
-bool optim_is_rows(const int64_t *sizes, const int64_t *strides, int64_t ndim);
 /* Do the elements fill a stretch of memory without gaps, in some order of dims? */
 bool optim_is_dense(const int64_t *sizes, const int64_t *strides, int64_t ndim, int64_t *numel);
 PyObject *optim_name_grad(void);

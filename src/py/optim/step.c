@@ -83,8 +83,9 @@ refuse(gathered *all, const char *why)
     return false;
 }
 
-bool
-optim_is_rows(const int64_t *sizes, const int64_t *strides, int64_t ndim)
+/* Do the elements lie row by row? */
+static bool
+is_rows(const int64_t *sizes, const int64_t *strides, int64_t ndim)
 {
     int64_t next = 1;
     bool rows = true;
@@ -101,7 +102,7 @@ optim_is_dense(const int64_t *sizes, const int64_t *strides, int64_t ndim, int64
     *numel = 1;
     for (int64_t d = 0; d < ndim; d++)
         *numel *= sizes[d];
-    if (*numel == 0 || optim_is_rows(sizes, strides, ndim))
+    if (*numel == 0 || is_rows(sizes, strides, ndim))
         return true;
     if (ndim > 8)
         return false;
@@ -220,7 +221,7 @@ take_mean(gathered *all, PyObject *state, const char *name, int64_t numel, float
     if (tensor == NULL || !kin_is_plain_tensor(tensor))
         return refuse(all, "a parameter has no state yet");
     return take_tensor(all, tensor, tensor, false, data, &n) && take_written(all, tensor, 1) &&
-           ((n == numel && optim_is_rows(kin_tensor_sizes(tensor), kin_tensor_strides(tensor), kin_tensor_dim(tensor))) ||
+           ((n == numel && is_rows(kin_tensor_sizes(tensor), kin_tensor_strides(tensor), kin_tensor_dim(tensor))) ||
             refuse(all, "the state of a parameter is laid out in another way"));
 }
 
@@ -235,7 +236,7 @@ take_factored(gathered *all, int row, uint32_t group, PyObject *table, PyObject 
     f.grad = data;
     ndim = kin_tensor_dim(param);
     const int64_t *sizes = kin_tensor_sizes(param);
-    if (n == 0 || !optim_is_rows(sizes, kin_tensor_strides(param), ndim))
+    if (n == 0 || !is_rows(sizes, kin_tensor_strides(param), ndim))
         return refuse(all, "a parameter is empty or not laid out row by row");
     f.columns = ndim > 0 ? sizes[ndim - 1] : 1;
     f.rows = ndim > 1 ? sizes[ndim - 2] : 1;
