@@ -55,10 +55,12 @@ write_cross_file() {
     local libraries="$build/root/usr/lib/aarch64-linux-gnu"
     cat >"$build/cross.ini" <<TEXT
 [binaries]
-c = ['clang-19', '--target=aarch64-linux-gnu', '-fuse-ld=lld-19']
+c = ['clang-19', '--target=aarch64-linux-gnu']
 ar = 'llvm-ar-19'
 strip = 'llvm-strip-19'
 exe_wrapper = ['qemu-aarch64-static', '-L', '/usr/aarch64-linux-gnu']
+[built-in options]
+c_link_args = ['-fuse-ld=lld-19']
 [host_machine]
 system = 'linux'
 cpu_family = 'aarch64'

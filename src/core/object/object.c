@@ -1,6 +1,6 @@
 /* A loader for small ELF objects of one kernel each, all into one mapping: an object's sections side by side, then a table of
  * outside functions with a jump for each; relocations applied, pages made executable. */
-#include "core/codegen/object_machine.h"
+#include "core/object/object_machine.h"
 
 #include <elf.h>
 #include <stdlib.h>

@@ -4,7 +4,7 @@
 #include <elf.h>
 #include <string.h>
 
-#include "core/codegen/object_machine.h"
+#include "core/object/object_machine.h"
 
 const uint16_t kin_object_machine = EM_AARCH64;
 const uint32_t kin_object_unwind = 0;

@@ -1,8 +1,8 @@
 /* What of loading objects (object.c) hangs on the processor: object_x86.c and object_arm.c, of which the build has one. */
-#ifndef KIN_CODEGEN_OBJECT_MACHINE_H
-#define KIN_CODEGEN_OBJECT_MACHINE_H
+#ifndef KIN_OBJECT_OBJECT_MACHINE_H
+#define KIN_OBJECT_OBJECT_MACHINE_H
 
-#include "core/codegen/object.h"
+#include "core/object/object.h"
 
 typedef struct {
     uint32_t type;

@@ -3,7 +3,7 @@
 #include <elf.h>
 #include <string.h>
 
-#include "core/codegen/object_machine.h"
+#include "core/object/object_machine.h"
 
 const uint16_t kin_object_machine = EM_X86_64;
 const uint32_t kin_object_unwind = SHT_X86_64_UNWIND;
