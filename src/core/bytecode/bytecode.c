@@ -233,6 +233,13 @@ kin_code_handler(const kin_code *c, uint32_t offset)
     return NULL;
 }
 
+bool
+kin_code_is_guarded(const kin_code *c, uint32_t offset)
+{
+    const kin_handler *h = kin_code_handler(c, offset);
+    return h != NULL && kin_instr_main(kin_code_at(c, h->target)).op != KIN_DO_CONVERT_STOP_ITERATION;
+}
+
 /* ---- the whole code --------------------------------------------------------------------------------------- */
 
 static kin_status
