@@ -93,7 +93,7 @@ kin_code_depth(const kin_code *c, uint32_t offset)
 const kin_handler *kin_code_handler(const kin_code *c, uint32_t offset);
 
 /* Is there a handler that the program has written? From 3.12 on the compiler puts one of its own around the body of each generator, which
- * only makes a RuntimeError of a StopIteration. */
+ * only makes a RuntimeError of a StopIteration, and around each `yield from`. */
 bool kin_code_is_guarded(const kin_code *c, uint32_t offset);
 
 /* The instruction that begins at the offset, behind what prepares it. */
