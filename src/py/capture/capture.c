@@ -296,15 +296,41 @@ capture_one(stepper *x, const kin_step *s)
     return x->data && kin_subgraph_calls(s) && run_on_data(x, s);
 }
 
-/* Composite functions that call other operators when a mode watches, with results that lie otherwise. */
 static bool
-goes_another_way(const stepper *x, const kin_step *s)
+lies_row_major(PyObject *tensor)
+{
+    const int64_t *sizes = kin_tensor_sizes(tensor), *strides = kin_tensor_strides(tensor);
+    int64_t step = 1;
+    for (int64_t d = kin_tensor_dim(tensor); d-- > 0;) {
+        if (sizes[d] != 1 && strides[d] != step)
+            return false;
+        step *= sizes[d];
+    }
+    return true;
+}
+
+static const char *
+name_of_function(PyObject *fn)
+{
+    if (fn != NULL && PyFunction_Check(fn)) {
+        const char *name = PyUnicode_AsUTF8(((PyFunctionObject *)fn)->func_name);
+        PyErr_Clear();
+        return name != NULL ? name : "";
+    }
+    return fn != NULL && PyCFunction_Check(fn) ? ((PyCFunctionObject *)fn)->m_ml->ml_name : "";
+}
+
+/* Composite functions that call other operators when a mode watches, with results that lie otherwise. max_pool1d's lie row-major whatever its
+ * argument does; with gradients it takes the other way always. */
+static bool
+goes_another_way(stepper *x, const kin_step *s)
 {
     kin_vid vid = s->nargs > 0 && kin_subgraph_calls(s) ? x->t->vids.at[s->args] : 0;
-    if (vid == 0)
-        return false;
-    PyObject *fn = operand(x, vid);
-    return fn != NULL && PyCFunction_Check(fn) && strcmp(((PyCFunctionObject *)fn)->m_ml->ml_name, "one_hot") == 0;
+    const char *name = name_of_function(vid == 0 ? NULL : operand(x, vid));
+    if (strcmp(name, "max_pool1d") != 0 || s->nargs < 2)
+        return strcmp(name, "one_hot") == 0;
+    PyObject *image = operand(x, x->t->vids.at[s->args + 1]);
+    return image != NULL && kin_is_tensor(image) && !kin_tensor_requires_grad(image) && !lies_row_major(image);
 }
 
 /* A container that was built before the subgraph, to be an argument in it, is built again with stand-ins. */
