@@ -309,28 +309,45 @@ lies_row_major(PyObject *tensor)
     return true;
 }
 
+/* The name of the function or method that the step calls. */
 static const char *
-name_of_function(PyObject *fn)
+called_name(const stepper *x, const kin_step *s)
 {
-    if (fn != NULL && PyFunction_Check(fn)) {
+    kin_vid vid = s->nargs > 0 && kin_subgraph_calls(s) ? x->t->vids.at[s->args] : 0;
+    PyObject *fn = vid != 0 ? operand(x, vid) : NULL;
+    if (fn == NULL)
+        return "";
+    if (Py_TYPE(fn) == &PyMethodDescr_Type)
+        return ((PyMethodDescrObject *)fn)->d_method->ml_name;
+    if (PyFunction_Check(fn)) {
         const char *name = PyUnicode_AsUTF8(((PyFunctionObject *)fn)->func_name);
         PyErr_Clear();
         return name != NULL ? name : "";
     }
-    return fn != NULL && PyCFunction_Check(fn) ? ((PyCFunctionObject *)fn)->m_ml->ml_name : "";
+    return PyCFunction_Check(fn) ? ((PyCFunctionObject *)fn)->m_ml->ml_name : "";
 }
 
-/* Composite functions that call other operators when a mode watches, with results that lie otherwise. max_pool1d's lie row-major whatever its
- * argument does; with gradients it takes the other way always. */
+/* max_pool1d's results lie row-major whatever its argument does; with gradients, and where a mode watches, it calls another operator. */
 static bool
-goes_another_way(stepper *x, const kin_step *s)
+pools_otherwise(const stepper *x, const kin_step *s, const char *name)
 {
-    kin_vid vid = s->nargs > 0 && kin_subgraph_calls(s) ? x->t->vids.at[s->args] : 0;
-    const char *name = name_of_function(vid == 0 ? NULL : operand(x, vid));
-    if (strcmp(name, "max_pool1d") != 0 || s->nargs < 2)
-        return strcmp(name, "one_hot") == 0;
-    PyObject *image = operand(x, x->t->vids.at[s->args + 1]);
+    PyObject *image = strcmp(name, "max_pool1d") == 0 && s->nargs > 1 ? operand(x, x->t->vids.at[s->args + 1]) : NULL;
     return image != NULL && kin_is_tensor(image) && !kin_tensor_requires_grad(image) && !lies_row_major(image);
+}
+
+/* What a stand-in cannot show: composite functions that call other operators when a mode watches, with results that lie otherwise; a tensor that
+ * is to keep its gradient, which no operator tells of. */
+static bool
+stays_by_itself(stepper *x, const kin_step *s)
+{
+    const char *name = called_name(x, s);
+    if (strcmp(name, "one_hot") == 0 || pools_otherwise(x, s, name))
+        kin_capture_refuse(&x->c, "it behaves differently under a dispatch mode");
+    else if (strcmp(name, "retain_grad") == 0)
+        kin_capture_refuse(&x->c, "a tensor is to keep its gradient");
+    else
+        return false;
+    return true;
 }
 
 /* A container that was built before the subgraph, to be an argument in it, is built again with stand-ins. */
@@ -529,9 +546,7 @@ run_steps(stepper *x)
                 return false;
             continue;
         }
-        if (goes_another_way(x, s))
-            kin_capture_refuse(&x->c, "it behaves differently under a dispatch mode");
-        if (x->c.out->reason[0] != 0 || !provide(x, s, 0) || !capture_one(x, s) || makes_leaf(x, s)) {
+        if (stays_by_itself(x, s) || x->c.out->reason[0] != 0 || !provide(x, s, 0) || !capture_one(x, s) || makes_leaf(x, s)) {
             note_refused(x, i);
             return false;
         }
