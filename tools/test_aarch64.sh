@@ -67,7 +67,6 @@ cpu_family = 'aarch64'
 cpu = 'aarch64'
 endian = 'little'
 [properties]
-llvm_config = '$build/llvm-config'
 llvm_needs_dirs = ['$libraries']
 needs_exe_wrapper = true
 TEXT
@@ -78,7 +77,7 @@ fetch_llvm
 write_llvm_config
 write_cross_file
 objects=$build/objects
-[ -f "$objects/build.ninja" ] || meson setup "$objects" --cross-file "$build/cross.ini" -Dcore_only=true -Doptimization=1 \
+[ -f "$objects/build.ninja" ] || meson setup "$objects" --cross-file "$build/cross.ini" -Dllvm_config="$build/llvm-config" -Dcore_only=true -Doptimization=1 \
     >"$build/setup.log" 2>&1 || { tail -20 "$build/setup.log"; exit 1; }
 meson compile -C "$objects" --ninja-args=-k0 >"$build/compile.log" 2>&1 || { grep -E 'error|undefined|FAILED' "$build/compile.log" | head -40; exit 1; }
 meson test -C "$objects" --print-errorlogs --no-rebuild --timeout-multiplier 20 ${KIN_AARCH64_TESTS:-} | sed '/^$/d'

@@ -2,6 +2,7 @@
 #include "core/codegen/emit.h"
 
 #ifdef KIN_LLVM
+#include <llvm/Config/llvm-config.h>
 
 static LLVMValueRef
 real_like(LLVMTypeRef type, double v)
@@ -209,12 +210,14 @@ emit_unary(kin_em *e, const kin_loop_inst *in, LLVMValueRef a)
     }
 }
 
-/* With fast_math a product may go into the sum that takes it. */
+/* With fast_math a product may go into the sum that takes it. LLVM 17's C API cannot say so. */
 static LLVMValueRef
 relaxed(const kin_em *e, LLVMValueRef v)
 {
+#if LLVM_VERSION_MAJOR >= 18
     if (e->k->fast_math && LLVMIsAInstruction(v) != NULL && LLVMCanValueUseFastMathFlags(v))
         LLVMSetFastMathFlags(v, LLVMFastMathAllowContract);
+#endif
     return v;
 }
 

@@ -116,7 +116,7 @@ resolve(loading *l, uint32_t n, uint64_t *address)
 static kin_status
 relocate(loading *l, unsigned char *at, const Elf64_Rela *r)
 {
-    uint64_t symbol;
+    uint64_t symbol = 0;
     uint32_t n = (uint32_t)ELF64_R_SYM(r->r_info);
     KIN_TRY(resolve(l, n, &symbol));
     const kin_relocation all = {.type = ELF64_R_TYPE(r->r_info), .at = at, .addend = (uint64_t)r->r_addend, .symbol = symbol,
