@@ -1,5 +1,4 @@
 /* The event log: a ring of finished JSON lines and the event being written. */
-#define _POSIX_C_SOURCE 200809L
 #include "core/diag/events.h"
 
 #include "core/base/clock.h"
