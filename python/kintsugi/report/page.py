@@ -13,7 +13,7 @@ STYLE = """
   --bar: #7fa8ee; --mark: #4d2522; --plus: #1d3b27; --seg1: #24406f; --seg3: #4a3d17; } }
 * { box-sizing: border-box; }
 body { margin: 0 auto; max-width: 70rem; padding: 1rem 1.25rem 4rem; background: var(--bg); color: var(--fg); font: 16px/1.5 system-ui, sans-serif; }
-h1 { font-size: 1.5rem; } h2 { font-size: 1.2rem; margin-top: 2.2rem; } h3 { font-size: 1rem; margin: 1.4rem 0 .4rem; }
+h1 { font-size: 1.5rem; } h1 code, h2 code { font-size: inherit; } h2 { font-size: 1.2rem; margin-top: 2.2rem; } h3 { font-size: 1rem; margin: 1.4rem 0 .4rem; }
 a { color: var(--bar); } .soft { color: var(--soft); } .bad { color: var(--bad); } .good { color: var(--good); }
 .verdict { font-size: 1.15rem; font-weight: 600; }
 pre, code { font: 13px/1.5 ui-monospace, monospace; } pre { background: var(--card); border: 1px solid var(--line); border-radius: 6px; padding: .6rem .8rem; overflow-x: auto; margin: .5rem 0; }
