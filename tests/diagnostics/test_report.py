@@ -128,6 +128,14 @@ def test_a_log_of_stock(report):
     assert "f was compiled again" in text and "<branching>" in text
 
 
+def test_a_failure_of_stock(report):
+    status, text, _ = report("failed.log", "Traceback (most recent call last):\n  File \"m.py\", line 40, in <module>\ntorch._dynamo.exc.Unsupported: Data-dependent branching\n"
+                             "  Explanation: because\n please visit: https://example.org/gb0170.html\n\nfrom user code:\n   File \"/nowhere/m.py\", line 32, in forward\n    if x > 1:\n\n"
+                             "Set TORCHDYNAMO_VERBOSE=1 for the internal stack trace\n")
+    assert status == 0 and "0 graph breaks, 0 recompiles, 1 failure" in text
+    assert "Unsupported: Data-dependent branching" in text and "/nowhere/m.py:32" in text and "because" in text
+
+
 def test_a_trace_folder(report):
     status, text, _ = report("trace/dedicated_log_torch_trace_x.log", TRACE)
     assert status == 0 and "1 graph break, 0 recompiles, 1 failure; 1 compilation told of" in text
