@@ -55,6 +55,7 @@ def diagnose(observed, *, measure=True, repeat=False, progress=lambda text: None
         _measure(observed, dumps, found, verdict, progress, seconds, repeat)
     elif measure:
         verdict.note = "not measured: no call was recorded"
+    price.fill_eager(found, verdict, stats["calls"])
     found += list(_causes.of_kernels(observed, _kernels.rows(engine, compiled)))
     for cause in found:
         cause.patch = fixes.fit(cause) if cause.kind == "break" else None
