@@ -43,25 +43,10 @@ def explain(target, arguments=(), *, inputs=None, measure=True, repeat=False, se
     """(exit status of the script or its exception, [Diagnosis])."""
     from kintsugi.diagnose import diagnose, observe, price
 
-    status = 0
-    if observe.split_target(target)[1] is None and target.endswith(".py"):
-        with observe.Session() as session:
-            status = observe.run_script(target, arguments)
-    else:
-        if observe.split_target(target)[1] is None:
-            raise observe.TargetError(f"{target}: expected a script that ends in .py, or module:fn")
-        import kintsugi
-
-        with observe.Session():  # what the module compiles at import is served, and not looked at
-            fn, call = observe.find(target, inputs)
-        with observe.Session() as session, call.modes():
-            compiled = fn if kintsugi._api.engine_of(fn) is not None else kintsugi.compile(fn)
-            for _ in range(3):
-                args, kwargs = call.copy()
-                compiled(*args, **kwargs)
+    status, functions = observe.watch(target, arguments, inputs)
     with progress() as tell:
         return status, [diagnose(found, measure=measure, repeat=repeat, progress=tell, seconds=seconds or price.SECONDS)
-                        for found in session.functions]
+                        for found in functions]
 
 
 @contextlib.contextmanager
@@ -83,18 +68,26 @@ def write(diagnoses, options):
         with open(options.sarif, "w") as file:
             json.dump(sarif.log(diagnoses), file, indent=1)
     if options.json:
-        text = json.dumps({"version": 1, "functions": [diagnosis.as_dict() for diagnosis in diagnoses]}, indent=1, default=str)
         if options.json == "-":
-            print(text)
+            write_json(diagnoses, sys.stdout)
             return
-        with open(options.json, "w") as file:
-            file.write(text + "\n")
+        write_json(diagnoses, options.json)
     if not diagnoses:
         print("Nothing was compiled: no function that torch.compile or kintsugi.compile returned was called.")
     for number, diagnosis in enumerate(sorted(diagnoses, key=loss, reverse=True)):
         if number:
             print()
         show.show(diagnosis, options.all)
+
+
+def write_json(diagnoses, target):
+    """To a path, or to an open file."""
+    text = json.dumps({"version": 1, "functions": [diagnosis.as_dict() for diagnosis in diagnoses]}, indent=1, default=str) + "\n"
+    if not isinstance(target, str):
+        target.write(text)
+        return
+    with open(target, "w") as file:
+        file.write(text)
 
 
 def loss(diagnosis):

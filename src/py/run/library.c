@@ -1,4 +1,5 @@
 /* Library calls (library.h): products through BLAS or our own, attention, convolutions of our own or through oneDNN's operators in torch. */
+#include "py/aten/threads.h"
 #include "py/run/library.h"
 
 #include "py/aten/make.h"
@@ -52,6 +53,8 @@ launch_library_has(kin_library_kind kind)
         return launch_blas() != NULL;
     if (kind == KIN_LIBRARY_ATTENTION)
         return launch_blas() != NULL && launch_blas()->own;
+    if (kind == KIN_LIBRARY_BERNOULLI)
+        return launch_knows_random();
     if (!ops.looked) {
         ops.looked = true;
         ops.ready = find_convolutions();
