@@ -15,7 +15,7 @@ ONE_GRAPH = {"mlp", "lstm_cell_loop", "cnn", "vit", "bert", "gpt2"}   # whole an
 
 
 # Classes of models that once broke or differed: chunks with assertions, placeholders for images, distributions that validate, gather by mask.
-FAMILIES = ["longformer", "llava", "time_series_transformer", "detr", "wav2vec2", "patchtst", "layoutlm"]
+FAMILIES = ["longformer", "llava", "time_series_transformer", "detr", "wav2vec2", "layoutlm"]
 
 
 def verdict(name, mode, engine, fork=True):
@@ -38,13 +38,15 @@ def test_family_is_right(mode, name):
     pytest.importorskip("kintsugi._kintsugi", reason="the extension is not built", exc_type=ImportError)
     row = verdict(name, mode, "kintsugi")
     assert row["verdict"] in ("ok", "not replayed"), row["detail"]
-    assert row["breaks"] == (name in run_models.families.BREAKS), row["reasons"]
+    families = run_models.families
+    expected = name in families.BREAKS or (mode == "train" and name in families.BREAKS_IN_TRAINING)
+    assert (row["breaks"] > 0) == expected, row["reasons"]
 
 
 def test_families_cover_many_tasks():
     assert len(run_models.families.FAMILIES) >= 60
     assert len({task for task, *_ in run_models.families.FAMILIES.values()}) >= 8
-    assert set(run_models.families.BREAKS) <= set(run_models.families.FAMILIES)
+    assert {*run_models.families.BREAKS, *run_models.families.BREAKS_IN_TRAINING} <= set(run_models.families.FAMILIES)
 
 
 @pytest.mark.parametrize("mode, name", [("eval", "mlp"), ("eval", "breaks"), ("train", "mlp"), ("train", "cnn")])
