@@ -18,9 +18,10 @@ import torch
 
 from . import _symbols, fx
 from ._config import config
+from ._operators import check_equal, check_not
 
 LIMIT = 8
-_ASSERTIONS = (torch._assert_async, torch._check)
+_ASSERTIONS = (torch._assert_async, torch._check, check_not, check_equal)
 KEYS = 1024  # kinds of inputs of which is known what serves them
 _ALL = "all"
 _NOTHING = object()
@@ -261,6 +262,9 @@ _CHANGING = ("setitem", "delitem", "iadd", "iand", "ifloordiv", "ilshift", "imat
              "irshift", "isub", "itruediv", "ixor", "setattr")
 
 
+# True in these changes what is computed, and nothing else.
+_COMPUTES = {"as_tuple", "return_inverse", "return_counts", "return_indices", "sorted", "stable", "descending", "largest", "keepdim", "unbiased",
+             "is_causal", "align_corners", "antialias", "full_matrices", "upper", "non_blocking", "copy", "ceil_mode", "count_include_pad"}
 _WRITES_IF = ("inplace", "training")  # the last by what a layer counts, or by random numbers
 
 
@@ -271,12 +275,14 @@ def only_compute(graphs):
 
 def _changes_something(node):
     """Could running the call twice differ from running it once? In doubt, yes."""
+    if node["callable"] in _ASSERTIONS:
+        return False
     name = node["target"].rpartition(".")[2] if node["op"] != "operator" else ""
     known = getattr(node["callable"], "__name__", name)
     return (name.endswith("_") and not name.endswith("__")) or name in _CHANGING or known in _CHANGING or \
         "out" in node["kwargs"] or node["kwargs"].get("max_norm") is not None or \
         (known in ("embedding", "embedding_bag") and len(node["args"]) > 3) or any(
-            arg is True or (name in _WRITES_IF and arg is not False) for name, arg in [
+            (arg is True and name not in _COMPUTES) or (name in _WRITES_IF and arg is not False) for name, arg in [
                 *enumerate(node["args"]), *node["kwargs"].items()]) or \
         (node["op"] == "call_function" and (node["callable"] is None or not _is_torch(node["callable"])))
 

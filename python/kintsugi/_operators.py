@@ -13,6 +13,17 @@ import types
 import torch
 
 LIMIT = 4096
+
+
+def check_not(value):
+    """In graphs: a decision on sizes that data decides turned out so. Where it does not, the graph's steps run one by one."""
+    torch._check(not value)
+
+
+def check_equal(value, known):
+    torch._check(value == known)
+
+
 _quiet = ("torch._dynamo.output_graph.__graph_code", "torch._dynamo.guards.__guards", "torch._dynamo.guards.__recompiles")
 _passed = set()
 

@@ -40,7 +40,7 @@ class _Converter:
                 self.values[entry["vid"]] = node
         for entry in self.source["nodes"]:
             self.values[entry["vid"]] = self.add(entry)
-        self.graph.output(tuple(self.values[vid] for vid in self.source["outputs"]))
+        self.graph.output(tuple(self.value({"vid": vid}) for vid in self.source["outputs"]))
         module = torch.fx.GraphModule(self.root, self.graph, class_name="GraphModule")
         module.meta["kintsugi_code"] = self.source["code"]
         return module

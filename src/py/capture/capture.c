@@ -211,7 +211,7 @@ run_on_data(stepper *x, const kin_step *s)
     PyObject *popped = PyObject_CallOneArg(T.pop, Py_None);
     bool ok = popped != NULL;
     for (uint32_t a = 0; ok && a < s->nargs; a++)
-        if (x->slots[args[a]] != NULL && (ok = (saved[a] = kin_capture_data_of(x->slots[args[a]])) != NULL)) {
+        if (x->slots[args[a]] != NULL && (ok = (saved[a] = kin_capture_data_of(&x->c, x->slots[args[a]])) != NULL)) {
             PyObject *data = saved[a];
             saved[a] = x->slots[args[a]];
             x->slots[args[a]] = data;
@@ -236,15 +236,18 @@ run_on_data(stepper *x, const kin_step *s)
     Py_XSETREF(x->slots[s->out], made);
     if (x->by_data == 0 && !kin_step_does(s, KIN_FROM_DATA))
         x->by_data = x->c.step + 1;
+    x->c.out->by_data = x->c.out->by_data || x->by_data != 0;
     return true;
 }
 
-/* Sizes that data decides were never seen: a test of what comes behind cannot be shown to pass, unless it is of a class. */
+/* Sizes that data decides were never seen: a test of what comes behind cannot be shown to pass, unless it is of a class, or of the sizes, dtype ... that
+ * a tensor has with other data, too (KIN_CAPTURE_OTHER_DATA). */
 static bool
 is_of_unknown_sizes(const stepper *x, const kin_step *s)
 {
     const kin_val *val = &x->t->vals.at[x->t->vids.at[s->args]];
-    return x->by_data != 0 && val->kind == KIN_VAL_STEP && val->step + 1 >= x->by_data && s->imm != KIN_CHECK_TYPE && s->imm != KIN_CHECK_VERSION;
+    return x->by_data != 0 && val->kind == KIN_VAL_STEP && val->step + 1 >= x->by_data && s->imm != KIN_CHECK_TYPE && s->imm != KIN_CHECK_VERSION && s->imm != KIN_CHECK_META &&
+           s->imm != KIN_CHECK_LEN;
 }
 
 /* Recurrent layers (core/rewrite/match_recurrent.c) that the step calls as the modules do; NULL: it does something else. Packed sequences are something
@@ -616,7 +619,7 @@ kin_capture_run(const kin_entry *v, const kin_subgraph *subgraph, PyObject *cons
 {
     stepper x = {.c.out = out, .c.hints = hints, .c.may_write = (may & KIN_CAPTURE_WRITES) != 0,
                  .c.joint = (may & KIN_CAPTURE_JOINT) != 0, .v = v, .t = &v->trace,
-                 .subgraph = subgraph, .in = in, .gradients = (may & KIN_CAPTURE_GRADIENTS) != 0, .data = (may & KIN_CAPTURE_DATA) != 0};
+                 .subgraph = subgraph, .in = in, .gradients = (may & KIN_CAPTURE_GRADIENTS) != 0, .data = (may & KIN_CAPTURE_DATA) != 0, .c.other_data = (may & KIN_CAPTURE_OTHER_DATA) != 0};
     surroundings around = {0};
     bool warned = false, ok = false;
     *out = (kin_capture){.graph = kin_aten_new(), .stand_ins = PyList_New(0)};
