@@ -38,6 +38,9 @@ def make_subgraph(backend, graph, examples, numbers, dynamic, name, entry, numbe
     if not subgraph.pure and any(node["callable"] in _ASSERTIONS for node in graph["nodes"]):
         subgraph.note("it changes a tensor and makes an assertion: where that does not hold, the change could not be taken back")
         return None
+    if not subgraph.pure and any(node["callable"] in (max, min) and fx.parse_note(node["note"]) is not None for node in graph["nodes"]):
+        subgraph.note("it changes a tensor, perhaps the one that max() or min() has chosen")
+        return None
     try:
         subgraph.gm = fx.to_graph_module(graph, numbers)
     except Exception as error:

@@ -5,7 +5,7 @@ import re
 import torch
 import torch.fx
 
-from . import _symbols
+from . import _operators, _symbols
 
 
 class ConversionError(RuntimeError):
@@ -19,6 +19,13 @@ def to_graph_module(graph, numbers=None, symbolic=None):
     symbolic  a _symbols.Symbolic: its symbols are inputs, too
     """
     return _Converter(graph, numbers or {}, symbolic).convert()
+
+
+def _named(fn):
+    """The function under a name that the text of a graph can have: what torch.jit.trace made of a lambda has none."""
+    def traced_function(*args, **kwargs):
+        return fn(*args, **kwargs)
+    return traced_function
 
 
 class _Converter:
@@ -77,13 +84,20 @@ class _Converter:
         elif entry["callable"] is None:
             raise ConversionError(f"{entry['target']} at {entry['filename']}:{entry['line']} is not a known function")
         else:
-            node = self.graph.create_node("call_function", entry["callable"], args, kwargs, name=entry["name"])
+            node = self.graph.create_node("call_function", self.function(entry), args, kwargs, name=entry["name"])
         node.meta["note"] = entry["note"]
         if entry["line"]:
             node.meta["stack_trace"] = (
                 f'  File "{entry["filename"]}", line {entry["line"]}, in {entry["function"]}\n    {entry["code_line"]}\n'
             )
         return node
+
+    def function(self, entry):
+        """max() and min() of tensors ask data which of the two it is: a graph computes that."""
+        if entry["callable"] in (max, min) and parse_note(entry["note"]) is not None:
+            return _operators.greatest if entry["callable"] is max else _operators.least
+        fn = entry["callable"]
+        return _named(fn) if not getattr(fn, "__name__", "").isidentifier() and getattr(fn, "__name__", "") else fn
 
     def value(self, arg):
         if isinstance(arg, dict):
