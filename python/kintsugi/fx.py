@@ -96,8 +96,8 @@ class _Converter:
         """max() and min() of tensors ask data which of the two it is: a graph computes that."""
         if entry["callable"] in (max, min) and parse_note(entry["note"]) is not None:
             return _operators.greatest if entry["callable"] is max else _operators.least
-        fn = entry["callable"]
-        return _named(fn) if not getattr(fn, "__name__", "").isidentifier() and getattr(fn, "__name__", "") else fn
+        name = getattr(entry["callable"], "__name__", None)
+        return entry["callable"] if isinstance(name, str) and name.isidentifier() else _named(entry["callable"])
 
     def value(self, arg):
         if isinstance(arg, dict):
