@@ -105,6 +105,8 @@ class _Converter:
                 if arg["vid"] not in self.values and arg["vid"] in self.numbers:
                     self.values[arg["vid"]] = self.number(arg["vid"])
                 return self.values[arg["vid"]]
+            if "function" in arg:
+                return self.graph.call_function(_operators.maker_of(*arg["function"]), tuple(self.value(part) for part in arg["parts"]))
             return {key: self.value(item) for key, item in arg["dict"]}
         if type(arg) is tuple:
             return tuple(self.value(item) for item in arg)

@@ -64,4 +64,7 @@ void rec_op_subscr(rec *r);
 void rec_op_store_subscr(rec *r, bool delete);
 kin_vid rec_known_item(rec *r, kin_vid container, kin_vid key); /* from known contents, or by path; 0: not possible */
 
+/* ---- quiet.c ---- */
+bool rec_call_quiet_operator(rec *r, const rec_args *a); /* torch.cond, vmap ... of functions that only compute */
+
 #endif
