@@ -55,6 +55,12 @@ def maker_of(code, namespace, name):
     return make_function
 
 
+def getter_of(function):
+    def get_function():
+        return function
+    return get_function
+
+
 def _hide(record):
     return not in_operator()
 

@@ -1,6 +1,7 @@
 """Graphs of a dump as torch.fx.GraphModules: what custom backends and explain().graphs get."""
 
 import re
+import types
 
 import torch
 import torch.fx
@@ -116,6 +117,8 @@ class _Converter:
             return slice(self.value(arg.start), self.value(arg.stop), self.value(arg.step))
         if isinstance(arg, torch.Tensor):
             return self.constant(arg)
+        if isinstance(arg, types.FunctionType):
+            return self.graph.call_function(_operators.getter_of(arg))
         return arg
 
     def constant(self, tensor):

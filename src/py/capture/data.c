@@ -68,9 +68,38 @@ rebuild(PyObject *obj, int depth, PyObject *(*one)(void *arg, PyObject *obj, int
     return made;
 }
 
+static PyObject *to_data(void *arg, PyObject *obj, int depth);
+
+/* The function with data in the place of stand-ins among what its cells hold. */
+static PyObject *
+function_of_data(void *arg, PyObject *function, int depth)
+{
+    PyObject *cells = PyFunction_GET_CLOSURE(function);
+    PyObject *made = PyFunction_New(PyFunction_GET_CODE(function), PyFunction_GET_GLOBALS(function));
+    PyObject *closure = PyTuple_New(PyTuple_GET_SIZE(cells));
+    bool ok = made != NULL && closure != NULL;
+    for (Py_ssize_t i = 0; ok && i < PyTuple_GET_SIZE(cells); i++) {
+        PyObject *held = PyCell_GET(PyTuple_GET_ITEM(cells, i)), *data = held == NULL ? NULL : to_data(arg, held, depth + 1);
+        PyObject *cell = held != NULL && data == NULL ? NULL : PyCell_New(data);
+        Py_XDECREF(data);
+        ok = cell != NULL;
+        if (ok)
+            PyTuple_SET_ITEM(closure, i, cell);
+    }
+    ok = ok && PyFunction_SetClosure(made, closure) == 0 &&
+         (PyFunction_GET_DEFAULTS(function) == NULL || PyFunction_SetDefaults(made, PyFunction_GET_DEFAULTS(function)) == 0) &&
+         (PyFunction_GET_KW_DEFAULTS(function) == NULL || PyFunction_SetKwDefaults(made, PyFunction_GET_KW_DEFAULTS(function)) == 0);
+    Py_XDECREF(closure);
+    if (!ok)
+        Py_CLEAR(made);
+    return made;
+}
+
 static PyObject *
 to_data(void *arg, PyObject *obj, int depth)
 {
+    if (depth < DEPTH && PyFunction_Check(obj) && PyFunction_GET_CLOSURE(obj) != NULL)
+        return function_of_data(arg, obj, depth);
     if (kin_capture_number(obj) != UINT32_MAX)
         return ones_like(arg, obj);
     if (depth < DEPTH && (PyTuple_CheckExact(obj) || PyList_CheckExact(obj)))

@@ -292,13 +292,21 @@ add_dict(grapher *x, uint32_t node, uint32_t parent, const char *key, const elem
     return dict;
 }
 
-/* What the cell holds: it was made in the recording, and nobody has changed it before the graph. */
+/* What the cell, which was made in the recording, holds when the node runs; 0: nothing, or it is not known. */
 static kin_vid
 cell_content(grapher *x, kin_vid cell)
 {
+    const kin_trace *t = x->d->t;
     uint32_t maker = dump_maker(x->d, cell);
-    const kin_step *s = maker == UINT32_MAX ? NULL : &x->d->t->steps.at[maker];
-    return s != NULL && s->kind == KIN_STEP_BUILD_CELL ? x->d->t->vids.at[s->args] : 0;
+    if (maker == UINT32_MAX || t->steps.at[maker].kind != KIN_STEP_BUILD_CELL)
+        return 0;
+    kin_vid content = t->vids.at[t->steps.at[maker].args];
+    for (uint32_t i = maker + 1; i < x->step; i++) {
+        const kin_step *s = &t->steps.at[i];
+        if (s->kind == KIN_STEP_CELL_SET && t->vids.at[s->args] == cell)
+            content = t->vids.at[s->args + 1];
+    }
+    return content;
 }
 
 /* A function that the recording makes, with what its cells hold in their place: {"function": (code, globals, name), "parts": [defaults, kwdefaults,
