@@ -16,7 +16,7 @@ import time
 
 import torch
 
-from . import _symbols, fx
+from . import _operators, _symbols, fx
 from ._config import config
 from ._operators import check_equal, check_not
 
@@ -46,15 +46,28 @@ def make_subgraph(backend, graph, examples, numbers, dynamic, name, entry, numbe
     except Exception as error:
         subgraph.note(f"it cannot be written as a torch.fx graph: {error}")
         return None
+    if any(node["callable"] in _operators.RUNNERS for node in graph["nodes"]):
+        from . import _bodies
+
+        _bodies.lower(subgraph.gm, _example_of)
+        subgraph.shapes = [fx.parse_note(leaf["note"]) for leaf in subgraph.entries]
+        if any(node.target in _operators.ASK_DATA for node in subgraph.gm.graph.nodes):
+            subgraph.note("what the functions of one of its operators do cannot be written as graphs")
+            return None
     subgraph.build_example(examples)
     return subgraph
+
+
+def _example_of(node):
+    """A tensor like what the node gives, as it was recorded; None: it is none."""
+    return imitate(node.meta.get("note"))
 
 
 class Subgraph:
     """One graph: what the backend made of it, by the metadata of its inputs. Answers None to be run step by step."""
 
     __slots__ = ("backend", "graph", "numbers", "entries", "inputs", "gm", "name", "entry", "number", "count", "pure", "made", "nmade",
-                 "sizes", "dynamic", "waiting")
+                 "sizes", "dynamic", "waiting", "shapes")
 
     def __init__(self, backend, graph, numbers, dynamic, name, entry, number):
         self.backend, self.name = backend, name
@@ -69,6 +82,7 @@ class Subgraph:
         self.nmade = 0
         self.sizes = _symbols.OpenSizes(self.entries, dynamic)
         self.dynamic = []  # (Symbolic, function of all inputs): for all sizes that fit
+        self.shapes = None  # the functions of its operators are graphs for inputs like these: notes, parsed
         self.waiting = None  # made for example inputs of which requires_grad is not known
 
     def __call__(self, *inputs):
@@ -143,8 +157,11 @@ class Subgraph:
 
     def build(self, inputs):
         """Calls the backend; None when it raised and that is suppressed."""
+        if self.shapes is not None and not all(map(_is_like, inputs, self.shapes)):
+            self.note("the functions of its operators were recorded for other sizes")
+            return None
         self.nmade += 1
-        symbolic = self._find_symbols(inputs)
+        symbolic = self._find_symbols(inputs) if self.shapes is None else None
         start = time.perf_counter_ns()
         try:
             fn = self._call_backend(inputs, symbolic)
@@ -244,6 +261,12 @@ def _describe(value):
 
 def _without_grad(key):
     return tuple(part[:5] if type(part) is tuple and len(part) == 6 else part for part in key)
+
+
+def _is_like(value, parts):
+    if parts is None or not isinstance(value, torch.Tensor):
+        return parts is None and not isinstance(value, torch.Tensor)
+    return (value.dtype, list(value.shape)) == (parts[0], parts[1])
 
 
 def imitate(note):

@@ -93,6 +93,42 @@ def test_one_graph(fn):
     assert kintsugi.explain(fn)(torch.linspace(-1, 2, 6)).graph_count == 1
 
 
+@pytest.mark.parametrize("fn, target, modules", [
+    (cond, "cond", 2), (cond_with_closure, "cond", 2), (loop, "while_loop", 2), (scanned, "scan", 1)])
+def test_functions_are_graphs(fn, target, modules):
+    """A backend sees the operator, and what its functions do as submodules."""
+    seen = []
+
+    def backend(gm, inputs):
+        seen.append(gm)
+        return gm
+    compiled = kintsugi.compile(fn, backend=backend, fullgraph=True)
+    for sign in (1, -1, 1):
+        x = sign * torch.linspace(-1, 2, 6)
+        torch.testing.assert_close(compiled(x), fn(x))
+    assert any(node.target is getattr(torch.ops.higher_order, target) for node in seen[0].graph.nodes)
+    assert sum(isinstance(m, torch.fx.GraphModule) for m in seen[0].children()) == modules
+
+
+def test_sizes_inside_of_functions():
+    compiled = kintsugi.compile(lambda x: torch.cond(x.sum() > 0, lambda x: x / x.shape[0], lambda x: x * x.shape[0], (x,)) + 1, backend="aot_eager")
+    for n in (4, 5, 6, 7, 4, 5):
+        for sign in (1, -1):
+            x = torch.full((n,), float(sign))
+            assert torch.equal(compiled(x), (x / n if sign > 0 else x * n) + 1)
+
+
+def test_loop_that_ends_on_its_data_alone():
+    """While graphs are made, examples are in the place of the data; a loop must not run on them."""
+    def fn(x):
+        x, = while_loop(lambda x: x.sum() > 1, lambda x: (x * x,), (x,))
+        return x + 1
+    for backend in (lambda gm, inputs: gm, "aot_eager", "inductor"):
+        compiled = kintsugi.compile(fn, backend=backend)
+        for _ in range(3):
+            assert torch.equal(compiled(torch.full((4,), 0.5)), fn(torch.full((4,), 0.5)))
+
+
 def test_function_with_an_effect_is_called_each_time():
     seen = []
 

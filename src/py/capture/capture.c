@@ -8,6 +8,7 @@
 #include "py/aten/warn.h"
 #include "py/capture/capture_priv.h"
 #include "py/compat/failure.h"
+#include "py/compat/imports.h"
 #include "py/guardeval/guard.h"
 #include "py/replay/replay.h"
 
@@ -198,6 +199,19 @@ recorded_number(const stepper *x, const kin_step *s, PyObject *made)
     return same ? recorded : made;
 }
 
+/* Operators that run functions of the program do so on examples, or no longer. The pending exception stays. */
+static bool
+tell_operators(bool on)
+{
+    PyObject *type, *error, *tb;
+    PyErr_Fetch(&type, &error, &tb);
+    PyObject *told = kin_import_call("kintsugi._operators", "set_examples", on ? Py_True : Py_False);
+    Py_XDECREF(told);
+    PyErr_Clear();
+    PyErr_Restore(type, error, tb);
+    return told != NULL;
+}
+
 /* A call that needs data, on tensors of ones. */
 static bool
 run_on_data(stepper *x, const kin_step *s)
@@ -216,8 +230,9 @@ run_on_data(stepper *x, const kin_step *s)
             saved[a] = x->slots[args[a]];
             x->slots[args[a]] = data;
         }
-    if (ok)
+    if (ok && tell_operators(true))
         result = kin_step_execute(x->t, &x->v->refs, s, x->slots);
+    ok = tell_operators(false) && ok;
     for (uint32_t a = s->nargs; a-- > 0;)
         if (saved[a] != NULL) {
             Py_XDECREF(x->slots[args[a]]);

@@ -145,8 +145,14 @@ fix_operands(rec *r, const rec_args *a, kin_vid *fixed)
     for (uint32_t i = 0; i < a->npos + a->nkw; i++) {
         PyObject *obj = O(r, a->args[i]);
         fixed[i] = a->args[i];
-        if (obj == NULL || !PyFunction_Check(obj))
+        if (obj == NULL || !PyFunction_Check(obj)) {
+            const rec_fresh *f = FRESH(r, a->args[i]);
+            bool known = f != NULL ? f->known && (f->kind == FRESH_TUPLE || f->kind == FRESH_LIST || f->kind == FRESH_DICT)
+                                   : obj != NULL && (kin_is_plain_tensor(obj) || rec_can_const(r, a->args[i]));
+            if (!known)
+                return false;
             continue;
+        }
         function = true;
         if (!is_quiet(r, &fixed[i], 0))
             return false;
