@@ -51,7 +51,7 @@ def make_subgraph(backend, graph, examples, numbers, dynamic, name, entry, numbe
 
         _bodies.lower(subgraph.gm, _example_of)
         subgraph.shapes = [fx.parse_note(leaf["note"]) for leaf in subgraph.entries]
-        if any(node.target in _operators.ASK_DATA for node in subgraph.gm.graph.nodes):
+        if any(map(_operators.asks_data, subgraph.gm.graph.nodes)):
             subgraph.note("what the functions of one of its operators do cannot be written as graphs")
             return None
     subgraph.build_example(examples)

@@ -205,7 +205,11 @@ def run_map(f, xs, *args):
     return pytree.tree_map(lambda *rows: torch.stack(rows), *outs)
 
 
-ASK_DATA = (run_cond, run_while_loop)
+def asks_data(node):
+    """Does the node of a graph decide by data, outside of an operator that a backend knows?"""
+    return node.target is run_while_loop or (node.target is run_cond and isinstance(node.args[0], torch.fx.Node))
+
+
 RUNNERS = (run_cond, run_while_loop, run_scan, run_map)
 _ITSELF = object()
 _runners, _stock = {}, {}
