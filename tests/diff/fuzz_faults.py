@@ -1,4 +1,5 @@
-"""Random programs while the engine's allocations, calls of LLVM and writes to disk fail: results and exceptions are eager's all the same.
+"""Random programs while the engine's allocations, calls of LLVM and writes to disk fail, or recordings have to stop: results and exceptions
+are eager's all the same.
 
     make faults ARGS="--seed 100 --count 20"     needs an extension built with -Dfaults=true
 
@@ -18,7 +19,7 @@ from fuzz_programs import warm_up, write_program   # noqa: E402
 from kincorpus import engines, run   # noqa: E402
 from kincorpus.isolate import Died, in_child   # noqa: E402
 
-KINDS = ("allocation", "call of LLVM", "write to disk")
+KINDS = ("allocation", "call of LLVM", "write to disk", "fact of a recording")
 
 
 def fail(what, n, every=False):

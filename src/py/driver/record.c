@@ -531,6 +531,10 @@ complete_recording(rec *r)
     kin_entry *v = r->v;
     if (!r->failed && !r->done && !r->stopped)
         r->failed = true; /* the watched frame never came, or the watch was taken over */
+    if (r->status != KIN_OK)
+        r->failed = true;
+    if (r->end.steps != 0)
+        kin_trace_cut(r->t, r->end);
     if (!r->failed && r->join != 0)
         join_side_trace(r);
     if (!r->failed && (kin_trace_finish(&v->trace) != KIN_OK || kin_guard_build(v) != KIN_OK))

@@ -148,7 +148,7 @@ rec_hidden_generator(rec *r, kin_vid vid)
     rec_lookup(r, tp, asked[0]);
     rec_lookup(r, tp, asked[1]);
     rec_lookup(r, tp, REC_STR("__iter__"));
-    kin_vid gen = r->stopped ? 0 : new_generator(r, &(rec_args){.callee = rec_found(r, tp, REC_STR("__iter__"), func), .args = &vid, .npos = 1});
+    kin_vid gen = new_generator(r, &(rec_args){.callee = rec_found(r, tp, REC_STR("__iter__"), func), .args = &vid, .npos = 1});
     if (gen != 0)
         rec_find_generator(r, gen)->hidden = true;
     return gen;

@@ -20,13 +20,13 @@ is_plain(rec *r, kin_vid *function)
             return false;
     }
     rec_fix_function(r, function);
-    for (unsigned i = 0; !r->stopped && i < sizeof names / sizeof *names; i++) {
+    for (unsigned i = 0; i < sizeof names / sizeof *names; i++) {
         PyObject *name = PyUnicode_InternFromString(names[i]);
         if (name != NULL)
             rec_instance_item(r, *function, name);
         Py_XDECREF(name);
     }
-    return !r->stopped;
+    return true;
 }
 
 bool
@@ -38,11 +38,9 @@ rec_call_signature(rec *r, const rec_args *a)
     rec_fresh *f = FRESH(r, a->args[0]);
     kin_vid function = f != NULL && f->kind == FRESH_METHOD ? f->items[0] : a->args[0];
     if (!is_plain(r, &function))
-        return r->stopped;
+        return false;
     rec_args call = *a;
     rec_fix_function(r, &call.callee);
-    if (r->stopped)
-        return true;
     r->keep_inside = true; /* it keeps nothing of it */
     rec_call_step(r, &call, 0, -1);
     r->keep_inside = false;

@@ -193,6 +193,8 @@ rec_forget_contents(rec *r)
 void
 rec_truncate(rec *r, uint32_t len)
 {
+    if (len < r->end.steps)
+        len = r->end.steps;
     if (r->result != NULL && r->result->refused >= len)
         r->result->refused = 0;
     for (uint32_t i = len; i < r->t->steps.len; i++)
@@ -227,6 +229,7 @@ rec_stop_row(rec *r, int row, const char *why)
         r->status = KIN_NOMEM;
     else if (row >= 0)
         rec_break(r, r->t->steps.len - 1, row);
+    r->end = kin_trace_end(r->t);
 }
 
 void
@@ -249,7 +252,7 @@ rec_stop_fmt(rec *r, const char *fmt, ...)
 void
 rec_bug(rec *r, const char *what)
 {
-    if (r->failed)
+    if (r->failed || r->stopped) /* what comes behind a stop is dropped anyway */
         return;
     r->failed = true;
     r->stopped = true;

@@ -1,4 +1,5 @@
 /* Values of a recording: where they come from, and the facts and checks that fix what was consumed of them. */
+#include "core/base/fault.h"
 #include "py/compat/heap.h"
 #include "py/compat/imports.h"
 #include "py/guardeval/class_same.h"
@@ -127,6 +128,8 @@ rec_src_key(rec *r, kin_vid parent, kin_access access, PyObject *key, PyObject *
 void
 rec_fact(rec *r, kin_fact_kind kind, kin_vid vid, PyObject *ref, uint32_t num)
 {
+    if (kin_fail_now(KIN_FAIL_FACT))
+        rec_stop(r, "a fact that a test has made fail");
     (void)rec_seg(r);
     if (r->refused)
         return;

@@ -562,8 +562,6 @@ op_enter_with(rec *r)
     kin_vid mgr = rec_peek(r, 0);
     PyTypeObject *tp = rec_need_attrs(r, mgr);
     PyObject *enter = rec_lookup(r, tp, REC_STR("__enter__")), *leave = rec_lookup(r, tp, REC_STR("__exit__"));
-    if (r->stopped)
-        return;
     bool python = enter && leave && PyFunction_Check(enter) && PyFunction_Check(leave);
     bool c = enter && leave && Py_TYPE(enter) == &PyMethodDescr_Type && Py_TYPE(leave) == &PyMethodDescr_Type;
     if (!python && !c) {
@@ -575,8 +573,6 @@ op_enter_with(rec *r)
     rec_make_fresh(r, exit, FRESH_METHOD, parts, 2, true);
     if (python && rec_can_inline(r, enter) &&
         rec_inline(r, &(rec_args){.callee = first, .args = &mgr, .npos = 1, .ndrop = 1}, &exit, 1, KIN_RESUME_PUSH, 0))
-        return;
-    if (r->stopped)
         return;
     kin_vid args[2] = {first, mgr};
     kin_vid out = rec_step_out(r, KIN_STEP_CALL, KIN_STEP_OPAQUE | KIN_STEP_EFFECT, args, 2);
@@ -666,8 +662,6 @@ op_import_from(rec *r)
     kin_vid module = rec_peek(r, 0);
     attr_result a;
     rec_attr_find(r, module, name_at(r, r->top->arg), &a);
-    if (r->stopped)
-        return;
     if (a.kind == ATTR_VALUE) {
         rec_push(r, a.value);
         return;
@@ -813,7 +807,7 @@ rec_dispatch(rec *r)
         dispatch(r);
         return;
     }
-    for (int i = 0; i < in->ndoes && !r->stopped && !r->refused; i++) {
+    for (int i = 0; i < in->ndoes && !r->stopped; i++) {
         rec_set_action(f, in->does[i]);
         dispatch(r);
     }

@@ -625,7 +625,7 @@ rec_fix_for_torch(rec *r, const kin_vid *args, uint32_t n)
     if (n > 64)
         return false;
     memcpy(fixed, args, n * sizeof *args);
-    return fix_operands(r, fixed, n) < 0 && !r->stopped;
+    return fix_operands(r, fixed, n) < 0;
 }
 
 /* A tensor, or a known list of some. */
