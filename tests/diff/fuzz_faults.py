@@ -47,10 +47,12 @@ def steps():
         n += 1 + n // 2
 
 
-def try_program(path, most):
+def try_program(path, most, only):
     """(differences, runs in which something failed)"""
     expected, engine, failed = run.run_case(path, "f", engines.Eager()), Failing(), 0
     for engine.what, kind in enumerate(KINDS):
+        if only not in (None, kind):
+            continue
         for engine.all in (False, True):
             for engine.n, _ in zip(steps(), range(most)):
                 found = run.compare(expected, run.run_case(path, "f", engine), engine.close)
@@ -68,6 +70,7 @@ def main():
     parser.add_argument("--seed", type=int, default=1)
     parser.add_argument("--count", type=int, default=20)
     parser.add_argument("--most", type=int, default=40, help="runs for each kind of failure of a program")
+    parser.add_argument("--only", choices=KINDS, help="failures of this kind alone")
     options = parser.parse_args()
     from kintsugi import _kintsugi
 
@@ -79,7 +82,7 @@ def main():
         for seed in range(options.seed, options.seed + options.count):
             path = write_program(generate(seed), folder)
             try:
-                found, failed = in_child(lambda: try_program(path, options.most))
+                found, failed = in_child(lambda: try_program(path, options.most, options.only))
             except Died as error:
                 found, failed = [str(error)], 0
             bad += bool(found)
