@@ -19,7 +19,7 @@ from fuzz_programs import warm_up, write_program   # noqa: E402
 from kincorpus import engines, run   # noqa: E402
 from kincorpus.isolate import Died, in_child   # noqa: E402
 
-KINDS = ("allocation", "call of LLVM", "write to disk", "fact of a recording")
+KINDS = ("allocation", "call of LLVM", "write to disk", "version of a class")
 
 
 def fail(what, n, every=False):

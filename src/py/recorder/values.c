@@ -128,8 +128,6 @@ rec_src_key(rec *r, kin_vid parent, kin_access access, PyObject *key, PyObject *
 void
 rec_fact(rec *r, kin_fact_kind kind, kin_vid vid, PyObject *ref, uint32_t num)
 {
-    if (kin_fail_now(KIN_FAIL_FACT))
-        rec_stop(r, "a fact that a test has made fail");
     (void)rec_seg(r);
     if (r->refused)
         return;
@@ -217,7 +215,7 @@ rec_class_version(rec *r, PyTypeObject *type)
 {
     if (type->tp_flags & Py_TPFLAGS_IMMUTABLETYPE)
         return;
-    if (kin_heap_type_tag(type) == 0) {
+    if (kin_heap_type_tag(type) == 0 || kin_fail_now(KIN_FAIL_CLASS)) {
         rec_stop_fmt(r, "class %.80s has no version tag", type->tp_name);
         return;
     }
