@@ -1,4 +1,4 @@
-/* Operators of torch in a compiled program (running.h): arguments out of buffers, results into them; random numbers can be put back. */
+/* Operators of torch in a compiled program (running.h): arguments out of buffers, results into them. */
 #include "py/compat/imports.h"
 #include "py/refs/sequence.h"
 #include "py/run/running.h"
@@ -145,37 +145,6 @@ take_results(launch_running *r, const kin_extern_call *call, PyObject *args, PyO
     return true;
 }
 
-/* -- random numbers --------------------------------------------------------------------------------------------- */
-
-/* torch.default_generator: borrowed. Generators that are arguments are not captured. */
-static PyObject *
-generator(void)
-{
-    static PyObject *found;
-    return kin_import_once(&found, "torch", "default_generator");
-}
-
-static bool
-keep_random(launch_running *r)
-{
-    if (r->random == NULL && generator() != NULL)
-        r->random = PyObject_CallMethod(generator(), "get_state", NULL);
-    return r->random != NULL;
-}
-
-void
-launch_put_back_random(launch_running *r)
-{
-    if (r->random == NULL)
-        return;
-    PyObject *type, *error, *tb;
-    PyErr_Fetch(&type, &error, &tb);
-    PyObject *done = PyObject_CallMethod(generator(), "set_state", "O", r->random);
-    Py_XDECREF(done);
-    PyErr_Clear();
-    PyErr_Restore(type, error, tb);
-}
-
 /* -- operators -------------------------------------------------------------------------------------------------- */
 
 /* Such operators keep something only while gradients are on; what they are given wants none, so that autograd does not look at it. */
@@ -216,7 +185,7 @@ launch_run_extern(launch_running *r, uint32_t index)
     filler f = {.r = r, .call = &r->p->externs.at[index]};
     PyObject *args = fill_argument(&f, e->args), *result = NULL;
     PyObject *kwargs = args == NULL || e->kwargs == NULL ? NULL : kin_map_values(e->kwargs, fill_argument, &f);
-    if (args != NULL && (kwargs != NULL || e->kwargs == NULL) && (!e->effect || keep_random(r))) {
+    if (args != NULL && (kwargs != NULL || e->kwargs == NULL) && (!e->effect || launch_keep_random(r))) {
         kin_warning_catch catch;
         kin_warnings_begin(&catch);
         result = gives_workspace(r, f.call) ? call_with_gradients(e->op, args, kwargs) : PyObject_Call(e->op, args, kwargs);
