@@ -1,4 +1,4 @@
-/* Recording what CPython does after an exit, as a new side trace of the same trace: the rebuilt frames get shadow frames
+/* Recording what CPython does after an exit, as a new side trace of the same trace: the rebuilt frames get symbolic frames
  * whose slots are the snapshot's values, and watching goes on from there.
  *
  * The side trace starts in a new segment, so nothing is assumed about the heap. What was known of fresh objects is not

@@ -57,7 +57,7 @@ operands_of(const operator_row *row)
     return row->kind == KIN_STEP_UNARY ? 1 : 2;
 }
 
-/* The call as the instruction: its operands take the place of callee and arguments on the shadow stack. */
+/* The call as the instruction: its operands take the place of callee and arguments on the symbolic stack. */
 static void
 as_operands(rec *r, const kin_vid *args, uint32_t n, int ndrop)
 {

@@ -41,7 +41,7 @@ rec_model_ordered_dict(rec *r, const rec_args *a)
     return a->npos <= 1 && a->nkw < 100 && make_dict(r, a, &PyODict_Type, 0, a->npos ? a->args[0] : 0, NULL);
 }
 
-/* The classes whose instances are new each time and hang on nothing, or are constants. */
+/* The classes whose instances are new each time and depend on nothing, or are constants. */
 static PyObject *
 known_factory(rec *r, kin_vid factory)
 {

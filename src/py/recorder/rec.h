@@ -1,8 +1,8 @@
 /* The state of a recording, and what the folders that record (rules, objects, models, iterators, torchcalls) share.
  *
- * The recorder mirrors each watched frame with a shadow frame: one kin_vid per local and stack slot. A rule (one per
+ * The recorder mirrors each watched frame with a symbolic frame: one kin_vid per local and stack slot. A rule (one per
  * opcode) runs just before its instruction: it reads operand vids, emits facts, checks and at most one visible
- * step, and moves the shadow stack to the state after the instruction. Results that do not exist yet are
+ * step, and moves the symbolic stack to the state after the instruction. Results that do not exist yet are
  * "awaited": their objects are taken from the real stack at the frame's next event.
  *
  * Order inside a rule: all checks and facts first, then pure steps, then at most one step with effects. Every
@@ -105,7 +105,7 @@ typedef struct rec_frame {
     uint32_t await_step;
     uint32_t steps0;         /* trace.steps.len when the instruction began */
     uint32_t snap;           /* snapshot before the instruction, 0 = not made yet */
-    bool started;            /* cells and free variables have their shadows */
+    bool started;            /* cells and free variables are in the symbolic frame */
     bool ran;                /* an instruction was dispatched */
     bool inlined;            /* the current instruction called an inlined frame */
     uint32_t parent_for_call;/* snapshot of this frame during the inlined call */

@@ -1,4 +1,4 @@
-/* Steps, snapshots and segments of a recording, and the shadow operand stack. */
+/* Steps, snapshots and segments of a recording, and the symbolic stack of operands. */
 #include "py/recorder/callables.h"
 #include "core/diag/breaks.h"
 #include "py/recorder/rec.h"
@@ -22,7 +22,7 @@ rec_snapshot_of(rec *r, rec_frame *f, uint32_t offset, int sp)
     return r->t->snaps.len - 1;
 }
 
-/* State before the current instruction, also when its rule has already moved the shadow stack. */
+/* State before the current instruction, also when its rule has already moved the symbolic stack. */
 uint32_t
 rec_snapshot(rec *r)
 {
@@ -312,7 +312,7 @@ rec_break(rec *r, uint32_t step, int row)
         r->t->snaps.at[s->snap].line = line_of(r, &r->t->snaps.at[s->snap]);
 }
 
-/* -- the shadow stack ------------------------------------------------------------------------------------------- */
+/* -- the symbolic stack ------------------------------------------------------------------------------------------- */
 
 void
 rec_push(rec *r, kin_vid vid)

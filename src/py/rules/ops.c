@@ -1,4 +1,4 @@
-/* One rule per canonical operation: what an instruction does to shadows. Anything without a rule ends the recording there; the
+/* One rule per canonical operation: what an instruction does to the symbolic frame. Anything without a rule ends the recording there; the
  * program up to that point stays usable and CPython runs the rest. Rules of operations that make objects: build.c; of those about
  * exceptions: raise.c; of patterns: match.c.
  */

@@ -21,7 +21,7 @@ rec_always_raises(const rec_frame *f)
     return f->op == KIN_DO_RAISE || f->op == KIN_DO_RERAISE;
 }
 
-/* The shadow stack as it was before the instruction. */
+/* The symbolic stack as it was before the instruction. */
 static void
 restore_operands(rec_frame *f)
 {
