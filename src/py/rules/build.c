@@ -128,6 +128,20 @@ op_build_slice(rec *r)
     build(r, KIN_STEP_BUILD_SLICE, FRESH_SLICE, &PySlice_Type, n);
 }
 
+/* Parts as BUILD_FUNCTION takes them, in the place of what is on the stack. */
+static void
+build_function(rec *r, const kin_vid *args, uint32_t n, int ndrop)
+{
+    kin_vid out = rec_step_out(r, KIN_STEP_BUILD_FUNCTION, KIN_STEP_PURE, args, n);
+    kin_ref ref = rec_ref(r, ((PyCodeObject *)O(r, args[0]))->co_qualname);
+    r->t->steps.at[r->t->vals.at[out].step].ref = ref;
+    kin_vid parts[4] = {args[2], args[3], args[5], args[1]};
+    rec_make_fresh(r, out, FRESH_FUNCTION, parts, 4, true);
+    r->info.at[out].type = &PyFunction_Type;
+    rec_drop(r, ndrop);
+    rec_await_result(r, out, r->t->vals.at[out].step);
+}
+
 static void
 op_make_function(rec *r)
 {
@@ -137,16 +151,30 @@ op_make_function(rec *r)
     kin_vid annotations = flags & 4 ? rec_peek(r, i++) : 0;
     kin_vid kwdefaults = flags & 2 ? rec_peek(r, i++) : 0;
     kin_vid defaults = flags & 1 ? rec_peek(r, i++) : 0;
-    kin_vid globals = rec_frame_globals(r);
-    kin_vid args[6] = {code, globals, defaults, kwdefaults, annotations, closure};
-    kin_vid out = rec_step_out(r, KIN_STEP_BUILD_FUNCTION, KIN_STEP_PURE, args, 6);
-    kin_ref ref = rec_ref(r, ((PyCodeObject *)O(r, code))->co_qualname);
-    r->t->steps.at[r->t->vals.at[out].step].ref = ref;
-    kin_vid parts[4] = {defaults, kwdefaults, closure, globals};
-    rec_make_fresh(r, out, FRESH_FUNCTION, parts, 4, true);
-    r->info.at[out].type = &PyFunction_Type;
-    rec_drop(r, i);
-    rec_await_result(r, out, r->t->vals.at[out].step);
+    kin_vid args[6] = {code, rec_frame_globals(r), defaults, kwdefaults, annotations, closure};
+    build_function(r, args, 6, i);
+}
+
+/* From 3.13 on a function gets its parts one after the other, right behind the instruction that makes it and before anybody else has it: the
+ * same function, made with one part more. */
+static void
+op_set_function_part(rec *r)
+{
+    static const struct {
+        int bit, at;
+    } places[] = {{1, 2}, {2, 3}, {4, 4}, {8, 5}, {16, 6}};
+    kin_vid func = rec_peek(r, 0), args[7] = {0};
+    const kin_val *val = &r->t->vals.at[func];
+    const kin_step *made = val->kind == KIN_VAL_STEP ? &r->t->steps.at[val->step] : NULL;
+    if (made == NULL || made->kind != KIN_STEP_BUILD_FUNCTION) {
+        rec_stop(r, "a part of a function that was not made here");
+        return;
+    }
+    memcpy(args, r->t->vids.at + made->args, made->nargs * sizeof *args);
+    for (size_t i = 0; i < sizeof places / sizeof *places; i++)
+        if (places[i].bit == r->top->arg)
+            args[places[i].at] = rec_peek(r, 1);
+    build_function(r, args, args[6] != 0 ? 7 : 6, 2);
 }
 
 /* -- growing displays: LIST_APPEND, LIST_EXTEND, SET_ADD, MAP_ADD, DICT_UPDATE, DICT_MERGE ---------------------------- */
@@ -308,7 +336,9 @@ rec_op_build(rec *r)
     case KIN_DO_BUILD_SLICE: op_build_slice(r); break;
     case KIN_DO_BUILD_STRING: op_build_string(r); break;
     case KIN_DO_FORMAT: op_format(r); break;
+    case KIN_DO_CONVERT: op_format(r); break; /* a text, which is its own format */
     case KIN_DO_MAKE_FUNCTION: op_make_function(r); break;
+    case KIN_DO_SET_FUNCTION_PART: op_set_function_part(r); break;
     case KIN_DO_LIST_APPEND: op_list_append(r); break;
     case KIN_DO_LIST_EXTEND: rec_op_list_extend(r); break;
     case KIN_DO_SET_ADD: op_set_grow(r, KIN_STEP_SET_ADD); break;

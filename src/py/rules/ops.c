@@ -1,5 +1,5 @@
-/* One rule per canonical operation: what an instruction does to the symbolic frame. Anything without a rule ends the recording there; the
- * program up to that point stays usable and CPython runs the rest. Rules of operations that make objects: build.c; of those about
+/* One rule per canonical operation: what an instruction does to the symbolic frame. Anything without a rule ends the recording there;
+ * the program up to that point stays usable and CPython runs the rest. Rules of operations that make objects: build.c; of those about
  * exceptions: raise.c; of patterns: match.c.
  */
 #include "core/diag/breaks.h"
@@ -160,6 +160,17 @@ op_load_cell(rec *r)
     }
 }
 
+/* The variable of a comprehension that is part of the function, and which a function made in it closes over. */
+static void
+op_make_cell(rec *r)
+{
+    rec_frame *f = r->top;
+    kin_vid content = f->slots[f->arg], cell = rec_step_out(r, KIN_STEP_BUILD_CELL, KIN_STEP_PURE, &content, 1);
+    r->info.at[cell].type = &PyCell_Type;
+    rec_make_fresh(r, cell, FRESH_CELL, &content, 1, true);
+    f->slots[f->arg] = cell;
+}
+
 static void
 op_store_cell(rec *r, bool delete)
 {
@@ -293,6 +304,29 @@ op_enter_with(rec *r)
     rec_await_result(r, out, r->t->vals.at[out].step);
 }
 
+/* A special method as the class has it, and what it is bound to. */
+static void
+op_load_special(rec *r)
+{
+    static const char *const texts[] = {"__enter__", "__exit__", "__aenter__", "__aexit__"};
+    static PyObject *names[4];
+    kin_vid of = rec_peek(r, 0);
+    int i = r->top->arg & 3;
+    if (names[i] == NULL)
+        names[i] = PyUnicode_InternFromString(texts[i]);
+    PyTypeObject *tp = rec_need_attrs(r, of);
+    PyObject *method = rec_lookup(r, tp, names[i]);
+    if (method == NULL || !(Py_TYPE(method)->tp_flags & Py_TPFLAGS_METHOD_DESCRIPTOR)) {
+        rec_stop(r, "unsupported context manager");
+        return;
+    }
+    kin_vid found = rec_found(r, tp, names[i], method);
+    rec_snapshot(r);
+    rec_drop(r, 1);
+    rec_push(r, found);
+    rec_push(r, of);
+}
+
 /* -- imports --------------------------------------------------------------------------------------------------------------- */
 
 /* Is __import__ the one of the interpreter? Otherwise it is user code. */
@@ -393,6 +427,7 @@ dispatch_others(rec *r)
     case KIN_DO_IMPORT_NAME: op_import_name(r); break;
     case KIN_DO_IMPORT_FROM: op_import_from(r); break;
     case KIN_DO_ENTER_WITH: op_enter_with(r); break;
+    case KIN_DO_LOAD_SPECIAL: op_load_special(r); break;
     case KIN_DO_GET_LEN: rec_op_get_len(r); break;
     case KIN_DO_MATCH_MAPPING: rec_op_match_kind(r, Py_TPFLAGS_MAPPING); break;
     case KIN_DO_MATCH_SEQUENCE: rec_op_match_kind(r, Py_TPFLAGS_SEQUENCE); break;
@@ -405,25 +440,6 @@ dispatch_others(rec *r)
     }
 }
 
-static bool
-compares_to_bool(PyObject *obj)
-{
-    return obj == Py_None || PyLong_CheckExact(obj) || PyBool_Check(obj) || PyFloat_CheckExact(obj) || PyUnicode_CheckExact(obj) ||
-           PyBytes_CheckExact(obj);
-}
-
-/* From 3.13 on the comparison of a condition makes its result a bool itself. What __eq__ and the like return is that only for operands
- * whose comparison gives nothing else; a step would leave a tensor where the interpreter wants a bool. */
-static void
-op_compare(rec *r, rec_frame *f)
-{
-    if (f->extra && !(compares_to_bool(rec_stack_obj(r, 0)) && compares_to_bool(rec_stack_obj(r, 1)))) {
-        rec_stop_fmt(r, "the comparison of a condition makes its result a bool");
-        return;
-    }
-    rec_op_binary(r, KIN_STEP_COMPARE, f->arg, 2);
-}
-
 static void
 dispatch_values(rec *r)
 {
@@ -434,11 +450,14 @@ dispatch_values(rec *r)
     case KIN_DO_INVERT: rec_op_binary(r, KIN_STEP_UNARY, KIN_UNARY_INVERT, 1); break;
     case KIN_DO_NOT: rec_op_binary(r, KIN_STEP_UNARY, KIN_UNARY_NOT, 1); break;
     case KIN_DO_BINARY: rec_op_binary(r, KIN_STEP_BINARY, f->arg, 2); break;
-    case KIN_DO_COMPARE: op_compare(r, f); break;
+    case KIN_DO_COMPARE: rec_op_compare(r); break;
+    case KIN_DO_TRUTH: rec_op_truth(r); break;
     case KIN_DO_IS: rec_op_is(r, f->arg); break;
     case KIN_DO_CONTAINS: rec_op_contains(r, f->arg); break;
     case KIN_DO_LOAD_ITEM: rec_op_subscr(r); break;
     case KIN_DO_STORE_ITEM: rec_op_store_subscr(r, false); break;
+    case KIN_DO_LOAD_SLICE: rec_op_load_slice(r); break;
+    case KIN_DO_STORE_SLICE: rec_op_store_slice(r); break;
     case KIN_DO_DELETE_ITEM: rec_op_store_subscr(r, true); break;
     case KIN_DO_GET_ITER: rec_op_get_iter(r); break;
     case KIN_DO_NEXT: rec_op_for_iter(r); break;
@@ -448,6 +467,8 @@ dispatch_values(rec *r)
     case KIN_DO_UNPACK_STARRED: rec_op_unpack_ex(r, f->arg, f->extra); break;
     case KIN_DO_LOAD_ATTR: rec_op_load_attr(r, name_at(r, f->arg), false); break;
     case KIN_DO_LOAD_METHOD: rec_op_load_attr(r, name_at(r, f->arg), true); break;
+    case KIN_DO_LOAD_SUPER_ATTR: rec_op_load_super(r, name_at(r, f->arg), false); break;
+    case KIN_DO_LOAD_SUPER_METHOD: rec_op_load_super(r, name_at(r, f->arg), true); break;
     case KIN_DO_STORE_ATTR: rec_op_store_attr(r, name_at(r, f->arg), false); break;
     case KIN_DO_DELETE_ATTR: rec_op_store_attr(r, name_at(r, f->arg), true); break;
     case KIN_DO_BRANCH: rec_op_branch(r); break;
@@ -469,6 +490,7 @@ dispatch(rec *r)
         f->slots[f->arg] = 0;
         break;
     case KIN_DO_LOAD_CONST: rec_push(r, rec_const(r, const_at(r, f->arg))); break;
+    case KIN_DO_LOAD_INT: case KIN_DO_LOAD_COMMON: rec_await_const(r); break;
     case KIN_DO_POP: rec_drop(r, 1); break;
     case KIN_DO_PUSH_EMPTY: rec_push(r, 0); break;
     case KIN_DO_COPY: rec_push(r, rec_peek(r, f->arg - 1)); break;
@@ -480,6 +502,7 @@ dispatch(rec *r)
     case KIN_DO_LOAD_CELL: op_load_cell(r); break;
     case KIN_DO_STORE_CELL: op_store_cell(r, false); break;
     case KIN_DO_DELETE_CELL: op_store_cell(r, true); break;
+    case KIN_DO_MAKE_CELL: op_make_cell(r); break;
     case KIN_DO_LOAD_BUILD_CLASS: load_global_name(r, REC_STR("__build_class__")); break;
     case KIN_DO_UNBIND_METHOD: op_unbind_method(r); break;
     case KIN_DO_CALL: op_call(r); break;
