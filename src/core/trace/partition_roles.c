@@ -110,7 +110,7 @@ is_unused(const kin_partitioner *p, kin_vid vid, uint32_t upto)
 {
     const kin_trace *t = p->t;
     const kin_step *maker = kin_maker_of(t, vid);
-    if (maker == NULL || (maker->kind != KIN_STEP_BUILD_LIST && maker->kind != KIN_STEP_BUILD_MAP))
+    if (maker == NULL || (maker->kind != KIN_STEP_BUILD_LIST && maker->kind != KIN_STEP_BUILD_MAP && maker->kind != KIN_STEP_BUILD_CELL))
         return false;
     for (uint32_t i = t->vals.at[vid].step + 1; i < upto; i++) {
         const kin_step *s = &t->steps.at[i];
