@@ -43,7 +43,8 @@ _passed = set()
 def in_operator():
     """True while an operator compiles the functions it was handed."""
     utils = sys.modules.get("torch._higher_order_ops.utils")
-    return utils is not None and getattr(utils._hop_compile_tls, "in_hop_compile", False)
+    mark = getattr(utils, "_hop_compile_tls", None)  # older versions do not say so
+    return getattr(mark, "in_hop_compile", False)
 
 
 def maker_of(code, namespace, name):

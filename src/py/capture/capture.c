@@ -360,7 +360,7 @@ stays_by_itself(stepper *x, const kin_step *s)
 {
     const char *name = called_name(x, s);
     if (strcmp(name, "one_hot") == 0 || pools_otherwise(x, s, name))
-        kin_capture_refuse(&x->c, "it behaves differently under a dispatch mode");
+        kin_capture_refuse(&x->c, "PyTorch computes it in another way while a graph is captured");
     else if (strcmp(name, "retain_grad") == 0)
         kin_capture_refuse(&x->c, "a tensor is to keep its gradient");
     else
@@ -547,7 +547,7 @@ makes_leaf(stepper *x, const kin_step *s)
     Py_XDECREF(leaf);
     PyErr_Clear();
     if (is)
-        kin_capture_refuse(&x->c, "it makes a tensor that gradients are accumulated in");
+        kin_capture_refuse(&x->c, "it makes a leaf tensor that requires gradients");
     return is;
 }
 
@@ -626,7 +626,7 @@ inputs_want_as_before(stepper *x)
     for (uint32_t i = 0; i < x->subgraph->nin; i++)
         if (kin_is_tensor(x->in[i]) &&
             kin_tensor_requires_grad(PyList_GET_ITEM(x->c.out->stand_ins, number++)) != kin_tensor_requires_grad(x->in[i])) {
-            kin_capture_refuse(&x->c, "an input requires gradients from here on");
+            kin_capture_refuse(&x->c, "an input requires gradients from this call on");
             return false;
         }
     return true;
