@@ -1,4 +1,6 @@
-"""Checks what every tracked file has to keep to: a length that can be read, and no path of somebody's machine."""
+"""Checks what every tracked file has to keep to: a length that can be read, no path of somebody's machine, and in the pages about the
+code no source file that does not exist.
+"""
 
 import pathlib
 import re
@@ -8,6 +10,8 @@ import sys
 ROOT = pathlib.Path(__file__).resolve().parent.parent
 MOST_LINES = 1200
 GENERATED = "/gen/"
+PAGES = ("ARCHITECTURE.md", "CONTRIBUTING.md", "docs/design/")
+SOURCE_FILE = re.compile(r"`([a-z0-9_/]+\.(?:c|h|def|inc))`")
 MACHINE_PATH = re.compile(r"(?<![\w.}])/(?:work|root|home|Users|tmp|opt|mnt)/\w")
 
 
@@ -26,11 +30,21 @@ def problems_in(name, text):
             yield f"{name}:{number}: a path of some machine"
 
 
+def missing_in(name, text, names):
+    """Source files that the page names and that are not there; a name without its whole path stands for any file that ends with it."""
+    ends = {"/".join(other.split("/")[first:]) for other in names for first in range(other.count("/") + 1)}
+    for found in sorted(set(SOURCE_FILE.findall(text)) - ends):
+        yield f"{name}: names {found}, which does not exist"
+
+
 def problems(names):
     for name in names:
         path = ROOT / name
         if path.is_file():  # one that was just deleted is tracked still
-            yield from problems_in(name, path.read_text(errors="replace"))
+            text = path.read_text(errors="replace")
+            yield from problems_in(name, text)
+            if name.startswith(PAGES):
+                yield from missing_in(name, text, names)
 
 
 if __name__ == "__main__":

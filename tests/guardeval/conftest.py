@@ -15,6 +15,7 @@ SOURCES = [
     "src/core/trace/trace.c",
     "src/py/entry/entry.c",
     "src/py/refs/refs.c",
+    "src/py/aten/meta.c",
     "src/py/aten/tensor.c",
     "src/py/aten/modes.c",
     "src/py/aten/sizes.c",

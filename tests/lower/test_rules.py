@@ -599,7 +599,7 @@ def test_nll_loss(reduction):
 def test_seldom():
     values = torch.tensor([0.0, -0.0, 1.5, -2.0, inf, -inf, nan, 0.25])
     a, b = values[:, None].expand(8, 8).contiguous(), values.expand(8, 8).contiguous()
-    check(lambda a, b: (torch.xlogy(a, b), torch.logaddexp(a, b), torch.logaddexp2(a, b), torch.heaviside(a, b)), a, b)
+    check(lambda a, b: (torch.xlogy(a, b), torch.logaddexp(a, b), torch.logaddexp2(a, b), torch.heaviside(a, b), torch.special.xlog1py(a, b)), a, b)
     check(lambda a: (torch.sinc(a), torch.deg2rad(a), torch.rad2deg(a), torch.signbit(a)), values)
     check(lambda a: (torch.deg2rad(a), torch.signbit(a), torch.sinc(a)), torch.arange(-3, 4))
     check(lambda m, a, b: (torch.addr(m, a, b), torch.addr(m, a, b, alpha=2)), floats(3, 4), floats(3), floats(4))

@@ -1,4 +1,4 @@
-"""The shadow oracle: where the guards of a recording hold, recording the call afresh must say the same.
+"""The oracle: where the guards of a recording hold, recording the call afresh must say the same.
 
 A guard claims that Python would take the same decisions and make the same calls again. So a sequence of calls is made
 in two worlds. In the first one the engine records and replays. In the second one every call that was a replay in the

@@ -4,9 +4,16 @@ import importlib.util
 import pathlib
 
 ROOT = pathlib.Path(__file__).resolve().parents[2]
-SPEC = importlib.util.spec_from_file_location("check_layers", ROOT / "tools" / "check_layers.py")
-check_layers = importlib.util.module_from_spec(SPEC)
-SPEC.loader.exec_module(check_layers)
+
+
+def load(name):
+    spec = importlib.util.spec_from_file_location(name, ROOT / "tools" / f"{name}.py")
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module
+
+
+check_layers, check_tree = load("check_layers"), load("check_tree")
 
 
 def test_tree_keeps_its_layers():
@@ -42,3 +49,10 @@ def test_folders_that_are_large_or_include_each_other_are_found():
     assert "circle" in find({**below, "core/base/vec.h": include("core/graph/b.h")})[0]
     assert find({f"core/trace/{i}.c": "" for i in range(24)}) == []
     assert "divide" in find({f"core/trace/{i}.c": "" for i in range(25)})[0]
+
+
+def test_pages_name_files_that_exist():
+    names = ["src/core/trace/a.c", "src/py/rules/b.h"]
+    assert list(check_tree.missing_in("page", "`core/trace/a.c`, `b.h`, `rules/b.h`, `<Python.h>`", names)) == []
+    assert list(check_tree.missing_in("page", "`core/rules/b.h`", names))
+    assert list(check_tree.missing_in("page", "`a.h`", names))

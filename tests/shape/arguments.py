@@ -698,7 +698,7 @@ ARGUMENTS = {
     **{f"{name}.default": tensors for name in ("atan2", "logical_and", "logical_or", "logical_xor", "maximum", "minimum", "fmax",
                                                "fmin", "floor_divide", "_prelu_kernel", "logaddexp", "logaddexp2", "hypot", "heaviside")},
     "mul.Scalar": number, "div.Scalar": number,
-    "xlogy.Tensor": tensors, "copysign.Tensor": tensors,
+    "xlogy.Tensor": tensors, "special_xlog1py.default": tensors, "copysign.Tensor": tensors,
     "pow.Tensor_Tensor": tensors, "where.self": where, "masked_fill.Scalar": masked_fill, "masked_fill.Tensor": masked_fill_tensor,
     "clamp.default": clamp, "clamp_min.default": number, "clamp_max.default": number, "lerp.Scalar": lerp, "addcmul.default": three,
     "addcdiv.default": three, "threshold.default": threshold, "glu.default": glu, "mse_loss.default": loss,

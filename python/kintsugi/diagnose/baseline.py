@@ -56,7 +56,7 @@ def write(path, found):
 
 
 def take(target, arguments=(), *, inputs=None):
-    """Runs the target with the same random numbers each time and without decisions that hang on the clock."""
+    """Runs the target with the same random numbers each time and without decisions that depend on the clock."""
     engine = _api.start_engine()
     trials = engine.options()["trials"]
     torch.manual_seed(0)

@@ -33,7 +33,7 @@ class Cause:
     origin: list = dataclasses.field(default_factory=list)  # [(file, line, code)] where the data of a decision comes from
     count: int = 1                # times in one call
     steps: list = dataclasses.field(default_factory=list)   # of the trace
-    skipped: bool = False         # a decision that left out the code that hangs on it
+    skipped: bool = False         # a decision that left out the code that depends on it
     patch: object = None          # fixes.Patch, fitted to the user's code
     price_us: float = None        # of a call; None: not measured
     spread_us: float = 0.0

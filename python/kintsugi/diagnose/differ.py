@@ -22,7 +22,7 @@ class Difference:
     filename: str = ""
     line: int = 0
     code: str = ""
-    operation: str = ""    # "" where it could not be told
+    operation: str = ""    # "" where it was not found
     script: str = ""       # a small program that shows it
     note: str = ""
 
@@ -131,9 +131,9 @@ def locate(observed, graph, text):
                 nodes = dump["graphs"][number - 1]["nodes"]
                 if _search(_Graph(nodes, values), found):
                     return found
-        found.note = "no call of the graph alone gives something else: the difference hangs on what they are compiled together with"
+        found.note = "no call of the graph alone gives something else: the difference depends on what they are compiled together with"
     except Exception as error:  # the program's own code may raise anything when it is run once more
-        found.note = f"the operation could not be told: {error}"
+        found.note = f"the operation was not found: {error}"
     return found
 
 

@@ -130,7 +130,7 @@ class _Writer:
         self.kept = self.numbers_behind()
 
     def numbers_behind(self):
-        """Numbers made of tensors that bridged decisions hang on: vids. There the tensor stays a tensor."""
+        """Numbers made of tensors that bridged decisions depend on: vids. There the tensor stays a tensor."""
         makers = {node["vid"]: node for node in self.program.nodes.values() if node["vid"]}
         found, seen = set(), set()
         waiting = [vid for index in self.bridged if self.program.breaks[index]["why"] in NUMBERS

@@ -14,7 +14,7 @@ static struct {
 __attribute__((constructor)) static void
 read_environment(void)
 {
-    static const char *const names[] = {"KIN_FAIL_ALLOC", "KIN_FAIL_LLVM", "KIN_FAIL_WRITE"};
+    static const char *const names[] = {"KIN_FAIL_ALLOC", "KIN_FAIL_LLVM", "KIN_FAIL_WRITE", "KIN_FAIL_CLASS"};
     for (int i = 0; i < KIN_FAIL__COUNT; i++) {
         const char *text = getenv(names[i]);
         if (text != NULL && text[0] != 0)

@@ -1,5 +1,6 @@
-/* Failure injection, as SQLite tests its own: the n-th allocation, call of LLVM or write to disk fails. Only in builds with KIN_FAULTS (the C
- * tests; -Dfaults=true for the extension), where this header is included before everything else; otherwise it is empty.
+/* Failure injection, as SQLite tests its own: the n-th allocation, call of LLVM or write to disk fails, or the n-th class that a
+ * recording meets has no version, so that the recording stops. Only in builds with KIN_FAULTS (the C tests; -Dfaults=true for the
+ * extension), where this header is included before everything else; otherwise it is empty.
  *
  *     for (uint64_t n = 1; ; n++) {
  *         kin_fail_arm(KIN_FAIL_ALLOC, n, false);
@@ -7,8 +8,8 @@
  *         if (!kin_fail_disarm(KIN_FAIL_ALLOC)) break;      it had no n-th allocation
  *     }
  *
- * In the extension KIN_FAIL_ALLOC=n, KIN_FAIL_LLVM=n and KIN_FAIL_WRITE=n of the environment arm it at the start; n+ fails the n-th and all
- * that follow.
+ * In the extension KIN_FAIL_ALLOC=n, KIN_FAIL_LLVM=n, KIN_FAIL_WRITE=n and KIN_FAIL_CLASS=n of the environment arm it at the start; n+ fails
+ * the n-th and all that follow.
  */
 #ifndef KIN_BASE_FAULT_H
 #define KIN_BASE_FAULT_H
@@ -20,7 +21,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-typedef enum { KIN_FAIL_ALLOC, KIN_FAIL_LLVM, KIN_FAIL_WRITE, KIN_FAIL__COUNT } kin_fail;
+typedef enum { KIN_FAIL_ALLOC, KIN_FAIL_LLVM, KIN_FAIL_WRITE, KIN_FAIL_CLASS, KIN_FAIL__COUNT } kin_fail;
 
 /* The n-th from now on fails (n from 1, 0: none); all: and those after it. */
 void kin_fail_arm(kin_fail what, uint64_t n, bool all);

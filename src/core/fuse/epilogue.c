@@ -160,7 +160,7 @@ check_rows(const kin_loops *k, kin_ix e, int64_t rows, int64_t width)
     return below != rows * width ? "not all rows are read" : NULL;
 }
 
-/* A load or store that jumps from column to column, or hangs on data, is better done apart. */
+/* A load or store that jumps from column to column, or depends on data, is better done apart. */
 static bool
 has_jumps(const kin_loops *k)
 {

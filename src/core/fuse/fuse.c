@@ -1,219 +1,10 @@
-/* What is stored, and which statements share a kernel. Groups stand in the order in which they will run; a statement may
+/* Which statements share a kernel. Groups stand in the order in which they will run; a statement may
  * join any group that is not before one it reads from, so no cycle can arise. Among the groups that fit, the one
  * it reads from comes first, then later ones that read the same memory.
  */
 #include "core/fuse/fuse_priv.h"
 
 enum { MOST_TRIES = 6 };
-
-bool
-fuse_in_memory(const fuse *f, kin_irn n)
-{
-    unsigned op = fuse_node(f, n)->op;
-    return f->nodes[n].stored || op == KIN_IR_INPUT || op == KIN_IR_RESULT;
-}
-
-/* -- what is stored ---------------------------------------------------------------------------------------------- */
-
-static bool
-has_effect(const fuse *f, kin_irn n)
-{
-    const kin_ir_node *node = fuse_node(f, n);
-    return node->op == KIN_IR_EXTERN && node->nattrs > 1 && kin_ir_attrs(f->ir, n)[1] & KIN_IR_EXTERN_EFFECT;
-}
-
-bool
-fuse_is_into(const fuse *f, kin_irn n)
-{
-    return fuse_node(f, n)->op == KIN_IR_RESULT &&
-           kin_ir_attrs(f->ir, kin_ir_arg(f->ir, n, 0))[1] & KIN_IR_EXTERN_INTO;
-}
-
-static void
-find_live(fuse *f)
-{
-    for (uint32_t i = 0; i < f->ir->outputs.len; i++) {
-        f->nodes[f->ir->outputs.at[i].node].live = true;
-        f->nodes[f->ir->outputs.at[i].node].uses++;
-    }
-    for (uint32_t e = 0; e < f->ir->updates.len; e++)
-        f->nodes[f->ir->updates.at[e].undo].live = true;
-    for (kin_irn n = f->ir->nodes.len; n-- > 1;) {
-        f->nodes[n].live |= has_effect(f, n);
-        for (unsigned a = 0; f->nodes[n].live && a < fuse_node(f, n)->nargs; a++) {
-            f->nodes[kin_ir_arg(f->ir, n, a)].live = true;
-            f->nodes[kin_ir_arg(f->ir, n, a)].uses++;
-        }
-    }
-}
-
-/* An output lies as it says, row-major when it says nothing; where the node itself would like to lie does not count. */
-static void
-lay_out_output(fuse *f, const kin_ir_out *o)
-{
-    int64_t rows[KIN_IR_MAX_DIMS], below = 1;
-    for (unsigned d = fuse_node(f, o->node)->ndim; d-- > 0;) {
-        rows[d] = below;
-        below *= fuse_sizes(f, o->node)[d] > 1 ? fuse_sizes(f, o->node)[d] : 1;
-    }
-    fuse_lay_out(f, o->node, o->strides ? f->ir->ints.at + o->strides : rows);
-}
-
-/* Parts of inputs that are written at once: both they and what puts the old elements back lie in the input. */
-static void
-claim_updates(fuse *f)
-{
-    for (uint32_t e = 0; e < f->ir->updates.len; e++) {
-        const kin_ir_update *update = &f->ir->updates.at[e];
-        kin_irn nodes[] = {update->write, update->undo};
-        for (int i = 0; i < 2; i++) {
-            node_info *info = &f->nodes[nodes[i]];
-            info->stored = info->needed = true;
-            info->into = update->into;
-            fuse_lay_out(f, nodes[i], f->ir->ints.at + fuse_node(f, nodes[i])->strides);
-        }
-        f->nodes[update->write].in_place = true;
-        f->nodes[update->saved].stored = f->nodes[update->saved].needed = true;
-        fuse_lay_out(f, update->saved, NULL);
-    }
-}
-
-static void
-claim_outputs(fuse *f)
-{
-    for (uint32_t i = 0; i < f->ir->outputs.len; i++) {
-        const kin_ir_out *o = &f->ir->outputs.at[i];
-        node_info *info = &f->nodes[o->node];
-        unsigned op = fuse_node(f, o->node)->op;
-        info->needed = true;
-        if (o->into) {
-            info->stored = true;
-            info->into = o->into;
-            lay_out_output(f, o);
-            continue;
-        }
-        if ((op == KIN_IR_RESULT && !fuse_is_into(f, o->node)) || info->output != FUSE_NONE)
-            continue;
-        info->stored = op != KIN_IR_RESULT;
-        info->output = i;
-        if (op != KIN_IR_INPUT && op != KIN_IR_RESULT)
-            lay_out_output(f, o);
-    }
-}
-
-static void
-store(fuse *f, kin_irn n)
-{
-    unsigned op = fuse_node(f, n)->op;
-    if (op == KIN_IR_INPUT || op == KIN_IR_RESULT)
-        return;
-    f->nodes[n].stored = true;
-    if (f->nodes[n].strides == 0)
-        fuse_lay_out(f, n, NULL);
-}
-
-/* Arguments of extern calls: the value that the argument is a view of, or the argument itself. */
-static void
-store_arguments(fuse *f)
-{
-    for (kin_irn n = 1; n < f->ir->nodes.len; n++) {
-        if (!f->nodes[n].live || fuse_node(f, n)->op != KIN_IR_EXTERN)
-            continue;
-        for (unsigned a = 0; a < fuse_node(f, n)->nargs; a++) {
-            kin_irn arg = kin_ir_arg(f->ir, n, a), base;
-            int64_t strides[KIN_IR_MAX_DIMS], offset;
-            if (!fuse_view(f, arg, &base, strides, &offset))
-                base = arg;
-            store(f, base);
-            f->nodes[base].needed = true;
-        }
-    }
-}
-
-static double
-own_cost(const kin_ir_node *node)
-{
-    switch (kin_ir_op_class(node->op)) {
-    case KIN_IR_CLASS_POINTWISE:
-        if (node->op == KIN_IR_CAST || node->op == KIN_IR_NEG || node->op == KIN_IR_ABS)
-            return 0.5;
-        return (node->op >= KIN_IR_EXP && node->op <= KIN_IR_SIGMOID) || node->op == KIN_IR_POW || node->op == KIN_IR_ATAN2 ? 12
-             : node->op == KIN_IR_DIV || node->op == KIN_IR_REM || node->op == KIN_IR_FLOOR_DIV ? 4 : 1;
-    case KIN_IR_CLASS_COMPARE: return 1;
-    case KIN_IR_CLASS_VIEW: return node->op == KIN_IR_INDEX ? 3 : node->op == KIN_IR_CAT || node->op == KIN_IR_PAD ? 1.5 : 0;
-    default: return 0;
-    }
-}
-
-static bool
-always_stored(const kin_ir_node *node)
-{
-    kin_ir_class c = kin_ir_op_class(node->op);
-    return c == KIN_IR_CLASS_REDUCE || c == KIN_IR_CLASS_SCAN || c == KIN_IR_CLASS_SCATTER;
-}
-
-/* A value that is repeated many times, or read at places that repeat it, and that costs something; or a large one that is more than read, or a
- * copy that was asked for. */
-static void
-store_repeated(fuse *f, kin_irn n)
-{
-    const kin_ir_node *node = fuse_node(f, n);
-    if (node->op != KIN_IR_EXPAND && node->op != KIN_IR_INDEX)
-        return;
-    enum { DEAR = 8, LARGE = 4096 };
-    kin_irn a = kin_ir_arg(f->ir, n, 0), value = a;
-    while (fuse_node(f, value)->op == KIN_IR_RESHAPE)
-        value = kin_ir_arg(f->ir, value, 0);
-    int64_t numel = kin_ir_numel(f->ir, a), times = numel > 0 ? kin_ir_numel(f->ir, n) / numel : 0;
-    bool copy = fuse_node(f, value)->op == KIN_IR_CAST && fuse_node(f, kin_ir_arg(f->ir, value, 0))->dtype == fuse_node(f, value)->dtype;
-    bool large = times >= 8 && (copy || (numel >= LARGE && f->nodes[value].cost > 3));
-    if (!fuse_in_memory(f, value) && times >= 4 && (f->nodes[value].cost >= DEAR || large))
-        store(f, value);
-}
-
-static void
-find_elsewhere(fuse *f)
-{
-    for (uint32_t i = 0; i < f->ir->outputs.len; i++)
-        f->nodes[f->ir->outputs.at[i].node].elsewhere |= f->ir->outputs.at[i].into == 0;
-    for (kin_irn n = f->ir->nodes.len; n-- > 1;) {
-        kin_ir_class c = kin_ir_op_class(fuse_node(f, n)->op);
-        bool inside = c == KIN_IR_CLASS_POINTWISE || c == KIN_IR_CLASS_COMPARE || c == KIN_IR_CLASS_VIEW;
-        for (unsigned a = 0; f->nodes[n].live && a < fuse_node(f, n)->nargs; a++)
-            f->nodes[kin_ir_arg(f->ir, n, a)].elsewhere |= f->nodes[n].elsewhere || !inside;
-    }
-}
-
-/* Used more than once, and expensive. What only goes into inputs is mostly used in one kernel, which computes it once. */
-static bool
-is_wanted_often(const node_info *info)
-{
-    enum { DEAR = 3, VERY_DEAR = 40 };
-    return info->uses > 1 && info->cost > (info->elsewhere ? DEAR : VERY_DEAR);
-}
-
-static void
-choose_stored(fuse *f)
-{
-    find_elsewhere(f);
-    fuse_find_epilogues(f);
-    for (kin_irn n = 1; n < f->ir->nodes.len; n++) {
-        const kin_ir_node *node = fuse_node(f, n);
-        node_info *info = &f->nodes[n];
-        if (!info->live || node->op == KIN_IR_EXTERN)
-            continue;
-        store_repeated(f, n);
-        info->cost = own_cost(node);
-        for (unsigned a = 0; a < node->nargs; a++) {
-            kin_irn arg = kin_ir_arg(f->ir, n, a);
-            info->cost += fuse_in_memory(f, arg) ? 1 : f->nodes[arg].cost;
-        }
-        bool leaf = kin_ir_op_class(node->op) == KIN_IR_CLASS_LEAF || kin_ir_op_class(node->op) == KIN_IR_CLASS_VIEW;
-        bool many_parts = node->op == KIN_IR_CAT && node->nargs > 4;
-        if (info->exits || always_stored(node) || (!info->inside && (many_parts || (is_wanted_often(info) && !leaf) || info->cost > 200)))
-            store(f, n);
-    }
-}
 
 /* -- groups ------------------------------------------------------------------------------------------------------ */
 
@@ -637,7 +428,7 @@ make_before(fuse *f, write_backs *all, uint32_t c)
     for (uint32_t i = 0; i < all->at[c].reads.len; i++)
         all->at[all->at[c].reads.at[i]].readers--;
     all->at[c].reads.len = 0;
-    store(f, copy);
+    fuse_store(f, copy);
     return place_node(f, copy);
 }
 
@@ -779,11 +570,7 @@ find_needed(fuse *f)
 static kin_status
 run(fuse *f, kin_fused *out)
 {
-    find_live(f);
-    claim_outputs(f);
-    claim_updates(f);
-    store_arguments(f);
-    choose_stored(f);
+    fuse_choose_stored(f);
     if (f->failed)
         return KIN_NOMEM;
     KIN_TRY(place_all(f));

@@ -59,6 +59,10 @@ typedef struct {
 static inline const kin_ir_node *fuse_node(const fuse *f, kin_irn n) { return &f->ir->nodes.at[n]; }
 static inline const int64_t *fuse_sizes(const fuse *f, kin_irn n) { return kin_ir_sizes(f->ir, n); }
 static inline const int64_t *fuse_strides(const fuse *f, kin_irn n) { return f->ints.at + f->nodes[n].strides; }
+
+/* -- stored.c */
+void fuse_choose_stored(fuse *f);
+void fuse_store(fuse *f, kin_irn n);
 /* Has memory of its own: stored, an input or an extern call's result. */
 bool fuse_in_memory(const fuse *f, kin_irn n);
 /* Result of an extern call that writes into memory it is given. */

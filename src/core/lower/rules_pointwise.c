@@ -626,14 +626,14 @@ float_operands(low_call *c, const char *first, const char *second, kin_irn *a, k
     return *a != 0 && *b != 0;
 }
 
-/* x * log(y): 0 where x is 0, unless y is NaN */
+/* x * log(y), row 1: x * log(1 + y). 0 where x is 0, unless y is NaN */
 bool
-rule_xlogy(low_call *c, int row)
+rule_xlogy(low_call *c, int of_one_more)
 {
     kin_irn x, y;
     if (!float_operands(c, "self", "other", &x, &y))
         return false;
-    kin_irn plain = low_bi(c, KIN_IR_MUL, x, low_un(c, KIN_IR_LOG, y));
+    kin_irn plain = low_bi(c, KIN_IR_MUL, x, low_un(c, of_one_more ? KIN_IR_LOG1P : KIN_IR_LOG, y));
     kin_irn zero = kin_ir_where(c->ir, low_compare(c, KIN_IR_EQ, x, 0), low_like(c, x, 0), plain);
     return low_done(c, 0, kin_ir_where(c->ir, low_bi(c, KIN_IR_NE, y, y), y, zero));
 }

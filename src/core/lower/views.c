@@ -1,4 +1,4 @@
-/* Memory that several values share, told as values: reading a view of what was written since, writing through a view.
+/* Memory that several values share, expressed as values: reading a view of what was written since, writing through a view.
  *
  * Each storage has a base value. Every other value of the storage is a view of a parent, made by view nodes only (EXPAND,
  * PERMUTE, RESHAPE, SLICE, INDEX). A write replaces the base: the chain of view nodes from parent to view is walked back,

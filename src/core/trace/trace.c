@@ -85,6 +85,23 @@ trim(kin_trace *t)
     kin_vec_trim(&t->facts);
 }
 
+kin_trace_mark
+kin_trace_end(const kin_trace *t)
+{
+    return (kin_trace_mark){t->vals.len, t->steps.len, t->vids.len, t->snaps.len, t->facts.len, t->nsegments};
+}
+
+void
+kin_trace_cut(kin_trace *t, kin_trace_mark end)
+{
+    t->vals.len = end.vals;
+    t->steps.len = end.steps;
+    t->vids.len = end.vids;
+    t->snaps.len = end.snaps;
+    t->facts.len = end.facts;
+    t->nsegments = end.nsegments;
+}
+
 kin_status
 kin_trace_finish(kin_trace *t)
 {

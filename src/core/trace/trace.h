@@ -181,9 +181,18 @@ typedef struct {
 } kin_range;
 typedef KIN_VEC(kin_range) kin_path;
 
+/* How long a trace is, to go back to. */
+typedef struct {
+    uint32_t vals, steps, vids, snaps, facts, nsegments;
+} kin_trace_mark;
+
 /* An empty trace: vals[0], snaps[0], segment 0 and its step. */
 kin_status kin_trace_init(kin_trace *t) KIN_MUST_CHECK;
 void kin_trace_deinit(kin_trace *t);
+
+kin_trace_mark kin_trace_end(const kin_trace *t);
+/* Drops what came behind the mark. */
+void kin_trace_cut(kin_trace *t, kin_trace_mark end);
 
 /* Marks steps that nothing needs as SUNK, numbers the graphs, and computes where slots are released. Call again
  * after a side trace was added. */

@@ -114,7 +114,7 @@ note_written(kin_track *t, uintptr_t start, uintptr_t end)
     }
 }
 
-/* Notes what was written and protects it again; false: that cannot be told. */
+/* Notes what was written and protects it again; false: that is not known. */
 static bool
 scan_pages(kin_track *t, range r)
 {

@@ -9,8 +9,6 @@
 #include "py/aten/tensor_priv.h"
 #include "py/aten/threads.h"
 
-enum { DEVICE_CPU = 0, DEVICE_META = 14 };
-
 typedef int (*new_fn)(int64_t, const int64_t *, const int64_t *, int32_t, int32_t, int32_t, void **);
 typedef int (*over_fn)(void *, int64_t, const int64_t *, const int64_t *, int64_t, int32_t, int32_t, int32_t, void **);
 typedef int (*view_fn)(void *, int64_t, const int64_t *, const int64_t *, int64_t, void **);

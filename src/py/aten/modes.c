@@ -36,7 +36,7 @@ kin_modes_init(PyObject *torch_module, void *torch_cpu, void *c10)
 static bool
 is_harmless(PyObject *mode)
 {
-    static const char *const names[][2] = {{"DeviceContext", "torch.utils._device"}, {"Witness", "kintsugi._kintsugi"}};
+    static const char *const names[][2] = {{"DeviceContext", "torch.utils._device"}, {"Crosscheck", "kintsugi._kintsugi"}};
     PyTypeObject *type = Py_TYPE(mode);
     const char *dot = strrchr(type->tp_name, '.'), *name = dot ? dot + 1 : type->tp_name;
     PyObject *module = PyDict_GetItemString(kin_type_dict(type), "__module__"); /* borrowed */

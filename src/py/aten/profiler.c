@@ -6,7 +6,7 @@
 #include "py/compat/heap.h"
 
 static PyObject *names;         /* of torch.autograd.profiler; for the life of the process */
-static const uint64_t *version; /* NULL: it cannot be told from a word */
+static const uint64_t *version; /* NULL: no word says it */
 static uint64_t seen;
 static bool on;
 

@@ -439,7 +439,7 @@ wrap_result(capturing *c, const kin_capture_call *call, PyObject *result)
 
 /* -- one operator ----------------------------------------------------------------------------------------------- */
 
-/* Operators without tensor arguments make their results where they are told to; not told, on the default device. */
+/* Operators without tensor arguments make their results on the device that they are given; without one, on the default device. */
 static bool
 place_on_meta(const capturing *c, PyObject *kwargs)
 {

@@ -1,4 +1,4 @@
-/* The recording driver: runs the call under the watcher, keeps shadow frames in step with the real ones, and turns
+/* The recording driver: runs the call under the watcher, keeps symbolic frames in step with the real ones, and turns
  * what the rules wrote into a finished entry.
  */
 #include "core/base/clock.h"
@@ -29,7 +29,7 @@ kin_record_set_compiling(bool on)
     rec_set_compiling(on);
 }
 
-/* -- shadow frames -------------------------------------------------------------------------------------------- */
+/* -- symbolic frames -------------------------------------------------------------------------------------------- */
 
 /* Cells and free variables: what the prologue did before the first instruction is reported. */
 static void
@@ -104,7 +104,7 @@ enter_inlined(rec *r, struct _PyInterpreterFrame *f)
     rec_frame *rf = rec_push_frame(r, f, kin_watch_code(f));
     c->active = false;
     if (rf == NULL) {
-        rec_bug(r, "no memory for a shadow frame");
+        rec_bug(r, "no memory for a symbolic frame");
         return false;
     }
     rf->func = c->func_vid;
@@ -116,7 +116,7 @@ enter_inlined(rec *r, struct _PyInterpreterFrame *f)
         if (c->locals[i] && O(r, c->locals[i]) == NULL)
             rec_set_obj(r, c->locals[i], obj);
         if (!same_as_shadow(r, c->locals[i], obj)) {
-            rec_bug(r, "argument differs from its shadow");
+            rec_bug(r, "argument differs from its value in the symbolic frame");
             return false;
         }
     }
@@ -256,7 +256,7 @@ agrees_with_stack(rec *r, rec_frame *f)
             rec_set_obj(r, vid, stack[i]);
         if (!same_as_shadow(r, vid, stack[i])) {
             if (getenv("KIN_DEBUG"))
-                fprintf(stderr, "slot %d vid %u kind %d: shadow %s real %s\n", i, vid, r->t->vals.at[vid].kind,
+                fprintf(stderr, "slot %d vid %u kind %d: symbolic %s real %s\n", i, vid, r->t->vals.at[vid].kind,
                         vid && O(r, vid) ? Py_TYPE(O(r, vid))->tp_name : "NULL",
                         stack[i] ? Py_TYPE(stack[i])->tp_name : "NULL");
             return false;
@@ -331,7 +331,7 @@ on_instr(void *arg, struct _PyInterpreterFrame *frame, uint32_t offset)
     if (!f->started)
         enter_frame(r, f);
     if (!agrees_with_stack(r, f)) {
-        rec_bug(r, "the stack differs from its shadow");
+        rec_bug(r, "the stack differs from the symbolic one");
         return;
     }
     r->unchecked = false;
@@ -543,6 +543,10 @@ complete_recording(rec *r)
     kin_entry *v = r->v;
     if (!r->failed && !r->done && !r->stopped)
         r->failed = true; /* the watched frame never came, or the watch was taken over */
+    if (r->status != KIN_OK)
+        r->failed = true;
+    if (r->end.steps != 0)
+        kin_trace_cut(r->t, r->end);
     if (!r->failed && r->join != 0)
         join_side_trace(r);
     if (!r->failed && (kin_trace_finish(&v->trace) != KIN_OK || kin_guard_build(v) != KIN_OK))

@@ -1,4 +1,4 @@
-/* Recording what CPython does after an exit, as a new side trace of the same trace: the rebuilt frames get shadow frames
+/* Recording what CPython does after an exit, as a new side trace of the same trace: the rebuilt frames get symbolic frames
  * whose slots are the snapshot's values, and watching goes on from there.
  *
  * The side trace starts in a new segment, so nothing is assumed about the heap. What was known of fresh objects is not
@@ -8,34 +8,12 @@
 #include "py/compat/frame.h"
 #include "py/driver/driver_priv.h"
 
-/* How much of the trace existed before, to go back to when the recording is of no use. */
-typedef struct {
-    uint32_t vals, steps, vids, snaps, facts, nsegments;
-} trace_mark;
-
 typedef struct {
     rec *r;
     kin_exit *exit;
     rec_frame **frames; /* by depth */
     uint32_t nframes;
 } side_run;
-
-static trace_mark
-mark_trace(const kin_trace *t)
-{
-    return (trace_mark){t->vals.len, t->steps.len, t->vids.len, t->snaps.len, t->facts.len, t->nsegments};
-}
-
-static void
-cut_trace(kin_trace *t, trace_mark m)
-{
-    t->vals.len = m.vals;
-    t->steps.len = m.steps;
-    t->vids.len = m.vids;
-    t->snaps.len = m.snaps;
-    t->facts.len = m.facts;
-    t->nsegments = m.nsegments;
-}
 
 /* -- beginning ------------------------------------------------------------------------------------------------------ */
 
@@ -190,7 +168,7 @@ kin_record_exit(const kin_record_options *options, kin_entry *v, uint32_t step, 
                 kin_record_result *result)
 {
     memset(result, 0, sizeof *result);
-    trace_mark mark = mark_trace(&v->trace);
+    kin_trace_mark before_it = kin_trace_end(&v->trace);
     rec *r = kin_record_can_join(&v->trace.steps.at[step]) && !kin_record_active() ? rec_new(options, v, result) : NULL;
     side_run b = {.r = r, .exit = exit};
     if (r == NULL || !begin_side_trace(&b, step)) {
@@ -198,7 +176,7 @@ kin_record_exit(const kin_record_options *options, kin_entry *v, uint32_t step, 
         if (r != NULL)
             rec_free(r);
         free(b.frames);
-        cut_trace(&v->trace, mark);
+        kin_trace_cut(&v->trace, before_it);
         return kin_exit_resume(exit, NULL, NULL);
     }
     r->join = step;
@@ -208,7 +186,7 @@ kin_record_exit(const kin_record_options *options, kin_entry *v, uint32_t step, 
         v->trace.steps.at[r->join].alt = 0;
         v->trace.steps.at[step].flags = before.flags;
         v->trace.steps.at[step].ref = before.ref;
-        cut_trace(&v->trace, mark);
+        kin_trace_cut(&v->trace, before_it);
         if (kin_trace_finish(&v->trace) != KIN_OK || kin_guard_build(v) != KIN_OK) {
             result->health = KIN_RECORD_LOST;
             snprintf(result->reason, sizeof result->reason, "internal error: the trace could not be restored");

@@ -35,7 +35,7 @@ typedef struct {
     PyTypeObject *type;
     PyObject *alive; /* weak reference to it */
     KIN_VEC(note) notes;
-    uint64_t contents; /* 0: cannot be told */
+    uint64_t contents; /* 0: not known */
     KIN_VEC(stamp) stamps;
 } record;
 
@@ -128,7 +128,7 @@ is_known_by_address(PyObject *value)
     return PyList_CheckExact(value) || PyDict_CheckExact(value) || strcmp(Py_TYPE(value)->tp_name, "_abc._abc_data") == 0;
 }
 
-/* False: it cannot be told from another one later. */
+/* False: it cannot be distinguished from another one later. */
 static bool
 note_value(note *n, PyObject *value)
 {
@@ -341,7 +341,7 @@ add_record(PyTypeObject *type)
 
 /* -- a class with its bases ----------------------------------------------------------------------------------------- */
 
-/* Static classes stay as they are. 0: it cannot be told. */
+/* Static classes stay as they are. 0: it is not known. */
 static uint64_t
 contents_of(const PyTypeObject *type)
 {

@@ -298,7 +298,7 @@ sort_by_applied(rec *r, rec_consumer *c, kin_vid key)
         kin_vid best = c->inputs[find_extreme(r, c)];
                 rec_model_value(r, &c->call, best);
     }
-    if (!ok && !r->stopped)
+    if (!ok)
         rec_truncate(r, start);
     free(c->items);
     return ok;
@@ -364,7 +364,7 @@ fold_by_applied(rec *r, const rec_args *a, const kin_vid *inputs, uint32_t n)
         const kin_vid pair[2] = {acc, inputs[i]};
         acc = rec_apply(r, a->args[0], pair, 2);
     }
-    if (acc == 0 && !r->stopped)
+    if (acc == 0)
         rec_truncate(r, start);
     r->skip_expected = acc != 0;
     return acc != 0 && rec_model_value(r, a, acc);

@@ -156,8 +156,6 @@ call_new(rec *r, const rec_args *a)
     if (cls == 0 || (a->nkw && PyExceptionClass_Check(base)))
         return false;
     need_constructors(r, tp);
-    if (r->stopped)
-        return true;
     if (base == &PyTuple_Type)
         return new_tuple(r, a, fn);
     return rec_model_value(r, a, new_instance(r, cls, fn, a->args + 1, takes_args ? a->npos - 1 : 0));
@@ -173,11 +171,11 @@ look_for_init(rec *r, kin_vid cls, kin_vid obj, PyObject **init)
 {
     PyTypeObject *tp = rec_need_type(r, obj);
     rec_bases_of(r, tp);
-    if (r->stopped || !PyType_IsSubtype(tp, (PyTypeObject *)O(r, cls)))
-        return r->stopped ? THEN_UNKNOWN : THEN_NOTHING;
+    if (!PyType_IsSubtype(tp, (PyTypeObject *)O(r, cls)))
+        return THEN_NOTHING;
     need_constructors(r, tp);
     *init = _PyType_Lookup(tp, REC_STR("__init__"));
-    if (r->stopped || *init == NULL)
+    if (*init == NULL)
         return THEN_UNKNOWN;
     if (tp->tp_init == PyBaseObject_Type.tp_init && Py_TYPE(*init) == &PyWrapperDescr_Type)
         return tp->tp_new != PyBaseObject_Type.tp_new ? THEN_NOTHING : THEN_UNKNOWN;
@@ -285,10 +283,10 @@ type_call(rec *r, const rec_args *a)
     }
     attr_result at;
     rec_attr_find(r, a->callee, REC_STR("__new__"), &at);
-    if (r->stopped || at.kind != ATTR_VALUE || !PyFunction_Check(O(r, at.value)) || !rec_can_inline(r, O(r, at.value)))
-        return r->stopped;
+    if (at.kind != ATTR_VALUE || !PyFunction_Check(O(r, at.value)) || !rec_can_inline(r, O(r, at.value)))
+        return false;
     need_constructors(r, tp);
-    return !r->stopped && construct(r, a, at.value);
+    return construct(r, a, at.value);
 }
 
 /* A class is called: by its metaclass, where that has a __call__ in Python. */
@@ -305,8 +303,6 @@ rec_call_class(rec *r, const rec_args *a)
     rec_need_metaclass(r, (PyTypeObject *)O(r, a->callee));
     rec_attrs_of(r, meta);
     rec_lookup(r, meta, REC_STR("__call__"));
-    if (r->stopped)
-        return false;
     rec_args by_metaclass = rec_args_behind(a, rec_found(r, meta, REC_STR("__call__"), call), a->callee, all);
     return rec_inline(r, &by_metaclass, NULL, 0, KIN_RESUME_PUSH, 0);
 }

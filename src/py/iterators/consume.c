@@ -312,10 +312,10 @@ rec_consume_unpack(rec *r, kin_vid vid, int before, int after)
 {
     bool visible = FRESH(r, vid) != NULL && FRESH(r, vid)->kind == FRESH_GENERATOR;
     kin_vid source = visible ? vid : rec_hidden_generator(r, vid);
-    rec_gen *gen = source && !r->stopped ? rec_usable_generator(r, source) : NULL;
+    rec_gen *gen = source ? rec_usable_generator(r, source) : NULL;
     rec_consumer *c = gen ? rec_begin_consumer(r, gen) : NULL;
     if (c == NULL)
-        return r->stopped;
+        return false;
     c->row = &unpack_row;
     c->source = vid;
     rec_aim(r, c, before, after);

@@ -24,7 +24,7 @@ typedef struct {
 /* A value on the stack when the instruction began. Its object may die in the instruction. */
 typedef struct {
     kin_vid vid;
-    PyObject *held; /* alive until the end, as its death cannot be told; else NULL */
+    PyObject *held; /* alive until the end, as its death cannot be observed; else NULL */
 } rec_operand;
 
 typedef struct rec_consumer {

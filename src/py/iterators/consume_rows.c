@@ -185,7 +185,7 @@ rec_consume_call(rec *r, const rec_args *a)
     bool visible = FRESH(r, a->args[at]) != NULL && FRESH(r, a->args[at])->kind == FRESH_GENERATOR;
     bool through_iter = !visible && row->finish != finish_next && row->finish != finish_dict;
     kin_vid source = visible ? a->args[at] : through_iter ? rec_hidden_generator(r, a->args[at]) : 0;
-    rec_gen *gen = source && !r->stopped ? rec_usable_generator(r, source) : NULL;
+    rec_gen *gen = source ? rec_usable_generator(r, source) : NULL;
     bool from_tensor = gen != NULL && a->npos == 2 && row->finish == finish_sum && kin_is_plain_tensor(O(r, a->args[1]));
     if (from_tensor)
         rec_need_type(r, a->args[1]);

@@ -1,6 +1,6 @@
 /* Generators made and consumed inside the recorded call.
  *
- * A generator is a fresh object (BUILD_GENERATOR) whose shadow frame the recorder keeps. It is resumed by a *consumer*
+ * A generator is a fresh object (BUILD_GENERATOR) whose symbolic frame the recorder keeps. It is resumed by a *consumer*
  * (consume.c). Every resumption is reported by the watcher as a call of the generator's frame, every yield as its return.
  *
  * GENERATOR_STATE says where a generator is suspended and with what in it, so that an exit, or code that is not
@@ -148,7 +148,7 @@ rec_hidden_generator(rec *r, kin_vid vid)
     rec_lookup(r, tp, asked[0]);
     rec_lookup(r, tp, asked[1]);
     rec_lookup(r, tp, REC_STR("__iter__"));
-    kin_vid gen = r->stopped ? 0 : new_generator(r, &(rec_args){.callee = rec_found(r, tp, REC_STR("__iter__"), func), .args = &vid, .npos = 1});
+    kin_vid gen = new_generator(r, &(rec_args){.callee = rec_found(r, tp, REC_STR("__iter__"), func), .args = &vid, .npos = 1});
     if (gen != 0)
         rec_find_generator(r, gen)->hidden = true;
     return gen;
@@ -177,7 +177,7 @@ resume(rec *r, rec_gen *gen, struct _PyInterpreterFrame *f)
 {
     if (gen->state == GEN_NEW) {
         if (start_frame(r, gen, f) == NULL) {
-            rec_bug(r, "no memory for a shadow frame");
+            rec_bug(r, "no memory for a symbolic frame");
             return false;
         }
     } else {

@@ -45,7 +45,7 @@ python_method(rec *r, kin_vid vid, PyObject *name)
         return 0;
     PyTypeObject *tp = rec_need_attrs(r, vid);
     rec_lookup(r, tp, name);
-    return r->stopped ? 0 : rec_found(r, tp, name, func);
+    return rec_found(r, tp, name, func);
 }
 
 static uint32_t
@@ -127,7 +127,7 @@ iterates_in_python(rec *r, kin_vid vid)
         return false;
     if (FRESH(r, vid) == NULL && r->region == NULL)
         rec_root(r, vid);
-    return !r->stopped;
+    return true;
 }
 
 bool
@@ -137,7 +137,7 @@ rec_consume_iterables(rec *r, const rec_args *a)
     bool python = false;
     for (uint32_t i = 0; row != NULL && i < iterated(row, a->npos); i++)
         python = python || iterates_in_python(r, a->args[i]);
-    kin_vid *inputs = python && !r->stopped ? malloc((a->npos + a->nkw) * sizeof *inputs) : NULL;
+    kin_vid *inputs = python ? malloc((a->npos + a->nkw) * sizeof *inputs) : NULL;
     rec_consumer *c = inputs ? rec_begin_consumer(r, NULL) : NULL;
     if (c == NULL) {
         free(inputs);
@@ -181,11 +181,11 @@ static const consumer_row unpacking_row = {"", TAKE_ALL, finish_unpacking, take_
 bool
 rec_consume_unpacking(rec *r, kin_vid vid, int before, int after)
 {
-    kin_vid *inputs = iterates_in_python(r, vid) && !r->stopped ? malloc(sizeof *inputs) : NULL;
+    kin_vid *inputs = iterates_in_python(r, vid) ? malloc(sizeof *inputs) : NULL;
     rec_consumer *c = inputs ? rec_begin_consumer(r, NULL) : NULL;
     if (c == NULL) {
         free(inputs);
-        return r->stopped;
+        return false;
     }
     inputs[0] = c->source = vid;
     rec_aim(r, c, before, after);

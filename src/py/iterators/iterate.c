@@ -9,18 +9,14 @@ void
 rec_op_get_iter(rec *r)
 {
     kin_vid vid = rec_peek(r, 0);
-    if (rec_iter_of(r, vid, 1) || r->stopped)
+    if (rec_iter_of(r, vid, 1))
         return;
     PyObject *obj = O(r, vid);
     PyTypeObject *tp = rec_need_attrs(r, vid);
     PyObject *func = tp->tp_flags & Py_TPFLAGS_HEAPTYPE ? rec_lookup(r, tp, REC_STR("__iter__")) : NULL;
-    if (r->stopped)
-        return;
     kin_vid iter = func != NULL && PyFunction_Check(func) ? rec_found(r, tp, REC_STR("__iter__"), func) : 0;
     if (iter != 0 && (rec_generator_call(r, &(rec_args){.callee = iter, .args = &vid, .npos = 1, .ndrop = 1}) ||
                       (rec_can_inline(r, func) && rec_inline(r, &(rec_args){.callee = iter, .args = &vid, .npos = 1, .ndrop = 1}, NULL, 0, KIN_RESUME_PUSH, 0))))
-        return;
-    if (r->stopped)
         return;
     bool quiet = !(tp->tp_flags & Py_TPFLAGS_HEAPTYPE) && !kin_is_tensor(obj);
     kin_vid out = rec_step_out(r, KIN_STEP_ITER, quiet ? 0 : KIN_STEP_OPAQUE, &vid, 1);

@@ -68,7 +68,7 @@ starmap_inputs(rec *r, kin_vid iterable, uint32_t *n, uint32_t *width)
     for (uint32_t i = 0; ok && i < count; i++) {
         rec_fresh *f = FRESH(r, rows[i]);
         ok = (f == NULL ? O(r, rows[i]) != NULL && PyTuple_CheckExact(O(r, rows[i])) : f->kind == FRESH_TUPLE) &&
-             rec_items_of(r, rows[i], &row, &length) && length > 0 && length <= CONSUMER_ARGS && (i == 0 || length == *width) && !r->stopped;
+             rec_items_of(r, rows[i], &row, &length) && length > 0 && length <= CONSUMER_ARGS && (i == 0 || length == *width);
         *width = ok ? length : 0;
         kin_vid *more = ok ? realloc(inputs, (*n + length) * sizeof *inputs) : NULL;
         if ((ok = more != NULL)) {
@@ -123,7 +123,7 @@ take_iterable(rec *r, kin_vid *iterable)
     if (known && tensor)
         rec_make_fresh(r, *iterable, FRESH_TUPLE, items, n, true);
     free(items);
-    return known && !r->stopped;
+    return known;
 }
 
 /* map(f, xs), filter(f, xs): an iterator that has not begun. Its items are what it was made of. */
@@ -141,8 +141,7 @@ rec_make_lazy(rec *r, const rec_args *a)
     memcpy(all + 1, a->args, a->npos * sizeof *a->args);
     for (uint32_t i = 1; i < a->npos; i++)
         if (!take_iterable(r, &all[i + 1])) {
-            if (!r->stopped)
-                rec_truncate(r, start);
+            rec_truncate(r, start);
             r->skip_expected = false;
             return false;
         }
@@ -169,8 +168,8 @@ rec_make_accumulate(rec *r, const rec_args *a)
     all[1] = a->npos == 2 ? a->args[1] : add != NULL ? rec_const(r, add) : 0;
     all[2] = a->args[0];
     all[3] = initial ? a->args[a->npos] : 0;
-    if (all[1] == 0 || (!rec_find_callback(r, all[1], &func, &self) && !rec_can_apply(r, all[1])) || !rec_known_elements(r, a->args[0], &items, &n) || r->stopped)
-        return r->stopped;
+    if (all[1] == 0 || (!rec_find_callback(r, all[1], &func, &self) && !rec_can_apply(r, all[1])) || !rec_known_elements(r, a->args[0], &items, &n))
+        return false;
     free(items);
     memcpy(step + 1, a->args, (a->npos + a->nkw) * sizeof *a->args);
     kin_vid out = rec_step_out(r, KIN_STEP_CALL, KIN_STEP_PURE, step, a->npos + a->nkw + 1);
@@ -324,7 +323,7 @@ consume_applied(rec *r, const consumer_row *row, const rec_args *a, kin_vid lazy
     if (row->rule != TAKE_ALL || strcmp(row->name, "sorted") == 0 || !applied_items(r, lazy, &c.items, &c.n))
         return false;
     bool shared = is_shared(r, lazy), done = row->finish(r, &c);
-    if (!done && !r->stopped)
+    if (!done)
         rec_truncate(r, start);
     else if (done && shared)
         rec_lazy_used_up(r, lazy);
@@ -392,7 +391,7 @@ unpack_applied(rec *r, kin_vid lazy, int before, int after)
     bool shared = is_shared(r, lazy), ok = rec_fits(before, after, n) && rec_hand_over(r, NULL, items, n, before, after);
     if (ok && shared)
         rec_lazy_used_up(r, lazy);
-    else if (!ok && !r->stopped)
+    else if (!ok)
         rec_truncate(r, start);
     free(items);
     return ok;

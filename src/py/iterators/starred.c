@@ -63,7 +63,7 @@ called_function(rec *r, kin_vid callee, kin_vid *self)
     bool method = f != NULL && f->kind == FRESH_METHOD;
     kin_vid func = method ? f->items[0] : callee;
     *self = method ? f->items[1] : 0;
-    return O(r, func) != NULL && PyFunction_Check(O(r, func)) && rec_can_inline(r, O(r, func)) && !r->stopped ? func : 0;
+    return O(r, func) != NULL && PyFunction_Check(O(r, func)) && rec_can_inline(r, O(r, func)) ? func : 0;
 }
 
 /* All items are there: the function is called next. */
@@ -170,7 +170,7 @@ rec_op_list_extend(rec *r)
         rec_drop(r, 1);
         return;
     }
-    if (extend_by(r, v) || r->stopped)
+    if (extend_by(r, v))
         return;
     rec_fresh *f = FRESH(r, list);
     bool tensor = kin_is_tensor(O(r, v)) && f != NULL && f->known;
@@ -264,7 +264,7 @@ rec_op_call_spread(rec *r)
     PyObject *kwnames = NULL;
     bool positions = rec_items_of(r, pos, &items, &n);
     bool known = (!has_kw || rec_pairs_of(r, kw, &pairs, &npairs)) && positions && n + npairs / 2 < 200;
-    if (!positions && (!has_kw || pairs != NULL) && (star_call_of(r, func, pos, pairs, npairs, ndrop) || r->stopped)) {
+    if (!positions && (!has_kw || pairs != NULL) && star_call_of(r, func, pos, pairs, npairs, ndrop)) {
         free(pairs);
         return;
     }

@@ -81,8 +81,6 @@ rec_zip_call(rec *r, const rec_args *a)
         sources[i] = is_generator(r, a->args[i]) ? a->args[i] : hidden_or_itself(r, a->args[i]);
         generator = generator || is_generator(r, sources[i]);
     }
-    if (r->stopped)
-        return true;
     long start = generator && named && enumerates ? first_number(r, a->args, a->npos, a->nkw) : 0;
     if (!generator || !named || start < 0)
         return false;

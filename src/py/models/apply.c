@@ -57,7 +57,7 @@ operands_of(const operator_row *row)
     return row->kind == KIN_STEP_UNARY ? 1 : 2;
 }
 
-/* The call as the instruction: its operands take the place of callee and arguments on the shadow stack. */
+/* The call as the instruction: its operands take the place of callee and arguments on the symbolic stack. */
 static void
 as_operands(rec *r, const kin_vid *args, uint32_t n, int ndrop)
 {
@@ -159,7 +159,7 @@ apply_getter(rec *r, const rec_fresh *f, getter_kind kind, const kin_vid *args, 
     if (n != 1 || O(r, args[0]) == NULL)
         return 0;
     rec_attr_find(r, args[0], O(r, rec_as_const(r, f->items[0])), &at);
-    if (r->stopped || at.kind != ATTR_METHOD)
+    if (at.kind != ATTR_METHOD)
         return 0;
     all[0] = at.self;
     memcpy(all + 1, f->items + 1, (f->n - 1) * sizeof *all);
@@ -185,8 +185,8 @@ rec_call_getter(rec *r, const rec_args *a)
     }
     if (kind == CALLS_METHOD) {
         rec_attr_find(r, a->args[0], O(r, rec_as_const(r, f->items[0])), &at);
-        if (r->stopped || at.kind != ATTR_METHOD)
-            return r->stopped;
+        if (at.kind != ATTR_METHOD)
+            return false;
         all[0] = at.self;
         memcpy(all + 1, f->items + 1, (f->n - 1) * sizeof *all);
         rec_do_call(r, &(rec_args){.callee = at.value, .args = all, .npos = f->n, .ndrop = a->ndrop});
@@ -194,7 +194,7 @@ rec_call_getter(rec *r, const rec_args *a)
     }
     kin_vid value = apply_getter(r, f, kind, a->args, a->npos);
     if (value == 0)
-        return r->stopped;
+        return false;
     const rec_args call = {.callee = a->callee, .args = a->args, .npos = a->npos, .ndrop = a->ndrop};
     return rec_model_value(r, &call, value);
 }
@@ -283,7 +283,7 @@ rec_apply(rec *r, kin_vid callee, const kin_vid *args, uint32_t n)
     kin_vid all[MOST_ARGS];
     getter_kind kind;
     rec_fresh *f = FRESH(r, callee), *get = getter_of(r, callee, &kind);
-    if (n + 1 >= MOST_ARGS || r->stopped)
+    if (n + 1 >= MOST_ARGS)
         return 0;
     if (get != NULL)
         return apply_getter(r, get, kind, args, n);
@@ -336,8 +336,7 @@ rec_apply_each(rec *r, kin_vid callee, const kin_vid *inputs, uint32_t n, uint32
     uint32_t start = r->t->steps.len;
     for (uint32_t i = 0; i < n; i++)
         if ((out[i] = rec_apply(r, callee, inputs + i * width, width)) == 0) {
-            if (!r->stopped)
-                take_back(r, callee, start);
+            take_back(r, callee, start);
             return false;
         }
     r->skip_expected = true;

@@ -1,4 +1,4 @@
-/* Models of C callables: what they do to shadows, so that they need no step, a quiet step, or a change of a fresh
+/* Models of C callables: what they do to the symbolic stack, so that they need no step, a quiet step, or a change of a fresh
  * object. Found by identity of the callable: a name can be given to something else. A callable without a model is opaque.
  */
 #include "py/compat/heap.h"

@@ -41,7 +41,7 @@ rec_model_ordered_dict(rec *r, const rec_args *a)
     return a->npos <= 1 && a->nkw < 100 && make_dict(r, a, &PyODict_Type, 0, a->npos ? a->args[0] : 0, NULL);
 }
 
-/* The classes whose instances are new each time and hang on nothing, or are constants. */
+/* The classes whose instances are new each time and depend on nothing, or are constants. */
 static PyObject *
 known_factory(rec *r, kin_vid factory)
 {
@@ -65,7 +65,7 @@ model_default_dict(rec *r, const rec_args *a)
         if (FRESH(r, a->args[0]) == NULL)
             rec_need_type(r, a->args[0]);
     }
-    return !r->stopped && make_dict(r, a, (PyTypeObject *)O(r, a->callee), a->args[0], a->npos == 2 ? a->args[1] : 0, factory);
+    return make_dict(r, a, (PyTypeObject *)O(r, a->callee), a->args[0], a->npos == 2 ? a->args[1] : 0, factory);
 }
 
 /* -- methods of OrderedDict ------------------------------------------------------------------------------------------------ */
@@ -107,7 +107,7 @@ ordered_move(rec *r, const rec_args *a)
     rec_fresh *f = known_ordered(r, a);
     int last = f != NULL && a->npos >= 2 ? read_last(r, a, 2) : -1;
     if (last < 0 || O(r, a->args[1]) == NULL || !PyUnicode_CheckExact(O(r, a->args[1])) || rec_need_const(r, a->args[1]) == 0)
-        return r->stopped;
+        return false;
     kin_vid *at = rec_pairs_find(r, f, O(r, a->args[1]));
     if (at == NULL)
         return false;
@@ -128,7 +128,7 @@ ordered_popitem(rec *r, const rec_args *a)
     rec_fresh *f = known_ordered(r, a);
     int last = f != NULL ? read_last(r, a, 1) : -1;
     if (last < 0 || f->n == 0)
-        return r->stopped;
+        return false;
     kin_vid pair[2];
     memcpy(pair, last ? f->items + f->n - 2 : f->items, sizeof pair);
     f->n -= 2;
@@ -147,7 +147,7 @@ ordered_pop(rec *r, const rec_args *a)
     rec_fresh *f = known_ordered(r, a);
     if (f == NULL || a->nkw || a->npos < 2 || a->npos > 3 || O(r, a->args[1]) == NULL || !PyUnicode_CheckExact(O(r, a->args[1])) ||
         rec_need_const(r, a->args[1]) == 0)
-        return r->stopped;
+        return false;
     kin_vid *found = rec_pairs_find(r, f, O(r, a->args[1])), item = found ? *found : 0;
     if (item == 0)
         return a->npos == 3 && rec_model_value(r, a, a->args[2]);
@@ -182,7 +182,7 @@ rec_model_dict_update(rec *r, const rec_args *a)
     uint32_t n = 0;
     if (f == NULL || f->kind != FRESH_DICT || !f->known || a->nkw >= 100 || (a->npos == 2 && a->args[1] == a->args[0]) ||
         !rec_dict_pairs(r, &from, &pairs, &n))
-        return r->stopped;
+        return false;
     for (uint32_t i = 0; i < n; i += 2) {
         const kin_vid args[3] = {a->args[0], pairs[i], pairs[i + 1]};
         rec_step(r, KIN_STEP_SET_SUBSCR, KIN_STEP_MUTATES, args, 3);

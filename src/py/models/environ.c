@@ -76,7 +76,7 @@ fix_library(rec *r, const rec_args *a)
     if (!rec_bind(r, &call))
         return 0;
     rec_need_attrs(r, args[0]);
-    PyObject *getitem = r->stopped ? NULL : rec_lookup(r, own.type, REC_STR("__getitem__"));
+    PyObject *getitem = rec_lookup(r, own.type, REC_STR("__getitem__"));
     kin_vid item = getitem == NULL ? 0 : rec_found(r, own.type, REC_STR("__getitem__"), getitem);
     kin_vid encode = item == 0 ? 0 : rec_instance_item(r, args[0], REC_STR("encodekey"));
     if (encode == 0)
@@ -103,10 +103,9 @@ rec_call_environ(rec *r, const rec_args *a)
     kin_vid data = fix_library(r, a);
     kin_vid asked[3] = {data, data == 0 ? 0 : rec_const(r, encoded), data == 0 ? 0 : r->call.locals[2]};
     Py_DECREF(encoded);
-    if (data == 0 || r->stopped || dict_get == NULL)
-        return r->stopped;
-    if (!rec_call_builtin(r, &(rec_args){.callee = rec_const(r, dict_get), .args = asked, .npos = 3, .ndrop = a->ndrop}))
-        return r->stopped;
+    if (data == 0 || dict_get == NULL ||
+        !rec_call_builtin(r, &(rec_args){.callee = rec_const(r, dict_get), .args = asked, .npos = 3, .ndrop = a->ndrop}))
+        return false;
     r->skip_expected = true; /* the library's frames */
     return true;
 }

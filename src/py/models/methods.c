@@ -11,12 +11,20 @@ is_known(rec *r, kin_vid v, fresh_kind kind)
 }
 
 /* An operand of another type could run code: its type is asked for. */
-static bool
-holds_type(rec *r, kin_vid vid)
+static void
+ask_type(rec *r, kin_vid vid)
 {
     if (FRESH(r, vid) == NULL && !rec_is_const(r, vid))
         rec_need_type(r, vid);
-    return !r->stopped;
+}
+
+static bool
+is_quiet(rec *r, kin_vid vid, bool all)
+{
+    bool quiet = rec_need_quiet(r, vid, all);
+    if (quiet)
+        ask_type(r, vid);
+    return quiet;
 }
 
 /* A change that replay repeats: of a fresh object (contents no longer known), or of one that others see. */
@@ -27,7 +35,7 @@ mutate(rec *r, const rec_args *a)
     if (a->npos == 0 || !rec_is_plain_value(O(r, a->args[0])))
         return false;
     /* keys and indices; what is stored behind them is not looked at */
-    if (a->npos > 1 && (!rec_need_quiet(r, a->args[1], PyList_CheckExact(O(r, a->args[0]))) || !holds_type(r, a->args[1])))
+    if (a->npos > 1 && !is_quiet(r, a->args[1], PyList_CheckExact(O(r, a->args[0]))))
         return false;
     if (f == NULL)
         rec_need_type(r, a->args[0]);
@@ -300,7 +308,7 @@ dict_copy(rec *r, const rec_args *a)
 static bool
 dict_update(rec *r, const rec_args *a)
 {
-    return rec_model_dict_update(r, a) || (!r->stopped && mutate(r, a));
+    return rec_model_dict_update(r, a) || mutate(r, a);
 }
 
 static bool
@@ -315,7 +323,7 @@ static bool
 set_add(rec *r, const rec_args *a)
 {
     rec_fresh *f = a->npos == 2 && !a->nkw ? FRESH(r, a->args[0]) : NULL;
-    if (f == NULL || f->kind != FRESH_SET || f->escaped || !rec_need_quiet(r, a->args[1], false) || !holds_type(r, a->args[1]))
+    if (f == NULL || f->kind != FRESH_SET || f->escaped || !is_quiet(r, a->args[1], false))
         return mutate(r, a);
     f->known = false;
     rec_step(r, KIN_STEP_SET_ADD, KIN_STEP_MUTATES, a->args, 2);
@@ -329,9 +337,9 @@ set_union(rec *r, const rec_args *a)
 {
     bool ok = a->npos > 0 && a->nkw == 0;
     for (uint32_t i = 0; ok && i < a->npos; i++)
-        ok = O(r, a->args[i]) != NULL && rec_is_plain_value(O(r, a->args[i])) && rec_need_quiet(r, a->args[i], false) && holds_type(r, a->args[i]);
+        ok = O(r, a->args[i]) != NULL && rec_is_plain_value(O(r, a->args[i])) && is_quiet(r, a->args[i], false);
     if (!ok)
-        return r->stopped;
+        return false;
     r->keep_inside = true; /* it keeps keys, which are no containers */
     kin_vid out = rec_model_step(r, a, 0);
     r->keep_inside = false;
@@ -350,7 +358,7 @@ is_deque(rec *r, const rec_args *a)
         return false;
     if (FRESH(r, a->args[0]) == NULL)
         rec_need_type(r, a->args[0]);
-    return !r->stopped;
+    return true;
 }
 
 /* The deque keeps the item, whatever it is, and asks it nothing; one that it drops for it dies as in eager. */
@@ -373,8 +381,7 @@ deque_change(rec *r, const rec_args *a)
         PyTypeObject *tp = Py_TYPE(O(r, a->args[1]));
         if (tp != &PyLong_Type && tp != &PyList_Type && tp != &PyTuple_Type)
             return false;
-        if (!holds_type(r, a->args[1]))
-            return true;
+        ask_type(r, a->args[1]);
     }
     rec_fresh *f = FRESH(r, a->args[0]), *items = a->npos == 2 ? FRESH(r, a->args[1]) : NULL;
     bool inside = f != NULL && !f->escaped && (a->npos == 1 || items != NULL || PyLong_CheckExact(O(r, a->args[1])));

@@ -57,7 +57,7 @@ get_attribute(rec *r, const rec_args *a, bool generic)
         rec_attr_generic(r, a->args[0], name, &at);
     else
         rec_attr_find(r, a->args[0], name, &at);
-    if (r->stopped || push_attribute(r, a, &at))
+    if (push_attribute(r, a, &at))
         return true;
     if (at.kind == ATTR_ABSENT && a->npos == 3)
         return rec_model_value(r, a, a->args[2]);
@@ -85,11 +85,11 @@ model_vars(rec *r, const rec_args *a)
     if (a->npos != 1 || a->nkw)
         return false;
     rec_attr_find(r, a->args[0], REC_STR("__dict__"), &at);
-    if (!r->stopped && at.makes_dict) {
+    if (at.makes_dict) {
         ask_attribute(r, a, &at);
         return true;
     }
-    return r->stopped || (at.kind == ATTR_VALUE && rec_model_value(r, a, at.value));
+    return at.kind == ATTR_VALUE && rec_model_value(r, a, at.value);
 }
 
 static bool
@@ -139,8 +139,6 @@ model_hasattr(rec *r, const rec_args *a)
     if (a->npos != 2 || a->nkw || !PyUnicode_CheckExact(name) || rec_need_const(r, a->args[1]) == 0)
         return false;
     rec_attr_find(r, a->args[0], name, &at);
-    if (r->stopped)
-        return true;
     if (at.kind == ATTR_VALUE || at.kind == ATTR_METHOD || at.kind == ATTR_AWAIT_CONST)
         return rec_model_bool(r, a, true);
     if (at.kind == ATTR_CALL && !at.fallback && rec_can_inline(r, O(r, at.func)))
@@ -167,8 +165,6 @@ model_super(rec *r, const rec_args *a)
     if (cls == 0 || self == 0 || (FRESH(r, self) && FRESH(r, self)->kind == FRESH_CELL))
         return false;
     kin_vid out = rec_make_super(r, a->callee, cls, self);
-    if (r->stopped)
-        return true;
     rec_drop(r, a->ndrop);
     rec_await_result(r, out, r->t->vals.at[out].step);
     return true;
@@ -199,7 +195,7 @@ model_object_setattr(rec *r, const rec_args *a)
         return false;
     PyTypeObject *tp = rec_need_attrs(r, a->args[0]);
     PyObject *descr = rec_lookup(r, tp, name);
-    if (r->stopped || !takes_plainly(descr))
+    if (!takes_plainly(descr))
         return false;
     rec_place place;
     rec_model_store(r, a, a->args[2], rec_attr_place(r, a->args[0], name, descr, &place) ? &place : NULL);
@@ -217,7 +213,7 @@ model_object_delattr(rec *r, const rec_args *a)
         return false;
     PyTypeObject *tp = rec_need_attrs(r, a->args[0]);
     PyObject *descr = rec_lookup(r, tp, name);
-    if (r->stopped || (descr != NULL && Py_TYPE(descr)->tp_descr_set != NULL))
+    if (descr != NULL && Py_TYPE(descr)->tp_descr_set != NULL)
         return false;
     rec_fresh *f = FRESH(r, a->args[0]);
     rec_model_step(r, a, KIN_STEP_EFFECT);

@@ -205,8 +205,8 @@ model_fromkeys(rec *r, const rec_args *a)
 static bool
 copy_unknown(rec *r, const rec_args *a)
 {
-    if (r->stopped || a->npos != 1 || a->nkw != 0 || !PyDict_CheckExact(O(r, a->args[0])) || !rec_need_quiet(r, a->args[0], false))
-        return r->stopped;
+    if (a->npos != 1 || a->nkw != 0 || !PyDict_CheckExact(O(r, a->args[0])) || !rec_need_quiet(r, a->args[0], false))
+        return false;
     if (FRESH(r, a->args[0]) == NULL)
         rec_need_type(r, a->args[0]);
     kin_vid out = rec_model_step(r, a, 0);

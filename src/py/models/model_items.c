@@ -56,7 +56,7 @@ model_len(rec *r, const rec_args *a)
     if (own != NULL && PyFunction_Check(own) && rec_can_inline(r, own)) {
         rec_need_attrs(r, v);
         rec_lookup(r, tp, REC_STR("__len__"));
-        return !r->stopped && rec_inline(r, &(rec_args){.callee = rec_found(r, tp, REC_STR("__len__"), own), .args = &v, .npos = 1, .ndrop = a->ndrop}, NULL, 0, KIN_RESUME_PUSH, 0);
+        return rec_inline(r, &(rec_args){.callee = rec_found(r, tp, REC_STR("__len__"), own), .args = &v, .npos = 1, .ndrop = a->ndrop}, NULL, 0, KIN_RESUME_PUSH, 0);
     }
     if (own != NULL && PyFunction_Check(own))
         return false;

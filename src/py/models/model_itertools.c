@@ -55,7 +55,7 @@ read_lists(rec *r, const rec_args *a, uint32_t first, uint32_t n, lists *l)
 static bool
 finish(rec *r, const rec_args *a, lists *l, bool ok)
 {
-    ok = ok && !l->failed && !r->stopped;
+    ok = ok && !l->failed;
     if (ok) {
         rec_args changed = *a;
         if (l->count > 0)

@@ -120,7 +120,7 @@ has_flag(rec *r, kin_vid vid, PyTypeObject *cls)
     if (!kin_is_tensor(O(r, vid)) || (!parameter && !buffer)) /* their subclasses are asked the plain way */
         return 0;
     rec_attr_find(r, vid, parameter ? REC_STR("_is_param") : REC_STR("_is_buffer"), &at);
-    if (r->stopped || at.kind == ATTR_ABSENT)
+    if (at.kind == ATTR_ABSENT)
         return 0;
     return at.kind == ATTR_VALUE ? rec_truth(r, at.value) : -1;
 }
@@ -183,10 +183,8 @@ model_isinstance(rec *r, const rec_args *a)
     rec_lookup(r, tp, REC_STR("__class__"));
     rec_lookup(r, tp, REC_STR("__getattribute__"));
     rec_bases_of(r, tp);
-    for (int i = 0; i < n && answer == 0 && !r->stopped; i++)
+    for (int i = 0; i < n && answer == 0; i++)
         answer = is_instance(r, a->args[0], (PyTypeObject *)classes[i]);
-    if (r->stopped)
-        return true;
     if (answer < 0) {
         PyErr_Clear();
         if (!are_answered_by_c(classes, n))

@@ -23,7 +23,7 @@ call_step(rec *r, const rec_args *a)
         return false;
     kin_vid func = a->callee;
     rec_fix_function(r, &func);
-    return r->stopped || call_native(r, a, native, 1);
+    return call_native(r, a, native, 1);
 }
 
 static bool
@@ -41,7 +41,7 @@ call_clip(rec *r, const rec_args *a)
         return false;
     kin_vid func = a->callee;
     rec_fix_function(r, &func);
-    return r->stopped || call_native(r, a, native, a->npos);
+    return call_native(r, a, native, a->npos);
 }
 
 bool

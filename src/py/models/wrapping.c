@@ -55,7 +55,7 @@ rec_call_update_wrapper(rec *r, const rec_args *a)
     static rec_library own;
     if (!rec_library_is_named(&own, "functools", "update_wrapper", O(r, a->callee)) ||
         !read_arguments(r, a->args, a->npos, a->nkw, a->kwnames, &wrapper, &wrapped))
-        return r->stopped;
+        return false;
     rec_fresh *f = FRESH(r, wrapper);
     if (f == NULL || f->kind != FRESH_FUNCTION || f->escaped || !has_plain_attributes(r, wrapped))
         return false;
@@ -63,8 +63,6 @@ rec_call_update_wrapper(rec *r, const rec_args *a)
     rec_fix_function(r, &function);
     if (FRESH(r, wrapped) == NULL)
         rec_fix_function(r, &wrapped);
-    if (r->stopped)
-        return true;
     const kin_vid parts[3] = {wrapper, wrapped, function};
     rec_step(r, KIN_STEP_UPDATE_WRAPPER, KIN_STEP_MUTATES, parts, 3);
     rec_fresh_push(FRESH(r, wrapper), wrapped);
@@ -95,8 +93,6 @@ rec_call_deepcopy(rec *r, const rec_args *a)
     rec_fix_function(r, &function);
     if (!rec_is_const(r, a->args[0]))
         rec_need_type(r, a->args[0]);
-    if (r->stopped)
-        return true;
     rec_drop(r, a->ndrop);
     rec_push(r, a->args[0]);
     r->skip_expected = true; /* the library's frames */

@@ -363,7 +363,7 @@ function_attr(rec *r, kin_vid base, PyObject *name, attr_result *out)
 static void
 instance_attr(rec *r, kin_vid base, PyObject *name, attr_result *out)
 {
-    if (method_attr(r, base, name, out) || r->stopped || function_attr(r, base, name, out) || r->stopped)
+    if (method_attr(r, base, name, out) || function_attr(r, base, name, out))
         return;
     PyObject *fallback;
     PyTypeObject *tp = rec_need_attrs(r, base);
@@ -385,11 +385,8 @@ generic_attr(rec *r, kin_vid base, PyObject *name, PyObject *fallback, attr_resu
 {
     PyTypeObject *tp = Py_TYPE(O(r, base));
     PyObject *descr = rec_lookup(r, tp, name);
-    if (descr != NULL && (Py_TYPE(descr)->tp_flags & Py_TPFLAGS_HEAPTYPE)) {
+    if (descr != NULL && (Py_TYPE(descr)->tp_flags & Py_TPFLAGS_HEAPTYPE))
         rec_class_version(r, Py_TYPE(descr)); /* it may become a descriptor, and the class that holds it keeps its version then */
-        if (r->stopped)
-            return;
-    }
     if (descr != NULL && Py_TYPE(descr)->tp_descr_get != NULL && Py_TYPE(descr)->tp_descr_set != NULL) {
         data_descriptor(r, base, tp, name, descr, out);
         out->fallback = fallback != NULL;
@@ -478,8 +475,6 @@ class_attr(rec *r, kin_vid base, PyObject *name, attr_result *out)
         return;
     }
     PyObject *meta_attr = rec_lookup(r, meta, name);
-    if (r->stopped)
-        return;
     if (meta_attr != NULL && (Py_TYPE(meta_attr)->tp_flags & Py_TPFLAGS_HEAPTYPE))
         rec_class_version(r, Py_TYPE(meta_attr));
     if (meta_attr != NULL && Py_TYPE(meta_attr)->tp_descr_set != NULL) {
@@ -572,8 +567,7 @@ rec_attr_generic(rec *r, kin_vid base, PyObject *name, attr_result *out)
 {
     memset(out, 0, sizeof *out);
     rec_need_attrs(r, base);
-    if (!r->stopped)
-        generic_attr(r, base, name, NULL, out);
+    generic_attr(r, base, name, NULL, out);
 }
 
 void
@@ -598,8 +592,8 @@ rec_attribute(rec *r, kin_vid obj, PyObject *name)
 {
     attr_result at;
     rec_attr_find(r, obj, name, &at);
-    if (r->stopped || at.kind == ATTR_VALUE)
-        return r->stopped ? 0 : at.value;
+    if (at.kind == ATTR_VALUE)
+        return at.value;
     if (at.kind != ATTR_AWAIT_CONST)
         return 0;
     PyObject *value = PyObject_GetAttr(O(r, obj), name);
@@ -654,15 +648,10 @@ rec_op_load_attr(rec *r, PyObject *name, bool method)
     const bool empty_last = r->top->flags & KIN_DO_CALLABLE_FIRST; /* where the empty slot of a pair goes */
     attr_result a;
     rec_attr_find(r, base, name, &a);
-    if (r->stopped)
-        return;
     kin_vid extra = a.kind == ATTR_CALL && a.fallback ? rec_fallback(r, base, name) : 0;
-    if (a.kind == ATTR_CALL && a.fallback == (extra != 0) && rec_can_inline(r, O(r, a.func))) {
-        if (rec_inline(r, &(rec_args){.callee = a.func, .args = a.args, .npos = a.nargs, .ndrop = 1}, &null, method && !empty_last ? 1 : 0, extra ? KIN_RESUME_FALLBACK : KIN_RESUME_PUSH, extra))
-            return;
-        if (r->stopped)
-            return;
-    }
+    if (a.kind == ATTR_CALL && a.fallback == (extra != 0) && rec_can_inline(r, O(r, a.func)) &&
+        rec_inline(r, &(rec_args){.callee = a.func, .args = a.args, .npos = a.nargs, .ndrop = 1}, &null, method && !empty_last ? 1 : 0, extra ? KIN_RESUME_FALLBACK : KIN_RESUME_PUSH, extra))
+        return;
     bool pair = false;
     if (a.kind == ATTR_METHOD) {
         pair = method && is_method_pair(r, a.value, a.self, base);

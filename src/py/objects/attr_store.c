@@ -56,7 +56,7 @@ rec_attr_place(rec *r, kin_vid obj, PyObject *name, PyObject *descr, rec_place *
         return false;
     kin_vid dict = has_own_attributes(O(r, obj)) ? 0 : rec_instance_dict(r, obj);
     *p = (rec_place){.kind = dict ? KIN_PLACE_ITEM : KIN_PLACE_ATTR, .base = dict ? dict : obj, .key = name};
-    return !r->stopped;
+    return true;
 }
 
 static void
@@ -106,8 +106,8 @@ store_attr(rec *r, kin_vid obj, PyObject *name, kin_vid value, int ndrop, kin_re
     PyObject *hook = NULL;
     bool delete = value == 0;
     PyTypeObject *tp = rec_need_attrs(r, obj);
-    bool plain = !r->stopped && is_plain_store(r, tp, name, delete, &hook);
-    if (r->stopped || (!plain && hook != NULL && store_by_hook(r, obj, name, value, hook, ndrop, resume)) || r->stopped)
+    bool plain = is_plain_store(r, tp, name, delete, &hook);
+    if (!plain && hook != NULL && store_by_hook(r, obj, name, value, hook, ndrop, resume))
         return;
     rec_fresh *f = FRESH(r, obj);
     if (f != NULL && f->kind == FRESH_FUNCTION)

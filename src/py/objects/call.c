@@ -201,7 +201,7 @@ bool
 rec_bind(rec *r, rec_args *a)
 {
     rec_fix_function(r, &a->callee);
-    return !r->stopped && bind_call(r, a);
+    return bind_call(r, a);
 }
 
 /* Expects the next frame to be that of the call. The values `under` come in place of its operands; the result goes where `resume`
@@ -384,7 +384,7 @@ rec_call_instance(rec *r, const rec_args *a)
         return false;
     rec_need_attrs(r, a->callee);
     rec_lookup(r, tp, REC_STR("__call__"));
-    return !r->stopped && call_with_self(r, a, rec_found(r, tp, REC_STR("__call__"), call), a->callee);
+    return call_with_self(r, a, rec_found(r, tp, REC_STR("__call__"), call), a->callee);
 }
 
 bool
@@ -402,23 +402,15 @@ with_constant(rec *r, const rec_args *a)
     return *a;
 }
 
-static rec_outcome
-try_rule(rec *r, rec_call_rule *rule, const rec_args *a)
-{
-    bool done = rule(r, a);
-    return r->stopped ? REC_STOPPED : done ? REC_DONE : REC_NOT_MINE;
-}
-
 void
 rec_do_call(rec *r, const rec_args *given)
 {
-    if (r->stopped || try_rule(r, call_unwrapped, given) != REC_NOT_MINE)
+    if (call_unwrapped(r, given))
         return;
     rec_args a = with_constant(r, given);
     unsigned kind = PyFunction_Check(O(r, a.callee)) ? REC_OF_FUNCTIONS : rec_is_const(r, a.callee) ? REC_OF_CONSTANTS : REC_OF_OTHERS;
     for (const rec_call_row *row = rec_call_rows; row->rule != NULL; row++)
-        if ((row->of & kind) && try_rule(r, row->rule, &a) != REC_NOT_MINE)
+        if ((row->of & kind) && row->rule(r, &a))
             return;
-    if (!r->stopped)
-        opaque_call(r, &a);
+    opaque_call(r, &a);
 }

@@ -36,7 +36,7 @@ needs_factory(rec *r, kin_vid table)
         return false;
     attr_result at = {0};
     rec_attr_generic(r, table, REC_STR("default_factory"), &at);
-    return !r->stopped && at.kind == ATTR_VALUE && rec_need_const(r, at.value) != 0;
+    return at.kind == ATTR_VALUE && rec_need_const(r, at.value) != 0;
 }
 
 bool

@@ -48,7 +48,7 @@ compares_as_constant(rec *r, kin_vid vid)
     if (!known)
         return kin_is_exact_immutable(obj);
     rec_class_version(r, tp);
-    return !r->stopped;
+    return true;
 }
 
 /* Does the operator give another number for each other one? What `%` or `>>` leave of it is perhaps one of a few. */
@@ -268,8 +268,6 @@ rec_op_binary(rec *r, kin_step_kind kind, int imm, int n)
     kin_vid args[2] = {rec_peek(r, n - 1), n == 2 ? rec_peek(r, 0) : 0};
     if (kind == KIN_STEP_UNARY && imm == KIN_UNARY_NOT) {
         int truth = rec_truth(r, args[0]);
-        if (r->stopped)
-            return;
         if (truth >= 0) {
             rec_drop(r, 1);
             rec_push(r, rec_const(r, truth ? Py_False : Py_True));
@@ -306,8 +304,6 @@ rec_op_binary(rec *r, kin_step_kind kind, int imm, int n)
     for (int i = 0; i < n; i++)
         fold = fold && rec_can_fold(r, args[i]) &&
                (rec_is_value(O(r, args[i])) || (kind == KIN_STEP_COMPARE && compares_as_constant(r, args[i])));
-    if (r->stopped)
-        return;
     if (fold) {
         for (int i = 0; i < n; i++)
             rec_need_const(r, args[i]);
@@ -414,8 +410,6 @@ rec_op_contains(rec *r, int invert)
 {
     kin_vid args[2] = {rec_peek(r, 1), rec_peek(r, 0)};
     int found = known_member(r, args[1], args[0]);
-    if (r->stopped)
-        return;
     if (found >= 0) {
         rec_drop(r, 2);
         rec_push(r, rec_const(r, (found != 0) != (invert != 0) ? Py_True : Py_False));
@@ -436,7 +430,7 @@ rec_op_contains(rec *r, int invert)
         kin_vid call[2] = {args[1], args[0]};
         rec_need_attrs(r, args[1]);
         rec_lookup(r, tp, REC_STR("__contains__"));
-        if (r->stopped || rec_inline(r, &(rec_args){.callee = rec_found(r, tp, REC_STR("__contains__"), own), .args = call, .npos = 2, .ndrop = 2}, NULL, 0, invert ? KIN_RESUME_FALSITY : KIN_RESUME_TRUTH, 0))
+        if (rec_inline(r, &(rec_args){.callee = rec_found(r, tp, REC_STR("__contains__"), own), .args = call, .npos = 2, .ndrop = 2}, NULL, 0, invert ? KIN_RESUME_FALSITY : KIN_RESUME_TRUTH, 0))
             return;
     }
     if (!ask_table(r, invert, args))

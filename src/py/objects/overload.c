@@ -45,13 +45,13 @@ can_inline(rec *r, PyObject *method)
     return method != NULL && PyFunction_Check(method) && rec_can_inline(r, method);
 }
 
-/* The method becomes a fact of the class. 0: stopped. */
+/* The method becomes a fact of the class. */
 static kin_vid
 found_method(rec *r, kin_vid obj, PyObject *name, PyObject *method)
 {
     PyTypeObject *tp = rec_need_attrs(r, obj);
     rec_lookup(r, tp, name);
-    return r->stopped ? 0 : rec_found(r, tp, name, method);
+    return rec_found(r, tp, name, method);
 }
 
 /* -- a += b --------------------------------------------------------------------------------------------------------- */
@@ -65,8 +65,8 @@ rec_inplace_python(rec *r, int imm, const kin_vid *args)
     if (r->top->op != KIN_DO_BINARY || !can_inline(r, method) ||
         (sequence != NULL && (sequence->sq_inplace_concat != NULL || sequence->sq_inplace_repeat != NULL)))
         return false;
-    kin_vid func = found_method(r, args[0], name, method), operands = r->stopped ? 0 : rec_build_tuple(r, args, 2, NULL);
-    return r->stopped || rec_inline(r, &(rec_args){.callee = func, .args = args, .npos = 2, .ndrop = 2}, NULL, 0, KIN_RESUME_INPLACE, operands);
+    kin_vid func = found_method(r, args[0], name, method), operands = rec_build_tuple(r, args, 2, NULL);
+    return rec_inline(r, &(rec_args){.callee = func, .args = args, .npos = 2, .ndrop = 2}, NULL, 0, KIN_RESUME_INPLACE, operands);
 }
 
 /* -- -a --------------------------------------------------------------------------------------------------------------- */
@@ -78,7 +78,7 @@ rec_unary_python(rec *r, int imm, kin_vid arg)
     if (!can_inline(r, method))
         return false;
     kin_vid func = found_method(r, arg, name, method);
-    return r->stopped || rec_inline(r, &(rec_args){.callee = func, .args = &arg, .npos = 1, .ndrop = 1}, NULL, 0, KIN_RESUME_PUSH, 0);
+    return rec_inline(r, &(rec_args){.callee = func, .args = &arg, .npos = 1, .ndrop = 1}, NULL, 0, KIN_RESUME_PUSH, 0);
 }
 
 /* -- a + b, a < b ------------------------------------------------------------------------------------------------------- */
@@ -160,11 +160,9 @@ rec_operator_python(rec *r, kin_step_kind kind, int imm, const kin_vid *args)
         rec_lookup(r, Py_TYPE(left), special("i", texts[imm - KIN_BINARY_INPLACE_ADD]));
     if (other)
         rec_lookup(r, Py_TYPE(left), method_name(op, false));
-    if (r->stopped)
-        return true;
     const kin_vid turned[2] = {args[1], args[0]};
     kin_vid func = found_method(r, args[other], name, method), operands = describe(r, op, args, other);
-    return r->stopped || rec_inline(r, &(rec_args){.callee = func, .args = other ? turned : args, .npos = 2, .ndrop = 2}, NULL, 0, KIN_RESUME_OPERATOR, operands);
+    return rec_inline(r, &(rec_args){.callee = func, .args = other ? turned : args, .npos = 2, .ndrop = 2}, NULL, 0, KIN_RESUME_OPERATOR, operands);
 }
 
 /* Which object it is decides `a == b` and `a != b` of objects whose classes say nothing about it. */
@@ -183,8 +181,6 @@ rec_equal_by_identity(rec *r, int op, const kin_vid *args)
         } else {
             rec_class_version(r, Py_TYPE(O(r, args[i])));
         }
-    if (r->stopped)
-        return true;
     bool same = rec_decide_is(r, args[0], args[1]);
     rec_drop(r, 2);
     rec_push(r, rec_const(r, same == (op == Py_EQ) ? Py_True : Py_False));
@@ -205,11 +201,9 @@ prepare(rec *r, rec_frame *caller)
     caller->then_func = caller->then_extra = 0;
     if (!done && (compare || a != b) && can_inline(r, method)) {
         caller->then_func = found_method(r, parts[1], name, method);
-        if (r->stopped)
-            return false;
         rec_fix_function(r, &caller->then_func);
         caller->then_extra = describe(r, op, parts, true);
-        return !r->stopped;
+        return true;
     }
     op -= KIN_REFLECT_COMPARE;
     bool plain = knows_only_its_own(O(r, parts[1])) || b->tp_richcompare == PyBaseObject_Type.tp_richcompare;

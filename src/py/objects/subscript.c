@@ -120,8 +120,7 @@ subscr_python(rec *r, kin_vid container, kin_vid key)
     rec_need_attrs(r, container);
     rec_lookup(r, tp, REC_STR("__getitem__"));
     kin_vid args[2] = {container, key};
-    return !r->stopped &&
-           rec_inline(r, &(rec_args){.callee = rec_found(r, tp, REC_STR("__getitem__"), get), .args = args, .npos = 2, .ndrop = 2}, NULL, 0, KIN_RESUME_PUSH, 0);
+    return rec_inline(r, &(rec_args){.callee = rec_found(r, tp, REC_STR("__getitem__"), get), .args = args, .npos = 2, .ndrop = 2}, NULL, 0, KIN_RESUME_PUSH, 0);
 }
 
 /* An element of a named tuple, such as what torch.max returns: part of the graph if the tuple is. */
@@ -134,8 +133,6 @@ subscr_tuple(rec *r, kin_vid container, kin_vid key)
         tp->tp_as_mapping->mp_subscript != PyTuple_Type.tp_as_mapping->mp_subscript)
         return false;
     rec_need_version(r, container);
-    if (r->stopped)
-        return true;
     if (!rec_is_const(r, key))
         rec_need_type(r, key);
     kin_vid args[2] = {container, key};
@@ -182,7 +179,7 @@ names_types(rec *r, kin_vid vid, int depth)
         return ok;
     }
     if (ok && is_in_module(Py_TYPE(obj), "typing"))
-        return rec_need_version(r, vid) != NULL && !r->stopped;
+        return rec_need_version(r, vid) != NULL;
     return ok && rec_can_const(r, vid) && rec_need_const(r, vid) != 0 &&
            (obj == Py_None || obj == Py_Ellipsis || (PyType_Check(obj) && Py_TYPE(obj)->tp_hash == PyType_Type.tp_hash));
 }
@@ -221,7 +218,7 @@ rec_op_subscr(rec *r)
             rec_await_result(r, item, 0);
         return;
     }
-    if (r->stopped || slice_known(r, args[0], args[1]))
+    if (slice_known(r, args[0], args[1]))
         return;
     if (rec_can_fold(r, args[0]) && rec_can_fold(r, args[1]) && rec_is_plain_value(O(r, args[0])) &&
         !PyType_Check(O(r, args[0]))) {
@@ -231,7 +228,7 @@ rec_op_subscr(rec *r)
         rec_await_const(r);
         return;
     }
-    if (rec_subscr_missing(r, args[0], args[1]) || subscr_typing(r, args) || subscr_python(r, args[0], args[1]) || r->stopped ||
+    if (rec_subscr_missing(r, args[0], args[1]) || subscr_typing(r, args) || subscr_python(r, args[0], args[1]) ||
         subscr_tuple(r, args[0], args[1]) || subscr_class(r, args) || rec_keyed_item(r, args))
         return;
     rec_operator_step(r, KIN_STEP_SUBSCR, 0, args, 2, NULL);
@@ -311,7 +308,7 @@ rec_op_store_subscr(rec *r, bool delete)
     if (set != NULL && PyFunction_Check(set) && rec_can_inline(r, set)) {
         rec_need_attrs(r, container);
         rec_lookup(r, tp, REC_STR("__setitem__"));
-        if (!r->stopped && rec_inline(r, &(rec_args){.callee = rec_found(r, tp, REC_STR("__setitem__"), set), .args = args, .npos = 3, .ndrop = 3}, NULL, 0, KIN_RESUME_DROP, 0))
+        if (rec_inline(r, &(rec_args){.callee = rec_found(r, tp, REC_STR("__setitem__"), set), .args = args, .npos = 3, .ndrop = 3}, NULL, 0, KIN_RESUME_DROP, 0))
             return;
     }
     rec_fresh *f = FRESH(r, container);
@@ -379,7 +376,7 @@ void
 rec_op_load_slice(rec *r)
 {
     push_slice(r);
-    if (r->status == KIN_OK && !r->stopped)
+    if (r->status == KIN_OK)
         rec_op_subscr(r);
 }
 
@@ -387,6 +384,6 @@ void
 rec_op_store_slice(rec *r)
 {
     push_slice(r);
-    if (r->status == KIN_OK && !r->stopped)
+    if (r->status == KIN_OK)
         rec_op_store_subscr(r, false);
 }

@@ -44,8 +44,6 @@ kin_vid
 rec_make_super(rec *r, kin_vid callee, kin_vid cls, kin_vid self)
 {
     kin_vid parts[3] = {cls, self, looks_in(r, cls, self)}, call[3] = {callee, cls, self};
-    if (r->stopped)
-        return 0;
     kin_vid out = parts[2] != 0 ? rec_step_out(r, KIN_STEP_BUILD_SUPER, KIN_STEP_PURE, parts, 3)
                                 : rec_step_out(r, KIN_STEP_CALL, KIN_STEP_PURE, call, 3);
     rec_make_fresh(r, out, FRESH_SUPER, parts, 2, true);
@@ -63,8 +61,6 @@ rec_op_load_super(rec *r, PyObject *name, bool method)
     }
     rec_snapshot(r);
     kin_vid made = rec_make_super(r, rec_as_const(r, callee), cls, self);
-    if (r->stopped)
-        return;
     rec_drop(r, 3);
     rec_push(r, made);
     rec_op_load_attr(r, name, method);

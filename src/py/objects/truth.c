@@ -238,8 +238,6 @@ rec_op_branch(rec *r)
         return;
     }
     int truth = known_truth(r, f, v);
-    if (r->stopped)
-        return;
     if (truth >= 0) {
         take_branch(r, truth != 0);
         return;
@@ -256,8 +254,6 @@ rec_op_truth(rec *r)
     kin_vid v = rec_peek(r, 0);
     rec_frame *f = r->top;
     int truth = known_truth(r, f, v);
-    if (r->stopped)
-        return;
     if (truth >= 0) {
         rec_drop(r, 1);
         rec_push(r, rec_const(r, truth ? Py_True : Py_False));
@@ -312,7 +308,7 @@ rec_op_compare(rec *r)
     int op = f->arg;
     bool sure = !f->extra || (compares_to_bool(rec_stack_obj(r, 0)) && compares_to_bool(rec_stack_obj(r, 1)));
     rec_op_binary(r, KIN_STEP_COMPARE, op, 2);
-    if (sure || r->stopped || f != r->top || f->await != AWAIT_RESULT)
+    if (sure || f != r->top || f->await != AWAIT_RESULT)
         return;
     kin_step *s = &r->t->steps.at[f->await_step];
     if (s->kind != KIN_STEP_COMPARE)

@@ -24,7 +24,7 @@ rec_named_items(rec *r, kin_vid vid)
     if (tp == NULL || !rec_reads_as_tuple(tp))
         return NULL;
     rec_class_version(r, tp);
-    return r->stopped ? NULL : f;
+    return f;
 }
 
 kin_vid

@@ -41,7 +41,7 @@ PyObject *
 rec_lookup(rec *r, PyTypeObject *tp, PyObject *name)
 {
     PyObject *found = _PyType_Lookup(tp, name);
-    if (r->stopped || !rec_class_is_unstable(r, tp))
+    if (!rec_class_is_unstable(r, tp))
         return found;
     kin_vid cls = rec_const(r, (PyObject *)tp);
     if (found == NULL) {

@@ -1,8 +1,8 @@
 /* The state of a recording, and what the folders that record (rules, objects, models, iterators, torchcalls) share.
  *
- * The recorder mirrors each watched frame with a shadow frame: one kin_vid per local and stack slot. A rule (one per
+ * The recorder mirrors each watched frame with a symbolic frame: one kin_vid per local and stack slot. A rule (one per
  * opcode) runs just before its instruction: it reads operand vids, emits facts, checks and at most one visible
- * step, and moves the shadow stack to the state after the instruction. Results that do not exist yet are
+ * step, and moves the symbolic stack to the state after the instruction. Results that do not exist yet are
  * "awaited": their objects are taken from the real stack at the frame's next event.
  *
  * Order inside a rule: all checks and facts first, then pure steps, then at most one step with effects. Every
@@ -73,9 +73,9 @@ typedef struct {
     uint64_t open_sizes;
 } rec_info;
 
-/* How long the trace was before an instruction that raised, to go back to when the exception gets out. */
+/* An instruction that raised: what the trace was before it, to go back to when the exception gets out. */
 typedef struct {
-    uint32_t vals, steps, vids, snaps, facts, nsegments;
+    kin_trace_mark end;
     uint32_t snap;        /* state before the instruction */
 } rec_raise;
 
@@ -109,7 +109,7 @@ typedef struct rec_frame {
     uint32_t await_step;
     uint32_t steps0;         /* trace.steps.len when the instruction began */
     uint32_t snap;           /* snapshot before the instruction, 0 = not made yet */
-    bool started;            /* cells and free variables have their shadows */
+    bool started;            /* cells and free variables are in the symbolic frame */
     bool ran;                /* an instruction was dispatched */
     bool inlined;            /* the current instruction called an inlined frame */
     uint32_t parent_for_call;/* snapshot of this frame during the inlined call */
@@ -202,7 +202,9 @@ typedef struct rec {
     bool ambient;            /* the recording itself has changed ambient state */
     bool inplace;            /* a torch call changed some tensor in place in this segment */
     uint32_t meta_epoch;     /* bumped whenever tensor metadata may have changed */
-    bool stopped;            /* no more recording; the watch was abandoned */
+    bool stopped;            /* no more recording; the watch was abandoned. The rule that is under way goes on as if nothing had
+                              * happened, and what it still writes is dropped: rules need not ask */
+    kin_trace_mark end;      /* ... and where the trace ends then; no steps: it goes on */
     bool failed;             /* nothing usable */
     bool done;
     kin_watch watch;
@@ -285,10 +287,7 @@ typedef struct {
     bool makes_dict;    /* STEP: paths to the attributes lead elsewhere from then on */
 } attr_result;
 
-/* What a rule made of a call: nothing (it has written nothing), all of it, or the end of the recording. */
-typedef enum { REC_NOT_MINE, REC_DONE, REC_STOPPED } rec_outcome;
-
-typedef bool rec_call_rule(rec *r, const rec_args *a); /* false: not this rule's, or r->stopped */
+typedef bool rec_call_rule(rec *r, const rec_args *a); /* false: not this rule's, which has written nothing then */
 
 /* The rules for calls in the order in which they are asked (rules/calls.c), for callables of which kinds. */
 enum { REC_OF_FUNCTIONS = 1, /* in Python */ REC_OF_CONSTANTS = 2, REC_OF_OTHERS = 4, REC_OF_ALL = 7 };

@@ -83,7 +83,7 @@ bool
 rec_region_open(rec *r, const rec_region_user *user)
 {
     enum { MOST = 20000000 };
-    if ((r->region_values += r->info.len) > MOST)
+    if (r->stopped || (r->region_values += r->info.len) > MOST)
         return false;
     rec_frame *f = r->top;
     (void)rec_seg(r);
@@ -128,7 +128,7 @@ rec_refuse(rec *r)
         fprintf(stderr, "region refused in %s, line %d, at %s\n", PyUnicode_AsUTF8(r->top->code->co_qualname),
                 PyCode_Addr2Line(r->top->code, (int)r->top->offset), kin_instr_name(r->top->in));
     r->refused = true;
-    r->stopped = true; /* for the rules, until the region is undone */
+    r->stopped = true; /* until the region is undone */
 }
 
 static void
@@ -248,8 +248,6 @@ rec_region_added(rec *r, kin_vid set, kin_vid item)
             return -1;
         if (rec_decide_is(r, item, change->args[1]))
             return 1;
-        if (r->stopped)
-            return -1;
     }
     return 0;
 }

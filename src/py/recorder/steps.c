@@ -1,4 +1,4 @@
-/* Steps, snapshots and segments of a recording, and the shadow operand stack. */
+/* Steps, snapshots and segments of a recording, and the symbolic stack of operands. */
 #include "py/recorder/callables.h"
 #include "core/diag/breaks.h"
 #include "py/recorder/rec.h"
@@ -22,7 +22,7 @@ rec_snapshot_of(rec *r, rec_frame *f, uint32_t offset, int sp)
     return r->t->snaps.len - 1;
 }
 
-/* State before the current instruction, also when its rule has already moved the shadow stack. */
+/* State before the current instruction, also when its rule has already moved the symbolic stack. */
 uint32_t
 rec_snapshot(rec *r)
 {
@@ -194,6 +194,8 @@ rec_forget_contents(rec *r)
 void
 rec_truncate(rec *r, uint32_t len)
 {
+    if (len < r->end.steps)
+        len = r->end.steps;
     if (r->result != NULL && r->result->refused >= len)
         r->result->refused = 0;
     for (uint32_t i = len; i < r->t->steps.len; i++)
@@ -228,6 +230,7 @@ rec_stop_row(rec *r, int row, const char *why)
         r->status = KIN_NOMEM;
     else if (row >= 0)
         rec_break(r, r->t->steps.len - 1, row);
+    r->end = kin_trace_end(r->t);
 }
 
 void
@@ -250,7 +253,7 @@ rec_stop_fmt(rec *r, const char *fmt, ...)
 void
 rec_bug(rec *r, const char *what)
 {
-    if (r->failed)
+    if (r->failed || r->stopped) /* what comes behind a stop is dropped anyway */
         return;
     r->failed = true;
     r->stopped = true;
@@ -311,7 +314,7 @@ rec_break(rec *r, uint32_t step, int row)
         r->t->snaps.at[s->snap].line = line_of(r, &r->t->snaps.at[s->snap]);
 }
 
-/* -- the shadow stack ------------------------------------------------------------------------------------------- */
+/* -- the symbolic stack ------------------------------------------------------------------------------------------- */
 
 void
 rec_push(rec *r, kin_vid vid)

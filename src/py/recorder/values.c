@@ -1,4 +1,5 @@
 /* Values of a recording: where they come from, and the facts and checks that fix what was consumed of them. */
+#include "core/base/fault.h"
 #include "py/compat/heap.h"
 #include "py/compat/imports.h"
 #include "py/guardeval/class_same.h"
@@ -214,7 +215,7 @@ rec_class_version(rec *r, PyTypeObject *type)
 {
     if (type->tp_flags & Py_TPFLAGS_IMMUTABLETYPE)
         return;
-    if (kin_heap_type_tag(type) == 0) {
+    if (kin_heap_type_tag(type) == 0 || kin_fail_now(KIN_FAIL_CLASS)) {
         rec_stop_fmt(r, "class %.80s has no version tag", type->tp_name);
         return;
     }

@@ -18,8 +18,7 @@ rec_op_match_kind(rec *r, unsigned long flag)
     PyTypeObject *tp = rec_need_version(r, rec_peek(r, 0));
     if (tp->tp_flags & Py_TPFLAGS_HEAPTYPE)
         rec_abc_fact(r); /* registering a class sets the flag and leaves its version as it is */
-    if (!r->stopped)
-        push_bool(r, (tp->tp_flags & flag) != 0);
+    push_bool(r, (tp->tp_flags & flag) != 0);
 }
 
 /* GET_LEN of a container whose length can be a fact. */
@@ -64,7 +63,7 @@ match_attribute(rec *r, kin_vid subject, PyObject *name, kin_vid *value)
 {
     attr_result a;
     rec_attr_find(r, subject, name, &a);
-    if (r->stopped || (a.kind != ATTR_VALUE && a.kind != ATTR_ABSENT))
+    if (a.kind != ATTR_VALUE && a.kind != ATTR_ABSENT)
         return -1;
     *value = a.value;
     return a.kind == ATTR_VALUE;
@@ -112,14 +111,12 @@ rec_op_match_class(rec *r, int npos)
     rec_need_version(r, subject);
     rec_class_version(r, (PyTypeObject *)type);
     rec_need_metaclass(r, (PyTypeObject *)type);
-    int matched = !r->stopped && PyType_IsSubtype(Py_TYPE(O(r, subject)), (PyTypeObject *)type);
+    int matched = PyType_IsSubtype(Py_TYPE(O(r, subject)), (PyTypeObject *)type);
     if (matched)
         matched = collect_attributes(r, subject, (PyTypeObject *)type, npos, names, items, &n);
     if (matched < 0)
         rec_stop(r, "a class pattern whose attributes run Python code");
-    if (r->stopped)
-        return;
-    if (!matched) {
+    if (matched <= 0) {
         rec_drop(r, 3);
         rec_push(r, rec_const(r, Py_None));
         return;

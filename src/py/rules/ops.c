@@ -1,5 +1,6 @@
-/* One rule per opcode: what an instruction does to shadows. Anything without a rule ends the recording there; the
- * program up to that point stays usable and CPython runs the rest.
+/* One rule per canonical operation: what an instruction does to the symbolic frame. Anything without a rule ends the recording there;
+ * the program up to that point stays usable and CPython runs the rest. Rules of operations that make objects: build.c; of those about
+ * exceptions: raise.c; of patterns: match.c.
  */
 #include "core/diag/breaks.h"
 #include "py/iterators/iterators.h"
@@ -66,8 +67,8 @@ op_return(rec *r)
 
 /* -- globals ---------------------------------------------------------------------------------------------------------- */
 
-static kin_vid
-frame_globals(rec *r)
+kin_vid
+rec_frame_globals(rec *r)
 {
     rec_frame *f = r->top;
     PyFunctionObject *fn = (PyFunctionObject *)O(r, f->func);
@@ -93,7 +94,7 @@ frame_builtins(rec *r)
 static void
 load_global_name(rec *r, PyObject *name)
 {
-    kin_vid globals = frame_globals(r);
+    kin_vid globals = rec_frame_globals(r);
     PyObject *dict = O(r, globals), *value = NULL;
     kin_vid vid;
     if (!PyDict_CheckExact(dict)) {
@@ -125,7 +126,7 @@ static void
 op_store_global(rec *r, bool delete)
 {
     PyObject *name = name_at(r, r->top->arg);
-    kin_vid args[2] = {frame_globals(r), delete ? 0 : rec_peek(r, 0)};
+    kin_vid args[2] = {rec_frame_globals(r), delete ? 0 : rec_peek(r, 0)};
     rec_place place = {.kind = KIN_PLACE_ITEM, .base = args[0], .key = name};
     bool followed = PyDict_CheckExact(O(r, args[0])) && rec_begin_write(r, &place);
     uint32_t s = rec_step(r, KIN_STEP_GLOBAL_SET, KIN_STEP_EFFECT, args, 2);
@@ -189,325 +190,6 @@ op_store_cell(rec *r, bool delete)
         rec_forget_contents(r);
     }
     rec_drop(r, delete ? 0 : 1);
-}
-
-/* -- new objects -------------------------------------------------------------------------------------------------------- */
-
-static void
-build(rec *r, kin_step_kind kind, fresh_kind fresh, PyTypeObject *type, uint32_t n)
-{
-    kin_vid *items = r->top->slots + r->top->nlocals + r->top->sp - n;
-    kin_vid out = rec_step_out(r, kind, KIN_STEP_PURE, items, n);
-    rec_make_fresh(r, out, fresh, items, n, true);
-    r->info.at[out].type = type;
-    rec_drop(r, (int)n);
-    rec_await_result(r, out, r->t->vals.at[out].step);
-}
-
-static void
-op_build_tuple(rec *r)
-{
-    build(r, KIN_STEP_BUILD_TUPLE, FRESH_TUPLE, &PyTuple_Type, (uint32_t)r->top->arg);
-}
-
-/* Keys of a dict display: constants keep its contents known; other keys may have hashes of their own. */
-static bool
-keys_known(rec *r, const kin_vid *pairs, uint32_t n)
-{
-    for (uint32_t i = 0; i < n; i += 2) {
-        if (!kin_is_exact_immutable(O(r, pairs[i])) || rec_need_const(r, pairs[i]) == 0)
-            return false;
-        for (uint32_t j = 0; j < i; j += 2)
-            if (kin_exact_equal(O(r, pairs[i]), O(r, pairs[j])) || !PyUnicode_CheckExact(O(r, pairs[i])))
-                return i == 0;
-    }
-    return true;
-}
-
-/* Are the values hashed and compared without code of the program, and will be at replay? */
-static bool
-hash_quietly(rec *r, const kin_vid *vids, uint32_t n, uint32_t stride)
-{
-    for (uint32_t i = 0; i < n; i += stride) {
-        if (!rec_need_quiet(r, vids[i], false))
-            return false;
-        if (FRESH(r, vids[i]) == NULL && !rec_is_const(r, vids[i]))
-            rec_need_type(r, vids[i]);
-    }
-    return true;
-}
-
-/* Code of the program ran below the current instruction, or may at replay. */
-static void
-expect_code(rec *r)
-{
-    rec_forget_contents(r);
-    r->skip_expected = true;
-}
-
-static void
-build_map(rec *r, kin_vid *pairs, uint32_t n, int ndrop)
-{
-    bool known = keys_known(r, pairs, n), quiet = known || hash_quietly(r, pairs, n, 2);
-    kin_vid out = rec_step_out(r, KIN_STEP_BUILD_MAP, known ? KIN_STEP_PURE : quiet ? 0u : KIN_STEP_OPAQUE, pairs, n);
-    if (!quiet)
-        expect_code(r);
-    rec_make_fresh(r, out, FRESH_DICT, pairs, n, known);
-    r->info.at[out].type = &PyDict_Type;
-    rec_drop(r, ndrop);
-    rec_await_result(r, out, r->t->vals.at[out].step);
-}
-
-static void
-op_build_map(rec *r)
-{
-    uint32_t n = 2 * (uint32_t)r->top->arg;
-    build_map(r, r->top->slots + r->top->nlocals + r->top->sp - n, n, (int)n);
-}
-
-static void
-op_build_map_of_names(rec *r)
-{
-    uint32_t n = (uint32_t)r->top->arg;
-    PyObject *keys = rec_stack_obj(r, 0);
-    kin_vid *pairs = malloc((2 * n + 1) * sizeof *pairs);
-    if (pairs == NULL) {
-        r->status = KIN_NOMEM;
-        return;
-    }
-    for (uint32_t i = 0; i < n; i++) {
-        pairs[2 * i] = rec_const(r, PyTuple_GET_ITEM(keys, i));
-        pairs[2 * i + 1] = rec_peek(r, (int)(n - i));
-    }
-    build_map(r, pairs, 2 * n, (int)n + 1);
-    free(pairs);
-}
-
-static void
-op_build_set(rec *r)
-{
-    uint32_t n = (uint32_t)r->top->arg;
-    kin_vid *items = r->top->slots + r->top->nlocals + r->top->sp - n;
-    bool quiet = hash_quietly(r, items, n, 1);
-    kin_vid out = rec_step_out(r, KIN_STEP_BUILD_SET, quiet ? 0 : KIN_STEP_OPAQUE, items, n);
-    if (!quiet)
-        expect_code(r);
-    rec_make_fresh(r, out, FRESH_SET, items, n, false);
-    r->info.at[out].type = &PySet_Type;
-    rec_drop(r, (int)n);
-    rec_await_result(r, out, r->t->vals.at[out].step);
-}
-
-static void
-op_build_slice(rec *r)
-{
-    uint32_t n = (uint32_t)r->top->arg;
-    kin_vid *items = r->top->slots + r->top->nlocals + r->top->sp - n;
-    bool all_const = true;
-    for (uint32_t i = 0; i < n; i++)
-        all_const = all_const && kin_is_exact_immutable(O(r, items[i])) && rec_can_const(r, items[i]);
-    if (all_const) {
-        for (uint32_t i = 0; i < n; i++)
-            rec_need_const(r, items[i]);
-        rec_drop(r, (int)n);
-        rec_await_const(r);
-        return;
-    }
-    build(r, KIN_STEP_BUILD_SLICE, FRESH_SLICE, &PySlice_Type, n);
-}
-
-/* Parts as BUILD_FUNCTION takes them, in the place of what is on the stack. */
-static void
-build_function(rec *r, const kin_vid *args, uint32_t n, int ndrop)
-{
-    kin_vid out = rec_step_out(r, KIN_STEP_BUILD_FUNCTION, KIN_STEP_PURE, args, n);
-    kin_ref ref = rec_ref(r, ((PyCodeObject *)O(r, args[0]))->co_qualname);
-    r->t->steps.at[r->t->vals.at[out].step].ref = ref;
-    kin_vid parts[4] = {args[2], args[3], args[5], args[1]};
-    rec_make_fresh(r, out, FRESH_FUNCTION, parts, 4, true);
-    r->info.at[out].type = &PyFunction_Type;
-    rec_drop(r, ndrop);
-    rec_await_result(r, out, r->t->vals.at[out].step);
-}
-
-static void
-op_make_function(rec *r)
-{
-    int flags = r->top->arg, i = 0;
-    kin_vid code = rec_peek(r, i++);
-    kin_vid closure = flags & 8 ? rec_peek(r, i++) : 0;
-    kin_vid annotations = flags & 4 ? rec_peek(r, i++) : 0;
-    kin_vid kwdefaults = flags & 2 ? rec_peek(r, i++) : 0;
-    kin_vid defaults = flags & 1 ? rec_peek(r, i++) : 0;
-    kin_vid args[6] = {code, frame_globals(r), defaults, kwdefaults, annotations, closure};
-    build_function(r, args, 6, i);
-}
-
-/* From 3.13 on a function gets its parts one after the other, right behind the instruction that makes it and before anybody else has it: the
- * same function, made with one part more. */
-static void
-op_set_function_part(rec *r)
-{
-    static const struct {
-        int bit, at;
-    } places[] = {{1, 2}, {2, 3}, {4, 4}, {8, 5}, {16, 6}};
-    kin_vid func = rec_peek(r, 0), args[7] = {0};
-    const kin_val *val = &r->t->vals.at[func];
-    const kin_step *made = val->kind == KIN_VAL_STEP ? &r->t->steps.at[val->step] : NULL;
-    if (made == NULL || made->kind != KIN_STEP_BUILD_FUNCTION) {
-        rec_stop(r, "a part of a function that was not made here");
-        return;
-    }
-    memcpy(args, r->t->vids.at + made->args, made->nargs * sizeof *args);
-    for (size_t i = 0; i < sizeof places / sizeof *places; i++)
-        if (places[i].bit == r->top->arg)
-            args[places[i].at] = rec_peek(r, 1);
-    build_function(r, args, args[6] != 0 ? 7 : 6, 2);
-}
-
-/* -- growing displays: LIST_APPEND, LIST_EXTEND, SET_ADD, MAP_ADD, DICT_UPDATE, DICT_MERGE ---------------------------- */
-
-static void
-op_list_append(rec *r)
-{
-    kin_vid v = rec_peek(r, 0), list = rec_peek(r, r->top->arg);
-    kin_vid args[2] = {list, v};
-    rec_step(r, KIN_STEP_LIST_APPEND, KIN_STEP_MUTATES, args, 2);
-    rec_end_if_read(r, list);
-    if (FRESH(r, list) && !rec_fresh_push(FRESH(r, list), v))
-        r->status = KIN_NOMEM;
-    rec_drop(r, 1);
-}
-
-static void
-op_set_grow(rec *r, kin_step_kind kind)
-{
-    kin_vid args[2] = {rec_peek(r, r->top->arg), rec_peek(r, 0)};
-    bool quiet = (kind == KIN_STEP_SET_ADD || rec_is_plain_value(O(r, args[1]))) && hash_quietly(r, args + 1, 1, 1);
-    rec_step(r, kind, quiet ? KIN_STEP_MUTATES : KIN_STEP_OPAQUE | KIN_STEP_EFFECT, args, 2);
-    rec_end_if_read(r, args[0]);
-    if (FRESH(r, args[0]))
-        FRESH(r, args[0])->known = false;
-    if (!quiet)
-        expect_code(r);
-    rec_drop(r, 1);
-}
-
-static void
-op_map_add(rec *r)
-{
-    kin_vid args[3] = {rec_peek(r, r->top->arg + 1), rec_peek(r, 1), rec_peek(r, 0)};
-    rec_fresh *f = FRESH(r, args[0]);
-    bool known = f && f->known && PyUnicode_CheckExact(O(r, args[1])) && rec_need_const(r, args[1]);
-    for (uint32_t i = 0; known && i < f->n; i += 2)
-        known = !kin_exact_equal(O(r, f->items[i]), O(r, args[1]));
-    bool quiet = known || hash_quietly(r, args + 1, 1, 1);
-    rec_step(r, KIN_STEP_SET_SUBSCR, quiet ? KIN_STEP_MUTATES : KIN_STEP_OPAQUE | KIN_STEP_EFFECT, args, 3);
-    rec_end_if_read(r, args[0]);
-    if (known && rec_fresh_push(f, args[1]))
-        rec_fresh_push(f, args[2]);
-    else if (f)
-        f->known = false;
-    if (!quiet)
-        expect_code(r);
-    rec_drop(r, 2);
-}
-
-static void
-op_dict_grow(rec *r, kin_step_kind kind)
-{
-    kin_vid v = rec_peek(r, 0), dict = rec_peek(r, r->top->arg);
-    kin_vid args[3] = {dict, v, 0}, *pairs = NULL;
-    uint32_t n = 0;
-    if (kind == KIN_STEP_DICT_MERGE)
-        args[2] = rec_peek(r, r->top->arg + 2);
-    rec_fresh *f = FRESH(r, dict);
-    bool known = f && f->known && rec_pairs_of(r, v, &pairs, &n);
-    bool quiet = known || (PyDict_CheckExact(O(r, v)) && hash_quietly(r, &v, 1, 1));
-    rec_step(r, kind, quiet ? KIN_STEP_MUTATES : KIN_STEP_OPAQUE | KIN_STEP_EFFECT, args,
-             kind == KIN_STEP_DICT_MERGE ? 3 : 2);
-    rec_end_if_read(r, dict);
-    for (uint32_t i = 0; known && i < n; i += 2) {
-        uint32_t j = 0;
-        while (j < f->n && !kin_exact_equal(O(r, f->items[j]), O(r, pairs[i])))
-            j += 2;
-        if (j < f->n)
-            f->items[j + 1] = pairs[i + 1];
-        else if (!rec_fresh_push(f, pairs[i]) || !rec_fresh_push(f, pairs[i + 1]))
-            r->status = KIN_NOMEM;
-    }
-    if (!known && f)
-        f->known = false;
-    if (!quiet)
-        rec_forget_contents(r);
-    free(pairs);
-    rec_drop(r, 1);
-}
-
-static void
-op_list_to_tuple(rec *r)
-{
-    kin_vid v = rec_peek(r, 0);
-    rec_fresh *f = FRESH(r, v);
-    kin_vid out = rec_step_out(r, KIN_STEP_LIST_TO_TUPLE, KIN_STEP_PURE, &v, 1);
-    rec_make_fresh(r, out, FRESH_TUPLE, f ? f->items : NULL, f ? f->n : 0, f && f->known);
-    r->info.at[out].type = &PyTuple_Type;
-    rec_drop(r, 1);
-    rec_await_result(r, out, r->t->vals.at[out].step);
-}
-
-/* -- text ------------------------------------------------------------------------------------------------------------- */
-
-static void
-op_format(rec *r)
-{
-    int n = 1 + r->top->extra;
-    kin_vid args[2] = {rec_peek(r, n - 1), n == 2 ? rec_peek(r, 0) : 0};
-    bool fold = kin_is_exact_immutable(O(r, args[0])) && rec_is_value(O(r, args[0])) && rec_can_const(r, args[0]) &&
-                (n == 1 || rec_can_const(r, args[1]));
-    if (fold || (rec_is_const(r, args[0]) && strcmp(Py_TYPE(O(r, args[0]))->tp_name, "torch.Size") == 0)) {
-        rec_need_const(r, args[0]);
-        if (n == 2)
-            rec_need_const(r, args[1]);
-        rec_drop(r, n);
-        rec_await_const(r);
-        return;
-    }
-    bool quiet = rec_is_plain_value(O(r, args[0])) && kin_is_exact_immutable(O(r, args[0])) &&
-                 rec_need_quiet(r, args[0], true);
-    if (quiet)
-        rec_need_type(r, args[0]);
-    kin_vid out = rec_step_out(r, KIN_STEP_FORMAT, quiet ? 0 : KIN_STEP_OPAQUE, args, (uint32_t)n);
-    uint32_t s = r->t->vals.at[out].step;
-    r->t->steps.at[s].imm = (uint8_t)(r->top->arg | r->top->extra << 2);
-    r->info.at[out].type = &PyUnicode_Type;
-    if (!quiet) {
-        r->skip_expected = true;
-        if (rec_any_tensor(r, args, 1))
-            r->skip_expected = true;
-        rec_forget_contents(r);
-    }
-    rec_drop(r, n);
-    rec_await_result(r, out, s);
-}
-
-static void
-op_build_string(rec *r)
-{
-    uint32_t n = (uint32_t)r->top->arg;
-    kin_vid *items = r->top->slots + r->top->nlocals + r->top->sp - n;
-    bool all_const = true;
-    for (uint32_t i = 0; i < n; i++)
-        all_const = all_const && rec_is_const(r, items[i]);
-    if (all_const) {
-        rec_drop(r, (int)n);
-        rec_await_const(r);
-        return;
-    }
-    kin_vid out = rec_step_out(r, KIN_STEP_BUILD_STRING, 0, items, n);
-    r->info.at[out].type = &PyUnicode_Type;
-    rec_drop(r, (int)n);
-    rec_await_result(r, out, r->t->vals.at[out].step);
 }
 
 /* -- calls -------------------------------------------------------------------------------------------------------------- */
@@ -601,8 +283,6 @@ op_enter_with(rec *r)
     kin_vid mgr = rec_peek(r, 0);
     PyTypeObject *tp = rec_need_attrs(r, mgr);
     PyObject *enter = rec_lookup(r, tp, REC_STR("__enter__")), *leave = rec_lookup(r, tp, REC_STR("__exit__"));
-    if (r->stopped)
-        return;
     bool python = enter && leave && PyFunction_Check(enter) && PyFunction_Check(leave);
     bool c = enter && leave && Py_TYPE(enter) == &PyMethodDescr_Type && Py_TYPE(leave) == &PyMethodDescr_Type;
     if (!python && !c) {
@@ -614,8 +294,6 @@ op_enter_with(rec *r)
     rec_make_fresh(r, exit, FRESH_METHOD, parts, 2, true);
     if (python && rec_can_inline(r, enter) &&
         rec_inline(r, &(rec_args){.callee = first, .args = &mgr, .npos = 1, .ndrop = 1}, &exit, 1, KIN_RESUME_PUSH, 0))
-        return;
-    if (r->stopped)
         return;
     kin_vid args[2] = {first, mgr};
     kin_vid out = rec_step_out(r, KIN_STEP_CALL, KIN_STEP_OPAQUE | KIN_STEP_EFFECT, args, 2);
@@ -638,8 +316,6 @@ op_load_special(rec *r)
         names[i] = PyUnicode_InternFromString(texts[i]);
     PyTypeObject *tp = rec_need_attrs(r, of);
     PyObject *method = rec_lookup(r, tp, names[i]);
-    if (r->stopped)
-        return;
     if (method == NULL || !(Py_TYPE(method)->tp_flags & Py_TPFLAGS_METHOD_DESCRIPTOR)) {
         rec_stop(r, "unsupported context manager");
         return;
@@ -708,7 +384,7 @@ op_import_name(rec *r)
         kin_vid args[3] = {rec_peek(r, 0), 0, 0};
         args[0] = rec_peek(r, 1);
         args[1] = rec_peek(r, 0);
-        args[2] = frame_globals(r);
+        args[2] = rec_frame_globals(r);
         kin_vid out = rec_step_out(r, KIN_STEP_IMPORT, KIN_STEP_OPAQUE | KIN_STEP_EFFECT, args, 3);
         kin_ref ref = rec_ref(r, name);
         r->t->steps.at[r->t->vals.at[out].step].ref = ref;
@@ -730,8 +406,6 @@ op_import_from(rec *r)
     kin_vid module = rec_peek(r, 0);
     attr_result a;
     rec_attr_find(r, module, name_at(r, r->top->arg), &a);
-    if (r->stopped)
-        return;
     if (a.kind == ATTR_VALUE) {
         rec_push(r, a.value);
         return;
@@ -747,28 +421,9 @@ op_import_from(rec *r)
 /* -- dispatch ---------------------------------------------------------------------------------------------------------------- */
 
 static void
-dispatch_builds(rec *r)
+dispatch_others(rec *r)
 {
     switch (r->top->op) {
-    case KIN_DO_BUILD_TUPLE: op_build_tuple(r); break;
-    case KIN_DO_BUILD_LIST: build(r, KIN_STEP_BUILD_LIST, FRESH_LIST, &PyList_Type, (uint32_t)r->top->arg); break;
-    case KIN_DO_BUILD_SET: op_build_set(r); break;
-    case KIN_DO_BUILD_MAP: op_build_map(r); break;
-    case KIN_DO_BUILD_MAP_OF_NAMES: op_build_map_of_names(r); break;
-    case KIN_DO_BUILD_SLICE: op_build_slice(r); break;
-    case KIN_DO_BUILD_STRING: op_build_string(r); break;
-    case KIN_DO_FORMAT: op_format(r); break;
-    case KIN_DO_CONVERT: op_format(r); break; /* a text, which is its own format */
-    case KIN_DO_MAKE_FUNCTION: op_make_function(r); break;
-    case KIN_DO_SET_FUNCTION_PART: op_set_function_part(r); break;
-    case KIN_DO_LIST_APPEND: op_list_append(r); break;
-    case KIN_DO_LIST_EXTEND: rec_op_list_extend(r); break;
-    case KIN_DO_SET_ADD: op_set_grow(r, KIN_STEP_SET_ADD); break;
-    case KIN_DO_SET_UPDATE: op_set_grow(r, KIN_STEP_SET_UPDATE); break;
-    case KIN_DO_MAP_ADD: op_map_add(r); break;
-    case KIN_DO_DICT_UPDATE: op_dict_grow(r, KIN_STEP_DICT_UPDATE); break;
-    case KIN_DO_DICT_MERGE: op_dict_grow(r, KIN_STEP_DICT_MERGE); break;
-    case KIN_DO_LIST_TO_TUPLE: op_list_to_tuple(r); break;
     case KIN_DO_IMPORT_NAME: op_import_name(r); break;
     case KIN_DO_IMPORT_FROM: op_import_from(r); break;
     case KIN_DO_ENTER_WITH: op_enter_with(r); break;
@@ -779,7 +434,7 @@ dispatch_builds(rec *r)
     case KIN_DO_MATCH_KEYS: rec_op_match_keys(r); break;
     case KIN_DO_MATCH_CLASS: rec_op_match_class(r, r->top->arg); break;
     default:
-        if (rec_op_exception(r))
+        if (rec_op_build(r) || rec_op_exception(r))
             break;
         rec_stop_fmt(r, "unsupported opcode %s", kin_instr_name(r->top->in));
     }
@@ -818,7 +473,7 @@ dispatch_values(rec *r)
     case KIN_DO_DELETE_ATTR: rec_op_store_attr(r, name_at(r, f->arg), true); break;
     case KIN_DO_BRANCH: rec_op_branch(r); break;
     default:
-        dispatch_builds(r);
+        dispatch_others(r);
     }
 }
 
@@ -868,7 +523,7 @@ rec_dispatch(rec *r)
         dispatch(r);
         return;
     }
-    for (int i = 0; i < in->ndoes && !r->stopped && !r->refused; i++) {
+    for (int i = 0; i < in->ndoes && !r->stopped; i++) {
         rec_set_action(f, in->does[i]);
         dispatch(r);
     }

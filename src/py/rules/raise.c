@@ -21,7 +21,7 @@ rec_always_raises(const rec_frame *f)
     return f->op == KIN_DO_RAISE || f->op == KIN_DO_RERAISE;
 }
 
-/* The shadow stack as it was before the instruction. */
+/* The symbolic stack as it was before the instruction. */
 static void
 restore_operands(rec_frame *f)
 {
@@ -220,7 +220,7 @@ write_step(rec *r, uint32_t first)
         s.flags |= r->t->steps.at[i].flags & (KIN_STEP_OPAQUE | KIN_STEP_EFFECT);
     distrust_changes(r, first);
     rec_truncate(r, first);
-    if (!describe(r, &s) || r->stopped)
+    if (!describe(r, &s))
         return false;
     uint32_t at = rec_step(r, s.kind, s.flags, s.args, s.n);
     kin_ref ref = rec_ref(r, s.ref);
@@ -251,13 +251,9 @@ earliest(rec *r, const kin_step *s, uint32_t own)
 static uint32_t
 mark_raise(rec *r, uint32_t steps)
 {
-    const kin_trace *t = r->t;
-    rec_raise m = {.steps = steps, .snap = rec_snapshot(r)};
-    m.vals = t->vals.len;
-    m.vids = t->vids.len;
-    m.snaps = t->snaps.len;
-    m.facts = t->facts.len;
-    m.nsegments = t->nsegments;
+    rec_raise m = {.snap = rec_snapshot(r)};
+    m.end = kin_trace_end(r->t);
+    m.end.steps = steps;
     if (kin_vec_push(&r->raises, m) != KIN_OK)
         r->status = KIN_NOMEM;
     return r->raises.len;
@@ -268,20 +264,16 @@ rec_exception_escapes(rec *r, uint32_t raised)
 {
     if (r->stopped)
         return;
-    rec_raise m = r->raises.at[raised - 1];
-    kin_trace *t = r->t;
+    const rec_raise *m = &r->raises.at[raised - 1];
     r->stopped = true;
     snprintf(r->result->reason, sizeof r->result->reason, "an exception leaves the recorded code");
     kin_watch_abandon(&r->watch);
-    rec_truncate(r, m.steps);
-    t->vals.len = m.vals;
-    t->vids.len = m.vids;
-    t->snaps.len = m.snaps;
-    t->facts.len = m.facts;
-    t->nsegments = m.nsegments;
-    kin_step exit = {.kind = KIN_STEP_EXIT, .snap = m.snap};
-    if (kin_vec_push(&t->steps, exit) != KIN_OK)
+    rec_truncate(r, m->end.steps);
+    kin_trace_cut(r->t, m->end);
+    kin_step exit = {.kind = KIN_STEP_EXIT, .snap = m->snap};
+    if (kin_vec_push(&r->t->steps, exit) != KIN_OK)
         r->status = KIN_NOMEM;
+    r->end = kin_trace_end(r->t);
 }
 
 /* -- raising -------------------------------------------------------------------------------------------------------------- */
@@ -374,7 +366,7 @@ is_swallowed(rec *r, rec_frame *caller, PyObject *exc)
     if (!(Py_TYPE(exc)->tp_flags & Py_TPFLAGS_IMMUTABLETYPE) && r->seg_ended)
         return false; /* no segment can begin in the middle of an instruction */
     rec_class_version(r, Py_TYPE(exc));
-    return !r->stopped;
+    return true;
 }
 
 /* What a failed lookup gives instead: a default, False, or what the type's __getattr__ will return. */
@@ -502,8 +494,6 @@ op_check_exc_match(rec *r)
         return;
     }
     rec_need_version(r, exc);
-    if (r->stopped)
-        return;
     bool match = PyErr_GivenExceptionMatches(O(r, exc), O(r, cls));
     rec_drop(r, 1);
     rec_push(r, rec_const(r, match ? Py_True : Py_False));

@@ -4,6 +4,9 @@
 
 #include "py/recorder/rec.h"
 
+/* ---- build.c ---- */
+bool rec_op_build(rec *r);                              /* rule of the current instruction, if it makes an object */
+
 /* ---- match.c ---- */
 void rec_op_match_kind(rec *r, unsigned long flag);
 void rec_op_get_len(rec *r);
@@ -12,6 +15,7 @@ void rec_op_match_keys(rec *r);
 
 /* ---- ops.c ---- */
 void rec_dispatch(rec *r);
+kin_vid rec_frame_globals(rec *r);                      /* of the running frame */
 void rec_call_slots(const rec_frame *f, int *callable, int *self, int *args); /* of CALL; the slot of self may be empty */
 PyObject *rec_call_names(rec *r); /* of its keywords; borrowed, NULL: none */
 

@@ -114,7 +114,7 @@ new_mode(rec *r)
 {
     static PyTypeObject *type; /* kept for the life of the process */
     PyType_Slot slots[] = {{Py_tp_methods, mode_methods}, {Py_tp_dealloc, dealloc_mode}, {0, NULL}};
-    PyType_Spec spec = {"kintsugi._kintsugi.Witness", sizeof(mode_object), 0, Py_TPFLAGS_DEFAULT, slots};
+    PyType_Spec spec = {"kintsugi._kintsugi.Crosscheck", sizeof(mode_object), 0, Py_TPFLAGS_DEFAULT, slots};
     if (type == NULL)
         type = (PyTypeObject *)PyType_FromSpec(&spec);
     mode_object *mode = type ? (mode_object *)type->tp_alloc(type, 0) : NULL;

@@ -107,7 +107,7 @@ rec_call_number(rec *r, const rec_args *a)
     PyObject *callee = O(r, a->callee);
     if (chooses_tensor(r, a))
         return call_choice(r, a);
-    if (a->nkw != 0 || a->npos == 0 || a->npos > MOST || !computes_numbers(callee) || !fix_numbers(r, a, all + 1) || r->stopped)
+    if (a->nkw != 0 || a->npos == 0 || a->npos > MOST || !computes_numbers(callee) || !fix_numbers(r, a, all + 1))
         return false;
     all[0] = rec_is_const(r, a->callee) ? rec_as_const(r, a->callee) : a->callee;
     kin_vid out = rec_step_out(r, KIN_STEP_CALL, 0, all, a->npos + 1);

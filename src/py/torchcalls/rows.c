@@ -37,72 +37,114 @@ home_of(PyObject *obj)
     return text ? text : "";
 }
 
+/* -- rows by name ----------------------------------------------------------------------------------------------------- */
+
+enum {
+    OF_PYTHON = 1, OF_C = 2, OF_METHODS = 4, /* kinds of callables: functions in Python and in C, methods of C classes */
+    AS_EFFECT = 8,     /* rows that end a graph under strict_breaks only */
+    ALWAYS = 16,       /* whatever it is handed */
+    WITH_TENSORS = 32, /* when it is handed tensors */
+    WITH_NOTHING = 64, WITH_ONE = 128 /* when it is handed so much */
+};
+
+/* A callable that is known by the names of its module (or class) and its own; NULL: any. The first row that fits says it. */
+static const struct {
+    unsigned when;
+    const char *home, *name;
+    int row;
+} rows[] = {
+    {AS_EFFECT | OF_C, "builtins", "print", KIN_ROW_PRINT},
+    {AS_EFFECT | OF_PYTHON | OF_C, "warnings", NULL, KIN_ROW_WARNING},
+    {AS_EFFECT | OF_C, "_warnings", "warn", KIN_ROW_WARNING},
+    {AS_EFFECT | OF_C, "_warnings", "warn_explicit", KIN_ROW_WARNING},
+    {AS_EFFECT | OF_PYTHON, "logging", NULL, KIN_ROW_LOGGING},
+    {AS_EFFECT | OF_C, "time", NULL, KIN_ROW_CLOCK},
+    {AS_EFFECT | OF_C, "io", "open", KIN_ROW_FILE_ACCESS},
+    {AS_EFFECT | OF_C, "_io", "open", KIN_ROW_FILE_ACCESS},
+    {ALWAYS | OF_C, NULL, "__build_class__", KIN_ROW_CLASS_STATEMENT},
+    {ALWAYS | OF_C | WITH_NOTHING, "builtins", "locals", KIN_ROW_FRAME_INSPECTION},
+    {ALWAYS | OF_C | WITH_NOTHING, "builtins", "vars", KIN_ROW_FRAME_INSPECTION},
+    {ALWAYS | OF_C | WITH_NOTHING, "builtins", "dir", KIN_ROW_FRAME_INSPECTION},
+    {ALWAYS | OF_C, "gc", "get_objects", KIN_ROW_FRAME_INSPECTION},
+    {ALWAYS | OF_C, "gc", "get_referrers", KIN_ROW_FRAME_INSPECTION},
+    {ALWAYS | OF_C, "sys", "_getframe", KIN_ROW_FRAME_INSPECTION},
+    {ALWAYS | OF_C, "sys", "_current_frames", KIN_ROW_FRAME_INSPECTION},
+    {ALWAYS | OF_C, "sys", "_current_exceptions", KIN_ROW_FRAME_INSPECTION},
+    {ALWAYS | OF_C | WITH_ONE, "builtins", "exec", KIN_ROW_EXEC_EVAL}, /* in the namespaces of the running frame */
+    {ALWAYS | OF_C | WITH_ONE, "builtins", "eval", KIN_ROW_EXEC_EVAL},
+    {ALWAYS | OF_C, "_thread", "start_new_thread", KIN_ROW_THREAD},
+    {ALWAYS | OF_C, "_thread", "start_new", KIN_ROW_THREAD},
+    {ALWAYS | OF_C, "_thread", "start_joinable_thread", KIN_ROW_THREAD},
+    {WITH_TENSORS | OF_PYTHON, "torch._ops", NULL, -1}, /* an operator, perhaps one of the user's: it ends no graph */
+    {WITH_TENSORS | OF_PYTHON, "copy", "deepcopy", KIN_ROW_TENSOR_DEEPCOPY},
+    {WITH_TENSORS | OF_PYTHON, "torch.serialization", NULL, KIN_ROW_SERIALIZATION},
+    {WITH_TENSORS | OF_PYTHON, "pickle", NULL, KIN_ROW_SERIALIZATION},
+    {WITH_TENSORS | OF_C, "_pickle", "dumps", KIN_ROW_SERIALIZATION},
+    {WITH_TENSORS | OF_C, "_pickle", "dump", KIN_ROW_SERIALIZATION},
+    {WITH_TENSORS | OF_C, "_operator", "index", KIN_ROW_TENSOR_TO_NUMBER},
+    {WITH_TENSORS | OF_C, "_weakref", "proxy", KIN_ROW_WEAK_REFERENCE},
+    {WITH_TENSORS | OF_C, "builtins", "repr", KIN_ROW_TENSOR_REPR},
+    {WITH_TENSORS | OF_C, "builtins", "format", KIN_ROW_TENSOR_REPR},
+    {WITH_TENSORS | OF_C, "builtins", "ascii", KIN_ROW_TENSOR_REPR},
+    {WITH_TENSORS | OF_C, "builtins", "sorted", KIN_ROW_SORT_KEYS},
+    {WITH_TENSORS | OF_C, "builtins", "exec", KIN_ROW_EXEC_EVAL},
+    {WITH_TENSORS | OF_C, "builtins", "eval", KIN_ROW_EXEC_EVAL},
+    {WITH_TENSORS | OF_C, "builtins", NULL, KIN_ROW_BUILTIN_CALL},
+    {WITH_TENSORS | OF_C, NULL, NULL, KIN_ROW_OPAQUE_CALL},
+    {WITH_TENSORS | OF_METHODS, "list", "sort", KIN_ROW_SORT_KEYS},
+    {WITH_TENSORS | OF_METHODS, NULL, NULL, KIN_ROW_OPAQUE_METHOD},
+};
+
 static bool
-is_builtin(PyObject *obj)
+is_c_method(PyObject *obj)
 {
-    return PyCFunction_Check(obj) && strcmp(home_of(obj), "builtins") == 0;
+    return Py_TYPE(obj) == &PyMethodDescr_Type || Py_TYPE(obj) == &PyWrapperDescr_Type;
+}
+
+/* The row of breaks.def; UNNAMED: none of the rows fits. */
+enum { UNNAMED = -2 };
+
+static int
+row_by_name(PyObject *obj, unsigned when, uint32_t n)
+{
+    unsigned kind = PyFunction_Check(obj) ? OF_PYTHON : PyCFunction_Check(obj) ? OF_C : is_c_method(obj) ? OF_METHODS : 0;
+    const char *name = rec_callable_name(obj), *home = home_of(obj);
+    for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) {
+        unsigned w = rows[i].when;
+        if ((w & when) && (w & kind) && (rows[i].home == NULL || strcmp(home, rows[i].home) == 0) &&
+            (rows[i].name == NULL || strcmp(name, rows[i].name) == 0) && !((w & WITH_NOTHING) && n != 0) && !((w & WITH_ONE) && n != 1))
+            return rows[i].row;
+    }
+    return UNNAMED;
 }
 
 /* -- effects: rows that end a graph under strict_breaks only -------------------------------------------------------- */
 
 static bool
-is_file_access(PyObject *obj, const char *name, const char *home)
+is_file_access(PyObject *obj)
 {
+    const char *home = home_of(obj);
     if (starts_with(home, "_io."))
         return strcmp(home, "_io.StringIO") != 0 && strcmp(home, "_io.BytesIO") != 0;
-    if (strcmp(home, "posix") == 0)
-        return rec_callable_knows(obj, KIN_KNOWS_ACTS);
-    return PyCFunction_Check(obj) && strcmp(name, "open") == 0 && (strcmp(home, "io") == 0 || strcmp(home, "_io") == 0);
+    return strcmp(home, "posix") == 0 && rec_callable_knows(obj, KIN_KNOWS_ACTS);
 }
 
 int
 rec_effect_row(PyObject *obj)
 {
-    static const char *const warns[] = {"warn", "warn_explicit", NULL};
-    const char *name = rec_callable_name(obj), *home = home_of(obj);
-    if (is_builtin(obj) && strcmp(name, "print") == 0)
-        return KIN_ROW_PRINT;
-    if (strcmp(home, "warnings") == 0 || (strcmp(home, "_warnings") == 0 && rec_in_list(name, warns)))
-        return KIN_ROW_WARNING;
-    if (PyFunction_Check(obj) && strcmp(home, "logging") == 0)
-        return KIN_ROW_LOGGING;
-    if (strcmp(home, "time") == 0 && PyCFunction_Check(obj))
-        return KIN_ROW_CLOCK;
-    return is_file_access(obj, name, home) ? KIN_ROW_FILE_ACCESS : -1;
+    int row = row_by_name(obj, AS_EFFECT, 0);
+    return row != UNNAMED ? row : is_file_access(obj) ? KIN_ROW_FILE_ACCESS : -1;
 }
 
 /* -- rows by what is called, whatever it is handed --------------------------------------------------------------------- */
 
-static bool
-looks_at_frames(PyObject *obj, const char *name, uint32_t n)
-{
-    static const char *const scopes[] = {"locals", "vars", "dir", NULL}, *const heaps[] = {"get_objects",
-        "get_referrers", NULL}, *const frames[] = {"_getframe", "_current_frames", "_current_exceptions", NULL};
-    const char *home = home_of(obj);
-    return (n == 0 && is_builtin(obj) && rec_in_list(name, scopes)) || (strcmp(home, "gc") == 0 && rec_in_list(name, heaps)) ||
-           (strcmp(home, "sys") == 0 && rec_in_list(name, frames));
-}
-
 static int
-row_of_callee(PyObject *obj, const char *name, uint32_t n)
+row_of_callee(PyObject *obj, uint32_t n)
 {
-    static const char *const codes[] = {"exec", "eval", NULL};
-    static const char *const starts[] = {"start_new_thread", "start_new", "start_joinable_thread", NULL};
-    if (PyFunction_Check(obj)) {
-        int flags = ((PyCodeObject *)((PyFunctionObject *)obj)->func_code)->co_flags;
-        return flags & (CO_COROUTINE | CO_ASYNC_GENERATOR) ? KIN_ROW_COROUTINE : -1;
-    }
-    if (!PyCFunction_Check(obj))
-        return -1;
-    if (strcmp(name, "__build_class__") == 0)
-        return KIN_ROW_CLASS_STATEMENT;
-    if (looks_at_frames(obj, name, n))
-        return KIN_ROW_FRAME_INSPECTION;
-    if (n == 1 && is_builtin(obj) && rec_in_list(name, codes)) /* in the namespaces of the running frame */
-        return KIN_ROW_EXEC_EVAL;
-    if (strcmp(home_of(obj), "_thread") == 0 && rec_in_list(name, starts))
-        return KIN_ROW_THREAD;
-    return -1;
+    if (PyFunction_Check(obj) && ((PyCodeObject *)((PyFunctionObject *)obj)->func_code)->co_flags & (CO_COROUTINE | CO_ASYNC_GENERATOR))
+        return KIN_ROW_COROUTINE;
+    int row = row_by_name(obj, ALWAYS, n);
+    return row != UNNAMED ? row : -1;
 }
 
 /* -- rows by what is handed over ----------------------------------------------------------------------------------------- */
@@ -145,38 +187,6 @@ row_of_type(PyTypeObject *tp)
     return builtin ? KIN_ROW_BUILTIN_CALL : KIN_ROW_OPAQUE_CALLABLE;
 }
 
-static int
-row_of_function(PyObject *obj, const char *name)
-{
-    const char *home = home_of(obj);
-    if (strcmp(home, "torch._ops") == 0) /* an operator, perhaps one of the user's: it ends no graph */
-        return -1;
-    if (strcmp(home, "copy") == 0 && strcmp(name, "deepcopy") == 0)
-        return KIN_ROW_TENSOR_DEEPCOPY;
-    if (strcmp(home, "torch.serialization") == 0 || strcmp(home, "pickle") == 0)
-        return KIN_ROW_SERIALIZATION;
-    return ((PyCodeObject *)((PyFunctionObject *)obj)->func_code)->co_flags & CO_GENERATOR ? KIN_ROW_GENERATOR
-                                                                                        : KIN_ROW_OPAQUE_PYTHON;
-}
-
-static int
-row_of_c_function(PyObject *obj, const char *name)
-{
-    static const char *const texts[] = {"repr", "format", "ascii", NULL}, *const codes[] = {"exec", "eval", NULL},
-                             *const pickles[] = {"dumps", "dump", NULL}, *const weak[] = {"proxy", NULL};
-    const char *home = home_of(obj);
-    if (strcmp(home, "_operator") == 0 && strcmp(name, "index") == 0)
-        return KIN_ROW_TENSOR_TO_NUMBER;
-    if (strcmp(home, "_pickle") == 0 && rec_in_list(name, pickles))
-        return KIN_ROW_SERIALIZATION;
-    if (strcmp(home, "_weakref") == 0 && rec_in_list(name, weak))
-        return KIN_ROW_WEAK_REFERENCE;
-    if (!is_builtin(obj))
-        return KIN_ROW_OPAQUE_CALL;
-    return rec_in_list(name, texts) ? KIN_ROW_TENSOR_REPR : strcmp(name, "sorted") == 0 ? KIN_ROW_SORT_KEYS
-         : rec_in_list(name, codes) ? KIN_ROW_EXEC_EVAL : KIN_ROW_BUILTIN_CALL;
-}
-
 /* Functions of NumPy are objects of classes of its own. */
 static bool
 is_of_numpy(PyObject *obj)
@@ -186,19 +196,18 @@ is_of_numpy(PyObject *obj)
 
 /* Rows for calls that are handed tensors. */
 static int
-row_with_tensors(PyObject *obj, const char *name)
+row_with_tensors(PyObject *obj)
 {
     if (is_of_numpy(obj))
         return KIN_ROW_TENSOR_NUMPY;
     if (PyType_Check(obj))
         return row_of_type((PyTypeObject *)obj);
-    if (PyFunction_Check(obj))
-        return row_of_function(obj, name);
-    if (PyCFunction_Check(obj))
-        return row_of_c_function(obj, name);
-    if (Py_TYPE(obj) != &PyMethodDescr_Type && Py_TYPE(obj) != &PyWrapperDescr_Type)
+    int row = row_by_name(obj, WITH_TENSORS, 0);
+    if (row != UNNAMED)
+        return row;
+    if (!PyFunction_Check(obj))
         return KIN_ROW_OPAQUE_CALLABLE;
-    return PyDescr_TYPE(obj) == &PyList_Type && strcmp(name, "sort") == 0 ? KIN_ROW_SORT_KEYS : KIN_ROW_OPAQUE_METHOD;
+    return ((PyCodeObject *)((PyFunctionObject *)obj)->func_code)->co_flags & CO_GENERATOR ? KIN_ROW_GENERATOR : KIN_ROW_OPAQUE_PYTHON;
 }
 
 /* list.extend(list): moves references, whatever they refer to. */
@@ -229,7 +238,7 @@ rec_opaque_row(rec *r, kin_vid callee, const kin_vid *args, uint32_t n)
     int row = rec_effect_row(obj);
     if (row >= 0)
         return r->opt->strict_breaks ? row : -1;
-    row = row_of_callee(obj, name, n);
+    row = row_of_callee(obj, n);
     if (row < 0 && (only_moves(r, obj, name, args, n) || is_in_contextlib(r)))
         return -1;
     if (row < 0)
@@ -237,7 +246,7 @@ rec_opaque_row(rec *r, kin_vid callee, const kin_vid *args, uint32_t n)
     if (row >= 0)
         return row;
     bool handed = rec_any_tensor(r, args, n) || (FRESH(r, callee) && rec_any_tensor(r, &callee, 1));
-    return handed ? row_with_tensors(obj, name) : -1;
+    return handed ? row_with_tensors(obj) : -1;
 }
 
 /* -- what reports call an effect --------------------------------------------------------------------------------------------- */

@@ -17,6 +17,8 @@ typedef enum {
 } skip_kind;
 
 skip_kind rec_skip_kind(PyObject *func);
+/* Is that the __module__ of the Python function? */
+bool rec_is_from_module(PyObject *func, const char *name);
 
 static inline bool
 rec_skips_function(PyObject *func)

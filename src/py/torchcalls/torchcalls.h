@@ -28,6 +28,7 @@ bool rec_size_call(rec *r, const rec_args *a);
 
 /* ---- torch.c ---- */
 kin_status rec_torch_init(void);
+bool rec_is_torch_leaf(PyObject *func); /* a function in Python that is one node of the call graph */
 bool rec_is_torch_callable(PyObject *callee);
 const char *rec_callable_name(PyObject *callable);    /* bare name; "" when it has none */
 unsigned rec_meta_mask(const char *name);             /* what a metadata method or attribute reads; 0 = it is none */
