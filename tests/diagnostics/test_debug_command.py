@@ -6,6 +6,7 @@ import re
 import pytest
 
 from kintsugi import cli
+from kintsugi.diagnose import debug as debugging
 from kintsugi.diagnose import trial
 
 PROGRAM = '''\
@@ -92,3 +93,12 @@ def test_values_are_compared_with_what_eager_gives():
     assert trial.compare_values({"f": [row(2.0)]}, {"f": [row(torch.tensor(2.0))]}) == ("", 1, 0)  # a number that stays a tensor
     assert trial.compare_values({"f": [row("raised ValueError", 0.0)]}, {"f": [row(same, 0.0)]}) == ("", 0, 0)
     assert trial.compare_values({"f": None}, {"f": None}) == ("", None, None)
+
+
+def test_beginning_anew_removes_nothing_of_others(tmp_path):
+    (tmp_path / "notes.txt").write_text("mine")
+    for name in (debugging.STATE, debugging.PATCH):
+        (tmp_path / name).write_text("{}")
+    debugging.forget(tmp_path)
+    assert [path.name for path in tmp_path.iterdir()] == ["notes.txt"]
+    debugging.forget(tmp_path / "not there")

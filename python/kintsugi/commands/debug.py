@@ -6,7 +6,6 @@ work is kept in a folder: the same command goes on where it was left, or shows w
 
 import json
 import os
-import shutil
 import sys
 
 
@@ -32,7 +31,7 @@ def run(options):
     from .explain import progress
 
     if options.fresh:
-        shutil.rmtree(options.output, ignore_errors=True)
+        debug.forget(options.output)
     where = options.target.rpartition(":")[0] or options.target
     if where.endswith(".py") and not os.path.isfile(where):
         sys.stderr.write(f"kintsugi: debug: no such script: {where!r}\n")

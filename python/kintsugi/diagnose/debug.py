@@ -4,6 +4,7 @@ A fix is tried on the text of the program in a process of its own (trial, overla
 tried is kept in a file, so that the work goes on where it was left, unless the program has changed since.
 """
 
+import contextlib
 import difflib
 import json
 import os
@@ -17,13 +18,23 @@ VERSION = 1
 CHUNK = 0.2  # seconds of measuring, between which the two programs change
 
 
+STATE, PATCH = "state.json", "fixes.patch"
+
+
+def forget(folder):
+    """Removes what an earlier run wrote into `folder`, and nothing else in it."""
+    for name in (STATE, PATCH):
+        with contextlib.suppress(FileNotFoundError):
+            os.remove(os.path.join(folder, name))
+
+
 class Job:
     """One program. `record` is what the file keeps: plain data, the same as --json."""
 
     def __init__(self, target, arguments=(), inputs=None, *, strict=False, repeat=False, folder="kintsugi-debug", seconds=1.0, tell=lambda text: None):
         self.task = {"target": target, "arguments": list(arguments), "inputs": inputs, "strict": strict, "repeat": repeat}
         self.folder, self.seconds, self.tell = folder, seconds, tell
-        self.path = os.path.join(folder, "state.json")
+        self.path = os.path.join(folder, STATE)
         self.record = self._fresh()
         self.resumed = False
 
@@ -174,7 +185,7 @@ class Job:
         return "".join(part if part.endswith("\n") else part + "\n\\ No newline at end of file\n" for part in parts)
 
     def write_patch(self):
-        path = os.path.join(self.folder, "fixes.patch")
+        path = os.path.join(self.folder, PATCH)
         with open(path, "w") as file:
             file.write(self.diff())
         return path
