@@ -22,7 +22,7 @@ export PYTHONPATH := $(CURDIR)/python
 export KINTSUGI_CACHE_DIR ?= $(abspath $(BUILD))/kernels
 MESON = $(PYTHON) -m mesonbuild.mesonmain
 
-.PHONY: faults docs op-suite op-table build oracle every-k test fuzz-kernels bench-kernels bench-sizes test-c test-py test-watch demo documents models fullgraph settings libraries bench bench-mkl bench-overhead lint sanitize clean
+.PHONY: faults docs op-suite op-table build oracle every-k test fuzz-kernels bench-kernels bench-sizes test-c test-matrix test-py test-watch demo documents models fullgraph settings libraries bench bench-mkl bench-overhead lint sanitize clean
 
 build: $(ENV_READY)
 	@PYTHON=$(PYTHON) tools/dev_build.sh $(BUILD)
@@ -55,6 +55,11 @@ op-table: build
 
 test-py: build
 	OMP_NUM_THREADS=1 $(PYTHON) -m pytest -q $(wildcard $(addprefix tests/,py diagnostics kernels lower training guardeval corpus diff models rules oracle seeds shape))
+
+# A share of the tests with each pair of CPython and torch that is named; writes docs/versions.json and docs/versions.md:
+# make test-matrix ARGS="--venv 3.12=2.13.0 --root trixie --root forky"; without ARGS, the interpreter at hand.
+test-matrix: $(ENV_READY)
+	$(PYTHON) tools/test_matrix.py $(ARGS)
 
 test-watch: $(ENV_READY)
 	@$(PYTHON) tests/watch/run.py $(BUILD)-watch
