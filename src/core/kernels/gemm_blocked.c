@@ -455,6 +455,8 @@ kin_gemm_blocked_run(const kin_gemm_blocked *p, kin_parallel parallel)
     int64_t panels = panels_of_part(p), tiles = kin_tile_divide_up(m, KIN_TILE_ROWS);
     enum { ENOUGH = 16 /* panels: they come out even on most numbers of threads */ };
     bool reads = p->panels == NULL && kin_gemm_blocked_reads(m, &p->b);
+    if (!reads && kin_gemm_turned_suits(p))
+        return kin_gemm_turned_run(p, parallel);
     sharing s = {.p = p, .reads = reads, .by_rows = !reads && panels < ENOUGH && tiles > panels};
     s.group = group_of(p);
     s.subgraph_rows = kin_tile_divide_up(m, tiles);
