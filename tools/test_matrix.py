@@ -23,7 +23,7 @@ import time
 ROOT = pathlib.Path(__file__).resolve().parents[1]
 RESULTS, PAGE = ROOT / "docs/versions.json", ROOT / "docs/versions.md"
 TOOLS = ["numpy", "pytest", "pytest-timeout", "hypothesis", "expecttest", "rich", "meson", "ninja", "meson-python"]
-DEBIAN = ("python3,python3-torch,python3-numpy,python3-pytest,python3-hypothesis,python3-expecttest,python3-dev,gcc,libc6-dev,meson,"
+DEBIAN = ("python3,python3-torch,python3-numpy,python3-pytest,python3-pytest-timeout,python3-rich,python3-hypothesis,python3-expecttest,python3-dev,gcc,libc6-dev,meson,"
           "ninja-build,pkg-config")
 ASK = ("import json, platform, sys, torch; print('\\n' + json.dumps({'python': platform.python_version(), 'tag': sys.implementation.cache_tag, "
        "'torch': torch.__version__}))")
@@ -56,7 +56,7 @@ class Pair:
         env.pop("KINTSUGI_CACHE_DIR", None)
         if self.root:
             env["PATH"] = "/usr/bin:/bin"
-            command = ["chroot", str(self.root), "/bin/sh", "-c", f'cd {ROOT} && exec "$@"', "sh", *command]
+            command = [shutil.which("chroot", path="/usr/sbin:/usr/bin:/sbin"), str(self.root), "/bin/sh", "-c", f'cd {ROOT} && exec "$@"', "sh", *command]
         with subprocess.Popen(command, cwd=ROOT, env=env, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,
                               start_new_session=True) as child:
             try:
@@ -166,13 +166,22 @@ def parts(share):
     ]
 
 
-def run_pair(pair, args, results):
+def load():
+    return json.loads(RESULTS.read_text()) if RESULTS.exists() else {}
+
+
+def save(name, row):
+    """Others may be writing their rows at the same time."""
+    RESULTS.write_text(json.dumps({**load(), name: row}, indent=1, sort_keys=True) + "\n")
+
+
+def run_pair(pair, args):
     print(f"== {pair.name()}", flush=True)
     if not args.no_build:
         built = pair.make()
         if built is None or built.returncode != 0:
             sys.exit(f"the build failed:\n{built and built.stdout[-2000:]}{built and built.stderr[-2000:]}")
-    row = results.setdefault(pair.name(), {**pair.facts, "parts": {}})
+    row = load().get(pair.name(), {**pair.facts, "parts": {}})
     row["debian"] = pair.root is not None
     for name, run in parts(args.share):
         if args.only and not any(word in name for word in args.only):
@@ -183,7 +192,7 @@ def run_pair(pair, args, results):
         row["parts"][name] = {"right": right, "wrong": wrong, "names": names[:20], "share": args.share,
                               "ended": outcome is not None, "seconds": round(time.monotonic() - start)}
         print(f"   {name}: {cell(row['parts'][name])} ({row['parts'][name]['seconds']} s)", *names[:8], flush=True)
-        RESULTS.write_text(json.dumps(results, indent=1, sort_keys=True) + "\n")
+        save(pair.name(), row)
 
 
 # ---- the page --------------------------------------------------------------------------------------------------------
@@ -246,13 +255,13 @@ def main():
     parser.add_argument("--no-build", action="store_true")
     parser.add_argument("--report", action="store_true")
     args = parser.parse_args()
-    results = json.loads(RESULTS.read_text()) if RESULTS.exists() else {}
     if not args.report:
         args.folder.mkdir(parents=True, exist_ok=True)
         make = [*(functools.partial(Pair, p) for p in args.python), *(functools.partial(make_venv, args.folder, v) for v in args.venv),
                 *(functools.partial(make_root, args.folder, s) for s in args.root)]
         for pair in make or [functools.partial(Pair, sys.executable)]:
-            run_pair(pair(), args, results)
+            run_pair(pair(), args)
+    results = load()
     write_page(results)
     sys.exit(any(part["wrong"] for row in results.values() for part in row["parts"].values()))
 

@@ -1,6 +1,7 @@
 """The error of fullgraph=True. It is also a torch._dynamo.exc.Unsupported, so PyTorch's compiler package is
 imported when the class is first asked for, not before."""
 
+import inspect
 import sys
 import traceback
 
@@ -12,6 +13,8 @@ _class = None
 def _make_class():
     from torch._dynamo.exc import Unsupported as StockUnsupported
 
+    takes_stack = "real_stack" in inspect.signature(StockUnsupported.__init__).parameters  # older versions of torch find one themselves
+
     class Unsupported(StockUnsupported):
         """A graph break under fullgraph=True.
 
@@ -20,7 +23,10 @@ def _make_class():
 
         def __init__(self, msg="", *, row=None, stack=(), context=""):
             frames = _messages.frames(stack)
-            super().__init__(msg, row["type"] if row else "", real_stack=frames or traceback.StackSummary())
+            if takes_stack:
+                super().__init__(msg, row["type"] if row else "", real_stack=frames or traceback.StackSummary())
+            else:
+                super().__init__(msg)
             self.row = row
             self.why = row["why"] if row else ""
             self.reason = row["type"] if row else msg.partition("\n")[0]

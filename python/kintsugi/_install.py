@@ -111,7 +111,8 @@ def _patch_dynamo(dynamo):
     _counters.flush(dynamo_utils)
     _patch_stance(dynamo)
     for name in (*_SAME, *_stance._flags):
-        if not dynamo_config._is_default(name):  # set before install()
+        # Set before install(). An alias of another setting, and one that this torch does not have, is left out.
+        if name in dynamo_config._config and not dynamo_config._is_default(name):
             _take_over(name, getattr(dynamo_config, name))
     _watch_settings(dynamo_config, _make_config_class)
 

@@ -101,6 +101,7 @@ rec_step_out(rec *r, kin_step_kind kind, unsigned flags, const kin_vid *args, ui
     }
     rec_note_sized(r, &r->t->steps.at[s]);
     rec_note_data(r, s);
+    rec_note_unbacked(r, &r->t->steps.at[s]);
     return out;
 }
 
@@ -270,13 +271,14 @@ breaks_are_errors(void)
            PyDict_GetItemString(PyModule_GetDict(utils), "_error_on_graph_break") == Py_True;
 }
 
-/* A side trace begins with the instruction whose check failed, perhaps after tests of what it reads: that graph has ended already. */
+/* A side trace begins with the instruction whose check failed, perhaps after tests of what it reads: that graph has ended already. What the
+ * instruction itself has done before the check, as the comparison of a condition, is done again. */
 static bool
 repeats_join(rec *r, uint32_t step, int row)
 {
     if (r->join == 0)
         return false;
-    for (uint32_t i = r->first_step; i < step; i++)
+    for (uint32_t i = r->first_step; i < step && i < r->top->steps0; i++)
         if (r->t->steps.at[i].kind != KIN_STEP_SEGMENT && r->t->steps.at[i].kind != KIN_STEP_CHECK)
             return false;
     const kin_step *join = &r->t->steps.at[r->join], *s = &r->t->steps.at[step];

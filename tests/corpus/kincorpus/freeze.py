@@ -15,7 +15,8 @@ PLAIN = (int, float, complex, str, bytes, bool, type(None), type(Ellipsis), type
          torch.dtype, torch.device, torch.layout, torch.memory_format)
 SKIPPED_CLASS_NAMES = {"__dict__", "__weakref__", "__module__", "__doc__", "__annotations__", "__qualname__",
                        "__slots__", "__match_args__", "__dataclass_fields__", "__dataclass_params__",
-                       "__abstractmethods__", "_abc_impl", "__orig_bases__", "__parameters__", "__hash__"}
+                       "__abstractmethods__", "_abc_impl", "__orig_bases__", "__parameters__", "__hash__",
+                       "__annotate_func__", "__annotations_cache__"}  # from 3.14 on made when somebody asks
 
 
 def type_name(cls):
