@@ -295,7 +295,7 @@ add_one(void *const *buffers, int64_t begin, int64_t end, const int64_t *numbers
 }
 
 static void
-test_following(int64_t m, int64_t k, int64_t n, int64_t columns, bool own, bool packed)
+test_following(int64_t m, int64_t k, int64_t n, int64_t columns, bool own, bool packed, bool by_rows)
 {
     enum { COUNT = 2 };
     kin_blas by = own ? (kin_blas){.own = true, .parallel = run_in_parts} : blas;
@@ -303,7 +303,7 @@ test_following(int64_t m, int64_t k, int64_t n, int64_t columns, bool own, bool 
     float *room_a = calloc((size_t)(m * k), sizeof(float)), *room_b = calloc((size_t)(k * n), sizeof(float));
     float *c = calloc((size_t)(m * n) * COUNT, sizeof(float));
     int *times = calloc((size_t)(m * n) * COUNT, sizeof(int));
-    kin_matrix a = matrix(room_a, m, k, true, 0), b = matrix(room_b, k, n, true, 0);
+    kin_matrix a = matrix(room_a, m, k, true, 0), b = matrix(room_b, k, n, by_rows, 0);
     kin_packed *form = packed ? kin_gemm_pack(&by, m, &b) : NULL;
     kin_epilogue then = {add_one, NULL, (void *[]){c, times, sizes}, 3, columns};
     CHECK_EQ(kin_gemm(&by, &a, &b, form, c, &then), m != 77);
@@ -311,6 +311,9 @@ test_following(int64_t m, int64_t k, int64_t n, int64_t columns, bool own, bool 
         CHECK_EQ(times[i], 1);
         c[i] -= 1;
     }
+    check_product(&a, &b, c);
+    memset(c, 0xff, (size_t)(m * n) * sizeof(float));
+    CHECK(kin_gemm(&by, &a, &b, form, c, NULL));
     check_product(&a, &b, c);
     sizes[0] = COUNT * m;
     kin_gemm_blocked p = {.a = a, .b = b, .c = c, .ldc = n, .count = COUNT, .c_step = m * n, .then = &then};
@@ -333,20 +336,25 @@ test_following(int64_t m, int64_t k, int64_t n, int64_t columns, bool own, bool 
 static void
 test_what_follows(void)
 {
-    test_following(9, 5, 40, 40, false, false);
-    test_following(9, 5, 64, 32, false, true);
-    test_following(77, 5, 8, 8, false, true);
+    test_following(9, 5, 40, 40, false, false, true);
+    test_following(9, 5, 64, 32, false, true, true);
+    test_following(77, 5, 8, 8, false, true, true);
     if (!kin_tile_here())
         return;
-    test_following(150, 21, 333, 333, true, false); /* several groups of panels, the last one not whole */
-    test_following(150, 800, 333, 333, true, true); /* two blocks of k: only after the last */
-    test_following(29, 21, 640, 320, true, true);   /* parts side by side */
-    test_following(29, 801, 192, 64, true, false);
-    test_following(700, 9, 40, 40, true, true);     /* shared by rows */
-    test_following(77, 9, 40, 40, true, true);
-    test_following(5, 110, 640, 640, true, false);  /* b is read as it lies */
-    test_following(8, 35, 4992, 2496, true, false);
-    test_following(3, 120, 1280, 640, true, false);
+    test_following(150, 21, 333, 333, true, false, true); /* several groups of panels, the last one not whole */
+    test_following(150, 800, 333, 333, true, true, true); /* two blocks of k: only after the last */
+    test_following(29, 21, 640, 320, true, true, true);   /* parts side by side */
+    test_following(29, 801, 192, 64, true, false, true);
+    test_following(700, 9, 40, 40, true, true, true);     /* shared by rows */
+    test_following(77, 9, 40, 40, true, true, true);
+    test_following(5, 110, 640, 640, true, false, true);  /* b is read as it lies */
+    test_following(8, 35, 4992, 2496, true, false, true);
+    test_following(3, 120, 1280, 640, true, false, true);
+    test_following(9, 256, 256, 256, true, false, false); /* few rows, b by columns: made turned */
+    test_following(33, 770, 600, 600, true, false, false);
+    test_following(96, 257, 333, 333, true, false, false);
+    test_following(77, 256, 256, 256, true, false, false);
+    test_following(33, 300, 640, 320, true, false, false); /* parts: as usual */
 }
 
 static void

@@ -99,7 +99,7 @@ typedef struct {
     const kin_gemm_blocked *p;
     const void *a, *b;
     float *c;
-    bool pairs, reads;          /* reads: kin_gemm_blocked_reads */
+    bool pairs, reads, packs;   /* reads: kin_gemm_blocked_reads; packs: whole panels are made by the tiles that read them first */
     int64_t row, rows, panel, panels, parts;
     int64_t first_row;          /* of this product, among all of them */
     float *panel_room, *a_room; /* for panels and for a block of a; NULL: not needed */
@@ -164,15 +164,35 @@ typedef struct {
     int64_t lda, row, rows, from, deep;
 } block;
 
+/* One panel of b. source: its rows as they lie, from which it is made by the first tile; NULL: it is there. next: the one that comes next, if it is there. */
+typedef struct {
+    const float *source;
+    float *made;
+    const float *at, *next;
+    unsigned columns;
+} panel_of_b;
+
+/* Rows of a block, the first from row i on, times a panel that they make. */
+static void
+multiply_packing(const block *k, int64_t n, const panel_of_b *b, int64_t ldb, float *c, int64_t ldc)
+{
+    bool by_columns = k->lda == 0;
+    kin_tile_multiply_packing((unsigned)n, k->deep, k->a, by_columns ? 1 : k->lda, by_columns ? KIN_TILE_ROWS : 1, b->source, ldb, b->made, c, ldc, k->from > 0);
+}
+
 /* A block of a times one panel. Meanwhile the first two tiles bring the panel that comes next near. */
 static void
-multiply_panel(const block *k, unsigned columns, const float *panel, const float *next, float *c, int64_t ldc, bool pairs)
+multiply_panel(const block *k, const panel_of_b *b, int64_t ldb, float *c, int64_t ldc, bool pairs)
 {
     int64_t tiles = kin_tile_divide_up(k->rows, KIN_TILE_ROWS);
+    const float *panel = b->at;
+    unsigned columns = b->columns;
     for (int64_t t = 0, i = 0, n; t < tiles; t++, i += n) {
-        const float *soon = t < 2 ? next + t * k->deep * (KIN_TILE_COLUMNS / 2) : panel;
+        const float *soon = t < 2 ? b->next + t * k->deep * (KIN_TILE_COLUMNS / 2) : panel;
         n = kin_tile_divide_up(k->rows - i, tiles - t);
-        if (pairs)
+        if (t == 0 && b->source != NULL)
+            multiply_packing(k, n, b, ldb, c, ldc);
+        else if (pairs)
             kin_tile_multiply_pairs((unsigned)n, columns, k->deep, k->a + i * k->lda, k->lda, panel, c + i * ldc, ldc, k->from > 0, soon);
         else if (k->lda == 0)
             kin_tile_multiply_columns((unsigned)n, columns, k->deep, k->a + t * k->deep * KIN_TILE_ROWS, panel, c + i * ldc, ldc, k->from > 0, soon);
@@ -191,11 +211,21 @@ make_group(const part *x, int64_t from, int64_t deep, int64_t j, int64_t n)
     kin_matrix b = p->b;
     b.data = x->b;
     int64_t step = b.column_stride == 1 && !x->pairs ? ROWS : deep, apart = panels_of_part(p);
+    if (x->packs && columns_at(b.columns, j + n - 1 + (x->parts - 1) * apart) == KIN_TILE_COLUMNS)
+        return;
     for (int64_t l = 0; l < deep; l += step)
         for (int64_t q = 0; q < x->parts; q++)
             for (int64_t i = 0; i < n; i++)
-                make_panel(&b, from + l, deep - l < step ? deep - l : step, j + i + q * apart,
-                           x->panel_room + ((q * x->group + i) * deep + l) * KIN_TILE_COLUMNS);
+                if (!x->packs || columns_at(b.columns, j + i + q * apart) < KIN_TILE_COLUMNS)
+                    make_panel(&b, from + l, deep - l < step ? deep - l : step, j + i + q * apart,
+                               x->panel_room + ((q * x->group + i) * deep + l) * KIN_TILE_COLUMNS);
+}
+
+/* Where in the room for panels that of part q is made. */
+static int64_t
+room_of(const part *x, int64_t deep, int64_t j, int64_t q)
+{
+    return (q * x->group + j - x->group_from) * deep * KIN_TILE_COLUMNS;
 }
 
 /* The panel j of part q. */
@@ -205,7 +235,7 @@ panel_at(const part *x, const block *k, int64_t j, int64_t q)
     const kin_gemm_blocked *p = x->p;
     if (p->panels != NULL)
         return p->panels + k->from * padded(p->b.columns) + (j + q * panels_of_part(p)) * k->deep * KIN_TILE_COLUMNS;
-    return x->panel_room + (q * x->group + j - x->group_from) * k->deep * KIN_TILE_COLUMNS;
+    return x->panel_room + room_of(x, k->deep, j, q);
 }
 
 /* A block of a times one panel of each part; `last`: none is there behind it. */
@@ -216,9 +246,13 @@ multiply_panels(const part *x, const block *k, int64_t j, bool last)
     int64_t apart = panels_of_part(p);
     for (int64_t q = 0; q < x->parts; q++) {
         int64_t column = j + q * apart;
-        const float *panel = panel_at(x, k, j, q);
-        const float *next = q + 1 < x->parts ? panel_at(x, k, j, q + 1) : last ? panel : panel_at(x, k, j + 1, 0);
-        multiply_panel(k, columns_at(p->b.columns, column), panel, next, x->c + k->row * p->ldc + column * KIN_TILE_COLUMNS, p->ldc, x->pairs);
+        float *made = x->panel_room == NULL ? NULL : x->panel_room + room_of(x, k->deep, j, q);
+        panel_of_b b = {.made = made, .at = made != NULL ? made : panel_at(x, k, j, q), .columns = columns_at(p->b.columns, column)};
+        bool fresh = x->packs && k->row == x->row;
+        b.next = fresh || (last && q + 1 == x->parts) ? b.at : q + 1 < x->parts ? panel_at(x, k, j, q + 1) : panel_at(x, k, j + 1, 0);
+        if (fresh && b.columns == KIN_TILE_COLUMNS)
+            b.source = (const float *)x->b + k->from * p->b.row_stride + column * KIN_TILE_COLUMNS;
+        multiply_panel(k, &b, p->b.row_stride, x->c + k->row * p->ldc + column * KIN_TILE_COLUMNS, p->ldc, x->pairs);
     }
 }
 
@@ -368,7 +402,8 @@ static void
 multiply_subgraphs(sharing *s, int64_t i, int64_t begin, int64_t end, float *panel_room, float *a_room)
 {
     const kin_gemm_blocked *p = s->p;
-    part x = {.p = p, .pairs = kin_gemm_blocked_pairs(&p->b), .reads = s->reads, .panel_room = panel_room, .a_room = a_room,
+    part x = {.p = p, .pairs = kin_gemm_blocked_pairs(&p->b), .reads = s->reads,
+              .packs = p->panels == NULL && p->b.form == KIN_MATRIX_FLOAT && p->b.column_stride == 1, .panel_room = panel_room, .a_room = a_room,
               .a = (const char *)p->a.data + i * p->a_step * kin_matrix_element(&p->a),
               .b = p->b.data == NULL ? NULL : (const char *)p->b.data + i * p->b_step * kin_matrix_element(&p->b),
               .c = p->c + i * p->c_step, .rows = p->a.rows, .panels = panels_of_part(p), .first_row = i * p->a.rows,
@@ -420,6 +455,8 @@ kin_gemm_blocked_run(const kin_gemm_blocked *p, kin_parallel parallel)
     int64_t panels = panels_of_part(p), tiles = kin_tile_divide_up(m, KIN_TILE_ROWS);
     enum { ENOUGH = 16 /* panels: they come out even on most numbers of threads */ };
     bool reads = p->panels == NULL && kin_gemm_blocked_reads(m, &p->b);
+    if (!reads && kin_gemm_turned_suits(p))
+        return kin_gemm_turned_run(p, parallel);
     sharing s = {.p = p, .reads = reads, .by_rows = !reads && panels < ENOUGH && tiles > panels};
     s.group = group_of(p);
     s.subgraph_rows = kin_tile_divide_up(m, tiles);

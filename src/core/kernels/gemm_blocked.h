@@ -31,4 +31,8 @@ typedef struct {
 /* False without memory, or when `then` failed. */
 bool kin_gemm_blocked_run(const kin_gemm_blocked *p, kin_parallel parallel);
 
+/* gemm_turned.c: is it better made as b' a', and turned? kin_gemm_blocked_run asks, and has it done so. */
+bool kin_gemm_turned_suits(const kin_gemm_blocked *p);
+bool kin_gemm_turned_run(const kin_gemm_blocked *p, kin_parallel parallel);
+
 #endif

@@ -35,14 +35,18 @@ kin_tile_multiply_lines(unsigned rows, unsigned columns, int64_t lines, int64_t 
 
 /* -- panels ----------------------------------------------------------------------------------------------------- */
 
+enum { SOON = 64 /* floats that are fetched before they are needed */ };
+
 /* rows[j][l] becomes to[l * KIN_TILE_COLUMNS + j], 16 x 16. */
 AVX512 static void
 transpose_block(const float *rows, int64_t stride, float *to)
 {
     __m512 x[16], y[16];
 #pragma GCC unroll 16
-    for (int j = 0; j < 16; j++)
+    for (int j = 0; j < 16; j++) {
         x[j] = _mm512_loadu_ps(rows + j * stride);
+        _mm_prefetch((const char *)(rows + j * stride + SOON), _MM_HINT_T0);
+    }
 #pragma GCC unroll 8
     for (int j = 0; j < 16; j += 2) {
         y[j] = _mm512_unpacklo_ps(x[j], x[j + 1]);

@@ -22,6 +22,11 @@ void kin_tile_multiply_columns(unsigned rows, unsigned columns, int64_t k, const
 /* Some rows of a matrix in that form, one tile of k columns after the other; tiles as even as divide_up makes them. */
 void kin_tile_pack_columns(int64_t k, int64_t rows, const float *a, int64_t row_stride, int64_t column_stride, float *to);
 
+/* Either of the two for whole panels, of which this makes the one at `panel`, from k rows of b, ldb apart, as they lie (tile_packing.c). Element l of row i of a
+ * is a[i * lda + l * step]. */
+void kin_tile_multiply_packing(unsigned rows, int64_t k, const float *a, int64_t lda, int64_t step, const float *b, int64_t ldb, float *panel, float *c,
+                               int64_t ldc, bool add);
+
 /* Sums over `lines` lines of k places of each of some images: steps between lines and images of both sides, and between rows of b. */
 typedef struct {
     int64_t images, lines, k;

@@ -7,7 +7,7 @@
 
 #include "core/tiles/lanes.h"
 
-enum { AHEAD = 64 /* rows of b that are fetched before they are needed */ };
+enum { AHEAD = 64 /* rows of b that are fetched before they are needed */, SOON = 8 /* the same of columns of a */ };
 
 __attribute__((always_inline)) AVX512 static inline void
 multiply(const int rows, const bool wide, unsigned columns, int64_t k, const float *a, const float *b, float *c, int64_t ldc, bool add,
@@ -72,6 +72,7 @@ copy_columns(int64_t k, int64_t rows, const float *a, int64_t column_stride, flo
     for (int64_t l = 0; l < k; l++, a += column_stride, to += KIN_TILE_ROWS)
         for (int64_t t = 0, i = 0, n; t < tiles_of; t++, i += n) {
             n = kin_tile_divide_up(rows - i, tiles_of - t);
+            _mm_prefetch((const char *)(a + SOON * column_stride + i), _MM_HINT_T0);
             _mm512_mask_storeu_ps(to + t * apart, lanes(n), _mm512_maskz_loadu_ps(lanes(n), a + i));
         }
 }
