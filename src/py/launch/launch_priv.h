@@ -77,7 +77,8 @@ typedef struct {
     uint32_t clock;       /* of uses */
     double first_ns;      /* what the first run of new code took longer than its steps: packing weights */
     double begun;         /* when the steps of this call began; 0: not measured */
-    bool varies;          /* its trace has dynamic dims */
+    bool varies;          /* its trace has dynamic dims, or few calls reach it */
+    bool must_pay;        /* few calls reach it: code has to pay before it is made */
     bool full;            /* the limit of signatures, or of excluded calls, is reached */
     bool single;          /* one call that is not worth it: not in reports */
     launch_sizes sizes;
@@ -101,8 +102,10 @@ void launch_note_cost(const kernel_launcher *self, const launch_version *version
 void launch_note_first(kernel_launcher *self, const launch_version *version, double ns);
 void launch_note_use(kernel_launcher *self, launch_version *version);
 void launch_begin_steps(kernel_launcher *self);
-/* Does the subgraph have dynamic dims, or lie behind a check that only some calls pass? */
+/* Does the subgraph have dynamic dims? */
 bool launch_subgraph_varies(const kin_entry *v, const kin_subgraph *subgraph);
+/* Does it lie behind a check that only some calls pass? */
+bool launch_subgraph_is_chosen(const kin_entry *v, const kin_subgraph *subgraph);
 
 /* -- sizes.c ---------------------------------------------------------------------------------------------------- */
 
@@ -220,8 +223,8 @@ void launch_say_cache(kin_event_log *log, const kin_compile_stats *stats);
 
 /* -- launcher.c ------------------------------------------------------------------------------------------------- */
 
-/* NULL without memory. varies: its trace has dynamic dims. */
-kin_launcher *launch_new(const kin_launch_context *context, uint32_t graph, bool varies);
+/* NULL without memory. */
+kin_launcher *launch_new(const kin_launch_context *context, uint32_t graph, bool varies, bool must_pay);
 bool launch_is_ours(const kin_launcher *launcher);
 
 /* -- trial.c ---------------------------------------------------------------------------------------------------- */

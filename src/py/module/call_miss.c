@@ -55,7 +55,7 @@ explain_miss(const call_state *c, kin_entry_object *entry, PyObject *sizes)
     if (slots != NULL && call_fill_roots(entry, c, slots)) {
         if (!kin_guard_eval(entry->v, 0, slots, &miss)) {
             text = kin_miss_text(entry->v, &miss, slots, true);
-            kin_unstable_note_miss(entry->v, &miss, slots, entry->unstable, sizes);
+            kin_unstable_note_miss(entry->v, &miss, slots, kin_lower_opens_sizes(c->self), entry->unstable, sizes);
         }
         for (uint32_t vid = 0; vid < count; vid++)
             Py_CLEAR(slots[vid]);
