@@ -50,6 +50,7 @@ typedef struct {
 /* sizes.c: code for all sizes. */
 typedef struct {
     kin_family *main, *backward; /* NULL: nothing was compiled yet */
+    kin_ir_common common;   /* what programs keep of weights, whatever the sizes */
     kin_table by_signature; /* versions */
     uint32_t last;          /* version found last */
     bool met;               /* a capture was looked at, so that the next one shows which sizes vary */

@@ -29,6 +29,7 @@ launch_sizes_deinit(launch_sizes *s)
 {
     kin_family_free(s->main);
     kin_family_free(s->backward);
+    kin_ir_common_deinit(&s->common);
     kin_table_deinit(&s->by_signature);
     *s = (launch_sizes){0};
 }
