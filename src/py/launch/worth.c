@@ -144,6 +144,22 @@ is_usual_way(const kin_entry *v)
     return v->trace.nbreaks == 0 || v->hits > v->exits;
 }
 
+/* Are tensors of the call as those of the recorded one? */
+static bool
+is_as_recorded(const kin_entry *v, const kin_subgraph *subgraph, PyObject *const *in)
+{
+    bool same = true;
+    for (uint32_t i = 0; i < subgraph->nin && same; i++) {
+        kin_ref note = v->trace.vals.at[subgraph->in[i]].note;
+        PyObject *recorded = note != 0 && kin_is_tensor(in[i]) ? kin_refs_get(&v->refs, note) : NULL;
+        PyObject *now = recorded == NULL ? NULL : kin_tensor_note(in[i]);
+        same = now == NULL || PyUnicode_Compare(now, recorded) == 0;
+        Py_XDECREF(now);
+    }
+    PyErr_Clear();
+    return same;
+}
+
 /* The first sizes are only looked at: code that is made for the next ones leaves open what differs. */
 static bool
 meets_second(kernel_launcher *self, kin_entry *v, const kin_subgraph *subgraph, PyObject *const *in)
@@ -154,15 +170,19 @@ meets_second(kernel_launcher *self, kin_entry *v, const kin_subgraph *subgraph, 
     return met;
 }
 
+enum { FEW_KINDS = 3 }; /* that get code before there is some for all sizes */
 bool
 launch_is_worth(kernel_launcher *self, kin_entry *v, const kin_subgraph *subgraph, PyObject *const *in)
 {
     if (self->context.trials == 0)
         return self->versions.len < KIN_TIER_LIVE_KINDS || (launch_sizes_are_on(self) && make_room(self));
-    if (self->versions.len == 0 && !self->varies && is_usual_way(v))
+    bool sizes = launch_sizes_are_on(self) && !self->must_pay;
+    if (self->versions.len == 0 && !self->varies && is_usual_way(v) && (!sizes || self->sizes.met || is_as_recorded(v, subgraph, in)))
         return true;
-    if (self->versions.len == 0 && !self->must_pay && launch_sizes_are_on(self) && is_usual_way(v))
+    if (self->versions.len == 0 && sizes && is_usual_way(v))
         return meets_second(self, v, subgraph, in);
+    if (self->versions.len < FEW_KINDS && sizes && !self->sizes.ready && is_usual_way(v)) /* the second kind: code for all of them */
+        return true;
     if (self->versions.len >= KIN_TIER_EVER_KINDS && !launch_sizes_are_on(self)) {
         if (!self->full && !self->said_changing)
             launch_say(self, launch_changing);

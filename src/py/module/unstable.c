@@ -107,7 +107,7 @@ kin_unstable_note_miss(kin_entry *v, const kin_guard_miss *miss, PyObject **slot
 }
 
 void
-kin_unstable_note_exit(const kin_entry *v, uint32_t step, PyObject *set)
+kin_unstable_note_exit(const kin_entry *v, uint32_t step, bool all, PyObject *set)
 {
     const kin_step *s = &v->trace.steps.at[step];
     if (set == NULL)
@@ -119,6 +119,8 @@ kin_unstable_note_exit(const kin_entry *v, uint32_t step, PyObject *set)
         bool content = s->imm == KIN_CHECK_EQ || s->imm == KIN_CHECK_LEN;
         if (content || (s->imm == KIN_CHECK_IS && ref != NULL && PyFunction_Check(ref)))
             add_place(kin_value_place(v, v->trace.vids.at[s->args]), false, set);
+        if (s->imm == KIN_CHECK_META && all)
+            add_place(kin_all_sizes_place(), true, set);
         if (s->imm == KIN_CHECK_META)
             add_place(all_sizes(v, v->trace.vids.at[s->args]), true, set);
     }
