@@ -247,9 +247,10 @@ launch_compile(kernel_launcher *self, kin_entry *v, const kin_subgraph *subgraph
         launch_version_free(version);
         return NULL;
     }
+    double start = kin_clock_thread_ns();
     compile_version(self, version, v, subgraph, in);
     launch_note_cost(self, version);
-    launch_sizes_note_made(self, version);
+    launch_sizes_note_made(self, version, kin_clock_thread_ns() - start);
     return version;
 }
 
@@ -276,9 +277,10 @@ launch_compile_again(kernel_launcher *self, launch_version *version, kin_entry *
     version->reason[0] = 0;
     free(version->aten);
     version->aten = NULL;
+    double start = kin_clock_thread_ns();
     compile_version(self, version, v, subgraph, in);
     launch_note_cost(self, version);
-    launch_sizes_note_made(self, version);
+    launch_sizes_note_made(self, version, kin_clock_thread_ns() - start);
 }
 
 void

@@ -118,12 +118,19 @@ void launch_sizes_deinit(launch_sizes *s);
 launch_version *launch_sizes_find(kernel_launcher *self, PyObject *const *in, uint32_t n);
 /* The newest version is the one for these inputs. */
 kin_status launch_sizes_enter(kernel_launcher *self, PyObject *const *in, uint32_t n) KIN_MUST_CHECK;
-void launch_sizes_note_made(kernel_launcher *self, launch_version *version);
+/* The version was made, in `ns` of this thread. */
+void launch_sizes_note_made(kernel_launcher *self, launch_version *version, double ns);
+/* What was found for all sizes goes for the version. */
+void launch_sizes_take_over(const kernel_launcher *self, launch_version *version);
 /* Does a plan for new sizes pay in one call? */
 bool launch_sizes_plan_pays(const kernel_launcher *self);
 /* Are steps and code to be timed on this call, for all sizes? */
 bool launch_sizes_are_in_trial(const kernel_launcher *self, const launch_version *version);
-void launch_sizes_note_trial(kernel_launcher *self, double ours, double theirs);
+typedef struct {
+    double ours, theirs; /* nanoseconds */
+    bool disturbed;      /* others had the processor meanwhile */
+} launch_timing;
+void launch_sizes_note_trial(kernel_launcher *self, const launch_timing *t);
 
 /* -- vary.c ----------------------------------------------------------------------------------------------------- */
 
