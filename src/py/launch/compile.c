@@ -178,7 +178,7 @@ is_worth_it(const kin_trace *t, const kin_subgraph *subgraph, const kin_aten *g,
 }
 
 static void
-compile_version(kernel_launcher *self, launch_version *version, kin_entry *v, const kin_subgraph *subgraph, PyObject *const *in)
+capture_and_compile(kernel_launcher *self, launch_version *version, kin_entry *v, const kin_subgraph *subgraph, PyObject *const *in)
 {
     kin_capture capture;
     double start = kin_clock_ns();
@@ -209,6 +209,16 @@ compile_version(kernel_launcher *self, launch_version *version, kin_entry *v, co
     if (capture.refused.len > 0 && launch_set_apart(v, capture.refused.at, capture.refused.len) != KIN_OK)
         self->full = true;
     kin_capture_deinit(&capture);
+}
+
+/* A capture makes thousands of objects and drops them at its end: no reason to look for garbage. */
+static void
+compile_version(kernel_launcher *self, launch_version *version, kin_entry *v, const kin_subgraph *subgraph, PyObject *const *in)
+{
+    bool collects = PyGC_Disable();
+    capture_and_compile(self, version, v, subgraph, in);
+    if (collects)
+        PyGC_Enable();
 }
 
 void
