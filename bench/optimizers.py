@@ -25,6 +25,12 @@ OPTIMIZERS = {
     "RMSprop": (torch.optim.RMSprop, {}),
     "Adagrad": (torch.optim.Adagrad, {}),
     "Adafactor": (torch.optim.Adafactor, {}),
+    "Adadelta": (torch.optim.Adadelta, {}),
+    "Adamax": (torch.optim.Adamax, {}),
+    "NAdam": (torch.optim.NAdam, {}),
+    "RAdam": (torch.optim.RAdam, {}),
+    "ASGD": (torch.optim.ASGD, {}),
+    "Rprop": (torch.optim.Rprop, {}),
 }
 FORMS = {"loop": {"foreach": False}, "foreach": {"foreach": True}, "fused": {"fused": True}}
 

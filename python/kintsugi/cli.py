@@ -2,10 +2,12 @@
 
     python -m kintsugi run script.py args...
     python -m kintsugi explain script.py | module:fn
+    python -m kintsugi debug script.py | module:fn [--apply]
     python -m kintsugi check script.py | module:fn --baseline FILE [--update]
     python -m kintsugi report script.py | module:fn | LOGFILE | TRACE_DIR -o DIR
     python -m kintsugi validate script.py | module:fn
     python -m kintsugi minify script.py | module:fn -o FILE
+    python -m kintsugi bisect script.py | module:fn
     python -m kintsugi breaks [NAME]
     python -m kintsugi backends
     python -m kintsugi bench [MODEL ...]
@@ -18,7 +20,7 @@ import os
 import runpy
 import sys
 
-from .commands import check, explain, report, summary, validate
+from .commands import bisect, check, debug, explain, report, summary, validate
 
 
 def main(argv=None):
@@ -34,8 +36,10 @@ def main(argv=None):
     run.add_argument("script")
     run.add_argument("args", nargs=argparse.REMAINDER)
     explain.add(commands)
+    debug.add(commands)
     check.add(commands)
     validate.add(commands)
+    bisect.add(commands)
     report.add(commands)
     breaks = commands.add_parser("breaks", help="explain the reasons for graph breaks")
     breaks.add_argument("name", nargs="?", help="stable name, KIN number or PyTorch id")
@@ -52,7 +56,7 @@ def main(argv=None):
     options = parser.parse_args(argv)
     if own is not None:
         options.args = own
-    command = {"run": _run, "explain": explain.run, "check": check.run, "validate": validate.run, "minify": validate.run, "report": report.run, "breaks": _breaks, "backends": _backends, "bench": _bench, "cache": _cache, "doctor": _doctor}[options.command]
+    command = {"run": _run, "explain": explain.run, "debug": debug.run, "check": check.run, "validate": validate.run, "minify": validate.run, "bisect": bisect.run, "report": report.run, "breaks": _breaks, "backends": _backends, "bench": _bench, "cache": _cache, "doctor": _doctor}[options.command]
     if options.command == "run":
         return command(options)
     try:

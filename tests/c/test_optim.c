@@ -36,7 +36,24 @@ fill(memory *m, int64_t n)
 }
 
 static const kin_optim_numbers by = {.sign = -1, .decay = 0.1f, .rate = -0.01f, .momentum = 0.9f, .fresh = 0.7f, .weight = 0.1f,
-                                     .square = 0.99f, .square_fresh = 0.01f, .correction = 0.5f, .eps = 1e-8f};
+                                     .square = 0.99f, .square_fresh = 0.01f, .correction = 0.5f, .eps = 1e-8f, .shrink = 0.8f, .up = 1.2f,
+                                     .down = 0.5f, .least = 0.1f, .most = 0.6f};
+
+/* The same for those that keep means of gradients and of their squares. */
+static double
+expect_mean(kin_optim_rule rule, unsigned flags, unsigned states, double p, double g, double a, double b, double c)
+{
+    a += by.weight * (g - a);
+    if (rule == KIN_OPTIM_ADAMAX)
+        return p + by.rate * a / fmax(b * by.square, fabs(g) + by.eps);
+    b = b * by.square + by.square_fresh * g * g;
+    if (rule == KIN_OPTIM_NADAM)
+        return p + (by.rate * g + by.momentum * a) / (sqrt(b) / by.correction + by.eps);
+    if (rule == KIN_OPTIM_RADAM)
+        return p + by.rate * a / (flags & KIN_OPTIM_RECTIFIES ? sqrt(b) + by.eps : 1);
+    b = states & 4 && c > b ? c : b;
+    return p + by.rate * a / (sqrt(b) / by.correction + by.eps);
+}
 
 /* What the rules say, in double. */
 static double
@@ -44,7 +61,7 @@ expect(kin_optim_rule rule, unsigned flags, unsigned states, const memory *m, in
 {
     double p = m->param[i], g = -(double)m->grad[i], a = m->state[0][i], b = m->state[1][i], c = m->state[2][i];
     bool decay = flags & KIN_OPTIM_DECAY;
-    if (rule == KIN_OPTIM_ADAM && !decay)
+    if ((rule == KIN_OPTIM_ADAM || rule == KIN_OPTIM_NADAM || rule == KIN_OPTIM_RADAM) && !decay)
         p *= by.decay;
     if (decay)
         g += p * by.decay;
@@ -53,12 +70,14 @@ expect(kin_optim_rule rule, unsigned flags, unsigned states, const memory *m, in
         g = states == 0 ? g : flags & KIN_OPTIM_NESTEROV ? g + a * by.momentum : a;
         return p + g * by.rate;
     }
-    if (rule == KIN_OPTIM_ADAM) {
-        a += by.weight * (g - a);
-        b = b * by.square + by.square_fresh * g * g;
-        b = states & 4 && c > b ? c : b;
-        return p + by.rate * a / (sqrt(b) / by.correction + by.eps);
-    }
+    if (rule == KIN_OPTIM_ADAM || rule == KIN_OPTIM_ADAMAX || rule == KIN_OPTIM_NADAM || rule == KIN_OPTIM_RADAM)
+        return expect_mean(rule, flags, states, p, g, a, b, c);
+    if (rule == KIN_OPTIM_ASGD)
+        return flags & KIN_OPTIM_JOINS ? p + by.rate * (g + by.shrink * p) : p * by.shrink + by.rate * g;
+    if (rule == KIN_OPTIM_RPROP)
+        return g * a < 0 || g == 0 ? p : p - copysign(fmin(fmax(b * (g * a > 0 ? by.up : 1), by.least), by.most), g);
+    if (rule == KIN_OPTIM_ADADELTA)
+        return p + by.rate * g * sqrt(b + by.eps) / sqrt(a * by.square + by.square_fresh * g * g + by.eps);
     if (rule == KIN_OPTIM_ADAGRAD)
         return p + by.rate * g / (sqrt(a + g * g) + by.eps);
     a = a * by.square + by.square_fresh * g * g;
@@ -211,7 +230,16 @@ main(void)
         for (unsigned more = 0; more < 4; more++)
             check_rule(KIN_OPTIM_RMSPROP, decay, 1 | more << 1);
         check_rule(KIN_OPTIM_ADAGRAD, decay, 1);
+        check_rule(KIN_OPTIM_ADADELTA, decay, 3);
+        check_rule(KIN_OPTIM_ADAMAX, decay, 3);
+        check_rule(KIN_OPTIM_NADAM, decay, 3);
+        check_rule(KIN_OPTIM_RADAM, decay, 3);
+        check_rule(KIN_OPTIM_RADAM, decay | KIN_OPTIM_RECTIFIES, 3);
+        check_rule(KIN_OPTIM_ASGD, decay, 1);
+        check_rule(KIN_OPTIM_ASGD, decay | KIN_OPTIM_AVERAGES, 1);
+        check_rule(KIN_OPTIM_ASGD, decay | KIN_OPTIM_JOINS, 1);
     }
+    check_rule(KIN_OPTIM_RPROP, 0, 3);
     check_rule(KIN_OPTIM_SGD, KIN_OPTIM_NESTEROV | KIN_OPTIM_KEEPS_GRAD, 1);
     return check_report("optim");
 }

@@ -355,3 +355,24 @@ def test_memory_of_what_is_saved_goes_with_backward():
     del x
     gc.collect()
     assert gone() is None and loss is not None
+
+
+def test_a_value_that_keeps_its_gradient():
+    """retain_grad inside: nothing in the graph tells of it, so the call stays by itself."""
+    torch.manual_seed(3)
+    first, second = nn.Sequential(nn.Linear(12, 16), nn.GELU()), nn.Linear(16, 5)
+
+    def fn(x):
+        inner = first(x)
+        inner.retain_grad()
+        return inner, second(inner * 2).sum()
+
+    x = torch.randn(7, 12)
+    compiled = kintsugi.compile(fn)
+    for _ in range(4):
+        (mine, loss), (other, expected) = compiled(x), fn(x)
+        loss.backward()
+        expected.backward()
+        assert mine.retains_grad
+        close(mine.grad, other.grad)
+    assert runs(compiled) > 0

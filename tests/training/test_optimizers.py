@@ -26,12 +26,20 @@ CASES = [
     (torch.optim.RMSprop, {"lr": 0.01, "centered": True, "momentum": 0.5}, (LOOP, FOREACH), True),
     (torch.optim.Adagrad, {"lr": 0.1, "lr_decay": 0.1}, (LOOP, FOREACH, FUSED), True),
     (torch.optim.Adagrad, {"lr": 0.1, "weight_decay": 0.1, "maximize": True}, (LOOP, FOREACH, FUSED), True),
-    (torch.optim.Adadelta, {"weight_decay": 0.1}, (LOOP, FOREACH), False),
-    (torch.optim.Adamax, {"weight_decay": 0.1}, (LOOP, FOREACH), False),
-    (torch.optim.NAdam, {"weight_decay": 0.1}, (LOOP, FOREACH), False),
-    (torch.optim.RAdam, {"weight_decay": 0.1}, (LOOP, FOREACH), False),
-    (torch.optim.ASGD, {"weight_decay": 0.1}, (LOOP, FOREACH), False),
-    (torch.optim.Rprop, {}, (LOOP, FOREACH), False),
+    (torch.optim.Adadelta, {"lr": 0.5, "eps": 1e-4}, (LOOP, FOREACH), True),
+    (torch.optim.Adadelta, {"rho": 0.7, "weight_decay": 0.1, "maximize": True, "eps": 1e-4}, (LOOP, FOREACH), True),
+    (torch.optim.Adamax, {}, (LOOP, FOREACH), True),
+    (torch.optim.Adamax, {"betas": (0.4, 0.9), "weight_decay": 0.1, "maximize": True}, (LOOP, FOREACH), True),
+    (torch.optim.NAdam, {}, (LOOP, FOREACH), True),
+    (torch.optim.NAdam, {"weight_decay": 0.1, "momentum_decay": 0.1, "maximize": True}, (LOOP, FOREACH), True),
+    (torch.optim.NAdam, {"weight_decay": 0.1, "decoupled_weight_decay": True}, (LOOP, FOREACH), True),
+    (torch.optim.RAdam, {"lr": 0.1}, (LOOP, FOREACH), True),
+    (torch.optim.RAdam, {"betas": (0.8, 0.95), "weight_decay": 0.1, "maximize": True}, (LOOP, FOREACH), True),
+    (torch.optim.RAdam, {"weight_decay": 0.1, "decoupled_weight_decay": True}, (LOOP, FOREACH), True),
+    (torch.optim.ASGD, {"lr": 0.1}, (LOOP, FOREACH), True),
+    (torch.optim.ASGD, {"lr": 0.1, "t0": 2, "lambd": 0.1, "alpha": 0.5, "weight_decay": 0.1, "maximize": True}, (LOOP, FOREACH), True),
+    (torch.optim.Rprop, {}, (LOOP, FOREACH), True),
+    (torch.optim.Rprop, {"lr": 0.1, "etas": (0.3, 1.5), "step_sizes": (0.05, 0.15), "maximize": True}, (LOOP, FOREACH), True),
     (torch.optim.Adafactor, {}, (LOOP, FOREACH), True),
     (torch.optim.Adafactor, {"weight_decay": 0.1, "maximize": True, "lr": 0.5, "eps": (1e-5, 1e-3), "d": 1.5}, (LOOP, FOREACH), True),
     (torch.optim.Muon, {}, ({},), False),
@@ -311,7 +319,9 @@ def test_a_rate_in_a_tensor():
 
 
 def test_infinities_and_nan():
-    for cls, options in ((torch.optim.Adam, {"amsgrad": True}), (torch.optim.SGD, {"momentum": 0.9}), (torch.optim.RMSprop, {})):
+    for cls, options in ((torch.optim.Adam, {"amsgrad": True}), (torch.optim.SGD, {"momentum": 0.9}), (torch.optim.RMSprop, {}), (torch.optim.Adadelta, {}),
+                         (torch.optim.Adamax, {}), (torch.optim.NAdam, {}), (torch.optim.RAdam, {}), (torch.optim.ASGD, {}),
+                         (torch.optim.ASGD, {"foreach": True}), (torch.optim.Rprop, {})):
         params, others = ([nn.Parameter(torch.ones(20))] for _ in range(2))
         mine, other = cls(params, lr=0.1, **options), cls(others, lr=0.1, **options)
         step = kintsugi.compile(mine.step)

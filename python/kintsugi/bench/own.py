@@ -12,6 +12,8 @@ import sys
 import tempfile
 import time
 
+from ..diagnose import child
+
 FIRST = 6          # calls that count as first ones, at least
 CERTAIN = 0.02     # difference from which there is a verdict, if the quartiles of the ratio agree
 CHUNK = 0.2        # seconds of measuring, between which two processes change
@@ -178,53 +180,15 @@ def _served():
 
 
 def serve():
-    """The process for a revision: reads its task, then a number of seconds per line; answers with a line of JSON each."""
-    task = json.loads(sys.stdin.readline())
-    out, sys.stdout = sys.stdout, sys.stderr  # what the program prints is not an answer
-    try:
-        made = subjects(task["target"], task["arguments"], task["inputs"], ["kintsugi"])
-    except Exception as error:
-        print(json.dumps({"error": f"{type(error).__name__}: {error}"}), file=out, flush=True)
-        return
-    print(json.dumps({subject.name: {"first": subject.first, "errors": subject.errors, "difference": subject.difference} for subject in made}),
-          file=out, flush=True)
-    for line in sys.stdin:
-        print(json.dumps({subject.name: subject.sample(float(line)) for subject in made}), file=out, flush=True)
+    """The process for a revision: the first line is its task, the others a number of seconds each."""
+    made = []
 
-
-class Revision:
-    """Another process with the files of a revision."""
-
-    def __init__(self, folder, task):
-        environment = os.environ | {"PYTHONPATH": os.pathsep.join(path for path in [_package_folder(), os.environ.get("PYTHONPATH", "")] if path)}
-        self.process = subprocess.Popen([sys.executable, "-c", "from kintsugi.bench import own; own.serve()"], stdin=subprocess.PIPE,
-                                        stdout=subprocess.PIPE, text=True, cwd=folder, env=environment)
-        self.about = self._ask(json.dumps(task))
-        if "error" in self.about:
-            raise BenchError(f"the earlier revision: {self.about['error']}")
-
-    def _ask(self, line):
-        try:
-            self.process.stdin.write(line + "\n")
-            self.process.stdin.flush()
-            answer = self.process.stdout.readline()
-        except BrokenPipeError:
-            answer = ""
-        if not answer:
-            raise BenchError(f"the process of the earlier revision ended with status {self.process.wait()}")
-        return json.loads(answer)
-
-    def sample(self, seconds):
-        return self._ask(str(seconds))
-
-    def close(self):
-        self.process.stdin.close()
-        self.process.wait()
-        self.process.stdout.close()
-
-
-def _package_folder():
-    return os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__))))
+    def answer(task):
+        if isinstance(task, dict):
+            made.extend(subjects(task["target"], task["arguments"], task["inputs"], ["kintsugi"]))
+            return {subject.name: {"first": subject.first, "errors": subject.errors, "difference": subject.difference} for subject in made}
+        return {subject.name: subject.sample(task) for subject in made}
+    child.serve(answer)
 
 
 def lay_out(revision, folder):
@@ -246,7 +210,7 @@ def lay_out(revision, folder):
 # ---- the command ----
 
 
-def _merge(into, samples, prefix=""):
+def merge(into, samples, prefix=""):
     for name, ways in samples.items():
         for engine, values in ways.items():
             into.setdefault(name, {}).setdefault(prefix + engine, []).extend(values)
@@ -260,14 +224,14 @@ def measure(target, *, arguments=(), inputs=None, stock=False, seconds=3.0, agai
         other = None
         if against is not None:
             folder = lay_out(against[4:], stack.enter_context(tempfile.TemporaryDirectory()))
-            other = Revision(folder, {"target": target, "arguments": list(arguments), "inputs": inputs})
-            stack.callback(other.close)
+            other = stack.enter_context(child.Child("from kintsugi.bench import own; own.serve()", "the earlier revision", folder))
+            other.ask({"target": target, "arguments": list(arguments), "inputs": inputs})
         made = subjects(target, arguments, inputs, ["stock", "kintsugi"] if stock else ["kintsugi"])
         samples, stop = {}, time.perf_counter() + seconds * len(made)
         while not samples or time.perf_counter() < stop:
-            _merge(samples, {subject.name: subject.sample(CHUNK if other else seconds) for subject in made})
+            merge(samples, {subject.name: subject.sample(CHUNK if other else seconds) for subject in made})
             if other:
-                _merge(samples, other.sample(CHUNK), "before ")
+                merge(samples, other.ask(CHUNK), "before ")
         found = {}
         for subject in made:
             found[subject.name] = {"times": samples[subject.name], "first": subject.first, "errors": subject.errors,
@@ -275,7 +239,7 @@ def measure(target, *, arguments=(), inputs=None, stock=False, seconds=3.0, agai
         return found
 
 
-def _describe(row):
+def describe(row):
     """Numbers of a function, from its samples."""
     from ..diagnose import timing
 
@@ -293,22 +257,24 @@ def _describe(row):
     return ways
 
 
-def verdict(row, ways, a="kintsugi", b="eager"):
+def verdict(row, ways, a="kintsugi", b="eager", names=None):
     """A sentence about a against b: which is faster, and how sure that is."""
     from ..diagnose import timing
 
     if a not in ways or b not in ways:
         return f"{a}: {row['errors'].get(a, 'not measured')}"
+    names = names or _NAMES
+    first, second = names.get(a, a), names.get(b, b)
     x, y = row["times"][a], row["times"][b]
     parts = [timing.quartile(y[i::5]) / timing.quartile(x[i::5]) for i in range(5) if y[i::5] and x[i::5]]
     ratio = ways[b]["us"] / ways[a]["us"]
     low, high = min(parts), max(parts)
     sure = f"{low:.2f}x to {high:.2f}x in five parts of the measurement"
     if low > 1 + CERTAIN:
-        return f"{_NAMES.get(a, a)} is {ratio:.2f}x as fast as {_NAMES.get(b, b)} ({sure})"
+        return f"{first} is {ratio:.2f}x as fast as {second} ({sure})"
     if high < 1 - CERTAIN:
-        return f"{_NAMES.get(a, a)} takes {1 / ratio:.2f}x as long as {_NAMES.get(b, b)} ({sure})"
-    return f"no clear difference between {_NAMES.get(a, a)} and {_NAMES.get(b, b)} ({sure})"
+        return f"{first} takes {1 / ratio:.2f}x as long as {second} ({sure})"
+    return f"no clear difference between {first} and {second} ({sure})"
 
 
 _NAMES = {"kintsugi": "compiled code", "eager": "eager", "stock": "stock torch.compile", "before kintsugi": "compiled code of the earlier revision"}
@@ -354,10 +320,10 @@ def main(options):
     try:
         found = measure(options.models[0], arguments=getattr(options, "args", None) or (), inputs=options.inputs, stock=options.stock,
                         seconds=options.seconds or (0.5 if options.quick else 3.0), against=options.against)
-    except (BenchError, observe.TargetError) as error:
+    except (BenchError, child.ChildError, observe.TargetError) as error:
         sys.stderr.write(f"kintsugi: bench: {error}\n")
         return 2
-    described = {name: _describe(row) for name, row in found.items()}
+    described = {name: describe(row) for name, row in found.items()}
     if options.json:
         with open(options.json, "w") as file:
             json.dump({name: {"ways": described[name], "verdict": list(_sentences(row, described[name]))} for name, row in found.items()}, file, indent=1)

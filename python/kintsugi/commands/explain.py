@@ -43,25 +43,10 @@ def explain(target, arguments=(), *, inputs=None, measure=True, repeat=False, se
     """(exit status of the script or its exception, [Diagnosis])."""
     from kintsugi.diagnose import diagnose, observe, price
 
-    status = 0
-    if observe.split_target(target)[1] is None and target.endswith(".py"):
-        with observe.Session() as session:
-            status = observe.run_script(target, arguments)
-    else:
-        if observe.split_target(target)[1] is None:
-            raise observe.TargetError(f"{target}: expected a script that ends in .py, or module:fn")
-        import kintsugi
-
-        with observe.Session():  # what the module compiles at import is served, and not looked at
-            fn, call = observe.find(target, inputs)
-        with observe.Session() as session, call.modes():
-            compiled = fn if kintsugi._api.engine_of(fn) is not None else kintsugi.compile(fn)
-            for _ in range(3):
-                args, kwargs = call.copy()
-                compiled(*args, **kwargs)
+    status, functions = observe.watch(target, arguments, inputs)
     with progress() as tell:
         return status, [diagnose(found, measure=measure, repeat=repeat, progress=tell, seconds=seconds or price.SECONDS)
-                        for found in session.functions]
+                        for found in functions]
 
 
 @contextlib.contextmanager

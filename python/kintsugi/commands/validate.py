@@ -35,7 +35,7 @@ def run(options):
         sys.stderr.write(f"kintsugi: {options.command}: {error}\n")
         return 2
     for difference in found:
-        _tell(difference)
+        tell(difference)
     if not found:
         print(f"compiled code gives what eager does: {len(functions)} functions, "
               f"{sum(one.launches for one in functions)} compiled graphs compared")
@@ -59,7 +59,7 @@ def _write(options, functions, found):
     return 1 if found else 0
 
 
-def _tell(found):
+def tell(found):
     from kintsugi.diagnose import show
 
     where = f"graph {found.graph}" if found.graph else "a call as a whole"
@@ -85,7 +85,9 @@ def validate(target, arguments=(), *, inputs=None, launches=3):
     engine.set_option("validate", launches)
     try:
         with config.patch(step_aside=False, async_compile=False):
-            functions = _observe(target, arguments, inputs)
+            status, functions = observe.watch(target, arguments, inputs)
+            if isinstance(status, Exception):
+                raise observe.TargetError(f"the script ended with {type(status).__name__}: {status}")
             found = []
             for one in functions:
                 dumps = [engine.dump(entry) for entry in one.compiled.entries()]
@@ -141,15 +143,3 @@ def _differences(one):
     numbers = {entry.number for entry in one.compiled.entries()}
     return {event["graph"]: event["text"] for event in _logs.events()
             if event["event"] == "differ" and event["entry"] in numbers and event["name"] in one.names}
-
-
-def _observe(target, arguments, inputs):
-    from kintsugi.diagnose import observe
-
-    if observe.split_target(target)[1] is None:
-        with observe.Session() as session:
-            status = observe.run_script(target, arguments)
-        if isinstance(status, Exception):
-            raise observe.TargetError(f"the script ended with {type(status).__name__}: {status}")
-        return session.functions
-    return observe.run_function(target, inputs)

@@ -64,22 +64,14 @@ def take(target, arguments=(), *, inputs=None):
     engine.set_option("trials", 0)  # code is used as it is made, never compared
     try:
         with config.patch(step_aside=False, async_compile=False):
-            functions = _observe(target, arguments, inputs)
+            status, functions = observe.watch(target, arguments, inputs)
+            if isinstance(status, Exception):
+                raise BaselineError(f"the script ended with {type(status).__name__}: {status}")
+            if status not in (0, None):
+                raise BaselineError(f"the script ended with exit status {status}")
             return {"version": VERSION, "torch": torch.__version__, "functions": _describe_all(functions)}
     finally:
         engine.set_option("trials", trials)
-
-
-def _observe(target, arguments, inputs):
-    if observe.split_target(target)[1] is None:
-        with observe.Session() as session:
-            status = observe.run_script(target, arguments)
-        if isinstance(status, Exception):
-            raise BaselineError(f"the script ended with {type(status).__name__}: {status}")
-        if status not in (0, None):
-            raise BaselineError(f"the script ended with exit status {status}")
-        return session.functions
-    return observe.run_function(target, inputs)
 
 
 def _describe_all(functions):

@@ -233,8 +233,15 @@ def _number(place):
     return place.replace_expression(call, ast.unparse(call.args[0]), "the value stays a tensor: what decides on it later needs torch.where")
 
 
+_OF_LISTS = {"sorted": "torch.sort({}).values.unbind()", "sum": "{}.sum()", "min": "{}.min()", "max": "{}.max()"}
+
+
 def _tolist(place):
+    """sum(t.tolist()) is t.sum(); elsewhere the list holds tensors."""
     call = _calls(place, _method("tolist"))
+    outer = next((node for node in place.nodes(ast.Call) if node.args == [call] and not node.keywords and _name_of(node) in _OF_LISTS), None)
+    if outer is not None:
+        return place.replace_expression(outer, _OF_LISTS[_name_of(outer)].format(ast.unparse(call.func.value)), "for a tensor of one dimension; the values stay tensors")
     return place.replace_expression(call, f"{ast.unparse(call.func.value)}.unbind()", "the items stay tensors")
 
 

@@ -207,16 +207,22 @@ def _arguments(text, module, fn, inputs):
     return (tuple(value) if isinstance(value, (tuple, list)) else (value,)), {}
 
 
-def run_function(target, inputs=None):
-    """Calls `module:fn` three times, compiled; returns the compiled functions that ran. inputs: as of find()."""
-    with Session():
+def watch(target, arguments=(), inputs=None):
+    """(exit status of the script or the exception that ended it, the functions that ran): a script is run, module:fn is called three times, compiled."""
+    if split_target(target)[1] is None:
+        if not target.endswith(".py"):
+            raise TargetError(f"{target}: expected a script that ends in .py, or module:fn")
+        with Session() as session:
+            status = run_script(target, arguments)
+        return status, session.functions
+    with Session():  # what the module compiles at import is served, and not looked at
         fn, call = find(target, inputs)
     with Session() as session, call.modes():
         compiled = fn if _api.engine_of(fn) is not None else _api.compile(fn)
         for _ in range(3):
             args, kwargs = call.copy()
             compiled(*args, **kwargs)
-    return session.functions
+    return 0, session.functions
 
 
 def run_script(path, arguments=()):

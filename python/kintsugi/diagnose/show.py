@@ -27,15 +27,20 @@ def text(diagnosis, everything=False):
 
 
 def show(diagnosis, everything=False, file=None):
+    put(lines(diagnosis, everything), file)
+
+
+def put(rows, file=None):
+    """Writes [(text, style)]: with its styles to a terminal, plain elsewhere."""
     file = file or sys.stdout
     if not file.isatty():
-        file.write(text(diagnosis, everything))
+        file.writelines(line + "\n" for line, _ in rows)
         return
     from rich.console import Console
     from rich.text import Text
 
     console = Console(file=file, soft_wrap=True, highlight=False)
-    for line, style in lines(diagnosis, everything):
+    for line, style in rows:
         console.print(Text(line, style=style))
 
 

@@ -67,12 +67,6 @@ kin_aten_op_find(const char *name, bool *in_place)
     return op;
 }
 
-const char *
-kin_aten_op_name(kin_aten_op op)
-{
-    return op < KIN_ATEN_OPS ? rows[op].name : "";
-}
-
 bool
 kin_aten_op_is(kin_aten_op op, unsigned traits)
 {

@@ -45,8 +45,6 @@ typedef enum {
 /* The row of "aten.add.Tensor"; KIN_ATEN_OPS: there is none. *in_place (may be NULL): it was found for an operator that
  * does the same in place, "aten.add_.Tensor". */
 kin_aten_op kin_aten_op_find(const char *name, bool *in_place);
-/* "aten.add.Tensor" */
-const char *kin_aten_op_name(kin_aten_op op);
 /* Has the operator one of these traits? None without a row, but see kin_aten_raises. */
 bool kin_aten_op_is(kin_aten_op op, unsigned traits);
 kin_aten_complex kin_aten_op_complex(kin_aten_op op);

@@ -18,7 +18,6 @@ typedef enum {
 #undef ANSWER
     KIN_STORE__COUNT
 } kin_store_answer;
-const char *kin_store_answer_text(kin_store_answer answer);
 
 /* -- the JIT (jit.c) ----------------------------------------------------------------------------------------------
  * What was compiled so far (kernels that are equal are compiled once), and LLVM, which is not touched before a

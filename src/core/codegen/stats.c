@@ -1,8 +1,8 @@
 /* What compiling a program's kernels cost and where they came from (codegen.h). */
 #include "core/codegen/codegen.h"
 
-const char *
-kin_store_answer_text(kin_store_answer answer)
+static const char *
+answer_text(kin_store_answer answer)
 {
     static const char *const texts[] = {
 #define ANSWER(NAME, text) text,
@@ -39,5 +39,5 @@ kin_compile_stats_say(const kin_compile_stats *stats, kin_text *out)
 {
     for (int i = KIN_STORE_HIT + 1; i < KIN_STORE__COUNT; i++)
         if (stats->disk[i])
-            kin_text_addf(out, out->len ? ", %u %s" : "%u %s", stats->disk[i], kin_store_answer_text((kin_store_answer)i));
+            kin_text_addf(out, out->len ? ", %u %s" : "%u %s", stats->disk[i], answer_text((kin_store_answer)i));
 }

@@ -172,13 +172,22 @@ processor_len(const char *target)
     return last ? (size_t)(last - target) : strlen(target);
 }
 
+static DIR *
+open_subfolder(const kin_store *c, const char *name, int flags)
+{
+    int folder = openat(c->folder, name, O_RDONLY | O_DIRECTORY | O_CLOEXEC | flags);
+    DIR *d = folder < 0 ? NULL : fdopendir(folder);
+    if (d == NULL && folder >= 0)
+        close(folder);
+    return d;
+}
+
 /* The same loops are there, for other targets: which? */
 static kin_store_answer
 look_around(kin_store *c, const names *n, const kin_store_key *key)
 {
     kin_store_answer answer = KIN_STORE_NOTHING;
-    int folder = openat(c->folder, n->folder, O_RDONLY | O_DIRECTORY | O_CLOEXEC | O_NOFOLLOW);
-    DIR *d = folder < 0 ? NULL : fdopendir(folder);
+    DIR *d = open_subfolder(c, n->folder, O_NOFOLLOW);
     for (struct dirent *e; d && answer != KIN_STORE_OTHER_VERSION && (e = readdir(d)) != NULL;) {
         char name[NAME + 300];
         file_header h;
@@ -199,8 +208,6 @@ look_around(kin_store *c, const names *n, const kin_store_key *key)
     }
     if (d)
         closedir(d);
-    else if (folder >= 0)
-        close(folder);
     return answer;
 }
 
@@ -380,13 +387,9 @@ list_file(kin_store *c, listing *l, const char *folder, const char *name)
 static void
 list_folder(kin_store *c, listing *l, const char *name)
 {
-    int folder = openat(c->folder, name, O_RDONLY | O_DIRECTORY | O_CLOEXEC | O_NOFOLLOW);
-    DIR *d = folder < 0 ? NULL : fdopendir(folder);
-    if (d == NULL) {
-        if (folder >= 0)
-            close(folder);
+    DIR *d = open_subfolder(c, name, O_NOFOLLOW);
+    if (d == NULL)
         return;
-    }
     for (struct dirent *e; (e = readdir(d)) != NULL;)
         if (strcmp(e->d_name, ".") != 0 && strcmp(e->d_name, "..") != 0)
             list_file(c, l, name, e->d_name);
@@ -396,13 +399,9 @@ list_folder(kin_store *c, listing *l, const char *name)
 static void
 list_all(kin_store *c, listing *l)
 {
-    int folder = openat(c->folder, ".", O_RDONLY | O_DIRECTORY | O_CLOEXEC);
-    DIR *d = folder < 0 ? NULL : fdopendir(folder);
-    if (d == NULL) {
-        if (folder >= 0)
-            close(folder);
+    DIR *d = open_subfolder(c, ".", 0);
+    if (d == NULL)
         return;
-    }
     for (struct dirent *e; (e = readdir(d)) != NULL;)
         if (strlen(e->d_name) == 32)
             list_folder(c, l, e->d_name);

@@ -10,8 +10,8 @@
 
 enum { PANEL = 32 /* columns: blocks begin at multiples of it */, MOST_OPS = 64 };
 
-bool
-fuse_has_blocks(const fuse *f, kin_irn call)
+static bool
+has_blocks(const fuse *f, kin_irn call)
 {
     const kin_ir_node *node = fuse_node(f, call);
     return node->op == KIN_IR_EXTERN && node->nattrs > 1 && kin_ir_attrs(f->ir, call)[1] & KIN_IR_EXTERN_BLOCKS;
@@ -83,7 +83,7 @@ fuse_find_epilogues(fuse *f)
 {
     for (kin_irn n = 1; n < f->ir->nodes.len; n++) {
         const kin_ir_node *node = fuse_node(f, n);
-        if (!f->nodes[n].live || node->op != KIN_IR_RESULT || !fuse_has_blocks(f, kin_ir_arg(f->ir, n, 0)))
+        if (!f->nodes[n].live || node->op != KIN_IR_RESULT || !has_blocks(f, kin_ir_arg(f->ir, n, 0)))
             continue;
         kin_irn exit = find_exit(f, n);
         if (exit == 0 || f->nodes[exit].into || kin_ir_numel(f->ir, exit) == 0)
@@ -259,7 +259,7 @@ fuse_try_epilogue(fuse *f, uint32_t g, const statement *s, const kin_irn_list *r
     kin_loops k;
     kin_irn_list of = {0};
     fuse_window window;
-    if (s->kind != ST_VALUE || !to->is_extern || !fuse_has_blocks(f, to->call))
+    if (s->kind != ST_VALUE || !to->is_extern || !has_blocks(f, to->call))
         return "something else is made between the product and this";
     kin_irn result = result_of(f, to->call, reads);
     if (to->statements.len > 0 || result == 0)

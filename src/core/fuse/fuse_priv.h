@@ -61,7 +61,6 @@ static inline const int64_t *fuse_sizes(const fuse *f, kin_irn n) { return kin_i
 static inline const int64_t *fuse_strides(const fuse *f, kin_irn n) { return f->ints.at + f->nodes[n].strides; }
 /* Has memory of its own: stored, an input or an extern call's result. */
 bool fuse_in_memory(const fuse *f, kin_irn n);
-bool fuse_has_effect(const fuse *f, kin_irn call);
 /* Result of an extern call that writes into memory it is given. */
 bool fuse_is_into(const fuse *f, kin_irn n);
 
@@ -76,7 +75,6 @@ typedef struct {
     uint32_t parts;
     bool in_place;   /* what it makes may lie where the product lay */
 } fuse_window;
-bool fuse_has_blocks(const fuse *f, kin_irn call);
 /* Stores what is worth being one, before anything else is chosen. */
 void fuse_find_epilogues(fuse *f);
 /* NULL: s became a statement of the call in group g. */

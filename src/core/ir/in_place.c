@@ -38,8 +38,10 @@ is_only_node(const kin_ir *p, kin_irn input)
     return true;
 }
 
-bool
-kin_ir_updates_in_place(const kin_ir *p, uint32_t o)
+/* Can output o, which goes into an input, be written there where it is made? It is that input with elements put into it, and nobody
+ * wants the input as it was once they are there. */
+static bool
+updates_in_place(const kin_ir *p, uint32_t o)
 {
     const kin_ir_out *out = &p->outputs.at[o];
     kin_irn n = out->node;
@@ -59,7 +61,7 @@ kin_ir_copies_large_input(const kin_ir *p)
 {
     for (uint32_t o = 0; o < p->outputs.len; o++) {
         kin_irn n = p->outputs.at[o].node;
-        if (p->outputs.at[o].into == 0 || kin_ir_numel(p, n) <= KIN_IR_LARGE_INPUT || kin_ir_updates_in_place(p, o))
+        if (p->outputs.at[o].into == 0 || kin_ir_numel(p, n) <= KIN_IR_LARGE_INPUT || updates_in_place(p, o))
             continue;
         while (kin_ir_at(p, n)->op == KIN_IR_RESHAPE || kin_ir_at(p, n)->op == KIN_IR_PERMUTE || kin_ir_at(p, n)->op == KIN_IR_CAST)
             n = kin_ir_arg(p, n, 0);
@@ -75,7 +77,7 @@ find_updates(const kin_ir *p, uint32_t *updated)
 {
     bool any = false;
     for (uint32_t o = 0; o < p->outputs.len; o++) {
-        if (p->outputs.at[o].into == 0 || !kin_ir_updates_in_place(p, o))
+        if (p->outputs.at[o].into == 0 || !updates_in_place(p, o))
             continue;
         any = true;
         for (kin_irn n = p->outputs.at[o].node; kin_ir_at(p, n)->op == KIN_IR_SCATTER; n = kin_ir_arg(p, n, 0))

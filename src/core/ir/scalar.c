@@ -49,8 +49,8 @@ truncate_to_int(double f, kin_dtype to)
     return f >= -9223372036854775808.0 && f < 9223372036854775808.0 ? (int64_t)f : INT64_MIN;
 }
 
-kin_scalar
-kin_scalar_cast(kin_dtype from, kin_dtype to, kin_scalar value)
+static kin_scalar
+cast_scalar(kin_dtype from, kin_dtype to, kin_scalar value)
 {
     kin_scalar out;
     if (kin_dtype_is_float(from) && kin_dtype_is_float(to))
@@ -252,7 +252,7 @@ kin_scalar_compute(kin_ir_op op, kin_dtype from, kin_dtype to, const kin_scalar 
     bool is_float = kin_dtype_is_float(from), good = true;
     bool is_unary = op < KIN_IR_ADD;
     if (op == KIN_IR_CAST)
-        *out = kin_scalar_cast(from, to, args[0]);
+        *out = cast_scalar(from, to, args[0]);
     else if (op == KIN_IR_WHERE)
         *out = args[0].i ? args[1] : args[2];
     else if (kin_ir_op_class(op) == KIN_IR_CLASS_COMPARE)

@@ -31,6 +31,13 @@ gradient(const bool wide, const bool decay, const kin_optim_numbers *by, float g
     return decay ? add_product(wide, param, by->decay, grad) : grad;
 }
 
+/* torch.maximum: NaN if either is. */
+INLINE float
+larger(float a, float b)
+{
+    return a > b || a != a ? a : b;
+}
+
 /* torch.lerp: the form that is exact at the nearer end. */
 INLINE float
 lerp(const bool wide, float from, float to, float weight)
@@ -65,8 +72,7 @@ adam(const bool wide, const bool decay, const bool most, stretch s, const kin_op
         s.a[i] = mean;
         s.b[i] = square;
         if (most) {
-            float kept = s.c[i];
-            square = kept > square || kept != kept ? kept : square;
+            square = larger(s.c[i], square);
             s.c[i] = square;
         }
         s.param[i] = param + by.rate * mean / (sqrtf(square) / by.correction + by.eps);
@@ -101,6 +107,84 @@ adagrad(const bool wide, const bool decay, stretch s, const kin_optim_numbers by
         float grad = gradient(wide, decay, &by, s.grad[i], s.param[i]), sum = s.a[i] + grad * grad;
         s.a[i] = sum;
         s.param[i] += by.rate * grad / (sqrtf(sum) + by.eps);
+    }
+}
+
+INLINE void
+adadelta(const bool wide, const bool decay, stretch s, const kin_optim_numbers by)
+{
+    for (int64_t i = 0; i < s.n; i++) {
+        float grad = gradient(wide, decay, &by, s.grad[i], s.param[i]), square = s.a[i] * by.square + by.square_fresh * grad * grad;
+        float delta = sqrtf(s.b[i] + by.eps) / sqrtf(square + by.eps) * grad;
+        s.a[i] = square;
+        s.b[i] = s.b[i] * by.square + by.square_fresh * delta * delta;
+        s.param[i] = add_product(wide, delta, by.rate, s.param[i]);
+    }
+}
+
+INLINE void
+adamax(const bool wide, const bool decay, stretch s, const kin_optim_numbers by)
+{
+    for (int64_t i = 0; i < s.n; i++) {
+        float grad = gradient(wide, decay, &by, s.grad[i], s.param[i]), mean = lerp(wide, s.a[i], grad, by.weight);
+        float most = larger(s.b[i] * by.square, __builtin_fabsf(grad) + by.eps);
+        s.a[i] = mean;
+        s.b[i] = most;
+        s.param[i] += by.rate * mean / most;
+    }
+}
+
+INLINE void
+nadam(const bool wide, const bool decay, stretch s, const kin_optim_numbers by)
+{
+    for (int64_t i = 0; i < s.n; i++) {
+        float param = decay ? s.param[i] : s.param[i] * by.decay, grad = gradient(wide, decay, &by, s.grad[i], param);
+        float mean = lerp(wide, s.a[i], grad, by.weight), square = s.b[i] * by.square + by.square_fresh * grad * grad;
+        float by_root = sqrtf(square) / by.correction + by.eps;
+        s.a[i] = mean;
+        s.b[i] = square;
+        param += by.rate * grad / by_root;
+        s.param[i] = param + by.momentum * mean / by_root;
+    }
+}
+
+INLINE void
+radam(const bool wide, const bool decay, const bool rectifies, stretch s, const kin_optim_numbers by)
+{
+    for (int64_t i = 0; i < s.n; i++) {
+        float param = decay ? s.param[i] : s.param[i] * by.decay, grad = gradient(wide, decay, &by, s.grad[i], param);
+        float mean = lerp(wide, s.a[i], grad, by.weight), square = s.b[i] * by.square + by.square_fresh * grad * grad;
+        s.a[i] = mean;
+        s.b[i] = square;
+        s.param[i] = rectifies ? param + by.rate * mean / (sqrtf(square) + by.eps) : add_product(wide, mean, by.rate, param);
+    }
+}
+
+INLINE void
+asgd(const bool wide, const bool decay, const bool averages, const bool joins, stretch s, const kin_optim_numbers by)
+{
+    for (int64_t i = 0; i < s.n; i++) {
+        float grad = gradient(wide, decay, &by, s.grad[i], s.param[i]), param = s.param[i];
+        grad = joins ? add_product(wide, param, by.shrink, grad) : grad;
+        param = add_product(wide, grad, by.rate, joins ? param : param * by.shrink);
+        s.a[i] = averages ? add_product(wide, param - s.a[i], by.weight, s.a[i]) : param;
+        s.param[i] = param;
+    }
+}
+
+/* Where the sign of the gradient has changed, the parameter stays, and the next step counts as the first. */
+INLINE void
+rprop(const bool wide, stretch s, const kin_optim_numbers by)
+{
+    for (int64_t i = 0; i < s.n; i++) {
+        float grad = s.grad[i] * by.sign, product = grad * s.a[i];
+        float size = s.b[i] * (product > 0 ? by.up : product < 0 ? by.down : 1.0f);
+        size = size < by.least ? by.least : size;
+        size = size > by.most ? by.most : size;
+        grad = product < 0 ? 0.0f : grad;
+        s.a[i] = grad;
+        s.b[i] = size;
+        s.param[i] = add_product(wide, grad > 0 ? -1.0f : grad < 0 ? 1.0f : 0.0f, size, s.param[i]);
     }
 }
 
@@ -145,10 +229,32 @@ run_rmsprop(const bool wide, const kin_optim_tensor *t, stretch s)
 }
 
 INLINE void
+run_radam(const bool wide, const kin_optim_tensor *t, stretch s)
+{
+    if (t->flags & KIN_OPTIM_DECAY)
+        t->flags & KIN_OPTIM_RECTIFIES ? radam(wide, true, true, s, t->by) : radam(wide, true, false, s, t->by);
+    else
+        t->flags & KIN_OPTIM_RECTIFIES ? radam(wide, false, true, s, t->by) : radam(wide, false, false, s, t->by);
+}
+
+INLINE void
+run_asgd(const bool wide, const kin_optim_tensor *t, stretch s)
+{
+    bool decay = t->flags & KIN_OPTIM_DECAY;
+    if (t->flags & KIN_OPTIM_JOINS)
+        decay ? asgd(wide, true, true, true, s, t->by) : asgd(wide, false, true, true, s, t->by);
+    else if (t->flags & KIN_OPTIM_AVERAGES)
+        decay ? asgd(wide, true, true, false, s, t->by) : asgd(wide, false, true, false, s, t->by);
+    else
+        decay ? asgd(wide, true, false, false, s, t->by) : asgd(wide, false, false, false, s, t->by);
+}
+
+INLINE void
 run_stretch(const bool wide, const kin_optim_tensor *t, int64_t begin, int64_t end)
 {
     stretch s = {t->param + begin, t->grad + begin, t->state[0] ? t->state[0] + begin : NULL, t->state[1] ? t->state[1] + begin : NULL,
                  t->state[2] ? t->state[2] + begin : NULL, end - begin};
+    bool decay = t->flags & KIN_OPTIM_DECAY;
     switch (t->rule) {
     case KIN_OPTIM_SGD:
         run_sgd(wide, t, s);
@@ -160,7 +266,25 @@ run_stretch(const bool wide, const kin_optim_tensor *t, int64_t begin, int64_t e
         run_rmsprop(wide, t, s);
         break;
     case KIN_OPTIM_ADAGRAD:
-        t->flags & KIN_OPTIM_DECAY ? adagrad(wide, true, s, t->by) : adagrad(wide, false, s, t->by);
+        decay ? adagrad(wide, true, s, t->by) : adagrad(wide, false, s, t->by);
+        break;
+    case KIN_OPTIM_ADADELTA:
+        decay ? adadelta(wide, true, s, t->by) : adadelta(wide, false, s, t->by);
+        break;
+    case KIN_OPTIM_ADAMAX:
+        decay ? adamax(wide, true, s, t->by) : adamax(wide, false, s, t->by);
+        break;
+    case KIN_OPTIM_NADAM:
+        decay ? nadam(wide, true, s, t->by) : nadam(wide, false, s, t->by);
+        break;
+    case KIN_OPTIM_RADAM:
+        run_radam(wide, t, s);
+        break;
+    case KIN_OPTIM_ASGD:
+        run_asgd(wide, t, s);
+        break;
+    case KIN_OPTIM_RPROP:
+        rprop(wide, s, t->by);
         break;
     case KIN_OPTIM_ADAFACTOR: /* adafactor.c */
         break;

@@ -12,13 +12,28 @@
 
 #include "core/base/status.h"
 
-typedef enum { KIN_OPTIM_SGD, KIN_OPTIM_ADAM, KIN_OPTIM_RMSPROP, KIN_OPTIM_ADAGRAD, KIN_OPTIM_ADAFACTOR } kin_optim_rule;
+typedef enum {
+    KIN_OPTIM_SGD,
+    KIN_OPTIM_ADAM,
+    KIN_OPTIM_RMSPROP,
+    KIN_OPTIM_ADAGRAD,
+    KIN_OPTIM_ADAFACTOR,
+    KIN_OPTIM_ADADELTA,
+    KIN_OPTIM_ADAMAX,
+    KIN_OPTIM_NADAM,
+    KIN_OPTIM_RADAM,
+    KIN_OPTIM_ASGD,
+    KIN_OPTIM_RPROP,
+} kin_optim_rule;
 
 /* What a step does beside its rule. */
 enum {
     KIN_OPTIM_DECAY = 1,    /* weight decay is added to the gradient */
     KIN_OPTIM_NESTEROV = 2,
-    KIN_OPTIM_KEEPS_GRAD = 4 /* Nesterov's gradient is written where the gradient was, as eager's foreach form does */
+    KIN_OPTIM_KEEPS_GRAD = 4, /* Nesterov's gradient is written where the gradient was, as eager's foreach form does */
+    KIN_OPTIM_RECTIFIES = 8,  /* RAdam, once enough steps were made: the update is divided by the root of the squares */
+    KIN_OPTIM_AVERAGES = 16,  /* ASGD: the mean moves towards the parameter by `weight`; else it is the parameter */
+    KIN_OPTIM_JOINS = 32      /* ASGD: `shrink` of the parameter joins the gradient; else the parameter is multiplied with it */
 };
 
 enum { KIN_OPTIM_STATES = 3 };
@@ -26,16 +41,19 @@ enum { KIN_OPTIM_STATES = 3 };
 /* Numbers that a rule multiplies with; each is what eager's operator gets, as a float. */
 typedef struct {
     float sign;      /* -1: maximizes */
-    float decay;     /* DECAY: of the gradient; Adam without: what the parameter is multiplied with first */
+    float decay;     /* DECAY: of the gradient; Adam and its kin without: what the parameter is multiplied with first */
     float rate;      /* negative: of the update */
-    float momentum, fresh; /* of the buffer, and of the gradient that joins it */
+    float momentum, fresh; /* of the buffer, and of the gradient that joins it; NAdam: negative, of the mean's part of the update */
     float weight;    /* of lerp towards the gradient (Adam, centered RMSprop) */
+    float shrink;    /* ASGD: of the parameter */
+    float up, down, least, most; /* Rprop: what step sizes are multiplied with, and their bounds */
     float square, square_fresh; /* of the squares kept, and of the new ones */
     float correction, eps;
 } kin_optim_numbers;
 
 /* States, in this order; NULL: the rule runs without. SGD: momentum. Adam: exp_avg, exp_avg_sq, max_exp_avg_sq. RMSprop: square_avg, momentum,
- * grad_avg. Adagrad: sum. */
+ * grad_avg. Adagrad: sum. Adadelta: square_avg, acc_delta. Adamax: exp_avg, exp_inf. NAdam, RAdam: exp_avg, exp_avg_sq. ASGD: ax. Rprop: prev,
+ * step_size. */
 typedef struct {
     float *param, *grad, *state[KIN_OPTIM_STATES];
     int64_t n;

@@ -6,13 +6,6 @@
 
 #include <stdio.h>
 
-const char *
-kin_form_name(kin_form form)
-{
-    static const char *const names[] = {"aten", "lowered", "ir", "parts", "loops", "planned", "code"};
-    return (unsigned)form < KIN_FORM__COUNT ? names[form] : "?";
-}
-
 /* -- one pass ----------------------------------------------------------------------------------------------------- */
 
 static kin_status

@@ -28,7 +28,6 @@ typedef enum {
     KIN_FORM_CODE,    /* whose kernels are machine code */
     KIN_FORM__COUNT
 } kin_form;
-const char *kin_form_name(kin_form form);
 
 typedef struct kin_compilation kin_compilation;
 

@@ -70,7 +70,7 @@ rewrite_emit(rewriting *r, const kin_library_call *call, const char *name, const
     unsigned flags = call->kind == KIN_LIBRARY_CONV && !call->own ? 0 : KIN_IR_EXTERN_INTO;
     bool blocks = call->kind == KIN_LIBRARY_MATMUL || (call->kind == KIN_LIBRARY_CONV && call->own && !call->transposed &&
                                                        kin_convolution_has_blocks(kin_ir_sizes(q, args[0])[1], sizes[1], call->groups));
-    flags |= blocks ? KIN_IR_EXTERN_BLOCKS : 0;
+    flags |= (blocks ? KIN_IR_EXTERN_BLOCKS : 0) | (call->kind == KIN_LIBRARY_BERNOULLI ? KIN_IR_EXTERN_EFFECT : 0);
     return kin_ir_result(q, kin_ir_extern(q, name, number, flags, args, nargs), 0, dtype, ndim, sizes, strides);
 }
 
@@ -118,6 +118,8 @@ rewrite_nodes(rewriting *r, const conv_plans *plans)
         /* An extern call is copied with its result, when that was not rewritten, or for its effect. */
         kin_ir_op op = kin_ir_at(p, n)->op;
         if (op == KIN_IR_EXTERN && !(kin_ir_attrs(p, n)[1] & KIN_IR_EXTERN_EFFECT))
+            continue;
+        if (op == KIN_IR_EXTERN && r->may.random && (r->map[n + 1] = rewrite_random(r, n)) != 0)
             continue;
         if (op == KIN_IR_RESULT)
             r->map[n] = rewrite_product(r, n);

@@ -9,6 +9,7 @@
  *   It is done by core/kernels/convolution.h where that supports it, else by PyTorch's library. Both prefer channels-last memory
  *   (channels_last.c).
  *   Convolutions of single pixels are products of matrices in such memory; what follows is fused behind them.
+ * - Draws for dropout are calls of core/kernels/mersenne.h.
  * - Gradients of convolutions: a transposed convolution for the image, a call of core/kernels/convolution_weight.h for the filters.
  */
 #ifndef KIN_REWRITE_REWRITE_H
@@ -22,6 +23,7 @@ typedef enum {
     KIN_LIBRARY_RECURRENT, /* args: from [steps, batch, gates * width], h [batch, width], panels [n, width, 32] of the matrix between steps, then
                          * bias when has_bias, then c when has_add (recurrent.h); writes INTO its result */
     KIN_LIBRARY_CONV_WEIGHT, /* args: what comes back [N, F, space...], x [N, C, space...]; writes INTO the filters' gradient [F, kernel..., C] */
+    KIN_LIBRARY_BERNOULLI, /* no args; draws numbers of PyTorch's generator INTO its result, 1 with probability `scale`, else 0 */
     KIN_LIBRARY_CONV    /* args: x [N, C, space...], weight, then bias when has_bias, then what is added when has_add; our own ones
                          * write INTO their result, channels last */
 } kin_library_kind;
@@ -53,6 +55,7 @@ typedef struct {
 typedef struct {
     bool post;         /* calls may absorb a relu; libraries turn NaN into 0 there, so the runner has to detect NaNs by other means */
     bool pairs;        /* ours multiply bfloat16 as it is (gemm_blocked.h) */
+    bool random;       /* ... draws random numbers as PyTorch does */
     bool own;          /* core/kernels does products, also those of many matrices, attention, and convolutions */
 } kin_rewrite_options;
 

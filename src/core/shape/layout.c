@@ -153,8 +153,9 @@ shape_format_strides(shape_format format, unsigned ndim, const int64_t *sizes, i
     return true;
 }
 
-void
-shape_dense_strides(unsigned ndim, const int64_t *sizes, const int64_t *like, int64_t *strides)
+/* Strides without gaps in the order of the given ones. */
+static void
+dense_strides(unsigned ndim, const int64_t *sizes, const int64_t *like, int64_t *strides)
 {
     unsigned perm[KIN_IR_MAX_DIMS];
     for (unsigned d = 0; d < ndim; d++)
@@ -183,7 +184,7 @@ void
 shape_preserved_strides(const shape_tensor *t, int64_t *strides)
 {
     if (!shape_is_dense(t))
-        shape_dense_strides(t->ndim, t->sizes, t->strides, strides);
+        dense_strides(t->ndim, t->sizes, t->strides, strides);
     else if (t->ndim > 0)
         memcpy(strides, t->strides, t->ndim * sizeof *strides);
 }

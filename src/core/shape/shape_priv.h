@@ -75,8 +75,6 @@ bool shape_is_channels_last_3d(const shape_tensor *t);
 bool shape_is_dense(const shape_tensor *t);
 /* The format that its strides suggest. */
 shape_format shape_suggested(const shape_tensor *t);
-/* Strides without gaps in the order of the given ones. */
-void shape_dense_strides(unsigned ndim, const int64_t *sizes, const int64_t *like, int64_t *strides);
 /* What a copy that preserves the layout has. */
 void shape_preserved_strides(const shape_tensor *t, int64_t *strides);
 /* Strides of a view with `out`'s sizes, which hold as many elements; false when there is none. */

@@ -243,6 +243,36 @@ self_check(PyObject *plain, PyObject *grad)
     return KIN_OK;
 }
 
+/* Modes of the program off, or on again: under export or FakeTensorMode the samples below would be no plain tensors. */
+static PyObject *
+modes_off(void)
+{
+    PyObject *module = PyImport_ImportModule("torch.utils._python_dispatch");
+    PyObject *off = module ? PyObject_CallMethod(module, "_disable_current_modes", NULL) : NULL;
+    PyObject *entered = off ? PyObject_CallMethod(off, "__enter__", NULL) : NULL;
+    if (entered == NULL)
+        Py_CLEAR(off);
+    Py_XDECREF(entered);
+    Py_XDECREF(module);
+    return off;
+}
+
+static bool
+modes_on(PyObject *off)
+{
+    PyObject *type, *error, *traceback;
+    PyErr_Fetch(&type, &error, &traceback);
+    PyObject *left = PyObject_CallMethod(off, "__exit__", "OOO", Py_None, Py_None, Py_None);
+    Py_DECREF(off);
+    bool ok = left != NULL;
+    Py_XDECREF(left);
+    if (type != NULL) {
+        PyErr_Clear();
+        PyErr_Restore(type, error, traceback);
+    }
+    return ok;
+}
+
 static kin_status
 calibrate(PyObject *torch_module)
 {
@@ -295,7 +325,10 @@ kin_aten_init(PyObject *torch_module)
     aten.tensor = find_class(torch_module, "Tensor");
     aten.parameter = aten.tensor ? find_class(nn, "Parameter") : NULL;
     Py_DECREF(nn);
-    kin_status status = aten.parameter ? calibrate(torch_module) : KIN_PYERR;
+    PyObject *off = aten.parameter ? modes_off() : NULL;
+    kin_status status = off ? calibrate(torch_module) : KIN_PYERR;
+    if (off != NULL && !modes_on(off))
+        status = KIN_PYERR;
     if (status != KIN_OK) {
         Py_CLEAR(aten.tensor);
         Py_CLEAR(aten.parameter);

@@ -318,15 +318,32 @@ capture_one(stepper *x, const kin_step *s)
     return x->data && kin_subgraph_calls(s) && run_on_data(x, s);
 }
 
-/* Composite functions that call other operators when a mode watches, with results that lie otherwise. */
-static bool
-goes_another_way(const stepper *x, const kin_step *s)
+/* The name of the C function or method that the step calls. */
+static const char *
+called_name(const stepper *x, const kin_step *s)
 {
     kin_vid vid = s->nargs > 0 && kin_subgraph_calls(s) ? x->t->vids.at[s->args] : 0;
-    if (vid == 0)
+    PyObject *fn = vid != 0 ? operand(x, vid) : NULL;
+    if (fn == NULL)
+        return "";
+    if (Py_TYPE(fn) == &PyMethodDescr_Type)
+        return ((PyMethodDescrObject *)fn)->d_method->ml_name;
+    return PyCFunction_Check(fn) ? ((PyCFunctionObject *)fn)->m_ml->ml_name : "";
+}
+
+/* What a stand-in cannot show: composite functions that call other operators when a mode watches, with results that lie otherwise; a tensor that
+ * is to keep its gradient, which no operator tells of. */
+static bool
+stays_by_itself(stepper *x, const kin_step *s)
+{
+    const char *name = called_name(x, s);
+    if (strcmp(name, "one_hot") == 0)
+        kin_capture_refuse(&x->c, "it behaves differently under a dispatch mode");
+    else if (strcmp(name, "retain_grad") == 0)
+        kin_capture_refuse(&x->c, "a tensor is to keep its gradient");
+    else
         return false;
-    PyObject *fn = operand(x, vid);
-    return fn != NULL && PyCFunction_Check(fn) && strcmp(((PyCFunctionObject *)fn)->m_ml->ml_name, "one_hot") == 0;
+    return true;
 }
 
 /* A container that was built before the subgraph, to be an argument in it, is built again with stand-ins. */
@@ -525,9 +542,7 @@ run_steps(stepper *x)
                 return false;
             continue;
         }
-        if (goes_another_way(x, s))
-            kin_capture_refuse(&x->c, "it behaves differently under a dispatch mode");
-        if (x->c.out->reason[0] != 0 || !provide(x, s, 0) || !capture_one(x, s) || makes_leaf(x, s)) {
+        if (stays_by_itself(x, s) || x->c.out->reason[0] != 0 || !provide(x, s, 0) || !capture_one(x, s) || makes_leaf(x, s)) {
             note_refused(x, i);
             return false;
         }

@@ -2,6 +2,7 @@
  * tensors of ones, outside of the dispatch mode, and stand-ins are put in the place of what they give.
  */
 #include "py/capture/capture_priv.h"
+#include "py/refs/sequence.h"
 
 #define T kin_capture_torch
 
@@ -34,18 +35,10 @@ ones_like(PyObject *stand_in)
 static PyObject *
 rebuild(PyObject *obj, int depth, PyObject *(*one)(void *arg, PyObject *obj, int depth), void *arg)
 {
-    bool tuple = PyTuple_Check(obj);
     Py_ssize_t n = PySequence_Fast_GET_SIZE(obj);
-    PyObject *list = PyList_New(n);
-    for (Py_ssize_t i = 0; list != NULL && i < n; i++) {
-        PyObject *item = one(arg, PySequence_Fast_GET_ITEM(obj, i), depth + 1);
-        if (item == NULL)
-            Py_CLEAR(list);
-        else
-            PyList_SET_ITEM(list, i, item);
-    }
-    PyObject *made = list != NULL && tuple ? PyList_AsTuple(list) : Py_XNewRef(list);
-    Py_XDECREF(list);
+    PyObject *made = PyList_Check(obj) ? PyList_New(n) : PyTuple_New(n);
+    for (Py_ssize_t i = 0; made != NULL && i < n; i++)
+        kin_sequence_put(&made, i, one(arg, PySequence_Fast_GET_ITEM(obj, i), depth + 1));
     return made;
 }
 

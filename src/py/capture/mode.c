@@ -6,6 +6,7 @@
 
 #include "py/capture/capture_priv.h"
 #include "py/compat/imports.h"
+#include "py/refs/sequence.h"
 
 #define T kin_capture_torch
 
@@ -328,15 +329,8 @@ results_by_rule(capturing *c, PyObject *args)
     if (n == 1 && !shapes->list)
         return wrap_shape(c, args, first);
     PyObject *made = shapes->list ? PyList_New(n) : PyTuple_New(n);
-    for (uint32_t i = 0; made != NULL && i < n; i++) {
-        PyObject *item = wrap_shape(c, args, &shapes->results.at[i]);
-        if (item == NULL)
-            Py_CLEAR(made);
-        else if (shapes->list)
-            PyList_SET_ITEM(made, i, item);
-        else
-            PyTuple_SET_ITEM(made, i, item);
-    }
+    for (uint32_t i = 0; made != NULL && i < n; i++)
+        kin_sequence_put(&made, i, wrap_shape(c, args, &shapes->results.at[i]));
     return made;
 }
 
@@ -344,8 +338,9 @@ results_by_rule(capturing *c, PyObject *args)
 
 /* The same with twins in place of stand-ins, the meta device in place of the CPU: new reference. */
 static PyObject *
-twin_of(capturing *c, PyObject *obj)
+twin_of(void *arg, PyObject *obj)
 {
+    capturing *c = arg;
     uint32_t number = kin_capture_number(obj);
     if (number < c->entries.len)
         return Py_XNewRef(kin_stand_in_twin(c, number));
@@ -353,32 +348,7 @@ twin_of(capturing *c, PyObject *obj)
         return Py_NewRef(T.meta);
     if (!PyTuple_Check(obj) && !PyList_Check(obj))
         return Py_NewRef(obj);
-    Py_ssize_t n = PySequence_Fast_GET_SIZE(obj);
-    PyObject *list = PyList_New(n);
-    for (Py_ssize_t i = 0; list != NULL && i < n; i++) {
-        PyObject *item = twin_of(c, PySequence_Fast_GET_ITEM(obj, i));
-        if (item == NULL)
-            Py_CLEAR(list);
-        else
-            PyList_SET_ITEM(list, i, item);
-    }
-    if (list != NULL && PyTuple_Check(obj))
-        Py_SETREF(list, PyList_AsTuple(list));
-    return list;
-}
-
-static PyObject *
-twins_of_kwargs(capturing *c, PyObject *kwargs)
-{
-    PyObject *dict = PyDict_New(), *key, *value;
-    Py_ssize_t pos = 0;
-    while (dict != NULL && kwargs != NULL && PyDict_Next(kwargs, &pos, &key, &value)) {
-        PyObject *item = twin_of(c, value);
-        if (item == NULL || PyDict_SetItem(dict, key, item) < 0)
-            Py_CLEAR(dict);
-        Py_XDECREF(item);
-    }
-    return dict;
+    return kin_map_items(obj, twin_of, c);
 }
 
 /* -- results of the twins' call --------------------------------------------------------------------------------- */
@@ -460,18 +430,10 @@ wrap_result(capturing *c, const kin_capture_call *call, PyObject *result)
     }
     if (!PyTuple_CheckExact(result) && !PyList_CheckExact(result))
         return result == Py_None ? Py_NewRef(result) : refused(c, "a result is a %s", Py_TYPE(result)->tp_name);
-    bool is_list = PyList_CheckExact(result);
     Py_ssize_t n = PySequence_Fast_GET_SIZE(result);
-    PyObject *made = is_list ? PyList_New(n) : PyTuple_New(n);
-    for (Py_ssize_t i = 0; made != NULL && i < n; i++) {
-        PyObject *item = wrap_result(c, call, PySequence_Fast_GET_ITEM(result, i));
-        if (item == NULL)
-            Py_CLEAR(made);
-        else if (is_list)
-            PyList_SET_ITEM(made, i, item);
-        else
-            PyTuple_SET_ITEM(made, i, item);
-    }
+    PyObject *made = PyList_CheckExact(result) ? PyList_New(n) : PyTuple_New(n);
+    for (Py_ssize_t i = 0; made != NULL && i < n; i++)
+        kin_sequence_put(&made, i, wrap_result(c, call, PySequence_Fast_GET_ITEM(result, i)));
     return made;
 }
 
@@ -506,7 +468,7 @@ static PyObject *
 results_by_twins(capturing *c, const kin_capture_call *call)
 {
     prepare_kernels();
-    PyObject *args = twin_of(c, call->args), *kwargs = args == NULL ? NULL : twins_of_kwargs(c, call->kwargs);
+    PyObject *args = twin_of(c, call->args), *kwargs = args == NULL ? NULL : kin_map_values(call->kwargs, twin_of, c);
     PyObject *result = kwargs != NULL && place_on_meta(c, kwargs) ? PyObject_Call(call->op, args, kwargs) : NULL;
     PyObject *made = result == NULL ? NULL : wrap_result(c, call, result);
     Py_XDECREF(result);

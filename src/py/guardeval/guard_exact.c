@@ -10,8 +10,8 @@
 #include <structmember.h>
 
 /* range keeps its parts to itself; its members are three consecutive objects that begin where `start` says. */
-PyObject *const *
-kin_range_parts(PyObject *range)
+static PyObject *const *
+range_parts(PyObject *range)
 {
     static Py_ssize_t offset;
     if (offset == 0) {
@@ -78,7 +78,7 @@ frozensets_equal(PyObject *a, PyObject *b)
 static bool
 ranges_equal(PyObject *a, PyObject *b)
 {
-    PyObject *const *x = kin_range_parts(a), *const *y = kin_range_parts(b);
+    PyObject *const *x = range_parts(a), *const *y = range_parts(b);
     return x && y && all_equal(x, y, 3);
 }
 
@@ -195,7 +195,7 @@ kin_is_exact_immutable(PyObject *obj)
     if (type == &PySlice_Type)
         return all_immutable(&((PySliceObject *)obj)->start, 3);
     if (type == &PyRange_Type)
-        return kin_range_parts(obj) != NULL && all_immutable(kin_range_parts(obj), 3);
+        return range_parts(obj) != NULL && all_immutable(range_parts(obj), 3);
     if (type == &PyFrozenSet_Type)
         return is_immutable_set(obj);
     return torch_value_of(type) != NO_TORCH_VALUE;
@@ -301,9 +301,9 @@ kin_exact_len(PyObject *obj)
         return PySet_GET_SIZE(obj);
     if (type == &PyUnicode_Type)
         return PyUnicode_GET_LENGTH(obj);
-    if (type == &PyRange_Type && kin_range_parts(obj)) {
+    if (type == &PyRange_Type && range_parts(obj)) {
         int overflow;
-        long long n = PyLong_AsLongLongAndOverflow(kin_range_parts(obj)[3], &overflow);
+        long long n = PyLong_AsLongLongAndOverflow(range_parts(obj)[3], &overflow);
         return overflow ? -1 : (Py_ssize_t)n;
     }
     return -1;

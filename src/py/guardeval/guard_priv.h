@@ -71,10 +71,6 @@ enum {
     KIN_TRAIT_FIRM = 4    /* has facts in the segment that words can express */
 };
 
-/* guard_exact.c */
-/* The objects start, stop, step, length of a range; NULL when its layout is unknown. */
-PyObject *const *kin_range_parts(PyObject *range);
-
 /* guard_read.c */
 /* Byte offset in `obj` of the pointer that the access reads, for accesses that are one fixed word of the object
  * (function fields, method and partial parts, cell contents, __slots__); 0 when the access is of another sort or

@@ -193,8 +193,9 @@ is_kept(rec *r, kin_vid vid, const rec_consumer *c)
     return false;
 }
 
-void
-rec_forget_operands(rec *r, const rec_consumer *c)
+/* The instruction is done: objects that may be dead are not looked at any more. */
+static void
+forget_operands(rec *r, const rec_consumer *c)
 {
     for (uint32_t i = 0; i < c->operands.len; i++) {
         kin_vid vid = c->operands.at[i].vid;
@@ -322,8 +323,8 @@ rec_consume_unpack(rec *r, kin_vid vid, int before, int after)
 }
 
 /* The consuming instruction as an opaque step. Its operands may be gone by now: nothing looks at their objects. */
-void
-rec_consume_opaquely(rec *r, const rec_consumer *c)
+static void
+consume_opaquely(rec *r, const rec_consumer *c)
 {
     if (c->row == NULL)
         rec_ask_iter(r, rec_peek(r, 0), c->opaque_row);
@@ -338,8 +339,8 @@ refuse_consumer(rec *r, rec_frame *f)
 {
     rec_consumer *c = f->consumer;
     f->consumer = NULL;
-    rec_forget_operands(r, c);
-    rec_consume_opaquely(r, c);
+    forget_operands(r, c);
+    consume_opaquely(r, c);
     f->consumer = c;
     rec_free_consumer(f);
 }
@@ -371,7 +372,7 @@ rec_finish_consumer(rec *r, rec_frame *f, uint32_t offset)
     }
     bool base = rec_region_is_of(r, f), ok = !r->foreign && !c->wants;
     r->foreign = false;
-    rec_forget_operands(r, c);
+    forget_operands(r, c);
     if (c->row == NULL)
         ok = ok && finish_for(r, c, f, offset);
     else

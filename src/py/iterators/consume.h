@@ -69,9 +69,7 @@ bool rec_consume_lazy(rec *r, const rec_args *a);
 
 /* ---- consume.c ---- */
 void rec_refuse_unpacking(rec *r, const rec_consumer *c); /* ends the recording */
-void rec_consume_opaquely(rec *r, const rec_consumer *c);
 rec_consumer *rec_begin_consumer(rec *r, rec_gen *gen);
-void rec_forget_operands(rec *r, const rec_consumer *c); /* the instruction is done: objects that may be dead are not looked at any more */
 void rec_take_item(rec *r, rec_consumer *c, kin_vid item);
 void rec_aim(rec *r, rec_consumer *c, int before, int after); /* what the items are for */
 

@@ -58,8 +58,6 @@ void rec_lazy_used_up(rec *r, kin_vid lazy);
 bool rec_lazy_for_real(rec *r, kin_vid lazy, kin_vid **items, uint32_t *n); /* a map that a step is to use up, whoever has it */
 
 /* ---- starred.c ---- */
-bool rec_star_call(rec *r, const rec_args *call, kin_vid vid); /* f(*vid, **keywords): true when recorded */
-bool rec_extend_by(rec *r, kin_vid vid);                        /* [*vid] */
 void rec_star_call_step(rec *r);                                /* the instructions as opaque steps */
 void rec_extend_step(rec *r);
 void rec_op_list_extend(rec *r);

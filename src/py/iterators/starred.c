@@ -119,15 +119,17 @@ use_up(rec *r, kin_vid vid, int into, const rec_args *call)
     return done;
 }
 
-bool
-rec_extend_by(rec *r, kin_vid vid)
+/* [*vid] */
+static bool
+extend_by(rec *r, kin_vid vid)
 {
     rec_fresh *list = FRESH(r, rec_peek(r, r->top->arg));
     return list != NULL && list->kind == FRESH_LIST && list->known && !list->escaped && use_up(r, vid, INTO_LIST, NULL);
 }
 
-bool
-rec_star_call(rec *r, const rec_args *call, kin_vid vid)
+/* f(*vid, **keywords): true when recorded. */
+static bool
+star_call(rec *r, const rec_args *call, kin_vid vid)
 {
     return call->nkw <= CONSUMER_ARGS && use_up(r, vid, INTO_CALL, call);
 }
@@ -168,7 +170,7 @@ rec_op_list_extend(rec *r)
         rec_drop(r, 1);
         return;
     }
-    if (rec_extend_by(r, v) || r->stopped)
+    if (extend_by(r, v) || r->stopped)
         return;
     rec_fresh *f = FRESH(r, list);
     bool tensor = kin_is_tensor(O(r, v)) && f != NULL && f->known;
@@ -247,7 +249,7 @@ star_call_of(rec *r, kin_vid func, kin_vid pos, const kin_vid *pairs, uint32_t n
     const rec_args call = {.callee = func, .args = values, .nkw = names != NULL ? npairs / 2 : 0, .kwnames = names, .ndrop = ndrop};
     Py_XDECREF(names);
     PyErr_Clear();
-    return (npairs == 0 || names != NULL) && rec_star_call(r, &call, pos);
+    return (npairs == 0 || names != NULL) && star_call(r, &call, pos);
 }
 
 void

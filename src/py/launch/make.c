@@ -154,7 +154,7 @@ tie_extern(const maker *m, const kin_rewritten *library, const kin_ir *ir, const
     const kin_extern_call *c = &p->externs.at[i];
     if (library != NULL && c->number >= library->first) {
         const kin_library_call *call = &library->calls.at[c->number - library->first];
-        *out = (launch_extern){.library = launch_library_new(call), .packs = wants_packed(p, c, call)};
+        *out = (launch_extern){.library = launch_library_new(call), .packs = wants_packed(p, c, call), .effect = has_effect(ir, c->number)};
         return out->library == NULL ? KIN_NOMEM : KIN_OK;
     }
     if (c->number >= m->capture->calls.len)
@@ -354,7 +354,8 @@ options_of(const maker *m, const bool *frozen, kin_jit *jit)
     const kin_launch_context *context = &m->self->context;
     return (kin_pipeline_options){
         .lower = {.default_f64 = kin_default_is_f64(), .fast_math = context->fast_math},
-        .rewrite = {.post = !m->exact && !m->self->exact_nan, .own = launch_library_has(KIN_LIBRARY_ATTENTION), .pairs = kin_tile_has_pairs()},
+        .rewrite = {.post = !m->exact && !m->self->exact_nan, .own = launch_library_has(KIN_LIBRARY_ATTENTION),
+                    .random = launch_library_has(KIN_LIBRARY_BERNOULLI), .pairs = kin_tile_has_pairs()},
         .frozen = frozen, .libraries = launch_library_has(KIN_LIBRARY_MATMUL), .jit = jit, .family = launch_sizes_family(m->self, m->backward),
         .common = launch_sizes_are_on(m->self) && !m->backward ? &m->self->sizes.common : NULL, .meet = m->self->meeting,
         .background = context->async && m->version->waits < KIN_TIER_BACKGROUND_TRIES, .print = (uint8_t)launch_listing(), .verify = launch_verifies(),

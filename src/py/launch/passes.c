@@ -127,7 +127,7 @@ run_again(const launch_version *version)
     if (graph != NULL && list != NULL) {
         kin_compiled made;
         kin_pipeline_options options = {.lower = version->lower, .rewrite = version->rewrite, .frozen = version->frozen,
-                                        .libraries = version->libraries, .watch = keep_text, .arg = &list};
+                                        .libraries = version->libraries, .watch = keep_text, .arg = &list, .plant = plant};
         kin_status status = kin_pipeline_run(graph, &options, &made, &why);
         (void)status; /* however far it came */
         kin_compiled_deinit(&made);

@@ -128,23 +128,6 @@ launch_run_code(kernel_launcher *self, launch_version *version, PyObject *const 
     return result == LAUNCH_DONE ? KIN_LAUNCH_DONE : KIN_LAUNCH_NOT;
 }
 
-/* Forward and backward, before their first launch (py/training/trial.c). False: they go. */
-static bool
-try_training(kernel_launcher *self, launch_version *version, PyObject *const *in)
-{
-    launch_training_trial trial;
-    version->code->running++;
-    bool stays = launch_training_try(version->code, self->context.threads, in, &trial);
-    version->code->running--;
-    version->abtest.ours = trial.ours;
-    version->abtest.theirs = trial.theirs;
-    if (!stays && launch_drop(version)) {
-        snprintf(version->reason, sizeof version->reason, "%s", trial.why);
-        launch_say(self, version->reason);
-    }
-    return stays;
-}
-
 /* -- comparison ------------------------------------------------------------------------------------------------------ */
 
 /* Slower than its steps: compiled and compared again after a time that is long compared with compiling. */
@@ -153,6 +136,24 @@ back_off(launch_version *version)
 {
     double ns = kin_compile_retry_after(version->total_ns, version->drops++);
     version->retry_at = ns > 0 ? kin_clock_ns() + ns : 0;
+}
+
+/* Forward and backward, before their first launches (py/training/trial.c). False: they go. */
+static bool
+try_training(kernel_launcher *self, launch_version *version, PyObject *const *in)
+{
+    launch_training_trial trial;
+    uint32_t trials = self->context.trials < KIN_TIER_TRAINING_TRIALS ? self->context.trials : KIN_TIER_TRAINING_TRIALS;
+    version->code->running++;
+    bool stays = launch_training_try(version->code, self->context.threads, in, &version->abtest, trials, &trial);
+    version->code->running--;
+    if (!stays && launch_drop(version)) {
+        if (trial.slower)
+            back_off(version);
+        snprintf(version->reason, sizeof version->reason, "%s", trial.why);
+        launch_say(self, version->reason);
+    }
+    return stays;
 }
 
 bool
@@ -272,8 +273,7 @@ launch_or_try(kernel_launcher *self, launch_version *version, kin_entry *v, cons
     launch_note_use(self, version);
     if (self->context.trials > 0 && !version->again)
         kin_abtest_use(&version->abtest);
-    if (version->code->training != NULL && self->context.trials > 0 && !version->again && !launch_training_is_tried(version->code) &&
-        !try_training(self, version, in))
+    if (version->code->training != NULL && self->context.trials > 0 && !version->again && !version->abtest.decided && !try_training(self, version, in))
         return KIN_LAUNCH_NOT;
     if (self->sizes.settled && !version->abtest.decided && version->abtest.asked == 0)
         launch_sizes_take_over(self, version);

@@ -231,8 +231,8 @@ rec_inline(rec *r, const rec_args *a, const kin_vid *under, int nunder, kin_resu
 
 /* -- calls as steps ------------------------------------------------------------------------------------------------- */
 
-void
-rec_opaque_call(rec *r, const rec_args *a)
+static void
+opaque_call(rec *r, const rec_args *a)
 {
     int row = rec_opaque_row(r, a->callee, a->args, a->npos + a->nkw);
     unsigned flags = rec_opaque_flags(r, a->callee, a->args, a->npos + a->nkw);
@@ -253,8 +253,8 @@ call_with_self(rec *r, const rec_args *a, kin_vid func, kin_vid self)
 }
 
 /* Bound methods are taken apart; an object of ours that compiles a function stands for that function. */
-bool
-rec_call_unwrapped(rec *r, const rec_args *a)
+static bool
+call_unwrapped(rec *r, const rec_args *a)
 {
     PyObject *obj = O(r, a->callee);
     rec_fresh *f = FRESH(r, a->callee);
@@ -402,8 +402,8 @@ with_constant(rec *r, const rec_args *a)
     return *a;
 }
 
-rec_outcome
-rec_try(rec *r, rec_call_rule *rule, const rec_args *a)
+static rec_outcome
+try_rule(rec *r, rec_call_rule *rule, const rec_args *a)
 {
     bool done = rule(r, a);
     return r->stopped ? REC_STOPPED : done ? REC_DONE : REC_NOT_MINE;
@@ -412,13 +412,13 @@ rec_try(rec *r, rec_call_rule *rule, const rec_args *a)
 void
 rec_do_call(rec *r, const rec_args *given)
 {
-    if (r->stopped || rec_try(r, rec_call_unwrapped, given) != REC_NOT_MINE)
+    if (r->stopped || try_rule(r, call_unwrapped, given) != REC_NOT_MINE)
         return;
     rec_args a = with_constant(r, given);
     unsigned kind = PyFunction_Check(O(r, a.callee)) ? REC_OF_FUNCTIONS : rec_is_const(r, a.callee) ? REC_OF_CONSTANTS : REC_OF_OTHERS;
     for (const rec_call_row *row = rec_call_rows; row->rule != NULL; row++)
-        if ((row->of & kind) && rec_try(r, row->rule, &a) != REC_NOT_MINE)
+        if ((row->of & kind) && try_rule(r, row->rule, &a) != REC_NOT_MINE)
             return;
     if (!r->stopped)
-        rec_opaque_call(r, &a);
+        opaque_call(r, &a);
 }

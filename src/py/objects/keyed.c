@@ -64,8 +64,8 @@ rec_keyed_item(rec *r, const kin_vid *args)
     return true;
 }
 
-bool
-rec_is_default_dict(PyTypeObject *tp)
+static bool
+is_default_dict(PyTypeObject *tp)
 {
     return strcmp(tp->tp_name, "collections.defaultdict") == 0 && !(tp->tp_flags & Py_TPFLAGS_HEAPTYPE);
 }
@@ -77,7 +77,7 @@ rec_subscr_missing(rec *r, kin_vid dict, kin_vid key)
     rec_fresh *f = FRESH(r, dict);
     PyObject *k = O(r, key);
     if (f == NULL || f->kind != FRESH_DICT || !f->known || f->aux == NULL || r->info.at[dict].type == NULL ||
-        !rec_is_default_dict(r->info.at[dict].type) || !PyUnicode_CheckExact(k) || !rec_can_const(r, key) ||
+        !is_default_dict(r->info.at[dict].type) || !PyUnicode_CheckExact(k) || !rec_can_const(r, key) ||
         rec_pairs_find(r, f, k) != NULL)
         return false;
     PyObject *factory = f->aux;

@@ -21,8 +21,6 @@ bool rec_attr_place(rec *r, kin_vid obj, PyObject *name, PyObject *descr, rec_pl
 void rec_set_attribute(rec *r, kin_vid obj, PyObject *name, kin_vid value, int ndrop); /* setattr(); value 0: delattr() */
 
 /* ---- call.c ---- */
-rec_outcome rec_try(rec *r, rec_call_rule *rule, const rec_args *a);
-bool rec_call_unwrapped(rec *r, const rec_args *a);
 bool rec_call_inlined(rec *r, const rec_args *a);
 bool rec_call_partial(rec *r, const rec_args *a);
 bool rec_call_instance(rec *r, const rec_args *a);
@@ -32,12 +30,10 @@ void rec_fix_function(rec *r, kin_vid *func);          /* which code runs become
 kin_vid rec_closure_cell(rec *r, kin_vid func, int i, PyObject *cell);
 bool rec_can_inline(rec *r, PyObject *func);
 bool rec_bind(rec *r, rec_args *a); /* to r->call.locals; the function may become a constant */
-void rec_opaque_call(rec *r, const rec_args *a);
 
 /* ---- keyed.c ---- */
 bool rec_subscr_missing(rec *r, kin_vid dict, kin_vid key); /* a defaultdict fills in what is missing */
 bool rec_keyed_item(rec *r, const kin_vid *args);       /* table[key], told apart by address */
-bool rec_is_default_dict(PyTypeObject *tp);
 
 /* ---- operators.c ---- */
 void rec_op_branch(rec *r);

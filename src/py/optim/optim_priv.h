@@ -12,8 +12,13 @@ typedef struct {
     PyObject *dict;
     double lr, decay, momentum, dampening, alpha, eps, beta1, beta2, lr_decay;
     double eps2, most, beta2_decay; /* Adafactor */
+    double momentum_decay;          /* NAdam */
+    double lambd, t0;               /* ASGD */
+    double up, down, least;         /* Rprop */
     bool nesterov, maximize, amsgrad, centered, decoupled, foreach, fused;
 } optim_group;
+
+enum { OPTIM_SCALARS = 2 };
 
 /* What is known of an optimizer of the library. */
 typedef struct {
@@ -21,11 +26,14 @@ typedef struct {
     kin_optim_rule rule;
     bool counts;                          /* states hold "step" */
     const char *states[KIN_OPTIM_STATES]; /* in the rule's order */
-    uint8_t writes[KIN_OPTIM_STATES];     /* how often its for-loop and foreach forms write to each, as _version counts */
+    uint8_t writes[KIN_OPTIM_STATES];     /* how often its for-loop and foreach forms write to each, as _version counts; 0: state_writes tells */
     bool (*read)(optim_group *g);         /* false: something is no plain number */
     bool (*has)(const optim_group *g, int state);
     void (*set)(const optim_group *g, double step, kin_optim_tensor *to); /* flags and numbers */
     unsigned (*param_writes)(const optim_group *g);
+    unsigned (*state_writes)(const optim_group *g);
+    const char *scalars[OPTIM_SCALARS]; /* tensors of one float32 among the states; each is written once */
+    void (*advance)(const optim_group *g, double step, float *const *scalars, kin_optim_tensor *to); /* after `set`: numbers from these, and what they are next */
 } optim_row;
 
 void optim_set_adafactor(const optim_group *g, double step, kin_optim_factored *to);
@@ -33,8 +41,6 @@ void optim_set_adafactor(const optim_group *g, double step, kin_optim_factored *
 extern const optim_row optim_rows[];
 extern const int optim_nrows;
 
-/* Do the elements lie row by row? */
-bool optim_is_rows(const int64_t *sizes, const int64_t *strides, int64_t ndim);
 /* Do the elements fill a stretch of memory without gaps, in some order of dims? */
 bool optim_is_dense(const int64_t *sizes, const int64_t *strides, int64_t ndim, int64_t *numel);
 PyObject *optim_name_grad(void);

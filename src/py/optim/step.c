@@ -18,7 +18,7 @@ typedef struct {
     PyObject *init;     /* _init_group */
     PyObject *function; /* what does the arithmetic */
     PyObject *native;   /* the C function in place of `step` */
-    PyObject *names[KIN_OPTIM_STATES];
+    PyObject *names[KIN_OPTIM_STATES], *scalars[OPTIM_SCALARS];
 } found_row;
 
 enum { MOST_ROWS = 16 };
@@ -58,9 +58,8 @@ typedef struct {
 
 typedef struct {
     void *at;         /* of state["step"] */
-    PyObject *tensor;
     bool wide;        /* a double */
-    uint32_t tensors; /* its place in the table */
+    float *scalars[OPTIM_SCALARS]; /* that are written with it */
 } counter;
 
 typedef struct {
@@ -84,8 +83,9 @@ refuse(gathered *all, const char *why)
     return false;
 }
 
-bool
-optim_is_rows(const int64_t *sizes, const int64_t *strides, int64_t ndim)
+/* Do the elements lie row by row? */
+static bool
+is_rows(const int64_t *sizes, const int64_t *strides, int64_t ndim)
 {
     int64_t next = 1;
     bool rows = true;
@@ -102,7 +102,7 @@ optim_is_dense(const int64_t *sizes, const int64_t *strides, int64_t ndim, int64
     *numel = 1;
     for (int64_t d = 0; d < ndim; d++)
         *numel *= sizes[d];
-    if (*numel == 0 || optim_is_rows(sizes, strides, ndim))
+    if (*numel == 0 || is_rows(sizes, strides, ndim))
         return true;
     if (ndim > 8)
         return false;
@@ -149,19 +149,38 @@ take_written(gathered *all, PyObject *tensor, unsigned writes)
     return kin_vec_push(&all->written, ((written){tensor, (uint8_t)writes})) == KIN_OK || refuse(all, "no memory");
 }
 
+/* A tensor that holds one number, which the step changes. */
 static bool
-take_counter(gathered *all, PyObject *state)
+take_scalar(gathered *all, PyObject *state, PyObject *name, kin_dtype *dtype, void **at)
 {
-    PyObject *tensor = PyDict_GetItemWithError(state, name_step);
-    kin_dtype dtype;
+    PyObject *tensor = state != NULL ? PyDict_GetItemWithError(state, name) : NULL; /* borrowed */
     if (tensor == NULL || !kin_is_plain_tensor(tensor) || !kin_tensor_is_ordinary(tensor) || kin_tensor_is_inference(tensor) || kin_tensor_dim(tensor) != 0 ||
-        !kin_tensor_dtype(tensor, &dtype) || (dtype != KIN_F32 && dtype != KIN_F64))
+        !kin_tensor_dtype(tensor, dtype) || (*dtype != KIN_F32 && *dtype != KIN_F64))
         return refuse(all, "a step counter is no float tensor on the CPU");
-    counter c = {kin_tensor_data(tensor), tensor, dtype == KIN_F64, all->tensors.len};
-    optim_stretch s = {c.at, (const char *)c.at + (c.wide ? 8 : 4), false};
-    if (c.at == NULL || kin_vec_push(&all->counters, c) != KIN_OK || kin_vec_push(&all->memory, s) != KIN_OK)
+    *at = kin_tensor_data(tensor);
+    optim_stretch s = {*at, (const char *)*at + (*dtype == KIN_F64 ? 8 : 4), false};
+    if (*at == NULL || kin_vec_push(&all->memory, s) != KIN_OK)
         return refuse(all, "no memory");
     return take_written(all, tensor, 1);
+}
+
+static bool
+take_counter(gathered *all, int row, PyObject *state)
+{
+    kin_dtype dtype;
+    counter c = {0};
+    void *at;
+    if (!take_scalar(all, state, name_step, &dtype, &c.at))
+        return false;
+    c.wide = dtype == KIN_F64;
+    for (int i = 0; i < OPTIM_SCALARS && optim_rows[row].scalars[i] != NULL; i++) {
+        if (!take_scalar(all, state, found[row].scalars[i], &dtype, &at))
+            return false;
+        if (dtype != KIN_F32)
+            return refuse(all, "a tensor is not float32");
+        c.scalars[i] = at;
+    }
+    return kin_vec_push(&all->counters, c) == KIN_OK || refuse(all, "no memory");
 }
 
 /* The dict of a parameter's state; NULL: there is none yet. */
@@ -187,10 +206,10 @@ take_states(gathered *all, int row, const optim_group *g, PyObject *table, PyObj
         PyObject *tensor = state != NULL ? PyDict_GetItemWithError(state, found[row].names[i]) : NULL;
         if (tensor == NULL || !kin_is_plain_tensor(tensor))
             return refuse(all, "a parameter has no state yet");
-        if (!take_tensor(all, tensor, param, false, &t->state[i], &numel) || !take_written(all, tensor, g->fused ? 0 : r->writes[i]))
+        if (!take_tensor(all, tensor, param, false, &t->state[i], &numel) || !take_written(all, tensor, g->fused ? 0 : r->writes[i] != 0 ? r->writes[i] : r->state_writes(g)))
             return false;
     }
-    return !r->counts || take_counter(all, state);
+    return !r->counts || take_counter(all, row, state);
 }
 
 /* A mean that Adafactor keeps. */
@@ -202,7 +221,7 @@ take_mean(gathered *all, PyObject *state, const char *name, int64_t numel, float
     if (tensor == NULL || !kin_is_plain_tensor(tensor))
         return refuse(all, "a parameter has no state yet");
     return take_tensor(all, tensor, tensor, false, data, &n) && take_written(all, tensor, 1) &&
-           ((n == numel && optim_is_rows(kin_tensor_sizes(tensor), kin_tensor_strides(tensor), kin_tensor_dim(tensor))) ||
+           ((n == numel && is_rows(kin_tensor_sizes(tensor), kin_tensor_strides(tensor), kin_tensor_dim(tensor))) ||
             refuse(all, "the state of a parameter is laid out in another way"));
 }
 
@@ -217,7 +236,7 @@ take_factored(gathered *all, int row, uint32_t group, PyObject *table, PyObject 
     f.grad = data;
     ndim = kin_tensor_dim(param);
     const int64_t *sizes = kin_tensor_sizes(param);
-    if (n == 0 || !optim_is_rows(sizes, kin_tensor_strides(param), ndim))
+    if (n == 0 || !is_rows(sizes, kin_tensor_strides(param), ndim))
         return refuse(all, "a parameter is empty or not laid out row by row");
     f.columns = ndim > 0 ? sizes[ndim - 1] : 1;
     f.rows = ndim > 1 ? sizes[ndim - 2] : 1;
@@ -226,7 +245,7 @@ take_factored(gathered *all, int row, uint32_t group, PyObject *table, PyObject 
     PyObject *state = state_of(table, param);
     if (!(ndim > 1 ? take_mean(all, state, "row_var", n / f.columns, &f.row) && take_mean(all, state, "col_var", n / f.rows, &f.column)
                    : take_mean(all, state, "variance", n, &f.vector)) ||
-        !take_counter(all, state) || !take_written(all, param, optim_rows[row].param_writes(&all->groups.at[group])))
+        !take_counter(all, row, state) || !take_written(all, param, optim_rows[row].param_writes(&all->groups.at[group])))
         return false;
     return (kin_vec_push(&all->factored, f) == KIN_OK && kin_vec_push(&all->group_of, group) == KIN_OK) || refuse(all, "no memory");
 }
@@ -370,10 +389,20 @@ count(const counter *c)
 }
 
 static void
+set_numbers(gathered *all, const optim_row *r, uint32_t i)
+{
+    const optim_group *g = &all->groups.at[all->group_of.at[i]];
+    double step = r->counts ? count(&all->counters.at[i]) : 1;
+    r->set(g, step, &all->tensors.at[i]);
+    if (r->advance != NULL)
+        r->advance(g, step, all->counters.at[i].scalars, &all->tensors.at[i]);
+}
+
+static void
 run(gathered *all, int row)
 {
     for (uint32_t i = 0; i < all->tensors.len; i++)
-        optim_rows[row].set(&all->groups.at[all->group_of.at[i]], optim_rows[row].counts ? count(&all->counters.at[i]) : 1, &all->tensors.at[i]);
+        set_numbers(all, &optim_rows[row], i);
     for (uint32_t i = 0; i < all->factored.len; i++) {
         optim_set_adafactor(&all->groups.at[all->group_of.at[i]], count(&all->counters.at[i]), &all->factored.at[i]);
         kin_optim_adafactor(&all->factored.at[i], all->sums, kin_parallel_for);
@@ -494,6 +523,8 @@ find_row(int row)
     bool ok = type != NULL && number != NULL;
     for (int i = 0; ok && i < KIN_OPTIM_STATES && r->states[i] != NULL; i++)
         ok = (f->names[i] = PyUnicode_InternFromString(r->states[i])) != NULL;
+    for (int i = 0; ok && i < OPTIM_SCALARS && r->scalars[i] != NULL; i++)
+        ok = (f->scalars[i] = PyUnicode_InternFromString(r->scalars[i])) != NULL;
     if (ok && (f->init = PyObject_GetAttr(type, name_init)) != NULL && (f->function = PyObject_GetAttrString(module, r->function)) != NULL &&
         (f->native = PyCFunction_New(&native_def, number)) != NULL) {
         f->step = Py_NewRef(step);

@@ -3,12 +3,12 @@
 #include "py/recorder/rec.h"
 
 /* What was put into a container may have been taken out and be dead: only what the recording noted of it is asked. */
-bool
-rec_held_a_tensor(rec *r, const rec_fresh *f, int depth)
+static bool
+held_a_tensor(rec *r, const rec_fresh *f, int depth)
 {
     for (uint32_t i = 0; i < f->n && depth <= 4; i++) {
         const rec_info *info = rec_info_of(r, f->items[i]);
-        if (info->graph || (info->fresh != NULL && rec_held_a_tensor(r, info->fresh, depth + 1)))
+        if (info->graph || (info->fresh != NULL && held_a_tensor(r, info->fresh, depth + 1)))
             return true;
     }
     return false;
@@ -24,12 +24,12 @@ rec_find_generator(rec *r, kin_vid vid)
 }
 
 /* What it had at hand once may be dead: its frame tells what it has now, if nobody else may have resumed it. */
-bool
-rec_generator_holds_tensor(rec *r, kin_vid vid, int depth)
+static bool
+generator_holds_tensor(rec *r, kin_vid vid, int depth)
 {
     const rec_gen *gen = rec_find_generator(r, vid);
     if (gen == NULL || gen->state == GEN_LOST || !FRESH(r, vid)->known || FRESH(r, vid)->escaped)
-        return rec_held_a_tensor(r, FRESH(r, vid), depth + 1);
+        return held_a_tensor(r, FRESH(r, vid), depth + 1);
     const kin_vid *at = gen->frame != NULL ? gen->frame->slots : gen->locals;
     int n = gen->frame != NULL ? gen->frame->nlocals + gen->frame->sp : gen->code->co_argcount + gen->code->co_kwonlyargcount;
     for (int i = 0; gen->state != GEN_DONE && at != NULL && i < n; i++)
@@ -38,8 +38,8 @@ rec_generator_holds_tensor(rec *r, kin_vid vid, int depth)
     return false;
 }
 
-bool
-rec_generator_is_done(rec *r, kin_vid vid)
+static bool
+generator_is_done(rec *r, kin_vid vid)
 {
     const rec_gen *gen = rec_find_generator(r, vid);
     return gen != NULL && gen->state == GEN_DONE;
@@ -52,9 +52,9 @@ rec_holds_tensor(rec *r, kin_vid vid, int depth)
         return false;
     rec_fresh *f = FRESH(r, vid);
     if (f != NULL && f->kind == FRESH_GENERATOR)
-        return rec_generator_holds_tensor(r, vid, depth);
+        return generator_holds_tensor(r, vid, depth);
     if (f != NULL && f->kind != FRESH_FUNCTION) {
-        if (!f->known && rec_held_a_tensor(r, f, depth))
+        if (!f->known && held_a_tensor(r, f, depth))
             return true;
         for (uint32_t i = 0; f->known && i < f->n; i++)
             if (rec_holds_tensor(r, f->items[i], depth + 1))
@@ -133,7 +133,7 @@ fresh_closure_has_tensor(rec *r, const rec_fresh *fn)
 static bool
 ours_has_tensor(rec *r, kin_vid gen)
 {
-    if (rec_generator_is_done(r, gen))
+    if (generator_is_done(r, gen))
         return false;
     kin_vid func = FRESH(r, gen)->n ? FRESH(r, gen)->items[0] : 0;
     rec_fresh *made = func ? FRESH(r, func) : NULL;

@@ -344,11 +344,8 @@ bool rec_any_tensor(rec *r, const kin_vid *args, uint32_t n);
 /* Of one value, and what it is known to hold, so many levels down. */
 bool rec_holds_tensor(rec *r, kin_vid vid, int depth);
 /* ... by what the recording noted of it alone: its contents may be dead. */
-bool rec_held_a_tensor(rec *r, const rec_fresh *f, int depth);
 bool rec_generator_has_tensor(rec *r, kin_vid gen); /* at hand in its frame */
 /* Of generators that are ours. */
-bool rec_generator_holds_tensor(rec *r, kin_vid vid, int depth);
-bool rec_generator_is_done(rec *r, kin_vid vid);
 rec_gen *rec_find_generator(rec *r, kin_vid vid);
 
 /* ---- items.c ---- */
@@ -406,7 +403,6 @@ bool rec_region_is_of(const rec *r, const rec_frame *f); /* there is one, and it
 bool rec_region_repeatable(rec *r);     /* its torch calls changed no tensor and drew no random number */
 void rec_region_commit(rec *r);
 void rec_region_undo(rec *r);
-void rec_lose_generators(rec *r);                   /* those that the region touched go on unwatched */
 
 /* ---- sizes.c ---- */
 uint64_t rec_open_sizes(rec *r, kin_vid tensor);      /* bit i: size i is not assumed to stay */

@@ -159,8 +159,8 @@ restore_fresh(rec *r, rec_region *g)
 }
 
 /* Every generator that the region touched goes on unwatched. */
-void
-rec_lose_generators(rec *r)
+static void
+lose_generators(rec *r)
 {
     for (rec_gen *gen = r->gens; gen != NULL; gen = gen->next) {
         if (!gen->dirty && gen->state != GEN_RUNNING)
@@ -187,7 +187,7 @@ rec_region_undo(rec *r)
         rec_pop_frame(r);
         r->skip++;
     }
-    rec_lose_generators(r);
+    lose_generators(r);
     for (uint32_t i = g->nfacts; i < r->t->facts.len; i++)
         r->t->facts.at[i].undone = true;
     rec_truncate(r, g->steps);

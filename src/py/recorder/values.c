@@ -29,6 +29,18 @@ may_hold(PyObject *obj)
     return kin_is_exact_immutable(obj);
 }
 
+/* What dumps and backends are told of the tensor. */
+static void
+note_tensor(rec *r, kin_vid vid, PyObject *tensor)
+{
+    PyObject *note = kin_tensor_note(tensor);
+    if (note == NULL)
+        PyErr_Clear();
+    else
+        r->t->vals.at[vid].note = rec_ref(r, note);
+    Py_XDECREF(note);
+}
+
 void
 rec_set_obj(rec *r, kin_vid vid, PyObject *obj)
 {
@@ -42,15 +54,8 @@ rec_set_obj(rec *r, kin_vid vid, PyObject *obj)
     }
     if (i->data == REC_DATA_IN_GRAPH && r->t->vals.at[vid].kind == KIN_VAL_STEP && (rec_is_value(obj) || rec_is_list_of_numbers(obj)))
         rec_note_example(r, vid, obj);
-    if (i->graph && kin_is_tensor(obj)) {
-        PyObject *note = kin_tensor_note(obj);
-        if (note == NULL)
-            PyErr_Clear();
-        else {
-            r->t->vals.at[vid].note = rec_ref(r, note);
-            Py_DECREF(note);
-        }
-    }
+    if (i->graph && kin_is_tensor(obj))
+        note_tensor(r, vid, obj);
 }
 
 kin_vid
@@ -106,15 +111,8 @@ rec_src(rec *r, kin_vid parent, kin_access access, uint32_t key, PyObject *obj)
     kin_vid vid = rec_value(r, (kin_val){.kind = KIN_VAL_SRC, .access = (uint8_t)access, .seg = (uint16_t)seg,
                                          .parent = parent, .key = key}, obj);
     *slot = vid;
-    if (obj != NULL && kin_is_tensor(obj)) {
-        PyObject *note = kin_tensor_note(obj);
-        if (note == NULL)
-            PyErr_Clear();
-        else {
-            r->t->vals.at[vid].note = rec_ref(r, note);
-            Py_DECREF(note);
-        }
-    }
+    if (obj != NULL && kin_is_tensor(obj))
+        note_tensor(r, vid, obj);
     return vid;
 }
 

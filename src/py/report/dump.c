@@ -388,8 +388,9 @@ kin_dump_subgraphs(kin_entry *v, const uint32_t *subgraph_of, const uint8_t *nee
     return list;
 }
 
-PyObject *
-kin_dump_break_rows(void)
+/* All rows of breaks.def: new list of dicts. */
+static PyObject *
+dump_break_rows(void)
 {
     PyObject *list = PyList_New(0);
     for (unsigned why = 1; list != NULL && why < KIN_WHY__COUNT; why++)
@@ -430,7 +431,7 @@ break_rows_method(PyObject *module, PyObject *unused)
 {
     (void)module;
     (void)unused;
-    return kin_dump_break_rows();
+    return dump_break_rows();
 }
 
 /* ---- listening to events ---- */

@@ -66,8 +66,8 @@ op_return(rec *r)
 
 /* -- globals ---------------------------------------------------------------------------------------------------------- */
 
-kin_vid
-rec_frame_globals(rec *r)
+static kin_vid
+frame_globals(rec *r)
 {
     rec_frame *f = r->top;
     PyFunctionObject *fn = (PyFunctionObject *)O(r, f->func);
@@ -93,7 +93,7 @@ frame_builtins(rec *r)
 static void
 load_global_name(rec *r, PyObject *name)
 {
-    kin_vid globals = rec_frame_globals(r);
+    kin_vid globals = frame_globals(r);
     PyObject *dict = O(r, globals), *value = NULL;
     kin_vid vid;
     if (!PyDict_CheckExact(dict)) {
@@ -125,7 +125,7 @@ static void
 op_store_global(rec *r, bool delete)
 {
     PyObject *name = name_at(r, r->top->arg);
-    kin_vid args[2] = {rec_frame_globals(r), delete ? 0 : rec_peek(r, 0)};
+    kin_vid args[2] = {frame_globals(r), delete ? 0 : rec_peek(r, 0)};
     rec_place place = {.kind = KIN_PLACE_ITEM, .base = args[0], .key = name};
     bool followed = PyDict_CheckExact(O(r, args[0])) && rec_begin_write(r, &place);
     uint32_t s = rec_step(r, KIN_STEP_GLOBAL_SET, KIN_STEP_EFFECT, args, 2);
@@ -314,7 +314,7 @@ op_make_function(rec *r)
     kin_vid annotations = flags & 4 ? rec_peek(r, i++) : 0;
     kin_vid kwdefaults = flags & 2 ? rec_peek(r, i++) : 0;
     kin_vid defaults = flags & 1 ? rec_peek(r, i++) : 0;
-    kin_vid globals = rec_frame_globals(r);
+    kin_vid globals = frame_globals(r);
     kin_vid args[6] = {code, globals, defaults, kwdefaults, annotations, closure};
     kin_vid out = rec_step_out(r, KIN_STEP_BUILD_FUNCTION, KIN_STEP_PURE, args, 6);
     kin_ref ref = rec_ref(r, ((PyCodeObject *)O(r, code))->co_qualname);
@@ -644,7 +644,7 @@ op_import_name(rec *r)
         kin_vid args[3] = {rec_peek(r, 0), 0, 0};
         args[0] = rec_peek(r, 1);
         args[1] = rec_peek(r, 0);
-        args[2] = rec_frame_globals(r);
+        args[2] = frame_globals(r);
         kin_vid out = rec_step_out(r, KIN_STEP_IMPORT, KIN_STEP_OPAQUE | KIN_STEP_EFFECT, args, 3);
         kin_ref ref = rec_ref(r, name);
         r->t->steps.at[r->t->vals.at[out].step].ref = ref;

@@ -11,7 +11,6 @@ void rec_op_match_class(rec *r, int npos);
 void rec_op_match_keys(rec *r);
 
 /* ---- ops.c ---- */
-kin_vid rec_frame_globals(rec *r);
 void rec_dispatch(rec *r);
 void rec_call_slots(const rec_frame *f, int *callable, int *self, int *args); /* of CALL; the slot of self may be empty */
 PyObject *rec_call_names(rec *r); /* of its keywords; borrowed, NULL: none */

@@ -240,6 +240,15 @@ run_conv(launch_running *r, const launch_library *l, const kin_extern_call *call
     return result != NULL;
 }
 
+static bool
+run_bernoulli(launch_running *r, const kin_library_call *c, const kin_extern_call *call)
+{
+    uint32_t b = call->results[0];
+    if (b == UINT32_MAX || !launch_keep_random(r))
+        return false;
+    return launch_bernoulli(c->scale, (int64_t)(r->p->buffers.at[b].bytes / sizeof(float)), r->data[b]);
+}
+
 bool
 launch_run_library(launch_running *r, uint32_t index)
 {
@@ -255,6 +264,8 @@ launch_run_library(launch_running *r, uint32_t index)
         return run_recurrent(r, &l->call, call);
     case KIN_LIBRARY_CONV_WEIGHT:
         return run_conv_weight(r, &l->call, call);
+    case KIN_LIBRARY_BERNOULLI:
+        return run_bernoulli(r, &l->call, call);
     case KIN_LIBRARY_CONV:
         return l->call.own ? run_own_conv(r, &l->call, call, packed) : run_conv(r, l, call, packed);
     }

@@ -1,5 +1,6 @@
-/* Operators of torch in a compiled program (running.h): arguments out of buffers, results into them; random numbers can be put back. */
+/* Operators of torch in a compiled program (running.h): arguments out of buffers, results into them. */
 #include "py/compat/imports.h"
+#include "py/refs/sequence.h"
 #include "py/run/running.h"
 
 #include <stdio.h>
@@ -31,8 +32,9 @@ typedef struct {
 
 /* The captured argument with tensors in place of stand-ins: new reference. */
 static PyObject *
-fill_argument(filler *f, PyObject *obj)
+fill_argument(void *arg, PyObject *obj)
 {
+    filler *f = arg;
     if (kin_capture_number(obj) != UINT32_MAX) {
         if (f->next < f->call->nargs)
             return launch_make_argument(f->r, &f->call->args[f->next++]);
@@ -41,33 +43,7 @@ fill_argument(filler *f, PyObject *obj)
     }
     if (!PyList_CheckExact(obj) && !PyTuple_CheckExact(obj))
         return Py_NewRef(obj);
-    Py_ssize_t n = PySequence_Fast_GET_SIZE(obj);
-    bool is_list = PyList_CheckExact(obj);
-    PyObject *made = is_list ? PyList_New(n) : PyTuple_New(n);
-    for (Py_ssize_t i = 0; made != NULL && i < n; i++) {
-        PyObject *item = fill_argument(f, PySequence_Fast_GET_ITEM(obj, i));
-        if (item == NULL)
-            Py_CLEAR(made);
-        else if (is_list)
-            PyList_SET_ITEM(made, i, item);
-        else
-            PyTuple_SET_ITEM(made, i, item);
-    }
-    return made;
-}
-
-static PyObject *
-fill_keywords(filler *f, PyObject *kwargs)
-{
-    PyObject *made = PyDict_New(), *key, *value;
-    Py_ssize_t pos = 0;
-    while (made != NULL && PyDict_Next(kwargs, &pos, &key, &value)) {
-        PyObject *item = fill_argument(f, value);
-        if (item == NULL || PyDict_SetItem(made, key, item) < 0)
-            Py_CLEAR(made);
-        Py_XDECREF(item);
-    }
-    return made;
+    return kin_map_items(obj, fill_argument, f);
 }
 
 bool
@@ -169,37 +145,6 @@ take_results(launch_running *r, const kin_extern_call *call, PyObject *args, PyO
     return true;
 }
 
-/* -- random numbers --------------------------------------------------------------------------------------------- */
-
-/* torch.default_generator: borrowed. Generators that are arguments are not captured. */
-static PyObject *
-generator(void)
-{
-    static PyObject *found;
-    return kin_import_once(&found, "torch", "default_generator");
-}
-
-static bool
-keep_random(launch_running *r)
-{
-    if (r->random == NULL && generator() != NULL)
-        r->random = PyObject_CallMethod(generator(), "get_state", NULL);
-    return r->random != NULL;
-}
-
-void
-launch_put_back_random(launch_running *r)
-{
-    if (r->random == NULL)
-        return;
-    PyObject *type, *error, *tb;
-    PyErr_Fetch(&type, &error, &tb);
-    PyObject *done = PyObject_CallMethod(generator(), "set_state", "O", r->random);
-    Py_XDECREF(done);
-    PyErr_Clear();
-    PyErr_Restore(type, error, tb);
-}
-
 /* -- operators -------------------------------------------------------------------------------------------------- */
 
 /* Such operators keep something only while gradients are on; what they are given wants none, so that autograd does not look at it. */
@@ -239,8 +184,8 @@ launch_run_extern(launch_running *r, uint32_t index)
         return launch_run_library(r, index);
     filler f = {.r = r, .call = &r->p->externs.at[index]};
     PyObject *args = fill_argument(&f, e->args), *result = NULL;
-    PyObject *kwargs = args == NULL || e->kwargs == NULL ? NULL : fill_keywords(&f, e->kwargs);
-    if (args != NULL && (kwargs != NULL || e->kwargs == NULL) && (!e->effect || keep_random(r))) {
+    PyObject *kwargs = args == NULL || e->kwargs == NULL ? NULL : kin_map_values(e->kwargs, fill_argument, &f);
+    if (args != NULL && (kwargs != NULL || e->kwargs == NULL) && (!e->effect || launch_keep_random(r))) {
         kin_warning_catch catch;
         kin_warnings_begin(&catch);
         result = gives_workspace(r, f.call) ? call_with_gradients(e->op, args, kwargs) : PyObject_Call(e->op, args, kwargs);

@@ -6,6 +6,7 @@
 #include "py/aten/make.h"
 #include "py/aten/tensor.h"
 #include "py/capture/capture.h"
+#include "py/refs/sequence.h"
 
 PyObject *
 launch_view_of(PyObject *base, const launch_out *o)
@@ -62,13 +63,8 @@ give_shape(const launch_inputs *inputs, const launch_code *code, PyObject *obj, 
         return Py_NewRef(obj);
     Py_ssize_t n = PySequence_Fast_GET_SIZE(obj);
     PyObject *list = PyList_New(n);
-    for (Py_ssize_t i = 0; list != NULL && i < n; i++) {
-        PyObject *item = give_shape(inputs, code, PySequence_Fast_GET_ITEM(obj, i), made);
-        if (item == NULL)
-            Py_CLEAR(list);
-        else
-            PyList_SET_ITEM(list, i, item);
-    }
+    for (Py_ssize_t i = 0; list != NULL && i < n; i++)
+        kin_sequence_put(&list, i, give_shape(inputs, code, PySequence_Fast_GET_ITEM(obj, i), made));
     if (list == NULL || PyList_CheckExact(obj))
         return list;
     /* Tuples, and the named results of operators, which are made from a sequence. */

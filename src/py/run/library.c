@@ -52,6 +52,8 @@ launch_library_has(kin_library_kind kind)
         return launch_blas() != NULL;
     if (kind == KIN_LIBRARY_ATTENTION)
         return launch_blas() != NULL && launch_blas()->own;
+    if (kind == KIN_LIBRARY_BERNOULLI)
+        return launch_knows_random();
     if (!ops.looked) {
         ops.looked = true;
         ops.ready = find_convolutions();

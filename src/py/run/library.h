@@ -22,6 +22,8 @@ typedef struct {
     float *panels; /* of a convolution of our own */
 } launch_packed;
 
+/* Do we draw the random numbers that torch draws here? (random.c) */
+bool launch_knows_random(void);
 /* Can such calls be done here? Asked before programs are rewritten to have them. */
 bool launch_library_has(kin_library_kind kind);
 

@@ -364,8 +364,8 @@ free_gives(launch_give *gives, uint32_t n)
     free(gives);
 }
 
-void
-launch_program_deinit(launch_program *p)
+static void
+deinit_program(launch_program *p)
 {
     if (p->program == NULL)
         return;
@@ -393,8 +393,8 @@ launch_code_free(launch_code *code)
         return;
     Py_XDECREF(code->training);
     launch_frozen_free(code->frozen);
-    launch_program_deinit(&code->main);
-    launch_program_deinit(&code->once);
+    deinit_program(&code->main);
+    deinit_program(&code->once);
     for (uint32_t i = 0; code->outs != NULL && i < code->nouts; i++) {
         Py_XDECREF(code->outs[i].sizes);
         Py_XDECREF(code->outs[i].strides);

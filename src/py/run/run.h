@@ -114,7 +114,6 @@ typedef struct {
 /* Runs the code on the subgraph's inputs, with so many threads at most (0: torch's number): new references in out[] when DONE. */
 launch_result launch_code_run(launch_code *code, uint32_t threads, PyObject *const *in, PyObject **out, launch_outcome *outcome);
 void launch_code_free(launch_code *code);
-void launch_program_deinit(launch_program *p);
 
 /* Runs a program that gives tensors of its own: new references in outputs[]. False, with nothing given and no exception:
  * it failed. */

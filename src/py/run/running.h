@@ -29,8 +29,15 @@ bool launch_is_as_foreseen(const kin_buf *buf, PyObject *tensor);
 PyObject *launch_lay_out_again(const kin_buf *buf, PyObject *tensor);
 /* False: the run has come to nothing, perhaps with an exception. */
 bool launch_run_extern(launch_running *r, uint32_t index);
-/* Random numbers go on as if the run had not been. */
+
+/* -- random.c: torch's random numbers --------------------------------------------------------------------------- */
+
+/* Before some are drawn. False with an exception. */
+bool launch_keep_random(launch_running *r);
+/* They go on as if the run had not been. */
 void launch_put_back_random(launch_running *r);
+/* to[i]: 1 with probability p, else 0, as torch's operator draws them. False, perhaps with an exception: none were drawn. */
+bool launch_bernoulli(double p, int64_t n, float *to);
 
 /* -- calls.c: library calls ------------------------------------------------------------------------------------- */
 

@@ -6,6 +6,7 @@
  * Random numbers are drawn as they were; what had been written to is written to as a copy.
  */
 #include "py/compat/imports.h"
+#include "py/refs/sequence.h"
 #include "py/training/training_priv.h"
 
 #include <stdlib.h>
@@ -49,8 +50,9 @@ typedef struct {
 } replayed;
 
 static PyObject *
-put_in_place(const replayed *r, PyObject *obj)
+put_in_place(void *arg, PyObject *obj)
 {
+    const replayed *r = arg;
     uint32_t number = kin_capture_number(obj);
     if (number != UINT32_MAX) {
         if (number < r->n && r->of[number] != NULL)
@@ -58,35 +60,9 @@ put_in_place(const replayed *r, PyObject *obj)
         PyErr_SetString(PyExc_RuntimeError, "kintsugi: an operator uses a tensor that is not there");
         return NULL;
     }
-    bool list = PyList_CheckExact(obj);
-    if (!list && !PyTuple_CheckExact(obj))
+    if (!PyList_CheckExact(obj) && !PyTuple_CheckExact(obj))
         return Py_NewRef(obj);
-    Py_ssize_t n = PySequence_Fast_GET_SIZE(obj);
-    PyObject *made = list ? PyList_New(n) : PyTuple_New(n);
-    for (Py_ssize_t i = 0; made != NULL && i < n; i++) {
-        PyObject *item = put_in_place(r, PySequence_Fast_GET_ITEM(obj, i));
-        if (item == NULL)
-            Py_CLEAR(made);
-        else if (list)
-            PyList_SET_ITEM(made, i, item);
-        else
-            PyTuple_SET_ITEM(made, i, item);
-    }
-    return made;
-}
-
-static PyObject *
-put_keywords(const replayed *r, PyObject *kwargs)
-{
-    PyObject *made = PyDict_New(), *key, *value;
-    Py_ssize_t pos = 0;
-    while (made != NULL && PyDict_Next(kwargs, &pos, &key, &value)) {
-        PyObject *item = put_in_place(r, value);
-        if (item == NULL || PyDict_SetItem(made, key, item) < 0)
-            Py_CLEAR(made);
-        Py_XDECREF(item);
-    }
-    return made;
+    return kin_map_items(obj, put_in_place, arg);
 }
 
 /* Results take the places of the stand-ins that stood for them. */
@@ -112,7 +88,7 @@ static bool
 replay_call(replayed *r, const kin_capture_call *call)
 {
     PyObject *args = put_in_place(r, call->args), *result = NULL;
-    PyObject *kwargs = args == NULL || call->kwargs == NULL ? NULL : put_keywords(r, call->kwargs);
+    PyObject *kwargs = args == NULL || call->kwargs == NULL ? NULL : kin_map_values(call->kwargs, put_in_place, r);
     if (args != NULL && (kwargs != NULL || call->kwargs == NULL))
         result = PyObject_Call(call->op, args, kwargs);
     bool ok = result != NULL && bind(r, call->made, result);

@@ -397,12 +397,6 @@ launch_training_forward(launch_running *r, launch_code *code, const launch_input
     return ok;
 }
 
-bool
-launch_training_is_tried(const launch_code *code)
-{
-    return ((launch_training *)code->training)->tried;
-}
-
 static launch_result
 run_forward(launch_code *code, uint32_t threads, PyObject *const *in, PyObject **out, launch_outcome *outcome)
 {

@@ -3,6 +3,7 @@
 #define KIN_PY_TRAINING_TRAINING_H
 
 #include "core/partition/halves.h"
+#include "core/tier/abtest.h"
 #include "py/run/run.h"
 
 /* The forward code gets what its gradients are made with (code->training); takes `backward`. */
@@ -14,14 +15,13 @@ bool launch_training_watched(void);
 /* As launch_code_run. */
 launch_result launch_training_run(launch_code *code, uint32_t threads, PyObject *const *in, PyObject **out, launch_outcome *outcome);
 
-/* Both ways, on these inputs (trial.c): is the code as right and as fast as torch's operators? */
+/* Both ways, on these inputs (trial.c): is the code as right and as fast as torch's operators, as far as this call and those before can tell? */
 typedef struct {
-    double ours, theirs; /* best times */
-    char why[120];       /* if not */
+    const char *why; /* if not */
+    bool slower;     /* that is why: it may be otherwise later */
+    char text[120];
 } launch_training_trial;
-bool launch_training_try(launch_code *code, uint32_t threads, PyObject *const *in, launch_training_trial *result);
-/* It has been tried, or need not be. */
-bool launch_training_is_tried(const launch_code *code);
+bool launch_training_try(launch_code *code, uint32_t threads, PyObject *const *in, kin_abtest *abtest, uint32_t trials, launch_training_trial *result);
 
 /* The code that goes back; NULL: this code gives no gradients. */
 const launch_code *launch_training_code_back(const launch_code *code);

@@ -12,7 +12,7 @@ typedef struct {
     kin_capture capture;     /* forward and backward, to be done again with autograd */
     bool has_capture;
     launch_code *backward;
-    bool tried;              /* against torch's own way: it stays */
+    bool tried;              /* results were compared with those of torch's own way */
     uint32_t nresults;       /* with a tangent */
     uint32_t *out_of;        /* by result: which of the forward code's outs */
     uint32_t ngiven;         /* outs that the node gives */

@@ -1,8 +1,9 @@
-/* Whether forward and backward kernels are used (training_priv.h): both ways run on the inputs of the first call, before it is launched.
+/* Whether forward and backward kernels are used (training_priv.h): both ways run on the inputs of the first calls, before these are launched,
+ * until it is clear which is faster (core/tier/abtest.h).
  *
- * What torch's operators give tells what the kernels have to give, in layout and, roughly, in numbers; what they take is what the kernels
- * have to beat. The time of a backward could not be told from calls as they come, as the engine runs it among other nodes at a time
- * of its own. Short runs are repeated; of long ones there are few, as they are what the first call takes longer.
+ * What torch's operators give in the first of them tells what the kernels have to give, in layout and, roughly, in numbers; what they take is
+ * what the kernels have to beat. The time of a backward could not be told from calls as they come, as the engine runs it among other nodes at
+ * a time of its own.
  */
 #include "py/compat/imports.h"
 #include "py/training/training_priv.h"
@@ -24,7 +25,11 @@ typedef struct {
     PyObject *results, *gradients;         /* tuples: torch's */
     PyObject *own_results, *own_gradients; /* ours */
     bool alone;                            /* on one thread */
-    double ours, theirs;                   /* best times */
+    double ours, theirs;                   /* times of the last run */
+    kin_abtest *abtest;                    /* what is known from this call and earlier ones */
+    uint32_t trials;
+    kin_abtest_end end;
+    bool keeps;                            /* what runs give, to be compared; else it goes at once, as a step has no room for it twice */
 } trial;
 
 /* -- runs ------------------------------------------------------------------------------------------------------- */
@@ -68,6 +73,17 @@ make_tangents(const launch_training *t)
     return tuple;
 }
 
+/* Takes `made`. */
+static void
+keep(const trial *x, PyObject **at, PyObject *made)
+{
+    PyObject *old = *at;
+    *at = x->keeps ? made : NULL;
+    Py_XDECREF(x->keeps ? old : made);
+    if (!x->keeps)
+        Py_XDECREF(old);
+}
+
 static bool
 run_theirs(trial *x)
 {
@@ -75,10 +91,11 @@ run_theirs(trial *x)
     double start = time_now(x);
     PyObject *gradients = launch_again((launch_training *)x->code->training, x->note, x->tangents, false, &results);
     double ns = time_now(x) - start;
-    Py_XSETREF(x->gradients, gradients);
-    Py_XSETREF(x->results, results);
-    x->theirs = x->theirs == 0 || ns < x->theirs ? ns : x->theirs;
-    return gradients != NULL && results != NULL;
+    x->theirs = ns;
+    bool ok = gradients != NULL && results != NULL;
+    keep(x, &x->gradients, gradients);
+    keep(x, &x->results, results);
+    return ok;
 }
 
 static PyObject *
@@ -115,9 +132,11 @@ run_ours(trial *x)
     }
     double ns = time_now(x) - start;
     code->running--;
-    Py_XSETREF(x->own_gradients, gradients);
-    Py_XSETREF(x->own_results, ok ? pick_results(t, made) : NULL);
-    x->ours = x->ours == 0 || ns < x->ours ? ns : x->ours;
+    PyObject *results = ok ? pick_results(t, made) : NULL;
+    ok = gradients != NULL && results != NULL;
+    keep(x, &x->own_gradients, gradients);
+    keep(x, &x->own_results, results);
+    x->ours = ns;
     launch_put_back_random(&r);
     Py_XDECREF(r.random);
     kin_vec_deinit(&outcome.hints);
@@ -127,7 +146,7 @@ run_ours(trial *x)
         Py_XDECREF(made[i]);
     free(made);
     Py_XDECREF(saved);
-    return x->own_gradients != NULL && x->own_results != NULL;
+    return ok;
 }
 
 /* -- numbers ---------------------------------------------------------------------------------------------------- */
@@ -200,16 +219,23 @@ agree(PyObject *theirs, PyObject *ours)
 
 /* -- all of it ------------------------------------------------------------------------------------------------------ */
 
-/* Both ways in turns: the rest of what is worth it. */
+static bool
+run_both(trial *x)
+{
+    bool ok = run_theirs(x) && run_ours(x);
+    x->end = ok ? kin_abtest_note(x->abtest, true, x->theirs, x->trials) : x->end;
+    x->end = ok ? kin_abtest_note(x->abtest, false, x->ours, x->trials) : x->end;
+    return ok;
+}
+
+/* Short ones take several turns in one call; long ones one, others come with later calls: that also spreads them over time. */
 static bool
 run_turns(trial *x)
 {
     static const double LONG = 250e6, SHORT = 25e6;
     int turns = 1 + (x->theirs < LONG) + 2 * (x->theirs < SHORT);
-    if (x->theirs >= LONG && x->ours > x->theirs)
-        turns++; /* once more: it was cold */
-    for (int i = 1; i < turns; i++)
-        if (!run_theirs(x) || !run_ours(x))
+    for (int i = 1; i < turns && x->end == KIN_ABTEST_OPEN; i++)
+        if (!run_both(x))
             return false;
     return true;
 }
@@ -221,15 +247,18 @@ judge(trial *x, char *text, size_t room)
         return "torch cannot go back over its operators one by one";
     if (!run_ours(x))
         return "its launches fail";
-    if (!agree(x->results, x->own_results))
+    x->end = kin_abtest_note(x->abtest, true, x->theirs, x->trials);
+    x->end = kin_abtest_note(x->abtest, false, x->ours, x->trials);
+    if (x->keeps && !agree(x->results, x->own_results))
         return "its operators give results that lie otherwise than foreseen";
-    if (!agree(x->gradients, x->own_gradients))
+    if (x->keeps && !agree(x->gradients, x->own_gradients))
         return "its operators give other gradients than foreseen";
+    x->keeps = false;
     if (!run_turns(x))
         return "its launches fail";
-    if (x->ours < x->theirs)
+    if (x->end != KIN_ABTEST_DROP)
         return NULL;
-    snprintf(text, room, "its steps are faster: forward and backward %.1f us, launched %.1f us", x->theirs / 1e3, x->ours / 1e3);
+    snprintf(text, room, "its steps are faster: forward and backward %.1f us, launched %.1f us", x->abtest->theirs / 1e3, x->abtest->ours / 1e3);
     return text;
 }
 
@@ -243,25 +272,22 @@ draws(const launch_code *code)
 }
 
 bool
-launch_training_try(launch_code *code, uint32_t threads, PyObject *const *in, launch_training_trial *result)
+launch_training_try(launch_code *code, uint32_t threads, PyObject *const *in, kin_abtest *abtest, uint32_t trials, launch_training_trial *result)
 {
-    launch_training *t = (launch_training *)Py_NewRef(code->training);
     *result = (launch_training_trial){0};
-    t->tried = true;
-    if (!launch_may_write(code, in)) { /* not now */
-        t->tried = false;
-        Py_DECREF(t);
+    if (!launch_may_write(code, in)) /* not now */
         return true;
-    }
+    launch_training *t = (launch_training *)Py_NewRef(code->training);
     PyObject *random = draws(code) ? launch_again_random() : NULL;
-    trial x = {.code = code, .threads = threads, .in = in, .alone = threads_of_torch() == 1, .note = launch_again_note(code, in, random)};
-    char text[120];
+    trial x = {.code = code, .threads = threads, .in = in, .abtest = abtest, .trials = trials, .alone = threads_of_torch() == 1,
+               .note = launch_again_note(code, in, random)};
+    x.keeps = !t->tried;
+    t->tried = true;
     x.tangents = x.note == NULL ? NULL : make_tangents(t);
-    const char *why = x.tangents == NULL ? "out of memory" : judge(&x, text, sizeof text);
+    const char *why = x.tangents == NULL ? "out of memory" : judge(&x, result->text, sizeof result->text);
     PyErr_Clear();
-    result->ours = x.ours;
-    result->theirs = x.theirs;
-    snprintf(result->why, sizeof result->why, "%s", why == NULL ? "" : why);
+    result->why = why;
+    result->slower = x.end == KIN_ABTEST_DROP;
     Py_XDECREF(random);
     Py_XDECREF(x.note);
     Py_XDECREF(x.tangents);

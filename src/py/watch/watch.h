@@ -54,7 +54,6 @@ PyObject **kin_watch_localsplus(struct _PyInterpreterFrame *frame); /* 3.14: see
 int kin_watch_stack_depth(struct _PyInterpreterFrame *frame);      /* entries on the operand stack; -1 = not saved */
 struct _PyInterpreterFrame *kin_watch_previous(struct _PyInterpreterFrame *frame);
 struct _PyInterpreterFrame *kin_watch_current(PyThreadState *ts);
-bool kin_watch_entered_from_c(struct _PyInterpreterFrame *frame);
 /* Of a frame that starts with an exception: is it a continuation of ours? CPython itself throws into generators only. */
 bool kin_watch_is_ours(struct _PyInterpreterFrame *frame);
 

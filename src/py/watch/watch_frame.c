@@ -117,16 +117,6 @@ kin_watch_current(PyThreadState *ts)
 }
 
 bool
-kin_watch_entered_from_c(struct _PyInterpreterFrame *f)
-{
-#if PY_VERSION_HEX >= 0x030C0000
-    return f->previous == NULL || IS_SHIM(f->previous);
-#else
-    return f->is_entry;
-#endif
-}
-
-bool
 kin_watch_is_ours(struct _PyInterpreterFrame *f)
 {
     return f->owner == FRAME_OWNED_BY_THREAD;

@@ -1,0 +1,94 @@
+"""`kintsugi debug`: finds breaks, tries fixes on the text of the program, keeps those that hold, goes on where it was left."""
+
+import json
+import re
+
+import pytest
+
+from kintsugi import cli
+from kintsugi.diagnose import trial
+
+PROGRAM = '''\
+import torch
+
+
+def gate(x):
+    if x.abs().max() > 100:
+        x = x * 0.5
+    return x
+
+
+def step(x):
+    for _ in range(3):
+        x = gate(torch.sin(x))
+    n = 2.0 if isinstance(x.tolist()[0], float) else 3.0
+    torch._dynamo.graph_break()
+    return x * n
+
+
+compiled = torch.compile(step)
+for _ in range(3):
+    compiled(torch.arange(6.0))
+'''
+
+
+@pytest.fixture
+def debug(tmp_path, monkeypatch, capfd, kintsugi_clean):
+    monkeypatch.chdir(tmp_path)
+
+    def run(text, *arguments):
+        if text is not None:
+            (tmp_path / "script.py").write_text(text)
+        status = cli.main(["debug", "script.py", "--seconds", "0.05", "--json", "found.json", *arguments])
+        found = json.loads((tmp_path / "found.json").read_text()) if status != 2 else None
+        return status, found, capfd.readouterr()
+    return run
+
+
+def test_the_whole_way(debug, tmp_path):
+    status, found, out = debug(PROGRAM, "--max-fixes", "1")
+    assert status == 0 and not found["done"] and len(found["fixes"]) == 1 and "the same command goes on from here" in out.out
+    assert (tmp_path / "script.py").read_text() == PROGRAM  # only --apply writes to it
+
+    status, found, out = debug(None, "--fullgraph")  # goes on; the fix of .tolist() makes a tensor of what was a number
+    outcomes = {re.sub(r"[ :(].*", "", fix["cause"]["code"]): fix for fix in found["fixes"]}
+    assert found["resumed"] and found["done"] and status == 1
+    assert outcomes["if"]["outcome"] == "kept" and "the same in 1 call and 3 with changed arguments" == outcomes["if"]["values"]
+    assert outcomes["torch._dynamo.graph_break"]["outcome"] == "kept"
+    assert outcomes["n"]["outcome"] == "dropped" and "other values: step: its result" in outcomes["n"]["reason"]
+    assert found["breaks_before"] == 5 and found["breaks_after"] == 1
+    assert [one["code"] for one in found["left"]] == ["n = 2.0 if isinstance(x.tolist()[0], float) else 3.0"] and found["left"][0]["original"][1] == 13
+    assert found["measured"]["step"]["before_us"] > 0 and "5. Measure: 5 graph breaks before, 1 after" in out.out
+    diff = (tmp_path / "kintsugi-debug" / "fixes.patch").read_text()
+    assert "+    x = torch.where(x.abs().max() > 100, x * 0.5, x)" in diff and "-    torch._dynamo.graph_break()" in diff
+
+    status, found, out = debug(None, "--apply")
+    assert status == 0 and found["applied"] == [str(tmp_path / "script.py")]
+    text = (tmp_path / "script.py").read_text()
+    assert "torch.where" in text and "graph_break()" not in text and "n = 2.0 if isinstance(x.tolist()[0], float) else 3.0" in text
+
+
+def test_values_that_are_other_ones_in_each_run_are_not_compared(debug):
+    _, found, _ = debug("import time\n\nimport torch\n\nSTART = float(time.time_ns() % 1000)\n\n\ndef step(x):\n    if x.sum() > 1e6:\n        x = x * 2\n    return x + START\n\n\n"
+                        "torch.compile(step)(torch.ones(3))\n")
+    fix, = found["fixes"]
+    assert fix["outcome"] == "kept" and fix["values"].startswith("not compared")
+
+
+def test_programs_that_cannot_be_looked_at(debug, capfd):
+    assert debug("def f(x): return x\nraise KeyError('early')\n")[2].err.endswith("kintsugi: debug: the program ended with KeyError: 'early'\n")
+    assert cli.main(["debug", "missing.py:f"]) == 2 and "no such script" in capfd.readouterr().err
+
+
+def test_values_are_compared_with_what_eager_gives():
+    import torch
+
+    def row(value, factor=None):
+        return {"factor": factor, "eager": [value], "compiled": [value]}
+    same, other = torch.tensor([1.0, 2.0]), torch.tensor([1.0, 2.1])
+    assert trial.compare_values({"f": [row(same)]}, {"f": [row(same.clone())]}) == ("", 1, 0)
+    assert "differs by" in trial.compare_values({"f": [row(same)]}, {"f": [row(other)]})[0]
+    assert "arguments times -1" in trial.compare_values({"f": [row(same, -1.0)]}, {"f": [row(other, -1.0)]})[0]
+    assert trial.compare_values({"f": [row(2.0)]}, {"f": [row(torch.tensor(2.0))]}) == ("", 1, 0)  # a number that stays a tensor
+    assert trial.compare_values({"f": [row("raised ValueError", 0.0)]}, {"f": [row(same, 0.0)]}) == ("", 0, 0)
+    assert trial.compare_values({"f": None}, {"f": None}) == ("", None, None)

@@ -1,0 +1,65 @@
+"""Random numbers in compiled training: eager's, bit by bit, whoever draws them, and the generator goes on where eager's would."""
+
+import pytest
+import torch
+import torch.nn.functional as F
+from launches import engine, kintsugi, runs, versions
+
+
+def compare(fn, *args, times=4, rtol=0):
+    """Eager and compiled from the same seed on, call by call; the compiled function."""
+    compiled = kintsugi.compile(fn)
+    for seed in range(times):
+        torch.manual_seed(seed)
+        torch.rand(seed * 7)  # from another place on
+        expected, state = fn(*args), torch.get_rng_state()
+        torch.manual_seed(seed)
+        torch.rand(seed * 7)
+        torch.testing.assert_close(compiled(*args), expected, rtol=rtol, atol=0)
+        assert torch.equal(torch.get_rng_state(), state)
+    assert runs(compiled) > 0, [v["reason"] for v in versions(compiled)]
+    return compiled
+
+
+@pytest.mark.parametrize("sizes", [(1025,), (33, 77), (4, 8, 16, 16), (3, 5), (2, 70000)])
+@pytest.mark.parametrize("p", [0.1, 0.5, 0.0, 1.0])
+def test_dropout(sizes, p):
+    compare(lambda x: F.dropout(x * 2, p).neg(), torch.randn(sizes))
+
+
+def test_dropout_of_what_wants_gradients():
+    x = torch.randn(64, 100, requires_grad=True)
+    compare(lambda x: F.dropout(x.relu(), 0.3) * 3, x)
+    compiled = kintsugi.compile(lambda x: F.dropout(x.relu(), 0.3) * 3)
+    for _ in range(3):
+        torch.manual_seed(5)
+        x.grad = None
+        compiled(x).sum().backward()
+        ours, x.grad = x.grad, None
+        torch.manual_seed(5)
+        (F.dropout(x.relu(), 0.3) * 3).sum().backward()
+        assert torch.equal(ours, x.grad)
+
+
+def test_draws_of_several_kinds_in_order():
+    def fn(x):
+        a = F.dropout(x, 0.2)
+        b = torch.rand(300) + torch.randn(17).sum()
+        c = F.dropout(a + b.mean(), 0.7)
+        return c * torch.bernoulli(torch.full((1999,), 0.25)).sum() + F.dropout(x[:3, :3], 0.5).sum()
+
+    compare(fn, torch.randn(50, 50), rtol=1e-5)  # sums are taken in another order
+
+
+def test_draws_are_ours():
+    x = torch.randn(50, 50)
+    engine.set_profile(True)
+    compiled = compare(lambda x: F.dropout(x, 0.2) + 1, x)
+    engine.set_profile(False)
+    names = {row["name"] for row in versions(compiled)[0]["profile"]}
+    assert "library.bernoulli" in names, names
+
+
+def test_half_and_double_stay_with_torch():
+    for dtype in (torch.float64, torch.bfloat16):
+        compare(lambda x: F.dropout(x, 0.2) + 1, torch.randn(60, 60).to(dtype))

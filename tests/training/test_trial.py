@@ -1,0 +1,42 @@
+"""Forward and backward are compared with torch's own over several calls: whatever these runs write or draw is put back."""
+
+import copy
+
+import pytest
+import torch
+import torch.nn.functional as F
+from torch import nn
+
+import kintsugi
+from kintsugi._engine import engine
+
+
+@pytest.fixture(autouse=True)
+def with_trials():
+    engine.set_option("trials", 7)
+    yield
+    engine.set_option("trials", 0)
+
+
+def _train(model, forward, steps):
+    torch.manual_seed(3)
+    optimizer, losses = torch.optim.SGD(model.parameters(), 0.05), []
+    for _ in range(steps):
+        x, t = torch.randn(16, 3, 12, 12), torch.randint(0, 5, (16,))
+        optimizer.zero_grad()
+        loss = F.cross_entropy(forward(x), t)
+        loss.backward()
+        optimizer.step()
+        losses.append(loss.item())
+    return losses
+
+
+def test_trials_in_later_calls_leave_no_trace():
+    torch.manual_seed(0)
+    eager = nn.Sequential(nn.Conv2d(3, 8, 3), nn.BatchNorm2d(8), nn.ReLU(), nn.Flatten(), nn.Dropout(0.3), nn.Linear(800, 5)).train()
+    ours = copy.deepcopy(eager)
+    steps = 80  # the answer is asked again after 64
+    assert _train(ours, kintsugi.compile(ours), steps) == pytest.approx(_train(eager, eager, steps), rel=1e-4)
+    for (name, a), b in zip(eager.state_dict().items(), ours.state_dict().values(), strict=True):
+        torch.testing.assert_close(b, a, rtol=1e-3, atol=1e-5, msg=lambda text, name=name: f"{name}: {text}")
+    assert eager[1].num_batches_tracked == ours[1].num_batches_tracked == steps
