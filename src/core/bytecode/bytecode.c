@@ -233,6 +233,19 @@ kin_code_handler(const kin_code *c, uint32_t offset)
     return NULL;
 }
 
+bool
+kin_code_is_guarded(const kin_code *c, uint32_t offset)
+{
+    const kin_handler *h = kin_code_handler(c, offset);
+    for (uint32_t n = 0; h != NULL && n < c->nhandlers; n++) {
+        kin_canon op = kin_instr_main(kin_code_at(c, h->target)).op;
+        if (op != KIN_DO_CLEAN_UP_THROW)
+            return op != KIN_DO_CONVERT_STOP_ITERATION;
+        h = kin_code_handler(c, h->target);
+    }
+    return h != NULL;
+}
+
 /* ---- the whole code --------------------------------------------------------------------------------------- */
 
 static kin_status

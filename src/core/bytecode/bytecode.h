@@ -92,6 +92,10 @@ kin_code_depth(const kin_code *c, uint32_t offset)
 /* Who handles an exception raised at `offset`; NULL when it leaves the frame. */
 const kin_handler *kin_code_handler(const kin_code *c, uint32_t offset);
 
+/* Is there a handler that the program has written? From 3.12 on the compiler puts one of its own around the body of each generator, which
+ * only makes a RuntimeError of a StopIteration, and around each `yield from`. */
+bool kin_code_is_guarded(const kin_code *c, uint32_t offset);
+
 /* The instruction that begins at the offset, behind what prepares it. */
 static inline const kin_instr *
 kin_code_acting(const kin_code *c, uint32_t offset)
@@ -107,6 +111,14 @@ static inline kin_action
 kin_instr_main(const kin_instr *in)
 {
     return in->ndoes > 0 ? in->does[in->main] : (kin_action){.op = KIN_DO__COUNT};
+}
+
+/* Is the result of the operator made a bool, as the operand of a branch has to be one? */
+static inline bool
+kin_instr_makes_bool(const kin_instr *in)
+{
+    kin_action main = kin_instr_main(in);
+    return main.op == KIN_DO_COMPARE && main.extra != 0;
 }
 
 kin_leaves kin_instr_leaves(const kin_instr *in);

@@ -19,8 +19,12 @@ kin_canon_name(kin_canon op)
 
 /* ---- what an opcode does ---------------------------------------------------------------------------------- */
 
-/* Numbers of CPython's own that appear as opargs: NB_SUBSCR of 3.14, INTRINSIC_UNARY_POSITIVE, INTRINSIC_LIST_TO_TUPLE. */
-enum { SUBSCRIPT = 26, UNARY_PLUS = 5, TUPLE_OF_LIST = 6 };
+/* Numbers of CPython's own that appear as opargs: NB_SUBSCR of 3.14, INTRINSIC_PREP_RERAISE_STAR, and the functions with one operand. */
+enum { SUBSCRIPT = 26, JOIN_GROUP = 1 };
+enum {
+    INTRINSIC_INVALID, INTRINSIC_PRINT, INTRINSIC_IMPORT_STAR, INTRINSIC_STOPITERATION_ERROR, INTRINSIC_ASYNC_GEN_WRAP,
+    INTRINSIC_UNARY_POSITIVE, INTRINSIC_LIST_TO_TUPLE
+};
 
 enum {
     IF_FALSE = 0,
@@ -42,6 +46,20 @@ emit(kin_instr *in, kin_canon op, uint32_t arg, uint32_t extra, unsigned flags)
 #define WITH(op, arg, extra, flags) emit(in, KIN_DO_##op, arg, extra, flags)
 #define ONE(op, arg) WITH(op, arg, 0, 0)
 #define BRANCH(flags) WITH(BRANCH, 0, 0, flags)
+
+static int
+intrinsic(kin_instr *in, uint32_t number)
+{
+    switch (number) {
+    case INTRINSIC_PRINT: return ONE(PRINT, 0);
+    case INTRINSIC_IMPORT_STAR: return ONE(IMPORT_ALL, 0);
+    case INTRINSIC_STOPITERATION_ERROR: return ONE(CONVERT_STOP_ITERATION, 0);
+    case INTRINSIC_ASYNC_GEN_WRAP: return ONE(WRAP_ASYNC_YIELD, 0);
+    case INTRINSIC_UNARY_POSITIVE: return ONE(POSITIVE, 0);
+    case INTRINSIC_LIST_TO_TUPLE: return ONE(LIST_TO_TUPLE, 0);
+    default: return ONE(MAKE_TYPE_PARAMETER, number);
+    }
+}
 
 static void
 translate(kin_instr *in, kin_py_version v)
@@ -134,7 +152,7 @@ kin_instr_leaves(const kin_instr *in)
         return KIN_LEAVES_PAIR;
     if (in->ndoes > 1 && in->does[0].op != KIN_DO_UNBIND_METHOD)
         return KIN_LEAVES_MANY;
-    if (main.op == KIN_DO_LOAD_METHOD && main.flags & KIN_DO_CALLABLE_FIRST)
+    if (leaves[main.op] == KIN_LEAVES_PAIR && main.flags & KIN_DO_CALLABLE_FIRST)
         return KIN_LEAVES_PAIR_EMPTY_LAST;
     return (kin_leaves)leaves[main.op];
 }

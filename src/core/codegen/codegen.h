@@ -24,7 +24,7 @@ typedef enum {
  * kernel is neither in memory nor on disk. One per process; every function takes a lock, compiling does not hold it. */
 typedef struct kin_jit kin_jit;
 typedef struct {
-    const char *cpu;       /* NULL: this machine; else LLVM's name, "x86-64" for the baseline */
+    const char *cpu;       /* NULL: this machine; else LLVM's name, as "x86-64-v3" */
     const char *cache_dir; /* NULL: no cache on disk */
     uint64_t cache_limit;  /* bytes; 0: no limit */
     unsigned threads;      /* that compile a program's kernels; 0 is 1 */

@@ -13,6 +13,7 @@
 #include "core/codegen/key.h"
 #include "core/program/make.h"
 #include "core/codegen/rescue.h"
+#include "core/codegen/target.h"
 
 #ifdef KIN_LLVM
 #include <llvm-c/Analysis.h>
@@ -129,7 +130,7 @@ compile_kernel(void *arg)
     LLVMContextRef context = LLVMContextCreate();
     LLVMContextSetDiagnosticHandler(context, listen, w);
     LLVMModuleRef module = LLVMModuleCreateWithNameInContext("kernel", context);
-    LLVMSetTarget(module, "x86_64-unknown-linux-gnu");
+    LLVMSetTarget(module, kin_target_here.triple);
     kin_status s = !kin_fail_now(KIN_FAIL_LLVM) && kin_emit(w->loops, &k->jit->target, &w->run, &(kin_open){&w->numbers, w->open}, module, &w->why) ? KIN_OK : KIN_BREAK;
 #ifndef NDEBUG
     if (s == KIN_OK)

@@ -2,6 +2,7 @@
  * with a masked last step. Instructions are computed by value.c where an action asks for them.
  */
 #include "core/codegen/emit.h"
+#include "core/codegen/target.h"
 
 #include <stdio.h>
 
@@ -928,8 +929,8 @@ emit_function(kin_em *e)
     else
         run_range(e, LLVMGetParam(e->fn, 1), LLVMGetParam(e->fn, 2));
     LLVMPositionBuilderAtEnd(e->b, e->here);
-    if (e->streamed) /* such writes are ordered with no others */
-        kin_em_intrinsic(e, "llvm.x86.sse.sfence", NULL, 0, NULL, 0);
+    if (e->streamed && kin_target_here.stream_fence) /* such writes are ordered with no others */
+        kin_em_intrinsic(e, kin_target_here.stream_fence, NULL, 0, NULL, 0);
     LLVMBuildRet(e->b, LLVMBuildLoad2(e->b, LLVMInt32TypeInContext(e->context), e->error, ""));
     LLVMPositionBuilderAtEnd(e->b, e->entry);
     LLVMBuildBr(e->b, first);

@@ -2,7 +2,7 @@
 #ifndef KIN_CODEGEN_EMIT_H
 #define KIN_CODEGEN_EMIT_H
 
-#include "core/codegen/object.h"
+#include "core/object/object.h"
 #include "core/codegen/open.h"
 #include "core/fuse/loops.h"
 

@@ -3,46 +3,22 @@
 
 #include "core/base/fault.h"
 #include "core/codegen/jit_priv.h"
+#include "core/codegen/target.h"
 
 #ifdef KIN_LLVM
-#include <llvm-c/Target.h>
-
 extern const char kin_codegen_version[]; /* made by the build from the sources */
 
-static const char *const TRIPLE = "x86_64-unknown-linux-gnu";
-
 /* -- the machine ------------------------------------------------------------------------------------------------- */
-
-static bool
-has_feature(const char *features, const char *name)
-{
-    size_t len = strlen(name);
-    for (const char *at = features; (at = strstr(at, name)) != NULL; at += len)
-        if ((at == features || at[-1] == ',') && (at[len] == ',' || at[len] == 0))
-            return true;
-    return false;
-}
-
-static void
-describe_target(kin_jit *jit)
-{
-    const char *f = jit->features;
-    bool wide = has_feature(f, "+avx512f") && has_feature(f, "+avx512bw") && has_feature(f, "+avx512vl") && has_feature(f, "+avx512dq");
-    jit->target = (kin_machine){.cpu = jit->cpu, .features = f};
-    jit->target.vector_bytes = wide ? 64 : has_feature(f, "+avx2") ? 32 : 16;
-    jit->target.f16 = has_feature(f, "+f16c");
-}
 
 static bool
 find_processor(kin_jit *jit, const char *cpu)
 {
     jit->cpu = cpu ? LLVMCreateMessage(cpu) : LLVMGetHostCPUName();
-    jit->features = cpu ? LLVMCreateMessage(strcmp(cpu, "x86-64-v4") == 0 ? "+avx512f,+avx512bw,+avx512vl,+avx512dq,+f16c,+fma"
-                                            : strcmp(cpu, "x86-64-v3") == 0 ? "+avx2,+f16c,+fma" : "")
-                        : LLVMGetHostCPUFeatures();
+    jit->features = cpu ? LLVMCreateMessage(kin_target_here.features_of(cpu)) : LLVMGetHostCPUFeatures();
     if (jit->cpu == NULL || jit->features == NULL || kin_fail_now(KIN_FAIL_LLVM))
         return false;
-    describe_target(jit);
+    jit->target = (kin_machine){.cpu = jit->cpu, .features = jit->features};
+    kin_target_here.describe(jit->features, &jit->target);
     unsigned major, minor, patch;
     LLVMGetVersion(&major, &minor, &patch);
     kin_text_addf(&jit->text, "%s\n%s\nllvm %u.%u.%u, kernels %s", jit->cpu, jit->features, major, minor, patch, kin_codegen_version);
@@ -98,13 +74,13 @@ make_machine(kin_jit *jit, kin_text *why)
 {
     LLVMTargetRef target;
     char *message = NULL;
-    if (LLVMGetTargetFromTriple(TRIPLE, &target, &message)) {
+    if (LLVMGetTargetFromTriple(kin_target_here.triple, &target, &message)) {
         kin_text_addf(why, "LLVM: %s", message);
         LLVMDisposeMessage(message);
         return NULL;
     }
-    LLVMTargetMachineRef machine = kin_fail_now(KIN_FAIL_LLVM) ? NULL : LLVMCreateTargetMachine(target, TRIPLE, jit->cpu, jit->features, LLVMCodeGenLevelLess,
-                                                           LLVMRelocPIC, LLVMCodeModelSmall);
+    LLVMTargetMachineRef machine = kin_fail_now(KIN_FAIL_LLVM) ? NULL : LLVMCreateTargetMachine(target, kin_target_here.triple, jit->cpu, jit->features,
+                                                           LLVMCodeGenLevelLess, LLVMRelocPIC, LLVMCodeModelSmall);
     if (machine == NULL)
         kin_text_add(why, "LLVM: no machine for this processor");
     return machine;
@@ -115,10 +91,7 @@ kin_jit_take_machine(kin_jit *jit, kin_text *why)
 {
     kin_jit_lock(jit);
     if (!jit->started) {
-        LLVMInitializeX86TargetInfo();
-        LLVMInitializeX86Target();
-        LLVMInitializeX86TargetMC();
-        LLVMInitializeX86AsmPrinter();
+        kin_target_here.start();
         jit->started = true;
     }
     LLVMTargetMachineRef machine = jit->machines.len ? jit->machines.at[--jit->machines.len] : make_machine(jit, why);

@@ -9,7 +9,7 @@
 #include "core/base/intern.h"
 #include "core/codegen/codegen.h"
 #include "core/codegen/emit.h"
-#include "core/codegen/object.h"
+#include "core/object/object.h"
 #include "core/codegen/store.h"
 
 #ifdef KIN_LLVM

@@ -103,8 +103,10 @@ kin_rescue_provoke(kin_rescue what)
 {
     if (what == KIN_RESCUE_FAILED)
         report_fatal("failed fatally for a test", false);
-    if (what == KIN_RESCUE_MEMORY)
-        operator_new((size_t)INT64_MAX);
+    if (what == KIN_RESCUE_MEMORY) {
+        void *volatile used = operator_new((size_t)INT64_MAX); /* unused, a compiler may leave it out */
+        (void)used;
+    }
 }
 
 #endif

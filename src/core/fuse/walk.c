@@ -235,10 +235,11 @@ value_cat(walk *w, kin_irn n, const kin_ix *coords, uint32_t mask)
     return result ? result : fail(w, "cat of nothing");
 }
 
-/* The coordinate that an index value gives: as an expression when it is one. */
+/* The coordinate that an index value gives: as an expression when it is one, else `check` is the instruction that gives it. */
 static kin_ix
-indexed(walk *w, uint32_t inst, int64_t size, uint32_t mask)
+indexed(walk *w, uint32_t inst, int64_t size, uint32_t mask, uint32_t *check)
 {
+    *check = 0;
     if (w->why)
         return 0;
     const kin_loop_inst *in = &w->k->insts.at[inst];
@@ -246,24 +247,73 @@ indexed(walk *w, uint32_t inst, int64_t size, uint32_t mask)
         return kin_ix_const(&w->k->ix, in->value.i);
     if (in->kind == KIN_LI_INDEX && kin_ix_at(&w->k->ix, in->index)->lo >= 0 && kin_ix_at(&w->k->ix, in->index)->hi < size)
         return in->index;
-    kin_loop_inst check = {.kind = KIN_LI_CHECK, .dtype = KIN_I64, .args = {inst}, .mask = mask, .value.i = size};
     w->k->checks = true;
-    uint32_t v = add_inst(w, check, 0);
-    return v ? kin_ix_value(&w->k->ix, v, 0, size - 1) : 0;
+    *check = add_inst(w, (kin_loop_inst){.kind = KIN_LI_CHECK, .dtype = KIN_I64, .args = {inst}, .mask = mask, .value.i = size}, 0);
+    return *check ? kin_ix_value(&w->k->ix, *check, 0, size - 1) : 0;
 }
 
 static void
 index_coords(walk *w, kin_irn n, const int64_t *map, kin_irn target, const kin_ix *coords, uint32_t mask, unsigned first,
-             kin_ix *in)
+             kin_ix *in, uint32_t *checks)
 {
     for (unsigned d = 0; d < fuse_node(w->f, target)->ndim; d++) {
+        checks[d] = 0;
         if (map[d] >= 0) {
             in[d] = coords[map[d]];
             continue;
         }
         kin_irn index = kin_ir_arg(w->f->ir, n, first + (unsigned)(-1 - map[d]));
-        in[d] = indexed(w, value(w, index, coords, mask), fuse_sizes(w->f, target)[d], mask);
+        in[d] = indexed(w, value(w, index, coords, mask), fuse_sizes(w->f, target)[d], mask, &checks[d]);
     }
+}
+
+enum { READS_LOOK = 64 };
+
+static bool reads(const walk *w, uint32_t inst, uint32_t check, unsigned *left);
+
+static bool
+index_reads(const walk *w, kin_ix e, uint32_t check, unsigned *left)
+{
+    const kin_ix_expr *expr = kin_ix_at(&w->k->ix, e);
+    for (uint32_t i = 0; i < expr->nterms; i++) {
+        const kin_ix_atom *a = &w->k->ix.atoms.at[w->k->ix.terms.at[expr->terms + i].atom];
+        if (a->kind == KIN_IX_VALUE ? reads(w, a->of, check, left) : a->kind != KIN_IX_VAR && index_reads(w, a->of, check, left))
+            return true;
+    }
+    return false;
+}
+
+/* Whether computing a value computes the check; "no" after so many instructions. */
+static bool
+reads(const walk *w, uint32_t inst, uint32_t check, unsigned *left)
+{
+    if (inst == check)
+        return true;
+    if (inst == 0 || *left == 0)
+        return false;
+    --*left;
+    const kin_loop_inst *in = &w->k->insts.at[inst];
+    for (int a = 0; in->kind != KIN_LI_ACC && a < 3; a++)
+        if (reads(w, in->args[a], check, left))
+            return true;
+    if (in->kind != KIN_LI_LOAD && in->kind != KIN_LI_INDEX)
+        return false;
+    return index_reads(w, in->index, check, left) || reads(w, in->mask, check, left);
+}
+
+/* Code is made for what is asked for: a check that the value does without (what is indexed is the same everywhere) is made a part of it. */
+static uint32_t
+with_checks(walk *w, kin_irn n, uint32_t v, const uint32_t *checks, unsigned count)
+{
+    for (unsigned d = 0; d < count; d++) {
+        unsigned left = READS_LOOK;
+        if (w->why || checks[d] == 0 || reads(w, v, checks[d], &left))
+            continue;
+        uint8_t dtype = fuse_node(w->f, n)->dtype;
+        uint32_t zero = add_const(w, KIN_I64, (kin_scalar){.i = 0}), other = add_const(w, dtype, (kin_scalar){.i = 0});
+        v = add_op(w, KIN_IR_WHERE, dtype, add_op(w, KIN_IR_GE, KIN_BOOL, checks[d], zero, 0), v, other);
+    }
+    return v;
 }
 
 static uint32_t
@@ -292,7 +342,11 @@ value_view(walk *w, kin_irn n, const kin_ix *coords, uint32_t mask)
         break;
     case KIN_IR_PAD: return value_pad(w, n, coords, mask);
     case KIN_IR_CAT: return value_cat(w, n, coords, mask);
-    case KIN_IR_INDEX: index_coords(w, n, attrs, a, coords, mask, 1, in); break;
+    case KIN_IR_INDEX: {
+        uint32_t checks[KIN_IR_MAX_DIMS];
+        index_coords(w, n, attrs, a, coords, mask, 1, in, checks);
+        return with_checks(w, n, value(w, a, in, mask), checks, from->ndim);
+    }
     default: return fail(w, "an index map without code");
     }
     return value(w, a, in, mask);
@@ -583,9 +637,10 @@ do_update(walk *w, const statement *s)
     kin_irn source = kin_ir_arg(w->f->ir, s->node, 1);
     kin_ix coords[KIN_IR_MAX_DIMS], to[KIN_IR_MAX_DIMS];
     bool row;
+    uint32_t checks[KIN_IR_MAX_DIMS];
     if (!coords_of(w, source, coords, &row, false))
         return;
-    index_coords(w, s->node, attrs + 1, s->node, coords, 0, 2, to);
+    index_coords(w, s->node, attrs + 1, s->node, coords, 0, 2, to, checks);
     uint32_t v = value(w, source, coords, 0);
     kin_loop_action a = {.kind = KIN_LA_UPDATE, .op = (uint8_t)attrs[0], .dtype = node->dtype, .value = v};
     a.buffer = buffer_of(w, s->node, true);

@@ -38,15 +38,21 @@ kin_scalar_settle(kin_dtype dtype, kin_scalar value)
     return (kin_scalar){.i = wrap_to(dtype, value.i)};
 }
 
-/* Truncates; what does not fit (C leaves it open) becomes the smallest number, as x86 has it. Narrow dtypes go through 32
- * bits there.
+/* Truncates; what does not fit (C leaves it open) becomes what the processor's instruction makes of it: the smallest number on x86,
+ * the nearest one and 0 for what is no number on ARM. Narrow dtypes go through 32 bits there.
  */
 static int64_t
 truncate_to_int(double f, kin_dtype to)
 {
-    if (to != KIN_I64)
-        return f > -2147483649.0 && f < 2147483648.0 ? (int64_t)f : INT32_MIN;
-    return f >= -9223372036854775808.0 && f < 9223372036854775808.0 ? (int64_t)f : INT64_MIN;
+    bool fits = to == KIN_I64 ? f >= -9223372036854775808.0 && f < 9223372036854775808.0 : f > -2147483649.0 && f < 2147483648.0;
+    int64_t smallest = to == KIN_I64 ? INT64_MIN : INT32_MIN;
+    if (fits)
+        return (int64_t)f;
+#if defined(__aarch64__)
+    return f != f ? 0 : f < 0 ? smallest : to == KIN_I64 ? INT64_MAX : INT32_MAX;
+#else
+    return smallest;
+#endif
 }
 
 static kin_scalar

@@ -42,6 +42,7 @@ typedef enum {
 } kin_fact_kind;
 
 typedef enum { KIN_UNARY_NEGATIVE, KIN_UNARY_POSITIVE, KIN_UNARY_INVERT, KIN_UNARY_NOT } kin_unary;
+enum { KIN_COMPARE_TO_BOOL = 8 }; /* a bit of COMPARE's imm */
 
 /* What a CHECK step asks about args[0] at its program point. */
 typedef enum {

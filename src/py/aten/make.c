@@ -7,6 +7,7 @@
 
 #include "py/aten/tensor.h"
 #include "py/aten/tensor_priv.h"
+#include "py/aten/threads.h"
 
 enum { DEVICE_CPU = 0, DEVICE_META = 14 };
 
@@ -15,7 +16,6 @@ typedef int (*over_fn)(void *, int64_t, const int64_t *, const int64_t *, int64_
 typedef int (*view_fn)(void *, int64_t, const int64_t *, const int64_t *, int64_t, void **);
 typedef int (*delete_fn)(void *);
 typedef int (*data_fn)(void *, void **);
-typedef int (*parallel_fn)(int64_t, int64_t, int64_t, void (*)(int64_t, int64_t, void *), void *);
 typedef PyObject *(*wrap_fn)(const void *);
 
 static struct {
@@ -25,7 +25,6 @@ static struct {
     view_fn view;
     delete_fn delete;
     data_fn data;
-    parallel_fn parallel;
     wrap_fn wrap;
     bool (*grad_enabled)(void);
     void (*grad_set)(bool);
@@ -56,6 +55,7 @@ find_functions(PyObject *torch_module)
     void *c10 = kin_aten_library(torch_module, "libc10.so");
     void *python = kin_aten_library(torch_module, "libtorch_python.so");
     void *(*global_context)(void);
+    kin_threads_init(cpu);
     if (!kin_aten_symbol(cpu, "_ZN2at13globalContextEv", &global_context))
         return false;
     make.context = global_context();
@@ -65,7 +65,6 @@ find_functions(PyObject *torch_module)
            kin_aten_symbol(cpu, "aoti_torch__reinterpret_tensor", &make.view) &&
            kin_aten_symbol(cpu, "aoti_torch_delete_tensor_object", &make.delete) &&
            kin_aten_symbol(cpu, "aoti_torch_get_data_ptr", &make.data) &&
-           kin_aten_symbol(cpu, "torch_parallel_for", &make.parallel) &&
            kin_aten_symbol(cpu, "aoti_torch_grad_mode_is_enabled", &make.grad_enabled) &&
            kin_aten_symbol(cpu, "aoti_torch_grad_mode_set_enabled", &make.grad_set) &&
            kin_aten_symbol(cpu, "_ZN5torch8autograd4impl12bump_versionERKN2at6TensorE", &make.bump) &&
@@ -317,25 +316,6 @@ kin_tensor_is_ordinary(PyObject *tensor)
         return false;
     uint64_t keys = kin_tensor_keys(tensor);
     return (keys == make.keys[0] || keys == make.keys[1]) && kin_tensor_is_dense(tensor, false);
-}
-
-static _Thread_local uint32_t most_threads;
-
-uint32_t
-kin_parallel_limit(uint32_t threads)
-{
-    uint32_t was = most_threads;
-    most_threads = threads;
-    return was;
-}
-
-void
-kin_parallel_for(int64_t n, int64_t grain, void (*fn)(int64_t, int64_t, void *), void *arg)
-{
-    int64_t share = most_threads == 0 ? 0 : (n + most_threads - 1) / most_threads;
-    grain = grain > share ? grain : share;
-    if (make.parallel(0, n, grain, fn, arg) != 0)
-        fn(0, n, arg);
 }
 
 void *

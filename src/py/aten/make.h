@@ -52,11 +52,6 @@ PyObject *kin_tensor_view(PyObject *tensor, unsigned ndim, const int64_t *sizes,
 /* Does a torch-function or dispatch mode see calls in this thread? */
 bool kin_modes_active(void);
 
-/* Splits [0, n) over torch's threads: at least `grain` each. `fn` must not touch Python. */
-/* So many of them at most, for what this thread asks for from now on; 0: all. Returns what it was. */
-uint32_t kin_parallel_limit(uint32_t threads);
-void kin_parallel_for(int64_t n, int64_t grain, void (*fn)(int64_t begin, int64_t end, void *arg), void *arg);
-
 /* An entry point of torch's CPU library (data, to be copied into a function pointer); NULL: there is none of that name. */
 void *kin_torch_symbol(const char *name);
 

@@ -318,7 +318,20 @@ capture_one(stepper *x, const kin_step *s)
     return x->data && kin_subgraph_calls(s) && run_on_data(x, s);
 }
 
-/* The name of the C function or method that the step calls. */
+static bool
+lies_row_major(PyObject *tensor)
+{
+    const int64_t *sizes = kin_tensor_sizes(tensor), *strides = kin_tensor_strides(tensor);
+    int64_t step = 1;
+    for (int64_t d = kin_tensor_dim(tensor); d-- > 0;) {
+        if (sizes[d] != 1 && strides[d] != step)
+            return false;
+        step *= sizes[d];
+    }
+    return true;
+}
+
+/* The name of the function or method that the step calls. */
 static const char *
 called_name(const stepper *x, const kin_step *s)
 {
@@ -328,7 +341,20 @@ called_name(const stepper *x, const kin_step *s)
         return "";
     if (Py_TYPE(fn) == &PyMethodDescr_Type)
         return ((PyMethodDescrObject *)fn)->d_method->ml_name;
+    if (PyFunction_Check(fn)) {
+        const char *name = PyUnicode_AsUTF8(((PyFunctionObject *)fn)->func_name);
+        PyErr_Clear();
+        return name != NULL ? name : "";
+    }
     return PyCFunction_Check(fn) ? ((PyCFunctionObject *)fn)->m_ml->ml_name : "";
+}
+
+/* max_pool1d's results lie row-major whatever its argument does; with gradients, and where a mode watches, it calls another operator. */
+static bool
+pools_otherwise(const stepper *x, const kin_step *s, const char *name)
+{
+    PyObject *image = strcmp(name, "max_pool1d") == 0 && s->nargs > 1 ? operand(x, x->t->vids.at[s->args + 1]) : NULL;
+    return image != NULL && kin_is_tensor(image) && !kin_tensor_requires_grad(image) && !lies_row_major(image);
 }
 
 /* What a stand-in cannot show: composite functions that call other operators when a mode watches, with results that lie otherwise; a tensor that
@@ -337,7 +363,7 @@ static bool
 stays_by_itself(stepper *x, const kin_step *s)
 {
     const char *name = called_name(x, s);
-    if (strcmp(name, "one_hot") == 0)
+    if (strcmp(name, "one_hot") == 0 || pools_otherwise(x, s, name))
         kin_capture_refuse(&x->c, "it behaves differently under a dispatch mode");
     else if (strcmp(name, "retain_grad") == 0)
         kin_capture_refuse(&x->c, "a tensor is to keep its gradient");

@@ -463,6 +463,26 @@ prepare_kernels(void)
     PyErr_Clear();
 }
 
+/* The result of the twins' call (stolen), laid out as the operator leaves it: meta kernels do not always know (kintsugi/_layouts.py). */
+static PyObject *
+lay_out_results(const capturing *c, const kin_capture_call *call, PyObject *args, PyObject *kwargs, PyObject *result)
+{
+    static PyObject *ask;
+    const kin_aten *g = c->out->graph;
+    const kin_aten_call *noted = &g->calls.at[g->calls.len - 1];
+    bool writes = false;
+    for (uint32_t i = noted->args; i < g->args.len; i++)
+        writes = writes || g->args.at[i].written;
+    if (result == NULL || writes || noted->random || kin_import_once(&ask, "kintsugi._layouts", "results") == NULL)
+        return result;
+    PyObject *laid = PyObject_CallFunction(ask, "sOOOO", kin_aten_text(g, noted->op), call->op, args, kwargs, result);
+    PyErr_Clear();
+    if (laid == NULL)
+        return result;
+    Py_DECREF(result);
+    return laid;
+}
+
 /* What the call gives, learned by calling the operator on twins. */
 static PyObject *
 results_by_twins(capturing *c, const kin_capture_call *call)
@@ -470,6 +490,7 @@ results_by_twins(capturing *c, const kin_capture_call *call)
     prepare_kernels();
     PyObject *args = twin_of(c, call->args), *kwargs = args == NULL ? NULL : kin_map_values(call->kwargs, twin_of, c);
     PyObject *result = kwargs != NULL && place_on_meta(c, kwargs) ? PyObject_Call(call->op, args, kwargs) : NULL;
+    result = lay_out_results(c, call, args, kwargs, result);
     PyObject *made = result == NULL ? NULL : wrap_result(c, call, result);
     Py_XDECREF(result);
     Py_XDECREF(args);

@@ -1,76 +1,80 @@
-/* Generators of CPython 3.11 hold their frame in themselves, behind a byte that says how far they are. A suspended
- * one has prev_instr at its YIELD_VALUE and is resumed at the instruction behind it with the sent value pushed.
+/* Generators hold their frame in themselves, behind a byte that says how far they are. A suspended one stands at its YIELD_VALUE
+ * and is resumed at the instruction behind it with the sent value pushed.
  */
 #define Py_BUILD_CORE 1
 #include "py/compat/generator.h"
 
 #include "py/compat/failure.h"
+#include "py/compat/frame_layout.h"
 
-#if PY_VERSION_HEX >= 0x030B0000 && PY_VERSION_HEX < 0x030C0000
+#ifdef KIN_FRAMES
 
-#include <internal/pycore_frame.h>
-
-bool
-kin_generator_supported(void)
-{
-    return true;
-}
+#if PY_VERSION_HEX >= 0x030E0000
+#include <internal/pycore_genobject.h>
+#endif
 
 struct _PyInterpreterFrame *
 kin_generator_frame(PyObject *gen)
 {
-    return PyGen_CheckExact(gen) ? (struct _PyInterpreterFrame *)((PyGenObject *)gen)->gi_iframe : NULL;
+    if (!PyGen_CheckExact(gen))
+        return NULL;
+#if PY_VERSION_HEX >= 0x030E0000
+    return &((PyGenObject *)gen)->gi_iframe;
+#else
+    return (struct _PyInterpreterFrame *)((PyGenObject *)gen)->gi_iframe;
+#endif
+}
+
+/* Is it new, or suspended at a yield? */
+static bool
+is_waiting(const PyGenObject *gen)
+{
+    int state = gen->gi_frame_state;
+#if PY_VERSION_HEX >= 0x030D0000
+    return state == FRAME_CREATED || FRAME_STATE_SUSPENDED(state);
+#else
+    return state == FRAME_CREATED || state == FRAME_SUSPENDED;
+#endif
+}
+
+/* From 3.13 on the state says whether the yield is one of `yield from`, which the yield's operand tells. */
+static int
+state_at(PyCodeObject *code, uint32_t offset)
+{
+#if PY_VERSION_HEX >= 0x030D0000
+    return FRAME_SUSPENDED + (_PyCode_CODE(code)[offset / sizeof(_Py_CODEUNIT)].op.arg & 1);
+#else
+    (void)code, (void)offset;
+    return FRAME_SUSPENDED;
+#endif
 }
 
 kin_status
 kin_generator_suspend(PyObject *gen, PyCodeObject *code, uint32_t offset, PyObject **values, int n)
 {
     _PyInterpreterFrame *f = kin_generator_frame(gen);
-    int state = f ? ((PyGenObject *)gen)->gi_frame_state : FRAME_CLEARED;
-    if ((state != FRAME_CREATED && state != FRAME_SUSPENDED) || f->f_code != code ||
-        n > code->co_nlocalsplus + code->co_stacksize || n < code->co_nlocalsplus) {
+    if (f == NULL || !is_waiting((PyGenObject *)gen) || layout_code(f) != code || n > code->co_nlocalsplus + code->co_stacksize ||
+        n < code->co_nlocalsplus) {
         kin_failure_raise("kintsugi: a generator cannot be put into its state");
         return KIN_PYERR;
     }
-    int nold = f->stacktop;
+    int nold = layout_top(f);
     PyObject **old = PyMem_Malloc(((size_t)nold + 1) * sizeof *old);
     if (old == NULL) {
         PyErr_NoMemory();
         return KIN_PYERR;
     }
-    memcpy(old, f->localsplus, (size_t)nold * sizeof *old);
+    for (int i = 0; i < nold; i++)
+        old[i] = layout_take(f, i);
     for (int i = 0; i < n; i++)
-        f->localsplus[i] = Py_XNewRef(values[i]);
-    f->stacktop = n;
-    f->prev_instr = _PyCode_CODE(code) + offset / sizeof(_Py_CODEUNIT);
-    ((PyGenObject *)gen)->gi_frame_state = FRAME_SUSPENDED;
+        layout_put(f, i, Py_XNewRef(values[i]));
+    layout_set_top(f, n);
+    layout_set_next(f, offset + sizeof(_Py_CODEUNIT));
+    ((PyGenObject *)gen)->gi_frame_state = (int8_t)state_at(code, offset);
     for (int i = 0; i < nold; i++) /* last: a finaliser may look at the generator */
         Py_XDECREF(old[i]);
     PyMem_Free(old);
     return KIN_OK;
-}
-
-#else
-
-bool
-kin_generator_supported(void)
-{
-    return false;
-}
-
-struct _PyInterpreterFrame *
-kin_generator_frame(PyObject *gen)
-{
-    (void)gen;
-    return NULL;
-}
-
-kin_status
-kin_generator_suspend(PyObject *gen, PyCodeObject *code, uint32_t offset, PyObject **values, int n)
-{
-    (void)gen, (void)code, (void)offset, (void)values, (void)n;
-    kin_failure_raise("kintsugi: generators cannot be put into a state on this version");
-    return KIN_PYERR;
 }
 
 #endif

@@ -5,15 +5,11 @@
 #include "core/base/status.h"
 #include <Python.h>
 #include <stdbool.h>
-#include <stdbool.h>
 #include <stdint.h>
 
 struct _PyInterpreterFrame;
 
-/* Can this version's generators be put into a state? Where not, generators are never inlined. */
-bool kin_generator_supported(void);
-
-/* The frame inside the generator; NULL where unsupported. */
+/* The frame inside the generator; NULL: it is none. */
 struct _PyInterpreterFrame *kin_generator_frame(PyObject *gen);
 
 /* Makes `gen`, which is new or suspended, a generator of `code` suspended at the yield at byte offset `offset`, with

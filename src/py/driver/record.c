@@ -227,6 +227,9 @@ finish_instruction(rec *r, rec_frame *f, uint32_t offset)
     case AWAIT_BRANCH:
         rec_finish_branch(r, f, offset == f->jump && offset != f->next);
         break;
+    case AWAIT_TRUTH:
+        rec_finish_truth(r, f, stack[f->await_slot]);
+        break;
     case AWAIT_ITER:
         rec_finish_iter(r, f, offset == f->jump, stack);
         break;
@@ -381,6 +384,15 @@ push_membership(rec *r, rec_frame *f, kin_vid result)
     }
 }
 
+/* What a method of the program's looked up stands under the empty slot of its pair. */
+static void
+push_result(rec *r, rec_frame *f, kin_vid result)
+{
+    rec_push(r, result);
+    if (kin_instr_leaves(f->in) == KIN_LEAVES_PAIR_EMPTY_LAST)
+        rec_push(r, 0);
+}
+
 static void
 leave_frame(rec *r, struct _PyInterpreterFrame *frame, PyObject *value)
 {
@@ -409,11 +421,11 @@ leave_frame(rec *r, struct _PyInterpreterFrame *frame, PyObject *value)
     f->jump = UINT32_MAX;
     if (f->call_resume == KIN_RESUME_PUSH || f->call_resume == KIN_RESUME_DEFAULT ||
         f->call_resume == KIN_RESUME_FALLBACK || f->call_resume == KIN_RESUME_INPLACE)
-        rec_push(r, result);
+        push_result(r, f, result);
     else if (f->call_resume == KIN_RESUME_OPERATOR && O(r, result) == Py_NotImplemented)
         rec_operator_goes_on(r, f);
     else if (f->call_resume == KIN_RESUME_OPERATOR)
-        rec_push(r, result);
+        rec_push(r, kin_instr_makes_bool(f->in) ? rec_operator_truth(r, result) : result);
     else if (f->call_resume == KIN_RESUME_INIT)
         rec_push(r, f->call_extra);
     else if (f->call_resume == KIN_RESUME_NONE)

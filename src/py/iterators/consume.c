@@ -261,7 +261,7 @@ finish_for(rec *r, rec_consumer *c, rec_frame *f, uint32_t offset)
     if (c->sends)
         rec_drop(r, 1); /* the None that was sent */
     if (c->ended)
-        rec_drop(r, 1);
+        rec_drop(r, rec_dropped_at_end(f));
     if (!c->ended)
         rec_push(r, c->zip != 0 ? rec_zip_item(r, c) : c->items[0]);
     else if (c->sends)

@@ -91,7 +91,7 @@ static kin_vid
 new_generator(rec *r, const rec_args *a)
 {
     PyObject *func = O(r, a->callee);
-    if (!kin_generator_supported() || !is_generator_function(func))
+    if (!is_generator_function(func))
         return 0;
     PyCodeObject *code = (PyCodeObject *)((PyFunctionObject *)func)->func_code;
     uint32_t n = (uint32_t)(code->co_argcount + code->co_kwonlyargcount);
@@ -220,7 +220,7 @@ void
 rec_op_yield(rec *r)
 {
     rec_frame *f = r->top;
-    if (f->gen == NULL || kin_code_handler(f->kc, f->offset) != NULL) {
+    if (f->gen == NULL || kin_code_is_guarded(f->kc, f->offset)) {
         rec_stop(r, "unsupported yield");
         return;
     }

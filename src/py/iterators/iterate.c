@@ -50,6 +50,13 @@ is_quiet_iterator(PyObject *obj)
     return false;
 }
 
+/* At its end an iterator leaves the stack; in some versions only an instruction further on takes it from there. */
+int
+rec_dropped_at_end(const rec_frame *f)
+{
+    return kin_instr_main(f->in).flags & KIN_DO_KEEPS_ITERATOR ? 0 : 1;
+}
+
 void
 rec_op_for_iter(rec *r)
 {
@@ -60,7 +67,7 @@ rec_op_for_iter(rec *r)
         return;
     if (fresh != NULL && fresh->kind == FRESH_ITER && fresh->known) {
         if (fresh->pos >= fresh->n) {
-            rec_drop(r, 1);
+            rec_drop(r, rec_dropped_at_end(f));
             f->next = f->jump;
             f->jump = UINT32_MAX;
             return;
@@ -100,7 +107,7 @@ rec_op_send(rec *r)
         kin_vid item = ended ? rec_const(r, Py_None) : fresh->items[fresh->pos++];
         if (!ended)
             rec_step(r, KIN_STEP_NEXT, KIN_STEP_MUTATES, &it, 1);
-        rec_drop(r, ended ? 2 : 1);
+        rec_drop(r, ended ? 1 + rec_dropped_at_end(f) : 1);
         if (ended)
             f->next = f->jump;
         f->jump = UINT32_MAX;
@@ -166,9 +173,9 @@ rec_finish_iter(rec *r, rec_frame *f, bool exhausted, PyObject **stack)
     if (exhausted) {
         f->slots[f->nlocals + f->sp++] = out;
         other = rec_snapshot_of(r, f, f->next, f->sp);
-        f->sp = sp - 1;
+        f->sp = sp - rec_dropped_at_end(f);
     } else {
-        other = rec_snapshot_of(r, f, f->jump, sp - 1);
+        other = rec_snapshot_of(r, f, f->jump, sp - rec_dropped_at_end(f));
         rec_set_obj(r, out, stack[sp]);
         f->slots[f->nlocals + f->sp++] = out;
         uint32_t s = r->t->vals.at[out].step;

@@ -41,6 +41,7 @@ bool rec_consume_iterables(rec *r, const rec_args *a);                 /* iterab
 
 /* ---- iterate.c ---- */
 void rec_op_get_iter(rec *r);
+int rec_dropped_at_end(const rec_frame *f);
 void rec_op_for_iter(rec *r);
 void rec_op_yield_from(rec *r);
 void rec_op_send(rec *r);

@@ -228,8 +228,8 @@ spread_callable(const rec *r)
 void
 rec_star_call_step(rec *r)
 {
-    int has_kw = r->top->extra;
-    call_ex_step(r, rec_peek(r, spread_callable(r)), rec_peek(r, has_kw), has_kw ? rec_peek(r, 0) : 0, 3 + has_kw);
+    int place = r->top->extra;
+    call_ex_step(r, rec_peek(r, spread_callable(r)), rec_peek(r, place), place ? rec_peek(r, 0) : 0, 3 + place);
 }
 
 /* f(*thing, **known) where C code iterates over thing. */
@@ -255,9 +255,10 @@ star_call_of(rec *r, kin_vid func, kin_vid pos, const kin_vid *pairs, uint32_t n
 void
 rec_op_call_spread(rec *r)
 {
-    int has_kw = r->top->extra, func_at = spread_callable(r);
-    kin_vid kw = has_kw ? rec_peek(r, 0) : 0, pos = rec_peek(r, has_kw), func = rec_peek(r, func_at);
-    int ndrop = 3 + has_kw;
+    int place = r->top->extra, func_at = spread_callable(r);
+    kin_vid kw = place ? rec_peek(r, 0) : 0, pos = rec_peek(r, place), func = rec_peek(r, func_at);
+    int ndrop = 3 + place;
+    bool has_kw = kw != 0;
     kin_vid *items = NULL, *pairs = NULL, all[256];
     uint32_t n = 0, npairs = 0;
     PyObject *kwnames = NULL;

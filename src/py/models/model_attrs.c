@@ -149,52 +149,13 @@ model_hasattr(rec *r, const rec_args *a)
 }
 
 /* super() and super(cls, self) */
-static kin_vid
-frame_class(rec *r)
-{
-    rec_frame *f = r->top;
-    for (int i = 0; i < f->nlocals; i++) {
-        PyObject *name = PyTuple_GET_ITEM(f->code->co_localsplusnames, i);
-        if (PyUnicode_CompareWithASCIIString(name, "__class__") != 0)
-            continue;
-        PyObject *cell = kin_watch_localsplus(f->f)[i], *cls = cell && PyCell_Check(cell) ? PyCell_GET(cell) : NULL;
-        rec_fresh *fresh = FRESH(r, f->slots[i]);
-        if (cls == NULL || fresh != NULL)
-            return 0;
-        rec_root(r, f->slots[i]);
-        return rec_need_const(r, rec_src(r, f->slots[i], KIN_ACCESS_CELL, 0, cls));
-    }
-    return 0;
-}
-
-/* The class whose bases the super object looks through, as facts; 0: super() has to find out. */
-static kin_vid
-super_looks_in(rec *r, kin_vid cls, kin_vid self)
-{
-    PyObject *after = O(r, cls), *obj = O(r, self);
-    if (after == NULL || obj == NULL || !PyType_Check(after))
-        return 0;
-    if (PyType_Check(obj) && PyType_IsSubtype((PyTypeObject *)obj, (PyTypeObject *)after)) {
-        kin_vid fixed = rec_need_const(r, self);
-        if (fixed != 0)
-            rec_bases_of(r, (PyTypeObject *)obj);
-        return fixed;
-    }
-    if (!PyType_IsSubtype(Py_TYPE(obj), (PyTypeObject *)after))
-        return 0;
-    PyTypeObject *tp = rec_need_type(r, self);
-    rec_bases_of(r, tp);
-    return rec_const(r, (PyObject *)tp);
-}
-
 static bool
 model_super(rec *r, const rec_args *a)
 {
-    rec_frame *f = r->top;
     kin_vid cls, self;
     if (a->npos == 0) {
-        self = f->slots[0];
-        cls = frame_class(r);
+        self = r->top->slots[0];
+        cls = rec_super_class(r);
         if (self && FRESH(r, self) && FRESH(r, self)->kind == FRESH_CELL && FRESH(r, self)->known)
             self = FRESH(r, self)->items[0];
     } else if (a->npos == 2) {
@@ -205,12 +166,9 @@ model_super(rec *r, const rec_args *a)
     }
     if (cls == 0 || self == 0 || (FRESH(r, self) && FRESH(r, self)->kind == FRESH_CELL))
         return false;
-    kin_vid parts[3] = {cls, self, super_looks_in(r, cls, self)}, call[3] = {a->callee, cls, self};
+    kin_vid out = rec_make_super(r, a->callee, cls, self);
     if (r->stopped)
         return true;
-    kin_vid out = parts[2] != 0 ? rec_step_out(r, KIN_STEP_BUILD_SUPER, KIN_STEP_PURE, parts, 3)
-                                : rec_step_out(r, KIN_STEP_CALL, KIN_STEP_PURE, call, 3);
-    rec_make_fresh(r, out, FRESH_SUPER, parts, 2, true);
     rec_drop(r, a->ndrop);
     rec_await_result(r, out, r->t->vals.at[out].step);
     return true;

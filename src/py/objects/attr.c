@@ -657,8 +657,8 @@ rec_op_load_attr(rec *r, PyObject *name, bool method)
     if (r->stopped)
         return;
     kin_vid extra = a.kind == ATTR_CALL && a.fallback ? rec_fallback(r, base, name) : 0;
-    if (a.kind == ATTR_CALL && a.fallback == (extra != 0) && !(method && empty_last) && rec_can_inline(r, O(r, a.func))) {
-        if (rec_inline(r, &(rec_args){.callee = a.func, .args = a.args, .npos = a.nargs, .ndrop = 1}, &null, method ? 1 : 0, extra ? KIN_RESUME_FALLBACK : KIN_RESUME_PUSH, extra))
+    if (a.kind == ATTR_CALL && a.fallback == (extra != 0) && rec_can_inline(r, O(r, a.func))) {
+        if (rec_inline(r, &(rec_args){.callee = a.func, .args = a.args, .npos = a.nargs, .ndrop = 1}, &null, method && !empty_last ? 1 : 0, extra ? KIN_RESUME_FALLBACK : KIN_RESUME_PUSH, extra))
             return;
         if (r->stopped)
             return;

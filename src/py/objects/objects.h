@@ -36,13 +36,10 @@ bool rec_subscr_missing(rec *r, kin_vid dict, kin_vid key); /* a defaultdict fil
 bool rec_keyed_item(rec *r, const kin_vid *args);       /* table[key], told apart by address */
 
 /* ---- operators.c ---- */
-void rec_op_branch(rec *r);
-int rec_truth(rec *r, kin_vid vid); /* 0, 1 when known or made a fact; -1 when it must be decided at replay */
 void rec_op_contains(rec *r, int invert);
 void rec_op_is(rec *r, int invert);
 void rec_op_binary(rec *r, kin_step_kind kind, int imm, int n);
 bool rec_is_plain_value(PyObject *obj);  /* exact builtin immutable or container: operators on it run no user code */
-void rec_finish_branch(rec *r, rec_frame *f, bool jumped);
 bool rec_has_tensor(rec *r, const kin_vid *args, int n);
 bool rec_can_fold(rec *r, kin_vid vid); /* constant, or immutable by construction (torch.Size and friends folded from metadata) */
 void rec_operator_step(rec *r, kin_step_kind kind, int imm, const kin_vid *args, int n, PyTypeObject *result);
@@ -53,11 +50,27 @@ bool rec_unary_python(rec *r, int imm, kin_vid arg);           /* __neg__ ... */
 bool rec_operator_python(rec *r, kin_step_kind kind, int imm, const kin_vid *args); /* __add__, __radd__, __lt__ ... */
 bool rec_equal_by_identity(rec *r, int op, const kin_vid *args);
 void rec_operator_return(rec *r, kin_vid result);              /* before such a method returns */
+kin_vid rec_operator_truth(rec *r, kin_vid result);
 void rec_operator_goes_on(rec *r, rec_frame *f);               /* ... it has returned NotImplemented */
 
 /* ---- subscript.c ---- */
 void rec_op_subscr(rec *r);
 void rec_op_store_subscr(rec *r, bool delete);
+void rec_op_load_slice(rec *r);
+void rec_op_store_slice(rec *r);
 kin_vid rec_known_item(rec *r, kin_vid container, kin_vid key); /* from known contents, or by path; 0: not possible */
+
+/* ---- super.c ---- */
+kin_vid rec_make_super(rec *r, kin_vid callee, kin_vid cls, kin_vid self); /* super(cls, self) */
+kin_vid rec_super_class(rec *r);                               /* what super() takes for cls; 0: not known */
+void rec_op_load_super(rec *r, PyObject *name, bool method);
+
+/* ---- truth.c ---- */
+int rec_truth(rec *r, kin_vid vid); /* 0, 1 when known or made a fact; -1 when it must be decided at replay */
+void rec_op_branch(rec *r);
+void rec_finish_branch(rec *r, rec_frame *f, bool jumped);
+void rec_op_truth(rec *r);
+void rec_finish_truth(rec *r, rec_frame *f, PyObject *answer);
+void rec_op_compare(rec *r);
 
 #endif

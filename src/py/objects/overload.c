@@ -228,12 +228,23 @@ rec_operator_return(rec *r, kin_vid result)
     rec_frame *caller = r->top->back;
     if (caller == NULL || r->top->from_c || (caller->call_resume != KIN_RESUME_INPLACE && caller->call_resume != KIN_RESUME_OPERATOR))
         return;
-    if (O(r, result) != Py_NotImplemented) {
+    if (O(r, result) != Py_NotImplemented && kin_instr_makes_bool(caller->in) && !PyBool_Check(O(r, result))) {
+        if (rec_truth(r, result) < 0)
+            rec_stop(r, "an operator method of a condition returned what has to be asked for its truth");
+    } else if (O(r, result) != Py_NotImplemented) {
         if (FRESH(r, result) == NULL && !rec_is_const(r, result))
             rec_need_type(r, result);
     } else if (caller->call_resume == KIN_RESUME_INPLACE || !rec_is_const(r, result) || !prepare(r, caller)) {
         rec_stop(r, "an operator method returned NotImplemented");
     }
+}
+
+/* What a condition makes of the answer of such a method, whose truth is known. */
+kin_vid
+rec_operator_truth(rec *r, kin_vid result)
+{
+    PyObject *obj = O(r, result);
+    return PyBool_Check(obj) ? result : rec_const(r, PyObject_IsTrue(obj) > 0 ? Py_True : Py_False);
 }
 
 /* ... and the frame is gone: the other operand's method is called, or the answer is known. */

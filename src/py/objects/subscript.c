@@ -341,3 +341,52 @@ rec_op_store_subscr(rec *r, bool delete)
     }
     rec_drop(r, n);
 }
+
+/* -- container[from:to], from 3.12 on in one instruction ------------------------------------------------------------------ */
+
+/* A slice in place of the two operands on top. Nobody gets hold of it before the instruction is over. */
+static void
+push_slice(rec *r)
+{
+    kin_vid ends[2] = {rec_peek(r, 1), rec_peek(r, 0)}, slice = 0;
+    PyObject *obj = PySlice_New(O(r, ends[0]), O(r, ends[1]), NULL);
+    if (obj == NULL) {
+        PyErr_Clear();
+        r->status = KIN_NOMEM;
+        return;
+    }
+    rec_snapshot(r);
+    bool known = true;
+    for (int i = 0; i < 2; i++)
+        known = known && kin_is_exact_immutable(O(r, ends[i])) && rec_can_const(r, ends[i]);
+    if (known) {
+        rec_need_const(r, ends[0]);
+        rec_need_const(r, ends[1]);
+        slice = rec_const(r, obj);
+    } else {
+        slice = rec_step_out(r, KIN_STEP_BUILD_SLICE, KIN_STEP_PURE, ends, 2);
+        rec_make_fresh(r, slice, FRESH_SLICE, ends, 2, true);
+        r->info.at[slice].type = &PySlice_Type;
+        rec_ref(r, obj); /* as long as the recording */
+        rec_set_obj(r, slice, obj);
+    }
+    Py_DECREF(obj);
+    rec_drop(r, 2);
+    rec_push(r, slice);
+}
+
+void
+rec_op_load_slice(rec *r)
+{
+    push_slice(r);
+    if (r->status == KIN_OK && !r->stopped)
+        rec_op_subscr(r);
+}
+
+void
+rec_op_store_slice(rec *r)
+{
+    push_slice(r);
+    if (r->status == KIN_OK && !r->stopped)
+        rec_op_store_subscr(r, false);
+}

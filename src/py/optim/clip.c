@@ -1,4 +1,5 @@
 /* The two halves of torch.nn.utils.clip_grad_norm_ for plain float32 gradients (optim.h): the norm of all of them, and scaling them. */
+#include "py/aten/threads.h"
 #include "py/optim/optim.h"
 
 #include <stdlib.h>

@@ -1,4 +1,5 @@
 /* A step of an optimizer (optim.h): its tensors are gathered and looked at, then written in one pass. */
+#include "py/aten/threads.h"
 #include "py/optim/optim.h"
 
 #include <stdlib.h>

@@ -77,7 +77,8 @@ typedef struct {
 } rec_raise;
 
 typedef enum { AWAIT_NONE, AWAIT_RESULT, AWAIT_CONST, AWAIT_BRANCH, AWAIT_FRAME, AWAIT_ITER,
-               AWAIT_CONSUMER, AWAIT_CACHED } await_kind;
+               AWAIT_CONSUMER, AWAIT_CACHED,
+               AWAIT_TRUTH /* the bool that a check has to find again */ } await_kind;
 
 enum { REC_UNDO = 32 };
 

@@ -54,7 +54,7 @@ move_behind(kin_link *l, PyObject *result)
 
 /* -- running the frames ----------------------------------------------------------------------------------------- */
 
-/* `in` and `not in` turn what __contains__ returned into a bool. Steals result. */
+/* `in` and `not in`, and comparisons of conditions, turn what the method returned into a bool. Steals result. */
 static void
 give_truth(kin_exit *e, kin_link *caller, PyObject *result, bool invert)
 {
@@ -137,6 +137,7 @@ static void
 give_result(kin_exit *e, kin_link *caller, PyObject *result)
 {
     kin_resume resume = (kin_resume)caller->resume;
+    const kin_instr *in = kin_code_acting(rec_code_of(caller->code), caller->at);
     bool catches = resume == KIN_RESUME_DEFAULT || resume == KIN_RESUME_HASATTR;
     if (result == NULL && resume == KIN_RESUME_FALLBACK && caller->extra != NULL &&
         PyErr_ExceptionMatches(PyExc_AttributeError))
@@ -168,11 +169,18 @@ give_result(kin_exit *e, kin_link *caller, PyObject *result)
     case KIN_RESUME_FALSITY:
         give_truth(e, caller, result, resume == KIN_RESUME_FALSITY);
         return;
+    case KIN_RESUME_OPERATOR:
+        if (kin_instr_makes_bool(in)) {
+            give_truth(e, caller, result, false);
+            return;
+        }
+        /* fallthrough */
     case KIN_RESUME_PUSH:
     case KIN_RESUME_FALLBACK:
     case KIN_RESUME_INPLACE:
-    case KIN_RESUME_OPERATOR:
         kin_frame_push(caller->frame, result);
+        if (kin_instr_leaves(in) == KIN_LEAVES_PAIR_EMPTY_LAST)
+            kin_frame_push(caller->frame, NULL);
         return;
     case KIN_RESUME_INIT:
         if (result == Py_None && caller->extra != NULL) {

@@ -163,7 +163,12 @@ do_unary(const kin_op_args *o)
 static PyObject *
 do_compare(const kin_op_args *o)
 {
-    return PyObject_RichCompare(o->arg[0], o->arg[1], o->imm);
+    PyObject *result = PyObject_RichCompare(o->arg[0], o->arg[1], o->imm & ~KIN_COMPARE_TO_BOOL);
+    if (result == NULL || !(o->imm & KIN_COMPARE_TO_BOOL) || PyBool_Check(result))
+        return result;
+    int truth = PyObject_IsTrue(result);
+    Py_DECREF(result);
+    return new_bool(truth);
 }
 
 static PyObject *

@@ -120,15 +120,15 @@ set_annotations(PyObject *func, PyObject *annotations)
 PyObject *
 kin_op_build_function(const kin_op_args *o)
 {
-    PyObject *part[6] = {NULL};
-    for (int i = 0; i < 6 && i < o->nargs; i++)
+    PyObject *part[7] = {NULL};
+    for (int i = 0; i < 7 && i < o->nargs; i++)
         part[i] = o->arg[i];
     PyObject *func = PyFunction_NewWithQualName(part[0], part[1], o->ref);
     if (func == NULL)
         return NULL;
     if ((part[2] && PyFunction_SetDefaults(func, part[2]) < 0) ||
         (part[3] && PyFunction_SetKwDefaults(func, part[3]) < 0) || (part[4] && set_annotations(func, part[4]) < 0) ||
-        (part[5] && PyFunction_SetClosure(func, part[5]) < 0))
+        (part[5] && PyFunction_SetClosure(func, part[5]) < 0) || (part[6] && PyObject_SetAttrString(func, "__annotate__", part[6]) < 0))
         Py_CLEAR(func);
     return func;
 }

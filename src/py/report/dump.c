@@ -181,7 +181,7 @@ describe_context(dumper *d, const kin_step *s)
     PyObject *reason = s->kind == KIN_STEP_EXIT && s->ref ? kin_refs_get(d->refs, s->ref) : NULL;
     if (reason != NULL && PyUnicode_Check(reason))
         return Py_NewRef(reason);
-    PyObject *text = dump_step_text(d, s), *told = find_disable_reason(d, s);
+    PyObject *text = dump_step_words(d, s), *told = find_disable_reason(d, s);
     if (text != NULL && told != NULL)
         Py_SETREF(text, PyUnicode_FromFormat("%U (reason: %U)", text, told));
     return text;
@@ -210,7 +210,7 @@ describe_effect(dumper *d, uint32_t index)
     PyObject *entry = PyDict_New();
     if (entry == NULL)
         return NULL;
-    if (dump_set(entry, "text", dump_step_text(d, s)) < 0
+    if (dump_set(entry, "text", dump_step_words(d, s)) < 0
         || dump_set(entry, "kind", PyUnicode_FromString(kin_step_name((kin_step_kind)s->kind))) < 0
         || dump_set(entry, "user_stack", dump_user_stack(d, s->snap)) < 0
         || dump_set_place(entry, dump_snap_place(d, s->snap)) < 0)

@@ -130,8 +130,8 @@ find_operator(grapher *x, const kin_step *s, callee *c)
             return set_function(x, c, x->operators, "operator.", inplace_names[s->imm - 13]);
         break;
     case KIN_STEP_COMPARE:
-        if (s->imm < 6)
-            return set_operator(x, c, KIN_NODE_INFIX, compare_symbols[s->imm], compare_names[s->imm]);
+        if ((s->imm & ~KIN_COMPARE_TO_BOOL) < 6)
+            return set_operator(x, c, KIN_NODE_INFIX, compare_symbols[s->imm & ~KIN_COMPARE_TO_BOOL], compare_names[s->imm & ~KIN_COMPARE_TO_BOOL]);
         break;
     case KIN_STEP_UNARY:
         if (s->imm < 4)

@@ -20,6 +20,7 @@ typedef struct {
     const uint32_t *subgraph_of; /* by step: the subgraph it belongs to, in place of its graph; NULL: graphs are described */
     const uint8_t *needed;   /* by vid, with subgraph_of: it is an output */
     PyObject **names;     /* by vid: name of the node that made it in its graph */
+    unsigned unfolded;    /* > 0: a value without a name is written as what makes it, so many levels deep so far */
 } dumper;
 
 #define USED_OUTSIDE UINT32_MAX
@@ -37,6 +38,8 @@ PyObject *dump_constant_text(PyObject *value);
 PyObject *dump_fact_text(dumper *d, const kin_fact *fact);
 /* "%7 = getattr(%3, 'shape')" */
 PyObject *dump_step_text(dumper *d, const kin_step *step);
+/* The same for people, who know no numbers of values: "next(iter(x.tolist()))", "if mask.any()". */
+PyObject *dump_step_words(dumper *d, const kin_step *step);
 /* Source line, stripped; "" when the file cannot be read. */
 PyObject *dump_code_line(dumper *d, PyObject *filename, int line);
 

@@ -271,6 +271,24 @@ source_text(dumper *d, const kin_val *val, PyObject *parent)
     return PyUnicode_FromFormat("%U.%s", parent, kin_access_name((kin_access)val->access));
 }
 
+static PyObject *step_expression(dumper *d, const kin_step *step);
+
+/* A value that a step makes and no variable holds. */
+static PyObject *
+unnamed_text(dumper *d, kin_vid vid)
+{
+    enum { DEEPEST = 3 };
+    const kin_val *val = &d->t->vals.at[vid];
+    if (d->unfolded == 0)
+        return PyUnicode_FromFormat("%%%u", vid);
+    if (d->unfolded > DEEPEST || val->kind != KIN_VAL_STEP)
+        return PyUnicode_FromString("...");
+    d->unfolded++;
+    PyObject *text = step_expression(d, &d->t->steps.at[val->step]);
+    d->unfolded--;
+    return text;
+}
+
 static PyObject *
 make_path(dumper *d, kin_vid vid)
 {
@@ -283,7 +301,9 @@ make_path(dumper *d, kin_vid vid)
             return Py_NewRef(d->names[vid]);
         if (name != NULL && PyUnicode_Check(name))
             return Py_NewRef(name);
-        return d->locals[vid] != NULL ? PyUnicode_FromFormat("L['%U']", d->locals[vid]) : PyUnicode_FromFormat("%%%u", vid);
+        if (d->locals[vid] == NULL)
+            return unnamed_text(d, vid);
+        return PyUnicode_FromFormat(d->unfolded != 0 ? "%U" : "L['%U']", d->locals[vid]);
     }
     PyObject *parent = NULL, *text = NULL;
     if (val->parent != 0 && (parent = dump_path(d, val->parent)) == NULL)
@@ -412,9 +432,28 @@ dump_fact_text(dumper *d, const kin_fact *fact)
 
 /* ---- steps ---- */
 
-PyObject *
-dump_step_text(dumper *d, const kin_step *step)
+/* "key == 0", "sizes[1]": an operator as Python writes it; NULL without an exception: the step is another one. */
+static PyObject *
+operator_words(dumper *d, const kin_step *step)
 {
+    static const char *const compares[] = {"<", "<=", "==", "!=", ">", ">="};
+    if (d->unfolded == 0 || step->nargs != 2 || (step->kind != KIN_STEP_SUBSCR && (step->kind != KIN_STEP_COMPARE || step->imm > Py_GE)))
+        return NULL;
+    PyObject *a = dump_path(d, d->t->vids.at[step->args]), *b = a != NULL ? dump_path(d, d->t->vids.at[step->args + 1]) : NULL, *text = NULL;
+    if (b != NULL)
+        text = step->kind == KIN_STEP_SUBSCR ? PyUnicode_FromFormat("%U[%U]", a, b) : PyUnicode_FromFormat("%U %s %U", a, compares[step->imm], b);
+    Py_XDECREF(a);
+    Py_XDECREF(b);
+    return text;
+}
+
+/* "getattr(%3, 'shape')" */
+static PyObject *
+step_expression(dumper *d, const kin_step *step)
+{
+    PyObject *words = operator_words(d, step);
+    if (words != NULL || PyErr_Occurred())
+        return words;
     bool is_call = step->kind == KIN_STEP_CALL && step->nargs > 0;
     PyObject *head = is_call ? dump_path(d, d->t->vids.at[step->args])
                              : PyUnicode_FromString(kin_step_name((kin_step_kind)step->kind));
@@ -427,15 +466,34 @@ dump_step_text(dumper *d, const kin_step *step)
     PyObject *ref = args == NULL || step->ref == 0 ? NULL : ref_text(d, step->ref);
     PyObject *text = NULL;
     if (args != NULL && !PyErr_Occurred()) {
-        PyObject *call = PyUnicode_FromFormat("%U(%U%s%V)", head, args, ref != NULL && step->nargs > is_call ? ", " : "",
-                                              ref, "");
-        if (call != NULL)
-            text = step->out ? PyUnicode_FromFormat("%%%u = %U", step->out, call) : Py_NewRef(call);
-        Py_XDECREF(call);
+        text = PyUnicode_FromFormat("%U(%U%s%V)", head, args, ref != NULL && step->nargs > is_call ? ", " : "", ref, "");
     }
     Py_XDECREF(head);
     Py_XDECREF(args);
     Py_XDECREF(ref);
+    return text;
+}
+
+PyObject *
+dump_step_text(dumper *d, const kin_step *step)
+{
+    PyObject *text = step_expression(d, step);
+    if (text != NULL && step->out != 0)
+        Py_SETREF(text, PyUnicode_FromFormat("%%%u = %U", step->out, text));
+    return text;
+}
+
+PyObject *
+dump_step_words(dumper *d, const kin_step *step)
+{
+    PyObject *ref = step->ref != 0 ? kin_refs_get(d->refs, step->ref) : NULL;
+    bool truth = step->kind == KIN_STEP_CHECK &&
+                 (step->imm == KIN_CHECK_TRUE || step->imm == KIN_CHECK_FALSE || (step->imm == KIN_CHECK_IS && ref != NULL && PyBool_Check(ref)));
+    d->unfolded++;
+    PyObject *text = truth ? dump_path(d, d->t->vids.at[step->args]) : step_expression(d, step);
+    d->unfolded--;
+    if (text != NULL && truth)
+        Py_SETREF(text, PyUnicode_FromFormat("if %U", text));
     return text;
 }
 

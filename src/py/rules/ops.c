@@ -159,6 +159,17 @@ op_load_cell(rec *r)
     }
 }
 
+/* The variable of a comprehension that is part of the function, and which a function made in it closes over. */
+static void
+op_make_cell(rec *r)
+{
+    rec_frame *f = r->top;
+    kin_vid content = f->slots[f->arg], cell = rec_step_out(r, KIN_STEP_BUILD_CELL, KIN_STEP_PURE, &content, 1);
+    r->info.at[cell].type = &PyCell_Type;
+    rec_make_fresh(r, cell, FRESH_CELL, &content, 1, true);
+    f->slots[f->arg] = cell;
+}
+
 static void
 op_store_cell(rec *r, bool delete)
 {
@@ -305,6 +316,20 @@ op_build_slice(rec *r)
     build(r, KIN_STEP_BUILD_SLICE, FRESH_SLICE, &PySlice_Type, n);
 }
 
+/* Parts as BUILD_FUNCTION takes them, in the place of what is on the stack. */
+static void
+build_function(rec *r, const kin_vid *args, uint32_t n, int ndrop)
+{
+    kin_vid out = rec_step_out(r, KIN_STEP_BUILD_FUNCTION, KIN_STEP_PURE, args, n);
+    kin_ref ref = rec_ref(r, ((PyCodeObject *)O(r, args[0]))->co_qualname);
+    r->t->steps.at[r->t->vals.at[out].step].ref = ref;
+    kin_vid parts[4] = {args[2], args[3], args[5], args[1]};
+    rec_make_fresh(r, out, FRESH_FUNCTION, parts, 4, true);
+    r->info.at[out].type = &PyFunction_Type;
+    rec_drop(r, ndrop);
+    rec_await_result(r, out, r->t->vals.at[out].step);
+}
+
 static void
 op_make_function(rec *r)
 {
@@ -314,16 +339,30 @@ op_make_function(rec *r)
     kin_vid annotations = flags & 4 ? rec_peek(r, i++) : 0;
     kin_vid kwdefaults = flags & 2 ? rec_peek(r, i++) : 0;
     kin_vid defaults = flags & 1 ? rec_peek(r, i++) : 0;
-    kin_vid globals = frame_globals(r);
-    kin_vid args[6] = {code, globals, defaults, kwdefaults, annotations, closure};
-    kin_vid out = rec_step_out(r, KIN_STEP_BUILD_FUNCTION, KIN_STEP_PURE, args, 6);
-    kin_ref ref = rec_ref(r, ((PyCodeObject *)O(r, code))->co_qualname);
-    r->t->steps.at[r->t->vals.at[out].step].ref = ref;
-    kin_vid parts[4] = {defaults, kwdefaults, closure, globals};
-    rec_make_fresh(r, out, FRESH_FUNCTION, parts, 4, true);
-    r->info.at[out].type = &PyFunction_Type;
-    rec_drop(r, i);
-    rec_await_result(r, out, r->t->vals.at[out].step);
+    kin_vid args[6] = {code, frame_globals(r), defaults, kwdefaults, annotations, closure};
+    build_function(r, args, 6, i);
+}
+
+/* From 3.13 on a function gets its parts one after the other, right behind the instruction that makes it and before anybody else has it: the
+ * same function, made with one part more. */
+static void
+op_set_function_part(rec *r)
+{
+    static const struct {
+        int bit, at;
+    } places[] = {{1, 2}, {2, 3}, {4, 4}, {8, 5}, {16, 6}};
+    kin_vid func = rec_peek(r, 0), args[7] = {0};
+    const kin_val *val = &r->t->vals.at[func];
+    const kin_step *made = val->kind == KIN_VAL_STEP ? &r->t->steps.at[val->step] : NULL;
+    if (made == NULL || made->kind != KIN_STEP_BUILD_FUNCTION) {
+        rec_stop(r, "a part of a function that was not made here");
+        return;
+    }
+    memcpy(args, r->t->vids.at + made->args, made->nargs * sizeof *args);
+    for (size_t i = 0; i < sizeof places / sizeof *places; i++)
+        if (places[i].bit == r->top->arg)
+            args[places[i].at] = rec_peek(r, 1);
+    build_function(r, args, args[6] != 0 ? 7 : 6, 2);
 }
 
 /* -- growing displays: LIST_APPEND, LIST_EXTEND, SET_ADD, MAP_ADD, DICT_UPDATE, DICT_MERGE ---------------------------- */
@@ -587,6 +626,31 @@ op_enter_with(rec *r)
     rec_await_result(r, out, r->t->vals.at[out].step);
 }
 
+/* A special method as the class has it, and what it is bound to. */
+static void
+op_load_special(rec *r)
+{
+    static const char *const texts[] = {"__enter__", "__exit__", "__aenter__", "__aexit__"};
+    static PyObject *names[4];
+    kin_vid of = rec_peek(r, 0);
+    int i = r->top->arg & 3;
+    if (names[i] == NULL)
+        names[i] = PyUnicode_InternFromString(texts[i]);
+    PyTypeObject *tp = rec_need_attrs(r, of);
+    PyObject *method = rec_lookup(r, tp, names[i]);
+    if (r->stopped)
+        return;
+    if (method == NULL || !(Py_TYPE(method)->tp_flags & Py_TPFLAGS_METHOD_DESCRIPTOR)) {
+        rec_stop(r, "unsupported context manager");
+        return;
+    }
+    kin_vid found = rec_found(r, tp, names[i], method);
+    rec_snapshot(r);
+    rec_drop(r, 1);
+    rec_push(r, found);
+    rec_push(r, of);
+}
+
 /* -- imports --------------------------------------------------------------------------------------------------------------- */
 
 /* Is __import__ the one of the interpreter? Otherwise it is user code. */
@@ -694,7 +758,9 @@ dispatch_builds(rec *r)
     case KIN_DO_BUILD_SLICE: op_build_slice(r); break;
     case KIN_DO_BUILD_STRING: op_build_string(r); break;
     case KIN_DO_FORMAT: op_format(r); break;
+    case KIN_DO_CONVERT: op_format(r); break; /* a text, which is its own format */
     case KIN_DO_MAKE_FUNCTION: op_make_function(r); break;
+    case KIN_DO_SET_FUNCTION_PART: op_set_function_part(r); break;
     case KIN_DO_LIST_APPEND: op_list_append(r); break;
     case KIN_DO_LIST_EXTEND: rec_op_list_extend(r); break;
     case KIN_DO_SET_ADD: op_set_grow(r, KIN_STEP_SET_ADD); break;
@@ -706,6 +772,7 @@ dispatch_builds(rec *r)
     case KIN_DO_IMPORT_NAME: op_import_name(r); break;
     case KIN_DO_IMPORT_FROM: op_import_from(r); break;
     case KIN_DO_ENTER_WITH: op_enter_with(r); break;
+    case KIN_DO_LOAD_SPECIAL: op_load_special(r); break;
     case KIN_DO_GET_LEN: rec_op_get_len(r); break;
     case KIN_DO_MATCH_MAPPING: rec_op_match_kind(r, Py_TPFLAGS_MAPPING); break;
     case KIN_DO_MATCH_SEQUENCE: rec_op_match_kind(r, Py_TPFLAGS_SEQUENCE); break;
@@ -718,25 +785,6 @@ dispatch_builds(rec *r)
     }
 }
 
-static bool
-compares_to_bool(PyObject *obj)
-{
-    return obj == Py_None || PyLong_CheckExact(obj) || PyBool_Check(obj) || PyFloat_CheckExact(obj) || PyUnicode_CheckExact(obj) ||
-           PyBytes_CheckExact(obj);
-}
-
-/* From 3.13 on the comparison of a condition makes its result a bool itself. What __eq__ and the like return is that only for operands
- * whose comparison gives nothing else; a step would leave a tensor where the interpreter wants a bool. */
-static void
-op_compare(rec *r, rec_frame *f)
-{
-    if (f->extra && !(compares_to_bool(rec_stack_obj(r, 0)) && compares_to_bool(rec_stack_obj(r, 1)))) {
-        rec_stop_fmt(r, "the comparison of a condition makes its result a bool");
-        return;
-    }
-    rec_op_binary(r, KIN_STEP_COMPARE, f->arg, 2);
-}
-
 static void
 dispatch_values(rec *r)
 {
@@ -747,11 +795,14 @@ dispatch_values(rec *r)
     case KIN_DO_INVERT: rec_op_binary(r, KIN_STEP_UNARY, KIN_UNARY_INVERT, 1); break;
     case KIN_DO_NOT: rec_op_binary(r, KIN_STEP_UNARY, KIN_UNARY_NOT, 1); break;
     case KIN_DO_BINARY: rec_op_binary(r, KIN_STEP_BINARY, f->arg, 2); break;
-    case KIN_DO_COMPARE: op_compare(r, f); break;
+    case KIN_DO_COMPARE: rec_op_compare(r); break;
+    case KIN_DO_TRUTH: rec_op_truth(r); break;
     case KIN_DO_IS: rec_op_is(r, f->arg); break;
     case KIN_DO_CONTAINS: rec_op_contains(r, f->arg); break;
     case KIN_DO_LOAD_ITEM: rec_op_subscr(r); break;
     case KIN_DO_STORE_ITEM: rec_op_store_subscr(r, false); break;
+    case KIN_DO_LOAD_SLICE: rec_op_load_slice(r); break;
+    case KIN_DO_STORE_SLICE: rec_op_store_slice(r); break;
     case KIN_DO_DELETE_ITEM: rec_op_store_subscr(r, true); break;
     case KIN_DO_GET_ITER: rec_op_get_iter(r); break;
     case KIN_DO_NEXT: rec_op_for_iter(r); break;
@@ -761,6 +812,8 @@ dispatch_values(rec *r)
     case KIN_DO_UNPACK_STARRED: rec_op_unpack_ex(r, f->arg, f->extra); break;
     case KIN_DO_LOAD_ATTR: rec_op_load_attr(r, name_at(r, f->arg), false); break;
     case KIN_DO_LOAD_METHOD: rec_op_load_attr(r, name_at(r, f->arg), true); break;
+    case KIN_DO_LOAD_SUPER_ATTR: rec_op_load_super(r, name_at(r, f->arg), false); break;
+    case KIN_DO_LOAD_SUPER_METHOD: rec_op_load_super(r, name_at(r, f->arg), true); break;
     case KIN_DO_STORE_ATTR: rec_op_store_attr(r, name_at(r, f->arg), false); break;
     case KIN_DO_DELETE_ATTR: rec_op_store_attr(r, name_at(r, f->arg), true); break;
     case KIN_DO_BRANCH: rec_op_branch(r); break;
@@ -782,6 +835,7 @@ dispatch(rec *r)
         f->slots[f->arg] = 0;
         break;
     case KIN_DO_LOAD_CONST: rec_push(r, rec_const(r, const_at(r, f->arg))); break;
+    case KIN_DO_LOAD_INT: case KIN_DO_LOAD_COMMON: rec_await_const(r); break;
     case KIN_DO_POP: rec_drop(r, 1); break;
     case KIN_DO_PUSH_EMPTY: rec_push(r, 0); break;
     case KIN_DO_COPY: rec_push(r, rec_peek(r, f->arg - 1)); break;
@@ -793,6 +847,7 @@ dispatch(rec *r)
     case KIN_DO_LOAD_CELL: op_load_cell(r); break;
     case KIN_DO_STORE_CELL: op_store_cell(r, false); break;
     case KIN_DO_DELETE_CELL: op_store_cell(r, true); break;
+    case KIN_DO_MAKE_CELL: op_make_cell(r); break;
     case KIN_DO_LOAD_BUILD_CLASS: load_global_name(r, REC_STR("__build_class__")); break;
     case KIN_DO_UNBIND_METHOD: op_unbind_method(r); break;
     case KIN_DO_CALL: op_call(r); break;

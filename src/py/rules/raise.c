@@ -102,7 +102,7 @@ describe(rec *r, raising_step *s)
         return true;
     case KIN_DO_DELETE_ITEM: set_step(s, KIN_STEP_DEL_SUBSCR, 0, 2, rec_peek(r, 1), rec_peek(r, 0), 0); return true;
     case KIN_DO_BINARY: set_step(s, KIN_STEP_BINARY, f->arg, 2, rec_peek(r, 1), rec_peek(r, 0), 0); return true;
-    case KIN_DO_COMPARE: set_step(s, KIN_STEP_COMPARE, f->arg, 2, rec_peek(r, 1), rec_peek(r, 0), 0); return true;
+    case KIN_DO_COMPARE: set_step(s, KIN_STEP_COMPARE, f->arg | (f->extra ? KIN_COMPARE_TO_BOOL : 0), 2, rec_peek(r, 1), rec_peek(r, 0), 0); return true;
     case KIN_DO_CONTAINS: set_step(s, KIN_STEP_CONTAINS, f->arg, 2, rec_peek(r, 1), rec_peek(r, 0), 0); return true;
     case KIN_DO_NEGATE: set_step(s, KIN_STEP_UNARY, KIN_UNARY_NEGATIVE, 1, rec_peek(r, 0), 0, 0); return true;
     case KIN_DO_POSITIVE: set_step(s, KIN_STEP_UNARY, KIN_UNARY_POSITIVE, 1, rec_peek(r, 0), 0, 0); return true;
@@ -509,11 +509,12 @@ op_check_exc_match(rec *r)
     rec_push(r, rec_const(r, match ? Py_True : Py_False));
 }
 
-/* Stack: __exit__, lasti, previous, exception. */
+/* On top of the stack: the exception. Below it, with others in between: __exit__, and perhaps what it is bound to. */
 static void
 op_with_except_start(rec *r)
 {
-    kin_vid exc = rec_peek(r, 0), leave = rec_peek(r, 3);
+    const rec_frame *f = r->top;
+    kin_vid exc = rec_peek(r, 0), leave = rec_peek(r, f->arg - 1), self = f->extra ? rec_peek(r, f->arg - 2) : 0;
     PyTypeObject *type = rec_need_type(r, exc);
     kin_vid tb = rec_step_out(r, KIN_STEP_GETATTR, 0, &exc, 1);
     kin_ref name = rec_ref(r, REC_STR("__traceback__"));
@@ -522,8 +523,18 @@ op_with_except_start(rec *r)
     rec_set_obj(r, tb, obj ? obj : Py_None);
     Py_XDECREF(obj); /* the exception keeps it */
     r->info.at[tb].raised = r->info.at[exc].raised;
-    kin_vid args[3] = {rec_const(r, (PyObject *)type), exc, tb};
-    rec_do_call(r, &(rec_args){.callee = leave, .args = args, .npos = 3});
+    kin_vid args[4] = {self, rec_const(r, (PyObject *)type), exc, tb};
+    rec_do_call(r, &(rec_args){.callee = leave, .args = self != 0 ? args : args + 1, .npos = self != 0 ? 4 : 3});
+}
+
+/* Only a StopIteration is another exception afterwards. */
+static void
+op_convert_stop_iteration(rec *r)
+{
+    kin_vid exc = rec_peek(r, 0);
+    PyTypeObject *type = rec_need_type(r, exc);
+    if (PyType_IsSubtype(type, (PyTypeObject *)PyExc_StopIteration))
+        rec_stop(r, "a StopIteration leaves a generator");
 }
 
 bool
@@ -534,6 +545,7 @@ rec_op_exception(rec *r)
     case KIN_DO_POP_HANDLED: op_pop_except(r); return true;
     case KIN_DO_MATCHES_EXCEPTION: op_check_exc_match(r); return true;
     case KIN_DO_CALL_EXIT: op_with_except_start(r); return true;
+    case KIN_DO_CONVERT_STOP_ITERATION: op_convert_stop_iteration(r); return true;
     case KIN_DO_LOAD_ASSERTION_ERROR: rec_push(r, rec_const(r, PyExc_AssertionError)); return true;
     case KIN_DO_RAISE: case KIN_DO_RERAISE: return true; /* becomes a step when it has raised */
     default: return false;

@@ -2,6 +2,7 @@
  * carry no types, and some builds use 64-bit integers under the same names. Who does larger products, BLAS or our own code, is
  * measured: MKL takes its best way on Intel's processors only.
  */
+#include "py/aten/threads.h"
 #include "py/run/blas.h"
 
 #include <stdlib.h>

@@ -1,4 +1,5 @@
 /* Library calls (library.h): products through BLAS or our own, attention, convolutions of our own or through oneDNN's operators in torch. */
+#include "py/aten/threads.h"
 #include "py/run/library.h"
 
 #include "py/aten/make.h"

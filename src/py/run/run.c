@@ -4,6 +4,7 @@
  * goes wrong (an index out of bounds, a result of another layout than foreseen, an exception) ends the run without a trace, and
  * the subgraph's steps do it again as eager does.
  */
+#include "py/aten/threads.h"
 #include "py/run/running.h"
 
 #include <fenv.h>

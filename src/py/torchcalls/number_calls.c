@@ -1,6 +1,8 @@
 /* Calls that give numbers which the data of tensors decides: int(x), float(x), bool(x), and math.sqrt(n), max(n, 0) ... of such numbers
  * (recorder/data.c). They are part of the graph.
  */
+#include <string.h>
+
 #include "py/aten/make.h"
 #include "py/recorder/callables.h"
 #include "py/torchcalls/torchcalls.h"
@@ -106,6 +108,17 @@ rec_note_number(rec *r, uint32_t step, int row)
         }
 }
 
+/* Which argument of torch._check and its relatives is the condition: those of an error class of one's own have that first. -1: it is none of them. */
+static int
+condition_of_check(const char *name)
+{
+    static const char *const with[] = {"_check_with", "_check_tensor_all_with"};
+    for (int i = 0; i < 2; i++)
+        if (strcmp(name, with[i]) == 0)
+            return 1;
+    return strncmp(name, "_check", 6) == 0 ? 0 : -1;
+}
+
 bool
 rec_checks_data(rec *r, const rec_args *a)
 {
@@ -115,5 +128,9 @@ rec_checks_data(rec *r, const rec_args *a)
     PyObject *module = ((PyFunctionObject *)obj)->func_module;
     const char *name = PyUnicode_AsUTF8(((PyFunctionObject *)obj)->func_name);
     bool of_torch = module != NULL && PyUnicode_Check(module) && PyUnicode_CompareWithASCIIString(module, "torch") == 0;
-    return of_torch && name != NULL && strncmp(name, "_check", 6) == 0 && rec_data_of(r, a->args[0]) == REC_DATA_IN_GRAPH;
+    int at = of_torch && name != NULL ? condition_of_check(name) : -1;
+    if (at < 0 || (uint32_t)at >= a->npos)
+        return false;
+    PyObject *condition = O(r, a->args[at]);
+    return rec_data_of(r, a->args[at]) == REC_DATA_IN_GRAPH || (strstr(name, "tensor") != NULL && condition != NULL && kin_is_tensor(condition));
 }

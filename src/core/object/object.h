@@ -1,8 +1,8 @@
-/* Relocatable x86-64 ELF objects, as LLVM writes them, put into executable memory. Only what code generation produces is
+/* Relocatable ELF objects, as LLVM writes them, put into executable memory. Only what code generation produces is
  * understood: code, constants, references among them, calls of the functions in runtime.def.
  */
-#ifndef KIN_CODEGEN_OBJECT_H
-#define KIN_CODEGEN_OBJECT_H
+#ifndef KIN_OBJECT_OBJECT_H
+#define KIN_OBJECT_OBJECT_H
 
 #include <stddef.h>
 

@@ -1,13 +1,13 @@
 /* A loader for small ELF objects of one kernel each, all into one mapping: an object's sections side by side, then a table of
  * outside functions with a jump for each; relocations applied, pages made executable. */
-#include "core/codegen/object.h"
+#include "core/object/object_machine.h"
 
 #include <elf.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/mman.h>
 
-enum { STUB = 16 /* address, then jmp *[address] */ };
+enum { STUB = 16 /* address, then a jump to [address] */ };
 
 typedef struct {
     const unsigned char *bytes;
@@ -40,9 +40,9 @@ static kin_status
 read_headers(loading *l)
 {
     l->header = (const Elf64_Ehdr *)l->bytes;
-    if (l->len < sizeof *l->header || memcmp(l->bytes, ELFMAG, SELFMAG) || l->header->e_machine != EM_X86_64
+    if (l->len < sizeof *l->header || memcmp(l->bytes, ELFMAG, SELFMAG) || l->header->e_machine != kin_object_machine
         || l->header->e_type != ET_REL)
-        return refuse(l, "not an x86-64 object");
+        return refuse(l, "not an object for this processor");
     if (l->header->e_shoff > l->len || (l->len - l->header->e_shoff) / sizeof(Elf64_Shdr) < l->header->e_shnum)
         return refuse(l, "cut off");
     l->sections = (const Elf64_Shdr *)(l->bytes + l->header->e_shoff);
@@ -68,7 +68,7 @@ place_sections(loading *l)
     for (unsigned i = 0; i < l->header->e_shnum; i++) {
         const Elf64_Shdr *s = &l->sections[i];
         l->places[i] = SIZE_MAX;
-        if (!(s->sh_flags & SHF_ALLOC) || s->sh_type == SHT_X86_64_UNWIND || s->sh_size == 0)
+        if (!(s->sh_flags & SHF_ALLOC) || s->sh_type == kin_object_unwind || s->sh_size == 0)
             continue;
         size_t align = s->sh_addralign > 1 ? s->sh_addralign : 1;
         l->places[i] = (l->total + align - 1) / align * align;
@@ -108,38 +108,20 @@ resolve(loading *l, uint32_t n, uint64_t *address)
     } else {
         return refuse(l, "a symbol in a section that is not loaded");
     }
-    static const unsigned char jump[8] = {0xff, 0x25, 0xf2, 0xff, 0xff, 0xff, 0xcc, 0xcc}; /* jmp *-14(%rip) */
     memcpy(stub, &target, 8);
-    memcpy(stub + 8, jump, 8);
+    memcpy(stub + 8, kin_object_jump, 8);
     return KIN_OK;
 }
 
 static kin_status
 relocate(loading *l, unsigned char *at, const Elf64_Rela *r)
 {
-    uint64_t symbol, place = (uint64_t)(uintptr_t)at;
+    uint64_t symbol;
     uint32_t n = (uint32_t)ELF64_R_SYM(r->r_info);
     KIN_TRY(resolve(l, n, &symbol));
-    uint64_t value = symbol + (uint64_t)r->r_addend;
-    int32_t word;
-    switch (ELF64_R_TYPE(r->r_info)) {
-    case R_X86_64_64:
-        memcpy(at, &value, 8);
-        return KIN_OK;
-    case R_X86_64_PC32:
-    case R_X86_64_PLT32:
-        word = (int32_t)(value - place);
-        break;
-    case R_X86_64_GOTPCREL:
-    case R_X86_64_GOTPCRELX:
-    case R_X86_64_REX_GOTPCRELX:
-        word = (int32_t)((uint64_t)(uintptr_t)(l->base + l->stubs + (size_t)n * STUB) + (uint64_t)r->r_addend - place);
-        break;
-    default:
-        return refuse(l, "a kind of relocation");
-    }
-    memcpy(at, &word, 4);
-    return KIN_OK;
+    const kin_relocation all = {.type = ELF64_R_TYPE(r->r_info), .at = at, .addend = (uint64_t)r->r_addend, .symbol = symbol,
+                                .slot = (uint64_t)(uintptr_t)(l->base + l->stubs + (size_t)n * STUB)};
+    return kin_object_relocate(&all) ? KIN_OK : refuse(l, "a kind of relocation, or a distance, that is not supported");
 }
 
 static kin_status
@@ -201,6 +183,7 @@ load(loading *all, kin_object_part *parts, uint32_t n, kin_object *out)
         if (parts[i].entry == NULL)
             return refuse(&all[i], "no entry");
     }
+    __builtin___clear_cache(memory, (char *)memory + total);
     return mprotect(memory, total, PROT_READ | PROT_EXEC) == 0 ? KIN_OK : refuse(all, "memory that may not be executed");
 }
 

@@ -3,7 +3,7 @@
 #include <math.h>
 #include <string.h>
 
-#include "core/codegen/object.h"
+#include "core/object/object.h"
 
 #define UNARY(NAME)                                                      \
     static void NAME##_f32(float *x, const float *y, int64_t n)          \
@@ -28,7 +28,7 @@
             x[i] = NAME(x[i], y[i]);                                     \
     }
 #define PLAIN(NAME)
-#include "core/codegen/runtime.def"
+#include "core/object/runtime.def"
 #undef UNARY
 #undef BINARY
 #undef PLAIN
@@ -45,7 +45,7 @@ kin_runtime_find(const char *name)
 #define UNARY(NAME) {"kin_" #NAME "_f32", (void *)NAME##_f32}, {"kin_" #NAME "_f64", (void *)NAME##_f64},
 #define BINARY(NAME) UNARY(NAME)
 #define PLAIN(NAME) {#NAME, (void *)NAME},
-#include "core/codegen/runtime.def"
+#include "core/object/runtime.def"
 #undef UNARY
 #undef BINARY
 #undef PLAIN

@@ -1,0 +1,331 @@
+/* Truth, and what is decided by it: conditions of branches, and operands that are made a bool for one (from 3.13 on).
+ *
+ * What is known, or can be made a fact, decides at once. Else the answer is found at replay: by a check of the operand, which leaves before
+ * the instruction, or by a step where code of the program answers.
+ */
+#include "core/diag/breaks.h"
+#include "py/compat/heap.h"
+#include "py/objects/objects.h"
+#include "py/torchcalls/torchcalls.h"
+
+static bool
+has_own_truth(PyTypeObject *tp)
+{
+    return (tp->tp_as_number && tp->tp_as_number->nb_bool) || (tp->tp_as_mapping && tp->tp_as_mapping->mp_length) ||
+           (tp->tp_as_sequence && tp->tp_as_sequence->sq_length);
+}
+
+int
+rec_truth(rec *r, kin_vid vid)
+{
+    PyObject *obj = O(r, vid);
+    rec_fresh *f = FRESH(r, vid);
+    PyTypeObject *tp = Py_TYPE(obj);
+    if (rec_is_const(r, vid) && (rec_is_plain_value(obj) || !has_own_truth(tp)))
+        return PyObject_IsTrue(obj);
+    if (kin_is_tensor(obj))
+        return -1;
+    if (f != NULL) {
+        if (f->known && (f->kind == FRESH_TUPLE || f->kind == FRESH_LIST || f->kind == FRESH_DICT))
+            return f->n != 0;
+        if (f->kind == FRESH_NAMED && rec_named_items(r, vid) != NULL)
+            return f->n != 0;
+        if (f->kind == FRESH_FUNCTION || f->kind == FRESH_METHOD)
+            return 1;
+    }
+    if (!has_own_truth(tp)) {
+        rec_need_attrs(r, vid);
+        rec_lookup(r, tp, REC_STR("__bool__"));
+        rec_lookup(r, tp, REC_STR("__len__"));
+        return 1;
+    }
+    if (f != NULL || !rec_is_plain_value(obj) || kin_exact_truth(obj) < 0) /* no fact could ask for it */
+        return -1;
+    if (rec_data_of(r, vid) != REC_NO_DATA && !PyBool_Check(obj) && obj != Py_None)
+        return -1;
+    if (obj == Py_None || PyBool_Check(obj)) {
+        if (rec_is_unstable(r, vid))
+            return -1;
+        rec_need_const(r, vid);
+        return obj == Py_True;
+    }
+    int truth = PyObject_IsTrue(obj);
+    rec_root(r, vid);
+    rec_need_type(r, vid);
+    rec_fact(r, KIN_FACT_TRUE, vid, NULL, (uint32_t)truth);
+    return truth;
+}
+
+/* Which outcome of the condition takes the jump, and is the operand kept when it does? */
+static void
+branch_kind(const rec_frame *f, bool *on_none, bool *jump_if, bool *keep)
+{
+    *on_none = f->flags & KIN_DO_BRANCH_ON_NONE;
+    *jump_if = f->flags & KIN_DO_BRANCH_JUMPS_IF;
+    *keep = f->flags & KIN_DO_BRANCH_KEEPS;
+}
+
+static void
+take_branch(rec *r, bool outcome)
+{
+    bool on_none, jump_if, keep;
+    rec_frame *f = r->top;
+    branch_kind(f, &on_none, &jump_if, &keep);
+    bool jumps = outcome == jump_if;
+    if (!(keep && jumps))
+        rec_drop(r, 1);
+    if (jumps)
+        f->next = f->jump;
+    f->jump = UINT32_MAX;
+}
+
+/* The operand's own __bool__ or __len__ has answered and must not be asked again: who gets another answer goes on behind
+ * the instruction, the other way. */
+static void
+check_answer(rec *r, rec_frame *f, bool jumped, bool outcome, bool keep)
+{
+    bool other_jumps = !jumped;
+    uint32_t other = rec_snapshot_of(r, f, other_jumps ? f->jump : f->next, other_jumps && keep ? f->sp : f->sp - 1);
+    kin_step check = {.kind = KIN_STEP_CHECK, .imm = outcome ? KIN_CHECK_WAS_TRUE : KIN_CHECK_WAS_FALSE, .nargs = 1,
+                      .snap = other, .args = r->t->vids.len};
+    kin_vid answer = r->t->steps.at[f->await_step].out;
+    if (kin_vec_push(&r->t->vids, answer) != KIN_OK || kin_vec_push(&r->t->steps, check) != KIN_OK)
+        r->status = KIN_NOMEM;
+}
+
+/* The branch that the truth is asked for: the instruction itself, or the one behind it that takes its bool. NULL: another use. */
+static const kin_instr *
+deciding_branch(const rec_frame *f)
+{
+    const kin_instr *in = kin_instr_main(f->in).op == KIN_DO_BRANCH ? f->in : kin_code_at(f->kc, f->in->next);
+    return in != NULL && kin_instr_main(in).op == KIN_DO_BRANCH ? in : NULL;
+}
+
+/* The first instruction from there on that does something, or jumps. */
+static const kin_instr *
+first_acting(const rec_frame *f, uint32_t way)
+{
+    const kin_instr *in = kin_code_at(f->kc, way);
+    while (in != NULL && in->ndoes == 0 && in->target == UINT32_MAX)
+        in = kin_code_at(f->kc, in->next);
+    return in;
+}
+
+/* Does the way begin with the AssertionError of an assert statement? */
+static bool
+begins_with_error(const rec_frame *f, uint32_t way)
+{
+    const kin_instr *in = first_acting(f, way);
+    return in != NULL && kin_instr_main(in).op == KIN_DO_LOAD_ASSERTION_ERROR;
+}
+
+static bool
+is_assert(const rec_frame *f)
+{
+    const kin_instr *branch = deciding_branch(f);
+    return branch != NULL && (begins_with_error(f, branch->next) || begins_with_error(f, branch->target));
+}
+
+/* Does the way lead back, as that of a loop which goes on? */
+static bool
+leads_back(const rec_frame *f, uint32_t way)
+{
+    const kin_instr *in = first_acting(f, way);
+    return way < f->offset || (in != NULL && in->ndoes == 0 && in->target < in->offset);
+}
+
+static int
+row_of_decision(const rec_frame *f)
+{
+    const kin_instr *branch = deciding_branch(f);
+    bool loop = branch != NULL && (leads_back(f, branch->next) || leads_back(f, branch->target));
+    return loop ? KIN_ROW_DATA_DEPENDENT_LOOP : KIN_ROW_DATA_DEPENDENT_BRANCH;
+}
+
+/* The outcome of a test is known. An assertion about data that passes can be made by the graph. */
+static void
+finish_check(rec *r, rec_frame *f, bool outcome)
+{
+    uint32_t step = f->await_step;
+    r->t->steps.at[step].imm = outcome ? KIN_CHECK_TRUE : KIN_CHECK_FALSE;
+    kin_vid vid = r->t->vids.at[r->t->steps.at[step].args];
+    bool data = kin_is_tensor(O(r, vid)) || rec_data_of(r, vid) != REC_NO_DATA;
+    const kin_instr *branch = deciding_branch(f);
+    if (!is_assert(f) || !data || r->t->steps.at[step].flags & KIN_STEP_BREAK)
+        return;
+    bool jumped = outcome == ((kin_instr_main(branch).flags & KIN_DO_BRANCH_JUMPS_IF) != 0);
+    if (outcome && !begins_with_error(f, jumped ? branch->target : branch->next) && rec_data_of(r, vid) != REC_DATA_OUTSIDE)
+        rec_make_node(r, step);
+    else
+        rec_break(r, step, KIN_ROW_DATA_DEPENDENT_ASSERT);
+}
+
+void
+rec_finish_branch(rec *r, rec_frame *f, bool jumped)
+{
+    bool on_none, jump_if, keep;
+    branch_kind(f, &on_none, &jump_if, &keep);
+    bool outcome = jumped == jump_if;
+    if (r->t->steps.at[f->await_step].kind == KIN_STEP_CHECK)
+        finish_check(r, f, outcome);
+    else
+        check_answer(r, f, jumped, outcome, keep);
+    if (!(keep && jumped))
+        rec_drop(r, 1);
+}
+
+/* Does the class's own __bool__ or __len__ mention an attribute of the object that is a tensor? */
+static bool
+looks_at_tensor(rec *r, kin_vid v)
+{
+    PyObject *const names[] = {REC_STR("__bool__"), REC_STR("__len__")};
+    for (int i = 0; i < 2; i++) {
+        PyObject *method = _PyType_Lookup(Py_TYPE(O(r, v)), names[i]);
+        if (method == NULL || !PyFunction_Check(method))
+            continue;
+        PyObject *used = ((PyCodeObject *)PyFunction_GET_CODE(method))->co_names;
+        for (Py_ssize_t k = 0; k < PyTuple_GET_SIZE(used); k++) {
+            PyObject *value = kin_heap_instance_attr(O(r, v), PyTuple_GET_ITEM(used, k));
+            if (value != NULL && kin_is_tensor(value))
+                return true;
+        }
+        return false;
+    }
+    return false;
+}
+
+/* Has the operand's truth decided at replay, by a check that leaves before the instruction or by a step that gives the answer; which of
+ * the two, the step's kind says. */
+static uint32_t
+ask(rec *r, rec_frame *f, kin_vid v)
+{
+    PyObject *obj = O(r, v);
+    bool tensor = kin_is_tensor(obj), quiet = tensor || rec_is_plain_value(obj);
+    if (quiet && FRESH(r, v) == NULL && !r->info.at[v].graph)
+        rec_need_type(r, v);
+    kin_vid answer = quiet ? 0 : rec_step_out(r, KIN_STEP_TRUTH, KIN_STEP_OPAQUE, &v, 1);
+    r->asserts = is_assert(f);
+    uint32_t s = quiet ? rec_check(r, KIN_CHECK_TRUE, v, NULL, 0) : r->t->vals.at[answer].step;
+    if (tensor && !is_assert(f)) /* that one may pass, which is known afterwards */
+        rec_break(r, s, row_of_decision(f));
+    r->asserts = false;
+    if (!quiet) {
+        if (looks_at_tensor(r, v))
+            rec_break(r, s, KIN_ROW_DATA_DEPENDENT_BOOL_METHOD);
+        rec_forget_contents(r);
+    }
+    r->skip_expected = true;
+    return s;
+}
+
+/* Of an operand on the stack: 0, 1 when known or made a fact; -1 when it must be asked for. */
+static int
+known_truth(rec *r, const rec_frame *f, kin_vid v)
+{
+    bool asserted = is_assert(f) && rec_data_of(r, v) == REC_DATA_IN_GRAPH && rec_is_plain_value(O(r, v));
+    return asserted ? -1 : rec_truth(r, v);
+}
+
+void
+rec_op_branch(rec *r)
+{
+    bool on_none, jump_if, keep;
+    kin_vid v = rec_peek(r, 0);
+    rec_frame *f = r->top;
+    branch_kind(f, &on_none, &jump_if, &keep);
+    if (on_none) {
+        take_branch(r, rec_decide_is(r, v, rec_const(r, Py_None)));
+        return;
+    }
+    int truth = known_truth(r, f, v);
+    if (r->stopped)
+        return;
+    if (truth >= 0) {
+        take_branch(r, truth != 0);
+        return;
+    }
+    f->await_step = ask(r, f, v);
+    f->await = AWAIT_BRANCH;
+}
+
+/* -- operands that are made a bool -------------------------------------------------------------------------------------- */
+
+void
+rec_op_truth(rec *r)
+{
+    kin_vid v = rec_peek(r, 0);
+    rec_frame *f = r->top;
+    int truth = known_truth(r, f, v);
+    if (r->stopped)
+        return;
+    if (truth >= 0) {
+        rec_drop(r, 1);
+        rec_push(r, rec_const(r, truth ? Py_True : Py_False));
+        return;
+    }
+    uint32_t s = ask(r, f, v);
+    rec_drop(r, 1);
+    if (r->t->steps.at[s].kind == KIN_STEP_CHECK) {
+        rec_await_const(r);
+        f->await = AWAIT_TRUTH;
+        f->await_step = s;
+        return;
+    }
+    r->info.at[r->t->steps.at[s].out].type = &PyBool_Type;
+    rec_await_result(r, r->t->steps.at[s].out, s);
+}
+
+void
+rec_finish_truth(rec *r, rec_frame *f, PyObject *answer)
+{
+    f->slots[f->nlocals + f->await_slot] = rec_const(r, answer);
+    finish_check(r, f, answer == Py_True);
+}
+
+/* -- comparisons ---------------------------------------------------------------------------------------------------------- */
+
+/* Do comparisons with the object give a bool, whatever the other operand is? */
+static bool
+compares_to_bool(PyObject *obj)
+{
+    return kin_is_exact_immutable(obj) && rec_is_plain_value(obj);
+}
+
+/* The tensor that the comparison of a condition gives is on nobody's stack: here it is computed once more, so that it is known what it
+ * looks like. */
+static void
+give_example(rec *r, kin_vid out, int op)
+{
+    PyObject *example = PyObject_RichCompare(rec_stack_obj(r, 1), rec_stack_obj(r, 0), op);
+    if (example == NULL)
+        PyErr_Clear();
+    else
+        rec_set_obj(r, out, example);
+    Py_XDECREF(example);
+}
+
+/* a < b; from 3.13 on the instruction in front of a branch makes a bool of the result itself. */
+void
+rec_op_compare(rec *r)
+{
+    rec_frame *f = r->top;
+    int op = f->arg;
+    bool sure = !f->extra || (compares_to_bool(rec_stack_obj(r, 0)) && compares_to_bool(rec_stack_obj(r, 1)));
+    rec_op_binary(r, KIN_STEP_COMPARE, op, 2);
+    if (sure || r->stopped || f != r->top || f->await != AWAIT_RESULT)
+        return;
+    kin_step *s = &r->t->steps.at[f->await_step];
+    if (s->kind != KIN_STEP_COMPARE)
+        return;
+    if (!(s->flags & KIN_STEP_TORCH)) {
+        s->imm |= KIN_COMPARE_TO_BOOL;
+        r->info.at[f->await_vid].type = &PyBool_Type;
+        return;
+    }
+    f->await = AWAIT_NONE;
+    give_example(r, f->await_vid, op);
+    if (O(r, f->await_vid) == NULL)
+        rec_stop(r, "the comparison of a condition raises");
+    else
+        rec_op_truth(r);
+}

@@ -1,0 +1,36 @@
+"""An index out of range raises eager's error also where the element does not hang on the index: what is indexed is the same everywhere."""
+import pytest
+import torch
+import torch.nn.functional as F
+
+import kintsugi
+
+FUNCTIONS = {
+    "full": lambda x, i: torch.full((7,), 2.0)[i] + x[0],
+    "expanded": lambda x, i: x[:, :1].expand(5, 7)[:, i] * 2,
+    "one element": lambda x, i: torch.ones(1)[i] + x.sum(),
+    "iota of another dim": lambda x, i: torch.arange(5)[:, None].expand(5, 7)[:, i] + 1,
+    "gather": lambda x, i: torch.gather(x[:, :1].expand(5, 7) * 2, 1, i.expand(5, i.shape[0])),
+    "summed": lambda x, i: (torch.full((7,), 2.0)[i] * 3).sum() + x.sum(),
+    "index_select": lambda x, i: x[:, :1].expand(5, 7).index_select(1, i) + 1,
+    "embedding": lambda x, i: F.embedding(i, torch.ones(7, 3)) + x.sum(),
+    "two dims": lambda x, i: torch.zeros(7, 7)[i, i] + x[0],
+    "half": lambda x, i: torch.full((7,), 2.0, dtype=torch.bfloat16)[i] + x[0].bfloat16(),
+}
+
+
+@pytest.mark.parametrize("name", FUNCTIONS)
+@pytest.mark.usefixtures("kernels")
+def test_out_of_range_raises(name):
+    function, x = FUNCTIONS[name], torch.randn(5, 5)
+    right, wrong = torch.zeros(5, dtype=torch.long), torch.tensor([0, 0, 9, 0, 0])
+    with pytest.raises((IndexError, RuntimeError)) as expected:
+        function(x, wrong)
+    compiled = kintsugi.compile(function)
+    for _ in range(10):
+        torch.testing.assert_close(compiled(x, right), function(x, right))
+    assert kintsugi.stats(compiled)["compiled_calls"] > 0
+    with pytest.raises(type(expected.value)) as raised:
+        compiled(x, wrong)
+    assert str(raised.value) == str(expected.value)
+    torch.testing.assert_close(compiled(x, right), function(x, right))

@@ -1,0 +1,261 @@
+"""Runs a share of the tests with each pair of CPython and torch that is at hand, and writes docs/versions.json and docs/versions.md.
+
+    test_matrix.py                                      the interpreter that runs this
+    test_matrix.py --python A/bin/python --python ...    these, each with the torch that it has
+    test_matrix.py --venv 3.12=2.13.0                    made on request in FOLDER: pythonX.Y of the PATH or of pyenv, torch from PyPI
+    test_matrix.py --root trixie                         Debian's own pair, a root made by debootstrap in FOLDER (as root)
+    test_matrix.py --report                              runs nothing, writes the page again
+
+A pair has a build of its own (--no-build: what is there). The rows of a pair are replaced by what was run now; those of other pairs stay.
+"""
+import argparse
+import functools
+import glob
+import json
+import os
+import pathlib
+import re
+import shutil
+import subprocess
+import sys
+import time
+
+ROOT = pathlib.Path(__file__).resolve().parents[1]
+RESULTS, PAGE = ROOT / "docs/versions.json", ROOT / "docs/versions.md"
+TOOLS = ["numpy", "pytest", "pytest-timeout", "hypothesis", "expecttest", "rich", "meson", "ninja", "meson-python"]
+DEBIAN = ("python3,python3-torch,python3-numpy,python3-pytest,python3-hypothesis,python3-expecttest,python3-dev,gcc,libc6-dev,meson,"
+          "ninja-build,pkg-config")
+ASK = ("import json, platform, sys, torch; print('\\n' + json.dumps({'python': platform.python_version(), 'tag': sys.implementation.cache_tag, "
+       "'torch': torch.__version__}))")
+
+# ---- pairs -----------------------------------------------------------------------------------------------------------
+
+
+class Pair:
+    """An interpreter that has torch, and how it is run."""
+
+    def __init__(self, python, root=None):
+        self.python, self.root = python, root
+        facts = self.run([*self.interpreter(), "-c", ASK], timeout=300)
+        if facts is None or facts.returncode != 0:
+            sys.exit(f"{python}: no interpreter with torch: {facts and facts.stderr[-300:]}")
+        self.facts = json.loads(facts.stdout.strip().splitlines()[-1])
+
+    def name(self):
+        return f"CPython {self.facts['python']}, torch {self.facts['torch']}"
+
+    def interpreter(self):
+        return ["python3"] if self.root else [self.python]
+
+    def build(self):
+        return "build-matrix/" + self.facts["tag"] + (f"-{self.root.name}" if self.root else "")
+
+    def run(self, command, timeout, **environ):
+        env = {**os.environ, "PYTHONPATH": f"{ROOT}/python", "KINTSUGI_KERNELS": "0", "KINTSUGI_VERIFY": "1", "KINTSUGI_STEP_ASIDE": "0",
+               "OMP_NUM_THREADS": "1", "PYTHONDONTWRITEBYTECODE": "1", **environ}
+        env.pop("KINTSUGI_CACHE_DIR", None)
+        if self.root:
+            env["PATH"] = "/usr/bin:/bin"
+            command = ["chroot", str(self.root), "/bin/sh", "-c", f'cd {ROOT} && exec "$@"', "sh", *command]
+        with subprocess.Popen(command, cwd=ROOT, env=env, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,
+                              start_new_session=True) as child:
+            try:
+                out, err = child.communicate(timeout=timeout)
+            except subprocess.TimeoutExpired:
+                os.killpg(child.pid, 9)
+                return None
+        return subprocess.CompletedProcess(command, child.returncode, out, err)
+
+    def make(self):
+        environ = {"KIN_NO_LLVM": "1"} if self.root else {}
+        return self.run(["make", "build", f"PYTHON={shutil.which(self.interpreter()[0]) or '/usr/bin/python3'}", f"BUILD={self.build()}"],
+                        timeout=3600, **environ)
+
+
+def base_python(version):
+    pyenv = os.environ.get("PYENV_ROOT", os.path.expanduser("~/.pyenv"))
+    found = sorted(glob.glob(f"{pyenv}/versions/{version}.*/bin/python")) + [shutil.which("python" + version)]
+    return next(filter(None, found), None) or sys.exit(f"no python{version} here")
+
+
+def make_venv(folder, request):
+    version, torch = request.split("=")
+    place = folder / f"{version}-{torch}"
+    if not (place / "ready").exists():
+        subprocess.run([base_python(version), "-m", "venv", str(place)], check=True)
+        subprocess.run([place / "bin/python", "-m", "pip", "install", "-q", f"torch=={torch}", *TOOLS], check=True)
+        (place / "ready").touch()
+    return Pair(str(place / "bin/python"))
+
+
+def make_root(folder, suite):
+    place = folder / suite
+    if not (place / "ready").exists():
+        script = [] if os.path.exists(f"/usr/share/debootstrap/scripts/{suite}") else ["/usr/share/debootstrap/scripts/sid"]
+        subprocess.run(["debootstrap", "--variant=minbase", f"--include={DEBIAN}", suite, str(place), "https://deb.debian.org/debian", *script],
+                       check=True)
+        (place / "ready").touch()
+    for source, at in ((ROOT, place / str(ROOT)[1:]), ("/proc", place / "proc"), ("/dev", place / "dev")):
+        at.mkdir(parents=True, exist_ok=True)
+        if not os.path.ismount(at):
+            subprocess.run(["mount", "--bind", str(source), str(at)], check=True)
+    return Pair("python3", place)
+
+
+# ---- parts -----------------------------------------------------------------------------------------------------------
+
+
+def count_pytest(done):
+    """(right, wrong, names of the wrong ones) of a pytest run."""
+    said = done.stdout.strip().splitlines()
+    total = {word: int(n) for n, word in re.findall(r"(\d+) (passed|failed|error|errors)", said[-1] if said else "")}
+    wrong = total.get("failed", 0) + total.get("error", 0) + total.get("errors", 0)
+    if not total:
+        wrong = 1
+    names = [line.split("::")[-1].split(" - ")[0] for line in said if line.startswith(("FAILED", "ERROR"))]
+    return total.get("passed", 0), wrong, names
+
+
+def pytest_part(*args, **environ):
+    def run(pair, timeout):
+        done = pair.run([*pair.interpreter(), "-m", "pytest", "-q", "--tb=no", "-rfE", "-p", "no:cacheprovider", *args], timeout, **environ)
+        return None if done is None else count_pytest(done)
+    return run
+
+
+def programs_part(script, count, *args, **environ):
+    def run(pair, timeout):
+        done = pair.run([*pair.interpreter(), script, "--seed", "4000", "--count", str(count), *args], timeout, **environ)
+        return None if done is None else (count * (done.returncode == 0), int(done.returncode != 0), [])
+    return run
+
+
+def watcher(pair, timeout):
+    done = pair.run([*pair.interpreter(), "tests/watch/run.py", pair.build() + "-watch", "--this"], timeout)
+    return None if done is None else (int(done.returncode == 0), int(done.returncode != 0), [])
+
+
+def models(pair, timeout):
+    done = pair.run([*pair.interpreter(), "tests/models/run_models.py", *MODELS, "--strict"], timeout)
+    if done is None:
+        return None
+    return len(MODELS) * (done.returncode == 0), int(done.returncode != 0), []
+
+
+CORPUS, KERNELS = "tests/corpus/test_corpus.py", {"KINTSUGI_KERNELS": "1"}
+MODELS = ["mlp", "lstm_cell_loop", "cnn", "breaks"]  # those that need torch alone
+
+
+def parts(share):
+    """(name, what it runs) for a share of 1/share."""
+    turn = f"{1 + share // 3}/{share}"
+    fuzz = max(10, 2000 // share)
+    return [
+        ("watcher over the standard library", watcher),
+        ("corpus", pytest_part(CORPUS, "-k", "behaves_as_eager or test_replays", KIN_SHARD=turn)),
+        ("corpus, left at steps", pytest_part(CORPUS, "-k", "forced_exits", KIN_SHARD=turn)),
+        ("rules", pytest_part("tests/rules", KIN_SHARD=turn)),
+        ("oracle", pytest_part("tests/oracle", KIN_ORACLE_CHANGES="10", KIN_ORACLE_FUZZ="5", KIN_ORACLE_MODELS="mlp")),
+        ("random programs", programs_part("tests/diff/fuzz_programs.py", fuzz)),
+        ("seeds", pytest_part("tests/seeds/test_seeds.py")),
+        ("models", models),
+        ("generators, exceptions, hostile versions", pytest_part("tests/py/test_record_generators.py", "tests/py/test_record_exceptions.py",
+                                                                 "tests/py/test_language_versions.py", "tests/py/test_hostile_versions.py")),
+        ("corpus with kernels", pytest_part(CORPUS, "--engine=kintsugi_kernels", "-k", "behaves_as_eager", KIN_SHARD=turn, **KERNELS)),
+        ("random tensor programs", programs_part("tests/kernels/fuzz_tensors.py", fuzz, **KERNELS)),
+    ]
+
+
+def run_pair(pair, args, results):
+    print(f"== {pair.name()}", flush=True)
+    if not args.no_build:
+        built = pair.make()
+        if built is None or built.returncode != 0:
+            sys.exit(f"the build failed:\n{built and built.stdout[-2000:]}{built and built.stderr[-2000:]}")
+    row = results.setdefault(pair.name(), {**pair.facts, "parts": {}})
+    row["debian"] = pair.root is not None
+    for name, run in parts(args.share):
+        if args.only and not any(word in name for word in args.only):
+            continue
+        start = time.monotonic()
+        outcome = run(pair, args.limit)
+        right, wrong, names = outcome if outcome is not None else (0, 0, [])
+        row["parts"][name] = {"right": right, "wrong": wrong, "names": names[:20], "share": args.share,
+                              "ended": outcome is not None, "seconds": round(time.monotonic() - start)}
+        print(f"   {name}: {cell(row['parts'][name])} ({row['parts'][name]['seconds']} s)", *names[:8], flush=True)
+        RESULTS.write_text(json.dumps(results, indent=1, sort_keys=True) + "\n")
+
+
+# ---- the page --------------------------------------------------------------------------------------------------------
+
+
+def cell(part):
+    if part is None:
+        return "not run"
+    if not part["ended"]:
+        return "time was up"
+    total = part["right"] + part["wrong"]
+    return f"{part['right']} of {total}" if total > 1 else "ok" if part["wrong"] == 0 else "differs"
+
+
+def version_key(row):
+    return [[int(n) for n in re.findall(r"\d+", row[field])[:3]] for field in ("python", "torch")]
+
+
+HEAD = """# Versions
+
+One binary per minor version of CPython serves every torch from 2.6 on: what is reached through private words of PyTorch is calibrated
+against live tensors at the first call, and the layout of CPython's frames is compared when the extension is loaded. Where something does not
+fit, one `RuntimeWarning` says what, and everything runs eagerly (`tests/py/test_hostile_versions.py`); `kintsugi doctor` says the same at any
+time. Refused with a sentence: free-threaded builds, CPython's own JIT switched on, subinterpreters, other implementations than CPython.
+
+`make test-matrix` has written the table: right cases of those that ran, on x86-64 Linux, each a share of the test suite
+(`tools/test_matrix.py` says which). What is not in the table was not run.
+"""
+
+TAIL = """
+Coroutines and asynchronous generators stay opaque steps on all versions: right, and not part of graphs. `except*`, class bodies, type
+parameters and templates end a recording where they stand, and CPython runs the rest of the call; so do with statements whose body raises
+on 3.14.
+"""
+
+
+def write_page(results):
+    rows = sorted(results.values(), key=version_key)
+    names = [name for name, _ in parts(16)]
+    lines = [HEAD, "| | " + " | ".join(f"CPython {r['python']}<br>torch {r['torch'].split('+')[0]}{' (Debian)' if r['debian'] else ''}" for r in rows) + " |",
+             "|---" * (len(rows) + 1) + "|"]
+    for name in names:
+        lines.append(f"| {name} | " + " | ".join(cell(r["parts"].get(name)) for r in rows) + " |")
+    wrong = [f"- {r['python']} with {r['torch']}, {name}: " + ", ".join(f"`{n}`" for n in part["names"])
+             for r in rows for name, part in sorted(r["parts"].items()) if part["names"]]
+    if wrong:
+        lines += ["", "What differs:", "", *wrong]
+    PAGE.write_text("\n".join(lines) + "\n" + TAIL)
+
+
+def main():
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("--python", action="append", default=[])
+    parser.add_argument("--venv", action="append", default=[], metavar="3.12=2.13.0")
+    parser.add_argument("--root", action="append", default=[], metavar="SUITE")
+    parser.add_argument("--folder", type=pathlib.Path, default=ROOT / "build-matrix", help="where venvs and roots are made")
+    parser.add_argument("--share", type=int, default=16, help="one of so many cases is run (1: all)")
+    parser.add_argument("--only", action="append", help="parts whose names have this word")
+    parser.add_argument("--limit", type=int, default=1800, help="seconds a part may take")
+    parser.add_argument("--no-build", action="store_true")
+    parser.add_argument("--report", action="store_true")
+    args = parser.parse_args()
+    results = json.loads(RESULTS.read_text()) if RESULTS.exists() else {}
+    if not args.report:
+        args.folder.mkdir(parents=True, exist_ok=True)
+        make = [*(functools.partial(Pair, p) for p in args.python), *(functools.partial(make_venv, args.folder, v) for v in args.venv),
+                *(functools.partial(make_root, args.folder, s) for s in args.root)]
+        for pair in make or [functools.partial(Pair, sys.executable)]:
+            run_pair(pair(), args, results)
+    write_page(results)
+    sys.exit(any(part["wrong"] for row in results.values() for part in row["parts"].values()))
+
+
+if __name__ == "__main__":
+    main()
