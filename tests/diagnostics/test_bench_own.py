@@ -75,7 +75,7 @@ def test_errors(bench, tmp_path, arguments, text):
 def _row(eager, kintsugi):
     row = {"times": {"eager": eager, "kintsugi": kintsugi}, "first": {"kintsugi": {"call": 0.1, "spent": 0.2, "calls": 6}}, "errors": {},
            "difference": {"kintsugi": 0.0}, "kept_bytes": 0}
-    return own.verdict(row, own._describe(row)), own._describe(row)
+    return own.verdict(row, own.describe(row)), own.describe(row)
 
 
 def test_verdicts():
