@@ -94,7 +94,7 @@ demo: build
 	$(PYTHON) -m kintsugi.demo
 
 models: build
-	$(PYTHON) tests/models/run_models.py
+	$(PYTHON) tests/models/run_models.py $(ARGS)
 
 # What fullgraph=True accepts, here and in stock; writes docs/fullgraph.md and docs/fullgraph.json.
 fullgraph: build

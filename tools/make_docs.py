@@ -16,7 +16,7 @@ import sys
 ROOT = pathlib.Path(__file__).resolve().parent.parent
 EXAMPLES = ROOT / "docs/breaks/examples"
 
-GUIDE = [("Install", "install"), ("First speed-up", "first"), ("Graph breaks", "breaks"), ("Debugging step by step", "debug"), ("Training", "training"), ("Varying sizes", "sizes"),
+GUIDE = [("Install", "install"), ("First speed-up", "first"), ("Graph breaks", "breaks"), ("Debugging step by step", "debug"), ("The report", "report"), ("Training", "training"), ("Varying sizes", "sizes"),
          ("In continuous integration", "ci"), ("Troubleshooting", "troubleshooting")]
 MEASURED = [("Speed", "bench"), ("Cost of a call", "overhead"), ("Operators", "ops"), ("Libraries", "libraries"), ("Four texts on torch.compile", "documents"),
             ("Versions", "versions"), ("Settings", "settings")]

@@ -171,9 +171,9 @@ def _guard_lines(guards):
 
 
 _TOLD = {("program", True): "the program itself asks",
-         ("library", True): "its other way usually is one graph; it is compared with eager calls",
-         ("library", False): "the other way was measured to be slower than eager calls",
-         ("optimizer", False): "an optimizer then does other arithmetic; this is eager's"}
+         ("library", True): "the branch for compilers usually has no graph breaks; its speed is compared with eager calls",
+         ("library", False): "the branch for compilers was measured to be slower than eager calls",
+         ("optimizer", False): "told True, an optimizer computes its step in another way than in eager"}
 
 
 def _asked_lines(rows):

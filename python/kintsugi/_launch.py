@@ -16,11 +16,12 @@ import time
 
 import torch
 
-from . import _symbols, fx
+from . import _operators, _symbols, fx
 from ._config import config
+from ._operators import check_equal, check_not
 
 LIMIT = 8
-_ASSERTIONS = (torch._assert_async, torch._check)
+_ASSERTIONS = (torch._assert_async, torch._check, check_not, check_equal)
 KEYS = 1024  # kinds of inputs of which is known what serves them
 _ALL = "all"
 _NOTHING = object()
@@ -37,20 +38,36 @@ def make_subgraph(backend, graph, examples, numbers, dynamic, name, entry, numbe
     if not subgraph.pure and any(node["callable"] in _ASSERTIONS for node in graph["nodes"]):
         subgraph.note("it changes a tensor and makes an assertion: where that does not hold, the change could not be taken back")
         return None
+    if not subgraph.pure and any(node["callable"] in (max, min) and fx.parse_note(node["note"]) is not None for node in graph["nodes"]):
+        subgraph.note("it changes a tensor, perhaps the one that max() or min() has chosen")
+        return None
     try:
         subgraph.gm = fx.to_graph_module(graph, numbers)
     except Exception as error:
         subgraph.note(f"it cannot be written as a torch.fx graph: {error}")
         return None
+    if any(node["callable"] in _operators.RUNNERS for node in graph["nodes"]):
+        from . import _bodies
+
+        _bodies.lower(subgraph.gm, _example_of)
+        subgraph.shapes = [fx.parse_note(leaf["note"]) for leaf in subgraph.entries]
+        if any(map(_operators.asks_data, subgraph.gm.graph.nodes)):
+            subgraph.note("what the functions of one of its operators do cannot be written as graphs")
+            return None
     subgraph.build_example(examples)
     return subgraph
+
+
+def _example_of(node):
+    """A tensor like what the node gives, as it was recorded; None: it is none."""
+    return imitate(node.meta.get("note"))
 
 
 class Subgraph:
     """One graph: what the backend made of it, by the metadata of its inputs. Answers None to be run step by step."""
 
     __slots__ = ("backend", "graph", "numbers", "entries", "inputs", "gm", "name", "entry", "number", "count", "pure", "made", "nmade",
-                 "sizes", "dynamic", "waiting")
+                 "sizes", "dynamic", "waiting", "shapes")
 
     def __init__(self, backend, graph, numbers, dynamic, name, entry, number):
         self.backend, self.name = backend, name
@@ -65,6 +82,7 @@ class Subgraph:
         self.nmade = 0
         self.sizes = _symbols.OpenSizes(self.entries, dynamic)
         self.dynamic = []  # (Symbolic, function of all inputs): for all sizes that fit
+        self.shapes = None  # the functions of its operators are graphs for inputs like these: notes, parsed
         self.waiting = None  # made for example inputs of which requires_grad is not known
 
     def __call__(self, *inputs):
@@ -139,8 +157,11 @@ class Subgraph:
 
     def build(self, inputs):
         """Calls the backend; None when it raised and that is suppressed."""
+        if self.shapes is not None and not all(map(_is_like, inputs, self.shapes)):
+            self.note("the functions of its operators were recorded for other sizes")
+            return None
         self.nmade += 1
-        symbolic = self._find_symbols(inputs)
+        symbolic = self._find_symbols(inputs) if self.shapes is None else None
         start = time.perf_counter_ns()
         try:
             fn = self._call_backend(inputs, symbolic)
@@ -242,6 +263,12 @@ def _without_grad(key):
     return tuple(part[:5] if type(part) is tuple and len(part) == 6 else part for part in key)
 
 
+def _is_like(value, parts):
+    if parts is None or not isinstance(value, torch.Tensor):
+        return parts is None and not isinstance(value, torch.Tensor)
+    return (value.dtype, list(value.shape)) == (parts[0], parts[1])
+
+
 def imitate(note):
     """A tensor of zeros that looks like the recorded one, or None."""
     value = _imitate(note)
@@ -261,6 +288,9 @@ _CHANGING = ("setitem", "delitem", "iadd", "iand", "ifloordiv", "ilshift", "imat
              "irshift", "isub", "itruediv", "ixor", "setattr")
 
 
+# True in these changes what is computed, and nothing else.
+_COMPUTES = {"as_tuple", "return_inverse", "return_counts", "return_indices", "sorted", "stable", "descending", "largest", "keepdim", "unbiased",
+             "is_causal", "align_corners", "antialias", "full_matrices", "upper", "non_blocking", "copy", "ceil_mode", "count_include_pad"}
 _WRITES_IF = ("inplace", "training")  # the last by what a layer counts, or by random numbers
 
 
@@ -271,12 +301,14 @@ def only_compute(graphs):
 
 def _changes_something(node):
     """Could running the call twice differ from running it once? In doubt, yes."""
+    if node["callable"] in _ASSERTIONS:
+        return False
     name = node["target"].rpartition(".")[2] if node["op"] != "operator" else ""
     known = getattr(node["callable"], "__name__", name)
     return (name.endswith("_") and not name.endswith("__")) or name in _CHANGING or known in _CHANGING or \
         "out" in node["kwargs"] or node["kwargs"].get("max_norm") is not None or \
         (known in ("embedding", "embedding_bag") and len(node["args"]) > 3) or any(
-            arg is True or (name in _WRITES_IF and arg is not False) for name, arg in [
+            (arg is True and name not in _COMPUTES) or (name in _WRITES_IF and arg is not False) for name, arg in [
                 *enumerate(node["args"]), *node["kwargs"].items()]) or \
         (node["op"] == "call_function" and (node["callable"] is None or not _is_torch(node["callable"])))
 

@@ -234,12 +234,21 @@ def _ask_for_code():
 def _show_code(event):
     compiled, entry, index = _find(event["entry"], {})
     for subgraph in _engine.kernels(entry) if entry is not None else ():
-        code = [version["code"] for version in subgraph["versions"] if version["code"]]
+        made = [version for version in subgraph["versions"] if version["code"]]
+        code = [version["code"] for version in made]
         if subgraph["graph"] == event["graph"] and code:
             ids = number_frame(compiled), index
             _log("output_code", f"Output code of {event['name']}, graph {event['graph']}:\n{code[-1]}", ids)
             if _trace.is_wanted():
                 _trace.write_code(event["name"], event["graph"], code[-1], ids)
+                _trace.write_graph(event, ids, _engine.dump(entry), made[-1]["aten"] or "", code[-1], _place_of(compiled))
+
+
+def _place_of(compiled):
+    from . import _explain
+
+    code = getattr(_explain._function_of(compiled.fn), "__code__", None)
+    return (code.co_filename, code.co_firstlineno) if code is not None else ("?", 0)
 
 
 def _ids_of_name(name):

@@ -5,7 +5,10 @@ them. That is PyTorch's own compiler's work, and stays so. Once a torch.cond wit
 has passed, its meaning is known (`true_fn(*operands) if pred else false_fn(*operands)`), and that is what later calls do.
 """
 
+import builtins
+import dis
 import functools
+import importlib
 import logging
 import sys
 import types
@@ -13,6 +16,26 @@ import types
 import torch
 
 LIMIT = 4096
+
+
+def check_not(value):
+    """In graphs: a decision on sizes that data decides turned out so. Where it does not, the graph's steps run one by one."""
+    torch._check(not value)
+
+
+def check_equal(value, known):
+    torch._check(value == known)
+
+
+def greatest(a, b):
+    """In graphs: max(a, b) of two tensors, which is one of them."""
+    return torch.where(b > a, b, a)
+
+
+def least(a, b):
+    return torch.where(b < a, b, a)
+
+
 _quiet = ("torch._dynamo.output_graph.__graph_code", "torch._dynamo.guards.__guards", "torch._dynamo.guards.__recompiles")
 _passed = set()
 
@@ -21,6 +44,21 @@ def in_operator():
     """True while an operator compiles the functions it was handed."""
     utils = sys.modules.get("torch._higher_order_ops.utils")
     return utils is not None and getattr(utils._hop_compile_tls, "in_hop_compile", False)
+
+
+def maker_of(code, namespace, name):
+    """In graphs: makes the function that the program makes there, of its defaults and what its cells hold."""
+    def make_function(defaults, kwdefaults, *cells):
+        made = types.FunctionType(code, namespace, code.co_name, defaults, tuple(map(types.CellType, cells)))
+        made.__kwdefaults__, made.__qualname__ = kwdefaults, name or code.co_name
+        return made
+    return make_function
+
+
+def getter_of(function):
+    def get_function():
+        return function
+    return get_function
 
 
 def _hide(record):
@@ -60,3 +98,132 @@ def _describe(pred, true_fn, false_fn, operands):
     return (true_fn.__code__, false_fn.__code__, torch.is_grad_enabled(),
             *[(t.dtype, t.shape, t.stride(), t.device, t.requires_grad) for t in tensors])
 
+
+
+# -- operators that run functions of the program ---------------------------------------------------------------------------------------
+
+# What these do under their names is to compute, where their operands do.
+_BUILTINS = {"abs", "all", "any", "bool", "callable", "complex", "dict", "divmod", "enumerate", "float", "int", "isinstance", "len", "list", "max",
+             "min", "pow", "range", "reversed", "round", "slice", "str", "sum", "tuple", "type", "zip", "None", "True", "False", "NotImplemented"}
+# Methods of lists, dicts, sets and modules that change them; methods of tensors that do end in an underscore.
+_CHANGES = {"append", "extend", "insert", "pop", "remove", "clear", "update", "setdefault", "add", "discard", "popitem", "sort", "reverse", "write",
+            "backward", "register_hook", "register_post_accumulate_grad_hook", "item", "tolist", "numpy", "data", "manual_seed", "seed", "set_",
+            "is_compiling", "is_dynamo_compiling", "graph_break", "disable", "set_grad_enabled", "set_default_dtype", "print"}
+_QUIET = {"STORE_FAST", "STORE_DEREF"}
+
+
+@functools.lru_cache(maxsize=LIMIT)
+def names_of(code):
+    """The names that the code, and the functions in it, take from globals; None where it may do more than compute."""
+    names, previous = [], None
+    own = set(code.co_cellvars)
+    for op in dis.get_instructions(code):
+        kind, name = op.opname, op.argval
+        if kind in ("LOAD_GLOBAL", "LOAD_NAME"):
+            names.append(name)
+        elif kind == "STORE_DEREF" and name not in own:
+            return None
+        elif kind.startswith(("STORE_", "DELETE_")) and kind not in _QUIET and kind != "DELETE_FAST":
+            return None
+        elif kind.startswith(("IMPORT_", "YIELD", "SEND", "GET_A", "LOAD_BUILD", "SETUP_ANN", "RAISE")):
+            return None
+        elif kind in ("LOAD_ATTR", "LOAD_METHOD") and (name in _CHANGES or (name.endswith("_") and not name.endswith("__"))):
+            return None
+    for const in code.co_consts:
+        if isinstance(const, types.CodeType):
+            inner = names_of(const)
+            if inner is None:
+                return None
+            names.extend(inner)
+    found = tuple(dict.fromkeys(names))
+    return found if all(not hasattr(builtins, name) or name in _BUILTINS for name in found) else None
+
+
+def runner_of(operator):
+    """What does the operator's work at replay; None: it runs as an opaque step."""
+    if not _runners:
+        _find_operators()
+    found = _runners.get(operator.__code__)
+    return operator if found is _ITSELF else found
+
+
+def _wants_gradients(*trees):
+    return torch.is_grad_enabled() and any(isinstance(t, torch.Tensor) and t.requires_grad for t in torch.utils._pytree.tree_leaves(trees))
+
+
+def run_cond(pred, true_fn, false_fn, operands=()):
+    """What torch.cond computes. Its own checks have passed while the program was recorded."""
+    return true_fn(*operands) if pred else false_fn(*operands)
+
+
+_on_examples = False
+
+
+def set_examples(on):
+    """Tensors of ones are in the place of the program's (capture/data.c): of what comes, only the kind counts, and a loop need not end on them."""
+    global _on_examples
+    _on_examples = on
+
+
+def run_while_loop(cond_fn, body_fn, carried_inputs):
+    if _wants_gradients(carried_inputs):
+        return _stock["while_loop"](cond_fn, body_fn, carried_inputs)
+    if _on_examples:
+        return body_fn(*carried_inputs)
+    carried = carried_inputs
+    while cond_fn(*carried):
+        carried = body_fn(*carried)
+    return carried if carried is not carried_inputs else torch.utils._pytree.tree_map_only(torch.Tensor, torch.clone, carried)
+
+
+def run_scan(combine_fn, init, xs, *, dim=0, reverse=False):
+    from torch.utils import _pytree as pytree
+
+    leaves, spec = pytree.tree_flatten(xs)
+    if not leaves or _wants_gradients(init, xs):
+        return _stock["scan"](combine_fn, init, xs, dim=dim, reverse=reverse)
+    at = dim % leaves[0].ndim
+    n = leaves[0].shape[at]
+    carry, outs = init, [None] * n
+    for i in reversed(range(n)) if reverse else range(n):
+        carry, outs[i] = combine_fn(carry, pytree.tree_unflatten([x.select(at, i) for x in leaves], spec))
+    flat = [pytree.tree_leaves(out, is_leaf=lambda v: v is None) for out in outs]
+    stacked = [None if column[0] is None else torch.stack(column) for column in zip(*flat)]
+    result = pytree.tree_unflatten(stacked, pytree.tree_structure(outs[0], is_leaf=lambda v: v is None))
+    if at != 0:
+        result = pytree.tree_map(lambda x: torch.movedim(x, 0, at) if at < x.ndim else x, result)
+    return carry, result
+
+
+def run_map(f, xs, *args):
+    from torch.utils import _pytree as pytree
+
+    if _wants_gradients(xs, args):
+        return _stock["map"](f, xs, *args)
+    leaves, spec = pytree.tree_flatten(xs)
+    outs = [f(pytree.tree_unflatten([x[i] for x in leaves], spec), *args) for i in range(leaves[0].shape[0])]
+    return pytree.tree_map(lambda *rows: torch.stack(rows), *outs)
+
+
+def asks_data(node):
+    """Does the node of a graph decide by data, outside of an operator that a backend knows?"""
+    return node.target is run_while_loop or (node.target is run_cond and isinstance(node.args[0], torch.fx.Node))
+
+
+RUNNERS = (run_cond, run_while_loop, run_scan, run_map)
+_ITSELF = object()
+_runners, _stock = {}, {}
+
+
+def _find_operators():
+    own = {"cond.cond": run_cond, "while_loop.while_loop": run_while_loop, "scan.scan": run_scan, "map.map": run_map,
+           "associative_scan.associative_scan": _ITSELF}
+    for path, runner in own.items():
+        module, _, name = path.partition(".")
+        fn = getattr(importlib.import_module(f"torch._higher_order_ops.{module}"), name)
+        _stock[name] = fn
+        _runners[fn.__code__] = runner
+    from torch._functorch import eager_transforms, vmap
+
+    for fn in (vmap.vmap_impl, eager_transforms.grad_impl, eager_transforms.grad_and_value_impl):
+        _runners[fn.__code__] = _ITSELF

@@ -16,10 +16,13 @@ def is_wanted():
 
 
 @contextlib.contextmanager
-def _compiling(ids):
+def _compiling(ids, graph=0):
+    """graph: its number, where an event is about one graph of a recording; PyTorch's tools show it as [0/0_1]."""
     from torch._guards import CompileContext, CompileId, compile_context
 
-    with compile_context(CompileContext(CompileId(frame_id=ids[0], frame_compile_id=ids[1]))):
+    context = CompileContext(CompileId(frame_id=ids[0], frame_compile_id=ids[1]))
+    context.attempt = graph
+    with compile_context(context):
         yield
 
 
@@ -94,6 +97,22 @@ def write_backend(event, ids):
 def write_code(name, number, code, ids):
     with _compiling(ids):
         _write("inductor_output_code", {"filename": f"{name}_graph_{number}.txt"}, code)
+
+
+def write_graph(event, ids, dump, aten, code, place):
+    """A compiled graph by itself, of the function at `place`: where it stands, what was captured of it, its code, and what compiling it took."""
+    graph = dump["graphs"][event["graph"] - 1]
+    first = graph["nodes"][0] if graph["nodes"] else {"filename": place[0], "line": place[1]}
+    seconds = {name: event.get(f"{name}_ns", 0) / 1e9 for name in ("compile", "capture", "llvm")}
+    with _compiling(ids, event["graph"]):
+        _write_start([(*place, event["name"]), (first["filename"], first["line"], f"graph {event['graph']} of {event['name']}")])
+        _write("dynamo_output_graph", {"sizes": _sizes(graph)}, graph["code"])
+        _write("aot_inference_graph", {}, aten)
+        _write("inductor_output_code", {"filename": f"{event['name']}_graph_{event['graph']}.txt"}, code)
+        _write("compilation_metrics", _metrics({"name": f"{event['name']}, graph {event['graph']}", "filename": first["filename"], "line": first["line"]},
+                                               {"graphs": [graph], "breaks": [], "facts": []})
+               | {"entire_frame_compile_time_s": seconds["compile"], "backend_compile_time_s": seconds["compile"], "inductor_compile_time_s": seconds["compile"] - seconds["capture"],
+                  "code_gen_time_s": seconds["llvm"]})
 
 
 def _sizes(graph):

@@ -1,11 +1,12 @@
 """Graphs of a dump as torch.fx.GraphModules: what custom backends and explain().graphs get."""
 
 import re
+import types
 
 import torch
 import torch.fx
 
-from . import _symbols
+from . import _operators, _symbols
 
 
 class ConversionError(RuntimeError):
@@ -19,6 +20,13 @@ def to_graph_module(graph, numbers=None, symbolic=None):
     symbolic  a _symbols.Symbolic: its symbols are inputs, too
     """
     return _Converter(graph, numbers or {}, symbolic).convert()
+
+
+def _named(fn):
+    """The function under a name that the text of a graph can have: what torch.jit.trace made of a lambda has none."""
+    def traced_function(*args, **kwargs):
+        return fn(*args, **kwargs)
+    return traced_function
 
 
 class _Converter:
@@ -40,7 +48,7 @@ class _Converter:
                 self.values[entry["vid"]] = node
         for entry in self.source["nodes"]:
             self.values[entry["vid"]] = self.add(entry)
-        self.graph.output(tuple(self.values[vid] for vid in self.source["outputs"]))
+        self.graph.output(tuple(self.value({"vid": vid}) for vid in self.source["outputs"]))
         module = torch.fx.GraphModule(self.root, self.graph, class_name="GraphModule")
         module.meta["kintsugi_code"] = self.source["code"]
         return module
@@ -77,7 +85,7 @@ class _Converter:
         elif entry["callable"] is None:
             raise ConversionError(f"{entry['target']} at {entry['filename']}:{entry['line']} is not a known function")
         else:
-            node = self.graph.create_node("call_function", entry["callable"], args, kwargs, name=entry["name"])
+            node = self.graph.create_node("call_function", self.function(entry), args, kwargs, name=entry["name"])
         node.meta["note"] = entry["note"]
         if entry["line"]:
             node.meta["stack_trace"] = (
@@ -85,12 +93,21 @@ class _Converter:
             )
         return node
 
+    def function(self, entry):
+        """max() and min() of tensors ask data which of the two it is: a graph computes that."""
+        if entry["callable"] in (max, min) and parse_note(entry["note"]) is not None:
+            return _operators.greatest if entry["callable"] is max else _operators.least
+        name = getattr(entry["callable"], "__name__", None)
+        return entry["callable"] if isinstance(name, str) and name.isidentifier() else _named(entry["callable"])
+
     def value(self, arg):
         if isinstance(arg, dict):
             if "vid" in arg:
                 if arg["vid"] not in self.values and arg["vid"] in self.numbers:
                     self.values[arg["vid"]] = self.number(arg["vid"])
                 return self.values[arg["vid"]]
+            if "function" in arg:
+                return self.graph.call_function(_operators.maker_of(*arg["function"]), tuple(self.value(part) for part in arg["parts"]))
             return {key: self.value(item) for key, item in arg["dict"]}
         if type(arg) is tuple:
             return tuple(self.value(item) for item in arg)
@@ -100,6 +117,8 @@ class _Converter:
             return slice(self.value(arg.start), self.value(arg.stop), self.value(arg.step))
         if isinstance(arg, torch.Tensor):
             return self.constant(arg)
+        if isinstance(arg, types.FunctionType):
+            return self.graph.call_function(_operators.getter_of(arg))
         return arg
 
     def constant(self, tensor):

@@ -225,9 +225,9 @@ test_order(void)
     CHECK_STR(PLAIN("l = local\n" FIRST "n = len l\n" LAST), "C plain | another step stands between its calls\n"
                                                               "C plain | another step stands between its calls\n");
     CHECK_STR(WIDE(FIRST "n = size a\nm = binary pure n n\nb = call torch f x m\n"), "CDDC | the recording ends\n");
-    CHECK_STR(WIDE(FIRST "n = truth a\n" LAST), "C plain | it uses a deferred call's result\nC plain | the recording ends\n");
+    CHECK_STR(WIDE(FIRST "n = truth a\n" LAST), "C plain | Python code needs a result of the graph before its end\nC plain | the recording ends\n");
     CHECK_STR(WIDE(FIRST "check imm:2 a\n" LAST), "CTC | the recording ends\n");
-    CHECK_STR(WIDE(FIRST "check imm:0 a\n" LAST), "C plain | it uses a deferred call's result\nC plain | the recording ends\n");
+    CHECK_STR(WIDE(FIRST "check imm:0 a\n" LAST), "C plain | Python code needs a result of the graph before its end\nC plain | the recording ends\n");
 }
 
 /* A container is built late where a call's result is in it, in order where something in order wants it. */
@@ -236,7 +236,7 @@ test_containers(void)
 {
     CHECK_STR(WIDE(FIRST "p = tuple pure a x\nb = call torch f p\n"), "CDC plain | the recording ends\n");
     CHECK_STR(WIDE("l = local\n" FIRST "p = tuple pure l\nn = len p\nb = call torch f x n\n"), "CIIC hides | the recording ends\n");
-    CHECK_STR(WIDE("l = local\n" FIRST "list_append mutates l a\n" LAST), "C plain | it uses a deferred call's result\nC plain | the recording ends\n");
+    CHECK_STR(WIDE("l = local\n" FIRST "list_append mutates l a\n" LAST), "C plain | Python code needs a result of the graph before its end\nC plain | the recording ends\n");
 }
 
 /* What a call has been given must not change before it runs. */
@@ -244,7 +244,7 @@ static void
 test_changes(void)
 {
     CHECK_STR(WIDE("l = local\na = call torch f l\ng = const code\nc = call effect asks inside of_first deep g l\n" LAST),
-              "C plain | an earlier call could observe its effect\nC plain | the recording ends\n");
+              "C plain | a tensor call before it might see what it changes\nC plain | the recording ends\n");
     CHECK_STR(WIDE("l = local\n" FIRST "g = const code\nc = call effect asks inside of_first deep g l\n" LAST), "COC | the recording ends\n");
     CHECK_STR(WIDE("l = local\n" FIRST "g = const code\nc = call effect asks inside of_first deep g l\nb = call torch f l\n"),
               "C plain | one of its inputs is modified between the calls\nC plain | the recording ends\n");
@@ -259,10 +259,10 @@ static void
 test_callables(void)
 {
     CHECK_STR(WIDE("l = local\n" FIRST "g = const code\nn = call asks inside deep g l\n" LAST), "CIC | the recording ends\n");
-    CHECK_STR(WIDE("l = local\n" FIRST "g = const code\nn = call nothing g l\n" LAST), "C plain | its result may depend on an earlier call\nC plain | the recording ends\n");
+    CHECK_STR(WIDE("l = local\n" FIRST "g = const code\nn = call nothing g l\n" LAST), "C plain | what it returns may depend on a tensor call before it\nC plain | the recording ends\n");
     CHECK_STR(WIDE("l = local\nk = const text:size\n" FIRST "g = const code\nn = call asks by_name g l k\n" LAST), "CIC hides | the recording ends\n");
     CHECK_STR(WIDE("l = local\nk = const text:_version\n" FIRST "g = const code\nn = call asks by_name g l k\n" LAST), "CIC | the recording ends\n");
-    CHECK_STR(WIDE("l = local\n" FIRST "g = const code\nn = call asks by_name g l l\n" LAST), "C plain | its result may depend on an earlier call\nC plain | the recording ends\n");
+    CHECK_STR(WIDE("l = local\n" FIRST "g = const code\nn = call asks by_name g l l\n" LAST), "C plain | what it returns may depend on a tensor call before it\nC plain | the recording ends\n");
     CHECK_STR(WIDE(FIRST "g = const code\nn = call effect settings g\n" LAST), "CIC hides | the recording ends\n");
 }
 
@@ -271,7 +271,7 @@ test_gradients(void)
 {
     CHECK_STR(WIDE(FIRST "on = const false\ng = const code\nn = call effect grad_mode g on\n" LAST), "CIC hides | the recording ends\n");
     CHECK_STR(WIDE(FIRST "on = const true\ng = const code\nn = call effect grad_mode g on\n" LAST),
-              "C plain | an earlier call could observe its effect\nC plain | the recording ends\n");
+              "C plain | a tensor call before it might see what it changes\nC plain | the recording ends\n");
     CHECK_STR(WIDE("on = const true\ng = const code\nm = call effect grad_mode g on\n" FIRST "n = call effect grad_mode g on\n" LAST), "CIC hides | the recording ends\n");
 }
 
@@ -280,16 +280,16 @@ static void
 test_stores(void)
 {
     CHECK_STR(WIDE("o = local\n" FIRST "setattr effect fits ref:h o a\n" LAST), "CDC | the recording ends\n");
-    CHECK_STR(WIDE("o = local\n" FIRST "setattr effect ref:h o a\n" LAST), "C plain | it uses a deferred call's result\nC plain | the recording ends\n");
+    CHECK_STR(WIDE("o = local\n" FIRST "setattr effect ref:h o a\n" LAST), "C plain | Python code needs a result of the graph before its end\nC plain | the recording ends\n");
     CHECK_STR(WIDE("o = local\n" FIRST "setattr effect fits ref:h o a\nn = getattr ref:g o\n" LAST), "CDIC hides | the recording ends\n");
     CHECK_STR(WIDE("o = local\n" FIRST "setattr effect fits ref:h o a\nn = getattr ref:h o\n" LAST),
-              "C plain | it may see that a store was deferred\nC plain | the recording ends\n");
+              "C plain | it might see that an attribute is set later than in eager\nC plain | the recording ends\n");
     CHECK_STR(WIDE("o = local\nk = const text:h\ng = const code\n" FIRST "setattr effect fits ref:h o a\nn = call asks by_name g o k\n" LAST),
-              "C plain | it may see that a store was deferred\nC plain | the recording ends\n");
+              "C plain | it might see that an attribute is set later than in eager\nC plain | the recording ends\n");
     CHECK_STR(WIDE("o = local\n" FIRST "setattr effect fits ref:h o a\nn = getattr ref:__dict__ o\n" LAST),
-              "C plain | it may see that a store was deferred\nC plain | the recording ends\n");
+              "C plain | it might see that an attribute is set later than in eager\nC plain | the recording ends\n");
     CHECK_STR(WIDE("o = local\n" FIRST "setattr effect fits into_dict ref:h o a\nn = len o\n" LAST),
-              "C plain | it may see that a store was deferred\nC plain | the recording ends\n");
+              "C plain | it might see that an attribute is set later than in eager\nC plain | the recording ends\n");
     CHECK_STR(WIDE("o = local\n" FIRST "setattr effect fits ref:h o a\nn = len o\n" LAST), "CDIC hides | the recording ends\n");
 }
 
@@ -298,7 +298,7 @@ static void
 test_own_objects(void)
 {
     CHECK_STR(WIDE("c = const class\n" FIRST "o = object pure effect c\nsetattr mutates ref:h o a\n" LAST),
-              "C plain | an earlier call could observe its effect\nC plain | the recording ends\n");
+              "C plain | a tensor call before it might see what it changes\nC plain | the recording ends\n");
     CHECK_STR(WIDE("c = const class\no = object pure c\n" FIRST "setattr mutates ref:h o a\nd = call torch f o\n"),
               "C plain | one of its inputs is modified between the calls\nC plain | the recording ends\n");
     CHECK_STR(WIDE("c = const class\no = object pure c\n" FIRST "setattr mutates ref:h o a\n" LAST "d = call opaque effect f o\n"), "CDC | it may run arbitrary Python code\n");

@@ -48,3 +48,18 @@ def test_the_predicted_gain_is_of_the_size_of_the_real_one(monkeypatch):
     with kintsugi.config.patch(kernels=True):
         ratios = [predicted / measured for _ in range(3) for _, predicted, measured, _, _ in priced.run(["loop, small"], seconds=0.1)]
     assert 0.5 < statistics.median(ratios) < 2, ratios
+
+
+def test_calls_that_ran_eagerly_have_a_price():
+    from kintsugi.diagnose import causes, price
+
+    verdict = price.Verdict()
+    verdict.eager, verdict.compiled = 50e-6, 10e-6
+    eager, other = causes.Cause("eager", "", count=5), causes.Cause("break", "")
+    price.fill_eager([eager, other], verdict, 20)
+    assert eager.price_us == pytest.approx(10.0) and eager.share == pytest.approx(0.5) and eager.how == "modelled" and "5 of them took 40 us longer" in eager.notes[0]
+    assert other.price_us is None
+    verdict.compiled = 60e-6
+    slower = causes.Cause("eager", "", count=5)
+    price.fill_eager([slower], verdict, 20)
+    assert slower.price_us is None

@@ -90,6 +90,31 @@ def test_a_script(report):
         assert part in text, part
 
 
+def test_parts_of_a_measured_function(report, tmp_path):
+    program = programs.ORIGIN.replace("torch.compile(decide)(*example_inputs())", "f = torch.compile(decide)\n    for _ in range(4):\n        f(*example_inputs())")
+    _, text, _ = report("script.py", program)
+    for part in ("Timeline of a call", "The same as a list", "The graph on both sides", "the graph before it ends with", "sum_1 > 0", "Guards: ", "What compiling took"):
+        assert part in text, part
+    found = json.loads((tmp_path / "out" / "found.json").read_text())["functions"][0]
+    assert found["guards"] and found["record_ms"][0] > 0 and found["causes"][0]["sides"][0][-1].startswith("return (")
+    _, text, _ = report("script.py", program.replace("    if gt:\n        x = x * 2\n", "    x = torch.where(gt, x * 2, x)\n"), "--against", "out/found.json")
+    assert "Against the earlier run" in text and "gone: decide: Data-dependent branching" in text and "1 → 0" in text
+    status, _, out = report("script.py", program, "--against", "script.py")
+    assert status == 2 and "script.py" in out.err
+
+
+def test_recompiles_are_a_diff_of_values(report):
+    _, text, _ = report("script.py", programs.RECOMPILES, "--no-measure")
+    assert "History of recompiles" in text or "wasnow" in text.replace(" ", "") and "factor" in text
+
+
+def test_many_events_make_a_small_page(report, tmp_path):
+    program = programs.LAYERS.replace("        if x.sum() > 1e9:\n            x = x * 2\n", "        for _ in range(20):\n            x = torch.sin(x)\n            if x.sum() > 1e9:\n                x = x * 2\n")
+    status, text, _ = report("script.py", program, "--no-measure")
+    page = tmp_path / "out" / "index.html"
+    assert status == 0 and "20 times" not in text and page.stat().st_size < 600_000 and "240" in text
+
+
 def test_what_is_in_the_source_is_no_markup(report):
     program = programs.ORIGIN.replace("    if gt:", "    if gt:  # <script>alert('&')</script>")
     _, text, _ = report("script.py", program, "--no-measure")
@@ -101,6 +126,14 @@ def test_a_log_of_stock(report):
     assert status == 0 and "2 graph breaks, 1 recompile, 0 failures" in text
     assert "Data-dependent branching" in text and "Failed to trace builtin operator" in text and "/nowhere/m.py:10" in text
     assert "f was compiled again" in text and "<branching>" in text
+
+
+def test_a_failure_of_stock(report):
+    status, text, _ = report("failed.log", "Traceback (most recent call last):\n  File \"m.py\", line 40, in <module>\ntorch._dynamo.exc.Unsupported: Data-dependent branching\n"
+                             "  Explanation: because\n please visit: https://example.org/gb0170.html\n\nfrom user code:\n   File \"/nowhere/m.py\", line 32, in forward\n    if x > 1:\n\n"
+                             "Set TORCHDYNAMO_VERBOSE=1 for the internal stack trace\n")
+    assert status == 0 and "0 graph breaks, 0 recompiles, 1 failure" in text
+    assert "Unsupported: Data-dependent branching" in text and "/nowhere/m.py:32" in text and "because" in text
 
 
 def test_a_trace_folder(report):

@@ -14,11 +14,8 @@ from torch import nn
 PROGRAMS = {}
 # One graph for the user, in which something stands that must run at its place: a custom backend gets it in pieces.
 IN_PIECES = {"list_subclass", "register_hook_inside", "register_partial_hook_inside", "print_inside", "warning_inside", "try_and_except",
-             "cond", "cond_in_cond", "scan", "associative_scan", "vmapped", "autograd_function", "optimizer_step", "sgd_step",
-             "recurrent_module", "backward_inside", "grad_inside", "numpy_scalar", "numpy_between", "item_checked_as_size", "tolist_of_floats", "list_subclass_made_inside",
-             "subclass_made_inside", "size_from_data_in_new", "numel_decides", "nonzero_size_in_arithmetic",
-             "nonzero_size_decides", "unique_with_counts", "where_with_one_argument", "size_from_data_in_view", "len_of_nonzero",
-             "loop_over_nonzero", "boolean_mask_written"}
+             "autograd_function", "optimizer_step", "sgd_step", "recurrent_module", "backward_inside", "grad_inside", "numpy_scalar",
+             "loop_over_nonzero", "item_checked_as_size", "tolist_of_floats", "list_subclass_made_inside", "subclass_made_inside"}
 
 
 def program(make):

@@ -432,7 +432,7 @@ def test_it_is_said_why_a_graph_is_compiled_in_parts():
     for i in range(3):
         agree(fn, compiled, make, i)
     said = [(e["what"], e["reason"]) for e in engine.events() if e["event"] == "part" and e["name"] == fn.__qualname__]
-    assert "it may see that a store was deferred" in [reason for _, reason in said]
+    assert "it might see that an attribute is set later than in eager" in [reason for _, reason in said]
 
 
 def test_an_exception_that_is_looked_at():

@@ -1,6 +1,8 @@
 """Runs the model list and prints a table: what was recorded, what was replayed, and whether results are right.
 
-    run_models.py [names ...] [--engine E] [--mode eval|train|both] [--json FILE] [--strict] [--no-fork]
+    run_models.py [names ...] [--engine E] [--mode eval|train|both] [--shard 0/4] [--json FILE] [--strict] [--no-fork]
+
+The list is that of bench/models.py and the families of transformers in families.py.
 
 Each model runs in a forked child, so that a crash or a hang costs one row. The exit status is 1 if any result is wrong,
 raised or crashed; with --strict also if a model was never replayed.
@@ -20,6 +22,7 @@ sys.path[:0] = [str(HERE), str(HERE.parents[1] / "bench")]
 
 import torch  # noqa: E402
 
+import families  # noqa: E402
 import models  # noqa: E402
 from check import check  # noqa: E402
 from engines import ENGINES  # noqa: E402
@@ -71,21 +74,34 @@ def run_forked(entry, engine_name, train, count, limit):
         return row | {"verdict": "crashed", "detail": what}
 
 
-def import_models(names):
+def find(names=None, train=False, shard=(0, 1)):
+    """The entries of these names; all of the shard when no name is given."""
+    entries = [*models.ENTRIES, *families.ENTRIES]
+    known = {entry.name for entry in entries}
+    for name in names or ():
+        if name not in known:
+            raise SystemExit(f"no model is called {name!r}; known: {', '.join(sorted(known))}")
+    found = [e for e in entries if e.name in names] if names else entries[shard[0]::shard[1]]
+    return [e for e in found if e.train or not train]
+
+
+def import_models(entries):
     """Imports what the entries need here, once, and not in every child. One thread only: a pool does not survive fork."""
     torch.set_num_threads(1)
-    for entry in models.find(names):
+    for entry in entries:
         entry.make()
 
 
-def run_list(names=None, engine="kintsugi", modes=("eval", "train"), fork=True, count=None, limit=180, note=None):
+def run_list(names=None, engine="kintsugi", modes=("eval", "train"), fork=True, count=None, limit=180, note=None, shard=(0, 1)):
     rows = []
     for mode in modes:
-        for entry in models.find(names, train=mode == "train"):
+        for entry in find(names, mode == "train", shard):
             if fork:
                 row = run_forked(entry, engine, mode == "train", count, limit)
             else:
                 row = check(entry, ENGINES[engine](), mode == "train", count)
+            if row["verdict"] == "wrong" and entry.name in families.DIFFERS:
+                row.update(verdict="differs", detail=f"{families.DIFFERS[entry.name]} ({row['detail']})")
             rows.append(row)
             if note:
                 note(row)
@@ -111,7 +127,7 @@ def print_table(rows, engine):
         table.add_column(title, justify="right")
     table.add_column("verdict")
     for row in rows:
-        style = "red" if row["verdict"] in BAD else "yellow" if row["verdict"] == "not replayed" else "green"
+        style = "red" if row["verdict"] in BAD else "green" if row["verdict"] == "ok" else "yellow"
         table.add_row(row["model"], row["mode"], *(cell(row, key) for key, _ in columns),
                       f"[{style}]{row['verdict']}[/{style}]")
     console = Console(width=None if sys.stdout.isatty() else 170)
@@ -121,11 +137,19 @@ def print_table(rows, engine):
             console.print(f"{row['model']} ({row['mode']}), {row['verdict']}: {text}", markup=False, highlight=False)
 
 
+def in_one_graph(rows):
+    """Of the models that were compiled, those without a graph break: "eval 118 of 123"."""
+    modes = dict.fromkeys(row["mode"] for row in rows)
+    counted = {mode: [row["breaks"] == 0 for row in rows if row["mode"] == mode and row.get("breaks") is not None] for mode in modes}
+    return ", ".join(f"{mode} {sum(whole)} of {len(whole)}" for mode, whole in counted.items() if whole)
+
+
 def summary(rows):
     good = sum(row["verdict"] == "ok" for row in rows)
     idle = sum(row["verdict"] == "not replayed" for row in rows)
+    known = sum(row["verdict"] == "differs" for row in rows)
     bad = sum(row["verdict"] in BAD for row in rows)
-    return f"{len(rows)} runs: {good} ok, {idle} right but never replayed, {bad} bad"
+    return f"{len(rows)} runs: {good} ok, {idle} right but never replayed, {known} different as known, {bad} bad; without a graph break: {in_one_graph(rows)}"
 
 
 def exit_status(rows, strict=False):
@@ -140,16 +164,18 @@ def main(argv=None):
     parser.add_argument("--mode", choices=("eval", "train", "both"), default="both")
     parser.add_argument("--count", type=int, help="calls or steps per model (default 3)")
     parser.add_argument("--limit", type=float, default=180, help="seconds one model may take")
+    parser.add_argument("--shard", default="0/1", help="the first of four parts of the list: 0/4")
     parser.add_argument("--json", type=pathlib.Path, help="also write the rows to this file")
     parser.add_argument("--strict", action="store_true", help="a model that was never replayed is a failure")
     parser.add_argument("--no-fork", action="store_true", help="run in this process (for a debugger)")
     options = parser.parse_args(argv)
     modes = ("eval", "train") if options.mode == "both" else (options.mode,)
+    shard = tuple(map(int, options.shard.split("/")))
     if not options.no_fork:
-        import_models(options.names)
+        import_models(find(options.names, shard=shard))
     progress = sys.stderr.isatty()
     rows = run_list(options.names, options.engine, modes, not options.no_fork, options.count, options.limit,
-                    note=(lambda row: print(row["model"], row["verdict"], file=sys.stderr)) if progress else None)
+                    note=(lambda row: print(row["model"], row["verdict"], file=sys.stderr)) if progress else None, shard=shard)
     print_table(rows, options.engine)
     print(summary(rows))
     if options.json:

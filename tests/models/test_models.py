@@ -14,6 +14,10 @@ TRAIN = ["mlp", "cnn", "gpt2"]
 ONE_GRAPH = {"mlp", "lstm_cell_loop", "cnn", "vit", "bert", "gpt2"}   # whole and replayed whole, in eval mode
 
 
+# Classes of models that once broke or differed: chunks with assertions, placeholders for images, distributions that validate, gather by mask.
+FAMILIES = ["longformer", "llava", "time_series_transformer", "detr", "wav2vec2", "layoutlm"]
+
+
 def verdict(name, mode, engine, fork=True):
     row, = run_models.run_list([name], engine, (mode,), fork=fork)
     return row
@@ -26,6 +30,23 @@ def test_model_is_right(mode, name):
     assert row["verdict"] in ("ok", "not replayed"), row["detail"]
     if mode == "eval" and name in ONE_GRAPH:
         assert (row["graphs"], row["breaks"], row["whole"]) == (1, 0, row["replays"]), row["reasons"]
+
+
+@pytest.mark.parametrize("mode", ["eval", "train"])
+@pytest.mark.parametrize("name", FAMILIES)
+def test_family_is_right(mode, name):
+    pytest.importorskip("kintsugi._kintsugi", reason="the extension is not built", exc_type=ImportError)
+    row = verdict(name, mode, "kintsugi")
+    assert row["verdict"] in ("ok", "not replayed"), row["detail"]
+    families = run_models.families
+    expected = name in families.BREAKS or (mode == "train" and name in families.BREAKS_IN_TRAINING)
+    assert (row["breaks"] > 0) == expected, row["reasons"]
+
+
+def test_families_cover_many_tasks():
+    assert len(run_models.families.FAMILIES) >= 60
+    assert len({task for task, *_ in run_models.families.FAMILIES.values()}) >= 8
+    assert {*run_models.families.BREAKS, *run_models.families.BREAKS_IN_TRAINING} <= set(run_models.families.FAMILIES)
 
 
 @pytest.mark.parametrize("mode, name", [("eval", "mlp"), ("eval", "breaks"), ("train", "mlp"), ("train", "cnn")])

@@ -68,18 +68,26 @@ def write(diagnoses, options):
         with open(options.sarif, "w") as file:
             json.dump(sarif.log(diagnoses), file, indent=1)
     if options.json:
-        text = json.dumps({"version": 1, "functions": [diagnosis.as_dict() for diagnosis in diagnoses]}, indent=1, default=str)
         if options.json == "-":
-            print(text)
+            write_json(diagnoses, sys.stdout)
             return
-        with open(options.json, "w") as file:
-            file.write(text + "\n")
+        write_json(diagnoses, options.json)
     if not diagnoses:
         print("Nothing was compiled: no function that torch.compile or kintsugi.compile returned was called.")
     for number, diagnosis in enumerate(sorted(diagnoses, key=loss, reverse=True)):
         if number:
             print()
         show.show(diagnosis, options.all)
+
+
+def write_json(diagnoses, target):
+    """To a path, or to an open file."""
+    text = json.dumps({"version": 1, "functions": [diagnosis.as_dict() for diagnosis in diagnoses]}, indent=1, default=str) + "\n"
+    if not isinstance(target, str):
+        target.write(text)
+        return
+    with open(target, "w") as file:
+        file.write(text)
 
 
 def loss(diagnosis):

@@ -14,13 +14,14 @@ def add(commands):
     parser.add_argument("--inputs", metavar="EXPR", help="arguments of module:fn")
     parser.add_argument("--no-measure", action="store_true", help="no times and no prices: calls are not repeated")
     parser.add_argument("--repeat", action="store_true", help="measure functions whose calls have effects outside of the process, too")
+    parser.add_argument("--against", metavar="FILE", help="compare with an earlier run: its found.json, or a file of `kintsugi explain --json`")
     parser.add_argument("target", help="a script, module:fn, a log file or a trace folder; arguments of a script follow after --")
     parser.set_defaults(args=[])
 
 
 def run(options):
     from kintsugi.diagnose import observe
-    from kintsugi.report import page, read
+    from kintsugi.report import compare, page, read
 
     from . import explain
 
@@ -30,8 +31,11 @@ def run(options):
         if os.path.exists(target) and not target.endswith(".py"):
             text = page.of_log(title, read.read(target))
         else:
+            earlier = compare.read(options.against) if options.against else None
             status, diagnoses = explain.explain(target, options.args, inputs=options.inputs, measure=not options.no_measure, repeat=options.repeat)
-            text = page.of_diagnoses(title, sorted(diagnoses, key=explain.loss, reverse=True))
+            text = page.of_diagnoses(title, sorted(diagnoses, key=explain.loss, reverse=True), earlier)
+            os.makedirs(options.output, exist_ok=True)
+            explain.write_json(diagnoses, os.path.join(options.output, "found.json"))
         os.makedirs(options.output, exist_ok=True)
         path = os.path.join(options.output, "index.html")
         with open(path, "w", encoding="utf-8") as file:

@@ -7,7 +7,7 @@ import dataclasses
 
 from .. import _api, _kernels
 from . import causes as _causes
-from . import fixes, price, recompiles
+from . import anatomy, fixes, observe, price, recompiles
 
 
 @dataclasses.dataclass
@@ -28,6 +28,10 @@ class Diagnosis:
     kernels: list
     digest: dict
     sequence: list  # (kind, line, text) of the graphs, breaks and effects of the first recording, in order
+    anatomy: list = dataclasses.field(default_factory=list)  # kernels of each compiled graph, with times where calls were repeated
+    limits: dict = None      # what this machine reaches, where kernels have times
+    guards: list = dataclasses.field(default_factory=list)   # by the line that needs them
+    record_ms: list = dataclasses.field(default_factory=list)
 
     def as_dict(self):
         found = {field.name: getattr(self, field.name) for field in dataclasses.fields(self)}
@@ -51,15 +55,17 @@ def diagnose(observed, *, measure=True, repeat=False, progress=lambda text: None
         _measure(observed, dumps, found, verdict, progress, seconds, repeat)
     elif measure:
         verdict.note = "not measured: no call was recorded"
+    price.fill_eager(found, verdict, stats["calls"])
     found += list(_causes.of_kernels(observed, _kernels.rows(engine, compiled)))
     for cause in found:
         cause.patch = fixes.fit(cause) if cause.kind == "break" else None
+    kernels, limits = _kernels_of(observed, verdict)
     found.sort(key=lambda cause: (-(cause.price_us or 0.0), _ORDER.index(cause.kind), cause.line))
     filename, line = observed.place()
     return Diagnosis(observed.name, filename, line, len(entries), sum(len(dump["graphs"]) for dump in dumps), sum(len(dump["breaks"]) for dump in dumps),
                      sum(len(graph["nodes"]) for dump in dumps for graph in dump["graphs"]), stats["calls"], found, verdict,
                      [effect for dump in dumps for effect in dump["effects"]], _kernels.rows(engine, compiled), _digest(dumps, stats, observed),
-                     _sequence(dumps[0]) if dumps else [])
+                     _sequence(dumps[0]) if dumps else [], kernels, limits, anatomy.guards(dumps), [dump["record_ns"] / 1e6 for dump in dumps])
 
 
 _ORDER = ("eager", "partial", "break", "recompile", "steps")
@@ -85,6 +91,18 @@ def _measure(observed, dumps, found, verdict, progress, seconds, repeat):
         price.measure(observed, call, found, verdict, progress, seconds, may_run)
     except Exception as error:  # what is measured is the user's code: it may raise anything
         verdict.note = f"not measured: calling it again raised {type(error).__name__}: {error}"
+
+
+def _kernels_of(observed, verdict):
+    """(anatomy of the compiled graphs, limits of the machine): with times only where the function was called again anyway."""
+    engine = _api.start_engine()
+    if not verdict.compiled:
+        return anatomy.graphs(engine, observed.compiled), None
+    try:
+        with observe.quiet():
+            return anatomy.profile(engine, observed), anatomy.limits()
+    except Exception:  # the user's code may raise anything
+        return anatomy.graphs(engine, observed.compiled), None
 
 
 def _sequence(dump):

@@ -7,6 +7,7 @@ import dataclasses
 import linecache
 
 from .. import _messages
+from . import anatomy
 
 
 @dataclasses.dataclass
@@ -39,6 +40,8 @@ class Cause:
     how: str = ""                 # "measured", "modelled"; "" where there is no price
     share: float = None           # of the call
     notes: list = dataclasses.field(default_factory=list)
+    changes: list = dataclasses.field(default_factory=list)  # of a recompile: (what, was, now)
+    sides: tuple = ()             # of a break: the last calls of the graph before it, the first ones of the graph behind it
 
     @property
     def code(self):
@@ -65,6 +68,7 @@ def of_dump(dump):
             cause.count += 1
         else:
             cause = found[key] = _break_cause(entry, dump, makers)
+            cause.sides = anatomy.sides(dump, entry["step"])
         cause.steps.append(entry["step"])
         step = dump["steps"][entry["step"]]
         cause.skipped = cause.skipped or (step["kind"] == "check" and step["imm"] == 1)

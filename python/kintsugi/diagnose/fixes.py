@@ -47,7 +47,7 @@ def fit(cause):
     if tree is None:
         return None
     try:
-        return rule(_Place(filename, lines, tree, line, cause.columns[0]))
+        return rule(_Place(filename, lines, copy.deepcopy(tree), line, cause.columns[0]))  # rules may change it
     except (ValueError, AttributeError, IndexError):
         return None
 
@@ -127,10 +127,19 @@ def _where(test, a, b):
 
 
 def _tensor_test(test):
-    """`t.item() > 0` decides on the tensor itself."""
+    """`t.item() > 0` decides on the tensor itself; `and`, `or` and `not` would ask tensors for their truth, so functions of torch stand for them."""
     test = copy.deepcopy(test)
 
     class Items(ast.NodeTransformer):
+        def visit_BoolOp(self, node):
+            self.generic_visit(node)
+            name = "logical_and" if isinstance(node.op, ast.And) else "logical_or"
+            return functools.reduce(lambda a, b: _torch_call(name, a, b), node.values)
+
+        def visit_UnaryOp(self, node):
+            self.generic_visit(node)
+            return _torch_call("logical_not", node.operand) if isinstance(node.op, ast.Not) else node
+
         def visit_Call(self, node):
             self.generic_visit(node)
             if isinstance(node.func, ast.Attribute) and node.func.attr == "item" and not node.args:
@@ -138,6 +147,10 @@ def _tensor_test(test):
             return node
 
     return Items().visit(test)
+
+
+def _torch_call(name, *args):
+    return ast.Call(ast.Attribute(ast.Name("torch", ast.Load()), name, ast.Load()), list(args), [])
 
 
 def _results(body):
@@ -249,7 +262,22 @@ def _equal(place):
     call = _calls(place, lambda node: _name_of(node).endswith(("torch.equal", "torch.allclose")) and len(node.args) >= 2)
     a, b = (ast.unparse(arg) for arg in call.args[:2])
     made = f"({a} == {b}).all()" if _name_of(call).endswith("equal") else f"torch.isclose({a}, {b}).all()"
+    decision = next((node for node in place.nodes(ast.If, ast.IfExp) if any(part is call for part in ast.walk(node.test))), None)
+    if decision is not None:  # a tensor there would be asked for its truth: the decision changes with it
+        tensor = ast.parse(made, mode="eval").body
+        _replace_node(decision.test, call, tensor) if decision.test is not call else setattr(decision, "test", ast.copy_location(tensor, call))
+        ast.fix_missing_locations(decision.test)
+        return _branch(place)
     return place.replace_expression(call, made, "the answer is a tensor: decide on it with torch.where")
+
+
+def _replace_node(tree, old, new):
+    for node in ast.walk(tree):
+        for field, value in ast.iter_fields(node):
+            if value is old:
+                setattr(node, field, new)
+            elif isinstance(value, list) and any(item is old for item in value):
+                setattr(node, field, [new if item is old else item for item in value])
 
 
 def _assert(place):

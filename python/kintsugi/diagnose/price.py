@@ -83,6 +83,18 @@ def measure(observed, call, causes, verdict, progress=lambda text: None, seconds
         _fill_all(known, times, verdict)
 
 
+def fill_eager(causes, verdict, calls):
+    """Calls that ran eagerly: what they took longer, spread over all calls that the program made."""
+    if not verdict.speedup or verdict.speedup <= 1:
+        return
+    longer = (verdict.eager - verdict.compiled) * 1e6
+    for cause in causes:
+        if cause.kind == "eager" and calls:
+            cause.price_us, cause.how = longer * cause.count / calls, "modelled"
+            cause.share = cause.price_us / (verdict.compiled * 1e6 + cause.price_us)
+            cause.notes.append(f"on average over {calls} calls: {cause.count} of them took {longer:.0f} us longer each")
+
+
 def count_of(number):
     return {1: "1st", 2: "2nd", 3: "3rd"}.get(number, f"{number}th")
 

@@ -40,6 +40,7 @@ def of_function(observed, dumps):
         else:
             cause = found[key] = _cause(observed, name, fact, dim)
         cause.notes.append(note)
+        cause.changes.append(_change(failure, name))
     for cause in found.values():
         cause.title = f"recompiled {_times(cause.count)}: {cause.title}"
     return list(found.values())
@@ -57,6 +58,16 @@ def _read(failure, dumps):
     if match["open"]:
         note += "; it is dynamic from now on, no further size is recorded"
     return match["name"], note, _find_fact("", match["name"], dumps), int(dim) if dim is not None and what == "size" else None
+
+
+def _change(failure, name):
+    """(what, was, now) of a failed check."""
+    match = _TENSOR.match(failure)
+    if match is not None:
+        dim = f", dim {match['dim']}" if match["dim"] is not None else ""
+        return f"{match['what'].removesuffix(' mismatch')} of {match['name']}{dim}", match["was"], match["now"]
+    match = _NOW.match(failure)
+    return name, match["was"].removeprefix(name).strip().removeprefix("== "), match["now"] or ""
 
 
 def _times(count):

@@ -1,18 +1,19 @@
 """The HTML report: one file without anything from elsewhere, for light and dark screens, keyboards and screen readers."""
 
-import html
 import linecache
 
 from ..diagnose import show
+from . import compare, kernels, timeline
+from .text import esc, table
 
 STYLE = """
 :root { color-scheme: light dark; --bg: #fff; --fg: #1a1c20; --soft: #5a6068; --line: #d5d9df; --card: #f6f7f9; --bad: #b3261e; --good: #136c3a; --bar: #3b6fc4;
-  --mark: #ffe3df; --plus: #e3f5e8; }
+  --mark: #ffe3df; --plus: #d7efe0; --seg1: #cfe0fa; --seg3: #f3e6c4; }
 @media (prefers-color-scheme: dark) { :root { --bg: #14161a; --fg: #e8eaee; --soft: #a4abb5; --line: #353a42; --card: #1d2025; --bad: #ff9b93; --good: #7fdc9f;
-  --bar: #7fa8ee; --mark: #4d2522; --plus: #1d3b27; } }
+  --bar: #7fa8ee; --mark: #4d2522; --plus: #1d3b27; --seg1: #24406f; --seg3: #4a3d17; } }
 * { box-sizing: border-box; }
 body { margin: 0 auto; max-width: 70rem; padding: 1rem 1.25rem 4rem; background: var(--bg); color: var(--fg); font: 16px/1.5 system-ui, sans-serif; }
-h1 { font-size: 1.5rem; } h2 { font-size: 1.2rem; margin-top: 2.2rem; } h3 { font-size: 1rem; margin: 1.4rem 0 .4rem; }
+h1 { font-size: 1.5rem; } h1 code, h2 code { font-size: inherit; } h2 { font-size: 1.2rem; margin-top: 2.2rem; } h3 { font-size: 1rem; margin: 1.4rem 0 .4rem; }
 a { color: var(--bar); } .soft { color: var(--soft); } .bad { color: var(--bad); } .good { color: var(--good); }
 .verdict { font-size: 1.15rem; font-weight: 600; }
 pre, code { font: 13px/1.5 ui-monospace, monospace; } pre { background: var(--card); border: 1px solid var(--line); border-radius: 6px; padding: .6rem .8rem; overflow-x: auto; margin: .5rem 0; }
@@ -24,30 +25,29 @@ th, td { text-align: left; padding: .3rem .6rem .3rem 0; border-bottom: 1px soli
 .strip { display: flex; flex-wrap: wrap; gap: .35rem; padding: 0; list-style: none; }
 .strip li { border: 1px solid var(--line); border-radius: 6px; padding: .15rem .55rem; font-size: .85rem; background: var(--card); }
 .strip li.break { border-color: var(--bad); color: var(--bad); } .strip li.effect { border-style: dashed; }
+.sides { display: grid; grid-template-columns: repeat(auto-fit, minmax(20rem, 1fr)); gap: .8rem; } .sides pre { font-size: 12px; } ul.plain { list-style: none; margin: 0; padding: 0; }
 summary { cursor: pointer; } :focus-visible { outline: 3px solid var(--bar); outline-offset: 2px; }
 .skip { position: absolute; left: -999px; } .skip:focus { left: 1rem; }
 svg { max-width: 100%; height: auto; } svg text { fill: var(--fg); font: 13px system-ui, sans-serif; } svg .bar { fill: var(--bar); } svg .lost { fill: var(--bad); }
 """
 
 
-def esc(value):
-    return html.escape(str(value), quote=True)
-
-
 def page(title, body):
     return ("<!DOCTYPE html>\n<html lang=\"en\">\n<head>\n<meta charset=\"utf-8\">\n<meta name=\"viewport\" content=\"width=device-width, initial-scale=1\">\n"
-            f"<title>{esc(title)}</title>\n<link rel=\"icon\" href=\"data:,\">\n<style>{STYLE}</style>\n</head>\n<body>\n"
-            f"<a class=\"skip\" href=\"#main\">Skip to the findings</a>\n<main id=\"main\">\n<h1>{esc(title)}</h1>\n{body}\n</main>\n</body>\n</html>\n")
+            f"<title>{esc(title)}</title>\n<link rel=\"icon\" href=\"data:,\">\n<style>{STYLE}{timeline.STYLE}</style>\n</head>\n<body>\n"
+            f"<a class=\"skip\" href=\"#main\">Skip to the findings</a>\n<main id=\"main\">\n<h1>{esc(title)}</h1>\n{body}\n</main>\n<script>{timeline.SCRIPT}</script>\n</body>\n</html>\n")
 
 
-def of_diagnoses(title, diagnoses):
-    """The report on functions that were run and measured, those that lose most first."""
+def of_diagnoses(title, diagnoses, earlier=None):
+    """The report on functions that were run and measured, those that lose most first; earlier: functions of a run to compare with."""
     if not diagnoses:
         return page(title, "<p>Nothing was compiled: no function that torch.compile or kintsugi.compile returned was called.</p>")
     parts = []
     if len(diagnoses) > 1:
         links = "".join(f"<li><a href=\"#f{number}\">{esc(show.headline(one))}</a></li>" for number, one in enumerate(diagnoses))
         parts.append(f"<nav aria-label=\"Functions\"><ul>{links}</ul></nav>")
+    if earlier is not None:
+        parts.append(compare.of_runs(earlier, [one.as_dict() for one in diagnoses]))
     parts += [_function(number, one) for number, one in enumerate(diagnoses)]
     return page(title, "\n".join(parts))
 
@@ -58,11 +58,12 @@ def _function(number, one):
              f"<p class=\"verdict\">{esc(show.headline(one))}</p>"]
     if one.verdict.note:
         parts.append(f"<p class=\"soft\">{esc(one.verdict.note)}</p>")
-    parts += [_times(one), _sequence(one)]
+    data = one.as_dict()
+    parts += [_times(one), timeline.of_call(f"f{number}", data), _sequence(one)]
     if one.causes:
         parts.append("<h3>What costs time</h3>" + _cause_table(number, one))
         parts += [_cause(f"f{number}c{i}", cause) for i, cause in enumerate(one.causes)]
-    parts += [_sources(one), _kernels(one), _effects(one), "</section>"]
+    parts += [_sources(one), kernels.of_function(f"f{number}", one), timeline.of_compiling(f"f{number}", data), _effects(one), "</section>"]
     return "\n".join(part for part in parts if part)
 
 
@@ -90,7 +91,7 @@ def _sequence(one):
         items.append(f"<li class=\"{esc(kind)}\"><span class=\"soft\">line {line}</span> {esc(text)}</li>")
     left = len(one.sequence) - 200
     more = f"<p class=\"soft\">{left} more</p>" if left > 0 else ""
-    return f"<h3>In order</h3><ol class=\"strip\">{''.join(items)}</ol>{more}"
+    return f"<details><summary>The same as a list</summary><ol class=\"strip\">{''.join(items)}</ol>{more}</details>"
 
 
 def _price(cause):
@@ -101,11 +102,9 @@ def _cause_table(number, one):
     rows = []
     for i, cause in enumerate(one.causes):
         price, share, how = _price(cause)
-        rows.append(f"<tr><td class=\"n\">{price}</td><td class=\"n\">{share}</td><td>{how}</td><td><a href=\"#f{number}c{i}\">{esc(cause.title)}</a></td>"
-                    f"<td>{esc(show.place(*cause.user[:2]))}</td><td class=\"n\">{cause.count}</td></tr>")
-    head = "".join(f"<th scope=\"col\"{' class=' + chr(34) + 'n' + chr(34) if n else ''}>{text}</th>" for text, n in
-                   (("price", 1), ("of the call", 1), ("how", 0), ("cause", 0), ("line", 0), ("times", 1)))
-    return f"<div class=\"scroll\" tabindex=\"0\" role=\"region\" aria-label=\"Causes\"><table><caption>By what they cost in a call</caption><thead><tr>{head}</tr></thead><tbody>{''.join(rows)}</tbody></table></div>"
+        rows.append((price, share, how, f"<a href=\"#f{number}c{i}\">{esc(cause.title)}</a>", esc(show.place(*cause.user[:2])), cause.count))
+    head = (("price", 1), ("of the call", 1), ("how", 0), ("cause", 0), ("line", 0), ("times", 1))
+    return table(f"Causes of {one.name}", head, rows, "By what they cost in a call")
 
 
 def _cause(ident, cause):
@@ -126,12 +125,32 @@ def _cause(ident, cause):
         parts.append(f"<p>Fix:</p><pre tabindex=\"0\">{chr(10).join(lines)}</pre><p class=\"soft\">{esc(cause.patch.caution)}</p>")
     elif cause.hints:
         parts.append("<ul>" + "".join(f"<li>{esc(hint)}</li>" for hint in cause.hints) + "</ul>")
-    if cause.notes:
+    parts += [_sides(ident, cause), _changes(cause)]
+    if cause.notes and not cause.changes:
         parts.append("<ul class=\"soft\">" + "".join(f"<li>{esc(note)}</li>" for note in cause.notes) + "</ul>")
     if cause.id:
         link = f" · <a href=\"{esc(cause.page)}\">PyTorch's page</a>" if cause.page else ""
         parts.append(f"<p class=\"soft\"><code>kintsugi breaks {esc(cause.id)}</code>{link}</p>")
-    return "\n".join(parts) + "</article>"
+    return "\n".join(part for part in parts if part) + "</article>"
+
+
+def _sides(ident, cause):
+    """The graph on both sides of a break."""
+    if not any(cause.sides or ()):
+        return ""
+    shown = []
+    for name, lines in zip(("the graph before it ends with", "the graph behind it begins with"), cause.sides):
+        text = "\n".join(map(esc, lines)) if lines else "nothing: there is no tensor call"
+        shown.append(f"<div><p class=\"soft\">{name}</p><pre tabindex=\"0\">{text}</pre></div>")
+    return f"<details><summary>The graph on both sides</summary><div class=\"sides\">{''.join(shown)}</div></details>"
+
+
+def _changes(cause):
+    """What changed from call to call, as a diff of values."""
+    if not cause.changes:
+        return ""
+    rows = [(i, f"<code>{esc(what)}</code>", f"<span class=\"minus\">{esc(was)}</span>", f"<span class=\"plus\">{esc(now)}</span>") for i, (what, was, now) in enumerate(cause.changes[:50], 1)]
+    return table("History of recompiles", (("", 1), ("value", 0), ("was", 0), ("now", 0)), rows)
 
 
 def excerpt(filename, line, columns=(-1, -1, -1), around=3):
@@ -171,22 +190,6 @@ def _sources(one):
             rows.append(f"<span class=\"hit\">{code}</span>" if here else code)
         parts.append(f"<details><summary>{esc(show.place(filename, first))} with prices</summary><pre tabindex=\"0\">{chr(10).join(rows)}</pre></details>")
     return "<h3>Source</h3>" + "".join(parts) if parts else ""
-
-
-def _kernels(one):
-    if not one.kernels:
-        return ""
-    rows = []
-    for row in one.kernels:
-        tried = f"{row['launch_us']:.1f} us" if row["launch_us"] else ""
-        steps = f"{row['steps_us']:.1f} us" if row["steps_us"] else ""
-        why = row["reason"] or "; ".join(row["not_fused"])
-        rows.append(f"<tr><td>{row['recording']}.{row['graph']}{'.' + str(row['part']) if row['parts'] > 1 else ''}</td><td class=\"n\">{row['native_calls']}</td>"
-                    f"<td class=\"n\">{row['kernels']}</td><td class=\"n\">{row['library_calls']}</td><td class=\"n\">{tried}</td><td class=\"n\">{steps}</td>"
-                    f"<td class=\"n\">{row['compile_ms']:.1f} ms</td><td>{esc(why)}</td></tr>")
-    head = "".join(f"<th scope=\"col\"{' class=' + chr(34) + 'n' + chr(34) if n else ''}>{text}</th>" for text, n in
-                   (("graph", 0), ("calls compiled", 1), ("kernels", 1), ("left to PyTorch", 1), ("a launch", 1), ("step by step", 1), ("compiling", 1), ("not fused, or not compiled", 0)))
-    return f"<h3>Kernels</h3><div class=\"scroll\" tabindex=\"0\" role=\"region\" aria-label=\"Kernels\"><table><thead><tr>{head}</tr></thead><tbody>{''.join(rows)}</tbody></table></div>"
 
 
 def _effects(one):

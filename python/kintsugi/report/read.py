@@ -10,6 +10,8 @@ import re
 
 MOST = 2000        # findings of a file; what follows is counted
 LONGEST = 1 << 16  # bytes of a line that are looked at
+TEXT = 8000        # characters that are kept of what a log says about a finding, and of a line of it
+PAYLOAD = 400      # lines that are kept of a payload
 
 
 class ReportError(Exception):
@@ -44,6 +46,8 @@ class Read:
 _PREFIX = re.compile(r"^(?:\[rank\d+\]:)?[VIWEC]\d{4} \d\d:\d\d:\d\d\.\d+ \d+ \S+?:\d+\](?: \[(?P<id>[^\]]+)\])?(?: \[__(?P<artifact>\w+)\])? ?")
 _BREAK = re.compile(r"^Graph break(?P<again> \(user stack suppressed due to duplicate graph break\))?(?: in user code at |: from user code at:? ?)(?P<file>.+?):(?P<line>\d+)")
 _RECOMPILE = re.compile(r"^Recompiling function (?P<name>\S+) in (?P<file>.+):(?P<line>\d+)")
+_FAILED = re.compile(r"^torch\.(?:_dynamo|_inductor)\.exc\.(?P<type>\w+): (?P<title>.*)")
+_FRAME = re.compile(r'^\s*File "(?P<file>[^"]+)", line (?P<line>\d+), in ')
 _PAGE = re.compile(r"please visit: (?P<page>\S+)")
 
 
@@ -99,7 +103,8 @@ def _read_file(path, collector):
             collector.read.lines += 1
             line = raw.decode(errors="replace").rstrip("\n")
             if line.startswith("\t") and payload is not None:
-                payload.append(line[1:])
+                if len(payload) < PAYLOAD:
+                    payload.append(line[1:TEXT])
                 continue
             if payload is not None:
                 _take_payload(payload, collector)
@@ -112,6 +117,7 @@ def _read_file(path, collector):
             open_break = _take_line(body, open_break, collector)
     if payload is not None:
         _take_payload(payload, collector)
+    _close(open_break, collector)
 
 
 def _skip_line(file):
@@ -121,24 +127,56 @@ def _skip_line(file):
             return
 
 
-def _take_line(body, open_break, collector):
-    """One line of TORCH_LOGS; returns the break whose reason is still being told."""
+def _take_line(body, open_one, collector):
+    """One line of TORCH_LOGS; returns the break or failure that is still being told: [kind, file, line, text]."""
     match = _BREAK.match(body)
     if match:
-        return ["", match["file"], int(match["line"]), []]
+        _close(open_one, collector)
+        return ["break", match["file"], int(match["line"]), []]
     match = _RECOMPILE.match(body)
     if match:
+        _close(open_one, collector)
         collector.add(Finding("recompile", f"{match['name']} was compiled again", match["file"], int(match["line"])))
         return None
-    if open_break is None:
+    match = _FAILED.match(body)
+    if match:
+        _close(open_one, collector)
+        return ["failure", "", 0, [f"{match['type']}: {match['title']}"[:TEXT]]]
+    if open_one is None:
         return None
-    _, file, line, text = open_break
+    kind, _, _, text = open_one
+    if kind == "failure":
+        return _go_on(body, open_one, collector)
     page = _PAGE.search(body)
     if page or body.startswith("User code traceback") or len(text) > 60:
-        _finish_break(file, line, text, page["page"] if page else "", collector)
+        _close(open_one, collector, page["page"] if page else "")
         return None
-    text.append(body)
-    return open_break
+    text.append(body[:TEXT])
+    return open_one
+
+
+def _go_on(body, failure, collector):
+    """A line behind the first one of an exception; it ends with the last frame of the user's code."""
+    frame = _FRAME.match(body)
+    if frame:
+        failure[1], failure[2] = frame["file"], int(frame["line"])
+    if body.startswith("Set TORCHDYNAMO_VERBOSE") or len(failure[3]) > 60:
+        _close(failure, collector)
+        return None
+    failure[3].append(body[:TEXT])
+    return failure
+
+
+def _close(open_one, collector, page=""):
+    """What was told of a break or failure is all there is: the log ends here, or goes on with something else."""
+    if open_one is None:
+        return
+    kind, file, line, text = open_one
+    if kind == "break":
+        _finish_break(file, line, text, page, collector)
+        return
+    found = next((match["page"] for match in map(_PAGE.search, text) if match), "")
+    collector.add(Finding("failure", text[0], file, line, "\n".join(text).strip()[:TEXT], found))
 
 
 def _finish_break(file, line, text, page, collector):
@@ -147,7 +185,7 @@ def _finish_break(file, line, text, page, collector):
     first = parts[0] if parts else "graph break"
     if first.startswith(("Encountered graph break when attempting to trace", "Failed to handle graph break gracefully")) and len(parts) > 1:
         first = next((part for part in parts[1:] if not part.startswith("Encountered graph break")), first)
-    collector.add(Finding("break", first, file, line, reason, page))
+    collector.add(Finding("break", first[:500], file, line, reason[:TEXT], page))
 
 
 def _take_json(body, collector):
@@ -190,8 +228,7 @@ def _take_payload(payload, collector):
         open_break = None
         for line in lines:
             open_break = _take_line(line, open_break, collector)
-        if open_break is not None:
-            _finish_break(open_break[1], open_break[2], open_break[3], "", collector)
+        _close(open_break, collector)
     elif name == "recompile_reasons":
         collector.add(Finding("recompile", "\n".join(lines).strip("[]\n \"")[:300].partition("   ")[0].strip() or "recompiled"))
 

@@ -36,9 +36,10 @@ is_as_built(const kin_trace *t, const kin_subgraphs *subgraphs, kin_vid vid, uin
     if (val->kind != KIN_VAL_STEP || !kin_subgraph_builds(&t->steps.at[val->step]))
         return false;
     uint8_t kind = t->steps.at[val->step].kind;
-    if (kind == KIN_STEP_BUILD_TUPLE || kind == KIN_STEP_BUILD_SIZE || kind == KIN_STEP_BUILD_SLICE || kind == KIN_STEP_BUILD_METHOD)
+    if (kind == KIN_STEP_BUILD_TUPLE || kind == KIN_STEP_BUILD_SIZE || kind == KIN_STEP_BUILD_SLICE || kind == KIN_STEP_BUILD_METHOD ||
+        kind == KIN_STEP_BUILD_FUNCTION)
         return true;
-    return (kind == KIN_STEP_BUILD_LIST || kind == KIN_STEP_BUILD_MAP) && subgraphs->touched[vid] >= first;
+    return (kind == KIN_STEP_BUILD_LIST || kind == KIN_STEP_BUILD_MAP || kind == KIN_STEP_BUILD_CELL) && subgraphs->touched[vid] >= first;
 }
 
 static kin_status

@@ -110,7 +110,7 @@ is_unused(const kin_partitioner *p, kin_vid vid, uint32_t upto)
 {
     const kin_trace *t = p->t;
     const kin_step *maker = kin_maker_of(t, vid);
-    if (maker == NULL || (maker->kind != KIN_STEP_BUILD_LIST && maker->kind != KIN_STEP_BUILD_MAP))
+    if (maker == NULL || (maker->kind != KIN_STEP_BUILD_LIST && maker->kind != KIN_STEP_BUILD_MAP && maker->kind != KIN_STEP_BUILD_CELL))
         return false;
     for (uint32_t i = t->vals.at[vid].step + 1; i < upto; i++) {
         const kin_step *s = &t->steps.at[i];
@@ -430,9 +430,9 @@ pass_unmarked(kin_partitioner *p, uint32_t step)
     const kin_step *s = &p->t->steps.at[step];
     if (s->kind == KIN_STEP_NEXT && s->nargs == 1 && !kin_val_of(p, args_of(p, s)[0])->reached) {
         kin_val_of(p, args_of(p, s)[0])->changed = true;
-        return keep_in_order(p, step, true) || refuse(p, "the iterable depends on an earlier call");
+        return keep_in_order(p, step, true) || refuse(p, "what it iterates over may depend on a tensor call before it");
     }
-    return (only_asks(p, s) && keep_in_order(p, step, false)) || refuse(p, "its result may depend on an earlier call");
+    return (only_asks(p, s) && keep_in_order(p, step, false)) || refuse(p, "what it returns may depend on a tensor call before it");
 }
 
 /* A step that uses nothing deferred. */
@@ -441,13 +441,13 @@ pass_independent(kin_partitioner *p, uint32_t step)
 {
     const kin_step *s = &p->t->steps.at[step];
     if (p->store != 0 && !(s->flags & KIN_STEP_EFFECT) && kin_stores_are_seen(p, step))
-        return refuse(p, "it may see that a store was deferred");
+        return refuse(p, "it might see that an attribute is set later than in eager");
     if (s->kind == KIN_STEP_SEGMENT)
-        return pass_segment(p, step) || refuse(p, "what is read there depends on an earlier call");
+        return pass_segment(p, step) || refuse(p, "what it reads may depend on a tensor call before it");
     if (s->flags & KIN_STEP_EFFECT)
-        return (!(s->flags & KIN_STEP_RAISES) && pass_effect(p, step)) || refuse(p, "an earlier call could observe its effect");
+        return (!(s->flags & KIN_STEP_RAISES) && pass_effect(p, step)) || refuse(p, "a tensor call before it might see what it changes");
     if (s->flags & KIN_STEP_MUTATES)
-        return (!(s->flags & KIN_STEP_RAISES) && pass_change(p, step)) || refuse(p, "it changes what an earlier call gets");
+        return (!(s->flags & KIN_STEP_RAISES) && pass_change(p, step)) || refuse(p, "it changes an argument of a tensor call before it");
     if (s->flags & KIN_STEP_RAISES)
         return (dies_soon(p->t, step) && keep_in_order(p, step, false)) || refuse(p, "the exception it raises is inspected");
     if (s->flags & KIN_STEP_PURE && kin_subgraph_builds(s) && s->kind != KIN_STEP_LIST_TO_TUPLE) {
@@ -455,7 +455,7 @@ pass_independent(kin_partitioner *p, uint32_t step)
         return true;
     }
     if (s->flags & KIN_STEP_PURE)
-        return keep_in_order(p, step, false) || refuse(p, "it is made of the result of a deferred call");
+        return keep_in_order(p, step, false) || refuse(p, "an object is made of a result of the graph before its end");
     return pass_unmarked(p, step);
 }
 
@@ -480,6 +480,6 @@ kin_roles_pass(kin_partitioner *p, uint32_t step, bool barrier)
         return false;
     }
     if (deferred)
-        return pass_deferred(p, step) || refuse(p, "it uses a deferred call's result");
+        return pass_deferred(p, step) || refuse(p, "Python code needs a result of the graph before its end");
     return pass_independent(p, step);
 }

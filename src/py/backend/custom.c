@@ -172,6 +172,19 @@ drop_bounds(bounds *b)
     free(b->pick);
 }
 
+/* One more result of the graph: a number that it computes of sizes. KIN_BREAK: it is something else. */
+static kin_status
+give_number(const lowering *l, PyObject *graph, kin_vid vid, kin_vids *out)
+{
+    PyObject *outputs = PyDict_GetItemString(graph, "outputs");
+    if (!is_number(&l->entry->v->trace, vid) || outputs == NULL || !PyList_Check(outputs))
+        return KIN_BREAK;
+    PyObject *number = PyLong_FromUnsignedLong(vid);
+    bool ok = number != NULL && PyList_Append(outputs, number) == 0;
+    Py_XDECREF(number);
+    return ok ? kin_vec_push(out, vid) : KIN_PYERR;
+}
+
 static kin_status
 find_bounds(const lowering *l, uint32_t u, bounds *b)
 {
@@ -184,9 +197,9 @@ find_bounds(const lowering *l, uint32_t u, bounds *b)
     else
         KIN_TRY(kin_subgraph_bounds(&l->entry->v->trace, l->subgraphs, u, &b->in, &b->other_out));
     uint32_t place;
-    for (uint32_t i = 0; i < b->other_out.len; i++) /* a size that somebody behind the subgraph wants, of a tensor that nobody does */
+    for (uint32_t i = 0; i < b->other_out.len; i++) /* a size that somebody behind the subgraph wants */
         if (!is_among(&b->out, b->other_out.at[i], &place))
-            return KIN_BREAK;
+            KIN_TRY(give_number(l, graph, b->other_out.at[i], &b->out));
     b->pick = calloc(b->graph_in.len + 1, sizeof *b->pick);
     return b->pick == NULL ? KIN_NOMEM : pick_inputs(&l->entry->v->trace, &b->in, &b->graph_in, b->pick);
 }

@@ -118,6 +118,10 @@ prove(backend_launcher *self, kin_entry *v, const kin_subgraph *subgraph, PyObje
     bool held = kin_signals_hold();
     unsigned may = KIN_CAPTURE_GRADIENTS | KIN_CAPTURE_DATA | (subgraph->deferred ? 0 : KIN_CAPTURE_WRITES);
     kin_status status = kin_capture_run(v, subgraph, in, &hints, may, capture);
+    if (status == KIN_OK && capture->by_data) {
+        kin_capture_deinit(capture);
+        status = kin_capture_run(v, subgraph, in, &hints, may | KIN_CAPTURE_OTHER_DATA, capture);
+    }
     if (held)
         kin_signals_release();
     kin_status kept = remember(self, &signature, status == KIN_OK);

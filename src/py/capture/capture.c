@@ -8,6 +8,7 @@
 #include "py/aten/warn.h"
 #include "py/capture/capture_priv.h"
 #include "py/compat/failure.h"
+#include "py/compat/imports.h"
 #include "py/guardeval/guard.h"
 #include "py/replay/replay.h"
 
@@ -198,6 +199,19 @@ recorded_number(const stepper *x, const kin_step *s, PyObject *made)
     return same ? recorded : made;
 }
 
+/* Operators that run functions of the program do so on examples, or no longer. The pending exception stays. */
+static bool
+tell_operators(bool on)
+{
+    PyObject *type, *error, *tb;
+    PyErr_Fetch(&type, &error, &tb);
+    PyObject *told = kin_import_call("kintsugi._operators", "set_examples", on ? Py_True : Py_False);
+    Py_XDECREF(told);
+    PyErr_Clear();
+    PyErr_Restore(type, error, tb);
+    return told != NULL;
+}
+
 /* A call that needs data, on tensors of ones. */
 static bool
 run_on_data(stepper *x, const kin_step *s)
@@ -211,13 +225,14 @@ run_on_data(stepper *x, const kin_step *s)
     PyObject *popped = PyObject_CallOneArg(T.pop, Py_None);
     bool ok = popped != NULL;
     for (uint32_t a = 0; ok && a < s->nargs; a++)
-        if (x->slots[args[a]] != NULL && (ok = (saved[a] = kin_capture_data_of(x->slots[args[a]])) != NULL)) {
+        if (x->slots[args[a]] != NULL && (ok = (saved[a] = kin_capture_data_of(&x->c, x->slots[args[a]])) != NULL)) {
             PyObject *data = saved[a];
             saved[a] = x->slots[args[a]];
             x->slots[args[a]] = data;
         }
-    if (ok)
+    if (ok && tell_operators(true))
         result = kin_step_execute(x->t, &x->v->refs, s, x->slots);
+    ok = tell_operators(false) && ok;
     for (uint32_t a = s->nargs; a-- > 0;)
         if (saved[a] != NULL) {
             Py_XDECREF(x->slots[args[a]]);
@@ -236,15 +251,18 @@ run_on_data(stepper *x, const kin_step *s)
     Py_XSETREF(x->slots[s->out], made);
     if (x->by_data == 0 && !kin_step_does(s, KIN_FROM_DATA))
         x->by_data = x->c.step + 1;
+    x->c.out->by_data = x->c.out->by_data || x->by_data != 0;
     return true;
 }
 
-/* Sizes that data decides were never seen: a test of what comes behind cannot be shown to pass, unless it is of a class. */
+/* Sizes that data decides were never seen: a test of what comes behind cannot be shown to pass, unless it is of a class, or of the sizes, dtype ... that
+ * a tensor has with other data, too (KIN_CAPTURE_OTHER_DATA). */
 static bool
 is_of_unknown_sizes(const stepper *x, const kin_step *s)
 {
     const kin_val *val = &x->t->vals.at[x->t->vids.at[s->args]];
-    return x->by_data != 0 && val->kind == KIN_VAL_STEP && val->step + 1 >= x->by_data && s->imm != KIN_CHECK_TYPE && s->imm != KIN_CHECK_VERSION;
+    return x->by_data != 0 && val->kind == KIN_VAL_STEP && val->step + 1 >= x->by_data && s->imm != KIN_CHECK_TYPE && s->imm != KIN_CHECK_VERSION && s->imm != KIN_CHECK_META &&
+           s->imm != KIN_CHECK_LEN;
 }
 
 /* Recurrent layers (core/rewrite/match_recurrent.c) that the step calls as the modules do; NULL: it does something else. Packed sequences are something
@@ -364,7 +382,7 @@ stays_by_itself(stepper *x, const kin_step *s)
 {
     const char *name = called_name(x, s);
     if (strcmp(name, "one_hot") == 0 || pools_otherwise(x, s, name))
-        kin_capture_refuse(&x->c, "it behaves differently under a dispatch mode");
+        kin_capture_refuse(&x->c, "PyTorch computes it in another way while a graph is captured");
     else if (strcmp(name, "retain_grad") == 0)
         kin_capture_refuse(&x->c, "a tensor is to keep its gradient");
     else
@@ -551,7 +569,7 @@ makes_leaf(stepper *x, const kin_step *s)
     Py_XDECREF(leaf);
     PyErr_Clear();
     if (is)
-        kin_capture_refuse(&x->c, "it makes a tensor that gradients are accumulated in");
+        kin_capture_refuse(&x->c, "it makes a leaf tensor that requires gradients");
     return is;
 }
 
@@ -630,7 +648,7 @@ inputs_want_as_before(stepper *x)
     for (uint32_t i = 0; i < x->subgraph->nin; i++)
         if (kin_is_tensor(x->in[i]) &&
             kin_tensor_requires_grad(PyList_GET_ITEM(x->c.out->stand_ins, number++)) != kin_tensor_requires_grad(x->in[i])) {
-            kin_capture_refuse(&x->c, "an input requires gradients from here on");
+            kin_capture_refuse(&x->c, "an input requires gradients from this call on");
             return false;
         }
     return true;
@@ -680,7 +698,7 @@ kin_capture_run(const kin_entry *v, const kin_subgraph *subgraph, PyObject *cons
 {
     stepper x = {.c.out = out, .c.hints = hints, .c.may_write = (may & KIN_CAPTURE_WRITES) != 0,
                  .c.joint = (may & KIN_CAPTURE_JOINT) != 0, .v = v, .t = &v->trace,
-                 .subgraph = subgraph, .in = in, .gradients = (may & KIN_CAPTURE_GRADIENTS) != 0, .data = (may & KIN_CAPTURE_DATA) != 0};
+                 .subgraph = subgraph, .in = in, .gradients = (may & KIN_CAPTURE_GRADIENTS) != 0, .data = (may & KIN_CAPTURE_DATA) != 0, .c.other_data = (may & KIN_CAPTURE_OTHER_DATA) != 0};
     surroundings around = {0};
     bool warned = false, ok = false;
     *out = (kin_capture){.graph = kin_aten_new(), .stand_ins = PyList_New(0)};

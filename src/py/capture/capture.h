@@ -51,6 +51,7 @@ typedef struct {
     bool writes;          /* an operator writes to an input */
     kin_capture_numbers quiet; /* storages of inputs, once for each write that torch does not count */
     KIN_VEC(uint32_t) refused; /* failed: the calls that cannot be captured; none = it is not a matter of single calls */
+    bool by_data;         /* calls gave tensors whose sizes may follow from data (KIN_CAPTURE_DATA) */
     uint32_t failed_test; /* failed: the test that did not pass, from 1 (its step + 1); 0 = it is something else */
     kin_capture_joint joint; /* KIN_CAPTURE_JOINT; without results: there is nothing to go back from */
     char reason[200];     /* failed: why */
@@ -63,7 +64,8 @@ enum {
     KIN_CAPTURE_WRITES = 1,
     KIN_CAPTURE_GRADIENTS = 2,
     KIN_CAPTURE_JOINT = 4,
-    KIN_CAPTURE_DATA = 8 /* calls that need data run on tensors of ones: what comes is of the right kind, and nothing else is to be taken from it */
+    KIN_CAPTURE_DATA = 8, /* calls that need data run on tensors of ones: what comes is of the right kind, and nothing else is to be taken from it */
+    KIN_CAPTURE_OTHER_DATA = 16 /* ... of ones and a zero: sizes that are the same again do not follow from data */
 };
 /* in: the subgraph's inputs. KIN_BREAK: see reason. Never leaves an exception. */
 kin_status kin_capture_run(const kin_entry *v, const kin_subgraph *subgraph, PyObject *const *in, const kin_capture_hints *hints,

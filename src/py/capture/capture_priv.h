@@ -50,6 +50,7 @@ typedef struct {
     bool may_write;                      /* to inputs */
     bool quiet;                          /* writes are those that an operator does not count */
     bool joint;                          /* what calls give is kept */
+    bool other_data;                     /* KIN_CAPTURE_OTHER_DATA */
     uint32_t step;                       /* that runs */
     kin_repeats repeats;
 } capturing;
@@ -87,7 +88,7 @@ void kin_repeats_deinit(kin_repeats *r);
 
 /* -- data.c -- */
 /* The object with tensors of ones in place of stand-ins: new reference. */
-PyObject *kin_capture_data_of(PyObject *obj);
+PyObject *kin_capture_data_of(capturing *c, PyObject *obj);
 /* ... and with stand-ins in place of tensors. */
 PyObject *kin_capture_stand_in_for(capturing *c, PyObject *obj);
 

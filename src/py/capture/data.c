@@ -8,8 +8,25 @@
 
 enum { DEPTH = 6 };
 
+/* The last element becomes zero. */
+static bool
+end_with_zero(PyObject *tensor)
+{
+    PyObject *flat = PyObject_CallMethod(tensor, "detach", NULL);
+    Py_XSETREF(flat, flat == NULL ? NULL : PyObject_CallMethod(flat, "view", "i", -1));
+    PyObject *begin = PyLong_FromLong(-1), *end = begin == NULL ? NULL : PySlice_New(begin, Py_None, Py_None);
+    PyObject *last = flat == NULL || end == NULL ? NULL : PyObject_GetItem(flat, end);
+    PyObject *done = last == NULL ? NULL : PyObject_CallMethod(last, "zero_", NULL);
+    Py_XDECREF(done);
+    Py_XDECREF(last);
+    Py_XDECREF(end);
+    Py_XDECREF(begin);
+    Py_XDECREF(flat);
+    return done != NULL;
+}
+
 static PyObject *
-ones_like(PyObject *stand_in)
+ones_like(const capturing *c, PyObject *stand_in)
 {
     kin_dtype dtype;
     PyObject *torch = PyImport_ImportModule("torch"), *made = NULL;
@@ -20,6 +37,8 @@ ones_like(PyObject *stand_in)
                                          kin_tensor_requires_grad(stand_in) ? Py_True : Py_False);
         if (make != NULL && args != NULL && kwargs != NULL)
             made = PyObject_Call(make, args, kwargs);
+        if (made != NULL && c->other_data && !end_with_zero(made))
+            Py_CLEAR(made);
         Py_XDECREF(make);
         Py_XDECREF(args);
         Py_XDECREF(kwargs);
@@ -42,20 +61,49 @@ rebuild(PyObject *obj, int depth, PyObject *(*one)(void *arg, PyObject *obj, int
     return made;
 }
 
+static PyObject *to_data(void *arg, PyObject *obj, int depth);
+
+/* The function with data in the place of stand-ins among what its cells hold. */
+static PyObject *
+function_of_data(void *arg, PyObject *function, int depth)
+{
+    PyObject *cells = PyFunction_GET_CLOSURE(function);
+    PyObject *made = PyFunction_New(PyFunction_GET_CODE(function), PyFunction_GET_GLOBALS(function));
+    PyObject *closure = PyTuple_New(PyTuple_GET_SIZE(cells));
+    bool ok = made != NULL && closure != NULL;
+    for (Py_ssize_t i = 0; ok && i < PyTuple_GET_SIZE(cells); i++) {
+        PyObject *held = PyCell_GET(PyTuple_GET_ITEM(cells, i)), *data = held == NULL ? NULL : to_data(arg, held, depth + 1);
+        PyObject *cell = held != NULL && data == NULL ? NULL : PyCell_New(data);
+        Py_XDECREF(data);
+        ok = cell != NULL;
+        if (ok)
+            PyTuple_SET_ITEM(closure, i, cell);
+    }
+    ok = ok && PyFunction_SetClosure(made, closure) == 0 &&
+         (PyFunction_GET_DEFAULTS(function) == NULL || PyFunction_SetDefaults(made, PyFunction_GET_DEFAULTS(function)) == 0) &&
+         (PyFunction_GET_KW_DEFAULTS(function) == NULL || PyFunction_SetKwDefaults(made, PyFunction_GET_KW_DEFAULTS(function)) == 0);
+    Py_XDECREF(closure);
+    if (!ok)
+        Py_CLEAR(made);
+    return made;
+}
+
 static PyObject *
 to_data(void *arg, PyObject *obj, int depth)
 {
+    if (depth < DEPTH && PyFunction_Check(obj) && PyFunction_GET_CLOSURE(obj) != NULL)
+        return function_of_data(arg, obj, depth);
     if (kin_capture_number(obj) != UINT32_MAX)
-        return ones_like(obj);
+        return ones_like(arg, obj);
     if (depth < DEPTH && (PyTuple_CheckExact(obj) || PyList_CheckExact(obj)))
         return rebuild(obj, depth, to_data, arg);
     return Py_NewRef(obj);
 }
 
 PyObject *
-kin_capture_data_of(PyObject *obj)
+kin_capture_data_of(capturing *c, PyObject *obj)
 {
-    return to_data(NULL, obj, 0);
+    return to_data(c, obj, 0);
 }
 
 static PyObject *

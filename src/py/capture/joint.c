@@ -86,7 +86,7 @@ find_results(capturing *c)
             continue;
         ok = wants(c, speaker) && add_result(c, speaker);
         if (!wants(c, speaker))
-            kin_capture_refuse(c, "results with gradients share memory with one that has none");
+            kin_capture_refuse(c, "a result with gradients shares memory with one without");
     }
     kin_vec_deinit(&all);
     return ok;

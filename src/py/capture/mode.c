@@ -405,7 +405,7 @@ wrap_tensor(capturing *c, const kin_capture_call *call, PyObject *twin)
 {
     kin_dtype dtype;
     if (is_lazy(twin))
-        return refused(c, "%s", "a result has a lazy conjugation or negation");
+        return refused(c, "%s", "a result is a conjugated or negated view that is not resolved yet");
     if (!kin_tensor_is_dense(twin, true) || !kin_tensor_dtype(twin, &dtype))
         return refused(c, "%s", "an unsupported kind of result");
     kin_aten_val val = kin_aten_add_result(c->out->graph, dtype, (unsigned)kin_tensor_dim(twin), kin_tensor_sizes(twin),

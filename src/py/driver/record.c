@@ -62,7 +62,7 @@ same_as_shadow(rec *r, kin_vid vid, PyObject *obj)
     if (O(r, vid) == NULL || O(r, vid) == obj)
         return true;
     /* a folded number, or a size read once for all, may be another object of the same value */
-    bool value = r->t->vals.at[vid].kind == KIN_VAL_CONST || (r->info.at[vid].sized && r->info.at[vid].held);
+    bool value = r->t->vals.at[vid].kind == KIN_VAL_CONST || ((r->info.at[vid].sized || r->info.at[vid].of_sizes) && r->info.at[vid].held);
     return value && obj != NULL && kin_exact_equal(O(r, vid), obj);
 }
 

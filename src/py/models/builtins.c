@@ -399,13 +399,31 @@ model_cached(rec *r, const rec_args *a)
     return true;
 }
 
+/* range(n) of a size that data decides is a decision on it, which graphs can assert: the number of this call. */
+static void
+assume_sizes(rec *r, rec_args *a, kin_vid *assumed)
+{
+    if (O(r, a->callee) != (PyObject *)&PyRange_Type || a->npos > 3 || a->nkw != 0)
+        return;
+    for (uint32_t i = 0; i < a->npos; i++) {
+        PyObject *obj = O(r, a->args[i]);
+        bool size = r->info.at[a->args[i]].of_sizes && obj != NULL && PyLong_CheckExact(obj);
+        if (size)
+            rec_check(r, KIN_CHECK_EQ, a->args[i], obj, 0);
+        assumed[i] = size ? rec_const(r, obj) : a->args[i];
+    }
+    a->args = assumed;
+}
+
 bool
 rec_call_builtin(rec *r, const rec_args *call)
 {
+    kin_vid assumed[3];
     rec_args a = {.callee = call->callee, .args = call->args, .npos = call->npos, .nkw = call->nkw, .kwnames = call->kwnames, .ndrop = call->ndrop};
     PyObject *obj = O(r, call->callee);
     if (call->npos + call->nkw > 250)
         return false;
+    assume_sizes(r, &a, assumed);
     model_fn fn = find_model(obj);
     if (fn != NULL)
         return fn(r, &a);

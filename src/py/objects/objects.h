@@ -60,6 +60,9 @@ void rec_op_load_slice(rec *r);
 void rec_op_store_slice(rec *r);
 kin_vid rec_known_item(rec *r, kin_vid container, kin_vid key); /* from known contents, or by path; 0: not possible */
 
+/* ---- quiet.c ---- */
+bool rec_call_quiet_operator(rec *r, const rec_args *a); /* torch.cond, vmap ... of functions that only compute */
+
 /* ---- super.c ---- */
 kin_vid rec_make_super(rec *r, kin_vid callee, kin_vid cls, kin_vid self); /* super(cls, self) */
 kin_vid rec_super_class(rec *r);                               /* what super() takes for cls; 0: not known */

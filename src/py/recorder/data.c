@@ -62,6 +62,16 @@ rec_make_node(rec *r, uint32_t step)
         r->info.at[s->out].graph = true;
 }
 
+/* Does the number follow from the sizes of tensors, those that data decides among them, and from nothing else of theirs? */
+static bool
+are_of_sizes(rec *r, const kin_step *s, const kin_vid *args)
+{
+    bool sizes = true;
+    for (uint32_t i = 0; sizes && i < s->nargs; i++)
+        sizes = args[i] == 0 || rec_data_of(r, args[i]) == REC_NO_DATA || r->info.at[args[i]].of_sizes;
+    return sizes;
+}
+
 void
 rec_note_data(rec *r, uint32_t step)
 {
@@ -84,6 +94,10 @@ rec_note_data(rec *r, uint32_t step)
     if (data == REC_NO_DATA || s->effects & KIN_MOVES)
         return;
     bool fits = fits_graph(r, s, args);
+    bool of_sizes = are_of_sizes(r, s, args);
+    if (!fits && of_sizes) /* range(n) and its like: decided on by checks, as with sizes that differ between calls */
+        return;
+    r->info.at[out].of_sizes = of_sizes && s->flags & KIN_STEP_PURE;
     r->info.at[out].data_row = row;
     r->info.at[out].data = fits ? REC_DATA_IN_GRAPH : REC_DATA_OUTSIDE;
     if (fits && !(s->flags & KIN_STEP_PURE)) /* that one is of sizes, which graphs ask themselves */
@@ -117,6 +131,11 @@ void
 rec_note_decision(rec *r, uint32_t step, kin_check check, kin_vid vid, PyObject *ref)
 {
     bool decision = rec_data_of(r, vid) != REC_NO_DATA && decides(check, ref) && !(r->t->steps.at[step].flags & KIN_STEP_BREAK);
+    bool yes_or_no = check == KIN_CHECK_TRUE || check == KIN_CHECK_FALSE || (check == KIN_CHECK_IS && ref != NULL && PyBool_Check(ref));
+    if (decision && r->info.at[vid].of_sizes && (yes_or_no || check == KIN_CHECK_EQ)) { /* the graph asserts it */
+        rec_make_node(r, step);
+        return;
+    }
     if (decision && !r->asserts && !rec_is_of_optimizer(r->top->code)) /* which counts its steps in a tensor */
         rec_break(r, step, r->info.at[vid].data_row);
 }

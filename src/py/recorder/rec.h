@@ -65,6 +65,9 @@ typedef struct {
     bool drifts;          /* computed from a number that was another one in each call so far */
     rec_data data;        /* did the data of a tensor decide it? */
     int data_row;         /* ... the row of breaks.def of who asked for the data */
+    bool of_sizes;        /* ... by the sizes of tensors alone */
+    bool unbacked;        /* a tensor (or some) whose sizes may follow from data: those that are not among kept_sizes alone */
+    uint64_t kept_sizes, data_sizes; /* sizes of what it was made of, as bits by size modulo 64: fixed ones, and those that follow from data */
     bool sized;           /* a tensor whose sizes, or what was computed from sizes that, differ from call to call */
     uint32_t open_epoch;  /* tensors: meta epoch + 1 for which open_sizes holds */
     uint64_t open_sizes;
@@ -413,6 +416,7 @@ kin_vid rec_build_size(rec *r, const kin_vid *items, uint32_t n);
 kin_vid rec_shape(rec *r, kin_vid tensor);            /* torch.Size of the tensor; its object is there */
 bool rec_equal_sizes(rec *r, int op, const kin_vid *args); /* a == b, a != b of shapes with known items */
 void rec_note_sized(rec *r, const kin_step *s);       /* does what the step makes depend on such a size? */
+void rec_note_unbacked(rec *r, const kin_step *s);    /* ... on sizes that data decides? */
 kin_vid rec_known_size(rec *r, int64_t size);
 
 /* ---- steps.c ---- */

@@ -8,6 +8,8 @@
  */
 #include "py/guardeval/guard_place.h"
 #include "py/recorder/rec.h"
+#include "core/diag/breaks.h"
+#include "py/aten/make.h"
 
 enum { MAX_DIMS = 64 };
 
@@ -84,13 +86,24 @@ all_sizes_vary(rec *r)
     return found;
 }
 
+static uint64_t
+bit_of(int64_t size)
+{
+    return UINT64_C(1) << (size & 63);
+}
+
 static bool
 is_open(rec *r, kin_vid vid, int dim, int64_t size)
 {
     const kin_val *val = &r->t->vals.at[vid];
     PyObject *tensor = O(r, vid);
-    if (val->kind == KIN_VAL_STEP && r->info.at[vid].sized)
+    const rec_info *info = &r->info.at[vid];
+    if (val->kind == KIN_VAL_STEP && info->sized)
         return true;
+    if (info->unbacked)
+        return info->data_sizes & bit_of(size) || !(info->kept_sizes & bit_of(size));
+    if (r->opt->dynamic == 0)
+        return false;
     if ((val->kind == KIN_VAL_SRC && size < 2) || is_marked(tensor, "_dynamo_static_indices", dim))
         return false;
     if (is_marked(tensor, "_dynamo_dynamic_indices", dim) || is_marked(tensor, "_dynamo_weak_dynamic_indices", dim))
@@ -111,7 +124,7 @@ rec_open_sizes(rec *r, kin_vid tensor)
     i->open_sizes = 0;
     int64_t dim = kin_is_plain_strided(i->obj) ? kin_tensor_dim(i->obj) : 0;
     const int64_t *sizes = dim > 0 && dim <= MAX_DIMS ? kin_tensor_sizes(i->obj) : NULL;
-    if (r->opt->dynamic == 0 || sizes == NULL || (val->kind != KIN_VAL_SRC && val->kind != KIN_VAL_STEP))
+    if ((r->opt->dynamic == 0 && !i->unbacked) || sizes == NULL || (val->kind != KIN_VAL_SRC && val->kind != KIN_VAL_STEP))
         return 0;
     uint64_t open = 0;
     for (int d = 0; d < (int)dim; d++)
@@ -159,6 +172,86 @@ rec_note_sized(rec *r, const kin_step *s)
     r->info.at[s->out].sized = sized;
 }
 
+/* -- sizes that data decides ---------------------------------------------------------------------------------------- */
+
+static const char *
+name_of(PyObject *obj)
+{
+    if (obj != NULL && PyCFunction_Check(obj))
+        return ((PyCFunctionObject *)obj)->m_ml->ml_name;
+    if (obj != NULL && Py_TYPE(obj) == &PyMethodDescr_Type)
+        return ((PyMethodDescrObject *)obj)->d_method->ml_name;
+    return obj != NULL && PyFunction_Check(obj) ? PyUnicode_AsUTF8(((PyFunctionObject *)obj)->func_name) : "";
+}
+
+/* Functions that give as many elements as the data says, in the first dimension. */
+static bool
+counts_data(rec *r, const kin_step *s, const kin_vid *args, const char *name)
+{
+    static const char *const always[] = {"nonzero", "argwhere", "masked_select", "unique", "_unique2", "unique_consecutive", "unique_dim",
+                                         "bincount", "_return_output", "_return_inverse", "_return_counts", "_return_inverse_false", NULL};
+    if (rec_in_list(name, always))
+        return true;
+    if (strcmp(name, "where") == 0)
+        return s->nargs == 2;
+    if (strcmp(name, "repeat_interleave") == 0)
+        return s->nargs > 2 && O(r, args[2]) != NULL && kin_is_tensor(O(r, args[2]));
+    kin_dtype dtype;
+    PyObject *index = s->kind == KIN_STEP_SUBSCR && s->nargs == 2 ? O(r, args[1]) : NULL;
+    if (index != NULL && PyTuple_CheckExact(index) && PyTuple_GET_SIZE(index) > 0)
+        index = PyTuple_GET_ITEM(index, 0);
+    return index != NULL && kin_is_plain_tensor(index) && kin_tensor_dtype(index, &dtype) && dtype == KIN_BOOL;
+}
+
+/* The sizes of a tensor, or a number, that goes in. */
+static bool
+add_sizes(rec *r, kin_vid vid, uint64_t *kept, uint64_t *data, int depth)
+{
+    PyObject *obj = vid != 0 ? O(r, vid) : NULL;
+    bool follows = false;
+    const rec_fresh *f = vid != 0 ? FRESH(r, vid) : NULL;
+    if (f != NULL && f->kind != FRESH_FUNCTION && depth < 4)
+        for (uint32_t i = 0; i < f->n; i++)
+            follows = add_sizes(r, f->items[i], kept, data, depth + 1) || follows;
+    if (obj == NULL || f != NULL)
+        return follows;
+    if (PyLong_CheckExact(obj) && rec_data_of(r, vid) != REC_NO_DATA) {
+        *data |= bit_of(PyLong_AsLongLong(obj));
+        PyErr_Clear();
+        return true;
+    }
+    int64_t dim = kin_is_plain_strided(obj) ? kin_tensor_dim(obj) : 0;
+    for (int64_t d = 0; d < dim; d++)
+        *(is_open(r, vid, (int)d, kin_tensor_sizes(obj)[d]) ? data : kept) |= bit_of(kin_tensor_sizes(obj)[d]);
+    return dim > 0 && r->info.at[vid].unbacked;
+}
+
+void
+rec_note_unbacked(rec *r, const kin_step *s)
+{
+    const kin_vid *args = r->t->vids.at + s->args;
+    const char *name = s->kind == KIN_STEP_CALL ? name_of(O(r, args[0])) : "";
+    rec_info *of = s->nargs > 0 ? &r->info.at[args[0]] : NULL;
+    rec_info *out = &r->info.at[s->out];
+    bool call = s->flags & KIN_STEP_TORCH && !(s->flags & KIN_STEP_OPAQUE);
+    if (s->kind == KIN_STEP_SUBSCR && of->unbacked && of->obj != NULL && PyTuple_Check(of->obj)) { /* one of the results */
+        out->unbacked = true;
+        out->kept_sizes = of->kept_sizes;
+        out->data_sizes = of->data_sizes;
+        return;
+    }
+    bool follows = call && counts_data(r, s, args, name);
+    bool counts = follows;
+    uint64_t kept = 0, data = 0;
+    for (uint32_t i = 0; call && i < s->nargs; i++)
+        follows = add_sizes(r, args[i], &kept, &data, 0) || follows;
+    bool rows = counts && (strcmp(name, "nonzero") == 0 || strcmp(name, "argwhere") == 0);
+    out = &r->info.at[s->out];
+    out->unbacked = follows;
+    out->kept_sizes = rows ? UINT64_C(1) << (kin_tensor_dim(O(r, args[1])) & 63) : counts && s->kind != KIN_STEP_SUBSCR ? 0 : kept;
+    out->data_sizes = data;
+}
+
 /* -- reading them --------------------------------------------------------------------------------------------------- */
 
 kin_vid
@@ -198,7 +291,12 @@ rec_size(rec *r, kin_vid tensor, int dim)
         rec_set_obj(r, out, number);
     Py_XDECREF(number);
     r->info.at[out].type = &PyLong_Type;
-    r->info.at[out].sized = true;
+    r->info.at[out].sized = r->info.at[tensor].sized || !r->info.at[tensor].unbacked;
+    if (!r->info.at[out].sized) {
+        r->info.at[out].data = REC_DATA_IN_GRAPH;
+        r->info.at[out].data_row = KIN_ROW_DATA_DEPENDENT_OP;
+        r->info.at[out].of_sizes = true;
+    }
     if (r->region == NULL && (seen = rec_map_at(r->value_numbers, r->meta_epoch, tensor, SIZE_KEY + (uint32_t)dim, UINT32_MAX)) != NULL)
         *seen = out;
     return out;
@@ -211,6 +309,8 @@ rec_build_size(rec *r, const kin_vid *items, uint32_t n)
     kin_vid out = rec_step_out(r, KIN_STEP_BUILD_SIZE, KIN_STEP_PURE, items, n);
     rec_make_fresh(r, out, FRESH_NAMED, items, n, true);
     r->info.at[out].type = kin_size_type();
+    for (uint32_t i = 0; i < n; i++)
+        r->info.at[out].of_sizes = r->info.at[out].of_sizes || r->info.at[items[i]].of_sizes;
     return out;
 }
 

@@ -101,6 +101,7 @@ rec_step_out(rec *r, kin_step_kind kind, unsigned flags, const kin_vid *args, ui
     }
     rec_note_sized(r, &r->t->steps.at[s]);
     rec_note_data(r, s);
+    rec_note_unbacked(r, &r->t->steps.at[s]);
     return out;
 }
 

@@ -292,6 +292,52 @@ add_dict(grapher *x, uint32_t node, uint32_t parent, const char *key, const elem
     return dict;
 }
 
+/* What the cell, which was made in the recording, holds when the node runs; 0: nothing, or it is not known. */
+static kin_vid
+cell_content(grapher *x, kin_vid cell)
+{
+    const kin_trace *t = x->d->t;
+    uint32_t maker = dump_maker(x->d, cell);
+    if (maker == UINT32_MAX || t->steps.at[maker].kind != KIN_STEP_BUILD_CELL)
+        return 0;
+    kin_vid content = t->vids.at[t->steps.at[maker].args];
+    for (uint32_t i = maker + 1; i < x->step; i++) {
+        const kin_step *s = &t->steps.at[i];
+        if (s->kind == KIN_STEP_CELL_SET && t->vids.at[s->args] == cell)
+            content = t->vids.at[s->args + 1];
+    }
+    return content;
+}
+
+/* A function that the recording makes, with what its cells hold in their place: {"function": (code, globals, name), "parts": [defaults, kwdefaults,
+ * *cells]}. */
+static PyObject *
+add_function(grapher *x, uint32_t node, uint32_t parent, const char *key, const kin_step *s)
+{
+    enum { CODE, GLOBALS, DEFAULTS, KWDEFAULTS, ANNOTATIONS, CLOSURE };
+    const kin_vid *args = x->d->t->vids.at + s->args;
+    PyObject *code = dump_known_object(x->d, args[CODE]), *globals = dump_known_object(x->d, args[GLOBALS]), *name = kin_refs_get(x->d->refs, s->ref);
+    elements cells = {0};
+    if (code == NULL || globals == NULL || (args[CLOSURE] != 0 && !grapher_find_elements(x, args[CLOSURE], &cells, 0))) {
+        kin_vec_deinit(&cells);
+        return NULL;
+    }
+    uint32_t arg = kin_graph_add_arg(x->g, node, parent, key, (kin_arg){.kind = KIN_ARG_TUPLE});
+    kin_graph_add_text(x->g, node, arg, NULL, name != NULL && PyUnicode_Check(name) ? PyUnicode_AsUTF8(name) : "function");
+    PyObject *parts = PyList_New(0), *part = NULL;
+    for (uint32_t i = 0; parts != NULL && i < cells.len + 2; i++) {
+        kin_vid vid = i < 2 ? args[DEFAULTS + i] : cell_content(x, cells.at[i - 2].vid);
+        part = i >= 2 && vid == 0 ? NULL : grapher_add_value(x, node, arg, NULL, vid);
+        if (part == NULL || PyList_Append(parts, part) < 0)
+            Py_CLEAR(parts);
+        Py_XDECREF(part);
+    }
+    kin_vec_deinit(&cells);
+    PyObject *made = parts != NULL ? Py_BuildValue("{s:(OOO),s:O}", "function", code, globals, name != NULL ? name : Py_None, "parts", parts) : NULL;
+    Py_XDECREF(parts);
+    return made;
+}
+
 static PyObject *
 add_value_inner(grapher *x, uint32_t node, uint32_t parent, const char *key, kin_vid vid)
 {
@@ -303,6 +349,9 @@ add_value_inner(grapher *x, uint32_t node, uint32_t parent, const char *key, kin
     uint32_t maker = dump_maker(x->d, vid);
     elements found = {0};
     PyObject *value = NULL;
+    if (maker != UINT32_MAX && t->steps.at[maker].kind == KIN_STEP_BUILD_FUNCTION &&
+        ((value = add_function(x, node, parent, key, &t->steps.at[maker])) != NULL || PyErr_Occurred()))
+        return value;
     bool shown = maker != UINT32_MAX && grapher_find_elements(x, vid, &found, 0);
     if (shown)
         value = t->steps.at[maker].kind == KIN_STEP_BUILD_MAP

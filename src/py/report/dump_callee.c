@@ -107,10 +107,17 @@ set_builtin(grapher *x, callee *c, const char *name)
     return status;
 }
 
-/* A test that the graph makes: of a tensor, of a number. */
+/* A test that the graph makes: of a tensor, of a number; that a number is another one, or that a comparison of numbers fails. */
 static int
 set_assertion(grapher *x, const kin_step *s, callee *c)
 {
+    bool is_true = s->imm == KIN_CHECK_TRUE || (s->imm == KIN_CHECK_IS && kin_refs_get(x->d->refs, s->ref) == Py_True);
+    if (!is_true) {
+        PyObject *operators = PyImport_ImportModule("kintsugi._operators");
+        int done = operators != NULL ? set_function(x, c, operators, "kintsugi.", s->imm == KIN_CHECK_EQ ? "check_equal" : "check_not") : -1;
+        Py_XDECREF(operators);
+        return done;
+    }
     PyObject *torch = PyImport_ImportModule("torch");
     bool tensor = x->d->t->vals.at[x->d->t->vids.at[s->args]].note != 0;
     int status = torch != NULL ? set_function(x, c, torch, "torch.", tensor ? "_assert_async" : "_check") : -1;

@@ -172,8 +172,8 @@ add_arguments(grapher *x, uint32_t node, const kin_step *s, const callee *c, PyO
         PyObject *name = keyword ? PyTuple_GET_ITEM(c->kwnames, i + c->nkw - s->nargs) : NULL;
         if (keyword ? append_keyword(x, node, name, vid, kwargs) < 0 : append_arg(x, node, vid, args) < 0)
             return -1;
-        /* getattr(x, "name"): the name is the step's ref */
-        if (s->kind == KIN_STEP_GETATTR || (s->kind == KIN_STEP_SETATTR && i == 0)) {
+        /* getattr(x, "name"): the name is the step's ref, as is the number that another one must be */
+        if (s->kind == KIN_STEP_GETATTR || (s->kind == KIN_STEP_SETATTR && i == 0) || (s->kind == KIN_STEP_CHECK && s->imm == KIN_CHECK_EQ)) {
             PyObject *attr = grapher_add_constant(x, node, 0, NULL, kin_refs_get(x->d->refs, s->ref));
             int status = attr != NULL ? PyList_Append(args, attr) : -1;
             Py_XDECREF(attr);

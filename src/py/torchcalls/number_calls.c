@@ -67,11 +67,46 @@ fix_numbers(rec *r, const rec_args *a, kin_vid *args)
     return data && fits;
 }
 
+/* max(a, b) and min(a, b) of two tensors that are numbers, of one dtype: one of the two, as the data decides. Graphs have where() in its place. */
+static bool
+chooses_tensor(rec *r, const rec_args *a)
+{
+    kin_dtype first, second;
+    PyObject *callee = O(r, a->callee);
+    bool chooses = a->npos == 2 && a->nkw == 0 && PyCFunction_Check(callee) && computes_numbers(callee) &&
+                   (strcmp(rec_callable_name(callee), "max") == 0 || strcmp(rec_callable_name(callee), "min") == 0);
+    for (uint32_t i = 0; chooses && i < 2; i++) {
+        PyObject *obj = O(r, a->args[i]);
+        chooses = obj != NULL && FRESH(r, a->args[i]) == NULL && kin_is_plain_strided(obj) && kin_tensor_dim(obj) == 0;
+    }
+    return chooses && kin_tensor_dtype(O(r, a->args[0]), &first) && kin_tensor_dtype(O(r, a->args[1]), &second) && first == second;
+}
+
+static bool
+call_choice(rec *r, const rec_args *a)
+{
+    kin_vid all[3] = {rec_is_const(r, a->callee) ? rec_as_const(r, a->callee) : a->callee, a->args[0], a->args[1]};
+    for (uint32_t i = 1; i < 3; i++) {
+        rec_need_type(r, all[i]);
+        if (!rec_meta(r, all[i], KIN_META_DIM | KIN_META_DTYPE))
+            return false;
+    }
+    kin_vid out = rec_step_out(r, KIN_STEP_CALL, KIN_STEP_TORCH, all, 3);
+    uint32_t step = r->t->vals.at[out].step;
+    rec_make_node(r, step);
+    r->skip_expected = true;
+    rec_drop(r, a->ndrop);
+    rec_await_result(r, out, step);
+    return true;
+}
+
 bool
 rec_call_number(rec *r, const rec_args *a)
 {
     kin_vid all[MOST + 1];
     PyObject *callee = O(r, a->callee);
+    if (chooses_tensor(r, a))
+        return call_choice(r, a);
     if (a->nkw != 0 || a->npos == 0 || a->npos > MOST || !computes_numbers(callee) || !fix_numbers(r, a, all + 1) || r->stopped)
         return false;
     all[0] = rec_is_const(r, a->callee) ? rec_as_const(r, a->callee) : a->callee;

@@ -728,11 +728,23 @@ call_known_node(rec *r, const rec_args *a)
     call_node(r, &known);
 }
 
+/* What torch.jit.script and torch.jit.trace make of functions: C code, whose operators a capture sees. */
+static bool
+is_scripted(PyObject *obj)
+{
+    const char *name = Py_TYPE(obj)->tp_name;
+    return strcmp(name, "torch.jit.ScriptFunction") == 0 || strcmp(name, "torch._C.ScriptFunction") == 0 || strcmp(name, "ScriptFunction") == 0;
+}
+
 bool
 rec_call_torch(rec *r, const rec_args *a)
 {
     PyObject *obj = O(r, a->callee);
     unsigned opaque = KIN_STEP_OPAQUE | KIN_STEP_EFFECT;
+    if (is_scripted(obj) && rec_any_tensor(r, a->args, a->npos + a->nkw)) {
+        call_known_node(r, a);
+        return true;
+    }
     if (is_torch_c(obj))
         return rec_is_const(r, a->callee) && call_torch_c(r, a);
     if (rec_is_torch_operator(obj)) {

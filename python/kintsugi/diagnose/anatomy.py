@@ -1,0 +1,166 @@
+"""Where the time of compiled graphs goes: each kernel and library call with its time, the memory it moves and the arithmetic it does, against what this machine
+can do; what compiling took; which guards a line needs; what a graph looks like on both sides of a break.
+"""
+
+import functools
+import re
+import time
+
+import torch
+
+CALLS = 6        # that are profiled
+MOST_GUARDS = 300
+AROUND = 8       # lines of a graph before and behind a break
+
+_BYTES = {"b8": 1, "u8": 1, "i8": 1, "i16": 2, "i32": 4, "i64": 8, "f16": 2, "bf16": 2, "f32": 4, "f64": 8, "c64": 8, "c128": 16}
+_BUFFER = re.compile(r"^(b\d+): \S.*? (\w+)\[([\d, ]*)\]", re.MULTILINE)
+_OPERATION = re.compile(r"^(kernel|extern \d+) ([\w.+:]+)\((.*?)\)(?: -> (b\d+(?:, b\d+)*))?(?:.* kernel (\w+)\()?", re.MULTILINE)
+_ARITHMETIC = re.compile(r"^  %\d+ = [a-z]\w* [%\d]", re.MULTILINE)
+_REFUSED = re.compile(r"^(\w+)\[([\d, ]*)\] (\w+): (.*)$")
+
+
+def _numel(text):
+    total = 1
+    for size in text.split(", "):
+        total *= int(size or 1)
+    return total
+
+
+@functools.cache
+def limits():
+    """{"gb_per_s", "gflops"}: what a copy of large tensors and a large product reach here, with the threads that PyTorch uses."""
+    with torch.no_grad():
+        source, target = torch.ones(1 << 23), torch.empty(1 << 23)
+        a, b, c = torch.ones(256, 256), torch.ones(256, 256), torch.empty(256, 256)
+        copy = _best(lambda: target.copy_(source))
+        product = _best(lambda: torch.mm(a, b, out=c))
+    return {"gb_per_s": 2 * source.nbytes / copy / 1e9, "gflops": 2 * 256 ** 3 / product / 1e9}
+
+
+def _best(call, seconds=0.2):
+    """Of as many as fit: other programs only ever make one slower."""
+    best, stop = float("inf"), time.perf_counter() + seconds
+    while time.perf_counter() < stop:
+        start = time.perf_counter()
+        call()
+        best = min(best, time.perf_counter() - start)
+    return best
+
+
+def profile(engine, observed):
+    """[{recording, graph, part, us, parts: [{name, extern, us, bytes, flops}], refused: [{text, us}], compile}] of the compiled graphs of a function."""
+    call = observed.calls[-1]
+    args, kwargs = call.copy()
+    with call.modes():
+        engine.set_profile(True)
+        try:
+            for _ in range(CALLS):
+                observed.compiled(*args, **kwargs)
+        finally:
+            engine.set_profile(False)
+    return graphs(engine, observed.compiled)
+
+
+def graphs(engine, compiled):
+    """The same of what was profiled; without times where nothing was."""
+    found = []
+    for recording, entry in enumerate(compiled.entries()):
+        for i, subgraph in enumerate(engine.kernels(entry)):
+            for j, version in enumerate(subgraph["versions"]):
+                if version["compiled"]:
+                    text = next((row["text"] for row in reversed(engine.pass_texts(entry, i, j)) if row["part"] == "main" and row["name"] == "memory"), "")
+                    found.append({"recording": recording, "graph": subgraph["graph"], "settled": version["settled"],
+                                  **_parts(version["profile"], text), "refused": _refused(version["not_fused"] or ""), "compile": _compile(version)})
+    return found
+
+
+def _parts(profiled, text):
+    whole, *rows = profiled or [None]
+    plan = _plan(text)
+    names = [name for name, _, _ in plan]
+    parts = []
+    for number, row in enumerate(rows):
+        name = row["name"].partition(" ")[0]
+        moved, flops = plan[number][1:] if number < len(plan) and names[number] == name else (None, None)
+        parts.append({"name": row["name"], "extern": row["extern"], "us": row["best_ns"] / 1e3, "bytes": moved, "flops": flops})
+    return {"us": whole["best_ns"] / 1e3 if whole else None, "parts": parts}
+
+
+def _plan(text):
+    """[(name, bytes it reads and writes, floating point operations or None)] in the order in which they run."""
+    sizes = {name: (_numel(dims) * _BYTES.get(dtype, 4), [int(size) for size in dims.split(", ") if size]) for name, dtype, dims in _BUFFER.findall(text)}
+    work = {block.partition(":")[0]: _flops(block) for block in text.split("\n\n") if re.match(r"\w+:\n", block)}
+    found = []
+    for kind, name, args, results, then in _OPERATION.findall(text):
+        buffers = re.findall(r"b\d+", f"{args} {results}")
+        moved = sum(sizes[b][0] for b in dict.fromkeys(buffers) if b in sizes)
+        flops = work.get(name) if kind == "kernel" else _of_library(name, re.findall(r"b\d+", args), results.split(", ")[0], sizes)
+        if flops is not None and then:
+            flops += work.get(then, 0)
+        found.append((name, moved, flops))
+    return found
+
+
+def _flops(block):
+    """Operations of a loop nest: those of its body, as often as it runs."""
+    times = 1
+    for extent in re.findall(r"^  i\d+: (\d+)", block, re.MULTILINE):
+        times *= int(extent)
+    return times * (len(_ARITHMETIC.findall(block)) + block.count(" = reduce_"))
+
+
+def _of_library(name, args, result, sizes):
+    if name == "library.matmul" and len(args) >= 2 and result in sizes and args[0] in sizes:
+        total = 2 * sizes[args[0]][1][-1]
+        for size in sizes[result][1]:
+            total *= size
+        return total
+    return None
+
+
+def _refused(text):
+    """Fusions that were refused, each with what writing the value and reading it again costs at this machine's bandwidth: modelled, an upper bound in caches."""
+    found = {}
+    for line in text.splitlines():
+        match = _REFUSED.match(line)
+        us = 2 * _numel(match[2]) * _BYTES.get(match[1], 4) / limits()["gb_per_s"] / 1e3 if match else None
+        row = found.setdefault(line, {"text": line, "us": us, "times": 0})
+        row["times"] += 1
+    return list(found.values())
+
+
+def _compile(version):
+    return {"total_ms": version["total_ns"] / 1e6, "capture_ms": version["capture_ns"] / 1e6, "fuse_ms": version["fuse_ns"] / 1e6, "llvm_ms": version["llvm_ns"] / 1e6,
+            "passes": [(row["name"] + (f" ({row['part']})" if row["part"] != "main" else ""), row["ns"] / 1e6) for row in version["passes"] or ()]}
+
+
+# ---- guards, and graphs around a break ----
+
+
+def guards(dumps):
+    """[{"filename", "line", "function", "checks"}]: what is tested before a recording is used, by the line that needs it."""
+    found, seen = {}, 0
+    for dump in dumps:
+        for fact in dump["facts"]:
+            seen += 1
+            if seen > MOST_GUARDS:
+                break
+            place = fact["filename"], fact["line"], fact["function"]
+            texts = found.setdefault(place, [])
+            if fact["text"] not in texts:
+                texts.append(fact["text"])
+    return [{"filename": file, "line": line, "function": function, "checks": checks} for (file, line, function), checks in sorted(found.items())]
+
+
+def sides(dump, index):
+    """(last lines of the graph before a step, first lines of the one behind it): their calls."""
+    before = max((step["graph"] for step in dump["steps"][:index] if step["graph"]), default=0)
+    behind = next((step["graph"] for step in dump["steps"][index + 1:] if step["graph"] > before), 0)
+    return _calls(dump, before)[-AROUND:], _calls(dump, behind)[:AROUND]
+
+
+def _calls(dump, number):
+    if not 0 < number <= len(dump["graphs"]):
+        return []
+    lines = [line.strip().partition(";")[0] for line in dump["graphs"][number - 1]["code"].splitlines()]
+    return [line for line in lines if line and not line.startswith(("#", "class ", "def ", "return", "l_")) or line.startswith("return (")]

@@ -1,0 +1,75 @@
+"""What compiled graphs are made of: kernels against what the machine reaches, refused fusions, guards."""
+
+from ..diagnose import show
+from .text import esc, table
+
+
+def of_function(ident, one):
+    return "\n".join(part for part in (_graphs(one), _kernels(one), _refused(one), _guards(one)) if part)
+
+
+def _graphs(one):
+    rows = []
+    for row in one.kernels:
+        tried = show.us(row["launch_us"]) if row["launch_us"] else ""
+        steps = show.us(row["steps_us"]) if row["steps_us"] else ""
+        part = f".{row['part']}" if row["parts"] > 1 else ""
+        rows.append((f"{row['recording']}.{row['graph']}{part}", row["native_calls"], row["kernels"], row["library_calls"], tried, steps,
+                     show.us(row["compile_ms"] * 1e3), esc(row["reason"] or "")))
+    head = (("graph", 0), ("calls compiled", 1), ("kernels", 1), ("left to PyTorch", 1), ("a launch", 1), ("step by step", 1), ("compiling", 1), ("not compiled, because", 0))
+    return "<h3>Compiled graphs</h3>" + table(f"Compiled graphs of {one.name}", head, rows) if rows else ""
+
+
+def _kernels(one):
+    """Each kernel with its share of what the machine reaches."""
+    rows = []
+    for graph in one.anatomy:
+        for part in graph["parts"]:
+            rows.append((part["us"], f"{graph['recording']}.{graph['graph']}", f"<code>{esc(part['name'])}</code>", show.us(part["us"]), *_shares(part, one.limits)))
+    if not rows:
+        return ""
+    rows.sort(key=lambda row: -row[0])
+    left = f"<p class=\"soft\">{len(rows) - 100} more</p>" if len(rows) > 100 else ""
+    reached = (f"Measured limits of this machine: {one.limits['gb_per_s']:.0f} GB/s for a copy of large tensors, {one.limits['gflops']:.0f} GFLOP/s for a product of matrices. "
+               "More than 100% of the bandwidth: the data stays in caches." if one.limits else "")
+    head = (("graph", 0), ("kernel or library call, with the sizes of what it reads and writes", 0), ("a run", 1), ("GB/s", 1), ("of the limit", 1), ("GFLOP/s", 1), ("of the limit", 1))
+    return f"<h3>Kernels</h3><p class=\"soft\">{esc(reached)}</p>" + table(f"Kernels of {one.name}", head, [row[1:] for row in rows[:100]]) + left
+
+
+def _shares(part, limits):
+    found = []
+    for amount, limit in ((part["bytes"], limits and limits["gb_per_s"]), (part["flops"], limits and limits["gflops"])):
+        if not amount or not part["us"] or not limit:
+            found += ["", ""]
+            continue
+        rate = amount / part["us"] / 1e3
+        found += [f"{rate:.1f}", f"<meter min=\"0\" max=\"1\" value=\"{min(1, rate / limit):.2f}\" aria-label=\"share of the limit\"></meter> {rate / limit:.0%}"]
+    return found
+
+
+def _refused(one):
+    rows = []
+    for graph in one.anatomy:
+        for refused in graph["refused"]:
+            value, _, why = refused["text"].partition(": ")
+            cost = f"{show.us(refused['us'] * refused['times'])} (modelled)" if refused["us"] is not None else ""
+            rows.append((-(refused["us"] or 0), f"{graph['recording']}.{graph['graph']}", f"<code>{esc(value)}</code>", esc(why), refused["times"], cost))
+    if not rows:
+        return ""
+    rows.sort(key=lambda row: row[0])
+    head = (("graph", 0), ("value", 0), ("why it is not computed together with its neighbour", 0), ("times", 1), ("at most", 1))
+    note = "<p class=\"soft\">The last column is what writing the value to memory and reading it again takes at the measured bandwidth.</p>"
+    return "<details><summary>Refused fusions</summary>" + note + table(f"Refused fusions of {one.name}", head, [row[1:] for row in rows[:200]]) + "</details>"
+
+
+def _guards(one):
+    if not one.guards:
+        return ""
+    rows = []
+    for guard in one.guards:
+        checks = "".join(f"<li><code>{esc(text)}</code></li>" for text in guard["checks"][:20])
+        left = f"<li class=\"soft\">{len(guard['checks']) - 20} more</li>" if len(guard["checks"]) > 20 else ""
+        rows.append((f"{esc(show.place(guard['filename'], guard['line']))}<br><span class=\"soft\">{esc(guard['function'])}</span>", f"<ul class=\"plain\">{checks}{left}</ul>"))
+    total = sum(len(guard["checks"]) for guard in one.guards)
+    return (f"<details><summary>Guards: {show.count(total, 'check')} before a recording is used, by the line that needs them</summary>"
+            + table(f"Guards of {one.name}", (("line", 0), ("checks", 0)), rows) + "</details>")

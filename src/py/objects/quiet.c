@@ -1,0 +1,188 @@
+/* Operators that run functions of the program inside (torch.cond, scan, vmap, flex_attention ...) where these functions are seen to do nothing
+ * but compute: what their code looks up by name becomes facts, and the call is a node of the graph like others. Where something in
+ * the code may be an effect, or is not understood, the call is an opaque step as before.
+ *
+ * kintsugi._operators knows the operators (runner_of: what is called at replay in place of one, so that nothing is compiled twice) and reads
+ * the code (names_of: what it takes from its globals; None where it may do more than compute).
+ */
+#include "py/compat/imports.h"
+#include "py/objects/objects.h"
+#include "py/torchcalls/skip.h"
+#include "py/torchcalls/torchcalls.h"
+
+enum { DEPTH = 4, MOST = 32, GLOBALS = 3 /* among the items of a FRESH_FUNCTION (rules/ops.c) */ };
+
+static bool is_quiet(rec *r, kin_vid *func, int depth);
+
+static bool
+module_begins(PyObject *module, const char *name)
+{
+    const char *text = module != NULL && PyUnicode_Check(module) ? PyUnicode_AsUTF8(module) : NULL;
+    size_t n = strlen(name);
+    PyErr_Clear();
+    return text != NULL && strncmp(text, name, n) == 0 && (text[n] == 0 || text[n] == '.');
+}
+
+/* A module whose functions compute. */
+static bool
+is_known_module(PyObject *obj)
+{
+    PyObject *name = PyModule_Check(obj) ? PyModule_GetNameObject(obj) : NULL;
+    bool known = module_begins(name, "torch") || module_begins(name, "math");
+    Py_XDECREF(name);
+    PyErr_Clear();
+    return known;
+}
+
+/* What the code finds under a name: something that stays, or a function that is quiet, too. A tensor is an operand of the node. */
+static bool
+is_quiet_value(rec *r, kin_vid vid, bool operand, int depth)
+{
+    PyObject *obj = O(r, vid);
+    if (obj == NULL || rec_data_of(r, vid) != REC_NO_DATA)
+        return false;
+    if (PyFunction_Check(obj) && !(FRESH(r, vid) == NULL && module_begins(((PyFunctionObject *)obj)->func_module, "torch")))
+        return is_quiet(r, &vid, depth + 1);
+    if (operand && FRESH(r, vid) == NULL && kin_is_plain_tensor(obj))
+        return rec_need_type(r, vid) != NULL;
+    bool stays = kin_is_exact_immutable(obj) || is_known_module(obj) || PyFunction_Check(obj) || rec_is_torch_callable(obj) || rec_is_value(obj);
+    return stays && rec_can_const(r, vid) && rec_need_const(r, vid) != 0;
+}
+
+static kin_vid
+globals_of(rec *r, kin_vid func)
+{
+    PyFunctionObject *fn = (PyFunctionObject *)O(r, func);
+    if (FRESH(r, func) != NULL)
+        return FRESH(r, func)->items[GLOBALS];
+    return rec_is_const(r, func) ? rec_const(r, fn->func_globals) : rec_src(r, func, KIN_ACCESS_GLOBALS, 0, fn->func_globals);
+}
+
+/* What the code takes from its globals; what is not there is a builtin that computes. */
+static bool
+quiet_names(rec *r, kin_vid func, PyObject *names, int depth)
+{
+    kin_vid globals = globals_of(r, func);
+    PyObject *dict = O(r, globals);
+    bool quiet = dict != NULL && PyDict_CheckExact(dict) && PyTuple_CheckExact(names);
+    for (Py_ssize_t i = 0; quiet && i < PyTuple_GET_SIZE(names); i++) {
+        PyObject *name = PyTuple_GET_ITEM(names, i), *value = PyDict_GetItemWithError(dict, name);
+        if (value == NULL)
+            rec_fact(r, KIN_FACT_LACKS_KEY, globals, name, 0);
+        else
+            quiet = is_quiet_value(r, rec_dict_item(r, globals, name, value), false, depth);
+    }
+    return quiet;
+}
+
+static bool
+quiet_closure(rec *r, kin_vid func, int depth)
+{
+    PyObject *cells = PyFunction_GET_CLOSURE(O(r, func));
+    bool quiet = true;
+    for (Py_ssize_t i = 0; quiet && cells != NULL && i < PyTuple_GET_SIZE(cells); i++) {
+        PyObject *cell = PyTuple_GET_ITEM(cells, i), *content = PyCell_GET(cell);
+        kin_vid vid = content == NULL ? 0 : rec_closure_cell(r, func, (int)i, cell);
+        const rec_fresh *fresh = vid == 0 ? NULL : FRESH(r, vid);
+        if (vid == 0 || (fresh != NULL && (!fresh->known || fresh->n == 0)))
+            return false;
+        if (fresh == NULL)
+            rec_root(r, vid);
+        quiet = is_quiet_value(r, fresh != NULL ? fresh->items[0] : rec_src(r, vid, KIN_ACCESS_CELL, 0, content), true, depth);
+    }
+    return quiet;
+}
+
+/* Graphs make the function themselves, in globals that are known. */
+static void
+fix_globals(rec *r, kin_vid func)
+{
+    kin_vid globals = globals_of(r, func);
+    kin_step *made = &r->t->steps.at[r->t->vals.at[func].step];
+    if (rec_is_const(r, globals) || made->kind != KIN_STEP_BUILD_FUNCTION)
+        return;
+    rec_fact(r, KIN_FACT_ID, globals, O(r, globals), 0);
+    kin_vid known = rec_const(r, O(r, globals));
+    made = &r->t->steps.at[r->t->vals.at[func].step];
+    r->t->vids.at[made->args + 1] = known;
+    FRESH(r, func)->items[GLOBALS] = known;
+}
+
+/* Defaults are values that stay. */
+static bool
+quiet_defaults(const PyFunctionObject *fn)
+{
+    bool quiet = fn->func_kwdefaults == NULL || fn->func_kwdefaults == Py_None;
+    for (Py_ssize_t i = 0; quiet && fn->func_defaults != NULL && i < PyTuple_GET_SIZE(fn->func_defaults); i++)
+        quiet = kin_is_exact_immutable(PyTuple_GET_ITEM(fn->func_defaults, i));
+    return quiet;
+}
+
+static bool
+is_quiet(rec *r, kin_vid *func, int depth)
+{
+    PyObject *obj = O(r, *func);
+    const rec_fresh *fresh = FRESH(r, *func);
+    if (depth > DEPTH || !PyFunction_Check(obj) || (fresh != NULL && fresh->kind != FRESH_FUNCTION) || !quiet_defaults((PyFunctionObject *)obj))
+        return false;
+    PyObject *names = kin_import_call("kintsugi._operators", "names_of", PyFunction_GET_CODE(obj));
+    if (names == NULL)
+        PyErr_Clear();
+    if (names != NULL && names != Py_None)
+        rec_fix_function(r, func);
+    bool quiet = names != NULL && names != Py_None && quiet_names(r, *func, names, depth) && quiet_closure(r, *func, depth);
+    if (quiet && fresh != NULL)
+        fix_globals(r, *func);
+    Py_XDECREF(names);
+    return quiet;
+}
+
+/* The operands, with functions in the form in which they are known. */
+static bool
+fix_operands(rec *r, const rec_args *a, kin_vid *fixed)
+{
+    bool function = false;
+    for (uint32_t i = 0; i < a->npos + a->nkw; i++) {
+        PyObject *obj = O(r, a->args[i]);
+        fixed[i] = a->args[i];
+        if (obj == NULL || !PyFunction_Check(obj)) {
+            const rec_fresh *f = FRESH(r, a->args[i]);
+            bool known = f != NULL ? f->known && (f->kind == FRESH_TUPLE || f->kind == FRESH_LIST || f->kind == FRESH_DICT)
+                                   : obj != NULL && (kin_is_plain_tensor(obj) || rec_can_const(r, a->args[i]));
+            if (!known)
+                return false;
+            continue;
+        }
+        function = true;
+        if (!is_quiet(r, &fixed[i], 0))
+            return false;
+    }
+    return function && rec_fix_for_torch(r, a->args, a->npos + a->nkw);
+}
+
+bool
+rec_call_quiet_operator(rec *r, const rec_args *a)
+{
+    kin_vid all[MOST + 1];
+    PyObject *obj = O(r, a->callee);
+    if (!PyFunction_Check(obj) || FRESH(r, a->callee) != NULL || a->npos + a->nkw > MOST || r->region != NULL || rec_skip_kind(obj) != SKIP_OPERATOR)
+        return false;
+    PyObject *runner = kin_import_call("kintsugi._operators", "runner_of", obj);
+    if (runner == NULL)
+        PyErr_Clear();
+    bool quiet = runner != NULL && runner != Py_None && rec_can_const(r, a->callee) && fix_operands(r, a, all + 1) && !r->stopped;
+    if (quiet) {
+        rec_need_const(r, a->callee);
+        all[0] = rec_const(r, runner);
+        kin_vid out = rec_step_out(r, KIN_STEP_CALL, KIN_STEP_TORCH, all, a->npos + a->nkw + 1);
+        uint32_t step = r->t->vals.at[out].step;
+        kin_ref names = a->nkw ? rec_ref(r, a->kwnames) : 0;
+        r->t->steps.at[step].ref = names;
+        rec_hide_compiling(r);
+        r->skip_expected = true;
+        rec_drop(r, a->ndrop);
+        rec_await_result(r, out, step);
+    }
+    Py_XDECREF(runner);
+    return quiet;
+}

@@ -1,0 +1,64 @@
+"""TORCH_TRACE: what PyTorch's tlparse needs of each recording and of each compiled graph."""
+
+import json
+import os
+import re
+import shutil
+import subprocess
+import sys
+
+import diagnosed as programs
+
+FAILING = "import torch\n\n\n@torch.compile(fullgraph=True)\ndef f(x):\n    if x.sum() > 0:\n        x = x * 2\n    return x\n\n\nf(torch.ones(3))\n"
+
+
+def _trace(tmp_path, text, **environment):
+    (tmp_path / "script.py").write_text(text)
+    code = ("from kintsugi._engine import engine\nimport kintsugi, runpy\nengine.set_option('trials', 0)\nkintsugi.config.step_aside = kintsugi.config.async_compile = False\n"
+            "kintsugi.install()\nrunpy.run_path('script.py', run_name='__main__')")
+    done = subprocess.run([sys.executable, "-c", code], cwd=tmp_path, capture_output=True, text=True, check=False,
+                          env={**os.environ, "TORCH_TRACE": str(tmp_path / "trace"), "KINTSUGI_KERNELS": "1", **environment})
+    log, = (tmp_path / "trace").iterdir()
+    records = []
+    for line in log.read_text().splitlines():
+        if not line.startswith("\t"):
+            records.append(json.loads(line[line.index("{"):]))
+    return log, records, done
+
+
+def _of(records, ids, name):
+    frame, compile_id, attempt = ids
+    return [record[name] for record in records if name in record and
+            (record.get("frame_id"), record.get("frame_compile_id"), record.get("attempt", 0)) == (frame, compile_id, attempt)]
+
+
+def test_each_graph_has_an_id_with_its_times(tmp_path):
+    text = programs.ORIGIN.replace("torch.compile(decide)(*example_inputs())", "f = torch.compile(decide)\n    with torch.no_grad():\n        for _ in range(4):\n            f(*example_inputs())")
+    log, records, done = _trace(tmp_path, text)
+    assert done.returncode == 0, done.stderr
+    for graph in (1,):  # the second one is a single call, which is not compiled
+        metrics, = _of(records, (0, 0, graph), "compilation_metrics")
+        assert metrics["co_name"] == f"decide, graph {graph}" and metrics["backend_compile_time_s"] > 0 and metrics["graph_op_count"] >= 1
+        assert len(_of(records, (0, 0, graph), "aot_inference_graph")) == len(_of(records, (0, 0, graph), "inductor_output_code")) == 1
+        assert _of(records, (0, 0, graph), "dynamo_start")[0]["stack"][-1]["line"] in (5, 6, 9)
+    _rendered(tmp_path, log, "-_0_0_1/aot_inference_graph", "Data-dependent branching")
+
+
+def test_a_refusal_names_its_reason_and_line(tmp_path):
+    log, records, done = _trace(tmp_path, FAILING)
+    assert done.returncode == 1 and "Data-dependent branching" in done.stderr
+    metrics, = _of(records, (0, 0, 0), "compilation_metrics")
+    assert metrics["fail_type"] == "torch._dynamo.exc.Unsupported" and metrics["fail_user_frame_lineno"] == 6 and metrics["fail_reason"].startswith("Data-dependent branching at ")
+    _rendered(tmp_path, log, "-_0_0_0/dynamo_graph_break_reason", "script.py:6")
+
+
+def _rendered(tmp_path, log, file, text):
+    """By tlparse, where that is installed: all records understood."""
+    tlparse = shutil.which("tlparse")
+    if tlparse is None:
+        return
+    done = subprocess.run([tlparse, str(log), "-o", str(tmp_path / "out"), "--overwrite", "--no-browser"], capture_output=True, text=True, check=True)
+    stats = re.search(r"Stats \{(.*)\}", done.stdout + done.stderr)[1]
+    assert re.fullmatch(r" ok: \d+ ", stats), stats
+    assert any(str(path.relative_to(tmp_path / "out")).startswith(file) for path in (tmp_path / "out").rglob("*.txt"))
+    assert text in (tmp_path / "out" / "failures_and_restarts.html").read_text()

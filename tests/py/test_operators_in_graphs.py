@@ -1,0 +1,161 @@
+"""torch.cond, while_loop, scan, associative_scan, map, vmap, torch.func.grad with functions that only compute: nodes of one graph, and compiled with
+what stands around them. What these functions read is guarded."""
+import importlib
+
+import pytest
+import torch
+
+kintsugi = pytest.importorskip("kintsugi", reason="the extension is not built", exc_type=ImportError)
+
+
+def operator(name):
+    return getattr(importlib.import_module(f"torch._higher_order_ops.{name}"), name)
+
+
+scan, associative_scan, while_loop, map_rows = map(operator, ("scan", "associative_scan", "while_loop", "map"))
+SCALE = 3.0
+
+
+def cond(x):
+    return torch.cond(x.sum() > 0, lambda x: x.sin() * SCALE, lambda x: x.cos() * 3, (x,)) + 1
+
+
+def cond_with_closure(x):
+    y = x * 2
+    return torch.cond(x.sum() > 0, lambda a: a.sin() * y, lambda a: a.cos() - y, (x,)) + y
+
+
+def loop(x):
+    i, y = while_loop(lambda i, x: i < 5, lambda i, x: (i + 1, x * 1.5 + 1), (torch.tensor(0), x))
+    return y + i
+
+
+def scanned(x):
+    last, ys = scan(lambda c, x: (c + x, c * x), torch.zeros(()), x)
+    return last * ys
+
+
+def scanned_backwards(x):
+    last, ys = scan(lambda c, x: (c + x, c * x), torch.zeros(3), x.view(3, -1), dim=1, reverse=True)
+    return last.sum() * ys
+
+
+def scanned_pairs(x):
+    return associative_scan(lambda a, b: (a[0] * b[0], a[1] * b[0] + b[1]), (x.abs(), x), 0, combine_mode="generic")[1] + 1
+
+
+def rows(x):
+    return map_rows(lambda row, y: row.sin() + y, x.view(3, -1), x[0] * 1.0) + 1
+
+
+def batched(x):
+    w = x * 2
+    return torch.vmap(lambda r, s: r @ w + s * SCALE, in_dims=(0, None))(x.expand(4, -1), w.sum()) * 2
+
+
+def gradient(x):
+    return torch.func.grad(lambda v: (v.sin() * SCALE).sum())(x) * 2
+
+
+ALL = [cond, cond_with_closure, loop, scanned, scanned_backwards, scanned_pairs, rows, batched, gradient]
+
+
+@pytest.fixture(autouse=True)
+def fresh():
+    kintsugi.reset()
+    yield
+
+
+@pytest.mark.parametrize("fn", ALL)
+@pytest.mark.parametrize("backend", ["graphs", "inductor", "aot_eager"])
+def test_as_eager(fn, backend, monkeypatch):
+    if backend == "graphs":
+        def backend(gm, inputs):
+            return gm
+    compiled = kintsugi.compile(fn, backend=backend, fullgraph=True)
+    for call in range(8):
+        monkeypatch.setitem(globals(), "SCALE", 3.0 if call < 5 else 2.0)
+        x = torch.linspace(-1, 2, 9 if call == 3 else 6) * (1 if call % 2 else -1)
+        torch.testing.assert_close(compiled(x), fn(x), rtol=1e-4, atol=1e-5)
+
+
+@pytest.mark.parametrize("fn", ALL)
+def test_one_graph(fn):
+    seen = []
+
+    def backend(gm, inputs):
+        seen.append(gm)
+        return gm
+    compiled = kintsugi.compile(fn, backend=backend, fullgraph=True)
+    for _ in range(3):
+        compiled(torch.linspace(-1, 2, 6))
+    assert len(seen) == 1
+    assert kintsugi.explain(fn)(torch.linspace(-1, 2, 6)).graph_count == 1
+
+
+@pytest.mark.parametrize("fn, target, modules", [
+    (cond, "cond", 2), (cond_with_closure, "cond", 2), (loop, "while_loop", 2), (scanned, "scan", 1)])
+def test_functions_are_graphs(fn, target, modules):
+    """A backend sees the operator, and what its functions do as submodules."""
+    seen = []
+
+    def backend(gm, inputs):
+        seen.append(gm)
+        return gm
+    compiled = kintsugi.compile(fn, backend=backend, fullgraph=True)
+    for sign in (1, -1, 1):
+        x = sign * torch.linspace(-1, 2, 6)
+        torch.testing.assert_close(compiled(x), fn(x))
+    assert any(node.target is getattr(torch.ops.higher_order, target) for node in seen[0].graph.nodes)
+    assert sum(isinstance(m, torch.fx.GraphModule) for m in seen[0].children()) == modules
+
+
+def test_sizes_inside_of_functions():
+    compiled = kintsugi.compile(lambda x: torch.cond(x.sum() > 0, lambda x: x / x.shape[0], lambda x: x * x.shape[0], (x,)) + 1, backend="aot_eager")
+    for n in (4, 5, 6, 7, 4, 5):
+        for sign in (1, -1):
+            x = torch.full((n,), float(sign))
+            assert torch.equal(compiled(x), (x / n if sign > 0 else x * n) + 1)
+
+
+def test_loop_that_ends_on_its_data_alone():
+    """While graphs are made, examples are in the place of the data; a loop must not run on them."""
+    def fn(x):
+        x, = while_loop(lambda x: x.sum() > 1, lambda x: (x * x,), (x,))
+        return x + 1
+    for backend in (lambda gm, inputs: gm, "aot_eager", "inductor"):
+        compiled = kintsugi.compile(fn, backend=backend)
+        for _ in range(3):
+            assert torch.equal(compiled(torch.full((4,), 0.5)), fn(torch.full((4,), 0.5)))
+
+
+def test_function_with_an_effect_is_called_each_time():
+    seen = []
+
+    def noted(row):
+        seen.append(1)
+        return row * 2
+    compiled = kintsugi.compile(lambda x: torch.vmap(noted)(x) + 1, backend=lambda gm, inputs: gm)
+    for n in range(1, 5):
+        assert torch.equal(compiled(torch.ones(2, 3)), torch.full((2, 3), 3.0))
+        assert len(seen) == n
+
+
+@pytest.mark.parametrize("trace", [False, True])
+def test_scripted_function_is_a_node(trace):
+    inner = torch.jit.trace(lambda x: torch.sin(x) + 1, (torch.ones(3),)) if trace else _scripted
+    seen = []
+
+    def backend(gm, inputs):
+        seen.append(gm)
+        return gm
+    compiled = kintsugi.compile(lambda x: inner(x * 2) + 1, backend=backend, fullgraph=True)
+    for _ in range(3):
+        x = torch.randn(3)
+        assert torch.equal(compiled(x), torch.sin(x * 2) + 1 + 1)
+    assert len(seen) == 1
+
+
+@torch.jit.script
+def _scripted(x):
+    return torch.sin(x) + 1
