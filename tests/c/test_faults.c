@@ -92,13 +92,15 @@ evaluate(const char *text)
     kin_text why = {0}, printed = {0};
     kin_ir *p = kin_ir_parse(text, &why), *clean = p != NULL ? kin_ir_simplify(p, false) : NULL;
     kin_ir_hoisted halves = {0};
-    bool ok = clean != NULL && kin_ir_hoist(clean, (bool[]){false, true}, &halves) == KIN_OK && kin_ir_print(clean, &printed);
+    kin_ir_common common = {0};
+    bool ok = clean != NULL && kin_ir_hoist(clean, (bool[]){false, true}, &common, &halves) == KIN_OK && kin_ir_print(clean, &printed);
     float x[12] = {1, 2, 3}, y[4] = {1};
     void *outputs[2] = {0};
     ok = ok && kin_ir_eval(clean, (const void *const[]){x, y}, outputs) == KIN_OK;
     free(outputs[0]);
     free(outputs[1]);
     kin_ir_hoisted_deinit(&halves);
+    kin_ir_common_deinit(&common);
     kin_ir_free(clean);
     kin_ir_free(p);
     kin_text_deinit(&why);

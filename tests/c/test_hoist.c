@@ -15,7 +15,7 @@ check_halves(const char *text, const bool *frozen, const char *once, const char 
         return;
     }
     kin_ir_hoisted h;
-    CHECK(kin_ir_hoist(p, frozen, &h) == KIN_OK);
+    CHECK(kin_ir_hoist(p, frozen, NULL, &h) == KIN_OK);
     CHECK((h.once != NULL) == (once != NULL));
     if (h.once != NULL && once != NULL) {
         CHECK(kin_ir_verify(h.once, &why));
@@ -100,7 +100,7 @@ test_values(void)
                              "%4 = add %1, %3 : f32[2]\n"
                              "return %4\n", &why);
     kin_ir_hoisted h;
-    CHECK(p != NULL && kin_ir_hoist(p, (bool[]){false, true}, &h) == KIN_OK && h.count == 1 && h.first == 2);
+    CHECK(p != NULL && kin_ir_hoist(p, (bool[]){false, true}, NULL, &h) == KIN_OK && h.count == 1 && h.first == 2);
     float x[2] = {1, 2}, w[2] = {3, 4};
     void *made[1] = {0}, *sum[1] = {0}, *whole[1] = {0};
     CHECK(kin_ir_eval(h.once, (const void *[]){x, w}, made) == KIN_OK);
@@ -115,6 +115,35 @@ test_values(void)
     kin_text_deinit(&why);
 }
 
+/* Of programs for different sizes, what all of them have in common is handed over: the weight's root, and of the table cut to a length nothing
+ * from the second program on. */
+static void
+test_what_sizes_have_in_common(void)
+{
+    kin_ir_common common = {0};
+    uint32_t handed[] = {2, 1, 1, 1};
+    int lengths[] = {4, 6, 4, 5};
+    for (int i = 0; i < 4; i++) {
+        char text[512];
+        kin_text why = {0};
+        snprintf(text, sizeof text,
+                 "%%1 = input 0 : f32[%d]\n%%2 = input 1 : f32[9]\n%%3 = input 2 : f32[1]\n%%4 = slice %%2 starts=[0] steps=[1] : f32[%d]\n%%5 = sqrt %%4 : f32[%d]\n"
+                 "%%6 = sqrt %%3 : f32[1]\n%%7 = expand %%6 : f32[%d]\n%%8 = add %%1, %%5 : f32[%d]\n%%9 = mul %%8, %%7 : f32[%d]\nreturn %%9\n",
+                 lengths[i], lengths[i], lengths[i], lengths[i], lengths[i], lengths[i]);
+        kin_ir *p = kin_ir_parse(text, &why);
+        kin_ir_hoisted h = {0};
+        if (!CHECK(p != NULL))
+            fprintf(stderr, "%s\n", why.at);
+        CHECK(p != NULL && kin_ir_hoist(p, (bool[]){false, true, true}, &common, &h) == KIN_OK && h.count == handed[i]);
+        CHECK(h.rest != NULL && kin_ir_verify(h.rest, &why));
+        kin_ir_hoisted_deinit(&h);
+        kin_ir_free(p);
+        kin_text_deinit(&why);
+    }
+    CHECK(common.programs == 4);
+    kin_ir_common_deinit(&common);
+}
+
 int
 main(void)
 {
@@ -122,5 +151,6 @@ main(void)
     test_nothing_frozen();
     test_outputs_and_views();
     test_values();
+    test_what_sizes_have_in_common();
     return check_report("hoist");
 }

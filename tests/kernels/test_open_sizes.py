@@ -5,7 +5,7 @@ import collections
 
 import pytest
 import torch
-from launches import engine, kintsugi, versions
+from launches import engine, kintsugi, runs, versions
 
 pytestmark = pytest.mark.usefixtures("kernels")
 
@@ -156,3 +156,64 @@ def test_late_inputs_of_another_kind_end_the_wait():
         torch.testing.assert_close(a[0], b[0])
         torch.testing.assert_close(ours.second, eager.second)
         assert a[1] is late and list(vars(ours)) == list(vars(eager)) and a[0].requires_grad == b[0].requires_grad
+
+
+class Positions(torch.nn.Module):
+    """Reads sizes of what it has computed, and keeps a table that is cut to the length."""
+
+    def __init__(self):
+        super().__init__()
+        self.words, self.places = torch.nn.Embedding(50, 64), torch.nn.Embedding(128, 64)
+        self.up, self.down = torch.nn.Linear(64, 256), torch.nn.Linear(256, 64)
+
+    def forward(self, tokens):
+        x = self.words(tokens) + self.places(torch.arange(tokens.shape[1]))
+        batch, length, width = x.shape
+        y = x.view(batch, length, 4, 16).transpose(1, 2)
+        x = x + torch.nn.functional.scaled_dot_product_attention(y, y, y).transpose(1, 2).reshape(batch, length, width)
+        return self.down(torch.nn.functional.gelu(self.up(x)))
+
+
+def run_over(compiled, model, sizes):
+    with torch.no_grad():
+        for batch, length in sizes:
+            tokens = torch.randint(0, 50, (batch, length))
+            torch.testing.assert_close(compiled(tokens), model(tokens), rtol=1e-4, atol=1e-5)
+
+
+def test_what_follows_from_sizes_is_not_kept_with_the_weights():
+    model = Positions().eval()
+    compiled = kintsugi.compile(model, dynamic=True)
+    run_over(compiled, model, [(2, 9), (3, 21), (2, 33), (5, 13), (4, 50), (3, 8)])
+    kept = [row["frozen"] for row in versions(compiled) if row["frozen"] and row["runs"]]
+    assert len(kept) >= 3
+    assert len({row["bytes"] for row in kept}) == 1 and {row["renewals"] for row in kept} == {1}
+
+
+def test_code_runs_where_sizes_come_as_numbers():
+    model = Positions().eval()
+    compiled = kintsugi.compile(model)
+    run_over(compiled, model, [(2, 9), (3, 21), (2, 33), (5, 13), (4, 50), (3, 8), (6, 17)])
+    assert kintsugi.stats(compiled)["recordings"] == 2   # where one size of a tensor differs, its first is left open as well
+    assert runs(compiled) >= 3
+
+
+def test_sizes_of_what_was_computed_are_recorded_anew():
+    """No guard asks for the length: it is read of what was computed, so a replay finds that it differs. One more recording serves all."""
+    class Reads(torch.nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.words, self.out = torch.nn.Embedding(50, 64), torch.nn.Linear(64, 64)
+
+        def forward(self, a, b):
+            x, y = self.words(a), self.words(b)
+            n, m = x.shape[1], y.shape[1]
+            return self.out(x.reshape(-1, n * 64).view(-1, n, 64)).sum(1) + self.out(y.reshape(-1, m * 64).view(-1, m, 64)).sum(1)
+
+    model = Reads().eval()
+    compiled = kintsugi.compile(model)
+    with torch.no_grad():
+        for n, m in [(5, 9), (7, 12), (21, 8), (6, 30), (17, 4), (11, 11), (40, 3)]:
+            a, b = torch.randint(0, 50, (2, n)), torch.randint(0, 50, (2, m))
+            torch.testing.assert_close(compiled(a, b), model(a, b), rtol=1e-4, atol=1e-5)
+    assert kintsugi.stats(compiled)["recordings"] <= 2 and runs(compiled) >= 2

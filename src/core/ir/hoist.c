@@ -2,12 +2,16 @@
  * each half needs, then both are copied out. */
 #include "core/ir/hoist.h"
 
+#include "core/base/hash.h"
+
 enum { MAX_GROWTH = 4, FREE_BYTES = 1 << 16 };
 
 typedef struct {
     bool frozen;       /* kin_ir_find_frozen */
     bool output;
     bool in_once, in_rest, handed;
+    bool rare;         /* programs for other sizes do not have it */
+    uint64_t hash;     /* of all that it is made of; 0: not asked for */
     bool wide;         /* an extern call of the rest takes it, perhaps through views */
     int64_t from;      /* bytes of the frozen inputs it was made from, repetitions counted */
     kin_irn once, rest;
@@ -69,6 +73,71 @@ find_origins(const kin_ir *p, const bool *frozen, node_info *info)
         info[p->outputs.at[o].node].output = true;
 }
 
+/* -- what programs for different sizes have in common ----------------------------------------------------------------- */
+
+static uint64_t
+hash_ints(uint64_t hash, const kin_ir *p, uint32_t at, unsigned n)
+{
+    return n == 0 ? hash : kin_hash_bytes(hash, p->ints.at + at, n * sizeof *p->ints.at);
+}
+
+static uint64_t
+hash_of_node(const kin_ir *p, kin_irn n, const node_info *info)
+{
+    const kin_ir_node *node = kin_ir_at(p, n);
+    const char *name = kin_ir_name(p, n);
+    uint64_t hash = kin_hash_word(node->op, (uint64_t)node->dtype << 8 | node->ndim);
+    if (node->op == KIN_IR_CONST)
+        hash = kin_hash_word(hash, (uint64_t)node->value.i);
+    hash = hash_ints(hash_ints(hash, p, node->sizes, node->ndim), p, node->attrs, node->nattrs);
+    hash = kin_hash_bytes(hash, name, strlen(name));
+    for (unsigned a = 0; a < node->nargs; a++)
+        hash = kin_hash_word(hash, info[kin_ir_arg(p, n, a)].hash);
+    return hash;
+}
+
+static int
+compare_hashes(const void *a, const void *b)
+{
+    uint64_t x = *(const uint64_t *)a, y = *(const uint64_t *)b;
+    return x < y ? -1 : x > y;
+}
+
+static bool
+is_in(const kin_ir_common *c, uint64_t hash)
+{
+    return c->at.len > 0 && bsearch(&hash, c->at.at, c->at.len, sizeof hash, compare_hashes) != NULL;
+}
+
+/* The common part becomes that with this program, which it marks the rest of. */
+static kin_status
+meet(const kin_ir *p, kin_ir_common *c, node_info *info)
+{
+    kin_ir_common both = {.programs = c->programs + 1};
+    for (kin_irn n = 1; n < p->nodes.len; n++) {
+        info[n].hash = hash_of_node(p, n, info);
+        info[n].rare = c->programs > 0 && !is_in(c, info[n].hash);
+        if (info[n].frozen && !info[n].rare && kin_vec_push(&both.at, info[n].hash) != KIN_OK) {
+            kin_ir_common_deinit(&both);
+            return KIN_NOMEM;
+        }
+    }
+    if (both.at.len > 0)
+        qsort(both.at.at, both.at.len, sizeof *both.at.at, compare_hashes);
+    kin_ir_common_deinit(c);
+    *c = both;
+    return KIN_OK;
+}
+
+void
+kin_ir_common_deinit(kin_ir_common *c)
+{
+    kin_vec_deinit(&c->at);
+    *c = (kin_ir_common){0};
+}
+
+/* -- what is handed over ----------------------------------------------------------------------------------------------- */
+
 /* A view that costs its reader nothing: not one that has to be copied to be handed to an extern call. */
 static bool
 is_free_view(const kin_ir *p, kin_irn n)
@@ -103,7 +172,7 @@ may_hand_over(const kin_ir *p, const node_info *info, kin_irn n)
     kin_ir_op op = kin_ir_at(p, n)->op;
     if (is_cheap_cast(p, info, n))
         return false;
-    return info[n].frozen && !info[n].output && op != KIN_IR_INPUT && op != KIN_IR_EXTERN && !is_free_view(p, n) &&
+    return info[n].frozen && !info[n].rare && !info[n].output && op != KIN_IR_INPUT && op != KIN_IR_EXTERN && !is_free_view(p, n) &&
            bytes_of(p, n) <= MAX_GROWTH * info[n].from + FREE_BYTES;
 }
 
@@ -171,7 +240,7 @@ copy_halves(const kin_ir *p, node_info *info, kin_ir_hoisted *out)
 }
 
 kin_status
-kin_ir_hoist(const kin_ir *p, const bool *frozen, kin_ir_hoisted *out)
+kin_ir_hoist(const kin_ir *p, const bool *frozen, kin_ir_common *common, kin_ir_hoisted *out)
 {
     *out = (kin_ir_hoisted){.once = kin_ir_new(), .rest = kin_ir_new(), .first = p->ninputs};
     node_info *info = calloc(p->nodes.len, sizeof *info);
@@ -180,6 +249,9 @@ kin_ir_hoist(const kin_ir *p, const bool *frozen, kin_ir_hoisted *out)
     if (ok) {
         kin_ir_find_frozen(p, frozen, per_node);
         find_origins(p, per_node, info);
+        ok = common == NULL || meet(p, common, info) == KIN_OK;
+    }
+    if (ok) {
         find_halves(p, info);
         copy_halves(p, info, out);
         ok = !out->once->failed && !out->rest->failed;

@@ -16,9 +16,17 @@ typedef struct {
 /* Per node (result[n], nodes.len of them): it depends on frozen inputs and constants alone, and on one input at least. */
 void kin_ir_find_frozen(const kin_ir *p, const bool *frozen, bool *result);
 
-/* frozen[i]: input i. Both programs keep the numbers of inputs and of extern calls. Not handed over: what is an output
+/* What programs of one graph for different sizes had in common of what depends on frozen inputs: the rest follows from sizes, and to keep it would
+ * take a copy for each of them. A zeroed one is valid: nothing was met yet. */
+typedef struct {
+    KIN_VEC(uint64_t) at; /* sorted: values, by a hash of all they are made of */
+    uint32_t programs;    /* met so far */
+} kin_ir_common;
+void kin_ir_common_deinit(kin_ir_common *c);
+
+/* frozen[i]: input i. common (NULL: there is only one program): nothing else is handed over; is told of this program. Both programs keep the numbers of inputs and of extern calls. Not handed over: what is an output
  * (a call gives a tensor of its own), plain views of inputs, and what is much larger than what it is made from. */
-kin_status kin_ir_hoist(const kin_ir *p, const bool *frozen, kin_ir_hoisted *out) KIN_MUST_CHECK;
+kin_status kin_ir_hoist(const kin_ir *p, const bool *frozen, kin_ir_common *common, kin_ir_hoisted *out) KIN_MUST_CHECK;
 void kin_ir_hoisted_deinit(kin_ir_hoisted *h);
 
 #endif

@@ -100,7 +100,7 @@ simplify_rewritten(kin_compilation *c, kin_text *why)
 static kin_status
 hoist(kin_compilation *c, kin_text *why)
 {
-    KIN_TRY(kin_ir_hoist(c->ir, c->options->frozen, &c->out->hoisted));
+    KIN_TRY(kin_ir_hoist(c->ir, c->options->frozen, c->options->common, &c->out->hoisted));
     c->ir = c->out->hoisted.rest;
     c->changed = c->out->hoisted.once != NULL;
     return KIN_OK;

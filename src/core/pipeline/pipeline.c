@@ -184,6 +184,7 @@ run_as_captured(kin_compilation *c, uint32_t notes, kin_text *why)
     c->out->failed = UINT32_MAX;
     c->out->passes.len = notes;
     options.frozen = none;
+    options.common = NULL;
     const kin_pipeline_options *given = c->options;
     c->options = &options;
     c->part = KIN_PART_MAIN;

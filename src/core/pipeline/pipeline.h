@@ -75,6 +75,7 @@ typedef struct {
     bool libraries;               /* library calls may take the place of operators */
     kin_jit *jit;                 /* NULL: no machine code is made, the program ends as KIN_FORM_PLANNED */
     kin_family *family;           /* of the same graph for other sizes; NULL: sizes are in the code */
+    kin_ir_common *common;        /* the same: what its programs keep of frozen inputs; NULL: there is only one */
     bool meet;                    /* the family only notes the program (KIN_BREAK) */
     bool background;              /* kernels that LLVM has to compile are left to a job */
     uint8_t print;                /* keep the code as text; 2: LLVM's as well */

@@ -33,7 +33,7 @@ kin_remake_note(kin_remake *m, uint32_t step)
     m->times++;
 }
 
-/* state: what the program keeps between calls was tested there, and not what this call has computed. */
+/* state: what the program keeps between calls was tested there, or a size, and not what this call has computed. */
 static inline bool
 kin_remake_is_due(const kin_remake *m, bool state)
 {

@@ -149,7 +149,7 @@ stand_for_input(capturing *c, PyObject *tensor)
     const int64_t *sizes = kin_tensor_sizes(tensor), *strides = kin_tensor_strides(tensor);
     uint32_t storage = kin_stand_in_new_storage(c);
     kin_aten_val val = storage == 0 ? 0 : kin_aten_input(c->out->graph, dtype, dim, sizes, strides, storage, 0);
-    return kin_stand_in_new(c, NULL, kin_tensor_requires_grad(tensor), val);
+    return kin_stand_in_for_input(c, kin_tensor_requires_grad(tensor), val);
 }
 
 static bool
@@ -305,11 +305,33 @@ run_layers(stepper *x, const kin_step *s, const char *name)
     return true;
 }
 
+/* As one before, where the step calls something on the same kinds of operands. */
+static bool
+run_or_repeat(stepper *x, const kin_step *s)
+{
+    enum { MOST = 16 };
+    PyObject *operands[MOST];
+    kin_repeat repeat;
+    if (!kin_subgraph_calls(s) || s->out == 0 || s->nargs > MOST)
+        return run_one(x, s);
+    for (uint32_t a = 0; a < s->nargs; a++)
+        operands[a] = x->t->vids.at[s->args + a] == 0 ? NULL : operand(x, x->t->vids.at[s->args + a]);
+    if (kin_repeat_begin(&x->c, s, operands, &repeat)) {
+        if (repeat.result != NULL)
+            Py_XSETREF(x->slots[s->out], repeat.result);
+        kin_repeat_end(&x->c, &repeat, NULL);
+        return repeat.result != NULL;
+    }
+    bool ok = run_one(x, s);
+    kin_repeat_end(&x->c, &repeat, ok ? x->slots[s->out] : NULL);
+    return ok;
+}
+
 static bool
 capture_one(stepper *x, const kin_step *s)
 {
     const char *layers = x->c.joint ? NULL : recurrent_layers(x, s); /* what is called as a whole has no gradients */
-    if (layers != NULL ? run_layers(x, s, layers) : run_one(x, s))
+    if (layers != NULL ? run_layers(x, s, layers) : run_or_repeat(x, s))
         return true;
     return x->data && kin_subgraph_calls(s) && run_on_data(x, s);
 }
@@ -665,6 +687,7 @@ end(stepper *x)
     for (uint32_t i = 0; i < x->c.entries.len; i++)
         Py_XDECREF(x->c.entries.at[i].twin);
     kin_vec_deinit(&x->c.entries);
+    kin_repeats_deinit(&x->c.repeats);
     kin_vec_deinit(&x->c.shapes.results);
     kin_vec_deinit(&x->c.storages);
 }

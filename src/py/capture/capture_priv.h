@@ -2,6 +2,7 @@
 #ifndef KIN_PY_CAPTURE_PRIV_H
 #define KIN_PY_CAPTURE_PRIV_H
 
+#include "core/base/intern.h"
 #include "core/shape/shape.h"
 #include "py/aten/make.h"
 #include "py/aten/tensor.h"
@@ -30,6 +31,13 @@ typedef struct {
     kin_aten_val val; /* newest value with its contents */
 } capture_entry;
 
+/* Steps met so far, each once (repeat.c). */
+typedef struct kin_repeated kin_repeated;
+typedef struct {
+    kin_intern keys;
+    KIN_VEC(kin_repeated *) at;  /* by key; NULL: it is not known what it asks */
+} kin_repeats;
+
 /* One capture in progress. */
 typedef struct {
     kin_capture *out;
@@ -44,12 +52,15 @@ typedef struct {
     bool joint;                          /* what calls give is kept */
     bool other_data;                     /* KIN_CAPTURE_OTHER_DATA */
     uint32_t step;                       /* that runs */
+    kin_repeats repeats;
 } capturing;
 
 /* -- stand_in.c -- */
 kin_status kin_stand_in_init(PyObject *torch_module) KIN_MUST_CHECK;
 /* A stand-in for a value: new reference. twin: NULL when there is none yet. */
 PyObject *kin_stand_in_new(capturing *c, PyObject *twin, bool requires_grad, kin_aten_val val);
+/* ... for an input, where it may be one of an earlier capture. */
+PyObject *kin_stand_in_for_input(capturing *c, bool requires_grad, kin_aten_val val);
 /* From now on it has the sizes and strides of this value. False with an exception. */
 bool kin_stand_in_lay_out(capturing *c, PyObject *stand_in, kin_aten_val val);
 /* The twin of a stand-in, made now if need be; borrowed, NULL with an exception. */
@@ -60,6 +71,20 @@ uint32_t kin_stand_in_storage(capturing *c, PyObject *twin);
 uint32_t kin_stand_in_new_storage(capturing *c);
 /* Why there is no capture, unless that is known already. */
 void kin_capture_refuse(capturing *c, const char *format, ...) __attribute__((format(printf, 2, 3)));
+
+/* -- repeat.c -- */
+/* A step on its way. */
+typedef struct {
+    uint32_t key;
+    bool reads;                   /* it can be told what its operands are */
+    uint32_t first, values, storages, entries, raising; /* how many there were before it */
+    KIN_VEC(uint32_t) tensors;    /* among its operands: numbers of stand-ins */
+    PyObject *result;             /* begin was true: a new reference, NULL with an exception */
+} kin_repeat;
+/* Was such a step met before? Then it is done, as that one was. Call end in either case; result: what torch gave, NULL: it was not asked, or failed. */
+bool kin_repeat_begin(capturing *c, const kin_step *s, PyObject *const *operands, kin_repeat *out);
+void kin_repeat_end(capturing *c, kin_repeat *m, PyObject *result);
+void kin_repeats_deinit(kin_repeats *r);
 
 /* -- data.c -- */
 /* The object with tensors of ones in place of stand-ins: new reference. */

@@ -6,6 +6,8 @@
 #include <stdio.h>
 #include <structmember.h>
 
+#include "core/base/hash.h"
+#include "core/base/table.h"
 #include "py/compat/heap.h"
 #include "py/capture/capture_priv.h"
 
@@ -120,10 +122,10 @@ make_instance(const kin_aten *g, kin_aten_val val, bool requires_grad)
     return made;
 }
 
-PyObject *
-kin_stand_in_new(capturing *c, PyObject *twin, bool requires_grad, kin_aten_val val)
+/* It gets its number. Steals `made`. */
+static PyObject *
+enter(capturing *c, PyObject *made, PyObject *twin, kin_aten_val val)
 {
-    PyObject *made = val == 0 ? NULL : make_instance(c->out->graph, val, requires_grad);
     PyObject *number = made == NULL ? NULL : PyLong_FromUnsignedLong(c->entries.len);
     if (number == NULL || PyList_Append(c->out->stand_ins, made) < 0 ||
         kin_vec_push(&c->entries, ((capture_entry){twin, val})) != KIN_OK) {
@@ -134,8 +136,65 @@ kin_stand_in_new(capturing *c, PyObject *twin, bool requires_grad, kin_aten_val 
         return NULL;
     }
     Py_XINCREF(twin);
-    *(PyObject **)((char *)made + T.number_at) = number;
+    Py_XSETREF(*(PyObject **)((char *)made + T.number_at), number);
     return made;
+}
+
+PyObject *
+kin_stand_in_new(capturing *c, PyObject *twin, bool requires_grad, kin_aten_val val)
+{
+    return enter(c, val == 0 ? NULL : make_instance(c->out->graph, val, requires_grad), twin, val);
+}
+
+/* -- for inputs: most are parameters, the same in each capture ------------------------------------------------------------ */
+
+/* Stand-ins of earlier captures; one that nobody else has is free. */
+static struct {
+    kin_table table; /* by what they look like */
+    KIN_VEC(PyObject *) at;
+} kept;
+
+static uint64_t
+hash_of_looks(const kin_aten *g, kin_aten_val val, bool requires_grad)
+{
+    const kin_aten_value *v = kin_aten_at(g, val);
+    uint64_t hash = kin_hash_word((uint64_t)v->dtype << 8 | v->ndim, (uint64_t)v->offset << 1 | requires_grad);
+    for (unsigned d = 0; d < v->ndim; d++)
+        hash = kin_hash_word(kin_hash_word(hash, (uint64_t)kin_aten_sizes(g, val)[d]), (uint64_t)kin_aten_strides(g, val)[d]);
+    return hash;
+}
+
+static bool
+looks_like(PyObject *stand_in, const kin_aten *g, kin_aten_val val, bool requires_grad)
+{
+    const kin_aten_value *v = kin_aten_at(g, val);
+    size_t row = (size_t)v->ndim * sizeof(int64_t);
+    kin_dtype dtype;
+    return kin_tensor_dim(stand_in) == (int64_t)v->ndim && kin_tensor_dtype(stand_in, &dtype) && dtype == (kin_dtype)v->dtype &&
+           kin_tensor_offset(stand_in) == v->offset && kin_tensor_requires_grad(stand_in) == requires_grad &&
+           (row == 0 || (memcmp(kin_tensor_sizes(stand_in), kin_aten_sizes(g, val), row) == 0 &&
+                         memcmp(kin_tensor_strides(stand_in), kin_aten_strides(g, val), row) == 0));
+}
+
+PyObject *
+kin_stand_in_for_input(capturing *c, bool requires_grad, kin_aten_val val)
+{
+    enum { MOST = 2048 };
+    const kin_aten *g = c->out->graph;
+    if (val == 0 || c->joint || (requires_grad && kin_grad_enabled()))
+        return kin_stand_in_new(c, NULL, requires_grad, val);
+    uint64_t hash = hash_of_looks(g, val, requires_grad);
+    uint32_t number, at = 0;
+    while ((number = kin_table_next(&kept.table, hash, &at)) != KIN_TABLE_NONE)
+        if (Py_REFCNT(kept.at.at[number]) == 1 && looks_like(kept.at.at[number], g, val, requires_grad))
+            return enter(c, Py_NewRef(kept.at.at[number]), NULL, val);
+    PyObject *made = make_instance(g, val, requires_grad);
+    if (made != NULL && kept.at.len < MOST && kin_table_reserve(&kept.table, 1) == KIN_OK && kin_vec_push(&kept.at, made) == KIN_OK) {
+        Py_INCREF(made);
+        if (kin_table_add(&kept.table, hash, kept.at.len - 1) != KIN_OK)
+            PyErr_Clear(); /* there was room */
+    }
+    return enter(c, made, NULL, val);
 }
 
 /* stand_in.data = made. On the way an operator asks whether both are of one kind: of a mode, as the class itself is asked at the

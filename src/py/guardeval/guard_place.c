@@ -76,6 +76,12 @@ kin_size_place(PyObject *place, int dim)
 }
 
 PyObject *
+kin_all_sizes_place(void)
+{
+    return PyUnicode_FromString("sizes of all arguments");
+}
+
+PyObject *
 kin_class_place(PyTypeObject *cls)
 {
     return PyUnicode_FromFormat("class <%p>", (void *)cls);

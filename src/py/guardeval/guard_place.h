@@ -10,6 +10,8 @@ PyObject *kin_value_place(const kin_entry *v, kin_vid vid);
 PyObject *kin_class_place(PyTypeObject *cls);
 /* ... of a size of the tensor at the place; dim -1: all its sizes. */
 PyObject *kin_size_place(PyObject *place, int dim);
+/* The sizes of whatever tensors come as arguments. */
+PyObject *kin_all_sizes_place(void);
 
 /* An object in words: its repr if that runs no user code, else a name. */
 PyObject *kin_object_text(PyObject *obj);

@@ -178,7 +178,7 @@ is_worth_it(const kin_trace *t, const kin_subgraph *subgraph, const kin_aten *g,
 }
 
 static void
-compile_version(kernel_launcher *self, launch_version *version, kin_entry *v, const kin_subgraph *subgraph, PyObject *const *in)
+capture_and_compile(kernel_launcher *self, launch_version *version, kin_entry *v, const kin_subgraph *subgraph, PyObject *const *in)
 {
     kin_capture capture;
     double start = kin_clock_ns();
@@ -209,6 +209,16 @@ compile_version(kernel_launcher *self, launch_version *version, kin_entry *v, co
     if (capture.refused.len > 0 && launch_set_apart(v, capture.refused.at, capture.refused.len) != KIN_OK)
         self->full = true;
     kin_capture_deinit(&capture);
+}
+
+/* A capture makes thousands of objects and drops them at its end: no reason to look for garbage. */
+static void
+compile_version(kernel_launcher *self, launch_version *version, kin_entry *v, const kin_subgraph *subgraph, PyObject *const *in)
+{
+    bool collects = PyGC_Disable();
+    capture_and_compile(self, version, v, subgraph, in);
+    if (collects)
+        PyGC_Enable();
 }
 
 void
@@ -247,9 +257,10 @@ launch_compile(kernel_launcher *self, kin_entry *v, const kin_subgraph *subgraph
         launch_version_free(version);
         return NULL;
     }
+    double start = kin_clock_thread_ns();
     compile_version(self, version, v, subgraph, in);
     launch_note_cost(self, version);
-    launch_sizes_note_made(self, version);
+    launch_sizes_note_made(self, version, kin_clock_thread_ns() - start);
     return version;
 }
 
@@ -276,9 +287,10 @@ launch_compile_again(kernel_launcher *self, launch_version *version, kin_entry *
     version->reason[0] = 0;
     free(version->aten);
     version->aten = NULL;
+    double start = kin_clock_thread_ns();
     compile_version(self, version, v, subgraph, in);
     launch_note_cost(self, version);
-    launch_sizes_note_made(self, version);
+    launch_sizes_note_made(self, version, kin_clock_thread_ns() - start);
 }
 
 void

@@ -50,6 +50,7 @@ typedef struct {
 /* sizes.c: code for all sizes. */
 typedef struct {
     kin_family *main, *backward; /* NULL: nothing was compiled yet */
+    kin_ir_common common;   /* what programs keep of weights, whatever the sizes */
     kin_table by_signature; /* versions */
     uint32_t last;          /* version found last */
     bool met;               /* a capture was looked at, so that the next one shows which sizes vary */
@@ -77,7 +78,8 @@ typedef struct {
     uint32_t clock;       /* of uses */
     double first_ns;      /* what the first run of new code took longer than its steps: packing weights */
     double begun;         /* when the steps of this call began; 0: not measured */
-    bool varies;          /* its trace has dynamic dims */
+    bool varies;          /* its trace has dynamic dims, or few calls reach it */
+    bool must_pay;        /* few calls reach it: code has to pay before it is made */
     bool full;            /* the limit of signatures, or of excluded calls, is reached */
     bool single;          /* one call that is not worth it: not in reports */
     launch_sizes sizes;
@@ -101,8 +103,10 @@ void launch_note_cost(const kernel_launcher *self, const launch_version *version
 void launch_note_first(kernel_launcher *self, const launch_version *version, double ns);
 void launch_note_use(kernel_launcher *self, launch_version *version);
 void launch_begin_steps(kernel_launcher *self);
-/* Does the subgraph have dynamic dims, or lie behind a check that only some calls pass? */
+/* Does the subgraph have dynamic dims? */
 bool launch_subgraph_varies(const kin_entry *v, const kin_subgraph *subgraph);
+/* Does it lie behind a check that only some calls pass? */
+bool launch_subgraph_is_chosen(const kin_entry *v, const kin_subgraph *subgraph);
 
 /* -- sizes.c ---------------------------------------------------------------------------------------------------- */
 
@@ -114,12 +118,19 @@ void launch_sizes_deinit(launch_sizes *s);
 launch_version *launch_sizes_find(kernel_launcher *self, PyObject *const *in, uint32_t n);
 /* The newest version is the one for these inputs. */
 kin_status launch_sizes_enter(kernel_launcher *self, PyObject *const *in, uint32_t n) KIN_MUST_CHECK;
-void launch_sizes_note_made(kernel_launcher *self, launch_version *version);
+/* The version was made, in `ns` of this thread. */
+void launch_sizes_note_made(kernel_launcher *self, launch_version *version, double ns);
+/* What was found for all sizes goes for the version. */
+void launch_sizes_take_over(const kernel_launcher *self, launch_version *version);
 /* Does a plan for new sizes pay in one call? */
 bool launch_sizes_plan_pays(const kernel_launcher *self);
 /* Are steps and code to be timed on this call, for all sizes? */
 bool launch_sizes_are_in_trial(const kernel_launcher *self, const launch_version *version);
-void launch_sizes_note_trial(kernel_launcher *self, double ours, double theirs);
+typedef struct {
+    double ours, theirs; /* nanoseconds */
+    bool disturbed;      /* others had the processor meanwhile */
+} launch_timing;
+void launch_sizes_note_trial(kernel_launcher *self, const launch_timing *t);
 
 /* -- vary.c ----------------------------------------------------------------------------------------------------- */
 
@@ -220,8 +231,8 @@ void launch_say_cache(kin_event_log *log, const kin_compile_stats *stats);
 
 /* -- launcher.c ------------------------------------------------------------------------------------------------- */
 
-/* NULL without memory. varies: its trace has dynamic dims. */
-kin_launcher *launch_new(const kin_launch_context *context, uint32_t graph, bool varies);
+/* NULL without memory. */
+kin_launcher *launch_new(const kin_launch_context *context, uint32_t graph, bool varies, bool must_pay);
 bool launch_is_ours(const kin_launcher *launcher);
 
 /* -- trial.c ---------------------------------------------------------------------------------------------------- */

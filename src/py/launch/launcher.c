@@ -209,7 +209,7 @@ free_kernels(kin_launcher *base)
 }
 
 kin_launcher *
-launch_new(const kin_launch_context *context, uint32_t graph, bool varies)
+launch_new(const kin_launch_context *context, uint32_t graph, bool varies, bool must_pay)
 {
     kernel_launcher *self = calloc(1, sizeof *self);
     if (self == NULL)
@@ -220,6 +220,7 @@ launch_new(const kin_launch_context *context, uint32_t graph, bool varies)
     self->context = *context;
     self->graph = graph;
     self->varies = varies;
+    self->must_pay = must_pay;
     Py_XINCREF(self->context.name);
     return &self->base;
 }

@@ -85,8 +85,8 @@ launch_signature_is_like(const launch_signature *s, uint32_t i, PyObject *obj)
 {
     const launch_input *want = &s->inputs[i];
     kin_dtype dtype;
-    if (want->value != NULL)
-        return is_same_value(want->value, obj);
+    if (want->value != NULL) /* an int may be a size */
+        return is_same_value(want->value, obj) || (PyLong_CheckExact(want->value) && PyLong_CheckExact(obj));
     return Py_IS_TYPE(obj, want->type) && kin_tensor_keys(obj) == want->keys && kin_tensor_dim(obj) == want->ndim &&
            kin_tensor_dtype(obj, &dtype) && (int32_t)dtype == want->dtype && kin_tensor_requires_grad(obj) == want->requires_grad;
 }

@@ -29,6 +29,7 @@ launch_sizes_deinit(launch_sizes *s)
 {
     kin_family_free(s->main);
     kin_family_free(s->backward);
+    kin_ir_common_deinit(&s->common);
     kin_table_deinit(&s->by_signature);
     *s = (launch_sizes){0};
 }
@@ -64,17 +65,24 @@ launch_sizes_enter(kernel_launcher *self, PyObject *const *in, uint32_t n)
 /* -- what a plan costs and gains ------------------------------------------------------------------------------------------ */
 
 void
-launch_sizes_note_made(kernel_launcher *self, launch_version *version)
+launch_sizes_take_over(const kernel_launcher *self, launch_version *version)
+{
+    const launch_sizes *s = &self->sizes;
+    if (s->settled && version->code != NULL && version->code->training == NULL)
+        version->abtest = (kin_abtest){.ours = s->ours / s->tried, .theirs = s->theirs / s->tried, .nours = 1, .ntheirs = 1, .warm = true,
+                                       .decided = true, .uses = KIN_TIER_AB_FIRST_USES};
+}
+
+void
+launch_sizes_note_made(kernel_launcher *self, launch_version *version, double ns)
 {
     launch_sizes *s = &self->sizes;
     if (!launch_sizes_are_on(self) || version->code == NULL)
         return;
     if (version->stats.compiled == 0 && version->stats.from_disk == 0)
-        s->plan_ns = s->plan_ns == 0 || version->total_ns < s->plan_ns ? version->total_ns : 1.02 * s->plan_ns; /* others have the processor, too */
+        s->plan_ns = s->plan_ns == 0 || ns < s->plan_ns ? ns : KIN_TIER_PLAN_DEARER * s->plan_ns;
     self->base.ready = s->ready = s->ready || self->versions.len > 1 || s->met;
-    if (s->settled && version->code->training == NULL)
-        version->abtest = (kin_abtest){.ours = s->ours / s->tried, .theirs = s->theirs / s->tried, .nours = 1, .ntheirs = 1, .warm = true,
-                                       .decided = true, .uses = KIN_TIER_AB_FIRST_USES};
+    launch_sizes_take_over(self, version);
 }
 
 bool
@@ -100,14 +108,15 @@ launch_sizes_are_in_trial(const kernel_launcher *self, const launch_version *ver
 
 /* Steps and code have been timed on one call. */
 void
-launch_sizes_note_trial(kernel_launcher *self, double ours, double theirs)
+launch_sizes_note_trial(kernel_launcher *self, const launch_timing *t)
 {
     launch_sizes *s = &self->sizes;
-    s->ours += ours;
-    s->theirs += theirs;
+    s->ours += t->ours;
+    s->theirs += t->theirs;
     s->tried++;
     bool clear = s->tried >= KIN_TIER_AB_FEW && s->ours < KIN_TIER_AB_CLEARLY * s->theirs;
-    if (!clear && s->tried < self->context.trials)
+    bool once = s->tried == 1 && !t->disturbed && s->ours < KIN_TIER_AB_ONCE * s->theirs;
+    if (!clear && !once && s->tried < self->context.trials)
         return;
     s->settled = s->ours <= s->theirs;
     if (s->settled)

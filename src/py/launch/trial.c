@@ -215,26 +215,46 @@ try_launch(kernel_launcher *self, launch_version *version, PyObject *const *in, 
     return done;
 }
 
-/* Both on one call, which gets the steps' results: code for all sizes is compared once, on whatever sizes come. */
+/* How much longer the clock ran than this thread, since the two were read. */
+static double
+elsewhere(double clock, double thread)
+{
+    return (kin_clock_ns() - clock) - (kin_clock_thread_ns() - thread);
+}
+
+/* Runs the code for its time alone. False: it failed. */
+static bool
+time_code(kernel_launcher *self, launch_version *version, PyObject *const *in, uint32_t nout, double *ns)
+{
+    PyObject **out = calloc(nout + 1, sizeof *out);
+    if (out == NULL || version->code == NULL) {
+        free(out);
+        return false;
+    }
+    double start = kin_clock_ns();
+    bool ok = launch_run_code(self, version, in, out) == KIN_LAUNCH_DONE;
+    *ns = kin_clock_ns() - start;
+    for (uint32_t k = 0; ok && k < nout; k++)
+        Py_CLEAR(out[k]);
+    free(out);
+    return ok;
+}
+
+/* Both on one call, which gets the steps' results: code for all sizes is compared once, on whatever sizes come. The first run packs weights; where it was
+ * not slower all the same, a second one would tell nothing. */
 static kin_launch
 try_both(kernel_launcher *self, launch_version *version, kin_entry *v, const kin_subgraph *subgraph, PyObject *const *in, PyObject **out)
 {
+    double clock = kin_clock_ns(), thread = kin_clock_thread_ns();
     kin_launch done = try_steps(self, version, v, subgraph, in, out);
-    double best = 0, theirs = version->abtest.theirs;
-    PyObject **again = done == KIN_LAUNCH_DONE ? calloc(subgraph->nout + 1, sizeof *again) : NULL;
-    for (int i = 0; again != NULL && i < 2 && version->code != NULL; i++) {
-        double start = kin_clock_ns();
-        bool ok = launch_run_code(self, version, in, again) == KIN_LAUNCH_DONE;
-        double ns = kin_clock_ns() - start;
-        for (uint32_t k = 0; ok && k < subgraph->nout; k++)
-            Py_CLEAR(again[k]);
-        if (!ok)
-            break;
-        best = i == 0 || ns < best ? ns : best;
-        if (i == 1)
-            launch_sizes_note_trial(self, best, theirs);
-    }
-    free(again);
+    launch_timing t = {.theirs = version->abtest.theirs};
+    uint64_t before = renewals(version);
+    bool ran = done == KIN_LAUNCH_DONE && time_code(self, version, in, subgraph->nout, &t.ours);
+    if (ran && t.ours > KIN_TIER_AB_ONCE * t.theirs && (self->sizes.tried == 0 || before != renewals(version)))
+        ran = time_code(self, version, in, subgraph->nout, &t.ours);
+    t.disturbed = elsewhere(clock, thread) > KIN_TIER_AB_DISTURBED * t.theirs;
+    if (ran)
+        launch_sizes_note_trial(self, &t);
     return done;
 }
 
@@ -256,7 +276,7 @@ launch_or_try(kernel_launcher *self, launch_version *version, kin_entry *v, cons
     if (version->code->training != NULL && self->context.trials > 0 && !version->again && !version->abtest.decided && !try_training(self, version, in))
         return KIN_LAUNCH_NOT;
     if (self->sizes.settled && !version->abtest.decided && version->abtest.asked == 0)
-        launch_sizes_note_made(self, version);
+        launch_sizes_take_over(self, version);
     if (launch_wants_validation(self, version))
         return launch_validate(self, version, v, subgraph, in, out);
     if (launch_is_settled(self, version))

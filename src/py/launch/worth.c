@@ -144,12 +144,44 @@ is_usual_way(const kin_entry *v)
     return v->trace.nbreaks == 0 || v->hits > v->exits;
 }
 
+/* Are tensors of the call as those of the recorded one? */
+static bool
+is_as_recorded(const kin_entry *v, const kin_subgraph *subgraph, PyObject *const *in)
+{
+    bool same = true;
+    for (uint32_t i = 0; i < subgraph->nin && same; i++) {
+        kin_ref note = v->trace.vals.at[subgraph->in[i]].note;
+        PyObject *recorded = note != 0 && kin_is_tensor(in[i]) ? kin_refs_get(&v->refs, note) : NULL;
+        PyObject *now = recorded == NULL ? NULL : kin_tensor_note(in[i]);
+        same = now == NULL || PyUnicode_Compare(now, recorded) == 0;
+        Py_XDECREF(now);
+    }
+    PyErr_Clear();
+    return same;
+}
+
+/* The first sizes are only looked at: code that is made for the next ones leaves open what differs. */
+static bool
+meets_second(kernel_launcher *self, kin_entry *v, const kin_subgraph *subgraph, PyObject *const *in)
+{
+    bool met = self->sizes.met;
+    if (!met)
+        launch_meet(self, v, subgraph, in);
+    return met;
+}
+
+enum { FEW_KINDS = 3 }; /* that get code before there is some for all sizes */
 bool
 launch_is_worth(kernel_launcher *self, kin_entry *v, const kin_subgraph *subgraph, PyObject *const *in)
 {
     if (self->context.trials == 0)
         return self->versions.len < KIN_TIER_LIVE_KINDS || (launch_sizes_are_on(self) && make_room(self));
-    if (self->versions.len == 0 && !self->varies && is_usual_way(v))
+    bool sizes = launch_sizes_are_on(self) && !self->must_pay;
+    if (self->versions.len == 0 && !self->varies && is_usual_way(v) && (!sizes || self->sizes.met || is_as_recorded(v, subgraph, in)))
+        return true;
+    if (self->versions.len == 0 && sizes && is_usual_way(v))
+        return meets_second(self, v, subgraph, in);
+    if (self->versions.len < FEW_KINDS && sizes && !self->sizes.ready && is_usual_way(v)) /* the second kind: code for all of them */
         return true;
     if (self->versions.len >= KIN_TIER_EVER_KINDS && !launch_sizes_are_on(self)) {
         if (!self->full && !self->said_changing)
@@ -217,17 +249,36 @@ is_chosen_by_data(const kin_trace *t, const kin_path *path, uint32_t part, uint3
     return path->at[part].last < subgraph && part + 1 < path->len && t->steps.at[path->at[part].last].kind == KIN_STEP_CHECK;
 }
 
+/* Of the path to the subgraph and of itself: is one of its parts like that? */
+static bool
+is_on_the_way(const kin_entry *v, const kin_subgraph *subgraph, bool (*is_such)(const kin_trace *, const kin_path *, uint32_t part, uint32_t subgraph))
+{
+    kin_path path = {0};
+    bool found = false;
+    if (kin_trace_path(&v->trace, subgraph->first, &path) == KIN_OK)
+        for (uint32_t p = 0; p < path.len && !found; p++)
+            found = is_such(&v->trace, &path, p, subgraph->first);
+    kin_vec_deinit(&path);
+    return found;
+}
+
+static bool
+has_size_there(const kin_trace *t, const kin_path *path, uint32_t part, uint32_t subgraph)
+{
+    (void)subgraph;
+    return has_size(t, path->at[part].first, path->at[part].last);
+}
+
 bool
 launch_subgraph_varies(const kin_entry *v, const kin_subgraph *subgraph)
 {
-    const kin_trace *t = &v->trace;
-    kin_path path = {0};
-    bool varies = has_size(t, subgraph->first, subgraph->last);
-    if (!varies && kin_trace_path(t, subgraph->first, &path) == KIN_OK)
-        for (uint32_t p = 0; p < path.len && !varies; p++)
-            varies = is_chosen_by_data(t, &path, p, subgraph->first) || has_size(t, path.at[p].first, path.at[p].last);
-    kin_vec_deinit(&path);
-    return varies;
+    return has_size(&v->trace, subgraph->first, subgraph->last) || is_on_the_way(v, subgraph, has_size_there);
+}
+
+bool
+launch_subgraph_is_chosen(const kin_entry *v, const kin_subgraph *subgraph)
+{
+    return is_on_the_way(v, subgraph, is_chosen_by_data);
 }
 
 double

@@ -123,7 +123,7 @@ extend(exit_context *x, uint32_t step, kin_exit *exit)
     kin_log_before before = {v->trace.steps.len, v->trace.ngraphs};
     double start = kin_clock_ns();
     x->extended = true;
-    kin_unstable_note_exit(v, step, x->entry->unstable);
+    kin_unstable_note_exit(v, step, kin_lower_opens_sizes(x->self), x->entry->unstable);
     call_fill_record_options(x->self, x->entry->unstable, &options);
     PyObject *value = kin_record_exit(&options, v, step, exit, &result);
     PyObject *type, *error, *traceback;

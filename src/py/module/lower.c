@@ -35,6 +35,12 @@ kin_lower_is_custom(const kin_compiled *self)
 }
 
 bool
+kin_lower_opens_sizes(const kin_compiled *self)
+{
+    return kin_lower_wanted(self) && !kin_lower_is_custom(self) && self->state->options.open_sizes;
+}
+
+bool
 kin_lower_entry(kin_compiled *self, kin_entry_object *entry, PyObject *const *slots)
 {
     if (!kin_lower_wanted(self) || entry->v == NULL)

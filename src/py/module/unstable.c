@@ -55,6 +55,7 @@ note_fact(const kin_entry *v, const kin_fact *fact, bool entry, PyObject *set)
 typedef struct {
     const kin_entry *v;
     PyObject *set, *sizes;
+    bool batch;
 } size_notes;
 
 static void
@@ -81,22 +82,24 @@ note_with_size(const kin_fact *fact, PyObject *obj, void *arg)
     if (fact->kind != KIN_FACT_T_META || !kin_meta_only_sizes(obj, ref, &differ))
         return;
     PyObject *place = kin_value_place(n->v, fact->vid);
-    for (int d = 0; place != NULL && d < 64; d++)
-        if (differ >> d & 1) {
+    uint64_t open = n->batch && differ != 0 ? differ | 1 : differ; /* where lengths vary, the first size mostly does, too */
+    for (int d = 0; place != NULL && d < 64; d++) {
+        if (open >> d & 1)
             add_place(kin_size_place(place, d), true, n->set);
+        if (differ >> d & 1)
             tell_size(n, fact->vid, d, kin_meta_size(ref, d), kin_tensor_sizes(obj)[d]);
-        }
+    }
     Py_XDECREF(place);
     PyErr_Clear();
 }
 
 void
-kin_unstable_note_miss(kin_entry *v, const kin_guard_miss *miss, PyObject **slots, PyObject *set, PyObject *sizes)
+kin_unstable_note_miss(kin_entry *v, const kin_guard_miss *miss, PyObject **slots, bool batch, PyObject *set, PyObject *sizes)
 {
     if (set == NULL || miss->fact >= v->trace.facts.len)
         return;
     const kin_fact *fact = &v->trace.facts.at[miss->fact];
-    size_notes notes = {v, set, sizes};
+    size_notes notes = {v, set, sizes, batch};
     if (fact->kind == KIN_FACT_T_META)
         kin_guard_each_miss(v, slots, note_with_size, &notes);
     else
@@ -104,7 +107,7 @@ kin_unstable_note_miss(kin_entry *v, const kin_guard_miss *miss, PyObject **slot
 }
 
 void
-kin_unstable_note_exit(const kin_entry *v, uint32_t step, PyObject *set)
+kin_unstable_note_exit(const kin_entry *v, uint32_t step, bool all, PyObject *set)
 {
     const kin_step *s = &v->trace.steps.at[step];
     if (set == NULL)
@@ -116,6 +119,8 @@ kin_unstable_note_exit(const kin_entry *v, uint32_t step, PyObject *set)
         bool content = s->imm == KIN_CHECK_EQ || s->imm == KIN_CHECK_LEN;
         if (content || (s->imm == KIN_CHECK_IS && ref != NULL && PyFunction_Check(ref)))
             add_place(kin_value_place(v, v->trace.vids.at[s->args]), false, set);
+        if (s->imm == KIN_CHECK_META && all)
+            add_place(kin_all_sizes_place(), true, set);
         if (s->imm == KIN_CHECK_META)
             add_place(all_sizes(v, v->trace.vids.at[s->args]), true, set);
     }

@@ -5,10 +5,12 @@
 #include "py/guardeval/guard.h"
 
 /* A guard failed on what is in `slots`: later recordings do not assume its fact if it is about content that may change again, nor
- * any size of the tensor if it is about one of them. Never fails. `sizes`: a list of str, one for each size that is free from now on. */
-void kin_unstable_note_miss(kin_entry *v, const kin_guard_miss *miss, PyObject **slots, PyObject *set, PyObject *sizes);
+ * any size of the tensor if it is about one of them. Never fails. `batch`: where a size
+ * of a tensor differs, its first one counts as well. `sizes`: a list of str, one for each size that differed. */
+void kin_unstable_note_miss(kin_entry *v, const kin_guard_miss *miss, PyObject **slots, bool batch, PyObject *set, PyObject *sizes);
 
-/* A replay left at a CHECK or SEGMENT. A value has to differ twice: before that a side trace is better. */
-void kin_unstable_note_exit(const kin_entry *v, uint32_t step, PyObject *set);
+/* A replay left at a CHECK or SEGMENT. A value has to differ twice: before that a side trace is better. `all`: where
+ * sizes of something computed differ, those of all arguments are not assumed any more. */
+void kin_unstable_note_exit(const kin_entry *v, uint32_t step, bool all, PyObject *set);
 
 #endif

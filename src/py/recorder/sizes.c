@@ -75,6 +75,17 @@ is_noted_size(rec *r, kin_vid vid, int dim)
     return found;
 }
 
+/* Did sizes of something computed differ? Then those of arguments do. */
+static bool
+all_sizes_vary(rec *r)
+{
+    PyObject *name = r->opt->unstable != NULL && PySet_GET_SIZE(r->opt->unstable) > 0 ? kin_all_sizes_place() : NULL;
+    bool found = name != NULL && PySet_Contains(r->opt->unstable, name) > 0;
+    Py_XDECREF(name);
+    PyErr_Clear();
+    return found;
+}
+
 static uint64_t
 bit_of(int64_t size)
 {
@@ -97,7 +108,7 @@ is_open(rec *r, kin_vid vid, int dim, int64_t size)
         return false;
     if (is_marked(tensor, "_dynamo_dynamic_indices", dim) || is_marked(tensor, "_dynamo_weak_dynamic_indices", dim))
         return true;
-    bool free_from_start = r->opt->dynamic > 0 && val->kind == KIN_VAL_SRC &&
+    bool free_from_start = (r->opt->dynamic > 0 || all_sizes_vary(r)) && val->kind == KIN_VAL_SRC &&
                            kin_is_tensor_type((PyObject *)Py_TYPE(tensor)) && is_argument(r, vid);
     return free_from_start || is_noted_size(r, vid, dim);
 }

@@ -1,0 +1,86 @@
+"""transformers' generate() over prompts of ten lengths, eager and compiled in turns: tokens are compared, tokens per second and recordings counted.
+
+    python bench/generate.py [ARCHITECTURE ...] [--ways greedy sampled beams static] [--passes 3] [--tokens 24]
+
+Models are small ones with random weights, so that no download is needed: what a step of decoding costs beside its products shows best there. Times are processor time.
+"""
+
+import argparse
+import copy
+import os
+import statistics
+import sys
+import time
+
+os.environ.setdefault("OMP_NUM_THREADS", "1")
+
+import torch  # noqa: E402
+import transformers  # noqa: E402
+
+import kintsugi  # noqa: E402
+
+LENGTHS = [5, 9, 12, 17, 21, 26, 33, 38, 45, 52]
+SMALL = {"vocab_size": 512, "hidden_size": 192, "num_hidden_layers": 4, "num_attention_heads": 4, "intermediate_size": 512, "max_position_embeddings": 256,
+         "bos_token_id": 0, "eos_token_id": None, "pad_token_id": 0}
+ARCHITECTURES = {
+    "gpt2": lambda: transformers.GPT2Config(vocab_size=512, n_embd=192, n_layer=4, n_head=4, n_positions=256, bos_token_id=0, eos_token_id=None, pad_token_id=0),
+    "llama": lambda: transformers.LlamaConfig(num_key_value_heads=2, **SMALL),
+    "qwen2": lambda: transformers.Qwen2Config(num_key_value_heads=2, **SMALL),
+}
+WAYS = {
+    "greedy": {"do_sample": False},
+    "sampled": {"do_sample": True, "top_k": 20, "temperature": 0.8},
+    "beams": {"do_sample": False, "num_beams": 3},
+    "static": {"do_sample": False, "cache_implementation": "static", "disable_compile": True},
+}
+
+
+def _model(name):
+    torch.manual_seed(0)
+    config = ARCHITECTURES[name]()
+    return transformers.AutoModelForCausalLM.from_config(config).eval()
+
+
+def _run(model, prompts, way, tokens):
+    """Seconds, and the tokens for each prompt."""
+    found, begin = [], time.process_time()
+    for number, prompt in enumerate(prompts):
+        torch.manual_seed(number)
+        found.append(model.generate(prompt, attention_mask=torch.ones_like(prompt), max_new_tokens=tokens, **WAYS[way]))
+    return time.process_time() - begin, found
+
+
+def measure(name, way, options):
+    eager = _model(name)
+    ours = copy.deepcopy(eager)
+    ours.forward = kintsugi.compile(ours.forward)
+    prompts = [torch.randint(1, 512, (options.batch, length)) for length in LENGTHS]
+    ratios, equal = [], True
+    with torch.no_grad():
+        _run(eager, prompts[:1], way, 4)
+        for _ in range(options.passes):
+            theirs, expected = _run(eager, prompts, way, options.tokens)
+            seconds, found = _run(ours, prompts, way, options.tokens)
+            equal = equal and all(torch.equal(a, b) for a, b in zip(expected, found, strict=True))
+            ratios.append(theirs / seconds)
+    count = len(LENGTHS) * options.batch * options.tokens
+    print(f"{name:8} {way:8} eager {count / theirs:7.0f} tokens/s  first pass {ratios[0]:5.2f}x  steady {statistics.median(ratios[1:]):5.2f}x  "
+          f"tokens {'equal' if equal else 'DIFFER'}  recordings {kintsugi.stats(ours.forward)['recordings']}", flush=True)
+    return equal
+
+
+def main():
+    parser = argparse.ArgumentParser(description=__doc__.split("\n", 1)[0])
+    parser.add_argument("names", nargs="*")
+    parser.add_argument("--ways", nargs="*", default=list(WAYS))
+    parser.add_argument("--passes", type=int, default=3)
+    parser.add_argument("--tokens", type=int, default=24)
+    parser.add_argument("--batch", type=int, default=2)
+    options = parser.parse_args()
+    torch.set_num_threads(1)
+    equal = [measure(name, way, options) for name in options.names or ARCHITECTURES for way in options.ways]
+    return 0 if all(equal) else 1
+
+
+if __name__ == "__main__":
+    sys.exit(main())
