@@ -157,3 +157,22 @@ def test_gradients_lie_as_eagers(programs, ndim):
                     wrong.append(f"program {number}, {name}: the {which}'s: {a.stride()} instead of {b.stride()} of {tuple(b.shape)}")
         kintsugi.reset()
     assert not wrong, "\n".join(wrong)
+
+
+LIKE = {"randn_like": torch.randn_like, "rand_like": torch.rand_like, "dropout": lambda v: torch.nn.functional.dropout(v, 0.5)}
+
+
+@pytest.mark.usefixtures("kernels")
+@pytest.mark.parametrize("name", LIKE)
+def test_random_numbers_like_a_view_that_is_computed(name):
+    """They are drawn in the order of memory, which is the view's in eager."""
+    def function(x):
+        return LIKE[name]((x + 1).unfold(0, 1, 1).permute(2, 3, 1, 0))
+
+    compiled, x = kintsugi.compile(function), torch.rand(1, 8, 4)
+    for _ in range(4):
+        torch.manual_seed(1)
+        expected = function(x)
+        torch.manual_seed(1)
+        result = compiled(x)
+        assert result.stride() == expected.stride() and torch.equal(result, expected)

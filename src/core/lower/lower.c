@@ -22,6 +22,33 @@ collect_args(low *l, uint32_t first, uint32_t count, nodes *out)
     return KIN_OK;
 }
 
+/* A value that is stored lies as eager has it, where it is one of the nodes from `first` on. */
+static void
+wish_strides(low *l, kin_aten_val v, kin_irn node, kin_irn first)
+{
+    const kin_aten_value *a = kin_aten_at(l->g, v);
+    int64_t expected = 1;
+    for (unsigned d = a->ndim; d-- > 0; expected *= kin_aten_sizes(l->g, v)[d])
+        if (kin_aten_sizes(l->g, v)[d] != 1 && kin_aten_strides(l->g, v)[d] != expected) {
+            if (node >= first) /* one of the call's own */
+                kin_ir_set_strides(l->ir, node, kin_aten_strides(l->g, v));
+            return;
+        }
+}
+
+/* PyTorch's operators may lay out their results as an argument lies: views that are stored for them lie as eager has them, too. */
+static void
+wish_argument_strides(low *l, const kin_aten_call *call)
+{
+    for (uint32_t i = 0; i < call->nargs; i++) {
+        const kin_aten_arg *arg = &l->g->args.at[call->args + i];
+        kin_irn node = arg->kind == KIN_ATEN_VALUE ? l->values[arg->value].node : 0;
+        const kin_ir_node *n = node ? kin_ir_at(l->ir, node) : NULL;
+        if (n != NULL && kin_ir_op_class(n->op) == KIN_IR_CLASS_VIEW && n->strides == 0 && n->ndim == kin_aten_at(l->g, arg->value)->ndim)
+            wish_strides(l, arg->value, node, 0);
+    }
+}
+
 static kin_status
 lower_extern(low *l, uint32_t number)
 {
@@ -33,6 +60,8 @@ lower_extern(low *l, uint32_t number)
         return KIN_BREAK;
     }
     kin_status status = collect_args(l, call->args, call->nargs, &args);
+    if (status == KIN_OK)
+        wish_argument_strides(l, call);
     unsigned flags = kin_aten_has_effect(l->g, call) ? KIN_IR_EXTERN_EFFECT : 0;
     kin_irn node = status == KIN_OK ? kin_ir_extern(l->ir, kin_aten_text(l->g, call->op), number, flags, args.at, args.len) : 0;
     kin_vec_deinit(&args);
@@ -129,19 +158,6 @@ lower_write(low *l, uint32_t number, const kin_aten_arg *written)
     KIN_TRY(low_write(l, written->value, c.results[0]));
     l->out->nnative++;
     return low_place(l, call->results, 0, written->value);
-}
-
-static void
-wish_strides(low *l, kin_aten_val v, kin_irn node, kin_irn first)
-{
-    const kin_aten_value *a = kin_aten_at(l->g, v);
-    int64_t expected = 1;
-    for (unsigned d = a->ndim; d-- > 0; expected *= kin_aten_sizes(l->g, v)[d])
-        if (kin_aten_sizes(l->g, v)[d] != 1 && kin_aten_strides(l->g, v)[d] != expected) {
-            if (node >= first) /* one of the call's own */
-                kin_ir_set_strides(l->ir, node, kin_aten_strides(l->g, v));
-            return;
-        }
 }
 
 /* A call on complex numbers that stay inside. */
