@@ -161,7 +161,7 @@ def test_explain_says_who_asked():
     model = torch.nn.Linear(2, 2)
     optimizer = torch.optim.Adam(model.parameters())
     model(torch.ones(2)).sum().backward()
-    assert "answered False (an optimizer" in str(kintsugi.explain(optimizer.step)())
+    assert "answered False (told True, an optimizer" in str(kintsugi.explain(optimizer.step)())
 
 
 def test_a_break_behind_an_exit_raises_under_fullgraph():

@@ -218,7 +218,8 @@ def read_trace(text):
             found[-1][2].append(line[1:])
         else:
             record = json.loads(line.partition("] ")[2])
-            found.append((record, (record.get("frame_id"), record.get("frame_compile_id")), []))
+            # Compiled graphs have ids of their own, with an attempt (0/0_1).
+            found.append((record, (record.get("frame_id"), record.get("frame_compile_id"), *filter(None, [record.get("attempt")])), []))
     for record, _, lines in found:
         if "has_payload" in record:
             assert hashlib.md5("\n".join(lines).encode()).hexdigest() == record["has_payload"]

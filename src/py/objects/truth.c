@@ -126,12 +126,17 @@ is_assert(const rec_frame *f)
     return branch != NULL && (begins_with_error(f, branch->next) || begins_with_error(f, branch->target));
 }
 
-/* Does the way lead back, as that of a loop which goes on? */
+/* Does the way lead back, as that of a loop which goes on? Not to the next item: that is a decision at the end of a for loop's body. */
 static bool
 leads_back(const rec_frame *f, uint32_t way)
 {
     const kin_instr *in = first_acting(f, way);
-    return way < f->offset || (in != NULL && in->ndoes == 0 && in->target < in->offset);
+    if (way < f->offset)
+        return true;
+    if (in == NULL || in->ndoes != 0 || in->target >= in->offset)
+        return false;
+    const kin_instr *to = first_acting(f, in->target);
+    return to == NULL || to->ndoes == 0 || kin_instr_main(to).op != KIN_DO_NEXT;
 }
 
 static int
