@@ -37,15 +37,17 @@ fetch_llvm() {
 
 # What meson asks of llvm-config, for the folder above.
 write_llvm_config() {
+    local native
+    native=$(command -v llvm-config-19 || echo /usr/lib/llvm-19/bin/llvm-config)
     cat >"$build/llvm-config" <<TEXT
 #!/usr/bin/env bash
 # Answers for the libraries of another processor.
 root=$build/root/usr
 case "\$*" in
-    --version) echo 19.1.7 ;;
+    --version) $native --version ;;
     --libdir) echo \$root/lib/llvm-19/lib ;;
     --includedir) echo \$root/lib/llvm-19/include ;;
-    --link-static*) shift 2; "$(command -v llvm-config-19 || echo /usr/lib/llvm-19/bin/llvm-config)" --link-static --libs "\$@" | tr ' ' '\n' ;;
+    --link-static*) shift 2; $native --link-static --libs "\$@" | tr ' ' '\n' ;;
 esac
 TEXT
     chmod +x "$build/llvm-config"
