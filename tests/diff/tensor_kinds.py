@@ -304,7 +304,7 @@ torch.autograd.grad(x.sum(), x) | x.backward() | id(x) == id(x) | x.as_subclass(
 """
 
 REFILLS = """
-x.untyped_storage().resize_(64) and None | x.untyped_storage().nbytes() | x.untyped_storage().size()
+x.untyped_storage().resize_(64).fill_(0) and None | x.untyped_storage().nbytes() | x.untyped_storage().size()
 """
 
 
