@@ -44,6 +44,12 @@ typedef enum {
 typedef enum { KIN_UNARY_NEGATIVE, KIN_UNARY_POSITIVE, KIN_UNARY_INVERT, KIN_UNARY_NOT } kin_unary;
 enum { KIN_COMPARE_TO_BOOL = 8 }; /* a bit of COMPARE's imm */
 
+/* Operands of BUILD_FUNCTION (0: absent); the last one is a function that computes annotations, and need not be there. */
+enum {
+    KIN_FUNCTION_CODE, KIN_FUNCTION_GLOBALS, KIN_FUNCTION_DEFAULTS, KIN_FUNCTION_KWDEFAULTS, KIN_FUNCTION_ANNOTATIONS,
+    KIN_FUNCTION_CLOSURE, KIN_FUNCTION_ANNOTATE, KIN_FUNCTION_PARTS
+};
+
 /* What a CHECK step asks about args[0] at its program point. */
 typedef enum {
     KIN_CHECK_TRUE,    /* truth(args[0]); may run code, may raise */

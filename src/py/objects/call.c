@@ -16,9 +16,6 @@ fresh_function(rec *r, kin_vid func)
     return f != NULL && f->kind == FRESH_FUNCTION ? f : NULL;
 }
 
-/* Items of a FRESH_FUNCTION: defaults, kwdefaults, closure (vids, 0 = none). */
-enum { FN_DEFAULTS, FN_KWDEFAULTS, FN_CLOSURE };
-
 kin_vid
 rec_closure_cell(rec *r, kin_vid func, int i, PyObject *cell)
 {

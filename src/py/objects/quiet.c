@@ -10,7 +10,7 @@
 #include "py/torchcalls/skip.h"
 #include "py/torchcalls/torchcalls.h"
 
-enum { DEPTH = 4, MOST = 32, GLOBALS = 3 /* among the items of a FRESH_FUNCTION (rules/ops.c) */ };
+enum { DEPTH = 4, MOST = 32 };
 
 static bool is_quiet(rec *r, kin_vid *func, int depth);
 
@@ -54,7 +54,7 @@ globals_of(rec *r, kin_vid func)
 {
     PyFunctionObject *fn = (PyFunctionObject *)O(r, func);
     if (FRESH(r, func) != NULL)
-        return FRESH(r, func)->items[GLOBALS];
+        return FRESH(r, func)->items[FN_GLOBALS];
     return rec_is_const(r, func) ? rec_const(r, fn->func_globals) : rec_src(r, func, KIN_ACCESS_GLOBALS, 0, fn->func_globals);
 }
 
@@ -104,8 +104,8 @@ fix_globals(rec *r, kin_vid func)
     rec_fact(r, KIN_FACT_ID, globals, O(r, globals), 0);
     kin_vid known = rec_const(r, O(r, globals));
     made = &r->t->steps.at[r->t->vals.at[func].step];
-    r->t->vids.at[made->args + 1] = known;
-    FRESH(r, func)->items[GLOBALS] = known;
+    r->t->vids.at[made->args + KIN_FUNCTION_GLOBALS] = known;
+    FRESH(r, func)->items[FN_GLOBALS] = known;
 }
 
 /* Defaults are values that stay. */

@@ -114,10 +114,9 @@ frame_has_tensor(PyObject *gen)
 static bool
 fresh_closure_has_tensor(rec *r, const rec_fresh *fn)
 {
-    enum { CLOSURE = 2 }; /* as in call.c */
-    rec_fresh *cells = fn->n > CLOSURE && fn->items[CLOSURE] ? FRESH(r, fn->items[CLOSURE]) : NULL;
+    rec_fresh *cells = fn->n > FN_CLOSURE && fn->items[FN_CLOSURE] ? FRESH(r, fn->items[FN_CLOSURE]) : NULL;
     if (cells == NULL)
-        return fn->n <= CLOSURE || fn->items[CLOSURE] != 0;
+        return fn->n <= FN_CLOSURE || fn->items[FN_CLOSURE] != 0;
     for (uint32_t i = 0; i < cells->n; i++) {
         rec_fresh *cell = FRESH(r, cells->items[i]);
         kin_vid held = cell != NULL && cell->kind == FRESH_CELL && cell->known && cell->n ? cell->items[0] : 0;

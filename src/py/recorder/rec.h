@@ -33,6 +33,9 @@ typedef enum {
     FRESH_GENERATOR /* items = function, locals and stack; its frame is in rec.gens */
 } fresh_kind;
 
+/* Items of a FRESH_FUNCTION (0: none). */
+enum { FN_DEFAULTS, FN_KWDEFAULTS, FN_CLOSURE, FN_GLOBALS, FN_ITEMS };
+
 typedef struct {
     fresh_kind kind;
     bool known;       /* items are exactly the contents (dict: keys and values alternate) */

@@ -120,15 +120,17 @@ set_annotations(PyObject *func, PyObject *annotations)
 PyObject *
 kin_op_build_function(const kin_op_args *o)
 {
-    PyObject *part[7] = {NULL};
-    for (int i = 0; i < 7 && i < o->nargs; i++)
+    PyObject *part[KIN_FUNCTION_PARTS] = {NULL};
+    for (int i = 0; i < KIN_FUNCTION_PARTS && i < o->nargs; i++)
         part[i] = o->arg[i];
-    PyObject *func = PyFunction_NewWithQualName(part[0], part[1], o->ref);
+    PyObject *func = PyFunction_NewWithQualName(part[KIN_FUNCTION_CODE], part[KIN_FUNCTION_GLOBALS], o->ref);
     if (func == NULL)
         return NULL;
-    if ((part[2] && PyFunction_SetDefaults(func, part[2]) < 0) ||
-        (part[3] && PyFunction_SetKwDefaults(func, part[3]) < 0) || (part[4] && set_annotations(func, part[4]) < 0) ||
-        (part[5] && PyFunction_SetClosure(func, part[5]) < 0) || (part[6] && PyObject_SetAttrString(func, "__annotate__", part[6]) < 0))
+    PyObject *defaults = part[KIN_FUNCTION_DEFAULTS], *kwdefaults = part[KIN_FUNCTION_KWDEFAULTS], *annotations = part[KIN_FUNCTION_ANNOTATIONS];
+    PyObject *closure = part[KIN_FUNCTION_CLOSURE], *annotate = part[KIN_FUNCTION_ANNOTATE];
+    if ((defaults && PyFunction_SetDefaults(func, defaults) < 0) || (kwdefaults && PyFunction_SetKwDefaults(func, kwdefaults) < 0) ||
+        (annotations && set_annotations(func, annotations) < 0) || (closure && PyFunction_SetClosure(func, closure) < 0) ||
+        (annotate && PyObject_SetAttrString(func, "__annotate__", annotate) < 0))
         Py_CLEAR(func);
     return func;
 }

@@ -314,11 +314,10 @@ cell_content(grapher *x, kin_vid cell)
 static PyObject *
 add_function(grapher *x, uint32_t node, uint32_t parent, const char *key, const kin_step *s)
 {
-    enum { CODE, GLOBALS, DEFAULTS, KWDEFAULTS, ANNOTATIONS, CLOSURE };
     const kin_vid *args = x->d->t->vids.at + s->args;
-    PyObject *code = dump_known_object(x->d, args[CODE]), *globals = dump_known_object(x->d, args[GLOBALS]), *name = kin_refs_get(x->d->refs, s->ref);
+    PyObject *code = dump_known_object(x->d, args[KIN_FUNCTION_CODE]), *globals = dump_known_object(x->d, args[KIN_FUNCTION_GLOBALS]), *name = kin_refs_get(x->d->refs, s->ref);
     elements cells = {0};
-    if (code == NULL || globals == NULL || (args[CLOSURE] != 0 && !grapher_find_elements(x, args[CLOSURE], &cells, 0))) {
+    if (code == NULL || globals == NULL || (args[KIN_FUNCTION_CLOSURE] != 0 && !grapher_find_elements(x, args[KIN_FUNCTION_CLOSURE], &cells, 0))) {
         kin_vec_deinit(&cells);
         return NULL;
     }
@@ -326,7 +325,7 @@ add_function(grapher *x, uint32_t node, uint32_t parent, const char *key, const 
     kin_graph_add_text(x->g, node, arg, NULL, name != NULL && PyUnicode_Check(name) ? PyUnicode_AsUTF8(name) : "function");
     PyObject *parts = PyList_New(0), *part = NULL;
     for (uint32_t i = 0; parts != NULL && i < cells.len + 2; i++) {
-        kin_vid vid = i < 2 ? args[DEFAULTS + i] : cell_content(x, cells.at[i - 2].vid);
+        kin_vid vid = i < 2 ? args[KIN_FUNCTION_DEFAULTS + i] : cell_content(x, cells.at[i - 2].vid);
         part = i >= 2 && vid == 0 ? NULL : grapher_add_value(x, node, arg, NULL, vid);
         if (part == NULL || PyList_Append(parts, part) < 0)
             Py_CLEAR(parts);

@@ -133,10 +133,11 @@ static void
 build_function(rec *r, const kin_vid *args, uint32_t n, int ndrop)
 {
     kin_vid out = rec_step_out(r, KIN_STEP_BUILD_FUNCTION, KIN_STEP_PURE, args, n);
-    kin_ref ref = rec_ref(r, ((PyCodeObject *)O(r, args[0]))->co_qualname);
+    kin_ref ref = rec_ref(r, ((PyCodeObject *)O(r, args[KIN_FUNCTION_CODE]))->co_qualname);
     r->t->steps.at[r->t->vals.at[out].step].ref = ref;
-    kin_vid parts[4] = {args[2], args[3], args[5], args[1]};
-    rec_make_fresh(r, out, FRESH_FUNCTION, parts, 4, true);
+    kin_vid items[FN_ITEMS] = {[FN_DEFAULTS] = args[KIN_FUNCTION_DEFAULTS], [FN_KWDEFAULTS] = args[KIN_FUNCTION_KWDEFAULTS],
+                               [FN_CLOSURE] = args[KIN_FUNCTION_CLOSURE], [FN_GLOBALS] = args[KIN_FUNCTION_GLOBALS]};
+    rec_make_fresh(r, out, FRESH_FUNCTION, items, FN_ITEMS, true);
     r->info.at[out].type = &PyFunction_Type;
     rec_drop(r, ndrop);
     rec_await_result(r, out, r->t->vals.at[out].step);
@@ -151,8 +152,8 @@ op_make_function(rec *r)
     kin_vid annotations = flags & 4 ? rec_peek(r, i++) : 0;
     kin_vid kwdefaults = flags & 2 ? rec_peek(r, i++) : 0;
     kin_vid defaults = flags & 1 ? rec_peek(r, i++) : 0;
-    kin_vid args[6] = {code, rec_frame_globals(r), defaults, kwdefaults, annotations, closure};
-    build_function(r, args, 6, i);
+    kin_vid args[KIN_FUNCTION_ANNOTATE] = {code, rec_frame_globals(r), defaults, kwdefaults, annotations, closure};
+    build_function(r, args, KIN_FUNCTION_ANNOTATE, i);
 }
 
 /* From 3.13 on a function gets its parts one after the other, right behind the instruction that makes it and before anybody else has it: the
@@ -162,8 +163,9 @@ op_set_function_part(rec *r)
 {
     static const struct {
         int bit, at;
-    } places[] = {{1, 2}, {2, 3}, {4, 4}, {8, 5}, {16, 6}};
-    kin_vid func = rec_peek(r, 0), args[7] = {0};
+    } places[] = {{1, KIN_FUNCTION_DEFAULTS}, {2, KIN_FUNCTION_KWDEFAULTS}, {4, KIN_FUNCTION_ANNOTATIONS}, {8, KIN_FUNCTION_CLOSURE},
+                {16, KIN_FUNCTION_ANNOTATE}};
+    kin_vid func = rec_peek(r, 0), args[KIN_FUNCTION_PARTS] = {0};
     const kin_val *val = &r->t->vals.at[func];
     const kin_step *made = val->kind == KIN_VAL_STEP ? &r->t->steps.at[val->step] : NULL;
     if (made == NULL || made->kind != KIN_STEP_BUILD_FUNCTION) {
@@ -174,7 +176,7 @@ op_set_function_part(rec *r)
     for (size_t i = 0; i < sizeof places / sizeof *places; i++)
         if (places[i].bit == r->top->arg)
             args[places[i].at] = rec_peek(r, 1);
-    build_function(r, args, args[6] != 0 ? 7 : 6, 2);
+    build_function(r, args, args[KIN_FUNCTION_ANNOTATE] != 0 ? KIN_FUNCTION_PARTS : KIN_FUNCTION_ANNOTATE, 2);
 }
 
 /* -- growing displays: LIST_APPEND, LIST_EXTEND, SET_ADD, MAP_ADD, DICT_UPDATE, DICT_MERGE ---------------------------- */

@@ -74,7 +74,7 @@ rec_frame_globals(rec *r)
     PyFunctionObject *fn = (PyFunctionObject *)O(r, f->func);
     rec_fresh *fresh = FRESH(r, f->func);
     if (fresh != NULL && fresh->kind == FRESH_FUNCTION)
-        return fresh->items[3];
+        return fresh->items[FN_GLOBALS];
     if (rec_is_const(r, f->func))
         return rec_const(r, fn->func_globals);
     return rec_src(r, f->func, KIN_ACCESS_GLOBALS, 0, fn->func_globals);
