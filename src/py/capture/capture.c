@@ -9,6 +9,7 @@
 #include "py/capture/capture_priv.h"
 #include "py/compat/failure.h"
 #include "py/compat/imports.h"
+#include "py/compat/kinds.h"
 #include "py/guardeval/guard.h"
 #include "py/replay/replay.h"
 
@@ -355,16 +356,7 @@ called_name(const stepper *x, const kin_step *s)
 {
     kin_vid vid = s->nargs > 0 && kin_subgraph_calls(s) ? x->t->vids.at[s->args] : 0;
     PyObject *fn = vid != 0 ? operand(x, vid) : NULL;
-    if (fn == NULL)
-        return "";
-    if (Py_TYPE(fn) == &PyMethodDescr_Type)
-        return ((PyMethodDescrObject *)fn)->d_method->ml_name;
-    if (PyFunction_Check(fn)) {
-        const char *name = PyUnicode_AsUTF8(((PyFunctionObject *)fn)->func_name);
-        PyErr_Clear();
-        return name != NULL ? name : "";
-    }
-    return PyCFunction_Check(fn) ? ((PyCFunctionObject *)fn)->m_ml->ml_name : "";
+    return fn != NULL ? kin_callable_name(fn) : "";
 }
 
 /* max_pool1d's results lie row-major whatever its argument does; with gradients, and where a mode watches, it calls another operator. */

@@ -61,6 +61,8 @@ kin_status kin_stand_in_init(PyObject *torch_module) KIN_MUST_CHECK;
 PyObject *kin_stand_in_new(capturing *c, PyObject *twin, bool requires_grad, kin_aten_val val);
 /* ... for an input, where it may be one of an earlier capture. */
 PyObject *kin_stand_in_for_input(capturing *c, bool requires_grad, kin_aten_val val);
+/* Does it have the sizes, strides and offset of this value? */
+bool kin_stand_in_lies_as(const kin_aten *g, PyObject *stand_in, kin_aten_val val);
 /* From now on it has the sizes and strides of this value. False with an exception. */
 bool kin_stand_in_lay_out(capturing *c, PyObject *stand_in, kin_aten_val val);
 /* The twin of a stand-in, made now if need be; borrowed, NULL with an exception. */

@@ -270,16 +270,6 @@ find_hint(const capturing *c, int64_t ndim)
     return NULL;
 }
 
-static bool
-lies_as(const kin_aten *g, PyObject *stand_in, kin_aten_val val)
-{
-    const kin_aten_value *v = kin_aten_at(g, val);
-    size_t row = (size_t)v->ndim * sizeof(int64_t);
-    return kin_tensor_dim(stand_in) == (int64_t)v->ndim && kin_tensor_offset(stand_in) == v->offset &&
-           (row == 0 || (memcmp(kin_tensor_sizes(stand_in), kin_aten_sizes(g, val), row) == 0 &&
-                         memcmp(kin_tensor_strides(stand_in), kin_aten_strides(g, val), row) == 0));
-}
-
 /* The result is the argument itself, with another value from now on, perhaps with other sizes: new reference. */
 static PyObject *
 wrap_same(capturing *c, PyObject *self, kin_aten_val val)
@@ -287,7 +277,7 @@ wrap_same(capturing *c, PyObject *self, kin_aten_val val)
     uint32_t number = kin_capture_number(self);
     if (val == 0)
         return PyErr_NoMemory();
-    if (!lies_as(c->out->graph, self, val)) {
+    if (!kin_stand_in_lies_as(c->out->graph, self, val)) {
         if (number < c->out->ninputs || kin_tensor_requires_grad(self))
             return refused(c, "%s", "an operator resizes its argument");
         if (!kin_stand_in_lay_out(c, self, val))

@@ -8,6 +8,7 @@
 #include "py/aten/make.h"
 #include "py/aten/sizes.h"
 #include "py/capture/capture_priv.h"
+#include "py/refs/sequence.h"
 
 #define T kin_capture_torch
 
@@ -181,7 +182,7 @@ struct kin_repeated {
 };
 
 static bool
-find_place(const kin_repeated *p, const kin_aten *g, kin_aten_val val, place *out)
+find_place(const kin_repeated *p, kin_aten_val val, place *out)
 {
     if (val >= p->values && val < p->values + p->nvalues) {
         *out = (place){OF_CALL, val - p->values};
@@ -192,7 +193,6 @@ find_place(const kin_repeated *p, const kin_aten *g, kin_aten_val val, place *ou
             *out = (place){OF_OPERAND, i};
             return true;
         }
-    (void)g;
     return false;
 }
 
@@ -214,7 +214,7 @@ knows_args(const kin_repeated *p, const kin_aten *g, uint32_t first, uint32_t co
     place at;
     for (uint32_t i = first; i < first + count; i++) {
         const kin_aten_arg *a = &g->args.at[i];
-        if (a->kind == KIN_ATEN_VALUE && (a->written || !find_place(p, g, a->value, &at)))
+        if (a->kind == KIN_ATEN_VALUE && (a->written || !find_place(p, a->value, &at)))
             return false;
         if (a->kind == KIN_ATEN_LIST && !knows_args(p, g, a->list.child, a->list.count))
             return false;
@@ -227,7 +227,7 @@ note_result(capturing *c, kin_repeated *p, PyObject *obj)
 {
     place at;
     uint32_t number = kin_capture_number(obj);
-    return number < c->entries.len && find_place(p, c->out->graph, c->entries.at[number].val, &at) && kin_vec_push(&p->results, at) == KIN_OK;
+    return number < c->entries.len && find_place(p, c->entries.at[number].val, &at) && kin_vec_push(&p->results, at) == KIN_OK;
 }
 
 static bool
@@ -272,7 +272,7 @@ static kin_aten_val
 value_now(const again *a, kin_aten_val val)
 {
     place at = {0};
-    find_place(a->p, a->c->out->graph, val, &at);
+    find_place(a->p, val, &at);
     return at.from == OF_CALL ? a->values + at.at : a->c->entries.at[a->tensors[at.at]].val;
 }
 
@@ -343,17 +343,9 @@ results_now(const again *a)
     const kin_repeated *p = a->p;
     if (p->container == NULL)
         return result_now(a, p->results.at[0]);
-    bool is_list = p->container == &PyList_Type;
-    PyObject *made = is_list ? PyList_New(p->results.len) : PyTuple_New(p->results.len);
-    for (uint32_t i = 0; made != NULL && i < p->results.len; i++) {
-        PyObject *item = result_now(a, p->results.at[i]);
-        if (item == NULL)
-            Py_CLEAR(made);
-        else if (is_list)
-            PyList_SET_ITEM(made, i, item);
-        else
-            PyTuple_SET_ITEM(made, i, item);
-    }
+    PyObject *made = p->container == &PyList_Type ? PyList_New(p->results.len) : PyTuple_New(p->results.len);
+    for (uint32_t i = 0; made != NULL && i < p->results.len; i++)
+        kin_sequence_put(&made, i, result_now(a, p->results.at[i]));
     return made;
 }
 

@@ -140,6 +140,16 @@ enter(capturing *c, PyObject *made, PyObject *twin, kin_aten_val val)
     return made;
 }
 
+bool
+kin_stand_in_lies_as(const kin_aten *g, PyObject *stand_in, kin_aten_val val)
+{
+    const kin_aten_value *v = kin_aten_at(g, val);
+    size_t row = (size_t)v->ndim * sizeof(int64_t);
+    return kin_tensor_dim(stand_in) == (int64_t)v->ndim && kin_tensor_offset(stand_in) == v->offset &&
+           (row == 0 || (memcmp(kin_tensor_sizes(stand_in), kin_aten_sizes(g, val), row) == 0 &&
+                         memcmp(kin_tensor_strides(stand_in), kin_aten_strides(g, val), row) == 0));
+}
+
 PyObject *
 kin_stand_in_new(capturing *c, PyObject *twin, bool requires_grad, kin_aten_val val)
 {
@@ -167,13 +177,9 @@ hash_of_looks(const kin_aten *g, kin_aten_val val, bool requires_grad)
 static bool
 looks_like(PyObject *stand_in, const kin_aten *g, kin_aten_val val, bool requires_grad)
 {
-    const kin_aten_value *v = kin_aten_at(g, val);
-    size_t row = (size_t)v->ndim * sizeof(int64_t);
     kin_dtype dtype;
-    return kin_tensor_dim(stand_in) == (int64_t)v->ndim && kin_tensor_dtype(stand_in, &dtype) && dtype == (kin_dtype)v->dtype &&
-           kin_tensor_offset(stand_in) == v->offset && kin_tensor_requires_grad(stand_in) == requires_grad &&
-           (row == 0 || (memcmp(kin_tensor_sizes(stand_in), kin_aten_sizes(g, val), row) == 0 &&
-                         memcmp(kin_tensor_strides(stand_in), kin_aten_strides(g, val), row) == 0));
+    return kin_stand_in_lies_as(g, stand_in, val) && kin_tensor_dtype(stand_in, &dtype) && dtype == (kin_dtype)kin_aten_at(g, val)->dtype &&
+           kin_tensor_requires_grad(stand_in) == requires_grad;
 }
 
 PyObject *

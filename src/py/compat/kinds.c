@@ -61,3 +61,20 @@ kin_checked_result(PyThreadState *ts, PyObject *callee, PyObject *result)
 {
     return _Py_CheckFunctionResult(ts, callee, result, NULL);
 }
+
+const char *
+kin_callable_name(PyObject *callable)
+{
+    if (PyCFunction_Check(callable))
+        return ((PyCFunctionObject *)callable)->m_ml->ml_name;
+    if (Py_TYPE(callable) == &PyMethodDescr_Type)
+        return ((PyMethodDescrObject *)callable)->d_method->ml_name;
+    if (Py_TYPE(callable) == &PyWrapperDescr_Type)
+        return ((PyWrapperDescrObject *)callable)->d_base->name;
+    if (!PyFunction_Check(callable))
+        return "";
+    const char *name = PyUnicode_AsUTF8(((PyFunctionObject *)callable)->func_name);
+    if (name == NULL)
+        PyErr_Clear();
+    return name != NULL ? name : "";
+}

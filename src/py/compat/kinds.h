@@ -9,6 +9,8 @@
 bool kin_function_is_plain(PyObject *func);
 /* The method of an instance that is written in C, as reading it gives it: (1).__add__ */
 bool kin_is_method_wrapper(PyObject *obj);
+/* The bare name of a function or method; "" when it has none. */
+const char *kin_callable_name(PyObject *callable);
 /* What a weak reference refers to, borrowed; None: it is gone. */
 static inline PyObject *
 kin_weakref_object(PyObject *ref)

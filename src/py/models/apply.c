@@ -44,7 +44,7 @@ operator_of(PyObject *callee)
         PyErr_Clear();
         return NULL;
     }
-    const char *name = rec_callable_name(callee);
+    const char *name = kin_callable_name(callee);
     for (const operator_row *row = operators; row->name; row++)
         if (strcmp(row->name, name) == 0)
             return row;
@@ -256,7 +256,7 @@ apply_constant(rec *r, kin_vid callee, const kin_vid *args, uint32_t n)
     if (row != NULL && n == operands_of(row))
         value = apply_operator(r, row, args);
     else if (n == 1 && PyCFunction_Check(obj) && PyCFunction_GET_SELF(obj) != NULL && PyModule_Check(PyCFunction_GET_SELF(obj)) &&
-             strcmp(rec_callable_name(obj), "len") == 0)
+             strcmp(kin_callable_name(obj), "len") == 0)
         value = apply_len(r, args[0]);
     if (value == 0 && rec_is_pure_callable(obj))
         value = apply_to_constants(r, callee, args, n);

@@ -353,7 +353,7 @@ is_immutable_method(PyObject *obj)
 static bool
 returns_list(PyObject *obj)
 {
-    const char *name = rec_callable_name(obj);
+    const char *name = kin_callable_name(obj);
     return strcmp(name, "split") == 0 || strcmp(name, "rsplit") == 0 || strcmp(name, "splitlines") == 0;
 }
 
@@ -363,7 +363,7 @@ rec_is_pure_callable(PyObject *obj)
 {
     static const char *const names[] = {"len", "str", "bool", NULL};
     model_fn fn = find_model(obj);
-    if (fn == rec_model_pure || fn == model_number || (fn == rec_model_operator && strncmp(rec_callable_name(obj), "_", 1) != 0))
+    if (fn == rec_model_pure || fn == model_number || (fn == rec_model_operator && strncmp(kin_callable_name(obj), "_", 1) != 0))
         return true;
     PyObject *builtins = PyEval_GetBuiltins();
     for (int i = 0; fn != NULL && names[i]; i++)

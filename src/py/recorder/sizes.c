@@ -10,6 +10,7 @@
 #include "py/recorder/rec.h"
 #include "core/diag/breaks.h"
 #include "py/aten/make.h"
+#include "py/compat/kinds.h"
 
 enum { MAX_DIMS = 64 };
 
@@ -174,16 +175,6 @@ rec_note_sized(rec *r, const kin_step *s)
 
 /* -- sizes that data decides ---------------------------------------------------------------------------------------- */
 
-static const char *
-name_of(PyObject *obj)
-{
-    if (obj != NULL && PyCFunction_Check(obj))
-        return ((PyCFunctionObject *)obj)->m_ml->ml_name;
-    if (obj != NULL && Py_TYPE(obj) == &PyMethodDescr_Type)
-        return ((PyMethodDescrObject *)obj)->d_method->ml_name;
-    return obj != NULL && PyFunction_Check(obj) ? PyUnicode_AsUTF8(((PyFunctionObject *)obj)->func_name) : "";
-}
-
 /* Functions that give as many elements as the data says, in the first dimension. */
 static bool
 counts_data(rec *r, const kin_step *s, const kin_vid *args, const char *name)
@@ -230,7 +221,7 @@ void
 rec_note_unbacked(rec *r, const kin_step *s)
 {
     const kin_vid *args = r->t->vids.at + s->args;
-    const char *name = s->kind == KIN_STEP_CALL ? name_of(O(r, args[0])) : "";
+    const char *name = s->kind == KIN_STEP_CALL && O(r, args[0]) != NULL ? kin_callable_name(O(r, args[0])) : "";
     rec_info *of = s->nargs > 0 ? &r->info.at[args[0]] : NULL;
     rec_info *out = &r->info.at[s->out];
     bool call = s->flags & KIN_STEP_TORCH && !(s->flags & KIN_STEP_OPAQUE);

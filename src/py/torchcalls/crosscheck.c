@@ -60,7 +60,7 @@ is_read(PyObject *func)
         PyErr_Clear();
         return get;
     }
-    return rec_meta_mask(rec_callable_name(func)) != 0;
+    return rec_meta_mask(kin_callable_name(func)) != 0;
 }
 
 static void
@@ -247,7 +247,7 @@ never_shows(PyObject *callee)
         return false;
     PyObject *self = PyCFunction_GET_SELF(callee);
     if (self != NULL && PyType_Check(self))
-        return strcmp(rec_callable_name(callee), "from_numpy") == 0;
+        return strcmp(kin_callable_name(callee), "from_numpy") == 0;
     const char *name = self != NULL && PyModule_Check(self) ? PyModule_GetName(self) : NULL;
     if (name == NULL)
         PyErr_Clear();

@@ -44,7 +44,7 @@ computes_numbers(PyObject *callee)
     PyObject *self = PyCFunction_GET_SELF(callee);
     const char *module = self != NULL && PyModule_Check(self) ? PyModule_GetName(self) : "";
     PyErr_Clear();
-    return module != NULL && (strcmp(module, "math") == 0 || (strcmp(module, "builtins") == 0 && rec_in_list(rec_callable_name(callee), names)));
+    return module != NULL && (strcmp(module, "math") == 0 || (strcmp(module, "builtins") == 0 && rec_in_list(kin_callable_name(callee), names)));
 }
 
 static bool
@@ -74,7 +74,7 @@ chooses_tensor(rec *r, const rec_args *a)
     kin_dtype first, second;
     PyObject *callee = O(r, a->callee);
     bool chooses = a->npos == 2 && a->nkw == 0 && PyCFunction_Check(callee) && computes_numbers(callee) &&
-                   (strcmp(rec_callable_name(callee), "max") == 0 || strcmp(rec_callable_name(callee), "min") == 0);
+                   (strcmp(kin_callable_name(callee), "max") == 0 || strcmp(kin_callable_name(callee), "min") == 0);
     for (uint32_t i = 0; chooses && i < 2; i++) {
         PyObject *obj = O(r, a->args[i]);
         chooses = obj != NULL && FRESH(r, a->args[i]) == NULL && kin_is_plain_strided(obj) && kin_tensor_dim(obj) == 0;

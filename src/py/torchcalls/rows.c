@@ -108,7 +108,7 @@ static int
 row_by_name(PyObject *obj, unsigned when, uint32_t n)
 {
     unsigned kind = PyFunction_Check(obj) ? OF_PYTHON : PyCFunction_Check(obj) ? OF_C : is_c_method(obj) ? OF_METHODS : 0;
-    const char *name = rec_callable_name(obj), *home = home_of(obj);
+    const char *name = kin_callable_name(obj), *home = home_of(obj);
     for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) {
         unsigned w = rows[i].when;
         if ((w & when) && (w & kind) && (rows[i].home == NULL || strcmp(home, rows[i].home) == 0) &&
@@ -234,7 +234,7 @@ rec_opaque_row(rec *r, kin_vid callee, const kin_vid *args, uint32_t n)
     PyObject *obj = O(r, callee);
     if (obj == NULL)
         return rec_any_tensor(r, args, n) ? KIN_ROW_OPAQUE_CALLABLE : -1;
-    const char *name = rec_callable_name(obj);
+    const char *name = kin_callable_name(obj);
     int row = rec_effect_row(obj);
     if (row >= 0)
         return r->opt->strict_breaks ? row : -1;

@@ -61,7 +61,7 @@ count_elements(rec *r, kin_vid tensor)
 bool
 rec_size_call(rec *r, const rec_args *a)
 {
-    const char *name = rec_callable_name(O(r, a->callee));
+    const char *name = kin_callable_name(O(r, a->callee));
     kin_vid value = 0;
     if (!rec_meta(r, a->args[0], KIN_META_SIZES))
         return false;

@@ -268,20 +268,6 @@ fix_operands(rec *r, kin_vid *args, uint32_t n)
 
 /* -- kinds of torch callables --------------------------------------------------------------------------------------- */
 
-const char *
-rec_callable_name(PyObject *obj)
-{
-    if (PyCFunction_Check(obj))
-        return ((PyCFunctionObject *)obj)->m_ml->ml_name;
-    if (Py_TYPE(obj) == &PyMethodDescr_Type)
-        return ((PyMethodDescrObject *)obj)->d_method->ml_name;
-    if (Py_TYPE(obj) == &PyWrapperDescr_Type)
-        return ((PyWrapperDescrObject *)obj)->d_base->name;
-    if (PyFunction_Check(obj))
-        return PyUnicode_AsUTF8(((PyFunctionObject *)obj)->func_name);
-    return "";
-}
-
 static bool
 module_starts(PyObject *self, const char *prefix)
 {
@@ -395,9 +381,9 @@ static bool
 call_metadata(rec *r, const rec_args *a)
 {
     PyObject *obj = O(r, a->callee);
-    if (Py_TYPE(obj) != &PyMethodDescr_Type && strcmp(rec_callable_name(obj), "__len__") != 0)
+    if (Py_TYPE(obj) != &PyMethodDescr_Type && strcmp(kin_callable_name(obj), "__len__") != 0)
         return false;
-    unsigned mask = rec_meta_mask(rec_callable_name(obj));
+    unsigned mask = rec_meta_mask(kin_callable_name(obj));
     if (mask == 0 || a->npos == 0 || !kin_is_plain_tensor(O(r, a->args[0])))
         return false;
     if (!kin_tensor_is_readable(O(r, a->args[0]), mask)) { /* asked again, whatever kind it is then */
@@ -442,7 +428,7 @@ call_node(rec *r, const rec_args *given)
 {
     kin_vid fixed[256];
     char buffer[64];
-    const char *name = aten_name(O(r, given->callee), buffer, sizeof buffer) ? buffer : rec_callable_name(O(r, given->callee));
+    const char *name = aten_name(O(r, given->callee), buffer, sizeof buffer) ? buffer : kin_callable_name(O(r, given->callee));
     uint32_t n = given->npos + given->nkw;
     if (n > 250) {
         rec_stop(r, "a torch call with too many arguments");
@@ -490,7 +476,7 @@ static bool
 call_torch_c(rec *r, const rec_args *a)
 {
     PyObject *obj = O(r, a->callee);
-    const char *name = rec_callable_name(obj);
+    const char *name = kin_callable_name(obj);
     r->unchecked = strstr(name, "torch_function") != NULL;
     if (rec_callable_knows(obj, KIN_KNOWS_ENTRY) && a->nkw == 0 && call_getter(r, a->callee, a->args, a->npos, a->ndrop))
         return true;
@@ -546,7 +532,7 @@ rec_apply_torch(rec *r, kin_vid callee, const kin_vid *args, uint32_t n, PyObjec
 {
     kin_vid all[64];
     PyObject *obj = O(r, callee);
-    const char *name = rec_callable_name(obj);
+    const char *name = kin_callable_name(obj);
     bool tensor = false;
     for (uint32_t i = 0; i < n; i++)
         tensor = tensor || is_operand_of_torch(r, args[i]);

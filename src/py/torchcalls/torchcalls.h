@@ -2,6 +2,7 @@
 #ifndef KIN_PY_TORCHCALLS_TORCHCALLS_H
 #define KIN_PY_TORCHCALLS_TORCHCALLS_H
 
+#include "py/compat/kinds.h"
 #include "py/recorder/rec.h"
 
 /* ---- logging.c ---- */
@@ -30,7 +31,6 @@ bool rec_size_call(rec *r, const rec_args *a);
 kin_status rec_torch_init(void);
 bool rec_is_torch_leaf(PyObject *func); /* a function in Python that is one node of the call graph */
 bool rec_is_torch_callable(PyObject *callee);
-const char *rec_callable_name(PyObject *callable);    /* bare name; "" when it has none */
 unsigned rec_meta_mask(const char *name);             /* what a metadata method or attribute reads; 0 = it is none */
 bool rec_tensor_attr(rec *r, kin_vid base, PyObject *descr, PyObject *name, attr_result *out);
 /* A call of something in torch: true when recorded. */
