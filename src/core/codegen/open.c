@@ -1,6 +1,8 @@
 /* Shapes and numbers of kernels, and which numbers are left open (open.h). */
 #include "core/codegen/open.h"
 
+#include "core/base/words.h"
+
 enum { MOST_WIDENED = 2 };
 
 /* -- shape and numbers ------------------------------------------------------------------------------------------------ */
@@ -232,25 +234,11 @@ kin_family_add(kin_family *f, const kin_numbers *numbers)
     return KIN_OK;
 }
 
-static int
-compare(const void *a, const void *b)
-{
-    int64_t x = *(const int64_t *)a, y = *(const int64_t *)b;
-    return x < y ? -1 : x > y;
-}
-
-static bool
-is_in(const int64_t *sorted, uint32_t n, int64_t value)
-{
-    return n > 0 && bsearch(&value, sorted, n, sizeof *sorted, compare) != NULL;
-}
-
 kin_status
 kin_family_settle(kin_family *f)
 {
     uint32_t kept = 0;
-    if (f->seen.len > 0)
-        qsort(f->seen.at, f->seen.len, sizeof *f->seen.at, compare);
+    kin_words_sort((uint64_t *)f->seen.at, f->seen.len);
     if (f->programs++ == 0) {
         KIN_TRY(kin_vec_reserve(&f->constant, f->seen.len + 1));
         for (uint32_t i = 0; i < f->seen.len; i++)
@@ -259,7 +247,7 @@ kin_family_settle(kin_family *f)
         return KIN_OK;
     }
     for (uint32_t i = 0; i < f->constant.len; i++)
-        if (is_in(f->seen.at, f->seen.len, f->constant.at[i]))
+        if (kin_words_have((uint64_t *)f->seen.at, f->seen.len, (uint64_t)f->constant.at[i]))
             f->constant.at[kept++] = f->constant.at[i];
     f->constant.len = kept;
     return KIN_OK;
@@ -271,7 +259,7 @@ widen(const kin_family *f, kin_family_kernel *k, const int64_t *now)
 {
     k->widened++;
     for (uint32_t i = 0; i < k->n; i++)
-        k->open[i] = k->open[i] || k->widened > MOST_WIDENED || f->all || now[i] != k->base[i] || !is_in(f->constant.at, f->constant.len, k->base[i]);
+        k->open[i] = k->open[i] || k->widened > MOST_WIDENED || f->all || now[i] != k->base[i] || !kin_words_have((uint64_t *)f->constant.at, f->constant.len, (uint64_t)k->base[i]);
 }
 
 static bool

@@ -3,6 +3,7 @@
 #include "core/ir/hoist.h"
 
 #include "core/base/hash.h"
+#include "core/base/words.h"
 
 enum { MAX_GROWTH = 4, FREE_BYTES = 1 << 16 };
 
@@ -96,19 +97,6 @@ hash_of_node(const kin_ir *p, kin_irn n, const node_info *info)
     return hash;
 }
 
-static int
-compare_hashes(const void *a, const void *b)
-{
-    uint64_t x = *(const uint64_t *)a, y = *(const uint64_t *)b;
-    return x < y ? -1 : x > y;
-}
-
-static bool
-is_in(const kin_ir_common *c, uint64_t hash)
-{
-    return c->at.len > 0 && bsearch(&hash, c->at.at, c->at.len, sizeof hash, compare_hashes) != NULL;
-}
-
 /* The common part becomes that with this program, which it marks the rest of. */
 static kin_status
 meet(const kin_ir *p, kin_ir_common *c, node_info *info)
@@ -116,14 +104,13 @@ meet(const kin_ir *p, kin_ir_common *c, node_info *info)
     kin_ir_common both = {.programs = c->programs + 1};
     for (kin_irn n = 1; n < p->nodes.len; n++) {
         info[n].hash = hash_of_node(p, n, info);
-        info[n].rare = c->programs > 0 && !is_in(c, info[n].hash);
+        info[n].rare = c->programs > 0 && !kin_words_have(c->at.at, c->at.len, info[n].hash);
         if (info[n].frozen && !info[n].rare && kin_vec_push(&both.at, info[n].hash) != KIN_OK) {
             kin_ir_common_deinit(&both);
             return KIN_NOMEM;
         }
     }
-    if (both.at.len > 0)
-        qsort(both.at.at, both.at.len, sizeof *both.at.at, compare_hashes);
+    kin_words_sort(both.at.at, both.at.len);
     kin_ir_common_deinit(c);
     *c = both;
     return KIN_OK;

@@ -63,19 +63,32 @@ sgd(const bool wide, const bool decay, const bool buffered, const bool nesterov,
     }
 }
 
+/* What Adam and its kin begin with: the parameter, decayed, and both means, which are kept. */
+typedef struct {
+    float param, grad, mean, square;
+} moments;
+
+INLINE moments
+take_moments(const bool wide, const bool decay, const stretch *s, const kin_optim_numbers *by, int64_t i)
+{
+    float param = decay ? s->param[i] : s->param[i] * by->decay, grad = gradient(wide, decay, by, s->grad[i], param);
+    float mean = lerp(wide, s->a[i], grad, by->weight), square = s->b[i] * by->square + by->square_fresh * grad * grad;
+    s->a[i] = mean;
+    s->b[i] = square;
+    return (moments){param, grad, mean, square};
+}
+
 INLINE void
 adam(const bool wide, const bool decay, const bool most, stretch s, const kin_optim_numbers by)
 {
     for (int64_t i = 0; i < s.n; i++) {
-        float param = decay ? s.param[i] : s.param[i] * by.decay, grad = gradient(wide, decay, &by, s.grad[i], param);
-        float mean = lerp(wide, s.a[i], grad, by.weight), square = s.b[i] * by.square + by.square_fresh * grad * grad;
-        s.a[i] = mean;
-        s.b[i] = square;
+        moments m = take_moments(wide, decay, &s, &by, i);
+        float square = m.square;
         if (most) {
             square = larger(s.c[i], square);
             s.c[i] = square;
         }
-        s.param[i] = param + by.rate * mean / (sqrtf(square) / by.correction + by.eps);
+        s.param[i] = m.param + by.rate * m.mean / (sqrtf(square) / by.correction + by.eps);
     }
 }
 
@@ -138,13 +151,9 @@ INLINE void
 nadam(const bool wide, const bool decay, stretch s, const kin_optim_numbers by)
 {
     for (int64_t i = 0; i < s.n; i++) {
-        float param = decay ? s.param[i] : s.param[i] * by.decay, grad = gradient(wide, decay, &by, s.grad[i], param);
-        float mean = lerp(wide, s.a[i], grad, by.weight), square = s.b[i] * by.square + by.square_fresh * grad * grad;
-        float by_root = sqrtf(square) / by.correction + by.eps;
-        s.a[i] = mean;
-        s.b[i] = square;
-        param += by.rate * grad / by_root;
-        s.param[i] = param + by.momentum * mean / by_root;
+        moments m = take_moments(wide, decay, &s, &by, i);
+        float by_root = sqrtf(m.square) / by.correction + by.eps;
+        s.param[i] = m.param + by.rate * m.grad / by_root + by.momentum * m.mean / by_root;
     }
 }
 
@@ -152,11 +161,8 @@ INLINE void
 radam(const bool wide, const bool decay, const bool rectifies, stretch s, const kin_optim_numbers by)
 {
     for (int64_t i = 0; i < s.n; i++) {
-        float param = decay ? s.param[i] : s.param[i] * by.decay, grad = gradient(wide, decay, &by, s.grad[i], param);
-        float mean = lerp(wide, s.a[i], grad, by.weight), square = s.b[i] * by.square + by.square_fresh * grad * grad;
-        s.a[i] = mean;
-        s.b[i] = square;
-        s.param[i] = rectifies ? param + by.rate * mean / (sqrtf(square) + by.eps) : add_product(wide, mean, by.rate, param);
+        moments m = take_moments(wide, decay, &s, &by, i);
+        s.param[i] = rectifies ? m.param + by.rate * m.mean / (sqrtf(m.square) + by.eps) : add_product(wide, m.mean, by.rate, m.param);
     }
 }
 
