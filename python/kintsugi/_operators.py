@@ -83,7 +83,7 @@ def _run_cond(compiled, pred, true_fn, false_fn, operands):
         if key is not None and len(_passed) < LIMIT:
             _passed.add(key)
         return result
-    return true_fn(*operands) if pred else false_fn(*operands)
+    return run_cond(pred, true_fn, false_fn, operands)
 
 
 def _describe(pred, true_fn, false_fn, operands):
@@ -116,7 +116,7 @@ _QUIET = {"STORE_FAST", "STORE_DEREF"}
 @functools.lru_cache(maxsize=LIMIT)
 def names_of(code):
     """The names that the code, and the functions in it, take from globals; None where it may do more than compute."""
-    names, previous = [], None
+    names = []
     own = set(code.co_cellvars)
     for op in dis.get_instructions(code):
         kind, name = op.opname, op.argval

@@ -133,7 +133,7 @@ class _Converter:
         return self.graph.get_attr(self.constants[id(tensor)])
 
 
-_DTYPES = {
+DTYPES = {
     "f64": torch.float64, "f32": torch.float32, "f16": torch.float16, "bf16": torch.bfloat16, "i64": torch.int64,
     "i32": torch.int32, "i16": torch.int16, "i8": torch.int8, "u8": torch.uint8, "b8": torch.bool,
     "c64": torch.complex64, "c128": torch.complex128,
@@ -144,10 +144,10 @@ _NOTE = re.compile(r"^(\w+?)\[([\d, ]*)\]\[([\d, ]*)\](.+)$")
 def parse_note(note):
     """dtype, sizes, strides and device of a note such as "f32[3, 4][4, 1]cpu"; None for anything else."""
     match = _NOTE.match(note or "")
-    if match is None or match[1] not in _DTYPES:
+    if match is None or match[1] not in DTYPES:
         return None
     sizes, strides = ([int(n) for n in part.split(",") if n.strip()] for part in (match[2], match[3]))
-    return _DTYPES[match[1]], sizes, strides, match[4]
+    return DTYPES[match[1]], sizes, strides, match[4]
 
 
 def example_inputs(graph):

@@ -6,22 +6,19 @@ The program is validated (`kintsugi validate`); for each graph that differs, wha
 import json
 import sys
 
+from . import validate
+
 
 def add(commands):
     parser = commands.add_parser("bisect", help="which pass or kernel is behind a difference between compiled code and eager", description=__doc__)
-    parser.add_argument("--launches", type=int, default=3, metavar="N", help="launches of each compiled graph that are compared (3)")
-    parser.add_argument("--inputs", metavar="EXPR", help="arguments of module:fn")
     parser.add_argument("--all", action="store_true", help="look at all graphs, also at those whose results are right")
     parser.add_argument("--json", metavar="FILE", help="write what was found to FILE")
-    parser.add_argument("target", help="a script, or module:fn, or file.py:fn; arguments of a script follow after --")
-    parser.set_defaults(args=[])
+    validate.add_common(parser)
 
 
 def run(options):
     from kintsugi import _logs
     from kintsugi.diagnose import observe
-
-    from . import validate
 
     seen = max((event["seq"] for event in _logs.events()), default=-1)
     try:

@@ -8,6 +8,8 @@ import json
 import os
 import sys
 
+from . import add_target
+
 
 def add(commands):
     parser = commands.add_parser("check", help="has anything become worse since a baseline was written? For continuous integration", description=__doc__)
@@ -17,10 +19,8 @@ def add(commands):
     parser.add_argument("--max-breaks", type=int, metavar="N", help="graph breaks of a function that are accepted")
     parser.add_argument("--strict-breaks", action="store_true", help="print, logging, ... count as graph breaks")
     parser.add_argument("--tolerance", type=float, default=1e-4, help="relative difference of results that is accepted (1e-4)")
-    parser.add_argument("--inputs", metavar="EXPR", help="arguments of module:fn")
     parser.add_argument("--annotations", choices=("github", "none"), help="mark lines for code review (github where GITHUB_ACTIONS is set)")
-    parser.add_argument("target", help="a script, or module:fn, or file.py:fn; arguments of a script follow after --")
-    parser.set_defaults(args=[])
+    add_target(parser)
 
 
 def run(options):

@@ -8,6 +8,8 @@ import json
 import os
 import sys
 
+from . import add_target
+
 
 def add(commands):
     parser = commands.add_parser("debug", help="find graph breaks, try fixes, check values, measure: the whole way", description=__doc__)
@@ -16,13 +18,11 @@ def add(commands):
     parser.add_argument("--fullgraph", action="store_true", help="exit status 1 if a graph break is left")
     parser.add_argument("--max-fixes", type=int, metavar="N", help="fixes that are tried now; the same command tries the next ones")
     parser.add_argument("--fresh", action="store_true", help="begin anew, whatever was found before")
-    parser.add_argument("--inputs", metavar="EXPR", help="arguments of module:fn")
     parser.add_argument("--strict-breaks", action="store_true", help="print, logging, ... count as graph breaks")
     parser.add_argument("--repeat", action="store_true", help="call functions again whose calls have effects outside of the process, too")
     parser.add_argument("--seconds", type=float, default=2.0, help="of measuring (2)")
     parser.add_argument("-o", "--output", metavar="DIR", default="kintsugi-debug", help="folder of the state and the patch (kintsugi-debug)")
-    parser.add_argument("target", help="a script, or module:fn, or file.py:fn; arguments of a script follow after --")
-    parser.set_defaults(args=[])
+    add_target(parser)
 
 
 def run(options):

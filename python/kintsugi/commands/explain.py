@@ -4,11 +4,12 @@ import contextlib
 import json
 import sys
 
+from . import add_target
+
 
 def add(commands):
     parser = commands.add_parser("explain", help="what keeps compiled functions from being faster, what it costs, and the fix",
                                  description=__doc__)
-    parser.add_argument("--inputs", metavar="EXPR", help="arguments of module:fn: a function of that module that returns them, or an expression")
     parser.add_argument("--json", metavar="FILE", help="write all that was found to FILE as JSON (-: to the standard output, in place of the text)")
     parser.add_argument("--sarif", metavar="FILE", help="write it to FILE as SARIF 2.1.0, for code review")
     parser.add_argument("--all", action="store_true", help="all causes, with all hints")
@@ -16,8 +17,7 @@ def add(commands):
     parser.add_argument("--repeat", action="store_true", help="measure functions whose calls have effects outside of the process, too")
     parser.add_argument("--seconds", type=float, default=None, help="of measuring for each variant (0.25)")
     parser.add_argument("--strict-breaks", action="store_true", help="report print, logging, ... as graph breaks")
-    parser.add_argument("target", help="a script, or module:fn, or file.py:fn; arguments of a script follow after --")
-    parser.set_defaults(args=[])
+    add_target(parser, inputs="arguments of module:fn: a function of that module that returns them, or an expression")
 
 
 def run(options):

@@ -7,16 +7,16 @@ A script is run and measured, as by `kintsugi explain`. A file or folder is read
 import os
 import sys
 
+from . import add_target
+
 
 def add(commands):
     parser = commands.add_parser("report", help="an HTML report on a script, or on a log or trace that is there", description=__doc__)
     parser.add_argument("-o", "--output", metavar="DIR", default="kintsugi-report", help="folder of the report (kintsugi-report)")
-    parser.add_argument("--inputs", metavar="EXPR", help="arguments of module:fn")
     parser.add_argument("--no-measure", action="store_true", help="no times and no prices: calls are not repeated")
     parser.add_argument("--repeat", action="store_true", help="measure functions whose calls have effects outside of the process, too")
     parser.add_argument("--against", metavar="FILE", help="compare with an earlier run: its found.json, or a file of `kintsugi explain --json`")
-    parser.add_argument("target", help="a script, module:fn, a log file or a trace folder; arguments of a script follow after --")
-    parser.set_defaults(args=[])
+    add_target(parser, "a script, module:fn, a log file or a trace folder")
 
 
 def run(options):

@@ -7,23 +7,24 @@ gradients. The first operation that differs is named with its line.
 import json
 import sys
 
+from . import add_target
+
 
 def add(commands):
     parser = commands.add_parser("validate", help="does compiled code compute what eager does?", description=__doc__)
-    _add_common(parser)
+    add_common(parser)
     parser.add_argument("--minify", metavar="FILE", help="write a small script that shows the first difference to FILE")
     parser.add_argument("--json", metavar="FILE", help="write what was found to FILE")
     small = commands.add_parser("minify", help="write a small script that shows the first difference between compiled and eager",
                                 description="validate, and write a small script that shows the first difference: status 0 when one was written")
-    _add_common(small)
+    add_common(small)
     small.add_argument("-o", "--output", metavar="FILE", default="repro.py", help="the script (repro.py)")
 
 
-def _add_common(parser):
+def add_common(parser):
+    """Arguments of the commands that validate a program."""
     parser.add_argument("--launches", type=int, default=3, metavar="N", help="launches of each compiled graph that are compared (3)")
-    parser.add_argument("--inputs", metavar="EXPR", help="arguments of module:fn")
-    parser.add_argument("target", help="a script, or module:fn, or file.py:fn; arguments of a script follow after --")
-    parser.set_defaults(args=[])
+    add_target(parser)
 
 
 def run(options):

@@ -8,15 +8,20 @@ import time
 
 import torch
 
+from ..fx import DTYPES
+
 CALLS = 6        # that are profiled
 MOST_GUARDS = 300
 AROUND = 8       # lines of a graph before and behind a break
 
-_BYTES = {"b8": 1, "u8": 1, "i8": 1, "i16": 2, "i32": 4, "i64": 8, "f16": 2, "bf16": 2, "f32": 4, "f64": 8, "c64": 8, "c128": 16}
 _BUFFER = re.compile(r"^(b\d+): \S.*? (\w+)\[([\d, ]*)\]", re.MULTILINE)
 _OPERATION = re.compile(r"^(kernel|extern \d+) ([\w.+:]+)\((.*?)\)(?: -> (b\d+(?:, b\d+)*))?(?:.* kernel (\w+)\()?", re.MULTILINE)
 _ARITHMETIC = re.compile(r"^  %\d+ = [a-z]\w* [%\d]", re.MULTILINE)
 _REFUSED = re.compile(r"^(\w+)\[([\d, ]*)\] (\w+): (.*)$")
+
+
+def _bytes(dtype):
+    return DTYPES.get(dtype, torch.float32).itemsize
 
 
 def _numel(text):
@@ -88,7 +93,7 @@ def _parts(profiled, text):
 
 def _plan(text):
     """[(name, bytes it reads and writes, floating point operations or None)] in the order in which they run."""
-    sizes = {name: (_numel(dims) * _BYTES.get(dtype, 4), [int(size) for size in dims.split(", ") if size]) for name, dtype, dims in _BUFFER.findall(text)}
+    sizes = {name: (_numel(dims) * _bytes(dtype), [int(size) for size in dims.split(", ") if size]) for name, dtype, dims in _BUFFER.findall(text)}
     work = {block.partition(":")[0]: _flops(block) for block in text.split("\n\n") if re.match(r"\w+:\n", block)}
     found = []
     for kind, name, args, results, then in _OPERATION.findall(text):
@@ -123,7 +128,7 @@ def _refused(text):
     found = {}
     for line in text.splitlines():
         match = _REFUSED.match(line)
-        us = 2 * _numel(match[2]) * _BYTES.get(match[1], 4) / limits()["gb_per_s"] / 1e3 if match else None
+        us = 2 * _numel(match[2]) * _bytes(match[1]) / limits()["gb_per_s"] / 1e3 if match else None
         row = found.setdefault(line, {"text": line, "us": us, "times": 0})
         row["times"] += 1
     return list(found.values())

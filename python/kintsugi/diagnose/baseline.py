@@ -75,13 +75,7 @@ def take(target, arguments=(), *, inputs=None):
 
 
 def _describe_all(functions):
-    found = {}
-    for one in functions:
-        name, number = one.name, 2
-        while name in found:
-            name, number = f"{one.name}#{number}", number + 1
-        found[name] = describe(one)
-    return found
+    return {name: describe(one) for name, one in zip(observe.unique_names(functions), functions)}
 
 
 def describe(observed, results=True):

@@ -8,9 +8,10 @@ import re
 
 import torch
 
-_DTYPES = {"b8": torch.bool, "u8": torch.uint8, "i8": torch.int8, "i16": torch.int16, "i32": torch.int32, "i64": torch.int64, "f16": torch.float16,
-           "bf16": torch.bfloat16, "f32": torch.float32, "f64": torch.float64, "c64": torch.complex64, "c128": torch.complex128}
+from ..fx import DTYPES
+
 _TYPE = re.compile(r"(\w+)\[([\d, ]*)\](?:\{([\d, ]*)\})?")
+_DTYPE = re.compile(rf"(?<![\w.\"'])({'|'.join(DTYPES)})(?![\w\"'])")
 _CALL = re.compile(r"^(?P<out>%\d+(?:, %\d+)*)? ?=? ?(?P<random>random )?(?P<op>[\w.]+)\((?P<args>.*)\)(?: : (?P<types>.*))?$")
 _NODE = re.compile(r'^%(?P<out>\d+) = (?P<op>\w+)(?: "(?P<name>[^"]*)")?(?P<args>(?:,? %\d+)*)(?P<attrs>[^:]*?)(?: : (?P<type>.*))?$')
 
@@ -21,9 +22,9 @@ class Unknown(Exception):
 
 def _read_type(text):
     match = _TYPE.match(text)
-    if match is None or match[1] not in _DTYPES:
+    if match is None or match[1] not in DTYPES:
         raise Unknown(f"type {text!r}")
-    return _DTYPES[match[1]], [int(size) for size in match[2].split(", ") if size]
+    return DTYPES[match[1]], [int(size) for size in match[2].split(", ") if size]
 
 
 # ---- captured graphs ----
@@ -77,7 +78,7 @@ class Graph:
         names = {"torch": torch, "V": lambda number: values[number] if given is None else next(given), "K": lambda *args, **kwargs: (args, kwargs)}
         text = re.sub(r"%(\d+)!?", r"V(\1)", text)
         text = re.sub(r"(?<![\w.\"'])(cpu)(?![\w\"'])", r"torch.device('cpu')", text)
-        text = re.sub(r"(?<![\w.\"'])(b8|u8|i8|i16|i32|i64|f16|bf16|f32|f64|c64|c128)(?![\w\"'])", lambda m: f"torch.{str(_DTYPES[m[1]]).removeprefix('torch.')}", text)
+        text = re.sub(_DTYPE, lambda m: str(DTYPES[m[1]]), text)
         text = re.sub(r"(?<![\w.\"'])(strided|contiguous_format|preserve_format|channels_last|channels_last_3d)(?![\w\"'])", r"torch.\1", text)
         text = re.sub(r"(?<![\w.\"'])(-?)(inf|nan)(?![\w\"'])", r"\1float('\2')", text)
         try:

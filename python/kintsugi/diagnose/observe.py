@@ -225,6 +225,17 @@ def watch(target, arguments=(), inputs=None):
     return 0, session.functions
 
 
+def unique_names(functions):
+    """Their names; of several with one name, the later ones get a number."""
+    names = []
+    for one in functions:
+        name, number = one.name, 2
+        while name in names:
+            name, number = f"{one.name}#{number}", number + 1
+        names.append(name)
+    return names
+
+
 def run_script(path, arguments=()):
     """Runs a script as `python path arguments` would; returns the exit status it asked for, or the exception that ended it."""
     if not os.path.isfile(path):

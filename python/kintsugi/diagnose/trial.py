@@ -65,7 +65,7 @@ class _Run:
         self.sources = overlay.installed(changed)
         self.sources.__enter__()  # for as long as the process lives: functions may import later
         status, self.functions = observe.watch(target, arguments, inputs)
-        self.names = _names(self.functions)
+        self.names = observe.unique_names(self.functions)
         self.subjects = []
         failure = f"{type(status).__name__}: {status}" if isinstance(status, Exception) else f"exit status {status}" if status not in (0, None) else ""
         return {"functions": self.names, "failure": failure, "files": _files(target)}
@@ -113,16 +113,6 @@ def _seed():
     random.seed(0)
     if "numpy" in sys.modules:
         sys.modules["numpy"].random.seed(0)
-
-
-def _names(functions):
-    names = []
-    for one in functions:
-        name, number = one.name, 2
-        while name in names:
-            name, number = f"{one.name}#{number}", number + 1
-        names.append(name)
-    return names
 
 
 def _files(target):

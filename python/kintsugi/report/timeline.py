@@ -38,11 +38,10 @@ def of_call(ident, one):
         if row["recording"] == 0:
             launches.setdefault(row["graph"], []).append(row)
     prices = {(cause["title"], cause["line"]): (i, cause["price_us"] / max(1, cause["count"]) if cause["price_us"] else 0.0) for i, cause in enumerate(one["causes"])}
-    steps = [row for row in one["sequence"]]
+    steps = one["sequence"]
     known = sum(_length(step, launches, prices)[0] for step in steps)
     rest = max(0.0, compiled - known)
-    others = [step for step in steps if step[0] != "break"]
-    each = rest / max(1, len(others))
+    each = rest / max(1, sum(step[0] != "break" for step in steps))
     at, calls, kernels = 0.0, [], []
     for step in steps:
         length, link = _length(step, launches, prices)
