@@ -20,6 +20,8 @@ import subprocess
 import sys
 import tempfile
 
+import interpreters
+
 ROOT = pathlib.Path(__file__).resolve().parent.parent
 VERSIONS = ("3.11", "3.12", "3.13", "3.14")
 LIMIT = 40e6
@@ -35,20 +37,6 @@ def run(*command, **options):
     if done.returncode:
         raise SystemExit(f"{' '.join(map(str, command))}\nended with status {done.returncode}:\n{done.stdout[-4000:]}")
     return done.stdout
-
-
-def interpreters(wanted):
-    """{version: path} of what is there: on PATH as pythonX.Y, or among pyenv's."""
-    found = {}
-    pyenv = pathlib.Path(os.environ.get("PYENV_ROOT", pathlib.Path.home() / ".pyenv")) / "versions"
-    for version in wanted:
-        candidates = [*sorted(pyenv.glob(f"{version}.*/bin/python{version}")), shutil.which(f"python{version}")]
-        for path in filter(None, candidates):
-            answer = subprocess.run([path, "-c", "import sys; print('%d.%d' % sys.version_info[:2])"], text=True, capture_output=True, check=False)
-            if answer.stdout.strip() == version:
-                found[version] = str(path)
-                break
-    return found
 
 
 def environment(folder, python):
@@ -114,7 +102,7 @@ def main():
     parser.add_argument("--only-try", type=pathlib.Path, metavar="WHEEL", help="tries a wheel that is there")
     parser.add_argument("--torch", default="torch>=2.6", help="what pip installs for the trial (default: torch>=2.6)")
     given = parser.parse_args()
-    found = interpreters(given.python or VERSIONS)
+    found = {version: path for version in given.python or VERSIONS if (path := interpreters.find(version))}
     if not found:
         raise SystemExit(f"none of these interpreters is there: {', '.join(given.python or VERSIONS)}")
     if given.only_try:

@@ -3,11 +3,12 @@
 # but code generation is built. KIN_NO_LLVM=1: they are not wanted.
 set -euo pipefail
 [ -z "${KIN_NO_LLVM:-}" ] || exit 0
+versions="19 20 18 17 21" # in the order of meson.build
 case $(uname -m) in x86_64 | aarch64) ;; *) exit 0 ;; esac
 
 found() {
     local version
-    for version in 19 20 18 17 21; do
+    for version in $versions; do
         command -v "llvm-config-$version" >/dev/null || [ -x "/usr/lib/llvm-$version/bin/llvm-config" ] || [ -x "/usr/lib64/llvm$version/bin/llvm-config" ] || continue
         return 0
     done
@@ -19,7 +20,7 @@ found && exit 0
 if [ "$(id -u)" = 0 ] && command -v apt-get >/dev/null; then
     log=$(mktemp)
     apt-get update >"$log" 2>&1 || true
-    for version in 19 20 18 17 21; do
+    for version in $versions; do
         if DEBIAN_FRONTEND=noninteractive apt-get install -y --no-install-recommends "llvm-$version-dev" >>"$log" 2>&1; then
             DEBIAN_FRONTEND=noninteractive apt-get install -y --no-install-recommends libzstd-dev zlib1g-dev >>"$log" 2>&1 || true
             rm -f "$log"

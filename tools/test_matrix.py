@@ -10,7 +10,6 @@ A pair has a build of its own (--no-build: what is there). The rows of a pair ar
 """
 import argparse
 import functools
-import glob
 import json
 import os
 import pathlib
@@ -19,6 +18,8 @@ import shutil
 import subprocess
 import sys
 import time
+
+import interpreters
 
 ROOT = pathlib.Path(__file__).resolve().parents[1]
 RESULTS, PAGE = ROOT / "docs/versions.json", ROOT / "docs/versions.md"
@@ -73,9 +74,7 @@ class Pair:
 
 
 def base_python(version):
-    pyenv = os.environ.get("PYENV_ROOT", os.path.expanduser("~/.pyenv"))
-    found = sorted(glob.glob(f"{pyenv}/versions/{version}.*/bin/python")) + [shutil.which("python" + version)]
-    return next(filter(None, found), None) or sys.exit(f"no python{version} here")
+    return interpreters.find(version) or sys.exit(f"no python{version} here")
 
 
 def make_venv(folder, request):
