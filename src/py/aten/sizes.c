@@ -74,3 +74,13 @@ kin_open_text(PyObject *record)
         Py_SETREF(text, PyUnicode_FromFormat("%U]", text));
     return text;
 }
+
+bool
+kin_lies_by_rows(const int64_t *sizes, const int64_t *strides, int64_t ndim)
+{
+    int64_t next = 1;
+    bool rows = true;
+    for (int64_t d = ndim; d-- > 0 && rows; next *= sizes[d])
+        rows = sizes[d] == 1 || strides[d] == next;
+    return rows;
+}

@@ -5,6 +5,7 @@
 
 #include "core/base/clock.h"
 #include "core/trace/effects.h"
+#include "py/aten/sizes.h"
 #include "py/aten/warn.h"
 #include "py/capture/capture_priv.h"
 #include "py/compat/failure.h"
@@ -337,19 +338,6 @@ capture_one(stepper *x, const kin_step *s)
     return x->data && kin_subgraph_calls(s) && run_on_data(x, s);
 }
 
-static bool
-lies_row_major(PyObject *tensor)
-{
-    const int64_t *sizes = kin_tensor_sizes(tensor), *strides = kin_tensor_strides(tensor);
-    int64_t step = 1;
-    for (int64_t d = kin_tensor_dim(tensor); d-- > 0;) {
-        if (sizes[d] != 1 && strides[d] != step)
-            return false;
-        step *= sizes[d];
-    }
-    return true;
-}
-
 /* The name of the function or method that the step calls. */
 static const char *
 called_name(const stepper *x, const kin_step *s)
@@ -364,7 +352,8 @@ static bool
 pools_otherwise(const stepper *x, const kin_step *s, const char *name)
 {
     PyObject *image = strcmp(name, "max_pool1d") == 0 && s->nargs > 1 ? operand(x, x->t->vids.at[s->args + 1]) : NULL;
-    return image != NULL && kin_is_tensor(image) && !kin_tensor_requires_grad(image) && !lies_row_major(image);
+    return image != NULL && kin_is_tensor(image) && !kin_tensor_requires_grad(image) &&
+           !kin_lies_by_rows(kin_tensor_sizes(image), kin_tensor_strides(image), kin_tensor_dim(image));
 }
 
 /* What a stand-in cannot show: composite functions that call other operators when a mode watches, with results that lie otherwise; a tensor that

@@ -170,7 +170,6 @@ meets_second(kernel_launcher *self, kin_entry *v, const kin_subgraph *subgraph, 
     return met;
 }
 
-enum { FEW_KINDS = 3 }; /* that get code before there is some for all sizes */
 bool
 launch_is_worth(kernel_launcher *self, kin_entry *v, const kin_subgraph *subgraph, PyObject *const *in)
 {
@@ -181,7 +180,7 @@ launch_is_worth(kernel_launcher *self, kin_entry *v, const kin_subgraph *subgrap
         return true;
     if (self->versions.len == 0 && sizes && is_usual_way(v))
         return meets_second(self, v, subgraph, in);
-    if (self->versions.len < FEW_KINDS && sizes && !self->sizes.ready && is_usual_way(v)) /* the second kind: code for all of them */
+    if (self->versions.len < KIN_TIER_FEW_KINDS && sizes && !self->sizes.ready && is_usual_way(v)) /* the second kind: code for all of them */
         return true;
     if (self->versions.len >= KIN_TIER_EVER_KINDS && !launch_sizes_are_on(self)) {
         if (!self->full && !self->said_changing)

@@ -1,4 +1,5 @@
 /* A step of an optimizer (optim.h): its tensors are gathered and looked at, then written in one pass. */
+#include "py/aten/sizes.h"
 #include "py/aten/threads.h"
 #include "py/optim/optim.h"
 
@@ -84,17 +85,6 @@ refuse(gathered *all, const char *why)
     return false;
 }
 
-/* Do the elements lie row by row? */
-static bool
-is_rows(const int64_t *sizes, const int64_t *strides, int64_t ndim)
-{
-    int64_t next = 1;
-    bool rows = true;
-    for (int64_t d = ndim; d-- > 0 && rows; next *= sizes[d])
-        rows = sizes[d] == 1 || strides[d] == next;
-    return rows;
-}
-
 bool
 optim_is_dense(const int64_t *sizes, const int64_t *strides, int64_t ndim, int64_t *numel)
 {
@@ -103,7 +93,7 @@ optim_is_dense(const int64_t *sizes, const int64_t *strides, int64_t ndim, int64
     *numel = 1;
     for (int64_t d = 0; d < ndim; d++)
         *numel *= sizes[d];
-    if (*numel == 0 || is_rows(sizes, strides, ndim))
+    if (*numel == 0 || kin_lies_by_rows(sizes, strides, ndim))
         return true;
     if (ndim > 8)
         return false;
@@ -222,7 +212,7 @@ take_mean(gathered *all, PyObject *state, const char *name, int64_t numel, float
     if (tensor == NULL || !kin_is_plain_tensor(tensor))
         return refuse(all, "a parameter has no state yet");
     return take_tensor(all, tensor, tensor, false, data, &n) && take_written(all, tensor, 1) &&
-           ((n == numel && is_rows(kin_tensor_sizes(tensor), kin_tensor_strides(tensor), kin_tensor_dim(tensor))) ||
+           ((n == numel && kin_lies_by_rows(kin_tensor_sizes(tensor), kin_tensor_strides(tensor), kin_tensor_dim(tensor))) ||
             refuse(all, "the state of a parameter is laid out in another way"));
 }
 
@@ -237,7 +227,7 @@ take_factored(gathered *all, int row, uint32_t group, PyObject *table, PyObject 
     f.grad = data;
     ndim = kin_tensor_dim(param);
     const int64_t *sizes = kin_tensor_sizes(param);
-    if (n == 0 || !is_rows(sizes, kin_tensor_strides(param), ndim))
+    if (n == 0 || !kin_lies_by_rows(sizes, kin_tensor_strides(param), ndim))
         return refuse(all, "a parameter is empty or not laid out row by row");
     f.columns = ndim > 0 ? sizes[ndim - 1] : 1;
     f.rows = ndim > 1 ? sizes[ndim - 2] : 1;
