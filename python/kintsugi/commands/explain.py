@@ -28,7 +28,7 @@ def run(options):
         kintsugi.config.strict_breaks = True
     try:
         status, diagnoses = explain(options.target, options.args, inputs=options.inputs, measure=not options.no_measure, repeat=options.repeat,
-                                    seconds=options.seconds)
+                                    seconds=options.seconds, kernels=options.json is not None)
     except observe.TargetError as error:
         sys.stderr.write(f"kintsugi: explain: {error}\n")
         return 2
@@ -39,13 +39,13 @@ def run(options):
     return 0
 
 
-def explain(target, arguments=(), *, inputs=None, measure=True, repeat=False, seconds=None):
-    """(exit status of the script or its exception, [Diagnosis])."""
+def explain(target, arguments=(), *, inputs=None, measure=True, repeat=False, seconds=None, kernels=False):
+    """(exit status of the script or its exception, [Diagnosis]). kernels: as of diagnose()."""
     from kintsugi.diagnose import diagnose, observe, price
 
     status, functions = observe.watch(target, arguments, inputs)
     with progress() as tell:
-        return status, [diagnose(found, measure=measure, repeat=repeat, progress=tell, seconds=seconds or price.SECONDS)
+        return status, [diagnose(found, measure=measure, repeat=repeat, progress=tell, seconds=seconds or price.SECONDS, kernels=kernels)
                         for found in functions]
 
 

@@ -32,7 +32,8 @@ def run(options):
             text = page.of_log(title, read.read(target))
         else:
             earlier = compare.read(options.against) if options.against else None
-            status, diagnoses = explain.explain(target, options.args, inputs=options.inputs, measure=not options.no_measure, repeat=options.repeat)
+            status, diagnoses = explain.explain(target, options.args, inputs=options.inputs, measure=not options.no_measure, repeat=options.repeat,
+                                                kernels=True)
             text = page.of_diagnoses(title, sorted(diagnoses, key=explain.loss, reverse=True), earlier)
             os.makedirs(options.output, exist_ok=True)
             explain.write_json(diagnoses, os.path.join(options.output, "found.json"))

@@ -42,8 +42,9 @@ class Diagnosis:
         return [cause for cause in self.causes if cause.price_us is not None]
 
 
-def diagnose(observed, *, measure=True, repeat=False, progress=lambda text: None, seconds=price.SECONDS):
-    """The Diagnosis of a function that was observed. repeat: it is measured even if its calls have effects outside of the process."""
+def diagnose(observed, *, measure=True, repeat=False, progress=lambda text: None, seconds=price.SECONDS, kernels=False):
+    """The Diagnosis of a function that was observed. repeat: it is measured even if its calls have effects outside of the process; kernels: with the anatomy of
+    its compiled graphs, which takes calls of its own, and half a second to find what the machine reaches."""
     engine = _api.start_engine()
     compiled = observed.compiled
     entries = sorted(compiled.entries(), key=lambda entry: entry.number)
@@ -59,13 +60,13 @@ def diagnose(observed, *, measure=True, repeat=False, progress=lambda text: None
     found += list(_causes.of_kernels(observed, _kernels.rows(engine, compiled)))
     for cause in found:
         cause.patch = fixes.fit(cause) if cause.kind == "break" else None
-    kernels, limits = _kernels_of(observed, verdict)
+    parts, limits = _kernels_of(observed, verdict) if kernels else ([], None)
     found.sort(key=lambda cause: (-(cause.price_us or 0.0), _ORDER.index(cause.kind), cause.line))
     filename, line = observed.place()
     return Diagnosis(observed.name, filename, line, len(entries), sum(len(dump["graphs"]) for dump in dumps), sum(len(dump["breaks"]) for dump in dumps),
                      sum(len(graph["nodes"]) for dump in dumps for graph in dump["graphs"]), stats["calls"], found, verdict,
                      [effect for dump in dumps for effect in dump["effects"]], _kernels.rows(engine, compiled), _digest(dumps, stats, observed),
-                     _sequence(dumps[0]) if dumps else [], kernels, limits, anatomy.guards(dumps), [dump["record_ns"] / 1e6 for dump in dumps])
+                     _sequence(dumps[0]) if dumps else [], parts, limits, anatomy.guards(dumps), [dump["record_ns"] / 1e6 for dump in dumps])
 
 
 _ORDER = ("eager", "partial", "break", "recompile", "steps")
