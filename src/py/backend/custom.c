@@ -109,6 +109,8 @@ example_of(const lowering *l, kin_vid vid)
     const kin_val *val = &l->entry->v->trace.vals.at[vid];
     if (l->slots[vid] != NULL)
         return Py_NewRef(l->slots[vid]);
+    if (val->seen != 0)
+        return Py_NewRef(kin_refs_get(&l->entry->v->refs, val->seen));
     PyObject *note = val->note == 0 ? NULL : kin_refs_get(&l->entry->v->refs, val->note);
     PyObject *made = note == NULL ? NULL : PyObject_CallOneArg(l->imitate, note);
     if (made == Py_None)

@@ -42,6 +42,19 @@ note_tensor(rec *r, kin_vid vid, PyObject *tensor)
     Py_XDECREF(note);
 }
 
+/* Numbers that Python code computes between the calls of a graph are operands of its calls, and whoever shows something of the graph
+ * needs an example of each. */
+static void
+note_number(rec *r, kin_vid vid, PyObject *obj)
+{
+    kin_val *val = &r->t->vals.at[vid];
+    bool number = PyLong_CheckExact(obj) || PyFloat_CheckExact(obj) || PyBool_Check(obj);
+    if (number && !r->opt->kernels && (val->kind == KIN_VAL_STEP || val->kind == KIN_VAL_SRC) && rec_is_value(obj)) {
+        kin_ref ref = rec_ref(r, obj);
+        r->t->vals.at[vid].seen = ref;
+    }
+}
+
 void
 rec_set_obj(rec *r, kin_vid vid, PyObject *obj)
 {
@@ -57,6 +70,7 @@ rec_set_obj(rec *r, kin_vid vid, PyObject *obj)
         rec_note_example(r, vid, obj);
     if (i->graph && kin_is_tensor(obj))
         note_tensor(r, vid, obj);
+    note_number(r, vid, obj);
 }
 
 kin_vid
