@@ -5,7 +5,6 @@
 #include <string.h>
 
 #include "core/diag/breaks.h"
-#include "core/trace/effects.h"
 #include "py/aten/make.h"
 #include "py/aten/sizes.h"
 #include "py/aten/tensor.h"
@@ -506,7 +505,7 @@ is_own(const kin_trace *t, kin_vid vid)
 {
     const kin_val *val = &t->vals.at[vid];
     const kin_step *maker = val->kind == KIN_VAL_STEP ? &t->steps.at[val->step] : NULL;
-    return maker != NULL && (maker->flags & KIN_STEP_PURE || kin_step_does(maker, KIN_GIVES_NEW));
+    return maker != NULL && (maker->flags & KIN_STEP_PURE || kin_step_only_makes(maker));
 }
 
 static bool
@@ -553,7 +552,7 @@ only_computes(const kin_entry *v, uint32_t i)
     case KIN_STEP_EPOCH:
         return i == 0;
     default:
-        return kin_step_does(s, KIN_ASKS) || (s->flags == 0 && kin_step_does(s, KIN_GIVES_NEW));
+        return kin_step_only_asks(s) || (s->flags == 0 && kin_step_only_makes(s));
     }
 }
 
