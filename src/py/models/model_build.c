@@ -7,11 +7,7 @@ static bool
 iterates_apart(rec *r, kin_vid vid)
 {
     PyObject *obj = O(r, vid);
-<<<<<<< HEAD
     return VIRTUAL(r, vid) == NULL && (kin_is_plain_strided(obj) || PyUnicode_CheckExact(obj) || rec_is_graph_tuple(r, vid));
-=======
-    return VIRTUAL(r, vid) == NULL && (kin_is_plain_strided(obj) || PyUnicode_CheckExact(obj));
->>>>>>> main
 }
 
 static bool
