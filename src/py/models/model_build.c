@@ -2,12 +2,12 @@
 #include "py/models/models.h"
 #include "py/objects/objects.h"
 
-/* A tensor or a text: what is iterated over is not in it, but made of it. */
+/* A tensor or a text: what is iterated over is not in it, but made of it. What a torch call gave is taken apart by nodes of its graph. */
 static bool
 iterates_apart(rec *r, kin_vid vid)
 {
     PyObject *obj = O(r, vid);
-    return VIRTUAL(r, vid) == NULL && (kin_is_plain_strided(obj) || PyUnicode_CheckExact(obj));
+    return VIRTUAL(r, vid) == NULL && (kin_is_plain_strided(obj) || PyUnicode_CheckExact(obj) || rec_is_graph_tuple(r, vid));
 }
 
 static bool
