@@ -831,6 +831,7 @@ kin_capture_deinit(kin_capture *c)
     kin_vec_deinit(&c->joint.results);
     kin_vec_deinit(&c->joint.wanting);
     kin_vec_deinit(&c->joint.gradients);
+    kin_vec_deinit(&c->joint.arriving);
     kin_vec_deinit(&c->joint.saving);
     *c = (kin_capture){0};
 }

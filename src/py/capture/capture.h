@@ -36,6 +36,7 @@ typedef struct {
     kin_capture_numbers results;   /* fake tensors of the results with a tangent, in the order of the tangents */
     kin_capture_numbers wanting;   /* inputs that require gradients, by fake tensor */
     kin_capture_numbers gradients; /* by wanting input: fake tensor of its gradient; UINT32_MAX: there is none */
+    kin_capture_numbers arriving;  /* wanting inputs, by place in `wanting`, in the order in which torch's engine has their gradients ready */
     KIN_VEC(uint64_t) saving; /* by result: the results that need something which going back from it frees, as bits */
 } kin_capture_joint;
 
