@@ -72,6 +72,7 @@ enum {
     KIN_CAPTURE_WRITES = 1,
     KIN_CAPTURE_GRADIENTS = 2,
     KIN_CAPTURE_JOINT = 4,
+    KIN_CAPTURE_LAYERS = 32, /* ... with operators of our own for recurrent layers (core/kernels/recurrent.h) */
     KIN_CAPTURE_DATA = 8, /* calls that need data run on tensors of ones: what comes is of the right kind, and nothing else is to be taken from it */
     KIN_CAPTURE_OTHER_DATA = 16 /* ... of ones and a zero: sizes that are the same again do not follow from data */
 };
