@@ -169,6 +169,26 @@ def test_hooks_of_tensors_and_parameters():
     assert seen == ["y", "weight", "accumulated"]
 
 
+def test_hooks_of_parameters_are_called_in_the_order_of_eager():
+    model, x = nn.Sequential(*[nn.Sequential(nn.Linear(12, 12), nn.LayerNorm(12), nn.GELU()) for _ in range(4)]), torch.randn(7, 12)
+    seen = []
+    compiled = compiled_pair(lambda x: (model(x) + model[0][0].weight.sum()).sum(), x)
+    for name, p in model.named_parameters():
+        p.register_hook(lambda g, name=name: seen.append(name))
+        p.register_post_accumulate_grad_hook(lambda p, name=name: seen.append(name + " accumulated"))
+    (model(x) + model[0][0].weight.sum()).sum().backward()
+    eager = list(seen)
+    seen.clear()
+    expected = gradients(model)
+    model.zero_grad()
+    loss = compiled(x)
+    assert loss.grad_fn.name() == "CompiledFunctionBackward"
+    loss.backward()
+    assert seen == eager and len(eager) == 2 * len(expected)
+    for a, b in zip(gradients(model), expected):
+        close(a, b)
+
+
 def test_hooks_of_saved_tensors_see_what_eager_saves():
     model, x = net(), torch.randn(7, 12)
     compiled = compiled_pair(lambda x: model(x).sum(), x)

@@ -36,6 +36,7 @@ typedef struct {
     kin_capture_numbers results;   /* fake tensors of the results with a tangent, in the order of the tangents */
     kin_capture_numbers wanting;   /* inputs that require gradients, by fake tensor */
     kin_capture_numbers gradients; /* by wanting input: fake tensor of its gradient; UINT32_MAX: there is none */
+    kin_capture_numbers arriving;  /* wanting inputs, by place in `wanting`, in the order in which torch's engine has their gradients ready */
     KIN_VEC(uint64_t) saving; /* by result: the results that need something which going back from it frees, as bits */
 } kin_capture_joint;
 
@@ -64,6 +65,7 @@ enum {
     KIN_CAPTURE_WRITES = 1,
     KIN_CAPTURE_GRADIENTS = 2,
     KIN_CAPTURE_JOINT = 4,
+    KIN_CAPTURE_LAYERS = 32, /* ... with operators of our own for recurrent layers (core/kernels/recurrent.h) */
     KIN_CAPTURE_DATA = 8, /* calls that need data run on tensors of ones: what comes is of the right kind, and nothing else is to be taken from it */
     KIN_CAPTURE_OTHER_DATA = 16 /* ... of ones and a zero: sizes that are the same again do not follow from data */
 };

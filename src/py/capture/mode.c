@@ -628,6 +628,18 @@ note_composition(capturing *c, PyObject *function, PyObject *args, PyObject *kwa
     return made;
 }
 
+/* What stands for the operator in calls of ours of recurrent layers (kintsugi/_recurrent.py): new reference, None if it is itself. */
+static PyObject *
+find_own_operator(PyObject *row, PyObject *args)
+{
+    static PyObject *table;
+    PyObject *name = PyTuple_GET_ITEM(row, 1);
+    if (strncmp(PyUnicode_AsUTF8(name), "aten.mkldnn_rnn_layer", strlen("aten.mkldnn_rnn_layer")) != 0)
+        return Py_NewRef(Py_None);
+    PyObject *ask = kin_import_once(&table, "kintsugi._recurrent", "operator");
+    return ask == NULL ? NULL : PyObject_CallFunctionObjArgs(ask, name, args, NULL);
+}
+
 /* What the newest call, complete with arguments, gives: new reference. */
 static PyObject *
 note_results(capturing *c, uint32_t number, const kin_capture_call *call)
@@ -665,13 +677,19 @@ note_call(capturing *c, PyObject *func, PyObject *args, PyObject *kwargs)
         return refused(c, "%s mutates an argument", name);
     if (is_foreign(name))
         return refused(c, "%s may have side effects", name);
+    PyObject *own = find_own_operator(row, args);
+    if (own == NULL)
+        return NULL;
     kin_aten *g = c->out->graph;
     uint32_t before = g->values.len;
-    kin_capture_call call = {PyTuple_GET_ITEM(row, 0), args, kwargs != NULL && PyDict_GET_SIZE(kwargs) ? kwargs : NULL, NULL, c->step};
+    kin_capture_call call = {own != Py_None ? own : PyTuple_GET_ITEM(row, 0), args, kwargs != NULL && PyDict_GET_SIZE(kwargs) ? kwargs : NULL, NULL, c->step};
     uint32_t number = kin_aten_add_call(g, name, random);
-    if (g->failed || kin_vec_push(&c->out->calls, call) != KIN_OK)
+    if (g->failed || kin_vec_push(&c->out->calls, call) != KIN_OK) {
+        Py_DECREF(own);
         return PyErr_NoMemory();
+    }
     Py_INCREF(call.op);
+    Py_DECREF(own);
     Py_INCREF(call.args);
     Py_XINCREF(call.kwargs);
     if (note_args(c, args, kwargs, written))

@@ -293,6 +293,8 @@ node_arguments(const launch_training *t, const launch_code *code, const forward_
         PyTuple_SET_ITEM(args, 0, Py_NewRef(all));
         for (uint32_t i = 0; i < t->nwanting; i++)
             PyTuple_SET_ITEM(args, i + 1, Py_NewRef(t->ngradients > 0 && t->gradient[i] == UINT32_MAX ? Py_None : in[code->input_of[t->wanting[i]]]));
+        if (!launch_order_inputs(t, args))
+            Py_CLEAR(args);
     }
     Py_XDECREF(all);
     Py_XDECREF(plain_tuple);

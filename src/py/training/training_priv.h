@@ -35,6 +35,12 @@ bool launch_training_forward(launch_running *r, launch_code *code, const launch_
  * input; NULL, perhaps with an exception: it came to nothing. */
 PyObject *launch_training_backward(launch_training *t, PyObject *saved, PyObject *const *grads);
 
+/* -- order.c ----------------------------------------------------------------------------------------------------- */
+
+/* The node's inputs, args[1 + i] for the wanting input i: where several have hooks, aliases from which torch's engine goes on in eager's order.
+ * False with an exception. */
+bool launch_order_inputs(const launch_training *t, PyObject *args) KIN_MUST_CHECK;
+
 /* -- needed.c ---------------------------------------------------------------------------------------------------- */
 
 /* What the results with a tangent come from: by captured call of the forward part, by input. */
