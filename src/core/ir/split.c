@@ -68,18 +68,31 @@ find_cut(const kin_ir *p, kin_irn n, cut *c)
     return false;
 }
 
+/* As a batch norm reduces: what stays lies between dims that are reduced. With images whose channels come last that is columns, too. */
+static bool
+reduces_around(const kin_ir *p, kin_irn n)
+{
+    kin_irn a = kin_ir_arg(p, n, 0);
+    unsigned found = 0; /* 1: a reduced dim, 2: one that stays behind it, 3: another reduced one */
+    for (unsigned d = 0; d < kin_ir_at(p, a)->ndim && found < 3; d++)
+        if (kin_ir_sizes(p, a)[d] > 1)
+            found += reduces(p, n, d) == (found != 1);
+    return found == 3;
+}
+
 static bool
 is_long(const kin_ir *p, kin_irn n)
 {
     const kin_ir_node *node = kin_ir_at(p, n);
     if (kin_ir_op_class(node->op) != KIN_IR_CLASS_REDUCE || node->ndim >= KIN_IR_MAX_DIMS)
         return false;
-    int64_t results = kin_ir_numel(p, n), all = kin_ir_numel(p, kin_ir_arg(p, n, 0)), beside = 1, each = LEAST_EACH;
-    if (node->ndim > 0 && !reduces(p, n, node->ndim - 1u) && kin_ir_sizes(p, n)[node->ndim - 1] >= SOME_COLUMNS) {
-        beside = COLUMNS; /* so many are one piece of work */
-        each = LEAST_EACH / COLUMNS;
-    }
-    return results > 0 && results <= FEW * beside && all / results >= each && all >= LEAST * (beside > 1 ? 2 : 1);
+    int64_t results = kin_ir_numel(p, n), all = kin_ir_numel(p, kin_ir_arg(p, n, 0)), least = LEAST;
+    bool columns = node->ndim > 0 && !reduces(p, n, node->ndim - 1u) && kin_ir_sizes(p, n)[node->ndim - 1] >= SOME_COLUMNS;
+    bool around = results >= SOME_COLUMNS && reduces_around(p, n);
+    if (columns && !around)
+        least = 2 * LEAST;
+    int64_t beside = columns || around ? COLUMNS : 1; /* so many are one piece of work */
+    return results > 0 && results <= FEW * beside && all / results >= LEAST_EACH / beside && all >= least;
 }
 
 static int64_t
