@@ -5,9 +5,9 @@
 static kin_trace t;
 
 static kin_vid
-add_src(uint16_t seg)
+add_src(uint16_t epoch)
 {
-    kin_val v = {.kind = KIN_VAL_SRC, .access = KIN_ACCESS_LOCAL, .seg = seg};
+    kin_val v = {.kind = KIN_VAL_SRC, .access = KIN_ACCESS_LOCAL, .epoch = epoch};
     CHECK(kin_vec_push(&t.vals, v) == KIN_OK);
     return t.vals.len - 1;
 }
@@ -198,21 +198,21 @@ test_graph_goes_on_behind_a_plain_test(void)
 }
 
 static void
-test_segments(void)
+test_epochs(void)
 {
     begin();
     kin_vid x = add_src(0), parent = add_src(0);
     add_step(KIN_STEP_CALL, KIN_STEP_OPAQUE, 0, ARGS(x));
-    uint32_t seg = add_step(KIN_STEP_SEGMENT, 0, 0, 0, NULL);
-    t.steps.at[seg].num = 1;
-    t.nsegments = 2;
+    uint32_t epoch = add_step(KIN_STEP_EPOCH, 0, 0, 0, NULL);
+    t.steps.at[epoch].num = 1;
+    t.nepochs = 2;
     kin_vid child = add_src(1), idle = add_src(1);
     t.vals.at[child].parent = parent;
-    kin_fact fact = {.kind = KIN_FACT_TYPE, .seg = 1, .vid = x};
+    kin_fact fact = {.kind = KIN_FACT_TYPE, .epoch = 1, .vid = x};
     CHECK(kin_vec_push(&t.facts, fact) == KIN_OK);
     add_step(KIN_STEP_RETURN, 0, 0, ARGS(child));
     CHECK(kin_trace_finish(&t) == KIN_OK);
-    CHECK(frees(seg, parent) && frees(seg, x) && frees(seg, idle) && frees(seg + 1, child));
+    CHECK(frees(epoch, parent) && frees(epoch, x) && frees(epoch, idle) && frees(epoch + 1, child));
     CHECK(count_frees(x) == 1 && count_frees(parent) == 1);
     end();
 }
@@ -257,7 +257,7 @@ main(void)
     test_sinking();
     test_branches();
     test_graph_goes_on_behind_a_plain_test();
-    test_segments();
+    test_epochs();
     test_inherited_exception();
     test_malformed();
     return check_report("trace");

@@ -4,18 +4,18 @@
 class Build:
     """Collects vals and facts; numbers are the vids of the trace."""
 
-    def __init__(self, probe, func=None, seg=0):
-        """`seg`: where values and facts belong that do not say it; roots are then older values."""
-        self.probe, self.func, self.vals, self.facts, self.nsegments, self.seg = probe, func, [], [], seg + 1, seg
+    def __init__(self, probe, func=None, epoch=0):
+        """`epoch`: where values and facts belong that do not say it; roots are then older values."""
+        self.probe, self.func, self.vals, self.facts, self.nepochs, self.epoch = probe, func, [], [], epoch + 1, epoch
 
     def const(self, obj):
         self.vals.append(("const", obj))
         return len(self.vals)
 
-    def src(self, access, parent=0, key=0, seg=None):
-        if seg is None:
-            seg = 0 if access in ("LOCAL", "FUNC") else self.seg
-        self.vals.append(("src", access, seg, parent, key))
+    def src(self, access, parent=0, key=0, epoch=None):
+        if epoch is None:
+            epoch = 0 if access in ("LOCAL", "FUNC") else self.epoch
+        self.vals.append(("src", access, epoch, parent, key))
         return len(self.vals)
 
     def step(self):
@@ -23,26 +23,26 @@ class Build:
         self.vals.append(("step",))
         return len(self.vals)
 
-    def fact(self, kind, vid, ref=None, num=0, vid2=0, seg=None):
-        seg = self.seg if seg is None else seg
-        self.facts.append((kind, seg, vid, vid2, ref, num))
+    def fact(self, kind, vid, ref=None, num=0, vid2=0, epoch=None):
+        epoch = self.epoch if epoch is None else epoch
+        self.facts.append((kind, epoch, vid, vid2, ref, num))
         return len(self.facts) - 1
 
     def type_version(self, vid, cls):
         return self.fact("TYPE_VERSION", vid, cls, self.probe.type_tag(cls))
 
     def make(self, used=(), writes=()):
-        return self.probe.Entry(self.func, self.vals, self.facts, list(used), list(writes), self.nsegments)
+        return self.probe.Entry(self.func, self.vals, self.facts, list(used), list(writes), self.nepochs)
 
 
-def passes(v, slots, seg=0):
-    ok, _, _, loaded, _ = v.eval(seg, slots)
-    assert ok, v.eval(seg, slots)
+def passes(v, slots, epoch=0):
+    ok, _, _, loaded, _ = v.eval(epoch, slots)
+    assert ok, v.eval(epoch, slots)
     return loaded
 
 
-def misses(v, slots, fact=None, vid=None, seg=0):
-    ok, failed, at, loaded, text = v.eval(seg, slots)
+def misses(v, slots, fact=None, vid=None, epoch=0):
+    ok, failed, at, loaded, text = v.eval(epoch, slots)
     assert not ok and not loaded
     assert isinstance(text, str) and text
     if fact is not None or vid is not None:

@@ -1,10 +1,10 @@
 /* kinprobe: guards built by hand, for tests. An entry is described in Python:
  *
  *     v = kinprobe.Entry(func, vals, facts, used=[...], writes=[...])
- *     vals:  [("const", obj) | ("src", access, seg, parent, key) | ("step",)], numbered from 1
- *     facts: [(kind, seg, vid, vid2, ref object or None, num)]
+ *     vals:  [("const", obj) | ("src", access, epoch, parent, key) | ("step",)], numbered from 1
+ *     facts: [(kind, epoch, vid, vid2, ref object or None, num)]
  *     used:  vids that a step uses (they must come back in the slots)
- *     v.eval(seg, {vid: obj}) -> (ok, fact or None, vid, {vid: loaded object})
+ *     v.eval(epoch, {vid: obj}) -> (ok, fact or None, vid, {vid: loaded object})
  *
  * For accesses with a name or key, `key` is the object; for the others a number.
  */
@@ -88,15 +88,15 @@ add_val(entry_object *self, PyObject *item)
     }
     else if (strcmp(kind, "src") == 0) {
         PyObject *key;
-        unsigned int seg, parent;
-        if (!PyArg_ParseTuple(item, "ssIIO", &kind, &access_name, &seg, &parent, &key))
+        unsigned int epoch, parent;
+        if (!PyArg_ParseTuple(item, "ssIIO", &kind, &access_name, &epoch, &parent, &key))
             return -1;
         int access = FIND(access_names, access_name);
         if (access < 0 || read_key(&self->v.refs, access, key, &val.key) < 0)
             return -1;
         val.kind = KIN_VAL_SRC;
         val.access = (uint8_t)access;
-        val.seg = (uint16_t)seg;
+        val.epoch = (uint16_t)epoch;
         val.parent = parent;
     }
     return check(kin_vec_push(&self->v.trace.vals, val));
@@ -106,12 +106,12 @@ static int
 read_fact(kin_refs *refs, PyObject *item, kin_fact *fact)
 {
     const char *name;
-    unsigned int seg, vid, vid2, num;
+    unsigned int epoch, vid, vid2, num;
     PyObject *ref;
-    if (!PyArg_ParseTuple(item, "sIIIOI", &name, &seg, &vid, &vid2, &ref, &num))
+    if (!PyArg_ParseTuple(item, "sIIIOI", &name, &epoch, &vid, &vid2, &ref, &num))
         return -1;
     int kind = FIND(fact_names, name);
-    *fact = (kin_fact){.kind = (uint8_t)kind, .seg = (uint16_t)seg, .vid = vid, .vid2 = vid2, .num = num};
+    *fact = (kin_fact){.kind = (uint8_t)kind, .epoch = (uint16_t)epoch, .vid = vid, .vid2 = vid2, .num = num};
     if (kind < 0)
         return -1;
     bool no_ref = ref == Py_None && kind != KIN_FACT_EQ && kind != KIN_FACT_ID && kind != KIN_FACT_NOT_ID;
@@ -169,19 +169,19 @@ add_use(entry_object *self, PyObject *item)
 static PyObject *
 entry_new(PyTypeObject *type, PyObject *args, PyObject *kwargs)
 {
-    static char *names[] = {"func", "vals", "facts", "used", "writes", "nsegments", NULL};
+    static char *names[] = {"func", "vals", "facts", "used", "writes", "nepochs", NULL};
     PyObject *func, *vals, *facts, *used = NULL, *writes = NULL;
-    unsigned int nsegments = 1;
-    if (!PyArg_ParseTupleAndKeywords(args, kwargs, "OOO|OOI", names, &func, &vals, &facts, &used, &writes, &nsegments))
+    unsigned int nepochs = 1;
+    if (!PyArg_ParseTupleAndKeywords(args, kwargs, "OOO|OOI", names, &func, &vals, &facts, &used, &writes, &nepochs))
         return NULL;
     entry_object *self = (entry_object *)type->tp_alloc(type, 0);
     if (self == NULL)
         return NULL;
     kin_trace *t = &self->v.trace;
     self->v.func = func == Py_None ? NULL : Py_NewRef(func);
-    t->nsegments = nsegments;
+    t->nepochs = nepochs;
     if (check(kin_refs_init(&self->v.refs)) < 0 || check(kin_vec_push(&t->vals, (kin_val){0})) < 0 ||
-        check(kin_vec_push(&t->snaps, (kin_snap){0})) < 0 || add_step(self, KIN_STEP_SEGMENT, NULL, 0, 0) < 0 ||
+        check(kin_vec_push(&t->snaps, (kin_snap){0})) < 0 || add_step(self, KIN_STEP_EPOCH, NULL, 0, 0) < 0 ||
         for_each(self, vals, add_val) < 0 || for_each(self, facts, add_fact) < 0 ||
         for_each(self, used, add_use) < 0 || for_each(self, writes, add_write) < 0 ||
         check(kin_guard_build(&self->v)) < 0) {
@@ -244,15 +244,15 @@ static PyObject *
 entry_eval(PyObject *op, PyObject *args)
 {
     entry_object *self = (entry_object *)op;
-    unsigned int seg;
+    unsigned int epoch;
     PyObject *given;
-    if (!PyArg_ParseTuple(args, "IO!", &seg, &PyDict_Type, &given))
+    if (!PyArg_ParseTuple(args, "IO!", &epoch, &PyDict_Type, &given))
         return NULL;
     PyObject **slots = make_slots(self, given);
     if (slots == NULL)
         return PyErr_NoMemory();
     kin_guard_miss miss = {.fact = UINT32_MAX};
-    bool ok = kin_guard_eval(&self->v, seg, slots, &miss);
+    bool ok = kin_guard_eval(&self->v, epoch, slots, &miss);
     PyObject *loaded = list_loaded(self, slots, given);
     PyObject *fact = ok || miss.fact == UINT32_MAX ? Py_NewRef(Py_None) : PyLong_FromUnsignedLong(miss.fact);
     PyObject *text = ok ? Py_NewRef(Py_None) : kin_miss_text(&self->v, &miss, slots, true);

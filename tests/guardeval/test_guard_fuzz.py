@@ -31,8 +31,8 @@ def other_code(a, b=1, *, k=2):
 class World:
     """Objects, a guard about their first state, and changes that can be undone."""
 
-    def __init__(self, probe, rng, seg=0):
-        self.rng, self.seg = rng, seg
+    def __init__(self, probe, rng, epoch=0):
+        self.rng, self.epoch = rng, epoch
         self.one, self.two = ["one"], ["two"]
         captured = {"deep": (1, ["x"])}
 
@@ -52,7 +52,7 @@ class World:
         self.describe(probe)
 
     def describe(self, probe):
-        b = self.b = Build(probe, self.fn, self.seg)
+        b = self.b = Build(probe, self.fn, self.epoch)
         f = b.src("FUNC")
         b.fact("CODE", f, self.fn.__code__)
         b.fact("NDEFAULTS", f, None, 1)
@@ -75,7 +75,7 @@ class World:
         b.fact("TYPE", right, dict)
         b.fact("HAS_KEY", right, "k")
         self.guard_part(b.src("DICT_ITEM", right, "k"), self.inline)
-        items = b.src("LOCAL", key=0) if self.seg == 0 else b.step()
+        items = b.src("LOCAL", key=0) if self.epoch == 0 else b.step()
         b.fact("TYPE", items, list)
         b.fact("LEN", items, None, 3)
         inline = b.src("LIST_ITEM", items, 0)
@@ -235,18 +235,18 @@ class World:
     ]
 
 
-def outcome(v, slots, seg):
-    ok, fact, vid, loaded, _ = v.eval(seg, slots)
+def outcome(v, slots, epoch):
+    ok, fact, vid, loaded, _ = v.eval(epoch, slots)
     return ok, fact, vid, {k: id(o) for k, o in loaded.items()}
 
 
-@pytest.mark.parametrize("seg", [0, 1])
+@pytest.mark.parametrize("epoch", [0, 1])
 @pytest.mark.parametrize("seed", range(40))
-def test_fast_array_agrees_with_explicit_program(probe, seed, seg):
+def test_fast_array_agrees_with_explicit_program(probe, seed, epoch):
     rng = random.Random(seed)
-    world = World(probe, rng, seg)
+    world = World(probe, rng, epoch)
     v = world.make()
-    assert outcome(v, world.slots(), seg)[0]
+    assert outcome(v, world.slots(), epoch)[0]
     held = failed = 0
     for _ in range(150):
         undo = []
@@ -256,21 +256,21 @@ def test_fast_array_agrees_with_explicit_program(probe, seed, seg):
             except (AttributeError, KeyError, TypeError):
                 pass  # an earlier change of this round is in the way
             # Between the changes too: arrays are made in states of every sort.
-            fast, explicit = outcome(v, world.slots(), seg), outcome(world.make(), world.slots(), seg)
+            fast, explicit = outcome(v, world.slots(), epoch), outcome(world.make(), world.slots(), epoch)
             assert fast == explicit
         if rng.random() < 0.2:
             junk = [bytearray(b"\xa5" * rng.randrange(16, 600)) for _ in range(50)]
             del junk
-        assert outcome(v, world.slots(), seg) == fast
+        assert outcome(v, world.slots(), epoch) == fast
         failed += not fast[0]
         for step in reversed(undo):
             step()
         world.items[:] = world.items[:3]
-        fast, explicit = outcome(v, world.slots(), seg), outcome(world.make(), world.slots(), seg)
+        fast, explicit = outcome(v, world.slots(), epoch), outcome(world.make(), world.slots(), epoch)
         assert fast == explicit
         held += fast[0]
         if not fast[0]:
-            world = World(probe, rng, seg)
+            world = World(probe, rng, epoch)
             v = world.make()
     assert held > 100 and failed > 20
-    assert v.stats()["fast" if seg == 0 else "later_fast"] > 0
+    assert v.stats()["fast" if epoch == 0 else "later_fast"] > 0

@@ -54,26 +54,26 @@ def test_bad_traces_are_refused(probe):
         b.make()
 
 
-def test_later_segment_reads_older_values(probe):
+def test_later_epoch_reads_older_values(probe):
     b = Build(probe)
-    b.nsegments = 3
+    b.nepochs = 3
     x = b.src("LOCAL")
     state = b.src("LIST_ITEM", x, 0)
     made = len(b.vals) + 1
     b.vals.append(("step",))
-    later = b.src("DICT_ITEM", state, "k", seg=1)
-    of_step = b.src("LIST_ITEM", made, 0, seg=2)
-    b.fact("EQ", later, 5, seg=1)
-    same = b.fact("SAME", of_step, vid2=later, seg=2)
+    later = b.src("DICT_ITEM", state, "k", epoch=1)
+    of_step = b.src("LIST_ITEM", made, 0, epoch=2)
+    b.fact("EQ", later, 5, epoch=1)
+    same = b.fact("SAME", of_step, vid2=later, epoch=2)
     v = b.make(used=[later, of_step])
     d = {"k": 5}
     assert passes(v, {x: [d]}) == {state: d}
-    assert passes(v, {x: [d], state: d}, seg=1) == {later: 5}
+    assert passes(v, {x: [d], state: d}, epoch=1) == {later: 5}
     d["k"] = 6
-    misses(v, {x: [d], state: d}, 0, later, seg=1)
-    assert passes(v, {x: [d], state: d, later: 5, made: [5]}, seg=2) == {of_step: 5}
-    misses(v, {x: [d], state: d, later: 5, made: [7]}, same, of_step, seg=2)
-    misses(v, {x: [d], later: 5}, seg=2)  # the step's value is missing
+    misses(v, {x: [d], state: d}, 0, later, epoch=1)
+    assert passes(v, {x: [d], state: d, later: 5, made: [5]}, epoch=2) == {of_step: 5}
+    misses(v, {x: [d], state: d, later: 5, made: [7]}, same, of_step, epoch=2)
+    misses(v, {x: [d], later: 5}, epoch=2)  # the step's value is missing
 
 
 def test_state_is_tested_first(probe):
@@ -134,34 +134,34 @@ def guard_tree(b, vid, node, leaves):
         guard_tree(b, b.src("DICT_ITEM", modules, name), child, leaves)
 
 
-def test_later_segments_have_arrays(probe):
+def test_later_epochs_have_arrays(probe):
     root = module_tree(2, 3)
-    b = Build(probe, seg=2)
+    b = Build(probe, epoch=2)
     x, leaves = b.src("LOCAL"), []
     guard_tree(b, x, root, leaves)
     v = b.make(used=leaves)
     want = [n.weight for n in all_nodes(root)]
     for _ in range(10):
-        loaded = passes(v, {x: root}, seg=2)
+        loaded = passes(v, {x: root}, epoch=2)
         assert [loaded[i] for i in leaves] == want
     stats = v.stats()
     assert stats["later_fast"] == 9 and stats["later_explicit"] == 1 and stats["later_words"] > len(want)
     assert stats["fast"] == stats["explicit"] == 0
     other = module_tree(2, 3)  # another root: its own array
     for _ in range(3):
-        assert [passes(v, {x: other}, seg=2)[i] for i in leaves] == [n.weight for n in all_nodes(other)]
+        assert [passes(v, {x: other}, epoch=2)[i] for i in leaves] == [n.weight for n in all_nodes(other)]
     assert v.stats()["later_explicit"] == 2
     for node in all_nodes(root):
         node.training = False
-        misses(v, {x: root}, seg=2)
+        misses(v, {x: root}, epoch=2)
         node.training = True
-        passes(v, {x: root}, seg=2)
-    assert passes(v, {x: other}, seg=2)
-    misses(v, {}, seg=2)
+        passes(v, {x: root}, epoch=2)
+    assert passes(v, {x: other}, epoch=2)
+    misses(v, {}, epoch=2)
 
 
 def test_new_roots_are_given_up(probe):
-    b = Build(probe, seg=1)
+    b = Build(probe, epoch=1)
     made = b.step()
     b.fact("TYPE", made, list)
     item = b.src("LIST_ITEM", made, 0)
@@ -173,9 +173,9 @@ def test_new_roots_are_given_up(probe):
     kept = []
     for _ in range(40):
         kept.append([5])
-        assert passes(v, {made: kept[-1]}, seg=1) == {item: 5, mode: 1}
-        misses(v, {made: [6]}, seg=1)
-        misses(v, {made: (5,)}, seg=1)
+        assert passes(v, {made: kept[-1]}, epoch=1) == {item: 5, mode: 1}
+        misses(v, {made: [6]}, epoch=1)
+        misses(v, {made: (5,)}, epoch=1)
     assert v.stats()["later_explicit"] < 15 and v.stats()["later_fast"] > 25
 
 

@@ -57,7 +57,7 @@ class Report:
 @contextlib.contextmanager
 def no_collection():
     """A collection may run a finaliser of somebody else at any instruction; the recording then knows less from there on
-    (a segment more). That is right, but when it happens depends on all that was allocated before."""
+    (an epoch more). That is right, but when it happens depends on all that was allocated before."""
     was = gc.isenabled()
     gc.disable()
     try:

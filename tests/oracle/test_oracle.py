@@ -71,7 +71,7 @@ def test_enough_was_compared(request):
 
 @pytest.fixture(scope="module")
 def recording():
-    """A recording with a graph, a break, an effect, facts of several kinds and two segments."""
+    """A recording with a graph, a break, an effect, facts of several kinds and two epochs."""
     import torch
 
     def f(x, table, n):
@@ -114,7 +114,7 @@ def damaged(recording):
             other = copy.deepcopy(recording)
             other["facts"][i] = fact[:field] + ("wrong",) + fact[field + 1:]
             yield f"fact {i}, field {field}", other
-    yield "one segment more", {**recording, "segments": recording["segments"] + 1}
+    yield "one epoch more", {**recording, "epochs": recording["epochs"] + 1}
 
 
 def test_damaged_recordings_are_noticed(recording):

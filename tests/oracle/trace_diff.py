@@ -61,7 +61,7 @@ def fact(entry):
         kind, said = "lacks attribute", said.replace(f"not in {owner}.__dict__", f"not in vars({owner})")
     if kind in ("same object", "other object"):   # of dicts that only their objects have, as the check before a store asks
         said = DICTS.sub(r"\1\2\3", said)
-    return (kind, said, entry["segment"], entry["line"], entry["function"])
+    return (kind, said, entry["epoch"], entry["line"], entry["function"])
 
 
 def graph(entry):
@@ -128,7 +128,7 @@ def simplify(dump):
     dump = {**dump, "facts": [f for f in dump["facts"] if not f["undone"] and not is_about_materialised_dict(f)]}
     out = {key: [row(entry) for entry in dump[key]] for key, row in (
         ("steps", lambda entry: step(entry, dump["constants"])), ("facts", fact), ("graphs", graph), ("breaks", graph_break), ("effects", effect))}
-    out["segments"] = dump["segments"]
+    out["epochs"] = dump["epochs"]
     return out
 
 
@@ -178,10 +178,10 @@ def does_it_really(a, b):
     if kind == "call" and kind_now == "object" and text.startswith(f'{text_now.removeprefix("object(").removesuffix(")")}('):
         return True
     # folded or inlined now: only the new recording knows what is called, or one of the operands
-    segment = sum(key[0] == "segment" for key, _ in a["steps"][:found[0]]) - 1
+    epoch = sum(key[0] == "epoch" for key, _ in a["steps"][:found[0]]) - 1
     head, _, rest = text.partition("(")
     for value in filter(lambda v: v[:2] in ("L[", "G["), [head, *rest.removesuffix(")").split(", ")]):
-        known = [any(type(f[1]) is str and value in f[1] and f[2] <= segment for f in side["facts"]) for side in (a, b)]
+        known = [any(type(f[1]) is str and value in f[1] and f[2] <= epoch for f in side["facts"]) for side in (a, b)]
         if known == [False, True]:
             return True
     return False
@@ -198,8 +198,8 @@ def compare(a, b):
         i = first_difference(left, right)
         if i is not None:
             out.append(f"{key}[{i}]:\n    recorded first: {side(left, i)}\n    recorded now:   {side(right, i)}")
-    if a["segments"] != b["segments"]:
-        out.append(f"segments: {a['segments']} and {b['segments']}")
+    if a["epochs"] != b["epochs"]:
+        out.append(f"epochs: {a['epochs']} and {b['epochs']}")
     return out
 
 
@@ -210,7 +210,7 @@ def compare_until(a, b, left_at):
     # a recording that had to stop early says nothing about what comes then
     stopped = found is not None and found[0] == len(b["steps"]) - 1 and b["steps"][-1][0][0] == "exit"
     # checks that passed on the way to the one that did not have done nothing
-    only_asked = found is not None and all(step[0][0] in ("check", "segment") for step in a["steps"][found[0]:left_at])
+    only_asked = found is not None and all(step[0][0] in ("check", "epoch") for step in a["steps"][found[0]:left_at])
     if found is not None and found[0] < left_at and not stopped and not only_asked and not does_it_really(a, b):
         return [f"before the exit at step {left_at}, {found[1]}"]
     return []

@@ -15,7 +15,7 @@ def walk(n):
         yield v * 2
 
 
-def grows_after_segment():
+def grows_after_epoch():
     ITEMS[:] = ITEMS[-5:]
     TABLE[next(iter(TABLE), "none")] = {**{"a": 3, "c": 4}, KEY: VALUE}.get(KEY, len(KEY))
 
@@ -35,8 +35,8 @@ def run_tables(call):
 
 def test_branch_sees_changes_of_what_the_prefix_made():
     """A branch reads a dict display of the steps before it by path; a later part of the display changed it."""
-    compiled = Compiled(grows_after_segment)
-    assert run_tables(compiled) == run_tables(grows_after_segment)
+    compiled = Compiled(grows_after_epoch)
+    assert run_tables(compiled) == run_tables(grows_after_epoch)
     assert compiled.stats()["recordings"] == 1 and compiled.stats()["replays"] == 6
 
 

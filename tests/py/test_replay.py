@@ -23,7 +23,7 @@ ADD, MUL, SUB, DIV = 0, 5, 10, 11
 def extension(tmp_path_factory):
     Program.ext = program.build(str(tmp_path_factory.mktemp("replay")))
     yield Program.ext
-    Program.ext.set_segment_hook(None)
+    Program.ext.set_epoch_hook(None)
 
 
 # -- functions and the programs that stand for them -------------------------------------------------------------------
@@ -380,7 +380,7 @@ def test_sunk_objects_at_a_failed_check():
     assert p.counters()["exits"] == 1
 
 
-# -- checks, branches, iteration, segments --------------------------------------------------------------------------------
+# -- checks, branches, iteration, epochs --------------------------------------------------------------------------------
 
 
 def choose(x, f):
@@ -470,18 +470,18 @@ def steady_program():
     f, x = p.local(0), p.local(1)
     p.step("call", f, x, flags="opaque effect", snap=p.at(steady, "CALL", locals=[f, x], stack=[0, f, x]))
     after = p.at(steady, "POP_TOP", locals=[f, x], stack=[p.const(None)])
-    p.step("segment", out=False, num=1, snap=after)
+    p.step("epoch", out=False, num=1, snap=after)
     p.step("return", x, out=False, snap=p.at(steady, "RETURN_VALUE", locals=[f, x], stack=[x]))
     return p
 
 
-def test_segment_facts_fail():
+def test_epoch_facts_fail():
     p, calls = steady_program(), []
-    Program.ext.set_segment_hook(lambda seg: calls.append(seg) is None)
+    Program.ext.set_epoch_hook(lambda epoch: calls.append(epoch) is None)
     assert p.run(calls.append, 5) == 5 and p.counters()["exits"] == 0
-    Program.ext.set_segment_hook(lambda seg: False)
+    Program.ext.set_epoch_hook(lambda epoch: False)
     assert p.run(calls.append, 6) == 6 and p.counters()["exits"] == 1
-    Program.ext.set_segment_hook(None)
+    Program.ext.set_epoch_hook(None)
     assert calls == [5, 1, 6]
 
 

@@ -46,7 +46,7 @@ snap_is_ok(const kin_trace *t, uint32_t i)
 kin_status
 kin_trace_check(const kin_trace *t)
 {
-    if (t->steps.len == 0 || t->steps.at[0].kind != KIN_STEP_SEGMENT || !kin_step_is_end(&t->steps.at[t->steps.len - 1]))
+    if (t->steps.len == 0 || t->steps.at[0].kind != KIN_STEP_EPOCH || !kin_step_is_end(&t->steps.at[t->steps.len - 1]))
         return KIN_BUG;
     for (uint32_t i = 0; i < t->steps.len; i++)
         if (!step_is_ok(t, i))

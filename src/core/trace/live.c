@@ -1,7 +1,7 @@
 /* Where slots are released: a backward walk over the tree, alts (higher indices) before the tests that lead to them.
  *
  * A value is used by the steps that take it, by the snapshots of the steps that can leave (all frames of the chain),
- * and by SEGMENT steps whose facts and paths start from it. A snapshot that mentions a sunk object also uses what the
+ * and by EPOCH steps whose facts and paths start from it. A snapshot that mentions a sunk object also uses what the
  * sunk steps of that object will need when the exit runs them. When in doubt a value is kept longer.
  *
  * A test with an alt releases only when it passes; what the alternative does not need is released after the
@@ -19,9 +19,9 @@ typedef struct {
     uint32_t nwords;
     uint64_t *now;         /* vids live before the step being walked */
     uint64_t **at_alt;     /* by step: vids live before the first step of a side trace */
-    uint32_t *seg_first;   /* SRC values by segment: vid, linked through seg_next; 0 ends */
-    uint32_t *seg_next;
-    uint32_t *fact_first;  /* facts by segment: fact + 1, linked through fact_next; 0 ends */
+    uint32_t *epoch_first;   /* SRC values by epoch: vid, linked through epoch_next; 0 ends */
+    uint32_t *epoch_next;
+    uint32_t *fact_first;  /* facts by epoch: fact + 1, linked through fact_next; 0 ends */
     uint32_t *fact_next;
     uint32_t *own_first;   /* sunk steps by object: step + 1, linked through own_next; 0 ends */
     uint32_t *own_next;
@@ -51,13 +51,13 @@ allocate(live *l)
     l->nwords = t->vals.len / 64 + 1;
     l->now = calloc(l->nwords, sizeof *l->now);
     l->at_alt = calloc(t->steps.len, sizeof *l->at_alt);
-    l->seg_first = calloc((size_t)UINT16_MAX + 1, sizeof *l->seg_first);
-    l->seg_next = calloc(t->vals.len, sizeof *l->seg_next);
+    l->epoch_first = calloc((size_t)UINT16_MAX + 1, sizeof *l->epoch_first);
+    l->epoch_next = calloc(t->vals.len, sizeof *l->epoch_next);
     l->fact_first = calloc((size_t)UINT16_MAX + 1, sizeof *l->fact_first);
     l->fact_next = calloc((size_t)t->facts.len + 1, sizeof *l->fact_next);
     l->own_first = calloc(t->vals.len, sizeof *l->own_first);
     l->own_next = calloc(t->steps.len, sizeof *l->own_next);
-    return l->now && l->at_alt && l->seg_first && l->seg_next && l->fact_first && l->fact_next && l->own_first && l->own_next;
+    return l->now && l->at_alt && l->epoch_first && l->epoch_next && l->fact_first && l->fact_next && l->own_first && l->own_next;
 }
 
 static void
@@ -67,8 +67,8 @@ release_all(live *l)
         free(l->at_alt[i]);
     free(l->now);
     free(l->at_alt);
-    free(l->seg_first);
-    free(l->seg_next);
+    free(l->epoch_first);
+    free(l->epoch_next);
     free(l->fact_first);
     free(l->fact_next);
     free(l->own_first);
@@ -91,12 +91,12 @@ index_parts(live *l)
     const kin_trace *t = l->t;
     for (uint32_t i = 1; i < t->vals.len; i++)
         if (t->vals.at[i].kind == KIN_VAL_SRC) {
-            l->seg_next[i] = l->seg_first[t->vals.at[i].seg];
-            l->seg_first[t->vals.at[i].seg] = i;
+            l->epoch_next[i] = l->epoch_first[t->vals.at[i].epoch];
+            l->epoch_first[t->vals.at[i].epoch] = i;
         }
     for (uint32_t i = t->facts.len; i-- > 0;) {
-        l->fact_next[i] = l->fact_first[t->facts.at[i].seg];
-        l->fact_first[t->facts.at[i].seg] = i + 1;
+        l->fact_next[i] = l->fact_first[t->facts.at[i].epoch];
+        l->fact_first[t->facts.at[i].epoch] = i + 1;
     }
     for (uint32_t i = 0; i < t->steps.len; i++) {
         const kin_step *s = &t->steps.at[i];
@@ -147,21 +147,21 @@ use_snapshot(live *l, uint32_t step, uint32_t snap)
     }
 }
 
-/* What a segment's guards start from: parents and subjects that are not read by the segment itself. */
+/* What an epoch's guards start from: parents and subjects that are not read by the epoch itself. */
 static void
-use_segment(live *l, uint32_t step, uint32_t seg)
+use_epoch(live *l, uint32_t step, uint32_t epoch)
 {
     const kin_trace *t = l->t;
-    for (kin_vid v = l->seg_first[seg]; v != 0; v = l->seg_next[v]) {
+    for (kin_vid v = l->epoch_first[epoch]; v != 0; v = l->epoch_next[v]) {
         kin_vid parent = t->vals.at[v].parent;
-        if (t->vals.at[parent].kind != KIN_VAL_SRC || t->vals.at[parent].seg != seg)
+        if (t->vals.at[parent].kind != KIN_VAL_SRC || t->vals.at[parent].epoch != epoch)
             use(l, step, parent);
     }
-    for (uint32_t i = l->fact_first[seg]; i != 0; i = l->fact_next[i - 1]) {
+    for (uint32_t i = l->fact_first[epoch]; i != 0; i = l->fact_next[i - 1]) {
         const kin_fact *f = &t->facts.at[i - 1];
         kin_vid subjects[2] = {f->vid, f->vid2};
         for (int k = 0; k < 2; k++)
-            if (t->vals.at[subjects[k]].kind != KIN_VAL_SRC || t->vals.at[subjects[k]].seg != seg)
+            if (t->vals.at[subjects[k]].kind != KIN_VAL_SRC || t->vals.at[subjects[k]].epoch != epoch)
                 use(l, step, subjects[k]);
     }
 }
@@ -180,9 +180,9 @@ define(live *l, uint32_t step, kin_vid vid)
 }
 
 static void
-define_segment(live *l, uint32_t step, uint32_t seg)
+define_epoch(live *l, uint32_t step, uint32_t epoch)
 {
-    for (kin_vid v = l->seg_first[seg]; v != 0; v = l->seg_next[v])
+    for (kin_vid v = l->epoch_first[epoch]; v != 0; v = l->epoch_next[v])
         define(l, step, v);
 }
 
@@ -190,8 +190,8 @@ static void
 walk_step(live *l, uint32_t i)
 {
     const kin_step *s = &l->t->steps.at[i];
-    if (s->kind == KIN_STEP_SEGMENT)
-        define_segment(l, i, s->num);
+    if (s->kind == KIN_STEP_EPOCH)
+        define_epoch(l, i, s->num);
     if (s->flags & KIN_STEP_SUNK) {
         if (s->out)
             l->now[s->out / 64] &= ~(UINT64_C(1) << (s->out % 64));
@@ -200,8 +200,8 @@ walk_step(live *l, uint32_t i)
     define(l, i, s->out);
     for (uint32_t a = 0; a < s->nargs; a++)
         use(l, i, l->t->vids.at[s->args + a]);
-    if (s->kind == KIN_STEP_SEGMENT)
-        use_segment(l, i, s->num);
+    if (s->kind == KIN_STEP_EPOCH)
+        use_epoch(l, i, s->num);
     use_snapshot(l, i, s->snap);
 }
 

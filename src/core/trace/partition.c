@@ -221,11 +221,11 @@ begin(kin_partitioner *p, const kin_partition_input *in, uint8_t *role)
 {
     const kin_trace *t = in->t;
     *p = (kin_partitioner){.in = in, .t = t, .objects = in->objects, .role = role, .traits = calloc(t->vals.len, sizeof *p->traits),
-                           .vals = calloc(t->vals.len, sizeof *p->vals), .starts = calloc(t->nsegments + 1, sizeof *p->starts)};
+                           .vals = calloc(t->vals.len, sizeof *p->vals), .starts = calloc(t->nepochs + 1, sizeof *p->starts)};
     if (p->traits == NULL || p->vals == NULL || p->starts == NULL)
         return KIN_NOMEM;
     for (uint32_t i = 0; i < t->steps.len; i++)
-        if (t->steps.at[i].kind == KIN_STEP_SEGMENT && t->steps.at[i].num <= t->nsegments)
+        if (t->steps.at[i].kind == KIN_STEP_EPOCH && t->steps.at[i].num <= t->nepochs)
             p->starts[t->steps.at[i].num] = i;
     kin_partition_learn_values(p);
     return KIN_OK;

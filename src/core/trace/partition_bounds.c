@@ -135,7 +135,7 @@ arrival(const kin_trace *t, const kin_subgraph *subgraph, kin_vid vid)
     if (val->kind == KIN_VAL_STEP)
         return val->step > subgraph->first ? val->step : subgraph->first;
     for (uint32_t i = subgraph->first; i <= subgraph->last; i++)
-        if (t->steps.at[i].kind == KIN_STEP_SEGMENT && t->steps.at[i].num == val->seg)
+        if (t->steps.at[i].kind == KIN_STEP_EPOCH && t->steps.at[i].num == val->epoch)
             return i;
     return subgraph->first;
 }

@@ -32,7 +32,7 @@ typedef struct {
     uint8_t *role;          /* by step: kin_role */
     uint16_t *traits;       /* by vid: KIN_IS_... */
     kin_partition_val *vals; /* by vid */
-    uint32_t *starts;       /* by segment: its SEGMENT step */
+    uint32_t *starts;       /* by epoch: its EPOCH step */
     bool dict_operand;      /* the dict of an instance is handed to a step, which may look into it */
     uint32_t subgraph, first, last_call;
     uint32_t reads;         /* the last deferred step that looks into a container that was there before; 0: none */

@@ -267,10 +267,10 @@ static bool
 pass_store(kin_partitioner *p, uint32_t step, kin_vid owner)
 {
     const kin_val *val = &p->t->vals.at[owner];
-    bool fresh = val->kind == KIN_VAL_STEP && val->step > p->last_call && p->t->steps.at[val->step].kind == KIN_STEP_BUILD_OBJECT;
-    if (p->barrier || (p->store != 0 && !(fresh && val->step > p->newest)))
+    bool virtual = val->kind == KIN_VAL_STEP && val->step > p->last_call && p->t->steps.at[val->step].kind == KIN_STEP_BUILD_OBJECT;
+    if (p->barrier || (p->store != 0 && !(virtual && val->step > p->newest)))
         return kin_stores_defer(p, step);
-    return !kin_stores_of_others(p, owner) && is_not_read(p, owner) && keep_in_order(p, step, !fresh);
+    return !kin_stores_of_others(p, owner) && is_not_read(p, owner) && keep_in_order(p, step, !virtual);
 }
 
 /* A method of a list, dict or set that changes it: list.append, dict.pop, ... */
@@ -314,11 +314,11 @@ pass_change(kin_partitioner *p, uint32_t step)
         kin_val_of(p, owner)->made = KIN_MADE_DEFERRED;
         return true;
     }
-    bool fresh = t->vals.at[owner].kind == KIN_VAL_STEP && t->vals.at[owner].step > p->last_call;
+    bool virtual = t->vals.at[owner].kind == KIN_VAL_STEP && t->vals.at[owner].step > p->last_call;
     kin_attribute to;
-    if ((p->barrier || (p->store != 0 && !(fresh && t->vals.at[owner].step > p->newest))) && (kin_stores_read(p, s, &to) || kin_subgraph_stores_own(t, s)))
+    if ((p->barrier || (p->store != 0 && !(virtual && t->vals.at[owner].step > p->newest))) && (kin_stores_read(p, s, &to) || kin_subgraph_stores_own(t, s)))
         return kin_stores_defer_own(p, step);
-    if ((s->kind != KIN_STEP_NEXT && !is_not_read(p, owner)) || !keep_in_order(p, step, !fresh))
+    if ((s->kind != KIN_STEP_NEXT && !is_not_read(p, owner)) || !keep_in_order(p, step, !virtual))
         return false;
     kin_val_of(p, owner)->changed = true;
     return true;
@@ -349,7 +349,7 @@ follow_exceptions(const kin_trace *t, const kin_step *s, exceptions *all)
     bool gives = handled || s->flags & KIN_STEP_RAISES;
     bool tests = s->kind == KIN_STEP_CHECK && (s->imm == KIN_CHECK_TYPE || s->imm == KIN_CHECK_IS || s->imm == KIN_CHECK_IS_NOT);
     if (s->flags & (KIN_STEP_TORCH | KIN_STEP_OPAQUE | KIN_STEP_BREAK | KIN_STEP_EFFECT) || s->kind == KIN_STEP_RETURN ||
-        s->kind == KIN_STEP_EXIT || s->kind == KIN_STEP_SEGMENT)
+        s->kind == KIN_STEP_EXIT || s->kind == KIN_STEP_EPOCH)
         return false;
     for (uint32_t a = 0; a < s->nargs && s->kind != KIN_STEP_RAISE && !tests; a++)
         if (is_one(all, t->vids.at[s->args + a]))
@@ -383,17 +383,17 @@ dies_soon(const kin_trace *t, uint32_t step)
 
 /* -- all other steps ---------------------------------------------------------------------------------------------- */
 
-/* What the guards of the segment start from. */
+/* What the guards of the epoch start from. */
 static bool
-pass_segment(kin_partitioner *p, uint32_t step)
+pass_epoch(kin_partitioner *p, uint32_t step)
 {
     const kin_trace *t = p->t;
-    uint32_t seg = t->steps.at[step].num;
+    uint32_t epoch = t->steps.at[step].num;
     for (kin_vid vid = 1; vid < t->vals.len; vid++)
-        if (t->vals.at[vid].kind == KIN_VAL_SRC && t->vals.at[vid].seg == seg && !want_in_order(p, t->vals.at[vid].parent))
+        if (t->vals.at[vid].kind == KIN_VAL_SRC && t->vals.at[vid].epoch == epoch && !want_in_order(p, t->vals.at[vid].parent))
             return false;
     for (uint32_t i = 0; i < t->facts.len; i++)
-        if (t->facts.at[i].seg == seg && !(want_in_order(p, t->facts.at[i].vid) && want_in_order(p, t->facts.at[i].vid2)))
+        if (t->facts.at[i].epoch == epoch && !(want_in_order(p, t->facts.at[i].vid) && want_in_order(p, t->facts.at[i].vid2)))
             return false;
     return keep_in_order(p, step, false);
 }
@@ -442,8 +442,8 @@ pass_independent(kin_partitioner *p, uint32_t step)
     const kin_step *s = &p->t->steps.at[step];
     if (p->store != 0 && !(s->flags & KIN_STEP_EFFECT) && kin_stores_are_seen(p, step))
         return refuse(p, "it might see that an attribute is set later than in eager");
-    if (s->kind == KIN_STEP_SEGMENT)
-        return pass_segment(p, step) || refuse(p, "what it reads may depend on a tensor call before it");
+    if (s->kind == KIN_STEP_EPOCH)
+        return pass_epoch(p, step) || refuse(p, "what it reads may depend on a tensor call before it");
     if (s->flags & KIN_STEP_EFFECT)
         return (!(s->flags & KIN_STEP_RAISES) && pass_effect(p, step)) || refuse(p, "a tensor call before it might see what it changes");
     if (s->flags & KIN_STEP_MUTATES)

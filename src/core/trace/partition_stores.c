@@ -1,5 +1,5 @@
 /* Stores to older objects that are deferred until the subgraph has run. They stay in their order. Nobody may see meanwhile that they
- * have not been done: the recording itself reads the word no more in this segment (record's overlay), so it is steps that run in
+ * have not been done: the recording itself reads the word no more in this epoch (record's overlay), so it is steps that run in
  * order between the calls that have to be asked.
  */
 #include "core/trace/partition_priv.h"
@@ -118,7 +118,7 @@ kin_stores_are_seen(const kin_partitioner *p, uint32_t step)
     kin_ref name = kin_partition_asked_name(p, s);
     if (name != 0)
         return p->objects[name].is & KIN_IS_DICT_NAME || is_awaited(p, name, step);
-    if (s->kind == KIN_STEP_SEGMENT || s->kind == KIN_STEP_GETATTR) /* reads the heap anew */
+    if (s->kind == KIN_STEP_EPOCH || s->kind == KIN_STEP_GETATTR) /* reads the heap anew */
         return true;
     if (kin_step_does(s, KIN_BLIND) || kin_step_does(s, KIN_MOVES) || (s->kind == KIN_STEP_CHECK && tests_no_contents(s)) ||
         (s->kind == KIN_STEP_SET_SUBSCR && kin_subgraph_stores_own(p->t, s)))

@@ -204,7 +204,7 @@ may_be_own(const kin_partitioner *p, kin_vid vid, int depth)
     const kin_val *val = &p->t->vals.at[vid];
     if (vid == 0 || val->note != 0 || val->kind == KIN_VAL_CONST)
         return false;
-    if ((val->kind == KIN_VAL_SRC ? p->starts[val->seg] : val->step) < p->into_own)
+    if ((val->kind == KIN_VAL_SRC ? p->starts[val->epoch] : val->step) < p->into_own)
         return false;
     const kin_step *maker = kin_maker_of(p->t, vid);
     if (maker == NULL || depth > 8)

@@ -4,7 +4,7 @@
  * that only stores its operands (a new tuple, list.append) is always free to wait. A step that *reads* an object
  * (tuple(list), list.extend(other)) may wait only while every object it reads is sunk as well (then the exit repeats
  * its history in order) or can never change. Operators flagged PURE are on exact builtin immutables by contract.
- * Objects that guards of later segments look at exist for real.
+ * Objects that guards of later epochs look at exist for real.
  */
 #include "core/trace/effects.h"
 #include "core/trace/trace_priv.h"
@@ -102,7 +102,7 @@ keep_value(sink *k, kin_vid vid)
         keep(k, k->maker[vid] - 1);
 }
 
-/* Guards of later segments read live objects: what a path starts from or a fact is about must exist. */
+/* Guards of later epochs read live objects: what a path starts from or a fact is about must exist. */
 static void
 keep_guarded(sink *k)
 {

@@ -24,11 +24,11 @@ kin_trace_init(kin_trace *t)
 {
     *t = (kin_trace){0};
     if (kin_vec_push(&t->vals, (kin_val){0}) != KIN_OK || kin_vec_push(&t->snaps, (kin_snap){0}) != KIN_OK ||
-        kin_vec_push(&t->steps, ((kin_step){.kind = KIN_STEP_SEGMENT})) != KIN_OK) {
+        kin_vec_push(&t->steps, ((kin_step){.kind = KIN_STEP_EPOCH})) != KIN_OK) {
         kin_trace_deinit(t);
         return KIN_NOMEM;
     }
-    t->nsegments = 1;
+    t->nepochs = 1;
     return KIN_OK;
 }
 
@@ -88,7 +88,7 @@ trim(kin_trace *t)
 kin_trace_mark
 kin_trace_end(const kin_trace *t)
 {
-    return (kin_trace_mark){t->vals.len, t->steps.len, t->vids.len, t->snaps.len, t->facts.len, t->nsegments};
+    return (kin_trace_mark){t->vals.len, t->steps.len, t->vids.len, t->snaps.len, t->facts.len, t->nepochs};
 }
 
 void
@@ -99,7 +99,7 @@ kin_trace_cut(kin_trace *t, kin_trace_mark end)
     t->vids.len = end.vids;
     t->snaps.len = end.snaps;
     t->facts.len = end.facts;
-    t->nsegments = end.nsegments;
+    t->nepochs = end.nepochs;
 }
 
 kin_status

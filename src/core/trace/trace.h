@@ -1,7 +1,7 @@
 /* A trace: what one recording of a call learnt, as data. Written by the recorder (src/py/recorder), read by guard
  * evaluation (src/py/guardeval), replay (src/py/replay) and the reports. docs/design/trace.md explains the model.
  *
- * A trace is a tree stored flat. `steps` run in index order until RETURN or EXIT. A CHECK or SEGMENT that fails
+ * A trace is a tree stored flat. `steps` run in index order until RETURN or EXIT. A CHECK or EPOCH that fails
  * goes to its `alt` (first step of a side trace recorded later, always at a higher index), or leaves the program at
  * its snapshot: the real frames are rebuilt and CPython runs the rest of the call. So does an EXIT, which may have an `alt` too.
  *
@@ -77,7 +77,7 @@ typedef enum { KIN_VAL_NONE, KIN_VAL_CONST, KIN_VAL_SRC, KIN_VAL_STEP } kin_val_
 typedef struct {
     uint8_t kind;     /* kin_val_kind */
     uint8_t access;   /* SRC: kin_access */
-    uint16_t seg;     /* SRC: the segment at whose start it is loaded */
+    uint16_t epoch;     /* SRC: the epoch at whose start it is loaded */
     kin_vid parent;   /* SRC: what it is read from (0 for LOCAL, FUNC) */
     uint32_t key;     /* SRC: kin_ref or number; CONST: kin_ref of the object; STEP that gives numbers which data decides: as recorded, or 0 */
     uint32_t step;    /* STEP: index of the step that makes it */
@@ -90,8 +90,8 @@ enum {
     KIN_STEP_OPAQUE = 2,  /* may run any Python code: frames are linked while it runs; facts end with it */
     KIN_STEP_BREAK = 4,   /* a graph break: the graph before it ends here */
     KIN_STEP_EFFECT = 8,  /* visible effect: never dropped */
-    KIN_STEP_PURE = 16,   /* makes a fresh object or number and does nothing else: dropped or sunk when unused */
-    KIN_STEP_MUTATES = 32,/* changes only args[0]; sunk with it while args[0] is a fresh object nobody needs */
+    KIN_STEP_PURE = 16,   /* makes a virtual object or number and does nothing else: dropped or sunk when unused */
+    KIN_STEP_MUTATES = 32,/* changes only args[0]; sunk with it while args[0] is a virtual object nobody needs */
     KIN_STEP_SUNK = 64,   /* set by kin_trace_finish: not run in sequence, only when an exit needs its object */
     KIN_STEP_RAISES = 128,/* expected to raise: out is the exception; not raising leaves after the instruction */
     KIN_STEP_AGAIN = 256, /* all since snap can be done again: raising forgets the exception and leaves before snap */
@@ -102,7 +102,7 @@ typedef struct {
     uint8_t kind;      /* kin_step_kind */
     uint8_t imm;       /* as steps.def says */
     uint16_t flags;
-    uint32_t num;      /* number argument of checks; segment number of SEGMENT; RAISES: kin_ref of the exact type, 0 = any */
+    uint32_t num;      /* number argument of checks; epoch number of EPOCH; RAISES: kin_ref of the exact type, 0 = any */
     uint32_t args;     /* first operand in trace.vids */
     uint16_t nargs;
     uint16_t why;      /* KIN_STEP_BREAK: row of breaks.def + 1 */
@@ -110,7 +110,7 @@ typedef struct {
     kin_ref ref;
     kin_vid out;
     uint32_t snap;     /* state before the instruction: exits and exceptions land there */
-    uint32_t alt;      /* CHECK, SEGMENT: step to go on with when it fails; EXIT: the recording's continuation; 0 = none */
+    uint32_t alt;      /* CHECK, EPOCH: step to go on with when it fails; EXIT: the recording's continuation; 0 = none */
     uint32_t frees;    /* set by kin_trace_finish: vids whose slots are released after this step */
     uint16_t nfrees;
     uint16_t graph;    /* TORCH: number of the graph it belongs to, from 1 (set by kin_trace_finish) */
@@ -148,7 +148,7 @@ typedef struct {
 
 typedef struct {
     uint8_t kind;       /* kin_fact_kind */
-    uint16_t seg;
+    uint16_t epoch;
     kin_vid vid, vid2;
     kin_ref ref;
     uint32_t num;
@@ -167,11 +167,11 @@ typedef struct {
 
 typedef struct {
     KIN_VEC(kin_val) vals;      /* [0] is unused */
-    KIN_VEC(kin_step) steps;    /* [0] is always the SEGMENT 0 step */
+    KIN_VEC(kin_step) steps;    /* [0] is always the EPOCH 0 step */
     KIN_VEC(kin_vid) vids;      /* pool for operands, snapshots and free lists */
     KIN_VEC(kin_snap) snaps;    /* [0] is unused */
     KIN_VEC(kin_fact) facts;    /* in the order in which they were needed: parents before children */
-    uint32_t nsegments;
+    uint32_t nepochs;
     uint32_t ngraphs;
     uint32_t nbreaks;
     uint32_t neffects;          /* deferred effects */
@@ -189,10 +189,10 @@ typedef KIN_VEC(kin_range) kin_path;
 
 /* How long a trace is, to go back to. */
 typedef struct {
-    uint32_t vals, steps, vids, snaps, facts, nsegments;
+    uint32_t vals, steps, vids, snaps, facts, nepochs;
 } kin_trace_mark;
 
-/* An empty trace: vals[0], snaps[0], segment 0 and its step. */
+/* An empty trace: vals[0], snaps[0], epoch 0 and its step. */
 kin_status kin_trace_init(kin_trace *t) KIN_MUST_CHECK;
 void kin_trace_deinit(kin_trace *t);
 

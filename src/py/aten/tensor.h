@@ -50,7 +50,7 @@ int64_t kin_meta_size(PyObject *record, int dim);
 /* Is the record missed by sizes, and at most strides? Then the bits of the sizes that differ. */
 bool kin_meta_only_sizes(PyObject *tensor, PyObject *record, uint64_t *differ);
 bool kin_meta_match(PyObject *tensor, PyObject *record);
-/* ... but for the dispatch keys, which stand-ins for tensors have of their own. */
+/* ... but for the dispatch keys, which fake tensors have of their own. */
 bool kin_meta_match_kind(PyObject *tensor, PyObject *record);
 unsigned kin_meta_mask(PyObject *record);
 /* First difference in words, e.g. "size mismatch at index 0. expected 3, actual 4" (new str). */

@@ -24,7 +24,7 @@ typedef struct {
     uint64_t strided_keys;  /* all that a strided tensor may have; 0 = unknown */
     uint64_t sized_keys;    /* ... that a tensor may have whose sizes lie where a strided one's do */
     PyTypeObject *tensor, *parameter;
-    PyTypeObject *own;      /* the stand-ins of capture */
+    PyTypeObject *own;      /* the fake tensors of capture */
     bool ready;
 } kin_torch_access;
 /* Filled by kin_aten_init. */

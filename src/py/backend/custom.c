@@ -533,7 +533,7 @@ only_computes(const kin_entry *v, uint32_t i)
     switch ((kin_step_kind)s->kind) {
     case KIN_STEP_CHECK: case KIN_STEP_RETURN: case KIN_STEP_SIZE: case KIN_STEP_LEN: case KIN_STEP_IS:
         return true;
-    case KIN_STEP_SEGMENT:
+    case KIN_STEP_EPOCH:
         return i == 0;
     default:
         return false;

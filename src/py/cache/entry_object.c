@@ -192,7 +192,7 @@ kin_entry_stats(kin_entry_object *self)
     return Py_BuildValue("{s:I,s:I,s:I,s:I,s:I,s:I,s:I,s:I,s:I,s:I,s:d,s:n,s:K,s:K,s:K,s:I,s:K,s:O,s:O,s:O,s:d}",
                          "number", self->number, "graphs", t->ngraphs, "breaks", t->nbreaks, "guards", t->facts.len,
                          "ops", count_steps(t, KIN_STEP_TORCH), "steps", t->steps.len,
-                         "effects", t->neffects, "segments", t->nsegments, "branches", self->side_traces,
+                         "effects", t->neffects, "epochs", t->nepochs, "branches", self->side_traces,
                          "instructions", self->ninstr,
                          "record_ms", v->record_ns / 1e6, "bytes", (Py_ssize_t)count_bytes(self, &guards),
                          "hits", (unsigned long long)v->hits, "exits", (unsigned long long)v->exits,

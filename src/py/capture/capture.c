@@ -1,4 +1,4 @@
-/* Runs a subgraph's steps on stand-ins (capture.h) and leaves no trace of it: the mode is taken off again, inference mode is
+/* Runs a subgraph's steps on fake tensors (capture.h) and leaves no trace of it: the mode is taken off again, inference mode is
  * as before, and warnings that the program has seen already are not shown again.
  */
 #include <stdlib.h>
@@ -25,7 +25,7 @@ kin_capture_init(void)
         return T.ready ? KIN_OK : KIN_BREAK;
     PyObject *torch = PyImport_ImportModule("torch");
     bool ok = torch != NULL && kin_aten_init(torch) == KIN_OK && kin_make_init(torch) == KIN_OK && kin_warnings_init(torch) &&
-              kin_stand_in_init(torch) == KIN_OK && kin_mode_init() == KIN_OK;
+              kin_fake_init(torch) == KIN_OK && kin_mode_init() == KIN_OK;
     Py_XDECREF(torch);
     PyErr_Clear();
     T.ready = ok;
@@ -138,7 +138,7 @@ typedef struct {
     PyObject *mode; /* that sees operators; borrowed */
 } stepper;
 
-/* A stand-in for an input: on storage of its own, from its own first element. */
+/* A fake tensor for an input: on storage of its own, from its own first element. */
 static PyObject *
 stand_for_input(capturing *c, PyObject *tensor)
 {
@@ -149,9 +149,9 @@ stand_for_input(capturing *c, PyObject *tensor)
     }
     unsigned dim = (unsigned)kin_tensor_dim(tensor);
     const int64_t *sizes = kin_tensor_sizes(tensor), *strides = kin_tensor_strides(tensor);
-    uint32_t storage = kin_stand_in_new_storage(c);
+    uint32_t storage = kin_fake_new_storage(c);
     kin_aten_val val = storage == 0 ? 0 : kin_aten_input(c->out->graph, dtype, dim, sizes, strides, storage, 0);
-    return kin_stand_in_for_input(c, kin_tensor_requires_grad(tensor), val);
+    return kin_fake_for_input(c, kin_tensor_requires_grad(tensor), val);
 }
 
 static bool
@@ -244,7 +244,7 @@ run_on_data(stepper *x, const kin_step *s)
     PyErr_Fetch(&type, &error, &tb);
     PyObject *pushed = PyObject_CallOneArg(T.push, x->mode);
     PyErr_Restore(type, error, tb);
-    PyObject *made = result == NULL || pushed == NULL ? NULL : kin_capture_stand_in_for(&x->c, recorded_number(x, s, result));
+    PyObject *made = result == NULL || pushed == NULL ? NULL : kin_capture_fake_for(&x->c, recorded_number(x, s, result));
     Py_XDECREF(popped);
     Py_XDECREF(pushed);
     Py_XDECREF(result);
@@ -356,7 +356,7 @@ pools_otherwise(const stepper *x, const kin_step *s, const char *name)
            !kin_lies_by_rows(kin_tensor_sizes(image), kin_tensor_strides(image), kin_tensor_dim(image));
 }
 
-/* What a stand-in cannot show: composite functions that call other operators when a mode watches, with results that lie otherwise; a tensor that
+/* What a fake tensor cannot show: composite functions that call other operators when a mode watches, with results that lie otherwise; a tensor that
  * is to keep its gradient, which no operator tells of. */
 static bool
 stays_by_itself(stepper *x, const kin_step *s)
@@ -371,7 +371,7 @@ stays_by_itself(stepper *x, const kin_step *s)
     return true;
 }
 
-/* A container that was built before the subgraph, to be an argument in it, is built again with stand-ins. */
+/* A container that was built before the subgraph, to be an argument in it, is built again with fake tensors. */
 static bool
 provide(stepper *x, const kin_step *s, int depth)
 {
@@ -388,7 +388,7 @@ provide(stepper *x, const kin_step *s, int depth)
     return true;
 }
 
-/* The class of what the stand-in stands for. An operator may return its input (x.float() of a float): a Parameter then. */
+/* The class of what the fake tensor stands for. An operator may return its input (x.float() of a float): a Parameter then. */
 static PyTypeObject *
 type_of_original(const stepper *x, uint32_t number)
 {
@@ -400,13 +400,13 @@ type_of_original(const stepper *x, uint32_t number)
 }
 
 static bool
-is_of_type(const stepper *x, PyObject *stand_in, PyObject *ref)
+is_of_type(const stepper *x, PyObject *fake, PyObject *ref)
 {
-    PyTypeObject *type = type_of_original(x, kin_capture_number(stand_in));
+    PyTypeObject *type = type_of_original(x, kin_capture_number(fake));
     return type != NULL ? (PyObject *)type == ref : kin_is_tensor_type(ref);
 }
 
-/* A test of something that a stand-in is part of. */
+/* A test of something that a fake tensor is part of. */
 static bool
 holds(const stepper *x, const kin_step *s)
 {
@@ -628,7 +628,7 @@ inputs_want_as_before(stepper *x)
     uint32_t number = 0;
     for (uint32_t i = 0; i < x->subgraph->nin; i++)
         if (kin_is_tensor(x->in[i]) &&
-            kin_tensor_requires_grad(PyList_GET_ITEM(x->c.out->stand_ins, number++)) != kin_tensor_requires_grad(x->in[i])) {
+            kin_tensor_requires_grad(PyList_GET_ITEM(x->c.out->fakes, number++)) != kin_tensor_requires_grad(x->in[i])) {
             kin_capture_refuse(&x->c, "an input requires gradients from this call on");
             return false;
         }
@@ -666,7 +666,7 @@ end(stepper *x)
         Py_XDECREF(x->slots[i]);
     free(x->slots);
     for (uint32_t i = 0; i < x->c.entries.len; i++)
-        Py_XDECREF(x->c.entries.at[i].twin);
+        Py_XDECREF(x->c.entries.at[i].meta);
     kin_vec_deinit(&x->c.entries);
     kin_repeats_deinit(&x->c.repeats);
     kin_vec_deinit(&x->c.shapes.results);
@@ -682,11 +682,11 @@ kin_capture_run(const kin_entry *v, const kin_subgraph *subgraph, PyObject *cons
                  .subgraph = subgraph, .in = in, .gradients = (may & KIN_CAPTURE_GRADIENTS) != 0, .data = (may & KIN_CAPTURE_DATA) != 0, .c.other_data = (may & KIN_CAPTURE_OTHER_DATA) != 0};
     surroundings around = {0};
     bool warned = false, ok = false;
-    *out = (kin_capture){.graph = kin_aten_new(), .stand_ins = PyList_New(0)};
+    *out = (kin_capture){.graph = kin_aten_new(), .fakes = PyList_New(0)};
     out->out = calloc(subgraph->nout + 1, sizeof *out->out);
     x.c.no_rules = !kin_default_dtype(&x.c.options.default_dtype);
     x.slots = calloc(v->trace.vals.len, sizeof *x.slots);
-    if (out->graph != NULL && out->stand_ins != NULL && out->out != NULL && x.slots != NULL &&
+    if (out->graph != NULL && out->fakes != NULL && out->out != NULL && x.slots != NULL &&
         hide_warnings(&around, &warned) && leave_inference(&around) && fill_inputs(&x, in) && push_mode(&around, &x.c)) {
         x.mode = around.mode;
         ok = run_steps(&x) && keep_outputs(&x) && go_back(&x) && keep_values(&x);
@@ -789,7 +789,7 @@ kin_capture_deinit(kin_capture *c)
         Py_DECREF(c->out[i]);
     free(c->out);
     free(c->values);
-    Py_XDECREF(c->stand_ins);
+    Py_XDECREF(c->fakes);
     kin_vec_deinit(&c->joint.results);
     kin_vec_deinit(&c->joint.wanting);
     kin_vec_deinit(&c->joint.gradients);

@@ -1,8 +1,8 @@
-/* Capture: what a subgraph's steps ask of ATen, found by running them once on stand-ins for its tensors.
+/* Capture: what a subgraph's steps ask of ATen, found by running them once on fake tensors for its tensors.
  *
- * A stand-in looks like a CPU tensor and has no data. What an operator that reaches the dispatch mode (mode.c) returns is told by a
- * rule (core/shape), or learned by calling it on twins of the stand-ins on the meta device. Nothing of the program is touched: steps
- * run on slots of their own, with stand-ins for all tensors, and an operator that needs data fails.
+ * A fake tensor looks like a CPU tensor and has no data. What an operator that reaches the dispatch mode (mode.c) returns is told by a
+ * rule (core/shape), or learned by calling it on meta tensors of the fake tensors on the meta device. Nothing of the program is touched: steps
+ * run on slots of their own, with fake tensors for all tensors, and an operator that needs data fails.
  */
 #ifndef KIN_PY_CAPTURE_H
 #define KIN_PY_CAPTURE_H
@@ -10,16 +10,16 @@
 #include "core/aten/aten.h"
 #include "py/replay/subgraphs.h"
 
-/* An operator as it was called, stand-ins in place of tensors. By number of the call in the graph. */
+/* An operator as it was called, fake tensors in place of tensors. By number of the call in the graph. */
 typedef struct {
     PyObject *op;      /* the overload's C function */
     PyObject *args;    /* tuple */
     PyObject *kwargs;  /* dict or NULL */
-    PyObject *made;    /* with gradients: what it gave, of stand-ins; else NULL */
+    PyObject *made;    /* with gradients: what it gave, of fake tensors; else NULL */
     uint32_t step;     /* that called it; UINT32_MAX: it belongs to the gradients */
 } kin_capture_call;
 
-/* How a result really lies in memory, where the twins' call says otherwise. */
+/* How a result really lies in memory, where the meta tensors' call says otherwise. */
 typedef struct {
     uint32_t call, which;     /* number of the call, of the tensor among its results */
     unsigned ndim;
@@ -33,20 +33,20 @@ typedef KIN_VEC(uint32_t) kin_capture_numbers;
  * require gradients. */
 typedef struct {
     uint32_t ncalls;         /* of the graph's calls, those of the forward part */
-    kin_capture_numbers results;   /* stand-ins of the results with a tangent, in the order of the tangents */
-    kin_capture_numbers wanting;   /* inputs that require gradients, by stand-in */
-    kin_capture_numbers gradients; /* by wanting input: stand-in of its gradient; UINT32_MAX: there is none */
+    kin_capture_numbers results;   /* fake tensors of the results with a tangent, in the order of the tangents */
+    kin_capture_numbers wanting;   /* inputs that require gradients, by fake tensor */
+    kin_capture_numbers gradients; /* by wanting input: fake tensor of its gradient; UINT32_MAX: there is none */
     KIN_VEC(uint64_t) saving; /* by result: the results that need something which going back from it frees, as bits */
 } kin_capture_joint;
 
 typedef struct {
     kin_aten *graph;      /* without outputs; inputs are the tensors among the subgraph's, in order */
     KIN_VEC(kin_capture_call) calls;
-    PyObject **out;       /* what the steps gave for the subgraph's outputs: stand-ins, containers with some, None */
+    PyObject **out;       /* what the steps gave for the subgraph's outputs: fake tensors, containers with some, None */
     uint32_t nout;
-    PyObject *stand_ins;  /* list: all of them, by number */
+    PyObject *fakes;  /* list: all of them, by number */
     uint32_t ninputs;     /* the first of them stand for inputs */
-    kin_aten_val *values; /* by stand-in: its value in the graph at the end */
+    kin_aten_val *values; /* by fake tensor: its value in the graph at the end */
     KIN_VEC(uint32_t) raising; /* steps whose operators may raise because of data, or draw random numbers */
     bool writes;          /* an operator writes to an input */
     kin_capture_numbers quiet; /* storages of inputs, once for each write that torch does not count */
@@ -77,7 +77,7 @@ kin_launch kin_capture_do(const kin_entry *v, const kin_subgraph *subgraph, PyOb
 /* torch's engine, back from `results` to `inputs`, of which nothing accumulates (joint.c): new tuple, None where there is no gradient. */
 PyObject *kin_engine_run(PyObject *results, PyObject *tangents, bool create_graph, PyObject *inputs);
 void kin_capture_deinit(kin_capture *c);
-/* Number of a stand-in; UINT32_MAX: it is none. */
+/* Number of a fake tensor; UINT32_MAX: it is none. */
 uint32_t kin_capture_number(PyObject *obj);
 
 #endif

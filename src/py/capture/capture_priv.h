@@ -10,8 +10,8 @@
 
 /* What was found in torch; kept for the life of the process. */
 typedef struct {
-    PyTypeObject *stand_in, *mode;
-    Py_ssize_t number_at;     /* of a stand-in's number (an int object) in it */
+    PyTypeObject *fake, *mode;
+    Py_ssize_t number_at;     /* of a fake tensor's number (an int object) in it */
     PyObject *make_subclass;  /* torch.Tensor._make_wrapper_subclass */
     PyObject *push, *pop;     /* of dispatch modes */
     PyObject *cpu, *meta;     /* devices */
@@ -27,7 +27,7 @@ typedef struct {
 extern capture_torch kin_capture_torch;
 
 typedef struct {
-    PyObject *twin;   /* owned; NULL: none was needed yet */
+    PyObject *meta;   /* owned; NULL: none was needed yet */
     kin_aten_val val; /* newest value with its contents */
 } capture_entry;
 
@@ -41,9 +41,9 @@ typedef struct {
 /* One capture in progress. */
 typedef struct {
     kin_capture *out;
-    KIN_VEC(capture_entry) entries;      /* by number of the stand-in */
+    KIN_VEC(capture_entry) entries;      /* by number of the fake tensor */
     const kin_capture_hints *hints;
-    KIN_VEC(const void *) storages;      /* storage number - 1 -> its name among twins; NULL: none has it yet */
+    KIN_VEC(const void *) storages;      /* storage number - 1 -> its name among meta tensors; NULL: none has it yet */
     kin_shape_options options;
     kin_shapes shapes;                   /* of the call at hand */
     bool no_rules;
@@ -55,22 +55,22 @@ typedef struct {
     kin_repeats repeats;
 } capturing;
 
-/* -- stand_in.c -- */
-kin_status kin_stand_in_init(PyObject *torch_module) KIN_MUST_CHECK;
-/* A stand-in for a value: new reference. twin: NULL when there is none yet. */
-PyObject *kin_stand_in_new(capturing *c, PyObject *twin, bool requires_grad, kin_aten_val val);
+/* -- fake_tensor.c -- */
+kin_status kin_fake_init(PyObject *torch_module) KIN_MUST_CHECK;
+/* A fake tensor for a value: new reference. meta: NULL when there is none yet. */
+PyObject *kin_fake_new(capturing *c, PyObject *meta, bool requires_grad, kin_aten_val val);
 /* ... for an input, where it may be one of an earlier capture. */
-PyObject *kin_stand_in_for_input(capturing *c, bool requires_grad, kin_aten_val val);
+PyObject *kin_fake_for_input(capturing *c, bool requires_grad, kin_aten_val val);
 /* Does it have the sizes, strides and offset of this value? */
-bool kin_stand_in_lies_as(const kin_aten *g, PyObject *stand_in, kin_aten_val val);
+bool kin_fake_lies_as(const kin_aten *g, PyObject *fake, kin_aten_val val);
 /* From now on it has the sizes and strides of this value. False with an exception. */
-bool kin_stand_in_lay_out(capturing *c, PyObject *stand_in, kin_aten_val val);
-/* The twin of a stand-in, made now if need be; borrowed, NULL with an exception. */
-PyObject *kin_stand_in_twin(capturing *c, uint32_t number);
+bool kin_fake_lay_out(capturing *c, PyObject *fake, kin_aten_val val);
+/* The meta tensor of a fake tensor, made now if need be; borrowed, NULL with an exception. */
+PyObject *kin_fake_meta(capturing *c, uint32_t number);
 /* Number of the storage, a new one if it has none. */
-uint32_t kin_stand_in_storage(capturing *c, PyObject *twin);
-/* A new one that no twin has yet; 0 without memory. */
-uint32_t kin_stand_in_new_storage(capturing *c);
+uint32_t kin_fake_storage(capturing *c, PyObject *meta);
+/* A new one that no meta tensor has yet; 0 without memory. */
+uint32_t kin_fake_new_storage(capturing *c);
 /* Why there is no capture, unless that is known already. */
 void kin_capture_refuse(capturing *c, const char *format, ...) __attribute__((format(printf, 2, 3)));
 
@@ -80,7 +80,7 @@ typedef struct {
     uint32_t key;
     bool reads;                   /* it can be told what its operands are */
     uint32_t first, values, storages, entries, raising; /* how many there were before it */
-    KIN_VEC(uint32_t) tensors;    /* among its operands: numbers of stand-ins */
+    KIN_VEC(uint32_t) tensors;    /* among its operands: numbers of fake tensors */
     PyObject *result;             /* begin was true: a new reference, NULL with an exception */
 } kin_repeat;
 /* Was such a step met before? Then it is done, as that one was. Call end in either case; result: what torch gave, NULL: it was not asked, or failed. */
@@ -89,10 +89,10 @@ void kin_repeat_end(capturing *c, kin_repeat *m, PyObject *result);
 void kin_repeats_deinit(kin_repeats *r);
 
 /* -- data.c -- */
-/* The object with tensors of ones in place of stand-ins: new reference. */
+/* The object with tensors of ones in place of fake tensors: new reference. */
 PyObject *kin_capture_data_of(capturing *c, PyObject *obj);
-/* ... and with stand-ins in place of tensors. */
-PyObject *kin_capture_stand_in_for(capturing *c, PyObject *obj);
+/* ... and with fake tensors in place of tensors. */
+PyObject *kin_capture_fake_for(capturing *c, PyObject *obj);
 
 /* -- saves.c -- */
 /* Fills in what going back from one result takes from the others (joint.saving). */

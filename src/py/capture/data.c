@@ -1,5 +1,5 @@
 /* Calls that need data, while something is to be shown of a graph that is not compiled from the capture (KIN_CAPTURE_DATA): they run on
- * tensors of ones, outside of the dispatch mode, and stand-ins are put in the place of what they give.
+ * tensors of ones, outside of the dispatch mode, and fake tensors are put in the place of what they give.
  */
 #include "py/capture/capture_priv.h"
 #include "py/refs/sequence.h"
@@ -26,15 +26,15 @@ end_with_zero(PyObject *tensor)
 }
 
 static PyObject *
-ones_like(const capturing *c, PyObject *stand_in)
+ones_like(const capturing *c, PyObject *fake)
 {
     kin_dtype dtype;
     PyObject *torch = PyImport_ImportModule("torch"), *made = NULL;
-    PyObject *sizes = PyObject_GetAttrString(stand_in, "shape");
-    if (torch != NULL && sizes != NULL && kin_tensor_dtype(stand_in, &dtype) && T.dtypes[dtype] != NULL) {
+    PyObject *sizes = PyObject_GetAttrString(fake, "shape");
+    if (torch != NULL && sizes != NULL && kin_tensor_dtype(fake, &dtype) && T.dtypes[dtype] != NULL) {
         PyObject *make = PyObject_GetAttrString(torch, "ones"), *args = PyTuple_Pack(1, sizes);
         PyObject *kwargs = Py_BuildValue("{s:O,s:O}", "dtype", T.dtypes[dtype], "requires_grad",
-                                         kin_tensor_requires_grad(stand_in) ? Py_True : Py_False);
+                                         kin_tensor_requires_grad(fake) ? Py_True : Py_False);
         if (make != NULL && args != NULL && kwargs != NULL)
             made = PyObject_Call(make, args, kwargs);
         if (made != NULL && c->other_data && !end_with_zero(made))
@@ -43,7 +43,7 @@ ones_like(const capturing *c, PyObject *stand_in)
         Py_XDECREF(args);
         Py_XDECREF(kwargs);
     } else if (!PyErr_Occurred()) {
-        PyErr_SetString(PyExc_RuntimeError, "kintsugi: no data for a stand-in");
+        PyErr_SetString(PyExc_RuntimeError, "kintsugi: no data for a fake tensor");
     }
     Py_XDECREF(sizes);
     Py_XDECREF(torch);
@@ -63,7 +63,7 @@ rebuild(PyObject *obj, int depth, PyObject *(*one)(void *arg, PyObject *obj, int
 
 static PyObject *to_data(void *arg, PyObject *obj, int depth);
 
-/* The function with data in the place of stand-ins among what its cells hold. */
+/* The function with data in the place of fake tensors among what its cells hold. */
 static PyObject *
 function_of_data(void *arg, PyObject *function, int depth)
 {
@@ -107,22 +107,22 @@ kin_capture_data_of(capturing *c, PyObject *obj)
 }
 
 static PyObject *
-to_stand_in(void *arg, PyObject *obj, int depth)
+to_fake(void *arg, PyObject *obj, int depth)
 {
     capturing *c = arg;
     kin_dtype dtype;
     if (depth < DEPTH && (PyTuple_Check(obj) || PyList_CheckExact(obj)))
-        return rebuild(obj, depth, to_stand_in, arg);
+        return rebuild(obj, depth, to_fake, arg);
     if (!kin_is_tensor(obj))
         return Py_NewRef(obj);
-    uint32_t storage = kin_tensor_dtype(obj, &dtype) ? kin_stand_in_new_storage(c) : 0;
+    uint32_t storage = kin_tensor_dtype(obj, &dtype) ? kin_fake_new_storage(c) : 0;
     kin_aten_val val = storage == 0 ? 0 : kin_aten_input(c->out->graph, dtype, (unsigned)kin_tensor_dim(obj), kin_tensor_sizes(obj),
                                                          kin_tensor_strides(obj), storage, 0);
-    return kin_stand_in_new(c, NULL, kin_tensor_requires_grad(obj), val);
+    return kin_fake_new(c, NULL, kin_tensor_requires_grad(obj), val);
 }
 
 PyObject *
-kin_capture_stand_in_for(capturing *c, PyObject *obj)
+kin_capture_fake_for(capturing *c, PyObject *obj)
 {
-    return to_stand_in(c, obj, 0);
+    return to_fake(c, obj, 0);
 }

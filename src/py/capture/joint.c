@@ -1,4 +1,4 @@
-/* Backward of what a subgraph's steps asked of ATen: torch's own autograd goes back from the results, on stand-ins for what comes back
+/* Backward of what a subgraph's steps asked of ATen: torch's own autograd goes back from the results, on fake tensors for what comes back
  * (*tangents*), and the mode (mode.c) notes the operators that it calls. So every operator is differentiated as torch does it, and
  * forward and backward are one graph.
  *
@@ -25,7 +25,7 @@ is_of_input(const capturing *c, uint32_t number)
     return storage_of(c, number) <= c->out->ninputs; /* storages are numbered from the inputs on */
 }
 
-/* Stand-ins among the results that have memory of their own, each once. */
+/* Fake tensors among the results that have memory of their own, each once. */
 static bool
 collect(capturing *c, PyObject *obj, kin_capture_numbers *all)
 {
@@ -46,7 +46,7 @@ collect(capturing *c, PyObject *obj, kin_capture_numbers *all)
 static bool
 wants(const capturing *c, uint32_t number)
 {
-    return kin_tensor_requires_grad(PyList_GET_ITEM(c->out->stand_ins, number));
+    return kin_tensor_requires_grad(PyList_GET_ITEM(c->out->fakes, number));
 }
 
 /* Who speaks for a result: itself, or where several results share memory the tensor that this memory was made for; the others are
@@ -96,7 +96,7 @@ static bool
 find_wanting(capturing *c)
 {
     for (uint32_t i = 0; i < c->out->ninputs; i++)
-        if (kin_tensor_requires_grad(PyList_GET_ITEM(c->out->stand_ins, i)) && kin_vec_push(&c->out->joint.wanting, i) != KIN_OK)
+        if (kin_tensor_requires_grad(PyList_GET_ITEM(c->out->fakes, i)) && kin_vec_push(&c->out->joint.wanting, i) != KIN_OK)
             return false;
     return true;
 }
@@ -128,9 +128,9 @@ make_tangents(capturing *c)
         unsigned ndim = kin_aten_at(g, of)->ndim;
         lay_tangent(g, of, strides);
         memcpy(sizes, kin_aten_sizes(g, of), ndim * sizeof *sizes);
-        uint32_t storage = kin_stand_in_new_storage(c);
+        uint32_t storage = kin_fake_new_storage(c);
         kin_aten_val val = storage == 0 ? 0 : kin_aten_input(g, (kin_dtype)kin_aten_at(g, of)->dtype, ndim, sizes, strides, storage, 0);
-        PyObject *tangent = kin_stand_in_new(c, NULL, false, val);
+        PyObject *tangent = kin_fake_new(c, NULL, false, val);
         if (tangent == NULL)
             Py_CLEAR(tuple);
         else
@@ -144,7 +144,7 @@ tuple_of(const capturing *c, const uint32_t *at, uint32_t n)
 {
     PyObject *tuple = PyTuple_New(n);
     for (uint32_t i = 0; tuple != NULL && i < n; i++)
-        PyTuple_SET_ITEM(tuple, i, Py_NewRef(PyList_GET_ITEM(c->out->stand_ins, at[i])));
+        PyTuple_SET_ITEM(tuple, i, Py_NewRef(PyList_GET_ITEM(c->out->fakes, at[i])));
     return tuple;
 }
 

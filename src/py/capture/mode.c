@@ -1,5 +1,5 @@
 /* The dispatch mode of a capture: a heap type whose __torch_dispatch__ notes each operator in the graph and learns what
- * it returns: from a rule (core/shape), or by calling it on the twins of its arguments. torch takes the mode off while the
+ * it returns: from a rule (core/shape), or by calling it on the meta tensors of its arguments. torch takes the mode off while the
  * method runs.
  */
 #include <stddef.h>
@@ -277,10 +277,10 @@ wrap_same(capturing *c, PyObject *self, kin_aten_val val)
     uint32_t number = kin_capture_number(self);
     if (val == 0)
         return PyErr_NoMemory();
-    if (!kin_stand_in_lies_as(c->out->graph, self, val)) {
+    if (!kin_fake_lies_as(c->out->graph, self, val)) {
         if (number < c->out->ninputs || kin_tensor_requires_grad(self))
             return refused(c, "%s", "an operator resizes its argument");
-        if (!kin_stand_in_lay_out(c, self, val))
+        if (!kin_fake_lay_out(c, self, val))
             return NULL;
     }
     c->entries.at[number].val = val;
@@ -296,11 +296,11 @@ wrap_shape(capturing *c, PyObject *args, const kin_shape *s)
         Py_RETURN_NONE;
     const kin_capture_hint *hint = s->same ? NULL : find_hint(c, s->ndim);
     bool own = s->of == 0 || hint != NULL;
-    uint32_t storage = own ? kin_stand_in_new_storage(c) : kin_aten_at(g, s->of)->storage;
+    uint32_t storage = own ? kin_fake_new_storage(c) : kin_aten_at(g, s->of)->storage;
     kin_aten_val val = storage == 0 ? 0 : kin_aten_add_result(g, s->dtype, s->ndim, s->sizes, hint != NULL ? hint->strides : s->strides,
                                                               storage, own ? 0 : s->offset);
     if (!s->same)
-        return kin_stand_in_new(c, NULL, false, val);
+        return kin_fake_new(c, NULL, false, val);
     return wrap_same(c, PyTuple_GET_ITEM(args, 0), val);
 }
 
@@ -324,65 +324,65 @@ results_by_rule(capturing *c, PyObject *args)
     return made;
 }
 
-/* -- arguments of the twins' call ------------------------------------------------------------------------------- */
+/* -- arguments of the meta tensors' call ------------------------------------------------------------------------------- */
 
-/* The same with twins in place of stand-ins, the meta device in place of the CPU: new reference. */
+/* The same with meta tensors in place of fake tensors, the meta device in place of the CPU: new reference. */
 static PyObject *
-twin_of(void *arg, PyObject *obj)
+meta_of(void *arg, PyObject *obj)
 {
     capturing *c = arg;
     uint32_t number = kin_capture_number(obj);
     if (number < c->entries.len)
-        return Py_XNewRef(kin_stand_in_twin(c, number));
+        return Py_XNewRef(kin_fake_meta(c, number));
     if (Py_IS_TYPE(obj, T.device))
         return Py_NewRef(T.meta);
     if (!PyTuple_Check(obj) && !PyList_Check(obj))
         return Py_NewRef(obj);
-    return kin_map_items(obj, twin_of, c);
+    return kin_map_items(obj, meta_of, c);
 }
 
-/* -- results of the twins' call --------------------------------------------------------------------------------- */
+/* -- results of the meta tensors' call --------------------------------------------------------------------------------- */
 
-/* The stand-in whose twin this is, among the arguments; borrowed or NULL. Operators that write return their argument. */
+/* The fake tensor whose meta tensor this is, among the arguments; borrowed or NULL. Operators that write return their argument. */
 static PyObject *
-find_argument(capturing *c, PyObject *obj, PyObject *twin, uint32_t *number)
+find_argument(capturing *c, PyObject *obj, PyObject *meta, uint32_t *number)
 {
     uint32_t n = kin_capture_number(obj);
     if (n < c->entries.len) {
         *number = n;
-        return c->entries.at[n].twin == twin ? obj : NULL;
+        return c->entries.at[n].meta == meta ? obj : NULL;
     }
     PyObject *found = NULL;
     if (PyTuple_Check(obj) || PyList_Check(obj))
         for (Py_ssize_t i = 0; found == NULL && i < PySequence_Fast_GET_SIZE(obj); i++)
-            found = find_argument(c, PySequence_Fast_GET_ITEM(obj, i), twin, number);
+            found = find_argument(c, PySequence_Fast_GET_ITEM(obj, i), meta, number);
     PyObject *key, *value;
     Py_ssize_t pos = 0;
     if (PyDict_Check(obj))
         while (found == NULL && PyDict_Next(obj, &pos, &key, &value))
-            found = find_argument(c, value, twin, number);
+            found = find_argument(c, value, meta, number);
     return found;
 }
 
-/* The twin as a hint says it lies, or itself: new reference. */
+/* The meta tensor as a hint says it lies, or itself: new reference. */
 static PyObject *
-lay_out(capturing *c, PyObject *twin)
+lay_out(capturing *c, PyObject *meta)
 {
-    const kin_capture_hint *hint = find_hint(c, kin_tensor_dim(twin));
+    const kin_capture_hint *hint = find_hint(c, kin_tensor_dim(meta));
     kin_dtype dtype;
-    if (hint == NULL || !kin_tensor_dtype(twin, &dtype))
-        return Py_NewRef(twin);
-    return kin_tensor_new(dtype, hint->ndim, kin_tensor_sizes(twin), hint->strides, true);
+    if (hint == NULL || !kin_tensor_dtype(meta, &dtype))
+        return Py_NewRef(meta);
+    return kin_tensor_new(dtype, hint->ndim, kin_tensor_sizes(meta), hint->strides, true);
 }
 
 /* Does the tensor only say that its elements are other ones than those in memory? */
 static bool
-is_lazy(PyObject *twin)
+is_lazy(PyObject *meta)
 {
     static const char *const questions[] = {"is_conj", "is_neg", "_is_zerotensor"};
     bool lazy = false;
     for (int i = 0; i < 3 && !lazy; i++) {
-        PyObject *answer = PyObject_CallMethod(twin, questions[i], NULL);
+        PyObject *answer = PyObject_CallMethod(meta, questions[i], NULL);
         lazy = answer != Py_False;
         Py_XDECREF(answer);
     }
@@ -391,31 +391,31 @@ is_lazy(PyObject *twin)
 }
 
 static PyObject *
-wrap_tensor(capturing *c, const kin_capture_call *call, PyObject *twin)
+wrap_tensor(capturing *c, const kin_capture_call *call, PyObject *meta)
 {
     kin_dtype dtype;
-    if (is_lazy(twin))
+    if (is_lazy(meta))
         return refused(c, "%s", "a result is a conjugated or negated view that is not resolved yet");
-    if (!kin_tensor_is_dense(twin, true) || !kin_tensor_dtype(twin, &dtype))
+    if (!kin_tensor_is_dense(meta, true) || !kin_tensor_dtype(meta, &dtype))
         return refused(c, "%s", "an unsupported kind of result");
-    kin_aten_val val = kin_aten_add_result(c->out->graph, dtype, (unsigned)kin_tensor_dim(twin), kin_tensor_sizes(twin),
-                                           kin_tensor_strides(twin), kin_stand_in_storage(c, twin), kin_tensor_offset(twin));
+    kin_aten_val val = kin_aten_add_result(c->out->graph, dtype, (unsigned)kin_tensor_dim(meta), kin_tensor_sizes(meta),
+                                           kin_tensor_strides(meta), kin_fake_storage(c, meta), kin_tensor_offset(meta));
     uint32_t number;
-    PyObject *same = find_argument(c, call->args, twin, &number);
+    PyObject *same = find_argument(c, call->args, meta, &number);
     if (same == NULL && call->kwargs != NULL)
-        same = find_argument(c, call->kwargs, twin, &number);
+        same = find_argument(c, call->kwargs, meta, &number);
     if (same == NULL)
-        return kin_stand_in_new(c, twin, false, val);
+        return kin_fake_new(c, meta, false, val);
     return wrap_same(c, same, val);
 }
 
-/* What the program gets for a result of the twins' call. */
+/* What the program gets for a result of the meta tensors' call. */
 static PyObject *
 wrap_result(capturing *c, const kin_capture_call *call, PyObject *result)
 {
     if (kin_is_tensor(result)) {
-        PyObject *twin = lay_out(c, result), *made = twin == NULL ? NULL : wrap_tensor(c, call, twin);
-        Py_XDECREF(twin);
+        PyObject *meta = lay_out(c, result), *made = meta == NULL ? NULL : wrap_tensor(c, call, meta);
+        Py_XDECREF(meta);
         return made;
     }
     if (!PyTuple_CheckExact(result) && !PyList_CheckExact(result))
@@ -453,7 +453,7 @@ prepare_kernels(void)
     PyErr_Clear();
 }
 
-/* The result of the twins' call (stolen), laid out as the operator leaves it: meta kernels do not always know (kintsugi/_layouts.py). */
+/* The result of the meta tensors' call (stolen), laid out as the operator leaves it: meta kernels do not always know (kintsugi/_layouts.py). */
 static PyObject *
 lay_out_results(const capturing *c, const kin_capture_call *call, PyObject *args, PyObject *kwargs, PyObject *result)
 {
@@ -473,12 +473,12 @@ lay_out_results(const capturing *c, const kin_capture_call *call, PyObject *args
     return laid;
 }
 
-/* What the call gives, learned by calling the operator on twins. */
+/* What the call gives, learned by calling the operator on meta tensors. */
 static PyObject *
-results_by_twins(capturing *c, const kin_capture_call *call)
+results_by_meta(capturing *c, const kin_capture_call *call)
 {
     prepare_kernels();
-    PyObject *args = twin_of(c, call->args), *kwargs = args == NULL ? NULL : kin_map_values(call->kwargs, twin_of, c);
+    PyObject *args = meta_of(c, call->args), *kwargs = args == NULL ? NULL : kin_map_values(call->kwargs, meta_of, c);
     PyObject *result = kwargs != NULL && place_on_meta(c, kwargs) ? PyObject_Call(call->op, args, kwargs) : NULL;
     result = lay_out_results(c, call, args, kwargs, result);
     PyObject *made = result == NULL ? NULL : wrap_result(c, call, result);
@@ -637,7 +637,7 @@ note_results(capturing *c, uint32_t number, const kin_capture_call *call)
         return refused(c, "%s mutates an argument", kin_aten_text(c->out->graph, noted->op));
     PyObject *made = c->no_rules ? NULL : results_by_rule(c, call->args);
     /* Recurrent layers come as a whole (kin_mode_call_whole); on meta tensors they would be one operator after the other. */
-    return made != NULL || PyErr_Occurred() || kin_aten_op_is(kin_aten_op_of(noted), KIN_ATEN_WHOLE) ? made : results_by_twins(c, call);
+    return made != NULL || PyErr_Occurred() || kin_aten_op_is(kin_aten_op_of(noted), KIN_ATEN_WHOLE) ? made : results_by_meta(c, call);
 }
 
 static PyObject *
@@ -650,7 +650,7 @@ note_call(capturing *c, PyObject *func, PyObject *args, PyObject *kwargs)
     PyObject *written = PyTuple_GET_ITEM(row, 2), *made = NULL;
     if (strcmp(name, "aten.lift_fresh.default") == 0 && ((made = note_new_tensor(c, args)) != NULL || PyErr_Occurred()))
         return made;
-    if (strcmp(name, "aten._has_compatible_shallow_copy_type.default") == 0) /* kin_stand_in_lay_out */
+    if (strcmp(name, "aten._has_compatible_shallow_copy_type.default") == 0) /* kin_fake_lay_out */
         Py_RETURN_TRUE;
     PyObject *composition = find_composition(PyTuple_GET_ITEM(row, 1));
     if (composition != NULL) {

@@ -17,7 +17,7 @@
 typedef struct {
     capturing *c;
     kin_text key;
-    KIN_VEC(uint32_t) tensors; /* numbers of the stand-ins among the operands, each once */
+    KIN_VEC(uint32_t) tensors; /* numbers of the fake tensors among the operands, each once */
     bool unknown;
 } reading;
 
@@ -247,7 +247,7 @@ is_plain(const capturing *c, const kin_repeated *p, uint32_t entries)
 {
     const kin_aten *g = c->out->graph;
     for (uint32_t i = entries; i < c->entries.len; i++)
-        if (c->entries.at[i].twin != NULL)
+        if (c->entries.at[i].meta != NULL)
             return false;
     for (uint32_t i = p->first; i < p->first + p->ncalls; i++)
         if (g->calls.at[i].random || kin_aten_has_effect(g, &g->calls.at[i]) || !knows_args(p, g, g->calls.at[i].args, g->calls.at[i].nargs))
@@ -333,8 +333,8 @@ static PyObject *
 result_now(const again *a, place at)
 {
     if (at.from == OF_OPERAND)
-        return Py_NewRef(PyList_GET_ITEM(a->c->out->stand_ins, a->tensors[at.at]));
-    return kin_stand_in_new(a->c, NULL, false, a->values + at.at);
+        return Py_NewRef(PyList_GET_ITEM(a->c->out->fakes, a->tensors[at.at]));
+    return kin_fake_new(a->c, NULL, false, a->values + at.at);
 }
 
 static PyObject *
@@ -355,7 +355,7 @@ do_again(capturing *c, const kin_repeated *p, const uint32_t *tensors)
     again a = {c, p, tensors, c->out->graph->values.len, c->storages.len};
     bool ok = true;
     for (uint32_t i = 0; i < p->nstorages && ok; i++)
-        ok = kin_stand_in_new_storage(c) != 0;
+        ok = kin_fake_new_storage(c) != 0;
     for (uint32_t i = 0; i < p->ncalls && ok; i++)
         ok = copy_call(&a, p->first + i);
     for (uint32_t i = 0; i < p->raising && ok; i++)

@@ -110,7 +110,7 @@ kin_joint_saves(capturing *c)
         ok = kin_vec_push(&j->saving, w.n > 1 && w.n <= 63 ? 0 : all) == KIN_OK;
     w.saving = j->saving.at;
     for (uint32_t i = 0; ok && w.n > 1 && w.n <= 63 && i < w.n; i++)
-        ok = walk_from(&w, PyList_GET_ITEM(c->out->stand_ins, j->results.at[i]), i);
+        ok = walk_from(&w, PyList_GET_ITEM(c->out->fakes, j->results.at[i]), i);
     Py_XDECREF(w.seen);
     Py_XDECREF(w.types);
     return ok;

@@ -46,7 +46,7 @@ enter_frame(rec *r, rec_frame *f)
             kin_vid cell = rec_step_out(r, KIN_STEP_BUILD_CELL, KIN_STEP_PURE, &content, 1);
             rec_set_obj(r, cell, real[i]);
             r->info.at[cell].type = &PyCell_Type;
-            rec_make_fresh(r, cell, FRESH_CELL, &content, 1, true);
+            rec_make_virtual(r, cell, VIRTUAL_CELL, &content, 1, true);
             f->slots[i] = cell;
         } else if (kind & KIND_FREE) {
             f->slots[i] = rec_closure_cell(r, f->func, nfree++, real[i]);
@@ -265,12 +265,12 @@ agrees_with_stack(rec *r, rec_frame *f)
     return true;
 }
 
-/* Segments and graphs are counted in 16 bits; the rest of the bound is memory and patience. */
+/* Epochs and graphs are counted in 16 bits; the rest of the bound is memory and patience. */
 static bool
 is_too_long(const rec *r)
 {
     const uint32_t most = UINT16_MAX - 100;
-    return r->ninstr > r->opt->trace_limit || r->t->vids.len > 1u << 26 || r->t->nsegments > most || r->t->ngraphs + r->nbreaks > most;
+    return r->ninstr > r->opt->trace_limit || r->t->vids.len > 1u << 26 || r->t->nepochs > most || r->t->ngraphs + r->nbreaks > most;
 }
 
 /* Room for what the rules of an instruction of ordinary size write, so that they need not expect to be without memory in the middle. */
@@ -365,7 +365,7 @@ static void
 push_membership(rec *r, rec_frame *f, kin_vid result)
 {
     bool invert = f->call_resume == KIN_RESUME_FALSITY;
-    if (r->t->vals.at[result].kind == KIN_VAL_SRC && !r->seg_ended && kin_is_exact_immutable(O(r, result)) &&
+    if (r->t->vals.at[result].kind == KIN_VAL_SRC && !r->epoch_ended && kin_is_exact_immutable(O(r, result)) &&
         rec_can_const(r, result))
         result = rec_need_const(r, result); /* a fact: nothing has to be decided here */
     if (rec_is_const(r, result) && kin_is_exact_immutable(O(r, result)))
@@ -464,9 +464,9 @@ rec_free(rec *r)
     for (uint32_t i = 0; i < r->info.len; i++) {
         if (r->info.at[i].held)
             Py_DECREF(r->info.at[i].obj);
-        if (r->info.at[i].fresh != NULL) {
-            free(r->info.at[i].fresh->items);
-            free(r->info.at[i].fresh);
+        if (r->info.at[i].virtual != NULL) {
+            free(r->info.at[i].virtual->items);
+            free(r->info.at[i].virtual);
         }
     }
     for (uint32_t i = 0; i < r->forgotten.len; i++) {

@@ -1,7 +1,7 @@
 /* Recording what CPython does after an exit, as a new side trace of the same trace: the rebuilt frames get symbolic frames
  * whose slots are the snapshot's values, and watching goes on from there.
  *
- * The side trace starts in a new segment, so nothing is assumed about the heap. What was known of fresh objects is not
+ * The side trace starts in a new epoch, so nothing is assumed about the heap. What was known of virtual objects is not
  * carried over: they are ordinary objects here, read by path.
  */
 #include "core/diag/breaks.h"
@@ -109,7 +109,7 @@ begin_side_trace(side_run *b, uint32_t step)
         if (!adopt_frame(b, depth, s))
             return false;
     }
-    r->seg_ended = true;
+    r->epoch_ended = true;
     r->first_step = r->t->steps.len;
     return true;
 }
@@ -143,7 +143,7 @@ kin_record_can_join(const kin_step *s)
 {
     if (s->kind == KIN_STEP_EXIT)
         return s->why == 0 || s->why == KIN_WHY_UNSUPPORTED_INSTRUCTION || s->why == KIN_WHY_EXCEPTION_ESCAPED;
-    return s->kind == KIN_STEP_CHECK || s->kind == KIN_STEP_SEGMENT;
+    return s->kind == KIN_STEP_CHECK || s->kind == KIN_STEP_EPOCH;
 }
 
 static bool

@@ -13,7 +13,7 @@
 
 struct kin_subgraphs;      /* py/replay/subgraphs.h */
 struct kin_sunk_index; /* py/replay/sunk.c: which sunk steps belong to which value; one block of memory */
-struct kin_guard_prog; /* py/guardeval: built from trace.vals + trace.facts, one part per segment */
+struct kin_guard_prog; /* py/guardeval: built from trace.vals + trace.facts, one part per epoch */
 
 #define KIN_EXIT_USED UINT32_MAX
 
@@ -39,11 +39,11 @@ typedef struct kin_entry {
     PyObject *func;          /* the recorded function (strong) */
     uint64_t hits;           /* replays that ran to RETURN */
     uint64_t exits;          /* replays that left at a side exit or EXIT */
-    uint64_t misses;         /* guard misses of segment 0 */
+    uint64_t misses;         /* guard misses of epoch 0 */
     uint64_t launches;       /* subgraphs that ran compiled */
     uint32_t running;        /* replays in progress (recursion, threads) */
-    uint32_t missed;         /* the fact that failed in the segment at which a replay last left; UINT32_MAX: a path */
-    uint32_t *exit_counts;   /* by step: how often this CHECK/SEGMENT left the program, KIN_EXIT_USED: its side trace was taken; NULL until needed */
+    uint32_t missed;         /* the fact that failed in the epoch at which a replay last left; UINT32_MAX: a path */
+    uint32_t *exit_counts;   /* by step: how often this CHECK/EPOCH left the program, KIN_EXIT_USED: its side trace was taken; NULL until needed */
     uint32_t nused;          /* side traces that were taken */
     kin_remake remake;       /* do all replays leave at one place? */
     double record_ns;

@@ -1,4 +1,4 @@
-/* Guard evaluation: the facts of one segment against live objects.
+/* Guard evaluation: the facts of one epoch against live objects.
  *
  * Runs no Python code, allocates nothing, sets no exception and clears none. Values are read from the
  * root down, so that nothing is dereferenced before the fact that makes it valid has held.
@@ -18,13 +18,13 @@ typedef struct {
 kin_status kin_guard_build(kin_entry *v) KIN_MUST_CHECK;
 void kin_guard_free(struct kin_guard_prog *p);
 
-/* Evaluates segment `seg`. slots[vid] holds owned references of values made so far (NULL = none). For segment 0
- * the caller has filled the LOCAL and FUNC roots. On success every SRC value of the segment that a step or a
- * snapshot uses, or that a later segment reads from, has been loaded into slots (new references). On a miss nothing
+/* Evaluates epoch `epoch`. slots[vid] holds owned references of values made so far (NULL = none). For epoch 0
+ * the caller has filled the LOCAL and FUNC roots. On success every SRC value of the epoch that a step or a
+ * snapshot uses, or that a later epoch reads from, has been loaded into slots (new references). On a miss nothing
  * is left in slots by this call. */
-bool kin_guard_eval(kin_entry *v, uint32_t seg, PyObject **slots, kin_guard_miss *miss);
+bool kin_guard_eval(kin_entry *v, uint32_t epoch, PyObject **slots, kin_guard_miss *miss);
 
-/* As kin_guard_eval of segment 0, but goes on behind facts about content that does not hold, and tells each of them. Loads nothing. */
+/* As kin_guard_eval of epoch 0, but goes on behind facts about content that does not hold, and tells each of them. Loads nothing. */
 void kin_guard_each_miss(kin_entry *v, PyObject **slots, void (*tell)(const kin_fact *fact, PyObject *obj, void *arg), void *arg);
 
 /* Reads one SRC value from its parent object as the guard would; borrowed, NULL when absent. The recorder uses it
@@ -85,14 +85,14 @@ PyObject *kin_instance_dict(PyObject *obj);
 /* Tells how COMPILED_FUNC reads a compiled wrapper: its exact type and the byte offset of the original callable. */
 void kin_guard_set_compiled(PyTypeObject *type, Py_ssize_t offset);
 
-/* Counters of segment 0's fast array, for tests and reports, and sums over the later segments. */
+/* Counters of epoch 0's fast array, for tests and reports, and sums over the later epochs. */
 typedef struct {
     uint32_t words;    /* compares in the fast array, 0 = not armed */
     uint32_t explicit_ops; /* loads and tests that run one by one beside it */
     uint64_t fast_hits, explicit_hits, rearms;
     uint32_t later_words, later_ops;
     uint64_t later_fast, later_explicit;
-    size_t bytes;      /* of memory, for all segments */
+    size_t bytes;      /* of memory, for all epochs */
 } kin_guard_stats;
 void kin_guard_get_stats(const kin_entry *v, kin_guard_stats *out);
 

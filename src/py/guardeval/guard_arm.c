@@ -1,11 +1,11 @@
-/* Making a fast array: which 8-byte words of the heap, as they are now, imply that a segment's facts hold.
+/* Making a fast array: which 8-byte words of the heap, as they are now, imply that an epoch's facts hold.
  *
  * A value is *pinned* when the words before it prove that it is the object seen while arming:
  *   SAME  the very same object: it is reached through a dict or class whose version word matches (it has been
  *         held there all the time), or it is a constant. Immutable contents need no further test.
  *   ADDR  the word that holds the pointer is unchanged. Another object may have taken that address, so
  *         everything asked about it must again be words of the object (or explicit operations).
- * Roots are the arguments, and in later segments what older slots hold: owned, so alive, and compared by address.
+ * Roots are the arguments, and in later epochs what older slots hold: owned, so alive, and compared by address.
  * A pinned value's words come after the words that pin it, so no word is read before its memory is known to be
  * there. Before a field of a type is read, the type word is compared, unless the place can hold that layout only.
  * What is not worth a word, or changes all the time, stays an explicit operation on the live value.
@@ -22,7 +22,7 @@ static void
 find_traits(kin_arm *a)
 {
     const kin_trace *t = &a->v->trace;
-    const kin_guard_seg *s = &a->p->segs[a->seg];
+    const kin_guard_epoch *s = &a->p->epochs[a->epoch];
     for (uint32_t i = 0; i < s->ops.len; i++) {
         const kin_guard_op *op = &s->ops.at[i];
         if (op->kind != KIN_GOP_FACT) {
@@ -38,9 +38,9 @@ find_traits(kin_arm *a)
 }
 
 bool
-kin_arm_init(kin_arm *a, kin_entry *v, uint32_t seg, PyObject *const *slots, kin_guard_fast *f)
+kin_arm_init(kin_arm *a, kin_entry *v, uint32_t epoch, PyObject *const *slots, kin_guard_fast *f)
 {
-    *a = (kin_arm){.v = v, .p = v->guards, .f = f, .seg = seg, .slots = slots, .ok = true};
+    *a = (kin_arm){.v = v, .p = v->guards, .f = f, .epoch = epoch, .slots = slots, .ok = true};
     a->pin = calloc(a->p->nvals + 1, 1);
     a->traits = calloc(a->p->nvals + 1, 1);
     if (a->traits != NULL)
@@ -323,7 +323,7 @@ pinned_value(kin_arm *a, kin_vid vid)
         a->pin[vid] = KIN_PIN_SAME;
         return kin_refs_get(&a->v->refs, val->key);
     }
-    if (val->kind == KIN_VAL_SRC && val->seg == a->seg)
+    if (val->kind == KIN_VAL_SRC && val->epoch == a->epoch)
         return a->pin[vid] == KIN_PIN_NO ? NULL : a->p->cur[vid];
     if (vid == 0 || (a->pin[vid] == KIN_PIN_NO && !pin_root(a, vid, a->slots[vid])))
         return NULL;
@@ -351,12 +351,12 @@ express_op(kin_arm *a, const kin_guard_op *op)
     return false;
 }
 
-/* The segment's own value is an operand of an operation that runs: has to be known there if words prove it. */
+/* The epoch's own value is an operand of an operation that runs: has to be known there if words prove it. */
 static void
 list_operand(kin_arm *a, kin_vid vid)
 {
     const kin_val *val = &a->v->trace.vals.at[vid];
-    if (val->kind != KIN_VAL_SRC || val->seg != a->seg || a->pin[vid] == KIN_PIN_NO || (a->traits[vid] & LISTED))
+    if (val->kind != KIN_VAL_SRC || val->epoch != a->epoch || a->pin[vid] == KIN_PIN_NO || (a->traits[vid] & LISTED))
         return;
     a->traits[vid] |= LISTED;
     kin_guard_root known = {vid, a->p->cur[vid]};
@@ -366,7 +366,7 @@ list_operand(kin_arm *a, kin_vid vid)
 static void
 list_values(kin_arm *a)
 {
-    const kin_guard_seg *s = &a->p->segs[a->seg];
+    const kin_guard_epoch *s = &a->p->epochs[a->epoch];
     for (uint32_t i = 0; i < a->f->ops.len && a->ok; i++) {
         const kin_guard_op *op = &a->f->ops.at[i];
         if (op->kind == KIN_GOP_LOAD)
@@ -386,7 +386,7 @@ list_values(kin_arm *a)
 bool
 kin_arm_run(kin_arm *a)
 {
-    const kin_guard_seg *s = &a->p->segs[a->seg];
+    const kin_guard_epoch *s = &a->p->epochs[a->epoch];
     for (uint32_t i = 0; i < s->ops.len && a->ok; i++)
         if (!express_op(a, &s->ops.at[i]) && a->ok)
             a->ok = kin_vec_push(&a->f->ops, s->ops.at[i]) == KIN_OK;

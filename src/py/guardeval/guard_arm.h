@@ -11,17 +11,17 @@ typedef struct {
     kin_entry *v;
     struct kin_guard_prog *p;
     kin_guard_fast *f;
-    uint32_t seg;
+    uint32_t epoch;
     PyObject *const *slots; /* older values */
     uint8_t *pin;       /* by vid: KIN_PIN_* */
-    uint8_t *traits;    /* by vid: KIN_TRAIT_*, by the segment's own operations; what held elsewhere says nothing about now */
+    uint8_t *traits;    /* by vid: KIN_TRAIT_*, by the epoch's own operations; what held elsewhere says nothing about now */
     kin_table seen;     /* from addresses to numbers of words */
     bool ok;            /* false after an allocation failed */
 } kin_arm;
 
-bool kin_arm_init(kin_arm *a, kin_entry *v, uint32_t seg, PyObject *const *slots, kin_guard_fast *f);
+bool kin_arm_init(kin_arm *a, kin_entry *v, uint32_t epoch, PyObject *const *slots, kin_guard_fast *f);
 void kin_arm_deinit(kin_arm *a);
-/* Expresses the segment as roots, words and remaining operations, from the values in p->cur and in slots. */
+/* Expresses the epoch as roots, words and remaining operations, from the values in p->cur and in slots. */
 bool kin_arm_run(kin_arm *a);
 
 /* The word at the address, if it has been added; NULL otherwise. */

@@ -1,6 +1,6 @@
 /* Building the explicit guard programs from a trace.
  *
- * All SRC values of a segment are loaded, used or not: that a path could be read is itself something the recording
+ * All SRC values of an epoch are loaded, used or not: that a path could be read is itself something the recording
  * relied on. Facts stand behind the load of the value they test; facts about two values behind the later one.
  */
 #include "py/guardeval/guard_priv.h"
@@ -30,7 +30,7 @@ link_facts(const kin_trace *t, fact_lists *lists)
 }
 
 static kin_status
-add_value(const kin_trace *t, kin_vid vid, kin_guard_seg *segs)
+add_value(const kin_trace *t, kin_vid vid, kin_guard_epoch *epochs)
 {
     const kin_val *val = &t->vals.at[vid];
     if (vid == 0 || val->kind != KIN_VAL_SRC)
@@ -39,14 +39,14 @@ add_value(const kin_trace *t, kin_vid vid, kin_guard_seg *segs)
     if (!root && (val->parent == 0 || val->parent >= vid))
         return KIN_BUG; /* a parent is always an earlier value */
     kin_guard_op op = {.kind = root ? KIN_GOP_ROOT : KIN_GOP_LOAD, .vid = vid};
-    return kin_vec_push(&segs[val->seg].ops, op);
+    return kin_vec_push(&epochs[val->epoch].ops, op);
 }
 
 static kin_status
-add_facts(const kin_trace *t, const fact_lists *lists, kin_vid vid, kin_guard_seg *segs)
+add_facts(const kin_trace *t, const fact_lists *lists, kin_vid vid, kin_guard_epoch *epochs)
 {
     for (uint32_t i = lists->first[vid]; i != UINT32_MAX; i = lists->next[i]) {
-        kin_guard_seg *out = &segs[t->facts.at[i].seg];
+        kin_guard_epoch *out = &epochs[t->facts.at[i].epoch];
         if (t->facts.at[i].kind == KIN_FACT_CALL_IS) {
             KIN_TRY(kin_vec_push(&out->calls, i));
             continue;
@@ -74,9 +74,9 @@ mark_range(uint8_t *used, const kin_trace *t, uint32_t first, uint32_t n)
 }
 
 static bool
-is_older(const kin_trace *t, kin_vid vid, uint32_t seg)
+is_older(const kin_trace *t, kin_vid vid, uint32_t epoch)
 {
-    return vid < t->vals.len && t->vals.at[vid].kind == KIN_VAL_SRC && t->vals.at[vid].seg != seg;
+    return vid < t->vals.len && t->vals.at[vid].kind == KIN_VAL_SRC && t->vals.at[vid].epoch != epoch;
 }
 
 static void
@@ -92,23 +92,23 @@ mark_used(const kin_trace *t, uint8_t *used)
         mark(used, t, s->exc);
     }
     for (uint32_t i = 1; i < t->vals.len; i++)
-        if (t->vals.at[i].kind == KIN_VAL_SRC && is_older(t, t->vals.at[i].parent, t->vals.at[i].seg))
+        if (t->vals.at[i].kind == KIN_VAL_SRC && is_older(t, t->vals.at[i].parent, t->vals.at[i].epoch))
             mark(used, t, t->vals.at[i].parent);
     for (uint32_t i = 0; i < t->facts.len; i++) {
         const kin_fact *f = &t->facts.at[i];
-        if (is_older(t, f->vid, f->seg))
+        if (is_older(t, f->vid, f->epoch))
             mark(used, t, f->vid);
-        if (is_older(t, f->vid2, f->seg))
+        if (is_older(t, f->vid2, f->epoch))
             mark(used, t, f->vid2);
     }
 }
 
 static kin_status
-list_kept(const kin_trace *t, uint32_t seg, const uint8_t *used, kin_guard_seg *out)
+list_kept(const kin_trace *t, uint32_t epoch, const uint8_t *used, kin_guard_epoch *out)
 {
     for (uint32_t i = 0; i < out->ops.len; i++) {
         kin_vid vid = out->ops.at[i].vid;
-        if (out->ops.at[i].kind == KIN_GOP_LOAD && used[vid] && t->vals.at[vid].seg == seg)
+        if (out->ops.at[i].kind == KIN_GOP_LOAD && used[vid] && t->vals.at[vid].epoch == epoch)
             KIN_TRY(kin_vec_push(&out->keep, vid));
     }
     return KIN_OK;
@@ -142,29 +142,29 @@ static bool
 is_well_formed(const kin_trace *t)
 {
     for (uint32_t i = 1; i < t->vals.len; i++)
-        if (t->vals.at[i].kind == KIN_VAL_SRC && (t->vals.at[i].seg >= t->nsegments || t->vals.at[i].parent >= i))
+        if (t->vals.at[i].kind == KIN_VAL_SRC && (t->vals.at[i].epoch >= t->nepochs || t->vals.at[i].parent >= i))
             return false;
     for (uint32_t i = 0; i < t->facts.len; i++) {
         const kin_fact *f = &t->facts.at[i];
-        if (f->vid >= t->vals.len || f->vid2 >= t->vals.len || f->seg >= t->nsegments)
+        if (f->vid >= t->vals.len || f->vid2 >= t->vals.len || f->epoch >= t->nepochs)
             return false;
     }
     return true;
 }
 
-/* Each segment gets its values in their order, and facts behind the values: one pass over all of them. */
+/* Each epoch gets its values in their order, and facts behind the values: one pass over all of them. */
 static kin_status
-fill_segments(const kin_trace *t, const fact_lists *lists, struct kin_guard_prog *p)
+fill_epochs(const kin_trace *t, const fact_lists *lists, struct kin_guard_prog *p)
 {
     for (kin_vid vid = 0; vid < t->vals.len; vid++) {
-        KIN_TRY(add_value(t, vid, p->segs));
-        KIN_TRY(add_facts(t, lists, vid, p->segs));
+        KIN_TRY(add_value(t, vid, p->epochs));
+        KIN_TRY(add_facts(t, lists, vid, p->epochs));
     }
     return KIN_OK;
 }
 
 static kin_status
-build_segments(const kin_trace *t, struct kin_guard_prog *p)
+build_epochs(const kin_trace *t, struct kin_guard_prog *p)
 {
     uint32_t nvals = t->vals.len;
     uint8_t *used = calloc(nvals + 1, 1);
@@ -174,9 +174,9 @@ build_segments(const kin_trace *t, struct kin_guard_prog *p)
     if (used && lists.first && lists.next) {
         mark_used(t, used);
         link_facts(t, &lists);
-        status = fill_segments(t, &lists, p);
-        for (uint32_t seg = 0; seg < p->nsegs && status == KIN_OK; seg++)
-            status = list_kept(t, seg, used, &p->segs[seg]);
+        status = fill_epochs(t, &lists, p);
+        for (uint32_t epoch = 0; epoch < p->nepochs && status == KIN_OK; epoch++)
+            status = list_kept(t, epoch, used, &p->epochs[epoch]);
     }
     free(used);
     free(lists.first);
@@ -191,15 +191,15 @@ new_program(const kin_trace *t)
     if (p == NULL)
         return NULL;
     p->nvals = t->vals.len;
-    p->segs = calloc(t->nsegments + 1, sizeof *p->segs);
+    p->epochs = calloc(t->nepochs + 1, sizeof *p->epochs);
     p->cur = calloc(p->nvals + 1, sizeof *p->cur);
     p->drops = calloc(p->nvals + 1, 1);
     p->strikes = calloc((size_t)(p->nvals + 1) * KIN_SITE__COUNT, 1);
-    if (p->segs)
-        p->nsegs = t->nsegments;
-    for (uint32_t i = 0; i < p->nsegs; i++)
-        p->segs[i].nsets = i == 0 ? KIN_FAST_SETS : KIN_FAST_LATER;
-    if (!p->segs || !p->cur || !p->drops || !p->strikes) {
+    if (p->epochs)
+        p->nepochs = t->nepochs;
+    for (uint32_t i = 0; i < p->nepochs; i++)
+        p->epochs[i].nsets = i == 0 ? KIN_FAST_SETS : KIN_FAST_LATER;
+    if (!p->epochs || !p->cur || !p->drops || !p->strikes) {
         kin_guard_free(p);
         return NULL;
     }
@@ -215,7 +215,7 @@ kin_guard_build(kin_entry *v)
     struct kin_guard_prog *p = new_program(t);
     if (p == NULL)
         return KIN_NOMEM;
-    kin_status status = members_are_typed(t) ? build_segments(t, p) : KIN_BUG;
+    kin_status status = members_are_typed(t) ? build_epochs(t, p) : KIN_BUG;
     if (status != KIN_OK) {
         kin_guard_free(p);
         return status;
@@ -230,14 +230,14 @@ kin_guard_free(struct kin_guard_prog *p)
 {
     if (p == NULL)
         return;
-    for (uint32_t i = 0; i < p->nsegs; i++) {
-        kin_vec_deinit(&p->segs[i].ops);
-        kin_vec_deinit(&p->segs[i].calls);
-        kin_vec_deinit(&p->segs[i].keep);
-        for (uint32_t k = 0; k < p->segs[i].nsets; k++)
-            kin_fast_free(p->segs[i].fast[k]);
+    for (uint32_t i = 0; i < p->nepochs; i++) {
+        kin_vec_deinit(&p->epochs[i].ops);
+        kin_vec_deinit(&p->epochs[i].calls);
+        kin_vec_deinit(&p->epochs[i].keep);
+        for (uint32_t k = 0; k < p->epochs[i].nsets; k++)
+            kin_fast_free(p->epochs[i].fast[k]);
     }
-    free(p->segs);
+    free(p->epochs);
     free(p->cur);
     free(p->drops);
     free(p->strikes);

@@ -1,4 +1,4 @@
-/* The fast arrays of a segment: trying them, choosing which to make again, giving up what always changes.
+/* The fast arrays of an epoch: trying them, choosing which to make again, giving up what always changes.
  *
  * An array belongs to one set of root objects (several modules may share one entry, each then has its own). A word
  * that differs says nothing yet: the explicit program decides, and if it passes the array is made again.
@@ -37,12 +37,12 @@ first_difference(const kin_guard_fast *f)
 
 /* Runs what has no words and fills slots. */
 static bool
-finish(kin_entry *v, uint32_t seg, const kin_guard_fast *f, PyObject **slots)
+finish(kin_entry *v, uint32_t epoch, const kin_guard_fast *f, PyObject **slots)
 {
     PyObject **cur = v->guards->cur;
     for (uint32_t i = 0; i < f->known.len; i++)
         cur[f->known.at[i].vid] = f->known.at[i].obj;
-    if (!kin_guard_run_ops(v, seg, f->ops.at, f->ops.len, cur, slots, NULL))
+    if (!kin_guard_run_ops(v, epoch, f->ops.at, f->ops.len, cur, slots, NULL))
         return false; /* the explicit program says which fact it is */
     for (uint32_t i = 0; i < f->kept.len; i++)
         slots[f->kept.at[i].vid] = Py_NewRef(f->kept.at[i].obj);
@@ -52,9 +52,9 @@ finish(kin_entry *v, uint32_t seg, const kin_guard_fast *f, PyObject **slots)
 }
 
 kin_fast_result
-kin_fast_eval(kin_entry *v, uint32_t seg, PyObject **slots)
+kin_fast_eval(kin_entry *v, uint32_t epoch, PyObject **slots)
 {
-    kin_guard_seg *s = &v->guards->segs[seg];
+    kin_guard_epoch *s = &v->guards->epochs[epoch];
     s->evals++;
     s->changed = NULL;
     for (uint32_t i = 0; i < s->nsets; i++) {
@@ -65,7 +65,7 @@ kin_fast_eval(kin_entry *v, uint32_t seg, PyObject **slots)
             s->changed = f;
             return KIN_FAST_UNKNOWN;
         }
-        if (!finish(v, seg, f, slots))
+        if (!finish(v, epoch, f, slots))
             return KIN_FAST_UNKNOWN;
         f->last_used = s->evals;
         return KIN_FAST_PASS;
@@ -76,7 +76,7 @@ kin_fast_eval(kin_entry *v, uint32_t seg, PyObject **slots)
 /* ---- giving up ------------------------------------------------------------------------------------------------ */
 
 static void
-drop_site(struct kin_guard_prog *p, kin_guard_seg *s, uint32_t site)
+drop_site(struct kin_guard_prog *p, kin_guard_epoch *s, uint32_t site)
 {
     p->drops[site / KIN_SITE__COUNT] |= (uint8_t)(1u << site % KIN_SITE__COUNT);
     for (uint32_t i = 0; i < s->nsets; i++)
@@ -86,7 +86,7 @@ drop_site(struct kin_guard_prog *p, kin_guard_seg *s, uint32_t site)
 
 /* `weight` strikes for the site; true when that gave it up. */
 static bool
-strike_site(struct kin_guard_prog *p, kin_guard_seg *s, uint32_t site, bool close, unsigned weight)
+strike_site(struct kin_guard_prog *p, kin_guard_epoch *s, uint32_t site, bool close, unsigned weight)
 {
     p->strikes[site] = (uint8_t)(close ? p->strikes[site] + weight : 1);
     if (p->strikes[site] < LIMIT)
@@ -97,7 +97,7 @@ strike_site(struct kin_guard_prog *p, kin_guard_seg *s, uint32_t site, bool clos
 }
 
 static bool
-note_change(kin_guard_seg *s)
+note_change(kin_guard_epoch *s)
 {
     bool close = s->evals - s->last_change <= CLOSE;
     s->last_change = s->evals;
@@ -191,7 +191,7 @@ kin_fast_free(kin_guard_fast *f)
 
 /* Root objects that are new on each call never match again: their sets only push one another out. */
 static void
-strike_roots(struct kin_guard_prog *p, kin_guard_seg *s, const kin_guard_fast *f, PyObject *const *slots)
+strike_roots(struct kin_guard_prog *p, kin_guard_epoch *s, const kin_guard_fast *f, PyObject *const *slots)
 {
     bool close = note_change(s);
     for (uint32_t i = 0; i < f->roots.len; i++)
@@ -200,7 +200,7 @@ strike_roots(struct kin_guard_prog *p, kin_guard_seg *s, const kin_guard_fast *f
 }
 
 static kin_guard_fast *
-choose_fast(struct kin_guard_prog *p, kin_guard_seg *s, PyObject *const *slots)
+choose_fast(struct kin_guard_prog *p, kin_guard_epoch *s, PyObject *const *slots)
 {
     uint32_t oldest = 0;
     if (s->changed)
@@ -225,7 +225,7 @@ choose_fast(struct kin_guard_prog *p, kin_guard_seg *s, PyObject *const *slots)
 static bool
 strike_changes(const kin_arm *a, const kin_guard_fast *old)
 {
-    kin_guard_seg *s = &a->p->segs[a->seg];
+    kin_guard_epoch *s = &a->p->epochs[a->epoch];
     bool close = note_change(s), gave_up = false;
     unsigned weight = s->evals - old->armed_at == 1 ? 2 : 1;
     for (uint32_t i = 0; i < old->words.len; i++) {
@@ -237,20 +237,20 @@ strike_changes(const kin_arm *a, const kin_guard_fast *old)
 }
 
 static bool
-make_words(kin_entry *v, uint32_t seg, PyObject *const *slots, kin_guard_fast *f, const kin_guard_fast *old, bool *again)
+make_words(kin_entry *v, uint32_t epoch, PyObject *const *slots, kin_guard_fast *f, const kin_guard_fast *old, bool *again)
 {
     kin_arm arm;
     clear_fast(f);
-    bool made = kin_arm_init(&arm, v, seg, slots, f) && kin_arm_run(&arm);
+    bool made = kin_arm_init(&arm, v, epoch, slots, f) && kin_arm_run(&arm);
     *again = made && old != NULL && strike_changes(&arm, old);
     kin_arm_deinit(&arm);
     return made;
 }
 
 void
-kin_fast_arm(kin_entry *v, uint32_t seg, PyObject **slots)
+kin_fast_arm(kin_entry *v, uint32_t epoch, PyObject **slots)
 {
-    kin_guard_seg *s = &v->guards->segs[seg];
+    kin_guard_epoch *s = &v->guards->epochs[epoch];
     kin_guard_fast *f = choose_fast(v->guards, s, slots), old = {0};
     bool again, changed = f != NULL && f == s->changed;
     if (f == NULL)
@@ -260,9 +260,9 @@ kin_fast_arm(kin_entry *v, uint32_t seg, PyObject **slots)
         memset(&f->words, 0, sizeof f->words);
         memset(&f->sites, 0, sizeof f->sites);
     }
-    bool made = make_words(v, seg, slots, f, changed ? &old : NULL, &again);
+    bool made = make_words(v, epoch, slots, f, changed ? &old : NULL, &again);
     if (made && again)
-        made = make_words(v, seg, slots, f, NULL, &again);
+        made = make_words(v, epoch, slots, f, NULL, &again);
     if (changed) {
         kin_vec_deinit(&old.words);
         kin_vec_deinit(&old.sites);

@@ -1,7 +1,7 @@
 /* What the files of guard evaluation share.
  *
- * A segment's explicit program is a list of operations in the order of the values: each value is loaded, then its
- * facts are tested, so that a parent's facts precede its children. It is the meaning of the guard. A segment has in
+ * An epoch's explicit program is a list of operations in the order of the values: each value is loaded, then its
+ * facts are tested, so that a parent's facts precede its children. It is the meaning of the guard. An epoch has in
  * addition up to KIN_FAST_SETS fast arrays (guard_fast.c), each made from one passing run of the explicit program.
  */
 #ifndef KIN_PY_GUARD_PRIV_H
@@ -10,7 +10,7 @@
 #include "py/guardeval/guard.h"
 #include "py/compat/heap.h"
 
-enum { KIN_FAST_SETS = 16, KIN_FAST_LATER = 4 /* ... of segments after the first */ };
+enum { KIN_FAST_SETS = 16, KIN_FAST_LATER = 4 /* ... of epochs after the first */ };
 
 typedef enum { KIN_GOP_ROOT, KIN_GOP_LOAD, KIN_GOP_FACT } kin_guard_op_kind;
 
@@ -54,11 +54,11 @@ typedef struct {
     uint32_t nsets;          /* how many arrays it may have */
     kin_guard_fast *fast[KIN_FAST_SETS];
     kin_guard_fast *changed; /* the array in which this evaluation met a difference, and where */
-} kin_guard_seg;
+} kin_guard_epoch;
 
 struct kin_guard_prog {
-    uint32_t nvals, nsegs;
-    kin_guard_seg *segs;
+    uint32_t nvals, nepochs;
+    kin_guard_epoch *epochs;
     PyObject **cur;     /* by vid: borrowed values of the explicit run in progress */
     uint8_t *drops;     /* by vid: bits 1 << KIN_SITE_*, given up */
     uint8_t *strikes;   /* by site: changes in close succession */
@@ -66,9 +66,9 @@ struct kin_guard_prog {
 };
 
 enum {
-    KIN_TRAIT_PARENT = 1, /* other values of the segment are read from it */
-    KIN_TRAIT_TYPED = 2,  /* a fact of the segment names its exact type, which refs keeps alive */
-    KIN_TRAIT_FIRM = 4    /* has facts in the segment that words can express */
+    KIN_TRAIT_PARENT = 1, /* other values of the epoch are read from it */
+    KIN_TRAIT_TYPED = 2,  /* a fact of the epoch names its exact type, which refs keeps alive */
+    KIN_TRAIT_FIRM = 4    /* has facts in the epoch that words can express */
 };
 
 /* guard_read.c */
@@ -78,15 +78,15 @@ enum {
 Py_ssize_t kin_guard_field(const kin_val *val, PyObject *obj);
 
 /* guard_eval.c: runs operations, reading and writing values in at[] (and older ones in slots). */
-bool kin_guard_run_ops(const kin_entry *v, uint32_t seg, const kin_guard_op *ops, uint32_t nops, PyObject **at,
+bool kin_guard_run_ops(const kin_entry *v, uint32_t epoch, const kin_guard_op *ops, uint32_t nops, PyObject **at,
                        PyObject **slots, kin_guard_miss *miss);
 
 /* guard_fast.c */
 typedef enum { KIN_FAST_PASS, KIN_FAST_UNKNOWN } kin_fast_result;
-/* Tries the fast arrays of the segment. PASS: the values are in slots. UNKNOWN: run the explicit program. */
-kin_fast_result kin_fast_eval(kin_entry *v, uint32_t seg, PyObject **slots);
+/* Tries the fast arrays of the epoch. PASS: the values are in slots. UNKNOWN: run the explicit program. */
+kin_fast_result kin_fast_eval(kin_entry *v, uint32_t epoch, PyObject **slots);
 /* Makes a fast array from the values of the explicit run that just passed. Failing is not an error. */
-void kin_fast_arm(kin_entry *v, uint32_t seg, PyObject **slots);
+void kin_fast_arm(kin_entry *v, uint32_t epoch, PyObject **slots);
 /* Gives up in advance what the entry's own steps change: it would differ on each call. */
 void kin_fast_expect_writes(kin_entry *v);
 void kin_fast_free(kin_guard_fast *f);

@@ -15,12 +15,12 @@
 bool
 rec_known_elements(rec *r, kin_vid vid, kin_vid **items, uint32_t *n)
 {
-    rec_fresh *f = FRESH(r, vid);
+    rec_virtual *f = VIRTUAL(r, vid);
     PyObject *obj = O(r, vid);
     *items = NULL;
-    if (obj == NULL && f != NULL && f->kind == FRESH_TUPLE) /* rows of a tensor */
+    if (obj == NULL && f != NULL && f->kind == VIRTUAL_TUPLE) /* rows of a tensor */
         return rec_items_of(r, vid, items, n);
-    if (obj == NULL || (f != NULL && f->kind == FRESH_ITER && Py_REFCNT(obj) != 1))
+    if (obj == NULL || (f != NULL && f->kind == VIRTUAL_ITER && Py_REFCNT(obj) != 1))
         return false;
     return kin_is_tensor(obj) ? rec_items_of(r, vid, items, n) : rec_iterated(r, &vid, items, n);
 }
@@ -48,7 +48,7 @@ rec_next_callback(rec *r, rec_consumer *c)
         return;
     }
     kin_vid args[CONSUMER_ARGS + 16];
-    rec_fresh *partial = c->partial ? FRESH(r, c->partial) : NULL;
+    rec_virtual *partial = c->partial ? VIRTUAL(r, c->partial) : NULL;
     PyObject *names = partial != NULL ? partial->aux : NULL;
     uint32_t n = 0, nkw = names != NULL ? (uint32_t)PyTuple_GET_SIZE(names) : 0;
     for (uint32_t i = 1; partial != NULL && i + nkw < partial->n; i++)
@@ -73,21 +73,21 @@ rec_next_callback(rec *r, rec_consumer *c)
 
 /* A partial object made here. */
 static bool
-is_partial(const rec_fresh *f)
+is_partial(const rec_virtual *f)
 {
-    return f != NULL && f->kind == FRESH_PARTIAL && f->known && f->n <= CONSUMER_ARGS;
+    return f != NULL && f->kind == VIRTUAL_PARTIAL && f->known && f->n <= CONSUMER_ARGS;
 }
 
 /* A function, a bound method or a partial object of one, that can be inlined. */
 bool
 rec_find_callback(rec *r, kin_vid callback, kin_vid *func, kin_vid *self)
 {
-    rec_fresh *f = callback ? FRESH(r, callback) : NULL;
+    rec_virtual *f = callback ? VIRTUAL(r, callback) : NULL;
     *func = callback;
     *self = 0;
     if (callback == 0 || O(r, callback) == NULL)
         return false;
-    if (f != NULL && f->kind == FRESH_METHOD) {
+    if (f != NULL && f->kind == VIRTUAL_METHOD) {
         *func = f->items[0];
         *self = f->items[1];
     } else if (is_partial(f)) {
@@ -109,7 +109,7 @@ rec_begin_callbacks(rec *r, const consumer_row *row, kin_vid callback, kin_vid *
     c->row = row;
     c->callback = func;
     c->self = self;
-    c->partial = is_partial(FRESH(r, callback)) ? callback : 0;
+    c->partial = is_partial(VIRTUAL(r, callback)) ? callback : 0;
     c->inputs = inputs;
     c->ninputs = n;
     c->width = width;
@@ -199,15 +199,15 @@ put_in_order(rec *r, rec_consumer *c)
     args[2] = rec_build_tuple(r, c->items, c->n, NULL);
     uint32_t s = rec_step(r, KIN_STEP_SET_SUBSCR, KIN_STEP_MUTATES, args, 3);
     r->t->steps.at[s].snap = 0;
-    memcpy(FRESH(r, list)->items, c->items, c->n * sizeof *c->items);
+    memcpy(VIRTUAL(r, list)->items, c->items, c->n * sizeof *c->items);
     rec_changed(r, list);
 }
 
 static bool
 finish_sort(rec *r, rec_consumer *c)
 {
-    rec_fresh *f = FRESH(r, c->args[0]);
-    if (f == NULL || f->kind != FRESH_LIST || !f->known || f->n != c->n || c->n != c->ninputs || !rec_items_constant(r, c) || !sort_inputs(r, c))
+    rec_virtual *f = VIRTUAL(r, c->args[0]);
+    if (f == NULL || f->kind != VIRTUAL_LIST || !f->known || f->n != c->n || c->n != c->ninputs || !rec_items_constant(r, c) || !sort_inputs(r, c))
         return false;
     rec_drop(r, c->call.ndrop);
     rec_push(r, rec_const(r, Py_None));
@@ -277,8 +277,8 @@ read_keywords(rec *r, const consumer_row *row, const kin_vid *values, uint32_t n
 static bool
 is_plain_list(rec *r, kin_vid vid)
 {
-    rec_fresh *f = FRESH(r, vid);
-    return f != NULL && f->kind == FRESH_LIST && f->known;
+    rec_virtual *f = VIRTUAL(r, vid);
+    return f != NULL && f->kind == VIRTUAL_LIST && f->known;
 }
 
 /* The key is a C function: its answers are here before the call. */

@@ -1,6 +1,6 @@
 /* Calls of classes: what type.__call__ does, taken apart into __new__ and __init__.
  *
- * Where a C function allocates (object.__new__ and the like), the new object is a fresh one and __init__ is inlined as
+ * Where a C function allocates (object.__new__ and the like), the new object is a virtual one and __init__ is inlined as
  * any other function. A __new__ in Python runs below C code that goes on afterwards, and no exit could say where that C
  * code stands: what __new__ does is a region (region.c), to be done again as a whole; what cannot be makes the call
  * an opaque step. __init__ is behind it and inlined as always.
@@ -86,14 +86,14 @@ new_instance(rec *r, kin_vid cls, PyObject *alloc, const kin_vid *args, uint32_t
         memcpy(all + 2, args, npos * sizeof *args);
         obj = rec_step_out(r, KIN_STEP_CALL, KIN_STEP_PURE, all, npos + 2);
     }
-    rec_fresh *f = rec_make_fresh(r, obj, FRESH_OBJECT, NULL, 0, true);
+    rec_virtual *f = rec_make_virtual(r, obj, VIRTUAL_OBJECT, NULL, 0, true);
     if (f != NULL && PyType_IsSubtype(tp, &PyDict_Type)) {
         kin_vid mapping = rec_value(r, (kin_val){.kind = KIN_VAL_NONE}, NULL);
-        rec_make_fresh(r, mapping, FRESH_DICT, NULL, 0, true);
-        FRESH(r, obj)->of = mapping;
+        rec_make_virtual(r, mapping, VIRTUAL_DICT, NULL, 0, true);
+        VIRTUAL(r, obj)->of = mapping;
     }
     r->info.at[obj].type = tp;
-    r->info.at[obj].type_seg = rec_seg(r) + 1;
+    r->info.at[obj].type_epoch = rec_epoch(r) + 1;
     return obj;
 }
 
@@ -102,10 +102,10 @@ new_instance(rec *r, kin_vid cls, PyObject *alloc, const kin_vid *args, uint32_t
 static bool
 finish_tuple(rec *r, const rec_args *a, kin_vid obj, kin_vid *items, uint32_t n)
 {
-    rec_make_fresh(r, obj, FRESH_NAMED, items, n, true);
+    rec_make_virtual(r, obj, VIRTUAL_NAMED, items, n, true);
     free(items);
     r->info.at[obj].type = (PyTypeObject *)O(r, a->args[0]);
-    r->info.at[obj].type_seg = rec_seg(r) + 1;
+    r->info.at[obj].type_epoch = rec_epoch(r) + 1;
     return rec_model_value(r, a, obj);
 }
 
@@ -122,8 +122,8 @@ new_tuple(rec *r, const rec_args *a, PyObject *alloc)
     if (a->npos > 2 || a->nkw || (a->npos == 2 && !rec_items_of(r, a->args[1], &items, &n)))
         return false;
     /* An iterator would be used up. */
-    rec_fresh *from = a->npos == 2 ? FRESH(r, a->args[1]) : NULL;
-    if (from != NULL && from->kind == FRESH_ITER) {
+    rec_virtual *from = a->npos == 2 ? VIRTUAL(r, a->args[1]) : NULL;
+    if (from != NULL && from->kind == VIRTUAL_ITER) {
         free(items);
         return false;
     }

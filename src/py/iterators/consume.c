@@ -232,7 +232,7 @@ rec_begin_consumer(rec *r, struct rec_gen *gen)
 bool
 rec_consume_for(rec *r, kin_vid it)
 {
-    if (FRESH(r, it) != NULL && FRESH(r, it)->kind == FRESH_ZIP)
+    if (VIRTUAL(r, it) != NULL && VIRTUAL(r, it)->kind == VIRTUAL_ZIP)
         return rec_consume_zip(r, it);
     rec_gen *gen = rec_usable_generator(r, it);
     int row = gen ? rec_iter_row(r, it) : -1;
@@ -310,7 +310,7 @@ static const consumer_row unpack_row = {"", TAKE_ALL, finish_unpack, NULL, NULL,
 bool
 rec_consume_unpack(rec *r, kin_vid vid, int before, int after)
 {
-    bool visible = FRESH(r, vid) != NULL && FRESH(r, vid)->kind == FRESH_GENERATOR;
+    bool visible = VIRTUAL(r, vid) != NULL && VIRTUAL(r, vid)->kind == VIRTUAL_GENERATOR;
     kin_vid source = visible ? vid : rec_hidden_generator(r, vid);
     rec_gen *gen = source ? rec_usable_generator(r, source) : NULL;
     rec_consumer *c = gen ? rec_begin_consumer(r, gen) : NULL;

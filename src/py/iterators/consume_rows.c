@@ -88,7 +88,7 @@ bool
 rec_finish_list(rec *r, rec_consumer *c)
 {
     kin_vid out = rec_step_out(r, KIN_STEP_BUILD_LIST, KIN_STEP_PURE, c->items, c->n);
-    rec_make_fresh(r, out, FRESH_LIST, c->items, c->n, true);
+    rec_make_virtual(r, out, VIRTUAL_LIST, c->items, c->n, true);
     r->info.at[out].type = &PyList_Type;
     push_result(r, c, out);
     return true;
@@ -114,7 +114,7 @@ finish_set(rec *r, rec_consumer *c)
         return false;
     kin_vid call[2] = {c->call.callee, rec_build_tuple(r, c->items, c->n, NULL)};
     kin_vid out = rec_step_out(r, KIN_STEP_CALL, KIN_STEP_PURE, call, 2);
-    rec_make_fresh(r, out, FRESH_SET, NULL, 0, false);
+    rec_make_virtual(r, out, VIRTUAL_SET, NULL, 0, false);
     r->info.at[out].type = &PySet_Type;
     push_result(r, c, out);
     return true;
@@ -127,8 +127,8 @@ finish_dict(rec *r, rec_consumer *c)
     kin_vid *pairs = malloc((2 * c->n + 1) * sizeof *pairs);
     bool ok = pairs != NULL;
     for (uint32_t i = 0; ok && i < c->n; i++) {
-        rec_fresh *f = FRESH(r, c->items[i]);
-        ok = f != NULL && f->kind == FRESH_TUPLE && f->known && f->n == 2;
+        rec_virtual *f = VIRTUAL(r, c->items[i]);
+        ok = f != NULL && f->kind == VIRTUAL_TUPLE && f->known && f->n == 2;
         if (ok)
             memcpy(pairs + 2 * i, f->items, 2 * sizeof *pairs);
     }
@@ -182,7 +182,7 @@ rec_consume_call(rec *r, const rec_args *a)
     uint32_t at = row != NULL && strcmp(row->name, "join") == 0 ? 1 : 0;
     if (row == NULL || at >= a->npos || (a->npos == 2 && at == 0 && row->finish != finish_sum && row->finish != finish_next))
         return false;
-    bool visible = FRESH(r, a->args[at]) != NULL && FRESH(r, a->args[at])->kind == FRESH_GENERATOR;
+    bool visible = VIRTUAL(r, a->args[at]) != NULL && VIRTUAL(r, a->args[at])->kind == VIRTUAL_GENERATOR;
     bool through_iter = !visible && row->finish != finish_next && row->finish != finish_dict;
     kin_vid source = visible ? a->args[at] : through_iter ? rec_hidden_generator(r, a->args[at]) : 0;
     rec_gen *gen = source ? rec_usable_generator(r, source) : NULL;

@@ -1,6 +1,6 @@
 /* Generators made and consumed inside the recorded call.
  *
- * A generator is a fresh object (BUILD_GENERATOR) whose symbolic frame the recorder keeps. It is resumed by a *consumer*
+ * A generator is a virtual object (BUILD_GENERATOR) whose symbolic frame the recorder keeps. It is resumed by a *consumer*
  * (consume.c). Every resumption is reported by the watcher as a call of the generator's frame, every yield as its return.
  *
  * GENERATOR_STATE says where a generator is suspended and with what in it, so that an exit, or code that is not
@@ -18,8 +18,8 @@
 rec_gen *
 rec_usable_generator(rec *r, kin_vid vid)
 {
-    rec_fresh *f = vid ? FRESH(r, vid) : NULL;
-    if (f == NULL || f->kind != FRESH_GENERATOR || !f->known || f->escaped)
+    rec_virtual *f = vid ? VIRTUAL(r, vid) : NULL;
+    if (f == NULL || f->kind != VIRTUAL_GENERATOR || !f->known || f->escaped)
         return NULL;
     rec_gen *gen = rec_find_generator(r, vid);
     return gen != NULL && (O(r, vid) != NULL || gen->hidden) && gen->state != GEN_LOST && gen->state != GEN_RUNNING ? gen : NULL;
@@ -40,10 +40,10 @@ rec_generator_write(rec *r, rec_gen *gen)
         memcpy(args + 1, f->slots, (size_t)(f->nlocals + f->sp) * sizeof *args);
         n += (uint32_t)(f->nlocals + f->sp);
     }
-    rec_fresh *fresh = FRESH(r, gen->vid);
-    for (uint32_t i = 1; fresh != NULL && i < n; i++)
+    rec_virtual *virtual = VIRTUAL(r, gen->vid);
+    for (uint32_t i = 1; virtual != NULL && i < n; i++)
         if (args[i] != 0)
-            rec_fresh_push(fresh, args[i]);
+            rec_virtual_push(virtual, args[i]);
     uint32_t s = rec_step(r, KIN_STEP_GENERATOR_STATE, KIN_STEP_MUTATES, args, n);
     r->t->steps.at[s].ref = ref;
     r->t->steps.at[s].snap = 0;
@@ -112,7 +112,7 @@ new_generator(rec *r, const rec_args *a)
     kin_ref ref = rec_ref(r, names);
     Py_XDECREF(names);
     r->t->steps.at[r->t->vals.at[out].step].ref = ref;
-    rec_make_fresh(r, out, FRESH_GENERATOR, all, n + 1, true);
+    rec_make_virtual(r, out, VIRTUAL_GENERATOR, all, n + 1, true);
     r->info.at[out].type = &PyGen_Type;
     *gen = (rec_gen){.next = r->gens, .vid = out, .func = bound.callee, .code = code, .locals = gen->locals};
     r->gens = gen;
@@ -137,7 +137,7 @@ rec_hidden_generator(rec *r, kin_vid vid)
 {
     PyObject *obj = vid ? O(r, vid) : NULL, *const asked[] = {REC_STR("__len__"), REC_STR("__length_hint__")};
     PyTypeObject *tp = obj != NULL ? Py_TYPE(obj) : NULL;
-    if (tp == NULL || !(tp->tp_flags & Py_TPFLAGS_HEAPTYPE) || (FRESH(r, vid) != NULL && FRESH(r, vid)->kind != FRESH_OBJECT) ||
+    if (tp == NULL || !(tp->tp_flags & Py_TPFLAGS_HEAPTYPE) || (VIRTUAL(r, vid) != NULL && VIRTUAL(r, vid)->kind != VIRTUAL_OBJECT) ||
         kin_is_tensor(obj))
         return 0;
     PyObject *func = _PyType_Lookup(tp, REC_STR("__iter__"));

@@ -89,12 +89,12 @@ take_answer(rec *r, rec_consumer *c)
     if (r->refused || c->n == 0)
         return;
     kin_vid answer = c->items[c->n - 1];
-    rec_fresh *f = FRESH(r, answer);
+    rec_virtual *f = VIRTUAL(r, answer);
     if (c->next == 1) {
         const Py_ssize_t returned = 2; /* the references of the C function and of c->held */
         bool lazy = c->call.callee != 0 && c->before >= 0 && (O(r, c->call.callee) == (PyObject *)&PyEnum_Type || O(r, c->call.callee) == (PyObject *)&PyZip_Type);
         bool generator = lazy && rec_usable_generator(r, answer) != NULL;
-        if (f == NULL || (f->kind != FRESH_ITER && !generator) || !f->known || f->escaped || Py_REFCNT(O(r, answer)) != returned) {
+        if (f == NULL || (f->kind != VIRTUAL_ITER && !generator) || !f->known || f->escaped || Py_REFCNT(O(r, answer)) != returned) {
             rec_refuse(r);
             return;
         }
@@ -112,20 +112,20 @@ finish_iterables(rec *r, rec_consumer *c)
     call.args = c->inputs;
     bool done = rec_zip_call(r, &call) || rec_call_builtin(r, &call);
     for (uint32_t i = 0; i < c->call.npos; i++)
-        if (FRESH(r, c->inputs[i]) != NULL)
-            FRESH(r, c->inputs[i])->given = false;
+        if (VIRTUAL(r, c->inputs[i]) != NULL)
+            VIRTUAL(r, c->inputs[i])->given = false;
     return done;
 }
 
 static const consumer_row iterables_row = {"iterables", TAKE_ALL, finish_iterables, take_answer};
 
-/* What a step gave begins a segment of its own now: inside a region none can begin. */
+/* What a step gave begins an epoch of its own now: inside a region none can begin. */
 static bool
 iterates_in_python(rec *r, kin_vid vid)
 {
-    if ((FRESH(r, vid) != NULL && FRESH(r, vid)->kind != FRESH_OBJECT) || python_method(r, vid, REC_STR("__iter__")) == 0)
+    if ((VIRTUAL(r, vid) != NULL && VIRTUAL(r, vid)->kind != VIRTUAL_OBJECT) || python_method(r, vid, REC_STR("__iter__")) == 0)
         return false;
-    if (FRESH(r, vid) == NULL && r->region == NULL)
+    if (VIRTUAL(r, vid) == NULL && r->region == NULL)
         rec_root(r, vid);
     return true;
 }

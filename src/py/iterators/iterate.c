@@ -58,17 +58,17 @@ rec_op_for_iter(rec *r)
 {
     rec_frame *f = r->top;
     kin_vid it = rec_peek(r, 0);
-    rec_fresh *fresh = FRESH(r, it);
+    rec_virtual *virtual = VIRTUAL(r, it);
     if (rec_consume_for(r, it))
         return;
-    if (fresh != NULL && fresh->kind == FRESH_ITER && fresh->known) {
-        if (fresh->pos >= fresh->n) {
+    if (virtual != NULL && virtual->kind == VIRTUAL_ITER && virtual->known) {
+        if (virtual->pos >= virtual->n) {
             rec_drop(r, rec_dropped_at_end(f));
             f->next = f->jump;
             f->jump = UINT32_MAX;
             return;
         }
-        kin_vid item = fresh->items[fresh->pos++];
+        kin_vid item = virtual->items[virtual->pos++];
         rec_step(r, KIN_STEP_NEXT, KIN_STEP_MUTATES, &it, 1);
         f->jump = UINT32_MAX;
         if (O(r, item) != NULL)
@@ -95,12 +95,12 @@ rec_op_send(rec *r)
 {
     rec_frame *f = r->top;
     kin_vid it = rec_peek(r, 1);
-    rec_fresh *fresh = FRESH(r, it);
+    rec_virtual *virtual = VIRTUAL(r, it);
     if (O(r, rec_peek(r, 0)) != Py_None || r->region == NULL) {
         rec_stop(r, "a value is sent into a generator");
-    } else if (fresh != NULL && fresh->kind == FRESH_ITER && fresh->known) {
-        bool ended = fresh->pos >= fresh->n;
-        kin_vid item = ended ? rec_const(r, Py_None) : fresh->items[fresh->pos++];
+    } else if (virtual != NULL && virtual->kind == VIRTUAL_ITER && virtual->known) {
+        bool ended = virtual->pos >= virtual->n;
+        kin_vid item = ended ? rec_const(r, Py_None) : virtual->items[virtual->pos++];
         if (!ended)
             rec_step(r, KIN_STEP_NEXT, KIN_STEP_MUTATES, &it, 1);
         rec_drop(r, ended ? 1 + rec_dropped_at_end(f) : 1);
@@ -119,8 +119,8 @@ rec_op_send(rec *r)
 int
 rec_iter_row(rec *r, kin_vid it)
 {
-    rec_fresh *fresh = FRESH(r, it);
-    bool generator = fresh ? fresh->kind == FRESH_GENERATOR : PyGen_CheckExact(O(r, it));
+    rec_virtual *virtual = VIRTUAL(r, it);
+    bool generator = virtual ? virtual->kind == VIRTUAL_GENERATOR : PyGen_CheckExact(O(r, it));
     return generator && rec_generator_has_tensor(r, it) ? KIN_ROW_GENERATOR : -1;
 }
 
@@ -129,12 +129,12 @@ void
 rec_ask_iter(rec *r, kin_vid it, int row)
 {
     rec_frame *f = r->top;
-    rec_fresh *fresh = FRESH(r, it);
+    rec_virtual *virtual = VIRTUAL(r, it);
     /* A generator, or what enumerates one, may be gone already when its region is undone: it is asked without being looked at. */
     PyObject *obj = O(r, it);
-    bool ours = obj == NULL || (fresh != NULL && fresh->kind == FRESH_GENERATOR);
+    bool ours = obj == NULL || (virtual != NULL && virtual->kind == VIRTUAL_GENERATOR);
     bool generator = ours || PyGen_CheckExact(obj), quiet = !generator && is_quiet_iterator(obj);
-    if (quiet && fresh == NULL)
+    if (quiet && virtual == NULL)
         rec_need_type(r, it);
     kin_vid out = rec_step_out(r, KIN_STEP_NEXT, quiet ? 0 : KIN_STEP_OPAQUE, &it, 1);
     if (row >= 0)
@@ -176,7 +176,7 @@ rec_finish_iter(rec *r, rec_frame *f, bool exhausted, PyObject **stack)
         f->slots[f->nlocals + f->sp++] = out;
         uint32_t s = r->t->vals.at[out].step;
         kin_vid it = r->t->vids.at[r->t->steps.at[s].args];
-        bool generator = FRESH(r, it) ? FRESH(r, it)->kind == FRESH_GENERATOR : PyGen_CheckExact(stack[sp - 1]);
+        bool generator = VIRTUAL(r, it) ? VIRTUAL(r, it)->kind == VIRTUAL_GENERATOR : PyGen_CheckExact(stack[sp - 1]);
         if (generator && !(r->t->steps.at[s].flags & KIN_STEP_BREAK) && rec_any_tensor(r, &out, 1))
             rec_break(r, s, KIN_ROW_GENERATOR);
     }
@@ -206,12 +206,12 @@ unpacked_items(rec *r, kin_vid vid, int least, bool starred, kin_vid *local, uin
 {
     kin_vid *items = NULL;
     PyObject *obj = O(r, vid);
-    bool tensor = FRESH(r, vid) == NULL && kin_is_tensor(obj);
-    bool made_here = r->t->vals.at[vid].kind == KIN_VAL_STEP && FRESH(r, vid) == NULL && !rec_is_const(r, vid);
+    bool tensor = VIRTUAL(r, vid) == NULL && kin_is_tensor(obj);
+    bool made_here = r->t->vals.at[vid].kind == KIN_VAL_STEP && VIRTUAL(r, vid) == NULL && !rec_is_const(r, vid);
     int n = least;
     if (starred && made_here && (PyTuple_Check(obj) || PyList_CheckExact(obj)))
         n = PyTuple_Check(obj) ? (int)PyTuple_GET_SIZE(obj) : (int)PyList_GET_SIZE(obj);
-    bool iterator = FRESH(r, vid) != NULL && FRESH(r, vid)->kind == FRESH_ITER;
+    bool iterator = VIRTUAL(r, vid) != NULL && VIRTUAL(r, vid)->kind == VIRTUAL_ITER;
     kin_vid rows;
     if (tensor ? rec_tensor_rows(r, vid, &items, count, &rows) : !made_here && rec_use_up(r, vid, &items, count)) {
         if (starred ? *count < (uint32_t)least || *count > 250 : *count != (uint32_t)least) {
@@ -241,7 +241,7 @@ rec_push_unpacked(rec *r, const kin_vid *items, uint32_t count, int before, int 
     kin_vid rest = 0;
     if (starred) {
         rest = rec_step_out(r, KIN_STEP_BUILD_LIST, KIN_STEP_PURE, items + before, middle);
-        rec_make_fresh(r, rest, FRESH_LIST, items + before, middle, true);
+        rec_make_virtual(r, rest, VIRTUAL_LIST, items + before, middle, true);
         r->info.at[rest].type = &PyList_Type;
     }
     rec_drop(r, 1);
@@ -301,9 +301,9 @@ static Py_ssize_t
 unknown_length(rec *r, kin_vid vid)
 {
     PyObject *obj = O(r, vid);
-    rec_fresh *f = FRESH(r, vid);
-    bool list = f != NULL && f->kind == FRESH_LIST && !f->known; /* made here */
-    bool other = f == NULL ? !PyDict_CheckExact(obj) || r->t->vals.at[vid].kind == KIN_VAL_STEP : f->kind == FRESH_DICT || f->kind == FRESH_SET || (f->kind == FRESH_OTHER && !f->known);
+    rec_virtual *f = VIRTUAL(r, vid);
+    bool list = f != NULL && f->kind == VIRTUAL_LIST && !f->known; /* made here */
+    bool other = f == NULL ? !PyDict_CheckExact(obj) || r->t->vals.at[vid].kind == KIN_VAL_STEP : f->kind == VIRTUAL_DICT || f->kind == VIRTUAL_SET || (f->kind == VIRTUAL_OTHER && !f->known);
     Py_ssize_t n = list || (other && is_quiet_container(obj)) ? PyObject_Size(obj) : -1;
     if (n < 0)
         PyErr_Clear();
@@ -314,7 +314,7 @@ unknown_length(rec *r, kin_vid vid)
 static kin_vid
 tuple_of(rec *r, kin_vid vid, Py_ssize_t n)
 {
-    if (FRESH(r, vid) == NULL)
+    if (VIRTUAL(r, vid) == NULL)
         rec_need_type(r, vid);
     kin_vid call[2] = {rec_const(r, (PyObject *)&PyTuple_Type), vid}, all = rec_step_out(r, KIN_STEP_CALL, 0, call, 2);
     rec_check(r, KIN_CHECK_LEN, all, NULL, (uint32_t)n);

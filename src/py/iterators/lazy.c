@@ -44,7 +44,7 @@ accumulate_class(void)
 
 /* What accumulate() starts from, then what it adds. */
 static kin_vid *
-accumulate_inputs(rec *r, const rec_fresh *f, uint32_t *n)
+accumulate_inputs(rec *r, const rec_virtual *f, uint32_t *n)
 {
     kin_vid *items = NULL, start = f->n > 3 ? f->items[3] : 0, *inputs = NULL;
     uint32_t count, more = start != 0;
@@ -66,8 +66,8 @@ starmap_inputs(rec *r, kin_vid iterable, uint32_t *n, uint32_t *width)
     bool ok = rec_known_elements(r, iterable, &rows, &count);
     *n = *width = 0;
     for (uint32_t i = 0; ok && i < count; i++) {
-        rec_fresh *f = FRESH(r, rows[i]);
-        ok = (f == NULL ? O(r, rows[i]) != NULL && PyTuple_CheckExact(O(r, rows[i])) : f->kind == FRESH_TUPLE) &&
+        rec_virtual *f = VIRTUAL(r, rows[i]);
+        ok = (f == NULL ? O(r, rows[i]) != NULL && PyTuple_CheckExact(O(r, rows[i])) : f->kind == VIRTUAL_TUPLE) &&
              rec_items_of(r, rows[i], &row, &length) && length > 0 && length <= CONSUMER_ARGS && (i == 0 || length == *width);
         *width = ok ? length : 0;
         kin_vid *more = ok ? realloc(inputs, (*n + length) * sizeof *inputs) : NULL;
@@ -91,7 +91,7 @@ starmap_inputs(rec *r, kin_vid iterable, uint32_t *n, uint32_t *width)
 static kin_vid *
 lazy_inputs(rec *r, kin_vid lazy, uint32_t *n, uint32_t *width)
 {
-    rec_fresh *f = FRESH(r, lazy);
+    rec_virtual *f = VIRTUAL(r, lazy);
     if (r->info.at[lazy].type == starmap_class())
         return starmap_inputs(r, f->items[2], n, width);
     if (r->info.at[lazy].type == accumulate_class()) {
@@ -118,10 +118,10 @@ take_iterable(rec *r, kin_vid *iterable)
     if (rec_is_step_tuple(r, *iterable))
         return true;
     PyObject *obj = O(r, *iterable);
-    bool tensor = obj != NULL && FRESH(r, *iterable) == NULL && kin_is_tensor(obj);
+    bool tensor = obj != NULL && VIRTUAL(r, *iterable) == NULL && kin_is_tensor(obj);
     bool known = tensor ? rec_iterated(r, iterable, &items, &n) : rec_known_elements(r, *iterable, &items, &n);
     if (known && tensor)
-        rec_make_fresh(r, *iterable, FRESH_TUPLE, items, n, true);
+        rec_make_virtual(r, *iterable, VIRTUAL_TUPLE, items, n, true);
     free(items);
     return known;
 }
@@ -146,7 +146,7 @@ rec_make_lazy(rec *r, const rec_args *a)
             return false;
         }
     kin_vid out = rec_step_out(r, KIN_STEP_CALL, KIN_STEP_PURE, all, a->npos + 1);
-    rec_make_fresh(r, out, FRESH_OTHER, all, a->npos + 1, true);
+    rec_make_virtual(r, out, VIRTUAL_OTHER, all, a->npos + 1, true);
     r->info.at[out].type = (PyTypeObject *)cls;
     rec_drop(r, a->ndrop);
     rec_await_result(r, out, r->t->vals.at[out].step);
@@ -175,7 +175,7 @@ rec_make_accumulate(rec *r, const rec_args *a)
     kin_vid out = rec_step_out(r, KIN_STEP_CALL, KIN_STEP_PURE, step, a->npos + a->nkw + 1);
     kin_ref ref = a->nkw ? rec_ref(r, a->kwnames) : 0;
     r->t->steps.at[r->t->vals.at[out].step].ref = ref;
-    rec_make_fresh(r, out, FRESH_OTHER, all, initial ? 4 : 3, true);
+    rec_make_virtual(r, out, VIRTUAL_OTHER, all, initial ? 4 : 3, true);
     r->info.at[out].type = accumulate_class();
     rec_drop(r, a->ndrop);
     rec_await_result(r, out, r->t->vals.at[out].step);
@@ -186,9 +186,9 @@ rec_make_accumulate(rec *r, const rec_args *a)
 static PyTypeObject *
 lazy_class(rec *r, kin_vid lazy)
 {
-    rec_fresh *f = lazy ? FRESH(r, lazy) : NULL;
+    rec_virtual *f = lazy ? VIRTUAL(r, lazy) : NULL;
     kin_vid func, self;
-    if (f == NULL || f->kind != FRESH_OTHER || !f->known || f->escaped || O(r, lazy) == NULL)
+    if (f == NULL || f->kind != VIRTUAL_OTHER || !f->known || f->escaped || O(r, lazy) == NULL)
         return NULL;
     PyTypeObject *tp = r->info.at[lazy].type;
     bool is_lazy = tp == &PyMap_Type || tp == &PyFilter_Type || (tp != NULL && tp == starmap_class());
@@ -213,13 +213,13 @@ rec_lazy_used_up(rec *r, kin_vid lazy)
     uint32_t s = rec_step(r, KIN_STEP_USE_UP, KIN_STEP_MUTATES, &lazy, 1);
     if (s != 0)
         r->t->steps.at[s].snap = 0;
-    FRESH(r, lazy)->known = false;
+    VIRTUAL(r, lazy)->known = false;
 }
 
 static rec_consumer *
 begin_lazy(rec *r, const consumer_row *row, kin_vid lazy)
 {
-    rec_fresh *f = FRESH(r, lazy);
+    rec_virtual *f = VIRTUAL(r, lazy);
     uint32_t n, width;
     bool select = r->info.at[lazy].type == &PyFilter_Type;
     kin_vid callback = f->items[1], *inputs = lazy_inputs(r, lazy, &n, &width);
@@ -269,7 +269,7 @@ apply_in_turn(rec *r, kin_vid func, const kin_vid *inputs, uint32_t n, kin_vid *
 static bool
 applied_items(rec *r, kin_vid lazy, kin_vid **items, uint32_t *n)
 {
-    rec_fresh *f = FRESH(r, lazy);
+    rec_virtual *f = VIRTUAL(r, lazy);
     uint32_t width, total, start = r->t->steps.len;
     kin_vid *inputs = lazy_inputs(r, lazy, &total, &width);
     bool none = O(r, f->items[1]) == Py_None;
@@ -296,11 +296,11 @@ applied_items(rec *r, kin_vid lazy, kin_vid **items, uint32_t *n)
 bool
 rec_lazy_for_real(rec *r, kin_vid lazy, kin_vid **items, uint32_t *n)
 {
-    rec_fresh *f = FRESH(r, lazy);
+    rec_virtual *f = VIRTUAL(r, lazy);
     uint32_t start = r->t->steps.len;
     kin_vid func, self;
     *items = NULL;
-    if (f == NULL || f->kind != FRESH_OTHER || !f->known || f->escaped || r->region != NULL || r->info.at[lazy].type != &PyMap_Type ||
+    if (f == NULL || f->kind != VIRTUAL_OTHER || !f->known || f->escaped || r->region != NULL || r->info.at[lazy].type != &PyMap_Type ||
         rec_find_callback(r, f->items[1], &func, &self) || !applied_items(r, lazy, items, n))
         return false;
     rec_truncate(r, start);
@@ -340,7 +340,7 @@ rec_consume_lazy(rec *r, const rec_args *a)
     if (row == NULL || row->rule == TAKE_ONE || (a->npos == 2) != (strcmp(row->name, "join") == 0))
         return false;
     kin_vid func, self;
-    if (!rec_find_callback(r, FRESH(r, lazy)->items[1], &func, &self))
+    if (!rec_find_callback(r, VIRTUAL(r, lazy)->items[1], &func, &self))
         return consume_applied(r, row, a, lazy);
     rec_consumer *c = begin_lazy(r, row, lazy);
     if (c == NULL)
@@ -402,7 +402,7 @@ rec_consume_unpack_lazy(rec *r, kin_vid lazy, int before, int after)
 {
     kin_vid func, self;
     bool known = lazy_class(r, lazy) != NULL;
-    if (known && !rec_find_callback(r, FRESH(r, lazy)->items[1], &func, &self))
+    if (known && !rec_find_callback(r, VIRTUAL(r, lazy)->items[1], &func, &self))
         return unpack_applied(r, lazy, before, after);
     rec_consumer *c = known ? begin_lazy(r, &unpack_lazy_row, lazy) : NULL;
     if (c == NULL)

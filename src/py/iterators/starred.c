@@ -15,12 +15,12 @@ static bool
 extend_list(rec *r, const kin_vid *items, uint32_t n)
 {
     kin_vid list = rec_peek(r, r->top->arg), args[2] = {list, rec_build_tuple(r, items, n, NULL)};
-    rec_fresh *f = FRESH(r, list);
-    if (f == NULL || f->kind != FRESH_LIST || f->escaped)
+    rec_virtual *f = VIRTUAL(r, list);
+    if (f == NULL || f->kind != VIRTUAL_LIST || f->escaped)
         return false;
     rec_step(r, KIN_STEP_LIST_EXTEND, KIN_STEP_MUTATES, args, 2);
     for (uint32_t i = 0; i < n; i++)
-        if (!rec_fresh_push(FRESH(r, list), items[i]))
+        if (!rec_virtual_push(VIRTUAL(r, list), items[i]))
             r->status = KIN_NOMEM;
     rec_drop(r, 1);
     return true;
@@ -59,8 +59,8 @@ rec_hand_over(rec *r, const rec_consumer *c, const kin_vid *items, uint32_t n, i
 static kin_vid
 called_function(rec *r, kin_vid callee, kin_vid *self)
 {
-    rec_fresh *f = FRESH(r, callee);
-    bool method = f != NULL && f->kind == FRESH_METHOD;
+    rec_virtual *f = VIRTUAL(r, callee);
+    bool method = f != NULL && f->kind == VIRTUAL_METHOD;
     kin_vid func = method ? f->items[0] : callee;
     *self = method ? f->items[1] : 0;
     return O(r, func) != NULL && PyFunction_Check(O(r, func)) && rec_can_inline(r, O(r, func)) ? func : 0;
@@ -110,8 +110,8 @@ rec_refuse_starred(rec *r, const rec_consumer *c)
 static bool
 use_up(rec *r, kin_vid vid, int into, const rec_args *call)
 {
-    if (FRESH(r, vid) != NULL && FRESH(r, vid)->kind != FRESH_GENERATOR && FRESH(r, vid)->kind != FRESH_OBJECT &&
-        FRESH(r, vid)->kind != FRESH_OTHER)
+    if (VIRTUAL(r, vid) != NULL && VIRTUAL(r, vid)->kind != VIRTUAL_GENERATOR && VIRTUAL(r, vid)->kind != VIRTUAL_OBJECT &&
+        VIRTUAL(r, vid)->kind != VIRTUAL_OTHER)
         return false;
     r->star = call;
     bool done = rec_consume_unpack(r, vid, into, -1) || rec_consume_unpacking(r, vid, into, -1) || rec_consume_unpack_lazy(r, vid, into, -1);
@@ -123,8 +123,8 @@ use_up(rec *r, kin_vid vid, int into, const rec_args *call)
 static bool
 extend_by(rec *r, kin_vid vid)
 {
-    rec_fresh *list = FRESH(r, rec_peek(r, r->top->arg));
-    return list != NULL && list->kind == FRESH_LIST && list->known && !list->escaped && use_up(r, vid, INTO_LIST, NULL);
+    rec_virtual *list = VIRTUAL(r, rec_peek(r, r->top->arg));
+    return list != NULL && list->kind == VIRTUAL_LIST && list->known && !list->escaped && use_up(r, vid, INTO_LIST, NULL);
 }
 
 /* f(*vid, **keywords): true when recorded. */
@@ -147,7 +147,7 @@ fill_new_list(rec *r, kin_vid list, kin_vid v)
         return false;
     uint32_t n = (uint32_t)PyTuple_GET_SIZE(tuple);
     kin_step *last = &r->t->steps.at[r->t->steps.len - 1];
-    rec_fresh *f = FRESH(r, list);
+    rec_virtual *f = VIRTUAL(r, list);
     if (last->kind != KIN_STEP_BUILD_LIST || last->out != list || last->nargs != 0 || f == NULL || !f->known || f->n != 0)
         return false;
     for (uint32_t i = 0; i < n; i++)
@@ -155,7 +155,7 @@ fill_new_list(rec *r, kin_vid list, kin_vid v)
     last->args = r->t->vids.len;
     last->nargs = (uint16_t)n;
     for (uint32_t i = 0; i < n; i++)
-        if (!rec_fresh_push(FRESH(r, list), items[i]) || kin_vec_push(&r->t->vids, items[i]) != KIN_OK)
+        if (!rec_virtual_push(VIRTUAL(r, list), items[i]) || kin_vec_push(&r->t->vids, items[i]) != KIN_OK)
             r->status = KIN_NOMEM;
     return true;
 }
@@ -172,7 +172,7 @@ rec_op_list_extend(rec *r)
     }
     if (extend_by(r, v))
         return;
-    rec_fresh *f = FRESH(r, list);
+    rec_virtual *f = VIRTUAL(r, list);
     bool tensor = kin_is_tensor(O(r, v)) && f != NULL && f->known;
     bool known = f != NULL && f->known && (tensor ? rec_iterated(r, &args[1], &items, &n) : rec_use_up(r, v, &items, &n));
     bool quiet = known || rec_is_plain_value(O(r, v));
@@ -180,7 +180,7 @@ rec_op_list_extend(rec *r)
     rec_end_if_read(r, list);
     if (known)
         for (uint32_t i = 0; i < n; i++)
-            rec_fresh_push(f, items[i]);
+            rec_virtual_push(f, items[i]);
     else if (f != NULL)
         f->known = false;
     if (!quiet) {
@@ -196,8 +196,8 @@ rec_extend_step(rec *r)
 {
     kin_vid list = rec_peek(r, r->top->arg), args[2] = {list, rec_peek(r, 0)};
     rec_step(r, KIN_STEP_LIST_EXTEND, KIN_STEP_OPAQUE | KIN_STEP_EFFECT, args, 2);
-    if (FRESH(r, list) != NULL)
-        FRESH(r, list)->known = false;
+    if (VIRTUAL(r, list) != NULL)
+        VIRTUAL(r, list)->known = false;
     rec_forget_contents(r);
     r->skip_expected = true;
     rec_drop(r, 1);

@@ -1,6 +1,6 @@
 /* enumerate and zip objects over generators of ours: `for i, p in enumerate(walk())`, `zip(a.parameters(), b.parameters())`.
  *
- * Such an object asks its sources one after the other, each time it is asked itself. It is a fresh one (FRESH_ZIP: its
+ * Such an object asks its sources one after the other, each time it is asked itself. It is a virtual one (VIRTUAL_ZIP: its
  * sources are generators, and iterators over known items that only it has); asking it is a region (region.c), at whose end
  * the states of its sources are put down and, of an enumerate object, the number it goes on with (ENUMERATE_AT).
  */
@@ -17,27 +17,27 @@ is_enumerate(rec *r, kin_vid vid)
 static bool
 is_generator(rec *r, kin_vid vid)
 {
-    return FRESH(r, vid) != NULL && FRESH(r, vid)->kind == FRESH_GENERATOR;
+    return VIRTUAL(r, vid) != NULL && VIRTUAL(r, vid)->kind == VIRTUAL_GENERATOR;
 }
 
 /* What zip makes of its argument. 0: not known. */
 static kin_vid
 source_of(rec *r, kin_vid arg)
 {
-    rec_fresh *f = FRESH(r, arg);
+    rec_virtual *f = VIRTUAL(r, arg);
     kin_vid *items = NULL;
     uint32_t n = 0;
     if (is_generator(r, arg))
         return rec_usable_generator(r, arg) != NULL ? arg : 0;
-    if (f != NULL && f->kind == FRESH_ITER)
+    if (f != NULL && f->kind == VIRTUAL_ITER)
         return f->known && !f->escaped ? arg : 0;
     if (O(r, arg) == NULL || kin_is_tensor(O(r, arg)) || !rec_iterated(r, &arg, &items, &n))
         return 0;
     kin_vid it = rec_step_out(r, KIN_STEP_ITER, KIN_STEP_PURE, &arg, 1);
-    f = rec_make_fresh(r, it, FRESH_ITER, items, n, true);
+    f = rec_make_virtual(r, it, VIRTUAL_ITER, items, n, true);
     free(items);
     if (f != NULL) {
-        f->of = FRESH(r, arg) && FRESH(r, arg)->kind == FRESH_VIEW ? FRESH(r, arg)->items[0] : arg;
+        f->of = VIRTUAL(r, arg) && VIRTUAL(r, arg)->kind == VIRTUAL_VIEW ? VIRTUAL(r, arg)->items[0] : arg;
         if (kin_vec_push(&r->iters, it) != KIN_OK)
             r->status = KIN_NOMEM;
     }
@@ -93,7 +93,7 @@ rec_zip_call(rec *r, const rec_args *a)
     if (enumerates && a->npos + a->nkw == 2)
         all[2] = rec_as_const(r, a->args[1]);
     kin_vid out = rec_step_out(r, KIN_STEP_CALL, KIN_STEP_PURE, all, enumerates ? 1 + a->npos + a->nkw : 1 + n);
-    rec_fresh *f = rec_make_fresh(r, out, FRESH_ZIP, all + 1, n, true);
+    rec_virtual *f = rec_make_virtual(r, out, VIRTUAL_ZIP, all + 1, n, true);
     if (f != NULL)
         f->pos = (uint32_t)start;
     r->info.at[out].type = tp;
@@ -106,13 +106,13 @@ rec_zip_call(rec *r, const rec_args *a)
 static void
 go_on(rec *r, rec_consumer *c)
 {
-    rec_fresh *f = FRESH(r, c->zip);
+    rec_virtual *f = VIRTUAL(r, c->zip);
     c->wants = false;
     c->gen = NULL;
     for (; c->next < f->n && !c->ended && !r->refused; c->next++) {
         kin_vid source = f->items[c->next];
-        rec_fresh *it = FRESH(r, source);
-        if (it != NULL && it->kind == FRESH_ITER) {
+        rec_virtual *it = VIRTUAL(r, source);
+        if (it != NULL && it->kind == VIRTUAL_ITER) {
             c->ended = !it->known || it->pos >= it->n;
             if (!it->known)
                 rec_refuse(r);
@@ -144,12 +144,12 @@ rec_zip_went_on(rec *r, rec_consumer *c)
 static bool
 can_go_on(rec *r, kin_vid zip)
 {
-    rec_fresh *f = FRESH(r, zip);
-    if (f == NULL || f->kind != FRESH_ZIP || !f->known || f->escaped)
+    rec_virtual *f = VIRTUAL(r, zip);
+    if (f == NULL || f->kind != VIRTUAL_ZIP || !f->known || f->escaped)
         return false;
     for (uint32_t i = 0; i < f->n; i++) {
-        rec_fresh *source = FRESH(r, f->items[i]);
-        if (source == NULL || (source->kind == FRESH_ITER ? !source->known || source->escaped : rec_usable_generator(r, f->items[i]) == NULL))
+        rec_virtual *source = VIRTUAL(r, f->items[i]);
+        if (source == NULL || (source->kind == VIRTUAL_ITER ? !source->known || source->escaped : rec_usable_generator(r, f->items[i]) == NULL))
             return false;
     }
     return true;
@@ -161,9 +161,9 @@ rec_consume_zip(rec *r, kin_vid zip)
     int row = -1;
     if (!can_go_on(r, zip))
         return false;
-    for (uint32_t i = 0; row < 0 && i < FRESH(r, zip)->n; i++)
-        if (is_generator(r, FRESH(r, zip)->items[i]))
-            row = rec_iter_row(r, FRESH(r, zip)->items[i]);
+    for (uint32_t i = 0; row < 0 && i < VIRTUAL(r, zip)->n; i++)
+        if (is_generator(r, VIRTUAL(r, zip)->items[i]))
+            row = rec_iter_row(r, VIRTUAL(r, zip)->items[i]);
     rec_consumer *c = rec_begin_consumer(r, NULL);
     if (c == NULL)
         return false;
@@ -178,7 +178,7 @@ rec_consume_zip(rec *r, kin_vid zip)
 kin_vid
 rec_zip_item(rec *r, rec_consumer *c)
 {
-    rec_fresh *f = FRESH(r, c->zip);
+    rec_virtual *f = VIRTUAL(r, c->zip);
     if (!is_enumerate(r, c->zip))
         return rec_build_tuple(r, c->items, c->n, NULL);
     PyObject *number = PyLong_FromLong((long)f->pos);
@@ -197,7 +197,7 @@ rec_zip_writes(rec *r, const rec_consumer *c)
 void
 rec_zip_write(rec *r, rec_consumer *c)
 {
-    PyObject *number = PyLong_FromLong((long)++FRESH(r, c->zip)->pos);
+    PyObject *number = PyLong_FromLong((long)++VIRTUAL(r, c->zip)->pos);
     kin_vid args[2] = {c->zip, rec_const(r, number)};
     Py_XDECREF(number);
     uint32_t s = rec_step(r, KIN_STEP_ENUMERATE_AT, KIN_STEP_MUTATES, args, 2);

@@ -21,14 +21,14 @@ typedef struct {
     launch_code *code;
     bool backward;        /* the second half */
     bool exact;           /* a NaN must not be lost, and inputs are not taken to stay as they are */
-    KIN_VEC(kin_aten_val) outs; /* values that are outputs of the graph, each stand-in once */
+    KIN_VEC(kin_aten_val) outs; /* values that are outputs of the graph, each fake tensor once */
 } maker;
 
-/* What a stand-in is when it is handed out: an input, or an output of the graph, which it becomes. */
+/* What a fake tensor is when it is handed out: an input, or an output of the graph, which it becomes. */
 static kin_status
-place_stand_in(maker *m, uint32_t number)
+place_fake(maker *m, uint32_t number)
 {
-    launch_give *g = &m->code->by_stand_in[number];
+    launch_give *g = &m->code->by_fake[number];
     if (g->shape != NULL || g->kind == LAUNCH_GIVE_OUT)
         return KIN_OK;
     g->kind = LAUNCH_GIVE_OUT;
@@ -41,7 +41,7 @@ place_inside(maker *m, PyObject *obj)
 {
     uint32_t number = kin_capture_number(obj);
     if (number != UINT32_MAX)
-        return number < m->capture->ninputs ? KIN_OK : place_stand_in(m, number);
+        return number < m->capture->ninputs ? KIN_OK : place_fake(m, number);
     if (PyTuple_Check(obj) || PyList_CheckExact(obj))
         for (Py_ssize_t i = 0; i < PySequence_Fast_GET_SIZE(obj); i++)
             KIN_TRY(place_inside(m, PySequence_Fast_GET_ITEM(obj, i)));
@@ -53,16 +53,16 @@ plan_gives(maker *m)
 {
     launch_code *code = m->code;
     m->capture->graph->outputs.len = 0; /* a capture may have been held */
-    code->nstand_ins = (uint32_t)PyList_GET_SIZE(m->capture->stand_ins);
-    code->by_stand_in = calloc(code->nstand_ins + 1, sizeof *code->by_stand_in);
+    code->nfakes = (uint32_t)PyList_GET_SIZE(m->capture->fakes);
+    code->by_fake = calloc(code->nfakes + 1, sizeof *code->by_fake);
     code->give = calloc(m->capture->nout + 1, sizeof *code->give);
     code->input_of = calloc(m->subgraph->nin + 1, sizeof *code->input_of);
-    if (code->by_stand_in == NULL || code->give == NULL || code->input_of == NULL)
+    if (code->by_fake == NULL || code->give == NULL || code->input_of == NULL)
         return KIN_NOMEM;
     uint32_t tensor = 0;
     for (uint32_t i = 0; i < m->subgraph->nin; i++)
         if (kin_is_tensor(m->in[i])) {
-            code->by_stand_in[tensor] = (launch_give){.kind = LAUNCH_GIVE_INPUT, .index = i};
+            code->by_fake[tensor] = (launch_give){.kind = LAUNCH_GIVE_INPUT, .index = i};
             code->input_of[tensor++] = i;
         }
     code->ninputs = tensor;
@@ -70,7 +70,7 @@ plan_gives(maker *m)
         PyObject *obj = m->capture->out[i];
         uint32_t number = kin_capture_number(obj);
         KIN_TRY(place_inside(m, obj));
-        code->give[i] = number != UINT32_MAX ? code->by_stand_in[number]
+        code->give[i] = number != UINT32_MAX ? code->by_fake[number]
                                              : (launch_give){.kind = LAUNCH_GIVE_OTHER, .shape = Py_NewRef(obj)};
         code->ngive = i + 1;
     }
@@ -553,7 +553,7 @@ make_both(maker *m, launch_version *version, kin_text *why)
     for (uint32_t i = 0; i < m->capture->joint.results.len; i++) {
         uint32_t number = m->capture->joint.results.at[i];
         uint32_t before = m->outs.len;
-        KIN_TRY(place_stand_in(m, number));
+        KIN_TRY(place_fake(m, number));
         if (m->outs.len > before) /* nobody but its views is handed out */
             kin_aten_output(m->capture->graph, m->outs.at[before]);
     }

@@ -89,11 +89,11 @@ rec_model_operator(rec *r, const rec_args *a)
 
 typedef enum { GETS_ITEM, GETS_ATTRIBUTE, CALLS_METHOD } getter_kind;
 
-static rec_fresh *
+static rec_virtual *
 getter_of(rec *r, kin_vid vid, getter_kind *kind)
 {
-    rec_fresh *f = vid ? FRESH(r, vid) : NULL;
-    if (f == NULL || f->kind != FRESH_GETTER)
+    rec_virtual *f = vid ? VIRTUAL(r, vid) : NULL;
+    if (f == NULL || f->kind != VIRTUAL_GETTER)
         return NULL;
     const char *name = r->info.at[vid].type->tp_name;
     *kind = strcmp(name, "operator.itemgetter") == 0 ? GETS_ITEM : strcmp(name, "operator.attrgetter") == 0 ? GETS_ATTRIBUTE : CALLS_METHOD;
@@ -112,7 +112,7 @@ rec_new_getter(rec *r, const rec_args *a)
                                          (!PyUnicode_CheckExact(O(r, a->args[i])) || rec_need_const(r, a->args[i]) == 0)))
             return false;
     kin_vid out = rec_model_step(r, a, KIN_STEP_PURE);
-    rec_make_fresh(r, out, FRESH_GETTER, a->args, a->npos, true);
+    rec_make_virtual(r, out, VIRTUAL_GETTER, a->args, a->npos, true);
     r->info.at[out].type = tp;
     return true;
 }
@@ -146,7 +146,7 @@ get_item(rec *r, kin_vid obj, kin_vid key)
 }
 
 static kin_vid
-apply_getter(rec *r, const rec_fresh *f, getter_kind kind, const kin_vid *args, uint32_t n)
+apply_getter(rec *r, const rec_virtual *f, getter_kind kind, const kin_vid *args, uint32_t n)
 {
     kin_vid all[MOST_ARGS];
     attr_result at;
@@ -171,7 +171,7 @@ bool
 rec_call_getter(rec *r, const rec_args *a)
 {
     getter_kind kind;
-    rec_fresh *f = getter_of(r, a->callee, &kind);
+    rec_virtual *f = getter_of(r, a->callee, &kind);
     kin_vid all[MOST_ARGS];
     attr_result at;
     if (f == NULL || a->npos != 1 || a->nkw)
@@ -238,10 +238,10 @@ apply_to_constants(rec *r, kin_vid callee, const kin_vid *args, uint32_t n)
 static kin_vid
 apply_len(rec *r, kin_vid arg)
 {
-    rec_fresh *f = FRESH(r, arg);
-    if (f == NULL || !f->known || (f->kind != FRESH_TUPLE && f->kind != FRESH_LIST && f->kind != FRESH_DICT))
+    rec_virtual *f = VIRTUAL(r, arg);
+    if (f == NULL || !f->known || (f->kind != VIRTUAL_TUPLE && f->kind != VIRTUAL_LIST && f->kind != VIRTUAL_DICT))
         return 0;
-    PyObject *number = PyLong_FromLong((long)(f->kind == FRESH_DICT ? f->n / 2 : f->n));
+    PyObject *number = PyLong_FromLong((long)(f->kind == VIRTUAL_DICT ? f->n / 2 : f->n));
     kin_vid value = number != NULL ? rec_const(r, number) : 0;
     Py_XDECREF(number);
     return value;
@@ -265,7 +265,7 @@ apply_constant(rec *r, kin_vid callee, const kin_vid *args, uint32_t n)
 
 /* What a partial object calls with keywords; only calls of torch. */
 static kin_vid
-apply_with_keywords(rec *r, const rec_fresh *f, const kin_vid *args, uint32_t n)
+apply_with_keywords(rec *r, const rec_virtual *f, const kin_vid *args, uint32_t n)
 {
     kin_vid all[MOST_ARGS];
     uint32_t nkw = (uint32_t)PyTuple_GET_SIZE(f->aux), own = f->n - 1 - nkw;
@@ -282,14 +282,14 @@ rec_apply(rec *r, kin_vid callee, const kin_vid *args, uint32_t n)
 {
     kin_vid all[MOST_ARGS];
     getter_kind kind;
-    rec_fresh *f = FRESH(r, callee), *get = getter_of(r, callee, &kind);
+    rec_virtual *f = VIRTUAL(r, callee), *get = getter_of(r, callee, &kind);
     if (n + 1 >= MOST_ARGS)
         return 0;
     if (get != NULL)
         return apply_getter(r, get, kind, args, n);
-    if (f != NULL && f->kind == FRESH_PARTIAL && f->known && f->aux != NULL)
+    if (f != NULL && f->kind == VIRTUAL_PARTIAL && f->known && f->aux != NULL)
         return apply_with_keywords(r, f, args, n);
-    bool method = f != NULL && f->kind == FRESH_METHOD, partial = f != NULL && f->kind == FRESH_PARTIAL && f->known && f->aux == NULL;
+    bool method = f != NULL && f->kind == VIRTUAL_METHOD, partial = f != NULL && f->kind == VIRTUAL_PARTIAL && f->known && f->aux == NULL;
     if (method || partial) {
         uint32_t own = f->n - 1;
         if (own + n >= MOST_ARGS)
@@ -307,13 +307,13 @@ bool
 rec_can_apply(rec *r, kin_vid callee)
 {
     getter_kind kind;
-    rec_fresh *f = callee ? FRESH(r, callee) : NULL;
+    rec_virtual *f = callee ? VIRTUAL(r, callee) : NULL;
     PyObject *obj = callee ? O(r, callee) : NULL;
     if (obj == NULL)
         return false;
     if (getter_of(r, callee, &kind) != NULL)
         return true;
-    if (f != NULL && (f->kind == FRESH_METHOD || (f->kind == FRESH_PARTIAL && f->known)))
+    if (f != NULL && (f->kind == VIRTUAL_METHOD || (f->kind == VIRTUAL_PARTIAL && f->known)))
         return rec_can_apply(r, f->items[0]);
     if (f != NULL || !rec_can_const(r, callee))
         return false;
@@ -324,8 +324,8 @@ rec_can_apply(rec *r, kin_vid callee)
 static void
 take_back(rec *r, kin_vid callee, uint32_t start)
 {
-    rec_fresh *f = FRESH(r, callee), *self = f != NULL && f->kind == FRESH_METHOD ? FRESH(r, f->items[1]) : NULL;
-    if (self != NULL && self->kind == FRESH_DICT && r->t->steps.len > start)
+    rec_virtual *f = VIRTUAL(r, callee), *self = f != NULL && f->kind == VIRTUAL_METHOD ? VIRTUAL(r, f->items[1]) : NULL;
+    if (self != NULL && self->kind == VIRTUAL_DICT && r->t->steps.len > start)
         self->known = false;
     rec_truncate(r, start);
 }

@@ -1,4 +1,4 @@
-/* Models of C callables: what they do to the symbolic stack, so that they need no step, a quiet step, or a change of a fresh
+/* Models of C callables: what they do to the symbolic stack, so that they need no step, a quiet step, or a change of a virtual
  * object. Found by identity of the callable: a name can be given to something else. A callable without a model is opaque.
  */
 #include "py/compat/heap.h"
@@ -77,15 +77,15 @@ store_by_slot(rec *r, const rec_args *a)
 void
 rec_model_store(rec *r, const rec_args *a, kin_vid value, rec_place *place)
 {
-    rec_fresh *f = FRESH(r, a->args[0]);
+    rec_virtual *f = VIRTUAL(r, a->args[0]);
     bool inside = f != NULL && !f->escaped, followed = f == NULL && place != NULL && rec_begin_write(r, place);
     r->keep_inside = inside;
-    if (!inside || f->kind != FRESH_OBJECT || !store_by_slot(r, a))
+    if (!inside || f->kind != VIRTUAL_OBJECT || !store_by_slot(r, a))
         rec_model_step(r, a, KIN_STEP_EFFECT);
     r->keep_inside = false;
     if (inside) {
-        if (f->kind != FRESH_OBJECT || !f->known) { /* reachable through it from now on */
-            if (!rec_fresh_push(f, value))
+        if (f->kind != VIRTUAL_OBJECT || !f->known) { /* reachable through it from now on */
+            if (!rec_virtual_push(f, value))
                 r->status = KIN_NOMEM;
         }
     } else if (f != NULL) {
@@ -123,7 +123,7 @@ rec_model_pure(rec *r, const rec_args *a)
     for (uint32_t i = 0; i < a->npos + a->nkw; i++) {
         if (!rec_is_plain_value(O(r, a->args[i])) || !rec_need_quiet(r, a->args[i], true))
             return false;
-        if (FRESH(r, a->args[i]) == NULL)
+        if (VIRTUAL(r, a->args[i]) == NULL)
             rec_need_type(r, a->args[i]);
     }
     rec_model_step(r, a, 0);
@@ -154,12 +154,12 @@ model_number(rec *r, const rec_args *a)
 
 /* Like rec_model_pure, but the result is a new mutable object each time. */
 static bool
-model_fresh(rec *r, const rec_args *a)
+model_virtual(rec *r, const rec_args *a)
 {
     if (!all_const(r, a))
         return false;
     kin_vid out = rec_model_step(r, a, KIN_STEP_PURE);
-    rec_make_fresh(r, out, FRESH_OTHER, NULL, 0, false);
+    rec_make_virtual(r, out, VIRTUAL_OTHER, NULL, 0, false);
     return true;
 }
 
@@ -169,7 +169,7 @@ model_sorted(rec *r, const rec_args *a)
 {
     kin_vid *items = NULL;
     uint32_t n = 0;
-    if (model_fresh(r, a))
+    if (model_virtual(r, a))
         return true;
     bool ok = a->npos == 1 && a->nkw == 0 && rec_items_of(r, a->args[0], &items, &n) && n <= 500;
     for (uint32_t i = 0; ok && i < n; i++)
@@ -186,7 +186,7 @@ model_sorted(rec *r, const rec_args *a)
     Py_XDECREF(list);
     if (ok) {
         kin_vid out = rec_step_out(r, KIN_STEP_BUILD_LIST, KIN_STEP_PURE, items, n);
-        rec_make_fresh(r, out, FRESH_LIST, items, n, true);
+        rec_make_virtual(r, out, VIRTUAL_LIST, items, n, true);
         r->info.at[out].type = &PyList_Type;
         rec_drop(r, a->ndrop);
         rec_await_result(r, out, r->t->vals.at[out].step);
@@ -433,7 +433,7 @@ rec_call_builtin(rec *r, const rec_args *call)
         return model_cached(r, &a);
     if (is_immutable_method(obj)) {
         if (returns_list(obj))
-            return model_fresh(r, &a);
+            return model_virtual(r, &a);
         return rec_model_pure(r, &a);
     }
     return false;

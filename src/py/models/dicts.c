@@ -1,5 +1,5 @@
 /* Models of OrderedDict and defaultdict, and of dict.update. One made by the recording with text keys is known as a dict made by it is
- * (FRESH_DICT): pairs in their order, of whichever of the classes. What a defaultdict gives for a missing key is known where its factory is a
+ * (VIRTUAL_DICT): pairs in their order, of whichever of the classes. What a defaultdict gives for a missing key is known where its factory is a
  * builtin class.
  */
 #include "py/models/models.h"
@@ -24,7 +24,7 @@ make_dict(rec *r, const rec_args *a, PyTypeObject *tp, kin_vid first, kin_vid fr
         all[count++] = plain;
     }
     kin_vid out = rec_step_out(r, KIN_STEP_CALL, KIN_STEP_PURE, all, count);
-    rec_fresh *f = rec_make_fresh(r, out, FRESH_DICT, pairs, n, true);
+    rec_virtual *f = rec_make_virtual(r, out, VIRTUAL_DICT, pairs, n, true);
     if (f != NULL)
         f->aux = factory;
     r->info.at[out].type = tp;
@@ -62,7 +62,7 @@ model_default_dict(rec *r, const rec_args *a)
     if (factory == NULL) {
         if (!PyFunction_Check(O(r, a->args[0])) && O(r, a->args[0]) != Py_None)
             return false;
-        if (FRESH(r, a->args[0]) == NULL)
+        if (VIRTUAL(r, a->args[0]) == NULL)
             rec_need_type(r, a->args[0]);
     }
     return make_dict(r, a, (PyTypeObject *)O(r, a->callee), a->args[0], a->npos == 2 ? a->args[1] : 0, factory);
@@ -70,11 +70,11 @@ model_default_dict(rec *r, const rec_args *a)
 
 /* -- methods of OrderedDict ------------------------------------------------------------------------------------------------ */
 
-static rec_fresh *
+static rec_virtual *
 known_ordered(rec *r, const rec_args *a)
 {
-    rec_fresh *f = a->npos > 0 ? FRESH(r, a->args[0]) : NULL;
-    return f != NULL && f->kind == FRESH_DICT && f->known && r->info.at[a->args[0]].type == &PyODict_Type ? f : NULL;
+    rec_virtual *f = a->npos > 0 ? VIRTUAL(r, a->args[0]) : NULL;
+    return f != NULL && f->kind == VIRTUAL_DICT && f->known && r->info.at[a->args[0]].type == &PyODict_Type ? f : NULL;
 }
 
 /* `last`, the second parameter of the one method and the first of the other; -1: not a constant. */
@@ -104,7 +104,7 @@ step_inside(rec *r, const rec_args *a)
 static bool
 ordered_move(rec *r, const rec_args *a)
 {
-    rec_fresh *f = known_ordered(r, a);
+    rec_virtual *f = known_ordered(r, a);
     int last = f != NULL && a->npos >= 2 ? read_last(r, a, 2) : -1;
     if (last < 0 || O(r, a->args[1]) == NULL || !PyUnicode_CheckExact(O(r, a->args[1])) || rec_need_const(r, a->args[1]) == 0)
         return false;
@@ -125,7 +125,7 @@ ordered_move(rec *r, const rec_args *a)
 static bool
 ordered_popitem(rec *r, const rec_args *a)
 {
-    rec_fresh *f = known_ordered(r, a);
+    rec_virtual *f = known_ordered(r, a);
     int last = f != NULL ? read_last(r, a, 1) : -1;
     if (last < 0 || f->n == 0)
         return false;
@@ -135,7 +135,7 @@ ordered_popitem(rec *r, const rec_args *a)
     if (!last)
         memmove(f->items, f->items + 2, f->n * sizeof *f->items);
     kin_vid out = step_inside(r, a);
-    rec_make_fresh(r, out, FRESH_TUPLE, pair, 2, true);
+    rec_make_virtual(r, out, VIRTUAL_TUPLE, pair, 2, true);
     r->info.at[out].type = &PyTuple_Type;
     rec_changed(r, a->args[0]);
     return true;
@@ -144,7 +144,7 @@ ordered_popitem(rec *r, const rec_args *a)
 static bool
 ordered_pop(rec *r, const rec_args *a)
 {
-    rec_fresh *f = known_ordered(r, a);
+    rec_virtual *f = known_ordered(r, a);
     if (f == NULL || a->nkw || a->npos < 2 || a->npos > 3 || O(r, a->args[1]) == NULL || !PyUnicode_CheckExact(O(r, a->args[1])) ||
         rec_need_const(r, a->args[1]) == 0)
         return false;
@@ -160,12 +160,12 @@ ordered_pop(rec *r, const rec_args *a)
 static bool
 ordered_copy(rec *r, const rec_args *a)
 {
-    rec_fresh *f = a->npos == 1 && !a->nkw ? known_ordered(r, a) : NULL;
+    rec_virtual *f = a->npos == 1 && !a->nkw ? known_ordered(r, a) : NULL;
     if (f == NULL)
         return false;
     kin_vid out = rec_model_step(r, a, KIN_STEP_PURE);
-    f = FRESH(r, a->args[0]);
-    rec_make_fresh(r, out, FRESH_DICT, f->items, f->n, true);
+    f = VIRTUAL(r, a->args[0]);
+    rec_make_virtual(r, out, VIRTUAL_DICT, f->items, f->n, true);
     r->info.at[out].type = &PyODict_Type;
     return true;
 }
@@ -176,17 +176,17 @@ ordered_copy(rec *r, const rec_args *a)
 bool
 rec_model_dict_update(rec *r, const rec_args *a)
 {
-    rec_fresh *f = a->npos >= 1 && a->npos <= 2 ? FRESH(r, a->args[0]) : NULL;
+    rec_virtual *f = a->npos >= 1 && a->npos <= 2 ? VIRTUAL(r, a->args[0]) : NULL;
     const rec_args from = {.args = a->args + 1, .npos = a->npos - 1, .nkw = a->nkw, .kwnames = a->kwnames};
     kin_vid *pairs = NULL;
     uint32_t n = 0;
-    if (f == NULL || f->kind != FRESH_DICT || !f->known || a->nkw >= 100 || (a->npos == 2 && a->args[1] == a->args[0]) ||
+    if (f == NULL || f->kind != VIRTUAL_DICT || !f->known || a->nkw >= 100 || (a->npos == 2 && a->args[1] == a->args[0]) ||
         !rec_dict_pairs(r, &from, &pairs, &n))
         return false;
     for (uint32_t i = 0; i < n; i += 2) {
         const kin_vid args[3] = {a->args[0], pairs[i], pairs[i + 1]};
         rec_step(r, KIN_STEP_SET_SUBSCR, KIN_STEP_MUTATES, args, 3);
-        rec_pairs_put(r, FRESH(r, a->args[0]), pairs[i], pairs[i + 1]);
+        rec_pairs_put(r, VIRTUAL(r, a->args[0]), pairs[i], pairs[i + 1]);
     }
     free(pairs);
     rec_changed(r, a->args[0]);

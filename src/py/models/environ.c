@@ -62,7 +62,7 @@ is_usual(rec *r, kin_vid callee, const kin_vid *args)
 {
     PyObject *environ = O(r, args[0]);
     PyObject *encode = Py_TYPE(environ) == own.type ? kin_instance_attr(environ, REC_STR("encodekey")) : NULL;
-    return encode != NULL && FRESH(r, args[0]) == NULL && PyUnicode_CheckExact(O(r, args[1])) && rec_can_const(r, args[1]) &&
+    return encode != NULL && VIRTUAL(r, args[0]) == NULL && PyUnicode_CheckExact(O(r, args[1])) && rec_can_const(r, args[1]) &&
            rec_library_is(&own.get, O(r, callee)) &&
            rec_library_is(&own.getitem, _PyType_Lookup(own.type, REC_STR("__getitem__"))) && rec_library_is(&own.encodekey, encode);
 }

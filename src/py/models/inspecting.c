@@ -10,7 +10,7 @@ static bool
 is_plain(rec *r, kin_vid *function)
 {
     static const char *const names[] = {"__signature__", "__wrapped__", "_partialmethod", "__partialmethod__", "__text_signature__"};
-    if (O(r, *function) == NULL || !PyFunction_Check(O(r, *function)) || FRESH(r, *function) != NULL)
+    if (O(r, *function) == NULL || !PyFunction_Check(O(r, *function)) || VIRTUAL(r, *function) != NULL)
         return false;
     for (unsigned i = 0; i < sizeof names / sizeof *names; i++) {
         PyObject *name = PyUnicode_InternFromString(names[i]);
@@ -35,8 +35,8 @@ rec_call_signature(rec *r, const rec_args *a)
     static rec_library own;
     if (a->npos != 1 || a->nkw != 0 || !rec_library_is_named(&own, "inspect", "signature", O(r, a->callee)))
         return false;
-    rec_fresh *f = FRESH(r, a->args[0]);
-    kin_vid function = f != NULL && f->kind == FRESH_METHOD ? f->items[0] : a->args[0];
+    rec_virtual *f = VIRTUAL(r, a->args[0]);
+    kin_vid function = f != NULL && f->kind == VIRTUAL_METHOD ? f->items[0] : a->args[0];
     if (!is_plain(r, &function))
         return false;
     rec_args call = *a;

@@ -4,9 +4,9 @@
 #include "py/objects/objects.h"
 
 static bool
-is_known(rec *r, kin_vid v, fresh_kind kind)
+is_known(rec *r, kin_vid v, virtual_kind kind)
 {
-    rec_fresh *f = FRESH(r, v);
+    rec_virtual *f = VIRTUAL(r, v);
     return f != NULL && f->kind == kind && f->known;
 }
 
@@ -14,7 +14,7 @@ is_known(rec *r, kin_vid v, fresh_kind kind)
 static void
 ask_type(rec *r, kin_vid vid)
 {
-    if (FRESH(r, vid) == NULL && !rec_is_const(r, vid))
+    if (VIRTUAL(r, vid) == NULL && !rec_is_const(r, vid))
         rec_need_type(r, vid);
 }
 
@@ -27,11 +27,11 @@ is_quiet(rec *r, kin_vid vid, bool all)
     return quiet;
 }
 
-/* A change that replay repeats: of a fresh object (contents no longer known), or of one that others see. */
+/* A change that replay repeats: of a virtual object (contents no longer known), or of one that others see. */
 static bool
 mutate(rec *r, const rec_args *a)
 {
-    rec_fresh *f = a->npos ? FRESH(r, a->args[0]) : NULL;
+    rec_virtual *f = a->npos ? VIRTUAL(r, a->args[0]) : NULL;
     if (a->npos == 0 || !rec_is_plain_value(O(r, a->args[0])))
         return false;
     /* keys and indices; what is stored behind them is not looked at */
@@ -59,7 +59,7 @@ ask(rec *r, const rec_args *a)
             return false;
         if (i > 0 && !rec_need_quiet(r, a->args[i], false)) /* a key is hashed and compared */
             return false;
-        if (FRESH(r, a->args[i]) == NULL && !rec_is_const(r, a->args[i]))
+        if (VIRTUAL(r, a->args[i]) == NULL && !rec_is_const(r, a->args[i]))
             rec_need_type(r, a->args[i]);
     }
     rec_model_step(r, a, 0);
@@ -79,7 +79,7 @@ append_to_older(rec *r, const rec_args *a)
 {
     Py_ssize_t n = PyList_GET_SIZE(O(r, a->args[0]));
     rec_place place = {.kind = KIN_PLACE_END_OF_LIST, .base = a->args[0], .index = (uint32_t)n};
-    if (FRESH(r, a->args[0]) == NULL)
+    if (VIRTUAL(r, a->args[0]) == NULL)
         rec_need_type(r, a->args[0]);
     rec_model_store(r, a, a->args[1], n < KIN_PLACE_INDEX ? &place : NULL);
     return true;
@@ -90,12 +90,12 @@ list_append(rec *r, const rec_args *a)
 {
     if (a->npos != 2 || a->nkw || !PyList_CheckExact(O(r, a->args[0])))
         return false;
-    rec_fresh *f = FRESH(r, a->args[0]);
-    if (f == NULL || f->kind != FRESH_LIST)
+    rec_virtual *f = VIRTUAL(r, a->args[0]);
+    if (f == NULL || f->kind != VIRTUAL_LIST)
         return append_to_older(r, a);
     rec_step(r, KIN_STEP_LIST_APPEND, KIN_STEP_MUTATES, a->args, 2);
     if (f->known)
-        rec_fresh_push(f, a->args[1]);
+        rec_virtual_push(f, a->args[1]);
     rec_changed(r, a->args[0]);
     return rec_model_value(r, a, rec_const(r, Py_None));
 }
@@ -105,7 +105,7 @@ list_extend(rec *r, const rec_args *a)
 {
     kin_vid *items = NULL, args[2];
     uint32_t n;
-    bool known = a->npos == 2 && !a->nkw && is_known(r, a->args[0], FRESH_LIST);
+    bool known = a->npos == 2 && !a->nkw && is_known(r, a->args[0], VIRTUAL_LIST);
     if (known) {
         memcpy(args, a->args, sizeof args);
         known = kin_is_tensor(O(r, args[1])) ? rec_iterated(r, &args[1], &items, &n) : rec_use_up(r, args[1], &items, &n);
@@ -114,7 +114,7 @@ list_extend(rec *r, const rec_args *a)
         return a->npos == 2 && rec_is_plain_value(O(r, a->args[1])) && mutate(r, a);
     rec_step(r, KIN_STEP_LIST_EXTEND, KIN_STEP_MUTATES, args, 2);
     for (uint32_t i = 0; i < n; i++)
-        rec_fresh_push(FRESH(r, a->args[0]), items[i]);
+        rec_virtual_push(VIRTUAL(r, a->args[0]), items[i]);
     rec_changed(r, a->args[0]);
     free(items);
     return rec_model_value(r, a, rec_const(r, Py_None));
@@ -137,7 +137,7 @@ is_key(rec *r, kin_vid v)
 
 /* Methods of dict called by name look into the table of a subclass without asking it. What such a table lacks is no fact. */
 static bool
-holds_key(PyObject *obj, const rec_fresh *f, PyObject *key)
+holds_key(PyObject *obj, const rec_virtual *f, PyObject *key)
 {
     bool held = f == NULL && PyDict_Check(obj) && kin_is_exact_immutable(key) && PyDict_GetItemWithError(obj, key) != NULL;
     PyErr_Clear();
@@ -149,7 +149,7 @@ static bool
 look_up(rec *r, kin_vid dict, kin_vid key, kin_vid *item)
 {
     PyObject *obj = O(r, dict);
-    rec_fresh *f = FRESH(r, dict);
+    rec_virtual *f = VIRTUAL(r, dict);
     *item = 0;
     if (!(PyDict_CheckExact(obj) || rec_exact_dict(r, dict) != NULL || holds_key(obj, f, O(r, key))) || !is_key(r, key) || (f != NULL && !kin_is_exact_immutable(O(r, key))))
         return false;
@@ -216,13 +216,13 @@ static bool
 dict_pop(rec *r, const rec_args *a)
 {
     kin_vid item;
-    if (a->npos == 3 && !a->nkw && !is_known(r, a->args[0], FRESH_DICT) && is_missing(r, a))
+    if (a->npos == 3 && !a->nkw && !is_known(r, a->args[0], VIRTUAL_DICT) && is_missing(r, a))
         return pop_nothing(r, a);
-    if (a->npos < 2 || a->nkw || !is_known(r, a->args[0], FRESH_DICT) || r->info.at[a->args[0]].type == &PyODict_Type || !look_up(r, a->args[0], a->args[1], &item))
+    if (a->npos < 2 || a->nkw || !is_known(r, a->args[0], VIRTUAL_DICT) || r->info.at[a->args[0]].type == &PyODict_Type || !look_up(r, a->args[0], a->args[1], &item))
         return mutate(r, a);
     if (item == 0)
         return a->npos == 3 && rec_model_value(r, a, a->args[2]);
-    rec_fresh *f = FRESH(r, a->args[0]);
+    rec_virtual *f = VIRTUAL(r, a->args[0]);
     rec_step(r, KIN_STEP_DEL_SUBSCR, KIN_STEP_MUTATES, a->args, 2);
     rec_pairs_drop(r, f, O(r, a->args[1]));
     rec_changed(r, a->args[0]);
@@ -237,14 +237,14 @@ rec_apply_method(rec *r, kin_vid descr, const kin_vid *args, uint32_t n)
     kin_vid item;
     bool pop = obj != NULL && obj == PyDict_GetItemString(kin_type_dict(&PyDict_Type), "pop");
     bool get = obj != NULL && obj == PyDict_GetItemString(kin_type_dict(&PyDict_Type), "get");
-    if ((!pop && !get) || (pop && r->info.at[args[0]].type == &PyODict_Type) || n < 2 || n > 3 || !is_known(r, args[0], FRESH_DICT) || O(r, args[0]) == NULL || O(r, args[1]) == NULL ||
+    if ((!pop && !get) || (pop && r->info.at[args[0]].type == &PyODict_Type) || n < 2 || n > 3 || !is_known(r, args[0], VIRTUAL_DICT) || O(r, args[0]) == NULL || O(r, args[1]) == NULL ||
         !look_up(r, args[0], args[1], &item))
         return 0;
     if (item == 0)
         return n == 3 ? args[2] : get ? rec_const(r, Py_None) : 0;
     if (pop) {
         rec_step(r, KIN_STEP_DEL_SUBSCR, KIN_STEP_MUTATES, args, 2);
-        rec_pairs_drop(r, FRESH(r, args[0]), O(r, args[1]));
+        rec_pairs_drop(r, VIRTUAL(r, args[0]), O(r, args[1]));
         rec_changed(r, args[0]);
     }
     return item;
@@ -266,10 +266,10 @@ dict_view(rec *r, const rec_args *a, char which)
         return false;
     if (!PyDict_CheckExact(O(r, a->args[0])) && rec_mapping(r, a->args[0]) == NULL)
         return ask(r, a);
-    if (FRESH(r, a->args[0]) == NULL)
+    if (VIRTUAL(r, a->args[0]) == NULL)
         rec_need_type(r, a->args[0]);
     kin_vid out = rec_model_step(r, a, KIN_STEP_PURE);
-    rec_fresh *f = rec_make_fresh(r, out, FRESH_VIEW, a->args, 1, true);
+    rec_virtual *f = rec_make_virtual(r, out, VIRTUAL_VIEW, a->args, 1, true);
     if (f != NULL)
         f->pos = (uint32_t)which;
     return true;
@@ -296,11 +296,11 @@ dict_items(rec *r, const rec_args *a)
 static bool
 dict_copy(rec *r, const rec_args *a)
 {
-    if (a->npos != 1 || !is_known(r, a->args[0], FRESH_DICT) || r->info.at[a->args[0]].type != &PyDict_Type)
+    if (a->npos != 1 || !is_known(r, a->args[0], VIRTUAL_DICT) || r->info.at[a->args[0]].type != &PyDict_Type)
         return a->npos == 1 && ask(r, a);
     kin_vid out = rec_model_step(r, a, KIN_STEP_PURE);
-    rec_fresh *f = FRESH(r, a->args[0]);
-    rec_make_fresh(r, out, FRESH_DICT, f->items, f->n, true);
+    rec_virtual *f = VIRTUAL(r, a->args[0]);
+    rec_make_virtual(r, out, VIRTUAL_DICT, f->items, f->n, true);
     r->info.at[out].type = &PyDict_Type;
     return true;
 }
@@ -322,8 +322,8 @@ dict_contains(rec *r, const rec_args *a)
 static bool
 set_add(rec *r, const rec_args *a)
 {
-    rec_fresh *f = a->npos == 2 && !a->nkw ? FRESH(r, a->args[0]) : NULL;
-    if (f == NULL || f->kind != FRESH_SET || f->escaped || !is_quiet(r, a->args[1], false))
+    rec_virtual *f = a->npos == 2 && !a->nkw ? VIRTUAL(r, a->args[0]) : NULL;
+    if (f == NULL || f->kind != VIRTUAL_SET || f->escaped || !is_quiet(r, a->args[1], false))
         return mutate(r, a);
     f->known = false;
     rec_step(r, KIN_STEP_SET_ADD, KIN_STEP_MUTATES, a->args, 2);
@@ -343,7 +343,7 @@ set_union(rec *r, const rec_args *a)
     r->keep_inside = true; /* it keeps keys, which are no containers */
     kin_vid out = rec_model_step(r, a, 0);
     r->keep_inside = false;
-    rec_make_fresh(r, out, FRESH_SET, NULL, 0, false);
+    rec_make_virtual(r, out, VIRTUAL_SET, NULL, 0, false);
     r->info.at[out].type = &PySet_Type;
     return true;
 }
@@ -356,7 +356,7 @@ is_deque(rec *r, const rec_args *a)
     PyTypeObject *tp = a->npos && !a->nkw ? Py_TYPE(O(r, a->args[0])) : NULL;
     if (tp == NULL || (tp->tp_flags & Py_TPFLAGS_HEAPTYPE) || strcmp(tp->tp_name, "collections.deque") != 0)
         return false;
-    if (FRESH(r, a->args[0]) == NULL)
+    if (VIRTUAL(r, a->args[0]) == NULL)
         rec_need_type(r, a->args[0]);
     return true;
 }
@@ -383,10 +383,10 @@ deque_change(rec *r, const rec_args *a)
             return false;
         ask_type(r, a->args[1]);
     }
-    rec_fresh *f = FRESH(r, a->args[0]), *items = a->npos == 2 ? FRESH(r, a->args[1]) : NULL;
+    rec_virtual *f = VIRTUAL(r, a->args[0]), *items = a->npos == 2 ? VIRTUAL(r, a->args[1]) : NULL;
     bool inside = f != NULL && !f->escaped && (a->npos == 1 || items != NULL || PyLong_CheckExact(O(r, a->args[1])));
     for (uint32_t i = 0; inside && items != NULL && i < items->n; i++)
-        rec_fresh_push(f, items->items[i]);
+        rec_virtual_push(f, items->items[i]);
     r->keep_inside = inside;
     rec_model_step(r, a, KIN_STEP_EFFECT);
     r->keep_inside = false;

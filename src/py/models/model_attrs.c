@@ -12,7 +12,7 @@ push_attribute(rec *r, const rec_args *a, const attr_result *at)
     if (at->kind == ATTR_METHOD) {
         kin_vid parts[2] = {at->value, at->self};
         kin_vid out = rec_step_out(r, KIN_STEP_BUILD_METHOD, KIN_STEP_PURE, parts, 2);
-        rec_make_fresh(r, out, FRESH_METHOD, parts, 2, true);
+        rec_make_virtual(r, out, VIRTUAL_METHOD, parts, 2, true);
         rec_drop(r, a->ndrop);
         rec_await_result(r, out, r->t->vals.at[out].step);
         return true;
@@ -40,7 +40,7 @@ ask_attribute(rec *r, const rec_args *a, const attr_result *at)
 {
     rec_model_step(r, a, at->flags);
     if (at->makes_dict)
-        rec_end_segment(r);
+        rec_end_epoch(r);
 }
 
 static bool
@@ -154,15 +154,15 @@ model_super(rec *r, const rec_args *a)
     if (a->npos == 0) {
         self = r->top->slots[0];
         cls = rec_super_class(r);
-        if (self && FRESH(r, self) && FRESH(r, self)->kind == FRESH_CELL && FRESH(r, self)->known)
-            self = FRESH(r, self)->items[0];
+        if (self && VIRTUAL(r, self) && VIRTUAL(r, self)->kind == VIRTUAL_CELL && VIRTUAL(r, self)->known)
+            self = VIRTUAL(r, self)->items[0];
     } else if (a->npos == 2) {
         cls = rec_need_const(r, a->args[0]);
         self = a->args[1];
     } else {
         return false;
     }
-    if (cls == 0 || self == 0 || (FRESH(r, self) && FRESH(r, self)->kind == FRESH_CELL))
+    if (cls == 0 || self == 0 || (VIRTUAL(r, self) && VIRTUAL(r, self)->kind == VIRTUAL_CELL))
         return false;
     kin_vid out = rec_make_super(r, a->callee, cls, self);
     rec_drop(r, a->ndrop);
@@ -199,8 +199,8 @@ model_object_setattr(rec *r, const rec_args *a)
         return false;
     rec_place place;
     rec_model_store(r, a, a->args[2], rec_attr_place(r, a->args[0], name, descr, &place) ? &place : NULL);
-    rec_fresh *f = FRESH(r, a->args[0]);
-    if (f != NULL && f->kind == FRESH_OBJECT && f->known)
+    rec_virtual *f = VIRTUAL(r, a->args[0]);
+    if (f != NULL && f->kind == VIRTUAL_OBJECT && f->known)
         rec_pairs_put(r, f, rec_const(r, name), a->args[2]);
     return true;
 }
@@ -215,7 +215,7 @@ model_object_delattr(rec *r, const rec_args *a)
     PyObject *descr = rec_lookup(r, tp, name);
     if (descr != NULL && Py_TYPE(descr)->tp_descr_set != NULL)
         return false;
-    rec_fresh *f = FRESH(r, a->args[0]);
+    rec_virtual *f = VIRTUAL(r, a->args[0]);
     rec_model_step(r, a, KIN_STEP_EFFECT);
     if (f != NULL)
         f->known = false;
@@ -231,9 +231,9 @@ rec_model_dict_setitem(rec *r, const rec_args *a)
         return false;
     if (!rec_is_const(r, a->args[1]))
         rec_need_type(r, a->args[1]);
-    if (FRESH(r, a->args[0]) == NULL)
+    if (VIRTUAL(r, a->args[0]) == NULL)
         rec_need_type(r, a->args[0]);
-    rec_fresh *f = FRESH(r, a->args[0]), *map = rec_mapping(r, a->args[0]);
+    rec_virtual *f = VIRTUAL(r, a->args[0]), *map = rec_mapping(r, a->args[0]);
     rec_place place = {.kind = KIN_PLACE_ITEM, .base = a->args[0], .key = O(r, a->args[1])};
     bool dict = PyDict_CheckExact(O(r, a->args[0])) && rec_is_const(r, a->args[1]);
     rec_model_store(r, a, a->args[2], dict ? &place : NULL);
@@ -242,7 +242,7 @@ rec_model_dict_setitem(rec *r, const rec_args *a)
     } else if (map != NULL) {
         map->known = false;
     }
-    if (f != NULL && f->kind != FRESH_OBJECT && f->kind != FRESH_DICT)
+    if (f != NULL && f->kind != VIRTUAL_OBJECT && f->kind != VIRTUAL_DICT)
         f->known = false;
     return true;
 }

@@ -7,18 +7,18 @@ static bool
 iterates_apart(rec *r, kin_vid vid)
 {
     PyObject *obj = O(r, vid);
-    return FRESH(r, vid) == NULL && (kin_is_plain_strided(obj) || PyUnicode_CheckExact(obj));
+    return VIRTUAL(r, vid) == NULL && (kin_is_plain_strided(obj) || PyUnicode_CheckExact(obj));
 }
 
 static bool
-from_parts(rec *r, const rec_args *a, fresh_kind kind, PyTypeObject *tp)
+from_parts(rec *r, const rec_args *a, virtual_kind kind, PyTypeObject *tp)
 {
     kin_vid from = a->args[0], *items = NULL;
     uint32_t n = 0;
     if (!rec_iterated(r, &from, &items, &n))
         return false;
-    kin_vid out = rec_step_out(r, kind == FRESH_LIST ? KIN_STEP_BUILD_LIST : KIN_STEP_BUILD_TUPLE, KIN_STEP_PURE, items, n);
-    rec_make_fresh(r, out, kind, items, n, true);
+    kin_vid out = rec_step_out(r, kind == VIRTUAL_LIST ? KIN_STEP_BUILD_LIST : KIN_STEP_BUILD_TUPLE, KIN_STEP_PURE, items, n);
+    rec_make_virtual(r, out, kind, items, n, true);
     r->info.at[out].type = tp;
     free(items);
     rec_drop(r, a->ndrop);
@@ -27,13 +27,13 @@ from_parts(rec *r, const rec_args *a, fresh_kind kind, PyTypeObject *tp)
 }
 
 static bool
-model_sequence(rec *r, const rec_args *a, fresh_kind kind, PyTypeObject *tp)
+model_sequence(rec *r, const rec_args *a, virtual_kind kind, PyTypeObject *tp)
 {
     kin_vid *items = NULL;
     uint32_t n = 0;
     if (a->npos > 1 || a->nkw)
         return false;
-    if (a->npos == 1 && Py_TYPE(O(r, a->args[0])) == &PyTuple_Type && kind == FRESH_TUPLE) {
+    if (a->npos == 1 && Py_TYPE(O(r, a->args[0])) == &PyTuple_Type && kind == VIRTUAL_TUPLE) {
         rec_need_type(r, a->args[0]);
         return rec_model_value(r, a, a->args[0]);
     }
@@ -42,15 +42,15 @@ model_sequence(rec *r, const rec_args *a, fresh_kind kind, PyTypeObject *tp)
     if (a->npos == 1 && !rec_use_up(r, a->args[0], &items, &n)) {
         if (!rec_is_plain_value(O(r, a->args[0])))
             return false;
-        if (FRESH(r, a->args[0]) == NULL)
+        if (VIRTUAL(r, a->args[0]) == NULL)
             rec_need_type(r, a->args[0]);
         kin_vid out = rec_model_step(r, a, 0);
-        rec_make_fresh(r, out, kind, NULL, 0, false);
+        rec_make_virtual(r, out, kind, NULL, 0, false);
         r->info.at[out].type = tp;
         return true;
     }
     kin_vid out = rec_model_step(r, a, KIN_STEP_PURE);
-    rec_make_fresh(r, out, kind, items, n, true);
+    rec_make_virtual(r, out, kind, items, n, true);
     r->info.at[out].type = tp;
     free(items);
     return true;
@@ -59,22 +59,22 @@ model_sequence(rec *r, const rec_args *a, fresh_kind kind, PyTypeObject *tp)
 static bool
 model_tuple(rec *r, const rec_args *a)
 {
-    return model_sequence(r, a, FRESH_TUPLE, &PyTuple_Type);
+    return model_sequence(r, a, VIRTUAL_TUPLE, &PyTuple_Type);
 }
 
 static bool
 model_list(rec *r, const rec_args *a)
 {
-    return model_sequence(r, a, FRESH_LIST, &PyList_Type);
+    return model_sequence(r, a, VIRTUAL_LIST, &PyList_Type);
 }
 
 /* Key, value pairs of a known mapping or of its items(); malloc'ed, with room for `more` others. */
 static bool
 pairs_of_mapping(rec *r, kin_vid vid, kin_vid **pairs, uint32_t *n, uint32_t more)
 {
-    rec_fresh *f = FRESH(r, vid);
-    kin_vid from = f != NULL && f->kind == FRESH_VIEW && f->pos == 'i' ? f->items[0] : vid, *items = NULL;
-    rec_fresh *map = rec_mapping(r, from);
+    rec_virtual *f = VIRTUAL(r, vid);
+    kin_vid from = f != NULL && f->kind == VIRTUAL_VIEW && f->pos == 'i' ? f->items[0] : vid, *items = NULL;
+    rec_virtual *map = rec_mapping(r, from);
     *n = map ? map->n : 0;
     if (map == NULL && !rec_pairs_of(r, from, &items, n))
         return false;
@@ -91,7 +91,7 @@ take_pair(rec *r, kin_vid pair, kin_vid *to)
 {
     kin_vid *items = NULL;
     uint32_t n;
-    bool ok = FRESH(r, pair) != NULL && rec_items_of(r, pair, &items, &n) && n == 2;
+    bool ok = VIRTUAL(r, pair) != NULL && rec_items_of(r, pair, &items, &n) && n == 2;
     if (ok)
         memcpy(to, items, 2 * sizeof *to);
     free(items);
@@ -104,7 +104,7 @@ pairs_of_items(rec *r, kin_vid vid, kin_vid **pairs, uint32_t *n, uint32_t more)
 {
     kin_vid *items = NULL;
     uint32_t count = 0;
-    bool ok = (FRESH(r, vid) != NULL || PyList_CheckExact(O(r, vid)) || PyTuple_CheckExact(O(r, vid))) && rec_items_of(r, vid, &items, &count);
+    bool ok = (VIRTUAL(r, vid) != NULL || PyList_CheckExact(O(r, vid)) || PyTuple_CheckExact(O(r, vid))) && rec_items_of(r, vid, &items, &count);
     *pairs = ok ? malloc((2 * count + more + 1) * sizeof **pairs) : NULL;
     for (uint32_t i = 0; *pairs != NULL && ok && i < count; i++)
         ok = take_pair(r, items[i], *pairs + 2 * i);
@@ -157,7 +157,7 @@ rec_dict_of_pairs(rec *r, const rec_args *a, kin_vid *pairs, uint32_t n)
     if (!join_pairs(r, a, pairs, &count))
         return false;
     kin_vid out = rec_step_out(r, KIN_STEP_BUILD_MAP, KIN_STEP_PURE, pairs, count);
-    rec_make_fresh(r, out, FRESH_DICT, pairs, count, true);
+    rec_make_virtual(r, out, VIRTUAL_DICT, pairs, count, true);
     r->info.at[out].type = &PyDict_Type;
     rec_drop(r, a->ndrop);
     rec_await_result(r, out, r->t->vals.at[out].step);
@@ -188,7 +188,7 @@ model_fromkeys(rec *r, const rec_args *a)
     kin_vid from = a->npos >= 2 ? a->args[1] : 0, *items = NULL, *pairs = NULL;
     uint32_t n = 0;
     if (a->npos < 2 || a->npos > 3 || a->nkw || O(r, a->args[0]) != (PyObject *)&PyDict_Type ||
-        (FRESH(r, from) != NULL && FRESH(r, from)->kind == FRESH_ITER) || kin_is_tensor(O(r, from)) || !rec_iterated(r, &from, &items, &n))
+        (VIRTUAL(r, from) != NULL && VIRTUAL(r, from)->kind == VIRTUAL_ITER) || kin_is_tensor(O(r, from)) || !rec_iterated(r, &from, &items, &n))
         return false;
     pairs = malloc((2 * n + 1) * sizeof *pairs);
     for (uint32_t i = 0; pairs != NULL && i < n; i++) {
@@ -207,10 +207,10 @@ copy_unknown(rec *r, const rec_args *a)
 {
     if (a->npos != 1 || a->nkw != 0 || !PyDict_CheckExact(O(r, a->args[0])) || !rec_need_quiet(r, a->args[0], false))
         return false;
-    if (FRESH(r, a->args[0]) == NULL)
+    if (VIRTUAL(r, a->args[0]) == NULL)
         rec_need_type(r, a->args[0]);
     kin_vid out = rec_model_step(r, a, 0);
-    rec_make_fresh(r, out, FRESH_DICT, NULL, 0, false);
+    rec_make_virtual(r, out, VIRTUAL_DICT, NULL, 0, false);
     r->info.at[out].type = &PyDict_Type;
     return true;
 }
@@ -238,11 +238,11 @@ model_set(rec *r, const rec_args *a)
     if (a->npos == 1) {
         if (!rec_is_plain_value(O(r, a->args[0])) || !rec_need_quiet(r, a->args[0], false))
             return false;
-        if (FRESH(r, a->args[0]) == NULL)
+        if (VIRTUAL(r, a->args[0]) == NULL)
             rec_need_type(r, a->args[0]);
     }
     kin_vid out = rec_model_step(r, a, a->npos == 0 ? KIN_STEP_PURE : 0);
-    rec_make_fresh(r, out, FRESH_SET, NULL, 0, false);
+    rec_make_virtual(r, out, VIRTUAL_SET, NULL, 0, false);
     r->info.at[out].type = &PySet_Type;
     return true;
 }
@@ -265,7 +265,7 @@ rec_model_exception(rec *r, const rec_args *a)
 
 /* What the inner one holds comes first; keywords would have to be joined. */
 static bool
-partial_of_partial(rec *r, const rec_args *a, const rec_fresh *inner)
+partial_of_partial(rec *r, const rec_args *a, const rec_virtual *inner)
 {
     kin_vid items[64];
     uint32_t own = a->npos + a->nkw - 1;
@@ -276,7 +276,7 @@ partial_of_partial(rec *r, const rec_args *a, const rec_fresh *inner)
     PyObject *names = inner->aux != NULL ? inner->aux : a->nkw ? a->kwnames : NULL;
     uint32_t n = inner->n + own;
     kin_vid out = rec_model_step(r, a, KIN_STEP_PURE);
-    rec_fresh *f = rec_make_fresh(r, out, FRESH_PARTIAL, items, n, true);
+    rec_virtual *f = rec_make_virtual(r, out, VIRTUAL_PARTIAL, items, n, true);
     if (f != NULL)
         f->aux = names;
     if (a->nkw)
@@ -289,15 +289,15 @@ bool
 rec_model_partial(rec *r, const rec_args *a)
 {
     PyObject *func = a->npos ? O(r, a->args[0]) : NULL;
-    if (a->npos && FRESH(r, a->args[0]) != NULL && FRESH(r, a->args[0])->kind == FRESH_PARTIAL)
-        return partial_of_partial(r, a, FRESH(r, a->args[0]));
+    if (a->npos && VIRTUAL(r, a->args[0]) != NULL && VIRTUAL(r, a->args[0])->kind == VIRTUAL_PARTIAL)
+        return partial_of_partial(r, a, VIRTUAL(r, a->args[0]));
     if (func == NULL || Py_TYPE(func) == (PyTypeObject *)O(r, a->callee) || a->npos + a->nkw > 32 ||
         (!PyFunction_Check(func) && Py_TYPE(func) != &PyMethod_Type && !PyCFunction_Check(func) && !PyType_Check(func)))
         return false;
-    if (FRESH(r, a->args[0]) == NULL)
+    if (VIRTUAL(r, a->args[0]) == NULL)
         rec_need_type(r, a->args[0]); /* that it can be called */
     kin_vid out = rec_model_step(r, a, KIN_STEP_PURE);
-    rec_fresh *f = rec_make_fresh(r, out, FRESH_PARTIAL, a->args, a->npos + a->nkw, true);
+    rec_virtual *f = rec_make_virtual(r, out, VIRTUAL_PARTIAL, a->args, a->npos + a->nkw, true);
     if (f != NULL && a->nkw)
         f->aux = a->kwnames;
     if (a->nkw)

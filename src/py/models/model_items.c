@@ -10,8 +10,8 @@ model_len(rec *r, const rec_args *a)
         return false;
     kin_vid v = a->args[0];
     PyObject *obj = O(r, v);
-    rec_fresh *f = FRESH(r, v);
-    if ((f != NULL && f->known && (f->kind == FRESH_TUPLE || f->kind == FRESH_LIST || f->kind == FRESH_DICT)) ||
+    rec_virtual *f = VIRTUAL(r, v);
+    if ((f != NULL && f->known && (f->kind == VIRTUAL_TUPLE || f->kind == VIRTUAL_LIST || f->kind == VIRTUAL_DICT)) ||
         rec_named_items(r, v) != NULL ||
         (rec_mapping(r, v) != NULL && Py_TYPE(obj)->tp_as_mapping->mp_length == PyDict_Type.tp_as_mapping->mp_length)) {
         rec_drop(r, a->ndrop);
@@ -84,8 +84,8 @@ model_iter(rec *r, const rec_args *a)
 static bool
 model_next(rec *r, const rec_args *a)
 {
-    rec_fresh *f = a->npos ? FRESH(r, a->args[0]) : NULL;
-    if (f == NULL || f->kind != FRESH_ITER || !f->known)
+    rec_virtual *f = a->npos ? VIRTUAL(r, a->args[0]) : NULL;
+    if (f == NULL || f->kind != VIRTUAL_ITER || !f->known)
         return false;
     if (f->pos >= f->n)
         return a->npos == 2 && rec_model_value(r, a, a->args[1]);
@@ -95,10 +95,10 @@ model_next(rec *r, const rec_args *a)
 }
 
 static bool
-fresh_iterator(rec *r, const rec_args *a, const kin_vid *items, uint32_t n)
+virtual_iterator(rec *r, const rec_args *a, const kin_vid *items, uint32_t n)
 {
     kin_vid out = rec_model_step(r, a, KIN_STEP_PURE);
-    rec_make_fresh(r, out, FRESH_ITER, items, n, true);
+    rec_make_virtual(r, out, VIRTUAL_ITER, items, n, true);
     if (kin_vec_push(&r->iters, out) != KIN_OK) /* over one or several containers: any change ends its use */
         r->status = KIN_NOMEM;
     return true;
@@ -143,7 +143,7 @@ model_enumerate(rec *r, const rec_args *a)
     }
     rec_args changed = *a;
     changed.args = args;
-    fresh_iterator(r, &changed, items, n);
+    virtual_iterator(r, &changed, items, n);
     free(items);
     return true;
 }
@@ -183,7 +183,7 @@ model_zip(rec *r, const rec_args *a)
     rec_args changed = *a;
     changed.args = args;
     if (ok)
-        fresh_iterator(r, &changed, lists[0], n);
+        virtual_iterator(r, &changed, lists[0], n);
     for (uint32_t j = 0; j < 8; j++)
         free(lists[j]);
     return ok;
@@ -197,7 +197,7 @@ model_reversed(rec *r, const rec_args *a)
     PyObject *obj = a->npos == 1 ? O(r, a->args[0]) : NULL;
     if (obj == NULL || (!PyList_CheckExact(obj) && !PyTuple_CheckExact(obj) && !PyDict_CheckExact(obj) && !PyUnicode_CheckExact(obj) &&
          Py_TYPE(obj) != &PyRange_Type) ||
-        (FRESH(r, a->args[0]) == NULL && PyDict_CheckExact(obj) && rec_is_unstable(r, a->args[0])))
+        (VIRTUAL(r, a->args[0]) == NULL && PyDict_CheckExact(obj) && rec_is_unstable(r, a->args[0])))
         return false;
     kin_vid from = a->args[0];
     if (!rec_iterated(r, &from, &items, &n))
@@ -207,7 +207,7 @@ model_reversed(rec *r, const rec_args *a)
         items[i] = items[n - 1 - i];
         items[n - 1 - i] = t;
     }
-    fresh_iterator(r, a, items, n);
+    virtual_iterator(r, a, items, n);
     free(items);
     return true;
 }
@@ -217,7 +217,7 @@ model_all_any(rec *r, const rec_args *a, bool all)
 {
     kin_vid *items = NULL;
     uint32_t n;
-    if (a->npos != 1 || a->nkw || FRESH(r, a->args[0]) == NULL || !rec_items_of(r, a->args[0], &items, &n))
+    if (a->npos != 1 || a->nkw || VIRTUAL(r, a->args[0]) == NULL || !rec_items_of(r, a->args[0], &items, &n))
         return false;
     bool answer = all, known = true;
     for (uint32_t i = 0; known && i < n && answer == all; i++) {

@@ -61,7 +61,7 @@ finish(rec *r, const rec_args *a, lists *l, bool ok)
         if (l->count > 0)
             changed.args = l->args;
         kin_vid it = rec_model_step(r, &changed, KIN_STEP_PURE);
-        rec_make_fresh(r, it, FRESH_ITER, l->out.at, l->out.len, true);
+        rec_make_virtual(r, it, VIRTUAL_ITER, l->out.at, l->out.len, true);
         if (kin_vec_push(&r->iters, it) != KIN_OK) /* over one or several containers: any change ends its use */
             r->status = KIN_NOMEM;
     }
@@ -165,7 +165,7 @@ model_product(rec *r, const rec_args *a)
         ok = PyUnicode_CompareWithASCIIString(PyTuple_GET_ITEM(a->kwnames, 0), "repeat") == 0 &&
              (times = number(r, a->args[a->npos])) > 0;
     for (long t = 0; ok && t < times; t++)
-        ok = (t == 0 || FRESH(r, a->args[0]) == NULL || FRESH(r, a->args[0])->kind != FRESH_ITER) &&
+        ok = (t == 0 || VIRTUAL(r, a->args[0]) == NULL || VIRTUAL(r, a->args[0])->kind != VIRTUAL_ITER) &&
              read_lists(r, a, 0, a->npos, &l);
     if (ok)
         give_products(r, &l);

@@ -48,7 +48,7 @@ rec_abc_fact(rec *r)
 {
     static PyObject *token;
     PyObject *value = kin_import_once(&token, "abc", "get_cache_token") ? PyObject_CallNoArgs(token) : NULL;
-    uint32_t *seen = rec_map_at(r->facts_seen, rec_seg(r), 0xABC, 0, 0);
+    uint32_t *seen = rec_map_at(r->facts_seen, rec_epoch(r), 0xABC, 0, 0);
     PyObject *fact = value && seen && *seen == 0 ? PyTuple_Pack(2, token, value) : NULL;
     if (fact != NULL) {
         *seen = 1;
@@ -93,7 +93,7 @@ collect_classes(rec *r, kin_vid vid, PyObject *method, PyObject **list, int *n)
 {
     enum { MOST = 32 };
     PyObject *obj = O(r, vid);
-    rec_fresh *f = FRESH(r, vid);
+    rec_virtual *f = VIRTUAL(r, vid);
     kin_vid *items = NULL, members[MOST];
     if (obj != NULL && PyType_Check(obj)) {
         if (*n >= MOST || check_kind_of((PyTypeObject *)obj, method) == CHECK_OWN || rec_need_const(r, vid) == 0)

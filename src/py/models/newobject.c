@@ -1,5 +1,5 @@
 /* Calls of classes written in C that make an object and do nothing else: no code of the program runs, and nobody hears of the
- * new object's birth. They are executed again at replay, and end neither a segment nor a graph.
+ * new object's birth. They are executed again at replay, and end neither an epoch nor a graph.
  */
 #include "py/models/models.h"
 
@@ -15,7 +15,7 @@ new_namespace(rec *r, const rec_args *a)
         pairs[2 * i + 1] = a->args[i];
     }
     kin_vid out = rec_model_step(r, a, KIN_STEP_PURE);
-    rec_make_fresh(r, out, FRESH_OBJECT, pairs, 2 * a->nkw, true);
+    rec_make_virtual(r, out, VIRTUAL_OBJECT, pairs, 2 * a->nkw, true);
     r->info.at[out].type = (PyTypeObject *)O(r, a->callee);
     return true;
 }
@@ -42,7 +42,7 @@ new_from_items(rec *r, const rec_args *a)
         if (tp != &PyList_Type && tp != &PyTuple_Type && tp != &PyDict_Type && tp != &PySet_Type && tp != &PyUnicode_Type &&
             tp != &PyRange_Type)
             return false;
-        if (FRESH(r, a->args[0]) == NULL)
+        if (VIRTUAL(r, a->args[0]) == NULL)
             rec_need_type(r, a->args[0]);
     }
     return new_keeper(r, a);
@@ -55,10 +55,10 @@ new_deque(rec *r, const rec_args *a)
     if (!new_from_items(r, a))
         return false;
     kin_vid out = r->top->await_vid;
-    rec_fresh *items = a->npos ? FRESH(r, a->args[0]) : NULL;
-    rec_make_fresh(r, out, FRESH_OTHER, items ? items->items : NULL, items ? items->n : 0, false);
+    rec_virtual *items = a->npos ? VIRTUAL(r, a->args[0]) : NULL;
+    rec_make_virtual(r, out, VIRTUAL_OTHER, items ? items->items : NULL, items ? items->n : 0, false);
     if (a->npos && items == NULL)
-        FRESH(r, out)->escaped = true; /* whatever lies in it is reached from elsewhere */
+        VIRTUAL(r, out)->escaped = true; /* whatever lies in it is reached from elsewhere */
     return true;
 }
 

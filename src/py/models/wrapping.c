@@ -56,17 +56,17 @@ rec_call_update_wrapper(rec *r, const rec_args *a)
     if (!rec_library_is_named(&own, "functools", "update_wrapper", O(r, a->callee)) ||
         !read_arguments(r, a->args, a->npos, a->nkw, a->kwnames, &wrapper, &wrapped))
         return false;
-    rec_fresh *f = FRESH(r, wrapper);
-    if (f == NULL || f->kind != FRESH_FUNCTION || f->escaped || !has_plain_attributes(r, wrapped))
+    rec_virtual *f = VIRTUAL(r, wrapper);
+    if (f == NULL || f->kind != VIRTUAL_FUNCTION || f->escaped || !has_plain_attributes(r, wrapped))
         return false;
     kin_vid function = a->callee;
     rec_fix_function(r, &function);
-    if (FRESH(r, wrapped) == NULL)
+    if (VIRTUAL(r, wrapped) == NULL)
         rec_fix_function(r, &wrapped);
     const kin_vid parts[3] = {wrapper, wrapped, function};
     rec_step(r, KIN_STEP_UPDATE_WRAPPER, KIN_STEP_MUTATES, parts, 3);
-    rec_fresh_push(FRESH(r, wrapper), wrapped);
-    FRESH(r, wrapper)->of = wrapped;
+    rec_virtual_push(VIRTUAL(r, wrapper), wrapped);
+    VIRTUAL(r, wrapper)->of = wrapped;
     rec_drop(r, a->ndrop);
     rec_push(r, wrapper);
     r->skip_expected = true; /* the library's frame */

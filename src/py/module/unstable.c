@@ -33,7 +33,7 @@ note_fact(const kin_entry *v, const kin_fact *fact, bool entry, PyObject *set)
     case KIN_FACT_EQ: case KIN_FACT_LEN:
         add_place(kin_value_place(v, fact->vid), entry, set);
         break;
-    case KIN_FACT_T_META: /* in a later segment, where the tensor is not known any more */
+    case KIN_FACT_T_META: /* in a later epoch, where the tensor is not known any more */
         if (!entry)
             add_place(all_sizes(v, fact->vid), true, set);
         break;
@@ -112,7 +112,7 @@ kin_unstable_note_exit(const kin_entry *v, uint32_t step, bool all, PyObject *se
     const kin_step *s = &v->trace.steps.at[step];
     if (set == NULL)
         return;
-    if (s->kind == KIN_STEP_SEGMENT && v->missed < v->trace.facts.len) {
+    if (s->kind == KIN_STEP_EPOCH && v->missed < v->trace.facts.len) {
         note_fact(v, &v->trace.facts.at[v->missed], false, set);
     } else if (s->kind == KIN_STEP_CHECK) {
         PyObject *ref = kin_refs_get(&v->refs, s->ref);

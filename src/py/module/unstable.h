@@ -9,7 +9,7 @@
  * of a tensor differs, its first one counts as well. `sizes`: a list of str, one for each size that differed. */
 void kin_unstable_note_miss(kin_entry *v, const kin_guard_miss *miss, PyObject **slots, bool batch, PyObject *set, PyObject *sizes);
 
-/* A replay left at a CHECK or SEGMENT. A value has to differ twice: before that a side trace is better. `all`: where
+/* A replay left at a CHECK or EPOCH. A value has to differ twice: before that a side trace is better. `all`: where
  * sizes of something computed differ, those of all arguments are not assumed any more. */
 void kin_unstable_note_exit(const kin_entry *v, uint32_t step, bool all, PyObject *set);
 

@@ -28,9 +28,9 @@ rec_has_instance_dict(PyTypeObject *tp)
 }
 
 static kin_vid
-fresh_attr(rec *r, kin_vid base, PyObject *name)
+virtual_attr(rec *r, kin_vid base, PyObject *name)
 {
-    kin_vid *found = rec_pairs_find(r, FRESH(r, base), name);
+    kin_vid *found = rec_pairs_find(r, VIRTUAL(r, base), name);
     return found ? *found : 0;
 }
 
@@ -38,9 +38,9 @@ kin_vid
 rec_instance_item(rec *r, kin_vid base, PyObject *name)
 {
     PyObject *obj = O(r, base);
-    rec_fresh *f = FRESH(r, base);
-    if (f != NULL && f->kind == FRESH_OBJECT && f->known)
-        return fresh_attr(r, base, name);
+    rec_virtual *f = VIRTUAL(r, base);
+    if (f != NULL && f->kind == VIRTUAL_OBJECT && f->known)
+        return virtual_attr(r, base, name);
     PyObject *found = kin_instance_attr(obj, name);
     rec_root(r, base);
     kin_vid dict = rec_instance_dict(r, base);
@@ -158,8 +158,8 @@ bind_descriptor(rec *r, PyTypeObject *owner, PyTypeObject *tp, PyObject *name, P
 static bool
 attributes_of(rec *r, kin_vid base, attr_result *out)
 {
-    rec_fresh *f = FRESH(r, base);
-    PyObject *dict = f != NULL && f->kind == FRESH_OBJECT && f->known && rec_has_instance_dict(Py_TYPE(O(r, base)))
+    rec_virtual *f = VIRTUAL(r, base);
+    PyObject *dict = f != NULL && f->kind == VIRTUAL_OBJECT && f->known && rec_has_instance_dict(Py_TYPE(O(r, base)))
                          ? PyObject_GenericGetDict(O(r, base), NULL) : NULL;
     PyErr_Clear();
     if (dict == NULL)
@@ -167,7 +167,7 @@ attributes_of(rec *r, kin_vid base, attr_result *out)
     kin_vid vid = rec_step_out(r, KIN_STEP_GETATTR, KIN_STEP_PURE, &base, 1);
     kin_ref ref = rec_ref(r, REC_STR("__dict__"));
     r->t->steps.at[r->t->vals.at[vid].step].ref = ref;
-    rec_make_fresh(r, vid, FRESH_ATTRS, &base, 1, true);
+    rec_make_virtual(r, vid, VIRTUAL_ATTRS, &base, 1, true);
     r->info.at[vid].type = &PyDict_Type;
     rec_set_obj(r, vid, dict); /* the object keeps it */
     Py_DECREF(dict);
@@ -180,12 +180,12 @@ static bool
 field_of_tuple(rec *r, kin_vid base, PyObject *descr, attr_result *out)
 {
     PyObject *obj = O(r, base);
-    rec_fresh *f = FRESH(r, base);
+    rec_virtual *f = VIRTUAL(r, base);
     if ((Py_TYPE(descr)->tp_flags & Py_TPFLAGS_HEAPTYPE) ||
         strcmp(Py_TYPE(descr)->tp_name, "_collections._tuplegetter") != 0 || !PyTuple_Check(obj))
         return false;
     Py_ssize_t i = ((struct { PyObject_HEAD Py_ssize_t index; } *)descr)->index;
-    if (i < 0 || i >= PyTuple_GET_SIZE(obj) || (f != NULL && (f->kind != FRESH_NAMED || !f->known || i >= (Py_ssize_t)f->n)))
+    if (i < 0 || i >= PyTuple_GET_SIZE(obj) || (f != NULL && (f->kind != VIRTUAL_NAMED || !f->known || i >= (Py_ssize_t)f->n)))
         return false;
     if (f != NULL) {
         set_value(out, f->items[i]);
@@ -217,20 +217,20 @@ data_descriptor(rec *r, kin_vid base, PyTypeObject *owner, PyObject *name, PyObj
         set_step(out, r->info.at[base].graph ? KIN_STEP_TORCH : 0);
         return;
     }
-    rec_fresh *fresh = FRESH(r, base);
-    if (fresh != NULL && fresh->kind == FRESH_PARTIAL && fresh->known && PyUnicode_CompareWithASCIIString(name, "func") == 0) {
-        set_value(out, fresh->items[0]);
+    rec_virtual *virtual = VIRTUAL(r, base);
+    if (virtual != NULL && virtual->kind == VIRTUAL_PARTIAL && virtual->known && PyUnicode_CompareWithASCIIString(name, "func") == 0) {
+        set_value(out, virtual->items[0]);
         return;
     }
-    if (dt == &PyMemberDescr_Type && fresh != NULL && fresh->kind == FRESH_OBJECT && fresh->known &&
+    if (dt == &PyMemberDescr_Type && virtual != NULL && virtual->kind == VIRTUAL_OBJECT && virtual->known &&
         ((PyMemberDescrObject *)descr)->d_member->type == T_OBJECT_EX) {
-        kin_vid value = fresh_attr(r, base, name); /* a slot and an entry of __dict__ of one name: the slot always wins */
+        kin_vid value = virtual_attr(r, base, name); /* a slot and an entry of __dict__ of one name: the slot always wins */
         if (value != 0) {
             set_value(out, value);
             return;
         }
     }
-    if (dt == &PyMemberDescr_Type && fresh != NULL) {
+    if (dt == &PyMemberDescr_Type && virtual != NULL) {
         set_step(out, 0);
         return;
     }
@@ -254,7 +254,7 @@ data_descriptor(rec *r, kin_vid base, PyTypeObject *owner, PyObject *name, PyObj
         }
         if (PyUnicode_CompareWithASCIIString(name, "__dict__") == 0 && attributes_of(r, base, out))
             return;
-        if (PyUnicode_CompareWithASCIIString(name, "__dict__") == 0 && FRESH(r, base) == NULL) {
+        if (PyUnicode_CompareWithASCIIString(name, "__dict__") == 0 && VIRTUAL(r, base) == NULL) {
             rec_root(r, base);
             kin_vid dict = rec_instance_dict(r, base);
             if (dict != 0) {
@@ -298,11 +298,11 @@ static void generic_attr(rec *r, kin_vid base, PyObject *name, PyObject *fallbac
 static bool
 method_attr(rec *r, kin_vid base, PyObject *name, attr_result *out)
 {
-    rec_fresh *f = FRESH(r, base);
+    rec_virtual *f = VIRTUAL(r, base);
     PyObject *obj = O(r, base);
     bool func = PyUnicode_CompareWithASCIIString(name, "__func__") == 0;
     bool self = PyUnicode_CompareWithASCIIString(name, "__self__") == 0;
-    if (Py_TYPE(obj) != &PyMethod_Type || (f != NULL && f->kind != FRESH_METHOD) ||
+    if (Py_TYPE(obj) != &PyMethod_Type || (f != NULL && f->kind != VIRTUAL_METHOD) ||
         (!func && !self && _PyType_Lookup(&PyMethod_Type, name) != NULL))
         return false;
     if (f == NULL) {
@@ -337,16 +337,16 @@ function_attr(rec *r, kin_vid base, PyObject *name, attr_result *out)
         Py_XDECREF(value);
         return constant;
     }
-    rec_fresh *made = FRESH(r, base);
-    if (made != NULL && made->kind == FRESH_FUNCTION && PyUnicode_CompareWithASCIIString(name, "__code__") == 0) {
+    rec_virtual *made = VIRTUAL(r, base);
+    if (made != NULL && made->kind == VIRTUAL_FUNCTION && PyUnicode_CompareWithASCIIString(name, "__code__") == 0) {
         set_value(out, rec_const(r, PyFunction_GET_CODE(obj)));
         return true;
     }
-    if (made != NULL && made->kind == FRESH_FUNCTION && made->of != 0 && PyUnicode_CompareWithASCIIString(name, "__wrapped__") == 0) {
+    if (made != NULL && made->kind == VIRTUAL_FUNCTION && made->of != 0 && PyUnicode_CompareWithASCIIString(name, "__wrapped__") == 0) {
         set_value(out, made->of);
         return true;
     }
-    if (made != NULL && made->kind == FRESH_FUNCTION && PyUnicode_CompareWithASCIIString(name, "__dict__") == 0)
+    if (made != NULL && made->kind == VIRTUAL_FUNCTION && PyUnicode_CompareWithASCIIString(name, "__dict__") == 0)
         made->of = 0; /* it may be replaced there */
     for (int i = 0; PyFunction_Check(obj) && made == NULL && parts[i].name; i++) {
         PyObject *value = *(PyObject **)((char *)obj + parts[i].offset);
@@ -458,7 +458,7 @@ class_method_of_c(rec *r, kin_vid cls, PyObject *name, kin_vid descr, attr_resul
     kin_vid parts[2] = {descr, cls}, bound = rec_step_out(r, KIN_STEP_GETATTR, KIN_STEP_PURE, &cls, 1);
     kin_ref ref = rec_ref(r, name);
     r->t->steps.at[r->t->vals.at[bound].step].ref = ref;
-    rec_make_fresh(r, bound, FRESH_METHOD, parts, 2, true);
+    rec_make_virtual(r, bound, VIRTUAL_METHOD, parts, 2, true);
     set_value(out, bound);
 }
 
@@ -515,7 +515,7 @@ class_attr(rec *r, kin_vid base, PyObject *name, attr_result *out)
 static void
 super_attr(rec *r, kin_vid base, PyObject *name, attr_result *out)
 {
-    rec_fresh *f = FRESH(r, base);
+    rec_virtual *f = VIRTUAL(r, base);
     kin_vid self = f->items[1];
     PyTypeObject *after = (PyTypeObject *)O(r, f->items[0]);
     PyObject *obj = O(r, self);
@@ -575,8 +575,8 @@ rec_attr_find(rec *r, kin_vid base, PyObject *name, attr_result *out)
 {
     memset(out, 0, sizeof *out);
     PyObject *obj = O(r, base);
-    rec_fresh *f = FRESH(r, base);
-    if (f != NULL && f->kind == FRESH_SUPER)
+    rec_virtual *f = VIRTUAL(r, base);
+    if (f != NULL && f->kind == VIRTUAL_SUPER)
         super_attr(r, base, name, out);
     else if (PyType_Check(obj))
         class_attr(r, base, name, out);
@@ -616,7 +616,7 @@ push_bound_method(rec *r, kin_vid func, kin_vid self, bool method)
     kin_vid args[2] = {func, self};
     kin_vid out = rec_step_out(r, KIN_STEP_BUILD_METHOD, KIN_STEP_PURE, args, 2);
     r->info.at[out].type = Py_TYPE(O(r, func)) == &PyFunction_Type ? &PyMethod_Type : NULL;
-    rec_make_fresh(r, out, FRESH_METHOD, args, 2, true);
+    rec_make_virtual(r, out, VIRTUAL_METHOD, args, 2, true);
     rec_await_result(r, out, r->t->vals.at[out].step);
 }
 
@@ -665,7 +665,7 @@ rec_op_load_attr(rec *r, PyObject *name, bool method)
         if (flags & KIN_STEP_OPAQUE)
             rec_forget_contents(r);
         else if (a.makes_dict)
-            rec_end_segment(r);
+            rec_end_epoch(r);
         r->skip_expected = (flags & KIN_STEP_OPAQUE) != 0;
     }
     rec_drop(r, 1);

@@ -29,7 +29,7 @@ is_plain_store(rec *r, PyTypeObject *tp, PyObject *name, bool delete, PyObject *
 static bool
 is_older(rec *r, kin_vid vid)
 {
-    return FRESH(r, vid) == NULL && (r->t->vals.at[vid].kind != KIN_VAL_STEP || r->info.at[vid].born_seg < rec_seg(r));
+    return VIRTUAL(r, vid) == NULL && (r->t->vals.at[vid].kind != KIN_VAL_STEP || r->info.at[vid].born_epoch < rec_epoch(r));
 }
 
 /* Are its attributes reached through the object alone? They are inline or in a dict; which of the two may be another one in the
@@ -60,16 +60,16 @@ rec_attr_place(rec *r, kin_vid obj, PyObject *name, PyObject *descr, rec_place *
 }
 
 static void
-store_on_fresh(rec *r, kin_vid obj, PyObject *name, kin_vid value)
+store_on_virtual(rec *r, kin_vid obj, PyObject *name, kin_vid value)
 {
-    rec_fresh *f = FRESH(r, obj);
-    if (f != NULL && f->kind == FRESH_OBJECT && f->known)
+    rec_virtual *f = VIRTUAL(r, obj);
+    if (f != NULL && f->kind == VIRTUAL_OBJECT && f->known)
         rec_pairs_put(r, f, rec_const(r, name), value);
 }
 
 /* An attribute that is not there makes the deletion raise, and one in a slot may hide another one in the dict. */
 static void
-forget_on_fresh(rec *r, rec_fresh *f, PyObject *name)
+forget_on_virtual(rec *r, rec_virtual *f, PyObject *name)
 {
     if (f->known && rec_pairs_find(r, f, name) != NULL)
         rec_pairs_drop(r, f, name);
@@ -109,22 +109,22 @@ store_attr(rec *r, kin_vid obj, PyObject *name, kin_vid value, int ndrop, kin_re
     bool plain = is_plain_store(r, tp, name, delete, &hook);
     if (!plain && hook != NULL && store_by_hook(r, obj, name, value, hook, ndrop, resume))
         return;
-    rec_fresh *f = FRESH(r, obj);
-    if (f != NULL && f->kind == FRESH_FUNCTION)
+    rec_virtual *f = VIRTUAL(r, obj);
+    if (f != NULL && f->kind == VIRTUAL_FUNCTION)
         f->of = 0;
-    bool fresh = plain && f != NULL && f->kind == FRESH_OBJECT;
+    bool virtual = plain && f != NULL && f->kind == VIRTUAL_OBJECT;
     bool tensor = kin_is_tensor(O(r, obj));
     kin_vid args[2] = {obj, value};
     rec_place place;
     bool followed = plain && f == NULL && rec_attr_place(r, obj, name, _PyType_Lookup(tp, name), &place) && rec_begin_write(r, &place);
-    unsigned flags = fresh ? KIN_STEP_MUTATES : plain || tensor ? KIN_STEP_EFFECT : KIN_STEP_OPAQUE | KIN_STEP_EFFECT;
+    unsigned flags = virtual ? KIN_STEP_MUTATES : plain || tensor ? KIN_STEP_EFFECT : KIN_STEP_OPAQUE | KIN_STEP_EFFECT;
     uint32_t s = rec_step(r, delete ? KIN_STEP_DELATTR : KIN_STEP_SETATTR, flags, args, delete ? 1 : 2);
     kin_ref ref = rec_ref(r, name);
     r->t->steps.at[s].ref = ref;
-    if (fresh && !delete && !(f->escaped && !f->known))
-        store_on_fresh(r, obj, name, value);
-    if (fresh && delete)
-        forget_on_fresh(r, f, name);
+    if (virtual && !delete && !(f->escaped && !f->known))
+        store_on_virtual(r, obj, name, value);
+    if (virtual && delete)
+        forget_on_virtual(r, f, name);
     if (flags & KIN_STEP_OPAQUE) {
         rec_forget_contents(r);
         r->skip_expected = true;
@@ -133,8 +133,8 @@ store_attr(rec *r, kin_vid obj, PyObject *name, kin_vid value, int ndrop, kin_re
     } else if (tensor && !plain && is_tensor_field(r, obj, tp, name)) {
         r->inplace = true;
         r->meta_epoch++;
-    } else if (!fresh) {
-        rec_forget_contents(r); /* an escaped fresh object may be this one */
+    } else if (!virtual) {
+        rec_forget_contents(r); /* an escaped virtual object may be this one */
     } else {
         rec_changed(r, obj);
     }

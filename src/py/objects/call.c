@@ -9,21 +9,21 @@ enum { MAX_DEPTH = 120 };
 
 /* -- what a function value is made of --------------------------------------------------------------------------- */
 
-static rec_fresh *
-fresh_function(rec *r, kin_vid func)
+static rec_virtual *
+virtual_function(rec *r, kin_vid func)
 {
-    rec_fresh *f = FRESH(r, func);
-    return f != NULL && f->kind == FRESH_FUNCTION ? f : NULL;
+    rec_virtual *f = VIRTUAL(r, func);
+    return f != NULL && f->kind == VIRTUAL_FUNCTION ? f : NULL;
 }
 
 kin_vid
 rec_closure_cell(rec *r, kin_vid func, int i, PyObject *cell)
 {
-    rec_fresh *f = fresh_function(r, func);
+    rec_virtual *f = virtual_function(r, func);
     if (f != NULL && f->items[FN_CLOSURE]) {
         kin_vid closure = f->items[FN_CLOSURE];
-        if (FRESH(r, closure) && (uint32_t)i < FRESH(r, closure)->n)
-            return FRESH(r, closure)->items[i];
+        if (VIRTUAL(r, closure) && (uint32_t)i < VIRTUAL(r, closure)->n)
+            return VIRTUAL(r, closure)->items[i];
     }
     kin_vid vid = rec_src(r, func, KIN_ACCESS_CLOSURE, (uint32_t)i, cell);
     r->info.at[vid].type = &PyCell_Type;
@@ -36,7 +36,7 @@ void
 rec_fix_function(rec *r, kin_vid *func)
 {
     PyFunctionObject *fn = (PyFunctionObject *)O(r, *func);
-    if (fresh_function(r, *func) != NULL)
+    if (virtual_function(r, *func) != NULL)
         return;
     kin_vid c = rec_can_const(r, *func) ? rec_need_const(r, *func) : 0;
     if (c != 0)
@@ -49,13 +49,13 @@ rec_fix_function(rec *r, kin_vid *func)
 static kin_vid
 default_value(rec *r, kin_vid func, PyFunctionObject *fn, int i)
 {
-    rec_fresh *f = fresh_function(r, func);
+    rec_virtual *f = virtual_function(r, func);
     PyObject *obj = PyTuple_GET_ITEM(fn->func_defaults, i);
     if (f == NULL)
         return rec_src(r, func, KIN_ACCESS_DEFAULT, (uint32_t)i, obj);
     kin_vid d = f->items[FN_DEFAULTS];
-    if (d && FRESH(r, d) && (uint32_t)i < FRESH(r, d)->n)
-        return FRESH(r, d)->items[i];
+    if (d && VIRTUAL(r, d) && (uint32_t)i < VIRTUAL(r, d)->n)
+        return VIRTUAL(r, d)->items[i];
     return rec_is_const(r, d) ? rec_const(r, obj) : 0;
 }
 
@@ -65,10 +65,10 @@ kwdefault_value(rec *r, kin_vid func, PyFunctionObject *fn, PyObject *name)
     PyObject *obj = fn->func_kwdefaults ? PyDict_GetItemWithError(fn->func_kwdefaults, name) : NULL;
     if (obj == NULL)
         return 0;
-    rec_fresh *f = fresh_function(r, func);
+    rec_virtual *f = virtual_function(r, func);
     if (f == NULL)
         return rec_src_key(r, func, KIN_ACCESS_KWDEFAULT, name, obj);
-    rec_fresh *d = FRESH(r, f->items[FN_KWDEFAULTS]);
+    rec_virtual *d = VIRTUAL(r, f->items[FN_KWDEFAULTS]);
     for (uint32_t i = 0; d && d->known && i + 1 < d->n; i += 2)
         if (PyUnicode_Compare(O(r, d->items[i]), name) == 0)
             return d->items[i + 1];
@@ -81,7 +81,7 @@ static kin_vid
 build_dict(rec *r, const kin_vid *pairs, uint32_t n)
 {
     kin_vid out = rec_step_out(r, KIN_STEP_BUILD_MAP, KIN_STEP_PURE, pairs, n);
-    rec_make_fresh(r, out, FRESH_DICT, pairs, n, true);
+    rec_make_virtual(r, out, VIRTUAL_DICT, pairs, n, true);
     r->info.at[out].type = &PyDict_Type;
     return out;
 }
@@ -133,7 +133,7 @@ bind_defaults(rec *r, kin_vid func, PyFunctionObject *fn, PyCodeObject *code, ki
         int d = i - (code->co_argcount - ndef);
         if (d < 0)
             return false;
-        if (!used && fresh_function(r, func) == NULL)
+        if (!used && virtual_function(r, func) == NULL)
             rec_fact(r, KIN_FACT_NDEFAULTS, func, NULL, (uint32_t)ndef);
         used = true;
         if ((locals[i] = default_value(r, func, fn, d)) == 0)
@@ -254,8 +254,8 @@ static bool
 call_unwrapped(rec *r, const rec_args *a)
 {
     PyObject *obj = O(r, a->callee);
-    rec_fresh *f = FRESH(r, a->callee);
-    if (f != NULL && f->kind == FRESH_METHOD)
+    rec_virtual *f = VIRTUAL(r, a->callee);
+    if (f != NULL && f->kind == VIRTUAL_METHOD)
         return call_with_self(r, a, f->items[0], f->items[1]);
     if (Py_TYPE(obj) == &PyMethod_Type && f == NULL) {
         rec_root(r, a->callee);
@@ -311,9 +311,9 @@ join_keywords(rec *r, const kin_vid *pairs, uint32_t npairs, const kin_vid *valu
 
 /* A partial object made here: its function, arguments and keyword values are known. */
 static bool
-call_fresh_partial(rec *r, const rec_args *a)
+call_virtual_partial(rec *r, const rec_args *a)
 {
-    rec_fresh *f = FRESH(r, a->callee);
+    rec_virtual *f = VIRTUAL(r, a->callee);
     uint32_t nown = f->aux ? (uint32_t)PyTuple_GET_SIZE(f->aux) : 0, n = f->n - 1 - nown;
     kin_vid all[256], pairs[64];
     if (!f->known || f->n + a->npos + a->nkw > 200 || nown > 32)
@@ -339,9 +339,9 @@ bool
 rec_call_partial(rec *r, const rec_args *a)
 {
     PyObject *obj = O(r, a->callee);
-    if (FRESH(r, a->callee) != NULL && FRESH(r, a->callee)->kind == FRESH_PARTIAL)
-        return call_fresh_partial(r, a);
-    if (FRESH(r, a->callee) != NULL || strcmp(Py_TYPE(obj)->tp_name, "functools.partial") != 0)
+    if (VIRTUAL(r, a->callee) != NULL && VIRTUAL(r, a->callee)->kind == VIRTUAL_PARTIAL)
+        return call_virtual_partial(r, a);
+    if (VIRTUAL(r, a->callee) != NULL || strcmp(Py_TYPE(obj)->tp_name, "functools.partial") != 0)
         return false;
     struct { PyObject_HEAD PyObject *fn, *args, *kw; } *p = (void *)obj;
     if (!PyDict_CheckExact(p->kw) || !PyTuple_CheckExact(p->args) ||

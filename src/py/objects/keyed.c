@@ -32,7 +32,7 @@ needs_factory(rec *r, kin_vid table)
     bool quiet = factory != NULL && is_quiet_factory(factory);
     Py_XDECREF(factory);
     PyErr_Clear();
-    if (!quiet || FRESH(r, table) != NULL)
+    if (!quiet || VIRTUAL(r, table) != NULL)
         return false;
     attr_result at = {0};
     rec_attr_generic(r, table, REC_STR("default_factory"), &at);
@@ -48,16 +48,16 @@ rec_keyed_item(rec *r, const kin_vid *args)
     if ((tp != &PyDict_Type && tp != &PyODict_Type && !makes) || kin_is_exact_immutable(key) || PyTuple_Check(key) ||
         !kin_exact_is_quiet(key, false) || (makes && !needs_factory(r, args[0])))
         return false;
-    if (FRESH(r, args[0]) == NULL)
+    if (VIRTUAL(r, args[0]) == NULL)
         rec_need_type(r, args[0]);
-    if (FRESH(r, args[1]) == NULL)
+    if (VIRTUAL(r, args[1]) == NULL)
         rec_need_type(r, args[1]);
     (void)rec_need_quiet(r, args[1], false); /* the class may be given a __hash__ */
     r->keep_inside = true;
     kin_vid out = rec_step_out(r, KIN_STEP_SUBSCR, 0, args, 2);
     r->keep_inside = false;
     if (makes)
-        rec_end_segment(r); /* the table may have one entry more */
+        rec_end_epoch(r); /* the table may have one entry more */
     r->skip_expected = true; /* a tensor's hash is Python code */
     rec_drop(r, 2);
     rec_await_result(r, out, r->t->vals.at[out].step);
@@ -74,9 +74,9 @@ is_default_dict(PyTypeObject *tp)
 bool
 rec_subscr_missing(rec *r, kin_vid dict, kin_vid key)
 {
-    rec_fresh *f = FRESH(r, dict);
+    rec_virtual *f = VIRTUAL(r, dict);
     PyObject *k = O(r, key);
-    if (f == NULL || f->kind != FRESH_DICT || !f->known || f->aux == NULL || r->info.at[dict].type == NULL ||
+    if (f == NULL || f->kind != VIRTUAL_DICT || !f->known || f->aux == NULL || r->info.at[dict].type == NULL ||
         !is_default_dict(r->info.at[dict].type) || !PyUnicode_CheckExact(k) || !rec_can_const(r, key) ||
         rec_pairs_find(r, f, k) != NULL)
         return false;
@@ -86,7 +86,7 @@ rec_subscr_missing(rec *r, kin_vid dict, kin_vid key)
     kin_vid value;
     if (list || map || set) {
         value = rec_step_out(r, KIN_STEP_CALL, KIN_STEP_PURE, &callee, 1);
-        rec_make_fresh(r, value, list ? FRESH_LIST : map ? FRESH_DICT : FRESH_SET, NULL, 0, !set);
+        rec_make_virtual(r, value, list ? VIRTUAL_LIST : map ? VIRTUAL_DICT : VIRTUAL_SET, NULL, 0, !set);
         r->info.at[value].type = (PyTypeObject *)factory;
     } else {
         PyObject *zero = PyObject_CallNoArgs(factory);
@@ -96,7 +96,7 @@ rec_subscr_missing(rec *r, kin_vid dict, kin_vid key)
     }
     const kin_vid args[3] = {dict, name, value};
     rec_step(r, KIN_STEP_SET_SUBSCR, KIN_STEP_MUTATES, args, 3);
-    rec_pairs_put(r, FRESH(r, dict), name, value);
+    rec_pairs_put(r, VIRTUAL(r, dict), name, value);
     rec_changed(r, dict);
     rec_drop(r, 2);
     if (O(r, value) != NULL)

@@ -84,7 +84,7 @@ of_data(rec *r, const kin_vid *args, int n)
     return false;
 }
 
-/* Leaves the operator as a step; new containers are fresh, contents unknown. */
+/* Leaves the operator as a step; new containers are virtual, contents unknown. */
 void
 rec_operator_step(rec *r, kin_step_kind kind, int imm, const kin_vid *args, int n, PyTypeObject *result)
 {
@@ -95,7 +95,7 @@ rec_operator_step(rec *r, kin_step_kind kind, int imm, const kin_vid *args, int 
     for (int i = kind == KIN_STEP_SUBSCR; quiet && i < n; i++)
         quiet = rec_need_quiet(r, args[i], format);
     for (int i = 0; quiet && i < n; i++)
-        if (FRESH(r, args[i]) == NULL)
+        if (VIRTUAL(r, args[i]) == NULL)
             rec_need_type(r, args[i]);
     bool pure = quiet && !of_data(r, args, n) && cannot_raise(r, kind, imm, args, n);
     kin_vid out = rec_step_out(r, kind, pure ? KIN_STEP_PURE : quiet ? 0 : KIN_STEP_OPAQUE, args, (uint32_t)n);
@@ -120,7 +120,7 @@ rec_operator_step(rec *r, kin_step_kind kind, int imm, const kin_vid *args, int 
 static bool
 concatenate(rec *r, int imm, const kin_vid *args)
 {
-    rec_fresh *a = FRESH(r, args[0]), *b = FRESH(r, args[1]);
+    rec_virtual *a = VIRTUAL(r, args[0]), *b = VIRTUAL(r, args[1]);
     PyTypeObject *tp = Py_TYPE(O(r, args[0]));
     if (imm != 0 || tp != Py_TYPE(O(r, args[1])) || (tp != &PyTuple_Type && tp != &PyList_Type) || (!a && !b))
         return false;
@@ -130,9 +130,9 @@ concatenate(rec *r, int imm, const kin_vid *args)
     if (known) {
         /* a list read late could have changed by then: only tuples may be sunk */
         kin_vid out = rec_step_out(r, KIN_STEP_BINARY, tp == &PyTuple_Type ? KIN_STEP_PURE : 0u, args, 2);
-        rec_fresh *f = rec_make_fresh(r, out, tp == &PyTuple_Type ? FRESH_TUPLE : FRESH_LIST, x, nx, true);
+        rec_virtual *f = rec_make_virtual(r, out, tp == &PyTuple_Type ? VIRTUAL_TUPLE : VIRTUAL_LIST, x, nx, true);
         for (uint32_t i = 0; f && i < ny; i++)
-            rec_fresh_push(f, y[i]);
+            rec_virtual_push(f, y[i]);
         r->info.at[out].type = tp;
         rec_drop(r, 2);
         rec_await_result(r, out, r->t->vals.at[out].step);
@@ -147,9 +147,9 @@ static bool
 repeat_list(rec *r, int imm, const kin_vid *args)
 {
     enum { MULTIPLY = 5, MOST = 250 };
-    rec_fresh *f = FRESH(r, args[0]);
+    rec_virtual *f = VIRTUAL(r, args[0]);
     kin_vid items[MOST];
-    if (imm != MULTIPLY || f == NULL || f->kind != FRESH_LIST || !f->known || !PyLong_CheckExact(O(r, args[1])) || !rec_can_const(r, args[1]))
+    if (imm != MULTIPLY || f == NULL || f->kind != VIRTUAL_LIST || !f->known || !PyLong_CheckExact(O(r, args[1])) || !rec_can_const(r, args[1]))
         return false;
     int overflow;
     long times = PyLong_AsLongAndOverflow(O(r, args[1]), &overflow);
@@ -160,7 +160,7 @@ repeat_list(rec *r, int imm, const kin_vid *args)
     for (uint32_t i = 0; i < n; i++)
         items[i] = f->items[i % f->n];
     kin_vid out = rec_step_out(r, KIN_STEP_BUILD_LIST, KIN_STEP_PURE, items, n);
-    rec_make_fresh(r, out, FRESH_LIST, items, n, true);
+    rec_make_virtual(r, out, VIRTUAL_LIST, items, n, true);
     r->info.at[out].type = &PyList_Type;
     rec_drop(r, 2);
     rec_await_result(r, out, r->t->vals.at[out].step);
@@ -175,16 +175,16 @@ inplace_container(rec *r, int imm, const kin_vid *args)
     bool mutable_left = tp == &PyList_Type || tp == &PyDict_Type || tp == &PySet_Type;
     if (imm < 13 || !mutable_left)
         return false;
-    rec_fresh *f = FRESH(r, args[0]);
+    rec_virtual *f = VIRTUAL(r, args[0]);
     kin_vid *items = NULL;
     uint32_t n;
     bool known = f && f->known && tp == &PyList_Type && imm == 13 && rec_use_up(r, args[1], &items, &n);
-    bool quiet = f != NULL && f->kind != FRESH_ATTRS && rec_is_plain_value(O(r, args[1]));
+    bool quiet = f != NULL && f->kind != VIRTUAL_ATTRS && rec_is_plain_value(O(r, args[1]));
     uint32_t s = rec_step(r, KIN_STEP_BINARY, quiet ? KIN_STEP_MUTATES : KIN_STEP_OPAQUE | KIN_STEP_EFFECT, args, 2);
     r->t->steps.at[s].imm = (uint8_t)imm;
     if (known)
         for (uint32_t i = 0; i < n; i++)
-            rec_fresh_push(f, items[i]);
+            rec_virtual_push(f, items[i]);
     else if (f)
         f->known = false;
     if (!quiet) {
@@ -208,8 +208,8 @@ static bool
 fold_size(rec *r, const kin_vid *args)
 {
     int at = is_size(r, args[0]) ? 1 : 0;
-    rec_fresh *f = FRESH(r, args[at]);
-    if (!is_size(r, args[1 - at]) || f == NULL || f->kind != FRESH_TUPLE || !f->known ||
+    rec_virtual *f = VIRTUAL(r, args[at]);
+    if (!is_size(r, args[1 - at]) || f == NULL || f->kind != VIRTUAL_TUPLE || !f->known ||
         Py_TYPE(O(r, args[at])) != &PyTuple_Type)
         return false;
     for (uint32_t i = 0; i < f->n; i++)
@@ -241,7 +241,7 @@ numbers_of(rec *r, kin_vid vid, kin_vid **items, uint32_t *n)
 static bool
 concatenate_sizes(rec *r, int imm, const kin_vid *args)
 {
-    bool known[2] = {FRESH(r, args[0]) != NULL, FRESH(r, args[1]) != NULL};
+    bool known[2] = {VIRTUAL(r, args[0]) != NULL, VIRTUAL(r, args[1]) != NULL};
     kin_vid *x = NULL, *y = NULL;
     uint32_t nx = 0, ny = 0;
     bool size = kin_is_size(O(r, args[0])) || kin_is_size(O(r, args[1]));
@@ -334,7 +334,7 @@ static int
 known_member(rec *r, kin_vid container, kin_vid item)
 {
     PyObject *obj = O(r, container), *key = O(r, item);
-    rec_fresh *f = FRESH(r, container);
+    rec_virtual *f = VIRTUAL(r, container);
     if (!kin_is_exact_key(key) || !rec_can_const(r, item))
         return -1;
     if (f != NULL) {
@@ -384,7 +384,7 @@ ask_table(rec *r, int invert, const kin_vid *args)
         !rec_need_quiet(r, args[0], false))
         return false;
     for (int i = 0; i < 2; i++)
-        if (FRESH(r, args[i]) == NULL && !rec_is_const(r, args[i]))
+        if (VIRTUAL(r, args[i]) == NULL && !rec_is_const(r, args[i]))
             rec_need_type(r, args[i]);
     int added = rec_region_added(r, args[1], args[0]);
     if (added > 0) {

@@ -193,7 +193,7 @@ rec_equal_by_identity(rec *r, int op, const kin_vid *args)
 static bool
 prepare(rec *r, rec_frame *caller)
 {
-    const kin_vid *parts = FRESH(r, caller->call_extra)->items;
+    const kin_vid *parts = VIRTUAL(r, caller->call_extra)->items;
     int op = (int)PyLong_AsLong(O(r, parts[2]));
     bool done = O(r, parts[3]) == Py_True, compare = op >= KIN_REFLECT_COMPARE && op < KIN_REFLECT_INPLACE;
     PyTypeObject *a = Py_TYPE(O(r, parts[0])), *b = Py_TYPE(O(r, parts[1]));
@@ -226,7 +226,7 @@ rec_operator_return(rec *r, kin_vid result)
         if (rec_truth(r, result) < 0)
             rec_stop(r, "an operator method of a condition returned what has to be asked for its truth");
     } else if (O(r, result) != Py_NotImplemented) {
-        if (FRESH(r, result) == NULL && !rec_is_const(r, result))
+        if (VIRTUAL(r, result) == NULL && !rec_is_const(r, result))
             rec_need_type(r, result);
     } else if (caller->call_resume == KIN_RESUME_INPLACE || !rec_is_const(r, result) || !prepare(r, caller)) {
         rec_stop(r, "an operator method returned NotImplemented");
@@ -249,7 +249,7 @@ rec_operator_goes_on(rec *r, rec_frame *f)
         rec_push(r, f->then_extra);
         return;
     }
-    const kin_vid *parts = FRESH(r, f->then_extra)->items, args[2] = {parts[1], parts[0]};
+    const kin_vid *parts = VIRTUAL(r, f->then_extra)->items, args[2] = {parts[1], parts[0]};
     rec_args call = {.callee = f->then_func, .args = args, .npos = 2};
     if (!rec_bind(r, &call)) {
         r->failed = true; /* the first method cannot be taken back any more */

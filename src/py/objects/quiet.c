@@ -41,9 +41,9 @@ is_quiet_value(rec *r, kin_vid vid, bool operand, int depth)
     PyObject *obj = O(r, vid);
     if (obj == NULL || rec_data_of(r, vid) != REC_NO_DATA)
         return false;
-    if (PyFunction_Check(obj) && !(FRESH(r, vid) == NULL && module_begins(((PyFunctionObject *)obj)->func_module, "torch")))
+    if (PyFunction_Check(obj) && !(VIRTUAL(r, vid) == NULL && module_begins(((PyFunctionObject *)obj)->func_module, "torch")))
         return is_quiet(r, &vid, depth + 1);
-    if (operand && FRESH(r, vid) == NULL && kin_is_plain_tensor(obj))
+    if (operand && VIRTUAL(r, vid) == NULL && kin_is_plain_tensor(obj))
         return rec_need_type(r, vid) != NULL;
     bool stays = kin_is_exact_immutable(obj) || is_known_module(obj) || PyFunction_Check(obj) || rec_is_torch_callable(obj) || rec_is_value(obj);
     return stays && rec_can_const(r, vid) && rec_need_const(r, vid) != 0;
@@ -53,8 +53,8 @@ static kin_vid
 globals_of(rec *r, kin_vid func)
 {
     PyFunctionObject *fn = (PyFunctionObject *)O(r, func);
-    if (FRESH(r, func) != NULL)
-        return FRESH(r, func)->items[FN_GLOBALS];
+    if (VIRTUAL(r, func) != NULL)
+        return VIRTUAL(r, func)->items[FN_GLOBALS];
     return rec_is_const(r, func) ? rec_const(r, fn->func_globals) : rec_src(r, func, KIN_ACCESS_GLOBALS, 0, fn->func_globals);
 }
 
@@ -83,12 +83,12 @@ quiet_closure(rec *r, kin_vid func, int depth)
     for (Py_ssize_t i = 0; quiet && cells != NULL && i < PyTuple_GET_SIZE(cells); i++) {
         PyObject *cell = PyTuple_GET_ITEM(cells, i), *content = PyCell_GET(cell);
         kin_vid vid = content == NULL ? 0 : rec_closure_cell(r, func, (int)i, cell);
-        const rec_fresh *fresh = vid == 0 ? NULL : FRESH(r, vid);
-        if (vid == 0 || (fresh != NULL && (!fresh->known || fresh->n == 0)))
+        const rec_virtual *virtual = vid == 0 ? NULL : VIRTUAL(r, vid);
+        if (vid == 0 || (virtual != NULL && (!virtual->known || virtual->n == 0)))
             return false;
-        if (fresh == NULL)
+        if (virtual == NULL)
             rec_root(r, vid);
-        quiet = is_quiet_value(r, fresh != NULL ? fresh->items[0] : rec_src(r, vid, KIN_ACCESS_CELL, 0, content), true, depth);
+        quiet = is_quiet_value(r, virtual != NULL ? virtual->items[0] : rec_src(r, vid, KIN_ACCESS_CELL, 0, content), true, depth);
     }
     return quiet;
 }
@@ -105,7 +105,7 @@ fix_globals(rec *r, kin_vid func)
     kin_vid known = rec_const(r, O(r, globals));
     made = &r->t->steps.at[r->t->vals.at[func].step];
     r->t->vids.at[made->args + KIN_FUNCTION_GLOBALS] = known;
-    FRESH(r, func)->items[FN_GLOBALS] = known;
+    VIRTUAL(r, func)->items[FN_GLOBALS] = known;
 }
 
 /* Defaults are values that stay. */
@@ -122,8 +122,8 @@ static bool
 is_quiet(rec *r, kin_vid *func, int depth)
 {
     PyObject *obj = O(r, *func);
-    const rec_fresh *fresh = FRESH(r, *func);
-    if (depth > DEPTH || !PyFunction_Check(obj) || (fresh != NULL && fresh->kind != FRESH_FUNCTION) || !quiet_defaults((PyFunctionObject *)obj))
+    const rec_virtual *virtual = VIRTUAL(r, *func);
+    if (depth > DEPTH || !PyFunction_Check(obj) || (virtual != NULL && virtual->kind != VIRTUAL_FUNCTION) || !quiet_defaults((PyFunctionObject *)obj))
         return false;
     PyObject *names = kin_import_call("kintsugi._operators", "names_of", PyFunction_GET_CODE(obj));
     if (names == NULL)
@@ -131,7 +131,7 @@ is_quiet(rec *r, kin_vid *func, int depth)
     if (names != NULL && names != Py_None)
         rec_fix_function(r, func);
     bool quiet = names != NULL && names != Py_None && quiet_names(r, *func, names, depth) && quiet_closure(r, *func, depth);
-    if (quiet && fresh != NULL)
+    if (quiet && virtual != NULL)
         fix_globals(r, *func);
     Py_XDECREF(names);
     return quiet;
@@ -146,8 +146,8 @@ fix_operands(rec *r, const rec_args *a, kin_vid *fixed)
         PyObject *obj = O(r, a->args[i]);
         fixed[i] = a->args[i];
         if (obj == NULL || !PyFunction_Check(obj)) {
-            const rec_fresh *f = FRESH(r, a->args[i]);
-            bool known = f != NULL ? f->known && (f->kind == FRESH_TUPLE || f->kind == FRESH_LIST || f->kind == FRESH_DICT)
+            const rec_virtual *f = VIRTUAL(r, a->args[i]);
+            bool known = f != NULL ? f->known && (f->kind == VIRTUAL_TUPLE || f->kind == VIRTUAL_LIST || f->kind == VIRTUAL_DICT)
                                    : obj != NULL && (kin_is_plain_tensor(obj) || rec_can_const(r, a->args[i]));
             if (!known)
                 return false;
@@ -165,7 +165,7 @@ rec_call_quiet_operator(rec *r, const rec_args *a)
 {
     kin_vid all[MOST + 1];
     PyObject *obj = O(r, a->callee);
-    if (!PyFunction_Check(obj) || FRESH(r, a->callee) != NULL || a->npos + a->nkw > MOST || r->region != NULL || rec_skip_kind(obj) != SKIP_OPERATOR)
+    if (!PyFunction_Check(obj) || VIRTUAL(r, a->callee) != NULL || a->npos + a->nkw > MOST || r->region != NULL || rec_skip_kind(obj) != SKIP_OPERATOR)
         return false;
     PyObject *runner = kin_import_call("kintsugi._operators", "runner_of", obj);
     if (runner == NULL)

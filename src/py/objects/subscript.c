@@ -8,11 +8,11 @@ kin_vid
 rec_known_item(rec *r, kin_vid container, kin_vid key)
 {
     PyObject *obj = O(r, container), *k = O(r, key);
-    rec_fresh *f = FRESH(r, container);
+    rec_virtual *f = VIRTUAL(r, container);
     if (!kin_is_exact_key(k) || !rec_can_const(r, key))
         return 0;
     if (f != NULL && f->known && PyLong_CheckExact(k) &&
-        (f->kind == FRESH_TUPLE || f->kind == FRESH_LIST || rec_named_items(r, container) != NULL)) {
+        (f->kind == VIRTUAL_TUPLE || f->kind == VIRTUAL_LIST || rec_named_items(r, container) != NULL)) {
         Py_ssize_t i = PyLong_AsSsize_t(k);
         if (i < 0)
             i += f->n;
@@ -21,7 +21,7 @@ rec_known_item(rec *r, kin_vid container, kin_vid key)
         rec_need_const(r, key);
         return f->items[i];
     }
-    rec_fresh *pairs = rec_exact_dict(r, container);
+    rec_virtual *pairs = rec_exact_dict(r, container);
     if (pairs != NULL && PyUnicode_CheckExact(k)) {
         rec_need_const(r, key);
         kin_vid *found = rec_pairs_find(r, pairs, k);
@@ -77,7 +77,7 @@ slice_known(rec *r, kin_vid container, kin_vid key)
 {
     PyObject *k = O(r, key), *obj = O(r, container);
     PyTypeObject *tp = Py_TYPE(obj);
-    bool size = kin_is_size_type(tp) && FRESH(r, container) != NULL;
+    bool size = kin_is_size_type(tp) && VIRTUAL(r, container) != NULL;
     if (!PySlice_Check(k) || !rec_is_const(r, key) || (tp != &PyTuple_Type && tp != &PyList_Type && !size))
         return false;
     kin_vid *items = NULL;
@@ -98,9 +98,9 @@ slice_known(rec *r, kin_vid container, kin_vid key)
         return true;
     }
     kin_vid out = rec_step_out(r, KIN_STEP_SUBSCR, tp == &PyTuple_Type ? KIN_STEP_PURE : 0u, args, 2);
-    rec_fresh *f = rec_make_fresh(r, out, tp == &PyTuple_Type ? FRESH_TUPLE : FRESH_LIST, NULL, 0, true);
+    rec_virtual *f = rec_make_virtual(r, out, tp == &PyTuple_Type ? VIRTUAL_TUPLE : VIRTUAL_LIST, NULL, 0, true);
     for (Py_ssize_t i = 0; f && i < len; i++)
-        rec_fresh_push(f, items[start + i * step]);
+        rec_virtual_push(f, items[start + i * step]);
     r->info.at[out].type = tp;
     free(items);
     rec_drop(r, 2);
@@ -129,7 +129,7 @@ subscr_tuple(rec *r, kin_vid container, kin_vid key)
 {
     PyObject *obj = O(r, container);
     PyTypeObject *tp = Py_TYPE(obj);
-    if (!PyTuple_Check(obj) || tp == &PyTuple_Type || FRESH(r, container) != NULL || !PyLong_CheckExact(O(r, key)) ||
+    if (!PyTuple_Check(obj) || tp == &PyTuple_Type || VIRTUAL(r, container) != NULL || !PyLong_CheckExact(O(r, key)) ||
         tp->tp_as_mapping->mp_subscript != PyTuple_Type.tp_as_mapping->mp_subscript)
         return false;
     rec_need_version(r, container);
@@ -169,11 +169,11 @@ is_in_module(PyTypeObject *tp, const char *name)
 static bool
 names_types(rec *r, kin_vid vid, int depth)
 {
-    rec_fresh *f = FRESH(r, vid);
+    rec_virtual *f = VIRTUAL(r, vid);
     PyObject *obj = O(r, vid);
     bool ok = depth < 4 && obj != NULL;
     if (ok && f != NULL) {
-        ok = f->known && (f->kind == FRESH_LIST || f->kind == FRESH_TUPLE);
+        ok = f->known && (f->kind == VIRTUAL_LIST || f->kind == VIRTUAL_TUPLE);
         for (uint32_t i = 0; ok && i < f->n; i++)
             ok = names_types(r, f->items[i], depth + 1);
         return ok;
@@ -191,7 +191,7 @@ subscr_typing(rec *r, const kin_vid *args)
 {
     PyObject *of = O(r, args[0]);
     bool alias = of != NULL && (PyType_Check(of) ? is_in_module((PyTypeObject *)of, "collections.abc") : is_in_module(Py_TYPE(of), "typing"));
-    if (FRESH(r, args[0]) != NULL || !alias || !names_types(r, args[0], 0) || !names_types(r, args[1], 0))
+    if (VIRTUAL(r, args[0]) != NULL || !alias || !names_types(r, args[0], 0) || !names_types(r, args[1], 0))
         return false;
     kin_vid out = rec_step_out(r, KIN_STEP_SUBSCR, KIN_STEP_PURE, args, 2);
     rec_drop(r, 2);
@@ -236,28 +236,28 @@ rec_op_subscr(rec *r)
 
 /* Who gets hold of a container whose contents are not known gets hold of the value. */
 static void
-keep_reachable(rec *r, rec_fresh *f, kin_vid value)
+keep_reachable(rec *r, rec_virtual *f, kin_vid value)
 {
-    if (value != 0 && !rec_fresh_push(f, value))
+    if (value != 0 && !rec_virtual_push(f, value))
         r->status = KIN_NOMEM;
 }
 
 static void
-update_fresh(rec *r, rec_fresh *f, kin_vid key, kin_vid value, bool delete)
+update_virtual(rec *r, rec_virtual *f, kin_vid key, kin_vid value, bool delete)
 {
     PyObject *k = O(r, key);
     if (!f->known) {
         keep_reachable(r, f, value);
         return;
     }
-    if (f->kind == FRESH_DICT && PyUnicode_CheckExact(k) && rec_is_const(r, key)) {
+    if (f->kind == VIRTUAL_DICT && PyUnicode_CheckExact(k) && rec_is_const(r, key)) {
         if (delete)
             rec_pairs_drop(r, f, k);
         else
             rec_pairs_put(r, f, rec_as_const(r, key), value);
         return;
     }
-    if (f->kind == FRESH_LIST && !delete && PyLong_CheckExact(k) && rec_is_const(r, key)) {
+    if (f->kind == VIRTUAL_LIST && !delete && PyLong_CheckExact(k) && rec_is_const(r, key)) {
         Py_ssize_t i = PyLong_AsSsize_t(k);
         i += i < 0 ? (Py_ssize_t)f->n : 0;
         if (i >= 0 && i < (Py_ssize_t)f->n) {
@@ -311,7 +311,7 @@ rec_op_store_subscr(rec *r, bool delete)
         if (rec_inline(r, &(rec_args){.callee = rec_found(r, tp, REC_STR("__setitem__"), set), .args = args, .npos = 3, .ndrop = 3}, NULL, 0, KIN_RESUME_DROP, 0))
             return;
     }
-    rec_fresh *f = FRESH(r, container);
+    rec_virtual *f = VIRTUAL(r, container);
     PyObject *k = O(r, key);
     if (f != NULL && rec_can_const(r, key) && kin_is_exact_immutable(k))
         rec_need_const(r, key);
@@ -322,13 +322,13 @@ rec_op_store_subscr(rec *r, bool delete)
         if (!rec_is_const(r, key))
             rec_need_type(r, key);
     }
-    bool fresh = f != NULL && (f->kind == FRESH_DICT || f->kind == FRESH_LIST || f->kind == FRESH_OTHER) && plain;
-    unsigned flags = fresh ? KIN_STEP_MUTATES : plain ? KIN_STEP_EFFECT : KIN_STEP_OPAQUE | KIN_STEP_EFFECT;
+    bool virtual = f != NULL && (f->kind == VIRTUAL_DICT || f->kind == VIRTUAL_LIST || f->kind == VIRTUAL_OTHER) && plain;
+    unsigned flags = virtual ? KIN_STEP_MUTATES : plain ? KIN_STEP_EFFECT : KIN_STEP_OPAQUE | KIN_STEP_EFFECT;
     rec_place place;
     bool followed = plain && f == NULL && item_place(r, container, key, delete, &place) && rec_begin_write(r, &place);
     rec_step(r, kind, flags, args, (uint32_t)n);
-    if (fresh) {
-        update_fresh(r, f, key, value, delete);
+    if (virtual) {
+        update_virtual(r, f, key, value, delete);
         rec_changed(r, container);
     } else if (followed) {
         rec_end_write(r, &place, value);
@@ -362,7 +362,7 @@ push_slice(rec *r)
         slice = rec_const(r, obj);
     } else {
         slice = rec_step_out(r, KIN_STEP_BUILD_SLICE, KIN_STEP_PURE, ends, 2);
-        rec_make_fresh(r, slice, FRESH_SLICE, ends, 2, true);
+        rec_make_virtual(r, slice, VIRTUAL_SLICE, ends, 2, true);
         r->info.at[slice].type = &PySlice_Type;
         rec_ref(r, obj); /* as long as the recording */
         rec_set_obj(r, slice, obj);

@@ -11,8 +11,8 @@ rec_super_class(rec *r)
         if (PyUnicode_CompareWithASCIIString(name, "__class__") != 0)
             continue;
         PyObject *cell = kin_watch_localsplus(f->f)[i], *cls = cell && PyCell_Check(cell) ? PyCell_GET(cell) : NULL;
-        rec_fresh *fresh = FRESH(r, f->slots[i]);
-        if (cls == NULL || fresh != NULL)
+        rec_virtual *virtual = VIRTUAL(r, f->slots[i]);
+        if (cls == NULL || virtual != NULL)
             return 0;
         rec_root(r, f->slots[i]);
         return rec_need_const(r, rec_src(r, f->slots[i], KIN_ACCESS_CELL, 0, cls));
@@ -46,7 +46,7 @@ rec_make_super(rec *r, kin_vid callee, kin_vid cls, kin_vid self)
     kin_vid parts[3] = {cls, self, looks_in(r, cls, self)}, call[3] = {callee, cls, self};
     kin_vid out = parts[2] != 0 ? rec_step_out(r, KIN_STEP_BUILD_SUPER, KIN_STEP_PURE, parts, 3)
                                 : rec_step_out(r, KIN_STEP_CALL, KIN_STEP_PURE, call, 3);
-    rec_make_fresh(r, out, FRESH_SUPER, parts, 2, true);
+    rec_make_virtual(r, out, VIRTUAL_SUPER, parts, 2, true);
     return out;
 }
 

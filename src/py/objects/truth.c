@@ -19,18 +19,18 @@ int
 rec_truth(rec *r, kin_vid vid)
 {
     PyObject *obj = O(r, vid);
-    rec_fresh *f = FRESH(r, vid);
+    rec_virtual *f = VIRTUAL(r, vid);
     PyTypeObject *tp = Py_TYPE(obj);
     if (rec_is_const(r, vid) && (rec_is_plain_value(obj) || !has_own_truth(tp)))
         return PyObject_IsTrue(obj);
     if (kin_is_tensor(obj))
         return -1;
     if (f != NULL) {
-        if (f->known && (f->kind == FRESH_TUPLE || f->kind == FRESH_LIST || f->kind == FRESH_DICT))
+        if (f->known && (f->kind == VIRTUAL_TUPLE || f->kind == VIRTUAL_LIST || f->kind == VIRTUAL_DICT))
             return f->n != 0;
-        if (f->kind == FRESH_NAMED && rec_named_items(r, vid) != NULL)
+        if (f->kind == VIRTUAL_NAMED && rec_named_items(r, vid) != NULL)
             return f->n != 0;
-        if (f->kind == FRESH_FUNCTION || f->kind == FRESH_METHOD)
+        if (f->kind == VIRTUAL_FUNCTION || f->kind == VIRTUAL_METHOD)
             return 1;
     }
     if (!has_own_truth(tp)) {
@@ -206,7 +206,7 @@ ask(rec *r, rec_frame *f, kin_vid v)
 {
     PyObject *obj = O(r, v);
     bool tensor = kin_is_tensor(obj), quiet = tensor || rec_is_plain_value(obj);
-    if (quiet && FRESH(r, v) == NULL && !r->info.at[v].graph)
+    if (quiet && VIRTUAL(r, v) == NULL && !r->info.at[v].graph)
         rec_need_type(r, v);
     kin_vid answer = quiet ? 0 : rec_step_out(r, KIN_STEP_TRUTH, KIN_STEP_OPAQUE, &v, 1);
     r->asserts = is_assert(f);

@@ -5,7 +5,7 @@ kin_vid
 rec_build_tuple(rec *r, const kin_vid *items, uint32_t n, PyObject *obj)
 {
     kin_vid out = rec_step_out(r, KIN_STEP_BUILD_TUPLE, KIN_STEP_PURE, items, n);
-    rec_make_fresh(r, out, FRESH_TUPLE, items, n, true);
+    rec_make_virtual(r, out, VIRTUAL_TUPLE, items, n, true);
     r->info.at[out].type = &PyTuple_Type;
     if (obj != NULL)
         rec_set_obj(r, out, obj);

@@ -47,8 +47,8 @@ end_graph_for(rec *r, kin_vid vid, int depth)
         return;
     if (r->info.at[vid].data == REC_DATA_OUTSIDE)
         end_graph_at(r, vid);
-    const rec_fresh *f = FRESH(r, vid);
-    for (uint32_t i = 0; f != NULL && f->kind != FRESH_FUNCTION && f->known && i < f->n; i++)
+    const rec_virtual *f = VIRTUAL(r, vid);
+    for (uint32_t i = 0; f != NULL && f->kind != VIRTUAL_FUNCTION && f->known && i < f->n; i++)
         end_graph_for(r, f->items[i], depth + 1);
 }
 

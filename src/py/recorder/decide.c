@@ -34,7 +34,7 @@ static bool
 is_entry(rec *r, kin_vid v)
 {
     const kin_val *val = &r->t->vals.at[v];
-    return val->kind != KIN_VAL_STEP || r->info.at[v].born_seg < rec_seg(r);
+    return val->kind != KIN_VAL_STEP || r->info.at[v].born_epoch < rec_epoch(r);
 }
 
 /* Was the value once of a class of the program's, or of another builtin one? Then it never becomes the object of a builtin class: None, a number. */
@@ -60,7 +60,7 @@ rec_decide_is(rec *r, kin_vid a, kin_vid b)
         b = t;
     }
     if (r->t->vals.at[b].kind == KIN_VAL_CONST) {
-        if (r->t->vals.at[a].kind == KIN_VAL_CONST || (FRESH(r, a) && !same))
+        if (r->t->vals.at[a].kind == KIN_VAL_CONST || (VIRTUAL(r, a) && !same))
             return same;
         PyObject *c = O(r, b);
         if (r->info.at[a].type != NULL && is_entry(r, a) == false && Py_TYPE(c) != r->info.at[a].type && !same)
@@ -73,7 +73,7 @@ rec_decide_is(rec *r, kin_vid a, kin_vid b)
             rec_check(r, same ? KIN_CHECK_IS : KIN_CHECK_IS_NOT, a, c, 0);
         return same;
     }
-    if ((FRESH(r, a) || FRESH(r, b)) && !same)
+    if ((VIRTUAL(r, a) || VIRTUAL(r, b)) && !same)
         return false;
     if (is_entry(r, a) && is_entry(r, b)) {
         rec_fact(r, same ? KIN_FACT_SAME : KIN_FACT_NOT_SAME, a, NULL, b);

@@ -4,11 +4,11 @@
 
 /* What was put into a container may have been taken out and be dead: only what the recording noted of it is asked. */
 static bool
-held_a_tensor(rec *r, const rec_fresh *f, int depth)
+held_a_tensor(rec *r, const rec_virtual *f, int depth)
 {
     for (uint32_t i = 0; i < f->n && depth <= 4; i++) {
         const rec_info *info = rec_info_of(r, f->items[i]);
-        if (info->graph || (info->fresh != NULL && held_a_tensor(r, info->fresh, depth + 1)))
+        if (info->graph || (info->virtual != NULL && held_a_tensor(r, info->virtual, depth + 1)))
             return true;
     }
     return false;
@@ -28,8 +28,8 @@ static bool
 generator_holds_tensor(rec *r, kin_vid vid, int depth)
 {
     const rec_gen *gen = rec_find_generator(r, vid);
-    if (gen == NULL || gen->state == GEN_LOST || !FRESH(r, vid)->known || FRESH(r, vid)->escaped)
-        return held_a_tensor(r, FRESH(r, vid), depth + 1);
+    if (gen == NULL || gen->state == GEN_LOST || !VIRTUAL(r, vid)->known || VIRTUAL(r, vid)->escaped)
+        return held_a_tensor(r, VIRTUAL(r, vid), depth + 1);
     const kin_vid *at = gen->frame != NULL ? gen->frame->slots : gen->locals;
     int n = gen->frame != NULL ? gen->frame->nlocals + gen->frame->sp : gen->code->co_argcount + gen->code->co_kwonlyargcount;
     for (int i = 0; gen->state != GEN_DONE && at != NULL && i < n; i++)
@@ -50,10 +50,10 @@ rec_holds_tensor(rec *r, kin_vid vid, int depth)
 {
     if (vid == 0 || depth > 4)
         return false;
-    rec_fresh *f = FRESH(r, vid);
-    if (f != NULL && f->kind == FRESH_GENERATOR)
+    rec_virtual *f = VIRTUAL(r, vid);
+    if (f != NULL && f->kind == VIRTUAL_GENERATOR)
         return generator_holds_tensor(r, vid, depth);
-    if (f != NULL && f->kind != FRESH_FUNCTION) {
+    if (f != NULL && f->kind != VIRTUAL_FUNCTION) {
         if (!f->known && held_a_tensor(r, f, depth))
             return true;
         for (uint32_t i = 0; f->known && i < f->n; i++)
@@ -112,17 +112,17 @@ frame_has_tensor(PyObject *gen)
 
 /* Is a tensor in the cells of a closure made here? What its objects hold in their attributes is not at hand. */
 static bool
-fresh_closure_has_tensor(rec *r, const rec_fresh *fn)
+virtual_closure_has_tensor(rec *r, const rec_virtual *fn)
 {
-    rec_fresh *cells = fn->n > FN_CLOSURE && fn->items[FN_CLOSURE] ? FRESH(r, fn->items[FN_CLOSURE]) : NULL;
+    rec_virtual *cells = fn->n > FN_CLOSURE && fn->items[FN_CLOSURE] ? VIRTUAL(r, fn->items[FN_CLOSURE]) : NULL;
     if (cells == NULL)
         return fn->n <= FN_CLOSURE || fn->items[FN_CLOSURE] != 0;
     for (uint32_t i = 0; i < cells->n; i++) {
-        rec_fresh *cell = FRESH(r, cells->items[i]);
-        kin_vid held = cell != NULL && cell->kind == FRESH_CELL && cell->known && cell->n ? cell->items[0] : 0;
+        rec_virtual *cell = VIRTUAL(r, cells->items[i]);
+        kin_vid held = cell != NULL && cell->kind == VIRTUAL_CELL && cell->known && cell->n ? cell->items[0] : 0;
         if (cell == NULL ? is_tensor_or_cell(O(r, cells->items[i])) : !cell->known)
             return true;
-        if (held != 0 && !(FRESH(r, held) && FRESH(r, held)->kind == FRESH_OBJECT) && rec_any_tensor(r, &held, 1))
+        if (held != 0 && !(VIRTUAL(r, held) && VIRTUAL(r, held)->kind == VIRTUAL_OBJECT) && rec_any_tensor(r, &held, 1))
             return true;
     }
     return false;
@@ -134,12 +134,12 @@ ours_has_tensor(rec *r, kin_vid gen)
 {
     if (generator_is_done(r, gen))
         return false;
-    kin_vid func = FRESH(r, gen)->n ? FRESH(r, gen)->items[0] : 0;
-    rec_fresh *made = func ? FRESH(r, func) : NULL;
+    kin_vid func = VIRTUAL(r, gen)->n ? VIRTUAL(r, gen)->items[0] : 0;
+    rec_virtual *made = func ? VIRTUAL(r, func) : NULL;
     if (func == 0 || rec_any_tensor(r, &gen, 1))
         return true;
     if (made != NULL)
-        return made->kind != FRESH_FUNCTION || fresh_closure_has_tensor(r, made);
+        return made->kind != VIRTUAL_FUNCTION || virtual_closure_has_tensor(r, made);
     PyObject *fn = O(r, func), *closure = fn && PyFunction_Check(fn) ? ((PyFunctionObject *)fn)->func_closure : NULL;
     for (Py_ssize_t i = 0; closure != NULL && i < PyTuple_GET_SIZE(closure); i++)
         if (is_tensor_or_cell(PyTuple_GET_ITEM(closure, i)))
@@ -150,5 +150,5 @@ ours_has_tensor(rec *r, kin_vid gen)
 bool
 rec_generator_has_tensor(rec *r, kin_vid gen)
 {
-    return FRESH(r, gen) != NULL ? ours_has_tensor(r, gen) : frame_has_tensor(O(r, gen));
+    return VIRTUAL(r, gen) != NULL ? ours_has_tensor(r, gen) : frame_has_tensor(O(r, gen));
 }

@@ -14,11 +14,11 @@ rec_reads_as_tuple(PyTypeObject *tp)
            (tp->tp_as_number == NULL || tp->tp_as_number->nb_bool == NULL);
 }
 
-rec_fresh *
+rec_virtual *
 rec_named_items(rec *r, kin_vid vid)
 {
-    rec_fresh *f = FRESH(r, vid);
-    PyTypeObject *tp = f != NULL && f->kind == FRESH_NAMED && f->known ? r->info.at[vid].type : NULL;
+    rec_virtual *f = VIRTUAL(r, vid);
+    PyTypeObject *tp = f != NULL && f->kind == VIRTUAL_NAMED && f->known ? r->info.at[vid].type : NULL;
     if (kin_is_size_type(tp))
         return f;
     if (tp == NULL || !rec_reads_as_tuple(tp))
@@ -92,7 +92,7 @@ static bool
 dict_items(rec *r, kin_vid dict, char which, kin_vid **items, uint32_t *n)
 {
     PyObject *obj = O(r, dict), *key, *value;
-    rec_fresh *f = FRESH(r, dict);
+    rec_virtual *f = VIRTUAL(r, dict);
     Py_ssize_t pos = 0, size = PyDict_GET_SIZE(obj), i = 0;
     if (f != NULL) {
         f = rec_mapping(r, dict);
@@ -166,7 +166,7 @@ rec_step_items(rec *r, kin_vid vid, int n, kin_vid *items)
 static bool
 is_step(rec *r, kin_vid vid)
 {
-    return r->t->vals.at[vid].kind == KIN_VAL_STEP && FRESH(r, vid) == NULL && !rec_is_const(r, vid) && O(r, vid) != NULL;
+    return r->t->vals.at[vid].kind == KIN_VAL_STEP && VIRTUAL(r, vid) == NULL && !rec_is_const(r, vid) && O(r, vid) != NULL;
 }
 
 bool
@@ -203,25 +203,25 @@ bool
 rec_items_of(rec *r, kin_vid vid, kin_vid **items, uint32_t *n)
 {
     PyObject *obj = O(r, vid);
-    rec_fresh *f = FRESH(r, vid);
+    rec_virtual *f = VIRTUAL(r, vid);
     *items = NULL;
     *n = 0;
     if (f != NULL) {
         if (!f->known)
             return false;
         switch (f->kind) {
-        case FRESH_TUPLE: case FRESH_LIST:
+        case VIRTUAL_TUPLE: case VIRTUAL_LIST:
             return copy_items(f->items, f->n, 1, 0, items, n);
-        case FRESH_NAMED:
+        case VIRTUAL_NAMED:
             return rec_named_items(r, vid) != NULL && copy_items(f->items, f->n, 1, 0, items, n);
-        case FRESH_ATTRS:
+        case VIRTUAL_ATTRS:
             return dict_items(r, vid, 'k', items, n);
-        case FRESH_ITER: /* used up by who asks, so nobody may see afterwards how far it got */
+        case VIRTUAL_ITER: /* used up by who asks, so nobody may see afterwards how far it got */
             return (f->given || (obj != NULL && Py_REFCNT(obj) == 1)) &&
                    copy_items(f->items, f->n, 1, f->pos, items, n);
-        case FRESH_DICT:
+        case VIRTUAL_DICT:
             return copy_items(f->items, f->n, 2, 0, items, n);
-        case FRESH_VIEW:
+        case VIRTUAL_VIEW:
             return dict_items(r, f->items[0], (char)f->pos, items, n);
         default:
             return false;
@@ -265,8 +265,8 @@ range_items(rec *r, PyObject *range, kin_vid **items, uint32_t *n)
 bool
 rec_use_up(rec *r, kin_vid vid, kin_vid **items, uint32_t *n)
 {
-    rec_fresh *f = FRESH(r, vid);
-    bool iterator = f != NULL && f->kind == FRESH_ITER, given = iterator && f->given;
+    rec_virtual *f = VIRTUAL(r, vid);
+    bool iterator = f != NULL && f->kind == VIRTUAL_ITER, given = iterator && f->given;
     if (iterator)
         f->given = true;
     bool ok = rec_items_of(r, vid, items, n);
@@ -282,7 +282,7 @@ bool
 rec_pairs_of(rec *r, kin_vid dict, kin_vid **pairs, uint32_t *n)
 {
     PyObject *obj = O(r, dict);
-    rec_fresh *f = FRESH(r, dict);
+    rec_virtual *f = VIRTUAL(r, dict);
     *pairs = NULL;
     *n = 0;
     if (f != NULL) {
@@ -386,7 +386,7 @@ rec_iterated(rec *r, kin_vid *vid, kin_vid **items, uint32_t *n)
 {
     PyObject *obj = O(r, *vid);
     *items = NULL;
-    if (obj != NULL && FRESH(r, *vid) == NULL) {
+    if (obj != NULL && VIRTUAL(r, *vid) == NULL) {
         if (kin_is_tensor(obj)) {
             r->skip_expected = true; /* Tensor.__iter__ */
             return rec_tensor_rows(r, *vid, items, n, vid);
@@ -405,13 +405,13 @@ push_known_iter(rec *r, kin_vid vid, int ndrop)
     kin_vid *items = NULL;
     uint32_t n = 0;
     PyObject *obj = O(r, vid);
-    bool tensor = FRESH(r, vid) == NULL && kin_is_tensor(obj);
+    bool tensor = VIRTUAL(r, vid) == NULL && kin_is_tensor(obj);
     if (!rec_iterated(r, &vid, &items, &n))
         return false;
     kin_vid out = rec_step_out(r, KIN_STEP_ITER, KIN_STEP_PURE, &vid, 1);
-    rec_fresh *f = rec_make_fresh(r, out, FRESH_ITER, items, n, true);
+    rec_virtual *f = rec_make_virtual(r, out, VIRTUAL_ITER, items, n, true);
     if (f != NULL && !tensor && !PyTuple_Check(obj) && !PyUnicode_Check(obj)) {
-        f->of = FRESH(r, vid) && FRESH(r, vid)->kind == FRESH_VIEW ? FRESH(r, vid)->items[0] : vid;
+        f->of = VIRTUAL(r, vid) && VIRTUAL(r, vid)->kind == VIRTUAL_VIEW ? VIRTUAL(r, vid)->items[0] : vid;
         if (kin_vec_push(&r->iters, out) != KIN_OK)
             r->status = KIN_NOMEM;
     }
@@ -430,7 +430,7 @@ push_range_iter(rec *r, kin_vid vid, int ndrop)
     if (Py_TYPE(obj) != &PyRange_Type || !rec_is_const(r, vid) || !range_items(r, obj, &items, &n))
         return false;
     kin_vid out = rec_step_out(r, KIN_STEP_ITER, KIN_STEP_PURE, &vid, 1);
-    rec_make_fresh(r, out, FRESH_ITER, items, n, true);
+    rec_make_virtual(r, out, VIRTUAL_ITER, items, n, true);
     free(items);
     rec_drop(r, ndrop);
     rec_await_result(r, out, r->t->vals.at[out].step);
@@ -441,8 +441,8 @@ bool
 rec_iter_of(rec *r, kin_vid vid, int ndrop)
 {
     PyObject *obj = O(r, vid);
-    rec_fresh *f = FRESH(r, vid);
-    if ((f != NULL && (f->kind == FRESH_ITER || f->kind == FRESH_ZIP)) || PyGen_CheckExact(obj)) {
+    rec_virtual *f = VIRTUAL(r, vid);
+    if ((f != NULL && (f->kind == VIRTUAL_ITER || f->kind == VIRTUAL_ZIP)) || PyGen_CheckExact(obj)) {
         rec_drop(r, ndrop);
         rec_push(r, vid);
         return true;
@@ -454,6 +454,6 @@ rec_iter_of(rec *r, kin_vid vid, int ndrop)
 void
 rec_end_if_read(rec *r, kin_vid changed)
 {
-    if (FRESH(r, changed) == NULL)
-        rec_end_segment(r);
+    if (VIRTUAL(r, changed) == NULL)
+        rec_end_epoch(r);
 }

@@ -1,12 +1,12 @@
-/* What the recording itself wrote to older objects in the current segment.
+/* What the recording itself wrote to older objects in the current epoch.
  *
- * A plain store into one word of the heap (an attribute, an item, a cell, one more item of a list) is an effect; the facts of the segment go on to
+ * A plain store into one word of the heap (an attribute, an item, a cell, one more item of a list) is an effect; the facts of the epoch go on to
  * hold, for they speak of the time before it. Only who reads that word again must not read it by path: it gets the value that
  * was stored. Whether another object's word is this one is decided by the identity of the two objects, which becomes a fact.
- * Where that is not enough (order and length of a dict that may have grown) the segment ends, and the next one reads the heap anew.
+ * Where that is not enough (order and length of a dict that may have grown) the epoch ends, and the next one reads the heap anew.
  *
  * Which facts survive a store depends on the kind of guard, not on the layout at the moment: an attribute is the same place inline
- * and in a dict, new or not, and a dict has grown unless the segment knows of the key.
+ * and in a dict, new or not, and a dict has grown unless the epoch knows of the key.
  */
 #include "py/guardeval/guard_place.h"
 #include "py/recorder/rec.h"
@@ -48,11 +48,11 @@ is_instance_dict(rec *r, kin_vid vid)
 static kin_vid
 read_of(rec *r, kin_vid base, kin_access access, uint32_t key)
 {
-    const uint32_t *slot = rec_map_at(r->value_numbers, rec_seg(r), base, (uint32_t)access, key);
+    const uint32_t *slot = rec_map_at(r->value_numbers, rec_epoch(r), base, (uint32_t)access, key);
     return slot == NULL ? 0 : *slot;
 }
 
-/* What this segment read from the place before; 0: nothing. */
+/* What this epoch read from the place before; 0: nothing. */
 static kin_vid
 read_before(rec *r, const rec_place *p)
 {
@@ -74,11 +74,11 @@ has_key(PyObject *keys, PyObject *key)
     return false;
 }
 
-/* Does a fact of this segment say that the dict has the key? */
+/* Does a fact of this epoch say that the dict has the key? */
 static bool
 is_key_by_fact(rec *r, kin_vid dict, PyObject *key)
 {
-    for (uint32_t i = r->t->facts.len; i-- > 0 && r->t->facts.at[i].seg == r->seg;) {
+    for (uint32_t i = r->t->facts.len; i-- > 0 && r->t->facts.at[i].epoch == r->epoch;) {
         const kin_fact *f = &r->t->facts.at[i];
         PyObject *ref = f->vid == dict && (f->kind == KIN_FACT_HAS_KEY || f->kind == KIN_FACT_DICT_KEYS) ? kin_refs_get(r->refs, f->ref) : NULL;
         if (ref != NULL && (f->kind == KIN_FACT_HAS_KEY ? same_key(ref, key) : has_key(ref, key)))
@@ -107,7 +107,7 @@ is_known_filled(rec *r, const rec_place *p)
 static bool
 is_entry(rec *r, kin_vid vid)
 {
-    return r->t->vals.at[vid].kind != KIN_VAL_STEP || r->info.at[vid].born_seg < rec_seg(r);
+    return r->t->vals.at[vid].kind != KIN_VAL_STEP || r->info.at[vid].born_epoch < rec_epoch(r);
 }
 
 bool
@@ -115,7 +115,7 @@ rec_begin_write(rec *r, rec_place *p)
 {
     uint32_t num;
     PyObject *base = O(r, p->base);
-    if (r->region != NULL || r->seg_ended || FRESH(r, p->base) != NULL || p->index > KIN_PLACE_INDEX || r->writes.len >= MOST_WRITES ||
+    if (r->region != NULL || r->epoch_ended || VIRTUAL(r, p->base) != NULL || p->index > KIN_PLACE_INDEX || r->writes.len >= MOST_WRITES ||
         !is_entry(r, p->base) || (p->key != NULL && (!kin_is_exact_immutable(p->key) || kin_exact_has_nan(p->key))) ||
         !number_of(p, base, &num))
         return false;
@@ -127,18 +127,18 @@ rec_begin_write(rec *r, rec_place *p)
     return true;
 }
 
-/* The object may be one that was made here in an earlier segment and has since got around. */
+/* The object may be one that was made here in an earlier epoch and has since got around. */
 static void
 forget_aliases(rec *r, const rec_place *p)
 {
     PyTypeObject *tp = Py_TYPE(O(r, p->base));
-    for (uint32_t i = 0; r->seg > 0 && i < r->escapees.len; i++) {
+    for (uint32_t i = 0; r->epoch > 0 && i < r->escapees.len; i++) {
         const rec_info *info = &r->info.at[r->escapees.at[i]];
-        rec_fresh *f = info->fresh;
-        bool may = f != NULL && f->known && f->escaped && info->born_seg < r->seg;
+        rec_virtual *f = info->virtual;
+        bool may = f != NULL && f->known && f->escaped && info->born_epoch < r->epoch;
         if (may && (p->kind == KIN_PLACE_ITEM || info->type == NULL || info->type == tp) &&
-            (f->kind == FRESH_DICT || f->kind == FRESH_LIST || f->kind == FRESH_OBJECT || f->kind == FRESH_CELL ||
-             f->kind == FRESH_ATTRS || f->kind == FRESH_OTHER))
+            (f->kind == VIRTUAL_DICT || f->kind == VIRTUAL_LIST || f->kind == VIRTUAL_OBJECT || f->kind == VIRTUAL_CELL ||
+             f->kind == VIRTUAL_ATTRS || f->kind == VIRTUAL_OTHER))
             f->known = false;
     }
 }
@@ -148,10 +148,10 @@ static void
 touch_iterators(rec *r, const rec_place *p)
 {
     for (uint32_t i = 0; i < r->iters.len; i++) {
-        rec_fresh *f = FRESH(r, r->iters.at[i]);
+        rec_virtual *f = VIRTUAL(r, r->iters.at[i]);
         PyTypeObject *of = f != NULL && f->of != 0 ? r->info.at[f->of].type : NULL; /* the object may be gone */
         bool list = of == NULL || of == &PyList_Type, dict = of == NULL || of == &PyDict_Type;
-        if (f != NULL && f->kind == FRESH_ITER && (((p->kind == KIN_PLACE_INDEX_OF_LIST || p->kind == KIN_PLACE_END_OF_LIST) && list) || (p->kind == KIN_PLACE_ITEM && dict)))
+        if (f != NULL && f->kind == VIRTUAL_ITER && (((p->kind == KIN_PLACE_INDEX_OF_LIST || p->kind == KIN_PLACE_END_OF_LIST) && list) || (p->kind == KIN_PLACE_ITEM && dict)))
             f->known = false;
     }
 }
@@ -183,23 +183,23 @@ rec_end_write(rec *r, const rec_place *p, kin_vid value)
     touch_iterators(r, p);
 }
 
-/* A change of an object made here. What was read by path in this segment was there before it, and is another one. */
+/* A change of an object made here. What was read by path in this epoch was there before it, and is another one. */
 void
-rec_changed(rec *r, kin_vid fresh)
+rec_changed(rec *r, kin_vid virtual)
 {
-    if (FRESH(r, fresh)->escaped && r->info.at[fresh].born_seg < r->seg)
-        rec_end_segment(r);
+    if (VIRTUAL(r, virtual)->escaped && r->info.at[virtual].born_epoch < r->epoch)
+        rec_end_epoch(r);
 }
 
 /* -- reading ------------------------------------------------------------------------------------------------------------ */
 
-/* The class of the value, where this segment knows it; NULL: it does not. */
+/* The class of the value, where this epoch knows it; NULL: it does not. */
 static PyTypeObject *
 known_type(rec *r, kin_vid vid)
 {
     const rec_info *i = &r->info.at[vid];
     bool fixed = i->type != NULL && !(i->type->tp_flags & Py_TPFLAGS_HEAPTYPE) && i->type != &PyModule_Type;
-    return fixed || i->type_seg == r->seg + 1 ? i->type : NULL;
+    return fixed || i->type_epoch == r->epoch + 1 ? i->type : NULL;
 }
 
 /* Is it the object that was written to? What is found out becomes a fact. */
@@ -258,16 +258,16 @@ is_keyed(kin_access access)
     return access == KIN_ACCESS_DICT_ITEM || access == KIN_ACCESS_IATTR;
 }
 
-/* The write that the place was filled by last; NULL: none. An unsure answer ends the segment. */
+/* The write that the place was filled by last; NULL: none. An unsure answer ends the epoch. */
 static const rec_write *
 find_write(rec *r, kin_access access, kin_vid base, PyObject *key, uint32_t num)
 {
-    for (uint32_t i = r->writes.len; !r->seg_ended && i-- > 0;) {
+    for (uint32_t i = r->writes.len; !r->epoch_ended && i-- > 0;) {
         read_kind kind = compare(r, &r->writes.at[i], access, base, key, num);
         if (kind == READ_WRITTEN)
             return &r->writes.at[i];
         if (kind == READ_UNSURE)
-            rec_end_segment(r);
+            rec_end_epoch(r);
     }
     return NULL;
 }
@@ -275,7 +275,7 @@ find_write(rec *r, kin_access access, kin_vid base, PyObject *key, uint32_t num)
 kin_vid
 rec_written(rec *r, kin_vid parent, kin_access access, uint32_t key, PyObject *obj)
 {
-    if (r->writes.len == 0 || r->seg_ended || parent == 0)
+    if (r->writes.len == 0 || r->epoch_ended || parent == 0)
         return 0;
     PyObject *name = is_keyed(access) ? kin_refs_get(r->refs, key) : NULL;
     const rec_write *w = find_write(r, access, parent, name, key);
@@ -285,14 +285,14 @@ rec_written(rec *r, kin_vid parent, kin_access access, uint32_t key, PyObject *o
     PyObject *seen = value ? O(r, value) : NULL;
     if (seen != NULL && (seen == obj || (r->t->vals.at[value].kind == KIN_VAL_CONST && kin_exact_equal(seen, obj))))
         return value;
-    rec_end_segment(r); /* what is there now was not seen being stored */
+    rec_end_epoch(r); /* what is there now was not seen being stored */
     return 0;
 }
 
 int
 rec_written_key(rec *r, kin_vid dict, PyObject *key)
 {
-    if (r->writes.len == 0 || r->seg_ended || !kin_is_exact_immutable(key))
+    if (r->writes.len == 0 || r->epoch_ended || !kin_is_exact_immutable(key))
         return -1;
     const rec_write *w = find_write(r, KIN_ACCESS_DICT_ITEM, dict, key, 0);
     return w == NULL ? -1 : w->value != 0;
@@ -302,13 +302,13 @@ rec_written_key(rec *r, kin_vid dict, PyObject *key)
 static void
 check_shape(rec *r, kin_vid container)
 {
-    for (uint32_t i = 0; i < r->writes.len && !r->seg_ended; i++) {
+    for (uint32_t i = 0; i < r->writes.len && !r->epoch_ended; i++) {
         const rec_write *w = &r->writes.at[i];
         bool grew = w->place.kind == KIN_PLACE_END_OF_LIST && PyList_Check(O(r, container));
         bool changed = !(w->place.filled && w->value != 0) && PyDict_Check(O(r, container));
         if (((grew || (changed && w->place.kind == KIN_PLACE_ITEM)) && is_written(r, w, container)) ||
             (changed && w->place.kind == KIN_PLACE_ATTR && is_in_dict(r, w, container)))
-            rec_end_segment(r);
+            rec_end_epoch(r);
     }
 }
 
@@ -316,7 +316,7 @@ void
 rec_fact_after_writes(rec *r, kin_fact_kind kind, kin_vid vid, PyObject *ref)
 {
     const rec_write *w = NULL;
-    if (r->writes.len == 0 || r->seg_ended || vid == 0)
+    if (r->writes.len == 0 || r->epoch_ended || vid == 0)
         return;
     switch (kind) {
     case KIN_FACT_HAS_KEY: case KIN_FACT_LACKS_KEY:
@@ -335,5 +335,5 @@ rec_fact_after_writes(rec *r, kin_fact_kind kind, kin_vid vid, PyObject *ref)
         break;
     }
     if (w != NULL)
-        rec_end_segment(r);
+        rec_end_epoch(r);
 }

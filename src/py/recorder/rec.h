@@ -22,31 +22,31 @@
 
 /* What the recording made itself and knows the contents of. */
 typedef enum {
-    FRESH_NONE, FRESH_TUPLE, FRESH_LIST, FRESH_DICT, FRESH_SET, FRESH_METHOD, FRESH_CELL, FRESH_FUNCTION, FRESH_SUPER,
-    FRESH_ITER,   /* iterator over items[pos..n) */
-    FRESH_RANGE, FRESH_SLICE, FRESH_VIEW, FRESH_OBJECT, FRESH_OTHER,
-    FRESH_NAMED,   /* a tuple of a class of the program: items (rec_named_items) */
-    FRESH_ATTRS,   /* __dict__ of the FRESH_OBJECT items[0], which holds what is known of it */
-    FRESH_ZIP,     /* zip or enumerate: items = generators and iterators; pos = the number that enumerate goes on with */
-    FRESH_GETTER,  /* itemgetter, attrgetter, methodcaller: items = what it was made with */
-    FRESH_PARTIAL, /* functools.partial: items = function, arguments, keyword values; aux = tuple of their names or NULL */
-    FRESH_GENERATOR /* items = function, locals and stack; its frame is in rec.gens */
-} fresh_kind;
+    VIRTUAL_NONE, VIRTUAL_TUPLE, VIRTUAL_LIST, VIRTUAL_DICT, VIRTUAL_SET, VIRTUAL_METHOD, VIRTUAL_CELL, VIRTUAL_FUNCTION, VIRTUAL_SUPER,
+    VIRTUAL_ITER,   /* iterator over items[pos..n) */
+    VIRTUAL_RANGE, VIRTUAL_SLICE, VIRTUAL_VIEW, VIRTUAL_OBJECT, VIRTUAL_OTHER,
+    VIRTUAL_NAMED,   /* a tuple of a class of the program: items (rec_named_items) */
+    VIRTUAL_ATTRS,   /* __dict__ of the VIRTUAL_OBJECT items[0], which holds what is known of it */
+    VIRTUAL_ZIP,     /* zip or enumerate: items = generators and iterators; pos = the number that enumerate goes on with */
+    VIRTUAL_GETTER,  /* itemgetter, attrgetter, methodcaller: items = what it was made with */
+    VIRTUAL_PARTIAL, /* functools.partial: items = function, arguments, keyword values; aux = tuple of their names or NULL */
+    VIRTUAL_GENERATOR /* items = function, locals and stack; its frame is in rec.gens */
+} virtual_kind;
 
-/* Items of a FRESH_FUNCTION (0: none). */
+/* Items of a VIRTUAL_FUNCTION (0: none). */
 enum { FN_DEFAULTS, FN_KWDEFAULTS, FN_CLOSURE, FN_GLOBALS, FN_ITEMS };
 
 typedef struct {
-    fresh_kind kind;
+    virtual_kind kind;
     bool known;       /* items are exactly the contents (dict: keys and values alternate) */
     bool escaped;     /* code that is not watched may reach it */
-    bool given;       /* FRESH_ITER: only the C function that uses it up has it */
+    bool given;       /* VIRTUAL_ITER: only the C function that uses it up has it */
     uint32_t n, cap, pos;
     kin_vid *items;
-    kin_vid of;       /* FRESH_ITER: the container it runs over. FRESH_OBJECT of a dict class: a value without an
-                         object whose FRESH_DICT is the mapping part. FRESH_FUNCTION: 0, or its __wrapped__ */
+    kin_vid of;       /* VIRTUAL_ITER: the container it runs over. VIRTUAL_OBJECT of a dict class: a value without an
+                         object whose VIRTUAL_DICT is the mapping part. VIRTUAL_FUNCTION: 0, or its __wrapped__ */
     PyObject *aux;    /* CONST detail: METHOD/FUNCTION/SUPER: borrowed object kept by refs */
-} rec_fresh;
+} rec_virtual;
 
 /* A number, or what was computed from one, that the data of tensors decides (data.c). */
 typedef enum { REC_NO_DATA, REC_DATA_IN_GRAPH, REC_DATA_OUTSIDE /* Python code has computed it, which no graph can hold */ } rec_data;
@@ -54,13 +54,13 @@ typedef enum { REC_NO_DATA, REC_DATA_IN_GRAPH, REC_DATA_OUTSIDE /* Python code h
 typedef struct {
     PyObject *obj;        /* as seen while recording; may dangle when !held: use only from a live slot */
     PyTypeObject *type;   /* exact type, when known by fact, check or construction */
-    uint32_t type_seg;    /* ... for heap types valid in this segment only */
-    uint32_t tag_seg;     /* segment + 1 in which the type's version was also made a fact */
-    uint32_t born_seg;    /* segment in which the value came into being */
+    uint32_t type_epoch;    /* ... for heap types valid in this epoch only */
+    uint32_t tag_epoch;     /* epoch + 1 in which the type's version was also made a fact */
+    uint32_t born_epoch;    /* epoch in which the value came into being */
     kin_vid as_const;     /* the CONST it was specialised to */
     uint32_t meta_epoch;  /* tensors: meta epoch + 1 for which meta_mask holds */
     unsigned meta_mask;
-    rec_fresh *fresh;
+    rec_virtual *virtual;
     uint32_t raised;      /* number in rec.raises from which on the exception (or its traceback) exists; 0 = none */
     bool held, graph;     /* graph: result of a torch call */
     bool varies;          /* an address, a time, a random number, or computed from one: differs from call to call */
@@ -173,7 +173,7 @@ typedef struct {
     kin_vid base;
     PyObject *key;   /* ITEM, ATTR */
     uint32_t index;  /* of the list; byte offset of the SLOT */
-    bool filled;     /* the segment knows that something was there before */
+    bool filled;     /* the epoch knows that something was there before */
 } rec_place;
 
 typedef struct {
@@ -189,21 +189,21 @@ typedef struct rec {
     kin_record_result *result;
     KIN_VEC(rec_info) info;  /* by vid */
     rec_frame *top;
-    KIN_VEC(rec_fresh *) forgotten; /* what was known of objects that are ordinary ones now */
-    KIN_VEC(kin_vid) escapees; /* fresh objects that others may have got hold of, some of them twice or no longer */
+    KIN_VEC(rec_virtual *) forgotten; /* what was known of objects that are ordinary ones now */
+    KIN_VEC(kin_vid) escapees; /* virtual objects that others may have got hold of, some of them twice or no longer */
     KIN_VEC(kin_vid) iters;  /* iterators over containers that can change */
-    KIN_VEC(rec_write) writes; /* what this segment has written to older objects */
+    KIN_VEC(rec_write) writes; /* what this epoch has written to older objects */
     rec_call call;
-    uint32_t seg;            /* current segment */
+    uint32_t epoch;            /* current epoch */
     uint32_t skip;           /* depth of frames being ignored below a leaf */
     bool hides_compiling;    /* torch.compiler's flag answers False for the current instruction */
     bool skip_expected;      /* Python frames below the current instruction are accounted for */
     bool foreign;            /* unexpected Python code ran below the current instruction */
     uint32_t store_effects;  /* of the store that comes next, as the check before it makes sure (overlay.c) */
     bool keep_inside;        /* the step being written hands its operands to nobody */
-    bool seg_ended;          /* heap knowledge ended: the next fact or path begins a new segment */
+    bool epoch_ended;          /* heap knowledge ended: the next fact or path begins a new epoch */
     bool ambient;            /* the recording itself has changed ambient state */
-    bool inplace;            /* a torch call changed some tensor in place in this segment */
+    bool inplace;            /* a torch call changed some tensor in place in this epoch */
     uint32_t meta_epoch;     /* bumped whenever tensor metadata may have changed */
     bool stopped;            /* no more recording; the watch was abandoned. The rule that is under way goes on as if nothing had
                               * happened, and what it still writes is dropped: rules need not ask */
@@ -251,7 +251,7 @@ rec_info_of(const rec *r, kin_vid vid)
     return &r->info.at[vid];
 }
 #define O(r, vid) (rec_info_of(r, vid)->obj)
-#define FRESH(r, vid) (rec_info_of(r, vid)->fresh)
+#define VIRTUAL(r, vid) (rec_info_of(r, vid)->virtual)
 
 static inline void
 rec_set_action(rec_frame *f, kin_action action)
@@ -358,7 +358,7 @@ rec_gen *rec_find_generator(rec *r, kin_vid vid);
 bool rec_pairs_of(rec *r, kin_vid dict, kin_vid **pairs, uint32_t *n); /* malloc'ed; keys are known strings */
 kin_vid rec_dict_item(rec *r, kin_vid dict, PyObject *key, PyObject *obj);
 bool rec_reads_as_tuple(PyTypeObject *tp);             /* a class of tuples that leaves reading to tuple's own code */
-rec_fresh *rec_named_items(rec *r, kin_vid vid);      /* FRESH_NAMED that tuple's own code reads; NULL = not so */
+rec_virtual *rec_named_items(rec *r, kin_vid vid);      /* VIRTUAL_NAMED that tuple's own code reads; NULL = not so */
 bool rec_iter_of(rec *r, kin_vid vid, int ndrop);     /* pushes iter(vid) when modelled */
 bool rec_items_of(rec *r, kin_vid vid, kin_vid **items, uint32_t *n); /* elements of a known sequence (malloc'ed) */
 bool rec_iterated(rec *r, kin_vid *vid, kin_vid **items, uint32_t *n); /* ... of a range, a text, a tensor, in whose place its rows come */
@@ -386,15 +386,15 @@ bool rec_map_reserve(struct rec_map *m, uint32_t more); /* room for so many more
 uint32_t *rec_map_at(struct rec_map *m, uint32_t a, uint32_t b, uint32_t c, uint32_t d);
 
 /* ---- overlay.c ---- */
-/* True: the check is written, and the store's step is to follow, then rec_end_write. False: the store ends the segment (which
+/* True: the check is written, and the store's step is to follow, then rec_end_write. False: the store ends the epoch (which
  * may have ended already). */
 bool rec_begin_write(rec *r, rec_place *p);
 void rec_end_write(rec *r, const rec_place *p, kin_vid value);
 /* What the recording stored where the path leads; 0 = the path leads to what was there before. */
 kin_vid rec_written(rec *r, kin_vid parent, kin_access access, uint32_t key, PyObject *obj);
-int rec_written_key(rec *r, kin_vid dict, PyObject *key); /* -1: not written in this segment; is the key there? */
-void rec_fact_after_writes(rec *r, kin_fact_kind kind, kin_vid vid, PyObject *ref); /* ends the segment when a store decides */
-void rec_changed(rec *r, kin_vid fresh);              /* ... when facts may speak about the fresh object */
+int rec_written_key(rec *r, kin_vid dict, PyObject *key); /* -1: not written in this epoch; is the key there? */
+void rec_fact_after_writes(rec *r, kin_fact_kind kind, kin_vid vid, PyObject *ref); /* ends the epoch when a store decides */
+void rec_changed(rec *r, kin_vid virtual);              /* ... when facts may speak about the virtual object */
 
 /* ---- region.c ---- */
 void rec_refuse(rec *r);
@@ -426,9 +426,9 @@ uint32_t rec_snapshot(rec *r);                        /* state before the curren
 uint32_t rec_snapshot_of(rec *r, rec_frame *f, uint32_t offset, int sp);
 uint32_t rec_step(rec *r, kin_step_kind kind, unsigned flags, const kin_vid *args, uint32_t n);
 kin_vid rec_step_out(rec *r, kin_step_kind kind, unsigned flags, const kin_vid *args, uint32_t n);
-uint32_t rec_seg(rec *r);                             /* current segment; begins a new one when the last has ended */
-void rec_end_segment(rec *r);                         /* heap knowledge ends with the current instruction */
-void rec_forget_contents(rec *r);                     /* ... and escaped fresh objects may have changed */
+uint32_t rec_epoch(rec *r);                             /* current epoch; begins a new one when the last has ended */
+void rec_end_epoch(rec *r);                         /* heap knowledge ends with the current instruction */
+void rec_forget_contents(rec *r);                     /* ... and escaped virtual objects may have changed */
 void rec_truncate(rec *r, uint32_t len);              /* drops the steps from `len` on */
 void rec_stop(rec *r, const char *why);               /* EXIT at the current instruction, give up watching: a break */
 void rec_stop_row(rec *r, int row, const char *why);  /* ... with a row of its own; -1: the call ends here anyway */
@@ -465,15 +465,15 @@ kin_vid rec_root(rec *r, kin_vid vid);                /* makes contents of `vid`
 bool rec_pinnable(PyObject *obj);
 bool rec_is_cache(PyObject *obj); /* made by functools.lru_cache or functools.cache */
 bool rec_is_value(PyObject *obj);                    /* what C code computes from it is constant as it is */
-rec_fresh *rec_make_fresh(rec *r, kin_vid vid, fresh_kind kind, const kin_vid *items, uint32_t n, bool known);
-bool rec_fresh_push(rec_fresh *f, kin_vid vid);
+rec_virtual *rec_make_virtual(rec *r, kin_vid vid, virtual_kind kind, const kin_vid *items, uint32_t n, bool known);
+bool rec_virtual_push(rec_virtual *f, kin_vid vid);
 void rec_escape(rec *r, kin_vid vid);
 /* Known contents as key, value pairs (dict items, instance attributes) with constant keys. */
-kin_vid *rec_pairs_find(rec *r, const rec_fresh *f, PyObject *key); /* place of the value; NULL = absent */
-void rec_pairs_put(rec *r, rec_fresh *f, kin_vid key, kin_vid value);
-void rec_pairs_drop(rec *r, rec_fresh *f, PyObject *key);
-rec_fresh *rec_mapping(rec *r, kin_vid vid); /* key, value pairs of a fresh dict, dict-like instance or __dict__; NULL = unknown */
-rec_fresh *rec_exact_dict(rec *r, kin_vid vid); /* ... where it is an exact dict */
+kin_vid *rec_pairs_find(rec *r, const rec_virtual *f, PyObject *key); /* place of the value; NULL = absent */
+void rec_pairs_put(rec *r, rec_virtual *f, kin_vid key, kin_vid value);
+void rec_pairs_drop(rec *r, rec_virtual *f, PyObject *key);
+rec_virtual *rec_mapping(rec *r, kin_vid vid); /* key, value pairs of a virtual dict, dict-like instance or __dict__; NULL = unknown */
+rec_virtual *rec_exact_dict(rec *r, kin_vid vid); /* ... where it is an exact dict */
 void rec_touch_iterators(rec *r, kin_vid container);
 bool rec_meta(rec *r, kin_vid tensor, unsigned mask); /* makes tensor metadata a fact or a check */
 bool rec_is_unstable(rec *r, kin_vid vid);

@@ -8,7 +8,7 @@
  *   - what it does to older iterators and generators, and to sets and lists that only they have, is put down only at its
  *     end (NEXT, SET_ADD, LIST_APPEND, GENERATOR_STATE).
  *
- * Anything else in a region (an effect, opaque code, the end of a segment, an exception, an opcode without a rule)
+ * Anything else in a region (an effect, opaque code, the end of an epoch, an exception, an opcode without a rule)
  * refuses it: the trace is cut back to where it began, the consuming instruction becomes an opaque step, and the
  * frames below it are not watched any more.
  */
@@ -16,10 +16,10 @@
 #include "py/recorder/rec.h"
 
 typedef struct {
-    rec_fresh *fresh;
+    rec_virtual *virtual;
     uint32_t pos, n;
     bool known, escaped;
-} saved_fresh;
+} saved_virtual;
 
 typedef struct {
     PyObject *tensor;
@@ -37,7 +37,7 @@ typedef struct rec_region {
     rec_frame *base;
     uint32_t snap, steps, nvals, nfacts;
     rec_info *infos;
-    saved_fresh *fresh;
+    saved_virtual *virtual;
     kin_vid *slots;
     KIN_VEC(kin_vid) moved;        /* older iterators that were advanced */
     KIN_VEC(kin_vid) used_up;      /* older map and filter objects that are at their end */
@@ -61,19 +61,19 @@ rec_region_free(rec_region *g)
     kin_vec_deinit(&g->added);
     Py_XDECREF(g->random);
     free(g->infos);
-    free(g->fresh);
+    free(g->virtual);
     free(g->slots);
     free(g);
 }
 
 static void
-save_fresh(rec *r, rec_region *g)
+save_virtual(rec *r, rec_region *g)
 {
     memcpy(g->infos, r->info.at, g->nvals * sizeof *g->infos);
     for (uint32_t i = 0; i < g->nvals; i++) {
-        rec_fresh *f = r->info.at[i].fresh;
+        rec_virtual *f = r->info.at[i].virtual;
         if (f != NULL)
-            g->fresh[i] = (saved_fresh){f, f->pos, f->n, f->known, f->escaped};
+            g->virtual[i] = (saved_virtual){f, f->pos, f->n, f->known, f->escaped};
     }
 }
 
@@ -86,7 +86,7 @@ rec_region_open(rec *r, const rec_region_user *user)
     if (r->stopped || (r->region_values += r->info.len) > MOST)
         return false;
     rec_frame *f = r->top;
-    (void)rec_seg(r);
+    (void)rec_epoch(r);
     rec_region *g = calloc(1, sizeof *g);
     if (g == NULL)
         return false;
@@ -97,14 +97,14 @@ rec_region_open(rec *r, const rec_region_user *user)
     g->nvals = r->info.len;
     g->nfacts = r->t->facts.len;
     g->infos = malloc(g->nvals * sizeof *g->infos);
-    g->fresh = calloc(g->nvals, sizeof *g->fresh);
+    g->virtual = calloc(g->nvals, sizeof *g->virtual);
     g->slots = malloc((size_t)(f->nlocals + f->sp + 1) * sizeof *g->slots);
-    if (g->infos == NULL || g->fresh == NULL || g->slots == NULL || g->snap == 0) {
+    if (g->infos == NULL || g->virtual == NULL || g->slots == NULL || g->snap == 0) {
         rec_region_free(g);
         return false;
     }
     memcpy(g->slots, f->slots, (size_t)(f->nlocals + f->sp) * sizeof *g->slots);
-    save_fresh(r, g);
+    save_virtual(r, g);
     r->region = g;
     return true;
 }
@@ -132,27 +132,27 @@ rec_refuse(rec *r)
 }
 
 static void
-restore_fresh(rec *r, rec_region *g)
+restore_virtual(rec *r, rec_region *g)
 {
     for (uint32_t i = 0; i < g->nvals; i++) {
         rec_info *now = &r->info.at[i], *old = &g->infos[i];
-        const saved_fresh *s = &g->fresh[i];
+        const saved_virtual *s = &g->virtual[i];
         now->type = old->type;
-        now->type_seg = old->type_seg;
-        now->tag_seg = old->tag_seg;
+        now->type_epoch = old->type_epoch;
+        now->tag_epoch = old->tag_epoch;
         now->as_const = old->as_const;
         now->meta_epoch = 0;
-        if (now->fresh != s->fresh) {
-            if (now->fresh != NULL)
-                now->fresh->known = false;
+        if (now->virtual != s->virtual) {
+            if (now->virtual != NULL)
+                now->virtual->known = false;
             continue;
         }
-        if (s->fresh == NULL)
+        if (s->virtual == NULL)
             continue;
-        s->fresh->known = s->known && s->n <= s->fresh->n;
-        s->fresh->n = s->known && s->n <= s->fresh->n ? s->n : s->fresh->n;
-        s->fresh->pos = s->pos;
-        s->fresh->escaped = s->escaped;
+        s->virtual->known = s->known && s->n <= s->virtual->n;
+        s->virtual->n = s->known && s->n <= s->virtual->n ? s->n : s->virtual->n;
+        s->virtual->pos = s->pos;
+        s->virtual->escaped = s->escaped;
     }
     for (uint32_t i = g->nvals; i < r->info.len; i++)
         r->info.at[i].meta_epoch = 0;
@@ -170,8 +170,8 @@ lose_generators(rec *r)
         gen->frame = NULL;
         gen->state = GEN_LOST;
         gen->dirty = false;
-        if (FRESH(r, gen->vid) != NULL)
-            FRESH(r, gen->vid)->known = false;
+        if (VIRTUAL(r, gen->vid) != NULL)
+            VIRTUAL(r, gen->vid)->known = false;
     }
 }
 
@@ -191,7 +191,7 @@ rec_region_undo(rec *r)
     for (uint32_t i = g->nfacts; i < r->t->facts.len; i++)
         r->t->facts.at[i].undone = true;
     rec_truncate(r, g->steps);
-    restore_fresh(r, g);
+    restore_virtual(r, g);
     memcpy(f->slots, g->slots, (size_t)(f->nlocals + f->sp0) * sizeof *g->slots);
     f->sp = f->sp0;
     f->nundo = 0;
@@ -346,7 +346,7 @@ is_put_off(rec *r, kin_step_kind kind, unsigned flags, const kin_vid *args, uint
             r->status = KIN_NOMEM;
         return true;
     }
-    rec_fresh *f = FRESH(r, args[0]);
+    rec_virtual *f = VIRTUAL(r, args[0]);
     if (kind == KIN_STEP_USE_UP) {
         if (kin_vec_push(&g->used_up, args[0]) != KIN_OK)
             r->status = KIN_NOMEM;

@@ -153,8 +153,8 @@ is_sized(rec *r, kin_vid vid, int depth)
         return false;
     if (r->info.at[vid].sized || rec_drifts(r, vid))
         return true;
-    rec_fresh *f = FRESH(r, vid);
-    for (uint32_t i = 0; f != NULL && f->kind != FRESH_FUNCTION && i < f->n; i++)
+    rec_virtual *f = VIRTUAL(r, vid);
+    for (uint32_t i = 0; f != NULL && f->kind != VIRTUAL_FUNCTION && i < f->n; i++)
         if (is_sized(r, f->items[i], depth + 1))
             return true;
     if (f != NULL || r->t->vals.at[vid].kind != KIN_VAL_SRC || !kin_is_plain_strided(O(r, vid)))
@@ -200,8 +200,8 @@ add_sizes(rec *r, kin_vid vid, uint64_t *kept, uint64_t *data, int depth)
 {
     PyObject *obj = vid != 0 ? O(r, vid) : NULL;
     bool follows = false;
-    const rec_fresh *f = vid != 0 ? FRESH(r, vid) : NULL;
-    if (f != NULL && f->kind != FRESH_FUNCTION && depth < 4)
+    const rec_virtual *f = vid != 0 ? VIRTUAL(r, vid) : NULL;
+    if (f != NULL && f->kind != VIRTUAL_FUNCTION && depth < 4)
         for (uint32_t i = 0; i < f->n; i++)
             follows = add_sizes(r, f->items[i], kept, data, depth + 1) || follows;
     if (obj == NULL || f != NULL)
@@ -298,7 +298,7 @@ kin_vid
 rec_build_size(rec *r, const kin_vid *items, uint32_t n)
 {
     kin_vid out = rec_step_out(r, KIN_STEP_BUILD_SIZE, KIN_STEP_PURE, items, n);
-    rec_make_fresh(r, out, FRESH_NAMED, items, n, true);
+    rec_make_virtual(r, out, VIRTUAL_NAMED, items, n, true);
     r->info.at[out].type = kin_size_type();
     for (uint32_t i = 0; i < n; i++)
         r->info.at[out].of_sizes = r->info.at[out].of_sizes || r->info.at[items[i]].of_sizes;
@@ -365,7 +365,7 @@ rec_equal_sizes(rec *r, int op, const kin_vid *args)
     for (int i = 0; i < 2; i++) {
         PyObject *obj = O(r, args[i]);
         tuples = tuples && obj != NULL && (kin_is_size(obj) || PyTuple_CheckExact(obj));
-        shapes = shapes || (kin_is_size(obj) && FRESH(r, args[i]) != NULL);
+        shapes = shapes || (kin_is_size(obj) && VIRTUAL(r, args[i]) != NULL);
     }
     bool ok = tuples && shapes && (op == Py_EQ || op == Py_NE) && rec_items_of(r, args[0], &x, &nx) &&
               rec_items_of(r, args[1], &y, &ny) && all_ints(r, x, nx) && all_ints(r, y, ny);

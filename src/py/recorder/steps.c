@@ -1,4 +1,4 @@
-/* Steps, snapshots and segments of a recording, and the symbolic stack of operands. */
+/* Steps, snapshots and epochs of a recording, and the symbolic stack of operands. */
 #include "py/recorder/callables.h"
 #include "core/diag/breaks.h"
 #include "py/recorder/rec.h"
@@ -48,8 +48,8 @@ effects_of(rec *r, kin_step_kind kind, const kin_vid *args)
 {
     if (kind != KIN_STEP_CALL)
         return kin_kind_effects(kind);
-    const rec_fresh *f = FRESH(r, args[0]);
-    bool bound = f != NULL && f->kind == FRESH_METHOD;
+    const rec_virtual *f = VIRTUAL(r, args[0]);
+    bool bound = f != NULL && f->kind == VIRTUAL_METHOD;
     const kin_val *callee = &r->t->vals.at[bound ? f->items[0] : args[0]];
     uint32_t effects = callee->kind == KIN_VAL_CONST ? rec_callable_effects(kin_refs_get(r->refs, callee->key)) : 0;
     return effects == 0 || (bound && !(effects & KIN_BY_NAME)) ? kin_kind_effects(kind) : effects;
@@ -80,7 +80,7 @@ rec_step(rec *r, kin_step_kind kind, unsigned flags, const kin_vid *args, uint32
             rec_escape(r, args[i]);
     if ((flags & KIN_STEP_MUTATES) && n && kind != KIN_STEP_NEXT && r->iters.len)
         rec_touch_iterators(r, args[0]);
-    if ((flags & KIN_STEP_MUTATES) && n && FRESH(r, args[0]) && FRESH(r, args[0])->escaped)
+    if ((flags & KIN_STEP_MUTATES) && n && VIRTUAL(r, args[0]) && VIRTUAL(r, args[0])->escaped)
         for (uint32_t i = 1; i < n; i++)
             rec_escape(r, args[i]);
     if (r->escaped != escaped && !rec_lets_escape(r, kind, args))
@@ -105,44 +105,44 @@ rec_step_out(rec *r, kin_step_kind kind, unsigned flags, const kin_vid *args, ui
     return out;
 }
 
-/* -- segments ----------------------------------------------------------------------------------------------------- */
+/* -- epochs ----------------------------------------------------------------------------------------------------- */
 
 uint32_t
-rec_seg(rec *r)
+rec_epoch(rec *r)
 {
-    if (r->seg_ended && r->region != NULL) {
+    if (r->epoch_ended && r->region != NULL) {
         rec_refuse(r);
-    } else if (r->seg_ended) {
-        r->seg_ended = false;
-        uint32_t s = rec_step(r, KIN_STEP_SEGMENT, 0, NULL, 0);
-        r->seg = r->t->nsegments++;
-        r->t->steps.at[s].num = r->seg;
+    } else if (r->epoch_ended) {
+        r->epoch_ended = false;
+        uint32_t s = rec_step(r, KIN_STEP_EPOCH, 0, NULL, 0);
+        r->epoch = r->t->nepochs++;
+        r->t->steps.at[s].num = r->epoch;
         r->t->steps.at[s].imm = 0;
         r->inplace = false;
         r->writes.len = 0;
         r->meta_epoch++;
     }
-    return r->seg;
+    return r->epoch;
 }
 
 void
-rec_end_segment(rec *r)
+rec_end_epoch(rec *r)
 {
-    r->seg_ended = true;
+    r->epoch_ended = true;
     r->meta_epoch++;
 }
 
-/* Can a later segment read the contents by path? */
+/* Can a later epoch read the contents by path? */
 static bool
 can_be_read(rec *r, kin_vid vid)
 {
     PyTypeObject *tp = r->info.at[vid].type;
     if (O(r, vid) == NULL || r->t->vals.at[vid].kind != KIN_VAL_STEP)
         return false;
-    switch (FRESH(r, vid)->kind) {
-    case FRESH_LIST: case FRESH_DICT: case FRESH_OBJECT: case FRESH_ATTRS:
+    switch (VIRTUAL(r, vid)->kind) {
+    case VIRTUAL_LIST: case VIRTUAL_DICT: case VIRTUAL_OBJECT: case VIRTUAL_ATTRS:
         return true;
-    case FRESH_OTHER:
+    case VIRTUAL_OTHER:
         return tp == &PyList_Type || tp == &PyDict_Type;
     default:
         return false;
@@ -153,31 +153,31 @@ can_be_read(rec *r, kin_vid vid)
 static void
 make_ordinary(rec *r, kin_vid vid)
 {
-    if (kin_vec_push(&r->forgotten, FRESH(r, vid)) != KIN_OK) { /* the current rule may be looking at it */
+    if (kin_vec_push(&r->forgotten, VIRTUAL(r, vid)) != KIN_OK) { /* the current rule may be looking at it */
         r->status = KIN_NOMEM;
         return;
     }
-    FRESH(r, vid) = NULL;
+    VIRTUAL(r, vid) = NULL;
     r->info.at[vid].made = true;
 }
 
 /* Can somebody who has got hold of the object change its contents? */
 static bool
-can_change(const rec_fresh *f)
+can_change(const rec_virtual *f)
 {
-    return f->kind != FRESH_TUPLE && f->kind != FRESH_NAMED && f->kind != FRESH_METHOD && f->kind != FRESH_SUPER &&
-           f->kind != FRESH_SLICE && f->kind != FRESH_RANGE && f->kind != FRESH_VIEW;
+    return f->kind != VIRTUAL_TUPLE && f->kind != VIRTUAL_NAMED && f->kind != VIRTUAL_METHOD && f->kind != VIRTUAL_SUPER &&
+           f->kind != VIRTUAL_SLICE && f->kind != VIRTUAL_RANGE && f->kind != VIRTUAL_VIEW;
 }
 
 void
 rec_forget_contents(rec *r)
 {
-    rec_end_segment(r);
+    rec_end_epoch(r);
     rec_touch_iterators(r, 0);
     uint32_t kept = 0;
     for (uint32_t i = 0; i < r->escapees.len; i++) {
         kin_vid vid = r->escapees.at[i];
-        rec_fresh *f = FRESH(r, vid);
+        rec_virtual *f = VIRTUAL(r, vid);
         if (f == NULL || !f->escaped || !can_change(f)) /* an escape that was undone is noted again when it happens again */
             continue;
         f->known = false;
@@ -282,7 +282,7 @@ repeats_join(rec *r, uint32_t step, int row)
     if (r->join == 0)
         return false;
     for (uint32_t i = r->first_step; i < step && i < r->top->steps0; i++)
-        if (r->t->steps.at[i].kind != KIN_STEP_SEGMENT && r->t->steps.at[i].kind != KIN_STEP_CHECK)
+        if (r->t->steps.at[i].kind != KIN_STEP_EPOCH && r->t->steps.at[i].kind != KIN_STEP_CHECK)
             return false;
     const kin_step *join = &r->t->steps.at[r->join], *s = &r->t->steps.at[step];
     const kin_snap *there = &r->t->snaps.at[join->snap], *here = &r->t->snaps.at[s->snap];

@@ -62,7 +62,7 @@ rec_set_obj(rec *r, kin_vid vid, PyObject *obj)
 kin_vid
 rec_value(rec *r, kin_val val, PyObject *obj)
 {
-    rec_info info = {.born_seg = r->seg};
+    rec_info info = {.born_epoch = r->epoch};
     if (kin_vec_reserve(&r->info, 1) != KIN_OK || kin_vec_push(&r->t->vals, val) != KIN_OK || kin_vec_push(&r->info, info) != KIN_OK) {
         r->status = KIN_NOMEM;
         return 0;
@@ -99,17 +99,17 @@ rec_const(rec *r, PyObject *obj)
 kin_vid
 rec_src(rec *r, kin_vid parent, kin_access access, uint32_t key, PyObject *obj)
 {
-    uint32_t seg = rec_seg(r);
+    uint32_t epoch = rec_epoch(r);
     if (r->refused)
         return rec_value(r, (kin_val){.kind = KIN_VAL_NONE}, obj);
     kin_vid written = rec_written(r, parent, access, key, obj);
     if (written != 0)
         return written;
-    seg = rec_seg(r);
-    uint32_t *slot = map_slot(r, r->value_numbers, seg, parent, (uint32_t)access, key);
+    epoch = rec_epoch(r);
+    uint32_t *slot = map_slot(r, r->value_numbers, epoch, parent, (uint32_t)access, key);
     if (*slot != 0)
         return *slot;
-    kin_vid vid = rec_value(r, (kin_val){.kind = KIN_VAL_SRC, .access = (uint8_t)access, .seg = (uint16_t)seg,
+    kin_vid vid = rec_value(r, (kin_val){.kind = KIN_VAL_SRC, .access = (uint8_t)access, .epoch = (uint16_t)epoch,
                                          .parent = parent, .key = key}, obj);
     *slot = vid;
     if (obj != NULL && kin_is_tensor(obj))
@@ -128,15 +128,15 @@ rec_src_key(rec *r, kin_vid parent, kin_access access, PyObject *key, PyObject *
 void
 rec_fact(rec *r, kin_fact_kind kind, kin_vid vid, PyObject *ref, uint32_t num)
 {
-    (void)rec_seg(r);
+    (void)rec_epoch(r);
     if (r->refused)
         return;
     rec_fact_after_writes(r, kind, vid, ref);
-    uint32_t seg = rec_seg(r);
+    uint32_t epoch = rec_epoch(r);
     if (r->refused) /* what was written in a region decides: it does not hold at the beginning */
         return;
     kin_ref number = rec_ref(r, ref);
-    uint32_t *slot = map_slot(r, r->facts_seen, seg, vid, (uint32_t)kind, number ^ (num << 20) ^ (num >> 12));
+    uint32_t *slot = map_slot(r, r->facts_seen, epoch, vid, (uint32_t)kind, number ^ (num << 20) ^ (num >> 12));
     if (*slot != 0) {
         kin_fact *old = &r->t->facts.at[*slot - 1];
         if (old->ref == number && old->num == num) {
@@ -144,7 +144,7 @@ rec_fact(rec *r, kin_fact_kind kind, kin_vid vid, PyObject *ref, uint32_t num)
             return;
         }
     }
-    kin_fact fact = {.kind = (uint8_t)kind, .seg = (uint16_t)seg, .vid = vid, .ref = number, .num = num};
+    kin_fact fact = {.kind = (uint8_t)kind, .epoch = (uint16_t)epoch, .vid = vid, .ref = number, .num = num};
     if (r->top != NULL) {
         fact.code = r->top->code_ref;
         fact.offset = r->top->offset;
@@ -167,12 +167,12 @@ rec_check(rec *r, kin_check check, kin_vid vid, PyObject *ref, uint32_t num)
     return s;
 }
 
-/* Can facts at the beginning of the current segment speak about this value? */
+/* Can facts at the beginning of the current epoch speak about this value? */
 static bool
 is_entry_value(rec *r, kin_vid vid)
 {
     const kin_val *v = &r->t->vals.at[vid];
-    return v->kind != KIN_VAL_STEP || r->info.at[vid].born_seg < rec_seg(r);
+    return v->kind != KIN_VAL_STEP || r->info.at[vid].born_epoch < rec_epoch(r);
 }
 
 /* What a torch call gave is tested where it is used: a graph can go on over a test, but not over a guard of its own values. */
@@ -196,17 +196,17 @@ rec_need_type(rec *r, kin_vid vid)
     PyTypeObject *tp = Py_TYPE(O(r, vid));
     if (r->t->vals.at[vid].kind == KIN_VAL_CONST)
         return tp;
-    if (r->info.at[vid].type == tp && FRESH(r, vid) != NULL && !FRESH(r, vid)->escaped)
+    if (r->info.at[vid].type == tp && VIRTUAL(r, vid) != NULL && !VIRTUAL(r, vid)->escaped)
         return tp; /* made here and out of everybody's reach; it may not even exist when facts are tested */
-    if (r->info.at[vid].type == tp && (is_fixed_type(tp) || r->info.at[vid].type_seg == rec_seg(r) + 1))
+    if (r->info.at[vid].type == tp && (is_fixed_type(tp) || r->info.at[vid].type_epoch == rec_epoch(r) + 1))
         return tp;
-    (void)rec_seg(r);
+    (void)rec_epoch(r);
     if (is_asked_by_fact(r, vid))
         rec_fact(r, KIN_FACT_TYPE, vid, (PyObject *)tp, 0);
     else
         rec_check(r, KIN_CHECK_TYPE, vid, (PyObject *)tp, 0);
     r->info.at[vid].type = tp;
-    r->info.at[vid].type_seg = rec_seg(r) + 1;
+    r->info.at[vid].type_epoch = rec_epoch(r) + 1;
     return tp;
 }
 
@@ -383,7 +383,7 @@ rec_can_const(rec *r, kin_vid vid)
     PyObject *obj = O(r, vid);
     if (obj == NULL)
         return false; /* not there yet */
-    if (r->t->vals.at[vid].kind == KIN_VAL_STEP && (FRESH(r, vid) != NULL || r->info.at[vid].made || is_new_each_time(obj) || rec_varies(r, vid)))
+    if (r->t->vals.at[vid].kind == KIN_VAL_STEP && (VIRTUAL(r, vid) != NULL || r->info.at[vid].made || is_new_each_time(obj) || rec_varies(r, vid)))
         return false;
     if (!kin_is_exact_immutable(obj) && !rec_pinnable(obj))
         return false;
@@ -437,20 +437,20 @@ rec_need_len(rec *r, kin_vid vid, Py_ssize_t n)
         rec_check(r, KIN_CHECK_LEN, vid, NULL, (uint32_t)n);
 }
 
-/* Contents of a value made in this segment can be read by path only from a new segment on. */
+/* Contents of a value made in this epoch can be read by path only from a new epoch on. */
 kin_vid
 rec_root(rec *r, kin_vid vid)
 {
     if (!is_entry_value(r, vid))
-        rec_end_segment(r);
-    (void)rec_seg(r);
+        rec_end_epoch(r);
+    (void)rec_epoch(r);
     return vid;
 }
 
-/* -- fresh objects ---------------------------------------------------------------------------------------------- */
+/* -- virtual objects ---------------------------------------------------------------------------------------------- */
 
 bool
-rec_fresh_push(rec_fresh *f, kin_vid vid)
+rec_virtual_push(rec_virtual *f, kin_vid vid)
 {
     if (f->n == f->cap) {
         uint32_t cap = f->cap ? f->cap * 2 : 4;
@@ -464,10 +464,10 @@ rec_fresh_push(rec_fresh *f, kin_vid vid)
     return true;
 }
 
-rec_fresh *
-rec_make_fresh(rec *r, kin_vid vid, fresh_kind kind, const kin_vid *items, uint32_t n, bool known)
+rec_virtual *
+rec_make_virtual(rec *r, kin_vid vid, virtual_kind kind, const kin_vid *items, uint32_t n, bool known)
 {
-    rec_fresh *f = calloc(1, sizeof *f);
+    rec_virtual *f = calloc(1, sizeof *f);
     if (f == NULL) {
         r->status = KIN_NOMEM;
         return NULL;
@@ -475,20 +475,20 @@ rec_make_fresh(rec *r, kin_vid vid, fresh_kind kind, const kin_vid *items, uint3
     f->kind = kind;
     f->known = known;
     for (uint32_t i = 0; i < n; i++)
-        if (!rec_fresh_push(f, items[i])) {
+        if (!rec_virtual_push(f, items[i])) {
             free(f->items);
             free(f);
             r->status = KIN_NOMEM;
             return NULL;
         }
-    free(FRESH(r, vid) ? FRESH(r, vid)->items : NULL);
-    free(FRESH(r, vid));
-    FRESH(r, vid) = f;
+    free(VIRTUAL(r, vid) ? VIRTUAL(r, vid)->items : NULL);
+    free(VIRTUAL(r, vid));
+    VIRTUAL(r, vid) = f;
     return f;
 }
 
 kin_vid *
-rec_pairs_find(rec *r, const rec_fresh *f, PyObject *key)
+rec_pairs_find(rec *r, const rec_virtual *f, PyObject *key)
 {
     for (uint32_t i = 0; i + 1 < f->n; i += 2)
         if (kin_exact_equal(O(r, f->items[i]), key))
@@ -497,17 +497,17 @@ rec_pairs_find(rec *r, const rec_fresh *f, PyObject *key)
 }
 
 void
-rec_pairs_put(rec *r, rec_fresh *f, kin_vid key, kin_vid value)
+rec_pairs_put(rec *r, rec_virtual *f, kin_vid key, kin_vid value)
 {
     kin_vid *found = rec_pairs_find(r, f, O(r, key));
     if (found != NULL)
         *found = value;
-    else if (!rec_fresh_push(f, key) || !rec_fresh_push(f, value))
+    else if (!rec_virtual_push(f, key) || !rec_virtual_push(f, value))
         r->status = KIN_NOMEM;
 }
 
 void
-rec_pairs_drop(rec *r, rec_fresh *f, PyObject *key)
+rec_pairs_drop(rec *r, rec_virtual *f, PyObject *key)
 {
     kin_vid *found = rec_pairs_find(r, f, key);
     if (found == NULL)
@@ -517,11 +517,11 @@ rec_pairs_drop(rec *r, rec_fresh *f, PyObject *key)
 }
 
 /* What is known of an object made here, if all of it lies in its __dict__: not in slots. */
-static rec_fresh *
+static rec_virtual *
 attributes(rec *r, kin_vid obj)
 {
-    rec_fresh *f = FRESH(r, obj);
-    if (f == NULL || f->kind != FRESH_OBJECT || !f->known)
+    rec_virtual *f = VIRTUAL(r, obj);
+    if (f == NULL || f->kind != VIRTUAL_OBJECT || !f->known)
         return NULL;
     for (uint32_t i = 0; i < f->n; i += 2) {
         PyObject *descr = _PyType_Lookup(r->info.at[obj].type, O(r, f->items[i]));
@@ -531,26 +531,26 @@ attributes(rec *r, kin_vid obj)
     return f;
 }
 
-rec_fresh *
+rec_virtual *
 rec_exact_dict(rec *r, kin_vid vid)
 {
-    rec_fresh *f = FRESH(r, vid);
-    if (f != NULL && f->kind == FRESH_ATTRS)
+    rec_virtual *f = VIRTUAL(r, vid);
+    if (f != NULL && f->kind == VIRTUAL_ATTRS)
         return f->known ? attributes(r, f->items[0]) : NULL;
-    return f != NULL && f->kind == FRESH_DICT && f->known ? f : NULL;
+    return f != NULL && f->kind == VIRTUAL_DICT && f->known ? f : NULL;
 }
 
-rec_fresh *
+rec_virtual *
 rec_mapping(rec *r, kin_vid vid)
 {
-    rec_fresh *f = FRESH(r, vid);
-    return rec_exact_dict(r, f != NULL && f->kind == FRESH_OBJECT && f->of != 0 ? f->of : vid);
+    rec_virtual *f = VIRTUAL(r, vid);
+    return rec_exact_dict(r, f != NULL && f->kind == VIRTUAL_OBJECT && f->of != 0 ? f->of : vid);
 }
 
 void
 rec_escape(rec *r, kin_vid vid)
 {
-    rec_fresh *f = vid ? FRESH(r, vid) : NULL;
+    rec_virtual *f = vid ? VIRTUAL(r, vid) : NULL;
     if (vid && r->info.at[vid].raised)
         r->escaped = r->info.at[vid].raised;
     if (f == NULL || f->escaped)
@@ -560,7 +560,7 @@ rec_escape(rec *r, kin_vid vid)
         r->status = KIN_NOMEM;
     for (uint32_t i = 0; i < f->n; i++)
         rec_escape(r, f->items[i]);
-    if (f->kind == FRESH_OBJECT)
+    if (f->kind == VIRTUAL_OBJECT)
         rec_escape(r, f->of);
 }
 
@@ -569,8 +569,8 @@ void
 rec_touch_iterators(rec *r, kin_vid container)
 {
     for (uint32_t i = 0; i < r->iters.len; i++) {
-        rec_fresh *f = FRESH(r, r->iters.at[i]);
-        if (f != NULL && f->kind == FRESH_ITER && (container == 0 || f->of == container))
+        rec_virtual *f = VIRTUAL(r, r->iters.at[i]);
+        if (f != NULL && f->kind == VIRTUAL_ITER && (container == 0 || f->of == container))
             f->known = false;
     }
 }
@@ -583,7 +583,7 @@ rec_meta(rec *r, kin_vid tensor, unsigned mask)
     if (!kin_tensor_is_readable(O(r, tensor), mask))
         return false;
     r->meta_asked = true;
-    (void)rec_seg(r);
+    (void)rec_epoch(r);
     rec_info *i = &r->info.at[tensor];
     if (i->meta_epoch == r->meta_epoch + 1) {
         mask &= ~i->meta_mask;

@@ -148,7 +148,7 @@ static bool
 passes(kin_run *r, uint32_t step)
 {
     const kin_step *s = &r->t->steps.at[step];
-    if (s->kind == KIN_STEP_SEGMENT) {
+    if (s->kind == KIN_STEP_EPOCH) {
         kin_guard_miss miss;
         return !kin_watch_foreign_tool(r->ts) && kin_guard_eval(r->v, s->num, r->slots, &miss);
     }
@@ -233,7 +233,7 @@ run_between(kin_run *r, uint32_t *step, PyObject **value)
 {
     const kin_step *s = &r->t->steps.at[*step];
     kin_run_enter_handler(r, s);
-    if (s->kind == KIN_STEP_CHECK || s->kind == KIN_STEP_SEGMENT)
+    if (s->kind == KIN_STEP_CHECK || s->kind == KIN_STEP_EPOCH)
         return passes(r, *step) ? KIN_GO_ON : catch_up_and_run(r, step, value);
     if (switches_gradients(r, s))
         return catch_up_and_run(r, step, value);

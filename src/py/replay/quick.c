@@ -75,7 +75,7 @@ execute(kin_run *r, const kin_step *s, PyObject **result)
             return false;
         break;
     case KIN_STEP_RAISE:
-    case KIN_STEP_SEGMENT:
+    case KIN_STEP_EPOCH:
     case KIN_STEP_RETURN:
     case KIN_STEP_EXIT:
         return false;

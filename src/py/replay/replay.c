@@ -7,7 +7,7 @@
  * Handled exception. snap.exc is installed in the thread while a step runs, so that sys.exc_info() and __context__ are
  * right; the caller's comes back at the end.
  *
- * Signals are polled before SEGMENT steps (facts are tested afterwards, so a handler may change anything) and at
+ * Signals are polled before EPOCH steps (facts are tested afterwards, so a handler may change anything) and at
  * the end. A handler that raises does so at that snapshot.
  */
 #include "py/compat/heap.h"
@@ -288,7 +288,7 @@ is_untouched(const kin_run *r, uint32_t step)
     for (uint32_t k = 0; untouched && k < path.len; k++)
         for (uint32_t i = path.at[k].first; i <= path.at[k].last && i < step; i++) {
             const kin_step *s = &r->t->steps.at[i];
-            bool quiet = (s->flags & (KIN_STEP_SUNK | KIN_STEP_PURE)) != 0 || s->kind == KIN_STEP_SEGMENT ||
+            bool quiet = (s->flags & (KIN_STEP_SUNK | KIN_STEP_PURE)) != 0 || s->kind == KIN_STEP_EPOCH ||
                          s->kind == KIN_STEP_CHECK;
             untouched = untouched && quiet && !(s->flags & KIN_STEP_OPAQUE);
         }
@@ -458,7 +458,7 @@ run_check(kin_run *r, uint32_t step, PyObject **value)
 }
 
 static kin_outcome
-run_segment(kin_run *r, uint32_t step, PyObject **value)
+run_epoch(kin_run *r, uint32_t step, PyObject **value)
 {
     if (step == 0) /* its facts held before the program began */
         return KIN_GO_ON;
@@ -534,8 +534,8 @@ kin_run_step(kin_run *r, uint32_t step, PyObject **value)
     switch ((kin_step_kind)s->kind) {
     case KIN_STEP_CHECK:
         return run_check(r, step, value);
-    case KIN_STEP_SEGMENT:
-        return run_segment(r, step, value);
+    case KIN_STEP_EPOCH:
+        return run_epoch(r, step, value);
     case KIN_STEP_RETURN:
         return run_return(r, step, value);
     case KIN_STEP_EXIT:

@@ -12,12 +12,12 @@
 
 struct kin_frame;
 
-/* Called when a replay leaves at `step` through CHECK/SEGMENT/EXIT, before CPython continues. Lets the recorder
+/* Called when a replay leaves at `step` through CHECK/EPOCH/EXIT, before CPython continues. Lets the recorder
  * watch the continuation; `resume` runs it. May be NULL. Returns the call's result (new reference) or NULL. */
 typedef struct kin_exit kin_exit;
 typedef PyObject *(*kin_exit_hook)(kin_entry *v, uint32_t step, kin_exit *exit, void *arg);
 
-/* Runs the program after segment 0's guards have passed (slots filled). Consumes everything in slots: they are all
+/* Runs the program after epoch 0's guards have passed (slots filled). Consumes everything in slots: they are all
  * NULL again when the hook is called and on return. The caller counts one frame of recursion depth for the function
  * (compat/recursion.h) and has made sure that trace.depth frames are left; the hook gives the frame back before it
  * calls kin_exit_resume, whose frames count themselves. A hook may add a side trace to the trace only while v->running is 1.

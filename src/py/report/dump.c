@@ -95,7 +95,7 @@ describe_fact(dumper *d, const kin_fact *fact)
     PyObject *source = fact->vid ? dump_path(d, fact->vid) : PyUnicode_FromString("");
     if (dump_set(entry, "source", source) < 0 || dump_set(entry, "text", dump_fact_text(d, fact)) < 0
         || dump_set(entry, "kind", PyUnicode_FromString(kin_fact_name((kin_fact_kind)fact->kind))) < 0
-        || dump_set(entry, "segment", PyLong_FromLong(fact->seg)) < 0
+        || dump_set(entry, "epoch", PyLong_FromLong(fact->epoch)) < 0
         || dump_set(entry, "undone", PyBool_FromLong(fact->undone)) < 0 || dump_set_place(entry, place) < 0
         || (record != NULL && PyDict_SetItemString(entry, "record", record) < 0))
         Py_CLEAR(entry);
@@ -227,7 +227,7 @@ is_break(const kin_step *s)
 static bool
 is_effect(const kin_step *s)
 {
-    if (s->kind == KIN_STEP_RETURN || s->kind == KIN_STEP_EXIT || s->kind == KIN_STEP_CHECK || s->kind == KIN_STEP_SEGMENT)
+    if (s->kind == KIN_STEP_RETURN || s->kind == KIN_STEP_EXIT || s->kind == KIN_STEP_CHECK || s->kind == KIN_STEP_EPOCH)
         return false;
     return s->flags & KIN_STEP_EFFECT && !(s->flags & (KIN_STEP_BREAK | KIN_STEP_TORCH | KIN_STEP_SUNK));
 }
@@ -347,7 +347,7 @@ fill_head(dumper *d, PyObject *dict)
                          || PyDict_SetItemString(dict, "qualname", known ? code->co_qualname : empty) < 0
                          || PyDict_SetItemString(dict, "filename", known ? code->co_filename : empty) < 0
                          || dump_set(dict, "firstlineno", PyLong_FromLong(known ? code->co_firstlineno : 0)) < 0
-                         || dump_set(dict, "segments", PyLong_FromUnsignedLong(d->t->nsegments)) < 0
+                         || dump_set(dict, "epochs", PyLong_FromUnsignedLong(d->t->nepochs)) < 0
                          || dump_set(dict, "record_ns", PyFloat_FromDouble(d->v->record_ns)) < 0
                          || dump_set(dict, "hits", PyLong_FromUnsignedLongLong(d->v->hits)) < 0
                          || dump_set(dict, "exits", PyLong_FromUnsignedLongLong(d->v->exits)) < 0

@@ -1,7 +1,7 @@
 /* What an entry holds, as plain Python objects: the one source of explain(), logs, custom backends and reports.
  *
  * The dict of kin_dump_entry:
- *   name, filename, firstlineno, segments, reason-free counts (ngraphs, nbreaks, neffects)
+ *   name, filename, firstlineno, epochs, reason-free counts (ngraphs, nbreaks, neffects)
  *   facts:   {text, source, kind, filename, line, function}
  *   graphs:  {inputs: [{vid, source, path, name, note}], nodes: [...], outputs: [vid], code: str, exact: bool}
  *   node:    {vid, op, target, callable, args, kwargs, name, note, filename, line, function, code_line}

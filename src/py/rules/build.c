@@ -6,11 +6,11 @@
 /* -- new objects -------------------------------------------------------------------------------------------------------- */
 
 static void
-build(rec *r, kin_step_kind kind, fresh_kind fresh, PyTypeObject *type, uint32_t n)
+build(rec *r, kin_step_kind kind, virtual_kind virtual, PyTypeObject *type, uint32_t n)
 {
     kin_vid *items = r->top->slots + r->top->nlocals + r->top->sp - n;
     kin_vid out = rec_step_out(r, kind, KIN_STEP_PURE, items, n);
-    rec_make_fresh(r, out, fresh, items, n, true);
+    rec_make_virtual(r, out, virtual, items, n, true);
     r->info.at[out].type = type;
     rec_drop(r, (int)n);
     rec_await_result(r, out, r->t->vals.at[out].step);
@@ -19,7 +19,7 @@ build(rec *r, kin_step_kind kind, fresh_kind fresh, PyTypeObject *type, uint32_t
 static void
 op_build_tuple(rec *r)
 {
-    build(r, KIN_STEP_BUILD_TUPLE, FRESH_TUPLE, &PyTuple_Type, (uint32_t)r->top->arg);
+    build(r, KIN_STEP_BUILD_TUPLE, VIRTUAL_TUPLE, &PyTuple_Type, (uint32_t)r->top->arg);
 }
 
 /* Keys of a dict display: constants keep its contents known; other keys may have hashes of their own. */
@@ -43,7 +43,7 @@ hash_quietly(rec *r, const kin_vid *vids, uint32_t n, uint32_t stride)
     for (uint32_t i = 0; i < n; i += stride) {
         if (!rec_need_quiet(r, vids[i], false))
             return false;
-        if (FRESH(r, vids[i]) == NULL && !rec_is_const(r, vids[i]))
+        if (VIRTUAL(r, vids[i]) == NULL && !rec_is_const(r, vids[i]))
             rec_need_type(r, vids[i]);
     }
     return true;
@@ -64,7 +64,7 @@ build_map(rec *r, kin_vid *pairs, uint32_t n, int ndrop)
     kin_vid out = rec_step_out(r, KIN_STEP_BUILD_MAP, known ? KIN_STEP_PURE : quiet ? 0u : KIN_STEP_OPAQUE, pairs, n);
     if (!quiet)
         expect_code(r);
-    rec_make_fresh(r, out, FRESH_DICT, pairs, n, known);
+    rec_make_virtual(r, out, VIRTUAL_DICT, pairs, n, known);
     r->info.at[out].type = &PyDict_Type;
     rec_drop(r, ndrop);
     rec_await_result(r, out, r->t->vals.at[out].step);
@@ -104,7 +104,7 @@ op_build_set(rec *r)
     kin_vid out = rec_step_out(r, KIN_STEP_BUILD_SET, quiet ? 0 : KIN_STEP_OPAQUE, items, n);
     if (!quiet)
         expect_code(r);
-    rec_make_fresh(r, out, FRESH_SET, items, n, false);
+    rec_make_virtual(r, out, VIRTUAL_SET, items, n, false);
     r->info.at[out].type = &PySet_Type;
     rec_drop(r, (int)n);
     rec_await_result(r, out, r->t->vals.at[out].step);
@@ -125,7 +125,7 @@ op_build_slice(rec *r)
         rec_await_const(r);
         return;
     }
-    build(r, KIN_STEP_BUILD_SLICE, FRESH_SLICE, &PySlice_Type, n);
+    build(r, KIN_STEP_BUILD_SLICE, VIRTUAL_SLICE, &PySlice_Type, n);
 }
 
 /* Parts as BUILD_FUNCTION takes them, in the place of what is on the stack. */
@@ -137,7 +137,7 @@ build_function(rec *r, const kin_vid *args, uint32_t n, int ndrop)
     r->t->steps.at[r->t->vals.at[out].step].ref = ref;
     kin_vid items[FN_ITEMS] = {[FN_DEFAULTS] = args[KIN_FUNCTION_DEFAULTS], [FN_KWDEFAULTS] = args[KIN_FUNCTION_KWDEFAULTS],
                                [FN_CLOSURE] = args[KIN_FUNCTION_CLOSURE], [FN_GLOBALS] = args[KIN_FUNCTION_GLOBALS]};
-    rec_make_fresh(r, out, FRESH_FUNCTION, items, FN_ITEMS, true);
+    rec_make_virtual(r, out, VIRTUAL_FUNCTION, items, FN_ITEMS, true);
     r->info.at[out].type = &PyFunction_Type;
     rec_drop(r, ndrop);
     rec_await_result(r, out, r->t->vals.at[out].step);
@@ -188,7 +188,7 @@ op_list_append(rec *r)
     kin_vid args[2] = {list, v};
     rec_step(r, KIN_STEP_LIST_APPEND, KIN_STEP_MUTATES, args, 2);
     rec_end_if_read(r, list);
-    if (FRESH(r, list) && !rec_fresh_push(FRESH(r, list), v))
+    if (VIRTUAL(r, list) && !rec_virtual_push(VIRTUAL(r, list), v))
         r->status = KIN_NOMEM;
     rec_drop(r, 1);
 }
@@ -200,8 +200,8 @@ op_set_grow(rec *r, kin_step_kind kind)
     bool quiet = (kind == KIN_STEP_SET_ADD || rec_is_plain_value(O(r, args[1]))) && hash_quietly(r, args + 1, 1, 1);
     rec_step(r, kind, quiet ? KIN_STEP_MUTATES : KIN_STEP_OPAQUE | KIN_STEP_EFFECT, args, 2);
     rec_end_if_read(r, args[0]);
-    if (FRESH(r, args[0]))
-        FRESH(r, args[0])->known = false;
+    if (VIRTUAL(r, args[0]))
+        VIRTUAL(r, args[0])->known = false;
     if (!quiet)
         expect_code(r);
     rec_drop(r, 1);
@@ -211,15 +211,15 @@ static void
 op_map_add(rec *r)
 {
     kin_vid args[3] = {rec_peek(r, r->top->arg + 1), rec_peek(r, 1), rec_peek(r, 0)};
-    rec_fresh *f = FRESH(r, args[0]);
+    rec_virtual *f = VIRTUAL(r, args[0]);
     bool known = f && f->known && PyUnicode_CheckExact(O(r, args[1])) && rec_need_const(r, args[1]);
     for (uint32_t i = 0; known && i < f->n; i += 2)
         known = !kin_exact_equal(O(r, f->items[i]), O(r, args[1]));
     bool quiet = known || hash_quietly(r, args + 1, 1, 1);
     rec_step(r, KIN_STEP_SET_SUBSCR, quiet ? KIN_STEP_MUTATES : KIN_STEP_OPAQUE | KIN_STEP_EFFECT, args, 3);
     rec_end_if_read(r, args[0]);
-    if (known && rec_fresh_push(f, args[1]))
-        rec_fresh_push(f, args[2]);
+    if (known && rec_virtual_push(f, args[1]))
+        rec_virtual_push(f, args[2]);
     else if (f)
         f->known = false;
     if (!quiet)
@@ -235,7 +235,7 @@ op_dict_grow(rec *r, kin_step_kind kind)
     uint32_t n = 0;
     if (kind == KIN_STEP_DICT_MERGE)
         args[2] = rec_peek(r, r->top->arg + 2);
-    rec_fresh *f = FRESH(r, dict);
+    rec_virtual *f = VIRTUAL(r, dict);
     bool known = f && f->known && rec_pairs_of(r, v, &pairs, &n);
     bool quiet = known || (PyDict_CheckExact(O(r, v)) && hash_quietly(r, &v, 1, 1));
     rec_step(r, kind, quiet ? KIN_STEP_MUTATES : KIN_STEP_OPAQUE | KIN_STEP_EFFECT, args,
@@ -247,7 +247,7 @@ op_dict_grow(rec *r, kin_step_kind kind)
             j += 2;
         if (j < f->n)
             f->items[j + 1] = pairs[i + 1];
-        else if (!rec_fresh_push(f, pairs[i]) || !rec_fresh_push(f, pairs[i + 1]))
+        else if (!rec_virtual_push(f, pairs[i]) || !rec_virtual_push(f, pairs[i + 1]))
             r->status = KIN_NOMEM;
     }
     if (!known && f)
@@ -262,9 +262,9 @@ static void
 op_list_to_tuple(rec *r)
 {
     kin_vid v = rec_peek(r, 0);
-    rec_fresh *f = FRESH(r, v);
+    rec_virtual *f = VIRTUAL(r, v);
     kin_vid out = rec_step_out(r, KIN_STEP_LIST_TO_TUPLE, KIN_STEP_PURE, &v, 1);
-    rec_make_fresh(r, out, FRESH_TUPLE, f ? f->items : NULL, f ? f->n : 0, f && f->known);
+    rec_make_virtual(r, out, VIRTUAL_TUPLE, f ? f->items : NULL, f ? f->n : 0, f && f->known);
     r->info.at[out].type = &PyTuple_Type;
     rec_drop(r, 1);
     rec_await_result(r, out, r->t->vals.at[out].step);
@@ -331,7 +331,7 @@ rec_op_build(rec *r)
 {
     switch (r->top->op) {
     case KIN_DO_BUILD_TUPLE: op_build_tuple(r); break;
-    case KIN_DO_BUILD_LIST: build(r, KIN_STEP_BUILD_LIST, FRESH_LIST, &PyList_Type, (uint32_t)r->top->arg); break;
+    case KIN_DO_BUILD_LIST: build(r, KIN_STEP_BUILD_LIST, VIRTUAL_LIST, &PyList_Type, (uint32_t)r->top->arg); break;
     case KIN_DO_BUILD_SET: op_build_set(r); break;
     case KIN_DO_BUILD_MAP: op_build_map(r); break;
     case KIN_DO_BUILD_MAP_OF_NAMES: op_build_map_of_names(r); break;

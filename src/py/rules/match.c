@@ -27,9 +27,9 @@ rec_op_get_len(rec *r)
 {
     kin_vid v = rec_peek(r, 0);
     PyObject *obj = O(r, v);
-    rec_fresh *f = FRESH(r, v);
+    rec_virtual *f = VIRTUAL(r, v);
     bool path = f == NULL && (PyList_CheckExact(obj) || PyTuple_CheckExact(obj) || PyDict_CheckExact(obj));
-    bool known = f != NULL && f->known && (f->kind == FRESH_TUPLE || f->kind == FRESH_LIST || f->kind == FRESH_DICT);
+    bool known = f != NULL && f->known && (f->kind == VIRTUAL_TUPLE || f->kind == VIRTUAL_LIST || f->kind == VIRTUAL_DICT);
     if (!path && !known && !(rec_is_const(r, v) && PyTuple_Check(obj))) {
         rec_stop(r, "the length of a value that is not known");
         return;
@@ -128,7 +128,7 @@ rec_op_match_class(rec *r, int npos)
 
 /* The value of the key in a dict made here or in an older one; 0: the key is not there. */
 static kin_vid
-match_key(rec *r, kin_vid subject, const rec_fresh *known, PyObject *key)
+match_key(rec *r, kin_vid subject, const rec_virtual *known, PyObject *key)
 {
     if (known != NULL) {
         kin_vid *found = rec_pairs_find(r, known, key);
@@ -149,8 +149,8 @@ rec_op_match_keys(rec *r)
     kin_vid subject = rec_peek(r, 1), items[64];
     PyObject *keys = rec_stack_obj(r, 0), *dict = O(r, subject);
     Py_ssize_t n = PyTuple_GET_SIZE(keys);
-    const rec_fresh *known = rec_exact_dict(r, subject);
-    if (!PyDict_CheckExact(dict) || (FRESH(r, subject) != NULL && known == NULL) || !rec_is_const(r, rec_peek(r, 0)) || n > 60 ||
+    const rec_virtual *known = rec_exact_dict(r, subject);
+    if (!PyDict_CheckExact(dict) || (VIRTUAL(r, subject) != NULL && known == NULL) || !rec_is_const(r, rec_peek(r, 0)) || n > 60 ||
         !kin_is_exact_immutable(keys)) {
         rec_stop(r, "unsupported mapping pattern");
         return;

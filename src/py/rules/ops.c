@@ -72,9 +72,9 @@ rec_frame_globals(rec *r)
 {
     rec_frame *f = r->top;
     PyFunctionObject *fn = (PyFunctionObject *)O(r, f->func);
-    rec_fresh *fresh = FRESH(r, f->func);
-    if (fresh != NULL && fresh->kind == FRESH_FUNCTION)
-        return fresh->items[FN_GLOBALS];
+    rec_virtual *virtual = VIRTUAL(r, f->func);
+    if (virtual != NULL && virtual->kind == VIRTUAL_FUNCTION)
+        return virtual->items[FN_GLOBALS];
     if (rec_is_const(r, f->func))
         return rec_const(r, fn->func_globals);
     return rec_src(r, f->func, KIN_ACCESS_GLOBALS, 0, fn->func_globals);
@@ -85,8 +85,8 @@ frame_builtins(rec *r)
 {
     rec_frame *f = r->top;
     PyFunctionObject *fn = (PyFunctionObject *)O(r, f->func);
-    rec_fresh *fresh = FRESH(r, f->func);
-    if (rec_is_const(r, f->func) || (fresh != NULL && fresh->kind == FRESH_FUNCTION))
+    rec_virtual *virtual = VIRTUAL(r, f->func);
+    if (rec_is_const(r, f->func) || (virtual != NULL && virtual->kind == VIRTUAL_FUNCTION))
         return rec_const(r, fn->func_builtins);
     return rec_src(r, f->func, KIN_ACCESS_BUILTINS, 0, fn->func_builtins);
 }
@@ -147,12 +147,12 @@ op_load_cell(rec *r)
     rec_frame *f = r->top;
     kin_vid cell = f->slots[f->arg];
     PyObject *value = PyCell_GET(kin_watch_localsplus(f->f)[f->arg]);
-    rec_fresh *fresh = FRESH(r, cell);
+    rec_virtual *virtual = VIRTUAL(r, cell);
     if (value == NULL) {
         rec_stop_row(r, KIN_ROW_EXCEPTION_ESCAPED, "unbound free variable");
-    } else if (fresh != NULL && fresh->known) {
-        rec_push(r, fresh->items[0]);
-    } else if (fresh != NULL) {
+    } else if (virtual != NULL && virtual->known) {
+        rec_push(r, virtual->items[0]);
+    } else if (virtual != NULL) {
         rec_push_step(r, KIN_STEP_CELL_GET, 0, &cell, 1);
     } else {
         rec_root(r, cell);
@@ -167,7 +167,7 @@ op_make_cell(rec *r)
     rec_frame *f = r->top;
     kin_vid content = f->slots[f->arg], cell = rec_step_out(r, KIN_STEP_BUILD_CELL, KIN_STEP_PURE, &content, 1);
     r->info.at[cell].type = &PyCell_Type;
-    rec_make_fresh(r, cell, FRESH_CELL, &content, 1, true);
+    rec_make_virtual(r, cell, VIRTUAL_CELL, &content, 1, true);
     f->slots[f->arg] = cell;
 }
 
@@ -176,13 +176,13 @@ op_store_cell(rec *r, bool delete)
 {
     rec_frame *f = r->top;
     kin_vid args[2] = {f->slots[f->arg], delete ? 0 : rec_peek(r, 0)};
-    rec_fresh *fresh = FRESH(r, args[0]);
+    rec_virtual *virtual = VIRTUAL(r, args[0]);
     rec_place place = {.kind = KIN_PLACE_CELL, .base = args[0]};
-    bool followed = fresh == NULL && rec_begin_write(r, &place);
-    rec_step(r, KIN_STEP_CELL_SET, fresh ? KIN_STEP_MUTATES : KIN_STEP_EFFECT, args, 2);
-    if (fresh != NULL) {
-        fresh->items[0] = args[1];
-        fresh->known = fresh->known || !fresh->escaped;
+    bool followed = virtual == NULL && rec_begin_write(r, &place);
+    rec_step(r, KIN_STEP_CELL_SET, virtual ? KIN_STEP_MUTATES : KIN_STEP_EFFECT, args, 2);
+    if (virtual != NULL) {
+        virtual->items[0] = args[1];
+        virtual->known = virtual->known || !virtual->escaped;
         rec_changed(r, args[0]);
     } else if (followed) {
         rec_end_write(r, &place, args[1]);
@@ -232,9 +232,9 @@ op_unbind_method(rec *r)
     kin_vid callee = f->slots[at];
     if (f->slots[self_at] != 0 || Py_TYPE(O(r, callee)) != &PyMethod_Type)
         return;
-    rec_fresh *m = FRESH(r, callee);
+    rec_virtual *m = VIRTUAL(r, callee);
     kin_vid func, self;
-    if (m != NULL && m->kind == FRESH_METHOD) {
+    if (m != NULL && m->kind == VIRTUAL_METHOD) {
         func = m->items[0];
         self = m->items[1];
     } else {
@@ -291,7 +291,7 @@ op_enter_with(rec *r)
     }
     kin_vid first = rec_found(r, tp, REC_STR("__enter__"), enter), parts[2] = {rec_found(r, tp, REC_STR("__exit__"), leave), mgr};
     kin_vid exit = rec_step_out(r, KIN_STEP_BUILD_METHOD, KIN_STEP_PURE, parts, 2);
-    rec_make_fresh(r, exit, FRESH_METHOD, parts, 2, true);
+    rec_make_virtual(r, exit, VIRTUAL_METHOD, parts, 2, true);
     if (python && rec_can_inline(r, enter) &&
         rec_inline(r, &(rec_args){.callee = first, .args = &mgr, .npos = 1, .ndrop = 1}, &exit, 1, KIN_RESUME_PUSH, 0))
         return;

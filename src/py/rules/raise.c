@@ -126,7 +126,7 @@ first_action(rec *r)
     const kin_trace *t = r->t;
     uint32_t first = UINT32_MAX;
     for (uint32_t i = r->top->steps0; i < t->steps.len; i++) {
-        bool test = t->steps.at[i].kind == KIN_STEP_CHECK || t->steps.at[i].kind == KIN_STEP_SEGMENT;
+        bool test = t->steps.at[i].kind == KIN_STEP_CHECK || t->steps.at[i].kind == KIN_STEP_EPOCH;
         if (test && first != UINT32_MAX)
             return UINT32_MAX;
         if (!test && first == UINT32_MAX)
@@ -206,8 +206,8 @@ distrust_changes(rec *r, uint32_t first)
 {
     for (uint32_t i = first; i < r->t->steps.len; i++) {
         const kin_step *s = &r->t->steps.at[i];
-        if ((s->flags & KIN_STEP_MUTATES) && s->nargs && FRESH(r, r->t->vids.at[s->args]))
-            FRESH(r, r->t->vids.at[s->args])->known = false;
+        if ((s->flags & KIN_STEP_MUTATES) && s->nargs && VIRTUAL(r, r->t->vids.at[s->args]))
+            VIRTUAL(r, r->t->vids.at[s->args])->known = false;
     }
 }
 
@@ -326,7 +326,7 @@ set_exception(rec *r, PyObject *exc)
     r->t->steps.at[r->t->vals.at[r->pending].step].num = type;
     rec_set_obj(r, r->pending, exc);
     r->info.at[r->pending].type = Py_TYPE(exc);
-    r->info.at[r->pending].type_seg = r->seg + 1;
+    r->info.at[r->pending].type_epoch = r->epoch + 1;
 }
 
 void
@@ -360,11 +360,11 @@ static bool
 is_swallowed(rec *r, rec_frame *caller, PyObject *exc)
 {
     bool catches = caller->call_resume == KIN_RESUME_DEFAULT || caller->call_resume == KIN_RESUME_HASATTR ||
-                   (caller->call_resume == KIN_RESUME_FALLBACK && !r->seg_ended);
+                   (caller->call_resume == KIN_RESUME_FALLBACK && !r->epoch_ended);
     if (!catches || exc == NULL || !PyErr_GivenExceptionMatches(exc, PyExc_AttributeError))
         return false;
-    if (!(Py_TYPE(exc)->tp_flags & Py_TPFLAGS_IMMUTABLETYPE) && r->seg_ended)
-        return false; /* no segment can begin in the middle of an instruction */
+    if (!(Py_TYPE(exc)->tp_flags & Py_TPFLAGS_IMMUTABLETYPE) && r->epoch_ended)
+        return false; /* no epoch can begin in the middle of an instruction */
     rec_class_version(r, Py_TYPE(exc));
     return true;
 }
@@ -383,7 +383,7 @@ go_on_without(rec *r, rec_frame *f)
         rec_push(r, rec_const(r, Py_False));
         return;
     }
-    const kin_vid *parts = FRESH(r, f->call_extra) ? FRESH(r, f->call_extra)->items : NULL;
+    const kin_vid *parts = VIRTUAL(r, f->call_extra) ? VIRTUAL(r, f->call_extra)->items : NULL;
     if (parts == NULL || !rec_can_inline(r, O(r, parts[0])) ||
         !rec_inline(r, &(rec_args){.callee = parts[0], .args = parts + 1, .npos = 2}, NULL, 0, KIN_RESUME_PUSH, 0))
         rec_exception_escapes(r, raised);

@@ -30,7 +30,7 @@ typedef struct {
     uint32_t next; /* of call->args */
 } filler;
 
-/* The captured argument with tensors in place of stand-ins: new reference. */
+/* The captured argument with tensors in place of fake tensors: new reference. */
 static PyObject *
 fill_argument(void *arg, PyObject *obj)
 {

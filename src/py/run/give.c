@@ -57,8 +57,8 @@ static PyObject *
 give_shape(const launch_inputs *inputs, const launch_code *code, PyObject *obj, PyObject *const *made)
 {
     uint32_t number = kin_capture_number(obj);
-    if (number < code->nstand_ins)
-        return give(inputs, &code->by_stand_in[number], made);
+    if (number < code->nfakes)
+        return give(inputs, &code->by_fake[number], made);
     if (!PyTuple_Check(obj) && !PyList_CheckExact(obj))
         return Py_NewRef(obj);
     Py_ssize_t n = PySequence_Fast_GET_SIZE(obj);

@@ -401,7 +401,7 @@ launch_code_free(launch_code *code)
         Py_XDECREF(code->outs[i].strides);
     }
     free_gives(code->give, code->ngive);
-    free_gives(code->by_stand_in, code->nstand_ins);
+    free_gives(code->by_fake, code->nfakes);
     free(code->only_packed);
     free(code->writes);
     free(code->outs);

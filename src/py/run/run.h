@@ -88,8 +88,8 @@ typedef struct launch_code {
     uint32_t nouts, ngive;
     launch_out *outs;         /* the different tensors that the graph gives */
     launch_give *give;        /* by output of the subgraph */
-    uint32_t nstand_ins;
-    launch_give *by_stand_in; /* for what is inside of OTHER */
+    uint32_t nfakes;
+    launch_give *by_fake; /* for what is inside of OTHER */
     uint32_t *input_of;       /* tensor input of the graph -> input of the subgraph */
     uint32_t ninputs;
     kin_lower_write *writes;  /* inputs (of the subgraph) that are written to */

@@ -270,7 +270,7 @@ takes_a_part(rec *r, const kin_step *s)
 static void
 add_step(rec *r, const kin_step *s, recorded *sum)
 {
-    bool test = s->kind == KIN_STEP_CHECK || s->kind == KIN_STEP_SEGMENT;
+    bool test = s->kind == KIN_STEP_CHECK || s->kind == KIN_STEP_EPOCH;
     PyObject *callee = s->kind == KIN_STEP_CALL ? O(r, r->t->vids.at[s->args]) : NULL;
     if (s->flags & (KIN_STEP_OPAQUE | KIN_STEP_BREAK | KIN_STEP_RAISES)) {
         sum->anything = true;

@@ -27,7 +27,7 @@ static bool
 is_list_of_data(rec *r, kin_vid vid)
 {
     PyObject *obj = O(r, vid);
-    bool plain = obj != NULL && PyList_CheckExact(obj) && rec_data_of(r, vid) == REC_DATA_IN_GRAPH && FRESH(r, vid) == NULL;
+    bool plain = obj != NULL && PyList_CheckExact(obj) && rec_data_of(r, vid) == REC_DATA_IN_GRAPH && VIRTUAL(r, vid) == NULL;
     for (Py_ssize_t i = 0; plain && i < PyList_GET_SIZE(obj); i++)
         plain = is_number(PyList_GET_ITEM(obj, i));
     return plain;
@@ -77,7 +77,7 @@ chooses_tensor(rec *r, const rec_args *a)
                    (strcmp(kin_callable_name(callee), "max") == 0 || strcmp(kin_callable_name(callee), "min") == 0);
     for (uint32_t i = 0; chooses && i < 2; i++) {
         PyObject *obj = O(r, a->args[i]);
-        chooses = obj != NULL && FRESH(r, a->args[i]) == NULL && kin_is_plain_strided(obj) && kin_tensor_dim(obj) == 0;
+        chooses = obj != NULL && VIRTUAL(r, a->args[i]) == NULL && kin_is_plain_strided(obj) && kin_tensor_dim(obj) == 0;
     }
     return chooses && kin_tensor_dtype(O(r, a->args[0]), &first) && kin_tensor_dtype(O(r, a->args[1]), &second) && first == second;
 }
@@ -158,7 +158,7 @@ bool
 rec_checks_data(rec *r, const rec_args *a)
 {
     PyObject *obj = O(r, a->callee);
-    if (obj == NULL || FRESH(r, a->callee) != NULL || !PyFunction_Check(obj) || a->npos == 0)
+    if (obj == NULL || VIRTUAL(r, a->callee) != NULL || !PyFunction_Check(obj) || a->npos == 0)
         return false;
     PyObject *module = ((PyFunctionObject *)obj)->func_module;
     const char *name = PyUnicode_AsUTF8(((PyFunctionObject *)obj)->func_name);

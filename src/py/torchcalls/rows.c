@@ -157,8 +157,8 @@ row_of_suspended(rec *r, PyObject *callee, const char *name, const kin_vid *args
         return -1;
     for (uint32_t i = 0; i < n; i++) {
         PyObject *obj = args[i] ? O(r, args[i]) : NULL;
-        rec_fresh *f = args[i] ? FRESH(r, args[i]) : NULL;
-        if (f != NULL && f->kind == FRESH_GENERATOR && rec_generator_has_tensor(r, args[i]))
+        rec_virtual *f = args[i] ? VIRTUAL(r, args[i]) : NULL;
+        if (f != NULL && f->kind == VIRTUAL_GENERATOR && rec_generator_has_tensor(r, args[i]))
             return KIN_ROW_GENERATOR_ESCAPES;
         if (f != NULL || obj == NULL)
             continue;
@@ -245,7 +245,7 @@ rec_opaque_row(rec *r, kin_vid callee, const kin_vid *args, uint32_t n)
         row = row_of_suspended(r, obj, name, args, n);
     if (row >= 0)
         return row;
-    bool handed = rec_any_tensor(r, args, n) || (FRESH(r, callee) && rec_any_tensor(r, &callee, 1));
+    bool handed = rec_any_tensor(r, args, n) || (VIRTUAL(r, callee) && rec_any_tensor(r, &callee, 1));
     return handed ? row_with_tensors(obj) : -1;
 }
 
@@ -278,6 +278,6 @@ unsigned
 rec_opaque_flags(rec *r, kin_vid callee, const kin_vid *args, uint32_t n)
 {
     PyObject *obj = O(r, callee);
-    bool quiet = obj != NULL && FRESH(r, callee) == NULL && only_computes(r, obj, args, n);
+    bool quiet = obj != NULL && VIRTUAL(r, callee) == NULL && only_computes(r, obj, args, n);
     return KIN_STEP_OPAQUE | (quiet ? 0u : KIN_STEP_EFFECT);
 }

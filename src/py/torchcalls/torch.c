@@ -196,8 +196,8 @@ static int
 fix_operand(rec *r, kin_vid *vid, int depth)
 {
     PyObject *obj = O(r, *vid);
-    rec_fresh *f = FRESH(r, *vid);
-    if (f != NULL && f->kind == FRESH_OBJECT && overrides_calls(r->info.at[*vid].type))
+    rec_virtual *f = VIRTUAL(r, *vid);
+    if (f != NULL && f->kind == VIRTUAL_OBJECT && overrides_calls(r->info.at[*vid].type))
         return KIN_ROW_UNKNOWN_OPERAND;
     if (f != NULL) {
         for (uint32_t i = 0; depth < 4 && f->known && i < f->n; i++) {
@@ -238,7 +238,7 @@ take_apart(rec *r, kin_vid *vid)
     kin_vid *items = NULL;
     uint32_t n;
     bool list = obj != NULL && PyList_CheckExact(obj);
-    if ((!list && (obj == NULL || !PyTuple_CheckExact(obj))) || FRESH(r, *vid) != NULL || r->t->vals.at[*vid].kind != KIN_VAL_SRC)
+    if ((!list && (obj == NULL || !PyTuple_CheckExact(obj))) || VIRTUAL(r, *vid) != NULL || r->t->vals.at[*vid].kind != KIN_VAL_SRC)
         return;
     Py_ssize_t size = PySequence_Fast_GET_SIZE(obj);
     for (Py_ssize_t i = 0; size <= MOST && i < size; i++)
@@ -249,7 +249,7 @@ take_apart(rec *r, kin_vid *vid)
         return;
     }
     *vid = rec_step_out(r, list ? KIN_STEP_BUILD_LIST : KIN_STEP_BUILD_TUPLE, KIN_STEP_PURE, items, n);
-    rec_make_fresh(r, *vid, list ? FRESH_LIST : FRESH_TUPLE, items, n, true);
+    rec_make_virtual(r, *vid, list ? VIRTUAL_LIST : VIRTUAL_TUPLE, items, n, true);
     free(items);
 }
 
@@ -355,7 +355,7 @@ call_getter(rec *r, kin_vid callee, const kin_vid *args, uint32_t npos, int ndro
         return false;
     }
     uint32_t key = rec_ref(r, O(r, callee)) ^ (npos ? rec_ref(r, objs[0]) << 12 : 0);
-    uint32_t *seen = rec_map_at(r->facts_seen, rec_seg(r), key, 0xA3B1, npos);
+    uint32_t *seen = rec_map_at(r->facts_seen, rec_epoch(r), key, 0xA3B1, npos);
     if (seen != NULL && *seen == 0) {
         PyObject *fact = PyTuple_New(npos + 2);
         if (fact != NULL) {
@@ -482,7 +482,7 @@ call_torch_c(rec *r, const rec_args *a)
         return true;
     if (strncmp(name, "_has_torch_function", 19) == 0) {
         for (uint32_t i = 0; i < a->npos; i++)
-            if (FRESH(r, a->args[i]) == NULL && !rec_is_const(r, a->args[i]))
+            if (VIRTUAL(r, a->args[i]) == NULL && !rec_is_const(r, a->args[i]))
                 rec_need_type(r, a->args[i]);
         rec_drop(r, a->ndrop);
         rec_await_const(r);
@@ -503,7 +503,7 @@ bool
 rec_is_tensor_value(rec *r, kin_vid vid)
 {
     PyObject *obj = O(r, vid);
-    rec_fresh *f = FRESH(r, vid);
+    rec_virtual *f = VIRTUAL(r, vid);
     return f == NULL && (obj != NULL ? kin_is_plain_tensor(obj) : r->info.at[vid].graph);
 }
 
@@ -521,8 +521,8 @@ rec_fix_for_torch(rec *r, const kin_vid *args, uint32_t n)
 static bool
 is_operand_of_torch(rec *r, kin_vid vid)
 {
-    const rec_fresh *f = FRESH(r, vid);
-    bool items = f != NULL && f->known && (f->kind == FRESH_TUPLE || f->kind == FRESH_LIST) && f->n > 0;
+    const rec_virtual *f = VIRTUAL(r, vid);
+    bool items = f != NULL && f->known && (f->kind == VIRTUAL_TUPLE || f->kind == VIRTUAL_LIST) && f->n > 0;
     return rec_is_tensor_value(r, vid) || (items && rec_is_tensor_value(r, f->items[0]));
 }
 

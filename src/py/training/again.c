@@ -44,7 +44,7 @@ launch_again_note(const launch_code *code, PyObject *const *in, PyObject *random
 
 typedef struct {
     const launch_training *t;
-    PyObject **of; /* by stand-in: what it stands for now; owned */
+    PyObject **of; /* by fake tensor: what it stands for now; owned */
     uint32_t n;
     launch_needed needed; /* nothing of it there: all is needed */
 } replayed;
@@ -65,7 +65,7 @@ put_in_place(void *arg, PyObject *obj)
     return kin_map_items(obj, put_in_place, arg);
 }
 
-/* Results take the places of the stand-ins that stood for them. */
+/* Results take the places of the fake tensors that stood for them. */
 static bool
 bind(replayed *r, PyObject *stands, PyObject *result)
 {
@@ -243,7 +243,7 @@ results_of(const replayed *r)
 PyObject *
 launch_again(const launch_training *t, PyObject *note, PyObject *grads, bool create_graph, PyObject **results)
 {
-    uint32_t n = t->has_capture ? (uint32_t)PyList_GET_SIZE(t->capture.stand_ins) : 0;
+    uint32_t n = t->has_capture ? (uint32_t)PyList_GET_SIZE(t->capture.fakes) : 0;
     replayed r = {.t = t, .of = calloc(n + 1, sizeof *r.of), .n = n};
     PyObject *given = NULL;
     bool before = kin_grad_enabled();

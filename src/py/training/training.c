@@ -152,10 +152,10 @@ is_outside(const launch_training *t, const launch_code *code, uint32_t out)
 static void
 mark_detached(const launch_training *t, const kin_capture *capture, launch_code *code)
 {
-    for (uint32_t number = 0; number < code->nstand_ins; number++) {
-        const launch_give *g = &code->by_stand_in[number];
+    for (uint32_t number = 0; number < code->nfakes; number++) {
+        const launch_give *g = &code->by_fake[number];
         if (g->shape == NULL && g->kind == LAUNCH_GIVE_OUT && g->index < code->nouts && is_outside(t, code, g->index))
-            code->outs[g->index].apart = !kin_tensor_requires_grad(PyList_GET_ITEM(capture->stand_ins, number));
+            code->outs[g->index].apart = !kin_tensor_requires_grad(PyList_GET_ITEM(capture->fakes, number));
     }
 }
 
@@ -179,7 +179,7 @@ fill(launch_training *t, const kin_capture *capture, launch_code *forward, const
         return false;
     for (uint32_t i = 0; i < t->nresults; i++) {
         kin_aten_val tangent = g->ninputs - t->nresults + i + 1;
-        t->out_of[i] = forward->by_stand_in[j->results.at[i]].index;
+        t->out_of[i] = forward->by_fake[j->results.at[i]].index;
         for (unsigned d = 0; d < kin_aten_at(g, tangent)->ndim; d++)
             t->strides[i * KIN_IR_MAX_DIMS + d] = kin_aten_strides(g, tangent)[d];
     }

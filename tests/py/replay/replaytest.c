@@ -9,7 +9,7 @@
 #include "py/replay/replay.h"
 #include "py/watch/watch.h"
 
-static PyObject *segment_hook; /* called for segments > 0: truth = the facts hold */
+static PyObject *epoch_hook; /* called for epochs > 0: truth = the facts hold */
 
 /* -- building --------------------------------------------------------------------------------------------------- */
 
@@ -111,7 +111,7 @@ make(PyObject *self, PyObject *args)
         status = add_all(v, steps, add_step);
     if (status == KIN_OK)
         status = add_all(v, snaps, add_snap);
-    v->trace.nsegments = 8;
+    v->trace.nepochs = 8;
     if (status == KIN_OK)
         status = kin_trace_finish(&v->trace);
     if (status != KIN_OK || PyErr_Occurred()) {
@@ -172,7 +172,7 @@ run_entry(kin_entry *v, PyObject *args, PyObject *log)
     PyObject **slots = calloc(n, sizeof *slots);
     for (uint32_t i = 1; i < n; i++) {
         const kin_val *val = &v->trace.vals.at[i];
-        if (val->kind == KIN_VAL_SRC && val->seg == 0)
+        if (val->kind == KIN_VAL_SRC && val->epoch == 0)
             slots[i] = Py_NewRef(val->access == KIN_ACCESS_FUNC ? v->func : PyTuple_GetItem(args, val->key));
     }
     exit_log exits = {log, ts};
@@ -227,9 +227,9 @@ flags(PyObject *self, PyObject *capsule)
 }
 
 static PyObject *
-set_segment_hook(PyObject *self, PyObject *hook)
+set_epoch_hook(PyObject *self, PyObject *hook)
 {
-    Py_XSETREF(segment_hook, hook == Py_None ? NULL : Py_NewRef(hook));
+    Py_XSETREF(epoch_hook, hook == Py_None ? NULL : Py_NewRef(hook));
     Py_RETURN_NONE;
 }
 
@@ -257,9 +257,9 @@ hold(PyObject *self, PyObject *args)
 /* -- stand-ins -------------------------------------------------------------------------------------------------- */
 
 bool
-kin_guard_eval(kin_entry *v, uint32_t seg, PyObject **slots, kin_guard_miss *miss)
+kin_guard_eval(kin_entry *v, uint32_t epoch, PyObject **slots, kin_guard_miss *miss)
 {
-    PyObject *result = segment_hook ? PyObject_CallFunction(segment_hook, "I", (unsigned)seg) : Py_NewRef(Py_True);
+    PyObject *result = epoch_hook ? PyObject_CallFunction(epoch_hook, "I", (unsigned)epoch) : Py_NewRef(Py_True);
     bool holds = result != NULL && PyObject_IsTrue(result) == 1;
     Py_XDECREF(result);
     PyErr_Clear();
@@ -376,7 +376,7 @@ static PyMethodDef methods[] = {
     {"run", run, METH_VARARGS, NULL},
     {"counters", counters, METH_O, NULL},
     {"flags", flags, METH_O, NULL},
-    {"set_segment_hook", set_segment_hook, METH_O, NULL},
+    {"set_epoch_hook", set_epoch_hook, METH_O, NULL},
     {"hold", hold, METH_VARARGS, NULL},
     {NULL, NULL, 0, NULL},
 };

@@ -1,4 +1,4 @@
-/* Stand-ins for tensors (capture.h): a subclass of torch.Tensor whose instances say they are on the CPU and have no
+/* Fake tensors (capture.h): a subclass of torch.Tensor whose instances say they are on the CPU and have no
  * storage. Each keeps its number in the capture in a slot of its class.
  */
 #include <Python.h>
@@ -17,11 +17,11 @@ capture_torch kin_capture_torch;
 
 /* -- the class -------------------------------------------------------------------------------------------------- */
 
-/* Operators on stand-ins outside of their capture. */
+/* Operators on fake tensors outside of their capture. */
 static PyObject *
 refuse_dispatch(PyObject *self, PyObject *args)
 {
-    PyErr_SetString(PyExc_RuntimeError, "kintsugi: a stand-in for a tensor was used outside of its capture");
+    PyErr_SetString(PyExc_RuntimeError, "kintsugi: a fake tensor was used outside of its capture");
     return NULL;
 }
 
@@ -84,7 +84,7 @@ find_tag(PyObject *torch)
 }
 
 kin_status
-kin_stand_in_init(PyObject *torch)
+kin_fake_init(PyObject *torch)
 {
     PyObject *tensor = PyObject_GetAttrString(torch, "Tensor"), *c = PyObject_GetAttrString(torch, "_C");
     PyObject *disabled = c == NULL ? NULL : PyObject_GetAttrString(c, "_disabled_torch_function_impl");
@@ -92,10 +92,10 @@ kin_stand_in_init(PyObject *torch)
               (T.make_subclass = PyObject_GetAttrString(tensor, "_make_wrapper_subclass")) != NULL &&
               (T.push = PyObject_GetAttrString(c, "_push_on_torch_dispatch_stack")) != NULL &&
               (T.pop = PyObject_GetAttrString(c, "_pop_torch_dispatch_stack")) != NULL &&
-              (T.op_rows = PyDict_New()) != NULL && find_tag(torch) && (T.stand_in = make_class(tensor, disabled)) != NULL &&
-              (T.number_at = find_slot(T.stand_in)) != 0;
+              (T.op_rows = PyDict_New()) != NULL && find_tag(torch) && (T.fake = make_class(tensor, disabled)) != NULL &&
+              (T.number_at = find_slot(T.fake)) != 0;
     if (ok)
-        kin_aten_own_class(T.stand_in);
+        kin_aten_own_class(T.fake);
     Py_XDECREF(disabled);
     Py_XDECREF(c);
     Py_XDECREF(tensor);
@@ -112,7 +112,7 @@ make_instance(const kin_aten *g, kin_aten_val val, bool requires_grad)
     PyObject *sizes = kin_tuple_of_ints(kin_aten_sizes(g, val), v->ndim), *strides = kin_tuple_of_ints(kin_aten_strides(g, val), v->ndim);
     PyObject *at = PyLong_FromLongLong(v->offset), *made = NULL;
     if (sizes != NULL && strides != NULL && at != NULL) {
-        PyObject *args[] = {(PyObject *)T.stand_in, sizes, strides, at, T.dtypes[v->dtype], T.cpu,
+        PyObject *args[] = {(PyObject *)T.fake, sizes, strides, at, T.dtypes[v->dtype], T.cpu,
                             requires_grad ? Py_True : Py_False};
         made = PyObject_Vectorcall(T.make_subclass, args, 2, T.instance_names);
     }
@@ -124,41 +124,41 @@ make_instance(const kin_aten *g, kin_aten_val val, bool requires_grad)
 
 /* It gets its number. Steals `made`. */
 static PyObject *
-enter(capturing *c, PyObject *made, PyObject *twin, kin_aten_val val)
+enter(capturing *c, PyObject *made, PyObject *meta, kin_aten_val val)
 {
     PyObject *number = made == NULL ? NULL : PyLong_FromUnsignedLong(c->entries.len);
-    if (number == NULL || PyList_Append(c->out->stand_ins, made) < 0 ||
-        kin_vec_push(&c->entries, ((capture_entry){twin, val})) != KIN_OK) {
+    if (number == NULL || PyList_Append(c->out->fakes, made) < 0 ||
+        kin_vec_push(&c->entries, ((capture_entry){meta, val})) != KIN_OK) {
         Py_XDECREF(number);
         Py_XDECREF(made);
         if (!PyErr_Occurred())
-            PyErr_SetString(PyExc_RuntimeError, "kintsugi: no stand-in for a tensor");
+            PyErr_SetString(PyExc_RuntimeError, "kintsugi: no fake tensor");
         return NULL;
     }
-    Py_XINCREF(twin);
+    Py_XINCREF(meta);
     Py_XSETREF(*(PyObject **)((char *)made + T.number_at), number);
     return made;
 }
 
 bool
-kin_stand_in_lies_as(const kin_aten *g, PyObject *stand_in, kin_aten_val val)
+kin_fake_lies_as(const kin_aten *g, PyObject *fake, kin_aten_val val)
 {
     const kin_aten_value *v = kin_aten_at(g, val);
     size_t row = (size_t)v->ndim * sizeof(int64_t);
-    return kin_tensor_dim(stand_in) == (int64_t)v->ndim && kin_tensor_offset(stand_in) == v->offset &&
-           (row == 0 || (memcmp(kin_tensor_sizes(stand_in), kin_aten_sizes(g, val), row) == 0 &&
-                         memcmp(kin_tensor_strides(stand_in), kin_aten_strides(g, val), row) == 0));
+    return kin_tensor_dim(fake) == (int64_t)v->ndim && kin_tensor_offset(fake) == v->offset &&
+           (row == 0 || (memcmp(kin_tensor_sizes(fake), kin_aten_sizes(g, val), row) == 0 &&
+                         memcmp(kin_tensor_strides(fake), kin_aten_strides(g, val), row) == 0));
 }
 
 PyObject *
-kin_stand_in_new(capturing *c, PyObject *twin, bool requires_grad, kin_aten_val val)
+kin_fake_new(capturing *c, PyObject *meta, bool requires_grad, kin_aten_val val)
 {
-    return enter(c, val == 0 ? NULL : make_instance(c->out->graph, val, requires_grad), twin, val);
+    return enter(c, val == 0 ? NULL : make_instance(c->out->graph, val, requires_grad), meta, val);
 }
 
 /* -- for inputs: most are parameters, the same in each capture ------------------------------------------------------------ */
 
-/* Stand-ins of earlier captures; one that nobody else has is free. */
+/* Fake tensors of earlier captures; one that nobody else has is free. */
 static struct {
     kin_table table; /* by what they look like */
     KIN_VEC(PyObject *) at;
@@ -175,20 +175,20 @@ hash_of_looks(const kin_aten *g, kin_aten_val val, bool requires_grad)
 }
 
 static bool
-looks_like(PyObject *stand_in, const kin_aten *g, kin_aten_val val, bool requires_grad)
+looks_like(PyObject *fake, const kin_aten *g, kin_aten_val val, bool requires_grad)
 {
     kin_dtype dtype;
-    return kin_stand_in_lies_as(g, stand_in, val) && kin_tensor_dtype(stand_in, &dtype) && dtype == (kin_dtype)kin_aten_at(g, val)->dtype &&
-           kin_tensor_requires_grad(stand_in) == requires_grad;
+    return kin_fake_lies_as(g, fake, val) && kin_tensor_dtype(fake, &dtype) && dtype == (kin_dtype)kin_aten_at(g, val)->dtype &&
+           kin_tensor_requires_grad(fake) == requires_grad;
 }
 
 PyObject *
-kin_stand_in_for_input(capturing *c, bool requires_grad, kin_aten_val val)
+kin_fake_for_input(capturing *c, bool requires_grad, kin_aten_val val)
 {
     enum { MOST = 2048 };
     const kin_aten *g = c->out->graph;
     if (val == 0 || c->joint || (requires_grad && kin_grad_enabled()))
-        return kin_stand_in_new(c, NULL, requires_grad, val);
+        return kin_fake_new(c, NULL, requires_grad, val);
     uint64_t hash = hash_of_looks(g, val, requires_grad);
     uint32_t number, at = 0;
     while ((number = kin_table_next(&kept.table, hash, &at)) != KIN_TABLE_NONE)
@@ -203,13 +203,13 @@ kin_stand_in_for_input(capturing *c, bool requires_grad, kin_aten_val val)
     return enter(c, made, NULL, val);
 }
 
-/* stand_in.data = made. On the way an operator asks whether both are of one kind: of a mode, as the class itself is asked at the
+/* fake.data = made. On the way an operator asks whether both are of one kind: of a mode, as the class itself is asked at the
  * price of importing torch.distributed. */
 static bool
-set_data(capturing *c, PyObject *stand_in, PyObject *made)
+set_data(capturing *c, PyObject *fake, PyObject *made)
 {
     PyObject *mode = kin_mode_new(c), *pushed = mode == NULL ? NULL : PyObject_CallOneArg(T.push, mode);
-    bool ok = pushed != NULL && PyObject_SetAttrString(stand_in, "data", made) == 0;
+    bool ok = pushed != NULL && PyObject_SetAttrString(fake, "data", made) == 0;
     PyObject *type, *error, *tb;
     PyErr_Fetch(&type, &error, &tb);
     PyObject *popped = pushed == NULL ? NULL : PyObject_CallOneArg(T.pop, Py_None);
@@ -223,19 +223,19 @@ set_data(capturing *c, PyObject *stand_in, PyObject *made)
 }
 
 bool
-kin_stand_in_lay_out(capturing *c, PyObject *stand_in, kin_aten_val val)
+kin_fake_lay_out(capturing *c, PyObject *fake, kin_aten_val val)
 {
     const kin_aten *g = c->out->graph;
     const kin_aten_value *v = kin_aten_at(g, val);
-    capture_entry *e = &c->entries.at[kin_capture_number(stand_in)];
+    capture_entry *e = &c->entries.at[kin_capture_number(fake)];
     PyObject *made = make_instance(g, val, false);
-    bool ok = made != NULL && set_data(c, stand_in, made);
+    bool ok = made != NULL && set_data(c, fake, made);
     Py_XDECREF(made);
-    if (ok && e->twin != NULL) { /* in the same memory, which it gives its name to */
-        PyObject *twin = kin_tensor_view(e->twin, v->ndim, kin_aten_sizes(g, val), kin_aten_strides(g, val), v->offset);
-        ok = twin != NULL;
+    if (ok && e->meta != NULL) { /* in the same memory, which it gives its name to */
+        PyObject *meta = kin_tensor_view(e->meta, v->ndim, kin_aten_sizes(g, val), kin_aten_strides(g, val), v->offset);
+        ok = meta != NULL;
         if (ok)
-            Py_SETREF(e->twin, twin);
+            Py_SETREF(e->meta, meta);
     }
     return ok;
 }
@@ -243,16 +243,16 @@ kin_stand_in_lay_out(capturing *c, PyObject *stand_in, kin_aten_val val)
 uint32_t
 kin_capture_number(PyObject *obj)
 {
-    if (obj == NULL || T.stand_in == NULL || !Py_IS_TYPE(obj, T.stand_in))
+    if (obj == NULL || T.fake == NULL || !Py_IS_TYPE(obj, T.fake))
         return UINT32_MAX;
     PyObject *number = *(PyObject **)((char *)obj + T.number_at);
     return number == NULL ? UINT32_MAX : (uint32_t)PyLong_AsUnsignedLong(number);
 }
 
 uint32_t
-kin_stand_in_storage(capturing *c, PyObject *twin)
+kin_fake_storage(capturing *c, PyObject *meta)
 {
-    const void *name = kin_tensor_storage(twin);
+    const void *name = kin_tensor_storage(meta);
     for (uint32_t i = c->storages.len; i-- > 0;)
         if (c->storages.at[i] == name)
             return i + 1;
@@ -260,14 +260,14 @@ kin_stand_in_storage(capturing *c, PyObject *twin)
 }
 
 uint32_t
-kin_stand_in_new_storage(capturing *c)
+kin_fake_new_storage(capturing *c)
 {
     return kin_vec_push(&c->storages, NULL) == KIN_OK ? c->storages.len : 0;
 }
 
-/* -- twins ------------------------------------------------------------------------------------------------------ */
+/* -- meta tensors ------------------------------------------------------------------------------------------------------ */
 
-/* A stand-in with a twin in the same memory, of the same dtype; else the first in this memory, from which all others come. */
+/* A fake tensor with a meta tensor in the same memory, of the same dtype; else the first in this memory, from which all others come. */
 static uint32_t
 find_relative(const capturing *c, const kin_aten_value *v)
 {
@@ -276,7 +276,7 @@ find_relative(const capturing *c, const kin_aten_value *v)
         const kin_aten_value *other = kin_aten_at(c->out->graph, c->entries.at[i].val);
         if (other->storage != v->storage)
             continue;
-        if (c->entries.at[i].twin != NULL && other->dtype == v->dtype)
+        if (c->entries.at[i].meta != NULL && other->dtype == v->dtype)
             return i;
         first = i;
     }
@@ -284,22 +284,22 @@ find_relative(const capturing *c, const kin_aten_value *v)
 }
 
 PyObject *
-kin_stand_in_twin(capturing *c, uint32_t number)
+kin_fake_meta(capturing *c, uint32_t number)
 {
     capture_entry *e = &c->entries.at[number];
-    if (e->twin != NULL)
-        return e->twin;
+    if (e->meta != NULL)
+        return e->meta;
     const kin_aten *g = c->out->graph;
     const kin_aten_value *v = kin_aten_at(g, e->val);
     uint32_t relative = find_relative(c, v);
     if (relative == number) {
-        e->twin = kin_tensor_new((kin_dtype)v->dtype, v->ndim, kin_aten_sizes(g, e->val), kin_aten_strides(g, e->val), true);
-        if (e->twin != NULL)
-            c->storages.at[v->storage - 1] = kin_tensor_storage(e->twin);
-    } else if (kin_stand_in_twin(c, relative) != NULL)
-        e->twin = kin_tensor_view(c->entries.at[relative].twin, v->ndim, kin_aten_sizes(g, e->val),
+        e->meta = kin_tensor_new((kin_dtype)v->dtype, v->ndim, kin_aten_sizes(g, e->val), kin_aten_strides(g, e->val), true);
+        if (e->meta != NULL)
+            c->storages.at[v->storage - 1] = kin_tensor_storage(e->meta);
+    } else if (kin_fake_meta(c, relative) != NULL)
+        e->meta = kin_tensor_view(c->entries.at[relative].meta, v->ndim, kin_aten_sizes(g, e->val),
                                   kin_aten_strides(g, e->val), v->offset);
-    return e->twin;
+    return e->meta;
 }
 
 void
