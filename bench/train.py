@@ -1,9 +1,9 @@
 """Steps of training, eager against compiled, in turns in one process: model and loss compiled, backward and optimizer as the program
 calls them.
 
-    python bench/train.py [NAME ...] [--turns 12] [--stock] [--whole] [--profile]
+    python bench/train.py [NAME ...] [--turns 12] [--stock] [--whole] [--wall] [--profile]
 
-Reported are medians of processor time over the turns, their quartiles' distance, and the ratio, also of model, loss and backward alone (without the
+Reported are medians of processor time (--wall: of elapsed time, for more than one thread on an idle machine) over the turns, their quartiles' distance, and the ratio, also of model, loss and backward alone (without the
 optimizer, which is eager's in both); the largest relative difference of
 losses over all steps; the first compiled step. --whole also compiles zero_grad, backward and optimizer.step() with it. --profile tells instead
 where the time of a step goes: in eager by operator, in ours by operation of the forward and the backward program.
@@ -22,6 +22,8 @@ import torch.nn.functional as F  # noqa: E402
 from torch import nn  # noqa: E402
 
 import kintsugi  # noqa: E402
+
+clock = time.process_time
 
 
 def _mlp():
@@ -189,10 +191,10 @@ class _Trainer:
 
         def step(*data):
             optimizer.zero_grad()
-            begin = time.process_time()
+            begin = clock()
             value = forward(*data)
             value.backward()
-            self.inner.append(time.process_time() - begin)
+            self.inner.append(clock() - begin)
             optimizer.step()
             return value
 
@@ -213,9 +215,9 @@ class _Trainer:
 
     def step(self):
         torch.set_rng_state(self.random)
-        wall, begin = time.perf_counter(), time.process_time()
+        wall, begin = time.perf_counter(), clock()
         value = self.run(*self.data)
-        self.times.append(time.process_time() - begin)
+        self.times.append(clock() - begin)
         wall = time.perf_counter() - wall
         self.random = torch.get_rng_state()
         self.losses.append(float(value.detach()))
@@ -303,8 +305,11 @@ def main():
     parser.add_argument("--turns", type=int, default=12)
     parser.add_argument("--stock", action="store_true")
     parser.add_argument("--whole", action="store_true")
+    parser.add_argument("--wall", action="store_true")
     parser.add_argument("--profile", action="store_true")
     args = parser.parse_args()
+    if args.wall:
+        globals()["clock"] = time.perf_counter
     torch.set_num_threads(int(os.environ["OMP_NUM_THREADS"]))
     for name in args.names or MODELS:
         if args.profile:

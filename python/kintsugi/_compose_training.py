@@ -8,7 +8,7 @@ that it does not cover; the operator then stays a call.
 import math
 
 import torch
-from torch._prims_common import suggest_memory_format
+from torch._prims_common import make_channels_last_strides_for, make_contiguous_strides_for, suggest_memory_format
 
 _aten = torch.ops.aten
 
@@ -42,12 +42,17 @@ def _channels(x):
     return [d for d in range(x.dim()) if d != 1], [1, x.shape[1]] + [1] * (x.dim() - 2), x.numel() // max(x.shape[1], 1)
 
 
+def _strides_in(format, sizes):
+    """Strides of a tensor of these sizes in the format. None is made: torch.empty would be one more operator of the graph."""
+    return tuple(make_contiguous_strides_for(sizes) if format == torch.contiguous_format else make_channels_last_strides_for(sizes))
+
+
 def _in_format(value, x):
     """The value as a batch norm over x leaves it: in one of the memory formats, also where x lies in none."""
     formats = {4: torch.channels_last, 5: torch.channels_last_3d}
     last = formats.get(x.dim(), torch.contiguous_format)
     format = last if not x.is_contiguous() and (x.is_contiguous(memory_format=last) or suggest_memory_format(x) == last) else torch.contiguous_format
-    if value.stride() == torch.empty(x.shape, device="meta", memory_format=format).stride():
+    if value.stride() == _strides_in(format, x.shape):
         return value
     return _aten.clone.default(value, memory_format=format)
 

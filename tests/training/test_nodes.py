@@ -262,6 +262,7 @@ def test_batch_norm_keeps_its_statistics_once_a_step():
     for a, b in zip(gradients(model), gradients(other), strict=True):
         torch.testing.assert_close(a, b, rtol=1e-3, atol=1e-5)
     assert runs(compiled) > 0
+    assert [row["parts"] for row in kintsugi.stats(compiled)["kernels"]] == [1]  # a batch norm ends no subgraph
 
 
 def test_dropout_draws_what_eager_draws():
