@@ -810,16 +810,24 @@ kin_capture_do(const kin_entry *v, const kin_subgraph *subgraph, PyObject *const
 }
 
 void
+kin_capture_call_deinit(kin_capture_call *call)
+{
+    Py_DECREF(call->op);
+    Py_DECREF(call->args);
+    Py_XDECREF(call->kwargs);
+    Py_XDECREF(call->made);
+}
+
+void
 kin_capture_deinit(kin_capture *c)
 {
     kin_aten_free(c->graph);
-    for (uint32_t i = 0; i < c->calls.len; i++) {
-        Py_DECREF(c->calls.at[i].op);
-        Py_DECREF(c->calls.at[i].args);
-        Py_XDECREF(c->calls.at[i].kwargs);
-        Py_XDECREF(c->calls.at[i].made);
-    }
+    for (uint32_t i = 0; i < c->calls.len; i++)
+        kin_capture_call_deinit(&c->calls.at[i]);
     kin_vec_deinit(&c->calls);
+    for (uint32_t i = 0; i < c->joint.wholes.len; i++)
+        kin_capture_call_deinit(&c->joint.wholes.at[i].call);
+    kin_vec_deinit(&c->joint.wholes);
     kin_vec_deinit(&c->raising);
     kin_vec_deinit(&c->refused);
     kin_vec_deinit(&c->quiet);
