@@ -1,4 +1,5 @@
 """Custom backends: in how many pieces a graph comes, how often they are called, and with what."""
+import functools
 import itertools
 
 import pytest
@@ -36,7 +37,42 @@ def parts_in_a_list(x):
     return torch.cat(parts) + best.values.sum()
 
 
-@pytest.mark.parametrize("fn", [numbers_between, parts_in_a_list])
+class Plain:
+    factor = 3
+
+
+class Heir(Plain):
+    factor = 4
+
+    def apply(self, x):
+        return x * self.factor
+
+
+def made_between(x):
+    y = x + 1
+    return Heir().apply(y) + y
+
+
+def scaled(a, b, *, k):
+    return a * b + k
+
+
+shifted = functools.partial(scaled, k=3)
+
+
+def partial_of_partial(x):
+    y = functools.partial(shifted, x)
+    return y(x) + y(b=2, k=1) + functools.partial(shifted, k=5)(x, x)
+
+
+def slices_of_lists(x):
+    parts = [x * i for i in range(4)]
+    head, tail = parts[:2], parts[3:0:-1]
+    head.append(x.sin())
+    return sum(head) + tail[0] * len(parts) + sum(tail[1:])
+
+
+@pytest.mark.parametrize("fn", [numbers_between, parts_in_a_list, made_between, partial_of_partial, slices_of_lists])
 def test_is_one_graph(fn):
     backend = Counting()
     compiled = kintsugi.compile(fn, backend=backend)
@@ -155,3 +191,42 @@ def test_what_is_told_may_raise(heard):
         compiled(ones(2))
     torch._dynamo.callback.callback_handler.start_callbacks.clear()
     assert torch.equal(compiled(ones(2)), ones(2) + 1)
+
+
+def test_a_slice_is_a_list_of_its_own():
+    def fn(x, items):
+        part = items[1:]
+        part.append(x)
+        return part, items[::-1], part is items, items[:]
+
+    items = [1, 2, 3]
+    compiled = kintsugi.compile(fn, backend="eager")
+    x = ones(2)
+    for _ in range(3):
+        part, turned, same, whole = compiled(x, items)
+        assert part[:2] == [2, 3] and part[2] is x and turned == [3, 2, 1] and not same
+        assert whole == items and whole is not items
+
+
+def test_a_partial_object_may_change():
+    p = functools.partial(scaled, k=3)
+    compiled = kintsugi.compile(lambda x: functools.partial(p, x)(x), backend="eager")
+    for k in (3, 3, 4, 5):
+        p.__setstate__((scaled, (), {"k": k}, {}))
+        assert torch.equal(compiled(ones(2)), ones(2) + k)
+
+
+class Counted:
+    made = 0
+
+    def __del__(self):
+        Counted.made += 1
+
+
+def test_the_death_of_what_is_made_is_seen():
+    def fn(x):
+        Counted()
+        return x + Counted.made
+
+    compiled = kintsugi.compile(fn, backend="eager")
+    assert [compiled(ones(1)).item() for _ in range(4)] == [2, 3, 4, 5]

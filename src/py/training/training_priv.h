@@ -44,9 +44,10 @@ bool launch_order_inputs(const launch_training *t, PyObject *args) KIN_MUST_CHEC
 
 /* -- needed.c ---------------------------------------------------------------------------------------------------- */
 
-/* What the results with a tangent come from: by captured call of the forward part, by input. */
+/* What the results with a tangent come from: by captured call of the forward part; by operator that came as several, which is called in their place then;
+ * by input. */
 typedef struct {
-    bool *calls, *inputs;
+    bool *calls, *wholes, *inputs;
 } launch_needed;
 bool launch_needed_find(const launch_training *t, PyObject *grads, launch_needed *out);
 void launch_needed_deinit(launch_needed *n);
