@@ -408,12 +408,38 @@ def lion_pytorch(compile):
 # ---- one program in one process ----
 
 
+def declare_torchvision():
+    """Many libraries import torchvision, whose C part is for one version of torch each. Where it is for another, its Python part serves all that
+    is used here, once the operators that it wants when imported are declared. What declares them is kept."""
+    import re
+
+    import torch
+
+    declared = torch.library.Library("torchvision", "FRAGMENT")
+    for _ in range(20):
+        try:
+            import torchvision  # noqa: F401
+        except ImportError:
+            pass
+        except RuntimeError as error:
+            missing = re.search(r"operator torchvision::(\w+) does not exist", str(error))
+            if missing is None:
+                raise
+            declared.define(f"{missing[1]}(Tensor boxes) -> Tensor")
+            for name in [name for name in sys.modules if name.partition(".")[0] == "torchvision"]:
+                del sys.modules[name]
+            continue
+        return declared
+
+
 def run_one(name):
     import random
 
     import torch
 
     import kintsugi
+
+    declared = declare_torchvision()  # noqa: F841
 
     def run(compile):
         torch.manual_seed(0)

@@ -219,6 +219,95 @@ def _mse_loss_backward(grad, x, target, reduction):
     return dx if dx.is_contiguous() else _aten.clone.default(dx, memory_format=torch.contiguous_format)
 
 
+# -- attention -------------------------------------------------------------------------------------------------------
+
+# Longest sequences whose weights are made as one tensor, in multiples of the depth of a head: kept for the backward they take half as much memory as
+# query, key, value and result of that head together.
+_LONGEST = 2
+
+
+def _lies_by_heads(x):
+    """[batch, heads, length, depth], in memory as it is or as [batch, length, heads, depth]; None: neither."""
+    return False if x.is_contiguous() else True if x.transpose(1, 2).is_contiguous() else None
+
+
+def _is_short_attention(query, key, value, dropout_p, mask):
+    """Attention of short sequences is a few small products; the operator for long ones goes over blocks of them, on one thread."""
+    if dropout_p != 0 or query.dim() != 4 or not _are_wide(query, key, value, mask) or not query.dtype == key.dtype == value.dtype:
+        return False
+    longest = _LONGEST * query.shape[3]
+    same = query.shape[:2] == key.shape[:2] and key.shape == value.shape and query.shape[3] == key.shape[3]
+    if not same or query.numel() == 0 or key.numel() == 0 or query.shape[2] > longest or key.shape[2] > longest or _lies_by_heads(query) is None:
+        return False
+    return mask is None or (mask.dim() in (2, 4) and mask.dtype == query.dtype and not mask.requires_grad)
+
+
+def _by_heads(x):
+    """As [batch * heads, length, depth], which products take."""
+    x = x if x.is_contiguous() else _aten.clone.default(x, memory_format=torch.contiguous_format)
+    return _aten.view.default(x, [x.shape[0] * x.shape[1], x.shape[2], x.shape[3]])
+
+
+def _from_heads(x, batch, transposed):
+    """Of [batch * heads, length, depth]: four dims again, in memory as [batch, length, heads, depth] where so asked."""
+    x = _aten.view.default(x, [batch, x.shape[0] // batch, x.shape[1], x.shape[2]])
+    if not transposed:
+        return x
+    return _aten.transpose.int(_aten.clone.default(_aten.transpose.int(x, 1, 2), memory_format=torch.contiguous_format), 1, 2)
+
+
+def _scores(query, key, is_causal, mask, scale):
+    """[batch, heads, length, length of the keys]: what softmax is taken of. -inf: not to be seen."""
+    batch, heads, rows, depth = query.shape
+    columns = key.shape[2]
+    scores = _aten.bmm.default(_by_heads(query), _aten.transpose.int(_by_heads(key), 1, 2))
+    scores = _aten.mul.Tensor(_aten.view.default(scores, [batch, heads, rows, columns]), 1 / math.sqrt(depth) if scale is None else scale)
+    if mask is not None:
+        scores = _aten.add.Tensor(scores, mask)
+    if is_causal:
+        row = _aten.unsqueeze.default(_aten.arange.default(rows, device=query.device), 1)
+        later = _aten.gt.Tensor(_aten.arange.default(columns, device=query.device), row)
+        scores = _aten.where.ScalarSelf(later, -math.inf, scores)
+    return scores
+
+
+def _flash_attention(query, key, value, dropout_p=0.0, is_causal=False, *, attn_mask=None, scale=None):
+    """Only where gradients are wanted; without them there is a kernel for all of it."""
+    wanted = query.requires_grad or key.requires_grad or value.requires_grad
+    if not wanted or not _is_short_attention(query, key, value, dropout_p, attn_mask):
+        return NotImplemented
+    scores = _scores(query, key, is_causal, attn_mask, scale)
+    most = _aten.amax.default(scores, [-1], True)
+    if attn_mask is not None:  # a row that sees nothing gives zeros, and 0 in place of the logarithm
+        most = _aten.where.ScalarSelf(_aten.eq.Scalar(most, -math.inf), 0.0, most)
+    total = _aten.sum.dim_IntList(_aten.exp.default(_aten.sub.Tensor(scores, most)), [-1], True)
+    if attn_mask is not None:
+        total = _aten.where.ScalarSelf(_aten.eq.Scalar(total, 0), 1.0, total)
+    logsum = _aten.squeeze.dim(_aten.add.Tensor(most, _aten.log.default(total)), 3)
+    logsum = _aten.transpose.int(_aten.clone.default(_aten.transpose.int(logsum, 1, 2), memory_format=torch.contiguous_format), 1, 2)
+    weights = _aten.exp.default(_aten.sub.Tensor(scores, _aten.unsqueeze.default(logsum, 3)))
+    out = _aten.bmm.default(_by_heads(weights), _by_heads(value))
+    return _from_heads(out, query.shape[0], _lies_by_heads(query)), logsum
+
+
+def _flash_attention_backward(grad, query, key, value, out, logsum, dropout_p, is_causal, *, attn_mask=None, scale=None):
+    if not _is_short_attention(query, key, value, dropout_p, attn_mask) or grad.dtype != query.dtype:
+        return NotImplemented
+    batch, heads, rows, depth = query.shape
+    scores = _scores(query, key, is_causal, attn_mask, scale)
+    weights = _aten.exp.default(_aten.sub.Tensor(scores, _aten.unsqueeze.default(logsum, 3)))
+    flat, back = _by_heads(weights), _by_heads(grad)
+    dvalue = _aten.bmm.default(_aten.transpose.int(flat, 1, 2), back)
+    dweights = _aten.bmm.default(back, _aten.transpose.int(_by_heads(value), 1, 2))
+    dot = _aten.sum.dim_IntList(_aten.mul.Tensor(grad, out), [-1], True)
+    dscores = _aten.sub.Tensor(_aten.view.default(dweights, list(weights.shape)), dot)
+    dscores = _aten.mul.Tensor(_aten.mul.Tensor(weights, dscores), 1 / math.sqrt(depth) if scale is None else scale)
+    dscores = _by_heads(dscores)
+    dquery = _aten.bmm.default(dscores, _by_heads(key))
+    dkey = _aten.bmm.default(_aten.transpose.int(dscores, 1, 2), _by_heads(query))
+    return tuple(_from_heads(x, batch, True) for x in (dquery, dkey, dvalue))
+
+
 # -- parts -----------------------------------------------------------------------------------------------------------
 
 
@@ -245,5 +334,7 @@ TABLE = {"aten.bernoulli_.float": _bernoulli_,
          "aten._log_softmax_backward_data.default": _log_softmax_backward_data,
          "aten.nll_loss_backward.default": _nll_loss_backward,
          "aten.mse_loss_backward.default": _mse_loss_backward,
+         "aten._scaled_dot_product_flash_attention_for_cpu.default": _flash_attention,
+         "aten._scaled_dot_product_flash_attention_for_cpu_backward.default": _flash_attention_backward,
          "aten.slice_backward.default": _slice_backward,
          "aten.select_backward.default": _select_backward}

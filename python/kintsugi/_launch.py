@@ -182,7 +182,8 @@ class Subgraph:
     def _find_symbols(self, inputs):
         """Symbols, where a size is open in the recording; None: there is none, or PyTorch has no symbols for such inputs."""
         opens = self.sizes.find(inputs)
-        if not any(opens) and not any(leaf["vid"] in self.numbers for leaf in self.entries):
+        free = self.sizes.dynamic is not False and any(type(value) is int and value not in (0, 1) for value in inputs)
+        if not any(opens) and not free and not any(leaf["vid"] in self.numbers for leaf in self.entries):
             return None
         try:
             return _symbols.Symbolic(self.entries, inputs, opens)
@@ -255,6 +256,8 @@ def _describe(value):
     """What a compiled graph may depend on, apart from the data."""
     if not isinstance(value, torch.Tensor):
         return (type(value), value) if type(value) in (int, float, bool, str) else type(value)
+    if value.is_nested:
+        return type(value), _symbols.sizes_of(value), value.layout, value.dtype, value.device, value.requires_grad
     strides = value.stride() if value.layout is torch.strided else None
     return type(value), value.shape, strides, value.dtype, value.device, value.requires_grad
 
@@ -266,7 +269,7 @@ def _without_grad(key):
 def _is_like(value, parts):
     if parts is None or not isinstance(value, torch.Tensor):
         return parts is None and not isinstance(value, torch.Tensor)
-    return (value.dtype, list(value.shape)) == (parts[0], parts[1])
+    return (value.dtype, list(_symbols.sizes_of(value))) == (parts[0], parts[1])
 
 
 def imitate(note):
@@ -306,7 +309,7 @@ def _changes_something(node):
     name = node["target"].rpartition(".")[2] if node["op"] != "operator" else ""
     known = getattr(node["callable"], "__name__", name)
     return (name.endswith("_") and not name.endswith("__")) or name in _CHANGING or known in _CHANGING or \
-        "out" in node["kwargs"] or node["kwargs"].get("max_norm") is not None or \
+        "out" in node["kwargs"] or any(node["kwargs"].get(name) is not None for name in ("max_norm", "generator")) or \
         (known in ("embedding", "embedding_bag") and len(node["args"]) > 3) or any(
             (arg is True and name not in _COMPUTES) or (name in _WRITES_IF and arg is not False) for name, arg in [
                 *enumerate(node["args"]), *node["kwargs"].items()]) or \

@@ -102,26 +102,39 @@ class OpenSizes:
         self.seen = None
 
     def find(self, inputs):
-        shapes = [tuple(value.shape) if isinstance(value, torch.Tensor) else None for value in inputs]
+        shapes = [tuple(value.shape) if isinstance(value, torch.Tensor) and not value.is_nested else None for value in inputs]
         if self.seen is not None and self.dynamic is None:
             for changed, before, now in zip(self.changed, self.seen, shapes):
                 if before is not None and now is not None and len(before) == len(now):
                     changed.update(d for d in range(len(now)) if before[d] != now[d])
         self.seen = shapes
-        return [recorded | self._more(value, changed) for value, recorded, changed in zip(inputs, self.recorded, self.changed)]
+        return [(recorded | self._more(value, changed)) - _marked(value, "static")
+                for value, recorded, changed in zip(inputs, self.recorded, self.changed)]
 
     def _more(self, value, changed):
-        if self.dynamic and isinstance(value, torch.Tensor) and not isinstance(value, torch.nn.Parameter):
+        if self.dynamic and isinstance(value, torch.Tensor) and not isinstance(value, torch.nn.Parameter) and not value.is_nested:
             return set(range(value.dim()))
-        return changed
+        return changed if self.dynamic is False else changed | _marked(value, "dynamic") | _marked(value, "weak_dynamic")
+
+
+def sizes_of(tensor):
+    """Its sizes, as a tuple; of a nested tensor, which may have none, those of what it holds."""
+    if not tensor.is_nested:
+        return tuple(tensor.shape)
+    return tuple(tuple(part.shape) for part in tensor.unbind())
+
+
+def _marked(value, how):
+    """Dims that torch._dynamo.mark_dynamic and its like have marked."""
+    return set(getattr(value, f"_dynamo_{how}_indices", ())) if isinstance(value, torch.Tensor) else set()
 
 
 def _layout(value, dims):
     """All that a compiled graph may depend on but for the open sizes: 0 and 1 are sizes of their own."""
     if not isinstance(value, torch.Tensor):
         return type(value) if type(value) is int else (type(value), value)
-    sizes = tuple(min(n, 2) if d in dims else n for d, n in enumerate(value.shape))
-    dense = value.layout is torch.strided
+    sizes = tuple(min(n, 2) if d in dims else n for d, n in enumerate(sizes_of(value)))
+    dense = value.layout is torch.strided and not value.is_nested
     if not dense or not dims:
         strides = value.stride() if dense else None
     elif value.is_contiguous():

@@ -33,7 +33,7 @@ hyperbolic(__m512 x)
 }
 
 AVX512 void
-kin_gates_lstm(int64_t n, const float *gates, float *c, float *to)
+kin_gates_lstm(int64_t n, const float *gates, float *c, float *to, float *kept)
 {
     for (int64_t j = 0; j < n; j += 16) {
         __mmask16 some = lanes(n - j);
@@ -42,11 +42,14 @@ kin_gates_lstm(int64_t n, const float *gates, float *c, float *to)
         __m512 next = _mm512_fmadd_ps(f, _mm512_maskz_loadu_ps(some, c + j), _mm512_mul_ps(i, g));
         _mm512_mask_storeu_ps(c + j, some, next);
         _mm512_mask_storeu_ps(to + j, some, _mm512_mul_ps(o, hyperbolic(next)));
+        const __m512 values[] = {i, f, g, o, next};
+        for (int v = 0; kept != NULL && v < 5; v++)
+            _mm512_mask_storeu_ps(kept + v * n + j, some, values[v]);
     }
 }
 
 AVX512 void
-kin_gates_gru(int64_t n, const float *from, const float *gates, const float *bias, const float *before, float *to)
+kin_gates_gru(int64_t n, const float *from, const float *gates, const float *bias, const float *before, float *to, float *kept)
 {
     for (int64_t j = 0; j < n; j += 16) {
         __mmask16 some = lanes(n - j);
@@ -57,6 +60,58 @@ kin_gates_gru(int64_t n, const float *from, const float *gates, const float *bia
             own = _mm512_add_ps(own, _mm512_maskz_loadu_ps(some, bias + j));
         __m512 next = hyperbolic(_mm512_fmadd_ps(r, own, _mm512_maskz_loadu_ps(some, from + 2 * n + j)));
         _mm512_mask_storeu_ps(to + j, some, _mm512_fmadd_ps(z, _mm512_sub_ps(old, next), next));
+        const __m512 values[] = {r, z, next, own};
+        for (int v = 0; kept != NULL && v < 4; v++)
+            _mm512_mask_storeu_ps(kept + v * n + j, some, values[v]);
+    }
+}
+
+/* The gradient of a sigmoid, and of a hyperbolic tangent, by their value. */
+AVX512 static inline __m512
+sigmoid_backward(__m512 grad, __m512 value)
+{
+    return _mm512_mul_ps(grad, _mm512_fnmadd_ps(value, value, value));
+}
+
+AVX512 static inline __m512
+hyperbolic_backward(__m512 grad, __m512 value)
+{
+    return _mm512_mul_ps(grad, _mm512_fnmadd_ps(value, value, _mm512_set1_ps(1.0f)));
+}
+
+AVX512 void
+kin_gates_lstm_backward(int64_t n, const float *kept, const float *c_before, const float *h, float *c, float *to)
+{
+    for (int64_t j = 0; j < n; j += 16) {
+        __mmask16 some = lanes(n - j);
+        __m512 value[5], back = _mm512_maskz_loadu_ps(some, h + j);
+        for (int v = 0; v < 5; v++)
+            value[v] = _mm512_maskz_loadu_ps(some, kept + v * n + j);
+        __m512 state = hyperbolic(value[4]), old = _mm512_maskz_loadu_ps(some, c_before + j);
+        __m512 grad = _mm512_add_ps(_mm512_maskz_loadu_ps(some, c + j), hyperbolic_backward(_mm512_mul_ps(back, value[3]), state));
+        _mm512_mask_storeu_ps(to + j, some, sigmoid_backward(_mm512_mul_ps(grad, value[2]), value[0]));
+        _mm512_mask_storeu_ps(to + n + j, some, sigmoid_backward(_mm512_mul_ps(grad, old), value[1]));
+        _mm512_mask_storeu_ps(to + 2 * n + j, some, hyperbolic_backward(_mm512_mul_ps(grad, value[0]), value[2]));
+        _mm512_mask_storeu_ps(to + 3 * n + j, some, sigmoid_backward(_mm512_mul_ps(back, state), value[3]));
+        _mm512_mask_storeu_ps(c + j, some, _mm512_mul_ps(grad, value[1]));
+    }
+}
+
+AVX512 void
+kin_gates_gru_backward(int64_t n, const float *kept, const float *before, float *h, float *to_input, float *to_state)
+{
+    for (int64_t j = 0; j < n; j += 16) {
+        __mmask16 some = lanes(n - j);
+        __m512 back = _mm512_maskz_loadu_ps(some, h + j), r = _mm512_maskz_loadu_ps(some, kept + j), z = _mm512_maskz_loadu_ps(some, kept + n + j);
+        __m512 next = _mm512_maskz_loadu_ps(some, kept + 2 * n + j), own = _mm512_maskz_loadu_ps(some, kept + 3 * n + j);
+        __m512 old = _mm512_maskz_loadu_ps(some, before + j);
+        __m512 new = hyperbolic_backward(_mm512_fnmadd_ps(back, z, back), next);
+        const __m512 grads[] = {sigmoid_backward(_mm512_mul_ps(new, own), r), sigmoid_backward(_mm512_mul_ps(back, _mm512_sub_ps(old, next)), z), new};
+        for (int v = 0; v < 3; v++) {
+            _mm512_mask_storeu_ps(to_input + v * n + j, some, grads[v]);
+            _mm512_mask_storeu_ps(to_state + v * n + j, some, v < 2 ? grads[v] : _mm512_mul_ps(new, r));
+        }
+        _mm512_mask_storeu_ps(h + j, some, _mm512_mul_ps(back, z));
     }
 }
 
@@ -123,12 +178,22 @@ kin_gates_multiply_row(int64_t columns, int64_t k, const float *a, const float *
 }
 
 void
-kin_gates_lstm(int64_t n, const float *gates, float *c, float *to)
+kin_gates_lstm(int64_t n, const float *gates, float *c, float *to, float *kept)
 {
 }
 
 void
-kin_gates_gru(int64_t n, const float *from, const float *gates, const float *bias, const float *before, float *to)
+kin_gates_gru(int64_t n, const float *from, const float *gates, const float *bias, const float *before, float *to, float *kept)
+{
+}
+
+void
+kin_gates_lstm_backward(int64_t n, const float *kept, const float *c_before, const float *h, float *c, float *to)
+{
+}
+
+void
+kin_gates_gru_backward(int64_t n, const float *kept, const float *before, float *h, float *to_input, float *to_state)
 {
 }
 

@@ -24,6 +24,7 @@ typedef struct {
     float *h, *c;      /* [rows, width]: before the first step, and before the step at hand */
     float *bias;       /* [width] */
     float *row;        /* of `from`, where its elements do not lie together */
+    float *kept;       /* what the first step keeps of the first row, or NULL */
 } walker;
 
 static void
@@ -49,6 +50,7 @@ open_walker(walker *w, const sharing *s, int64_t first, int64_t rows)
     w->c = w->h + rows * x->width;
     w->row = w->c + rows * x->width;
     w->bias = w->row + w->columns;
+    w->kept = x->keeps ? x->to + (x->steps * x->batch) * x->width : NULL;
     if (x->bias != NULL)
         gather(x->bias, x->bias_stride, x->width, w->bias);
     for (int64_t i = 0; i < rows; i++) {
@@ -70,22 +72,20 @@ row_from(const walker *w, int64_t step, int64_t row)
     return w->row;
 }
 
-/* gates [+]= h times the matrix, panel by panel. */
+/* to [rows, columns] [+]= from [rows, k] times the matrix, panel by panel. */
 static void
-multiply(const walker *w, const float *h, bool add)
+multiply(int64_t rows, int64_t k, int64_t columns, const float *from, const float *panels, float *to, bool add)
 {
-    int64_t width = w->x->width;
-    if (w->rows == 1) {
-        kin_gates_multiply_row(w->columns, width, h, w->panels, w->gates, add);
+    if (rows == 1) {
+        kin_gates_multiply_row(columns, k, from, panels, to, add);
         return;
     }
-    for (int64_t j = 0; j < w->columns; j += KIN_TILE_COLUMNS) {
-        int64_t n = w->columns - j < KIN_TILE_COLUMNS ? w->columns - j : KIN_TILE_COLUMNS;
-        const float *panel = w->panels + j * width;
-        for (int64_t i = 0, some; i < w->rows; i += some) {
-            some = w->rows - i < KIN_TILE_ROWS ? w->rows - i : KIN_TILE_ROWS;
-            kin_tile_multiply((unsigned)some, (unsigned)n, width, h + i * width, width, panel, w->gates + i * w->columns + j, w->columns, add,
-                              panel);
+    for (int64_t j = 0; j < columns; j += KIN_TILE_COLUMNS) {
+        int64_t n = columns - j < KIN_TILE_COLUMNS ? columns - j : KIN_TILE_COLUMNS;
+        const float *panel = panels + j * k;
+        for (int64_t i = 0, some; i < rows; i += some) {
+            some = rows - i < KIN_TILE_ROWS ? rows - i : KIN_TILE_ROWS;
+            kin_tile_multiply((unsigned)some, (unsigned)n, k, from + i * k, k, panel, to + i * columns + j, columns, add, panel);
         }
     }
 }
@@ -95,9 +95,10 @@ finish_row(const walker *w, int64_t step, int64_t i, const float *before, float 
 {
     const kin_recurrent *x = w->x;
     float *gates = w->gates + i * w->columns;
+    float *kept = w->kept == NULL ? NULL : w->kept + (step * x->batch + w->first + i) * kin_cell_keeps(x->cell) * x->width;
     switch (x->cell) {
-    case KIN_CELL_LSTM: kin_gates_lstm(x->width, gates, w->c + i * x->width, to); break;
-    case KIN_CELL_GRU: kin_gates_gru(x->width, row_from(w, step, i), gates, x->bias != NULL ? w->bias : NULL, before, to); break;
+    case KIN_CELL_LSTM: kin_gates_lstm(x->width, gates, w->c + i * x->width, to, kept); break;
+    case KIN_CELL_GRU: kin_gates_gru(x->width, row_from(w, step, i), gates, x->bias != NULL ? w->bias : NULL, before, to, kept); break;
     case KIN_CELL_TANH: kin_gates_tanh(x->width, gates, to); break;
     case KIN_CELL_RELU: kin_gates_relu(x->width, gates, to); break;
     }
@@ -111,7 +112,7 @@ do_step(const walker *w, int64_t step, const float *before)
     for (int64_t i = 0; add && i < w->rows; i++)
         gather(x->from + step * x->from_strides[0] + (w->first + i) * x->from_strides[1], x->from_strides[2], w->columns,
                w->gates + i * w->columns);
-    multiply(w, before, add);
+    multiply(w->rows, x->width, w->columns, before, w->panels, w->gates, add);
     float *to = x->to + (step * x->batch + w->first) * x->width;
     for (int64_t i = 0; i < w->rows; i++)
         finish_row(w, step, i, before + i * x->width, to + i * x->width);
@@ -133,39 +134,176 @@ run_share(int64_t begin, int64_t end, void *arg)
         do_step(&w, step, before);
         before = x->to + (step * x->batch + begin) * x->width;
     }
-    if (x->cell == KIN_CELL_LSTM)
+    if (x->cell == KIN_CELL_LSTM && !x->keeps)
         kin_tile_copy(w.c, w.rows * x->width, x->to + (x->steps * x->batch + begin) * x->width);
     free(w.gates);
 }
 
-/* Where they lie at multiples of 64 bytes; *copy is to be freed. NULL without memory. */
+/* Where they lie at multiples of 64 bytes, `columns` of k rows; *copy is to be freed. NULL without memory. */
 static const float *
-aligned_panels(const kin_recurrent *x, float **copy)
+aligned_panels(const float *given, int64_t columns, int64_t k, float **copy)
 {
     *copy = NULL;
-    if ((uintptr_t)x->panels % 64 == 0)
-        return x->panels;
-    int64_t columns = kin_cell_gates(x->cell) * x->width, panels = (columns + KIN_TILE_COLUMNS - 1) / KIN_TILE_COLUMNS;
-    int64_t n = panels * KIN_TILE_COLUMNS * x->width;
+    if ((uintptr_t)given % 64 == 0)
+        return given;
+    int64_t panels = (columns + KIN_TILE_COLUMNS - 1) / KIN_TILE_COLUMNS, n = panels * KIN_TILE_COLUMNS * k;
     *copy = aligned_alloc(64, (size_t)n * sizeof(float));
     if (*copy != NULL)
-        kin_tile_copy(x->panels, n, *copy);
+        kin_tile_copy(given, n, *copy);
     return *copy;
+}
+
+/* Fewest rows of the batch that are worth a thread; fewer than four make poor tiles. */
+static int64_t
+grain_of(kin_cell cell, int64_t steps, int64_t width)
+{
+    double work = (double)steps * (double)width * (double)width * (double)kin_cell_gates(cell); /* of a row */
+    return work * 4 >= THREAD_WORK ? 4 : (int64_t)(THREAD_WORK / work) + 1;
 }
 
 bool
 kin_recurrent_run(const kin_recurrent *x, kin_parallel parallel)
 {
     float *copy;
-    sharing s = {.x = x, .panels = aligned_panels(x, &copy)};
+    sharing s = {.x = x, .panels = aligned_panels(x->panels, kin_cell_gates(x->cell) * x->width, x->width, &copy)};
     if (s.panels == NULL)
         return false;
-    double work = (double)x->steps * (double)x->width * (double)x->width * (double)kin_cell_gates(x->cell); /* of a row */
-    int64_t grain = work * 4 >= THREAD_WORK ? 4 : (int64_t)(THREAD_WORK / work) + 1; /* fewer rows make poor tiles */
+    int64_t grain = grain_of(x->cell, x->steps, x->width);
     if (parallel != NULL && x->batch > grain)
         parallel(x->batch, grain, run_share, &s);
     else
         run_share(0, x->batch, &s);
+    free(copy);
+    return atomic_load(&s.failed) == 0;
+}
+
+/* -- back ----------------------------------------------------------------------------------------------------------- */
+
+typedef struct {
+    const kin_recurrent_backward *x;
+    const float *panels;
+    atomic_int failed;
+} sharing_back;
+
+/* Some rows of the batch, on their way back. */
+typedef struct {
+    const kin_recurrent_backward *x;
+    const float *panels;
+    int64_t first, rows, columns;
+    float *h, *c;     /* [rows, width]: gradients of what the step at hand gave */
+    float *row;       /* [width], [kept * width]: where elements do not lie together */
+} walker_back;
+
+/* Row of three dims, or a copy. */
+static const float *
+row_at(const float *from, const int64_t *strides, int64_t step, int64_t row, int64_t n, float *copy)
+{
+    from += step * strides[0] + row * strides[1];
+    if (strides[2] == 1)
+        return from;
+    gather(from, strides[2], n, copy);
+    return copy;
+}
+
+/* Gradients by the input's product, or by the other one; LSTM's are the same. */
+static float *
+to_at(const walker_back *w, int64_t step, int64_t row, bool state)
+{
+    const kin_recurrent_backward *x = w->x;
+    int64_t part = state && x->cell == KIN_CELL_GRU ? x->steps : 0;
+    return x->to + ((part + step) * x->batch + w->first + row) * w->columns;
+}
+
+/* What the step began with. */
+static const float *
+before_of(const walker_back *w, int64_t step, int64_t i)
+{
+    const kin_recurrent_backward *x = w->x;
+    int64_t before = x->reverse ? step + 1 : step - 1, row = w->first + i;
+    bool lstm = x->cell == KIN_CELL_LSTM;
+    const int64_t *first = lstm ? x->first_c_strides : x->first_h_strides;
+    if (before < 0 || before == x->steps) {
+        gather((lstm ? x->first_c : x->first_h) + row * first[0], first[1], x->width, w->row);
+        return w->row;
+    }
+    if (!lstm)
+        return row_at(x->results, x->results_strides, before, row, x->width, w->row);
+    const int64_t *strides = x->kept_strides;
+    return row_at(x->kept + 4 * x->width * strides[2], strides, before, row, x->width, w->row);
+}
+
+static void
+back_row(const walker_back *w, int64_t step, int64_t i)
+{
+    const kin_recurrent_backward *x = w->x;
+    int64_t row = w->first + i;
+    float *h = w->h + i * x->width, *to = to_at(w, step, i, false);
+    const float *back = x->back + step * x->back_strides[0] + row * x->back_strides[1];
+    for (int64_t j = 0; j < x->width; j++)
+        h[j] += back[j * x->back_strides[2]];
+    const float *kept = row_at(x->kept, x->kept_strides, step, row, kin_cell_keeps(x->cell) * x->width, w->row + x->width);
+    const float *before = before_of(w, step, i);
+    if (x->cell == KIN_CELL_LSTM)
+        kin_gates_lstm_backward(x->width, kept, before, h, w->c + i * x->width, to);
+    else
+        kin_gates_gru_backward(x->width, kept, before, h, to, to_at(w, step, i, true));
+}
+
+static bool
+open_walker_back(walker_back *w, const sharing_back *s, int64_t first, int64_t rows)
+{
+    const kin_recurrent_backward *x = s->x;
+    *w = (walker_back){.x = x, .panels = s->panels, .first = first, .rows = rows, .columns = kin_cell_gates(x->cell) * x->width};
+    int64_t floats = (2 * rows + 1 + kin_cell_keeps(x->cell)) * x->width;
+    w->h = aligned_alloc(64, (size_t)(floats * (int64_t)sizeof(float) + 63) / 64 * 64);
+    if (w->h == NULL)
+        return false;
+    w->c = w->h + rows * x->width;
+    w->row = w->c + rows * x->width;
+    for (int64_t i = 0; i < rows; i++) {
+        gather(x->h + (first + i) * x->h_strides[0], x->h_strides[1], x->width, w->h + i * x->width);
+        if (x->cell == KIN_CELL_LSTM)
+            gather(x->c + (first + i) * x->c_strides[0], x->c_strides[1], x->width, w->c + i * x->width);
+    }
+    return true;
+}
+
+static void
+back_share(int64_t begin, int64_t end, void *arg)
+{
+    sharing_back *s = arg;
+    const kin_recurrent_backward *x = s->x;
+    walker_back w;
+    if (!open_walker_back(&w, s, begin, end - begin)) {
+        atomic_store(&s->failed, 1);
+        return;
+    }
+    bool gru = x->cell == KIN_CELL_GRU;
+    for (int64_t k = x->steps; k-- > 0;) {
+        int64_t step = x->reverse ? x->steps - 1 - k : k;
+        for (int64_t i = 0; i < w.rows; i++)
+            back_row(&w, step, i);
+        multiply(w.rows, w.columns, x->width, to_at(&w, step, 0, true), w.panels, w.h, gru);
+    }
+    float *firsts = x->to + (gru ? 2 : 1) * x->steps * x->batch * w.columns;
+    kin_tile_copy(w.h, w.rows * x->width, firsts + begin * x->width);
+    if (!gru)
+        kin_tile_copy(w.c, w.rows * x->width, firsts + (x->batch + begin) * x->width);
+    free(w.h);
+}
+
+bool
+kin_recurrent_run_backward(const kin_recurrent_backward *x, kin_parallel parallel)
+{
+    float *copy;
+    sharing_back s = {.x = x, .panels = aligned_panels(x->panels, x->width, kin_cell_gates(x->cell) * x->width, &copy)};
+    if (s.panels == NULL)
+        return false;
+    int64_t grain = grain_of(x->cell, x->steps, x->width);
+    if (parallel != NULL && x->batch > grain)
+        parallel(x->batch, grain, back_share, &s);
+    else
+        back_share(0, x->batch, &s);
     free(copy);
     return atomic_load(&s.failed) == 0;
 }

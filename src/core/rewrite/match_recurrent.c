@@ -1,4 +1,6 @@
-/* Operators that do all layers of an nn.RNN, nn.GRU or nn.LSTM become, for each layer and direction, a product and a RECURRENT call. */
+/* Operators that do all layers of an nn.RNN, nn.GRU or nn.LSTM become, for each layer and direction, a product and a RECURRENT call. In training they come
+ * layer by layer (kintsugi/_recurrent.py), and their gradients become a RECURRENT_BACKWARD call and products.
+ */
 #include "core/rewrite/rewrite_priv.h"
 
 #include "core/kernels/recurrent.h"
@@ -13,6 +15,8 @@ typedef struct {
     kin_irn call;      /* of p */
     unsigned weights;  /* number of its first weight among the arguments */
     kin_irn h, c;      /* of the new program: [parts, batch, width]; c: 0 = none */
+    bool keeps, reverse; /* a layer in training; reverse: its only direction */
+    kin_irn kept;      /* [steps, batch, kept * width] */
     kin_irn last_h[MOST_PARTS], last_c[MOST_PARTS];
     unsigned parts;
 } layers;
@@ -163,18 +167,34 @@ from_input(rewriting *r, const layers *x, unsigned part, kin_irn in, bool batch_
     return kin_ir_permute(q, kin_ir_reshape(q, made, 3, (int64_t[]){x->batch, x->steps, columns}), (int64_t[]){1, 0, 2});
 }
 
-/* The matrix between steps, [gates * width, width], as panels. */
+/* A matrix as panels; turned: [columns, k], the other way round than it is multiplied with. */
 static kin_irn
-panels_of(rewriting *r, const layers *x, unsigned part)
+panels_of(kin_ir *q, kin_irn w, bool turned)
 {
-    kin_ir *q = r->out->ir;
-    kin_irn w = rewrite_copy(r, weight(r, x, part, 1));
-    int64_t columns = x->gates * x->width, panels = (columns + KIN_TILE_COLUMNS - 1) / KIN_TILE_COLUMNS;
-    int64_t padded[2] = {panels * KIN_TILE_COLUMNS, x->width}, low[2] = {0, 0};
-    if (padded[0] != columns)
+    const int64_t *sizes = kin_ir_sizes(q, w), low[2] = {0, 0};
+    int64_t columns = sizes[!turned], k = sizes[turned], panels = (columns + KIN_TILE_COLUMNS - 1) / KIN_TILE_COLUMNS;
+    int64_t padded[2] = {k, k};
+    padded[!turned] = panels * KIN_TILE_COLUMNS;
+    if (padded[!turned] != columns)
         w = kin_ir_pad(q, w, kin_ir_const(q, KIN_F32, (kin_scalar){.f = 0}, 0, NULL), low, padded);
-    w = kin_ir_reshape(q, w, 3, (int64_t[]){panels, KIN_TILE_COLUMNS, x->width});
-    return kin_ir_unary(q, KIN_IR_CAST, kin_ir_permute(q, w, (int64_t[]){0, 2, 1})); /* a copy: they lie like that */
+    w = kin_ir_reshape(q, w, 3, turned ? (int64_t[]){panels, KIN_TILE_COLUMNS, k} : (int64_t[]){k, panels, KIN_TILE_COLUMNS});
+    return kin_ir_unary(q, KIN_IR_CAST, kin_ir_permute(q, w, turned ? (int64_t[]){0, 2, 1} : (int64_t[]){1, 0, 2})); /* a copy: they lie like that */
+}
+
+/* What a layer gives, behind its results, as it keeps it for the way back. */
+static void
+find_kept(kin_ir *q, layers *x, kin_irn made)
+{
+    int64_t keeps = kin_cell_keeps(x->cell);
+    x->kept = kin_ir_reshape(q, stretch(q, made, x->steps, x->steps * keeps), 3, (int64_t[]){x->steps, x->batch, keeps * x->width});
+}
+
+/* The last c among it. */
+static kin_irn
+last_c_of(kin_ir *q, const layers *x, bool reverse)
+{
+    int64_t starts[3] = {reverse ? 0 : x->steps - 1, 0, 4 * x->width}, steps[3] = {1, 1, 1};
+    return kin_ir_slice(q, x->kept, starts, steps, (int64_t[]){1, x->batch, x->width});
 }
 
 /* [steps, batch, width] of one direction of a layer; its last states are noted. */
@@ -182,23 +202,25 @@ static kin_irn
 emit_part(rewriting *r, layers *x, unsigned part, kin_irn in, bool batch_first)
 {
     kin_ir *q = r->out->ir;
-    bool reverse = x->both && part % 2 == 1, bias = x->cell == KIN_CELL_GRU && x->biases;
+    bool reverse = x->reverse || (x->both && part % 2 == 1), bias = x->cell == KIN_CELL_GRU && x->biases;
     kin_irn args[5];
     unsigned nargs = 0;
     args[nargs++] = from_input(r, x, part, in, batch_first);
     args[nargs++] = state_of(q, x, x->h, part);
-    args[nargs++] = panels_of(r, x, part);
+    args[nargs++] = panels_of(q, rewrite_copy(r, weight(r, x, part, 1)), true);
     if (bias)
         args[nargs++] = stretch(q, rewrite_copy(r, weight(r, x, part, 3)), 2 * x->width, x->width);
     if (x->c != 0)
         args[nargs++] = state_of(q, x, x->c, part);
-    kin_library_call call = {.kind = KIN_LIBRARY_RECURRENT, .cell = (uint8_t)x->cell, .reverse = reverse, .has_bias = bias, .has_add = x->c != 0,
+    kin_library_call call = {.kind = KIN_LIBRARY_RECURRENT, .cell = (uint8_t)x->cell, .reverse = reverse, .keeps = x->keeps, .has_bias = bias, .has_add = x->c != 0,
                              .call = (uint32_t)kin_ir_attrs(r->p, x->call)[0]};
-    const int64_t sizes[3] = {x->steps + (x->c != 0), x->batch, x->width};
+    const int64_t sizes[3] = {x->steps + (x->keeps ? x->steps * kin_cell_keeps(x->cell) : x->c != 0), x->batch, x->width};
     kin_irn made = rewrite_emit(r, &call, "library.recurrent", args, nargs, KIN_F32, 3, sizes, NULL);
     x->last_h[part] = stretch(q, made, reverse ? 0 : x->steps - 1, 1);
-    x->last_c[part] = x->c != 0 ? stretch(q, made, x->steps, 1) : 0;
-    return x->c != 0 ? stretch(q, made, 0, x->steps) : made;
+    if (x->keeps)
+        find_kept(q, x, made);
+    x->last_c[part] = x->c == 0 ? 0 : x->keeps ? last_c_of(q, x, reverse) : stretch(q, made, x->steps, 1);
+    return sizes[0] > x->steps ? stretch(q, made, 0, x->steps) : made;
 }
 
 static kin_irn
@@ -233,5 +255,153 @@ rewrite_recurrent(rewriting *r, kin_irn n)
     for (kin_irn m = n; m < r->p->nodes.len; m++)
         if (kin_ir_at(r->p, m)->op == KIN_IR_RESULT && kin_ir_arg(r->p, m, 0) == call)
             r->map[m] = results[kin_ir_attrs(r->p, m)[0]];
+    return r->map[n];
+}
+
+/* -- training ----------------------------------------------------------------------------------------------------- */
+
+enum { OURS = 16, TORCH_LSTM = 2, TORCH_GRU = 3 /* cells, as `mode` tells them: _recurrent.py */ };
+
+/* Arguments of the captured call: weights and states come second, then what it is. Going back, results and their gradients are in between. */
+enum { FORWARD_FLAGS = 7, BACKWARD_FLAGS = 13, BACKWARD_KEPT = 13 /* among its tensors */ };
+
+/* A layer in one direction that _recurrent.py made; flags: which arguments say what it is. They were looked at there. */
+static bool
+read_trained(const rewriting *r, kin_irn call, bool back, layers *x)
+{
+    const kin_aten_call *captured = rewrite_captured(r, call);
+    unsigned flags = back ? BACKWARD_FLAGS : FORWARD_FLAGS;
+    int64_t reverse, mode, biases;
+    *x = (layers){.call = call, .weights = 1, .layers = 1, .parts = 1, .keeps = true};
+    if (!read_flag(r, captured, flags, &reverse) || !read_flag(r, captured, flags + (back ? 1 : 2), &mode) || !read_flag(r, captured, flags + (back ? 4 : 5), &biases) ||
+        (mode != OURS + TORCH_LSTM && mode != OURS + TORCH_GRU))
+        return false;
+    x->cell = mode == OURS + TORCH_LSTM ? KIN_CELL_LSTM : KIN_CELL_GRU;
+    x->reverse = reverse != 0;
+    x->biases = biases != 0;
+    const int64_t *sizes = kin_ir_sizes(r->p, kin_ir_arg(r->p, call, 0));
+    x->steps = sizes[0];
+    x->batch = sizes[1];
+    x->width = kin_ir_sizes(r->p, kin_ir_arg(r->p, call, 5))[1];
+    x->gates = kin_cell_gates(x->cell);
+    return true;
+}
+
+/* [batch, width] as the only part. */
+static kin_irn
+only_state(rewriting *r, const layers *x, unsigned arg)
+{
+    return kin_ir_reshape(r->out->ir, rewrite_copy(r, kin_ir_arg(r->p, x->call, arg)), 3, (int64_t[]){1, x->batch, x->width});
+}
+
+static void
+emit_trained(rewriting *r, layers *x)
+{
+    kin_ir *q = r->out->ir;
+    const int64_t sizes[2] = {x->batch, x->width};
+    x->h = only_state(r, x, 5);
+    x->c = x->cell == KIN_CELL_LSTM ? only_state(r, x, 6) : 0;
+    kin_irn results[4] = {emit_part(r, x, 0, rewrite_copy(r, kin_ir_arg(r->p, x->call, 0)), false)};
+    results[1] = kin_ir_reshape(q, x->last_h[0], 2, sizes);
+    if (x->c != 0)
+        results[2] = kin_ir_reshape(q, x->last_c[0], 2, sizes);
+    results[3] = x->kept;
+    for (kin_irn m = 1; m < r->p->nodes.len; m++)
+        if (kin_ir_at(r->p, m)->op == KIN_IR_RESULT && kin_ir_arg(r->p, m, 0) == x->call)
+            r->map[m] = results[kin_ir_attrs(r->p, m)[0]];
+}
+
+/* What the way back through the steps gave: gradients of the products, [steps * batch, gates * width], and of the first states. */
+typedef struct {
+    kin_irn by_input, by_state, h, c;
+} way_back;
+
+static kin_irn
+part_of(kin_ir *q, kin_irn made, int64_t from, int64_t rows, int64_t columns)
+{
+    return kin_ir_reshape(q, stretch(q, made, from, rows * columns), 2, (int64_t[]){rows, columns});
+}
+
+static way_back
+emit_way_back(rewriting *r, const layers *x)
+{
+    enum { BACK = 10, BACK_H, BACK_C, FIRST_H = 5, FIRST_C, RESULTS };
+    kin_ir *q = r->out->ir;
+    bool gru = x->cell == KIN_CELL_GRU;
+    const unsigned taken[6] = {BACK, BACK_H, BACKWARD_KEPT, 0, gru ? RESULTS : BACK_C, gru ? FIRST_H : FIRST_C};
+    kin_irn args[6];
+    for (unsigned i = 0; i < 6; i++)
+        args[i] = i == 3 ? panels_of(q, rewrite_copy(r, weight(r, x, 0, 1)), false) : rewrite_copy(r, kin_ir_arg(r->p, x->call, taken[i]));
+    kin_library_call call = {.kind = KIN_LIBRARY_RECURRENT_BACKWARD, .cell = (uint8_t)x->cell, .reverse = x->reverse,
+                             .call = (uint32_t)kin_ir_attrs(r->p, x->call)[0]};
+    int64_t rows = x->steps * x->batch, columns = x->gates * x->width, all = rows * columns, states = (gru ? 2 : 1) * all, one = x->batch * x->width;
+    const int64_t size = states + (gru ? 1 : 2) * one;
+    kin_irn made = rewrite_emit(r, &call, "library.recurrent_backward", args, 6, KIN_F32, 1, &size, NULL);
+    way_back back = {.by_input = part_of(q, made, 0, rows, columns), .h = part_of(q, made, states, x->batch, x->width)};
+    back.by_state = gru ? part_of(q, made, all, rows, columns) : back.by_input;
+    back.c = gru ? 0 : part_of(q, made, states + one, x->batch, x->width);
+    return back;
+}
+
+static kin_irn
+product_of(rewriting *r, const layers *x, kin_irn a, kin_irn b)
+{
+    kin_library_call call = {.kind = KIN_LIBRARY_MATMUL, .call = (uint32_t)kin_ir_attrs(r->p, x->call)[0]};
+    const int64_t sizes[2] = {kin_ir_sizes(r->out->ir, a)[0], kin_ir_sizes(r->out->ir, b)[1]};
+    return rewrite_emit(r, &call, "library.matmul", (kin_irn[]){a, b}, 2, KIN_F32, 2, sizes, NULL);
+}
+
+/* What each step began with, [steps * batch, width]. */
+static kin_irn
+befores_of(rewriting *r, const layers *x)
+{
+    enum { FIRST_H = 5, RESULTS = 7 };
+    kin_ir *q = r->out->ir;
+    kin_irn first = only_state(r, x, FIRST_H);
+    if (x->steps > 1) {
+        kin_irn others = stretch(q, rewrite_copy(r, kin_ir_arg(r->p, x->call, RESULTS)), x->reverse ? 1 : 0, x->steps - 1);
+        kin_irn parts[2] = {x->reverse ? others : first, x->reverse ? first : others};
+        first = kin_ir_cat(q, parts, 2, 0);
+    }
+    return kin_ir_reshape(q, first, 2, (int64_t[]){x->steps * x->batch, x->width});
+}
+
+/* Results of the operator that goes back: of the input, both weights, both biases, the first h and c. */
+static kin_irn
+gradient_of(rewriting *r, const layers *x, const way_back *back, int64_t which)
+{
+    kin_ir *q = r->out->ir;
+    kin_irn in = rewrite_copy(r, kin_ir_arg(r->p, x->call, 0));
+    int64_t features = kin_ir_sizes(q, in)[2], columns = x->gates * x->width, first = 0;
+    const int64_t turned[2] = {1, 0};
+    switch (which) {
+    case 0: return kin_ir_reshape(q, product_of(r, x, back->by_input, rewrite_copy(r, weight(r, x, 0, 0))), 3, (int64_t[]){x->steps, x->batch, features});
+    case 1:
+        in = kin_ir_reshape(q, in, 2, (int64_t[]){x->steps * x->batch, features});
+        return product_of(r, x, kin_ir_permute(q, back->by_input, turned), in);
+    case 2: return product_of(r, x, kin_ir_permute(q, back->by_state, turned), befores_of(r, x));
+    case 3:
+    case 4: return kin_ir_reshape(q, kin_ir_reduce(q, KIN_IR_REDUCE_SUM, which == 3 ? back->by_input : back->by_state, 1, &first), 1, &columns);
+    case 5: return back->h;
+    default: return back->c;
+    }
+}
+
+kin_irn
+rewrite_trained_layer(rewriting *r, kin_irn n)
+{
+    kin_irn call = kin_ir_arg(r->p, n, 0);
+    bool back = rewrite_is(r, call, KIN_ATEN_OP(mkldnn_rnn_layer_backward, default));
+    layers x;
+    if ((!back && !rewrite_is(r, call, KIN_ATEN_OP(mkldnn_rnn_layer, default))) || !read_trained(r, call, back, &x))
+        return 0;
+    if (!back) {
+        emit_trained(r, &x);
+        return r->map[n];
+    }
+    way_back way = emit_way_back(r, &x);
+    for (kin_irn m = n; m < r->p->nodes.len; m++)
+        if (kin_ir_at(r->p, m)->op == KIN_IR_RESULT && kin_ir_arg(r->p, m, 0) == call)
+            r->map[m] = gradient_of(r, &x, &way, kin_ir_attrs(r->p, m)[0]);
     return r->map[n];
 }

@@ -128,6 +128,8 @@ rewrite_nodes(rewriting *r, const conv_plans *plans)
         if (op == KIN_IR_RESULT && r->map[n] == 0 && r->may.own)
             r->map[n] = rewrite_recurrent(r, n);
         if (op == KIN_IR_RESULT && r->map[n] == 0 && r->may.own)
+            r->map[n] = rewrite_trained_layer(r, n);
+        if (op == KIN_IR_RESULT && r->map[n] == 0 && r->may.own)
             r->map[n] = rewrite_convolution_backward(r, n);
         rewrite_copy(r, n);
     }

@@ -4,7 +4,8 @@
  * - addmm is decomposed: the bias fuses into what follows. The product itself becomes a MATMUL call; several products of one
  *   matrix with frozen ones (query, key and value) become one call, their results slices of its.
  * - Attention becomes a call of core/kernels/attention.h where products are our own, too.
- * - Layers of nn.RNN, nn.GRU and nn.LSTM: one product for the input of all steps, then a call of core/kernels/recurrent.h that goes through them.
+ * - Layers of nn.RNN, nn.GRU and nn.LSTM: one product for the input of all steps, then a call of core/kernels/recurrent.h that goes through them. Their
+ *   gradients: a call that goes back through the steps, then one product each for all steps.
  * - A convolution with frozen weights absorbs what follows it: batch norm (into the weights), an added value, relu, limits.
  *   It is done by core/kernels/convolution.h where that supports it, else by PyTorch's library. Both prefer channels-last memory
  *   (channels_last.c).
@@ -22,6 +23,8 @@ typedef enum {
     KIN_LIBRARY_ATTENTION, /* args: query, key, value [B, H, L, D], then a mask when has_add; writes INTO its result */
     KIN_LIBRARY_RECURRENT, /* args: from [steps, batch, gates * width], h [batch, width], panels [n, width, 32] of the matrix between steps, then
                          * bias when has_bias, then c when has_add (recurrent.h); writes INTO its result */
+    KIN_LIBRARY_RECURRENT_BACKWARD, /* args: gradients of the results and of the last one, what was kept, panels, then of LSTM the gradient of the last c and the
+                         * first c, of GRU the results and the first h (recurrent.h); writes INTO its result, of one dim */
     KIN_LIBRARY_CONV_WEIGHT, /* args: what comes back [N, F, space...], x [N, C, space...]; writes INTO the filters' gradient [F, kernel..., C] */
     KIN_LIBRARY_BERNOULLI, /* no args; draws numbers of PyTorch's generator INTO its result, 1 with probability `scale`, else 0 */
     KIN_LIBRARY_CONV    /* args: x [N, C, space...], weight, then bias when has_bias, then what is added when has_add; our own ones
@@ -40,7 +43,7 @@ typedef struct {
     bool own, transposed; /* CONV: ours; a transposed one, which is ours as well */
     double least, most;
     uint8_t cell;      /* RECURRENT: kin_cell */
-    bool reverse;
+    bool reverse, keeps; /* RECURRENT; keeps: what the way back needs, too */
     bool causal;       /* ATTENTION */
     double scale;
     uint32_t call;     /* the captured call it comes from */

@@ -39,6 +39,8 @@ kin_irn rewrite_attention(rewriting *r, kin_irn n);
 
 /* match_recurrent.c: the new node for RESULT `n` of an operator that does recurrent layers; 0: stays as it is. */
 kin_irn rewrite_recurrent(rewriting *r, kin_irn n);
+/* ... of one layer in training (kintsugi/_recurrent.py), forward or back. */
+kin_irn rewrite_trained_layer(rewriting *r, kin_irn n);
 
 /* match_random.c: the EXTERN `n` draws random numbers: the new node for its result, which follows it; 0: stays as it is. */
 kin_irn rewrite_random(rewriting *r, kin_irn n);

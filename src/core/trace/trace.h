@@ -81,6 +81,7 @@ typedef struct {
     kin_vid parent;   /* SRC: what it is read from (0 for LOCAL, FUNC) */
     uint32_t key;     /* SRC: kin_ref or number; CONST: kin_ref of the object; STEP that gives numbers which data decides: as recorded, or 0 */
     uint32_t step;    /* STEP: index of the step that makes it */
+    kin_ref seen;     /* SRC, STEP, as recorded, where graphs are for a custom backend: a number, or the note of a tensor that has none; 0 = none */
     kin_ref note;     /* tensors: str such as "f32[3, 4][4, 1]cpu" as recorded; 0 for other values */
     kin_ref name;     /* str: the local variable it was first stored to, for graph text; 0 = none */
 } kin_val;

@@ -109,7 +109,10 @@ example_of(const lowering *l, kin_vid vid)
     const kin_val *val = &l->entry->v->trace.vals.at[vid];
     if (l->slots[vid] != NULL)
         return Py_NewRef(l->slots[vid]);
-    PyObject *note = val->note == 0 ? NULL : kin_refs_get(&l->entry->v->refs, val->note);
+    PyObject *seen = val->seen == 0 ? NULL : kin_refs_get(&l->entry->v->refs, val->seen);
+    if (seen != NULL && !PyUnicode_Check(seen))
+        return Py_NewRef(seen);
+    PyObject *note = val->note == 0 ? seen : kin_refs_get(&l->entry->v->refs, val->note);
     PyObject *made = note == NULL ? NULL : PyObject_CallOneArg(l->imitate, note);
     if (made == Py_None)
         Py_CLEAR(made);
@@ -395,6 +398,16 @@ find_open(const kin_entry *v, kin_vid vid)
     return open;
 }
 
+/* A tensor that no torch call of the recording gave: its note is what was seen. */
+static void
+note_seen(const lowering *l, PyObject *input, kin_vid vid)
+{
+    const kin_val *val = &l->entry->v->trace.vals.at[vid];
+    PyObject *seen = val->seen == 0 || val->note != 0 ? NULL : kin_refs_get(&l->entry->v->refs, val->seen);
+    if (seen != NULL && PyUnicode_Check(seen))
+        PyDict_SetItemString(input, "note", seen); /* fails with an exception */
+}
+
 /* Writes into each tensor among the graph's inputs which of its sizes are open: a list "open". */
 static kin_status
 note_open(const lowering *l, PyObject *graph)
@@ -403,6 +416,8 @@ note_open(const lowering *l, PyObject *graph)
     for (Py_ssize_t i = 0; inputs != NULL && i < PyList_GET_SIZE(inputs); i++) {
         PyObject *input = PyList_GET_ITEM(inputs, i), *vid = PyDict_GetItemString(input, "vid");
         uint64_t open = vid == NULL ? 0 : find_open(l->entry->v, (kin_vid)PyLong_AsUnsignedLong(vid));
+        if (vid != NULL)
+            note_seen(l, input, (kin_vid)PyLong_AsUnsignedLong(vid));
         PyObject *dims = open == 0 ? NULL : PyList_New(0);
         for (int d = 0; dims != NULL && d < 64; d++) {
             PyObject *dim = open >> d & 1 ? PyLong_FromLong(d) : NULL;
@@ -489,7 +504,8 @@ static bool
 is_own(const kin_trace *t, kin_vid vid)
 {
     const kin_val *val = &t->vals.at[vid];
-    return val->kind == KIN_VAL_STEP && t->steps.at[val->step].flags & KIN_STEP_PURE;
+    const kin_step *maker = val->kind == KIN_VAL_STEP ? &t->steps.at[val->step] : NULL;
+    return maker != NULL && (maker->flags & KIN_STEP_PURE || kin_step_only_makes(maker));
 }
 
 static bool
@@ -536,7 +552,7 @@ only_computes(const kin_entry *v, uint32_t i)
     case KIN_STEP_EPOCH:
         return i == 0;
     default:
-        return false;
+        return kin_step_only_asks(s) || (s->flags == 0 && kin_step_only_makes(s));
     }
 }
 

@@ -133,6 +133,7 @@ typedef struct {
     PyObject **slots;
     PyObject *const *in;
     bool gradients; /* what it gives may require some */
+    bool layers;    /* recurrent ones come as operators of our own */
     bool data;      /* what needs data is done on some */
     uint32_t by_data; /* the first step of which that is so and that gave tensors, from 1: sizes behind it are not known; 0: none */
     PyObject *mode; /* that sees operators; borrowed */
@@ -283,17 +284,28 @@ recurrent_layers(const stepper *x, const kin_step *s)
     return NULL;
 }
 
-static bool
-run_layers(stepper *x, const kin_step *s, const char *name)
+/* Their arguments, behind `first` (stolen; NULL: nothing). */
+static PyObject *
+arguments_of_layers(const stepper *x, const kin_step *s, PyObject *first)
 {
-    PyObject *args = PyTuple_New(s->nargs - 1);
+    uint32_t before = first != NULL;
+    PyObject *args = PyTuple_New(s->nargs - 1 + before);
+    if (first != NULL && args != NULL)
+        PyTuple_SET_ITEM(args, 0, first);
     for (uint32_t a = 1; args != NULL && a < s->nargs; a++) {
         PyObject *obj = operand(x, x->t->vids.at[s->args + a]);
         if (obj == NULL)
             Py_CLEAR(args);
         else
-            PyTuple_SET_ITEM(args, a - 1, Py_NewRef(obj));
+            PyTuple_SET_ITEM(args, a - 1 + before, Py_NewRef(obj));
     }
+    return args;
+}
+
+static bool
+run_layers(stepper *x, const kin_step *s, const char *name)
+{
+    PyObject *args = arguments_of_layers(x, s, NULL);
     PyObject *made = args == NULL ? NULL : kin_mode_call_whole(&x->c, name, args);
     Py_XDECREF(args);
     if (made == NULL) {
@@ -305,6 +317,26 @@ run_layers(stepper *x, const kin_step *s, const char *name)
     else
         Py_DECREF(made);
     return true;
+}
+
+/* Layer by layer, as operators with gradients of our own (kintsugi/_recurrent.py). 1: done, 0: they are not of that kind, -1: it failed. */
+static int
+train_layers(stepper *x, const kin_step *s, const char *name)
+{
+    PyObject *first = PyUnicode_FromString(name), *args = first == NULL ? NULL : arguments_of_layers(x, s, first);
+    PyObject *function = args == NULL ? NULL : kin_import("kintsugi._recurrent", "layers");
+    PyObject *made = function == NULL ? NULL : PyObject_CallObject(function, args);
+    Py_XDECREF(function);
+    Py_XDECREF(args);
+    if (made == NULL || made == Py_NotImplemented) {
+        Py_XDECREF(made);
+        return made == NULL ? -1 : 0;
+    }
+    if (s->out != 0)
+        Py_XSETREF(x->slots[s->out], made);
+    else
+        Py_DECREF(made);
+    return 1;
 }
 
 /* As one before, where the step calls something on the same kinds of operands. */
@@ -332,7 +364,13 @@ run_or_repeat(stepper *x, const kin_step *s)
 static bool
 capture_one(stepper *x, const kin_step *s)
 {
-    const char *layers = x->c.joint ? NULL : recurrent_layers(x, s); /* what is called as a whole has no gradients */
+    const char *layers = recurrent_layers(x, s);
+    if (layers != NULL && x->c.joint) { /* what is called as a whole has no gradients */
+        int trained = x->layers ? train_layers(x, s, layers) : 0;
+        if (trained != 0)
+            return trained > 0;
+        layers = NULL;
+    }
     if (layers != NULL ? run_layers(x, s, layers) : run_or_repeat(x, s))
         return true;
     return x->data && kin_subgraph_calls(s) && run_on_data(x, s);
@@ -678,7 +716,7 @@ kin_capture_run(const kin_entry *v, const kin_subgraph *subgraph, PyObject *cons
                 unsigned may, kin_capture *out)
 {
     stepper x = {.c.out = out, .c.hints = hints, .c.may_write = (may & KIN_CAPTURE_WRITES) != 0,
-                 .c.joint = (may & KIN_CAPTURE_JOINT) != 0, .v = v, .t = &v->trace,
+                 .c.joint = (may & KIN_CAPTURE_JOINT) != 0, .layers = (may & KIN_CAPTURE_LAYERS) != 0, .v = v, .t = &v->trace,
                  .subgraph = subgraph, .in = in, .gradients = (may & KIN_CAPTURE_GRADIENTS) != 0, .data = (may & KIN_CAPTURE_DATA) != 0, .c.other_data = (may & KIN_CAPTURE_OTHER_DATA) != 0};
     surroundings around = {0};
     bool warned = false, ok = false;
@@ -772,16 +810,24 @@ kin_capture_do(const kin_entry *v, const kin_subgraph *subgraph, PyObject *const
 }
 
 void
+kin_capture_call_deinit(kin_capture_call *call)
+{
+    Py_DECREF(call->op);
+    Py_DECREF(call->args);
+    Py_XDECREF(call->kwargs);
+    Py_XDECREF(call->made);
+}
+
+void
 kin_capture_deinit(kin_capture *c)
 {
     kin_aten_free(c->graph);
-    for (uint32_t i = 0; i < c->calls.len; i++) {
-        Py_DECREF(c->calls.at[i].op);
-        Py_DECREF(c->calls.at[i].args);
-        Py_XDECREF(c->calls.at[i].kwargs);
-        Py_XDECREF(c->calls.at[i].made);
-    }
+    for (uint32_t i = 0; i < c->calls.len; i++)
+        kin_capture_call_deinit(&c->calls.at[i]);
     kin_vec_deinit(&c->calls);
+    for (uint32_t i = 0; i < c->joint.wholes.len; i++)
+        kin_capture_call_deinit(&c->joint.wholes.at[i].call);
+    kin_vec_deinit(&c->joint.wholes);
     kin_vec_deinit(&c->raising);
     kin_vec_deinit(&c->refused);
     kin_vec_deinit(&c->quiet);
@@ -793,6 +839,7 @@ kin_capture_deinit(kin_capture *c)
     kin_vec_deinit(&c->joint.results);
     kin_vec_deinit(&c->joint.wanting);
     kin_vec_deinit(&c->joint.gradients);
+    kin_vec_deinit(&c->joint.arriving);
     kin_vec_deinit(&c->joint.saving);
     *c = (kin_capture){0};
 }

@@ -19,6 +19,12 @@ typedef struct {
     uint32_t step;     /* that called it; UINT32_MAX: it belongs to the gradients */
 } kin_capture_call;
 
+/* An operator of the forward part that came as smaller ones (composition.c). */
+typedef struct {
+    kin_capture_call call;
+    uint32_t first, end; /* the calls that it came as */
+} kin_capture_whole;
+
 /* How a result really lies in memory, where the meta tensors' call says otherwise. */
 typedef struct {
     uint32_t call, which;     /* number of the call, of the tensor among its results */
@@ -36,6 +42,8 @@ typedef struct {
     kin_capture_numbers results;   /* fake tensors of the results with a tangent, in the order of the tangents */
     kin_capture_numbers wanting;   /* inputs that require gradients, by fake tensor */
     kin_capture_numbers gradients; /* by wanting input: fake tensor of its gradient; UINT32_MAX: there is none */
+    KIN_VEC(kin_capture_whole) wholes; /* in their order; none is part of another */
+    kin_capture_numbers arriving;  /* wanting inputs, by place in `wanting`, in the order in which torch's engine has their gradients ready */
     KIN_VEC(uint64_t) saving; /* by result: the results that need something which going back from it frees, as bits */
 } kin_capture_joint;
 
@@ -64,6 +72,7 @@ enum {
     KIN_CAPTURE_WRITES = 1,
     KIN_CAPTURE_GRADIENTS = 2,
     KIN_CAPTURE_JOINT = 4,
+    KIN_CAPTURE_LAYERS = 32, /* ... with operators of our own for recurrent layers (core/kernels/recurrent.h) */
     KIN_CAPTURE_DATA = 8, /* calls that need data run on tensors of ones: what comes is of the right kind, and nothing else is to be taken from it */
     KIN_CAPTURE_OTHER_DATA = 16 /* ... of ones and a zero: sizes that are the same again do not follow from data */
 };
@@ -77,6 +86,7 @@ kin_launch kin_capture_do(const kin_entry *v, const kin_subgraph *subgraph, PyOb
 /* torch's engine, back from `results` to `inputs`, of which nothing accumulates (joint.c): new tuple, None where there is no gradient. */
 PyObject *kin_engine_run(PyObject *results, PyObject *tangents, bool create_graph, PyObject *inputs);
 void kin_capture_deinit(kin_capture *c);
+void kin_capture_call_deinit(kin_capture_call *call);
 /* Number of a fake tensor; UINT32_MAX: it is none. */
 uint32_t kin_capture_number(PyObject *obj);
 

@@ -104,6 +104,10 @@ bool kin_joint_run(capturing *c);
 /* Tangents become inputs like others; call it when all values are known. */
 void kin_joint_order(capturing *c);
 
+/* -- composition.c -- */
+/* What the operator of a row (find_row in mode.c) gives, as smaller operators that the mode sees: new reference. NULL without an exception: it stays one. */
+PyObject *kin_capture_compose(capturing *c, PyObject *row, PyObject *args, PyObject *kwargs);
+
 /* -- mode.c -- */
 kin_status kin_mode_init(void) KIN_MUST_CHECK;
 /* The object that sees operators while it is pushed: new reference. */

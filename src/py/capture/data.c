@@ -115,7 +115,11 @@ to_fake(void *arg, PyObject *obj, int depth)
         return rebuild(obj, depth, to_fake, arg);
     if (!kin_is_tensor(obj))
         return Py_NewRef(obj);
-    uint32_t storage = kin_tensor_dtype(obj, &dtype) ? kin_fake_new_storage(c) : 0;
+    if (!kin_tensor_is_strided(obj) || !kin_tensor_dtype(obj, &dtype)) { /* it may have neither sizes nor strides to be read */
+        kin_capture_refuse(c, "an unsupported kind of result");
+        return NULL;
+    }
+    uint32_t storage = kin_fake_new_storage(c);
     kin_aten_val val = storage == 0 ? 0 : kin_aten_input(c->out->graph, dtype, (unsigned)kin_tensor_dim(obj), kin_tensor_sizes(obj),
                                                          kin_tensor_strides(obj), storage, 0);
     return kin_fake_new(c, NULL, kin_tensor_requires_grad(obj), val);

@@ -148,6 +148,52 @@ tuple_of(const capturing *c, const uint32_t *at, uint32_t n)
     return tuple;
 }
 
+/* -- the order of gradients --------------------------------------------------------------------------------------- */
+
+/* A hook: notes (list, place) that this gradient is ready. */
+static PyObject *
+note_arrival(PyObject *self, PyObject *gradient)
+{
+    (void)gradient;
+    return PyList_Append(PyTuple_GET_ITEM(self, 0), PyTuple_GET_ITEM(self, 1)) < 0 ? NULL : Py_NewRef(Py_None);
+}
+
+static PyMethodDef note_method = {"note_arrival", note_arrival, METH_O, NULL};
+
+static bool
+hook_input(PyObject *fake, PyObject *list, uint32_t place)
+{
+    PyObject *self = Py_BuildValue("OI", list, place), *hook = self == NULL ? NULL : PyCFunction_New(&note_method, self);
+    PyObject *handle = hook == NULL ? NULL : PyObject_CallMethod(fake, "register_hook", "O", hook);
+    Py_XDECREF(handle);
+    Py_XDECREF(hook);
+    Py_XDECREF(self);
+    return handle != NULL;
+}
+
+/* Hooks of inputs are called in eager's order (py/training/order.c): new list, filled while torch goes back. */
+static PyObject *
+watch_arrivals(const capturing *c)
+{
+    const kin_capture_numbers *wanting = &c->out->joint.wanting;
+    PyObject *list = PyList_New(0);
+    bool ok = list != NULL;
+    for (uint32_t i = 0; ok && wanting->len > 1 && i < wanting->len; i++)
+        ok = hook_input(PyList_GET_ITEM(c->out->fakes, wanting->at[i]), list, i);
+    if (!ok)
+        Py_CLEAR(list);
+    return list;
+}
+
+static bool
+keep_arrivals(capturing *c, PyObject *list)
+{
+    bool ok = true;
+    for (Py_ssize_t i = 0; ok && i < PyList_GET_SIZE(list); i++)
+        ok = kin_vec_push(&c->out->joint.arriving, (uint32_t)PyLong_AsUnsignedLong(PyList_GET_ITEM(list, i))) == KIN_OK;
+    return ok;
+}
+
 /* -- back --------------------------------------------------------------------------------------------------------- */
 
 PyObject *
@@ -193,10 +239,12 @@ kin_joint_run(capturing *c)
     PyObject *tangents = kin_joint_saves(c) ? make_tangents(c) : NULL, *given = NULL;
     PyObject *results = tangents == NULL ? NULL : tuple_of(c, j->results.at, j->results.len);
     PyObject *inputs = results == NULL ? NULL : tuple_of(c, j->wanting.at, j->wanting.len);
-    if (inputs != NULL)
+    PyObject *arrivals = inputs == NULL ? NULL : watch_arrivals(c);
+    if (arrivals != NULL)
         given = kin_engine_run(results, tangents, false, inputs);
-    bool ok = given != NULL && keep_gradients(c, given);
+    bool ok = given != NULL && keep_gradients(c, given) && keep_arrivals(c, arrivals);
     Py_XDECREF(given);
+    Py_XDECREF(arrivals);
     Py_XDECREF(inputs);
     Py_XDECREF(results);
     Py_XDECREF(tangents);

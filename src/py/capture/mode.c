@@ -590,42 +590,18 @@ note_new_tensor(capturing *c, PyObject *args)
     return made;
 }
 
-/* -- operators in terms of others ----------------------------------------------------------------------------------- */
+/* -- a call ------------------------------------------------------------------------------------------------------ */
 
-/* The function that does the same with smaller operators (kintsugi/_compose.py): borrowed, or NULL without an exception. */
+/* What stands for the operator in calls of ours of recurrent layers (kintsugi/_recurrent.py): new reference, None if it is itself. */
 static PyObject *
-find_composition(PyObject *name)
+find_own_operator(PyObject *row, PyObject *args)
 {
     static PyObject *table;
-    if (table == NULL) {
-        table = kin_import("kintsugi._compose", "TABLE");
-        if (table == NULL || !PyDict_Check(table))
-            Py_XSETREF(table, PyDict_New());
-        PyErr_Clear();
-    }
-    return table == NULL ? NULL : PyDict_GetItem(table, name);
-}
-
-/* Its operators come to the capture in place of the one. NULL without an exception: it does not do these arguments. */
-static PyObject *
-note_composition(capturing *c, PyObject *function, PyObject *args, PyObject *kwargs)
-{
-    PyObject *mode = kin_mode_new(c), *pushed = mode == NULL ? NULL : PyObject_CallOneArg(T.push, mode);
-    if (pushed == NULL) {
-        Py_XDECREF(mode);
-        return NULL;
-    }
-    PyObject *made = PyObject_Call(function, args, kwargs), *type, *error, *tb;
-    PyErr_Fetch(&type, &error, &tb);
-    PyObject *popped = PyObject_CallOneArg(T.pop, Py_None);
-    Py_XDECREF(popped);
-    PyErr_Restore(type, error, tb);
-    kin_mode_end(mode);
-    Py_DECREF(mode);
-    Py_DECREF(pushed);
-    if (made == Py_NotImplemented)
-        Py_CLEAR(made);
-    return made;
+    PyObject *name = PyTuple_GET_ITEM(row, 1);
+    if (strncmp(PyUnicode_AsUTF8(name), "aten.mkldnn_rnn_layer", strlen("aten.mkldnn_rnn_layer")) != 0)
+        return Py_NewRef(Py_None);
+    PyObject *ask = kin_import_once(&table, "kintsugi._recurrent", "operator");
+    return ask == NULL ? NULL : PyObject_CallFunctionObjArgs(ask, name, args, NULL);
 }
 
 /* What the newest call, complete with arguments, gives: new reference. */
@@ -652,26 +628,27 @@ note_call(capturing *c, PyObject *func, PyObject *args, PyObject *kwargs)
         return made;
     if (strcmp(name, "aten._has_compatible_shallow_copy_type.default") == 0) /* kin_fake_lay_out */
         Py_RETURN_TRUE;
-    PyObject *composition = find_composition(PyTuple_GET_ITEM(row, 1));
-    if (composition != NULL) {
-        c->quiet = PyTuple_GET_SIZE(written) == 0; /* what it writes to then, torch does not count */
-        made = note_composition(c, composition, args, kwargs);
-        c->quiet = false;
-        if (made != NULL || PyErr_Occurred())
-            return made;
-    }
+    made = kin_capture_compose(c, row, args, kwargs);
+    if (made != NULL || PyErr_Occurred())
+        return made;
     bool random = PyTuple_GET_ITEM(row, 3) == Py_True;
     if (PyTuple_GET_SIZE(written) != 0 && random)
         return refused(c, "%s mutates an argument", name);
     if (is_foreign(name))
         return refused(c, "%s may have side effects", name);
+    PyObject *own = find_own_operator(row, args);
+    if (own == NULL)
+        return NULL;
     kin_aten *g = c->out->graph;
     uint32_t before = g->values.len;
-    kin_capture_call call = {PyTuple_GET_ITEM(row, 0), args, kwargs != NULL && PyDict_GET_SIZE(kwargs) ? kwargs : NULL, NULL, c->step};
+    kin_capture_call call = {own != Py_None ? own : PyTuple_GET_ITEM(row, 0), args, kwargs != NULL && PyDict_GET_SIZE(kwargs) ? kwargs : NULL, NULL, c->step};
     uint32_t number = kin_aten_add_call(g, name, random);
-    if (g->failed || kin_vec_push(&c->out->calls, call) != KIN_OK)
+    if (g->failed || kin_vec_push(&c->out->calls, call) != KIN_OK) {
+        Py_DECREF(own);
         return PyErr_NoMemory();
+    }
     Py_INCREF(call.op);
+    Py_DECREF(own);
     Py_INCREF(call.args);
     Py_XINCREF(call.kwargs);
     if (note_args(c, args, kwargs, written))

@@ -255,11 +255,23 @@ construct(rec *r, const rec_args *a, kin_vid func)
 
 /* -- the call ------------------------------------------------------------------------------------------------------ */
 
+/* No arguments, and an __init__ of object or dict, which then does nothing. */
+static bool
+needs_no_init(PyTypeObject *tp, const rec_args *a)
+{
+    PyTypeObject *base = static_base(tp);
+    return a->npos + a->nkw == 0 && tp->tp_init == base->tp_init && (base == &PyBaseObject_Type || base == &PyDict_Type);
+}
+
 static bool
 construct_by_init(rec *r, const rec_args *a, PyObject *alloc)
 {
     kin_vid all[256];
     PyTypeObject *tp = (PyTypeObject *)O(r, a->callee);
+    if (needs_no_init(tp, a)) {
+        need_constructors(r, tp);
+        return rec_model_value(r, a, new_instance(r, a->callee, alloc, NULL, 0));
+    }
     PyObject *init = _PyType_Lookup(tp, REC_STR("__init__"));
     bool takes_args = PyExceptionClass_Check(static_base(tp));
     if (init == NULL || !PyFunction_Check(init) || !rec_can_inline(r, init) || static_base(tp) == &PyTuple_Type)

@@ -184,7 +184,7 @@ capture_and_compile(kernel_launcher *self, launch_version *version, kin_entry *v
     double start = kin_clock_ns();
     unsigned may = !version->no_writes && subgraph->hides_writes ? KIN_CAPTURE_WRITES : 0;
     if (launch_wants_gradient(subgraph, in))
-        may |= KIN_CAPTURE_GRADIENTS | KIN_CAPTURE_JOINT;
+        may |= KIN_CAPTURE_GRADIENTS | KIN_CAPTURE_JOINT | (launch_library_has(KIN_LIBRARY_RECURRENT) ? KIN_CAPTURE_LAYERS : 0);
     kin_status status = kin_capture_run(v, subgraph, in, &version->hints, may, &capture);
     if (status == KIN_OK && subgraph->deferred)
         status = launch_put_barriers(v, subgraph, capture.raising.at, capture.raising.len);

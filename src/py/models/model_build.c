@@ -2,12 +2,12 @@
 #include "py/models/models.h"
 #include "py/objects/objects.h"
 
-/* A tensor or a text: what is iterated over is not in it, but made of it. */
+/* A tensor or a text: what is iterated over is not in it, but made of it. What a torch call gave is taken apart by nodes of its graph. */
 static bool
 iterates_apart(rec *r, kin_vid vid)
 {
     PyObject *obj = O(r, vid);
-    return VIRTUAL(r, vid) == NULL && (kin_is_plain_strided(obj) || PyUnicode_CheckExact(obj));
+    return VIRTUAL(r, vid) == NULL && (kin_is_plain_strided(obj) || PyUnicode_CheckExact(obj) || rec_is_graph_tuple(r, vid));
 }
 
 static bool
@@ -284,6 +284,24 @@ partial_of_partial(rec *r, const rec_args *a, const rec_virtual *inner)
     return true;
 }
 
+/* The same of one that is older than the recording. One with attributes of its own is kept as it is. */
+static bool
+partial_of_older(rec *r, const rec_args *a)
+{
+    struct { PyObject_HEAD PyObject *fn, *args, *kw, *dict; } *p = (void *)O(r, a->args[0]);
+    rec_args more = *a, joined;
+    kin_vid items[256];
+    more.args++;
+    more.npos--;
+    if (p->dict != NULL || !rec_partial_parts(r, &more, a->args[0], &items[0], items + 1, &joined))
+        return false;
+    kin_vid out = rec_model_step(r, a, KIN_STEP_PURE);
+    rec_virtual *f = rec_make_virtual(r, out, VIRTUAL_PARTIAL, items, 1 + joined.npos + joined.nkw, true);
+    if (f != NULL)
+        f->aux = joined.kwnames;
+    return true;
+}
+
 /* functools.partial(f, ...). One of a partial object joins the two, and the class of f may change between calls. */
 bool
 rec_model_partial(rec *r, const rec_args *a)
@@ -291,6 +309,8 @@ rec_model_partial(rec *r, const rec_args *a)
     PyObject *func = a->npos ? O(r, a->args[0]) : NULL;
     if (a->npos && VIRTUAL(r, a->args[0]) != NULL && VIRTUAL(r, a->args[0])->kind == VIRTUAL_PARTIAL)
         return partial_of_partial(r, a, VIRTUAL(r, a->args[0]));
+    if (func != NULL && VIRTUAL(r, a->args[0]) == NULL && Py_TYPE(func) == (PyTypeObject *)O(r, a->callee))
+        return partial_of_older(r, a);
     if (func == NULL || Py_TYPE(func) == (PyTypeObject *)O(r, a->callee) || a->npos + a->nkw > 32 ||
         (!PyFunction_Check(func) && Py_TYPE(func) != &PyMethod_Type && !PyCFunction_Check(func) && !PyType_Check(func)))
         return false;

@@ -307,6 +307,34 @@ tell_record_hook(const call_state *c)
     Py_DECREF(hook);
 }
 
+/* The program's functions that hear of compilations (torch._dynamo.callback) are told of the beginning of one: what tells them of its end, or None. NULL
+ * with an exception: one of them raised. */
+static PyObject *
+tell_beginning(void)
+{
+    static PyObject *name;
+    if (name == NULL && (name = PyUnicode_InternFromString("torch._dynamo.callback")) == NULL)
+        return NULL;
+    PyObject *module = PyDict_GetItemWithError(PyImport_GetModuleDict(), name);
+    return module == NULL ? (PyErr_Occurred() ? NULL : Py_NewRef(Py_None)) : kin_import_call("kintsugi._callbacks", "begin", NULL);
+}
+
+/* Steals `told`; *value, the call's result, is no more where one of them raises and the call did not. */
+static void
+tell_end(PyObject *told, PyObject **value)
+{
+    PyObject *type, *error, *traceback;
+    PyErr_Fetch(&type, &error, &traceback);
+    PyObject *done = told == Py_None ? Py_NewRef(Py_None) : kin_import_call("kintsugi._callbacks", "end", told);
+    if (done == NULL && type == NULL)
+        Py_CLEAR(*value);
+    else
+        PyErr_Restore(type, error, traceback);
+    Py_XDECREF(done);
+    Py_DECREF(told);
+}
+
+/* Records the call, and has the entry's graphs compiled. NULL: the call raised. */
 static PyObject *
 record(call_state *c, PyObject *cause)
 {
@@ -314,9 +342,16 @@ record(call_state *c, PyObject *cause)
     kin_state *state = self->state;
     kin_record_options options;
     kin_record_result result = {0};
+    PyObject *told = tell_beginning();
+    if (told == NULL) {
+        call_unpin(c);
+        return NULL;
+    }
     PyObject **flat = flatten_arguments(&c->bind, c->args);
-    if (flat == NULL)
+    if (flat == NULL) {
+        Py_DECREF(told);
         return call_run_eager(c, KIN_EAGER_INTERNAL);
+    }
     PyObject *func = Py_NewRef((PyObject *)c->bind.func), *first = Py_XNewRef(c->bind.self);
     PyCodeObject *code = (PyCodeObject *)Py_NewRef(c->bind.func->func_code);
     if (c->shape->owner->unstable == NULL && (c->shape->owner->unstable = PySet_New(NULL)) == NULL)
@@ -358,6 +393,7 @@ record(call_state *c, PyObject *cause)
     Py_DECREF(code);
     free(flat);
     kin_dump_tell(state);
+    tell_end(told, &value);
     return value;
 }
 

@@ -334,24 +334,20 @@ call_virtual_partial(rec *r, const rec_args *a)
     return true;
 }
 
-/* functools.partial: its parts are read by path and joined with the call's own arguments. */
+/* The parts of a functools.partial that is older than the recording, read by path and joined with more arguments: positional ones, then the values of
+ * keywords, in `all`. */
 bool
-rec_call_partial(rec *r, const rec_args *a)
+rec_partial_parts(rec *r, const rec_args *a, kin_vid partial, kin_vid *fn, kin_vid *all, rec_args *joined)
 {
-    PyObject *obj = O(r, a->callee);
-    if (VIRTUAL(r, a->callee) != NULL && VIRTUAL(r, a->callee)->kind == VIRTUAL_PARTIAL)
-        return call_virtual_partial(r, a);
-    if (VIRTUAL(r, a->callee) != NULL || strcmp(Py_TYPE(obj)->tp_name, "functools.partial") != 0)
+    struct { PyObject_HEAD PyObject *fn, *args, *kw; } *p = (void *)O(r, partial);
+    if (VIRTUAL(r, partial) != NULL || strcmp(Py_TYPE(p)->tp_name, "functools.partial") != 0 || !PyDict_CheckExact(p->kw) ||
+        !PyTuple_CheckExact(p->args) || a->npos + a->nkw + PyTuple_GET_SIZE(p->args) + PyDict_GET_SIZE(p->kw) > 200)
         return false;
-    struct { PyObject_HEAD PyObject *fn, *args, *kw; } *p = (void *)obj;
-    if (!PyDict_CheckExact(p->kw) || !PyTuple_CheckExact(p->args) ||
-        a->npos + a->nkw + PyTuple_GET_SIZE(p->args) + PyDict_GET_SIZE(p->kw) > 200)
-        return false;
-    rec_root(r, a->callee);
-    rec_need_type(r, a->callee);
-    kin_vid fn = rec_src(r, a->callee, KIN_ACCESS_PARTIAL_FUNC, 0, p->fn);
-    kin_vid pa = rec_src(r, a->callee, KIN_ACCESS_PARTIAL_ARGS, 0, p->args);
-    kin_vid kw = rec_src(r, a->callee, KIN_ACCESS_PARTIAL_KW, 0, p->kw), *pairs = NULL, all[256];
+    rec_root(r, partial);
+    rec_need_type(r, partial);
+    *fn = rec_src(r, partial, KIN_ACCESS_PARTIAL_FUNC, 0, p->fn);
+    kin_vid pa = rec_src(r, partial, KIN_ACCESS_PARTIAL_ARGS, 0, p->args);
+    kin_vid kw = rec_src(r, partial, KIN_ACCESS_PARTIAL_KW, 0, p->kw), *pairs = NULL;
     uint32_t n = 0, npairs = 0;
     rec_need_type(r, pa);
     rec_need_len(r, pa, PyTuple_GET_SIZE(p->args));
@@ -366,7 +362,21 @@ rec_call_partial(rec *r, const rec_args *a)
     if (names == NULL)
         return false;
     uint32_t nnames = (uint32_t)PyTuple_GET_SIZE(names);
-    rec_do_call(r, &(rec_args){.callee = fn, .args = all, .npos = n, .nkw = nnames, .kwnames = nnames ? names : NULL, .ndrop = a->ndrop});
+    *joined = (rec_args){.callee = *fn, .args = all, .npos = n, .nkw = nnames, .kwnames = nnames ? names : NULL, .ndrop = a->ndrop};
+    return true;
+}
+
+/* A call of a functools.partial. */
+bool
+rec_call_partial(rec *r, const rec_args *a)
+{
+    kin_vid fn, all[256];
+    rec_args joined;
+    if (VIRTUAL(r, a->callee) != NULL && VIRTUAL(r, a->callee)->kind == VIRTUAL_PARTIAL)
+        return call_virtual_partial(r, a);
+    if (!rec_partial_parts(r, a, a->callee, &fn, all, &joined))
+        return false;
+    rec_do_call(r, &joined);
     return true;
 }
 

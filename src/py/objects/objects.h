@@ -23,6 +23,7 @@ void rec_set_attribute(rec *r, kin_vid obj, PyObject *name, kin_vid value, int n
 /* ---- call.c ---- */
 bool rec_call_inlined(rec *r, const rec_args *a);
 bool rec_call_partial(rec *r, const rec_args *a);
+bool rec_partial_parts(rec *r, const rec_args *a, kin_vid partial, kin_vid *fn, kin_vid *all, rec_args *joined);
 bool rec_call_instance(rec *r, const rec_args *a);
 void rec_do_call(rec *r, const rec_args *a);
 bool rec_inline(rec *r, const rec_args *a, const kin_vid *under, int nunder, kin_resume resume, kin_vid extra);

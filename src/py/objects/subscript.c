@@ -97,10 +97,17 @@ slice_known(rec *r, kin_vid container, kin_vid key)
         rec_await_result(r, part, r->t->vals.at[part].step);
         return true;
     }
-    kin_vid out = rec_step_out(r, KIN_STEP_SUBSCR, tp == &PyTuple_Type ? KIN_STEP_PURE : 0u, args, 2);
-    rec_virtual *f = rec_make_virtual(r, out, tp == &PyTuple_Type ? VIRTUAL_TUPLE : VIRTUAL_LIST, NULL, 0, true);
-    for (Py_ssize_t i = 0; f && i < len; i++)
-        rec_virtual_push(f, items[start + i * step]);
+    kin_vid *part = malloc(((size_t)len + 1) * sizeof *part);
+    if (part == NULL) {
+        free(items);
+        return false;
+    }
+    for (Py_ssize_t i = 0; i < len; i++)
+        part[i] = items[start + i * step];
+    kin_vid out = tp == &PyTuple_Type ? rec_step_out(r, KIN_STEP_SUBSCR, KIN_STEP_PURE, args, 2)
+                                      : rec_step_out(r, KIN_STEP_BUILD_LIST, KIN_STEP_PURE, part, (uint32_t)len);
+    rec_make_virtual(r, out, tp == &PyTuple_Type ? VIRTUAL_TUPLE : VIRTUAL_LIST, part, (uint32_t)len, true);
+    free(part);
     r->info.at[out].type = tp;
     free(items);
     rec_drop(r, 2);

@@ -42,6 +42,22 @@ note_tensor(rec *r, kin_vid vid, PyObject *tensor)
     Py_XDECREF(note);
 }
 
+/* What Python code gives between the calls of a graph is an operand of its calls, and who shows something of the graph, or compiles it
+ * before it has run, needs an example. */
+static void
+note_example(rec *r, kin_vid vid, PyObject *obj)
+{
+    kin_val *val = &r->t->vals.at[vid];
+    bool number = (PyLong_CheckExact(obj) || PyFloat_CheckExact(obj) || PyBool_Check(obj)) && rec_is_value(obj);
+    if (r->opt->kernels || (val->kind != KIN_VAL_STEP && val->kind != KIN_VAL_SRC))
+        return;
+    PyObject *seen = number ? Py_NewRef(obj) : kin_is_plain_strided(obj) && val->note == 0 ? kin_tensor_note(obj) : NULL;
+    kin_ref ref = seen == NULL ? 0 : rec_ref(r, seen);
+    PyErr_Clear();
+    Py_XDECREF(seen);
+    r->t->vals.at[vid].seen = ref;
+}
+
 void
 rec_set_obj(rec *r, kin_vid vid, PyObject *obj)
 {
@@ -57,6 +73,7 @@ rec_set_obj(rec *r, kin_vid vid, PyObject *obj)
         rec_note_example(r, vid, obj);
     if (i->graph && kin_is_tensor(obj))
         note_tensor(r, vid, obj);
+    note_example(r, vid, obj);
 }
 
 kin_vid

@@ -152,3 +152,15 @@ kin_subgraphs_release(kin_subgraphs *subgraphs)
         kin_launcher_release(subgraphs->at.at[u].launcher);
     kin_partition_free(subgraphs);
 }
+
+bool
+kin_step_only_asks(const kin_step *s)
+{
+    return kin_step_does(s, KIN_ASKS);
+}
+
+bool
+kin_step_only_makes(const kin_step *s)
+{
+    return kin_step_does(s, KIN_GIVES_NEW);
+}

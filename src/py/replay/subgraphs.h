@@ -41,6 +41,10 @@ kin_subgraph_is_backed_off(kin_subgraph *subgraph)
     return !(subgraph->launcher != NULL && subgraph->launcher->ready) && kin_compile_is_backed_off(&subgraph->refused);
 }
 
+/* Does the step ask its operands and change nothing? Does it make an object that was not there before? */
+bool kin_step_only_asks(const kin_step *s);
+bool kin_step_only_makes(const kin_step *s);
+
 /* Its steps run one by one from now on. */
 void kin_subgraph_stop(kin_subgraph *subgraph);
 void kin_subgraphs_release(kin_subgraphs *subgraphs);

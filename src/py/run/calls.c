@@ -109,7 +109,7 @@ run_recurrent(launch_running *r, const kin_library_call *c, const kin_extern_cal
     if (call->results[0] == UINT32_MAX)
         return true;
     const kin_extern_arg *from = &call->args[0], *h = &call->args[1], *more = &call->args[3];
-    kin_recurrent x = {.cell = (kin_cell)c->cell, .reverse = c->reverse, .steps = from->sizes[0], .batch = from->sizes[1], .width = h->sizes[1],
+    kin_recurrent x = {.cell = (kin_cell)c->cell, .reverse = c->reverse, .keeps = c->keeps, .steps = from->sizes[0], .batch = from->sizes[1], .width = h->sizes[1],
                        .from = floats_of(r, from), .h = floats_of(r, h), .panels = floats_of(r, &call->args[2]), .to = r->data[call->results[0]]};
     memcpy(x.from_strides, from->strides, sizeof x.from_strides);
     memcpy(x.h_strides, h->strides, sizeof x.h_strides);
@@ -122,6 +122,34 @@ run_recurrent(launch_running *r, const kin_library_call *c, const kin_extern_cal
         memcpy(x.c_strides, more->strides, sizeof x.c_strides);
     }
     return launch_recurrent(&x);
+}
+
+static const float *
+lay_floats(const launch_running *r, const kin_extern_arg *arg, int64_t *strides)
+{
+    memcpy(strides, arg->strides, arg->ndim * sizeof *strides);
+    return floats_of(r, arg);
+}
+
+static bool
+run_recurrent_backward(launch_running *r, const kin_library_call *c, const kin_extern_call *call)
+{
+    if (call->results[0] == UINT32_MAX)
+        return true;
+    const kin_extern_arg *args = call->args;
+    kin_recurrent_backward x = {.cell = (kin_cell)c->cell, .reverse = c->reverse, .steps = args[0].sizes[0], .batch = args[0].sizes[1],
+                                .width = args[0].sizes[2], .panels = floats_of(r, &args[3]), .to = r->data[call->results[0]]};
+    x.back = lay_floats(r, &args[0], x.back_strides);
+    x.h = lay_floats(r, &args[1], x.h_strides);
+    x.kept = lay_floats(r, &args[2], x.kept_strides);
+    if (x.cell == KIN_CELL_LSTM) {
+        x.c = lay_floats(r, &args[4], x.c_strides);
+        x.first_c = lay_floats(r, &args[5], x.first_c_strides);
+    } else {
+        x.results = lay_floats(r, &args[4], x.results_strides);
+        x.first_h = lay_floats(r, &args[5], x.first_h_strides);
+    }
+    return launch_recurrent_backward(&x);
 }
 
 /* Five strides of an argument with batch, channels and up to three dims of space, which come last. */
@@ -263,6 +291,8 @@ launch_run_library(launch_running *r, uint32_t index)
         return run_attention(r, l, call);
     case KIN_LIBRARY_RECURRENT:
         return run_recurrent(r, &l->call, call);
+    case KIN_LIBRARY_RECURRENT_BACKWARD:
+        return run_recurrent_backward(r, &l->call, call);
     case KIN_LIBRARY_CONV_WEIGHT:
         return run_conv_weight(r, &l->call, call);
     case KIN_LIBRARY_BERNOULLI:

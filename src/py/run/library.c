@@ -51,7 +51,7 @@ launch_library_has(kin_library_kind kind)
 {
     if (kind == KIN_LIBRARY_MATMUL)
         return launch_blas() != NULL;
-    if (kind == KIN_LIBRARY_ATTENTION)
+    if (kind == KIN_LIBRARY_ATTENTION || kind == KIN_LIBRARY_RECURRENT)
         return launch_blas() != NULL && launch_blas()->own;
     if (kind == KIN_LIBRARY_BERNOULLI)
         return launch_knows_random();
@@ -219,6 +219,16 @@ launch_recurrent(const kin_recurrent *x)
     bool ok;
     Py_BEGIN_ALLOW_THREADS
     ok = kin_recurrent_run(x, kin_parallel_for);
+    Py_END_ALLOW_THREADS
+    return ok;
+}
+
+bool
+launch_recurrent_backward(const kin_recurrent_backward *x)
+{
+    bool ok;
+    Py_BEGIN_ALLOW_THREADS
+    ok = kin_recurrent_run_backward(x, kin_parallel_for);
     Py_END_ALLOW_THREADS
     return ok;
 }

@@ -39,6 +39,7 @@ bool launch_products(const kin_gemm_blocked *p);
 /* Lets other Python threads run meanwhile. False without memory. */
 bool launch_attention(const kin_attention *x);
 bool launch_recurrent(const kin_recurrent *x);
+bool launch_recurrent_backward(const kin_recurrent_backward *x);
 /* Ours; weight as in make_panels, read unless there are panels. False without memory. */
 bool launch_convolution(const kin_library_call *call, kin_convolution *x, const void *weight, const int64_t *weight_strides, const launch_packed *packed);
 bool launch_pack_filters(const kin_library_call *call, const kin_convolution *x, const void *weight, const int64_t *weight_strides, launch_packed *out, size_t *bytes);

@@ -192,9 +192,15 @@ static bool
 replay_calls(replayed *r, PyObject *random)
 {
     PyObject *now = random == Py_None ? NULL : generator_call("get_state", NULL);
+    const kin_capture *c = &r->t->capture;
     bool ok = random == Py_None || (now != NULL && set_random(random));
-    for (uint32_t i = 0; ok && i < r->t->capture.joint.ncalls; i++)
-        ok = (r->needed.calls != NULL && !r->needed.calls[i]) || replay_call(r, &r->t->capture.calls.at[i]);
+    uint32_t w = 0;
+    for (uint32_t i = 0, next; ok && i < c->joint.ncalls; i = next) {
+        const kin_capture_whole *whole = w < c->joint.wholes.len && c->joint.wholes.at[w].first == i ? &c->joint.wholes.at[w++] : NULL;
+        bool as_whole = whole != NULL && (r->needed.wholes == NULL || r->needed.wholes[w - 1]);
+        next = as_whole ? whole->end : i + 1;
+        ok = as_whole ? replay_call(r, &whole->call) : (r->needed.calls != NULL && !r->needed.calls[i]) || replay_call(r, &c->calls.at[i]);
+    }
     if (now != NULL) {
         PyObject *type, *error, *tb;
         PyErr_Fetch(&type, &error, &tb);

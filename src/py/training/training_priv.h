@@ -26,6 +26,7 @@ typedef struct {
     uint64_t *depends;       /* ... on which tangents (kin_ir_partition) */
     uint32_t nkept, *kept;   /* inputs that are saved */
     uint32_t nhanded, *handed; /* outputs of the forward program that are saved */
+    uint32_t runs, twice;    /* of these runs, those whose gradients were differentiated again (KIN_TIER_TWICE_WINDOW) */
 } launch_training;
 
 /* The forward program: the code's outs but for views of inputs in made[], the tensors that its node saves. False: it came to nothing. */
@@ -35,11 +36,18 @@ bool launch_training_forward(launch_running *r, launch_code *code, const launch_
  * input; NULL, perhaps with an exception: it came to nothing. */
 PyObject *launch_training_backward(launch_training *t, PyObject *saved, PyObject *const *grads);
 
+/* -- order.c ----------------------------------------------------------------------------------------------------- */
+
+/* The node's inputs, args[1 + i] for the wanting input i: where several have hooks, aliases from which torch's engine goes on in eager's order.
+ * False with an exception. */
+bool launch_order_inputs(const launch_training *t, PyObject *args) KIN_MUST_CHECK;
+
 /* -- needed.c ---------------------------------------------------------------------------------------------------- */
 
-/* What the results with a tangent come from: by captured call of the forward part, by input. */
+/* What the results with a tangent come from: by captured call of the forward part; by operator that came as several, which is called in their place then;
+ * by input. */
 typedef struct {
-    bool *calls, *inputs;
+    bool *calls, *wholes, *inputs;
 } launch_needed;
 bool launch_needed_find(const launch_training *t, PyObject *grads, launch_needed *out);
 void launch_needed_deinit(launch_needed *n);

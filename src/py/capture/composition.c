@@ -1,0 +1,79 @@
+/* Operators in terms of smaller ones (kintsugi/_compose.py): what a graph can fuse takes the place of one large call. With gradients the
+ * operator itself is kept beside them: where torch goes over the captured operators again, its own autograd goes back from that.
+ */
+#include "py/capture/capture_priv.h"
+#include "py/compat/imports.h"
+
+#define T kin_capture_torch
+
+/* The function that does the same with smaller operators: borrowed, or NULL without an exception. */
+static PyObject *
+find_composition(PyObject *name)
+{
+    static PyObject *table;
+    if (table == NULL) {
+        table = kin_import("kintsugi._compose", "TABLE");
+        if (table == NULL || !PyDict_Check(table))
+            Py_XSETREF(table, PyDict_New());
+        PyErr_Clear();
+    }
+    return table == NULL ? NULL : PyDict_GetItem(table, name);
+}
+
+/* Its operators come to the capture in place of the one. NULL without an exception: it does not do these arguments. */
+static PyObject *
+note_composition(capturing *c, PyObject *function, PyObject *args, PyObject *kwargs)
+{
+    PyObject *mode = kin_mode_new(c), *pushed = mode == NULL ? NULL : PyObject_CallOneArg(T.push, mode);
+    if (pushed == NULL) {
+        Py_XDECREF(mode);
+        return NULL;
+    }
+    PyObject *made = PyObject_Call(function, args, kwargs), *type, *error, *tb;
+    PyErr_Fetch(&type, &error, &tb);
+    PyObject *popped = PyObject_CallOneArg(T.pop, Py_None);
+    Py_XDECREF(popped);
+    PyErr_Restore(type, error, tb);
+    kin_mode_end(mode);
+    Py_DECREF(mode);
+    Py_DECREF(pushed);
+    if (made == Py_NotImplemented)
+        Py_CLEAR(made);
+    return made;
+}
+
+/* Operators [first, now) are what this one came as. Those that came inside of it go into it. */
+static bool
+note_whole(capturing *c, uint32_t first, PyObject *op, PyObject *args, PyObject *kwargs, PyObject *made)
+{
+    kin_capture_joint *joint = &c->out->joint;
+    while (joint->wholes.len > 0 && joint->wholes.at[joint->wholes.len - 1].first >= first)
+        kin_capture_call_deinit(&joint->wholes.at[--joint->wholes.len].call);
+    kin_capture_call call = {op, args, kwargs != NULL && PyDict_GET_SIZE(kwargs) ? kwargs : NULL, made, c->step};
+    if (kin_vec_push(&joint->wholes, ((kin_capture_whole){call, first, c->out->calls.len})) != KIN_OK)
+        return false;
+    Py_INCREF(op);
+    Py_INCREF(args);
+    Py_XINCREF(call.kwargs);
+    Py_INCREF(made);
+    return true;
+}
+
+PyObject *
+kin_capture_compose(capturing *c, PyObject *row, PyObject *args, PyObject *kwargs)
+{
+    PyObject *function = find_composition(PyTuple_GET_ITEM(row, 1));
+    if (function == NULL)
+        return NULL;
+    uint32_t first = c->out->calls.len;
+    bool quiet = c->quiet;
+    c->quiet = PyTuple_GET_SIZE(PyTuple_GET_ITEM(row, 2)) == 0; /* what it writes to then, torch does not count */
+    PyObject *made = note_composition(c, function, args, kwargs);
+    c->quiet = quiet;
+    if (made != NULL && c->joint && c->step != UINT32_MAX && c->out->calls.len > first &&
+        !note_whole(c, first, PyTuple_GET_ITEM(row, 0), args, kwargs, made)) {
+        Py_DECREF(made);
+        return PyErr_NoMemory();
+    }
+    return made;
+}
