@@ -169,6 +169,33 @@ def test_hooks_of_tensors_and_parameters():
     assert seen == ["y", "weight", "accumulated"]
 
 
+def test_what_is_differentiated_again_each_time_runs_by_steps():
+    model, x = nn.Sequential(nn.Linear(12, 16), nn.Tanh(), nn.Linear(16, 1)), torch.randn(7, 12)
+    compiled = kintsugi.compile(lambda x: model(x).square().sum())
+
+    def penalised(fn):
+        model.zero_grad()
+        loss = fn(x)
+        norms = [g.norm() for g in torch.autograd.grad(loss, list(model.parameters()), create_graph=True)]
+        (loss + sum(norms)).backward()
+        return gradients(model)
+
+    expected = penalised(lambda x: model(x).square().sum())
+    for _ in range(24):
+        for a, b in zip(penalised(compiled), expected):
+            close(a, b)
+    reasons = [k["reason"] for k in kintsugi.stats(compiled)["kernels"]]
+    assert any("differentiated again" in reason for reason in reasons), reasons
+
+
+def test_now_and_then_differentiated_again_stays_compiled():
+    model, x = net(), torch.randn(7, 12)
+    compiled = kintsugi.compile(lambda x: model(x).square().sum())
+    for i in range(40):
+        torch.autograd.grad(compiled(x), list(model.parameters()), create_graph=i % 4 == 0)
+    assert compiled(x).grad_fn.name() == "CompiledFunctionBackward"
+
+
 def test_hooks_of_parameters_are_called_in_the_order_of_eager():
     model, x = nn.Sequential(*[nn.Sequential(nn.Linear(12, 12), nn.LayerNorm(12), nn.GELU()) for _ in range(4)]), torch.randn(7, 12)
     seen = []

@@ -118,6 +118,8 @@ take_iterable(rec *r, kin_vid *iterable)
     if (rec_is_step_tuple(r, *iterable))
         return true;
     PyObject *obj = O(r, *iterable);
+    if (obj != NULL && (PyDictItems_Check(obj) || PyDictKeys_Check(obj) || PyDictValues_Check(obj)))
+        return false; /* its iterator keeps the dict alone: the view may be dead when the items are asked for */
     bool tensor = obj != NULL && VIRTUAL(r, *iterable) == NULL && kin_is_tensor(obj);
     bool known = tensor ? rec_iterated(r, iterable, &items, &n) : rec_known_elements(r, *iterable, &items, &n);
     if (known && tensor)

@@ -111,6 +111,25 @@ begin_row(const kernel_launcher *self, const launch_code *code)
     return kin_profiler_begin(text);
 }
 
+/* Slower than its steps: compiled and compared again after a time that is long compared with compiling. */
+static void
+back_off(launch_version *version)
+{
+    double ns = kin_compile_retry_after(version->total_ns, version->drops++);
+    version->retry_at = ns > 0 ? kin_clock_ns() + ns : 0;
+}
+
+/* A forward that has to be done again in each step: for as long as with slower code. */
+static void
+give_up_twice(kernel_launcher *self, launch_version *version)
+{
+    if (!launch_drop(version))
+        return;
+    back_off(version);
+    snprintf(version->reason, sizeof version->reason, "its gradients are differentiated again, for which torch goes over the operators once more");
+    launch_say(self, version->reason);
+}
+
 /* Runs the code and handles its failures. */
 kin_launch
 launch_run_code(kernel_launcher *self, launch_version *version, PyObject *const *in, PyObject **out)
@@ -124,19 +143,13 @@ launch_run_code(kernel_launcher *self, launch_version *version, PyObject *const 
         fail(self, version, &outcome);
     else if (result == LAUNCH_STALE)
         give_up_frozen(self, version);
+    else if (result == LAUNCH_DONE && launch_training_is_twice(version->code))
+        give_up_twice(self, version);
     kin_vec_deinit(&outcome.hints);
     return result == LAUNCH_DONE ? KIN_LAUNCH_DONE : KIN_LAUNCH_NOT;
 }
 
 /* -- comparison ------------------------------------------------------------------------------------------------------ */
-
-/* Slower than its steps: compiled and compared again after a time that is long compared with compiling. */
-static void
-back_off(launch_version *version)
-{
-    double ns = kin_compile_retry_after(version->total_ns, version->drops++);
-    version->retry_at = ns > 0 ? kin_clock_ns() + ns : 0;
-}
 
 /* Forward and backward, before their first launches (py/training/trial.c). False: they go. */
 static bool

@@ -468,6 +468,8 @@ class_attr(rec *r, kin_vid base, PyObject *name, attr_result *out)
     kin_vid cls = rec_need_const(r, base);
     PyTypeObject *tp = (PyTypeObject *)O(r, cls), *meta = Py_TYPE(tp);
     PyObject *fallback;
+    if (!(meta->tp_flags & Py_TPFLAGS_IMMUTABLETYPE)) /* it may be assigned, which from 3.13 on leaves the version of the class as it is */
+        rec_fact(r, KIN_FACT_TYPE, cls, (PyObject *)meta, 0);
     rec_attrs_of(r, tp);
     rec_attrs_of(r, meta);
     if (!is_plain_metaclass(r, meta, &fallback)) {

@@ -2,6 +2,7 @@
  * code that is not watched wants them; their bodies never run in a replay. */
 #include "py/compat/generator.h"
 #include "py/replay/ops_priv.h"
+#include <string.h>
 
 /* Calling a generator function runs none of its code. */
 PyObject *
@@ -41,12 +42,27 @@ kin_op_enumerate_at(const kin_op_args *o)
     return Py_NewRef(Py_None);
 }
 
+/* The beginning of a starmap object, as CPython 3.11 to 3.14 lay it out. Its __reduce__ warns on 3.12 and 3.13 and is gone on 3.14. */
+typedef struct {
+    PyObject_HEAD
+    PyObject *func, *it;
+} starmap_head;
+
+static PyObject *
+parts_of_lazy(PyObject *lazy)
+{
+    if (strcmp(Py_TYPE(lazy)->tp_name, "itertools.starmap") != 0)
+        return PyObject_CallMethod(lazy, "__reduce__", NULL);
+    const starmap_head *head = (starmap_head *)lazy;
+    return Py_BuildValue("O(OO)", (PyObject *)Py_TYPE(lazy), head->func, head->it);
+}
+
 /* The iterators behind a map or filter object are used up as it would have done it, item by item from the left. They are those of builtin
  * containers. */
 PyObject *
 kin_op_use_up(const kin_op_args *o)
 {
-    PyObject *parts = PyObject_CallMethod(o->arg[0], "__reduce__", NULL), *item = Py_None;
+    PyObject *parts = parts_of_lazy(o->arg[0]), *item = Py_None;
     PyObject *of = parts != NULL ? PyTuple_GET_ITEM(parts, 1) : NULL; /* the callback, then the iterators */
     while (of != NULL && item != NULL)
         for (Py_ssize_t i = 1; item != NULL && i < PyTuple_GET_SIZE(of); i++) {

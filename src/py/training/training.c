@@ -460,7 +460,17 @@ launch_training_run(launch_code *code, uint32_t threads, PyObject *const *in, Py
     *outcome = (launch_outcome){0};
     if (!launch_may_write(code, in) || sends_nothing_on(code, in))
         return LAUNCH_SHARED;
+    launch_training *t = (launch_training *)code->training;
+    if (t->runs++ == KIN_TIER_TWICE_WINDOW)
+        t->runs = t->twice = 0;
     return run_forward(code, threads, in, out, outcome);
+}
+
+bool
+launch_training_is_twice(const launch_code *code)
+{
+    const launch_training *t = code == NULL ? NULL : (const launch_training *)code->training;
+    return t != NULL && t->runs == KIN_TIER_TWICE_WINDOW && 2 * t->twice >= t->runs;
 }
 
 /* -- backward ----------------------------------------------------------------------------------------------------- */
@@ -638,6 +648,7 @@ go_back(PyObject *ctx, launch_training *t, PyObject *note, PyObject *const *grad
         if (given == NULL)
             PyErr_Clear();
     }
+    t->twice += kin_grad_enabled();
     Py_DECREF(saved);
     return given != NULL ? given : do_again(t, PyTuple_GET_ITEM(note, 1), grads, kin_grad_enabled());
 }

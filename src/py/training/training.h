@@ -15,6 +15,9 @@ bool launch_training_watched(void);
 /* As launch_code_run. */
 launch_result launch_training_run(launch_code *code, uint32_t threads, PyObject *const *in, PyObject **out, launch_outcome *outcome);
 
+/* Are its gradients differentiated again as a rule? Then torch does forward and backward once more each time, and its steps alone are faster. */
+bool launch_training_is_twice(const launch_code *code);
+
 /* Both ways, on these inputs (trial.c): is the code as right and as fast as torch's operators, as far as this call and those before can tell? */
 typedef struct {
     const char *why; /* if not */

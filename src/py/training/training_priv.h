@@ -26,6 +26,7 @@ typedef struct {
     uint64_t *depends;       /* ... on which tangents (kin_ir_partition) */
     uint32_t nkept, *kept;   /* inputs that are saved */
     uint32_t nhanded, *handed; /* outputs of the forward program that are saved */
+    uint32_t runs, twice;    /* of these runs, those whose gradients were differentiated again (KIN_TIER_TWICE_WINDOW) */
 } launch_training;
 
 /* The forward program: the code's outs but for views of inputs in made[], the tensors that its node saves. False: it came to nothing. */
