@@ -109,6 +109,13 @@ applies(rec *r, PyObject *cls, kin_vid callback)
     return rec_can_apply(r, callback) || (cls == (PyObject *)&PyFilter_Type && O(r, callback) == Py_None && rec_need_const(r, callback) != 0);
 }
 
+/* A view of a dict: its iterator keeps the dict alone, so the view may be dead when its items are asked for. */
+static bool
+is_view(PyObject *obj)
+{
+    return obj != NULL && (PyDictItems_Check(obj) || PyDictKeys_Check(obj) || PyDictValues_Check(obj));
+}
+
 /* A tensor is taken apart when the map object is made, as iter() of it does: it goes over the rows from then on. */
 static bool
 take_iterable(rec *r, kin_vid *iterable)
@@ -118,8 +125,8 @@ take_iterable(rec *r, kin_vid *iterable)
     if (rec_is_step_tuple(r, *iterable))
         return true;
     PyObject *obj = O(r, *iterable);
-    if (obj != NULL && (PyDictItems_Check(obj) || PyDictKeys_Check(obj) || PyDictValues_Check(obj)))
-        return false; /* its iterator keeps the dict alone: the view may be dead when the items are asked for */
+    if (is_view(obj))
+        return false;
     bool tensor = obj != NULL && VIRTUAL(r, *iterable) == NULL && kin_is_tensor(obj);
     bool known = tensor ? rec_iterated(r, iterable, &items, &n) : rec_known_elements(r, *iterable, &items, &n);
     if (known && tensor)
@@ -164,7 +171,7 @@ rec_make_accumulate(rec *r, const rec_args *a)
     uint32_t n;
     bool initial = a->nkw == 1 && PyUnicode_CompareWithASCIIString(PyTuple_GET_ITEM(a->kwnames, 0), "initial") == 0;
     if (O(r, a->callee) != (PyObject *)accumulate_class() || O(r, a->callee) == NULL || a->npos < 1 || a->npos > 2 || (a->nkw && !initial) ||
-        (initial && (O(r, a->args[a->npos]) == NULL || O(r, a->args[a->npos]) == Py_None)))
+        (initial && (O(r, a->args[a->npos]) == NULL || O(r, a->args[a->npos]) == Py_None)) || is_view(O(r, a->args[0])))
         return false;
     kin_import_once(&add, "_operator", "add");
     all[1] = a->npos == 2 ? a->args[1] : add != NULL ? rec_const(r, add) : 0;
