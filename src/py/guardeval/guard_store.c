@@ -35,8 +35,8 @@ dict_dies(PyObject *dict, int *left)
 static bool
 has_weakrefs(PyObject *obj)
 {
-    PyTypeObject *tp = Py_TYPE(obj);
-    return tp->tp_weaklistoffset > 0 && *(PyObject **)((char *)obj + tp->tp_weaklistoffset) != NULL;
+    /* From 3.12 on a heap type's list lies in front of the object, and the offset is negative. */
+    return Py_TYPE(obj)->tp_weaklistoffset != 0 && *PyObject_GET_WEAKREFS_LISTPTR(obj) != NULL;
 }
 
 static bool
