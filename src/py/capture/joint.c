@@ -171,15 +171,20 @@ hook_input(PyObject *fake, PyObject *list, uint32_t place)
     return handle != NULL;
 }
 
-/* Hooks of inputs are called in eager's order (py/training/order.c): new list, filled while torch goes back. */
+/* Hooks of inputs are called in eager's order (py/training/order.c): new list, filled while torch goes back. torch numbers the hooks of a process; the
+ * program's next one gets the number that it would have had. */
 static PyObject *
 watch_arrivals(const capturing *c)
 {
     const kin_capture_numbers *wanting = &c->out->joint.wanting;
-    PyObject *list = PyList_New(0);
+    PyObject *numbers = kin_import("torch.utils.hooks", "RemovableHandle"), *next = numbers == NULL ? NULL : PyObject_GetAttrString(numbers, "next_id");
+    PyObject *list = next == NULL ? NULL : PyList_New(0);
     bool ok = list != NULL;
     for (uint32_t i = 0; ok && wanting->len > 1 && i < wanting->len; i++)
         ok = hook_input(PyList_GET_ITEM(c->out->fakes, wanting->at[i]), list, i);
+    ok = next != NULL && PyObject_SetAttrString(numbers, "next_id", next) == 0 && ok;
+    Py_XDECREF(numbers);
+    Py_XDECREF(next);
     if (!ok)
         Py_CLEAR(list);
     return list;
