@@ -43,7 +43,8 @@ def flush(utils):
 
 
 def _add_metrics(utils, event):
-    """A recording is a row; a graph is compiled at a later call, and its time is added to that row."""
+    """A recording is a row; a graph is compiled at a later call, and its time is added to that row, to the whole as to the
+    part."""
     kept = utils._compilation_metrics
     if event["event"] == "record":
         row = utils.CompilationMetrics(
@@ -56,8 +57,9 @@ def _add_metrics(utils, event):
     row = _latest.get(event["name"])
     place = next((i for i, other in enumerate(kept) if other is row), None)
     if place is not None:
-        seconds = (row.backend_compile_time_s or 0) + event["compile_ns"] / 1e9
-        kept[place] = _latest[event["name"]] = dataclasses.replace(row, backend_compile_time_s=seconds)
+        more = event["compile_ns"] / 1e9
+        kept[place] = _latest[event["name"]] = dataclasses.replace(
+            row, backend_compile_time_s=(row.backend_compile_time_s or 0) + more, entire_frame_compile_time_s=row.entire_frame_compile_time_s + more)
 
 
 def _add(utils, entries):

@@ -228,6 +228,7 @@ compiled(torch.randn(8, 8))
 failed, row = get_compilation_metrics()
 assert failed.co_name == "branch" and not failed.has_guarded_code
 assert row.co_name == "compute" and row.graph_op_count == 4 and row.backend_compile_time_s > 0, row
+assert row.entire_frame_compile_time_s > row.backend_compile_time_s, row
 """
 
 

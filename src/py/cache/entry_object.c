@@ -189,7 +189,10 @@ kin_entry_stats(kin_entry_object *self)
     kin_guard_stats guards = {0};
     kin_guard_get_stats(v, &guards);
     PyObject *cause = self->cause == NULL ? Py_None : self->cause;
-    return Py_BuildValue("{s:I,s:I,s:I,s:I,s:I,s:I,s:I,s:I,s:I,s:I,s:d,s:n,s:K,s:K,s:K,s:I,s:K,s:O,s:O,s:O,s:d}",
+    PyObject *ratio = self->tierdown.ratio > 0 ? PyFloat_FromDouble(self->tierdown.ratio) : Py_NewRef(Py_None); /* None: never compared with eager */
+    if (ratio == NULL)
+        return NULL;
+    return Py_BuildValue("{s:I,s:I,s:I,s:I,s:I,s:I,s:I,s:I,s:I,s:I,s:d,s:n,s:K,s:K,s:K,s:I,s:K,s:O,s:O,s:O,s:N}",
                          "number", self->number, "graphs", t->ngraphs, "breaks", t->nbreaks, "guards", t->facts.len,
                          "ops", count_steps(t, KIN_STEP_TORCH), "steps", t->steps.len,
                          "effects", t->neffects, "epochs", t->nepochs, "branches", self->side_traces,
@@ -199,7 +202,7 @@ kin_entry_stats(kin_entry_object *self)
                          "misses", (unsigned long long)v->misses, "guard_words", guards.words,
                          "fast_guard_hits", (unsigned long long)guards.fast_hits,
                          "reason", self->reason, "cause", cause, "backed_off", self->tierdown.backed_off ? Py_True : Py_False,
-                         "ratio", self->tierdown.ratio);
+                         "ratio", ratio);
 }
 
 /* -- the type ---------------------------------------------------------------------------------------------- */
