@@ -60,6 +60,7 @@ typedef struct {
     uint32_t tried;         /* calls on which both were timed */
     double ours, theirs;    /* ... nanoseconds for all of these */
     double plan_ns;         /* what a plan takes */
+    uint32_t without;       /* calls since the last plan whose sizes had none */
 } launch_sizes;
 
 typedef struct {

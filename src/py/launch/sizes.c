@@ -79,6 +79,7 @@ launch_sizes_note_made(kernel_launcher *self, launch_version *version, double ns
     launch_sizes *s = &self->sizes;
     if (!launch_sizes_are_on(self) || version->code == NULL)
         return;
+    s->without = 0;
     if (version->stats.compiled == 0 && version->stats.from_disk == 0)
         s->plan_ns = s->plan_ns == 0 || ns < s->plan_ns ? ns : KIN_TIER_PLAN_DEARER * s->plan_ns;
     self->base.ready = s->ready = s->ready || self->versions.len > 1 || s->met;
@@ -94,7 +95,7 @@ launch_sizes_plan_pays(const kernel_launcher *self)
     if (!s->settled) /* few are enough to know */
         return true;
     double plan_ns = s->plan_ns > 0 ? s->plan_ns : KIN_TIER_GUESS_COMPILE_NS;
-    return plan_ns <= KIN_TIER_PLAN_WORTH * (s->theirs - s->ours) / s->tried;
+    return plan_ns <= KIN_TIER_PLAN_WORTH * (1 + s->without / KIN_TIER_PLAN_AGAIN) * (s->theirs - s->ours) / s->tried;
 }
 
 /* -- one comparison for all sizes ----------------------------------------------------------------------------------------- */
