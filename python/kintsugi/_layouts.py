@@ -5,6 +5,7 @@ channels-last images it often answers as if they were row-major. A program may a
 operator's place lays its results out as they were foreseen. So where an argument does not lie row-major the operator itself is asked.
 """
 
+import types
 import warnings
 
 import torch
@@ -77,8 +78,8 @@ def _laid(foreseen, run):
 def results(name, op, args, kwargs, result):
     """The meta tensors that `op` answered, or others that lie as the CPU's kernel leaves them."""
     tensors = [t for t in tree_leaves((args, kwargs)) if isinstance(t, torch.Tensor)]
-    if all(map(_is_plain, tensors)) or not isinstance(op, torch._ops.OpOverload):
-        return result  # what is no operator of torch's says it itself
+    if all(map(_is_plain, tensors)) or isinstance(op, types.FunctionType):
+        return result  # a function of ours (_recurrent.py) says it itself
     made = [t for t in tree_leaves(result) if t is not None]
     shared = {t.untyped_storage()._cdata for t in tensors}
     if not all(isinstance(t, torch.Tensor) and t.untyped_storage()._cdata not in shared for t in made):

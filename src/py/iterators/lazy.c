@@ -109,11 +109,15 @@ applies(rec *r, PyObject *cls, kin_vid callback)
     return rec_can_apply(r, callback) || (cls == (PyObject *)&PyFilter_Type && O(r, callback) == Py_None && rec_need_const(r, callback) != 0);
 }
 
-/* A view of a dict: its iterator keeps the dict alone, so the view may be dead when its items are asked for. */
-static bool
-is_view(PyObject *obj)
+/* The iterator of a dict's view keeps the dict alone: the view would be gone when its items are asked for. The recording holds it. */
+static void
+hold_view(rec *r, kin_vid vid)
 {
-    return obj != NULL && (PyDictItems_Check(obj) || PyDictKeys_Check(obj) || PyDictValues_Check(obj));
+    PyObject *obj = O(r, vid);
+    if (obj == NULL || r->info.at[vid].held || !(PyDictItems_Check(obj) || PyDictKeys_Check(obj) || PyDictValues_Check(obj)))
+        return;
+    Py_INCREF(obj);
+    r->info.at[vid].held = true;
 }
 
 /* A tensor is taken apart when the map object is made, as iter() of it does: it goes over the rows from then on. */
@@ -125,8 +129,7 @@ take_iterable(rec *r, kin_vid *iterable)
     if (rec_is_step_tuple(r, *iterable))
         return true;
     PyObject *obj = O(r, *iterable);
-    if (is_view(obj))
-        return false;
+    hold_view(r, *iterable);
     bool tensor = obj != NULL && VIRTUAL(r, *iterable) == NULL && kin_is_tensor(obj);
     bool known = tensor ? rec_iterated(r, iterable, &items, &n) : rec_known_elements(r, *iterable, &items, &n);
     if (known && tensor)
@@ -171,7 +174,7 @@ rec_make_accumulate(rec *r, const rec_args *a)
     uint32_t n;
     bool initial = a->nkw == 1 && PyUnicode_CompareWithASCIIString(PyTuple_GET_ITEM(a->kwnames, 0), "initial") == 0;
     if (O(r, a->callee) != (PyObject *)accumulate_class() || O(r, a->callee) == NULL || a->npos < 1 || a->npos > 2 || (a->nkw && !initial) ||
-        (initial && (O(r, a->args[a->npos]) == NULL || O(r, a->args[a->npos]) == Py_None)) || is_view(O(r, a->args[0])))
+        (initial && (O(r, a->args[a->npos]) == NULL || O(r, a->args[a->npos]) == Py_None)))
         return false;
     kin_import_once(&add, "_operator", "add");
     all[1] = a->npos == 2 ? a->args[1] : add != NULL ? rec_const(r, add) : 0;
@@ -180,6 +183,7 @@ rec_make_accumulate(rec *r, const rec_args *a)
     if (all[1] == 0 || (!rec_find_callback(r, all[1], &func, &self) && !rec_can_apply(r, all[1])) || !rec_known_elements(r, a->args[0], &items, &n))
         return false;
     free(items);
+    hold_view(r, a->args[0]);
     memcpy(step + 1, a->args, (a->npos + a->nkw) * sizeof *a->args);
     kin_vid out = rec_step_out(r, KIN_STEP_CALL, KIN_STEP_PURE, step, a->npos + a->nkw + 1);
     kin_ref ref = a->nkw ? rec_ref(r, a->kwnames) : 0;
