@@ -1,17 +1,12 @@
 """compile() and the small functions around it."""
 
 import functools
-import sys
-import weakref
 
-from ._config import config
+from ._compiled import engine_of, is_module, live_compiled
+from ._start import make_compiled, start_engine
 
 OPTIONS = ("async", "fast_math", "freezing", "kernels", "threads", "validate", "warm")
 MODES = ("default", "reduce-overhead", "max-autotune", "max-autotune-no-cudagraphs", "lite")
-
-# Every compiled function that is alive, for stats() and reports.
-_compiled = weakref.WeakSet()
-_started = False
 
 
 def compile(fn_or_module=None, *, fullgraph=False, dynamic=None, backend=None, mode=None, options=None, name=None,
@@ -62,7 +57,7 @@ def compile(fn_or_module=None, *, fullgraph=False, dynamic=None, backend=None, m
 
 
 def _compile_one(fn, *, kwargs, name):
-    if _is_module(fn):
+    if is_module(fn):
         from ._module import OptimizedModule
 
         return OptimizedModule(fn, kwargs, name)
@@ -70,56 +65,10 @@ def _compile_one(fn, *, kwargs, name):
     return make_compiled(fn, kwargs, name)
 
 
-def compile_with(fn, kwargs):
-    """Compiles `fn` with arguments that were checked before."""
-    return _compile_one(fn, kwargs=kwargs, name=None)
-
-
 def check_callable(where, fn, advice=""):
     """The error of every function here that wants something to call."""
     if not callable(fn):
         raise TypeError(f"{where}({fn!r}): expected a function or a torch.nn.Module, got {type(fn).__name__}{advice}")
-
-
-def make_compiled(fn, kwargs, name=None):
-    """The engine's callable for `fn`, listed for reports."""
-    engine = start_engine()
-    _leave_out_validation()
-    compiled = engine.Compiled(fn, name=name or "", **kwargs)
-    _compiled.add(compiled)
-    from . import _logs
-
-    _logs.note_new(compiled)
-    return compiled
-
-
-@functools.cache
-def _leave_out_validation():
-    """Distributions look at the content of their parameters (`if not valid.all(): raise`), which ends a graph each time. torch.compile switches
-    that off when it first compiles something, for the whole process; so does this. Who wants it says so afterwards, or to the distribution."""
-    distributions = sys.modules.get("torch.distributions")
-    if distributions is not None:
-        distributions.Distribution.set_default_validate_args(False)
-
-
-def start_engine():
-    """The engine with the settings and the listener in place."""
-    global _started
-    from ._engine import engine
-
-    if not _started:
-        config._attach(engine)
-        from . import _errors, _logs
-
-        engine.set_option("error_class", _errors.EngineError)
-        _logs.start(engine)
-        _started = True
-    return engine
-
-
-def _is_module(fn):
-    nn = sys.modules.get("torch.nn")  # nobody has a module before torch.nn is imported
-    return nn is not None and isinstance(fn, nn.Module)
 
 
 def _check_arguments(fullgraph, dynamic, mode, options, name, disable, recompile_limit):
@@ -185,7 +134,7 @@ def disable(fn=None, recursive=True, *, reason=None, wrapping=True):
         raise TypeError(f"disable(reason={reason!r}): expected a str that tells readers why, or None")
     if fn is None:
         return functools.partial(disable, recursive=recursive, reason=reason)
-    if _is_module(fn):
+    if is_module(fn):
         fn.forward = disable(fn.forward, recursive, reason=reason)
         return fn
     check_callable("disable", fn)
@@ -230,18 +179,6 @@ def reset():
     _logs.forget()
 
 
-def engine_of(fn):
-    """The engine's object behind a compiled function or module; None for anything else."""
-    from ._engine import engine
-
-    if isinstance(fn, engine.Compiled):
-        return fn
-    inner = getattr(fn, "_kintsugi_compiled", None)
-    if inner is None and _is_module(fn):
-        inner = getattr(fn, "_compiled_call_impl", None)
-    return inner if isinstance(inner, engine.Compiled) else None
-
-
 def stats(fn=None):
     """Counters of one compiled function as a dict; without `fn` a dict by name of all that are alive."""
     if fn is None:
@@ -263,8 +200,3 @@ def _stats_of(compiled):
     from . import _kernels
 
     return {**compiled.stats(), "kernels": _kernels.rows(start_engine(), compiled)}
-
-
-def live_compiled():
-    """All compiled functions that are alive. Other threads may add some and drop some, so the set is copied at one go."""
-    return [compiled for compiled in (ref() for ref in list(_compiled.data)) if compiled is not None]

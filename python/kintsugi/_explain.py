@@ -7,7 +7,9 @@ import linecache
 import os
 import sys
 
-from . import _api, _kernels, _messages, passes as _passes
+from . import _api, _kernels, _logs, _messages, passes as _passes
+from ._compiled import engine_of, function_of
+from ._start import start_engine
 
 
 @dataclasses.dataclass
@@ -222,8 +224,8 @@ def explain(fn, *extra_args, **extra_kwargs):
     _api.check_callable("explain", fn)
 
     def run(*args, **kwargs):
-        engine = _api.start_engine()
-        inner = _api.engine_of(fn)
+        engine = start_engine()
+        inner = engine_of(fn)
         target = inner.fn if inner is not None else fn
         compiled = engine.Compiled(target)
         compiled(*args, **kwargs)
@@ -239,7 +241,7 @@ def explain(fn, *extra_args, **extra_kwargs):
 
 def _frames(compiled, entries, dumps):
     """What happened to the compiled function: recorded, partly recorded, or run eagerly and why."""
-    code = getattr(_function_of(compiled.fn), "__code__", None)
+    code = getattr(function_of(compiled.fn), "__code__", None)
     place = {"name": compiled.__name__, "filename": code.co_filename if code else "?",
              "line": code.co_firstlineno if code else 0}
     found = []
@@ -255,17 +257,8 @@ def _frames(compiled, entries, dumps):
     return found
 
 
-def _function_of(fn):
-    """What its author wrote: of a module that is forward, not the __call__ around it."""
-    if isinstance(fn, type) or hasattr(fn, "__code__"):
-        return fn
-    return getattr(fn, "forward", None) or getattr(type(fn), "__call__", fn)
-
-
 def _fallback_reason(compiled):
     """The reason in words and the stable name of the row that explains it ("" = none)."""
-    from . import _logs
-
     names = compiled.__name__, compiled.stats()["name"]
     for event in reversed(_logs.events()):
         if event["event"] in ("record", "fallback") and event.get("name") in names and event.get("reason"):

@@ -14,6 +14,7 @@ import uuid
 import weakref
 
 from . import _counters, _trace, passes
+from ._compiled import function_of, live_compiled
 
 _engine = None
 _next_seq = 0
@@ -72,10 +73,8 @@ def _kinds():
 def _collect():
     """(number, kind, why, JSON text) of what is new."""
     global _next_seq
-    if _engine is None:
-        from . import _api
-
-        _api.start_engine()
+    if _engine is None:  # nothing has been compiled
+        return []
     new = _engine.events_since(_next_seq)
     if new:
         _next_seq = new[-1][0] + 1
@@ -169,9 +168,7 @@ def _log(artifact, text, ids):
 
 def _find(number, taken):
     """The compiled function (None when it is gone) and the entry with that number, and its place among the entries."""
-    from . import _api
-
-    for compiled in _api.live_compiled():
+    for compiled in live_compiled():
         numbers = sorted(v.number for v in compiled.entries())
         for entry in compiled.entries():
             if entry.number == number:
@@ -245,17 +242,13 @@ def _show_code(event):
 
 
 def _place_of(compiled):
-    from . import _explain
-
-    code = getattr(_explain._function_of(compiled.fn), "__code__", None)
+    code = getattr(function_of(compiled.fn), "__code__", None)
     return (code.co_filename, code.co_firstlineno) if code is not None else ("?", 0)
 
 
 def _ids_of_name(name):
     """Of a call that left no recording."""
-    from . import _api
-
-    compiled = next((c for c in _api.live_compiled() if c.__name__ == name), None)
+    compiled = next((c for c in live_compiled() if c.__name__ == name), None)
     return number_frame(compiled), len(compiled.entries()) if compiled is not None else 0
 
 
@@ -282,9 +275,7 @@ def number_frame(compiled):
 
 def _frame_of(name):
     """Frame number of the compiled function with that name, and how many recordings it has."""
-    from . import _api
-
-    for compiled in _api.live_compiled():
+    for compiled in live_compiled():
         if compiled.__name__ == name and compiled in _frames:
             return _frames[compiled], len(compiled.entries())
     return 0, 1

@@ -10,7 +10,7 @@ import sys
 
 import torch
 
-from . import _api
+from ._start import make_compiled
 
 _OWN = {"_orig_mod", "_kintsugi_compiled", "_kintsugi_forward", "_kintsugi_kwargs", "_kintsugi_name", "_wrapper_ready", "forward", "dynamo_ctx",
         "_torchdynamo_orig_callable", "get_compiler_config", "__dict__"}
@@ -23,7 +23,7 @@ class CompileContext:
         self.kwargs = dict(kwargs)
 
     def __call__(self, fn):
-        return _api.compile_with(fn, self.kwargs)
+        return (OptimizedModule if isinstance(fn, torch.nn.Module) else make_compiled)(fn, self.kwargs)
 
 
 class OptimizedModule(torch.nn.Module):
@@ -36,7 +36,7 @@ class OptimizedModule(torch.nn.Module):
         self.__dict__.pop("_orig_mod", None)
         object.__setattr__(self, "_wrapper_ready", True)
         torch.nn.Module.__setattr__(self, "_orig_mod", module)
-        compiled = _api.make_compiled(module, kwargs, name or type(module).__name__)
+        compiled = make_compiled(module, kwargs, name or type(module).__name__)
         own = self.__dict__
         own["_kintsugi_kwargs"], own["_kintsugi_name"], own["_kintsugi_compiled"] = dict(kwargs), name, compiled
         own["dynamo_ctx"] = CompileContext(kwargs)
