@@ -15,6 +15,8 @@
 /* Bits of co_localspluskinds, the same on 3.11-3.14. */
 enum { KIND_CELL = 0x40, KIND_FREE = 0x80 };
 
+enum { MOST_KEYWORDS = 64 };
+
 static rec *active;
 
 bool
@@ -31,6 +33,30 @@ kin_record_set_compiling(bool on)
 
 /* -- symbolic frames -------------------------------------------------------------------------------------------- */
 
+/* **kwargs of the call that is recorded is a new dict with the keywords of this shape of calls: it counts as made here, so that what is taken
+ * from it or put into it changes nothing that anybody else can see.
+ */
+static void
+own_keywords(rec *r, rec_frame *f)
+{
+    const PyCodeObject *code = f->code;
+    int slot = code->co_argcount + code->co_kwonlyargcount + !!(code->co_flags & CO_VARARGS);
+    PyObject *dict = code->co_flags & CO_VARKEYWORDS ? O(r, f->slots[slot]) : NULL, *key, *value;
+    kin_vid pairs[2 * MOST_KEYWORDS];
+    uint32_t n = 0;
+    if (dict == NULL || !PyDict_CheckExact(dict) || PyDict_GET_SIZE(dict) > MOST_KEYWORDS)
+        return;
+    for (Py_ssize_t pos = 0; PyDict_Next(dict, &pos, &key, &value);)
+        if (!PyUnicode_CheckExact(key))
+            return;
+    for (Py_ssize_t pos = 0; PyDict_Next(dict, &pos, &key, &value); n += 2) {
+        pairs[n] = rec_const(r, key);
+        pairs[n + 1] = rec_dict_item(r, f->slots[slot], key, value);
+    }
+    f->slots[slot] = rec_build_dict(r, pairs, n);
+    rec_set_obj(r, f->slots[slot], dict);
+}
+
 /* Cells and free variables: what the prologue did before the first instruction is reported. */
 static void
 enter_frame(rec *r, rec_frame *f)
@@ -39,6 +65,8 @@ enter_frame(rec *r, rec_frame *f)
     PyObject **real = kin_watch_localsplus(f->f);
     int nfree = 0;
     f->started = true;
+    if (f->back == NULL && r->join == 0)
+        own_keywords(r, f);
     for (int i = 0; i < f->nlocals; i++) {
         unsigned kind = ((unsigned char *)PyBytes_AS_STRING(code->co_localspluskinds))[i];
         if (kind & KIND_CELL) {

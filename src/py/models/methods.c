@@ -254,9 +254,17 @@ static bool
 dict_setdefault(rec *r, const rec_args *a)
 {
     kin_vid item;
-    if (a->npos == 3 && !a->nkw && look_up(r, a->args[0], a->args[1], &item) && item != 0)
+    if ((a->npos != 3 && !is_known(r, a->args[0], VIRTUAL_DICT)) || a->npos < 2 || a->nkw || !look_up(r, a->args[0], a->args[1], &item))
+        return mutate(r, a);
+    if (item != 0)
         return rec_model_value(r, a, item);
-    return mutate(r, a);
+    if (!is_known(r, a->args[0], VIRTUAL_DICT) || r->info.at[a->args[0]].type != &PyDict_Type)
+        return mutate(r, a);
+    const kin_vid put[3] = {a->args[0], a->args[1], a->npos == 3 ? a->args[2] : rec_const(r, Py_None)};
+    rec_step(r, KIN_STEP_SET_SUBSCR, KIN_STEP_MUTATES, put, 3);
+    rec_pairs_put(r, VIRTUAL(r, put[0]), rec_need_const(r, put[1]), put[2]);
+    rec_changed(r, put[0]);
+    return rec_model_value(r, a, put[2]);
 }
 
 static bool

@@ -77,8 +77,8 @@ kwdefault_value(rec *r, kin_vid func, PyFunctionObject *fn, PyObject *name)
 
 /* -- binding ------------------------------------------------------------------------------------------------------ */
 
-static kin_vid
-build_dict(rec *r, const kin_vid *pairs, uint32_t n)
+kin_vid
+rec_build_dict(rec *r, const kin_vid *pairs, uint32_t n)
 {
     kin_vid out = rec_step_out(r, KIN_STEP_BUILD_MAP, KIN_STEP_PURE, pairs, n);
     rec_make_virtual(r, out, VIRTUAL_DICT, pairs, n, true);
@@ -118,7 +118,7 @@ bind_keywords(rec *r, PyCodeObject *code, kin_vid *locals, const kin_vid *values
         }
     }
     if (kwargs_slot >= 0)
-        locals[kwargs_slot] = build_dict(r, pairs, npairs);
+        locals[kwargs_slot] = rec_build_dict(r, pairs, npairs);
     return true;
 }
 

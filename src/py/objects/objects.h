@@ -31,6 +31,7 @@ void rec_fix_function(rec *r, kin_vid *func);          /* which code runs become
 kin_vid rec_closure_cell(rec *r, kin_vid func, int i, PyObject *cell);
 bool rec_can_inline(rec *r, PyObject *func);
 bool rec_bind(rec *r, rec_args *a); /* to r->call.locals; the function may become a constant */
+kin_vid rec_build_dict(rec *r, const kin_vid *pairs, uint32_t n); /* a new dict: keys and values alternate */
 
 /* ---- keyed.c ---- */
 bool rec_subscr_missing(rec *r, kin_vid dict, kin_vid key); /* a defaultdict fills in what is missing */
