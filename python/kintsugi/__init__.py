@@ -11,7 +11,7 @@
 Importing this package is cheap: PyTorch and its compiler modules are loaded when something needs them.
 """
 
-from ._api import compile, disable, graph_break, is_compiling, reset, stats
+from ._api import compile, disable, graph_break, is_compiling, reset, stats, wait_for_kernels
 from ._config import config
 
 __version__ = "0.1.0"
@@ -29,6 +29,7 @@ __all__ = [
     "reset",
     "stats",
     "uninstall",
+    "wait_for_kernels",
 ]
 
 _LAZY = {

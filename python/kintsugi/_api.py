@@ -179,6 +179,11 @@ def reset():
     _logs.forget()
 
 
+def wait_for_kernels():
+    """Waits until nothing is compiled in the background any more (config.async_sizes, config.async_compile)."""
+    start_engine().wait_for_kernels()
+
+
 def stats(fn=None):
     """Counters of one compiled function as a dict; without `fn` a dict by name of all that are alive."""
     if fn is None:

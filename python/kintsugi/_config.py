@@ -76,6 +76,8 @@ _ROWS = {
     "threads": (0, _count, "a number from 0 on", True, "threads that a launch uses at most; 0: PyTorch's number"),
     "async_compile": (False, _flag, "True or False", True,
                       "compile in the background; calls run step by step until then (KINTSUGI_ASYNC)"),
+    "async_sizes": (True, _flag, "True or False", True,
+                    "where sizes vary, code for all of them is compiled in the background; calls run step by step until then (KINTSUGI_ASYNC_SIZES=0: not)"),
     "verbose": (False, _flag, "True or False", False, "longer reports: nothing is left out as a duplicate"),
     "suppress_errors": (False, _flag, "True or False", False, "errors of backends become warnings, and the graph runs eagerly; off: BackendCompilerFailed (TORCHDYNAMO_SUPPRESS_ERRORS)"),
     "cache_dir": (_default_cache_dir(), _folder, "a path, or None for no cache", _set_cache,
@@ -110,6 +112,7 @@ class Config:
         values["training"] = os.environ.get("KINTSUGI_TRAINING") != "0"
         values["open_sizes"] = os.environ.get("KINTSUGI_OPEN_SIZES") != "0"
         values["async_compile"] = os.environ.get("KINTSUGI_ASYNC") == "1"
+        values["async_sizes"] = os.environ.get("KINTSUGI_ASYNC_SIZES") != "0"
         object.__setattr__(self, "_values", values)
         object.__setattr__(self, "_engine", None)
         object.__setattr__(self, "_forced_eager", False)

@@ -70,7 +70,7 @@ void kin_compile_stats_say(const kin_compile_stats *stats, kin_text *out);
 /* Kernels that are still to be compiled. Any thread may run the job, once, which frees it; afterwards kin_codegen of an equal
  * program finds them in memory. */
 typedef struct kin_jit_job kin_jit_job;
-void kin_jit_job_run(kin_jit_job *job);
+void kin_jit_job_run(kin_jit_job *job, kin_compile_stats *stats);
 void kin_jit_job_drop(kin_jit_job *job);
 
 /* What is known of the kernels of one graph over its sizes (open.h, docs/design/sizes.md): from the second program on that is compiled with it, code

@@ -575,10 +575,11 @@ kin_jit_job_drop(kin_jit_job *job)
 
 /* What goes wrong is reported by whoever compiles the program after it. */
 void
-kin_jit_job_run(kin_jit_job *job)
+kin_jit_job_run(kin_jit_job *job, kin_compile_stats *stats)
 {
     if (end(&job->batch, job->missing) == KIN_OK)
         count(&job->batch);
+    *stats = job->stats;
     kin_jit_job_drop(job);
 }
 
@@ -697,7 +698,7 @@ kin_codegen_print(kin_jit *jit, const kin_fused *f, bool llvm, kin_text *out)
 }
 
 void
-kin_jit_job_run(kin_jit_job *job)
+kin_jit_job_run(kin_jit_job *job, kin_compile_stats *stats)
 {
 }
 

@@ -15,16 +15,24 @@ struct launch_ticket {
     atomic_bool done;
     pid_t process; /* a child of this process has no thread that would finish it */
     kin_jit_job *job;
+    kin_compile_stats stats; /* of the job, once it is done */
     launch_ticket *next;
 };
 
 static struct {
     pthread_mutex_t lock;
-    pthread_cond_t changed;
+    pthread_cond_t changed; /* there is something to do, or nothing any more */
     pthread_t thread;
     launch_ticket *first, *last;
-    bool running, quit, prepared;
+    bool running, quit, prepared, busy;
 } worker = {.lock = PTHREAD_MUTEX_INITIALIZER, .changed = PTHREAD_COND_INITIALIZER};
+
+launch_ticket *
+launch_ticket_hold(launch_ticket *t)
+{
+    atomic_fetch_add(&t->holders, 1);
+    return t;
+}
 
 void
 launch_ticket_release(launch_ticket *t)
@@ -39,6 +47,13 @@ launch_ticket_done(const launch_ticket *t)
     return atomic_load(&t->done) || t->process != getpid();
 }
 
+void
+launch_ticket_stats(const launch_ticket *t, kin_compile_stats *stats)
+{
+    if (atomic_load(&t->done))
+        *stats = t->stats;
+}
+
 static void *
 work(void *unused)
 {
@@ -50,14 +65,26 @@ work(void *unused)
             continue;
         }
         worker.first = t->next;
+        worker.busy = true;
         pthread_mutex_unlock(&worker.lock);
-        kin_jit_job_run(t->job);
+        kin_jit_job_run(t->job, &t->stats);
         atomic_store(&t->done, true);
         launch_ticket_release(t);
         pthread_mutex_lock(&worker.lock);
+        worker.busy = false;
+        pthread_cond_broadcast(&worker.changed);
     }
     pthread_mutex_unlock(&worker.lock);
     return NULL;
+}
+
+void
+kin_launch_wait(void)
+{
+    pthread_mutex_lock(&worker.lock);
+    while (worker.running && !worker.quit && (worker.busy || worker.first != NULL))
+        pthread_cond_wait(&worker.changed, &worker.lock);
+    pthread_mutex_unlock(&worker.lock);
 }
 
 /* -- beginning and end ------------------------------------------------------------------------------------------- */
@@ -94,7 +121,7 @@ after_fork(void)
 static void
 in_child(void)
 {
-    worker.running = false;
+    worker.running = worker.busy = false;
     worker.first = worker.last = NULL;
     pthread_cond_init(&worker.changed, NULL);
     after_fork();
@@ -132,7 +159,7 @@ launch_in_background(kin_jit_job *job)
         else
             worker.last->next = t;
         worker.last = t;
-        pthread_cond_signal(&worker.changed);
+        pthread_cond_broadcast(&worker.changed);
     }
     pthread_mutex_unlock(&worker.lock);
     if (!ok) {

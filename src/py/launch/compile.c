@@ -142,6 +142,7 @@ compile_captured(kernel_launcher *self, launch_version *version, kin_capture *ca
         return;
     }
     if (version->code != NULL) {
+        launch_sizes_count_made(self, version);
         launch_say_passes(self, version);
         say_compiled(self, version);
     }
@@ -237,7 +238,10 @@ launch_compile_ready(kernel_launcher *self, launch_version *version, kin_entry *
     kin_capture capture = *version->held;
     free(version->held);
     version->held = NULL;
+    double start = kin_clock_thread_ns();
     compile_captured(self, version, &capture, v, subgraph, in);
+    if (self->sizes.met || version != self->versions.at[0])
+        launch_sizes_note_made(self, version, kin_clock_thread_ns() - start);
 }
 
 launch_version *

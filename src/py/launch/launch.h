@@ -23,6 +23,7 @@ typedef struct {
     bool fast_math;   /* need not round between operations */
     uint32_t threads; /* that a launch uses at most; 0: torch's number */
     bool async;       /* kernels are compiled in the background; until then the steps run */
+    bool async_sizes; /* ... those that take sizes as arguments */
 } kin_launch_context;
 
 /* Plans the subgraphs of a new or grown entry. Subgraphs that stay the same keep their code. */
@@ -43,6 +44,8 @@ PyObject *kin_launch_describe(const kin_entry *v);
 
 /* Where kernels are kept; folder NULL: nowhere. Nothing is touched before the first kernel. False without memory. */
 bool kin_launch_set_cache(const char *folder, uint64_t limit);
+/* Until nothing is compiled in the background any more; without Python's lock. */
+void kin_launch_wait(void);
 /* 0: as many as torch uses. */
 void kin_launch_set_threads(uint32_t threads);
 /* torch.get_num_threads(); 1 when it cannot be asked. */

@@ -61,6 +61,9 @@ typedef struct {
     double ours, theirs;    /* ... nanoseconds for all of these */
     double plan_ns;         /* what a plan takes */
     uint32_t without;       /* calls since the last plan whose sizes had none */
+    launch_ticket *pending; /* code for all sizes is being made in the background; NULL: it is not */
+    uint32_t waits;         /* how often that was so */
+    kin_compile_stats made; /* in the background, since a version was made last */
 } launch_sizes;
 
 typedef struct {
@@ -125,6 +128,14 @@ void launch_sizes_note_made(kernel_launcher *self, launch_version *version, doub
 void launch_sizes_take_over(const kernel_launcher *self, launch_version *version);
 /* Does a plan for new sizes pay in one call? */
 bool launch_sizes_plan_pays(const kernel_launcher *self);
+/* Is its machine code to be made while calls go on by steps? */
+bool launch_sizes_go_behind(const kernel_launcher *self);
+/* It is being made. */
+void launch_sizes_begin_wait(kernel_launcher *self, launch_ticket *ticket);
+/* Is it still? */
+bool launch_sizes_wait(kernel_launcher *self);
+/* What was made in the background counts for the version that is the first to use it. */
+void launch_sizes_count_made(kernel_launcher *self, launch_version *version);
 /* Are steps and code to be timed on this call, for all sizes? */
 bool launch_sizes_are_in_trial(const kernel_launcher *self, const launch_version *version);
 typedef struct {
@@ -253,6 +264,10 @@ bool launch_drop(launch_version *version);
 /* Takes the job; NULL: it cannot be, the job is still the caller's. */
 launch_ticket *launch_in_background(kin_jit_job *job);
 bool launch_ticket_done(const launch_ticket *t);
+/* One more holder. */
+launch_ticket *launch_ticket_hold(launch_ticket *t);
 void launch_ticket_release(launch_ticket *t);
+/* Of its job, where that was done. */
+void launch_ticket_stats(const launch_ticket *t, kin_compile_stats *stats);
 
 #endif

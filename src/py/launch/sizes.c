@@ -31,6 +31,7 @@ launch_sizes_deinit(launch_sizes *s)
     kin_family_free(s->backward);
     kin_ir_common_deinit(&s->common);
     kin_table_deinit(&s->by_signature);
+    launch_ticket_release(s->pending);
     *s = (launch_sizes){0};
 }
 
@@ -60,6 +61,53 @@ kin_status
 launch_sizes_enter(kernel_launcher *self, PyObject *const *in, uint32_t n)
 {
     return kin_table_add(&self->sizes.by_signature, launch_signature_hash(in, n), self->versions.len - 1);
+}
+
+/* -- in the background ---------------------------------------------------------------------------------------------------- */
+
+/* Code for one kind of sizes is waited for, as it serves the next call; who comes with another kind each time has gone on without code so far, and can do so
+ * a little longer. */
+bool
+launch_sizes_go_behind(const kernel_launcher *self)
+{
+    const launch_sizes *s = &self->sizes;
+    return self->context.async_sizes && launch_sizes_are_on(self) && self->context.trials > 0 && s->waits < KIN_TIER_BACKGROUND_TRIES &&
+           (s->met || self->versions.len > 1);
+}
+
+void
+launch_sizes_begin_wait(kernel_launcher *self, launch_ticket *ticket)
+{
+    launch_sizes *s = &self->sizes;
+    launch_ticket_release(s->pending);
+    s->pending = launch_ticket_hold(ticket);
+    s->waits++;
+}
+
+bool
+launch_sizes_wait(kernel_launcher *self)
+{
+    launch_sizes *s = &self->sizes;
+    if (s->pending == NULL)
+        return false;
+    if (!launch_ticket_done(s->pending))
+        return true;
+    kin_compile_stats made = {0};
+    launch_ticket_stats(s->pending, &made);
+    made.kernels = made.from_memory = 0; /* the version has its own */
+    kin_compile_stats_add(&s->made, &made);
+    launch_ticket_release(s->pending);
+    s->pending = NULL;
+    return false;
+}
+
+void
+launch_sizes_count_made(kernel_launcher *self, launch_version *version)
+{
+    if (launch_sizes_wait(self))
+        return;
+    kin_compile_stats_add(&version->stats, &self->sizes.made);
+    self->sizes.made = (kin_compile_stats){0};
 }
 
 /* -- what a plan costs and gains ------------------------------------------------------------------------------------------ */

@@ -174,6 +174,8 @@ meets_second(kernel_launcher *self, kin_entry *v, const kin_subgraph *subgraph, 
 bool
 launch_is_worth(kernel_launcher *self, kin_entry *v, const kin_subgraph *subgraph, PyObject *const *in)
 {
+    if (launch_sizes_wait(self))
+        return false;
     if (self->context.trials == 0)
         return self->versions.len < KIN_TIER_LIVE_KINDS || (launch_sizes_are_on(self) && make_room(self));
     bool sizes = launch_sizes_are_on(self) && !self->must_pay;

@@ -58,6 +58,7 @@ kin_lower_entry(kin_compiled *self, kin_entry_object *entry, PyObject *const *sl
                                   .later = !self->warm && o->step_aside && self->count.recordings > KIN_TIER_USUAL_RECORDINGS,
                                   .freezing = choose(self->freezing, o->freezing), .training = o->training,
                                   .async = !self->warm && choose(self->async, o->async_compile),
+                                  .async_sizes = !self->warm && o->step_aside && choose(self->async, o->async_sizes),
                                   .sizes = o->open_sizes, .fast_math = choose(self->fast_math, o->fast_math),
                                   .threads = self->threads > 0 ? self->threads : o->threads};
     if (kin_launch_plan(entry->v, &context) == KIN_NOMEM)

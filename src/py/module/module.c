@@ -55,6 +55,7 @@ static const struct {
     {"validate_every", OPTION_COUNT, offsetof(kin_options, validate_every)},
     {"kernels", OPTION_FLAG, offsetof(kin_options, kernels)},
     {"async_compile", OPTION_FLAG, offsetof(kin_options, async_compile)},
+    {"async_sizes", OPTION_FLAG, offsetof(kin_options, async_sizes)},
     {"fast_math", OPTION_FLAG, offsetof(kin_options, fast_math)},
     {"open_sizes", OPTION_FLAG, offsetof(kin_options, open_sizes)},
     {"threads", OPTION_COUNT, offsetof(kin_options, threads)},
@@ -387,6 +388,15 @@ memory_totals(PyObject *module, PyObject *unused)
 }
 
 static PyObject *
+wait_for_kernels(PyObject *module, PyObject *unused)
+{
+    Py_BEGIN_ALLOW_THREADS
+    kin_launch_wait();
+    Py_END_ALLOW_THREADS
+    Py_RETURN_NONE;
+}
+
+static PyObject *
 set_kept_memory(PyObject *module, PyObject *number)
 {
     unsigned long long bytes = PyLong_AsUnsignedLongLong(number);
@@ -464,6 +474,7 @@ static PyMethodDef module_methods[] = {
     {"_set_products", set_products, METH_O, "For tests: _set_products(False) does products through BLAS."},
     {"set_profile", set_profile, METH_O, "set_profile(flag): whether kernels() tells where the time of launches goes."},
     {"optimizer_totals", optimizer_totals, METH_NOARGS, "How many steps of optimizers were one pass over their tensors, and why the last that was not was not."},
+    {"wait_for_kernels", wait_for_kernels, METH_NOARGS, "Waits until nothing is compiled in the background any more."},
     {"kernel_totals", kernel_totals, METH_NOARGS, "What was compiled in this process, and where kernels came from."},
     {"_doctor", doctor, METH_NOARGS, "Which parts of the engine work here, as a dict; torch has been imported."},
     {"_rebuild", rebuild, METH_VARARGS, "For pickle: kintsugi.compile(fn, **kwargs)."},

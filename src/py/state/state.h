@@ -37,6 +37,7 @@ typedef struct {
     bool open_sizes;          /* code takes sizes that vary as arguments */
     uint32_t threads;         /* of a launch, at most; 0: torch's number */
     bool async_compile;       /* in the background */
+    bool async_sizes;         /* ... what takes sizes as arguments */
     bool training;            /* compile what gives gradients too */
     bool freezing;            /* pack weights and compute with them ahead of calls */
     PyObject *error_class;    /* strong; raised by fullgraph; NULL = RuntimeError */

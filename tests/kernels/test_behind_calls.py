@@ -1,0 +1,118 @@
+"""Where sizes vary, code for all of them is compiled in the background (docs/design/sizes.md): calls go on by steps, no other size asks for
+code meanwhile, and what was made serves whatever size comes next."""
+
+import os
+
+import pytest
+import torch
+from launches import engine, kintsugi, runs, versions
+
+pytestmark = pytest.mark.usefixtures("kernels")
+
+BEHIND = "its kernels are still being compiled in the background"
+
+
+@pytest.fixture(autouse=True)
+def behind(kernels, tmp_path):
+    folder = kintsugi.config.cache_dir
+    kintsugi.config.cache_dir = str(tmp_path)
+    with kintsugi.config.patch(step_aside=True, async_sizes=True):
+        engine.set_option("trials", 7)
+        yield
+    engine._set_fault("")
+    kintsugi.config.cache_dir = folder
+
+
+def program_of(number):
+    """One that nobody has code for yet."""
+    def program(x):
+        return (x * (1.5 + number)).softmax(-1) + x.exp().mean(0, keepdim=True), x.sum(-1) - number
+    return program
+
+
+def lowered(since=0):
+    return [e for e in kintsugi.events()[since:] if e["event"] == "lower"]
+
+
+def call(compiled, fn, size):
+    x = torch.rand(size, 70)
+    for a, b in zip(compiled(x), fn(x), strict=True):
+        torch.testing.assert_close(a, b, rtol=2e-5, atol=2e-5)
+
+
+def test_the_next_size_finds_what_was_made_meanwhile():
+    fn, since = program_of(1), len(kintsugi.events())
+    compiled = kintsugi.compile(fn, dynamic=True)
+    for size in (12, 17, 33):
+        call(compiled, fn, size)
+    said = [v["reason"] for v in versions(compiled) if not v["compiled"]]
+    assert said == [BEHIND] and runs(compiled) == 0
+    kintsugi.wait_for_kernels()
+    for size in (40, 41, 90, 17, 33):
+        call(compiled, fn, size)
+    assert runs(compiled) > 0
+    assert [e["compiled"] > 0 for e in lowered(since)].count(True) == 1  # counted where it is used first
+
+
+def test_the_size_it_was_begun_for_comes_again():
+    fn = program_of(2)
+    compiled = kintsugi.compile(fn, dynamic=True)
+    for size in (12, 17, 33):
+        call(compiled, fn, size)
+    kintsugi.wait_for_kernels()
+    for _ in range(3):
+        call(compiled, fn, 33)
+        call(compiled, fn, 17)
+        call(compiled, fn, 12)
+    assert runs(compiled) > 0 and BEHIND not in [v["reason"] for v in versions(compiled)]
+
+
+@pytest.mark.parametrize("how", ("option", "setting", "clock", "warm"))
+def test_who_wants_can_have_it_at_once(how):
+    fn = program_of(3 + len(how))
+    options = {"option": {"async": False}, "warm": {"warm": True}}.get(how)
+    off = {"setting": {"async_sizes": False}, "clock": {"step_aside": False}}.get(how, {})
+    with kintsugi.config.patch(**off):
+        compiled = kintsugi.compile(fn, dynamic=True, options=options)
+        for size in (12, 17, 33, 34):
+            call(compiled, fn, size)
+        assert versions(compiled) and all(v["compiled"] for v in versions(compiled))
+
+
+def test_a_compiler_that_fails_there():
+    fn = program_of(20)
+    compiled = kintsugi.compile(fn, dynamic=True)
+    engine._set_fault("llvm")
+    for size in range(12, 40):
+        call(compiled, fn, size)
+        kintsugi.wait_for_kernels()
+    engine._set_fault("")
+    assert not any(v["compiled"] for v in versions(compiled))
+    assert len(versions(compiled)) < 10  # it is not tried for each size
+
+
+def test_a_child_goes_on_by_itself():
+    fn = program_of(21)
+    compiled = kintsugi.compile(fn, dynamic=True)
+    for size in (12, 17, 33):
+        call(compiled, fn, size)
+    child = os.fork()
+    if child == 0:
+        try:
+            for size in range(40, 60):
+                call(compiled, fn, size)
+            kintsugi.wait_for_kernels()
+            call(compiled, fn, 61)
+        finally:
+            os._exit(0 if runs(compiled) > 0 else 1)
+    assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 0
+
+
+def test_many_functions_at_once_and_none_kept():
+    for number in range(12):
+        fn = program_of(30 + number)
+        compiled = kintsugi.compile(fn, dynamic=True)
+        for size in (12, 17, 33):
+            call(compiled, fn, size)
+        del compiled
+    kintsugi.wait_for_kernels()
