@@ -148,7 +148,7 @@ def _reason(entry):
 
 
 def _guard(fact):
-    return Guard(fact["source"], _messages.guard_name(fact), fact["text"], fact["filename"], fact["line"],
+    return Guard(fact["source"], fact["guard"], fact["text"], fact["filename"], fact["line"],
                  fact["function"])
 
 

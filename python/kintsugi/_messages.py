@@ -95,19 +95,6 @@ def unsupported_message(row, stack, context=""):
     return text + '\nSet TORCH_LOGS="graph_breaks" to see every graph break of the program.\n'
 
 
-GUARD_NAMES = {
-    "tensor": "TENSOR_MATCH", "identity": "ID_MATCH", "value": "EQUALS_MATCH", "type": "TYPE_MATCH",
-    "type version": "TYPE_MATCH", "class version": "CLASS_MATCH", "length": "SEQUENCE_LENGTH", "true": "BOOL_MATCH",
-    "has key": "DICT_CONTAINS", "lacks key": "DICT_CONTAINS", "keys in order": "DICT_KEYS_MATCH",
-    "__code__": "CLOSURE_MATCH", "same object": "DUPLICATE_INPUT", "other object": "NO_TENSOR_ALIASING",
-    "state": "GLOBAL_STATE", "lacks attribute": "NOT_PRESENT_IN_GENERIC_DICT", "class lacks": "NOT_PRESENT_IN_GENERIC_DICT",
-}
-
-
-def guard_name(fact):
-    return GUARD_NAMES.get(fact["kind"], fact["kind"].upper().replace(" ", "_"))
-
-
 def guard_place(fact):
     if not fact["line"]:
         return ""
@@ -126,7 +113,7 @@ def guard_tree(dump):
         if source:
             lines.append(f"| +- GuardManager: source={source}")
             indent = "| | +- "
-        lines += [f"{indent}{guard_name(fact)}: {fact['text']}{guard_place(fact)}" for fact in facts]
+        lines += [f"{indent}{fact['guard']}: {fact['text']}{guard_place(fact)}" for fact in facts]
     return "\n".join(lines) + "\n"
 
 

@@ -13,8 +13,10 @@ static const char *const access_names[] = {
 #undef ACCESS
 };
 
-static const char *const fact_names[] = {
-#define FACT(NAME, text) [KIN_FACT_##NAME] = text,
+static const struct {
+    const char *name, *guard;
+} facts[] = {
+#define FACT(NAME, text, guard) [KIN_FACT_##NAME] = {text, guard},
 #include "core/trace/facts.def"
 #undef FACT
 };
@@ -162,5 +164,11 @@ kin_access_name(kin_access access)
 const char *
 kin_fact_name(kin_fact_kind kind)
 {
-    return (unsigned)kind < KIN_FACT__COUNT ? fact_names[kind] : "?";
+    return (unsigned)kind < KIN_FACT__COUNT ? facts[kind].name : "?";
+}
+
+const char *
+kin_fact_guard(kin_fact_kind kind)
+{
+    return (unsigned)kind < KIN_FACT__COUNT ? facts[kind].guard : "?";
 }

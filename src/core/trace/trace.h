@@ -35,7 +35,7 @@ typedef enum {
 } kin_access;
 
 typedef enum {
-#define FACT(NAME, text) KIN_FACT_##NAME,
+#define FACT(NAME, text, guard) KIN_FACT_##NAME,
 #include "core/trace/facts.def"
 #undef FACT
     KIN_FACT__COUNT
@@ -224,5 +224,6 @@ kin_stops_next(const uint64_t *bits, uint32_t step)
 const char *kin_step_name(kin_step_kind kind);
 const char *kin_access_name(kin_access access);
 const char *kin_fact_name(kin_fact_kind kind);
+const char *kin_fact_guard(kin_fact_kind kind); /* "TENSOR_MATCH" */
 
 #endif

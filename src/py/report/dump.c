@@ -95,6 +95,7 @@ describe_fact(dumper *d, const kin_fact *fact)
     PyObject *source = fact->vid ? dump_path(d, fact->vid) : PyUnicode_FromString("");
     if (dump_set(entry, "source", source) < 0 || dump_set(entry, "text", dump_fact_text(d, fact)) < 0
         || dump_set(entry, "kind", PyUnicode_FromString(kin_fact_name((kin_fact_kind)fact->kind))) < 0
+        || dump_set(entry, "guard", PyUnicode_FromString(kin_fact_guard((kin_fact_kind)fact->kind))) < 0
         || dump_set(entry, "epoch", PyLong_FromLong(fact->epoch)) < 0
         || dump_set(entry, "undone", PyBool_FromLong(fact->undone)) < 0 || dump_set_place(entry, place) < 0
         || (record != NULL && PyDict_SetItemString(entry, "record", record) < 0))
