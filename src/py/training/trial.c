@@ -54,7 +54,40 @@ time_now(const trial *x)
     return (double)t.tv_sec * 1e9 + (double)t.tv_nsec;
 }
 
-/* Tangents like those of a sum. */
+/* tensor += steps that repeat every seven places, along this dim. */
+static bool
+add_steps(PyObject *tensor, int64_t ndim, int64_t dim)
+{
+    PyObject *size = PyLong_FromLongLong(kin_tensor_sizes(tensor)[dim]), *shape = PyTuple_New(ndim - dim);
+    for (int64_t d = dim; shape != NULL && d < ndim; d++)
+        PyTuple_SET_ITEM(shape, d - dim, PyLong_FromLong(d == dim ? -1 : 1));
+    PyObject *numbers = size == NULL || shape == NULL ? NULL : kin_import_call("torch", "arange", size);
+    PyObject *steps = numbers == NULL ? NULL : PyObject_CallMethod(numbers, "remainder", "i", 7);
+    PyObject *column = steps == NULL ? NULL : PyObject_CallMethod(steps, "view", "(O)", shape);
+    PyObject *done = column == NULL ? NULL : PyObject_CallMethod(tensor, "add_", "O", column);
+    Py_XDECREF(done);
+    Py_XDECREF(column);
+    Py_XDECREF(steps);
+    Py_XDECREF(numbers);
+    Py_XDECREF(shape);
+    Py_XDECREF(size);
+    return done != NULL;
+}
+
+/* Small numbers that differ along each dim: where all are equal, gradients of a softmax or of a layer norm are what rounding leaves of zero, and nothing can be
+ * compared. */
+static bool
+fill_unevenly(PyObject *tensor)
+{
+    PyObject *done = PyObject_CallMethod(tensor, "fill_", "i", 1);
+    Py_XDECREF(done);
+    bool ok = done != NULL;
+    int64_t ndim = kin_tensor_dim(tensor);
+    for (int64_t d = 0; ok && d < ndim; d++)
+        ok = kin_tensor_sizes(tensor)[d] < 2 || add_steps(tensor, ndim, d);
+    return ok;
+}
+
 static PyObject *
 make_tangents(const launch_training *t)
 {
@@ -62,14 +95,14 @@ make_tangents(const launch_training *t)
     PyObject *tuple = PyTuple_New(t->nresults);
     for (uint32_t i = 0; tuple != NULL && i < t->nresults; i++) {
         kin_aten_val v = g->ninputs - t->nresults + i + 1;
-        PyObject *one = kin_tensor_new((kin_dtype)kin_aten_at(g, v)->dtype, kin_aten_at(g, v)->ndim, kin_aten_sizes(g, v),
-                                       t->strides + (size_t)i * KIN_IR_MAX_DIMS, false);
-        PyObject *done = one == NULL ? NULL : PyObject_CallMethod(one, "fill_", "i", 1);
-        Py_XDECREF(one);
-        if (done == NULL)
-            Py_CLEAR(tuple);
-        else
-            PyTuple_SET_ITEM(tuple, i, done);
+        PyObject *tangent = kin_tensor_new((kin_dtype)kin_aten_at(g, v)->dtype, kin_aten_at(g, v)->ndim, kin_aten_sizes(g, v),
+                                           t->strides + (size_t)i * KIN_IR_MAX_DIMS, false);
+        if (tangent != NULL && fill_unevenly(tangent)) {
+            PyTuple_SET_ITEM(tuple, i, tangent);
+            continue;
+        }
+        Py_XDECREF(tangent);
+        Py_CLEAR(tuple);
     }
     return tuple;
 }
