@@ -77,6 +77,19 @@ test_soon(void)
     CHECK_EQ(d.ntheirs, 2);
 }
 
+/* Both in one call: one run of each where that is clear and nobody else had the processor. */
+static void
+test_both(void)
+{
+    kin_abtest far = {0}, disturbed = {0}, close = {0};
+    CHECK_EQ(kin_abtest_note_both(&far, 500, 1000, false, TRIALS), KIN_ABTEST_KEEP);
+    CHECK(far.decided && far.uses > 0 && far.nours == 1 && far.ntheirs == 1);
+    CHECK_EQ(kin_abtest_note_both(&disturbed, 500, 1000, true, TRIALS), KIN_ABTEST_OPEN);
+    CHECK_EQ(kin_abtest_note_both(&close, 950, 1000, false, TRIALS), KIN_ABTEST_OPEN);
+    CHECK_EQ(kin_abtest_note_both(&close, 850, 1000, false, TRIALS), KIN_ABTEST_OPEN);
+    CHECK_EQ(kin_abtest_note_both(&close, 850, 1000, false, TRIALS), KIN_ABTEST_KEEP);
+}
+
 int
 main(void)
 {
@@ -86,6 +99,7 @@ main(void)
     test_ratio(1.15, 0, SEEDS * 5 / 100, 200);
     test_ratio(2, 0, SEEDS * 2 / 100, 200);
     test_soon();
+    test_both();
     kin_abtest d = {0};
     kin_abtest_give_up(&d);
     for (int i = 0; i < 1000; i++)

@@ -32,6 +32,18 @@ judge(const kin_abtest *d, uint32_t trials)
     return n < (d->ours < KIN_TIER_AB_CLOSE * d->theirs ? KIN_TIER_AB_LONGER : KIN_TIER_AB_LONG) * trials ? KIN_ABTEST_OPEN : KIN_ABTEST_DROP;
 }
 
+/* It is asked again after some uses. */
+static void
+settle(kin_abtest *d)
+{
+    d->decided = true;
+    uint64_t uses = KIN_TIER_AB_FIRST_USES;
+    for (uint32_t i = 0; i < d->asked && uses < KIN_TIER_AB_LAST_USES; i++)
+        uses *= KIN_TIER_AB_LATER;
+    d->uses = (uint32_t)uses;
+    d->asked++;
+}
+
 kin_abtest_end
 kin_abtest_note(kin_abtest *d, bool theirs, double ns, uint32_t trials)
 {
@@ -41,15 +53,23 @@ kin_abtest_note(kin_abtest *d, bool theirs, double ns, uint32_t trials)
         keep_least(&d->ours, &d->nours, ns);
     d->warm = d->warm || !theirs;
     kin_abtest_end end = judge(d, trials);
-    if (end == KIN_ABTEST_OPEN)
-        return end;
-    d->decided = true;
-    uint64_t uses = KIN_TIER_AB_FIRST_USES;
-    for (uint32_t i = 0; i < d->asked && uses < KIN_TIER_AB_LAST_USES; i++)
-        uses *= KIN_TIER_AB_LATER;
-    d->uses = (uint32_t)uses;
-    d->asked++;
+    if (end != KIN_ABTEST_OPEN)
+        settle(d);
     return end;
+}
+
+kin_abtest_end
+kin_abtest_note_both(kin_abtest *d, double ours, double theirs, bool disturbed, uint32_t trials)
+{
+    kin_abtest_end end = kin_abtest_note(d, true, theirs, trials);
+    if (end == KIN_ABTEST_OPEN)
+        end = kin_abtest_note(d, false, ours, trials);
+    if (end != KIN_ABTEST_OPEN || disturbed || ours >= KIN_TIER_AB_ONCE * theirs)
+        return end;
+    if (d->nours == 0)
+        keep_least(&d->ours, &d->nours, ours);
+    settle(d);
+    return KIN_ABTEST_KEEP;
 }
 
 void

@@ -22,6 +22,8 @@ typedef struct {
 bool kin_abtest_is_theirs(const kin_abtest *d);
 /* `trials`: calls of each kind where nothing is clear. */
 kin_abtest_end kin_abtest_note(kin_abtest *d, bool theirs, double ns, uint32_t trials);
+/* One run of each. They decide where ours is far faster, even if it was not warm, unless others had the processor. */
+kin_abtest_end kin_abtest_note_both(kin_abtest *d, double ours, double theirs, bool disturbed, uint32_t trials);
 /* They cannot be compared. */
 void kin_abtest_give_up(kin_abtest *d);
 

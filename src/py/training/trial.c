@@ -12,8 +12,9 @@
 #include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
-#include <time.h>
 
+#include "core/base/clock.h"
+#include "core/tier/tier.h"
 #include "py/aten/make.h"
 #include "py/aten/tensor.h"
 
@@ -49,9 +50,7 @@ threads_of_torch(void)
 static double
 time_now(const trial *x)
 {
-    struct timespec t;
-    clock_gettime(x->alone ? CLOCK_THREAD_CPUTIME_ID : CLOCK_MONOTONIC, &t);
-    return (double)t.tv_sec * 1e9 + (double)t.tv_nsec;
+    return x->alone ? kin_clock_thread_ns() : kin_clock_ns();
 }
 
 /* tensor += steps that repeat every seven places, along this dim. */
@@ -253,45 +252,45 @@ agree(PyObject *theirs, PyObject *ours)
 
 /* -- all of it ------------------------------------------------------------------------------------------------------ */
 
-static bool
+/* Both ways, and what is known then. In words why not, or NULL. */
+static const char *
 run_both(trial *x)
 {
-    bool ok = run_theirs(x) && run_ours(x);
-    x->end = ok ? kin_abtest_note(x->abtest, true, x->theirs, x->trials) : x->end;
-    x->end = ok ? kin_abtest_note(x->abtest, false, x->ours, x->trials) : x->end;
-    return ok;
+    double clock = kin_clock_ns(), thread = kin_clock_thread_ns();
+    if (!run_theirs(x))
+        return "torch cannot go back over its operators one by one";
+    if (!run_ours(x))
+        return "its launches fail";
+    double elsewhere = (kin_clock_ns() - clock) - (kin_clock_thread_ns() - thread); /* what others had the processor for */
+    x->end = kin_abtest_note_both(x->abtest, x->ours, x->theirs, !x->alone && elsewhere > KIN_TIER_AB_DISTURBED * x->theirs, x->trials);
+    return NULL;
 }
 
 /* Short ones take several turns in one call; long ones one, others come with later calls: that also spreads them over time. */
-static bool
+static const char *
 run_turns(trial *x)
 {
     static const double LONG = 250e6, SHORT = 25e6;
     int turns = 1 + (x->theirs < LONG) + 2 * (x->theirs < SHORT);
-    for (int i = 1; i < turns && x->end == KIN_ABTEST_OPEN; i++)
-        if (!run_both(x))
-            return false;
-    return true;
+    const char *why = NULL;
+    for (int i = 1; why == NULL && i < turns && x->end == KIN_ABTEST_OPEN; i++)
+        why = run_both(x);
+    return why;
 }
 
 static const char *
 judge(trial *x, char *text, size_t room)
 {
-    if (!run_theirs(x))
-        return "torch cannot go back over its operators one by one";
-    if (!run_ours(x))
-        return "its launches fail";
-    x->end = kin_abtest_note(x->abtest, true, x->theirs, x->trials);
-    x->end = kin_abtest_note(x->abtest, false, x->ours, x->trials);
+    const char *why = run_both(x);
+    if (why != NULL)
+        return why;
     if (x->keeps && !agree(x->results, x->own_results))
         return "its operators give results that lie otherwise than foreseen";
     if (x->keeps && !agree(x->gradients, x->own_gradients))
         return "its operators give other gradients than foreseen";
     x->keeps = false;
-    if (!run_turns(x))
-        return "its launches fail";
-    if (x->end != KIN_ABTEST_DROP)
-        return NULL;
+    if ((why = run_turns(x)) != NULL || x->end != KIN_ABTEST_DROP)
+        return why;
     snprintf(text, room, "its steps are faster: forward and backward %.1f us, launched %.1f us", x->abtest->theirs / 1e3, x->abtest->ours / 1e3);
     return text;
 }
