@@ -26,9 +26,10 @@ def compile(fn_or_module=None, *, fullgraph=False, dynamic=None, backend=None, m
                    "async"     compile in the background; calls run step by step until then (config.async_compile)
                    "fast_math" results may differ from eager's by more than the order of sums: half precision is not
                                rounded between operators, products are not before they are added (config.fast_math)
-                   "warm"      every call that can runs compiled code, the first one as well: nothing is compiled in the
-                               background, compared with eager or left to it. For tests that compare compiled code
-                               with eager; stats(fn)["last_call"] tells how a call was done
+                   "warm"      every call that can runs compiled code: nothing is compiled in the background, compared with eager or
+                               left to it. A call that is recorded is done again by the compiled code, which gives its result,
+                               unless that could be noticed: it printed, appended, wrote to its arguments or to a module. For
+                               tests that compare compiled code with eager; stats(fn)["last_call"] tells how a call was done
                    "validate"  a number: so many first launches of each compiled graph are compared with its steps, which give the
                                result then; a float: that share of all launches. Code that differs is not used again, and an event
                                "differ" tells of it

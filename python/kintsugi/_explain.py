@@ -242,7 +242,7 @@ def explain(fn, *extra_args, **extra_kwargs):
 def _frames(compiled, entries, dumps):
     """What happened to the compiled function: recorded, partly recorded, or run eagerly and why."""
     code = getattr(function_of(compiled.fn), "__code__", None)
-    place = {"name": compiled.__name__, "filename": code.co_filename if code else "?",
+    place = {"name": _name_of(compiled, code), "filename": code.co_filename if code else "?",
              "line": code.co_firstlineno if code else 0}
     found = []
     for entry, dump in zip(entries, dumps):
@@ -255,6 +255,13 @@ def _frames(compiled, entries, dumps):
         found.append({**place, "outcome": "ran eagerly: " + reason, "reason": reason, "why": why,
                       "details": _messages.break_block(row, reason) if row else ""})
     return found
+
+
+def _name_of(compiled, code):
+    """The function's name; of a module's forward with its class, as the class alone could be any of its methods."""
+    if code is None or isinstance(compiled.fn, type) or hasattr(compiled.fn, "__code__"):
+        return compiled.__name__
+    return f"{type(compiled.fn).__name__}.{code.co_name}"
 
 
 def _fallback_reason(compiled):

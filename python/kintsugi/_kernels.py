@@ -45,7 +45,7 @@ def none(compiled):
     from ._config import config
 
     if compiled is None:
-        return "graphs are compiled when a call is replayed: pass the function that kintsugi.compile() returned, after some calls"
+        return "none: this function is not compiled; pass what kintsugi.compile() returned, after some calls, to see its kernels"
     backend, options, stats = compiled.kwargs["backend"], compiled.kwargs["options"] or {}, compiled.stats()
     if backend is not None:
         name = repr(backend) if isinstance(backend, str) else getattr(backend, "__name__", type(backend).__name__)
@@ -69,7 +69,9 @@ def describe_calls(compiled):
     """How the calls of a compiled function were done, as one line."""
     stats = compiled.stats()
     steps, eager = stats["replays"] - stats["compiled_calls"], sum(stats["eager_calls"].values())
-    parts = [(stats["compiled_calls"], "ran compiled code"), (max(steps, 0), "ran step by step"), (stats["recordings"], "recorded"), (eager, "ran eagerly")]
+    again = stats["calls"] < stats["replays"] + stats["recordings"] + eager  # a call that was recorded was done again by compiled code
+    parts = [(stats["compiled_calls"], "ran compiled code"), (max(steps, 0), "ran step by step"),
+             (stats["recordings"], "recorded first" if again else "recorded"), (eager, "ran eagerly")]
     told = ", ".join(f"{number} {what}" for number, what in parts if number)
     return f"Calls: {stats['calls']}" + (f" ({told}; the last one: {stats['last_call']})" if told else "")
 

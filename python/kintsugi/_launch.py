@@ -243,9 +243,19 @@ def fill_example_values(gm, mode):
 
 
 def random_state():
-    """Something that is equal as long as nobody has drawn random numbers."""
+    """The states of PyTorch's generators, for restore_random_state()."""
     devices = torch.cuda.get_rng_state_all() if torch.cuda.is_available() and torch.cuda.is_initialized() else ()
-    return tuple(state.numpy().tobytes() for state in (torch.get_rng_state(), *devices))
+    return torch.get_rng_state(), *devices
+
+
+def restore_random_state(state):
+    """So that a call that is done again draws the numbers that it drew."""
+    now = random_state()
+    if len(now) == len(state) and not all(map(torch.equal, now, state)):
+        torch.set_rng_state(state[0])
+        if len(state) > 1:
+            torch.cuda.set_rng_state_all(state[1:])
+    return len(now) == len(state)
 
 
 def _name(backend):
@@ -294,7 +304,8 @@ _CHANGING = ("setitem", "delitem", "iadd", "iand", "ifloordiv", "ilshift", "imat
 # True in these changes what is computed, and nothing else.
 _COMPUTES = {"as_tuple", "return_inverse", "return_counts", "return_indices", "sorted", "stable", "descending", "largest", "keepdim", "unbiased",
              "is_causal", "align_corners", "antialias", "full_matrices", "upper", "non_blocking", "copy", "ceil_mode", "count_include_pad"}
-_WRITES_IF = ("inplace", "training")  # the last by what a layer counts, or by random numbers
+_WRITES_IF = ("inplace", "training")  # the last by what a layer counts
+_DRAWS = {"dropout", "alpha_dropout", "feature_dropout", "feature_alpha_dropout"}  # in training: random numbers, which are put back
 
 
 def only_compute(graphs):
@@ -308,6 +319,8 @@ def _changes_something(node):
         return False
     name = node["target"].rpartition(".")[2] if node["op"] != "operator" else ""
     known = getattr(node["callable"], "__name__", name)
+    if known in _DRAWS and _is_torch(node["callable"]):
+        return False
     return (name.endswith("_") and not name.endswith("__")) or name in _CHANGING or known in _CHANGING or \
         "out" in node["kwargs"] or any(node["kwargs"].get(name) is not None for name in ("max_norm", "generator")) or \
         (known in ("embedding", "embedding_bag") and len(node["args"]) > 3) or any(

@@ -77,8 +77,8 @@ def test_sources(probe, chain, text):
     [
         ("TYPE", MyModule, 0, "type(L['x']) is MyModule"),
         ("TYPE", dict, 0, "type(L['x']) is dict"),
-        ("TYPE_VERSION", MyModule, 5, "type(L['x']) is MyModule, unchanged"),
-        ("TYPE_TAG", None, 5, "class L['x'] is unchanged"),
+        ("TYPE_VERSION", MyModule, 5, "type(L['x']) is MyModule, and no attribute of the class was set or deleted"),
+        ("TYPE_TAG", None, 5, "no attribute of class L['x'] or its bases was set or deleted"),
         ("ID", None, 0, "L['x'] is None"),
         ("ID", MyModule, 0, "L['x'] is MyModule"),
         ("NOT_ID", None, 0, "L['x'] is not None"),
@@ -93,7 +93,7 @@ def test_sources(probe, chain, text):
         ("LACKS_ATTR", "hooks", 0, "'hooks' not in L['x'].__dict__"),
         ("CLASS_LACKS", "hooks", 0, "L['x'] has no attribute 'hooks'"),
         ("DICT_KEYS", ("a", 2), 0, "list(L['x']) == ['a', 2]"),
-        ("CODE", FN.__code__, 0, "L['x'].__code__ is <code fn>"),
+        ("CODE", FN.__code__, 0, f"L['x'].__code__ is the code of fn, test_guard_words.py:{FN.__code__.co_firstlineno}"),
         ("NDEFAULTS", None, 2, "len(L['x'].__defaults__) == 2"),
         ("NDEFAULTS", None, 0, "L['x'].__defaults__ is None"),
         ("KWDEFAULT_LACKS", "k", 0, "'k' not in L['x'].__kwdefaults__"),
@@ -127,8 +127,9 @@ def test_misses_tell_old_and_new(probe):
     assert miss(probe, "ID", None, 0, 5) == "x is None (now 5)"
     assert miss(probe, "DICT_KEYS", ("a",), 0, {"b": 1, 2: 3}) == "list(x) == ['a'] (now ['b', 2])"
     assert miss(probe, "HAS_KEY", "a", 0, {}) == "'a' in x"
-    assert miss(probe, "CODE", FN.__code__, 0, outer) == "x.__code__ is <code fn> (now <code outer>)"
-    assert miss(probe, "TYPE_VERSION", MyModule, 1, MyModule()) == "class MyModule of x was changed"
+    places = [f"test_guard_words.py:{code.co_firstlineno}" for code in (FN.__code__, outer.__code__)]
+    assert miss(probe, "CODE", FN.__code__, 0, outer) == f"x.__code__ is the code of fn, {places[0]} (now the code of outer, {places[1]})"
+    assert miss(probe, "TYPE_VERSION", MyModule, 1, MyModule()) == "an attribute of MyModule, the class of x, was set or deleted"
     assert miss(probe, "TYPE_VERSION", MyModule, 1, 3) == "type(x) is MyModule (now int)"
 
 

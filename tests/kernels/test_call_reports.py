@@ -96,6 +96,33 @@ def test_warm_draws_the_random_numbers_of_eager():
         torch.testing.assert_close(value, draw(x))
 
 
+def decide(x):
+    y = torch.sin(x) * 2
+    if y.sum() > 0:
+        y = y + 1
+    kintsugi.graph_break()
+    return torch.relu(y) @ x
+
+
+def test_warm_runs_compiled_code_behind_graph_breaks():
+    compiled = kintsugi.compile(decide, options={"warm": True})
+    for number, x in enumerate((torch.ones(8, 8), torch.ones(8, 8), -torch.ones(8, 8)), 1):
+        torch.testing.assert_close(compiled(x), decide(x))
+        assert (kintsugi.stats(compiled)["last_call"], kintsugi.stats(compiled)["compiled_calls"]) == ("compiled", number)
+    assert kintsugi.stats(compiled)["breaks"] >= 2
+
+
+def test_warm_draws_numbers_once():
+    model = torch.nn.Sequential(torch.nn.Linear(8, 8), torch.nn.Dropout(0.5), torch.nn.Linear(8, 8))
+    x, compiled = torch.randn(4, 8), kintsugi.compile(model, options={"warm": True})
+    torch.manual_seed(0)
+    got = [compiled(x) for _ in range(3)]
+    assert kintsugi.stats(compiled)["compiled_calls"] == 3
+    torch.manual_seed(0)
+    for value in got:
+        torch.testing.assert_close(value, model(x))
+
+
 def test_warm_is_true_or_false():
     with pytest.raises(TypeError, match="warm"):
         kintsugi.compile(compute, options={"warm": 1})
@@ -246,3 +273,35 @@ def test_traces_tell_why_fullgraph_failed_where_and_from_which_call(tmp_path):
     start = next(line for line in text.splitlines() if '"dynamo_start"' in line)
     assert '"line": 14' in start and '"line": 11' in start, start  # the call itself, not what runs after it
     assert '"backend_compile_times"' in text and "compile_s" in text
+
+
+class Model(torch.nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.lin = torch.nn.Linear(4, 4)
+
+    def forward(self, x, scale=1):
+        return scaled(self.lin(x), scale)
+
+
+def scaled(x, scale):
+    return x * scale
+
+
+def test_explain_names_forward_and_guards_say_what_may_not_change():
+    model = Model()
+    text = str(kintsugi.explain(kintsugi.compile(model))(torch.randn(2, 4)))
+    first = Model.forward.__code__.co_firstlineno
+    assert f"Model.forward ({__file__}:{first}): recorded" in text
+    assert "\nModel.forward, " in text  # its recording time
+    assert f"scaled was not replaced (test_call_reports.py:{scaled.__code__.co_firstlineno})" in text
+    assert "<code " not in text and "unchanged" not in text
+    guards = "".join(map(str, kintsugi.explain(model)(torch.randn(2, 4)).out_guards))
+    assert "Model.forward was not replaced" in guards and "has 1 default\n" in guards and "__DEFAULTS__" not in guards
+    assert "or its bases was set or deleted" in guards
+
+
+def test_explain_of_what_was_not_compiled_says_what_to_do():
+    text = str(kintsugi.explain(Model())(torch.randn(2, 4)))
+    assert "replayed" not in text.partition("Kernels:")[2]
+    assert "pass what kintsugi.compile() returned" in text

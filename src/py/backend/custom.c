@@ -538,7 +538,13 @@ only_computes(const kin_entry *v, uint32_t i)
 {
     const kin_trace *t = &v->trace;
     const kin_step *s = &t->steps.at[i];
-    if (s->flags & (KIN_STEP_OPAQUE | KIN_STEP_BREAK | KIN_STEP_EFFECT | KIN_STEP_RAISES))
+    if (s->flags & KIN_STEP_BREAK && s->why == KIN_ROW_EXPLICIT_BREAK + 1) /* graph_break() */
+        return true;
+    if (s->flags & (KIN_STEP_OPAQUE | KIN_STEP_EFFECT | KIN_STEP_RAISES))
+        return false;
+    if (s->kind == KIN_STEP_CHECK) /* one on data ends a graph, and changes nothing */
+        return true;
+    if (s->flags & KIN_STEP_BREAK)
         return false;
     if (s->flags & (KIN_STEP_SUNK | KIN_STEP_PURE))
         return true;
@@ -547,10 +553,8 @@ only_computes(const kin_entry *v, uint32_t i)
     if (s->flags & KIN_STEP_TORCH)
         return is_pure_call(v->subgraphs, i);
     switch ((kin_step_kind)s->kind) {
-    case KIN_STEP_CHECK: case KIN_STEP_RETURN: case KIN_STEP_SIZE: case KIN_STEP_LEN: case KIN_STEP_IS:
+    case KIN_STEP_EPOCH: case KIN_STEP_RETURN: case KIN_STEP_SIZE: case KIN_STEP_LEN: case KIN_STEP_IS:
         return true;
-    case KIN_STEP_EPOCH:
-        return i == 0;
     default:
         return kin_step_only_asks(s) || (s->flags == 0 && kin_step_only_makes(s));
     }

@@ -18,7 +18,8 @@ typedef struct {
 bool kin_custom_lower(const kin_custom *custom, kin_entry_object *entry, PyObject *const *slots);
 
 /* Can the call that was recorded be done again in place of what it did, so that the backend's work is used from the beginning? All
- * it does is compute: it calls graphs that change nothing and draw no random numbers, and makes objects of its own. */
+ * it does is compute: it calls graphs that change nothing, decides on their results, and makes objects of its own. Random
+ * numbers it may draw from PyTorch's generators, which the caller puts back. */
 bool kin_custom_can_repeat(const kin_entry_object *entry);
 
 #endif

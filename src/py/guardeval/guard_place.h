@@ -16,4 +16,7 @@ PyObject *kin_all_sizes_place(void);
 /* An object in words: its repr if that runs no user code, else a name. */
 PyObject *kin_object_text(PyObject *obj);
 
+/* Where a code object begins: "model.py:6". New reference. */
+PyObject *kin_code_place(PyObject *code);
+
 #endif

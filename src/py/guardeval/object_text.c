@@ -26,6 +26,26 @@ class_text(PyTypeObject *type)
 }
 
 PyObject *
+kin_code_place(PyObject *code)
+{
+    PyObject *file = ((PyCodeObject *)code)->co_filename;
+    Py_ssize_t slash = PyUnicode_FindChar(file, '/', 0, PyUnicode_GET_LENGTH(file), -1);
+    PyObject *name = slash < -1 ? NULL : PyUnicode_Substring(file, slash + 1, PyUnicode_GET_LENGTH(file));
+    PyObject *place = name == NULL ? NULL : PyUnicode_FromFormat("%U:%d", name, ((PyCodeObject *)code)->co_firstlineno);
+    Py_XDECREF(name);
+    return place;
+}
+
+static PyObject *
+code_text(PyObject *code)
+{
+    PyObject *place = kin_code_place(code);
+    PyObject *text = place == NULL ? NULL : PyUnicode_FromFormat("the code of %U, %U", ((PyCodeObject *)code)->co_name, place);
+    Py_XDECREF(place);
+    return text;
+}
+
+PyObject *
 kin_object_text(PyObject *obj)
 {
     if (kin_is_exact_immutable(obj))
@@ -37,7 +57,7 @@ kin_object_text(PyObject *obj)
     if (PyCFunction_Check(obj))
         return PyUnicode_FromString(((PyCFunctionObject *)obj)->m_ml->ml_name);
     if (PyCode_Check(obj))
-        return PyUnicode_FromFormat("<code %U>", ((PyCodeObject *)obj)->co_name);
+        return code_text(obj);
     if (PyModule_CheckExact(obj)) {
         PyObject *name = PyModule_GetNameObject(obj);
         if (name)

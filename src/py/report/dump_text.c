@@ -1,5 +1,6 @@
 /* Texts of a trace for readers: paths of values, constants, guards, steps, places in the source. */
 #include "py/aten/sizes.h"
+#include "py/guardeval/guard_place.h"
 #include "py/report/dump_priv.h"
 #include "py/report/guard_text.h"
 
@@ -350,13 +351,29 @@ dump_known_object(dumper *d, kin_vid vid)
 
 /* ---- guards ---- */
 
+/* "model.Model.forward was not replaced (model.py:6)", or for what is not called after its code "L['fn'] runs scale (model.py:9)". */
+static PyObject *
+code_text(PyObject *source, PyObject *ref)
+{
+    if (ref == NULL || !PyCode_Check(ref))
+        return PyUnicode_FromFormat("%U was not replaced", source);
+    PyObject *name = ((PyCodeObject *)ref)->co_qualname, *place = kin_code_place(ref);
+    PyObject *text = NULL;
+    if (place != NULL && PyUnicode_Tailmatch(source, name, 0, PY_SSIZE_T_MAX, 1) == 1)
+        text = PyUnicode_FromFormat("%U was not replaced (%U)", source, place);
+    else if (place != NULL)
+        text = PyUnicode_FromFormat("%U runs %U (%U)", source, name, place);
+    Py_XDECREF(place);
+    return text;
+}
+
 static PyObject *
 format_fact(dumper *d, const kin_fact *fact, PyObject *source, PyObject *ref)
 {
     switch ((kin_fact_kind)fact->kind) {
     case KIN_FACT_TYPE: return PyUnicode_FromFormat("type(%U) is %U", source, ref);
-    case KIN_FACT_TYPE_VERSION: return PyUnicode_FromFormat("type(%U) is %U, class unchanged", source, ref);
-    case KIN_FACT_TYPE_TAG: return PyUnicode_FromFormat("class %U unchanged", source);
+    case KIN_FACT_TYPE_VERSION: return PyUnicode_FromFormat("type(%U) is %U, and no attribute of the class was set or deleted", source, ref);
+    case KIN_FACT_TYPE_TAG: return PyUnicode_FromFormat("no attribute of class %U or its bases was set or deleted", source);
     case KIN_FACT_ID: return PyUnicode_FromFormat(PyUnicode_Compare(source, ref) == 0 ? "%U was not rebound" : "%U is %U", source, ref);
     case KIN_FACT_NOT_ID: return PyUnicode_FromFormat("%U is not %U", source, ref);
     case KIN_FACT_EQ: return PyUnicode_FromFormat("%U == %U", source, ref);
@@ -367,8 +384,8 @@ format_fact(dumper *d, const kin_fact *fact, PyObject *source, PyObject *ref)
     case KIN_FACT_LACKS_ATTR: return PyUnicode_FromFormat("%U not in vars(%U)", ref, source);
     case KIN_FACT_CLASS_LACKS: return PyUnicode_FromFormat("%U has no attribute %U", source, ref);
     case KIN_FACT_DICT_KEYS: return PyUnicode_FromFormat("tuple(%U) == %U", source, ref);
-    case KIN_FACT_CODE: return PyUnicode_FromFormat("%U.__code__ is %U", source, ref);
-    case KIN_FACT_NDEFAULTS: return PyUnicode_FromFormat("%U has %u defaults", source, fact->num);
+    case KIN_FACT_CODE: return code_text(source, kin_refs_get(d->refs, fact->ref));
+    case KIN_FACT_NDEFAULTS: return PyUnicode_FromFormat("%U has %u default%s", source, fact->num, fact->num == 1 ? "" : "s");
     case KIN_FACT_KWDEFAULT_LACKS: return PyUnicode_FromFormat("%U has no default for %U", source, ref);
     case KIN_FACT_CELL_EMPTY: return PyUnicode_FromFormat("%U is unbound", source);
     case KIN_FACT_T_META: {

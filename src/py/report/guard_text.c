@@ -108,9 +108,9 @@ fact_body(const kin_entry *v, const kin_fact *f, PyObject *path, bool brief)
     case KIN_FACT_TYPE:
         return with_object("type(%U) is %U", path, ref, false);
     case KIN_FACT_TYPE_VERSION:
-        return with_object("type(%U) is %U, unchanged", path, ref, false);
+        return with_object("type(%U) is %U, and no attribute of the class was set or deleted", path, ref, false);
     case KIN_FACT_TYPE_TAG:
-        return PyUnicode_FromFormat("class %U is unchanged", path);
+        return PyUnicode_FromFormat("no attribute of class %U or its bases was set or deleted", path);
     case KIN_FACT_ID:
         return id_text(path, ref);
     case KIN_FACT_NOT_ID:
@@ -241,8 +241,10 @@ class_changed(const kin_entry *v, const kin_fact *f, PyObject *obj, bool brief)
     PyObject *out = NULL;
     if (path && f->kind == KIN_FACT_TYPE_VERSION && cls != kin_refs_get(&v->refs, f->ref))
         out = with_object("type(%U) is %U", path, kin_refs_get(&v->refs, f->ref), false);
+    else if (path && f->kind == KIN_FACT_TYPE_TAG)
+        out = PyUnicode_FromFormat("an attribute of class %U or its bases was set or deleted", path);
     else if (path)
-        out = PyUnicode_FromFormat("class %U of %U was changed", name, path);
+        out = PyUnicode_FromFormat("an attribute of %U, the class of %U, was set or deleted", name, path);
     if (out && f->kind == KIN_FACT_TYPE_VERSION && cls != kin_refs_get(&v->refs, f->ref))
         Py_SETREF(out, PyUnicode_FromFormat("%U (now %U)", out, name));
     Py_XDECREF(name);
