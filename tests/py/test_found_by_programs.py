@@ -51,3 +51,18 @@ def test_refused_region_does_not_look_at_dead_operands(n):
     for items in ([1, 2, 3], [1, 2, 3], [4, 2, 3], [4, 2, 3], [4, 1, 3]):
         ITEMS[:] = items
         assert torch.equal(compiled(x, n), nested(x, n))
+
+
+@pytest.mark.parametrize("others", [(torch.nn.functional.gelu, torch.tanh), (torch.nn.functional.silu, torch.ops.aten.relu)])
+def test_a_function_that_an_attribute_held_in_turn_ends_no_graph(others):
+    """Behind a Python function that was replaced, a C function was called as one that is not known."""
+    class Model(torch.nn.Module):
+        def forward(self, x):
+            return self.act(x * 2) + 1
+
+    model, x = Model(), torch.randn(4)
+    compiled = Compiled(model)
+    for model.act in (torch.nn.functional.relu, *others):
+        for _ in range(3):
+            assert torch.equal(compiled(x), model(x))
+    assert compiled.stats()["breaks"] == 0

@@ -390,6 +390,15 @@ is_new_each_time(PyObject *obj)
     return PyFloat_CheckExact(obj) || (self != NULL && !PyModule_Check(self));
 }
 
+/* A method of C code bound to an object may be another one in each call; functions of modules and of classes such as torch's stay, though a
+ * variable may hold several of them in turn. */
+static bool
+is_bound_to_object(PyObject *obj)
+{
+    PyObject *self = PyCFunction_Check(obj) ? PyCFunction_GET_SELF(obj) : NULL;
+    return self != NULL && !PyModule_Check(self) && !PyType_Check(self);
+}
+
 bool
 rec_can_const(rec *r, kin_vid vid)
 {
@@ -404,7 +413,7 @@ rec_can_const(rec *r, kin_vid vid)
         return false;
     if (!kin_is_exact_immutable(obj) && !rec_pinnable(obj))
         return false;
-    return !(kin_is_exact_immutable(obj) || PyFunction_Check(obj) || PyCFunction_Check(obj) || rec_is_cache(obj)) ||
+    return !(kin_is_exact_immutable(obj) || PyFunction_Check(obj) || is_bound_to_object(obj) || rec_is_cache(obj)) ||
            !rec_is_unstable(r, vid);
 }
 
