@@ -1,8 +1,9 @@
 """transformers' generate() over prompts of ten lengths, eager and compiled in turns: tokens are compared, tokens per second and recordings counted.
 
-    python bench/generate.py [ARCHITECTURE ...] [--ways greedy sampled beams static] [--passes 3] [--tokens 24]
+    python bench/generate.py [ARCHITECTURE ...] [--ways greedy sampled beams static ...] [--passes 3] [--tokens 24] [--quick]
 
 Models are small ones with random weights, so that no download is needed: what a step of decoding costs beside its products shows best there. Times are processor time.
+--quick: every architecture and way over five lengths, tokens and recordings only.
 """
 
 import argparse
@@ -26,13 +27,19 @@ ARCHITECTURES = {
     "gpt2": lambda: transformers.GPT2Config(vocab_size=512, n_embd=192, n_layer=4, n_head=4, n_positions=256, bos_token_id=0, eos_token_id=None, pad_token_id=0),
     "llama": lambda: transformers.LlamaConfig(num_key_value_heads=2, **SMALL),
     "qwen2": lambda: transformers.Qwen2Config(num_key_value_heads=2, **SMALL),
+    "gemma2": lambda: transformers.Gemma2Config(num_key_value_heads=2, head_dim=48, sliding_window=16, **SMALL),  # every other layer sees a window
+    "mistral": lambda: transformers.MistralConfig(num_key_value_heads=2, sliding_window=24, **SMALL),
 }
 WAYS = {
     "greedy": {"do_sample": False},
     "sampled": {"do_sample": True, "top_k": 20, "temperature": 0.8},
     "beams": {"do_sample": False, "num_beams": 3},
     "static": {"do_sample": False, "cache_implementation": "static", "disable_compile": True},
+    "cropped": {"do_sample": False, "prompt_lookup_num_tokens": 4},  # candidates that are wrong are cropped from the cache
+    "no cache": {"do_sample": False, "use_cache": False},
 }
+USUAL = ("greedy", "sampled", "beams", "static")
+MOST_RECORDINGS = 4  # --quick fails above
 
 
 def _model(name):
@@ -54,7 +61,8 @@ def measure(name, way, options):
     eager = _model(name)
     ours = copy.deepcopy(eager)
     ours.forward = kintsugi.compile(ours.forward)
-    prompts = [torch.randint(1, 512, (options.batch, length)) for length in LENGTHS]
+    batch = 1 if way == "cropped" else options.batch
+    prompts = [torch.randint(1, 512, (batch, length)) for length in LENGTHS[::2 if options.quick else 1]]
     ratios, equal = [], True
     with torch.no_grad():
         _run(eager, prompts[:1], way, 4)
@@ -63,22 +71,29 @@ def measure(name, way, options):
             seconds, found = _run(ours, prompts, way, options.tokens)
             equal = equal and all(torch.equal(a, b) for a, b in zip(expected, found, strict=True))
             ratios.append(theirs / seconds)
-    count = len(LENGTHS) * options.batch * options.tokens
-    print(f"{name:8} {way:8} eager {count / theirs:7.0f} tokens/s  first pass {ratios[0]:5.2f}x  steady {statistics.median(ratios[1:]):5.2f}x  "
-          f"tokens {'equal' if equal else 'DIFFER'}  recordings {kintsugi.stats(ours.forward)['recordings']}", flush=True)
+    count, recordings = len(prompts) * batch * options.tokens, kintsugi.stats(ours.forward)["recordings"]
+    if options.quick:
+        print(f"{name:8} {way:9} tokens {'equal' if equal else 'DIFFER'}  recordings {recordings}", flush=True)
+        return equal and recordings <= MOST_RECORDINGS
+    print(f"{name:8} {way:9} eager {count / theirs:7.0f} tokens/s  first pass {ratios[0]:5.2f}x  steady {statistics.median(ratios[1:]):5.2f}x  "
+          f"tokens {'equal' if equal else 'DIFFER'}  recordings {recordings}", flush=True)
     return equal
 
 
 def main():
     parser = argparse.ArgumentParser(description=__doc__.split("\n", 1)[0])
     parser.add_argument("names", nargs="*")
-    parser.add_argument("--ways", nargs="*", default=list(WAYS))
+    parser.add_argument("--ways", nargs="*", choices=list(WAYS))
     parser.add_argument("--passes", type=int, default=3)
     parser.add_argument("--tokens", type=int, default=24)
     parser.add_argument("--batch", type=int, default=2)
+    parser.add_argument("--quick", action="store_true")
     options = parser.parse_args()
+    if options.quick:
+        options.passes, options.tokens = min(options.passes, 2), min(options.tokens, 12)
+    ways = options.ways or (WAYS if options.quick else USUAL)
     torch.set_num_threads(1)
-    equal = [measure(name, way, options) for name in options.names or ARCHITECTURES for way in options.ways]
+    equal = [measure(name, way, options) for name in options.names or ARCHITECTURES for way in ways]
     return 0 if all(equal) else 1
 
 

@@ -217,3 +217,36 @@ def test_sizes_of_what_was_computed_are_recorded_anew():
             a, b = torch.randint(0, 50, (2, n)), torch.randint(0, 50, (2, m))
             torch.testing.assert_close(compiled(a, b), model(a, b), rtol=1e-4, atol=1e-5)
     assert kintsugi.stats(compiled)["recordings"] <= 2 and runs(compiled) >= 2
+
+
+def test_a_length_that_nobody_asked_for_grows_with_the_others():
+    """Of the cache only the keys' length is read before; that of the values is first asked of what they are extended to."""
+
+    def fn(x, keys, values):
+        at = torch.arange(keys.shape[1], keys.shape[1] + 1)
+        keys, values = torch.cat((keys, x.sin()), 1), torch.cat((values, x.cos()), 1)
+        y = torch.softmax(x @ keys.transpose(1, 2), -1) @ values
+        return y * 2 if keys.shape[-1] == values.shape[-1] <= 64 else y + at, keys, values
+
+    compiled = kintsugi.compile(fn)
+    for n in range(5, 30):
+        args = torch.randn(2, 1, 8), torch.randn(2, n, 8), torch.randn(2, n, 8)
+        for ours, theirs in zip(compiled(*args), fn(*args), strict=True):
+            torch.testing.assert_close(ours, theirs)
+    stats = kintsugi.stats(compiled)
+    assert stats["recordings"] == 2 and stats["branches"] == 0, stats
+
+
+def test_a_computed_size_makes_the_recording_anew_without_a_side_trace():
+    table = torch.randn(50, 8)
+
+    def fn(tokens):
+        x = torch.nn.functional.embedding(tokens, table).relu()
+        return torch.cat((x, x), 1).view(x.shape[0], -1) * x.shape[1] + 1
+
+    compiled = kintsugi.compile(fn)
+    for n in range(5, 15):
+        tokens = torch.randint(0, 50, (2, n))
+        torch.testing.assert_close(compiled(tokens), fn(tokens))
+    stats = kintsugi.stats(compiled)
+    assert stats["recordings"] == 2 and stats["branches"] == 0, stats

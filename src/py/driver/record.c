@@ -506,6 +506,7 @@ rec_free(rec *r)
     kin_vec_deinit(&r->escapees);
     kin_vec_deinit(&r->iters);
     kin_vec_deinit(&r->writes);
+    kin_vec_deinit(&r->open_lengths);
     kin_vec_deinit(&r->raises);
     rec_map_free(r->facts_seen);
     rec_map_free(r->value_numbers);

@@ -45,6 +45,18 @@ affords_side_trace(const exit_context *x, uint32_t step)
     return affords;
 }
 
+/* Something computed has another size than in the recorded call, for the first time: the next call is recorded anew with sizes open
+ * (call_remakes), and a side trace would be thrown away with this recording.
+ */
+static bool
+is_left_for_sizes(const exit_context *x, uint32_t step)
+{
+    const kin_entry *v = x->entry->v;
+    const kin_step *s = &v->trace.steps.at[step];
+    return s->kind == KIN_STEP_CHECK && s->imm == KIN_CHECK_META && kin_lower_opens_sizes(x->self) && !v->remake.settled && v->remake.times == 0 &&
+           call_cuts_subgraph(v, step);
+}
+
 static bool
 may_extend(const exit_context *x, uint32_t step)
 {
@@ -62,6 +74,10 @@ may_extend(const exit_context *x, uint32_t step)
         return false;
     if (v->exit_counts != NULL && v->exit_counts[step] > options->exit_limit + (uint64_t)entry->postponed)
         return false;
+    if (is_left_for_sizes(x, step)) {
+        kin_unstable_note_exit(v, step, true, entry->unstable);
+        return false;
+    }
     return !kin_record_active() && !kin_watch_foreign_tool(x->ts) && !kin_foreign_modes() && affords_side_trace(x, step);
 }
 

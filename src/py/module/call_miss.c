@@ -412,15 +412,33 @@ count_recordings(kin_code_entry *entry)
 
 /* -- made anew ---------------------------------------------------------------------------------------------- */
 
-/* Is there a subgraph that is launched behind the step, with calls before it? */
+static uint32_t
+graph_of(const kin_trace *t, uint32_t step, int direction)
+{
+    for (uint32_t i = step + (uint32_t)direction; i < t->steps.len; i += (uint32_t)direction)
+        if (t->steps.at[i].graph != 0)
+            return t->steps.at[i].graph;
+    return 0;
+}
+
+/* A test of sizes that did not pass in the capture has been a subgraph's end since: the graph across it tells. */
 static bool
-crosses_subgraph(const kin_entry *v, uint32_t step)
+tests_size_in_graph(const kin_entry *v, uint32_t step)
+{
+    const kin_step *s = &v->trace.steps.at[step];
+    uint32_t graph = s->kind == KIN_STEP_CHECK && s->imm == KIN_CHECK_META ? graph_of(&v->trace, step, -1) : 0;
+    return graph != 0 && graph == graph_of(&v->trace, step, 1);
+}
+
+/* Is there a subgraph that is launched behind the step, with calls before it, or would there be? */
+bool
+call_cuts_subgraph(const kin_entry *v, uint32_t step)
 {
     const kin_subgraphs *subgraphs = v->subgraphs;
     for (uint32_t i = 0; subgraphs != NULL && i < subgraphs->at.len; i++)
         if (subgraphs->at.at[i].first < step && step < subgraphs->at.at[i].last)
             return true;
-    return false;
+    return tests_size_in_graph(v, step);
 }
 
 /* A recording that ended early does so again, and nothing can be recorded while something of this entry runs. A custom backend may take
@@ -435,7 +453,7 @@ call_remakes(const call_state *c, const kin_entry_object *entry)
         return false;
     if (kin_lower_is_custom(self) || self->state->options.miss_hook != NULL || kin_replay_force_exit != UINT32_MAX)
         return false;
-    if (!crosses_subgraph(v, v->remake.step) || v->running > 0 || entry->inside > 1 || kin_record_active())
+    if (!call_cuts_subgraph(v, v->remake.step) || v->running > 0 || entry->inside > 1 || kin_record_active())
         return false;
     count_recordings(c->shape->owner);
     return !call_is_timed(self) || kin_trace_budget_affords_entry(&c->shape->owner->budget);

@@ -48,6 +48,7 @@ PyObject *call_leave(kin_entry *v, uint32_t step, kin_exit *exit, void *arg);
 /* ---- call_miss.c ---- */
 PyObject *call_run_unknown(call_state *c);
 /* Does the entry, which fits this call, have to be recorded anew, and may it be? */
+bool call_cuts_subgraph(const kin_entry *v, uint32_t step);
 bool call_remakes(const call_state *c, const kin_entry_object *entry);
 /* Records the call in place of c->remade, which is dropped where that comes to something. */
 PyObject *call_run_remade(call_state *c);

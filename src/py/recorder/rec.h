@@ -181,6 +181,11 @@ typedef struct {
     kin_vid value;   /* 0: deleted */
 } rec_write;
 
+typedef struct {
+    int64_t size;
+    bool first; /* of the first dim */
+} rec_length;
+
 typedef struct rec {
     kin_entry *v;
     kin_trace *t;
@@ -192,6 +197,7 @@ typedef struct rec {
     KIN_VEC(rec_virtual *) forgotten; /* what was known of objects that are ordinary ones now */
     KIN_VEC(kin_vid) escapees; /* virtual objects that others may have got hold of, some of them twice or no longer */
     KIN_VEC(kin_vid) iters;  /* iterators over containers that can change */
+    KIN_VEC(rec_length) open_lengths; /* sizes, as they are in this call, that differed between calls */
     KIN_VEC(rec_write) writes; /* what this epoch has written to older objects */
     rec_call call;
     uint32_t epoch;            /* current epoch */

@@ -93,6 +93,27 @@ bit_of(int64_t size)
     return UINT64_C(1) << (size & 63);
 }
 
+/* An argument whose sizes no guard of the recording before asked for: whether they have changed is not known. What is as long as something
+ * that did change has probably changed with it, as the values of a cache do with its keys. First dims are compared with first dims alone, being
+ * open beside others whether they changed or not.
+ */
+static bool
+is_as_long_as_open(const rec *r, int dim, int64_t size)
+{
+    for (uint32_t i = 0; r->opt->kernels && i < r->open_lengths.len; i++)
+        if (r->open_lengths.at[i].size == size && r->open_lengths.at[i].first == (dim == 0))
+            return true;
+    return false;
+}
+
+static void
+note_open_length(rec *r, int dim, int64_t size)
+{
+    rec_length length = {.size = size, .first = dim == 0};
+    if (!is_as_long_as_open(r, dim, size) && kin_vec_push(&r->open_lengths, length) != KIN_OK)
+        r->status = KIN_NOMEM;
+}
+
 static bool
 is_open(rec *r, kin_vid vid, int dim, int64_t size)
 {
@@ -109,9 +130,12 @@ is_open(rec *r, kin_vid vid, int dim, int64_t size)
         return false;
     if (is_marked(tensor, "_dynamo_dynamic_indices", dim) || is_marked(tensor, "_dynamo_weak_dynamic_indices", dim))
         return true;
-    bool free_from_start = (r->opt->dynamic > 0 || all_sizes_vary(r)) && val->kind == KIN_VAL_SRC &&
-                           kin_is_tensor_type((PyObject *)Py_TYPE(tensor)) && is_argument(r, vid);
-    return free_from_start || is_noted_size(r, vid, dim);
+    if (is_noted_size(r, vid, dim)) {
+        note_open_length(r, dim, size);
+        return true;
+    }
+    return (r->opt->dynamic > 0 || all_sizes_vary(r) || is_as_long_as_open(r, dim, size)) && val->kind == KIN_VAL_SRC &&
+           kin_is_tensor_type((PyObject *)Py_TYPE(tensor)) && is_argument(r, vid);
 }
 
 uint64_t
