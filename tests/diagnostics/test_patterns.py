@@ -8,7 +8,7 @@ import torch
 import kintsugi
 from kintsugi import _messages
 
-HEAD = "import copy\nimport pickle\n\nimport numpy as np\nimport torch\n\n\n@torch.compiler.disable\ndef off(x):\n    return x * 3\n\n\ndef f(x, y):\n"
+HEAD = "import copy\nimport inspect\nimport math\nimport pickle\n\nimport numpy as np\nimport torch\n\n\n@torch.compiler.disable\ndef off(x):\n    return x * 3\n\n\ndef f(x, y):\n"
 
 # name: (body of f(x, y), reason or None, first line of the fix or None). `#>` marks the line of the break, `#o` the one that its data comes from.
 PATTERNS = {
@@ -20,7 +20,7 @@ PATTERNS = {
     'if any': ('if x.isnan().any():  #>\n    x = torch.zeros_like(x)', 'DATA_DEPENDENT_BRANCH', 'x = torch.where(x.isnan().any(), torch.zeros_like(x), x)'),
     'if all': ('if (x > 0).all():  #>\n    x = x.log()', 'DATA_DEPENDENT_BRANCH', 'x = torch.where((x > 0).all(), x.log(), x)'),
     'conditional expression': ('x = x * 2 if x.sum() > 0 else x  #>', 'DATA_DEPENDENT_BRANCH', 'x = torch.where(x.sum() > 0, x * 2, x)'),
-    'and': ('if x.sum() > 0 and y.sum() > 0:  #>\n    x = x * 2', 'DATA_DEPENDENT_BRANCH', 'x = torch.where(torch.logical_and(x.sum() > 0, y.sum() > 0), x * 2, x)'),
+    'and': ('if x.sum() > 0 and y.sum() > 0:  #>\n    x = x * 2', 'DATA_DEPENDENT_BRANCH', 'x = torch.where((x.sum() > 0) & (y.sum() > 0), x * 2, x)'),
     'while': ('while x.sum() < 20:  #>\n    x = x * 2', 'DATA_DEPENDENT_BRANCH', None),
     'return': ('if x.sum() > 0:  #>\n    return x * 2\nreturn x', 'DATA_DEPENDENT_BRANCH', 'return torch.where(x.sum() > 0, x * 2, x)'),
     'in-place body': ('if x.sum() > 0:  #>\n    x.add_(1)', 'DATA_DEPENDENT_BRANCH', None),
@@ -60,8 +60,41 @@ PATTERNS = {
     'filter': ('v = [t for t in x.unbind() if t > 0]  #>\nx = x * len(v)', 'DATA_DEPENDENT_LOOP', None),
     'bool of a tensor': ('c = bool(x.sum() > 0)  #o\nx = x * 2 if c else x  #>', 'TENSOR_TO_NUMBER', None),
     'number as an index': ('i = int(x.argmax())  #o\nx = x * [1, 2, 3][i]  #>', 'TENSOR_TO_NUMBER', None),
-    'or': ('if x.sum() > 0 or y.sum() > 0:  #>\n    x = x * 2', 'DATA_DEPENDENT_BRANCH', 'x = torch.where(torch.logical_or(x.sum() > 0, y.sum() > 0), x * 2, x)'),
+    'or': ('if x.sum() > 0 or y.sum() > 0:  #>\n    x = x * 2', 'DATA_DEPENDENT_BRANCH', 'x = torch.where((x.sum() > 0) | (y.sum() > 0), x * 2, x)'),
     'elif': ('if x.sum() > 9:  #>\n    x = x * 2\nelif x.sum() > 0:\n    x = x + 1', 'DATA_DEPENDENT_BRANCH', None),
+    'and with a Python number': ('n = 3\nif n > 2 and x.sum() > 0:  #>\n    x = x * 2', 'DATA_DEPENDENT_BRANCH', 'x = torch.where((n > 2) & (x.sum() > 0), x * 2, x)'),
+    'is not None and': ('z = y\nif z is not None and x.sum() > 0:  #>\n    x = x * 2', 'DATA_DEPENDENT_BRANCH', 'if z is not None:'),
+    'pass else': ('if x.sum() > 9:  #>\n    pass\nelse:\n    x = x * 2', 'DATA_DEPENDENT_BRANCH', 'x = torch.where(x.sum() > 9, x, x * 2)'),
+    'chain of comparisons': ('if 0 < x.sum() < 10:  #>\n    x = x * 2', 'DATA_DEPENDENT_BRANCH', 'x = torch.where((0 < x.sum()) & (x.sum() < 10), x * 2, x)'),
+    'item in a chain': ('if 0 < x.sum().item() < 10:  #>\n    x = x * 2', 'TENSOR_ITEM', 'x = torch.where((0 < x.sum()) & (x.sum() < 10), x * 2, x)'),
+    'clip': ('n = x.norm()  #o\nif n > 1.0:  #>\n    x = x / n', 'DATA_DEPENDENT_BRANCH', 'x = torch.where(n > 1.0, x / n, x)'),
+    'walrus': ('if (m := x.max()) > 1:  #>\n    x = x / m', 'DATA_DEPENDENT_BRANCH', 'x = torch.where((m := x.max()) > 1, x / m, x)'),
+    'number chosen': ('s = 2.0 if x.mean() > 0 else 0.5  #>\nx = x * s', 'DATA_DEPENDENT_BRANCH', 's = torch.where(x.mean() > 0, 2.0, 0.5)'),
+    'key chosen': ("k = 'a' if x.sum() > 0 else 'b'  #>\nx = {'a': x * 2, 'b': x}[k]", 'DATA_DEPENDENT_BRANCH', None),
+    'function chosen': ('g = torch.sin if x.sum() > 0 else torch.cos  #>\nx = g(x)', 'DATA_DEPENDENT_BRANCH', None),
+    'tuple returned': ('if x.sum() > 0:  #>\n    return x * 2, y\nreturn x, y', 'DATA_DEPENDENT_BRANCH', None),
+    'break': ('for _ in range(4):\n    x = x * 1.5  #o\n    if x.max() > 3:  #>\n        break', 'DATA_DEPENDENT_BRANCH', None),
+    'continue': ('for _ in range(3):\n    if x.max() > 3:  #>\n        continue\n    x = x * 1.5', 'DATA_DEPENDENT_BRANCH', None),
+    'items of a tensor': ('for v in x:  #o\n    if v > 1:  #>\n        y = y + v', 'DATA_DEPENDENT_BRANCH', 'y = torch.where(v > 1, y + v, y)'),
+    'while number': ('n = int(x[0])  #o\nwhile n > 0:  #>\n    x = x * 2\n    n -= 1', 'TENSOR_TO_NUMBER', None),
+    'set of tolist': ('n = len(set(x.tolist()))  #>\nx = x * n', 'TENSOR_TOLIST', None),
+    'in tolist': ('if 1.0 in x.tolist():  #>\n    x = x * 2', 'TENSOR_TOLIST', None),
+    'in a tensor': ('if 1.0 in x:  #>\n    x = x * 2', 'OPAQUE_CALL', None),
+    'index of a list': ('i = x.argmax()  #o\nx = [x, y, x][i]  #>', 'OPAQUE_CALL', None),
+    'isnan': ('if math.isnan(x.sum()):  #>\n    x = x * 0', 'OPAQUE_CALL', None),
+    'is_nonzero': ('if torch.is_nonzero(x.sum()):  #>\n    x = x * 2', 'DATA_DEPENDENT_OP', None),
+    'any of a generator': ('if any(t > 1 for t in x.unbind()):  #>\n    x = x * 2', 'GENERATOR_ESCAPES', None),
+    'dir': ('n = len(dir(x))  #>\nx = x * n', 'BUILTIN_CALL', None),
+    'resize': ('x = x.clone()  #o\nx.resize_(2)  #>\nx = x * 2', 'RESIZE', None),
+    'repr': ('s = repr(x)  #>\nx = x * len(s)', 'TENSOR_REPR', None),
+    'numpy array': ('a = np.array(x)  #>\nx = x * float(a[0])', 'TENSOR_NUMPY', None),
+    'eval': ("x = eval('x * 2')  #>", 'EXEC_EVAL', None),
+    'raise': ("if x.sum() > 100:  #>\n    raise ValueError('big')\nx = x * 2", 'DATA_DEPENDENT_BRANCH', None),
+    'item of a size': ('n = int(x[1])\nx = x + torch.zeros(n, 1).sum()', None, None),
+    'number at the end': ('n = round(x.sum().item(), 2)\nx = x * n', None, None),
+    'time': ('import time\nt = time.time()\nx = x * 2', None, None),
+    'logging': ("import logging\nlogging.getLogger('a').info('x %s', x.sum())\nx = x * 2", None, None),
+    'lock': ('import threading\nwith threading.Lock():\n    x = x * 2', None, None),
 }
 
 

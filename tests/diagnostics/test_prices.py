@@ -7,7 +7,7 @@ import torch
 from kintsugi.diagnose import observe, program
 
 
-@pytest.mark.parametrize("name", priced.CASES)
+@pytest.mark.parametrize("name", [name for name in priced.CASES if "print" not in name])
 def test_programs_compute_what_the_function_does(name, kintsugi_clean):
     broken, fixed, args = priced.make(name)
     with observe.Session() as session, torch.no_grad():
@@ -21,7 +21,7 @@ def test_programs_compute_what_the_function_does(name, kintsugi_clean):
         for bridged in ((), steps):
             results = made.write(bridged)(*made.args)
             wanted = broken(*args)
-            assert any(r.shape == wanted.shape and (bridged or torch.allclose(r, wanted, equal_nan=True))
+            assert any(r.shape == wanted.shape and torch.allclose(r, wanted, rtol=1e-4, atol=1e-5, equal_nan=True)
                        for r in results if isinstance(r, torch.Tensor))
 
 
@@ -39,15 +39,66 @@ def test_a_bridged_program_is_one_graph(kintsugi_clean):
     assert counts == [6, 5, 0]
 
 
-def test_the_predicted_gain_is_of_the_size_of_the_real_one(monkeypatch):
+@pytest.mark.parametrize("name", ["loop, small", "asked for, small", "print"])
+def test_the_predicted_gain_is_of_the_size_of_the_real_one(name):
     """Times on a machine that does other things as well: the median of some tries, and a factor of two."""
     import statistics
 
     import kintsugi
 
     with kintsugi.config.patch(kernels=True):
-        ratios = [predicted / measured for _ in range(3) for _, predicted, measured, _, _ in priced.run(["loop, small"], seconds=0.1)]
+        ratios = [predicted / measured for _ in range(3) for _, predicted, measured, _, _ in priced.run([name], seconds=0.1)]
     assert 0.5 < statistics.median(ratios) < 2, ratios
+
+
+def test_samples_that_other_programs_interrupt_do_not_count():
+    from kintsugi.diagnose import timing
+
+    times = timing.Times([1.0] * timing.ENOUGH + [9.0] * 50, [0] * timing.ENOUGH + [1] * 50)
+    assert times.typical == 1.0 and times.spread == 0.0 and not times.disturbed
+    few = timing.Times([1.0] * 3 + [9.0] * 50, [0] * 3 + [1] * 50)
+    assert few.typical == 9.0 and few.disturbed
+    assert timing.Times([2.0, 3.0]).typical == 2.0
+
+
+def _fill_all(times, known=(), effects=(), guards=0.0):
+    from kintsugi.diagnose import price, timing
+
+    verdict = price.Verdict()
+    times = {name: timing.Times([value * 1e-6] * 20) for name, value in times.items()}
+    verdict.compiled = times["compiled"].typical
+    price._fill_all([(cause, [1]) for cause in known], effects, times, verdict, guards * 1e-6)
+    return verdict
+
+
+def test_a_fix_that_computes_more_than_the_break_costs():
+    from kintsugi.diagnose import causes
+
+    cause = causes.Cause("break", "", why="DATA_DEPENDENT_BRANCH")
+    verdict = _fill_all({"compiled": 100, "base": 98, 0: 118}, [cause])
+    assert cause.price_us == 0 and verdict.without_breaks == pytest.approx(120e-6)
+    assert any("20 us longer" in note for note in cause.notes)
+
+
+def test_side_effects_have_the_time_that_nothing_else_takes():
+    from kintsugi.diagnose import causes
+
+    once, twice = causes.Cause("effect", "", count=1), causes.Cause("effect", "", count=2)
+    _fill_all({"compiled": 100, "base": 30}, effects=[once, twice], guards=10)
+    assert once.price_us == pytest.approx(20) and twice.price_us == pytest.approx(40) and twice.share == pytest.approx(0.4)
+
+
+def test_a_print_that_takes_most_of_a_call_is_told(kintsugi_clean, capsys):
+    from kintsugi.diagnose import diagnose
+
+    broken, _, args = priced.make("print")
+    with observe.Session() as session, torch.no_grad():
+        compiled = kintsugi_clean.compile(broken)
+        for _ in range(3):
+            compiled(*args)
+    found = diagnose(session.functions[0], seconds=0.05)
+    cause, = [cause for cause in found.causes if cause.kind == "effect"]
+    assert cause.title == "`print` runs in every call" and cause.code.startswith("print(") and 0 < cause.share <= 1
 
 
 def test_calls_that_ran_eagerly_have_a_price():

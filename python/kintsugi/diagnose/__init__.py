@@ -57,6 +57,7 @@ def diagnose(observed, *, measure=True, repeat=False, progress=lambda text: None
     elif measure:
         verdict.note = "not measured: no call was recorded"
     price.fill_eager(found, verdict, stats["calls"])
+    found = [cause for cause in found if cause.kind != "effect" or (cause.share or 0) >= price.WORTH_TELLING]
     found += list(_causes.of_kernels(observed, _kernels.rows(engine, compiled)))
     for cause in found:
         cause.patch = fixes.fit(cause) if cause.kind == "break" else None
@@ -69,7 +70,7 @@ def diagnose(observed, *, measure=True, repeat=False, progress=lambda text: None
                      _sequence(dumps[0]) if dumps else [], parts, limits, anatomy.guards(dumps), [dump["record_ns"] / 1e6 for dump in dumps])
 
 
-_ORDER = ("eager", "partial", "break", "recompile", "steps")
+_ORDER = ("eager", "partial", "break", "effect", "recompile", "steps")
 
 
 def _gather(observed, entries, dumps, stats):
@@ -81,7 +82,7 @@ def _gather(observed, entries, dumps, stats):
             if key not in found or cause.count > found[key].count:
                 found[key] = cause
     return [*_causes.of_eager_calls(observed, stats), *(_causes.of_partial(observed, entry) for entry in entries if entry.reason),
-            *found.values(), *recompiles.of_function(observed, dumps)]
+            *found.values(), *(_causes.of_effects(dumps[0]) if dumps else ()), *recompiles.of_function(observed, dumps)]
 
 
 def _measure(observed, dumps, found, verdict, progress, seconds, repeat):

@@ -14,7 +14,7 @@ from . import anatomy
 class Cause:
     """Something that keeps calls from being one compiled graph."""
 
-    kind: str                     # "break", "eager", "recompile", "partial", "steps"
+    kind: str                     # "break", "eager", "recompile", "partial", "steps", "effect"
     title: str                    # first line of a report
     id: str = ""                  # KIN0001; "" where no row of the table explains it
     why: str = ""
@@ -71,7 +71,23 @@ def of_dump(dump):
             cause.sides = anatomy.sides(dump, entry["step"])
         cause.steps.append(entry["step"])
         step = dump["steps"][entry["step"]]
-        cause.skipped = cause.skipped or (step["kind"] == "check" and step["imm"] == 1)
+        cause.skipped = cause.skipped or (step["kind"] == "check" and (step["imm"] == 1 or step["text"].endswith(", False)")))
+    return list(found.values())
+
+
+def of_effects(dump):
+    """Calls that are repeated in every call because of what they do, one for each line."""
+    found = {}
+    for entry in dump["effects"]:
+        name = (entry["text"].partition(" = ")[2] or entry["text"]).partition("(")[0]
+        if entry["kind"] != "call":
+            continue
+        place = entry["filename"], entry["line"], entry["function"]
+        cause = found.setdefault(place, Cause("effect", f"`{name}` runs in every call", filename=place[0], line=place[1], function=place[2], count=0,
+                                              user=_messages.user_place(entry.get("user_stack", ()), place),
+                                              explanation="It is replayed in order, without a graph break; the time is its own.",
+                                              fix="call it less often, or outside of the compiled function"))
+        cause.count += 1
     return list(found.values())
 
 

@@ -95,9 +95,11 @@ def _branch(place):
     """if c: x = f(x) [else: x = g(x)]; return f if c else g; a if c else b."""
     test = next((node for node in place.nodes(ast.If, ast.IfExp) if node.test.lineno <= place.line <= node.test.end_lineno), None)
     if isinstance(test, ast.IfExp):
+        _refuse_called(place, test)
         return place.replace_expression(test, _where(test.test, test.body, test.orelse), _BOTH)
     if test is None:
         raise ValueError("no if")
+    first, test.test = _split_python(test)
     then, other = _results(test.body), _results(test.orelse)
     if "return" in then:
         if not test.orelse:
@@ -119,10 +121,53 @@ def _branch(place):
         if any(_reads(value, set(names) - {name}) for part in (then, other) for name, value in part.items()):
             raise ValueError("the results use each other")
     lines += [f"{name} = {_where(test_text, then.get(name, keep[name]), other.get(name, keep[name]))}" for name in names]
+    if first is not None:
+        lines = [f"if {ast.unparse(first)}:", *(f"    {line}" for line in lines)]
     return place.replace(test, lines, _BOTH)
 
 
+def _split_python(test):
+    """(what Python decides by itself, the rest) of `z is not None and t > 0`; (None, the whole test) otherwise."""
+    plain = isinstance(test, ast.If) and not test.orelse and isinstance(test.test, ast.BoolOp) and isinstance(test.test.op, ast.And) and "return" not in _results(test.body)
+    if not plain or not _is_python(test.test.values[0]):
+        return None, test.test
+    values = test.test.values
+    count = next((i for i, value in enumerate(values) if not _is_python(value)), len(values))
+    first, rest = values[:count], values[count:]
+    if not rest:
+        raise ValueError("no tensor decides")
+    return (first[0] if count == 1 else ast.BoolOp(ast.And(), first)), (rest[0] if len(rest) == 1 else ast.BoolOp(ast.And(), rest))
+
+
+def _is_python(value):
+    """Is this a question about objects, which Python answers without a tensor's data?"""
+    if isinstance(value, ast.Compare):
+        return any(isinstance(op, (ast.Is, ast.IsNot, ast.In, ast.NotIn)) for op in value.ops)
+    return isinstance(value, ast.Call) and _name_of(value) in ("isinstance", "hasattr", "callable", "issubclass")
+
+
+def _refuse_called(place, choice):
+    """`fn = a if c else b` where fn is called later chooses a function, not a tensor."""
+    statement = place.statement()
+    names = {target.id for target in getattr(statement, "targets", ()) if isinstance(target, ast.Name)}
+    called = {node.func.id for node in ast.walk(place.tree) if isinstance(node, ast.Call) and isinstance(node.func, ast.Name)}
+    parents = [node for node in ast.walk(statement) if isinstance(node, ast.Call) and node.func is choice]
+    if parents or names & called and statement.value is choice:
+        raise ValueError("a function is chosen")
+
+
+def _refuse_object(value):
+    """torch.where takes tensors and numbers."""
+    if isinstance(value, (ast.Tuple, ast.List, ast.Dict, ast.Set, ast.Lambda, ast.JoinedStr, ast.ListComp, ast.DictComp, ast.SetComp, ast.GeneratorExp)) or \
+            isinstance(value, ast.Constant) and not isinstance(value.value, (int, float, complex)):
+        raise ValueError("a side is no tensor")
+    if isinstance(value, ast.Attribute) and ast.unparse(value).startswith(("torch.", "F.", "nn.", "math.", "np.")):
+        raise ValueError("a side is a function")
+
+
 def _where(test, a, b):
+    _refuse_object(a)
+    _refuse_object(b)
     return f"torch.where({ast.unparse(_tensor_test(test))}, {ast.unparse(a)}, {ast.unparse(b)})"
 
 
@@ -133,8 +178,19 @@ def _tensor_test(test):
     class Items(ast.NodeTransformer):
         def visit_BoolOp(self, node):
             self.generic_visit(node)
+            if any(_is_python(value) for value in node.values):
+                raise ValueError("Python decides a part of it")
+            if all(isinstance(value, (ast.Compare, ast.BinOp)) for value in node.values):  # where one of them is Python's own bool, logical_and would refuse it
+                return functools.reduce(lambda a, b: ast.BinOp(a, ast.BitAnd() if isinstance(node.op, ast.And) else ast.BitOr(), b), node.values)
             name = "logical_and" if isinstance(node.op, ast.And) else "logical_or"
             return functools.reduce(lambda a, b: _torch_call(name, a, b), node.values)
+
+        def visit_Compare(self, node):
+            """0 < t < 9 asks the first answer for its truth."""
+            self.generic_visit(node)
+            parts = [node.left, *node.comparators]
+            pairs = [ast.Compare(parts[i], [op], [parts[i + 1]]) for i, op in enumerate(node.ops)]
+            return functools.reduce(lambda a, b: ast.BinOp(a, ast.BitAnd(), b), pairs)
 
         def visit_UnaryOp(self, node):
             self.generic_visit(node)
@@ -157,6 +213,8 @@ def _results(body):
     """{name: expression} of a body that only assigns names, or {"return": expression}."""
     found = {}
     for statement in body:
+        if isinstance(statement, ast.Pass):
+            continue
         if isinstance(statement, ast.Return) and len(body) == 1 and statement.value is not None:
             return {"return": statement.value}
         if isinstance(statement, ast.Assign) and len(statement.targets) == 1 and isinstance(statement.targets[0], ast.Name):
@@ -246,6 +304,7 @@ def _number(place):
     return place.replace_expression(call, ast.unparse(call.args[0]), "the value stays a tensor: what decides on it later needs torch.where")
 
 
+_ITERATE = ("list", "tuple", "enumerate", "zip", "reversed", "map", "iter")
 _OF_LISTS = {"sorted": "torch.sort({}).values.unbind()", "sum": "{}.sum()", "min": "{}.min()", "max": "{}.max()"}
 
 
@@ -255,6 +314,9 @@ def _tolist(place):
     outer = next((node for node in place.nodes(ast.Call) if node.args == [call] and not node.keywords and _name_of(node) in _OF_LISTS), None)
     if outer is not None:
         return place.replace_expression(outer, _OF_LISTS[_name_of(outer)].format(ast.unparse(call.func.value)), "for a tensor of one dimension; the values stay tensors")
+    if any(call in node.args and _name_of(node) not in _ITERATE for node in place.nodes(ast.Call)) or \
+            any(call in (node.left, *node.comparators) for node in place.nodes(ast.Compare)):
+        raise ValueError("tensors are not found by their values there")
     return place.replace_expression(call, f"{ast.unparse(call.func.value)}.unbind()", "the items stay tensors")
 
 

@@ -12,6 +12,7 @@ from . import timing
 from .observe import quiet
 
 MOST = 8          # causes that are priced one by one; the rest are told without a price
+WORTH_TELLING = 0.02  # share of a call from which a side effect is told as a cause
 SECONDS = 0.25    # of measuring for each way
 
 
@@ -19,8 +20,9 @@ class Verdict:
     """What a call takes: eager, compiled, and compiled without its breaks. Seconds; None: not measured."""
 
     def __init__(self):
-        self.eager = self.compiled = self.without_breaks = None
+        self.eager = self.compiled = self.without_breaks = None  # the last may be more than `compiled`: then the fixes gain nothing
         self.spread = 0.0
+        self.disturbed = False  # other programs interrupted most of what was timed
         self.note = ""
 
     @property
@@ -30,7 +32,7 @@ class Verdict:
     def as_dict(self):
         us = {name: value * 1e6 if value is not None else None for name, value in (
             ("eager_us", self.eager), ("compiled_us", self.compiled), ("without_breaks_us", self.without_breaks))}
-        return us | {"speedup": self.speedup, "spread": self.spread, "note": self.note}
+        return us | {"speedup": self.speedup, "spread": self.spread, "disturbed": self.disturbed, "note": self.note}
 
 
 # Calls whose effects stay in the process, or are not seen while calls are measured (what is printed).
@@ -53,17 +55,19 @@ def measure(observed, call, causes, verdict, progress=lambda text: None, seconds
     """Fills in the verdict, and price_us, spread_us, how and share of causes that are breaks. All ways are timed in turns."""
     engine = _api.start_engine()
     breaks = [cause for cause in causes if cause.kind == "break"]
+    effects = [cause for cause in causes if cause.kind == "effect"]
     compiled, ways = {}, {}
     program, known = None, []
-    if breaks:
+    given = call.copy()
+    if breaks or effects and may_run:
         progress(f"{observed.name}: writing its tensor calls as a function")
         try:
-            program, known = _write(observed, call, breaks, may_run)
+            program, known = _write(observed, call, breaks, may_run, given)
         except programs.NoProgram as error:
             verdict.note = f"breaks have no price: {error}"
     with quiet(), call.modes():
         if may_run:
-            ways["eager"], ways["compiled"] = _real(observed, call)
+            ways["eager"], ways["compiled"] = _real(observed, given)
             ways["eager"]()
             timing.warm(ways["compiled"], (observed.compiled,))
         with config.patch(step_aside=False):
@@ -76,11 +80,13 @@ def measure(observed, call, causes, verdict, progress=lambda text: None, seconds
             return
         progress(f"{observed.name}: measuring")
         times = timing.turns(ways, seconds * len(ways))
+        guards = engine.time_guards(observed.compiled, given[0], kwargs=given[1]) * 1e-9 if may_run else 0.0
+    verdict.disturbed = any(one.disturbed for one in times.values())
     if may_run:
         verdict.eager, verdict.compiled = times["eager"].typical, times["compiled"].typical
         verdict.spread = max(times["eager"].spread, times["compiled"].spread)
     if program is not None:
-        _fill_all(known, times, verdict)
+        _fill_all(known, effects if may_run else (), times, verdict, guards)
 
 
 def fill_eager(causes, verdict, calls):
@@ -99,15 +105,15 @@ def count_of(number):
     return {1: "1st", 2: "2nd", 3: "3rd"}.get(number, f"{number}th")
 
 
-def _real(observed, call):
-    (args, kwargs), (other_args, other_kwargs) = call.copy(), call.copy()
-    compiled, fn = observed.compiled, observed.compiled.fn
-    return lambda: fn(*other_args, **other_kwargs), lambda: compiled(*args, **kwargs)
+def _real(observed, given):
+    """All ways take the same tensors: others would be in other places of the caches."""
+    (args, kwargs), compiled, fn = given, observed.compiled, observed.compiled.fn
+    return lambda: fn(*args, **kwargs), lambda: compiled(*args, **kwargs)
 
 
-def _write(observed, call, breaks, may_run):
+def _write(observed, call, breaks, may_run, given):
     """The program, and for each break that it has the steps of the recording, the most frequent one first."""
-    dump, values = programs.capture(observed, call, may_run)
+    dump, values = programs.capture(observed, call, may_run, given)
     by_place = {}
     for entry in dump["breaks"]:
         by_place.setdefault((entry["why"], entry["filename"], entry["line"]), []).append(entry["step"])
@@ -128,10 +134,10 @@ def _variants(program, known):
         yield "all", program.write([step for _, steps in known for step in steps])
 
 
-def _fill_all(known, times, verdict):
+def _fill_all(known, effects, times, verdict, guards):
     base = times["base"].typical
     total = verdict.compiled or base
-    every = "all" if "all" in times else 0
+    every = "all" if "all" in times else 0 if known else "base"
     # What the call takes beyond its tensor calls. It cannot be less than nothing: then the program was disturbed, and with it the prices.
     rest = max(0.0, total - base)
     scale = 1.0
@@ -139,10 +145,12 @@ def _fill_all(known, times, verdict):
         scale = max(0.0, total - times[every].typical) / (base - times[every].typical)
     for number, (cause, _) in enumerate(known[:MOST]):
         _fill(cause, times, number, scale)
-    _share_rest([cause for cause, _ in known if cause.how == "modelled"], rest)
+    _share_rest([cause for cause, _ in known if cause.how == "modelled"], effects, max(0.0, rest - guards), timing.difference(times, "compiled", "base")[1]
+                if "compiled" in times else 0.0)
     if verdict.compiled and known:
-        verdict.without_breaks = min(total, times[every].typical + rest)
-    for cause, _ in known:
+        beyond = sum(cause.price_us for cause, _ in known if cause.how == "modelled") * 1e-6
+        verdict.without_breaks = total - scale * (base - times[every].typical) if not beyond else max(0.0, min(total - beyond, times[every].typical + rest))
+    for cause in (*(cause for cause, _ in known), *effects):
         if cause.price_us is not None:
             cause.price_us = min(cause.price_us, total * 1e6)
             cause.share = cause.price_us / (total * 1e6)
@@ -156,14 +164,25 @@ def _fill(cause, times, number, scale):
     gain, spread = (scale * value for value in timing.difference(times, "base", number))
     cause.price_us, cause.spread_us = max(0.0, gain * 1e6), spread * 1e6
     cause.how = "measured" if cause.why in programs.BRIDGED else "modelled"
+    if gain < -max(spread, 0.01 * times["base"].typical):
+        cause.notes.append(f"without the break the call would take {-gain * 1e6:.2g} us longer: what replaces it computes more")
     if cause.why == "DATA_DEPENDENT_BRANCH" and cause.skipped:
         cause.notes.append("the price is uncertain: torch.where would also compute the side that these calls did not take")
-    if spread > max(abs(gain) / 3, 0.2e-6):
+    elif any(times[way].disturbed for way in ("base", number)):
+        cause.notes.append("the price is uncertain: other programs interrupted most of what was timed")
+    elif spread > max(abs(gain) / 3, 0.2e-6):
         cause.notes.append(f"the price is uncertain: it varied by {spread * 1e6:.1f} us from turn to turn")
+    elif abs(gain) < 0.1 * times["base"].typical and cause.how == "measured":
+        cause.notes.append("the price is uncertain: it is small, and depends on how the fix is written")
 
 
-def _share_rest(causes, rest):
-    times = sum(cause.count for cause in causes)
+def _share_rest(causes, effects, rest, spread):
+    """What is neither tensor calls nor guards: calls that break the graph and cannot be left out, and side effects."""
+    times = sum(cause.count for cause in (*causes, *effects))
     for cause in causes:
         cause.price_us += rest * 1e6 * cause.count / times
         cause.notes.append("the call itself is part of the price: what replaces it will take some of that")
+    for cause in effects:
+        cause.price_us, cause.spread_us, cause.how = rest * 1e6 * cause.count / times, spread * 1e6, "modelled"
+        if spread > max(rest / 3, 0.2e-6):
+            cause.notes.append(f"the price is uncertain: it varied by {spread * 1e6:.1f} us from turn to turn")

@@ -5,6 +5,7 @@ number stays a tensor, a break that was asked for is gone. Two such functions di
 their times is its price. They are functions of tensors without effects: running them changes nothing in the program.
 """
 
+import dataclasses
 import math
 import re
 
@@ -25,8 +26,8 @@ NUMBERS = ("TENSOR_ITEM", "TENSOR_TO_NUMBER")
 BRIDGED = (*DECISIONS, *NUMBERS, "EXPLICIT_BREAK")
 
 
-def capture(observed, call, may_run):
-    """(dump, {vid: value}): a recording of the call, and the values that its graphs were given."""
+def capture(observed, call, may_run, given=None):
+    """(dump, {vid: value}): a recording of the call, and the values that its graphs were given. given: the (args, kwargs) to call it with, not copies."""
     engine = _api.start_engine()
     values = {}
 
@@ -41,7 +42,7 @@ def capture(observed, call, may_run):
     probe = engine.Compiled(observed.compiled.fn, name=observed.name, backend=backend, dynamic=False)
     with config.patch(step_aside=False), quiet(), call.modes():
         for _ in range(2 if may_run else 0):
-            args, kwargs = call.copy()
+            args, kwargs = given or call.copy()
             probe(*args, **kwargs)
     entries = probe.entries() or observed.compiled.entries()
     if not entries:
@@ -88,6 +89,11 @@ class Program:
         return self.externals[vid]
 
 
+def goes_on_as_true(step):
+    """Did the recording take the side on which the condition of a decision is true?"""
+    return step["text"].endswith(", True)") if step["imm"] > 1 else step["imm"] == 0
+
+
 def _nodes_by_step(dump):
     """{index of a step: its node}: nodes of a graph are in the order of its steps."""
     found = {}
@@ -118,6 +124,17 @@ _NAME = re.compile(r"\b[vc]\d+\b")
 INFIX = {"+", "-", "*", "/", "//", "%", "@", "**", "&", "|", "^", "<<", ">>", "<", "<=", ">", ">=", "==", "!="}
 
 
+@dataclasses.dataclass
+class _Side:
+    """What a line behind a bridged decision makes so far."""
+
+    place: tuple  # file, line
+    note: str     # of its values, and of the one that the other side leaves
+    before: str   # that one
+    name: str     # the last value
+    at: int       # where the text goes on behind it
+
+
 class _Writer:
     def __init__(self, program, bridged):
         self.program, self.bridged = program, bridged
@@ -125,7 +142,8 @@ class _Writer:
         self.known = {}      # id of an object: its name
         self.made = {}       # vid: (name, note)
         self.used = set()
-        self.waiting = None  # a bridged decision: the next call is on one of its sides
+        self.waiting = None  # a bridged decision: the next line is one of its sides
+        self.side = None
         self.lines = []
         self.kept = self.numbers_behind()
 
@@ -153,6 +171,7 @@ class _Writer:
                 self.add_node(self.program.nodes[index])
             elif index in self.program.breaks:
                 self.add_break(index, step, self.program.breaks[index])
+        self.decide()
         results = self.program.dump["graphs"][-1]["outputs"] if self.program.dump["graphs"] else ()
         outputs = [name for vid, (name, _) in self.made.items() if vid not in self.used or vid in results and not self.goes_on(vid)]
         if self.waiting:
@@ -180,6 +199,8 @@ class _Writer:
             any(vid in self.program.dump["steps"][step]["operands"] for step in self.program.breaks)
 
     def add_node(self, node):
+        if self.side and self.side.place != (node["filename"], node["line"]):
+            self.decide()
         args = [self.value(arg) for arg in node["args"]]
         kwargs = [f"{name}={self.value(arg)}" for name, arg in node["kwargs"].items()]
         name = f"v{node['vid']}"
@@ -198,21 +219,28 @@ class _Writer:
             self.lines.append(text)
             return
         self.lines.append(f"{name} = {text}")
-        if self.waiting and self.choose(name, node):
-            self.waiting = None
+        if self.waiting:
+            self.choose(name, node)
         self.made[node["vid"]] = name, node["note"]
 
     def choose(self, name, node):
-        """`name` is what one side of a bridged decision makes; the other side leaves what the call was given."""
-        condition, wanted = self.waiting
-        parts = fx.parse_note(node["note"])
-        for arg in node["args"]:
-            if parts and isinstance(arg, dict) and "vid" in arg and self.note(arg["vid"]) == node["note"]:
-                before = self.value(arg)
-                a, b = (name, before) if wanted else (before, name)
-                self.lines.append(f"{name} = torch.where({condition}, {a}, {b})")
-                return True
-        return False
+        """Is `name` what one side of a bridged decision makes? It is like a value that its line was given, which the other side leaves."""
+        if self.side:
+            if node["note"] == self.side.note:
+                self.side.name, self.side.at = name, len(self.lines)
+            return
+        for arg in node["args"] if fx.parse_note(node["note"]) else ():
+            if isinstance(arg, dict) and "vid" in arg and self.note(arg["vid"]) == node["note"]:
+                self.side = _Side((node["filename"], node["line"]), node["note"], self.value(arg), name, len(self.lines))
+                return
+
+    def decide(self):
+        """The line of the side has come to its end."""
+        if self.side:
+            condition, wanted = self.waiting
+            a, b = (self.side.name, self.side.before) if wanted else (self.side.before, self.side.name)
+            self.lines.insert(self.side.at, f"{self.side.name} = torch.where({condition}, {a}, {b})")
+            self.side = self.waiting = None
 
     def note(self, vid):
         if vid in self.made:
@@ -234,7 +262,7 @@ class _Writer:
                 self.lines.append(f"torch._assert_async({name})")
             elif bridged:
                 self.settle()
-                self.waiting = name, step["imm"] == 0
+                self.waiting = name, goes_on_as_true(step)
             else:
                 self.lines.append(f"if {name}: pass")
         elif why in NUMBERS and operand in self.made and step["out"]:
@@ -253,6 +281,7 @@ class _Writer:
 
     def settle(self):
         """A decision that no call followed: its condition is computed all the same."""
+        self.decide()
         if self.waiting:
             name = f"c{len(self.lines)}"
             self.lines.append(f"{name} = {self.waiting[0]}")

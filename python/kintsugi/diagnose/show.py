@@ -74,11 +74,20 @@ def headline(diagnosis):
         speed += f" ({us(verdict.eager * 1e6)} eager, {us(verdict.compiled * 1e6)} compiled)"
     priced = [cause for cause in diagnosis.priced if cause.share]
     if priced and verdict.compiled:
-        share = 1 - verdict.without_breaks / verdict.compiled if verdict.without_breaks else sum(cause.share for cause in priced)
-        return f"{where}: {speed}; {count(len(priced), 'cause')} {'costs' if len(priced) == 1 else 'cost'} {min(share, 1):.0%} of the call"
+        share = min(1.0, _lost(priced, verdict))
+        told = f"{share:.0%} of the call" if share >= 0.005 else "next to nothing"
+        return f"{where}: {speed}; {count(len(priced), 'cause')} {'costs' if len(priced) == 1 else 'cost'} {told}"
     if diagnosis.causes:
         return f"{where}: {speed}; {count(len(diagnosis.causes), 'cause')} found"
     return f"{where}: {speed}; nothing stands in the way of one graph" if diagnosis.graphs == 1 else f"{where}: {speed}"
+
+
+def _lost(priced, verdict):
+    """The share of a call that its causes cost together: breaks are not the sum of their prices, for they share boundaries."""
+    breaks = [cause.share for cause in priced if cause.kind == "break"]
+    if breaks and verdict.without_breaks is not None:
+        breaks = [max(0.0, 1 - verdict.without_breaks / verdict.compiled)]
+    return sum(breaks) + sum(cause.share for cause in priced if cause.kind != "break")
 
 
 def _verdict(diagnosis):
@@ -92,7 +101,7 @@ def _verdict(diagnosis):
     yield shape, "dim"
     if verdict.note:
         yield f"  {verdict.note}", "dim"
-    if verdict.spread > 0.1:
+    if verdict.spread > 0.1 or verdict.disturbed:
         yield f"  times varied by {verdict.spread:.0%} while they were measured: other programs use this machine", "yellow"
 
 
@@ -111,7 +120,7 @@ def cause_lines(number, cause, everything=False):
     times = f", {cause.count} times in a call" if cause.kind == "break" and cause.count > 1 else ""
     filename, line, function = cause.user
     yield f"   {place(filename, line)} in {function}{times}", ""
-    if cause.kind in ("break", "recompile"):
+    if cause.kind in ("break", "effect", "recompile"):
         yield from _source(filename, line, cause.user_columns if cause.library else cause.columns)
     if cause.library and (cause.filename, cause.line) != (filename, line):
         yield f"   in {cause.library}: {cause.filename}:{cause.line} in {cause.function}", ""
