@@ -4,6 +4,7 @@
 #include <string.h>
 
 #include "core/base/clock.h"
+#include "py/aten/make.h"
 #include "py/aten/tensor.h"
 #include "py/launch/launch_priv.h"
 #include "py/replay/subgraphs.h"
@@ -105,6 +106,19 @@ give_up(kernel_launcher *self, kin_entry *v, const kin_subgraph *subgraph, uint3
     snprintf(self->gone, sizeof self->gone, "input %u is a %.80s", which, Py_TYPE(obj)->tp_name);
     if (kin_is_tensor(obj) || set_users_apart(v, subgraph, subgraph->in[which]) != KIN_OK)
         launch_say(self, self->gone);
+}
+
+bool
+launch_takes(kernel_launcher *self, kin_entry *v, const kin_subgraph *subgraph, PyObject *const *in)
+{
+    for (uint32_t i = 0; i < subgraph->nin; i++) {
+        if (!kin_is_tensor(in[i]) || kin_tensor_is_ordinary(in[i]))
+            continue;
+        if (self->versions.len == 0)
+            give_up(self, v, subgraph, i, in[i]);
+        return false;
+    }
+    return true;
 }
 
 /* -- all of it -------------------------------------------------------------------------------------------------- */

@@ -153,7 +153,9 @@ bool launch_is_steady(const kin_entry *v, const kin_subgraph *subgraph);
 
 /* -- compile.c -------------------------------------------------------------------------------------------------- */
 
-/* Compiles the subgraph for these inputs; a version without code (and with a reason) when it cannot be compiled. NULL without memory. */
+/* Are the tensors among the inputs of a kind that code is made for? Others may have no sizes or strides: nobody reads them. */
+bool launch_takes(kernel_launcher *self, kin_entry *v, const kin_subgraph *subgraph, PyObject *const *in);
+/* Compiles the subgraph for these inputs, which it takes; a version without code (and with a reason) when it cannot be compiled. NULL without memory. */
 launch_version *launch_compile(kernel_launcher *self, kin_entry *v, const kin_subgraph *subgraph, PyObject *const *in);
 /* Compiles an existing version again, with the hints of its runs. */
 void launch_compile_again(kernel_launcher *self, launch_version *version, kin_entry *v, const kin_subgraph *subgraph,

@@ -34,6 +34,8 @@ run_held(kernel_launcher *self, kin_entry *v, const kin_subgraph *subgraph, PyOb
     if (self->gone[0] != 0 || kin_modes_active() || kin_ambient_special() || is_refused(self, subgraph, in))
         return KIN_LAUNCH_NOT;
     launch_version *version = launch_sizes_find(self, in, subgraph->nin);
+    if (version == NULL && !launch_takes(self, v, subgraph, in))
+        return KIN_LAUNCH_NOT;
     if (version == NULL && launch_is_worth(self, v, subgraph, in))
         version = launch_compile(self, v, subgraph, in);
     else if (version == NULL)
@@ -148,6 +150,8 @@ learn_held(kernel_launcher *self, kin_entry *v, const kin_subgraph *subgraph, Py
     if (self->gone[0] != 0 || kin_modes_active() || kin_ambient_special() || is_refused(self, subgraph, in))
         return;
     launch_version *version = launch_sizes_find(self, in, subgraph->nin);
+    if (version == NULL && !launch_takes(self, v, subgraph, in))
+        return;
     if (version == NULL && launch_is_worth(self, v, subgraph, in))
         launch_compile(self, v, subgraph, in);
     else if (version == NULL)
