@@ -143,3 +143,33 @@ def test_backward_of_a_later_forward_leaves_an_earlier_one_alone(same_branch):
         grads.append([p.grad for p in parameters])
     for expected, found in zip(*grads):
         torch.testing.assert_close(found, expected, rtol=1e-3, atol=1e-5)
+
+
+@pytest.mark.parametrize("scale", [False, True], ids=["added", "multiplied"])
+def test_a_buffer_is_written_between_forward_and_a_backward_that_is_differentiated(scale):
+    """Eager saves it only where it multiplies; then it raises."""
+    w, level = torch.randn(6, 6, requires_grad=True), torch.ones(6)
+
+    def fn(x):
+        h = (x @ w).sin()
+        return (h * level if scale else h + level).square().sum()
+
+    compiled = compiled_pair(fn, torch.randn(5, 6))
+    seen = []
+    for f in (fn, compiled):
+        level.fill_(1)
+        torch.manual_seed(1)
+        loss = f(torch.randn(5, 6))
+        level.fill_(7)
+        try:
+            g, = torch.autograd.grad(loss, w, create_graph=True)
+            g.square().sum().backward()
+            seen.append(w.grad)
+        except RuntimeError as error:
+            seen.append("modified by an inplace operation" in str(error))
+        w.grad = None
+    assert scale is isinstance(seen[0], bool)
+    if scale:
+        assert seen == [True, True]
+    else:
+        torch.testing.assert_close(seen[0], seen[1], rtol=1e-4, atol=1e-4)

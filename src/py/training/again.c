@@ -22,15 +22,30 @@ version_of(PyObject *tensor)
     return kin_tensor_is_inference(tensor) ? Py_NewRef(Py_None) : PyObject_GetAttrString(tensor, "_version");
 }
 
+/* A buffer that eager reads and does not save may be written to before backward (a counter, a running mean); going through the operators again
+ * needs what it was. */
+static bool
+is_worth_a_copy(PyObject *tensor)
+{
+    enum { SMALL = 512 }; /* elements: nothing, beside a launch */
+    int64_t n = kin_tensor_requires_grad(tensor) || !kin_tensor_is_ordinary(tensor) || kin_tensor_is_inference(tensor) ? SMALL + 1 : 1;
+    for (int64_t d = 0; n <= SMALL && d < kin_tensor_dim(tensor); d++)
+        n *= kin_tensor_sizes(tensor)[d];
+    return n <= SMALL;
+}
+
 PyObject *
 launch_again_note(const launch_code *code, PyObject *const *in, PyObject *random)
 {
+    const launch_training *t = (launch_training *)code->training;
     PyObject *tensors = PyTuple_New(code->ninputs), *versions = PyTuple_New(code->ninputs), *note = NULL;
     bool ok = tensors != NULL && versions != NULL;
     for (uint32_t i = 0; ok && i < code->ninputs; i++) {
-        PyObject *tensor = in[code->input_of[i]], *version = version_of(tensor);
+        PyObject *tensor = in[code->input_of[i]];
+        bool copied = !t->written[i] && is_worth_a_copy(tensor);
+        PyObject *kept = copied ? PyObject_CallMethod(tensor, "clone", NULL) : Py_NewRef(tensor), *version = kept == NULL ? NULL : version_of(kept);
         ok = version != NULL;
-        PyTuple_SET_ITEM(tensors, i, Py_NewRef(tensor));
+        PyTuple_SET_ITEM(tensors, i, kept);
         PyTuple_SET_ITEM(versions, i, version);
     }
     if (ok)
@@ -102,15 +117,12 @@ replay_call(replayed *r, const kin_capture_call *call)
 
 /* -- inputs ------------------------------------------------------------------------------------------------------- */
 
-static bool
-is_written(const launch_training *t, uint32_t input)
+void
+launch_again_find_written(const kin_aten *g, bool *written)
 {
-    const kin_aten *g = t->capture.graph;
-    uint32_t storage = kin_aten_at(g, input + 1)->storage;
     for (uint32_t i = 0; i < g->args.len; i++)
-        if (g->args.at[i].kind == KIN_ATEN_VALUE && g->args.at[i].written && kin_aten_at(g, g->args.at[i].value)->storage == storage)
-            return true;
-    return false;
+        for (uint32_t input = 0; g->args.at[i].kind == KIN_ATEN_VALUE && g->args.at[i].written && input < g->ninputs; input++)
+            written[input] |= kin_aten_at(g, g->args.at[i].value)->storage == kin_aten_at(g, input + 1)->storage;
 }
 
 static bool
@@ -151,7 +163,7 @@ fill_inputs(replayed *r, PyObject *note, bool create_graph)
     for (uint32_t i = 0; i < PyTuple_GET_SIZE(tensors); i++) {
         PyObject *tensor = PyTuple_GET_ITEM(tensors, i);
         bool idle = r->needed.inputs != NULL && !r->needed.inputs[i];
-        if (is_written(r->t, i))
+        if (r->t->written[i])
             r->of[i] = PyObject_CallMethod(tensor, "clone", NULL);
         else if (!idle && !is_as_it_was(tensor, PyTuple_GET_ITEM(versions, i)))
             return false;

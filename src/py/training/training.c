@@ -31,6 +31,7 @@ dealloc_training(PyObject *self)
     free(t->wanting);
     free(t->gradient);
     free(t->depends);
+    free(t->written);
     free(t->kept);
     free(t->handed);
     type->tp_free(self);
@@ -173,9 +174,10 @@ fill(launch_training *t, const kin_capture *capture, launch_code *forward, const
     t->wanting = calloc(t->nwanting + 1, sizeof *t->wanting);
     t->gradient = calloc(t->nwanting + 1, sizeof *t->gradient);
     t->depends = calloc(t->nwanting + 1, sizeof *t->depends);
+    t->written = calloc(g->ninputs + 1, sizeof *t->written);
     t->kept = calloc(g->ninputs + 1, sizeof *t->kept);
     t->handed = calloc(h->parts.handed.len + 1, sizeof *t->handed);
-    if (!t->out_of || !t->grad_at || !t->base_of || !t->strides || !t->wanting || !t->gradient || !t->depends || !t->kept || !t->handed)
+    if (!t->out_of || !t->grad_at || !t->base_of || !t->strides || !t->wanting || !t->gradient || !t->depends || !t->written || !t->kept || !t->handed)
         return false;
     for (uint32_t i = 0; i < t->nresults; i++) {
         kin_aten_val tangent = g->ninputs - t->nresults + i + 1;
@@ -190,6 +192,7 @@ fill(launch_training *t, const kin_capture *capture, launch_code *forward, const
         t->ngiven += !is_outside(t, forward, o);
     }
     mark_detached(t, capture, forward);
+    launch_again_find_written(g, t->written);
     number_gradients(t, j, h);
     for (uint32_t i = 0; i < g->ninputs - t->nresults; i++)
         if (h->parts.inputs[i])

@@ -23,6 +23,7 @@ typedef struct {
     uint32_t *wanting;       /* inputs that want gradients, by number among the tensors */
     uint32_t *gradient;      /* by these: which of the backward code's outs; UINT32_MAX: none */
     uint32_t ngradients;     /* that are there */
+    bool *written;           /* inputs that the graph writes to */
     uint64_t *depends;       /* ... on which tangents (kin_ir_partition) */
     uint32_t nkept, *kept;   /* inputs that are saved */
     uint32_t nhanded, *handed; /* outputs of the forward program that are saved */
@@ -57,6 +58,8 @@ void launch_needed_deinit(launch_needed *n);
 /* What a backward needs of its forward beside what is saved: all tensors, how often they had been written to, the state of random
  * numbers. New reference; NULL with an exception. */
 PyObject *launch_again_note(const launch_code *code, PyObject *const *in, PyObject *random);
+/* Inputs of the graph that it writes to: marks among its inputs. */
+void launch_again_find_written(const kin_aten *g, bool *written);
 /* The state of random numbers: new reference. */
 PyObject *launch_again_random(void);
 /* Gradients by torch's own autograd: forward once more, operator by operator, and back. New tuple, one for each wanting input, None
