@@ -26,13 +26,10 @@ is_refused(const kernel_launcher *self, const kin_subgraph *subgraph, PyObject *
     return launch_wants_gradient(subgraph, in) && (!self->context.training || launch_training_watched());
 }
 
-/* Signal handlers are held back in what follows (py/compat/signals.h): an exception of theirs must not look like a failed run. */
-
-static kin_launch
-run_held(kernel_launcher *self, kin_entry *v, const kin_subgraph *subgraph, PyObject *const *in, PyObject **out)
+/* The version for these inputs, if there is one or one is made now. */
+static launch_version *
+find_version(kernel_launcher *self, kin_entry *v, const kin_subgraph *subgraph, PyObject *const *in)
 {
-    if (self->gone[0] != 0 || kin_modes_active() || kin_ambient_special() || is_refused(self, subgraph, in))
-        return KIN_LAUNCH_NOT;
     launch_version *version = launch_sizes_find(self, in, subgraph->nin);
     if (version == NULL && !launch_takes(self, v, subgraph, in))
         return KIN_LAUNCH_NOT;
@@ -44,6 +41,32 @@ run_held(kernel_launcher *self, kin_entry *v, const kin_subgraph *subgraph, PyOb
         launch_compile_again(self, version, v, subgraph, in);
     if (version != NULL && version->ticket != NULL)
         launch_compile_ready(self, version, v, subgraph, in);
+    return version;
+}
+
+/* Torch's checkpoint is around this call; it shall not have to be around later ones (py/training/recompute.c). */
+static void
+prepare_region(kernel_launcher *self, kin_entry *v, const kin_subgraph *subgraph, PyObject *const *in)
+{
+    PyObject *aside = launch_hooks_put_aside();
+    launch_version *version = aside == NULL ? NULL : find_version(self, v, subgraph, in);
+    launch_hooks_put_back(aside);
+    launch_region_note(version == NULL ? NULL : version->code);
+}
+
+/* Signal handlers are held back in what follows (py/compat/signals.h): an exception of theirs must not look like a failed run. */
+
+static kin_launch
+run_held(kernel_launcher *self, kin_entry *v, const kin_subgraph *subgraph, PyObject *const *in, PyObject **out)
+{
+    if (self->gone[0] != 0 || kin_modes_active() || kin_ambient_special())
+        return KIN_LAUNCH_NOT;
+    if (is_refused(self, subgraph, in)) {
+        if (self->context.training && launch_region_is_prepared())
+            prepare_region(self, v, subgraph, in);
+        return KIN_LAUNCH_NOT;
+    }
+    launch_version *version = find_version(self, v, subgraph, in);
     if (version == NULL || version->code == NULL)
         return KIN_LAUNCH_NOT;
     return launch_or_try(self, version, v, subgraph, in, out);

@@ -392,6 +392,8 @@ launch_code_free(launch_code *code)
 {
     if (code == NULL)
         return;
+    if (code->known_at != NULL)
+        *code->known_at = NULL;
     Py_XDECREF(code->training);
     launch_frozen_free(code->frozen);
     deinit_program(&code->main);

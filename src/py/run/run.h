@@ -95,6 +95,7 @@ typedef struct launch_code {
     kin_lower_write *writes;  /* inputs (of the subgraph) that are written to */
     uint32_t nwrites;
     PyObject *training;       /* what its gradients are made with (training.c); NULL: it gives none */
+    struct launch_code **known_at; /* a pointer to this code, of `training`; NULL from its end on */
     bool copes;               /* with results of calls that lie otherwise than foreseen: they are copied */
     bool loses_nan;           /* its calls would make 0 of a NaN: invalid operations are looked for */
     uint64_t runs;

@@ -33,6 +33,14 @@ is_allowed(PyObject *func)
     return found;
 }
 
+/* Its globals are those of the wrapper around it. */
+bool
+rec_is_checkpoint(PyObject *func)
+{
+    return rec_is_from_module(func, "torch.utils.checkpoint") &&
+           PyUnicode_CompareWithASCIIString(((PyFunctionObject *)func)->func_name, "checkpoint") == 0;
+}
+
 /* Functions that are handed code of the program to run inside, or at a later time: torch.cond, while_loop, scan, an
  * autograd.Function's apply, hooks of tensors, torch.func's transforms, torch's engine that goes backward (and runs hooks), a module's
  * zero_grad (its parameters come from a generator). What they do is torch's business, and ends no graph. They are known by the names in their code: functools.wraps gives some the names of what they wrap. */
@@ -53,9 +61,8 @@ is_operator(PyObject *func)
     const char *module = home != NULL && PyUnicode_Check(home) ? PyUnicode_AsUTF8(home) : NULL;
     if (module == NULL || strncmp(module, "torch.", 6) != 0)
         return is_allowed(func);
-    if (rec_is_from_module(func, "torch.utils.checkpoint") &&
-        PyUnicode_CompareWithASCIIString(((PyFunctionObject *)func)->func_name, "checkpoint") == 0)
-        return true; /* its globals are those of the wrapper around it */
+    if (rec_is_checkpoint(func))
+        return true;
     for (size_t i = 0; i < sizeof others / sizeof *others; i++)
         if (strcmp(module, others[i].module) == 0 && PyUnicode_CompareWithASCIIString(code->co_name, others[i].name) == 0)
             return true;

@@ -2,6 +2,7 @@
  * tensor data to Python.
  */
 #include "py/compat/heap.h"
+#include "py/compat/imports.h"
 #include "py/recorder/callables.h"
 #include "core/diag/breaks.h"
 #include "py/torchcalls/skip.h"
@@ -576,12 +577,31 @@ is_backward_hook(PyObject *cls)
     return ends;
 }
 
+/* What does the work of torch.utils.checkpoint.checkpoint at replay, with compiled functions (kintsugi._checkpoint); 0: itself. */
+static kin_vid
+runner_of_checkpoint(rec *r, kin_vid callee)
+{
+    PyObject *obj = O(r, callee);
+    bool known = r->opt->kernels && obj != NULL && VIRTUAL(r, callee) == NULL && PyFunction_Check(obj) && rec_is_checkpoint(obj);
+    PyObject *runner = known ? kin_import_call("kintsugi._checkpoint", "runner_of", obj) : NULL;
+    PyErr_Clear();
+    bool some = runner != NULL && runner != Py_None;
+    if (some && r->t->vals.at[callee].kind == KIN_VAL_SRC)
+        rec_fact(r, KIN_FACT_ID, callee, obj, 0);
+    else if (some)
+        rec_check(r, KIN_CHECK_IS, callee, obj, 0);
+    kin_vid vid = some ? rec_const(r, runner) : 0;
+    Py_XDECREF(runner);
+    return vid;
+}
+
 /* What is done inside is torch's business, or any code: executed each time as a whole, and a node of the graph. */
 static void
 call_operator(rec *r, const rec_args *a)
 {
     unsigned opaque = KIN_STEP_OPAQUE | KIN_STEP_EFFECT;
-    rec_args call = rec_can_const(r, a->callee) ? rec_args_to(a, rec_need_const(r, a->callee)) : *a;
+    kin_vid runner = runner_of_checkpoint(r, a->callee);
+    rec_args call = runner != 0 || rec_can_const(r, a->callee) ? rec_args_to(a, runner != 0 ? runner : rec_need_const(r, a->callee)) : *a;
     if (a->npos > 0 && is_backward_hook(O(r, a->args[0])))
         rec_call_step(r, &call, opaque, KIN_ROW_MODULE_BACKWARD_HOOK);
     else

@@ -35,7 +35,7 @@ is_worth_a_copy(PyObject *tensor)
 }
 
 PyObject *
-launch_again_note(const launch_code *code, PyObject *const *in, PyObject *random)
+launch_again_note(const launch_code *code, PyObject *const *in, PyObject *random, bool region)
 {
     const launch_training *t = (launch_training *)code->training;
     PyObject *tensors = PyTuple_New(code->ninputs), *versions = PyTuple_New(code->ninputs), *note = NULL;
@@ -49,7 +49,7 @@ launch_again_note(const launch_code *code, PyObject *const *in, PyObject *random
         PyTuple_SET_ITEM(versions, i, version);
     }
     if (ok)
-        note = PyTuple_Pack(3, tensors, versions, random == NULL ? Py_None : random);
+        note = PyTuple_Pack(4, tensors, versions, random == NULL ? Py_None : random, region ? Py_True : Py_False);
     Py_XDECREF(tensors);
     Py_XDECREF(versions);
     return note;
@@ -192,8 +192,8 @@ launch_again_random(void)
     return generator_call("get_state", NULL);
 }
 
-static bool
-set_random(PyObject *state)
+bool
+launch_again_set_random(PyObject *state)
 {
     PyObject *done = generator_call("set_state", state);
     Py_XDECREF(done);
@@ -205,7 +205,7 @@ replay_calls(replayed *r, PyObject *random)
 {
     PyObject *now = random == Py_None ? NULL : generator_call("get_state", NULL);
     const kin_capture *c = &r->t->capture;
-    bool ok = random == Py_None || (now != NULL && set_random(random));
+    bool ok = random == Py_None || (now != NULL && launch_again_set_random(random));
     uint32_t w = 0;
     for (uint32_t i = 0, next; ok && i < c->joint.ncalls; i = next) {
         const kin_capture_whole *whole = w < c->joint.wholes.len && c->joint.wholes.at[w].first == i ? &c->joint.wholes.at[w++] : NULL;
@@ -216,7 +216,7 @@ replay_calls(replayed *r, PyObject *random)
     if (now != NULL) {
         PyObject *type, *error, *tb;
         PyErr_Fetch(&type, &error, &tb);
-        set_random(now);
+        launch_again_set_random(now);
         PyErr_Restore(type, error, tb);
     }
     Py_XDECREF(now);

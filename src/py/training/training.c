@@ -214,6 +214,8 @@ launch_training_new(const kin_capture *capture, launch_code *forward, launch_cod
         return KIN_NOMEM;
     }
     t->backward = backward;
+    t->forward = forward;
+    forward->known_at = &t->forward;
     forward->training = (PyObject *)t;
     return KIN_OK;
 }
@@ -377,8 +379,11 @@ take_from_node(const launch_training *t, const launch_code *code, PyObject *give
 static bool
 connect(const launch_code *code, const launch_inputs *inputs, forward_made *f, PyObject *random, PyObject **out)
 {
-    PyObject *note = launch_again_note(code, inputs->in, random);
-    PyObject *args = note == NULL ? NULL : node_arguments(f->t, code, f, note, inputs->in);
+    bool region = launch_region_takes(code);
+    PyObject *note = launch_again_note(code, inputs->in, random, region);
+    if (region && note != NULL)
+        Py_XSETREF(f->saved, launch_region_saves(code, inputs->in));
+    PyObject *args = note == NULL || f->saved == NULL ? NULL : node_arguments(f->t, code, f, note, inputs->in);
     PyObject *given = args == NULL ? NULL : PyObject_CallObject(known.apply, args);
     bool ok = given != NULL && take_from_node(f->t, code, given, inputs->in, f->made) && launch_give_made(inputs, code, f->made, out);
     Py_XDECREF(given);
@@ -647,7 +652,8 @@ go_back(PyObject *ctx, launch_training *t, PyObject *note, PyObject *const *grad
     if (saved == NULL)
         return go_back_apart(t, note, grads, there);
     if (!kin_grad_enabled()) {
-        given = launch_training_backward(t, saved, grads);
+        PyObject *again = PyTuple_GET_ITEM(note, 1);
+        given = PyTuple_Check(again) && PyTuple_GET_ITEM(again, 3) == Py_True ? launch_region_backward(t, again, grads) : launch_training_backward(t, saved, grads);
         if (given == NULL)
             PyErr_Clear();
     }

@@ -15,6 +15,15 @@ bool launch_training_watched(void);
 /* As launch_code_run. */
 launch_result launch_training_run(launch_code *code, uint32_t threads, PyObject *const *in, PyObject **out, launch_outcome *outcome);
 
+/* Checkpointed regions (recompute.c). Is one being prepared: are graphs to be compiled, and noted, although they do not run? Hooks of saved tensors are put
+ * aside for that (a list; NULL with an exception), and put back. */
+bool launch_region_is_prepared(void);
+void launch_region_note(const launch_code *code);
+PyObject *launch_hooks_put_aside(void);
+void launch_hooks_put_back(PyObject *aside);
+/* function(*args): new tuple (result, graphs that could be done again, graphs that could not, nodes that will be). */
+PyObject *launch_region_call(PyObject *function, PyObject *args, bool launched);
+
 /* Are its gradients differentiated again as a rule? Then torch does forward and backward once more each time, and its steps alone are faster. */
 bool launch_training_is_twice(const launch_code *code);
 

@@ -12,6 +12,7 @@ typedef struct {
     kin_capture capture;     /* forward and backward, to be done again with autograd */
     bool has_capture;
     launch_code *backward;
+    launch_code *forward;    /* NULL: it is gone */
     bool tried;              /* results were compared with those of torch's own way */
     uint32_t nresults;       /* with a tangent */
     uint32_t *out_of;        /* by result: which of the forward code's outs */
@@ -37,6 +38,15 @@ bool launch_training_forward(launch_running *r, launch_code *code, const launch_
  * input; NULL, perhaps with an exception: it came to nothing. */
 PyObject *launch_training_backward(launch_training *t, PyObject *saved, PyObject *const *grads);
 
+/* -- recompute.c ------------------------------------------------------------------------------------------------- */
+
+/* Is this launch part of a checkpointed region, whose values are made again for its backward? */
+bool launch_region_takes(const launch_code *code);
+/* What its node saves: new tuple; NULL with an exception. */
+PyObject *launch_region_saves(const launch_code *code, PyObject *const *in);
+/* As launch_training_backward, from the launch_again_note. */
+PyObject *launch_region_backward(launch_training *t, PyObject *note, PyObject *const *grads);
+
 /* -- order.c ----------------------------------------------------------------------------------------------------- */
 
 /* The node's inputs, args[1 + i] for the wanting input i: where several have hooks, aliases from which torch's engine goes on in eager's order.
@@ -56,12 +66,13 @@ void launch_needed_deinit(launch_needed *n);
 /* -- again.c ----------------------------------------------------------------------------------------------------- */
 
 /* What a backward needs of its forward beside what is saved: all tensors, how often they had been written to, the state of random
- * numbers. New reference; NULL with an exception. */
-PyObject *launch_again_note(const launch_code *code, PyObject *const *in, PyObject *random);
+ * numbers, is it a checkpointed region? New reference; NULL with an exception. */
+PyObject *launch_again_note(const launch_code *code, PyObject *const *in, PyObject *random, bool region);
 /* Inputs of the graph that it writes to: marks among its inputs. */
 void launch_again_find_written(const kin_aten *g, bool *written);
 /* The state of random numbers: new reference. */
 PyObject *launch_again_random(void);
+bool launch_again_set_random(PyObject *state);
 /* Gradients by torch's own autograd: forward once more, operator by operator, and back. New tuple, one for each wanting input, None
  * where there is none; NULL with an exception. grads: a tuple, one for each result, perhaps None. results: NULL, or becomes a new tuple
  * of them. */

@@ -1,0 +1,119 @@
+"""torch.utils.checkpoint.checkpoint as compiled code calls it: the function inside is compiled, too.
+
+With re-entry torch's own checkpoint calls the compiled function, forward and again for backward. Without, compiled graphs do by themselves what it is
+for: their nodes save inputs only, and launch the forward once more when gradients come (src/py/training/recompute.c). That needs functions
+that do nothing but compute, all of it in graphs that are compiled; until a function is known to be such a one, and whenever somebody else looks
+at what is saved, torch's checkpoint runs as it is.
+"""
+
+import inspect
+import types
+
+import torch
+from torch.utils import checkpoint as library
+
+from ._engine import engine
+
+PATIENCE = 48  # calls within torch's checkpoint, after which a function whose graphs are still not compiled is left to it
+MOST = 256     # functions by code
+_regions = {}
+
+
+def runner_of(operator):
+    """What is called at replay in place of torch's function; None: itself."""
+    return run if operator is library.checkpoint else None
+
+
+def _call(function, args, kwargs):
+    return function(*args, **kwargs)
+
+
+class _Region:
+    """What is known of the functions of one code."""
+
+    def __init__(self, name):
+        from ._api import make_compiled
+
+        own = types.FunctionType(_call.__code__, _call.__globals__, "checkpointed")
+        self.compiled = make_compiled(own, {"fullgraph": False, "dynamic": None, "backend": None, "options": {}, "disable": False}, f"checkpoint of {name}")
+        self.calls, self.ready, self.recordings = 0, False, 0
+
+    def prepare(self, function):
+        """What torch's checkpoint is handed until graphs can do its work: compiled on the way forward, with eager's steps; the function itself when values
+        are made again."""
+        first = True
+
+        def step(*args, **kwargs):
+            nonlocal first
+            if not first:
+                return function(*args, **kwargs)
+            first = False
+            result, fit, unfit, _ = engine._checkpointed(self.compiled, (function, args, kwargs), False)
+            self.calls += 1
+            self.ready = fit > 0 and unfit == 0 and self.is_pure()
+            return result
+        return step
+
+    def launch(self, function, args, kwargs):
+        result, _, _, made = engine._checkpointed(self.compiled, (function, args, kwargs), True)
+        self.ready = made > 0 and self.is_pure()
+        return result
+
+    def is_pure(self):
+        """Nothing that eager would do a second time on the way back."""
+        recordings = len(self.compiled.entries())
+        if recordings != self.recordings:
+            variants = self.compiled.stats()["variants"]
+            if any(v["effects"] or v["breaks"] for v in variants):
+                self.calls = PATIENCE
+                return False
+            self.recordings = recordings
+        return self.calls < PATIENCE
+
+
+def _code_of(function):
+    """By what functions are told apart: a module by its class, a bound method by its function."""
+    while True:
+        if hasattr(function, "func") and hasattr(function, "keywords"):
+            function = function.func
+        elif isinstance(function, types.MethodType):
+            owner = function.__self__
+            function = type(owner).forward if isinstance(owner, torch.nn.Module) else function.__func__
+        elif isinstance(function, torch.nn.Module):
+            function = type(function).forward
+        else:
+            return getattr(function, "__code__", None)
+
+
+def _region_of(function):
+    code = _code_of(function)
+    region = _regions.get(code)
+    if region is None and code is not None and len(_regions) < MOST:
+        region = _regions[code] = _Region(code.co_name)
+    return region
+
+
+def _is_watched():
+    return (torch._C._len_torch_dispatch_stack() or torch._C._len_torch_function_stack() or torch.is_anomaly_enabled()
+            or torch._C._autograd._top_saved_tensors_default_hooks(True) is not None or library._checkpoint_debug_enabled)
+
+
+_DEFAULTS = {name: p.default for name, p in inspect.signature(library.checkpoint).parameters.items() if p.kind is p.KEYWORD_ONLY} | {
+    "preserve_rng_state": True, "determinism_check": None, "use_reentrant": None, "early_stop": None}
+
+
+def _is_plain(kwargs):
+    return all(name not in _DEFAULTS or _DEFAULTS[name] is None or _DEFAULTS[name] == value for name, value in kwargs.items())
+
+
+def run(function, *args, **kwargs):
+    region = None if _is_watched() else _region_of(function)
+    if region is None:
+        return library.checkpoint(function, *args, **kwargs)
+    if kwargs.get("use_reentrant") is not False:
+        return library.checkpoint(lambda *given: region.compiled(function, given, {}), *args, **kwargs)
+    if not _is_plain(kwargs) or region.calls >= PATIENCE or not torch.is_grad_enabled():
+        return library.checkpoint(function, *args, **kwargs)
+    if region.ready:
+        return region.launch(function, args, {name: value for name, value in kwargs.items() if name not in _DEFAULTS})
+    return library.checkpoint(region.prepare(function), *args, **kwargs)

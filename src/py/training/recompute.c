@@ -1,0 +1,172 @@
+/* Checkpointed regions (torch.utils.checkpoint without re-entry): the node of a graph that runs inside of one saves the graph's inputs only; what else its
+ * backward needs is made again, by one more launch of the forward program, with the random numbers that the first had.
+ *
+ * kintsugi._checkpoint calls the region's function in one of two ways (launch_region_call). *Prepared*, inside of torch's own checkpoint: its
+ * steps run, and save as they do in eager; graphs are compiled beside that, and it is told which of them could be done again. Once all can, the function
+ * is called without torch's checkpoint, and launches do what that did.
+ */
+#include "py/compat/imports.h"
+#include "py/training/training_priv.h"
+
+#include <stdlib.h>
+
+#include "py/aten/make.h"
+#include "py/aten/tensor.h"
+
+typedef enum { NO_REGION, PREPARED, LAUNCHED } region_kind;
+
+static _Thread_local struct {
+    region_kind kind;
+    unsigned fit, unfit; /* graphs that were asked for: could they be done again? */
+    unsigned made;       /* nodes that do it */
+} region;
+
+bool
+launch_region_is_prepared(void)
+{
+    return region.kind == PREPARED;
+}
+
+/* What is written to would be written to twice: so it is in eager's checkpoint, too, as far as it goes; that is left to torch. */
+static bool
+can_be_done_again(const launch_code *code)
+{
+    return code != NULL && code->training != NULL && code->nwrites == 0;
+}
+
+void
+launch_region_note(const launch_code *code)
+{
+    if (can_be_done_again(code))
+        region.fit++;
+    else
+        region.unfit++;
+}
+
+bool
+launch_region_takes(const launch_code *code)
+{
+    return region.kind == LAUNCHED && can_be_done_again(code);
+}
+
+/* -- hooks --------------------------------------------------------------------------------------------------------- */
+
+/* Tensors of a capture are no affair of those who look at what is saved: hooks are put aside, innermost first. NULL with an exception. */
+PyObject *
+launch_hooks_put_aside(void)
+{
+    PyObject *list = PyList_New(0), *top = kin_import("torch._C._autograd", "_top_saved_tensors_default_hooks");
+    PyObject *pop = kin_import("torch._C._autograd", "_pop_saved_tensors_default_hooks");
+    bool ok = list != NULL && top != NULL && pop != NULL;
+    while (ok) {
+        PyObject *pair = PyObject_CallOneArg(top, Py_True), *popped = NULL;
+        if (pair == Py_None) {
+            Py_DECREF(pair);
+            break;
+        }
+        if (pair != NULL && PyList_Append(list, pair) == 0)
+            popped = PyObject_CallNoArgs(pop);
+        ok = popped != NULL;
+        Py_XDECREF(popped);
+        Py_XDECREF(pair);
+    }
+    Py_XDECREF(top);
+    Py_XDECREF(pop);
+    if (!ok)
+        Py_CLEAR(list);
+    return list;
+}
+
+void
+launch_hooks_put_back(PyObject *aside)
+{
+    PyObject *push = aside == NULL ? NULL : kin_import("torch._C._autograd", "_push_saved_tensors_default_hooks");
+    for (Py_ssize_t i = push == NULL ? 0 : PyList_GET_SIZE(aside); i-- > 0;) {
+        PyObject *pushed = PyObject_CallObject(push, PyList_GET_ITEM(aside, i));
+        Py_XDECREF(pushed);
+    }
+    PyErr_Clear();
+    Py_XDECREF(push);
+    Py_XDECREF(aside);
+}
+
+/* -- forward ------------------------------------------------------------------------------------------------------- */
+
+/* Inputs but for parameters, which eager's checkpoint does not look at either: torch tells if one is written to. New tuple. */
+PyObject *
+launch_region_saves(const launch_code *code, PyObject *const *in)
+{
+    region.made++;
+    PyObject *list = PyList_New(0);
+    for (uint32_t i = 0; list != NULL && i < code->ninputs; i++) {
+        PyObject *tensor = in[code->input_of[i]], *node = kin_tensor_requires_grad(tensor) ? PyObject_GetAttrString(tensor, "grad_fn") : NULL;
+        bool parameter = node == Py_None;
+        Py_XDECREF(node);
+        if (!parameter && PyList_Append(list, tensor) < 0)
+            Py_CLEAR(list);
+    }
+    PyObject *tuple = list == NULL ? NULL : PyList_AsTuple(list);
+    Py_XDECREF(list);
+    return tuple;
+}
+
+/* -- back ---------------------------------------------------------------------------------------------------------- */
+
+static bool
+run_forward(launch_code *code, PyObject *note, PyObject **made, PyObject **saved)
+{
+    uint32_t *input_of = malloc((code->ninputs + 1) * sizeof *input_of);
+    launch_inputs inputs = {.in = ((PyTupleObject *)PyTuple_GET_ITEM(note, 0))->ob_item, .input_of = input_of, .n = code->ninputs};
+    launch_running r;
+    launch_outcome outcome;
+    if (input_of == NULL)
+        return false;
+    for (uint32_t i = 0; i < code->ninputs; i++)
+        input_of[i] = i;
+    bool before = kin_grad_enabled();
+    bool ok = launch_training_forward(&r, code, &inputs, 0, &outcome, made, saved);
+    kin_grad_set(before);
+    Py_XDECREF(r.random);
+    kin_vec_deinit(&outcome.hints);
+    free(input_of);
+    return ok;
+}
+
+PyObject *
+launch_region_backward(launch_training *t, PyObject *note, PyObject *const *grads)
+{
+    launch_code *code = t->forward;
+    PyObject *random = PyTuple_GET_ITEM(note, 2), *now = random == Py_None ? NULL : launch_again_random(), *saved = NULL, *given = NULL;
+    if (code == NULL || (random != Py_None && (now == NULL || !launch_again_set_random(random)))) {
+        Py_XDECREF(now);
+        return NULL;
+    }
+    uint32_t nouts = code->nouts;
+    PyObject **made = calloc(nouts + 1, sizeof *made);
+    code->running++;
+    bool ok = made != NULL && run_forward(code, note, made, &saved);
+    code->running--;
+    if (now != NULL)
+        ok = launch_again_set_random(now) && ok;
+    for (uint32_t i = 0; made != NULL && i < nouts; i++)
+        Py_XDECREF(made[i]);
+    free(made);
+    if (ok)
+        given = launch_training_backward(t, saved, grads);
+    Py_XDECREF(now);
+    Py_XDECREF(saved);
+    return given;
+}
+
+/* -- calls --------------------------------------------------------------------------------------------------------- */
+
+PyObject *
+launch_region_call(PyObject *function, PyObject *args, bool launched)
+{
+    unsigned fit = region.fit, unfit = region.unfit, made = region.made;
+    region_kind outside = region.kind;
+    region.kind = launched ? LAUNCHED : PREPARED;
+    PyObject *result = PyObject_CallObject(function, args);
+    region.kind = outside;
+    return result == NULL ? NULL : Py_BuildValue("NIII", result, region.fit - fit, region.unfit - unfit, region.made - made);
+}

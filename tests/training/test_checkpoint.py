@@ -1,0 +1,182 @@
+"""Checkpointed regions in compiled code: their nodes save inputs only, and make the rest again."""
+import functools
+
+import pytest
+import torch
+import torch.nn.functional as F
+from kintsugi import _checkpoint
+from launches import kintsugi
+from torch import nn
+from torch.utils.checkpoint import checkpoint
+
+
+class Block(nn.Module):
+    def __init__(self, norm=nn.LayerNorm):
+        super().__init__()
+        self.wide, self.narrow, self.drop, self.norm = nn.Linear(8, 64), nn.Linear(64, 8), nn.Dropout(0.3), norm(8)
+        self.calls = 0
+
+    def forward(self, x, scale=1.0):
+        return x + scale * self.drop(self.narrow(F.gelu(self.wide(self.norm(x)))))
+
+
+class Counting(Block):
+    def forward(self, x):
+        self.calls += 1
+        return super().forward(x)
+
+
+@pytest.fixture(autouse=True)
+def forget():
+    _checkpoint._regions.clear()
+
+
+def saved_by_nodes(loss):
+    """Elements that the nodes of a result keep, but for parameters."""
+    kept, todo, seen = {}, [loss.grad_fn], set()
+    while todo:
+        node = todo.pop()
+        if node is None or node in seen:
+            continue
+        seen.add(node)
+        kept.update((t.data_ptr(), t.numel()) for t in getattr(node, "saved_tensors", ()) if not isinstance(t, nn.Parameter))
+        todo += [n for n, _ in node.next_functions]
+    return sum(kept.values())
+
+
+def compare(blocks, fn, steps=8, rows=lambda i: 4):
+    """Both ways give the same losses, gradients, buffers and random numbers; new list of what nodes have saved, by step."""
+    compiled, kept, state = kintsugi.compile(fn), [], {k: v.clone() for k, v in blocks.state_dict().items()}
+    seen = []
+    for f in (fn, compiled):
+        blocks.load_state_dict(state)
+        torch.manual_seed(3)
+        seen.append([])
+        for i in range(steps):
+            blocks.zero_grad()
+            x = torch.randn(rows(i), 8, requires_grad=True)
+            loss = f(x)
+            kept.append(saved_by_nodes(loss))
+            loss.backward()
+            seen[-1].append([loss.detach(), x.grad, *(p.grad for p in blocks.parameters()), *(v.clone() for v in blocks.buffers()), torch.get_rng_state()])
+    for a, b in zip(*seen):
+        for u, v in zip(a, b):
+            torch.testing.assert_close(u, v, rtol=1e-4, atol=1e-5)
+    return kept[steps:]
+
+
+def ways():
+    def closure(b):
+        return lambda x: b(x)
+    return {"module": lambda b: b, "method": lambda b: b.forward, "call": lambda b: b.__call__, "partial": lambda b: functools.partial(b.__call__, scale=0.5),
+            "closure": closure}
+
+
+@pytest.mark.parametrize("way", ways())
+def test_regions_save_their_inputs_only(way):
+    blocks = nn.ModuleList([Block() for _ in range(3)])
+
+    def fn(x):
+        for b in blocks:
+            x = checkpoint(ways()[way](b), x, use_reentrant=False)
+        return x.square().mean()
+    kept = compare(blocks, fn)
+    assert kept[-1] <= 5 * 4 * 8   # a region's own values are 4 * 64 each
+    region, = (r for r in _checkpoint._regions.values() if r.ready)
+    assert region.compiled.stats()["recordings"] <= 3
+
+
+def test_keyword_arguments_and_other_sizes():
+    blocks = nn.ModuleList([Block() for _ in range(2)])
+
+    def fn(x):
+        for b in blocks:
+            x = checkpoint(b, x, use_reentrant=False, scale=0.5)
+        return x.square().mean()
+    kept = compare(blocks, fn, 12, lambda i: 4 + i % 3)
+    assert kept[-1] <= 4 * 6 * 8
+
+
+def test_with_reentry_the_function_is_compiled():
+    blocks = nn.ModuleList([Block() for _ in range(2)])
+
+    def fn(x):
+        for b in blocks:
+            x = checkpoint(b, x, use_reentrant=True)
+        return x.square().mean()
+    compare(blocks, fn)
+    region, = _checkpoint._regions.values()
+    assert region.compiled.stats()["compiled_calls"] > 0
+
+
+@pytest.mark.parametrize("block", [functools.partial(Block, nn.BatchNorm1d), Counting], ids=["buffers", "attributes"])
+def test_what_is_done_twice_is_left_to_torch(block):
+    blocks = nn.ModuleList([block() for _ in range(2)])
+
+    def fn(x):
+        for b in blocks:
+            x = checkpoint(b, x, use_reentrant=False)
+        return x.square().mean()
+    compare(blocks, fn)
+    assert not any(r.ready for r in _checkpoint._regions.values())
+    assert {b.calls for b in blocks} == {32 if block is Counting else 0}
+
+
+def settled(fn):
+    compiled = kintsugi.compile(fn)
+    for _ in range(6):
+        compiled(torch.randn(4, 8, requires_grad=True)).backward()
+    assert all(r.ready for r in _checkpoint._regions.values()) and _checkpoint._regions
+    return compiled
+
+
+def test_twice_after_a_write_and_differentiated_again():
+    block = Block().eval()
+
+    def fn(x):
+        return checkpoint(block, x * 1, use_reentrant=False).square().mean()
+    for f in (fn, settled(fn)):
+        x = torch.randn(4, 8, requires_grad=True)
+        loss = f(x)
+        loss.backward(retain_graph=True)
+        first = x.grad.clone()
+        loss.backward()
+        torch.testing.assert_close(x.grad, 2 * first)
+        with pytest.raises(RuntimeError, match="second time"):
+            loss.backward()
+    x, grads = torch.randn(4, 8, requires_grad=True), []
+    for f in (fn, kintsugi.compile(fn)):
+        g, = torch.autograd.grad(f(x), x, create_graph=True)
+        grads.append(torch.autograd.grad(g.square().sum(), x)[0])
+    torch.testing.assert_close(*grads, rtol=1e-4, atol=1e-6)
+
+
+def test_an_input_is_written_to():
+    block = Block().eval()
+
+    def fn(x):
+        h = x * 2
+        return h, checkpoint(block, h, use_reentrant=False).square().mean()
+    compiled = kintsugi.compile(fn)
+    for _ in range(6):
+        compiled(torch.randn(4, 8, requires_grad=True))[1].backward()
+    for f in (fn, compiled):
+        h, loss = f(torch.randn(4, 8, requires_grad=True))
+        with torch.no_grad():
+            h.add_(1)
+        with pytest.raises(RuntimeError, match="modified by an inplace operation"):
+            loss.backward()
+
+
+def test_who_looks_at_what_is_saved_sees_torchs_checkpoint():
+    block = Block()
+
+    def fn(x):
+        return checkpoint(block, x, use_reentrant=False).square().mean()
+    compiled, counts = settled(fn), []
+    for f in (fn, compiled):
+        sizes = []
+        with torch.autograd.graph.saved_tensors_hooks(lambda t: (sizes.append(t.numel()), t)[1], lambda t: t):
+            f(torch.randn(4, 8, requires_grad=True)).backward()
+        counts.append(sizes)
+    assert counts[0] == counts[1]
