@@ -19,8 +19,11 @@ LIMIT = 4096
 
 
 def check_not(value):
-    """In graphs: a decision on sizes that data decides turned out so. Where it does not, the graph's steps run one by one."""
-    torch._check(not value)
+    """In graphs: what was tested is false. Where it is not, the graph's steps run one by one."""
+    if isinstance(value, torch.Tensor):
+        torch._assert_async(torch.logical_not(value))
+    else:
+        torch._check(not value)
 
 
 def check_equal(value, known):

@@ -17,7 +17,7 @@ PATTERNS = {
     'if not': ('c = x.max() > 9  #o\nif not c:  #>\n    x = x + 1', 'DATA_DEPENDENT_BRANCH', 'x = torch.where(torch.logical_not(c), x + 1, x)'),
     'if else': ('if x.mean() > 0:  #>\n    x = x * 2\nelse:\n    x = x - 1', 'DATA_DEPENDENT_BRANCH', 'x = torch.where(x.mean() > 0, x * 2, x - 1)'),
     'two names': ('if x.mean() > 0:  #>\n    x = x * 2\n    y = y + 1', 'DATA_DEPENDENT_BRANCH', 'chosen = x.mean() > 0'),
-    'if any': ('if x.isnan().any():  #>\n    x = torch.zeros_like(x)', 'DATA_DEPENDENT_BRANCH', 'x = torch.where(x.isnan().any(), torch.zeros_like(x), x)'),
+    'if any': ('if (x > 9).any():  #>\n    x = torch.zeros_like(x)', 'DATA_DEPENDENT_BRANCH', 'x = torch.where((x > 9).any(), torch.zeros_like(x), x)'),
     'if all': ('if (x > 0).all():  #>\n    x = x.log()', 'DATA_DEPENDENT_BRANCH', 'x = torch.where((x > 0).all(), x.log(), x)'),
     'conditional expression': ('x = x * 2 if x.sum() > 0 else x  #>', 'DATA_DEPENDENT_BRANCH', 'x = torch.where(x.sum() > 0, x * 2, x)'),
     'and': ('if x.sum() > 0 and y.sum() > 0:  #>\n    x = x * 2', 'DATA_DEPENDENT_BRANCH', 'x = torch.where((x.sum() > 0) & (y.sum() > 0), x * 2, x)'),

@@ -111,19 +111,80 @@ first_acting(const rec_frame *f, uint32_t way)
     return in;
 }
 
-/* Does the way begin with the AssertionError of an assert statement? */
+/* Does the way lead straight to a `raise` that leaves the function? */
 static bool
-begins_with_error(const rec_frame *f, uint32_t way)
+leads_to_raise(const rec_frame *f, uint32_t way)
+{
+    enum { MOST = 64 };
+    const kin_instr *in = kin_code_at(f->kc, way);
+    for (int i = 0; i < MOST && in != NULL && in->target == UINT32_MAX; i++) {
+        if (in->ndoes != 0 && kin_instr_main(in).op == KIN_DO_RAISE)
+            return !kin_code_is_guarded(f->kc, in->offset);
+        in = in->ndoes != 0 && kin_instr_main(in).op == KIN_DO_RETURN ? NULL : kin_code_at(f->kc, in->next);
+    }
+    return false;
+}
+
+/* Does the way lead to the error of a check: the AssertionError of an assert statement, or that of `if ...: raise`? */
+static bool
+leads_to_error(const rec_frame *f, uint32_t way)
 {
     const kin_instr *in = first_acting(f, way);
-    return in != NULL && kin_instr_main(in).op == KIN_DO_LOAD_ASSERTION_ERROR;
+    return in != NULL && (kin_instr_main(in).op == KIN_DO_LOAD_ASSERTION_ERROR || leads_to_raise(f, way));
 }
 
 static bool
 is_assert(const rec_frame *f)
 {
     const kin_instr *branch = deciding_branch(f);
-    return branch != NULL && (begins_with_error(f, branch->next) || begins_with_error(f, branch->target));
+    return branch != NULL && (leads_to_error(f, branch->next) || leads_to_error(f, branch->target));
+}
+
+/* What torch's function was called that gave the value, with its first operand in *of; "" for other values. */
+static const char *
+made_by(rec *r, kin_vid vid, kin_vid *of)
+{
+    const kin_val *val = &r->t->vals.at[vid];
+    const kin_step *s = val->kind == KIN_VAL_STEP ? &r->t->steps.at[val->step] : NULL;
+    if (s == NULL || s->kind != KIN_STEP_CALL || !(s->flags & KIN_STEP_TORCH) || s->nargs < 2)
+        return "";
+    const kin_vid *args = r->t->vids.at + s->args;
+    *of = args[1];
+    return O(r, args[0]) != NULL ? kin_callable_name(O(r, args[0])) : "";
+}
+
+/* The outcome that a test for numbers which are not finite has in healthy programs (`isfinite(x).all()`: 1, `isnan(x).any()`: 0); -1: another test. */
+static int
+healthy_outcome(rec *r, kin_vid v)
+{
+    kin_vid of = 0;
+    const char *name = made_by(r, v, &of);
+    bool all = strcmp(name, "all") == 0;
+    if ((all || strcmp(name, "any") == 0) && of != 0)
+        name = made_by(r, of, &of);
+    else
+        all = strcmp(name, "isfinite") == 0;
+    if (all)
+        return strcmp(name, "isfinite") == 0 ? 1 : -1;
+    return strcmp(name, "isnan") == 0 || strcmp(name, "isinf") == 0 ? 0 : -1;
+}
+
+/* Is the test one that nearly always comes out the same, so that the graph may assert it and go on? Where it does not hold, the graph's steps run
+ * one by one and leave at the test. */
+static bool
+is_safety_check(rec *r, const rec_frame *f, kin_vid v)
+{
+    return is_assert(f) || healthy_outcome(r, v) >= 0;
+}
+
+static bool
+passes(rec *r, const rec_frame *f, kin_vid v, bool outcome)
+{
+    if (!is_assert(f))
+        return healthy_outcome(r, v) == outcome;
+    const kin_instr *branch = deciding_branch(f);
+    bool jumped = outcome == ((kin_instr_main(branch).flags & KIN_DO_BRANCH_JUMPS_IF) != 0);
+    return !leads_to_error(f, jumped ? branch->target : branch->next);
 }
 
 /* Does the way lead back, as that of a loop which goes on? Not to the next item: that is a decision at the end of a for loop's body. */
@@ -155,14 +216,12 @@ finish_check(rec *r, rec_frame *f, bool outcome)
     r->t->steps.at[step].imm = outcome ? KIN_CHECK_TRUE : KIN_CHECK_FALSE;
     kin_vid vid = r->t->vids.at[r->t->steps.at[step].args];
     bool data = kin_is_tensor(O(r, vid)) || rec_data_of(r, vid) != REC_NO_DATA;
-    const kin_instr *branch = deciding_branch(f);
-    if (!is_assert(f) || !data || r->t->steps.at[step].flags & KIN_STEP_BREAK)
+    if (!is_safety_check(r, f, vid) || !data || r->t->steps.at[step].flags & KIN_STEP_BREAK)
         return;
-    bool jumped = outcome == ((kin_instr_main(branch).flags & KIN_DO_BRANCH_JUMPS_IF) != 0);
-    if (outcome && !begins_with_error(f, jumped ? branch->target : branch->next) && rec_data_of(r, vid) != REC_DATA_OUTSIDE)
+    if (passes(r, f, vid, outcome) && rec_data_of(r, vid) != REC_DATA_OUTSIDE)
         rec_make_node(r, step);
     else
-        rec_break(r, step, KIN_ROW_DATA_DEPENDENT_ASSERT);
+        rec_break(r, step, is_assert(f) ? KIN_ROW_DATA_DEPENDENT_ASSERT : row_of_decision(f));
 }
 
 void
@@ -209,9 +268,9 @@ ask(rec *r, rec_frame *f, kin_vid v)
     if (quiet && VIRTUAL(r, v) == NULL && !r->info.at[v].graph)
         rec_need_type(r, v);
     kin_vid answer = quiet ? 0 : rec_step_out(r, KIN_STEP_TRUTH, KIN_STEP_OPAQUE, &v, 1);
-    r->asserts = is_assert(f);
+    r->asserts = is_safety_check(r, f, v);
     uint32_t s = quiet ? rec_check(r, KIN_CHECK_TRUE, v, NULL, 0) : r->t->vals.at[answer].step;
-    if (tensor && !is_assert(f)) /* that one may pass, which is known afterwards */
+    if (tensor && !r->asserts) /* that one may pass, which is known afterwards */
         rec_break(r, s, row_of_decision(f));
     r->asserts = false;
     if (!quiet) {
