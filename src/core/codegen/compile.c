@@ -251,6 +251,7 @@ give_numbers(batch *b, const want *w, kin_kernel *out)
         if (w->open[i])
             given[n++] = w->numbers.at.at[i];
     out->numbers = given;
+    out->nnumbers = n;
     return KIN_OK;
 }
 
@@ -316,9 +317,8 @@ look_up(batch *b, uint32_t i, want *w)
     uint32_t number = kin_intern_put(&jit->keys, key->at, key->len, &fresh);
     if (jit->keys.failed || (fresh && kin_vec_push(&jit->entries, NULL) != KIN_OK))
         return KIN_NOMEM;
-    out->range = run.range;
-    out->grain = run.grain;
-    out->cost = run.cost;
+    out->work = run.work;
+    kin_kernel_spread(out);
     out->window = k->window;
     for (uint32_t n = 0; n < k->buffers.len; n++)
         out->streams |= k->buffers.at[n].streams;

@@ -85,7 +85,7 @@ ceil_div(int64_t a, int64_t b)
 }
 
 static double
-cost_of(const kin_loops *k, int64_t elements)
+cost_of_one(const kin_loops *k)
 {
     double one = 0;
     for (uint32_t i = 1; i < k->insts.len; i++) {
@@ -93,7 +93,7 @@ cost_of(const kin_loops *k, int64_t elements)
         bool heavy = in->kind == KIN_LI_OP && ((in->op >= KIN_IR_EXP && in->op <= KIN_IR_SIGMOID) || in->op == KIN_IR_POW);
         one += heavy ? 0.8 : in->kind == KIN_LI_LOAD ? 0.12 : 0.04;
     }
-    return (one + 0.1 * k->actions.len) * (double)elements;
+    return one + 0.1 * k->actions.len;
 }
 
 /* From this length on the code of a LINEAR run is the same for all: it has a part for what is left behind the last whole step. */
@@ -102,7 +102,7 @@ enum { ANY_LENGTH = 256 };
 kin_kernel_plan
 kin_emit_plan(const kin_loops *k, const kin_machine *t, bool any)
 {
-    kin_kernel_plan r = {.kind = KIN_RUN_ROWS, .lanes = 1, .range = 1};
+    kin_kernel_plan r = {.kind = KIN_RUN_ROWS, .lanes = 1, .work = {.rows = 1, .along = 1, .lanes = 1}};
     int64_t elements = 1;
     unsigned outer = 0, inner = 0;
     for (uint32_t v = 0; v < k->vars.len; v++) {
@@ -111,7 +111,7 @@ kin_emit_plan(const kin_loops *k, const kin_machine *t, bool any)
         if (var->size > 1 && var->inner)
             inner++;
         else if (var->size > 1)
-            outer++, r.range *= var->size;
+            outer++, r.work.rows *= var->size;
     }
     bool reduces = false;
     for (uint32_t i = 0; i < k->actions.len; i++)
@@ -134,17 +134,17 @@ kin_emit_plan(const kin_loops *k, const kin_machine *t, bool any)
             r.lanes = 8;
         if (!v->inner) {
             r.kind = KIN_RUN_COLUMNS;
-            r.range = r.range / v->size * ceil_div(v->size, r.lanes);
+            r.work.rows /= v->size;
+            r.work.along = v->size;
+            r.work.lanes = r.lanes;
         } else if (linear) {
             r.kind = KIN_RUN_LINEAR;
-            r.range = v->size;
+            r.work.rows = v->size;
+            r.work.linear = true;
         }
     }
-    double cost = cost_of(k, elements);
-    int64_t grain = cost > 0 ? (int64_t)(20000.0 * (double)r.range / cost) : r.range;
-    grain = grain < 1 ? 1 : grain;
-    r.grain = r.kind == KIN_RUN_LINEAR ? ceil_div(grain, 256) * 256 : grain;
-    r.cost = cost;
+    r.work.elements = elements;
+    r.work.each = cost_of_one(k);
     return r;
 }
 

@@ -23,8 +23,7 @@ typedef enum { KIN_RUN_LINEAR, KIN_RUN_ROWS, KIN_RUN_COLUMNS } kin_run_kind;
 typedef struct {
     kin_run_kind kind;
     unsigned lanes;
-    int64_t range, grain;
-    double cost; /* of all of it, nanoseconds */
+    kin_kernel_work work;
 } kin_kernel_plan;
 
 /* any: code for any size of the vector's variable. */

@@ -48,6 +48,19 @@ kin_program_free(kin_program *p)
     free(p);
 }
 
+void
+kin_kernel_spread(kin_kernel *k)
+{
+    enum { GRAIN_NS = 20000, GRAIN_LINEAR = 256 };
+    const kin_kernel_work *w = &k->work;
+    k->range = w->rows * ((w->along + w->lanes - 1) / w->lanes);
+    k->cost = w->each * (double)w->elements;
+    k->grain = k->cost > 0 ? (int64_t)(GRAIN_NS * (double)k->range / k->cost) : k->range;
+    k->grain = k->grain < 1 ? 1 : k->grain;
+    if (w->linear)
+        k->grain = (k->grain + GRAIN_LINEAR - 1) / GRAIN_LINEAR * GRAIN_LINEAR;
+}
+
 /* -- lifetimes and places ---------------------------------------------------------------------------------------- */
 
 typedef struct {

@@ -29,11 +29,22 @@ typedef struct {
  * 0, or 1 for an index out of bounds or an integer division by zero: what it wrote is then undefined. */
 typedef int (*kin_kernel_fn)(void *const *buffers, int64_t begin, int64_t end, const int64_t *numbers);
 
+/* What the range of a kernel consists of. */
+typedef struct {
+    int64_t rows, along; /* rows times chunks of `lanes` along the vector's variable */
+    int64_t elements;    /* of all its loops */
+    double each;         /* estimated nanoseconds for one */
+    uint32_t lanes;
+    bool linear;         /* it is split at multiples of 256 */
+} kin_kernel_work;
+
 typedef struct {
     kin_kernel_fn fn;
     uint32_t *buffers;  /* numbers of program buffers */
     uint32_t nbuffers;
     const int64_t *numbers; /* owned by the program; NULL: all are in the code */
+    uint32_t nnumbers;
+    kin_kernel_work work;
     int64_t range;      /* size of the outer iteration space */
     int64_t grain;      /* at least so much of it is worth a thread; ranges are split at multiples of this */
     double cost;        /* estimated nanoseconds on one core, for the decision about threads */
@@ -89,6 +100,9 @@ typedef struct kin_program {
     size_t arena;       /* bytes for all TEMP buffers, 64-byte aligned */
     void *owner;        /* memory and machine code; internal */
 } kin_program;
+
+/* Range, grain and cost from `work`. */
+void kin_kernel_spread(kin_kernel *k);
 
 void kin_program_free(kin_program *p);
 /* The operations in text: kernels with their loops, extern calls, buffers and where they lie. */

@@ -32,6 +32,8 @@ static void
 refuse(kernel_launcher *self, launch_version *version, const char *reason)
 {
     snprintf(version->reason, sizeof version->reason, "%s", reason);
+    if (self->ahead)
+        return;
     launch_say(self, version->reason);
 }
 
@@ -162,8 +164,10 @@ compile_captured(kernel_launcher *self, launch_version *version, kin_capture *ca
     }
     if (version->code != NULL && version->code->training != NULL)
         launch_training_keep(version->code->training, capture);
+    if (version->code != NULL && !capture->by_data && !self->checking)
+        launch_template_note(self, version, in);
     kin_capture_deinit(capture);
-    if (version->stuck != UINT32_MAX && launch_set_apart(v, &version->stuck, 1) != KIN_OK)
+    if (version->stuck != UINT32_MAX && !self->ahead && launch_set_apart(v, &version->stuck, 1) != KIN_OK)
         self->full = true;
 }
 
@@ -201,7 +205,7 @@ capture_and_compile(kernel_launcher *self, launch_version *version, kin_entry *v
     if (launch_wants_gradient(subgraph, in))
         may |= KIN_CAPTURE_GRADIENTS | KIN_CAPTURE_JOINT | (launch_library_has(KIN_LIBRARY_RECURRENT) ? KIN_CAPTURE_LAYERS : 0);
     kin_status status = kin_capture_run(v, subgraph, in, &version->hints, may, &capture);
-    if (status == KIN_OK && subgraph->deferred)
+    if (status == KIN_OK && subgraph->deferred && !self->ahead)
         status = launch_put_barriers(v, subgraph, capture.raising.at, capture.raising.len);
     if (status == KIN_OK && !self->context.warm && !is_worth_it(&v->trace, subgraph, capture.graph, in)) {
         self->single = self->versions.len <= 1;
@@ -213,6 +217,10 @@ capture_and_compile(kernel_launcher *self, launch_version *version, kin_entry *v
     if (status == KIN_OK) {
         version->total_ns = version->capture_ns = kin_clock_ns() - start;
         compile_captured(self, version, &capture, v, subgraph, in);
+        return;
+    }
+    if (self->ahead) { /* nobody asked for these sizes */
+        kin_capture_deinit(&capture);
         return;
     }
     if (capture.reason[0] != 0)
@@ -258,6 +266,56 @@ launch_compile_ready(kernel_launcher *self, launch_version *version, kin_entry *
         launch_sizes_note_made(self, version, kin_clock_thread_ns() - start);
 }
 
+/* A copied plan is what the passes make of these sizes: KINTSUGI_VERIFY=1. */
+static void
+verify_copied(kernel_launcher *self, launch_version *version, kin_entry *v, const kin_subgraph *subgraph, PyObject *const *in)
+{
+    launch_version *made = calloc(1, sizeof *made);
+    uint32_t which;
+    kin_text why = {0};
+    self->checking = self->ahead = true;
+    if (made != NULL && launch_signature_make(in, subgraph->nin, &made->signature, &which) == KIN_OK) {
+        compile_version(self, made, v, subgraph, in);
+        if (!launch_template_is_right(version, made, &why))
+            launch_say_bug(self, "template", why.len > 0 ? why.at : "");
+    }
+    self->checking = self->ahead = false;
+    launch_version_free(made);
+    kin_text_deinit(&why);
+}
+
+static void
+make_version(kernel_launcher *self, launch_version *version, kin_entry *v, const kin_subgraph *subgraph, PyObject *const *in)
+{
+    double start = kin_clock_thread_ns();
+    version->copied = launch_template_make(self, version, in);
+    if (version->copied) {
+        version->total_ns = kin_clock_thread_ns() - start;
+        say_compiled(self, version);
+    } else {
+        compile_version(self, version, v, subgraph, in);
+    }
+    if (version->copied && launch_verifies())
+        verify_copied(self, version, v, subgraph, in);
+    launch_note_cost(self, version);
+    launch_sizes_note_made(self, version, kin_clock_thread_ns() - start);
+}
+
+/* Where sizes grow from call to call, one plan for much larger ones tells how all in between are made. */
+static void
+look_ahead(kernel_launcher *self, const launch_version *version, kin_entry *v, const kin_subgraph *subgraph, PyObject *const *in)
+{
+    PyObject **ahead = self->ahead ? NULL : launch_template_ahead(self, version, in);
+    if (ahead == NULL)
+        return;
+    self->ahead = true;
+    launch_version *further = launch_compile(self, v, subgraph, ahead);
+    if (further != NULL && further->code == NULL)
+        further->retired = true; /* made when somebody asks for it */
+    self->ahead = false;
+    launch_template_forget(ahead, subgraph->nin);
+}
+
 launch_version *
 launch_compile(kernel_launcher *self, kin_entry *v, const kin_subgraph *subgraph, PyObject *const *in)
 {
@@ -275,10 +333,9 @@ launch_compile(kernel_launcher *self, kin_entry *v, const kin_subgraph *subgraph
         launch_version_free(version);
         return NULL;
     }
-    double start = kin_clock_thread_ns();
-    compile_version(self, version, v, subgraph, in);
-    launch_note_cost(self, version);
-    launch_sizes_note_made(self, version, kin_clock_thread_ns() - start);
+    make_version(self, version, v, subgraph, in);
+    if (version->code != NULL && !version->copied)
+        look_ahead(self, version, v, subgraph, in);
     return version;
 }
 
@@ -299,7 +356,8 @@ void
 launch_compile_again(kernel_launcher *self, launch_version *version, kin_entry *v, const kin_subgraph *subgraph,
                      PyObject *const *in)
 {
-    version->again = version->retired = false;
+    version->again = version->retired = version->copied = false;
+    version->like = 0;
     version->abtest = (kin_abtest){0}; /* compared with the steps anew */
     version->retry_at = 0;
     version->reason[0] = 0;

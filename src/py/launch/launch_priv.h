@@ -43,9 +43,19 @@ typedef struct {
     uint32_t used;        /* when, by the launcher's clock */
     kin_abtest abtest;        /* compiled code against steps */
     uint64_t validations; /* launches since validation was asked for (validate.c) */
+    bool copied;       /* made by template.c */
+    uint32_t like;     /* number of its template, counted from 1; 0: none */
+    uint32_t nnumbers; /* ... which has so many numbers */
     double retry_at;   /* it was slower: when it is compiled and compared again; 0: never */
     uint32_t drops;       /* how often it was slower */
 } launch_version;
+
+/* template.c: plans that were made, by structure. */
+typedef struct launch_template launch_template;
+typedef struct {
+    KIN_VEC(launch_template *) at;
+    uint64_t state;
+} launch_templates;
 
 /* sizes.c: code for all sizes. */
 typedef struct {
@@ -64,6 +74,8 @@ typedef struct {
     launch_ticket *pending; /* code for all sizes is being made in the background; NULL: it is not */
     uint32_t waits;         /* how often that was so */
     kin_compile_stats made; /* in the background, since a version was made last */
+    launch_templates templates;
+    uint32_t nmade, ncopied; /* plans, since there is code for all sizes */
 } launch_sizes;
 
 typedef struct {
@@ -88,6 +100,8 @@ typedef struct {
     bool single;          /* one call that is not worth it: not in reports */
     launch_sizes sizes;
     bool meeting;         /* the capture is only looked at */
+    bool ahead;           /* the plan is for inputs that nobody has given yet */
+    bool checking;        /* the plan is made to be compared with another */
     char gone[120];       /* nothing is compiled any more: why */
 } kernel_launcher;
 
@@ -143,6 +157,21 @@ typedef struct {
     bool disturbed;      /* others had the processor meanwhile */
 } launch_timing;
 void launch_sizes_note_trial(kernel_launcher *self, const launch_timing *t);
+
+/* -- template.c ------------------------------------------------------------------------------------------------- */
+
+void launch_templates_deinit(launch_templates *all);
+/* The version was made by the passes for these inputs. */
+void launch_template_note(kernel_launcher *self, launch_version *version, PyObject *const *in);
+/* Gives the version code without the passes; false: they have to be run. */
+bool launch_template_make(kernel_launcher *self, launch_version *version, PyObject *const *in);
+/* Is it what the passes made? */
+bool launch_template_is_right(const launch_version *version, const launch_version *made, kin_text *why);
+/* Would a few more plans spare all further ones? */
+bool launch_templates_want_more(const kernel_launcher *self);
+/* Inputs for a plan made ahead, where sizes grow; NULL: they do not. To be forgotten. */
+PyObject **launch_template_ahead(kernel_launcher *self, const launch_version *version, PyObject *const *in);
+void launch_template_forget(PyObject **ahead, uint32_t n);
 
 /* -- vary.c ----------------------------------------------------------------------------------------------------- */
 

@@ -32,6 +32,7 @@ launch_sizes_deinit(launch_sizes *s)
     kin_ir_common_deinit(&s->common);
     kin_table_deinit(&s->by_signature);
     launch_ticket_release(s->pending);
+    launch_templates_deinit(&s->templates);
     *s = (launch_sizes){0};
 }
 
@@ -128,7 +129,9 @@ launch_sizes_note_made(kernel_launcher *self, launch_version *version, double ns
     if (!launch_sizes_are_on(self) || version->code == NULL)
         return;
     s->without = 0;
-    if (version->stats.compiled == 0 && version->stats.from_disk == 0)
+    s->nmade += s->ready && !version->copied;
+    s->ncopied += version->copied;
+    if (version->stats.compiled == 0 && version->stats.from_disk == 0 && !version->copied)
         s->plan_ns = s->plan_ns == 0 || ns < s->plan_ns ? ns : KIN_TIER_PLAN_DEARER * s->plan_ns;
     self->base.ready = s->ready = s->ready || self->versions.len > 1 || s->met;
     launch_sizes_take_over(self, version);
@@ -140,9 +143,9 @@ launch_sizes_plan_pays(const kernel_launcher *self)
     const launch_sizes *s = &self->sizes;
     if (!s->ready)
         return false;
-    if (!s->settled) /* few are enough to know */
+    if (!s->settled || launch_templates_want_more(self)) /* few are enough to know */
         return true;
-    double plan_ns = s->plan_ns > 0 ? s->plan_ns : KIN_TIER_GUESS_COMPILE_NS;
+    double plan_ns = (s->plan_ns > 0 ? s->plan_ns : KIN_TIER_GUESS_COMPILE_NS) * (1 + s->nmade) / (1 + s->nmade + s->ncopied);
     return plan_ns <= KIN_TIER_PLAN_WORTH * (1 + s->without / KIN_TIER_PLAN_AGAIN) * (s->theirs - s->ours) / s->tried;
 }
 

@@ -496,6 +496,15 @@ launch_frozen_share(launch_frozen *f, const kin_text *key)
     return f;
 }
 
+launch_frozen *
+launch_frozen_again(launch_frozen *f)
+{
+    if (f->any_lost)
+        return NULL;
+    f->refs++;
+    return f;
+}
+
 void
 launch_frozen_free(launch_frozen *f)
 {

@@ -24,6 +24,8 @@ void launch_prepared_release(launch_prepared *p);
 kin_status launch_frozen_new(const launch_code *code, kin_text *key, launch_frozen **out) KIN_MUST_CHECK;
 /* Another reference, for code whose values are made in the same way; NULL: they are not. */
 launch_frozen *launch_frozen_share(launch_frozen *f, const kin_text *key);
+/* For a copy of code that has it; NULL: some of it was lost. */
+launch_frozen *launch_frozen_again(launch_frozen *f);
 void launch_frozen_free(launch_frozen *f);
 
 /* New reference to what holds for the inputs of this call; NULL: it cannot be made, the call has to do without the code. */

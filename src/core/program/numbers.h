@@ -1,0 +1,29 @@
+/* A program as a structure and numbers (sizes.h): sizes, strides, offsets, ranges, what kernels read when they run. */
+#ifndef KIN_PROGRAM_NUMBERS_H
+#define KIN_PROGRAM_NUMBERS_H
+
+#include "core/base/vec.h"
+#include "core/diag/text.h"
+#include "core/program/program.h"
+
+/* A walk over something that has numbers: it notes them and the structure, or replaces them by others. */
+typedef struct {
+    kin_text *structure;   /* NULL: it replaces */
+    KIN_VEC(int64_t) numbers;
+    uint32_t next;         /* of the numbers, where it replaces */
+    bool failed;
+} kin_walk;
+
+/* The next number: noted and returned, or the one in its place. */
+int64_t kin_walk_number(kin_walk *w, int64_t number);
+void kin_walk_numbers(kin_walk *w, const int64_t *numbers, uint32_t n);
+/* A part of the structure. */
+void kin_walk_say(kin_walk *w, const void *bytes, size_t n);
+void kin_walk_word(kin_walk *w, uint64_t word);
+/* All of a program. Where numbers are replaced it must be a copy that nobody uses yet; buffers get places anew. */
+void kin_walk_program(kin_walk *w, kin_program *p);
+
+/* NULL without memory. Machine code is not copied: it stays where it is as long as the process. */
+kin_program *kin_program_copy(const kin_program *p);
+
+#endif

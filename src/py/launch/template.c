@@ -1,0 +1,495 @@
+/* Plans for further sizes without capture and passes (docs/design/sizes.md). Plans that were made are compared: those with one structure differ in numbers
+ * only, which are polynomials of the sizes (core/program/sizes.h). A further plan is then a copy of one of them with other numbers.
+ */
+#include <stdlib.h>
+#include <string.h>
+
+#include "core/program/make.h"
+#include "core/program/numbers.h"
+#include "core/program/sizes.h"
+#include "py/aten/make.h"
+#include "py/aten/tensor.h"
+#include "py/launch/launch_priv.h"
+#include "py/refs/sequence.h"
+
+struct launch_template {
+    kin_text structure;
+    kin_sizes *sizes;
+};
+
+/* -- Python objects inside of a plan ----------------------------------------------------------------------------------------- */
+
+/* Objects of which there is one for each value. */
+static bool
+is_alone(PyObject *obj)
+{
+    static const char *const types[] = {"NoneType", "bool", "ellipsis", "torch.dtype", "torch.layout", "torch.memory_format"};
+    for (unsigned i = 0; i < sizeof types / sizeof *types; i++)
+        if (strcmp(Py_TYPE(obj)->tp_name, types[i]) == 0)
+            return true;
+    return false;
+}
+
+static void
+say_text(kin_walk *w, PyObject *text)
+{
+    Py_ssize_t n = 0;
+    const char *at = text == NULL ? NULL : PyUnicode_AsUTF8AndSize(text, &n);
+    w->failed |= at == NULL;
+    kin_walk_word(w, (uint64_t)n);
+    kin_walk_say(w, at, at == NULL ? 0 : (size_t)n);
+}
+
+static void
+say_value(kin_walk *w, PyObject *obj)
+{
+    kin_walk_word(w, (uintptr_t)Py_TYPE(obj));
+    if (PyFloat_CheckExact(obj)) {
+        double value = PyFloat_AS_DOUBLE(obj);
+        kin_walk_say(w, &value, sizeof value);
+    } else if (PyUnicode_CheckExact(obj)) {
+        say_text(w, obj);
+    } else if (strcmp(Py_TYPE(obj)->tp_name, "torch.device") == 0) {
+        PyObject *text = PyObject_Str(obj);
+        say_text(w, text);
+        Py_XDECREF(text);
+    } else if (is_alone(obj)) {
+        kin_walk_word(w, (uintptr_t)obj);
+    } else {
+        w->failed = true;
+    }
+}
+
+static PyObject *walk_object(void *arg, PyObject *obj);
+
+/* A container of them: new reference. */
+static PyObject *
+walk_items(kin_walk *w, PyObject *obj)
+{
+    kin_walk_word(w, (uintptr_t)Py_TYPE(obj));
+    kin_walk_word(w, (uint64_t)PySequence_Fast_GET_SIZE(obj));
+    return kin_map_items(obj, walk_object, w);
+}
+
+/* What it is made of; where numbers are replaced what it becomes. New reference. */
+static PyObject *
+walk_object(void *arg, PyObject *obj)
+{
+    kin_walk *w = arg;
+    uint32_t number = kin_capture_number(obj);
+    if (number != UINT32_MAX) {
+        kin_walk_word(w, number);
+        return Py_NewRef(obj);
+    }
+    if (PyTuple_CheckExact(obj) || PyList_CheckExact(obj))
+        return walk_items(w, obj);
+    if (PyLong_CheckExact(obj)) {
+        int over = 0;
+        int64_t value = PyLong_AsLongLongAndOverflow(obj, &over);
+        w->failed |= over != 0;
+        value = kin_walk_number(w, value);
+        return w->structure != NULL ? Py_NewRef(obj) : PyLong_FromLongLong(value);
+    }
+    if (w->structure != NULL)
+        say_value(w, obj);
+    return Py_NewRef(obj);
+}
+
+static PyObject *
+walk_dict(kin_walk *w, PyObject *dict)
+{
+    PyObject *key, *value;
+    Py_ssize_t pos = 0;
+    while (w->structure != NULL && PyDict_Next(dict, &pos, &key, &value))
+        say_value(w, key);
+    return kin_map_values(dict, walk_object, w);
+}
+
+/* *obj may be NULL, or a dict. */
+static void
+walk_reference(kin_walk *w, PyObject **obj)
+{
+    kin_walk_word(w, *obj != NULL);
+    if (*obj == NULL)
+        return;
+    PyObject *walked = PyDict_CheckExact(*obj) ? walk_dict(w, *obj) : walk_object(w, *obj);
+    w->failed |= walked == NULL;
+    if (w->structure == NULL && walked != NULL)
+        Py_SETREF(*obj, Py_NewRef(walked));
+    Py_XDECREF(walked);
+    PyErr_Clear();
+}
+
+/* -- all of a plan ------------------------------------------------------------------------------------------------------------- */
+
+static void
+walk_launch_program(kin_walk *w, launch_program *p)
+{
+    kin_walk_word(w, p->program != NULL);
+    if (p->program == NULL)
+        return;
+    kin_walk_program(w, p->program);
+    for (uint32_t i = 0; i < p->program->externs.len; i++) {
+        launch_extern *e = &p->externs[i];
+        uint64_t words[] = {(uintptr_t)e->op, e->effect, e->packs, e->library != NULL};
+        kin_walk_say(w, words, sizeof words);
+        if (e->library != NULL)
+            kin_walk_say(w, &e->library->call, sizeof e->library->call);
+        walk_reference(w, &e->args);
+        walk_reference(w, &e->kwargs);
+    }
+}
+
+static void
+walk_code(kin_walk *w, launch_code *code)
+{
+    uint64_t words[] = {(uintptr_t)code->frozen, code->nouts, code->ngive, code->nfakes, code->ninputs, code->nwrites, code->copes, code->loses_nan,
+                        code->only_packed != NULL};
+    kin_walk_say(w, words, sizeof words);
+    walk_launch_program(w, &code->main);
+    walk_launch_program(w, &code->once);
+    if (code->only_packed != NULL)
+        kin_walk_say(w, code->only_packed, code->main.program->buffers.len * sizeof *code->only_packed);
+    for (uint32_t i = 0; i < code->nouts; i++) {
+        launch_out *o = &code->outs[i];
+        uint64_t out[] = {o->kind, o->whole, o->apart, o->writes, o->index};
+        kin_walk_say(w, out, sizeof out);
+        kin_walk_numbers(w, &o->offset, 1);
+        walk_reference(w, &o->sizes);
+        walk_reference(w, &o->strides);
+    }
+    for (uint32_t i = 0; i < code->ngive; i++) {
+        kin_walk_word(w, (uint64_t)code->give[i].kind << 32 | code->give[i].index);
+        walk_reference(w, &code->give[i].shape);
+    }
+    for (uint32_t i = 0; i < code->nfakes; i++)
+        kin_walk_word(w, (uint64_t)code->by_fake[i].kind << 32 | code->by_fake[i].index);
+    kin_walk_say(w, code->input_of, code->ninputs * sizeof *code->input_of);
+    kin_walk_say(w, code->writes, code->nwrites * sizeof *code->writes);
+}
+
+/* -- copies --------------------------------------------------------------------------------------------------------------------- */
+
+static void *
+copy_bytes(const void *from, size_t bytes, bool *failed)
+{
+    void *copy = from == NULL ? NULL : calloc(1, bytes + 1);
+    if (copy != NULL)
+        memcpy(copy, from, bytes);
+    *failed = *failed || (from != NULL && copy == NULL);
+    return copy;
+}
+
+static void
+copy_externs(launch_program *c, const launch_program *p, bool *failed)
+{
+    uint32_t n = p->program->externs.len;
+    c->externs = calloc(n + 1, sizeof *c->externs);
+    *failed = *failed || c->externs == NULL;
+    for (uint32_t i = 0; !*failed && i < n; i++) {
+        const launch_extern *e = &p->externs[i];
+        c->externs[i] = (launch_extern){.op = Py_XNewRef(e->op), .args = Py_XNewRef(e->args), .kwargs = Py_XNewRef(e->kwargs), .effect = e->effect, .packs = e->packs};
+        if (e->library != NULL) {
+            c->externs[i].library = launch_library_new(&e->library->call);
+            *failed = c->externs[i].library == NULL;
+        }
+    }
+}
+
+static void
+copy_program(launch_program *c, const launch_program *p, bool *failed)
+{
+    if (p->program == NULL || *failed)
+        return;
+    c->program = kin_program_copy(p->program);
+    *failed = c->program == NULL;
+    if (*failed)
+        return;
+    copy_externs(c, p, failed);
+    c->ndies = copy_bytes(p->ndies, p->program->ops.len * sizeof *p->ndies, failed);
+    c->dies = calloc(p->program->ops.len + 1, sizeof *c->dies);
+    *failed = *failed || c->dies == NULL;
+    for (uint32_t i = 0; !*failed && i < p->program->ops.len; i++)
+        c->dies[i] = copy_bytes(p->dies[i], p->ndies[i] * sizeof **p->dies, failed);
+}
+
+static launch_give *
+copy_gives(const launch_give *gives, uint32_t n, bool *failed)
+{
+    launch_give *copy = copy_bytes(gives, n * sizeof *gives, failed);
+    for (uint32_t i = 0; copy != NULL && i < n; i++)
+        Py_XINCREF(copy[i].shape);
+    return copy;
+}
+
+static launch_code *
+copy_code(const launch_code *code)
+{
+    launch_code *c = calloc(1, sizeof *c);
+    bool failed = c == NULL;
+    if (failed)
+        return NULL;
+    copy_program(&c->main, &code->main, &failed);
+    copy_program(&c->once, &code->once, &failed);
+    if (code->only_packed != NULL && !failed)
+        c->only_packed = copy_bytes(code->only_packed, code->main.program->buffers.len * sizeof *code->only_packed, &failed);
+    c->outs = copy_bytes(code->outs, code->nouts * sizeof *code->outs, &failed);
+    c->nouts = c->outs == NULL ? 0 : code->nouts;
+    for (uint32_t i = 0; i < c->nouts; i++) {
+        Py_XINCREF(c->outs[i].sizes);
+        Py_XINCREF(c->outs[i].strides);
+    }
+    c->give = copy_gives(code->give, code->ngive, &failed);
+    c->ngive = c->give == NULL ? 0 : code->ngive;
+    c->by_fake = copy_gives(code->by_fake, code->nfakes, &failed);
+    c->nfakes = c->by_fake == NULL ? 0 : code->nfakes;
+    c->input_of = copy_bytes(code->input_of, code->ninputs * sizeof *code->input_of, &failed);
+    c->ninputs = code->ninputs;
+    c->writes = copy_bytes(code->writes, code->nwrites * sizeof *code->writes, &failed);
+    c->nwrites = code->nwrites;
+    c->copes = code->copes;
+    c->loses_nan = code->loses_nan;
+    if (!failed && code->frozen != NULL) {
+        c->frozen = launch_frozen_again(code->frozen);
+        failed = c->frozen == NULL;
+    }
+    if (failed) {
+        launch_code_free(c);
+        return NULL;
+    }
+    return c;
+}
+
+/* -- inputs ----------------------------------------------------------------------------------------------------------------------- */
+
+static bool
+read_inputs(PyObject *const *in, uint32_t n, kin_walk *w)
+{
+    for (uint32_t i = 0; i < n; i++)
+        if (kin_is_tensor(in[i])) {
+            kin_walk_numbers(w, kin_tensor_sizes(in[i]), (uint32_t)kin_tensor_dim(in[i]));
+            kin_walk_numbers(w, kin_tensor_strides(in[i]), (uint32_t)kin_tensor_dim(in[i]));
+        } else if (PyLong_CheckExact(in[i])) {
+            Py_XDECREF(walk_object(w, in[i]));
+        }
+    return !w->failed;
+}
+
+/* -- templates ---------------------------------------------------------------------------------------------------------------------- */
+
+void
+launch_templates_deinit(launch_templates *all)
+{
+    for (uint32_t i = 0; i < all->at.len; i++) {
+        kin_text_deinit(&all->at.at[i]->structure);
+        kin_sizes_free(all->at.at[i]->sizes);
+        free(all->at.at[i]);
+    }
+    kin_vec_deinit(&all->at);
+}
+
+/* The number of the template with this structure, counted from 1; 0: without memory, or there are too many. */
+static uint32_t
+template_of(launch_templates *all, kin_text *structure, uint32_t ninputs, uint32_t nnumbers)
+{
+    enum { MOST = 6 };
+    for (uint32_t i = 0; i < all->at.len; i++) {
+        const kin_text *one = &all->at.at[i]->structure;
+        if (one->len == structure->len && memcmp(one->at, structure->at, one->len) == 0)
+            return i + 1;
+    }
+    launch_template *t = all->at.len < MOST ? calloc(1, sizeof *t) : NULL;
+    if (t == NULL)
+        return 0;
+    t->sizes = kin_sizes_new(ninputs, nnumbers);
+    if (t->sizes == NULL || kin_vec_push(&all->at, t) != KIN_OK) {
+        kin_sizes_free(t->sizes);
+        free(t);
+        return 0;
+    }
+    t->structure = *structure;
+    *structure = (kin_text){0};
+    return all->at.len;
+}
+
+/* What decided on all plans so far but sizes. */
+static uint64_t
+state_of(const kernel_launcher *self)
+{
+    return (uint64_t)self->unfrozen.len << 1 | self->exact_nan;
+}
+
+void
+launch_template_note(kernel_launcher *self, launch_version *version, PyObject *const *in)
+{
+    launch_templates *all = &self->sizes.templates;
+    version->like = 0;
+    if (!launch_sizes_are_on(self) || version->code == NULL || version->code->training != NULL || version->hints.len > 0 || version->no_writes)
+        return;
+    if (all->state != state_of(self)) {
+        for (uint32_t i = 0; i < self->versions.len; i++)
+            self->versions.at[i]->like = 0;
+        launch_templates_deinit(all);
+        all->state = state_of(self);
+    }
+    kin_text structure = {0}, none = {0};
+    kin_walk w = {.structure = &structure}, inputs = {.structure = &none};
+    walk_code(&w, version->code);
+    if (!w.failed && !structure.failed && read_inputs(in, version->signature.n, &inputs))
+        version->like = template_of(all, &structure, inputs.numbers.len, w.numbers.len);
+    if (version->like > 0 && !kin_sizes_add(all->at.at[version->like - 1]->sizes, inputs.numbers.at, w.numbers.at))
+        version->like = 0;
+    version->nnumbers = w.numbers.len;
+    kin_vec_deinit(&w.numbers);
+    kin_vec_deinit(&inputs.numbers);
+    kin_text_deinit(&structure);
+    kin_text_deinit(&none);
+}
+
+bool
+launch_templates_want_more(const kernel_launcher *self)
+{
+    const launch_templates *all = &self->sizes.templates;
+    for (uint32_t i = 0; i < all->at.len; i++)
+        if (kin_sizes_wants_more(all->at.at[i]->sizes))
+            return true;
+    return false;
+}
+
+/* A plan with that structure whose code is there; NULL: none. */
+static const launch_version *
+model_for(const kernel_launcher *self, uint32_t number, PyObject *const *in)
+{
+    for (uint32_t i = self->versions.len; i-- > 0;) {
+        const launch_version *v = self->versions.at[i];
+        if (v->like != number || v->code == NULL || v->again)
+            continue;
+        bool like = launch_signature_fits_ambient(&v->signature);
+        for (uint32_t k = 0; k < v->signature.n && like; k++)
+            like = launch_signature_is_like(&v->signature, k, in[k]);
+        return like ? v : NULL;
+    }
+    return NULL;
+}
+
+static launch_code *
+make_like(const launch_version *model, kin_walk *w)
+{
+    launch_code *code = copy_code(model->code);
+    if (code == NULL)
+        return NULL;
+    walk_code(w, code);
+    if (w->failed || w->next != w->numbers.len) {
+        launch_code_free(code);
+        return NULL;
+    }
+    return code;
+}
+
+bool
+launch_template_make(kernel_launcher *self, launch_version *version, PyObject *const *in)
+{
+    launch_templates *all = &self->sizes.templates;
+    kin_text none = {0};
+    kin_walk inputs = {.structure = &none};
+    if (all->state != state_of(self) || all->at.len == 0 || !read_inputs(in, version->signature.n, &inputs))
+        all = NULL;
+    for (uint32_t t = all == NULL ? 0 : all->at.len; t-- > 0 && version->code == NULL;) {
+        const launch_version *model = model_for(self, t + 1, in);
+        kin_walk w = {0};
+        if (model == NULL || kin_vec_reserve(&w.numbers, model->nnumbers + 1) != KIN_OK)
+            continue;
+        w.numbers.len = model->nnumbers;
+        if (kin_sizes_eval(all->at.at[t]->sizes, inputs.numbers.at, w.numbers.at) && (version->code = make_like(model, &w)) != NULL) {
+            version->like = t + 1;
+            version->nnumbers = model->nnumbers;
+            version->nnative = model->nnative;
+            version->nextern = model->nextern;
+            version->lower = model->lower;
+            version->rewrite = model->rewrite;
+            version->libraries = model->libraries;
+            version->stats.kernels = version->stats.from_memory = model->stats.kernels;
+        }
+        kin_vec_deinit(&w.numbers);
+    }
+    kin_vec_deinit(&inputs.numbers);
+    kin_text_deinit(&none);
+    return version->code != NULL;
+}
+
+/* -- verified ------------------------------------------------------------------------------------------------------------------ */
+
+bool
+launch_template_is_right(const launch_version *version, const launch_version *made, kin_text *why)
+{
+    kin_text structures[2] = {{0}, {0}};
+    kin_walk a = {.structure = &structures[0]}, b = {.structure = &structures[1]};
+    bool right = made->code != NULL, same = false;
+    if (right) {
+        walk_code(&a, version->code);
+        walk_code(&b, made->code); /* what is stored, say, may be chosen in another way for these sizes: then there is nothing to compare */
+        same = structures[0].len == structures[1].len && memcmp(structures[0].at, structures[1].at, structures[0].len) == 0;
+    } else {
+        kin_text_addf(why, "there is no plan for these sizes: %s", made->reason);
+    }
+    for (uint32_t i = 0; i < a.numbers.len && same && right; i++)
+        if (i >= b.numbers.len || a.numbers.at[i] != b.numbers.at[i]) {
+            kin_text_addf(why, "number %u is %lld, not %lld", i, (long long)a.numbers.at[i], (long long)(i < b.numbers.len ? b.numbers.at[i] : 0));
+            right = false;
+        }
+    for (unsigned k = 0; k < 2; k++)
+        kin_text_deinit(&structures[k]);
+    kin_vec_deinit(&a.numbers);
+    kin_vec_deinit(&b.numbers);
+    return right;
+}
+
+/* -- ahead --------------------------------------------------------------------------------------------------------------------- */
+
+/* An input like this one with other sizes, or another int: new reference. Nobody reads what is in it. */
+static PyObject *
+input_like(PyObject *obj, const int64_t *numbers, uint32_t *next)
+{
+    kin_dtype dtype;
+    if (PyLong_CheckExact(obj))
+        return PyLong_FromLongLong(numbers[(*next)++]);
+    if (!kin_is_tensor(obj))
+        return Py_NewRef(obj);
+    uint32_t ndim = (uint32_t)kin_tensor_dim(obj);
+    const int64_t *sizes = numbers + *next, *strides = sizes + ndim;
+    size_t row = ndim * sizeof *sizes;
+    *next += 2 * ndim;
+    if (memcmp(sizes, kin_tensor_sizes(obj), row) == 0 && memcmp(strides, kin_tensor_strides(obj), row) == 0)
+        return Py_NewRef(obj);
+    return kin_tensor_dtype(obj, &dtype) ? kin_tensor_new(dtype, ndim, sizes, strides, false) : NULL;
+}
+
+PyObject **
+launch_template_ahead(kernel_launcher *self, const launch_version *version, PyObject *const *in)
+{
+    uint32_t n = version->signature.n, next = 0, made = 0;
+    kin_text none = {0};
+    kin_walk inputs = {.structure = &none};
+    PyObject **ahead = NULL;
+    if (version->like > 0 && read_inputs(in, n, &inputs) && kin_sizes_ahead(self->sizes.templates.at.at[version->like - 1]->sizes, inputs.numbers.at))
+        ahead = calloc(n + 1, sizeof *ahead);
+    for (; ahead != NULL && made < n; made++)
+        if ((ahead[made] = input_like(in[made], inputs.numbers.at, &next)) == NULL || !launch_signature_is_like(&version->signature, made, ahead[made]))
+            break;
+    if (ahead != NULL && made < n) {
+        launch_template_forget(ahead, n);
+        ahead = NULL;
+    }
+    PyErr_Clear();
+    kin_vec_deinit(&inputs.numbers);
+    kin_text_deinit(&none);
+    return ahead;
+}
+
+void
+launch_template_forget(PyObject **ahead, uint32_t n)
+{
+    for (uint32_t i = 0; ahead != NULL && i < n; i++)
+        Py_XDECREF(ahead[i]);
+    free(ahead);
+}
