@@ -223,8 +223,7 @@ time. Refused with a sentence: free-threaded builds, CPython's own JIT switched 
 
 TAIL = """
 Coroutines and asynchronous generators stay opaque steps on all versions: right, and not part of graphs. `except*`, class bodies, type
-parameters and templates end a recording where they stand, and CPython runs the rest of the call; so do with statements whose body raises
-on 3.14.
+parameters and templates end a recording where they stand, and CPython runs the rest of the call.
 
 ## Wheels
 

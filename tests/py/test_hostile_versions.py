@@ -1,7 +1,9 @@
 """Interpreters and builds of PyTorch that Kintsugi does not know: a sentence says so, results are eager's, the program ends as it would."""
 import os
+import pathlib
 import subprocess
 import sys
+import sysconfig
 import textwrap
 
 import pytest
@@ -55,6 +57,71 @@ def test_wrong_abi_tag():
         import sys
         sys.modules["kintsugi._kintsugi"] = None
     """)
+
+
+PACKAGE = pathlib.Path(__import__("kintsugi").__file__).parent
+OWN = "_kintsugi" + sysconfig.get_config_var("EXT_SUFFIX")
+
+
+def package_with(folder, write):
+    """A package whose extension, under the name that this interpreter looks for, is what `write` makes of the path."""
+    place = folder / "kintsugi"
+    place.mkdir()
+    for path in PACKAGE.iterdir():
+        if path.suffix not in (".so", ".pyc"):
+            (place / path.name).symlink_to(path)
+    write(place / OWN)
+    return str(folder)
+
+
+@pytest.mark.parametrize("content", [b"", b"no library" * 1000])
+def test_extension_that_is_no_library(content, tmp_path):
+    runs_eagerly("does not fit this interpreter", PYTHONPATH=package_with(tmp_path, lambda path: path.write_bytes(content)))
+
+
+def test_extension_of_another_version(tmp_path):
+    """Builds for several versions lie side by side; one that carries another's name either cannot be loaded or says what it is."""
+    others = sorted(path for path in PACKAGE.glob("_kintsugi.cpython-*.so") if path.name != OWN)
+    if not others:
+        pytest.skip("no build for another version is here")
+    for number, other in enumerate(others):
+        folder = tmp_path / str(number)
+        folder.mkdir()
+        runs_eagerly("does not fit this interpreter", PYTHONPATH=package_with(folder, lambda path: path.symlink_to(other.resolve())))
+
+
+CALLS = """
+import warnings
+{}
+import torch, kintsugi
+
+def callee(xs):
+    return [x + 1 for x in xs]
+
+def f(x):
+    return sum(callee([x, x * 2])) * 3
+
+def g(x):
+    return torch.relu(x).sum()
+
+cf, cg = kintsugi.compile(f), kintsugi.compile(g)
+for i in range(5):
+    x = torch.arange(6.0) - i
+    assert torch.equal(cf(x), f(x)) and torch.equal(cg(x), g(x))
+print([kintsugi.stats(c)["replays"] for c in (cf, cg)])
+"""
+
+
+@pytest.mark.parametrize("opcode, replays", [("LIST_APPEND", "[4, 4]"), ("LOAD_GLOBAL", "[0, 0]"), ("LIST_EXTEND", "[4, 4]")])
+@pytest.mark.parametrize("before", ["", "warnings.simplefilter('error')"])
+def test_unknown_opcode(opcode, replays, before):
+    """One that a micro release brings: the functions that have it run eagerly, called from a recording or compiled themselves; one sentence names it."""
+    child = subprocess.run([sys.executable, "-c", CALLS.format(before)], capture_output=True, text=True, timeout=300,
+                           env={**os.environ, "KIN_SIMULATE_UNKNOWN_OPCODE": opcode})
+    assert child.returncode == 0, child.stderr
+    assert child.stdout.strip() == replays
+    said = opcode != "LIST_EXTEND" and not before
+    assert child.stderr.count("has an instruction that this build for CPython") == said
 
 
 @pytest.mark.parametrize("change, sentence", [

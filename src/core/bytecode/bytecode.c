@@ -151,6 +151,15 @@ decode_one(kin_py_version version, const uint8_t *bytes, uint32_t nbytes, kin_in
     return in->next <= nbytes ? KIN_OK : KIN_BREAK;
 }
 
+int
+kin_code_find_unknown(kin_py_version version, const uint8_t *bytes, uint32_t nbytes)
+{
+    for (uint32_t at = 0; at + 2 <= nbytes; at += 2 + 2u * native_of(version, bytes[at])->caches)
+        if (native_of(version, bytes[at])->op == KIN_OP_NONE)
+            return bytes[at];
+    return -1;
+}
+
 static kin_status
 decode_all(kin_code *c, const uint8_t *bytes)
 {

@@ -65,6 +65,8 @@ typedef struct {
 kin_status kin_code_init(kin_code *c, kin_py_version version, const uint8_t *bytes, uint32_t nbytes,
                          const uint8_t *table, uint32_t ntable) KIN_MUST_CHECK;
 void kin_code_deinit(kin_code *c);
+/* The number of the first opcode that the tables of that version do not have; -1: they have all. */
+int kin_code_find_unknown(kin_py_version version, const uint8_t *bytes, uint32_t nbytes);
 
 /* The instruction that the byte offset belongs to (its prefixes and caches included); NULL behind the end. */
 static inline const kin_instr *

@@ -4,7 +4,9 @@
 
 #include "py/compat/extra.h"
 #include <opcode.h>
+#include <stdio.h>
 #include <stdlib.h>
+#include <string.h>
 
 /* BINARY_OP numbers its operators as kin_binary does. */
 _Static_assert((int)KIN_BINARY_ADD == NB_ADD && (int)KIN_BINARY_REMAINDER == NB_REMAINDER && (int)KIN_BINARY_XOR == NB_XOR &&
@@ -34,6 +36,39 @@ have_index(void)
     return extra_index >= 0;
 }
 
+static const kin_py_version running = (kin_py_version)(PY_MAJOR_VERSION * 100 + PY_MINOR_VERSION);
+
+/* Tests: what is done where the interpreter has an opcode that the tables do not know. Its number, or -1. */
+static int
+find_simulated(const kin_code *kc)
+{
+    const char *name = getenv("KIN_SIMULATE_UNKNOWN_OPCODE");
+    for (uint32_t i = 0; name != NULL && i < kc->ninstr; i++)
+        if (strcmp(kin_op_name((kin_op)kc->instrs[i].op), name) == 0)
+            return kc->instrs[i].native;
+    return -1;
+}
+
+/* A micro release or a tool may have brought instructions that the tables do not know. The first is remembered, to be told once. */
+static char unknown[300];
+
+static void
+remember_unknown(PyCodeObject *code, int opcode)
+{
+    if (opcode < 0 || unknown[0] != '\0')
+        return;
+    const char *name = PyUnicode_AsUTF8(code->co_qualname), *file = PyUnicode_AsUTF8(code->co_filename);
+    snprintf(unknown, sizeof unknown, "%.80s (%.120s:%d) has an instruction that this build for CPython %.20s does not know (opcode %d)",
+             name != NULL ? name : "?", file != NULL ? file : "?", code->co_firstlineno, PY_VERSION, opcode);
+    PyErr_Clear();
+}
+
+const char *
+rec_code_unknown(void)
+{
+    return unknown[0] != '\0' ? unknown : NULL;
+}
+
 static kin_code *
 decode(PyCodeObject *code)
 {
@@ -41,10 +76,18 @@ decode(PyCodeObject *code)
     kin_code *kc = calloc(1, sizeof *kc);
     kin_status st = KIN_NOMEM;
     if (bytes != NULL && kc != NULL)
-        st = kin_code_init(kc, (kin_py_version)(PY_MAJOR_VERSION * 100 + PY_MINOR_VERSION),
+        st = kin_code_init(kc, running,
                            (const uint8_t *)PyBytes_AS_STRING(bytes), (uint32_t)PyBytes_GET_SIZE(bytes),
                            (const uint8_t *)PyBytes_AS_STRING(code->co_exceptiontable),
                            (uint32_t)PyBytes_GET_SIZE(code->co_exceptiontable));
+    int simulated = st == KIN_OK ? find_simulated(kc) : -1;
+    if (simulated >= 0) {
+        kin_code_deinit(kc);
+        st = KIN_BREAK;
+    }
+    if (st == KIN_BREAK)
+        remember_unknown(code, simulated >= 0 ? simulated : kin_code_find_unknown(running, (const uint8_t *)PyBytes_AS_STRING(bytes),
+                                                                                  (uint32_t)PyBytes_GET_SIZE(bytes)));
     Py_XDECREF(bytes);
     PyErr_Clear();
     if (st != KIN_OK) {

@@ -7,5 +7,7 @@
 
 /* NULL when the code cannot be decoded. The result lives as long as the code object. */
 const kin_code *rec_code_of(PyCodeObject *code);
+/* What could not be decoded first, as a sentence; NULL: everything could be. */
+const char *rec_code_unknown(void);
 
 #endif

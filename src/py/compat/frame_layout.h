@@ -19,6 +19,8 @@
 
 #include <stdint.h>
 
+#include "py/compat/kinds.h"
+
 static inline PyCodeObject *
 layout_code(const _PyInterpreterFrame *f)
 {
@@ -126,13 +128,13 @@ layout_set_top(_PyInterpreterFrame *f, int n)
 #endif
 }
 
-/* Entry i, borrowed; NULL: nothing is there, or a number that stands for itself (3.14). */
+/* Entry i, borrowed; NULL: nothing is there. */
 static inline PyObject *
 layout_value(const _PyInterpreterFrame *f, int i)
 {
 #if PY_VERSION_HEX >= 0x030E0000
-    uintptr_t bits = f->localsplus[i].bits;
-    return (bits & 3) == 3 ? NULL : (PyObject *)(bits & ~(uintptr_t)3);
+    return PyStackRef_IsTaggedInt(f->localsplus[i]) ? kin_offset_object(PyStackRef_UntagInt(f->localsplus[i]))
+                                                    : (PyObject *)(f->localsplus[i].bits & ~(uintptr_t)3);
 #else
     return f->localsplus[i];
 #endif
@@ -143,6 +145,12 @@ static inline void
 layout_put(_PyInterpreterFrame *f, int i, PyObject *value)
 {
 #if PY_VERSION_HEX >= 0x030E0000
+    intptr_t unit;
+    if (value != NULL && kin_offset_check(value, &unit)) {
+        f->localsplus[i] = PyStackRef_TagInt(unit);
+        Py_DECREF(value);
+        return;
+    }
     f->localsplus[i] = value == NULL ? PyStackRef_NULL : PyStackRef_FromPyObjectSteal(value);
 #else
     f->localsplus[i] = value;

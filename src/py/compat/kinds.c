@@ -4,6 +4,7 @@
 
 #include <internal/pycore_call.h>
 #include <internal/pycore_dict.h>
+#include <string.h>
 
 static vectorcallfunc
 find_plain_call(void)
@@ -78,3 +79,83 @@ kin_callable_name(PyObject *callable)
         PyErr_Clear();
     return name != NULL ? name : "";
 }
+
+/* -- places of raises -------------------------------------------------------------------------------------------------- */
+
+#if PY_VERSION_HEX >= 0x030E0000
+
+typedef struct {
+    PyObject_HEAD
+    intptr_t unit;
+} offset_object;
+
+static PyObject *
+describe(PyObject *self)
+{
+    return PyUnicode_FromFormat("<instruction %zd>", (Py_ssize_t)((offset_object *)self)->unit);
+}
+
+static PyTypeObject offset_type = {
+    PyVarObject_HEAD_INIT(NULL, 0)
+    .tp_name = "kintsugi._kintsugi.offset",
+    .tp_basicsize = sizeof(offset_object),
+    .tp_flags = Py_TPFLAGS_DEFAULT | Py_TPFLAGS_DISALLOW_INSTANTIATION,
+    .tp_repr = describe,
+};
+
+/* One for each number that was seen, at its place. */
+static struct {
+    offset_object **at;
+    intptr_t room;
+} known;
+
+static bool
+make_room(intptr_t unit)
+{
+    if (unit < known.room)
+        return true;
+    intptr_t room = unit + unit / 2 + 64;
+    offset_object **at = PyMem_RawRealloc(known.at, (size_t)room * sizeof *at);
+    if (at == NULL)
+        return false;
+    memset(at + known.room, 0, (size_t)(room - known.room) * sizeof *at);
+    known.at = at;
+    known.room = room;
+    return true;
+}
+
+static offset_object *
+make(intptr_t unit)
+{
+    if (!(offset_type.tp_flags & Py_TPFLAGS_READY) && PyType_Ready(&offset_type) < 0) {
+        PyErr_Clear();
+        return NULL;
+    }
+    offset_object *made = PyMem_RawMalloc(sizeof *made); /* never freed, so it is of no allocator that looks for what is left */
+    if (made != NULL) {
+        PyObject_Init((PyObject *)made, &offset_type);
+        made->unit = unit;
+    }
+    return made;
+}
+
+PyObject *
+kin_offset_object(intptr_t unit)
+{
+    if (unit < 0 || unit > INT32_MAX || !make_room(unit))
+        return NULL;
+    if (known.at[unit] == NULL)
+        known.at[unit] = make(unit);
+    return (PyObject *)known.at[unit];
+}
+
+bool
+kin_offset_check(PyObject *obj, intptr_t *unit)
+{
+    if (!Py_IS_TYPE(obj, &offset_type))
+        return false;
+    *unit = ((offset_object *)obj)->unit;
+    return true;
+}
+
+#endif

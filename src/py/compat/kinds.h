@@ -4,6 +4,7 @@
 
 #include <Python.h>
 #include <stdbool.h>
+#include <stdint.h>
 
 /* Does a call of this function run its code in the evaluator, and nothing of somebody else's before it? */
 bool kin_function_is_plain(PyObject *func);
@@ -22,5 +23,17 @@ kin_weakref_object(PyObject *ref)
 PyObject *kin_checked_result(PyThreadState *ts, PyObject *callee, PyObject *result);
 /* The dict that a view of keys, values or items looks at, borrowed. */
 PyObject *kin_view_dict(PyObject *view);
+
+/* The place of the instruction that raised, as it lies below an exception on the stack of values (handlers with `lasti`).
+ *
+ * It is an int up to 3.13. From 3.14 on it is a tagged number, no object; here an object stands for it, one for each number and alive for
+ * ever, so that a recording handles it like any other constant: reading a frame gives that object, writing it into a frame
+ * gives the tagged number. No program can reach it: only RERAISE looks there.
+ */
+#if PY_VERSION_HEX >= 0x030E0000
+/* Borrowed; NULL (no exception is set): without memory. */
+PyObject *kin_offset_object(intptr_t unit);
+bool kin_offset_check(PyObject *obj, intptr_t *unit);
+#endif
 
 #endif

@@ -73,6 +73,16 @@ compare_running_frame(void)
     return moved;
 }
 
+/* A file that carries the name of another version is found by it, and may even be loaded. */
+bool
+kin_layout_is_this_version(void)
+{
+    if (Py_Version >> 16 == PY_VERSION_HEX >> 16)
+        return true;
+    PyErr_Format(PyExc_ImportError, "this build is for CPython %d.%d, and this is CPython %.20s", PY_MAJOR_VERSION, PY_MINOR_VERSION, Py_GetVersion());
+    return false;
+}
+
 bool
 kin_layout_check(void)
 {

@@ -4,6 +4,8 @@
 
 #include <stdbool.h>
 
+/* False and ImportError: the extension was built for another minor version. Called before anything else. */
+bool kin_layout_is_this_version(void);
 /* With the GIL, called from running Python code. False and ImportError: nothing may be recorded here. */
 bool kin_layout_check(void);
 

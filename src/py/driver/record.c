@@ -580,8 +580,9 @@ complete_recording(rec *r)
         join_side_trace(r);
     if (!r->failed && (kin_trace_finish(&v->trace) != KIN_OK || kin_guard_build(v) != KIN_OK))
         r->failed = true;
+    bool decoded = rec_code_of((PyCodeObject *)((PyFunctionObject *)v->func)->func_code) != NULL;
     if (r->failed && r->result->reason[0] == '\0')
-        snprintf(r->result->reason, sizeof r->result->reason, "the recording could not be completed");
+        snprintf(r->result->reason, sizeof r->result->reason, decoded ? "the recording could not be completed" : "it has an instruction that is not known");
     r->result->ninstr = r->ninstr;
 }
 

@@ -3,6 +3,7 @@
 #include "py/aten/modes.h"
 #include "py/aten/tensor.h"
 #include "py/backend/custom.h"
+#include "py/compat/codes.h"
 #include "py/compat/imports.h"
 #include "py/guardeval/guard.h"
 #include "py/module/call_priv.h"
@@ -22,6 +23,22 @@ warn_unusable(void)
     PyObject *type, *error, *traceback;
     PyErr_Fetch(&type, &error, &traceback);
     if (PyErr_WarnFormat(PyExc_RuntimeWarning, 1, "kintsugi runs everything eagerly: %S", error != NULL ? error : Py_None) < 0)
+        PyErr_Clear(); /* warnings are errors here; ours is no reason for the program to end */
+    PyErr_Restore(type, error, traceback);
+}
+
+/* Said once: code with an instruction that is not known is not recorded. */
+static void
+warn_unknown_code(void)
+{
+    static bool said;
+    const char *what = rec_code_unknown();
+    if (said || what == NULL)
+        return;
+    said = true;
+    PyObject *type, *error, *traceback;
+    PyErr_Fetch(&type, &error, &traceback);
+    if (PyErr_WarnFormat(PyExc_RuntimeWarning, 1, "kintsugi runs some code eagerly: %s", what) < 0)
         PyErr_Clear(); /* warnings are errors here; ours is no reason for the program to end */
     PyErr_Restore(type, error, traceback);
 }
@@ -381,6 +398,7 @@ record(call_state *c, PyObject *cause)
     kin_log_record(self->state, self->name, shown_code(self, code), entry, &result);
     if (result.health != KIN_RECORD_SOUND)
         kin_log_bug(self->state, self->name, "record", result.reason);
+    warn_unknown_code();
     if (type == NULL && !lower(c, code, entry, random, &value))
         Py_CLEAR(value);
     else

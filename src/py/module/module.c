@@ -600,5 +600,7 @@ PyMODINIT_FUNC PyInit__kintsugi(void);
 PyMODINIT_FUNC
 PyInit__kintsugi(void)
 {
+    if (!kin_layout_is_this_version()) /* before anything of it is used */
+        return NULL;
     return PyModuleDef_Init(&module_def);
 }

@@ -1,5 +1,6 @@
 /* Calls: what is called, inlining of Python functions (argument binding included), and calls left as steps. */
 #include "core/diag/breaks.h"
+#include "py/compat/codes.h"
 #include "py/compat/kinds.h"
 #include "py/objects/objects.h"
 #include "py/torchcalls/skip.h"
@@ -191,7 +192,7 @@ rec_can_inline(rec *r, PyObject *func)
         return false;
     if (code->co_flags & (CO_GENERATOR | CO_COROUTINE | CO_ASYNC_GENERATOR))
         return false;
-    return (code->co_flags & CO_OPTIMIZED) && !rec_skips_function(func);
+    return (code->co_flags & CO_OPTIMIZED) && !rec_skips_function(func) && rec_code_of(code) != NULL;
 }
 
 bool

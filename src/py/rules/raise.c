@@ -338,7 +338,7 @@ rec_catch(rec *r, rec_frame *f, uint32_t offset)
     const kin_handler *h = kin_code_handler(f->kc, f->in->op_offset);
     PyObject **stack = kin_watch_localsplus(f->f) + f->nlocals;
     bool known = h != NULL && h->target == offset && !r->foreign;
-    if (!known || (h->lasti && stack[h->depth] == NULL)) { /* from 3.14 on the offset is no object, so no snapshot could hold it */
+    if (!known || (h->lasti && stack[h->depth] == NULL)) {
         rec_exception_escapes(r, r->info.at[exc].raised);
         return;
     }

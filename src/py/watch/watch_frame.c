@@ -10,6 +10,7 @@
 
 #include <stdlib.h>
 
+#include "py/compat/kinds.h"
 #include "py/watch/watch.h"
 
 #if PY_VERSION_HEX >= 0x030E0000
@@ -55,8 +56,15 @@ kin_watch_func(struct _PyInterpreterFrame *f)
 
 #if PY_VERSION_HEX >= 0x030E0000
 
-/* References carry tag bits: what is given out is a copy without them, good until the next call. Small integers that
- * stand for themselves (the offset below an exception) are no objects: NULL. */
+/* Above the top of the stack there may be anything. */
+static PyObject *
+offset_in(PyCodeObject *code, intptr_t unit)
+{
+    return unit < Py_SIZE(code) ? kin_offset_object(unit) : NULL;
+}
+
+/* References carry tag bits: what is given out is a copy without them, good until the next call. For the
+ * tagged number below an exception stands its object. */
 PyObject **
 kin_watch_localsplus(struct _PyInterpreterFrame *f)
 {
@@ -72,8 +80,8 @@ kin_watch_localsplus(struct _PyInterpreterFrame *f)
         room = n;
     }
     for (int i = 0; i < n; i++) {
-        uintptr_t bits = f->localsplus[i].bits;
-        copy[i] = (bits & 3) == 3 ? NULL : (PyObject *)(bits & ~(uintptr_t)3);
+        _PyStackRef ref = f->localsplus[i];
+        copy[i] = PyStackRef_IsTaggedInt(ref) ? offset_in(code, PyStackRef_UntagInt(ref)) : (PyObject *)(ref.bits & ~(uintptr_t)3);
     }
     return copy;
 }
