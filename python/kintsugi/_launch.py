@@ -26,6 +26,7 @@ KEYS = 1024  # kinds of inputs of which is known what serves them
 _ALL = "all"
 _NOTHING = object()
 _len_function_modes = torch._C._len_torch_function_stack
+_set_grad_enabled = torch._C._set_grad_enabled
 _len_dispatch_modes = torch._C._len_torch_dispatch_stack
 
 
@@ -67,7 +68,7 @@ class Subgraph:
     """One graph: what the backend made of it, by the metadata of its inputs. Answers None to be run step by step."""
 
     __slots__ = ("backend", "graph", "numbers", "entries", "inputs", "gm", "name", "entry", "number", "count", "pure", "made", "nmade",
-                 "sizes", "dynamic", "waiting", "shapes")
+                 "sizes", "dynamic", "waiting", "shapes", "grad")
 
     def __init__(self, backend, graph, numbers, dynamic, name, entry, number):
         self.backend, self.name = backend, name
@@ -78,6 +79,8 @@ class Subgraph:
         self.gm = None
         self.count = len(graph["outputs"])
         self.pure = not any(map(_changes_something, graph["nodes"]))
+        switches = [node["args"][0] for node in graph["nodes"] if node["callable"] is _set_grad_enabled]
+        self.grad = switches[-1] if switches else None  # what it leaves gradients switched to
         self.made = {}
         self.nmade = 0
         self.sizes = _symbols.OpenSizes(self.entries, dynamic)
@@ -88,6 +91,17 @@ class Subgraph:
     def __call__(self, *inputs):
         if _len_function_modes() or _len_dispatch_modes():
             return None
+        if self.grad is None:
+            return self._run(inputs)
+        leaves = torch.is_grad_enabled()
+        try:
+            made = self._run(inputs)
+            leaves = leaves if made is None else self.grad
+        finally:
+            _set_grad_enabled(leaves)
+        return made
+
+    def _run(self, inputs):
         key = tuple(map(_describe, inputs))
         fn = self.made.get(key, _NOTHING)
         if fn is _NOTHING:
@@ -161,6 +175,10 @@ class Subgraph:
             self.note("the functions of its operators were recorded for other sizes")
             return None
         self.nmade += 1
+        with torch.set_grad_enabled(torch.is_grad_enabled()):  # who runs the graph's nodes may leave gradients switched
+            return self._compile(inputs)
+
+    def _compile(self, inputs):
         symbolic = self._find_symbols(inputs) if self.shapes is None else None
         start = time.perf_counter_ns()
         try:
@@ -315,7 +333,7 @@ def only_compute(graphs):
 
 def _changes_something(node):
     """Could running the call twice differ from running it once? In doubt, yes."""
-    if node["callable"] in _ASSERTIONS:
+    if node["callable"] in _ASSERTIONS or node["callable"] is _set_grad_enabled:
         return False
     name = node["target"].rpartition(".")[2] if node["op"] != "operator" else ""
     known = getattr(node["callable"], "__name__", name)

@@ -133,6 +133,8 @@ joins_calls(const finder *f, uint32_t i)
 {
     const kin_step *s = &f->in->t->steps.at[i];
     bool number = kin_step_does(s, KIN_FROM_DATA) && (s->kind != KIN_STEP_CALL || kin_step_does(s, KIN_ASKS));
+    if (kin_step_does(s, KIN_GRAD_MODE) && !f->open)
+        return false; /* nothing of the graph is put off: it switches where it stands */
     return kin_subgraph_calls(s) && !(number && f->in->how == KIN_SUBGRAPHS_WIDE);
 }
 

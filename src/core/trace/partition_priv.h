@@ -39,6 +39,7 @@ typedef struct {
     uint32_t store, newest; /* the first and the last deferred store; 0: none is */
     bool into_dict;         /* one of them goes into a dict that others may have, too */
     uint32_t into_own;      /* the step that made the oldest dict of the program's own that one of them goes into; 0: none does */
+    bool switched;          /* one of the calls switches gradients: what asks for that must not run before them */
     bool barrier;           /* an earlier call may raise: that the step at hand ran must not be observable */
     const char *why;        /* of the step that ended the subgraph */
 } kin_partitioner;

@@ -13,7 +13,7 @@ kin_roles_begin(kin_partitioner *p, uint32_t subgraph, uint32_t first)
     p->subgraph = subgraph;
     p->first = p->last_call = first;
     p->reads = p->store = p->newest = p->into_own = 0;
-    p->into_dict = false;
+    p->into_dict = p->switched = false;
 }
 
 /* -- values ----------------------------------------------------------------------------------------------------- */
@@ -142,6 +142,7 @@ kin_roles_call(kin_partitioner *p, uint32_t step)
     for (uint32_t a = 0; a < s->nargs; a++)
         reach(p, args_of(p, s)[a], 0);
     kin_roles_defer(p, step, KIN_ROLE_CALL, KIN_MADE_DEFERRED);
+    p->switched = p->switched || kin_step_does(s, KIN_GRAD_MODE);
     p->last_call = step;
     return true;
 }
@@ -256,7 +257,7 @@ switches_grad(const kin_partitioner *p, uint32_t step)
 static bool
 asks_settings(const kin_partitioner *p, const kin_step *s)
 {
-    bool asks = kin_step_does(s, KIN_SETTINGS);
+    bool asks = kin_step_does(s, KIN_SETTINGS) && !(p->switched && kin_step_does(s, KIN_GIVES_GRAD));
     for (uint32_t a = 1; a < s->nargs; a++)
         asks = asks && p->t->vals.at[args_of(p, s)[a]].kind == KIN_VAL_CONST;
     return asks;

@@ -40,6 +40,7 @@ typedef struct {
     PyObject *mode;
     PyObject *inference;  /* guard that leaves inference mode; NULL: not in it */
     PyObject *warnings, *show; /* the module, and how it shows a warning */
+    bool grad;            /* are gradients on? Steps may switch them */
 } surroundings;
 
 /* In place of warnings._showwarnmsg: a subgraph that warns is run by its steps. */
@@ -110,6 +111,7 @@ restore(surroundings *s)
         kin_mode_end(s->mode);
         Py_DECREF(s->mode);
     }
+    kin_grad_set(s->grad);
     if (s->inference != NULL) {
         done = PyObject_CallMethod(s->inference, "__exit__", "OOO", Py_None, Py_None, Py_None);
         Py_XDECREF(done);
@@ -718,7 +720,7 @@ kin_capture_run(const kin_entry *v, const kin_subgraph *subgraph, PyObject *cons
     stepper x = {.c.out = out, .c.hints = hints, .c.may_write = (may & KIN_CAPTURE_WRITES) != 0,
                  .c.joint = (may & KIN_CAPTURE_JOINT) != 0, .layers = (may & KIN_CAPTURE_LAYERS) != 0, .v = v, .t = &v->trace,
                  .subgraph = subgraph, .in = in, .gradients = (may & KIN_CAPTURE_GRADIENTS) != 0, .data = (may & KIN_CAPTURE_DATA) != 0, .c.other_data = (may & KIN_CAPTURE_OTHER_DATA) != 0};
-    surroundings around = {0};
+    surroundings around = {.grad = kin_grad_enabled()};
     bool warned = false, ok = false;
     *out = (kin_capture){.graph = kin_aten_new(), .fakes = PyList_New(0)};
     out->out = calloc(subgraph->nout + 1, sizeof *out->out);
@@ -790,7 +792,7 @@ kin_launch
 kin_capture_do(const kin_entry *v, const kin_subgraph *subgraph, PyObject *const *in, PyObject **out, double *ns)
 {
     stepper x = {.v = v, .t = &v->trace, .subgraph = subgraph, .in = in};
-    surroundings around = {0};
+    surroundings around = {.grad = kin_grad_enabled()};
     kin_warning_catch catch;
     bool warned = false;
     kin_warnings_begin(&catch);

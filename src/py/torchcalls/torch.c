@@ -337,6 +337,31 @@ is_inplace(const char *name)
 
 /* -- ambient state ---------------------------------------------------------------------------------------------------- */
 
+/* What the recording has switched gradients to; -1: nothing, or it is not known. */
+static int
+switched_grad(rec *r)
+{
+    for (uint32_t i = r->t->steps.len; r->ambient && r->region == NULL && i > 0; i--) {
+        const kin_step *s = &r->t->steps.at[i - 1];
+        bool acts = s->kind == KIN_STEP_CALL && s->flags & KIN_STEP_EFFECT && !(s->flags & KIN_STEP_TORCH);
+        if (kin_step_does(s, KIN_GRAD_MODE)) {
+            PyObject *on = s->nargs == 2 && rec_is_const(r, r->t->vids.at[s->args + 1]) ? O(r, r->t->vids.at[s->args + 1]) : NULL;
+            return on == Py_True ? 1 : on == Py_False ? 0 : -1;
+        }
+        if (s->flags & KIN_STEP_OPAQUE || s->kind == KIN_STEP_RETURN || s->kind == KIN_STEP_EXIT || (acts && !kin_step_does(s, KIN_SETTINGS) && !kin_step_does(s, KIN_OF_FIRST)))
+            return -1;
+    }
+    return -1;
+}
+
+/* Does it switch gradients on or off, as is known? Then it is a node of graphs that others compile: a graph goes on behind it. */
+static bool
+switches_grad(rec *r, const rec_args *a)
+{
+    return !r->opt->kernels && (rec_callable_effects(O(r, a->callee)) & KIN_GRAD_MODE) && a->npos == 1 && a->nkw == 0 && rec_is_const(r, a->args[0]) &&
+           PyBool_Check(O(r, a->args[0]));
+}
+
 /* Ambient state not yet changed by the recording is an entry fact: the getter, its arguments and its answer. */
 static bool
 call_getter(rec *r, kin_vid callee, const kin_vid *args, uint32_t npos, int ndrop)
@@ -481,6 +506,11 @@ call_torch_c(rec *r, const rec_args *a)
     r->unchecked = strstr(name, "torch_function") != NULL;
     if (rec_callable_knows(obj, KIN_KNOWS_ENTRY) && a->nkw == 0 && call_getter(r, a->callee, a->args, a->npos, a->ndrop))
         return true;
+    if ((rec_callable_effects(obj) & KIN_GIVES_GRAD) && a->npos + a->nkw == 0 && switched_grad(r) >= 0) {
+        rec_drop(r, a->ndrop);
+        rec_await_const(r);
+        return true;
+    }
     if (strncmp(name, "_has_torch_function", 19) == 0) {
         for (uint32_t i = 0; i < a->npos; i++)
             if (VIRTUAL(r, a->args[i]) == NULL && !rec_is_const(r, a->args[i]))
@@ -491,7 +521,7 @@ call_torch_c(rec *r, const rec_args *a)
     }
     if (is_ambient_function(obj, r, a->args, a->npos + a->nkw)) {
         r->ambient = r->ambient || !rec_callable_knows(obj, KIN_KNOWS_NO_CHANGE);
-        rec_call_step(r, a, KIN_STEP_EFFECT, -1);
+        rec_call_step(r, a, switches_grad(r, a) ? KIN_STEP_EFFECT | KIN_STEP_TORCH : KIN_STEP_EFFECT, -1);
         return true;
     }
     if (call_metadata(r, a))
