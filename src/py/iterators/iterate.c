@@ -5,11 +5,28 @@
 #include "py/models/models.h"
 #include "py/objects/objects.h"
 
+/* Is what is gone over for a generator expression over tensors, which C code may resume? Nothing can be left in its middle. */
+static bool
+is_for_generator(rec *r)
+{
+    kin_vid below = r->top->sp > 1 ? rec_peek(r, 1) : 0;
+    PyObject *fn = below != 0 ? O(r, below) : NULL;
+    return r->region != NULL || (fn != NULL && PyFunction_Check(fn) && ((PyCodeObject *)((PyFunctionObject *)fn)->func_code)->co_flags & CO_GENERATOR &&
+                                 (rec_function_has_tensor(r, below) || rec_holds_tensor(r, rec_peek(r, 0), 0)));
+}
+
 void
 rec_op_get_iter(rec *r)
 {
     kin_vid vid = rec_peek(r, 0);
-    if (rec_iter_of(r, vid, 1))
+    /* in a side trace, tensors of a tuple made before it are read by path once there is a new epoch, which cannot begin in the generator */
+    bool apart = r->region == NULL && rec_is_step_tuple(r, vid) && !rec_is_graph_tuple(r, vid) && is_for_generator(r);
+    if (rec_iter_of(r, vid, 1)) {
+        if (apart)
+            rec_end_epoch(r);
+        return;
+    }
+    if (is_for_generator(r) && rec_iter_of_pinned(r, vid, 1))
         return;
     PyObject *obj = O(r, vid);
     PyTypeObject *tp = rec_need_attrs(r, vid);

@@ -128,16 +128,10 @@ virtual_closure_has_tensor(rec *r, const rec_virtual *fn)
     return false;
 }
 
-/* ... one of ours: in its parameters or its closure. */
-static bool
-ours_has_tensor(rec *r, kin_vid gen)
+bool
+rec_function_has_tensor(rec *r, kin_vid func)
 {
-    if (generator_is_done(r, gen))
-        return false;
-    kin_vid func = VIRTUAL(r, gen)->n ? VIRTUAL(r, gen)->items[0] : 0;
-    rec_virtual *made = func ? VIRTUAL(r, func) : NULL;
-    if (func == 0 || rec_any_tensor(r, &gen, 1))
-        return true;
+    rec_virtual *made = VIRTUAL(r, func);
     if (made != NULL)
         return made->kind != VIRTUAL_FUNCTION || virtual_closure_has_tensor(r, made);
     PyObject *fn = O(r, func), *closure = fn && PyFunction_Check(fn) ? ((PyFunctionObject *)fn)->func_closure : NULL;
@@ -145,6 +139,16 @@ ours_has_tensor(rec *r, kin_vid gen)
         if (is_tensor_or_cell(PyTuple_GET_ITEM(closure, i)))
             return true;
     return fn == NULL || !PyFunction_Check(fn);
+}
+
+/* ... one of ours: in its parameters or its closure. */
+static bool
+ours_has_tensor(rec *r, kin_vid gen)
+{
+    if (generator_is_done(r, gen))
+        return false;
+    kin_vid func = VIRTUAL(r, gen)->n ? VIRTUAL(r, gen)->items[0] : 0;
+    return func == 0 || rec_any_tensor(r, &gen, 1) || rec_function_has_tensor(r, func);
 }
 
 bool

@@ -421,13 +421,40 @@ push_known_iter(rec *r, kin_vid vid, int ndrop)
     return true;
 }
 
+/* The numbers that a range goes by are checked. False: it is none, or data decides them. */
 static bool
-push_range_iter(rec *r, kin_vid vid, int ndrop)
+pin_range(rec *r, kin_vid range)
+{
+    static const char *const names[] = {"start", "stop", "step"};
+    PyObject *obj = O(r, range);
+    if (obj == NULL || Py_TYPE(obj) != &PyRange_Type || rec_is_const(r, range) || rec_data_of(r, range) != REC_NO_DATA)
+        return false;
+    rec_need_type(r, range);
+    for (int i = 0; i < 3; i++) {
+        PyObject *name = PyUnicode_InternFromString(names[i]), *number = name != NULL ? PyObject_GetAttr(obj, name) : NULL;
+        kin_vid vid = number != NULL ? rec_step_out(r, KIN_STEP_GETATTR, 0, &range, 1) : 0;
+        if (vid != 0) {
+            r->t->steps.at[r->t->vals.at[vid].step].ref = rec_ref(r, name);
+            rec_set_obj(r, vid, number);
+            rec_check(r, KIN_CHECK_EQ, vid, number, 0);
+        }
+        Py_XDECREF(name);
+        Py_XDECREF(number);
+        if (vid == 0) {
+            PyErr_Clear();
+            return false;
+        }
+    }
+    return true;
+}
+
+static bool
+push_range_iter(rec *r, kin_vid vid, int ndrop, bool pinned)
 {
     PyObject *obj = O(r, vid);
     kin_vid *items;
     uint32_t n;
-    if (Py_TYPE(obj) != &PyRange_Type || !rec_is_const(r, vid) || !range_items(r, obj, &items, &n))
+    if (Py_TYPE(obj) != &PyRange_Type || (!pinned && !rec_is_const(r, vid)) || !range_items(r, obj, &items, &n))
         return false;
     kin_vid out = rec_step_out(r, KIN_STEP_ITER, KIN_STEP_PURE, &vid, 1);
     rec_make_virtual(r, out, VIRTUAL_ITER, items, n, true);
@@ -447,7 +474,13 @@ rec_iter_of(rec *r, kin_vid vid, int ndrop)
         rec_push(r, vid);
         return true;
     }
-    return push_range_iter(r, vid, ndrop) || push_known_iter(r, vid, ndrop);
+    return push_range_iter(r, vid, ndrop, false) || push_known_iter(r, vid, ndrop);
+}
+
+bool
+rec_iter_of_pinned(rec *r, kin_vid range, int ndrop)
+{
+    return pin_range(r, range) && push_range_iter(r, range, ndrop, true);
 }
 
 /* In a side trace, what the steps before it made is read by path like any object: a change ends what was read. */

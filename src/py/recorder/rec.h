@@ -357,6 +357,7 @@ bool rec_any_tensor(rec *r, const kin_vid *args, uint32_t n);
 bool rec_holds_tensor(rec *r, kin_vid vid, int depth);
 /* ... by what the recording noted of it alone: its contents may be dead. */
 bool rec_generator_has_tensor(rec *r, kin_vid gen); /* at hand in its frame */
+bool rec_function_has_tensor(rec *r, kin_vid func); /* in its closure; true where that is not known */
 /* Of generators that are ours. */
 rec_gen *rec_find_generator(rec *r, kin_vid vid);
 
@@ -366,6 +367,8 @@ kin_vid rec_dict_item(rec *r, kin_vid dict, PyObject *key, PyObject *obj);
 bool rec_reads_as_tuple(PyTypeObject *tp);             /* a class of tuples that leaves reading to tuple's own code */
 rec_virtual *rec_named_items(rec *r, kin_vid vid);      /* VIRTUAL_NAMED that tuple's own code reads; NULL = not so */
 bool rec_iter_of(rec *r, kin_vid vid, int ndrop);     /* pushes iter(vid) when modelled */
+/* The same of a range over free numbers, which are checked: there are as many items as now. False: it is none. */
+bool rec_iter_of_pinned(rec *r, kin_vid range, int ndrop);
 bool rec_items_of(rec *r, kin_vid vid, kin_vid **items, uint32_t *n); /* elements of a known sequence (malloc'ed) */
 bool rec_iterated(rec *r, kin_vid *vid, kin_vid **items, uint32_t *n); /* ... of a range, a text, a tensor, in whose place its rows come */
 bool rec_use_up(rec *r, kin_vid vid, kin_vid **items, uint32_t *n);   /* ... of an iterator too, which is at its end then */

@@ -1,0 +1,68 @@
+"""Generator expressions over tensors whose length differs between calls: one graph for each length, and never refused."""
+
+import pytest
+import torch
+
+import kintsugi
+
+LENGTHS = [5, 7, 3, 9, 4, 6, 8]
+
+
+def times_index(x, n):
+    return sum(x * i for i in range(n))
+
+
+def rows(x, n):
+    return sum(x[i] * i for i in range(x.shape[0]))
+
+
+def between(x, n):
+    return max((x[0] + i for i in range(1, n, 2)), key=lambda y: float(y.sum()))
+
+
+def parts(x, n):
+    return sum(part.sum() for part in x.split(2))
+
+
+def nested(x, n):
+    return sum(sum(x[i] * j for j in range(i)) for i in range(1, n))
+
+
+def dots(x, n):
+    return torch.stack(tuple(x[i].dot(x[-1 - i]) for i in range(n // 2)))
+
+
+def numbers(x, n):
+    return x * max(float(i) for i in range(n))
+
+
+PROGRAMS = [times_index, rows, between, parts, nested, dots, numbers]
+
+
+@pytest.mark.parametrize("fn", PROGRAMS, ids=lambda f: f.__name__)
+@pytest.mark.parametrize("fullgraph", [False, True])
+def test_each_length_as_eager(fn, fullgraph):
+    if fn is between and fullgraph:
+        pytest.skip("decides on data")
+    compiled = kintsugi.compile(fn, fullgraph=fullgraph)
+    for n in LENGTHS * 2:
+        x = torch.randn(n, 3)
+        torch.testing.assert_close(compiled(x, n), fn(x, n))
+    stats = compiled.stats()
+    assert stats["recordings"] <= 3, stats
+    assert fn is between or stats["breaks"] == 0, stats
+
+
+def test_an_iterator_goes_on_where_it_was():
+    """The range's own iterator is not the generator's alone: what both take has to be the same items as in eager."""
+
+    def fn(x, n):
+        it = iter(range(n))
+        first = next(it)
+        return sum(x * i for i in it) + first, list(it)
+
+    compiled = kintsugi.compile(fn)
+    x = torch.randn(3)
+    for n in LENGTHS:
+        ours, theirs = compiled(x, n), fn(x, n)
+        assert torch.equal(ours[0], theirs[0]) and ours[1] == theirs[1]
