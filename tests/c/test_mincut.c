@@ -51,7 +51,7 @@ test_results_are_kept(void)
                 "return %3 : {1}\n");
 }
 
-/* Element by element is computed again from an input that lives anyway. */
+/* Element by element is computed again from an input that lives anyway, where it is first needed and not before. */
 static void
 test_cheap_values_are_computed_again(void)
 {
@@ -70,12 +70,12 @@ test_cheap_values_are_computed_again(void)
                 "%3 = exp %2 : f32[64]\n"
                 "%4 = reduce_sum %3 dims=[0] : f32[1]\n"
                 "return %4 : {1}\n",
-                "%1 = input 0 : f32[64]\n"
-                "%2 = sin %1 : f32[64]\n"
-                "%3 = exp %2 : f32[64]\n"
-                "%4 = input 1 : f32[1]\n"
-                "%5 = expand %4 : f32[64]\n"
-                "%6 = mul %5, %3 : f32[64]\n"
+                "%1 = input 1 : f32[1]\n"
+                "%2 = expand %1 : f32[64]\n"
+                "%3 = input 0 : f32[64]\n"
+                "%4 = sin %3 : f32[64]\n"
+                "%5 = exp %4 : f32[64]\n"
+                "%6 = mul %2, %5 : f32[64]\n"
                 "return %6 : {1}\n");
 }
 

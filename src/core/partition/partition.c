@@ -49,6 +49,8 @@ is_tangent(const parter *x, kin_irn n)
     return is_input(x, n) && kin_ir_attrs(x->p, n)[0] >= x->o->first_tangent;
 }
 
+typedef KIN_VEC(kin_irn) kin_irn_stack;
+
 /* -- the halves --------------------------------------------------------------------------------------------------- */
 
 static void
@@ -314,18 +316,56 @@ hand_over(parter *x)
     return KIN_OK;
 }
 
-static void
+static bool
+is_missing(const parter *x, kin_irn n)
+{
+    return x->info[n].in_backward && x->info[n].backward == 0;
+}
+
+/* The node, behind what it is made of. */
+static kin_status
+copy_with_arguments(parter *x, kin_irn n, kin_irn_stack *todo)
+{
+    todo->len = 0;
+    KIN_TRY(kin_vec_push(todo, n));
+    while (todo->len > 0) {
+        kin_irn last = todo->at[todo->len - 1];
+        uint32_t before = todo->len;
+        for (unsigned a = 0; is_missing(x, last) && a < kin_ir_at(x->p, last)->nargs; a++)
+            if (is_missing(x, kin_ir_arg(x->p, last, a)))
+                KIN_TRY(kin_vec_push(todo, kin_ir_arg(x->p, last, a)));
+        if (todo->len > before)
+            continue;
+        if (is_missing(x, last))
+            x->info[last].backward = copy_node(x, x->out->backward, last, false);
+        todo->len--;
+        if (x->out->backward->failed)
+            return KIN_NOMEM;
+    }
+    return KIN_OK;
+}
+
+/* In the order in which torch went back; what is computed again comes where it is first needed, so that it does not lie about until then. */
+static kin_status
 copy_backward(parter *x)
 {
     const kin_ir *p = x->p;
-    for (kin_irn n = 1; n < p->nodes.len; n++)
-        if (x->info[n].in_backward && x->info[n].backward == 0)
-            x->info[n].backward = copy_node(x, x->out->backward, n, false);
+    kin_irn_stack todo = {0};
+    kin_status status = KIN_OK;
+    for (kin_irn n = 1; status == KIN_OK && n < p->nodes.len; n++)
+        if (x->info[n].back && is_missing(x, n))
+            status = copy_with_arguments(x, n, &todo);
+    for (uint32_t o = x->o->nforward; status == KIN_OK && o < p->outputs.len; o++)
+        if (p->outputs.at[o].into == 0)
+            status = copy_with_arguments(x, p->outputs.at[o].node, &todo);
+    kin_vec_deinit(&todo);
+    KIN_TRY(status);
     for (uint32_t o = x->o->nforward; o < p->outputs.len; o++)
         if (p->outputs.at[o].into == 0) {
             x->out->depends[x->out->backward->outputs.len] = x->info[p->outputs.at[o].node].on;
             kin_ir_output_like(x->out->backward, x->info[p->outputs.at[o].node].backward, p, o);
         }
+    return KIN_OK;
 }
 
 static kin_status
@@ -342,7 +382,7 @@ part(parter *x)
     find_halves(x);
     copy_forward(x);
     KIN_TRY(hand_over(x));
-    copy_backward(x);
+    KIN_TRY(copy_backward(x));
     out->forward->fast_math = out->backward->fast_math = x->p->fast_math;
     out->forward->ninputs = x->p->ninputs;
     out->backward->ninputs = x->p->ninputs + out->handed.len;
