@@ -2,7 +2,7 @@
 
     run_models.py [names ...] [--engine E] [--mode eval|train|both] [--shard 0/4] [--json FILE] [--strict] [--no-fork]
 
-The list is that of bench/models.py and the families of transformers in families.py.
+The list is that of bench/models.py, the families of transformers in families.py and the architectures in architectures.py.
 
 Each model runs in a forked child, so that a crash or a hang costs one row. The exit status is 1 if any result is wrong,
 raised or crashed; with --strict also if a model was never replayed.
@@ -22,6 +22,7 @@ sys.path[:0] = [str(HERE), str(HERE.parents[1] / "bench")]
 
 import torch  # noqa: E402
 
+import architectures  # noqa: E402
 import families  # noqa: E402
 import models  # noqa: E402
 from check import check  # noqa: E402
@@ -76,7 +77,7 @@ def run_forked(entry, engine_name, train, count, limit):
 
 def find(names=None, train=False, shard=(0, 1)):
     """The entries of these names; all of the shard when no name is given."""
-    entries = [*models.ENTRIES, *families.ENTRIES]
+    entries = [*models.ENTRIES, *families.ENTRIES, *architectures.ENTRIES]
     known = {entry.name for entry in entries}
     for name in names or ():
         if name not in known:

@@ -43,6 +43,15 @@ def test_family_is_right(mode, name):
     assert (row["breaks"] > 0) == expected, row["reasons"]
 
 
+@pytest.mark.parametrize("mode", ["eval", "train"])
+@pytest.mark.parametrize("name", sorted(run_models.architectures.ROWS))
+def test_architecture_is_right(mode, name):
+    pytest.importorskip("kintsugi._kintsugi", reason="the extension is not built", exc_type=ImportError)
+    row = verdict(name, mode, "kintsugi", fork=False)
+    assert row["verdict"] in ("ok", "not replayed"), row["detail"]
+    assert (row["breaks"] > 0) == (name in run_models.architectures.BREAKS), row["reasons"]
+
+
 def test_families_cover_many_tasks():
     assert len(run_models.families.FAMILIES) >= 60
     assert len({task for task, *_ in run_models.families.FAMILIES.values()}) >= 8

@@ -329,3 +329,19 @@ def test_sizes_feed_iterators(number):
             for size in sizes:
                 expected, found = outcome(function, size), outcome(compiled, size)
                 assert is_same(expected, found), (k, size, expected, found)
+
+
+def filtered(x):
+    return sum(part.pow(2).mean() for part in (x.sin(), x[1:]) if part.numel())
+
+
+def listed(x):
+    return list(part * 2 for part in x.split(2) if len(part) > 1)
+
+
+@pytest.mark.parametrize("function", [filtered, listed])
+def test_conditions_on_sizes_inside_generators_end_no_graph(function):
+    compiled = kintsugi.compile(function, dynamic=True)
+    for size in (4, 6, 1, 5, 4, 1):
+        assert is_same(outcome(function, size), outcome(compiled, size)), size
+    assert sum(entry["breaks"] for entry in kintsugi.stats(compiled)["variants"]) == 0

@@ -49,6 +49,8 @@ rec_truth(rec *r, kin_vid vid)
         rec_need_const(r, vid);
         return obj == Py_True;
     }
+    if (r->region != NULL && r->t->vals.at[vid].kind == KIN_VAL_STEP) /* a new epoch would refuse the region: a check does not */
+        return -1;
     int truth = PyObject_IsTrue(obj);
     rec_root(r, vid);
     rec_need_type(r, vid);
