@@ -2,17 +2,21 @@
 what its backend makes of it. The engine asks only where the module is imported, without which nobody can have registered any."""
 
 import itertools
+import sys
 
 _numbers = itertools.count()
 
 
 def begin():
     """The context manager that has told them of the beginning; None: there is nobody to tell."""
-    from torch._dynamo.callback import CallbackTrigger, callback_handler
-
-    if not callback_handler.start_callbacks and not callback_handler.end_callbacks:
+    module = sys.modules["torch._dynamo.callback"]
+    handler, trigger = module.callback_handler, getattr(module, "CallbackTrigger", None)
+    if not handler.start_callbacks and not handler.end_callbacks:
         return None
-    manager = callback_handler.install_callbacks(CallbackTrigger.DYNAMO, f"{next(_numbers)}/0")
+    try:
+        manager = handler.install_callbacks(trigger.DYNAMO, f"{next(_numbers)}/0") if trigger is not None else handler.install_callbacks()  # before torch 2.8
+    except (AttributeError, TypeError):  # a version that nobody knows yet
+        return None
     manager.__enter__()
     return manager
 

@@ -67,7 +67,7 @@ def compile(model=None, *, fullgraph=False, dynamic=None, backend=None, mode=Non
     if "torch._higher_order_ops.utils" in sys.modules:
         from . import _operators
 
-        if _operators.in_operator():
+        if _operators.in_operator(model):
             return _operators.compile_operator(_stock("compile"), model, fullgraph=fullgraph, backend=backend)
     backend = _stance.backend_for(backend)
     return _api.compile(model, fullgraph=fullgraph, dynamic=_dynamic_by_default() if dynamic is None else dynamic, backend=backend, mode=mode, options=options,

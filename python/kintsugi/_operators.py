@@ -11,6 +11,7 @@ import functools
 import importlib
 import logging
 import sys
+import threading
 import types
 
 import torch
@@ -39,15 +40,31 @@ def least(a, b):
     return torch.where(b < a, b, a)
 
 
-_quiet = ("torch._dynamo.output_graph.__graph_code", "torch._dynamo.guards.__guards", "torch._dynamo.guards.__recompiles")
+_quiet = ("torch._dynamo.output_graph.__graph_code", "torch._dynamo.guards.__guards", "torch._dynamo.guards.__recompiles",
+          "torch.fx.passes.runtime_assert.__graph_code")
 _passed = set()
 
 
-def in_operator():
-    """True while an operator compiles the functions it was handed."""
+_own = threading.local()
+_is_exporting = getattr(torch.compiler, "is_exporting", lambda: False)  # torch 2.7 has it
+
+
+def in_operator(fn=None):
+    """True while an operator compiles the functions it was handed; fn: what is compiled, for versions in which nothing else tells."""
     utils = sys.modules.get("torch._higher_order_ops.utils")
-    mark = getattr(utils, "_hop_compile_tls", None)  # older versions do not say so
-    return getattr(mark, "in_hop_compile", False)
+    mark = getattr(utils, "_hop_compile_tls", None)
+    return getattr(mark, "in_hop_compile", False) or getattr(_own, "inside", False) or \
+        (getattr(fn, "__module__", None) or "").startswith("torch._higher_order_ops.")
+
+
+def _inside(compiled):
+    def run(*args):
+        before, _own.inside = getattr(_own, "inside", False), True
+        try:
+            return compiled(*args)
+        finally:
+            _own.inside = before
+    return run
 
 
 def maker_of(code, namespace, name):
@@ -71,7 +88,7 @@ def _hide(record):
 
 def compile_operator(stock_compile, fn, **kwargs):
     """What torch.compile(fn) is inside an operator."""
-    compiled = stock_compile(fn, **kwargs)
+    compiled = _inside(stock_compile(fn, **kwargs))
     for name in _quiet:  # the program has one graph, and that is ours
         logging.getLogger(name).addFilter(_hide)
     if fn.__module__ == "torch._higher_order_ops.cond":
@@ -92,7 +109,7 @@ def _run_cond(compiled, pred, true_fn, false_fn, operands):
 def _describe(pred, true_fn, false_fn, operands):
     """What the operator's checks depend on, or None when that is not plain enough."""
     if torch._C._len_torch_dispatch_stack() or torch._C._len_torch_function_stack() or \
-            torch._C._functorch.maybe_current_level() is not None or torch.compiler.is_exporting() or \
+            torch._C._functorch.maybe_current_level() is not None or _is_exporting() or \
             torch.jit.is_tracing():
         return None
     tensors = [pred, *operands]

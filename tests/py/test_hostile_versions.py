@@ -179,6 +179,19 @@ def test_key_set_that_is_not_found():
     assert child.stdout.startswith("recordings")
 
 
+@pytest.mark.parametrize("change", ["del module.CallbackTrigger", "module.callback_handler.install_callbacks = lambda new, words, here: None",
+                                    "module.CallbackTrigger = None; module.callback_handler.install_callbacks = contextlib.nullcontext"])
+def test_callbacks_of_another_version(change):
+    """Before torch 2.8 those who register hear of compilations without being told of which."""
+    child = run(f"""
+        import contextlib
+        import torch._dynamo.callback as module
+        module.on_compile_start(lambda *args: None)
+        {change}
+    """)
+    assert child.stderr == "" and "recordings 0" not in child.stdout
+
+
 @pytest.mark.parametrize("environ", [{}, {"KIN_SIMULATE_MOVED": "1"}])
 def test_warnings_as_errors(environ):
     """A program that turns warnings into errors still gets its results."""

@@ -1,5 +1,6 @@
 """The programs of four published texts on graph breaks (a how-to on regressions, a debugging lesson, a skill for agents,
 the compile tutorial), in our own words: each asserts what a reader of the text should get from Kintsugi."""
+import pytest
 
 
 def test_a1_a5_print(program):
@@ -312,6 +313,7 @@ def test_c12_other_operators(program):
     """)
 
 
+@pytest.mark.names("torch._higher_order_ops.print")
 def test_c4_print_operator(program):
     out, _ = program("""
         def f(x):
@@ -327,6 +329,7 @@ def test_c4_print_operator(program):
     assert out == "shape (2,)\nvalue tensor([1., 1.])\n" * 4
 
 
+@pytest.mark.names("torch._dynamo.decorators.leaf_function")
 def test_c7_c8_leaf_function(program):
     program("""
         seen = []
@@ -370,6 +373,7 @@ def test_c7_c8_leaf_function(program):
     """)
 
 
+@pytest.mark.names("torch._dynamo.decorators.nonstrict_trace")
 def test_c9_nonstrict_trace_and_allow_in_graph(program):
     program("""
         @torch._dynamo.decorators.nonstrict_trace
@@ -390,6 +394,7 @@ def test_c9_nonstrict_trace_and_allow_in_graph(program):
     """)
 
 
+@pytest.mark.names("torch._dynamo.config.ignore_logging_functions")
 def test_c5_reordered_and_c6_ignored_functions(program):
     out, err = program("""
         import logging
@@ -783,6 +788,7 @@ def test_c19_timing_loop(program):
     assert out.startswith("Average iteration: 0.")
 
 
+@pytest.mark.names("torch._dynamo.error_on_graph_break")
 def test_c21_error_on_graph_break(program):
     program("""
         strict = torch._dynamo.error_on_graph_break
@@ -826,6 +832,7 @@ def test_c21_error_on_graph_break(program):
     """)
 
 
+@pytest.mark.names("torch._dynamo.graph_break_hints")
 def test_c21_files_named_by_the_skill(program):
     program("""
         import torch._dynamo.graph_break_hints, torch._dynamo.decorators, torch._higher_order_ops.print
