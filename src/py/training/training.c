@@ -468,7 +468,10 @@ launch_training_run(launch_code *code, uint32_t threads, PyObject *const *in, Py
     *outcome = (launch_outcome){0};
     if (!launch_may_write(code, in) || sends_nothing_on(code, in))
         return LAUNCH_SHARED;
+    enum { SETTLED = 4 };
     launch_training *t = (launch_training *)code->training;
+    if (t->begun < SETTLED && ++t->begun == SETTLED)
+        launch_settle_memory();
     if (t->runs++ == KIN_TIER_TWICE_WINDOW)
         t->runs = t->twice = 0;
     return run_forward(code, threads, in, out, outcome);

@@ -28,6 +28,7 @@ typedef struct {
     uint64_t *depends;       /* ... on which tangents (kin_ir_partition) */
     uint32_t nkept, *kept;   /* inputs that are saved */
     uint32_t nhanded, *handed; /* outputs of the forward program that are saved */
+    uint32_t begun;          /* runs so far, up to a few */
     uint32_t runs, twice;    /* of these runs, those whose gradients were differentiated again (KIN_TIER_TWICE_WINDOW) */
 } launch_training;
 
@@ -46,6 +47,11 @@ bool launch_region_takes(const launch_code *code);
 PyObject *launch_region_saves(const launch_code *code, PyObject *const *in);
 /* As launch_training_backward, from the launch_again_note. */
 PyObject *launch_region_backward(launch_training *t, PyObject *note, PyObject *const *grads);
+
+/* -- settle.c ---------------------------------------------------------------------------------------------------- */
+
+/* Memory that compiling has left behind goes back to the system. */
+void launch_settle_memory(void);
 
 /* -- order.c ----------------------------------------------------------------------------------------------------- */
 

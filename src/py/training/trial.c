@@ -8,7 +8,6 @@
 #include "py/compat/imports.h"
 #include "py/training/training_priv.h"
 
-#include <malloc.h>
 #include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -304,15 +303,6 @@ draws(const launch_code *code)
     return false;
 }
 
-/* Compiling, and both ways' values at once, have made the heap larger than steps need it; malloc would keep what is free below its top. */
-static void
-trim_heap(void)
-{
-#ifdef __GLIBC__
-    malloc_trim(0);
-#endif
-}
-
 bool
 launch_training_try(launch_code *code, uint32_t threads, PyObject *const *in, kin_abtest *abtest, uint32_t trials, launch_training_trial *result)
 {
@@ -339,6 +329,6 @@ launch_training_try(launch_code *code, uint32_t threads, PyObject *const *in, ki
     Py_XDECREF(x.own_gradients);
     Py_DECREF(t);
     if (why != NULL || x.end != KIN_ABTEST_OPEN)
-        trim_heap();
+        launch_settle_memory(); /* both ways' values at once, too */
     return why == NULL;
 }
