@@ -188,6 +188,19 @@ def test_recompile_reasons_name_forward_and_its_parameters():
     assert "type(L['hidden']) is torch.Tensor" in done.stdout and "args[0]" not in done.stdout
 
 
+def test_another_number_of_arguments_is_told_as_a_recompile():
+    script = textwrap.dedent("""
+        import torch, kintsugi
+        def scale(x, by=2):
+            return x * by
+        compiled = kintsugi.compile(scale)
+        compiled(torch.ones(3)); compiled(torch.ones(3)); compiled(torch.ones(3), 3)
+    """)
+    done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, env={**__import__("os").environ, "TORCH_LOGS": "recompiles"})
+    assert done.stderr.count("Recompiling function scale") == 1, done.stderr
+    assert "- 0/0: called with another number of arguments, or with other keywords" in done.stderr
+
+
 def break_twice(x):
     y = torch.sin(x) * 2
     kintsugi.graph_break()

@@ -556,7 +556,7 @@ record_or_limit(call_state *c, PyObject *cause)
 {
     kin_compiled *self = c->self;
     kin_code_entry *entry = c->shape->owner;
-    const char *text = cause == NULL ? "another number of arguments, or other keywords" : PyUnicode_AsUTF8(cause);
+    const char *text = cause == NULL ? "called with another number of arguments, or with other keywords" : PyUnicode_AsUTF8(cause);
     if (text == NULL)
         PyErr_Clear();
     if (entry->nentries >= recompile_limit(self)) {
@@ -564,7 +564,7 @@ record_or_limit(call_state *c, PyObject *cause)
         kin_log_limit(self->state, self->name, shown_code(self, entry->code), recompile_limit(self), text == NULL ? "?" : text);
         return call_run_eager(c, KIN_EAGER_LIMIT);
     }
-    if (cause != NULL)
+    if (entry->nentries > 0)
         kin_log_recompile(self->state, self->name, shown_code(self, entry->code), text == NULL ? "?" : text);
     return record(c, cause);
 }
