@@ -3,9 +3,11 @@
  */
 #include "core/kernels/convolution_weight.h"
 
+#include <math.h>
 #include <stdlib.h>
 
 #include "check.h"
+#include "core/kernels/winograd_weight.h"
 #include "core/tiles/tile.h"
 
 static float *
@@ -112,6 +114,39 @@ test_filters(void)
     CHECK(!kin_convolution_weight_suits(64, 8));
 }
 
+/* Winograd's way, alone and shared out; what is not finite is left to the other one. */
+static void
+test_winograd(int64_t batch, int64_t channels, int64_t filters, int64_t height, int64_t width, int64_t padding)
+{
+    kin_convolution_weight x = {.batch = batch, .channels = channels, .filters = filters, .in = {height, width}, .kernel = {3, 3}, .stride = {1, 1},
+                                .padding = {padding, padding}, .dilation = {1, 1}, .out = {height + 2 * padding - 2, width + 2 * padding - 2}};
+    lay(channels, x.in, true, x.x_strides);
+    lay(filters, x.out, true, x.back_strides);
+    float *image = fill(batch * x.x_strides[0], 5), *back = fill(batch * x.back_strides[0], 3);
+    x.x = image;
+    x.back = back;
+    x.to = fill(filters * channels * 9, 1);
+    for (int way = 0; way < 2; way++) {
+        bool finite = false;
+        CHECK(kin_winograd_weight_suits(&x));
+        CHECK(kin_winograd_weight_run(&x, way ? in_parts : NULL, &finite) && finite);
+        check_result(&x);
+    }
+    bool finite = true;
+    image[batch * x.x_strides[0] / 2] = INFINITY;
+    CHECK(kin_winograd_weight_run(&x, NULL, &finite) && !finite);
+    CHECK(kin_convolution_weight_run(&x, NULL));
+    int64_t infinite = 0, not = 0;
+    for (int64_t i = 0; i < filters * channels * 9; i++) {
+        infinite += isinf(x.to[i]) != 0;
+        not += isnan(x.to[i]) != 0;
+    }
+    CHECK(infinite > 0 && infinite + not <= filters * 9);
+    free(image);
+    free(back);
+    free(x.to);
+}
+
 /* A transposed convolution whose kernel is shorter than its stride: gradients of images that it does not see are zeros. */
 static void
 test_gaps(int64_t kernel, int64_t stride, int64_t padding, int64_t size)
@@ -156,6 +191,12 @@ main(void)
 {
     if (kin_tile_here()) {
         test_filters();
+        test_winograd(4, 32, 32, 12, 12, 1);
+        test_winograd(3, 16, 16, 11, 13, 1);
+        test_winograd(2, 48, 29, 14, 15, 0);
+        test_winograd(1, 80, 47, 17, 18, 2);
+        test_winograd(5, 64, 70, 9, 23, 1); /* several blocks, the last one smaller */
+        CHECK(!kin_winograd_weight_suits(&(kin_convolution_weight){.channels = 40}));
         test_gaps(1, 2, 0, 7);
         test_gaps(1, 3, 0, 8);
         test_gaps(2, 3, 1, 9);

@@ -13,6 +13,7 @@ needs_own = pytest.mark.skipif("avx512f" not in open("/proc/cpuinfo").read(), re
 CASES = {
     "three": (16, 32, 3, 1, 1, 1, True, 12),
     "winograd": (32, 64, 3, 1, 1, 1, False, 16),
+    "winograd-odd": (48, 33, 3, 1, 1, 1, True, 19),
     "stride": (16, 32, 3, 2, 1, 1, False, 17),
     "one": (32, 48, 1, 1, 0, 1, True, 10),
     "one-stride": (32, 48, 1, 2, 0, 1, False, 11),
@@ -88,3 +89,20 @@ def test_a_network_with_batch_norm_is_handed_over_channels_last():
     target = torch.randint(0, 10, (4,))
     names = check(model, torch.randn(4, 3, 16, 16, requires_grad=True), lambda y: F.cross_entropy(y, target))
     assert not any("aten.convolution" in n for n in names)
+
+
+@needs_own
+def test_joined_images_whose_channels_lie_apart():
+    """torch.cat gives an image whose channels lie apart; the filters' gradient wants them side by side."""
+    torch.manual_seed(8)
+
+    class Joined(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.one, self.two = nn.Conv2d(16, 32, 3, padding=1), nn.Conv2d(48, 32, 3, padding=1)
+
+        def forward(self, x):
+            return self.two(torch.cat([self.one(x), x], 1))
+
+    names = check(Joined(), torch.randn(4, 16, 18, 18, requires_grad=True))
+    assert sum("library.conv_backward_weight" in n for n in names) == 2

@@ -8,6 +8,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "core/kernels/winograd_weight.h"
 #include "core/tiles/tile.h"
 
 enum {
@@ -21,6 +22,12 @@ bool
 kin_convolution_weight_suits(int64_t channels, int64_t filters)
 {
     return channels > 0 && filters >= VECTOR;
+}
+
+bool
+kin_convolution_weight_wants_last(int64_t channels)
+{
+    return channels >= VECTOR;
 }
 
 /* `lines` lines of results of each of `images` images. */
@@ -221,6 +228,8 @@ run_joined(const kin_convolution_weight *x, kin_parallel parallel)
 bool
 kin_convolution_weight_run(const kin_convolution_weight *x, kin_parallel parallel)
 {
-    bool few = x->channels < VECTOR && x->kernel[1] > 1 && x->dilation[1] == 1;
-    return few ? run_joined(x, parallel) : run(x, parallel);
+    bool few = x->channels < VECTOR && x->kernel[1] > 1 && x->dilation[1] == 1, finite = false;
+    if (kin_winograd_weight_suits(x) && !kin_winograd_weight_run(x, parallel, &finite))
+        return false;
+    return finite || (few ? run_joined(x, parallel) : run(x, parallel));
 }

@@ -15,6 +15,8 @@ typedef struct {
 
 /* Has it enough channels and filters to be done well here? kin_tile_here() is asked as well. */
 bool kin_convolution_weight_suits(int64_t channels, int64_t filters);
+/* Is it faster where the image's channels lie next to each other, even if it is copied for that? */
+bool kin_convolution_weight_wants_last(int64_t channels);
 /* False without memory. */
 bool kin_convolution_weight_run(const kin_convolution_weight *x, kin_parallel parallel);
 

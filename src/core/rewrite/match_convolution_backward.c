@@ -114,10 +114,11 @@ static kin_irn
 emit_filters(rewriting *r, kin_irn n, kin_irn call, const kin_library_call *c)
 {
     kin_ir *q = r->out->ir;
-    kin_irn back = rewrite_image(r, kin_ir_arg(r->p, call, 0), false), x = rewrite_copy(r, kin_ir_arg(r->p, call, 1));
+    kin_irn back = rewrite_image(r, kin_ir_arg(r->p, call, 0), false), image = kin_ir_arg(r->p, call, 1);
     int64_t sizes[KIN_IR_MAX_DIMS], last[KIN_IR_MAX_DIMS], dims[KIN_IR_MAX_DIMS] = {0};
     unsigned ndim = kin_ir_at(r->p, n)->ndim;
     memcpy(sizes, kin_ir_sizes(r->p, n), ndim * sizeof *sizes);
+    kin_irn x = kin_convolution_weight_wants_last(sizes[1]) ? rewrite_image(r, image, false) : rewrite_copy(r, image);
     if (is_product(r, call, c))
         return kin_ir_reshape(q, emit_product(r, c, turned(q, as_rows(q, back)), as_rows(q, x)), ndim, sizes);
     kin_library_call made = *c;

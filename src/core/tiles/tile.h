@@ -81,6 +81,10 @@ void kin_tile_winograd_restore(int64_t n, const float *from, int64_t from_step, 
 /* ... and what the 16 products become: 2 x 2 results, where to[i] is not NULL. False: one is not finite. Channels, n and columns are multiples
  * of 16; all is 64-byte aligned but for `seen` and results. */
 bool kin_tile_winograd_results(unsigned columns, const float *products, int64_t step, float *const *to);
+/* Going back (winograd_weight.h): what comes back for 2 x 2 results, `filters` numbers from seen[...] + from on, becomes 16 times as many, `to_step` apart; ... */
+void kin_tile_winograd_back(unsigned filters, const float *const *seen, int64_t from, float *to, int64_t to_step);
+/* ... and the 16 sums for n channels, a multiple of 16, the 9 taps. False: one is not finite. */
+bool kin_tile_winograd_taps(unsigned n, const float *sums, int64_t step, float *to, int64_t to_step);
 /* The largest of n numbers, -inf for none; NaN if there is one. */
 float kin_tile_largest(const float *x, int64_t n);
 /* to[i] += x[i]. */

@@ -5,9 +5,8 @@
 
 #if defined(__x86_64__)
 
-#include <immintrin.h>
+#include "core/tiles/lanes.h"
 
-#define AVX512 __attribute__((target("avx512f")))
 #define INLINE __attribute__((always_inline)) AVX512 static inline
 
 /* What four neighbours of the image become. */
@@ -135,6 +134,69 @@ kin_tile_winograd_results(unsigned columns, const float *products, int64_t step,
     return strange == 0;
 }
 
+/* What two neighbours that come back become. */
+INLINE void
+change_back(const __m512 *x, int step, __m512 *y, int y_step)
+{
+    y[0] = x[0];
+    y[y_step] = _mm512_add_ps(x[0], x[step]);
+    y[2 * y_step] = _mm512_sub_ps(x[0], x[step]);
+    y[3 * y_step] = _mm512_sub_ps(_mm512_setzero_ps(), x[step]);
+}
+
+AVX512 void
+kin_tile_winograd_back(unsigned filters, const float *const *seen, int64_t from, float *to, int64_t to_step)
+{
+    __mmask16 mask = lanes(filters);
+    __m512 x[4], y[8], z[16];
+#pragma GCC unroll 4
+    for (int i = 0; i < 4; i++)
+        x[i] = _mm512_maskz_loadu_ps(mask, seen[i] + from);
+#pragma GCC unroll 2
+    for (int j = 0; j < 2; j++)
+        change_back(x + j, 2, y + j, 2);
+#pragma GCC unroll 4
+    for (int i = 0; i < 4; i++)
+        change_back(y + 2 * i, 1, z + 4 * i, 1);
+#pragma GCC unroll 16
+    for (int i = 0; i < 16; i++)
+        _mm512_mask_storeu_ps(to + i * to_step, mask, z[i]);
+}
+
+/* What four sums become: three taps. */
+INLINE void
+change_sums(const __m512 *x, int step, __m512 *y, int y_step)
+{
+    __m512 half = _mm512_set1_ps(0.5f), sum = _mm512_mul_ps(half, _mm512_add_ps(x[step], x[2 * step]));
+    y[0] = _mm512_add_ps(x[0], sum);
+    y[y_step] = _mm512_mul_ps(half, _mm512_sub_ps(x[step], x[2 * step]));
+    y[2 * y_step] = _mm512_add_ps(sum, x[3 * step]);
+}
+
+AVX512 bool
+kin_tile_winograd_taps(unsigned n, const float *sums, int64_t step, float *to, int64_t to_step)
+{
+    __mmask16 strange = 0;
+    for (unsigned c = 0; c < n; c += 16) {
+        __m512 x[16], y[12], z[9];
+#pragma GCC unroll 16
+        for (int i = 0; i < 16; i++)
+            x[i] = _mm512_load_ps(sums + i * step + c);
+#pragma GCC unroll 4
+        for (int j = 0; j < 4; j++)
+            change_sums(x + j, 4, y + j, 4);
+#pragma GCC unroll 3
+        for (int i = 0; i < 3; i++)
+            change_sums(y + 4 * i, 1, z + 3 * i, 1);
+#pragma GCC unroll 9
+        for (int i = 0; i < 9; i++) {
+            strange |= _mm512_cmp_ps_mask(_mm512_sub_ps(z[i], z[i]), _mm512_setzero_ps(), _CMP_NEQ_UQ);
+            _mm512_storeu_ps(to + i * to_step + c, z[i]);
+        }
+    }
+    return strange == 0;
+}
+
 #else
 
 void
@@ -154,6 +216,17 @@ kin_tile_winograd_restore(int64_t n, const float *from, int64_t from_step, float
 
 bool
 kin_tile_winograd_results(unsigned columns, const float *products, int64_t step, float *const *to)
+{
+    return true;
+}
+
+void
+kin_tile_winograd_back(unsigned filters, const float *const *seen, int64_t from, float *to, int64_t to_step)
+{
+}
+
+bool
+kin_tile_winograd_taps(unsigned n, const float *sums, int64_t step, float *to, int64_t to_step)
 {
     return true;
 }
