@@ -72,6 +72,34 @@ def test_gradients_of_a_convolution(name):
         assert any("library.conv_backward_weight" in n for n in names) and any("library.conv_backward_image" in n for n in names)
 
 
+# in, out, kernel, stride, padding, output padding, size
+TRANSPOSED = {
+    "kernel-as-stride": (48, 32, 2, 2, 0, 0, 12),
+    "overlapping": (32, 16, 4, 2, 1, 0, 9),
+    "output-padding": (16, 40, 3, 2, 1, 1, 11),
+    "no-stride": (32, 32, 3, 1, 1, 0, 13),
+    "gaps": (17, 20, 2, 3, 1, 0, 9),
+    "few-channels": (32, 3, 4, 2, 1, 0, 10),
+}
+
+
+@needs_own
+@pytest.mark.parametrize("name", TRANSPOSED)
+def test_gradients_of_a_transposed_convolution(name):
+    torch.manual_seed(9)
+    width, out, kernel, stride, padding, more, size = TRANSPOSED[name]
+    names = check(nn.ConvTranspose2d(width, out, kernel, stride, padding, output_padding=more), torch.randn(4, width, size, size, requires_grad=True))
+    assert not any("aten.convolution_backward" in n for n in names)
+    assert any("library.conv_backward_weight" in n for n in names) and any("library.conv_backward_image" in n for n in names)
+
+
+@needs_own
+def test_transposed_convolutions_of_one_dim():
+    torch.manual_seed(10)
+    names = check(nn.ConvTranspose1d(16, 24, 4, stride=2, padding=1), torch.randn(4, 16, 200, requires_grad=True))
+    assert any("library.conv_backward_weight" in n for n in names)
+
+
 @needs_own
 def test_channels_last_images_and_one_dim():
     torch.manual_seed(6)

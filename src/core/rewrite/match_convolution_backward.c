@@ -1,5 +1,6 @@
 /* Gradients of convolutions. The image's is a transposed convolution of what comes back; the filters' is a sum over places
  * (core/kernels/convolution_weight.h), the bias' one over all but the filters. Where the kernel is a single pixel these are products of matrices.
+ * Of a transposed convolution the image's is a plain one, and for the filters image and what comes back change places.
  */
 #include "core/rewrite/rewrite_priv.h"
 
@@ -42,8 +43,9 @@ rewrite_reads_convolution_backward(const rewriting *r, kin_irn call, kin_library
     kin_irn x = kin_ir_arg(r->p, call, 1), weight = kin_ir_arg(r->p, call, 2);
     const kin_ir_node *node = kin_ir_at(r->p, x);
     unsigned n = node->ndim - 2u;
-    *out = (kin_library_call){.kind = KIN_LIBRARY_CONV, .nspatial = (uint8_t)n, .groups = 1, .own = true, .call = (uint32_t)kin_ir_attrs(r->p, call)[0]};
-    if (node->ndim < 3 || n > 2 || node->dtype != KIN_F32 || args[7].kind != KIN_ATEN_BOOL || args[7].i || args[9].kind != KIN_ATEN_INT || args[9].i != 1 ||
+    *out = (kin_library_call){.kind = KIN_LIBRARY_CONV, .nspatial = (uint8_t)n, .groups = 1, .own = true, .transposed = args[7].kind == KIN_ATEN_BOOL && args[7].i,
+                              .call = (uint32_t)kin_ir_attrs(r->p, call)[0]};
+    if (node->ndim < 3 || n > 2 || node->dtype != KIN_F32 || args[7].kind != KIN_ATEN_BOOL || args[9].kind != KIN_ATEN_INT || args[9].i != 1 ||
         !is_mask(r, &args[10]) || !rewrite_read_ints(r, &args[4], n, out->stride) || !rewrite_read_ints(r, &args[5], n, out->padding) ||
         !rewrite_read_ints(r, &args[6], n, out->dilation))
         return false;
@@ -59,7 +61,7 @@ static bool
 is_product(const rewriting *r, kin_irn call, const kin_library_call *c)
 {
     const int64_t *weight = kin_ir_sizes(r->p, kin_ir_arg(r->p, call, 2));
-    bool plain = c->nspatial == 2;
+    bool plain = c->nspatial == 2 && !c->transposed;
     for (unsigned d = 0; d < c->nspatial; d++)
         plain = plain && weight[2 + d] == 1 && c->stride[d] == 1 && c->padding[d] == 0;
     return plain;
@@ -99,7 +101,7 @@ emit_image(rewriting *r, kin_irn n, kin_irn call, const kin_library_call *c)
     rewrite_channels_last(sizes, ndim, strides);
     if (!is_product(r, call, c)) {
         kin_library_call made = *c;
-        made.transposed = true;
+        made.transposed = !c->transposed;
         return rewrite_lay_out_as_before(r, n, n, rewrite_emit(r, &made, "library.conv_backward_image", (kin_irn[]){back, weight}, 2, KIN_F32, ndim, sizes, strides));
     }
     const int64_t filters[2] = {kin_ir_sizes(q, weight)[0], sizes[1]}, pixels[4] = {sizes[0], sizes[2], sizes[3], sizes[1]};
@@ -114,7 +116,7 @@ static kin_irn
 emit_filters(rewriting *r, kin_irn n, kin_irn call, const kin_library_call *c)
 {
     kin_ir *q = r->out->ir;
-    kin_irn back = rewrite_image(r, kin_ir_arg(r->p, call, 0), false), image = kin_ir_arg(r->p, call, 1);
+    kin_irn back = rewrite_image(r, kin_ir_arg(r->p, call, c->transposed ? 1 : 0), false), image = kin_ir_arg(r->p, call, c->transposed ? 0 : 1);
     int64_t sizes[KIN_IR_MAX_DIMS], last[KIN_IR_MAX_DIMS], dims[KIN_IR_MAX_DIMS] = {0};
     unsigned ndim = kin_ir_at(r->p, n)->ndim;
     memcpy(sizes, kin_ir_sizes(r->p, n), ndim * sizeof *sizes);
@@ -123,6 +125,7 @@ emit_filters(rewriting *r, kin_irn n, kin_irn call, const kin_library_call *c)
         return kin_ir_reshape(q, emit_product(r, c, turned(q, as_rows(q, back)), as_rows(q, x)), ndim, sizes);
     kin_library_call made = *c;
     made.kind = KIN_LIBRARY_CONV_WEIGHT;
+    made.transposed = false;
     for (unsigned d = 0; d < ndim; d++) { /* channels come last there */
         last[d] = d == 0 ? sizes[0] : d + 1 < ndim ? sizes[d + 1] : sizes[1];
         dims[d] = d == 0 ? 0 : d == 1 ? ndim - 1 : d - 1;
