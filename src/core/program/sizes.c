@@ -88,6 +88,12 @@ kin_sizes_add(kin_sizes *s, const int64_t *inputs, const int64_t *numbers)
 }
 
 bool
+kin_sizes_known(const kin_sizes *s)
+{
+    return s->known;
+}
+
+bool
 kin_sizes_wants_more(const kin_sizes *s)
 {
     return s->nsamples < NO_HOPE && !s->known;
@@ -507,6 +513,17 @@ kin_sizes_eval(kin_sizes *s, const int64_t *inputs, int64_t *numbers)
     return ok;
 }
 
+/* In the last plan it is greater than in all before. */
+static bool
+is_new_most(const kin_sizes *s, const column *c)
+{
+    int64_t last = value_of(s, c, s->nsamples - 1);
+    for (uint32_t k = 0; k + 1 < s->nsamples; k++)
+        if (value_of(s, c, k) >= last)
+            return false;
+    return true;
+}
+
 bool
 kin_sizes_ahead(kin_sizes *s, int64_t *inputs)
 {
@@ -520,7 +537,7 @@ kin_sizes_ahead(kin_sizes *s, int64_t *inputs)
     params_at(s, s->nsamples - 1, pq);
     for (uint32_t k = 0; k < s->nparams; k++) {
         const column *c = &s->columns.at[s->params[k]];
-        if (pq[k] != c->most)
+        if (!is_new_most(s, c))
             continue;
         int64_t far = 2 * pq[k];
         pq[k] = c->step > 0 ? far - (far - c->at) % c->step : far;

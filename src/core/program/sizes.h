@@ -26,6 +26,8 @@ void kin_sizes_free(kin_sizes *s);
 bool kin_sizes_add(kin_sizes *s, const int64_t *inputs, const int64_t *numbers);
 /* The numbers of the plan for these inputs; false: one has to be made. */
 bool kin_sizes_eval(kin_sizes *s, const int64_t *inputs, int64_t *numbers);
+/* Is there an answer for some inputs? */
+bool kin_sizes_known(const kin_sizes *s);
 /* Are more plans needed before the first answer, and is there hope for one? */
 bool kin_sizes_wants_more(const kin_sizes *s);
 /* Inputs like the last ones added, with the sizes that grow beyond all before doubled: a plan made for these serves what comes next. False: none grows. */

@@ -165,6 +165,10 @@ void launch_templates_deinit(launch_templates *all);
 void launch_template_note(kernel_launcher *self, launch_version *version, PyObject *const *in);
 /* Gives the version code without the passes; false: they have to be run. */
 bool launch_template_make(kernel_launcher *self, launch_version *version, PyObject *const *in);
+/* Could it? */
+bool launch_template_has(kernel_launcher *self, PyObject *const *in, uint32_t n);
+/* For some sizes at least. */
+bool launch_templates_known(const kernel_launcher *self);
 /* Is it what the passes made? */
 bool launch_template_is_right(const launch_version *version, const launch_version *made, kin_text *why);
 /* Would a few more plans spare all further ones? */

@@ -107,7 +107,7 @@ enum { LOOKED_THROUGH = 8 };
 static bool
 decides_late(const kernel_launcher *self)
 {
-    return launch_sizes_are_on(self) && self->sizes.ready && launch_sizes_plan_pays(self);
+    return launch_sizes_are_on(self) && self->sizes.ready && (launch_sizes_plan_pays(self) || launch_templates_known(self));
 }
 
 /* What makes code for all sizes sees other sizes, not other kinds of objects. */

@@ -356,6 +356,16 @@ launch_templates_want_more(const kernel_launcher *self)
     return false;
 }
 
+bool
+launch_templates_known(const kernel_launcher *self)
+{
+    const launch_templates *all = &self->sizes.templates;
+    for (uint32_t i = 0; i < all->at.len; i++)
+        if (kin_sizes_known(all->at.at[i]->sizes))
+            return true;
+    return false;
+}
+
 /* A plan with that structure whose code is there; NULL: none. */
 static const launch_version *
 model_for(const kernel_launcher *self, uint32_t number, PyObject *const *in)
@@ -386,34 +396,55 @@ make_like(const launch_version *model, kin_walk *w)
     return code;
 }
 
+/* The number of a template that knows the plan for these inputs, counted from 1, with a plan to copy and the numbers; 0: none does. */
+static uint32_t
+find_template(kernel_launcher *self, PyObject *const *in, uint32_t n, const launch_version **model, kin_walk *w)
+{
+    const launch_templates *all = &self->sizes.templates;
+    kin_text none = {0};
+    kin_walk inputs = {.structure = &none};
+    uint32_t found = 0;
+    if (all->state == state_of(self) && all->at.len > 0 && read_inputs(in, n, &inputs))
+        for (uint32_t t = all->at.len; t > 0 && found == 0; t--) {
+            *model = model_for(self, t, in);
+            if (*model == NULL || kin_vec_reserve(&w->numbers, (*model)->nnumbers + 1) != KIN_OK)
+                continue;
+            w->numbers.len = (*model)->nnumbers;
+            if (kin_sizes_eval(all->at.at[t - 1]->sizes, inputs.numbers.at, w->numbers.at))
+                found = t;
+        }
+    kin_vec_deinit(&inputs.numbers);
+    kin_text_deinit(&none);
+    return found;
+}
+
+bool
+launch_template_has(kernel_launcher *self, PyObject *const *in, uint32_t n)
+{
+    kin_walk w = {0};
+    const launch_version *model;
+    bool has = find_template(self, in, n, &model, &w) > 0;
+    kin_vec_deinit(&w.numbers);
+    return has;
+}
+
 bool
 launch_template_make(kernel_launcher *self, launch_version *version, PyObject *const *in)
 {
-    launch_templates *all = &self->sizes.templates;
-    kin_text none = {0};
-    kin_walk inputs = {.structure = &none};
-    if (all->state != state_of(self) || all->at.len == 0 || !read_inputs(in, version->signature.n, &inputs))
-        all = NULL;
-    for (uint32_t t = all == NULL ? 0 : all->at.len; t-- > 0 && version->code == NULL;) {
-        const launch_version *model = model_for(self, t + 1, in);
-        kin_walk w = {0};
-        if (model == NULL || kin_vec_reserve(&w.numbers, model->nnumbers + 1) != KIN_OK)
-            continue;
-        w.numbers.len = model->nnumbers;
-        if (kin_sizes_eval(all->at.at[t]->sizes, inputs.numbers.at, w.numbers.at) && (version->code = make_like(model, &w)) != NULL) {
-            version->like = t + 1;
-            version->nnumbers = model->nnumbers;
-            version->nnative = model->nnative;
-            version->nextern = model->nextern;
-            version->lower = model->lower;
-            version->rewrite = model->rewrite;
-            version->libraries = model->libraries;
-            version->stats.kernels = version->stats.from_memory = model->stats.kernels;
-        }
-        kin_vec_deinit(&w.numbers);
+    const launch_version *model;
+    kin_walk w = {0};
+    uint32_t found = find_template(self, in, version->signature.n, &model, &w);
+    if (found > 0 && (version->code = make_like(model, &w)) != NULL) {
+        version->like = found;
+        version->nnumbers = model->nnumbers;
+        version->nnative = model->nnative;
+        version->nextern = model->nextern;
+        version->lower = model->lower;
+        version->rewrite = model->rewrite;
+        version->libraries = model->libraries;
+        version->stats.kernels = version->stats.from_memory = model->stats.kernels;
     }
-    kin_vec_deinit(&inputs.numbers);
-    kin_text_deinit(&none);
+    kin_vec_deinit(&w.numbers);
     return version->code != NULL;
 }
 

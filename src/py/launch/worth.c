@@ -176,6 +176,8 @@ launch_is_worth(kernel_launcher *self, kin_entry *v, const kin_subgraph *subgrap
 {
     if (launch_sizes_wait(self))
         return false;
+    if (self->sizes.ready && launch_template_has(self, in, subgraph->nin)) /* next to nothing */
+        return make_room(self);
     if (self->context.trials == 0)
         return self->versions.len < KIN_TIER_LIVE_KINDS || (launch_sizes_are_on(self) && make_room(self));
     bool sizes = launch_sizes_are_on(self) && !self->must_pay;
