@@ -5,7 +5,7 @@
 #include <math.h>
 #include <stdlib.h>
 
-#include "tests/c/check.h"
+#include "check.h"
 
 static uint64_t state = 1;
 
