@@ -1,4 +1,6 @@
 """What stands between the calls of a graph and does not part it: a custom backend gets as many graphs as explain() counts."""
+import enum
+
 import pytest
 import torch
 
@@ -73,3 +75,87 @@ def test_switching_gradients_is_a_node(program, backend, enabled):
         assert flat(run(compiled)) == flat(run(program))
     if backend == "counts" and program is not raises_inside:
         assert len(seen) == 1, seen
+
+
+def test_a_number_that_another_way_knows_is_no_constant():
+    """The first side trace tests n == 0; the graph of a later one must not have that 0 in it."""
+    log = []
+
+    def fn(x, n):
+        a = x * 1
+        note(log)
+        if n > 2:
+            a = a.sum() * n
+        return a
+
+    @torch.compiler.disable
+    def note(log):
+        log.append(1)
+    compiled = kintsugi.compile(fn, backend=lambda gm, inputs: gm)
+    for n in (0, 1, 2, 3, 4, 5, 3):
+        assert torch.equal(compiled(torch.ones(4), n), fn(torch.ones(4), n))
+
+
+def count(fn, *args, calls=3):
+    """Graphs that a backend gets under fullgraph; results are eager's."""
+    seen = []
+
+    def backend(gm, inputs):
+        seen.append(gm)
+        return gm
+    compiled = kintsugi.compile(fn, backend=backend, fullgraph=True)
+    for _ in range(calls):
+        assert torch.equal(compiled(*args), fn(*args))
+    return len(seen)
+
+
+def test_generators_take_and_give():
+    def running(x):
+        total = x
+        while True:
+            total = total + (yield total)
+
+    def fn(x, n):
+        it = running(x)
+        first = next(it) * 2
+        second = it.send(n)
+        third = it.send(first)
+        it.close()
+        return first + second + third
+    assert count(fn, torch.arange(4.0), 3) == 1
+
+
+def test_values_are_sent_through_a_generator_to_another():
+    def inner(x):
+        a = yield x
+        b = yield a + x
+        return a * b
+
+    def outer(x):
+        got = yield from inner(x)
+        yield got + 1
+
+    def fn(x, n):
+        it = outer(x)
+        next(it)
+        return it.send(n) + it.send(x)
+    compiled = kintsugi.compile(fn, backend="eager")
+    for n in (2, 2, 3, 4, 2):
+        assert torch.equal(compiled(torch.arange(4.0), n), fn(torch.arange(4.0), n))
+
+
+def test_members_of_flags():
+    class Flag(enum.IntFlag):
+        A = 1
+        B = 2
+        C = 4
+
+    def fn(x, flags):
+        y = x + 1
+        if Flag.A in flags:
+            y = y * 2
+        return y - 1 if Flag.C not in flags else y
+    assert count(fn, torch.arange(4.0), Flag.A | Flag.B) == 1
+    compiled = kintsugi.compile(fn, backend="eager", fullgraph=True)
+    for flags in (Flag.A, Flag.A, Flag.B | Flag.C, Flag.A | Flag.C, Flag.B, Flag.A):
+        assert torch.equal(compiled(torch.ones(3), flags), fn(torch.ones(3), flags))

@@ -248,9 +248,11 @@ rec_consume_send(rec *r, kin_vid it)
 {
     rec_gen *gen = r->region != NULL ? rec_usable_generator(r, it) : NULL;
     rec_consumer *c = gen != NULL && gen->state != GEN_DONE ? rec_begin_consumer(r, gen) : NULL;
-    if (c != NULL)
-        c->sends = true;
-    return c != NULL;
+    if (c == NULL)
+        return false;
+    c->sends = true;
+    c->sent = rec_peek(r, 0);
+    return true;
 }
 
 static bool
@@ -259,7 +261,7 @@ finish_for(rec *r, rec_consumer *c, rec_frame *f, uint32_t offset)
     if (offset != (c->ended ? f->jump : f->next) || f->jump == f->next)
         return false;
     if (c->sends)
-        rec_drop(r, 1); /* the None that was sent */
+        rec_drop(r, 1); /* what was sent */
     if (c->ended)
         rec_drop(r, rec_dropped_at_end(f));
     if (!c->ended)

@@ -32,6 +32,7 @@ typedef struct rec_consumer {
     rec_gen *gen;     /* what is resumed for items; NULL: `callback` is called for them */
     bool wants, ended;
     bool sends;       /* SEND, which gives what the generator returns */
+    kin_vid sent;     /* what `yield` gives in the generator; 0: None */
     kin_vid returned;
     kin_vid *items;
     PyObject **held;         /* the objects, alive until the end: C code may drop them at once */

@@ -149,14 +149,46 @@ finish_next(rec *r, rec_consumer *c)
     return true;
 }
 
+/* generator.send(): what it yields next. */
+static bool
+finish_send(rec *r, rec_consumer *c)
+{
+    if (c->ended)
+        return false;
+    kin_vid value = c->items[0];
+    rec_drop(r, c->call.ndrop);
+    rec_push(r, value);
+    return true;
+}
+
+/* generator.close() of one that is suspended outside of try and with: none of its code runs. */
+static bool
+finish_close(rec *r, rec_consumer *c)
+{
+    c->gen->state = GEN_DONE;
+    c->gen->dirty = true;
+    rec_drop(r, c->call.ndrop);
+    rec_push(r, rec_const(r, Py_None));
+    return true;
+}
+
 static const consumer_row rows[] = {
     {"all", TAKE_WHILE_TRUE, finish_answer}, {"any", TAKE_WHILE_FALSE, finish_answer}, {"next", TAKE_ONE, finish_next},
     {"tuple", TAKE_ALL, finish_tuple}, {"list", TAKE_ALL, rec_finish_list}, {"sum", TAKE_ALL, finish_sum},
     {"min", TAKE_ALL, finish_constant}, {"max", TAKE_ALL, finish_constant}, {"set", TAKE_ALL, finish_set},
     {"frozenset", TAKE_ALL, finish_constant}, {"dict", TAKE_ALL, finish_dict}, {"sorted", TAKE_ALL, finish_sorted},
-    {"join", TAKE_ALL, finish_constant}, {NULL, TAKE_ALL, NULL}};
+    {"join", TAKE_ALL, finish_constant}, {"send", TAKE_ONE, finish_send}, {"close", TAKE_ONE, finish_close}, {NULL, TAKE_ALL, NULL}};
 
-/* The row of a builtin function, a builtin class or str.join, found by identity. */
+/* Where the row's callable is found under its name. */
+static PyObject *
+home_of(const consumer_row *row, PyObject *builtins)
+{
+    if (row->finish == finish_send || row->finish == finish_close)
+        return kin_type_dict(&PyGen_Type);
+    return strcmp(row->name, "join") == 0 ? kin_type_dict(&PyUnicode_Type) : builtins;
+}
+
+/* The row of a builtin function, a builtin class, str.join or generator.send, found by identity. */
 const consumer_row *
 rec_consumer_row(PyObject *callee)
 {
@@ -164,8 +196,7 @@ rec_consumer_row(PyObject *callee)
     if (!PyCFunction_Check(callee) && !PyType_Check(callee) && Py_TYPE(callee) != &PyMethodDescr_Type)
         return NULL;
     for (const consumer_row *row = rows; row->name; row++) {
-        PyObject *dict = strcmp(row->name, "join") == 0 ? kin_type_dict(&PyUnicode_Type) : builtins;
-        if (PyDict_GetItemString(dict, row->name) == callee)
+        if (PyDict_GetItemString(home_of(row, builtins), row->name) == callee)
             return row;
     }
     return NULL;
@@ -180,12 +211,15 @@ rec_consume_call(rec *r, const rec_args *a)
         return false;
     const consumer_row *row = rec_consumer_row(O(r, a->callee));
     uint32_t at = row != NULL && strcmp(row->name, "join") == 0 ? 1 : 0;
-    if (row == NULL || at >= a->npos || (a->npos == 2 && at == 0 && row->finish != finish_sum && row->finish != finish_next))
+    bool sends = row != NULL && row->finish == finish_send, closes = row != NULL && row->finish == finish_close;
+    if (row == NULL || at >= a->npos || (a->npos == 2 && at == 0 && row->finish != finish_sum && row->finish != finish_next && !sends) || (sends && a->npos != 2))
         return false;
     bool visible = VIRTUAL(r, a->args[at]) != NULL && VIRTUAL(r, a->args[at])->kind == VIRTUAL_GENERATOR;
-    bool through_iter = !visible && row->finish != finish_next && row->finish != finish_dict;
+    bool through_iter = !visible && row->finish != finish_next && row->finish != finish_dict && !sends && !closes;
     kin_vid source = visible ? a->args[at] : through_iter ? rec_hidden_generator(r, a->args[at]) : 0;
     rec_gen *gen = source ? rec_usable_generator(r, source) : NULL;
+    if (gen != NULL && (sends || closes) && (gen->state != GEN_SUSPENDED || (closes && r->region != NULL)))
+        return false; /* one that has not begun takes None alone */
     bool from_tensor = gen != NULL && a->npos == 2 && row->finish == finish_sum && kin_is_plain_tensor(O(r, a->args[1]));
     if (from_tensor)
         rec_need_type(r, a->args[1]);
@@ -195,6 +229,8 @@ rec_consume_call(rec *r, const rec_args *a)
     c->row = row;
     c->from_tensor = from_tensor;
     c->source = a->args[at];
+    c->sent = sends ? a->args[1] : 0;
+    c->wants = c->wants && !closes;
     rec_consume_as(r, c, a);
     return true;
 }

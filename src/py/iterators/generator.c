@@ -58,7 +58,7 @@ rec_free_generators(rec *r)
     while (r->gens != NULL) {
         rec_gen *gen = r->gens;
         r->gens = gen->next;
-        if (gen->state == GEN_SUSPENDED && gen->frame != NULL)
+        if (gen->state == GEN_SUSPENDED || gen->state == GEN_DONE /* closed */)
             free(gen->frame);
         free(gen->locals);
         free(gen);
@@ -173,7 +173,7 @@ start_frame(rec *r, rec_gen *gen, struct _PyInterpreterFrame *f)
 }
 
 static bool
-resume(rec *r, rec_gen *gen, struct _PyInterpreterFrame *f)
+resume(rec *r, rec_gen *gen, struct _PyInterpreterFrame *f, kin_vid sent)
 {
     if (gen->state == GEN_NEW) {
         if (start_frame(r, gen, f) == NULL) {
@@ -187,7 +187,7 @@ resume(rec *r, rec_gen *gen, struct _PyInterpreterFrame *f)
         r->top = rf;
         r->depth++;
         rf->ran = false;
-        rf->slots[rf->nlocals + rf->sp++] = rec_const(r, Py_None);
+        rf->slots[rf->nlocals + rf->sp++] = sent != 0 ? sent : rec_const(r, Py_None);
     }
     gen->state = GEN_RUNNING;
     gen->dirty = true;
@@ -209,7 +209,7 @@ rec_enter_from_c(rec *r, struct _PyInterpreterFrame *f, bool *known)
 {
     rec_consumer *c = r->top ? r->top->consumer : NULL;
     if (c != NULL && c->wants && c->gen != NULL && is_frame_of(r, c->gen, f))
-        return resume(r, c->gen, f);
+        return resume(r, c->gen, f, c->sent);
     for (rec_gen *gen = r->gens; gen != NULL; gen = gen->next)
         if (gen->state == GEN_SUSPENDED && gen->raw == (void *)f)
             *known = true;

@@ -415,8 +415,11 @@ rec_op_contains(rec *r, int invert)
         rec_push(r, rec_const(r, (found != 0) != (invert != 0) ? Py_True : Py_False));
         return;
     }
+    PyTypeObject *tp = Py_TYPE(O(r, args[1]));
+    PyObject *own = tp->tp_flags & Py_TPFLAGS_HEAPTYPE ? _PyType_Lookup(tp, REC_STR("__contains__")) : NULL;
     bool consts = rec_can_fold(r, args[0]) && compares_as_constant(r, args[0]);
-    if (consts && ((rec_can_fold(r, args[1]) && !PyType_Check(O(r, args[1]))) || fold_elements(r, args[1]))) {
+    bool python = own != NULL && PyFunction_Check(own); /* a member of an enum.Flag is a constant, and asks Python code */
+    if (consts && ((rec_can_fold(r, args[1]) && !PyType_Check(O(r, args[1])) && !python) || fold_elements(r, args[1]))) {
         rec_need_const(r, args[0]);
         if (rec_can_fold(r, args[1]))
             rec_need_const(r, args[1]);
@@ -424,9 +427,7 @@ rec_op_contains(rec *r, int invert)
         rec_await_const(r);
         return;
     }
-    PyTypeObject *tp = Py_TYPE(O(r, args[1]));
-    PyObject *own = tp->tp_flags & Py_TPFLAGS_HEAPTYPE ? _PyType_Lookup(tp, REC_STR("__contains__")) : NULL;
-    if (own != NULL && PyFunction_Check(own) && rec_can_inline(r, own)) {
+    if (python && rec_can_inline(r, own)) {
         kin_vid call[2] = {args[1], args[0]};
         rec_need_attrs(r, args[1]);
         rec_lookup(r, tp, REC_STR("__contains__"));

@@ -343,7 +343,8 @@ dump_known_object(dumper *d, kin_vid vid)
         return NULL;
     for (uint32_t i = 0; i < d->t->facts.len; i++) {
         const kin_fact *fact = &d->t->facts.at[i];
-        if (fact->vid == vid && (fact->kind == KIN_FACT_ID || fact->kind == KIN_FACT_EQ))
+        /* What a later epoch tests is not known before it, nor on other paths. */
+        if (fact->vid == vid && fact->epoch == val->epoch && (fact->kind == KIN_FACT_ID || fact->kind == KIN_FACT_EQ))
             return kin_refs_get(d->refs, fact->ref);
     }
     return NULL;
