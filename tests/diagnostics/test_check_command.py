@@ -1,5 +1,6 @@
 """`kintsugi check`: what becomes worse is found and told, what does not is not."""
 
+import importlib
 import json
 import linecache
 import sys
@@ -77,6 +78,36 @@ def test_a_library_that_breaks_since_its_upgrade(check):
     assert check(PROGRAM, "--update")[0] == 0
     status, out = check(PROGRAM, helper="def activation(y):\n    if y.max() > 1e9:\n        y = y / 2\n    return y.relu()\n")
     assert status == 1 and "new graph break at helper_of_test.py:2 in activation" in out.out
+
+
+@pytest.mark.parametrize("second, told", [
+    ("def activation(y):\n    top = y.max()\n    if top > 1e9:\n        y = y / top\n    return y.relu()\n", "toylib (core.py:3: if top > 1e9:) [DATA_DEPENDENT_BRANCH]"),
+    ("def activation(y):\n    return y.relu() * (1 if y.tolist() else 2)\n", "toylib (core.py:2: return y.relu() * (1 if y.tolist() else 2)) [TENSOR_TOLIST]")])
+def test_two_versions_of_an_installed_library(check, tmp_path, monkeypatch, second, told):
+    program = PROGRAM.replace("helper_of_test", "toylib.core")
+    for version, text in (("1", HELPER), ("2", second)):
+        folder = tmp_path / version / "site-packages" / "toylib"
+        folder.mkdir(parents=True)
+        (folder / "__init__.py").write_text(f"__version__ = '{version}.0'\n")
+        (folder / "core.py").write_text(text)
+
+    def run(version, *arguments):
+        for name in ("toylib.core", "toylib"):
+            sys.modules.pop(name, None)
+        with monkeypatch.context() as patch:
+            patch.setattr(sys, "path", [*sys.path, str(tmp_path / version / "site-packages")])
+            importlib.invalidate_caches()
+            return check(program.replace("toylib.core.", "core.").replace("import toylib.core", "from toylib import core"), *arguments)
+    status, out = run("1", "--update")
+    assert status == 0, out.err
+    assert run("1")[0] == 0
+    status, out = run("2")
+    assert status == 1 and "new graph break at script.py:10 in forward: y = core.activation(y) * scale, in " + told in out.out, out.out
+
+
+def test_a_program_that_compiles_nothing(check):
+    status, out = check("print('no torch')\n", "--update")
+    assert status == 2 and "calls no function that torch.compile" in out.err
 
 
 def test_what_is_better_is_told_and_taken(check):

@@ -7,6 +7,7 @@ import subprocess
 import sys
 
 import pytest
+import torch
 from launches import engine, kintsugi
 from test_validate import PASSES
 
@@ -87,3 +88,106 @@ def test_whole_calls_and_gradients(validate):
 def test_targets_that_are_none(validate, capfd):
     assert validate(9, None, text="raise KeyError('x')")[0] == 2
     assert cli.main(["validate", "nothing.py"]) == 2 and "no such script" in capfd.readouterr().err
+
+
+def test_a_program_that_compiles_nothing(validate):
+    status, out = validate(9, None, text="print('nothing')\n")
+    assert status == 2 and "calls no function that torch.compile" in out.err
+
+
+@pytest.mark.parametrize("fault", ["pass fuse break", "pass simplify malformed"])
+def test_a_failure_of_the_compiler_is_reduced(validate, tmp_path, fault):
+    status, out = validate(141, fault, "-o", "small.py", command="minify")
+    assert status == 0 and "the compiler failed in " in out.out, out
+    text = (tmp_path / "small.py").read_text()
+    assert len(text.splitlines()) <= 30 and "fails(f, [" in text
+    code = f"from kintsugi._engine import engine\nimport runpy\nengine._set_fault({fault!r})\nrunpy.run_path('small.py', run_name='__main__')"
+    environment = os.environ | {"KINTSUGI_KERNELS": "1", "KINTSUGI_CACHE_DIR": ""}
+    broken = subprocess.run([sys.executable, "-c", code], cwd=tmp_path, capture_output=True, text=True, env=environment, check=False)
+    assert broken.returncode == 1 and "the compiler failed in" in broken.stderr, text + broken.stderr
+    assert subprocess.run([sys.executable, "small.py"], cwd=tmp_path, env=environment, check=False).returncode == 0
+
+
+def test_a_slowdown_is_reduced(validate, tmp_path, monkeypatch):
+    """Which calls are slow is said by a measurement that the test takes the place of: what is reduced is told apart by a call of tanh."""
+    from kintsugi.diagnose import differ
+
+    def slower(fn, args):
+        return "compiled calls take longer" if "tanh" in fn.__code__.co_names else ""
+    monkeypatch.setattr(differ, "slower", slower)
+    status, out = validate(151, None, "--slow", "-o", "small.py", command="minify")
+    text = (tmp_path / "small.py").read_text()
+    assert status == 0 and "tanh" in out.out and len(text.splitlines()) <= 30
+    assert "tanh(" in text and "relu" not in text and "slower(f, [" in text
+    monkeypatch.setattr(differ, "slower", lambda fn, args: "")
+    status, out = validate(152, None, "--slow", "-o", "none.py", command="minify")
+    assert status == 1 and "no graph takes longer" in out.out and not (tmp_path / "none.py").exists()
+
+
+def test_what_takes_longer_is_measured():
+    from kintsugi.diagnose import differ
+
+    assert "times" not in differ.slower(lambda x: x + 1, [torch.ones(8)])
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(differ, "SLOWER", 0.0)
+        assert "x as long)" in differ.slower(lambda x: x + 1, [torch.ones(8)])
+
+
+RANDOM = '''\
+import torch
+
+
+class Net(torch.nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.norm = torch.nn.BatchNorm1d({size})
+        self.drop = torch.nn.Dropout(0.5)
+
+    def forward(self, x):
+        return self.drop(self.norm(x)).tanh() + torch.rand_like(x)
+
+
+torch.manual_seed(0)
+net = Net()
+compiled = torch.compile(net)
+for _ in range(3):
+    compiled(torch.randn(8, {size}))
+'''
+
+
+def test_random_numbers_and_state_are_compared(validate):
+    status, out = validate(23, None, text=RANDOM)
+    assert status == 0 and "compiled code gives what eager does: 1 functions" in out.out
+
+
+@pytest.mark.parametrize("what, told", [("norm.running_mean", "norm.running_mean of the module differs"), ("draw", "the random number generator in another state"),
+                                        ("output", "output 1 of 1 differs"), ("", "")])
+def test_random_numbers_and_state_of_a_call(what, told):
+    from types import SimpleNamespace
+
+    from kintsugi.diagnose import differ, observe
+
+    class Net(torch.nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.norm = torch.nn.BatchNorm1d(4)
+
+        def forward(self, x):
+            return self.norm(x) + torch.rand_like(x)
+
+    class Compiled:
+        fn = Net()
+
+        def __call__(self, x):
+            result = self.fn(x)
+            if what == "norm.running_mean":
+                self.fn.norm.running_mean.data.add_(1)
+            elif what == "draw":
+                torch.rand(1)
+            return result + 1 if what == "output" else result
+
+    compiled = Compiled()
+    before = compiled.fn.norm.running_mean.clone()
+    found = differ.whole_call(SimpleNamespace(compiled=compiled, calls=[observe.Call((torch.randn(8, 4),), {})]))
+    assert told in found and bool(found) == bool(what)
+    assert torch.equal(compiled.fn.norm.running_mean, before)

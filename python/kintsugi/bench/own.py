@@ -154,7 +154,7 @@ def subjects(target, arguments, inputs, engines):
         with observe.Session() as session, observe.quiet():
             status = observe.run_script(target, arguments)
         if isinstance(status, Exception):
-            raise BenchError(f"the script ended with {type(status).__name__}: {status}")
+            raise BenchError(f"the script ended with {observe.describe_end(status)}")
         made = [Subject(found.name, found.compiled.fn, found.compiled, found.calls[-1]) for found in session.functions]
         if not made:
             raise BenchError(f"{target} calls no function that torch.compile or kintsugi.compile returned; name one: {target}:function")

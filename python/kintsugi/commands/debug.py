@@ -47,6 +47,8 @@ def run(options):
             sys.stderr.write(f"kintsugi: debug: {error}\n")
             return 2
     _tell(job, applied, options)
+    if not job.record["before"]:
+        return 2
     return 1 if options.fullgraph and job.breaks("after") else 0
 
 
@@ -81,6 +83,8 @@ def as_dict(job, patch, applied):
 def lines(job, patch, applied):
     """[(text, style)]."""
     yield from _detected(job)
+    if not job.record["before"]:
+        return
     yield from _tried(job)
     yield from _left(job)
     yield from _measured(job)
@@ -100,6 +104,7 @@ def _detected(job):
     yield "1. Detect" + (" (from the last run; --fresh begins anew)" if job.resumed else ""), "bold"
     if not before:
         yield "   Nothing was compiled: no function that torch.compile or kintsugi.compile returned was called.", ""
+        return
     for one in before:
         verdict = one["verdict"]
         speed = f", {verdict['speedup']:.2f}x as fast as eager ({show.us(verdict['compiled_us'])})" if verdict["speedup"] else ""

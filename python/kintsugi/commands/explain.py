@@ -34,7 +34,7 @@ def run(options):
         return 2
     write(diagnoses, options)
     if isinstance(status, Exception):
-        sys.stderr.write(f"kintsugi: explain: the script ended with {type(status).__name__}: {status}\n")
+        sys.stderr.write(f"kintsugi: explain: the script ended with {observe.describe_end(status)}\n")
         return 1
     return 0
 

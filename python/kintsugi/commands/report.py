@@ -46,6 +46,6 @@ def run(options):
         return 2
     print(f"{path} written ({len(text) / 1e3:.0f} kB)")
     if isinstance(status, Exception):
-        sys.stderr.write(f"kintsugi: report: the script ended with {type(status).__name__}: {status}\n")
+        sys.stderr.write(f"kintsugi: report: the script ended with {observe.describe_end(status)}\n")
         return 1
     return 0

@@ -10,14 +10,19 @@ import sys
 from . import add_target
 
 
+NOTHING = "{0} calls no function that torch.compile or kintsugi.compile returned; name one: {0}:function"
+
+
 def add(commands):
     parser = commands.add_parser("validate", help="does compiled code compute what eager does?", description=__doc__)
     add_common(parser)
     parser.add_argument("--minify", metavar="FILE", help="write a small script that shows the first difference to FILE")
     parser.add_argument("--json", metavar="FILE", help="write what was found to FILE")
-    small = commands.add_parser("minify", help="write a small script that shows the first difference between compiled and eager",
-                                description="validate, and write a small script that shows the first difference: status 0 when one was written")
+    small = commands.add_parser("minify", help="write a small script that shows a difference, a failure of the compiler, or a slowdown",
+                                description="validate, and write a small script that shows the first difference, or where the compiler fails: "
+                                            "status 0 when one was written")
     add_common(small)
+    small.add_argument("--slow", action="store_true", help="look for calls that take longer compiled than eager")
     small.add_argument("-o", "--output", metavar="FILE", default="repro.py", help="the script (repro.py)")
 
 
@@ -28,10 +33,16 @@ def add_common(parser):
 
 
 def run(options):
+    from kintsugi import _logs
     from kintsugi.diagnose import observe
 
+    seen = max((event["seq"] for event in _logs.events()), default=-1)
     try:
+        if getattr(options, "slow", False):
+            return _write(options, *slowdowns(options.target, options.args, inputs=options.inputs))
         functions, found = validate(options.target, options.args, inputs=options.inputs, launches=options.launches)
+        if options.command == "minify":
+            found += failures(functions, seen)
     except observe.TargetError as error:
         sys.stderr.write(f"kintsugi: {options.command}: {error}\n")
         return 2
@@ -88,7 +99,9 @@ def validate(target, arguments=(), *, inputs=None, launches=3):
         with config.patch(step_aside=False, async_compile=False):
             status, functions = observe.watch(target, arguments, inputs)
             if isinstance(status, Exception):
-                raise observe.TargetError(f"the script ended with {type(status).__name__}: {status}")
+                raise observe.TargetError(f"the script ended with {observe.describe_end(status)}")
+            if not functions:
+                raise observe.TargetError(NOTHING.format(target))
             found = []
             for one in functions:
                 dumps = [engine.dump(entry) for entry in one.compiled.entries()]
@@ -103,6 +116,33 @@ def validate(target, arguments=(), *, inputs=None, launches=3):
     finally:
         for name, value in before.items():
             engine.set_option(name, value)
+
+
+def failures(functions, seen):
+    """[Difference] for what the compiler failed at since event `seen`: such a graph runs step by step."""
+    from kintsugi import _api
+    from kintsugi.diagnose import differ
+
+    engine = _api.start_engine()
+    return [differ.locate(one, graph, text, differ.fails) for one in functions for graph, text in differ.failures(engine, one.compiled, seen)[:1]]
+
+
+def slowdowns(target, arguments=(), *, inputs=None):
+    """([observed functions], [Difference]) of functions whose calls take longer compiled."""
+    from kintsugi.diagnose import differ, observe
+
+    status, functions = observe.watch(target, arguments, inputs)
+    if isinstance(status, Exception):
+        raise observe.TargetError(f"the script ended with {observe.describe_end(status)}")
+    if not functions:
+        raise observe.TargetError(NOTHING.format(target))
+    found = [differ.locate(one, 0, "calls that take longer compiled", differ.slower) for one in functions]
+    found = [one for one in found if one.operation]
+    for one in found:
+        tell(one)
+    if not found:
+        print("no graph takes longer compiled than eager")
+    return functions, found
 
 
 def _call_again(one, launches):

@@ -66,9 +66,11 @@ def take(target, arguments=(), *, inputs=None):
         with config.patch(step_aside=False, async_compile=False):
             status, functions = observe.watch(target, arguments, inputs)
             if isinstance(status, Exception):
-                raise BaselineError(f"the script ended with {type(status).__name__}: {status}")
+                raise BaselineError(f"the script ended with {observe.describe_end(status)}")
             if status not in (0, None):
                 raise BaselineError(f"the script ended with exit status {status}")
+            if not functions:
+                raise BaselineError(f"{target} calls no function that torch.compile or kintsugi.compile returned")
             return {"version": VERSION, "torch": torch.__version__, "functions": _describe_all(functions)}
     finally:
         engine.set_option("trials", trials)
@@ -108,7 +110,8 @@ def _place(cause):
     relative = os.path.relpath(filename)
     return {"kind": cause.kind, "why": cause.why or cause.title, "title": cause.title, "file": os.path.basename(filename),
             "path": "" if relative.startswith("..") else relative.replace(os.sep, "/"), "line": line, "function": function,
-            "code": _code(filename, line), "notes": cause.notes}
+            "code": _code(filename, line), "notes": cause.notes,
+            "library": f"{cause.library} ({os.path.basename(cause.filename)}:{cause.line}: {cause.code})" if cause.library else ""}
 
 
 def _code(filename, line):
@@ -203,7 +206,8 @@ def _key(cause):
 def describe_place(cause):
     kind = "graph break" if cause["kind"] == "break" else cause["kind"]
     notes = f" ({'; '.join(cause['notes'][:2])})" if cause["notes"] and cause["kind"] == "recompile" else ""
-    return f"{kind} at {cause['file']}:{cause['line']} in {cause['function']}: {cause['code']} [{cause['why']}]{notes}"
+    within = f", in {cause['library']}" if cause.get("library") else ""
+    return f"{kind} at {cause['file']}:{cause['line']} in {cause['function']}: {cause['code']}{within} [{cause['why']}]{notes}"
 
 
 def _compare_results(before, now, tolerance):

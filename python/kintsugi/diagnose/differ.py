@@ -1,12 +1,14 @@
-"""Where compiled code gives something else than eager: which call of a graph is the first, and the smallest program that shows it."""
+"""Where compiled code gives something else than eager, fails, or is slower: which call of a graph is the first, and the smallest program that shows it."""
 
+import contextlib
 import dataclasses
 
 import torch
 
-from .. import _api, _explain, _validate
+from .. import _api, _explain, _kernels, _logs, _validate
 from .._config import config
 from . import program as programs
+from . import timing
 from .observe import quiet
 
 LINEAR = 48  # calls up to which each is looked at; beyond that by halves
@@ -119,9 +121,10 @@ class _Writer:
         return names["f"], self
 
 
-def locate(observed, graph, text):
-    """The Difference for a graph of a function that validation found wrong."""
+def locate(observed, graph, text, ask=None):
+    """The Difference for a graph of a function that validation found wrong. ask: what tells of a function and its arguments how it is wrong (compare)."""
     filename, line = observed.place()
+    ask = ask or compare
     found = Difference(observed.name, graph, text, filename, line)
     try:
         with quiet():
@@ -129,7 +132,7 @@ def locate(observed, graph, text):
             numbers = [graph] if 0 < graph <= len(dump["graphs"]) else range(1, len(dump["graphs"]) + 1)
             for number in numbers:
                 nodes = dump["graphs"][number - 1]["nodes"]
-                if _search(_Graph(nodes, values), found):
+                if _search(_Graph(nodes, values), found, ask):
                     return found
         found.note = "no call of the graph alone gives something else: the difference depends on what they are compiled together with"
     except Exception as error:  # the program's own code may raise anything when it is run once more
@@ -137,53 +140,100 @@ def locate(observed, graph, text):
     return found
 
 
-def _search(graph, found):
+def _search(graph, found, ask):
     """Fills in the first call that differs, and a program that shows it. False: none does."""
     nodes = graph.nodes
     if len(nodes) <= LINEAR:
-        last = next((i for i in range(len(nodes)) if _differs(graph, 0, i)), None)
+        last = next((i for i in range(len(nodes)) if _differs(graph, 0, i, ask)), None)
     else:
         low, last = 0, len(nodes) - 1
-        if not _differs(graph, 0, last):
+        if not _differs(graph, 0, last, ask):
             return False
         while low < last:
             middle = (low + last) // 2
-            low, last = (low, middle) if _differs(graph, 0, middle) else (middle + 1, last)
+            low, last = (low, middle) if _differs(graph, 0, middle, ask) else (middle + 1, last)
     if last is None:
         return False
     node = nodes[last]
     found.filename, found.line, found.code = node["filename"], node["line"], node["code_line"]
     found.operation = _explain._op_name(node["callable"]) if node["callable"] is not None else node["target"]
-    found.script = _minify(graph, last)
+    found.script = _minify(graph, last, ask)
     return True
 
 
-def _differs(graph, first, last, given=None):
+def _differs(graph, first, last, ask, given=None):
     try:
         fn, writer = graph.function(first, last, given or {})
     except programs.NoProgram:
         return ""
-    return compare(fn, writer.args)
+    return ask(fn, writer.args)
 
 
 def compare(fn, args, calls=3):
     """How compiled calls of a function differ from eager ones; "": not at all. Code is used from its first launch on."""
+    with _new_code() as engine, config.patch(step_aside=False, async_compile=False), torch.no_grad():
+        compiled = engine.Compiled(fn, dynamic=False)
+        for _ in range(calls):
+            state = torch.get_rng_state()
+            wanted = fn(*[arg.clone() for arg in args])
+            after = torch.get_rng_state()
+            torch.set_rng_state(state)
+            got = compiled(*[arg.clone() for arg in args])
+            if not torch.equal(after, torch.get_rng_state()):
+                return "leaves the random number generator in another state"
+        return _validate.compare(_flat(wanted), _flat(got), (), (), _referee(fn, args) if torch.equal(state, after) else None) or ""
+
+
+def fails(fn, args):
+    """How compiling a function fails, or a compiled call raises where an eager one does not; "": neither."""
+    with _new_code() as engine, config.patch(step_aside=False, async_compile=False), torch.no_grad(), quiet():
+        seen = max((event["seq"] for event in _logs.events()), default=-1)
+        fn(*[arg.clone() for arg in args])
+        compiled = engine.Compiled(fn, dynamic=False)
+        try:
+            for _ in range(3):
+                compiled(*[arg.clone() for arg in args])
+        except Exception as error:
+            return f"a compiled call raised {type(error).__name__}: {error}"
+        found = failures(engine, compiled, seen)
+        return found[0][1] if found else ""
+
+
+def failures(engine, compiled, seen):
+    """[(graph, what failed)]: passes whose result a verifier refused since event `seen`, and those that gave up with an error."""
+    numbers = {entry.number for entry in compiled.entries()}
+    found = [(event.get("graph") or 0, f"the compiler failed in {event['where']}: {event['message']}") for event in _logs.events()
+             if event["event"] == "bug" and event["seq"] > seen and event.get("entry", -1) in (*numbers, -1) and event.get("name", "") in (compiled.stats()["name"], "")]
+    rows = _kernels.rows(engine, compiled)
+    return found or [(row["graph"], f"the compiler failed in {row['reason']}") for row in rows if not row["compiled"] and row["reason"].startswith("pass ")]
+
+
+SLOWER = 1.1  # times as long as eager, in each part of the measurement
+
+
+def slower(fn, args, seconds=0.1):
+    """How much longer compiled calls take than eager ones; "": they do not."""
+    with config.patch(step_aside=False, async_compile=False), torch.no_grad(), quiet():
+        compiled = _api.start_engine().Compiled(fn, dynamic=False)
+        ways = {"eager": lambda: fn(*args), "compiled": lambda: compiled(*args)}
+        timing.warm(ways["compiled"], (compiled,))
+        times = timing.turns(ways, seconds)
+    parts = [timing.quartile(times["compiled"].calm[i::3]) / timing.quartile(times["eager"].calm[i::3]) for i in range(3)]
+    if min(parts) < SLOWER:
+        return ""
+    us = {name: one.typical * 1e6 for name, one in times.items()}
+    return f"compiled calls take {us['compiled']:.3g} us, eager ones {us['eager']:.3g} us ({us['compiled'] / us['eager']:.2f}x as long)"
+
+
+@contextlib.contextmanager
+def _new_code():
+    """Code is used from its first launch on, whatever it takes."""
     engine = _api.start_engine()
     before = {name: engine.options()[name] for name in ("trials", "validate", "validate_every")}
     for name in before:
         engine.set_option(name, 0)
-    compiled = engine.Compiled(fn, dynamic=False)
     try:
-        with config.patch(step_aside=False, async_compile=False), torch.no_grad():
-            for _ in range(calls):
-                state = torch.get_rng_state()
-                wanted = fn(*[arg.clone() for arg in args])
-                after = torch.get_rng_state()
-                torch.set_rng_state(state)
-                got = compiled(*[arg.clone() for arg in args])
-                if not torch.equal(state, after):
-                    return ""
-            return _validate.compare(_flat(wanted), _flat(got), (), (), _referee(fn, args)) or ""
+        yield engine
     finally:
         for name, value in before.items():
             engine.set_option(name, value)
@@ -206,18 +256,18 @@ def _referee(fn, args):
 # ---- a small program ----
 
 
-def _minify(graph, last):
+def _minify(graph, last, ask):
     """The text of a script with as few calls as still differ: calls in front become inputs, from the first one on."""
     first, given = 0, {}
     results = _results(graph, last)
     while first < last:
         trial = {**given, **{node["vid"]: results[node["vid"]] for node in graph.nodes[first:first + 1] if node["vid"] in results}}
-        if not _differs(graph, first + 1, last, trial):
+        if not _differs(graph, first + 1, last, ask, trial):
             break
         first, given = first + 1, trial
     fn, writer = graph.function(first, last, given)
-    args, kept = _simple_inputs(fn, writer.args)
-    return script(writer, args, kept)
+    args, kept = _simple_inputs(fn, writer.args, ask)
+    return script(writer, args, kept, ask)
 
 
 def _results(graph, last):
@@ -234,21 +284,22 @@ def _results(graph, last):
     return found
 
 
-def _simple_inputs(fn, args):
+def _simple_inputs(fn, args, ask):
     """Random inputs of the same kind where these differ, too; else the program's own, as numbers."""
     torch.manual_seed(0)
     made = [torch.randn(arg.shape).to(arg.dtype) if arg.is_floating_point() else torch.ones_like(arg) for arg in args]
     try:
-        if compare(fn, made):
+        if ask(fn, made):
             return made, False
     except Exception:
         pass
     return args, True
 
 
-def script(writer, args, kept):
-    """Runs the calls compiled and eagerly; exit status 1 when they differ."""
-    lines = ["import operator", "import sys", "", "import torch", "", "import kintsugi", "from kintsugi._validate import compare", "", "",
+def script(writer, args, kept, ask=compare):
+    """Runs the calls compiled and eagerly; exit status 1 when they differ, or when the compiler fails, or when compiled ones are slower."""
+    part = "from kintsugi._validate import compare" if ask is compare else f"from kintsugi.diagnose.differ import {ask.__name__}"
+    lines = ["import operator", "import sys", "", "import torch", "", "import kintsugi", part, "", "",
              *writer.text.rstrip("\n").splitlines(), "", "", "torch.manual_seed(0)"]
     for name, arg in zip(writer.params.values(), args):
         dtype = str(arg.dtype)
@@ -260,6 +311,9 @@ def script(writer, args, kept):
             text = f"torch.ones({tuple(arg.shape)}, dtype={dtype})"
         lines.append(f"{name} = {text}")
     arguments = ", ".join(writer.params.values())
+    if ask is not compare:
+        lines += [f"found = {ask.__name__}(f, [{arguments}])", "if found:", "    sys.exit(found)"]
+        return "\n".join(line for line in lines if line != "import kintsugi") + "\n"
     lines += ["compiled = kintsugi.compile(f)", "kintsugi.config.step_aside = False", "with torch.no_grad():", "    for _ in range(8):",
               f"        wanted, got = f({arguments}), compiled({arguments})", "        found = compare([wanted], [got], (), (), None)",
               "        if found:", '            sys.exit(f"compiled code differs: {found}")']
@@ -270,33 +324,60 @@ def script(writer, args, kept):
 
 
 def whole_call(observed):
-    """How a compiled call differs from an eager one: outputs, arguments that are written to, gradients. "" when it does not, None: not comparable."""
-    call = observed.calls[-1]
+    """How a compiled call differs from an eager one: outputs, arguments that are written to, gradients, parameters and buffers, the random number generator.
+    "" when it does not."""
+    call, owner = observed.calls[-1], _owner(observed)
     with quiet(), call.modes():
-        sides = []
+        sides, before = [], _state(owner)
         for fn in (observed.compiled.fn, observed.compiled):
+            _put_back(owner, before)
             torch.manual_seed(0)
             args, kwargs = call.copy()
             value = _flat(fn(*args, **kwargs))
+            drawn = torch.get_rng_state()
             inputs = [leaf for leaf in _flat((args, kwargs)) if isinstance(leaf, torch.Tensor)]
-            sides.append((value, [leaf.detach() for leaf in inputs], _gradients(value, inputs, observed)))
-    (a, written, grads), (b, ours, our_grads) = sides
+            sides.append((value, [leaf.detach() for leaf in inputs], _gradients(value, inputs, owner), _state(owner), drawn))
+        _put_back(owner, before)
+    (a, written, grads, state, drawn), (b, ours, our_grads, our_state, our_drawn) = sides
     if len(a) != len(b):
         return f"a call gives {len(b)} values, not {len(a)}"
     text = _validate.compare(a, b, written, ours, None)
     if text is None and grads is not None and our_grads is not None:
         text = _validate.compare(grads, our_grads, (), (), None)
         text = text and f"gradient: {text}"
+    for name in state if text is None else ():
+        off = _validate.difference(state[name], our_state[name])
+        if off:
+            return f"{name} of the module {off}"
+    if text is None and not torch.equal(drawn, our_drawn):
+        text = "a call leaves the random number generator in another state"
     return text or ""
 
 
-def _gradients(values, inputs, observed):
-    """Of a sum over the results, to inputs and parameters that want them."""
-    results = [value.double().sum() for value in values if isinstance(value, torch.Tensor) and value.requires_grad and value.is_floating_point()]
+def _owner(observed):
     fn = observed.compiled.fn
     owner = fn if isinstance(fn, torch.nn.Module) else getattr(fn, "__self__", None)
+    return owner if isinstance(owner, torch.nn.Module) else None
+
+
+def _state(owner):
+    """Copies of parameters and buffers."""
+    named = (*owner.named_parameters(), *owner.named_buffers()) if owner is not None else ()
+    return {name: value.detach().clone() for name, value in named}
+
+
+def _put_back(owner, state):
+    with torch.no_grad():
+        for name, value in (*owner.named_parameters(), *owner.named_buffers()) if owner is not None else ():
+            if not torch.equal(value, state[name]):
+                value.copy_(state[name])
+
+
+def _gradients(values, inputs, owner):
+    """Of a sum over the results, to inputs and parameters that want them."""
+    results = [value.double().sum() for value in values if isinstance(value, torch.Tensor) and value.requires_grad and value.is_floating_point()]
     wanted = [leaf for leaf in inputs if leaf.requires_grad and leaf.is_leaf]
-    wanted += [p for p in owner.parameters() if p.requires_grad] if isinstance(owner, torch.nn.Module) else []
+    wanted += [p for p in owner.parameters() if p.requires_grad] if owner is not None else []
     if not results or not wanted:
         return None
     found = torch.autograd.grad(sum(results), wanted, allow_unused=True)

@@ -7,11 +7,14 @@ import io
 import os
 import runpy
 import sys
+import sysconfig
+import traceback
 
 import torch
 
-from .. import _api, _logs
+from .. import _api, _logs, _messages
 
+_STANDARD = sysconfig.get_path("stdlib") + os.sep  # frames below it are of the standard library, unless they are of an installed package
 KEEP_BYTES = 1 << 30  # of arguments that a session copies; larger ones are held as they are
 
 
@@ -223,6 +226,19 @@ def watch(target, arguments=(), inputs=None):
             args, kwargs = call.copy()
             compiled(*args, **kwargs)
     return 0, session.functions
+
+
+def describe_end(status):
+    """How a script ended, in words, with the innermost line that is the user's own; "": well."""
+    if isinstance(status, Exception):
+        if isinstance(status, SyntaxError):
+            return f"{type(status).__name__}: {status}"
+        frames = [(one.filename, one.lineno, one.name) for one in traceback.extract_tb(status.__traceback__)]
+        own = [frame for frame in frames if not frame[0].startswith("<") and os.path.dirname(_api.__file__) not in frame[0] and not frame[0].startswith(_STANDARD)]
+        file, line, _ = _messages.user_place(own, ("", 0, ""))
+        where = f" (at {file}:{line})" if line else ""
+        return f"{type(status).__name__}: {status}{where}"
+    return f"exit status {status}" if status not in (0, None) else ""
 
 
 def unique_names(functions):

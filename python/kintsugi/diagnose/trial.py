@@ -67,7 +67,7 @@ class _Run:
         status, self.functions = observe.watch(target, arguments, inputs)
         self.names = observe.unique_names(self.functions)
         self.subjects = []
-        failure = f"{type(status).__name__}: {status}" if isinstance(status, Exception) else f"exit status {status}" if status not in (0, None) else ""
+        failure = observe.describe_end(status)
         return {"functions": self.names, "failure": failure, "files": _files(target)}
 
     def do_values(self, path):
