@@ -65,6 +65,20 @@ def test_code_of_another_shape_gets_no_patch(tmp_path, code):
     assert _fit(tmp_path, "DATA_DEPENDENT_BRANCH", code)[1] is None
 
 
+@pytest.mark.parametrize("code, told", [
+    ("    for _ in range(3):\n        x = x * 2\n        if x.max() > 3:\n            break", "full number of steps"),
+    ("    while x.sum() < 9:\n        x = x * 2", "fixed number of steps"),
+    ("    g = torch.sin if x.sum() > 0 else torch.cos\n    x = g(x)", "not between objects"),
+    ("    if x.sum() > 0:\n        x.add_(1)", "")])
+def test_advice_where_no_patch_fits(tmp_path, code, told):
+    path, patch = _fit(tmp_path, "DATA_DEPENDENT_BRANCH", code)
+    line = next(i for i, text in enumerate(path.read_text().splitlines(), 1) if " > " in text or " < " in text)
+    cause = causes.Cause("break", "", why="DATA_DEPENDENT_BRANCH", filename=str(path), line=line, user=(str(path), line, "f"))
+    assert fixes.fit(cause) is None
+    advice = fixes.advise(cause)
+    assert told in advice and bool(advice) == bool(told)
+
+
 def test_lines_of_libraries_are_not_changed(tmp_path):
     path, _ = _fit(tmp_path, "TENSOR_ITEM", "    x = x * y.max().item()")
     cause = causes.Cause("break", "", why="TENSOR_ITEM", filename=str(path), line=6, user=("other.py", 1, "g"))

@@ -60,7 +60,9 @@ def diagnose(observed, *, measure=True, repeat=False, progress=lambda text: None
     found = [cause for cause in found if cause.kind != "effect" or (cause.share or 0) >= price.WORTH_TELLING]
     found += list(_causes.of_kernels(observed, _kernels.rows(engine, compiled)))
     for cause in found:
-        cause.patch = fixes.fit(cause) if cause.kind == "break" else None
+        if cause.kind == "break":
+            cause.patch = fixes.fit(cause)
+            cause.fix = cause.fix if cause.patch else fixes.advise(cause) or cause.fix
     parts, limits = _kernels_of(observed, verdict) if kernels else ([], None)
     found.sort(key=lambda cause: (-(cause.price_us or 0.0), _ORDER.index(cause.kind), cause.line))
     filename, line = observed.place()

@@ -99,6 +99,10 @@ def _branch(place):
         return place.replace_expression(test, _where(test.test, test.body, test.orelse), _BOTH)
     if test is None:
         raise ValueError("no if")
+    message = _raises(test)
+    if message is not None:
+        wrong = _torch_call("logical_not", _tensor_test(test.test))
+        return place.replace(test, [f"torch._assert_async({ast.unparse(wrong)}, {message})"], "a RuntimeError is raised in place of the program's own error")
     first, test.test = _split_python(test)
     then, other = _results(test.body), _results(test.orelse)
     if "return" in then:
@@ -163,6 +167,33 @@ def _refuse_object(value):
         raise ValueError("a side is no tensor")
     if isinstance(value, ast.Attribute) and ast.unparse(value).startswith(("torch.", "F.", "nn.", "math.", "np.")):
         raise ValueError("a side is a function")
+
+
+def _raises(test):
+    """The message of `if c: raise Error("message")`; None: the body is something else."""
+    body = test.body[0] if isinstance(test, ast.If) and len(test.body) == 1 and not test.orelse else None
+    if not isinstance(body, ast.Raise) or body.exc is None:
+        return None
+    args = body.exc.args if isinstance(body.exc, ast.Call) else []
+    return ast.unparse(args[0]) if len(args) == 1 and isinstance(args[0], ast.Constant) and isinstance(args[0].value, str) else repr(ast.unparse(body.exc))
+
+
+def advise(cause):
+    """What to do about a decision that no patch fits; "": the general advice of its row."""
+    filename, line, _ = cause.user
+    tree = _parse("".join(linecache.getlines(filename))) if cause.why == "DATA_DEPENDENT_BRANCH" and (filename, line) == (cause.filename, cause.line) else None
+    if tree is None:
+        return ""
+    place = _Place(filename, [], tree, line, cause.columns[0])
+    found = next((node for node in place.nodes(ast.If, ast.IfExp, ast.While) if node.test.lineno <= line <= node.test.end_lineno), None)
+    if isinstance(found, ast.While):
+        return "run a fixed number of steps and mask what is finished, or use `torch._higher_order_ops.while_loop`"
+    if isinstance(found, ast.IfExp):
+        return "choose between tensors, not between objects: compute both and take one with `torch.where`"
+    last = found.body[-1] if found is not None else None
+    if isinstance(last, (ast.Break, ast.Continue)):
+        return "go on for the full number of steps and leave finished items as they are: `done = done | c; x = torch.where(done, x, step(x))`"
+    return ""
 
 
 def _where(test, a, b):

@@ -123,7 +123,9 @@ def _cause(ident, cause):
             kind = "plus" if text.startswith("+") else "minus" if text.startswith("-") else ""
             lines.append(f"<span class=\"{kind}\">{esc(text)}</span>")
         parts.append(f"<p>Fix:</p><pre tabindex=\"0\">{chr(10).join(lines)}</pre><p class=\"soft\">{esc(cause.patch.caution)}</p>")
-    elif cause.hints:
+    elif cause.fix:
+        parts.append(f"<p>Fix: {esc(cause.fix)}</p>")
+    if cause.patch is None and cause.hints:
         parts.append("<ul>" + "".join(f"<li>{esc(hint)}</li>" for hint in cause.hints) + "</ul>")
     parts += [_sides(ident, cause), _changes(cause)]
     if cause.notes and not cause.changes:

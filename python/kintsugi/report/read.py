@@ -7,6 +7,9 @@ import dataclasses
 import json
 import os
 import re
+import sysconfig
+
+from .. import _messages
 
 MOST = 2000        # findings of a file; what follows is counted
 LONGEST = 1 << 16  # bytes of a line that are looked at
@@ -48,6 +51,7 @@ _BREAK = re.compile(r"^Graph break(?P<again> \(user stack suppressed due to dupl
 _RECOMPILE = re.compile(r"^Recompiling function (?P<name>\S+) in (?P<file>.+):(?P<line>\d+)")
 _FAILED = re.compile(r"^torch\.(?:_dynamo|_inductor)\.exc\.(?P<type>\w+): (?P<title>.*)")
 _FRAME = re.compile(r'^\s*File "(?P<file>[^"]+)", line (?P<line>\d+), in ')
+_STANDARD = sysconfig.get_path("stdlib") + os.sep
 _PAGE = re.compile(r"please visit: (?P<page>\S+)")
 
 
@@ -144,15 +148,35 @@ def _take_line(body, open_one, collector):
         return ["failure", "", 0, [f"{match['type']}: {match['title']}"[:TEXT]]]
     if open_one is None:
         return None
-    kind, _, _, text = open_one
+    kind, file, _, text, *_ = open_one
     if kind == "failure":
         return _go_on(body, open_one, collector)
+    if kind == "traceback":
+        return _find_user_line(body, open_one, collector)
     page = _PAGE.search(body)
     if page or body.startswith("User code traceback") or len(text) > 60:
+        if _is_library(file):  # its traceback follows, with the user's line
+            return ["traceback", file, open_one[2], text, page["page"] if page else "", 0]
         _close(open_one, collector, page["page"] if page else "")
         return None
     text.append(body[:TEXT])
     return open_one
+
+
+def _is_library(file):
+    return bool(_messages.library_of(file)) or file.startswith(_STANDARD)
+
+
+def _find_user_line(body, found, collector):
+    """A line of the traceback of a break in a library: the innermost frame that is the user's is where it is told."""
+    found[5] += 1
+    frame = _FRAME.match(body)
+    if frame and not _is_library(frame["file"]):
+        found[1], found[2] = frame["file"], int(frame["line"])
+    if found[5] <= 80 and (frame or not body.strip() or body.startswith(("    ", "User code traceback"))):
+        return found
+    _close(found, collector)
+    return None
 
 
 def _go_on(body, failure, collector):
@@ -171,8 +195,9 @@ def _close(open_one, collector, page=""):
     """What was told of a break or failure is all there is: the log ends here, or goes on with something else."""
     if open_one is None:
         return
-    kind, file, line, text = open_one
-    if kind == "break":
+    kind, file, line, text, *more = open_one
+    page = page or (more[0] if more else "")
+    if kind in ("break", "traceback"):
         _finish_break(file, line, text, page, collector)
         return
     found = next((match["page"] for match in map(_PAGE.search, text) if match), "")

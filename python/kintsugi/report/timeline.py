@@ -114,6 +114,7 @@ STYLE = """
 .seg.graph { background: var(--seg1); } .seg.break, .seg.eager { background: var(--mark); color: var(--bad); } .seg.effect { background: var(--seg3); } .seg.kernel { background: var(--plus); } .seg.extern { background: var(--seg3); } .seg.compile { background: var(--seg3); }
 .seg.rest { background: repeating-linear-gradient(45deg, var(--line), var(--line) 2px, var(--card) 2px, var(--card) 6px); color: transparent; }
 .ticks { position: absolute; bottom: 0; left: 0; right: 0; height: 1.3rem; } .tick { position: absolute; font-size: .7rem; color: var(--soft); border-left: 1px solid var(--line); padding-left: 2px; white-space: nowrap; }
+@media (max-width: 40rem) { .tick:nth-child(even) { display: none; } }
 """
 
 SCRIPT = """
