@@ -60,9 +60,14 @@ def test_a_fix_computes_the_same(tmp_path, name):
     "    if x.sum() > 0:\n        x = x * 2\n        y = x + 1\n    else:\n        y = x",
     "    while x.sum() > 0:\n        x = x - 1",
     "    if x.sum() > 0:\n        x.mul_(2)",
-    "    if x.sum() > 0:\n        return x, x\n    x = y"])
+    "    if x.sum() > 0:\n        return x, x\n    x = y",
+    "    if x.sum() > 0:\n        return x, x\n    return x, y"])
 def test_code_of_another_shape_gets_no_patch(tmp_path, code):
     assert _fit(tmp_path, "DATA_DEPENDENT_BRANCH", code)[1] is None
+
+
+def test_an_item_that_an_effect_depends_on_gets_no_patch(tmp_path):
+    assert _fit(tmp_path, "TENSOR_ITEM", "    if x.sum().item() > 9: print('large', x.sum().item())")[1] is None
 
 
 @pytest.mark.parametrize("code, told", [

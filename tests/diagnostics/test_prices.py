@@ -114,3 +114,25 @@ def test_calls_that_ran_eagerly_have_a_price():
     slower = causes.Cause("eager", "", count=5)
     price.fill_eager([slower], verdict, 20)
     assert slower.price_us is None
+
+
+def test_a_counter_of_a_module_does_not_keep_it_from_being_measured(kintsugi_clean):
+    from kintsugi.diagnose import causes, price
+
+    class Counting(torch.nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.steps = 0
+
+        def forward(self, x):
+            self.steps += 1
+            return x * 2
+
+    from kintsugi import _api
+
+    compiled = kintsugi_clean.compile(Counting())
+    for _ in range(3):
+        compiled(torch.ones(3))
+    dump = _api.start_engine().dump(_api.engine_of(compiled).entries()[0])
+    assert dump["effects"] and price.find_obstacle([dump]) == ""
+    assert all("slot wrapper" not in cause.title for cause in causes.of_effects(dump))

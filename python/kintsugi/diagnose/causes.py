@@ -5,9 +5,13 @@ The same break at the same line is one cause, however many layers run that line.
 
 import dataclasses
 import linecache
+import re
 
 from .. import _messages
 from . import anatomy
+
+
+_SLOT = re.compile(r"<(?:slot wrapper|method) '(?P<name>\w+)' of '(?P<owner>[\w.]+)' objects>")
 
 
 @dataclasses.dataclass
@@ -80,6 +84,8 @@ def of_effects(dump):
     found = {}
     for entry in dump["effects"]:
         name = (entry["text"].partition(" = ")[2] or entry["text"]).partition("(")[0]
+        slot = _SLOT.match(name)
+        name = f"{slot['owner']}.{slot['name']}" if slot else name
         if entry["kind"] != "call":
             continue
         place = entry["filename"], entry["line"], entry["function"]

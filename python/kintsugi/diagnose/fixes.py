@@ -211,7 +211,7 @@ def _tensor_test(test):
             self.generic_visit(node)
             if any(_is_python(value) for value in node.values):
                 raise ValueError("Python decides a part of it")
-            if all(isinstance(value, (ast.Compare, ast.BinOp)) for value in node.values):  # where one of them is Python's own bool, logical_and would refuse it
+            if not any(isinstance(value, ast.Call) for value in node.values):  # where one of them is Python's own bool, logical_and would refuse it
                 return functools.reduce(lambda a, b: ast.BinOp(a, ast.BitAnd() if isinstance(node.op, ast.And) else ast.BitOr(), b), node.values)
             name = "logical_and" if isinstance(node.op, ast.And) else "logical_or"
             return functools.reduce(lambda a, b: _torch_call(name, a, b), node.values)
@@ -315,12 +315,16 @@ def _decided(place):
     return Patch(place.filename, made.lineno, decision.last, [*first, *between, *decision.lines], _BOTH)
 
 
+def _decides(place, call):
+    """Is the call a part of what a statement or an expression decides on?"""
+    return any(part is call for node in place.nodes(ast.If, ast.While, ast.IfExp) for part in ast.walk(node.test))
+
+
 def _item(place):
     if isinstance(place.statement(), ast.If) and ".item()" not in ast.unparse(place.statement().test):
         return _decided(place)
     call = _calls(place, _method("item"))
-    statement = place.statement()
-    if isinstance(statement, (ast.If, ast.While)):
+    if _decides(place, call):
         return _branch(place)
     return place.replace_expression(call, ast.unparse(call.func.value), "the value stays a tensor: what decides on it later needs torch.where")
 
@@ -330,7 +334,7 @@ def _number(place):
                                                          if isinstance(node, ast.Call)):
         return _decided(place)
     call = _calls(place, lambda node: _name_of(node) in ("float", "int", "bool") and len(node.args) == 1)
-    if isinstance(place.statement(), (ast.If, ast.While)):
+    if _decides(place, call):
         return _branch(place)
     return place.replace_expression(call, ast.unparse(call.args[0]), "the value stays a tensor: what decides on it later needs torch.where")
 

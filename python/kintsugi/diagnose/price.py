@@ -37,7 +37,7 @@ class Verdict:
 
 # Calls whose effects stay in the process, or are not seen while calls are measured (what is printed).
 _HARMLESS = ("print", "logging.", "_warnings.", "warnings.", "list.", "dict.", "set.", "collections.", "torch.", "TensorBase.", "time.", "random.",
-             "itertools.", "str.", "_json.", "json.", "re.", "math.")
+             "itertools.", "str.", "_json.", "json.", "re.", "math.", "object.__setattr__", "<slot wrapper '__setattr__'")
 
 
 def find_obstacle(dumps):
