@@ -53,7 +53,10 @@ def main(argv=None):
     cache.add_parser("export", help="write all to an archive").add_argument("file")
     cache.add_parser("import", help="add those of an archive; only from people you trust").add_argument("file")
     argv, own = _split(sys.argv[1:] if argv is None else list(argv))
-    options = parser.parse_args(argv)
+    options, unknown = parser.parse_known_args(argv)
+    if unknown:
+        behind = "" if own is not None or not getattr(options, "target", None) else f"; arguments of the script itself stand behind --: {options.target} -- {' '.join(unknown)}"
+        parser.error(f"unrecognized arguments: {' '.join(unknown)}{behind}")
     if own is not None:
         options.args = own
     command = {"run": _run, "explain": explain.run, "debug": debug.run, "check": check.run, "validate": validate.run, "minify": validate.run, "bisect": bisect.run, "report": report.run, "breaks": _breaks, "backends": _backends, "bench": _bench, "cache": _cache, "doctor": _doctor}[options.command]

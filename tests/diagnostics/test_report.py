@@ -166,11 +166,11 @@ def test_a_break_in_a_library_is_told_at_the_line_of_the_user(tmp_path):
     from kintsugi.report import read
 
     head = "V1123 18:00:00.000000 7 torch/_dynamo/symbolic_convert.py:1] [0/0] [__graph_breaks] "
-    lines = ["Graph break in user code at /v/site-packages/torch/_dynamo/external_utils.py:69", "Graph Break Reason: Attempted to wrap RNN, GRU, or LSTM",
+    lines = ["Graph break in user code at lib/site-packages/torch/_dynamo/external_utils.py:69", "Graph Break Reason: Attempted to wrap RNN, GRU, or LSTM",
              "  Explanation: not supported.", " For more details about this graph break, please visit: https://x/gb/gb0014.html", "", "User code traceback:",
-             '  File "/home/u/model.py", line 20, in <module>', "    m(x)", "    ~^^^", '  File "/v/site-packages/torch/nn/modules/module.py", line 1778, in _wrapped_call_impl',
-             "    return self._call_impl(*args, **kwargs)", "", "Graph break in user code at /home/u/model.py:30", "Graph Break Reason: other",
+             '  File "project/model.py", line 20, in <module>', "    m(x)", "    ~^^^", '  File "lib/site-packages/torch/nn/modules/module.py", line 1778, in _wrapped_call_impl',
+             "    return self._call_impl(*args, **kwargs)", "", "Graph break in user code at project/model.py:30", "Graph Break Reason: other",
              " For more details about this graph break, please visit: https://x/gb/gb0170.html"]
     (tmp_path / "log.txt").write_text("".join(head + line + "\n" for line in lines))
     found = [(one.title, one.filename, one.line, one.page) for one in read.read(str(tmp_path / "log.txt")).findings]
-    assert found == [("Attempted to wrap RNN, GRU, or LSTM", "/home/u/model.py", 20, "https://x/gb/gb0014.html"), ("other", "/home/u/model.py", 30, "https://x/gb/gb0170.html")]
+    assert found == [("Attempted to wrap RNN, GRU, or LSTM", "project/model.py", 20, "https://x/gb/gb0014.html"), ("other", "project/model.py", 30, "https://x/gb/gb0170.html")]

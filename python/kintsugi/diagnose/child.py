@@ -53,12 +53,14 @@ class Child:
 
 
 def serve(answer):
-    """Answers each line with answer(task); an exception of it becomes {"error": text}. What the program prints is dropped, errors of Python are not."""
-    out = os.fdopen(os.dup(1), "w")
-    nowhere = os.open(os.devnull, os.O_WRONLY)
+    """Answers each line with answer(task); an exception of it becomes {"error": text}. What the program prints is dropped, errors of Python are not;
+    a program that reads its standard input finds the end of it."""
+    tasks, out = os.fdopen(os.dup(0)), os.fdopen(os.dup(1), "w")
+    nowhere = os.open(os.devnull, os.O_RDWR)
+    os.dup2(nowhere, 0)
     os.dup2(nowhere, 1)
     os.close(nowhere)
-    for line in sys.stdin:
+    for line in tasks:
         try:
             text = json.dumps(answer(json.loads(line)), default=str)
         except Exception as error:
