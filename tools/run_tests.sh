@@ -7,6 +7,7 @@
 # KIN_FUZZ_SEED   the first one (default 1000)
 # KIN_FUZZ_KINDS   programs over all kinds of tensors (default 150, with CI=true 1000)
 # KIN_FUZZ_TRAINING  random programs that train, half of them with kernels (default 200, with CI=true 2000)
+# KIN_FUZZ_SIZES  random tensor programs, each over fourteen pairs of sizes, 0 and 1 included (default 100, with CI=true 3000)
 # KIN_FUZZ_KERNELS  random tensor programs, compiled, under the sanitizers (default 300, with CI=true 5000)
 #
 # Recording and replay are compared with eager bit by bit, without kernels (tests/conftest.py). With kernels, a share of the same runs
@@ -20,6 +21,7 @@ export OMP_NUM_THREADS=${OMP_NUM_THREADS:-1} # the tensors here are small: more 
 count=${KIN_FUZZ_COUNT:-$([ "${CI:-}" = true ] && echo 2000 || echo 300)}
 seed=${KIN_FUZZ_SEED:-1000}
 kernels=${KIN_FUZZ_KERNELS:-$([ "${CI:-}" = true ] && echo 5000 || echo 300)}
+sizes=${KIN_FUZZ_SIZES:-$([ "${CI:-}" = true ] && echo 3000 || echo 100)}
 training=${KIN_FUZZ_TRAINING:-$([ "${CI:-}" = true ] && echo 2000 || echo 200)}
 kinds=${KIN_FUZZ_KINDS:-$([ "${CI:-}" = true ] && echo 1000 || echo 150)}
 unset KIN_FUZZ_COUNT KIN_FUZZ_SEED # pytest runs a few programs of its own
@@ -63,6 +65,22 @@ fuzz_kernels() {
     return $status
 }
 
+# Sizes that vary: random programs, and the quick shares of the benchmarks (results, compilations and recordings; no times).
+fuzz_sizes() {
+    local half=$((sizes / 2)) status=0
+    KINTSUGI_KERNELS=1 "$python" tests/kernels/fuzz_sizes.py --seed "$seed" --count "$half" &
+    KINTSUGI_KERNELS=1 "$python" tests/kernels/fuzz_sizes.py --seed $((seed + half)) --count $((sizes - half)) || status=1
+    wait $! || status=1
+    return $status
+}
+
+bench_sizes() {
+    local status=0
+    KINTSUGI_KERNELS=1 "$python" bench/sizes.py --quick || status=1
+    ! "$python" -c 'import transformers' 2>/dev/null || KINTSUGI_KERNELS=1 "$python" bench/generate.py --quick gpt2 llama --ways greedy beams static || status=1
+    return $status
+}
+
 with_kernels() {
     local first=$((1000 + turn % 1000 * 40)) status=0
     KIN_SHARD=$((turn % 8 + 1))/8 "$python" -m pytest -q tests/corpus/test_corpus.py --engine=kintsugi_kernels -k behaves_as_eager &
@@ -85,6 +103,8 @@ part "$count random programs" fuzz
 part "$training random programs that train" fuzz_training
 part "$kinds programs over kinds of tensors" env KINTSUGI_STEP_ASIDE=0 "$python" tests/diff/fuzz_tensor_kinds.py --seed "$seed" --count "$kinds"
 part "$kernels random tensor programs" fuzz_kernels
+part "$sizes random tensor programs over varying sizes" fuzz_sizes
+[ "${CI:-}" != true ] || part "benchmarks of varying sizes" bench_sizes
 part "with kernels" with_kernels
 [ ${#failed[@]} -eq 0 ] || printf 'FAILED before pytest: %s\n' "${failed[@]}"
 # One worker for each core, where pytest-xdist is there; the tests of a file stay together and in their order.

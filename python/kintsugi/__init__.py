@@ -26,6 +26,7 @@ __all__ = [
     "install",
     "is_compiling",
     "list_backends",
+    "recompiles",
     "reset",
     "stats",
     "uninstall",
@@ -41,6 +42,7 @@ _LAZY = {
     "events": "_logs",
     "list_backends": "backends",
     "CompileProfiler": "_profiler",
+    "recompiles": "diagnose.recompiles",
 }
 
 

@@ -250,3 +250,42 @@ def test_a_computed_size_makes_the_recording_anew_without_a_side_trace():
         torch.testing.assert_close(compiled(tokens), fn(tokens))
     stats = kintsugi.stats(compiled)
     assert stats["recordings"] == 2 and stats["branches"] == 0, stats
+
+
+def _rss():
+    with open("/proc/self/statm") as file:
+        return int(file.read().split()[1]) * 4096
+
+
+class Wide(torch.nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.up, self.down = torch.nn.Linear(1024, 2048), torch.nn.Linear(2048, 1024)
+
+    def forward(self, x, y):
+        return self.down(torch.relu(self.up(x))) + (y * y.sigmoid()).sum(-1, keepdim=True)
+
+
+def _kept(sizes):
+    """(bytes of machine code for the first ten sizes, for the others; growth of the process since then, kinds with a plan or code) of a model with 16 MB of weights."""
+    engine.reset()
+    model, x, before, first = Wide().eval(), torch.randn(3, 1024), 0, 0
+    code = engine.kernel_totals()["code_bytes"]
+    with torch.no_grad(), kintsugi.config.patch(step_aside=False):
+        compiled = kintsugi.compile(model)
+        for number, n in enumerate(sizes):
+            if number == 10:
+                before, first = _rss(), engine.kernel_totals()["code_bytes"]
+            y = torch.randn(3, n)
+            result = compiled(x, y)
+            if number % 97 == 0:
+                torch.testing.assert_close(result, model(x, y), rtol=1e-3, atol=1e-3)
+    return first - code, engine.kernel_totals()["code_bytes"] - first, _rss() - before, len(kintsugi.stats(compiled)["kernels"])
+
+
+def test_a_thousand_sizes_keep_no_more_than_two_kinds():
+    """Weights are packed once, code is there once; what grows are plans, of which LIVE_PLANS are kept."""
+    code, more, growth, kinds = _kept(range(2, 1002))
+    assert kinds > 300
+    assert more <= code, f"{more} bytes of code for further sizes, {code} for the first ten"
+    assert growth < 32 << 20, f"{growth / 2**20:.1f} MB more than at the tenth size; weights of two kinds are 32 MB"

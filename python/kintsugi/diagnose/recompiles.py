@@ -10,11 +10,23 @@ _NOW = re.compile(r"^(?P<was>.*?)(?: \(now (?P<now>.*)\))?$")
 _TENSOR = re.compile(r"^tensor '(?P<name>.*?)' (?P<what>.*?)(?: at index (?P<dim>\d+))?\. expected (?P<was>.*?), actual (?P<now>.*?)"
                      r"(?P<open> \(size changed .*; now dynamic\))?$")
 
+_GRAD = re.compile(r"^tensor '(?P<name>.*?)' requires_grad mismatch\. expected requires_grad=(?P<was>\d)")
+_MODE = re.compile(r"^(?P<name>\w+\(\)) == (?P<was>\w+)$")
+_ASKED = re.compile(r"(type|len|list)\((.*)\)$")
+_KINDS = {"type": "type", "len": "length", "list": "keys"}
 # What to do, by the kind of the fact that did not hold any more.
 _REMEDIES = {
     "value": "pass a number that changes as a tensor (`torch.tensor({name})`), or compile with dynamic=True so that it stays open",
     "tensor": "keep dtype, device, layout and requires_grad of {name} the same, or convert it before the call",
     "size": "open from the first call on: torch._dynamo.mark_dynamic({name}, {dim}), or compile with dynamic=True; or pad {name} to one size",
+    "special size": "0 and 1 have recordings of their own, as they decide what repeats: pad {name}, or leave such calls out of the compiled function",
+    "rank": "give {name} as many dims in every call: unsqueeze() before it",
+    "stride": "{name} lies differently in memory: contiguous() before the call",
+    "text": "each text is a recording of its own: compile one function for each, or choose outside of it",
+    "choice": "each answer is a recording of its own: where there are few, nothing needs to be done; else choose outside of the compiled function",
+    "requires_grad": "requires_grad of {name} differs: detach() where no gradient is needed, or keep it the same",
+    "mode": "{name} is another one: call the function under one mode",
+    "keys": "give {name} the same keys, in the same order, in every call",
     "identity": "{name} is another object: create it once, outside of the calls",
     "type": "pass {name} as the same type in every call",
     "length": "{name} has another length in this call: pad it, or pass one tensor in its place",
@@ -38,9 +50,13 @@ def of_function(observed, dumps):
             cause = found[key]
             cause.count += 1
         else:
-            cause = found[key] = _cause(observed, name, fact, dim)
+            cause = found[key] = _cause(observed, name, fact, dim, _change(failure, name))
         cause.notes.append(note)
-        cause.changes.append(_change(failure, name))
+        change = _change(failure, name)
+        cause.changes.append(change)
+        hint = _REMEDIES.get(_kind(name, fact, dim, change)[0])
+        if hint is not None and hint.format(name=_kind(name, fact, dim, change)[1], dim=dim) not in cause.hints:
+            cause.hints.append(hint.format(name=_kind(name, fact, dim, change)[1], dim=dim))
     for cause in found.values():
         cause.title = f"recompiled {_times(cause.count)}: {cause.title}"
     return list(found.values())
@@ -49,6 +65,9 @@ def of_function(observed, dumps):
 def _read(failure, dumps):
     """(what changed, from what to what, the fact that did not hold, the dim or None)."""
     match = _TENSOR.match(failure)
+    grad = _GRAD.match(failure)
+    if grad is not None:
+        return grad["name"], f"requires_grad of {grad['name']} was {grad['was'] == '1'}, now {grad['was'] == '0'}", _find_fact("", grad["name"], dumps), None
     if match is None:
         match = _NOW.match(failure)
         name, now = _name(match["was"]), match["now"]
@@ -66,6 +85,12 @@ def _change(failure, name):
     if match is not None:
         dim = f", dim {match['dim']}" if match["dim"] is not None else ""
         return f"{match['what'].removesuffix(' mismatch')} of {match['name']}{dim}", match["was"], match["now"]
+    match = _GRAD.match(failure)
+    if match is not None:
+        return f"requires_grad of {match['name']}", str(match["was"] == "1"), str(match["was"] == "0")
+    match = _MODE.match(failure)
+    if match is not None and match["was"] in ("True", "False"):
+        return match["name"], match["was"], str(match["was"] == "False")
     match = _NOW.match(failure)
     return name, match["was"].removeprefix(name).strip().removeprefix("== "), match["now"] or ""
 
@@ -74,16 +99,36 @@ def _times(count):
     return "once" if count == 1 else f"{count} times"
 
 
-def _cause(observed, name, fact, dim):
+def _kind(name, fact, dim, change):
+    """(which remedy, the name of what it is about)."""
+    what, was, now = change
+    asked = _ASKED.match(name)
+    if asked is not None:
+        return _KINDS[asked[1]], asked[2]
+    if dim is not None:
+        return "special size" if now in ("0", "1") else "size", name
+    if name.endswith("()"):
+        return "mode", name
+    known = {"rank": "rank", "stride": "stride", "requires_grad": "requires_grad"}.get(what.split(" ")[0])
+    if known is not None:
+        return known, name
+    if now in ("True", "False", "None") or was.removeprefix("is ") in ("True", "False", "None"):
+        return "choice", name
+    if now[:1] in ("'", '"'):
+        return "text", name
+    return fact["kind"] if fact is not None else "", name
+
+
+def _cause(observed, name, fact, dim, change):
     filename, line = observed.place()
-    function, remedy = observed.name, "keep it the same from call to call"
-    if fact is not None:
-        remedy = _REMEDIES.get("size" if dim is not None else fact["kind"], remedy)
-        if fact["line"]:
-            filename, line, function = fact["filename"], fact["line"], fact["function"]
+    function = observed.name
+    kind, about = _kind(name, fact, dim, change)
+    remedy = _REMEDIES.get(kind, "keep it the same from call to call")
+    if fact is not None and fact["line"]:
+        filename, line, function = fact["filename"], fact["line"], fact["function"]
     cause = Cause("recompile", f"{name} changed" if dim is None else f"the size of {name} changed (dim {dim})", filename=filename, line=line, function=function, user=(filename, line, function),
                   explanation="Each kind of calls is recorded and compiled once more; beyond config.recompile_limit calls run eagerly.",
-                  hints=[remedy.format(name=name, dim=dim)])
+                  hints=[remedy.format(name=about, dim=dim)])
     if fact is not None and fact["line"]:
         cause.origin = [(filename, line, linecache.getline(filename, line).strip())]
     return cause
@@ -105,6 +150,25 @@ def _find_fact(was, name, dumps):
         for fact in dump["facts"]:
             if was and _plain(fact["text"]) == _plain(was):
                 return fact
-            if _plain(fact["source"]) == _plain(name) and (best is None or fact["kind"] == "tensor" and best["kind"] != "tensor"):
+            asked = _ASKED.match(name)
+            if _plain(fact["source"]) == _plain(asked[2] if asked else name) and (best is None or fact["kind"] == "tensor" and best["kind"] != "tensor"):
                 best = fact
     return best
+
+
+def recompiles(fn):
+    """Why the compiled function was recorded more than once: a Cause for each value that changed, with its changes (what, was, now), the line that made
+    it matter (filename, line) and what to do about it (hints).
+
+        for cause in kintsugi.recompiles(compiled):
+            print(cause.title, cause.changes, cause.line, cause.hints)
+    """
+    from .. import _api, _logs
+    from .observe import Observed
+
+    compiled = _api.engine_of(fn)
+    if compiled is None:
+        raise TypeError(f"recompiles({fn!r}): expected what kintsugi.compile returned")
+    observed = Observed(compiled)
+    observed.events = [event for event in _logs.events() if event.get("name") in observed.names]
+    return of_function(observed, [_api.start_engine().dump(entry) for entry in compiled.entries()])
