@@ -25,6 +25,10 @@ launch_set_version(PyObject *tensor, uint32_t writes)
 {
     PyObject *module = PyImport_ImportModule("torch._C._autograd");
     PyObject *done = module == NULL ? NULL : PyObject_CallMethod(module, "_unsafe_set_version_counter", "(O)(I)", tensor, writes);
+    if (done == NULL && module != NULL && PyErr_ExceptionMatches(PyExc_TypeError)) { /* torch 2.6 takes one tensor */
+        PyErr_Clear();
+        done = PyObject_CallMethod(module, "_unsafe_set_version_counter", "OI", tensor, writes);
+    }
     PyErr_Clear();
     Py_XDECREF(done);
     Py_XDECREF(module);
