@@ -81,7 +81,7 @@ def under_stock(example):
     torch.compile(lambda x: x + 1, backend="eager")(torch.ones(1))  # what the first use of the compiler takes is not the example's
     torch._dynamo.reset()
     _, seconds = run(torch.compile(part(example, "fn"), backend="eager"), example.calls, getattr(example, "around", None))
-    told = [line.strip().removeprefix("- ") for text in heard.texts for line in text.splitlines() if line.strip().startswith("- ")]
+    told = [line.strip().removeprefix("- ") for text in heard.texts for line in text.splitlines() if re.match(r"\s*- \d+/\d+: ", line)]
     return {"recompiles": len(heard.texts), "ms": seconds * 1e3, "told": told}
 
 
@@ -114,7 +114,7 @@ def page(rows):
             text += ["", "stock tells: " + "; ".join(f"`{line}`" for line in dict.fromkeys(stock["told"]))]
         elif stock:
             text += ["", "stock does not compile it again here"]
-    return re.sub(r"(/[\w.-]+)+/(?=[\w.-]+\.py)", "", "\n".join(text)) + "\n"  # no folders of this machine
+    return re.sub(r"[\w./-]*docs/recompiles/examples\.py", "docs/recompiles/examples.py", "\n".join(text)) + "\n"  # no folders of this machine
 
 
 def main():
