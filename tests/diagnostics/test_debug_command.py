@@ -77,7 +77,8 @@ def test_values_that_are_other_ones_in_each_run_are_not_compared(debug):
 
 
 def test_programs_that_cannot_be_looked_at(debug, capfd):
-    assert debug("def f(x): return x\nraise KeyError('early')\n")[2].err.endswith("kintsugi: debug: the program ended with KeyError: 'early'\n")
+    assert debug("def f(x): return x\nraise KeyError('early')\n")[2].err.endswith("kintsugi: debug: the program ended with KeyError: 'early' (at script.py:2)\n")
+    assert "EOFError" in debug("input()\n")[2].err  # its standard input is at its end
     assert cli.main(["debug", "missing.py:f"]) == 2 and "no such script" in capfd.readouterr().err
 
 
