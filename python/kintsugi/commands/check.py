@@ -35,6 +35,8 @@ def run(options):
     try:
         expected = None if options.baseline is None or options.update else baseline.read(options.baseline)
         found = baseline.take(options.target, options.args, inputs=options.inputs)
+        if expected is None and not found["functions"]:
+            raise baseline.BaselineError(f"{options.target} calls no function that torch.compile or kintsugi.compile returned")
     except (baseline.BaselineError, observe.TargetError) as error:
         sys.stderr.write(f"kintsugi: check: {error}\n")
         return 2
