@@ -223,8 +223,7 @@ time. Refused with a sentence: free-threaded builds, CPython's own JIT switched 
 
 TAIL = """
 Coroutines and asynchronous generators stay opaque steps on all versions: right, and not part of graphs. `except*`, class bodies, type
-parameters and templates end a recording where they stand, and CPython runs the rest of the call. On 3.14.8 a class method that is called through an
-instance leaves its function and the class on the stack, which recordings do not expect: such calls run eagerly there.
+parameters and templates end a recording where they stand, and CPython runs the rest of the call.
 
 ## Wheels
 

@@ -139,8 +139,32 @@ def looked_up(x, n):
     return CHILD.linear(x) + CHILD.linear.weight.sum() * n
 
 
+class Shop:
+    rate = 2
+
+    @classmethod
+    def priced(cls, x, n, *, more=0):
+        if x.sum() > 60 * n:
+            x = x - 1
+        return x * cls.rate + more
+
+    @staticmethod
+    def plain(x):
+        return x + 1
+
+class Corner(Shop):
+    rate = 3
+
+
+def class_methods(x, n):
+    """3.14.4 and later leave the function and the class on the stack where earlier versions leave a bound method."""
+    shop, corner = Shop(), Corner()
+    corner.plain = lambda v: v * 7
+    return shop.priced(x, n) + corner.priced(x, n, more=n) + Corner.priced(x, n) + shop.plain(x) + corner.plain(x) + type(corner).priced(x, 1)
+
+
 RECORDED = [slices, stored_slices, texts, closures, supers, conditions, data_comparison, data_truth, data_assertion, own_comparisons, spread,
-            conversions, cells_of_comprehensions, delegating, looked_up]
+            conversions, cells_of_comprehensions, delegating, looked_up, class_methods]
 
 
 class Manager:

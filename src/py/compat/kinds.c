@@ -51,6 +51,16 @@ kin_is_method_wrapper(PyObject *obj)
     return Py_IS_TYPE(obj, type);
 }
 
+bool
+kin_class_methods_come_apart(void)
+{
+#if PY_VERSION_HEX >= 0x030E0000
+    return Py_Version >= 0x030E0400; /* of the interpreter that runs */
+#else
+    return false;
+#endif
+}
+
 PyObject *
 kin_view_dict(PyObject *view)
 {

@@ -16,11 +16,14 @@ const char *kin_callable_name(PyObject *callable);
 static inline PyObject *
 kin_weakref_object(PyObject *ref)
 {
-    PyObject *object = ((PyWeakReference *)ref)->wr_object;
-    return Py_REFCNT(object) > 0 ? object : Py_None;
+    PyObject *referent = ((PyWeakReference *)ref)->wr_object;
+    return Py_REFCNT(referent) > 0 ? referent : Py_None;
 }
 /* The result of a C function that was called directly, or SystemError where result and pending exception contradict each other. */
 PyObject *kin_checked_result(PyThreadState *ts, PyObject *callee, PyObject *result);
+/* Does an instruction that reads `obj.method` to call it leave a class method's function and the class, rather than a bound method? 3.14 does since 3.14.4, so one
+ * binary meets both. */
+bool kin_class_methods_come_apart(void);
 /* The dict that a view of keys, values or items looks at, borrowed. */
 PyObject *kin_view_dict(PyObject *view);
 

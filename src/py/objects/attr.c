@@ -3,6 +3,7 @@
  * asked before it.
  */
 #include "py/compat/heap.h"
+#include "py/compat/kinds.h"
 #include "py/objects/objects.h"
 #include "py/torchcalls/torchcalls.h"
 #include <stddef.h>
@@ -626,8 +627,12 @@ push_bound_method(rec *r, kin_vid func, kin_vid self, bool method)
 static bool
 is_method_pair(rec *r, kin_vid func, kin_vid self, kin_vid base)
 {
-    return self == base && Py_TYPE(O(r, base))->tp_getattro == PyObject_GenericGetAttr &&
-           (Py_TYPE(O(r, func))->tp_flags & Py_TPFLAGS_METHOD_DESCRIPTOR);
+    PyObject *obj = O(r, base); /* of a super object that is not made there is none */
+    if (obj == NULL || Py_TYPE(obj)->tp_getattro != PyObject_GenericGetAttr)
+        return false;
+    if (self == base)
+        return Py_TYPE(O(r, func))->tp_flags & Py_TPFLAGS_METHOD_DESCRIPTOR;
+    return O(r, self) == (PyObject *)Py_TYPE(obj) && kin_class_methods_come_apart(); /* only a class method is bound to the class */
 }
 
 /* What is called when the Python code that looks for the attribute raises AttributeError. */
