@@ -124,7 +124,8 @@ bool
 fuse_view(fuse *f, kin_irn n, kin_irn *base, int64_t *strides, int64_t *offset)
 {
     const kin_ir_node *node = fuse_node(f, n);
-    if (kin_ir_op_class(node->op) == KIN_IR_CLASS_VIEW && f->nodes[n].strides == 0 && kin_ir_numel(f->ir, n)) {
+    bool empty = kin_ir_numel(f->ir, n) == 0; /* has no places to look at, but calls see how it lies */
+    if (kin_ir_op_class(node->op) == KIN_IR_CLASS_VIEW && f->nodes[n].strides == 0 && (!empty || node->op == KIN_IR_PERMUTE)) {
         int64_t from[KIN_IR_MAX_DIMS];
         return fuse_view(f, kin_ir_arg(f->ir, n, 0), base, from, offset) && view_step(f, n, from, strides, offset);
     }

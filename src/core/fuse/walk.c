@@ -126,14 +126,14 @@ memory_index(walk *w, kin_irn n, const kin_ix *coords)
 
 /* -- coordinates ------------------------------------------------------------------------------------------------- */
 
-/* The row-major number, back into coordinates of these sizes. */
+/* The row-major number, back into coordinates of these sizes. Nothing empty is read, but what reads it may be written down, under a mask that never holds. */
 static void
 delinearise(kin_ix_space *s, kin_ix number, unsigned ndim, const int64_t *sizes, kin_ix *coords)
 {
     int64_t below = 1;
     for (unsigned d = ndim; d-- > 0;) {
         coords[d] = sizes[d] <= 1 ? 0 : kin_ix_mod(s, kin_ix_div(s, number, below), sizes[d]);
-        below *= sizes[d];
+        below *= sizes[d] > 1 ? sizes[d] : 1;
     }
 }
 
@@ -201,7 +201,7 @@ value_pad(walk *w, kin_irn n, const kin_ix *coords, uint32_t mask)
     for (unsigned d = 0; d < fuse_node(w->f, n)->ndim; d++) {
         in[d] = kin_ix_affine(&w->k->ix, coords[d], 1, -low[d]);
         const kin_ix_expr x = *kin_ix_at(&w->k->ix, in[d]);
-        never |= x.hi < 0 || x.lo >= sizes[d];
+        never |= sizes[d] == 0 || x.hi < 0 || x.lo >= sizes[d];
         inside = both(w, inside, within(w, in[d], 0, sizes[d]));
     }
     if (never)
