@@ -90,7 +90,7 @@ PATTERNS = {
     'repr': ('s = repr(x)  #>\nx = x * len(s)', 'TENSOR_REPR', None),
     'numpy array': ('a = np.array(x)  #>\nx = x * float(a[0])', 'TENSOR_NUMPY', None),
     'eval': ("x = eval('x * 2')  #>", 'EXEC_EVAL', None),
-    'raise': ("if x.sum() > 100:  #>\n    raise ValueError('big')\nx = x * 2", 'DATA_DEPENDENT_BRANCH', "torch._assert_async(torch.logical_not(x.sum() > 100), 'big')"),
+    'raise': ("if x.sum() > 100:\n    raise ValueError('big')\nx = x * 2", None, None),  # the graph asserts it
     'item of a size': ('n = int(x[1])\nx = x + torch.zeros(n, 1).sum()', None, None),
     'number at the end': ('n = round(x.sum().item(), 2)\nx = x * n', None, None),
     'time': ('import time\nt = time.time()\nx = x * 2', None, None),

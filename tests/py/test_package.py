@@ -37,7 +37,7 @@ GRAPH = {"inputs": [{"vid": 1, "source": "L['x']", "path": "L['x']", "name": "L_
                     "filename": "m.py", "line": 5, "function": "f", "code_line": "x.sum()"}],
          "outputs": [3], "code": "class GraphModule(torch.nn.Module):\\n    ..."}
 DUMP = {"name": "f", "filename": "m.py", "firstlineno": 1, "record_ns": 1e6, "graphs": [GRAPH],
-        "facts": [{"text": "check_tensor(L['x'], f32[3][1]cpu)", "source": "L['x']", "kind": "tensor", "filename": "m.py",
+        "facts": [{"text": "check_tensor(L['x'], f32[3][1]cpu)", "source": "L['x']", "kind": "tensor", "guard": "TENSOR_MATCH", "filename": "m.py",
                    "line": 4, "function": "f"}],
         "breaks": [{**fake_engine.ROW, "filename": "m.py", "line": 5, "function": "f", "user_stack": [("m.py", 5, "f")],
                     "context": "", "step": 3}],

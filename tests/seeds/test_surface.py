@@ -384,7 +384,7 @@ def test_explain_reads_well(program):
     assert "/program.py:11 in forward: if self.lin(x).relu().sum() > 0:" in out
     assert "module.py" not in out.partition("User Stack:")[2].partition("Deferred Effects")[0]
     assert "# self.calls += 1  # " in out and "    torch.sin\n" in out and "    Tensor.relu\n" in out
-    assert "Model, 0." in out
+    assert "Model.forward, 0." in out
 
 
 def test_listing_into_a_closed_pipe():

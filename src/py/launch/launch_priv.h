@@ -70,6 +70,7 @@ typedef struct {
     uint32_t tried;         /* calls on which both were timed */
     double ours, theirs;    /* ... nanoseconds for all of these */
     double plan_ns;         /* what a plan takes */
+    double copy_ns;         /* ... one that is copied from another; 0: none was */
     uint32_t without;       /* calls since the last plan whose sizes had none */
     launch_ticket *pending; /* code for all sizes is being made in the background; NULL: it is not */
     uint32_t waits;         /* how often that was so */
@@ -140,6 +141,8 @@ kin_status launch_sizes_enter(kernel_launcher *self, PyObject *const *in, uint32
 void launch_sizes_note_made(kernel_launcher *self, launch_version *version, double ns);
 /* What was found for all sizes goes for the version. */
 void launch_sizes_take_over(const kernel_launcher *self, launch_version *version);
+/* Does one that can be copied? */
+bool launch_sizes_copy_pays(const kernel_launcher *self);
 /* Does a plan for new sizes pay in one call? */
 bool launch_sizes_plan_pays(const kernel_launcher *self);
 /* Is its machine code to be made while calls go on by steps? */

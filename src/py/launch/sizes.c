@@ -122,6 +122,13 @@ launch_sizes_take_over(const kernel_launcher *self, launch_version *version)
                                        .decided = true, .uses = KIN_TIER_AB_FIRST_USES};
 }
 
+/* One dear run, as by another process, says little: what counts is the least, made dearer by each that is. */
+static void
+note_least(double *least, double ns)
+{
+    *least = *least == 0 || ns < *least ? ns : KIN_TIER_PLAN_DEARER * *least;
+}
+
 void
 launch_sizes_note_made(kernel_launcher *self, launch_version *version, double ns)
 {
@@ -131,10 +138,24 @@ launch_sizes_note_made(kernel_launcher *self, launch_version *version, double ns
     s->without = 0;
     s->nmade += s->ready && !version->copied;
     s->ncopied += version->copied;
-    if (version->stats.compiled == 0 && version->stats.from_disk == 0 && !version->copied)
-        s->plan_ns = s->plan_ns == 0 || ns < s->plan_ns ? ns : KIN_TIER_PLAN_DEARER * s->plan_ns;
+    if (version->stats.compiled == 0 && version->stats.from_disk == 0)
+        note_least(version->copied ? &s->copy_ns : &s->plan_ns, ns);
     self->base.ready = s->ready = s->ready || self->versions.len > 1 || s->met;
     launch_sizes_take_over(self, version);
+}
+
+/* What a call gains by code, in nanoseconds; the more, the longer no plan was made. */
+static double
+gain(const launch_sizes *s)
+{
+    return (1 + s->without / KIN_TIER_PLAN_AGAIN) * (s->theirs - s->ours) / s->tried;
+}
+
+bool
+launch_sizes_copy_pays(const kernel_launcher *self)
+{
+    const launch_sizes *s = &self->sizes;
+    return s->ready && (!s->settled || s->copy_ns <= KIN_TIER_COPY_WORTH * gain(s));
 }
 
 bool
@@ -143,10 +164,11 @@ launch_sizes_plan_pays(const kernel_launcher *self)
     const launch_sizes *s = &self->sizes;
     if (!s->ready)
         return false;
-    if (!s->settled || launch_templates_want_more(self)) /* few are enough to know */
+    if (!s->settled || (s->nmade + s->ncopied < KIN_TIER_PLANS_LEARN && launch_templates_want_more(self))) /* few are enough to know */
         return true;
-    double plan_ns = (s->plan_ns > 0 ? s->plan_ns : KIN_TIER_GUESS_COMPILE_NS) * (1 + s->nmade) / (1 + s->nmade + s->ncopied);
-    return plan_ns <= KIN_TIER_PLAN_WORTH * (1 + s->without / KIN_TIER_PLAN_AGAIN) * (s->theirs - s->ours) / s->tried;
+    double plan_ns = s->plan_ns > 0 ? s->plan_ns : KIN_TIER_GUESS_COMPILE_NS;
+    double copy_ns = s->copy_ns * KIN_TIER_PLAN_WORTH / KIN_TIER_COPY_WORTH;
+    return (plan_ns * (1 + s->nmade) + copy_ns * s->ncopied) / (1 + s->nmade + s->ncopied) <= KIN_TIER_PLAN_WORTH * gain(s);
 }
 
 /* -- one comparison for all sizes ----------------------------------------------------------------------------------------- */

@@ -171,12 +171,24 @@ meets_second(kernel_launcher *self, kin_entry *v, const kin_subgraph *subgraph, 
     return met;
 }
 
+/* Were there so many kinds of inputs that no further one is made anything for? */
+static bool
+had_enough(kernel_launcher *self)
+{
+    if (self->versions.len < (launch_sizes_are_on(self) ? KIN_TIER_EVER_PLANS : KIN_TIER_EVER_KINDS))
+        return false;
+    if (!self->full && !self->said_changing)
+        launch_say(self, launch_changing);
+    self->full = self->said_changing = true;
+    return true;
+}
+
 bool
 launch_is_worth(kernel_launcher *self, kin_entry *v, const kin_subgraph *subgraph, PyObject *const *in)
 {
-    if (launch_sizes_wait(self))
+    if (launch_sizes_wait(self) || had_enough(self))
         return false;
-    if (self->sizes.ready && launch_template_has(self, in, subgraph->nin)) /* next to nothing */
+    if (launch_sizes_copy_pays(self) && launch_template_has(self, in, subgraph->nin)) /* next to nothing, but for small subgraphs */
         return make_room(self);
     if (self->context.trials == 0)
         return self->versions.len < KIN_TIER_LIVE_KINDS || (launch_sizes_are_on(self) && make_room(self));
@@ -187,12 +199,6 @@ launch_is_worth(kernel_launcher *self, kin_entry *v, const kin_subgraph *subgrap
         return meets_second(self, v, subgraph, in);
     if (self->versions.len < KIN_TIER_FEW_KINDS && sizes && !self->sizes.ready && is_usual_way(v)) /* the second kind: code for all of them */
         return true;
-    if (self->versions.len >= KIN_TIER_EVER_KINDS && !launch_sizes_are_on(self)) {
-        if (!self->full && !self->said_changing)
-            launch_say(self, launch_changing);
-        self->full = self->said_changing = true;
-        return false;
-    }
     return pays(self, v, subgraph, in) && make_room(self);
 }
 
