@@ -32,7 +32,7 @@ class _Region:
     """What is known of the functions of one code."""
 
     def __init__(self, name):
-        from ._api import make_compiled
+        from ._start import make_compiled
 
         own = types.FunctionType(_call.__code__, _call.__globals__, "checkpointed")
         self.compiled = make_compiled(own, {"fullgraph": False, "dynamic": None, "backend": None, "options": {}, "disable": False}, f"checkpoint of {name}")

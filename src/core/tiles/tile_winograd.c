@@ -9,6 +9,13 @@
 
 #define INLINE __attribute__((always_inline)) AVX512 static inline
 
+/* The lanes that hold infinity or NaN. */
+INLINE __mmask16
+not_finite(__m512 x)
+{
+    return _mm512_cmp_ps_mask(_mm512_sub_ps(x, x), _mm512_setzero_ps(), _CMP_NEQ_UQ);
+}
+
 /* What four neighbours of the image become. */
 INLINE void
 change_image(__m512 *x, int step)
@@ -126,7 +133,7 @@ kin_tile_winograd_results(unsigned columns, const float *products, int64_t step,
             change_products(y + 4 * i, 1, z + 2 * i, 1);
 #pragma GCC unroll 4
         for (int i = 0; i < 4; i++) {
-            strange |= _mm512_cmp_ps_mask(_mm512_sub_ps(z[i], z[i]), _mm512_setzero_ps(), _CMP_NEQ_UQ);
+            strange |= not_finite(z[i]);
             if (to[i] != NULL)
                 _mm512_storeu_ps(to[i] + c, z[i]);
         }
@@ -190,7 +197,7 @@ kin_tile_winograd_taps(unsigned n, const float *sums, int64_t step, float *to, i
             change_sums(y + 4 * i, 1, z + 3 * i, 1);
 #pragma GCC unroll 9
         for (int i = 0; i < 9; i++) {
-            strange |= _mm512_cmp_ps_mask(_mm512_sub_ps(z[i], z[i]), _mm512_setzero_ps(), _CMP_NEQ_UQ);
+            strange |= not_finite(z[i]);
             _mm512_storeu_ps(to + i * to_step + c, z[i]);
         }
     }

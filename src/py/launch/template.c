@@ -346,24 +346,25 @@ launch_template_note(kernel_launcher *self, launch_version *version, PyObject *c
     kin_text_deinit(&none);
 }
 
-bool
-launch_templates_want_more(const kernel_launcher *self)
+static bool
+is_any(const launch_templates *all, bool (*such)(const kin_sizes *))
 {
-    const launch_templates *all = &self->sizes.templates;
     for (uint32_t i = 0; i < all->at.len; i++)
-        if (kin_sizes_wants_more(all->at.at[i]->sizes))
+        if (such(all->at.at[i]->sizes))
             return true;
     return false;
 }
 
 bool
+launch_templates_want_more(const kernel_launcher *self)
+{
+    return is_any(&self->sizes.templates, kin_sizes_wants_more);
+}
+
+bool
 launch_templates_known(const kernel_launcher *self)
 {
-    const launch_templates *all = &self->sizes.templates;
-    for (uint32_t i = 0; i < all->at.len; i++)
-        if (kin_sizes_known(all->at.at[i]->sizes))
-            return true;
-    return false;
+    return is_any(&self->sizes.templates, kin_sizes_known);
 }
 
 /* A plan with that structure whose code is there; NULL: none. */
