@@ -62,8 +62,8 @@ text_ref(const char *text)
             return i;
     snprintf(texts[nrefs], sizeof *texts, "%s", text);
     objects[nrefs] = (kin_object){.is = KIN_IS_ATOM, .text = nrefs};
-    if (strcmp(text, "__dict__") == 0)
-        objects[nrefs].is |= KIN_IS_DICT_NAME;
+    if (strcmp(text, "__dict__") == 0 || strcmp(text, "cell_contents") == 0)
+        objects[nrefs].is |= KIN_IS_INSIDE_NAME;
     if (strcmp(text, "_version") == 0)
         objects[nrefs].is |= KIN_IS_VERSION;
     return nrefs++;
@@ -293,6 +293,19 @@ test_stores(void)
     CHECK_STR(WIDE("o = local\n" FIRST "setattr effect fits ref:h o a\nn = len o\n" LAST), "CDIC hides | the recording ends\n");
 }
 
+/* A variable of a closure: nobody may look into the cell meanwhile. */
+static void
+test_cells(void)
+{
+    const char *seen = "C plain | it might see that an attribute is set later than in eager\nC plain | the recording ends\n";
+    CHECK_STR(WIDE("o = local\n" FIRST "cell_set effect fits o a\n" LAST), "CDC | the recording ends\n");
+    CHECK_STR(WIDE("o = local\n" FIRST "cell_set effect o a\n" LAST), "C plain | Python code needs a result of the graph before its end\nC plain | the recording ends\n");
+    CHECK_STR(WIDE("o = local\n" FIRST "cell_set effect fits o a\nn = cell_get o\n" LAST), seen);
+    CHECK_STR(WIDE("o = local\n" FIRST "cell_set effect fits o a\nn = getattr ref:cell_contents o\n" LAST), seen);
+    CHECK_STR(WIDE("o = local\nl = local\n" FIRST "cell_set effect fits o a\nn = compare asks deep o l\n" LAST), seen);
+    CHECK_STR(WIDE("o = local\nl = local\n" FIRST "cell_set effect fits o a\nn = len l\n" LAST), "CDIC hides | the recording ends\n");
+}
+
 /* An object that the recording has made: its attributes are stored behind the calls. */
 static void
 test_own_objects(void)
@@ -314,6 +327,7 @@ main(void)
     test_callables();
     test_gradients();
     test_stores();
+    test_cells();
     test_own_objects();
     return check_report("partition");
 }

@@ -36,6 +36,31 @@ test_many(unsigned hash_bits)
     kin_table_deinit(&t);
 }
 
+/* Entered and taken out in turns, with few different hashes: what is left is found, what was taken out is not. */
+static void
+test_removal(unsigned hash_bits)
+{
+    enum { N = 300 };
+    uint32_t keys[N];
+    uint64_t mask = (UINT64_C(1) << hash_bits) - 1;
+    bool in[N] = {false};
+    kin_table t = {0};
+    for (uint32_t i = 0; i < N; i++)
+        keys[i] = i * 31;
+    for (uint32_t round = 0; round < 4000; round++) {
+        uint32_t i = (uint32_t)(kin_hash_word(1, round) % N);
+        if (in[i])
+            kin_table_remove(&t, kin_hash_word(0, keys[i]) & mask, i);
+        else
+            CHECK(kin_table_add(&t, kin_hash_word(0, keys[i]) & mask, i) == KIN_OK);
+        in[i] = !in[i];
+        for (uint32_t k = round % 7; k < N; k += 7)
+            CHECK(find(&t, kin_hash_word(0, keys[k]) & mask, keys, keys[k]) == (in[k] ? k : KIN_TABLE_NONE));
+    }
+    CHECK(t.size <= 1024); /* places are used again */
+    kin_table_deinit(&t);
+}
+
 static void
 test_hash(void)
 {
@@ -72,6 +97,8 @@ main(void)
 {
     test_many(32);
     test_many(3);
+    test_removal(32);
+    test_removal(3);
     test_hash();
     test_intern();
     return check_report("table");

@@ -44,16 +44,8 @@ add_text(kin_aten *g, const char *text)
 static uint32_t
 add_ints(kin_aten *g, unsigned count, const int64_t *ints)
 {
-    bool inside = g->ints.at != NULL && ints >= g->ints.at && ints < g->ints.at + g->ints.len;
-    size_t from = inside ? (size_t)(ints - g->ints.at) : 0;
     uint32_t first = g->ints.len;
-    if (kin_vec_reserve(&g->ints, count) != KIN_OK) {
-        g->failed = true;
-        return 0;
-    }
-    if (count > 0)
-        memcpy(g->ints.at + first, inside ? g->ints.at + from : ints, count * sizeof *ints);
-    g->ints.len += count;
+    g->failed |= kin_vec_append(&g->ints, ints, count) != KIN_OK;
     return first;
 }
 

@@ -7,14 +7,11 @@ static uint32_t
 add_key(kin_intern *t, const void *key, uint32_t len, uint64_t hash)
 {
     kin_intern_key k = {.at = t->bytes.len, .len = len};
-    if (kin_vec_reserve(&t->bytes, len) != KIN_OK || kin_vec_reserve(&t->keys, 1) != KIN_OK ||
+    if (kin_vec_reserve(&t->keys, 1) != KIN_OK || kin_vec_append(&t->bytes, (const unsigned char *)key, len) != KIN_OK ||
         kin_table_add(&t->table, hash, t->keys.len) != KIN_OK) {
         t->failed = true;
         return 0;
     }
-    if (len)
-        memcpy(t->bytes.at + k.at, key, len);
-    t->bytes.len += len;
     t->keys.at[t->keys.len] = k;
     return t->keys.len++;
 }

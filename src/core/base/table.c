@@ -50,6 +50,33 @@ kin_table_add(kin_table *t, uint64_t hash, uint32_t number)
     return KIN_OK;
 }
 
+/* What lies behind the free place moves up, as far as searches would otherwise end there. */
+static void
+close_gap(kin_table *t, uint32_t gap)
+{
+    uint32_t mask = t->size - 1;
+    for (uint32_t i = (gap + 1) & mask; t->places[i].number != 0; i = (i + 1) & mask) {
+        if (((i - t->places[i].hash) & mask) < ((i - gap) & mask))
+            continue;
+        t->places[gap] = t->places[i];
+        t->places[i] = (kin_table_place){0};
+        gap = i;
+    }
+}
+
+void
+kin_table_remove(kin_table *t, uint64_t hash, uint32_t number)
+{
+    uint32_t mask = t->size - 1;
+    for (uint32_t i = (uint32_t)hash & mask; t->size > 0 && t->places[i].number != 0; i = (i + 1) & mask)
+        if (t->places[i].number == number + 1) {
+            t->places[i] = (kin_table_place){0};
+            t->used--;
+            close_gap(t, i);
+            return;
+        }
+}
+
 void
 kin_table_clear(kin_table *t)
 {

@@ -6,7 +6,7 @@
  *         if (is_equal(keys[n], key)) return n;
  *     KIN_TRY(kin_table_add(&t, hash, new_number));
  *
- * A zeroed table is a valid empty one. Nothing is ever taken out, but kin_table_clear forgets all.
+ * A zeroed table is a valid empty one.
  */
 #ifndef KIN_BASE_TABLE_H
 #define KIN_BASE_TABLE_H
@@ -45,6 +45,8 @@ kin_table_next(const kin_table *t, uint64_t hash, uint32_t *at)
 kin_status kin_table_reserve(kin_table *t, uint32_t more) KIN_MUST_CHECK;
 /* Enters a number (of a key that is not in there). A failed growth leaves the table as it was. */
 kin_status kin_table_add(kin_table *t, uint64_t hash, uint32_t number) KIN_MUST_CHECK;
+/* Takes out a number that was entered under this hash. */
+void kin_table_remove(kin_table *t, uint64_t hash, uint32_t number);
 /* Forgets everything and keeps the memory. */
 void kin_table_clear(kin_table *t);
 void kin_table_deinit(kin_table *t);

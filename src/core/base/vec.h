@@ -10,6 +10,7 @@
 #ifndef KIN_BASE_VEC_H
 #define KIN_BASE_VEC_H
 
+#include <stdbool.h>
 #include <stdint.h>
 #include <stdlib.h>
 #include <string.h>
@@ -62,6 +63,24 @@ kin_vec_trim_raw(void **at, uint32_t len, uint32_t *cap, size_t size)
 /* Both are expressions of type kin_status. */
 #define kin_vec_push(v, value) \
     (kin_vec_reserve((v), 1) == KIN_OK ? ((v)->at[(v)->len++] = (value), KIN_OK) : KIN_NOMEM)
+
+/* `more` elements behind the others; they may be some of the vector's own, which move when it grows. */
+static inline kin_status
+kin_vec_append_raw(void **at, uint32_t *len, uint32_t *cap, const void *from, uint32_t more, size_t size)
+{
+    const char *first = *at, *given = from;
+    bool inside = first != NULL && given >= first && given < first + (size_t)*len * size;
+    size_t offset = inside ? (size_t)(given - first) : 0;
+    if (kin_vec_grow_raw(at, *len, cap, more, size) != KIN_OK)
+        return KIN_NOMEM;
+    if (more > 0)
+        memcpy((char *)*at + *len * size, inside ? (char *)*at + offset : given, more * size);
+    *len += more;
+    return KIN_OK;
+}
+
+#define kin_vec_append(v, from, more) \
+    kin_vec_append_raw((void **)&(v)->at, &(v)->len, &(v)->cap, (1 ? (from) : (v)->at), (more), sizeof *(v)->at)
 
 #define kin_vec_deinit(v) (free((v)->at), (v)->at = NULL, (v)->len = (v)->cap = 0)
 

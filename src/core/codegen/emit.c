@@ -8,327 +8,16 @@
 
 #ifdef KIN_LLVM
 
-/* -- shape of the run -------------------------------------------------------------------------------------------- */
-
-static unsigned
-widest_lanes(const kin_loops *k, const kin_machine *t)
-{
-    unsigned bytes = 1;
-    for (uint32_t i = 1; i < k->insts.len; i++) {
-        const kin_loop_inst *in = &k->insts.at[i];
-        unsigned b = kin_dtype_bytes(in->dtype);
-        if (in->kind != KIN_LI_INDEX && in->kind != KIN_LI_CONST && in->kind != KIN_LI_CHECK)
-            bytes = b > bytes ? b : bytes;
-    }
-    if (bytes < 4) /* half precision is float in registers */
-        bytes = 4;
-    unsigned lanes = t->vector_bytes / bytes;
-    return lanes < 4 ? 4 : lanes;
-}
-
-/* Cheap bodies that reduce want several vectors in flight: wider vectors, which LLVM divides up. */
-static unsigned
-unrolled(const kin_loops *k, unsigned lanes)
-{
-    bool reduces = false;
-    for (uint32_t i = 0; i < k->actions.len; i++)
-        reduces |= k->actions.at[i].kind == KIN_LA_REDUCE;
-    if (reduces && k->insts.len < 24)
-        return lanes * 4 > 64 ? 64 : lanes * 4;
-    return k->insts.len < 24 ? lanes * 2 : lanes;
-}
-
-/* How many instructions that differ from lane to lane the loops of a reduction repeat; those behind it are done once for a row. */
-static unsigned
-count_repeated(const kin_loops *k)
-{
-    uint64_t *deps = calloc(k->insts.len + 1, sizeof *deps);
-    bool *wanted = calloc(k->insts.len + 1, sizeof *wanted);
-    unsigned n = deps && wanted ? 0 : UINT32_MAX;
-    if (n == 0)
-        kin_loops_deps(k, deps);
-    for (uint32_t a = 0; n == 0 && a < k->actions.len; a++)
-        wanted[k->actions.at[a].value] |= k->actions.at[a].kind == KIN_LA_REDUCE;
-    for (uint32_t i = k->insts.len; deps && wanted && i-- > 1;) {
-        const kin_loop_inst *in = &k->insts.at[i];
-        n += wanted[i] && deps[i] >> (k->vector_var > 63 ? 63 : k->vector_var) & 1;
-        for (int a = 0; a < 3 && wanted[i]; a++)
-            wanted[in->args[a]] = true;
-        wanted[in->mask] |= wanted[i];
-    }
-    free(deps);
-    free(wanted);
-    return n;
-}
-
-/* Sums of columns that do little but load, as products of a row and a matrix are: a wide strip of a matrix at a time, as many columns as there are
- * registers for sums. Of each row of it the memory then gives several neighbouring lines, not one or two. */
-static unsigned
-widest_strip(const kin_loops *k, const kin_machine *t, unsigned lanes)
-{
-    enum { FEW = 5 };
-    unsigned sums = t->vector_bytes == 64 ? 16 : 8, n = 0;
-    for (uint32_t i = 0; i < k->actions.len; i++) {
-        if (!k->actions.at[i].row && k->actions.at[i].kind != KIN_LA_REDUCE)
-            return 0;
-        n += k->actions.at[i].kind == KIN_LA_REDUCE;
-    }
-    if (n != 1 || k->nphases != 1 || count_repeated(k) > FEW)
-        return 0;
-    return lanes * sums < KIN_EMIT_MAX_LANES ? lanes * sums : KIN_EMIT_MAX_LANES;
-}
-
-static int64_t
-ceil_div(int64_t a, int64_t b)
-{
-    return (a + b - 1) / b;
-}
-
-static double
-cost_of_one(const kin_loops *k)
-{
-    double one = 0;
-    for (uint32_t i = 1; i < k->insts.len; i++) {
-        const kin_loop_inst *in = &k->insts.at[i];
-        bool heavy = in->kind == KIN_LI_OP && ((in->op >= KIN_IR_EXP && in->op <= KIN_IR_SIGMOID) || in->op == KIN_IR_POW);
-        one += heavy ? 0.8 : in->kind == KIN_LI_LOAD ? 0.12 : 0.04;
-    }
-    return one + 0.1 * k->actions.len;
-}
-
-/* From this length on the code of a LINEAR run is the same for all: it has a part for what is left behind the last whole step. */
-enum { ANY_LENGTH = 256 };
-
-kin_kernel_plan
-kin_emit_plan(const kin_loops *k, const kin_machine *t, bool any)
-{
-    kin_kernel_plan r = {.kind = KIN_RUN_ROWS, .lanes = 1, .work = {.rows = 1, .along = 1, .lanes = 1}};
-    int64_t elements = 1;
-    unsigned outer = 0, inner = 0;
-    for (uint32_t v = 0; v < k->vars.len; v++) {
-        const kin_loop_var *var = &k->vars.at[v];
-        elements *= var->size;
-        if (var->size > 1 && var->inner)
-            inner++;
-        else if (var->size > 1)
-            outer++, r.work.rows *= var->size;
-    }
-    bool reduces = false;
-    for (uint32_t i = 0; i < k->actions.len; i++)
-        reduces |= k->actions.at[i].kind != KIN_LA_STORE;
-    if (k->vector_var != KIN_LOOP_NO_VAR) {
-        const kin_loop_var *v = &k->vars.at[k->vector_var];
-        unsigned base = widest_lanes(k, t);
-        unsigned strip = v->inner || !reduces ? 0 : widest_strip(k, t, base);
-        r.lanes = strip ? strip : unrolled(k, base);
-        while (!any && r.lanes > 4 * base && v->size < 4 * (int64_t)r.lanes)
-            r.lanes /= 2;
-        while (!any && r.lanes > 2 && r.lanes / 2 >= v->size)
-            r.lanes /= 2;
-        bool linear = v->inner && outer == 0 && inner == 1 && !reduces && !k->window;
-        if (any)
-            r.lanes = unrolled(k, base); /* one width for all; what is left over is masked */
-        while (!any && r.lanes > base && v->size % r.lanes && !(linear && v->size >= ANY_LENGTH) && !(strip && v->size >= 8 * r.lanes))
-            r.lanes /= 2;
-        if (!v->inner && inner && !reduces && r.lanes > 8) /* a tile: its lines must fit one set of the cache */
-            r.lanes = 8;
-        if (!v->inner) {
-            r.kind = KIN_RUN_COLUMNS;
-            r.work.rows /= v->size;
-            r.work.along = v->size;
-            r.work.lanes = r.lanes;
-        } else if (linear) {
-            r.kind = KIN_RUN_LINEAR;
-            r.work.rows = v->size;
-            r.work.linear = true;
-        }
-    }
-    r.work.elements = elements;
-    r.work.each = cost_of_one(k);
-    return r;
-}
-
-/* -- accumulators ------------------------------------------------------------------------------------------------ */
-
-static bool
-is_arg(unsigned op)
-{
-    return op == KIN_IR_ARGMAX || op == KIN_IR_ARGMIN;
-}
-
-static bool
-vector_inner(const kin_em *e)
-{
-    return e->run->lanes > 1 && e->k->vars.at[e->k->vector_var].inner;
-}
-
-/* Half precision accumulates in float; the values in registers are floats anyway. */
-static kin_scalar
-identity(unsigned op, unsigned dtype)
-{
-    bool f = kin_dtype_is_float(dtype);
-    static const int64_t lowest[] = {[KIN_I8] = INT8_MIN, [KIN_I16] = INT16_MIN, [KIN_I32] = INT32_MIN, [KIN_I64] = INT64_MIN};
-    static const int64_t highest[] = {[KIN_BOOL] = 1, [KIN_U8] = UINT8_MAX, [KIN_I8] = INT8_MAX, [KIN_I16] = INT16_MAX,
-                                      [KIN_I32] = INT32_MAX, [KIN_I64] = INT64_MAX};
-    kin_scalar s = {.i = 0};
-    switch (op) {
-    case KIN_IR_REDUCE_PROD: case KIN_IR_CUMPROD:
-        if (f)
-            s.f = 1;
-        else
-            s.i = 1;
-        break;
-    case KIN_IR_REDUCE_ALL: s.i = 1; break;
-    case KIN_IR_REDUCE_MAX: case KIN_IR_ARGMAX: case KIN_IR_CUMMAX:
-        if (f)
-            s.f = -__builtin_inf();
-        else
-            s.i = lowest[dtype];
-        break;
-    case KIN_IR_REDUCE_MIN: case KIN_IR_ARGMIN: case KIN_IR_CUMMIN:
-        if (f)
-            s.f = __builtin_inf();
-        else
-            s.i = highest[dtype];
-        break;
-    case KIN_IR_REDUCE_SUM: case KIN_IR_CUMSUM:
-        if (f)
-            s.f = -0.0;
-        break;
-    default: break;
-    }
-    return s;
-}
-
-static unsigned
-value_dtype(const kin_em *e, const kin_loop_action *a)
-{
-    return e->k->insts.at[a->value].dtype;
-}
-
-static bool
-state_is_vector(const kin_em *e, const kin_loop_action *a)
-{
-    return e->run->lanes > 1 && (vector_inner(e) || kin_em_is_vector(e, a->value));
-}
-
-static void
-start_state(kin_em *e, const kin_loop_action *a)
-{
-    unsigned dtype = value_dtype(e, a);
-    bool vector = state_is_vector(e, a);
-    kin_emit_state *s = &e->states[a->acc];
-    s->value = kin_em_const_like(kin_em_type(e, dtype, vector), dtype, identity(a->op, dtype));
-    s->position = is_arg(a->op) ? LLVMConstAllOnes(kin_em_type(e, KIN_I64, vector)) : NULL;
-}
-
-/* Is b (at pb) to be kept rather than a (at pa)? Equal ones: the first. A position of -1 is "nothing yet". */
-static LLVMValueRef
-better(kin_em *e, const kin_loop_action *a, LLVMValueRef va, LLVMValueRef pa, LLVMValueRef vb, LLVMValueRef pb)
-{
-    unsigned dtype = value_dtype(e, a);
-    bool max = a->op == KIN_IR_ARGMAX, f = kin_dtype_is_float(dtype);
-    bool uns = dtype == KIN_BOOL || dtype == KIN_U8;
-    LLVMValueRef wins, same;
-    if (f) {
-        wins = LLVMBuildFCmp(e->b, max ? LLVMRealOGT : LLVMRealOLT, vb, va, "");
-        LLVMValueRef na = LLVMBuildFCmp(e->b, LLVMRealUNO, va, va, ""), nb = LLVMBuildFCmp(e->b, LLVMRealUNO, vb, vb, "");
-        wins = LLVMBuildOr(e->b, wins, LLVMBuildAnd(e->b, nb, LLVMBuildNot(e->b, na, ""), ""), "");
-        same = LLVMBuildOr(e->b, LLVMBuildFCmp(e->b, LLVMRealOEQ, va, vb, ""), LLVMBuildAnd(e->b, na, nb, ""), "");
-    } else {
-        LLVMIntPredicate p = max ? (uns ? LLVMIntUGT : LLVMIntSGT) : (uns ? LLVMIntULT : LLVMIntSLT);
-        wins = LLVMBuildICmp(e->b, p, vb, va, "");
-        same = LLVMBuildICmp(e->b, LLVMIntEQ, va, vb, "");
-    }
-    LLVMValueRef earlier = LLVMBuildICmp(e->b, LLVMIntULT, pb, pa, ""); /* -1 is the last */
-    return LLVMBuildOr(e->b, wins, LLVMBuildAnd(e->b, same, earlier, ""), "");
-}
-
-static kin_emit_state
-merge_states(kin_em *e, const kin_loop_action *a, kin_emit_state s, kin_emit_state with)
-{
-    if (!is_arg(a->op)) {
-        s.value = kin_em_combine(e, a->op, value_dtype(e, a), s.value, with.value);
-        return s;
-    }
-    LLVMValueRef b = better(e, a, s.value, s.position, with.value, with.position);
-    s.value = LLVMBuildSelect(e->b, b, with.value, s.value, "");
-    s.position = LLVMBuildSelect(e->b, b, with.position, s.position, "");
-    return s;
-}
-
-static void
-run_reduce(kin_em *e, const kin_loop_action *a)
-{
-    kin_emit_state with = {.value = kin_em_value(e, a->value)}, old = e->states[a->acc];
-    if (is_arg(a->op))
-        with.position = kin_em_value(e, a->position);
-    LLVMPositionBuilderAtEnd(e->b, e->here);
-    bool vector = state_is_vector(e, a);
-    if (vector) {
-        with.value = kin_em_widen(e, with.value, value_dtype(e, a));
-        with.position = with.position ? kin_em_widen(e, with.position, KIN_I64) : NULL;
-    }
-    kin_emit_state s = merge_states(e, a, old, with);
-    if (vector && e->lanes && vector_inner(e)) {
-        s.value = LLVMBuildSelect(e->b, e->lanes, s.value, old.value, "");
-        s.position = s.position ? LLVMBuildSelect(e->b, e->lanes, s.position, old.position, "") : NULL;
-    }
-    e->states[a->acc] = s;
-}
-
-/* The upper half of the lanes, beside the lower one. */
-static LLVMValueRef
-half_of(kin_em *e, LLVMValueRef v, unsigned lanes, bool upper)
-{
-    LLVMValueRef which[KIN_EMIT_MAX_LANES / 2];
-    for (unsigned i = 0; i < lanes / 2; i++)
-        which[i] = LLVMConstInt(LLVMInt32TypeInContext(e->context), i + (upper ? lanes / 2 : 0), false);
-    return LLVMBuildShuffleVector(e->b, v, LLVMGetPoison(LLVMTypeOf(v)), LLVMConstVector(which, lanes / 2), "");
-}
-
-static kin_emit_state
-across_lanes(kin_em *e, const kin_loop_action *a, kin_emit_state s)
-{
-    for (unsigned n = e->run->lanes; n > 1; n /= 2) {
-        kin_emit_state low = {.value = half_of(e, s.value, n, false)}, high = {.value = half_of(e, s.value, n, true)};
-        if (s.position) {
-            low.position = half_of(e, s.position, n, false);
-            high.position = half_of(e, s.position, n, true);
-        }
-        s = merge_states(e, a, low, high);
-    }
-    LLVMValueRef zero = LLVMConstInt(LLVMInt32TypeInContext(e->context), 0, false);
-    s.value = LLVMBuildExtractElement(e->b, s.value, zero, "");
-    s.position = s.position ? LLVMBuildExtractElement(e->b, s.position, zero, "") : NULL;
-    return s;
-}
-
-/* The accumulator's result, of the action's dtype. */
-static void
-finish_state(kin_em *e, const kin_loop_action *a)
-{
-    kin_emit_state s = e->states[a->acc];
-    LLVMPositionBuilderAtEnd(e->b, e->here);
-    if (state_is_vector(e, a) && vector_inner(e))
-        s = across_lanes(e, a, s);
-    if (is_arg(a->op)) {
-        e->accs[a->acc] = s.position;
-        return;
-    }
-    e->accs[a->acc] = a->dtype == KIN_F16 || a->dtype == KIN_BF16 ? kin_em_round_half(e, s.value, a->dtype) : s.value;
-}
-
 /* -- actions ----------------------------------------------------------------------------------------------------- */
 
 static void
 run_scan(kin_em *e, const kin_loop_action *a)
 {
-    run_reduce(e, a);
+    kin_em_reduce(e, a);
     LLVMValueRef v = e->states[a->acc].value;
     if (a->dtype == KIN_F16 || a->dtype == KIN_BF16)
         v = kin_em_round_half(e, v, a->dtype);
-    kin_em_store(e, a, v, state_is_vector(e, a));
+    kin_em_store(e, a, v, kin_em_state_is_vector(e, a));
 }
 
 static void
@@ -362,7 +51,7 @@ run_action(kin_em *e, const kin_loop_action *a)
         kin_em_store(e, a, v, kin_em_is_vector(e, a->value));
         break;
     }
-    case KIN_LA_REDUCE: run_reduce(e, a); break;
+    case KIN_LA_REDUCE: kin_em_reduce(e, a); break;
     case KIN_LA_SCAN: run_scan(e, a); break;
     case KIN_LA_UPDATE: run_update(e, a); break;
     }
@@ -670,11 +359,11 @@ run_row(kin_em *e)
         memset(e->states, 0, k->naccs * sizeof *e->states);
         for (uint32_t i = 0; i < k->actions.len; i++)
             if (k->actions.at[i].phase == phase && (k->actions.at[i].kind == KIN_LA_REDUCE || k->actions.at[i].kind == KIN_LA_SCAN))
-                start_state(e, &k->actions.at[i]);
+                kin_em_start_state(e, &k->actions.at[i]);
         inner_loops(e, phase, 0);
         for (uint32_t i = 0; i < k->actions.len; i++)
             if (k->actions.at[i].phase == phase && k->actions.at[i].kind == KIN_LA_REDUCE)
-                finish_state(e, &k->actions.at[i]);
+                kin_em_finish_state(e, &k->actions.at[i]);
     }
     memset(e->states, 0, k->naccs * sizeof *e->states);
     for (uint32_t i = 0; i < k->actions.len && !e->failed; i++)
@@ -704,7 +393,7 @@ uint32_t
 kin_emit_open_var(const kin_loops *k, const kin_kernel_plan *run, bool any)
 {
     if (run->kind == KIN_RUN_LINEAR)
-        return any || k->vars.at[k->vector_var].size >= ANY_LENGTH ? k->vector_var : UINT32_MAX;
+        return any || k->vars.at[k->vector_var].size >= KIN_EMIT_ANY_LENGTH ? k->vector_var : UINT32_MAX;
     return first_outer(k, run->kind == KIN_RUN_COLUMNS ? k->vector_var : UINT32_MAX);
 }
 
@@ -769,7 +458,7 @@ run_range(kin_em *e, LLVMValueRef begin, LLVMValueRef end)
     uint32_t vector = e->run->kind == KIN_RUN_COLUMNS ? e->k->vector_var : UINT32_MAX;
     if (vector != UINT32_MAX) {
         uint32_t number = kin_em_size_of(e, vector);
-        LLVMValueRef chunks = int_of(e, ceil_div(e->k->vars.at[vector].size, e->run->lanes));
+        LLVMValueRef chunks = int_of(e, (e->k->vars.at[vector].size + e->run->lanes - 1) / e->run->lanes);
         if (kin_em_is_open(e, number))
             chunks = LLVMBuildUDiv(e->b, LLVMBuildAdd(e->b, kin_em_number(e, number, 0), int_of(e, e->run->lanes - 1), ""), int_of(e, e->run->lanes), "");
         LLVMValueRef chunk = LLVMBuildURem(e->b, row, chunks, "");
@@ -807,7 +496,7 @@ run_linear(kin_em *e, LLVMValueRef begin, LLVMValueRef end)
     }
     leave_to(e, after);
     start_row(e);
-    if (e->open->open == NULL && e->k->vars.at[var].size < ANY_LENGTH && e->k->vars.at[var].size % lanes == 0)
+    if (e->open->open == NULL && e->k->vars.at[var].size < KIN_EMIT_ANY_LENGTH && e->k->vars.at[var].size % lanes == 0)
         return;
     LLVMValueRef some = LLVMBuildICmp(e->b, LLVMIntSLT, stop, end, "");
     after = enter_if(e, some);

@@ -38,13 +38,16 @@ typedef struct {
 /* Adds the function `kernel` to the module; false with `why` for what has no code. */
 bool kin_emit(const kin_loops *k, const kin_machine *t, const kin_kernel_plan *run, const kin_open *open, LLVMModuleRef module, kin_text *why);
 
+/* From this length on the code of a LINEAR run is the same for all: it has a part for what is left behind the last whole step. */
+enum { KIN_EMIT_ANY_LENGTH = 256 };
+
 enum { KIN_EMIT_MAX_INNER = 24, KIN_EMIT_MAX_LANES = 256 };
 
 typedef struct {
     LLVMValueRef value, position; /* of an accumulator while its loops run; position: ARGMAX, ARGMIN */
 } kin_emit_state;
 
-/* One emission; see emit.c for the loops, value.c and arithmetic.c for instructions. */
+/* One emission; see emit.c for the loops, accumulate.c for what they gather, value.c and arithmetic.c for instructions. */
 typedef struct {
     const kin_loops *k;
     const kin_machine *target;
@@ -75,6 +78,12 @@ typedef struct {
     bool streamed;                 /* something was written past the caches */
     bool failed;
 } kin_em;
+
+/* -- accumulate.c: what reductions and scans gather */
+void kin_em_start_state(kin_em *e, const kin_loop_action *a);
+void kin_em_reduce(kin_em *e, const kin_loop_action *a);
+void kin_em_finish_state(kin_em *e, const kin_loop_action *a); /* the accumulator's result, of the action's dtype */
+bool kin_em_state_is_vector(const kin_em *e, const kin_loop_action *a);
 
 /* -- value.c */
 LLVMValueRef kin_em_value(kin_em *e, uint32_t inst);

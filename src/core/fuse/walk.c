@@ -540,12 +540,6 @@ do_value(walk *w, const statement *s, bool final, bool alone)
 }
 
 static bool
-is_arg(unsigned op)
-{
-    return op == KIN_IR_ARGMAX || op == KIN_IR_ARGMIN;
-}
-
-static bool
 has_dim(const fuse *f, kin_irn n, unsigned d)
 {
     for (unsigned i = 0; i < fuse_node(f, n)->nattrs; i++)
@@ -591,7 +585,7 @@ do_reduce(walk *w, const statement *s, bool final)
         r = add_const(w, KIN_I64, (kin_scalar){.i = 0});
     } else {
         a.acc = w->k->naccs++;
-        if (is_arg(node->op))
+        if (kin_ir_op_is_arg(node->op))
             a.position = position_of(w, s->node, from, coords);
         act(w, a);
         r = add_inst(w, (kin_loop_inst){.kind = KIN_LI_ACC, .dtype = node->dtype, .buffer = a.acc}, a.phase + 1);

@@ -36,32 +36,16 @@ kin_ir_free(kin_ir *p)
 static uint32_t
 add_ints(kin_ir *p, unsigned count, const int64_t *ints)
 {
-    bool inside = p->ints.at != NULL && ints >= p->ints.at && ints < p->ints.at + p->ints.len;
-    size_t from = inside ? (size_t)(ints - p->ints.at) : 0;
     uint32_t first = p->ints.len;
-    if (kin_vec_reserve(&p->ints, count) != KIN_OK) {
-        p->failed = true;
-        return 0;
-    }
-    if (count > 0)
-        memcpy(p->ints.at + first, inside ? p->ints.at + from : ints, count * sizeof *ints);
-    p->ints.len += count;
+    p->failed |= kin_vec_append(&p->ints, ints, count) != KIN_OK;
     return first;
 }
 
 static uint32_t
 add_args(kin_ir *p, unsigned count, const kin_irn *args)
 {
-    bool inside = p->args.at != NULL && args >= p->args.at && args < p->args.at + p->args.len;
-    size_t from = inside ? (size_t)(args - p->args.at) : 0;
     uint32_t first = p->args.len;
-    if (kin_vec_reserve(&p->args, count) != KIN_OK) {
-        p->failed = true;
-        return 0;
-    }
-    if (count > 0)
-        memcpy(p->args.at + first, inside ? p->args.at + from : args, count * sizeof *args);
-    p->args.len += count;
+    p->failed |= kin_vec_append(&p->args, args, count) != KIN_OK;
     return first;
 }
 

@@ -196,7 +196,7 @@ reduce_all(eval *e, kin_scalar *best, bool *seen)
 {
     kin_ir_op op = (kin_ir_op)e->n->op;
     kin_dtype dtype = arg_dtype(e, 0);
-    bool is_arg = op == KIN_IR_ARGMAX || op == KIN_IR_ARGMIN;
+    bool is_arg = kin_ir_op_is_arg(op);
     int64_t many = kin_ir_numel(e->p, arg_of(e, 0)), at[KIN_IR_MAX_DIMS];
     for (int64_t i = 0; i < many; i++) {
         unravel(i, e->n->ndim, arg_sizes(e, 0), at);

@@ -2,23 +2,8 @@
 #include "core/ir/half.h"
 
 #include <math.h>
-#include <string.h>
 
-static uint32_t
-bits_of(float f)
-{
-    uint32_t bits;
-    memcpy(&bits, &f, sizeof bits);
-    return bits;
-}
-
-static float
-float_of(uint32_t bits)
-{
-    float f;
-    memcpy(&f, &bits, sizeof f);
-    return f;
-}
+#include "core/base/bits.h"
 
 /* A quotient by a power of two, rounded to an integer with ties to even. */
 static uint32_t
@@ -31,7 +16,7 @@ shift_rounded(uint32_t bits, unsigned shift)
 uint16_t
 kin_f16_from_float(float f)
 {
-    uint32_t bits = bits_of(f), sign = bits >> 16 & 0x8000, rest = bits & 0x7fffffff;
+    uint32_t bits = kin_bits_of_float(f), sign = bits >> 16 & 0x8000, rest = bits & 0x7fffffff;
     if (rest >= 0x7f800000) /* infinite, NaN */
         return (uint16_t)(sign | 0x7c00 | (rest > 0x7f800000 ? 0x200 : 0));
     int exponent = (int)(rest >> 23) - 127;
@@ -49,16 +34,16 @@ kin_f16_to_float(uint16_t h)
 {
     uint32_t sign = (uint32_t)(h & 0x8000) << 16, exponent = h >> 10 & 31, fraction = h & 0x3ff;
     if (exponent == 31)
-        return float_of(sign | 0x7f800000 | fraction << 13);
+        return kin_float_of_bits(sign | 0x7f800000 | fraction << 13);
     if (exponent == 0)
         return (sign ? -1.0f : 1.0f) * ldexpf((float)fraction, -24);
-    return float_of(sign | (exponent + 112) << 23 | fraction << 13);
+    return kin_float_of_bits(sign | (exponent + 112) << 23 | fraction << 13);
 }
 
 uint16_t
 kin_bf16_from_float(float f)
 {
-    uint32_t bits = bits_of(f);
+    uint32_t bits = kin_bits_of_float(f);
     if ((bits & 0x7fffffff) > 0x7f800000)
         return 0x7fc0;
     return (uint16_t)shift_rounded(bits, 16);
@@ -67,5 +52,5 @@ kin_bf16_from_float(float f)
 float
 kin_bf16_to_float(uint16_t h)
 {
-    return float_of((uint32_t)h << 16);
+    return kin_float_of_bits((uint32_t)h << 16);
 }

@@ -148,6 +148,8 @@ bool kin_dtype_is_float(kin_dtype dtype);   /* F16 ... F64 */
 bool kin_dtype_is_integer(kin_dtype dtype); /* U8 ... I64, not BOOL */
 const char *kin_ir_op_name(kin_ir_op op);
 kin_ir_class kin_ir_op_class(kin_ir_op op);
+/* Does it reduce to a position, as ARGMAX and ARGMIN do? */
+bool kin_ir_op_is_arg(unsigned op);
 
 /* -- text, checks, oracle ---------------------------------------------------------------------------------------- */
 /* One node a line (print.c). False when memory was short. */

@@ -20,12 +20,6 @@ typedef struct {
 } cut;
 
 static bool
-is_arg(unsigned op)
-{
-    return op == KIN_IR_ARGMAX || op == KIN_IR_ARGMIN;
-}
-
-static bool
 reduces(const kin_ir *p, kin_irn n, unsigned dim)
 {
     for (unsigned i = 0; i < kin_ir_at(p, n)->nattrs; i++)
@@ -108,7 +102,7 @@ reduced_size(const kin_ir *p, kin_irn n)
 static bool
 is_long_arg(const kin_ir *p, kin_irn n)
 {
-    return is_arg(kin_ir_at(p, n)->op) && kin_ir_at(p, n)->ndim < KIN_IR_MAX_DIMS && reduced_size(p, n) >= LEAST_ROW;
+    return kin_ir_op_is_arg(kin_ir_at(p, n)->op) && kin_ir_at(p, n)->ndim < KIN_IR_MAX_DIMS && reduced_size(p, n) >= LEAST_ROW;
 }
 
 /* -- sums and the like --------------------------------------------------------------------------------------------- */
@@ -288,7 +282,7 @@ write_node(kin_ir *to, const kin_ir *p, kin_irn n, const kin_irn *args)
     kin_irn made = 0;
     if (is_long_arg(p, n))
         made = split_arg(to, p, n, args[0]);
-    else if (is_long(p, n) && !is_arg(kin_ir_at(p, n)->op) && find_cut(p, n, &c))
+    else if (is_long(p, n) && !kin_ir_op_is_arg(kin_ir_at(p, n)->op) && find_cut(p, n, &c))
         made = split_plain(to, p, n, &c, args[0]);
     return made || to->failed ? made : kin_ir_copy(to, p, n, args);
 }

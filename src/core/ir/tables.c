@@ -59,3 +59,9 @@ kin_ir_op_class(kin_ir_op op)
 {
     return op_rows[op].class;
 }
+
+bool
+kin_ir_op_is_arg(unsigned op)
+{
+    return op == KIN_IR_ARGMAX || op == KIN_IR_ARGMIN;
+}

@@ -255,7 +255,7 @@ static bool
 check_reduce(const check *c)
 {
     kin_ir_op op = (kin_ir_op)c->n->op;
-    bool is_arg = op == KIN_IR_ARGMAX || op == KIN_IR_ARGMIN;
+    bool is_arg = kin_ir_op_is_arg(op);
     bool has_start = op == KIN_IR_REDUCE_SUM || op == KIN_IR_REDUCE_PROD || op == KIN_IR_REDUCE_ANY || op == KIN_IR_REDUCE_ALL;
     unsigned reduced = 0;
     NEED(kind_of(arg(c, 0)->dtype) & kinds_allowed(op), "not for this dtype");

@@ -42,11 +42,13 @@ spread(low_call *c, kin_irn index, unsigned dim, unsigned ndim, const int64_t *s
     return kin_ir_expand(c->ir, kin_ir_reshape(c->ir, index, ndim, ones), ndim, sizes);
 }
 
-bool
-rule_index_select(low_call *c, int row)
+/* One dim of x is read at places that the index gives; spread_out: the index lies along that dim, else it has the result's sizes. */
+static bool
+read_along(low_call *c, bool spread_out)
 {
     kin_irn x = low_read(c, low_arg(c, 0, "self")), index = index_of(c, low_arg(c, 2, "index"));
-    if (x == 0 || index == 0 || low_ndim_of(c, x) == 0 || low_ndim(c, 0) != low_ndim_of(c, x))
+    if (x == 0 || index == 0 || low_ndim_of(c, x) == 0 || low_ndim(c, 0) != low_ndim_of(c, x) ||
+        (!spread_out && low_ndim_of(c, index) != low_ndim(c, 0)))
         return false;
     int dim = low_dim(low_int_or(c, 1, "dim", 0), low_ndim_of(c, x));
     int64_t map[MAX];
@@ -54,8 +56,21 @@ rule_index_select(low_call *c, int row)
     if (dim < 0)
         return false;
     map[dim] = -1;
-    index = spread(c, index, (unsigned)dim, low_ndim(c, 0), low_sizes(c, 0));
+    if (spread_out)
+        index = spread(c, index, (unsigned)dim, low_ndim(c, 0), low_sizes(c, 0));
     return index != 0 && low_done(c, 0, kin_ir_index(c->ir, x, map, &index, 1, low_ndim(c, 0), low_sizes(c, 0)));
+}
+
+bool
+rule_index_select(low_call *c, int row)
+{
+    return read_along(c, true);
+}
+
+bool
+rule_gather(low_call *c, int row)
+{
+    return read_along(c, false);
 }
 
 bool
@@ -71,22 +86,6 @@ rule_embedding(low_call *c, int row)
     ones[ndim - 1] = 1;
     index = kin_ir_expand(c->ir, kin_ir_reshape(c->ir, index, ndim, ones), ndim, low_sizes(c, 0));
     return low_done(c, 0, kin_ir_index(c->ir, table, map, &index, 1, ndim, low_sizes(c, 0)));
-}
-
-/* gather: the index has the result's sizes. */
-bool
-rule_gather(low_call *c, int row)
-{
-    kin_irn x = low_read(c, low_arg(c, 0, "self")), index = index_of(c, low_arg(c, 2, "index"));
-    if (x == 0 || index == 0 || low_ndim_of(c, x) == 0 || low_ndim_of(c, index) != low_ndim_of(c, x))
-        return false;
-    int dim = low_dim(low_int_or(c, 1, "dim", 0), low_ndim_of(c, x));
-    int64_t map[MAX];
-    map_plain(map, low_ndim_of(c, x));
-    if (dim < 0)
-        return false;
-    map[dim] = -1;
-    return low_done(c, 0, kin_ir_index(c->ir, x, map, &index, 1, low_ndim_of(c, index), low_sizes_of(c, index)));
 }
 
 /* -- x[i, :, j] ----------------------------------------------------------------------------------------------------- */

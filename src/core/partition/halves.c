@@ -111,7 +111,7 @@ kin_halves_make(const kin_aten *g, const kin_joint_graph *joint, const kin_lower
 {
     uint32_t nresults = count_results(lowered, joint->nouts);
     keeps k = {0};
-    *out = (kin_halves){0};
+    *out = (kin_halves){.forward.stuck = UINT32_MAX, .backward.stuck = UINT32_MAX}; /* lowered as they are */
     if (nresults == UINT32_MAX || !only_feeds_writes(lowered->ir, lowered)) {
         kin_text_add(why, nresults == UINT32_MAX ? "a gradient is a result" : "its results depend on inputs that it writes to");
         return KIN_BREAK;

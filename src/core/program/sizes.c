@@ -5,6 +5,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "core/base/bits.h"
 #include "core/base/hash.h"
 #include "core/base/table.h"
 #include "core/base/vec.h"
@@ -107,31 +108,15 @@ raw(const kin_sizes *s, uint32_t sample, uint32_t number)
     return s->samples.at[(size_t)sample * s->n + number];
 }
 
-static double
-double_of(int64_t bits)
-{
-    double d;
-    memcpy(&d, &bits, sizeof d);
-    return d;
-}
-
-static int64_t
-bits_of(double d)
-{
-    int64_t bits;
-    memcpy(&bits, &d, sizeof bits);
-    return bits;
-}
-
 /* A number as it is read, and back. */
 static int64_t
 write_as(reading as, int64_t value)
 {
     switch (as) {
     case AS_INTEGER: return value;
-    case AS_DOUBLE: return bits_of((double)value);
-    case AS_SHARE: return bits_of(1.0 / (double)value);
-    case AS_SINGLE_SHARE: return bits_of((double)(float)(1.0 / (double)value));
+    case AS_DOUBLE: return (int64_t)kin_bits_of_double((double)value);
+    case AS_SHARE: return (int64_t)kin_bits_of_double(1.0 / (double)value);
+    case AS_SINGLE_SHARE: return (int64_t)kin_bits_of_double((double)(float)(1.0 / (double)value));
     }
     return 0;
 }
@@ -139,7 +124,7 @@ write_as(reading as, int64_t value)
 static bool
 read_as(reading as, int64_t number, int64_t *value)
 {
-    double d = double_of(number);
+    double d = kin_double_of_bits((uint64_t)number);
     if (as == AS_SHARE || as == AS_SINGLE_SHARE)
         d = 1.0 / d;
     if (as != AS_INTEGER && !(fabs(d) < 1e15))

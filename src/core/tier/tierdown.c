@@ -99,8 +99,7 @@ is_decided(kin_tierdown *p, bool *slower)
 static void
 add(samples *s, double ns)
 {
-    enum { WARM_UP = 1 }; /* CPython's caches, the processor's */
-    if (s->left_out < WARM_UP)
+    if (s->left_out < KIN_TIER_COLD_SAMPLES)
         s->left_out++;
     else if (s->n < KIN_TIER_MOST_SAMPLES)
         s->ns[s->n++] = ns;

@@ -5,40 +5,23 @@
 
 #if defined(__x86_64__)
 
-#include "core/tiles/lanes.h"
+#include "core/tiles/sums.h"
 
 enum { AHEAD = 64 /* rows of b that are fetched before they are needed */, SOON = 8 /* the same of columns of a */ };
 
-__attribute__((always_inline)) AVX512 static inline void
+INLINE_AVX512 void
 multiply(const int rows, const bool wide, unsigned columns, int64_t k, const float *a, const float *b, float *c, int64_t ldc, bool add,
          const float *soon)
 {
     __m512 sums[KIN_TILE_ROWS][2];
-    __mmask16 low = lanes(columns), high = columns > 16 ? lanes(columns - 16) : 0;
-#pragma GCC unroll 14
-    for (int i = 0; i < rows; i++) {
-        sums[i][0] = add ? _mm512_maskz_loadu_ps(low, c + i * ldc) : _mm512_setzero_ps();
-        sums[i][1] = add && wide ? _mm512_maskz_loadu_ps(high, c + i * ldc + 16) : _mm512_setzero_ps();
-    }
+    sums_begin(sums, rows, wide, columns, c, ldc, add);
     for (int64_t l = 0; l < k; l++, a += KIN_TILE_ROWS, b += KIN_TILE_COLUMNS) {
-        __m512 b0 = _mm512_load_ps(b), b1 = _mm512_load_ps(b + 16);
         _mm_prefetch((const char *)(b + AHEAD * KIN_TILE_COLUMNS), _MM_HINT_T0);
         _mm_prefetch((const char *)(b + AHEAD * KIN_TILE_COLUMNS + 16), _MM_HINT_T0);
         _mm_prefetch((const char *)(soon + l * 16), _MM_HINT_T1);
-#pragma GCC unroll 14
-        for (int i = 0; i < rows; i++) {
-            __m512 x = _mm512_set1_ps(a[i]);
-            sums[i][0] = _mm512_fmadd_ps(x, b0, sums[i][0]);
-            if (wide)
-                sums[i][1] = _mm512_fmadd_ps(x, b1, sums[i][1]);
-        }
+        sums_add(sums, rows, wide, a, b);
     }
-#pragma GCC unroll 14
-    for (int i = 0; i < rows; i++) {
-        _mm512_mask_storeu_ps(c + i * ldc, low, sums[i][0]);
-        if (wide)
-            _mm512_mask_storeu_ps(c + i * ldc + 16, high, sums[i][1]);
-    }
+    sums_end(sums, rows, wide, columns, c, ldc);
 }
 
 #define TILE(ROWS) \

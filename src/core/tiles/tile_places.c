@@ -5,39 +5,21 @@
 
 #if defined(__x86_64__)
 
-#include "core/tiles/lanes.h"
+#include "core/tiles/sums.h"
 
-__attribute__((always_inline)) AVX512 static inline void
+INLINE_AVX512 void
 multiply(const int rows, const bool wide, unsigned columns, const kin_tile_places *p, const float *a, const float *b, float *c, int64_t ldc, bool add)
 {
     __m512 sums[KIN_TILE_ROWS][2];
-    __mmask16 low = lanes(columns), high = columns > 16 ? lanes(columns - 16) : 0;
     int64_t next = p->b_next, k = p->k;
-#pragma GCC unroll 14
-    for (int i = 0; i < rows; i++) {
-        sums[i][0] = add ? _mm512_maskz_loadu_ps(low, c + i * ldc) : _mm512_setzero_ps();
-        sums[i][1] = add && wide ? _mm512_maskz_loadu_ps(high, c + i * ldc + 16) : _mm512_setzero_ps();
-    }
+    sums_begin(sums, rows, wide, columns, c, ldc, add);
     for (int64_t n = 0; n < p->images; n++)
         for (int64_t l = 0; l < p->lines; l++) {
             const float *x = a + n * p->a_image + l * p->a_line, *y = b + n * p->b_image + l * p->b_line;
-            for (int64_t i = 0; i < k; i++, x += KIN_TILE_ROWS, y += next) {
-                __m512 b0 = _mm512_load_ps(y), b1 = _mm512_load_ps(y + 16);
-#pragma GCC unroll 14
-                for (int j = 0; j < rows; j++) {
-                    __m512 one = _mm512_set1_ps(x[j]);
-                    sums[j][0] = _mm512_fmadd_ps(one, b0, sums[j][0]);
-                    if (wide)
-                        sums[j][1] = _mm512_fmadd_ps(one, b1, sums[j][1]);
-                }
-            }
+            for (int64_t i = 0; i < k; i++, x += KIN_TILE_ROWS, y += next)
+                sums_add(sums, rows, wide, x, y);
         }
-#pragma GCC unroll 14
-    for (int i = 0; i < rows; i++) {
-        _mm512_mask_storeu_ps(c + i * ldc, low, sums[i][0]);
-        if (wide)
-            _mm512_mask_storeu_ps(c + i * ldc + 16, high, sums[i][1]);
-    }
+    sums_end(sums, rows, wide, columns, c, ldc);
 }
 
 #define TILE(ROWS) \

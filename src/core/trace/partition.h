@@ -33,7 +33,7 @@ enum {
     KIN_IS_TENSOR = 1 << 10,   /* exactly a torch.Tensor */
     KIN_IS_OFFSET = 1 << 11,   /* tensor metadata that says where the tensor begins in its memory */
     KIN_IS_VERSION = 1 << 12,  /* the text "_version", under which tensors count their changes */
-    KIN_IS_DICT_NAME = 1 << 13 /* the text "__dict__" */
+    KIN_IS_INSIDE_NAME = 1 << 13 /* a text under which what else an object stores is found: "__dict__", "cell_contents" */
 };
 
 typedef struct {

@@ -39,16 +39,19 @@ typedef struct {
     uint32_t store, newest; /* the first and the last deferred store; 0: none is */
     bool into_dict;         /* one of them goes into a dict that others may have, too */
     uint32_t into_own;      /* the step that made the oldest dict of the program's own that one of them goes into; 0: none does */
+    bool into_cell;         /* one of them goes into a cell */
     bool switched;          /* one of the calls switches gradients: what asks for that must not run before them */
     bool barrier;           /* an earlier call may raise: that the step at hand ran must not be observable */
     const char *why;        /* of the step that ended the subgraph */
 } kin_partitioner;
 
-/* An attribute that the program stores. */
+/* An attribute that the program stores, or what a cell (a variable of a closure) contains. */
 typedef struct {
     kin_vid owner;
-    kin_ref name; /* its text */
+    kin_ref name; /* its text; KIN_NAME_OF_CELL */
 } kin_attribute;
+
+#define KIN_NAME_OF_CELL UINT32_MAX
 
 static inline kin_partition_val *
 kin_val_of(kin_partitioner *p, kin_vid vid)
@@ -78,6 +81,8 @@ void kin_partition_learn_values(kin_partitioner *p);
 bool kin_partition_is_number(const kin_trace *t, kin_vid vid);
 /* The attribute that the step asks for by a name that is known (its text); 0: it is no such step. */
 kin_ref kin_partition_asked_name(const kin_partitioner *p, const kin_step *s);
+/* Does it look for something in a set or a dict? A tensor is found there by its identity, whatever its data. */
+bool kin_partition_finds_by_hash(const kin_partitioner *p, const kin_step *s);
 /* May the step tell whether memory of tensors was written to? Those that ask tensors for data are in no subgraph. */
 bool kin_partition_sees_memory(const kin_partitioner *p, const kin_step *s);
 /* Does the step look into none of the dicts that deferred stores go into? */

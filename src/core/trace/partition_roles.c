@@ -13,7 +13,7 @@ kin_roles_begin(kin_partitioner *p, uint32_t subgraph, uint32_t first)
     p->subgraph = subgraph;
     p->first = p->last_call = first;
     p->reads = p->store = p->newest = p->into_own = 0;
-    p->into_dict = p->switched = false;
+    p->into_dict = p->into_cell = p->switched = false;
 }
 
 /* -- values ----------------------------------------------------------------------------------------------------- */
@@ -402,9 +402,11 @@ pass_epoch(kin_partitioner *p, uint32_t step)
 static bool
 asks_for_data(const kin_partitioner *p, const kin_step *s)
 {
-    return uses_tensors(p, s) && (s->kind == KIN_STEP_CHECK ? s->imm == KIN_CHECK_TRUE || s->imm == KIN_CHECK_FALSE ||
-                                                                  s->imm == KIN_CHECK_EQ || s->imm == KIN_CHECK_QUIET
-                                                            : s->kind != KIN_STEP_IS && s->kind != KIN_STEP_GETATTR && s->kind != KIN_STEP_SIZE);
+    if (!uses_tensors(p, s))
+        return false;
+    if (s->kind == KIN_STEP_CHECK)
+        return s->imm == KIN_CHECK_TRUE || s->imm == KIN_CHECK_FALSE || s->imm == KIN_CHECK_EQ;
+    return s->kind != KIN_STEP_IS && s->kind != KIN_STEP_GETATTR && s->kind != KIN_STEP_SIZE && !kin_partition_finds_by_hash(p, s);
 }
 
 /* Does it look at its operands and at nothing else? */

@@ -29,7 +29,9 @@ bool
 kin_stores_read(const kin_partitioner *p, const kin_step *s, kin_attribute *out)
 {
     const kin_vid *args = args_of(p, s);
-    if (s->kind == KIN_STEP_SETATTR && s->nargs == 2)
+    if (s->kind == KIN_STEP_CELL_SET && kin_step_does(s, KIN_FITS))
+        *out = (kin_attribute){args[0], KIN_NAME_OF_CELL};
+    else if (s->kind == KIN_STEP_SETATTR && s->nargs == 2)
         *out = (kin_attribute){args[0], p->objects[s->ref].text};
     else if (s->kind == KIN_STEP_CALL && kin_step_does(s, KIN_BY_NAME | KIN_STORES) && s->nargs == 4 && p->t->vals.at[args[2]].kind == KIN_VAL_CONST)
         *out = (kin_attribute){args[1], p->objects[p->t->vals.at[args[2]].key].text};
@@ -67,6 +69,7 @@ kin_stores_defer(kin_partitioner *p, uint32_t step)
     if (!own && !kin_step_does(s, KIN_FITS))
         return false;
     defer(p, step, to.owner);
+    p->into_cell = p->into_cell || to.name == KIN_NAME_OF_CELL;
     p->into_dict = p->into_dict || (!own && (kin_step_does(s, KIN_INTO_DICT) || p->dict_operand));
     return true;
 }
@@ -111,13 +114,29 @@ tests_no_contents(const kin_step *s)
            s->imm == KIN_CHECK_NULL || s->imm == KIN_CHECK_NOTNULL || s->imm == KIN_CHECK_META || s->imm == KIN_CHECK_EQ;
 }
 
+/* Cells are equal when what they contain is. Text, numbers and simple objects lead to none. */
+static bool
+may_look_into_cells(const kin_partitioner *p, const kin_step *s)
+{
+    for (uint32_t a = 0; a < s->nargs && s->kind != KIN_STEP_CHECK; a++) {
+        kin_vid vid = args_of(p, s)[a];
+        bool harmless = vid == 0 || p->t->vals.at[vid].note != 0 || p->traits[vid] & (KIN_IS_QUIET | KIN_IS_ATOM | KIN_IS_CODE) ||
+                        kin_partition_is_number(p->t, vid);
+        if (!harmless && kin_look_into(kin_step_effects(s), a) == KIN_LOOK_DEEP)
+            return true;
+    }
+    return s->kind == KIN_STEP_CELL_GET;
+}
+
 bool
 kin_stores_are_seen(const kin_partitioner *p, uint32_t step)
 {
     const kin_step *s = &p->t->steps.at[step];
     kin_ref name = kin_partition_asked_name(p, s);
     if (name != 0)
-        return p->objects[name].is & KIN_IS_DICT_NAME || is_awaited(p, name, step);
+        return p->objects[name].is & KIN_IS_INSIDE_NAME || is_awaited(p, name, step);
+    if (p->into_cell && may_look_into_cells(p, s))
+        return true;
     if (s->kind == KIN_STEP_EPOCH || s->kind == KIN_STEP_GETATTR) /* reads the heap anew */
         return true;
     if (kin_step_does(s, KIN_BLIND) || kin_step_does(s, KIN_MOVES) || (s->kind == KIN_STEP_CHECK && tests_no_contents(s)) ||

@@ -162,6 +162,13 @@ sees_memory_in(const kin_partitioner *p, const kin_step *s, uint32_t operand)
 }
 
 bool
+kin_partition_finds_by_hash(const kin_partitioner *p, const kin_step *s)
+{
+    const kin_vid *args = args_of(p, s);
+    return kin_step_does(s, KIN_HASHES) && s->nargs > 1 && (p->traits[args[0]] | p->traits[args[1]]) & KIN_IS_HASHED;
+}
+
+bool
 kin_partition_sees_memory(const kin_partitioner *p, const kin_step *s)
 {
     const kin_vid *args = args_of(p, s);
@@ -172,7 +179,7 @@ kin_partition_sees_memory(const kin_partitioner *p, const kin_step *s)
         return (s->imm == KIN_CHECK_TRUE || s->imm == KIN_CHECK_FALSE) && !shows_no_memory(p, args[0]);
     if (kin_step_does(s, KIN_MOVES))
         return false;
-    if (kin_step_does(s, KIN_HASHES) && s->nargs > 1 && (p->traits[args[0]] | p->traits[args[1]]) & KIN_IS_HASHED)
+    if (kin_partition_finds_by_hash(p, s))
         return false;
     for (uint32_t a = 0; a < s->nargs; a++)
         if (sees_memory_in(p, s, a))

@@ -1,0 +1,52 @@
+/* Sums of a tile of products whose left side lies by columns, in registers: what tile_columns.c and tile_places.c begin and end with. */
+#ifndef KIN_TILES_SUMS_H
+#define KIN_TILES_SUMS_H
+
+#if defined(__x86_64__)
+
+#include "core/tiles/lanes.h"
+#include "core/tiles/tile.h"
+
+#define INLINE_AVX512 __attribute__((always_inline)) AVX512 static inline
+
+/* wide: there are more than 16 columns. */
+INLINE_AVX512 void
+sums_begin(__m512 sums[][2], const int rows, const bool wide, unsigned columns, const float *c, int64_t ldc, bool add)
+{
+    __mmask16 low = lanes(columns), high = columns > 16 ? lanes(columns - 16) : 0;
+#pragma GCC unroll 14
+    for (int i = 0; i < rows; i++) {
+        sums[i][0] = add ? _mm512_maskz_loadu_ps(low, c + i * ldc) : _mm512_setzero_ps();
+        sums[i][1] = add && wide ? _mm512_maskz_loadu_ps(high, c + i * ldc + 16) : _mm512_setzero_ps();
+    }
+}
+
+/* The products of a column of the left side and a row of the right one. */
+INLINE_AVX512 void
+sums_add(__m512 sums[][2], const int rows, const bool wide, const float *column, const float *row)
+{
+    __m512 low = _mm512_load_ps(row), high = _mm512_load_ps(row + 16);
+#pragma GCC unroll 14
+    for (int i = 0; i < rows; i++) {
+        __m512 x = _mm512_set1_ps(column[i]);
+        sums[i][0] = _mm512_fmadd_ps(x, low, sums[i][0]);
+        if (wide)
+            sums[i][1] = _mm512_fmadd_ps(x, high, sums[i][1]);
+    }
+}
+
+INLINE_AVX512 void
+sums_end(__m512 sums[][2], const int rows, const bool wide, unsigned columns, float *c, int64_t ldc)
+{
+    __mmask16 low = lanes(columns), high = columns > 16 ? lanes(columns - 16) : 0;
+#pragma GCC unroll 14
+    for (int i = 0; i < rows; i++) {
+        _mm512_mask_storeu_ps(c + i * ldc, low, sums[i][0]);
+        if (wide)
+            _mm512_mask_storeu_ps(c + i * ldc + 16, high, sums[i][1]);
+    }
+}
+
+#endif
+
+#endif
