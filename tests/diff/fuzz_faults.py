@@ -20,6 +20,7 @@ from fuzz_programs import warm_up, write_program   # noqa: E402
 from kincorpus import engines, run   # noqa: E402
 from kincorpus.isolate import Died, in_child   # noqa: E402
 
+LIMIT_SECONDS = 300  # for all runs of a program, also where the machine does other things as well
 KINDS = ("allocation", "call of LLVM", "write to disk", "version of a class")
 
 
@@ -95,7 +96,7 @@ def main():
     with tempfile.TemporaryDirectory(prefix="faults_") as folder:
         for title, path, name in programs(options, folder):
             try:
-                found, failed = in_child(lambda path=path, name=name: try_program(path, name, options.most, options.only))
+                found, failed = in_child(lambda path=path, name=name: try_program(path, name, options.most, options.only), LIMIT_SECONDS)
             except Died as error:
                 found, failed = [str(error)], 0
             bad += bool(found)

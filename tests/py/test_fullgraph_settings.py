@@ -94,3 +94,23 @@ def test_stocks_own_debugging_backends_get_the_graphs(name):
         x = torch.randn(5)
         torch.testing.assert_close(compiled(x), torch.sin(x) * 2 + 1)
     assert kintsugi.stats(compiled)["replays"] == 2
+
+
+def test_optimize_of_dynamo(installed):
+    """torch._dynamo.optimize and optimize_assert, as older programs write torch.compile."""
+    seen = []
+
+    def backend(gm, inputs):
+        seen.append(gm)
+        return gm
+
+    @torch._dynamo.optimize(backend)
+    def fn(x):
+        if x.sum() > 0:
+            x = x + 1
+        return x * 2
+
+    assert torch.equal(fn(torch.ones(2)), torch.full((2,), 4.0)) and len(seen) == 2
+    assert isinstance(torch._dynamo.optimize(nopython=True)(torch.nn.Linear(2, 2)), torch.nn.Module)
+    with pytest.raises(torch._dynamo.exc.Unsupported):
+        torch._dynamo.optimize_assert("eager")(lambda x: x + 1 if x.sum() > 0 else x)(torch.ones(2))

@@ -159,3 +159,123 @@ def test_members_of_flags():
     compiled = kintsugi.compile(fn, backend="eager", fullgraph=True)
     for flags in (Flag.A, Flag.A, Flag.B | Flag.C, Flag.A | Flag.C, Flag.B, Flag.A):
         assert torch.equal(compiled(torch.ones(3), flags), fn(torch.ones(3), flags))
+
+
+class _Net(torch.nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.one, self.two = torch.nn.Linear(3, 3), torch.nn.Linear(3, 3)
+        self.two.weight = self.one.weight
+
+
+_NET = _Net()
+
+
+def _counting():
+    total = torch.zeros(3)
+
+    def add(x):
+        nonlocal total
+        total = total + x
+        return total
+    return add, lambda: total
+
+
+def over_parameters(x):
+    for p in _NET.parameters():
+        x = x + p.sum()
+    return x
+
+
+def over_named_parameters(x):
+    for i, (name, p) in enumerate(_NET.named_parameters()):
+        x = x * p.norm() * i * len(name)
+    return x
+
+
+def starred(x):
+    return torch.cat([*x, x[0]]) + torch.cat((x[0], *x.split(1)[1].unbind(), x[1], x[2]))
+
+
+def lists_that_grow(x):
+    parts = [x]
+    parts += (x + 1, x)
+    parts.extend(x.split(1))
+    return torch.cat(parts + [x * 2] + list(x.chunk(2)))
+
+
+def tuples_with_an_empty_one(x):
+    pair = (x, x + 1)
+    return torch.stack(pair + ()), (pair + ()) is pair, (() + pair) is pair
+
+
+def size_of_a_list(x):
+    size = torch.Size([1, x.shape[0], -1])
+    return x.view(*size), x.view(size), type(size)
+
+
+@pytest.mark.parametrize("program", [over_parameters, over_named_parameters, starred, lists_that_grow, tuples_with_an_empty_one, size_of_a_list])
+def test_what_python_does_between_calls_parts_no_graph(program):
+    seen = []
+    fn = kintsugi.compile(program, fullgraph=True, backend=lambda gm, inputs: seen.append(gm) or gm)
+    for _ in range(3):
+        assert str(fn(torch.arange(9.0).view(3, 3))) == str(program(torch.arange(9.0).view(3, 3)))
+    assert len(seen) == 1
+
+
+@pytest.mark.parametrize("backend", ["counts", "kintsugi"])
+def test_closure_variables_are_set_behind_the_graph(backend):
+    """`nonlocal total; total = total + x`: the cell has its new content where somebody looks, and after an exception."""
+    seen = []
+    mine, state = _counting()
+    theirs, expected = _counting()
+    fn = kintsugi.compile(lambda x: mine(x) * 2 + mine(x), fullgraph=True, backend=(lambda gm, inputs: seen.append(gm) or gm) if backend == "counts" else backend)
+    for _ in range(4):
+        torch.testing.assert_close(fn(torch.arange(3.0)), theirs(torch.arange(3.0)) * 2 + theirs(torch.arange(3.0)))
+        torch.testing.assert_close(state(), expected())
+    assert backend != "counts" or len(seen) == 1
+
+
+def test_closure_variable_is_seen_when_a_later_call_raises():
+    def make():
+        last = torch.zeros(3)
+
+        def fn(x):
+            nonlocal last
+            last = x * 2
+            return torch.mm(last[None], torch.ones(3, 1))
+        return fn, lambda: last
+
+    fn, state = make()
+    fn = kintsugi.compile(fn)
+    for n in (3, 3, 3, 4):
+        x = torch.arange(float(n))
+        if n == 4:
+            with pytest.raises(RuntimeError):
+                fn(x)
+        else:
+            fn(x)
+        assert torch.equal(state(), x * 2)
+
+
+def test_cell_contents_in_between():
+    def make():
+        last = torch.zeros(3)
+
+        def read():
+            return last
+
+        def fn(x):
+            nonlocal last
+            last = x + 1
+            there = read.__closure__[0].cell_contents
+            last = there * 2
+            return read() + there, read.__closure__[0] == read.__closure__[0]
+        return fn, read
+
+    eager, read = make()
+    compiled, read_compiled = make()
+    compiled = kintsugi.compile(compiled)
+    for i in range(4):
+        x = torch.full((1,), float(i))
+        assert str(compiled(x)) == str(eager(x)) and torch.equal(read(), read_compiled())

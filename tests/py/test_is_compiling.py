@@ -175,3 +175,15 @@ def test_a_break_behind_an_exit_raises_under_fullgraph():
     with pytest.raises(kintsugi.Unsupported):
         for _ in range(5):
             c(torch.ones(2), log)
+
+
+def test_is_dynamo_compiling():
+    """The program is told True in every call that is compiled, False outside."""
+    def fn(x):
+        return (x + 1 if torch.compiler.is_dynamo_compiling() else x), torch.compiler.is_dynamo_compiling()
+
+    compiled = kintsugi.compile(fn, fullgraph=True)
+    for _ in range(3):
+        out, told = compiled(torch.ones(2))
+        assert told and out[0] == 2
+    assert fn(torch.ones(2))[1] is False and torch.compiler.is_dynamo_compiling() is False

@@ -49,6 +49,19 @@ def test_folders_that_are_large_or_include_each_other_are_found():
     assert "circle" in find({**below, "core/base/vec.h": include("core/graph/b.h")})[0]
     assert find({f"core/trace/{i}.c": "" for i in range(24)}) == []
     assert "divide" in find({f"core/trace/{i}.c": "" for i in range(25)})[0]
+    header, source = "bool kin_it(int x); /* says so */\n", "bool\nkin_it(int x)\n{\n}\n"
+    assert find({"core/trace/a.h": header, "core/trace/b.c": source}) == []
+    assert "declares kin_it" in find({"core/trace/a.h": header, "core/graph/b.c": source})[0]
+
+
+def test_functions_and_files_that_are_long_are_found():
+    def function(n):
+        return "int\nf(void)\n{\n" + "    g();\n" * n + "}\n"
+
+    assert list(check_tree.problems_in("src/core/a.c", function(60) + "\n" + function(60))) == []
+    assert "f has 61 lines" in list(check_tree.problems_in("src/core/a.c", function(61)))[0]
+    assert list(check_tree.problems_in("src/core/a.c", "\n" * 800)) == []
+    assert "801 lines" in list(check_tree.problems_in("src/core/a.c", "\n" * 801))[0]
 
 
 def test_pages_name_files_that_exist():

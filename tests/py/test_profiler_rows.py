@@ -62,3 +62,26 @@ def test_row_ends_with_an_exception():
 
     rows, _ = rows_of(work)
     assert list(rows.values()) in ([1], [2])
+
+
+def decide(x):
+    x = torch.sin(x) * 2
+    if x.sum() > 0:
+        x = x + 1
+    return torch.cos(x) - x
+
+
+def test_the_rest_of_a_call_has_a_row():
+    f = kintsugi.compile(decide)
+    for _ in range(2):
+        f(torch.ones(3))
+    _, rows = rows_of(lambda: f(-torch.ones(3)))
+    assert sum(count for key, count in rows.items() if key.startswith("Rest of the call")) == 1
+
+
+def test_eager_calls_say_why():
+    f = kintsugi.compile(decide)
+    with profile(activities=[ProfilerActivity.CPU], with_stack=True) as prof:  # it uses the interpreter's own tracing
+        f(torch.ones(3))
+    found = [e.key for e in prof.key_averages() if "Torch-Compiled" in e.key]
+    assert len(found) == 1 and found[0].endswith("(eager: a tracing or profiling tool is active)")

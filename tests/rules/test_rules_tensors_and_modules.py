@@ -368,6 +368,7 @@ def test_rule_56_default_dtype_and_device(w):
     with torch.device("meta"):
         out = w.compile(lambda: torch.zeros(2))()
     w.see(out.device.type)
+    torch.set_default_device(None)  # from here on get_default_device() of torch 2.6 raises
     h = w.compile(lambda: (torch.zeros(2).device.type, torch.get_default_device().type))
     w.call(h)
     w.call(h)
@@ -377,7 +378,7 @@ def test_rule_56_default_dtype_and_device(w):
     torch.set_default_device(None)
     w.call(h)
     with torch.device("meta"):
-        w.see(h())
+        w.call(h)  # torch 2.6 raises
 
 
 @rule

@@ -65,6 +65,8 @@ def check_code(watchcheck, code, wrong):
 def check_modules(watchcheck):
     wrong, codes, count = [], 0, 0
     for path in sorted(glob.glob(os.path.join(os.path.dirname(os.__file__), "*.py"))):
+        if not os.path.exists(path):  # a link to a file of the root that the interpreter was taken from
+            continue
         with open(path, "rb") as f:
             module = compile(f.read(), os.path.basename(path), "exec", dont_inherit=True)
         for code in all_codes(module):

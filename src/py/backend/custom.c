@@ -242,7 +242,7 @@ plan(lowering *l, unsigned how)
     return status;
 }
 
-/* Each refusal sets a call apart or puts up a wall, so that it ends. */
+/* Each refusal excludes a call or adds a barrier, so that it ends. */
 static kin_status
 plan_until_right(lowering *l)
 {

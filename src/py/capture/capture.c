@@ -33,98 +33,6 @@ kin_capture_init(void)
     return ok ? KIN_OK : KIN_BREAK;
 }
 
-/* -- surroundings ----------------------------------------------------------------------------------------------- */
-
-/* What is changed while steps run, to be put back. */
-typedef struct {
-    PyObject *mode;
-    PyObject *inference;  /* guard that leaves inference mode; NULL: not in it */
-    PyObject *warnings, *show; /* the module, and how it shows a warning */
-    bool grad;            /* are gradients on? Steps may switch them */
-} surroundings;
-
-/* In place of warnings._showwarnmsg: a subgraph that warns is run by its steps. */
-static PyObject *
-catch_warning(PyObject *self, PyObject *message)
-{
-    *(bool *)PyCapsule_GetPointer(self, NULL) = true;
-    Py_RETURN_NONE;
-}
-
-static PyMethodDef catch_method = {"_showwarnmsg", catch_warning, METH_O, NULL};
-
-static bool
-hide_warnings(surroundings *s, bool *warned)
-{
-    PyObject *capsule = PyCapsule_New(warned, NULL, NULL);
-    PyObject *hook = capsule == NULL ? NULL : PyCFunction_New(&catch_method, capsule);
-    s->warnings = hook == NULL ? NULL : PyImport_ImportModule("warnings");
-    s->show = s->warnings == NULL ? NULL : PyObject_GetAttrString(s->warnings, "_showwarnmsg");
-    bool ok = s->show != NULL && PyObject_SetAttrString(s->warnings, "_showwarnmsg", hook) == 0;
-    Py_XDECREF(hook);
-    Py_XDECREF(capsule);
-    return ok;
-}
-
-/* Operators come undecomposed to modes in inference mode. */
-static bool
-leave_inference(surroundings *s)
-{
-    PyObject *torch = PyImport_ImportModule("torch");
-    PyObject *on = torch == NULL ? NULL : PyObject_CallMethod(torch, "is_inference_mode_enabled", NULL);
-    bool ok = on != NULL;
-    if (on == Py_True) {
-        s->inference = PyObject_CallMethod(torch, "inference_mode", "O", Py_False);
-        PyObject *entered = s->inference == NULL ? NULL : PyObject_CallMethod(s->inference, "__enter__", NULL);
-        ok = entered != NULL;
-        if (ok)
-            kin_grad_set(false); /* leaving inference mode would switch gradients on */
-        Py_XDECREF(entered);
-        if (!ok)
-            Py_CLEAR(s->inference);
-    }
-    Py_XDECREF(on);
-    Py_XDECREF(torch);
-    return ok;
-}
-
-static bool
-push_mode(surroundings *s, capturing *c)
-{
-    PyObject *mode = kin_mode_new(c);
-    PyObject *pushed = mode == NULL ? NULL : PyObject_CallOneArg(T.push, mode);
-    if (pushed != NULL)
-        s->mode = Py_NewRef(mode);
-    Py_XDECREF(pushed);
-    Py_XDECREF(mode);
-    return s->mode != NULL;
-}
-
-static void
-restore(surroundings *s)
-{
-    PyObject *type, *error, *tb, *done;
-    PyErr_Fetch(&type, &error, &tb);
-    if (s->mode != NULL) {
-        done = PyObject_CallOneArg(T.pop, Py_None);
-        Py_XDECREF(done);
-        kin_mode_end(s->mode);
-        Py_DECREF(s->mode);
-    }
-    kin_grad_set(s->grad);
-    if (s->inference != NULL) {
-        done = PyObject_CallMethod(s->inference, "__exit__", "OOO", Py_None, Py_None, Py_None);
-        Py_XDECREF(done);
-        Py_DECREF(s->inference);
-    }
-    if (s->show != NULL && PyObject_SetAttrString(s->warnings, "_showwarnmsg", s->show) < 0)
-        PyErr_Clear();
-    Py_XDECREF(s->show);
-    Py_XDECREF(s->warnings);
-    PyErr_Clear();
-    PyErr_Restore(type, error, tb);
-}
-
 /* -- inputs ----------------------------------------------------------------------------------------------------- */
 
 typedef struct {
@@ -396,7 +304,7 @@ pools_otherwise(const stepper *x, const kin_step *s, const char *name)
            !kin_lies_by_rows(kin_tensor_sizes(image), kin_tensor_strides(image), kin_tensor_dim(image));
 }
 
-/* What a fake tensor cannot show: composite functions that call other operators when a mode watches, with results that lie otherwise; a tensor that
+/* What a fake tensor cannot show: composite functions that call other operators when a mode watches, with results of other strides; a tensor that
  * is to keep its gradient, which no operator tells of. */
 static bool
 stays_by_itself(stepper *x, const kin_step *s)
@@ -720,18 +628,18 @@ kin_capture_run(const kin_entry *v, const kin_subgraph *subgraph, PyObject *cons
     stepper x = {.c.out = out, .c.hints = hints, .c.may_write = (may & KIN_CAPTURE_WRITES) != 0,
                  .c.joint = (may & KIN_CAPTURE_JOINT) != 0, .layers = (may & KIN_CAPTURE_LAYERS) != 0, .v = v, .t = &v->trace,
                  .subgraph = subgraph, .in = in, .gradients = (may & KIN_CAPTURE_GRADIENTS) != 0, .data = (may & KIN_CAPTURE_DATA) != 0, .c.other_data = (may & KIN_CAPTURE_OTHER_DATA) != 0};
-    surroundings around = {.grad = kin_grad_enabled()};
+    capture_surroundings around = {.grad = kin_grad_enabled()};
     bool warned = false, ok = false;
     *out = (kin_capture){.graph = kin_aten_new(), .fakes = PyList_New(0)};
     out->out = calloc(subgraph->nout + 1, sizeof *out->out);
     x.c.no_rules = !kin_default_dtype(&x.c.options.default_dtype);
     x.slots = calloc(v->trace.vals.len, sizeof *x.slots);
     if (out->graph != NULL && out->fakes != NULL && out->out != NULL && x.slots != NULL &&
-        hide_warnings(&around, &warned) && leave_inference(&around) && fill_inputs(&x, in) && push_mode(&around, &x.c)) {
+        capture_hide_warnings(&around, &warned) && capture_leave_inference(&around) && fill_inputs(&x, in) && capture_push_mode(&around, &x.c)) {
         x.mode = around.mode;
         ok = run_steps(&x) && keep_outputs(&x) && go_back(&x) && keep_values(&x);
     }
-    restore(&around);
+    capture_restore(&around);
     if (ok && warned) {
         ok = false;
         kin_capture_refuse(&x.c, "it warns");
@@ -792,11 +700,11 @@ kin_launch
 kin_capture_do(const kin_entry *v, const kin_subgraph *subgraph, PyObject *const *in, PyObject **out, double *ns)
 {
     stepper x = {.v = v, .t = &v->trace, .subgraph = subgraph, .in = in};
-    surroundings around = {.grad = kin_grad_enabled()};
+    capture_surroundings around = {.grad = kin_grad_enabled()};
     kin_warning_catch catch;
     bool warned = false;
     kin_warnings_begin(&catch);
-    bool ok = (x.slots = calloc(v->trace.vals.len, sizeof *x.slots)) != NULL && hide_warnings(&around, &warned);
+    bool ok = (x.slots = calloc(v->trace.vals.len, sizeof *x.slots)) != NULL && capture_hide_warnings(&around, &warned);
     double start = kin_clock_ns();
     ok = ok && do_steps(&x);
     *ns = kin_clock_ns() - start;
@@ -806,7 +714,7 @@ kin_capture_do(const kin_entry *v, const kin_subgraph *subgraph, PyObject *const
         done = KIN_LAUNCH_RAISED; /* the user interrupts */
     else
         PyErr_Clear();
-    restore(&around);
+    capture_restore(&around);
     end(&x);
     return done;
 }

@@ -108,6 +108,19 @@ void kin_joint_order(capturing *c);
 /* What the operator of a row (find_row in mode.c) gives, as smaller operators that the mode sees: new reference. NULL without an exception: it stays one. */
 PyObject *kin_capture_compose(capturing *c, PyObject *row, PyObject *args, PyObject *kwargs);
 
+/* -- surroundings.c -- */
+/* What is changed while steps run, to be put back. */
+typedef struct {
+    PyObject *mode;
+    PyObject *inference;  /* guard that leaves inference mode; NULL: not in it */
+    PyObject *warnings, *show; /* the module, and how it shows a warning */
+    bool grad;            /* are gradients on? Steps may switch them */
+} capture_surroundings;
+bool capture_hide_warnings(capture_surroundings *s, bool *warned); /* *warned: there was one */
+bool capture_leave_inference(capture_surroundings *s); /* operators come undecomposed to modes in inference mode */
+bool capture_push_mode(capture_surroundings *s, capturing *c);
+void capture_restore(capture_surroundings *s); /* an exception that is set stays */
+
 /* -- mode.c -- */
 kin_status kin_mode_init(void) KIN_MUST_CHECK;
 /* The object that sees operators while it is pushed: new reference. */

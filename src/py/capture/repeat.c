@@ -5,6 +5,7 @@
  */
 #include <stdio.h>
 
+#include "core/base/bits.h"
 #include "py/aten/make.h"
 #include "py/aten/sizes.h"
 #include "py/capture/capture_priv.h"
@@ -105,13 +106,8 @@ static void read_operand(reading *r, PyObject *obj, int depth);
 static void
 read_number(reading *r, PyObject *obj)
 {
-    double f = PyFloat_CheckExact(obj) ? PyFloat_AS_DOUBLE(obj) : 0;
     int over = 0;
-    uint64_t word = 0;
-    if (PyFloat_CheckExact(obj))
-        memcpy(&word, &f, sizeof word);
-    else
-        word = (uint64_t)PyLong_AsLongLongAndOverflow(obj, &over);
+    uint64_t word = PyFloat_CheckExact(obj) ? kin_bits_of_double(PyFloat_AS_DOUBLE(obj)) : (uint64_t)PyLong_AsLongLongAndOverflow(obj, &over);
     r->unknown = r->unknown || over != 0;
     say(r, (uintptr_t)Py_TYPE(obj));
     say(r, word);

@@ -96,11 +96,11 @@ enter_handler(PyThreadState *ts, _PyInterpreterFrame *f, uint32_t offset, const 
     layout_set_current(f, offset);
     f->previous = *layout_current(ts);
     *layout_current(ts) = f;
-    PyFrameObject *object = _PyFrame_IsIncomplete(f) ? NULL : PyThreadState_GetFrame(ts);
+    PyFrameObject *frame_object = _PyFrame_IsIncomplete(f) ? NULL : PyThreadState_GetFrame(ts);
     PyErr_SetRaisedException(raised);
-    if (object != NULL)
-        PyTraceBack_Here(object);
-    Py_XDECREF(object);
+    if (frame_object != NULL)
+        PyTraceBack_Here(frame_object);
+    Py_XDECREF(frame_object);
     *layout_current(ts) = f->previous;
     int top = layout_top(f), keep = layout_code(f)->co_nlocalsplus + (int)handler->depth;
     raised = PyErr_GetRaisedException();

@@ -118,19 +118,19 @@ kin_frame_traceback(PyThreadState *ts, kin_frame *frame)
 {
     PyObject *type, *value, *tb;
     PyErr_Fetch(&type, &value, &tb);
-    PyFrameObject *object = own_frame_object(ts, frame);
+    PyFrameObject *frame_object = own_frame_object(ts, frame);
     PyErr_Restore(type, value, tb);
-    if (object != NULL)
-        PyTraceBack_Here(object);
-    Py_XDECREF(object);
+    if (frame_object != NULL)
+        PyTraceBack_Here(frame_object);
+    Py_XDECREF(frame_object);
 }
 
 /* The frame object outlives the frame: it gets the contents, and its caller's frame object as f_back. Requires: the
  * current frame is the one that was current below this frame. */
 static void
-hand_over(PyThreadState *ts, _PyInterpreterFrame *f, PyFrameObject *object)
+hand_over(PyThreadState *ts, _PyInterpreterFrame *f, PyFrameObject *frame_object)
 {
-    _PyInterpreterFrame *kept = (_PyInterpreterFrame *)object->_f_frame_data;
+    _PyInterpreterFrame *kept = (_PyInterpreterFrame *)frame_object->_f_frame_data;
     bool was_linked = f->previous != NULL;
     int n = layout_top(f);
     memcpy(kept, f, offsetof(_PyInterpreterFrame, localsplus) + (size_t)n * sizeof(PyObject *));
@@ -139,15 +139,15 @@ hand_over(PyThreadState *ts, _PyInterpreterFrame *f, PyFrameObject *object)
     kept->previous = NULL;
     if (_PyFrame_IsIncomplete(kept)) /* nobody will start it any more */
         layout_set_current(kept, (uint32_t)layout_code(kept)->_co_firsttraceable * sizeof(_Py_CODEUNIT));
-    object->f_frame = kept;
-    if (was_linked && object->f_back == NULL) {
+    frame_object->f_frame = kept;
+    if (was_linked && frame_object->f_back == NULL) {
         PyObject *type, *value, *tb;
         PyErr_Fetch(&type, &value, &tb);
-        object->f_back = PyThreadState_GetFrame(ts);
+        frame_object->f_back = PyThreadState_GetFrame(ts);
         PyErr_Restore(type, value, tb);
     }
-    if (!PyObject_GC_IsTracked((PyObject *)object))
-        PyObject_GC_Track((PyObject *)object);
+    if (!PyObject_GC_IsTracked((PyObject *)frame_object))
+        PyObject_GC_Track((PyObject *)frame_object);
 }
 
 static void
@@ -167,15 +167,15 @@ kin_frame_free(PyThreadState *ts, kin_frame *frame)
 {
     if (frame == NULL)
         return;
-    PyFrameObject *object = frame->f.frame_obj;
+    PyFrameObject *frame_object = frame->f.frame_obj;
     frame->f.frame_obj = NULL;
     kin_recursion_take(ts, 1); /* finalisers run one level down, as below a returning frame */
-    if (object != NULL && Py_REFCNT(object) > 1) {
-        hand_over(ts, &frame->f, object);
-        Py_DECREF(object);
+    if (frame_object != NULL && Py_REFCNT(frame_object) > 1) {
+        hand_over(ts, &frame->f, frame_object);
+        Py_DECREF(frame_object);
     }
     else {
-        Py_XDECREF(object);
+        Py_XDECREF(frame_object);
         drop_contents(&frame->f);
     }
     kin_recursion_take(ts, -1);
@@ -192,12 +192,12 @@ kin_frame_trace_opcodes(PyThreadState *ts, kin_frame *frame)
     frame->f.previous = *layout_current(ts);
     *layout_current(ts) = &frame->f;
     bool visible = !_PyFrame_IsIncomplete(&frame->f);
-    PyFrameObject *object = own_frame_object(ts, frame);
+    PyFrameObject *frame_object = own_frame_object(ts, frame);
     *layout_current(ts) = frame->f.previous;
-    if (object == NULL)
+    if (frame_object == NULL)
         return visible ? KIN_NOMEM : KIN_OK; /* an unstarted frame reports its own call event */
-    object->f_trace_opcodes = 1;
-    Py_DECREF(object);
+    frame_object->f_trace_opcodes = 1;
+    Py_DECREF(frame_object);
     return KIN_OK;
 #endif
 }
@@ -282,18 +282,18 @@ kin_marker_link(PyThreadState *ts, kin_marker *m, uint32_t offset)
 static void
 leave_object(PyThreadState *ts, kin_marker *m)
 {
-    PyFrameObject *object = m->f->frame_obj;
+    PyFrameObject *frame_object = m->f->frame_obj;
     m->f->frame_obj = NULL;
     Py_CLEAR(m->f->f_locals);
-    if (Py_REFCNT(object) > 1) {
+    if (Py_REFCNT(frame_object) > 1) {
         Py_INCREF(layout_func(m->f));
         Py_INCREF(layout_code(m->f));
-        _PyInterpreterFrame *kept = (_PyInterpreterFrame *)object->_f_frame_data;
+        _PyInterpreterFrame *kept = (_PyInterpreterFrame *)frame_object->_f_frame_data;
         for (int i = 0; i < layout_code(m->f)->co_nlocalsplus; i++)
             layout_put(kept, i, NULL);
-        hand_over(ts, m->f, object);
+        hand_over(ts, m->f, frame_object);
     }
-    Py_DECREF(object);
+    Py_DECREF(frame_object);
 }
 
 void

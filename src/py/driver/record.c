@@ -62,7 +62,7 @@ static void
 enter_frame(rec *r, rec_frame *f)
 {
     PyCodeObject *code = f->code;
-    PyObject **real = kin_watch_localsplus(f->f);
+    PyObject *const *real = kin_watch_localsplus(f->f);
     int nfree = 0;
     f->started = true;
     if (f->back == NULL && r->join == 0)
@@ -96,7 +96,7 @@ same_as_shadow(rec *r, kin_vid vid, PyObject *obj)
 
 /* The argument in slot i: the frame's first event comes after its cells were made. */
 static PyObject *
-bound_argument(PyCodeObject *code, PyObject **real, uint32_t i)
+bound_argument(PyCodeObject *code, PyObject *const *real, uint32_t i)
 {
     unsigned kind = ((unsigned char *)PyBytes_AS_STRING(code->co_localspluskinds))[i];
     if (kind & KIND_FREE)
@@ -113,7 +113,7 @@ enter_root(rec *r, struct _PyInterpreterFrame *f)
     PyObject *func = kin_watch_func(f);
     rf->func = rec_src(r, 0, KIN_ACCESS_FUNC, 0, func);
     r->info.at[rf->func].type = &PyFunction_Type;
-    PyObject **real = kin_watch_localsplus(f);
+    PyObject *const *real = kin_watch_localsplus(f);
     PyCodeObject *code = rf->code;
     int n = code->co_argcount + code->co_kwonlyargcount + !!(code->co_flags & CO_VARARGS) +
             !!(code->co_flags & CO_VARKEYWORDS);
@@ -137,7 +137,7 @@ enter_inlined(rec *r, struct _PyInterpreterFrame *f)
     }
     rf->func = c->func_vid;
     rf->parent_snap = parent;
-    PyObject **real = kin_watch_localsplus(f);
+    PyObject *const *real = kin_watch_localsplus(f);
     for (uint32_t i = 0; i < c->nlocals; i++) {
         rf->slots[i] = c->locals[i];
         PyObject *obj = bound_argument(rf->code, real, i);
@@ -239,7 +239,7 @@ finish_instruction(rec *r, rec_frame *f, uint32_t offset)
         blame_foreign_code(r, f);
         rec_forget_contents(r);
     }
-    PyObject **stack = kin_watch_localsplus(f->f) + f->nlocals;
+    PyObject *const *stack = kin_watch_localsplus(f->f) + f->nlocals;
     switch (f->await) {
     case AWAIT_CACHED:
         rec_set_obj(r, f->await_vid, stack[f->await_slot]);
@@ -277,7 +277,7 @@ agrees_with_stack(rec *r, rec_frame *f)
 {
     if (kin_watch_stack_depth(f->f) >= 0 && kin_watch_stack_depth(f->f) != f->sp)
         return false;
-    PyObject **stack = kin_watch_localsplus(f->f) + f->nlocals;
+    PyObject *const *stack = kin_watch_localsplus(f->f) + f->nlocals;
     for (int i = f->sp; i-- > 0;) {
         kin_vid vid = f->slots[f->nlocals + i];
         if (vid != 0 && O(r, vid) == NULL)
@@ -314,6 +314,38 @@ reserve(rec *r)
 }
 
 static void
+begin_instruction(rec *r, rec_frame *f, const kin_instr *in)
+{
+    f->ran = true;
+    f->in = in;
+    f->offset = in->offset;
+    f->next = in->next;
+    f->jump = in->target;
+    f->exit_offset = in->resume;
+    rec_set_action(f, kin_instr_main(in));
+    f->sp0 = f->sp;
+    f->nundo = 0;
+    f->snap = 0;
+    f->inlined = false;
+    f->steps0 = r->t->steps.len;
+}
+
+/* Stops where somebody else watches as well, and where it has become too long. */
+static bool
+may_go_on(rec *r)
+{
+    if (kin_watch_foreign_tool(PyThreadState_Get()))
+        rec_stop_row(r, KIN_ROW_FOREIGN_TOOL, "a tracing or profiling tool was switched on");
+    else if (kin_foreign_modes())
+        rec_stop_row(r, KIN_ROW_TORCH_FUNCTION_MODE, "a torch-function or dispatch mode was entered");
+    else if (is_too_long(r))
+        rec_stop_row(r, KIN_ROW_TRACE_LIMIT, "the recording became too long");
+    else
+        return true;
+    return false;
+}
+
+static void
 on_instr(void *arg, struct _PyInterpreterFrame *frame, uint32_t offset)
 {
     rec *r = arg;
@@ -339,19 +371,7 @@ on_instr(void *arg, struct _PyInterpreterFrame *frame, uint32_t offset)
         rec_settle(r);
         return;
     }
-    const kin_instr *in = kin_code_at(f->kc, offset);
-    f->ran = true;
-    f->in = in;
-    f->offset = in->offset;
-    f->next = in->next;
-    f->jump = in->target;
-    f->exit_offset = in->resume;
-    rec_set_action(f, kin_instr_main(in));
-    f->sp0 = f->sp;
-    f->nundo = 0;
-    f->snap = 0;
-    f->inlined = false;
-    f->steps0 = r->t->steps.len;
+    begin_instruction(r, f, kin_code_at(f->kc, offset));
     if (r->status != KIN_OK || !reserve(r)) {
         rec_bug(r, "no memory");
         return;
@@ -363,18 +383,8 @@ on_instr(void *arg, struct _PyInterpreterFrame *frame, uint32_t offset)
         return;
     }
     r->unchecked = false;
-    if (kin_watch_foreign_tool(PyThreadState_Get())) {
-        rec_stop_row(r, KIN_ROW_FOREIGN_TOOL, "a tracing or profiling tool was switched on");
+    if (!may_go_on(r))
         return;
-    }
-    if (kin_foreign_modes()) {
-        rec_stop_row(r, KIN_ROW_TORCH_FUNCTION_MODE, "a torch-function or dispatch mode was entered");
-        return;
-    }
-    if (is_too_long(r)) {
-        rec_stop_row(r, KIN_ROW_TRACE_LIMIT, "the recording became too long");
-        return;
-    }
     if (r->hides_compiling)
         rec_show_compiling(r);
     rec_dispatch(r);
@@ -442,11 +452,7 @@ leave_frame(rec *r, struct _PyInterpreterFrame *frame, PyObject *value)
         r->done = true;
         return;
     }
-    rec_pop_frame(r);
-    f = r->top;
-    f->await = AWAIT_NONE;
-    f->inlined = true;
-    f->jump = UINT32_MAX;
+    f = rec_pop_inlined(r);
     if (f->call_resume == KIN_RESUME_PUSH || f->call_resume == KIN_RESUME_DEFAULT ||
         f->call_resume == KIN_RESUME_FALLBACK || f->call_resume == KIN_RESUME_INPLACE)
         push_result(r, f, result);

@@ -41,12 +41,21 @@ kin_entry_set_subgraphs(kin_entry *v, struct kin_subgraphs *subgraphs, void (*re
 }
 
 void
+kin_entry_set_rows(kin_entry *v, PyObject *rows)
+{
+    PyObject *old = v->rows;
+    v->rows = rows;
+    Py_XDECREF(old);
+}
+
+void
 kin_entry_free(kin_entry *v)
 {
     if (v == NULL)
         return;
     kin_entry_set_subgraphs(v, NULL, NULL);
     kin_entry_set_guards(v, NULL, NULL);
+    kin_entry_set_rows(v, NULL);
     kin_trace_deinit(&v->trace);
     free(v->exit_counts);
     free(v->failure);

@@ -55,6 +55,7 @@ typedef struct kin_entry {
     KIN_VEC(uint32_t) barriers; /* steps before which a call may raise: that they ran must not be observable */
     bool replan;             /* one of these has grown since the subgraphs were planned: they are planned anew after the call */
     KIN_VEC(kin_asked) asked; /* who asked torch.compiler.is_compiling() */
+    PyObject *rows;          /* list: by step the row of torch.profiler that it belongs to (py/replay/rows.c); NULL: no profiler was on */
     bool grad;               /* gradients were enabled when subgraphs were first looked for, between calls */
 } kin_entry;
 
@@ -73,6 +74,8 @@ kin_entry *kin_entry_new(void);
 /* Each takes what it is given and frees what was there before. */
 void kin_entry_set_guards(kin_entry *v, struct kin_guard_prog *guards, void (*free_guards)(struct kin_guard_prog *));
 void kin_entry_set_subgraphs(kin_entry *v, struct kin_subgraphs *subgraphs, void (*release_subgraphs)(struct kin_subgraphs *));
+/* As the two above. */
+void kin_entry_set_rows(kin_entry *v, PyObject *rows);
 /* Frees it and everything it owns; NULL is allowed. Only when `running` is 0. */
 void kin_entry_free(kin_entry *v);
 

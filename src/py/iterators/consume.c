@@ -184,7 +184,7 @@ is_kept(rec *r, kin_vid vid, const rec_consumer *c)
     PyObject *obj = O(r, vid);
     int dropped = c->call.ndrop > 0 ? c->call.ndrop : 1;
     for (const rec_frame *f = r->top; f != NULL; f = f->back) {
-        PyObject **words = f->f != NULL ? kin_watch_localsplus(f->f) : NULL;
+        PyObject *const *words = f->f != NULL ? kin_watch_localsplus(f->f) : NULL;
         int n = words == NULL ? 0 : f == r->top ? f->nlocals + f->sp0 - dropped : f->nlocals;
         for (int i = 0; i < n; i++)
             if (words[i] == obj)

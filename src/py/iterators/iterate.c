@@ -178,7 +178,7 @@ note_end(rec *r, kin_vid out, uint32_t check)
 
 /* The iterator has answered: the value (or its end) was one of two outcomes; the check leaves to the other one. */
 void
-rec_finish_iter(rec *r, rec_frame *f, bool exhausted, PyObject **stack)
+rec_finish_iter(rec *r, rec_frame *f, bool exhausted, PyObject *const *stack)
 {
     kin_vid out = f->await_vid;
     int sp = f->sp;
@@ -206,16 +206,6 @@ rec_finish_iter(rec *r, rec_frame *f, bool exhausted, PyObject **stack)
 }
 
 /* -- unpacking ----------------------------------------------------------------------------------------------------------------- */
-
-/* Containers that run no code of anybody's when one goes over them, once or twice. */
-static bool
-is_quiet_container(PyObject *obj)
-{
-    PyTypeObject *tp = Py_TYPE(obj);
-    return tp == &PyUnicode_Type || tp == &PyBytes_Type || tp == &PyByteArray_Type || tp == &PyDict_Type || tp == &PySet_Type ||
-           tp == &PyFrozenSet_Type || tp == &PyRange_Type || tp == &PyDictKeys_Type || tp == &PyDictItems_Type ||
-           tp == &PyDictValues_Type || strcmp(tp->tp_name, "numpy.ndarray") == 0 || strcmp(tp->tp_name, "collections.deque") == 0;
-}
 
 /* The elements of what is unpacked into `n` names, or into `least` of them and a starred one. False: stopped. */
 static bool
@@ -275,7 +265,7 @@ static void
 note_unpacked(rec *r, int base, const kin_vid *items, uint32_t count, int before, int after)
 {
     rec_frame *f = r->top;
-    PyObject **stack = kin_watch_localsplus(f->f) + f->nlocals + base;
+    PyObject *const *stack = kin_watch_localsplus(f->f) + f->nlocals + base;
     int top = before + (after < 0 ? 0 : after + 1) - 1;
     for (uint32_t i = 0; i < count; i++) {
         uint32_t from_end = count - i;
@@ -305,82 +295,29 @@ rec_unpack_iterator(rec *r, kin_vid it, int before, int after)
     return ok;
 }
 
-static kin_vid
-item_of(rec *r, kin_vid all, PyObject *key)
-{
-    kin_vid pair[2] = {all, rec_const(r, key)};
-    Py_XDECREF(key);
-    return rec_step_out(r, KIN_STEP_SUBSCR, 0, pair, 2);
-}
-
-/* The length of a container whose contents nothing is known of and that tuple() may go over; -1: another one, or they are known. */
-static Py_ssize_t
-unknown_length(rec *r, kin_vid vid)
-{
-    PyObject *obj = O(r, vid);
-    rec_virtual *f = VIRTUAL(r, vid);
-    bool list = f != NULL && f->kind == VIRTUAL_LIST && !f->known; /* made here */
-    bool other = f == NULL ? !PyDict_CheckExact(obj) || r->t->vals.at[vid].kind == KIN_VAL_STEP : f->kind == VIRTUAL_DICT || f->kind == VIRTUAL_SET || (f->kind == VIRTUAL_OTHER && !f->known);
-    Py_ssize_t n = list || (other && is_quiet_container(obj)) ? PyObject_Size(obj) : -1;
-    if (n < 0)
-        PyErr_Clear();
-    return n;
-}
-
-/* tuple(thing), of a length that replay checks. */
-static kin_vid
-tuple_of(rec *r, kin_vid vid, Py_ssize_t n)
-{
-    if (VIRTUAL(r, vid) == NULL)
-        rec_need_type(r, vid);
-    kin_vid call[2] = {rec_const(r, (PyObject *)&PyTuple_Type), vid}, all = rec_step_out(r, KIN_STEP_CALL, 0, call, 2);
-    rec_check(r, KIN_CHECK_LEN, all, NULL, (uint32_t)n);
-    return all;
-}
-
 /* Contents that nothing is known of: tuple(thing) goes over them as the unpacking does. */
 static bool
 unpack_tuple_of(rec *r, kin_vid vid, int before, int after)
 {
-    Py_ssize_t n = unknown_length(r, vid);
+    Py_ssize_t n = rec_unknown_length(r, vid);
     int tail = after > 0 ? after : 0;
     if (n < 0 || n > UINT32_MAX || (after < 0 ? n != before : n < before + tail))
         return false;
-    kin_vid all = tuple_of(r, vid, n), items[256];
+    kin_vid all = rec_copy_to_tuple(r, vid, n), items[256];
     for (int i = 0; i < before + tail; i++)
-        items[i] = item_of(r, all, PyLong_FromSsize_t(i < before ? i : n - tail + i - before));
+        items[i] = rec_item_of_copy(r, all, PyLong_FromSsize_t(i < before ? i : n - tail + i - before));
     rec_drop(r, 1);
     for (int i = tail; i-- > 0;)
         rec_push(r, items[before + i]);
     if (after >= 0) {
         PyObject *from = PyLong_FromLong(before), *to = PyLong_FromSsize_t(n - tail);
-        kin_vid list[2] = {rec_const(r, (PyObject *)&PyList_Type), item_of(r, all, PySlice_New(from, to, NULL))};
+        kin_vid list[2] = {rec_const(r, (PyObject *)&PyList_Type), rec_item_of_copy(r, all, PySlice_New(from, to, NULL))};
         rec_push(r, rec_step_out(r, KIN_STEP_CALL, 0, list, 2));
         Py_XDECREF(from);
         Py_XDECREF(to);
     }
     for (int i = before; i-- > 0;)
         rec_push(r, items[i]);
-    return true;
-}
-
-bool
-rec_copied_items(rec *r, kin_vid vid, uint32_t most, kin_vid **items, uint32_t *n)
-{
-    Py_ssize_t size = O(r, vid) != NULL ? unknown_length(r, vid) : -1;
-    PyObject *real = size >= 0 && size <= (Py_ssize_t)most ? PySequence_Tuple(O(r, vid)) : NULL;
-    *items = real != NULL ? malloc(((size_t)size + 1) * sizeof **items) : NULL;
-    if (*items == NULL) {
-        Py_XDECREF(real);
-        PyErr_Clear();
-        return false;
-    }
-    kin_vid all = tuple_of(r, vid, size);
-    for (*n = 0; *n < size; (*n)++) {
-        (*items)[*n] = item_of(r, all, PyLong_FromSsize_t(*n));
-        rec_set_obj(r, (*items)[*n], PyTuple_GET_ITEM(real, *n));
-    }
-    Py_DECREF(real);
     return true;
 }
 

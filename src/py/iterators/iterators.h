@@ -51,7 +51,7 @@ void rec_op_unpack(rec *r, int n);
 void rec_op_unpack_ex(rec *r, int before, int after);
 void rec_push_unpacked(rec *r, const kin_vid *items, uint32_t count, int before, int after); /* in place of the top */
 bool rec_unpack_iterator(rec *r, kin_vid it, int before, int after);    /* the instruction is done, `it` was made in it */
-void rec_finish_iter(rec *r, rec_frame *f, bool exhausted, PyObject **stack);
+void rec_finish_iter(rec *r, rec_frame *f, bool exhausted, PyObject *const *stack);
 
 /* ---- lazy.c ---- */
 bool rec_consume_unpack_lazy(rec *r, kin_vid lazy, int before, int after); /* of a map or filter */

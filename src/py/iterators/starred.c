@@ -176,6 +176,8 @@ rec_op_list_extend(rec *r)
     bool tensor = kin_is_tensor(O(r, v)) && f != NULL && f->known;
     bool known = f != NULL && f->known && (tensor ? rec_iterated(r, &args[1], &items, &n) : rec_use_up(r, v, &items, &n));
     bool quiet = known || rec_is_plain_value(O(r, v));
+    if (known)
+        args[1] = rec_take_apart(r, args[1], items, n);
     rec_step(r, KIN_STEP_LIST_EXTEND, quiet ? KIN_STEP_MUTATES : KIN_STEP_OPAQUE | KIN_STEP_EFFECT, args, 2);
     rec_end_if_read(r, list);
     if (known)

@@ -129,7 +129,7 @@ launch_takes(kernel_launcher *self, kin_entry *v, const kin_subgraph *subgraph, 
 static void
 hold(launch_version *version, kin_capture *capture)
 {
-    snprintf(version->reason, sizeof version->reason, "its kernels are still being compiled in the background");
+    snprintf(version->reason, sizeof version->reason, "kernels are still being compiled in the background");
     version->held = malloc(sizeof *version->held);
     if (version->held != NULL)
         *version->held = *capture;
@@ -285,56 +285,68 @@ verify_copied(kernel_launcher *self, launch_version *version, kin_entry *v, cons
 }
 
 static void
-make_version(kernel_launcher *self, launch_version *version, kin_entry *v, const kin_subgraph *subgraph, PyObject *const *in)
+make_version(kernel_launcher *self, launch_version *version, kin_entry *v, const kin_subgraph *subgraph, PyObject *const *in, launch_copy *copy)
 {
     double start = kin_clock_thread_ns();
-    version->copied = launch_template_make(self, version, in);
+    version->copied = launch_template_make(self, version, in, copy);
     if (version->copied) {
         version->total_ns = kin_clock_thread_ns() - start;
         say_compiled(self, version);
     } else {
         compile_version(self, version, v, subgraph, in);
     }
+    self->nplans += !version->copied;
     if (version->copied && launch_verifies())
         verify_copied(self, version, v, subgraph, in);
     launch_note_cost(self, version);
     launch_sizes_note_made(self, version, kin_clock_thread_ns() - start);
 }
 
+static launch_version *
+add_version(kernel_launcher *self, kin_entry *v, const kin_subgraph *subgraph, PyObject *const *in, launch_copy *copy)
+{
+    launch_signature signature;
+    uint32_t which = 0;
+    kin_status status = launch_signature_make(in, subgraph->nin, &signature, &which);
+    if (status == KIN_BREAK)
+        give_up(self, v, subgraph, which, in[which]);
+    if (status != KIN_OK)
+        return NULL;
+    launch_version *version = launch_sizes_enter(self, &signature, in);
+    if (version == NULL) {
+        launch_signature_deinit(&signature);
+        return NULL;
+    }
+    make_version(self, version, v, subgraph, in, copy);
+    return version;
+}
+
 /* Where sizes grow from call to call, one plan for much larger ones tells how all in between are made. */
 static void
 look_ahead(kernel_launcher *self, const launch_version *version, kin_entry *v, const kin_subgraph *subgraph, PyObject *const *in)
 {
-    PyObject **ahead = self->ahead ? NULL : launch_template_ahead(self, version, in);
+    PyObject **ahead = launch_template_ahead(self, version, in);
+    launch_copy none = {0};
     if (ahead == NULL)
         return;
     self->ahead = true;
-    launch_version *further = launch_compile(self, v, subgraph, ahead);
+    launch_version *further = add_version(self, v, subgraph, ahead, &none);
     if (further != NULL && further->code == NULL)
         further->retired = true; /* made when somebody asks for it */
     self->ahead = false;
+    launch_copy_deinit(&none);
     launch_template_forget(ahead, subgraph->nin);
 }
 
 launch_version *
-launch_compile(kernel_launcher *self, kin_entry *v, const kin_subgraph *subgraph, PyObject *const *in)
+launch_compile_if_worth(kernel_launcher *self, kin_entry *v, const kin_subgraph *subgraph, PyObject *const *in)
 {
-    launch_version *version = calloc(1, sizeof *version);
-    uint32_t which = 0;
-    kin_status status = version == NULL ? KIN_NOMEM : launch_signature_make(in, subgraph->nin, &version->signature, &which);
-    if (status == KIN_BREAK)
-        give_up(self, v, subgraph, which, in[which]);
-    if (status != KIN_OK || kin_vec_push(&self->versions, version) != KIN_OK) {
-        launch_version_free(version);
-        return NULL;
-    }
-    if (launch_sizes_enter(self, in, subgraph->nin) != KIN_OK) {
-        self->versions.len--;
-        launch_version_free(version);
-        return NULL;
-    }
-    make_version(self, version, v, subgraph, in);
-    if (version->code != NULL && !version->copied)
+    launch_copy copy = {0};
+    launch_version *version = launch_is_worth(self, v, subgraph, in, &copy) ? add_version(self, v, subgraph, in, &copy) : NULL;
+    launch_copy_deinit(&copy);
+    if (version == NULL)
+        launch_look_what_varies(self, v, subgraph, in);
+    else if (version->code != NULL && !version->copied)
         look_ahead(self, version, v, subgraph, in);
     return version;
 }
@@ -370,10 +382,8 @@ launch_compile_again(kernel_launcher *self, launch_version *version, kin_entry *
 }
 
 void
-launch_version_free(launch_version *version)
+launch_version_deinit(launch_version *version)
 {
-    if (version == NULL)
-        return;
     launch_signature_deinit(&version->signature);
     launch_code_free(version->code);
     kin_vec_deinit(&version->hints);
@@ -384,5 +394,13 @@ launch_version_free(launch_version *version)
     free(version->aten);
     kin_vec_deinit(&version->passes);
     free(version->frozen);
+}
+
+void
+launch_version_free(launch_version *version)
+{
+    if (version == NULL)
+        return;
+    launch_version_deinit(version);
     free(version);
 }

@@ -4,6 +4,7 @@
 
 #include "core/base/table.h"
 #include "core/pipeline/pipeline.h"
+#include "core/program/numbers.h"
 #include "core/tier/abtest.h"
 #include "core/tier/compile_heuristic.h"
 #include "py/capture/capture.h"
@@ -17,7 +18,7 @@
 
 typedef struct launch_ticket launch_ticket; /* async.c: kernels that are being compiled */
 
-typedef struct {
+typedef struct launch_version {
     launch_signature signature;
     launch_code *code;    /* NULL: the steps run one by one */
     char reason[200];     /* why */
@@ -27,7 +28,7 @@ typedef struct {
     kin_capture_hints hints; /* layouts of results that differed from those captured */
     bool again;           /* compile again, with the hints */
     bool no_writes;       /* calls that write to inputs are left out */
-    launch_ticket *ticket; /* its kernels are still being compiled in the background in the background; NULL: they are not */
+    launch_ticket *ticket; /* its kernels are still being compiled in the background; NULL: they are not */
     kin_capture *held;    /* the capture, until they are ready */
     uint32_t waits;       /* tickets it has had */
     uint32_t stuck;       /* step with a call that cannot be compiled with others; UINT32_MAX: none */
@@ -40,6 +41,10 @@ typedef struct {
     kin_rewrite_options rewrite;
     bool libraries;
     bool retired;         /* its code was evicted */
+    bool spare;           /* ... and the version is nobody's: the next one takes its place */
+    struct launch_version *next_spare;
+    uint64_t hash;        /* of the signature */
+    uint32_t number;      /* among the launcher's */
     uint32_t used;        /* when, by the launcher's clock */
     kin_abtest abtest;        /* compiled code against steps */
     uint64_t validations; /* launches since validation was asked for (validate.c) */
@@ -63,15 +68,19 @@ typedef struct {
     kin_ir_common common;   /* what programs keep of weights, whatever the sizes */
     kin_table by_signature; /* versions */
     uint32_t last;          /* version found last */
+    launch_version *spare;  /* versions that were evicted, whose places are free */
+    bool evicted;           /* there have been some */
     bool met;               /* a capture was looked at, so that the next one shows which sizes vary */
     bool ready;             /* there is code for sizes as arguments */
     bool settled;           /* that it is faster than the steps, once for all sizes */
+    bool settled_training;  /* ... where it gives gradients */
     bool off;               /* it is not */
     uint32_t tried;         /* calls on which both were timed */
     double ours, theirs;    /* ... nanoseconds for all of these */
     double plan_ns;         /* what a plan takes */
     double copy_ns;         /* ... one that is copied from another; 0: none was */
     uint32_t without;       /* calls since the last plan whose sizes had none */
+    uint32_t tries;         /* plans that were made although a call gains less, since one was used again */
     launch_ticket *pending; /* code for all sizes is being made in the background; NULL: it is not */
     uint32_t waits;         /* how often that was so */
     kin_compile_stats made; /* in the background, since a version was made last */
@@ -92,6 +101,7 @@ typedef struct {
     bool said_changing;   /* that there are too many of these */
     uint32_t looks;       /* captures compared so far (vary.c) */
     KIN_VEC(uint64_t) seen; /* hashes of the calls at the first of these */
+    uint32_t nplans;      /* versions for which the passes ran */
     uint32_t clock;       /* of uses */
     double first_ns;      /* what the first run of new code took longer than its steps: packing weights */
     double begun;         /* when the steps of this call began; 0: not measured */
@@ -109,8 +119,9 @@ typedef struct {
 /* -- worth.c ---------------------------------------------------------------------------------------------------- */
 
 extern const char launch_changing[];
-/* Are these inputs, for which there is no code, worth compiling for? Counts them. */
-bool launch_is_worth(kernel_launcher *self, kin_entry *v, const kin_subgraph *subgraph, PyObject *const *in);
+typedef struct launch_copy launch_copy; /* template.c */
+/* Are these inputs, for which there is no code, worth compiling for? Counts them, and says which plan would do, if one was looked for. */
+bool launch_is_worth(kernel_launcher *self, kin_entry *v, const kin_subgraph *subgraph, PyObject *const *in, launch_copy *copy);
 /* ... for which there was code that was evicted. */
 bool launch_is_worth_again(kernel_launcher *self, const launch_version *version, kin_entry *v, const kin_subgraph *subgraph,
                            PyObject *const *in);
@@ -135,8 +146,10 @@ kin_family *launch_sizes_family(kernel_launcher *self, bool backward);
 void launch_sizes_deinit(launch_sizes *s);
 /* The version for the inputs; NULL: there is none. In constant time, however many there are. */
 launch_version *launch_sizes_find(kernel_launcher *self, PyObject *const *in, uint32_t n);
-/* The newest version is the one for these inputs. */
-kin_status launch_sizes_enter(kernel_launcher *self, PyObject *const *in, uint32_t n) KIN_MUST_CHECK;
+/* A new version, which takes the signature, for these inputs; in the place of one that was evicted, if there is one. NULL without memory. */
+launch_version *launch_sizes_enter(kernel_launcher *self, launch_signature *signature, PyObject *const *in);
+/* The version is evicted: nobody finds it any more. */
+void launch_sizes_leave(kernel_launcher *self, launch_version *version);
 /* The version was made, in `ns` of this thread. */
 void launch_sizes_note_made(kernel_launcher *self, launch_version *version, double ns);
 /* What was found for all sizes goes for the version. */
@@ -160,16 +173,26 @@ typedef struct {
     bool disturbed;      /* others had the processor meanwhile */
 } launch_timing;
 void launch_sizes_note_trial(kernel_launcher *self, const launch_timing *t);
+/* The version gives gradients, and was found faster. */
+void launch_sizes_note_training(kernel_launcher *self, const launch_version *version);
 
 /* -- template.c ------------------------------------------------------------------------------------------------- */
 
 void launch_templates_deinit(launch_templates *all);
 /* The version was made by the passes for these inputs. */
 void launch_template_note(kernel_launcher *self, launch_version *version, PyObject *const *in);
+/* Which plan is copied, and its numbers for other inputs. */
+struct launch_copy {
+    bool looked;                 /* for one */
+    uint32_t like;               /* number of its template, counted from 1; 0: there is none */
+    const launch_version *model;
+    kin_walk walk;
+};
+/* Looks for one, unless that was done. */
+bool launch_template_find(kernel_launcher *self, PyObject *const *in, uint32_t n, launch_copy *copy);
 /* Gives the version code without the passes; false: they have to be run. */
-bool launch_template_make(kernel_launcher *self, launch_version *version, PyObject *const *in);
-/* Could it? */
-bool launch_template_has(kernel_launcher *self, PyObject *const *in, uint32_t n);
+bool launch_template_make(kernel_launcher *self, launch_version *version, PyObject *const *in, launch_copy *copy);
+void launch_copy_deinit(launch_copy *copy);
 /* For some sizes at least. */
 bool launch_templates_known(const kernel_launcher *self);
 /* Is it what the passes made? */
@@ -191,8 +214,9 @@ bool launch_is_steady(const kin_entry *v, const kin_subgraph *subgraph);
 
 /* Are the tensors among the inputs of a kind that code is made for? Others may have no sizes or strides: nobody reads them. */
 bool launch_takes(kernel_launcher *self, kin_entry *v, const kin_subgraph *subgraph, PyObject *const *in);
-/* Compiles the subgraph for these inputs, which it takes; a version without code (and with a reason) when it cannot be compiled. NULL without memory. */
-launch_version *launch_compile(kernel_launcher *self, kin_entry *v, const kin_subgraph *subgraph, PyObject *const *in);
+/* A version for these inputs, which it takes and has none for, if that is worth it; one without code (and with a reason) when they cannot be compiled. NULL:
+ * it is not, or there is no memory. */
+launch_version *launch_compile_if_worth(kernel_launcher *self, kin_entry *v, const kin_subgraph *subgraph, PyObject *const *in);
 /* Compiles an existing version again, with the hints of its runs. */
 void launch_compile_again(kernel_launcher *self, launch_version *version, kin_entry *v, const kin_subgraph *subgraph,
                           PyObject *const *in);
@@ -201,6 +225,7 @@ void launch_compile_ready(kernel_launcher *self, launch_version *version, kin_en
                           PyObject *const *in);
 /* Only notes the numbers of its kernels: code that is made next leaves open what differs. */
 void launch_meet(kernel_launcher *self, kin_entry *v, const kin_subgraph *subgraph, PyObject *const *in);
+void launch_version_deinit(launch_version *version);
 void launch_version_free(launch_version *version);
 
 /* -- validate.c ------------------------------------------------------------------------------------------------- */

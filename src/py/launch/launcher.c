@@ -32,11 +32,9 @@ find_version(kernel_launcher *self, kin_entry *v, const kin_subgraph *subgraph, 
 {
     launch_version *version = launch_sizes_find(self, in, subgraph->nin);
     if (version == NULL && !launch_takes(self, v, subgraph, in))
-        return KIN_LAUNCH_NOT;
-    if (version == NULL && launch_is_worth(self, v, subgraph, in))
-        version = launch_compile(self, v, subgraph, in);
-    else if (version == NULL)
-        launch_look_what_varies(self, v, subgraph, in);
+        return NULL;
+    if (version == NULL)
+        version = launch_compile_if_worth(self, v, subgraph, in);
     if (version != NULL && (version->again || launch_is_due(version) || launch_is_worth_again(self, version, v, subgraph, in)))
         launch_compile_again(self, version, v, subgraph, in);
     if (version != NULL && version->ticket != NULL)
@@ -175,10 +173,8 @@ learn_held(kernel_launcher *self, kin_entry *v, const kin_subgraph *subgraph, Py
     launch_version *version = launch_sizes_find(self, in, subgraph->nin);
     if (version == NULL && !launch_takes(self, v, subgraph, in))
         return;
-    if (version == NULL && launch_is_worth(self, v, subgraph, in))
-        launch_compile(self, v, subgraph, in);
-    else if (version == NULL)
-        launch_look_what_varies(self, v, subgraph, in);
+    if (version == NULL)
+        launch_compile_if_worth(self, v, subgraph, in);
     else if (version->again || launch_is_due(version) || launch_is_worth_again(self, version, v, subgraph, in))
         launch_compile_again(self, version, v, subgraph, in);
     else if (version->ticket != NULL)
@@ -203,6 +199,8 @@ run_chosen_kernels(kin_launcher *base, void *chosen, kin_entry *v, const kin_sub
     if (chosen == base)
         return run_kernels(base, v, subgraph, in, out);
     if (self->gone[0] != 0 || version->code == NULL || version->again || kin_modes_active() || kin_ambient_special())
+        return KIN_LAUNCH_NOT;
+    if (self->sizes.evicted && !launch_signature_fits(&version->signature, in)) /* others have taken its place since it was chosen */
         return KIN_LAUNCH_NOT;
     bool held = kin_signals_hold();
     kin_launch done = launch_or_try(self, version, v, subgraph, in, out);

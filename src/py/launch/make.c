@@ -447,6 +447,17 @@ run_pipeline(maker *m, bool *frozen, kin_lowered *lowered, kin_compiled *made, k
 }
 
 static kin_status
+compile_and_tie(maker *m, bool *frozen, kin_lowered *lowered, kin_text *why)
+{
+    kin_compiled made;
+    kin_status status = run_pipeline(m, frozen, lowered, &made, why);
+    if (status == KIN_OK)
+        status = tie_all(m, &made);
+    kin_compiled_deinit(&made);
+    return status;
+}
+
+static kin_status
 make_code(maker *m, kin_text *why)
 {
     KIN_TRY(plan_gives(m));
@@ -455,12 +466,7 @@ make_code(maker *m, kin_text *why)
         return KIN_NOMEM;
     if (m->self->context.freezing && launch_library_has(KIN_LIBRARY_CONV))
         launch_find_frozen(m->v, m->subgraph, m->in, m->capture->graph, &m->self->unfrozen, frozen);
-    kin_compiled made;
-    kin_status status = run_pipeline(m, frozen, NULL, &made, why);
-    if (status == KIN_OK)
-        status = tie_all(m, &made);
-    kin_compiled_deinit(&made);
-    return status;
+    return compile_and_tie(m, frozen, NULL, why);
 }
 
 /* A call that raises for what nobody reads would raise no longer. */
@@ -502,14 +508,7 @@ static kin_status
 compile_half(maker *m, kin_lowered *lowered, kin_text *why)
 {
     bool *frozen = calloc((size_t)lowered->ir->ninputs + 1, sizeof *frozen);
-    if (frozen == NULL)
-        return KIN_NOMEM;
-    kin_compiled made;
-    kin_status status = run_pipeline(m, frozen, lowered, &made, why);
-    if (status == KIN_OK)
-        status = tie_all(m, &made);
-    kin_compiled_deinit(&made);
-    return status;
+    return frozen == NULL ? KIN_NOMEM : compile_and_tie(m, frozen, lowered, why);
 }
 
 static kin_status
@@ -533,7 +532,9 @@ compile_halves(maker *m, maker *back, kin_halves *halves, launch_version *versio
     free(last);
     kin_lowered_deinit(&lowered);
     KIN_TRY(status);
-    KIN_TRY(compile_half(m, &halves->forward, why));
+    status = compile_half(m, &halves->forward, why);
+    if (status != KIN_OK && !(status == KIN_BREAK && m->self->meeting)) /* where numbers are only met there is no code */
+        return status;
     char *listing = version->listing;
     kin_compile_stats stats = version->stats;
     version->listing = NULL;

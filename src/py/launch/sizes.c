@@ -3,6 +3,7 @@
  * when a plan is worth it, finds the plan for the sizes of a call, and compares code with the steps once for all sizes.
  */
 #include <stdio.h>
+#include <stdlib.h>
 
 #include "core/base/clock.h"
 #include "py/launch/launch_priv.h"
@@ -38,30 +39,79 @@ launch_sizes_deinit(launch_sizes *s)
 
 /* -- finding ------------------------------------------------------------------------------------------------------------ */
 
+/* Sizes come again: plans are of use. One without code is used by being found, so that sizes that were refused are not tried again and again. */
+static launch_version *
+take(kernel_launcher *self, launch_version *version)
+{
+    if (version->code == NULL)
+        version->used = ++self->clock;
+    else
+        self->sizes.tries = 0;
+    self->sizes.last = version->number;
+    return version;
+}
+
 launch_version *
 launch_sizes_find(kernel_launcher *self, PyObject *const *in, uint32_t n)
 {
     enum { FEW = 4 };
     launch_sizes *s = &self->sizes;
-    if (s->last < self->versions.len && launch_signature_fits(&self->versions.at[s->last]->signature, in))
-        return self->versions.at[s->last];
+    launch_version *const *at = self->versions.at;
+    if (s->last < self->versions.len && !at[s->last]->spare && launch_signature_fits(&at[s->last]->signature, in))
+        return take(self, at[s->last]);
     for (uint32_t i = 0; self->versions.len <= FEW && i < self->versions.len; i++)
-        if (launch_signature_fits(&self->versions.at[i]->signature, in))
-            return self->versions.at[s->last = i];
+        if (!at[i]->spare && launch_signature_fits(&at[i]->signature, in))
+            return take(self, at[i]);
     if (self->versions.len <= FEW)
         return NULL;
     uint64_t hash = launch_signature_hash(in, n);
-    uint32_t number, at = 0;
-    while ((number = kin_table_next(&s->by_signature, hash, &at)) != KIN_TABLE_NONE)
-        if (launch_signature_fits(&self->versions.at[number]->signature, in))
-            return self->versions.at[s->last = number];
+    uint32_t number, place = 0;
+    while ((number = kin_table_next(&s->by_signature, hash, &place)) != KIN_TABLE_NONE)
+        if (launch_signature_fits(&at[number]->signature, in))
+            return take(self, at[number]);
     return NULL;
 }
 
-kin_status
-launch_sizes_enter(kernel_launcher *self, PyObject *const *in, uint32_t n)
+/* -- places ------------------------------------------------------------------------------------------------------------- */
+
+/* Who has chosen a version may still hold it (py/replay/pending.c), so the place is kept. */
+void
+launch_sizes_leave(kernel_launcher *self, launch_version *version)
 {
-    return kin_table_add(&self->sizes.by_signature, launch_signature_hash(in, n), self->versions.len - 1);
+    kin_table_remove(&self->sizes.by_signature, version->hash, version->number);
+    version->spare = self->sizes.evicted = true;
+    version->next_spare = self->sizes.spare;
+    self->sizes.spare = version;
+}
+
+static launch_version *
+find_place(kernel_launcher *self)
+{
+    if (self->sizes.spare != NULL)
+        return self->sizes.spare;
+    launch_version *version = calloc(1, sizeof *version);
+    if (version == NULL)
+        return NULL;
+    *version = (launch_version){.number = self->versions.len, .spare = true};
+    if (kin_vec_push(&self->versions, version) == KIN_OK)
+        return version;
+    free(version);
+    return NULL;
+}
+
+launch_version *
+launch_sizes_enter(kernel_launcher *self, launch_signature *signature, PyObject *const *in)
+{
+    uint64_t hash = launch_signature_hash(in, signature->n);
+    launch_version *version = kin_table_reserve(&self->sizes.by_signature, 1) != KIN_OK ? NULL : find_place(self);
+    if (version == NULL || kin_table_add(&self->sizes.by_signature, hash, version->number) != KIN_OK)
+        return NULL;
+    launch_version before = *version;
+    self->sizes.spare = before.next_spare;
+    *version = (launch_version){.signature = *signature, .hash = hash, .number = before.number, .used = ++self->clock};
+    *signature = (launch_signature){0};
+    launch_version_deinit(&before);
+    return version;
 }
 
 /* -- in the background ---------------------------------------------------------------------------------------------------- */
@@ -117,10 +167,12 @@ void
 launch_sizes_take_over(const kernel_launcher *self, launch_version *version)
 {
     const launch_sizes *s = &self->sizes;
-    if (s->settled && version->code != NULL && version->code->training == NULL)
+    if (version->code != NULL && (version->code->training != NULL ? s->settled_training : s->settled))
         version->abtest = (kin_abtest){.ours = s->ours / s->tried, .theirs = s->theirs / s->tried, .nours = 1, .ntheirs = 1, .warm = true,
                                        .decided = true, .uses = KIN_TIER_AB_FIRST_USES};
 }
+
+enum { MOST_TRIES = 12 };
 
 /* One dear run, as by another process, says little: what counts is the least, made dearer by each that is. */
 static void
@@ -135,27 +187,35 @@ launch_sizes_note_made(kernel_launcher *self, launch_version *version, double ns
     launch_sizes *s = &self->sizes;
     if (!launch_sizes_are_on(self) || version->code == NULL)
         return;
+    s->tries += s->tries < MOST_TRIES && s->without >= KIN_TIER_PLAN_AGAIN * (1u << s->tries);
     s->without = 0;
     s->nmade += s->ready && !version->copied;
     s->ncopied += version->copied;
     if (version->stats.compiled == 0 && version->stats.from_disk == 0)
         note_least(version->copied ? &s->copy_ns : &s->plan_ns, ns);
-    self->base.ready = s->ready = s->ready || self->versions.len > 1 || s->met;
+    s->ready = s->ready || self->versions.len > 1 || s->met;
     launch_sizes_take_over(self, version);
 }
 
-/* What a call gains by code, in nanoseconds; the more, the longer no plan was made. */
+static bool
+is_settled(const launch_sizes *s)
+{
+    return s->settled || s->settled_training;
+}
+
+/* What a call gains by code, in nanoseconds; the more, the longer no plan was made. Sizes and numbers that never come again, as those of a counter, ask for that
+ * more and more seldom. */
 static double
 gain(const launch_sizes *s)
 {
-    return (1 + s->without / KIN_TIER_PLAN_AGAIN) * (s->theirs - s->ours) / s->tried;
+    return (1 + s->without / (KIN_TIER_PLAN_AGAIN * (1u << s->tries))) * (s->theirs - s->ours) / s->tried;
 }
 
 bool
 launch_sizes_copy_pays(const kernel_launcher *self)
 {
     const launch_sizes *s = &self->sizes;
-    return s->ready && (!s->settled || s->copy_ns <= KIN_TIER_COPY_WORTH * gain(s));
+    return s->ready && (!is_settled(s) || s->copy_ns <= KIN_TIER_COPY_WORTH * gain(s));
 }
 
 bool
@@ -164,7 +224,7 @@ launch_sizes_plan_pays(const kernel_launcher *self)
     const launch_sizes *s = &self->sizes;
     if (!s->ready)
         return false;
-    if (!s->settled || (s->nmade + s->ncopied < KIN_TIER_PLANS_LEARN && launch_templates_want_more(self))) /* few are enough to know */
+    if (!is_settled(s) || (s->nmade + s->ncopied < KIN_TIER_PLANS_LEARN && launch_templates_want_more(self))) /* few are enough to know */
         return true;
     double plan_ns = s->plan_ns > 0 ? s->plan_ns : KIN_TIER_GUESS_COMPILE_NS;
     double copy_ns = s->copy_ns * KIN_TIER_PLAN_WORTH / KIN_TIER_COPY_WORTH;
@@ -178,6 +238,19 @@ launch_sizes_are_in_trial(const kernel_launcher *self, const launch_version *ver
 {
     return launch_sizes_are_on(self) && self->sizes.ready && !self->sizes.settled && self->context.trials > 0 && version->code->training == NULL &&
            version->code->nwrites == 0 && !version->abtest.decided && version->abtest.ntheirs == 0;
+}
+
+void
+launch_sizes_note_training(kernel_launcher *self, const launch_version *version)
+{
+    launch_sizes *s = &self->sizes;
+    const kin_abtest *t = &version->abtest;
+    if (!launch_sizes_are_on(self) || !s->ready || s->settled_training || t->nours == 0 || t->ntheirs == 0 || t->ours > KIN_TIER_AB_CLEARLY * t->theirs)
+        return;
+    s->settled_training = true;
+    s->ours += t->ours;
+    s->theirs += t->theirs;
+    s->tried++;
 }
 
 /* Steps and code have been timed on one call. */
@@ -196,7 +269,6 @@ launch_sizes_note_trial(kernel_launcher *self, const launch_timing *t)
     if (s->settled)
         return;
     s->off = true;
-    self->base.ready = false;
     char reason[160];
     snprintf(reason, sizeof reason, "code for all sizes was slower: %.1f us step by step, %.1f us compiled", s->theirs / s->tried / 1e3, s->ours / s->tried / 1e3);
     launch_say(self, reason);

@@ -292,13 +292,12 @@ launch_templates_deinit(launch_templates *all)
 static uint32_t
 template_of(launch_templates *all, kin_text *structure, uint32_t ninputs, uint32_t nnumbers)
 {
-    enum { MOST = 6 };
     for (uint32_t i = 0; i < all->at.len; i++) {
         const kin_text *one = &all->at.at[i]->structure;
         if (one->len == structure->len && memcmp(one->at, structure->at, one->len) == 0)
             return i + 1;
     }
-    launch_template *t = all->at.len < MOST ? calloc(1, sizeof *t) : NULL;
+    launch_template *t = all->at.len < KIN_TIER_PLAN_STRUCTURES ? calloc(1, sizeof *t) : NULL;
     if (t == NULL)
         return 0;
     t->sizes = kin_sizes_new(ninputs, nnumbers);
@@ -397,56 +396,54 @@ make_like(const launch_version *model, kin_walk *w)
     return code;
 }
 
-/* The number of a template that knows the plan for these inputs, counted from 1, with a plan to copy and the numbers; 0: none does. */
-static uint32_t
-find_template(kernel_launcher *self, PyObject *const *in, uint32_t n, const launch_version **model, kin_walk *w)
+bool
+launch_template_find(kernel_launcher *self, PyObject *const *in, uint32_t n, launch_copy *copy)
 {
     const launch_templates *all = &self->sizes.templates;
     kin_text none = {0};
     kin_walk inputs = {.structure = &none};
-    uint32_t found = 0;
-    if (all->state == state_of(self) && all->at.len > 0 && read_inputs(in, n, &inputs))
-        for (uint32_t t = all->at.len; t > 0 && found == 0; t--) {
-            *model = model_for(self, t, in);
-            if (*model == NULL || kin_vec_reserve(&w->numbers, (*model)->nnumbers + 1) != KIN_OK)
+    if (!copy->looked && all->state == state_of(self) && all->at.len > 0 && read_inputs(in, n, &inputs))
+        for (uint32_t t = all->at.len; t > 0 && copy->like == 0; t--) {
+            copy->model = model_for(self, t, in);
+            if (copy->model == NULL || kin_vec_reserve(&copy->walk.numbers, copy->model->nnumbers + 1) != KIN_OK)
                 continue;
-            w->numbers.len = (*model)->nnumbers;
-            if (kin_sizes_eval(all->at.at[t - 1]->sizes, inputs.numbers.at, w->numbers.at))
-                found = t;
+            copy->walk.numbers.len = copy->model->nnumbers;
+            if (kin_sizes_eval(all->at.at[t - 1]->sizes, inputs.numbers.at, copy->walk.numbers.at))
+                copy->like = t;
         }
+    copy->looked = true;
     kin_vec_deinit(&inputs.numbers);
     kin_text_deinit(&none);
-    return found;
+    return copy->like > 0;
 }
 
+/* Making room may have taken the plan that was to be copied. */
 bool
-launch_template_has(kernel_launcher *self, PyObject *const *in, uint32_t n)
+launch_template_make(kernel_launcher *self, launch_version *version, PyObject *const *in, launch_copy *copy)
 {
-    kin_walk w = {0};
-    const launch_version *model;
-    bool has = find_template(self, in, n, &model, &w) > 0;
-    kin_vec_deinit(&w.numbers);
-    return has;
+    if (!launch_template_find(self, in, version->signature.n, copy))
+        return false;
+    const launch_version *model = copy->model;
+    if (model->code == NULL || model->like != copy->like)
+        return false;
+    version->code = make_like(model, &copy->walk);
+    if (version->code == NULL)
+        return false;
+    version->like = copy->like;
+    version->nnumbers = model->nnumbers;
+    version->nnative = model->nnative;
+    version->nextern = model->nextern;
+    version->lower = model->lower;
+    version->rewrite = model->rewrite;
+    version->libraries = model->libraries;
+    version->stats.kernels = version->stats.from_memory = model->stats.kernels;
+    return true;
 }
 
-bool
-launch_template_make(kernel_launcher *self, launch_version *version, PyObject *const *in)
+void
+launch_copy_deinit(launch_copy *copy)
 {
-    const launch_version *model;
-    kin_walk w = {0};
-    uint32_t found = find_template(self, in, version->signature.n, &model, &w);
-    if (found > 0 && (version->code = make_like(model, &w)) != NULL) {
-        version->like = found;
-        version->nnumbers = model->nnumbers;
-        version->nnative = model->nnative;
-        version->nextern = model->nextern;
-        version->lower = model->lower;
-        version->rewrite = model->rewrite;
-        version->libraries = model->libraries;
-        version->stats.kernels = version->stats.from_memory = model->stats.kernels;
-    }
-    kin_vec_deinit(&w.numbers);
-    return version->code != NULL;
+    kin_vec_deinit(&copy->walk.numbers);
 }
 
 /* -- verified ------------------------------------------------------------------------------------------------------------------ */

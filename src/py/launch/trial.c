@@ -92,25 +92,6 @@ give_up_frozen(kernel_launcher *self, launch_version *version)
     version->abtest = (kin_abtest){0};
 }
 
-/* A row of torch.profiler for the graph, which names its kernels. */
-static PyObject *
-begin_row(const kernel_launcher *self, const launch_code *code)
-{
-    enum { MOST = 3 };
-    char text[320];
-    const kin_program *p = code->main.program;
-    const char *name = PyUnicode_AsUTF8(self->context.name);
-    int len = snprintf(text, sizeof text, "Compiled graph %u of %.60s: ", self->graph, name != NULL ? name : "?");
-    PyErr_Clear();
-    for (uint32_t i = 0; i < p->kernels.len && i < MOST; i++)
-        len += snprintf(text + len, sizeof text - (size_t)len, "%s%.60s", i > 0 ? ", " : "", p->kernels.at[i].name);
-    if (p->kernels.len > MOST)
-        snprintf(text + len, sizeof text - (size_t)len, " and %u more kernels", p->kernels.len - MOST);
-    else if (p->externs.len > 0)
-        snprintf(text + len, sizeof text - (size_t)len, "%s%u of PyTorch's", p->kernels.len > 0 ? ", " : "", p->externs.len);
-    return kin_profiler_begin(text);
-}
-
 /* Slower than its steps: compiled and compared again after a time that is long compared with compiling. */
 static void
 back_off(launch_version *version)
@@ -135,10 +116,8 @@ kin_launch
 launch_run_code(kernel_launcher *self, launch_version *version, PyObject *const *in, PyObject **out)
 {
     launch_outcome outcome;
-    PyObject *row = kin_profiler_on() ? begin_row(self, version->code) : NULL;
     launch_result result = version->code->training != NULL ? launch_training_run(version->code, self->context.threads, in, out, &outcome)
                                                            : launch_code_run(version->code, self->context.threads, in, out, &outcome);
-    kin_profiler_end(row);
     if (result == LAUNCH_FAILED)
         fail(self, version, &outcome);
     else if (result == LAUNCH_STALE)
@@ -166,6 +145,8 @@ try_training(kernel_launcher *self, launch_version *version, PyObject *const *in
         snprintf(version->reason, sizeof version->reason, "%s", trial.why);
         launch_say(self, version->reason);
     }
+    if (stays)
+        launch_sizes_note_training(self, version);
     return stays;
 }
 
@@ -178,7 +159,8 @@ launch_is_due(const launch_version *version)
 static void
 note_time(kernel_launcher *self, launch_version *version, bool steps, double ns)
 {
-    if (kin_abtest_note(&version->abtest, steps, ns, self->context.trials) != KIN_ABTEST_DROP || !launch_drop(version))
+    kin_abtest_end end = kin_abtest_note(&version->abtest, steps, ns, self->context.trials);
+    if (end != KIN_ABTEST_DROP || kin_profiler_on() || !launch_drop(version)) /* rows of a profiler take time, and kernels have others than steps */
         return;
     back_off(version);
     snprintf(version->reason, sizeof version->reason, "compiled code was slower: %.1f us step by step, %.1f us compiled",
@@ -235,7 +217,13 @@ elsewhere(double clock, double thread)
     return (kin_clock_ns() - clock) - (kin_clock_thread_ns() - thread);
 }
 
-/* Runs the code for its time alone. False: it failed. */
+static double
+renewal_ns(const launch_version *version)
+{
+    return version->code == NULL || version->code->frozen == NULL ? 0 : launch_frozen_renewal_ns(version->code->frozen);
+}
+
+/* Runs the code for its time alone; packing weights, which is done once, is left out. False: it failed. */
 static bool
 time_code(kernel_launcher *self, launch_version *version, PyObject *const *in, uint32_t nout, double *ns)
 {
@@ -244,17 +232,17 @@ time_code(kernel_launcher *self, launch_version *version, PyObject *const *in, u
         free(out);
         return false;
     }
-    double start = kin_clock_ns();
+    double packed = renewal_ns(version), start = kin_clock_ns();
     bool ok = launch_run_code(self, version, in, out) == KIN_LAUNCH_DONE;
-    *ns = kin_clock_ns() - start;
+    *ns = kin_clock_ns() - start - (renewal_ns(version) - packed);
     for (uint32_t k = 0; ok && k < nout; k++)
         Py_CLEAR(out[k]);
     free(out);
     return ok;
 }
 
-/* Both on one call, which gets the steps' results: code for all sizes is compared once, on whatever sizes come. The first run packs weights; where it was
- * not slower all the same, a second one would tell nothing. */
+/* Both on one call, which gets the steps' results: code for all sizes is compared once, on whatever sizes come. The first run finds nothing in the
+ * processor's caches; where it was far faster all the same, a second one would tell nothing. */
 static kin_launch
 try_both(kernel_launcher *self, launch_version *version, kin_entry *v, const kin_subgraph *subgraph, PyObject *const *in, PyObject **out)
 {

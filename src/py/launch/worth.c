@@ -110,30 +110,42 @@ kept_by(const launch_version *version)
     return version->code == NULL || version->code->frozen == NULL ? 0 : launch_frozen_bytes(version->code->frozen);
 }
 
-/* Evicts the least recently used code while there is too much of it. False: all of it is running. */
+static bool
+evict(kernel_launcher *self, launch_version *version)
+{
+    if (version->code != NULL && !launch_drop(version))
+        return false;
+    version->retired = true;
+    snprintf(version->reason, sizeof version->reason, "evicted as the least recently used of the versions compiled for this graph");
+    if (launch_sizes_are_on(self))
+        launch_sizes_leave(self, version);
+    return true;
+}
+
+/* Evicts the least recently used code while there is too much of it. Where sizes vary, those that cannot be compiled are many, too, and make room as well.
+ * False: all of it is running. */
 static bool
 make_room(kernel_launcher *self)
 {
+    bool sizes = launch_sizes_are_on(self);
     for (;;) {
         launch_version *oldest = NULL;
         size_t kept = 0;
         uint32_t live = 0;
         for (uint32_t i = 0; i < self->versions.len; i++) {
             launch_version *version = self->versions.at[i];
-            if (version->code == NULL)
+            if (version->spare || version->ticket != NULL || (version->code == NULL && !sizes))
                 continue;
             live++;
             kept += kept_by(version);
             if (oldest == NULL || version->used < oldest->used)
                 oldest = version;
         }
-        uint32_t most = launch_sizes_are_on(self) ? KIN_TIER_LIVE_PLANS : KIN_TIER_LIVE_KINDS;
+        uint32_t most = sizes ? KIN_TIER_LIVE_PLANS : KIN_TIER_LIVE_KINDS;
         if (oldest == NULL || (live < most && (live < 2 || kept < KIN_TIER_KEPT_BYTES)))
             return true;
-        if (!launch_drop(oldest))
+        if (!evict(self, oldest))
             return false;
-        oldest->retired = true;
-        snprintf(oldest->reason, sizeof oldest->reason, "evicted as the least recently used of the versions compiled for this graph");
     }
 }
 
@@ -171,11 +183,11 @@ meets_second(kernel_launcher *self, kin_entry *v, const kin_subgraph *subgraph, 
     return met;
 }
 
-/* Were there so many kinds of inputs that no further one is made anything for? */
+/* Were there so many kinds of inputs that the passes run for no further one? */
 static bool
 had_enough(kernel_launcher *self)
 {
-    if (self->versions.len < (launch_sizes_are_on(self) ? KIN_TIER_EVER_PLANS : KIN_TIER_EVER_KINDS))
+    if (self->nplans < (launch_sizes_are_on(self) ? KIN_TIER_EVER_PLANS : KIN_TIER_EVER_KINDS))
         return false;
     if (!self->full && !self->said_changing)
         launch_say(self, launch_changing);
@@ -184,12 +196,14 @@ had_enough(kernel_launcher *self)
 }
 
 bool
-launch_is_worth(kernel_launcher *self, kin_entry *v, const kin_subgraph *subgraph, PyObject *const *in)
+launch_is_worth(kernel_launcher *self, kin_entry *v, const kin_subgraph *subgraph, PyObject *const *in, launch_copy *copy)
 {
-    if (launch_sizes_wait(self) || had_enough(self))
+    if (launch_sizes_wait(self))
         return false;
-    if (launch_sizes_copy_pays(self) && launch_template_has(self, in, subgraph->nin)) /* next to nothing, but for small subgraphs */
+    if (launch_sizes_copy_pays(self) && launch_template_find(self, in, subgraph->nin, copy)) /* next to nothing, but for small subgraphs */
         return make_room(self);
+    if (had_enough(self))
+        return false;
     if (self->context.trials == 0)
         return self->versions.len < KIN_TIER_LIVE_KINDS || (launch_sizes_are_on(self) && make_room(self));
     bool sizes = launch_sizes_are_on(self) && !self->must_pay;

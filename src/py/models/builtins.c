@@ -379,7 +379,7 @@ call_type(rec *r, const rec_args *a)
     static const char *const value_types[] = {"torch.device", "torch.finfo", "torch.iinfo", "torch.Size", NULL};
     for (int i = 0; value_types[i]; i++)
         if (strcmp(tp->tp_name, value_types[i]) == 0)
-            return rec_model_pure(r, a);
+            return rec_model_size(r, a) || rec_model_pure(r, a);
     if (rec_model_new_object(r, a, tp))
         return true;
     if (PyExceptionClass_Check(tp) && !(tp->tp_flags & Py_TPFLAGS_HEAPTYPE))

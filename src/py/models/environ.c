@@ -19,14 +19,14 @@ find_own(void)
 {
     if (own.get.tried)
         return;
-    PyObject *environ = kin_import("os", "environ");
-    PyTypeObject *type = environ ? Py_TYPE(environ) : NULL;
+    PyObject *mapping = kin_import("os", "environ");
+    PyTypeObject *type = mapping ? Py_TYPE(mapping) : NULL;
     rec_library_find(&own.get, type ? Py_XNewRef(_PyType_Lookup(type, REC_STR("get"))) : NULL);
     rec_library_find(&own.getitem, type ? Py_XNewRef(_PyType_Lookup(type, REC_STR("__getitem__"))) : NULL);
-    rec_library_find(&own.encodekey, environ ? PyObject_GetAttrString(environ, "encodekey") : NULL);
+    rec_library_find(&own.encodekey, mapping ? PyObject_GetAttrString(mapping, "encodekey") : NULL);
     if (own.get.code != NULL && own.getitem.code != NULL && own.encodekey.code != NULL && strcmp(type->tp_name, "_Environ") == 0)
         own.type = (PyTypeObject *)Py_NewRef((PyObject *)type);
-    Py_XDECREF(environ);
+    Py_XDECREF(mapping);
 }
 
 /* What encodes the names holds the encoding in a cell. */
@@ -47,9 +47,9 @@ fix_closure(rec *r, kin_vid function)
 
 /* The name as os.environ keeps it, if it is not set: new reference. */
 static PyObject *
-encode_unset(PyObject *environ, PyObject *key)
+encode_unset(PyObject *mapping, PyObject *key)
 {
-    PyObject *data = kin_instance_attr(environ, REC_STR("_data"));
+    PyObject *data = kin_instance_attr(mapping, REC_STR("_data"));
     PyObject *encoded = data != NULL && PyDict_CheckExact(data) ? PyUnicode_EncodeFSDefault(key) : NULL;
     if (encoded != NULL && PyDict_GetItemWithError(data, encoded) != NULL)
         Py_CLEAR(encoded);
@@ -60,8 +60,8 @@ encode_unset(PyObject *environ, PyObject *key)
 static bool
 is_usual(rec *r, kin_vid callee, const kin_vid *args)
 {
-    PyObject *environ = O(r, args[0]);
-    PyObject *encode = Py_TYPE(environ) == own.type ? kin_instance_attr(environ, REC_STR("encodekey")) : NULL;
+    PyObject *mapping = O(r, args[0]);
+    PyObject *encode = Py_TYPE(mapping) == own.type ? kin_instance_attr(mapping, REC_STR("encodekey")) : NULL;
     return encode != NULL && VIRTUAL(r, args[0]) == NULL && PyUnicode_CheckExact(O(r, args[1])) && rec_can_const(r, args[1]) &&
            rec_library_is(&own.get, O(r, callee)) &&
            rec_library_is(&own.getitem, _PyType_Lookup(own.type, REC_STR("__getitem__"))) && rec_library_is(&own.encodekey, encode);

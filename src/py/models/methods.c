@@ -112,6 +112,7 @@ list_extend(rec *r, const rec_args *a)
     }
     if (!known)
         return a->npos == 2 && rec_is_plain_value(O(r, a->args[1])) && mutate(r, a);
+    args[1] = rec_take_apart(r, args[1], items, n);
     rec_step(r, KIN_STEP_LIST_EXTEND, KIN_STEP_MUTATES, args, 2);
     for (uint32_t i = 0; i < n; i++)
         rec_virtual_push(VIRTUAL(r, a->args[0]), items[i]);

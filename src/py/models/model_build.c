@@ -1,4 +1,5 @@
 /* Models of builtin classes that are called: tuple, list, dict, set, bool, exceptions, functools.partial. */
+#include "py/aten/sizes.h"
 #include "py/models/models.h"
 #include "py/objects/objects.h"
 
@@ -54,6 +55,24 @@ model_sequence(rec *r, const rec_args *a, virtual_kind kind, PyTypeObject *tp)
     r->info.at[out].type = tp;
     free(items);
     return true;
+}
+
+bool
+rec_model_size(rec *r, const rec_args *a)
+{
+    enum { MOST = 64 };
+    kin_vid *items = NULL;
+    uint32_t n = 0;
+    bool known = O(r, a->callee) == (PyObject *)kin_size_type() && a->npos == 1 && !a->nkw && rec_items_of(r, a->args[0], &items, &n) && n <= MOST;
+    for (uint32_t i = 0; known && i < n; i++)
+        known = O(r, items[i]) != NULL && PyLong_CheckExact(O(r, items[i]));
+    if (known) {
+        kin_vid out = rec_build_size(r, items, n);
+        rec_drop(r, a->ndrop);
+        rec_await_result(r, out, r->t->vals.at[out].step);
+    }
+    free(items);
+    return known;
 }
 
 static bool

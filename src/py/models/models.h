@@ -84,11 +84,9 @@ extern const rec_method_row rec_itertools_rows[];
 /* ---- model_types.c ---- */
 void rec_need_metaclass(rec *r, PyTypeObject *cls); /* isinstance with the class is answered by the same code */
 void rec_abc_fact(rec *r); /* registrations with abstract base classes are as they were */
+/* torch.Size of a list or tuple of ints. */
+bool rec_model_size(rec *r, const rec_args *a);
 extern const rec_method_row rec_type_rows[], rec_attr_rows[], rec_item_rows[], rec_build_rows[]; /* builtins */
-
-/* ---- py/iterators/iterate.c ---- */
-/* The items of a container whose contents nothing is known of, a deque for one, taken from a copy: at most `most`. The caller frees them. */
-bool rec_copied_items(rec *r, kin_vid vid, uint32_t most, kin_vid **items, uint32_t *n);
 
 /* ---- newobject.c ---- */
 bool rec_model_new_object(rec *r, const rec_args *a, PyTypeObject *tp);

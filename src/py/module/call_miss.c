@@ -15,6 +15,7 @@
 #include "py/report/dump.h"
 #include "py/report/guard_text.h"
 #include "py/report/log.h"
+#include "py/training/training.h"
 
 /* Said once: everything runs eagerly from now on. The pending exception says why, and stays. */
 static void
@@ -589,6 +590,10 @@ run_limited(call_state *c, kin_eager why)
 PyObject *
 call_run_unknown(call_state *c)
 {
+    if (launch_region_refuses((PyObject *)c->self)) {
+        call_unpin(c);
+        return NULL;
+    }
     PyObject *cause = NULL, *hook = c->self->state->options.miss_hook;
     kin_eager why = hook == NULL ? find_refusal(c) : KIN_EAGER_NO;
     if (why == KIN_EAGER_NO && c->shape->entries.len != 0)

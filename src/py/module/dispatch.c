@@ -43,7 +43,7 @@ call_run_eager(call_state *c, kin_eager why)
                          kin_eager_row(why));
     }
     call_unpin(c);
-    PyObject *region = why == KIN_EAGER_RECORDING ? NULL : kin_range_begin(self, NULL, "eager");
+    PyObject *region = why == KIN_EAGER_RECORDING ? NULL : kin_range_begin(self, NULL, kin_eager_text(why));
     PyObject *value = PyObject_Vectorcall(self->fn, c->args, c->nargsf, c->kwnames);
     kin_profiler_end(region);
     self->count.last = KIN_RAN_EAGERLY;
@@ -148,6 +148,15 @@ note_tierdown(kin_compiled *self, kin_entry_object *entry, bool eager, double ns
     kin_log_fallback(self->state, self->name, (PyCodeObject *)code, text, KIN_WHY_NONE);
 }
 
+/* Nothing is compared while a profiler looks: it slows each way down in its own measure, and shows what happens without it. */
+static kin_tierdown_turn
+next_turn(kin_entry_object *entry)
+{
+    if (!kin_profiler_on())
+        return kin_tierdown_next(&entry->tierdown);
+    return entry->tierdown.backed_off ? KIN_TIERDOWN_EAGER : KIN_TIERDOWN_REPLAY;
+}
+
 /* Runs the function itself in place of a replay, as it is without compiling; a program that asks itself is told the same in each call. */
 static PyObject *
 run_aside(call_state *c, kin_entry_object *entry, kin_tierdown_turn turn)
@@ -159,7 +168,7 @@ run_aside(call_state *c, kin_entry_object *entry, kin_tierdown_turn turn)
     if (told)
         kin_record_set_compiling(true);
     kin_stopwatch watch = {0};
-    PyObject *region = kin_range_begin(self, NULL, "eager");
+    PyObject *region = kin_range_begin(self, NULL, kin_eager_text(turn == KIN_TIERDOWN_EAGER ? KIN_EAGER_SLOWER : KIN_EAGER_TRIAL));
     if (turn == KIN_TIERDOWN_TIME_EAGER)
         watch = kin_stopwatch_start();
     PyObject *value = PyObject_Vectorcall(self->fn, c->args, c->nargsf, c->kwnames);
@@ -230,7 +239,7 @@ try_with_slots(call_state *c, uint32_t i, PyObject **slots, PyObject **result)
     bool usual = kin_tierdown_replays(&entry->tierdown) || !may_step_aside(c->self, entry->v);
     if (c->begun > 0)
         kin_lookup_hit(&c->shape->lookup, kin_clock_ns() - c->begun, entry->tierdown.backed_off ? 1 : entry->tierdown.ratio);
-    kin_tierdown_turn turn = usual ? KIN_TIERDOWN_REPLAY : kin_tierdown_next(&entry->tierdown);
+    kin_tierdown_turn turn = usual ? KIN_TIERDOWN_REPLAY : next_turn(entry);
     call_unpin(c);
     if (turn == KIN_TIERDOWN_EAGER || turn == KIN_TIERDOWN_TIME_EAGER) {
         drop_slots(entry, slots);

@@ -3,11 +3,28 @@
 
 #include "py/compat/imports.h"
 
+/* What replaying the entry shows; made anew when the trace has grown. */
+static void
+name_steps(kin_compiled *self, const kin_entry_object *entry)
+{
+    if (entry->v->rows != NULL && (size_t)PyList_GET_SIZE(entry->v->rows) == entry->v->trace.steps.len)
+        return;
+    PyObject *rows_of = kin_import("kintsugi._ranges", "rows_of");
+    PyObject *rows = rows_of == NULL ? NULL : PyObject_CallFunctionObjArgs(rows_of, self, entry, NULL);
+    if (rows != NULL && PyList_CheckExact(rows))
+        kin_entry_set_rows(entry->v, Py_NewRef(rows));
+    PyErr_Clear();
+    Py_XDECREF(rows);
+    Py_XDECREF(rows_of);
+}
+
 PyObject *
 kin_range_begin(kin_compiled *self, const kin_entry_object *entry, const char *how)
 {
-    if (self->state == NULL || !self->state->aten_ready || !kin_profiler_on())
+    if (self->state == NULL || !kin_profiler_on())
         return NULL;
+    if (entry != NULL)
+        name_steps(self, entry);
     PyObject *type, *value, *traceback;
     PyErr_Fetch(&type, &value, &traceback);
     PyObject *name_of = kin_import("kintsugi._ranges", "name_of");

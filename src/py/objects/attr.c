@@ -197,6 +197,55 @@ field_of_tuple(rec *r, kin_vid base, PyObject *descr, attr_result *out)
     return true;
 }
 
+/* A slot, or a field of a named result, which has no offset in the fixed part. */
+static void
+member_descriptor(rec *r, kin_vid base, PyObject *name, const struct PyMemberDef *m, attr_result *out)
+{
+    PyObject *obj = O(r, base);
+    rec_virtual *virtual = VIRTUAL(r, base);
+    if (PyTuple_Check(obj)) {
+        set_step(out, r->info.at[base].graph ? KIN_STEP_TORCH : 0);
+        return;
+    }
+    if (virtual != NULL && virtual->kind == VIRTUAL_OBJECT && virtual->known && m->type == T_OBJECT_EX) {
+        kin_vid value = virtual_attr(r, base, name); /* a slot and an entry of __dict__ of one name: the slot always wins */
+        if (value != 0) {
+            set_value(out, value);
+            return;
+        }
+    }
+    bool fixed = virtual == NULL && (m->type == T_OBJECT_EX || m->type == T_OBJECT);
+    PyObject *value = fixed ? *(PyObject **)((char *)obj + m->offset) : NULL;
+    if (value == NULL) {
+        set_step(out, 0);
+        return;
+    }
+    rec_root(r, base);
+    set_value(out, rec_src(r, base, KIN_ACCESS_MEMBER, (uint32_t)m->offset, value));
+}
+
+static void
+getset_descriptor(rec *r, kin_vid base, PyObject *name, attr_result *out)
+{
+    if (PyUnicode_CompareWithASCIIString(name, "__class__") == 0) {
+        set_value(out, rec_const(r, (PyObject *)Py_TYPE(O(r, base))));
+        return;
+    }
+    bool dict = PyUnicode_CompareWithASCIIString(name, "__dict__") == 0;
+    if (dict && attributes_of(r, base, out))
+        return;
+    if (dict && VIRTUAL(r, base) == NULL) {
+        rec_root(r, base);
+        kin_vid value = rec_instance_dict(r, base);
+        if (value != 0) {
+            set_value(out, value);
+            return;
+        }
+        out->makes_dict = true;
+    }
+    set_step(out, 0);
+}
+
 static void
 data_descriptor(rec *r, kin_vid base, PyTypeObject *owner, PyObject *name, PyObject *descr, attr_result *out)
 {
@@ -214,57 +263,17 @@ data_descriptor(rec *r, kin_vid base, PyTypeObject *owner, PyObject *name, PyObj
     }
     if (field_of_tuple(r, base, descr, out))
         return;
-    if (dt == &PyMemberDescr_Type && PyTuple_Check(obj)) { /* a field of a named result: no offset in the fixed part */
-        set_step(out, r->info.at[base].graph ? KIN_STEP_TORCH : 0);
-        return;
-    }
     rec_virtual *virtual = VIRTUAL(r, base);
     if (virtual != NULL && virtual->kind == VIRTUAL_PARTIAL && virtual->known && PyUnicode_CompareWithASCIIString(name, "func") == 0) {
         set_value(out, virtual->items[0]);
         return;
     }
-    if (dt == &PyMemberDescr_Type && virtual != NULL && virtual->kind == VIRTUAL_OBJECT && virtual->known &&
-        ((PyMemberDescrObject *)descr)->d_member->type == T_OBJECT_EX) {
-        kin_vid value = virtual_attr(r, base, name); /* a slot and an entry of __dict__ of one name: the slot always wins */
-        if (value != 0) {
-            set_value(out, value);
-            return;
-        }
-    }
-    if (dt == &PyMemberDescr_Type && virtual != NULL) {
-        set_step(out, 0);
-        return;
-    }
     if (dt == &PyMemberDescr_Type) {
-        struct PyMemberDef *m = ((PyMemberDescrObject *)descr)->d_member;
-        if (m->type == T_OBJECT_EX || m->type == T_OBJECT) {
-            PyObject *value = *(PyObject **)((char *)obj + m->offset);
-            if (value != NULL) {
-                rec_root(r, base);
-                set_value(out, rec_src(r, base, KIN_ACCESS_MEMBER, (uint32_t)m->offset, value));
-                return;
-            }
-        }
-        set_step(out, 0);
+        member_descriptor(r, base, name, ((PyMemberDescrObject *)descr)->d_member, out);
         return;
     }
     if (dt == &PyGetSetDescr_Type) {
-        if (PyUnicode_CompareWithASCIIString(name, "__class__") == 0) {
-            set_value(out, rec_const(r, (PyObject *)Py_TYPE(obj)));
-            return;
-        }
-        if (PyUnicode_CompareWithASCIIString(name, "__dict__") == 0 && attributes_of(r, base, out))
-            return;
-        if (PyUnicode_CompareWithASCIIString(name, "__dict__") == 0 && VIRTUAL(r, base) == NULL) {
-            rec_root(r, base);
-            kin_vid dict = rec_instance_dict(r, base);
-            if (dict != 0) {
-                set_value(out, dict);
-                return;
-            }
-            out->makes_dict = true;
-        }
-        set_step(out, 0);
+        getset_descriptor(r, base, name, out);
         return;
     }
     PyObject *get = dt->tp_flags & Py_TPFLAGS_HEAPTYPE ? _PyType_Lookup(dt, REC_STR("__get__")) : NULL;

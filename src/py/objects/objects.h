@@ -33,6 +33,13 @@ bool rec_can_inline(rec *r, PyObject *func);
 bool rec_bind(rec *r, rec_args *a); /* to r->call.locals; the function may become a constant */
 kin_vid rec_build_dict(rec *r, const kin_vid *pairs, uint32_t n); /* a new dict: keys and values alternate */
 
+/* ---- copied.c: containers whose contents nothing is known of ---- */
+bool rec_is_quiet_container(PyObject *obj); /* going over it, once or twice, runs no code of anybody's */
+Py_ssize_t rec_unknown_length(rec *r, kin_vid vid); /* of one that tuple() may go over; -1: another one, or its contents are known */
+kin_vid rec_copy_to_tuple(rec *r, kin_vid vid, Py_ssize_t n); /* tuple(vid), of a length that replay checks */
+kin_vid rec_item_of_copy(rec *r, kin_vid all, PyObject *key); /* all[key]; steals the key */
+bool rec_copied_items(rec *r, kin_vid vid, uint32_t most, kin_vid **items, uint32_t *n); /* at most `most`; the caller frees them */
+
 /* ---- keyed.c ---- */
 bool rec_subscr_missing(rec *r, kin_vid dict, kin_vid key); /* a defaultdict fills in what is missing */
 bool rec_keyed_item(rec *r, const kin_vid *args);       /* table[key], told apart by address */

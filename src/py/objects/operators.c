@@ -70,7 +70,7 @@ cannot_raise(rec *r, kin_step_kind kind, int imm, const kin_vid *args, int n)
     int op = imm % KIN_BINARY_INPLACE_ADD;
     bool divides = op == KIN_BINARY_FLOOR_DIVIDE || op == KIN_BINARY_REMAINDER;
     return kind == KIN_STEP_BINARY &&
-           (moves_on(imm) || (divides && rec_is_const(r, args[1]) && _PyLong_Sign(O(r, args[1])) != 0));
+           (moves_on(imm) || (divides && rec_is_const(r, args[1]) && PyObject_IsTrue(O(r, args[1])) == 1));
 }
 
 /* Is a number among the operands that data decides, by itself? Those that follow from sizes may be asked for later. */
@@ -120,17 +120,26 @@ rec_operator_step(rec *r, kin_step_kind kind, int imm, const kin_vid *args, int 
 static bool
 concatenate(rec *r, int imm, const kin_vid *args)
 {
+    enum { MOST = 250 };
     rec_virtual *a = VIRTUAL(r, args[0]), *b = VIRTUAL(r, args[1]);
     PyTypeObject *tp = Py_TYPE(O(r, args[0]));
     if (imm != 0 || tp != Py_TYPE(O(r, args[1])) || (tp != &PyTuple_Type && tp != &PyList_Type) || (!a && !b))
         return false;
     kin_vid *x = NULL, *y = NULL;
-    uint32_t nx, ny;
+    uint32_t nx = 0, ny = 0;
     bool known = rec_items_of(r, args[0], &x, &nx) && rec_items_of(r, args[1], &y, &ny);
-    if (known) {
+    bool tuple = tp == &PyTuple_Type, few = nx + ny <= MOST;
+    if (known && tuple && (nx == 0 || ny == 0)) { /* no new one */
+        rec_drop(r, 2);
+        rec_push(r, args[nx == 0]);
+    } else if (known) {
+        kin_vid items[MOST];
+        for (uint32_t i = 0; few && i < nx + ny; i++)
+            items[i] = i < nx ? x[i] : y[i - nx];
         /* a list read late could have changed by then: only tuples may be sunk */
-        kin_vid out = rec_step_out(r, KIN_STEP_BINARY, tp == &PyTuple_Type ? KIN_STEP_PURE : 0u, args, 2);
-        rec_virtual *f = rec_make_virtual(r, out, tp == &PyTuple_Type ? VIRTUAL_TUPLE : VIRTUAL_LIST, x, nx, true);
+        kin_vid out = few ? rec_step_out(r, tuple ? KIN_STEP_BUILD_TUPLE : KIN_STEP_BUILD_LIST, KIN_STEP_PURE, items, nx + ny)
+                          : rec_step_out(r, KIN_STEP_BINARY, tuple ? KIN_STEP_PURE : 0u, args, 2);
+        rec_virtual *f = rec_make_virtual(r, out, tuple ? VIRTUAL_TUPLE : VIRTUAL_LIST, x, nx, true);
         for (uint32_t i = 0; f && i < ny; i++)
             rec_virtual_push(f, y[i]);
         r->info.at[out].type = tp;
@@ -180,8 +189,10 @@ inplace_container(rec *r, int imm, const kin_vid *args)
     uint32_t n;
     bool known = f && f->known && tp == &PyList_Type && imm == 13 && rec_use_up(r, args[1], &items, &n);
     bool quiet = f != NULL && f->kind != VIRTUAL_ATTRS && rec_is_plain_value(O(r, args[1]));
-    uint32_t s = rec_step(r, KIN_STEP_BINARY, quiet ? KIN_STEP_MUTATES : KIN_STEP_OPAQUE | KIN_STEP_EFFECT, args, 2);
-    r->t->steps.at[s].imm = (uint8_t)imm;
+    bool extends = known && quiet;
+    kin_vid step[2] = {args[0], extends ? rec_take_apart(r, args[1], items, n) : args[1]};
+    uint32_t s = rec_step(r, extends ? KIN_STEP_LIST_EXTEND : KIN_STEP_BINARY, quiet ? KIN_STEP_MUTATES : KIN_STEP_OPAQUE | KIN_STEP_EFFECT, step, 2);
+    r->t->steps.at[s].imm = extends ? 0 : (uint8_t)imm;
     if (known)
         for (uint32_t i = 0; i < n; i++)
             rec_virtual_push(f, items[i]);

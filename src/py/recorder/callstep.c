@@ -12,6 +12,15 @@ rec_build_tuple(rec *r, const kin_vid *items, uint32_t n, PyObject *obj)
     return out;
 }
 
+kin_vid
+rec_take_apart(rec *r, kin_vid vid, const kin_vid *items, uint32_t n)
+{
+    enum { MOST = 250 };
+    const kin_val *val = &r->t->vals.at[vid];
+    bool of_call = val->kind == KIN_VAL_STEP && r->t->steps.at[val->step].flags & KIN_STEP_TORCH;
+    return of_call && n <= MOST ? rec_build_tuple(r, items, n, NULL) : vid;
+}
+
 void
 rec_call_step(rec *r, const rec_args *a, unsigned flags, int break_row)
 {

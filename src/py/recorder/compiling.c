@@ -10,19 +10,38 @@
 #include "py/recorder/rec.h"
 
 static PyObject *compiler_dict, *flag_name; /* namespace of torch.compiler, and the name in it */
+static PyObject *own_name; /* the name behind is_dynamo_compiling(): torch.export sets the other one as well */
+
+/* torch.compiler.is_dynamo_compiling() is `return False`, which PyTorch's own compiler knows to replace where it is called: the function gets
+ * code that looks at the flag. */
+static bool
+answer_for_dynamo(void)
+{
+    const char *text = "def is_dynamo_compiling():\n    return _kintsugi_is_compiling\n";
+    PyObject *asks = PyDict_GetItemString(compiler_dict, "is_dynamo_compiling"), *names = PyDict_New();
+    PyObject *done = names == NULL ? NULL : PyRun_String(text, Py_file_input, names, names);
+    PyObject *ours = done == NULL ? NULL : PyDict_GetItemString(names, "is_dynamo_compiling");
+    PyObject *code = ours == NULL ? NULL : PyObject_GetAttrString(ours, "__code__");
+    bool ok = code != NULL && (asks == NULL || !PyFunction_Check(asks) || PyObject_SetAttrString(asks, "__code__", code) == 0);
+    Py_XDECREF(code);
+    Py_XDECREF(done);
+    Py_XDECREF(names);
+    return ok;
+}
 
 bool
 rec_compiling_init(PyObject *compiler_module)
 {
     flag_name = PyUnicode_InternFromString("_is_compiling_flag");
+    own_name = PyUnicode_InternFromString("_kintsugi_is_compiling");
     compiler_dict = compiler_module == NULL ? NULL : Py_XNewRef(PyModule_GetDict(compiler_module));
-    return flag_name != NULL && compiler_dict != NULL;
+    return flag_name != NULL && own_name != NULL && compiler_dict != NULL && PyDict_SetItem(compiler_dict, own_name, Py_False) == 0 && answer_for_dynamo();
 }
 
 static void
-set_flag(bool value)
+set_flag(bool value, bool own)
 {
-    if (PyDict_SetItem(compiler_dict, flag_name, value ? Py_True : Py_False) < 0)
+    if (PyDict_SetItem(compiler_dict, flag_name, value ? Py_True : Py_False) < 0 || PyDict_SetItem(compiler_dict, own_name, own ? Py_True : Py_False) < 0)
         PyErr_Clear();
 }
 
@@ -36,13 +55,13 @@ rec_set_compiling(bool on)
         return;
     if (on)
         outside = PyDict_GetItem(compiler_dict, flag_name) == Py_True;
-    set_flag(on || outside);
+    set_flag(on || outside, on);
 }
 
 bool
 rec_is_compiling_flag(PyObject *dict, PyObject *key)
 {
-    return dict == compiler_dict && PyUnicode_Check(key) && PyUnicode_Compare(key, flag_name) == 0;
+    return dict == compiler_dict && PyUnicode_Check(key) && (PyUnicode_Compare(key, flag_name) == 0 || PyUnicode_Compare(key, own_name) == 0);
 }
 
 /* -- who asks ---------------------------------------------------------------------------------------------------- */
@@ -114,13 +133,13 @@ rec_answer_compiling(rec *r)
 void
 rec_hide_compiling(rec *r)
 {
-    set_flag(false);
+    set_flag(false, false);
     r->hides_compiling = true;
 }
 
 void
 rec_show_compiling(rec *r)
 {
-    set_flag(true);
+    set_flag(true, true);
     r->hides_compiling = false;
 }

@@ -39,3 +39,14 @@ rec_pop_frame(rec *r)
     r->depth--;
     free(rf);
 }
+
+rec_frame *
+rec_pop_inlined(rec *r)
+{
+    rec_pop_frame(r);
+    rec_frame *f = r->top;
+    f->await = AWAIT_NONE;
+    f->inlined = true;
+    f->jump = UINT32_MAX;
+    return f;
+}

@@ -64,7 +64,7 @@ rec_holds_tensor(rec *r, kin_vid vid, int depth)
     }
     PyObject *obj = O(r, vid);
     if (obj == NULL)
-        return false;
+        return rec_info_of(r, vid)->graph; /* a row of a tensor, which the program's own iterator makes anew */
     if (kin_is_tensor(obj))
         return true;
     if (PyList_CheckExact(obj))

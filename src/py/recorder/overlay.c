@@ -121,7 +121,7 @@ rec_begin_write(rec *r, rec_place *p)
         return false;
     p->filled = is_known_filled(r, p);
     rec_check(r, KIN_CHECK_FITS, p->base, p->key, num);
-    r->store_effects = p->kind == KIN_PLACE_ATTR ? KIN_FITS : p->kind == KIN_PLACE_ITEM ? KIN_FITS | KIN_INTO_DICT : 0;
+    r->store_effects = p->kind == KIN_PLACE_ATTR || p->kind == KIN_PLACE_CELL ? KIN_FITS : p->kind == KIN_PLACE_ITEM ? KIN_FITS | KIN_INTO_DICT : 0;
     if (p->key != NULL)
         rec_ref(r, p->key); /* as long as the recording */
     return true;

@@ -349,6 +349,7 @@ bool rec_decide_is(rec *r, kin_vid a, kin_vid b);      /* makes the outcome a fa
 
 /* ---- frames.c ---- */
 void rec_pop_frame(rec *r);
+rec_frame *rec_pop_inlined(rec *r); /* a call that was followed is over: the caller, which goes on behind it */
 rec_frame *rec_push_frame(rec *r, struct _PyInterpreterFrame *f, PyCodeObject *code);
 
 /* ---- holds.c ---- */
@@ -371,6 +372,8 @@ bool rec_iter_of(rec *r, kin_vid vid, int ndrop);     /* pushes iter(vid) when m
 bool rec_iter_of_pinned(rec *r, kin_vid range, int ndrop);
 bool rec_items_of(rec *r, kin_vid vid, kin_vid **items, uint32_t *n); /* elements of a known sequence (malloc'ed) */
 bool rec_iterated(rec *r, kin_vid *vid, kin_vid **items, uint32_t *n); /* ... of a range, a text, a tensor, in whose place its rows come */
+/* What to extend a list with, where the items of `vid` are known: what a torch call gave comes apart, so that graphs see where each item goes. */
+kin_vid rec_take_apart(rec *r, kin_vid vid, const kin_vid *items, uint32_t n);
 bool rec_use_up(rec *r, kin_vid vid, kin_vid **items, uint32_t *n);   /* ... of an iterator too, which is at its end then */
 bool rec_is_step_tuple(rec *r, kin_vid vid);                            /* an exact tuple that a step has made */
 bool rec_is_graph_tuple(rec *r, kin_vid vid);         /* ... by a torch call */

@@ -13,12 +13,10 @@ rec_snapshot_of(rec *r, rec_frame *f, uint32_t offset, int sp)
                   .nlocals = (uint16_t)f->nlocals, .nstack = (uint16_t)sp, .exc = f->exc};
     s.vals = r->t->vids.len;
     uint32_t n = (uint32_t)(f->nlocals + sp);
-    if (kin_vec_reserve(&r->t->vids, n) != KIN_OK || kin_vec_push(&r->t->snaps, s) != KIN_OK) {
+    if (kin_vec_append(&r->t->vids, f->slots, n) != KIN_OK || kin_vec_push(&r->t->snaps, s) != KIN_OK) {
         r->status = KIN_NOMEM;
         return 0;
     }
-    memcpy(r->t->vids.at + s.vals, f->slots, n * sizeof(kin_vid));
-    r->t->vids.len += n;
     return r->t->snaps.len - 1;
 }
 
@@ -67,13 +65,10 @@ rec_step(rec *r, kin_step_kind kind, unsigned flags, const kin_vid *args, uint32
         r->store_effects = 0;
     }
     s.args = r->t->vids.len;
-    if (kin_vec_reserve(&r->t->vids, n) != KIN_OK || kin_vec_push(&r->t->steps, s) != KIN_OK) {
+    if (kin_vec_append(&r->t->vids, args, n) != KIN_OK || kin_vec_push(&r->t->steps, s) != KIN_OK) {
         r->status = KIN_NOMEM;
         return 0;
     }
-    if (n)
-        memcpy(r->t->vids.at + s.args, args, n * sizeof *args);
-    r->t->vids.len += n;
     uint32_t escaped = r->escaped;
     if (!(flags & (KIN_STEP_PURE | KIN_STEP_MUTATES)) && kind != KIN_STEP_CHECK && !r->keep_inside)
         for (uint32_t i = 0; i < n; i++)

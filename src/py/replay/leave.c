@@ -3,6 +3,7 @@
  * The frames are evaluated innermost first. While one runs, its callers are linked below it, each at the instruction
  * that made the call, so everything that looks at frames sees what it would see in an ordinary run.
  */
+#include "py/aten/profiler.h"
 #include "py/compat/recursion.h"
 #include "py/compat/codes.h"
 #include "py/replay/reflect.h"
@@ -132,6 +133,28 @@ ask_other_operand(kin_exit *e, kin_link *caller)
     return result;
 }
 
+/* Where the callee's result asks for it, somebody else answers: __getattr__, the plain operator, the other operand. Steals result. */
+static PyObject *
+ask_next(kin_exit *e, kin_link *caller, PyObject *result)
+{
+    kin_resume resume = (kin_resume)caller->resume;
+    if (caller->extra == NULL)
+        return result;
+    if (result == NULL && resume == KIN_RESUME_FALLBACK && PyErr_ExceptionMatches(PyExc_AttributeError))
+        return ask_fallback(e, caller);
+    if (result != Py_NotImplemented || (resume != KIN_RESUME_INPLACE && resume != KIN_RESUME_OPERATOR))
+        return result;
+    Py_DECREF(result);
+    return resume == KIN_RESUME_INPLACE ? ask_plain_operator(e, caller) : ask_other_operand(e, caller);
+}
+
+static void
+fail_at_call(kin_exit *e, const kin_link *caller)
+{
+    e->throwing = true;
+    e->offset = caller->at;
+}
+
 /* Puts the callee's result into its caller and says how the caller goes on. Steals result. */
 static void
 give_result(kin_exit *e, kin_link *caller, PyObject *result)
@@ -139,17 +162,7 @@ give_result(kin_exit *e, kin_link *caller, PyObject *result)
     kin_resume resume = (kin_resume)caller->resume;
     const kin_instr *in = kin_code_acting(rec_code_of(caller->code), caller->at);
     bool catches = resume == KIN_RESUME_DEFAULT || resume == KIN_RESUME_HASATTR;
-    if (result == NULL && resume == KIN_RESUME_FALLBACK && caller->extra != NULL &&
-        PyErr_ExceptionMatches(PyExc_AttributeError))
-        result = ask_fallback(e, caller);
-    if (result == Py_NotImplemented && resume == KIN_RESUME_INPLACE && caller->extra != NULL) {
-        Py_DECREF(result);
-        result = ask_plain_operator(e, caller);
-    }
-    if (result == Py_NotImplemented && resume == KIN_RESUME_OPERATOR && caller->extra != NULL) {
-        Py_DECREF(result);
-        result = ask_other_operand(e, caller);
-    }
+    result = ask_next(e, caller, result);
     bool absent = result == NULL && catches && PyErr_ExceptionMatches(PyExc_AttributeError);
     e->throwing = result == NULL && !absent;
     e->offset = e->throwing ? caller->at : caller->next;
@@ -189,8 +202,7 @@ give_result(kin_exit *e, kin_link *caller, PyObject *result)
         }
         else {
             PyErr_Format(PyExc_TypeError, "__init__() should return None, not '%.200s'", Py_TYPE(result)->tp_name);
-            e->throwing = true;
-            e->offset = caller->at;
+            fail_at_call(e, caller);
         }
         break;
     case KIN_RESUME_NONE:
@@ -200,8 +212,7 @@ give_result(kin_exit *e, kin_link *caller, PyObject *result)
         break;
     case KIN_RESUME_NEVER:
         PyErr_SetString(PyExc_SystemError, "kintsugi: a call left below a C function");
-        e->throwing = true;
-        e->offset = caller->at;
+        fail_at_call(e, caller);
         break;
     }
     Py_DECREF(result);
@@ -355,10 +366,14 @@ kin_run_leave(kin_run *r, uint32_t step, kin_leave how, PyObject *result, kin_ch
     if (!r->jumped)
         r->way = offer ? step : KIN_REMAKE_NOT_TOLD;
     release_slots_quietly(r);
+    PyObject *row = kin_rows_begin_rest(r), *value;
     if (offer && r->hook != NULL)
-        return r->hook(r->v, step, &e, r->hook_arg);
-    kin_recursion_take(r->ts, -1);
-    PyObject *value = kin_exit_resume(&e, NULL, NULL);
-    kin_recursion_take(r->ts, 1);
+        value = r->hook(r->v, step, &e, r->hook_arg);
+    else {
+        kin_recursion_take(r->ts, -1);
+        value = kin_exit_resume(&e, NULL, NULL);
+        kin_recursion_take(r->ts, 1);
+    }
+    kin_profiler_end(row);
     return value;
 }

@@ -10,6 +10,7 @@
  * Signals are polled before EPOCH steps (facts are tested afterwards, so a handler may change anything) and at
  * the end. A handler that raises does so at that snapshot.
  */
+#include "py/aten/profiler.h"
 #include "py/compat/heap.h"
 #include "py/compat/recursion.h"
 #include "py/guardeval/guard.h"
@@ -649,14 +650,17 @@ stops_of(const kin_run *r)
     return r->built_sunk ? r->t->stops.passes : r->t->stops.runs;
 }
 
-static PyObject *
-run_steps(kin_run *r)
+/* `rows`: a profiler is on. A constant for each of the two callers, so that the usual loop does not ask. */
+static inline PyObject *
+run_steps_and(kin_run *r, bool rows)
 {
     const kin_trace *t = r->t;
     PyObject *value = NULL;
     for (uint32_t i = 0;;) {
         i = kin_stops_next(stops_of(r), i);
         kin_outcome next;
+        if (rows)
+            kin_rows_enter(r, i);
         if (!kin_run_quickly(r, i, &next, &value))
             next = go_on(r, &i, &value);
         const kin_step *s = &t->steps.at[i];
@@ -679,6 +683,21 @@ run_steps(kin_run *r)
     }
 }
 
+static PyObject *
+run_steps(kin_run *r)
+{
+    return run_steps_and(r, false);
+}
+
+static PyObject *
+run_profiled(kin_run *r)
+{
+    r->rows = Py_NewRef(r->v->rows); /* a call in between may replace them */
+    PyObject *value = run_steps_and(r, true);
+    kin_rows_end(r);
+    return value;
+}
+
 /* A failure of our own that could not be left by a snapshot. The caller of this call may be a replay as well: it must
  * not take the failure for one of its own. */
 static void
@@ -696,11 +715,11 @@ kin_replay_run(kin_entry *v, PyObject **slots, kin_exit_hook hook, void *hook_ar
     kin_run r = {.v = v, .t = &v->trace, .refs = &v->refs, .ts = PyThreadState_Get(), .slots = slots,
                  .nslots = v->trace.vals.len, .hook = hook, .hook_arg = hook_arg, .built_sunk = false, .jumped = false, .way = 0,
                  .looked = NULL, .has_exc = false, .exc = 0, .entry_exc = NULL, .last_snap = 0, .nforced = 0, .subgraphs = v->subgraphs,
-                 .failed_at = 0, .waiting = NULL, .chosen = NULL, .narrived = 0, .learning = NULL, .namespaces = NULL, .marker = NULL, .marked = 0, .marked_code = 0, .dropped = false};
+                 .failed_at = 0, .waiting = NULL, .chosen = NULL, .narrived = 0, .learning = NULL, .namespaces = NULL, .marker = NULL, .marked = 0, .marked_code = 0, .rows = NULL, .row = NULL, .row_name = NULL, .dropped = false};
     v->running++;
     if (r.subgraphs != NULL)
         r.subgraphs->refs++;
-    PyObject *value = run_steps(&r);
+    PyObject *value = v->rows != NULL && kin_profiler_on() ? run_profiled(&r) : run_steps(&r);
     PyObject *type = NULL, *error = NULL, *tb = NULL;
     if (value == NULL && kin_failure_pending())
         end_failed(&r);

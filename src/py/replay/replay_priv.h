@@ -35,6 +35,8 @@ typedef struct {
     kin_marker *marker; /* taken at the first use */
     kin_vid marked;     /* the function that it stands for */
     kin_ref marked_code;
+    PyObject *rows;     /* of torch.profiler, as kin_entry.rows has them; NULL: no profiler is on */
+    PyObject *row, *row_name; /* the one that is open; the name is borrowed from `rows` */
     bool dropped;       /* a subgraph did not make values that only a handler of signals at the end could see */
 } kin_run;
 
@@ -118,6 +120,14 @@ void kin_pending_begin(kin_run *r, const kin_subgraph *subgraph);
 kin_outcome kin_pending_step(kin_run *r, uint32_t *step, PyObject **value);
 /* Has run all steps of the subgraph it learns from, or goes elsewhere: releases what it kept, but for what `step` releases. */
 void kin_pending_end_learning(kin_run *r, uint32_t step, bool complete);
+
+/* -- rows.c: what torch.profiler shows of a replay ------------------------------------------------------------------ */
+
+/* Before a step, where r->rows is there: the row that the step belongs to is the open one from here on. */
+void kin_rows_enter(kin_run *r, uint32_t step);
+/* A row for the rest of the call, which CPython runs; kin_profiler_end closes it. NULL: no profiler is on. */
+PyObject *kin_rows_begin_rest(kin_run *r);
+void kin_rows_end(kin_run *r);
 
 /* -- quick.c: the steps that most replays consist of --------------------------------------------------------------- */
 

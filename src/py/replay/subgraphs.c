@@ -74,8 +74,8 @@ describe_text(const kin_refs *refs, kin_ref ref, kin_object *all)
     o->text = text_of(refs, ref);
     if (PyUnicode_CompareWithASCIIString(obj, "_version") == 0)
         all[o->text].is |= KIN_IS_VERSION;
-    if (PyUnicode_CompareWithASCIIString(obj, "__dict__") == 0)
-        all[o->text].is |= KIN_IS_DICT_NAME;
+    if (PyUnicode_CompareWithASCIIString(obj, "__dict__") == 0 || PyUnicode_CompareWithASCIIString(obj, "cell_contents") == 0)
+        all[o->text].is |= KIN_IS_INSIDE_NAME;
 }
 
 /* What the step uses an object for: as the name of an attribute, as metadata that a tensor is compared with. */

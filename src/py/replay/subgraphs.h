@@ -11,7 +11,6 @@ typedef enum { KIN_LAUNCH_NOT, KIN_LAUNCH_DONE, KIN_LAUNCH_RAISED } kin_launch;
 /* What runs a subgraph: made by a backend, shared by the plans of a growing entry. */
 typedef struct kin_launcher {
     uint32_t refs;
-    bool ready;  /* it has code for any sizes: there may be some for the next ones, too */
     bool framed; /* it may run code that looks at frames: they are linked meanwhile */
     /* in: the subgraph's inputs, borrowed, all there. Done: new references in out[0..nout); NOT: it has nothing for these
      * inputs, and nothing happened. */
@@ -38,7 +37,7 @@ kin_status kin_subgraph_set(const kin_entry *v, kin_subgraphs *subgraphs, uint32
 static inline bool
 kin_subgraph_is_backed_off(kin_subgraph *subgraph)
 {
-    return !(subgraph->launcher != NULL && subgraph->launcher->ready) && kin_compile_is_backed_off(&subgraph->refused);
+    return kin_compile_is_backed_off(&subgraph->refused);
 }
 
 /* Does the step ask its operands and change nothing? Does it make an object that was not there before? */

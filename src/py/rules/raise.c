@@ -336,7 +336,7 @@ rec_catch(rec *r, rec_frame *f, uint32_t offset)
         return;
     kin_vid exc = r->pending;
     const kin_handler *h = kin_code_handler(f->kc, f->in->op_offset);
-    PyObject **stack = kin_watch_localsplus(f->f) + f->nlocals;
+    PyObject *const *stack = kin_watch_localsplus(f->f) + f->nlocals;
     bool known = h != NULL && h->target == offset && !r->foreign;
     if (!known || (h->lasti && stack[h->depth] == NULL)) {
         rec_exception_escapes(r, r->info.at[exc].raised);
@@ -421,11 +421,7 @@ rec_unwind(rec *r, PyObject *exc)
         rec_exception_escapes(r, r->info.at[r->pending].raised);
         return;
     }
-    rec_pop_frame(r);
-    f = r->top;
-    f->await = AWAIT_NONE;
-    f->inlined = true;
-    f->jump = UINT32_MAX;
+    f = rec_pop_inlined(r);
     if (is_swallowed(r, f, exc))
         go_on_without(r, f);
 }

@@ -64,7 +64,7 @@ launch_is_as_foreseen(const kin_buf *buf, PyObject *tensor)
     return empty || same;
 }
 
-/* A result that lies otherwise than foreseen: copied. */
+/* A result with other strides than captured: copied. */
 PyObject *
 launch_lay_out_again(const kin_buf *buf, PyObject *tensor)
 {

@@ -9,6 +9,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "core/base/clock.h"
 #include "core/blocks/room.h"
 #include "core/tier/tier.h"
 #include "core/track/track.h"
@@ -49,6 +50,7 @@ struct launch_frozen {
     kin_text key;            /* how values are made */
     uint32_t refs;           /* of code: that for other sizes shares them */
     uint64_t runs, renewals;
+    double renewal_ns;       /* all of these */
 };
 
 /* The tracker of this process; watches may exist until its end. */
@@ -391,6 +393,7 @@ bring_up_to_date(weights *w, launch_code *code, PyObject *const *in)
     changed = notice_writes(w) || changed;
     if (!changed)
         return true;
+    double start = kin_clock_ns();
     w->owner->renewals++;
     launch_prepared_release(w->prepared);
     w->prepared = NULL;
@@ -399,6 +402,7 @@ bring_up_to_date(weights *w, launch_code *code, PyObject *const *in)
         return false;
     }
     w->prepared = prepare(code, in);
+    w->owner->renewal_ns += kin_clock_ns() - start;
     for (uint32_t k = 0; w->prepared == NULL && k < w->owner->nwatched; k++)
         lose(w->owner, k, "its packed form could not be computed");
     return w->prepared != NULL;
@@ -541,6 +545,12 @@ uint64_t
 launch_frozen_renewals(const launch_frozen *f)
 {
     return f->renewals;
+}
+
+double
+launch_frozen_renewal_ns(const launch_frozen *f)
+{
+    return f->renewal_ns;
 }
 
 size_t

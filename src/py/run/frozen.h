@@ -35,6 +35,8 @@ launch_prepared *launch_frozen_take(launch_frozen *f, launch_code *code, PyObjec
 bool launch_frozen_lost(const launch_frozen *f, launch_numbers *lost);
 const char *launch_frozen_why(const launch_frozen *f);
 uint64_t launch_frozen_renewals(const launch_frozen *f);
+/* Nanoseconds that these took. */
+double launch_frozen_renewal_ns(const launch_frozen *f);
 /* Divided among those that share them. */
 size_t launch_frozen_bytes(const launch_frozen *f);
 /* New dict for reports. */

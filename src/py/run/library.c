@@ -191,47 +191,22 @@ launch_pack_matrix(int64_t rows, const kin_matrix *b, launch_packed *out, size_t
     return out->matrix != NULL;
 }
 
-bool
-launch_products(const kin_gemm_blocked *p)
-{
-    bool ok;
-    Py_BEGIN_ALLOW_THREADS
-    ok = kin_gemm_blocked_run(p, kin_parallel_for);
-    Py_END_ALLOW_THREADS
-    return ok;
-}
+/* -- kernels that need no lock of Python's ------------------------------------------------------------------------ */
 
-/* -- attention ---------------------------------------------------------------------------------------------------- */
-
-bool
-launch_attention(const kin_attention *x)
-{
-    bool ok;
-    Py_BEGIN_ALLOW_THREADS
-    ok = kin_attention_run(x, kin_parallel_for);
-    Py_END_ALLOW_THREADS
-    return ok;
-}
-
-bool
-launch_recurrent(const kin_recurrent *x)
-{
-    bool ok;
-    Py_BEGIN_ALLOW_THREADS
-    ok = kin_recurrent_run(x, kin_parallel_for);
-    Py_END_ALLOW_THREADS
-    return ok;
-}
-
-bool
-launch_recurrent_backward(const kin_recurrent_backward *x)
-{
-    bool ok;
-    Py_BEGIN_ALLOW_THREADS
-    ok = kin_recurrent_run_backward(x, kin_parallel_for);
-    Py_END_ALLOW_THREADS
-    return ok;
-}
+#define UNLOCKED(NAME, TYPE, RUN) \
+    bool NAME(const TYPE *x) \
+    { \
+        bool ok; \
+        Py_BEGIN_ALLOW_THREADS \
+        ok = RUN(x, kin_parallel_for); \
+        Py_END_ALLOW_THREADS \
+        return ok; \
+    }
+UNLOCKED(launch_products, kin_gemm_blocked, kin_gemm_blocked_run)
+UNLOCKED(launch_attention, kin_attention, kin_attention_run)
+UNLOCKED(launch_recurrent, kin_recurrent, kin_recurrent_run)
+UNLOCKED(launch_recurrent_backward, kin_recurrent_backward, kin_recurrent_run_backward)
+#undef UNLOCKED
 
 /* -- convolutions ----------------------------------------------------------------------------------------------- */
 

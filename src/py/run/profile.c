@@ -3,6 +3,8 @@
  */
 #include "py/run/run.h"
 
+#include "py/compat/imports.h"
+
 #include <stdlib.h>
 
 bool launch_profiling;
@@ -67,6 +69,55 @@ say_op(kin_text *t, const kin_program *p, const kin_program_op *op)
     if (c->epilogue)
         kin_text_addf(t, " then %s", p->kernels.at[c->epilogue - 1].name);
 }
+
+/* -- rows of torch.profiler --------------------------------------------------------------------------------------- */
+
+static PyObject *
+describe_tensor(kin_dtype dtype, unsigned ndim, const int64_t *sizes)
+{
+    PyObject *tuple = PyTuple_New((Py_ssize_t)ndim);
+    for (unsigned d = 0; tuple != NULL && d < ndim; d++) {
+        PyObject *size = PyLong_FromLongLong(sizes[d]);
+        if (size == NULL)
+            Py_CLEAR(tuple);
+        else
+            PyTuple_SET_ITEM(tuple, (Py_ssize_t)d, size);
+    }
+    return tuple == NULL ? NULL : Py_BuildValue("(sN)", kin_dtype_name(dtype), tuple);
+}
+
+static PyObject *
+describe_tensors(const kin_program *p, const kin_program_op *op)
+{
+    const kin_kernel *k = op->is_extern ? NULL : &p->kernels.at[op->index];
+    const kin_extern_call *c = op->is_extern ? &p->externs.at[op->index] : NULL;
+    uint32_t n = k != NULL ? k->nbuffers : c->nargs;
+    PyObject *tuple = PyTuple_New((Py_ssize_t)n);
+    for (uint32_t i = 0; tuple != NULL && i < n; i++) {
+        const kin_buf *buf = &p->buffers.at[k != NULL ? k->buffers[i] : c->args[i].buffer];
+        bool part = c != NULL && !c->args[i].whole;
+        PyObject *one = describe_tensor(buf->dtype, part ? c->args[i].ndim : buf->ndim, part ? c->args[i].sizes : buf->sizes);
+        if (one == NULL)
+            Py_CLEAR(tuple);
+        else
+            PyTuple_SET_ITEM(tuple, (Py_ssize_t)i, one);
+    }
+    return tuple;
+}
+
+PyObject *
+launch_profile_begin_row(const kin_program *p, const kin_program_op *op)
+{
+    PyObject *begin = kin_import("kintsugi._ranges", "begin_kernel"), *tensors = describe_tensors(p, op);
+    const char *name = op->is_extern ? p->externs.at[op->index].name : p->kernels.at[op->index].name;
+    PyObject *row = begin == NULL || tensors == NULL ? NULL : PyObject_CallFunction(begin, "sO", name, tensors);
+    PyErr_Clear();
+    Py_XDECREF(begin);
+    Py_XDECREF(tensors);
+    return row;
+}
+
+/* -- for bench ---------------------------------------------------------------------------------------------------- */
 
 static PyObject *
 describe(const char *name, bool is_extern, const launch_spent *s)

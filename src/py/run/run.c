@@ -16,6 +16,7 @@
 #include "core/base/clock.h"
 #include "py/aten/block.h"
 #include "py/aten/make.h"
+#include "py/aten/profiler.h"
 #include "py/aten/tensor.h"
 #include "py/run/frozen.h"
 
@@ -158,11 +159,15 @@ run_ops(launch_running *r)
     for (uint32_t b = 0; b < r->p->buffers.len; b++)
         if (!open_buffer(r, b))
             return false;
+    bool rows = kin_profiler_on();
     for (uint32_t i = 0; i < r->p->ops.len - r->p->nwrite_backs; i++) {
         const kin_program_op *op = &r->p->ops.at[i];
         double begin = launch_profiling ? kin_clock_ns() : 0;
         r->begun = i + 1;
-        if (op->is_extern ? !launch_run_extern(r, op->index) : !run_kernel(r, &r->p->kernels.at[op->index]))
+        PyObject *row = rows ? launch_profile_begin_row(r->p, op) : NULL;
+        bool ok = op->is_extern ? launch_run_extern(r, op->index) : run_kernel(r, &r->p->kernels.at[op->index]);
+        kin_profiler_end(row);
+        if (!ok)
             return false;
         if (launch_profiling && launch_profile_of(r->lp) != NULL)
             launch_profile_note(&r->lp->spent[i], kin_clock_ns() - begin);
@@ -185,8 +190,12 @@ undo_writes(launch_running *r)
 static void
 write_inputs(launch_running *r, const launch_code *code)
 {
-    for (uint32_t i = r->p->ops.len - r->p->nwrite_backs; i < r->p->ops.len; i++)
+    bool rows = kin_profiler_on();
+    for (uint32_t i = r->p->ops.len - r->p->nwrite_backs; i < r->p->ops.len; i++) {
+        PyObject *row = rows ? launch_profile_begin_row(r->p, &r->p->ops.at[i]) : NULL;
         (void)run_kernel(r, &r->p->kernels.at[r->p->ops.at[i].index]);
+        kin_profiler_end(row);
+    }
     for (uint32_t w = 0; w < code->nwrites; w++)
         kin_tensor_bump(r->inputs->in[code->writes[w].input], code->writes[w].times);
 }

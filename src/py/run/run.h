@@ -96,7 +96,7 @@ typedef struct launch_code {
     uint32_t nwrites;
     PyObject *training;       /* what its gradients are made with (training.c); NULL: it gives none */
     struct launch_code **known_at; /* a pointer to this code, of `training`; NULL from its end on */
-    bool copes;               /* with results of calls that lie otherwise than foreseen: they are copied */
+    bool copes;               /* with results of calls that have other strides than captured: they are copied */
     bool loses_nan;           /* its calls would make 0 of a NaN: invalid operations are looked for */
     uint64_t runs;
     uint32_t running;         /* at this moment: threads, recursion */
@@ -133,6 +133,8 @@ void launch_profile_note(launch_spent *s, double ns);
 void launch_profile_whole(launch_program *p, double ns);
 /* NULL without memory. */
 launch_spent *launch_profile_of(launch_program *p);
+/* A row of torch.profiler for an operation, with the sizes and dtypes of what it reads and gives; kin_profiler_end closes it. */
+PyObject *launch_profile_begin_row(const kin_program *p, const kin_program_op *op);
 /* New list of dicts, the first for whole launches; None: nothing was noted. */
 PyObject *launch_profile_describe(const launch_code *code);
 

@@ -87,8 +87,7 @@ rec_drop_report(rec *r, const rec_args *a, int below)
         PyErr_Clear();
         return false;
     }
-    PyObject **slot = &kin_watch_localsplus(r->top->f)[r->top->nlocals + r->top->sp0 - 1 - below];
-    Py_SETREF(*slot, replacement);
+    kin_watch_replace(r->top->f, r->top->nlocals + r->top->sp0 - 1 - below, replacement);
     rec_drop(r, a->ndrop);
     rec_push(r, rec_const(r, Py_None));
     return true;

@@ -13,6 +13,7 @@ static struct {
     PyObject *leaves;          /* set of Python functions that are graph nodes */
     PyTypeObject *base;        /* torch._C.TensorBase */
     PyObject *c_module;        /* torch._C */
+    PyObject *function_base;   /* torch._C._FunctionBase, NULL: there is none */
     PyObject *functions_class; /* torch._C._VariableFunctionsClass */
 } torch_state;
 
@@ -92,6 +93,7 @@ find_torch(void)
     torch_state.leaves = PySet_New(NULL);
     torch_state.c_module = get_path(torch, "_C");
     torch_state.base = (PyTypeObject *)get_path(torch, "_C.TensorBase");
+    torch_state.function_base = get_path(torch, "_C._FunctionBase");
     torch_state.functions_class = get_path(torch, "_C._VariableFunctionsClass");
     if (st == KIN_OK && tensor && torch_state.base && torch_state.leaves && rec_compiling_init(compiler)) {
         PyObject *f = get_path(torch, "nn.functional"), *g = get_path(torch, "functional");
@@ -126,145 +128,6 @@ bool
 rec_is_torch_leaf(PyObject *func)
 {
     return PySet_Contains(torch_state.leaves, func) > 0;
-}
-
-/* -- metadata ------------------------------------------------------------------------------------------------------- */
-
-typedef struct {
-    const char *name;
-    unsigned mask;
-} meta_row;
-
-static const meta_row meta_rows[] = {
-    {"shape", KIN_META_SIZES}, {"size", KIN_META_SIZES}, {"numel", KIN_META_SIZES}, {"nelement", KIN_META_SIZES},
-    {"dim", KIN_META_DIM}, {"ndimension", KIN_META_DIM}, {"ndim", KIN_META_DIM},
-    {"stride", KIN_META_STRIDES | KIN_META_SIZES}, {"is_contiguous", KIN_META_STRIDES | KIN_META_SIZES},
-    {"dtype", KIN_META_DTYPE}, {"is_floating_point", KIN_META_DTYPE}, {"is_complex", KIN_META_DTYPE},
-    {"is_signed", KIN_META_DTYPE}, {"element_size", KIN_META_DTYPE}, {"itemsize", KIN_META_DTYPE},
-    {"nbytes", KIN_META_DTYPE | KIN_META_SIZES}, {"device", KIN_META_DEVICE}, {"is_cuda", KIN_META_DEVICE},
-    {"is_cpu", KIN_META_DEVICE}, {"is_xpu", KIN_META_DEVICE}, {"is_mps", KIN_META_DEVICE},
-    {"is_meta", KIN_META_DEVICE}, {"get_device", KIN_META_DEVICE}, {"requires_grad", KIN_META_REQUIRES_GRAD},
-    {"storage_offset", KIN_META_OFFSET}, {"__len__", KIN_META_SIZES}, {NULL, 0}};
-
-unsigned
-rec_meta_mask(const char *name)
-{
-    for (const meta_row *m = meta_rows; m->name; m++)
-        if (strcmp(m->name, name) == 0)
-            return m->mask;
-    return 0;
-}
-
-bool
-rec_tensor_attr(rec *r, kin_vid base, PyObject *descr, PyObject *name, attr_result *out)
-{
-    const char *text = PyUnicode_AsUTF8(name);
-    if (!kin_is_plain_tensor(O(r, base)))
-        return false;
-    unsigned mask = rec_meta_mask(text);
-    if (mask & KIN_META_SIZES && rec_open_sizes(r, base) != 0 && rec_size_attr(r, base, text, out))
-        return true;
-    if (mask != 0 && rec_meta(r, base, mask)) {
-        out->kind = ATTR_AWAIT_CONST;
-        return true;
-    }
-    static const char *const views[] = {"T", "mT", "H", "mH", "real", "imag", "data", "grad", NULL};
-    for (int i = 0; views[i]; i++)
-        if (strcmp(views[i], text) == 0) {
-            out->kind = ATTR_STEP;
-            out->flags = i < 7 ? KIN_STEP_TORCH : 0;
-            return true;
-        }
-    if (Py_TYPE(descr) != &PyGetSetDescr_Type)
-        return false;
-    out->kind = ATTR_STEP;
-    out->flags = 0;
-    return true;
-}
-
-/* -- operands ------------------------------------------------------------------------------------------------------- */
-
-/* Does torch hand calls with such an operand to Python code? */
-static bool
-overrides_calls(PyTypeObject *type)
-{
-    return type != NULL && type->tp_flags & Py_TPFLAGS_HEAPTYPE && _PyType_Lookup(type, REC_STR("__torch_function__")) != NULL;
-}
-
-/* Fixes an operand of a torch call: tensors by type, numbers and the like by value. When it may run user code: the row
- * that says so; else -1. */
-static int
-fix_operand(rec *r, kin_vid *vid, int depth)
-{
-    PyObject *obj = O(r, *vid);
-    rec_virtual *f = VIRTUAL(r, *vid);
-    if (f != NULL && f->kind == VIRTUAL_OBJECT && overrides_calls(r->info.at[*vid].type))
-        return KIN_ROW_UNKNOWN_OPERAND;
-    if (f != NULL) {
-        for (uint32_t i = 0; depth < 4 && f->known && i < f->n; i++) {
-            kin_vid item = f->items[i];
-            int row = item && O(r, item) ? fix_operand(r, &item, depth + 1) : -1;
-            if (row >= 0)
-                return row;
-        }
-        return -1;
-    }
-    if (obj == NULL)
-        return -1;
-    if (kin_is_tensor(obj)) {
-        rec_need_type(r, *vid);
-        return kin_is_plain_tensor(obj) ? -1 : KIN_ROW_TENSOR_SUBCLASS;
-    }
-    bool made_here = r->t->vals.at[*vid].kind == KIN_VAL_STEP && !rec_is_const(r, *vid);
-    if (made_here && (PyLong_CheckExact(obj) || PyFloat_CheckExact(obj) || PyComplex_CheckExact(obj) || rec_data_of(r, *vid) != REC_NO_DATA)) {
-        rec_need_type(r, *vid); /* a number from data or from outside: it flows into the graph as it comes */
-        return -1;
-    }
-    if (rec_can_const(r, *vid)) {
-        kin_vid c = rec_need_const(r, *vid);
-        if (c != 0 && depth == 0)
-            *vid = c;
-        return -1;
-    }
-    return overrides_calls(rec_need_type(r, *vid)) ? KIN_ROW_UNKNOWN_OPERAND : -1;
-}
-
-/* A list or tuple of tensors that the program keeps (the weights of an nn.LSTM) is handed over as one made of what is in it, so that the
- * graph has its tensors. Torch calls look at such an operand and forget it. */
-static void
-take_apart(rec *r, kin_vid *vid)
-{
-    enum { MOST = 64 };
-    PyObject *obj = O(r, *vid);
-    kin_vid *items = NULL;
-    uint32_t n;
-    bool list = obj != NULL && PyList_CheckExact(obj);
-    if ((!list && (obj == NULL || !PyTuple_CheckExact(obj))) || VIRTUAL(r, *vid) != NULL || r->t->vals.at[*vid].kind != KIN_VAL_SRC)
-        return;
-    Py_ssize_t size = PySequence_Fast_GET_SIZE(obj);
-    for (Py_ssize_t i = 0; size <= MOST && i < size; i++)
-        if (!kin_is_plain_tensor(PySequence_Fast_GET_ITEM(obj, i)))
-            return;
-    if (size == 0 || size > MOST || rec_is_unstable(r, *vid) || !rec_items_of(r, *vid, &items, &n)) {
-        free(items);
-        return;
-    }
-    *vid = rec_step_out(r, list ? KIN_STEP_BUILD_LIST : KIN_STEP_BUILD_TUPLE, KIN_STEP_PURE, items, n);
-    rec_make_virtual(r, *vid, list ? VIRTUAL_LIST : VIRTUAL_TUPLE, items, n, true);
-    free(items);
-}
-
-/* The operands of a torch call or operator: the first row that is found, -1 when the call runs no user code. */
-static int
-fix_operands(rec *r, kin_vid *args, uint32_t n)
-{
-    int found = -1;
-    for (uint32_t i = 0; i < n; i++) {
-        take_apart(r, &args[i]);
-        int row = fix_operand(r, &args[i], 0);
-        found = found < 0 ? row : found;
-    }
-    return found;
 }
 
 /* -- kinds of torch callables --------------------------------------------------------------------------------------- */
@@ -461,7 +324,7 @@ call_node(rec *r, const rec_args *given)
         return;
     }
     memcpy(fixed, given->args, n * sizeof *given->args);
-    int row = fix_operands(r, fixed, n);
+    int row = rec_fix_operands(r, fixed, n);
     if (row >= 0) {
         rec_call_step(r, given, KIN_STEP_OPAQUE | KIN_STEP_EFFECT, row);
         return;
@@ -545,7 +408,7 @@ rec_fix_for_torch(rec *r, const kin_vid *args, uint32_t n)
     if (n > 64)
         return false;
     memcpy(fixed, args, n * sizeof *args);
-    return fix_operands(r, fixed, n) < 0;
+    return rec_fix_operands(r, fixed, n) < 0;
 }
 
 /* A tensor, or a known list of some. */
@@ -675,37 +538,20 @@ is_scripted(PyObject *obj)
     return strcmp(name, "torch.jit.ScriptFunction") == 0 || strcmp(name, "torch._C.ScriptFunction") == 0 || strcmp(name, "ScriptFunction") == 0;
 }
 
-bool
-rec_call_torch(rec *r, const rec_args *a)
+/* An autograd function's apply where that is the C method itself, called with the class (torch 2.14 on; before, a Python function: is_operator). */
+static bool
+is_autograd_apply(PyObject *obj)
+{
+    return Py_IS_TYPE(obj, &PyClassMethodDescr_Type) && torch_state.function_base == (PyObject *)PyDescr_TYPE(obj) &&
+           PyUnicode_CompareWithASCIIString(PyDescr_NAME(obj), "apply") == 0;
+}
+
+/* By how the function is treated that is not looked into (skip.c). */
+static bool
+call_skipped(rec *r, const rec_args *a)
 {
     PyObject *obj = O(r, a->callee);
     unsigned opaque = KIN_STEP_OPAQUE | KIN_STEP_EFFECT;
-    if (is_scripted(obj) && rec_any_tensor(r, a->args, a->npos + a->nkw)) {
-        call_known_node(r, a);
-        return true;
-    }
-    if (is_torch_c(obj))
-        return rec_is_const(r, a->callee) && call_torch_c(r, a);
-    if (rec_is_torch_operator(obj)) {
-        char name[64];
-        if (aten_name(obj, name, sizeof name) && rec_is_const(r, a->callee))
-            call_node(r, a);
-        else
-            call_operator(r, a);
-        return true;
-    }
-    if (rec_is_number_of_tensor(r, a) && rec_is_const(r, a->callee)) {
-        call_node(r, a);
-        return true;
-    }
-    if (is_disable(r, obj)) {
-        rec_call_step(r, a, opaque, KIN_ROW_DISABLE_INSIDE);
-        return true;
-    }
-    if (rec_checks_data(r, a)) {
-        call_known_node(r, a);
-        return true;
-    }
     skip_kind kind = rec_skip_kind(obj);
     if ((kind == SKIP_GRAPH_BREAK || kind == SKIP_DISABLED) && rec_is_of_optimizer(r->top->code))
         return false; /* asked for because of what another compiler does with gradients and groups of parameters */
@@ -740,13 +586,50 @@ rec_call_torch(rec *r, const rec_args *a)
     return false;
 }
 
+bool
+rec_call_torch(rec *r, const rec_args *a)
+{
+    PyObject *obj = O(r, a->callee);
+    if (is_scripted(obj) && rec_any_tensor(r, a->args, a->npos + a->nkw)) {
+        call_known_node(r, a);
+        return true;
+    }
+    if (is_torch_c(obj))
+        return rec_is_const(r, a->callee) && call_torch_c(r, a);
+    if (is_autograd_apply(obj)) {
+        call_operator(r, a);
+        return true;
+    }
+    if (rec_is_torch_operator(obj)) {
+        char name[64];
+        if (aten_name(obj, name, sizeof name) && rec_is_const(r, a->callee))
+            call_node(r, a);
+        else
+            call_operator(r, a);
+        return true;
+    }
+    if (rec_is_number_of_tensor(r, a) && rec_is_const(r, a->callee)) {
+        call_node(r, a);
+        return true;
+    }
+    if (is_disable(r, obj)) {
+        rec_call_step(r, a, KIN_STEP_OPAQUE | KIN_STEP_EFFECT, KIN_ROW_DISABLE_INSIDE);
+        return true;
+    }
+    if (rec_checks_data(r, a)) {
+        call_known_node(r, a);
+        return true;
+    }
+    return call_skipped(r, a);
+}
+
 /* x + y, -x, x[i], x < y with a tensor among the operands. */
 void
 rec_torch_operator(rec *r, kin_step_kind kind, int imm, const kin_vid *args, uint32_t n, int ndrop)
 {
     kin_vid fixed[3];
     memcpy(fixed, args, n * sizeof *args);
-    int row = fix_operands(r, fixed, n);
+    int row = rec_fix_operands(r, fixed, n);
     bool plain = row < 0;
     bool stores = kind == KIN_STEP_SET_SUBSCR;
     unsigned flags = plain ? KIN_STEP_TORCH | (stores ? KIN_STEP_EFFECT : 0u) : KIN_STEP_OPAQUE | KIN_STEP_EFFECT;

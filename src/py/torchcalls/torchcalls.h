@@ -27,12 +27,18 @@ unsigned rec_opaque_flags(rec *r, kin_vid callee, const kin_vid *args, uint32_t 
 bool rec_size_attr(rec *r, kin_vid tensor, const char *name, attr_result *out); /* with open sizes: shape, nbytes ... */
 bool rec_size_call(rec *r, const rec_args *a);
 
+/* ---- metadata.c ---- */
+unsigned rec_meta_mask(const char *name);             /* what a metadata method or attribute reads; 0 = it is none */
+bool rec_tensor_attr(rec *r, kin_vid base, PyObject *descr, PyObject *name, attr_result *out);
+
+/* ---- operands.c ---- */
+/* Fixes the operands of a torch call or operator: the first row that is found, -1 when the call runs no user code. */
+int rec_fix_operands(rec *r, kin_vid *args, uint32_t n);
+
 /* ---- torch.c ---- */
 kin_status rec_torch_init(void);
 bool rec_is_torch_leaf(PyObject *func); /* a function in Python that is one node of the call graph */
 bool rec_is_torch_callable(PyObject *callee);
-unsigned rec_meta_mask(const char *name);             /* what a metadata method or attribute reads; 0 = it is none */
-bool rec_tensor_attr(rec *r, kin_vid base, PyObject *descr, PyObject *name, attr_result *out);
 /* A call of something in torch: true when recorded. */
 bool rec_call_torch(rec *r, const rec_args *a);
 void rec_torch_operator(rec *r, kin_step_kind kind, int imm, const kin_vid *args, uint32_t n, int ndrop);

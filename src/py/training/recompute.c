@@ -19,6 +19,8 @@ static _Thread_local struct {
     region_kind kind;
     unsigned fit, unfit; /* graphs that were asked for: could they be done again? */
     unsigned made;       /* nodes that do it */
+    PyObject *launched;  /* the function that is called without torch's checkpoint; borrowed */
+    bool unknown;        /* nothing that it recorded fits the call */
 } region;
 
 bool
@@ -47,6 +49,17 @@ bool
 launch_region_takes(const launch_code *code)
 {
     return region.kind == LAUNCHED && can_be_done_again(code);
+}
+
+/* What would be recorded is not known to do nothing but compute: torch's checkpoint has to be around it. */
+bool
+launch_region_refuses(PyObject *function)
+{
+    if (region.launched != function)
+        return false;
+    region.unknown = true;
+    PyErr_SetString(PyExc_RuntimeError, "kintsugi: a checkpointed region has nothing recorded for this call");
+    return true;
 }
 
 /* -- hooks --------------------------------------------------------------------------------------------------------- */
@@ -165,8 +178,18 @@ launch_region_call(PyObject *function, PyObject *args, bool launched)
 {
     unsigned fit = region.fit, unfit = region.unfit, made = region.made;
     region_kind outside = region.kind;
+    PyObject *outer = region.launched;
     region.kind = launched ? LAUNCHED : PREPARED;
+    region.launched = launched ? function : NULL;
+    region.unknown = false;
     PyObject *result = PyObject_CallObject(function, args);
+    bool unknown = result == NULL && region.unknown;
     region.kind = outside;
+    region.launched = outer;
+    region.unknown = false;
+    if (unknown) {
+        PyErr_Clear();
+        Py_RETURN_NONE;
+    }
     return result == NULL ? NULL : Py_BuildValue("NIII", result, region.fit - fit, region.unfit - unfit, region.made - made);
 }

@@ -46,6 +46,7 @@ static PyType_Spec training_spec = {.name = "kintsugi._kintsugi.Training", .basi
 static struct {
     PyTypeObject *training;
     PyObject *apply;     /* of the class of nodes */
+    PyObject *pass_on;   /* of the class of nodes that stand between a node and one of its results */
     PyObject *hooks, *anomaly, *keeps_graph;
     PyObject *s_saved, *s_to_save, *s_not_differentiable, *s_materialize, *s_note;
     bool ready, failed;
@@ -54,6 +55,11 @@ static struct {
 static PyObject *forward(PyObject *self, PyObject *const *args, Py_ssize_t nargs);
 static PyObject *backward(PyObject *self, PyObject *const *args, Py_ssize_t nargs);
 
+static PyObject *pass_forward(PyObject *self, PyObject *const *args, Py_ssize_t nargs);
+static PyObject *pass_backward(PyObject *self, PyObject *const *args, Py_ssize_t nargs);
+
+static PyMethodDef pass_forward_method = {"forward", (PyCFunction)(void (*)(void))pass_forward, METH_FASTCALL, NULL};
+static PyMethodDef pass_backward_method = {"backward", (PyCFunction)(void (*)(void))pass_backward, METH_FASTCALL, NULL};
 static PyMethodDef forward_method = {"forward", (PyCFunction)(void (*)(void))forward, METH_FASTCALL, NULL};
 static PyMethodDef backward_method = {"backward", (PyCFunction)(void (*)(void))backward, METH_FASTCALL, NULL};
 
@@ -67,10 +73,10 @@ static_method(PyMethodDef *def)
 
 /* class CompiledFunction(torch.autograd.Function), and the apply that torch's own calls. */
 static PyObject *
-make_apply(void)
+make_apply(PyMethodDef *forward_def, PyMethodDef *backward_def)
 {
     PyObject *base = kin_import("torch.autograd", "Function"), *root = kin_import("torch._C", "_FunctionBase");
-    PyObject *go = static_method(&forward_method), *back = static_method(&backward_method), *type = NULL, *apply = NULL;
+    PyObject *go = static_method(forward_def), *back = static_method(backward_def), *type = NULL, *apply = NULL;
     if (base != NULL && go != NULL && back != NULL)
         type = PyObject_CallFunction((PyObject *)Py_TYPE(base), "s(O){s:O,s:O,s:s}", "CompiledFunction", base, "forward", go, "backward", back,
                                      "__module__", "kintsugi");
@@ -91,7 +97,8 @@ prepare(void)
     if (known.ready || known.failed)
         return known.ready;
     known.training = (PyTypeObject *)PyType_FromSpec(&training_spec);
-    known.apply = make_apply();
+    known.apply = make_apply(&forward_method, &backward_method);
+    known.pass_on = make_apply(&pass_forward_method, &pass_backward_method);
     known.hooks = kin_import("torch._C._autograd", "_top_saved_tensors_default_hooks");
     known.anomaly = kin_import("torch._C", "is_anomaly_enabled");
     known.keeps_graph = kin_import("torch._C._autograd", "_get_current_graph_task_keep_graph");
@@ -100,7 +107,7 @@ prepare(void)
     known.s_not_differentiable = PyUnicode_InternFromString("non_differentiable");
     known.s_materialize = PyUnicode_InternFromString("materialize_grads");
     known.s_note = PyUnicode_InternFromString("_kintsugi");
-    known.ready = known.training != NULL && known.apply != NULL && known.hooks != NULL && known.anomaly != NULL && known.keeps_graph != NULL && known.s_note != NULL;
+    known.ready = known.training != NULL && known.apply != NULL && known.pass_on != NULL && known.hooks != NULL && known.anomaly != NULL && known.keeps_graph != NULL && known.s_note != NULL;
     known.failed = !known.ready;
     PyErr_Clear();
     return known.ready;
@@ -356,15 +363,79 @@ view_of(PyObject *base, const launch_out *o)
     return rows && all == own && all > 0 ? PyObject_CallMethod(base, "view", "(O)", o->sizes) : launch_view_of(base, o);
 }
 
+/* -- several results ---------------------------------------------------------------------------------------------- */
+
+/* A tensor's hooks belong to its node, and torch's engine calls those of a node's every result, with None where nothing comes back. So each of several results
+ * gets a node of its own, which is not gone through where nothing comes. The graph's node gives and saves stand-ins; they share the count of writes. */
+
+/* forward(ctx, (result,), stand-in) */
+static PyObject *
+pass_forward(PyObject *self, PyObject *const *args, Py_ssize_t nargs)
+{
+    if (nargs != 3 || !PyTuple_CheckExact(args[1]) || PyTuple_GET_SIZE(args[1]) != 1) {
+        PyErr_SetString(PyExc_TypeError, "kintsugi: this node is made by launches only");
+        return NULL;
+    }
+    return PyObject_SetAttr(args[0], known.s_materialize, Py_False) < 0 ? NULL : Py_NewRef(PyTuple_GET_ITEM(args[1], 0));
+}
+
+static PyObject *
+pass_backward(PyObject *self, PyObject *const *args, Py_ssize_t nargs)
+{
+    return PyTuple_Pack(2, Py_None, nargs == 2 ? args[1] : Py_None);
+}
+
+static void
+replace_saved(PyObject *saved, PyObject *from, PyObject *to)
+{
+    for (Py_ssize_t i = 0; i < PyTuple_GET_SIZE(saved); i++)
+        if (PyTuple_GET_ITEM(saved, i) == from) {
+            PyTuple_SET_ITEM(saved, i, Py_NewRef(to));
+            Py_DECREF(from);
+        }
+}
+
+/* The results, by out, where there are several; in their place stand-ins. False with an exception. */
+static bool
+put_stand_ins(const launch_code *code, forward_made *f, PyObject **results)
+{
+    bool ok = true;
+    for (uint32_t i = 0; ok && f->t->nresults > 1 && i < code->nouts; i++) {
+        if (f->made[i] == NULL || !is_result(f->t, i))
+            continue;
+        results[i] = f->made[i];
+        f->made[i] = PyObject_CallMethod(results[i], "detach", NULL);
+        if ((ok = f->made[i] != NULL))
+            replace_saved(f->saved, results[i], f->made[i]);
+    }
+    return ok;
+}
+
+/* Takes the results back, behind nodes of their own. */
+static bool
+pass_results(const launch_code *code, PyObject **results, PyObject **made)
+{
+    bool ok = true;
+    for (uint32_t i = 0; ok && i < code->nouts; i++) {
+        PyObject *held = results[i] == NULL ? NULL : PyTuple_Pack(1, results[i]);
+        PyObject *passed = held == NULL ? NULL : PyObject_CallFunctionObjArgs(known.pass_on, held, made[i], NULL);
+        Py_XDECREF(held);
+        if (results[i] != NULL && (ok = passed != NULL))
+            Py_SETREF(made[i], passed);
+    }
+    return ok;
+}
+
 /* The outs as the node gives them, and views of these and of inputs. */
 static bool
-take_from_node(const launch_training *t, const launch_code *code, PyObject *given, PyObject *const *in, PyObject **made)
+take_from_node(const launch_training *t, const launch_code *code, PyObject *given, PyObject *const *in, PyObject **results, PyObject **made)
 {
     Py_ssize_t next = 0;
     bool ok = PyTuple_Check(given);
     for (uint32_t i = 0; ok && i < code->nouts; i++)
         if (!is_outside(t, code, i))
             Py_SETREF(made[i], Py_NewRef(PyTuple_GET_ITEM(given, next++)));
+    ok = ok && pass_results(code, results, made);
     for (uint32_t i = 0; ok && i < code->nouts; i++) {
         const launch_out *o = &code->outs[i];
         if (o->kind == KIN_OUT_INPUT)
@@ -380,12 +451,18 @@ static bool
 connect(const launch_code *code, const launch_inputs *inputs, forward_made *f, PyObject *random, PyObject **out)
 {
     bool region = launch_region_takes(code);
-    PyObject *note = launch_again_note(code, inputs->in, random, region);
+    PyObject *note = launch_again_note(code, inputs->in, random, region), *args = NULL, *given = NULL;
+    PyObject **results = calloc(code->nouts + 1, sizeof *results);
     if (region && note != NULL)
         Py_XSETREF(f->saved, launch_region_saves(code, inputs->in));
-    PyObject *args = note == NULL || f->saved == NULL ? NULL : node_arguments(f->t, code, f, note, inputs->in);
-    PyObject *given = args == NULL ? NULL : PyObject_CallObject(known.apply, args);
-    bool ok = given != NULL && take_from_node(f->t, code, given, inputs->in, f->made) && launch_give_made(inputs, code, f->made, out);
+    if (note != NULL && f->saved != NULL && results != NULL && put_stand_ins(code, f, results))
+        args = node_arguments(f->t, code, f, note, inputs->in);
+    if (args != NULL)
+        given = PyObject_CallObject(known.apply, args);
+    bool ok = given != NULL && take_from_node(f->t, code, given, inputs->in, results, f->made) && launch_give_made(inputs, code, f->made, out);
+    for (uint32_t i = 0; results != NULL && i < code->nouts; i++)
+        Py_XDECREF(results[i]);
+    free(results);
     Py_XDECREF(given);
     Py_XDECREF(args);
     Py_XDECREF(note);

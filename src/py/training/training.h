@@ -21,8 +21,11 @@ bool launch_region_is_prepared(void);
 void launch_region_note(const launch_code *code);
 PyObject *launch_hooks_put_aside(void);
 void launch_hooks_put_back(PyObject *aside);
-/* function(*args): new tuple (result, graphs that could be done again, graphs that could not, nodes that will be). */
+/* function(*args): new tuple (result, graphs that could be done again, graphs that could not, nodes that will be); None: launched, and nothing that it has
+ * recorded fits, so nothing was done. */
 PyObject *launch_region_call(PyObject *function, PyObject *args, bool launched);
+/* A call of a compiled function that nothing recorded fits: is it a launched region's? Then with an exception, for launch_region_call. */
+bool launch_region_refuses(PyObject *function);
 
 /* Are its gradients differentiated again as a rule? Then torch does forward and backward once more each time, and its steps alone are faster. */
 bool launch_training_is_twice(const launch_code *code);

@@ -269,8 +269,7 @@ run_both(trial *x)
 static const char *
 run_turns(trial *x)
 {
-    static const double LONG = 250e6, SHORT = 25e6;
-    int turns = 1 + (x->theirs < LONG) + 2 * (x->theirs < SHORT);
+    int turns = 1 + (x->theirs < KIN_TIER_LONG_CALL_NS) + 2 * (x->theirs < KIN_TIER_SHORT_CALL_NS);
     const char *why = NULL;
     for (int i = 1; why == NULL && i < turns && x->end == KIN_ABTEST_OPEN; i++)
         why = run_both(x);
@@ -284,9 +283,9 @@ judge(trial *x, char *text, size_t room)
     if (why != NULL)
         return why;
     if (x->keeps && !agree(x->results, x->own_results))
-        return "its operators give results that lie otherwise than foreseen";
+        return "eager results differ from the captured layout or aliasing";
     if (x->keeps && !agree(x->gradients, x->own_gradients))
-        return "its operators give other gradients than foreseen";
+        return "eager gradients differ from the captured ones";
     x->keeps = false;
     if ((why = run_turns(x)) != NULL || x->end != KIN_ABTEST_DROP)
         return why;

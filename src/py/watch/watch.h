@@ -50,7 +50,8 @@ bool kin_watch_foreign_tool(PyThreadState *ts);
 /* Views of a frame, the same on all versions. Borrowed references. */
 PyCodeObject *kin_watch_code(struct _PyInterpreterFrame *frame);
 PyObject *kin_watch_func(struct _PyInterpreterFrame *frame);
-PyObject **kin_watch_localsplus(struct _PyInterpreterFrame *frame); /* 3.14: see the version file */
+PyObject *const *kin_watch_localsplus(struct _PyInterpreterFrame *frame); /* to read: on 3.14 it is a copy */
+void kin_watch_replace(struct _PyInterpreterFrame *frame, int i, PyObject *value); /* entry i of it; steals value */
 int kin_watch_stack_depth(struct _PyInterpreterFrame *frame);      /* entries on the operand stack; -1 = not saved */
 struct _PyInterpreterFrame *kin_watch_previous(struct _PyInterpreterFrame *frame);
 struct _PyInterpreterFrame *kin_watch_current(PyThreadState *ts);

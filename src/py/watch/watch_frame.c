@@ -65,7 +65,7 @@ offset_in(PyCodeObject *code, intptr_t unit)
 
 /* References carry tag bits: what is given out is a copy without them, good until the next call. For the
  * tagged number below an exception stands its object. */
-PyObject **
+PyObject *const *
 kin_watch_localsplus(struct _PyInterpreterFrame *f)
 {
     static PyObject **copy;
@@ -86,6 +86,14 @@ kin_watch_localsplus(struct _PyInterpreterFrame *f)
     return copy;
 }
 
+void
+kin_watch_replace(struct _PyInterpreterFrame *f, int i, PyObject *value)
+{
+    _PyStackRef old = f->localsplus[i];
+    f->localsplus[i] = PyStackRef_FromPyObjectSteal(value);
+    PyStackRef_XCLOSE(old);
+}
+
 int
 kin_watch_stack_depth(struct _PyInterpreterFrame *f)
 {
@@ -94,10 +102,16 @@ kin_watch_stack_depth(struct _PyInterpreterFrame *f)
 
 #else
 
-PyObject **
+PyObject *const *
 kin_watch_localsplus(struct _PyInterpreterFrame *f)
 {
     return f->localsplus;
+}
+
+void
+kin_watch_replace(struct _PyInterpreterFrame *f, int i, PyObject *value)
+{
+    Py_XSETREF(f->localsplus[i], value);
 }
 
 int

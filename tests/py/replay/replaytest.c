@@ -272,6 +272,23 @@ kin_guard_free(struct kin_guard_prog *p)
 }
 
 bool
+kin_profiler_on(void)
+{
+    return false;
+}
+
+PyObject *
+kin_profiler_begin(const char *name)
+{
+    return NULL;
+}
+
+void
+kin_profiler_end(PyObject *row)
+{
+}
+
+bool
 kin_is_exact_immutable(PyObject *obj)
 {
     return PyLong_CheckExact(obj) || PyUnicode_CheckExact(obj) || obj == Py_None;

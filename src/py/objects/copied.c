@@ -1,0 +1,64 @@
+/* What containers hold of whose contents nothing is known: items are taken from a copy, a tuple made at replay. */
+#include <string.h>
+
+#include "py/objects/objects.h"
+
+bool
+rec_is_quiet_container(PyObject *obj)
+{
+    PyTypeObject *tp = Py_TYPE(obj);
+    return tp == &PyUnicode_Type || tp == &PyBytes_Type || tp == &PyByteArray_Type || tp == &PyDict_Type || tp == &PySet_Type ||
+           tp == &PyFrozenSet_Type || tp == &PyRange_Type || tp == &PyDictKeys_Type || tp == &PyDictItems_Type ||
+           tp == &PyDictValues_Type || strcmp(tp->tp_name, "numpy.ndarray") == 0 || strcmp(tp->tp_name, "collections.deque") == 0;
+}
+
+kin_vid
+rec_item_of_copy(rec *r, kin_vid all, PyObject *key)
+{
+    kin_vid pair[2] = {all, rec_const(r, key)};
+    Py_XDECREF(key);
+    return rec_step_out(r, KIN_STEP_SUBSCR, 0, pair, 2);
+}
+
+Py_ssize_t
+rec_unknown_length(rec *r, kin_vid vid)
+{
+    PyObject *obj = O(r, vid);
+    rec_virtual *f = VIRTUAL(r, vid);
+    bool list = f != NULL && f->kind == VIRTUAL_LIST && !f->known; /* made here */
+    bool other = f == NULL ? !PyDict_CheckExact(obj) || r->t->vals.at[vid].kind == KIN_VAL_STEP : f->kind == VIRTUAL_DICT || f->kind == VIRTUAL_SET || (f->kind == VIRTUAL_OTHER && !f->known);
+    Py_ssize_t n = list || (other && rec_is_quiet_container(obj)) ? PyObject_Size(obj) : -1;
+    if (n < 0)
+        PyErr_Clear();
+    return n;
+}
+
+kin_vid
+rec_copy_to_tuple(rec *r, kin_vid vid, Py_ssize_t n)
+{
+    if (VIRTUAL(r, vid) == NULL)
+        rec_need_type(r, vid);
+    kin_vid call[2] = {rec_const(r, (PyObject *)&PyTuple_Type), vid}, all = rec_step_out(r, KIN_STEP_CALL, 0, call, 2);
+    rec_check(r, KIN_CHECK_LEN, all, NULL, (uint32_t)n);
+    return all;
+}
+
+bool
+rec_copied_items(rec *r, kin_vid vid, uint32_t most, kin_vid **items, uint32_t *n)
+{
+    Py_ssize_t size = O(r, vid) != NULL ? rec_unknown_length(r, vid) : -1;
+    PyObject *real = size >= 0 && size <= (Py_ssize_t)most ? PySequence_Tuple(O(r, vid)) : NULL;
+    *items = real != NULL ? malloc(((size_t)size + 1) * sizeof **items) : NULL;
+    if (*items == NULL) {
+        Py_XDECREF(real);
+        PyErr_Clear();
+        return false;
+    }
+    kin_vid all = rec_copy_to_tuple(r, vid, size);
+    for (*n = 0; *n < size; (*n)++) {
+        (*items)[*n] = rec_item_of_copy(r, all, PyLong_FromSsize_t(*n));
+        rec_set_obj(r, (*items)[*n], PyTuple_GET_ITEM(real, *n));
+    }
+    Py_DECREF(real);
+    return true;
+}

@@ -1,0 +1,56 @@
+/* Attributes and methods of tensors that only read metadata: which of it they read. */
+#include <string.h>
+
+#include "py/torchcalls/torchcalls.h"
+
+typedef struct {
+    const char *name;
+    unsigned mask;
+} meta_row;
+
+static const meta_row meta_rows[] = {
+    {"shape", KIN_META_SIZES}, {"size", KIN_META_SIZES}, {"numel", KIN_META_SIZES}, {"nelement", KIN_META_SIZES},
+    {"dim", KIN_META_DIM}, {"ndimension", KIN_META_DIM}, {"ndim", KIN_META_DIM},
+    {"stride", KIN_META_STRIDES | KIN_META_SIZES}, {"is_contiguous", KIN_META_STRIDES | KIN_META_SIZES},
+    {"dtype", KIN_META_DTYPE}, {"is_floating_point", KIN_META_DTYPE}, {"is_complex", KIN_META_DTYPE},
+    {"is_signed", KIN_META_DTYPE}, {"element_size", KIN_META_DTYPE}, {"itemsize", KIN_META_DTYPE},
+    {"nbytes", KIN_META_DTYPE | KIN_META_SIZES}, {"device", KIN_META_DEVICE}, {"is_cuda", KIN_META_DEVICE},
+    {"is_cpu", KIN_META_DEVICE}, {"is_xpu", KIN_META_DEVICE}, {"is_mps", KIN_META_DEVICE},
+    {"is_meta", KIN_META_DEVICE}, {"get_device", KIN_META_DEVICE}, {"requires_grad", KIN_META_REQUIRES_GRAD},
+    {"storage_offset", KIN_META_OFFSET}, {"__len__", KIN_META_SIZES}, {NULL, 0}};
+
+unsigned
+rec_meta_mask(const char *name)
+{
+    for (const meta_row *m = meta_rows; m->name; m++)
+        if (strcmp(m->name, name) == 0)
+            return m->mask;
+    return 0;
+}
+
+bool
+rec_tensor_attr(rec *r, kin_vid base, PyObject *descr, PyObject *name, attr_result *out)
+{
+    const char *text = PyUnicode_AsUTF8(name);
+    if (!kin_is_plain_tensor(O(r, base)))
+        return false;
+    unsigned mask = rec_meta_mask(text);
+    if (mask & KIN_META_SIZES && rec_open_sizes(r, base) != 0 && rec_size_attr(r, base, text, out))
+        return true;
+    if (mask != 0 && rec_meta(r, base, mask)) {
+        out->kind = ATTR_AWAIT_CONST;
+        return true;
+    }
+    static const char *const views[] = {"T", "mT", "H", "mH", "real", "imag", "data", "grad", NULL};
+    for (int i = 0; views[i]; i++)
+        if (strcmp(views[i], text) == 0) {
+            out->kind = ATTR_STEP;
+            out->flags = i < 7 ? KIN_STEP_TORCH : 0;
+            return true;
+        }
+    if (Py_TYPE(descr) != &PyGetSetDescr_Type)
+        return false;
+    out->kind = ATTR_STEP;
+    out->flags = 0;
+    return true;
+}
