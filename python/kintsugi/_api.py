@@ -1,6 +1,7 @@
 """compile() and the small functions around it."""
 
 import functools
+import sys
 
 from ._compiled import engine_of, is_module, live_compiled
 from ._start import make_compiled, start_engine
@@ -144,6 +145,10 @@ def disable(fn=None, recursive=True, *, reason=None, wrapping=True):
     def call_disabled(*args, **kwargs):
         return fn(*args, **kwargs)
 
+    # PyTorch's own tracer leaves alone what has these attributes, but not this frame: torch 2.6 disables functions that its torch.cond then calls.
+    skip_code = getattr(sys.modules.get("torch._C._dynamo.eval_frame"), "skip_code", None)
+    if skip_code is not None:
+        skip_code(call_disabled.__code__)
     # The names PyTorch's own decorator uses: other tools ask for them, and so does the recorder.
     call_disabled._torchdynamo_disable = True
     call_disabled._torchdynamo_disable_msg = reason
@@ -170,9 +175,10 @@ def is_compiling():
 def reset():
     """Drops everything recorded so far, and what was learnt of the cost of making kernels."""
     start_engine().reset()
-    from . import _logs
+    from . import _checkpoint, _logs
     from .backends import reset_backend
 
+    _checkpoint.forget()
     used = [compiled.kwargs["backend"] for compiled in live_compiled()]
     for backend in {id(backend): backend for backend in used if callable(backend)}.values():
         reset_backend(backend)

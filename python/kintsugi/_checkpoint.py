@@ -19,6 +19,10 @@ MOST = 256     # functions by code
 _regions = {}
 
 
+def forget():
+    _regions.clear()
+
+
 def runner_of(operator):
     """What is called at replay in place of torch's function; None: itself."""
     return run if operator is library.checkpoint else None
@@ -55,9 +59,10 @@ class _Region:
         return step
 
     def launch(self, function, args, kwargs):
-        result, _, _, made = engine._checkpointed(self.compiled, (function, args, kwargs), True)
-        self.ready = made > 0 and self.is_pure()
-        return result
+        """What the function gives, as a tuple; None: nothing was done, as nothing recorded fits the call."""
+        given = engine._checkpointed(self.compiled, (function, args, kwargs), True)
+        self.ready = given is not None and given[3] > 0 and self.is_pure()
+        return given and given[:1]
 
     def is_pure(self):
         """Nothing that eager would do a second time on the way back."""
@@ -115,5 +120,7 @@ def run(function, *args, **kwargs):
     if not _is_plain(kwargs) or region.calls >= PATIENCE or not torch.is_grad_enabled():
         return library.checkpoint(function, *args, **kwargs)
     if region.ready:
-        return region.launch(function, args, {name: value for name, value in kwargs.items() if name not in _DEFAULTS})
+        given = region.launch(function, args, {name: value for name, value in kwargs.items() if name not in _DEFAULTS})
+        if given is not None:
+            return given[0]
     return library.checkpoint(region.prepare(function), *args, **kwargs)

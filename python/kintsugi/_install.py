@@ -98,6 +98,21 @@ def _list_backends(exclude_tags=("debug", "experimental")):
 # ---- torch._dynamo ----
 
 
+def _optimize(backend="inductor", *, nopython=False, disable=False, dynamic=None, **hooks):
+    """torch._dynamo.optimize: a decorator. Hooks for guards (guard_fail_fn, guard_export_fn, guard_filter_fn) see PyTorch's own guard
+    objects, which do not exist here: with one of them, PyTorch's compiler does the work as before."""
+    if any(hook is not None for hook in hooks.values()):
+        import torch._dynamo.eval_frame as eval_frame
+
+        return eval_frame.optimize(backend, nopython=nopython, disable=disable, dynamic=dynamic, **hooks)
+    return compile(backend=backend, fullgraph=nopython, disable=disable, dynamic=dynamic)
+
+
+def _optimize_assert(backend, **options):
+    """torch._dynamo.optimize_assert: a graph break is an error."""
+    return _optimize(backend, nopython=True, **options)
+
+
 def _patch_dynamo(dynamo):
     import torch._dynamo.config as dynamo_config
     import torch._dynamo.utils as dynamo_utils
@@ -105,7 +120,7 @@ def _patch_dynamo(dynamo):
     from . import _counters, _explain, _profiler
 
     for name, value in (("explain", _explain.explain), ("reset", _api.reset), ("disable", _api.disable),
-                        ("list_backends", _list_backends)):
+                        ("list_backends", _list_backends), ("optimize", _optimize), ("optimize_assert", _optimize_assert)):
         _replace(dynamo, name, value)
     _replace(dynamo_utils, "CompileProfiler", _profiler.CompileProfiler)
     _counters.flush(dynamo_utils)

@@ -23,6 +23,7 @@ _frames = weakref.WeakKeyDictionary()  # Compiled -> frame number in trace ids
 _next_frame = 0
 _told_breaks = set()
 _shown = {}  # entry number -> graphs and breaks already shown
+_codes = {}  # entry number and compiled part of a graph -> code already shown
 _graph_number = 0
 _loggers = {}
 _told_missing = set()
@@ -56,6 +57,7 @@ def note_new(compiled):
 def forget():
     _told_breaks.clear()
     _shown.clear()
+    _codes.clear()
 
 
 def events():
@@ -230,11 +232,14 @@ def _ask_for_code():
 
 def _show_code(event):
     compiled, entry, index = _find(event["entry"], {})
-    for subgraph in _engine.kernels(entry) if entry is not None else ():
+    for part, subgraph in enumerate(_engine.kernels(entry) if entry is not None else ()):
         made = [version for version in subgraph["versions"] if version["code"]]
         code = [version["code"] for version in made]
         if subgraph["graph"] == event["graph"] and code:
             ids = number_frame(compiled), index
+            if _codes.get((entry.number, part)) == code[-1]:
+                continue  # another part of the graph was compiled, or this one for other sizes with the same code
+            _codes[entry.number, part] = code[-1]
             _log("output_code", f"Output code of {event['name']}, graph {event['graph']}:\n{code[-1]}", ids)
             if _trace.is_wanted():
                 _trace.write_code(event["name"], event["graph"], code[-1], ids)

@@ -166,7 +166,7 @@ def _run(options):
     sys.argv = [options.script, *options.args]
     sys.path[0:1] = [options.script.rpartition("/")[0] or "."]
     try:
-        runpy.run_path(options.script, run_name="__main__")
+        kept = runpy.run_path(options.script, run_name="__main__")  # what the script compiled has counters for as long as it lives
     finally:
         if options.stats:
             _print_stats(kintsugi.stats())

@@ -116,3 +116,9 @@ def test_calls_that_have_effects_outside_are_not_repeated(explain, tmp_path):
 def test_what_a_program_prints_is_not_repeated_while_it_is_measured(explain):
     _, _, out = explain(programs.ORIGIN, "--seconds", "0.01")
     assert out.out.splitlines().count("decided") == 1
+
+
+def test_a_decorated_function_is_told_at_its_own_line(explain):
+    text = ("import torch\n\n\n@torch.compile\n@torch.no_grad()\ndef f(x):\n    return x.sin() + len(x)\n\n\nfor size in (2, 3):\n    f(torch.ones(size))\n")
+    _, (found,), out = explain(text, "--no-measure")
+    assert found["line"] == 4 and out.out.startswith("f (script.py:4): ") and [cause["kind"] for cause in found["causes"]] == ["recompile"]

@@ -51,6 +51,45 @@ def test_the_predicted_gain_is_of_the_size_of_the_real_one(name):
     assert 0.5 < statistics.median(ratios) < 2, ratios
 
 
+def test_breaks_between_calls_that_cannot_be_run_apart_are_modelled(kintsugi_clean):
+    """Gradients come from a call that only the program makes, and are worked on behind a break."""
+    import math
+
+    from kintsugi.diagnose import diagnose
+
+    weight = torch.nn.Parameter(torch.ones(64, 64))
+
+    def step(x):
+        loss = (x @ weight).square().mean()
+        if math.isnan(loss):
+            raise RuntimeError("no number")
+        grad, = torch.autograd.grad(loss, weight)
+        return grad.abs().max() + grad.square().sum()
+
+    with observe.Session() as session:
+        compiled = kintsugi_clean.compile(step)
+        for _ in range(3):
+            compiled(torch.ones(4, 64))
+    found = diagnose(session.functions[0], seconds=0.02)
+    cause = next(cause for cause in found.causes if cause.kind == "break")
+    assert cause.how == "modelled" and cause.price_us > 0 and found.verdict.speedup > 0 and 0 < cause.share <= 1
+    assert cause.patch.lines == ["        torch._assert_async(torch.logical_not(torch.isnan(loss)), 'no number')"]
+
+
+def test_what_goes_over_a_break_is_counted(kintsugi_clean):
+    from kintsugi.diagnose import model
+
+    def f(x):
+        y = x.sin()
+        torch._dynamo.graph_break()
+        return y.cos() + x
+
+    compiled = kintsugi_clean.compile(f)
+    compiled(torch.ones(10, 10))
+    dump = kintsugi_clean._engine.engine.dump(compiled.entries()[0])
+    assert model.crossing(dump, dump["breaks"][0]["step"]) == 400  # y; x was there before
+
+
 def test_samples_that_other_programs_interrupt_do_not_count():
     from kintsugi.diagnose import timing
 

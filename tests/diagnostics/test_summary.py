@@ -23,6 +23,11 @@ def test_run_ends_with_three_lines(tmp_path):
     assert third.endswith("python -m kintsugi explain script.py")
 
 
+def test_functions_of_the_script_are_counted_at_its_end(tmp_path):
+    text = "import torch\n\n\n@torch.compile\n@torch.no_grad()\ndef f(x):\n    return x.sin()\n\n\nfor _ in range(3):\n    f(torch.ones(3))\n"
+    assert "; 2 of 3 calls of those still alive were replayed" in _run(tmp_path, text).stderr
+
+
 def test_run_is_quiet(tmp_path):
     assert "kintsugi: " not in _run(tmp_path, programs.LAYERS, "--quiet").stderr
     assert "kintsugi: " not in _run(tmp_path, "print(1)\n").stderr

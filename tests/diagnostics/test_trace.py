@@ -44,6 +44,27 @@ def test_each_graph_has_an_id_with_its_times(tmp_path):
     _rendered(tmp_path, log, "-_0_0_1/aot_inference_graph", "Data-dependent branching")
 
 
+def test_the_code_of_each_part_is_written_once(tmp_path):
+    text = """import torch
+
+
+@torch.compile
+def f(x):
+    for k, change in enumerate((torch.tanh, torch.cos, torch.erf)):
+        x = change(x.sin() + k) * 2
+        print(len(x))
+    return x
+
+
+for _ in range(4):
+    f(torch.ones(10))
+"""
+    _, records, done = _trace(tmp_path, text)
+    assert done.returncode == 0, done.stderr
+    codes = [(line["attempt"], line["has_payload"]) for line in records if "inductor_output_code" in line and line.get("attempt")]
+    assert codes and len(codes) == len(set(codes))
+
+
 def test_a_refusal_names_its_reason_and_line(tmp_path):
     log, records, done = _trace(tmp_path, FAILING)
     assert done.returncode == 1 and "Data-dependent branching" in done.stderr

@@ -19,6 +19,7 @@ def add(commands):
 def run(options):
     from kintsugi import _logs
     from kintsugi.diagnose import observe
+    from kintsugi.diagnose.show import count
 
     seen = max((event["seq"] for event in _logs.events()), default=-1)
     try:
@@ -36,7 +37,7 @@ def run(options):
     for event in bugs:
         print(f"{event['name']}: pass {event['where']} was stopped by a verifier or failed: {event['message']}; its graph runs step by step")
     if not differences and not bugs:
-        print(f"compiled code gives what eager does: {len(functions)} functions; nothing to look for" if not options.all else "nothing differs")
+        print(f"compiled code gives what eager does: {count(len(functions), 'function')}; nothing to look for" if not options.all else "nothing differs")
     if options.json:
         with open(options.json, "w") as file:
             json.dump({"version": 1, "differences": [one.as_dict() for one in differences], "graphs": [one.as_dict() for one in found],

@@ -49,8 +49,10 @@ def run(options):
     for difference in found:
         tell(difference)
     if not found:
-        print(f"compiled code gives what eager does: {len(functions)} functions, "
-              f"{sum(one.launches for one in functions)} compiled graphs compared")
+        from kintsugi.diagnose.show import count
+
+        print(f"compiled code gives what eager does: {count(len(functions), 'function')}, "
+              f"{count(sum(one.launches for one in functions), 'compiled graph')} compared")
     return _write(options, functions, found)
 
 

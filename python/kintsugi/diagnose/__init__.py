@@ -46,6 +46,8 @@ def diagnose(observed, *, measure=True, repeat=False, progress=lambda text: None
     """The Diagnosis of a function that was observed. repeat: it is measured even if its calls have effects outside of the process; kernels: with the anatomy of
     its compiled graphs, which takes calls of its own, and half a second to find what the machine reaches."""
     engine = _api.start_engine()
+    progress(f"{observed.name}: waiting for kernels that are compiled in the background")
+    engine.wait_for_kernels()
     compiled = observed.compiled
     entries = sorted(compiled.entries(), key=lambda entry: entry.number)
     stats = compiled.stats()
@@ -62,7 +64,9 @@ def diagnose(observed, *, measure=True, repeat=False, progress=lambda text: None
     for cause in found:
         if cause.kind == "break":
             cause.patch = fixes.fit(cause)
-            cause.fix = cause.fix if cause.patch else fixes.advise(cause) or cause.fix
+            advice = "" if cause.patch else fixes.advise(cause)
+            if advice:  # what the reason says in general does not fit the code then
+                cause.fix, cause.hints = advice, []
     parts, limits = _kernels_of(observed, verdict) if kernels else ([], None)
     found.sort(key=lambda cause: (-(cause.price_us or 0.0), _ORDER.index(cause.kind), cause.line))
     filename, line = observed.place()

@@ -169,7 +169,7 @@ def of_kernels(observed, rows):
     filename, line = observed.place()
     reasons = {}
     for row in rows:
-        if not row["compiled"] and row["reason"]:
+        if not row["compiled"] and row["reason"] and row["settled"]:
             reasons.setdefault(row["reason"], []).append(row)
     for reason, found in reasons.items():
         yield Cause("steps", f"{_count(len(found), 'graph')} not compiled: {reason}", filename=filename, line=line, function=observed.name,

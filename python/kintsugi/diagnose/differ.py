@@ -107,7 +107,7 @@ class _Writer:
         if vid not in self.params:
             value = self.values.get(vid) if value is None else value
             if value is None:
-                raise programs.NoProgram("it takes a value that only the program has")
+                raise programs.NoProgram("its tensor calls take values that only the program makes, between them")
             if not isinstance(value, torch.Tensor):
                 return repr(value)
             self.params[vid] = f"a{len(self.args)}"

@@ -181,7 +181,7 @@ def _raises(test):
 def advise(cause):
     """What to do about a decision that no patch fits; "": the general advice of its row."""
     filename, line, _ = cause.user
-    tree = _parse("".join(linecache.getlines(filename))) if cause.why == "DATA_DEPENDENT_BRANCH" and (filename, line) == (cause.filename, cause.line) else None
+    tree = _parse("".join(linecache.getlines(filename))) if cause.why in ("DATA_DEPENDENT_BRANCH", "TENSOR_ITEM", "TENSOR_TO_NUMBER") and (filename, line) == (cause.filename, cause.line) else None
     if tree is None:
         return ""
     place = _Place(filename, [], tree, line, cause.columns[0])
@@ -192,7 +192,8 @@ def advise(cause):
         return "choose between tensors, not between objects: compute both and take one with `torch.where`"
     last = found.body[-1] if found is not None else None
     if isinstance(last, (ast.Break, ast.Continue)):
-        return "go on for the full number of steps and leave finished items as they are: `done = done | c; x = torch.where(done, x, step(x))`"
+        return ("compile what the loop does in one step, and leave the loop to Python; or go on for the full number of steps and leave finished items as they are: "
+                "`done = done | c; x = torch.where(done, x, step(x))`")
     return ""
 
 
@@ -231,7 +232,7 @@ def _tensor_test(test):
             self.generic_visit(node)
             if isinstance(node.func, ast.Attribute) and node.func.attr == "item" and not node.args:
                 return node.func.value
-            return node
+            return _of_math(node) or node
 
     return Items().visit(test)
 
@@ -359,13 +360,49 @@ def _equal(place):
     call = _calls(place, lambda node: _name_of(node).endswith(("torch.equal", "torch.allclose")) and len(node.args) >= 2)
     a, b = (ast.unparse(arg) for arg in call.args[:2])
     made = f"({a} == {b}).all()" if _name_of(call).endswith("equal") else f"torch.isclose({a}, {b}).all()"
+    return _in_place_of(place, call, made, "the answer is a tensor: decide on it with torch.where")
+
+
+def _in_place_of(place, call, made, caution):
+    """The tensor expression `made` in place of a call that gives Python a bool. A decision would ask a tensor for its truth, so it changes as well."""
     decision = next((node for node in place.nodes(ast.If, ast.IfExp) if any(part is call for part in ast.walk(node.test))), None)
-    if decision is not None:  # a tensor there would be asked for its truth: the decision changes with it
-        tensor = ast.parse(made, mode="eval").body
-        _replace_node(decision.test, call, tensor) if decision.test is not call else setattr(decision, "test", ast.copy_location(tensor, call))
-        ast.fix_missing_locations(decision.test)
+    if decision is None:
+        return place.replace_expression(call, made, caution)
+    tensor = ast.parse(made, mode="eval").body
+    _replace_node(decision.test, call, tensor) if decision.test is not call else setattr(decision, "test", ast.copy_location(tensor, call))
+    ast.fix_missing_locations(decision.test)
+    return _branch(place)
+
+
+def _generator(place):
+    """any(t > 1 for t in x.unbind()) is (x > 1).any(), for items that are numbers."""
+    call = _calls(place, lambda node: _name_of(node) in ("any", "all") and len(node.args) == 1 and isinstance(node.args[0], (ast.GeneratorExp, ast.ListComp)))
+    item, (loop, *more) = call.args[0].elt, call.args[0].generators
+    if more or loop.ifs or not isinstance(loop.target, ast.Name) or not isinstance(item, ast.Compare):
+        raise ValueError("more than a comparison of each item")
+    rows = loop.iter
+    if isinstance(rows, ast.Call) and isinstance(rows.func, ast.Attribute) and rows.func.attr in ("unbind", "tolist") and not rows.args:
+        rows = rows.func.value
+    made = ast.unparse(_tensor_test(_substitute(item, {loop.target.id: rows})))
+    return _in_place_of(place, call, f"({made}).{_name_of(call)}()", "for a tensor of one dimension; the answer is a tensor: decide on it with torch.where")
+
+
+def _math(place):
+    """math.isnan(t) is torch.isnan(t)."""
+    call = _calls(place, lambda node: _of_math(node) is not None)
+    if _decides(place, call):
         return _branch(place)
-    return place.replace_expression(call, made, "the answer is a tensor: decide on it with torch.where")
+    return place.replace_expression(call, ast.unparse(_of_math(call)), "the answer is a tensor: decide on it with torch.where")
+
+
+def _of_math(call):
+    """The call of torch that is the same for tensors as this one of math; None: there is none."""
+    import torch
+
+    module, _, name = _name_of(call).rpartition(".")
+    if module != "math" or len(call.args) != 1 or call.keywords or not hasattr(torch, name):
+        return None
+    return _torch_call(name, call.args[0])
 
 
 def _replace_node(tree, old, new):
@@ -421,5 +458,6 @@ def _numpy_function(place):
 _RULES = {
     "DATA_DEPENDENT_BRANCH": _branch, "DATA_DEPENDENT_BOOL_METHOD": _branch, "DATA_DEPENDENT_ASSERT": _assert, "TENSOR_ITEM": _item,
     "TENSOR_TO_NUMBER": _number, "TENSOR_TOLIST": _tolist, "DATA_DEPENDENT_OP": _equal, "TENSOR_DEEPCOPY": _deepcopy,
-    "EXPLICIT_BREAK": _remove_call, "SET_DATA": _set_data, "TENSOR_NUMPY": _numpy_function,
+    "EXPLICIT_BREAK": _remove_call, "SET_DATA": _set_data, "TENSOR_NUMPY": _numpy_function, "OPAQUE_CALL": _math,
+    "GENERATOR_ESCAPES": _generator,
 }

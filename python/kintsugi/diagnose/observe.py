@@ -77,15 +77,19 @@ class Observed:
         self.calls = []
         self.events = []
 
-    def code(self):
-        fn = self.compiled.fn
-        if not isinstance(fn, type) and not hasattr(fn, "__code__"):
-            fn = getattr(fn, "forward", None) or getattr(type(fn), "__call__", fn)
-        return getattr(fn, "__code__", None) or getattr(getattr(fn, "__func__", None), "__code__", None)
-
     def place(self):
-        code = self.code()
-        return (code.co_filename, code.co_firstlineno) if code else ("?", 0)
+        """Where the user's own function begins: inside of torch.no_grad() and other decorators."""
+        return _begin(inspect.unwrap(self.compiled.fn))
+
+    def place_in_events(self):
+        return _begin(self.compiled.fn)
+
+
+def _begin(fn):
+    if not isinstance(fn, type) and not hasattr(fn, "__code__"):
+        fn = getattr(fn, "forward", None) or getattr(type(fn), "__call__", fn)
+    code = getattr(fn, "__code__", None) or getattr(getattr(fn, "__func__", None), "__code__", None)
+    return (code.co_filename, code.co_firstlineno) if code else ("?", 0)
 
 
 class Session:
@@ -138,7 +142,7 @@ class Session:
         """Events that name the line where their function begins belong to that one, others to the functions of that name."""
         begins = event["event"] in ("record", "recompile", "limit", "fallback", "extend") and event.get("filename")
         for found in self._by_id.values():
-            if (event["filename"], event["line"]) == found.place() if begins else event.get("name") in found.names:
+            if (event["filename"], event["line"]) == found.place_in_events() if begins else event.get("name") in found.names:
                 found.events.append(event)
 
 

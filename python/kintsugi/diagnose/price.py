@@ -2,13 +2,18 @@
 
 "measured"  the tensor calls of the recording were compiled as they are and with the cause bridged, and timed in turns
 "modelled"  the boundary was measured in the same way, but what the break itself does (a call of C code, say) cannot be left out or run
-            apart: it is the part of the call that is not explained by graphs, shared among such causes by how often they come
+            apart: it is the part of the call that is not explained by graphs, shared among such causes by how often they come. Where the
+            tensor calls themselves cannot be run apart, the boundary is that of a small function on this machine (model)
 """
+
+import os
+
+import torch
 
 from .. import _api
 from .._config import config
+from . import model, timing
 from . import program as programs
-from . import timing
 from .observe import quiet
 
 MOST = 8          # causes that are priced one by one; the rest are told without a price
@@ -36,8 +41,10 @@ class Verdict:
 
 
 # Calls whose effects stay in the process, or are not seen while calls are measured (what is printed).
-_HARMLESS = ("print", "logging.", "_warnings.", "warnings.", "list.", "dict.", "set.", "collections.", "torch.", "TensorBase.", "time.", "random.",
-             "itertools.", "str.", "_json.", "json.", "re.", "math.", "object.__setattr__", "<slot wrapper '__setattr__'")
+_HARMLESS = ("print", "logging.", "_warnings.", "warnings.", "list.", "dict.", "set.", "collections.", "torch.", "TensorBase.", "DisableTorchFunctionSubclass.", "time.", "random.",
+             "itertools.", "str.", "_json.", "json.", "re.", "math.", "numpy.", "object.__setattr__", "<slot wrapper '__setattr__'")
+_OUTSIDE = ("numpy.save", "numpy.memmap", "numpy.ndarray.tofile", "torch.save")
+_OPTIMIZERS = os.path.join(os.path.dirname(torch.__file__), "optim") + os.sep  # what they call changes parameters and their own state
 
 
 def find_obstacle(dumps):
@@ -46,7 +53,8 @@ def find_obstacle(dumps):
         for entry in dump["effects"]:
             text = entry["text"].partition(" = ")[2] or entry["text"]
             name = text.partition("(")[0]
-            if entry["kind"] == "call" and (not name.startswith(_HARMLESS) or name == "print" and "'file'" in text):
+            stays = name.startswith(_HARMLESS) and not name.startswith(_OUTSIDE) and not (name == "print" and "'file'" in text)
+            if entry["kind"] == "call" and not stays and not entry["filename"].startswith(_OPTIMIZERS):
                 return f"not measured: a call has effects that may reach outside of the process ({name}, line {entry['line']}); --repeat measures all the same"
     return ""
 
@@ -57,14 +65,20 @@ def measure(observed, call, causes, verdict, progress=lambda text: None, seconds
     breaks = [cause for cause in causes if cause.kind == "break"]
     effects = [cause for cause in causes if cause.kind == "effect"]
     compiled, ways = {}, {}
-    program, known = None, []
+    program, known, dump = None, [], None
     given = call.copy()
     if breaks or effects and may_run:
         progress(f"{observed.name}: writing its tensor calls as a function")
         try:
-            program, known = _write(observed, call, breaks, may_run, given)
+            dump, values = programs.capture(observed, call, may_run, given)
+            known = _find(dump, breaks)
+            made = programs.Program(dump, values)
+            with quiet(), call.modes():
+                made.try_out()
+            program = made
         except programs.NoProgram as error:
-            verdict.note = f"breaks have no price: {error}"
+            told = f"prices of graph breaks are modelled: {error}" if known else ""
+            verdict.note = "; ".join(filter(None, (verdict.note, told)))
     with quiet(), call.modes():
         if may_run:
             ways["eager"], ways["compiled"] = _real(observed, given)
@@ -76,10 +90,9 @@ def measure(observed, call, causes, verdict, progress=lambda text: None, seconds
                 compiled[name] = engine.Compiled(fn)
                 ways[name] = _caller(compiled[name], program.args)
                 timing.warm(ways[name], (compiled[name],), most=40)
-        if not ways:
-            return
         progress(f"{observed.name}: measuring")
-        times = timing.turns(ways, seconds * len(ways))
+        with config.patch(step_aside=config.step_aside and _is_aside(observed)):  # a comparison with eager calls that has not ended is no part of a call
+            times = timing.turns(ways, seconds * len(ways)) if ways else {}
         guards = engine.time_guards(observed.compiled, given[0], kwargs=given[1]) * 1e-9 if may_run else 0.0
     verdict.disturbed = any(one.disturbed for one in times.values())
     if may_run:
@@ -87,6 +100,17 @@ def measure(observed, call, causes, verdict, progress=lambda text: None, seconds
         verdict.spread = max(times["eager"].spread, times["compiled"].spread)
     if program is not None:
         _fill_all(known, effects if may_run else (), times, verdict, guards)
+    elif known:
+        progress(f"{observed.name}: measuring what a graph break costs on this machine")
+        _fill_modelled(known, dump, verdict)
+
+
+def _fill_modelled(known, dump, verdict):
+    for cause, steps in known:
+        price = model.price(dump, steps)
+        cause.price_us, cause.how = min(price, verdict.compiled or price) * 1e6, "modelled"
+        cause.share = cause.price_us * 1e-6 / verdict.compiled if verdict.compiled else None
+        cause.notes.append("the price is uncertain: it is what such a break costs in a small function here, and what is written and read again because of it")
 
 
 def fill_eager(causes, verdict, calls):
@@ -105,23 +129,25 @@ def count_of(number):
     return {1: "1st", 2: "2nd", 3: "3rd"}.get(number, f"{number}th")
 
 
+def _is_aside(observed):
+    return any(variant["backed_off"] for variant in observed.compiled.stats()["variants"])
+
+
 def _real(observed, given):
     """All ways take the same tensors: others would be in other places of the caches."""
     (args, kwargs), compiled, fn = given, observed.compiled, observed.compiled.fn
     return lambda: fn(*args, **kwargs), lambda: compiled(*args, **kwargs)
 
 
-def _write(observed, call, breaks, may_run, given):
-    """The program, and for each break that it has the steps of the recording, the most frequent one first."""
-    dump, values = programs.capture(observed, call, may_run, given)
+def _find(dump, breaks):
+    """For each cause that the recording has its steps there, the most frequent one first."""
     by_place = {}
     for entry in dump["breaks"]:
         by_place.setdefault((entry["why"], entry["filename"], entry["line"]), []).append(entry["step"])
     known = [(cause, by_place[cause.why, cause.filename, cause.line]) for cause in breaks if (cause.why, cause.filename, cause.line) in by_place]
     for cause, steps in known:
         cause.count = len(steps)
-    known.sort(key=lambda pair: -len(pair[1]))
-    return programs.Program(dump, values), known
+    return sorted(known, key=lambda pair: -len(pair[1]))
 
 
 def _variants(program, known):

@@ -71,6 +71,13 @@ class Program:
         exec(compile(text, "<kintsugi: calls of a recording>", "exec"), names)
         return names["program"]
 
+    def try_out(self):
+        """Runs it once as it stands, for not all that a program does can be done apart from it: gradients of what other calls made, say."""
+        try:
+            self.write(())(*self.args)
+        except Exception as error:
+            raise NoProgram(f"its tensor calls cannot run apart from it ({type(error).__name__}: {str(error).splitlines()[0] if str(error) else ''})") from error
+
     def external(self, vid):
         """The parameter for a value that no call of the program makes."""
         if vid not in self.externals:
@@ -79,7 +86,7 @@ class Program:
             else:
                 value = self.values[vid]
             if value is None:
-                raise NoProgram("it takes a value that only the program has")
+                raise NoProgram("its tensor calls take values that only the program makes, between them")
             if isinstance(value, torch.Tensor):
                 self.externals[vid] = f"a{len(self.args)}"
                 self.args.append(value)

@@ -7,6 +7,7 @@ import sys
 from .. import _messages
 
 SHOWN = 5  # causes, unless all are asked for
+EFFECTS = 4  # lines with side effects
 
 
 def lines(diagnosis, everything=False):
@@ -176,6 +177,8 @@ def _fix(cause, everything):
 def _effects(diagnosis):
     if not diagnosis.effects:
         return
-    where = ", ".join(dict.fromkeys(place(*_messages.user_place(e.get("user_stack", ()), (e["filename"], e["line"], ""))[:2]) for e in diagnosis.effects))
+    lines = dict.fromkeys(_messages.user_place(e.get("user_stack", ()), (e["filename"], e["line"], ""))[:2] for e in diagnosis.effects)
+    places = [place(*line) for line in sorted(lines, key=lambda line: bool(_messages.library_of(line[0])))]
+    where = ", ".join(places[:EFFECTS]) + (f" and {count(len(places) - EFFECTS, 'other line')}" if len(places) > EFFECTS else "")
     yield "", ""
     yield f"{count(len(diagnosis.effects), 'side effect')} ({where}): replayed in order, without a graph break", "dim"

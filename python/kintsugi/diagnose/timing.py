@@ -4,6 +4,8 @@ import gc
 import statistics
 import time
 
+import torch
+
 try:
     import resource
 except ImportError:  # not on every system
@@ -44,41 +46,62 @@ def quartile(samples):
     return sorted(samples)[len(samples) // 4]
 
 
-def _interruptions():
-    """How often threads of this process lost their processor to another program so far."""
-    return resource.getrusage(resource.RUSAGE_SELF).ru_nivcsw if resource else 0
+def _switches():
+    """How often threads of this process lost their processor to another program so far, and how often they gave it up to wait for something."""
+    usage = resource.getrusage(resource.RUSAGE_SELF) if resource else None
+    return (usage.ru_nivcsw, usage.ru_nvcsw) if usage else (0, 0)
+
+
+class _Samples:
+    """Of one way: seconds per call by the clock and of the processor; how often each was interrupted."""
+
+    def __init__(self):
+        self.clock, self.processor, self.interrupted, self.waited = [], [], [], 0
+
+    def take(self, call, count):
+        lost, waited = _switches()
+        start, busy = time.perf_counter(), time.process_time()
+        for _ in range(count):
+            call()
+        self.clock.append((time.perf_counter() - start) / count)
+        self.processor.append((time.process_time() - busy) / count)
+        after = _switches()
+        self.interrupted.append(after[0] - lost)
+        self.waited += after[1] - waited
+
+    def times(self, by_processor):
+        return Times(self.processor) if by_processor else Times(self.clock, self.interrupted)
 
 
 def turns(calls, seconds, least=9):
-    """{name: Times}; each turn asks each in a row, in an order that rotates. Where other programs interrupt most samples, it goes on for longer."""
+    """{name: Times}; each turn asks each in a row, in an order that rotates. Where other programs interrupt most samples, it goes on for longer. Where that does
+    not help (calls that are longer than the time between two interruptions), the processor's time is taken for all ways, as far as it is that of the calls: one
+    thread, which waits for nothing."""
     names = list(calls)
     inner = {name: _repetitions(calls[name]) for name in names}
-    samples, interrupted = {name: [] for name in names}, {name: [] for name in names}
+    samples = {name: _Samples() for name in names}
     enabled = gc.isenabled()
     gc.collect()
     gc.disable()
     try:
         stop, turn = time.perf_counter() + seconds, 0
-        while turn < least or time.perf_counter() < stop or any(one.count(0) < SAMPLES * ENOUGH for one in interrupted.values()):
+        while turn < least or time.perf_counter() < stop or any(one.interrupted.count(0) < SAMPLES * ENOUGH for one in samples.values()):
             for i in range(len(names)):
                 name = names[(turn + i) % len(names)]
                 call, count = calls[name], inner[name]
                 for _ in range(PRIMING * count):
                     call()  # caches and freed memory are as after calls of its own kind, not of another way
                 for _ in range(SAMPLES):
-                    before = _interruptions()
-                    start = time.perf_counter()
-                    for _ in range(count):
-                        call()
-                    samples[name].append((time.perf_counter() - start) / count)
-                    interrupted[name].append(_interruptions() - before)
+                    samples[name].take(call, count)
             turn += 1
             if turn >= 3 and time.perf_counter() > stop + 4 * seconds:
                 break
     finally:
         if enabled:
             gc.enable()
-    return {name: Times(samples[name], interrupted[name]) for name in names}
+    by_processor = torch.get_num_threads() == 1 and any(one.times(False).disturbed for one in samples.values()) \
+        and not any(2 * one.waited > len(one.clock) for one in samples.values())
+    return {name: samples[name].times(by_processor) for name in names}
 
 
 def _repetitions(call):
@@ -99,9 +122,12 @@ def difference(times, a, b, parts=4):
 
 def warm(call, compiled=(), most=60):
     """Calls until nothing changes any more: recordings, kernels and their comparisons have come to an end."""
+    from .._engine import engine
+
     calm, before = 0, None
     for done in range(most):
         call()
+        engine.wait_for_kernels()
         state = [_state(one) for one in compiled]
         calm = calm + 1 if state == before and all(part[-1] == 0 for part in state) else 0
         before = state

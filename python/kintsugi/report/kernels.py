@@ -4,6 +4,17 @@ from ..diagnose import show
 from .text import esc, table
 
 
+SHOWN = 12  # rows of a table; the others are behind a line that opens
+
+
+def _first_rows(title, head, rows, noun):
+    """A table with its first rows, and one with the others."""
+    shown, rest = rows[:SHOWN], rows[SHOWN:]
+    if len(rest) < SHOWN:
+        return table(title, head, rows)
+    return table(title, head, shown) + f"<details><summary>{show.count(len(rest), f'more {noun}')}</summary>{table(f'{title}, the rest', head, rest)}</details>"
+
+
 def of_function(ident, one):
     return "\n".join(part for part in (_graphs(one), _kernels(one), _refused(one), _guards(one)) if part)
 
@@ -17,7 +28,7 @@ def _graphs(one):
         rows.append((f"{row['recording']}.{row['graph']}{part}", row["native_calls"], row["kernels"], row["library_calls"], tried, steps,
                      show.us(row["compile_ms"] * 1e3), esc(row["reason"] or "")))
     head = (("graph", 0), ("calls compiled", 1), ("kernels", 1), ("left to PyTorch", 1), ("a launch", 1), ("step by step", 1), ("compiling", 1), ("not compiled, because", 0))
-    return "<h3>Compiled graphs</h3>" + table(f"Compiled graphs of {one.name}", head, rows) if rows else ""
+    return "<h3>Compiled graphs</h3>" + _first_rows(f"Compiled graphs of {one.name}", head, rows, "graph") if rows else ""
 
 
 def _kernels(one):
@@ -33,7 +44,7 @@ def _kernels(one):
     reached = (f"Measured limits of this machine: {one.limits['gb_per_s']:.0f} GB/s for a copy of large tensors, {one.limits['gflops']:.0f} GFLOP/s for a product of matrices. "
                "More than 100% of the bandwidth: the data stays in caches." if one.limits else "")
     head = (("graph", 0), ("kernel or library call, with the sizes of what it reads and writes", 0), ("a run", 1), ("GB/s", 1), ("of the limit", 1), ("GFLOP/s", 1), ("of the limit", 1))
-    return f"<h3>Kernels</h3><p class=\"soft\">{esc(reached)}</p>" + table(f"Kernels of {one.name}", head, [row[1:] for row in rows[:100]]) + left
+    return f"<h3>Kernels</h3><p class=\"soft\">{esc(reached)}</p>" + _first_rows(f"Kernels of {one.name}", head, [row[1:] for row in rows[:100]], "kernel") + left
 
 
 def _shares(part, limits):

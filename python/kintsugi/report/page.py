@@ -1,5 +1,6 @@
 """The HTML report: one file without anything from elsewhere, for light and dark screens, keyboards and screen readers."""
 
+import collections
 import linecache
 
 from ..diagnose import show
@@ -190,15 +191,20 @@ def _sources(one):
             told = ", ".join(_price(cause)[0] or "break" for cause in here)
             code = f"{told:>9} {number:>5}  {esc(lines[number - 1].rstrip())}"
             rows.append(f"<span class=\"hit\">{code}</span>" if here else code)
-        parts.append(f"<details><summary>{esc(show.place(filename, first))} with prices</summary><pre tabindex=\"0\">{chr(10).join(rows)}</pre></details>")
+        parts.append(f"<details><summary>{esc(show.place(filename, first).rpartition(':')[0])}, lines {first} to {last}, with prices</summary><pre tabindex=\"0\">{chr(10).join(rows)}</pre></details>")
     return "<h3>Source</h3>" + "".join(parts) if parts else ""
 
 
 def _effects(one):
     if not one.effects:
         return ""
-    items = "".join(f"<li><code>{esc(effect['text'])}</code> <span class=\"soft\">{esc(show.place(effect['filename'], effect['line']))}</span></li>" for effect in one.effects[:100])
-    return f"<h3>Side effects, replayed in order without a graph break</h3><ul>{items}</ul>"
+    counts = collections.Counter((effect["text"], show.place(effect["filename"], effect["line"])) for effect in one.effects)
+    items = "".join(f"<li><code>{esc(text)}</code> <span class=\"soft\">{esc(where)}{f', {times} times' if times > 1 else ''}</span></li>"
+                    for (text, where), times in counts.most_common(100))
+    more = f"<p class=\"soft\">and {len(counts) - 100} more</p>" if len(counts) > 100 else ""
+    shown = "" if len(counts) > 8 else " open"
+    return (f"<h3>Side effects, replayed in order without a graph break</h3><details{shown}><summary>{show.count(len(one.effects), 'side effect')} in a call</summary>"
+            f"<ul>{items}</ul>{more}</details>")
 
 
 # ---- logs and traces ----
