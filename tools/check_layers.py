@@ -1,8 +1,8 @@
 """Checks which folder includes which: the table below is the architecture of src/.
 
 A folder may include itself, core/base, core/diag, and what its row names: a folder ("core" = everything under core) or a
-single header. Also: folders stay small enough to be looked through and do not include each other in circles, no Python.h
-under src/core, PY_VERSION_HEX and names of opcodes only where versions are told apart.
+single header. Also: folders stay small enough to be looked through and do not include each other in circles, what a header declares is
+defined in its folder, no Python.h under src/core, PY_VERSION_HEX and names of opcodes only where versions are told apart.
 """
 
 import os
@@ -73,6 +73,8 @@ CIRCLES = ()
 VERSION_FOLDERS = ("py/compat", "py/watch")
 OPCODE_FOLDERS = ("core/bytecode", *VERSION_FOLDERS)
 INCLUDE = re.compile(r'^\s*#\s*include\s*"([^"]+)"', re.M)
+DECLARED = re.compile(r"^(?!static|typedef|return|#)[a-z][\w ]*[ *](\w+)\([^;{]*;", re.M)
+DEFINED = re.compile(r"^(\w+)\(", re.M)
 
 
 def folder_of(path):
@@ -119,8 +121,23 @@ def circles(arrows):
     return sorted(sorted(group) for group in groups)
 
 
+def strangers(files):
+    """Functions that one folder declares and another one defines: calls that no include shows."""
+    defined = {}
+    for path, text in files.items():
+        if path.endswith(".c"):
+            for name in DEFINED.findall(text):
+                defined.setdefault(name, set()).add(folder_of(path))
+    for path, text in sorted(files.items()):
+        if path.endswith(".h"):
+            for name in DECLARED.findall(text):
+                if name in defined and folder_of(path) not in defined[name]:
+                    yield f"src/{path}: declares {name}, which {', '.join(sorted(defined[name]))} defines"
+
+
 def problems_between(files):
     """`files` maps the path of each source file to its text."""
+    yield from strangers(files)
     number, arrows = {}, {}
     for path, text in files.items():
         folder = folder_of(path)

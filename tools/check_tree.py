@@ -1,4 +1,4 @@
-"""Checks what every tracked file has to keep to: a length that can be read, no path of somebody's machine, and in the pages about the
+"""Checks what every tracked file has to keep to: a length that can be read (functions of src/ too), no path of somebody's machine, and in the pages about the
 code no source file that does not exist.
 """
 
@@ -9,6 +9,9 @@ import sys
 
 ROOT = pathlib.Path(__file__).resolve().parent.parent
 MOST_LINES = 1200
+MOST_LINES_OF_SOURCE = 800  # below src/
+MOST_LINES_OF_FUNCTION = 60
+FUNCTION = re.compile(r"^(\w+)\([^;]*?^\{\n(.*?)^\}", re.M | re.S)
 GENERATED = "/gen/"
 PAGES = ("ARCHITECTURE.md", "CONTRIBUTING.md", "docs/design/")
 SOURCE_FILE = re.compile(r"`([a-z0-9_/]+\.(?:c|h|def|inc))`")
@@ -23,8 +26,12 @@ def tracked():
 
 def problems_in(name, text):
     lines = text.splitlines()
-    if len(lines) > MOST_LINES and GENERATED not in name and name.startswith(("src/", "tests/", "python/", "tools/", "bench/")):
-        yield f"{name}: {len(lines)} lines, more than {MOST_LINES}: split it"
+    most = MOST_LINES_OF_SOURCE if name.startswith("src/") else MOST_LINES
+    if len(lines) > most and GENERATED not in name and name.startswith(("src/", "tests/", "python/", "tools/", "bench/")):
+        yield f"{name}: {len(lines)} lines, more than {most}: split it"
+    for function, body in FUNCTION.findall(text) if name.startswith("src/") and name.endswith(".c") else ():
+        if body.count("\n") > MOST_LINES_OF_FUNCTION:
+            yield f"{name}: {function} has {body.count(chr(10))} lines, more than {MOST_LINES_OF_FUNCTION}: split it"
     for number, line in enumerate(lines, 1):
         if MACHINE_PATH.search(line):
             yield f"{name}:{number}: a path of some machine"

@@ -4,6 +4,7 @@
     test_matrix.py --python A/bin/python --python ...    these, each with the torch that it has
     test_matrix.py --venv 3.12=2.13.0                    made on request in FOLDER: pythonX.Y of the PATH or of pyenv, torch from PyPI
     test_matrix.py --root trixie                         Debian's own pair, a root made by debootstrap in FOLDER (as root)
+    test_matrix.py --root forky=2.15.0                   Debian's CPython with a torch from PyPI, without CUDA's libraries (tools/stand_ins.py)
     test_matrix.py --report                              runs nothing, writes the page again
 
 A pair has a build of its own (--no-build: what is there). The rows of a pair are replaced by what was run now; those of other pairs stay.
@@ -35,8 +36,8 @@ ASK = ("import json, platform, sys, torch; print('\\n' + json.dumps({'python': p
 class Pair:
     """An interpreter that has torch, and how it is run."""
 
-    def __init__(self, python, root=None):
-        self.python, self.root = python, root
+    def __init__(self, python, root=None, torch=None):
+        self.python, self.root, self.torch = python, root, torch  # torch: a folder that is looked into first
         facts = self.run([*self.interpreter(), "-c", ASK], timeout=300)
         if facts is None or facts.returncode != 0:
             sys.exit(f"{python}: no interpreter with torch: {facts and facts.stderr[-300:]}")
@@ -52,7 +53,7 @@ class Pair:
         return "build-matrix/" + self.facts["tag"] + (f"-{self.root.name}" if self.root else "")
 
     def run(self, command, timeout, **environ):
-        env = {**os.environ, "PYTHONPATH": f"{ROOT}/python", "KINTSUGI_KERNELS": "0", "KINTSUGI_VERIFY": "1", "KINTSUGI_STEP_ASIDE": "0",
+        env = {**os.environ, "PYTHONPATH": f"{ROOT}/python" + (f":{self.torch}" if self.torch else ""), "KINTSUGI_KERNELS": "0", "KINTSUGI_VERIFY": "1", "KINTSUGI_STEP_ASIDE": "0",
                "OMP_NUM_THREADS": "1", "PYTHONDONTWRITEBYTECODE": "1", **environ}
         env.pop("KINTSUGI_CACHE_DIR", None)
         if self.root:
@@ -87,18 +88,31 @@ def make_venv(folder, request):
     return Pair(str(place / "bin/python"))
 
 
-def make_root(folder, suite):
+def fetch_torch(place, version, root):
+    """A torch from PyPI for a root's interpreter; its pure dependencies are those of Debian's torch."""
+    if not (place / "ready").exists():
+        (python,) = (root / "usr/bin").glob("python3.[0-9][0-9]")
+        subprocess.run([sys.executable, "-m", "pip", "install", "-q", "--no-deps", "--target", place, "--only-binary=:all:", "--platform=manylinux_2_28_x86_64",
+                        f"--python-version={python.name.removeprefix('python')}", f"torch=={version}"], check=True)
+        subprocess.run([sys.executable, ROOT / "tools/stand_ins.py", place / "torch", root], check=True)
+        (place / "ready").touch()
+    return place
+
+
+def make_root(folder, request):
+    suite, _, torch = request.partition("=")
     place = folder / suite
     if not (place / "ready").exists():
         script = [] if os.path.exists(f"/usr/share/debootstrap/scripts/{suite}") else ["/usr/share/debootstrap/scripts/sid"]
         subprocess.run(["debootstrap", "--variant=minbase", f"--include={DEBIAN}", suite, str(place), "https://deb.debian.org/debian", *script],
                        check=True)
         (place / "ready").touch()
+    other = fetch_torch(folder / f"{suite}-{torch}", torch, place) if torch else None
     for source, at in ((ROOT, place / str(ROOT)[1:]), ("/proc", place / "proc"), ("/dev", place / "dev")):
         at.mkdir(parents=True, exist_ok=True)
         if not os.path.ismount(at):
             subprocess.run(["mount", "--bind", str(source), str(at)], check=True)
-    return Pair("python3", place)
+    return Pair("python3", place, other)
 
 
 # ---- parts -----------------------------------------------------------------------------------------------------------
@@ -181,7 +195,7 @@ def run_pair(pair, args):
         if built is None or built.returncode != 0:
             sys.exit(f"the build failed:\n{built and built.stdout[-2000:]}{built and built.stderr[-2000:]}")
     row = load().get(pair.name(), {**pair.facts, "parts": {}})
-    row["debian"] = pair.root is not None
+    row["debian"] = pair.root is not None and pair.torch is None
     for name, run in parts(args.share):
         if args.only and not any(word in name for word in args.only):
             continue
@@ -264,7 +278,7 @@ def main():
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--python", action="append", default=[])
     parser.add_argument("--venv", action="append", default=[], metavar="3.12=2.13.0")
-    parser.add_argument("--root", action="append", default=[], metavar="SUITE")
+    parser.add_argument("--root", action="append", default=[], metavar="SUITE[=TORCH]")
     parser.add_argument("--folder", type=pathlib.Path, default=ROOT / "build-matrix", help="where venvs and roots are made")
     parser.add_argument("--share", type=int, default=16, help="one of so many cases is run (1: all)")
     parser.add_argument("--only", action="append", help="parts whose names have this word")

@@ -1,5 +1,6 @@
 import functools
 import importlib
+import inspect
 
 import pytest
 
@@ -16,8 +17,11 @@ def runner():
 
 
 def is_there(path):
-    """Has this PyTorch the name, `torch._dynamo.graph_break_hints` for example?"""
+    """Has this PyTorch the name, `torch._dynamo.graph_break_hints` for example, or the parameter, `torch.compile(mode)`?"""
+    path, _, parameter = path.rstrip(")").partition("(")
     module, _, name = path.rpartition(".")
+    if parameter:
+        return is_there(path) and parameter in inspect.signature(getattr(importlib.import_module(module), name)).parameters
     try:
         importlib.import_module(path)
     except ImportError:

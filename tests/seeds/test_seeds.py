@@ -254,7 +254,7 @@ def test_d10_cond(program):
             assert torch.equal(bar_fixed(up, up), up) and torch.equal(bar_fixed(up, down), down)
         assert kintsugi.stats(bar_fixed)["replays"] == 3
     """)
-    assert err.count("TRACED GRAPH") == 1 and "_cond(lt, " in err
+    assert err.count("TRACED GRAPH") == 1 and "cond(lt, " in err
 
 
 def test_d10_cond_gradients_methods_and_errors(program):
@@ -283,14 +283,14 @@ def test_d10_cond_gradients_methods_and_errors(program):
             return torch.cond(x.sum() > 0, lambda x: x, lambda x: x - 1, (x,))
         def shapes(x):
             return torch.cond(x.sum() > 0, lambda x: x[:1], lambda x: x - 1, (x,))
-        for f in (alias, shapes):
-            for run in (f, torch.compile(f), torch.compile(f, fullgraph=True)):
-                try:
-                    run(torch.ones(2))
-                except torch._dynamo.exc.UncapturedHigherOrderOpError as error:
-                    assert "Higher Order Operator: torch.cond" in str(error)
-                else:
-                    raise AssertionError("no error")
+        def outcome(run):
+            try:
+                return run(torch.ones(2)).tolist()
+            except torch._dynamo.exc.UncapturedHigherOrderOpError as error:
+                return str(error).splitlines()[0]
+        for f in (alias, shapes):  # torch 2.6 lets alias pass
+            assert all(outcome(run) == outcome(f) for run in (torch.compile(f), torch.compile(f, fullgraph=True)))
+        assert isinstance(outcome(shapes), str)
         # A predicate that Python knows chooses at once.
         def known(x):
             return torch.cond(x.shape[0] > 2, lambda x: x + 1, lambda x: x - 1, (x,))
@@ -329,7 +329,7 @@ def test_c4_print_operator(program):
     assert out == "shape (2,)\nvalue tensor([1., 1.])\n" * 4
 
 
-@pytest.mark.names("torch._dynamo.decorators.leaf_function")
+@pytest.mark.names("torch._dynamo.decorators.leaf_function(mutates_args)")
 def test_c7_c8_leaf_function(program):
     program("""
         seen = []
@@ -591,7 +591,7 @@ def test_a16_export_is_left_alone(program):
             try:
                 export(Branch(), (x,), strict=strict)
             except Exception as error:
-                assert type(error).__name__ == ("Unsupported" if strict else "GuardOnDataDependentSymNode")
+                assert type(error).__name__ in (("Unsupported", "UserError") if strict else ("GuardOnDataDependentSymNode",))
             else:
                 raise AssertionError("no error")
             assert torch.equal(torch.compile(Branch())(x), x + 1)
@@ -651,14 +651,15 @@ def test_c11_custom_op_that_returns_no_tensor(program):
             return torch.empty_like(x)
         def f(x):
             return my_op(x + 1) + 1
-        c = torch.compile(f)
-        for run in (f, c, c, c):
+        def outcome(run):  # torch 2.14 on takes the array for a tensor
             try:
-                run(torch.ones(2))
+                result = run(torch.ones(2))
             except RuntimeError as error:
                 assert "Unable to cast" in str(error)
-            else:
-                raise AssertionError("no error")
+                return None
+            return type(result), result.tolist()
+        c = torch.compile(f)
+        assert all(outcome(c) == outcome(f) for _ in range(3))
     """)
 
 
