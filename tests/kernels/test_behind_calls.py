@@ -9,7 +9,7 @@ from launches import engine, kintsugi, runs, versions
 
 pytestmark = pytest.mark.usefixtures("kernels")
 
-BEHIND = "its kernels are still being compiled in the background"
+BEHIND = "kernels are still being compiled in the background"
 
 
 @pytest.fixture(autouse=True)

@@ -224,7 +224,7 @@ def test_compilation_in_the_background():
         if (True, "") in seen:
             break
         time.sleep(0.01)
-    assert seen == {(False, "its kernels are still being compiled in the background"), (True, "")}
+    assert seen == {(False, "kernels are still being compiled in the background"), (True, "")}
     assert change(before, "compiled")[0] >= 1
     torch.testing.assert_close(compiled(x - 1), program(x - 1))
 

@@ -1,5 +1,6 @@
 """Which call ran compiled code, `options={"warm": True}`, and reports that name what the user wrote."""
 
+import re
 import subprocess
 import sys
 import textwrap
@@ -215,18 +216,27 @@ def profiled(work):
     return {event.key: event.count for event in prof.key_averages()}
 
 
-def test_the_profiler_names_graphs_and_their_kernels():
-    kintsugi._kintsugi.set_option("trials", 0)
+@pytest.mark.parametrize("trials", [0, 3])
+def test_the_profiler_shows_graphs_breaks_and_kernels_with_their_sizes(trials):
+    """The same regions in each call, also while compiled code and steps take turns; kernels are among operators, with sizes."""
+    kintsugi._kintsugi.set_option("trials", trials)
     try:
-        x, compiled = torch.randn(1000), kintsugi.compile(break_twice)
+        x, compiled = torch.randn(10, 100), kintsugi.compile(break_twice)
         for _ in range(3):
             compiled(x)
-        rows = profiled(lambda: compiled(x))
+        with torch.profiler.profile(activities=[torch.profiler.ProfilerActivity.CPU], record_shapes=True) as prof:
+            for _ in range(6):
+                compiled(x)
     finally:
         kintsugi._kintsugi.set_option("trials", 7)
-    for graph in (1, 2, 3):
-        found = [key for key in rows if key.startswith(f"Compiled graph {graph} of break_twice: ")]
-        assert len(found) == 1 and "fused_" in found[0] and rows[found[0]] == 1
+    rows = sorted(prof.events(), key=lambda e: (e.time_range.start, -e.time_range.end))
+    regions = [re.sub(r"\d+/(\d+)", r"N/\1", e.name) for e in rows if e.name.startswith(("Torch-Compiled", "Graph"))]
+    line = break_twice.__code__.co_firstlineno
+    breaks = [f"Graph break: Call to `torch._dynamo.graph_break()` (test_call_reports.py:{line + k})" for k in (2, 4)]
+    graphs = [f"Graph {k} of break_twice [N/0]" for k in (1, 2, 3)]
+    assert regions == ["Torch-Compiled Region: N/0", graphs[0], breaks[0], graphs[1], breaks[1], graphs[2]] * 6
+    kernels = [e for e in rows if e.name.startswith("fused_")]
+    assert len(kernels) >= (18 if trials == 0 else 3) and all([10, 100] in e.input_shapes for e in kernels)
 
 
 def test_the_profiler_has_a_row_for_calls_that_are_recorded_or_eager():
@@ -238,7 +248,7 @@ def test_the_profiler_has_a_row_for_calls_that_are_recorded_or_eager():
         rows = profiled(lambda: compiled(x))
     finally:
         kintsugi.config.disable = False
-    assert sum(count for key, count in rows.items() if key.startswith("Torch-Compiled Region: ") and key.endswith(" (eager)")) == 1
+    assert sum(count for key, count in rows.items() if key.startswith("Torch-Compiled Region: ") and key.endswith(" (eager: compilation is disabled)")) == 1
 
 
 TRACED = """

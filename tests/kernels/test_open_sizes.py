@@ -7,6 +7,7 @@ import pytest
 import torch
 from launches import engine, kintsugi, runs, versions
 
+MOST_VERSIONS = 520  # LIVE_PLANS, and a few that were made ahead
 pytestmark = pytest.mark.usefixtures("kernels")
 
 
@@ -114,6 +115,36 @@ def test_thousands_of_sizes():
         x = torch.rand(size, 4)
         torch.testing.assert_close(compiled(x, None), softmax(x, None), rtol=1e-5, atol=1e-5)
     assert max(compilations("thousands").values()) <= 8
+    assert len(versions(compiled)) <= MOST_VERSIONS
+
+
+def scaled(x, by):
+    return torch.nn.functional.gelu(x * by).softmax(-1) + (x + by).mean(0)
+
+
+def numbered(x, n):
+    return x * n + 1
+
+
+@pytest.mark.parametrize("step", [1, 1e-3], ids=["int", "float"])
+def test_a_number_that_changes_in_each_call(step):
+    """What was made for a number that never comes again was of little use: for a small function less and less is made."""
+    engine.set_option("trials", 7)
+    compiled = kintsugi.compile(numbered)
+    x = torch.rand(8, 64)
+    for n in range(2, 6002):
+        result = compiled(x, n * step)
+    torch.testing.assert_close(result, numbered(x, 6001 * step), rtol=1e-5, atol=1e-5)
+    assert len(versions(compiled)) <= 250
+
+
+def test_there_is_an_end_to_versions():
+    compiled = kintsugi.compile(scaled)
+    x = torch.rand(8, 96)
+    for n in range(700):
+        result = compiled(x, 0.3 + n * 1e-3)
+    torch.testing.assert_close(result, scaled(x, 0.3 + 699e-3), rtol=1e-5, atol=1e-5)
+    assert len(versions(compiled)) <= MOST_VERSIONS
 
 
 def test_weights_are_packed_once_for_all_sizes():
@@ -289,6 +320,28 @@ def test_a_thousand_sizes_keep_no_more_than_two_kinds():
     assert kinds > 300
     assert more <= code, f"{more} bytes of code for further sizes, {code} for the first ten"
     assert growth < 32 << 20, f"{growth / 2**20:.1f} MB more than at the tenth size; weights of two kinds are 32 MB"
+
+
+def test_training_where_no_batch_comes_twice():
+    """The first sizes are only met; all calls stay in one subgraph, which gives gradients for any of them, the smaller batch at an epoch's end included."""
+    torch.manual_seed(0)
+    model = torch.nn.Sequential(torch.nn.Linear(16, 64), torch.nn.GELU(), torch.nn.LayerNorm(64), torch.nn.Linear(64, 4))
+
+    def loss(x, y):
+        return torch.nn.functional.cross_entropy(model(x), y)
+
+    def step(fn, x, y):
+        model.zero_grad()
+        value = fn(x, y)
+        value.backward()
+        return [value.detach()] + [p.grad.clone() for p in model.parameters()]
+
+    compiled = kintsugi.compile(loss)
+    for batch in [64, 61, 67, 40, 3, 90, 33, 1, 2]:
+        x, y = torch.randn(batch, 16), torch.randint(0, 4, (batch,))
+        for a, b in zip(step(compiled, x, y), step(loss, x, y), strict=True):
+            torch.testing.assert_close(a, b, rtol=1e-4, atol=1e-5)
+    assert max(v["native"] + v["extern"] for v in versions(compiled)) > 20
 
 
 def padded(x):

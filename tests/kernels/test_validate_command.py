@@ -52,7 +52,7 @@ def validate(tmp_path, monkeypatch, capfd, kernels):
 
 def test_a_program_that_is_right(validate):
     status, out = validate(9, None)
-    assert status == 0 and out.out == "compiled code gives what eager does: 1 functions, 1 compiled graphs compared\n"
+    assert status == 0 and out.out == "compiled code gives what eager does: 1 function, 1 compiled graph compared\n"
 
 
 @pytest.mark.parametrize("name", PASSES)
@@ -157,7 +157,7 @@ for _ in range(3):
 
 def test_random_numbers_and_state_are_compared(validate):
     status, out = validate(23, None, text=RANDOM)
-    assert status == 0 and "compiled code gives what eager does: 1 functions" in out.out
+    assert status == 0 and "compiled code gives what eager does: 1 function" in out.out
 
 
 @pytest.mark.parametrize("what, told", [("norm.running_mean", "norm.running_mean of the module differs"), ("draw", "the random number generator in another state"),

@@ -28,7 +28,7 @@ class Counting(Block):
 
 @pytest.fixture(autouse=True)
 def forget():
-    _checkpoint._regions.clear()
+    _checkpoint.forget()
 
 
 def saved_by_nodes(loss):
@@ -180,3 +180,40 @@ def test_who_looks_at_what_is_saved_sees_torchs_checkpoint():
             f(torch.randn(4, 8, requires_grad=True)).backward()
         counts.append(sizes)
     assert counts[0] == counts[1]
+
+
+class Noting(Block):
+    def __init__(self):
+        super().__init__()
+        self.notes = None
+
+    def forward(self, x):
+        if self.notes is not None:
+            self.notes.append(len(x))
+        return super().forward(x)
+
+
+def test_what_a_region_does_for_the_first_time_is_done_again_on_the_way_back():
+    seen = []
+    for compiled in (False, True):
+        torch.manual_seed(0)
+        block = Noting()
+        seen.append([])
+
+        def fn(x, b=block):
+            return checkpoint(b, x, use_reentrant=False).sum()
+        fn = kintsugi.compile(fn) if compiled else fn
+        for i in range(14):
+            block.notes = [] if i in (9, 12) else None
+            fn(torch.randn(4, 8, requires_grad=True)).backward()
+            seen[-1].append(block.notes)
+    assert seen[1] == seen[0] and seen[0][9] == [4, 4]
+
+
+def test_reset_forgets_regions():
+    fn = kintsugi.compile(lambda x, b=Block(): checkpoint(b, x, use_reentrant=False).sum())
+    for _ in range(2):
+        fn(torch.randn(4, 8, requires_grad=True)).backward()
+    assert _checkpoint._regions
+    kintsugi.reset()
+    assert not _checkpoint._regions

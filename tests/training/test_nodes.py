@@ -424,3 +424,52 @@ def test_a_value_that_keeps_its_gradient():
         assert mine.retains_grad
         close(mine.grad, other.grad)
     assert runs(compiled) > 0
+
+
+@pytest.mark.parametrize("back", [0, 1, 2])
+def test_hooks_of_results_that_nothing_comes_back_to_are_not_called(back):
+    linear = nn.Linear(4, 4)
+
+    def fn(x):
+        return linear(x).relu(), x.sin().sum(1), x.exp() * 2
+
+    compiled, seen = kintsugi.compile(fn), []
+    for f in (fn, compiled, compiled, compiled, compiled):
+        torch.manual_seed(2)
+        x, called = torch.randn(3, 4, requires_grad=True), []
+        results = f(x)
+        for i, result in enumerate(results):
+            result.register_hook(lambda g, i=i: called.append((i, g.sum().item())))
+            result.retain_grad()
+        results[back].square().sum().backward()
+        seen.append((called, x.grad, [r.grad for r in results], [r._is_view() for r in results]))
+    assert results[0].grad_fn.name() == "CompiledFunctionBackward"
+    for other in seen[1:]:
+        torch.testing.assert_close(other, seen[0])
+
+
+def test_writes_to_one_of_several_results_change_no_gradient():
+    linear, weight = nn.Linear(5, 5), torch.randn(5, 5)
+
+    def fn(x):
+        y = linear(x)
+        return y, y.softmax(-1).mm(linear.weight)
+
+    def gradient(f, x, change):
+        linear.zero_grad()
+        y, z = f(x)
+        if change:
+            with torch.no_grad():
+                y.mul_(2)
+            assert y._version == 1
+        try:
+            (z * weight[:3]).sum().backward()
+        except RuntimeError:
+            assert change  # what is saved was written to
+            return right
+        return linear.weight.grad.clone()
+
+    x = torch.randn(3, 5)
+    compiled, right = compiled_pair(fn, x), gradient(fn, x, False)
+    for change in (False, True, True):
+        close(gradient(compiled, x, change), right)
