@@ -92,6 +92,22 @@ def test_what_stays_pytorchs():
     check(lambda z: torch.view_as_real(z * z) + 1, torch.randn((), dtype=torch.complex64))
 
 
+@pytest.mark.parametrize("center", [True, False])
+def test_spectrogram(center):
+    """torch.stft turns a transform's complex result in place: that ends a part of the graph, and the rest is compiled."""
+    window = torch.hann_window(64)
+
+    def body(x):
+        spectrum = torch.stft(x, 64, 16, window=window, center=center, return_complex=True)
+        level = spectrum.abs().clamp(min=1e-5).log()
+        return (level - level.mean(-1, keepdim=True)) / (level.std(-1, keepdim=True) + 1e-5)
+
+    before = [event["seq"] for event in kintsugi.events() if event["event"] == "bug"]
+    compiled = check(body, torch.randn(2, 800))
+    assert versions(compiled)
+    assert [event["seq"] for event in kintsugi.events() if event["event"] == "bug"] == before
+
+
 def test_written_inputs():
     def body(x, w):
         z = torch.view_as_complex(x)

@@ -135,6 +135,15 @@ is_layout_only(const kin_aten_call *call)
     return kin_aten_op_is(kin_aten_op_of(call), KIN_ATEN_LAYOUT_ONLY);
 }
 
+/* Complex numbers outside have no places in the program: another layout of them is a call of its own. */
+static kin_status
+refuse_reinterpreted(low *l, uint32_t number)
+{
+    kin_text_addf(l->why, "%s reinterprets complex numbers", kin_aten_text(l->g, l->g->calls.at[number].op));
+    l->stuck = number;
+    return KIN_BREAK;
+}
+
 static kin_status
 lower_write(low *l, uint32_t number, const kin_aten_arg *written)
 {
@@ -143,6 +152,8 @@ lower_write(low *l, uint32_t number, const kin_aten_arg *written)
     low_call c = {.l = l, .ir = l->ir, .call = call, .results = l->results};
     bool of_input = l->storages[kin_aten_at(l->g, written->value)->storage].of_input;
     if (is_layout_only(call) && call->nresults == 1 && !of_input) {
+        if (is_complex(l, call->results) && !low_same_layout(l->g, call->results, written->value))
+            return refuse_reinterpreted(l, number);
         l->out->nnative++;
         return low_place(l, call->results, 0, written->value);
     }
@@ -185,7 +196,6 @@ static kin_status
 lower_call(low *l, uint32_t number)
 {
     const kin_aten_call *call = &l->g->calls.at[number];
-    const char *name = kin_aten_text(l->g, call->op);
     const kin_aten_arg *written = kin_aten_written(l->g, call);
     if (low_is_inside(l, call))
         return lower_inside(l, number);
@@ -205,11 +215,8 @@ lower_call(low *l, uint32_t number)
         if (is_new && !l->values[v].used && covered && c.results[k] == 0)
             continue;
         kin_aten_val parent = parent_of(l, call, v);
-        if (parent != 0 && is_complex(l, v) && !low_same_layout(l->g, v, parent)) {
-            kin_text_addf(l->why, "%s reinterprets complex numbers", name);
-            l->stuck = number;
-            return KIN_BREAK;
-        }
+        if (parent != 0 && is_complex(l, v) && !low_same_layout(l->g, v, parent))
+            return refuse_reinterpreted(l, number);
         KIN_TRY(low_place(l, v, covered ? c.results[k] : 0, parent));
         if (is_new)
             wish_strides(l, v, l->values[v].node, first);
