@@ -210,13 +210,40 @@ row_with_tensors(PyObject *obj)
     return ((PyCodeObject *)((PyFunctionObject *)obj)->func_code)->co_flags & CO_GENERATOR ? KIN_ROW_GENERATOR : KIN_ROW_OPAQUE_PYTHON;
 }
 
-/* list.extend(list): moves references, whatever they refer to. */
+static bool
+is_plain_container(PyObject *obj)
+{
+    return obj != NULL && (PyList_CheckExact(obj) || PyTuple_CheckExact(obj) || PyDict_CheckExact(obj));
+}
+
+/* Does the class, one of the program's, make its instances as list or dict does it, in C alone? Such a call moves references. */
+static bool
+only_fills(rec *r, PyTypeObject *tp, const kin_vid *args, uint32_t n)
+{
+    bool dict = tp->tp_new == PyDict_Type.tp_new && tp->tp_init == PyDict_Type.tp_init;
+    bool list = tp->tp_new == PyList_Type.tp_new && tp->tp_init == PyList_Type.tp_init;
+    if (!(tp->tp_flags & Py_TPFLAGS_HEAPTYPE) || (!dict && !list))
+        return false;
+    for (uint32_t i = 0; list && i < n; i++)
+        if (args[i] == 0 || !is_plain_container(O(r, args[i])))
+            return false; /* list(tensor) takes the tensor apart */
+    return true;
+}
+
+/* list.extend(list), list.append(tensor): moves references, whatever they refer to. So does a class that is filled like a list or dict. */
 static bool
 only_moves(rec *r, PyObject *obj, const char *name, const kin_vid *args, uint32_t n)
 {
+    static const char *const of_one[] = {"append", "insert", NULL}, *const of_many[] = {"extend", "__init__", NULL};
+    static const char *const of_dict[] = {"__init__", "__setitem__", "setdefault", "update", NULL};
     PyObject *from = n == 2 && args[1] ? O(r, args[1]) : NULL;
-    return Py_TYPE(obj) == &PyMethodDescr_Type && PyDescr_TYPE(obj) == &PyList_Type && strcmp(name, "extend") == 0 && from != NULL &&
-           (PyList_CheckExact(from) || PyTuple_CheckExact(from));
+    if (PyType_Check(obj))
+        return only_fills(r, (PyTypeObject *)obj, args, n);
+    if (!is_c_method(obj) || (PyDescr_TYPE(obj) != &PyList_Type && PyDescr_TYPE(obj) != &PyDict_Type))
+        return false;
+    if (PyDescr_TYPE(obj) == &PyDict_Type)
+        return rec_in_list(name, of_dict);
+    return rec_in_list(name, of_one) || (rec_in_list(name, of_many) && from != NULL && (PyList_CheckExact(from) || PyTuple_CheckExact(from)));
 }
 
 /* A context manager made of a generator is entered or left: as with others that are not known, its frames are in place. */

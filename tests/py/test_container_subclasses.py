@@ -1,0 +1,82 @@
+"""Classes derived from list and dict that the program makes and fills with tensors end no graph: what only moves references is no break."""
+import typing
+
+import pytest
+import torch
+
+kintsugi = pytest.importorskip("kintsugi", reason="the extension is not built", exc_type=ImportError)
+
+
+class Layers(list):
+    pass
+
+
+class Tagged(list):
+    def __init__(self, *items):
+        super().__init__(items)
+        self.tag = len(items)
+
+
+class Table(dict):
+    def both(self):
+        return self["a"] + self["b"]
+
+
+class Named(typing.TypedDict):
+    a: torch.Tensor
+    n: int
+
+
+def list_made(x):
+    made = Layers([x])
+    made.append(x + 1)
+    made.extend([x * 2])
+    made.insert(0, x - 1)
+    return made
+
+
+def list_with_init(x):
+    made = Tagged(x, x + 1)
+    return made[0] + made.tag, made
+
+
+def dict_made(x):
+    made = Table(a=x)
+    made["b"] = x + 1
+    made.update(c=x * 2)
+    return made.both(), made
+
+
+def typed_dict(x):
+    made = Named(a=x, n=2)
+    made["n"] += 1
+    return made["a"] * made["n"], made
+
+
+def flat(value):
+    if isinstance(value, dict):
+        return [type(value)] + [part for pair in value.items() for item in pair for part in flat(item)]
+    if isinstance(value, (list, tuple)):
+        return [type(value)] + [part for item in value for part in flat(item)]
+    return [value.tolist() if isinstance(value, torch.Tensor) else value]
+
+
+@pytest.mark.parametrize("fn", [list_made, list_with_init, dict_made, typed_dict])
+def test_made_inside(fn):
+    kintsugi.reset()
+    compiled = kintsugi.compile(fn, backend=lambda gm, inputs: gm, fullgraph=True)
+    for i in range(4):
+        x = torch.arange(3.0) + i
+        assert flat(compiled(x)) == flat(fn(x))
+    assert kintsugi.explain(fn)(torch.ones(3)).graph_break_count == 0
+
+
+def test_taking_a_tensor_apart_ends_the_graph():
+    """list(tensor) asks the tensor for its items: no mere move."""
+    def fn(x):
+        return Layers(x * 2)
+    compiled = kintsugi.compile(fn, backend=lambda gm, inputs: gm)
+    for i in range(4):
+        x = torch.arange(3.0) + i
+        assert flat(compiled(x)) == flat(fn(x))
+    assert kintsugi.explain(fn)(torch.ones(3)).graph_break_count == 1
