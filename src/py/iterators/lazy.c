@@ -165,21 +165,47 @@ rec_make_lazy(rec *r, const rec_args *a)
     return true;
 }
 
+/* The function and the start that accumulate() is called with; 0: none is given, or None, which says the same. */
+static bool
+accumulate_operands(rec *r, const rec_args *a, kin_vid *func, kin_vid *start)
+{
+    *func = a->npos == 2 ? a->args[1] : 0;
+    *start = 0;
+    for (uint32_t i = 0; i < a->nkw; i++) {
+        PyObject *name = PyTuple_GET_ITEM(a->kwnames, i);
+        if (PyUnicode_CompareWithASCIIString(name, "initial") == 0)
+            *start = a->args[a->npos + i];
+        else if (PyUnicode_CompareWithASCIIString(name, "func") == 0 && a->npos == 1)
+            *func = a->args[a->npos + i];
+        else
+            return false;
+    }
+    kin_vid *both[] = {func, start};
+    for (int i = 0; i < 2; i++) {
+        if (*both[i] == 0 || O(r, *both[i]) != Py_None)
+            continue;
+        if (rec_need_const(r, *both[i]) == 0)
+            return false;
+        *both[i] = 0;
+    }
+    return *start == 0 || O(r, *start) != NULL;
+}
+
 /* accumulate(xs), accumulate(xs, f, initial=a) */
 bool
 rec_make_accumulate(rec *r, const rec_args *a)
 {
     static PyObject *add;
-    kin_vid func, self, all[4] = {a->callee}, step[4] = {a->callee}, *items = NULL;
+    kin_vid func, self, start, all[4] = {a->callee}, step[4] = {a->callee}, *items = NULL;
     uint32_t n;
-    bool initial = a->nkw == 1 && PyUnicode_CompareWithASCIIString(PyTuple_GET_ITEM(a->kwnames, 0), "initial") == 0;
-    if (O(r, a->callee) != (PyObject *)accumulate_class() || O(r, a->callee) == NULL || a->npos < 1 || a->npos > 2 || (a->nkw && !initial) ||
-        (initial && (O(r, a->args[a->npos]) == NULL || O(r, a->args[a->npos]) == Py_None)))
+    if (O(r, a->callee) != (PyObject *)accumulate_class() || O(r, a->callee) == NULL || a->npos < 1 || a->npos > 2 || a->npos + a->nkw > 3 ||
+        !accumulate_operands(r, a, &all[1], &start))
         return false;
     kin_import_once(&add, "_operator", "add");
-    all[1] = a->npos == 2 ? a->args[1] : add != NULL ? rec_const(r, add) : 0;
+    if (all[1] == 0 && add != NULL)
+        all[1] = rec_const(r, add);
     all[2] = a->args[0];
-    all[3] = initial ? a->args[a->npos] : 0;
+    all[3] = start;
     if (all[1] == 0 || (!rec_find_callback(r, all[1], &func, &self) && !rec_can_apply(r, all[1])) || !rec_known_elements(r, a->args[0], &items, &n))
         return false;
     free(items);
@@ -188,7 +214,7 @@ rec_make_accumulate(rec *r, const rec_args *a)
     kin_vid out = rec_step_out(r, KIN_STEP_CALL, KIN_STEP_PURE, step, a->npos + a->nkw + 1);
     kin_ref ref = a->nkw ? rec_ref(r, a->kwnames) : 0;
     r->t->steps.at[r->t->vals.at[out].step].ref = ref;
-    rec_make_virtual(r, out, VIRTUAL_OTHER, all, initial ? 4 : 3, true);
+    rec_make_virtual(r, out, VIRTUAL_OTHER, all, start ? 4 : 3, true);
     r->info.at[out].type = accumulate_class();
     rec_drop(r, a->ndrop);
     rec_await_result(r, out, r->t->vals.at[out].step);

@@ -131,6 +131,23 @@ model_object_getattribute(rec *r, const rec_args *a)
     return get_attribute(r, a, true);
 }
 
+/* Does the class hold a descriptor of C code for the name that gives something for every instance, whatever the instance's own dict holds? A member that
+ * reads as None where nothing is stored, a method of the class, the dict of an object made here (of an older one it would be made, which others see).
+ */
+static bool
+is_always_there(rec *r, kin_vid base, PyObject *name)
+{
+    PyTypeObject *tp = Py_TYPE(O(r, base));
+    PyObject *descr = tp->tp_getattro == PyObject_GenericGetAttr ? rec_lookup(r, tp, name) : NULL;
+    if (descr == NULL)
+        return false;
+    if (Py_TYPE(descr) == &PyMemberDescr_Type)
+        return ((PyMemberDescrObject *)descr)->d_member->type != T_OBJECT_EX;
+    if (Py_TYPE(descr) == &PyGetSetDescr_Type)
+        return ((PyGetSetDescrObject *)descr)->d_getset->get == PyObject_GenericGetDict && VIRTUAL(r, base) != NULL;
+    return Py_TYPE(descr) == &PyClassMethodDescr_Type;
+}
+
 static bool
 model_hasattr(rec *r, const rec_args *a)
 {
@@ -143,6 +160,8 @@ model_hasattr(rec *r, const rec_args *a)
         return rec_model_bool(r, a, true);
     if (at.kind == ATTR_CALL && !at.fallback && rec_can_inline(r, O(r, at.func)))
         return rec_inline(r, &(rec_args){.callee = at.func, .args = at.args, .npos = at.nargs, .ndrop = a->ndrop}, NULL, 0, KIN_RESUME_HASATTR, 0);
+    if (at.kind == ATTR_STEP && is_always_there(r, a->args[0], name))
+        return rec_model_bool(r, a, true);
     return at.kind == ATTR_ABSENT && rec_model_bool(r, a, false);
 }
 
