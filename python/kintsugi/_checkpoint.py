@@ -41,6 +41,15 @@ class _Region:
         own = types.FunctionType(_call.__code__, _call.__globals__, "checkpointed")
         self.compiled = make_compiled(own, {"fullgraph": False, "dynamic": None, "backend": None, "options": {}, "disable": False}, f"checkpoint of {name}")
         self.calls, self.ready, self.recordings = 0, False, 0
+        self.cells = ()
+
+    def sees(self, function):
+        """Variables of a function around this one that change from call to call (a lambda in a loop): eager looks at them once more on the way back, and
+        finds what they are then. Tensors are not kept for that."""
+        cells = tuple((cell, _content(cell)) for cell in getattr(function, "__closure__", None) or ())
+        if any(cell is seen and content is not before for cell, content in cells for seen, before in self.cells):
+            self.calls = PATIENCE
+        self.cells = () if self.calls >= PATIENCE else tuple(pair for pair in cells if not isinstance(pair[1], torch.Tensor))
 
     def prepare(self, function):
         """What torch's checkpoint is handed until graphs can do its work: compiled on the way forward, with eager's steps; the function itself when values
@@ -76,8 +85,15 @@ class _Region:
         return self.calls < PATIENCE
 
 
-def _code_of(function):
-    """By what functions are told apart: a module by its class, a bound method by its function."""
+def _content(cell):
+    try:
+        return cell.cell_contents
+    except ValueError:  # empty
+        return None
+
+
+def _plain(function):
+    """By whose code functions are told apart: a module by its class, a bound method by its function."""
     while True:
         if hasattr(function, "func") and hasattr(function, "keywords"):
             function = function.func
@@ -87,14 +103,17 @@ def _code_of(function):
         elif isinstance(function, torch.nn.Module):
             function = type(function).forward
         else:
-            return getattr(function, "__code__", None)
+            return function
 
 
 def _region_of(function):
-    code = _code_of(function)
+    function = _plain(function)
+    code = getattr(function, "__code__", None)
     region = _regions.get(code)
     if region is None and code is not None and len(_regions) < MOST:
         region = _regions[code] = _Region(code.co_name)
+    if region is not None:
+        region.sees(function)
     return region
 
 

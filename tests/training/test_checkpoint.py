@@ -217,3 +217,29 @@ def test_reset_forgets_regions():
     assert _checkpoint._regions
     kintsugi.reset()
     assert not _checkpoint._regions
+
+
+def test_variables_around_that_change_are_those_of_the_way_back():
+    """A lambda in a loop: torch's checkpoint calls it again when the loop is over, with the last block. Gradients are those, as in eager."""
+    torch.manual_seed(0)
+    blocks = nn.ModuleList([Block() for _ in range(3)])
+
+    def loss(x):
+        for block in blocks:
+            x = checkpoint(lambda x: block(x), x, use_reentrant=False)  # noqa: B023
+        return x.square().sum()
+
+    def train(function):
+        found = []
+        torch.manual_seed(1)
+        for _ in range(5):
+            x = torch.randn(4, 8, requires_grad=True)
+            blocks.zero_grad()
+            function(x).backward()
+            found += [x.grad, *(p.grad for p in blocks.parameters())]
+        return found
+
+    for ours, eager in zip(train(kintsugi.compile(loss)), train(loss), strict=True):
+        assert (ours is None) == (eager is None)
+        if ours is not None:
+            torch.testing.assert_close(ours, eager)
