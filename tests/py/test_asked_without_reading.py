@@ -62,7 +62,6 @@ def test_hasattr_of_an_empty_slot_is_still_asked():
 ACCUMULATED = {
     "func by keyword": lambda x: list(itertools.accumulate([x, x + 1, x + 2], func=lambda a, b: a * b))[-1],
     "initial is None": lambda x: list(itertools.accumulate([x, x + 1, x + 2], lambda a, b: a * b, initial=None))[-1],
-    "both by keyword": lambda x: list(itertools.accumulate([x, x + 1], initial=x, func=lambda a, b: a - b))[-1],
     "func is None": lambda x: list(itertools.accumulate([x, x + 1], None, initial=x))[-1],
 }
 
@@ -70,6 +69,16 @@ ACCUMULATED = {
 @pytest.mark.parametrize("name", ACCUMULATED)
 def test_accumulate_with_keywords(name):
     one_graph(ACCUMULATED[name], torch.randn(4))
+
+
+def test_accumulate_with_both_by_keyword():
+    def fn(x):
+        return list(itertools.accumulate([x, x + 1], initial=x, func=lambda a, b: a - b))[-1]
+
+    compiled, x = kintsugi.compile(fn, fullgraph=True), torch.randn(4)
+    for _ in range(3):
+        assert torch.equal(compiled(x), fn(x))
+    assert kintsugi.explain(fn)(x).graph_break_count == 0
 
 
 def test_accumulate_whose_start_changes_to_none():
